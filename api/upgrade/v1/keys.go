@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1
+
+// Keys of system-upgrade-controller. LabelController, LabelExclusive, LabelNode, LabelPlan and LabelVersion stand on
+// Jobs and their pods, the others where they say.
+const (
+	// LabelController names the controller that made the object. Pods that have it are never drained by a Plan.
+	LabelController = "upgrade.cattle.io/controller"
+	// LabelExclusive is "true" for exclusive Plans, else "false".
+	LabelExclusive = "upgrade.cattle.io/exclusive"
+	// LabelNode names the node.
+	LabelNode = "upgrade.cattle.io/node"
+	// LabelPlan names the Plan.
+	LabelPlan = "upgrade.cattle.io/plan"
+	// LabelVersion is the Plan's resolved version.
+	LabelVersion = "upgrade.cattle.io/version"
+	// AnnotationTTL, on a Job, repeats its ttlSecondsAfterFinished.
+	AnnotationTTL = "upgrade.cattle.io/ttl-seconds-after-finished"
+	// AnnotationDigest, on a Plan, names the fields that the hash covers beside version, service account and secrets:
+	// dot-separated paths with commas between them and no spaces.
+	AnnotationDigest = "upgrade.cattle.io/digest"
+	// LabelDisabled is the value of a Plan's label on a node that keeps the Plan away from it.
+	LabelDisabled = "disabled"
+
+	labelPlanPrefix = "plan.upgrade.cattle.io/"
+)
+
+// LabelPlanHash is the label that a Plan leaves on every node it has upgraded, with the hash it was upgraded to as value.
+func LabelPlanHash(plan string) string { return labelPlanPrefix + plan }

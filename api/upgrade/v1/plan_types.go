@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// Plan runs a Job on each node that it selects and that does not have its latest hash yet, so many at a time.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=plans,singular=plan,scope=Namespaced
+// +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.upgrade.image`
+// +kubebuilder:printcolumn:name="Channel",type=string,JSONPath=`.spec.channel`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.spec.version`
+// +kubebuilder:printcolumn:name="Complete",type=string,JSONPath=`.status.conditions[?(@.type=='Complete')].status`
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.message!='')].message`
+// +kubebuilder:printcolumn:name="Applying",type=string,JSONPath=`.status.applying`,priority=10
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Plan struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   PlanSpec   `json:"spec,omitempty"`
+	Status PlanStatus `json:"status,omitempty"`
+}
+
+// PlanList is a list of Plans.
+//
+// +kubebuilder:object:root=true
+type PlanList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []Plan `json:"items"`
+}
+
+// PlanSpec says what to run on which nodes.
+type PlanSpec struct {
+	// Concurrency is how many nodes may be in a turn at once; a failed node keeps its slot. 0, the default, starts none.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 0",message="must be 0 or more: how many nodes may be upgraded at once (0 starts none)"
+	Concurrency int64 `json:"concurrency,omitempty"`
+
+	// JobActiveDeadlineSecs ends a Job that takes longer, in seconds. Absent or negative: the controller's default
+	// (SYSTEM_UPGRADE_JOB_ACTIVE_DEADLINE_SECONDS); 0: no deadline. The controller's maximum, if it has one, bounds it.
+	// +optional
+	JobActiveDeadlineSecs *int64 `json:"jobActiveDeadlineSecs,omitempty"`
+
+	// NodeSelector selects the nodes. Absent: none; {}: all. A node without the label kubernetes.io/hostname is never selected.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="operator must be In, NotIn, Exists or DoesNotExist"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator == 'In' || e.operator == 'NotIn') ? (has(e.values) && size(e.values) > 0) : (!has(e.values) || size(e.values) == 0))",message="values must be given for the operators In and NotIn, and left out for Exists and DoesNotExist"
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+
+	// ServiceAccountName is the service account of the Job's pod. Default: the namespace's default. Part of the hash.
+	// +optional
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+
+	// Channel is a URL that answers GET with 302 and a Location whose last path element is the version. It is asked again
+	// every SYSTEM_UPGRADE_PLAN_POLLING_INTERVAL. Version, when set, wins.
+	// +optional
+	Channel string `json:"channel,omitempty"`
+
+	// Version to bring the nodes to; each "+" becomes "-". It must serve as a label value and as an image tag.
+	// +optional
+	Version string `json:"version,omitempty"`
+
+	// AllowDowngrade lets the channel lead to a lower version than the one resolved before. Default false: the older
+	// answer is refused, and the condition LatestResolved says so. Addition to system-upgrade-controller's fields.
+	// +optional
+	AllowDowngrade bool `json:"allowDowngrade,omitempty"`
+
+	// Secrets are mounted into every container of the Job's pod, read-only.
+	// +optional
+	Secrets []SecretSpec `json:"secrets,omitempty"`
+
+	// Tolerations of the Job's pod, beside that of node.kubernetes.io/unschedulable:NoSchedule.
+	// +optional
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+
+	// Exclusive keeps every other Plan away from a node while this one has it. A Plan with cordon or drain is exclusive
+	// towards others whether it says so or not.
+	// +optional
+	Exclusive bool `json:"exclusive,omitempty"`
+
+	// Window is when nodes may be started. Absent: always. What was started goes on after the window has closed.
+	// +optional
+	Window *TimeWindowSpec `json:"window,omitempty"`
+
+	// Prepare is an init container that runs before cordon and drain.
+	// +optional
+	Prepare *ContainerSpec `json:"prepare,omitempty"`
+
+	// Upgrade is the container that does the change.
+	Upgrade *ContainerSpec `json:"upgrade"`
+
+	// Cordon makes the node unschedulable before the change and schedulable after it, unless it was unschedulable before.
+	// Drain, when set, includes it.
+	// +optional
+	Cordon bool `json:"cordon,omitempty"`
+
+	// Drain cordons the node and evicts its pods before the change. Absent: no drain.
+	// +optional
+	Drain *DrainSpec `json:"drain,omitempty"`
+
+	// ImagePullSecrets of the Job's pod.
+	// +optional
+	// +listType=atomic
+	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+
+	// PostCompleteDelay is how long a node keeps its slot after its Job has succeeded, such as "90s". Default: none.
+	// +optional
+	PostCompleteDelay *metav1.Duration `json:"postCompleteDelay,omitempty"`
+
+	// PriorityClassName of the Job's pod.
+	// +optional
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+
+	// PostCompleteLabels are put on a node when its Job has succeeded. In values $(LATEST_VERSION) and $(LATEST_HASH) are
+	// replaced; $$(…) stands for a literal $(…).
+	// +optional
+	PostCompleteLabels map[string]string `json:"postCompleteLabels,omitempty"`
+}
+
+// ContainerSpec describes the prepare or upgrade container.
+type ContainerSpec struct {
+	// Image; one with neither tag nor digest gets the resolved version as tag.
+	Image string `json:"image"`
+	// Command replaces the image's entrypoint.
+	// +optional
+	Command []string `json:"command,omitempty"`
+	// Args replace the image's arguments.
+	// +optional
+	Args []string `json:"args,omitempty"`
+	// Env holds environment variables, set after SYSTEM_UPGRADE_NODE_NAME, _POD_NAME and _POD_UID and before
+	// SYSTEM_UPGRADE_PLAN_NAME, _PLAN_LATEST_HASH and _PLAN_LATEST_VERSION.
+	// +optional
+	Env []corev1.EnvVar `json:"envs,omitempty"`
+	// EnvFrom holds sources of further environment variables.
+	// +optional
+	EnvFrom []corev1.EnvFromSource `json:"envFrom,omitempty"`
+	// Volumes are paths of the host to mount, beside / at /host.
+	// +optional
+	Volumes []VolumeSpec `json:"volumes,omitempty"`
+	// SecurityContext of the container. Default: for upgrade privileged (SYSTEM_UPGRADE_JOB_PRIVILEGED) with CAP_SYS_BOOT,
+	// for prepare none.
+	// +optional
+	SecurityContext *corev1.SecurityContext `json:"securityContext,omitempty"`
+}
+
+// VolumeSpec mounts a path of the host.
+type VolumeSpec struct {
+	// Name of the volume in the pod.
+	Name string `json:"name"`
+	// Source is the path on the host.
+	Source string `json:"source"`
+	// Destination is the path in the container.
+	Destination string `json:"destination"`
+}
+
+// DrainSpec holds the options of the drain, those of kubectl drain.
+type DrainSpec struct {
+	// Timeout ends the drain, and with it the attempt. A string is a duration such as "5m"; a number counts nanoseconds.
+	// Default: none.
+	// +optional
+	Timeout *intstr.IntOrString `json:"timeout,omitempty"`
+	// GracePeriod is how many seconds each pod gets to end. Absent or negative: what the pod says itself.
+	// +optional
+	GracePeriod *int32 `json:"gracePeriod,omitempty"`
+	// DeleteLocalData is the old name of DeleteEmptydirData. Set one of them only.
+	// +optional
+	DeleteLocalData *bool `json:"deleteLocalData,omitempty"`
+	// DeleteEmptydirData evicts pods that have emptyDir volumes too. Default true.
+	// +optional
+	DeleteEmptydirData *bool `json:"deleteEmptydirData,omitempty"`
+	// IgnoreDaemonSets leaves pods of DaemonSets where they are. Default true.
+	// +optional
+	IgnoreDaemonSets *bool `json:"ignoreDaemonSets,omitempty"`
+	// Force evicts pods that no controller will bring back too. Default false: they stop the drain.
+	// +optional
+	Force bool `json:"force,omitempty"`
+	// DisableEviction deletes pods instead of evicting them, past every PodDisruptionBudget. Default false.
+	// +optional
+	DisableEviction bool `json:"disableEviction,omitempty"`
+	// SkipWaitForDeleteTimeout, if positive, does not wait for pods that have been terminating for more seconds than this.
+	// +optional
+	SkipWaitForDeleteTimeout int `json:"skipWaitForDeleteTimeout,omitempty"`
+	// PodSelector bounds the drain to these pods. Default: all, but never pods labelled upgrade.cattle.io/controller.
+	// +optional
+	PodSelector *metav1.LabelSelector `json:"podSelector,omitempty"`
+}
+
+// SecretSpec mounts a Secret of the Plan's namespace.
+type SecretSpec struct {
+	// Name of the Secret.
+	Name string `json:"name"`
+	// Path to mount it at: absolute, or relative to /run/system-upgrade/secrets. Empty: the Secret's name.
+	Path string `json:"path"`
+	// IgnoreUpdates leaves the Secret out of the hash, and lets it be absent. Default false: a change of the Secret makes
+	// every node outdated.
+	// +optional
+	IgnoreUpdates bool `json:"ignoreUpdates,omitempty"`
+	// DefaultMode is the mode of its files.
+	// +optional
+	DefaultMode *int32 `json:"defaultMode,omitempty"`
+}
+
+// Day is a day of the week, in lower case, or its number with Sunday as 0.
+//
+// +kubebuilder:validation:Enum={"0","su","sun","sunday","1","mo","mon","monday","2","tu","tue","tuesday","3","we","wed","wednesday","4","th","thu","thursday","5","fr","fri","friday","6","sa","sat","saturday"}
+type Day string
+
+// TimeWindowSpec is a daily window. When startTime is later than endTime it runs over midnight, and the day that counts
+// is that of each moment itself.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.days) && size(self.days) > 0",message="days must name at least one day of the week, or the window never opens"
+type TimeWindowSpec struct {
+	// Days on which the window opens.
+	// +optional
+	// +kubebuilder:validation:MinItems=1
+	Days []Day `json:"days,omitempty"`
+	// StartTime of the window, such as "22:00", "22:00:30", "10:00pm", "22" or "10pm".
+	// +optional
+	StartTime string `json:"startTime,omitempty"`
+	// EndTime of the window, included to the end of its second.
+	// +optional
+	EndTime string `json:"endTime,omitempty"`
+	// TimeZone is an IANA name such as "Europe/Berlin". Default UTC.
+	// +optional
+	TimeZone string `json:"timeZone,omitempty"`
+}
+
+// PlanStatus says how a Plan stands. Conditions, latestVersion, latestHash and applying are system-upgrade-controller's.
+type PlanStatus struct {
+	// Conditions: Validated, LatestResolved and Complete; and Ready, Reconciling and Stalled for tools that follow kstatus.
+	// +optional
+	// +patchMergeKey=type
+	// +patchStrategy=merge
+	// +listType=map
+	// +listMapKey=type
+	Conditions []Condition `json:"conditions,omitempty"`
+	// LatestVersion is what spec.version or the channel resolved to.
+	// +optional
+	LatestVersion string `json:"latestVersion,omitempty"`
+	// LatestHash identifies version, service account, secrets and what the digest annotation names. A node whose label
+	// plan.upgrade.cattle.io/NAME has it as value is up to date.
+	// +optional
+	LatestHash string `json:"latestHash,omitempty"`
+	// Applying lists the hostnames of the nodes that hold a slot now; empty when the Plan is complete.
+	// +optional
+	Applying []string `json:"applying,omitempty"`
+
+	// ObservedGeneration is the metadata.generation that this status was made for.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Counts of the selected nodes by state.
+	// +optional
+	Counts *v1alpha1.UnitCounts `json:"counts,omitempty"`
+	// Updating lists nodes in a turn, oldest first, at most 20.
+	// +optional
+	// +listType=atomic
+	Updating []v1alpha1.UnitStatus `json:"updating,omitempty"`
+	// Failed lists failed nodes, oldest first, at most 20.
+	// +optional
+	// +listType=atomic
+	Failed []v1alpha1.UnitStatus `json:"failed,omitempty"`
+	// Waiting lists the nodes that come next with the reason why they wait, at most 20.
+	// +optional
+	// +listType=atomic
+	Waiting []v1alpha1.UnitStatus `json:"waiting,omitempty"`
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Keys that Moult puts on Nodes.
+const (
+	// AnnotationClaims holds the claims on a Node: a JSON list of Claim. It is written with a resourceVersion
+	// precondition only, so that two rollouts can never both take the Node.
+	AnnotationClaims = "moult.dev/claims"
+
+	// AnnotationCordonedBy names the rollout that made the Node unschedulable, as "Kind/namespace/name". A Node that is
+	// unschedulable without it was cordoned by a person, or by another tool, and stays so.
+	AnnotationCordonedBy = "moult.dev/cordoned-by"
+
+	// AnnotationRetry asks for one more attempt of what has failed. On a rollout it means all its failed nodes, on a Node
+	// every rollout that failed there. Each new value counts once; the value itself means nothing (a date serves well).
+	AnnotationRetry = "moult.dev/retry"
+)
+
+// Keys that Moult puts on the objects it creates.
+const (
+	// AnnotationTemplate identifies the template that a Job was made from. A Job whose template differs from the one that
+	// its rollout would make now is replaced.
+	AnnotationTemplate = "moult.dev/template"
+
+	// AnnotationTurn identifies the turn (Claim.Turn) that a Job was made for.
+	AnnotationTurn = "moult.dev/turn"
+)

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// UnitState is the state of a unit: one node's part in one rollout.
+//
+//	Outdated ──claim──▶ Updating ──▶ Soaking ──release──▶ Updated
+//	    ▲                  │
+//	    └──────retry─── Failed
+//
+// +kubebuilder:validation:Enum=Outdated;Updating;Soaking;Updated;Failed
+type UnitState string
+
+// The states of a unit.
+const (
+	UnitOutdated UnitState = "Outdated"
+	UnitUpdating UnitState = "Updating"
+	UnitSoaking  UnitState = "Soaking"
+	UnitUpdated  UnitState = "Updated"
+	UnitFailed   UnitState = "Failed"
+)
+
+// Phase is where a turn stands while its unit is Updating or Soaking.
+type Phase string
+
+// The phases of a turn, in order. A turn skips those that its rollout does not ask for.
+const (
+	// PhaseClaimed: the node is claimed, and nothing runs on it yet.
+	PhaseClaimed Phase = "Claimed"
+	// PhaseStarting: the change is ordered, and its pod is not running yet.
+	PhaseStarting Phase = "Starting"
+	// PhasePreparing: the prepare step runs; the node still serves.
+	PhasePreparing Phase = "Preparing"
+	// PhaseDraining: the node is being cordoned, or its pods are being evicted.
+	PhaseDraining Phase = "Draining"
+	// PhaseChanging: the change itself runs.
+	PhaseChanging Phase = "Changing"
+	// PhaseReplacing: what runs on the node is being stopped, because the rollout changed in the middle of the turn.
+	PhaseReplacing Phase = "Replacing"
+	// PhaseSoaking: the change succeeded, and the node keeps its slot for a while.
+	PhaseSoaking Phase = "Soaking"
+)
+
+// MaxListedUnits bounds each list of units in a status, so that a status stays small in a large cluster.
+const MaxListedUnits = 20
+
+// UnitCounts counts a rollout's units by state. Total is the sum of the others.
+type UnitCounts struct {
+	// Total is how many nodes the rollout selects, without those that opted out.
+	Total int32 `json:"total"`
+	// Updated is how many have the desired revision.
+	Updated int32 `json:"updated"`
+	// Updating is how many are in the middle of a turn, soaking ones included.
+	Updating int32 `json:"updating"`
+	// Failed is how many failed and wait for a retry or for a change of the rollout.
+	Failed int32 `json:"failed"`
+	// Waiting is how many are still to be updated and have not been started.
+	Waiting int32 `json:"waiting"`
+}
+
+// UnitStatus says how one node stands in a rollout.
+type UnitStatus struct {
+	// Node is the node's name.
+	Node string `json:"node"`
+	// Phase is where its turn stands; empty when it is not in a turn.
+	// +optional
+	Phase Phase `json:"phase,omitempty"`
+	// Reason says in one word why it waits or failed.
+	// +optional
+	Reason Reason `json:"reason,omitempty"`
+	// Message says the same to people.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Since is when it came into this phase, or failed.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+}

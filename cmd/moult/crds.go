@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"moult.dev/moult/config/crd"
+)
+
+const (
+	crdTimeout  = time.Minute
+	crdInterval = 200 * time.Millisecond
+)
+
+// installCRDs brings the definitions to the state that this program was built with, and waits until they are served. It
+// takes over those that another controller of the same kinds had installed.
+func installCRDs(ctx context.Context, cfg *rest.Config) error {
+	c, err := clientset.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("making a client, %w", err)
+	}
+	definitions, err := crd.Definitions()
+	if err != nil {
+		return fmt.Errorf("reading definitions, %w", err)
+	}
+	crds := c.ApiextensionsV1().CustomResourceDefinitions()
+	for _, d := range definitions {
+		d.APIVersion, d.Kind = apiextensionsv1.SchemeGroupVersion.String(), "CustomResourceDefinition"
+		body, err := yaml.Marshal(d)
+		if err != nil {
+			return fmt.Errorf("writing definition %s, %w", d.Name, err)
+		}
+		force := true
+		if _, err := crds.Patch(ctx, d.Name, types.ApplyYAMLPatchType, body, metav1.PatchOptions{FieldManager: "moult", Force: &force}); err != nil {
+			return fmt.Errorf("installing definition %s, %w", d.Name, err)
+		}
+		err = wait.PollUntilContextTimeout(ctx, crdInterval, crdTimeout, true, func(ctx context.Context) (bool, error) {
+			now, err := crds.Get(ctx, d.Name, metav1.GetOptions{})
+			if err != nil {
+				return false, err
+			}
+			for _, condition := range now.Status.Conditions {
+				if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
+					return true, nil
+				}
+			}
+			return false, nil
+		})
+		if err != nil {
+			return fmt.Errorf("waiting for definition %s to be served, %w", d.Name, err)
+		}
+	}
+	return nil
+}

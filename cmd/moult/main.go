@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command moult is the operator (moult controller), and the tool that drains and cordons nodes for it.
+package main
+
+import (
+	"fmt"
+	"os"
+	_ "time/tzdata" // Windows name time zones, and the image has no file of them.
+
+	"github.com/spf13/cobra"
+	_ "golang.org/x/crypto/x509roots/fallback" // Channels are asked over TLS, and the image has no file of roots.
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"moult.dev/moult/internal/cli/drain"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() {
+	root := &cobra.Command{
+		Use:           "moult",
+		Short:         "Rolling change across the nodes of a Kubernetes cluster, safely",
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(newControllerCommand())
+	root.AddCommand(drain.NewCommands(clock.RealClock{}, genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})...)
+	if err := root.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/spf13/pflag"
+
+	"moult.dev/moult/internal/controller/plan"
+)
+
+// settings of `moult controller`. Each is a flag, and most an environment variable too: those of
+// system-upgrade-controller under their names. A flag wins over the environment.
+type settings struct {
+	plan.Options
+
+	debug             bool
+	leaderElect       bool
+	kubeconfig        string
+	master            string
+	nodeName          string
+	serviceAccount    string
+	installCRDs       bool
+	metricsAddress    string
+	probeAddress      string
+	qps               float32
+	burst             int
+	leaseDuration     time.Duration
+	renewDeadline     time.Duration
+	retryPeriod       time.Duration
+	podReplacement    string
+	imagePullPolicy   string
+	userDefinedIgnore bool
+}
+
+// variables binds environment variables to flags.
+type variables struct {
+	flags *pflag.FlagSet
+	names map[string]string // by flag
+}
+
+const (
+	envController = "SYSTEM_UPGRADE_CONTROLLER_"
+	envJob        = "SYSTEM_UPGRADE_JOB_"
+)
+
+func (s *settings) bind(flags *pflag.FlagSet) *variables {
+	v := &variables{flags: flags, names: map[string]string{}}
+	hostname, _ := os.Hostname()
+
+	flags.BoolVar(&s.debug, "debug", false, "log what is decided, too")
+	v.env("debug", envController+"DEBUG")
+	flags.BoolVar(&s.leaderElect, "leader-elect", false, "run only while holding the Lease NAMESPACE/NAME")
+	v.env("leader-elect", envController+"LEADER_ELECT")
+	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "path to a kubeconfig; without it $KUBECONFIG, or the service account of the Pod")
+	v.env("kubeconfig", envController+"KUBE_CONFIG")
+	flags.StringVar(&s.master, "master", "", "URL of the API server, in place of the kubeconfig's")
+	v.env("master", envController+"MASTER_URL")
+	flags.StringVar(&s.Name, "name", "system-upgrade-controller", "this controller's name: the label upgrade.cattle.io/controller of its Jobs, and its Lease")
+	v.env("name", envController+"NAME")
+	flags.StringVar(&s.Namespace, "namespace", "system-upgrade", "the namespace whose Plans are carried out")
+	v.env("namespace", envController+"NAMESPACE")
+	flags.StringVar(&s.nodeName, "node-name", hostname, "the node this runs on, as the source of Events")
+	v.env("node-name", envController+"NODE_NAME")
+	flags.IntVar(&s.Threads, "threads", 2, "how many Plans are reconciled at once")
+	v.env("threads", envController+"THREADS")
+	flags.StringVar(&s.serviceAccount, "service-account", "", "ignored")
+	_ = flags.MarkHidden("service-account")
+
+	flags.Int64Var(&s.Job.ActiveDeadlineSeconds, "job-active-deadline-seconds", 600, "deadline of Jobs whose Plan names none; 0 is no deadline")
+	v.env("job-active-deadline-seconds", envJob+"ACTIVE_DEADLINE_SECONDS")
+	flags.Int64Var(&s.Job.ActiveDeadlineSecondsMax, "job-active-deadline-seconds-max", 0, "greatest deadline that a Plan gets; 0 is no bound")
+	v.env("job-active-deadline-seconds-max", envJob+"ACTIVE_DEADLINE_SECONDS_MAX")
+	flags.Int32Var(&s.Job.BackoffLimit, "job-backoff-limit", 2, "how often a Job's failed pod is replaced")
+	v.env("job-backoff-limit", envJob+"BACKOFF_LIMIT")
+	flags.StringVar(&s.Job.Image, "image", "", "image of this program, which cordons and drains nodes (default: the image of the Pod that this runs in)")
+	v.env("image", "MOULT_IMAGE")
+	flags.StringVar(&s.Job.KubectlImage, "job-kubectl-image", "", "image with kubectl to cordon and drain nodes with (default: none, this program does it)")
+	v.env("job-kubectl-image", envJob+"KUBECTL_IMAGE")
+	flags.StringVar(&s.Job.KubectlImageWindows, "job-kubectl-image-windows", "", "image with kubectl to cordon and drain Windows nodes with; without it these wait")
+	v.env("job-kubectl-image-windows", envJob+"KUBECTL_IMAGE_WINDOWS")
+	flags.BoolVar(&s.Job.Privileged, "job-privileged", true, "run upgrade containers privileged, unless the Plan sets a security context")
+	v.env("job-privileged", envJob+"PRIVILEGED")
+	flags.StringVar(&s.imagePullPolicy, "job-image-pull-policy", string(corev1.PullIfNotPresent), "image pull policy of Jobs")
+	v.env("job-image-pull-policy", envJob+"IMAGE_PULL_POLICY")
+	flags.Int32Var(&s.Job.TTLSecondsAfterFinish, "job-ttl-seconds-after-finish", 900, "how long finished Jobs are kept")
+	v.env("job-ttl-seconds-after-finish", envJob+"TTL_SECONDS_AFTER_FINISH")
+	flags.StringVar(&s.podReplacement, "job-pod-replacement-policy", string(batchv1.TerminatingOrFailed), "when a Job's pod is replaced: TerminatingOrFailed or Failed")
+	v.env("job-pod-replacement-policy", envJob+"POD_REPLACEMENT_POLICY")
+	flags.BoolVar(&s.userDefinedIgnore, "allow-user-defined-security-context", true, "ignored: a Plan's security context always counts")
+	v.env("allow-user-defined-security-context", "ALLOW_USER_DEFINED_SECURITY_CONTEXT")
+
+	flags.DurationVar(&s.PollingInterval, "plan-polling-interval", 15*time.Minute, "how often channels are asked; more than 1m")
+	v.env("plan-polling-interval", "SYSTEM_UPGRADE_PLAN_POLLING_INTERVAL")
+	flags.BoolVar(&s.AllowDowngrade, "plan-allow-downgrade", false, "follow channels to lower versions")
+	v.env("plan-allow-downgrade", "SYSTEM_UPGRADE_PLAN_ALLOW_DOWNGRADE")
+	flags.DurationVar(&s.leaseDuration, "leader-election-lease-duration", 45*time.Second, "how long others wait before they take the Lease")
+	v.env("leader-election-lease-duration", "CATTLE_ELECTION_LEASE_DURATION")
+	flags.DurationVar(&s.renewDeadline, "leader-election-renew-deadline", 30*time.Second, "how long the Lease may stay unrenewed before this one gives up")
+	v.env("leader-election-renew-deadline", "CATTLE_ELECTION_RENEW_DEADLINE")
+	flags.DurationVar(&s.retryPeriod, "leader-election-retry-period", 2*time.Second, "how often the Lease is tried for")
+	v.env("leader-election-retry-period", "CATTLE_ELECTION_RETRY_PERIOD")
+
+	flags.BoolVar(&s.installCRDs, "install-crds", true, "install or update the CustomResourceDefinitions at start")
+	v.env("install-crds", "MOULT_INSTALL_CRDS")
+	flags.StringVar(&s.metricsAddress, "metrics-bind-address", ":8080", "where /metrics is served; 0 serves none")
+	v.env("metrics-bind-address", "MOULT_METRICS_BIND_ADDRESS")
+	flags.StringVar(&s.probeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 serves none")
+	v.env("health-probe-bind-address", "MOULT_HEALTH_PROBE_BIND_ADDRESS")
+	flags.Float32Var(&s.qps, "kube-api-qps", 200, "requests a second to the API server")
+	flags.IntVar(&s.burst, "kube-api-burst", 400, "requests at once to the API server")
+	return v
+}
+
+// env names the variable that a flag's value is taken from, and says so in its help.
+func (v *variables) env(flag, name string) {
+	v.names[flag] = name
+	f := v.flags.Lookup(flag)
+	f.Usage += " [$" + name + "]"
+	if f.DefValue == "false" || f.DefValue == "0" {
+		f.Usage += " (default " + f.DefValue + ")" // Such defaults are not printed otherwise.
+	}
+}
+
+// load takes from the environment what no flag says. A value that can't be used is reported, and the default stays, as in
+// system-upgrade-controller: a controller that does not start helps nobody.
+func (v *variables) load(lookup func(string) (string, bool)) (problems []error) {
+	v.flags.VisitAll(func(f *pflag.Flag) {
+		name := v.names[f.Name]
+		value, ok := lookup(name)
+		if name == "" || f.Changed || !ok || value == "" {
+			return
+		}
+		if err := f.Value.Set(value); err != nil {
+			_ = f.Value.Set(f.DefValue)
+			problems = append(problems, fmt.Errorf("ignoring $%s: %q is not a valid value for --%s, %w", name, value, f.Name, err))
+		}
+	})
+	return problems
+}
+
+// complete checks what flags alone can't, and fills in the rest.
+func (s *settings) complete() (problems, fatal []error) {
+	s.Job.ImagePullPolicy = corev1.PullPolicy(s.imagePullPolicy)
+	switch s.Job.ImagePullPolicy {
+	case corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
+	default:
+		fatal = append(fatal, fmt.Errorf("--job-image-pull-policy must be Always, IfNotPresent or Never, not %q", s.imagePullPolicy))
+	}
+	s.Job.PodReplacementPolicy = batchv1.PodReplacementPolicy(s.podReplacement)
+	switch s.Job.PodReplacementPolicy {
+	case batchv1.TerminatingOrFailed, batchv1.Failed:
+	default:
+		fatal = append(fatal, fmt.Errorf("--job-pod-replacement-policy must be TerminatingOrFailed or Failed, not %q", s.podReplacement))
+	}
+	if s.PollingInterval <= time.Minute {
+		problems = append(problems, fmt.Errorf("ignoring --plan-polling-interval: %s is not more than 1m", s.PollingInterval))
+		s.PollingInterval = 15 * time.Minute
+	}
+	for _, required := range []struct{ flag, value string }{{"name", s.Name}, {"namespace", s.Namespace}} {
+		if strings.TrimSpace(required.value) == "" {
+			fatal = append(fatal, fmt.Errorf("--%s must not be empty", required.flag))
+		}
+	}
+	if s.Threads < 1 {
+		fatal = append(fatal, fmt.Errorf("--threads must be 1 or more, not %d", s.Threads))
+	}
+	if s.Job.TTLSecondsAfterFinish < 0 || s.Job.BackoffLimit < 0 {
+		fatal = append(fatal, fmt.Errorf("--job-ttl-seconds-after-finish and --job-backoff-limit must be 0 or more"))
+	}
+	return problems, fatal
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package drain is the command line of one-shot drains: `moult drain`, `moult cordon` and `moult uncordon`. They take
+// the flags of their namesakes of kubectl 1.37 and do the same, so that Moult's own image can stand in for kubectl's in
+// the Jobs of a Plan, and a person finds what they know.
+//
+// They need no more of the API than those Jobs' service account has: get and patch nodes (list with --selector), get,
+// list and delete pods, create pods/eviction, get daemonsets. They watch nothing: they look again every second.
+//
+// Where they differ from kubectl:
+//   - a node that could not be cordoned is not drained, and cordon and uncordon fail if a node does (kubectl says 0);
+//   - pods of critical priority go last (see package internal/drain);
+//   - a pod that comes to the node while it is drained, although it is cordoned, is not chased;
+//   - an API server that fails during the drain is asked again, until --timeout;
+//   - --dry-run=server asks once, and fails if a budget would hold a pod;
+//   - run by a Plan's Job, cordon and drain mark the node as cordoned by the Plan, unless a person had cordoned it.
+//
+// As with kubectl, a drain that fails leaves the node cordoned: the Job runs it again, and the controller releases the
+// node in the end.
+package drain

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	channelTimeout    = 15 * time.Second
+	channelFirstRetry = 10 * time.Second
+	channelRedirects  = 5
+)
+
+// channels asks the channels of Plans, each in its own goroutine, so that one that never answers holds up nobody. A Plan is
+// told of an answer by an event; the clock is the reconciler's, by the instant that it is given to come back at.
+type channels struct {
+	clock     clock.PassiveClock
+	interval  time.Duration
+	clusterID string
+	client    *http.Client
+	// answered wakes the Plans whose channel has answered.
+	answered chan event.GenericEvent
+
+	mu    sync.Mutex
+	polls map[types.NamespacedName]*poll
+	// ctx ends with the controller.
+	ctx context.Context //nolint:containedctx // Polls outlive the reconcile that starts them.
+}
+
+// poll is what is known of one Plan's channel.
+type poll struct {
+	url     string
+	running bool
+	cancel  context.CancelFunc
+	due     time.Time
+	retry   time.Duration
+	// answer is the last good one, err is why there is none since.
+	answer string
+	err    error
+}
+
+func newChannels(ctx context.Context, clk clock.PassiveClock, o *Options) *channels {
+	return &channels{
+		ctx: ctx, clock: clk, interval: o.PollingInterval, clusterID: o.ClusterID,
+		answered: make(chan event.GenericEvent, 64),
+		polls:    map[types.NamespacedName]*poll{},
+		client: &http.Client{
+			Timeout:       channelTimeout,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+// ask returns what the Plan's channel last said, why it has said nothing since, and when to come back, which is zero while
+// a poll runs: its answer wakes the Plan. It starts a poll when one is due.
+func (c *channels) ask(plan types.NamespacedName, channel, latest string) (answer string, err error, due time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.polls[plan]
+	if p == nil || p.url != channel {
+		if p != nil && p.cancel != nil {
+			p.cancel()
+		}
+		p = &poll{url: channel, due: c.clock.Now(), retry: channelFirstRetry}
+		c.polls[plan] = p
+	}
+	if !p.running && !c.clock.Now().Before(p.due) {
+		p.running = true
+		var ctx context.Context
+		ctx, p.cancel = context.WithCancel(c.ctx)
+		go c.run(ctx, plan, p, latest)
+	}
+	if !p.running {
+		due = p.due
+	}
+	return p.answer, p.err, due
+}
+
+// same reports whether this is the channel that the Plan had when it was last asked.
+func (c *channels) same(plan types.NamespacedName, channel string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.polls[plan]
+	return p != nil && p.url == channel
+}
+
+// forget drops a Plan that is gone, or that has no channel any more.
+func (c *channels) forget(plan types.NamespacedName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.polls[plan]; p != nil {
+		if p.cancel != nil {
+			p.cancel()
+		}
+		delete(c.polls, plan)
+	}
+}
+
+func (c *channels) run(ctx context.Context, plan types.NamespacedName, p *poll, latest string) {
+	answer, err := resolve(ctx, c.client, p.url, latest, c.clusterID)
+	c.mu.Lock()
+	p.running = false
+	p.cancel()
+	if err != nil {
+		p.err = err
+		p.due = c.clock.Now().Add(p.retry)
+		p.retry = min(2*p.retry, c.interval)
+	} else {
+		p.answer, p.err = answer, nil
+		p.due = c.clock.Now().Add(c.interval)
+		p.retry = channelFirstRetry
+	}
+	current := c.polls[plan] == p
+	c.mu.Unlock()
+	if !current {
+		return
+	}
+	woken := event.GenericEvent{Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: plan.Namespace, Name: plan.Name}}}
+	select {
+	case c.answered <- woken:
+	case <-c.ctx.Done():
+	}
+}
+
+// resolve asks a channel once. The answer is the last element of the path that a 302 leads to. A success leaves the last
+// element of the channel's own path, which is how a version is pinned by URL; a permanent or temporary move of the
+// channel itself (301, 307, 308) is followed.
+func resolve(ctx context.Context, client *http.Client, channel, latest, clusterID string) (string, error) {
+	at := channel
+	for range channelRedirects {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+		if err != nil {
+			return "", fmt.Errorf("asking channel, %w", err)
+		}
+		// Servers may look for these names as they are written here.
+		if clusterID != "" {
+			request.Header["X-SUC-Cluster-ID"] = []string{clusterID}
+		}
+		if latest != "" {
+			request.Header["X-SUC-Latest-Version"] = []string{latest}
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return "", fmt.Errorf("asking channel, %w", err)
+		}
+		location, errLocation := response.Location()
+		_ = response.Body.Close()
+		switch code := response.StatusCode; {
+		case code == http.StatusFound:
+			if errLocation != nil {
+				return "", fmt.Errorf("asking channel %s, 302 without a usable Location, %w", at, errLocation)
+			}
+			return lastElement(location)
+		case code >= 200 && code < 300:
+			own, err := url.Parse(at)
+			if err != nil {
+				return "", fmt.Errorf("asking channel, %w", err)
+			}
+			return lastElement(own)
+		case code == http.StatusMovedPermanently, code == http.StatusTemporaryRedirect, code == http.StatusPermanentRedirect:
+			if errLocation != nil {
+				return "", fmt.Errorf("asking channel %s, %d without a usable Location, %w", at, code, errLocation)
+			}
+			at = location.String()
+		default:
+			return "", fmt.Errorf("asking channel %s, unexpected response: %s %s", at, response.Proto, response.Status)
+		}
+	}
+	return "", fmt.Errorf("asking channel %s, it has moved more than %d times", channel, channelRedirects)
+}
+
+func lastElement(u *url.URL) (string, error) {
+	last := path.Base(u.Path)
+	if last == "/" || last == "." {
+		return "", errors.New("asking channel, the answer " + u.String() + " has no last path element")
+	}
+	return last, nil
+}

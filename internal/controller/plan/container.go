@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/distribution/reference"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+)
+
+const (
+	volumeHostRoot = "host-root"
+	volumePodInfo  = "pod-info"
+	secretsRoot    = "/run/system-upgrade/secrets"
+)
+
+// initContainers run before the change, in this order: prepare, then drain, or cordon if there is no drain.
+func initContainers(p *upgradev1.Plan, nodeName string, windows bool, o *JobOptions) []corev1.Container {
+	var all []corev1.Container
+	if spec := p.Spec.Prepare; spec != nil {
+		prepare := container("prepare", p, *spec, spec.Volumes, o)
+		prepare.Image = withTag(spec.Image, p.Status.LatestVersion)
+		prepare.SecurityContext = spec.SecurityContext
+		if windows {
+			prepare.SecurityContext = hostProcess()
+		}
+		all = append(all, prepare)
+	}
+	var name string
+	var args []string
+	switch {
+	case p.Spec.Drain != nil:
+		name, args = "drain", drainArgs(p.Spec.Drain, nodeName)
+	case p.Spec.Cordon:
+		name, args = "cordon", []string{"cordon", nodeName}
+	default:
+		return all
+	}
+	spec := upgradev1.ContainerSpec{Image: o.cordonImage(windows), Args: args}
+	cordon := container(name, p, spec, p.Spec.Upgrade.Volumes, o)
+	if windows {
+		cordon.SecurityContext = hostProcess()
+	}
+	return append(all, cordon)
+}
+
+// cordonImage is the image that cordons and drains.
+func (o *JobOptions) cordonImage(windows bool) string {
+	switch {
+	case windows:
+		return o.KubectlImageWindows
+	case o.KubectlImage != "":
+		return o.KubectlImage
+	default:
+		return o.Image
+	}
+}
+
+// marksCordon reports whether what cordons leaves the mark of this rollout on the node.
+func (o *JobOptions) marksCordon(windows bool) bool { return !windows && o.KubectlImage == "" }
+
+// upgradeContainer does the change.
+func upgradeContainer(p *upgradev1.Plan, windows bool, o *JobOptions) corev1.Container {
+	spec := *p.Spec.Upgrade
+	upgrade := container("upgrade", p, spec, spec.Volumes, o)
+	upgrade.Image = withTag(spec.Image, p.Status.LatestVersion)
+	switch {
+	case spec.SecurityContext != nil:
+		upgrade.SecurityContext = spec.SecurityContext
+	case windows:
+		upgrade.SecurityContext = hostProcess()
+	default:
+		upgrade.SecurityContext = &corev1.SecurityContext{
+			Privileged:   ptr.To(o.Privileged),
+			Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"CAP_SYS_BOOT"}},
+		}
+	}
+	return upgrade
+}
+
+// container is what all of them share: the host's root, the pod's labels, the secrets, and the environment.
+func container(name string, p *upgradev1.Plan, spec upgradev1.ContainerSpec, mounts []upgradev1.VolumeSpec, o *JobOptions) corev1.Container {
+	c := corev1.Container{
+		Name:            name,
+		Image:           spec.Image,
+		Command:         spec.Command,
+		Args:            spec.Args,
+		EnvFrom:         spec.EnvFrom,
+		ImagePullPolicy: o.ImagePullPolicy,
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: volumeHostRoot, MountPath: "/host"},
+			{Name: volumePodInfo, MountPath: "/run/system-upgrade/pod", ReadOnly: true},
+		},
+		Env: []corev1.EnvVar{
+			fromField("SYSTEM_UPGRADE_NODE_NAME", "spec.nodeName"),
+			fromField("SYSTEM_UPGRADE_POD_NAME", "metadata.name"),
+			fromField("SYSTEM_UPGRADE_POD_UID", "metadata.uid"),
+		},
+	}
+	c.Env = append(c.Env, spec.Env...)
+	c.Env = append(c.Env,
+		corev1.EnvVar{Name: "SYSTEM_UPGRADE_PLAN_NAME", Value: p.Name},
+		corev1.EnvVar{Name: "SYSTEM_UPGRADE_PLAN_LATEST_HASH", Value: p.Status.LatestHash},
+		corev1.EnvVar{Name: "SYSTEM_UPGRADE_PLAN_LATEST_VERSION", Value: p.Status.LatestVersion},
+	)
+	for _, s := range p.Spec.Secrets {
+		at := s.Path
+		if at == "" {
+			at = s.Name
+		}
+		if !path.IsAbs(at) {
+			at = path.Join(secretsRoot, at)
+		}
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: secretVolume(s.Name), MountPath: at, ReadOnly: true})
+	}
+	for _, v := range mounts {
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: v.Destination})
+	}
+	return c
+}
+
+func fromField(name, field string) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: field}}}
+}
+
+// volumes of the pod. Those of prepare are there too, where upgrade does not have one of the same name.
+func volumes(p *upgradev1.Plan) []corev1.Volume {
+	all := []corev1.Volume{
+		{Name: volumeHostRoot, VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: "/", Type: ptr.To(corev1.HostPathDirectory)},
+		}},
+		{Name: volumePodInfo, VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
+			DefaultMode: ptr.To[int32](420),
+			Items: []corev1.DownwardAPIVolumeFile{
+				{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.labels"}},
+				{Path: "annotations", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.annotations"}},
+			},
+		}}},
+	}
+	for _, s := range p.Spec.Secrets {
+		all = append(all, corev1.Volume{Name: secretVolume(s.Name), VolumeSource: corev1.VolumeSource{
+			Secret: &corev1.SecretVolumeSource{SecretName: s.Name, DefaultMode: s.DefaultMode, Optional: ptr.To(s.IgnoreUpdates)},
+		}})
+	}
+	hostPaths := slices.Clone(p.Spec.Upgrade.Volumes)
+	if p.Spec.Prepare != nil {
+		for _, v := range p.Spec.Prepare.Volumes {
+			if !slices.ContainsFunc(hostPaths, func(o upgradev1.VolumeSpec) bool { return o.Name == v.Name }) {
+				hostPaths = append(hostPaths, v)
+			}
+		}
+	}
+	for _, v := range hostPaths {
+		all = append(all, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: v.Source},
+		}})
+	}
+	return all
+}
+
+// secretVolume is the name of a secret's volume: "secret-" and its name, shortened and made a DNS label where needed.
+func secretVolume(secret string) string {
+	full := "secret-" + secret
+	name := strings.ReplaceAll(full, ".", "-")
+	if len(full) < 64 && name == full {
+		return full
+	}
+	sum := sha256.Sum256([]byte(full))
+	keep, hash := 57, hex.EncodeToString(sum[:])
+	if len(full) < 64 {
+		return name[:min(keep, len(name))] + "-" + hash[:5]
+	}
+	if c := full[keep-1]; (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+		return name[:keep-1] + "-" + hash[:6]
+	}
+	return name[:keep] + "-" + hash[:5]
+}
+
+// drainArgs are kubectl's, in system-upgrade-controller's order.
+func drainArgs(d *upgradev1.DrainSpec, nodeName string) []string {
+	args := []string{"drain", nodeName, "--pod-selector", drainSelector(d)}
+	if ptr.Deref(d.IgnoreDaemonSets, true) {
+		args = append(args, "--ignore-daemonsets")
+	}
+	if ptr.Deref(d.DeleteLocalData, true) && ptr.Deref(d.DeleteEmptydirData, true) {
+		args = append(args, "--delete-emptydir-data")
+	}
+	if d.Force {
+		args = append(args, "--force")
+	}
+	if t := d.Timeout; t != nil {
+		args = append(args, "--timeout", drainTimeout(*t))
+	}
+	if d.GracePeriod != nil {
+		args = append(args, "--grace-period", strconv.Itoa(int(*d.GracePeriod)))
+	}
+	if d.DisableEviction {
+		args = append(args, "--disable-eviction=true")
+	}
+	if d.SkipWaitForDeleteTimeout > 0 {
+		args = append(args, "--skip-wait-for-delete-timeout", strconv.Itoa(d.SkipWaitForDeleteTimeout))
+	}
+	return args
+}
+
+// drainTimeout of a number counts nanoseconds; a string stands for itself.
+func drainTimeout(t intstr.IntOrString) string {
+	if t.Type == intstr.Int {
+		return time.Duration(t.IntVal).String()
+	}
+	return t.StrVal
+}
+
+// drainSelector is the Plan's, without the pods of upgrade controllers and their Jobs.
+func drainSelector(d *upgradev1.DrainSpec) string {
+	apart, err := labels.NewRequirement(upgradev1.LabelController, selection.DoesNotExist, nil)
+	if err != nil {
+		panic(err)
+	}
+	selector := labels.NewSelector().Add(*apart)
+	if d.PodSelector != nil {
+		// Validation has refused what can't be converted.
+		if own, err := metav1.LabelSelectorAsSelector(d.PodSelector); err == nil {
+			if requirements, ok := own.Requirements(); ok {
+				selector = selector.Add(requirements...)
+			}
+		}
+	}
+	return selector.String()
+}
+
+// withTag gives an image that names neither tag nor digest this tag. What can't be parsed is left for the kubelet to say.
+func withTag(image, tag string) string {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil || !reference.IsNameOnly(named) {
+		return image
+	}
+	tagged, err := reference.WithTag(named, tag)
+	if err != nil {
+		return image
+	}
+	return reference.FamiliarString(tagged)
+}
+
+func hostProcess() *corev1.SecurityContext {
+	return &corev1.SecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{
+		HostProcess: ptr.To(true), RunAsUserName: ptr.To(`NT AUTHORITY\SYSTEM`),
+	}}
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plan carries out Plans: a Job on each node that lacks the Plan's latest hash, so many at a time.
+//
+// A reconcile is one pass over what the caches show:
+//
+//	read      the Plan, one by one decoded, so that a bad one harms no other
+//	resolve   version and hash                                              resolve.go, channel.go, hash.go
+//	gather    nodes, Jobs and pods                                          snapshot.go
+//	judge     each node's state, and what its turn needs next               units.go
+//	settle    do that: finish, fail, soak, abandon, adopt, stop, create     apply.go
+//	decide    who goes next (package rollout)
+//	start     claim those nodes, and make their Jobs                        apply.go
+//	report    one status write, then Events                                 status.go
+//
+// All memory is in the API: the turn in the claim on the Node, its result in the Job, the outcome in the Node's label.
+package plan
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/metrics"
+	"moult.dev/moult/internal/node"
+	"moult.dev/moult/internal/rollout"
+)
+
+const kind = "Plan"
+
+// GroupVersionKind of what this controller reconciles.
+var groupVersionKind = upgradev1.GroupVersion.WithKind(kind)
+
+// +kubebuilder:rbac:groups=upgrade.cattle.io,resources=plans,verbs=get;list;watch
+// +kubebuilder:rbac:groups=upgrade.cattle.io,resources=plans/status,verbs=get;patch;update
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=batch,namespace=system-upgrade,resources=jobs,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups="",namespace=system-upgrade,resources=pods,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",namespace=system-upgrade,resources=secrets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=system-upgrade,resources=leases,verbs=get;create;update
+
+// Controller reconciles Plans.
+type Controller struct {
+	clock    clock.PassiveClock
+	client   client.Client
+	events   *events.Recorder
+	options  Options
+	channels *channels
+	// started is since when this process watches: what a claim promised before may have come and gone unseen.
+	started time.Time
+	reports reports
+}
+
+// NewController returns a controller of Plans; SetupWithManager makes it run.
+func NewController(clk clock.PassiveClock, c client.Client, recorder *events.Recorder, o Options) *Controller {
+	return &Controller{
+		clock: clk, client: c, events: recorder, options: o,
+		started: clk.Now(), reports: reports{last: map[types.UID]time.Time{}},
+	}
+}
+
+// Reconcile brings one Plan a step further.
+func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	wake, err := c.reconcile(ctx, request.NamespacedName)
+	switch {
+	case apierrors.IsConflict(err):
+		// Somebody was faster: decide again on what is true now.
+		log.FromContext(ctx).V(1).Info("deciding again", "conflict", err.Error())
+		return ctrl.Result{RequeueAfter: coalesce}, nil
+	case err != nil:
+		metrics.CountError(named(request.NamespacedName))
+		return ctrl.Result{}, err
+	case wake.IsZero():
+		return ctrl.Result{}, nil
+	default:
+		return ctrl.Result{RequeueAfter: max(wake.Sub(c.clock.Now()), time.Millisecond)}, nil
+	}
+}
+
+func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (wake time.Time, err error) {
+	p, stored, malformed, err := c.read(ctx, key)
+	if err != nil {
+		return wake, err
+	}
+	s, err := c.gather(ctx, key)
+	if err != nil {
+		return wake, err
+	}
+	if p == nil {
+		c.channels.forget(key)
+		metrics.Forget(named(key))
+		return wake, c.clear(ctx, key, "", s)
+	}
+	now := c.clock.Now()
+	r := c.resolve(ctx, p, malformed, now)
+	w := &world{
+		plan: p, options: &c.options, selector: r.selector, ready: r.ready, template: templateDigest(p), started: c.started, now: now,
+	}
+	pass := &pass{Controller: c, world: w, wake: r.wake}
+	pass.turns, pass.fleet = turns(w, s)
+	errs := []error{c.clear(ctx, key, p.UID, s)}
+	errs = append(errs, pass.settle(ctx))
+	if r.ready {
+		pass.decide(r.window)
+		errs = append(errs, pass.start(ctx))
+	}
+	errs = append(errs, pass.report(ctx, stored, r))
+	return pass.wake, first(errs)
+}
+
+// read gets a Plan. One whose text does not fit the type comes back with as much of it as is needed to say so.
+func (c *Controller) read(ctx context.Context, key types.NamespacedName) (p *upgradev1.Plan, stored *unstructured.Unstructured, malformed, err error) {
+	stored = &unstructured.Unstructured{}
+	stored.SetGroupVersionKind(groupVersionKind)
+	if err := c.client.Get(ctx, key, stored); err != nil {
+		return nil, nil, nil, client.IgnoreNotFound(err)
+	}
+	if stored.GetDeletionTimestamp() != nil {
+		return nil, nil, nil, nil
+	}
+	p = &upgradev1.Plan{}
+	text, err := stored.MarshalJSON()
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("reading plan, %w", err)
+	}
+	if malformed = json.Unmarshal(text, p); malformed != nil {
+		malformed = fmt.Errorf("the plan can't be read: %w", malformed)
+		p.TypeMeta = metav1.TypeMeta{APIVersion: stored.GetAPIVersion(), Kind: kind}
+		p.Namespace, p.Name, p.UID = stored.GetNamespace(), stored.GetName(), stored.GetUID()
+		p.Generation, p.ResourceVersion = stored.GetGeneration(), stored.GetResourceVersion()
+	}
+	return p, stored, malformed, nil
+}
+
+// pass is one reconcile of a live Plan.
+type pass struct {
+	*Controller
+	*world
+	turns    []turn
+	fleet    rollout.Fleet
+	decision rollout.Decision
+	happened []events.Event
+	mu       sync.Mutex // guards what is written for several turns at once: happened and decision
+	wake     time.Time
+}
+
+// at notes an instant to come back at.
+func (p *pass) at(when time.Time) {
+	if !when.IsZero() && (p.wake.IsZero() || when.Before(p.wake)) {
+		p.wake = when
+	}
+}
+
+// decide asks who goes next.
+func (p *pass) decide(window *rollout.Window) {
+	units := make([]rollout.Unit, 0, len(p.turns))
+	for i := range p.turns {
+		if t := &p.turns[i]; t.counted || t.unit.HoldsSlot() {
+			units = append(units, t.unit)
+		}
+	}
+	p.decision = rollout.Decide(rollout.Strategy{
+		UID:           p.plan.UID,
+		Shared:        shared(p.plan),
+		MaxConcurrent: int(min(p.plan.Spec.Concurrency, int64(len(units)))),
+		Window:        window,
+	}, units, p.fleet, p.now)
+	p.at(p.decision.Next)
+}
+
+func named(key types.NamespacedName) metrics.Rollout {
+	return metrics.Rollout{Kind: kind, NamespacedName: key}
+}
+
+func holder(p *upgradev1.Plan) string { return node.Holder(kind, client.ObjectKeyFromObject(p)) }
+
+// first of some errors, one that is no conflict before those that are: a conflict needs no telling.
+func first(errs []error) error {
+	var conflict error
+	for _, err := range errs {
+		if err != nil && !apierrors.IsConflict(err) {
+			return err
+		}
+		if err != nil {
+			conflict = err
+		}
+	}
+	return conflict
+}

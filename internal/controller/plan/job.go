@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// newJob is the Job that carries out the Plan on one node, field for field system-upgrade-controller's, but for its name
+// and Moult's own two annotations.
+func newJob(p *upgradev1.Plan, n *corev1.Node, turn string, o *Options) *batchv1.Job {
+	hostname := n.Labels[corev1.LabelHostname]
+	windows := n.Labels[corev1.LabelOSStable] == "windows"
+	ttl := jobTTL(p, &o.Job)
+
+	labels := copied(p.Labels)
+	maps.Copy(labels, map[string]string{
+		upgradev1.LabelController:       o.Name,
+		upgradev1.LabelExclusive:        strconv.FormatBool(p.Spec.Exclusive),
+		upgradev1.LabelNode:             n.Name,
+		upgradev1.LabelPlan:             p.Name,
+		upgradev1.LabelVersion:          p.Status.LatestVersion,
+		upgradev1.LabelPlanHash(p.Name): p.Status.LatestHash,
+	})
+	podAnnotations := copied(p.Annotations)
+	jobAnnotations := maps.Clone(podAnnotations)
+	jobAnnotations[upgradev1.AnnotationTTL] = strconv.Itoa(int(ttl))
+	jobAnnotations[v1alpha1.AnnotationTemplate] = templateDigest(p)
+	jobAnnotations[v1alpha1.AnnotationTurn] = turn
+
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        jobName(p, n.Name, turn),
+			Namespace:   p.Namespace,
+			Labels:      labels,
+			Annotations: jobAnnotations,
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: upgradev1.GroupVersion.String(), Kind: "Plan", Name: p.Name, UID: p.UID,
+				Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(false),
+			}},
+		},
+		Spec: batchv1.JobSpec{
+			PodReplacementPolicy:    ptr.To(o.Job.PodReplacementPolicy),
+			BackoffLimit:            ptr.To(o.Job.BackoffLimit),
+			TTLSecondsAfterFinished: ptr.To(ttl),
+			ActiveDeadlineSeconds:   deadline(p, &o.Job),
+			Completions:             ptr.To[int32](1),
+			Parallelism:             ptr.To[int32](1),
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(labels), Annotations: podAnnotations},
+				Spec: corev1.PodSpec{
+					HostIPC:            true,
+					HostPID:            true,
+					HostNetwork:        true,
+					DNSPolicy:          corev1.DNSClusterFirstWithHostNet,
+					RestartPolicy:      corev1.RestartPolicyNever,
+					ServiceAccountName: p.Spec.ServiceAccountName,
+					PriorityClassName:  p.Spec.PriorityClassName,
+					ImagePullSecrets:   p.Spec.ImagePullSecrets,
+					Affinity:           affinity(p, hostname),
+					Tolerations: append([]corev1.Toleration{{
+						Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
+					}}, p.Spec.Tolerations...),
+					Volumes:        volumes(p),
+					InitContainers: initContainers(p, n.Name, windows, &o.Job),
+					Containers:     []corev1.Container{upgradeContainer(p, windows, &o.Job)},
+				},
+			},
+		},
+	}
+}
+
+// copied are the labels or annotations of a Plan that its Jobs and pods get too: the user's own.
+func copied(of map[string]string) map[string]string {
+	kept := make(map[string]string, len(of)+6)
+	for key, value := range of {
+		if !strings.Contains(key, "cattle.io/") && !strings.Contains(key, "kubectl.kubernetes.io/") {
+			kept[key] = value
+		}
+	}
+	return kept
+}
+
+// jobName is unique for plan, node, hash and turn: two nodes whose names only begin alike never share a Job, and a turn
+// that is tried again need not wait until the last one's Job is gone.
+func jobName(p *upgradev1.Plan, nodeName, turn string) string {
+	readable := strings.Join([]string{"apply", p.Name, "on", nodeName, "with", p.Status.LatestHash}, "-")
+	sum := sha256.Sum256([]byte(readable + "-" + turn))
+	return strings.TrimRight(strings.ReplaceAll(readable[:min(52, len(readable))], ".", "-"), "-") + "-" + hex.EncodeToString(sum[:])[:10]
+}
+
+// jobTTL outlasts the delay that the Job's node keeps its slot for.
+func jobTTL(p *upgradev1.Plan, o *JobOptions) int32 {
+	ttl := o.TTLSecondsAfterFinish
+	if d := p.Spec.PostCompleteDelay; d != nil {
+		ttl = max(ttl, int32(min((d.Duration+time.Minute).Seconds(), math.MaxInt32)))
+	}
+	return ttl
+}
+
+// deadline is the Plan's own, else the default, and at most the maximum; nil is none.
+func deadline(p *upgradev1.Plan, o *JobOptions) *int64 {
+	seconds := o.ActiveDeadlineSeconds
+	if d := p.Spec.JobActiveDeadlineSecs; d != nil && *d >= 0 {
+		seconds = *d
+	}
+	if limit := o.ActiveDeadlineSecondsMax; limit > 0 && (seconds <= 0 || seconds > limit) {
+		seconds = limit
+	}
+	if seconds <= 0 {
+		return nil
+	}
+	return &seconds
+}
+
+// affinity brings the pod to its node, through the scheduler, and keeps it from its like.
+func affinity(p *upgradev1.Plan, hostname string) *corev1.Affinity {
+	apart := metav1.LabelSelectorRequirement{Key: upgradev1.LabelPlan, Operator: metav1.LabelSelectorOpIn, Values: []string{p.Name}}
+	if p.Spec.Exclusive {
+		apart.Key, apart.Values = upgradev1.LabelExclusive, []string{"true"}
+	}
+	return &corev1.Affinity{
+		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{hostname},
+			}}}},
+		}},
+		PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{apart}},
+			TopologyKey:   corev1.LabelHostname,
+		}}},
+	}
+}
+
+// templateDigest identifies what the Plan makes of its Jobs. It leaves out this program's own settings, so that an upgrade
+// of Moult interrupts nothing, and what does not shape a Job.
+func templateDigest(p *upgradev1.Plan) string {
+	spec := p.Spec
+	spec.Concurrency, spec.NodeSelector, spec.Window = 0, nil, nil
+	spec.Channel, spec.Version, spec.AllowDowngrade = "", "", false
+	spec.PostCompleteDelay, spec.PostCompleteLabels = nil, nil
+	return digest(spec, copied(p.Labels), copied(p.Annotations), p.Status.LatestVersion, p.Status.LatestHash)
+}
+
+// digest identifies values that JSON can express.
+func digest(values ...any) string {
+	text, err := json.Marshal(values)
+	if err != nil {
+		// Maps, strings and API types always marshal.
+		panic(err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])[:16]
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// phase tells from a turn's Job and pod how far it has come, since when, and what holds it up.
+func (t *turn) phase() (phase v1alpha1.Phase, since time.Time, message string) {
+	since = t.unit.Since
+	switch {
+	case t.unit.State == v1alpha1.UnitSoaking:
+		return v1alpha1.PhaseSoaking, since, ""
+	case t.step == stepStop, t.job != nil && t.job.DeletionTimestamp != nil:
+		return v1alpha1.PhaseReplacing, since, "what ran on the node is being stopped"
+	case t.job == nil:
+		return v1alpha1.PhaseClaimed, since, t.unit.Message
+	case t.pod == nil:
+		return v1alpha1.PhaseStarting, since, ""
+	}
+	for i := range t.pod.Status.InitContainerStatuses {
+		s := &t.pod.Status.InitContainerStatuses[i]
+		if run := s.State.Running; run != nil {
+			if s.Name == "prepare" {
+				return v1alpha1.PhasePreparing, run.StartedAt.Time, ""
+			}
+			return v1alpha1.PhaseDraining, run.StartedAt.Time, ""
+		}
+		if why := waiting(s); why != "" {
+			return v1alpha1.PhaseStarting, since, why
+		}
+	}
+	for i := range t.pod.Status.ContainerStatuses {
+		s := &t.pod.Status.ContainerStatuses[i]
+		if run := s.State.Running; run != nil {
+			return v1alpha1.PhaseChanging, run.StartedAt.Time, ""
+		}
+		if end := s.State.Terminated; end != nil {
+			return v1alpha1.PhaseChanging, end.StartedAt.Time, ""
+		}
+		if why := waiting(s); why != "" {
+			return v1alpha1.PhaseStarting, since, why
+		}
+	}
+	for i := range t.pod.Status.Conditions {
+		if c := &t.pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return v1alpha1.PhaseStarting, since, c.Reason + ": " + c.Message
+		}
+	}
+	return v1alpha1.PhaseStarting, since, ""
+}
+
+// waiting says why a container can't start; the ordinary steps of a start are no reason.
+func waiting(s *corev1.ContainerStatus) string {
+	w := s.State.Waiting
+	if w == nil || w.Reason == "" || w.Reason == "PodInitializing" || w.Reason == "ContainerCreating" {
+		return ""
+	}
+	text := "container " + s.Name + " waits: " + w.Reason
+	if w.Message != "" {
+		text += ": " + w.Message
+	}
+	return text
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"context"
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+)
+
+// snapshot is what the caches show of one Plan's world. What it points to belongs to the caches and is never changed.
+type snapshot struct {
+	nodes []corev1.Node
+	// jobs and pods of the Plan, by the name of their node.
+	jobs map[string][]*batchv1.Job
+	pods map[string][]*corev1.Pod
+}
+
+func (c *Controller) gather(ctx context.Context, plan types.NamespacedName) (snapshot, error) {
+	var nodes corev1.NodeList
+	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return snapshot{}, fmt.Errorf("listing nodes, %w", err)
+	}
+	ofPlan := []client.ListOption{client.InNamespace(plan.Namespace), client.MatchingFields{indexPlan: plan.Name}, client.UnsafeDisableDeepCopy}
+	var jobs batchv1.JobList
+	if err := c.client.List(ctx, &jobs, ofPlan...); err != nil {
+		return snapshot{}, fmt.Errorf("listing jobs, %w", err)
+	}
+	var pods corev1.PodList
+	if err := c.client.List(ctx, &pods, ofPlan...); err != nil {
+		return snapshot{}, fmt.Errorf("listing pods, %w", err)
+	}
+	s := snapshot{nodes: nodes.Items, jobs: map[string][]*batchv1.Job{}, pods: map[string][]*corev1.Pod{}}
+	for i := range jobs.Items {
+		j := &jobs.Items[i]
+		s.jobs[j.Labels[upgradev1.LabelNode]] = append(s.jobs[j.Labels[upgradev1.LabelNode]], j)
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		s.pods[p.Labels[upgradev1.LabelNode]] = append(s.pods[p.Labels[upgradev1.LabelNode]], p)
+	}
+	return s, nil
+}
+
+// finished returns the condition that says how a Job ended, or nil while it has not.
+func finished(j *batchv1.Job) *batchv1.JobCondition {
+	for i := range j.Status.Conditions {
+		c := &j.Status.Conditions[i]
+		if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
+			return c
+		}
+	}
+	return nil
+}

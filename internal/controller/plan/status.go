@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/metrics"
+	"moult.dev/moult/internal/status"
+)
+
+// statusInterval is how often at most a Plan's status is written.
+const statusInterval = time.Second
+
+// reports remembers when each Plan's status was last written by this process. To forget it costs one early write.
+type reports struct {
+	mu   sync.Mutex
+	last map[types.UID]time.Time
+}
+
+func (r *reports) due(plan types.UID) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last[plan].Add(statusInterval)
+}
+
+func (r *reports) written(plan types.UID, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last[plan] = at
+	for uid, t := range r.last {
+		if at.Sub(t) > time.Hour {
+			delete(r.last, uid)
+		}
+	}
+}
+
+// report writes the status if it changed, and then the Events.
+func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured, r resolution) error {
+	progress := p.count(r)
+	status.SetPlanProgress(p.plan, progress, p.now)
+	p.plan.Status.ObservedGeneration = p.plan.Generation
+
+	// What happened on nodes has happened, whether or not the status can be written now.
+	p.events.Emit(p.happened...)
+	p.happened = nil
+
+	before := upgradev1.Plan{}
+	if content, ok := stored.Object["status"]; ok {
+		// A status that can't be read is written anew.
+		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"status": content}, &before)
+	}
+	if equality.Semantic.DeepEqual(before.Status, p.plan.Status) {
+		return nil
+	}
+	if due := p.reports.due(p.plan.UID); p.now.Before(due) {
+		p.at(due)
+		return nil
+	}
+	after, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&p.plan.Status)
+	if err != nil {
+		return fmt.Errorf("writing status, %w", err)
+	}
+	changed := stored.DeepCopy()
+	changed.Object["status"] = after
+	if err := p.client.Status().Patch(ctx, changed, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	p.reports.written(p.plan.UID, p.now)
+	p.events.Emit(transitions(&before.Status, p.plan, r)...)
+	return nil
+}
+
+// count sums up the turns in status, metrics and the progress that the conditions are made of.
+func (p *pass) count(r resolution) status.Progress {
+	g := status.Progress{Ready: r.ready}
+	if r.problem != nil {
+		g.Problem = r.problem.Error()
+	}
+	s := &p.plan.Status
+	s.Applying, s.Updating, s.Failed, s.Waiting = nil, nil, nil, nil
+	states := map[v1alpha1.UnitState]int{}
+	var newest time.Time
+	for i := range p.turns {
+		t := &p.turns[i]
+		holds := t.unit.HoldsSlot()
+		if !holds && (!t.counted || t.unit.OptedOut && t.unit.State == v1alpha1.UnitOutdated) {
+			continue
+		}
+		states[t.unit.State]++
+		g.Counts.Total++
+		if holds {
+			s.Applying = append(s.Applying, t.node.Labels[corev1.LabelHostname])
+		}
+		switch {
+		case t.unit.State == v1alpha1.UnitUpdated:
+			g.Counts.Updated++
+		case t.unit.State == v1alpha1.UnitFailed:
+			g.Counts.Failed++
+			s.Failed = append(s.Failed, v1alpha1.UnitStatus{
+				Node: t.node.Name, Reason: t.unit.Reason, Message: t.unit.Message, Since: stamp(t.unit.Since),
+			})
+			if g.Failure == "" || t.unit.Since.After(newest) {
+				g.Failure, newest = t.unit.Message, t.unit.Since
+			}
+		case holds:
+			g.Counts.Updating++
+			phase, since, message := t.phase()
+			s.Updating = append(s.Updating, v1alpha1.UnitStatus{Node: t.node.Name, Phase: phase, Message: message, Since: stamp(since)})
+		default:
+			g.Counts.Waiting++
+		}
+	}
+	reasons := map[v1alpha1.Reason]int{}
+	for i := range p.decision.Waiting {
+		wait := &p.decision.Waiting[i]
+		reasons[wait.Reason]++
+		if wait.Reason == v1alpha1.ReasonOptedOut || slices.ContainsFunc(s.Failed, func(f v1alpha1.UnitStatus) bool { return f.Node == wait.Node }) {
+			continue
+		}
+		if g.Wait == "" {
+			g.Wait, g.WaitMessage = wait.Reason, wait.Message
+		}
+		if len(s.Waiting) < v1alpha1.MaxListedUnits {
+			s.Waiting = append(s.Waiting, v1alpha1.UnitStatus{Node: wait.Node, Reason: wait.Reason, Message: wait.Message})
+		}
+	}
+	g.Stuck = g.Counts.Failed > 0 && g.Counts.Updating == 0 && (g.Counts.Waiting == 0 || g.Wait == v1alpha1.ReasonMaxConcurrent)
+	s.Updating, s.Failed = oldest(s.Updating), oldest(s.Failed)
+	if r.ready {
+		s.Counts = &g.Counts
+		metrics.SetUnits(p.name(), states, reasons)
+	}
+	return g
+}
+
+// oldest keeps the first of a list, by age.
+func oldest(list []v1alpha1.UnitStatus) []v1alpha1.UnitStatus {
+	slices.SortFunc(list, func(a, b v1alpha1.UnitStatus) int {
+		return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Node, b.Node))
+	})
+	return list[:min(len(list), v1alpha1.MaxListedUnits)]
+}
+
+// stamp is a time as the API stores it, in seconds.
+func stamp(t time.Time) *metav1.Time {
+	return &metav1.Time{Time: t.UTC().Truncate(time.Second)}
+}
+
+// transitions are the Events of what changed from one status to the next.
+func transitions(before *upgradev1.PlanStatus, p *upgradev1.Plan, r resolution) []events.Event {
+	var all []events.Event
+	turned := func(kind string) (now *upgradev1.Condition, changed bool) {
+		now = p.Status.Condition(kind)
+		then := before.Condition(kind)
+		return now, now != nil && (then == nil || then.Status != now.Status || then.Reason != now.Reason || then.Message != now.Message)
+	}
+	if c, changed := turned(upgradev1.ConditionValidated); changed {
+		switch {
+		case c.Status == metav1.ConditionTrue:
+			all = append(all, events.PlanValidated(p))
+		case isSelectorError(r.problem):
+			all = append(all, events.PlanSelectNodesFailed(p, c.Message))
+		default:
+			all = append(all, events.PlanValidateFailed(p, c.Message))
+		}
+	}
+	c, changed := turned(upgradev1.ConditionLatestResolved)
+	switch {
+	case c == nil:
+	case c.Status == metav1.ConditionFalse && changed, c.Status == metav1.ConditionTrue && changed && c.Message != "":
+		all = append(all, events.PlanResolveFailed(p, c.Message))
+	case c.Status == metav1.ConditionTrue && (p.Status.LatestHash != before.LatestHash || p.Status.LatestVersion != before.LatestVersion):
+		all = append(all, events.PlanResolved(p))
+	}
+	var news []string
+	for _, hostname := range p.Status.Applying {
+		if !slices.Contains(before.Applying, hostname) {
+			news = append(news, hostname)
+		}
+	}
+	if len(news) > 0 {
+		all = append(all, events.PlanSyncJob(p, news))
+	}
+	for _, u := range p.Status.Waiting {
+		told := slices.ContainsFunc(before.Waiting, func(w v1alpha1.UnitStatus) bool { return w.Reason == u.Reason })
+		if u.Reason == v1alpha1.ReasonWindowsImageMissing && !told {
+			all = append(all, events.PlanWindowsUnsupported(p, u.Node, u.Message))
+			break
+		}
+	}
+	if c, changed := turned(upgradev1.ConditionComplete); changed {
+		switch c.Reason {
+		case upgradev1.ReasonWaiting:
+			all = append(all, events.PlanWaiting(p, c.Message))
+		case upgradev1.ReasonComplete:
+			all = append(all, events.PlanComplete(p))
+		}
+	}
+	return all
+}

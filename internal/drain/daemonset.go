@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drain
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// daemonSet never evicts a DaemonSet's pod, which would be back at once, unless its DaemonSet is gone and the options
+// force it.
+func daemonSet(pod *corev1.Pod, f *Facts, o *Options) ruling {
+	owner, _, ok := daemonSetOf(pod)
+	if !ok {
+		return ruling{}
+	}
+	if err := f.DaemonSets[owner]; err != nil {
+		if apierrors.IsNotFound(err) && o.Force {
+			return ruling{reason: ReasonDaemonSetUnread}
+		}
+		return ruling{Block, ReasonDaemonSetUnread, "belongs to DaemonSet " + owner.Name + ", which can't be read: " + err.Error()}
+	}
+	if !o.IgnoreDaemonSets {
+		return ruling{Block, ReasonDaemonSet, "belongs to DaemonSet " + owner.Name}
+	}
+	return ruling{Skip, ReasonDaemonSet, "belongs to DaemonSet " + owner.Name}
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package drain takes the pods off a node. It decides purely which pods go (Filter), asks for their eviction in passes
+// that never wait (Drainer.Pass), and explains what still stands in the way (Result). It writes to pods only: cordon
+// the node first.
+//
+// A pass sorts every pod of the node into one state. The caller calls Pass again when the node's pods change or at
+// Result.Next, until Result.Done or until Result.Stuck:
+//
+//	                 ┌─ Skipped      left where it is, for a reason that Filter gives
+//	                 ├─ Refused      needs a leave that the options don't give: then nothing is evicted at all
+//	pod ─ Filter ────┤                     ┌─ Blocked      a budget says no for now: asked again in a later pass
+//	                 │                     ├─ Failed       the API said something else
+//	                 └─ may be evicted ────┼─ Evicted ──── Terminating ──── Gone
+//	                                       └─ Waiting      its turn is not yet, or the time is over
+//
+// Nothing is remembered between passes but since, the time when the drain began, which the caller keeps (a controller
+// in the API, the command line in a variable). All else is read from the pods, so that another process can go on where
+// this one stopped.
+//
+// Order. Pods go in ascending priority, those of the same priority together. Pods of the classes system-cluster-critical
+// and system-node-critical (priority from 2,000,000,000) go last: they are not asked for until all others are gone,
+// because the others may need them to end well. This is the one thing that kubectl does not do.
+//
+// The end. Options.Timeout says how long a drain may take, Options.OnTimeout what then happens: Halt leaves the rest
+// alone and stays not done, Skip leaves it alone and is done, Force deletes it past every budget.
+//
+// What a node must wait for after its pods (volumes that detach) belongs beside the pods in Result: a list of its own,
+// filled once the pods are done, and a clause in Result.Done.
+package drain

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drain
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// api is an API server whose pods end when the test says so, and that notes what it is asked.
+type api struct {
+	Client
+	clock *clocktesting.FakePassiveClock
+
+	mu sync.Mutex
+	// answers are given to evictions and deletions of the pod.
+	answers map[string]error
+	asked   []string
+	gets    int
+}
+
+func newAPI(t *testing.T, pods ...corev1.Pod) *api {
+	t.Helper()
+	a := &api{clock: clocktesting.NewFakePassiveClock(start), answers: map[string]error{}}
+	objects := []client.Object{&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "ds", UID: "uid-ds"}}}
+	for i := range pods {
+		objects = append(objects, &pods[i])
+	}
+	byNode := func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }
+	a.Client = fake.NewClientBuilder().
+		WithObjects(objects...).
+		WithIndex(&corev1.Pod{}, NodeNameField, byNode).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+				a.gets++
+				return c.Get(ctx, key, obj, opts...)
+			},
+			SubResourceCreate: func(_ context.Context, _ client.Client, sub string, obj, body client.Object, _ ...client.SubResourceCreateOption) error {
+				return a.answer(sub, obj, body.(*policyv1.Eviction).DeleteOptions)
+			},
+			Delete: func(_ context.Context, _ client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+				var o client.DeleteOptions
+				o.ApplyOptions(opts)
+				return a.answer("delete", obj, o.AsDeleteOptions())
+			},
+		}).Build()
+	return a
+}
+
+func (a *api) answer(what string, obj client.Object, o *metav1.DeleteOptions) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(o.DryRun) > 0 {
+		what += " in dry run"
+	}
+	if o.Preconditions == nil || *o.Preconditions.UID != obj.GetUID() {
+		what += " without its uid"
+	}
+	a.asked = append(a.asked, what+" "+obj.GetName())
+	return a.answers[obj.GetName()]
+}
+
+// heard is what the API server was asked since it was heard last. Pods of one priority are asked in any order.
+func (a *api) heard() []string {
+	defer func() { a.asked = nil }()
+	slices.Sort(a.asked)
+	return a.asked
+}
+
+func (a *api) pass(t *testing.T, o Options) Result {
+	t.Helper()
+	r, err := New(a.clock, a).Pass(t.Context(), "n1", start, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// states says how each pod stands.
+func states(r Result) map[string]State {
+	m := map[string]State{}
+	for _, o := range r.Pods {
+		m[o.Pod.Name] = o.State
+	}
+	return m
+}
+
+func expect[T any](t *testing.T, what string, want, got T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func TestPassEvictsWhatMayGo(t *testing.T) {
+	a := newAPI(t, pod("a"), pod("b", terminating(time.Second)), pod("d", ofDaemonSet), pod("s", static),
+		pod("elsewhere", func(p *corev1.Pod) { p.Spec.NodeName = "n2" }))
+	r := a.pass(t, Options{IgnoreDaemonSets: true})
+
+	expect(t, "states", map[string]State{"a": Evicted, "b": Terminating, "d": Skipped, "s": Skipped}, states(r))
+	expect(t, "asked", []string{"eviction a"}, a.heard())
+	if r.Done() || r.Stuck() || r.Err() != nil || !r.Next.IsZero() {
+		t.Errorf("pods that are on their way are nothing but waited for: %+v", r)
+	}
+}
+
+func TestPassIsDoneWhenOnlyTheSkippedAreLeft(t *testing.T) {
+	r := newAPI(t, pod("d", ofDaemonSet), pod("s", static)).pass(t, Options{IgnoreDaemonSets: true})
+	if !r.Done() || r.Stuck() || r.Err() != nil || !r.Next.IsZero() {
+		t.Errorf("not done: %+v", r)
+	}
+}
+
+func TestPassTouchesNothingWhenAPodIsRefused(t *testing.T) {
+	a := newAPI(t, pod("a"), pod("b", terminating(time.Second)), pod("u", unowned), pod("d", ofDaemonSet))
+	r := a.pass(t, Options{})
+
+	expect(t, "states", map[string]State{"a": Waiting, "b": Waiting, "u": Refused, "d": Refused}, states(r))
+	expect(t, "asked", nil, a.heard())
+	if !r.Stuck() || !IsRefused(r.Err()) || IsBlocked(r.Err()) || IsTimedOut(r.Err()) {
+		t.Errorf("not refused: %+v", r)
+	}
+	expect(t, "error", "draining node n1: pod web/d belongs to DaemonSet ds; pod web/u has no controller", r.Err().Error())
+}
+
+func TestPassExplainsABudget(t *testing.T) {
+	a := newAPI(t, pod("a"), pod("b"))
+	a.answers["b"] = heldBy("api")
+	r := a.pass(t, Options{})
+
+	expect(t, "states", map[string]State{"a": Evicted, "b": Blocked}, states(r))
+	if r.Stuck() || !IsBlocked(r.Err()) || !apierrors.IsTooManyRequests(r.Err()) {
+		t.Errorf("not blocked: %+v", r)
+	}
+	expect(t, "next", start.Add(retryAfter), r.Next)
+
+	delete(a.answers, "b")
+	a.clock.SetTime(r.Next)
+	expect(t, "states when it yields", map[string]State{"a": Evicted, "b": Evicted}, states(a.pass(t, Options{})))
+}
+
+func TestPassIsStuckWhenTheAPIForbidsTheRest(t *testing.T) {
+	a := newAPI(t, pod("a"), pod("dns", withPriority(critical)))
+	a.answers["a"] = apierrors.NewForbidden(pods, "a", errors.New("no"))
+	r := a.pass(t, Options{})
+	expect(t, "states", map[string]State{"a": Failed, "dns": Waiting}, states(r))
+	if !r.Stuck() || r.Err() == nil || !r.Next.IsZero() {
+		t.Errorf("not stuck: %+v", r)
+	}
+
+	a.answers["a"] = errors.New("connection refused")
+	r = a.pass(t, Options{})
+	if r.Stuck() || r.Next.IsZero() {
+		t.Errorf("gives up an API server that may come back: %+v", r)
+	}
+}
+
+func TestPassKeepsCriticalPodsForTheEnd(t *testing.T) {
+	low, dns, net := pod("low", withPriority(-1)), pod("dns", withPriority(critical)), pod("net", withPriority(critical+1000))
+	high := pod("high", withPriority(1000))
+
+	a := newAPI(t, net, dns, high, low)
+	r := a.pass(t, Options{})
+	expect(t, "all others go together", map[string]State{"low": Evicted, "high": Evicted, "dns": Waiting, "net": Waiting}, states(r))
+	expect(t, "in order", []string{"low", "high", "dns", "net"}, []string{r.Pods[0].Pod.Name, r.Pods[1].Pod.Name, r.Pods[2].Pod.Name, r.Pods[3].Pod.Name})
+
+	r = newAPI(t, net, dns, pod("high", terminating(time.Second))).pass(t, Options{})
+	expect(t, "while one ends", map[string]State{"high": Terminating, "dns": Waiting, "net": Waiting}, states(r))
+
+	r = newAPI(t, net, dns, pod("high", ofDaemonSet)).pass(t, Options{IgnoreDaemonSets: true})
+	expect(t, "cluster before node", map[string]State{"high": Skipped, "dns": Evicted, "net": Waiting}, states(r))
+
+	r = newAPI(t, net, dns, high).pass(t, Options{DryRun: true})
+	expect(t, "dry run", map[string]State{"high": Evicted, "dns": Evicted, "net": Evicted}, states(r))
+}
+
+func TestPassShortensARunningGracePeriod(t *testing.T) {
+	thirty, ten := int64(30), int64(10)
+	a := newAPI(t, pod("a", terminating(time.Second)))
+	a.pass(t, Options{GracePeriodSeconds: &thirty})
+	expect(t, "asked", nil, a.heard())
+	a.pass(t, Options{GracePeriodSeconds: &ten})
+	expect(t, "asked", []string{"eviction a"}, a.heard())
+}
+
+func TestPassDeletes(t *testing.T) {
+	a := newAPI(t, pod("a"))
+	r := a.pass(t, Options{DisableEviction: true})
+	expect(t, "states", map[string]State{"a": Evicted}, states(r))
+	expect(t, "asked", []string{"delete a"}, a.heard())
+}
+
+func TestPassInDryRun(t *testing.T) {
+	a := newAPI(t, pod("a"), pod("b"), pod("c", terminating(time.Second)))
+	r := a.pass(t, Options{DryRun: true})
+	expect(t, "asked", []string{"eviction in dry run a", "eviction in dry run b"}, a.heard())
+	if !r.Done() || r.Err() != nil {
+		t.Errorf("not done: %+v", r)
+	}
+
+	a.answers["b"] = heldBy("api")
+	r = a.pass(t, Options{DryRun: true})
+	if r.Done() || !r.Stuck() || !IsBlocked(r.Err()) {
+		t.Errorf("not blocked: %+v", r)
+	}
+}
+
+func TestPreviewAsksNothing(t *testing.T) {
+	a := newAPI(t, pod("a"), pod("u", unowned))
+	r, err := New(a.clock, a).Preview(t.Context(), "n1", Options{Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "states", map[string]State{"a": Evicted, "u": Evicted}, states(r))
+	expect(t, "asked", nil, a.heard())
+	if !r.Done() {
+		t.Errorf("not done: %+v", r)
+	}
+}
+
+func TestPassWhenTheTimeIsOver(t *testing.T) {
+	limit := time.Minute
+	for name, tc := range map[string]struct {
+		on     OnTimeout
+		states map[string]State
+		asked  []string
+		done   bool
+		stuck  bool
+	}{
+		"by default halts": {
+			"", map[string]State{"a": Waiting, "held": Blocked, "going": Terminating, "dns": Waiting},
+			[]string{"eviction in dry run a", "eviction in dry run dns", "eviction in dry run held"}, false, true,
+		},
+		"halt": {
+			HaltOnTimeout, map[string]State{"a": Waiting, "held": Blocked, "going": Terminating, "dns": Waiting},
+			[]string{"eviction in dry run a", "eviction in dry run dns", "eviction in dry run held"}, false, true,
+		},
+		"skip": {
+			SkipOnTimeout, map[string]State{"a": Skipped, "held": Skipped, "going": Skipped, "dns": Skipped},
+			nil, true, false,
+		},
+		"force": {
+			ForceOnTimeout, map[string]State{"a": Evicted, "held": Evicted, "going": Terminating, "dns": Evicted},
+			[]string{"delete a", "delete dns", "delete held"}, false, false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t, pod("a"), pod("held"), pod("going", terminating(90*time.Second)), pod("dns", withPriority(critical)))
+			o := Options{Timeout: limit, OnTimeout: tc.on}
+			a.clock.SetTime(start.Add(limit - time.Second))
+			r := a.pass(t, o)
+			expect(t, "next", start.Add(limit), r.Next)
+			expect(t, "asked before", []string{"eviction a", "eviction held"}, a.heard())
+
+			a.clock.SetTime(start.Add(limit))
+			if tc.on != ForceOnTimeout {
+				a.answers["held"] = heldBy("api")
+			}
+			r = a.pass(t, o)
+			expect(t, "states", tc.states, states(r))
+			expect(t, "asked", tc.asked, a.heard())
+			expect(t, "done", tc.done, r.Done())
+			expect(t, "stuck", tc.stuck, r.Stuck())
+			expect(t, "timed out", tc.stuck, IsTimedOut(r.Err()))
+			expect(t, "blocked", tc.stuck, IsBlocked(r.Err()))
+		})
+	}
+}
+
+func TestPassIsDoneThoughTheTimeIsOver(t *testing.T) {
+	a := newAPI(t)
+	a.clock.SetTime(start.Add(time.Hour))
+	if r := a.pass(t, Options{Timeout: time.Minute}); !r.Done() || r.Stuck() || r.Err() != nil {
+		t.Errorf("not done: %+v", r)
+	}
+}
+
+func TestPassWakesWhenAPodIsOverdue(t *testing.T) {
+	a := newAPI(t, pod("a", terminating(-10*time.Second)), pod("b", terminating(10*time.Second)))
+	o := Options{SkipWaitForDelete: time.Minute}
+	r := a.pass(t, o)
+	expect(t, "next", start.Add(51*time.Second), r.Next)
+	a.clock.SetTime(r.Next)
+	r = a.pass(t, o)
+	expect(t, "states", map[string]State{"a": Skipped, "b": Terminating}, states(r))
+}
+
+func TestPassLeavesAPodThatReturns(t *testing.T) {
+	a := newAPI(t, pod("a", made(2*time.Second), tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})))
+	if r := a.pass(t, Options{}); !r.Done() {
+		t.Errorf("not done: %+v", r)
+	}
+	expect(t, "asked", nil, a.heard())
+}
+
+func TestPassReadsADaemonSetOnce(t *testing.T) {
+	a := newAPI(t, pod("a", ofDaemonSet), pod("b", ofDaemonSet))
+	d := New(a.clock, a)
+	for range 3 {
+		if _, err := d.Pass(t.Context(), "n1", start, Options{IgnoreDaemonSets: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(t, "reads", 1, a.gets)
+}
+
+func TestPassAsksNoMoreThanItsShareAtOnce(t *testing.T) {
+	var many []corev1.Pod
+	for i := range 3 * parallel {
+		many = append(many, pod("p"+string(rune('a'+i/26))+string(rune('a'+i%26))))
+	}
+	a := newAPI(t, many...)
+	r := a.pass(t, Options{})
+	expect(t, "evicted", 3*parallel, len(r.In(Evicted)))
+}
+
+func TestPassSaysThatItCannotList(t *testing.T) {
+	a := newAPI(t)
+	broken := interceptor.NewClient(a.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return errors.New("connection refused")
+		},
+	})
+	_, err := New(a.clock, broken).Pass(t.Context(), "n1", start, Options{})
+	if err == nil || err.Error() != "listing the pods of node n1, connection refused" || !IsTransient(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPassListsInPages(t *testing.T) {
+	a := newAPI(t)
+	var limits []int64
+	paged := interceptor.NewClient(a.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			var o client.ListOptions
+			o.ApplyOptions(opts)
+			limits = append(limits, o.Limit)
+			pods := list.(*corev1.PodList)
+			if o.Continue == "" {
+				pods.Items, pods.Continue = []corev1.Pod{pod("a")}, "more"
+			} else {
+				pods.Items = []corev1.Pod{pod("b")}
+			}
+			return nil
+		},
+	})
+	r, err := New(a.clock, paged).Pass(t.Context(), "n1", start, Options{ChunkSize: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "states", map[string]State{"a": Evicted, "b": Evicted}, states(r))
+	expect(t, "limits", []int64{1, 1}, limits)
+}

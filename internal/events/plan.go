@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package events
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+)
+
+// The Events of a Plan bear system-upgrade-controller's reasons.
+
+// PlanValidated: the spec is valid.
+func PlanValidated(p *upgradev1.Plan) Event {
+	return Event{p, corev1.EventTypeNormal, "Validated", "The plan is valid"}
+}
+
+// PlanValidateFailed: the spec is not valid.
+func PlanValidateFailed(p *upgradev1.Plan, why string) Event {
+	return Event{p, corev1.EventTypeWarning, "ValidateFailed", "The plan is not valid: " + why}
+}
+
+// PlanSelectNodesFailed: the node selector can't be read.
+func PlanSelectNodesFailed(p *upgradev1.Plan, why string) Event {
+	return Event{p, corev1.EventTypeWarning, "SelectNodesFailed", "Nodes can't be selected: " + why}
+}
+
+// PlanWindowsUnsupported: Windows nodes can't be cordoned or drained for want of an image.
+func PlanWindowsUnsupported(p *upgradev1.Plan, node, why string) Event {
+	return Event{p, corev1.EventTypeWarning, "ValidationFailed", "Node " + node + ": " + why}
+}
+
+// PlanResolved: version and hash are known.
+func PlanResolved(p *upgradev1.Plan) Event {
+	return Event{p, corev1.EventTypeNormal, "Resolved", "Resolved latest version to " + p.Status.LatestVersion + ", hash " + p.Status.LatestHash}
+}
+
+// PlanResolveFailed: the version can't be told.
+func PlanResolveFailed(p *upgradev1.Plan, why string) Event {
+	return Event{p, corev1.EventTypeWarning, "ResolveFailed", "The version can't be resolved: " + why}
+}
+
+// PlanWaiting: nodes are outdated and none may be started now.
+func PlanWaiting(p *upgradev1.Plan, why string) Event {
+	return Event{p, corev1.EventTypeNormal, "Waiting", "No node is started: " + why}
+}
+
+// PlanSyncJob: Jobs were made on these nodes.
+func PlanSyncJob(p *upgradev1.Plan, nodes []string) Event {
+	return Event{p, corev1.EventTypeNormal, "SyncJob", "Started version " + p.Status.LatestVersion + " on Nodes " + strings.Join(nodes, ",")}
+}
+
+// PlanJobComplete: a node is updated.
+func PlanJobComplete(p *upgradev1.Plan, node string) Event {
+	return Event{p, corev1.EventTypeNormal, "JobComplete", "Job completed on Node " + node}
+}
+
+// PlanJobCompleteWaiting: a node is updated, and keeps its slot for the delay that the Plan asks for.
+func PlanJobCompleteWaiting(p *upgradev1.Plan, node string, delay time.Duration) Event {
+	return Event{p, corev1.EventTypeNormal, "JobCompleteWaiting", "Job completed on Node " + node + ", its slot is kept for " + delay.String()}
+}
+
+// PlanJobFailed: a node failed.
+func PlanJobFailed(p *upgradev1.Plan, why string) Event {
+	return Event{p, corev1.EventTypeWarning, "JobFailed", why}
+}
+
+// PlanComplete: every selected node is updated.
+func PlanComplete(p *upgradev1.Plan) Event {
+	return Event{p, corev1.EventTypeNormal, "Complete", "All selected nodes have version " + p.Status.LatestVersion + ", hash " + p.Status.LatestHash}
+}

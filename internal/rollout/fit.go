@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import "moult.dev/moult/api/v1alpha1"
+
+// fit keeps a rollout away from nodes on which it could not be carried out; whoever made the unit says why.
+func fit(_ *pass, u *Unit) (v1alpha1.Reason, string) { return u.Reason, u.Message }

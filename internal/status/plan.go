@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package status sets conditions: one setter for each, so that its reasons and words stand in one place.
+package status
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// The texts of system-upgrade-controller that its users look for.
+const (
+	messageNotReady      = "plan is not valid and resolved"
+	messageOutsideWindow = "current time is not within configured window"
+)
+
+func set(p *upgradev1.Plan, kind string, status metav1.ConditionStatus, reason, message string, now time.Time) {
+	p.Status.SetCondition(upgradev1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: p.Generation,
+	}, now)
+}
+
+func is(b bool) metav1.ConditionStatus {
+	if b {
+		return metav1.ConditionTrue
+	}
+	return metav1.ConditionFalse
+}
+
+// SetPlanValidated says whether the spec is valid.
+func SetPlanValidated(p *upgradev1.Plan, problem error, now time.Time) {
+	if problem != nil {
+		set(p, upgradev1.ConditionValidated, metav1.ConditionFalse, upgradev1.ReasonError, problem.Error(), now)
+		return
+	}
+	set(p, upgradev1.ConditionValidated, metav1.ConditionTrue, upgradev1.ReasonPlanIsValid, "", now)
+}
+
+// SetPlanUnresolved says that the version is not known yet: Unknown while it is being asked for, False with the problem.
+func SetPlanUnresolved(p *upgradev1.Plan, problem error, now time.Time) {
+	if problem != nil {
+		set(p, upgradev1.ConditionLatestResolved, metav1.ConditionFalse, upgradev1.ReasonError, problem.Error(), now)
+		return
+	}
+	set(p, upgradev1.ConditionLatestResolved, metav1.ConditionUnknown, upgradev1.ReasonChannel, "the channel is being asked", now)
+}
+
+// SetPlanResolved says that the version is known, and from where. A note tells why a newer answer is not taken.
+func SetPlanResolved(p *upgradev1.Plan, reason, note string, now time.Time) {
+	set(p, upgradev1.ConditionLatestResolved, metav1.ConditionTrue, reason, note, now)
+}
+
+// Progress is what the conditions Complete, Ready, Reconciling and Stalled are made of.
+type Progress struct {
+	// Ready is true when the Plan is valid and resolved.
+	Ready bool
+	// Problem says why it is not, when that is final until somebody changes something.
+	Problem string
+	Counts  v1alpha1.UnitCounts
+	// Failure is the newest failure's text.
+	Failure string
+	// Wait is why the first unit in line waits.
+	Wait        v1alpha1.Reason
+	WaitMessage string
+	// Stuck is true when failures hold every slot.
+	Stuck bool
+}
+
+// SetPlanProgress sets Complete as system-upgrade-controller does, and Ready, Reconciling and Stalled by it.
+func SetPlanProgress(p *upgradev1.Plan, g Progress, now time.Time) {
+	complete, reason, message := false, "", ""
+	switch {
+	case !g.Ready:
+		reason, message = upgradev1.ReasonNotReady, messageNotReady
+	case g.Counts.Failed > 0:
+		reason, message = upgradev1.ReasonJobFailed, g.Failure
+	case g.Counts.Updating > 0:
+		reason = upgradev1.ReasonSyncJob
+	case g.Counts.Waiting > 0 && g.Wait == v1alpha1.ReasonOutsideWindow:
+		reason, message = upgradev1.ReasonWaiting, messageOutsideWindow
+	case g.Counts.Waiting > 0 && g.Wait != "":
+		reason, message = upgradev1.ReasonWaiting, g.WaitMessage
+	case g.Counts.Waiting > 0:
+		reason = upgradev1.ReasonResolved
+	default:
+		complete, reason = true, upgradev1.ReasonComplete
+	}
+	set(p, upgradev1.ConditionComplete, is(complete), reason, message, now)
+
+	text := progressText(g)
+	set(p, upgradev1.ConditionReady, is(complete), reason, text, now)
+	stalled := !g.Ready && g.Problem != "" || g.Stuck
+	stalledMessage := ""
+	if stalled {
+		stalledMessage = text
+	}
+	set(p, upgradev1.ConditionReconciling, is(!complete && !stalled), reason, "", now)
+	set(p, upgradev1.ConditionStalled, is(stalled), reason, stalledMessage, now)
+}
+
+func progressText(g Progress) string {
+	if !g.Ready {
+		if g.Problem != "" {
+			return g.Problem
+		}
+		return messageNotReady
+	}
+	c := g.Counts
+	parts := []string{fmt.Sprintf("%d of %d nodes updated", c.Updated, c.Total)}
+	for _, part := range []struct {
+		n    int32
+		what string
+	}{{c.Updating, "updating"}, {c.Failed, "failed"}, {c.Waiting, "waiting"}} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
+		}
+	}
+	text := strings.Join(parts, ", ")
+	if c.Failed > 0 && g.Failure != "" {
+		text += ": " + g.Failure
+	} else if c.Updating == 0 && g.WaitMessage != "" {
+		text += ": " + g.WaitMessage
+	}
+	return text
+}

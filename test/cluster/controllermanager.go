@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+)
+
+// At the default of 20 requests a second the job controller makes 3 Jobs a second,
+// and every rollout would look equally slow.
+const (
+	clientQPS   = "--kube-api-qps=2000"
+	clientBurst = "--kube-api-burst=4000"
+)
+
+func (s *supervisor) startControllerManager() error {
+	kubeconfig, err := s.systemKubeconfig("kube-controller-manager")
+	if err != nil {
+		return err
+	}
+	// Looking at every node every second is quick to notice one that is cut off,
+	// and with thousands of them is all it would do.
+	period := time.Second
+	if s.spec.Nodes > 200 {
+		period = 5 * time.Second
+	}
+	return s.startComponent("kube-controller-manager",
+		"--kubeconfig="+kubeconfig,
+		"--root-ca-file="+s.ca.path("ca.crt"),
+		"--service-account-private-key-file="+s.ca.path("service-account.key"),
+		"--cluster-signing-cert-file="+s.ca.path("ca.crt"),
+		"--cluster-signing-key-file="+s.ca.path("ca.key"),
+		"--leader-elect=false",
+		"--secure-port=0",
+		"--node-monitor-period="+period.String(),
+		"--node-monitor-grace-period="+nodeGrace(s.spec.Nodes).String(),
+		"--concurrent-job-syncs=20",
+		clientQPS, clientBurst,
+	)
+}
+
+func (s *supervisor) startScheduler() error {
+	kubeconfig, err := s.systemKubeconfig("kube-scheduler")
+	if err != nil {
+		return err
+	}
+	return s.startComponent("kube-scheduler",
+		"--kubeconfig="+kubeconfig,
+		"--leader-elect=false",
+		"--secure-port=0",
+		clientQPS, clientBurst,
+	)
+}
+
+// systemKubeconfig writes the kubeconfig of a component that has a role of its own.
+func (s *supervisor) systemKubeconfig(name string) (string, error) {
+	path := filepath.Join(s.ca.dir, name+".kubeconfig")
+	return path, s.ca.writeKubeconfig(path, s.apiURL(), name, identityOf{user: "system:" + name})
+}
+
+// nodeGrace is how long a node may be silent before it counts as not ready.
+//
+// A node has to renew its lease a few times within it. With few nodes it is short,
+// so that a cut-off machine shows soon; with many it grows, so that the leases of
+// simulated nodes stay a trickle: at most 50 writes a second.
+func nodeGrace(nodes int) time.Duration {
+	return max(10*time.Second, time.Duration(nodes)*time.Second/20)
+}
+
+// renewInterval is how often the leases of simulated nodes are renewed.
+func renewInterval(nodes int) time.Duration { return nodeGrace(nodes) * 2 / 5 }
+
+// leaseSeconds is the duration in a simulated node's lease, of which kwok renews
+// it after a quarter.
+func leaseSeconds(nodes int) string {
+	return fmt.Sprintf("%.0f", (4 * renewInterval(nodes)).Seconds())
+}

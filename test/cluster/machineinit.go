@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lifelineFile is the pipe from the supervisor, after the standard three files.
+const lifelineFile = 3
+
+// sigRebootNow is what systemd takes for an order to reboot (SIGRTMIN+5).
+const sigRebootNow = syscall.Signal(34 + 5)
+
+const containerdSocket = "/run/containerd/containerd.sock"
+
+// machineInit is the first process of a machine. It sets the machine up, keeps
+// the container runtime and the kubelet running, and collects orphans. When it
+// ends, the kernel ends every other process of the machine.
+type machineInit struct {
+	config   machineConfig
+	lifeline *bufio.Reader
+	services map[int]*service // by process number
+}
+
+// service is a program that is started again whenever it ends.
+type service struct {
+	name string
+	args []string
+	env  []string
+	log  *os.File
+}
+
+// machineInitMain is the main function of a machine's init.
+func machineInitMain(args []string) error {
+	// Namespaces belong to threads, and so do the parents of processes.
+	runtime.LockOSThread()
+	syscall.Umask(0o022)
+	i := &machineInit{services: map[int]*service{}}
+	data, err := os.ReadFile(args[0])
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, &i.config); err != nil {
+		return err
+	}
+	pipe := os.NewFile(lifelineFile, "lifeline")
+	syscall.CloseOnExec(lifelineFile)
+	i.lifeline = bufio.NewReader(pipe)
+	return i.run()
+}
+
+func (i *machineInit) run() error {
+	c := i.config
+	containerd, err := i.newService("containerd", nil, findTool("containerd"), "--config", "/etc/containerd/config.toml")
+	if err != nil {
+		return err
+	}
+	kubelet, err := i.newService("kubelet", kubeletEnvironment, c.kubelet()...)
+	if err != nil {
+		return err
+	}
+	if err := i.await(networkReady); err != nil {
+		return err
+	}
+	if err := c.enterRoot(); err != nil {
+		return err
+	}
+	if err := unix.Sethostname([]byte(c.Name)); err != nil {
+		return err
+	}
+	if err := c.configureNetwork(context.Background()); err != nil {
+		return err
+	}
+	log.Printf("booted with id %s", c.BootID)
+	return i.serve(containerd, kubelet)
+}
+
+// serve keeps the services running until the machine ends.
+func (i *machineInit) serve(containerd, kubelet *service) error {
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+	// As the first process of a namespace it gets only signals that it handles.
+	// Both a plain `busybox reboot` and those that speak to systemd send one.
+	orders := make(chan os.Signal, 1)
+	signal.Notify(orders, syscall.SIGTERM, syscall.SIGINT, sigRebootNow)
+	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+
+	ended := make(chan error, 1)
+	api := make(chan struct{}, 1)
+	go func() {
+		err := i.await(apiReady)
+		if err == nil {
+			api <- struct{}{}
+			_, err = io.Copy(io.Discard, i.lifeline)
+		}
+		ended <- err
+	}()
+
+	restart := make(chan *service, 8)
+	if err := i.start(containerd); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-api:
+			// The kubelet gives up where there is no container runtime.
+			go func() {
+				for !listening(containerdSocket) {
+					<-time.After(50 * time.Millisecond)
+				}
+				restart <- kubelet
+			}()
+		case <-children:
+			for _, s := range i.reap() {
+				time.AfterFunc(500*time.Millisecond, func() { restart <- s })
+			}
+		case s := <-restart:
+			if err := i.start(s); err != nil {
+				return err
+			}
+		case <-orders:
+			unix.Sync()
+			return unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
+		case err := <-ended:
+			return err // the supervisor has gone, and the machine goes with it
+		}
+	}
+}
+
+// await reads a line from the supervisor.
+func (i *machineInit) await(want string) error {
+	line, err := i.lifeline.ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("waiting for the supervisor, %w", err)
+	}
+	if line != want+"\n" {
+		return fmt.Errorf("the supervisor said %q instead of %q", line, want)
+	}
+	return nil
+}
+
+// newService opens a service's log, which lies outside of the machine's root.
+func (i *machineInit) newService(name string, env []string, args ...string) (*service, error) {
+	file, err := os.OpenFile(filepath.Join(i.config.Logs, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	return &service{name: name, args: args, env: append(os.Environ(), env...), log: file}, nil
+}
+
+func (i *machineInit) start(s *service) error {
+	pid, err := syscall.ForkExec(s.args[0], s.args, &syscall.ProcAttr{
+		Dir:   "/",
+		Env:   s.env,
+		Files: []uintptr{0, s.log.Fd(), s.log.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return fmt.Errorf("starting %s, %w", s.name, err)
+	}
+	i.services[pid] = s
+	return nil
+}
+
+// reap collects every process that has ended and returns the services among them.
+func (i *machineInit) reap() []*service {
+	var ended []*service
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		if pid <= 0 || err != nil {
+			return ended
+		}
+		if s := i.services[pid]; s != nil {
+			delete(i.services, pid)
+			log.Printf("%s ended (exit %d, signal %d)", s.name, status.ExitStatus(), status.Signal())
+			ended = append(ended, s)
+		}
+	}
+}
+
+// listening reports whether something accepts connections at a socket.
+func listening(socket string) bool {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
