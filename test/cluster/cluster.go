@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -193,8 +194,11 @@ func Down(ctx context.Context, dir string) error {
 		return err
 	}
 	rec, err := reg.find(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return reg.sweep(ctx)
+	}
 	if err != nil {
-		return errors.Join(err, reg.sweep(ctx))
+		return err
 	}
 	c := &Cluster{dir: rec.Dir, record: rec, registry: reg, control: newControlClient(reg.socket(rec.ID))}
 	return errors.Join(c.Stop(), reg.sweep(ctx))
@@ -373,7 +377,7 @@ func (c *Cluster) stop() error {
 		}
 	}
 	rec, err := c.registry.load(c.record.ID)
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil // removed, and everything with it
 	}
 	if err != nil {

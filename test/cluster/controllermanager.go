@@ -28,6 +28,7 @@ func (s *supervisor) startControllerManager() error {
 	}
 	return s.startComponent("kube-controller-manager",
 		"--kubeconfig="+kubeconfig,
+		"--use-service-account-credentials=true",
 		"--root-ca-file="+s.ca.path("ca.crt"),
 		"--service-account-private-key-file="+s.ca.path("service-account.key"),
 		"--cluster-signing-cert-file="+s.ca.path("ca.crt"),

@@ -69,12 +69,12 @@ func (s *supervisor) startMachines(ctx context.Context, ready <-chan struct{}) e
 	s.mu.Lock()
 	s.machines = machines
 	s.mu.Unlock()
-	group, ctx := errgroup.WithContext(ctx)
+	group, groupCtx := errgroup.WithContext(ctx)
 	for _, m := range machines {
 		group.Go(func() error {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			return m.powerOn(ctx)
+			return m.powerOn(groupCtx)
 		})
 	}
 	if err := group.Wait(); err != nil {

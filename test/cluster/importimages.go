@@ -38,7 +38,13 @@ func (s *supervisor) importImages(ctx context.Context, paths []string) error {
 
 func (m MachineState) importImage(ctx context.Context, path string) error {
 	socket := filepath.Join("/proc", strconv.Itoa(m.PID), "root", containerdSocket)
-	if err := poll(ctx, 50*time.Millisecond, func() (bool, error) { return listening(socket), nil }); err != nil {
+	err := poll(ctx, 50*time.Millisecond, func() (bool, error) {
+		if _, err := os.Stat(filepath.Join("/proc", strconv.Itoa(m.PID))); err != nil {
+			return false, fmt.Errorf("%s has stopped", m.Name)
+		}
+		return listening(socket), nil
+	})
+	if err != nil {
 		return err
 	}
 	file, err := os.Open(path)

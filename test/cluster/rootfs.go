@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,53 +28,61 @@ var kernelFiles = map[string]string{
 // enterRoot makes the machine's root file system and moves into it. All of it is
 // mounted in the machine's own namespace, and goes away with its last process.
 func (c machineConfig) enterRoot() error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("making mounts private, %w", err)
+	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
 	}
 	root := filepath.Join(c.Dir, "root")
-	layers := fmt.Sprintf("lowerdir=/,upperdir=%s,workdir=%s", filepath.Join(c.Dir, "upper"), filepath.Join(c.Dir, "work"))
-	if err := unix.Mount("overlay", root, "overlay", 0, layers); err != nil {
-		return fmt.Errorf("mounting the root file system, %w", err)
-	}
 	at := func(path string) string { return filepath.Join(root, path) }
-	bind := func(source, target string, flags uintptr) error {
-		return unix.Mount(source, at(target), "", unix.MS_BIND|flags, "")
+	layers := fmt.Sprintf("lowerdir=/,upperdir=%s,workdir=%s", filepath.Join(c.Dir, "upper"), filepath.Join(c.Dir, "work"))
+	if err := mount("overlay", root, "overlay", 0, layers); err != nil {
+		return err
 	}
 	const noExec = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	steps := []func() error{
-		func() error { return unix.Mount("proc", at("/proc"), "proc", noExec, "") },
-		func() error { return unix.Mount("sysfs", at("/sys"), "sysfs", noExec, "") },
-		func() error { return c.enterCgroups(at(cgroupRoot)) },
-		func() error {
-			return unix.Mount("tmpfs", at("/run"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755")
-		},
-		func() error {
-			return unix.Mount("tmpfs", at("/tmp"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777")
-		},
-		func() error { return bind("/dev", "/dev", unix.MS_REC) },
-		func() error {
-			return unix.Mount("tmpfs", at("/dev/shm"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777")
-		},
-		func() error { return c.bindDisk(root, "kubelet", "/var/lib/kubelet") },
-		func() error { return c.bindDisk(root, "containerd", "/var/lib/containerd") },
-		func() error { return c.bindFile(root, c.Kubelet, kubeletPath) },
-		func() error { return c.face(root, "/proc/sys/kernel/random/boot_id", c.BootID) },
-		// Writing to it would reboot this machine.
-		func() error { return bind("/dev/null", "/proc/sysrq-trigger", 0) },
+	for _, m := range []struct {
+		source, target, kind string
+		flags                uintptr
+		options              string
+	}{
+		{"proc", "/proc", "proc", noExec, ""},
+		{"sysfs", "/sys", "sysfs", noExec, ""},
+		{"tmpfs", "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=755"},
+		{"tmpfs", "/tmp", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
+		{"/dev", "/dev", "", unix.MS_BIND | unix.MS_REC, ""},
+		{"tmpfs", "/dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
+	} {
+		if err := mount(m.source, at(m.target), m.kind, m.flags, m.options); err != nil {
+			return err
+		}
+	}
+	if err := c.enterCgroups(at(cgroupRoot)); err != nil {
+		return fmt.Errorf("mounting cgroups, %w", err)
+	}
+	errs := []error{
+		bindDir(filepath.Join(c.Dir, "kubelet"), at("/var/lib/kubelet")),
+		bindDir(filepath.Join(c.Dir, "containerd"), at("/var/lib/containerd")),
+		bindFile(c.Kubelet, at(kubeletPath)),
+		c.face(root, "/proc/sys/kernel/random/boot_id", c.BootID),
+		// Written to for real, it would reboot this machine.
+		c.face(root, "/proc/sysrq-trigger", ""),
 	}
 	for path, value := range kernelFiles {
-		steps = append(steps, func() error { return c.face(root, path, value) })
+		errs = append(errs, c.face(root, path, value))
 	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return fmt.Errorf("mounting below the root file system, %w", err)
-		}
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	if err := pivot(root); err != nil {
 		return fmt.Errorf("moving into the root file system, %w", err)
 	}
 	// As systemd does, for what containers mount into the machine.
-	return unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
+	return mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
+}
+
+func mount(source, target, kind string, flags uintptr, options string) error {
+	if err := unix.Mount(source, target, kind, flags, options); err != nil {
+		return fmt.Errorf("mounting %s, %w", target, err)
+	}
+	return nil
 }
 
 // pivot makes root the root directory and lets go of the old one.
@@ -91,18 +100,16 @@ func pivot(root string) error {
 	return os.Chdir("/")
 }
 
-// bindDisk mounts one of the machine's disks.
-func (c machineConfig) bindDisk(root, disk, path string) error {
-	target := filepath.Join(root, path)
+// bindDir mounts a directory at another place, which is made.
+func bindDir(source, target string) error {
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return err
 	}
-	return unix.Mount(filepath.Join(c.Dir, disk), target, "", unix.MS_BIND, "")
+	return mount(source, target, "", unix.MS_BIND, "")
 }
 
-// bindFile mounts one file, which may lie on another file system than the root's.
-func (c machineConfig) bindFile(root, source, path string) error {
-	target := filepath.Join(root, path)
+// bindFile mounts a file at another place, which is made.
+func bindFile(source, target string) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 		return err
 	}
@@ -111,20 +118,20 @@ func (c machineConfig) bindFile(root, source, path string) error {
 		return err
 	}
 	file.Close()
-	return unix.Mount(source, target, "", unix.MS_BIND, "")
+	return mount(source, target, "", unix.MS_BIND, "")
 }
 
-// face mounts a file with that value over one of the kernel's, which may not exist.
+// face mounts a file with that value over one of the kernel's, where it has it.
 func (c machineConfig) face(root, path, value string) error {
 	target := filepath.Join(root, path)
 	if _, err := os.Stat(target); err != nil {
 		return nil
 	}
 	source := filepath.Join(c.Dir, "faces", filepath.Base(path))
-	if err := os.WriteFile(source, []byte(value+"\n"), 0o444); err != nil {
+	if err := os.WriteFile(source, []byte(value+"\n"), 0o644); err != nil {
 		return err
 	}
-	return unix.Mount(source, target, "", unix.MS_BIND, "")
+	return mount(source, target, "", unix.MS_BIND, "")
 }
 
 func writeSysctl(path, value string) error { return os.WriteFile(path, []byte(value), 0o644) }

@@ -105,6 +105,7 @@ func superviseMain(args []string) error {
 		s.report(event{Error: err.Error()})
 	}
 	// Whatever became of it, nothing may stay behind.
+	s.stop(errStopped)
 	cleanupCtx, cancelCleanup := context.WithTimeout(context.Background(), time.Minute)
 	defer cancelCleanup()
 	return errors.Join(err, s.teardown(cleanupCtx))

@@ -4,6 +4,7 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/signal"
 	"syscall"
@@ -17,8 +18,8 @@ import (
 // NewCommands makes the commands drain, cordon and uncordon, to be mounted under a root.
 func NewCommands(clk clock.Clock, streams genericiooptions.IOStreams) []*cobra.Command {
 	var commands []*cobra.Command
-	for _, make := range []func(*command) *cobra.Command{newDrain, newCordon, newUncordon} {
-		commands = append(commands, make(&command{clock: clk, IOStreams: streams, environment: process()}))
+	for _, mount := range []func(*command) *cobra.Command{newDrain, newCordon, newUncordon} {
+		commands = append(commands, mount(&command{clock: clk, IOStreams: streams, environment: process()}))
 	}
 	return commands
 }
@@ -59,9 +60,17 @@ func (c *command) mount(cmd *cobra.Command, run func(ctx context.Context, args [
 		defer stop()
 		err := run(ctx, args)
 		if err != nil && ctx.Err() != nil {
-			return fmt.Errorf("%s stopped, %w: %w", cmd.Name(), context.Cause(ctx), err)
+			return fmt.Errorf("%s stopped, %s: %w", cmd.Name(), why(ctx), err)
 		}
 		return err
 	}
 	return cmd
+}
+
+// why names the signal, unless whoever mounted the command was faster to hear it.
+func why(ctx context.Context) string {
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause.Error()
+	}
+	return "told to end"
 }

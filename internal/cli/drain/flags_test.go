@@ -3,6 +3,7 @@
 package drain
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -46,9 +47,7 @@ func TestEveryCommandHasKubectlsFlags(t *testing.T) {
 			own = ofDrain
 		}
 		for _, flags := range []map[string]string{connection, own} {
-			for k, v := range flags {
-				want[k] = v
-			}
+			maps.Copy(want, flags)
 		}
 		got := map[string]string{}
 		c.Flags().VisitAll(func(f *pflag.Flag) { got[f.Name] = f.Shorthand + " " + f.Value.Type() })

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,8 +47,8 @@ type world struct {
 	at map[time.Duration]func()
 	// broken is what every list of pods gives.
 	broken error
-	// evictions counts them, granted or not.
-	evictions int
+
+	evictions sync.Mutex
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
@@ -74,7 +75,8 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 }
 
 func (w *world) evict(ctx context.Context, c client.Client, pod client.Object, dryRun []string) error {
-	w.evictions++
+	w.evictions.Lock()
+	defer w.evictions.Unlock()
 	if w.held[pod.GetName()] > 0 {
 		w.held[pod.GetName()]--
 		err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)

@@ -47,8 +47,9 @@ var groupVersionKind = upgradev1.GroupVersion.WithKind(kind)
 // +kubebuilder:rbac:groups=upgrade.cattle.io,resources=plans,verbs=get;list;watch
 // +kubebuilder:rbac:groups=upgrade.cattle.io,resources=plans/status,verbs=get;patch;update
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;create;patch
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
-// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=batch,namespace=system-upgrade,resources=jobs,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",namespace=system-upgrade,resources=pods,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",namespace=system-upgrade,resources=secrets,verbs=get;list;watch

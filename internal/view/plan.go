@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// unnoticed is how old a Plan without a status may be before that is worth a word.
+const unnoticed = 10 * time.Second
+
+// Plans makes the rollouts of these Plans, by namespace and name. Without nodes (nil, when they may not be read) there is
+// no more to see than what the statuses list.
+func Plans(plans []upgradev1.Plan, nodes []corev1.Node, now time.Time) []Rollout {
+	facts := read(nodes)
+	rollouts := make([]Rollout, 0, len(plans))
+	for i := range plans {
+		rollouts = append(rollouts, plan(&plans[i], facts, now))
+	}
+	slices.SortFunc(rollouts, func(a, b Rollout) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return rollouts
+}
+
+func plan(p *upgradev1.Plan, facts []fact, now time.Time) Rollout {
+	r := Rollout{
+		Kind: "Plan", Namespace: p.Namespace, Name: p.Name,
+		Version: p.Status.LatestVersion, Revision: p.Status.LatestHash,
+	}
+	if p.Status.Counts != nil {
+		r.Counts = *p.Status.Counts
+	}
+	u := units{plan: p, now: now}
+	if facts == nil {
+		u.list()
+	} else {
+		u.observe(facts)
+		r.Counts, r.OptedOut = u.counts(), u.optedOut
+	}
+	r.Nodes = u.sorted()
+	r.State, r.Message, r.Since = state(p, r.Counts, now)
+	return r
+}
+
+// state sums up a Plan's conditions.
+func state(p *upgradev1.Plan, c v1alpha1.UnitCounts, now time.Time) (State, string, *metav1.Time) {
+	s := &p.Status
+	complete, stalled := s.Condition(upgradev1.ConditionComplete), s.Condition(upgradev1.ConditionStalled)
+	switch {
+	case complete == nil && now.Sub(p.CreationTimestamp.Time) < unnoticed:
+		return Pending, "", nil
+	case complete == nil:
+		return Pending, "no controller has looked at it: does one run, and for namespace " + p.Namespace + "?", nil
+	case s.ObservedGeneration != 0 && s.ObservedGeneration != p.Generation:
+		return Pending, "the controller has not looked at its latest change yet", nil
+	case stalled != nil && stalled.Status == metav1.ConditionTrue:
+		return Stalled, cmp.Or(complaint(s), stalled.Message), transition(stalled)
+	case complete.Status == metav1.ConditionTrue:
+		return Complete, note(s), transition(complete)
+	case c.Updating > 0 || complete.Reason == upgradev1.ReasonSyncJob || complete.Reason == upgradev1.ReasonResolved:
+		return Progressing, cmp.Or(complete.Message, note(s)), transition(complete)
+	default:
+		return Waiting, cmp.Or(complaint(s), complete.Message, note(s)), transition(complete)
+	}
+}
+
+// complaint says why a Plan is not valid or not resolved, or what has failed.
+func complaint(s *upgradev1.PlanStatus) string {
+	for _, kind := range []string{upgradev1.ConditionValidated, upgradev1.ConditionLatestResolved} {
+		if c := s.Condition(kind); c != nil && c.Status != metav1.ConditionTrue {
+			return c.Message
+		}
+	}
+	if c := s.Condition(upgradev1.ConditionComplete); c != nil && c.Reason == upgradev1.ReasonJobFailed {
+		return c.Message
+	}
+	return ""
+}
+
+// note says what else there is to know, such as why a newer version is not taken.
+func note(s *upgradev1.PlanStatus) string {
+	if c := s.Condition(upgradev1.ConditionLatestResolved); c != nil && c.Status == metav1.ConditionTrue {
+		return c.Message
+	}
+	return ""
+}
+
+func transition(c *upgradev1.Condition) *metav1.Time {
+	at, err := time.Parse(time.RFC3339, c.LastTransitionTime)
+	if err != nil {
+		return nil
+	}
+	return &metav1.Time{Time: at}
+}

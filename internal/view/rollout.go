@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package view is the read model of rollouts: what the plugin and the dashboard show, made purely from objects.
+//
+//	Plans ┐
+//	Nodes ┼─▶ Plans ─▶ []Rollout{State, Counts, Nodes: each with its state, phase, since when and why}
+//	now   ┘
+//
+// A status lists a few nodes of each state and is up to a second old. The claims and labels on the nodes are complete and
+// newer, so they decide a unit's state; the status adds what only its controller knows: phases, and why a unit waits.
+// For units that the status has no room for, the same engine that the controller asks (package rollout) gives the reason.
+package view
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// State is how a rollout stands, in one word.
+type State string
+
+// The states of a rollout.
+const (
+	// Pending: no controller has looked at it, or at its latest change.
+	Pending State = "Pending"
+	// Progressing: nodes are in a turn, or about to be.
+	Progressing State = "Progressing"
+	// Waiting: nodes are outdated, and none may be started now.
+	Waiting State = "Waiting"
+	// Stalled: nothing goes on until a person changes something.
+	Stalled State = "Stalled"
+	// Complete: every node has the desired revision.
+	Complete State = "Complete"
+)
+
+// Rollout is one rollout and its nodes.
+type Rollout struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	// Version is what people call the desired state, Revision what identifies it.
+	Version  string `json:"version,omitempty"`
+	Revision string `json:"revision,omitempty"`
+	State    State  `json:"state"`
+	// Message says why it waits, stalls or fails, or what else is to be known.
+	Message string `json:"message,omitempty"`
+	// Since is when it became complete or stalled; else since when it has not been complete.
+	Since  *metav1.Time        `json:"since,omitempty"`
+	Counts v1alpha1.UnitCounts `json:"counts"`
+	// OptedOut is how many nodes it would select, if a label did not keep it away.
+	OptedOut int32 `json:"optedOut,omitempty"`
+	// Nodes holds its units: failed ones first, then those in a turn, both by age; then those that wait, in the order in
+	// which they come; then the updated ones by name.
+	Nodes []Node `json:"nodes,omitempty"`
+}
+
+// Node is one node's part in one rollout.
+type Node struct {
+	Node  string             `json:"node"`
+	State v1alpha1.UnitState `json:"state"`
+	// Phase is where its turn stands, while it is in one.
+	Phase v1alpha1.Phase `json:"phase,omitempty"`
+	// Since is when it came into this phase, or failed.
+	Since *metav1.Time `json:"since,omitempty"`
+	// Started is when its turn began.
+	Started *metav1.Time `json:"started,omitempty"`
+	// Reason and Message say why it waits or failed, or what holds up its turn.
+	Reason  v1alpha1.Reason `json:"reason,omitempty"`
+	Message string          `json:"message,omitempty"`
+	// NotReady and Cordoned tell of the node itself.
+	NotReady bool `json:"notReady,omitempty"`
+	Cordoned bool `json:"cordoned,omitempty"`
+}
+
+// InTurn reports whether the node is in the middle of a turn.
+func (n *Node) InTurn() bool {
+	return n.State == v1alpha1.UnitUpdating || n.State == v1alpha1.UnitSoaking
+}

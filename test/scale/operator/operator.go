@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package operator runs the operator as a process of its own, outside of the cluster: what is measured, or killed, is the
+// program that users run.
+package operator
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// UserAgent is what the operator's requests begin their user agent with.
+const UserAgent = "moult/"
+
+// Build compiles the operator, as a release is compiled, and returns its path, which is in dir.
+func Build(ctx context.Context, dir string) (string, error) {
+	path := filepath.Join(dir, "moult")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", path, "moult.dev/moult/cmd/moult")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the operator, %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// Process is a running operator.
+type Process struct {
+	cmd    *exec.Cmd
+	log    string
+	exited chan struct{}
+	err    error // how it ended, once exited is closed
+}
+
+// Start runs `moult controller` with these arguments. What it prints is added to the file log.
+func Start(program, kubeconfig, log string, args ...string) (*Process, error) {
+	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("starting the operator, %w", err)
+	}
+	defer file.Close()
+	cmd := exec.Command(program, append([]string{"controller", "--kubeconfig=" + kubeconfig}, args...)...)
+	cmd.Stdout, cmd.Stderr = file, file
+	// Nothing of what it reads from the environment: its settings are those of args alone.
+	cmd.Env = []string{"HOME=" + os.TempDir(), "PATH=" + os.Getenv("PATH")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // It ends with whoever started it, however that ends.
+
+	p := &Process{cmd: cmd, log: log, exited: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		// The kernel ties the child to the thread that starts it, not to the process, so that the thread has to stay.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = cmd.Wait()
+			close(p.exited)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("starting the operator, %w", err)
+	}
+	return p, nil
+}
+
+// Exited is closed when the process has ended.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// Died is the error to report when the process has ended and should not have.
+func (p *Process) Died() error {
+	<-p.exited
+	how := "without an error"
+	if p.err != nil {
+		how = p.err.Error()
+	}
+	return fmt.Errorf("the operator ended by itself (%s)\n%s", how, Tail(p.log, 20))
+}
+
+// Kill ends the process as a power cut does, and returns when it is gone. It reports whether it was still running.
+func (p *Process) Kill() bool {
+	if !p.running() {
+		return false
+	}
+	_ = p.cmd.Process.Kill() // Unless it has ended meanwhile, which is waited for now.
+	<-p.exited
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
+// Stop asks the process to end and returns when it is gone. One that does not end in time is killed, which is an error.
+func (p *Process) Stop(patience time.Duration) error {
+	if !p.running() {
+		return p.Died()
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && p.running() {
+		return fmt.Errorf("stopping the operator, %w", err)
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-p.exited:
+		return nil
+	case <-timer.C:
+		p.Kill()
+		return fmt.Errorf("the operator did not end in %s after it was asked to", patience)
+	}
+}
+
+func (p *Process) running() bool {
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// CPU is the processor time that the process has used in all, once it has ended.
+func (p *Process) CPU() time.Duration {
+	<-p.exited
+	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
+}
+
+// PeakRSS is the most memory, in bytes, that the process has had so far. It has to run still: what the kernel says of
+// one that has ended counts the memory of its parent too.
+func (p *Process) PeakRSS() (int64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("reading how much memory the operator has had, %w", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		fields := strings.Fields(line)
+		if len(fields) == 3 && fields[0] == "VmHWM:" && fields[2] == "kB" {
+			kibibytes, err := strconv.ParseInt(fields[1], 10, 64)
+			return kibibytes << 10, err
+		}
+	}
+	return 0, fmt.Errorf("reading how much memory the operator has had: /proc does not say")
+}
+
+// Tail is the end of a log, for an error.
+func Tail(path string, lines int) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	all := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
+	return fmt.Sprintf("%s ends with\n%s", path, bytes.Join(all[max(0, len(all)-lines):], []byte("\n")))
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"moult.dev/moult/test/scale/audit"
+	"moult.dev/moult/test/scale/operator"
+)
+
+// request is a kind of request.
+type request struct{ verb, resource string }
+
+// count of requests of one kind, and how many of them the API server refused.
+type count struct{ all, refused int }
+
+// requests is what the operator has asked of the API server since it was started.
+type requests struct {
+	// rollout holds those that the rollout took: all since the Plan was made, but for these.
+	rollout map[request]count
+	// start is how many it took to start.
+	start int
+	// watches is how many were begun, and leases how many were about who leads.
+	watches, leases int
+	// jobs lists the Jobs that were made.
+	jobs []string
+}
+
+// readRequests returns when no more come.
+func readRequests(ctx context.Context, log *audit.Log, began time.Time) (requests, error) {
+	const quiet = time.Second
+	r := requests{rollout: map[request]count{}}
+	last := time.Now()
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		err := log.Read(`"userAgent":"`+operator.UserAgent, func(e *audit.Event) {
+			if r.add(e, began) {
+				last = time.Now()
+			}
+		})
+		return time.Since(last) > quiet, err
+	})
+	return r, err
+}
+
+// add counts a request, and reports whether it is the rollout's.
+func (r *requests) add(e *audit.Event, began time.Time) bool {
+	switch {
+	case e.Watch():
+		r.watches++
+	case e.Object.Resource == "leases":
+		r.leases++
+	case e.Received.Before(began):
+		r.start++
+	default:
+		kind := request{e.Verb, e.Resource()}
+		c := r.rollout[kind]
+		c.all++
+		if e.Refused() {
+			c.refused++
+		}
+		r.rollout[kind] = c
+		if kind == (request{"create", "jobs"}) && e.Response.Code == http.StatusCreated {
+			r.jobs = append(r.jobs, e.Object.Name)
+		}
+		return true
+	}
+	return false
+}
+
+// total of those that the rollout took.
+func (r *requests) total() count {
+	var sum count
+	for _, c := range r.rollout {
+		sum.all += c.all
+		sum.refused += c.refused
+	}
+	return sum
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/test/scale/audit"
+	"moult.dev/moult/test/scale/operator"
+)
+
+// result is what a run has found out.
+type result struct {
+	bare, took time.Duration
+	cpu        time.Duration
+	peak       int64
+	requests   requests
+	problems   []error
+}
+
+// rollout carries out a Plan over all nodes and measures that.
+func (b *bench) rollout(ctx context.Context) (_ *result, err error) {
+	log, err := audit.Open(b.cluster.AuditLog())
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	// What the operator did before is none of the rollout's.
+	if err := log.Read(operator.UserAgent, func(*audit.Event) {}); err != nil {
+		return nil, err
+	}
+	p, err := b.startOperator(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Kill()
+	r := &result{}
+	plan := newPlan("scale", b.concurrency, &metav1.LabelSelector{})
+	waitCtx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+
+	began := time.Now()
+	if err := b.plans.Create(ctx, plan); err != nil {
+		return nil, err
+	}
+	if err := b.waitForPlan(waitCtx, plan, b.nodesInPlan(), p); err != nil {
+		return nil, b.stuck(ctx, namespace, err)
+	}
+	r.took = time.Since(began)
+	say("rollout: %d nodes in %.1f s", b.options.nodes, r.took.Seconds())
+
+	// Its last Events may still be on their way.
+	if r.requests, err = readRequests(ctx, log, began); err != nil {
+		return nil, err
+	}
+	if r.peak, err = p.PeakRSS(); err != nil {
+		return nil, err
+	}
+	if err := p.Stop(patience); err != nil {
+		return nil, err
+	}
+	r.cpu = p.CPU()
+	r.problems, err = b.check(ctx, plan, &r.requests)
+	return r, err
+}
+
+func (b *bench) nodesInPlan() int32 { return int32(b.options.nodes) }
+
+// waitForPlan returns when the Plan says that it is complete, and leaves it in plan as it is then.
+func (b *bench) waitForPlan(ctx context.Context, plan *upgradev1.Plan, nodes int32, p *operator.Process) error {
+	watching, err := b.plans.Watch(ctx, &upgradev1.PlanList{}, client.InNamespace(plan.Namespace), client.MatchingFields{"metadata.name": plan.Name})
+	if err != nil {
+		return err
+	}
+	defer watching.Stop()
+	progress := time.NewTicker(5 * time.Second)
+	defer progress.Stop()
+	for {
+		select {
+		case e, ok := <-watching.ResultChan():
+			if !ok {
+				return errors.New("the watch of the Plan ended")
+			}
+			now, ok := e.Object.(*upgradev1.Plan)
+			if !ok {
+				return apierrors.FromObject(e.Object)
+			}
+			now.DeepCopyInto(plan)
+			if is(plan, upgradev1.ConditionStalled) {
+				return fmt.Errorf("it is stalled: %s", plan.Status.Condition(upgradev1.ConditionStalled).Message)
+			}
+			if complete(plan, nodes) {
+				return nil
+			}
+		case <-p.Exited():
+			return p.Died()
+		case <-progress.C:
+			if c := plan.Status.Condition(upgradev1.ConditionReady); c != nil {
+				say("rollout: %s", c.Message)
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func complete(p *upgradev1.Plan, nodes int32) bool {
+	counts := p.Status.Counts
+	return p.Status.ObservedGeneration == p.Generation && is(p, upgradev1.ConditionComplete) && counts != nil && counts.Updated == nodes
+}
+
+func is(p *upgradev1.Plan, condition string) bool {
+	c := p.Status.Condition(condition)
+	return c != nil && c.Status == metav1.ConditionTrue
+}
+
+// stuck adds to an error what Jobs and pods wait for, and what the operator says. The context may have ended.
+func (b *bench) stuck(ctx context.Context, namespace string, err error) error {
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	text := ""
+	var plans upgradev1.PlanList
+	if listErr := b.plans.List(ctx, &plans); listErr == nil {
+		for i := range plans.Items {
+			p := &plans.Items[i]
+			for _, c := range p.Status.Conditions {
+				text += fmt.Sprintf("\n  Plan %s: %s=%s %s %s", p.Name, c.Type, c.Status, c.Reason, c.Message)
+			}
+			for _, u := range append(p.Status.Updating, p.Status.Failed...) {
+				text += fmt.Sprintf("\n  Plan %s: node %s: %s %s %s since %s", p.Name, u.Node, u.Phase, u.Reason, u.Message, u.Since)
+			}
+		}
+	}
+	if pods, listErr := b.raw.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{}); listErr == nil {
+		const most = 20
+		unfinished := 0
+		for i := range pods.Items {
+			pod := &pods.Items[i]
+			if pod.Status.Phase == corev1.PodSucceeded && pod.DeletionTimestamp == nil {
+				continue
+			}
+			if unfinished++; unfinished > most {
+				continue
+			}
+			text += fmt.Sprintf("\n  pod %s: %s on node %q, deleted %v", pod.Name, pod.Status.Phase, pod.Spec.NodeName, pod.DeletionTimestamp)
+			for _, c := range pod.Status.Conditions {
+				if c.Status == corev1.ConditionFalse && c.Message != "" {
+					text += fmt.Sprintf(", not %s: %s", c.Type, c.Message)
+				}
+			}
+		}
+		text += fmt.Sprintf("\n  %d pods in namespace %s, %d of them not finished", len(pods.Items), namespace, unfinished)
+	}
+	return fmt.Errorf("%w%s\n%s", err, text, operator.Tail(b.operatorLog(), 20))
+}
