@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -75,15 +76,15 @@ func Build(ctx context.Context, spec Spec, out string) error {
 	if err != nil {
 		return fmt.Errorf("building image %s, %w", out, err)
 	}
-	refs := map[name.Reference]v1.Image{}
+	var tags []string
 	for _, t := range spec.Tags {
 		tag, err := name.NewTag(t)
 		if err != nil {
 			return fmt.Errorf("building image %s, %w", out, err)
 		}
-		refs[tag] = img
+		tags = append(tags, tag.String())
 	}
-	if err := replace(out, func(w io.Writer) error { return tarball.MultiRefWrite(refs, w) }); err != nil {
+	if err := replace(out, func(w io.Writer) error { return save(w, img, tags) }); err != nil {
 		return fmt.Errorf("writing image %s, %w", out, err)
 	}
 	return nil
@@ -206,6 +207,51 @@ func add(tw *tar.Writer, p string, f File) error {
 	}
 	_, err := tw.Write(content)
 	return err
+}
+
+// save writes an image as `docker save` does. The writer of package tarball has the tags in random order.
+func save(w io.Writer, img v1.Image, tags []string) error {
+	configName, err := img.ConfigName()
+	if err != nil {
+		return err
+	}
+	config, err := img.RawConfigFile()
+	if err != nil {
+		return err
+	}
+	layers, err := img.Layers()
+	if err != nil {
+		return err
+	}
+	content := map[string][]byte{configName.Hex + ".json": config}
+	manifest := tarball.Descriptor{Config: configName.Hex + ".json", RepoTags: tags}
+	for _, l := range layers {
+		digest, err := l.Digest()
+		if err != nil {
+			return err
+		}
+		r, err := l.Compressed()
+		if err != nil {
+			return err
+		}
+		compressed, err := io.ReadAll(r)
+		if err := errors.Join(err, r.Close()); err != nil {
+			return err
+		}
+		file := digest.Hex + ".tar.gz"
+		content[file] = compressed
+		manifest.Layers = append(manifest.Layers, file)
+	}
+	if content["manifest.json"], err = json.Marshal(tarball.Manifest{manifest}); err != nil {
+		return err
+	}
+	tw := tar.NewWriter(w)
+	for _, file := range slices.Sorted(maps.Keys(content)) {
+		if err := add(tw, file, File{Content: content[file]}); err != nil {
+			return fmt.Errorf("adding %s, %w", file, err)
+		}
+	}
+	return tw.Close()
 }
 
 // replace writes a file beside out and moves it into place, so that a reader never sees half an image.

@@ -33,9 +33,10 @@ func answer(v *Verdict, err error) Outcome {
 	return o
 }
 
-// replaced says that the pod of this name has another uid by now, so that ours is gone.
+// replaced says that the pod of this name has another uid by now, so that ours is gone. The API server has two texts for
+// it, "UID in precondition" and "the UID in the precondition", and no field.
 func replaced(err error) bool {
-	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in precondition")
+	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in ")
 }
 
 // blocked says that the eviction was refused for now. The API server says so for a budget; webhooks that evict in their

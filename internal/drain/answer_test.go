@@ -55,6 +55,10 @@ func TestAnswer(t *testing.T) {
 			apierrors.NewConflict(pods, "a", errors.New("Precondition failed: UID in precondition: 1, UID in object meta: 2")),
 			answered{State: Gone, Line: "pod web/a is gone"},
 		},
+		"a namesake has its place, found earlier": {
+			apierrors.NewConflict(pods, "a", errors.New("the UID in the precondition (1) does not match the UID in record (2)")),
+			answered{State: Gone, Line: "pod web/a is gone"},
+		},
 		"conflict": {
 			apierrors.NewConflict(pods, "a", errors.New("try again")),
 			answered{Failed, `pod web/a can't be evicted: Operation cannot be fulfilled on pods "a": try again`, "", true},

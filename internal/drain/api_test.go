@@ -42,7 +42,7 @@ func TestAPI(t *testing.T) {
 		t.Skip("it starts a cluster")
 	}
 	config := NeverWait(cluster.New(t, cluster.Options{Nodes: 1}).Config())
-	config.QPS, config.Burst = 1000, 1000
+	config.QPS, config.Burst, config.Timeout = 1000, 1000, 30*time.Second
 	c, err := client.New(config, client.Options{Scheme: scheme.Scheme})
 	if err != nil {
 		t.Fatal(err)

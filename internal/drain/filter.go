@@ -80,8 +80,8 @@ var rules = []struct {
 	name string
 	rule func(*corev1.Pod, *Facts, *Options) ruling
 }{
-	{"skipWait", skipWait},
 	{"selected", selected},
+	{"skipWait", skipWait},
 	{"mirror", mirror},
 	{"finished", finished},
 	{"daemonSet", daemonSet},

@@ -129,6 +129,11 @@ func TestFilter(t *testing.T) {
 			pod: pod("a", unowned, terminating(-61*time.Second)), o: Options{SkipWaitForDelete: time.Minute},
 			want: Verdict{Action: Skip, Reason: ReasonDeletionOverdue, Message: "should have ended more than 1m0s ago"},
 		},
+		"overdue pod that is not selected is not spoken of": {
+			pod:  pod("a", terminating(-time.Hour), labelled("upgrade.cattle.io/controller", "x")),
+			o:    Options{PodSelector: selector, SkipWaitForDelete: time.Minute},
+			want: Verdict{Action: Skip, Reason: ReasonNotSelected, Message: "is not selected"},
+		},
 		"overdue pod is waited for without leave": {pod: pod("a", terminating(-time.Hour)), want: evict},
 
 		"pod from before the drain goes": {

@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// OnTimeout is what happens to the pods that are still there when the drain's time is over.
+// OnTimeout is what happens to the pods that are still there when the drain's time is over. It gives no leave that the
+// options don't give: a pod that they refuse is refused for as long as it is there.
 type OnTimeout string
 
 const (

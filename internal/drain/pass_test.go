@@ -282,6 +282,19 @@ func TestPassWhenTheTimeIsOver(t *testing.T) {
 	}
 }
 
+func TestPassRefusesThoughTheTimeIsOver(t *testing.T) {
+	for _, on := range []OnTimeout{HaltOnTimeout, SkipOnTimeout, ForceOnTimeout} {
+		a := newAPI(t, pod("a"), pod("u", unowned))
+		a.clock.SetTime(start.Add(time.Hour))
+		r := a.pass(t, Options{Timeout: time.Minute, OnTimeout: on})
+		expect(t, string(on), map[string]State{"a": Waiting, "u": Refused}, states(r))
+		expect(t, "asked", nil, a.heard())
+		if !r.Stuck() || !IsRefused(r.Err()) {
+			t.Errorf("not refused: %+v", r)
+		}
+	}
+}
+
 func TestPassIsDoneThoughTheTimeIsOver(t *testing.T) {
 	a := newAPI(t)
 	a.clock.SetTime(start.Add(time.Hour))

@@ -63,7 +63,7 @@ func (s *supervisor) startAPIServer() error {
 		"--kubelet-certificate-authority=" + s.ca.path("ca.crt"),
 		"--kubelet-client-certificate=" + s.ca.path("apiserver-kubelet.crt"),
 		"--kubelet-client-key=" + s.ca.path("apiserver-kubelet.key"),
-		"--kubelet-preferred-address-types=InternalIP",
+		"--kubelet-preferred-address-types=InternalDNS,InternalIP",
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + s.ca.path("service-account.pub"),
 		"--service-account-signing-key-file=" + s.ca.path("service-account.key"),

@@ -26,9 +26,10 @@ type machine struct {
 	index      int // from one
 	dir        string
 
-	mu     sync.Mutex
-	boot   *boot // nil while it is powered off
-	cutOff bool
+	mu      sync.Mutex
+	boot    *boot // nil while it is powered off
+	cgroups []string
+	cutOff  bool
 	// closed says that the cluster ends, and nothing is started any more.
 	closed bool
 }
@@ -104,10 +105,18 @@ func (m *machine) powerOn(ctx context.Context) error {
 	s := m.supervisor
 	b := &boot{id: uuid.NewString(), exited: make(chan struct{})}
 	cgroup := fmt.Sprintf("moult-%s-%s", s.spec.ID, m.name)
+	// Those of the last boot's pods are empty, and yet the kubelet would spend
+	// seconds on each.
+	for _, dir := range m.cgroups {
+		if err := removeCgroup(ctx, dir); err != nil {
+			return err
+		}
+	}
 	cgroups, err := makeCgroups(cgroup)
 	if err != nil {
 		return err
 	}
+	m.cgroups = cgroups
 	err = s.updateRecord(func(rec *record) {
 		for _, dir := range cgroups {
 			if !slices.Contains(rec.Cgroups, dir) {

@@ -89,7 +89,10 @@ func simulatedNode(i int) *corev1.Node {
 			Addresses: []corev1.NodeAddress{
 				{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("198.18.%d.%d", i/250, i%250+1)},
 				{Type: corev1.NodeHostName, Address: name},
+				// Where the API server looks for a kubelet first. There is none.
+				{Type: corev1.NodeInternalDNS, Address: "localhost"},
 			},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: 1}},
 			NodeInfo: corev1.NodeSystemInfo{
 				MachineID:               strings.ReplaceAll(string(uuid.NewUUID()), "-", ""),
 				SystemUUID:              string(uuid.NewUUID()),

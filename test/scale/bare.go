@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"moult.dev/moult/test/scale/follow"
 )
 
 // namespaceBare is the bare loop's own, so that its Jobs keep no pods of the rollout from any node.
@@ -39,13 +40,14 @@ func (b *bench) loop(ctx context.Context, shape template, nodes []string) (time.
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	jobs := b.raw.BatchV1().Jobs(namespaceBare)
-	watching, err := jobs.Watch(ctx, metav1.ListOptions{})
+	none, err := jobs.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return 0, err
 	}
-	defer watching.Stop()
-	// Room for every answer, so that no request outlives the loop and waits.
-	failures := make(chan error, len(nodes))
+	// Room for every failure, so that nothing outlives the loop and waits.
+	failures := make(chan error, len(nodes)+1)
+	changes := make(chan follow.Change, 10*b.concurrency)
+	go func() { failures <- follow.Changes(ctx, jobs.Watch, none.ResourceVersion, changes) }()
 	created := 0
 	create := func() {
 		if created == len(nodes) {
@@ -73,13 +75,10 @@ func (b *bench) loop(ctx context.Context, shape template, nodes []string) (time.
 	done := make(map[string]bool, len(nodes))
 	for len(done) < len(nodes) {
 		select {
-		case e, ok := <-watching.ResultChan():
+		case change := <-changes:
+			job, ok := change.Object.(*batchv1.Job)
 			if !ok {
-				return 0, b.stuck(ctx, namespaceBare, errors.New("the watch of Jobs ended"))
-			}
-			job, ok := e.Object.(*batchv1.Job)
-			if !ok {
-				return 0, apierrors.FromObject(e.Object)
+				return 0, fmt.Errorf("a watch of Jobs shows a %T", change.Object)
 			}
 			if failed := condition(job, batchv1.JobFailed); failed != nil {
 				return 0, fmt.Errorf("job %s failed: %s", job.Name, failed.Message)
@@ -89,11 +88,9 @@ func (b *bench) loop(ctx context.Context, shape template, nodes []string) (time.
 				create()
 			}
 		case err := <-failures:
-			return 0, err
+			return 0, b.stuck(ctx, namespaceBare, err)
 		case <-progress.C:
 			say("bare loop: %d of %d Jobs done", len(done), len(nodes))
-		case <-ctx.Done():
-			return 0, b.stuck(ctx, namespaceBare, context.Cause(ctx))
 		}
 	}
 	return time.Since(started), nil

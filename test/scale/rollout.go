@@ -9,12 +9,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/test/scale/audit"
+	"moult.dev/moult/test/scale/follow"
 	"moult.dev/moult/test/scale/operator"
 )
 
@@ -77,22 +78,23 @@ func (b *bench) nodesInPlan() int32 { return int32(b.options.nodes) }
 
 // waitForPlan returns when the Plan says that it is complete, and leaves it in plan as it is then.
 func (b *bench) waitForPlan(ctx context.Context, plan *upgradev1.Plan, nodes int32, p *operator.Process) error {
-	watching, err := b.plans.Watch(ctx, &upgradev1.PlanList{}, client.InNamespace(plan.Namespace), client.MatchingFields{"metadata.name": plan.Name})
-	if err != nil {
-		return err
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	failure := make(chan error, 1)
+	changes := make(chan follow.Change, 1)
+	begin := func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		return b.plans.Watch(ctx, &upgradev1.PlanList{}, client.InNamespace(plan.Namespace),
+			client.MatchingFields{"metadata.name": plan.Name}, &client.ListOptions{Raw: &o})
 	}
-	defer watching.Stop()
+	go func() { failure <- follow.Changes(ctx, begin, plan.ResourceVersion, changes) }()
 	progress := time.NewTicker(5 * time.Second)
 	defer progress.Stop()
 	for {
 		select {
-		case e, ok := <-watching.ResultChan():
-			if !ok {
-				return errors.New("the watch of the Plan ended")
-			}
-			now, ok := e.Object.(*upgradev1.Plan)
-			if !ok {
-				return apierrors.FromObject(e.Object)
+		case change := <-changes:
+			now, ok := change.Object.(*upgradev1.Plan)
+			if !ok || change.Type == watch.Deleted {
+				return fmt.Errorf("a watch of the Plan shows a %T, %s", change.Object, change.Type)
 			}
 			now.DeepCopyInto(plan)
 			if is(plan, upgradev1.ConditionStalled) {
@@ -101,14 +103,14 @@ func (b *bench) waitForPlan(ctx context.Context, plan *upgradev1.Plan, nodes int
 			if complete(plan, nodes) {
 				return nil
 			}
+		case err := <-failure:
+			return err
 		case <-p.Exited():
 			return p.Died()
 		case <-progress.C:
 			if c := plan.Status.Condition(upgradev1.ConditionReady); c != nil {
 				say("rollout: %s", c.Message)
 			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
 		}
 	}
 }

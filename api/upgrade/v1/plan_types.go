@@ -10,8 +10,6 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Plan runs a Job on each node that it selects and that does not have its latest hash yet, so many at a time.
-//
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=plans,singular=plan,scope=Namespaced
@@ -22,6 +20,8 @@ import (
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.message!='')].message`
 // +kubebuilder:printcolumn:name="Applying",type=string,JSONPath=`.status.applying`,priority=10
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+
+// Plan runs a Job on each node that it selects and that does not have its latest hash yet, so many at a time.
 type Plan struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -4,7 +4,6 @@ package drain
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/signal"
 	"syscall"
@@ -67,10 +66,11 @@ func (c *command) mount(cmd *cobra.Command, run func(ctx context.Context, args [
 	return cmd
 }
 
-// why names the signal, unless whoever mounted the command was faster to hear it.
+// why names the signal, unless whoever mounted the command was faster to hear it. The signal says of itself that it is
+// context.Canceled, so the texts are compared.
 func why(ctx context.Context) string {
-	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-		return cause.Error()
+	if cause := context.Cause(ctx).Error(); cause != context.Canceled.Error() {
+		return cause
 	}
 	return "told to end"
 }

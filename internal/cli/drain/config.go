@@ -34,7 +34,6 @@ type config struct {
 
 func (c *config) addFlags(flags *pflag.FlagSet) {
 	c.rules = clientcmd.NewDefaultClientConfigLoadingRules()
-	c.overrides.ClusterDefaults = clientcmd.ClusterDefaults
 	names := clientcmd.RecommendedConfigOverrideFlags("")
 	names.ClusterOverrideFlags.APIServer.ShortName = "s"
 	clientcmd.BindOverrideFlags(&c.overrides, flags, names)

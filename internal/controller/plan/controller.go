@@ -20,6 +20,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -178,7 +179,7 @@ func (p *pass) decide(window *rollout.Window) {
 	p.decision = rollout.Decide(rollout.Strategy{
 		UID:           p.plan.UID,
 		Shared:        shared(p.plan),
-		MaxConcurrent: int(min(p.plan.Spec.Concurrency, int64(len(units)))),
+		MaxConcurrent: int(min(p.plan.Spec.Concurrency, math.MaxInt32)),
 		Window:        window,
 	}, units, p.fleet, p.now)
 	p.at(p.decision.Next)

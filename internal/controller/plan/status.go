@@ -96,6 +96,7 @@ func (p *pass) count(r resolution) status.Progress {
 	s := &p.plan.Status
 	s.Applying, s.Updating, s.Failed, s.Waiting = nil, nil, nil, nil
 	states := map[v1alpha1.UnitState]int{}
+	var holders []*turn
 	var newest time.Time
 	for i := range p.turns {
 		t := &p.turns[i]
@@ -106,7 +107,7 @@ func (p *pass) count(r resolution) status.Progress {
 		states[t.unit.State]++
 		g.Counts.Total++
 		if holds {
-			s.Applying = append(s.Applying, t.node.Labels[corev1.LabelHostname])
+			holders = append(holders, t)
 		}
 		switch {
 		case t.unit.State == v1alpha1.UnitUpdated:
@@ -126,6 +127,10 @@ func (p *pass) count(r resolution) status.Progress {
 		default:
 			g.Counts.Waiting++
 		}
+	}
+	slices.SortFunc(holders, func(a, b *turn) int { return cmp.Compare(a.node.Name, b.node.Name) })
+	for _, t := range holders {
+		s.Applying = append(s.Applying, t.node.Labels[corev1.LabelHostname])
 	}
 	reasons := map[v1alpha1.Reason]int{}
 	for i := range p.decision.Waiting {

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command kubectl-moult is kubectl's plugin for rollouts: kubectl moult status. kubectl finds it on the PATH.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
+
+	"moult.dev/moult/internal/cli/status"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newCommand().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func newCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "kubectl-moult",
+		Short:         "See and steer rolling changes across the nodes of a cluster",
+		Version:       version,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl moult"},
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
+	config := genericclioptions.NewConfigFlags(true)
+	config.AddFlags(root.PersistentFlags())
+	root.AddCommand(status.NewCommand(clock.RealClock{}, streams, config))
+	return root
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// feed keeps the objects that a live view is made of up to date, by watches.
+type feed struct {
+	plans, nodes cache.SharedIndexInformer
+	// changed gets a value when there is something new to see.
+	changed chan struct{}
+
+	mu      sync.Mutex
+	denied  bool  // Nodes may not be seen.
+	fatal   error // No Plan will be seen.
+	trouble error // What is shown may be out of date.
+}
+
+func newFeed(src *source, where scope) (*feed, error) {
+	f := &feed{changed: make(chan struct{}, 1)}
+	f.plans = cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return src.plans.Namespace(where.namespace).List(ctx, where.only(o))
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return src.plans.Namespace(where.namespace).Watch(ctx, where.only(o))
+		},
+	}, &unstructured.Unstructured{}, 0, nil)
+	f.nodes = cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return src.nodes.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return src.nodes.Watch(ctx, o)
+		},
+	}, &corev1.Node{}, 0, nil)
+	_, errPlans := f.plans.AddEventHandler(f.handler())
+	_, errNodes := f.nodes.AddEventHandler(f.handler())
+	return f, errors.Join(
+		errPlans, errNodes,
+		f.plans.SetTransform(typed), f.nodes.SetTransform(trim),
+		f.plans.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(err, false) }),
+		f.nodes.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(err, true) }),
+	)
+}
+
+// run watches until the context ends. What the libraries would log goes nowhere: it would spoil the view.
+func (f *feed) run(ctx context.Context) (wait func()) {
+	ctx = klog.NewContext(ctx, logr.Discard())
+	var group sync.WaitGroup
+	group.Go(func() { f.plans.RunWithContext(ctx) })
+	group.Go(func() { f.nodes.RunWithContext(ctx) })
+	return group.Wait
+}
+
+func (f *feed) handler() cache.ResourceEventHandler {
+	fresh := func() {
+		f.mu.Lock()
+		f.trouble = nil
+		f.mu.Unlock()
+		f.wake()
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { fresh() },
+		UpdateFunc: func(any, any) { fresh() },
+		DeleteFunc: func(any) { fresh() },
+	}
+}
+
+func (f *feed) wake() {
+	select {
+	case f.changed <- struct{}{}:
+	default: // It is to be looked at already.
+	}
+}
+
+// failed takes note of a watch that ended. The informer begins another.
+func (f *feed) failed(err error, nodes bool) {
+	if errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	final := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err)
+	switch {
+	case nodes && apierrors.IsForbidden(err):
+		f.denied = true
+	case !nodes && (final || !f.plans.HasSynced()):
+		f.fatal = explain(err)
+	default:
+		f.trouble = err
+	}
+	f.wake()
+}
+
+// state is what is to be seen now: nothing while it is not complete.
+func (f *feed) state() (plans []upgradev1.Plan, nodes []corev1.Node, synced bool, trouble, fatal error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fatal != nil || !f.plans.HasSynced() || !f.denied && !f.nodes.HasSynced() {
+		return nil, nil, false, f.trouble, f.fatal
+	}
+	for _, object := range f.plans.GetStore().List() {
+		plans = append(plans, *object.(*upgradev1.Plan))
+	}
+	if f.denied {
+		return plans, nil, true, f.trouble, nil
+	}
+	nodes = []corev1.Node{}
+	for _, object := range f.nodes.GetStore().List() {
+		nodes = append(nodes, *object.(*corev1.Node))
+	}
+	return plans, nodes, true, f.trouble, nil
+}
+
+// typed makes a Plan of what the API sent.
+func typed(object any) (any, error) {
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		u.SetManagedFields(nil)
+		return decode(u), nil
+	}
+	return object, nil
+}
+
+// trim keeps of a Node what is shown of it.
+func trim(object any) (any, error) {
+	n, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	claims, claimed := n.Annotations[v1alpha1.AnnotationClaims]
+	n.ManagedFields, n.Annotations = nil, nil
+	if claimed {
+		n.Annotations = map[string]string{v1alpha1.AnnotationClaims: claims}
+	}
+	n.Spec = corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable}
+	var status corev1.NodeStatus
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			status.Conditions = append(status.Conditions, c)
+		}
+	}
+	n.Status = status
+	return n, nil
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"moult.dev/moult/internal/view"
+)
+
+const (
+	// settle is how long the view rests after it has changed: what changes together is shown at once.
+	settle = 100 * time.Millisecond
+	// tick is how often the durations on the screen go on.
+	tick = time.Second
+)
+
+// painter shows rollouts again and again.
+type painter interface {
+	// show shows them as they are now; trouble is why that may be out of date.
+	show(rollouts []view.Rollout, trouble error, now time.Time)
+	// close leaves the terminal as it was.
+	close()
+}
+
+// newPainter paints in place on a terminal, and writes lines elsewhere.
+func newPainter(streams genericiooptions.IOStreams, now time.Time) painter {
+	if t := terminal(streams.Out); t.fd >= 0 && !t.dumb {
+		return newLive(streams.Out, t.size, t.colour)
+	}
+	return newJournal(streams.Out, now)
+}
+
+// Follow shows the rollouts of a namespace, live on a terminal and else line by line, until all are complete. It fails when
+// one stalls.
+func Follow(ctx context.Context, clk clock.WithTicker, streams genericiooptions.IOStreams, config *rest.Config, namespace string) error {
+	src, err := connect(config)
+	if err != nil {
+		return err
+	}
+	return follow(ctx, clk, src, scope{namespace: namespace}, newPainter(streams, clk.Now()), true)
+}
+
+func follow(ctx context.Context, clk clock.WithTicker, src *source, where scope, p painter, untilComplete bool) error {
+	defer p.close()
+	ctx, cancel := context.WithCancel(ctx)
+	f, err := newFeed(src, where)
+	if err != nil {
+		cancel()
+		return err
+	}
+	wait := f.run(ctx)
+	defer wait()
+	defer cancel()
+
+	ticker := clk.NewTicker(tick)
+	defer ticker.Stop()
+	changed, rested := f.changed, (<-chan time.Time)(nil)
+	known := false
+	for {
+		select {
+		case <-ctx.Done():
+			if untilComplete {
+				return errors.New("interrupted before all rollouts were complete")
+			}
+			return nil
+		case <-rested:
+			changed, rested = f.changed, nil
+			continue
+		case <-changed:
+			changed, rested = nil, clk.After(settle)
+		case <-ticker.C():
+		}
+		plans, nodes, synced, trouble, fatal := f.state()
+		switch {
+		case fatal != nil:
+			return fatal
+		case !synced:
+			continue
+		case len(plans) == 0 && where.name != "" && !known:
+			return src.notFound(ctx, where)
+		case len(plans) == 0 && where.name != "":
+			return fmt.Errorf("the Plan %q has been deleted", where.name)
+		}
+		known = true
+		now := clk.Now()
+		rollouts := view.Plans(plans, nodes, now)
+		p.show(rollouts, trouble, now)
+		if untilComplete {
+			if done, err := verdict(rollouts); done {
+				return err
+			}
+		}
+	}
+}
+
+// verdict says whether there is nothing more to wait for.
+func verdict(rollouts []view.Rollout) (done bool, err error) {
+	complete := 0
+	for i := range rollouts {
+		switch r := &rollouts[i]; r.State {
+		case view.Stalled:
+			return true, fmt.Errorf("%s %s/%s is stalled: %s", r.Kind, r.Namespace, r.Name, r.Message)
+		case view.Complete:
+			complete++
+		case view.Pending, view.Progressing, view.Waiting:
+		}
+	}
+	return complete > 0 && complete == len(rollouts), nil
+}

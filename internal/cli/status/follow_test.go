@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/internal/view"
+)
+
+// patience is for what happens in goroutines. Nothing waits that long.
+const patience = 30 * time.Second
+
+func aPlan(namespace, name string, conditions ...upgradev1.Condition) *unstructured.Unstructured {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&upgradev1.Plan{
+		TypeMeta:   metav1.TypeMeta{APIVersion: upgradev1.GroupVersion.String(), Kind: "Plan"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       upgradev1.PlanSpec{NodeSelector: &metav1.LabelSelector{}, Upgrade: &upgradev1.ContainerSpec{Image: "i"}},
+		Status:     upgradev1.PlanStatus{LatestHash: "h", Conditions: conditions},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return &unstructured.Unstructured{Object: content}
+}
+
+func fakes(t *testing.T, plans ...runtime.Object) (*source, *dynamicfake.FakeDynamicClient, *fake.Clientset) {
+	t.Helper()
+	kinds := map[schema.GroupVersionResource]string{plansResource: "PlanList"}
+	dynamic := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, plans...)
+	core := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: "node", Labels: map[string]string{corev1.LabelHostname: "node", upgradev1.LabelPlanHash("p"): "h"},
+	}})
+	return &source{plans: dynamic.Resource(plansResource), nodes: core.CoreV1().Nodes()}, dynamic, core
+}
+
+// seen is a painter that passes on what it is shown.
+type seen chan []view.Rollout
+
+func (s seen) show(rollouts []view.Rollout, _ error, _ time.Time) {
+	select {
+	case s <- rollouts:
+	default:
+	}
+}
+
+func (seen) close() {}
+
+func TestFollow(t *testing.T) {
+	complete := upgradev1.Condition{Type: upgradev1.ConditionComplete, Status: metav1.ConditionTrue}
+	stalled := upgradev1.Condition{Type: upgradev1.ConditionStalled, Status: metav1.ConditionTrue, Message: "it broke"}
+	under := upgradev1.Condition{Type: upgradev1.ConditionComplete, Status: metav1.ConditionFalse, Reason: upgradev1.ReasonSyncJob}
+	for name, tc := range map[string]struct {
+		conditions []upgradev1.Condition
+		want       string
+	}{
+		"until complete": {conditions: []upgradev1.Condition{complete}},
+		"until stalled":  {conditions: []upgradev1.Condition{under, stalled}, want: "Plan ns/p is stalled: it broke"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			src, _, core := fakes(t, aPlan("ns", "p", under), aPlan("other", "p", stalled))
+			painter, ended := make(seen, 1), make(chan error, 1)
+			go func() { ended <- follow(ctx, clock.RealClock{}, src, scope{namespace: "ns"}, painter, true) }()
+
+			rollouts := <-painter
+			if len(rollouts) != 1 || rollouts[0].State != view.Progressing || rollouts[0].Counts.Updated != 1 {
+				t.Fatalf("first seen: %+v", rollouts)
+			}
+			if _, err := src.plans.Namespace("ns").Update(ctx, aPlan("ns", "p", tc.conditions...), metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-ended; err == nil && tc.want != "" || err != nil && err.Error() != tc.want {
+				t.Errorf("ended with %v, want %q", err, tc.want)
+			}
+			for _, a := range core.Actions() {
+				if a.GetVerb() != "list" && a.GetVerb() != "watch" {
+					t.Errorf("it may not %s", a.GetVerb())
+				}
+			}
+		})
+	}
+}
+
+func TestFollowEnds(t *testing.T) {
+	forbidden := apierrors.NewForbidden(plansResource.GroupResource(), "", errors.New("no"))
+	for name, tc := range map[string]struct {
+		where scope
+		fails map[string]error
+		want  string
+	}{
+		"when there is no such Plan":        {where: scope{"ns", "none"}, want: `there is no Plan "none" in namespace ns`},
+		"when Plans may not be seen":        {where: scope{namespace: "ns"}, fails: map[string]error{"plans": forbidden}, want: "forbidden"},
+		"when there are no Plans":           {where: scope{namespace: "ns"}, fails: map[string]error{"plans": apierrors.NewNotFound(plansResource.GroupResource(), "")}, want: "not installed"},
+		"when the API server can't be seen": {where: scope{namespace: "ns"}, fails: map[string]error{"plans": errors.New("connection refused")}, want: "connection refused"},
+		"when complete, though nodes may not be seen": {where: scope{namespace: "ns"}, fails: map[string]error{"nodes": apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("no"))}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			src, dynamic, core := fakes(t, aPlan("ns", "p", upgradev1.Condition{Type: upgradev1.ConditionComplete, Status: metav1.ConditionTrue}))
+			for resource, err := range tc.fails {
+				fail := func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, err }
+				dynamic.PrependReactor("list", resource, fail)
+				core.PrependReactor("list", resource, fail)
+			}
+			err := follow(ctx, clock.RealClock{}, src, tc.where, make(seen), true)
+			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("it ends with %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestReadSaysWhereElseToLook(t *testing.T) {
+	src, _, _ := fakes(t, aPlan("system-upgrade", "p"))
+	_, _, err := src.read(t.Context(), scope{"default", "p"})
+	if want := `there is no Plan "p" in namespace default, but in system-upgrade: use -n`; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	want := "No rollouts in namespace default. There are some in system-upgrade: use -n, or -A for all."
+	if got := src.nothing(t.Context(), scope{namespace: "default"}); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestDecodeForgives a Plan that the API server has taken, but whose spec does not fit the type.
+func TestDecodeForgives(t *testing.T) {
+	u := aPlan("ns", "p", upgradev1.Condition{Type: upgradev1.ConditionStalled, Status: metav1.ConditionTrue})
+	u.Object["spec"] = map[string]any{"concurrency": "two"}
+	p := decode(u)
+	if p.Name != "p" || p.Namespace != "ns" || p.Status.LatestHash != "h" || p.Status.Condition(upgradev1.ConditionStalled) == nil {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestScope(t *testing.T) {
+	namespace := "ns"
+	config := genericclioptions.NewConfigFlags(false)
+	config.Namespace = &namespace
+	for arg, want := range map[string]string{"p": "p", "plan/p": "p", "plans.upgrade.cattle.io/p": "p", "pod/p": "", "plan/": ""} {
+		c := &command{config: config}
+		got, err := c.scope([]string{arg})
+		if want == "" && err == nil || want != "" && got != (scope{"ns", want}) {
+			t.Errorf("%s: %v, %v", arg, got, err)
+		}
+	}
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/view"
+)
+
+// frame draws rollouts: of each a header, and then its nodes in as many lines as detail and height allow.
+func frame(rollouts []view.Rollout, h *history, now time.Time, d detail, height int) lines {
+	blocks := make([]block, 0, len(rollouts))
+	for i := range rollouts {
+		blocks = append(blocks, draw(&rollouts[i], h, now))
+	}
+	return fit(blocks, d, height)
+}
+
+// draw makes the lines of one rollout.
+func draw(r *view.Rollout, h *history, now time.Time) block {
+	c := columns{now: now, phase: len(v1alpha1.PhasePreparing)}
+	c.measure(r.Nodes)
+	b := block{header: header(r, now)}
+	if r.State != view.Complete && r.Counts.Total > 0 {
+		b.header = append(b.header, progress(r.Counts))
+	}
+	said := func(n view.Node) bool { return strings.HasPrefix(n.Message, r.Message) }
+	if r.Message != "" && !slices.ContainsFunc(r.Nodes, said) {
+		b.header = append(b.header, line{{"  " + r.Message, colourOf(r.State)}})
+	}
+
+	failed, turning, updated := group{rank: rankFailed}, group{rank: rankTurning}, group{rank: rankUpdated}
+	var waiting []group
+	for i := range r.Nodes {
+		switch n := &r.Nodes[i]; n.State {
+		case v1alpha1.UnitFailed:
+			failed.lines = append(failed.lines, c.node("✗", red, n, string(n.Reason), n.Message))
+		case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking:
+			turning.lines = append(turning.lines, c.node("▶", yellow, n, string(n.Phase), n.Message))
+		case v1alpha1.UnitOutdated:
+			waiting = c.wait(waiting, n)
+		case v1alpha1.UnitUpdated:
+		}
+	}
+	failed.rest = func(n int) line { return line{{remaining(n, len(failed.lines), "failed"), red}} }
+	turning.rest = func(n int) line { return line{{remaining(n, len(turning.lines), "updating"), yellow}} }
+	for _, n := range h.latestFirst(r) {
+		updated.lines = append(updated.lines, c.updated(n, h.took(r, n)))
+	}
+	updated.rest = func(n int) line {
+		return line{{"  ✓ ", green}, {strings.TrimLeft(remaining(n, len(updated.lines), "updated"), " "), dim}}
+	}
+	b.groups = slices.Concat([]group{failed, turning}, waiting, []group{updated})
+	return b
+}
+
+// remaining says how many lines are not shown.
+func remaining(hidden, all int, what string) string {
+	if hidden < all {
+		return fmt.Sprintf("    and %d more %s", hidden, what)
+	}
+	return fmt.Sprintf("    %d %s", hidden, what)
+}
+
+func header(r *view.Rollout, now time.Time) []line {
+	name := r.Name
+	if r.Namespace != "" {
+		name = r.Namespace + "/" + r.Name
+	}
+	l := line{{r.Kind + " ", plain}, {name, bold}}
+	if r.Version != "" {
+		l = append(l, piece{"  " + r.Version, plain})
+	}
+	l = append(l, piece{"  " + string(r.State), colourOf(r.State)})
+	if age := since(r.Since, now); age != "" {
+		l = append(l, piece{" for " + age, plain})
+	}
+	if r.State == view.Complete {
+		l = append(l, piece{fmt.Sprintf(", %d of %d updated", r.Counts.Updated, r.Counts.Total), plain})
+	}
+	if r.OptedOut > 0 {
+		l = append(l, piece{fmt.Sprintf(" (%d opted out)", r.OptedOut), dim})
+	}
+	return []line{l}
+}
+
+func colourOf(s view.State) style {
+	switch s {
+	case view.Complete:
+		return green
+	case view.Progressing:
+		return yellow
+	case view.Stalled:
+		return red
+	case view.Pending, view.Waiting:
+	}
+	return plain
+}
+
+// barWidth is the width of a progress bar.
+const barWidth = 30
+
+// progress draws how far a rollout has come, and says it.
+func progress(c v1alpha1.UnitCounts) line {
+	l := line{{"  ", plain}}
+	text := []string{fmt.Sprintf("%d of %d updated", c.Updated, c.Total)}
+	done, cells := 0, 0
+	for _, part := range []struct {
+		n     int32
+		what  string
+		cell  string
+		style style
+	}{
+		{c.Updated, "", "█", green}, {c.Updating, "updating", "▓", yellow}, {c.Failed, "failed", "×", red}, {c.Waiting, "waiting", "░", dim},
+	} {
+		done += int(part.n)
+		upto := done * barWidth / int(c.Total)
+		l = append(l, piece{strings.Repeat(part.cell, upto-cells), part.style})
+		cells = upto
+		if part.n > 0 && part.what != "" {
+			text = append(text, fmt.Sprintf("%d %s", part.n, part.what))
+		}
+	}
+	return append(l, piece{"  " + strings.Join(text, ", "), plain})
+}
+
+// columns keeps the lines of one rollout aligned.
+type columns struct {
+	now         time.Time
+	name, phase int
+}
+
+// widest bounds a column: what is longer does not move the others.
+const widest = 40
+
+func (c *columns) measure(nodes []view.Node) {
+	for i := range nodes {
+		n := &nodes[i]
+		c.name = max(c.name, min(utf8.RuneCountInString(n.Node), widest))
+		if n.State != v1alpha1.UnitUpdated {
+			c.phase = max(c.phase, min(len(n.Reason), widest), len(n.Phase))
+		}
+	}
+}
+
+// node draws one node: how it stands, since when, and why.
+func (c *columns) node(symbol string, s style, n *view.Node, word, message string) line {
+	l := line{
+		{"  " + symbol + " ", s},
+		{fmt.Sprintf("%-*s  ", c.name, n.Node), plain},
+		{fmt.Sprintf("%-*s  ", c.phase, word), s},
+		{fmt.Sprintf("%-5s  ", since(n.Since, c.now)), plain},
+	}
+	return append(l, piece{strings.Join(append(flags(n), nonempty(message)...), ", "), dim}).trimmed()
+}
+
+func (c *columns) updated(n *view.Node, took time.Duration) line {
+	word := "Updated"
+	if took > 0 {
+		word += " in " + duration.HumanDuration(max(took, time.Second))
+	}
+	l := line{{"  ✓ ", green}, {fmt.Sprintf("%-*s  ", c.name, n.Node), plain}, {fmt.Sprintf("%-*s  ", c.phase+7, word), green}}
+	return append(l, piece{strings.Join(flags(n), ", "), dim}).trimmed()
+}
+
+// wait adds a node to those that wait for the same reason. The first of them says it at length.
+func (c *columns) wait(groups []group, n *view.Node) []group {
+	reason := string(cmp.Or(n.Reason, "Next"))
+	message := ""
+	i := slices.IndexFunc(groups, func(g group) bool { return g.reason == reason })
+	if i < 0 {
+		i, message = len(groups), n.Message
+		groups = append(groups, group{rank: rankWaiting, reason: reason, message: n.Message})
+	}
+	g := &groups[i]
+	g.lines = append(g.lines, c.node("·", dim, n, reason, message))
+	total, said := len(g.lines), strings.Join(append([]string{reason}, nonempty(g.message)...), ": ")
+	g.rest = func(hidden int) line {
+		if hidden < total {
+			return line{{fmt.Sprintf("  · and %d more wait: %s", hidden, reason), dim}}
+		}
+		return line{{"  · ", dim}, {fmt.Sprintf("%d wait: %s", hidden, said), plain}}
+	}
+	return groups
+}
+
+// flags tells of a node what its turn does not explain.
+func flags(n *view.Node) []string {
+	var all []string
+	if n.Cordoned && !n.InTurn() && n.State != v1alpha1.UnitFailed {
+		all = append(all, "cordoned")
+	}
+	if n.NotReady {
+		all = append(all, "not ready")
+	}
+	return all
+}
+
+func nonempty(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return []string{text}
+}
+
+// trimmed is the line without blanks at its end.
+func (l line) trimmed() line {
+	for len(l) > 0 {
+		last := &l[len(l)-1]
+		if last.text = strings.TrimRight(last.text, " "); last.text != "" {
+			break
+		}
+		l = l[:len(l)-1]
+	}
+	return l
+}
+
+// since is a duration up to now in few letters.
+func since(t *metav1.Time, now time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return duration.HumanDuration(max(0, now.Sub(t.Time)))
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/view"
+)
+
+func TestFrame(t *testing.T) {
+	both := []view.Rollout{agents(12, 9), servers()}
+	for name, tc := range map[string]struct {
+		rollouts      []view.Rollout
+		detail        detail
+		width, height int
+		colour        bool
+	}{
+		"once":        {rollouts: both, detail: showCounted},
+		"wide":        {rollouts: []view.Rollout{agents(3, 3), servers()}, detail: showAll},
+		"live-large":  {rollouts: both, detail: showFitting, width: 120, height: 50},
+		"live-medium": {rollouts: both, detail: showFitting, width: 100, height: 22},
+		"live-small":  {rollouts: both, detail: showFitting, width: 60, height: 11},
+		"live-tiny":   {rollouts: both, detail: showFitting, width: 30, height: 4},
+		"colour":      {rollouts: both, detail: showCounted, width: 80, colour: true},
+		"states": {detail: showCounted, rollouts: []view.Rollout{
+			{Kind: "Plan", Namespace: "a", Name: "pending", State: view.Pending, Message: "no controller has looked at it: does one run, and for namespace a?"},
+			{
+				Kind: "Plan", Namespace: "a", Name: "waiting", Version: "v2", State: view.Waiting, Since: ago(time.Hour), Message: "current time is not within configured window",
+				Nodes:  []view.Node{{Node: "n", State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonOutsideWindow, Message: "current time is not within configured window, it opens at 2026-11-21T22:00:00Z"}},
+				Counts: v1alpha1.UnitCounts{Total: 1, Waiting: 1},
+			},
+			{Kind: "Plan", Namespace: "a", Name: "stalled", State: view.Stalled, Since: ago(time.Minute), Message: "spec.window is invalid, invalid weekday: someday"},
+			{Kind: "Plan", Namespace: "a", Name: "empty", Version: "v2", State: view.Complete, Since: ago(time.Minute)},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := frame(tc.rollouts, newHistory(), now, tc.detail, tc.height)
+			if tc.height > 0 && len(f) > tc.height {
+				t.Errorf("%d lines, want at most %d", len(f), tc.height)
+			}
+			text := f.text(tc.width, tc.colour)
+			for l := range strings.Lines(string(text)) {
+				if n := utf8.RuneCountInString(strings.TrimSuffix(l, "\n")); tc.width > 0 && !tc.colour && n > tc.width {
+					t.Errorf("%d columns, want at most %d: %s", n, tc.width, l)
+				}
+			}
+			golden(t, name, text)
+		})
+	}
+}
+
+// TestFit draws in every height: no line is lost without being counted.
+func TestFit(t *testing.T) {
+	rollouts := []view.Rollout{agents(12, 9), servers()}
+	all := len(frame(rollouts, newHistory(), now, showAll, 0))
+	for height := 1; height <= all+1; height++ {
+		f := frame(rollouts, newHistory(), now, showFitting, height)
+		if len(f) != min(height, all) && height > 12 {
+			t.Errorf("%d lines in a height of %d", len(f), height)
+		}
+		if len(f) > height {
+			t.Errorf("%d lines in a height of %d", len(f), height)
+		}
+	}
+}
+
+func TestUpdatedNodesSayHowLongTheyTook(t *testing.T) {
+	h := newHistory()
+	r := agents(0, 1)
+	h.note([]view.Rollout{r}, now)
+	r.Nodes[1] = view.Node{Node: "machine-2", State: v1alpha1.UnitUpdated}
+	h.note([]view.Rollout{r}, now.Add(3*time.Second))
+	text := string(frame([]view.Rollout{r}, h, now, showAll, 0).text(0, false))
+	if !strings.Contains(text, "✓ machine-2  Updated in 15s") {
+		t.Errorf("machine-2 took 15s:\n%s", text)
+	}
+}
+
+func TestMessagesCannotMoveTheCursor(t *testing.T) {
+	var out bytes.Buffer
+	line{{"a\x1b[2J\nb\rc", plain}}.write(&out, 0, false)
+	if got := out.String(); got != "a [2J b c" {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestLive paints frames of different heights and checks what a terminal shows at last.
+func TestLive(t *testing.T) {
+	var out bytes.Buffer
+	width, height := 100, 24
+	l := newLive(&out, func() (int, int) { return width, height }, false)
+	l.show(nil, nil, now)
+	l.show([]view.Rollout{agents(12, 9), servers()}, nil, now)
+	l.show([]view.Rollout{servers()}, fmt.Errorf("connection refused"), now)
+	l.show([]view.Rollout{agents(2, 1)}, nil, now)
+	l.close()
+	golden(t, "live", []byte(emulate(out.String())))
+	if !strings.HasSuffix(out.String(), showCursor) || strings.Count(out.String(), hideCursor) != 1 {
+		t.Error("the cursor is not shown again")
+	}
+}
+
+// emulate is the little of a terminal that the live view needs.
+func emulate(text string) string {
+	var rows []string
+	row, column := 0, 0
+	for text != "" {
+		if rest, ok := strings.CutPrefix(text, "\x1b["); ok {
+			end := strings.IndexAny(rest, "ABCDEFGHJKhlm")
+			var n int
+			_, _ = fmt.Sscanf(rest, "%d", &n)
+			switch rest[end] {
+			case 'A':
+				row -= n
+			case 'J':
+				rows = rows[:min(len(rows), row)]
+			case 'K':
+				if row < len(rows) {
+					rows[row] = string([]rune(rows[row])[:column])
+				}
+			}
+			text = rest[end+1:]
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(text)
+		text = text[size:]
+		for len(rows) <= row {
+			rows = append(rows, "")
+		}
+		switch r {
+		case '\n':
+			row, column = row+1, 0
+		case '\r':
+			column = 0
+		default:
+			line := append([]rune(rows[row]), make([]rune, max(0, column+1-utf8.RuneCountInString(rows[row])))...)
+			line[column] = r
+			rows[row], column = string(line), column+1
+		}
+	}
+	return strings.Join(rows, "\n") + "\n"
+}
+
+func TestJournal(t *testing.T) {
+	var out bytes.Buffer
+	j := newJournal(&out, now)
+	r := agents(12, 9)
+	j.show([]view.Rollout{r, servers()}, nil, now)
+	j.show([]view.Rollout{r, servers()}, nil, now.Add(time.Second))
+
+	r.Nodes[1] = view.Node{Node: "machine-2", State: v1alpha1.UnitUpdated}
+	r.Nodes[2].Phase, r.Nodes[2].Message = v1alpha1.PhaseChanging, ""
+	r.Nodes[4] = view.Node{Node: "sim-0100", State: v1alpha1.UnitUpdating, Phase: v1alpha1.PhaseClaimed, Started: ago(-2 * time.Second)}
+	j.show([]view.Rollout{r, servers()}, nil, now.Add(2*time.Second))
+	j.show([]view.Rollout{r, servers()}, fmt.Errorf("connection refused"), now.Add(3*time.Second))
+
+	r = view.Rollout{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Version: r.Version, State: view.Complete, Counts: v1alpha1.UnitCounts{Total: 1, Updated: 1}}
+	j.show([]view.Rollout{r, servers()}, nil, now.Add(4*time.Second))
+	golden(t, "journal", out.Bytes())
+}

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/hack/image"
+	"moult.dev/moult/test/cluster"
+)
+
+const (
+	patience = 60 * time.Second
+	interval = 100 * time.Millisecond
+	// target is the label by which a test's Plans select its nodes.
+	target = "e2e.moult.dev/test"
+)
+
+// eventually waits until a condition holds. It says what was last seen when it never does.
+func eventually(t *testing.T, what string, holds func(ctx context.Context) (string, bool)) {
+	t.Helper()
+	within(t, patience, what, holds)
+}
+
+func within(t *testing.T, patience time.Duration, what string, holds func(ctx context.Context) (string, bool)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		seen, ok := holds(ctx)
+		if ok {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			t.Fatalf("%s: not in %s; last seen: %s", what, patience, seen)
+		}
+	}
+}
+
+// throughout checks that a condition holds, again and again, until another has come true.
+func throughout(t *testing.T, what string, holds func(ctx context.Context) error, until func(ctx context.Context) (string, bool)) {
+	t.Helper()
+	eventually(t, what, func(ctx context.Context) (string, bool) {
+		if err := holds(ctx); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		return until(ctx)
+	})
+}
+
+var nodes struct {
+	sync.Mutex
+	taken map[string]bool
+}
+
+// take gives a test nodes of its own until it ends: real machines where there are some, simulated nodes where not.
+func take(t *testing.T, n int) []string {
+	t.Helper()
+	if world.noMachines == nil {
+		var names []string
+		for _, m := range world.Machines() {
+			names = append(names, m.Name())
+		}
+		return takeFrom(t, names, n)
+	}
+	return takeSimulated(t, n)
+}
+
+// takeMachines gives a test real machines of its own, or skips it.
+func takeMachines(t *testing.T, n int) []*cluster.Machine {
+	t.Helper()
+	if world.noMachines != nil {
+		t.Skipf("no machines: %v", world.noMachines)
+	}
+	var all []*cluster.Machine
+	for _, name := range take(t, n) {
+		all = append(all, world.Machine(name))
+	}
+	return all
+}
+
+func takeSimulated(t *testing.T, n int) []string {
+	t.Helper()
+	names := make([]string, simulated)
+	for i := range names {
+		names[i] = fmt.Sprintf("sim-%04d", i+1)
+	}
+	return takeFrom(t, names, n)
+}
+
+func takeFrom(t *testing.T, names []string, n int) []string {
+	t.Helper()
+	var mine []string
+	within(t, 10*patience, "taking nodes", func(context.Context) (string, bool) {
+		nodes.Lock()
+		defer nodes.Unlock()
+		var free []string
+		for _, name := range names {
+			if !nodes.taken[name] {
+				free = append(free, name)
+			}
+		}
+		if len(free) < n {
+			return fmt.Sprintf("%d of %d are free", len(free), n), false
+		}
+		if nodes.taken == nil {
+			nodes.taken = map[string]bool{}
+		}
+		mine = free[:n]
+		for _, name := range mine {
+			nodes.taken[name] = true
+		}
+		return "", true
+	})
+	label := map[string]any{target: labelOf(t)}
+	for _, name := range mine {
+		patchNode(t, name, map[string]any{"metadata": map[string]any{"labels": label}})
+	}
+	t.Cleanup(func() {
+		for _, name := range mine {
+			patchNode(t, name, map[string]any{
+				"metadata": map[string]any{"labels": map[string]any{target: nil}}, "spec": map[string]any{"unschedulable": nil},
+			})
+		}
+		nodes.Lock()
+		defer nodes.Unlock()
+		for _, name := range mine {
+			delete(nodes.taken, name)
+		}
+	})
+	return mine
+}
+
+func labelOf(t *testing.T) string { return strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()) }
+
+func patchNode(t *testing.T, name string, fields map[string]any) {
+	t.Helper()
+	body, err := yaml.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err = yaml.YAMLToJSON(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := world.Patch(context.WithoutCancel(t.Context()), n, client.RawPatch(types.MergePatchType, body)); err != nil {
+		t.Fatalf("patching node %s: %v", name, err)
+	}
+}
+
+// newPlan is a Plan over the test's nodes that runs a shell command on each, with the host's root at /host.
+func newPlan(t *testing.T, name, command string) *upgradev1.Plan {
+	return &upgradev1.Plan{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: upgradev1.PlanSpec{
+			Concurrency:        10,
+			Version:            "v1",
+			ServiceAccountName: "system-upgrade",
+			NodeSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{target: labelOf(t)}},
+			Upgrade: &upgradev1.ContainerSpec{
+				Image: image.Busybox, Command: []string{"sh", "-c"}, Args: []string{command},
+			},
+		},
+	}
+}
+
+// create makes a Plan that goes when the test ends, and leaves no label behind.
+func create(t *testing.T, p *upgradev1.Plan) {
+	t.Helper()
+	if err := world.Create(t.Context(), p); err != nil {
+		t.Fatalf("creating plan: %v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			explain(t, p.Name)
+		}
+		remove(t, p.Name)
+	})
+}
+
+// explain prints what ran for a Plan.
+func explain(t *testing.T, plan string) {
+	ctx := context.WithoutCancel(t.Context())
+	ofPlan := []string{"-n", namespace, "-l", upgradev1.LabelPlan + "=" + plan}
+	for _, args := range [][]string{{"get", "pods", "-o", "wide"}, {"logs", "--all-containers", "--prefix", "--ignore-errors"}, {"describe", "pods"}} {
+		out, err := kubectl(ctx, append(args, ofPlan...)...)
+		t.Logf("kubectl %v: %v\n%s", args, err, out)
+	}
+}
+
+func remove(t *testing.T, name string) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	p := &upgradev1.Plan{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}}
+	if err := client.IgnoreNotFound(world.Delete(ctx, p)); err != nil {
+		t.Errorf("deleting plan: %v", err)
+	}
+	var all corev1.NodeList
+	if err := world.List(ctx, &all); err != nil {
+		t.Errorf("listing nodes: %v", err)
+	}
+	for _, n := range all.Items {
+		if _, ok := n.Labels[upgradev1.LabelPlanHash(name)]; ok {
+			patchNode(t, n.Name, map[string]any{"metadata": map[string]any{"labels": map[string]any{upgradev1.LabelPlanHash(name): nil}}})
+		}
+	}
+}
+
+func get(t *testing.T, name string) *upgradev1.Plan {
+	t.Helper()
+	p := &upgradev1.Plan{}
+	if err := world.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, p); err != nil {
+		t.Fatalf("reading plan: %v", err)
+	}
+	return p
+}
+
+// edit changes a Plan's spec.
+func edit(t *testing.T, name string, change func(*upgradev1.Plan)) {
+	t.Helper()
+	eventually(t, "editing plan "+name, func(ctx context.Context) (string, bool) {
+		p := get(t, name)
+		change(p)
+		err := world.Update(ctx, p)
+		return fmt.Sprint(err), err == nil
+	})
+}
+
+// status waits until a Plan's status is as wanted.
+func status(t *testing.T, name, what string, holds func(*upgradev1.PlanStatus) bool) *upgradev1.Plan {
+	t.Helper()
+	var p *upgradev1.Plan
+	eventually(t, "plan "+name+" "+what, func(context.Context) (string, bool) {
+		p = get(t, name)
+		return describe(p), p.Status.ObservedGeneration == p.Generation && holds(&p.Status)
+	})
+	return p
+}
+
+func describe(p *upgradev1.Plan) string {
+	text, err := yaml.Marshal(p.Status)
+	if err != nil {
+		return err.Error()
+	}
+	return "\n" + string(text)
+}
+
+func complete(t *testing.T, name string) *upgradev1.Plan {
+	t.Helper()
+	return status(t, name, "complete", func(s *upgradev1.PlanStatus) bool {
+		c := s.Condition(upgradev1.ConditionComplete)
+		return c != nil && c.Status == metav1.ConditionTrue
+	})
+}
+
+// condition waits for a condition with this status and reason, and returns its message.
+func condition(t *testing.T, name, kind string, is metav1.ConditionStatus, reason string) string {
+	t.Helper()
+	p := status(t, name, fmt.Sprintf("%s=%s/%s", kind, is, reason), func(s *upgradev1.PlanStatus) bool {
+		c := s.Condition(kind)
+		return c != nil && c.Status == is && c.Reason == reason
+	})
+	return p.Status.Condition(kind).Message
+}
+
+func node(t *testing.T, name string) *corev1.Node {
+	t.Helper()
+	n := &corev1.Node{}
+	if err := world.Get(t.Context(), client.ObjectKey{Name: name}, n); err != nil {
+		t.Fatalf("reading node: %v", err)
+	}
+	return n
+}
+
+// released checks that nothing of a turn is left on a node.
+func released(t *testing.T, name string, unschedulable bool) {
+	t.Helper()
+	n := node(t, name)
+	if n.Annotations[v1alpha1.AnnotationClaims] != "" {
+		t.Errorf("node %s is still claimed: %s", name, n.Annotations[v1alpha1.AnnotationClaims])
+	}
+	if n.Spec.Unschedulable != unschedulable {
+		t.Errorf("node %s: unschedulable is %v, want %v", name, n.Spec.Unschedulable, unschedulable)
+	}
+	if mark := n.Annotations[v1alpha1.AnnotationCordonedBy]; mark != "" {
+		t.Errorf("node %s is still marked as cordoned by %s", name, mark)
+	}
+}
+
+func jobsOf(t *testing.T, plan string) []batchv1.Job {
+	t.Helper()
+	var all batchv1.JobList
+	if err := world.List(t.Context(), &all, client.InNamespace(namespace), client.MatchingLabels{upgradev1.LabelPlan: plan}); err != nil {
+		t.Fatalf("listing jobs: %v", err)
+	}
+	return all.Items
+}
+
+// lines are those of a file on a machine; none if there is no such file.
+func lines(t *testing.T, m *cluster.Machine, path string) []string {
+	t.Helper()
+	data, err := m.ReadFile(path)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		t.Fatalf("reading %s on %s: %v", path, m.Name(), err)
+	}
+	return strings.Split(strings.TrimSpace(string(data)), "\n")
+}
+
+func eventReasons(t *testing.T, plan string) map[string]int {
+	t.Helper()
+	list, err := world.clientset.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Plan,involvedObject.name=" + plan})
+	if err != nil {
+		t.Fatalf("listing events: %v", err)
+	}
+	counts := map[string]int{}
+	for _, e := range list.Items {
+		counts[e.Reason]++
+	}
+	return counts
+}
