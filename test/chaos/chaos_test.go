@@ -65,8 +65,12 @@ func TestKilledAtAnyInstant(t *testing.T) {
 	defer cancel()
 
 	c := newChaos(ctx, t, rand.New(rand.NewPCG(seed, 0)))
+	defer func() {
+		if c.process != nil {
+			c.process.Kill()
+		}
+	}()
 	began := time.Now()
-	c.startOperator()
 	c.createPlan(ctx)
 	for n := range kills {
 		if n > 0 {
@@ -81,8 +85,10 @@ func TestKilledAtAnyInstant(t *testing.T) {
 	t.Logf("the last rollout, %d, was complete after %.1f s in all", c.rollouts(), time.Since(began).Seconds())
 	// Once more, to see that one that comes to work that is done leaves it as it is.
 	c.stopOperator()
-	c.startOperator()
-	c.waitUntilReady(ctx)
+	probes := freeAddress(t)
+	c.startOperator("--health-probe-bind-address=" + probes)
+	c.until(ctx, "the operator is ready", func() (bool, error) { return ready(ctx, probes), nil })
+	time.Sleep(2 * time.Second)
 	c.stopOperator()
 	c.gate.wait()
 	c.check(ctx)
@@ -141,7 +147,8 @@ func newChaos(ctx context.Context, t *testing.T, random *rand.Rand) *chaos {
 	}
 	c.prepare(ctx)
 	c.gate = newGate(t, c.cluster.Config())
-	c.journal = newJournal(ctx, t, c.client, c.play, c.ask)
+	c.startOperator()
+	c.journal = newJournal(ctx, t, c.client, c.play)
 	return c
 }
 
@@ -192,19 +199,22 @@ func (c *chaos) createPlan(ctx context.Context) {
 		}
 		return err == nil, err
 	})
-	c.journal.followPlans(ctx)
+	c.journal.follow(ctx, &upgradev1.PlanList{}, namespace, func(o client.Object) {
+		if p, ok := o.(*upgradev1.Plan); ok {
+			c.ask(ctx, p)
+		}
+	})
 }
 
 // startOperator starts the operator with the gate between it and the API server.
-func (c *chaos) startOperator() {
+func (c *chaos) startOperator(more ...string) {
 	c.t.Helper()
+	args := append([]string{"--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0"}, more...)
 	var err error
-	c.process, err = operator.Start(c.program, c.gate.kubeconfig, c.log(),
-		"--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address="+c.gate.probes)
+	c.process, err = operator.Start(c.program, c.gate.kubeconfig, c.log(), args...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.t.Cleanup(func() { c.process.Kill() })
 }
 
 func (c *chaos) stopOperator() {
@@ -212,6 +222,7 @@ func (c *chaos) stopOperator() {
 	if err := c.process.Stop(time.Minute); err != nil {
 		c.t.Fatal(err)
 	}
+	c.process = nil
 }
 
 func (c *chaos) log() string { return filepath.Join(c.cluster.Dir(), "log", "moult.log") }
@@ -237,7 +248,7 @@ func (c *chaos) kill(ctx context.Context, n int) {
 			break
 		}
 		if at.write != anyInstant {
-			what = "anything, as it did not " + at.write
+			what = "waiting, without " + at.write
 		}
 		if !c.process.Kill() {
 			c.t.Fatal(c.process.Died())
@@ -297,13 +308,6 @@ func (c *chaos) waitUntilComplete(ctx context.Context) {
 		err := c.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: planName}, &p)
 		return err == nil && complete(&p), err
 	})
-}
-
-// waitUntilReady returns when the operator has seen the state of things, and had the time to act on it.
-func (c *chaos) waitUntilReady(ctx context.Context) {
-	c.t.Helper()
-	c.until(ctx, "the operator is ready", func() (bool, error) { return c.gate.ready(ctx), nil })
-	time.Sleep(2 * time.Second)
 }
 
 // until waits for what must come.

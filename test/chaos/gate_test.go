@@ -5,7 +5,6 @@ package chaos
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"log"
 	"math/rand/v2"
@@ -30,19 +29,19 @@ import (
 
 // What the operator writes.
 const (
-	claims   = "claim a node"
-	creates  = "create a Job"
-	releases = "release a node"
-	reports  = "write the status"
+	claims   = "claiming a node"
+	creates  = "creating a Job"
+	releases = "releasing a node"
+	reports  = "writing the status"
 	// anyInstant is no write, but a time.
 	anyInstant = ""
 )
 
 // When it is killed.
 const (
-	before = "before it could"  // The write is never sent.
-	after  = "when it had just" // The write is done, and the operator never hears of it.
-	late   = "on its way to"    // The write arrives when the operator is gone, perhaps when the next one is at work.
+	before = "before" // The write is never sent.
+	after  = "after"  // The write is done, and the operator never hears of it.
+	late   = "while"  // The write arrives when the operator is gone, perhaps when the next one is at work.
 )
 
 // instant is when to kill.
@@ -56,7 +55,7 @@ type instant struct {
 
 func (i instant) String() string {
 	if i.write == anyInstant {
-		return "at any instant"
+		return "at any time"
 	}
 	return i.when + " " + i.write
 }
@@ -79,23 +78,22 @@ func draw(random *rand.Rand) instant {
 // gate stands between the operator and the API server.
 type gate struct {
 	kubeconfig string
-	// probes is where the operator answers whether it is ready.
-	probes string
 
 	backend   *url.URL
 	transport http.RoundTripper
 	proxy     *httputil.ReverseProxy
-	under     sync.WaitGroup // late writes
+	onTheWay  sync.WaitGroup // late writes
 
 	mu      sync.Mutex
-	at      *instant
 	process *operator.Process
+	at      *instant // the write to kill the process at, or nil
+	taken   bool     // that write has come
 	hit     chan struct{}
 }
 
 func newGate(t *testing.T, config *rest.Config) *gate {
 	t.Helper()
-	g := &gate{probes: freeAddress(t)}
+	g := &gate{}
 	var err error
 	if g.transport, err = rest.TransportFor(config); err != nil {
 		t.Fatal(err)
@@ -143,9 +141,9 @@ func freeAddress(t *testing.T) string {
 func (g *gate) arm(at instant, p *operator.Process) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.hit, g.process = make(chan struct{}), p
-	if g.at = &at; at.write == anyInstant {
-		g.at = nil
+	g.process, g.at, g.taken, g.hit = p, nil, false, make(chan struct{})
+	if at.write != anyInstant {
+		g.at = &at
 	}
 	return g.hit
 }
@@ -154,22 +152,12 @@ func (g *gate) arm(at instant, p *operator.Process) <-chan struct{} {
 func (g *gate) disarm() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	armed := g.at != nil || !closing(g.hit)
 	g.at = nil
-	return armed
-}
-
-func closing(c chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
+	return !g.taken
 }
 
 // wait returns when every late write has arrived.
-func (g *gate) wait() { g.under.Wait() }
+func (g *gate) wait() { g.onTheWay.Wait() }
 
 // due reports whether this write is the one to kill at, and when.
 func (g *gate) due(write string) *instant {
@@ -182,7 +170,7 @@ func (g *gate) due(write string) *instant {
 		return nil
 	}
 	at := g.at
-	g.at = nil
+	g.at, g.taken = nil, true
 	return at
 }
 
@@ -209,34 +197,34 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.proxy.ServeHTTP(w, r)
 		return
 	}
+	own := r.Clone(context.WithoutCancel(r.Context()))
+	own.Body = io.NopCloser(bytes.NewReader(body))
 	switch at.when {
 	case before:
 		g.strike()
 	case after:
-		g.send(r, body)
+		g.send(own)
 		g.strike()
 	case late:
-		g.under.Go(func() {
+		g.onTheWay.Go(func() {
 			time.Sleep(at.delay)
-			g.send(r, body)
+			g.send(own)
 		})
 		g.strike()
 	}
 	panic(http.ErrAbortHandler)
 }
 
-// send sends a request to the API server, whether or not its sender still lives, and drops the answer.
-func (g *gate) send(r *http.Request, body []byte) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 30*time.Second)
+// send sends a request to the API server, and drops the answer. What has arrived, the audit log and the journal say.
+func (g *gate) send(r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 30*time.Second)
 	defer cancel()
-	sent := r.Clone(ctx)
-	sent.RequestURI = ""
-	sent.URL.Scheme, sent.URL.Host = g.backend.Scheme, g.backend.Host
-	sent.Host = ""
-	sent.Body = io.NopCloser(bytes.NewReader(body))
-	response, err := g.transport.RoundTrip(sent)
+	r = r.WithContext(ctx)
+	r.RequestURI, r.Host = "", ""
+	r.URL.Scheme, r.URL.Host = g.backend.Scheme, g.backend.Host
+	response, err := g.transport.RoundTrip(r)
 	if err != nil {
-		return // The audit log and the journal say what has arrived.
+		return
 	}
 	_, _ = io.Copy(io.Discard, response.Body)
 	response.Body.Close()
@@ -259,9 +247,9 @@ func writeOf(r *http.Request, body []byte) string {
 	}
 }
 
-// ready asks the operator.
-func (g *gate) ready(ctx context.Context) bool {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/readyz", g.probes), nil)
+// ready asks the operator whether it has seen how things stand.
+func ready(ctx context.Context, probes string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+probes+"/readyz", nil)
 	if err != nil {
 		return false
 	}

@@ -68,6 +68,13 @@ type Cluster struct {
 	nodes   int
 }
 
+// startTimeout bounds what a start may take once everything is built, where the
+// caller sets no deadline: a cluster of that many nodes that is not ready by then
+// never will be.
+func startTimeout(nodes int) time.Duration {
+	return 2*time.Minute + time.Duration(nodes)*50*time.Millisecond
+}
+
 // stopTimeout is ample for taking a cluster down on a busy machine.
 const stopTimeout = time.Minute
 
@@ -132,6 +139,16 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 		}
 	} else if sp.Dir, err = filepath.Abs(o.Dir); err != nil {
 		return nil, err
+	}
+	if !temporary {
+		if err := checkDir(sp.Dir); err != nil {
+			return nil, err
+		}
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, startTimeout(o.Nodes))
+		defer cancel()
 	}
 	sp.Registry = reg.dir
 	rec, err := reg.claim(ctx, sp.Dir, temporary, o.Machines > 0, portCount)
@@ -233,6 +250,27 @@ func (o Options) prepare(ctx context.Context) (spec, error) {
 	var err error
 	s.Binaries, err = Binaries(ctx, buildLog(o.Log), programs...)
 	return s, err
+}
+
+// checkDir refuses a directory that has in it what a cluster would overwrite and
+// no cluster has made.
+func checkDir(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, "cluster.json")); err == nil {
+		return nil
+	}
+	for _, name := range stateFiles {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return fmt.Errorf("%s has something else named %s in it", dir, name)
+		}
+	}
+	logs := filepath.Join(dir, "log")
+	if _, err := os.Lstat(logs); err != nil {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(logs, "supervisor.log")); err != nil {
+		return fmt.Errorf("%s has something else named log in it", dir)
+	}
+	return nil
 }
 
 // launch starts the supervisor and returns when it says that the cluster is up.

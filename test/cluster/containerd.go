@@ -2,7 +2,12 @@
 
 package cluster
 
-import "fmt"
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+)
 
 // pauseImage is the image of ours that holds every pod's namespaces.
 const pauseImage = "moult.dev/test/pause:1"
@@ -30,6 +35,7 @@ oom_score = 0
     default_runtime_name = "runc"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
+      base_runtime_spec = "/etc/containerd/base.json"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         SystemdCgroup = false
 `, pauseImage, plugins)
@@ -58,4 +64,34 @@ func cniConfig(subnet string) string {
   }]
 }
 `, subnet)
+}
+
+// hookPath is a program that the container runtime runs while it makes a container.
+const hookPath = "/etc/containerd/kernel-files"
+
+// kernelFilesHook shows a container the machine's boot id, as it would see it on
+// a machine with a kernel of its own: what a container has mounted on /proc is new,
+// and without the files that the machine has mounted over it.
+const kernelFilesHook = `#!/bin/busybox sh
+bundle=$(/bin/busybox sed -n 's/.*"bundle":"\([^"]*\)".*/\1/p')
+for file in /proc/sys/kernel/random/boot_id /proc/sysrq-trigger; do
+	if [ -e "$bundle/rootfs$file" ]; then
+		/bin/busybox mount -o bind "$file" "$bundle/rootfs$file" || exit 1
+	fi
+done
+`
+
+// containerSpec returns what every container's specification begins with: the
+// runtime's own default, and the hook.
+func containerSpec(ctx context.Context) ([]byte, error) {
+	data, err := exec.CommandContext(ctx, findTool("ctr"), "oci", "spec").Output()
+	if err != nil {
+		return nil, fmt.Errorf("asking for the default container specification, %w", err)
+	}
+	spec := map[string]any{}
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return nil, err
+	}
+	spec["hooks"] = map[string]any{"createContainer": []any{map[string]any{"path": hookPath}}}
+	return json.Marshal(spec)
 }

@@ -54,7 +54,14 @@ const (
 // startMachines switches all machines on and gives them their images. Their
 // kubelets start when the API server is ready.
 func (s *supervisor) startMachines(ctx context.Context, ready <-chan struct{}) error {
+	if err := checkDisk(s.spec.Dir); err != nil {
+		return err
+	}
 	images, err := s.standardImages()
+	if err != nil {
+		return err
+	}
+	containerSpec, err := containerSpec(ctx)
 	if err != nil {
 		return err
 	}
@@ -62,7 +69,7 @@ func (s *supervisor) startMachines(ctx context.Context, ready <-chan struct{}) e
 	for i := range s.spec.Machines {
 		name := "machine-" + strconv.Itoa(i+1)
 		m := &machine{supervisor: s, name: name, index: i + 1, dir: filepath.Join(s.spec.Dir, "machines", name)}
-		if err := m.install(); err != nil {
+		if err := m.install(containerSpec); err != nil {
 			return fmt.Errorf("installing %s, %w", m.name, err)
 		}
 		machines = append(machines, m)

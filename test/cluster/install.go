@@ -21,7 +21,7 @@ import (
 //	kubelet/     /var/lib/kubelet
 //	containerd/  /var/lib/containerd: an overlay cannot lie upon another
 //	faces/       files that are mounted over some of the kernel's, see rootfs.go
-func (m *machine) install() error {
+func (m *machine) install(containerSpec []byte) error {
 	s := m.supervisor
 	for _, dir := range []string{"upper", "work", "root", "kubelet", "containerd", "faces"} {
 		if err := os.MkdirAll(filepath.Join(m.dir, dir), 0o755); err != nil {
@@ -64,6 +64,8 @@ func (m *machine) install() error {
 		}
 	}
 	return errors.Join(
+		m.write("etc/containerd/base.json", containerSpec, 0o644),
+		m.write(hookPath, []byte(kernelFilesHook), 0o755),
 		m.write("usr/sbin/reboot", []byte(rebootScript), 0o755),
 		m.write("usr/bin/systemctl", []byte(systemctlScript), 0o755),
 	)

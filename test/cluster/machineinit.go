@@ -120,9 +120,7 @@ func (i *machineInit) serve(containerd, kubelet *service) error {
 		case <-api:
 			// The kubelet gives up where there is no container runtime.
 			go func() {
-				for !listening(containerdSocket) {
-					<-time.After(50 * time.Millisecond)
-				}
+				_ = poll(context.Background(), 50*time.Millisecond, func() (bool, error) { return listening(containerdSocket), nil })
 				restart <- kubelet
 			}()
 		case <-children:

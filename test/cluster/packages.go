@@ -60,17 +60,25 @@ func CanRunMachines() error {
 			return errors.New("real machines need the kernel's overlay file system")
 		}
 	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(os.TempDir(), &fs); err != nil {
+	if err := checkDisk(os.TempDir()); err != nil {
 		return err
-	}
-	if fs.Type == unix.OVERLAYFS_SUPER_MAGIC {
-		return fmt.Errorf("real machines need a directory for temporary files (TMPDIR) on a disk, %s is on an overlay", os.TempDir())
 	}
 	if missing := missingPackages(); len(missing) > 0 {
 		if _, err := exec.LookPath("apt-get"); err != nil {
 			return fmt.Errorf("real machines need programs that are missing here, as in Debian's packages %s", strings.Join(missing, ", "))
 		}
+	}
+	return nil
+}
+
+// checkDisk refuses a directory that machines cannot have their disks in.
+func checkDisk(dir string) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return err
+	}
+	if fs.Type == unix.OVERLAYFS_SUPER_MAGIC {
+		return fmt.Errorf("real machines need a state directory that is not on an overlay file system, as %s is", dir)
 	}
 	return nil
 }

@@ -265,11 +265,26 @@ func describe(p *upgradev1.Plan) string {
 	return "\n" + string(text)
 }
 
+// complete waits until a Plan is complete on as many nodes as it selects.
 func complete(t *testing.T, name string) *upgradev1.Plan {
 	t.Helper()
-	return status(t, name, "complete", func(s *upgradev1.PlanStatus) bool {
+	var all corev1.NodeList
+	selector, err := metav1.LabelSelectorAsSelector(get(t, name).Spec.NodeSelector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := world.List(t.Context(), &all, client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		t.Fatalf("listing nodes: %v", err)
+	}
+	var want int32
+	for _, n := range all.Items {
+		if n.Labels[upgradev1.LabelPlanHash(name)] != upgradev1.LabelDisabled {
+			want++
+		}
+	}
+	return status(t, name, fmt.Sprintf("complete on %d nodes", want), func(s *upgradev1.PlanStatus) bool {
 		c := s.Condition(upgradev1.ConditionComplete)
-		return c != nil && c.Status == metav1.ConditionTrue
+		return c != nil && c.Status == metav1.ConditionTrue && s.Counts.Total == want
 	})
 }
 

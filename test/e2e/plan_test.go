@@ -114,7 +114,9 @@ func TestPlanFailsThenIsFixed(t *testing.T) {
 
 	// Each change brings one attempt.
 	edit(t, p.Name, func(p *upgradev1.Plan) { p.Spec.Upgrade.Args = []string{`echo again >> /host/var/fails; exit 4`} })
-	status(t, p.Name, "fails again", func(s *upgradev1.PlanStatus) bool { return len(s.Failed) == 1 })
+	second := status(t, p.Name, "fails again", func(s *upgradev1.PlanStatus) bool {
+		return len(s.Failed) == 1 && s.Failed[0].Message != message
+	}).Status.Failed[0].Message
 	if n := len(jobsOf(t, p.Name)); n != 1 {
 		t.Errorf("%d jobs after one change, want 1", n)
 	}
@@ -128,7 +130,9 @@ func TestPlanFailsThenIsFixed(t *testing.T) {
 		jobs := jobsOf(t, p.Name)
 		return fmt.Sprint(len(jobs)), len(jobs) == 2
 	})
-	status(t, p.Name, "fails a third time", func(s *upgradev1.PlanStatus) bool { return len(s.Failed) == 1 })
+	status(t, p.Name, "fails a third time", func(s *upgradev1.PlanStatus) bool {
+		return len(s.Failed) == 1 && s.Failed[0].Message != second && s.Failed[0].Message != message
+	})
 
 	edit(t, p.Name, func(p *upgradev1.Plan) {
 		p.Spec.Upgrade.Args = []string{`echo well >> /host/var/fails`}
