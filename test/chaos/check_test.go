@@ -124,7 +124,7 @@ type replay struct {
 	counts  map[string]int    // "node version": how many Jobs there were
 	cordons map[string]int    // "node version": how often the Job's pod has cordoned it
 	hashes  map[string]string // by version
-	wrong   int
+	wrong   map[string]bool
 
 	most, mostClaimed, mostRunning int
 }
@@ -135,15 +135,19 @@ func newReplay(t *testing.T, plan *upgradev1.Plan) *replay {
 		t: t, plan: plan,
 		nodes: map[string]*corev1.Node{}, jobs: map[string]*batchv1.Job{}, pods: map[string]string{},
 		changed: map[string]bool{}, counts: map[string]int{}, cordons: map[string]int{}, hashes: map[string]string{},
+		wrong: map[string]bool{},
 	}
 }
 
-// errorf reports what is wrong after a change, and no more than the first few: the rest follows from them.
+// errorf reports what is wrong after a change, each thing once, and no more than the first few: the rest follows from them.
 func (r *replay) errorf(e entry, format string, args ...any) {
 	r.t.Helper()
-	if r.wrong++; r.wrong <= 20 {
-		r.t.Errorf("at revision %d, %T %s: %s", e.revision, e.object, e.object.GetName(), fmt.Sprintf(format, args...))
+	const most = 20
+	what := fmt.Sprintf(format, args...)
+	if !r.wrong[what] && len(r.wrong) < most {
+		r.t.Errorf("at revision %d, %T %s: %s", e.revision, e.object, e.object.GetName(), what)
 	}
+	r.wrong[what] = true
 }
 
 func (r *replay) next(e entry) {

@@ -153,6 +153,9 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	sp.Registry = reg.dir
 	rec, err := reg.claim(ctx, sp.Dir, temporary, o.Machines > 0, portCount)
 	if err != nil {
+		if temporary {
+			err = errors.Join(err, os.Remove(sp.Dir))
+		}
 		return nil, err
 	}
 	sp.ID = rec.ID

@@ -39,6 +39,21 @@
 // A cluster started by `cluster up` has no owner pipe, and stays until `cluster
 // down`.
 //
+// # What is not as on other machines
+//
+// The machines share this machine's kernel, so that what a privileged pod does to
+// the kernel itself (its clock, its modules, a sysctl that is no namespace's) it
+// does to this machine. The boot id, what the kubelet sets, and the reboot system
+// call are the machine's own. The commands reboot and systemctl (which knows only
+// reboot and poweroff) work in a machine and from a privileged pod.
+//
+// There is no cluster DNS, and of services only the API server's is reachable. Pods
+// reach pods on other machines by address. Nothing beyond the cluster is reachable,
+// so that images have to be imported, under a tag other than latest.
+//
+// A node that is silent counts as not ready after 10 seconds, or a twentieth of a
+// second for each simulated node, whichever is longer.
+//
 // # Binaries
 //
 // Kubernetes, etcd and kwok are built from the modules below modules/, once per

@@ -38,11 +38,13 @@ func TestMachines(t *testing.T) {
 		job := runOnMachine(t, client, one.Name(), "privileged", privileged, cluster.ShellImage, "sh", "-ec", `
 			echo disk > /host/etc/moult-test
 			echo memory > /host/run/moult-test
+			cat /proc/sys/kernel/random/boot_id > /host/etc/moult-boot-id
 			chroot /host hostname > /host/etc/moult-hostname`)
 		expectCondition(t, client, job, batchv1.JobComplete)
 		expectContent(t, one, "/etc/moult-test", "disk\n")
 		expectContent(t, one, "/run/moult-test", "memory\n")
 		expectContent(t, one, "/etc/moult-hostname", one.Name()+"\n")
+		expectContent(t, one, "/etc/moult-boot-id", one.BootID()+"\n")
 		for _, elsewhere := range []func(string) ([]byte, error){two.ReadFile, os.ReadFile} {
 			if _, err := elsewhere("/etc/moult-test"); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the file was written elsewhere too: %v", err)

@@ -97,7 +97,7 @@ func TestPlanDrainsBetweenPrepareAndUpgrade(t *testing.T) {
 		holder, other = other, holder
 	}
 	// What each step sees of the deployment's process in this machine's own table of processes.
-	look := `echo "$0 $(pgrep -f '^sleep 3600$' | wc -l)" >> /host/var/order`
+	look := `n=0; for f in /proc/[0-9]*/cmdline; do [ "$(tr '\0' ' ' < $f)" != "sleep 3600 " ] || n=$((n+1)); done; echo "$0 $n" >> /host/var/order`
 	p := newPlan(t, "drains", "")
 	p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: holder.Name()}}
 	p.Spec.Prepare = &upgradev1.ContainerSpec{Image: image.Busybox, Command: []string{"sh", "-c"}, Args: []string{look, "prepare"}}
@@ -150,7 +150,7 @@ func TestPlanDrainTimesOut(t *testing.T) {
 		t.Errorf("%d pods run, want the one that the budget protects", len(got))
 	}
 	// Past the budget, as the Plan now says.
-	edit(t, p.Name, func(p *upgradev1.Plan) { p.Spec.Drain.DisableEviction = true })
+	edit(t, p.Name, func(p *upgradev1.Plan) { p.Spec.Drain = &upgradev1.DrainSpec{DisableEviction: true} })
 	complete(t, p.Name)
 	released(t, m.Name(), false)
 }

@@ -356,3 +356,7 @@ func eventReasons(t *testing.T, plan string) map[string]int {
 	}
 	return counts
 }
+
+func ownerReference(p *upgradev1.Plan) metav1.OwnerReference {
+	return *metav1.NewControllerRef(p, upgradev1.GroupVersion.WithKind("Plan"))
+}

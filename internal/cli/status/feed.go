@@ -36,22 +36,22 @@ type feed struct {
 
 func newFeed(src *source, where scope) (*feed, error) {
 	f := &feed{changed: make(chan struct{}, 1)}
-	f.plans = cache.NewSharedIndexInformer(&cache.ListWatch{
+	f.plans = informer(src, &unstructured.Unstructured{}, &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return src.plans.Namespace(where.namespace).List(ctx, where.only(o))
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return src.plans.Namespace(where.namespace).Watch(ctx, where.only(o))
 		},
-	}, &unstructured.Unstructured{}, 0, nil)
-	f.nodes = cache.NewSharedIndexInformer(&cache.ListWatch{
+	})
+	f.nodes = informer(src, &corev1.Node{}, &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return src.nodes.List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return src.nodes.Watch(ctx, o)
 		},
-	}, &corev1.Node{}, 0, nil)
+	})
 	_, errPlans := f.plans.AddEventHandler(f.handler())
 	_, errNodes := f.nodes.AddEventHandler(f.handler())
 	return f, errors.Join(
@@ -60,6 +60,10 @@ func newFeed(src *source, where scope) (*feed, error) {
 		f.plans.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(err, false) }),
 		f.nodes.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(err, true) }),
 	)
+}
+
+func informer(src *source, of runtime.Object, lw *cache.ListWatch) cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, src.client), of, 0, nil)
 }
 
 // run watches until the context ends. What the libraries would log goes nowhere: it would spoil the view.

@@ -26,7 +26,7 @@ import (
 )
 
 // patience is for what happens in goroutines. Nothing waits that long.
-const patience = 30 * time.Second
+const patience = 10 * time.Second
 
 func aPlan(namespace, name string, conditions ...upgradev1.Condition) *unstructured.Unstructured {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&upgradev1.Plan{
@@ -48,7 +48,7 @@ func fakes(t *testing.T, plans ...runtime.Object) (*source, *dynamicfake.FakeDyn
 	core := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: "node", Labels: map[string]string{corev1.LabelHostname: "node", upgradev1.LabelPlanHash("p"): "h"},
 	}})
-	return &source{plans: dynamic.Resource(plansResource), nodes: core.CoreV1().Nodes()}, dynamic, core
+	return &source{client: dynamic, plans: dynamic.Resource(plansResource), nodes: core.CoreV1().Nodes()}, dynamic, core
 }
 
 // seen is a painter that passes on what it is shown.
@@ -81,7 +81,12 @@ func TestFollow(t *testing.T) {
 			painter, ended := make(seen, 1), make(chan error, 1)
 			go func() { ended <- follow(ctx, clock.RealClock{}, src, scope{namespace: "ns"}, painter, true) }()
 
-			rollouts := <-painter
+			var rollouts []view.Rollout
+			select {
+			case rollouts = <-painter:
+			case err := <-ended:
+				t.Fatal(err)
+			}
 			if len(rollouts) != 1 || rollouts[0].State != view.Progressing || rollouts[0].Counts.Updated != 1 {
 				t.Fatalf("first seen: %+v", rollouts)
 			}
@@ -107,10 +112,10 @@ func TestFollowEnds(t *testing.T) {
 		fails map[string]error
 		want  string
 	}{
-		"when there is no such Plan":        {where: scope{"ns", "none"}, want: `there is no Plan "none" in namespace ns`},
-		"when Plans may not be seen":        {where: scope{namespace: "ns"}, fails: map[string]error{"plans": forbidden}, want: "forbidden"},
-		"when there are no Plans":           {where: scope{namespace: "ns"}, fails: map[string]error{"plans": apierrors.NewNotFound(plansResource.GroupResource(), "")}, want: "not installed"},
-		"when the API server can't be seen": {where: scope{namespace: "ns"}, fails: map[string]error{"plans": errors.New("connection refused")}, want: "connection refused"},
+		"when there is no such Plan":                  {where: scope{"nowhere", "p"}, want: `there is no Plan "p" in namespace nowhere, but in ns: use -n`},
+		"when Plans may not be seen":                  {where: scope{namespace: "ns"}, fails: map[string]error{"plans": forbidden}, want: "forbidden"},
+		"when there are no Plans":                     {where: scope{namespace: "ns"}, fails: map[string]error{"plans": apierrors.NewNotFound(plansResource.GroupResource(), "")}, want: "not installed"},
+		"when the API server can't be seen":           {where: scope{namespace: "ns"}, fails: map[string]error{"plans": errors.New("connection refused")}, want: "connection refused"},
 		"when complete, though nodes may not be seen": {where: scope{namespace: "ns"}, fails: map[string]error{"nodes": apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("no"))}},
 	} {
 		t.Run(name, func(t *testing.T) {

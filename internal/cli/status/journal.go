@@ -37,6 +37,11 @@ func (j *journal) show(rollouts []view.Rollout, trouble error, now time.Time) {
 	for i := range rollouts {
 		r := &rollouts[i]
 		name := fmt.Sprintf("%s %s/%s", strings.ToLower(r.Kind), r.Namespace, r.Name)
+		// What begins is said before its nodes, what is complete after them.
+		turned := j.news(unit{r.Kind, r.Namespace, r.Name, ""}, r.Version+" "+string(r.State)+" "+r.Message)
+		if turned && r.State != view.Complete {
+			j.write(now, name, headline(r))
+		}
 		for k := range r.Nodes {
 			n := &r.Nodes[k]
 			text := j.node(r, n)
@@ -49,7 +54,7 @@ func (j *journal) show(rollouts []view.Rollout, trouble error, now time.Time) {
 		if text := waits(r); j.news(unit{r.Kind, r.Namespace, r.Name, "/waits"}, text) && text != "" {
 			j.write(now, name, text)
 		}
-		if j.news(unit{r.Kind, r.Namespace, r.Name, ""}, r.Version+" "+string(r.State)+" "+r.Message) {
+		if turned && r.State == view.Complete {
 			j.write(now, name, headline(r))
 		}
 	}

@@ -29,12 +29,14 @@ const page = 500
 
 // source is the part of the API that a status is made of.
 type source struct {
-	plans dynamic.NamespaceableResourceInterface
-	nodes typedcorev1.NodeInterface
+	// client is asked whether it can list by a watch; those of tests can't.
+	client any
+	plans  dynamic.NamespaceableResourceInterface
+	nodes  typedcorev1.NodeInterface
 }
 
 func connect(config *rest.Config) (*source, error) {
-	plans, err := dynamic.NewForConfig(config)
+	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client, %w", err)
 	}
@@ -44,7 +46,7 @@ func connect(config *rest.Config) (*source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client, %w", err)
 	}
-	return &source{plans: plans.Resource(plansResource), nodes: core.Nodes()}, nil
+	return &source{client: client, plans: client.Resource(plansResource), nodes: core.Nodes()}, nil
 }
 
 // only restricts a list to the scope's name.
