@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -22,8 +23,14 @@ import (
 var version = "dev"
 
 func main() {
+	//nolint:forbidigo // It begins here.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := newCommand().ExecuteContext(ctx)
+	cmd := newCommand()
+	// By this name kubectl asks how to complete `kubectl moult ...`.
+	if filepath.Base(os.Args[0]) == "kubectl_complete-moult" {
+		cmd.SetArgs(append([]string{cobra.ShellCompRequestCmd}, os.Args[1:]...))
+	}
+	err := cmd.ExecuteContext(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)

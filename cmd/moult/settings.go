@@ -8,10 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/spf13/pflag"
 
 	"moult.dev/moult/internal/controller/plan"
 )

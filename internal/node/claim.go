@@ -106,8 +106,12 @@ func change(ctx context.Context, c client.Writer, n *corev1.Node, holder types.U
 		}
 		p.Metadata.Annotations[v1alpha1.AnnotationClaims] = &value
 	}
-	if uncordon {
+	_, marked := n.Annotations[v1alpha1.AnnotationCordonedBy]
+	if uncordon || marked && !n.Spec.Unschedulable {
+		// A mark outlives the cordon it stands for when a person has lifted that.
 		p.Metadata.Annotations[v1alpha1.AnnotationCordonedBy] = nil
+	}
+	if uncordon {
 		p.Spec = map[string]any{"unschedulable": nil}
 	}
 	body, err := json.Marshal(p)

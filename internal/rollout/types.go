@@ -70,6 +70,8 @@ type Wait struct {
 	Node    string
 	Reason  v1alpha1.Reason
 	Message string
+	// Failed is true for a unit that failed: it waits until somebody changes something.
+	Failed bool
 }
 
 // Decision is the answer of Decide.

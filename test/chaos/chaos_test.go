@@ -84,13 +84,13 @@ func TestKilledAtAnyInstant(t *testing.T) {
 	c.waitUntilComplete(ctx)
 	t.Logf("the last rollout, %d, was complete after %.1f s in all", c.rollouts(), time.Since(began).Seconds())
 	// Once more, to see that one that comes to work that is done leaves it as it is.
+	c.gate.wait()
 	c.stopOperator()
 	probes := freeAddress(t)
 	c.startOperator("--health-probe-bind-address=" + probes)
 	c.until(ctx, "the operator is ready", func() (bool, error) { return ready(ctx, probes), nil })
 	time.Sleep(2 * time.Second)
 	c.stopOperator()
-	c.gate.wait()
 	c.check(ctx)
 }
 

@@ -71,7 +71,7 @@ func draw(random *rand.Rand) instant {
 		write: pick(claims, creates, releases, claims, creates, releases, reports),
 		when:  pick(before, after, late),
 		nth:   1 + random.IntN(4),
-		delay: between(50, 1500),
+		delay: between(100, 3000),
 	}
 }
 

@@ -199,7 +199,7 @@ func (p *pass) soak(ctx context.Context, t *turn) error {
 
 func (p *pass) finish(ctx context.Context, t *turn) error {
 	hash := hashOf(p.world, t.job)
-	labels := postCompleteLabels(p.plan)
+	labels, _ := postCompleteLabels(p.plan) // What is wrong with others stands in the condition Validated.
 	labels[upgradev1.LabelPlanHash(p.plan.Name)] = hash
 	if err := node.Release(ctx, p.client, t.node, *t.claim, labels); err != nil {
 		return err

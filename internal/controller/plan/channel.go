@@ -12,11 +12,10 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
@@ -67,7 +66,7 @@ func newChannels(ctx context.Context, clk clock.PassiveClock, o *Options) *chann
 
 // ask returns what the Plan's channel last said, why it has said nothing since, and when to come back, which is zero while
 // a poll runs: its answer wakes the Plan. It starts a poll when one is due.
-func (c *channels) ask(plan types.NamespacedName, channel, latest string) (answer string, err error, due time.Time) {
+func (c *channels) ask(plan types.NamespacedName, channel, latest string) (answer string, due time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.polls[plan]
@@ -87,7 +86,7 @@ func (c *channels) ask(plan types.NamespacedName, channel, latest string) (answe
 	if !p.running {
 		due = p.due
 	}
-	return p.answer, p.err, due
+	return p.answer, due, p.err
 }
 
 // same reports whether this is the channel that the Plan had when it was last asked.

@@ -63,16 +63,17 @@ type Controller struct {
 	events   *events.Recorder
 	options  Options
 	channels *channels
-	// started is since when this process watches: what a claim promised before may have come and gone unseen.
-	started time.Time
-	reports reports
+	// started is since when this process watches, which begins when it leads: what a claim promised before may have come
+	// and gone unseen.
+	started     time.Time
+	startedOnce sync.Once
+	reports     reports
 }
 
 // NewController returns a controller of Plans; SetupWithManager makes it run.
 func NewController(clk clock.PassiveClock, c client.Client, recorder *events.Recorder, o Options) *Controller {
 	return &Controller{
-		clock: clk, client: c, events: recorder, options: o,
-		started: clk.Now(), reports: reports{last: map[types.UID]time.Time{}},
+		clock: clk, client: c, events: recorder, options: o, reports: reports{last: map[types.UID]time.Time{}},
 	}
 }
 
@@ -109,6 +110,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		return wake, c.clear(ctx, key, "", s)
 	}
 	now := c.clock.Now()
+	c.startedOnce.Do(func() { c.started = now })
 	r := c.resolve(ctx, p, malformed, now)
 	w := &world{
 		plan: p, options: &c.options, selector: r.selector, ready: r.ready, template: templateDigest(p), started: c.started, now: now,

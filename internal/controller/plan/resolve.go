@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,7 +100,7 @@ func (c *Controller) version(p *upgradev1.Plan, r *resolution) (version, reason,
 		return "", "", "", errors.New("cannot resolve plan: missing channel and version")
 	}
 	known := c.known(p)
-	answer, problem, due := c.channels.ask(key, p.Spec.Channel, p.Status.LatestVersion)
+	answer, due, problem := c.channels.ask(key, p.Spec.Channel, p.Status.LatestVersion)
 	r.wake = due
 	if answer != "" {
 		if answer = munge(answer); checkVersion(answer) != nil {
@@ -148,19 +150,23 @@ func (c *Controller) secretHash(ctx context.Context, namespace, name string) (st
 
 // checkLabels refuses labels that would not be valid with version and hash filled in.
 func checkLabels(p *upgradev1.Plan) error {
-	for key, value := range postCompleteLabels(p) {
-		if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
-			return fmt.Errorf("spec.postCompleteLabels[%s] is not a valid label value: %s", key, strings.Join(problems, "; "))
-		}
-	}
-	return nil
+	_, err := postCompleteLabels(p)
+	return err
 }
 
-func postCompleteLabels(p *upgradev1.Plan) map[string]string {
+// postCompleteLabels are the labels that a node gets, filled in: those that are valid, and what is wrong with another.
+func postCompleteLabels(p *upgradev1.Plan) (valid map[string]string, err error) {
 	values := map[string]string{"LATEST_VERSION": p.Status.LatestVersion, "LATEST_HASH": p.Status.LatestHash}
-	all := make(map[string]string, len(p.Spec.PostCompleteLabels)+1)
-	for key, value := range p.Spec.PostCompleteLabels {
-		all[key] = expand(value, values)
+	valid = make(map[string]string, len(p.Spec.PostCompleteLabels)+1)
+	for _, key := range slices.Sorted(maps.Keys(p.Spec.PostCompleteLabels)) {
+		value := expand(p.Spec.PostCompleteLabels[key], values)
+		if problems := validation.IsQualifiedName(key); len(problems) > 0 {
+			err = fmt.Errorf("spec.postCompleteLabels has an invalid key %q: %s", key, strings.Join(problems, "; "))
+		} else if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
+			err = fmt.Errorf("spec.postCompleteLabels[%s] is not a valid label value: %s", key, strings.Join(problems, "; "))
+		} else {
+			valid[key] = value
+		}
 	}
-	return all
+	return valid, err
 }

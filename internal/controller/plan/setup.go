@@ -36,6 +36,12 @@ import (
 // coalesce is how long a Plan waits after something changed on its nodes, so that what changes together is looked at once.
 const coalesce = 50 * time.Millisecond
 
+// What fails is tried again, first soon and then more and more seldom, but never as seldom as to be forgotten.
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
 // indexPlan finds Jobs and pods by the Plan that their label names.
 const indexPlan = "plan"
 
@@ -128,7 +134,10 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		Watches(&corev1.Node{}, soon(c.plansOfNode), builder.WithPredicates(nodeChanged)).
 		Watches(&corev1.Secret{}, soon(c.plansOfSecret)).
 		WatchesRawSource(source.Channel(c.channels.answered, &handler.EnqueueRequestForObject{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: c.options.Threads}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: c.options.Threads,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		}).
 		Complete(c)
 }
 

@@ -20,7 +20,6 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/status"
 )
@@ -106,37 +105,59 @@ func (p *pass) count(r resolution) status.Progress {
 		}
 		states[t.unit.State]++
 		g.Counts.Total++
-		if holds {
-			holders = append(holders, t)
-		}
 		switch {
 		case t.unit.State == v1alpha1.UnitUpdated:
 			g.Counts.Updated++
 		case t.unit.State == v1alpha1.UnitFailed:
 			g.Counts.Failed++
-			s.Failed = append(s.Failed, v1alpha1.UnitStatus{
-				Node: t.node.Name, Reason: t.unit.Reason, Message: t.unit.Message, Since: stamp(t.unit.Since),
-			})
 			if g.Failure == "" || t.unit.Since.After(newest) {
 				g.Failure, newest = t.unit.Message, t.unit.Since
 			}
 		case holds:
 			g.Counts.Updating++
-			phase, since, message := t.phase()
-			s.Updating = append(s.Updating, v1alpha1.UnitStatus{Node: t.node.Name, Phase: phase, Message: message, Since: stamp(since)})
 		default:
 			g.Counts.Waiting++
 		}
+		if holds {
+			holders = append(holders, t)
+		}
 	}
+	p.listHolders(holders)
+	reasons := p.listWaiting(&g)
+	g.Stuck = g.Counts.Failed > 0 && g.Counts.Updating == 0 && (g.Counts.Waiting == 0 || g.Wait == v1alpha1.ReasonMaxConcurrent)
+	if r.ready {
+		s.Counts = &g.Counts
+		metrics.SetUnits(p.name(), states, reasons)
+	}
+	return g
+}
+
+// listHolders lists the nodes that hold a slot: all of them by hostname, and the first with what they do or did.
+func (p *pass) listHolders(holders []*turn) {
+	s := &p.plan.Status
 	slices.SortFunc(holders, func(a, b *turn) int { return cmp.Compare(a.node.Name, b.node.Name) })
 	for _, t := range holders {
 		s.Applying = append(s.Applying, t.node.Labels[corev1.LabelHostname])
+		if t.unit.State == v1alpha1.UnitFailed {
+			s.Failed = append(s.Failed, v1alpha1.UnitStatus{
+				Node: t.node.Name, Reason: t.unit.Reason, Message: t.unit.Message, Since: stamp(t.unit.Since),
+			})
+			continue
+		}
+		phase, since, message := t.phase()
+		s.Updating = append(s.Updating, v1alpha1.UnitStatus{Node: t.node.Name, Phase: phase, Message: message, Since: stamp(since)})
 	}
+	s.Updating, s.Failed = oldest(s.Updating), oldest(s.Failed)
+}
+
+// listWaiting lists the nodes that come next, and counts those that wait, failed ones too, by their reason.
+func (p *pass) listWaiting(g *status.Progress) map[v1alpha1.Reason]int {
+	s := &p.plan.Status
 	reasons := map[v1alpha1.Reason]int{}
 	for i := range p.decision.Waiting {
 		wait := &p.decision.Waiting[i]
 		reasons[wait.Reason]++
-		if wait.Reason == v1alpha1.ReasonOptedOut || slices.ContainsFunc(s.Failed, func(f v1alpha1.UnitStatus) bool { return f.Node == wait.Node }) {
+		if wait.Failed || wait.Reason == v1alpha1.ReasonOptedOut {
 			continue
 		}
 		if g.Wait == "" {
@@ -146,13 +167,7 @@ func (p *pass) count(r resolution) status.Progress {
 			s.Waiting = append(s.Waiting, v1alpha1.UnitStatus{Node: wait.Node, Reason: wait.Reason, Message: wait.Message})
 		}
 	}
-	g.Stuck = g.Counts.Failed > 0 && g.Counts.Updating == 0 && (g.Counts.Waiting == 0 || g.Wait == v1alpha1.ReasonMaxConcurrent)
-	s.Updating, s.Failed = oldest(s.Updating), oldest(s.Failed)
-	if r.ready {
-		s.Counts = &g.Counts
-		metrics.SetUnits(p.name(), states, reasons)
-	}
-	return g
+	return reasons
 }
 
 // oldest keeps the first of a list, by age.
@@ -166,57 +181,4 @@ func oldest(list []v1alpha1.UnitStatus) []v1alpha1.UnitStatus {
 // stamp is a time as the API stores it, in seconds.
 func stamp(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t.UTC().Truncate(time.Second)}
-}
-
-// transitions are the Events of what changed from one status to the next.
-func transitions(before *upgradev1.PlanStatus, p *upgradev1.Plan, r resolution) []events.Event {
-	var all []events.Event
-	turned := func(kind string) (now *upgradev1.Condition, changed bool) {
-		now = p.Status.Condition(kind)
-		then := before.Condition(kind)
-		return now, now != nil && (then == nil || then.Status != now.Status || then.Reason != now.Reason || then.Message != now.Message)
-	}
-	if c, changed := turned(upgradev1.ConditionValidated); changed {
-		switch {
-		case c.Status == metav1.ConditionTrue:
-			all = append(all, events.PlanValidated(p))
-		case isSelectorError(r.problem):
-			all = append(all, events.PlanSelectNodesFailed(p, c.Message))
-		default:
-			all = append(all, events.PlanValidateFailed(p, c.Message))
-		}
-	}
-	c, changed := turned(upgradev1.ConditionLatestResolved)
-	switch {
-	case c == nil:
-	case c.Status == metav1.ConditionFalse && changed, c.Status == metav1.ConditionTrue && changed && c.Message != "":
-		all = append(all, events.PlanResolveFailed(p, c.Message))
-	case c.Status == metav1.ConditionTrue && (p.Status.LatestHash != before.LatestHash || p.Status.LatestVersion != before.LatestVersion):
-		all = append(all, events.PlanResolved(p))
-	}
-	var news []string
-	for _, hostname := range p.Status.Applying {
-		if !slices.Contains(before.Applying, hostname) {
-			news = append(news, hostname)
-		}
-	}
-	if len(news) > 0 {
-		all = append(all, events.PlanSyncJob(p, news))
-	}
-	for _, u := range p.Status.Waiting {
-		told := slices.ContainsFunc(before.Waiting, func(w v1alpha1.UnitStatus) bool { return w.Reason == u.Reason })
-		if u.Reason == v1alpha1.ReasonWindowsImageMissing && !told {
-			all = append(all, events.PlanWindowsUnsupported(p, u.Node, u.Message))
-			break
-		}
-	}
-	if c, changed := turned(upgradev1.ConditionComplete); changed {
-		switch c.Reason {
-		case upgradev1.ReasonWaiting:
-			all = append(all, events.PlanWaiting(p, c.Message))
-		case upgradev1.ReasonComplete:
-			all = append(all, events.PlanComplete(p))
-		}
-	}
-	return all
 }

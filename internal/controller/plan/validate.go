@@ -82,11 +82,6 @@ func parse(p *upgradev1.Plan, lookup func(name string) error) (parsed, error) {
 	if out.selector, err = metav1.LabelSelectorAsSelector(p.Spec.NodeSelector); err != nil {
 		return out, selectorError{fmt.Errorf("spec.nodeSelector is invalid, %w", err)}
 	}
-	for key := range p.Spec.PostCompleteLabels {
-		if problems := validation.IsQualifiedName(key); len(problems) > 0 {
-			return out, fmt.Errorf("spec.postCompleteLabels has an invalid key %q: %s", key, strings.Join(problems, "; "))
-		}
-	}
 	return out, nil
 }
 

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// steps says what is being done, each step with the seconds since the beginning.
+type steps struct {
+	out   io.Writer
+	began time.Time
+}
+
+func newSteps(out io.Writer) *steps { return &steps{out: out, began: time.Now()} }
+
+func (s *steps) begins(title string) {
+	fmt.Fprintf(s.out, "%6.1fs  %s\n", time.Since(s.began).Seconds(), title)
+}
+
+func (s *steps) say(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
+
+// details is a writer for what belongs to a step: each line is indented.
+func (s *steps) details() io.Writer { return &indented{out: s.out} }
+
+type indented struct {
+	mu   sync.Mutex
+	out  io.Writer
+	rest []byte
+}
+
+func (w *indented) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rest = append(w.rest, p...)
+	for {
+		line, rest, found := bytes.Cut(w.rest, []byte("\n"))
+		if !found {
+			return len(p), nil
+		}
+		if _, err := fmt.Fprintf(w.out, "         %s\n", line); err != nil {
+			return 0, err
+		}
+		w.rest = bytes.Clone(rest)
+	}
+}
