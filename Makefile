@@ -191,13 +191,16 @@ deploy: $(KUBECTL) ## Install Moult in the cluster of KUBECONFIG, by default the
 undeploy: $(KUBECTL) ## Remove Moult from there, and with its CRDs every rollout.
 	$(KUBECTL) --kubeconfig $(KUBECONFIG) delete --ignore-not-found -k config/default
 
+# The demo has a directory of its own, unless DIR is given.
+DEMO_DIR = $(if $(filter command environment,$(origin DIR)),--dir $(DIR))
+
 .PHONY: demo
-demo: ## Start a cluster with Moult and a rollout to watch.
-	go run ./test/demo up --dir $(DIR) --machines $(MACHINES) --nodes $(NODES)
+demo: ## Show what Moult does, on a cluster of its own that stays for you to try.
+	go run ./test/demo up $(DEMO_DIR) --machines $(MACHINES) --nodes $(NODES)
 
 .PHONY: demo-down
-demo-down: ## Stop it.
-	go run ./test/demo down --dir $(DIR)
+demo-down: ## Remove it.
+	go run ./test/demo down $(DEMO_DIR)
 
 # Tools, rebuilt when their versions change.
 

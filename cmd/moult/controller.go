@@ -38,6 +38,9 @@ import (
 // reconcileTimeout ends a reconcile whose API server does not answer.
 const reconcileTimeout = 2 * time.Minute
 
+// flushTimeout bounds how long the last Events hold up the end.
+const flushTimeout = 5 * time.Second
+
 func newControllerCommand() *cobra.Command {
 	s := &settings{}
 	cmd := &cobra.Command{
@@ -56,7 +59,8 @@ system-upgrade-controller have their names and defaults here.`,
 		if len(fatal) > 0 {
 			return errors.Join(fatal...)
 		}
-		return s.run(cmd.Context(), append(ignored, more...))
+		ignored = append(append(ignored, more...), s.freeAddresses(cmd.Context(), cmd.Flags())...)
+		return s.run(cmd.Context(), ignored)
 	}
 	return cmd
 }
@@ -87,8 +91,13 @@ func (s *settings) run(ctx context.Context, ignored []error) error {
 		return fmt.Errorf("making a client, %w", err)
 	}
 	scheme := newScheme()
-	recorder := events.NewRecorder(clientset.CoreV1().Events(""), scheme, s.Name, s.nodeName)
-	defer recorder.Shutdown()
+	recorder := events.NewRecorder(ctx, clock.RealClock{}, clientset.CoreV1().Events(""), scheme, s.Name, s.nodeName)
+	defer func() {
+		// What has happened is told, also when this ends.
+		flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+		defer cancel()
+		recorder.Shutdown(flush)
+	}()
 	recorder.Emit(events.ControllerStarting(s.nodeName, s.Name))
 
 	m, err := s.manager(ctx, cfg, clientset, scheme, recorder)

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -142,6 +144,24 @@ func (v *variables) load(lookup func(string) (string, bool)) (problems []error) 
 			problems = append(problems, fmt.Errorf("ignoring $%s: %q is not a valid value for --%s, %w", name, value, f.Name, err))
 		}
 	})
+	return problems
+}
+
+// freeAddresses turns off what can't be served because somebody else has the default address, as a second operator on one
+// machine does. An address that somebody chose is another matter: there it is an error.
+func (s *settings) freeAddresses(ctx context.Context, flags *pflag.FlagSet) (problems []error) {
+	for flag, address := range map[string]*string{"metrics-bind-address": &s.metricsAddress, "health-probe-bind-address": &s.probeAddress} {
+		if *address != flags.Lookup(flag).DefValue {
+			continue
+		}
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *address)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("ignoring the default of --%s, %w", flag, err))
+			*address = "0"
+			continue
+		}
+		_ = listener.Close()
+	}
 	return problems
 }
 

@@ -4,12 +4,22 @@
 package events
 
 import (
+	"context"
+	"fmt"
 	"math"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/tools/reference"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // Event says what happened to an object.
@@ -20,34 +30,158 @@ type Event struct {
 	Message string
 }
 
-// Recorder writes Events.
+// Recorder writes Events in the background, one after the other, and drops none: a rollout has one Event for each node, all
+// of one kind on one object, and an operator wants each of them. The library's recorder filters those as spam, and drops
+// what its queue can't hold; only its memory of Events that repeat is used here.
 type Recorder struct {
-	recorder    record.EventRecorder
-	broadcaster record.EventBroadcaster
+	clock      clock.Clock
+	events     typedcorev1.EventInterface
+	scheme     *runtime.Scheme
+	source     corev1.EventSource
+	correlator *record.EventCorrelator
+
+	mu      sync.Mutex
+	queue   []*corev1.Event
+	last    int64         // the number in the last Event's name
+	more    chan struct{} // holds one token when the queue is not empty
+	closing bool
+	done    chan struct{}
 }
 
-// NewRecorder writes Events with this component and host as their source. The library's spam filter and its
-// aggregation of like Events are off: a rollout has one Event for each node, all of one kind on one object, and an
-// operator wants each of them.
-func NewRecorder(sink typedcorev1.EventInterface, scheme *runtime.Scheme, component, host string) *Recorder {
-	broadcaster := record.NewBroadcaster(record.WithCorrelatorOptions(record.CorrelatorOptions{
-		BurstSize: math.MaxInt32,
-		QPS:       math.MaxInt32,
-		MaxEvents: math.MaxInt32,
-	}))
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: sink})
-	return &Recorder{
-		broadcaster: broadcaster,
-		recorder:    broadcaster.NewRecorder(scheme, corev1.EventSource{Component: component, Host: host}),
+// What can't be written is tried again for a while: an API server restarts in less.
+var retry = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 10, Cap: 30 * time.Second}
+
+// NewRecorder writes Events with this component and host as their source. It outlives ctx, until Shutdown.
+func NewRecorder(ctx context.Context, clk clock.Clock, events typedcorev1.EventInterface, scheme *runtime.Scheme, component, host string) *Recorder {
+	r := &Recorder{
+		clock: clk, events: events, scheme: scheme,
+		source: corev1.EventSource{Component: component, Host: host},
+		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{
+			BurstSize: math.MaxInt32, QPS: math.MaxInt32, MaxEvents: math.MaxInt32,
+		}),
+		more: make(chan struct{}, 1),
+		done: make(chan struct{}),
 	}
+	go r.run(context.WithoutCancel(ctx))
+	return r
 }
 
-// Emit writes the Events, in the background and in order.
+// Emit writes the Events, soon and in order.
 func (r *Recorder) Emit(all ...Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, e := range all {
-		r.recorder.Event(e.Object, e.Type, e.Reason, e.Message)
+		object, err := reference.GetReference(r.scheme, e.Object)
+		if err != nil {
+			log.Log.Error(err, "an event has no object", "reason", e.Reason, "message", e.Message)
+			continue
+		}
+		r.queue = append(r.queue, r.event(object, e))
+	}
+	r.signal()
+}
+
+func (r *Recorder) event(object *corev1.ObjectReference, e Event) *corev1.Event {
+	now := metav1.Time{Time: r.clock.Now()}
+	r.last = max(r.last+1, now.UnixNano())
+	namespace := object.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	return &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", object.Name, r.last), Namespace: namespace},
+		InvolvedObject: *object,
+		Source:         r.source, ReportingController: r.source.Component,
+		Type: e.Type, Reason: e.Reason, Message: e.Message,
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
 }
 
-// Shutdown lets what was emitted be written, and stops.
-func (r *Recorder) Shutdown() { r.broadcaster.Shutdown() }
+func (r *Recorder) signal() {
+	select {
+	case r.more <- struct{}{}:
+	default:
+	}
+}
+
+// Shutdown returns when what was emitted is written, or when ctx ends.
+func (r *Recorder) Shutdown(ctx context.Context) {
+	r.mu.Lock()
+	r.closing = true
+	r.signal()
+	r.mu.Unlock()
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+	}
+}
+
+func (r *Recorder) run(ctx context.Context) {
+	defer close(r.done)
+	for range r.more {
+		for {
+			r.mu.Lock()
+			queue, closing := r.queue, r.closing
+			r.queue = nil
+			r.mu.Unlock()
+			for _, e := range queue {
+				r.write(ctx, e)
+			}
+			if len(queue) == 0 && closing {
+				return
+			}
+			if len(queue) == 0 {
+				break
+			}
+		}
+	}
+}
+
+func (r *Recorder) write(ctx context.Context, e *corev1.Event) {
+	result, err := r.correlator.EventCorrelate(e)
+	if err != nil {
+		log.Log.Error(err, "an event can't be written", "reason", e.Reason, "message", e.Message)
+		return
+	}
+	var written *corev1.Event
+	var last error
+	err = wait.ExponentialBackoffWithContext(ctx, retry, func(ctx context.Context) (bool, error) {
+		written, last = r.send(ctx, result)
+		if last == nil {
+			return true, nil
+		}
+		if final(last) {
+			return false, last
+		}
+		return false, nil
+	})
+	if err != nil {
+		log.Log.Error(last, "an event can't be written", "reason", e.Reason, "message", e.Message)
+		return
+	}
+	r.correlator.UpdateState(written)
+}
+
+// final reports whether the API server has refused something that it will refuse again.
+func final(err error) bool {
+	answered := apierrors.ReasonForError(err) != metav1.StatusReasonUnknown
+	passing := apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)
+	return answered && !passing
+}
+
+// send counts an Event that repeats on the one that is stored, and creates others.
+func (r *Recorder) send(ctx context.Context, result *record.EventCorrelateResult) (*corev1.Event, error) {
+	if result.Event.Count > 1 {
+		written, err := r.events.PatchWithEventNamespaceWithContext(ctx, result.Event, result.Patch)
+		if !apierrors.IsNotFound(err) {
+			return written, err
+		}
+		result.Event.ResourceVersion = "" // The stored one has expired.
+	}
+	written, err := r.events.CreateWithEventNamespaceWithContext(ctx, result.Event)
+	if apierrors.IsAlreadyExists(err) {
+		return result.Event, nil // An earlier try had come through.
+	}
+	return written, err
+}

@@ -89,7 +89,8 @@ func (u *units) observe(facts []fact) {
 		n := f.node
 		own := held(f.claims, u.plan.UID)
 		_, named := n.Labels[corev1.LabelHostname]
-		if own == nil && !(named && selector.Matches(labels.Set(n.Labels))) {
+		selected := named && selector.Matches(labels.Set(n.Labels))
+		if own == nil && !selected {
 			continue
 		}
 		value := n.Labels[upgradev1.LabelPlanHash(u.plan.Name)]
@@ -234,7 +235,7 @@ func held(claims []v1alpha1.Claim, by types.UID) *v1alpha1.Claim {
 	return nil
 }
 
-// counts counts the units by state.
+// counts sums up the units by state.
 func (u *units) counts() v1alpha1.UnitCounts {
 	c := v1alpha1.UnitCounts{Total: int32(min(len(u.nodes), math.MaxInt32))}
 	for i := range u.nodes {

@@ -38,7 +38,7 @@ func (d *demo) runOutside(ctx context.Context) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting the operator, %w", err)
 	}
-	d.say("        The operator runs outside of the cluster, as process %d; its log is %s.", cmd.Process.Pid, log.Name())
+	fmt.Fprintf(d.details(), "The operator runs outside of the cluster, as process %d; its log is %s.\n", cmd.Process.Pid, log.Name())
 	return os.WriteFile(filepath.Join(d.dir, pidFile), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
 }
 

@@ -50,17 +50,21 @@ func (d *demo) up(ctx context.Context) (err error) {
 	}
 	defer func() {
 		if err != nil && d.cluster != nil {
-			d.say("What is there is left for you to look at; `make demo-down` removes it. The logs are in %s.", filepath.Join(d.cluster.Dir(), "log"))
+			d.say("What is there is left for you to look at; `%s` removes it. The logs are in %s.", d.removal(), filepath.Join(d.cluster.Dir(), "log"))
 		}
 	}()
+	settle := "Labelling the nodes"
+	if d.machines > 0 {
+		settle = "Putting version " + versions[0] + " of a daemon on the machines, and a workload with a PodDisruptionBudget"
+	}
 	for _, step := range []struct {
 		title string
 		do    func(context.Context) error
 	}{
 		{"Building the programs", d.build},
-		{fmt.Sprintf("Starting a cluster of %s", d.size()), d.start},
+		{"Starting a cluster of " + d.size(), d.start},
 		{"Installing Moult from config/default", d.install},
-		{"Installing version " + versions[0] + " of the demo on the machines, and a workload with a PodDisruptionBudget", d.settle},
+		{settle, d.settle},
 		{"Applying examples/plan.yaml, which brings every node to " + versions[1], d.roll},
 	} {
 		d.begins(step.title)
@@ -175,8 +179,20 @@ func (d *demo) prove(ctx context.Context) error {
 		d.say("")
 	}
 	d.begins(fmt.Sprintf("Complete: %d nodes have version %s", d.machines+d.nodes, versions[1]))
-	d.say(next, d.cluster.Kubeconfig(), d.bin(""), versions[2])
+	logs := ""
+	if d.machines > 1 {
+		logs = "\n  kubectl logs -n system-upgrade -l upgrade.cattle.io/node=machine-2 --all-containers"
+	}
+	d.say(next, d.cluster.Kubeconfig(), d.bin(""), logs, versions[2], d.removal())
 	return nil
+}
+
+// removal is the command that removes the demo.
+func (d *demo) removal() string {
+	if d.dir == stateDir() {
+		return "make demo-down"
+	}
+	return "make demo-down DIR=" + d.dir
 }
 
 // next says what to try.
@@ -187,11 +203,11 @@ The cluster is yours now:
 
   kubectl get plans -n system-upgrade -o wide
   kubectl get events -n system-upgrade
-  kubectl moult status -n system-upgrade -o wide
+  kubectl moult status -n system-upgrade -o wide%s
 
 Bring the nodes to another version, and watch:
 
   kubectl patch plan demo-agents -n system-upgrade --type merge -p '{"spec":{"version":"%s"}}'
   kubectl moult status -n system-upgrade --watch
 
-Remove it all: make demo-down`
+Remove it all: %s`

@@ -21,6 +21,9 @@ import (
 	"moult.dev/moult/internal/view"
 )
 
+// noNodes is said to those who may see Plans but not nodes.
+const noNodes = "Nodes can't be listed: only those that a rollout's status lists are shown."
+
 // command is one call of status.
 type command struct {
 	genericiooptions.IOStreams
@@ -93,7 +96,7 @@ func (c *command) once(ctx context.Context, src *source, where scope) error {
 		return err
 	}
 	if nodes == nil {
-		fmt.Fprintln(c.ErrOut, "Nodes can't be listed: only those that a rollout's status lists are shown.")
+		fmt.Fprintln(c.ErrOut, noNodes)
 	}
 	now := c.clock.Now()
 	rollouts := view.Plans(plans, nodes, now)

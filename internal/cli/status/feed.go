@@ -3,6 +3,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -115,24 +116,37 @@ func (f *feed) failed(err error, nodes bool) {
 	f.wake()
 }
 
-// state is what is to be seen now: nothing while it is not complete.
-func (f *feed) state() (plans []upgradev1.Plan, nodes []corev1.Node, synced bool, trouble, fatal error) {
+// sight is what is to be seen at one moment.
+type sight struct {
+	plans []upgradev1.Plan
+	nodes []corev1.Node // nil when they may not be seen
+	// note says what is amiss with it, if anything is.
+	note string
+}
+
+// look returns what is to be seen now, and false while that is not complete.
+func (f *feed) look() (sight, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	var s sight
 	if f.fatal != nil || !f.plans.HasSynced() || !f.denied && !f.nodes.HasSynced() {
-		return nil, nil, false, f.trouble, f.fatal
+		return s, false, f.fatal
 	}
 	for _, object := range f.plans.GetStore().List() {
-		plans = append(plans, *object.(*upgradev1.Plan))
+		s.plans = append(s.plans, *object.(*upgradev1.Plan))
+	}
+	if f.trouble != nil {
+		s.note = "What is shown may be out of date: " + f.trouble.Error()
 	}
 	if f.denied {
-		return plans, nil, true, f.trouble, nil
+		s.note = cmp.Or(s.note, noNodes)
+		return s, true, nil
 	}
-	nodes = []corev1.Node{}
+	s.nodes = []corev1.Node{}
 	for _, object := range f.nodes.GetStore().List() {
-		nodes = append(nodes, *object.(*corev1.Node))
+		s.nodes = append(s.nodes, *object.(*corev1.Node))
 	}
-	return plans, nodes, true, f.trouble, nil
+	return s, true, nil
 }
 
 // typed makes a Plan of what the API sent.

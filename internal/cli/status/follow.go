@@ -4,7 +4,6 @@ package status
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -24,8 +23,8 @@ const (
 
 // painter shows rollouts again and again.
 type painter interface {
-	// show shows them as they are now; trouble is why that may be out of date.
-	show(rollouts []view.Rollout, trouble error, now time.Time)
+	// show shows them as they are now. A note says what is amiss with that, if anything is.
+	show(rollouts []view.Rollout, note string, now time.Time)
 	// close leaves the terminal as it was.
 	close()
 }
@@ -68,7 +67,7 @@ func follow(ctx context.Context, clk clock.WithTicker, src *source, where scope,
 		select {
 		case <-ctx.Done():
 			if untilComplete {
-				return errors.New("interrupted before all rollouts were complete")
+				return fmt.Errorf("not all rollouts are complete, %w", context.Cause(ctx))
 			}
 			return nil
 		case <-rested:
@@ -78,21 +77,21 @@ func follow(ctx context.Context, clk clock.WithTicker, src *source, where scope,
 			changed, rested = nil, clk.After(settle)
 		case <-ticker.C():
 		}
-		plans, nodes, synced, trouble, fatal := f.state()
+		seen, complete, err := f.look()
 		switch {
-		case fatal != nil:
-			return fatal
-		case !synced:
+		case err != nil:
+			return err
+		case !complete:
 			continue
-		case len(plans) == 0 && where.name != "" && !known:
+		case len(seen.plans) == 0 && where.name != "" && !known:
 			return src.notFound(ctx, where)
-		case len(plans) == 0 && where.name != "":
+		case len(seen.plans) == 0 && where.name != "":
 			return fmt.Errorf("the Plan %q has been deleted", where.name)
 		}
 		known = true
 		now := clk.Now()
-		rollouts := view.Plans(plans, nodes, now)
-		p.show(rollouts, trouble, now)
+		rollouts := view.Plans(seen.plans, seen.nodes, now)
+		p.show(rollouts, seen.note, now)
 		if untilComplete {
 			if done, err := verdict(rollouts); done {
 				return err

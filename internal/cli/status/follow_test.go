@@ -54,7 +54,7 @@ func fakes(t *testing.T, plans ...runtime.Object) (*source, *dynamicfake.FakeDyn
 // seen is a painter that passes on what it is shown.
 type seen chan []view.Rollout
 
-func (s seen) show(rollouts []view.Rollout, _ error, _ time.Time) {
+func (s seen) show(rollouts []view.Rollout, _ string, _ time.Time) {
 	select {
 	case s <- rollouts:
 	default:

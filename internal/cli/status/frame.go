@@ -28,10 +28,10 @@ func frame(rollouts []view.Rollout, h *history, now time.Time, d detail, height 
 
 // draw makes the lines of one rollout.
 func draw(r *view.Rollout, h *history, now time.Time) block {
-	c := columns{now: now, phase: len(v1alpha1.PhasePreparing)}
+	c := columns{now: now, phase: len(v1alpha1.ReasonMaxConcurrent)}
 	c.measure(r.Nodes)
 	b := block{header: header(r, now)}
-	if r.State != view.Complete && r.Counts.Total > 0 {
+	if r.State != view.Complete && r.State != view.Pending && r.Counts.Total > 0 {
 		b.header = append(b.header, progress(r.Counts))
 	}
 	said := func(n view.Node) bool { return strings.HasPrefix(n.Message, r.Message) }

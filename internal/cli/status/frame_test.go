@@ -96,10 +96,10 @@ func TestLive(t *testing.T) {
 	var out bytes.Buffer
 	width, height := 100, 24
 	l := newLive(&out, func() (int, int) { return width, height }, false)
-	l.show(nil, nil, now)
-	l.show([]view.Rollout{agents(12, 9), servers()}, nil, now)
-	l.show([]view.Rollout{servers()}, fmt.Errorf("connection refused"), now)
-	l.show([]view.Rollout{agents(2, 1)}, nil, now)
+	l.show(nil, "", now)
+	l.show([]view.Rollout{agents(12, 9), servers()}, "", now)
+	l.show([]view.Rollout{servers()}, "connection refused", now)
+	l.show([]view.Rollout{agents(2, 1)}, "", now)
 	l.close()
 	golden(t, "live", []byte(emulate(out.String())))
 	if !strings.HasSuffix(out.String(), showCursor) || strings.Count(out.String(), hideCursor) != 1 {
@@ -152,16 +152,16 @@ func TestJournal(t *testing.T) {
 	var out bytes.Buffer
 	j := newJournal(&out, now)
 	r := agents(12, 9)
-	j.show([]view.Rollout{r, servers()}, nil, now)
-	j.show([]view.Rollout{r, servers()}, nil, now.Add(time.Second))
+	j.show([]view.Rollout{r, servers()}, "", now)
+	j.show([]view.Rollout{r, servers()}, "", now.Add(time.Second))
 
 	r.Nodes[1] = view.Node{Node: "machine-2", State: v1alpha1.UnitUpdated}
 	r.Nodes[2].Phase, r.Nodes[2].Message = v1alpha1.PhaseChanging, ""
 	r.Nodes[4] = view.Node{Node: "sim-0100", State: v1alpha1.UnitUpdating, Phase: v1alpha1.PhaseClaimed, Started: ago(-2 * time.Second)}
-	j.show([]view.Rollout{r, servers()}, nil, now.Add(2*time.Second))
-	j.show([]view.Rollout{r, servers()}, fmt.Errorf("connection refused"), now.Add(3*time.Second))
+	j.show([]view.Rollout{r, servers()}, "", now.Add(2*time.Second))
+	j.show([]view.Rollout{r, servers()}, "connection refused", now.Add(3*time.Second))
 
 	r = view.Rollout{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Version: r.Version, State: view.Complete, Counts: v1alpha1.UnitCounts{Total: 1, Updated: 1}}
-	j.show([]view.Rollout{r, servers()}, nil, now.Add(4*time.Second))
+	j.show([]view.Rollout{r, servers()}, "", now.Add(4*time.Second))
 	golden(t, "journal", out.Bytes())
 }

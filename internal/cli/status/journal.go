@@ -21,19 +21,19 @@ type journal struct {
 	began   time.Time
 	history *history
 	said    map[unit]string
-	trouble string
+	note    string
 }
 
 func newJournal(out io.Writer, now time.Time) *journal {
 	return &journal{out: out, began: now, history: newHistory(), said: map[unit]string{}}
 }
 
-func (j *journal) show(rollouts []view.Rollout, trouble error, now time.Time) {
+func (j *journal) show(rollouts []view.Rollout, note string, now time.Time) {
 	j.history.note(rollouts, now)
-	if text := fmt.Sprint(trouble); trouble != nil && text != j.trouble {
-		j.write(now, "what is shown may be out of date: "+text)
-		j.trouble = text
+	if note != j.note && note != "" {
+		j.write(now, note)
 	}
+	j.note = note
 	for i := range rollouts {
 		r := &rollouts[i]
 		name := fmt.Sprintf("%s %s/%s", strings.ToLower(r.Kind), r.Namespace, r.Name)
@@ -42,8 +42,8 @@ func (j *journal) show(rollouts []view.Rollout, trouble error, now time.Time) {
 		if turned && r.State != view.Complete {
 			j.write(now, name, headline(r))
 		}
-		for k := range r.Nodes {
-			n := &r.Nodes[k]
+		// Those whose turn is over come first: they made room for the others.
+		for _, n := range slices.Concat(j.history.latestFirst(r), others(r)) {
 			text := j.node(r, n)
 			// An updated node is news only if its turn was seen.
 			seen := n.State != v1alpha1.UnitUpdated || j.history.took(r, n) > 0
@@ -58,6 +58,17 @@ func (j *journal) show(rollouts []view.Rollout, trouble error, now time.Time) {
 			j.write(now, name, headline(r))
 		}
 	}
+}
+
+// others are the rollout's nodes that are not updated.
+func others(r *view.Rollout) []*view.Node {
+	var all []*view.Node
+	for i := range r.Nodes {
+		if r.Nodes[i].State != v1alpha1.UnitUpdated {
+			all = append(all, &r.Nodes[i])
+		}
+	}
+	return all
 }
 
 // node says how a node stands. What waits is said of all at once.
@@ -96,7 +107,7 @@ func waits(r *view.Rollout) string {
 
 func headline(r *view.Rollout) string {
 	text := strings.TrimSpace(r.Version + " " + string(r.State))
-	if r.Counts.Total > 0 {
+	if r.Counts.Total > 0 && r.State != view.Pending {
 		text += fmt.Sprintf(", %d of %d updated", r.Counts.Updated, r.Counts.Total)
 	}
 	return strings.Join(append([]string{text}, nonempty(r.Message)...), ": ")

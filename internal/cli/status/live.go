@@ -35,13 +35,13 @@ func newLive(out io.Writer, size func() (width, height int), colour bool) *live 
 	return &live{out: out, size: size, colour: colour, history: newHistory()}
 }
 
-func (l *live) show(rollouts []view.Rollout, trouble error, now time.Time) {
+func (l *live) show(rollouts []view.Rollout, note string, now time.Time) {
 	l.history.note(rollouts, now)
 	width, height := l.size()
 	width-- // A line as wide as the terminal would make some of them go on to the next.
 	var bottom lines
-	if trouble != nil {
-		bottom = lines{{{"! what is shown may be out of date: " + trouble.Error(), red}}}
+	if note != "" {
+		bottom = lines{{{note, red}}}
 	}
 	// The cursor's own line stays free, and so does one of what was there before.
 	f := frame(rollouts, l.history, now, showFitting, max(height-2-len(bottom), smallHeight))

@@ -5,6 +5,7 @@ package status
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -108,6 +109,9 @@ func decode(u *unstructured.Unstructured) *upgradev1.Plan {
 
 // explain says what an error means here.
 func explain(err error) error {
+	if answer, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		err = answer // Without what libraries say around it.
+	}
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("this cluster has no Plans, Moult is not installed in it: %w", err)
 	}

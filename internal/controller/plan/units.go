@@ -137,12 +137,13 @@ func turnOf(j *batchv1.Job) string {
 	return "job/" + string(j.UID)
 }
 
-// adoptable reports whether a Job without a claim is one that system-upgrade-controller has left: for the present hash,
-// not paused, on a node that lacks it.
+// adoptable reports whether a Job without a claim is to be taken over: one for the present hash, on a node that lacks it,
+// that system-upgrade-controller has left there and not paused; or one of our own that still runs, though its claim is
+// gone with the Node object or by somebody's hand. To stop it in the middle would be worse.
 func adoptable(w *world, n *corev1.Node, j *batchv1.Job) bool {
 	_, ours := j.Annotations[v1alpha1.AnnotationTurn]
 	value := n.Labels[upgradev1.LabelPlanHash(w.plan.Name)]
-	return w.ready && !ours && j.DeletionTimestamp == nil && metav1.IsControlledBy(j, w.plan) &&
+	return w.ready && (!ours || finished(j) == nil) && j.DeletionTimestamp == nil && metav1.IsControlledBy(j, w.plan) &&
 		hashOf(w, j) == w.plan.Status.LatestHash && value != w.plan.Status.LatestHash && value != upgradev1.LabelDisabled &&
 		(j.Spec.Parallelism == nil || *j.Spec.Parallelism > 0)
 }
@@ -321,9 +322,10 @@ func (t *turn) newClaim(w *world) v1alpha1.Claim {
 		claim.Uncordon = claim.Uncordon || t.claim.Uncordon
 	}
 	if t.step == stepAdopt {
+		_, ours := t.job.Annotations[v1alpha1.AnnotationTurn]
 		claim.Turn = turnOf(t.job)
 		claim.Since = t.job.CreationTimestamp
-		claim.Uncordon = cordons(p)
+		claim.Uncordon = cordons(p) && (!ours || !w.options.Job.marksCordon(windows))
 	}
 	return claim
 }
