@@ -41,7 +41,7 @@ scale: NODES ?= 1000
 scale: CONCURRENCY ?= 50
 scale: POD_SECONDS ?= 1.5
 
-# ARGS goes to go test or to golangci-lint, e.g. make e2e ARGS='-run TestPlan'.
+# ARGS goes to go test, to golangci-lint or to scale, e.g. make e2e ARGS='-run TestPlan'.
 ARGS ?=
 TEST_TIMEOUT ?= 60m
 # In CI a test on machines fails where it would otherwise be skipped.
@@ -135,7 +135,7 @@ e2e: binaries ## Run the end-to-end tests.
 
 .PHONY: scale
 scale: ## Measure a rollout over NODES simulated nodes, CONCURRENCY at a time, whose pods take POD_SECONDS.
-	go run ./test/scale --nodes $(NODES) --concurrency $(CONCURRENCY) --pod-seconds $(POD_SECONDS)
+	go run ./test/scale --nodes $(NODES) --concurrency $(CONCURRENCY) --pod-seconds $(POD_SECONDS) $(ARGS)
 
 ##@ Verify
 

@@ -33,6 +33,15 @@ func is(b bool) metav1.ConditionStatus {
 	return metav1.ConditionFalse
 }
 
+// InitPlan gives a new Plan the conditions that system-upgrade-controller's users find on every Plan, in their order.
+func InitPlan(p *upgradev1.Plan, now time.Time) {
+	for _, kind := range []string{upgradev1.ConditionValidated, upgradev1.ConditionLatestResolved, upgradev1.ConditionComplete} {
+		if p.Status.Condition(kind) == nil {
+			set(p, kind, metav1.ConditionUnknown, "", "", now)
+		}
+	}
+}
+
 // SetPlanValidated says whether the spec is valid.
 func SetPlanValidated(p *upgradev1.Plan, problem error, now time.Time) {
 	if problem != nil {

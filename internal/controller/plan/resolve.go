@@ -39,6 +39,7 @@ type resolution struct {
 
 // resolve sets the conditions Validated and LatestResolved, the version and the hash.
 func (c *Controller) resolve(ctx context.Context, p *upgradev1.Plan, malformed error, now time.Time) resolution {
+	status.InitPlan(p, now)
 	r := resolution{selector: labels.Nothing()}
 	hashes := map[string]string{}
 	what, err := parsed{}, malformed
