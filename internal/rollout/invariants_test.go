@@ -124,11 +124,10 @@ func (w *world) check() {
 				w.t.Fatalf("%s runs on %s without a claim for that: %+v", p.name, name, c)
 			}
 		}
-		holders := w.holders(p)
-		if holders > p.allowed {
+		if holders := w.holders(p); holders > p.allowed {
 			w.t.Fatalf("%s holds %d slots, and %d are allowed", p.name, holders, p.allowed)
 		}
-		p.allowed = max(p.MaxConcurrent, min(p.allowed, holders))
+		p.allowed = max(p.MaxConcurrent, min(p.allowed, w.claims(p)))
 	}
 }
 

@@ -170,10 +170,8 @@ func (s *simulation) change(p *party) {
 		p.generation++
 		s.say(p, "is to try again what failed.")
 	case 2:
-		p.limit(s.IntN(5), s.holders(p))
+		s.limit(p, s.IntN(5))
 		p.generation += s.IntN(2)
-		// What failed may not hold its slot any more.
-		p.allowed = max(p.MaxConcurrent, min(p.allowed, s.holders(p)))
 		s.say(p, "now starts %d at once.", p.MaxConcurrent)
 	case 3:
 		s.window(p)
@@ -229,11 +227,10 @@ func (s *simulation) settleDown() {
 		s.act(p, len(s.history)-1, math.MaxInt)
 		p.generation++
 		p.WindowError = ""
-		p.limit(max(1, p.MaxConcurrent), s.holders(p))
+		s.limit(p, max(1, p.MaxConcurrent))
 	}
 	for range 1000 {
-		before := len(s.history)
-		ran := 0
+		before, ran := s.moves, 0
 		var wake time.Time
 		for _, p := range s.parties {
 			d := s.act(p, len(s.history)-1, math.MaxInt)
@@ -248,7 +245,7 @@ func (s *simulation) settleDown() {
 		if !slices.ContainsFunc(s.parties, func(p *party) bool { return !s.finished(p) }) {
 			return
 		}
-		if len(s.history) > before || ran > 0 {
+		if s.moves > before || ran > 0 {
 			continue
 		}
 		if wake.IsZero() {

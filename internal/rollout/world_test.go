@@ -29,6 +29,7 @@ type world struct {
 	history  []nodes
 	parties  []*party
 	turns    int
+	moves    int // writes that were tried
 	story    strings.Builder
 	headline string
 }
@@ -62,7 +63,7 @@ type party struct {
 	changes map[string]*change
 	// seen is the latest state of the nodes that it knows.
 	seen int
-	// allowed is how many units may hold a slot: the concurrency, or what held one before that was lowered.
+	// allowed is how many units may hold a slot: the concurrency, or those of what was claimed before that was lowered.
 	allowed int
 }
 
@@ -160,9 +161,10 @@ func (p *party) attempt(m machine) string {
 	return fmt.Sprintf("%d/%d/%d", p.revision, p.generation, m.retry)
 }
 
-func (p *party) limit(concurrency int, holders int) {
+// limit changes the concurrency. What holds a slot then goes on.
+func (w *world) limit(p *party, concurrency int) {
 	p.MaxConcurrent = concurrency
-	p.allowed = max(concurrency, holders)
+	p.allowed = max(concurrency, w.claims(p))
 }
 
 // step is what a turn needs before anything new is started.
@@ -243,7 +245,7 @@ func (m machine) claim(p *party) *v1alpha1.Claim {
 	return nil
 }
 
-// claims without this rollout's, and with another in its place, if one is given.
+// reclaim takes the rollout's claim off, and puts another in its place, if one is given.
 func (m *machine) reclaim(p *party, claim *v1alpha1.Claim) {
 	m.claims = slices.DeleteFunc(slices.Clone(m.claims), func(c v1alpha1.Claim) bool { return c.UID == p.UID })
 	if claim != nil {
@@ -256,7 +258,11 @@ func (m *machine) reclaim(p *party, claim *v1alpha1.Claim) {
 func (w *world) act(p *party, view, writes int) Decision {
 	seen := w.history[view]
 	p.seen = view
-	spend := func() bool { writes--; return writes >= 0 }
+	spend := func() bool {
+		writes--
+		w.moves++
+		return writes >= 0
+	}
 	units := make([]Unit, 0, len(seen))
 	fleet := Fleet{}
 	maps.DeleteFunc(p.changes, func(name string, _ *change) bool { _, there := seen[name]; return !there })
@@ -281,6 +287,7 @@ func (w *world) act(p *party, view, writes int) Decision {
 			return Decision{}
 		}
 		if units[i].InTurn {
+			w.say(p, "stops what runs on %s, to start it over.", name)
 			delete(p.changes, name)
 			continue
 		}
@@ -345,7 +352,22 @@ func (w *world) settle(p *party, u *Unit, m machine, next step) {
 
 // ends says how what runs on a node ends.
 func (w *world) ends(p *party, name string, how outcome) {
+	w.t.Helper()
+	if p.changes[name] == nil {
+		w.t.Fatalf("%s runs nothing on %s:\n%s", p.name, name, w.story.String())
+	}
 	p.changes[name].outcome, p.changes[name].ended = how, w.now
+}
+
+// claims counts the nodes that a rollout has a claim on.
+func (w *world) claims(p *party) int {
+	n := 0
+	for _, m := range w.present() {
+		if m.claim(p) != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // holders counts the units that hold a slot now, without those that only have to let go of their node.
@@ -365,7 +387,7 @@ func (w *world) say(p *party, format string, args ...any) {
 	if p != nil {
 		who = p.name + " "
 	}
-	clock := w.now.In(w.zone).Format("Mon 15:04")
+	clock := w.now.In(w.zone).Format("Mon Jan _2 15:04")
 	if clock == w.headline {
 		clock = strings.Repeat(" ", len(clock))
 	} else {

@@ -19,8 +19,8 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/test/scale/audit"
-	"moult.dev/moult/test/scale/operator"
+	"moult.dev/moult/test/audit"
+	"moult.dev/moult/test/operator"
 )
 
 // check looks at all that has happened, and at how things are at the end.

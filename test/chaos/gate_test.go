@@ -24,7 +24,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/test/scale/operator"
+	"moult.dev/moult/test/operator"
 )
 
 // What the operator writes.

@@ -19,7 +19,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/test/scale/follow"
+	"moult.dev/moult/test/follow"
 )
 
 // entry is one change of one object, as it became or, deleted, as it was.

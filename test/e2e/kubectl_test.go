@@ -16,7 +16,7 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/hack/image"
 	"moult.dev/moult/test/cluster"
-	"moult.dev/moult/test/scale/operator"
+	"moult.dev/moult/test/operator"
 )
 
 // An image with kubectl in it cordons and drains as well, if the operator is told to use one: here by a second operator,

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"moult.dev/moult/test/scale/follow"
+	"moult.dev/moult/test/follow"
 )
 
 // namespaceBare is the bare loop's own, so that its Jobs keep no pods of the rollout from any node.
@@ -37,7 +37,7 @@ func (b *bench) bare(ctx context.Context, shape template) (time.Duration, error)
 }
 
 func (b *bench) loop(ctx context.Context, shape template, nodes []string) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	ctx, cancel := b.bounded(ctx)
 	defer cancel()
 	jobs := b.raw.BatchV1().Jobs(namespaceBare)
 	none, err := jobs.List(ctx, metav1.ListOptions{})
@@ -107,7 +107,7 @@ func condition(j *batchv1.Job, kind batchv1.JobConditionType) *batchv1.JobCondit
 
 // clearBare returns when nothing of the bare loop is left.
 func (b *bench) clearBare(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	ctx, cancel := b.bounded(ctx)
 	defer cancel()
 	namespaces := b.raw.CoreV1().Namespaces()
 	if err := namespaces.Delete(ctx, namespaceBare, metav1.DeleteOptions{}); err != nil {

@@ -28,6 +28,16 @@ func (b *bench) check(ctx context.Context, plan *upgradev1.Plan, r *requests) (p
 	if err != nil {
 		return nil, err
 	}
+	// An operator wants to read of every node.
+	events, err := b.raw.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: "involvedObject.name=" + plan.Name + ",reason=JobComplete",
+	})
+	if err != nil {
+		return nil, err
+	}
+	if n := len(events.Items); n != b.options.nodes {
+		wrong("there are %d Events of nodes that were updated", n)
+	}
 	byNode := map[string]int{}
 	names := make([]string, 0, len(jobs.Items))
 	for i := range jobs.Items {

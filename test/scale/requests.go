@@ -9,8 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"moult.dev/moult/test/scale/audit"
-	"moult.dev/moult/test/scale/operator"
+	"moult.dev/moult/test/audit"
+	"moult.dev/moult/test/operator"
 )
 
 // request is a kind of request.
@@ -36,7 +36,7 @@ func readRequests(ctx context.Context, log *audit.Log, began time.Time) (request
 	const quiet = time.Second
 	r := requests{rollout: map[request]count{}}
 	last := time.Now()
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(context.Context) (bool, error) {
 		err := log.Read(`"userAgent":"`+operator.UserAgent, func(e *audit.Event) {
 			if r.add(e, began) {
 				last = time.Now()

@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
-	"moult.dev/moult/test/scale/audit"
-	"moult.dev/moult/test/scale/follow"
-	"moult.dev/moult/test/scale/operator"
+	"moult.dev/moult/test/audit"
+	"moult.dev/moult/test/follow"
+	"moult.dev/moult/test/operator"
 )
 
 // result is what a run has found out.
@@ -46,7 +46,7 @@ func (b *bench) rollout(ctx context.Context) (_ *result, err error) {
 	defer p.Kill()
 	r := &result{}
 	plan := newPlan("scale", b.concurrency, &metav1.LabelSelector{})
-	waitCtx, cancel := context.WithTimeout(ctx, b.timeout)
+	waitCtx, cancel := b.bounded(ctx)
 	defer cancel()
 
 	began := time.Now()
@@ -60,7 +60,7 @@ func (b *bench) rollout(ctx context.Context) (_ *result, err error) {
 	say("rollout: %d nodes in %.1f s", b.options.nodes, r.took.Seconds())
 
 	// Its last Events may still be on their way.
-	if r.requests, err = readRequests(ctx, log, began); err != nil {
+	if r.requests, err = readRequests(waitCtx, log, began); err != nil {
 		return nil, err
 	}
 	if r.peak, err = p.PeakRSS(); err != nil {
@@ -72,6 +72,11 @@ func (b *bench) rollout(ctx context.Context) (_ *result, err error) {
 	r.cpu = p.CPU()
 	r.problems, err = b.check(ctx, plan, &r.requests)
 	return r, err
+}
+
+// bounded ends a context when the bare loop, or the rollout, has taken too long.
+func (b *bench) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, b.timeout, fmt.Errorf("it is not done after %s", b.timeout))
 }
 
 func (b *bench) nodesInPlan() int32 { return int32(b.options.nodes) }
@@ -165,5 +170,8 @@ func (b *bench) stuck(ctx context.Context, namespace string, err error) error {
 		}
 		text += fmt.Sprintf("\n  %d pods in namespace %s, %d of them not finished", len(pods.Items), namespace, unfinished)
 	}
-	return fmt.Errorf("%w%s\n%s", err, text, operator.Tail(b.operatorLog(), 20))
+	if namespace != namespaceBare {
+		text += "\n" + operator.Tail(b.operatorLog(), 20)
+	}
+	return fmt.Errorf("%w%s", err, text)
 }

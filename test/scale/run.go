@@ -23,7 +23,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/test/cluster"
-	"moult.dev/moult/test/scale/operator"
+	"moult.dev/moult/test/operator"
 )
 
 const (

@@ -265,9 +265,8 @@ func (c *Controller) clearNode(ctx context.Context, n *corev1.Node, claim v1alph
 		return c.deleteJobs(ctx, left)
 	}
 	for _, pod := range s.pods[n.Name] {
-		alive := pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 		ofLive := slices.ContainsFunc(s.jobs[n.Name], func(j *batchv1.Job) bool { return metav1.IsControlledBy(pod, j) && ownerOf(j) == live })
-		if alive && !ofLive {
+		if !ofLive {
 			return nil // Its end wakes the Plan.
 		}
 	}

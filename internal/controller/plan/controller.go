@@ -73,7 +73,7 @@ type Controller struct {
 // NewController returns a controller of Plans; SetupWithManager makes it run.
 func NewController(clk clock.PassiveClock, c client.Client, recorder *events.Recorder, o Options) *Controller {
 	return &Controller{
-		clock: clk, client: c, events: recorder, options: o, reports: reports{last: map[types.UID]time.Time{}},
+		clock: clk, client: c, events: recorder, options: o, reports: reports{last: map[types.UID]written{}},
 	}
 }
 

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +21,8 @@ func (t *turn) phase() (phase v1alpha1.Phase, since time.Time, message string) {
 		return v1alpha1.PhaseReplacing, since, "what ran on the node is being stopped"
 	case t.job == nil:
 		return v1alpha1.PhaseClaimed, since, t.unit.Message
+	case t.pod == nil && t.job.Status.Failed > 0:
+		return v1alpha1.PhaseStarting, since, fmt.Sprintf("failed attempts so far: %d; the Job makes another", t.job.Status.Failed)
 	case t.pod == nil:
 		return v1alpha1.PhaseStarting, since, ""
 	}

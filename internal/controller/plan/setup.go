@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -45,18 +46,22 @@ const (
 // indexPlan finds Jobs and pods by the Plan that their label names.
 const indexPlan = "plan"
 
-// CacheOptions bounds the caches to what this controller reads: one namespace, its own Jobs and pods, and of each object
+// CacheOptions bounds the caches to what this controller reads: one namespace, its own Jobs, those of their pods that have not finished, and of each object
 // the few fields that matter.
 func CacheOptions(o Options) map[client.Object]cache.ByObject {
 	own := labels.SelectorFromSet(labels.Set{upgradev1.LabelController: o.Name})
 	namespaced := map[string]cache.Config{o.Namespace: {}}
+	unfinished := fields.AndSelectors(
+		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+	)
 	plans := &unstructured.Unstructured{}
 	plans.SetGroupVersionKind(groupVersionKind)
 	return map[client.Object]cache.ByObject{
 		plans:            {Namespaces: namespaced, Transform: cache.TransformStripManagedFields()},
 		&corev1.Node{}:   {Transform: trimNode},
 		&batchv1.Job{}:   {Namespaces: namespaced, Label: own, Transform: trimJob},
-		&corev1.Pod{}:    {Namespaces: namespaced, Label: own, Transform: trimPod},
+		&corev1.Pod{}:    {Namespaces: namespaced, Label: own, Field: unfinished, Transform: trimPod},
 		&corev1.Secret{}: {Namespaces: namespaced, Transform: hashOnly},
 	}
 }
@@ -79,7 +84,7 @@ func trimJob(object any) (any, error) {
 	if j, ok := object.(*batchv1.Job); ok {
 		trimMeta(&j.ObjectMeta)
 		j.Spec = batchv1.JobSpec{Parallelism: j.Spec.Parallelism}
-		j.Status = batchv1.JobStatus{Conditions: j.Status.Conditions}
+		j.Status = batchv1.JobStatus{Conditions: j.Status.Conditions, Failed: j.Status.Failed}
 	}
 	return object, nil
 }
@@ -198,7 +203,7 @@ func (c *Controller) plansOfSecret(ctx context.Context, objects ...client.Object
 	c.eachPlan(ctx, func(p *unstructured.Unstructured) {
 		secrets, _, _ := unstructured.NestedSlice(p.Object, "spec", "secrets")
 		for _, s := range secrets {
-			if fields, ok := s.(map[string]any); ok && fields["name"] == objects[0].GetName() {
+			if secret, ok := s.(map[string]any); ok && secret["name"] == objects[0].GetName() {
 				found[client.ObjectKeyFromObject(p)] = true
 			}
 		}
@@ -220,12 +225,12 @@ func (c *Controller) eachPlan(ctx context.Context, do func(*unstructured.Unstruc
 
 // nodeSelector of a Plan that may be malformed: what can't be read selects nothing.
 func nodeSelector(p *unstructured.Unstructured) labels.Selector {
-	fields, found, err := unstructured.NestedMap(p.Object, "spec", "nodeSelector")
+	selects, found, err := unstructured.NestedMap(p.Object, "spec", "nodeSelector")
 	if err != nil || !found {
 		return labels.Nothing()
 	}
 	var typed metav1.LabelSelector
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &typed); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(selects, &typed); err != nil {
 		return labels.Nothing()
 	}
 	selector, err := metav1.LabelSelectorAsSelector(&typed)

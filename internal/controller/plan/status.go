@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
@@ -27,24 +28,40 @@ import (
 // statusInterval is how often at most a Plan's status is written.
 const statusInterval = time.Second
 
-// reports remembers when each Plan's status was last written by this process. To forget it costs one early write.
+// reports remembers this process's last write of each Plan's status. To forget it costs one write too early.
 type reports struct {
 	mu   sync.Mutex
-	last map[types.UID]time.Time
+	last map[types.UID]written
 }
 
-func (r *reports) due(plan types.UID) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.last[plan].Add(statusInterval)
+type written struct {
+	at time.Time
+	// version is the Plan's resourceVersion after the write. The manager's client makes typed reads wait for its own
+	// writes, but not unstructured ones, as a Plan's are.
+	version string
 }
 
-func (r *reports) written(plan types.UID, at time.Time) {
+// due is when a status that is read at this resourceVersion may be written next.
+func (r *reports) due(plan types.UID, version string, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last[plan] = at
-	for uid, t := range r.last {
-		if at.Sub(t) > time.Hour {
+	last, ok := r.last[plan]
+	if !ok {
+		return now
+	}
+	due := last.at.Add(statusInterval)
+	if order, err := resourceversion.CompareResourceVersion(version, last.version); err == nil && order < 0 && !due.After(now) {
+		return now.Add(coalesce) // What is read is older than what was written.
+	}
+	return due
+}
+
+func (r *reports) written(plan types.UID, w written) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last[plan] = w
+	for uid, old := range r.last {
+		if w.at.Sub(old.at) > time.Hour {
 			delete(r.last, uid)
 		}
 	}
@@ -68,7 +85,7 @@ func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured, r 
 	if equality.Semantic.DeepEqual(before.Status, p.plan.Status) {
 		return nil
 	}
-	if due := p.reports.due(p.plan.UID); p.now.Before(due) {
+	if due := p.reports.due(p.plan.UID, stored.GetResourceVersion(), p.now); p.now.Before(due) {
 		p.at(due)
 		return nil
 	}
@@ -81,7 +98,7 @@ func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured, r 
 	if err := p.client.Status().Patch(ctx, changed, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	p.reports.written(p.plan.UID, p.now)
+	p.reports.written(p.plan.UID, written{p.now, changed.GetResourceVersion()})
 	p.events.Emit(transitions(&before.Status, p.plan, r)...)
 	return nil
 }
