@@ -2,6 +2,9 @@
 
 package v1alpha1
 
+// GroupName is the API group of Moult's own kinds, and the prefix of its own labels and annotations.
+const GroupName = "moult.dev"
+
 // Keys that Moult puts on Nodes.
 const (
 	// AnnotationClaims holds the claims on a Node: a JSON list of Claim. It is written with a resourceVersion

@@ -9,10 +9,13 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"moult.dev/moult/config/crd"
@@ -41,8 +44,22 @@ func installCRDs(ctx context.Context, cfg *rest.Config) error {
 		if err != nil {
 			return fmt.Errorf("writing definition %s, %w", d.Name, err)
 		}
-		force := true
-		if _, err := crds.Patch(ctx, d.Name, types.ApplyYAMLPatchType, body, metav1.PatchOptions{FieldManager: "moult", Force: &force}); err != nil {
+		apply := func(dryRun ...string) (*apiextensionsv1.CustomResourceDefinition, error) {
+			return crds.Patch(ctx, d.Name, types.ApplyYAMLPatchType, body,
+				metav1.PatchOptions{FieldManager: "moult", Force: ptr.To(true), DryRun: dryRun})
+		}
+		// One that is there already is left to whoever manages it: an apply that changes nothing would still make this
+		// program a second owner, in whose way the next kubectl apply would be.
+		stored, err := crds.Get(ctx, d.Name, metav1.GetOptions{})
+		if err == nil {
+			var would *apiextensionsv1.CustomResourceDefinition
+			if would, err = apply(metav1.DryRunAll); err == nil && !equality.Semantic.DeepEqual(would.Spec, stored.Spec) {
+				_, err = apply()
+			}
+		} else if apierrors.IsNotFound(err) {
+			_, err = apply()
+		}
+		if err != nil {
 			return fmt.Errorf("installing definition %s, %w", d.Name, err)
 		}
 		err = wait.PollUntilContextTimeout(ctx, crdInterval, crdTimeout, true, func(ctx context.Context) (bool, error) {

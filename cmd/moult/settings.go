@@ -56,11 +56,11 @@ func (s *settings) bind(flags *pflag.FlagSet) *variables {
 	v := &variables{flags: flags, names: map[string]string{}}
 	hostname, _ := os.Hostname()
 
-	flags.BoolVar(&s.debug, "debug", false, "log what is decided, too")
+	flags.BoolVar(&s.debug, "debug", false, "log what is decided again and again, too")
 	v.env("debug", envController+"DEBUG")
 	flags.BoolVar(&s.leaderElect, "leader-elect", false, "run only while holding the Lease NAMESPACE/NAME")
 	v.env("leader-elect", envController+"LEADER_ELECT")
-	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "path to a kubeconfig; without it $KUBECONFIG, or the service account of the Pod")
+	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "path to a kubeconfig; without it $KUBECONFIG, ~/.kube/config, or the service account of the Pod")
 	v.env("kubeconfig", envController+"KUBE_CONFIG")
 	flags.StringVar(&s.master, "master", "", "URL of the API server, in place of the kubeconfig's")
 	v.env("master", envController+"MASTER_URL")

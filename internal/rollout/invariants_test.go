@@ -78,7 +78,7 @@ func (w *world) verifyWait(p *party, u *Unit, n Node, wait Wait, taken int) {
 	if wait.Failed != (u.State == v1alpha1.UnitFailed) {
 		w.t.Fatalf("%s has %+v wait, which is %s", p.name, wait, u.State)
 	}
-	true := map[v1alpha1.Reason]bool{
+	holds := map[v1alpha1.Reason]bool{
 		v1alpha1.ReasonOptedOut:            u.OptedOut,
 		v1alpha1.ReasonWindowsImageMissing: u.Reason == v1alpha1.ReasonWindowsImageMissing,
 		v1alpha1.ReasonWindowInvalid:       p.WindowError != "",
@@ -88,7 +88,7 @@ func (w *world) verifyWait(p *party, u *Unit, n Node, wait Wait, taken int) {
 		v1alpha1.ReasonMaxConcurrent:       taken >= p.MaxConcurrent && !u.HoldsSlot(),
 		v1alpha1.ReasonJobFailed:           u.State == v1alpha1.UnitFailed,
 	}
-	if !true[wait.Reason] {
+	if !holds[wait.Reason] {
 		w.t.Fatalf("%s has %s wait for %s, which is not true: %s; %+v, %+v", p.name, wait.Node, wait.Reason, wait.Message, u, n)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
@@ -70,6 +71,8 @@ func (p *pass) step(ctx context.Context, t *turn) error {
 		return p.finish(ctx, t)
 	case stepAbandon:
 		return p.abandon(ctx, t)
+	case stepUnmark:
+		return node.Hold(ctx, p.client, t.node, *t.claim)
 	case stepNone:
 	}
 	return nil
@@ -97,6 +100,7 @@ func (p *pass) start(ctx context.Context) error {
 			p.lost(t, err)
 			return err
 		}
+		log.FromContext(ctx).Info("node claimed", "node", t.node.Name, "version", p.plan.Status.LatestVersion)
 		t.job = nil
 		return p.create(ctx, t)
 	})
@@ -181,6 +185,7 @@ func (p *pass) fail(ctx context.Context, t *turn) error {
 	}
 	t.claim = &claim
 	t.unit.State, t.unit.Reason, t.unit.Message = v1alpha1.UnitFailed, t.failure.Reason, t.failure.Message
+	log.FromContext(ctx).Info("node failed", "node", t.node.Name, "reason", t.failure.Reason, "message", t.failure.Message)
 	metrics.ObserveTurn(p.name(), metrics.TurnFailed, t.failure.Time.Sub(claim.Since.Time))
 	p.happens(events.PlanJobFailed(p.plan, t.failure.Message))
 	return nil
@@ -198,17 +203,24 @@ func (p *pass) soak(ctx context.Context, t *turn) error {
 }
 
 func (p *pass) finish(ctx context.Context, t *turn) error {
-	hash := hashOf(p.world, t.job)
-	labels, _ := postCompleteLabels(p.plan) // What is wrong with others stands in the condition Validated.
-	labels[upgradev1.LabelPlanHash(p.plan.Name)] = hash
+	// The version and hash are those of the Job, which may not be the Plan's any more.
+	done := p.plan.DeepCopy()
+	done.Status.LatestHash = t.claim.Revision
+	if t.job != nil {
+		done.Status.LatestVersion, done.Status.LatestHash = t.job.Labels[upgradev1.LabelVersion], hashOf(p.world, t.job)
+	}
+	labels, _ := postCompleteLabels(done) // What is wrong with others stands in the condition Validated.
+	labels[upgradev1.LabelPlanHash(p.plan.Name)] = done.Status.LatestHash
 	if err := node.Release(ctx, p.client, t.node, *t.claim, labels); err != nil {
 		return err
 	}
-	metrics.ObserveTurn(p.name(), metrics.TurnUpdated, p.now.Sub(t.claim.Since.Time))
+	took := p.now.Sub(t.claim.Since.Time)
+	log.FromContext(ctx).Info("node updated", "node", t.node.Name, "version", done.Status.LatestVersion, "took", took.String())
+	metrics.ObserveTurn(p.name(), metrics.TurnUpdated, took)
 	p.happens(events.PlanJobComplete(p.plan, t.node.Name))
 	t.claim = nil
 	t.unit.State = v1alpha1.UnitUpdated
-	if p.ready && hash != p.plan.Status.LatestHash {
+	if p.ready && done.Status.LatestHash != p.plan.Status.LatestHash {
 		t.outdated(p.world)
 	}
 	return nil
@@ -218,6 +230,7 @@ func (p *pass) abandon(ctx context.Context, t *turn) error {
 	if err := node.Release(ctx, p.client, t.node, *t.claim, nil); err != nil {
 		return err
 	}
+	log.FromContext(ctx).Info("node released", "node", t.node.Name)
 	t.claim = nil
 	t.unit.State = v1alpha1.UnitOutdated
 	if t.node.Labels[upgradev1.LabelPlanHash(p.plan.Name)] == p.plan.Status.LatestHash {

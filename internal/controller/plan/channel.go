@@ -179,7 +179,7 @@ func resolve(ctx context.Context, client *http.Client, channel, latest, clusterI
 			return "", fmt.Errorf("asking channel %s, unexpected response: %s %s", at, response.Proto, response.Status)
 		}
 	}
-	return "", fmt.Errorf("asking channel %s, it has moved more than %d times", channel, channelRedirects)
+	return "", fmt.Errorf("asking channel %s, it has moved %d times", channel, channelRedirects)
 }
 
 func lastElement(u *url.URL) (string, error) {

@@ -121,6 +121,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	errs = append(errs, pass.settle(ctx))
 	if r.ready {
 		pass.decide(r.window)
+		log.FromContext(ctx).V(1).Info("decided", "start", pass.decision.Start, "waiting", len(pass.decision.Waiting), "next", pass.decision.Next)
 		errs = append(errs, pass.start(ctx))
 	}
 	errs = append(errs, pass.report(ctx, stored, r))

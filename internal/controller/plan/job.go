@@ -85,11 +85,12 @@ func newJob(p *upgradev1.Plan, n *corev1.Node, turn string, o *Options) *batchv1
 	}
 }
 
-// copied are the labels or annotations of a Plan that its Jobs and pods get too: the user's own.
+// copied are the labels or annotations of a Plan that its Jobs and pods get too: the user's own. Those of Moult itself say
+// something to the controller, and shape no Job.
 func copied(of map[string]string) map[string]string {
 	kept := make(map[string]string, len(of)+6)
 	for key, value := range of {
-		if !strings.Contains(key, "cattle.io/") && !strings.Contains(key, "kubectl.kubernetes.io/") {
+		if !strings.Contains(key, "cattle.io/") && !strings.Contains(key, "kubectl.kubernetes.io/") && !strings.HasPrefix(key, v1alpha1.GroupName+"/") {
 			kept[key] = value
 		}
 	}

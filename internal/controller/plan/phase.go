@@ -22,7 +22,7 @@ func (t *turn) phase() (phase v1alpha1.Phase, since time.Time, message string) {
 	case t.job == nil:
 		return v1alpha1.PhaseClaimed, since, t.unit.Message
 	case t.pod == nil && t.job.Status.Failed > 0:
-		return v1alpha1.PhaseStarting, since, fmt.Sprintf("failed attempts so far: %d; the Job makes another", t.job.Status.Failed)
+		return v1alpha1.PhaseStarting, since, fmt.Sprintf("failed attempts so far: %d", t.job.Status.Failed)
 	case t.pod == nil:
 		return v1alpha1.PhaseStarting, since, ""
 	}

@@ -120,7 +120,11 @@ func (p *pass) count(r resolution) status.Progress {
 		if !holds && (!t.counted || t.unit.OptedOut && t.unit.State == v1alpha1.UnitOutdated) {
 			continue
 		}
-		states[t.unit.State]++
+		state := t.unit.State
+		if holds && state == v1alpha1.UnitOutdated {
+			state = v1alpha1.UnitUpdating // Its turn is to start over.
+		}
+		states[state]++
 		g.Counts.Total++
 		switch {
 		case t.unit.State == v1alpha1.UnitUpdated:

@@ -30,6 +30,7 @@ const (
 	stepSoak         // record in the claim that the change is done, and give the node back to the scheduler
 	stepFinish       // label the node and release it: it is updated
 	stepAbandon      // release the node: the Plan wants nothing of it any more
+	stepUnmark       // drop the mark of a cordon that a person has lifted, lest a later one be taken for it
 )
 
 // turn is one node's part in the Plan: what the API shows, what state that is, and what to do next.
@@ -162,6 +163,8 @@ func (t *turn) judge(w *world, selected bool) {
 	switch {
 	case t.claim == nil && t.job != nil && selected:
 		t.step = stepAdopt
+	case t.claim == nil && !w.ready:
+		// What runs without a claim may be what is to be adopted once the Plan is ready.
 	case t.claim == nil && len(t.stray) > 0:
 		t.step = stepStop
 	case t.claim == nil && updated:
@@ -184,10 +187,17 @@ func (t *turn) judge(w *world, selected bool) {
 	default:
 		t.jobbed(w)
 	}
+	_, marked := t.node.Annotations[v1alpha1.AnnotationCordonedBy]
+	if t.step == stepNone && t.claim != nil && marked && !t.node.Spec.Unschedulable {
+		t.step = stepUnmark
+	}
 }
 
-// done reports whether the turn's Job has succeeded.
+// done reports whether the turn's Job has succeeded. A claim that soaks says so after the Job is gone, too.
 func (t *turn) done() bool {
+	if t.claim.Soaking != nil {
+		return true
+	}
 	if t.job == nil {
 		return false
 	}
@@ -216,7 +226,12 @@ func (t *turn) outdated(w *world) {
 // finish is a turn whose Job has succeeded: it soaks, and then it ends.
 func (t *turn) finish(w *world) {
 	t.unit.State = v1alpha1.UnitSoaking
-	since := finished(t.job).LastTransitionTime.Time
+	var since time.Time
+	if t.claim.Soaking != nil {
+		since = t.claim.Soaking.Time
+	} else {
+		since = finished(t.job).LastTransitionTime.Time
+	}
 	var delay time.Duration
 	if d := w.plan.Spec.PostCompleteDelay; d != nil {
 		delay = d.Duration
