@@ -12,6 +12,8 @@ const (
 	ReasonOptedOut Reason = "OptedOut"
 	// ReasonWindowsImageMissing: a Windows node is to be cordoned or drained, and no image for that is configured.
 	ReasonWindowsImageMissing Reason = "WindowsImageMissing"
+	// ReasonHostnameShared: another node has the same hostname label, so that a Job might run on the wrong one.
+	ReasonHostnameShared Reason = "HostnameShared"
 	// ReasonOutsideWindow: the rollout's window is closed now.
 	ReasonOutsideWindow Reason = "OutsideWindow"
 	// ReasonWindowInvalid: the rollout's window can't be understood, so nothing is started.
@@ -22,6 +24,9 @@ const (
 	ReasonClaimUnreadable Reason = "ClaimUnreadable"
 	// ReasonClaimLost: somebody changed the node while it was being claimed; who goes next is decided again at once.
 	ReasonClaimLost Reason = "ClaimLost"
+	// ReasonJobRefused: the API server refuses the Job, by a quota, a policy, or because it is not valid; the message says
+	// why. It is tried again, more and more seldom.
+	ReasonJobRefused Reason = "JobRefused"
 	// ReasonMaxConcurrent: as many nodes as the rollout allows are in a turn, or have failed and keep their slot.
 	ReasonMaxConcurrent Reason = "MaxConcurrent"
 )
@@ -32,6 +37,4 @@ const (
 	ReasonJobFailed Reason = "JobFailed"
 	// ReasonJobLost: the Job is gone and nobody saw how it ended, so it is not run a second time unasked.
 	ReasonJobLost Reason = "JobLost"
-	// ReasonJobRefused: the API server refused the Job; the message says why.
-	ReasonJobRefused Reason = "JobRefused"
 )

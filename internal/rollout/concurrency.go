@@ -12,7 +12,7 @@ import (
 // slotFree keeps a rollout within its concurrency. Units in a turn hold a slot, and so do failed ones: a rollout whose
 // every turn fails stops by itself.
 func slotFree(p *pass, u *Unit) (v1alpha1.Reason, string) {
-	if u.HoldsSlot() || p.slots.free > 0 {
+	if p.slots.limit > 0 && (u.HoldsSlot() || p.slots.free > 0) {
 		return "", ""
 	}
 	return v1alpha1.ReasonMaxConcurrent, p.slots.explain()

@@ -59,7 +59,7 @@ func Decide(s Strategy, units []Unit, fleet Fleet, now time.Time) Decision {
 		case v1alpha1.UnitOutdated:
 			candidates = append(candidates, u)
 		case v1alpha1.UnitFailed:
-			d.Waiting = append(d.Waiting, Wait{Node: u.Node, Reason: u.Reason, Message: u.Message, Failed: true})
+			d.Waiting = append(d.Waiting, Wait{Node: u.Node, Reason: u.Reason, Message: u.Message, Holds: true})
 		case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking, v1alpha1.UnitUpdated:
 		}
 	}
@@ -69,7 +69,7 @@ func Decide(s Strategy, units []Unit, fleet Fleet, now time.Time) Decision {
 	d.Waiting = slices.Grow(d.Waiting, len(candidates))
 	for _, u := range candidates {
 		if reason, message := p.ask(u); reason != "" {
-			d.Waiting = append(d.Waiting, Wait{Node: u.Node, Reason: reason, Message: message})
+			d.Waiting = append(d.Waiting, Wait{Node: u.Node, Reason: reason, Message: message, Holds: u.HoldsSlot()})
 			continue
 		}
 		if !u.HoldsSlot() {

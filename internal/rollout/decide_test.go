@@ -115,7 +115,7 @@ func TestDecide(t *testing.T) {
 			strategy: Strategy{MaxConcurrent: 1, Window: window(t, "22:00", "23:00", "fri")},
 			units:    []Unit{outdated("a", inTurn)},
 			want: Decision{
-				Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonOutsideWindow, Message: outside + ", it opens at 2026-11-20T22:00:00Z"}},
+				Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonOutsideWindow, Message: outside + ", it opens at 2026-11-20T22:00:00Z", Holds: true}},
 				Next:    noon.Add(10 * time.Hour),
 			},
 		},
@@ -217,7 +217,7 @@ func TestDecide(t *testing.T) {
 			want: Decision{
 				Start: []string{"a"},
 				Waiting: []Wait{
-					{Node: "c", Reason: v1alpha1.ReasonJobFailed, Message: "c broke", Failed: true},
+					{Node: "c", Reason: v1alpha1.ReasonJobFailed, Message: "c broke", Holds: true},
 					{Node: "b", Reason: v1alpha1.ReasonMaxConcurrent, Message: "2 of 2 slots taken, 1 of them by failed nodes (c)"},
 				},
 			},
@@ -226,7 +226,7 @@ func TestDecide(t *testing.T) {
 			strategy: Strategy{MaxConcurrent: 1},
 			units:    []Unit{failed("a"), outdated("b")},
 			want: Decision{Waiting: []Wait{
-				{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke", Failed: true},
+				{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke", Holds: true},
 				{Node: "b", Reason: v1alpha1.ReasonMaxConcurrent, Message: "1 of 1 slots taken, 1 of them by failed nodes (a)"},
 			}},
 		},
@@ -242,10 +242,10 @@ func TestDecide(t *testing.T) {
 			strategy: Strategy{MaxConcurrent: 5},
 			units:    []Unit{unit("a", v1alpha1.UnitUpdating), failed("b"), failed("c"), failed("d"), failed("e"), outdated("f")},
 			want: Decision{Waiting: []Wait{
-				{Node: "b", Reason: v1alpha1.ReasonJobFailed, Message: "b broke", Failed: true},
-				{Node: "c", Reason: v1alpha1.ReasonJobFailed, Message: "c broke", Failed: true},
-				{Node: "d", Reason: v1alpha1.ReasonJobFailed, Message: "d broke", Failed: true},
-				{Node: "e", Reason: v1alpha1.ReasonJobFailed, Message: "e broke", Failed: true},
+				{Node: "b", Reason: v1alpha1.ReasonJobFailed, Message: "b broke", Holds: true},
+				{Node: "c", Reason: v1alpha1.ReasonJobFailed, Message: "c broke", Holds: true},
+				{Node: "d", Reason: v1alpha1.ReasonJobFailed, Message: "d broke", Holds: true},
+				{Node: "e", Reason: v1alpha1.ReasonJobFailed, Message: "e broke", Holds: true},
 				{Node: "f", Reason: v1alpha1.ReasonMaxConcurrent, Message: "5 of 5 slots taken, 4 of them by failed nodes (b, c, d and 1 more)"},
 			}},
 		},
@@ -266,7 +266,7 @@ func TestDecide(t *testing.T) {
 			strategy: Strategy{},
 			units:    []Unit{unit("a", v1alpha1.UnitUpdating), failed("b"), outdated("c")},
 			want: Decision{Waiting: []Wait{
-				{Node: "b", Reason: v1alpha1.ReasonJobFailed, Message: "b broke", Failed: true},
+				{Node: "b", Reason: v1alpha1.ReasonJobFailed, Message: "b broke", Holds: true},
 				{Node: "c", Reason: v1alpha1.ReasonMaxConcurrent, Message: "the concurrency is 0, so no node is started"},
 			}},
 		},
@@ -285,6 +285,23 @@ func TestDecide(t *testing.T) {
 				Start:   []string{"a", "b"},
 				Waiting: []Wait{{Node: "c", Reason: v1alpha1.ReasonMaxConcurrent, Message: "2 of 1 slots taken (a, b)"}},
 			},
+		},
+		"concurrency 0 starts nothing over either": {
+			strategy: Strategy{},
+			units:    []Unit{outdated("a", inTurn), outdated("b")},
+			want: Decision{Waiting: []Wait{
+				{Node: "a", Reason: v1alpha1.ReasonMaxConcurrent, Message: "the concurrency is 0, so no node is started", Holds: true},
+				{Node: "b", Reason: v1alpha1.ReasonMaxConcurrent, Message: "the concurrency is 0, so no node is started"},
+			}},
+		},
+		"a turn that goes on on a node whose claims can't be read any more": {
+			strategy: Strategy{MaxConcurrent: 1},
+			units:    []Unit{outdated("a", inTurn), outdated("b", ranked(1))},
+			fleet:    Fleet{"a": {ClaimError: "bad"}},
+			want: Decision{Waiting: []Wait{
+				{Node: "a", Reason: v1alpha1.ReasonClaimUnreadable, Message: "bad", Holds: true},
+				{Node: "b", Reason: v1alpha1.ReasonMaxConcurrent, Message: "1 of 1 slots taken (a)"},
+			}},
 		},
 		"who is kept back for another reason takes no slot": {
 			strategy: Strategy{MaxConcurrent: 1},

@@ -70,8 +70,8 @@ type Wait struct {
 	Node    string
 	Reason  v1alpha1.Reason
 	Message string
-	// Failed is true for a unit that failed: it waits until somebody changes something.
-	Failed bool
+	// Holds is true for a unit that holds a slot while it waits: it has failed, or its turn for an earlier revision goes on.
+	Holds bool
 }
 
 // Decision is the answer of Decide.

@@ -172,7 +172,6 @@ type step int
 
 const (
 	nothing step = iota
-	create
 	stop
 	fail
 	keep
@@ -208,10 +207,11 @@ func (w *world) judge(p *party, name string, m machine) (Unit, step) {
 		return u, abandon
 	case claim.Failed != nil && claim.Attempt == p.attempt(m):
 		u.State, u.Reason, u.Message = v1alpha1.UnitFailed, claim.Failed.Reason, claim.Failed.Message
-	case claim.Failed != nil, run == nil && claim.Attempt != p.attempt(m):
+	case claim.Failed != nil:
 		u.State = v1alpha1.UnitOutdated
 	case run == nil:
-		return u, create
+		// Claimed, and nothing runs there yet, or no more: it holds its slot, and asks for leave to begin like all others.
+		u.State, u.InTurn = v1alpha1.UnitOutdated, true
 	case run.outcome == broken:
 		return u, fail
 	case run.to != p.wants():
@@ -286,13 +286,18 @@ func (w *world) act(p *party, view, writes int) Decision {
 		if !spend() {
 			return Decision{}
 		}
-		if units[i].InTurn {
+		m := seen[name]
+		if w.runs(p, name, m) && units[i].InTurn {
 			w.say(p, "stops what runs on %s, to start it over.", name)
 			delete(p.changes, name)
 			continue
 		}
+		if old := m.claim(p); units[i].InTurn && old.Attempt == p.attempt(m) {
+			w.say(p, "had claimed %s before, and nothing runs there.", name)
+			p.changes[name] = &change{turn: old.Turn, to: p.wants()}
+			continue
+		}
 		w.turns++
-		m := seen[name]
 		claim := v1alpha1.Claim{
 			Rollout: p.name, UID: p.UID, Shared: p.Shared, Revision: p.wants(), Attempt: p.attempt(m),
 			Turn: strconv.Itoa(w.turns), Since: metav1.Time{Time: w.now},
@@ -306,16 +311,33 @@ func (w *world) act(p *party, view, writes int) Decision {
 		}
 		p.changes[name] = &change{turn: claim.Turn, to: p.wants()}
 	}
+	for i := range units {
+		u := &units[i]
+		m := seen[u.Node]
+		claim := m.claim(p)
+		untouched := u.InTurn && claim != nil && claim.Attempt == p.attempt(m) && !w.runs(p, u.Node, m)
+		if !untouched || slices.Contains(d.Start, u.Node) {
+			continue
+		}
+		if !spend() {
+			return Decision{}
+		}
+		// Claimed, and nothing has been done to it: it is given back until it may start.
+		w.settle(p, u, m, abandon)
+	}
 	return d
+}
+
+// runs reports whether a turn has something running on its node.
+func (w *world) runs(p *party, name string, m machine) bool {
+	run, claim := p.changes[name], m.claim(p)
+	return run != nil && claim != nil && run.turn == claim.Turn && run.outcome == running
 }
 
 // settle does what a turn needs, and leaves the unit as it is afterwards.
 func (w *world) settle(p *party, u *Unit, m machine, next step) {
 	claim := *m.claim(p)
 	switch next {
-	case create:
-		w.say(p, "finds %s claimed and nothing running there: starts it.", u.Node)
-		p.changes[u.Node] = &change{turn: claim.Turn, to: p.wants()}
 	case stop:
 		w.say(p, "stops what runs on %s.", u.Node)
 		delete(p.changes, u.Node)

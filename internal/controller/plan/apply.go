@@ -59,8 +59,6 @@ func (p *pass) step(ctx context.Context, t *turn) error {
 	switch t.step {
 	case stepAdopt:
 		return p.hold(ctx, t, t.newClaim(p.world))
-	case stepCreate:
-		return p.create(ctx, t)
 	case stepStop:
 		return p.stop(ctx, t)
 	case stepFail:
@@ -80,45 +78,61 @@ func (p *pass) step(ctx context.Context, t *turn) error {
 
 // start claims the nodes that the decision names, and makes their Jobs.
 func (p *pass) start(ctx context.Context) error {
-	if len(p.decision.Start) == 0 {
-		return nil
-	}
-	byName := make(map[string]*turn, len(p.turns))
-	for i := range p.turns {
-		byName[p.turns[i].node.Name] = &p.turns[i]
-	}
-	next := make([]*turn, 0, len(p.decision.Start))
+	chosen := make(map[string]bool, len(p.decision.Start))
 	for _, name := range p.decision.Start {
-		next = append(next, byName[name])
+		chosen[name] = true
 	}
-	return each(next, func(t *turn) error {
-		if t.unit.InTurn {
-			// An older change runs: it is stopped, and the turn starts over when it is gone.
-			return p.stop(ctx, t)
+	var next, back []*turn
+	for i := range p.turns {
+		t := &p.turns[i]
+		switch {
+		case chosen[t.node.Name]:
+			next = append(next, t)
+		case t.pending && !t.unreadable && !t.interrupted(p.world):
+			// Claimed, and nothing has been done to it: it is given back until it may start.
+			back = append(back, t)
 		}
-		if err := p.hold(ctx, t, t.newClaim(p.world)); err != nil {
-			p.lost(t, err)
-			return err
-		}
-		log.FromContext(ctx).Info("node claimed", "node", t.node.Name, "version", p.plan.Status.LatestVersion)
-		t.job = nil
-		return p.create(ctx, t)
-	})
+	}
+	err := each(next, func(t *turn) error { return p.begin(ctx, t) })
+	return first([]error{err, each(back, func(t *turn) error { return p.abandon(ctx, t) })})
 }
 
-// lost is a unit that was to start, and whose node could not be claimed.
-func (p *pass) lost(t *turn, err error) {
+// begin starts one turn, or starts it over.
+func (p *pass) begin(ctx context.Context, t *turn) error {
+	switch {
+	case t.unit.InTurn && !t.pending:
+		// An older change runs: it is stopped, and the turn starts over when it is gone.
+		return p.stop(ctx, t)
+	case t.pending && !t.interrupted(p.world):
+		t.unit.State, t.unit.InTurn = v1alpha1.UnitUpdating, false
+		return p.create(ctx, t)
+	}
+	if err := p.hold(ctx, t, t.newClaim(p.world)); err != nil {
+		p.waits(t, v1alpha1.ReasonClaimLost, err)
+		return err
+	}
+	log.FromContext(ctx).Info("node claimed", "node", t.node.Name, "version", p.plan.Status.LatestVersion)
+	t.job = nil
+	return p.create(ctx, t)
+}
+
+// waits notes why a unit that was to start did not.
+func (p *pass) waits(t *turn, reason v1alpha1.Reason, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.decision.Waiting = append(p.decision.Waiting, rollout.Wait{Node: t.node.Name, Reason: v1alpha1.ReasonClaimLost, Message: err.Error()})
+	p.decision.Waiting = append([]rollout.Wait{{Node: t.node.Name, Reason: reason, Message: err.Error()}}, p.decision.Waiting...)
 }
 
 func (p *pass) hold(ctx context.Context, t *turn, claim v1alpha1.Claim) error {
 	if err := node.Hold(ctx, p.client, t.node, claim); err != nil {
 		return err
 	}
+	if t.claim != nil {
+		p.world.seen.forget(t.key(p.world))
+	}
 	t.claim = &claim
 	t.unit.State, t.unit.Since, t.unit.Reason, t.unit.Message = v1alpha1.UnitUpdating, claim.Since.Time, "", ""
+	t.unit.InTurn, t.pending = false, false
 	return nil
 }
 
@@ -127,29 +141,33 @@ func (p *pass) create(ctx context.Context, t *turn) error {
 	job := newJob(p.plan, t.node, t.claim.Turn, p.world.options)
 	err := p.client.Create(ctx, job)
 	switch {
+	case err == nil:
+		t.job = job
 	case apierrors.IsAlreadyExists(err):
-		return nil
-	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-		t.fails(v1alpha1.ReasonJobRefused, fmt.Sprintf("Job %s/%s for Node %s was refused: %s", job.Namespace, job.Name, t.node.Name, err), metav1.Time{Time: p.now})
-		// The claim has just been written: the next reconcile records this on what is stored now.
-		t.unit.State = v1alpha1.UnitUpdating
-		return p.refused(ctx, t)
-	case err != nil:
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err):
+		return p.refused(ctx, t, fmt.Errorf("the Job for Node %s was refused, %w", t.node.Name, err))
+	default:
 		t.unit.Message = "its Job can't be created: " + err.Error()
 		return fmt.Errorf("creating job for node %s, %w", t.node.Name, err)
 	}
-	t.job = job
+	p.world.seen.see(t.key(p.world))
+	p.reports.start(p.plan.UID, t.node.Labels[corev1.LabelHostname])
 	return nil
 }
 
-// refused records a failure on the node as it is stored now.
-func (p *pass) refused(ctx context.Context, t *turn) error {
+// refused gives back a node whose Job the API server will not have, by a quota, a policy, or because it is not valid:
+// nothing was done to the node, and others may want it. It is tried again, more and more seldom.
+func (p *pass) refused(ctx context.Context, t *turn, why error) error {
 	var n corev1.Node
 	if err := p.client.Get(ctx, types.NamespacedName{Name: t.node.Name}, &n); err != nil {
 		return fmt.Errorf("reading node %s, %w", t.node.Name, err)
 	}
 	t.node = &n
-	return p.fail(ctx, t)
+	if err := p.abandon(ctx, t); err != nil {
+		return err
+	}
+	p.waits(t, v1alpha1.ReasonJobRefused, why)
+	return why
 }
 
 // stop deletes the Jobs that still run on the node, with their pods: a Job is gone only after these.
@@ -210,7 +228,9 @@ func (p *pass) finish(ctx context.Context, t *turn) error {
 		done.Status.LatestVersion, done.Status.LatestHash = t.job.Labels[upgradev1.LabelVersion], hashOf(p.world, t.job)
 	}
 	labels, _ := postCompleteLabels(done) // What is wrong with others stands in the condition Validated.
-	labels[upgradev1.LabelPlanHash(p.plan.Name)] = done.Status.LatestHash
+	if !t.unit.OptedOut {
+		labels[upgradev1.LabelPlanHash(p.plan.Name)] = done.Status.LatestHash
+	}
 	if err := node.Release(ctx, p.client, t.node, *t.claim, labels); err != nil {
 		return err
 	}
@@ -218,9 +238,10 @@ func (p *pass) finish(ctx context.Context, t *turn) error {
 	log.FromContext(ctx).Info("node updated", "node", t.node.Name, "version", done.Status.LatestVersion, "took", took.String())
 	metrics.ObserveTurn(p.name(), metrics.TurnUpdated, took)
 	p.happens(events.PlanJobComplete(p.plan, t.node.Name))
+	p.world.seen.forget(t.key(p.world))
 	t.claim = nil
 	t.unit.State = v1alpha1.UnitUpdated
-	if p.ready && done.Status.LatestHash != p.plan.Status.LatestHash {
+	if t.unit.OptedOut || p.ready && done.Status.LatestHash != p.plan.Status.LatestHash {
 		t.outdated(p.world)
 	}
 	return nil
@@ -231,7 +252,8 @@ func (p *pass) abandon(ctx context.Context, t *turn) error {
 		return err
 	}
 	log.FromContext(ctx).Info("node released", "node", t.node.Name)
-	t.claim = nil
+	p.world.seen.forget(t.key(p.world))
+	t.claim, t.pending, t.unit.InTurn = nil, false, false
 	t.unit.State = v1alpha1.UnitOutdated
 	if t.node.Labels[upgradev1.LabelPlanHash(p.plan.Name)] == p.plan.Status.LatestHash {
 		t.unit.State = v1alpha1.UnitUpdated

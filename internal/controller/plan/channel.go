@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"path"
@@ -154,7 +155,7 @@ func resolve(ctx context.Context, client *http.Client, channel, latest, clusterI
 		}
 		response, err := client.Do(request)
 		if err != nil {
-			return "", fmt.Errorf("asking channel, %w", err)
+			return "", fmt.Errorf("asking channel %s, %w", at, cause(err))
 		}
 		location, errLocation := response.Location()
 		_ = response.Body.Close()
@@ -180,6 +181,17 @@ func resolve(ctx context.Context, client *http.Client, channel, latest, clusterI
 		}
 	}
 	return "", fmt.Errorf("asking channel %s, it has moved %d times", channel, channelRedirects)
+}
+
+// cause is what a request failed of, without what differs each time, such as the port that it came from.
+func cause(err error) error {
+	if inner, ok := errors.AsType[*url.Error](err); ok {
+		err = inner.Err
+	}
+	if inner, ok := errors.AsType[*net.OpError](err); ok {
+		return fmt.Errorf("%s: %w", inner.Op, inner.Err)
+	}
+	return err
 }
 
 func lastElement(u *url.URL) (string, error) {

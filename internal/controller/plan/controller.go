@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,31 +69,45 @@ type Controller struct {
 	started     time.Time
 	startedOnce sync.Once
 	reports     reports
+	seen        *sightings
+	retries     workqueue.TypedRateLimiter[types.NamespacedName]
 }
 
 // NewController returns a controller of Plans; SetupWithManager makes it run.
 func NewController(clk clock.PassiveClock, c client.Client, recorder *events.Recorder, o Options) *Controller {
 	return &Controller{
-		clock: clk, client: c, events: recorder, options: o, reports: reports{last: map[types.UID]written{}},
+		clock: clk, client: c, events: recorder, options: o, reports: newReports(),
+		seen: newSightings(), retries: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
 	}
 }
 
-// Reconcile brings one Plan a step further.
+// Reconcile brings one Plan a step further. It comes back by itself when the clock alone calls for it, and after an error no
+// later than that: what fails on one node keeps no other waiting.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	wake, err := c.reconcile(ctx, request.NamespacedName)
+	key := request.NamespacedName
+	wake, err := c.reconcile(ctx, key)
+	var after time.Duration
 	switch {
+	case ctx.Err() != nil:
+		return ctrl.Result{}, nil //nolint:nilerr // The process ends, or the API server is too slow: what is left comes again.
 	case apierrors.IsConflict(err):
 		// Somebody was faster: decide again on what is true now.
 		log.FromContext(ctx).V(1).Info("deciding again", "conflict", err.Error())
-		return ctrl.Result{RequeueAfter: coalesce}, nil
+		after = coalesce
 	case err != nil:
-		metrics.CountError(named(request.NamespacedName))
-		return ctrl.Result{}, err
-	case wake.IsZero():
-		return ctrl.Result{}, nil
+		metrics.CountError(named(key))
+		after = c.retries.When(key)
+		log.FromContext(ctx).Error(err, "a step failed, and is tried again", "after", after.String())
 	default:
-		return ctrl.Result{RequeueAfter: max(wake.Sub(c.clock.Now()), time.Millisecond)}, nil
+		c.retries.Forget(key)
 	}
+	if !wake.IsZero() {
+		until := max(wake.Sub(c.clock.Now()), time.Millisecond)
+		if after == 0 || until < after {
+			after = until
+		}
+	}
+	return ctrl.Result{RequeueAfter: after}, nil
 }
 
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (wake time.Time, err error) {
@@ -113,7 +128,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	c.startedOnce.Do(func() { c.started = now })
 	r := c.resolve(ctx, p, malformed, now)
 	w := &world{
-		plan: p, options: &c.options, selector: r.selector, ready: r.ready, template: templateDigest(p), started: c.started, now: now,
+		plan: p, options: &c.options, selector: r.selector, ready: r.ready, template: templateDigest(p), started: c.started, seen: c.seen, now: now,
 	}
 	pass := &pass{Controller: c, world: w, wake: r.wake}
 	pass.turns, pass.fleet = turns(w, s)

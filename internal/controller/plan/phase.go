@@ -11,8 +11,11 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
+// podPatience is how long a Job may be without a pod before that is told.
+const podPatience = 10 * time.Second
+
 // phase tells from a turn's Job and pod how far it has come, since when, and what holds it up.
-func (t *turn) phase() (phase v1alpha1.Phase, since time.Time, message string) {
+func (t *turn) phase(now time.Time) (phase v1alpha1.Phase, since time.Time, message string) {
 	since = t.unit.Since
 	switch {
 	case t.unit.State == v1alpha1.UnitSoaking:
@@ -21,8 +24,12 @@ func (t *turn) phase() (phase v1alpha1.Phase, since time.Time, message string) {
 		return v1alpha1.PhaseReplacing, since, "what ran on the node is being stopped"
 	case t.job == nil:
 		return v1alpha1.PhaseClaimed, since, t.unit.Message
+	case t.pod == nil && t.job.Status.Active > 0:
+		return v1alpha1.PhaseChanging, since, "" // Its pod has ended this moment, and the Job does not say so yet.
 	case t.pod == nil && t.job.Status.Failed > 0:
 		return v1alpha1.PhaseStarting, since, fmt.Sprintf("failed attempts so far: %d", t.job.Status.Failed)
+	case t.pod == nil && now.Sub(t.job.CreationTimestamp.Time) >= podPatience:
+		return v1alpha1.PhaseStarting, since, "its Job has no pod: kubectl describe job -n " + t.job.Namespace + " " + t.job.Name + " tells why"
 	case t.pod == nil:
 		return v1alpha1.PhaseStarting, since, ""
 	}

@@ -84,7 +84,7 @@ func trimJob(object any) (any, error) {
 	if j, ok := object.(*batchv1.Job); ok {
 		trimMeta(&j.ObjectMeta)
 		j.Spec = batchv1.JobSpec{Parallelism: j.Spec.Parallelism}
-		j.Status = batchv1.JobStatus{Conditions: j.Status.Conditions, Failed: j.Status.Failed}
+		j.Status = batchv1.JobStatus{Conditions: j.Status.Conditions, Active: j.Status.Active, Failed: j.Status.Failed}
 	}
 	return object, nil
 }
@@ -134,22 +134,19 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	return ctrl.NewControllerManagedBy(m).
 		Named("plan.rollout").
 		For(plans, builder.WithPredicates(planChanged)).
-		Watches(&batchv1.Job{}, soon(planOfLabel)).
+		Watches(&batchv1.Job{}, c.noting(soon(planOfLabel))).
 		Watches(&corev1.Pod{}, soon(planOfLabel)).
 		Watches(&corev1.Node{}, soon(c.plansOfNode), builder.WithPredicates(nodeChanged)).
 		Watches(&corev1.Secret{}, soon(c.plansOfSecret)).
 		WatchesRawSource(source.Channel(c.channels.answered, &handler.EnqueueRequestForObject{})).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: c.options.Threads,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
-		}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: c.options.Threads}).
 		Complete(c)
 }
 
 type mapFunc func(ctx context.Context, objects ...client.Object) []reconcile.Request
 
 // soon enqueues the requests of an object, as it is and as it was, after a moment in which others may join them.
-func soon(requests mapFunc) handler.EventHandler {
+func soon(requests mapFunc) handler.Funcs {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(ctx context.Context, q queue, objects ...client.Object) {
 		for _, r := range requests(ctx, objects...) {
@@ -162,6 +159,18 @@ func soon(requests mapFunc) handler.EventHandler {
 		DeleteFunc:  func(ctx context.Context, e event.DeleteEvent, q queue) { add(ctx, q, e.Object) },
 		GenericFunc: func(ctx context.Context, e event.GenericEvent, q queue) { add(ctx, q, e.Object) },
 	}
+}
+
+// noting remembers how Jobs ended that are deleted, before their Plan is woken.
+func (c *Controller) noting(next handler.Funcs) handler.Funcs {
+	wake := next.DeleteFunc
+	next.DeleteFunc = func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		if j, ok := e.Object.(*batchv1.Job); ok {
+			c.seen.gone(j, !e.DeleteStateUnknown)
+		}
+		wake(ctx, e, q)
+	}
+	return next
 }
 
 func planOfLabel(_ context.Context, objects ...client.Object) []reconcile.Request {

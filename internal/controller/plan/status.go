@@ -21,6 +21,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/status"
 )
@@ -32,6 +33,37 @@ const statusInterval = time.Second
 type reports struct {
 	mu   sync.Mutex
 	last map[types.UID]written
+	// started are the hostnames of nodes that were started since, for the next Event of that.
+	started map[types.UID][]string
+}
+
+func newReports() reports {
+	return reports{last: map[types.UID]written{}, started: map[types.UID][]string{}}
+}
+
+// start notes that a node of a Plan was started.
+func (r *reports) start(plan types.UID, hostname string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.started[plan] = append(r.started[plan], hostname)
+}
+
+// takeStarted returns which nodes were started since it was last called, sorted.
+func (r *reports) takeStarted(plan types.UID) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.started[plan]
+	delete(r.started, plan)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// later is an instant, or zero if it has passed.
+func later(at, now time.Time) time.Time {
+	if at.After(now) {
+		return at
+	}
+	return time.Time{}
 }
 
 type written struct {
@@ -99,6 +131,9 @@ func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured, r 
 		return client.IgnoreNotFound(err)
 	}
 	p.reports.written(p.plan.UID, written{p.now, changed.GetResourceVersion()})
+	if started := p.reports.takeStarted(p.plan.UID); len(started) > 0 {
+		p.events.Emit(events.PlanSyncJob(p.plan, started))
+	}
 	p.events.Emit(transitions(&before.Status, p.plan, r)...)
 	return nil
 }
@@ -165,7 +200,10 @@ func (p *pass) listHolders(holders []*turn) {
 			})
 			continue
 		}
-		phase, since, message := t.phase()
+		phase, since, message := t.phase(p.now)
+		if t.job != nil && t.pod == nil {
+			p.at(later(t.job.CreationTimestamp.Add(podPatience), p.now))
+		}
 		s.Updating = append(s.Updating, v1alpha1.UnitStatus{Node: t.node.Name, Phase: phase, Message: message, Since: stamp(since)})
 	}
 	s.Updating, s.Failed = oldest(s.Updating), oldest(s.Failed)
@@ -178,7 +216,7 @@ func (p *pass) listWaiting(g *status.Progress) map[v1alpha1.Reason]int {
 	for i := range p.decision.Waiting {
 		wait := &p.decision.Waiting[i]
 		reasons[wait.Reason]++
-		if wait.Failed || wait.Reason == v1alpha1.ReasonOptedOut {
+		if wait.Holds || wait.Reason == v1alpha1.ReasonOptedOut {
 			continue
 		}
 		if g.Wait == "" {

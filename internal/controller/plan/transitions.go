@@ -16,7 +16,7 @@ import (
 func transitions(before *upgradev1.PlanStatus, p *upgradev1.Plan, r resolution) []events.Event {
 	var all []events.Event
 	for _, what := range []func(*upgradev1.PlanStatus, *upgradev1.Plan, resolution) *events.Event{
-		validityTurned, versionTurned, nodesStarted, windowsWait, completionTurned,
+		validityTurned, versionTurned, windowsWait, completionTurned,
 	} {
 		if e := what(before, p, r); e != nil {
 			all = append(all, *e)
@@ -60,20 +60,6 @@ func versionTurned(before *upgradev1.PlanStatus, p *upgradev1.Plan, _ resolution
 	default:
 		return nil
 	}
-	return &e
-}
-
-func nodesStarted(before *upgradev1.PlanStatus, p *upgradev1.Plan, _ resolution) *events.Event {
-	var news []string
-	for _, hostname := range p.Status.Applying {
-		if !slices.Contains(before.Applying, hostname) {
-			news = append(news, hostname)
-		}
-	}
-	if len(news) == 0 {
-		return nil
-	}
-	e := events.PlanSyncJob(p, news)
 	return &e
 }
 

@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,7 +25,6 @@ type step int
 const (
 	stepNone    step = iota
 	stepAdopt        // claim the node for a Job that an earlier controller left there
-	stepCreate       // make the Job that the claim promises
 	stepStop         // delete Jobs that are no longer wanted, and wait until they are gone
 	stepFail         // record in the claim why the turn failed
 	stepSoak         // record in the claim that the change is done, and give the node back to the scheduler
@@ -42,6 +42,10 @@ type turn struct {
 	stray []*batchv1.Job  // other Jobs of the Plan that still run on the node
 	unit  rollout.Unit
 	step  step
+	// pending is true for a claim whose Job is still to be made.
+	pending bool
+	// unreadable is true when the node's claims can't be read.
+	unreadable bool
 	// counted is false for a node that the Plan does not select (any more), and only has to leave.
 	counted bool
 	failure v1alpha1.ClaimFailure // for stepFail
@@ -57,6 +61,7 @@ type world struct {
 	ready    bool
 	template string
 	started  time.Time // since when this process has watched
+	seen     *sightings
 	now      time.Time
 }
 
@@ -81,12 +86,13 @@ func turns(w *world, s snapshot) ([]turn, rollout.Fleet) {
 		_, hasHostname := n.Labels[corev1.LabelHostname]
 		selected := w.ready && hasHostname && w.selector.Matches(labels.Set(n.Labels))
 		claims, err := v1alpha1.ParseClaims(n.Annotations)
+		t := turn{node: n, claim: node.Held(claims, w.plan.UID)}
 		if err != nil {
 			fleet[n.Name] = rollout.Node{ClaimError: err.Error()}
+			t.unreadable = true
 		} else if len(claims) > 0 {
 			fleet[n.Name] = rollout.Node{Claims: claims}
 		}
-		t := turn{node: n, claim: node.Held(claims, w.plan.UID)}
 		if jobs := s.jobs[n.Name]; len(jobs) > 0 || t.claim != nil {
 			t.sort(w, jobs, s.pods[n.Name])
 		}
@@ -97,7 +103,28 @@ func turns(w *world, s snapshot) ([]turn, rollout.Fleet) {
 		t.judge(w, selected)
 		all = append(all, t)
 	}
+	tellHostnames(all, s.nodes)
 	return all, fleet
+}
+
+// tellHostnames keeps the Plan away from nodes that share their hostname label: their Jobs find their node by it, and
+// might run on the wrong one.
+func tellHostnames(all []turn, nodes []corev1.Node) {
+	outdated := func(t turn) bool { return t.unit.State == v1alpha1.UnitOutdated }
+	if !slices.ContainsFunc(all, outdated) {
+		return
+	}
+	count := make(map[string]int, len(nodes))
+	for i := range nodes {
+		count[nodes[i].Labels[corev1.LabelHostname]]++
+	}
+	for i := range all {
+		t := &all[i]
+		if hostname := t.node.Labels[corev1.LabelHostname]; outdated(*t) && t.unit.Reason == "" && count[hostname] > 1 {
+			t.unit.Reason = v1alpha1.ReasonHostnameShared
+			t.unit.Message = "another node has the same label " + corev1.LabelHostname + "=" + hostname + ", by which its Job would find it"
+		}
+	}
 }
 
 // sort finds the turn's own Job and pod among those on the node.
@@ -119,6 +146,10 @@ func (t *turn) sort(w *world, jobs []*batchv1.Job, pods []*corev1.Pod) {
 	}
 	if t.claim == nil {
 		t.job = foreign
+	} else if t.job != nil {
+		w.seen.see(t.key(w))
+	} else if s := w.seen.get(t.key(w)); s.state == jobFinished {
+		t.job = s.end
 	}
 	if t.job == nil {
 		return
@@ -129,6 +160,13 @@ func (t *turn) sort(w *world, jobs []*batchv1.Job, pods []*corev1.Pod) {
 		}
 	}
 }
+
+// key names the turn that the claim is for.
+func (t *turn) key(w *world) turnKey {
+	return turnKey{plan: w.plan.UID, node: t.node.Name, turn: t.claim.Turn}
+}
+
+func nodeOf(j *batchv1.Job) string { return j.Labels[upgradev1.LabelNode] }
 
 // turnOf is the turn that a Job belongs to. One that carries none was made by another controller, and is adopted by uid.
 func turnOf(j *batchv1.Job) string {
@@ -161,6 +199,11 @@ func (t *turn) judge(w *world, selected bool) {
 		t.unit.Since = t.claim.Since.Time
 	}
 	switch {
+	case t.unreadable && updated:
+		t.unit.State = v1alpha1.UnitUpdated
+	case t.unreadable:
+		// Nobody may touch the node. What runs there holds its slot.
+		t.unit.State, t.unit.InTurn = v1alpha1.UnitOutdated, t.running()
 	case t.claim == nil && t.job != nil && selected:
 		t.step = stepAdopt
 	case t.claim == nil && !w.ready:
@@ -274,18 +317,23 @@ func (t *turn) failed(w *world) {
 // jobless is a claimed node without its Job.
 func (t *turn) jobless(w *world) {
 	age := w.now.Sub(t.claim.Since.Time)
-	switch {
+	forgotten := t.claim.Since.Time.Before(w.started) && age > time.Duration(jobTTL(w.plan, &w.options.Job))*time.Second
+	switch seen := w.seen.get(t.key(w)).state; {
 	case len(t.stray) > 0:
 		t.step = stepStop
-	case t.claim.Attempt != w.attempt(t.node):
-		t.outdated(w)
-	case t.claim.Since.Time.Before(w.started) && age > time.Duration(jobTTL(w.plan, &w.options.Job))*time.Second:
+	case seen == jobSeen:
+		// It has gone this moment: how it ended is about to be told.
+	case seen == jobLost, seen == jobUnseen && forgotten:
 		t.fails(v1alpha1.ReasonJobLost, fmt.Sprintf("the Job that was started on Node %s at %s is gone, and nobody saw how it ended; it is not run again unasked",
 			t.node.Name, t.claim.Since.UTC().Format(time.RFC3339)), metav1.Time{Time: w.now})
 	default:
-		t.step = stepCreate
+		t.outdated(w)
+		t.unit.InTurn, t.pending = true, true
 	}
 }
+
+// interrupted reports whether the turn had begun for something else than is asked for now.
+func (t *turn) interrupted(w *world) bool { return t.claim.Attempt != w.attempt(t.node) }
 
 // jobbed is a turn whose Job runs, or has failed.
 func (t *turn) jobbed(w *world) {

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
@@ -59,6 +61,11 @@ func parse(p *upgradev1.Plan, lookup func(name string) error) (parsed, error) {
 	}
 	if d := p.Spec.PostCompleteDelay; d != nil && d.Duration < 0 {
 		return out, errors.New("spec.postCompleteDelay is negative")
+	}
+	if d := p.Spec.Drain; d != nil && d.Timeout != nil && d.Timeout.Type == intstr.String {
+		if _, err := time.ParseDuration(d.Timeout.StrVal); err != nil {
+			return out, fmt.Errorf("spec.drain.timeout must be a duration such as 5m, %w", err)
+		}
 	}
 	var missing []string
 	for _, s := range p.Spec.Secrets {

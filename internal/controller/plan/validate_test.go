@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+)
+
+// secretsBut is a lookup that finds every secret but these.
+func secretsBut(missing ...string) func(string) error {
+	return func(name string) error {
+		for _, m := range missing {
+			if m == name {
+				return fmt.Errorf("secrets %q not found", name)
+			}
+		}
+		return nil
+	}
+}
+
+func window(days []upgradev1.Day, start, end, zone string) func(*upgradev1.Plan) {
+	return func(p *upgradev1.Plan) {
+		p.Spec.Window = &upgradev1.TimeWindowSpec{Days: days, StartTime: start, EndTime: end, TimeZone: zone}
+	}
+}
+
+func secrets(specs ...upgradev1.SecretSpec) func(*upgradev1.Plan) {
+	return func(p *upgradev1.Plan) { p.Spec.Secrets = specs }
+}
+
+func selects(operator metav1.LabelSelectorOperator, values ...string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: operator, Values: values}}}
+}
+
+// Those of the messages that system-upgrade-controller has are in its words.
+func TestParse(t *testing.T) {
+	monday := []upgradev1.Day{"mo"}
+	for name, tc := range map[string]struct {
+		plan   func(*upgradev1.Plan)
+		lookup func(string) error
+		want   string
+	}{
+		"valid":      {func(*upgradev1.Plan) {}, nil, ""},
+		"everything": {everything, nil, ""},
+
+		"both names of one drain option": {func(p *upgradev1.Plan) {
+			p.Spec.Drain = &upgradev1.DrainSpec{DeleteEmptydirData: ptr.To(true), DeleteLocalData: ptr.To(true)}
+		}, nil, "spec.drain cannot specify both deleteEmptydirData and deleteLocalData"},
+		"both names of one drain option, off": {func(p *upgradev1.Plan) {
+			p.Spec.Drain = &upgradev1.DrainSpec{DeleteEmptydirData: ptr.To(false), DeleteLocalData: ptr.To(false)}
+		}, nil, "spec.drain cannot specify both deleteEmptydirData and deleteLocalData"},
+		"a pod selector of all": {func(p *upgradev1.Plan) { p.Spec.Drain = &upgradev1.DrainSpec{PodSelector: &metav1.LabelSelector{}} }, nil, ""},
+		"a pod selector without values": {func(p *upgradev1.Plan) {
+			p.Spec.Drain = &upgradev1.DrainSpec{PodSelector: selects(metav1.LabelSelectorOpIn)}
+		}, nil, "values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty"},
+		"a pod selector of an unknown kind": {func(p *upgradev1.Plan) {
+			p.Spec.Drain = &upgradev1.DrainSpec{PodSelector: selects("Like", "x")}
+		}, nil, `"Like" is not a valid label selector operator`},
+
+		"a window":                 {window(monday, "22:00", "04:00", "Europe/Berlin"), nil, ""},
+		"a window on no day":       {window(nil, "22:00", "04:00", ""), nil, ""}, // It never opens, and was taken always.
+		"a window without a start": {window(monday, "", "04:00", ""), nil, "spec.window is invalid, invalid time format: "},
+		"a window without an end":  {window(monday, "22:00", "", ""), nil, "spec.window is invalid, invalid time format: "},
+		"a window on a strange day": {window([]upgradev1.Day{"mo", "someday"}, "22:00", "04:00", ""), nil,
+			"spec.window is invalid, invalid weekday: someday"},
+		"a window in a strange place": {window(monday, "22:00", "04:00", "Europe/Atlantis"), nil,
+			"spec.window is invalid, unknown time zone Europe/Atlantis"},
+
+		"a delay":        {soaks(time.Hour), nil, ""},
+		"no delay":       {soaks(0), nil, ""},
+		"a delay before": {soaks(-1), nil, "spec.postCompleteDelay is negative"},
+
+		"secrets":                     {secrets(upgradev1.SecretSpec{Name: "a"}, upgradev1.SecretSpec{Name: "b"}), nil, ""},
+		"a secret is not":             {secrets(upgradev1.SecretSpec{Name: "a"}, upgradev1.SecretSpec{Name: "b"}), secretsBut("b"), `secrets "b" not found`},
+		"two are not":                 {secrets(upgradev1.SecretSpec{Name: "a"}, upgradev1.SecretSpec{Name: "b"}), secretsBut("a", "b"), `secrets "a" not found, secrets "b" not found`},
+		"a secret that may be absent": {secrets(upgradev1.SecretSpec{Name: "a", IgnoreUpdates: true}), secretsBut("a"), ""},
+
+		"a name that is too long for a label": {func(p *upgradev1.Plan) { p.Name = strings.Repeat("x", 64) }, nil,
+			"metadata.name must serve as a label value on Jobs and nodes: must be no more than 63 bytes"},
+		"no upgrade":          {func(p *upgradev1.Plan) { p.Spec.Upgrade = nil }, nil, "spec.upgrade.image must name an image"},
+		"an upgrade of what?": {func(p *upgradev1.Plan) { p.Spec.Upgrade.Image = "" }, nil, "spec.upgrade.image must name an image"},
+		"no node selector":    {func(p *upgradev1.Plan) { p.Spec.NodeSelector = nil }, nil, ""},
+		"a node selector without values": {func(p *upgradev1.Plan) { p.Spec.NodeSelector = selects(metav1.LabelSelectorOpNotIn) }, nil,
+			"spec.nodeSelector is invalid, values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty"},
+		"a node selector of an unknown kind": {func(p *upgradev1.Plan) { p.Spec.NodeSelector = selects("Gt", "1") }, nil,
+			`spec.nodeSelector is invalid, "Gt" is not a valid label selector operator`},
+
+		// The first problem is told, in system-upgrade-controller's order.
+		"drain before window": {func(p *upgradev1.Plan) {
+			p.Spec.Drain = &upgradev1.DrainSpec{DeleteEmptydirData: ptr.To(true), DeleteLocalData: ptr.To(true)}
+			window(monday, "", "", "")(p)
+		}, nil, "spec.drain cannot specify both deleteEmptydirData and deleteLocalData"},
+		"window before delay": {func(p *upgradev1.Plan) {
+			window(monday, "", "", "")(p)
+			soaks(-1)(p)
+		}, nil, "spec.window is invalid, invalid time format: "},
+		"delay before secrets": {func(p *upgradev1.Plan) {
+			soaks(-1)(p)
+			secrets(upgradev1.SecretSpec{Name: "a"})(p)
+		}, secretsBut("a"), "spec.postCompleteDelay is negative"},
+		"secrets before what Moult adds": {func(p *upgradev1.Plan) {
+			secrets(upgradev1.SecretSpec{Name: "a"})(p)
+			p.Spec.Upgrade, p.Spec.NodeSelector, p.Name = nil, selects("Gt"), strings.Repeat("x", 64)
+		}, secretsBut("a"), `secrets "a" not found`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.lookup == nil {
+				tc.lookup = secretsBut()
+			}
+			p := newPlan(tc.plan)
+			before := p.DeepCopy()
+			_, err := parse(p, tc.lookup)
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+			if isSelectorError(err) != strings.HasPrefix(tc.want, "spec.nodeSelector") {
+				t.Errorf("taken for a bad node selector: %v", isSelectorError(err))
+			}
+			if !equality.Semantic.DeepEqual(before, p) {
+				t.Error("changed the Plan")
+			}
+		})
+	}
+}
+
+func TestParseSelector(t *testing.T) {
+	for name, tc := range map[string]struct {
+		selector *metav1.LabelSelector
+		labels   labels.Set
+		want     bool
+	}{
+		"absent selects none": {nil, labels.Set{"a": "b"}, false},
+		"empty selects all":   {&metav1.LabelSelector{}, labels.Set{}, true},
+		"a label":             {&metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}, labels.Set{"a": "b"}, true},
+		"another label":       {&metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}, labels.Set{"a": "c"}, false},
+		"an expression":       {selects(metav1.LabelSelectorOpNotIn, "c"), labels.Set{}, true},
+	} {
+		got, err := parse(newPlan(func(p *upgradev1.Plan) { p.Spec.NodeSelector = tc.selector }), secretsBut())
+		if err != nil || got.selector.Matches(tc.labels) != tc.want {
+			t.Errorf("%s: got %v, %v", name, got.selector, err)
+		}
+	}
+}
+
+// A window that is parsed is the one that was asked for.
+func TestParseWindow(t *testing.T) {
+	got, err := parse(newPlan(window([]upgradev1.Day{"5"}, "13:00", "1pm", "Europe/Berlin")), secretsBut())
+	if err != nil || !got.window.Contains(now) || got.window.Contains(now.Add(time.Second)) || got.window.Contains(now.Add(24*time.Hour)) {
+		t.Errorf("got %+v, %v", got.window, err)
+	}
+	if got, err = parse(newPlan(), secretsBut()); err != nil || got.window != nil {
+		t.Errorf("got %+v, %v", got.window, err)
+	}
+}
