@@ -55,7 +55,7 @@ system-upgrade-controller have their names and defaults here.`,
 	variables := s.bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ignored := variables.load(os.LookupEnv)
-		more, fatal := s.complete()
+		more, fatal := s.complete(variables)
 		if len(fatal) > 0 {
 			return errors.Join(fatal...)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -165,34 +166,37 @@ func (s *settings) freeAddresses(ctx context.Context, flags *pflag.FlagSet) (pro
 	return problems
 }
 
-// complete checks what flags alone can't, and fills in the rest.
-func (s *settings) complete() (problems, fatal []error) {
-	s.Job.ImagePullPolicy = corev1.PullPolicy(s.imagePullPolicy)
-	switch s.Job.ImagePullPolicy {
-	case corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
-	default:
-		fatal = append(fatal, fmt.Errorf("--job-image-pull-policy must be Always, IfNotPresent or Never, not %q", s.imagePullPolicy))
-	}
-	s.Job.PodReplacementPolicy = batchv1.PodReplacementPolicy(s.podReplacement)
-	switch s.Job.PodReplacementPolicy {
-	case batchv1.TerminatingOrFailed, batchv1.Failed:
-	default:
-		fatal = append(fatal, fmt.Errorf("--job-pod-replacement-policy must be TerminatingOrFailed or Failed, not %q", s.podReplacement))
-	}
-	if s.PollingInterval <= time.Minute {
-		problems = append(problems, fmt.Errorf("ignoring --plan-polling-interval: %s is not more than 1m", s.PollingInterval))
-		s.PollingInterval = 15 * time.Minute
-	}
-	for _, required := range []struct{ flag, value string }{{"name", s.Name}, {"namespace", s.Namespace}} {
-		if strings.TrimSpace(required.value) == "" {
-			fatal = append(fatal, fmt.Errorf("--%s must not be empty", required.flag))
+// complete checks what flags alone can't. A bad flag is an error; of a bad variable the default takes the place, as load says.
+func (s *settings) complete(v *variables) (problems, fatal []error) {
+	filled := func(text string) bool { return strings.TrimSpace(text) != "" }
+	for _, rule := range []struct {
+		flag  string
+		holds bool
+		want  string
+	}{
+		{"job-image-pull-policy", slices.Contains([]corev1.PullPolicy{corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}, corev1.PullPolicy(s.imagePullPolicy)), "Always, IfNotPresent or Never"},
+		{"job-pod-replacement-policy", slices.Contains([]batchv1.PodReplacementPolicy{batchv1.TerminatingOrFailed, batchv1.Failed}, batchv1.PodReplacementPolicy(s.podReplacement)), "TerminatingOrFailed or Failed"},
+		{"plan-polling-interval", s.PollingInterval > time.Minute, "more than 1m"},
+		{"name", filled(s.Name), "a name"},
+		{"namespace", filled(s.Namespace), "a name"},
+		{"threads", s.Threads >= 1, "1 or more"},
+		{"job-ttl-seconds-after-finish", s.Job.TTLSecondsAfterFinish >= 0, "0 or more"},
+		{"job-backoff-limit", s.Job.BackoffLimit >= 0, "0 or more"},
+	} {
+		if rule.holds {
+			continue
+		}
+		f := v.flags.Lookup(rule.flag)
+		if f.Changed {
+			fatal = append(fatal, fmt.Errorf("--%s must be %s, not %q", f.Name, rule.want, f.Value.String()))
+			continue
+		}
+		problems = append(problems, fmt.Errorf("ignoring $%s: %q is not a valid value for --%s, it must be %s", v.names[f.Name], f.Value.String(), f.Name, rule.want))
+		if err := f.Value.Set(f.DefValue); err != nil {
+			fatal = append(fatal, err)
 		}
 	}
-	if s.Threads < 1 {
-		fatal = append(fatal, fmt.Errorf("--threads must be 1 or more, not %d", s.Threads))
-	}
-	if s.Job.TTLSecondsAfterFinish < 0 || s.Job.BackoffLimit < 0 {
-		fatal = append(fatal, fmt.Errorf("--job-ttl-seconds-after-finish and --job-backoff-limit must be 0 or more"))
-	}
+	s.Job.ImagePullPolicy = corev1.PullPolicy(s.imagePullPolicy)
+	s.Job.PodReplacementPolicy = batchv1.PodReplacementPolicy(s.podReplacement)
 	return problems, fatal
 }

@@ -4,6 +4,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -112,20 +113,41 @@ func (w *Window) Contains(t time.Time) bool {
 	return fromStart && tillEnd
 }
 
-// Next is the first instant at or after t at which the window is open, or zero when it never opens.
+// daysAhead is how far Next looks: a week, and another for a window that a change of the clocks takes away.
+const daysAhead = 15
+
+// Next is the first instant at or after t at which the window is open, or zero when it never opens. It is exact but for
+// days on which the clocks change, where it is exact to the minute.
 func (w *Window) Next(t time.Time) time.Time {
 	t = t.In(w.location)
 	if w.Contains(t) {
 		return t
 	}
-	for day := range 8 {
+	for day := range daysAhead {
+		from, to := w.midnight(t, day), w.midnight(t, day+1)
 		// Midnight matters too: it is where a window that runs over it opens when only the later day is named.
-		midnight := time.Date(t.Year(), t.Month(), t.Day()+day, 0, 0, 0, 0, w.location)
-		for _, at := range []time.Time{midnight, w.start.on(midnight)} {
+		opens := []time.Time{from, w.start.on(from)}
+		if !from.Add(24 * time.Hour).Equal(to) {
+			for at := from; at.Before(to); at = at.Add(time.Minute) {
+				opens = append(opens, at)
+			}
+		}
+		slices.SortFunc(opens, time.Time.Compare)
+		for _, at := range opens {
 			if !at.Before(t) && w.Contains(at) {
 				return at
 			}
 		}
 	}
 	return time.Time{}
+}
+
+// midnight is the first instant of the day so many days after that of t, which is not always at 0:00.
+func (w *Window) midnight(t time.Time, days int) time.Time {
+	date := time.Date(t.Year(), t.Month(), t.Day()+days, 12, 0, 0, 0, w.location).Day()
+	first := time.Date(t.Year(), t.Month(), t.Day()+days, 0, 0, 0, 0, w.location)
+	for first.Day() != date {
+		first = first.Add(time.Minute)
+	}
+	return first
 }

@@ -119,9 +119,12 @@ func holding(claims ...v1alpha1.Claim) func(*corev1.Node) {
 	return annotated(v1alpha1.AnnotationClaims, text)
 }
 
-// claimed is the Plan's claim of ten minutes ago, for what it wants now; turns use "t1".
+// asked stands for the attempt that the Plan asks for now.
+const asked = "asked"
+
+// claimed is the Plan's claim of ten minutes ago, for turn "t1" and what the Plan asks for now.
 func claimed(change ...func(*v1alpha1.Claim)) v1alpha1.Claim {
-	c := v1alpha1.Claim{Rollout: self, UID: uid, Revision: hash, Turn: "t1", Since: ago(10 * time.Minute)}
+	c := v1alpha1.Claim{Rollout: self, UID: uid, Shared: true, Revision: hash, Attempt: asked, Turn: "t1", Since: ago(10 * time.Minute)}
 	for _, how := range change {
 		how(&c)
 	}

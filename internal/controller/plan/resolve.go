@@ -68,17 +68,14 @@ func (c *Controller) resolve(ctx context.Context, p *upgradev1.Plan, malformed e
 		status.SetPlanUnresolved(p, nil, now)
 		return r
 	}
+	oldVersion, oldHash := p.Status.LatestVersion, p.Status.LatestHash
 	p.Status.LatestVersion = version
-	hash, err := latestHash(p, hashes)
-	if err == nil {
-		old := p.Status.LatestHash
-		p.Status.LatestHash = hash
-		if err = checkLabels(p); err != nil {
-			p.Status.LatestHash = old
-		}
+	if p.Status.LatestHash, err = latestHash(p, hashes); err == nil {
+		err = checkLabels(p)
 	}
 	status.SetPlanValidated(p, err, now)
 	if err != nil {
+		p.Status.LatestVersion, p.Status.LatestHash = oldVersion, oldHash
 		r.problem = err
 		return r
 	}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+func running(name string, since metav1.Time) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: since}}}
+}
+
+func terminated(name string, since metav1.Time) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: since}}}
+}
+
+func waits(name, reason, message string) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}
+}
+
+func TestPhase(t *testing.T) {
+	since := ago(10 * time.Minute)
+	later := ago(time.Minute)
+	pod := func(initial, main []corev1.ContainerStatus, conditions ...corev1.PodCondition) *corev1.Pod {
+		return &corev1.Pod{Status: corev1.PodStatus{InitContainerStatuses: initial, ContainerStatuses: main, Conditions: conditions}}
+	}
+	list := func(all ...corev1.ContainerStatus) []corev1.ContainerStatus { return all }
+	job := func(change ...func(*batchv1.Job)) *batchv1.Job {
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "job-1", CreationTimestamp: ago(5 * time.Second)}}
+		for _, how := range change {
+			how(j)
+		}
+		return j
+	}
+	blank := waits("upgrade", "PodInitializing", "")
+	for name, tc := range map[string]struct {
+		turn    turn
+		phase   v1alpha1.Phase
+		since   metav1.Time
+		message string
+	}{
+		"soaking":                    {turn{unit: rollout.Unit{State: v1alpha1.UnitSoaking}, job: job()}, v1alpha1.PhaseSoaking, since, ""},
+		"being stopped":              {turn{step: stepStop, job: job()}, v1alpha1.PhaseReplacing, since, "what ran on the node is being stopped"},
+		"being deleted":              {turn{job: job(deleted)}, v1alpha1.PhaseReplacing, since, "what ran on the node is being stopped"},
+		"claimed":                    {turn{}, v1alpha1.PhaseClaimed, since, ""},
+		"claimed, and refused":       {turn{unit: rollout.Unit{Message: "its Job can't be created: no"}}, v1alpha1.PhaseClaimed, since, "its Job can't be created: no"},
+		"without a pod":              {turn{job: job()}, v1alpha1.PhaseStarting, since, ""},
+		"without a pod any more":     {turn{job: job(func(j *batchv1.Job) { j.Status.Active = 1 })}, v1alpha1.PhaseChanging, since, ""},
+		"between two attempts":       {turn{job: job(func(j *batchv1.Job) { j.Status.Failed = 2 })}, v1alpha1.PhaseStarting, since, "failed attempts so far: 2"},
+		"without a pod for too long": {turn{job: job(created(ago(10 * time.Second)))}, v1alpha1.PhaseStarting, since, "its Job has no pod: kubectl describe job -n system-upgrade job-1 tells why"},
+		"with a new pod":             {turn{job: job(), pod: pod(nil, nil)}, v1alpha1.PhaseStarting, since, ""},
+		"with a pod that is pulled":  {turn{job: job(), pod: pod(list(waits("drain", "ContainerCreating", "")), list(blank))}, v1alpha1.PhaseStarting, since, ""},
+		"unschedulable": {turn{job: job(), pod: pod(nil, nil, corev1.PodCondition{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes are available",
+		})}, v1alpha1.PhaseStarting, since, "Unschedulable: 0/3 nodes are available"},
+		"scheduled":                              {turn{job: job(), pod: pod(nil, nil, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, Reason: "x"})}, v1alpha1.PhaseStarting, since, ""},
+		"preparing":                              {turn{job: job(), pod: pod(list(running("prepare", later), waits("drain", "PodInitializing", "")), list(blank))}, v1alpha1.PhasePreparing, later, ""},
+		"draining":                               {turn{job: job(), pod: pod(list(terminated("prepare", since), running("drain", later)), list(blank))}, v1alpha1.PhaseDraining, later, ""},
+		"cordoning":                              {turn{job: job(), pod: pod(list(running("cordon", later)), list(blank))}, v1alpha1.PhaseDraining, later, ""},
+		"changing":                               {turn{job: job(), pod: pod(list(terminated("drain", since)), list(running("upgrade", later)))}, v1alpha1.PhaseChanging, later, ""},
+		"changed, and the Job does not know yet": {turn{job: job(), pod: pod(list(terminated("drain", since)), list(terminated("upgrade", later)))}, v1alpha1.PhaseChanging, later, ""},
+		"the image of the drain is missing": {
+			turn{job: job(), pod: pod(list(terminated("prepare", since), waits("drain", "ErrImagePull", "not found")), list(blank))},
+			v1alpha1.PhaseStarting, since, "container drain waits: ErrImagePull: not found",
+		},
+		"the image is missing": {
+			turn{job: job(), pod: pod(list(terminated("drain", since)), list(waits("upgrade", "ImagePullBackOff", "")))},
+			v1alpha1.PhaseStarting, since, "container upgrade waits: ImagePullBackOff",
+		},
+	} {
+		tc.turn.unit.Since = since.Time
+		phase, at, message := tc.turn.phase(now)
+		if phase != tc.phase || !at.Equal(tc.since.Time) || message != tc.message {
+			t.Errorf("%s: got %s, %s, %q; want %s, %s, %q", name, phase, at, message, tc.phase, tc.since, tc.message)
+		}
+	}
+}

@@ -1,0 +1,914 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+// judged is all that judging a turn sets. Nil is a node that is none of the Plan's.
+type judged struct {
+	State            v1alpha1.UnitState
+	Step             step
+	Reason           v1alpha1.Reason
+	Message          string
+	InTurn, OptedOut bool
+	Pending          bool
+	Ranked           bool
+	NotCounted       bool
+	Job              string // the turn's own, by uid
+	Pod              string
+	Stray            []string // by uid
+	Since            time.Time
+	Wake             time.Time
+	Attempt          string // of the claim, afterwards
+}
+
+func newWorld(p *upgradev1.Plan) *world {
+	return &world{
+		plan: p, options: testOptions(), selector: labels.Everything(), ready: true, template: templateDigest(p), started: started,
+		seen: newSightings(), now: now,
+	}
+}
+
+// judges looks at one node with these claims, Jobs and pods.
+func judges(t *testing.T, w *world, n *corev1.Node, claims []v1alpha1.Claim, jobs []*batchv1.Job, pods []*corev1.Pod) (*turn, rollout.Fleet) {
+	t.Helper()
+	for i := range claims {
+		if claims[i].Attempt == asked {
+			claims[i].Attempt = w.attempt(n)
+		}
+	}
+	if len(claims) > 0 {
+		holding(claims...)(n)
+	}
+	s := snapshot{nodes: []corev1.Node{*n}, jobs: map[string][]*batchv1.Job{n.Name: jobs}, pods: map[string][]*corev1.Pod{n.Name: pods}}
+	all, fleet := turns(w, s)
+	switch len(all) {
+	case 0:
+		return nil, fleet
+	case 1:
+		return &all[0], fleet
+	default:
+		t.Fatalf("%d turns of one node", len(all))
+		return nil, nil
+	}
+}
+
+func summary(w *world, t *turn) *judged {
+	if t == nil {
+		return nil
+	}
+	j := &judged{
+		State: t.unit.State, Step: t.step, Reason: t.unit.Reason, Message: t.unit.Message, InTurn: t.unit.InTurn, OptedOut: t.unit.OptedOut,
+		Pending: t.pending, Ranked: t.unit.Rank > 0, NotCounted: !t.counted, Since: t.unit.Since, Wake: t.wake,
+	}
+	if t.job != nil {
+		j.Job = string(t.job.UID)
+	}
+	if t.pod != nil {
+		j.Pod = t.pod.Name
+	}
+	for _, s := range t.stray {
+		j.Stray = append(j.Stray, string(s.UID))
+	}
+	if t.claim != nil {
+		if j.Attempt = t.claim.Attempt; j.Attempt == w.attempt(t.node) {
+			j.Attempt = asked
+		}
+	}
+	return j
+}
+
+func withUID(uid types.UID) func(*batchv1.Job) { return func(j *batchv1.Job) { j.UID = uid } }
+
+func paused(j *batchv1.Job) { j.Spec.Parallelism = ptr.To[int32](0) }
+
+func madeFor(template string) func(*batchv1.Job) {
+	return func(j *batchv1.Job) { j.Annotations[v1alpha1.AnnotationTemplate] = template }
+}
+
+func created(at metav1.Time) func(*batchv1.Job) {
+	return func(j *batchv1.Job) { j.CreationTimestamp = at }
+}
+
+func newPod(name string, j types.UID, at metav1.Time) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace, Name: name, CreationTimestamp: at,
+		OwnerReferences: []metav1.OwnerReference{{UID: j, Controller: ptr.To(true)}},
+	}}
+}
+
+func TestTurns(t *testing.T) {
+	const (
+		outdated = v1alpha1.UnitOutdated
+		updating = v1alpha1.UnitUpdating
+		soaking  = v1alpha1.UnitSoaking
+		updated  = v1alpha1.UnitUpdated
+		isFailed = v1alpha1.UnitFailed
+
+		failedText = "Job system-upgrade/NAME failed on Node node-1: BackoffLimitExceeded: Job has reached the specified backoff limit"
+		lostText   = "the Job that was started on Node node-1 at SINCE is gone, and nobody saw how it ended; it is not run again unasked"
+	)
+	var (
+		since   = ago(10 * time.Minute).Time
+		minute  = ago(time.Minute).Time
+		old     = func(c *v1alpha1.Claim) { c.Since = metav1.Time{Time: started.Add(-time.Second)} }
+		before  = func(c *v1alpha1.Claim) { c.Attempt = "before" }
+		soaked  = func(c *v1alpha1.Claim) { c.Soaking = ptr.To(ago(time.Minute)) }
+		claims  = func(c ...v1alpha1.Claim) []v1alpha1.Claim { return c }
+		other   = v1alpha1.Claim{Rollout: "Plan/system-upgrade/other", UID: "other", Turn: "t9", Since: ago(time.Hour)}
+		newJobs = func(change ...func(*batchv1.Job)) func(*upgradev1.Plan, *corev1.Node) []*batchv1.Job {
+			return func(p *upgradev1.Plan, n *corev1.Node) []*batchv1.Job {
+				return []*batchv1.Job{newTurnJob(p, n, change...)}
+			}
+		}
+	)
+	for name, tc := range map[string]struct {
+		plan     func(*upgradev1.Plan)
+		world    func(*world)
+		node     []func(*corev1.Node)
+		claims   []v1alpha1.Claim
+		jobs     func(*upgradev1.Plan, *corev1.Node) []*batchv1.Job
+		pods     []*corev1.Pod
+		sighting *sighting // of turn "t1"
+		want     *judged
+	}{
+		// Nothing has been done yet, or all of it.
+		"fresh": {
+			want: &judged{State: outdated, Ranked: true},
+		},
+		"with another hash": {
+			node: []func(*corev1.Node){labelled(oldHash)},
+			want: &judged{State: outdated, Ranked: true},
+		},
+		"updated": {
+			node: []func(*corev1.Node){labelled(hash)},
+			want: &judged{State: updated},
+		},
+		"updated, and its Job is still there": {
+			node: []func(*corev1.Node){labelled(hash)},
+			jobs: newJobs(succeeded),
+			want: &judged{State: updated},
+		},
+		"opted out": {
+			node: []func(*corev1.Node){labelled("disabled")},
+			want: &judged{State: outdated, OptedOut: true, Ranked: true},
+		},
+		"not selected": {
+			world: func(w *world) { w.selector = labels.Nothing() },
+		},
+		"without a hostname": {
+			node: []func(*corev1.Node){without(corev1.LabelHostname)},
+		},
+		"of a Plan that is not ready": {
+			world: func(w *world) { w.ready = false },
+		},
+		"Windows": {
+			node: []func(*corev1.Node){windows},
+			want: &judged{State: outdated, Ranked: true},
+		},
+		"Windows, to be drained": {
+			plan: drains,
+			node: []func(*corev1.Node){windows},
+			want: &judged{
+				State: outdated, Ranked: true, Reason: v1alpha1.ReasonWindowsImageMissing,
+				Message: "a Windows node can't be cordoned or drained until SYSTEM_UPGRADE_JOB_KUBECTL_IMAGE_WINDOWS names an image for it",
+			},
+		},
+		"Windows, to be drained, with an image for that": {
+			plan:  drains,
+			world: func(w *world) { w.options.Job.KubectlImageWindows = "win" },
+			node:  []func(*corev1.Node){windows},
+			want:  &judged{State: outdated, Ranked: true},
+		},
+		"claimed by another": {
+			claims: claims(other),
+			want:   &judged{State: outdated, Ranked: true},
+		},
+		"claimed by an older Plan of the same name": {
+			claims: claims(claimed(func(c *v1alpha1.Claim) { c.UID = "older" })),
+			want:   &judged{State: outdated, Ranked: true},
+		},
+		"with an old Job that has failed": {
+			jobs: newJobs(failed),
+			want: &judged{State: outdated, Ranked: true},
+		},
+
+		// Claimed, and the Job is not there.
+		"claimed": {
+			claims: claims(claimed()),
+			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: since, Attempt: asked},
+		},
+		"claimed beside another": {
+			claims: claims(other, claimed()),
+			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: since, Attempt: asked},
+		},
+		"claimed for what is not asked for any more": {
+			claims: claims(claimed(before)),
+			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: since, Attempt: "before"},
+		},
+		"claimed by the process before, less than the TTL ago": {
+			world:  func(w *world) { w.started = now.Add(-time.Minute) },
+			claims: claims(claimed()),
+			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: since, Attempt: asked},
+		},
+		"claimed by the process before, a TTL ago": {
+			world:  func(w *world) { w.started = now.Add(-time.Minute) },
+			claims: claims(claimed(func(c *v1alpha1.Claim) { c.Since = ago(15 * time.Minute) })),
+			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: ago(15 * time.Minute).Time, Attempt: asked},
+		},
+		"claimed by the process before, more than the TTL ago": {
+			claims: claims(claimed(old)),
+			want: &judged{
+				State: isFailed, Step: stepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T10:59:59Z"),
+				Since: now, Attempt: asked,
+			},
+		},
+		"claimed by the process before, longer than its soak keeps its Job": {
+			plan:   soaks(2 * time.Hour),
+			claims: claims(claimed(old)),
+			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: started.Add(-time.Second), Attempt: asked},
+		},
+		"claimed by this process long ago": {
+			world:  func(w *world) { w.started = now.Add(-2 * time.Hour) },
+			claims: claims(claimed(old)),
+			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: started.Add(-time.Second), Attempt: asked},
+		},
+		"its Job has gone this moment": {
+			claims:   claims(claimed()),
+			sighting: &sighting{state: jobSeen},
+			want:     &judged{State: updating, Since: since, Attempt: asked},
+		},
+		"its Job was stopped": {
+			claims:   claims(claimed(old)),
+			sighting: &sighting{state: jobStopped},
+			want:     &judged{State: outdated, InTurn: true, Pending: true, Since: started.Add(-time.Second), Attempt: asked},
+		},
+		"its Job was lost": {
+			claims:   claims(claimed()),
+			sighting: &sighting{state: jobLost},
+			want: &judged{
+				State: isFailed, Step: stepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T11:50:00Z"),
+				Since: now, Attempt: asked,
+			},
+		},
+		"its Job had succeeded when it was deleted": {
+			claims:   claims(claimed()),
+			sighting: &sighting{jobFinished, newTurnJob(newPlan(), newNode("node-1"), succeeded)},
+			want:     &judged{State: soaking, Step: stepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
+		},
+		"its Job had failed when it was deleted": {
+			claims:   claims(claimed()),
+			sighting: &sighting{jobFinished, newTurnJob(newPlan(), newNode("node-1"), failed)},
+			want: &judged{
+				State: isFailed, Step: stepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
+			},
+		},
+
+		// The Job runs.
+		"running": {
+			claims: claims(claimed()),
+			jobs:   newJobs(),
+			want:   &judged{State: updating, Job: "job-node-1", Since: since, Attempt: asked},
+		},
+		"running, by the newest of its pods": {
+			claims: claims(claimed()),
+			jobs:   newJobs(),
+			pods: []*corev1.Pod{
+				newPod("second", "job-node-1", ago(2*time.Minute)), newPod("third", "job-node-1", ago(time.Minute)),
+				newPod("first", "job-node-1", ago(3*time.Minute)), newPod("other", "job-other", ago(0)),
+			},
+			want: &judged{State: updating, Job: "job-node-1", Pod: "third", Since: since, Attempt: asked},
+		},
+		"running, and the attempt is another": {
+			claims: claims(claimed(before)),
+			jobs:   newJobs(),
+			want:   &judged{State: updating, Job: "job-node-1", Since: since, Attempt: "before"},
+		},
+		"running, and the template is another": {
+			claims: claims(claimed(before)),
+			jobs:   newJobs(madeFor("another")),
+			want:   &judged{State: outdated, InTurn: true, Job: "job-node-1", Since: since, Attempt: "before"},
+		},
+		"running, and the hash is another": {
+			claims: claims(claimed(before)),
+			jobs:   newJobs(forHash(oldHash)),
+			want:   &judged{State: outdated, InTurn: true, Job: "job-node-1", Since: since, Attempt: "before"},
+		},
+		"running for something else, and being stopped": {
+			claims: claims(claimed(before)),
+			jobs:   newJobs(forHash(oldHash), deleted),
+			want:   &judged{State: updating, Job: "job-node-1", Since: since, Attempt: "before"},
+		},
+		"running, and being deleted": {
+			claims: claims(claimed()),
+			jobs:   newJobs(deleted),
+			want:   &judged{State: updating, Job: "job-node-1", Since: since, Attempt: asked},
+		},
+		"running, and opted out": {
+			node:   []func(*corev1.Node){labelled("disabled")},
+			claims: claims(claimed()),
+			jobs:   newJobs(),
+			want:   &judged{State: updating, Step: stepStop, OptedOut: true, Job: "job-node-1", Since: since, Attempt: asked},
+		},
+		"running, and not selected": {
+			world:  func(w *world) { w.selector = labels.Nothing() },
+			claims: claims(claimed()),
+			jobs:   newJobs(),
+			want:   &judged{State: updating, Step: stepStop, NotCounted: true, Job: "job-node-1", Since: since, Attempt: asked},
+		},
+		"running, and labelled as updated": {
+			node:   []func(*corev1.Node){labelled(hash)},
+			claims: claims(claimed()),
+			jobs:   newJobs(),
+			want:   &judged{State: updating, Step: stepStop, Job: "job-node-1", Since: since, Attempt: asked},
+		},
+		"running, of a Plan that is not ready": {
+			world:  func(w *world) { w.ready = false },
+			claims: claims(claimed()),
+			jobs:   newJobs(),
+			want:   &judged{State: updating, NotCounted: true, Job: "job-node-1", Since: since, Attempt: asked},
+		},
+		"running, and what was cordoned is not any more": {
+			node:   []func(*corev1.Node){annotated(v1alpha1.AnnotationCordonedBy, self)},
+			claims: claims(claimed()),
+			jobs:   newJobs(),
+			want:   &judged{State: updating, Step: stepUnmark, Job: "job-node-1", Since: since, Attempt: asked},
+		},
+		"running, and cordoned": {
+			node:   []func(*corev1.Node){annotated(v1alpha1.AnnotationCordonedBy, self), unschedulable},
+			claims: claims(claimed()),
+			jobs:   newJobs(),
+			want:   &judged{State: updating, Job: "job-node-1", Since: since, Attempt: asked},
+		},
+
+		// The Job has succeeded.
+		"succeeded": {
+			claims: claims(claimed()),
+			jobs:   newJobs(succeeded),
+			want:   &judged{State: soaking, Step: stepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
+		},
+		"succeeded for something else": {
+			claims: claims(claimed(before)),
+			jobs:   newJobs(succeeded, forHash(oldHash)),
+			want:   &judged{State: soaking, Step: stepFinish, Job: "job-node-1", Since: minute, Attempt: "before"},
+		},
+		"succeeded, and opted out": {
+			node:   []func(*corev1.Node){labelled("disabled")},
+			claims: claims(claimed()),
+			jobs:   newJobs(succeeded),
+			want:   &judged{State: soaking, Step: stepFinish, OptedOut: true, Job: "job-node-1", Since: minute, Attempt: asked},
+		},
+		"succeeded, and not selected": {
+			world:  func(w *world) { w.selector = labels.Nothing() },
+			claims: claims(claimed()),
+			jobs:   newJobs(succeeded),
+			want:   &judged{State: soaking, Step: stepFinish, NotCounted: true, Job: "job-node-1", Since: minute, Attempt: asked},
+		},
+		"succeeded, of a Plan that is not ready": {
+			world:  func(w *world) { w.ready = false },
+			claims: claims(claimed()),
+			jobs:   newJobs(succeeded),
+			want:   &judged{State: soaking, Step: stepFinish, NotCounted: true, Job: "job-node-1", Since: minute, Attempt: asked},
+		},
+		"succeeded, with a delay": {
+			plan:   soaks(3 * time.Minute),
+			claims: claims(claimed()),
+			jobs:   newJobs(succeeded),
+			want:   &judged{State: soaking, Step: stepSoak, Job: "job-node-1", Since: minute, Wake: minute.Add(3 * time.Minute), Attempt: asked},
+		},
+		"soaking": {
+			plan:   soaks(3 * time.Minute),
+			claims: claims(claimed(soaked)),
+			jobs:   newJobs(succeeded),
+			want:   &judged{State: soaking, Job: "job-node-1", Since: minute, Wake: minute.Add(3 * time.Minute), Attempt: asked},
+		},
+		"soaking, and the Job is gone": {
+			plan:   soaks(3 * time.Minute),
+			claims: claims(claimed(soaked)),
+			want:   &judged{State: soaking, Since: minute, Wake: minute.Add(3 * time.Minute), Attempt: asked},
+		},
+		"soaked a moment short": {
+			plan:   soaks(time.Minute + 1),
+			claims: claims(claimed(soaked)),
+			jobs:   newJobs(succeeded),
+			want:   &judged{State: soaking, Job: "job-node-1", Since: minute, Wake: now.Add(1), Attempt: asked},
+		},
+		"soaked": {
+			plan:   soaks(time.Minute),
+			claims: claims(claimed(soaked)),
+			jobs:   newJobs(succeeded),
+			want:   &judged{State: soaking, Step: stepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
+		},
+		"soaked, and the Job is gone": {
+			plan:   soaks(time.Minute),
+			claims: claims(claimed(soaked)),
+			want:   &judged{State: soaking, Step: stepFinish, Since: minute, Attempt: asked},
+		},
+		"soaking, and the delay was taken away": {
+			claims: claims(claimed(soaked)),
+			jobs:   newJobs(succeeded),
+			want:   &judged{State: soaking, Step: stepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
+		},
+
+		// The Job has failed.
+		"failed": {
+			claims: claims(claimed()),
+			jobs:   newJobs(failed),
+			want: &judged{
+				State: isFailed, Step: stepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
+			},
+		},
+		"failed, and noted": {
+			claims: claims(claimed(broken)),
+			jobs:   newJobs(failed),
+			want: &judged{
+				State: isFailed, Reason: v1alpha1.ReasonJobFailed, Message: "it broke", Job: "job-node-1", Since: ago(5 * time.Minute).Time, Attempt: asked,
+			},
+		},
+		"failed, and the Job is gone": {
+			claims: claims(claimed(broken)),
+			want:   &judged{State: isFailed, Reason: v1alpha1.ReasonJobFailed, Message: "it broke", Since: ago(5 * time.Minute).Time, Attempt: asked},
+		},
+		"failed, and asked for again": {
+			claims: claims(claimed(broken, before)),
+			jobs:   newJobs(failed),
+			want:   &judged{State: outdated, Job: "job-node-1", Since: since, Attempt: "before"},
+		},
+		"failed, and opted out": {
+			node:   []func(*corev1.Node){labelled("disabled")},
+			claims: claims(claimed(broken)),
+			jobs:   newJobs(failed),
+			want:   &judged{State: updating, Step: stepAbandon, OptedOut: true, Job: "job-node-1", Since: since, Attempt: asked},
+		},
+		"failed, and not selected": {
+			world:  func(w *world) { w.selector = labels.Nothing() },
+			claims: claims(claimed(broken)),
+			jobs:   newJobs(failed),
+			want:   &judged{State: updating, Step: stepAbandon, NotCounted: true, Job: "job-node-1", Since: since, Attempt: asked},
+		},
+		"failed, and labelled as updated by hand": {
+			node:   []func(*corev1.Node){labelled(hash)},
+			claims: claims(claimed(broken)),
+			want:   &judged{State: updating, Step: stepAbandon, Since: since, Attempt: asked},
+		},
+		"failed, of a Plan that is not ready": {
+			world:  func(w *world) { w.ready = false },
+			claims: claims(claimed(broken)),
+			want:   &judged{State: isFailed, NotCounted: true, Reason: v1alpha1.ReasonJobFailed, Message: "it broke", Since: ago(5 * time.Minute).Time, Attempt: asked},
+		},
+		"failed just now, of a Plan that is not ready": {
+			world:  func(w *world) { w.ready = false },
+			claims: claims(claimed()),
+			jobs:   newJobs(failed),
+			want: &judged{
+				State: isFailed, Step: stepFail, NotCounted: true, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
+			},
+		},
+		"failed, and something runs": {
+			claims: claims(claimed(broken)),
+			jobs:   newJobs(ofTurn("t0"), withUID("stray")),
+			want:   &judged{State: updating, Step: stepStop, Stray: []string{"stray"}, Since: since, Attempt: asked},
+		},
+		// A change that shapes no Job, made while it ran, is no reason to try again what has just failed.
+		"failed, and only the attempt is another": {
+			claims: claims(claimed(before)),
+			jobs:   newJobs(failed),
+			want: &judged{
+				State: isFailed, Step: stepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
+			},
+		},
+		"failed for something else": {
+			claims: claims(claimed(before)),
+			jobs:   newJobs(failed, forHash(oldHash)),
+			want: &judged{
+				State: isFailed, Step: stepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: "before",
+			},
+		},
+
+		// Jobs that system-upgrade-controller has left.
+		"left running": {
+			jobs: newJobs(left),
+			want: &judged{State: updating, Step: stepAdopt, Job: "job-node-1"},
+		},
+		"left complete": {
+			jobs: newJobs(left, succeeded),
+			want: &judged{State: updating, Step: stepAdopt, Job: "job-node-1"},
+		},
+		"left failed": {
+			jobs: newJobs(left, failed),
+			want: &judged{State: updating, Step: stepAdopt, Job: "job-node-1"},
+		},
+		"left complete, and the node is labelled": {
+			node: []func(*corev1.Node){labelled(hash)},
+			jobs: newJobs(left, succeeded),
+			want: &judged{State: updated},
+		},
+		"left paused": {
+			jobs: newJobs(left, paused),
+			want: &judged{State: updating, Step: stepStop, Stray: []string{"job-node-1"}},
+		},
+		"left running for another hash": {
+			jobs: newJobs(left, forHash(oldHash)),
+			want: &judged{State: updating, Step: stepStop, Stray: []string{"job-node-1"}},
+		},
+		"left complete for another hash": {
+			jobs: newJobs(left, succeeded, forHash(oldHash)),
+			want: &judged{State: outdated, Ranked: true},
+		},
+		"left running, and being deleted": {
+			jobs: newJobs(left, deleted),
+			want: &judged{State: updating, Step: stepStop, Stray: []string{"job-node-1"}},
+		},
+		"left running on a node that opted out": {
+			node: []func(*corev1.Node){labelled("disabled")},
+			jobs: newJobs(left),
+			want: &judged{State: updating, Step: stepStop, OptedOut: true, Stray: []string{"job-node-1"}},
+		},
+		"left running, of a Plan that is not ready": {
+			world: func(w *world) { w.ready = false },
+			jobs:  newJobs(left),
+			want:  &judged{State: updating, NotCounted: true, Stray: []string{"job-node-1"}},
+		},
+		"left running, and adopted": {
+			claims: claims(claimed(func(c *v1alpha1.Claim) { c.Turn = "job/job-node-1" })),
+			jobs:   newJobs(left),
+			want:   &judged{State: updating, Job: "job-node-1", Since: since, Attempt: asked},
+		},
+		"left complete, and adopted": {
+			claims: claims(claimed(func(c *v1alpha1.Claim) { c.Turn = "job/job-node-1" })),
+			jobs:   newJobs(left, succeeded),
+			want:   &judged{State: soaking, Step: stepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
+		},
+		"left running, adopted, and the Plan has changed": {
+			claims: claims(claimed(before, func(c *v1alpha1.Claim) { c.Turn = "job/job-node-1" })),
+			jobs:   newJobs(left, forHash(oldHash)),
+			want:   &judged{State: outdated, InTurn: true, Job: "job-node-1", Since: since, Attempt: "before"},
+		},
+		"left running twice: the newest is taken": {
+			jobs: func(p *upgradev1.Plan, n *corev1.Node) []*batchv1.Job {
+				return []*batchv1.Job{
+					newTurnJob(p, n, left, withUID("older"), created(ago(time.Hour))),
+					newTurnJob(p, n, left, withUID("newest"), created(ago(time.Minute))),
+					newTurnJob(p, n, left, withUID("old"), created(ago(30*time.Minute))),
+				}
+			},
+			want: &judged{State: updating, Step: stepAdopt, Job: "newest"},
+		},
+
+		// Jobs of its own whose claim is gone.
+		"running, and the claim is gone": {
+			jobs: newJobs(),
+			want: &judged{State: updating, Step: stepAdopt, Job: "job-node-1"},
+		},
+		"complete, and the claim is gone": {
+			jobs: newJobs(succeeded),
+			want: &judged{State: outdated, Ranked: true},
+		},
+		"running for another hash, and the claim is gone": {
+			jobs: newJobs(forHash(oldHash)),
+			want: &judged{State: updating, Step: stepStop, Stray: []string{"job-node-1"}},
+		},
+		"running, the claim is gone, and not selected": {
+			world: func(w *world) { w.selector = labels.Nothing() },
+			jobs:  newJobs(forHash(oldHash)),
+			want:  &judged{State: updating, Step: stepStop, NotCounted: true, Stray: []string{"job-node-1"}},
+		},
+
+		// Jobs that should not be there.
+		"of an older Plan of the same name": {
+			jobs: newJobs(ownedBy("older")),
+			want: &judged{State: updating, Step: stepStop, Stray: []string{"job-node-1"}},
+		},
+		"of an older Plan of the same name, and complete": {
+			jobs: newJobs(ownedBy("older"), succeeded),
+			want: &judged{State: outdated, Ranked: true},
+		},
+		"of an older Plan of the same name, left": {
+			jobs: newJobs(ownedBy("older"), left),
+			want: &judged{State: updating, Step: stepStop, Stray: []string{"job-node-1"}},
+		},
+		"claimed, and a Job of another turn runs": {
+			claims: claims(claimed()),
+			jobs:   newJobs(ofTurn("t0")),
+			want:   &judged{State: updating, Step: stepStop, Stray: []string{"job-node-1"}, Since: since, Attempt: asked},
+		},
+		"claimed, and a Job of another turn has ended": {
+			claims: claims(claimed()),
+			jobs:   newJobs(ofTurn("t0"), failed),
+			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: since, Attempt: asked},
+		},
+		"running, and a Job of another turn too": {
+			claims: claims(claimed()),
+			jobs: func(p *upgradev1.Plan, n *corev1.Node) []*batchv1.Job {
+				return []*batchv1.Job{newTurnJob(p, n, ofTurn("t0"), withUID("stray")), newTurnJob(p, n)}
+			},
+			want: &judged{State: updating, Step: stepStop, Job: "job-node-1", Stray: []string{"stray"}, Since: since, Attempt: asked},
+		},
+		"abandoned, and only a Job of another turn runs": {
+			node:   []func(*corev1.Node){labelled("disabled")},
+			claims: claims(claimed()),
+			jobs:   newJobs(ofTurn("t0")),
+			want:   &judged{State: updating, Step: stepStop, OptedOut: true, Stray: []string{"job-node-1"}, Since: since, Attempt: asked},
+		},
+
+		// Not selected any more, and nothing runs.
+		"claimed, and not selected": {
+			world:  func(w *world) { w.selector = labels.Nothing() },
+			claims: claims(claimed()),
+			want:   &judged{State: updating, Step: stepAbandon, NotCounted: true, Since: since, Attempt: asked},
+		},
+		"claimed, and without a hostname now": {
+			node:   []func(*corev1.Node){without(corev1.LabelHostname)},
+			claims: claims(claimed()),
+			want:   &judged{State: updating, Step: stepAbandon, NotCounted: true, Since: since, Attempt: asked},
+		},
+		"claimed, of a Plan that is not ready": {
+			world:  func(w *world) { w.ready = false },
+			claims: claims(claimed()),
+			want:   &judged{State: updating, NotCounted: true, Since: since, Attempt: asked},
+		},
+		"claimed, and opted out": {
+			node:   []func(*corev1.Node){labelled("disabled")},
+			claims: claims(claimed()),
+			want:   &judged{State: updating, Step: stepAbandon, OptedOut: true, Since: since, Attempt: asked},
+		},
+
+		// Claims that can't be read: the node is left alone, and what runs there holds its slot.
+		"with claims that can't be read": {
+			node: []func(*corev1.Node){annotated(v1alpha1.AnnotationClaims, "{")},
+			want: &judged{State: outdated},
+		},
+		"with claims that can't be read, and running": {
+			node: []func(*corev1.Node){annotated(v1alpha1.AnnotationClaims, "{")},
+			jobs: newJobs(),
+			want: &judged{State: outdated, InTurn: true, Job: "job-node-1"},
+		},
+		"with claims that can't be read, and running for another hash": {
+			node: []func(*corev1.Node){annotated(v1alpha1.AnnotationClaims, "{")},
+			jobs: newJobs(forHash(oldHash)),
+			want: &judged{State: outdated, InTurn: true, Stray: []string{"job-node-1"}},
+		},
+		"with claims that can't be read, and updated": {
+			node: []func(*corev1.Node){annotated(v1alpha1.AnnotationClaims, "{"), labelled(hash)},
+			want: &judged{State: updated},
+		},
+		"with claims that can't be read, and opted out": {
+			node: []func(*corev1.Node){annotated(v1alpha1.AnnotationClaims, "{"), labelled("disabled")},
+			want: &judged{State: outdated, OptedOut: true},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlan()
+			if tc.plan != nil {
+				tc.plan(p)
+			}
+			w := newWorld(p)
+			if tc.world != nil {
+				tc.world(w)
+			}
+			n := newNode("node-1", tc.node...)
+			var jobs []*batchv1.Job
+			if tc.jobs != nil {
+				jobs = tc.jobs(p, n)
+			}
+			if tc.sighting != nil {
+				w.seen.seen[turnKey{uid, "node-1", "t1"}] = *tc.sighting
+			}
+			got, _ := judges(t, w, n, tc.claims, jobs, tc.pods)
+			if tc.want != nil && strings.Contains(tc.want.Message, "NAME") {
+				tc.want.Message = strings.ReplaceAll(tc.want.Message, "NAME", got.job.Name)
+			}
+			if diff := cmp.Diff(tc.want, summary(w, got), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if got != nil && got.step == stepFail && (got.failure.Reason != got.unit.Reason || got.failure.Message != got.unit.Message || !got.failure.Time.Time.Equal(got.unit.Since)) {
+				t.Errorf("fails with %+v", got.failure)
+			}
+		})
+	}
+}
+
+// What stands on the nodes reaches the fleet: claims of whomever, and that they can't be read.
+func TestTurnsFleet(t *testing.T) {
+	w := newWorld(newPlan())
+	other := v1alpha1.Claim{Rollout: "Plan/system-upgrade/other", UID: "other", Turn: "t9", Since: ago(time.Hour)}
+	s := snapshot{nodes: []corev1.Node{
+		*newNode("none"), *newNode("other", holding(other)), *newNode("bad", annotated(v1alpha1.AnnotationClaims, "{")),
+		*newNode("unselected", without(corev1.LabelHostname), holding(other)), *newNode("empty", holding()),
+	}}
+	all, fleet := turns(w, s)
+	want := rollout.Fleet{
+		"other":      {Claims: []v1alpha1.Claim{other}},
+		"unselected": {Claims: []v1alpha1.Claim{other}},
+		"bad":        {ClaimError: "reading annotation moult.dev/claims, unexpected end of JSON input"},
+	}
+	if diff := cmp.Diff(want, fleet); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	var names []string
+	for i := range all {
+		names = append(names, all[i].node.Name)
+	}
+	if diff := cmp.Diff([]string{"none", "other", "bad", "empty"}, names); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Jobs find their node by its hostname label: a node that shares it is left alone, unless it is on its way already.
+func TestTurnsHostnames(t *testing.T) {
+	same := func(n *corev1.Node) { n.Labels[corev1.LabelHostname] = "same" }
+	w := newWorld(newPlan())
+	running := newNode("running", same)
+	claim := claimed()
+	claim.Attempt = w.attempt(running)
+	holding(claim)(running)
+	s := snapshot{
+		nodes: []corev1.Node{
+			*newNode("fresh", same), *newNode("own"), *newNode("updated", same, labelled(hash)), *newNode("opted", same, labelled("disabled")), *running,
+		},
+		jobs: map[string][]*batchv1.Job{"running": {newTurnJob(w.plan, running)}},
+	}
+	all, _ := turns(w, s)
+	got := map[string]v1alpha1.Reason{}
+	for i := range all {
+		got[all[i].node.Name] = all[i].unit.Reason
+	}
+	want := map[string]v1alpha1.Reason{
+		"fresh": v1alpha1.ReasonHostnameShared, "own": "", "updated": "", "opted": v1alpha1.ReasonHostnameShared, "running": "",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if text := all[0].unit.Message; text != "another node has the same label kubernetes.io/hostname=same, by which its Job would find it" {
+		t.Errorf("says %s", text)
+	}
+}
+
+// Outdated nodes go in system-upgrade-controller's order; what holds a claim goes before.
+func TestTurnsRank(t *testing.T) {
+	w := newWorld(newPlan())
+	fresh, _ := judges(t, w, newNode("node-1"), nil, nil, nil)
+	if want := rollout.Rank("uid-node-1", uid, hash); fresh.unit.Rank != want {
+		t.Errorf("rank is %d, want %d", fresh.unit.Rank, want)
+	}
+	retried, _ := judges(t, w, newNode("node-1"), []v1alpha1.Claim{claimed(broken, func(c *v1alpha1.Claim) { c.Attempt = "before" })}, nil, nil)
+	if retried.unit.Rank != 0 {
+		t.Errorf("rank of a retry is %d", retried.unit.Rank)
+	}
+}
+
+func TestAttempt(t *testing.T) {
+	base := newWorld(newPlan()).attempt(newNode("node-1"))
+	for name, tc := range map[string]struct {
+		plan  func(*upgradev1.Plan)
+		node  []func(*corev1.Node)
+		other bool
+	}{
+		"nothing":                {nil, nil, false},
+		"the node's hash":        {nil, []func(*corev1.Node){labelled(oldHash)}, false},
+		"the node's cordon":      {nil, []func(*corev1.Node){unschedulable}, false},
+		"another annotation":     {nil, []func(*corev1.Node){annotated("x", "y")}, false},
+		"a retry on the node":    {nil, []func(*corev1.Node){annotated(v1alpha1.AnnotationRetry, "1")}, true},
+		"a retry of the Plan":    {func(p *upgradev1.Plan) { p.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} }, nil, true},
+		"a change of the spec":   {func(p *upgradev1.Plan) { p.Generation++ }, nil, true},
+		"a change of the hash":   {func(p *upgradev1.Plan) { p.Status.LatestHash = oldHash }, nil, true},
+		"a change of the labels": {func(p *upgradev1.Plan) { p.Labels = map[string]string{"x": "y"} }, nil, true},
+	} {
+		p := newPlan()
+		if tc.plan != nil {
+			tc.plan(p)
+		}
+		if other := newWorld(p).attempt(newNode("node-1", tc.node...)) != base; other != tc.other {
+			t.Errorf("%s: another attempt: %v", name, other)
+		}
+	}
+}
+
+func TestShared(t *testing.T) {
+	for name, tc := range map[string]struct {
+		plan func(*upgradev1.Plan)
+		want bool
+	}{
+		"neither":   {func(*upgradev1.Plan) {}, true},
+		"exclusive": {func(p *upgradev1.Plan) { p.Spec.Exclusive = true }, false},
+		"cordon":    {func(p *upgradev1.Plan) { p.Spec.Cordon = true }, false},
+		"drain":     {drains, false},
+	} {
+		if got := shared(newPlan(tc.plan)); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestNewClaim(t *testing.T) {
+	kubectl := func(w *world) { w.options.Job.KubectlImage = "rancher/kubectl" }
+	for name, tc := range map[string]struct {
+		plan  func(*upgradev1.Plan)
+		world func(*world)
+		node  []func(*corev1.Node)
+		claim *v1alpha1.Claim
+		adopt func(*batchv1.Job)
+		want  v1alpha1.Claim
+	}{
+		"of a Plan that shares": {
+			want: v1alpha1.Claim{Shared: true},
+		},
+		"of a Plan that is exclusive": {
+			plan: func(p *upgradev1.Plan) { p.Spec.Exclusive = true },
+			want: v1alpha1.Claim{},
+		},
+		"of a Plan that drains: moult leaves a mark": {
+			plan: drains,
+			want: v1alpha1.Claim{},
+		},
+		"of a Plan that drains, with kubectl, which leaves none": {
+			plan: drains, world: kubectl,
+			want: v1alpha1.Claim{Uncordon: true},
+		},
+		"of a Plan that drains, with kubectl, what a person has cordoned": {
+			plan: drains, world: kubectl, node: []func(*corev1.Node){unschedulable},
+			want: v1alpha1.Claim{},
+		},
+		"of a Plan that drains Windows": {
+			plan: drains, world: func(w *world) { w.options.Job.KubectlImageWindows = "win" }, node: []func(*corev1.Node){windows},
+			want: v1alpha1.Claim{Uncordon: true},
+		},
+		"of a Plan that does not cordon, with kubectl": {
+			world: kubectl,
+			want:  v1alpha1.Claim{Shared: true},
+		},
+		"started over, with kubectl: what the first turn has cordoned": {
+			plan: drains, world: kubectl, node: []func(*corev1.Node){unschedulable}, claim: ptr.To(claimed(broken, func(c *v1alpha1.Claim) { c.Uncordon = true })),
+			want: v1alpha1.Claim{Uncordon: true},
+		},
+		"started over, with kubectl: what a person had cordoned": {
+			plan: drains, world: kubectl, node: []func(*corev1.Node){unschedulable}, claim: ptr.To(claimed(broken)),
+			want: v1alpha1.Claim{},
+		},
+		"started over, and the Plan drains no more": {
+			claim: ptr.To(claimed(broken, func(c *v1alpha1.Claim) { c.Uncordon = true })),
+			want:  v1alpha1.Claim{Shared: true, Uncordon: true},
+		},
+		"adopted": {
+			adopt: left,
+			want:  v1alpha1.Claim{Shared: true, Turn: "job/job-node-1", Since: ago(9 * time.Minute)},
+		},
+		"adopted from a drain with kubectl": {
+			plan: drains, adopt: left, node: []func(*corev1.Node){unschedulable},
+			want: v1alpha1.Claim{Uncordon: true, Turn: "job/job-node-1", Since: ago(9 * time.Minute)},
+		},
+		"adopted from a drain of its own, which leaves a mark": {
+			plan: drains, adopt: func(*batchv1.Job) {}, node: []func(*corev1.Node){unschedulable},
+			want: v1alpha1.Claim{Turn: "t1", Since: ago(9 * time.Minute)},
+		},
+		"adopted from a drain of its own, with kubectl": {
+			plan: drains, world: kubectl, adopt: func(*batchv1.Job) {}, node: []func(*corev1.Node){unschedulable},
+			want: v1alpha1.Claim{Uncordon: true, Turn: "t1", Since: ago(9 * time.Minute)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlan()
+			if tc.plan != nil {
+				tc.plan(p)
+			}
+			w := newWorld(p)
+			if tc.world != nil {
+				tc.world(w)
+			}
+			n := newNode("node-1", tc.node...)
+			turn := &turn{node: n, claim: tc.claim}
+			if tc.adopt != nil {
+				turn.step, turn.job = stepAdopt, newTurnJob(p, n, tc.adopt)
+			}
+			got := turn.newClaim(w)
+			tc.want.Rollout, tc.want.UID, tc.want.Revision, tc.want.Attempt = self, uid, hash, w.attempt(n)
+			if tc.want.Turn == "" {
+				tc.want.Turn, tc.want.Since = got.Turn, metav1.Time{Time: now}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			w.now = now.Add(1)
+			if again := turn.newClaim(w); tc.adopt == nil && again.Turn == got.Turn {
+				t.Error("another turn has the same name")
+			}
+		})
+	}
+}
