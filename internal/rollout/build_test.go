@@ -84,14 +84,6 @@ func mustWindow(t testing.TB, days []string, start, end, zone string) *Window {
 
 var everyDay = []string{"su", "mo", "tu", "we", "th", "fr", "sa"}
 
-// bug skips a test of something that is known to be broken. MOULT_BUGS=1 runs these too.
-func bug(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("MOULT_BUGS") == "" {
-		t.Skip("known bug: " + what)
-	}
-}
-
 // golden compares with a file of testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()

@@ -294,7 +294,7 @@ func TestDecide(t *testing.T) {
 				{Node: "b", Reason: v1alpha1.ReasonMaxConcurrent, Message: "the concurrency is 0, so no node is started"},
 			}},
 		},
-		"a turn that goes on on a node whose claims can't be read any more": {
+		"a turn that goes on a node whose claims can't be read any more": {
 			strategy: Strategy{MaxConcurrent: 1},
 			units:    []Unit{outdated("a", inTurn), outdated("b", ranked(1))},
 			fleet:    Fleet{"a": {ClaimError: "bad"}},

@@ -134,7 +134,7 @@ func (w *world) check() {
 // finished reports whether a rollout has brought every node where it should be, and let go of it.
 func (w *world) finished(p *party) bool {
 	for _, m := range w.present() {
-		if m.claim(p) != nil || m.labels[p.name] != p.wants() && m.labels[p.name] != optOut && !(p.unfit && m.windows) {
+		if m.claim(p) != nil || m.labels[p.name] != p.wants() && m.labels[p.name] != optOut && (!p.unfit || !m.windows) {
 			return false
 		}
 	}

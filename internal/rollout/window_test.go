@@ -313,7 +313,7 @@ func TestWindowNextAtClockChanges(t *testing.T) {
 						}
 						next[i] = following
 					}
-					for i := 0; i < int((before+after)/time.Minute); i++ {
+					for i := range int((before + after) / time.Minute) {
 						at := from.Add(time.Duration(i) * time.Minute)
 						if near := at.Sub(change.at).Abs() < 3*time.Hour; !near && i%61 != 0 {
 							continue

@@ -233,7 +233,7 @@ func (p *party) outdated(u *Unit, m machine) {
 	}
 }
 
-func (m machine) claim(p *party) *v1alpha1.Claim {
+func (m *machine) claim(p *party) *v1alpha1.Claim {
 	if m.claimError != "" {
 		return nil
 	}

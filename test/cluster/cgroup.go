@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,7 +88,7 @@ func cgroupHierarchies() ([]string, error) {
 
 func enableControllers(dir string, controllers []byte) error {
 	var errs []error
-	for _, controller := range bytes.Fields(controllers) {
+	for controller := range bytes.FieldsSeq(controllers) {
 		// One by one: some cannot be enabled everywhere, and the kubelet says
 		// so should it need one of those.
 		err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), append([]byte("+"), controller...), 0o644)
@@ -150,8 +151,8 @@ func removeCgroup(ctx context.Context, dir string) error {
 		if err != nil {
 			return false, err
 		}
-		for i := len(dirs) - 1; i >= 0; i-- {
-			err := os.Remove(dirs[i])
+		for _, dir := range slices.Backward(dirs) {
+			err := os.Remove(dir)
 			if errors.Is(err, unix.EBUSY) {
 				return false, nil
 			}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -83,8 +84,8 @@ func unmountBelow(dir string) error {
 	}
 	var errs []error
 	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	for i := len(lines) - 1; i >= 0; i-- { // the last mounted first
-		fields := strings.Fields(lines[i])
+	for _, line := range slices.Backward(lines) { // the last mounted first
+		fields := strings.Fields(line)
 		if len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
 			errs = append(errs, unix.Unmount(fields[4], unix.MNT_DETACH))
 		}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -248,7 +249,7 @@ func (o Options) prepare(ctx context.Context) (spec, error) {
 		if err := installPackages(ctx, o.Log); err != nil {
 			return spec{}, err
 		}
-		programs = append(programs[:len(programs):len(programs)], machineBinaries...)
+		programs = append(slices.Clip(programs), machineBinaries...)
 	}
 	var err error
 	s.Binaries, err = Binaries(ctx, buildLog(o.Log), programs...)

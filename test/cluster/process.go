@@ -121,16 +121,3 @@ func (c *children) run(logs, name, path string, args ...string) (*component, err
 	}()
 	return p, nil
 }
-
-// stop ends the program. There is nothing to save: what it keeps goes away too.
-func (p *component) stop(ctx context.Context) error {
-	if err := p.id.kill(ctx); err != nil {
-		return err
-	}
-	select {
-	case <-p.exited:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}

@@ -252,7 +252,7 @@ func (s *supervisor) failed() error {
 }
 
 func (p *component) failure(dir string) error {
-	return fmt.Errorf("%s ended (%v), its log is %s", p.name, p.err, filepath.Join(dir, "log", p.name+".log"))
+	return fmt.Errorf("%s ended (%w), its log is %s", p.name, p.err, filepath.Join(dir, "log", p.name+".log"))
 }
 
 // teardown removes the cluster, whatever of it there is by now.

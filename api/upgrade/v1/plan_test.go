@@ -33,7 +33,7 @@ func TestPublishedPlans(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, document := range bytes.Split(raw, []byte("\n---")) {
+		for document := range bytes.SplitSeq(raw, []byte("\n---")) {
 			var want map[string]any
 			if err := yaml.Unmarshal(document, &want); err != nil {
 				t.Fatalf("%s: %v", file, err)

@@ -200,11 +200,3 @@ func golden(t *testing.T, name, got string) {
 		t.Errorf("%s (-want +got), go test -update writes it anew:\n%s", path, diff)
 	}
 }
-
-// bug skips a test of something that is known to be broken. MOULT_BUGS=1 runs these too.
-func bug(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("MOULT_BUGS") == "" {
-		t.Skip("known bug: " + what)
-	}
-}

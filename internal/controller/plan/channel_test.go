@@ -341,8 +341,8 @@ func TestChannelBackoff(t *testing.T) {
 	s := newChannelServer(t)
 	s.breaks()
 	s.expect(planA, "/stable", "", "", 0)
-	for _, after := range []time.Duration{10, 20, 40, 80, 160, 320, 640, 900, 900} {
-		after *= time.Second
+	for _, seconds := range []int{10, 20, 40, 80, 160, 320, 640, 900, 900} {
+		after := time.Duration(seconds) * time.Second
 		s.wakes(planA)
 		s.expect(planA, "/stable", "", problem, after)
 		s.passes(after - 1)

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,7 +79,7 @@ func TestSecretVolume(t *testing.T) {
 
 func TestDrainArgs(t *testing.T) {
 	first := []string{"drain", "node-1", "--pod-selector", "!upgrade.cattle.io/controller"}
-	args := func(more ...string) []string { return append(first[:len(first):len(first)], more...) }
+	args := func(more ...string) []string { return append(slices.Clip(first), more...) }
 	for name, tc := range map[string]struct {
 		spec upgradev1.DrainSpec
 		want []string

@@ -33,8 +33,18 @@ func (t *turn) phase(now time.Time) (phase v1alpha1.Phase, since time.Time, mess
 	case t.pod == nil:
 		return v1alpha1.PhaseStarting, since, ""
 	}
-	for i := range t.pod.Status.InitContainerStatuses {
-		s := &t.pod.Status.InitContainerStatuses[i]
+	if phase, began, message := podPhase(t.pod); !began.IsZero() {
+		return phase, began, message
+	} else if message != "" {
+		return phase, since, message
+	}
+	return v1alpha1.PhaseStarting, since, ""
+}
+
+// podPhase tells from a pod how far it has come. Without a time it has not begun, and the message says what holds it up.
+func podPhase(p *corev1.Pod) (phase v1alpha1.Phase, began time.Time, message string) {
+	for i := range p.Status.InitContainerStatuses {
+		s := &p.Status.InitContainerStatuses[i]
 		if run := s.State.Running; run != nil {
 			if s.Name == "prepare" {
 				return v1alpha1.PhasePreparing, run.StartedAt.Time, ""
@@ -42,11 +52,11 @@ func (t *turn) phase(now time.Time) (phase v1alpha1.Phase, since time.Time, mess
 			return v1alpha1.PhaseDraining, run.StartedAt.Time, ""
 		}
 		if why := waiting(s); why != "" {
-			return v1alpha1.PhaseStarting, since, why
+			return v1alpha1.PhaseStarting, began, why
 		}
 	}
-	for i := range t.pod.Status.ContainerStatuses {
-		s := &t.pod.Status.ContainerStatuses[i]
+	for i := range p.Status.ContainerStatuses {
+		s := &p.Status.ContainerStatuses[i]
 		if run := s.State.Running; run != nil {
 			return v1alpha1.PhaseChanging, run.StartedAt.Time, ""
 		}
@@ -54,15 +64,15 @@ func (t *turn) phase(now time.Time) (phase v1alpha1.Phase, since time.Time, mess
 			return v1alpha1.PhaseChanging, end.StartedAt.Time, ""
 		}
 		if why := waiting(s); why != "" {
-			return v1alpha1.PhaseStarting, since, why
+			return v1alpha1.PhaseStarting, began, why
 		}
 	}
-	for i := range t.pod.Status.Conditions {
-		if c := &t.pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return v1alpha1.PhaseStarting, since, c.Reason + ": " + c.Message
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return v1alpha1.PhaseStarting, began, c.Reason + ": " + c.Message
 		}
 	}
-	return v1alpha1.PhaseStarting, since, ""
+	return v1alpha1.PhaseStarting, began, ""
 }
 
 // waiting says why a container can't start; the ordinary steps of a start are no reason.

@@ -195,25 +195,12 @@ func (t *turn) judge(w *world, selected bool) {
 	optedOut := value == upgradev1.LabelDisabled
 	updated := w.ready && value == w.plan.Status.LatestHash
 	t.unit = rollout.Unit{Node: t.node.Name, State: v1alpha1.UnitUpdating, OptedOut: optedOut}
-	if t.claim != nil {
-		t.unit.Since = t.claim.Since.Time
+	if t.claim == nil {
+		t.judgeUnclaimed(w, selected, updated)
+		return
 	}
+	t.unit.Since = t.claim.Since.Time
 	switch {
-	case t.unreadable && updated:
-		t.unit.State = v1alpha1.UnitUpdated
-	case t.unreadable:
-		// Nobody may touch the node. What runs there holds its slot.
-		t.unit.State, t.unit.InTurn = v1alpha1.UnitOutdated, t.running()
-	case t.claim == nil && t.job != nil && selected:
-		t.step = stepAdopt
-	case t.claim == nil && !w.ready:
-		// What runs without a claim may be what is to be adopted once the Plan is ready.
-	case t.claim == nil && len(t.stray) > 0:
-		t.step = stepStop
-	case t.claim == nil && updated:
-		t.unit.State = v1alpha1.UnitUpdated
-	case t.claim == nil:
-		t.outdated(w)
 	case t.done():
 		t.finish(w)
 	case !w.ready:
@@ -231,8 +218,29 @@ func (t *turn) judge(w *world, selected bool) {
 		t.jobbed(w)
 	}
 	_, marked := t.node.Annotations[v1alpha1.AnnotationCordonedBy]
-	if t.step == stepNone && t.claim != nil && marked && !t.node.Spec.Unschedulable {
+	if t.step == stepNone && marked && !t.node.Spec.Unschedulable {
 		t.step = stepUnmark
+	}
+}
+
+// judgeUnclaimed judges a node that the Plan has no claim on.
+func (t *turn) judgeUnclaimed(w *world, selected, updated bool) {
+	switch {
+	case t.unreadable && updated:
+		t.unit.State = v1alpha1.UnitUpdated
+	case t.unreadable:
+		// Nobody may touch the node. What runs there holds its slot.
+		t.unit.State, t.unit.InTurn = v1alpha1.UnitOutdated, t.running()
+	case t.job != nil && selected:
+		t.step = stepAdopt
+	case !w.ready:
+		// What runs without a claim may be what is to be adopted once the Plan is ready.
+	case len(t.stray) > 0:
+		t.step = stepStop
+	case updated:
+		t.unit.State = v1alpha1.UnitUpdated
+	default:
+		t.outdated(w)
 	}
 }
 

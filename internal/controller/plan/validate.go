@@ -35,19 +35,8 @@ func isSelectorError(err error) bool {
 // rest is what that leaves to fail for ever and in silence. lookup says whether a Secret exists.
 func parse(p *upgradev1.Plan, lookup func(name string) error) (parsed, error) {
 	var out parsed
-	if d := p.Spec.Drain; d != nil {
-		if d.DeleteEmptydirData != nil && d.DeleteLocalData != nil {
-			return out, errors.New("spec.drain cannot specify both deleteEmptydirData and deleteLocalData")
-		}
-		if d.PodSelector != nil {
-			selector, err := metav1.LabelSelectorAsSelector(d.PodSelector)
-			if err != nil {
-				return out, err
-			}
-			if _, selectable := selector.Requirements(); !selectable {
-				return out, errors.New("spec.drain.podSelector is not selectable")
-			}
-		}
+	if err := checkDrain(p.Spec.Drain); err != nil {
+		return out, err
 	}
 	if w := p.Spec.Window; w != nil {
 		days := make([]string, len(w.Days))
@@ -61,11 +50,6 @@ func parse(p *upgradev1.Plan, lookup func(name string) error) (parsed, error) {
 	}
 	if d := p.Spec.PostCompleteDelay; d != nil && d.Duration < 0 {
 		return out, errors.New("spec.postCompleteDelay is negative")
-	}
-	if d := p.Spec.Drain; d != nil && d.Timeout != nil && d.Timeout.Type == intstr.String {
-		if _, err := time.ParseDuration(d.Timeout.StrVal); err != nil {
-			return out, fmt.Errorf("spec.drain.timeout must be a duration such as 5m, %w", err)
-		}
 	}
 	var missing []string
 	for _, s := range p.Spec.Secrets {
@@ -90,6 +74,31 @@ func parse(p *upgradev1.Plan, lookup func(name string) error) (parsed, error) {
 		return out, selectorError{fmt.Errorf("spec.nodeSelector is invalid, %w", err)}
 	}
 	return out, nil
+}
+
+// checkDrain refuses options of a drain that contradict each other, or that the drain itself could not read.
+func checkDrain(d *upgradev1.DrainSpec) error {
+	if d == nil {
+		return nil
+	}
+	if d.DeleteEmptydirData != nil && d.DeleteLocalData != nil {
+		return errors.New("spec.drain cannot specify both deleteEmptydirData and deleteLocalData")
+	}
+	if d.PodSelector != nil {
+		selector, err := metav1.LabelSelectorAsSelector(d.PodSelector)
+		if err != nil {
+			return err
+		}
+		if _, selectable := selector.Requirements(); !selectable {
+			return errors.New("spec.drain.podSelector is not selectable")
+		}
+	}
+	if d.Timeout != nil && d.Timeout.Type == intstr.String {
+		if _, err := time.ParseDuration(d.Timeout.StrVal); err != nil {
+			return fmt.Errorf("spec.drain.timeout must be a duration such as 5m, %w", err)
+		}
+	}
+	return nil
 }
 
 // checkVersion refuses a version that could not stand as a label on the Job.

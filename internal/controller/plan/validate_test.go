@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,10 +20,8 @@ import (
 // secretsBut is a lookup that finds every secret but these.
 func secretsBut(missing ...string) func(string) error {
 	return func(name string) error {
-		for _, m := range missing {
-			if m == name {
-				return fmt.Errorf("secrets %q not found", name)
-			}
+		if slices.Contains(missing, name) {
+			return fmt.Errorf("secrets %q not found", name)
 		}
 		return nil
 	}
