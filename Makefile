@@ -122,8 +122,9 @@ lint: $(BIN)/golangci-lint ## Run golangci-lint; ARGS=--fix repairs what it can.
 .PHONY: test
 test: binaries ## Run every test: unit, API and end to end. Tests on machines are skipped without root on Linux.
 	go test -timeout $(TEST_TIMEOUT) $(ARGS) $(filter-out ./test/%,$(UNIT))
-	@# One package at a time and verbose: they share this machine, and their progress is seen as it happens.
-	go test -timeout $(TEST_TIMEOUT) -p 1 -count 1 -v $(ARGS) ./test/...
+	@# One package at a time and verbose: they share this machine, and their progress is seen as it happens. Within one,
+	@# more tests at once than there are cores: they mostly wait.
+	go test -timeout $(TEST_TIMEOUT) -p 1 -parallel 8 -count 1 -v $(ARGS) ./test/...
 
 .PHONY: unit
 unit: ## Run the unit tests alone, with the race detector where there is a C compiler.
@@ -131,7 +132,7 @@ unit: ## Run the unit tests alone, with the race detector where there is a C com
 
 .PHONY: e2e
 e2e: binaries ## Run the end-to-end tests.
-	go test -timeout $(TEST_TIMEOUT) -p 1 -count 1 -v $(ARGS) ./test/e2e/...
+	go test -timeout $(TEST_TIMEOUT) -p 1 -parallel 8 -count 1 -v $(ARGS) ./test/e2e/...
 
 .PHONY: scale
 scale: ## Measure a rollout over NODES simulated nodes, CONCURRENCY at a time, whose pods take POD_SECONDS.
