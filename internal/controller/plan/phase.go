@@ -43,8 +43,13 @@ func (t *turn) phase(now time.Time) (phase v1alpha1.Phase, since time.Time, mess
 
 // podPhase tells from a pod how far it has come. Without a time it has not begun, and the message says what holds it up.
 func podPhase(p *corev1.Pod) (phase v1alpha1.Phase, began time.Time, message string) {
+	var before time.Time // when the last step ended
 	for i := range p.Status.InitContainerStatuses {
 		s := &p.Status.InitContainerStatuses[i]
+		if end := s.State.Terminated; end != nil {
+			before = end.FinishedAt.Time
+			continue
+		}
 		if run := s.State.Running; run != nil {
 			if s.Name == "prepare" {
 				return v1alpha1.PhasePreparing, run.StartedAt.Time, ""
@@ -53,6 +58,9 @@ func podPhase(p *corev1.Pod) (phase v1alpha1.Phase, began time.Time, message str
 		}
 		if why := waiting(s); why != "" {
 			return v1alpha1.PhaseStarting, began, why
+		}
+		if !before.IsZero() {
+			return v1alpha1.PhaseDraining, before, "" // It follows the prepare step.
 		}
 	}
 	for i := range p.Status.ContainerStatuses {
@@ -65,6 +73,9 @@ func podPhase(p *corev1.Pod) (phase v1alpha1.Phase, began time.Time, message str
 		}
 		if why := waiting(s); why != "" {
 			return v1alpha1.PhaseStarting, began, why
+		}
+		if !before.IsZero() {
+			return v1alpha1.PhaseChanging, before, ""
 		}
 	}
 	for i := range p.Status.Conditions {
