@@ -93,7 +93,17 @@ func (p *pass) start(ctx context.Context) error {
 			back = append(back, t)
 		}
 	}
-	err := each(next, func(t *turn) error { return p.begin(ctx, t) })
+	last, refused := p.refusals.get(p.plan.UID, p.plan.Generation, p.now)
+	if refused && len(next) > 0 {
+		p.at(last.until)
+	}
+	err := each(next, func(t *turn) error {
+		if refused {
+			p.waits(t, v1alpha1.ReasonJobRefused, last.why)
+			return nil
+		}
+		return p.begin(ctx, t)
+	})
 	return first([]error{err, each(back, func(t *turn) error { return p.abandon(ctx, t) })})
 }
 
@@ -150,6 +160,7 @@ func (p *pass) create(ctx context.Context, t *turn) error {
 		t.unit.Message = "its Job can't be created: " + err.Error()
 		return fmt.Errorf("creating job for node %s, %w", t.node.Name, err)
 	}
+	p.refusals.forget(p.plan.UID)
 	p.world.seen.see(t.key(p.world))
 	p.reports.start(p.plan.UID, t.node.Labels[corev1.LabelHostname])
 	return nil
@@ -167,6 +178,7 @@ func (p *pass) refused(ctx context.Context, t *turn, why error) error {
 		return err
 	}
 	p.waits(t, v1alpha1.ReasonJobRefused, why)
+	p.refusals.add(p.plan.UID, p.plan.Generation, why, p.now)
 	return why
 }
 

@@ -70,6 +70,7 @@ type Controller struct {
 	startedOnce sync.Once
 	reports     reports
 	seen        *sightings
+	refusals    *refusals
 	retries     workqueue.TypedRateLimiter[types.NamespacedName]
 }
 
@@ -77,7 +78,7 @@ type Controller struct {
 func NewController(clk clock.PassiveClock, c client.Client, recorder *events.Recorder, o Options) *Controller {
 	return &Controller{
 		clock: clk, client: c, events: recorder, options: o, reports: newReports(),
-		seen: newSightings(), retries: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
+		seen: newSightings(), refusals: newRefusals(), retries: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
 	}
 }
 
