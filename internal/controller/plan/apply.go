@@ -161,7 +161,7 @@ func (p *pass) create(ctx context.Context, t *turn) error {
 		return fmt.Errorf("creating job for node %s, %w", t.node.Name, err)
 	}
 	p.refusals.forget(p.plan.UID)
-	p.world.seen.see(t.key(p.world))
+	p.world.seen.made(t.key(p.world))
 	p.reports.start(p.plan.UID, t.node.Labels[corev1.LabelHostname])
 	return nil
 }

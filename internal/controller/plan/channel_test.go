@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// patience bounds how long a test waits for what must happen at once.
-const patience = 30 * time.Second
+// patience bounds how long a test waits for what must happen at once. A channel that is left to itself takes longer to end.
+const patience = 10 * time.Second
 
 // answers makes a server of what it says to each path: a status, and a Location behind it.
 func answers(t *testing.T, paths map[string]string) *httptest.Server {

@@ -19,6 +19,7 @@ package plan
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -89,8 +90,8 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	wake, err := c.reconcile(ctx, key)
 	var after time.Duration
 	switch {
-	case ctx.Err() != nil:
-		return ctrl.Result{}, nil //nolint:nilerr // The process ends, or the API server is too slow: what is left comes again.
+	case errors.Is(ctx.Err(), context.Canceled):
+		return ctrl.Result{}, nil //nolint:nilerr // The process ends, and so do its requests.
 	case apierrors.IsConflict(err):
 		// Somebody was faster: decide again on what is true now.
 		log.FromContext(ctx).V(1).Info("deciding again", "conflict", err.Error())

@@ -555,3 +555,35 @@ func TestReconcileAdoptionBesideAnother(t *testing.T) {
 		t.Errorf("%d Jobs were made", c.created.Load())
 	}
 }
+
+// An API server that is too slow ends a reconcile before it is done. It comes back by itself: on a quiet cluster nothing
+// else would wake it. Only the end of the process is left at that.
+func TestReconcileEndsEarly(t *testing.T) {
+	c := newCluster(t, newNode("node-1"), newPlan())
+	for name, tc := range map[string]struct {
+		end  func(context.Context) (context.Context, context.CancelFunc)
+		back bool
+	}{
+		"by its deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, 0) }, true},
+		"with the process": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			return ctx, cancel
+		}, false},
+	} {
+		ctx, cancel := tc.end(t.Context())
+		c.Controller.client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+			Patch: func(ctx context.Context, w client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				return w.Patch(ctx, o, patch, opts...)
+			},
+		})
+		result, err := c.Reconcile(ctx, ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: newPlan().Name}})
+		cancel()
+		if err != nil || (result.RequeueAfter > 0) != tc.back {
+			t.Errorf("%s: comes back after %s, %v", name, result.RequeueAfter, err)
+		}
+	}
+}

@@ -291,18 +291,39 @@ func TestResolve(t *testing.T) {
 
 const qualified = "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
 
-// A channel that is another one than before, asked for the first time, leaves what the first one said out of account.
-func TestResolveChangedChannel(t *testing.T) {
-	p := newPlan(byChannel, resolved(latest, 2)) // The Plan has changed since generation 2.
-	c := newResolver(t, p, &poll{url: "https://update.example.com/latest", answer: latest, due: due, cancel: func() {}})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // Nobody is asked in earnest.
-	c.channels.ctx = ctx
-	if r := c.resolve(t.Context(), p, nil, now); r.ready || r.problem != nil {
-		t.Errorf("got %+v", r)
-	}
-	if got := told(p, upgradev1.ConditionLatestResolved); got != "Unknown Channel: the channel is being asked" {
-		t.Errorf("got %s", got)
+// A channel that was not asked before: what another one said is left out of account, and what a controller said of the
+// same Plan before this one started is not.
+func TestResolveChannelAskedAnew(t *testing.T) {
+	for name, tc := range map[string]struct {
+		generation int64 // of the status; the Plan's is 3
+		asked      *poll
+		ready      bool
+	}{
+		"the channel has changed":               {2, &poll{url: "https://update.example.com/latest", answer: latest, due: due, cancel: func() {}}, false},
+		"the Plan has changed before a restart": {2, nil, false},
+		"a restart":                             {3, nil, true},
+		"system-upgrade-controller has written the status before": {0, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlan(byChannel, resolved(latest, tc.generation))
+			c := newResolver(t, p, tc.asked)
+			if tc.asked == nil {
+				clear(c.channels.polls)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel() // Nobody is asked in earnest.
+			c.channels.ctx = ctx
+			want := "Unknown Channel: the channel is being asked"
+			if tc.ready {
+				want = "True Channel"
+			}
+			if r := c.resolve(t.Context(), p, nil, now); r.ready != tc.ready || r.problem != nil {
+				t.Errorf("got %+v", r)
+			}
+			if got := told(p, upgradev1.ConditionLatestResolved); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
 	}
 }
 

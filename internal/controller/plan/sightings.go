@@ -42,11 +42,20 @@ const (
 
 func newSightings() *sightings { return &sightings{seen: map[turnKey]sighting{}} }
 
-// see notes that the Job of a turn exists.
-func (s *sightings) see(key turnKey) {
+// made notes that the Job of a turn was made, for the first time or again.
+func (s *sightings) made(key turnKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen[key] = sighting{state: jobSeen}
+}
+
+// see notes that the Job of a turn was among those that a reconcile has read. One that has gone since stays gone.
+func (s *sightings) see(key turnKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seen[key].state == jobUnseen {
+		s.seen[key] = sighting{state: jobSeen}
+	}
 }
 
 // get returns what was last seen of a turn's Job.

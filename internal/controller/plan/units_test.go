@@ -364,6 +364,12 @@ func TestTurns(t *testing.T) {
 			jobs:   newJobs(succeeded),
 			want:   &judged{State: soaking, Step: stepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
+		"succeeded, and what was cordoned is not any more": {
+			node:   []func(*corev1.Node){annotated(v1alpha1.AnnotationCordonedBy, self)},
+			claims: claims(claimed()),
+			jobs:   newJobs(succeeded),
+			want:   &judged{State: soaking, Step: stepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
+		},
 		"succeeded for something else": {
 			claims: claims(claimed(before)),
 			jobs:   newJobs(succeeded, forHash(oldHash)),
@@ -733,31 +739,77 @@ func TestTurnsFleet(t *testing.T) {
 
 // Jobs find their node by its hostname label: a node that shares it is left alone, unless it is on its way already.
 func TestTurnsHostnames(t *testing.T) {
-	same := func(n *corev1.Node) { n.Labels[corev1.LabelHostname] = "same" }
+	host := func(name string) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Labels[corev1.LabelHostname] = name }
+	}
 	w := newWorld(newPlan())
-	running := newNode("running", same)
+	running := newNode("running", host("c"))
 	claim := claimed()
 	claim.Attempt = w.attempt(running)
 	holding(claim)(running)
 	s := snapshot{
 		nodes: []corev1.Node{
-			*newNode("fresh", same), *newNode("own"), *newNode("updated", same, labelled(hash)), *newNode("opted", same, labelled("disabled")), *running,
+			*newNode("fresh-1", host("a")), *newNode("fresh-2", host("a")), *newNode("own", host("b")),
+			*newNode("updated", host("c"), labelled(hash)), *running,
+			*newNode("beside-an-updated", host("d")), *newNode("updated-beside", host("d"), labelled(hash)),
+			*newNode("windows", host("e"), windows), *newNode("windows-beside", host("e"), labelled(hash)),
 		},
 		jobs: map[string][]*batchv1.Job{"running": {newTurnJob(w.plan, running)}},
 	}
+	w.plan.Spec.Cordon = true // Which Windows nodes wait for anyway.
 	all, _ := turns(w, s)
 	got := map[string]v1alpha1.Reason{}
 	for i := range all {
 		got[all[i].node.Name] = all[i].unit.Reason
 	}
 	want := map[string]v1alpha1.Reason{
-		"fresh": v1alpha1.ReasonHostnameShared, "own": "", "updated": "", "opted": v1alpha1.ReasonHostnameShared, "running": "",
+		"fresh-1": v1alpha1.ReasonHostnameShared, "fresh-2": v1alpha1.ReasonHostnameShared, "own": "", "updated": "", "running": "",
+		"beside-an-updated": v1alpha1.ReasonHostnameShared, "updated-beside": "",
+		"windows": v1alpha1.ReasonWindowsImageMissing, "windows-beside": "",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if text := all[0].unit.Message; text != "another node has the same label kubernetes.io/hostname=same, by which its Job would find it" {
+	if text := all[0].unit.Message; text != "another node has the same label kubernetes.io/hostname=a, by which its Job would find it" {
 		t.Errorf("says %s", text)
+	}
+}
+
+// A reconcile may look at what the caches showed just before a Job was deleted, and run on after that was told. What was
+// told stands, or the turn would wait for it for ever.
+func TestTurnsOfAStaleSnapshot(t *testing.T) {
+	for name, tc := range map[string]struct {
+		job  func(*batchv1.Job)
+		want judged
+	}{
+		"of a Job that was stopped":    {isRunning, judged{State: v1alpha1.UnitOutdated, InTurn: true, Pending: true, Since: ago(10 * time.Minute).Time, Attempt: asked}},
+		"of a Job that had succeeded":  {succeeded, judged{State: v1alpha1.UnitSoaking, Step: stepFinish, Job: "job-node-1", Since: ago(time.Minute).Time, Attempt: asked}},
+		"of a Job that is made anew":   {isRunning, judged{State: v1alpha1.UnitUpdating, Job: "anew", Since: ago(10 * time.Minute).Time, Attempt: asked}},
+		"of a Job that was made again": {isRunning, judged{State: v1alpha1.UnitOutdated, InTurn: true, Pending: true, Since: ago(10 * time.Minute).Time, Attempt: asked}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(newPlan())
+			j := newTurnJob(w.plan, newNode("node-1"), tc.job)
+			look := func(jobs ...*batchv1.Job) *turn {
+				got, _ := judges(t, w, newNode("node-1"), []v1alpha1.Claim{claimed()}, jobs, nil)
+				return got
+			}
+			look(j)
+			w.seen.gone(j, true)
+			look(j) // What the caches had shown before.
+			var jobs []*batchv1.Job
+			switch name {
+			case "of a Job that is made anew":
+				jobs = []*batchv1.Job{newTurnJob(w.plan, newNode("node-1"), withUID("anew"))}
+			case "of a Job that was made again":
+				again := newTurnJob(w.plan, newNode("node-1"), withUID("again"))
+				look(again)
+				w.seen.gone(again, true)
+			}
+			if diff := cmp.Diff(&tc.want, summary(w, look(jobs...)), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
