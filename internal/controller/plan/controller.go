@@ -91,7 +91,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	var after time.Duration
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		return ctrl.Result{}, nil //nolint:nilerr // The process ends, and so do its requests.
+		return ctrl.Result{}, nil // The process ends, and so do its requests.
 	case apierrors.IsConflict(err):
 		// Somebody was faster: decide again on what is true now.
 		log.FromContext(ctx).V(1).Info("deciding again", "conflict", err.Error())

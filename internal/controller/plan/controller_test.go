@@ -527,6 +527,62 @@ func TestReconcileKilled(t *testing.T) {
 	}
 }
 
+// A node that is claimed and untouched is given back while it may not start, so that others may have it.
+func TestReconcileGivenBack(t *testing.T) {
+	c := newCluster(t, newNode("node-1"), newPlan(window([]upgradev1.Day{"fri", "sat"}, "11:00", "12:30", "")))
+	c.refuse = func() error { return errors.New("connection refused") }
+	c.reconcileOnce()
+	c.expect("", "node-1", "")
+	c.refuse = nil
+	c.passes(time.Hour)
+	result := c.reconciles()
+	c.expect("", "", "")
+	if p := c.plan(); len(p.Status.Waiting) != 1 || p.Status.Waiting[0].Reason != v1alpha1.ReasonOutsideWindow || len(p.Status.Applying) > 0 {
+		t.Errorf("got %+v", p.Status)
+	}
+	opens := time.Date(2026, 11, 21, 11, 0, 0, 0, time.UTC)
+	if at := c.clock.Now().Add(result.RequeueAfter); !at.Equal(opens) {
+		t.Errorf("comes back at %s, want %s", at, opens)
+	}
+	c.clock.SetTime(opens)
+	c.reconciles()
+	c.expect("node-1", "node-1", "")
+}
+
+// One whose turn had begun for something else may have been cordoned: that one keeps its slot.
+func TestReconcileNotGivenBack(t *testing.T) {
+	c := newCluster(t, newNode("node-1"), newPlan(drains))
+	c.reconciles()
+	c.edit("node-1", func(n *corev1.Node) {
+		n.Spec.Unschedulable = true
+		n.Annotations[v1alpha1.AnnotationCordonedBy] = self
+	})
+	p := c.plan()
+	p.Generation++
+	p.Spec.Version, p.Spec.Concurrency = "v9", 0
+	if err := c.Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	j := c.jobs()["node-1"]
+	if err := c.Client.Delete(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	c.seen.gone(j, true)
+	c.reconciles()
+	c.expect("", "node-1", "")
+	if p := c.plan(); len(p.Status.Applying) != 1 || !c.node("node-1").Spec.Unschedulable {
+		t.Errorf("applying are %v", p.Status.Applying)
+	}
+	p = c.plan()
+	p.Generation++
+	p.Spec.Concurrency = 1
+	if err := c.Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	c.reconciles()
+	c.expect("node-1", "node-1", "")
+}
+
 // A Job that system-upgrade-controller has left on a node that another Plan has now is left to run, and adopted later.
 func TestReconcileAdoptionBesideAnother(t *testing.T) {
 	other := v1alpha1.Claim{Rollout: "Plan/system-upgrade/other", UID: "other", Turn: "t9", Since: ago(time.Hour)}

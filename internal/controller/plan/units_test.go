@@ -610,6 +610,10 @@ func TestTurns(t *testing.T) {
 			jobs: newJobs(ownedBy("older"), left),
 			want: &judged{State: updating, Step: stepStop, Stray: []string{"job-node-1"}},
 		},
+		"of an older Plan of the same name, left and complete": {
+			jobs: newJobs(ownedBy("older"), left, succeeded),
+			want: &judged{State: outdated, Ranked: true},
+		},
 		"claimed, and a Job of another turn runs": {
 			claims: claims(claimed()),
 			jobs:   newJobs(ofTurn("t0")),
