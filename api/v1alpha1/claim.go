@@ -29,6 +29,9 @@ type Claim struct {
 	Turn string `json:"turn"`
 	// Since is when the claim was made, or when the turn was last started again.
 	Since metav1.Time `json:"since"`
+	// KeptSeconds is how long what the turn leaves behind as its result is kept after its end. A claim that is older, and
+	// whose result nobody has seen, may be of a turn that is over.
+	KeptSeconds int32 `json:"keptSeconds,omitempty"`
 	// Uncordon is true when the node was schedulable when it was claimed and a tool that leaves no mark of its own
 	// (AnnotationCordonedBy) may cordon it: it is made schedulable at the end.
 	Uncordon bool `json:"uncordon,omitempty"`

@@ -12,7 +12,7 @@ import (
 // slotFree keeps a rollout within its concurrency. Units in a turn hold a slot, and so do failed ones: a rollout whose
 // every turn fails stops by itself.
 func slotFree(p *pass, u *Unit) (v1alpha1.Reason, string) {
-	if p.slots.limit > 0 && (u.HoldsSlot() || p.slots.free > 0) {
+	if u.HoldsSlot() && p.slots.busy < p.slots.limit || !u.HoldsSlot() && p.slots.free > 0 {
 		return "", ""
 	}
 	return v1alpha1.ReasonMaxConcurrent, p.slots.explain()
@@ -20,7 +20,9 @@ func slotFree(p *pass, u *Unit) (v1alpha1.Reason, string) {
 
 // slots counts what a rollout has in flight, and remembers who, to say so.
 type slots struct {
-	limit, free      int
+	limit, free int
+	// busy counts those of the holders that need not start over: one that does may only as far as these leave room.
+	busy             int
 	holders, failed  int
 	holder, failures []string
 	message          string
@@ -41,6 +43,9 @@ func countSlots(s *Strategy, units []Unit) slots {
 			if len(c.failures) < named {
 				c.failures = append(c.failures, u.Node)
 			}
+		}
+		if !u.InTurn {
+			c.busy++
 		}
 		c.take(u.Node)
 	}

@@ -72,6 +72,7 @@ func Decide(s Strategy, units []Unit, fleet Fleet, now time.Time) Decision {
 			d.Waiting = append(d.Waiting, Wait{Node: u.Node, Reason: reason, Message: message, Holds: u.HoldsSlot()})
 			continue
 		}
+		p.slots.busy++
 		if !u.HoldsSlot() {
 			p.slots.take(u.Node)
 		}

@@ -278,12 +278,15 @@ func TestDecide(t *testing.T) {
 				Waiting: []Wait{{Node: "b", Reason: v1alpha1.ReasonMaxConcurrent, Message: "1 of 1 slots taken (a)"}},
 			},
 		},
-		"turns that go on start over past a concurrency that was lowered": {
+		"turns that go on start over as far as a concurrency that was lowered allows, and keep their slots": {
 			strategy: Strategy{MaxConcurrent: 1},
 			units:    []Unit{outdated("a", inTurn), outdated("b", inTurn), outdated("c", ranked(1))},
 			want: Decision{
-				Start:   []string{"a", "b"},
-				Waiting: []Wait{{Node: "c", Reason: v1alpha1.ReasonMaxConcurrent, Message: "2 of 1 slots taken (a, b)"}},
+				Start: []string{"a"},
+				Waiting: []Wait{
+					{Node: "b", Reason: v1alpha1.ReasonMaxConcurrent, Message: "2 of 1 slots taken (a, b)", Holds: true},
+					{Node: "c", Reason: v1alpha1.ReasonMaxConcurrent, Message: "2 of 1 slots taken (a, b)"},
+				},
 			},
 		},
 		"concurrency 0 starts nothing over either": {

@@ -85,7 +85,7 @@ func (w *world) verifyWait(p *party, u *Unit, n Node, wait Wait, taken int) {
 		v1alpha1.ReasonOutsideWindow:       p.Window != nil && !p.Window.Contains(w.now),
 		v1alpha1.ReasonClaimUnreadable:     n.ClaimError != "",
 		v1alpha1.ReasonClaimed:             strings.Contains(wait.Message, "claimed by "+w.inTheWay(p, n)+" since"),
-		v1alpha1.ReasonMaxConcurrent:       taken >= p.MaxConcurrent && !u.HoldsSlot() || p.MaxConcurrent == 0,
+		v1alpha1.ReasonMaxConcurrent:       taken >= p.MaxConcurrent,
 		v1alpha1.ReasonJobFailed:           u.State == v1alpha1.UnitFailed,
 	}
 	if !holds[wait.Reason] {

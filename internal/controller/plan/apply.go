@@ -121,6 +121,7 @@ func (p *pass) begin(ctx context.Context, t *turn) error {
 		p.waits(t, v1alpha1.ReasonClaimLost, err)
 		return err
 	}
+	p.world.seen.promise(t.key(p.world))
 	log.FromContext(ctx).Info("node claimed", "node", t.node.Name, "version", p.plan.Status.LatestVersion)
 	t.job = nil
 	return p.create(ctx, t)

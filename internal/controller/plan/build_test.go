@@ -124,7 +124,7 @@ const asked = "asked"
 
 // claimed is the Plan's claim of ten minutes ago, for turn "t1" and what the Plan asks for now.
 func claimed(change ...func(*v1alpha1.Claim)) v1alpha1.Claim {
-	c := v1alpha1.Claim{Rollout: self, UID: uid, Shared: true, Revision: hash, Attempt: asked, Turn: "t1", Since: ago(10 * time.Minute)}
+	c := v1alpha1.Claim{Rollout: self, UID: uid, Shared: true, Revision: hash, Attempt: asked, Turn: "t1", Since: ago(10 * time.Minute), KeptSeconds: 900}
 	for _, how := range change {
 		how(&c)
 	}

@@ -65,14 +65,10 @@ type Controller struct {
 	events   *events.Recorder
 	options  Options
 	channels *channels
-	// started is since when this process watches, which begins when it leads: what a claim promised before may have come
-	// and gone unseen.
-	started     time.Time
-	startedOnce sync.Once
-	reports     reports
-	seen        *sightings
-	refusals    *refusals
-	retries     workqueue.TypedRateLimiter[types.NamespacedName]
+	reports  reports
+	seen     *sightings
+	refusals *refusals
+	retries  workqueue.TypedRateLimiter[types.NamespacedName]
 }
 
 // NewController returns a controller of Plans; SetupWithManager makes it run.
@@ -127,10 +123,9 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		return wake, c.clear(ctx, key, "", s)
 	}
 	now := c.clock.Now()
-	c.startedOnce.Do(func() { c.started = now })
 	r := c.resolve(ctx, p, malformed, now)
 	w := &world{
-		plan: p, options: &c.options, selector: r.selector, ready: r.ready, template: templateDigest(p), started: c.started, seen: c.seen, now: now,
+		plan: p, options: &c.options, selector: r.selector, ready: r.ready, template: templateDigest(p), seen: c.seen, now: now,
 	}
 	pass := &pass{Controller: c, world: w, wake: r.wake}
 	pass.turns, pass.fleet = turns(w, s)

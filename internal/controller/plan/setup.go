@@ -83,7 +83,7 @@ func trimNode(object any) (any, error) {
 func trimJob(object any) (any, error) {
 	if j, ok := object.(*batchv1.Job); ok {
 		trimMeta(&j.ObjectMeta)
-		j.Spec = batchv1.JobSpec{Parallelism: j.Spec.Parallelism}
+		j.Spec = batchv1.JobSpec{Parallelism: j.Spec.Parallelism, TTLSecondsAfterFinished: j.Spec.TTLSecondsAfterFinished}
 		j.Status = batchv1.JobStatus{Conditions: j.Status.Conditions, Active: j.Status.Active, Failed: j.Status.Failed}
 	}
 	return object, nil

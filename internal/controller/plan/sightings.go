@@ -4,6 +4,7 @@ package plan
 
 import (
 	"sync"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,6 +27,8 @@ type turnKey struct {
 
 type sighting struct {
 	state sightingState
+	// missing is since when the Job has been looked for in vain.
+	missing time.Time
 	// end is the Job as it was last, when it had finished.
 	end *batchv1.Job
 }
@@ -34,6 +37,7 @@ type sightingState int
 
 const (
 	jobUnseen   sightingState = iota
+	jobPromised               // this process has claimed the node for it, and has not made it yet
 	jobSeen                   // it exists, or did a moment ago
 	jobStopped                // it was deleted before it had finished
 	jobFinished               // it had finished when it was deleted: end says how
@@ -41,6 +45,13 @@ const (
 )
 
 func newSightings() *sightings { return &sightings{seen: map[turnKey]sighting{}} }
+
+// promise notes that this process has claimed a node, and makes the Job next.
+func (s *sightings) promise(key turnKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen[key] = sighting{state: jobPromised}
+}
 
 // made notes that the Job of a turn was made, for the first time or again.
 func (s *sightings) made(key turnKey) {
@@ -53,9 +64,21 @@ func (s *sightings) made(key turnKey) {
 func (s *sightings) see(key turnKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.seen[key].state == jobUnseen {
+	if old := s.seen[key]; old.state == jobUnseen || old.state == jobPromised || old.state == jobSeen {
 		s.seen[key] = sighting{state: jobSeen}
 	}
+}
+
+// absent returns what was last seen of the Job of a turn that is not there, and since when it has not been.
+func (s *sightings) absent(key turnKey, now time.Time) (sightingState, time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen, ok := s.seen[key]
+	if ok && seen.missing.IsZero() {
+		seen.missing = now
+		s.seen[key] = seen
+	}
+	return seen.state, seen.missing
 }
 
 // get returns what was last seen of a turn's Job.

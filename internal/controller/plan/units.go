@@ -60,7 +60,6 @@ type world struct {
 	// ready is false while the Plan is not valid and resolved: what runs is seen to its end, and nothing else happens.
 	ready    bool
 	template string
-	started  time.Time // since when this process has watched
 	seen     *sightings
 	now      time.Time
 }
@@ -325,13 +324,14 @@ func (t *turn) failed(w *world) {
 // jobless is a claimed node without its Job.
 func (t *turn) jobless(w *world) {
 	age := w.now.Sub(t.claim.Since.Time)
-	forgotten := t.claim.Since.Time.Before(w.started) && age > time.Duration(jobTTL(w.plan, &w.options.Job))*time.Second
-	switch seen := w.seen.get(t.key(w)).state; {
+	seen, missing := w.seen.absent(t.key(w), w.now)
+	switch {
 	case len(t.stray) > 0:
 		t.step = stepStop
-	case seen == jobSeen:
+	case seen == jobSeen && w.now.Before(missing.Add(podPatience)):
 		// It has gone this moment: how it ended is about to be told.
-	case seen == jobLost, seen == jobUnseen && forgotten:
+		t.wake = missing.Add(podPatience)
+	case seen == jobSeen, seen == jobLost, seen == jobUnseen && age > time.Duration(t.claim.KeptSeconds)*time.Second:
 		t.fails(v1alpha1.ReasonJobLost, fmt.Sprintf("the Job that was started on Node %s at %s is gone, and nobody saw how it ended; it is not run again unasked",
 			t.node.Name, t.claim.Since.UTC().Format(time.RFC3339)), metav1.Time{Time: w.now})
 	default:
@@ -387,7 +387,9 @@ func (t *turn) newClaim(w *world) v1alpha1.Claim {
 		Attempt:  w.attempt(t.node),
 		Turn:     strconv.FormatInt(w.now.UnixNano(), 36),
 		Since:    metav1.Time{Time: w.now},
-		Uncordon: cordons(p) && !w.options.Job.marksCordon(windows) && !t.node.Spec.Unschedulable,
+
+		KeptSeconds: jobTTL(p, &w.options.Job),
+		Uncordon:    cordons(p) && !w.options.Job.marksCordon(windows) && !t.node.Spec.Unschedulable,
 	}
 	if t.claim != nil {
 		claim.Uncordon = claim.Uncordon || t.claim.Uncordon
@@ -396,6 +398,9 @@ func (t *turn) newClaim(w *world) v1alpha1.Claim {
 		_, ours := t.job.Annotations[v1alpha1.AnnotationTurn]
 		claim.Turn = turnOf(t.job)
 		claim.Since = t.job.CreationTimestamp
+		if ttl := t.job.Spec.TTLSecondsAfterFinished; ttl != nil {
+			claim.KeptSeconds = *ttl
+		}
 		claim.Uncordon = cordons(p) && (!ours || !w.options.Job.marksCordon(windows))
 	}
 	return claim

@@ -41,7 +41,7 @@ type judged struct {
 
 func newWorld(p *upgradev1.Plan) *world {
 	return &world{
-		plan: p, options: testOptions(), selector: labels.Everything(), ready: true, template: templateDigest(p), started: started,
+		plan: p, options: testOptions(), selector: labels.Everything(), ready: true, template: templateDigest(p),
 		seen: newSightings(), now: now,
 	}
 }
@@ -224,12 +224,10 @@ func TestTurns(t *testing.T) {
 			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: since, Attempt: "before"},
 		},
 		"claimed by the process before, less than the TTL ago": {
-			world:  func(w *world) { w.started = now.Add(-time.Minute) },
 			claims: claims(claimed()),
 			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: since, Attempt: asked},
 		},
 		"claimed by the process before, a TTL ago": {
-			world:  func(w *world) { w.started = now.Add(-time.Minute) },
 			claims: claims(claimed(func(c *v1alpha1.Claim) { c.Since = ago(15 * time.Minute) })),
 			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: ago(15 * time.Minute).Time, Attempt: asked},
 		},
@@ -241,19 +239,26 @@ func TestTurns(t *testing.T) {
 			},
 		},
 		"claimed by the process before, longer than its soak keeps its Job": {
-			plan:   soaks(2 * time.Hour),
-			claims: claims(claimed(old)),
+			claims: claims(claimed(old, func(c *v1alpha1.Claim) { c.KeptSeconds = 7200 })),
 			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: started.Add(-time.Second), Attempt: asked},
 		},
 		"claimed by this process long ago": {
-			world:  func(w *world) { w.started = now.Add(-2 * time.Hour) },
-			claims: claims(claimed(old)),
-			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: started.Add(-time.Second), Attempt: asked},
+			sighting: &sighting{state: jobPromised},
+			claims:   claims(claimed(old)),
+			want:     &judged{State: outdated, InTurn: true, Pending: true, Since: started.Add(-time.Second), Attempt: asked},
 		},
 		"its Job has gone this moment": {
 			claims:   claims(claimed()),
 			sighting: &sighting{state: jobSeen},
-			want:     &judged{State: updating, Since: since, Attempt: asked},
+			want:     &judged{State: updating, Since: since, Wake: now.Add(podPatience), Attempt: asked},
+		},
+		"its Job has gone, and nobody says how": {
+			claims:   claims(claimed(old)),
+			sighting: &sighting{state: jobSeen, missing: now.Add(-podPatience)},
+			want: &judged{
+				State: isFailed, Step: stepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T10:59:59Z"),
+				Since: now, Attempt: asked,
+			},
 		},
 		"its Job was stopped": {
 			claims:   claims(claimed(old)),
@@ -270,12 +275,12 @@ func TestTurns(t *testing.T) {
 		},
 		"its Job had succeeded when it was deleted": {
 			claims:   claims(claimed()),
-			sighting: &sighting{jobFinished, newTurnJob(newPlan(), newNode("node-1"), succeeded)},
+			sighting: &sighting{state: jobFinished, end: newTurnJob(newPlan(), newNode("node-1"), succeeded)},
 			want:     &judged{State: soaking, Step: stepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"its Job had failed when it was deleted": {
 			claims:   claims(claimed()),
-			sighting: &sighting{jobFinished, newTurnJob(newPlan(), newNode("node-1"), failed)},
+			sighting: &sighting{state: jobFinished, end: newTurnJob(newPlan(), newNode("node-1"), failed)},
 			want: &judged{
 				State: isFailed, Step: stepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
 			},
@@ -954,7 +959,7 @@ func TestNewClaim(t *testing.T) {
 				turn.step, turn.job = stepAdopt, newTurnJob(p, n, tc.adopt)
 			}
 			got := turn.newClaim(w)
-			tc.want.Rollout, tc.want.UID, tc.want.Revision, tc.want.Attempt = self, uid, hash, w.attempt(n)
+			tc.want.Rollout, tc.want.UID, tc.want.Revision, tc.want.Attempt, tc.want.KeptSeconds = self, uid, hash, w.attempt(n), 900
 			if tc.want.Turn == "" {
 				tc.want.Turn, tc.want.Since = got.Turn, metav1.Time{Time: now}
 			}
