@@ -24,10 +24,10 @@ func TestClaims(t *testing.T) {
 		},
 		"one with everything": {
 			[]Claim{{
-				Rollout: "Plan/a/b", UID: "u", Shared: true, Revision: "r", Attempt: "x", Turn: "t", Since: noon, Uncordon: true, Soaking: &noon,
+				Rollout: "Plan/a/b", UID: "u", Shared: true, Revision: "r", Attempt: "x", Turn: "t", Since: noon, KeptSeconds: 900, Uncordon: true, Soaking: &noon,
 				Failed: &ClaimFailure{Reason: ReasonJobLost, Message: `it "broke"`, Time: noon},
 			}},
-			`[{"rollout":"Plan/a/b","uid":"u","shared":true,"revision":"r","attempt":"x","turn":"t","since":"2026-11-20T12:00:00Z","uncordon":true,` +
+			`[{"rollout":"Plan/a/b","uid":"u","shared":true,"revision":"r","attempt":"x","turn":"t","since":"2026-11-20T12:00:00Z","keptSeconds":900,"uncordon":true,` +
 				`"soaking":"2026-11-20T12:00:00Z","failed":{"reason":"JobLost","message":"it \"broke\"","time":"2026-11-20T12:00:00Z"}}]`,
 		},
 		"two": {

@@ -289,6 +289,31 @@ func TestDecide(t *testing.T) {
 				},
 			},
 		},
+		"a turn that goes on does not start over beside as many as are allowed": {
+			strategy: Strategy{MaxConcurrent: 1},
+			units:    []Unit{outdated("a", inTurn), unit("b", v1alpha1.UnitUpdating)},
+			want: Decision{
+				Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonMaxConcurrent, Message: "2 of 1 slots taken (a, b)", Holds: true}},
+			},
+		},
+		"a turn that goes on does not start over beside a failed one, where one is allowed": {
+			strategy: Strategy{MaxConcurrent: 1},
+			units:    []Unit{outdated("a", inTurn), failed("b")},
+			want: Decision{
+				Waiting: []Wait{
+					{Node: "b", Reason: v1alpha1.ReasonJobFailed, Message: "b broke", Holds: true},
+					{Node: "a", Reason: v1alpha1.ReasonMaxConcurrent, Message: "2 of 1 slots taken, 1 of them by failed nodes (b)", Holds: true},
+				},
+			},
+		},
+		"turns that go on start over, and others are started": {
+			strategy: Strategy{MaxConcurrent: 3},
+			units:    []Unit{outdated("a", inTurn), outdated("b", inTurn), outdated("c", ranked(1)), outdated("d", ranked(2))},
+			want: Decision{
+				Start:   []string{"a", "b", "c"},
+				Waiting: []Wait{{Node: "d", Reason: v1alpha1.ReasonMaxConcurrent, Message: "3 of 3 slots taken (a, b, c)"}},
+			},
+		},
 		"concurrency 0 starts nothing over either": {
 			strategy: Strategy{},
 			units:    []Unit{outdated("a", inTurn), outdated("b")},

@@ -4,6 +4,7 @@ package plan
 
 import (
 	"testing"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 )
@@ -21,6 +22,11 @@ func TestSightings(t *testing.T) {
 	}{
 		"nothing":                            {func(*sightings) {}, key, jobUnseen, nil},
 		"seen":                               {func(s *sightings) { s.see(key) }, key, jobSeen, nil},
+		"promised":                           {func(s *sightings) { s.promise(key) }, key, jobPromised, nil},
+		"promised, and made":                 {func(s *sightings) { s.promise(key); s.made(key) }, key, jobSeen, nil},
+		"promised, and read of":              {func(s *sightings) { s.promise(key); s.see(key) }, key, jobSeen, nil},
+		"promised, and gone":                 {func(s *sightings) { s.promise(key); s.gone(running, true) }, key, jobStopped, nil},
+		"looked for in vain, and back":       {func(s *sightings) { s.see(key); s.absent(key, now); s.see(key) }, key, jobSeen, nil},
 		"seen, on another node":              {func(s *sightings) { s.see(turnKey{uid, "node-2", "t1"}) }, key, jobUnseen, nil},
 		"seen, of another turn":              {func(s *sightings) { s.see(turnKey{uid, "node-1", "t2"}) }, key, jobUnseen, nil},
 		"deleted in the middle":              {func(s *sightings) { s.see(key); s.gone(running, true) }, key, jobStopped, nil},
@@ -42,4 +48,24 @@ func TestSightings(t *testing.T) {
 			t.Errorf("%s: got %+v, want %d, %v", name, got, tc.want, tc.end)
 		}
 	}
+}
+
+// Since when a Job is missing is told from the first time that it is looked for in vain, until it is there again.
+func TestSightingsAbsent(t *testing.T) {
+	key := turnKey{plan: uid, node: "node-1", turn: "t1"}
+	s := newSightings()
+	absent := func(at time.Time, state sightingState, since time.Time) {
+		t.Helper()
+		if gotState, gotSince := s.absent(key, at); gotState != state || !gotSince.Equal(since) {
+			t.Errorf("at %s got %d, since %s; want %d, since %s", at, gotState, gotSince, state, since)
+		}
+	}
+	absent(now, jobUnseen, time.Time{}) // Nobody knows of one.
+	s.see(key)
+	absent(now, jobSeen, now)
+	absent(now.Add(time.Second), jobSeen, now)
+	s.see(key)
+	absent(now.Add(time.Minute), jobSeen, now.Add(time.Minute))
+	s.made(key)
+	absent(now.Add(time.Hour), jobSeen, now.Add(time.Hour))
 }

@@ -260,6 +260,18 @@ func TestTurns(t *testing.T) {
 				Since: now, Attempt: asked,
 			},
 		},
+		"its Job has gone, and nobody tells how it ended yet": {
+			claims:   claims(claimed()),
+			sighting: &sighting{state: jobSeen, missing: now.Add(1 - podPatience)},
+			want:     &judged{State: updating, Since: since, Wake: now.Add(1), Attempt: asked},
+		},
+		"claimed by the process before, when the result was not kept": {
+			claims: claims(claimed(func(c *v1alpha1.Claim) { c.Since, c.KeptSeconds = ago(time.Second), 0 })),
+			want: &judged{
+				State: isFailed, Step: stepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T11:59:59Z"),
+				Since: now, Attempt: asked,
+			},
+		},
 		"its Job was stopped": {
 			claims:   claims(claimed(old)),
 			sighting: &sighting{state: jobStopped},
@@ -927,6 +939,17 @@ func TestNewClaim(t *testing.T) {
 			claim: ptr.To(claimed(broken, func(c *v1alpha1.Claim) { c.Uncordon = true })),
 			want:  v1alpha1.Claim{Shared: true, Uncordon: true},
 		},
+		"of a Plan that soaks longer than Jobs are kept": {
+			plan: soaks(time.Hour),
+			want: v1alpha1.Claim{Shared: true, KeptSeconds: 3660},
+		},
+		"adopted, with a Job that is kept for another time": {
+			adopt: func(j *batchv1.Job) {
+				left(j)
+				j.Spec.TTLSecondsAfterFinished = ptr.To[int32](30)
+			},
+			want: v1alpha1.Claim{Shared: true, KeptSeconds: 30, Turn: "job/job-node-1", Since: ago(9 * time.Minute)},
+		},
 		"adopted": {
 			adopt: left,
 			want:  v1alpha1.Claim{Shared: true, Turn: "job/job-node-1", Since: ago(9 * time.Minute)},
@@ -959,7 +982,10 @@ func TestNewClaim(t *testing.T) {
 				turn.step, turn.job = stepAdopt, newTurnJob(p, n, tc.adopt)
 			}
 			got := turn.newClaim(w)
-			tc.want.Rollout, tc.want.UID, tc.want.Revision, tc.want.Attempt, tc.want.KeptSeconds = self, uid, hash, w.attempt(n), 900
+			tc.want.Rollout, tc.want.UID, tc.want.Revision, tc.want.Attempt = self, uid, hash, w.attempt(n)
+			if tc.want.KeptSeconds == 0 {
+				tc.want.KeptSeconds = 900
+			}
 			if tc.want.Turn == "" {
 				tc.want.Turn, tc.want.Since = got.Turn, metav1.Time{Time: now}
 			}
