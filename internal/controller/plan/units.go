@@ -95,7 +95,7 @@ func turns(w *world, s snapshot) ([]turn, rollout.Fleet) {
 		if jobs := s.jobs[n.Name]; len(jobs) > 0 || t.claim != nil {
 			t.sort(w, jobs, s.pods[n.Name])
 		}
-		if !selected && t.claim == nil && len(t.stray) == 0 {
+		if !selected && t.claim == nil && len(t.stray) == 0 && !t.leaves() {
 			continue
 		}
 		t.counted = selected
@@ -230,7 +230,7 @@ func (t *turn) judgeUnclaimed(w *world, selected, updated bool) {
 	case t.unreadable:
 		// Nobody may touch the node. What runs there holds its slot.
 		t.unit.State, t.unit.InTurn = v1alpha1.UnitOutdated, t.running()
-	case t.job != nil && selected:
+	case t.job != nil && (selected || t.leaves()):
 		t.step = stepAdopt
 	case !w.ready:
 		// What runs without a claim may be what is to be adopted once the Plan is ready.
@@ -253,6 +253,16 @@ func (t *turn) done() bool {
 	}
 	end := finished(t.job)
 	return end != nil && end.Type == batchv1.JobComplete
+}
+
+// leaves reports whether a Job without a claim has left something to be undone, though the Plan may not select its node any
+// more: it still runs, or it has succeeded and nobody has taken note.
+func (t *turn) leaves() bool {
+	if t.job == nil {
+		return false
+	}
+	end := finished(t.job)
+	return end == nil || end.Type == batchv1.JobComplete
 }
 
 // running reports whether Jobs of the Plan still run on the node.
