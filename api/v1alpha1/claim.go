@@ -35,11 +35,19 @@ type Claim struct {
 	// Uncordon is true when the node was schedulable when it was claimed and a tool that leaves no mark of its own
 	// (AnnotationCordonedBy) may cordon it: it is made schedulable at the end.
 	Uncordon bool `json:"uncordon,omitempty"`
+	// Changed is when the change was done, for a node that was not healthy then.
+	Changed *metav1.Time `json:"changed,omitempty"`
 	// Soaking is since when the change has been done and the node only keeps its slot.
 	Soaking *metav1.Time `json:"soaking,omitempty"`
 	// Failed says that, when and why the turn failed.
 	Failed *ClaimFailure `json:"failed,omitempty"`
+	// Failures is how many turns have failed one after the other for the same attempt.
+	Failures int32 `json:"failures,omitempty"`
 }
+
+// Parked reports whether the claim disrupts nothing, and only remembers that the node was skipped: nobody needs to keep
+// off the node for it, and it uses up no budget.
+func (c *Claim) Parked() bool { return c.Failed != nil && c.Failed.Skipped }
 
 // ClaimFailure says why a turn failed.
 type ClaimFailure struct {
@@ -49,6 +57,8 @@ type ClaimFailure struct {
 	Message string `json:"message,omitempty"`
 	// Time is when it failed.
 	Time metav1.Time `json:"time"`
+	// Skipped is true when the node was left as it was and given back, so that the rollout goes on without it.
+	Skipped bool `json:"skipped,omitempty"`
 }
 
 // ParseClaims reads the claims from a Node's annotations. No annotation means no claims. A value that can't be read is

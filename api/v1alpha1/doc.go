@@ -4,5 +4,6 @@
 // unit states, reasons, counts, and the claim that a rollout writes on a Node before it disrupts it.
 //
 // +kubebuilder:object:generate=true
+// +kubebuilder:ac:generate=true
 // +groupName=moult.dev
 package v1alpha1

@@ -18,7 +18,25 @@ const (
 	// AnnotationRetry asks for one more attempt of what has failed. On a rollout it means all its failed nodes, on a Node
 	// every rollout that failed there. Each new value counts once; the value itself means nothing (a date serves well).
 	AnnotationRetry = "moult.dev/retry"
+
+	// AnnotationExcludedBy names the rollout that put the label node.kubernetes.io/exclude-from-external-load-balancers on the
+	// Node, as "Kind/namespace/name". A Node that has the label without it had it from somebody else, and keeps it.
+	AnnotationExcludedBy = "moult.dev/excluded-by"
+
+	// AnnotationEvicted lists the controllers of pods that a drain has evicted from the Node: a JSON list of
+	// "Kind/namespace/name", such as "ReplicaSet/shop/cart-5d4f". It is there until all of them are available again.
+	AnnotationEvicted = "moult.dev/evicted"
 )
+
+// Keys that people put on rollouts.
+const (
+	// AnnotationApprove approves a wave of the rollout. The value names wave and revision: that of status.wave.approveWith.
+	AnnotationApprove = "moult.dev/approve"
+)
+
+// TaintOutdatedSuffix ends the prefix of the taint that nodes still to be updated carry, where a rollout asks for it:
+// KIND.outdated.moult.dev/NAME, with the kind in lower case.
+const TaintOutdatedSuffix = ".outdated." + GroupName
 
 // Keys that Moult puts on the objects it creates.
 const (

@@ -27,8 +27,44 @@ const (
 	// ReasonJobRefused: the API server refuses the Job, by a quota, a policy, or because it is not valid; the message says
 	// why. It is tried again, more and more seldom.
 	ReasonJobRefused Reason = "JobRefused"
+	// ReasonPaused: the rollout's strategy says paused.
+	ReasonPaused Reason = "Paused"
+	// ReasonStrategyInvalid: the rollout's strategy can't be understood, so nothing is started.
+	ReasonStrategyInvalid Reason = "StrategyInvalid"
+	// ReasonHalted: more nodes have failed than the strategy bears, or one of the canary has.
+	ReasonHalted Reason = "Halted"
+	// ReasonWavePending: the node is in a later wave, and the current one is not done.
+	ReasonWavePending Reason = "WavePending"
+	// ReasonWaveSoaking: the node is in a later wave, and the current one soaks.
+	ReasonWaveSoaking Reason = "WaveSoaking"
+	// ReasonWaveUnhealthy: the node is in a later wave, and not all nodes of the current one are healthy.
+	ReasonWaveUnhealthy Reason = "WaveUnhealthy"
+	// ReasonWaitingForApproval: the node is in a later wave, and somebody must approve the current one.
+	ReasonWaitingForApproval Reason = "WaitingForApproval"
 	// ReasonMaxConcurrent: as many nodes as the rollout allows are in a turn, or have failed and keep their slot.
 	ReasonMaxConcurrent Reason = "MaxConcurrent"
+)
+
+// Why a NodeDisruptionBudget does not let a unit start.
+const (
+	// ReasonBudgetInvalid: a budget that selects the node, or may do so, can't be understood.
+	ReasonBudgetInvalid Reason = "BudgetInvalid"
+	// ReasonBudgetPaused: a budget is paused.
+	ReasonBudgetPaused Reason = "BudgetPaused"
+	// ReasonOutsideBudgetWindow: a budget's windows are closed now.
+	ReasonOutsideBudgetWindow Reason = "OutsideBudgetWindow"
+	// ReasonWorkloadsUnavailable: what was evicted is not available again, or a workload has too few available pods.
+	ReasonWorkloadsUnavailable Reason = "WorkloadsUnavailable"
+	// ReasonPodsBlock: there are pods that block.
+	ReasonPodsBlock Reason = "PodsBlock"
+	// ReasonAlertsActive: Prometheus has alerts.
+	ReasonAlertsActive Reason = "AlertsActive"
+	// ReasonAlertsUnreachable: Prometheus does not answer, or not with sense.
+	ReasonAlertsUnreachable Reason = "AlertsUnreachable"
+	// ReasonBudgetExhausted: as many nodes are unavailable as a budget allows.
+	ReasonBudgetExhausted Reason = "BudgetExhausted"
+	// ReasonMaxDomains: there are unavailable nodes in as many domains as a budget allows, and the node is in another.
+	ReasonMaxDomains Reason = "MaxDomains"
 )
 
 // Why a unit failed.
@@ -37,4 +73,8 @@ const (
 	ReasonJobFailed Reason = "JobFailed"
 	// ReasonJobLost: the Job is gone and nobody saw how it ended, so it is not run a second time unasked.
 	ReasonJobLost Reason = "JobLost"
+	// ReasonTurnTimeout: the turn took longer than the strategy allows.
+	ReasonTurnTimeout Reason = "TurnTimeout"
+	// ReasonDrainTimeout: the time for the drain was over; the message says what was left.
+	ReasonDrainTimeout Reason = "DrainTimeout"
 )

@@ -39,6 +39,8 @@ const (
 	PhaseChanging Phase = "Changing"
 	// PhaseReplacing: what runs on the node is being stopped, because the rollout changed in the middle of the turn.
 	PhaseReplacing Phase = "Replacing"
+	// PhaseVerifying: the change succeeded, and the node is not healthy yet.
+	PhaseVerifying Phase = "Verifying"
 	// PhaseSoaking: the change succeeded, and the node keeps its slot for a while.
 	PhaseSoaking Phase = "Soaking"
 )

@@ -126,6 +126,11 @@ type PlanSpec struct {
 	// replaced; $$(…) stands for a literal $(…).
 	// +optional
 	PostCompleteLabels map[string]string `json:"postCompleteLabels,omitempty"`
+
+	// Strategy is how fast and in which order the nodes go, beside concurrency and window. With it a node also has to be
+	// healthy after its Job before it counts as updated. Addition to system-upgrade-controller's fields.
+	// +optional
+	Strategy *v1alpha1.Strategy `json:"strategy,omitempty"`
 }
 
 // ContainerSpec describes the prepare or upgrade container.
@@ -165,6 +170,8 @@ type VolumeSpec struct {
 }
 
 // DrainSpec holds the options of the drain, those of kubectl drain.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.onTimeout) || has(self.timeout)",message="onTimeout needs timeout"
 type DrainSpec struct {
 	// Timeout ends the drain, and with it the attempt. A string is a duration such as "5m"; a number counts nanoseconds.
 	// Default: none.
@@ -194,7 +201,27 @@ type DrainSpec struct {
 	// PodSelector bounds the drain to these pods. Default: all, but never pods labelled upgrade.cattle.io/controller.
 	// +optional
 	PodSelector *metav1.LabelSelector `json:"podSelector,omitempty"`
+	// OnTimeout says what happens when the timeout is over. Halt fails the node's turn at once, without another attempt. Skip
+	// gives the node back as it was, and the rollout goes on without it. Force deletes the pods that are left, past every
+	// PodDisruptionBudget, and goes on. Absent: the attempt fails, and the Job may make another. Needs Moult's own drain
+	// image. Addition to system-upgrade-controller's fields.
+	// +optional
+	OnTimeout DrainOnTimeout `json:"onTimeout,omitempty"`
+	// WaitForVolumeDetach waits, within the timeout, until the volumes of evicted pods are detached from the node. Default
+	// false. Needs Moult's own drain image. Addition to system-upgrade-controller's fields.
+	// +optional
+	WaitForVolumeDetach bool `json:"waitForVolumeDetach,omitempty"`
+	// ExcludeFromLoadBalancers labels the node node.kubernetes.io/exclude-from-external-load-balancers before the drain, unless it
+	// has that label already, and takes it back afterwards. Default true. Needs Moult's own drain image. Addition to
+	// system-upgrade-controller's fields.
+	// +optional
+	ExcludeFromLoadBalancers *bool `json:"excludeFromLoadBalancers,omitempty"`
 }
+
+// DrainOnTimeout says what happens when a drain's time is over.
+//
+// +kubebuilder:validation:Enum=Halt;Skip;Force
+type DrainOnTimeout string
 
 // SecretSpec mounts a Secret of the Plan's namespace.
 type SecretSpec struct {
@@ -262,6 +289,12 @@ type PlanStatus struct {
 	// Counts of the selected nodes by state.
 	// +optional
 	Counts *v1alpha1.UnitCounts `json:"counts,omitempty"`
+	// Wave is where a rollout whose strategy has waves stands.
+	// +optional
+	Wave *v1alpha1.WaveStatus `json:"wave,omitempty"`
+	// TurnSeconds is how long the turns of this revision took on average, in seconds; an estimate of what is to come.
+	// +optional
+	TurnSeconds int32 `json:"turnSeconds,omitempty"`
 	// Updating lists nodes in a turn, oldest first, at most 20.
 	// +optional
 	// +listType=atomic

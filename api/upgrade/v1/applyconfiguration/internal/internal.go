@@ -90,6 +90,8 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: atomic
 - name: dev.moult.moult.api.upgrade.v1.Day
   scalar: string
+- name: dev.moult.moult.api.upgrade.v1.DrainOnTimeout
+  scalar: string
 - name: dev.moult.moult.api.upgrade.v1.DrainSpec
   map:
     fields:
@@ -102,6 +104,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: disableEviction
       type:
         scalar: boolean
+    - name: excludeFromLoadBalancers
+      type:
+        scalar: boolean
     - name: force
       type:
         scalar: boolean
@@ -111,6 +116,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: ignoreDaemonSets
       type:
         scalar: boolean
+    - name: onTimeout
+      type:
+        namedType: dev.moult.moult.api.upgrade.v1.DrainOnTimeout
     - name: podSelector
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
@@ -120,6 +128,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: timeout
       type:
         namedType: io.k8s.apimachinery.pkg.util.intstr.IntOrString
+    - name: waitForVolumeDetach
+      type:
+        scalar: boolean
 - name: dev.moult.moult.api.upgrade.v1.Plan
   map:
     fields:
@@ -194,6 +205,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: serviceAccountName
       type:
         scalar: string
+    - name: strategy
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.Strategy
     - name: tolerations
       type:
         list:
@@ -244,6 +258,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: observedGeneration
       type:
         scalar: numeric
+    - name: turnSeconds
+      type:
+        scalar: numeric
     - name: updating
       type:
         list:
@@ -256,6 +273,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: dev.moult.moult.api.v1alpha1.UnitStatus
           elementRelationship: atomic
+    - name: wave
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.WaveStatus
 - name: dev.moult.moult.api.upgrade.v1.SecretSpec
   map:
     fields:
@@ -301,10 +321,83 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: source
       type:
         scalar: string
+- name: dev.moult.moult.api.v1alpha1.Approval
+  scalar: string
+- name: dev.moult.moult.api.v1alpha1.Order
+  map:
+    fields:
+    - name: by
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.OrderBy
+    - name: key
+      type:
+        scalar: string
+    - name: values
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+- name: dev.moult.moult.api.v1alpha1.OrderBy
+  scalar: string
 - name: dev.moult.moult.api.v1alpha1.Phase
   scalar: string
 - name: dev.moult.moult.api.v1alpha1.Reason
   scalar: string
+- name: dev.moult.moult.api.v1alpha1.Retries
+  map:
+    fields:
+    - name: backoff
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: limit
+      type:
+        scalar: numeric
+    - name: maxBackoff
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+- name: dev.moult.moult.api.v1alpha1.Strategy
+  map:
+    fields:
+    - name: maxConcurrent
+      type:
+        namedType: io.k8s.apimachinery.pkg.util.intstr.IntOrString
+    - name: maxFailures
+      type:
+        namedType: io.k8s.apimachinery.pkg.util.intstr.IntOrString
+    - name: order
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.Order
+          elementRelationship: atomic
+    - name: paused
+      type:
+        scalar: boolean
+    - name: retries
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.Retries
+    - name: soak
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: taintOutdated
+      type:
+        scalar: boolean
+    - name: turnTimeout
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: waves
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.Wave
+          elementRelationship: atomic
+    - name: windows
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.Window
+          elementRelationship: atomic
 - name: dev.moult.moult.api.v1alpha1.UnitCounts
   map:
     fields:
@@ -341,6 +434,71 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: since
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: dev.moult.moult.api.v1alpha1.Wave
+  map:
+    fields:
+    - name: approval
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.Approval
+    - name: name
+      type:
+        scalar: string
+    - name: nodeSelector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+    - name: size
+      type:
+        namedType: io.k8s.apimachinery.pkg.util.intstr.IntOrString
+    - name: soak
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+- name: dev.moult.moult.api.v1alpha1.WaveState
+  scalar: string
+- name: dev.moult.moult.api.v1alpha1.WaveStatus
+  map:
+    fields:
+    - name: approveWith
+      type:
+        scalar: string
+    - name: message
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
+    - name: nodes
+      type:
+        scalar: numeric
+    - name: number
+      type:
+        scalar: numeric
+    - name: of
+      type:
+        scalar: numeric
+    - name: revision
+      type:
+        scalar: string
+    - name: since
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: state
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.WaveState
+    - name: updated
+      type:
+        scalar: numeric
+- name: dev.moult.moult.api.v1alpha1.Window
+  map:
+    fields:
+    - name: duration
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: schedule
+      type:
+        scalar: string
+    - name: timeZone
+      type:
+        scalar: string
 - name: io.k8s.api.core.v1.AppArmorProfile
   map:
     fields:

@@ -7,6 +7,7 @@ package v1
 import (
 	intstr "k8s.io/apimachinery/pkg/util/intstr"
 	metav1 "k8s.io/client-go/applyconfigurations/meta/v1"
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
 )
 
 // DrainSpecApplyConfiguration represents a declarative configuration of the DrainSpec type for use
@@ -33,6 +34,18 @@ type DrainSpecApplyConfiguration struct {
 	SkipWaitForDeleteTimeout *int `json:"skipWaitForDeleteTimeout,omitempty"`
 	// PodSelector bounds the drain to these pods. Default: all, but never pods labelled upgrade.cattle.io/controller.
 	PodSelector *metav1.LabelSelectorApplyConfiguration `json:"podSelector,omitempty"`
+	// OnTimeout says what happens when the timeout is over. Halt fails the node's turn at once, without another attempt. Skip
+	// gives the node back as it was, and the rollout goes on without it. Force deletes the pods that are left, past every
+	// PodDisruptionBudget, and goes on. Absent: the attempt fails, and the Job may make another. Needs Moult's own drain
+	// image. Addition to system-upgrade-controller's fields.
+	OnTimeout *upgradev1.DrainOnTimeout `json:"onTimeout,omitempty"`
+	// WaitForVolumeDetach waits, within the timeout, until the volumes of evicted pods are detached from the node. Default
+	// false. Needs Moult's own drain image. Addition to system-upgrade-controller's fields.
+	WaitForVolumeDetach *bool `json:"waitForVolumeDetach,omitempty"`
+	// ExcludeFromLoadBalancers labels the node node.kubernetes.io/exclude-from-external-load-balancers before the drain, unless it
+	// has that label already, and takes it back afterwards. Default true. Needs Moult's own drain image. Addition to
+	// system-upgrade-controller's fields.
+	ExcludeFromLoadBalancers *bool `json:"excludeFromLoadBalancers,omitempty"`
 }
 
 // DrainSpecApplyConfiguration constructs a declarative configuration of the DrainSpec type for use with
@@ -110,5 +123,29 @@ func (b *DrainSpecApplyConfiguration) WithSkipWaitForDeleteTimeout(value int) *D
 // If called multiple times, the PodSelector field is set to the value of the last call.
 func (b *DrainSpecApplyConfiguration) WithPodSelector(value *metav1.LabelSelectorApplyConfiguration) *DrainSpecApplyConfiguration {
 	b.PodSelector = value
+	return b
+}
+
+// WithOnTimeout sets the OnTimeout field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the OnTimeout field is set to the value of the last call.
+func (b *DrainSpecApplyConfiguration) WithOnTimeout(value upgradev1.DrainOnTimeout) *DrainSpecApplyConfiguration {
+	b.OnTimeout = &value
+	return b
+}
+
+// WithWaitForVolumeDetach sets the WaitForVolumeDetach field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the WaitForVolumeDetach field is set to the value of the last call.
+func (b *DrainSpecApplyConfiguration) WithWaitForVolumeDetach(value bool) *DrainSpecApplyConfiguration {
+	b.WaitForVolumeDetach = &value
+	return b
+}
+
+// WithExcludeFromLoadBalancers sets the ExcludeFromLoadBalancers field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ExcludeFromLoadBalancers field is set to the value of the last call.
+func (b *DrainSpecApplyConfiguration) WithExcludeFromLoadBalancers(value bool) *DrainSpecApplyConfiguration {
+	b.ExcludeFromLoadBalancers = &value
 	return b
 }

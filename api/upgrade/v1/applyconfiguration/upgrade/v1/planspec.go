@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apismetav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1 "k8s.io/client-go/applyconfigurations/meta/v1"
+	v1alpha1 "moult.dev/moult/api/v1alpha1"
 )
 
 // PlanSpecApplyConfiguration represents a declarative configuration of the PlanSpec type for use
@@ -59,6 +60,9 @@ type PlanSpecApplyConfiguration struct {
 	// PostCompleteLabels are put on a node when its Job has succeeded. In values $(LATEST_VERSION) and $(LATEST_HASH) are
 	// replaced; $$(…) stands for a literal $(…).
 	PostCompleteLabels map[string]string `json:"postCompleteLabels,omitempty"`
+	// Strategy is how fast and in which order the nodes go, beside concurrency and window. With it a node also has to be
+	// healthy after its Job before it counts as updated. Addition to system-upgrade-controller's fields.
+	Strategy *v1alpha1.Strategy `json:"strategy,omitempty"`
 }
 
 // PlanSpecApplyConfiguration constructs a declarative configuration of the PlanSpec type for use with
@@ -231,5 +235,13 @@ func (b *PlanSpecApplyConfiguration) WithPostCompleteLabels(entries map[string]s
 	for k, v := range entries {
 		b.PostCompleteLabels[k] = v
 	}
+	return b
+}
+
+// WithStrategy sets the Strategy field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Strategy field is set to the value of the last call.
+func (b *PlanSpecApplyConfiguration) WithStrategy(value v1alpha1.Strategy) *PlanSpecApplyConfiguration {
+	b.Strategy = &value
 	return b
 }

@@ -26,6 +26,10 @@ type PlanStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// Counts of the selected nodes by state.
 	Counts *v1alpha1.UnitCounts `json:"counts,omitempty"`
+	// Wave is where a rollout whose strategy has waves stands.
+	Wave *v1alpha1.WaveStatus `json:"wave,omitempty"`
+	// TurnSeconds is how long the turns of this revision took on average, in seconds; an estimate of what is to come.
+	TurnSeconds *int32 `json:"turnSeconds,omitempty"`
 	// Updating lists nodes in a turn, oldest first, at most 20.
 	Updating []v1alpha1.UnitStatus `json:"updating,omitempty"`
 	// Failed lists failed nodes, oldest first, at most 20.
@@ -92,6 +96,22 @@ func (b *PlanStatusApplyConfiguration) WithObservedGeneration(value int64) *Plan
 // If called multiple times, the Counts field is set to the value of the last call.
 func (b *PlanStatusApplyConfiguration) WithCounts(value v1alpha1.UnitCounts) *PlanStatusApplyConfiguration {
 	b.Counts = &value
+	return b
+}
+
+// WithWave sets the Wave field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Wave field is set to the value of the last call.
+func (b *PlanStatusApplyConfiguration) WithWave(value v1alpha1.WaveStatus) *PlanStatusApplyConfiguration {
+	b.Wave = &value
+	return b
+}
+
+// WithTurnSeconds sets the TurnSeconds field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the TurnSeconds field is set to the value of the last call.
+func (b *PlanStatusApplyConfiguration) WithTurnSeconds(value int32) *PlanStatusApplyConfiguration {
+	b.TurnSeconds = &value
 	return b
 }
 
