@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-moult is kubectl's plugin for rollouts: kubectl moult status. kubectl finds it on the PATH.
+// Command kubectl-moult is kubectl's plugin for rollouts: kubectl moult status, why, preview, pause, resume, approve and
+// retry. kubectl finds it on the PATH.
 package main
 
 import (
@@ -12,11 +13,14 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
+	"moult.dev/moult/internal/cli/config"
+	"moult.dev/moult/internal/cli/preview"
 	"moult.dev/moult/internal/cli/status"
+	"moult.dev/moult/internal/cli/steer"
+	"moult.dev/moult/internal/cli/why"
 )
 
 // version is set by the linker.
@@ -48,8 +52,14 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
-	config := genericclioptions.NewConfigFlags(true)
-	config.AddFlags(root.PersistentFlags())
-	root.AddCommand(status.NewCommand(clock.RealClock{}, streams, config))
+	cluster := config.NewFlags()
+	cluster.Add(root.PersistentFlags())
+	clk := clock.RealClock{}
+	root.AddCommand(
+		status.NewCommand(clk, streams, cluster),
+		why.NewCommand(clk, streams, cluster),
+		preview.NewCommand(clk, streams, cluster),
+	)
+	root.AddCommand(steer.NewCommands(clk, streams, cluster)...)
 	return root
 }

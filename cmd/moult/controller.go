@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"time"
@@ -31,8 +32,11 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/controller/budget"
 	"moult.dev/moult/internal/controller/plan"
 	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/fleet"
 )
 
 // reconcileTimeout ends a reconcile whose API server does not answer.
@@ -69,6 +73,7 @@ func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(upgradev1.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	return scheme
 }
 
@@ -126,7 +131,7 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 	}
 	m, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme,
-		Cache:  cache.Options{ByObject: plan.CacheOptions(s.Options)},
+		Cache:  cache.Options{ByObject: cached(plan.CacheOptions(s.Options), fleet.CacheOptions())},
 		Client: client.Options{Cache: &client.CacheOptions{
 			Unstructured:                    true,
 			EnableReadYourWritesConsistency: ptr.To(true),
@@ -145,7 +150,15 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 	if err != nil {
 		return nil, fmt.Errorf("making the manager, %w", err)
 	}
-	if err := plan.NewController(clock.RealClock{}, m.GetClient(), recorder, s.Options).SetupWithManager(ctx, m); err != nil {
+	f, err := newFleet(ctx, m)
+	if err != nil {
+		return nil, fmt.Errorf("setting up the fleet, %w", err)
+	}
+	if err := budget.NewController(clock.RealClock{}, m.GetClient(), f, recorder).SetupWithManager(ctx, m); err != nil {
+		return nil, fmt.Errorf("setting up the controller of budgets, %w", err)
+	}
+	s.NodeName = s.nodeName
+	if err := plan.NewController(clock.RealClock{}, m.GetClient(), f, recorder, s.Options).SetupWithManager(ctx, m); err != nil {
 		return nil, fmt.Errorf("setting up the controller of Plans, %w", err)
 	}
 	if err := m.AddHealthzCheck("ping", healthz.Ping); err != nil {
@@ -169,6 +182,28 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 			recorder.Emit(events.ControllerStarted(s.nodeName, s.Name))
 		}
 	}})
+}
+
+// newFleet sets up what the decisions of all controllers share.
+func newFleet(ctx context.Context, m ctrl.Manager) (*fleet.Fleet, error) {
+	pods, err := fleet.NewPodCache(m.GetConfig(), cache.Options{HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper()})
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Add(pods); err != nil {
+		return nil, err
+	}
+	f := fleet.New(clock.RealClock{}, m.GetClient(), pods)
+	return f, errors.Join(f.Watch(ctx, m.GetCache()), f.SetupWithManager(ctx, m))
+}
+
+// cached puts together what controllers want to have cached of which objects.
+func cached(all ...map[client.Object]cache.ByObject) map[client.Object]cache.ByObject {
+	joined := map[client.Object]cache.ByObject{}
+	for _, some := range all {
+		maps.Copy(joined, some)
+	}
+	return joined
 }
 
 // started runs once the manager has, whether it leads or not.

@@ -3,13 +3,16 @@
 package drain
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -55,6 +58,9 @@ func TestAPI(t *testing.T) {
 		"budgets":     twoBudgetsHoldForEver,
 		"force":       forceGoesPastABudget,
 		"halt":        haltGoesOnExplaining,
+		"skip":        skipGoesOnExplaining,
+		"volumes":     volumesAreWaitedFor,
+		"detach":      volumesDoNotOutlastTheTime,
 		"dryrun":      dryRunAsksTheBudget,
 		"delete":      deletionAsksNoBudget,
 		"critical":    criticalPodsGoLast,
@@ -240,6 +246,96 @@ func haltGoesOnExplaining(b *bench) {
 	if !web.DeletionTimestamp.IsZero() {
 		b.t.Error("a drain that has halted evicts")
 	}
+}
+
+func skipGoesOnExplaining(b *bench) {
+	b.pod("api", alive)
+	web := b.pod("web", alive)
+	b.budget("api", "api")
+	o := Options{Timeout: time.Minute, OnTimeout: SkipOnTimeout}
+	b.clock.SetTime(b.since.Add(time.Minute))
+	r := b.pass(alive, o)
+	expect(b.t, "states", map[string]State{"api": Blocked, "web": Waiting}, states(r))
+	if err := r.Err(); !r.Stuck() || r.Done() || !IsSkipped(err) || !IsBlocked(err) {
+		b.t.Errorf("got %v", err)
+	}
+	expect(b.t, "left", "2 pods left; pod skip/api is held by PodDisruptionBudget skip/api:"+verdictOfABudget, r.Left())
+	b.get(web)
+	if !web.DeletionTimestamp.IsZero() {
+		b.t.Error("a drain that skips the node evicts")
+	}
+}
+
+// volume makes a PersistentVolume that is attached to a node and bound to a claim of the same name.
+func (b *bench) volume(name, node string) *storagev1.VolumeAttachment {
+	b.t.Helper()
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	pv := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pv-" + name},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: size, AccessModes: modes, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				CSI: &corev1.CSIPersistentVolumeSource{Driver: "disks.example.com", VolumeHandle: name},
+			},
+		},
+	}
+	b.create(pv)
+	b.create(&corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: modes, Resources: corev1.VolumeResourceRequirements{Requests: size}, VolumeName: pv.Name, StorageClassName: new(string),
+		},
+	})
+	va := attachment(node, pv.Name)
+	b.create(va)
+	b.t.Cleanup(func() {
+		if err := b.Delete(context.WithoutCancel(b.t.Context()), va); client.IgnoreNotFound(err) != nil {
+			b.t.Error(err)
+		}
+	})
+	return va
+}
+
+func volumesAreWaitedFor(b *bench) {
+	gone := b.volume("db", alive)
+	b.volume("kept", alive)
+	b.pod("db", alive, claiming("db"))
+	b.pod("kept", alive, claiming("kept"), func(p *corev1.Pod) { p.Labels = nil })
+	o := Options{WaitForVolumeDetach: true, ChunkSize: 1}
+
+	expect(b.t, "first", map[string]State{"db": Evicted}, states(b.pass(alive, o)))
+	var r Result
+	b.eventually("the pod is gone", func() bool {
+		r = b.pass(alive, o)
+		return len(r.Pods) == 0
+	})
+	expect(b.t, "attached", []string{"pv-db"}, r.Attached)
+	if r.Done() || r.Stuck() || r.Err() != nil {
+		b.t.Errorf("does not wait: %+v", r)
+	}
+	expect(b.t, "next", b.since.Add(retryAfter), r.Next)
+	if err := b.Delete(b.t.Context(), gone); err != nil {
+		b.t.Fatal(err)
+	}
+	b.drained(alive, o)
+}
+
+func volumesDoNotOutlastTheTime(b *bench) {
+	b.volume("old", alive)
+	o := Options{WaitForVolumeDetach: true, Timeout: time.Minute}
+	b.clock.SetTime(b.since.Add(time.Minute))
+	for _, on := range []OnTimeout{HaltOnTimeout, SkipOnTimeout} {
+		o.OnTimeout = on
+		r := b.pass(alive, o)
+		expect(b.t, "attached", []string{"pv-old"}, r.Attached)
+		if err := r.Err(); !r.Stuck() || !IsTimedOut(err) || IsSkipped(err) != (on == SkipOnTimeout) ||
+			!strings.HasSuffix(err.Error(), ": volume pv-old is still attached") {
+			b.t.Errorf("%s: got %v", on, err)
+		}
+	}
+	o.OnTimeout = ForceOnTimeout
+	b.drained(alive, o)
 }
 
 func dryRunAsksTheBudget(b *bench) {

@@ -22,9 +22,10 @@
 // and system-node-critical (priority from 2,000,000,000) go last: they are not asked for until all others are gone,
 // because the others may need them to end well. This is the one thing that kubectl does not do.
 //
-// The end. Options.Timeout says how long a drain may take, Options.OnTimeout what then happens: Halt leaves the rest
-// alone and stays not done, Skip leaves it alone and is done, Force deletes it past every budget.
+// The end. Options.Timeout says how long a drain may take, Options.OnTimeout what then happens: Halt and Skip leave the
+// rest alone and are never done, Force deletes it past every budget. Halt means that the drain has failed, Skip that the
+// node is to be given back and left out.
 //
-// What a node must wait for after its pods (volumes that detach) belongs beside the pods in Result: a list of its own,
-// filled once the pods are done, and a clause in Result.Done.
+// Volumes. With Options.WaitForVolumeDetach a drain is done only when, after its pods, the volumes of these are detached
+// from the node, too: Result.Attached lists those that are not. What pods use that stay on the node stays with them.
 package drain

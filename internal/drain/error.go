@@ -9,25 +9,43 @@ import (
 
 // Error says why a drain is not done.
 type Error struct {
-	Node     string
+	Node string
+	// TimedOut is what governs when the drain's time is over, and empty before.
 	TimedOut OnTimeout
 	// Pods is what stands in the way.
 	Pods []Outcome
+	// Attached names the PersistentVolumes that do, when no pod does.
+	Attached []string
 }
 
-// Error says it in one line, pod by pod.
+// Error says it in one line, pod by pod and volume by volume.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("draining node " + e.Node)
-	if e.TimedOut == HaltOnTimeout {
+	switch e.TimedOut {
+	case HaltOnTimeout:
 		b.WriteString(", the time is over")
+	case SkipOnTimeout:
+		b.WriteString(", the time is over and the node is skipped")
 	}
 	separator := ": "
-	for i := range e.Pods {
-		b.WriteString(separator + e.Pods[i].String())
+	for _, line := range e.Lines() {
+		b.WriteString(separator + line)
 		separator = "; "
 	}
 	return b.String()
+}
+
+// Lines says of each pod and each volume how it stands in the way.
+func (e *Error) Lines() []string {
+	lines := make([]string, 0, len(e.Pods)+len(e.Attached))
+	for i := range e.Pods {
+		lines = append(lines, e.Pods[i].String())
+	}
+	for _, volume := range e.Attached {
+		lines = append(lines, "volume "+volume+" is still attached")
+	}
+	return lines
 }
 
 // Unwrap gives what the API answered.
@@ -44,7 +62,7 @@ func (e *Error) Unwrap() []error {
 // Err is why the drain is not done: nil when it is done, and when all that is left only takes its time to end.
 func (r *Result) Err() error {
 	var way []Outcome
-	obstructed := r.TimedOut == HaltOnTimeout
+	obstructed := r.TimedOut.ended()
 	for i := range r.Pods {
 		o := r.Pods[i]
 		if !r.pending(o) {
@@ -56,13 +74,13 @@ func (r *Result) Err() error {
 		}
 		way = append(way, o)
 	}
-	if !obstructed || len(way) == 0 {
+	if !obstructed || len(way)+len(r.Attached) == 0 {
 		return nil
 	}
 	if refused := r.In(Refused); len(refused) > 0 {
 		way = refused // The others wait for nothing else.
 	}
-	return &Error{Node: r.Node, TimedOut: r.TimedOut, Pods: way}
+	return &Error{Node: r.Node, TimedOut: r.TimedOut, Pods: way, Attached: r.Attached}
 }
 
 // IsRefused says that the drain's options do not allow to evict a pod.
@@ -71,10 +89,16 @@ func IsRefused(err error) bool { return is(err, Refused) }
 // IsBlocked says that a budget holds a pod, for now.
 func IsBlocked(err error) bool { return is(err, Blocked) }
 
-// IsTimedOut says that the drain's time was over, and that it halted.
+// IsTimedOut says that the drain's time was over, and that it evicted nothing more: it halted, or the node is skipped.
 func IsTimedOut(err error) bool {
 	var e *Error
-	return errors.As(err, &e) && e.TimedOut == HaltOnTimeout
+	return errors.As(err, &e) && e.TimedOut.ended()
+}
+
+// IsSkipped says that the drain's time was over, and that the node is to be skipped.
+func IsSkipped(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.TimedOut == SkipOnTimeout
 }
 
 func is(err error, s State) bool {

@@ -42,8 +42,6 @@ const (
 	ReasonLocalStorage Reason = "LocalStorage"
 	// ReasonUnmanaged: no controller would make it again.
 	ReasonUnmanaged Reason = "Unmanaged"
-	// ReasonTimeout: the drain's time was over before the pod was gone.
-	ReasonTimeout Reason = "Timeout"
 )
 
 // Verdict is what Filter says of one pod.

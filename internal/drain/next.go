@@ -4,7 +4,7 @@ package drain
 
 import "time"
 
-// retryAfter is when what was blocked or failed is asked again.
+// retryAfter is when what was blocked or failed is asked again, and when volumes are looked at again.
 const retryAfter = 5 * time.Second
 
 // next is the earliest time at which another pass can differ though no pod has changed.
@@ -21,7 +21,7 @@ func next(r *Result, verdicts []Verdict, o *Options, since, now time.Time) time.
 	if r.TimedOut == "" {
 		wake(o.deadline(since))
 	}
-	if len(r.In(Blocked, Failed)) > 0 {
+	if len(r.In(Blocked, Failed)) > 0 || len(r.Attached) > 0 {
 		wake(now.Add(retryAfter))
 	}
 	if o.SkipWaitForDelete > 0 {

@@ -13,11 +13,13 @@ import (
 type OnTimeout string
 
 const (
-	// HaltOnTimeout evicts nothing more, and the drain is not done. It is the default.
+	// HaltOnTimeout evicts nothing more, and the drain is not done: it has failed. It is the default.
 	HaltOnTimeout OnTimeout = "Halt"
-	// SkipOnTimeout evicts nothing more, and the drain is done: the rest stays on the node.
+	// SkipOnTimeout evicts nothing more, and the drain is not done either: whoever drains skips the node, gives it back, and
+	// goes on with others.
 	SkipOnTimeout OnTimeout = "Skip"
-	// ForceOnTimeout deletes the rest, whatever PodDisruptionBudgets say, and is done when it is gone.
+	// ForceOnTimeout deletes the rest, whatever PodDisruptionBudgets say, and is done when it is gone. It waits for no volume
+	// any more.
 	ForceOnTimeout OnTimeout = "Force"
 )
 
@@ -44,11 +46,17 @@ type Options struct {
 	Timeout time.Duration
 	// OnTimeout says what happens then. Empty is HaltOnTimeout.
 	OnTimeout OnTimeout
-	// ChunkSize, if positive, lists the pods in pages of that size. Leave it 0 with a client that reads from a cache.
+	// WaitForVolumeDetach is done only when the volumes of the pods that went are detached from the node, too. Those of pods
+	// that stay are not waited for. It lists VolumeAttachments, and reads the PersistentVolumeClaims of pods that stay.
+	WaitForVolumeDetach bool
+	// ChunkSize, if positive, lists pods and VolumeAttachments in pages of that size. Leave it 0 with a client that reads from a cache.
 	ChunkSize int64
 	// DryRun asks the API server to judge every eviction and to do none.
 	DryRun bool
 }
+
+// ended says that, when the time is over, nothing more is evicted.
+func (t OnTimeout) ended() bool { return t == HaltOnTimeout || t == SkipOnTimeout }
 
 // deadline is when the drain's time is over, or zero if it has no end.
 func (o *Options) deadline(since time.Time) time.Time {

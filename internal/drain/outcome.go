@@ -2,7 +2,10 @@
 
 package drain
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // State is how a pod stands after a pass.
 type State string
@@ -31,7 +34,9 @@ type Outcome struct {
 	Pod      types.NamespacedName
 	UID      types.UID
 	Priority int32
-	State    State
+	// Owner is the controller that made the pod, or nil.
+	Owner *metav1.OwnerReference
+	State State
 	// Reason is Filter's, for pods that are skipped or refused.
 	Reason Reason
 	// Costs is what evicting the pod loses.
@@ -49,6 +54,7 @@ func outcomeOf(v *Verdict, s State, message string) Outcome {
 		Pod:      types.NamespacedName{Namespace: v.Pod.Namespace, Name: v.Pod.Name},
 		UID:      v.Pod.UID,
 		Priority: priority(v.Pod),
+		Owner:    metav1.GetControllerOfNoCopy(v.Pod),
 		State:    s,
 		Reason:   v.Reason,
 		Costs:    v.Costs,

@@ -13,7 +13,8 @@ import (
 )
 
 // Client is what a pass needs of a controller-runtime client: it lists pods, gets DaemonSets, deletes pods and creates
-// pods/eviction. Make it from a config that NeverWait has passed.
+// pods/eviction; and to wait for volumes it lists VolumeAttachments and gets PersistentVolumeClaims. Make it from a config
+// that NeverWait has passed.
 type Client interface {
 	client.Reader
 	client.SubResourceClientConstructor
@@ -35,8 +36,8 @@ func New(clk clock.PassiveClock, c Client) *Drainer {
 }
 
 // Pass brings the drain of a node forward as far as it goes now, and never waits for a pod. The drain began at since,
-// from which its time counts; zero means that it begins now. The error says that the node's pods could not be listed;
-// what happened to each is in the result.
+// from which its time counts; zero means that it begins now. The error says that the node's pods or volumes could not be
+// read; what happened to each is in the result.
 func (d *Drainer) Pass(ctx context.Context, node string, since time.Time, o Options) (Result, error) {
 	now := d.clock.Now()
 	verdicts, err := d.judge(ctx, node, now, since, &o)
@@ -45,21 +46,23 @@ func (d *Drainer) Pass(ctx context.Context, node string, since time.Time, o Opti
 	}
 	r := Result{Node: node, DryRun: o.DryRun, TimedOut: timedOut(&o, since, now)}
 	candidates := sift(&r, verdicts)
-	switch {
-	case len(r.In(Refused)) > 0:
-		leave(&r, candidates, Waiting, "", "other pods are refused")
-	case r.TimedOut == SkipOnTimeout:
-		leave(&r, candidates, Skipped, ReasonTimeout, "is left, the time is over")
-	default:
+	if len(r.In(Refused)) > 0 {
+		leave(&r, candidates, Waiting, "other pods are refused")
+	} else {
 		d.evict(ctx, &r, candidates, &o)
 	}
 	slices.SortFunc(r.Pods, first)
+	if o.WaitForVolumeDetach && r.TimedOut != ForceOnTimeout && !o.DryRun && r.Done() {
+		if r.Attached, err = d.attached(ctx, node, staying(verdicts), o.ChunkSize); err != nil {
+			return Result{}, err
+		}
+	}
 	r.Next = next(&r, verdicts, &o, since, now)
 	return r, nil
 }
 
 // Preview is a first pass that tells nobody anything, not even the API server: what would be evicted is Evicted in its
-// result.
+// result. It looks at no volumes.
 func (d *Drainer) Preview(ctx context.Context, node string, o Options) (Result, error) {
 	verdicts, err := d.judge(ctx, node, d.clock.Now(), time.Time{}, &o)
 	if err != nil {
@@ -68,9 +71,9 @@ func (d *Drainer) Preview(ctx context.Context, node string, o Options) (Result, 
 	r := Result{Node: node, DryRun: true}
 	candidates := sift(&r, verdicts)
 	if len(r.In(Refused)) > 0 {
-		leave(&r, candidates, Waiting, "", "other pods are refused")
+		leave(&r, candidates, Waiting, "other pods are refused")
 	} else {
-		leave(&r, candidates, Evicted, "", "")
+		leave(&r, candidates, Evicted, "")
 	}
 	slices.SortFunc(r.Pods, first)
 	return r, nil
@@ -115,21 +118,19 @@ func sift(r *Result, verdicts []Verdict) []Verdict {
 }
 
 // leave notes pods that are not told to go.
-func leave(r *Result, verdicts []Verdict, s State, reason Reason, message string) {
+func leave(r *Result, verdicts []Verdict, s State, message string) {
 	for i := range verdicts {
-		o := outcomeOf(&verdicts[i], s, message)
-		o.Reason = reason
-		r.Pods = append(r.Pods, o)
+		r.Pods = append(r.Pods, outcomeOf(&verdicts[i], s, message))
 	}
 }
 
 // evict tells the candidates to go, lowest priority first, those of one priority together.
 func (d *Drainer) evict(ctx context.Context, r *Result, candidates []Verdict, o *Options) {
-	halted := r.TimedOut == HaltOnTimeout
+	ended := r.TimedOut.ended()
 	how := request{
 		grace:  o.GracePeriodSeconds,
 		delete: o.DisableEviction || r.TimedOut == ForceOnTimeout,
-		dryRun: o.DryRun || halted,
+		dryRun: o.DryRun || ended,
 	}
 	// Where nothing will end, or where there is no time left, nothing is kept for later.
 	hold := !o.DryRun && r.TimedOut == ""
@@ -137,7 +138,7 @@ func (d *Drainer) evict(ctx context.Context, r *Result, candidates []Verdict, o 
 		group := candidates[:samePriority(candidates)]
 		candidates = candidates[len(group):]
 		if hold && priority(group[0].Pod) >= critical && !r.Done() {
-			leave(r, group, Waiting, "", "its priority is critical, it goes after all others")
+			leave(r, group, Waiting, "its priority is critical, it goes after all others")
 			continue
 		}
 		var ask []Verdict
@@ -150,7 +151,7 @@ func (d *Drainer) evict(ctx context.Context, r *Result, candidates []Verdict, o 
 		}
 		outcomes := d.all(ctx, ask, how)
 		for i := range outcomes {
-			if halted && outcomes[i].State == Evicted {
+			if ended && outcomes[i].State == Evicted {
 				outcomes[i].State, outcomes[i].Message = Waiting, "the time is over"
 			}
 		}

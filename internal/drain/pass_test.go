@@ -53,7 +53,10 @@ func newAPI(t *testing.T, pods ...corev1.Pod) *api {
 			SubResourceCreate: func(_ context.Context, _ client.Client, sub string, obj, body client.Object, _ ...client.SubResourceCreateOption) error {
 				return a.answer(sub, obj, body.(*policyv1.Eviction).DeleteOptions)
 			},
-			Delete: func(_ context.Context, _ client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+			Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+				if _, ok := obj.(*corev1.Pod); !ok {
+					return c.Delete(ctx, obj, opts...)
+				}
 				var o client.DeleteOptions
 				o.ApplyOptions(opts)
 				return a.answer("delete", obj, o.AsDeleteOptions())
@@ -251,8 +254,8 @@ func TestPassWhenTheTimeIsOver(t *testing.T) {
 			[]string{"eviction in dry run a", "eviction in dry run dns", "eviction in dry run held"}, false, true,
 		},
 		"skip": {
-			SkipOnTimeout, map[string]State{"a": Skipped, "held": Skipped, "going": Skipped, "dns": Skipped},
-			nil, true, false,
+			SkipOnTimeout, map[string]State{"a": Waiting, "held": Blocked, "going": Terminating, "dns": Waiting},
+			[]string{"eviction in dry run a", "eviction in dry run dns", "eviction in dry run held"}, false, true,
 		},
 		"force": {
 			ForceOnTimeout, map[string]State{"a": Evicted, "held": Evicted, "going": Terminating, "dns": Evicted},
@@ -277,6 +280,7 @@ func TestPassWhenTheTimeIsOver(t *testing.T) {
 			expect(t, "done", tc.done, r.Done())
 			expect(t, "stuck", tc.stuck, r.Stuck())
 			expect(t, "timed out", tc.stuck, IsTimedOut(r.Err()))
+			expect(t, "skipped", tc.on == SkipOnTimeout, IsSkipped(r.Err()))
 			expect(t, "blocked", tc.stuck, IsBlocked(r.Err()))
 		})
 	}
@@ -296,10 +300,25 @@ func TestPassRefusesThoughTheTimeIsOver(t *testing.T) {
 }
 
 func TestPassIsDoneThoughTheTimeIsOver(t *testing.T) {
-	a := newAPI(t)
-	a.clock.SetTime(start.Add(time.Hour))
-	if r := a.pass(t, Options{Timeout: time.Minute}); !r.Done() || r.Stuck() || r.Err() != nil {
-		t.Errorf("not done: %+v", r)
+	for _, on := range []OnTimeout{"", HaltOnTimeout, SkipOnTimeout, ForceOnTimeout} {
+		a := newAPI(t)
+		a.clock.SetTime(start.Add(time.Hour))
+		if r := a.pass(t, Options{Timeout: time.Minute, OnTimeout: on}); !r.Done() || r.Stuck() || r.Err() != nil {
+			t.Errorf("%s: not done: %+v", on, r)
+		}
+	}
+}
+
+// Which end it was stands in the error, beside what was left.
+func TestErrorSaysWhichEndItWas(t *testing.T) {
+	for on, want := range map[OnTimeout]string{
+		HaltOnTimeout: "draining node n1, the time is over: pod web/going is still terminating",
+		SkipOnTimeout: "draining node n1, the time is over and the node is skipped: pod web/going is still terminating",
+	} {
+		a := newAPI(t, pod("going", terminating(time.Hour)))
+		a.clock.SetTime(start.Add(time.Minute))
+		r := a.pass(t, Options{Timeout: time.Minute, OnTimeout: on})
+		expect(t, string(on), want, r.Err().Error())
 	}
 }
 

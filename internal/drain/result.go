@@ -12,8 +12,11 @@ type Result struct {
 	Node string
 	// Pods is every pod of the node, in the order in which they go.
 	Pods []Outcome
-	// TimedOut is empty until the drain's time is over, and then what governs. Halt still asks, in dry run, so that the
-	// result goes on saying what blocks.
+	// Attached names the PersistentVolumes that are waited for: those of the node that no pod uses that stays there. It is
+	// empty while there are pods to wait for.
+	Attached []string
+	// TimedOut is empty until the drain's time is over, and then what governs. Halt and Skip still ask, in dry run, so that
+	// the result goes on saying what blocks.
 	TimedOut OnTimeout
 	// DryRun says that the options asked to judge evictions and to do none.
 	DryRun bool
@@ -23,7 +26,7 @@ type Result struct {
 
 // Done says that nothing is left to wait for.
 func (r *Result) Done() bool {
-	return !slices.ContainsFunc(r.Pods, r.pending)
+	return len(r.Attached) == 0 && !slices.ContainsFunc(r.Pods, r.pending)
 }
 
 // Stuck says that the drain is not done, and that passing again with these options does not bring it further: they
@@ -32,10 +35,10 @@ func (r *Result) Stuck() bool {
 	if r.Done() {
 		return false
 	}
-	if r.TimedOut == HaltOnTimeout || r.DryRun || len(r.In(Refused)) > 0 {
+	if r.TimedOut.ended() || r.DryRun || len(r.In(Refused)) > 0 {
 		return true
 	}
-	return !slices.ContainsFunc(r.Pods, moving)
+	return len(r.Attached) == 0 && !slices.ContainsFunc(r.Pods, moving)
 }
 
 // In lists the pods in any of these states.

@@ -3,12 +3,14 @@
 package events
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
 )
 
 // The Events of a Plan bear system-upgrade-controller's reasons.
@@ -66,6 +68,29 @@ func PlanJobCompleteWaiting(p *upgradev1.Plan, node string, delay time.Duration)
 // PlanJobFailed: a node failed.
 func PlanJobFailed(p *upgradev1.Plan, why string) Event {
 	return Event{p, corev1.EventTypeWarning, "JobFailed", why}
+}
+
+// PlanWave: the rollout has come to another wave, or the wave to another state.
+func PlanWave(p *upgradev1.Plan, w *v1alpha1.WaveStatus) Event {
+	kind, reason := corev1.EventTypeNormal, "Wave"+string(w.State)
+	text := fmt.Sprintf("Wave %d of %d (%s), %d of %d nodes updated", w.Number, w.Of, w.Name, w.Updated, w.Nodes)
+	switch w.State {
+	case v1alpha1.WaveHalted, v1alpha1.WaveUnhealthy:
+		kind = corev1.EventTypeWarning
+	case v1alpha1.WaveWaitingForApproval:
+		reason = string(w.State)
+		text += ", approve it with kubectl moult approve -n " + p.Namespace + " " + p.Name
+	case v1alpha1.WaveProgressing, v1alpha1.WaveSoaking, v1alpha1.WaveComplete:
+	}
+	if w.Message != "" {
+		text += ": " + w.Message
+	}
+	return Event{p, kind, reason, text}
+}
+
+// PlanHalted: nothing new is started until somebody acts.
+func PlanHalted(p *upgradev1.Plan, why string) Event {
+	return Event{p, corev1.EventTypeWarning, "Halted", "No more nodes are started: " + why}
 }
 
 // PlanComplete: every selected node is updated.

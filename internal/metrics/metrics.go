@@ -39,7 +39,7 @@ var (
 )
 
 func init() { //nolint:gochecknoinits // The registry of controller-runtime is global, and so are its collectors.
-	metrics.Registry.MustRegister(units, waiting, turns, reconcileErrors)
+	metrics.Registry.MustRegister(units, waiting, turns, reconcileErrors, budgetMatched, budgetUnavailable, budgetAllowed, budgetBlocked)
 }
 
 // Rollout names a rollout in metrics.

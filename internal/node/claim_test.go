@@ -32,6 +32,8 @@ const (
 	ownFlagged   = `{"rollout":"Plan/system-upgrade/k3s","uid":"u1","revision":"h1","attempt":"a1","turn":"t1","since":"2026-11-20T12:00:00Z","uncordon":true}`
 	ownSoaking   = `{"rollout":"Plan/system-upgrade/k3s","uid":"u1","revision":"h1","attempt":"a1","turn":"t1","since":"2026-11-20T12:00:00Z","soaking":"2026-11-20T12:00:00Z"}`
 	ownFailed    = `{"rollout":"Plan/system-upgrade/k3s","uid":"u1","revision":"h1","attempt":"a1","turn":"t1","since":"2026-11-20T12:00:00Z","failed":{"reason":"JobFailed","message":"it broke","time":"2026-11-20T12:00:00Z"}}`
+	ownParked    = `{"rollout":"Plan/system-upgrade/k3s","uid":"u1","revision":"h1","attempt":"a1","turn":"t1","since":"2026-11-20T12:00:00Z","failed":{"reason":"DrainTimeout","time":"2026-11-20T12:00:00Z","skipped":true}}`
+	otherParked  = `{"rollout":"Plan/system-upgrade/other","uid":"u2","revision":"h9","turn":"t9","since":"2026-11-20T11:00:00Z","failed":{"reason":"DrainTimeout","time":"2026-11-20T11:00:00Z","skipped":true}}`
 	ownBefore    = `{"rollout":"Plan/system-upgrade/k3s","uid":"u1","revision":"h0","turn":"t0","since":"2026-11-19T12:00:00Z"}`
 	otherText    = `{"rollout":"Plan/system-upgrade/other","uid":"u2","revision":"h9","turn":"t9","since":"2026-11-20T11:00:00Z"}`
 	otherSharing = `{"rollout":"Plan/system-upgrade/other","uid":"u2","shared":true,"revision":"h9","turn":"t9","since":"2026-11-20T11:00:00Z"}`
@@ -49,6 +51,9 @@ func own(change ...func(*v1alpha1.Claim)) v1alpha1.Claim {
 func sharing(c *v1alpha1.Claim) { c.Shared = true }
 func flagged(c *v1alpha1.Claim) { c.Uncordon = true }
 func soaking(c *v1alpha1.Claim) { c.Soaking = noon.DeepCopy() }
+func parked(c *v1alpha1.Claim) {
+	c.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonDrainTimeout, Skipped: true, Time: noon}
+}
 func broken(c *v1alpha1.Claim) {
 	c.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonJobFailed, Message: "it broke", Time: noon}
 }
@@ -119,6 +124,11 @@ func TestClaimPatches(t *testing.T) {
 		"hold leaves another's cordon":   {Hold, own(), holding(true, other), body{claims: list(ownText)}},
 		"hold takes an old mark off":     {Hold, own(), holding(false, plan), body{claims: list(ownText), unmark: true}},
 		"hold takes another's off":       {Hold, own(), holding(false, other), body{claims: list(ownText), unmark: true}},
+		"hold beside a parked one":       {Hold, own(), holding(false, "", otherParked), body{claims: list(otherParked, ownText)}},
+		"park":                           {Park, own(parked), holding(false, "", ownText), body{claims: list(ownParked)}},
+		"park beside an exclusive one":   {Park, own(parked), holding(false, "", otherText, ownText), body{claims: list(otherText, ownParked)}},
+		"park uncordons what is marked":  {Park, own(parked), holding(true, plan, ownText), body{claims: list(ownParked), unmark: true, uncordon: true}},
+		"park leaves a person's cordon":  {Park, own(parked), holding(true, "", ownText), body{claims: list(ownParked)}},
 		"soak":                           {Soak, own(soaking), holding(false, "", ownText), body{claims: list(ownSoaking)}},
 		"soak beside another":            {Soak, own(sharing), holding(false, "", otherSharing, ownBefore), body{claims: list(otherSharing, ownSharing)}},
 		"soak uncordons what is marked":  {Soak, own(soaking), holding(true, plan, ownText), body{claims: list(ownSoaking), unmark: true, uncordon: true}},
@@ -200,7 +210,7 @@ func TestClaimRefused(t *testing.T) {
 }
 
 func TestClaimUnreadable(t *testing.T) {
-	for name, do := range map[string]writes{"claiming node n1, ": Hold, "soaking node n1, ": Soak, "releasing node n1, ": releases} {
+	for name, do := range map[string]writes{"claiming node n1, ": Hold, "soaking node n1, ": Soak, "parking node n1, ": Park, "releasing node n1, ": releases} {
 		for _, value := range []string{"{", `{"rollout":"x"}`, `[{"uid":"u1"}]`} {
 			n := holding(true, plan)
 			n.Annotations[v1alpha1.AnnotationClaims] = value
@@ -223,7 +233,7 @@ func unwritten(t *testing.T) interceptor.Funcs {
 
 // Whoever has seen an older node loses, and so does whoever claims one that is gone.
 func TestClaimLoses(t *testing.T) {
-	for name, do := range map[string]writes{"claiming node n1, ": Hold, "soaking node n1, ": Soak, "releasing node n1, ": releases} {
+	for name, do := range map[string]writes{"claiming node n1, ": Hold, "soaking node n1, ": Soak, "parking node n1, ": Park, "releasing node n1, ": releases} {
 		c := fake.NewClientBuilder().WithObjects(holding(true, plan, ownText)).Build()
 		stale := read(t, c)
 		if err := Hold(t.Context(), c, read(t, c), own(broken)); err != nil {

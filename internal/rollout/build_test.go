@@ -4,13 +4,10 @@ package rollout
 
 import (
 	"flag"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 	_ "time/tzdata" // The tests name time zones, and not every machine has a file of them.
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -54,7 +51,9 @@ func optsOut(u *Unit) { u.OptedOut = true }
 func inTurn(u *Unit) { u.InTurn = true }
 
 // claimed is a node with these claims.
-func claimed(claims ...v1alpha1.Claim) Node { return Node{Claims: claims} }
+func claimed(claims ...v1alpha1.Claim) *Node { return &Node{Claims: claims} }
+
+func nodesOf(nodes map[string]*Node) Fleet { return Fleet{Nodes: nodes} }
 
 // exclusive and shared are claims of the rollout of this name, made an hour ago.
 func exclusive(name types.UID) v1alpha1.Claim {
@@ -83,24 +82,3 @@ func mustWindow(t testing.TB, days []string, start, end, zone string) *Window {
 }
 
 var everyDay = []string{"su", "mo", "tu", "we", "th", "fr", "sa"}
-
-// golden compares with a file of testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got), go test -update writes it anew:\n%s", path, diff)
-	}
-}

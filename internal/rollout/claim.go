@@ -9,18 +9,17 @@ import (
 )
 
 // unclaimed keeps a rollout away from nodes that another one has. Shared claims tolerate each other; an exclusive one
-// tolerates none, in either direction.
-func unclaimed(p *pass, u *Unit) (v1alpha1.Reason, string) {
-	node := p.fleet[u.Node]
-	if node.ClaimError != "" {
-		return v1alpha1.ReasonClaimUnreadable, node.ClaimError
+// tolerates none, in either direction. One that only remembers that its node was skipped is in nobody's way.
+func unclaimed(p *pass, c *candidate) (v1alpha1.Reason, string) {
+	if c.node.ClaimError != "" {
+		return v1alpha1.ReasonClaimUnreadable, c.node.ClaimError
 	}
-	for i := range node.Claims {
-		c := &node.Claims[i]
-		if c.UID == p.strategy.UID || c.Shared && p.strategy.Shared {
+	for i := range c.node.Claims {
+		claim := &c.node.Claims[i]
+		if claim.UID == p.strategy.UID || claim.Shared && p.strategy.Shared || claim.Parked() {
 			continue
 		}
-		return v1alpha1.ReasonClaimed, "claimed by " + c.Rollout + " since " + c.Since.UTC().Format(time.RFC3339)
+		return v1alpha1.ReasonClaimed, "claimed by " + claim.Rollout + " since " + claim.Since.UTC().Format(time.RFC3339)
 	}
 	return "", ""
 }

@@ -4,24 +4,32 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// slotFree keeps a rollout within its concurrency. Units in a turn hold a slot, and so do failed ones: a rollout whose
-// every turn fails stops by itself.
-func slotFree(p *pass, u *Unit) (v1alpha1.Reason, string) {
-	if u.HoldsSlot() && p.slots.busy < p.slots.limit || !u.HoldsSlot() && p.slots.free > 0 {
+// slotFree keeps a rollout within its concurrency. Units in a turn hold a slot, and so do failed ones, unless there is a
+// limit of failures: a rollout whose every turn fails stops by itself.
+func slotFree(p *pass, c *candidate) (v1alpha1.Reason, string) {
+	holds := p.slots.holds(c.Unit)
+	if holds && p.slots.busy < p.slots.limit || !holds && p.slots.free > 0 {
 		return "", ""
 	}
 	return v1alpha1.ReasonMaxConcurrent, p.slots.explain()
 }
 
+// takeSlot notes that a unit starts, or starts over.
+func takeSlot(p *pass, c *candidate) { p.slots.start(c.Unit) }
+
 // slots counts what a rollout has in flight, and remembers who, to say so.
 type slots struct {
+	// frees is true when a unit that has failed for good gives its slot to the next.
+	frees       bool
 	limit, free int
-	// busy counts those of the holders that need not start over: one that does may only as far as these leave room.
+	// busy counts those of the holders that do not ask to start: one that does may only as far as these leave room.
 	busy             int
 	holders, failed  int
 	holder, failures []string
@@ -31,11 +39,11 @@ type slots struct {
 // named bounds how many holders a message names.
 const named = 3
 
-func countSlots(s *Strategy, units []Unit) slots {
-	c := slots{limit: s.MaxConcurrent, free: s.MaxConcurrent}
+func countSlots(s *Strategy, units []Unit, now time.Time) slots {
+	c := slots{limit: s.MaxConcurrent, free: s.MaxConcurrent, frees: s.MaxFailures != nil}
 	for i := range units {
 		u := &units[i]
-		if !u.HoldsSlot() {
+		if !c.holds(u) {
 			continue
 		}
 		if u.State == v1alpha1.UnitFailed {
@@ -44,12 +52,29 @@ func countSlots(s *Strategy, units []Unit) slots {
 				c.failures = append(c.failures, u.Node)
 			}
 		}
-		if !u.InTurn {
+		if !u.asks(now) {
 			c.busy++
 		}
 		c.take(u.Node)
 	}
 	return c
+}
+
+// holds reports whether the unit uses up a slot.
+func (c *slots) holds(u *Unit) bool { return u.HoldsSlot() && (!c.frees || !u.lost()) }
+
+// start notes that a unit starts, or starts over.
+func (c *slots) start(u *Unit) {
+	c.busy++
+	switch {
+	case !c.holds(u):
+		c.take(u.Node)
+	case u.State == v1alpha1.UnitFailed:
+		// It is tried again.
+		c.failed--
+		c.failures = slices.DeleteFunc(c.failures, func(name string) bool { return name == u.Node })
+		c.message = ""
+	}
 }
 
 func (c *slots) take(node string) {
@@ -77,7 +102,9 @@ func (c *slots) explain() string {
 	return c.message
 }
 
+// list names the first of so many.
 func list(names []string, total int) string {
+	names = names[:min(len(names), named)]
 	text := strings.Join(names, ", ")
 	if more := total - len(names); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)

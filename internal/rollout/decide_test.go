@@ -3,7 +3,6 @@
 package rollout
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/api/v1alpha1"
 )
@@ -95,7 +93,7 @@ func TestDecide(t *testing.T) {
 		"a window that never opens": {
 			strategy: Strategy{MaxConcurrent: 1, Window: window(t, "22:00", "23:00")},
 			units:    []Unit{outdated("a")},
-			want:     Decision{Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonOutsideWindow, Message: outside}}},
+			want:     Decision{Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonOutsideWindow, Message: outside + ", and it never opens"}}},
 		},
 		"a closed window with nothing to start wakes all the same": {
 			strategy: Strategy{MaxConcurrent: 1, Window: window(t, "22:00", "23:00", "fri")},
@@ -123,7 +121,7 @@ func TestDecide(t *testing.T) {
 		"another's exclusive claim": {
 			strategy: Strategy{MaxConcurrent: 1},
 			units:    []Unit{outdated("a"), outdated("b")},
-			fleet:    Fleet{"a": claimed(exclusive("other"))},
+			fleet:    nodesOf(map[string]*Node{"a": claimed(exclusive("other"))}),
 			want: Decision{
 				Start:   []string{"b"},
 				Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonClaimed, Message: "claimed by Plan/fleet/other since 2026-11-20T11:00:00Z"}},
@@ -132,55 +130,55 @@ func TestDecide(t *testing.T) {
 		"another's claim is told in UTC": {
 			strategy: Strategy{MaxConcurrent: 1},
 			units:    []Unit{outdated("a")},
-			fleet:    Fleet{"a": claimed(local)},
+			fleet:    nodesOf(map[string]*Node{"a": claimed(local)}),
 			want:     Decision{Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonClaimed, Message: "claimed by Plan/fleet/other since 2026-11-20T11:00:00Z"}}},
 		},
 		"an exclusive rollout beside a shared claim": {
 			strategy: Strategy{MaxConcurrent: 1},
 			units:    []Unit{outdated("a")},
-			fleet:    Fleet{"a": claimed(shared("other"))},
+			fleet:    nodesOf(map[string]*Node{"a": claimed(shared("other"))}),
 			want:     Decision{Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonClaimed, Message: "claimed by Plan/fleet/other since 2026-11-20T11:00:00Z"}}},
 		},
 		"a shared rollout beside an exclusive claim": {
 			strategy: Strategy{MaxConcurrent: 1, Shared: true},
 			units:    []Unit{outdated("a")},
-			fleet:    Fleet{"a": claimed(exclusive("other"))},
+			fleet:    nodesOf(map[string]*Node{"a": claimed(exclusive("other"))}),
 			want:     Decision{Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonClaimed, Message: "claimed by Plan/fleet/other since 2026-11-20T11:00:00Z"}}},
 		},
 		"a shared rollout beside shared claims": {
 			strategy: Strategy{MaxConcurrent: 1, Shared: true},
 			units:    []Unit{outdated("a")},
-			fleet:    Fleet{"a": claimed(shared("other"), shared("third"))},
+			fleet:    nodesOf(map[string]*Node{"a": claimed(shared("other"), shared("third"))}),
 			want:     Decision{Start: []string{"a"}},
 		},
 		"a rollout beside its own claim": {
 			strategy: Strategy{MaxConcurrent: 1},
 			units:    []Unit{outdated("a")},
-			fleet:    Fleet{"a": claimed(exclusive(own))},
+			fleet:    nodesOf(map[string]*Node{"a": claimed(exclusive(own))}),
 			want:     Decision{Start: []string{"a"}},
 		},
 		"a rollout that has become exclusive beside its own shared claim and another's": {
 			strategy: Strategy{MaxConcurrent: 1},
 			units:    []Unit{outdated("a")},
-			fleet:    Fleet{"a": claimed(shared(own), shared("other"))},
+			fleet:    nodesOf(map[string]*Node{"a": claimed(shared(own), shared("other"))}),
 			want:     Decision{Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonClaimed, Message: "claimed by Plan/fleet/other since 2026-11-20T11:00:00Z"}}},
 		},
 		"the claim of a rollout of the same name, made before": {
 			strategy: Strategy{MaxConcurrent: 1},
 			units:    []Unit{outdated("a")},
-			fleet:    Fleet{"a": claimed(v1alpha1.Claim{Rollout: "Plan/fleet/own", UID: "before", Since: metav1.Time{Time: noon}})},
+			fleet:    nodesOf(map[string]*Node{"a": claimed(v1alpha1.Claim{Rollout: "Plan/fleet/own", UID: "before", Since: metav1.Time{Time: noon}})}),
 			want:     Decision{Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonClaimed, Message: "claimed by Plan/fleet/own since 2026-11-20T12:00:00Z"}}},
 		},
 		"the first claim in the way is named": {
 			strategy: Strategy{MaxConcurrent: 1, Shared: true},
 			units:    []Unit{outdated("a")},
-			fleet:    Fleet{"a": claimed(shared("third"), exclusive("other"))},
+			fleet:    nodesOf(map[string]*Node{"a": claimed(shared("third"), exclusive("other"))}),
 			want:     Decision{Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonClaimed, Message: "claimed by Plan/fleet/other since 2026-11-20T11:00:00Z"}}},
 		},
 		"unreadable claims": {
 			strategy: Strategy{MaxConcurrent: 1, Shared: true},
 			units:    []Unit{outdated("a"), outdated("b")},
-			fleet:    Fleet{"a": {ClaimError: "reading annotation, bad"}},
+			fleet:    nodesOf(map[string]*Node{"a": {ClaimError: "reading annotation, bad"}}),
 			want: Decision{
 				Start:   []string{"b"},
 				Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonClaimUnreadable, Message: "reading annotation, bad"}},
@@ -325,7 +323,7 @@ func TestDecide(t *testing.T) {
 		"a turn that goes on a node whose claims can't be read any more": {
 			strategy: Strategy{MaxConcurrent: 1},
 			units:    []Unit{outdated("a", inTurn), outdated("b", ranked(1))},
-			fleet:    Fleet{"a": {ClaimError: "bad"}},
+			fleet:    nodesOf(map[string]*Node{"a": {ClaimError: "bad"}}),
 			want: Decision{Waiting: []Wait{
 				{Node: "a", Reason: v1alpha1.ReasonClaimUnreadable, Message: "bad", Holds: true},
 				{Node: "b", Reason: v1alpha1.ReasonMaxConcurrent, Message: "1 of 1 slots taken (a)"},
@@ -337,7 +335,7 @@ func TestDecide(t *testing.T) {
 				outdated("a", ranked(1), optsOut), outdated("b", ranked(2)), outdated("c", ranked(3)),
 				outdated("d", ranked(4), because(v1alpha1.ReasonWindowsImageMissing, "no image")), outdated("e", ranked(5)),
 			},
-			fleet: Fleet{"b": claimed(exclusive("other")), "e": {ClaimError: "bad"}},
+			fleet: nodesOf(map[string]*Node{"b": claimed(exclusive("other")), "e": {ClaimError: "bad"}}),
 			want: Decision{
 				Start: []string{"c"},
 				Waiting: []Wait{
@@ -370,7 +368,7 @@ func TestDecide(t *testing.T) {
 func TestDecideOrderOfChecks(t *testing.T) {
 	u := outdated("a", optsOut, because(v1alpha1.ReasonWindowsImageMissing, "no image"))
 	s := Strategy{UID: own, WindowError: "bad", Window: window(t, "22:00", "23:00", "fri")}
-	fleet := Fleet{"a": {ClaimError: "bad", Claims: []v1alpha1.Claim{exclusive("other")}}}
+	fleet := nodesOf(map[string]*Node{"a": {ClaimError: "bad", Claims: []v1alpha1.Claim{exclusive("other")}}})
 
 	for _, step := range []struct {
 		want   v1alpha1.Reason
@@ -380,8 +378,8 @@ func TestDecideOrderOfChecks(t *testing.T) {
 		{v1alpha1.ReasonWindowsImageMissing, func() { u.Reason = "" }},
 		{v1alpha1.ReasonWindowInvalid, func() { s.WindowError = "" }},
 		{v1alpha1.ReasonOutsideWindow, func() { s.Window = nil }},
-		{v1alpha1.ReasonClaimUnreadable, func() { fleet["a"] = claimed(exclusive("other")) }},
-		{v1alpha1.ReasonClaimed, func() { fleet["a"] = Node{} }},
+		{v1alpha1.ReasonClaimUnreadable, func() { fleet.Nodes["a"] = claimed(exclusive("other")) }},
+		{v1alpha1.ReasonClaimed, func() { fleet.Nodes["a"] = &Node{} }},
 		{v1alpha1.ReasonMaxConcurrent, func() { s.MaxConcurrent = 1 }},
 	} {
 		d := Decide(s, []Unit{u}, fleet, noon)
@@ -410,38 +408,5 @@ func TestHoldsSlot(t *testing.T) {
 		if got := tc.unit.HoldsSlot(); got != tc.want {
 			t.Errorf("%s (in a turn: %v) holds a slot: %v", tc.unit.State, tc.unit.InTurn, got)
 		}
-	}
-}
-
-// BenchmarkDecide decides for a fleet of ten thousand nodes: the cost of a reconcile that starts fifty, and of one that has
-// all slots taken.
-func BenchmarkDecide(b *testing.B) {
-	const nodes, concurrency = 10_000, 50
-	for name, updating := range map[string]int{"starts fifty": 0, "slots taken": concurrency} {
-		b.Run(name, func(b *testing.B) {
-			units := make([]Unit, 0, nodes)
-			fleet := make(Fleet, nodes/10)
-			for i := range nodes {
-				node := fmt.Sprintf("node-%05d", i)
-				state := v1alpha1.UnitOutdated
-				switch {
-				case i < updating:
-					state = v1alpha1.UnitUpdating
-				case i%2 == 0:
-					state = v1alpha1.UnitUpdated
-				}
-				units = append(units, unit(node, state, ranked(Rank(types.UID(node), own, "v1"))))
-				if i%10 == 0 {
-					fleet[node] = claimed(shared("other"))
-				}
-			}
-			s := Strategy{UID: own, Shared: true, MaxConcurrent: concurrency, Window: window(b, "00:00", "23:59:59", everyDay...)}
-			b.ReportAllocs()
-			for b.Loop() {
-				if d := Decide(s, units, fleet, noon); len(d.Start) != concurrency-updating {
-					b.Fatalf("started %d", len(d.Start))
-				}
-			}
-		})
 	}
 }

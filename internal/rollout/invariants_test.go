@@ -3,55 +3,540 @@
 package rollout
 
 import (
-	"cmp"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// verify checks a decision against what it was asked.
-func (w *world) verify(p *party, units []Unit, fleet Fleet, d Decision) {
-	w.t.Helper()
-	asked := map[string]*Unit{}
-	holders := 0
+// What must hold is computed here once more, from the API's objects and the words of their comments, and as simply as can
+// be: nothing of it asks the engine.
+
+// facts are what a rollout is decided by at one moment.
+type facts struct {
+	*world
+	*party
+	units map[string]*Unit
+	// order holds the units that ask to be started, as they would go.
+	order []*Unit
+	total int
+	// holders and busy count who holds a slot, and who of them does not ask to start over.
+	holders, busy int
+	lost          []string
+	// groups are the waves, the last of which takes what is left; wave is that of each unit.
+	groups [][]*Unit
+	wave   map[string]int
+	// unavailable holds by budget the nodes that are, and begun who has been started just now.
+	unavailable []map[string]bool
+	begun       []string
+}
+
+func (w *world) facts(p *party, units []Unit) *facts {
+	f := &facts{world: w, party: p, units: map[string]*Unit{}, wave: map[string]int{}}
 	for i := range units {
 		u := &units[i]
-		asked[u.Node] = u
-		if u.HoldsSlot() {
-			holders++
+		f.units[u.Node] = u
+		if !u.OptedOut {
+			f.total++
+		}
+		if f.asks(u) {
+			f.order = append(f.order, u)
+		}
+		if u.State == v1alpha1.UnitFailed && u.RetryAt.IsZero() && !u.Skipped && !u.OptedOut {
+			f.lost = append(f.lost, u.Node)
+		}
+		if f.holds(u) {
+			f.holders++
+			if !f.asks(u) {
+				f.busy++
+			}
 		}
 	}
+	slices.SortFunc(f.order, f.compare)
+	f.divide(units)
+	for _, b := range w.budgets {
+		down := map[string]bool{}
+		for name, m := range w.present() {
+			if chosen(b, m) && w.down(b, m) {
+				down[name] = true
+			}
+		}
+		f.unavailable = append(f.unavailable, down)
+	}
+	return f
+}
+
+func (f *facts) asks(u *Unit) bool {
+	return u.State == v1alpha1.UnitOutdated || u.State == v1alpha1.UnitFailed && !u.RetryAt.IsZero() && !u.RetryAt.After(f.now)
+}
+
+// holds: those in a turn, and failed ones unless they were given back or there is a limit of failures and they are not tried
+// again.
+func (f *facts) holds(u *Unit) bool {
+	switch u.State {
+	case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking:
+		return true
+	case v1alpha1.UnitFailed:
+		return !u.Skipped && (f.spec == nil || f.spec.MaxFailures == nil || !u.RetryAt.IsZero())
+	}
+	return u.InTurn
+}
+
+// amount is a count, or a share of the total.
+func amount(of *intstr.IntOrString, total int, round func(float64) float64) int {
+	if of.Type == intstr.Int {
+		return int(of.IntVal)
+	}
+	percent, err := strconv.Atoi(strings.TrimSuffix(of.StrVal, "%"))
+	if err != nil {
+		panic(err)
+	}
+	return int(round(float64(total) * float64(percent) / 100))
+}
+
+// atLeast is that rounded down, but 1 unless it is nothing.
+func atLeast(of *intstr.IntOrString, total int) int {
+	if of.Type == intstr.String && of.StrVal != "0%" {
+		return max(1, amount(of, total, math.Floor))
+	}
+	return amount(of, total, math.Floor)
+}
+
+func (f *facts) limit() int {
+	if f.spec != nil && f.spec.MaxConcurrent != nil {
+		return atLeast(f.spec.MaxConcurrent, f.total)
+	}
+	return f.concurrency
+}
+
+// limitOf is how many units of a rollout may hold a slot at present.
+func (w *world) limitOf(p *party) int {
+	f := facts{world: w, party: p}
+	for _, m := range w.present() {
+		if m.brought[p.name] != optOut {
+			f.total++
+		}
+	}
+	return f.limit()
+}
+
+// halted: more has failed than maxFailures, or something of the first wave.
+func (f *facts) halted() bool {
+	if f.spec == nil {
+		return false
+	}
+	if f.spec.MaxFailures != nil && len(f.lost) > amount(f.spec.MaxFailures, f.total, math.Floor) {
+		return true
+	}
+	return len(f.spec.Waves) > 0 && slices.ContainsFunc(f.groups[0], func(u *Unit) bool { return slices.Contains(f.lost, u.Node) })
+}
+
+// compare: claimed first, the operator's node last, by the strategy's criteria, by rank, by name.
+func (f *facts) compare(a, b *Unit) int {
+	first := func(is bool) int {
+		if is {
+			return -1
+		}
+		return 1
+	}
+	if a.Claimed != b.Claimed {
+		return first(a.Claimed)
+	}
+	if (a.Node == f.own) != (b.Node == f.own) {
+		return first(b.Node == f.own)
+	}
+	x, y := f.present()[a.Node], f.present()[b.Node]
+	if f.spec != nil {
+		for _, o := range f.spec.Order {
+			var i, j string
+			switch o.By {
+			case v1alpha1.OrderZone:
+				i, j = orLast(x, corev1.LabelTopologyZone), orLast(y, corev1.LabelTopologyZone)
+			case v1alpha1.OrderLabel:
+				i, j = orLast(x, o.Key), orLast(y, o.Key)
+				if len(o.Values) > 0 {
+					place := func(value string) string {
+						if at := slices.Index(o.Values, strings.TrimPrefix(value, "+")); at >= 0 {
+							return strconv.Itoa(at)
+						}
+						return "~"
+					}
+					i, j = place(i), place(j)
+				}
+			case v1alpha1.OrderOldestFirst:
+				i, j = x.joined(), y.joined()
+			case v1alpha1.OrderNewestFirst:
+				i, j = y.joined(), x.joined()
+			case v1alpha1.OrderControlPlaneFirst:
+				i, j = orLast(x, "node-role.kubernetes.io/control-plane"), orLast(y, "node-role.kubernetes.io/control-plane")
+			case v1alpha1.OrderControlPlaneLast:
+				j, i = orLast(x, "node-role.kubernetes.io/control-plane"), orLast(y, "node-role.kubernetes.io/control-plane")
+			case v1alpha1.OrderFewestEvictionsFirst:
+				i, j = x.load(), y.load()
+			}
+			if i != j {
+				return first(i < j)
+			}
+		}
+	}
+	if a.Rank != b.Rank {
+		return first(a.Rank < b.Rank)
+	}
+	return strings.Compare(a.Node, b.Node)
+}
+
+// orLast is a label's value in a form that sorts before "~", which stands for none.
+func orLast(m machine, label string) string {
+	if value, ok := m.labels[label]; ok {
+		return "+" + value
+	}
+	return "~"
+}
+
+// joined sorts as the time does; a node that is not there any more was created at the beginning of time.
+func (m machine) joined() string {
+	if m.version == 0 {
+		return ""
+	}
+	return m.created.UTC().Format(time.RFC3339)
+}
+
+// load sorts as the number does; of a node that is not there it is not known.
+func (m machine) load() string {
+	if m.version == 0 {
+		return "~"
+	}
+	return strings.Repeat("+", m.evictions)
+}
+
+// divide: each wave takes so many of those that its selector selects and no earlier one has; updated ones first, then those
+// under way, failed ones, and the others in order. What is left is the last.
+func (f *facts) divide(units []Unit) {
+	if f.spec == nil || len(f.spec.Waves) == 0 {
+		return
+	}
+	var row []*Unit
+	for _, state := range []v1alpha1.UnitState{v1alpha1.UnitUpdated, v1alpha1.UnitUpdating, v1alpha1.UnitSoaking, v1alpha1.UnitFailed} {
+		for i := range units {
+			if units[i].State == state && !f.asks(&units[i]) {
+				row = append(row, &units[i])
+			}
+		}
+	}
+	row = slices.DeleteFunc(append(row, f.order...), func(u *Unit) bool { return u.OptedOut })
+	f.groups = make([][]*Unit, len(f.spec.Waves)+1)
+	for _, u := range row {
+		i := 0
+		for i < len(f.spec.Waves) && !f.takes(i, u) {
+			i++
+		}
+		f.groups[i] = append(f.groups[i], u)
+		f.wave[u.Node] = i
+	}
+}
+
+func (f *facts) takes(i int, u *Unit) bool {
+	wave := &f.spec.Waves[i]
+	full := wave.Size != nil && len(f.groups[i]) >= max(1, amount(wave.Size, f.total, math.Ceil))
+	return !full && !unreadable(wave.NodeSelector) && (wave.NodeSelector == nil || fitsSelector(wave.NodeSelector, f.present()[u.Node].labels))
+}
+
+func (f *facts) waveName(i int) string {
+	switch {
+	case i >= len(f.spec.Waves):
+		return "remainder"
+	case f.spec.Waves[i].Name == "":
+		return "wave-" + strconv.Itoa(i+1)
+	}
+	return f.spec.Waves[i].Name
+}
+
+// reached is the wave that the rollout has come to by what it remembers.
+func (f *facts) reached(status *v1alpha1.WaveStatus) int {
+	if status == nil || status.Revision != f.wants() {
+		return 0
+	}
+	found := 0
+	for i := len(f.groups) - 1; i >= 0; i-- {
+		if f.waveName(i) == status.Name {
+			found = i
+			if int(status.Number) == i+1 {
+				return i
+			}
+		}
+	}
+	return found
+}
+
+// may is the latest wave that may begin, given that this one has.
+func (f *facts) may(wave int) int {
+	for wave+1 < len(f.groups) && f.over(wave) {
+		wave++
+	}
+	return wave
+}
+
+// done: every unit is updated, or was given back. There is nothing left to try on a canary, nor that would follow it.
+func (f *facts) done() bool {
+	if len(f.groups[0]) == 0 && f.total > 0 {
+		return false
+	}
+	for _, u := range f.units {
+		if !u.OptedOut && u.State != v1alpha1.UnitUpdated && (u.State != v1alpha1.UnitFailed || !u.Skipped) {
+			return false
+		}
+	}
+	return true
+}
+
+// over: every unit of the wave, and of those before, is updated or tolerated; the wave has soaked in health, and is approved.
+func (f *facts) over(wave int) bool {
+	if wave == 0 && len(f.groups[0]) == 0 && f.total > 0 {
+		return false
+	}
+	for i := range wave + 1 {
+		failed, updated := 0, 0
+		for _, u := range f.groups[i] {
+			switch {
+			case u.State == v1alpha1.UnitUpdated:
+				updated++
+			case slices.Contains(f.lost, u.Node):
+				failed++
+			case u.State != v1alpha1.UnitFailed || !u.Skipped:
+				return false
+			}
+		}
+		if failed > 0 && (i == 0 || f.spec.MaxFailures == nil || updated == 0) {
+			return false
+		}
+	}
+	if wave >= len(f.spec.Waves) || len(f.groups[wave]) == 0 {
+		return true
+	}
+	of := &f.spec.Waves[wave]
+	for _, u := range f.groups[wave] {
+		if u.State != v1alpha1.UnitUpdated {
+			continue
+		}
+		if f.unwell(u.Node) || of.Soak != nil && f.now.Sub(f.wellSince(u.Node, wave)) < of.Soak.Duration {
+			return false
+		}
+	}
+	return of.Approval != v1alpha1.ApprovalManual || f.approved == f.waveName(wave)+"@"+f.wants()
+}
+
+// unwell: not ready, or not for long enough, or not as a budget that selects it wants it.
+func (w *world) unwell(name string) bool {
+	m, there := w.present()[name]
+	return !there || m.notReady || slices.ContainsFunc(w.budgets, func(b *v1alpha1.NodeDisruptionBudget) bool {
+		return chosen(b, m) && w.ill(b, m)
+	})
+}
+
+func (w *world) ill(b *v1alpha1.NodeDisruptionBudget, m machine) bool {
+	least := time.Duration(b.Spec.MinReadySeconds) * time.Second
+	if m.notReady || least > 0 && w.now.Sub(m.readySince) < least {
+		return true
+	}
+	gates := b.Spec.Gates
+	return gates != nil && gates.Nodes != nil && (len(gates.Nodes.AbsentTaints) > 0 && m.taint || len(gates.Nodes.Conditions) > 0 && m.offline)
+}
+
+// wellSince is since when an updated node of the wave has been that, and healthy.
+func (f *facts) wellSince(name string, wave int) time.Time {
+	m := f.present()[name]
+	since := latest(m.readySince, f.shadow.unwell[key2{f.name, name}])
+	for _, b := range f.budgets {
+		if chosen(b, m) {
+			since = latest(since, m.readySince.Add(time.Duration(b.Spec.MinReadySeconds)*time.Second))
+			if g := b.Spec.Gates; g != nil && g.Nodes != nil && len(g.Nodes.Conditions) > 0 {
+				since = latest(since, m.offSince)
+			}
+		}
+	}
+	// Who came into the wave when it was updated already may have been so for any time.
+	updated := f.shadow.updated[key2{f.name, name}]
+	if joined, ok := f.shadow.joined[membership{f.name, name, f.wants(), f.waveName(wave)}]; ok && joined.Before(updated) {
+		since = latest(since, updated)
+	}
+	return since
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// chosen: the budget selects the node; one whose selector can't be read selects all.
+func chosen(b *v1alpha1.NodeDisruptionBudget, m machine) bool {
+	return b.Spec.Selector == nil || unreadable(b.Spec.Selector) || fitsSelector(b.Spec.Selector, m.labels)
+}
+
+func unreadable(s *metav1.LabelSelector) bool {
+	return s != nil && len(s.MatchExpressions) > 0 && s.MatchExpressions[0].Operator == "Resembles"
+}
+
+// fitsSelector knows what selectors of the simulation consist of.
+func fitsSelector(s *metav1.LabelSelector, of map[string]string) bool {
+	for key, value := range s.MatchLabels {
+		if got, ok := of[key]; !ok || got != value {
+			return false
+		}
+	}
+	for _, e := range s.MatchExpressions {
+		got, ok := of[e.Key]
+		switch e.Operator {
+		case metav1.LabelSelectorOpIn:
+			if !ok || !slices.Contains(e.Values, got) {
+				return false
+			}
+		case metav1.LabelSelectorOpNotIn:
+			if ok && slices.Contains(e.Values, got) {
+				return false
+			}
+		case metav1.LabelSelectorOpExists:
+			if !ok {
+				return false
+			}
+		case metav1.LabelSelectorOpDoesNotExist:
+			if ok {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// down: a node is unavailable when it is not ready, or not for long enough, unschedulable, claimed, or not healthy.
+func (w *world) down(b *v1alpha1.NodeDisruptionBudget, m machine) bool {
+	claimed := slices.ContainsFunc(m.claims, func(c v1alpha1.Claim) bool { return c.Failed == nil || !c.Failed.Skipped })
+	return claimed || m.claimError != "" || m.cordoned || w.ill(b, m)
+}
+
+// left says for which budget, that selects the node, no further one may become unavailable: by number, and by domain.
+func (f *facts) left(name string) (exhausted, domains *v1alpha1.NodeDisruptionBudget) {
+	m := f.present()[name]
+	for i, b := range f.budgets {
+		if !chosen(b, m) {
+			continue
+		}
+		if b.Spec.MaxUnavailable != nil {
+			matched := 0
+			for _, other := range f.present() {
+				if chosen(b, other) {
+					matched++
+				}
+			}
+			limit := atLeast(b.Spec.MaxUnavailable, matched)
+			if limit == 0 || !f.unavailable[i][name] && len(f.unavailable[i]) >= limit {
+				exhausted = b
+			}
+		}
+		if b.Spec.TopologyKey != "" {
+			hit := map[string]bool{m.labels[b.Spec.TopologyKey]: true}
+			for other := range f.unavailable[i] {
+				hit[f.present()[other].labels[b.Spec.TopologyKey]] = true
+			}
+			most := 1
+			if b.Spec.MaxDomains != nil {
+				most = int(*b.Spec.MaxDomains)
+			}
+			if len(hit) > most && !f.unavailable[i][name] {
+				domains = b
+			}
+		}
+	}
+	return exhausted, domains
+}
+
+// closed says what closes a budget that selects the node, beside the number of nodes.
+func (f *facts) closed(name string) map[v1alpha1.Reason]bool {
+	all := map[v1alpha1.Reason]bool{}
+	m := f.present()[name]
+	for _, b := range f.budgets {
+		if !chosen(b, m) {
+			continue
+		}
+		if unreadable(b.Spec.Selector) {
+			all[v1alpha1.ReasonBudgetInvalid] = true
+		}
+		if b.Spec.Paused {
+			all[v1alpha1.ReasonBudgetPaused] = true
+		}
+		if !open(b.Spec.Windows, f.now) {
+			all[v1alpha1.ReasonOutsideBudgetWindow] = true
+		}
+		if g := b.Spec.Gates; g != nil {
+			if g.Workloads != nil && len(f.displaced) > 0 {
+				all[v1alpha1.ReasonWorkloadsUnavailable] = true
+			}
+			for i := range g.Pods {
+				if g.Pods[i].Scope == v1alpha1.PodsInCluster && f.world.busy || g.Pods[i].Scope != v1alpha1.PodsInCluster && f.guarded[name] {
+					all[v1alpha1.ReasonPodsBlock] = true
+				}
+			}
+			if g.Alerts != nil && f.silent && g.Alerts.WhenUnreachable != v1alpha1.UnreachableOpen {
+				all[v1alpha1.ReasonAlertsUnreachable] = true
+			}
+			if g.Alerts != nil && f.alerts && !f.silent {
+				all[v1alpha1.ReasonAlertsActive] = true
+			}
+		}
+	}
+	return all
+}
+
+var gateReasons = []v1alpha1.Reason{
+	v1alpha1.ReasonWorkloadsUnavailable, v1alpha1.ReasonPodsBlock, v1alpha1.ReasonAlertsActive, v1alpha1.ReasonAlertsUnreachable,
+}
+
+func (f *facts) outside() bool {
+	return f.window != nil && !f.window.Contains(f.now) || f.spec != nil && !open(f.spec.Windows, f.now)
+}
+
+// verify checks a decision against what it was asked.
+func (w *world) verify(p *party, units []Unit, d Decision) {
+	f := w.facts(p, units)
+	w.shadow.facts = f
+	p.allowed = max(p.allowed, f.limit())
+	from := 0
+	if f.groups != nil {
+		from = f.may(f.reached(p.status))
+		if d.Wave == nil || f.reached(d.Wave) > from {
+			w.fail("%s has come to %+v, and may only to wave %d", p.name, d.Wave, from+1)
+		}
+		if f.done() && (d.Wave.State != v1alpha1.WaveComplete || f.reached(d.Wave) != f.reached(p.status)) {
+			w.fail("%s has nothing left to do, and goes on to %+v", p.name, d.Wave)
+		}
+	} else if d.Wave != nil {
+		w.fail("%s has come to %+v, and has no waves", p.name, d.Wave)
+	}
 	answers := map[string]int{}
-	taken := holders
 	var last *Unit
 	for _, name := range d.Start {
 		answers[name]++
-		u := asked[name]
-		switch {
-		case u == nil || u.State != v1alpha1.UnitOutdated:
-			w.t.Fatalf("%s starts %s, which is %+v", p.name, name, u)
-		case last != nil && cmp.Or(cmp.Compare(last.Rank, u.Rank), strings.Compare(last.Node, u.Node)) >= 0:
-			w.t.Fatalf("%s starts %s (rank %d) before %s (rank %d)", p.name, last.Node, last.Rank, name, u.Rank)
-		case p.WindowError != "" || p.Window != nil && !p.Window.Contains(w.now):
-			w.t.Fatalf("%s starts %s outside of its window", p.name, name)
-		case u.OptedOut || u.Reason != "" || fleet[name].ClaimError != "" || w.inTheWay(p, fleet[name]) != "":
-			w.t.Fatalf("%s starts %s, which it should not: %+v, %+v", p.name, name, u, fleet[name])
+		u := f.units[name]
+		if u == nil {
+			w.fail("%s starts %s, which it has not", p.name, name)
 		}
-		if !u.HoldsSlot() {
-			taken++
-			if taken > p.MaxConcurrent {
-				w.t.Fatalf("%s starts %s as number %d of %d", p.name, name, taken, p.MaxConcurrent)
-			}
+		if last != nil && f.compare(last, u) >= 0 {
+			w.fail("%s starts %s before %s", p.name, last.Node, name)
 		}
+		f.mayStart(u, from)
 		last = u
 	}
 	for _, wait := range d.Waiting {
 		answers[wait.Node]++
-		w.verifyWait(p, asked[wait.Node], fleet[wait.Node], wait, taken)
-		if u := asked[wait.Node]; wait.Reason == v1alpha1.ReasonMaxConcurrent && last != nil && !last.HoldsSlot() && u.Rank < last.Rank {
-			w.t.Fatalf("%s starts %s and lets %s wait for a slot, whose rank is lower", p.name, last.Node, u.Node)
-		}
+		f.verifyWait(wait, d)
 	}
 	for i := range units {
 		u := &units[i]
@@ -60,83 +545,273 @@ func (w *world) verify(p *party, units []Unit, fleet Fleet, d Decision) {
 			want = 1
 		}
 		if answers[u.Node] != want {
-			w.t.Fatalf("%s answers %d times for %s, which is %s", p.name, answers[u.Node], u.Node, u.State)
+			w.fail("%s answers %d times for %s, which is %s", p.name, answers[u.Node], u.Node, u.State)
 		}
 	}
-	closed := p.WindowError == "" && p.Window != nil && !p.Window.Contains(w.now)
-	if closed != !d.Next.IsZero() || closed && (!d.Next.After(w.now) || !p.Window.Contains(d.Next)) {
-		w.t.Fatalf("%s is to come back at %s, and its window is closed: %v", p.name, d.Next, closed)
+	if !d.Next.IsZero() && !d.Next.After(w.now) {
+		w.fail("%s is to come back at %s, which is over", p.name, d.Next)
 	}
+	if (d.Halted != nil) != f.halted() {
+		w.fail("%s is said to be halted: %v, and is: %v", p.name, d.Halted, f.halted())
+	}
+}
+
+// mayStart checks that a unit may start after those that have, and notes that it has.
+func (f *facts) mayStart(u *Unit, wave int) {
+	w, p := f.world, f.party
+	refuse := func(is bool, why string) {
+		if is {
+			w.fail("%s starts %s, %s; unit %+v, node %+v", p.name, u.Node, why, *u, w.present()[u.Node])
+		}
+	}
+	m := w.present()[u.Node]
+	refuse(!f.asks(u), "which does not ask for it")
+	refuse(u.OptedOut, "which opted out")
+	refuse(u.State == v1alpha1.UnitOutdated && u.Reason != "", "where it can't be carried out")
+	refuse(p.spec != nil && p.spec.Paused, "and is paused")
+	refuse(p.windowError != "" || p.spec != nil && unsound(p.spec), "and its strategy can't be read")
+	refuse(f.outside(), "outside of its windows")
+	refuse(m.claimError != "", "whose claims can't be read")
+	refuse(w.inTheWay(p, m) != "", "which another rollout has")
+	closed := f.closed(u.Node)
+	refuse(closed[v1alpha1.ReasonBudgetInvalid], "where a budget can't be read")
+	refuse(closed[v1alpha1.ReasonBudgetPaused], "where a budget is paused")
+	refuse(closed[v1alpha1.ReasonOutsideBudgetWindow], "outside of a budget's windows")
+	if f.holds(u) {
+		refuse(f.busy >= f.limit(), "beside as many as may be in a turn")
+	} else {
+		refuse(f.holders >= f.limit(), "beside as many as may be in a turn")
+		f.holders++
+	}
+	f.busy++
+	f.begun = append(f.begun, u.Node)
+	if u.Claimed {
+		return
+	}
+	refuse(f.halted(), "and is halted")
+	refuse(f.groups != nil && f.wave[u.Node] > wave, "whose wave has not begun")
+	refuse(slices.ContainsFunc(gateReasons, func(r v1alpha1.Reason) bool { return closed[r] }), "behind a closed gate")
+	exhausted, domains := f.left(u.Node)
+	refuse(exhausted != nil, "where a budget is used up")
+	refuse(domains != nil, "in a domain too many")
+	for i, b := range f.budgets {
+		if chosen(b, m) {
+			f.unavailable[i][u.Node] = true
+		}
+	}
+}
+
+// unsound knows what strategies of the simulation can't be read.
+func unsound(s *v1alpha1.Strategy) bool {
+	return slices.ContainsFunc(s.Waves, func(w v1alpha1.Wave) bool { return unreadable(w.NodeSelector) })
 }
 
 // verifyWait checks that what a unit is said to wait for is true.
-func (w *world) verifyWait(p *party, u *Unit, n Node, wait Wait, taken int) {
-	w.t.Helper()
+func (f *facts) verifyWait(wait Wait, d Decision) {
+	w, p, u := f.world, f.party, f.units[wait.Node]
 	if u == nil || wait.Message == "" {
-		w.t.Fatalf("%s has %+v wait", p.name, wait)
+		w.fail("%s has %+v wait", p.name, wait)
 	}
-	if wait.Holds != u.HoldsSlot() {
-		w.t.Fatalf("%s has %+v wait, which is %s", p.name, wait, u.State)
+	if wait.Holds != f.holds(u) {
+		w.fail("%s has %+v wait, which is %s", p.name, wait, u.State)
 	}
-	holds := map[v1alpha1.Reason]bool{
-		v1alpha1.ReasonOptedOut:            u.OptedOut,
-		v1alpha1.ReasonWindowsImageMissing: u.Reason == v1alpha1.ReasonWindowsImageMissing,
-		v1alpha1.ReasonWindowInvalid:       p.WindowError != "",
-		v1alpha1.ReasonOutsideWindow:       p.Window != nil && !p.Window.Contains(w.now),
-		v1alpha1.ReasonClaimUnreadable:     n.ClaimError != "",
-		v1alpha1.ReasonClaimed:             strings.Contains(wait.Message, "claimed by "+w.inTheWay(p, n)+" since"),
-		v1alpha1.ReasonMaxConcurrent:       taken >= p.MaxConcurrent,
-		v1alpha1.ReasonJobFailed:           u.State == v1alpha1.UnitFailed,
+	m := w.present()[u.Node]
+	asks, spec := f.asks(u), p.spec
+	if spec == nil {
+		spec = &v1alpha1.Strategy{}
 	}
-	if !holds[wait.Reason] {
-		w.t.Fatalf("%s has %s wait for %s, which is not true: %s; %+v, %+v", p.name, wait.Node, wait.Reason, wait.Message, u, n)
+	var is bool
+	switch wait.Reason {
+	case v1alpha1.ReasonOptedOut:
+		is = u.OptedOut
+	case v1alpha1.ReasonWindowsImageMissing:
+		is = u.Reason == wait.Reason
+	case v1alpha1.ReasonStrategyInvalid:
+		is = unsound(spec)
+	case v1alpha1.ReasonPaused:
+		is = spec.Paused
+	case v1alpha1.ReasonWindowInvalid:
+		is = p.windowError != ""
+	case v1alpha1.ReasonOutsideWindow:
+		is = f.outside()
+	case v1alpha1.ReasonHalted:
+		is = !u.Claimed && (f.halted() || d.Wave != nil && d.Wave.State == v1alpha1.WaveHalted && f.later(u, d) && f.anyUpTo(d, func(x *Unit) bool { return slices.Contains(f.lost, x.Node) }))
+	case v1alpha1.ReasonWavePending:
+		is = f.later(u, d) && (len(f.groups[0]) == 0 || f.anyUpTo(d, func(x *Unit) bool {
+			return x.State != v1alpha1.UnitUpdated && !x.Skipped && !slices.Contains(f.lost, x.Node)
+		}))
+	case v1alpha1.ReasonWaveUnhealthy:
+		is = f.later(u, d) && slices.ContainsFunc(f.groups[f.reached(d.Wave)], func(x *Unit) bool { return x.State == v1alpha1.UnitUpdated && f.unwell(x.Node) })
+	case v1alpha1.ReasonWaveSoaking:
+		i := f.reached(d.Wave)
+		is = f.later(u, d) && spec.Waves[i].Soak != nil && f.now.Before(d.Wave.Since.Add(spec.Waves[i].Soak.Duration+time.Second))
+	case v1alpha1.ReasonWaitingForApproval:
+		i := f.reached(d.Wave)
+		is = f.later(u, d) && spec.Waves[i].Approval == v1alpha1.ApprovalManual && f.approved != f.waveName(i)+"@"+f.wants() && d.Wave.ApproveWith != ""
+	case v1alpha1.ReasonClaimUnreadable:
+		is = m.claimError != ""
+	case v1alpha1.ReasonClaimed:
+		is = strings.Contains(wait.Message, "claimed by "+w.inTheWay(p, m)+" since")
+	case v1alpha1.ReasonMaxConcurrent:
+		is = f.holders >= f.limit()
+		if f.holds(u) {
+			is = f.busy >= f.limit()
+		} else if i := slices.IndexFunc(f.begun, func(name string) bool { x := f.units[name]; return !x.Claimed && f.compare(u, x) < 0 }); i >= 0 {
+			w.fail("%s starts %s, and lets %s wait for a slot, which comes before", p.name, f.begun[i], u.Node)
+		}
+	case v1alpha1.ReasonBudgetExhausted:
+		b, _ := f.left(u.Node)
+		is = b != nil && !u.Claimed
+	case v1alpha1.ReasonMaxDomains:
+		_, b := f.left(u.Node)
+		is = b != nil && !u.Claimed
+	case v1alpha1.ReasonJobFailed, v1alpha1.ReasonTurnTimeout, v1alpha1.ReasonDrainTimeout:
+		is, asks = u.State == v1alpha1.UnitFailed && !asks && u.Reason == wait.Reason, true
+	default:
+		is = f.closed(u.Node)[wait.Reason] && (!u.Claimed || !slices.Contains(gateReasons, wait.Reason))
+	}
+	if !is || !asks {
+		w.fail("%s has %s wait for %s, which is not true: %s; unit %+v, node %+v, wave %+v", p.name, wait.Node, wait.Reason, wait.Message, *u, m, d.Wave)
 	}
 }
 
+// later: the unit is in a wave after the one that the rollout has come to.
+func (f *facts) later(u *Unit, d Decision) bool {
+	return f.groups != nil && d.Wave != nil && !u.Claimed && f.wave[u.Node] > f.reached(d.Wave)
+}
+
+func (f *facts) anyUpTo(d Decision, which func(*Unit) bool) bool {
+	return slices.ContainsFunc(f.groups[:f.reached(d.Wave)+1], func(group []*Unit) bool { return slices.ContainsFunc(group, which) })
+}
+
 // inTheWay names the first rollout whose claim on the node keeps this one off.
-func (w *world) inTheWay(p *party, n Node) string {
-	for _, c := range n.Claims {
-		if c.UID != p.UID && (!c.Shared || !p.Shared) {
+func (w *world) inTheWay(p *party, m machine) string {
+	for _, c := range m.claims {
+		if c.UID != p.uid && (!c.Shared || !p.shared) && (c.Failed == nil || !c.Failed.Skipped) {
 			return c.Rollout
 		}
 	}
 	return ""
 }
 
+// progress checks that a rollout does not go back within a revision, unless somebody has changed its waves.
+func (w *world) progress(p *party, next *v1alpha1.WaveStatus) {
+	before := p.status
+	if before == nil || next == nil || before.Revision != next.Revision || w.shadow.waves[p.name] != p.spec {
+		w.shadow.waves[p.name] = p.spec
+		return
+	}
+	if next.Number < before.Number {
+		w.fail("%s goes back from %+v to %+v", p.name, *before, *next)
+	}
+}
+
 // check looks at the whole world between two steps.
 func (w *world) check() {
-	w.t.Helper()
 	for name, m := range w.present() {
+		there := 0
 		for i, c := range m.claims {
-			if !c.Shared && len(m.claims) > 1 {
-				w.t.Fatalf("%s has an exclusive claim of %s beside others: %+v", name, c.Rollout, m.claims)
+			if c.Failed == nil || !c.Failed.Skipped {
+				there++
 			}
 			if slices.ContainsFunc(m.claims[:i], func(other v1alpha1.Claim) bool { return other.UID == c.UID }) {
-				w.t.Fatalf("%s has two claims of %s", name, c.Rollout)
+				w.fail("%s has two claims of %s", name, c.Rollout)
+			}
+		}
+		for _, c := range m.claims {
+			if !c.Shared && there > 1 && (c.Failed == nil || !c.Failed.Skipped) {
+				w.fail("%s has an exclusive claim of %s beside others: %+v", name, c.Rollout, m.claims)
 			}
 		}
 	}
+	f := w.fleet(w.history[len(w.history)-1])
 	for _, p := range w.parties {
 		for name, run := range p.changes {
 			// A node may leave while something is being started there; that is taken away later.
 			m, there := w.present()[name]
 			if c := m.claim(p); there && run.outcome == running && (c == nil || c.Turn != run.turn) {
-				w.t.Fatalf("%s runs on %s without a claim for that: %+v", p.name, name, c)
+				w.fail("%s runs on %s without a claim for that: %+v", p.name, name, c)
 			}
 		}
-		if holders := w.holders(p); holders > p.allowed {
-			w.t.Fatalf("%s holds %d slots, and %d are allowed", p.name, holders, p.allowed)
+		holders := 0
+		asked := facts{world: w, party: p}
+		for name, m := range w.present() {
+			if u, next := w.judge(p, name, &m, &f); asked.holds(&u) && next != abandon {
+				holders++
+			}
 		}
-		p.allowed = max(p.MaxConcurrent, min(p.allowed, w.claims(p)))
+		if holders > p.allowed {
+			w.fail("%s holds %d slots, and %d are allowed", p.name, holders, p.allowed)
+		}
+		p.allowed = max(w.limitOf(p), min(p.allowed, w.claims(p)))
 	}
 }
 
 // finished reports whether a rollout has brought every node where it should be, and let go of it.
 func (w *world) finished(p *party) bool {
 	for _, m := range w.present() {
-		if m.claim(p) != nil || m.labels[p.name] != p.wants() && m.labels[p.name] != optOut && (!p.unfit || !m.windows) {
+		if m.claim(p) != nil || m.brought[p.name] != p.wants() && m.brought[p.name] != optOut && (!p.unfit || !m.windows) {
 			return false
 		}
 	}
 	return true
+}
+
+// shadow is what the test remembers, and the controllers do not.
+type shadow struct {
+	facts *facts
+	// updated is when a rollout has released a node as updated, and unwell when it last saw it not healthy in its current wave.
+	updated, unwell map[key2]time.Time
+	// joined is when a node was first seen in the wave that was the current one.
+	joined map[membership]time.Time
+	waves  map[string]*v1alpha1.Strategy
+}
+
+type key2 struct{ rollout, node string }
+
+type membership struct{ rollout, node, revision, wave string }
+
+func newShadow() shadow {
+	return shadow{
+		updated: map[key2]time.Time{}, unwell: map[key2]time.Time{}, joined: map[membership]time.Time{}, waves: map[string]*v1alpha1.Strategy{},
+	}
+}
+
+// note remembers what a rollout has seen, and written down.
+func (s *shadow) note(w *world, p *party) {
+	f := s.facts
+	if f == nil || f.groups == nil || p.status == nil {
+		return
+	}
+	wave := f.reached(p.status)
+	for m := range s.joined {
+		if at, ok := f.wave[m.node]; m.rollout == p.name && (!ok || at != wave) {
+			delete(s.joined, m)
+		}
+	}
+	for _, u := range f.groups[wave] {
+		if w.unwell(u.Node) {
+			s.unwell[key2{p.name, u.Node}] = w.now
+		}
+		m := membership{p.name, u.Node, p.wants(), f.waveName(wave)}
+		if _, ok := s.joined[m]; !ok {
+			s.joined[m] = w.now
+		}
+	}
+}
+
+// back is when the clock goes back: what the test remembers was not later than now.
+func (s *shadow) back(now time.Time) {
+	for _, all := range []map[key2]time.Time{s.updated, s.unwell} {
+		for k, at := range all {
+			if at.After(now) {
+				all[k] = now
+			}
+		}
+	}
+	for k, at := range s.joined {
+		if at.After(now) {
+			s.joined[k] = now
+		}
+	}
 }

@@ -5,8 +5,8 @@ package rollout
 import "moult.dev/moult/api/v1alpha1"
 
 // optedOut keeps a rollout away from nodes that carry its opt-out label.
-func optedOut(_ *pass, u *Unit) (v1alpha1.Reason, string) {
-	if u.OptedOut {
+func optedOut(_ *pass, c *candidate) (v1alpha1.Reason, string) {
+	if c.OptedOut {
 		return v1alpha1.ReasonOptedOut, "the node's label opts it out"
 	}
 	return "", ""

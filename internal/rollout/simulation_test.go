@@ -3,124 +3,391 @@
 package rollout
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"moult.dev/moult/api/v1alpha1"
 )
 
 // TestSimulation lets rollouts loose on random fleets, each in a random order of things that happen, and checks after
-// every step what must always hold, and at the end that every rollout gets there. MOULT_SEED=n repeats one that failed.
+// every step what must always hold, and at the end that every rollout gets there. MOULT_SEED=n repeats one that failed;
+// MOULT_SEEDS=n is how many worlds there are, and `make simulate` runs many.
 func TestSimulation(t *testing.T) {
 	first, worlds := rand.Uint64N(1_000_000_000), uint64(300)
 	if testing.Short() {
 		worlds = 50
 	}
-	if text := os.Getenv("MOULT_SEED"); text != "" {
-		seed, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatalf("reading $MOULT_SEED, %v", err)
+	if seeds := number(t, "MOULT_SEEDS"); seeds > 0 {
+		worlds = seeds
+	}
+	if seed := number(t, "MOULT_SEED"); seed > 0 {
+		first = seed
+		if os.Getenv("MOULT_SEEDS") == "" {
+			worlds = 1
 		}
-		first, worlds = seed, 1
 	}
 	t.Logf("seeds from %d on", first)
-	steps := 0
-	for seed := first; seed < first+worlds; seed++ {
-		s := &simulation{world: newWorld(t), Rand: rand.New(rand.NewPCG(seed, 0))}
-		ended := false
-		func() {
-			defer func() {
-				if !ended {
-					t.Logf("MOULT_SEED=%d repeats this:\n%s", seed, tail(s.story.String(), 60))
-				}
-			}()
-			s.populate()
-			for range 150 {
-				s.happen()
-				s.check()
-				steps++
-			}
-			s.settleDown()
-			ended = true
-		}()
+	seed, steps, ok := simulate(&standard, first, worlds, func(done uint64) {
+		if os.Getenv("MOULT_SEEDS") != "" {
+			fmt.Fprintf(os.Stderr, "%d of %d worlds\n", done, worlds)
+		}
+	})
+	t.Logf("%d steps", steps)
+	if !ok {
+		w, what := run(&standard, seed, false)
+		t.Fatalf("%s\nMOULT_SEED=%d repeats this:\n%s", what, seed, tail(w.story.String(), 80))
 	}
-	t.Logf("%d worlds, %d steps", worlds, steps)
+}
+
+func number(t *testing.T, name string) uint64 {
+	text := os.Getenv(name)
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("reading $%s, %v", name, err)
+	}
+	return n
+}
+
+// simulate runs so many worlds on all cores. When something is wrong in one of them it returns the lowest seed known of.
+func simulate(by *rules, first, worlds uint64, progress func(done uint64)) (seed uint64, steps int64, ok bool) {
+	openingsOf()
+	var next, done atomic.Uint64
+	var walked atomic.Int64
+	var mu sync.Mutex
+	ok = true
+	var group sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			for {
+				i := next.Add(1) - 1
+				if i >= worlds {
+					return
+				}
+				s, what := run(by, first+i, true)
+				walked.Add(int64(s.moves))
+				if what != "" {
+					next.Store(worlds)
+					mu.Lock()
+					if ok || first+i < seed {
+						seed, ok = first+i, false
+					}
+					mu.Unlock()
+				}
+				if n := done.Add(1); n%1000 == 0 {
+					progress(n)
+				}
+			}
+		})
+	}
+	group.Wait()
+	return seed, walked.Load(), ok
+}
+
+// run runs one world, and says what was wrong in it, or "".
+func run(by *rules, seed uint64, mute bool) (w *world, what string) {
+	s := &simulation{world: newWorld(by), Rand: rand.New(rand.NewPCG(seed, 0))}
+	s.mute = mute
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case violation:
+			w, what = s.world, v.text
+		default:
+			panic(fmt.Sprintf("with MOULT_SEED=%d: %v", seed, v))
+		}
+	}()
+	s.populate()
+	for range 160 {
+		s.happen()
+		s.check()
+	}
+	s.settleDown()
+	return s.world, ""
 }
 
 type simulation struct {
 	*world
 	*rand.Rand
-	joined int
+	nodes int
 }
 
 func (s *simulation) chance(percent int) bool { return s.IntN(100) < percent }
 
-func pick[T any](s *simulation, from []T) T { return from[s.IntN(len(from))] }
+func pick[T any](s *simulation, from ...T) T { return from[s.IntN(len(from))] }
 
 func (s *simulation) names() []string { return slices.Sorted(maps.Keys(s.present())) }
 
-func (s *simulation) join() {
-	s.joined++
-	name := "lin-" + strconv.Itoa(s.joined)
-	if s.chance(20) {
-		name = "win-" + strconv.Itoa(s.joined)
+func (s *simulation) joins() {
+	s.nodes++
+	name := "lin-" + strconv.Itoa(s.nodes)
+	if s.chance(15) {
+		name = "win-" + strconv.Itoa(s.nodes)
 	}
-	s.world.join(name)
-	s.say(nil, "Node %s joins.", name)
+	labels := map[string]string{"pool": pick(s, "web", "web", "db", "canary")}
+	if s.chance(85) {
+		labels[corev1.LabelTopologyZone] = pick(s, "a", "b", "c")
+	}
+	if s.chance(20) {
+		labels["node-role.kubernetes.io/control-plane"] = ""
+	}
+	s.join(name, labels)
+	s.edit(name, func(m *machine) {
+		m.created = s.now.Add(-time.Duration(s.IntN(5)) * time.Hour)
+		m.evictions = s.IntN(4)
+	})
+	s.say(nil, "Node %s joins, with %v.", name, labels)
 }
 
 func (s *simulation) populate() {
-	s.now = s.now.Add(time.Duration(s.IntN(7*24*60)) * time.Minute)
+	s.now = s.now.Add(time.Duration(s.IntN(360*24*60)) * time.Minute)
 	for range 1 + s.IntN(12) {
-		s.join()
+		s.joins()
+	}
+	for i := range s.IntN(4) {
+		s.addBudget("budget-"+strconv.Itoa(i), s.budget())
+		s.say(nil, "There is budget-%d: %s.", i, show(s.budgets[i].Spec))
 	}
 	for i := range 2 + s.IntN(2) {
-		p := &party{name: "rollout-" + strconv.Itoa(i), unfit: s.chance(20)}
-		p.MaxConcurrent, p.Shared = s.IntN(5), s.chance(50)
-		if s.chance(30) {
-			p.soak = 10 * time.Minute
+		p := &party{name: "rollout-" + strconv.Itoa(i), unfit: s.chance(15), concurrency: s.IntN(5), shared: s.chance(50), drains: s.chance(40)}
+		if s.chance(20) {
+			p.own = pick(s, s.names()...)
 		}
 		s.window(p)
+		if s.chance(70) {
+			p.spec = s.strategy()
+		}
 		s.add(p)
-		s.say(p, "wants %s, %d at once, shared: %v, window: %v, soak: %s.", p.wants(), p.MaxConcurrent, p.Shared, p.Window != nil, p.soak)
+		s.describe(p)
 	}
+}
+
+func (s *simulation) describe(p *party) {
+	s.say(p, "wants %s, %d at once, shared: %v, drains: %v, window: %v, by %s.", p.wants(), p.concurrency, p.shared, p.drains, p.window != nil, show(p.spec))
 }
 
 // window gives a rollout a random window, or none.
 func (s *simulation) window(p *party) {
-	p.Window, p.WindowError = nil, ""
-	switch s.IntN(8) {
+	p.window, p.windowError = nil, ""
+	switch s.IntN(14) {
 	case 0:
-		p.Window = mustWindow(s.t, everyDay, "22:00", "04:00", "Europe/Berlin")
+		p.window = windows["nights in Berlin"]
 	case 1:
-		p.Window = mustWindow(s.t, everyDay, "09:00", "17:00", "America/New_York")
+		p.window = windows["days in New York"]
 	case 2:
-		p.Window = mustWindow(s.t, []string{"fri", "sat", "tue"}, "20:00", "06:00", "UTC")
+		p.window = windows["some nights"]
 	case 3:
-		p.WindowError = "what is 25:00?"
+		p.windowError = "what is 25:00?"
 	}
+}
+
+var windows = func() map[string]*Window {
+	all := map[string]*Window{}
+	for name, w := range map[string]struct {
+		days             []string
+		start, end, zone string
+	}{
+		"nights in Berlin": {everyDay, "22:00", "04:00", "Europe/Berlin"},
+		"days in New York": {everyDay, "09:00", "17:00", "America/New_York"},
+		"some nights":      {[]string{"fri", "sat", "tue"}, "20:00", "06:00", "UTC"},
+	} {
+		made, err := NewWindow(w.days, w.start, w.end, w.zone)
+		if err != nil {
+			panic(err)
+		}
+		all[name] = made
+	}
+	return all
+}()
+
+// strategy is a random one.
+func (s *simulation) strategy() *v1alpha1.Strategy {
+	spec := &v1alpha1.Strategy{}
+	if s.chance(50) {
+		spec.MaxConcurrent = ptr.To(pick(s, intstr.FromInt32(int32(s.IntN(5))), intstr.FromString(pick(s, "0%", "10%", "25%", "50%", "100%"))))
+	}
+	for range s.IntN(3) {
+		o := v1alpha1.Order{By: pick(s,
+			v1alpha1.OrderZone, v1alpha1.OrderLabel, v1alpha1.OrderOldestFirst, v1alpha1.OrderNewestFirst,
+			v1alpha1.OrderControlPlaneFirst, v1alpha1.OrderControlPlaneLast, v1alpha1.OrderFewestEvictionsFirst)}
+		if o.By == v1alpha1.OrderLabel {
+			o.Key = "pool"
+			if s.chance(50) {
+				o.Values = []string{"web", "canary"}
+			}
+		}
+		spec.Order = append(spec.Order, o)
+	}
+	if s.chance(50) {
+		s.waves(spec)
+	}
+	if s.chance(25) {
+		spec.Soak = duration(pick(s, 5*time.Minute, time.Hour))
+	}
+	if s.chance(40) {
+		spec.MaxFailures = ptr.To(pick(s, intstr.FromInt32(int32(s.IntN(3))), intstr.FromString("20%")))
+	}
+	if s.chance(40) {
+		spec.Retries = &v1alpha1.Retries{Limit: int32(1 + s.IntN(3))}
+		if s.chance(50) {
+			spec.Retries.Backoff, spec.Retries.MaxBackoff = duration(10*time.Minute), duration(30*time.Minute)
+		}
+	}
+	if s.chance(20) {
+		spec.TurnTimeout = duration(2 * time.Hour)
+	}
+	if s.chance(15) {
+		spec.Windows = s.cron()
+	}
+	spec.Paused = s.chance(4)
+	return spec
+}
+
+func (s *simulation) cron() []v1alpha1.Window {
+	var all []v1alpha1.Window
+	for range 1 + s.IntN(2) {
+		all = append(all, pick(s, schedules...).Window)
+	}
+	return all
+}
+
+func duration(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
+
+func (s *simulation) waves(spec *v1alpha1.Strategy) {
+	spec.Waves = nil
+	for i := range 1 + s.IntN(3) {
+		var w v1alpha1.Wave
+		if s.chance(50) {
+			w.Name = pick(s, "canary", "early", "late") + strconv.Itoa(i)
+		}
+		if s.chance(75) {
+			w.Size = ptr.To(pick(s, intstr.FromInt32(int32(1+s.IntN(3))), intstr.FromString(pick(s, "10%", "30%", "50%"))))
+		}
+		if w.Size == nil || s.chance(25) {
+			w.NodeSelector = &metav1.LabelSelector{MatchLabels: pick(s, map[string]string{"pool": "canary"}, map[string]string{corev1.LabelTopologyZone: "a"})}
+		}
+		if s.chance(2) {
+			w.NodeSelector = gibberish()
+		}
+		if s.chance(50) {
+			w.Soak = duration(pick(s, 10*time.Minute, time.Hour))
+		}
+		if s.chance(25) {
+			w.Approval = v1alpha1.ApprovalManual
+		}
+		spec.Waves = append(spec.Waves, w)
+	}
+}
+
+// gibberish is a selector that can't be read.
+func gibberish() *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Resembles"}}}
+}
+
+// budget is a random one.
+func (s *simulation) budget() v1alpha1.NodeDisruptionBudgetSpec {
+	var b v1alpha1.NodeDisruptionBudgetSpec
+	switch s.IntN(10) {
+	case 0, 1:
+		b.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "web"}}
+	case 2:
+		b.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"db"}}}}
+	case 3:
+		b.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: metav1.LabelSelectorOpExists}}}
+	case 4:
+		if s.chance(20) {
+			b.Selector = gibberish()
+		}
+	}
+	if s.chance(70) {
+		b.MaxUnavailable = ptr.To(pick(s, intstr.FromInt32(int32(s.IntN(4))), intstr.FromString(pick(s, "0%", "10%", "25%", "50%"))))
+	}
+	if s.chance(35) {
+		b.TopologyKey = corev1.LabelTopologyZone
+		if s.chance(50) {
+			b.MaxDomains = ptr.To(int32(1 + s.IntN(2)))
+		}
+	}
+	if s.chance(15) {
+		b.Windows = s.cron()
+	}
+	b.Paused = s.chance(5)
+	if s.chance(25) {
+		b.MinReadySeconds = 600
+	}
+	if s.chance(50) {
+		b.Gates = &v1alpha1.Gates{}
+		if s.chance(35) {
+			b.Gates.Workloads = &v1alpha1.WorkloadsGate{}
+		}
+		if s.chance(25) {
+			b.Gates.Pods = []v1alpha1.PodsGate{{Scope: pick(s, v1alpha1.PodsOnNode, v1alpha1.PodsInCluster)}}
+		}
+		if s.chance(25) {
+			b.Gates.Alerts = &v1alpha1.AlertsGate{WhenUnreachable: pick(s, "", v1alpha1.UnreachableClosed, v1alpha1.UnreachableOpen)}
+		}
+		if s.chance(35) {
+			b.Gates.Nodes = &v1alpha1.NodesGate{}
+			if s.chance(60) {
+				b.Gates.Nodes.AbsentTaints = []string{pick(s, "readiness.k8s.io/*", agentTaint)}
+			}
+			if s.chance(60) {
+				b.Gates.Nodes.Conditions = []v1alpha1.NodeConditionRequirement{{Type: networkPresence, Status: metav1.ConditionFalse}}
+			}
+		}
+	}
+	return b
 }
 
 // happen is one step: mostly a rollout acts or something that runs ends, and now and then somebody interferes.
 func (s *simulation) happen() {
-	p := pick(s, s.parties)
+	p := pick(s, s.parties...)
 	switch n := s.IntN(100); {
-	case n < 45:
+	case n < 42:
 		s.reconcile(p)
+	case n < 60:
+		s.end(p)
 	case n < 70:
-		s.end(p, 25)
-	case n < 78:
-		s.now = s.now.Add(time.Duration(1+s.IntN(8*60)) * time.Minute)
-	case n < 84:
+		s.pass()
+	case n < 76:
 		s.change(p)
+	case n < 80:
+		s.regulate()
+	case n < 90:
+		s.weather()
 	default:
 		s.interfere(p)
 	}
+}
+
+// pass lets time go by; now and then the clock is put back.
+func (s *simulation) pass() {
+	if s.chance(4) {
+		s.now = s.now.Add(-time.Duration(1+s.IntN(120)) * time.Minute)
+		s.shadow.back(s.now)
+		s.say(nil, "The clock is put back.")
+		return
+	}
+	s.now = s.now.Add(pick(s, time.Duration(1+s.IntN(15))*time.Minute, time.Duration(1+s.IntN(15))*time.Minute, time.Duration(1+s.IntN(8*60))*time.Minute) +
+		time.Duration(s.IntN(60_000))*time.Millisecond)
 }
 
 // reconcile lets a rollout act, on what is true now or on what was a while ago. Sometimes it is killed in the middle.
@@ -141,7 +408,7 @@ func (s *simulation) reconcile(p *party) {
 }
 
 // end ends one of the changes that run.
-func (s *simulation) end(p *party, failing int) {
+func (s *simulation) end(p *party) {
 	var at []string
 	for _, name := range slices.Sorted(maps.Keys(p.changes)) {
 		if p.changes[name].outcome == running {
@@ -151,9 +418,12 @@ func (s *simulation) end(p *party, failing int) {
 	if len(at) == 0 {
 		return
 	}
-	name, how, word := pick(s, at), succeeded, "succeeds"
-	if s.chance(failing) {
+	name, how, word := pick(s, at...), succeeded, "succeeds"
+	switch n := s.IntN(100); {
+	case n < 20:
 		how, word = broken, "fails"
+	case n < 25:
+		how, word = skipped, "can't begin"
 	}
 	s.ends(p, name, how)
 	s.say(p, "is told that the change on %s %s.", name, word)
@@ -161,7 +431,7 @@ func (s *simulation) end(p *party, failing int) {
 
 // change is a person who changes a rollout.
 func (s *simulation) change(p *party) {
-	switch s.IntN(4) {
+	switch s.IntN(9) {
 	case 0:
 		p.revision++
 		p.generation++
@@ -170,24 +440,108 @@ func (s *simulation) change(p *party) {
 		p.generation++
 		s.say(p, "is to try again what failed.")
 	case 2:
-		s.limit(p, s.IntN(5))
+		s.reset(p, func() { p.concurrency = s.IntN(5) })
 		p.generation += s.IntN(2)
-		s.say(p, "now starts %d at once.", p.MaxConcurrent)
+		s.say(p, "now starts %d at once.", p.concurrency)
 	case 3:
 		s.window(p)
-		s.say(p, "has another window (%v), error %q.", p.Window != nil, p.WindowError)
+		s.say(p, "has another window (%v), error %q.", p.window != nil, p.windowError)
+	case 4, 5:
+		s.reset(p, func() { p.spec = s.strategy() })
+		p.generation++
+		s.describe(p)
+	case 6:
+		if p.spec != nil && len(p.spec.Waves) > 0 {
+			next := p.spec.DeepCopy()
+			s.waves(next)
+			s.reset(p, func() { p.spec = next })
+			p.generation++
+			s.say(p, "has other waves: %s.", show(p.spec.Waves))
+		}
+	case 7:
+		if p.spec != nil {
+			next := p.spec.DeepCopy()
+			next.Paused = !next.Paused
+			s.reset(p, func() { p.spec = next })
+			p.generation++
+			s.say(p, "is paused: %v.", next.Paused)
+		}
+	case 8:
+		if p.status != nil {
+			p.approved = ApprovalOf(p.status.Name, pick(s, p.status.Revision, p.status.Revision, "v0"))
+			s.say(p, "is approved: %s.", p.approved)
+		}
+	}
+}
+
+// regulate is a person who changes budgets.
+func (s *simulation) regulate() {
+	switch n := len(s.budgets); {
+	case n == 0 || n < 3 && s.chance(20):
+		s.addBudget("budget-"+strconv.Itoa(n)+"x", s.budget())
+		s.say(nil, "There is another budget: %s.", show(s.budgets[n].Spec))
+	case s.chance(15):
+		s.budgets = s.budgets[:n-1]
+		s.say(nil, "A budget is gone.")
+	default:
+		i := s.IntN(n)
+		s.editBudget(i, func(b *v1alpha1.NodeDisruptionBudgetSpec) { *b = s.budget() })
+		s.say(nil, "%s now is: %s.", s.budgets[i].Name, show(s.budgets[i].Spec))
+	}
+}
+
+// weather is what happens to nodes, workloads and alerts by itself.
+func (s *simulation) weather() {
+	if len(s.present()) == 0 {
+		return
+	}
+	name := pick(s, s.names()...)
+	switch s.IntN(9) {
+	case 0, 1, 2:
+		is := s.present()[name].notReady
+		s.ready(name, is)
+		s.say(nil, "Node %s is ready: %v.", name, is)
+	case 3:
+		s.edit(name, func(m *machine) { m.taint = !m.taint })
+		s.say(nil, "Node %s has the taint: %v.", name, s.present()[name].taint)
+	case 4:
+		s.edit(name, func(m *machine) { m.offline, m.offSince = !m.offline, s.now })
+		s.say(nil, "Node %s has no network: %v.", name, s.present()[name].offline)
+	case 5:
+		s.alerts = !s.alerts
+		s.say(nil, "There are alerts: %v.", s.alerts)
+	case 6:
+		s.silent = !s.silent
+		s.say(nil, "Prometheus does not answer: %v.", s.silent)
+	case 7:
+		if s.busy = !s.busy; s.guarded[name] {
+			delete(s.guarded, name)
+		} else {
+			s.guarded[name] = true
+		}
+		s.say(nil, "A pod that blocks runs on %s: %v; one that blocks all: %v.", name, s.guarded[name], s.busy)
+	case 8:
+		s.available()
+	}
+}
+
+// available lets everything that was evicted be available again.
+func (s *simulation) available() {
+	if len(s.displaced) > 0 {
+		clear(s.displaced)
+		s.say(nil, "What was evicted is available again.")
 	}
 }
 
 // interfere is a person, or a machine, that changes a node.
 func (s *simulation) interfere(p *party) {
 	if len(s.present()) == 0 {
-		s.join()
+		s.joins()
 		return
 	}
-	name := pick(s, s.names())
+	name := pick(s, s.names()...)
 	m := s.present()[name]
-	switch s.IntN(8) {
+	switch s.IntN(10) {
 	case 0:
 		s.label(name, p, optOut)
 		s.say(p, "is kept away from %s by its label.", name)
@@ -199,7 +553,7 @@ func (s *simulation) interfere(p *party) {
 		s.say(nil, "Somebody asks to try again on %s.", name)
 	case 4:
 		if len(s.present()) < 15 {
-			s.join()
+			s.joins()
 		}
 	case 5:
 		s.leave(name)
@@ -212,6 +566,11 @@ func (s *simulation) interfere(p *party) {
 	case 7:
 		delete(p.changes, name)
 		s.say(p, "loses what ran on %s: somebody deletes it.", name)
+	case 8, 9:
+		if m.cordonedBy == "" {
+			s.edit(name, func(m *machine) { m.cordoned = !m.cordoned })
+			s.say(nil, "Somebody cordons %s: %v.", name, !m.cordoned)
+		}
 	}
 }
 
@@ -219,41 +578,122 @@ func (s *simulation) interfere(p *party) {
 // itself when there is nothing left but to wait.
 func (s *simulation) settleDown() {
 	s.say(nil, "From now on nobody interferes, and nothing fails.")
+	s.alerts, s.silent, s.busy = false, false, false
+	clear(s.guarded)
 	for _, name := range s.names() {
-		s.edit(name, func(m *machine) { m.claimError = "" })
+		s.edit(name, func(m *machine) {
+			m.claimError, m.taint = "", false
+			if m.offline {
+				m.offline, m.offSince = false, s.now
+			}
+			if m.cordonedBy == "" {
+				m.cordoned = false
+			}
+		})
+		s.ready(name, true)
 	}
 	for _, p := range s.parties {
 		// What has failed and is not noted yet would count as a failure of the new attempt.
-		s.act(p, len(s.history)-1, math.MaxInt)
-		p.generation++
-		p.WindowError = ""
-		s.limit(p, max(1, p.MaxConcurrent))
+		for range 2 {
+			s.act(p, len(s.history)-1, math.MaxInt)
+		}
+		s.reason(p)
 	}
-	for range 1000 {
-		before, ran := s.moves, 0
+	s.reasonBudgets()
+	fruitless := 0
+	for range 3000 {
+		before, happened := s.moves, 0
 		var wake time.Time
 		for _, p := range s.parties {
 			d := s.act(p, len(s.history)-1, math.MaxInt)
 			s.check()
-			ran += s.succeed(p)
+			happened += s.succeed(p) + s.approve(p)
 			for _, at := range append(s.soaks(p), d.Next) {
 				if at.After(s.now) && (wake.IsZero() || at.Before(wake)) {
 					wake = at
 				}
 			}
 		}
+		if len(s.displaced) > 0 {
+			happened++
+			s.available()
+		}
 		if !slices.ContainsFunc(s.parties, func(p *party) bool { return !s.finished(p) }) {
 			return
 		}
-		if s.moves > before || ran > 0 {
+		if s.moves > before || happened > 0 {
+			fruitless = 0
 			continue
 		}
 		if wake.IsZero() {
-			s.t.Fatal("nothing moves any more, and nobody is to come back")
+			s.fail("nothing moves any more, and nobody is to come back")
+		}
+		if fruitless++; fruitless > 100 {
+			s.fail("it wakes again and again, and nothing moves")
 		}
 		s.now = wake
 	}
-	s.t.Fatal("it never ends")
+	s.fail("it never ends")
+}
+
+// reason makes a rollout one that can finish.
+func (s *simulation) reason(p *party) {
+	p.generation++
+	p.windowError = ""
+	s.reset(p, func() {
+		p.concurrency = max(1, p.concurrency)
+		if p.spec == nil {
+			return
+		}
+		next := p.spec.DeepCopy()
+		next.Paused = false
+		if m := next.MaxConcurrent; m != nil && (m.IntVal == 0 && m.Type == intstr.Int || m.StrVal == "0%") {
+			next.MaxConcurrent = nil
+		}
+		next.Windows = slices.DeleteFunc(next.Windows, func(w v1alpha1.Window) bool { return w == never })
+		if len(next.Waves) > 0 {
+			p.unfit = false
+			next.Waves = slices.DeleteFunc(next.Waves, func(w v1alpha1.Wave) bool { return unreadable(w.NodeSelector) })
+		}
+		if len(next.Waves) > 0 && next.Waves[0].NodeSelector != nil && !slices.ContainsFunc(slices.Collect(maps.Values(s.present())), func(m machine) bool {
+			return m.brought[p.name] != optOut && fitsSelector(next.Waves[0].NodeSelector, m.labels)
+		}) {
+			next.Waves = nil
+		}
+		p.spec = next
+	})
+	s.describe(p)
+}
+
+// reasonBudgets makes budgets that let every rollout finish: windows of one kind only, lest they are never open together.
+func (s *simulation) reasonBudgets() {
+	keep := s.IntN(3)
+	for _, p := range s.parties {
+		if keep != 0 {
+			p.window = nil
+		}
+		if keep != 1 && p.spec != nil {
+			next := p.spec.DeepCopy()
+			next.Windows = nil
+			s.reset(p, func() { p.spec = next })
+		}
+	}
+	for i := range s.budgets {
+		s.editBudget(i, func(b *v1alpha1.NodeDisruptionBudgetSpec) {
+			b.Paused = false
+			if unreadable(b.Selector) {
+				b.Selector = nil
+			}
+			if m := b.MaxUnavailable; m != nil && (m.IntVal == 0 && m.Type == intstr.Int || m.StrVal == "0%") {
+				b.MaxUnavailable = ptr.To(intstr.FromInt32(1))
+			}
+			if keep != 2 || i > 0 {
+				b.Windows = nil
+			}
+			b.Windows = slices.DeleteFunc(b.Windows, func(w v1alpha1.Window) bool { return w == never })
+		})
+		s.say(nil, "%s now is: %s.", s.budgets[i].Name, show(s.budgets[i].Spec))
+	}
 }
 
 // succeed lets everything that a rollout runs succeed.
@@ -268,12 +708,23 @@ func (s *simulation) succeed(p *party) int {
 	return n
 }
 
+// approve is a person who approves what waits for that.
+func (s *simulation) approve(p *party) int {
+	if p.status == nil || p.status.State != v1alpha1.WaveWaitingForApproval || p.approved == p.status.ApproveWith {
+		return 0
+	}
+	p.approved = p.status.ApproveWith
+	s.say(nil, "Somebody approves %s of %s.", p.approved, p.name)
+	return 1
+}
+
 // soaks are the instants at which nodes have soaked.
 func (s *simulation) soaks(p *party) []time.Time {
+	f := s.fleet(s.history[len(s.history)-1])
 	var all []time.Time
-	for _, run := range p.changes {
+	for name, run := range p.changes {
 		if run.outcome == succeeded {
-			all = append(all, run.ended.Add(p.soak))
+			all = append(all, f.SoakEnd(name, run.ended, p.soak()))
 		}
 	}
 	return all

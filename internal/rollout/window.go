@@ -11,29 +11,39 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// insideWindow starts units only while the window is open; each one, not only the first.
-func insideWindow(p *pass, _ *Unit) (v1alpha1.Reason, string) {
+// insideWindow starts units only while the windows are open; each one, not only the first.
+func insideWindow(p *pass, _ *candidate) (v1alpha1.Reason, string) {
 	return p.windowReason, p.windowMessage
 }
 
-// lookAtWindow asks the window once for the whole pass.
+// lookAtWindow asks the windows once for the whole pass.
 func (p *pass) lookAtWindow() {
 	s := p.strategy
-	switch {
-	case s.WindowError != "":
+	if s.WindowError != "" {
 		p.windowReason, p.windowMessage = v1alpha1.ReasonWindowInvalid, s.WindowError
-	case s.Window == nil:
-	case s.Window.Contains(p.now):
-		// Nothing that waits for another reason may start after the window has closed, but nothing changes by that either.
-	default:
-		next := s.Window.Next(p.now)
-		p.windowReason = v1alpha1.ReasonOutsideWindow
-		p.windowMessage = "current time is not within configured window"
-		if !next.IsZero() {
-			p.wake(next)
-			p.windowMessage += ", it opens at " + next.Format(time.RFC3339)
+		return
+	}
+	var opens []time.Time
+	if s.Window != nil && !s.Window.Contains(p.now) {
+		opens = append(opens, s.Window.Next(p.now))
+	}
+	if len(s.Windows) > 0 {
+		if open, next := openAt(s.Windows, p.now); !open {
+			opens = append(opens, next)
 		}
 	}
+	if len(opens) == 0 {
+		return // Nothing that waits for another reason may start after it has closed, but nothing changes by that either.
+	}
+	p.windowReason = v1alpha1.ReasonOutsideWindow
+	p.windowMessage = "current time is not within configured window"
+	if slices.ContainsFunc(opens, time.Time.IsZero) {
+		p.windowMessage += ", and it never opens"
+		return
+	}
+	next := slices.MaxFunc(opens, time.Time.Compare)
+	p.wake(next)
+	p.windowMessage += ", it opens at " + next.Format(time.RFC3339)
 }
 
 // Window is a daily time window on some days of the week, as kured and system-upgrade-controller have it: from the start
@@ -67,7 +77,7 @@ func NewWindow(days []string, start, end, location string) (*Window, error) {
 		w.days[n] = true
 	}
 	var err error
-	if w.location, err = time.LoadLocation(location); err != nil {
+	if w.location, err = zone(location); err != nil {
 		return nil, err
 	}
 	if w.start, err = parseClock(start); err != nil {

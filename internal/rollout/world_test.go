@@ -8,63 +8,107 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// world is a fleet with some rollouts in it. Who acts does so as the controllers do: it looks at a state of the nodes,
-// settles what its turns need, asks Decide, and writes claims, each on condition that the node is still as it was seen. A
-// state may be an old one, but not one from before the rollout's own last write. All memory is in the nodes' claims and
-// labels: whoever acts keeps nothing.
+// world is a fleet with some rollouts and budgets in it. Who acts does so as the controllers do: it looks at a state of the
+// nodes, settles what its turns need, asks for a decision on the present state, and writes claims, each on condition that the
+// node is still as it was seen. The state that it settles by may be an old one, but not one from before the rollout's own
+// last write. All memory is in the nodes' claims and labels and in the rollout's status: whoever acts keeps nothing.
 type world struct {
-	t    testing.TB
-	now  time.Time
-	zone *time.Location
+	now   time.Time
+	zone  *time.Location
+	rules *rules
 	// history holds every state of the nodes since the beginning; the last is the present one.
-	history  []nodes
-	parties  []*party
-	turns    int
-	moves    int // writes that were tried
-	story    strings.Builder
-	headline string
+	history []state
+	budgets []*v1alpha1.NodeDisruptionBudget
+	made    map[*v1alpha1.NodeDisruptionBudget]Budget
+	parties []*party
+	// displaced holds the nodes from which workloads were evicted that are not available again; the others are gates too.
+	displaced      map[string]bool
+	guarded        map[string]bool
+	busy           bool
+	alerts, silent bool
+
+	turns int
+	moves int // writes that were tried, or status that changed
+
+	shadow shadow
+	mute   bool
+	story  strings.Builder
+	clock  string
 }
 
-// nodes is a state of the fleet. It is never changed: a write makes another.
-type nodes map[string]machine
+// state is the fleet at one moment. It is never changed: a write makes another.
+type state struct {
+	machines map[string]machine
+	fleet    map[string]*Node
+}
 
 // machine is what the API holds of a node.
 type machine struct {
 	uid        types.UID
 	version    int
+	created    time.Time
 	windows    bool
+	labels     map[string]string
 	claims     []v1alpha1.Claim
 	claimError string
-	// labels say by rollout what the node has been brought to; optOut keeps the rollout away.
-	labels map[string]string
-	retry  int
+	// brought says by rollout what the node has been brought to; optOut keeps the rollout away.
+	brought    map[string]string
+	retry      int
+	cordoned   bool
+	cordonedBy string
+	notReady   bool
+	readySince time.Time
+	taint      bool
+	offline    bool
+	offSince   time.Time
+	evictions  int
 }
 
-const optOut = "disabled"
+const (
+	optOut = "disabled"
+	// The taint and the condition that nodes may have.
+	agentTaint      = "readiness.k8s.io/agent"
+	networkPresence = "NetworkUnavailable"
+)
 
 // party is a rollout, and what it has running on nodes.
 type party struct {
-	Strategy
-	name string
+	name        string
+	uid         types.UID
+	spec        *v1alpha1.Strategy
+	concurrency int
+	window      *Window
+	windowError string
+	shared      bool
+	// drains is true when a turn cordons the node and evicts what runs there.
+	drains bool
+	own    string
 	// revision and generation are raised by whoever changes the rollout: one outdates every node, both ask for a retry.
 	revision, generation int
-	soak                 time.Duration
 	// unfit is true when Windows nodes can't be changed.
-	unfit   bool
+	unfit    bool
+	approved string
+	// status is what is remembered of the waves.
+	status  *v1alpha1.WaveStatus
 	changes map[string]*change
 	// seen is the latest state of the nodes that it knows.
 	seen int
-	// allowed is how many units may hold a slot: the concurrency, or those of what was claimed before that was lowered.
+	// allowed is how many units may hold a slot: the limit, or those of what was claimed before that was lowered.
 	allowed int
+	// strategy is the one made of spec for so many nodes.
+	strategy   Strategy
+	madeOf     *v1alpha1.Strategy
+	madeFor    int
+	madeAtMost int
 }
 
 // change is what runs, or ran, on a node for one turn.
@@ -81,46 +125,84 @@ const (
 	running outcome = iota
 	succeeded
 	broken
+	skipped
 )
 
-func newWorld(t testing.TB, names ...string) *world {
-	w := &world{t: t, now: noon, zone: time.UTC, history: []nodes{{}}}
+// violation is what must not be.
+type violation struct{ text string }
+
+func (w *world) fail(format string, args ...any) { panic(violation{fmt.Sprintf(format, args...)}) }
+
+func newWorld(by *rules, names ...string) *world {
+	w := &world{
+		now: noon, zone: time.UTC, rules: by, history: []state{{machines: map[string]machine{}, fleet: map[string]*Node{}}},
+		made: map[*v1alpha1.NodeDisruptionBudget]Budget{}, displaced: map[string]bool{}, guarded: map[string]bool{}, shadow: newShadow(),
+	}
 	for _, name := range names {
-		w.join(name)
+		w.join(name, nil)
 	}
 	return w
 }
 
-func (w *world) present() nodes { return w.history[len(w.history)-1] }
+func (w *world) present() map[string]machine { return w.history[len(w.history)-1].machines }
 
 // put makes a new state in which one node is another, or is gone.
 func (w *world) put(name string, m *machine) {
-	next := maps.Clone(w.present())
+	before := w.history[len(w.history)-1]
+	next := state{machines: maps.Clone(before.machines), fleet: maps.Clone(before.fleet)}
 	if m == nil {
-		delete(next, name)
+		delete(next.machines, name)
+		delete(next.fleet, name)
 	} else {
 		m.version = len(w.history)
-		next[name] = *m
+		next.machines[name], next.fleet[name] = *m, m.node(name)
 	}
 	w.history = append(w.history, next)
 }
 
-func (w *world) join(name string) {
-	w.put(name, &machine{uid: types.UID(fmt.Sprintf("uid-%s-%d", name, len(w.history))), windows: strings.HasPrefix(name, "win")})
+// node is the machine as the engine sees it.
+func (m *machine) node(name string) *Node {
+	n := &Node{
+		Name: name, Labels: m.labels, Created: m.created, Unschedulable: m.cordoned, Claims: m.claims, ClaimError: m.claimError, Evictions: m.evictions,
+		Conditions: []corev1.NodeCondition{
+			{Type: networkPresence, Status: truth(m.offline), LastTransitionTime: metav1.Time{Time: m.offSince}},
+			{Type: corev1.NodeReady, Status: truth(!m.notReady), LastTransitionTime: metav1.Time{Time: m.readySince}},
+		},
+	}
+	if m.taint {
+		n.Taints = []corev1.Taint{{Key: agentTaint, Effect: corev1.TaintEffectNoSchedule}}
+	}
+	return n
+}
+
+func truth(is bool) corev1.ConditionStatus {
+	if is {
+		return corev1.ConditionTrue
+	}
+	return corev1.ConditionFalse
+}
+
+func (w *world) join(name string, labels map[string]string) {
+	w.put(name, &machine{
+		uid: types.UID(fmt.Sprintf("uid-%s-%d", name, len(w.history))), windows: strings.HasPrefix(name, "win"), labels: labels,
+		created: w.now, readySince: w.now.Add(-24 * time.Hour), offSince: w.now.Add(-24 * time.Hour),
+	})
 }
 
 // leave takes a node away, and with it what ran there.
 func (w *world) leave(name string) {
 	w.put(name, nil)
+	delete(w.displaced, name)
+	delete(w.guarded, name)
 	for _, p := range w.parties {
 		delete(p.changes, name)
 	}
 }
 
-// edit is what a person does to a node.
+// edit is what a person, or the node itself, does to a node.
 func (w *world) edit(name string, how func(*machine)) {
 	m := w.present()[name]
-	m.labels = maps.Clone(m.labels)
+	m.brought = maps.Clone(m.brought)
 	how(&m)
 	w.put(name, &m)
 }
@@ -131,10 +213,17 @@ func (w *world) label(name string, p *party, value string) {
 }
 
 func (m *machine) set(p *party, value string) {
-	if m.labels == nil {
-		m.labels = map[string]string{}
+	if m.brought == nil {
+		m.brought = map[string]string{}
 	}
-	m.labels[p.name] = value
+	m.brought[p.name] = value
+}
+
+// ready lets a node become ready, or not.
+func (w *world) ready(name string, is bool) {
+	if w.present()[name].notReady == is {
+		w.edit(name, func(m *machine) { m.notReady, m.readySince = !is, w.now })
+	}
 }
 
 // write changes a node on condition that it is as it was seen, and says whether that was so.
@@ -148,11 +237,79 @@ func (w *world) write(p *party, name string, seen machine, how func(*machine)) b
 }
 
 func (w *world) add(p *party) *party {
-	p.UID = types.UID("uid-" + p.name)
+	p.uid = types.UID("uid-" + p.name)
 	p.changes = map[string]*change{}
-	p.revision, p.allowed = 1, p.MaxConcurrent
+	p.revision = 1
 	w.parties = append(w.parties, p)
+	p.allowed = w.limitOf(p)
 	return p
+}
+
+// reset gives a rollout another strategy or concurrency. What holds a slot then goes on.
+func (w *world) reset(p *party, how func()) {
+	how()
+	p.allowed = max(w.limitOf(p), w.claims(p))
+}
+
+func (w *world) addBudget(name string, spec v1alpha1.NodeDisruptionBudgetSpec) {
+	w.budgets = append(w.budgets, &v1alpha1.NodeDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec})
+}
+
+// editBudget replaces a budget by a changed one.
+func (w *world) editBudget(i int, how func(*v1alpha1.NodeDisruptionBudgetSpec)) {
+	next := w.budgets[i].DeepCopy()
+	how(&next.Spec)
+	w.budgets[i] = next
+}
+
+// fleet is what the engine gets to see.
+func (w *world) fleet(of state) Fleet {
+	f := Fleet{Nodes: of.fleet}
+	for _, from := range w.budgets {
+		b, ok := w.made[from]
+		if !ok {
+			b = NewBudget(from)
+			w.made[from] = b
+		}
+		b.Blocks, b.NodeBlocks = w.gates(from)
+		f.Budgets = append(f.Budgets, b)
+	}
+	return f
+}
+
+// gates are those of a budget that are closed now.
+func (w *world) gates(of *v1alpha1.NodeDisruptionBudget) (blocks []Block, byNode map[string]Block) {
+	g := of.Spec.Gates
+	if g == nil {
+		return nil, nil
+	}
+	if g.Workloads != nil && len(w.displaced) > 0 {
+		from := slices.Sorted(maps.Keys(w.displaced))
+		blocks = append(blocks, Block{v1alpha1.ReasonWorkloadsUnavailable, "Deployment shop/cart, evicted from " + from[0] + ", is not available again"})
+	}
+	for i := range g.Pods {
+		if g.Pods[i].Scope == v1alpha1.PodsInCluster {
+			if w.busy {
+				blocks = append(blocks, Block{v1alpha1.ReasonPodsBlock, "pod jobs/backup runs"})
+			}
+			continue
+		}
+		for name := range w.guarded {
+			if byNode == nil {
+				byNode = map[string]Block{}
+			}
+			byNode[name] = Block{v1alpha1.ReasonPodsBlock, "pod jobs/train runs on " + name}
+		}
+	}
+	if a := g.Alerts; a != nil {
+		switch {
+		case w.silent && a.WhenUnreachable != v1alpha1.UnreachableOpen:
+			blocks = append(blocks, Block{v1alpha1.ReasonAlertsUnreachable, "Prometheus does not answer, connection refused"})
+		case !w.silent && w.alerts:
+			blocks = append(blocks, Block{v1alpha1.ReasonAlertsActive, "alert CartErrors is firing"})
+		}
+	}
+	return blocks, byNode
 }
 
 func (p *party) wants() string { return "v" + strconv.Itoa(p.revision) }
@@ -161,10 +318,26 @@ func (p *party) attempt(m machine) string {
 	return fmt.Sprintf("%d/%d/%d", p.revision, p.generation, m.retry)
 }
 
-// limit changes the concurrency. What holds a slot then goes on.
-func (w *world) limit(p *party, concurrency int) {
-	p.MaxConcurrent = concurrency
-	p.allowed = max(concurrency, w.claims(p))
+func (p *party) soak() time.Duration {
+	if p.spec == nil || p.spec.Soak == nil {
+		return 0
+	}
+	return p.spec.Soak.Duration
+}
+
+// decidesBy is the rollout's strategy for so many nodes, with what it remembers.
+func (p *party) decidesBy(total int) Strategy {
+	if p.madeOf != p.spec || p.madeFor != total || p.madeAtMost != p.concurrency || p.strategy.UID == "" {
+		p.strategy = New(p.spec, p.concurrency, total)
+		p.madeOf, p.madeFor, p.madeAtMost = p.spec, total, p.concurrency
+	}
+	p.strategy.UID, p.strategy.Shared, p.strategy.OwnNode = p.uid, p.shared, p.own
+	s := p.strategy
+	s.Revision, s.Window, s.Wave, s.Approved = p.wants(), p.window, p.status, p.approved
+	if p.windowError != "" {
+		s.WindowError = p.windowError
+	}
+	return s
 }
 
 // step is what a turn needs before anything new is started.
@@ -180,22 +353,30 @@ const (
 )
 
 // judge tells the state of a rollout's unit on a node, as a controller does, and what it needs.
-func (w *world) judge(p *party, name string, m machine) (Unit, step) {
-	u := Unit{Node: name, State: v1alpha1.UnitUpdating, OptedOut: m.labels[p.name] == optOut}
+func (w *world) judge(p *party, name string, m *machine, f *Fleet) (Unit, step) {
+	u := Unit{Node: name, State: v1alpha1.UnitUpdating, OptedOut: m.brought[p.name] == optOut}
 	claim := m.claim(p)
 	if claim == nil {
-		p.outdated(&u, m)
+		p.outdated(&u, *m)
 		return u, nothing
 	}
+	u.Claimed = !claim.Parked()
 	run := p.changes[name]
 	if run != nil && run.turn != claim.Turn {
 		run = nil
 	}
-	switch updated := m.labels[p.name] == p.wants(); {
-	case run != nil && run.outcome == succeeded:
+	late := p.spec != nil && p.spec.TurnTimeout != nil && !w.now.Before(claim.Since.Add(p.spec.TurnTimeout.Duration))
+	switch updated := m.brought[p.name] == p.wants(); {
+	case run != nil && run.outcome == succeeded && claim.Failed == nil:
+		switch {
+		case f.Unhealthy(name, w.now) != "" && late:
+			return u, fail
+		case f.Unhealthy(name, w.now) != "":
+			return u, nothing
+		}
 		u.State = v1alpha1.UnitSoaking
 		switch {
-		case !w.now.Before(run.ended.Add(p.soak)):
+		case !w.now.Before(f.SoakEnd(name, run.ended, p.soak())):
 			return u, release
 		case claim.Soaking == nil:
 			return u, keep
@@ -205,17 +386,21 @@ func (w *world) judge(p *party, name string, m machine) (Unit, step) {
 			return u, stop
 		}
 		return u, abandon
-	case claim.Failed != nil && claim.Attempt == p.attempt(m):
-		u.State, u.Reason, u.Message = v1alpha1.UnitFailed, claim.Failed.Reason, claim.Failed.Message
+	case claim.Failed != nil && claim.Attempt == p.attempt(*m):
+		u.State, u.Reason, u.Message, u.Skipped = v1alpha1.UnitFailed, claim.Failed.Reason, claim.Failed.Message, claim.Failed.Skipped
+		if p.spec != nil && !u.Skipped {
+			u.RetryAt = RetryAt(p.spec.Retries, claim.Failures, claim.Failed.Time.Time)
+		}
+		u.Rank = Rank(m.uid, p.uid, p.wants())
 	case claim.Failed != nil:
-		u.State = v1alpha1.UnitOutdated
+		u.State, u.Rank = v1alpha1.UnitOutdated, Rank(m.uid, p.uid, p.wants())
 	case run == nil:
 		// Claimed, and nothing runs there yet, or no more: it holds its slot, and asks for leave to begin like all others.
-		u.State, u.InTurn = v1alpha1.UnitOutdated, true
-	case run.outcome == broken:
+		u.State, u.InTurn, u.Rank = v1alpha1.UnitOutdated, true, Rank(m.uid, p.uid, p.wants())
+	case run.outcome != running || late:
 		return u, fail
 	case run.to != p.wants():
-		u.State, u.InTurn = v1alpha1.UnitOutdated, true
+		u.State, u.InTurn, u.Rank = v1alpha1.UnitOutdated, true, Rank(m.uid, p.uid, p.wants())
 	}
 	return u, nothing
 }
@@ -223,11 +408,11 @@ func (w *world) judge(p *party, name string, m machine) (Unit, step) {
 // outdated is a unit that has no turn.
 func (p *party) outdated(u *Unit, m machine) {
 	u.State = v1alpha1.UnitOutdated
-	if m.labels[p.name] == p.wants() {
+	if m.brought[p.name] == p.wants() {
 		u.State = v1alpha1.UnitUpdated
 		return
 	}
-	u.Rank = max(1, Rank(m.uid, p.UID, p.wants()))
+	u.Rank = Rank(m.uid, p.uid, p.wants())
 	if p.unfit && m.windows {
 		u.Reason, u.Message = v1alpha1.ReasonWindowsImageMissing, "no image for Windows"
 	}
@@ -238,94 +423,146 @@ func (m *machine) claim(p *party) *v1alpha1.Claim {
 		return nil
 	}
 	for i := range m.claims {
-		if m.claims[i].UID == p.UID {
+		if m.claims[i].UID == p.uid {
 			return &m.claims[i]
 		}
 	}
 	return nil
 }
 
-// reclaim takes the rollout's claim off, and puts another in its place, if one is given.
+// reclaim takes the rollout's claim off, and puts another in its place, if one is given. A turn that cordons does so with
+// its claim, and gives the node back with it.
 func (m *machine) reclaim(p *party, claim *v1alpha1.Claim) {
-	m.claims = slices.DeleteFunc(slices.Clone(m.claims), func(c v1alpha1.Claim) bool { return c.UID == p.UID })
+	m.claims = slices.DeleteFunc(slices.Clone(m.claims), func(c v1alpha1.Claim) bool { return c.UID == p.uid })
 	if claim != nil {
 		m.claims = append(m.claims, *claim)
 	}
+	switch holds := claim != nil && !claim.Parked(); {
+	case holds && p.drains && !m.cordoned:
+		m.cordoned, m.cordonedBy = true, p.name
+	case !holds && m.cordonedBy == p.name:
+		m.cordoned, m.cordonedBy = false, ""
+	}
 }
 
-// act is one reconcile of a rollout that sees this state of the nodes. It ends early when it may write so often only, as
-// a controller does that is killed.
+// acting is one reconcile of a rollout.
+type acting struct {
+	*world
+	*party
+	writes int
+	units  []Unit
+}
+
+// spend notes a write, and says whether whoever acts lives so long.
+func (a *acting) spend() bool {
+	a.writes--
+	a.moves++
+	return a.writes >= 0
+}
+
+// act is one reconcile of a rollout that settles by this state of the nodes. It ends early when it may write so often only,
+// as a controller does that is killed.
 func (w *world) act(p *party, view, writes int) Decision {
-	seen := w.history[view]
+	seen := w.history[view].machines
 	p.seen = view
-	spend := func() bool {
-		writes--
-		w.moves++
-		return writes >= 0
-	}
-	units := make([]Unit, 0, len(seen))
-	fleet := Fleet{}
+	a := &acting{world: w, party: p, writes: writes}
 	maps.DeleteFunc(p.changes, func(name string, _ *change) bool { _, there := seen[name]; return !there })
+	f := w.fleet(w.history[view])
+	total := 0
 	for _, name := range slices.Sorted(maps.Keys(seen)) {
 		m := seen[name]
-		fleet[name] = Node{Claims: m.claims, ClaimError: m.claimError}
-		u, next := w.judge(p, name, m)
+		u, next := w.judge(p, name, &m, &f)
 		if next != nothing {
-			if !spend() {
+			if !a.spend() {
 				return Decision{}
 			}
 			w.settle(p, &u, m, next)
 		}
-		units = append(units, u)
+		a.units = append(a.units, u)
+		if !u.OptedOut {
+			total++
+		}
 	}
-	d := Decide(p.Strategy, units, fleet, w.now)
-	w.verify(p, units, fleet, d)
+	// From here to the last claim nobody else decides: the fleet shows every claim that was made.
+	d := decide(w.rules, p.decidesBy(total), a.units, w.fleet(w.history[len(w.history)-1]), w.now)
+	w.verify(p, a.units, d)
 	w.tell(p, d)
 	for _, name := range d.Start {
-		i := slices.IndexFunc(units, func(u Unit) bool { return u.Node == name })
-		if !spend() {
+		i := slices.IndexFunc(a.units, func(u Unit) bool { return u.Node == name })
+		if !a.begin(&a.units[i], seen[name]) {
 			return Decision{}
 		}
-		m := seen[name]
-		if w.runs(p, name, m) && units[i].InTurn {
-			w.say(p, "stops what runs on %s, to start it over.", name)
-			delete(p.changes, name)
-			continue
-		}
-		if old := m.claim(p); units[i].InTurn && old.Attempt == p.attempt(m) {
-			w.say(p, "had claimed %s before, and nothing runs there.", name)
-			p.changes[name] = &change{turn: old.Turn, to: p.wants()}
-			continue
-		}
-		w.turns++
-		claim := v1alpha1.Claim{
-			Rollout: p.name, UID: p.UID, Shared: p.Shared, Revision: p.wants(), Attempt: p.attempt(m),
-			Turn: strconv.Itoa(w.turns), Since: metav1.Time{Time: w.now},
-		}
-		if !w.write(p, name, m, func(m *machine) { m.reclaim(p, &claim) }) {
-			w.say(p, "loses %s to another writer.", name)
-			continue
-		}
-		if !spend() {
-			return Decision{}
-		}
-		p.changes[name] = &change{turn: claim.Turn, to: p.wants()}
 	}
-	for i := range units {
-		u := &units[i]
+	for i := range a.units {
+		u := &a.units[i]
 		m := seen[u.Node]
 		claim := m.claim(p)
 		untouched := u.InTurn && claim != nil && claim.Attempt == p.attempt(m) && !w.runs(p, u.Node, m)
 		if !untouched || slices.Contains(d.Start, u.Node) {
 			continue
 		}
-		if !spend() {
+		if !a.spend() {
 			return Decision{}
 		}
 		// Claimed, and nothing has been done to it: it is given back until it may start.
 		w.settle(p, u, m, abandon)
 	}
+	if !same(p.status, d.Wave) {
+		if !a.spend() {
+			return Decision{}
+		}
+		w.progress(p, d.Wave)
+		p.status = d.Wave
+	}
+	w.shadow.note(w, p)
 	return d
+}
+
+// same compares without the message, which a status may say anew at any time.
+func same(a, b *v1alpha1.WaveStatus) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Name == b.Name && a.Number == b.Number && a.Of == b.Of && a.Revision == b.Revision && a.State == b.State && a.Since.Equal(&b.Since)
+}
+
+// begin starts a unit, or starts it over, and says whether whoever acts has lived so long.
+func (a *acting) begin(u *Unit, m machine) bool {
+	w, p, name := a.world, a.party, u.Node
+	if !a.spend() {
+		return false
+	}
+	old := m.claim(p)
+	switch {
+	case w.runs(p, name, m) && u.InTurn:
+		w.say(p, "stops what runs on %s, to start it over.", name)
+		delete(p.changes, name)
+		return true
+	case u.InTurn && old.Attempt == p.attempt(m):
+		w.say(p, "had claimed %s before, and nothing runs there.", name)
+		p.changes[name] = &change{turn: old.Turn, to: p.wants()}
+		return true
+	}
+	w.turns++
+	claim := v1alpha1.Claim{
+		Rollout: p.name, UID: p.uid, Shared: p.shared, Revision: p.wants(), Attempt: p.attempt(m),
+		Turn: strconv.Itoa(w.turns), Since: metav1.Time{Time: w.now},
+	}
+	if old != nil && old.Attempt == claim.Attempt {
+		claim.Failures = old.Failures
+	}
+	if !w.write(p, name, m, func(m *machine) { m.reclaim(p, &claim) }) {
+		w.say(p, "loses %s to another writer.", name)
+		return true
+	}
+	if p.drains && m.evictions > 0 {
+		w.displaced[name] = true
+	}
+	if !a.spend() {
+		return false
+	}
+	p.changes[name] = &change{turn: claim.Turn, to: p.wants()}
+	return true
 }
 
 // runs reports whether a turn has something running on its node.
@@ -342,41 +579,59 @@ func (w *world) settle(p *party, u *Unit, m machine, next step) {
 		w.say(p, "stops what runs on %s.", u.Node)
 		delete(p.changes, u.Node)
 	case fail:
-		claim.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonJobFailed, Message: "the change on " + u.Node + " failed", Time: metav1.Time{Time: w.now}}
-		if p.changes[u.Node].to == p.wants() {
-			claim.Attempt = p.attempt(m)
-		}
-		if w.write(p, u.Node, m, func(m *machine) { m.reclaim(p, &claim) }) {
-			w.say(p, "notes that %s failed.", u.Node)
-			u.State, u.Reason, u.Message = v1alpha1.UnitFailed, claim.Failed.Reason, claim.Failed.Message
-		}
+		w.failed(p, u, m, claim)
 	case keep:
 		claim.Soaking = &metav1.Time{Time: p.changes[u.Node].ended}
 		if w.write(p, u.Node, m, func(m *machine) { m.reclaim(p, &claim) }) {
-			w.say(p, "keeps %s to soak for %s.", u.Node, p.soak)
+			w.say(p, "keeps %s to soak for %s.", u.Node, short(p.soak()))
 		}
 	case release:
 		done := p.changes[u.Node]
 		if w.write(p, u.Node, m, func(m *machine) { m.reclaim(p, nil); m.set(p, done.to) }) {
 			w.say(p, "releases %s, which now has %s.", u.Node, done.to)
+			w.shadow.updated[key2{p.name, u.Node}] = w.now
 			m = w.present()[u.Node]
-			u.OptedOut = false
+			u.OptedOut, u.Claimed = false, false
 			p.outdated(u, m)
 		}
 	case abandon:
 		if w.write(p, u.Node, m, func(m *machine) { m.reclaim(p, nil) }) {
 			w.say(p, "gives %s up.", u.Node)
+			u.Claimed, u.InTurn = false, false
 			p.outdated(u, w.present()[u.Node])
 		}
 	case nothing:
 	}
 }
 
+// failed notes in the claim that a turn has failed.
+func (w *world) failed(p *party, u *Unit, m machine, claim v1alpha1.Claim) {
+	run := p.changes[u.Node]
+	failure := &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonJobFailed, Message: "the change on " + u.Node + " failed", Time: metav1.Time{Time: w.now}}
+	switch {
+	case run.outcome == skipped:
+		failure.Reason, failure.Message, failure.Skipped = v1alpha1.ReasonDrainTimeout, u.Node+" could not be drained, and is skipped", true
+	case run.outcome != broken:
+		failure.Reason, failure.Message = v1alpha1.ReasonTurnTimeout, "the turn on "+u.Node+" took too long"
+	}
+	if run.to == p.wants() && claim.Attempt != p.attempt(m) {
+		claim.Attempt, claim.Failures = p.attempt(m), 0
+	}
+	claim.Failed = failure
+	claim.Failures++
+	if !w.write(p, u.Node, m, func(m *machine) { m.reclaim(p, &claim) }) {
+		return
+	}
+	delete(p.changes, u.Node)
+	w.say(p, "notes that %s failed.", u.Node)
+	m = w.present()[u.Node]
+	*u, _ = w.judge(p, u.Node, &m, &Fleet{})
+}
+
 // ends says how what runs on a node ends.
 func (w *world) ends(p *party, name string, how outcome) {
-	w.t.Helper()
 	if p.changes[name] == nil {
-		w.t.Fatalf("%s runs nothing on %s:\n%s", p.name, name, w.story.String())
+		w.fail("%s runs nothing on %s", p.name, name)
 	}
 	p.changes[name].outcome, p.changes[name].ended = how, w.now
 }
@@ -392,52 +647,63 @@ func (w *world) claims(p *party) int {
 	return n
 }
 
-// holders counts the units that hold a slot now, without those that only have to let go of their node.
-func (w *world) holders(p *party) int {
-	n := 0
-	for name, m := range w.present() {
-		if u, next := w.judge(p, name, m); u.HoldsSlot() && next != abandon {
-			n++
-		}
-	}
-	return n
-}
-
 // say tells what happens, in a story that people can read.
 func (w *world) say(p *party, format string, args ...any) {
+	if w.mute {
+		return
+	}
 	who := ""
 	if p != nil {
 		who = p.name + " "
 	}
 	clock := w.now.In(w.zone).Format("Mon Jan _2 15:04")
-	if clock == w.headline {
+	if clock == w.clock {
 		clock = strings.Repeat(" ", len(clock))
 	} else {
-		w.headline = clock
+		w.clock = clock
 	}
 	fmt.Fprintf(&w.story, "%s  %s%s\n", clock, who, fmt.Sprintf(format, args...))
 }
 
 // tell says what was decided, with the same words for all that wait for the same reason.
 func (w *world) tell(p *party, d Decision) {
+	if w.mute {
+		return
+	}
 	if len(d.Start) > 0 {
 		w.say(p, "starts %s.", enumerate(d.Start))
 	}
-	var told []Wait
+	type group struct {
+		Wait
+		names []string
+	}
+	var told []group
 	for _, wait := range d.Waiting {
-		i := slices.IndexFunc(told, func(t Wait) bool { return t.Reason == wait.Reason && t.Message == wait.Message })
+		i := slices.IndexFunc(told, func(t group) bool { return t.Reason == wait.Reason && t.Message == wait.Message })
 		if i < 0 {
-			told = append(told, wait)
-			continue
+			i = len(told)
+			told = append(told, group{Wait: wait})
 		}
-		told[i].Node += "," + wait.Node
+		told[i].names = append(told[i].names, wait.Node)
 	}
 	for _, wait := range told {
 		verb := "wait"
-		if !strings.Contains(wait.Node, ",") {
+		if len(wait.names) == 1 {
 			verb = "waits"
 		}
-		w.say(p, "says that %s %s: %s (%s).", enumerate(strings.Split(wait.Node, ",")), verb, wait.Message, wait.Reason)
+		w.say(p, "says that %s %s: %s (%s).", enumerate(wait.names), verb, wait.Message, wait.Reason)
+	}
+	if d.Halted != nil {
+		w.say(p, "says that it is halted: %s.", d.Halted.Message)
+	}
+	if d.Wave != nil && (p.status == nil || p.status.State != d.Wave.State || p.status.Name != d.Wave.Name) {
+		of := fmt.Sprintf("wave %d of %d, %s", d.Wave.Number, d.Wave.Of, d.Wave.Name)
+		switch d.Wave.State {
+		case v1alpha1.WaveComplete:
+			w.say(p, "is complete.")
+		default:
+			w.say(p, "stands at %s: %s (%s).", of, d.Wave.Message, d.Wave.State)
+		}
 	}
 	if len(d.Start)+len(d.Waiting) == 0 {
 		w.say(p, "has nothing to start.")
@@ -449,6 +715,21 @@ func enumerate(names []string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")
 	}
+	if len(names) > 6 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
+	}
 	last := len(names) - 1
 	return strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
+// short is a duration as people write it.
+func short(d time.Duration) string {
+	text := strings.TrimSuffix(d.String(), "m0s")
+	if text != d.String() {
+		text += "m"
+	}
+	if hours, ok := strings.CutSuffix(text, "h0m"); ok {
+		return hours + "h"
+	}
+	return text
 }

@@ -65,6 +65,9 @@ func SetPlanResolved(p *upgradev1.Plan, reason, note string, now time.Time) {
 	set(p, upgradev1.ConditionLatestResolved, metav1.ConditionTrue, reason, note, now)
 }
 
+// Halted begins what a condition says of a rollout that starts nothing new until somebody acts.
+const Halted = "halted: "
+
 // Progress is what the conditions Complete, Ready, Reconciling and Stalled are made of.
 type Progress struct {
 	// Ready is true when the Plan is valid and resolved.
@@ -77,7 +80,9 @@ type Progress struct {
 	// Wait is why the first unit in line waits.
 	Wait        v1alpha1.Reason
 	WaitMessage string
-	// Stuck is true when failures hold every slot.
+	// Halted says why nothing new is started until somebody acts, or is empty.
+	Halted string
+	// Stuck is true when failures keep everything else from starting.
 	Stuck bool
 }
 
@@ -121,6 +126,9 @@ func progressText(g Progress) string {
 		return messageNotReady
 	}
 	c := g.Counts
+	if g.Halted != "" {
+		g.Failure = Halted + g.Halted + "; " + g.Failure
+	}
 	parts := []string{fmt.Sprintf("%d of %d nodes updated", c.Updated, c.Total)}
 	for _, part := range []struct {
 		n    int32

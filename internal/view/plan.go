@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
@@ -17,13 +16,11 @@ import (
 // unnoticed is how old a Plan without a status may be before that is worth a word.
 const unnoticed = 10 * time.Second
 
-// Plans makes the rollouts of these Plans, by namespace and name. Without nodes (nil, when they may not be read) there is
-// no more to see than what the statuses list.
-func Plans(plans []upgradev1.Plan, nodes []corev1.Node, now time.Time) []Rollout {
-	facts := read(nodes)
-	rollouts := make([]Rollout, 0, len(plans))
-	for i := range plans {
-		rollouts = append(rollouts, plan(&plans[i], facts, now))
+// Rollouts says how the rollouts stand, by namespace and name.
+func (c *Cluster) Rollouts() []Rollout {
+	rollouts := make([]Rollout, 0, len(c.plans))
+	for i := range c.plans {
+		rollouts = append(rollouts, c.plan(&c.plans[i]))
 	}
 	slices.SortFunc(rollouts, func(a, b Rollout) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -31,23 +28,43 @@ func Plans(plans []upgradev1.Plan, nodes []corev1.Node, now time.Time) []Rollout
 	return rollouts
 }
 
-func plan(p *upgradev1.Plan, facts []fact, now time.Time) Rollout {
+func (c *Cluster) plan(p *upgradev1.Plan) Rollout {
+	if c.facts == nil {
+		r := describe(p)
+		u := units{plan: p, now: c.now}
+		u.list()
+		r.Nodes = u.sorted()
+		r.State, r.Message, r.Since = state(p, r.Counts, c.now)
+		return r
+	}
+	return c.observe(p, "").rollout()
+}
+
+// describe is what the Plan itself tells.
+func describe(p *upgradev1.Plan) Rollout {
 	r := Rollout{
-		Kind: "Plan", Namespace: p.Namespace, Name: p.Name,
-		Version: p.Status.LatestVersion, Revision: p.Status.LatestHash,
+		Kind: "Plan", Namespace: p.Namespace, Name: p.Name, Version: p.Status.LatestVersion, Revision: p.Status.LatestHash,
+		Wave: p.Status.Wave, TurnSeconds: p.Status.TurnSeconds, Paused: p.Spec.Strategy != nil && p.Spec.Strategy.Paused,
 	}
 	if p.Status.Counts != nil {
 		r.Counts = *p.Status.Counts
 	}
-	u := units{plan: p, now: now}
-	if facts == nil {
-		u.list()
-	} else {
-		u.observe(facts)
-		r.Counts, r.OptedOut = u.counts(), u.optedOut
+	return r
+}
+
+// rollout is how the units stand together.
+func (u *units) rollout() Rollout {
+	r := describe(u.plan)
+	r.Counts, r.OptedOut = u.counts(), u.optedOut
+	r.State, r.Message, r.Since = state(u.plan, r.Counts, u.now)
+	if ready(u.plan) {
+		r.Wave = u.decision.Wave
+		if h := u.decision.Halted; h != nil {
+			r.Halted = h.Message
+		}
 	}
 	r.Nodes = u.sorted()
-	r.State, r.Message, r.Since = state(p, r.Counts, now)
+	r.Budgets = u.cluster.selecting(r.Nodes)
 	return r
 }
 

@@ -188,7 +188,7 @@ func TestNodes(t *testing.T) {
 			if tc.plan.Name == "" {
 				tc.plan = aPlan()
 			}
-			r := Plans([]upgradev1.Plan{tc.plan}, []corev1.Node{tc.node}, now)[0]
+			r := See([]upgradev1.Plan{tc.plan}, []corev1.Node{tc.node}, nil, now).Rollouts()[0]
 			if len(r.Nodes) != 1 {
 				t.Fatalf("nodes: %+v, want one", r.Nodes)
 			}
@@ -210,7 +210,7 @@ func TestNotSelected(t *testing.T) {
 	p := aPlan(func(p *upgradev1.Plan) {
 		p.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: metav1.LabelSelectorOpDoesNotExist}}}
 	})
-	r := Plans([]upgradev1.Plan{p}, nodes, now)[0]
+	r := See([]upgradev1.Plan{p}, nodes, nil, now).Rollouts()[0]
 	if len(r.Nodes) != 1 || r.OptedOut != 1 {
 		t.Errorf("%d nodes and %d opted out, want 1 and 1", len(r.Nodes), r.OptedOut)
 	}
@@ -236,7 +236,7 @@ func TestOrder(t *testing.T) {
 	for i := range v1alpha1.MaxListedUnits + 5 {
 		nodes = append(nodes, aNode(fmt.Sprint("w", i)))
 	}
-	r := Plans([]upgradev1.Plan{p}, nodes, now)[0]
+	r := See([]upgradev1.Plan{p}, nodes, nil, now).Rollouts()[0]
 	want := []string{"failed", "old", "young"}
 	for i := range v1alpha1.MaxListedUnits {
 		want = append(want, fmt.Sprint("w", i))
@@ -267,7 +267,7 @@ func TestWithoutNodes(t *testing.T) {
 		p.Status.Failed = []v1alpha1.UnitStatus{{Node: "b", Reason: v1alpha1.ReasonJobLost, Since: at(now)}}
 		p.Status.Waiting = []v1alpha1.UnitStatus{{Node: "c", Reason: v1alpha1.ReasonMaxConcurrent}}
 	})
-	r := Plans([]upgradev1.Plan{p}, nil, now)[0]
+	r := See([]upgradev1.Plan{p}, nil, nil, now).Rollouts()[0]
 	want := []Node{
 		{Node: "b", State: v1alpha1.UnitFailed, Reason: v1alpha1.ReasonJobLost, Since: at(now)},
 		{Node: "a", State: v1alpha1.UnitSoaking, Phase: v1alpha1.PhaseSoaking, Since: at(now)},
@@ -334,7 +334,7 @@ func TestState(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := Plans([]upgradev1.Plan{tc.plan}, nil, now)[0]
+			r := See([]upgradev1.Plan{tc.plan}, nil, nil, now).Rollouts()[0]
 			if r.State != tc.want || r.Message != tc.message {
 				t.Errorf("%s: %q, want %s: %q", r.State, r.Message, tc.want, tc.message)
 			}

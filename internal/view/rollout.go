@@ -2,9 +2,11 @@
 
 // Package view is the read model of rollouts: what the plugin and the dashboard show, made purely from objects.
 //
-//	Plans ┐
-//	Nodes ┼─▶ Plans ─▶ []Rollout{State, Counts, Nodes: each with its state, phase, since when and why}
-//	now   ┘
+//	Plans   ┐
+//	Nodes   ┤         ┌ Rollouts  how each stands; each of its nodes with its state, phase, since when and why
+//	Budgets ┼─▶ See ──┼ Budgets   how each stands, what uses it up, what blocks it
+//	now     ┘         ├ Why       one node: what every check of every rollout says of it, and what holds it itself
+//	                  └ Preview   what a Plan would do: in which order, what waits and why, until about when
 //
 // A status lists a few nodes of each state and is up to a second old. The claims and labels on the nodes are complete and
 // newer, so they decide a unit's state; the status adds what only its controller knows: phases, and why a unit waits.
@@ -48,6 +50,16 @@ type Rollout struct {
 	// Since is when it became complete or stalled; else since when it has not been complete.
 	Since  *metav1.Time        `json:"since,omitempty"`
 	Counts v1alpha1.UnitCounts `json:"counts"`
+	// Paused is true when somebody has paused it: nothing new starts.
+	Paused bool `json:"paused,omitempty"`
+	// Halted says why nothing new starts until somebody acts on what has failed; empty while that is not so.
+	Halted string `json:"halted,omitempty"`
+	// Wave is how far a rollout with waves has come.
+	Wave *v1alpha1.WaveStatus `json:"wave,omitempty"`
+	// TurnSeconds is how long its turns took on average; 0 while none has ended.
+	TurnSeconds int32 `json:"turnSeconds,omitempty"`
+	// Budgets are the names of the NodeDisruptionBudgets that select any of its nodes.
+	Budgets []string `json:"budgets,omitempty"`
 	// OptedOut is how many nodes it would select, if a label did not keep it away.
 	OptedOut int32 `json:"optedOut,omitempty"`
 	// Nodes holds its units: failed ones first, then those in a turn, both by age; then those that wait, in the order in
@@ -68,6 +80,10 @@ type Node struct {
 	// Reason and Message say why it waits or failed, or what holds up its turn.
 	Reason  v1alpha1.Reason `json:"reason,omitempty"`
 	Message string          `json:"message,omitempty"`
+	// Skipped is true for a failed one whose node was given back, so that the rollout goes on without it.
+	Skipped bool `json:"skipped,omitempty"`
+	// RetryAt is when a failed one is tried again by itself.
+	RetryAt *metav1.Time `json:"retryAt,omitempty"`
 	// NotReady and Cordoned tell of the node itself.
 	NotReady bool `json:"notReady,omitempty"`
 	Cordoned bool `json:"cordoned,omitempty"`

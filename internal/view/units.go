@@ -18,38 +18,20 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// fact is what one node tells of itself.
-type fact struct {
-	node   *corev1.Node
-	claims []v1alpha1.Claim
-	err    error // why the claims can't be read
-	ready  bool
-}
-
-// read returns nil for nil: nodes that may not be seen are not the same as none.
-func read(nodes []corev1.Node) []fact {
-	if nodes == nil {
-		return nil
-	}
-	facts := make([]fact, 0, len(nodes))
-	for i := range nodes {
-		n := &nodes[i]
-		f := fact{node: n}
-		f.claims, f.err = v1alpha1.ParseClaims(n.Annotations)
-		for _, c := range n.Status.Conditions {
-			f.ready = f.ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		}
-		facts = append(facts, f)
-	}
-	return facts
-}
-
 // units are one Plan's.
 type units struct {
+	cluster  *Cluster
 	plan     *upgradev1.Plan
 	now      time.Time
 	nodes    []Node
 	optedOut int32
+	// assumed takes the Plan for valid and resolved, whatever its controller has said.
+	assumed bool
+
+	// asked is what the engine is asked about, with this strategy, and decision its answer.
+	asked    []rollout.Unit
+	strategy rollout.Strategy
+	decision rollout.Decision
 }
 
 // list takes what the status lists.
@@ -78,48 +60,47 @@ func turning(p v1alpha1.Phase) v1alpha1.UnitState {
 	return v1alpha1.UnitUpdating
 }
 
-// observe judges every node that the Plan selects or has a claim on.
-func (u *units) observe(facts []fact) {
+// observe judges every node that the Plan selects or has a claim on, and asks the engine. A node that is named counts also
+// where it has opted out.
+func (c *Cluster) observe(p *upgradev1.Plan, named string) *units {
+	u := &units{cluster: c, plan: p, now: c.now}
+	u.observe(named)
+	return u
+}
+
+func (u *units) observe(named string) {
+	c, p := u.cluster, u.plan
 	told := u.told()
 	selector := u.selector()
-	var asked []rollout.Unit
-	fleet := rollout.Fleet{}
-	for i := range facts {
-		f := &facts[i]
-		n := f.node
-		own := held(f.claims, u.plan.UID)
-		_, named := n.Labels[corev1.LabelHostname]
-		selected := named && selector.Matches(labels.Set(n.Labels))
+	for i := range c.facts {
+		f := &c.facts[i]
+		own := held(f.claims, p.UID)
+		_, hasHostname := f.node.Labels[corev1.LabelHostname]
+		selected := hasHostname && selector.Matches(labels.Set(f.node.Labels))
 		if own == nil && !selected {
 			continue
 		}
-		value := n.Labels[upgradev1.LabelPlanHash(u.plan.Name)]
-		if own == nil && value == upgradev1.LabelDisabled {
+		optedOut := own == nil && f.node.Labels[upgradev1.LabelPlanHash(p.Name)] == upgradev1.LabelDisabled
+		if optedOut {
 			u.optedOut++
+			if f.node.Name == named {
+				u.asked = append(u.asked, rollout.Unit{Node: named, State: v1alpha1.UnitOutdated, OptedOut: true})
+			}
 			continue
 		}
-		line := u.judge(f, own, value, told)
+		line := u.judge(f, own, told)
 		u.nodes = append(u.nodes, line)
-		if line.State == v1alpha1.UnitUpdated {
-			continue
-		}
-		ask := rollout.Unit{Node: n.Name, State: line.State}
-		if own == nil {
-			ask.Rank = max(1, rollout.Rank(n.UID, u.plan.UID, u.plan.Status.LatestHash))
-		}
-		asked = append(asked, ask)
-		fleet[n.Name] = rollout.Node{Claims: f.claims}
-		if f.err != nil {
-			fleet[n.Name] = rollout.Node{ClaimError: f.err.Error()}
-		}
+		u.asked = append(u.asked, u.engine(f, own, &line, told))
 	}
-	u.explain(asked, fleet, told)
+	u.strategy = strategy(p, len(u.nodes))
+	u.explain(told)
 }
 
 // judge tells a unit's state from its node's claim and label.
-func (u *units) judge(f *fact, own *v1alpha1.Claim, value string, told map[string]entry) Node {
+func (u *units) judge(f *fact, own *v1alpha1.Claim, told map[string]entry) Node {
 	line := Node{Node: f.node.Name, State: v1alpha1.UnitOutdated, NotReady: !f.ready, Cordoned: f.node.Spec.Unschedulable}
 	status := told[f.node.Name]
+	value := f.node.Labels[upgradev1.LabelPlanHash(u.plan.Name)]
 	if own != nil {
 		line.Started = &own.Since
 	}
@@ -127,11 +108,14 @@ func (u *units) judge(f *fact, own *v1alpha1.Claim, value string, told map[strin
 	case own == nil && value != "" && value == u.plan.Status.LatestHash:
 		line.State = v1alpha1.UnitUpdated
 	case own == nil:
-	case own.Failed != nil && status.state == v1alpha1.UnitOutdated:
+	case own.Failed != nil && status.state == v1alpha1.UnitOutdated && status.Reason != own.Failed.Reason:
 		// It failed, the Plan has changed since, and it waits for another turn.
 	case own.Failed != nil:
-		line.State, line.Since = v1alpha1.UnitFailed, &own.Failed.Time
+		line.State, line.Since, line.Skipped = v1alpha1.UnitFailed, &own.Failed.Time, own.Failed.Skipped
 		line.Reason, line.Message = own.Failed.Reason, own.Failed.Message
+		if s := u.plan.Spec.Strategy; s != nil && !own.Failed.Skipped {
+			line.RetryAt = known(rollout.RetryAt(s.Retries, own.Failures, own.Failed.Time.Time))
+		}
 	case own.Soaking != nil:
 		line.State, line.Phase, line.Since = v1alpha1.UnitSoaking, v1alpha1.PhaseSoaking, own.Soaking
 	case status.Phase != "" && status.Since != nil && status.Since.Unix() >= own.Since.Unix():
@@ -143,16 +127,43 @@ func (u *units) judge(f *fact, own *v1alpha1.Claim, value string, told map[strin
 	return line
 }
 
-// explain says of each unit that waits why, and puts them in the order in which they come. What the status says comes
-// first: its controller knows more than is to be seen here.
-func (u *units) explain(asked []rollout.Unit, fleet rollout.Fleet, told map[string]entry) {
+// engine is the unit as the engine wants it.
+func (u *units) engine(f *fact, own *v1alpha1.Claim, line *Node, told map[string]entry) rollout.Unit {
+	ask := rollout.Unit{
+		Node: line.Node, State: line.State, Claimed: own != nil && !own.Parked(), Skipped: line.Skipped,
+		Reason: line.Reason, Message: line.Message,
+	}
+	if own == nil {
+		ask.Rank = max(1, rollout.Rank(f.node.UID, u.plan.UID, u.plan.Status.LatestHash))
+	}
+	if line.RetryAt != nil {
+		ask.RetryAt = line.RetryAt.Time
+	}
+	if line.State != v1alpha1.UnitOutdated {
+		return ask
+	}
+	hostname := f.node.Labels[corev1.LabelHostname]
+	switch status := told[line.Node]; {
+	case status.state == v1alpha1.UnitOutdated && status.Reason == v1alpha1.ReasonWindowsImageMissing:
+		ask.Reason, ask.Message = status.Reason, status.Message // It depends on the operator's settings.
+	case u.cluster.hosts[hostname] > 1:
+		ask.Reason = v1alpha1.ReasonHostnameShared
+		ask.Message = "another node has the same label " + corev1.LabelHostname + "=" + hostname + ", by which its Job would find it"
+	}
+	return ask
+}
+
+// explain asks the engine, and says of each unit that waits why; and puts them in the order in which they come. What the
+// status says comes first: its controller knows more than is to be seen here.
+func (u *units) explain(told map[string]entry) {
 	type wait struct {
 		rollout.Wait
 		place int
 	}
 	waits := map[string]wait{}
-	if ready(u.plan) {
-		for i, w := range rollout.Decide(u.strategy(len(asked)), asked, fleet, u.now).Waiting {
+	if u.ready() {
+		u.decision = rollout.Decide(u.strategy, u.asked, u.cluster.fleet, u.now)
+		for i, w := range u.decision.Waiting {
 			waits[w.Node] = wait{w, len(told) + i}
 		}
 	}
@@ -172,14 +183,12 @@ func (u *units) explain(asked []rollout.Unit, fleet rollout.Fleet, told map[stri
 	})
 }
 
-// strategy is the Plan's, as its controller reads it.
-func (u *units) strategy(nodes int) rollout.Strategy {
-	p := u.plan
-	s := rollout.Strategy{
-		UID:           p.UID,
-		Shared:        !p.Spec.Exclusive && !p.Spec.Cordon && p.Spec.Drain == nil,
-		MaxConcurrent: int(min(p.Spec.Concurrency, int64(nodes))),
-	}
+// strategy is the Plan's, as its controller reads it, for so many nodes that did not opt out.
+func strategy(p *upgradev1.Plan, nodes int) rollout.Strategy {
+	s := rollout.New(p.Spec.Strategy, int(min(p.Spec.Concurrency, math.MaxInt32)), nodes)
+	s.UID, s.Revision = p.UID, p.Status.LatestHash
+	s.Shared = !p.Spec.Exclusive && !p.Spec.Cordon && p.Spec.Drain == nil
+	s.Wave, s.Approved = p.Status.Wave, p.Annotations[v1alpha1.AnnotationApprove]
 	if w := p.Spec.Window; w != nil {
 		days := make([]string, len(w.Days))
 		for i, day := range w.Days {
@@ -187,7 +196,7 @@ func (u *units) strategy(nodes int) rollout.Strategy {
 		}
 		var err error
 		if s.Window, err = rollout.NewWindow(days, w.StartTime, w.EndTime, w.TimeZone); err != nil {
-			s.WindowError = err.Error()
+			s.WindowError = "spec.window: " + err.Error()
 		}
 	}
 	return s
@@ -195,11 +204,13 @@ func (u *units) strategy(nodes int) rollout.Strategy {
 
 // selector is the Plan's, or one that selects nothing while the Plan is not valid and resolved.
 func (u *units) selector() labels.Selector {
-	if selector, err := metav1.LabelSelectorAsSelector(u.plan.Spec.NodeSelector); err == nil && ready(u.plan) {
+	if selector, err := metav1.LabelSelectorAsSelector(u.plan.Spec.NodeSelector); err == nil && u.ready() {
 		return selector
 	}
 	return labels.Nothing()
 }
+
+func (u *units) ready() bool { return u.assumed || ready(u.plan) }
 
 // ready reports whether the Plan's controller has found it valid and resolved.
 func ready(p *upgradev1.Plan) bool {

@@ -58,6 +58,9 @@ var layers = []layer{
 	{path: "internal/metrics", own: []string{"api/..."}},
 	{path: "internal/status", own: []string{"api/...", "internal/events", "internal/metrics"}},
 
+	// What the decisions of all controllers share.
+	{path: "internal/fleet", own: []string{"api/...", "internal/drain", "internal/node", "internal/rollout"}},
+
 	// Controllers put these together, and know nothing of each other. Clouds come as an interface.
 	{path: "internal/cloud", own: []string{"api/..."}},
 	{path: "internal/cloud/aws", own: []string{"api/...", "internal/cloud"}, clouds: true},
@@ -75,6 +78,7 @@ var layers = []layer{
 	{path: "internal/view", own: []string{"api/...", "internal/rollout"}},
 	{path: "internal/cli", own: []string{"api/...", "internal/view"}},
 	{path: "internal/cli/drain", own: []string{"api/...", "internal/drain", "internal/node"}},
+	{path: "internal/cli/preview", own: []string{"api/...", "internal/cli/...", "internal/drain", "internal/view"}},
 	{path: "internal/dashboard", own: []string{"api/...", "internal/view"}},
 
 	// Programs choose what to put together.
@@ -90,7 +94,7 @@ var layers = []layer{
 var (
 	applied = append([]string{"k8s.io/client-go/applyconfigurations/...", "sigs.k8s.io/structured-merge-diff/..."}, data...)
 	acting  = []string{
-		"api/...", "internal/cloud", "internal/drain", "internal/events", "internal/metrics", "internal/node",
+		"api/...", "internal/cloud", "internal/drain", "internal/events", "internal/fleet", "internal/metrics", "internal/node",
 		"internal/rollout/...", "internal/status",
 	}
 )

@@ -5,7 +5,10 @@ package drain
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -19,13 +22,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"moult.dev/moult/test/cluster"
 )
@@ -38,7 +45,9 @@ type bench struct {
 	kubectl    string
 	node       string
 	namespace  string
-	owner      metav1.OwnerReference
+	// account is who the commands run as: system-upgrade has the rights of the manifests, and plain those of kubectl's drain.
+	account string
+	owner   metav1.OwnerReference
 }
 
 // TestAPI runs the commands against a real API server, as the service account of a Plan's Jobs.
@@ -57,6 +66,9 @@ func TestAPI(t *testing.T) {
 		{"overdue", drainLeavesTheOverdue},
 		{"signal", drainEndsBySignal},
 		{"marks", cordonMarks},
+		{"ends", drainEndsAsItIsTold},
+		{"volumes", drainWaitsForVolumes},
+		{"rights", drainWithTheRightsOfKubectl},
 	}
 	binaries, err := cluster.Binaries(t.Context(), t.Output(), "kubectl")
 	if err != nil {
@@ -75,7 +87,7 @@ func TestAPI(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			b := &bench{
 				Client: c, t: t, kubeconfig: running.Kubeconfig(), kubectl: binaries["kubectl"],
-				node: "sim-000" + string(rune('1'+i)), namespace: tc.name,
+				node: fmt.Sprintf("sim-%04d", i+1), namespace: tc.name, account: "system-upgrade",
 			}
 			b.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.namespace}})
 			manager := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "manager"}}
@@ -87,11 +99,24 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// drainer gives the service account of Plans' Jobs the rights that it has in system-upgrade-controller's manifests.
+// drainer gives the service account of Plans' Jobs the rights that the manifests give it, and another the rights that it has
+// in system-upgrade-controller's manifests.
 func drainer(t *testing.T, c client.Client) {
 	t.Helper()
-	role := &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: "system-upgrade-controller-drainer"},
+	role := &rbacv1.ClusterRole{}
+	manifests, err := os.ReadFile("../../../config/rbac/jobs.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document := range strings.SplitSeq(string(manifests), "\n---\n") {
+		if strings.Contains(document, "\nkind: ClusterRole\n") {
+			if err := yaml.UnmarshalStrict([]byte(document), role); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	plain := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "plain"},
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{"pods/eviction"}, Verbs: []string{"create"}},
 			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "delete"}},
@@ -99,14 +124,16 @@ func drainer(t *testing.T, c client.Client) {
 			{APIGroups: []string{"apps"}, Resources: []string{"statefulsets", "daemonsets", "replicasets"}, Verbs: []string{"get", "list"}},
 		},
 	}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "system-upgrade", Name: "system-upgrade"}},
-	}
-	for _, obj := range []client.Object{role, binding} {
-		if err := c.Create(t.Context(), obj); err != nil {
-			t.Fatal(err)
+	for account, role := range map[string]*rbacv1.ClusterRole{"system-upgrade": role, "plain": plain} {
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "system-upgrade", Name: account}},
+		}
+		for _, obj := range []client.Object{role, binding} {
+			if err := c.Create(t.Context(), obj); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
@@ -117,7 +144,7 @@ func (b *bench) start(ctx context.Context, args ...string) (out *output, wait fu
 	out = &output{}
 	root := &cobra.Command{Use: "moult", SilenceErrors: true}
 	root.AddCommand(NewCommands(clock.RealClock{}, genericiooptions.IOStreams{Out: out, ErrOut: out})...)
-	root.SetArgs(append(args, "--kubeconfig", b.kubeconfig, "--as", "system:serviceaccount:system-upgrade:system-upgrade"))
+	root.SetArgs(append(args, "--kubeconfig", b.kubeconfig, "--as", "system:serviceaccount:system-upgrade:"+b.account))
 	root.SetOut(io.Discard)
 	root.SetErr(io.Discard)
 	done := make(chan error, 1)
@@ -331,6 +358,11 @@ func drainAsAPlanDoes(b *bench) {
 	}
 	expect(b.t, "left", []string{daemon, "job"}, b.there())
 	b.expectCordon(b.node, true, "Plan/system-upgrade/k3s")
+	b.expectConditions(map[corev1.NodeConditionType]string{
+		corev1.NodeMaintenanceInProgress: "True Plan/system-upgrade/k3s: the node is in maintenance",
+		corev1.NodeDrainInProgress:       "False Plan/system-upgrade/k3s: the drain is over",
+		corev1.NodeDrained:               "True Plan/system-upgrade/k3s: the node is drained",
+	})
 }
 
 // drainSaysWhatHolds is held by a budget until the time is over, and then until the budget is gone.
@@ -350,10 +382,16 @@ func drainSaysWhatHolds(b *bench) {
 	if !strings.Contains(out, held+"\n") {
 		b.t.Errorf("said:\n%s", out)
 	}
-	b.expectCordon(b.node, true, "")
+	b.expectCordon(b.node, false, "")
+	b.expectConditions(map[corev1.NodeConditionType]string{
+		corev1.NodeMaintenanceInProgress: "False moult drain: over", corev1.NodeDrainInProgress: "False moult drain: over",
+	})
 
 	again, wait := b.start(b.t.Context(), "drain", b.node)
 	b.eventually("it is held", func() bool { return strings.Contains(again.String(), held) })
+	b.eventually("the node says so", func() bool {
+		return b.conditions()[corev1.NodeDrainInProgress] == "True moult drain: 1 pod left; "+held
+	})
 	if err := b.Delete(b.t.Context(), pdb); err != nil {
 		b.t.Fatal(err)
 	}
@@ -361,7 +399,7 @@ func drainSaysWhatHolds(b *bench) {
 		b.t.Error(err)
 	}
 	expect(b.t, "left", nil, b.there())
-	expect(b.t, "said", "node/"+b.node+" already cordoned\n"+held+"\nevicting pod held/api\npod/api evicted\nnode/"+b.node+" drained\n",
+	expect(b.t, "said", "node/"+b.node+" cordoned\n"+held+"\nevicting pod held/api\npod/api evicted\nnode/"+b.node+" drained\n",
 		again.String())
 }
 
@@ -398,10 +436,15 @@ func drainLeavesTheOverdue(b *bench) {
 }
 
 func drainEndsBySignal(b *bench) {
+	b.t.Setenv(planVariable, "k3s")
+	b.t.Setenv(namespaceVariable, "system-upgrade")
 	b.dead()
 	b.pod("lost")
-	out, wait := b.start(b.t.Context(), "drain", b.node)
+	out, wait := b.start(b.t.Context(), "drain", b.node, "--exclude-from-load-balancers")
 	b.eventually("it drains", func() bool { return strings.Contains(out.String(), "evicting pod") })
+	b.expectCordon(b.node, true, "Plan/system-upgrade/k3s")
+	b.expectExcluded(true, "Plan/system-upgrade/k3s")
+	expect(b.t, "drains", "True Plan/system-upgrade/k3s: 1 pod left", b.conditions()[corev1.NodeDrainInProgress])
 	began := time.Now()
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
 		b.t.Fatal(err)
@@ -411,11 +454,165 @@ func drainEndsBySignal(b *bench) {
 		b.t.Fatal("no error")
 	}
 	expect(b.t, "error", "drain stopped, terminated signal received: draining node "+b.node+
-		", it stays cordoned and these pods are still there:\n  pod signal/lost is still terminating", err.Error())
+		", these pods are still there:\n  pod signal/lost is still terminating", err.Error())
 	if took := time.Since(began); took > time.Second {
 		b.t.Errorf("took %v", took)
 	}
+	b.expectCordon(b.node, false, "")
+	b.expectExcluded(false, "")
+	b.expectConditions(map[corev1.NodeConditionType]string{
+		corev1.NodeMaintenanceInProgress: "False Plan/system-upgrade/k3s: over", corev1.NodeDrainInProgress: "False Plan/system-upgrade/k3s: over",
+	})
+}
+
+// drainEndsAsItIsTold when a budget holds a pod until the time is over.
+func drainEndsAsItIsTold(b *bench) {
+	b.t.Setenv(planVariable, "k3s")
+	b.t.Setenv(namespaceVariable, "system-upgrade")
+	one, yes := int32(1), true
+	labels := map[string]string{"app": "api"}
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "api-5d4f"},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			// Its own pod is nobody's, so that it is on no node.
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{NodeSelector: map[string]string{"no": "where"}, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+			},
+		},
+	}
+	b.create(rs)
+	b.pod("api", func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: rs.Name, UID: rs.UID, Controller: &yes}}
+	})
+	b.budget("api")
+	drain := func(args ...string) int {
+		b.t.Helper()
+		_, err := b.run(append([]string{"drain", b.node, "--timeout=2s"}, args...)...)
+		var coded interface{ ExitCode() int }
+		switch {
+		case err == nil:
+			return 0
+		case !errors.As(err, &coded):
+			b.t.Fatal(err)
+		}
+		if !strings.Contains(err.Error(), "held by PodDisruptionBudget ends/api") {
+			b.t.Errorf("got %v", err)
+		}
+		if !slices.Contains(b.there(), "api") {
+			b.t.Error("it was evicted")
+		}
+		return coded.ExitCode()
+	}
+	for _, tc := range []struct {
+		end  []string
+		code int
+	}{{nil, 1}, {[]string{"--on-timeout=Halt"}, 43}, {[]string{"--on-timeout=Skip"}, 44}} {
+		expect(b.t, strings.Join(tc.end, ""), tc.code, drain(append(tc.end, "--exclude-from-load-balancers")...))
+		b.expectCordon(b.node, false, "")
+		b.expectExcluded(false, "")
+	}
+
+	// A label of a user's own stays theirs, and so does their cordon.
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: b.node}}
+	theirs := `{"metadata":{"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":"true"}},"spec":{"unschedulable":true}}`
+	if err := b.Patch(b.t.Context(), n, client.RawPatch(types.MergePatchType, []byte(theirs))); err != nil {
+		b.t.Fatal(err)
+	}
+	expect(b.t, "over a user's own", 44, drain("--on-timeout=Skip", "--exclude-from-load-balancers"))
 	b.expectCordon(b.node, true, "")
+	b.expectExcluded(true, "")
+
+	expect(b.t, "force", 0, drain("--on-timeout=Force", "--exclude-from-load-balancers"))
+	if slices.Contains(b.there(), "api") {
+		b.t.Error("it was not deleted")
+	}
+	b.expectCordon(b.node, true, "")
+	b.expectExcluded(true, "")
+	b.get(n)
+	expect(b.t, "record", `["ReplicaSet/ends/api-5d4f"]`, n.Annotations["moult.dev/evicted"])
+}
+
+// drainWaitsForVolumes of the pods that go, and not for those of the pods that stay.
+func drainWaitsForVolumes(b *bench) {
+	claimed := func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: p.Name},
+		}}}
+	}
+	gone := b.volume("db")
+	b.volume("stays")
+	b.pod("db", claimed)
+	b.pod("stays", claimed)
+	args := []string{"drain", b.node, "--wait-for-volume-detach", "--pod-selector=app!=stays", "--timeout=30s"}
+	out, wait := b.start(b.t.Context(), args...)
+	b.eventually("it waits", func() bool { return strings.Contains(out.String(), "waiting for volume pv-db to be detached") })
+	b.eventually("the node says so", func() bool {
+		return strings.HasSuffix(b.conditions()[corev1.NodeDrainInProgress], "no pods left; volume pv-db is still attached")
+	})
+	if err := b.Delete(b.t.Context(), gone); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := wait(); err != nil {
+		b.t.Error(err)
+	}
+	expect(b.t, "said", "node/"+b.node+" cordoned\nevicting pod volumes/db\npod/db evicted\n"+
+		"waiting for volume pv-db to be detached\nvolume/pv-db detached\nnode/"+b.node+" drained\n", out.String())
+	expect(b.t, "left", []string{"stays"}, b.there())
+}
+
+// volume makes a PersistentVolume that is attached to the bench's node and bound to a claim of the same name.
+func (b *bench) volume(name string) *storagev1.VolumeAttachment {
+	b.t.Helper()
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	pv := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pv-" + name},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: size, AccessModes: modes, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				CSI: &corev1.CSIPersistentVolumeSource{Driver: "disks.example.com", VolumeHandle: name},
+			},
+		},
+	}
+	va := &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: "csi-" + name},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: "disks.example.com", NodeName: b.node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name},
+		},
+	}
+	b.create(pv)
+	b.create(&corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: modes, Resources: corev1.VolumeResourceRequirements{Requests: size}, VolumeName: pv.Name, StorageClassName: new(string),
+		},
+	})
+	b.create(va)
+	return va
+}
+
+// drainWithTheRightsOfKubectl warns once that it can't set conditions, and drains.
+func drainWithTheRightsOfKubectl(b *bench) {
+	b.account = "plain"
+	b.pod("web")
+	out, err := b.run("drain", b.node, "--exclude-from-load-balancers")
+	if err != nil {
+		b.t.Error(err)
+	}
+	if n := strings.Count(out, "Warning: "); n != 1 || !strings.Contains(out, `Warning: setting conditions of node `+b.node+`, nodes "`+b.node+`" is forbidden`) {
+		b.t.Errorf("said:\n%s", out)
+	}
+	b.expectCordon(b.node, true, "")
+	b.expectExcluded(true, "moult drain")
+	b.expectConditions(map[corev1.NodeConditionType]string{})
+
+	b.volume("old")
+	_, err = b.run("drain", b.node, "--wait-for-volume-detach")
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "listing the volumes attached to node "+b.node) {
+		b.t.Errorf("got %v", err)
+	}
 }
 
 // cordonMarks for a Plan, and leaves a person's cordon a person's.
@@ -452,6 +649,34 @@ func cordonMarks(b *bench) {
 
 	if _, err := b.run("cordon", "nobody"); !apierrors.IsNotFound(err) {
 		b.t.Errorf("got %v", err)
+	}
+}
+
+// conditions says of each condition that Moult sets on the node whether it is true, and its message.
+func (b *bench) conditions() map[corev1.NodeConditionType]string {
+	b.t.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: b.node}}
+	b.get(n)
+	m := map[corev1.NodeConditionType]string{}
+	for _, c := range n.Status.Conditions {
+		if c.Reason == "MoultTurn" {
+			m[c.Type] = string(c.Status) + " " + c.Message
+		}
+	}
+	return m
+}
+
+func (b *bench) expectConditions(want map[corev1.NodeConditionType]string) {
+	b.t.Helper()
+	expect(b.t, "conditions", want, b.conditions())
+}
+
+func (b *bench) expectExcluded(excluded bool, by string) {
+	b.t.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: b.node}}
+	b.get(n)
+	if _, is := n.Labels[corev1.LabelNodeExcludeBalancers]; is != excluded || n.Annotations["moult.dev/excluded-by"] != by {
+		b.t.Errorf("excluded is %v, by %q", is, n.Annotations["moult.dev/excluded-by"])
 	}
 }
 

@@ -24,16 +24,26 @@ func newCordon(c *command) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, err = c.cordon(ctx, api, nodes)
+		by, err := c.environment.by()
+		if err != nil {
+			return err
+		}
+		_, err = c.each(nodes, "cordoned", func(n *target) (bool, error) {
+			if c.dryRun == dryRunClient {
+				return !n.Spec.Unschedulable, nil
+			}
+			return node.Cordon(ctx, c.write(api), n, by)
+		})
 		return err
 	})
 }
 
 func newUncordon(c *command) *cobra.Command {
 	return c.mount(&cobra.Command{
-		Use:     "uncordon NODE...",
-		Short:   "Mark nodes as schedulable",
-		Long:    "Mark nodes as schedulable, whoever cordoned them.",
+		Use:   "uncordon NODE...",
+		Short: "Mark nodes as schedulable",
+		Long: `Mark nodes as schedulable, whoever cordoned them, and take back what a drain has left on them: the label that keeps external
+load balancers off, if a drain has put it there, and the conditions MaintenanceInProgress and Drained.`,
 		Example: "  moult uncordon node-1",
 	}, func(ctx context.Context, args []string) error {
 		api, nodes, err := c.nodes(ctx, args)
@@ -45,24 +55,15 @@ func newUncordon(c *command) *cobra.Command {
 				return n.Spec.Unschedulable, nil
 			}
 			was := n.Spec.Unschedulable
-			_, err := node.Uncordon(ctx, c.write(api), n)
-			return was, err
+			if _, err := node.Uncordon(ctx, c.write(api), n); err != nil {
+				return false, err
+			}
+			if err := node.ClearConditions(ctx, c.write(api), n, "", c.clock.Now()); err != nil {
+				fmt.Fprintf(c.ErrOut, "Warning: %v\n", err)
+			}
+			return was, nil
 		})
 		return err
-	})
-}
-
-// cordon cordons the nodes, and gives those that are cordoned now.
-func (c *command) cordon(ctx context.Context, api client.Client, nodes []target) ([]target, error) {
-	by, err := c.environment.by()
-	if err != nil {
-		return nil, err
-	}
-	return c.each(nodes, "cordoned", func(n *target) (bool, error) {
-		if c.dryRun == dryRunClient {
-			return !n.Spec.Unschedulable, nil
-		}
-		return node.Cordon(ctx, c.write(api), n, by)
 	})
 }
 

@@ -51,7 +51,7 @@ func TestDrainRefuses(t *testing.T) {
 	got := w.run(t.Context(), "drain n1 node/n2")
 	expect(t, "run", ran{
 		Out: []string{
-			"node/n1 cordoned", "node/n2 cordoned", "evicting pod web/b", "pod/b evicted", "node/n2 drained",
+			"node/n1 cordoned", "node/n2 cordoned", "node/n1 uncordoned", "evicting pod web/b", "pod/b evicted", "node/n2 drained",
 		},
 		ErrOut: []string{"node/n1 not drained"},
 		Error: `draining node n1, nothing is touched because of these pods:
@@ -60,7 +60,9 @@ func TestDrainRefuses(t *testing.T) {
   pod web/u has no controller (use --force to drain it all the same)`,
 	}, got)
 	expect(t, "pods", []string{"a", "d", "e", "u"}, w.pods())
-	expect(t, "cordons", map[string]string{"n1": "true ", "n2": "true "}, w.cordons())
+	expect(t, "cordons", map[string]string{"n1": "false ", "n2": "true "}, w.cordons())
+	expect(t, "marks", nil, w.marks("n1"))
+	expect(t, "exit code", 1, w.exitCode())
 }
 
 func TestDrainWaitsForABudget(t *testing.T) {
@@ -80,13 +82,56 @@ func TestDrainTimesOut(t *testing.T) {
 	w.stuck["slow"] = true
 	got := w.run(t.Context(), "drain n1 --timeout 12s")
 	expect(t, "run", ran{
-		Out:    []string{"node/n1 cordoned", "evicting pod web/slow"},
+		Out:    []string{"node/n1 cordoned", "evicting pod web/slow", "node/n1 uncordoned"},
 		ErrOut: []string{held, "node/n1 not drained"},
 		Error: "draining node n1, its time is over and these pods are still there:\n  " + held +
 			"\n  pod web/slow is still terminating",
 	}, got)
 	expect(t, "time", 12*time.Second, w.Since(start))
-	expect(t, "cordons", map[string]string{"n1": "true "}, w.cordons())
+	expect(t, "cordons", map[string]string{"n1": "false "}, w.cordons())
+}
+
+// Which end it is stands in the error and in the exit code.
+func TestDrainOnTimeout(t *testing.T) {
+	for flag, want := range map[string]struct {
+		error    string
+		code     int
+		cordoned string
+		pods     []string
+	}{
+		"":                    {"draining node n1, its time is over and these pods are still there:\n  " + held, 1, "false ", []string{"api"}},
+		"--on-timeout=":       {"draining node n1, its time is over and these pods are still there:\n  " + held, 1, "false ", []string{"api"}},
+		"--on-timeout=Halt":   {"draining node n1, its time is over and these pods are still there:\n  " + held, 43, "false ", []string{"api"}},
+		"--on-timeout Skip":   {"draining node n1, its time is over, the node is skipped, and these pods are still there:\n  " + held, 44, "false ", []string{"api"}},
+		"--on-timeout  Force": {"", 0, "true ", nil},
+	} {
+		t.Run(flag, func(t *testing.T) {
+			w := newWorld(t, aNode("n1"), pod("api", "n1"))
+			w.held["api"] = 1000
+			got := w.run(t.Context(), "drain n1 --timeout 12s "+flag)
+			expect(t, "error", want.error, got.Error)
+			expect(t, "exit code", want.code, w.exitCode())
+			expect(t, "cordons", map[string]string{"n1": want.cordoned}, w.cordons())
+			expect(t, "pods", want.pods, w.pods())
+		})
+	}
+}
+
+func TestDrainWarnsOfAnEndWithoutATime(t *testing.T) {
+	w := newWorld(t, aNode("n1"))
+	expect(t, "run", ran{
+		Out: []string{"node/n1 cordoned", "node/n1 drained"}, ErrOut: []string{"Warning: --on-timeout means nothing without --timeout"},
+	}, w.run(t.Context(), "drain n1 --on-timeout=Force"))
+}
+
+// Nodes that end in different ways give no code of their own.
+func TestDrainOfManyNodesHasOneExitCode(t *testing.T) {
+	for line, want := range map[string]int{"n1 n2": 44, "n1 n2 n3": 44, "n1 n3 n4": 1, "n4": 1, "n3": 0} {
+		w := newWorld(t, aNode("n1"), aNode("n2"), aNode("n3"), aNode("n4"), pod("a", "n1"), pod("b", "n2"), pod("u", "n4", unowned))
+		w.stuck["a"], w.stuck["b"] = true, true
+		w.run(t.Context(), "drain --timeout 2s --on-timeout=Skip "+line)
+		expect(t, line, want, w.exitCode())
+	}
 }
 
 // A StatefulSet's pod has the same name when it returns, and another uid: the one that was meant is gone.
@@ -157,10 +202,13 @@ func TestDrainIsStopped(t *testing.T) {
 	w.stuck["slow"] = true
 	w.at[3*time.Second] = func() { cancel(errors.New("terminated signal received")) }
 	got := w.run(ctx, "drain n1 n2")
-	expect(t, "error", `drain stopped, terminated signal received: draining node n1, it stays cordoned and these pods are still there:
+	expect(t, "error", `drain stopped, terminated signal received: draining node n1, these pods are still there:
   pod web/slow is still terminating`, got.Error)
 	expect(t, "time", 3*time.Second, w.Since(start))
 	expect(t, "pods", []string{"b", "slow"}, w.pods())
+	expect(t, "out", []string{"node/n1 cordoned", "node/n2 cordoned", "evicting pod web/slow", "node/n1 uncordoned", "node/n2 uncordoned"}, got.Out)
+	expect(t, "cordons", map[string]string{"n1": "false ", "n2": "false "}, w.cordons())
+	expect(t, "exit code", 1, w.exitCode())
 }
 
 func TestDrainOutlastsAnAPIServerThatRestarts(t *testing.T) {
@@ -185,6 +233,26 @@ func TestDrainGivesUpAnAPIServer(t *testing.T) {
 	if took := w.Since(start); took > 26*time.Second {
 		t.Errorf("took %v", took)
 	}
+	expect(t, "exit code", 1, w.exitCode())
+
+	for end, code := range map[string]int{"Halt": 43, "Skip": 44} {
+		w := newWorld(t, aNode("n1"), pod("a", "n1"))
+		w.at[time.Second] = func() { w.broken = errors.New("connection refused") }
+		expect(t, end, "listing the pods of node n1, connection refused", w.run(t.Context(), "drain n1 --timeout 20s --on-timeout "+end).Error)
+		expect(t, end, code, w.exitCode())
+		expect(t, "cordons", map[string]string{"n1": "false "}, w.cordons())
+	}
+}
+
+// What is to be deleted past every budget when the time is over is deleted when the API server is back.
+func TestDrainThatForcesOutlastsItsTime(t *testing.T) {
+	w := newWorld(t, aNode("n1"), pod("api", "n1"))
+	w.held["api"] = 1000
+	w.at[10*time.Second] = func() { w.broken = errors.New("connection refused") }
+	w.at[40*time.Second] = func() { w.broken = nil }
+	got := w.run(t.Context(), "drain n1 --timeout 20s --on-timeout Force")
+	expect(t, "error", "", got.Error)
+	expect(t, "pods", nil, w.pods())
 }
 
 // kubectl drains a node that it could not cordon, and pods come back to it while it does.
@@ -224,6 +292,7 @@ func TestCommandLinesThatCannotBe(t *testing.T) {
 		"uncordon -l a,(":             "reading --selector, ",
 		"drain n1 --dry-run=never":    `invalid argument "never" for "--dry-run" flag: must be "none", "server" or "client"`,
 		"drain n1 --no-such-flag":     "unknown flag: --no-such-flag",
+		"drain n1 --on-timeout=skip":  `invalid argument "skip" for "--on-timeout" flag: must be "Halt", "Skip", "Force"`,
 	} {
 		if got := w.run(t.Context(), line); !strings.HasPrefix(got.Error, want) {
 			t.Errorf("%q: got %q", line, got.Error)
@@ -251,4 +320,6 @@ func TestCompletion(t *testing.T) {
 	w := newWorld(t, aNode("n1"), aNode("n2"), aNode("other"))
 	got := w.run(t.Context(), "__complete drain n1 n")
 	expect(t, "names", []string{"n2", ":4", "Completion ended with directive: ShellCompDirectiveNoFileComp"}, append(got.Out, got.ErrOut...))
+	got = w.run(t.Context(), "__complete drain n1 --on-timeout=")
+	expect(t, "ends", []string{"Halt", "Skip", "Force", ":4", "Completion ended with directive: ShellCompDirectiveNoFileComp"}, append(got.Out, got.ErrOut...))
 }

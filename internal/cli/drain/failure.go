@@ -4,6 +4,7 @@ package drain
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"moult.dev/moult/internal/drain"
@@ -13,6 +14,7 @@ import (
 type failure struct {
 	text  string
 	cause error
+	code  int
 }
 
 // Error says it.
@@ -20,6 +22,9 @@ func (f *failure) Error() string { return f.text }
 
 // Unwrap is the engine's error.
 func (f *failure) Unwrap() error { return f.cause }
+
+// ExitCode is what the process exits with.
+func (f *failure) ExitCode() int { return f.code }
 
 // help names the flag that gives the leave that a pod needs.
 var help = map[drain.Reason]string{
@@ -29,21 +34,75 @@ var help = map[drain.Reason]string{
 }
 
 // explain makes the engine's error one for people.
-func explain(err error) error {
+func (d *draining) explain(err error) error {
 	var e *drain.Error
 	if !errors.As(err, &e) {
 		return err
 	}
 	heading := "draining node " + e.Node
 	switch {
+	case drain.IsSkipped(err):
+		heading += ", its time is over, the node is skipped, and " + still(e.Pods)
 	case drain.IsTimedOut(err):
-		heading += ", its time is over and these pods are still there"
+		heading += ", its time is over and " + still(e.Pods)
 	case drain.IsRefused(err):
 		heading += ", nothing is touched because of these pods"
 	default:
 		heading += ", these pods can't go"
 	}
-	return &failure{text: list(heading, e.Pods), cause: err}
+	f := &failure{text: list(heading, e), cause: err, code: 1}
+	if drain.IsTimedOut(err) {
+		f.code = d.timedOutCode()
+	}
+	return f
+}
+
+func still(pods []drain.Outcome) string {
+	if len(pods) == 0 {
+		return "these volumes are still attached"
+	}
+	return "these pods are still there"
+}
+
+// timedOut is the error of an API server that does not answer until the time is over.
+func (d *draining) timedOut(err error) error {
+	return &failure{text: err.Error(), cause: err, code: d.timedOutCode()}
+}
+
+// timedOutCode is what the process exits with when the time is over.
+func (d *draining) timedOutCode() int {
+	switch {
+	case !d.coded:
+		return 1
+	case d.options.OnTimeout == drain.SkipOnTimeout:
+		return drain.ExitSkipped
+	default:
+		return drain.ExitTimedOut
+	}
+}
+
+// join makes one error of why nodes were not drained and why some of these could not be given back. Its exit code is
+// that of the former if they agree, else 1: a node that is not given back is the controller's to release.
+func join(failed, kept []error) error {
+	all := errors.Join(append(slices.Clone(failed), kept...)...)
+	if all == nil {
+		return nil
+	}
+	code := 0
+	for _, err := range failed {
+		if err == nil {
+			continue
+		}
+		next := 1
+		if f, ok := errors.AsType[*failure](err); ok {
+			next = f.code
+		}
+		if code != 0 && next != code {
+			next = 1
+		}
+		code = next
+	}
+	return &failure{text: all.Error(), cause: all, code: max(code, 1)}
 }
 
 // interrupted says what is left on the node when the command is stopped.
@@ -52,17 +111,21 @@ func interrupted(node string, last *drain.Result) error {
 	if last == nil {
 		return errors.New(heading + ", it had not begun")
 	}
-	left := last.In(drain.Waiting, drain.Blocked, drain.Failed, drain.Evicted, drain.Terminating)
-	return errors.New(list(heading+", it stays cordoned and these pods are still there", left))
+	left := &drain.Error{
+		Pods:     last.In(drain.Waiting, drain.Blocked, drain.Failed, drain.Evicted, drain.Terminating),
+		Attached: last.Attached,
+	}
+	return errors.New(list(heading+", "+still(left.Pods), left))
 }
 
-func list(heading string, pods []drain.Outcome) string {
+// list says what stands in the way: the pods, and then the volumes.
+func list(heading string, e *drain.Error) string {
 	var b strings.Builder
 	b.WriteString(heading + ":")
-	for i := range pods {
-		b.WriteString("\n  " + pods[i].String())
-		if pods[i].State == drain.Refused {
-			b.WriteString(help[pods[i].Reason])
+	for i, line := range e.Lines() {
+		b.WriteString("\n  " + line)
+		if i < len(e.Pods) && e.Pods[i].State == drain.Refused {
+			b.WriteString(help[e.Pods[i].Reason])
 		}
 	}
 	return b.String()

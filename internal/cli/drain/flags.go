@@ -22,6 +22,13 @@ type flags struct {
 	timeout           time.Duration
 	disableEviction   bool
 	skipWaitForDelete int64
+
+	// Those that kubectl doesn't have.
+	onTimeout                onTimeout
+	waitForVolumeDetach      bool
+	excludeFromLoadBalancers bool
+	// excludeSaid reports whether the command line says whether to exclude.
+	excludeSaid func() bool
 }
 
 func (f *flags) add(to *pflag.FlagSet) {
@@ -35,6 +42,12 @@ func (f *flags) add(to *pflag.FlagSet) {
 	to.DurationVar(&f.timeout, "timeout", 0, "How long to try, for each node. 0 means without end.")
 	to.BoolVar(&f.disableEviction, "disable-eviction", false, "Delete pods instead of evicting them: PodDisruptionBudgets are not asked. Use with caution.")
 	to.Int64Var(&f.skipWaitForDelete, "skip-wait-for-delete-timeout", 0, "Do not wait for pods that should have ended more than so many seconds ago. 0 means wait.")
+	to.Var(&f.onTimeout, "on-timeout", `What to do when the time of --timeout is over: "Halt", "Skip" (halt, and say that the node is to be left out) or `+
+		`"Force" (delete the pods that are left, past every PodDisruptionBudget). Empty means halt.`)
+	to.BoolVar(&f.waitForVolumeDetach, "wait-for-volume-detach", false, "Wait also until the volumes of the drained pods are detached from the node.")
+	to.BoolVar(&f.excludeFromLoadBalancers, "exclude-from-load-balancers", false,
+		"Also keep external load balancers from the node, by the label node.kubernetes.io/exclude-from-external-load-balancers. The default is true where the drain is part of a rollout's turn.")
+	f.excludeSaid = func() bool { return to.Changed("exclude-from-load-balancers") }
 }
 
 // options is what the engine makes of the flags.
@@ -47,6 +60,11 @@ func (f *flags) options() (drain.Options, error) {
 		SkipWaitForDelete:  time.Duration(f.skipWaitForDelete) * time.Second,
 		Timeout:            f.timeout,
 		OnTimeout:          drain.HaltOnTimeout,
+
+		WaitForVolumeDetach: f.waitForVolumeDetach,
+	}
+	if f.onTimeout != "" {
+		o.OnTimeout = drain.OnTimeout(f.onTimeout)
 	}
 	if f.gracePeriod >= 0 {
 		o.GracePeriodSeconds = &f.gracePeriod
@@ -59,4 +77,13 @@ func (f *flags) options() (drain.Options, error) {
 		o.PodSelector = selector
 	}
 	return o, nil
+}
+
+// excludes reports whether external load balancers are to be kept from the node. In a rollout's turn they are, if the
+// command line does not say otherwise.
+func (f *flags) excludes(by string) bool {
+	if by != "" && !f.excludeSaid() {
+		return true
+	}
+	return f.excludeFromLoadBalancers
 }

@@ -34,6 +34,8 @@ func TestEveryCommandHasKubectlsFlags(t *testing.T) {
 		"selector": "l string", "dry-run": " string", "chunk-size": " int64", "delete-emptydir-data": " bool",
 		"delete-local-data": " bool", "disable-eviction": " bool", "force": " bool", "grace-period": " int64",
 		"ignore-daemonsets": " bool", "pod-selector": " string", "skip-wait-for-delete-timeout": " int64", "timeout": " duration",
+		// Those that kubectl doesn't have.
+		"on-timeout": " string", "wait-for-volume-detach": " bool", "exclude-from-load-balancers": " bool",
 	}
 	global := pflag.NewFlagSet("kubectl", pflag.ContinueOnError)
 	genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().AddFlags(global)
@@ -79,6 +81,10 @@ func TestOptions(t *testing.T) {
 			DeleteEmptyDirData: true, Force: true, Timeout: time.Minute, GracePeriodSeconds: &ten, DisableEviction: true,
 			SkipWaitForDelete: time.Minute,
 		},
+		"--on-timeout= --exclude-from-load-balancers": {},
+		"--on-timeout Halt":                           {OnTimeout: drain.HaltOnTimeout},
+		"--on-timeout=Skip --wait-for-volume-detach":  {OnTimeout: drain.SkipOnTimeout, WaitForVolumeDetach: true},
+		"--on-timeout=Force --timeout=5m":             {OnTimeout: drain.ForceOnTimeout, Timeout: 5 * time.Minute},
 	} {
 		t.Run(line, func(t *testing.T) {
 			var f flags
@@ -96,7 +102,9 @@ func TestOptions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want.OnTimeout = drain.HaltOnTimeout
+			if want.OnTimeout == "" {
+				want.OnTimeout = drain.HaltOnTimeout
+			}
 			same := cmp.Comparer(func(a, b labels.Selector) bool { return a.String() == b.String() })
 			if diff := cmp.Diff(want, got, cmp.FilterValues(bothSet, same)); diff != "" {
 				t.Error(diff)

@@ -26,6 +26,8 @@ type progress struct {
 	told map[types.UID]string
 	// going holds the pods that were told to go.
 	going map[types.UID]types.NamespacedName
+	// detaching holds the volumes that are waited for.
+	detaching []string
 }
 
 func newProgress(c *command, o *drain.Options) *progress {
@@ -50,6 +52,22 @@ func (p *progress) show(r drain.Result) {
 		p.pod(o)
 	}
 	p.gone(there)
+	p.volumes(r.Attached)
+}
+
+// volumes tells which are waited for, and which are not any more.
+func (p *progress) volumes(attached []string) {
+	for _, name := range p.detaching {
+		if !slices.Contains(attached, name) {
+			fmt.Fprintf(p.out, "volume/%s detached\n", name)
+		}
+	}
+	for _, name := range attached {
+		if !slices.Contains(p.detaching, name) {
+			fmt.Fprintf(p.out, "waiting for volume %s to be detached\n", name)
+		}
+	}
+	p.detaching = attached
 }
 
 // gone tells of the pods that have ended.

@@ -5,7 +5,9 @@ package drain
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -45,8 +47,14 @@ type world struct {
 	stuck, back map[string]bool
 	// at happens when so much time has passed.
 	at map[time.Duration]func()
-	// broken is what every list of pods gives.
-	broken error
+	// broken is what every list of pods gives, forbidden what every write of a Node's status gives.
+	broken, forbidden error
+	// statuses counts the writes of Nodes' statuses.
+	statuses int
+	// before is called before the pod of this name is evicted.
+	before func(name string)
+	// err is what the last command gave.
+	err error
 
 	evictions sync.Mutex
 }
@@ -57,7 +65,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		FakeClock: clocktesting.NewFakeClock(start), t: t, env: map[string]string{},
 		held: map[string]int{}, stuck: map[string]bool{}, back: map[string]bool{}, at: map[time.Duration]func(){},
 	}
-	w.Client = fake.NewClientBuilder().WithObjects(objects...).
+	w.Client = fake.NewClientBuilder().WithObjects(objects...).WithStatusSubresource(&corev1.Node{}).
 		WithObjects(&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "ds"}}).
 		WithIndex(&corev1.Pod{}, drain.NodeNameField, func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithInterceptorFuncs(interceptor.Funcs{
@@ -70,6 +78,13 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 			SubResourceCreate: func(ctx context.Context, c client.Client, _ string, obj, body client.Object, _ ...client.SubResourceCreateOption) error {
 				return w.evict(ctx, c, obj, body.(*policyv1.Eviction).DeleteOptions.DryRun)
 			},
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+				if w.forbidden != nil {
+					return w.forbidden
+				}
+				w.statuses++
+				return c.SubResource(sub).Patch(ctx, obj, p, opts...)
+			},
 		}).Build()
 	return w
 }
@@ -77,6 +92,9 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 func (w *world) evict(ctx context.Context, c client.Client, pod client.Object, dryRun []string) error {
 	w.evictions.Lock()
 	defer w.evictions.Unlock()
+	if w.before != nil {
+		w.before(pod.GetName())
+	}
 	if w.held[pod.GetName()] > 0 {
 		w.held[pod.GetName()]--
 		err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
@@ -151,10 +169,54 @@ func (w *world) run(ctx context.Context, line string) ran {
 	root.SetErr(errOut)
 	err := root.ExecuteContext(ctx)
 	r := ran{Out: lines(out), ErrOut: lines(errOut)}
-	if err != nil {
+	if w.err = err; err != nil {
 		r.Error = err.Error()
 	}
 	return r
+}
+
+// exitCode is what the process would exit with after the last command.
+func (w *world) exitCode() int {
+	if w.err == nil {
+		return 0
+	}
+	var coded interface{ ExitCode() int }
+	if errors.As(w.err, &coded) {
+		return coded.ExitCode()
+	}
+	return 1
+}
+
+func (w *world) node(name string) *corev1.Node {
+	w.t.Helper()
+	n := &corev1.Node{}
+	if err := w.Get(w.t.Context(), client.ObjectKey{Name: name}, n); err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+// conditions says of each condition of the node whether it is true, and its message.
+func (w *world) conditions(name string) map[corev1.NodeConditionType]string {
+	w.t.Helper()
+	m := map[corev1.NodeConditionType]string{}
+	for _, c := range w.node(name).Status.Conditions {
+		m[c.Type] = string(c.Status) + " " + c.Message
+	}
+	return m
+}
+
+// marks are the node's annotations, and the label that keeps external load balancers off.
+func (w *world) marks(name string) map[string]string {
+	w.t.Helper()
+	n := w.node(name)
+	m := maps.Clone(n.Annotations)
+	if value, ok := n.Labels[corev1.LabelNodeExcludeBalancers]; ok {
+		m = map[string]string{}
+		maps.Copy(m, n.Annotations)
+		m["excluded"] = value
+	}
+	return m
 }
 
 func lines(b *bytes.Buffer) []string {

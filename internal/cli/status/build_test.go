@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/view"
@@ -56,6 +57,44 @@ func servers() view.Rollout {
 		Kind: "Plan", Namespace: "system-upgrade", Name: "servers", Version: "v1.1.0", State: view.Complete, Since: ago(time.Minute), OptedOut: 1,
 		Nodes:  []view.Node{{Node: "machine-1", State: v1alpha1.UnitUpdated}},
 		Counts: v1alpha1.UnitCounts{Total: 1, Updated: 1},
+	}
+}
+
+// steered are rollouts that wait for a person: one paused, one for approval, one halted.
+func steered() []view.Rollout {
+	rollout := func(name, message string, reason v1alpha1.Reason) view.Rollout {
+		return view.Rollout{
+			Kind: "Plan", Namespace: "fleet", Name: name, Version: "v2", State: view.Waiting, Since: ago(time.Hour),
+			Nodes: []view.Node{
+				{Node: "n1", State: v1alpha1.UnitUpdated}, {Node: "n2", State: v1alpha1.UnitOutdated, Reason: reason, Message: message},
+			},
+			Counts: v1alpha1.UnitCounts{Total: 2, Updated: 1, Waiting: 1},
+		}
+	}
+	paused := rollout("paused", "the rollout is paused", v1alpha1.ReasonPaused)
+	paused.Paused = true
+	canary := rollout("canary", "wave 1 (canary) waits for somebody's approval", v1alpha1.ReasonWaitingForApproval)
+	canary.Wave = &v1alpha1.WaveStatus{
+		Name: "canary", Number: 1, Of: 3, State: v1alpha1.WaveWaitingForApproval, Since: *ago(time.Minute), Nodes: 1, Updated: 1, ApproveWith: "canary@abc",
+	}
+	soaks := rollout("soaks", "wave 1 (canary) soaks until 13:00", v1alpha1.ReasonWaveSoaking)
+	soaks.Wave = &v1alpha1.WaveStatus{
+		Name: "canary", Number: 1, Of: 3, State: v1alpha1.WaveSoaking, Since: *ago(time.Minute), Nodes: 1, Updated: 1, Message: "wave 1 (canary) soaks until 13:00",
+	}
+	halted := rollout("halted", "2 nodes failed", v1alpha1.ReasonHalted)
+	halted.Halted, halted.State, halted.Message = "2 nodes failed", view.Stalled, "2 nodes failed"
+	return []view.Rollout{paused, canary, soaks, halted}
+}
+
+// budgets are an open one, and one that is blocked.
+func budgets() []view.Budget {
+	return []view.Budget{
+		{Name: "everything", State: view.BudgetOpen, Matched: 9, Unavailable: 1, Limit: ptr.To(3), Allowed: ptr.To(2), Holders: []v1alpha1.BudgetHolder{
+			{Node: "n3", Cause: v1alpha1.CauseNotReady, Message: "not ready since 11:00"},
+		}},
+		{Name: "shop", State: view.BudgetBlocked, Matched: 4, Allowed: ptr.To(0), BlockedBy: []view.Block{
+			{Gate: v1alpha1.ReasonWorkloadsUnavailable, Message: "Deployment shop/cart has 1 of 3 available", Since: ago(4 * time.Minute)},
+		}},
 	}
 }
 

@@ -11,39 +11,43 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/config"
+	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/target"
+	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
-
-// noNodes is said to those who may see Plans but not nodes.
-const noNodes = "Nodes can't be listed: only those that a rollout's status lists are shown."
 
 // command is one call of status.
 type command struct {
 	genericiooptions.IOStreams
 	clock  clock.WithTicker
-	config genericclioptions.RESTClientGetter
+	config config.Config
 
 	allNamespaces, watch, untilComplete bool
-	output                              output
+	output                              text.Output
 }
 
 // NewCommand makes the command. Which cluster, and which namespace, is the config's to say.
-func NewCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, config genericclioptions.RESTClientGetter) *cobra.Command {
-	c := &command{IOStreams: streams, clock: clk, config: config}
+func NewCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
+	c := &command{IOStreams: streams, clock: clk, config: cluster}
 	cmd := &cobra.Command{
-		Use:   "status [PLAN]",
+		Use:   "status [ROLLOUT]",
 		Short: "Show how rollouts stand: which nodes are updated, which are not, and why",
 		Long: `Show how rollouts stand: which nodes are updated, which are not, and why.
 
 Each rollout has a bar, and a line for every node that is in a turn or has failed; the others are counted, with the
-reason why they wait. -o wide has a line for every node.
+reason why they wait. -o wide has a line for every node. Below stand the NodeDisruptionBudgets: how many of their nodes
+are unavailable, how many more may be taken, and what blocks since when; of one rollout, those that select its nodes.
+
+A rollout is named NAME, plan/NAME or plan.upgrade.cattle.io/NAME.
 
 With --watch this is a live view, repainted in place on a terminal; elsewhere each change is a line. It ends with
 Ctrl-C, or with --until-complete when every rollout shown is complete. It fails then if one of them stalls.`,
@@ -52,34 +56,31 @@ Ctrl-C, or with --until-complete when every rollout shown is complete. It fails 
   kubectl moult status k3s-agent -n system-upgrade --until-complete`,
 		Args:              cobra.MaximumNArgs(1),
 		SilenceUsage:      true,
-		ValidArgsFunction: c.completePlans,
+		ValidArgsFunction: source.Complete(cluster, &c.allNamespaces, target.Rollouts...),
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&c.allNamespaces, "all-namespaces", "A", false, "Show the rollouts of all namespaces.")
 	flags.BoolVarP(&c.watch, "watch", "w", false, "Follow the rollouts until Ctrl-C.")
 	flags.BoolVar(&c.untilComplete, "until-complete", false, "Follow the rollouts until all are complete. Fail if one of them stalls.")
-	flags.VarP(&c.output, "output", "o", "Output format: wide, json or yaml.")
-	if err := cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{wide, asJSON, asYAML}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // There is no such flag.
-	}
+	c.output.AddFlag(cmd, text.Wide, text.JSON, text.YAML)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) }
 	return cmd
 }
 
 func (c *command) run(ctx context.Context, args []string) error {
 	watch := c.watch || c.untilComplete
-	if watch && c.output != "" {
+	if watch && c.output.String() != "" {
 		return errors.New("--output says how to show rollouts once, --watch and --until-complete follow them: use one of them")
 	}
 	where, err := c.scope(args)
 	if err != nil {
 		return err
 	}
-	config, err := c.config.ToRESTConfig()
+	rest, err := c.config.REST()
 	if err != nil {
 		return err
 	}
-	src, err := connect(config)
+	src, err := source.Connect(rest)
 	if err != nil {
 		return err
 	}
@@ -90,62 +91,67 @@ func (c *command) run(ctx context.Context, args []string) error {
 }
 
 // once shows the rollouts as they are.
-func (c *command) once(ctx context.Context, src *source, where scope) error {
-	plans, nodes, err := src.read(ctx, where)
+func (c *command) once(ctx context.Context, src *source.Source, where source.Scope) error {
+	plans, err := src.ReadPlans(ctx, where)
 	if err != nil {
 		return err
 	}
-	if nodes == nil {
-		fmt.Fprintln(c.ErrOut, noNodes)
+	nodes := []corev1.Node{}
+	var budgets []v1alpha1.NodeDisruptionBudget
+	if len(plans) > 0 {
+		var note string
+		if nodes, err = src.ReadNodes(ctx); err != nil {
+			return err
+		}
+		if budgets, note, err = src.ReadBudgets(ctx); err != nil {
+			return err
+		}
+		for _, note := range notes(nodes, note) {
+			fmt.Fprintln(c.ErrOut, note)
+		}
 	}
 	now := c.clock.Now()
-	rollouts := view.Plans(plans, nodes, now)
+	s := show(view.See(plans, nodes, budgets, now), where.Name != "")
 	switch {
-	case c.output.structured():
-		return c.output.print(c.Out, rollouts, where.name != "" && where.namespace != "")
-	case len(rollouts) == 0:
-		fmt.Fprintln(c.ErrOut, src.nothing(ctx, where))
+	case c.output.Structured() && where.Name != "" && where.Namespace != "" && len(s.rollouts) == 1:
+		return c.output.Print(c.Out, s.rollouts[0])
+	case c.output.Structured():
+		return c.output.Print(c.Out, map[string]any{"items": s.rollouts, "budgets": s.budgets})
+	case len(s.rollouts) == 0:
+		fmt.Fprintln(c.ErrOut, src.Nothing(ctx, where))
 		return nil
 	}
 	detail := showCounted
-	if c.output == wide {
+	if c.output.String() == text.Wide {
 		detail = showAll
 	}
-	f := frame(rollouts, newHistory(), now, detail, 0)
-	_, err = c.Out.Write(f.text(0, terminal(c.Out).colour))
+	f := frame(s, newHistory(), now, detail, 0)
+	_, err = c.Out.Write(f.Text(0, text.LookAt(c.Out).Colour))
 	return err
 }
 
-// scope says which rollouts are meant.
-type scope struct {
-	namespace string // Empty is all.
-	name      string // Empty is all.
+// notes say what could not be seen.
+func notes(nodes []corev1.Node, note string) []string {
+	var all []string
+	if nodes == nil {
+		all = append(all, source.NoNodes)
+	}
+	return append(all, nonempty(note)...)
 }
 
-func (c *command) scope(args []string) (scope, error) {
-	var s scope
+func (c *command) scope(args []string) (source.Scope, error) {
+	var s source.Scope
 	if len(args) > 0 {
-		kind, name, found := strings.Cut(args[0], "/")
-		if !found {
-			kind, name = "plan", args[0]
+		named, err := target.Parse(args[0], target.Rollouts...)
+		if err != nil {
+			return s, err
 		}
-		kind, _, _ = strings.Cut(strings.ToLower(kind), ".")
-		if kind != "plan" && kind != "plans" || name == "" {
-			return s, fmt.Errorf("%q is not the name of a Plan", args[0])
-		}
-		s.name = name
+		s.Name = named.Name
 	}
 	if c.allNamespaces {
 		return s, nil
 	}
 	var err error
-	s.namespace, _, err = c.config.ToRawKubeConfigLoader().Namespace()
+	s.Namespace, err = c.config.Namespace()
 	return s, err
-}
-
-func (s scope) String() string {
-	if s.namespace == "" {
-		return "any namespace"
-	}
-	return "namespace " + s.namespace
 }

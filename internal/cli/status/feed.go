@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"strings"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -21,50 +23,62 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/source"
 )
 
 // feed keeps the objects that a live view is made of up to date, by watches.
 type feed struct {
-	plans, nodes cache.SharedIndexInformer
+	plans, nodes, budgets cache.SharedIndexInformer
 	// changed gets a value when there is something new to see.
 	changed chan struct{}
 
 	mu      sync.Mutex
 	denied  bool  // Nodes may not be seen.
+	unknown error // No budget will be seen.
 	fatal   error // No Plan will be seen.
 	trouble error // What is shown may be out of date.
 }
 
-func newFeed(src *source, where scope) (*feed, error) {
+func newFeed(src *source.Source, where source.Scope) (*feed, error) {
 	f := &feed{changed: make(chan struct{}, 1)}
 	f.plans = informer(src, &unstructured.Unstructured{}, &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return src.plans.Namespace(where.namespace).List(ctx, where.only(o))
+			return src.Plans(where.Namespace).List(ctx, where.Only(o))
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return src.plans.Namespace(where.namespace).Watch(ctx, where.only(o))
+			return src.Plans(where.Namespace).Watch(ctx, where.Only(o))
 		},
 	})
 	f.nodes = informer(src, &corev1.Node{}, &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return src.nodes.List(ctx, o)
+			return src.Core.Nodes().List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return src.nodes.Watch(ctx, o)
+			return src.Core.Nodes().Watch(ctx, o)
+		},
+	})
+	f.budgets = informer(src, &unstructured.Unstructured{}, &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return src.Budgets().List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return src.Budgets().Watch(ctx, o)
 		},
 	})
 	_, errPlans := f.plans.AddEventHandler(f.handler())
 	_, errNodes := f.nodes.AddEventHandler(f.handler())
+	_, errBudgets := f.budgets.AddEventHandler(f.handler())
 	return f, errors.Join(
-		errPlans, errNodes,
-		f.plans.SetTransform(typed), f.nodes.SetTransform(trim),
-		f.plans.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(err, false) }),
-		f.nodes.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(err, true) }),
+		errPlans, errNodes, errBudgets,
+		f.plans.SetTransform(typed), f.nodes.SetTransform(trim), f.budgets.SetTransform(budget),
+		f.plans.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(err, f.plans) }),
+		f.nodes.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(err, f.nodes) }),
+		f.budgets.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(err, f.budgets) }),
 	)
 }
 
-func informer(src *source, of runtime.Object, lw *cache.ListWatch) cache.SharedIndexInformer {
-	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, src.client), of, 0, nil)
+func informer(src *source.Source, of runtime.Object, lw *cache.ListWatch) cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, src.Client), of, 0, nil)
 }
 
 // run watches until the context ends. What the libraries would log goes nowhere: it would spoil the view.
@@ -73,6 +87,7 @@ func (f *feed) run(ctx context.Context) (wait func()) {
 	var group sync.WaitGroup
 	group.Go(func() { f.plans.RunWithContext(ctx) })
 	group.Go(func() { f.nodes.RunWithContext(ctx) })
+	group.Go(func() { f.budgets.RunWithContext(ctx) })
 	return group.Wait
 }
 
@@ -98,7 +113,7 @@ func (f *feed) wake() {
 }
 
 // failed takes note of a watch that ended. The informer begins another.
-func (f *feed) failed(err error, nodes bool) {
+func (f *feed) failed(err error, of cache.SharedIndexInformer) {
 	if errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return
 	}
@@ -106,10 +121,12 @@ func (f *feed) failed(err error, nodes bool) {
 	defer f.mu.Unlock()
 	final := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err)
 	switch {
-	case nodes && apierrors.IsForbidden(err):
+	case of == f.nodes && apierrors.IsForbidden(err):
 		f.denied = true
-	case !nodes && (final || !f.plans.HasSynced()):
-		f.fatal = explain(err)
+	case of == f.budgets && final:
+		f.unknown = err
+	case of == f.plans && (final || !f.plans.HasSynced()):
+		f.fatal = source.Explain(err)
 	default:
 		f.trouble = err
 	}
@@ -118,8 +135,9 @@ func (f *feed) failed(err error, nodes bool) {
 
 // sight is what is to be seen at one moment.
 type sight struct {
-	plans []upgradev1.Plan
-	nodes []corev1.Node // nil when they may not be seen
+	plans   []upgradev1.Plan
+	nodes   []corev1.Node // nil when they may not be seen
+	budgets []v1alpha1.NodeDisruptionBudget
 	// note says what is amiss with it, if anything is.
 	note string
 }
@@ -129,17 +147,24 @@ func (f *feed) look() (sight, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var s sight
-	if f.fatal != nil || !f.plans.HasSynced() || !f.denied && !f.nodes.HasSynced() {
+	if f.fatal != nil || !f.plans.HasSynced() || !f.denied && !f.nodes.HasSynced() || f.unknown == nil && !f.budgets.HasSynced() {
 		return s, false, f.fatal
 	}
 	for _, object := range f.plans.GetStore().List() {
 		s.plans = append(s.plans, *object.(*upgradev1.Plan))
 	}
+	if f.unknown == nil {
+		for _, object := range f.budgets.GetStore().List() {
+			s.budgets = append(s.budgets, *object.(*v1alpha1.NodeDisruptionBudget))
+		}
+	} else if apierrors.IsForbidden(f.unknown) {
+		s.note = source.NoBudgets
+	}
 	if f.trouble != nil {
 		s.note = "What is shown may be out of date: " + f.trouble.Error()
 	}
 	if f.denied {
-		s.note = cmp.Or(s.note, noNodes)
+		s.note = cmp.Or(s.note, source.NoNodes)
 		return s, true, nil
 	}
 	s.nodes = []corev1.Node{}
@@ -153,29 +178,32 @@ func (f *feed) look() (sight, bool, error) {
 func typed(object any) (any, error) {
 	if u, ok := object.(*unstructured.Unstructured); ok {
 		u.SetManagedFields(nil)
-		return decode(u), nil
+		return source.DecodePlan(u), nil
 	}
 	return object, nil
 }
 
-// trim keeps of a Node what is shown of it.
+// budget makes a NodeDisruptionBudget of what the API sent.
+func budget(object any) (any, error) {
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		u.SetManagedFields(nil)
+		return source.DecodeBudget(u), nil
+	}
+	return object, nil
+}
+
+// trim keeps of a Node what is shown of it, and what the engine looks at.
 func trim(object any) (any, error) {
 	n, ok := object.(*corev1.Node)
 	if !ok {
 		return object, nil
 	}
-	claims, claimed := n.Annotations[v1alpha1.AnnotationClaims]
-	n.ManagedFields, n.Annotations = nil, nil
-	if claimed {
-		n.Annotations = map[string]string{v1alpha1.AnnotationClaims: claims}
+	n.ManagedFields = nil
+	maps.DeleteFunc(n.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, v1alpha1.GroupName+"/") })
+	n.Spec = corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable, Taints: n.Spec.Taints}
+	for i := range n.Status.Conditions {
+		n.Status.Conditions[i].LastHeartbeatTime = metav1.Time{}
 	}
-	n.Spec = corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable}
-	var status corev1.NodeStatus
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			status.Conditions = append(status.Conditions, c)
-		}
-	}
-	n.Status = status
+	n.Status = corev1.NodeStatus{Conditions: n.Status.Conditions}
 	return n, nil
 }

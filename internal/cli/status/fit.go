@@ -22,6 +22,7 @@ type rank int
 const (
 	rankFailed rank = iota
 	rankTurning
+	rankBudget
 	rankWaiting
 	rankUpdated
 	ranks
@@ -65,7 +66,7 @@ func fit(blocks []block, d detail, height int) lines {
 		}
 	}
 	for _, g := range order {
-		if d == showAll || d == showCounted && g.rank <= rankTurning || len(g.lines) == 1 {
+		if d == showAll || d == showCounted && g.rank <= rankBudget || len(g.lines) == 1 {
 			g.shown = len(g.lines)
 		}
 	}
@@ -92,7 +93,7 @@ func fit(blocks []block, d detail, height int) lines {
 	all := assemble(blocks)
 	if d == showFitting && len(all) > height {
 		hidden := len(all) - height + 1
-		all = append(all[:max(0, height-1)], line{{fmt.Sprintf("… and %d more lines", hidden), dim}})
+		all = append(all[:max(0, height-1)], line{dim.Of(fmt.Sprintf("… and %d more lines", hidden))})
 	}
 	return all
 }

@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
 
@@ -24,15 +26,15 @@ const (
 // painter shows rollouts again and again.
 type painter interface {
 	// show shows them as they are now. A note says what is amiss with that, if anything is.
-	show(rollouts []view.Rollout, note string, now time.Time)
+	show(s *shown, note string, now time.Time)
 	// close leaves the terminal as it was.
 	close()
 }
 
 // newPainter paints in place on a terminal, and writes lines elsewhere.
 func newPainter(streams genericiooptions.IOStreams, now time.Time) painter {
-	if t := terminal(streams.Out); t.fd >= 0 && !t.dumb {
-		return newLive(streams.Out, t.size, t.colour)
+	if t := text.LookAt(streams.Out); t.Live() {
+		return newLive(streams.Out, t.Size, t.Colour)
 	}
 	return newJournal(streams.Out, now)
 }
@@ -40,14 +42,14 @@ func newPainter(streams genericiooptions.IOStreams, now time.Time) painter {
 // Follow shows the rollouts of a namespace, live on a terminal and else line by line, until all are complete. It fails when
 // one stalls.
 func Follow(ctx context.Context, clk clock.WithTicker, streams genericiooptions.IOStreams, config *rest.Config, namespace string) error {
-	src, err := connect(config)
+	src, err := source.Connect(config)
 	if err != nil {
 		return err
 	}
-	return follow(ctx, clk, src, scope{namespace: namespace}, newPainter(streams, clk.Now()), true)
+	return follow(ctx, clk, src, source.Scope{Namespace: namespace}, newPainter(streams, clk.Now()), true)
 }
 
-func follow(ctx context.Context, clk clock.WithTicker, src *source, where scope, p painter, untilComplete bool) error {
+func follow(ctx context.Context, clk clock.WithTicker, src *source.Source, where source.Scope, p painter, untilComplete bool) error {
 	defer p.close()
 	ctx, cancel := context.WithCancel(ctx)
 	f, err := newFeed(src, where)
@@ -83,17 +85,17 @@ func follow(ctx context.Context, clk clock.WithTicker, src *source, where scope,
 			return err
 		case !complete:
 			continue
-		case len(seen.plans) == 0 && where.name != "" && !known:
-			return src.notFound(ctx, where)
-		case len(seen.plans) == 0 && where.name != "":
-			return fmt.Errorf("the Plan %q has been deleted", where.name)
+		case len(seen.plans) == 0 && where.Name != "" && !known:
+			return src.NotFound(ctx, where)
+		case len(seen.plans) == 0 && where.Name != "":
+			return fmt.Errorf("the Plan %q has been deleted", where.Name)
 		}
 		known = true
 		now := clk.Now()
-		rollouts := view.Plans(seen.plans, seen.nodes, now)
-		p.show(rollouts, seen.note, now)
+		all := show(view.See(seen.plans, seen.nodes, seen.budgets, now), where.Name != "")
+		p.show(all, seen.note, now)
 		if untilComplete {
-			if done, err := verdict(rollouts); done {
+			if done, err := verdict(all.rollouts); done {
 				return err
 			}
 		}

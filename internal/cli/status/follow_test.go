@@ -15,13 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/view"
 )
 
@@ -41,22 +43,22 @@ func aPlan(namespace, name string, conditions ...upgradev1.Condition) *unstructu
 	return &unstructured.Unstructured{Object: content}
 }
 
-func fakes(t *testing.T, plans ...runtime.Object) (*source, *dynamicfake.FakeDynamicClient, *fake.Clientset) {
+func fakes(t *testing.T, plans ...runtime.Object) (*source.Source, *dynamicfake.FakeDynamicClient, *fake.Clientset) {
 	t.Helper()
-	kinds := map[schema.GroupVersionResource]string{plansResource: "PlanList"}
+	kinds := map[schema.GroupVersionResource]string{target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList"}
 	dynamic := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, plans...)
 	core := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: "node", Labels: map[string]string{corev1.LabelHostname: "node", upgradev1.LabelPlanHash("p"): "h"},
 	}})
-	return &source{client: dynamic, plans: dynamic.Resource(plansResource), nodes: core.CoreV1().Nodes()}, dynamic, core
+	return &source.Source{Client: dynamic, Core: core.CoreV1()}, dynamic, core
 }
 
 // seen is a painter that passes on what it is shown.
 type seen chan []view.Rollout
 
-func (s seen) show(rollouts []view.Rollout, _ string, _ time.Time) {
+func (s seen) show(all *shown, _ string, _ time.Time) {
 	select {
-	case s <- rollouts:
+	case s <- all.rollouts:
 	default:
 	}
 }
@@ -79,7 +81,7 @@ func TestFollow(t *testing.T) {
 			defer cancel()
 			src, _, core := fakes(t, aPlan("ns", "p", under), aPlan("other", "p", stalled))
 			painter, ended := make(seen, 1), make(chan error, 1)
-			go func() { ended <- follow(ctx, clock.RealClock{}, src, scope{namespace: "ns"}, painter, true) }()
+			go func() { ended <- follow(ctx, clock.RealClock{}, src, source.Scope{Namespace: "ns"}, painter, true) }()
 
 			var rollouts []view.Rollout
 			select {
@@ -90,7 +92,7 @@ func TestFollow(t *testing.T) {
 			if len(rollouts) != 1 || rollouts[0].State != view.Progressing || rollouts[0].Counts.Updated != 1 {
 				t.Fatalf("first seen: %+v", rollouts)
 			}
-			if _, err := src.plans.Namespace("ns").Update(ctx, aPlan("ns", "p", tc.conditions...), metav1.UpdateOptions{}); err != nil {
+			if _, err := src.Plans("ns").Update(ctx, aPlan("ns", "p", tc.conditions...), metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-ended; err == nil && tc.want != "" || err != nil && err.Error() != tc.want {
@@ -106,17 +108,17 @@ func TestFollow(t *testing.T) {
 }
 
 func TestFollowEnds(t *testing.T) {
-	forbidden := apierrors.NewForbidden(plansResource.GroupResource(), "", errors.New("no"))
+	forbidden := apierrors.NewForbidden(target.Plan.Resource.GroupResource(), "", errors.New("no"))
 	for name, tc := range map[string]struct {
-		where scope
+		where source.Scope
 		fails map[string]error
 		want  string
 	}{
-		"when there is no such Plan":                  {where: scope{"nowhere", "p"}, want: `there is no Plan "p" in namespace nowhere, but in ns: use -n`},
-		"when Plans may not be seen":                  {where: scope{namespace: "ns"}, fails: map[string]error{"plans": forbidden}, want: "forbidden"},
-		"when there are no Plans":                     {where: scope{namespace: "ns"}, fails: map[string]error{"plans": apierrors.NewNotFound(plansResource.GroupResource(), "")}, want: "not installed"},
-		"when the API server can't be seen":           {where: scope{namespace: "ns"}, fails: map[string]error{"plans": errors.New("connection refused")}, want: "connection refused"},
-		"when complete, though nodes may not be seen": {where: scope{namespace: "ns"}, fails: map[string]error{"nodes": apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("no"))}},
+		"when there is no such Plan":                  {where: source.Scope{Namespace: "nowhere", Name: "p"}, want: `there is no Plan "p" in namespace nowhere, but in ns: use -n`},
+		"when Plans may not be seen":                  {where: source.Scope{Namespace: "ns"}, fails: map[string]error{"plans": forbidden}, want: "forbidden"},
+		"when there are no Plans":                     {where: source.Scope{Namespace: "ns"}, fails: map[string]error{"plans": apierrors.NewNotFound(target.Plan.Resource.GroupResource(), "")}, want: "not installed"},
+		"when the API server can't be seen":           {where: source.Scope{Namespace: "ns"}, fails: map[string]error{"plans": errors.New("connection refused")}, want: "connection refused"},
+		"when complete, though nodes may not be seen": {where: source.Scope{Namespace: "ns"}, fails: map[string]error{"nodes": apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("no"))}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -135,37 +137,19 @@ func TestFollowEnds(t *testing.T) {
 	}
 }
 
-func TestReadSaysWhereElseToLook(t *testing.T) {
-	src, _, _ := fakes(t, aPlan("system-upgrade", "p"))
-	_, _, err := src.read(t.Context(), scope{"default", "p"})
-	if want := `there is no Plan "p" in namespace default, but in system-upgrade: use -n`; err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
-	}
-	want := "No rollouts in namespace default. There are some in system-upgrade: use -n, or -A for all."
-	if got := src.nothing(t.Context(), scope{namespace: "default"}); got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-}
-
-// TestDecodeForgives a Plan that the API server has taken, but whose spec does not fit the type.
-func TestDecodeForgives(t *testing.T) {
-	u := aPlan("ns", "p", upgradev1.Condition{Type: upgradev1.ConditionStalled, Status: metav1.ConditionTrue})
-	u.Object["spec"] = map[string]any{"concurrency": "two"}
-	p := decode(u)
-	if p.Name != "p" || p.Namespace != "ns" || p.Status.LatestHash != "h" || p.Status.Condition(upgradev1.ConditionStalled) == nil {
-		t.Errorf("%+v", p)
-	}
-}
-
 func TestScope(t *testing.T) {
-	namespace := "ns"
-	config := genericclioptions.NewConfigFlags(false)
-	config.Namespace = &namespace
 	for arg, want := range map[string]string{"p": "p", "plan/p": "p", "plans.upgrade.cattle.io/p": "p", "pod/p": "", "plan/": ""} {
-		c := &command{config: config}
+		c := &command{config: inNamespace("ns")}
 		got, err := c.scope([]string{arg})
-		if want == "" && err == nil || want != "" && got != (scope{"ns", want}) {
+		if want == "" && err == nil || want != "" && got != (source.Scope{Namespace: "ns", Name: want}) {
 			t.Errorf("%s: %v, %v", arg, got, err)
 		}
 	}
 }
+
+// inNamespace is a configuration that knows a namespace, and no cluster.
+type inNamespace string
+
+func (n inNamespace) Namespace() (string, error) { return string(n), nil }
+
+func (inNamespace) REST() (*rest.Config, error) { return nil, errors.New("no cluster") }

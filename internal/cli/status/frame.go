@@ -10,18 +10,22 @@ import (
 	"time"
 	"unicode/utf8"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
 
-// frame draws rollouts: of each a header, and then its nodes in as many lines as detail and height allow.
-func frame(rollouts []view.Rollout, h *history, now time.Time, d detail, height int) lines {
-	blocks := make([]block, 0, len(rollouts))
-	for i := range rollouts {
-		blocks = append(blocks, draw(&rollouts[i], h, now))
+// frame draws what is to be seen: of each rollout a header, and then its nodes in as many lines as detail and height allow;
+// and a line of each budget.
+func frame(s *shown, h *history, now time.Time, d detail, height int) lines {
+	blocks := make([]block, 0, len(s.rollouts)+1)
+	for i := range s.rollouts {
+		blocks = append(blocks, draw(&s.rollouts[i], h, now))
+	}
+	if len(s.budgets) > 0 {
+		blocks = append(blocks, drawBudgets(s.budgets, now, d))
 	}
 	return fit(blocks, d, height)
 }
@@ -34,9 +38,10 @@ func draw(r *view.Rollout, h *history, now time.Time) block {
 	if r.State != view.Complete && r.State != view.Pending && r.Counts.Total > 0 {
 		b.header = append(b.header, progress(r.Counts))
 	}
+	b.header = append(b.header, steering(r, now)...)
 	said := func(n view.Node) bool { return strings.HasPrefix(n.Message, r.Message) }
-	if r.Message != "" && !slices.ContainsFunc(r.Nodes, said) {
-		b.header = append(b.header, line{{"  " + r.Message, colourOf(r.State)}})
+	if r.Message != "" && !slices.ContainsFunc(r.Nodes, said) && !repeated(r) {
+		b.header = append(b.header, line{colourOf(r.State).Of("  " + r.Message)})
 	}
 
 	failed, turning, updated := group{rank: rankFailed}, group{rank: rankTurning}, group{rank: rankUpdated}
@@ -52,13 +57,13 @@ func draw(r *view.Rollout, h *history, now time.Time) block {
 		case v1alpha1.UnitUpdated:
 		}
 	}
-	failed.rest = func(n int) line { return line{{remaining(n, len(failed.lines), "failed"), red}} }
-	turning.rest = func(n int) line { return line{{remaining(n, len(turning.lines), "updating"), yellow}} }
+	failed.rest = func(n int) line { return line{red.Of(remaining(n, len(failed.lines), "failed"))} }
+	turning.rest = func(n int) line { return line{yellow.Of(remaining(n, len(turning.lines), "updating"))} }
 	for _, n := range h.latestFirst(r) {
 		updated.lines = append(updated.lines, c.updated(n, h.took(r, n)))
 	}
 	updated.rest = func(n int) line {
-		return line{{"  ✓ ", green}, {strings.TrimLeft(remaining(n, len(updated.lines), "updated"), " "), dim}}
+		return line{green.Of("  ✓ "), dim.Of(strings.TrimLeft(remaining(n, len(updated.lines), "updated"), " "))}
 	}
 	b.groups = slices.Concat([]group{failed, turning}, waiting, []group{updated})
 	return b
@@ -77,19 +82,19 @@ func header(r *view.Rollout, now time.Time) []line {
 	if r.Namespace != "" {
 		name = r.Namespace + "/" + r.Name
 	}
-	l := line{{r.Kind + " ", plain}, {name, bold}}
+	l := line{plain.Of(r.Kind + " "), bold.Of(name)}
 	if r.Version != "" {
-		l = append(l, piece{"  " + r.Version, plain})
+		l = append(l, plain.Of("  "+r.Version))
 	}
-	l = append(l, piece{"  " + string(r.State), colourOf(r.State)})
-	if age := since(r.Since, now); age != "" {
-		l = append(l, piece{" for " + age, plain})
+	l = append(l, colourOf(r.State).Of("  "+string(r.State)))
+	if age := text.Since(r.Since, now); age != "" {
+		l = append(l, plain.Of(" for "+age))
 	}
 	if r.State == view.Complete {
-		l = append(l, piece{fmt.Sprintf(", %d of %d updated", r.Counts.Updated, r.Counts.Total), plain})
+		l = append(l, plain.Of(fmt.Sprintf(", %d of %d updated", r.Counts.Updated, r.Counts.Total)))
 	}
 	if r.OptedOut > 0 {
-		l = append(l, piece{fmt.Sprintf(" (%d opted out)", r.OptedOut), dim})
+		l = append(l, dim.Of(fmt.Sprintf(" (%d opted out)", r.OptedOut)))
 	}
 	return []line{l}
 }
@@ -112,8 +117,8 @@ const barWidth = 30
 
 // progress draws how far a rollout has come, and says it.
 func progress(c v1alpha1.UnitCounts) line {
-	l := line{{"  ", plain}}
-	text := []string{fmt.Sprintf("%d of %d updated", c.Updated, c.Total)}
+	l := line{plain.Of("  ")}
+	said := []string{fmt.Sprintf("%d of %d updated", c.Updated, c.Total)}
 	done, cells := 0, 0
 	for _, part := range []struct {
 		n     int32
@@ -125,13 +130,13 @@ func progress(c v1alpha1.UnitCounts) line {
 	} {
 		done += int(part.n)
 		upto := done * barWidth / int(c.Total)
-		l = append(l, piece{strings.Repeat(part.cell, upto-cells), part.style})
+		l = append(l, part.style.Of(strings.Repeat(part.cell, upto-cells)))
 		cells = upto
 		if part.n > 0 && part.what != "" {
-			text = append(text, fmt.Sprintf("%d %s", part.n, part.what))
+			said = append(said, fmt.Sprintf("%d %s", part.n, part.what))
 		}
 	}
-	return append(l, piece{"  " + strings.Join(text, ", "), plain})
+	return append(l, plain.Of("  "+strings.Join(said, ", ")))
 }
 
 // columns keeps the lines of one rollout aligned.
@@ -156,12 +161,12 @@ func (c *columns) measure(nodes []view.Node) {
 // node draws one node: how it stands, since when, and why.
 func (c *columns) node(symbol string, s style, n *view.Node, word, message string) line {
 	l := line{
-		{"  " + symbol + " ", s},
-		{fmt.Sprintf("%-*s  ", c.name, n.Node), plain},
-		{fmt.Sprintf("%-*s  ", c.phase, word), s},
-		{fmt.Sprintf("%-5s  ", since(n.Since, c.now)), plain},
+		s.Of("  " + symbol + " "),
+		plain.Of(fmt.Sprintf("%-*s  ", c.name, n.Node)),
+		s.Of(fmt.Sprintf("%-*s  ", c.phase, word)),
+		plain.Of(fmt.Sprintf("%-5s  ", text.Since(n.Since, c.now))),
 	}
-	return append(l, piece{strings.Join(append(flags(n), nonempty(message)...), ", "), dim}).trimmed()
+	return append(l, dim.Of(strings.Join(append(flags(n), nonempty(message)...), ", "))).Trimmed()
 }
 
 func (c *columns) updated(n *view.Node, took time.Duration) line {
@@ -169,8 +174,8 @@ func (c *columns) updated(n *view.Node, took time.Duration) line {
 	if took > 0 {
 		word += " in " + duration.HumanDuration(max(took, time.Second))
 	}
-	l := line{{"  ✓ ", green}, {fmt.Sprintf("%-*s  ", c.name, n.Node), plain}, {fmt.Sprintf("%-*s  ", c.phase+7, word), green}}
-	return append(l, piece{strings.Join(flags(n), ", "), dim}).trimmed()
+	l := line{green.Of("  ✓ "), plain.Of(fmt.Sprintf("%-*s  ", c.name, n.Node)), green.Of(fmt.Sprintf("%-*s  ", c.phase+7, word))}
+	return append(l, dim.Of(strings.Join(flags(n), ", "))).Trimmed()
 }
 
 // wait adds a node to those that wait for the same reason. The first of them says it at length.
@@ -187,9 +192,9 @@ func (c *columns) wait(groups []group, n *view.Node) []group {
 	total, said := len(g.lines), strings.Join(append([]string{reason}, nonempty(g.message)...), ": ")
 	g.rest = func(hidden int) line {
 		if hidden < total {
-			return line{{fmt.Sprintf("  · and %d more wait: %s", hidden, reason), dim}}
+			return line{dim.Of(fmt.Sprintf("  · and %d more wait: %s", hidden, reason))}
 		}
-		return line{{"  · ", dim}, {fmt.Sprintf("%d wait: %s", hidden, said), plain}}
+		return line{dim.Of("  · "), plain.Of(fmt.Sprintf("%d wait: %s", hidden, said))}
 	}
 	return groups
 }
@@ -206,29 +211,9 @@ func flags(n *view.Node) []string {
 	return all
 }
 
-func nonempty(text string) []string {
-	if text == "" {
+func nonempty(said string) []string {
+	if said == "" {
 		return nil
 	}
-	return []string{text}
-}
-
-// trimmed is the line without blanks at its end.
-func (l line) trimmed() line {
-	for len(l) > 0 {
-		last := &l[len(l)-1]
-		if last.text = strings.TrimRight(last.text, " "); last.text != "" {
-			break
-		}
-		l = l[:len(l)-1]
-	}
-	return l
-}
-
-// since is a duration up to now in few letters.
-func since(t *metav1.Time, now time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return duration.HumanDuration(max(0, now.Sub(t.Time)))
+	return []string{said}
 }

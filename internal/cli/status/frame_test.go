@@ -18,17 +18,21 @@ func TestFrame(t *testing.T) {
 	both := []view.Rollout{agents(12, 9), servers()}
 	for name, tc := range map[string]struct {
 		rollouts      []view.Rollout
+		budgets       []view.Budget
 		detail        detail
 		width, height int
 		colour        bool
 	}{
-		"once":        {rollouts: both, detail: showCounted},
-		"wide":        {rollouts: []view.Rollout{agents(3, 3), servers()}, detail: showAll},
-		"live-large":  {rollouts: both, detail: showFitting, width: 120, height: 50},
-		"live-medium": {rollouts: both, detail: showFitting, width: 100, height: 22},
-		"live-small":  {rollouts: both, detail: showFitting, width: 60, height: 11},
-		"live-tiny":   {rollouts: both, detail: showFitting, width: 30, height: 4},
-		"colour":      {rollouts: both, detail: showCounted, width: 80, colour: true},
+		"once":          {rollouts: both, detail: showCounted},
+		"wide":          {rollouts: []view.Rollout{agents(3, 3), servers()}, detail: showAll},
+		"live-large":    {rollouts: both, detail: showFitting, width: 120, height: 50},
+		"live-medium":   {rollouts: both, detail: showFitting, width: 100, height: 22},
+		"live-small":    {rollouts: both, detail: showFitting, width: 60, height: 11},
+		"live-tiny":     {rollouts: both, detail: showFitting, width: 30, height: 4},
+		"colour":        {rollouts: both, detail: showCounted, width: 80, colour: true},
+		"strategy":      {rollouts: steered(), budgets: budgets(), detail: showCounted},
+		"strategy-wide": {rollouts: steered()[:1], budgets: budgets(), detail: showAll},
+		"live-budgets":  {rollouts: both, budgets: budgets(), detail: showFitting, width: 100, height: 16},
 		"states": {detail: showCounted, rollouts: []view.Rollout{
 			{Kind: "Plan", Namespace: "a", Name: "pending", State: view.Pending, Message: "no controller has looked at it: does one run, and for namespace a?"},
 			{
@@ -41,11 +45,11 @@ func TestFrame(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := frame(tc.rollouts, newHistory(), now, tc.detail, tc.height)
+			f := frame(&shown{rollouts: tc.rollouts, budgets: tc.budgets}, newHistory(), now, tc.detail, tc.height)
 			if tc.height > 0 && len(f) > tc.height {
 				t.Errorf("%d lines, want at most %d", len(f), tc.height)
 			}
-			text := f.text(tc.width, tc.colour)
+			text := f.Text(tc.width, tc.colour)
 			for l := range strings.Lines(string(text)) {
 				if n := utf8.RuneCountInString(strings.TrimSuffix(l, "\n")); tc.width > 0 && !tc.colour && n > tc.width {
 					t.Errorf("%d columns, want at most %d: %s", n, tc.width, l)
@@ -59,9 +63,9 @@ func TestFrame(t *testing.T) {
 // TestFit draws in every height: no line is lost without being counted.
 func TestFit(t *testing.T) {
 	rollouts := []view.Rollout{agents(12, 9), servers()}
-	all := len(frame(rollouts, newHistory(), now, showAll, 0))
+	all := len(frame(&shown{rollouts: rollouts}, newHistory(), now, showAll, 0))
 	for height := 1; height <= all+1; height++ {
-		f := frame(rollouts, newHistory(), now, showFitting, height)
+		f := frame(&shown{rollouts: rollouts}, newHistory(), now, showFitting, height)
 		if len(f) != min(height, all) && height > 12 {
 			t.Errorf("%d lines in a height of %d", len(f), height)
 		}
@@ -77,7 +81,7 @@ func TestUpdatedNodesSayHowLongTheyTook(t *testing.T) {
 	h.note([]view.Rollout{r}, now)
 	r.Nodes[1] = view.Node{Node: "machine-2", State: v1alpha1.UnitUpdated}
 	h.note([]view.Rollout{r}, now.Add(3*time.Second))
-	text := string(frame([]view.Rollout{r}, h, now, showAll, 0).text(0, false))
+	text := string(frame(&shown{rollouts: []view.Rollout{r}}, h, now, showAll, 0).Text(0, false))
 	if !strings.Contains(text, "✓ machine-2  Updated in 15s") {
 		t.Errorf("machine-2 took 15s:\n%s", text)
 	}
@@ -85,7 +89,7 @@ func TestUpdatedNodesSayHowLongTheyTook(t *testing.T) {
 
 func TestMessagesCannotMoveTheCursor(t *testing.T) {
 	var out bytes.Buffer
-	line{{"a\x1b[2J\nb\rc", plain}}.write(&out, 0, false)
+	line{plain.Of("a\x1b[2J\nb\rc")}.Write(&out, 0, false)
 	if got := out.String(); got != "a [2J b c" {
 		t.Errorf("%q", got)
 	}
@@ -96,10 +100,10 @@ func TestLive(t *testing.T) {
 	var out bytes.Buffer
 	width, height := 100, 24
 	l := newLive(&out, func() (int, int) { return width, height }, false)
-	l.show(nil, "", now)
-	l.show([]view.Rollout{agents(12, 9), servers()}, "", now)
-	l.show([]view.Rollout{servers()}, "connection refused", now)
-	l.show([]view.Rollout{agents(2, 1)}, "", now)
+	l.show(&shown{}, "", now)
+	l.show(&shown{rollouts: []view.Rollout{agents(12, 9), servers()}}, "", now)
+	l.show(&shown{rollouts: []view.Rollout{servers()}}, "connection refused", now)
+	l.show(&shown{rollouts: []view.Rollout{agents(2, 1)}}, "", now)
 	l.close()
 	golden(t, "live", []byte(emulate(out.String())))
 	if !strings.HasSuffix(out.String(), showCursor) || strings.Count(out.String(), hideCursor) != 1 {
@@ -152,16 +156,29 @@ func TestJournal(t *testing.T) {
 	var out bytes.Buffer
 	j := newJournal(&out, now)
 	r := agents(12, 9)
-	j.show([]view.Rollout{r, servers()}, "", now)
-	j.show([]view.Rollout{r, servers()}, "", now.Add(time.Second))
+	j.show(&shown{rollouts: []view.Rollout{r, servers()}}, "", now)
+	j.show(&shown{rollouts: []view.Rollout{r, servers()}}, "", now.Add(time.Second))
 
 	r.Nodes[1] = view.Node{Node: "machine-2", State: v1alpha1.UnitUpdated}
 	r.Nodes[2].Phase, r.Nodes[2].Message = v1alpha1.PhaseChanging, ""
 	r.Nodes[4] = view.Node{Node: "sim-0100", State: v1alpha1.UnitUpdating, Phase: v1alpha1.PhaseClaimed, Started: ago(-2 * time.Second)}
-	j.show([]view.Rollout{r, servers()}, "", now.Add(2*time.Second))
-	j.show([]view.Rollout{r, servers()}, "connection refused", now.Add(3*time.Second))
+	j.show(&shown{rollouts: []view.Rollout{r, servers()}}, "", now.Add(2*time.Second))
+	j.show(&shown{rollouts: []view.Rollout{r, servers()}}, "connection refused", now.Add(3*time.Second))
 
 	r = view.Rollout{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Version: r.Version, State: view.Complete, Counts: v1alpha1.UnitCounts{Total: 1, Updated: 1}}
-	j.show([]view.Rollout{r, servers()}, "", now.Add(4*time.Second))
+	j.show(&shown{rollouts: []view.Rollout{r, servers()}}, "", now.Add(4*time.Second))
 	golden(t, "journal", out.Bytes())
+}
+
+func TestJournalOfSteering(t *testing.T) {
+	var out bytes.Buffer
+	j := newJournal(&out, now)
+	s := &shown{rollouts: steered()[:2], budgets: budgets()}
+	j.show(s, "", now)
+	j.show(s, "", now.Add(time.Second))
+	s.rollouts[0].Paused = false
+	s.rollouts[1].Wave.State = v1alpha1.WaveProgressing
+	s.budgets[1].BlockedBy, s.budgets[1].State, s.budgets[1].Allowed = nil, view.BudgetOpen, nil
+	j.show(s, "", now.Add(2*time.Second))
+	golden(t, "journal-strategy", out.Bytes())
 }

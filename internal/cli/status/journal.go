@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
 
@@ -28,36 +29,74 @@ func newJournal(out io.Writer, now time.Time) *journal {
 	return &journal{out: out, began: now, history: newHistory(), said: map[unit]string{}}
 }
 
-func (j *journal) show(rollouts []view.Rollout, note string, now time.Time) {
-	j.history.note(rollouts, now)
+func (j *journal) show(s *shown, note string, now time.Time) {
+	j.history.note(s.rollouts, now)
 	if note != j.note && note != "" {
 		j.write(now, note)
 	}
 	j.note = note
-	for i := range rollouts {
-		r := &rollouts[i]
+	for i := range s.rollouts {
+		r := &s.rollouts[i]
 		name := fmt.Sprintf("%s %s/%s", strings.ToLower(r.Kind), r.Namespace, r.Name)
 		// What begins is said before its nodes, what is complete after them.
 		turned := j.news(unit{r.Kind, r.Namespace, r.Name, ""}, r.Version+" "+string(r.State)+" "+r.Message)
 		if turned && r.State != view.Complete {
 			j.write(now, name, headline(r))
 		}
-		// Those whose turn is over come first: they made room for the others.
-		for _, n := range slices.Concat(j.history.latestFirst(r), others(r)) {
-			text := j.node(r, n)
-			// An updated node is news only if its turn was seen.
-			seen := n.State != v1alpha1.UnitUpdated || j.history.took(r, n) > 0
-			if j.news(unitOf(r, n), text) && text != "" && seen {
-				j.write(now, name, n.Node, text)
+		for _, l := range steering(r, time.Time{}) {
+			if what, said := topic(l), plainly(l); j.news(unit{r.Kind, r.Namespace, r.Name, "/" + what}, said) {
+				j.write(now, name, said)
 			}
 		}
-		if text := waits(r); j.news(unit{r.Kind, r.Namespace, r.Name, "/waits"}, text) && text != "" {
-			j.write(now, name, text)
+		// Those whose turn is over come first: they made room for the others.
+		for _, n := range slices.Concat(j.history.latestFirst(r), others(r)) {
+			said := j.node(r, n)
+			// An updated node is news only if its turn was seen.
+			seen := n.State != v1alpha1.UnitUpdated || j.history.took(r, n) > 0
+			if j.news(unitOf(r, n), said) && said != "" && seen {
+				j.write(now, name, n.Node, said)
+			}
+		}
+		if said := waits(r); j.news(unit{r.Kind, r.Namespace, r.Name, "/waits"}, said) && said != "" {
+			j.write(now, name, said)
 		}
 		if turned && r.State == view.Complete {
 			j.write(now, name, headline(r))
 		}
 	}
+	for i := range s.budgets {
+		j.budget(&s.budgets[i], now)
+	}
+}
+
+// budget says how a budget stands, where that has changed.
+func (j *journal) budget(b *view.Budget, now time.Time) {
+	said := string(b.State) + ", " + b.Line()
+	for i := range b.BlockedBy {
+		block := b.BlockedBy[i]
+		block.Since = nil
+		said += "; " + blocked(&block, now)
+	}
+	if j.news(unit{kind: "/budget", name: b.Name}, said) {
+		j.write(now, "budget "+b.Name, said)
+	}
+}
+
+// topic is what a line about a rollout is about.
+func topic(l line) string {
+	word, _, _ := strings.Cut(strings.TrimSpace(l[0].Text), " ")
+	return word
+}
+
+// plainly is a line without its looks, and without what to do about it.
+func plainly(l line) string {
+	var all strings.Builder
+	for _, p := range l {
+		if p.Style != dim {
+			all.WriteString(p.Text)
+		}
+	}
+	return strings.TrimSpace(all.String())
 }
 
 // others are the rollout's nodes that are not updated.
@@ -80,11 +119,11 @@ func (j *journal) node(r *view.Rollout, n *view.Node) string {
 	case v1alpha1.UnitFailed:
 		parts = append(parts, "Failed", string(n.Reason))
 	case v1alpha1.UnitUpdated:
-		text := "Updated"
+		said := "Updated"
 		if took := j.history.took(r, n); took > 0 {
-			text += " in " + duration.HumanDuration(took)
+			said += " in " + duration.HumanDuration(took)
 		}
-		return text
+		return said
 	case v1alpha1.UnitOutdated:
 		return ""
 	}
@@ -106,22 +145,22 @@ func waits(r *view.Rollout) string {
 }
 
 func headline(r *view.Rollout) string {
-	text := strings.TrimSpace(r.Version + " " + string(r.State))
+	said := strings.TrimSpace(r.Version + " " + string(r.State))
 	if r.Counts.Total > 0 && r.State != view.Pending {
-		text += fmt.Sprintf(", %d of %d updated", r.Counts.Updated, r.Counts.Total)
+		said += fmt.Sprintf(", %d of %d updated", r.Counts.Updated, r.Counts.Total)
 	}
-	return strings.Join(append([]string{text}, nonempty(r.Message)...), ": ")
+	return strings.Join(append([]string{said}, nonempty(r.Message)...), ": ")
 }
 
 // news reports whether this has not been said yet.
-func (j *journal) news(of unit, text string) bool {
+func (j *journal) news(of unit, said string) bool {
 	last, known := j.said[of]
-	j.said[of] = text
-	return !known || last != text
+	j.said[of] = said
+	return !known || last != said
 }
 
 func (j *journal) write(now time.Time, parts ...string) {
-	fmt.Fprintf(j.out, "%6.1fs  %s\n", now.Sub(j.began).Seconds(), clean(strings.Join(parts, "  ")))
+	fmt.Fprintf(j.out, "%6.1fs  %s\n", now.Sub(j.began).Seconds(), text.Clean(strings.Join(parts, "  ")))
 }
 
 func (*journal) close() {}

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"time"
-
-	"moult.dev/moult/internal/view"
 )
 
 // ANSI sequences.
@@ -35,18 +33,18 @@ func newLive(out io.Writer, size func() (width, height int), colour bool) *live 
 	return &live{out: out, size: size, colour: colour, history: newHistory()}
 }
 
-func (l *live) show(rollouts []view.Rollout, note string, now time.Time) {
-	l.history.note(rollouts, now)
+func (l *live) show(s *shown, note string, now time.Time) {
+	l.history.note(s.rollouts, now)
 	width, height := l.size()
 	width-- // A line as wide as the terminal would make some of them go on to the next.
 	var bottom lines
 	if note != "" {
-		bottom = lines{{{note, red}}}
+		bottom = lines{{red.Of(note)}}
 	}
 	// The cursor's own line stays free, and so does one of what was there before.
-	f := frame(rollouts, l.history, now, showFitting, max(height-2-len(bottom), smallHeight))
-	if len(rollouts) == 0 {
-		f = lines{{{"No rollouts yet.", dim}}}
+	f := frame(s, l.history, now, showFitting, max(height-2-len(bottom), smallHeight))
+	if len(s.rollouts) == 0 && len(s.budgets) == 0 {
+		f = lines{{dim.Of("No rollouts yet.")}}
 	}
 	l.paint(append(f, bottom...), width)
 }
@@ -61,9 +59,9 @@ func (l *live) paint(f lines, width int) {
 	}
 	l.painted = make([]int, 0, len(f))
 	for _, row := range f {
-		row.write(&out, width, l.colour)
+		row.Write(&out, width, l.colour)
 		out.WriteString(eraseToEnd + "\n")
-		l.painted = append(l.painted, min(row.len(), width))
+		l.painted = append(l.painted, min(row.Len(), width))
 	}
 	out.WriteString(eraseBelow)
 	_, _ = l.out.Write(out.Bytes()) // A terminal that is gone has nobody to tell.

@@ -4,8 +4,12 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	batchv1 "k8s.io/api/batch/v1"
@@ -63,6 +67,8 @@ func (p *pass) step(ctx context.Context, t *turn) error {
 		return p.stop(ctx, t)
 	case stepFail:
 		return p.fail(ctx, t)
+	case stepVerify:
+		return p.verify(ctx, t)
 	case stepSoak:
 		return p.soak(ctx, t)
 	case stepFinish:
@@ -71,60 +77,45 @@ func (p *pass) step(ctx context.Context, t *turn) error {
 		return p.abandon(ctx, t)
 	case stepUnmark:
 		return node.Hold(ctx, p.client, t.node, *t.claim)
+	case stepTaint:
+		return node.Taint(ctx, p.client, t.node, p.world.taint)
+	case stepUntaint:
+		return node.Untaint(ctx, p.client, t.node, p.world.taint)
 	case stepNone:
 	}
 	return nil
 }
 
-// start claims the nodes that the decision names, and makes their Jobs.
-func (p *pass) start(ctx context.Context) error {
-	chosen := make(map[string]bool, len(p.decision.Start))
-	for _, name := range p.decision.Start {
-		chosen[name] = true
-	}
+// launch makes the Jobs of those that start, stops what is to start over, and gives back what was claimed in vain.
+func (p *pass) launch(ctx context.Context) error {
+	chosen := p.chosen()
 	var next, back []*turn
 	for i := range p.turns {
 		t := &p.turns[i]
 		switch {
-		case chosen[t.node.Name]:
+		case t.unreadable:
+		case chosen[t.node.Name] && t.unit.InTurn && !t.pending, t.pending && chosen[t.node.Name] && !t.interrupted(p.world):
 			next = append(next, t)
-		case t.pending && !t.unreadable && !t.interrupted(p.world):
+		case t.pending && !t.interrupted(p.world):
 			// Claimed, and nothing has been done to it: it is given back until it may start.
 			back = append(back, t)
 		}
 	}
 	last, refused := p.refusals.get(p.plan.UID, p.plan.Generation, p.now)
-	if refused && len(next) > 0 {
-		p.at(last.until)
-	}
 	err := each(next, func(t *turn) error {
-		if refused {
+		switch {
+		case !t.pending:
+			// An older change runs: it is stopped, and the turn starts over when it is gone.
+			return p.stop(ctx, t)
+		case refused:
+			p.at(last.until)
 			p.waits(t, v1alpha1.ReasonJobRefused, last.why)
 			return nil
 		}
-		return p.begin(ctx, t)
+		t.unit.State, t.unit.InTurn, t.pending = v1alpha1.UnitUpdating, false, false
+		return p.create(ctx, t)
 	})
 	return first([]error{err, each(back, func(t *turn) error { return p.abandon(ctx, t) })})
-}
-
-// begin starts one turn, or starts it over.
-func (p *pass) begin(ctx context.Context, t *turn) error {
-	switch {
-	case t.unit.InTurn && !t.pending:
-		// An older change runs: it is stopped, and the turn starts over when it is gone.
-		return p.stop(ctx, t)
-	case t.pending && !t.interrupted(p.world):
-		t.unit.State, t.unit.InTurn = v1alpha1.UnitUpdating, false
-		return p.create(ctx, t)
-	}
-	if err := p.hold(ctx, t, t.newClaim(p.world)); err != nil {
-		p.waits(t, v1alpha1.ReasonClaimLost, err)
-		return err
-	}
-	p.world.seen.promise(t.key(p.world))
-	log.FromContext(ctx).Info("node claimed", "node", t.node.Name, "version", p.plan.Status.LatestVersion)
-	t.job = nil
-	return p.create(ctx, t)
 }
 
 // waits notes why a unit that was to start did not.
@@ -211,10 +202,22 @@ func (c *Controller) deleteJobs(ctx context.Context, jobs []*batchv1.Job) error 
 func (p *pass) fail(ctx context.Context, t *turn) error {
 	claim := *t.claim
 	claim.Failed = &t.failure
-	if err := node.Hold(ctx, p.client, t.node, claim); err != nil {
+	claim.Failures++
+	write := node.Hold
+	if t.failure.Skipped {
+		write = node.Park
+		if err := p.endMaintenance(ctx, t.node, claim.Rollout); err != nil {
+			return err
+		}
+	}
+	if err := write(ctx, p.client, t.node, claim); err != nil {
 		return err
 	}
 	t.claim = &claim
+	t.unit.Claimed = !claim.Parked()
+	if s := p.plan.Spec.Strategy; s != nil && !t.failure.Skipped {
+		t.unit.RetryAt = rollout.RetryAt(s.Retries, claim.Failures, t.failure.Time.Time)
+	}
 	t.unit.State, t.unit.Reason, t.unit.Message = v1alpha1.UnitFailed, t.failure.Reason, t.failure.Message
 	log.FromContext(ctx).Info("node failed", "node", t.node.Name, "reason", t.failure.Reason, "message", t.failure.Message)
 	metrics.ObserveTurn(p.name(), metrics.TurnFailed, t.failure.Time.Sub(claim.Since.Time))
@@ -222,14 +225,28 @@ func (p *pass) fail(ctx context.Context, t *turn) error {
 	return nil
 }
 
+// verify keeps what the Job has come to, which may be gone before the node is healthy.
+func (p *pass) verify(ctx context.Context, t *turn) error {
+	claim := *t.claim
+	claim.Changed = &metav1.Time{Time: t.unit.Since}
+	if err := node.Hold(ctx, p.client, t.node, claim); err != nil {
+		return err
+	}
+	t.claim = &claim
+	return nil
+}
+
 func (p *pass) soak(ctx context.Context, t *turn) error {
 	claim := *t.claim
 	claim.Soaking = &metav1.Time{Time: t.unit.Since}
+	if err := p.endMaintenance(ctx, t.node, claim.Rollout); err != nil {
+		return err
+	}
 	if err := node.Soak(ctx, p.client, t.node, claim); err != nil {
 		return err
 	}
 	t.claim = &claim
-	p.happens(events.PlanJobCompleteWaiting(p.plan, t.node.Name, p.plan.Spec.PostCompleteDelay.Duration))
+	p.happens(events.PlanJobCompleteWaiting(p.plan, t.node.Name, t.soakEnd.Sub(t.unit.Since)))
 	return nil
 }
 
@@ -244,29 +261,73 @@ func (p *pass) finish(ctx context.Context, t *turn) error {
 	if !t.unit.OptedOut {
 		labels[upgradev1.LabelPlanHash(p.plan.Name)] = done.Status.LatestHash
 	}
-	if err := node.Release(ctx, p.client, t.node, *t.claim, labels); err != nil {
+	if err := p.release(ctx, t, labels); err != nil {
 		return err
 	}
 	took := p.now.Sub(t.claim.Since.Time)
+	p.measure(took)
 	log.FromContext(ctx).Info("node updated", "node", t.node.Name, "version", done.Status.LatestVersion, "took", took.String())
 	metrics.ObserveTurn(p.name(), metrics.TurnUpdated, took)
 	p.happens(events.PlanJobComplete(p.plan, t.node.Name))
 	p.world.seen.forget(t.key(p.world))
 	t.claim = nil
-	t.unit.State = v1alpha1.UnitUpdated
+	t.unit.State, t.unit.Claimed = v1alpha1.UnitUpdated, false
 	if t.unit.OptedOut || p.ready && done.Status.LatestHash != p.plan.Status.LatestHash {
 		t.outdated(p.world)
 	}
 	return nil
 }
 
+// release gives the node back, and says on it that its maintenance is over.
+func (p *pass) release(ctx context.Context, t *turn, labels map[string]string) error {
+	return p.Controller.release(ctx, t.node, *t.claim, labels)
+}
+
+func (c *Controller) release(ctx context.Context, n *corev1.Node, claim v1alpha1.Claim, labels map[string]string) error {
+	if err := c.endMaintenance(ctx, n, claim.Rollout); err != nil {
+		return err
+	}
+	return node.Release(ctx, c.client, n, claim, labels)
+}
+
+// endMaintenance says on the node that this rollout is no longer at work there. That comes before the node is given back:
+// once the claim is gone, nobody would come back for it. The node is another one then, and its turn is looked at again.
+func (c *Controller) endMaintenance(ctx context.Context, n *corev1.Node, rollout string) error {
+	if !inMaintenance(n, rollout) {
+		return nil
+	}
+	if err := node.ClearConditions(ctx, c.client, n, rollout, c.clock.Now()); err != nil {
+		return err
+	}
+	return apierrors.NewConflict(corev1.Resource("nodes"), n.Name, errors.New("its conditions have been cleared"))
+}
+
+// inMaintenance reports whether the node's conditions say that this rollout is at work there.
+func inMaintenance(n *corev1.Node, rollout string) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Status == corev1.ConditionTrue && c.Reason == node.ReasonTurn && strings.HasPrefix(c.Message, rollout+": ")
+	})
+}
+
+// measure keeps an average of how long turns take, in which the latest count most.
+func (p *pass) measure(took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := &p.plan.Status
+	seconds := int32(min(max(1, took.Round(time.Second)/time.Second), math.MaxInt32))
+	if s.TurnSeconds > 0 {
+		seconds = int32((int64(s.TurnSeconds)*3 + int64(seconds) + 2) / 4)
+	}
+	s.TurnSeconds = seconds
+}
+
 func (p *pass) abandon(ctx context.Context, t *turn) error {
-	if err := node.Release(ctx, p.client, t.node, *t.claim, nil); err != nil {
+	if err := p.release(ctx, t, nil); err != nil {
 		return err
 	}
 	log.FromContext(ctx).Info("node released", "node", t.node.Name)
 	p.world.seen.forget(t.key(p.world))
-	t.claim, t.pending, t.unit.InTurn = nil, false, false
+	t.claim, t.pending, t.unit.InTurn, t.unit.Claimed, t.unit.Skipped = nil, false, false, false, false
 	t.unit.State = v1alpha1.UnitOutdated
 	if t.node.Labels[upgradev1.LabelPlanHash(p.plan.Name)] == p.plan.Status.LatestHash {
 		t.unit.State = v1alpha1.UnitUpdated
@@ -278,18 +339,18 @@ func (p *pass) abandon(ctx context.Context, t *turn) error {
 // they and their pods are gone, its claims. It also deletes Jobs whose node is gone.
 func (c *Controller) clear(ctx context.Context, plan types.NamespacedName, live types.UID, s snapshot) error {
 	known := make(map[string]bool, len(s.jobs))
+	holder := node.Holder(kind, plan)
 	var errs []error
-	for i := range s.nodes {
-		n := &s.nodes[i]
+	for _, n := range s.Objects {
 		if len(s.jobs[n.Name]) > 0 {
 			known[n.Name] = true
 		}
-		claims, err := v1alpha1.ParseClaims(n.Annotations)
-		if err != nil {
-			continue
+		if live == "" && node.Tainted(n, taintOf(plan.Name)) {
+			errs = append(errs, node.Untaint(ctx, c.client, n, taintOf(plan.Name)))
+			continue // It comes back when that is to be seen.
 		}
-		for _, claim := range claims {
-			if claim.Rollout == node.Holder(kind, plan) && claim.UID != live {
+		for _, claim := range s.Nodes[n.Name].Claims {
+			if claim.Rollout == holder && claim.UID != live {
 				errs = append(errs, c.clearNode(ctx, n, claim, live, s))
 			}
 		}
@@ -318,7 +379,7 @@ func (c *Controller) clearNode(ctx context.Context, n *corev1.Node, claim v1alph
 			return nil // Its end wakes the Plan.
 		}
 	}
-	return node.Release(ctx, c.client, n, claim, nil)
+	return c.release(ctx, n, claim, nil)
 }
 
 func ownerOf(o metav1.Object) types.UID {

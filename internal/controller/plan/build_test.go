@@ -20,6 +20,8 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/rollout"
 )
 
 var (
@@ -199,4 +201,14 @@ func golden(t *testing.T, name, got string) {
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got), go test -update writes it anew:\n%s", path, diff)
 	}
+}
+
+// snapshotOf is what the caches show of these nodes, with no Jobs.
+func snapshotOf(nodes ...*corev1.Node) snapshot {
+	s := snapshot{jobs: map[string][]*batchv1.Job{}, pods: map[string][]*corev1.Pod{}}
+	s.Objects, s.Nodes = nodes, map[string]*rollout.Node{}
+	for _, n := range nodes {
+		s.Nodes[n.Name] = fleet.NodeOf(n)
+	}
+	return s
 }

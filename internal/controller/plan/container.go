@@ -25,6 +25,7 @@ import (
 const (
 	volumeHostRoot = "host-root"
 	volumePodInfo  = "pod-info"
+	drainContainer = "drain"
 	secretsRoot    = "/run/system-upgrade/secrets"
 )
 
@@ -44,7 +45,10 @@ func initContainers(p *upgradev1.Plan, nodeName string, windows bool, o *JobOpti
 	var args []string
 	switch {
 	case p.Spec.Drain != nil:
-		name, args = "drain", drainArgs(p.Spec.Drain, nodeName)
+		name, args = drainContainer, drainArgs(p.Spec.Drain, nodeName)
+		if o.marksCordon(windows) {
+			args = append(args, ownDrainArgs(p.Spec.Drain)...)
+		}
 	case p.Spec.Cordon:
 		name, args = "cordon", []string{"cordon", nodeName}
 	default:
@@ -70,7 +74,8 @@ func (o *JobOptions) cordonImage(windows bool) string {
 	}
 }
 
-// marksCordon reports whether what cordons leaves the mark of this rollout on the node.
+// marksCordon reports whether what cordons and drains is this program's own image, which leaves the mark of this rollout on
+// the node and takes more arguments than kubectl.
 func (o *JobOptions) marksCordon(windows bool) bool { return !windows && o.KubectlImage == "" }
 
 // upgradeContainer does the change.
@@ -213,6 +218,21 @@ func drainArgs(d *upgradev1.DrainSpec, nodeName string) []string {
 	}
 	if d.SkipWaitForDeleteTimeout > 0 {
 		args = append(args, "--skip-wait-for-delete-timeout", strconv.Itoa(d.SkipWaitForDeleteTimeout))
+	}
+	return args
+}
+
+// ownDrainArgs are those that kubectl does not have.
+func ownDrainArgs(d *upgradev1.DrainSpec) []string {
+	var args []string
+	if d.OnTimeout != "" {
+		args = append(args, "--on-timeout", string(d.OnTimeout))
+	}
+	if d.WaitForVolumeDetach {
+		args = append(args, "--wait-for-volume-detach")
+	}
+	if !ptr.Deref(d.ExcludeFromLoadBalancers, true) {
+		args = append(args, "--exclude-from-load-balancers=false")
 	}
 	return args
 }

@@ -161,6 +161,45 @@ func TestDrainSelector(t *testing.T) {
 	}
 }
 
+func TestOwnDrainArgs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec upgradev1.DrainSpec
+		want []string
+	}{
+		"nothing":           {upgradev1.DrainSpec{}, nil},
+		"what is default":   {upgradev1.DrainSpec{ExcludeFromLoadBalancers: ptr.To(true)}, nil},
+		"no load balancers": {upgradev1.DrainSpec{ExcludeFromLoadBalancers: ptr.To(false)}, []string{"--exclude-from-load-balancers=false"}},
+		"an end and volumes": {
+			upgradev1.DrainSpec{OnTimeout: "Skip", WaitForVolumeDetach: true},
+			[]string{"--on-timeout", "Skip", "--wait-for-volume-detach"},
+		},
+	} {
+		if diff := cmp.Diff(tc.want, ownDrainArgs(&tc.spec)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// kubectl would refuse the arguments that only this program's own image knows.
+func TestOwnDrainArgsAreForTheOwnImage(t *testing.T) {
+	p := newPlan(func(p *upgradev1.Plan) {
+		p.Spec.Drain = &upgradev1.DrainSpec{Timeout: ptr.To(intstr.FromString("5m")), OnTimeout: "Halt", WaitForVolumeDetach: true, ExcludeFromLoadBalancers: ptr.To(false)}
+	})
+	for _, tc := range []struct {
+		kubectl string
+		windows bool
+		want    bool
+	}{{"", false, true}, {"rancher/kubectl", false, false}, {"", true, false}} {
+		o := &JobOptions{Image: "moult:v1", KubectlImage: tc.kubectl, KubectlImageWindows: "kubectl:windows"}
+		args := initContainers(p, "node-1", tc.windows, o)[0].Args
+		for _, arg := range []string{"--on-timeout", "--wait-for-volume-detach", "--exclude-from-load-balancers=false"} {
+			if slices.Contains(args, arg) != tc.want {
+				t.Errorf("%+v: %s in %v", tc, arg, args)
+			}
+		}
+	}
+}
+
 func TestMarksCordon(t *testing.T) {
 	for _, tc := range []struct {
 		kubectl string

@@ -9,8 +9,9 @@
 //	gather    nodes, Jobs and pods                                          snapshot.go
 //	judge     each node's state, and what its turn needs next               units.go
 //	settle    do that: finish, fail, soak, abandon, adopt, stop, create     apply.go
-//	decide    who goes next (package rollout)
-//	start     claim those nodes, and make their Jobs                        apply.go
+//	decide    who goes next (package rollout)                               decide.go
+//	admit     decide again under the fleet's lock, and claim those nodes    decide.go
+//	start     make their Jobs                                               apply.go
 //	report    one status write, then Events                                 status.go
 //
 // All memory is in the API: the turn in the claim on the Node, its result in the Job, the outcome in the Node's label.
@@ -21,7 +22,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -37,6 +37,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
@@ -50,6 +51,8 @@ var groupVersionKind = upgradev1.GroupVersion.WithKind(kind)
 // +kubebuilder:rbac:groups=upgrade.cattle.io,resources=plans,verbs=get;list;watch
 // +kubebuilder:rbac:groups=upgrade.cattle.io,resources=plans/status,verbs=get;patch;update
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=nodes/status,verbs=patch
+// +kubebuilder:rbac:groups=moult.dev,resources=nodedisruptionbudgets,verbs=get;list;watch
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;create;patch
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
@@ -62,20 +65,23 @@ var groupVersionKind = upgradev1.GroupVersion.WithKind(kind)
 type Controller struct {
 	clock    clock.PassiveClock
 	client   client.Client
+	fleet    *fleet.Fleet
 	events   *events.Recorder
 	options  Options
 	channels *channels
 	reports  reports
 	seen     *sightings
 	refusals *refusals
+	waves    *waves
+	queued   *queued
 	retries  workqueue.TypedRateLimiter[types.NamespacedName]
 }
 
 // NewController returns a controller of Plans; SetupWithManager makes it run.
-func NewController(clk clock.PassiveClock, c client.Client, recorder *events.Recorder, o Options) *Controller {
+func NewController(clk clock.PassiveClock, c client.Client, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	return &Controller{
-		clock: clk, client: c, events: recorder, options: o, reports: newReports(),
-		seen: newSightings(), refusals: newRefusals(), retries: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
+		clock: clk, client: c, fleet: f, events: recorder, options: o, reports: newReports(),
+		seen: newSightings(), refusals: newRefusals(), waves: newWaves(), queued: newQueued(), retries: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
 	}
 }
 
@@ -113,28 +119,33 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if err != nil {
 		return wake, err
 	}
+	// What changes from here on is not in the snapshot, so the Plan must be told of it until it is known to wait for nothing.
+	c.queued.set(key, true)
 	s, err := c.gather(ctx, key)
 	if err != nil {
 		return wake, err
 	}
 	if p == nil {
 		c.channels.forget(key)
+		c.queued.done(key)
+		c.waves.forget(key)
 		metrics.Forget(named(key))
 		return wake, c.clear(ctx, key, "", s)
 	}
 	now := c.clock.Now()
 	r := c.resolve(ctx, p, malformed, now)
 	w := &world{
-		plan: p, options: &c.options, selector: r.selector, ready: r.ready, template: templateDigest(p), seen: c.seen, now: now,
+		plan: p, options: &c.options, selector: r.selector, ready: r.ready, template: templateDigest(p), spec: specDigest(p),
+		fleet: s.Fleet, seen: c.seen, now: now,
 	}
-	pass := &pass{Controller: c, world: w, wake: r.wake}
-	pass.turns, pass.fleet = turns(w, s)
+	pass := &pass{Controller: c, world: w, window: r.window, wake: r.wake}
+	pass.turns = turns(w, s)
 	errs := []error{c.clear(ctx, key, p.UID, s)}
 	errs = append(errs, pass.settle(ctx))
 	if r.ready {
-		pass.decide(r.window)
-		log.FromContext(ctx).V(1).Info("decided", "start", pass.decision.Start, "waiting", len(pass.decision.Waiting), "next", pass.decision.Next)
 		errs = append(errs, pass.start(ctx))
+	} else {
+		c.queued.done(key)
 	}
 	errs = append(errs, pass.report(ctx, stored, r))
 	return pass.wake, first(errs)
@@ -169,7 +180,7 @@ type pass struct {
 	*Controller
 	*world
 	turns    []turn
-	fleet    rollout.Fleet
+	window   *rollout.Window
 	decision rollout.Decision
 	happened []events.Event
 	mu       sync.Mutex // guards what is written for several turns at once: happened and decision
@@ -181,23 +192,6 @@ func (p *pass) at(when time.Time) {
 	if !when.IsZero() && (p.wake.IsZero() || when.Before(p.wake)) {
 		p.wake = when
 	}
-}
-
-// decide asks who goes next.
-func (p *pass) decide(window *rollout.Window) {
-	units := make([]rollout.Unit, 0, len(p.turns))
-	for i := range p.turns {
-		if t := &p.turns[i]; t.counted || t.unit.HoldsSlot() {
-			units = append(units, t.unit)
-		}
-	}
-	p.decision = rollout.Decide(rollout.Strategy{
-		UID:           p.plan.UID,
-		Shared:        shared(p.plan),
-		MaxConcurrent: int(min(p.plan.Spec.Concurrency, math.MaxInt32)),
-		Window:        window,
-	}, units, p.fleet, p.now)
-	p.at(p.decision.Next)
 }
 
 func named(key types.NamespacedName) metrics.Rollout {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -31,6 +32,7 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/fleet"
 )
 
 // cluster is an API server, and a controller whose reconciles a test calls by hand.
@@ -49,7 +51,7 @@ type cluster struct {
 func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), batchv1.AddToScheme(scheme), upgradev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), batchv1.AddToScheme(scheme), upgradev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	c := &cluster{t: t, clock: clocktesting.NewFakePassiveClock(now)}
@@ -87,7 +89,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	recorder := events.NewRecorder(t.Context(), clock.RealClock{}, fake.NewClientset().CoreV1().Events(""), scheme, "suc", "n1")
 	t.Cleanup(func() { recorder.Shutdown(context.WithoutCancel(t.Context())) })
 	o := testOptions()
-	c.Controller = NewController(c.clock, c.Client, recorder, *o)
+	c.Controller = NewController(c.clock, c.Client, fleet.New(c.clock, c.Client, nil), recorder, *o)
 	c.channels = newChannels(t.Context(), c.clock, o)
 	return c
 }
@@ -176,7 +178,12 @@ func (c *cluster) edit(name string, how func(*corev1.Node)) {
 		n.Annotations = map[string]string{}
 	}
 	how(n)
+	status := n.Status
 	if err := c.Update(c.t.Context(), n); err != nil {
+		c.t.Fatal(err)
+	}
+	n.Status = status
+	if err := c.Client.Status().Update(c.t.Context(), n); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -300,9 +307,18 @@ func TestReconcileFailureAndRetry(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// So does a change of the Plan.
+	// A change of how fast it goes does not, and any other change of the Plan does.
 	p = c.plan()
 	p.Generation++
+	p.Spec.Strategy = &v1alpha1.Strategy{Order: []v1alpha1.Order{{By: v1alpha1.OrderZone}}}
+	if err := c.Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	c.reconciles()
+	c.expect("", first, "")
+	p = c.plan()
+	p.Generation++
+	p.Spec.JobActiveDeadlineSecs = ptr.To[int64](77)
 	if err := c.Update(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
@@ -506,7 +522,7 @@ func TestReconcileKilled(t *testing.T) {
 	c.reconcileOnce()
 	c.expect("", "node-1", "")
 	c.refuse = nil
-	fresh := NewController(c.clock, c.Client, c.events, *testOptions())
+	fresh := NewController(c.clock, c.Client, fleet.New(c.clock, c.Client, nil), c.events, *testOptions())
 	fresh.channels = c.channels
 	c.Controller = fresh
 	c.passes(time.Minute)
@@ -519,7 +535,7 @@ func TestReconcileKilled(t *testing.T) {
 	if err := c.Client.Delete(t.Context(), c.jobs()["node-1"]); err != nil {
 		t.Fatal(err)
 	}
-	fresh = NewController(c.clock, c.Client, c.events, *testOptions())
+	fresh = NewController(c.clock, c.Client, fleet.New(c.clock, c.Client, nil), c.events, *testOptions())
 	fresh.channels = c.channels
 	c.Controller = fresh
 	c.passes(time.Hour)
@@ -669,5 +685,199 @@ func TestReconcileEndsEarly(t *testing.T) {
 		if err != nil || (result.RequeueAfter > 0) != tc.back {
 			t.Errorf("%s: comes back after %s, %v", name, result.RequeueAfter, err)
 		}
+	}
+}
+
+// The windows of a strategy open by the clock of their zone, on the days on which that is changed too, and the controller
+// comes back at that moment by itself.
+func TestReconcileWindowsOverClockChanges(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nightly := &v1alpha1.Strategy{Windows: []v1alpha1.Window{{
+		Schedule: "30 2 * * *", Duration: metav1.Duration{Duration: time.Hour}, TimeZone: "Europe/Berlin",
+	}}}
+	for name, tc := range map[string]struct {
+		before time.Time
+		// opens and ends of the window of that night.
+		opens, ends time.Time
+	}{
+		"an ordinary night": {
+			time.Date(2026, 3, 28, 0, 0, 0, 0, berlin),
+			time.Date(2026, 3, 28, 1, 30, 0, 0, time.UTC), time.Date(2026, 3, 28, 2, 30, 0, 0, time.UTC),
+		},
+		"2:30 is skipped": {
+			time.Date(2026, 3, 29, 0, 0, 0, 0, berlin),
+			time.Date(2026, 3, 29, 1, 0, 0, 0, time.UTC), time.Date(2026, 3, 29, 2, 0, 0, 0, time.UTC),
+		},
+		"2:30 comes twice": {
+			time.Date(2026, 10, 25, 0, 0, 0, 0, berlin),
+			time.Date(2026, 10, 25, 0, 30, 0, 0, time.UTC), time.Date(2026, 10, 25, 1, 30, 0, 0, time.UTC),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, newNode("node-1"), newNode("node-2"), newPlan(one, func(p *upgradev1.Plan) { p.Spec.Strategy = nightly }))
+			c.clock.SetTime(tc.before)
+			result := c.reconciles()
+			if len(c.jobs()) > 0 {
+				t.Fatal("a Job was made outside of the window")
+			}
+			if at := c.clock.Now().Add(result.RequeueAfter); !at.Equal(tc.opens) {
+				t.Fatalf("it comes back at %s, want %s", at.UTC(), tc.opens)
+			}
+			if p := c.plan(); len(p.Status.Waiting) != 2 || p.Status.Waiting[0].Reason != v1alpha1.ReasonOutsideWindow {
+				t.Fatalf("waiting are %+v", p.Status.Waiting)
+			}
+			c.clock.SetTime(tc.opens)
+			c.reconciles()
+			first := slices.Collect(maps.Keys(c.jobs()))
+			if len(first) != 1 {
+				t.Fatalf("%d Jobs were made when it opened", len(first))
+			}
+			c.edit(first[0], ready(tc.before))
+			c.ends(first[0], succeeded)
+			c.clock.SetTime(tc.ends)
+			result = c.reconciles()
+			if n := c.created.Load(); n != 1 {
+				t.Errorf("%d Jobs were made, and the window has closed", n)
+			}
+			if at := c.clock.Now().Add(result.RequeueAfter); at.Before(tc.ends.Add(22*time.Hour)) || at.After(tc.ends.Add(26*time.Hour)) {
+				t.Errorf("it comes back at %s", at.UTC())
+			}
+		})
+	}
+}
+
+// ready makes a node ready since then.
+func ready(since time.Time) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(since)}}
+	}
+}
+
+// With a strategy a node is updated when its Job has succeeded, it is healthy, and has been for the soak.
+func TestReconcileVerifiesAndSoaks(t *testing.T) {
+	c := newCluster(t, newNode("node-1"), newPlan(func(p *upgradev1.Plan) {
+		p.Spec.Strategy = &v1alpha1.Strategy{Soak: &metav1.Duration{Duration: 10 * time.Minute}, TurnTimeout: &metav1.Duration{Duration: 24 * time.Hour}}
+	}))
+	c.reconciles()
+	c.ends("node-1", succeeded)
+	c.reconciles()
+	if u := c.plan().Status.Updating; len(u) != 1 || u[0].Phase != v1alpha1.PhaseVerifying || u[0].Message != "not ready" {
+		t.Fatalf("updating are %+v", u)
+	}
+	// The Job is gone before the node is healthy, and nobody remembers it.
+	if err := c.Client.Delete(t.Context(), c.jobs()["node-1"]); err != nil {
+		t.Fatal(err)
+	}
+	fresh := NewController(c.clock, c.Client, fleet.New(c.clock, c.Client, nil), c.events, *testOptions())
+	fresh.channels = c.channels
+	c.Controller = fresh
+	c.passes(time.Hour)
+	c.reconciles()
+	healthy := c.clock.Now()
+	c.edit("node-1", ready(healthy))
+	result := c.reconciles()
+	if u := c.plan().Status.Updating; len(u) != 1 || u[0].Phase != v1alpha1.PhaseSoaking {
+		t.Fatalf("updating are %+v", u)
+	}
+	if at := c.clock.Now().Add(result.RequeueAfter); !at.Equal(healthy.Add(10 * time.Minute)) {
+		t.Errorf("it comes back at %s, want ten minutes after %s", at, healthy)
+	}
+	// It flaps, and soaks anew.
+	c.passes(5 * time.Minute)
+	again := c.clock.Now()
+	c.edit("node-1", ready(again))
+	c.clock.SetTime(healthy.Add(11 * time.Minute))
+	c.reconciles()
+	c.expect("", "node-1", "")
+	c.clock.SetTime(again.Add(10 * time.Minute))
+	c.reconciles()
+	c.expect("", "", "node-1")
+	if c.created.Load() != 1 {
+		t.Errorf("%d Jobs were made", c.created.Load())
+	}
+}
+
+// A turn that takes too long fails, what it runs is stopped, and it is tried again when the strategy says so, so often.
+func TestReconcileTurnTimeoutAndRetries(t *testing.T) {
+	c := newCluster(t, newNode("node-1"), newPlan(func(p *upgradev1.Plan) {
+		p.Spec.Strategy = &v1alpha1.Strategy{
+			TurnTimeout: &metav1.Duration{Duration: time.Hour},
+			Retries:     &v1alpha1.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: 5 * time.Minute}},
+		}
+	}))
+	c.reconciles()
+	began := c.clock.Now()
+	c.passes(podPatience)
+	result := c.reconciles()
+	if at := c.clock.Now().Add(result.RequeueAfter); at.Before(began.Add(59*time.Minute)) || at.After(began.Add(time.Hour)) {
+		t.Errorf("it comes back at %s", at)
+	}
+	c.passes(time.Hour)
+	c.reconciles()
+	c.expect("", "node-1", "")
+	p := c.plan()
+	if f := p.Status.Failed; len(f) != 1 || f[0].Reason != v1alpha1.ReasonTurnTimeout || !strings.Contains(f[0].Message, "it is tried again at") {
+		t.Fatalf("failed are %+v", f)
+	}
+	if p.Status.Condition(upgradev1.ConditionStalled).Status != metav1.ConditionFalse {
+		t.Error("it is stalled, though it tries again by itself")
+	}
+	c.passes(5 * time.Minute)
+	c.reconciles()
+	c.expect("node-1", "node-1", "")
+	c.ends("node-1", failed)
+	c.reconciles()
+	c.passes(time.Hour)
+	c.reconciles()
+	p = c.plan()
+	if f := p.Status.Failed; len(f) != 1 || f[0].Reason != v1alpha1.ReasonJobFailed || strings.Contains(f[0].Message, "tried again") {
+		t.Fatalf("failed are %+v", f)
+	}
+	if p.Status.Condition(upgradev1.ConditionStalled).Status != metav1.ConditionTrue {
+		t.Error("it is not stalled, though nothing goes on")
+	}
+	if c.created.Load() != 2 {
+		t.Errorf("%d Jobs were made", c.created.Load())
+	}
+}
+
+// Outdated nodes carry a taint where the strategy asks for it, updated ones do not, and none does when the Plan is gone.
+func TestReconcileTaintsOutdated(t *testing.T) {
+	plan := newPlan(one, func(p *upgradev1.Plan) { p.Spec.Strategy = &v1alpha1.Strategy{TaintOutdated: true} })
+	first, second := newNode("node-1", ready(now.Add(-time.Hour))), newNode("node-2", ready(now.Add(-time.Hour)))
+	second.Spec.Taints = []corev1.Taint{{Key: "mine", Effect: corev1.TaintEffectNoSchedule}}
+	c := newCluster(t, first, second, plan)
+	tainted := func() (names []string) {
+		for _, name := range []string{"node-1", "node-2"} {
+			for _, taint := range c.node(name).Spec.Taints {
+				if taint.Key == "plan.outdated.moult.dev/"+plan.Name && taint.Effect == corev1.TaintEffectPreferNoSchedule {
+					names = append(names, name)
+				}
+			}
+		}
+		return names
+	}
+	c.reconciles()
+	if diff := cmp.Diff([]string{"node-1", "node-2"}, tainted()); diff != "" {
+		t.Fatalf("tainted (-want +got):\n%s", diff)
+	}
+	done := slices.Collect(maps.Keys(c.jobs()))[0]
+	c.ends(done, succeeded)
+	c.reconciles()
+	if got := tainted(); len(got) != 1 || got[0] == done {
+		t.Fatalf("tainted are %v, and %s is updated", got, done)
+	}
+	if err := c.Client.Delete(t.Context(), c.plan()); err != nil {
+		t.Fatal(err)
+	}
+	c.reconciles()
+	if got := tainted(); len(got) > 0 {
+		t.Errorf("tainted are %v, and the Plan is gone", got)
+	}
+	if got := c.node("node-2").Spec.Taints; len(got) != 1 || got[0].Key != "mine" {
+		t.Errorf("the node's own taints are %v", got)
 	}
 }

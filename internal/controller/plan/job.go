@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"maps"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/drain"
 )
 
 // newJob is the Job that carries out the Plan on one node, field for field system-upgrade-controller's, but for its name
@@ -43,7 +45,7 @@ func newJob(p *upgradev1.Plan, n *corev1.Node, turn string, o *Options) *batchv1
 	jobAnnotations[v1alpha1.AnnotationTemplate] = templateDigest(p)
 	jobAnnotations[v1alpha1.AnnotationTurn] = turn
 
-	return &batchv1.Job{
+	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        jobName(p, n.Name, turn),
 			Namespace:   p.Namespace,
@@ -83,6 +85,56 @@ func newJob(p *upgradev1.Plan, n *corev1.Node, turn string, o *Options) *batchv1
 			},
 		},
 	}
+	if endsWithDrain(p, windows, &o.Job) {
+		job.Spec.PodFailurePolicy = drainFailurePolicy()
+		job.Spec.PodReplacementPolicy = ptr.To(batchv1.Failed) // The only one that the API server takes beside it.
+	}
+	return job
+}
+
+// endsWithDrain reports whether the end of the drain's time is the end of the Job, without another attempt.
+func endsWithDrain(p *upgradev1.Plan, windows bool, o *JobOptions) bool {
+	if p.Spec.Drain == nil || !o.marksCordon(windows) {
+		return false
+	}
+	end := drain.OnTimeout(p.Spec.Drain.OnTimeout)
+	return end == drain.HaltOnTimeout || end == drain.SkipOnTimeout
+}
+
+// drainFailurePolicy fails the Job when its drain says that the time is over.
+func drainFailurePolicy() *batchv1.PodFailurePolicy {
+	return &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+		Action: batchv1.PodFailurePolicyActionFailJob,
+		OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
+			ContainerName: ptr.To(drainContainer),
+			Operator:      batchv1.PodFailurePolicyOnExitCodesOpIn,
+			Values:        []int32{drain.ExitTimedOut, drain.ExitSkipped},
+		},
+	}}}
+}
+
+// drainEnded is how the job controller says that a pod has matched a rule of drainFailurePolicy. There is no field for it.
+var drainEnded = regexp.MustCompile(`^Container ` + drainContainer + ` for pod \S+ failed with exit code (\d+) matching FailJob rule`)
+
+// drainEnd says how the drain of a Job that has failed has ended, if the Job has failed because its time was over: the node
+// is to be skipped, or the turn has failed. Neither is true of a Job that has failed for another reason, or not.
+func drainEnd(j *batchv1.Job) (skipped, timedOut bool) {
+	for _, c := range j.Status.Conditions {
+		if c.Type != batchv1.JobFailed || c.Status != corev1.ConditionTrue || c.Reason != batchv1.JobReasonPodFailurePolicy {
+			continue
+		}
+		said := drainEnded.FindStringSubmatch(c.Message)
+		if said == nil {
+			continue
+		}
+		switch said[1] {
+		case strconv.Itoa(drain.ExitSkipped):
+			return true, false
+		case strconv.Itoa(drain.ExitTimedOut):
+			return false, true
+		}
+	}
+	return false, false
 }
 
 // copied are the labels or annotations of a Plan that its Jobs and pods get too: the user's own. Those of Moult itself say
@@ -152,9 +204,9 @@ func affinity(p *upgradev1.Plan, hostname string) *corev1.Affinity {
 // of Moult interrupts nothing, and what does not shape a Job.
 func templateDigest(p *upgradev1.Plan) string {
 	spec := p.Spec
-	spec.Concurrency, spec.NodeSelector, spec.Window = 0, nil, nil
+	spec.Concurrency, spec.NodeSelector, spec.Window, spec.Strategy = 0, nil, nil, nil
 	spec.Channel, spec.Version, spec.AllowDowngrade = "", "", false
-	spec.PostCompleteDelay, spec.PostCompleteLabels = nil, nil
+	spec.PostCompleteDelay, spec.PostCompleteLabels, spec.Strategy = nil, nil, nil
 	return digest(spec, copied(p.Labels), copied(p.Annotations), p.Status.LatestVersion, p.Status.LatestHash)
 }
 

@@ -15,6 +15,8 @@ type Options struct {
 	Name string
 	// Namespace whose Plans are carried out.
 	Namespace string
+	// NodeName is the node that the controller runs on, which goes last; empty when it runs outside of the cluster.
+	NodeName string
 	// Threads is how many Plans are reconciled at once. SYSTEM_UPGRADE_CONTROLLER_THREADS, 2.
 	Threads int
 	// ClusterID is sent to channels: the uid of the namespace kube-system.

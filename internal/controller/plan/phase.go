@@ -4,11 +4,13 @@ package plan
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/node"
 )
 
 // podPatience is how long a Job may be without a pod before that is told.
@@ -19,7 +21,9 @@ func (t *turn) phase(now time.Time) (phase v1alpha1.Phase, since time.Time, mess
 	since = t.unit.Since
 	switch {
 	case t.unit.State == v1alpha1.UnitSoaking:
-		return v1alpha1.PhaseSoaking, since, ""
+		return v1alpha1.PhaseSoaking, since, t.verifying
+	case t.verifying != "":
+		return v1alpha1.PhaseVerifying, since, t.verifying
 	case t.step == stepStop, t.job != nil && t.job.DeletionTimestamp != nil:
 		return v1alpha1.PhaseReplacing, since, "what ran on the node is being stopped"
 	case t.job == nil:
@@ -34,11 +38,26 @@ func (t *turn) phase(now time.Time) (phase v1alpha1.Phase, since time.Time, mess
 		return v1alpha1.PhaseStarting, since, ""
 	}
 	if phase, began, message := podPhase(t.pod); !began.IsZero() {
+		if phase == v1alpha1.PhaseDraining {
+			message = t.draining()
+		}
 		return phase, began, message
 	} else if message != "" {
 		return phase, since, message
 	}
 	return v1alpha1.PhaseStarting, since, ""
+}
+
+// draining is what the drain says of itself in the node's condition: what is left, and what holds it.
+func (t *turn) draining() string {
+	for i := range t.node.Status.Conditions {
+		c := &t.node.Status.Conditions[i]
+		if c.Type == corev1.NodeDrainInProgress && c.Status == corev1.ConditionTrue && c.Reason == node.ReasonTurn {
+			_, message, _ := strings.Cut(c.Message, ": ")
+			return message
+		}
+	}
+	return ""
 }
 
 // podPhase tells from a pod how far it has come. Without a time it has not begun, and the message says what holds it up.

@@ -76,7 +76,7 @@ func TestPhase(t *testing.T) {
 			v1alpha1.PhaseStarting, since, "container upgrade waits: ImagePullBackOff",
 		},
 	} {
-		tc.turn.unit.Since = since.Time
+		tc.turn.unit.Since, tc.turn.node = since.Time, newNode("node-1")
 		phase, at, message := tc.turn.phase(now)
 		if phase != tc.phase || !at.Equal(tc.since.Time) || message != tc.message {
 			t.Errorf("%s: got %s, %s, %q; want %s, %s, %q", name, phase, at, message, tc.phase, tc.since, tc.message)

@@ -5,7 +5,6 @@ package plan
 import (
 	"context"
 	"fmt"
-	"maps"
 	"reflect"
 	"strings"
 	"time"
@@ -32,6 +31,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/fleet"
 )
 
 // coalesce is how long a Plan waits after something changed on its nodes, so that what changes together is looked at once.
@@ -59,7 +59,6 @@ func CacheOptions(o Options) map[client.Object]cache.ByObject {
 	plans.SetGroupVersionKind(groupVersionKind)
 	return map[client.Object]cache.ByObject{
 		plans:            {Namespaces: namespaced, Transform: cache.TransformStripManagedFields()},
-		&corev1.Node{}:   {Transform: trimNode},
 		&batchv1.Job{}:   {Namespaces: namespaced, Label: own, Transform: trimJob},
 		&corev1.Pod{}:    {Namespaces: namespaced, Label: own, Field: unfinished, Transform: trimPod},
 		&corev1.Secret{}: {Namespaces: namespaced, Transform: hashOnly},
@@ -68,16 +67,6 @@ func CacheOptions(o Options) map[client.Object]cache.ByObject {
 
 func trimMeta(m *metav1.ObjectMeta) {
 	m.ManagedFields = nil
-}
-
-func trimNode(object any) (any, error) {
-	if n, ok := object.(*corev1.Node); ok {
-		trimMeta(&n.ObjectMeta)
-		maps.DeleteFunc(n.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, "moult.dev/") })
-		n.Spec = corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable}
-		n.Status = corev1.NodeStatus{}
-	}
-	return object, nil
 }
 
 func trimJob(object any) (any, error) {
@@ -138,9 +127,43 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		Watches(&corev1.Pod{}, soon(planOfLabel)).
 		Watches(&corev1.Node{}, soon(c.plansOfNode), builder.WithPredicates(nodeChanged)).
 		Watches(&corev1.Secret{}, soon(c.plansOfSecret)).
+		WatchesRawSource(source.Channel(c.queuedPlans(ctx), soon(itself))).
 		WatchesRawSource(source.Channel(c.channels.answered, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.options.Threads}).
 		Complete(c)
+}
+
+// queuedPlans sends the Plans that wait for a budget whenever something has changed that budgets look at.
+func (c *Controller) queuedPlans(ctx context.Context) <-chan event.GenericEvent {
+	changed, woken := make(chan struct{}, 1), make(chan event.GenericEvent)
+	c.fleet.OnChange(func() {
+		select {
+		case changed <- struct{}{}:
+		default: // It will be looked at anyway.
+		}
+	})
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
+			for _, key := range c.queued.all() {
+				p := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+				select {
+				case <-ctx.Done():
+					return
+				case woken <- event.GenericEvent{Object: p}:
+				}
+			}
+		}
+	}()
+	return woken
+}
+
+func itself(_ context.Context, objects ...client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(objects[0])}}
 }
 
 type mapFunc func(ctx context.Context, objects ...client.Object) []reconcile.Request
@@ -272,6 +295,5 @@ var planChanged = changed(func(old, now client.Object) bool {
 var nodeChanged = changed(func(old, now client.Object) bool {
 	a, okA := old.(*corev1.Node)
 	b, okB := now.(*corev1.Node)
-	return !okA || !okB || a.Spec.Unschedulable != b.Spec.Unschedulable ||
-		!reflect.DeepEqual(a.Labels, b.Labels) || !reflect.DeepEqual(a.Annotations, b.Annotations)
+	return !okA || !okB || fleet.NodeChanged(a, b)
 })

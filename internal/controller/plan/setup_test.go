@@ -33,23 +33,6 @@ func TestTrim(t *testing.T) {
 		trim      func(any) (any, error)
 		big, want client.Object
 	}{
-		"a node": {
-			trimNode,
-			&corev1.Node{
-				ObjectMeta: metav1.ObjectMeta{
-					Name: "n", UID: "u", ManagedFields: managed, Labels: map[string]string{"a": "b"},
-					Annotations: map[string]string{"moult.dev/claims": "[]", "moult.dev/retry": "1", "csi.volume.kubernetes.io/nodeid": "{}"},
-				},
-				Spec:   corev1.NodeSpec{Unschedulable: true, PodCIDR: "10.0.0.0/24", Taints: []corev1.Taint{{Key: "x"}}},
-				Status: corev1.NodeStatus{Images: []corev1.ContainerImage{{Names: []string{"x"}}}},
-			},
-			&corev1.Node{
-				ObjectMeta: metav1.ObjectMeta{
-					Name: "n", UID: "u", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"moult.dev/claims": "[]", "moult.dev/retry": "1"},
-				},
-				Spec: corev1.NodeSpec{Unschedulable: true},
-			},
-		},
 		"a Job": {
 			trimJob,
 			&batchv1.Job{

@@ -12,20 +12,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/internal/fleet"
 )
 
 // snapshot is what the caches show of one Plan's world. What it points to belongs to the caches and is never changed.
 type snapshot struct {
-	nodes []corev1.Node
+	fleet.Snapshot
 	// jobs and pods of the Plan, by the name of their node.
 	jobs map[string][]*batchv1.Job
 	pods map[string][]*corev1.Pod
 }
 
 func (c *Controller) gather(ctx context.Context, plan types.NamespacedName) (snapshot, error) {
-	var nodes corev1.NodeList
-	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return snapshot{}, fmt.Errorf("listing nodes, %w", err)
+	nodes, err := c.fleet.Snapshot(ctx)
+	if err != nil {
+		return snapshot{}, err
 	}
 	ofPlan := []client.ListOption{client.InNamespace(plan.Namespace), client.MatchingFields{indexPlan: plan.Name}, client.UnsafeDisableDeepCopy}
 	var jobs batchv1.JobList
@@ -36,7 +37,7 @@ func (c *Controller) gather(ctx context.Context, plan types.NamespacedName) (sna
 	if err := c.client.List(ctx, &pods, ofPlan...); err != nil {
 		return snapshot{}, fmt.Errorf("listing pods, %w", err)
 	}
-	s := snapshot{nodes: nodes.Items, jobs: map[string][]*batchv1.Job{}, pods: map[string][]*corev1.Pod{}}
+	s := snapshot{Snapshot: nodes, jobs: map[string][]*batchv1.Job{}, pods: map[string][]*corev1.Pod{}}
 	for i := range jobs.Items {
 		j := &jobs.Items[i]
 		s.jobs[j.Labels[upgradev1.LabelNode]] = append(s.jobs[j.Labels[upgradev1.LabelNode]], j)

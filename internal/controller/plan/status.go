@@ -23,6 +23,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/metrics"
+	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/status"
 )
 
@@ -174,13 +175,13 @@ func (p *pass) count(r resolution) status.Progress {
 		default:
 			g.Counts.Waiting++
 		}
-		if holds {
+		if holds || t.unit.State == v1alpha1.UnitFailed {
 			holders = append(holders, t)
 		}
 	}
-	p.listHolders(holders)
 	reasons := p.listWaiting(&g)
-	g.Stuck = g.Counts.Failed > 0 && g.Counts.Updating == 0 && (g.Counts.Waiting == 0 || g.Wait == v1alpha1.ReasonMaxConcurrent)
+	p.listHolders(holders)
+	p.judgeHalt(&g)
 	if r.ready {
 		s.Counts = &g.Counts
 		metrics.SetUnits(p.name(), states, reasons)
@@ -188,23 +189,55 @@ func (p *pass) count(r resolution) status.Progress {
 	return g
 }
 
-// listHolders lists the nodes that hold a slot: all of them by hostname, and the first with what they do or did.
+// judgeHalt says whether nothing goes on until somebody acts.
+func (p *pass) judgeHalt(g *status.Progress) {
+	if g.Counts.Updating > 0 || slices.ContainsFunc(p.turns, func(t turn) bool { return !t.unit.RetryAt.IsZero() }) {
+		return
+	}
+	if h := p.decision.Halted; h != nil {
+		g.Halted = h.Message
+	}
+	held := g.Counts.Waiting == 0 || g.Wait == v1alpha1.ReasonMaxConcurrent || g.Wait == v1alpha1.ReasonHalted
+	g.Stuck = g.Halted != "" || g.Counts.Failed > 0 && held
+}
+
+// listHolders lists the nodes that hold a slot, all of them by hostname, and the first of them and of those that failed with
+// what they do or did.
 func (p *pass) listHolders(holders []*turn) {
 	s := &p.plan.Status
+	waits := make(map[string]*rollout.Wait, len(holders))
+	for _, t := range holders {
+		waits[t.node.Name] = nil
+	}
+	for i := range p.decision.Waiting {
+		if wait := &p.decision.Waiting[i]; len(waits) > 0 {
+			if _, ok := waits[wait.Node]; ok {
+				waits[wait.Node] = wait
+			}
+		}
+	}
 	slices.SortFunc(holders, func(a, b *turn) int { return cmp.Compare(a.node.Name, b.node.Name) })
 	for _, t := range holders {
-		s.Applying = append(s.Applying, t.node.Labels[corev1.LabelHostname])
+		if t.unit.HoldsSlot() {
+			s.Applying = append(s.Applying, t.node.Labels[corev1.LabelHostname])
+		}
 		if t.unit.State == v1alpha1.UnitFailed {
-			s.Failed = append(s.Failed, v1alpha1.UnitStatus{
-				Node: t.node.Name, Reason: t.unit.Reason, Message: t.unit.Message, Since: stamp(t.unit.Since),
-			})
+			failed := v1alpha1.UnitStatus{Node: t.node.Name, Reason: t.unit.Reason, Message: t.unit.Message, Since: stamp(t.unit.Since)}
+			if wait := waits[t.node.Name]; wait != nil && wait.Reason == t.unit.Reason {
+				failed.Message = wait.Message // It says also when it is tried again.
+			}
+			s.Failed = append(s.Failed, failed)
 			continue
 		}
 		phase, since, message := t.phase(p.now)
 		if t.job != nil && t.pod == nil {
 			p.at(later(t.job.CreationTimestamp.Add(podPatience), p.now))
 		}
-		s.Updating = append(s.Updating, v1alpha1.UnitStatus{Node: t.node.Name, Phase: phase, Message: message, Since: stamp(since)})
+		turn := v1alpha1.UnitStatus{Node: t.node.Name, Phase: phase, Message: message, Since: stamp(since)}
+		if wait := waits[t.node.Name]; wait != nil {
+			turn.Reason, turn.Message = wait.Reason, "it is to start over: "+wait.Message
+		}
+		s.Updating = append(s.Updating, turn)
 	}
 	s.Updating, s.Failed = oldest(s.Updating), oldest(s.Failed)
 }
@@ -212,11 +245,17 @@ func (p *pass) listHolders(holders []*turn) {
 // listWaiting lists the nodes that come next, and counts those that wait, failed ones too, by their reason.
 func (p *pass) listWaiting(g *status.Progress) map[v1alpha1.Reason]int {
 	s := &p.plan.Status
+	failed := map[string]bool{}
+	for i := range p.turns {
+		if t := &p.turns[i]; t.unit.State == v1alpha1.UnitFailed {
+			failed[t.node.Name] = true
+		}
+	}
 	reasons := map[v1alpha1.Reason]int{}
 	for i := range p.decision.Waiting {
 		wait := &p.decision.Waiting[i]
 		reasons[wait.Reason]++
-		if wait.Holds || wait.Reason == v1alpha1.ReasonOptedOut {
+		if wait.Holds || failed[wait.Node] || wait.Reason == v1alpha1.ReasonOptedOut {
 			continue
 		}
 		if g.Wait == "" {

@@ -17,24 +17,27 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/status"
 )
 
-// fleet is a snapshot that a test puts together, node by node.
-type fleet struct {
+// picture is a snapshot that a test puts together, node by node.
+type picture struct {
 	*world
 	snapshot
 }
 
-func newFleet(p *upgradev1.Plan) *fleet {
-	return &fleet{world: newWorld(p), snapshot: snapshot{jobs: map[string][]*batchv1.Job{}, pods: map[string][]*corev1.Pod{}}}
+func newPicture(p *upgradev1.Plan) *picture {
+	return &picture{world: newWorld(p), snapshot: snapshotOf()}
 }
 
-func (f *fleet) add(n *corev1.Node) { f.nodes = append(f.nodes, *n) }
+func (f *picture) add(n *corev1.Node) {
+	f.Objects, f.Nodes[n.Name] = append(f.Objects, n), fleet.NodeOf(n)
+}
 
 // turning adds a node with the Plan's claim, changed like this, and its Job, changed like that.
-func (f *fleet) turning(n *corev1.Node, claim func(*v1alpha1.Claim), job func(*batchv1.Job)) {
+func (f *picture) turning(n *corev1.Node, claim func(*v1alpha1.Claim), job func(*batchv1.Job)) {
 	c := claimed(claim)
 	c.Attempt = f.attempt(n)
 	holding(c)(n)
@@ -43,11 +46,12 @@ func (f *fleet) turning(n *corev1.Node, claim func(*v1alpha1.Claim), job func(*b
 }
 
 // report judges and decides, and returns what the status is made of.
-func (f *fleet) report(window *rollout.Window, r resolution) status.Progress {
-	p := &pass{Controller: &Controller{reports: newReports()}, world: f.world}
-	p.turns, p.fleet = turns(f.world, f.snapshot)
+func (f *picture) report(window *rollout.Window, r resolution) status.Progress {
+	p := &pass{Controller: &Controller{reports: newReports(), waves: newWaves(), queued: newQueued()}, world: f.world, window: window}
+	f.world.fleet = f.Fleet
+	p.turns = turns(f.world, f.snapshot)
 	if r.ready {
-		p.decide(window)
+		p.decide(f.Fleet)
 	}
 	return p.count(r)
 }
@@ -63,7 +67,7 @@ func failedAt(d time.Duration, why string) func(*v1alpha1.Claim) {
 }
 
 func TestCount(t *testing.T) {
-	f := newFleet(newPlan(soaks(time.Hour), func(p *upgradev1.Plan) { p.Spec.Concurrency = 5 }))
+	f := newPicture(newPlan(soaks(time.Hour), func(p *upgradev1.Plan) { p.Spec.Concurrency = 5 }))
 	f.add(newNode("updated-1", labelled(hash)))
 	f.add(newNode("updated-2", labelled(hash)))
 	f.add(newNode("opted-out", labelled("disabled")))
@@ -110,13 +114,13 @@ func TestCount(t *testing.T) {
 	}
 }
 
-func noPod(f *fleet, node string) string {
+func noPod(f *picture, node string) string {
 	return "its Job has no pod: kubectl describe job -n system-upgrade " + f.jobs[node][0].Name + " tells why"
 }
 
 // A status stays small in a large cluster, and lists the oldest.
 func TestCountLists(t *testing.T) {
-	f := newFleet(newPlan(func(p *upgradev1.Plan) { p.Spec.Concurrency = 60 }))
+	f := newPicture(newPlan(func(p *upgradev1.Plan) { p.Spec.Concurrency = 60 }))
 	for i := range 30 {
 		f.turning(newNode(fmt.Sprintf("running-%02d", i)), func(c *v1alpha1.Claim) { c.Since = ago(time.Duration(100+i) * time.Second) }, isRunning)
 		f.turning(newNode(fmt.Sprintf("failed-%02d", i)), failedAt(time.Minute, "it broke"), failed)
@@ -156,7 +160,7 @@ func TestCountProgress(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		plan   []func(*upgradev1.Plan)
-		build  func(*fleet)
+		build  func(*picture)
 		window *rollout.Window
 		r      resolution
 		want   status.Progress
@@ -164,26 +168,26 @@ func TestCountProgress(t *testing.T) {
 		complete string
 	}{
 		"no node": {
-			build: func(*fleet) {}, r: resolution{ready: true},
+			build: func(*picture) {}, r: resolution{ready: true},
 			want: status.Progress{Ready: true}, complete: "True Complete",
 		},
 		"opted out": {
-			build: func(f *fleet) { f.add(newNode("a", labelled("disabled"))) }, r: resolution{ready: true},
+			build: func(f *picture) { f.add(newNode("a", labelled("disabled"))) }, r: resolution{ready: true},
 			want: status.Progress{Ready: true}, complete: "True Complete",
 		},
 		"updated": {
-			build: func(f *fleet) { f.add(newNode("a", labelled(hash))) }, r: resolution{ready: true},
+			build: func(f *picture) { f.add(newNode("a", labelled(hash))) }, r: resolution{ready: true},
 			want: status.Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 1, Updated: 1}}, complete: "True Complete",
 		},
 		"in flight": {
-			build: func(f *fleet) {
+			build: func(f *picture) {
 				f.turning(newNode("a"), asIs, isRunning)
 				f.add(newNode("b", labelled(hash)))
 			}, r: resolution{ready: true},
 			want: status.Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 2, Updating: 1, Updated: 1}}, complete: "False SyncJob",
 		},
 		"outside of the window": {
-			build: func(f *fleet) { f.add(newNode("a")) }, window: closed, r: resolution{ready: true},
+			build: func(f *picture) { f.add(newNode("a")) }, window: closed, r: resolution{ready: true},
 			want: status.Progress{
 				Ready: true, Counts: v1alpha1.UnitCounts{Total: 1, Waiting: 1}, Wait: v1alpha1.ReasonOutsideWindow,
 				WaitMessage: "current time is not within configured window, it opens at 2026-11-20T22:00:00Z",
@@ -192,7 +196,7 @@ func TestCountProgress(t *testing.T) {
 		},
 		"concurrency 0": {
 			plan:  []func(*upgradev1.Plan){func(p *upgradev1.Plan) { p.Spec.Concurrency = 0 }},
-			build: func(f *fleet) { f.add(newNode("a")) }, r: resolution{ready: true},
+			build: func(f *picture) { f.add(newNode("a")) }, r: resolution{ready: true},
 			want: status.Progress{
 				Ready: true, Counts: v1alpha1.UnitCounts{Total: 1, Waiting: 1}, Wait: v1alpha1.ReasonMaxConcurrent,
 				WaitMessage: "the concurrency is 0, so no node is started",
@@ -201,7 +205,7 @@ func TestCountProgress(t *testing.T) {
 		},
 		"failures hold every slot": {
 			plan: []func(*upgradev1.Plan){func(p *upgradev1.Plan) { p.Spec.Concurrency = 1 }},
-			build: func(f *fleet) {
+			build: func(f *picture) {
 				f.turning(newNode("a"), failedAt(time.Minute, "a broke"), failed)
 				f.add(newNode("b"))
 			}, r: resolution{ready: true},
@@ -212,12 +216,12 @@ func TestCountProgress(t *testing.T) {
 			complete: "False JobFailed: a broke",
 		},
 		"all that is left has failed": {
-			build: func(f *fleet) { f.turning(newNode("a"), failedAt(time.Minute, "a broke"), failed) }, r: resolution{ready: true},
+			build: func(f *picture) { f.turning(newNode("a"), failedAt(time.Minute, "a broke"), failed) }, r: resolution{ready: true},
 			want:     status.Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 1, Failed: 1}, Failure: "a broke", Stuck: true},
 			complete: "False JobFailed: a broke",
 		},
 		"one failed, and another goes on": {
-			build: func(f *fleet) {
+			build: func(f *picture) {
 				f.turning(newNode("a"), failedAt(time.Minute, "a broke"), failed)
 				f.turning(newNode("b"), asIs, isRunning)
 			}, r: resolution{ready: true},
@@ -226,7 +230,7 @@ func TestCountProgress(t *testing.T) {
 		},
 		// Nothing but the window keeps the others: it goes on by itself.
 		"one failed, and the others wait for the window": {
-			build: func(f *fleet) {
+			build: func(f *picture) {
 				f.turning(newNode("a"), failedAt(time.Minute, "a broke"), failed)
 				f.add(newNode("b"))
 			}, window: closed, r: resolution{ready: true},
@@ -237,11 +241,11 @@ func TestCountProgress(t *testing.T) {
 			complete: "False JobFailed: a broke",
 		},
 		"not selected any more, and still running": {
-			build: func(f *fleet) { f.turning(newNode("a", without(corev1.LabelHostname)), asIs, isRunning) }, r: resolution{ready: true},
+			build: func(f *picture) { f.turning(newNode("a", without(corev1.LabelHostname)), asIs, isRunning) }, r: resolution{ready: true},
 			want: status.Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 1, Updating: 1}}, complete: "False SyncJob",
 		},
 		"not ready": {
-			build: func(f *fleet) {
+			build: func(f *picture) {
 				f.ready = false
 				f.add(newNode("a"))
 				f.turning(newNode("b"), asIs, isRunning)
@@ -252,7 +256,7 @@ func TestCountProgress(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFleet(newPlan(tc.plan...))
+			f := newPicture(newPlan(tc.plan...))
 			tc.build(f)
 			got := f.report(tc.window, tc.r)
 			if diff := cmp.Diff(tc.want, got); diff != "" {

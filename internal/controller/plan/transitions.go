@@ -4,19 +4,21 @@ package plan
 
 import (
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/status"
 )
 
 // transitions are the Events of what changed from one status to the next.
 func transitions(before *upgradev1.PlanStatus, p *upgradev1.Plan, r resolution) []events.Event {
 	var all []events.Event
 	for _, what := range []func(*upgradev1.PlanStatus, *upgradev1.Plan, resolution) *events.Event{
-		validityTurned, versionTurned, windowsWait, completionTurned,
+		validityTurned, versionTurned, windowsWait, waveTurned, halted, completionTurned,
 	} {
 		if e := what(before, p, r); e != nil {
 			all = append(all, *e)
@@ -70,6 +72,33 @@ func windowsWait(before *upgradev1.PlanStatus, p *upgradev1.Plan, _ resolution) 
 		return nil
 	}
 	e := events.PlanWindowsUnsupported(p, p.Status.Waiting[i].Node, p.Status.Waiting[i].Message)
+	return &e
+}
+
+func waveTurned(before *upgradev1.PlanStatus, p *upgradev1.Plan, _ resolution) *events.Event {
+	now, then := p.Status.Wave, before.Wave
+	if now == nil || then != nil && then.Revision == now.Revision && then.Number == now.Number && then.State == now.State {
+		return nil
+	}
+	e := events.PlanWave(p, now)
+	return &e
+}
+
+// halted is told of a Plan without waves, or one that is halted for more than its wave.
+func halted(before *upgradev1.PlanStatus, p *upgradev1.Plan, _ resolution) *events.Event {
+	why := func(s *upgradev1.PlanStatus) string {
+		c := s.Condition(upgradev1.ConditionStalled)
+		if c == nil || c.Status != metav1.ConditionTrue {
+			return ""
+		}
+		_, text, _ := strings.Cut(c.Message, status.Halted)
+		return text
+	}
+	now := why(&p.Status)
+	if now == "" || now == why(before) || p.Status.Wave != nil && p.Status.Wave.State == v1alpha1.WaveHalted {
+		return nil
+	}
+	e := events.PlanHalted(p, now)
 	return &e
 }
 

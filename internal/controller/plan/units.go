@@ -27,10 +27,13 @@ const (
 	stepAdopt        // claim the node for a Job that an earlier controller left there
 	stepStop         // delete Jobs that are no longer wanted, and wait until they are gone
 	stepFail         // record in the claim why the turn failed
+	stepVerify       // record in the claim that the change is done, and that the node is not healthy yet
 	stepSoak         // record in the claim that the change is done, and give the node back to the scheduler
 	stepFinish       // label the node and release it: it is updated
 	stepAbandon      // release the node: the Plan wants nothing of it any more
 	stepUnmark       // drop the mark of a cordon that a person has lifted, lest a later one be taken for it
+	stepTaint        // taint the node as one that is still to be updated
+	stepUntaint      // take that taint off
 )
 
 // turn is one node's part in the Plan: what the API shows, what state that is, and what to do next.
@@ -49,7 +52,11 @@ type turn struct {
 	// counted is false for a node that the Plan does not select (any more), and only has to leave.
 	counted bool
 	failure v1alpha1.ClaimFailure // for stepFail
-	wake    time.Time             // when the clock alone changes the step
+	// verifying says what of a node's health a turn waits for whose Job has succeeded.
+	verifying string
+	// soakEnd is when it will have soaked, for stepSoak.
+	soakEnd time.Time
+	wake    time.Time // when the clock alone changes the step
 }
 
 // world is what all turns of one Plan are judged by.
@@ -60,14 +67,25 @@ type world struct {
 	// ready is false while the Plan is not valid and resolved: what runs is seen to its end, and nothing else happens.
 	ready    bool
 	template string
-	seen     *sightings
-	now      time.Time
+	spec     string // see specDigest
+	// label is the key of the nodes' label with the hash, and taint that of the taint of outdated ones: see turns.
+	label, taint string
+	fleet        rollout.Fleet
+	seen         *sightings
+	now          time.Time
 }
 
 // attempt identifies what a turn on this node is started for. A failed turn is tried again once it differs: after any
 // change of the Plan's spec, version or secrets, or when somebody asks for it.
 func (w *world) attempt(n *corev1.Node) string {
-	return digest(w.plan.Generation, w.template, w.plan.Annotations[v1alpha1.AnnotationRetry], n.Annotations[v1alpha1.AnnotationRetry])
+	return digest(w.spec, w.template, w.plan.Annotations[v1alpha1.AnnotationRetry], n.Annotations[v1alpha1.AnnotationRetry])
+}
+
+// specDigest identifies what a Plan says but for its strategy: to pause a rollout, or to let it go faster, is no new attempt.
+func specDigest(p *upgradev1.Plan) string {
+	spec := p.Spec
+	spec.Strategy = nil
+	return digest(spec)
 }
 
 // cordons reports whether the Plan's Jobs make their node unschedulable.
@@ -77,38 +95,31 @@ func cordons(p *upgradev1.Plan) bool { return p.Spec.Cordon || p.Spec.Drain != n
 func shared(p *upgradev1.Plan) bool { return !cordons(p) && !p.Spec.Exclusive }
 
 // turns judges every node that the Plan selects, or still has something on.
-func turns(w *world, s snapshot) ([]turn, rollout.Fleet) {
-	all := make([]turn, 0, len(s.nodes))
-	fleet := rollout.Fleet{}
-	for i := range s.nodes {
-		n := &s.nodes[i]
+func turns(w *world, s snapshot) []turn {
+	w.label, w.taint = upgradev1.LabelPlanHash(w.plan.Name), taintOf(w.plan.Name)
+	all := make([]turn, 0, len(s.Objects))
+	for _, n := range s.Objects {
 		_, hasHostname := n.Labels[corev1.LabelHostname]
 		selected := w.ready && hasHostname && w.selector.Matches(labels.Set(n.Labels))
-		claims, err := v1alpha1.ParseClaims(n.Annotations)
-		t := turn{node: n, claim: node.Held(claims, w.plan.UID)}
-		if err != nil {
-			fleet[n.Name] = rollout.Node{ClaimError: err.Error()}
-			t.unreadable = true
-		} else if len(claims) > 0 {
-			fleet[n.Name] = rollout.Node{Claims: claims}
-		}
+		known := s.Nodes[n.Name]
+		t := turn{node: n, claim: node.Held(known.Claims, w.plan.UID), unreadable: known.ClaimError != ""}
 		if jobs := s.jobs[n.Name]; len(jobs) > 0 || t.claim != nil {
 			t.sort(w, jobs, s.pods[n.Name])
 		}
-		if !selected && t.claim == nil && len(t.stray) == 0 && !t.leaves() {
+		if !selected && t.claim == nil && len(t.stray) == 0 && !t.leaves() && !node.Tainted(n, w.taint) {
 			continue
 		}
 		t.counted = selected
 		t.judge(w, selected)
 		all = append(all, t)
 	}
-	tellHostnames(all, s.nodes)
-	return all, fleet
+	tellHostnames(all, s.Objects)
+	return all
 }
 
 // tellHostnames keeps the Plan away from nodes that share their hostname label: their Jobs find their node by it, and
 // might run on the wrong one.
-func tellHostnames(all []turn, nodes []corev1.Node) {
+func tellHostnames(all []turn, nodes []*corev1.Node) {
 	outdated := func(t turn) bool { return t.unit.State == v1alpha1.UnitOutdated }
 	if !slices.ContainsFunc(all, outdated) {
 		return
@@ -180,27 +191,28 @@ func turnOf(j *batchv1.Job) string {
 // gone with the Node object or by somebody's hand. To stop it in the middle would be worse.
 func adoptable(w *world, n *corev1.Node, j *batchv1.Job) bool {
 	_, ours := j.Annotations[v1alpha1.AnnotationTurn]
-	value := n.Labels[upgradev1.LabelPlanHash(w.plan.Name)]
+	value := n.Labels[w.label]
 	return w.ready && (!ours || finished(j) == nil) && j.DeletionTimestamp == nil && metav1.IsControlledBy(j, w.plan) &&
 		hashOf(w, j) == w.plan.Status.LatestHash && value != w.plan.Status.LatestHash && value != upgradev1.LabelDisabled &&
 		(j.Spec.Parallelism == nil || *j.Spec.Parallelism > 0)
 }
 
-func hashOf(w *world, j *batchv1.Job) string { return j.Labels[upgradev1.LabelPlanHash(w.plan.Name)] }
+func hashOf(w *world, j *batchv1.Job) string { return j.Labels[w.label] }
 
 // judge sets the unit's state and the next step.
 func (t *turn) judge(w *world, selected bool) {
-	value := t.node.Labels[upgradev1.LabelPlanHash(w.plan.Name)]
+	value := t.node.Labels[w.label]
 	optedOut := value == upgradev1.LabelDisabled
 	updated := w.ready && value == w.plan.Status.LatestHash
 	t.unit = rollout.Unit{Node: t.node.Name, State: v1alpha1.UnitUpdating, OptedOut: optedOut}
 	if t.claim == nil {
 		t.judgeUnclaimed(w, selected, updated)
+		t.taint(w, selected)
 		return
 	}
 	t.unit.Since = t.claim.Since.Time
 	switch {
-	case t.done():
+	case t.done() && (t.claim.Failed == nil || t.claim.Attempt == w.attempt(t.node)):
 		t.finish(w)
 	case !w.ready:
 		t.observe()
@@ -216,10 +228,12 @@ func (t *turn) judge(w *world, selected bool) {
 	default:
 		t.jobbed(w)
 	}
+	t.unit.Claimed = !t.claim.Parked()
 	_, marked := t.node.Annotations[v1alpha1.AnnotationCordonedBy]
 	if t.step == stepNone && marked && !t.node.Spec.Unschedulable {
 		t.step = stepUnmark
 	}
+	t.taint(w, selected)
 }
 
 // judgeUnclaimed judges a node that the Plan has no claim on.
@@ -228,8 +242,9 @@ func (t *turn) judgeUnclaimed(w *world, selected, updated bool) {
 	case t.unreadable && updated:
 		t.unit.State = v1alpha1.UnitUpdated
 	case t.unreadable:
-		// Nobody may touch the node. What runs there holds its slot.
-		t.unit.State, t.unit.InTurn = v1alpha1.UnitOutdated, t.running()
+		// Nobody may touch the node. What runs there holds its slot, and so does a node that was cordoned for it.
+		cordoned := t.node.Spec.Unschedulable && t.node.Annotations[v1alpha1.AnnotationCordonedBy] == holder(w.plan)
+		t.unit.State, t.unit.InTurn = v1alpha1.UnitOutdated, t.running() || cordoned
 	case t.job != nil && (selected || t.leaves()):
 		t.step = stepAdopt
 	case !w.ready:
@@ -245,7 +260,7 @@ func (t *turn) judgeUnclaimed(w *world, selected, updated bool) {
 
 // done reports whether the turn's Job has succeeded. A claim that soaks says so after the Job is gone, too.
 func (t *turn) done() bool {
-	if t.claim.Soaking != nil {
+	if t.claim.Soaking != nil || t.claim.Changed != nil {
 		return true
 	}
 	if t.job == nil {
@@ -283,28 +298,85 @@ func (t *turn) outdated(w *world) {
 	}
 }
 
-// finish is a turn whose Job has succeeded: it soaks, and then it ends.
+// finish is a turn whose Job has succeeded: its node is verified, it soaks, and then it ends.
 func (t *turn) finish(w *world) {
 	t.unit.State = v1alpha1.UnitSoaking
 	var since time.Time
-	if t.claim.Soaking != nil {
+	switch {
+	case t.claim.Soaking != nil:
 		since = t.claim.Soaking.Time
-	} else {
+	case t.claim.Changed != nil:
+		since = t.claim.Changed.Time
+	default:
 		since = finished(t.job).LastTransitionTime.Time
 	}
-	var delay time.Duration
+	end := since
 	if d := w.plan.Spec.PostCompleteDelay; d != nil {
-		delay = d.Duration
+		end = since.Add(d.Duration)
 	}
-	switch end := since.Add(delay); {
+	if s := w.plan.Spec.Strategy; s != nil {
+		if t.verifying = w.fleet.Unhealthy(t.node.Name, w.now); t.verifying != "" {
+			t.verify(w, since)
+			return
+		}
+		var soak time.Duration
+		if s.Soak != nil {
+			soak = s.Soak.Duration
+		}
+		if soaked := w.fleet.SoakEnd(t.node.Name, since, soak); soaked.After(end) {
+			end = soaked
+		}
+	}
+	switch {
 	case !w.now.Before(end):
 		t.step = stepFinish
 	case t.claim.Soaking == nil:
-		t.step, t.wake = stepSoak, end
+		t.step, t.wake, t.soakEnd = stepSoak, end, end
 	default:
 		t.wake = end
 	}
 	t.unit.Since = since
+}
+
+// verify is a turn whose Job has succeeded and whose node is not healthy. It waits, and fails when its time is over; but a
+// node that has soaked for a while is not given up.
+func (t *turn) verify(w *world, since time.Time) {
+	t.unit.Since = since
+	switch f := t.claim.Failed; {
+	case t.claim.Soaking != nil:
+	case f != nil:
+		t.stays(w, f)
+	default:
+		t.unit.State = v1alpha1.UnitUpdating
+		if t.claim.Changed == nil {
+			t.step = stepVerify
+		}
+		t.expire(w, "its Job has succeeded, but the node is "+t.verifying)
+	}
+}
+
+// stays is a turn that has failed: it waits for a retry, or for a person.
+func (t *turn) stays(w *world, f *v1alpha1.ClaimFailure) {
+	t.unit.State, t.unit.Reason, t.unit.Message, t.unit.Since = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time
+	t.unit.Skipped = f.Skipped
+	if s := w.plan.Spec.Strategy; s != nil && !f.Skipped {
+		t.unit.RetryAt = rollout.RetryAt(s.Retries, t.claim.Failures, f.Time.Time)
+	}
+}
+
+// expire lets a turn fail that takes longer than the strategy allows.
+func (t *turn) expire(w *world, standing string) {
+	s := w.plan.Spec.Strategy
+	if s == nil || s.TurnTimeout == nil || t.step == stepStop {
+		return
+	}
+	switch deadline := t.claim.Since.Add(s.TurnTimeout.Duration); {
+	case w.now.Before(deadline):
+		t.wake = deadline
+	default:
+		t.fails(v1alpha1.ReasonTurnTimeout, fmt.Sprintf("the turn of Node %s took longer than turnTimeout, %s; %s",
+			t.node.Name, s.TurnTimeout.Duration, standing), metav1.Time{Time: deadline})
+	}
 }
 
 // observe is a turn of a Plan that is not valid or not resolved now: only a failure is noted.
@@ -312,8 +384,9 @@ func (t *turn) observe() {
 	if t.claim.Failed != nil {
 		t.unit.State, t.unit.Reason, t.unit.Message = v1alpha1.UnitFailed, t.claim.Failed.Reason, t.claim.Failed.Message
 		t.unit.Since = t.claim.Failed.Time.Time
+		t.unit.Skipped = t.claim.Parked()
 	} else if t.job != nil && finished(t.job) != nil {
-		t.fails(v1alpha1.ReasonJobFailed, failureText(t.job, t.node.Name), finished(t.job).LastTransitionTime)
+		t.jobFailed(finished(t.job))
 	}
 }
 
@@ -327,7 +400,7 @@ func (t *turn) failed(w *world) {
 	case t.claim.Attempt != w.attempt(t.node):
 		t.outdated(w)
 	default:
-		t.unit.State, t.unit.Reason, t.unit.Message, t.unit.Since = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time
+		t.stays(w, f)
 	}
 }
 
@@ -360,7 +433,7 @@ func (t *turn) jobbed(w *world) {
 	end := finished(t.job)
 	switch {
 	case end != nil:
-		t.fails(v1alpha1.ReasonJobFailed, failureText(t.job, t.node.Name), end.LastTransitionTime)
+		t.jobFailed(end)
 		if current {
 			// The failure is one of the Plan as it is now, also where it changed in what shapes no Job.
 			t.claim.Attempt = w.attempt(t.node)
@@ -371,6 +444,8 @@ func (t *turn) jobbed(w *world) {
 	case !current:
 		t.outdated(w)
 		t.unit.InTurn = true
+	default:
+		t.expire(w, "what runs on it is stopped")
 	}
 }
 
@@ -380,10 +455,42 @@ func (t *turn) fails(reason v1alpha1.Reason, message string, at metav1.Time) {
 	t.unit.State, t.unit.Reason, t.unit.Message, t.unit.Since = v1alpha1.UnitFailed, reason, message, at.Time
 }
 
+// jobFailed tells from a Job that has failed what that was.
+func (t *turn) jobFailed(end *batchv1.JobCondition) {
+	skipped, timedOut := drainEnd(t.job)
+	switch {
+	case skipped:
+		t.fails(v1alpha1.ReasonDrainTimeout, "the drain of Node "+t.node.Name+" was not done in time; the node is left as it was, and the rollout goes on without it", end.LastTransitionTime)
+		t.failure.Skipped, t.unit.Skipped = true, true
+	case timedOut:
+		t.fails(v1alpha1.ReasonDrainTimeout, "the drain of Node "+t.node.Name+" was not done in time", end.LastTransitionTime)
+	default:
+		t.fails(v1alpha1.ReasonJobFailed, failureText(t.job, t.node.Name), end.LastTransitionTime)
+	}
+}
+
 func failureText(j *batchv1.Job, nodeName string) string {
 	end := finished(j)
 	return fmt.Sprintf("Job %s/%s failed on Node %s: %s: %s", j.Namespace, j.Name, nodeName, end.Reason, end.Message)
 }
+
+// taint keeps the taint of outdated nodes as the strategy asks for it, where nothing else is to be done.
+func (t *turn) taint(w *world, selected bool) {
+	if t.step != stepNone || !w.ready {
+		return
+	}
+	s := w.plan.Spec.Strategy
+	wanted := s != nil && s.TaintOutdated && selected && !t.unit.OptedOut && t.unit.State != v1alpha1.UnitUpdated && t.unit.State != v1alpha1.UnitSoaking
+	switch has := node.Tainted(t.node, w.taint); {
+	case wanted && !has:
+		t.step = stepTaint
+	case !wanted && has:
+		t.step = stepUntaint
+	}
+}
+
+// taintOf is the key of the taint that nodes carry which are still to be updated.
+func taintOf(plan string) string { return "plan" + v1alpha1.TaintOutdatedSuffix + "/" + plan }
 
 // newClaim starts a turn, or starts it over: then what is to be undone at the end stays known.
 func (t *turn) newClaim(w *world) v1alpha1.Claim {
@@ -403,6 +510,9 @@ func (t *turn) newClaim(w *world) v1alpha1.Claim {
 	}
 	if t.claim != nil {
 		claim.Uncordon = claim.Uncordon || t.claim.Uncordon
+		if claim.Attempt == t.claim.Attempt {
+			claim.Failures = t.claim.Failures
+		}
 	}
 	if t.step == stepAdopt {
 		_, ours := t.job.Annotations[v1alpha1.AnnotationTurn]

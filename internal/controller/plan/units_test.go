@@ -41,13 +41,13 @@ type judged struct {
 
 func newWorld(p *upgradev1.Plan) *world {
 	return &world{
-		plan: p, options: testOptions(), selector: labels.Everything(), ready: true, template: templateDigest(p),
+		plan: p, options: testOptions(), selector: labels.Everything(), ready: true, template: templateDigest(p), spec: specDigest(p),
 		seen: newSightings(), now: now,
 	}
 }
 
 // judges looks at one node with these claims, Jobs and pods.
-func judges(t *testing.T, w *world, n *corev1.Node, claims []v1alpha1.Claim, jobs []*batchv1.Job, pods []*corev1.Pod) (*turn, rollout.Fleet) {
+func judges(t *testing.T, w *world, n *corev1.Node, claims []v1alpha1.Claim, jobs []*batchv1.Job, pods []*corev1.Pod) *turn {
 	t.Helper()
 	for i := range claims {
 		if claims[i].Attempt == asked {
@@ -57,16 +57,18 @@ func judges(t *testing.T, w *world, n *corev1.Node, claims []v1alpha1.Claim, job
 	if len(claims) > 0 {
 		holding(claims...)(n)
 	}
-	s := snapshot{nodes: []corev1.Node{*n}, jobs: map[string][]*batchv1.Job{n.Name: jobs}, pods: map[string][]*corev1.Pod{n.Name: pods}}
-	all, fleet := turns(w, s)
+	s := snapshotOf(n)
+	s.jobs, s.pods = map[string][]*batchv1.Job{n.Name: jobs}, map[string][]*corev1.Pod{n.Name: pods}
+	w.fleet = s.Fleet
+	all := turns(w, s)
 	switch len(all) {
 	case 0:
-		return nil, fleet
+		return nil
 	case 1:
-		return &all[0], fleet
+		return &all[0]
 	default:
 		t.Fatalf("%d turns of one node", len(all))
-		return nil, nil
+		return nil
 	}
 }
 
@@ -718,7 +720,7 @@ func TestTurns(t *testing.T) {
 			if tc.sighting != nil {
 				w.seen.seen[turnKey{uid, "node-1", "t1"}] = *tc.sighting
 			}
-			got, _ := judges(t, w, n, tc.claims, jobs, tc.pods)
+			got := judges(t, w, n, tc.claims, jobs, tc.pods)
 			if tc.want != nil && strings.Contains(tc.want.Message, "NAME") {
 				tc.want.Message = strings.ReplaceAll(tc.want.Message, "NAME", got.job.Name)
 			}
@@ -732,23 +734,15 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// What stands on the nodes reaches the fleet: claims of whomever, and that they can't be read.
-func TestTurnsFleet(t *testing.T) {
+// Nodes are selected by their labels, whatever stands on them.
+func TestTurnsSelected(t *testing.T) {
 	w := newWorld(newPlan())
 	other := v1alpha1.Claim{Rollout: "Plan/system-upgrade/other", UID: "other", Turn: "t9", Since: ago(time.Hour)}
-	s := snapshot{nodes: []corev1.Node{
-		*newNode("none"), *newNode("other", holding(other)), *newNode("bad", annotated(v1alpha1.AnnotationClaims, "{")),
-		*newNode("unselected", without(corev1.LabelHostname), holding(other)), *newNode("empty", holding()),
-	}}
-	all, fleet := turns(w, s)
-	want := rollout.Fleet{
-		"other":      {Claims: []v1alpha1.Claim{other}},
-		"unselected": {Claims: []v1alpha1.Claim{other}},
-		"bad":        {ClaimError: "reading annotation moult.dev/claims, unexpected end of JSON input"},
-	}
-	if diff := cmp.Diff(want, fleet); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	s := snapshotOf(
+		newNode("none"), newNode("other", holding(other)), newNode("bad", annotated(v1alpha1.AnnotationClaims, "{")),
+		newNode("unselected", without(corev1.LabelHostname), holding(other)), newNode("empty", holding()),
+	)
+	all := turns(w, s)
 	var names []string
 	for i := range all {
 		names = append(names, all[i].node.Name)
@@ -768,17 +762,15 @@ func TestTurnsHostnames(t *testing.T) {
 	claim := claimed()
 	claim.Attempt = w.attempt(running)
 	holding(claim)(running)
-	s := snapshot{
-		nodes: []corev1.Node{
-			*newNode("fresh-1", host("a")), *newNode("fresh-2", host("a")), *newNode("own", host("b")),
-			*newNode("updated", host("c"), labelled(hash)), *running,
-			*newNode("beside-an-updated", host("d")), *newNode("updated-beside", host("d"), labelled(hash)),
-			*newNode("windows", host("e"), windows), *newNode("windows-beside", host("e"), labelled(hash)),
-		},
-		jobs: map[string][]*batchv1.Job{"running": {newTurnJob(w.plan, running)}},
-	}
+	s := snapshotOf(
+		newNode("fresh-1", host("a")), newNode("fresh-2", host("a")), newNode("own", host("b")),
+		newNode("updated", host("c"), labelled(hash)), running,
+		newNode("beside-an-updated", host("d")), newNode("updated-beside", host("d"), labelled(hash)),
+		newNode("windows", host("e"), windows), newNode("windows-beside", host("e"), labelled(hash)),
+	)
+	s.jobs = map[string][]*batchv1.Job{"running": {newTurnJob(w.plan, running)}}
 	w.plan.Spec.Cordon = true // Which Windows nodes wait for anyway.
-	all, _ := turns(w, s)
+	all := turns(w, s)
 	got := map[string]v1alpha1.Reason{}
 	for i := range all {
 		got[all[i].node.Name] = all[i].unit.Reason
@@ -812,7 +804,7 @@ func TestTurnsOfAStaleSnapshot(t *testing.T) {
 			w := newWorld(newPlan())
 			j := newTurnJob(w.plan, newNode("node-1"), tc.job)
 			look := func(jobs ...*batchv1.Job) *turn {
-				got, _ := judges(t, w, newNode("node-1"), []v1alpha1.Claim{claimed()}, jobs, nil)
+				got := judges(t, w, newNode("node-1"), []v1alpha1.Claim{claimed()}, jobs, nil)
 				return got
 			}
 			look(j)
@@ -837,11 +829,11 @@ func TestTurnsOfAStaleSnapshot(t *testing.T) {
 // Outdated nodes go in system-upgrade-controller's order; what holds a claim goes before.
 func TestTurnsRank(t *testing.T) {
 	w := newWorld(newPlan())
-	fresh, _ := judges(t, w, newNode("node-1"), nil, nil, nil)
+	fresh := judges(t, w, newNode("node-1"), nil, nil, nil)
 	if want := rollout.Rank("uid-node-1", uid, hash); fresh.unit.Rank != want {
 		t.Errorf("rank is %d, want %d", fresh.unit.Rank, want)
 	}
-	retried, _ := judges(t, w, newNode("node-1"), []v1alpha1.Claim{claimed(broken, func(c *v1alpha1.Claim) { c.Attempt = "before" })}, nil, nil)
+	retried := judges(t, w, newNode("node-1"), []v1alpha1.Claim{claimed(broken, func(c *v1alpha1.Claim) { c.Attempt = "before" })}, nil, nil)
 	if retried.unit.Rank != 0 {
 		t.Errorf("rank of a retry is %d", retried.unit.Rank)
 	}
@@ -860,7 +852,8 @@ func TestAttempt(t *testing.T) {
 		"another annotation":     {nil, []func(*corev1.Node){annotated("x", "y")}, false},
 		"a retry on the node":    {nil, []func(*corev1.Node){annotated(v1alpha1.AnnotationRetry, "1")}, true},
 		"a retry of the Plan":    {func(p *upgradev1.Plan) { p.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} }, nil, true},
-		"a change of the spec":   {func(p *upgradev1.Plan) { p.Generation++ }, nil, true},
+		"a change of the spec":   {func(p *upgradev1.Plan) { p.Spec.ServiceAccountName = "other" }, nil, true},
+		"another strategy":       {func(p *upgradev1.Plan) { p.Spec.Strategy = &v1alpha1.Strategy{Paused: true} }, nil, false},
 		"a change of the hash":   {func(p *upgradev1.Plan) { p.Status.LatestHash = oldHash }, nil, true},
 		"a change of the labels": {func(p *upgradev1.Plan) { p.Labels = map[string]string{"x": "y"} }, nil, true},
 	} {

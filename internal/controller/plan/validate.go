@@ -63,6 +63,9 @@ func parse(p *upgradev1.Plan, lookup func(name string) error) (parsed, error) {
 		return out, errors.New(strings.Join(missing, ", "))
 	}
 
+	if s := rollout.New(p.Spec.Strategy, 0, 1); s.Problem() != "" {
+		return out, errors.New(s.Problem())
+	}
 	if problems := validation.IsValidLabelValue(p.Name); len(problems) > 0 {
 		return out, fmt.Errorf("metadata.name must serve as a label value on Jobs and nodes: %s", strings.Join(problems, "; "))
 	}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package config says which cluster a command speaks to: by kubectl's flags, by a kubeconfig file, or by the pod that the
+// command runs in. It has the flags of cli-runtime's ConfigFlags (a test compares them) without that package, which brings
+// kustomize and with it half of the plugin's size.
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Requests a second that a command may make, and how many at once. The API server's own fairness bounds them as well.
+const (
+	qps   = 50
+	burst = 100
+)
+
+// Flags are kubectl's flags that say which cluster, which namespace, and as whom.
+type Flags struct {
+	rules     *clientcmd.ClientConfigLoadingRules
+	overrides clientcmd.ConfigOverrides
+	userExtra []string
+}
+
+// NewFlags returns the flags at their defaults.
+func NewFlags() *Flags {
+	return &Flags{rules: clientcmd.NewDefaultClientConfigLoadingRules()}
+}
+
+// Add adds the flags to a command's.
+func (f *Flags) Add(flags *pflag.FlagSet) {
+	names := clientcmd.RecommendedConfigOverrideFlags("")
+	names.ClusterOverrideFlags.APIServer.ShortName = "s"
+	clientcmd.BindOverrideFlags(&f.overrides, flags, names)
+	flags.StringVar(&f.rules.ExplicitPath, "kubeconfig", "", "Path to the kubeconfig file to use for CLI requests.")
+	flags.StringArrayVar(&f.userExtra, "as-user-extra", nil, "User extras to impersonate for the operation, as key=value.")
+	flags.String("cache-dir", "", "Accepted and not used: nothing is cached.")
+	_ = flags.MarkHidden("cache-dir") // It is there.
+}
+
+func (f *Flags) loader() (clientcmd.ClientConfig, error) {
+	for _, extra := range f.userExtra {
+		key, value, ok := strings.Cut(extra, "=")
+		if !ok {
+			return nil, fmt.Errorf("reading --as-user-extra, %q is not key=value", extra)
+		}
+		if f.overrides.AuthInfo.ImpersonateUserExtra == nil {
+			f.overrides.AuthInfo.ImpersonateUserExtra = map[string][]string{}
+		}
+		f.overrides.AuthInfo.ImpersonateUserExtra[key] = append(f.overrides.AuthInfo.ImpersonateUserExtra[key], value)
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(f.rules, &f.overrides), nil
+}
+
+// REST is how to reach the cluster.
+func (f *Flags) REST() (*rest.Config, error) {
+	loader, err := f.loader()
+	if err != nil {
+		return nil, err
+	}
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = qps, burst
+	return config, nil
+}
+
+// Namespace is the one that is meant where none is named.
+func (f *Flags) Namespace() (string, error) {
+	loader, err := f.loader()
+	if err != nil {
+		return "", err
+	}
+	namespace, _, err := loader.Namespace()
+	return namespace, err
+}
+
+// Config is where commands learn which cluster and which namespace are meant.
+type Config interface {
+	// REST is how to reach the cluster.
+	REST() (*rest.Config, error)
+	// Namespace is the one that is meant where none is named.
+	Namespace() (string, error)
+}

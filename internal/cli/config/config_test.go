@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+)
+
+// TestFlags compares with those of kubectl's plugins.
+func TestFlags(t *testing.T) {
+	of := func(set *pflag.FlagSet) map[string]string {
+		all := map[string]string{}
+		set.VisitAll(func(f *pflag.Flag) { all[f.Name] = f.Shorthand + " " + f.Value.Type() })
+		return all
+	}
+	want, got := pflag.NewFlagSet("kubectl", pflag.ContinueOnError), pflag.NewFlagSet("moult", pflag.ContinueOnError)
+	genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().AddFlags(want)
+	NewFlags().Add(got)
+	if diff := cmp.Diff(of(want), of(got)); diff != "" {
+		t.Errorf("flags (-want +got):\n%s", diff)
+	}
+}
+
+const kubeconfig = `
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://c.example"}}]
+users: [{name: u, user: {token: t}}]
+contexts:
+- {name: one, context: {cluster: c, user: u, namespace: fleet}}
+- {name: two, context: {cluster: c, user: u}}
+current-context: one
+`
+
+func TestConfig(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		args      []string
+		namespace string
+		server    string
+		err       string
+	}{
+		"the context's":  {namespace: "fleet", server: "https://c.example"},
+		"another":        {args: []string{"--context=two"}, namespace: "default", server: "https://c.example"},
+		"flags win":      {args: []string{"-n", "x", "-s", "https://d.example"}, namespace: "x", server: "https://d.example"},
+		"a bad extra":    {args: []string{"--as-user-extra", "x"}, err: `reading --as-user-extra, "x" is not key=value`},
+		"a good extra":   {args: []string{"--as=u", "--as-user-extra", "k=v"}, namespace: "fleet", server: "https://c.example"},
+		"of kubectl too": {args: []string{"--cache-dir=/tmp/x", "--request-timeout=3s"}, namespace: "fleet", server: "https://c.example"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			flags := NewFlags()
+			set := pflag.NewFlagSet("moult", pflag.ContinueOnError)
+			flags.Add(set)
+			if err := set.Parse(append(tc.args, "--kubeconfig", path)); err != nil {
+				t.Fatal(err)
+			}
+			namespace, err := flags.Namespace()
+			if err == nil && tc.err != "" || err != nil && err.Error() != tc.err {
+				t.Fatalf("%v, want %q", err, tc.err)
+			}
+			if tc.err != "" {
+				return
+			}
+			config, err := flags.REST()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if namespace != tc.namespace || config.Host != tc.server {
+				t.Errorf("%s at %s, want %s at %s", namespace, config.Host, tc.namespace, tc.server)
+			}
+		})
+	}
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preview
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/internal/cli/text"
+	"moult.dev/moult/internal/view"
+)
+
+// draw writes what a rollout would do.
+func (c *command) draw(l *text.Page, r *result, p *upgradev1.Plan, now time.Time) {
+	c.head(l, r)
+	if r.Problem != "" {
+		l.Add(text.Red.Of("  nothing would start: " + r.Problem))
+	}
+	for i := range r.Failed {
+		n := &r.Failed[i]
+		l.Add(text.Red.Of("  ✗ "), text.Plain.Of(n.Node+"  "), text.Red.Of(string(n.Reason)), text.Plain.Of("  "+n.Message))
+	}
+	for i := range r.InTurn {
+		n := &r.InTurn[i]
+		l.Add(text.Yellow.Of("  ▶ "), text.Plain.Of(n.Node+"  "), text.Yellow.Of(string(n.Phase)), text.Plain.Of("  in its turn"))
+	}
+	c.steps(l, r, now)
+	for i := range r.Budgets {
+		b := &r.Budgets[i]
+		l.Add(text.Plain.Of("  budget " + b.Name + ": " + string(b.State) + ", " + b.Line()))
+	}
+	if end := when(r, now); end != "" {
+		l.Add(text.Plain.Of("  " + end))
+	}
+	c.drawDrains(l, r, p)
+	for _, note := range r.Notes {
+		l.Add(text.Dim.Of("  " + note))
+	}
+}
+
+func (c *command) head(l *text.Page, r *result) {
+	head := text.Line{text.Plain.Of(r.Rollout.Kind + " "), text.Bold.Of(r.Rollout.Namespace + "/" + r.Rollout.Name)}
+	if r.New {
+		head = append(head, text.Plain.Of("  not in the cluster yet"))
+	} else if r.Rollout.Version != "" {
+		head = append(head, text.Plain.Of("  "+r.Rollout.Version))
+	}
+	n := &r.Rollout.Counts
+	said := fmt.Sprintf("  %s selected", nodes(int(n.Total)))
+	for _, part := range []struct {
+		n    int32
+		what string
+	}{{n.Updated, "updated"}, {n.Updating, "in a turn"}, {n.Failed, "failed"}, {r.Rollout.OptedOut, "opted out"}} {
+		if part.n > 0 {
+			said += fmt.Sprintf(", %d %s", part.n, part.what)
+		}
+	}
+	l.Add(append(head, text.Plain.Of(said))...)
+}
+
+func nodes(n int) string {
+	if n == 1 {
+		return "1 node"
+	}
+	return fmt.Sprintf("%d nodes", n)
+}
+
+// steps writes the nodes in their order, wave by wave. Those that are too many are counted.
+func (c *command) steps(l *text.Page, r *result, now time.Time) {
+	if len(r.Steps) == 0 {
+		l.Add(text.Green.Of("  no node is to be started"))
+		return
+	}
+	name := 0
+	for i := range r.Steps {
+		name = max(name, utf8.RuneCountInString(r.Steps[i].Node))
+	}
+	wave, last, hidden := "", "", 0
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		if !c.all && i >= c.limit {
+			hidden++
+			continue
+		}
+		if s.Wave != wave && s.Wave != "" {
+			wave = s.Wave
+			l.Add(text.Bold.Of("  wave "+wave), text.Plain.Of(ofWave(r.Steps, wave)))
+		}
+		line := text.Line{text.Plain.Of(fmt.Sprintf("  %3d. %-*s  ", i+1, name, s.Node))}
+		if s.Reason == "" {
+			line = append(line, text.Green.Of("starts now"))
+		} else {
+			line = append(line, text.Plain.Of(string(s.Reason)))
+			if why := string(s.Reason) + s.Message; why != last && s.Message != "" {
+				line, last = append(line, text.Plain.Of(": "+s.Message)), why
+			}
+			if s.At != nil {
+				line = append(line, text.Dim.Of("  starts "+about(s.At.Time, now)))
+			}
+		}
+		l.Add(line...)
+	}
+	if hidden > 0 {
+		l.Add(text.Dim.Of(fmt.Sprintf("       and %d more: --all shows them", hidden)))
+	}
+}
+
+// about is a time to come: soon by how long that is, later by the clock.
+func about(t, now time.Time) string {
+	if wait := t.Sub(now).Round(time.Second); wait < time.Hour {
+		return "in about " + duration.HumanDuration(wait)
+	}
+	return "at about " + t.UTC().Format("2006-01-02 15:04 UTC")
+}
+
+func ofWave(steps []view.Step, wave string) string {
+	n := 0
+	for i := range steps {
+		if steps[i].Wave == wave {
+			n++
+		}
+	}
+	return ": " + nodes(n)
+}
+
+// when says when it ends.
+func when(r *result, now time.Time) string {
+	s := r.Schedule
+	if s == nil {
+		if len(r.Steps) == 0 || r.Problem != "" {
+			return ""
+		}
+		return "no turn has been measured yet, so nothing is said about when it ends (--turn supposes how long one takes)"
+	}
+	said := ""
+	switch {
+	case s.Stuck != "":
+		said = fmt.Sprintf("does not end by itself: %s left, %s", nodes(s.Left), s.Stuck)
+	case s.End != nil && !s.End.After(now):
+		return ""
+	case s.End != nil:
+		said = "ends " + about(s.End.Time, now)
+	}
+	said += "; a turn takes " + duration.HumanDuration(time.Duration(s.TurnSeconds)*time.Second)
+	if len(s.Without) > 0 {
+		said += "; not counted: " + strings.Join(s.Without, ", ")
+	}
+	return said
+}
+
+// drawDrains writes what drains would meet.
+func (c *command) drawDrains(l *text.Page, r *result, p *upgradev1.Plan) {
+	switch {
+	case len(r.Steps) == 0:
+		return
+	case p.Spec.Drain == nil && p.Spec.Cordon:
+		l.Add(text.Plain.Of("  nodes are cordoned; no pod is evicted (spec.drain is absent)"))
+		return
+	case p.Spec.Drain == nil:
+		l.Add(text.Plain.Of("  no pod is evicted (spec.drain is absent)"))
+		return
+	}
+	for i := range r.Drains {
+		d := &r.Drains[i]
+		if d.Error != "" {
+			l.Add(text.Plain.Of("  drain of "), text.Bold.Of(d.Node), text.Red.Of(": "+d.Error))
+			continue
+		}
+		l.Add(text.Plain.Of("  drain of "), text.Bold.Of(d.Node), text.Plain.Of(fmt.Sprintf(": %s would go, %d stay", pods(len(d.Evict)), d.Stays)))
+		for _, name := range c.few(d.Evict) {
+			l.Add(text.Plain.Of("    " + name))
+		}
+		for _, x := range d.Refused {
+			advice := "no field gives leave"
+			if x.Field != "" {
+				advice = x.Field + " would give leave"
+			}
+			l.Add(text.Red.Of("    ✗ "+x.Pod+"  "+string(x.Reason)), text.Plain.Of(": it "+x.Message+", and stops the drain; "+advice))
+		}
+		for _, h := range d.Held {
+			l.Add(text.Yellow.Of("    ! "+h.Pod), text.Plain.Of("  held by PodDisruptionBudget "+h.Budget+": "+h.Message))
+		}
+	}
+	if stops(r.Drains) {
+		l.Add(text.Plain.Of("  a drain that can't go on " + ending(p.Spec.Drain)))
+	}
+}
+
+func pods(n int) string {
+	if n == 1 {
+		return "1 pod"
+	}
+	return fmt.Sprintf("%d pods", n)
+}
+
+// few are the first names, and how many more there are.
+func (c *command) few(names []string) []string {
+	const some = 5
+	if c.all || len(names) <= some {
+		return names
+	}
+	return append(append([]string{}, names[:some]...), fmt.Sprintf("and %d more", len(names)-some))
+}
+
+func stops(all []drained) bool {
+	for i := range all {
+		if len(all[i].Refused)+len(all[i].Held) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// ending says what happens when a drain can't go on.
+func ending(d *upgradev1.DrainSpec) string {
+	if d.Timeout == nil {
+		return "tries until its Job's deadline (spec.drain.timeout is absent)"
+	}
+	after := "after " + d.Timeout.String() + " "
+	switch cmp.Or(string(d.OnTimeout), "fails") {
+	case "Halt":
+		return after + "fails its node's turn (spec.drain.onTimeout: Halt)"
+	case "Skip":
+		return after + "gives its node back, and the rollout goes on without it (spec.drain.onTimeout: Skip)"
+	case "Force":
+		return after + "deletes the pods that are left, past every PodDisruptionBudget (spec.drain.onTimeout: Force)"
+	}
+	return after + "fails the attempt (spec.drain.onTimeout is absent)"
+}

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preview
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/target"
+)
+
+var (
+	now    = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	update = flag.Bool("update", false, "write the golden files anew")
+)
+
+const manifest = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: fleet}
+---
+apiVersion: upgrade.cattle.io/v1
+kind: Plan
+metadata: {name: agents, namespace: fleet}
+spec:
+  concurrency: 1
+  version: v2
+  nodeSelector: {}
+  drain: {timeout: 5m, deleteEmptydirData: false}
+  upgrade: {image: agent}
+  strategy:
+    order: [{by: Label, key: kubernetes.io/hostname}]
+    waves:
+    - {name: canary, size: 1, soak: 1h}
+`
+
+func aNode(name string, options ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{corev1.LabelHostname: name}},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+	}
+	for _, option := range options {
+		option(n)
+	}
+	return n
+}
+
+func aPod(node, name string, options ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, Labels: map[string]string{"app": strings.TrimRight(name, "-0123456789")},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", Controller: ptr.To(true)}},
+		},
+		Spec:   corev1.PodSpec{NodeName: node},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+	}
+	for _, option := range options {
+		option(p)
+	}
+	return p
+}
+
+func unmanaged(p *corev1.Pod) { p.OwnerReferences = nil }
+
+func ofDaemonSet(p *corev1.Pod) {
+	p.OwnerReferences[0].Kind, p.OwnerReferences[0].Name = "DaemonSet", "ds"
+}
+
+func withLocalData(p *corev1.Pod) {
+	p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+}
+
+func unready(p *corev1.Pod) { p.Status.Conditions = nil }
+
+func aBudget(name, app string, allowed int32, options ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
+	b := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
+		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed, CurrentHealthy: 1, DesiredHealthy: 1},
+	}
+	for _, option := range options {
+		option(b)
+	}
+	return b
+}
+
+// inCluster is the manifest's Plan as a cluster has it, with a revision that its turns of ten minutes bring nodes to.
+func inCluster(t *testing.T, change ...func(*upgradev1.Plan)) *unstructured.Unstructured {
+	t.Helper()
+	plans, err := parse(strings.NewReader(manifest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plans[0]
+	p.TypeMeta = metav1.TypeMeta{APIVersion: upgradev1.GroupVersion.String(), Kind: "Plan"}
+	p.UID = "agents"
+	p.Status.LatestVersion, p.Status.LatestHash, p.Status.TurnSeconds = "v2", "hash", 600
+	p.Status.SetCondition(upgradev1.Condition{Type: upgradev1.ConditionComplete, Status: metav1.ConditionFalse, Reason: upgradev1.ReasonSyncJob}, now)
+	for _, c := range change {
+		c(p)
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &unstructured.Unstructured{Object: content}
+}
+
+// preview runs the command over these objects.
+func preview(t *testing.T, plans, objects []runtime.Object, change func(*command), args ...string) (string, error) {
+	t.Helper()
+	kinds := map[schema.GroupVersionResource]string{target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList"}
+	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, plans...)
+	core := fake.NewClientset(objects...)
+	core.PrependReactor("list", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+		where := a.(ktesting.ListAction).GetListRestrictions().Fields
+		list := &corev1.PodList{}
+		for _, o := range objects {
+			if p, ok := o.(*corev1.Pod); ok && where.Matches(fields.Set{"spec.nodeName": p.Spec.NodeName}) {
+				list.Items = append(list.Items, *p)
+			}
+		}
+		return true, list, nil
+	})
+	var out bytes.Buffer
+	c := &command{
+		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(manifest), Out: &out, ErrOut: &out}, clock: clocktesting.NewFakePassiveClock(now),
+		limit: 10, src: &source.Source{Client: client, Core: core.CoreV1()}, policy: core.PolicyV1(), apps: core.AppsV1(), namespace: "fleet",
+	}
+	if change != nil {
+		change(c)
+	}
+	err := c.run(t.Context(), args)
+	for _, a := range append(client.Actions(), core.Actions()...) {
+		if v := a.GetVerb(); v != "get" && v != "list" {
+			t.Errorf("a preview may not %s", v)
+		}
+	}
+	return out.String(), err
+}
+
+func updated(n *corev1.Node) { n.Labels[upgradev1.LabelPlanHash("agents")] = "hash" }
+
+func TestPreview(t *testing.T) {
+	pods := []runtime.Object{
+		aNode("a"), aNode("b"), aNode("c"),
+		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "ds"}},
+		aPod("a", "cart-1"), aPod("a", "front-1"), aPod("a", "log-1", ofDaemonSet), aPod("a", "bare-1", unmanaged), aPod("a", "cache-1", withLocalData),
+		aPod("b", "cart-2"),
+		aBudget("cart", "cart", 0), aBudget("front", "front", 1),
+	}
+	var many []runtime.Object
+	for i := range 14 {
+		many = append(many, aNode(fmt.Sprintf("node-%02d", i)))
+	}
+	for name, tc := range map[string]struct {
+		plans, objects []runtime.Object
+		change         func(*command)
+		args           []string
+	}{
+		"new":      {objects: pods, change: func(c *command) { c.file = "-" }},
+		"there":    {plans: []runtime.Object{inCluster(t)}, objects: pods, args: []string{"agents"}},
+		"complete": {plans: []runtime.Object{inCluster(t)}, objects: []runtime.Object{aNode("a", updated)}, args: []string{"plan/agents"}},
+		"no-drain": {plans: []runtime.Object{inCluster(t, func(p *upgradev1.Plan) { p.Spec.Drain = nil })}, objects: pods, args: []string{"agents"}},
+		"many":     {plans: []runtime.Object{inCluster(t)}, objects: many, change: func(c *command) { c.limit = 3 }, args: []string{"agents"}},
+		"another-version": {
+			plans:   []runtime.Object{inCluster(t, func(p *upgradev1.Plan) { p.Spec.Version, p.Status.LatestVersion = "v1", "v1" })},
+			objects: []runtime.Object{aNode("a", updated), aNode("b")}, args: []string{"-"}, change: func(c *command) { c.turn = time.Minute },
+		},
+		"invalid": {
+			plans: []runtime.Object{inCluster(t, func(p *upgradev1.Plan) {
+				p.Spec.Window = &upgradev1.TimeWindowSpec{Days: []upgradev1.Day{"someday"}, StartTime: "1", EndTime: "2"}
+			})},
+			objects: []runtime.Object{aNode("a")}, args: []string{"agents"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := preview(t, tc.plans, tc.objects, tc.change, tc.args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, []byte(got))
+		})
+	}
+}
+
+func TestPreviewFails(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "plan.yaml")
+	if err := os.WriteFile(file, []byte(strings.Replace(manifest, "concurrency", "concurency", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		args   []string
+		change func(*command)
+		want   string
+	}{
+		"without a name":  {want: "preview needs the name of a rollout, or a file"},
+		"with both":       {args: []string{"p"}, change: func(c *command) { c.file = "-" }, want: "not both"},
+		"unknown":         {args: []string{"p"}, want: `there is no Plan "p" in namespace fleet`},
+		"unknown field":   {args: []string{file}, want: `plan.yaml, document 2: strict decoding error: unknown field "spec.concurency"`},
+		"no such file":    {args: []string{"nothing.yaml"}, want: "no such file"},
+		"a negative turn": {args: []string{"p"}, change: func(c *command) { c.turn = -1 }, want: "must not be negative"},
+		"another kind":    {args: []string{"pod/p"}, want: `"pod/p" is not the name of a Plan`},
+		"nothing of use":  {args: []string{"-"}, change: func(c *command) { c.In = strings.NewReader("kind: Pod") }, want: "reading the standard input, there is no Plan of upgrade.cattle.io/v1 in it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := preview(t, nil, []runtime.Object{aNode("a")}, tc.change, tc.args...)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%v, want %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestParse(t *testing.T) {
+	const head = "apiVersion: upgrade.cattle.io/v1\nkind: Plan\nmetadata: {name: p}\n"
+	for text, want := range map[string]string{
+		head + "spec: {version: v1}":                             "",
+		head + "spec: {drain: {force: maybe}}":                   "cannot unmarshal string into Go struct field",
+		head + "spec: {strategy: {wave: []}}":                    `unknown field "spec.strategy.wave"`,
+		head + "spec: {version: v1, version: v2}":                `"version" already set`,
+		"apiVersion: upgrade.cattle.io/v1\nkind: Plan\nspec: {}": "the Plan has no metadata.name",
+		"a: [": "document 1",
+	} {
+		_, err := parse(strings.NewReader(text))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestSameRevision(t *testing.T) {
+	digest := func(p *upgradev1.Plan) {
+		p.Annotations = map[string]string{upgradev1.AnnotationDigest: "spec.upgrade.image"}
+	}
+	for name, tc := range map[string]struct {
+		both, file func(*upgradev1.Plan)
+		want       bool
+	}{
+		"the same":                            {want: true},
+		"another version":                     {file: func(p *upgradev1.Plan) { p.Spec.Version = "v3" }},
+		"another channel beside a version":    {file: func(p *upgradev1.Plan) { p.Spec.Channel = "https://x" }, want: true},
+		"another channel":                     {both: func(p *upgradev1.Plan) { p.Spec.Version = "" }, file: func(p *upgradev1.Plan) { p.Spec.Channel = "https://x" }},
+		"another service account":             {file: func(p *upgradev1.Plan) { p.Spec.ServiceAccountName = "x" }},
+		"a Secret more":                       {file: func(p *upgradev1.Plan) { p.Spec.Secrets = []upgradev1.SecretSpec{{Name: "x"}} }},
+		"a Secret more that does not count":   {file: func(p *upgradev1.Plan) { p.Spec.Secrets = []upgradev1.SecretSpec{{Name: "x", IgnoreUpdates: true}} }, want: true},
+		"another concurrency":                 {file: func(p *upgradev1.Plan) { p.Spec.Concurrency = 7 }, want: true},
+		"more counts":                         {file: digest},
+		"more counts, and nothing differs":    {both: digest, want: true},
+		"more counts, and something differs":  {both: digest, file: func(p *upgradev1.Plan) { p.Spec.Concurrency = 7 }},
+		"another image, which does not count": {file: func(p *upgradev1.Plan) { p.Spec.Upgrade.Image = "x" }, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &upgradev1.Plan{Spec: upgradev1.PlanSpec{Version: "v2", Upgrade: &upgradev1.ContainerSpec{Image: "i"}}}
+			if tc.both != nil {
+				tc.both(a)
+			}
+			b := a.DeepCopy()
+			if tc.file != nil {
+				tc.file(b)
+			}
+			if got := sameRevision(a, b); got != tc.want {
+				t.Errorf("%v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestHolds has the rules by which the API server judges evictions.
+func TestHolds(t *testing.T) {
+	always := func(b *policyv1.PodDisruptionBudget) {
+		b.Spec.UnhealthyPodEvictionPolicy = ptr.To(policyv1.AlwaysAllow)
+	}
+	lacking := func(b *policyv1.PodDisruptionBudget) { b.Status.CurrentHealthy = 0 }
+	elsewhere := func(b *policyv1.PodDisruptionBudget) { b.Namespace = "other" }
+	for name, tc := range map[string]struct {
+		pod     *corev1.Pod
+		budgets []*policyv1.PodDisruptionBudget
+		want    string
+	}{
+		"no budget":                            {pod: aPod("n", "cart-1")},
+		"one that allows":                      {pod: aPod("n", "cart-1"), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 1)}},
+		"one that allows none":                 {pod: aPod("n", "cart-1"), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0)}, want: "b"},
+		"one of others":                        {pod: aPod("n", "cart-1"), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "front", 0)}},
+		"one of another namespace":             {pod: aPod("n", "cart-1"), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0, elsewhere)}},
+		"two, though both allow":               {pod: aPod("n", "cart-1"), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 1), aBudget("c", "cart", 1)}, want: "b, c"},
+		"not ready, and enough are":            {pod: aPod("n", "cart-1", unready), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0)}},
+		"not ready, and not enough are":        {pod: aPod("n", "cart-1", unready), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0, lacking)}, want: "b"},
+		"not ready, and that always goes":      {pod: aPod("n", "cart-1", unready), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0, lacking, always)}},
+		"it has ended":                         {pod: aPod("n", "cart-1", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0)}},
+		"it goes already":                      {pod: aPod("n", "cart-1", func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} }), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0)}},
+		"it has not begun":                     {pod: aPod("n", "cart-1", func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0)}},
+		"ready, and those that are not may go": {pod: aPod("n", "cart-1"), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0, always)}, want: "b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var budgets []policyv1.PodDisruptionBudget
+			for _, b := range tc.budgets {
+				budgets = append(budgets, *b)
+			}
+			held, ok := holds(tc.pod, budgets)
+			if ok != (tc.want != "") || ok && held.Budget != tc.want {
+				t.Errorf("%v %+v, want %q", ok, held, tc.want)
+			}
+		})
+	}
+}
+
+// golden compares with a file of testdata.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got), go test -update writes it anew:\n%s", path, diff)
+	}
+}

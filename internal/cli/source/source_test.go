@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/target"
+)
+
+func object(t *testing.T, from any) *unstructured.Unstructured {
+	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &unstructured.Unstructured{Object: content}
+}
+
+func aPlan(t *testing.T, namespace, name string) *unstructured.Unstructured {
+	t.Helper()
+	return object(t, &upgradev1.Plan{
+		TypeMeta:   metav1.TypeMeta{APIVersion: upgradev1.GroupVersion.String(), Kind: "Plan"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       upgradev1.PlanSpec{Upgrade: &upgradev1.ContainerSpec{Image: "i"}},
+		Status:     upgradev1.PlanStatus{LatestHash: "h"},
+	})
+}
+
+func aBudget(t *testing.T, name string) *unstructured.Unstructured {
+	t.Helper()
+	return object(t, &v1alpha1.NodeDisruptionBudget{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeDisruptionBudget"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status:     v1alpha1.NodeDisruptionBudgetStatus{Matched: 3},
+	})
+}
+
+func fakes(objects ...runtime.Object) (*Source, *dynamicfake.FakeDynamicClient, *fake.Clientset) {
+	kinds := map[schema.GroupVersionResource]string{target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList"}
+	dynamic := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...)
+	core := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}})
+	return &Source{Client: dynamic, Core: core.CoreV1()}, dynamic, core
+}
+
+func TestReadSaysWhereElseToLook(t *testing.T) {
+	src, _, _ := fakes(aPlan(t, "system-upgrade", "p"))
+	_, err := src.ReadPlans(t.Context(), Scope{"default", "p"})
+	if want := `there is no Plan "p" in namespace default, but in system-upgrade: use -n`; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	want := "No rollouts in namespace default. There are some in system-upgrade: use -n, or -A for all."
+	if got := src.Nothing(t.Context(), Scope{Namespace: "default"}); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestDecodeForgives objects that the API server has taken, but whose spec does not fit the type.
+func TestDecodeForgives(t *testing.T) {
+	u := aPlan(t, "ns", "p")
+	u.Object["spec"] = map[string]any{"concurrency": "two"}
+	if p := DecodePlan(u); p.Name != "p" || p.Namespace != "ns" || p.Status.LatestHash != "h" {
+		t.Errorf("%+v", p)
+	}
+	u = aBudget(t, "b")
+	u.Object["spec"] = map[string]any{"paused": "yes"}
+	if b := DecodeBudget(u); b.Name != "b" || b.Status.Matched != 3 {
+		t.Errorf("%+v", b)
+	}
+}
+
+// TestReadGoesOn without what may not be seen.
+func TestReadGoesOn(t *testing.T) {
+	for name, tc := range map[string]struct {
+		budgets, nodes error
+		budgetNote     string
+		budgetErr      bool
+		wantNodes      int
+	}{
+		"all is to be seen":          {wantNodes: 1},
+		"there is no such kind":      {budgets: apierrors.NewNotFound(target.Budget.Resource.GroupResource(), ""), wantNodes: 1},
+		"budgets are not to be seen": {budgets: apierrors.NewForbidden(target.Budget.Resource.GroupResource(), "", errors.New("no")), budgetNote: NoBudgets, wantNodes: 1},
+		"the API server fails":       {budgets: errors.New("broken"), budgetErr: true, wantNodes: 1},
+		"nodes are not to be seen":   {nodes: apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("no")), wantNodes: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src, dynamic, core := fakes(aBudget(t, "b"))
+			fail := func(err error) ktesting.ReactionFunc {
+				return func(ktesting.Action) (bool, runtime.Object, error) { return err != nil, nil, err }
+			}
+			dynamic.PrependReactor("list", "nodedisruptionbudgets", fail(tc.budgets))
+			core.PrependReactor("list", "nodes", fail(tc.nodes))
+			budgets, note, err := src.ReadBudgets(t.Context())
+			if (err != nil) != tc.budgetErr || note != tc.budgetNote || tc.budgets == nil && len(budgets) != 1 {
+				t.Errorf("budgets: %v, %q, %v", budgets, note, err)
+			}
+			nodes, err := src.ReadNodes(t.Context())
+			if err != nil || nodes == nil && tc.wantNodes >= 0 || nodes != nil && len(nodes) != tc.wantNodes {
+				t.Errorf("nodes: %v, %v", nodes, err)
+			}
+		})
+	}
+}

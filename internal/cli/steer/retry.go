@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package steer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/target"
+	"moult.dev/moult/internal/view"
+)
+
+func newRetry(c *command) *cobra.Command {
+	var rollout string
+	cmd := &cobra.Command{
+		Use:   "retry NODE|ROLLOUT",
+		Short: "Try again what has failed: on a node, or of a rollout on all its nodes",
+		Long: `Try again what has failed: sets the annotation moult.dev/retry, of a Node for every rollout that has failed there, or of a
+rollout for all its failed nodes. It says which those are, and fails when there are none. Each turn is tried once more,
+when it comes to it: windows, budgets and concurrency hold for it as for others.
+
+A name that is a node's and a rollout's needs node/ or plan/ before it.`,
+		Example: `  kubectl moult retry worker-7
+  kubectl moult retry worker-7 --rollout k3s-agent -n system-upgrade
+  kubectl moult retry plan/k3s-agent -n system-upgrade`,
+	}
+	cmd = c.mount(cmd, func(ctx context.Context, arg string) error { return c.retry(ctx, arg, rollout) },
+		slices.Concat([]*target.Kind{target.Node}, target.Rollouts)...)
+	cmd.Flags().StringVar(&rollout, "rollout", "", "With a NODE: only if this rollout, and no other, has failed there.")
+	c.dryRun.complete(cmd)
+	return cmd
+}
+
+// failure is a unit that has failed.
+type failure struct {
+	rollout string // namespace/name
+	node    string
+	reason  v1alpha1.Reason
+}
+
+func (c *command) retry(ctx context.Context, arg, only string) error {
+	named, err := target.Parse(arg, slices.Concat([]*target.Kind{target.Node}, target.Rollouts)...)
+	if err != nil {
+		return err
+	}
+	k, o, err := c.resolve(ctx, named)
+	if err != nil {
+		return err
+	}
+	var failures []failure
+	if k == target.Node {
+		failures, err = onNode(o)
+	} else {
+		failures, err = c.ofPlan(ctx, named.Name)
+	}
+	if err != nil {
+		return err
+	}
+	if only != "" {
+		if err := c.check(k, named.Name, only, failures); err != nil {
+			return err
+		}
+	}
+	if len(failures) == 0 {
+		return fmt.Errorf("nothing has failed %s, so there is nothing to retry", where(k, named.Name))
+	}
+	stamp := c.stamp()
+	if _, err := c.write(ctx, k, o, func(*unstructured.Unstructured) map[string]any {
+		return annotate(v1alpha1.AnnotationRetry, stamp)
+	}); err != nil {
+		return err
+	}
+	c.say(k, named.Name, "is retried: "+list(k, failures))
+	return nil
+}
+
+// check makes sure that only this rollout is concerned.
+func (c *command) check(k *target.Kind, node, only string, failures []failure) error {
+	if k != target.Node {
+		return errors.New("--rollout goes with the name of a node")
+	}
+	named, err := target.Parse(only, target.Rollouts...)
+	if err != nil {
+		return err
+	}
+	want := c.namespace + "/" + named.Name
+	var others []string
+	found := false
+	for _, f := range failures {
+		if f.rollout == want {
+			found = true
+		} else {
+			others = append(others, f.rollout)
+		}
+	}
+	switch {
+	case !found:
+		return fmt.Errorf("rollout %s has not failed on node %s, so there is nothing to retry", want, node)
+	case len(others) > 0:
+		return fmt.Errorf("on node %s have failed as well, and would be retried too: %s; leave --rollout out to retry all", node, strings.Join(others, ", "))
+	}
+	return nil
+}
+
+// resolve finds out what is named. A name without a kind is a node's or a rollout's, and an error when it is both's.
+func (c *command) resolve(ctx context.Context, named target.Target) (*target.Kind, *unstructured.Unstructured, error) {
+	if named.Kind != nil {
+		o, err := c.get(ctx, named.Kind, named.Name)
+		return named.Kind, o, err
+	}
+	node, errNode := c.get(ctx, target.Node, named.Name)
+	if _, gone := errors.AsType[missing](errNode); errNode != nil && !gone && !apierrors.IsForbidden(errNode) {
+		return nil, nil, errNode
+	}
+	plan, errPlan := c.client(target.Plan).Get(ctx, named.Name, metav1.GetOptions{})
+	switch {
+	case errNode == nil && errPlan == nil:
+		return nil, nil, fmt.Errorf("there are a Node and a Plan of the name %q: say node/%[1]s or plan/%[1]s", named.Name)
+	case errNode == nil:
+		return target.Node, node, nil
+	case errPlan == nil:
+		return target.Plan, plan, nil
+	case !apierrors.IsNotFound(errPlan):
+		return nil, nil, source.Explain(errPlan)
+	}
+	err := c.src.NotFound(ctx, source.Scope{Namespace: c.namespace, Name: named.Name})
+	return nil, nil, fmt.Errorf("there is no Node %q, and %w", named.Name, err)
+}
+
+// onNode are the rollouts that have failed on a node.
+func onNode(node *unstructured.Unstructured) ([]failure, error) {
+	claims, err := v1alpha1.ParseClaims(node.GetAnnotations())
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", node.GetName(), err)
+	}
+	var failures []failure
+	for i := range claims {
+		if f := claims[i].Failed; f != nil {
+			_, rollout, _ := strings.Cut(claims[i].Rollout, "/")
+			failures = append(failures, failure{rollout: rollout, node: node.GetName(), reason: f.Reason})
+		}
+	}
+	return failures, nil
+}
+
+// ofPlan are the nodes on which a Plan has failed.
+func (c *command) ofPlan(ctx context.Context, name string) ([]failure, error) {
+	plans, err := c.src.ReadPlans(ctx, source.Scope{Namespace: c.namespace, Name: name})
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := c.src.ReadNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return failed(plans, nodes, c.clock.Now()), nil
+}
+
+// failed are the failed units of Plans.
+func failed(plans []upgradev1.Plan, nodes []corev1.Node, now time.Time) []failure {
+	var failures []failure
+	for _, r := range view.See(plans, nodes, nil, now).Rollouts() {
+		for i := range r.Nodes {
+			if n := &r.Nodes[i]; n.State == v1alpha1.UnitFailed {
+				failures = append(failures, failure{rollout: r.Namespace + "/" + r.Name, node: n.Node, reason: n.Reason})
+			}
+		}
+	}
+	return failures
+}
+
+func list(k *target.Kind, failures []failure) string {
+	const few = 10
+	var all []string
+	for _, f := range failures[:min(len(failures), few)] {
+		what := f.node
+		if k == target.Node {
+			what = f.rollout
+		}
+		all = append(all, what+" ("+string(f.reason)+")")
+	}
+	text := strings.Join(all, ", ")
+	if more := len(failures) - few; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+func where(k *target.Kind, name string) string {
+	if k == target.Node {
+		return "on node " + name
+	}
+	return "of " + k.String(name)
+}

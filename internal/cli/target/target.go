@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package target
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Target is an object that a command line names.
+type Target struct {
+	// Kind of the object; nil when the command line does not say.
+	Kind *Kind
+	Name string
+}
+
+// Parse reads NAME, kind/NAME or kind.group/NAME, where the kind is one of these.
+func Parse(arg string, of ...*Kind) (Target, error) {
+	kind, name, said := strings.Cut(arg, "/")
+	if !said {
+		kind, name = "", arg
+	}
+	if name == "" || strings.Contains(name, "/") {
+		return Target{}, fmt.Errorf("%q is not the name of %s", arg, names(of))
+	}
+	if !said {
+		return Target{Name: name}, nil
+	}
+	i := slices.IndexFunc(of, func(k *Kind) bool { return k.called(kind) })
+	if i < 0 {
+		return Target{}, fmt.Errorf("%q is not the name of %s: before the slash stands %s", arg, names(of), prefixes(of))
+	}
+	return Target{of[i], name}, nil
+}
+
+// called reports whether this names the kind: plan, plans, plan.upgrade.cattle.io, plans.v1.upgrade.cattle.io.
+func (k *Kind) called(text string) bool {
+	word, group, said := strings.Cut(strings.ToLower(text), ".")
+	if word != k.Singular && !slices.Contains(k.Aliases, word) {
+		return false
+	}
+	return !said || group == k.Resource.Group || group == k.Resource.Version+"."+k.Resource.Group
+}
+
+// names is "a Plan", or "a Node or a Plan".
+func names(of []*Kind) string {
+	all := make([]string, len(of))
+	for i, k := range of {
+		all[i] = "a " + k.Name
+	}
+	return strings.Join(all, " or ")
+}
+
+func prefixes(of []*Kind) string {
+	all := make([]string, len(of))
+	for i, k := range of {
+		all[i] = k.Singular
+	}
+	return strings.Join(all, " or ")
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/api"
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+)
+
+// maxAnswer bounds an answer, in bytes: ten thousand alerts fit.
+const maxAnswer = 16 << 20
+
+// alert is one that is pending or firing.
+type alert struct {
+	name   string
+	firing bool
+}
+
+// prometheus is asked for alerts.
+type prometheus struct {
+	api       promv1.API
+	transport *http.Transport
+}
+
+func newPrometheus(address string) (*prometheus, error) {
+	transport, ok := api.DefaultRoundTripper.(*http.Transport)
+	if !ok {
+		return nil, errors.New("the HTTP client has another transport")
+	}
+	p := &prometheus{transport: transport.Clone()}
+	c, err := api.NewClient(api.Config{Address: address, RoundTripper: bounded{p.transport}})
+	if err != nil {
+		return nil, fmt.Errorf("reading the URL, %w", cause(err))
+	}
+	p.api = promv1.NewAPI(c)
+	return p, nil
+}
+
+func (p *prometheus) close() { p.transport.CloseIdleConnections() }
+
+// bounded reads no more of an answer than is sensible.
+type bounded struct{ next http.RoundTripper }
+
+func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := b.next.RoundTrip(request)
+	if err == nil {
+		response.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(response.Body, maxAnswer), response.Body}
+	}
+	return response, err
+}
+
+// alerts asks for the alerts that are pending or firing: by the series ALERTS, which every store of Prometheus' data has, or
+// where there are no queries, by the list of alerts.
+func (p *prometheus) alerts(ctx context.Context) ([]alert, error) {
+	value, warnings, _, err := p.api.Query(ctx, "ALERTS", time.Time{})
+	switch {
+	case notThere(err):
+		return p.listed(ctx)
+	case err != nil:
+		return nil, cause(err)
+	case len(warnings) > 0:
+		return nil, fmt.Errorf("the answer may not be complete: %s", warnings[0])
+	}
+	series, ok := value.(model.Vector)
+	if !ok {
+		return nil, errors.New("the answer is no list of series")
+	}
+	var all []alert
+	for _, s := range series {
+		if s.Value != 0 {
+			all = append(all, alert{string(s.Metric[model.AlertNameLabel]), s.Metric["alertstate"] == "firing"})
+		}
+	}
+	return all, nil
+}
+
+func (p *prometheus) listed(ctx context.Context) ([]alert, error) {
+	result, err := p.api.Alerts(ctx)
+	if err != nil {
+		return nil, cause(err)
+	}
+	var all []alert
+	for _, a := range result.Alerts {
+		if a.State != promv1.AlertStateInactive {
+			all = append(all, alert{string(a.Labels[model.AlertNameLabel]), a.State == promv1.AlertStateFiring})
+		}
+	}
+	return all, nil
+}
+
+// notThere reports whether the server knows no such endpoint.
+func notThere(err error) bool {
+	e, ok := errors.AsType[*promv1.Error](err)
+	return ok && e.Type == promv1.ErrClient && strings.HasSuffix(e.Msg, strconv.Itoa(http.StatusNotFound))
+}
+
+// cause is what a request failed of, without what differs each time, such as the port that it came from.
+func cause(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errors.New("it takes too long")
+	}
+	if inner, ok := errors.AsType[*url.Error](err); ok {
+		err = inner.Err
+	}
+	if inner, ok := errors.AsType[*net.OpError](err); ok {
+		return fmt.Errorf("%s %s: %w", inner.Op, inner.Addr, inner.Err)
+	}
+	return err
+}

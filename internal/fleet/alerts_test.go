@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// sample is a series of ALERTS.
+func sample(name, state, value string) string {
+	return fmt.Sprintf(`{"metric":{"__name__":"ALERTS","alertname":%q,"alertstate":%q},"value":[1700000000,%q]}`, name, state, value)
+}
+
+func vector(samples ...string) string {
+	return `{"status":"success","data":{"resultType":"vector","result":[` + strings.Join(samples, ",") + `]}}`
+}
+
+// stub is a Prometheus that answers as a test wants it to.
+type stub struct {
+	*httptest.Server
+	asked  atomic.Int64
+	mu     sync.Mutex
+	answer http.HandlerFunc
+}
+
+func newStub(t *testing.T, answer http.HandlerFunc) *stub {
+	s := &stub{answer: answer}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.asked.Add(1)
+		s.mu.Lock()
+		answer := s.answer
+		s.mu.Unlock()
+		answer(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *stub) set(answer http.HandlerFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = answer
+}
+
+func says(code int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/query" || r.FormValue("query") != "ALERTS" {
+			http.NotFound(w, r)
+			return
+		}
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+func listsOnly(body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/alerts" {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// asks lets a poller ask once, and returns what the gate says.
+func (b *bench) asks(from *v1alpha1.NodeDisruptionBudget) string {
+	b.t.Helper()
+	b.Poll(from)
+	for _, p := range b.gates.alerts.take() {
+		ctx, cancel := context.WithCancel(b.t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { p.run(ctx) })
+		b.eventually("Prometheus is asked", func() bool { return b.gates.alerts.of(from.Name, p.rule) != nil })
+		cancel()
+		running.Wait()
+	}
+	return b.says(from)
+}
+
+func (b *bench) says(from *v1alpha1.NodeDisruptionBudget) string {
+	text := ""
+	for _, block := range b.Budget(b.t.Context(), from).Blocks {
+		text += string(block.Gate) + ": " + block.Message
+	}
+	return text
+}
+
+func (b *bench) eventually(what string, is func() bool) {
+	b.t.Helper()
+	err := wait.PollUntilContextTimeout(b.t.Context(), 5*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) { return is(), nil })
+	if err != nil {
+		b.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func TestAlertsGate(t *testing.T) {
+	firing := vector(sample("DiskFull", "firing", "1"), sample("Latency", "pending", "1"), sample("Latency", "firing", "1"), sample("Watchdog", "firing", "1"))
+	const unreachable = "AlertsUnreachable: Prometheus does not answer: "
+	for name, tc := range map[string]struct {
+		gate   string
+		answer http.HandlerFunc
+		want   string
+	}{
+		"none":              {answer: says(200, vector())},
+		"one":               {answer: says(200, vector(sample("DiskFull", "firing", "1"))), want: "AlertsActive: 1 alert is active: DiskFull"},
+		"several":           {answer: says(200, firing), want: "AlertsActive: 4 alerts are active: DiskFull, Latency (2), Watchdog"},
+		"many":              {answer: says(200, vector(sample("E", "firing", "1"), sample("D", "firing", "1"), sample("C", "firing", "1"), sample("B", "firing", "1"), sample("A", "firing", "1"))), want: "AlertsActive: 5 alerts are active: A, B, C and 2 more"},
+		"pending":           {answer: says(200, vector(sample("DiskFull", "pending", "1"))), want: "AlertsActive: 1 alert is active: DiskFull"},
+		"pending, not told": {gate: ", firingOnly: true", answer: says(200, vector(sample("DiskFull", "pending", "1")))},
+		"firing only":       {gate: ", firingOnly: true", answer: says(200, firing), want: "AlertsActive: 3 alerts are active: DiskFull, Latency, Watchdog"},
+		"resolved":          {answer: says(200, vector(sample("DiskFull", "firing", "0")))},
+		"without a name":    {answer: says(200, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"1"]}]}}`), want: "AlertsActive: 1 alert is active: (no name)"},
+		"allow":             {gate: ", allow: 'Latency|Watchdog'", answer: says(200, firing), want: "AlertsActive: 1 alert is active: DiskFull"},
+		"allow is anchored": {gate: ", allow: 'Lat|Disk|Watchdog'", answer: says(200, firing), want: "AlertsActive: 3 alerts are active: DiskFull, Latency (2)"},
+		"allow all":         {gate: ", allow: '.*'", answer: says(200, firing)},
+		"deny":              {gate: ", deny: 'Disk.*'", answer: says(200, firing), want: "AlertsActive: 1 alert is active: DiskFull"},
+		"deny is anchored":  {gate: ", deny: 'Disk|isk.*'", answer: says(200, firing)},
+		"500":               {answer: says(500, "oops"), want: unreachable + "server_error: server error: 500"},
+		"refused":           {answer: says(422, `{"status":"error","errorType":"execution","error":"too much"}`), want: unreachable + "execution: too much"},
+		"garbage":           {answer: says(200, "<html>"), want: unreachable + "bad_response: "},
+		"no data":           {answer: says(200, `{"status":"success"}`), want: unreachable},
+		"no vector":         {answer: says(200, `{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}`), want: unreachable + "the answer is no list of series"},
+		"part of it":        {answer: says(200, `{"status":"success","warnings":["a store is down"],"data":{"resultType":"vector","result":[]}}`), want: unreachable + "the answer may not be complete: a store is down"},
+		"endless":           {answer: says(200, vector(sample(strings.Repeat("x", maxAnswer), "firing", "1"))), want: unreachable + "bad_response: "},
+		"slow": {gate: ", intervalSeconds: 1", answer: func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // Only then does the server see that nobody waits any more.
+			<-r.Context().Done()
+		},
+			want: unreachable + "it takes too long"},
+		"open when unreachable": {gate: ", whenUnreachable: Open", answer: says(500, "oops")},
+		"no queries": {
+			answer: listsOnly(`{"status":"success","data":{"alerts":[{"labels":{"alertname":"A"},"state":"firing","value":"1"},{"labels":{"alertname":"B"},"state":"pending","value":"1"},{"labels":{"alertname":"C"},"state":"inactive","value":"0"}]}}`),
+			want:   "AlertsActive: 2 alerts are active: A, B",
+		},
+		"no queries, firing only": {
+			gate: ", firingOnly: true", want: "AlertsActive: 1 alert is active: A",
+			answer: listsOnly(`{"status":"success","data":{"alerts":[{"labels":{"alertname":"A"},"state":"firing","value":"1"},{"labels":{"alertname":"B"},"state":"pending","value":"1"}]}}`),
+		},
+		"no such thing": {answer: http.NotFound, want: unreachable + "client_error: client error: 404"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStub(t, tc.answer)
+			got := newBench(t).asks(budgetWith(t, "{alerts: {url: '"+s.URL+"/'"+tc.gate+"}}"))
+			if got != tc.want && (tc.want == "" || !strings.HasPrefix(tc.want, unreachable) || !strings.HasPrefix(got, tc.want)) {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestAlertsGateOfNobody(t *testing.T) {
+	s := newStub(t, says(200, vector()))
+	s.Close()
+	got := newBench(t).asks(budgetWith(t, "{alerts: {url: '"+s.URL+"'}}"))
+	want := "AlertsUnreachable: Prometheus does not answer: dial " + strings.TrimPrefix(s.URL, "http://") + ": connect: connection refused"
+	if got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A good answer counts for twice the interval and the time that an answer may take, and then no more.
+func TestAlertsGateAnswersAge(t *testing.T) {
+	for name, tc := range map[string]struct{ gate, late string }{
+		"closed": {"", "AlertsUnreachable: Prometheus does not answer: the last answer is of 2026-03-02T09:00:00Z"},
+		"open":   {", whenUnreachable: Open", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStub(t, says(200, vector(sample("A", "firing", "1"))))
+			from := budgetWith(t, "{alerts: {url: '"+s.URL+"'"+tc.gate+"}}")
+			b := newBench(t)
+			const active = "AlertsActive: 1 alert is active: A"
+			if got := b.asks(from); got != active {
+				t.Errorf("got %q", got)
+			}
+			b.clock.SetTime(morning.Add(40 * time.Second))
+			if got := b.says(from); got != active {
+				t.Errorf("after 40 s: got %q", got)
+			}
+			b.clock.SetTime(morning.Add(41 * time.Second))
+			if got := b.says(from); got != tc.late {
+				t.Errorf("after 41 s: got %q, want %q", got, tc.late)
+			}
+			if why := b.Unreachable(from); (why != "") != (name == "open") {
+				t.Errorf("it says %q", why)
+			}
+		})
+	}
+}
+
+// What one answer fails to say the last good one still does.
+func TestAlertsGateBearsAHitch(t *testing.T) {
+	b := newBench(t)
+	from := budgetWith(t, "{alerts: {url: 'http://127.0.0.1:1'}}")
+	b.Poll(from)
+	p := b.gates.alerts.take()[0]
+	for _, step := range []struct {
+		after time.Duration
+		all   []alert
+		err   error
+		want  string
+	}{
+		{0, nil, nil, ""},
+		{15 * time.Second, nil, io.ErrUnexpectedEOF, ""},
+		{15 * time.Second, nil, io.ErrUnexpectedEOF, ""},
+		{15 * time.Second, nil, io.ErrUnexpectedEOF, "AlertsUnreachable: Prometheus does not answer: unexpected EOF"},
+		{15 * time.Second, []alert{{"A", true}}, nil, "AlertsActive: 1 alert is active: A"},
+		{15 * time.Second, nil, io.ErrUnexpectedEOF, "AlertsActive: 1 alert is active: A"},
+		{15 * time.Second, nil, nil, ""},
+	} {
+		b.clock.SetTime(b.clock.Now().Add(step.after))
+		p.note(step.all, step.err)
+		if got := b.says(from); got != step.want {
+			t.Errorf("after %s: got %q, want %q", b.clock.Since(morning), got, step.want)
+		}
+	}
+}
+
+// A poller goes when its budget does, or its gate, and another comes when the gate changes; any other change of the budget
+// leaves it, and what it knows.
+func TestPollersComeAndGo(t *testing.T) {
+	b := newBench(t)
+	s := newStub(t, says(200, vector()))
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := b.gates.run(ctx, b.Client); err != nil {
+			t.Error(err)
+		}
+	})
+	from := budgetWith(t, "{alerts: {url: '"+s.URL+"', intervalSeconds: 1}}")
+	b.Poll(from)
+	b.eventually("it is asked again and again", func() bool { return s.asked.Load() >= 2 && b.says(from) == "" })
+
+	first := b.gates.alerts.pollers["all"]
+	from.Generation++
+	from.Spec.Paused = true
+	b.Poll(from)
+	if b.gates.alerts.pollers["all"] != first || b.says(from) != "" {
+		t.Error("the poller was changed")
+	}
+
+	from.Generation++
+	from.Spec.Gates.Alerts.FiringOnly = true
+	if got := b.says(from); got != "AlertsUnreachable: Prometheus has not been asked yet" {
+		t.Errorf("with another gate it says %q", got)
+	}
+	s.set(says(200, vector(sample("A", "firing", "1"))))
+	b.Poll(from)
+	b.eventually("the new gate knows", func() bool { return strings.HasPrefix(b.says(from), "AlertsActive") })
+	b.eventually("the old poller ends", func() bool {
+		select {
+		case <-first.ended:
+			return true
+		default:
+			return false
+		}
+	})
+	s.set(says(200, vector()))
+	b.eventually("it opens", func() bool { return b.says(from) == "" })
+
+	from.Generation++
+	from.Spec.Gates = nil
+	b.Poll(from)
+	if len(b.gates.alerts.pollers) > 0 {
+		t.Error("a poller is left of a gate that has gone")
+	}
+	from.Spec.Gates = &v1alpha1.Gates{Alerts: &v1alpha1.AlertsGate{URL: s.URL}}
+	from.Generation++
+	b.Poll(from)
+	b.Forget(from.Name)
+	if len(b.gates.alerts.pollers) > 0 {
+		t.Error("a poller is left of a budget that has gone")
+	}
+	stop()
+	running.Wait() // All have ended with the manager.
+	s.set(func(http.ResponseWriter, *http.Request) { t.Error("it is still asked") })
+}

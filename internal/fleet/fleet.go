@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+// Fleet is what the caches show of the cluster.
+type Fleet struct {
+	clock  clock.PassiveClock
+	client client.Client
+	gates  *gates
+	nodes  nodes
+	changes
+
+	// admission is held from looking at the nodes until the claims that follow from that are written.
+	admission sync.Mutex
+}
+
+// New returns a fleet. The client reads nodes and budgets from a cache that shows its own writes; pods, which may be nil,
+// reads the pods of all namespaces, and is asked only where a budget or a strategy needs it.
+func New(clk clock.PassiveClock, c client.Client, pods client.Reader) *Fleet {
+	return &Fleet{clock: clk, client: c, gates: newGates(clk, c, pods)}
+}
+
+// Snapshot is the fleet at one moment. What it points to is never changed.
+type Snapshot struct {
+	rollout.Fleet
+	// Objects are the Nodes, in no order.
+	Objects []*corev1.Node
+}
+
+// Snapshot looks at the fleet.
+func (f *Fleet) Snapshot(ctx context.Context) (Snapshot, error) {
+	objects, err := f.list(ctx)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	budgets, err := f.budgets(ctx)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return Snapshot{Fleet: rollout.Fleet{Nodes: f.nodes.read(objects), Budgets: budgets}, Objects: objects}, nil
+}
+
+// Admit lets one rollout at a time decide and claim: decide gets a fleet that shows all claims made so far, and has written
+// its own when it returns.
+func (f *Fleet) Admit(ctx context.Context, decide func(rollout.Fleet) error) error {
+	f.admission.Lock()
+	defer f.admission.Unlock()
+	s, err := f.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	return decide(s.Fleet)
+}
+
+// list returns the Nodes of the cache, with everything in them that this process has written.
+func (f *Fleet) list(ctx context.Context) ([]*corev1.Node, error) {
+	var nodes corev1.NodeList
+	if err := f.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing nodes, %w", err)
+	}
+	objects := make([]*corev1.Node, len(nodes.Items))
+	for i := range nodes.Items {
+		objects[i] = &nodes.Items[i]
+	}
+	return objects, nil
+}
+
+// budgets reads the budgets, by name.
+func (f *Fleet) budgets(ctx context.Context) ([]rollout.Budget, error) {
+	var list v1alpha1.NodeDisruptionBudgetList
+	if err := f.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing budgets, %w", err)
+	}
+	budgets := make([]rollout.Budget, 0, len(list.Items))
+	for i := range list.Items {
+		if list.Items[i].DeletionTimestamp == nil {
+			budgets = append(budgets, f.Budget(ctx, &list.Items[i]))
+		}
+	}
+	slices.SortFunc(budgets, func(a, b rollout.Budget) int { return strings.Compare(a.Name, b.Name) })
+	return budgets, nil
+}
+
+// Budget is one budget with the gates that are closed now.
+func (f *Fleet) Budget(ctx context.Context, from *v1alpha1.NodeDisruptionBudget) rollout.Budget {
+	b := rollout.NewBudget(from)
+	f.gates.look(ctx, from, &b)
+	return b
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/yaml"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+var morning = time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
+
+// bench is a fleet whose watches a test feeds by hand.
+type bench struct {
+	*Fleet
+	client.Client
+	t     *testing.T
+	clock *clocktesting.FakePassiveClock
+	// told counts how often those who wait were told of a change.
+	told int
+}
+
+func newBench(t *testing.T, objects ...client.Object) *bench {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, clock: clocktesting.NewFakePassiveClock(morning)}
+	b.Client = clientfake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithIndex(&corev1.Node{}, IndexEvicted, Evicted).Build()
+	b.Fleet = New(b.clock, b.Client, nil)
+	b.gates.changed = func() { b.told++ }
+	return b
+}
+
+// synced lets all watches know everything.
+func (b *bench) synced() *bench {
+	for _, w := range b.gates.watches() {
+		w.synced = true
+	}
+	b.gates.notice()
+	return b
+}
+
+// sees feeds objects to the watches, as informers do.
+func (b *bench) sees(objects ...client.Object) *bench {
+	for _, o := range objects {
+		b.watch(o).handler().OnAdd(o, false)
+	}
+	return b
+}
+
+func (b *bench) loses(o client.Object) *bench {
+	b.watch(o).handler().OnDelete(o)
+	return b
+}
+
+func (b *bench) watch(o client.Object) *watch {
+	switch o.(type) {
+	case *corev1.Pod:
+		return b.gates.pods.watch
+	case *corev1.Namespace:
+		return b.gates.namespaces.watch
+	}
+	return b.gates.workloads.watches[0] // All kinds of workloads are treated alike.
+}
+
+// looks at a budget with these gates, in YAML.
+func (b *bench) looks(gates string) rollout.Budget {
+	b.t.Helper()
+	return b.Budget(b.t.Context(), budgetWith(b.t, gates))
+}
+
+func budgetWith(t testing.TB, gates string) *v1alpha1.NodeDisruptionBudget {
+	t.Helper()
+	from := &v1alpha1.NodeDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "all", UID: "u1", Generation: 1}}
+	if err := yaml.UnmarshalStrict([]byte("{gates: "+gates+"}"), &from.Spec); err != nil {
+		t.Fatal(err)
+	}
+	return from
+}
+
+func TestGatesThatCantBeRead(t *testing.T) {
+	for name, tc := range map[string]struct{ gates, want string }{
+		"workloads":            {"{workloads: {selector: {matchExpressions: [{key: a, operator: Equals}]}}}", "spec.gates.workloads.selector: "},
+		"workloads namespaces": {"{workloads: {namespaceSelector: {matchExpressions: [{key: a, operator: In}]}}}", "spec.gates.workloads.namespaceSelector: "},
+		"pods":                 {"{pods: [{selector: {}}, {selector: {matchLabels: {a: 'b c'}}}]}", "spec.gates.pods[1].selector: "},
+		"pods namespaces":      {"{pods: [{selector: {}, namespaceSelector: {matchLabels: {'': b}}}]}", "spec.gates.pods[0].namespaceSelector: "},
+		"allow":                {"{alerts: {url: 'http://p', allow: '['}}", "spec.gates.alerts.allow: error parsing regexp: missing closing ]"},
+		"deny":                 {"{alerts: {url: 'http://p', deny: 'a)|(b'}}", "spec.gates.alerts.deny: error parsing regexp: unexpected )"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := newBench(t).synced().looks(tc.gates)
+			if !strings.HasPrefix(got.Error, tc.want) {
+				t.Errorf("got %q, want %q…", got.Error, tc.want)
+			}
+			if len(got.Blocks)+len(got.NodeBlocks) > 0 {
+				t.Errorf("blocks %v, %v", got.Blocks, got.NodeBlocks)
+			}
+		})
+	}
+}
+
+// What is not known yet is closed, and says so.
+func TestGatesAreClosedUntilTheyKnow(t *testing.T) {
+	b := newBench(t)
+	all := "{workloads: {}, pods: [{selector: {}, namespaceSelector: {matchLabels: {a: b}}}], alerts: {url: 'http://p', whenUnreachable: Open}}"
+	want := []rollout.Block{
+		{Gate: v1alpha1.ReasonWorkloadsUnavailable, Message: "deployments are being read"},
+		{Gate: v1alpha1.ReasonPodsBlock, Message: "pods are being read"},
+		{Gate: v1alpha1.ReasonAlertsUnreachable, Message: "Prometheus has not been asked yet"},
+	}
+	if diff := cmp.Diff(want, b.looks(all).Blocks); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, w := range b.gates.watches() {
+		if !w.wanted {
+			t.Errorf("nobody reads the %s", w.what)
+		}
+	}
+	b.gates.workloads.watches[4].problem = "reading replicationcontrollers, forbidden"
+	for _, w := range append(b.gates.workloads.watches[:4:4], b.gates.pods.watch) {
+		w.synced = true
+	}
+	want[0].Message, want[1].Message = "reading replicationcontrollers, forbidden", "namespaces are being read"
+	if diff := cmp.Diff(want, b.looks(all).Blocks); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if b.told != 1 {
+		t.Errorf("told %d times", b.told)
+	}
+}
+
+// Without gates nothing is watched.
+func TestGatesWatchNothingUnasked(t *testing.T) {
+	b := newBench(t)
+	for _, gates := range []string{"{}", "{nodes: {absentTaints: [a]}}"} {
+		b.looks(gates)
+		b.Forget("all")
+	}
+	for _, w := range b.gates.watches() {
+		if w.wanted {
+			t.Errorf("the %s are read", w.what)
+		}
+	}
+	b.looks("{pods: [{selector: {}}]}")
+	for _, w := range b.gates.watches() {
+		if w.wanted != (w == b.gates.pods.watch) {
+			t.Errorf("that the %s are read is %t", w.what, w.wanted)
+		}
+	}
+}
+
+// Who waits is told when an answer differs, and not whenever something happens.
+func TestGatesTellWhatDiffers(t *testing.T) {
+	b := newBench(t).synced()
+	noticed := 0
+	b.OnGates(func() { noticed++ })
+	const gates = "{workloads: {selector: {matchLabels: {a: b}}}, pods: [{selector: {matchLabels: {a: b}}}]}"
+	expect := func(what string, wantNoticed, wantTold int) {
+		t.Helper()
+		b.looks(gates)
+		b.looks(gates)
+		if noticed != wantNoticed || b.told != wantTold {
+			t.Errorf("%s: noticed %d times and told %d times, want %d and %d", what, noticed, b.told, wantNoticed, wantTold)
+		}
+	}
+	b.looks(gates)
+	expect("nothing", 0, 0)
+	b.sees(pod("a", "x", "n1"))
+	expect("another pod", 0, 0)
+	b.sees(labelled(pod("a", "y", "n1")))
+	expect("a pod", 1, 1)
+	b.sees(labelled(pod("a", "y", "n1")))
+	expect("the same pod", 1, 1)
+	b.sees(deployment("a", "x", 1, 2))
+	expect("another workload", 2, 1)
+	b.sees(labelled(deployment("a", "y", 1, 2)))
+	expect("a workload", 3, 2)
+	b.sees(labelled(deployment("a", "y", 2, 2)))
+	expect("a workload that is well", 4, 3)
+	b.loses(labelled(pod("a", "y", "n1")))
+	expect("no pod", 5, 4)
+}
+
+func labelled[T client.Object](o T) T {
+	o.SetLabels(map[string]string{"a": "b"})
+	return o
+}
+
+func pod(namespace, name, node string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.PodSpec{NodeName: node},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+}
+
+func deployment(namespace, name string, have, want int32) *appsv1.Deployment {
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       appsv1.DeploymentSpec{Replicas: &want}, Status: appsv1.DeploymentStatus{AvailableReplicas: have},
+	}
+}
+
+// A budget that is changed, or made anew, is read anew; one that is gone is forgotten.
+func TestGatesOfABudgetThatChanges(t *testing.T) {
+	b := newBench(t).synced().sees(labelled(pod("a", "x", "n1")))
+	from := budgetWith(t, "{pods: [{selector: {matchLabels: {a: b}}, scope: Cluster}]}")
+	blocks := func() int { t.Helper(); return len(b.Budget(t.Context(), from).Blocks) }
+	if got := blocks(); got != 1 {
+		t.Errorf("%d blocks", got)
+	}
+	from.Spec.Gates.Pods[0].Selector.MatchLabels["a"] = "c"
+	from.Generation++
+	if got := blocks(); got != 0 {
+		t.Errorf("%d blocks after a change", got)
+	}
+	from.Spec.Gates.Pods[0].Selector.MatchLabels["a"] = "b"
+	from.UID = "another"
+	if got := blocks(); got != 1 {
+		t.Errorf("%d blocks of the new one", got)
+	}
+	if got := len(b.gates.pods.selected); got != 1 {
+		t.Errorf("%d rules are remembered", got)
+	}
+	b.Forget(from.Name)
+	if got := len(b.gates.pods.selected) + len(b.gates.rules); got != 0 {
+		t.Errorf("%d are remembered", got)
+	}
+}
+
+func TestTrims(t *testing.T) {
+	two, yes := int32(2), true
+	meta := metav1.ObjectMeta{
+		Namespace: "a", Name: "x", UID: "u", ResourceVersion: "1", Generation: 3, Labels: map[string]string{"a": "b"},
+		Annotations: map[string]string{"much": "text", corev1.MirrorPodAnnotationKey: "m"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}},
+		OwnerReferences: []metav1.OwnerReference{{Name: "other"}, {Name: "owner", Controller: &yes}}, Finalizers: []string{"f"},
+	}
+	kept := metav1.ObjectMeta{
+		Namespace: "a", Name: "x", UID: "u", ResourceVersion: "1", Generation: 3, Labels: map[string]string{"a": "b"},
+		OwnerReferences: []metav1.OwnerReference{{Name: "owner", Controller: &yes}},
+	}
+	mirror := *kept.DeepCopy()
+	mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "m"}
+	emptyDir := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+	for _, tc := range []struct{ from, want client.Object }{
+		{
+			&corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{
+				NodeName: "n1", Priority: &two, HostNetwork: true, Containers: []corev1.Container{{Name: "c"}},
+				Volumes: []corev1.Volume{{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}}, {Name: "e", VolumeSource: emptyDir}, {Name: "f", VolumeSource: emptyDir}},
+			}, Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1"}},
+			&corev1.Pod{
+				ObjectMeta: mirror, Spec: corev1.PodSpec{NodeName: "n1", Priority: &two, Volumes: []corev1.Volume{{Name: "e", VolumeSource: emptyDir}}},
+				Status: corev1.PodStatus{Phase: corev1.PodRunning},
+			},
+		},
+		{
+			&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &two, Paused: true}, Status: appsv1.DeploymentStatus{ObservedGeneration: 2, AvailableReplicas: 1, ReadyReplicas: 2}},
+			&appsv1.Deployment{ObjectMeta: kept, Spec: appsv1.DeploymentSpec{Replicas: &two}, Status: appsv1.DeploymentStatus{ObservedGeneration: 2, AvailableReplicas: 1}},
+		},
+		{
+			&appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Replicas: &two, ServiceName: "s"}, Status: appsv1.StatefulSetStatus{ObservedGeneration: 2, AvailableReplicas: 1, ReadyReplicas: 2}},
+			&appsv1.StatefulSet{ObjectMeta: kept, Spec: appsv1.StatefulSetSpec{Replicas: &two}, Status: appsv1.StatefulSetStatus{ObservedGeneration: 2, AvailableReplicas: 1}},
+		},
+		{
+			&appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{MinReadySeconds: 1}, Status: appsv1.DaemonSetStatus{ObservedGeneration: 2, DesiredNumberScheduled: 3, NumberAvailable: 1, NumberReady: 2}},
+			&appsv1.DaemonSet{ObjectMeta: kept, Status: appsv1.DaemonSetStatus{ObservedGeneration: 2, DesiredNumberScheduled: 3, NumberAvailable: 1}},
+		},
+		{
+			&appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: &two, MinReadySeconds: 1}, Status: appsv1.ReplicaSetStatus{ObservedGeneration: 2, AvailableReplicas: 1, ReadyReplicas: 2}},
+			&appsv1.ReplicaSet{ObjectMeta: kept, Spec: appsv1.ReplicaSetSpec{Replicas: &two}, Status: appsv1.ReplicaSetStatus{ObservedGeneration: 2, AvailableReplicas: 1}},
+		},
+		{
+			&corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: &two, MinReadySeconds: 1}, Status: corev1.ReplicationControllerStatus{ObservedGeneration: 2, AvailableReplicas: 1, ReadyReplicas: 2}},
+			&corev1.ReplicationController{ObjectMeta: kept, Spec: corev1.ReplicationControllerSpec{Replicas: &two}, Status: corev1.ReplicationControllerStatus{ObservedGeneration: 2, AvailableReplicas: 1}},
+		},
+		{
+			&corev1.Namespace{ObjectMeta: meta, Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"f"}}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}},
+			&corev1.Namespace{ObjectMeta: kept},
+		},
+	} {
+		trim := TrimWorkload
+		if _, ok := tc.from.(*corev1.Pod); ok {
+			trim = TrimPod
+		}
+		got, err := trim(tc.from.DeepCopyObject())
+		if diff := cmp.Diff(any(tc.want), got); err != nil || diff != "" {
+			t.Errorf("%T: %v (-want +got):\n%s", tc.from, err, diff)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/internal/rollout"
+)
+
+func TestTrimNode(t *testing.T) {
+	at := metav1.NewTime(time.Unix(1_800_000_000, 0))
+	big := func(beat int64) *corev1.Node {
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "n", UID: "u", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}, Labels: map[string]string{"a": "b"},
+				Annotations: map[string]string{"moult.dev/claims": "[]", "csi.volume.kubernetes.io/nodeid": "{}"},
+			},
+			Spec: corev1.NodeSpec{Unschedulable: true, PodCIDR: "10.0.0.0/24", Taints: []corev1.Taint{{Key: "x", TimeAdded: &at}}},
+			Status: corev1.NodeStatus{
+				Images: []corev1.ContainerImage{{Names: []string{"x"}}},
+				Conditions: []corev1.NodeCondition{
+					{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: metav1.Unix(beat, 0), LastTransitionTime: at},
+					{Type: corev1.NodeDrainInProgress, Status: corev1.ConditionTrue, Reason: "MoultTurn", Message: "Plan/a/b: 2 pods left", LastTransitionTime: at},
+				},
+			},
+		}
+	}
+	want := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"moult.dev/claims": "[]"}},
+		Spec:       corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{{Key: "x"}}},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: at},
+			{Type: corev1.NodeDrainInProgress, Status: corev1.ConditionTrue, Reason: "MoultTurn", Message: "Plan/a/b: 2 pods left", LastTransitionTime: at},
+		}},
+	}
+	first, err := TrimNode(big(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, first); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	second, err := TrimNode(big(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if nodeChanged(first, second) {
+		t.Error("a heartbeat counts as a change")
+	}
+	second.(*corev1.Node).Spec.Unschedulable = false
+	if !nodeChanged(first, second) {
+		t.Error("an uncordon does not count as a change")
+	}
+}
+
+func TestNodesRead(t *testing.T) {
+	node := func(name, version, label string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version, Labels: map[string]string{"is": label}}}
+	}
+	var n nodes
+	labels := func(of map[string]*rollout.Node) map[string]string {
+		all := map[string]string{}
+		for name, node := range of {
+			all[name] = node.Labels["is"]
+		}
+		return all
+	}
+	one := n.read([]*corev1.Node{node("a", "1", "old"), node("b", "2", "old")})
+	two := n.read([]*corev1.Node{node("a", "1", "old"), node("b", "3", "new"), node("c", "4", "new")})
+	three := n.read([]*corev1.Node{node("b", "5", "newer"), node("d", "6", "newer")})
+	for i, tc := range []struct {
+		got  map[string]*rollout.Node
+		want map[string]string
+	}{
+		{one, map[string]string{"a": "old", "b": "old"}},
+		{two, map[string]string{"a": "old", "b": "new", "c": "new"}},
+		{three, map[string]string{"b": "newer", "d": "newer"}},
+	} {
+		if diff := cmp.Diff(tc.want, labels(tc.got)); diff != "" {
+			t.Errorf("look %d (-want +got):\n%s", i+1, diff)
+		}
+	}
+	if one["a"] != two["a"] {
+		t.Error("a node that has not changed is made anew")
+	}
+	if len(n.read(nil)) != 0 {
+		t.Error("nodes that are gone are still there")
+	}
+}

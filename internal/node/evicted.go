@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// MaxEvicted bounds how many workloads the record of evictions on one Node names.
+const MaxEvicted = 500
+
+// Workload is the controller of pods that were evicted: a ReplicaSet, a StatefulSet or a ReplicationController.
+type Workload struct {
+	Kind, Namespace, Name string
+}
+
+// String is "Kind/namespace/name", as in the annotation.
+func (w Workload) String() string { return w.Kind + "/" + w.Namespace + "/" + w.Name }
+
+// WorkloadOf is the controller of a pod, if it is one of those that the record of evictions names.
+func WorkloadOf(namespace string, owner *metav1.OwnerReference) (Workload, bool) {
+	if owner == nil {
+		return Workload{}, false
+	}
+	switch owner.APIVersion + " " + owner.Kind {
+	case "apps/v1 ReplicaSet", "apps/v1 StatefulSet", "v1 ReplicationController":
+		return Workload{owner.Kind, namespace, owner.Name}, true
+	default:
+		return Workload{}, false
+	}
+}
+
+// ParseEvicted reads the record of evictions from a Node's annotations. No annotation means that nothing was evicted. A
+// value that can't be read is an error, and what was evicted is not known.
+func ParseEvicted(annotations map[string]string) ([]Workload, error) {
+	value, ok := annotations[v1alpha1.AnnotationEvicted]
+	if !ok || value == "" {
+		return nil, nil
+	}
+	var lines []string
+	if err := json.Unmarshal([]byte(value), &lines); err != nil {
+		return nil, fmt.Errorf("reading annotation %s, %w", v1alpha1.AnnotationEvicted, err)
+	}
+	workloads := make([]Workload, len(lines))
+	for i, line := range lines {
+		parts := strings.Split(line, "/")
+		if len(parts) != 3 || slices.Contains(parts, "") {
+			return nil, fmt.Errorf("reading annotation %s, %q is not Kind/namespace/name", v1alpha1.AnnotationEvicted, line)
+		}
+		workloads[i] = Workload{parts[0], parts[1], parts[2]}
+	}
+	return workloads, nil
+}
+
+// formatEvicted is the annotation's value: sorted, each once, and no more than MaxEvicted.
+func formatEvicted(workloads []Workload) (string, error) {
+	lines := make([]string, len(workloads))
+	for i := range workloads {
+		lines[i] = workloads[i].String()
+	}
+	slices.Sort(lines)
+	lines = slices.Compact(lines)
+	value, err := json.Marshal(lines[:min(len(lines), MaxEvicted)])
+	return string(value), err
+}
+
+// Evicting also records these workloads, beside those that are recorded already. A record that can't be read is replaced.
+func Evicting(workloads ...Workload) Also {
+	return func(n *corev1.Node, _ string) bool {
+		if len(workloads) == 0 {
+			return false
+		}
+		recorded, err := ParseEvicted(n.Annotations)
+		if err != nil {
+			recorded = nil
+		}
+		value, err := formatEvicted(append(recorded, workloads...))
+		if err != nil || value == n.Annotations[v1alpha1.AnnotationEvicted] {
+			return false // Strings always marshal.
+		}
+		set(&n.Annotations, v1alpha1.AnnotationEvicted, value)
+		return true
+	}
+}
+
+// RecordEvicted writes these workloads into the Node's record of evictions, beside those that it names already. It writes
+// nothing if it names them all.
+func RecordEvicted(ctx context.Context, c client.Client, n *corev1.Node, workloads ...Workload) error {
+	record := Evicting(workloads...)
+	if _, err := rewrite(ctx, c, n, func(n *corev1.Node) bool { return record(n, "") }); err != nil {
+		return fmt.Errorf("recording evictions from node %s, %w", n.Name, err)
+	}
+	return nil
+}
+
+// ForgetEvicted takes these workloads out of the Node's record of evictions, and with the last one the annotation. It
+// writes nothing if the record names none of them. It fails if somebody else wrote to the Node since it was read: then
+// decide again.
+func ForgetEvicted(ctx context.Context, c client.Writer, n *corev1.Node, workloads ...Workload) error {
+	recorded, err := ParseEvicted(n.Annotations)
+	if err != nil {
+		return fmt.Errorf("forgetting evictions from node %s, %w", n.Name, err)
+	}
+	left := slices.DeleteFunc(slices.Clone(recorded), func(w Workload) bool { return slices.Contains(workloads, w) })
+	if len(left) == len(recorded) {
+		return nil
+	}
+	var annotation *string
+	if len(left) > 0 {
+		value, err := formatEvicted(left)
+		if err != nil {
+			return fmt.Errorf("forgetting evictions from node %s, %w", n.Name, err)
+		}
+		annotation = &value
+	}
+	body, err := json.Marshal(patch{Metadata: patchMetadata{
+		ResourceVersion: n.ResourceVersion, Annotations: map[string]*string{v1alpha1.AnnotationEvicted: annotation},
+	}})
+	if err != nil {
+		return fmt.Errorf("forgetting evictions from node %s, %w", n.Name, err)
+	}
+	written := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
+	if err := c.Patch(ctx, written, client.RawPatch(types.MergePatchType, body)); err != nil {
+		return fmt.Errorf("forgetting evictions from node %s, %w", n.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+var (
+	cart  = Workload{"ReplicaSet", "shop", "cart-5d4f"}
+	db    = Workload{"StatefulSet", "shop", "db"}
+	stock = Workload{"ReplicationController", "depot", "stock"}
+)
+
+// recording makes a node with this record; empty: without.
+func recording(record string) *corev1.Node {
+	n := cordonable(false, "")
+	if record != "" {
+		n.Annotations[v1alpha1.AnnotationEvicted] = record
+	}
+	return n
+}
+
+func TestParseEvicted(t *testing.T) {
+	for value, want := range map[string][]Workload{
+		"":   nil,
+		"[]": {},
+		`["ReplicaSet/shop/cart-5d4f","StatefulSet/shop/db"]`: {cart, db},
+	} {
+		got, err := ParseEvicted(map[string]string{v1alpha1.AnnotationEvicted: value})
+		if err != nil {
+			t.Errorf("%s: %v", value, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", value, diff)
+		}
+	}
+	for _, value := range []string{"{", `["a"]`, `["a/b"]`, `["a/b/c/d"]`, `["a//c"]`, `[1]`, `"ReplicaSet/shop/cart"`} {
+		if got, err := ParseEvicted(map[string]string{v1alpha1.AnnotationEvicted: value}); got != nil || err == nil ||
+			!strings.HasPrefix(err.Error(), "reading annotation moult.dev/evicted, ") {
+			t.Errorf("%s: got %v, %v", value, got, err)
+		}
+	}
+}
+
+func TestWorkloadOf(t *testing.T) {
+	for owner, want := range map[string]Workload{
+		"apps/v1 ReplicaSet": {"ReplicaSet", "shop", "x"}, "apps/v1 StatefulSet": {"StatefulSet", "shop", "x"},
+		"v1 ReplicationController": {"ReplicationController", "shop", "x"},
+		"apps/v1 DaemonSet":        {}, "batch/v1 Job": {}, "v1 Node": {},
+		// Another's StatefulSet is not the one that a StatefulSet's name would find.
+		"apps.kruise.io/v1beta1 StatefulSet": {},
+	} {
+		apiVersion, kind, _ := strings.Cut(owner, " ")
+		got, ok := WorkloadOf("shop", &metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: "x"})
+		if got != want || ok != (want != Workload{}) {
+			t.Errorf("%s: got %v, %v", owner, got, ok)
+		}
+	}
+	if _, ok := WorkloadOf("shop", nil); ok {
+		t.Error("a pod without a controller has one")
+	}
+}
+
+func TestRecordEvicted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		workloads    []Workload
+		before, want string
+	}{
+		"the first":              {[]Workload{db, cart}, "", `["ReplicaSet/shop/cart-5d4f","StatefulSet/shop/db"]`},
+		"more":                   {[]Workload{stock}, `["StatefulSet/shop/db"]`, `["ReplicationController/depot/stock","StatefulSet/shop/db"]`},
+		"what is there":          {[]Workload{db, db}, `["StatefulSet/shop/db"]`, `["StatefulSet/shop/db"]`},
+		"nothing":                {nil, `["StatefulSet/shop/db"]`, `["StatefulSet/shop/db"]`},
+		"nothing, on none":       {nil, "", ""},
+		"one that can't be read": {[]Workload{db}, "{", `["StatefulSet/shop/db"]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := fake.NewClientBuilder().WithObjects(recording(tc.before)).Build()
+			before := read(t, c)
+			if err := RecordEvicted(t.Context(), c, read(t, c), tc.workloads...); err != nil {
+				t.Fatal(err)
+			}
+			expectNode(t, recording(tc.want), c)
+			if wrote := read(t, c).ResourceVersion != before.ResourceVersion; wrote != (tc.before != tc.want) {
+				t.Errorf("wrote: %v", wrote)
+			}
+		})
+	}
+}
+
+func TestCordonRecords(t *testing.T) {
+	c := fake.NewClientBuilder().WithObjects(recording(`["StatefulSet/shop/db"]`)).Build()
+	if cordoned, err := Cordon(t.Context(), c, read(t, c), plan, Evicting(cart)); !cordoned || err != nil {
+		t.Fatal(cordoned, err)
+	}
+	if cordoned, err := Cordon(t.Context(), c, read(t, c), plan, Evicting(stock)); cordoned || err != nil {
+		t.Fatal(cordoned, err)
+	}
+	want := cordonable(true, plan)
+	want.Annotations[v1alpha1.AnnotationEvicted] = `["ReplicaSet/shop/cart-5d4f","ReplicationController/depot/stock","StatefulSet/shop/db"]`
+	expectNode(t, want, c)
+}
+
+func TestRecordIsBounded(t *testing.T) {
+	var many []Workload
+	for i := range MaxEvicted + 100 {
+		many = append(many, Workload{"ReplicaSet", "shop", fmt.Sprintf("rs-%04d", i)})
+	}
+	c := fake.NewClientBuilder().WithObjects(recording("")).Build()
+	if err := RecordEvicted(t.Context(), c, read(t, c), many...); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ParseEvicted(read(t, c).Annotations)
+	if diff := cmp.Diff(many[:MaxEvicted], got); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+}
+
+func TestForgetEvicted(t *testing.T) {
+	const all = `["ReplicaSet/shop/cart-5d4f","ReplicationController/depot/stock","StatefulSet/shop/db"]`
+	for name, tc := range map[string]struct {
+		workloads    []Workload
+		before, want string
+	}{
+		"some":             {[]Workload{stock, db}, all, `["ReplicaSet/shop/cart-5d4f"]`},
+		"all":              {[]Workload{stock, db, cart}, all, ""},
+		"none":             {nil, all, all},
+		"what is not":      {[]Workload{{"StatefulSet", "shop", "other"}}, all, all},
+		"without a record": {[]Workload{db}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := fake.NewClientBuilder().WithObjects(recording(tc.before)).Build()
+			before := read(t, c)
+			if err := ForgetEvicted(t.Context(), c, before, tc.workloads...); err != nil {
+				t.Fatal(err)
+			}
+			expectNode(t, recording(tc.want), c)
+			if wrote := read(t, c).ResourceVersion != before.ResourceVersion; wrote != (tc.before != tc.want) {
+				t.Errorf("wrote: %v", wrote)
+			}
+		})
+	}
+}
+
+// A drain that records more between the read and the write is not forgotten.
+func TestForgetEvictedLoses(t *testing.T) {
+	c := fake.NewClientBuilder().WithObjects(recording(`["StatefulSet/shop/db"]`)).Build()
+	stale := read(t, c)
+	if err := RecordEvicted(t.Context(), c, stale, cart); err != nil {
+		t.Fatal(err)
+	}
+	if err := ForgetEvicted(t.Context(), c, stale, db); !apierrors.IsConflict(err) {
+		t.Errorf("got %v, want a conflict", err)
+	}
+	expectNode(t, recording(`["ReplicaSet/shop/cart-5d4f","StatefulSet/shop/db"]`), c)
+
+	broken := recording("{")
+	if err := ForgetEvicted(t.Context(), c, broken, db); err == nil || !strings.HasPrefix(err.Error(), "forgetting evictions from node n1, reading annotation ") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Tainted reports whether the node has the taint key:PreferNoSchedule.
+func Tainted(n *corev1.Node, key string) bool { return taintAt(n, key) >= 0 }
+
+func taintAt(n *corev1.Node, key string) int {
+	return slices.IndexFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == corev1.TaintEffectPreferNoSchedule })
+}
+
+// Taint puts the taint key:PreferNoSchedule on the node, and leaves the others as they are. It writes nothing if it is there.
+// It fails with a conflict if somebody else wrote to the node since it was read: then decide again.
+func Taint(ctx context.Context, c client.Writer, n *corev1.Node, key string) error {
+	if Tainted(n, key) {
+		return nil
+	}
+	taint := corev1.Taint{Key: key, Effect: corev1.TaintEffectPreferNoSchedule}
+	add := operation{"add", "/spec/taints/-", taint}
+	if len(n.Spec.Taints) == 0 {
+		add = operation{"add", "/spec/taints", []corev1.Taint{taint}}
+	}
+	if err := patchTaints(ctx, c, n, add); err != nil {
+		return fmt.Errorf("tainting node %s, %w", n.Name, err)
+	}
+	return nil
+}
+
+// Untaint takes the taint key:PreferNoSchedule off the node. It writes nothing if it is not there, and fails as Taint does.
+func Untaint(ctx context.Context, c client.Writer, n *corev1.Node, key string) error {
+	i := taintAt(n, key)
+	if i < 0 {
+		return nil
+	}
+	if err := patchTaints(ctx, c, n, operation{Op: "remove", Path: fmt.Sprintf("/spec/taints/%d", i)}); err != nil {
+		return fmt.Errorf("taking the taint off node %s, %w", n.Name, err)
+	}
+	return nil
+}
+
+// patchTaints changes the list of taints on condition that the node is as it was read: a merge would have to know all of
+// every taint.
+func patchTaints(ctx context.Context, c client.Writer, n *corev1.Node, change operation) error {
+	// A resourceVersion that is added is a precondition; one that is tested is an error of its own when it differs.
+	body, err := json.Marshal([]operation{{"replace", "/metadata/resourceVersion", n.ResourceVersion}, change})
+	if err != nil {
+		return err
+	}
+	written := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
+	return c.Patch(ctx, written, client.RawPatch(types.JSONPatchType, body))
+}

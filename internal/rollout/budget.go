@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// Account is how a budget stands.
+type Account struct {
+	// Matched is how many nodes the budget selects.
+	Matched int
+	// Limit is how many of them may be unavailable; negative when there is no limit by number.
+	Limit int
+	// Holders are the nodes that are unavailable, by name.
+	Holders []Holder
+	// Domains are those with unavailable nodes, and how many they have.
+	Domains map[string]int
+	// Blocks are what else keeps every selected node from being taken now.
+	Blocks []Block
+	// Next is when the clock alone can change any of that; zero when it can't.
+	Next time.Time
+}
+
+// Holder is an unavailable node.
+type Holder struct {
+	Node    string
+	Cause   v1alpha1.UnavailableCause
+	By      string
+	Message string
+	Since   time.Time
+}
+
+// Examine sees how a budget stands.
+func (b *Budget) Examine(nodes map[string]*Node, now time.Time) Account {
+	a := Account{Limit: -1, Domains: map[string]int{}}
+	for name, n := range nodes {
+		a.count(b, name, n, now)
+	}
+	a.close(b, now)
+	return a
+}
+
+// count adds a node, if the budget selects it.
+func (a *Account) count(b *Budget, name string, n *Node, now time.Time) {
+	if !b.selects(n) {
+		return
+	}
+	a.Matched++
+	h, end := b.unavailable(n, now)
+	a.wake(end, now)
+	if h.Cause == "" {
+		return
+	}
+	h.Node = name
+	a.Holders = append(a.Holders, h)
+	if b.TopologyKey != "" {
+		a.Domains[n.Labels[b.TopologyKey]]++
+	}
+}
+
+// close adds what follows from the nodes together, and what does not depend on them.
+func (a *Account) close(b *Budget, now time.Time) {
+	slices.SortFunc(a.Holders, func(x, y Holder) int { return cmp.Compare(x.Node, y.Node) })
+	if b.MaxUnavailable != nil {
+		a.Limit = b.MaxUnavailable.AtLeastOne(a.Matched)
+	}
+	if b.Error != "" {
+		a.Blocks = append(a.Blocks, Block{v1alpha1.ReasonBudgetInvalid, b.Error})
+	}
+	if b.Paused {
+		a.Blocks = append(a.Blocks, Block{v1alpha1.ReasonBudgetPaused, "it is paused"})
+	}
+	if len(b.Windows) > 0 {
+		open, next := openAt(b.Windows, now)
+		a.wake(next, now)
+		if !open {
+			a.Blocks = append(a.Blocks, Block{v1alpha1.ReasonOutsideBudgetWindow, closed(next)})
+		}
+	}
+	a.Blocks = append(a.Blocks, b.Blocks...)
+}
+
+func (a *Account) wake(at, now time.Time) {
+	if at.After(now) && (a.Next.IsZero() || at.Before(a.Next)) {
+		a.Next = at
+	}
+}
+
+// selects reports whether the budget selects the node.
+func (b *Budget) selects(n *Node) bool {
+	return b.Selector == nil || b.Selector.Empty() || b.Selector.Matches(labels.Set(n.Labels))
+}
+
+// unavailable says why a node is unavailable, and when the clock alone ends that.
+func (b *Budget) unavailable(n *Node, now time.Time) (h Holder, end time.Time) {
+	for i := range n.Claims {
+		if c := &n.Claims[i]; !c.Parked() {
+			return Holder{Cause: v1alpha1.CauseClaimed, By: c.Rollout, Message: "claimed by " + c.Rollout + from(c.Since.Time), Since: c.Since.Time}, end
+		}
+	}
+	if n.Unschedulable {
+		return Holder{Cause: v1alpha1.CauseUnschedulable, Message: "unschedulable"}, end
+	}
+	cause, message, since, end := b.ill(n, now)
+	if cause == "" && n.ClaimError != "" {
+		return Holder{Cause: v1alpha1.CauseUnreadable, Message: n.ClaimError}, time.Time{}
+	}
+	return Holder{Cause: cause, Message: message, Since: since}, end
+}
+
+// account is a budget during one pass: what it held at the beginning, and what the pass has started since.
+type account struct {
+	*Budget
+	Account
+	used    int
+	domains map[string]int
+	holders map[string]bool
+	started []string
+	// blocks and gates are what closes it, with the budget's name in the messages.
+	blocks, gates []Block
+	// The texts are the same for every unit that waits for the budget, or that is in one domain.
+	message       string
+	domainMessage map[string]string
+}
+
+// open sees how all budgets stand, in one go through the nodes.
+func (p *pass) open() {
+	p.opened = true
+	for i := range p.fleet.Budgets {
+		p.accounts = append(p.accounts, &account{
+			Budget: &p.fleet.Budgets[i], Account: Account{Limit: -1, Domains: map[string]int{}},
+			holders: map[string]bool{}, domainMessage: map[string]string{},
+		})
+	}
+	if len(p.accounts) == 0 {
+		return
+	}
+	p.matched = make([]*account, 0, len(p.accounts)*p.asking)
+	for name, n := range p.fleet.Nodes {
+		for _, a := range p.accounts {
+			a.count(a.Budget, name, n, p.now)
+		}
+	}
+	for _, a := range p.accounts {
+		a.close(a.Budget, p.now)
+		a.used, a.domains = len(a.Holders), a.Domains
+		for _, h := range a.Holders {
+			a.holders[h.Node] = true
+		}
+		own := len(a.Account.Blocks) - len(a.Budget.Blocks)
+		for i, block := range a.Account.Blocks {
+			block.Message = a.says(block.Message)
+			if i < own {
+				a.blocks = append(a.blocks, block)
+			} else {
+				a.gates = append(a.gates, block)
+			}
+		}
+	}
+}
+
+func (a *account) says(what string) string { return "budget " + a.Name + ": " + what }
+
+// budgets are those that select the candidate's node. Budgets are looked at only when a unit gets so far.
+func (p *pass) budgets(c *candidate) []*account {
+	if !p.opened {
+		p.open()
+	}
+	if !c.looked {
+		c.looked = true
+		first := len(p.matched)
+		for _, a := range p.accounts {
+			if a.selects(c.node) {
+				p.matched = append(p.matched, a)
+				p.wake(a.Next)
+			}
+		}
+		c.accounts = p.matched[first:]
+	}
+	return c.accounts
+}
+
+// spend books what a unit costs the budgets that is started now. A node that was unavailable before costs nothing more.
+func spend(p *pass, c *candidate) {
+	if c.Claimed {
+		return
+	}
+	for _, a := range p.budgets(c) {
+		if a.holders[c.Node] {
+			continue
+		}
+		a.used++
+		a.started = append(a.started, c.Node)
+		a.message = ""
+		if a.TopologyKey != "" {
+			a.domains[c.node.Labels[a.TopologyKey]]++
+			clear(a.domainMessage)
+		}
+	}
+}
+
+// budgetUnderstood starts nothing where a budget can't be read: who knows what it was to forbid.
+func budgetUnderstood(p *pass, c *candidate) (v1alpha1.Reason, string) {
+	return blocked(p, c, v1alpha1.ReasonBudgetInvalid)
+}
+
+// budgetPaused is the switch that stops everything, what is to start over too.
+func budgetPaused(p *pass, c *candidate) (v1alpha1.Reason, string) {
+	return blocked(p, c, v1alpha1.ReasonBudgetPaused)
+}
+
+// insideBudgetWindow starts nothing while the windows of a budget are closed.
+func insideBudgetWindow(p *pass, c *candidate) (v1alpha1.Reason, string) {
+	return blocked(p, c, v1alpha1.ReasonOutsideBudgetWindow)
+}
+
+func blocked(p *pass, c *candidate, by v1alpha1.Reason) (v1alpha1.Reason, string) {
+	for _, a := range p.budgets(c) {
+		for i := range a.blocks {
+			if a.blocks[i].Gate == by {
+				return by, a.blocks[i].Message
+			}
+		}
+	}
+	return "", ""
+}
+
+// budgetLeft keeps the nodes that are unavailable, for whatever cause, within what each budget allows. A node that is
+// unavailable already makes no further one so: to update it may be what repairs it. Where nothing is allowed it waits too.
+func budgetLeft(p *pass, c *candidate) (v1alpha1.Reason, string) {
+	if c.Claimed {
+		return "", ""
+	}
+	for _, a := range p.budgets(c) {
+		if a.Limit == 0 || a.Limit > 0 && a.used >= a.Limit && !a.holders[c.Node] {
+			return v1alpha1.ReasonBudgetExhausted, a.explain()
+		}
+	}
+	return "", ""
+}
+
+// explain is the same text for every unit that waits for this budget.
+func (a *account) explain() string {
+	if a.message == "" {
+		a.message = a.says(fmt.Sprintf("%s unavailable, at most %d allowed", count(a.used), a.Limit))
+		var who []string
+		for _, h := range a.Holders[:min(len(a.Holders), named)] {
+			who = append(who, h.Node+" "+h.Message)
+		}
+		for _, node := range a.started[:min(len(a.started), named)] {
+			who = append(who, node+" started now")
+		}
+		if a.used > 0 {
+			a.message += " (" + list(who, a.used) + ")"
+		}
+	}
+	return a.message
+}
+
+// domainFree keeps unavailable nodes within as many domains as each budget allows. Where they are in more already, because
+// nodes have failed by themselves, no further one is taken in any of them.
+func domainFree(p *pass, c *candidate) (v1alpha1.Reason, string) {
+	if c.Claimed {
+		return "", ""
+	}
+	for _, a := range p.budgets(c) {
+		if a.TopologyKey == "" || a.holders[c.Node] {
+			continue
+		}
+		own := c.node.Labels[a.TopologyKey]
+		others := len(a.domains)
+		if a.domains[own] > 0 {
+			others--
+		}
+		if others >= a.MaxDomains {
+			return v1alpha1.ReasonMaxDomains, a.explainDomain(own)
+		}
+	}
+	return "", ""
+}
+
+// explainDomain is the same text for every unit of a domain that waits for this budget.
+func (a *account) explainDomain(own string) string {
+	text := a.domainMessage[own]
+	if text == "" {
+		names := make([]string, 0, len(a.domains))
+		for name := range a.domains {
+			if name != own {
+				names = append(names, domain(name))
+			}
+		}
+		slices.Sort(names)
+		text = a.says(fmt.Sprintf("nodes of %s=%s wait while some of %s are unavailable, at most %d at once",
+			a.TopologyKey, domain(own), list(names, len(names)), a.MaxDomains))
+		a.domainMessage[own] = text
+	}
+	return text
+}
+
+func domain(name string) string {
+	if name == "" {
+		return "(none)"
+	}
+	return name
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+func budget(t testing.TB, text string) Budget {
+	t.Helper()
+	return NewBudget(&v1alpha1.NodeDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: budgetOf(t, text)})
+}
+
+// well is a node of a zone that has been ready for an hour, changed.
+func well(zone string, change ...func(*machine)) *Node {
+	m := machine{readySince: noon.Add(-time.Hour), offSince: noon.Add(-time.Hour), evictions: -1, labels: map[string]string{"zone": zone}}
+	if zone == "" {
+		m.labels = nil
+	}
+	for _, c := range change {
+		c(&m)
+	}
+	return m.node("")
+}
+
+func cordoned(m *machine) { m.cordoned = true }
+
+func notReady(m *machine) { m.notReady, m.readySince = true, noon.Add(-2*time.Minute) }
+
+func justReady(m *machine) { m.readySince = noon.Add(-time.Minute) }
+
+func has(c v1alpha1.Claim) func(*machine) { return func(m *machine) { m.claims = append(m.claims, c) } }
+
+func parked() v1alpha1.Claim {
+	c := exclusive("other")
+	c.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonDrainTimeout, Skipped: true}
+	return c
+}
+
+func TestExamine(t *testing.T) {
+	nodes := map[string]*Node{
+		"a": well("x"),
+		"b": well("x", cordoned),
+		"c": well("y", notReady, cordoned, has(exclusive("other"))),
+		"d": well("y", notReady),
+		"e": well("", justReady),
+		"f": well("", has(parked())),
+		"g": well("z", func(m *machine) { m.claimError = "bad" }),
+		"h": well("z", func(m *machine) { m.offline = true }),
+		"i": well("z", func(m *machine) { m.taint = true }),
+		"j": {Name: "j", Labels: map[string]string{"zone": "x"}},
+	}
+	held := func(node string, cause v1alpha1.UnavailableCause, message string, ago time.Duration) Holder {
+		h := Holder{Node: node, Cause: cause, Message: message}
+		if ago > 0 {
+			h.Since = noon.Add(-ago)
+		}
+		return h
+	}
+	other := held("c", v1alpha1.CauseClaimed, "claimed by Plan/fleet/other since 2026-11-20T11:00:00Z", time.Hour)
+	other.By = "Plan/fleet/other"
+	b := held("b", v1alpha1.CauseUnschedulable, "unschedulable", 0)
+	d := held("d", v1alpha1.CauseNotReady, "not ready since 2026-11-20T11:58:00Z", 2*time.Minute)
+	g := held("g", v1alpha1.CauseUnreadable, "bad", 0)
+	j := held("j", v1alpha1.CauseNotReady, "not ready", 0)
+	for name, tc := range map[string]struct {
+		spec string
+		edit func(*Budget)
+		want Account
+	}{
+		"all":           {"{}", nil, Account{Matched: 10, Limit: -1, Holders: []Holder{b, other, d, g, j}}},
+		"a share":       {"maxUnavailable: 15%", nil, Account{Matched: 10, Limit: 1, Holders: []Holder{b, other, d, g, j}}},
+		"a count":       {"maxUnavailable: 3", nil, Account{Matched: 10, Limit: 3, Holders: []Holder{b, other, d, g, j}}},
+		"a small share": {"maxUnavailable: 1%", nil, Account{Matched: 10, Limit: 1, Holders: []Holder{b, other, d, g, j}}},
+		"nothing":       {"maxUnavailable: 0%", nil, Account{Matched: 10, Limit: 0, Holders: []Holder{b, other, d, g, j}}},
+		"selected":      {"{selector: {matchLabels: {zone: x}}, maxUnavailable: 50%}", nil, Account{Matched: 3, Limit: 1, Holders: []Holder{b, j}}},
+		"domains":       {"topologyKey: zone", nil, Account{Matched: 10, Limit: -1, Holders: []Holder{b, other, d, g, j}, Domains: map[string]int{"x": 2, "y": 2, "z": 1}}},
+		"ready long enough": {"minReadySeconds: 120", nil, Account{Matched: 10, Limit: -1, Next: noon.Add(time.Minute), Holders: []Holder{
+			b, other, d, held("e", v1alpha1.CauseMinReadySeconds, "ready only since 2026-11-20T11:59:00Z, and minReadySeconds is 2m0s", time.Minute), g, j,
+		}}},
+		"a condition": {"gates: {nodes: {conditions: [{type: NetworkUnavailable, status: 'False'}]}}", nil, Account{Matched: 10, Limit: -1, Holders: []Holder{
+			b, other, d, g, held("h", v1alpha1.CauseUnhealthy, "condition NetworkUnavailable is True, and must be False", time.Hour), j,
+		}}},
+		"a condition that is absent": {"{selector: {matchLabels: {zone: x}}, gates: {nodes: {conditions: [{type: Fit, status: 'True'}]}}}", nil, Account{Matched: 3, Limit: -1, Holders: []Holder{
+			held("a", v1alpha1.CauseUnhealthy, "condition Fit is absent, and must be True", 0), b, j,
+		}}},
+		"a taint": {"gates: {nodes: {absentTaints: ['readiness.k8s.io/*']}}", nil, Account{Matched: 10, Limit: -1, Holders: []Holder{
+			b, other, d, g, held("i", v1alpha1.CauseUnhealthy, "taint readiness.k8s.io/agent must be absent", 0), j,
+		}}},
+		"another taint": {"gates: {nodes: {absentTaints: ['readiness.k8s.io/agen']}}", nil, Account{Matched: 10, Limit: -1, Holders: []Holder{b, other, d, g, j}}},
+		"paused": {"paused: true", nil, Account{Matched: 10, Limit: -1, Holders: []Holder{b, other, d, g, j}, Blocks: []Block{
+			{v1alpha1.ReasonBudgetPaused, "it is paused"},
+		}}},
+		"a closed window": {"windows: [{schedule: '0 22 * * *', duration: 1h}]", nil, Account{
+			Matched: 10, Limit: -1, Holders: []Holder{b, other, d, g, j}, Next: noon.Add(10 * time.Hour),
+			Blocks: []Block{{v1alpha1.ReasonOutsideBudgetWindow, "outside of its windows, the next opens at 2026-11-20T22:00:00Z"}},
+		}},
+		"an open window": {"windows: [{schedule: '0 11 * * *', duration: 2h}]", nil, Account{Matched: 10, Limit: -1, Holders: []Holder{b, other, d, g, j}, Next: noon.Add(time.Hour)}},
+		"a window that never opens": {"windows: [{schedule: '0 11 30 2 *', duration: 2h}]", nil, Account{
+			Matched: 10, Limit: -1, Holders: []Holder{b, other, d, g, j}, Blocks: []Block{{v1alpha1.ReasonOutsideBudgetWindow, "its windows never open"}},
+		}},
+		"a selector that can't be read selects all": {"selector: {matchExpressions: [{key: zone, operator: Resembles}]}", nil, Account{
+			Matched: 10, Limit: -1, Holders: []Holder{b, other, d, g, j},
+			Blocks: []Block{{v1alpha1.ReasonBudgetInvalid, `spec.selector: "Resembles" is not a valid label selector operator`}},
+		}},
+		"an amount that can't be read": {"{selector: {matchLabels: {zone: x}}, maxUnavailable: few}", nil, Account{
+			Matched: 3, Limit: 0, Holders: []Holder{b, j},
+			Blocks: []Block{{v1alpha1.ReasonBudgetInvalid, `spec.maxUnavailable: "few" is neither a count nor a percentage from 0% to 100%`}},
+		}},
+		"a gate": {"{}", func(b *Budget) { b.Blocks = []Block{{v1alpha1.ReasonAlertsActive, "alert"}} }, Account{
+			Matched: 10, Limit: -1, Holders: []Holder{b, other, d, g, j}, Blocks: []Block{{v1alpha1.ReasonAlertsActive, "alert"}},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := budget(t, tc.spec)
+			if tc.edit != nil {
+				tc.edit(&b)
+			}
+			if diff := cmp.Diff(tc.want, b.Examine(nodes, noon), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Who starts, and what the first that waits is told.
+func TestBudgets(t *testing.T) {
+	const one = "maxUnavailable: 1"
+	for name, tc := range map[string]struct {
+		budgets []string
+		nodes   map[string]*Node
+		edit    func(f *Fleet, units []Unit)
+		start   string
+		reason  v1alpha1.Reason
+		message string
+	}{
+		"one at a time": {budgets: []string{one}, start: "a", reason: v1alpha1.ReasonBudgetExhausted,
+			message: "budget b: 1 node unavailable, at most 1 allowed (a started now)"},
+		"used up by a node that failed": {budgets: []string{one}, nodes: map[string]*Node{"d": well("", notReady)}, start: "", reason: v1alpha1.ReasonBudgetExhausted,
+			message: "budget b: 1 node unavailable, at most 1 allowed (d not ready since 2026-11-20T11:58:00Z)"},
+		"which may be taken itself": {budgets: []string{one}, nodes: map[string]*Node{"c": well("", notReady)}, start: "c", reason: v1alpha1.ReasonBudgetExhausted,
+			message: "budget b: 1 node unavailable, at most 1 allowed (c not ready since 2026-11-20T11:58:00Z)"},
+		"but not where nothing is allowed": {budgets: []string{"maxUnavailable: 0"}, nodes: map[string]*Node{"c": well("", notReady)}, reason: v1alpha1.ReasonBudgetExhausted,
+			message: "budget b: 1 node unavailable, at most 0 allowed (c not ready since 2026-11-20T11:58:00Z)"},
+		"nothing is allowed, and nothing is unavailable": {budgets: []string{"maxUnavailable: 0"}, reason: v1alpha1.ReasonBudgetExhausted,
+			message: "budget b: 0 nodes unavailable, at most 0 allowed"},
+		"one that is skipped is not unavailable": {budgets: []string{one}, nodes: map[string]*Node{"d": well("", has(parked()))}, start: "a", reason: v1alpha1.ReasonBudgetExhausted,
+			message: "budget b: 1 node unavailable, at most 1 allowed (a started now)"},
+		"what is claimed already is paid": {budgets: []string{one}, nodes: map[string]*Node{"b": well("", has(exclusive(own)))},
+			edit: func(_ *Fleet, u []Unit) { u[1].Claimed = true }, start: "b", reason: v1alpha1.ReasonBudgetExhausted,
+			message: "budget b: 1 node unavailable, at most 1 allowed (b claimed by Plan/fleet/own since 2026-11-20T11:00:00Z)"},
+		"all budgets must allow it": {budgets: []string{"{maxUnavailable: 2}", one}, start: "a", reason: v1alpha1.ReasonBudgetExhausted,
+			message: "budget b: 1 node unavailable, at most 1 allowed (a started now)"},
+		"only where it selects": {budgets: []string{"{selector: {matchLabels: {zone: x}}, maxUnavailable: 1}"}, nodes: map[string]*Node{"a": well("x"), "b": well("x")},
+			start: "a c", reason: v1alpha1.ReasonBudgetExhausted, message: "budget b: 1 node unavailable, at most 1 allowed (a started now)"},
+		"one domain": {budgets: []string{"{topologyKey: zone}"}, nodes: map[string]*Node{"a": well("x"), "b": well("y"), "c": well("x")},
+			start: "a c", reason: v1alpha1.ReasonMaxDomains, message: "budget b: nodes of zone=y wait while some of x are unavailable, at most 1 at once"},
+		"two domains": {budgets: []string{"{topologyKey: zone, maxDomains: 2}"}, nodes: map[string]*Node{"a": well("x"), "b": well("y"), "c": well("")},
+			start: "a b", reason: v1alpha1.ReasonMaxDomains, message: "budget b: nodes of zone=(none) wait while some of x, y are unavailable, at most 2 at once"},
+		"more domains than allowed, by themselves": {budgets: []string{"{topologyKey: zone}"},
+			nodes: map[string]*Node{"a": well("x"), "b": well("y", notReady), "c": well("y"), "d": well("x", notReady)},
+			start: "b", reason: v1alpha1.ReasonMaxDomains, message: "budget b: nodes of zone=x wait while some of y are unavailable, at most 1 at once"},
+		"a gate": {budgets: []string{"{}"}, edit: func(f *Fleet, _ []Unit) { f.Budgets[0].Blocks = []Block{{v1alpha1.ReasonAlertsActive, "alert X"}} },
+			reason: v1alpha1.ReasonAlertsActive, message: "budget b: alert X"},
+		"the gate of a node": {budgets: []string{"{}"}, edit: func(f *Fleet, _ []Unit) {
+			f.Budgets[0].NodeBlocks = map[string]Block{"b": {v1alpha1.ReasonPodsBlock, "pod y"}}
+		}, start: "a c", reason: v1alpha1.ReasonPodsBlock, message: "budget b: pod y"},
+		"a gate does not hold what is claimed": {budgets: []string{"{}"}, edit: func(f *Fleet, u []Unit) {
+			f.Budgets[0].Blocks = []Block{{v1alpha1.ReasonAlertsActive, "alert X"}}
+			u[0].Claimed = true
+		}, start: "a", reason: v1alpha1.ReasonAlertsActive, message: "budget b: alert X"},
+		"a pause does": {budgets: []string{"paused: true"}, edit: func(_ *Fleet, u []Unit) { u[0].Claimed = true },
+			reason: v1alpha1.ReasonBudgetPaused, message: "budget b: it is paused"},
+		"one that can't be read": {budgets: []string{"selector: {matchExpressions: [{key: zone, operator: Resembles}]}"},
+			reason: v1alpha1.ReasonBudgetInvalid, message: `budget b: spec.selector: "Resembles" is not a valid label selector operator`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := nodesOf(map[string]*Node{"a": well(""), "b": well(""), "c": well("")})
+			for name, n := range tc.nodes {
+				f.Nodes[name] = n
+			}
+			for _, spec := range tc.budgets {
+				f.Budgets = append(f.Budgets, budget(t, spec))
+			}
+			units := []Unit{outdated("a", ranked(1)), outdated("b", ranked(2)), outdated("c", ranked(3))}
+			if tc.edit != nil {
+				tc.edit(&f, units)
+			}
+			d := Decide(Strategy{UID: own, MaxConcurrent: 9}, units, f, noon)
+			start := ""
+			for i, node := range d.Start {
+				if i > 0 {
+					start += " "
+				}
+				start += node
+			}
+			if start != tc.start {
+				t.Errorf("starts %q, want %q", start, tc.start)
+			}
+			if len(d.Waiting) == 0 || d.Waiting[0].Reason != tc.reason || d.Waiting[0].Message != tc.message {
+				t.Errorf("got %+v, want %s: %s", d.Waiting, tc.reason, tc.message)
+			}
+		})
+	}
+}
+
+func TestHealth(t *testing.T) {
+	f := nodesOf(map[string]*Node{"a": well("x", justReady), "b": well("x", func(m *machine) { m.offSince = noon.Add(-30 * time.Second) })})
+	if got := f.Unhealthy("a", noon); got != "" {
+		t.Errorf("without budgets: %s", got)
+	}
+	if got := f.Unhealthy("z", noon); got != "there is no such node" {
+		t.Errorf("nowhere: %s", got)
+	}
+	if got := f.SoakEnd("a", noon.Add(-2*time.Minute), time.Hour); !got.Equal(noon.Add(59 * time.Minute)) {
+		t.Errorf("it became ready after the change: %s", got)
+	}
+	if got := f.SoakEnd("a", noon, time.Hour); !got.Equal(noon.Add(time.Hour)) {
+		t.Errorf("it was ready before the change: %s", got)
+	}
+	f.Budgets = []Budget{budget(t, "{selector: {matchLabels: {zone: x}}, minReadySeconds: 90, gates: {nodes: {conditions: [{type: NetworkUnavailable, status: 'False'}]}}}")}
+	why, end := f.health("a", noon)
+	if why != "ready only since 2026-11-20T11:59:00Z, and minReadySeconds is 1m30s" || !end.Equal(noon.Add(30*time.Second)) {
+		t.Errorf("ready too short: %s, until %s", why, end)
+	}
+	if got := f.SoakEnd("a", noon.Add(-2*time.Minute), time.Hour); !got.Equal(noon.Add(time.Hour + 30*time.Second)) {
+		t.Errorf("it is healthy from then on only: %s", got)
+	}
+	if got := f.SoakEnd("b", noon.Add(-time.Minute), time.Hour); !got.Equal(noon.Add(time.Hour - 30*time.Second)) {
+		t.Errorf("its network came after the change: %s", got)
+	}
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// Unhealthy says why a node is not healthy, or "": it is not ready, or not for long enough, or it does not meet what a budget
+// that selects it asks of its nodes. A node that is not there is not healthy.
+func (f *Fleet) Unhealthy(name string, now time.Time) string {
+	why, _ := f.health(name, now)
+	return why
+}
+
+// health says why a node is not healthy, and when the clock alone can change that.
+func (f *Fleet) health(name string, now time.Time) (why string, end time.Time) {
+	n := f.Nodes[name]
+	if n == nil {
+		return "there is no such node", end
+	}
+	if ready, since := n.ready(); !ready {
+		return "not ready" + from(since), end
+	}
+	for i := range f.Budgets {
+		b := &f.Budgets[i]
+		if !b.selects(n) {
+			continue
+		}
+		if cause, message, _, end := b.ill(n, now); cause != "" {
+			return message, end
+		}
+	}
+	return "", end
+}
+
+// healthySince is since when a node that is healthy now has been so, as far as its conditions tell.
+func (f *Fleet) healthySince(name string) time.Time {
+	n := f.Nodes[name]
+	if n == nil {
+		return time.Time{}
+	}
+	_, ready := n.ready()
+	since := ready
+	for i := range f.Budgets {
+		b := &f.Budgets[i]
+		if b.MinReady == 0 && len(b.Health.Conditions) == 0 || !b.selects(n) {
+			continue
+		}
+		since = later(since, ready.Add(b.MinReady))
+		for _, want := range b.Health.Conditions {
+			if c := n.condition(want.Type); c != nil {
+				since = later(since, c.LastTransitionTime.Time)
+			}
+		}
+	}
+	return since
+}
+
+// SoakEnd is when a node has soaked that was changed at this time: so long after it has become healthy, as far as its
+// conditions tell. Whether it is healthy is not asked.
+func (f *Fleet) SoakEnd(name string, changed time.Time, soak time.Duration) time.Time {
+	return later(changed, f.healthySince(name)).Add(soak)
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func (n *Node) condition(kind string) *corev1.NodeCondition {
+	for i := range n.Conditions {
+		if string(n.Conditions[i].Type) == kind {
+			return &n.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// ready reports whether the node is ready, and since when it is or is not.
+func (n *Node) ready() (ready bool, since time.Time) {
+	c := n.condition(string(corev1.NodeReady))
+	if c == nil {
+		return false, time.Time{}
+	}
+	return c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
+}
+
+// ill says why a node is unavailable for itself, since when, and when the clock alone ends that.
+func (b *Budget) ill(n *Node, now time.Time) (cause v1alpha1.UnavailableCause, message string, since, end time.Time) {
+	ready, since := n.ready()
+	switch until := since.Add(b.MinReady); {
+	case !ready:
+		return v1alpha1.CauseNotReady, "not ready" + from(since), since, end
+	case b.MinReady > 0 && now.Before(until):
+		return v1alpha1.CauseMinReadySeconds, "ready only" + from(since) + ", and minReadySeconds is " + b.MinReady.String(), since, until
+	}
+	for _, want := range b.Health.Conditions {
+		c := n.condition(want.Type)
+		switch {
+		case c == nil:
+			return v1alpha1.CauseUnhealthy, fmt.Sprintf("condition %s is absent, and must be %s", want.Type, want.Status), time.Time{}, end
+		case metav1.ConditionStatus(c.Status) != want.Status:
+			return v1alpha1.CauseUnhealthy, fmt.Sprintf("condition %s is %s, and must be %s", want.Type, c.Status, want.Status), c.LastTransitionTime.Time, end
+		}
+	}
+	for _, pattern := range b.Health.AbsentTaints {
+		for i := range n.Taints {
+			if taint := n.Taints[i].Key; fits(pattern, taint) {
+				return v1alpha1.CauseUnhealthy, "taint " + taint + " must be absent", time.Time{}, end
+			}
+		}
+	}
+	return "", "", since, end
+}
+
+// fits reports whether a key is the pattern, or begins like one that ends in *.
+func fits(pattern, taint string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(taint, prefix)
+	}
+	return pattern == taint
+}
+
+func from(since time.Time) string {
+	if since.IsZero() {
+		return ""
+	}
+	return " since " + since.UTC().Format(time.RFC3339)
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// New makes a strategy of the API's, for a rollout of so many units that did not opt out. Without one, or where it does
+// not say, as many go at once as concurrency says. What can't be understood stands in the strategy's Error, or WindowError.
+func New(api *v1alpha1.Strategy, concurrency, total int) Strategy {
+	s := Strategy{MaxConcurrent: concurrency}
+	if api == nil {
+		return s
+	}
+	amount := func(field string, from *intstr.IntOrString) Amount {
+		a, err := ParseAmount(*from)
+		if err != nil && s.Error == "" {
+			s.Error = "spec.strategy." + field + ": " + err.Error()
+		}
+		return a
+	}
+	if api.MaxConcurrent != nil {
+		s.MaxConcurrent = amount("maxConcurrent", api.MaxConcurrent).AtLeastOne(total)
+	}
+	if api.MaxFailures != nil {
+		n := amount("maxFailures", api.MaxFailures).Down(total)
+		s.MaxFailures = &n
+	}
+	s.Paused, s.Order = api.Paused, api.Order
+	for i := range api.Waves {
+		from := &api.Waves[i]
+		field := fmt.Sprintf("waves[%d].", i)
+		w := Wave{Name: from.Name, Manual: from.Approval == v1alpha1.ApprovalManual}
+		if w.Name == "" {
+			w.Name = "wave-" + strconv.Itoa(i+1)
+		}
+		if slices.ContainsFunc(s.Waves, func(other Wave) bool { return other.Name == w.Name }) && s.Error == "" {
+			s.Error = "spec.strategy." + field + "name: there is another wave " + strconv.Quote(w.Name)
+		}
+		if from.Size != nil {
+			w.Size = max(1, amount(field+"size", from.Size).Up(total))
+		}
+		if from.NodeSelector != nil {
+			var err error
+			if w.Selector, err = metav1.LabelSelectorAsSelector(from.NodeSelector); err != nil {
+				w.Selector = labels.Nothing()
+				if s.Error == "" {
+					s.Error = "spec.strategy." + field + "nodeSelector: " + err.Error()
+				}
+			}
+		}
+		if from.Soak != nil {
+			w.Soak = from.Soak.Duration
+		}
+		s.Waves = append(s.Waves, w)
+	}
+	var err error
+	if s.Windows, err = NewCronWindows(api.Windows); err != nil {
+		s.WindowError = "spec.strategy." + err.Error()
+	}
+	return s
+}
+
+// Problem says what of a strategy can't be understood, or "".
+func (s *Strategy) Problem() string {
+	if s.Error != "" {
+		return s.Error
+	}
+	return s.WindowError
+}
+
+// NewBudget makes a budget of the API's; which gates are closed is for the caller to add. One that can't be understood has
+// an Error; if that is its selector, it selects every node.
+func NewBudget(from *v1alpha1.NodeDisruptionBudget) Budget {
+	b := Budget{Name: from.Name, Selector: labels.Everything(), Paused: from.Spec.Paused, TopologyKey: from.Spec.TopologyKey}
+	fail := func(err error) {
+		if b.Error == "" {
+			b.Error = "spec." + err.Error()
+		}
+	}
+	if from.Spec.Selector != nil {
+		selector, err := metav1.LabelSelectorAsSelector(from.Spec.Selector)
+		if err != nil {
+			fail(fmt.Errorf("selector: %w", err))
+		} else {
+			b.Selector = selector
+		}
+	}
+	if from.Spec.MaxUnavailable != nil {
+		amount, err := ParseAmount(*from.Spec.MaxUnavailable)
+		if err != nil {
+			fail(fmt.Errorf("maxUnavailable: %w", err))
+		}
+		b.MaxUnavailable = &amount
+	}
+	if b.TopologyKey != "" {
+		b.MaxDomains = 1
+		if from.Spec.MaxDomains != nil {
+			b.MaxDomains = int(*from.Spec.MaxDomains)
+		}
+	}
+	var err error
+	if b.Windows, err = NewCronWindows(from.Spec.Windows); err != nil {
+		fail(err)
+	}
+	b.MinReady = seconds(from.Spec.MinReadySeconds)
+	if g := from.Spec.Gates; g != nil && g.Nodes != nil {
+		b.Health = *g.Nodes
+	}
+	return b
+}

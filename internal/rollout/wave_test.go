@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// bench is ten ready nodes, n0 to n9, of which the first three are of the pool canary.
+func bench() (units []Unit, fleet Fleet) {
+	fleet.Nodes = map[string]*Node{}
+	for i := range 10 {
+		name := fmt.Sprintf("n%d", i)
+		units = append(units, outdated(name, ranked(uint64(i))))
+		m := machine{readySince: noon.Add(-time.Hour), offSince: noon.Add(-time.Hour)}
+		if i < 3 {
+			m.labels = map[string]string{"pool": "canary"}
+		}
+		fleet.Nodes[name] = m.node(name)
+	}
+	return units, fleet
+}
+
+func set(units []Unit, state v1alpha1.UnitState, which ...int) {
+	for _, i := range which {
+		units[i].State = state
+		units[i].Claimed = state != v1alpha1.UnitUpdated
+		if state == v1alpha1.UnitFailed {
+			units[i].Reason, units[i].Message = v1alpha1.ReasonJobFailed, "it broke"
+		}
+	}
+}
+
+func stood(name string, number int32, state v1alpha1.WaveState, ago time.Duration) *v1alpha1.WaveStatus {
+	return &v1alpha1.WaveStatus{Name: name, Number: number, Revision: "v1", State: state, Since: metav1.Time{Time: noon.Add(-ago)}}
+}
+
+func TestWaves(t *testing.T) {
+	byPool := strategyOf(t, "waves:\n- {name: pool, nodeSelector: {matchLabels: {pool: canary}}}\n- {size: 20%}").Waves
+	both := strategyOf(t, "waves:\n- {name: pool, size: 2, nodeSelector: {matchLabels: {pool: canary}}}\n- {size: 95%}").Waves
+	soaked := strategyOf(t, "waves:\n- {name: first, size: 1, soak: 10m, approval: Manual}").Waves
+	three := strategyOf(t, "waves:\n- {size: 1}\n- {size: 2}\n- {size: 3}").Waves
+	for name, tc := range map[string]struct {
+		waves    []v1alpha1.Wave
+		failures *int
+		wave     *v1alpha1.WaveStatus
+		approved string
+		edit     func(units []Unit, fleet *Fleet)
+		// want says who starts, how the wave stands, and with which reason the last unit waits.
+		start, stands string
+		last          v1alpha1.Reason
+		next          time.Duration
+	}{
+		"a selector": {waves: byPool, start: "n0 n1 n2", stands: "pool 1/3 Progressing 0/3", last: v1alpha1.ReasonWavePending},
+		"the next takes a share of all": {waves: byPool, edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0, 1, 2) },
+			start: "n3 n4", stands: "wave-2 2/3 Progressing 0/2", last: v1alpha1.ReasonWavePending},
+		"both bound a wave": {waves: both, start: "n0 n1", stands: "pool 1/2 Progressing 0/2", last: v1alpha1.ReasonWavePending},
+		"one that is larger than what is left": {waves: both, edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0, 1) },
+			start: "n2 n3 n4 n5 n6 n7 n8 n9", stands: "wave-2 2/2 Progressing 0/8"},
+		"what is left over comes last": {waves: byPool, edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0, 1, 2, 3, 4) },
+			start: "n5 n6 n7 n8 n9", stands: "remainder 3/3 Progressing 0/5"},
+		"all done": {waves: byPool, wave: stood("remainder", 3, v1alpha1.WaveProgressing, 0), edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9) },
+			stands: "remainder 3/3 Complete 5/5"},
+		"no canary": {waves: byPool, edit: func(_ []Unit, f *Fleet) {
+			for _, n := range f.Nodes {
+				n.Labels = nil
+			}
+		}, stands: "pool 1/3 Progressing 0/0", last: v1alpha1.ReasonWavePending},
+		"no canary any more, but it has passed": {waves: byPool, wave: stood("wave-2", 2, v1alpha1.WaveProgressing, 0), edit: func(_ []Unit, f *Fleet) {
+			for _, n := range f.Nodes {
+				n.Labels = nil
+			}
+		}, start: "n0 n1", stands: "wave-2 2/3 Progressing 0/2", last: v1alpha1.ReasonWavePending},
+		"nothing to do is no canary that has passed": {waves: soaked, edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9) },
+			stands: "first 1/2 Complete 1/1"},
+		"an updated node fills the first wave": {waves: three, edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 7) },
+			start: "n0 n1", stands: "wave-2 2/4 Progressing 0/2", last: v1alpha1.ReasonWavePending},
+		"what opted out is in no wave": {waves: three, edit: func(u []Unit, _ *Fleet) { u[0].OptedOut = true }, start: "n1", stands: "wave-1 1/4 Progressing 0/1", last: v1alpha1.ReasonWavePending},
+		"it soaks": {waves: soaked, edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0) },
+			stands: "first 1/2 Soaking 1/1", last: v1alpha1.ReasonWaveSoaking, next: 10 * time.Minute},
+		"it goes on soaking": {waves: soaked, wave: stood("first", 1, v1alpha1.WaveSoaking, 4*time.Minute), edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0) },
+			stands: "first 1/2 Soaking 1/1", last: v1alpha1.ReasonWaveSoaking, next: 6 * time.Minute},
+		"it soaks anew for another revision": {waves: soaked, wave: &v1alpha1.WaveStatus{Name: "first", Number: 1, Revision: "v0", State: v1alpha1.WaveSoaking}, edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0) },
+			stands: "first 1/2 Soaking 1/1", last: v1alpha1.ReasonWaveSoaking, next: 10 * time.Minute},
+		"a flap that nobody saw": {waves: soaked, wave: stood("first", 1, v1alpha1.WaveSoaking, 9*time.Minute), edit: func(u []Unit, f *Fleet) {
+			set(u, v1alpha1.UnitUpdated, 0)
+			f.Nodes["n0"] = (&machine{readySince: noon.Add(-2 * time.Minute)}).node("n0")
+		}, stands: "first 1/2 Soaking 1/1", last: v1alpha1.ReasonWaveSoaking, next: 8 * time.Minute},
+		"not healthy": {waves: soaked, wave: stood("first", 1, v1alpha1.WaveSoaking, 9*time.Minute), edit: func(u []Unit, f *Fleet) {
+			set(u, v1alpha1.UnitUpdated, 0)
+			f.Nodes["n0"] = (&machine{notReady: true}).node("n0")
+		}, stands: "first 1/2 Unhealthy 1/1", last: v1alpha1.ReasonWaveUnhealthy},
+		"it has soaked": {waves: soaked, wave: stood("first", 1, v1alpha1.WaveSoaking, 10*time.Minute), edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0) },
+			stands: "first 1/2 WaitingForApproval 1/1", last: v1alpha1.ReasonWaitingForApproval},
+		"approved for another revision": {waves: soaked, approved: "first@v0", wave: stood("first", 1, v1alpha1.WaveWaitingForApproval, time.Hour), edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0) },
+			stands: "first 1/2 WaitingForApproval 1/1", last: v1alpha1.ReasonWaitingForApproval},
+		"approved": {waves: soaked, approved: "first@v1", wave: stood("first", 1, v1alpha1.WaveWaitingForApproval, time.Hour), edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0) },
+			start: "n1 n2 n3 n4 n5 n6 n7 n8 n9", stands: "remainder 2/2 Progressing 0/9"},
+		"an approval does not shorten the soak": {waves: soaked, approved: "first@v1", edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0) },
+			stands: "first 1/2 Soaking 1/1", last: v1alpha1.ReasonWaveSoaking, next: 10 * time.Minute},
+		"the canary fails": {waves: three, failures: ptr.To(5), edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitFailed, 0) },
+			stands: "wave-1 1/4 Halted 0/1", last: v1alpha1.ReasonHalted},
+		"a later wave fails": {waves: three, wave: stood("wave-2", 2, v1alpha1.WaveProgressing, 0), edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitUpdated, 0, 1)
+			set(u, v1alpha1.UnitFailed, 2)
+		}, stands: "wave-2 2/4 Halted 1/2", last: v1alpha1.ReasonHalted},
+		"a later wave fails, which is borne": {waves: three, failures: ptr.To(1), wave: stood("wave-2", 2, v1alpha1.WaveProgressing, 0), edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitUpdated, 0, 1)
+			set(u, v1alpha1.UnitFailed, 2)
+		}, start: "n3 n4 n5", stands: "wave-3 3/4 Progressing 0/3", last: v1alpha1.ReasonWavePending},
+		"all of a wave fails": {waves: three, failures: ptr.To(5), wave: stood("wave-2", 2, v1alpha1.WaveProgressing, 0), edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitUpdated, 0)
+			set(u, v1alpha1.UnitFailed, 1, 2)
+		}, stands: "wave-2 2/4 Halted 0/2", last: v1alpha1.ReasonHalted},
+		"one of the wave was skipped": {waves: three, wave: stood("wave-2", 2, v1alpha1.WaveProgressing, 0), edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitUpdated, 0, 1)
+			set(u, v1alpha1.UnitFailed, 2)
+			u[2].Skipped = true
+		}, start: "n3 n4 n5", stands: "wave-3 3/4 Progressing 0/3", last: v1alpha1.ReasonWavePending},
+		"a claimed one is exempt": {waves: three, edit: func(u []Unit, _ *Fleet) { u[0].State = v1alpha1.UnitUpdating; u[5].Claimed, u[6].Claimed = true, true },
+			start: "n5 n6", stands: "wave-1 1/4 Progressing 0/1", last: v1alpha1.ReasonWavePending},
+		"waves were put before": {waves: strategyOf(t, "waves:\n- {name: new, size: 1}\n- {name: old, size: 1}").Waves, wave: stood("old", 1, v1alpha1.WaveProgressing, 0),
+			start: "n0 n1", stands: "old 2/3 Progressing 0/1", last: v1alpha1.ReasonWavePending},
+		"the wave is gone": {waves: three, wave: stood("old", 3, v1alpha1.WaveProgressing, 0),
+			start: "n0", stands: "wave-1 1/4 Progressing 0/1", last: v1alpha1.ReasonWavePending},
+		"the remainder is empty, and is not forgotten": {waves: strategyOf(t, "waves:\n- {size: 5}\n- {size: 5}").Waves, wave: stood("remainder", 3, v1alpha1.WaveComplete, 0),
+			start: "n0 n1 n2 n3 n4 n5 n6 n7 n8 n9", stands: "remainder 3/3 Progressing 0/0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			units, fleet := bench()
+			if tc.edit != nil {
+				tc.edit(units, &fleet)
+			}
+			s := New(&v1alpha1.Strategy{Waves: tc.waves}, 10, 10)
+			s.UID, s.Revision, s.Wave, s.Approved, s.MaxFailures = own, "v1", tc.wave, tc.approved, tc.failures
+			d := Decide(s, units, fleet, noon)
+			if got := strings.Join(d.Start, " "); got != tc.start {
+				t.Errorf("starts %q, want %q", got, tc.start)
+			}
+			if w := d.Wave; fmt.Sprintf("%s %d/%d %s %d/%d", w.Name, w.Number, w.Of, w.State, w.Updated, w.Nodes) != tc.stands {
+				t.Errorf("stands at %+v, want %s", *w, tc.stands)
+			}
+			last := v1alpha1.Reason("")
+			if n := len(d.Waiting); n > 0 && d.Waiting[n-1].Node == "n9" {
+				last = d.Waiting[n-1].Reason
+			}
+			if last != tc.last {
+				t.Errorf("the last waits for %q, want %q: %+v", last, tc.last, d.Waiting)
+			}
+			want := time.Time{}
+			if tc.next > 0 {
+				want = noon.Add(tc.next)
+			}
+			if !d.Next.Equal(want) {
+				t.Errorf("wakes at %s, want %s", d.Next, want)
+			}
+		})
+	}
+}
+
+func TestNewStrategyErrors(t *testing.T) {
+	for want, text := range map[string]string{
+		`spec.strategy.maxConcurrent: "soon" is neither a count nor a percentage from 0% to 100%`: "maxConcurrent: soon",
+		`spec.strategy.maxFailures: -1 is negative`:                                               "maxFailures: -1",
+		`spec.strategy.waves[1].size: "x" is neither a count nor a percentage from 0% to 100%`:    "waves: [{size: 1}, {size: x}]",
+		`spec.strategy.waves[1].name: there is another wave "wave-2"`:                             "waves: [{name: wave-2, size: 1}, {size: 1}]",
+		`spec.strategy.waves[0].nodeSelector: "Resembles" is not a valid label selector operator`: "waves: [{nodeSelector: {matchExpressions: [{key: a, operator: Resembles}]}}]",
+		`spec.strategy.windows[0].timeZone: unknown time zone Europe/Atlantis`:                    "windows: [{schedule: '0 0 * * *', duration: 1h, timeZone: Europe/Atlantis}]",
+	} {
+		s := New(strategyOf(t, text), 1, 10)
+		if got := s.Problem(); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+		if d := Decide(s, []Unit{outdated("a")}, Fleet{}, noon); len(d.Start) > 0 {
+			t.Errorf("%s: starts %v", text, d.Start)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// aBudget is one over all nodes that its operator has looked at; options change it.
+func aBudget(options ...func(*v1alpha1.NodeDisruptionBudget)) v1alpha1.NodeDisruptionBudget {
+	b := v1alpha1.NodeDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "all", Generation: 3, CreationTimestamp: *at(now.Add(-time.Hour))},
+		Status:     v1alpha1.NodeDisruptionBudgetStatus{ObservedGeneration: 3},
+	}
+	for _, option := range options {
+		option(&b)
+	}
+	return b
+}
+
+func atMost(n int) func(*v1alpha1.NodeDisruptionBudget) {
+	return func(b *v1alpha1.NodeDisruptionBudget) { b.Spec.MaxUnavailable = ptr.To(intstr.FromInt(n)) }
+}
+
+func closedBy(gate v1alpha1.Reason, message string) func(*v1alpha1.NodeDisruptionBudget) {
+	return func(b *v1alpha1.NodeDisruptionBudget) {
+		b.Spec.Gates = &v1alpha1.Gates{Workloads: &v1alpha1.WorkloadsGate{}}
+		b.Status.BlockedBy = append(b.Status.BlockedBy, v1alpha1.BudgetBlock{Gate: gate, Message: message, Since: *at(minute)})
+	}
+}
+
+func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
+
+func unready(n *corev1.Node) {
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: *at(minute), Message: "no network"}}
+}
+
+func TestBudgets(t *testing.T) {
+	type want struct {
+		State     BudgetState
+		Matched   int
+		Used      int
+		Allowed   *int
+		BlockedBy []Block
+		Line      string
+		Message   string
+	}
+	three := []corev1.Node{aNode("a"), aNode("b", cordoned), aNode("c", claimed(own()))}
+	for name, tc := range map[string]struct {
+		budget v1alpha1.NodeDisruptionBudget
+		nodes  []corev1.Node
+		want   want
+	}{
+		"open": {
+			budget: aBudget(atMost(3)), nodes: three,
+			want: want{BudgetOpen, 3, 2, ptr.To(1), nil, "2 of at most 3 unavailable, 1 more may be taken", ""},
+		},
+		"without a limit": {
+			budget: aBudget(), nodes: three,
+			want: want{BudgetOpen, 3, 2, nil, nil, "2 of 3 unavailable, no limit by number", ""},
+		},
+		"exhausted": {
+			budget: aBudget(atMost(1)), nodes: three,
+			want: want{BudgetExhausted, 3, 2, ptr.To(0), nil, "2 of at most 1 unavailable, none more may be taken", ""},
+		},
+		"paused": {
+			budget: aBudget(atMost(3), func(b *v1alpha1.NodeDisruptionBudget) { b.Spec.Paused = true }), nodes: three,
+			want: want{
+				BudgetBlocked, 3, 2, ptr.To(0), []Block{{Gate: v1alpha1.ReasonBudgetPaused, Message: "it is paused"}},
+				"2 of at most 3 unavailable, none more may be taken", "",
+			},
+		},
+		"a gate that only the operator sees, since when it says": {
+			budget: aBudget(closedBy(v1alpha1.ReasonWorkloadsUnavailable, "shop/cart")), nodes: three,
+			want: want{
+				BudgetBlocked, 3, 2, ptr.To(0), []Block{{v1alpha1.ReasonWorkloadsUnavailable, "shop/cart", at(minute)}},
+				"2 of 3 unavailable, none more may be taken", "",
+			},
+		},
+		"a gate of an older change is not known": {
+			budget: aBudget(closedBy(v1alpha1.ReasonPodsBlock, "shop/cart"), func(b *v1alpha1.NodeDisruptionBudget) { b.Generation++ }), nodes: three,
+			want: want{BudgetOpen, 3, 2, nil, nil, "2 of 3 unavailable, no limit by number", "the operator has not looked at its latest change, so its gates are not known"},
+		},
+		"invalid": {
+			budget: aBudget(func(b *v1alpha1.NodeDisruptionBudget) { b.Spec.MaxUnavailable = ptr.To(intstr.FromString("some")) }), nodes: three,
+			want: want{
+				BudgetInvalid, 3, 2, ptr.To(0),
+				[]Block{{Gate: v1alpha1.ReasonBudgetInvalid, Message: `spec.maxUnavailable: "some" is neither a count nor a percentage from 0% to 100%`}},
+				"2 of at most 0 unavailable, none more may be taken", "",
+			},
+		},
+		"without nodes it is what the status says": {
+			budget: aBudget(func(b *v1alpha1.NodeDisruptionBudget) {
+				b.Status.Matched, b.Status.Unavailable, b.Status.Allowed = 9, 4, ptr.To[int32](2)
+			}),
+			want: want{BudgetOpen, 9, 4, ptr.To(2), nil, "4 of 9 unavailable, 2 more may be taken", ""},
+		},
+		"one domain at a time": {
+			budget: aBudget(func(b *v1alpha1.NodeDisruptionBudget) { b.Spec.TopologyKey = corev1.LabelTopologyZone }), nodes: three,
+			want: want{BudgetOpen, 3, 2, nil, nil, "2 of 3 unavailable, no limit by number, only in topology.kubernetes.io/zone=(none)", ""},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := See(nil, tc.nodes, []v1alpha1.NodeDisruptionBudget{tc.budget}, now).Budgets()[0]
+			if diff := cmp.Diff(tc.want, want{b.State, b.Matched, b.Unavailable, b.Allowed, b.BlockedBy, b.Line(), b.Message}); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBudgetHoldersOldestFirst(t *testing.T) {
+	nodes := []corev1.Node{aNode("a", cordoned), aNode("b", claimed(own())), aNode("c", unready)}
+	nodes[2].Status.Conditions[0].LastTransitionTime = *at(minute.Add(-time.Hour))
+	b := See(nil, nodes, []v1alpha1.NodeDisruptionBudget{aBudget()}, now).Budgets()[0]
+	var got []string
+	for _, h := range b.Holders {
+		got = append(got, h.Node+" "+string(h.Cause))
+	}
+	if diff := cmp.Diff([]string{"c NotReady", "b Claimed", "a Unschedulable"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestBudgetsKeepNodesBack though no status lists them.
+func TestBudgetsKeepNodesBack(t *testing.T) {
+	nodes := []corev1.Node{aNode("a"), aNode("b", cordoned)}
+	r := See([]upgradev1.Plan{aPlan()}, nodes, []v1alpha1.NodeDisruptionBudget{aBudget(atMost(1))}, now).Rollouts()[0]
+	// The one that uses it up costs nothing more.
+	for _, n := range r.Nodes {
+		if n.Node == "a" && n.Reason != v1alpha1.ReasonBudgetExhausted {
+			t.Errorf("%s waits for %q", n.Node, n.Reason)
+		}
+	}
+	if diff := cmp.Diff([]string{"all"}, r.Budgets); diff != "" {
+		t.Errorf("budgets (-want +got):\n%s", diff)
+	}
+}

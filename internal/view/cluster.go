@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+// Cluster is what is to be seen of a cluster at one moment.
+type Cluster struct {
+	plans   []upgradev1.Plan
+	facts   []fact
+	named   map[string]*fact
+	hosts   map[string]int // how many nodes have the same hostname label
+	budgets []v1alpha1.NodeDisruptionBudget
+	fleet   rollout.Fleet
+	now     time.Time
+}
+
+// See looks at the objects. Without nodes (nil, when they may not be read) there is no more to see than what the statuses
+// list. Budgets are none where they may not be read, or where there is no such kind.
+func See(plans []upgradev1.Plan, nodes []corev1.Node, budgets []v1alpha1.NodeDisruptionBudget, now time.Time) *Cluster {
+	c := &Cluster{plans: plans, facts: read(nodes), budgets: budgets, now: now, hosts: map[string]int{}, named: map[string]*fact{}}
+	if nodes == nil {
+		return c
+	}
+	c.fleet.Nodes = make(map[string]*rollout.Node, len(nodes))
+	for i := range c.facts {
+		f := &c.facts[i]
+		c.fleet.Nodes[f.node.Name] = f.engine()
+		c.named[f.node.Name] = f
+		if hostname, ok := f.node.Labels[corev1.LabelHostname]; ok {
+			c.hosts[hostname]++
+		}
+	}
+	for i := range budgets {
+		if budgets[i].DeletionTimestamp == nil {
+			c.fleet.Budgets = append(c.fleet.Budgets, governing(&budgets[i]))
+		}
+	}
+	return c
+}
+
+// Evictions tells how many pods a drain would evict from nodes, by their names, for a strategy that orders by it.
+func (c *Cluster) Evictions(count map[string]int) {
+	for name, n := range count {
+		if node := c.fleet.Nodes[name]; node != nil {
+			node.Evictions = n
+		}
+	}
+}
+
+// fact is what one node tells of itself.
+type fact struct {
+	node   *corev1.Node
+	claims []v1alpha1.Claim
+	err    error // why the claims can't be read
+	ready  bool
+}
+
+// read returns nil for nil: nodes that may not be seen are not the same as none.
+func read(nodes []corev1.Node) []fact {
+	if nodes == nil {
+		return nil
+	}
+	facts := make([]fact, 0, len(nodes))
+	for i := range nodes {
+		n := &nodes[i]
+		f := fact{node: n}
+		f.claims, f.err = v1alpha1.ParseClaims(n.Annotations)
+		for _, c := range n.Status.Conditions {
+			f.ready = f.ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		}
+		facts = append(facts, f)
+	}
+	return facts
+}
+
+// engine is the node as the engine wants it.
+func (f *fact) engine() *rollout.Node {
+	n := &rollout.Node{
+		Name: f.node.Name, Labels: f.node.Labels, Created: f.node.CreationTimestamp.Time, Unschedulable: f.node.Spec.Unschedulable,
+		Taints: f.node.Spec.Taints, Conditions: f.node.Status.Conditions, Claims: f.claims, Evictions: -1,
+	}
+	if f.err != nil {
+		n.ClaimError = f.err.Error()
+	}
+	return n
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+// Preview is what a rollout would do, if nothing changed but by itself.
+type Preview struct {
+	// Rollout is how it stands now; without its nodes.
+	Rollout Rollout `json:"rollout"`
+	// New is true for one that is not in the cluster.
+	New bool `json:"new,omitempty"`
+	// Problem says what can't be understood, so that nothing would start; empty when all can.
+	Problem string `json:"problem,omitempty"`
+	// InTurn and Failed are the nodes that are in a turn, and those that have failed.
+	InTurn []Node `json:"inTurn,omitempty"`
+	Failed []Node `json:"failed,omitempty"`
+	// Steps are the nodes that are to be started, in their order.
+	Steps []Step `json:"steps"`
+	// Schedule estimates when; nil while no turn has been measured, and none is assumed.
+	Schedule *Schedule `json:"schedule,omitempty"`
+	// Budgets are those that select any of its nodes, by name.
+	Budgets []Budget `json:"budgets,omitempty"`
+	// Notes say what the preview does not know.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Step is a node that is to be started.
+type Step struct {
+	Node string `json:"node"`
+	// Wave is the name of its wave, where there are waves.
+	Wave string `json:"wave,omitempty"`
+	// Reason and Message say why it waits; without a reason it starts now.
+	Reason  v1alpha1.Reason `json:"reason,omitempty"`
+	Message string          `json:"message,omitempty"`
+	// At is about when it starts, as far as that can be estimated.
+	At *metav1.Time `json:"at,omitempty"`
+}
+
+// Supposition is what a preview supposes of a Plan.
+type Supposition struct {
+	// New: the Plan is not in the cluster.
+	New bool
+	// Unresolved: the revision is not known, so that all its nodes count as outdated.
+	Unresolved bool
+	// Turn is how long a turn takes; 0 is what the Plan's status has measured.
+	Turn time.Duration
+}
+
+// Preview says what a Plan would do. The Plan need not be among those of the cluster.
+func (c *Cluster) Preview(p *upgradev1.Plan, s Supposition) Preview {
+	if s.Unresolved {
+		p = p.DeepCopy()
+		p.Status.LatestHash, p.Status.Wave = "", nil
+	}
+	u := &units{cluster: c, plan: p, now: c.now, assumed: true}
+	u.observe("")
+	if s.Unresolved {
+		u.supersede()
+	}
+	v := Preview{Rollout: u.rollout(), New: s.New, Problem: u.problem(), Steps: []Step{}}
+	if s.Unresolved {
+		v.Rollout.Version = strings.ReplaceAll(p.Spec.Version, "+", "-")
+	}
+	for _, n := range v.Rollout.Nodes {
+		switch {
+		case n.InTurn():
+			v.InTurn = append(v.InTurn, n)
+		case n.State == v1alpha1.UnitFailed:
+			v.Failed = append(v.Failed, n)
+		}
+	}
+	v.Rollout.Nodes = nil
+	for _, b := range c.Budgets() {
+		for _, name := range v.Rollout.Budgets {
+			if b.Name == name {
+				v.Budgets = append(v.Budgets, b)
+			}
+		}
+	}
+	turn := s.Turn
+	if turn == 0 {
+		turn = time.Duration(p.Status.TurnSeconds) * time.Second
+	}
+	starts := map[string]time.Time{}
+	if turn > 0 && v.Problem == "" {
+		v.Schedule, starts = u.schedule(turn)
+	}
+	for _, step := range rollout.Sequence(u.strategy, u.asked, c.fleet, c.now) {
+		v.Steps = append(v.Steps, Step{Node: step.Node, Wave: step.Wave, Reason: step.Reason, Message: step.Message, At: known(starts[step.Node])})
+	}
+	if s.Unresolved {
+		v.Notes = append(v.Notes, fmt.Sprintf("The revision is not known before the operator has resolved it: all %d nodes count as outdated.", len(u.nodes)))
+	}
+	if (s.Unresolved || s.New) && len(v.Steps) > 1 {
+		v.Notes = append(v.Notes, "Nodes that spec.strategy.order leaves equal are shuffled by the Plan's uid and revision: they may come in another order.")
+	}
+	return v
+}
+
+// supersede makes every unit outdated, as it is when the Plan comes to another revision.
+func (u *units) supersede() {
+	for i := range u.asked {
+		ask := &u.asked[i]
+		switch ask.State {
+		case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking:
+			ask.InTurn = true // It starts over.
+		case v1alpha1.UnitFailed:
+			ask.Reason, ask.Message, ask.Skipped, ask.RetryAt = "", "", false, time.Time{}
+		case v1alpha1.UnitOutdated, v1alpha1.UnitUpdated:
+		}
+		ask.State = v1alpha1.UnitOutdated
+	}
+	for i := range u.nodes {
+		if n := &u.nodes[i]; n.State == v1alpha1.UnitFailed {
+			n.State, n.Reason, n.Message = v1alpha1.UnitOutdated, "", ""
+		}
+	}
+	u.decision = rollout.Decide(u.strategy, u.asked, u.cluster.fleet, u.now)
+}
+
+// problem says what of the Plan can't be understood, or "".
+func (u *units) problem() string {
+	if _, err := metav1.LabelSelectorAsSelector(u.plan.Spec.NodeSelector); err != nil {
+		return "spec.nodeSelector: " + err.Error()
+	}
+	return u.strategy.Problem()
+}

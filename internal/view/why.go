@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+// Why says everything that is to be known about why one node is changed, or is not.
+type Why struct {
+	Node Facts `json:"node"`
+	// Rollouts are those that select the node or have a claim on it, by namespace and name.
+	Rollouts []Part `json:"rollouts"`
+	// Others are the rollouts that do not, and why not.
+	Others []Other `json:"others,omitempty"`
+	// Budgets are those that select it, by name.
+	Budgets []Budget `json:"budgets"`
+}
+
+// Facts are what the node tells of itself.
+type Facts struct {
+	Name string `json:"name"`
+	// Ready is the condition of that name, ReadySince since when it is so, and ReadyMessage what it says when it is not.
+	Ready        bool         `json:"ready"`
+	ReadySince   *metav1.Time `json:"readySince,omitempty"`
+	ReadyMessage string       `json:"readyMessage,omitempty"`
+	// Unschedulable is true when it is cordoned, and CordonedBy the rollout that did it; empty for a person or another tool.
+	Unschedulable bool   `json:"unschedulable,omitempty"`
+	CordonedBy    string `json:"cordonedBy,omitempty"`
+	// Excluded is true when it is kept from external load balancers, and ExcludedBy the rollout that did it.
+	Excluded   bool   `json:"excludedFromLoadBalancers,omitempty"`
+	ExcludedBy string `json:"excludedBy,omitempty"`
+	// Claims on it, or why they can't be read.
+	Claims     []v1alpha1.Claim `json:"claims,omitempty"`
+	ClaimError string           `json:"claimError,omitempty"`
+	// Evicted are the workloads that were evicted from it and are not known to be available again, or why they can't be read.
+	Evicted      []string `json:"evicted,omitempty"`
+	EvictedError string   `json:"evictedError,omitempty"`
+	// Conditions that tell of trouble or of maintenance, beside Ready.
+	Conditions []Condition `json:"conditions,omitempty"`
+	// Taints that keep pods away, but for that of a cordon.
+	Taints []string `json:"taints,omitempty"`
+	// Deleting is since when it is being deleted.
+	Deleting *metav1.Time `json:"deleting,omitempty"`
+}
+
+// Condition is one of a node's.
+type Condition struct {
+	Type    string       `json:"type"`
+	Status  string       `json:"status"`
+	Since   *metav1.Time `json:"since,omitempty"`
+	Message string       `json:"message,omitempty"`
+}
+
+// Part is the node's part in one rollout.
+type Part struct {
+	// Rollout is how the rollout stands as a whole; without its nodes.
+	Rollout Rollout `json:"rollout"`
+	// Unit is how the node stands in it.
+	Unit Node `json:"unit"`
+	// OptedOut is true when the node's label keeps the rollout away.
+	OptedOut bool `json:"optedOut,omitempty"`
+	// Wave is the name of the node's wave, while it asks to be started and there are waves.
+	Wave string `json:"wave,omitempty"`
+	// Place is where it stands among those that ask to be started, from 1; 0 when it does not ask. Asking is how many do.
+	Place  int `json:"place,omitempty"`
+	Asking int `json:"asking,omitempty"`
+	// Ahead are the first of those that come before it.
+	Ahead []string `json:"ahead,omitempty"`
+	// Checks are all that it must pass to be started.
+	Checks []Check `json:"checks,omitempty"`
+}
+
+// Check is one rule, and what it says of a node.
+type Check struct {
+	Name string `json:"name"`
+	// Reason why it does not let the node start; empty when it does.
+	Reason  v1alpha1.Reason `json:"reason,omitempty"`
+	Message string          `json:"message,omitempty"`
+}
+
+// Other is a rollout that does not select the node.
+type Other struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	// Message says why not.
+	Message string `json:"message"`
+}
+
+// maxAhead bounds Part.Ahead.
+const maxAhead = 20
+
+// operator is the name of the check that stands for what only the operator knows.
+const operator = "operator"
+
+// Why looks at one node. It is false when there is no such node.
+func (c *Cluster) Why(name string) (Why, bool) {
+	f := c.named[name]
+	if f == nil {
+		return Why{}, false
+	}
+	w := Why{Node: facts(f), Rollouts: []Part{}, Budgets: []Budget{}}
+	for i := range c.plans {
+		p := &c.plans[i]
+		if why := unselected(p, f); why != "" {
+			w.Others = append(w.Others, Other{Kind: "Plan", Namespace: p.Namespace, Name: p.Name, Message: why})
+			continue
+		}
+		w.Rollouts = append(w.Rollouts, c.part(p, name))
+	}
+	slices.SortFunc(w.Rollouts, func(a, b Part) int {
+		return cmp.Or(cmp.Compare(a.Rollout.Namespace, b.Rollout.Namespace), cmp.Compare(a.Rollout.Name, b.Rollout.Name))
+	})
+	slices.SortFunc(w.Others, func(a, b Other) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	for i := range c.budgets {
+		if selects(&c.budgets[i], f.node) {
+			w.Budgets = append(w.Budgets, c.budget(&c.budgets[i]))
+		}
+	}
+	slices.SortFunc(w.Budgets, func(a, b Budget) int { return cmp.Compare(a.Name, b.Name) })
+	return w, true
+}
+
+func selects(b *v1alpha1.NodeDisruptionBudget, n *corev1.Node) bool {
+	engine := rollout.NewBudget(b)
+	return engine.Selector.Matches(labels.Set(n.Labels))
+}
+
+// unselected says why a Plan does not select the node, or "".
+func unselected(p *upgradev1.Plan, f *fact) string {
+	if held(f.claims, p.UID) != nil {
+		return ""
+	}
+	if _, ok := f.node.Labels[corev1.LabelHostname]; !ok {
+		return "the node has no label " + corev1.LabelHostname
+	}
+	if p.Spec.NodeSelector == nil {
+		return "it has no spec.nodeSelector, and so selects no node"
+	}
+	selector, err := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector)
+	if err != nil {
+		return "its spec.nodeSelector is not valid: " + err.Error()
+	}
+	if selector.Matches(labels.Set(f.node.Labels)) {
+		return ""
+	}
+	var missing []string
+	requirements, _ := selector.Requirements()
+	for i := range requirements {
+		if !requirements[i].Matches(labels.Set(f.node.Labels)) {
+			missing = append(missing, requirements[i].String())
+		}
+	}
+	return "its spec.nodeSelector asks for " + strings.Join(missing, ", ")
+}
+
+// part says how the node stands in a Plan that selects it, or has it.
+func (c *Cluster) part(p *upgradev1.Plan, name string) Part {
+	u := c.observe(p, name)
+	r := u.rollout()
+	part := Part{Rollout: r, Unit: Node{Node: name, State: v1alpha1.UnitOutdated}}
+	part.Rollout.Nodes = nil
+	part.OptedOut = slices.ContainsFunc(u.asked, func(u rollout.Unit) bool { return u.Node == name && u.OptedOut })
+	if i := slices.IndexFunc(r.Nodes, func(n Node) bool { return n.Node == name }); i >= 0 {
+		part.Unit = r.Nodes[i]
+	}
+	if !ready(p) {
+		return part
+	}
+	e := rollout.Explain(u.strategy, u.asked, c.fleet, u.now, name)
+	part.Wave, part.Place, part.Ahead = e.Wave, e.Place, e.Ahead[:min(len(e.Ahead), maxAhead)]
+	if e.Place > 0 {
+		part.Asking = e.Asking
+	}
+	for _, v := range e.Verdicts {
+		part.Checks = append(part.Checks, Check{Name: v.Check, Reason: v.Reason, Message: v.Message})
+	}
+	// What only the operator can know stands in the status.
+	if told := u.told()[name]; told.state == v1alpha1.UnitOutdated && e.Place > 0 && unseen(told.Reason, part.Checks) {
+		part.Checks = append(part.Checks, Check{Name: operator, Reason: told.Reason, Message: told.Message})
+	}
+	return part
+}
+
+// unseen reports whether a reason is one that only the operator can give, and that no check has given.
+func unseen(r v1alpha1.Reason, checks []Check) bool {
+	known := slices.Contains(watched, r) || r == v1alpha1.ReasonJobRefused || r == v1alpha1.ReasonClaimLost
+	return known && !slices.ContainsFunc(checks, func(c Check) bool { return c.Reason == r })
+}
+
+// Waits says whether the node asks to be started and something keeps it back.
+func (p *Part) Waits() bool {
+	return slices.ContainsFunc(p.Checks, func(c Check) bool { return c.Reason != "" })
+}
+
+// facts are what the node tells of itself.
+func facts(f *fact) Facts {
+	n := f.node
+	all := Facts{Name: n.Name, Ready: f.ready, Unschedulable: n.Spec.Unschedulable, Claims: f.claims, Deleting: n.DeletionTimestamp}
+	if f.err != nil {
+		all.ClaimError = f.err.Error()
+	}
+	if all.Unschedulable {
+		all.CordonedBy = n.Annotations[v1alpha1.AnnotationCordonedBy]
+	}
+	if _, all.Excluded = n.Labels[corev1.LabelNodeExcludeBalancers]; all.Excluded {
+		all.ExcludedBy = n.Annotations[v1alpha1.AnnotationExcludedBy]
+	}
+	if value := n.Annotations[v1alpha1.AnnotationEvicted]; value != "" {
+		if err := json.Unmarshal([]byte(value), &all.Evicted); err != nil {
+			all.Evicted, all.EvictedError = nil, "reading annotation "+v1alpha1.AnnotationEvicted+", "+err.Error()
+		}
+	}
+	known := false
+	for i := range n.Status.Conditions {
+		c := &n.Status.Conditions[i]
+		switch {
+		case c.Type == corev1.NodeReady:
+			known = true
+			if !c.LastTransitionTime.IsZero() {
+				all.ReadySince = &c.LastTransitionTime
+			}
+			if !f.ready {
+				all.ReadyMessage = c.Message
+			}
+		case c.Status != corev1.ConditionFalse:
+			condition := Condition{Type: string(c.Type), Status: string(c.Status), Message: cmp.Or(c.Message, c.Reason)}
+			if !c.LastTransitionTime.IsZero() {
+				condition.Since = &c.LastTransitionTime
+			}
+			all.Conditions = append(all.Conditions, condition)
+		}
+	}
+	if !known {
+		all.ReadyMessage = "its kubelet has never reported"
+	}
+	for i := range n.Spec.Taints {
+		if t := &n.Spec.Taints[i]; t.Key != corev1.TaintNodeUnschedulable {
+			all.Taints = append(all.Taints, t.ToString())
+		}
+	}
+	return all
+}
