@@ -130,12 +130,19 @@ test: binaries ## Run every test: unit, API and end to end. Tests on machines ar
 unit: ## Run the unit tests alone, with the race detector where there is a C compiler.
 	go test -short $(if $(shell command -v gcc cc clang),-race) $(ARGS) $(UNIT)
 
+SEEDS ?= 20000
+SEED ?=
+
+.PHONY: simulate
+simulate: ## Let rollouts loose on SEEDS random fleets, from SEED on, and check what must always hold; minutes.
+	MOULT_SEEDS=$(SEEDS) MOULT_SEED=$(SEED) go test -count 1 -timeout $(TEST_TIMEOUT) -run '^TestSimulation$$' -v ./internal/rollout
+
 .PHONY: e2e
 e2e: binaries ## Run the end-to-end tests.
 	go test -timeout $(TEST_TIMEOUT) -p 1 -parallel 8 -count 1 -v $(ARGS) ./test/e2e/...
 
 .PHONY: scale
-scale: ## Measure a rollout over NODES simulated nodes, CONCURRENCY at a time, whose pods take POD_SECONDS.
+scale: ## Measure a rollout over NODES simulated nodes (or 100,1000,5000), CONCURRENCY at a time, whose pods take POD_SECONDS.
 	go run ./test/scale --nodes $(NODES) --concurrency $(CONCURRENCY) --pod-seconds $(POD_SECONDS) $(ARGS)
 
 ##@ Verify

@@ -29,10 +29,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/test/cluster"
 	"moult.dev/moult/test/operator"
@@ -44,6 +47,10 @@ const (
 	nodes       = 60
 	concurrency = 6
 	kills       = 50
+	// budget is how many nodes may be unavailable at once, with those that a person has cordoned: fewer than the Plan would take.
+	budget = 7
+	// canaries are the first wave.
+	canaries = 2
 	// podSeconds is how long a pod runs once its node is cordoned.
 	podSeconds = 0.2
 	// limit bounds the whole test.
@@ -139,7 +146,7 @@ func newChaos(ctx context.Context, t *testing.T, random *rand.Rand) *chaos {
 	config := c.cluster.Config()
 	config.UserAgent = "chaos"
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), upgradev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), upgradev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	if c.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
@@ -191,6 +198,20 @@ func (c *chaos) createPlan(ctx context.Context) {
 			Upgrade:      &upgradev1.ContainerSpec{Image: "example.com/upgrade"},
 		},
 	}
+	plan.Spec.Strategy = &v1alpha1.Strategy{Waves: []v1alpha1.Wave{
+		{Name: "canary", Size: ptr.To(intstr.FromInt32(canaries))}, {Name: "half", Size: ptr.To(intstr.FromString("50%"))},
+	}}
+	limit := &v1alpha1.NodeDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: planName},
+		Spec:       v1alpha1.NodeDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt32(budget))},
+	}
+	c.until(ctx, "a budget can be created", func() (bool, error) {
+		err := c.client.Create(ctx, limit.DeepCopy())
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
 	// The operator brings the definition along.
 	c.until(ctx, "a Plan can be created", func() (bool, error) {
 		err := c.client.Create(ctx, plan.DeepCopy())

@@ -40,7 +40,7 @@ func (c *chaos) check(ctx context.Context) {
 	}
 	r.end(c.versions)
 	c.checkAudit(r)
-	c.t.Logf("at most %d nodes were disrupted at once, %d of them claimed and %d with a Job that ran", r.most, r.mostClaimed, r.mostRunning)
+	c.t.Logf("at most %d nodes were disrupted at once, %d of them claimed and %d with a Job that ran; at most %d were unavailable", r.most, r.mostClaimed, r.mostRunning, r.mostUnavailable)
 }
 
 // now lists all objects as they are at the end.
@@ -125,7 +125,7 @@ type replay struct {
 	hashes  map[string]string // by version
 	wrong   map[string]bool
 
-	most, mostClaimed, mostRunning int
+	most, mostClaimed, mostRunning, mostUnavailable int
 }
 
 func newReplay(t *testing.T, plan *upgradev1.Plan) *replay {
@@ -268,6 +268,15 @@ func (r *replay) count(e entry) {
 		}
 	}
 	r.mostClaimed, r.mostRunning, r.most = max(r.mostClaimed, len(claimed)), max(r.mostRunning, len(running)), max(r.most, len(disrupted))
+	unavailable := len(disrupted)
+	for name, n := range r.nodes {
+		if n.Spec.Unschedulable && !disrupted[name] {
+			unavailable++
+		}
+	}
+	if r.mostUnavailable = max(r.mostUnavailable, unavailable); unavailable > budget {
+		r.errorf(e, "%d nodes are unavailable, and the budget is %d", unavailable, budget)
+	}
 	if len(disrupted) > concurrency {
 		r.errorf(e, "%d nodes are disrupted, and only %d may be: %v", len(disrupted), concurrency, slices.Sorted(maps.Keys(disrupted)))
 	}

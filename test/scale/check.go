@@ -6,10 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
@@ -24,7 +27,7 @@ func (b *bench) check(ctx context.Context, plan *upgradev1.Plan, r *requests) (p
 	if err != nil {
 		return nil, err
 	}
-	jobs, err := b.raw.BatchV1().Jobs(namespace).List(ctx, metav1.ListOptions{})
+	jobs, err := b.raw.BatchV1().Jobs(namespace).List(ctx, metav1.ListOptions{LabelSelector: upgradev1.LabelPlan + "=" + plan.Name})
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +38,7 @@ func (b *bench) check(ctx context.Context, plan *upgradev1.Plan, r *requests) (p
 	if err != nil {
 		return nil, err
 	}
-	if n := len(events.Items); n != b.options.nodes {
+	if n := len(events.Items); n != b.size {
 		wrong("there are %d Events of nodes that were updated", n)
 	}
 	byNode := map[string]int{}
@@ -63,8 +66,11 @@ func (b *bench) check(ctx context.Context, plan *upgradev1.Plan, r *requests) (p
 			wrong("node %s is unschedulable", n.Name)
 		}
 	}
-	if len(nodes.Items) != b.options.nodes {
+	if len(nodes.Items) != b.size {
 		wrong("there are %d nodes", len(nodes.Items))
+	}
+	for _, fault := range slices.Sorted(maps.Keys(r.faults)) {
+		wrong("the API server refused %s, %d times", fault, r.faults[fault])
 	}
 	slices.Sort(names)
 	slices.Sort(r.jobs)
@@ -74,11 +80,47 @@ func (b *bench) check(ctx context.Context, plan *upgradev1.Plan, r *requests) (p
 	return problems, nil
 }
 
-// verify returns what was wrong, in short.
-func (r *result) verify() error {
-	const most = 10
-	if n := len(r.problems); n > most {
-		r.problems = append(r.problems[:most], fmt.Errorf("and %d problems more", n-most))
+// checkGuards looks whether strategy and budgets have governed a rollout: whether it went through all its waves, the budgets
+// were understood, and Prometheus was asked.
+func (b *bench) checkGuards(ctx context.Context, plan *upgradev1.Plan, s *subject) (problems []error, err error) {
+	wrong := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+
+	if w := plan.Status.Wave; w == nil {
+		wrong("the Plan has had no waves")
+	} else if w.State != v1alpha1.WaveComplete || w.Number != w.Of || int(w.Of) != len(s.parts) {
+		wrong("the Plan's wave %d of %d is %s, and there should be %d", w.Number, w.Of, w.State, len(s.parts))
 	}
-	return errors.Join(r.problems...)
+	for _, budget := range s.budgets {
+		now := &v1alpha1.NodeDisruptionBudget{}
+		if err := b.plans.Get(ctx, client.ObjectKeyFromObject(budget), now); err != nil {
+			return nil, fmt.Errorf("reading a budget, %w", err)
+		}
+		is := &now.Status
+		if is.ObservedGeneration != now.Generation || !meta.IsStatusConditionTrue(is.Conditions, v1alpha1.ConditionReady) {
+			wrong("budget %s does not govern: %+v", now.Name, is.Conditions)
+		}
+		if int(is.Matched) != b.size || is.Unavailable != 0 || len(is.BlockedBy) > 0 {
+			wrong("budget %s matches %d nodes, of which %d are unavailable, and is blocked by %+v", now.Name, is.Matched, is.Unavailable, is.BlockedBy)
+		}
+	}
+	if s.alerts.asked.Load() == 0 {
+		wrong("nobody has asked for alerts")
+	}
+	return problems, nil
+}
+
+// verify returns what was wrong, in short.
+func (m *measured) verify() error {
+	const most = 10
+	var errs []error
+	for _, r := range m.rollouts() {
+		problems := r.problems
+		if n := len(problems); n > most {
+			problems = append(slices.Clip(problems[:most]), fmt.Errorf("and %d problems more", n-most))
+		}
+		for _, problem := range problems {
+			errs = append(errs, fmt.Errorf("%d nodes, %s rollout: %w", m.size, r.subject.name, problem))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -4,76 +4,147 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
 
-// summary is the last line that is printed.
-type summary struct {
-	Nodes           int     `json:"nodes"`
-	Concurrency     int     `json:"concurrency"`
-	PodSeconds      float64 `json:"podSeconds"`
-	Seconds         float64 `json:"seconds"`
-	BareSeconds     float64 `json:"bareSeconds"`
-	IdealSeconds    float64 `json:"idealSeconds"`
-	RequestsPerNode float64 `json:"requestsPerNode"`
-	CPUSeconds      float64 `json:"cpuSeconds"`
-	PeakRSSMiB      float64 `json:"peakRSSMiB"`
+// measured is what was found out in one cluster.
+type measured struct {
+	options options
+	size    int
+	// bare is how long the bare loop took; 0 when it was left out.
+	bare time.Duration
+	// guardedRollout is nil when it was not asked for.
+	plainRollout, guardedRollout *result
 }
 
-// print writes a table for people, and in its last line the same for programs.
-func (r *result) print(out io.Writer, o *options) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	perNode := func(n int) float64 { return float64(n) / float64(o.nodes) }
-	took := func(what string, d time.Duration) {
-		fmt.Fprintf(w, "%s\t%.1f s\t%.1f nodes/s\t%.2f× bare\t\n", what, d.Seconds(), float64(o.nodes)/d.Seconds(), d.Seconds()/r.bare.Seconds())
+// rollouts lists what there is of them.
+func (m *measured) rollouts() []*result {
+	if m.guardedRollout == nil {
+		return []*result{m.plainRollout}
 	}
-	fmt.Fprintf(w, "\n%d nodes, %d at once, pods of %g s\n\n", o.nodes, o.concurrency, o.podSeconds)
-	took("ideal", o.ideal())
-	took("bare loop", r.bare)
-	took("rollout", r.took)
-	fmt.Fprintf(w, "operator's CPU\t%.1f s\t%.1f ms/node\t\n", r.cpu.Seconds(), r.cpu.Seconds()*1000/float64(o.nodes))
-	fmt.Fprintf(w, "operator's peak RSS\t%.1f MiB\t\n\n", mebibytes(r.peak))
+	return []*result{m.plainRollout, m.guardedRollout}
+}
 
-	fmt.Fprint(w, "operator's requests\tall\tper node\trefused\t\n")
-	kinds := slices.SortedFunc(maps.Keys(r.requests.rollout), func(a, b request) int {
-		return cmp.Or(-cmp.Compare(r.requests.rollout[a].all, r.requests.rollout[b].all), cmp.Compare(a.verb+a.resource, b.verb+b.resource))
+// sheet is a table of which each line is given as cells.
+type sheet struct{ *tabwriter.Writer }
+
+func newSheet(out io.Writer) sheet {
+	return sheet{tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)}
+}
+
+func (s sheet) line(cells ...string) { fmt.Fprintln(s, strings.Join(cells, "\t")+"\t") }
+
+// blank ends a block, whose columns are as wide as they need to be.
+func (s sheet) blank() { fmt.Fprintln(s) }
+
+// print writes tables for people.
+func (m *measured) print(out io.Writer) error {
+	fmt.Fprintf(out, "\n%d nodes, %d at a time, pods of %g s", m.size, m.options.concurrency, m.options.podSeconds)
+	if m.guardedRollout != nil {
+		fmt.Fprintf(out, ", %d Deployments of %d pods; the guarded rollout in waves of %s nodes", deployments, replicas, list(m.guardedRollout.subject.parts))
+		if m.options.guardedFirst {
+			fmt.Fprint(out, ", and first")
+		}
+	}
+	fmt.Fprint(out, "\n\n")
+	w := newSheet(out)
+	m.printTimes(w)
+	w.blank()
+	m.printProcess(w)
+	for _, r := range m.rollouts() {
+		w.blank()
+		r.printRequests(w, m.size)
+	}
+	return w.Flush()
+}
+
+func list(sizes []int) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(sizes), "[]"), " ", ", ")
+}
+
+func (m *measured) printTimes(w sheet) {
+	header := []string{"", "seconds", "nodes/s"}
+	if m.bare > 0 {
+		header = append(header, "× bare")
+	}
+	if m.guardedRollout != nil {
+		header = append(header, "× plain")
+	}
+	w.line(header...)
+	line := func(what string, took time.Duration) {
+		cells := []string{what, fmt.Sprintf("%.1f", took.Seconds()), fmt.Sprintf("%.1f", float64(m.size)/took.Seconds())}
+		if m.bare > 0 {
+			cells = append(cells, times(took, m.bare))
+		}
+		if m.guardedRollout != nil {
+			cells = append(cells, times(took, m.plainRollout.took))
+		}
+		w.line(cells...)
+	}
+	plain, guarded := m.options.ideal(m.size), time.Duration(0)
+	if m.guardedRollout != nil {
+		guarded = m.options.ideal(m.guardedRollout.subject.parts...)
+	}
+	line("ideal", plain)
+	if guarded > plain {
+		line("ideal in waves", guarded)
+	}
+	if m.bare > 0 {
+		line("bare loop", m.bare)
+	}
+	for _, r := range m.rollouts() {
+		line(r.subject.name+" rollout", r.took)
+	}
+}
+
+func times(a, b time.Duration) string { return fmt.Sprintf("%.2f", a.Seconds()/b.Seconds()) }
+
+func (m *measured) printProcess(w sheet) {
+	line := func(what string, of func(*result) string) {
+		cells := []string{what}
+		for _, r := range m.rollouts() {
+			cells = append(cells, of(r))
+		}
+		w.line(cells...)
+	}
+	line("the operator", func(r *result) string { return r.subject.name })
+	line("CPU seconds", func(r *result) string { return fmt.Sprintf("%.2f", r.cpu.Seconds()) })
+	line("CPU ms per node", func(r *result) string { return fmt.Sprintf("%.2f", r.cpuPerNode(m.size)) })
+	line("CPU seconds to start", func(r *result) string { return fmt.Sprintf("%.2f", r.start.Seconds()) })
+	line("peak RSS in MiB", func(r *result) string { return fmt.Sprintf("%.1f", mebibytes(r.peak)) })
+	line("nodes unavailable at once", func(r *result) string { return fmt.Sprint(r.most) })
+}
+
+// printRequests says what the operator has asked of the API server.
+func (r *result) printRequests(w sheet, nodes int) {
+	all := r.requests.rollout
+	w.line("requests, "+r.subject.name, "all", "per node", "refused")
+	kinds := slices.SortedFunc(maps.Keys(all), func(a, b request) int {
+		return cmp.Or(-cmp.Compare(all[a].all, all[b].all), cmp.Compare(a.verb+a.resource, b.verb+b.resource))
 	})
 	line := func(what string, c count) {
-		fmt.Fprintf(w, "%s\t%d\t%.3f\t%d\t\n", what, c.all, perNode(c.all), c.refused)
+		w.line(what, fmt.Sprint(c.all), fmt.Sprintf("%.3f", float64(c.all)/float64(nodes)), fmt.Sprint(c.refused))
 	}
 	for _, k := range kinds {
-		line(k.verb+" "+k.resource, r.requests.rollout[k])
+		line(k.verb+" "+k.resource, all[k])
 	}
 	line("total", r.requests.total())
-	fmt.Fprintf(w, "\nbesides: to start %d, watches begun %d, leases %d\n", r.requests.start, r.requests.watches, r.requests.leases)
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	text, err := json.Marshal(summary{
-		Nodes:           o.nodes,
-		Concurrency:     o.concurrency,
-		PodSeconds:      o.podSeconds,
-		Seconds:         round(r.took.Seconds()),
-		BareSeconds:     round(r.bare.Seconds()),
-		IdealSeconds:    round(o.ideal().Seconds()),
-		RequestsPerNode: round(perNode(r.requests.total().all)),
-		CPUSeconds:      round(r.cpu.Seconds()),
-		PeakRSSMiB:      round(mebibytes(r.peak)),
-	})
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(out, "%s\n", text)
-	return err
+	w.line("besides: to start", fmt.Sprint(r.requests.start))
+	w.line("watches begun", fmt.Sprint(r.requests.watches))
+	w.line("leases", fmt.Sprint(r.requests.leases))
+}
+
+// cpuPerNode is processor time in milliseconds.
+func (r *result) cpuPerNode(nodes int) float64 { return r.cpu.Seconds() * 1000 / float64(nodes) }
+
+func (r *result) requestsPerNode(nodes int) float64 {
+	return float64(r.requests.total().all) / float64(nodes)
 }
 
 func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
-
-func round(x float64) float64 { return math.Round(x*1000) / 1000 }

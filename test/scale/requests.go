@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -23,6 +24,8 @@ type count struct{ all, refused int }
 type requests struct {
 	// rollout holds those that the rollout took: all since the Plan was made, but for these.
 	rollout map[request]count
+	// faults are those that no operator should have made, by what the API server said.
+	faults map[string]int
 	// start is how many it took to start.
 	start int
 	// watches is how many were begun, and leases how many were about who leads.
@@ -31,20 +34,25 @@ type requests struct {
 	jobs []string
 }
 
-// readRequests returns when no more come.
-func readRequests(ctx context.Context, log *audit.Log, began time.Time) (requests, error) {
-	const quiet = time.Second
-	r := requests{rollout: map[request]count{}}
+// readRequests returns when no more come. Statuses are written at most once a second, so that the last ones come late. It
+// calls more each time that there were some.
+func readRequests(ctx context.Context, log *audit.Log, began time.Time, more func() error) (requests, error) {
+	const quiet = 2 * time.Second
+	r := requests{rollout: map[request]count{}, faults: map[string]int{}}
 	last := time.Now()
-	err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(context.Context) (bool, error) {
-		err := log.Read(`"userAgent":"`+operator.UserAgent, func(e *audit.Event) {
-			if r.add(e, began) {
-				last = time.Now()
-			}
-		})
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		came := false
+		err := log.Read(`"userAgent":"`+operator.UserAgent, func(e *audit.Event) { came = r.add(e, began) || came })
+		if err == nil && came {
+			last = time.Now()
+			err = more()
+		}
 		return time.Since(last) > quiet, err
 	})
-	return r, err
+	if err != nil {
+		return r, fmt.Errorf("waiting for the operator's last request, %w", err)
+	}
+	return r, nil
 }
 
 // add counts a request, and reports whether it is the rollout's.
@@ -64,6 +72,10 @@ func (r *requests) add(e *audit.Event, began time.Time) bool {
 			c.refused++
 		}
 		r.rollout[kind] = c
+		switch e.Response.Code {
+		case http.StatusBadRequest, http.StatusForbidden, http.StatusUnprocessableEntity:
+			r.faults[fmt.Sprintf("%s %s: %d %s", e.Verb, e.Resource(), e.Response.Code, http.StatusText(e.Response.Code))]++
+		}
 		if kind == (request{"create", "jobs"}) && e.Response.Code == http.StatusCreated {
 			r.jobs = append(r.jobs, e.Object.Name)
 		}

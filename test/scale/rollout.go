@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,41 +15,83 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/test/audit"
 	"moult.dev/moult/test/follow"
 	"moult.dev/moult/test/operator"
 )
 
-// result is what a run has found out.
-type result struct {
-	bare, took time.Duration
-	cpu        time.Duration
-	peak       int64
-	requests   requests
-	problems   []error
+// subject is a rollout to measure.
+type subject struct {
+	// name of the Plan.
+	name     string
+	strategy *v1alpha1.Strategy
+	budgets  []*v1alpha1.NodeDisruptionBudget
+	// limit is how many nodes the budgets allow to be unavailable at once; 0 is no limit.
+	limit int
+	// parts are how many nodes go before the next ones may.
+	parts []int
+	// alerts is who is asked for alerts, if anybody is.
+	alerts *prometheus
 }
 
-// rollout carries out a Plan over all nodes and measures that.
-func (b *bench) rollout(ctx context.Context) (_ *result, err error) {
+func (s *subject) guarded() bool { return s.strategy != nil }
+
+// plain is a Plan as system-upgrade-controller knows it.
+func (b *bench) plain() subject { return subject{name: "plain", parts: []int{b.size}} }
+
+// result is what a rollout has shown.
+type result struct {
+	subject  subject
+	took     time.Duration
+	requests requests
+	// start is the operator's processor time before the Plan was made, and cpu that from then until its last request.
+	start, cpu time.Duration
+	peak       int64
+	// most is how many nodes were unavailable at once.
+	most     int
+	problems []error
+}
+
+// rollout carries out a Plan over all nodes, with an operator of its own, and measures that.
+func (b *bench) rollout(ctx context.Context, s subject) (_ *result, err error) {
 	log, err := audit.Open(b.cluster.AuditLog())
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	// What the operator did before is none of the rollout's.
+	// What operators did before is none of the rollout's.
 	if err := log.Read(operator.UserAgent, func(*audit.Event) {}); err != nil {
 		return nil, err
+	}
+	for _, budget := range s.budgets {
+		if err := b.plans.Create(ctx, budget); err != nil {
+			return nil, fmt.Errorf("making a budget, %w", err)
+		}
 	}
 	p, err := b.startOperator(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer p.Kill()
-	r := &result{}
-	plan := newPlan("scale", b.concurrency, &metav1.LabelSelector{})
+	cpu, err := processorOf(b.program)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := b.watchNodes(ctx, s.limit)
+	if err != nil {
+		return nil, err
+	}
+	defer nodes.stop()
+	r := &result{subject: s}
+	plan := newPlan(s.name, b.concurrency, &metav1.LabelSelector{})
+	plan.Spec.Strategy = s.strategy
 	waitCtx, cancel := b.bounded(ctx)
 	defer cancel()
 
+	if r.start, err = cpu.used(); err != nil {
+		return nil, err
+	}
 	began := time.Now()
 	if err := b.plans.Create(ctx, plan); err != nil {
 		return nil, err
@@ -57,10 +100,15 @@ func (b *bench) rollout(ctx context.Context) (_ *result, err error) {
 		return nil, b.stuck(ctx, namespace, err)
 	}
 	r.took = time.Since(began)
-	say("rollout: %d nodes in %.1f s", b.options.nodes, r.took.Seconds())
+	say("%s rollout: %d nodes in %.1f s", s.name, b.size, r.took.Seconds())
 
 	// Its last Events may still be on their way.
-	if r.requests, err = readRequests(waitCtx, log, began); err != nil {
+	r.requests, err = readRequests(ctx, log, began, func() error {
+		used, err := cpu.used()
+		r.cpu = used - r.start
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	if r.peak, err = p.PeakRSS(); err != nil {
@@ -69,17 +117,29 @@ func (b *bench) rollout(ctx context.Context) (_ *result, err error) {
 	if err := p.Stop(patience); err != nil {
 		return nil, err
 	}
-	r.cpu = p.CPU()
-	r.problems, err = b.check(ctx, plan, &r.requests)
-	return r, err
+	seen := nodes.stop()
+	r.most = seen.most
+	if r.problems, err = b.check(ctx, plan, &r.requests); err != nil {
+		return nil, err
+	}
+	r.problems = append(r.problems, seen.verify(b.size)...)
+	if s.guarded() {
+		problems, err := b.checkGuards(ctx, plan, &s)
+		if err != nil {
+			return nil, err
+		}
+		r.problems = append(r.problems, problems...)
+	}
+	return r, nil
 }
 
-// bounded ends a context when the bare loop, or the rollout, has taken too long.
+// bounded ends a context when the bare loop, or a rollout, has taken too long.
 func (b *bench) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, b.timeout, fmt.Errorf("it is not done after %s", b.timeout))
+	timeout := b.patienceFor(b.size)
+	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it is not done after %s", timeout))
 }
 
-func (b *bench) nodesInPlan() int32 { return int32(b.options.nodes) }
+func (b *bench) nodesInPlan() int32 { return int32(b.size) }
 
 // waitForPlan returns when the Plan says that it is complete, and leaves it in plan as it is then.
 func (b *bench) waitForPlan(ctx context.Context, plan *upgradev1.Plan, nodes int32, p *operator.Process) error {
@@ -114,7 +174,7 @@ func (b *bench) waitForPlan(ctx context.Context, plan *upgradev1.Plan, nodes int
 			return p.Died()
 		case <-progress.C:
 			if c := plan.Status.Condition(upgradev1.ConditionReady); c != nil {
-				say("rollout: %s", c.Message)
+				say("%s rollout: %s", plan.Name, c.Message)
 			}
 		}
 	}
@@ -145,7 +205,7 @@ func (b *bench) stuck(ctx context.Context, namespace string, err error) error {
 			for _, c := range p.Status.Conditions {
 				text += fmt.Sprintf("\n  Plan %s: %s=%s %s %s", p.Name, c.Type, c.Status, c.Reason, c.Message)
 			}
-			for _, u := range append(p.Status.Updating, p.Status.Failed...) {
+			for _, u := range slices.Concat(p.Status.Updating, p.Status.Failed, p.Status.Waiting) {
 				text += fmt.Sprintf("\n  Plan %s: node %s: %s %s %s since %s", p.Name, u.Node, u.Phase, u.Reason, u.Message, u.Since)
 			}
 		}

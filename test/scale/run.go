@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/test/cluster"
 	"moult.dev/moult/test/operator"
 )
@@ -32,57 +35,111 @@ const (
 	patience = time.Minute
 )
 
-// bench is what the steps of a run share.
+// bench is what the steps of a run in one cluster share.
 type bench struct {
 	options
+	// size is how many nodes the cluster has.
+	size    int
 	cluster *cluster.Cluster
 	// raw is the fastest client there is: protobuf, and no limit.
 	raw kubernetes.Interface
-	// plans is a client that knows Plans.
+	// plans is a client that knows Plans and NodeDisruptionBudgets.
 	plans   client.WithWatch
 	program string
 }
 
 // run measures, prints what it has found, and leaves nothing behind.
-func run(ctx context.Context, o options) (err error) {
+func run(ctx context.Context, o options, out io.Writer) error {
 	temporary, err := os.MkdirTemp("", "moult-scale-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(temporary)
-	b := &bench{options: o}
 	say("building the operator")
-	if b.program, err = operator.Build(ctx, temporary); err != nil {
+	program, err := operator.Build(ctx, temporary)
+	if err != nil {
 		return err
 	}
-	if b.cluster, err = cluster.Start(ctx, cluster.Options{Dir: o.dir, Nodes: o.nodes, PodSeconds: o.podSeconds, AuditLog: true}); err != nil {
-		return fmt.Errorf("starting a cluster, %w", err)
+	var done []*measured
+	var problems []error
+	for i, size := range o.sizes {
+		b := &bench{options: o, size: size, program: program}
+		if o.dir != "" && len(o.sizes) > 1 {
+			b.dir = filepath.Join(o.dir, fmt.Sprintf("%d-%d", i+1, size))
+		}
+		m, err := b.measure(ctx)
+		if err != nil {
+			// What was measured before is told all the same.
+			problems = append(problems, fmt.Errorf("measuring %d nodes, %w", size, err))
+			break
+		}
+		if err := m.print(out); err != nil {
+			return err
+		}
+		done = append(done, m)
+		problems = append(problems, m.verify())
+	}
+	if len(o.sizes) > 1 {
+		problems = append(problems, printTable(out, rowsOf(done)))
+	}
+	if len(done) > 0 {
+		problems = append(problems, printJSON(out, done, len(o.sizes) > 1))
+	}
+	return errors.Join(problems...)
+}
+
+// measure measures in a cluster of its own.
+func (b *bench) measure(ctx context.Context) (m *measured, err error) {
+	if b.cluster, err = cluster.Start(ctx, cluster.Options{Dir: b.dir, Nodes: b.size, PodSeconds: b.podSeconds, AuditLog: true}); err != nil {
+		return nil, fmt.Errorf("starting a cluster, %w", err)
 	}
 	defer func() { err = errors.Join(err, b.cluster.Stop()) }()
 	if err := b.connect(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := b.makeNamespace(ctx, namespace); err != nil {
-		return err
+		return nil, err
+	}
+	subjects := []subject{b.plain()}
+	if b.guarded {
+		if err := b.deploy(ctx); err != nil {
+			return nil, fmt.Errorf("making workloads, %w", err)
+		}
+		p := startPrometheus()
+		defer p.stop()
+		subjects = append(subjects, b.withGuards(p))
+	}
+	if b.guardedFirst {
+		slices.Reverse(subjects)
 	}
 	say("asking the operator for one Job to copy")
 	shape, err := b.template(ctx)
 	if err != nil {
-		return fmt.Errorf("asking the operator for one Job, %w", err)
+		return nil, fmt.Errorf("asking the operator for one Job, %w", err)
 	}
-	bare, err := b.bare(ctx, shape)
-	if err != nil {
-		return fmt.Errorf("running the bare loop, %w", err)
+	m = &measured{options: b.options, size: b.size}
+	if !b.noBare {
+		if m.bare, err = b.bare(ctx, shape); err != nil {
+			return nil, fmt.Errorf("running the bare loop, %w", err)
+		}
 	}
-	r, err := b.rollout(ctx)
-	if err != nil {
-		return fmt.Errorf("running the rollout, %w", err)
+	for i, s := range subjects {
+		r, err := b.rollout(ctx, s)
+		if err != nil {
+			return nil, fmt.Errorf("running the %s rollout, %w", s.name, err)
+		}
+		if s.guarded() {
+			m.guardedRollout = r
+		} else {
+			m.plainRollout = r
+		}
+		if i < len(subjects)-1 {
+			if err := b.clear(ctx, s, r); err != nil {
+				return nil, fmt.Errorf("clearing up after the %s rollout, %w", s.name, err)
+			}
+		}
 	}
-	r.bare = bare
-	if err := r.print(os.Stdout, &o); err != nil {
-		return err
-	}
-	return r.verify()
+	return m, nil
 }
 
 // say reports progress.
@@ -94,7 +151,7 @@ func (b *bench) connect() error {
 	config := b.cluster.Config()
 	config.UserAgent = "scale"
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), upgradev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), upgradev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	var err error
@@ -139,7 +196,10 @@ func (b *bench) startOperator(ctx context.Context) (*operator.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := append([]string{"--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + probes}, b.args...)
+	// Jobs stay until they have been counted, however long that takes.
+	args := append([]string{
+		"--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + probes, "--job-ttl-seconds-after-finish=86400",
+	}, b.args...)
 	p, err := operator.Start(b.program, b.cluster.Kubeconfig(), b.operatorLog(), args...)
 	if err != nil {
 		return nil, err
