@@ -180,7 +180,7 @@ type AlertsGate struct {
 	// WhenUnreachable says what happens when Prometheus does not answer, or not with sense. Default Closed.
 	// +optional
 	WhenUnreachable Unreachable `json:"whenUnreachable,omitempty"`
-	// IntervalSeconds is how often Prometheus is asked while a rollout has nodes to start. Default 15.
+	// IntervalSeconds is how often Prometheus is asked. Default 15.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600

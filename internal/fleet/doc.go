@@ -3,9 +3,11 @@
 // Package fleet is what the decisions of all controllers share: the nodes, the budgets with their gates, and the one place
 // where claims are admitted.
 //
-//	nodes      each Node as the engine wants it, made anew only when it changed       nodes.go
-//	budgets    each NodeDisruptionBudget, with the gates that are closed now           fleet.go, gates.go
-//	gates      workloads, pods and alerts, each in its file                            workloads.go, pods.go, alerts.go
-//	admission  decide and claim under one lock, on nodes that show all earlier claims  fleet.go
-//	changes    whoever waits for a budget is told when something may have changed      changes.go
+//	nodes      each Node as the engine wants it, made anew only when it changed         nodes.go
+//	budgets    each NodeDisruptionBudget, with the gates that are closed now             fleet.go
+//	gates      which are closed: of workloads, pods and alerts, each in its file         gates.go, workloads*.go, pods.go, alerts*.go
+//	           read once from the budget, and watched from when one first needs them     gates_rules.go, gates_watch.go
+//	evictions  how many pods a drain would evict from each node, for orders that ask     evictions.go
+//	admission  decide and claim under one lock, on nodes that show all earlier claims    fleet.go
+//	changes    whoever waits for a budget is told when something may have changed        changes.go
 package fleet

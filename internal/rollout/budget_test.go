@@ -3,6 +3,7 @@
 package rollout
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -183,9 +184,7 @@ func TestBudgets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := nodesOf(map[string]*Node{"a": well(""), "b": well(""), "c": well("")})
-			for name, n := range tc.nodes {
-				f.Nodes[name] = n
-			}
+			maps.Copy(f.Nodes, tc.nodes)
 			for _, spec := range tc.budgets {
 				f.Budgets = append(f.Budgets, budget(t, spec))
 			}

@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
 )
@@ -367,8 +369,17 @@ func TestDecide(t *testing.T) {
 // A unit that everything keeps back hears of one obstacle after the other, in the order of the chain, as they are removed.
 func TestDecideOrderOfChecks(t *testing.T) {
 	u := outdated("a", optsOut, because(v1alpha1.ReasonWindowsImageMissing, "no image"))
-	s := Strategy{UID: own, WindowError: "bad", Window: window(t, "22:00", "23:00", "fri")}
-	fleet := nodesOf(map[string]*Node{"a": {ClaimError: "bad", Claims: []v1alpha1.Claim{exclusive("other")}}})
+	lost := []Unit{lost("x"), lost("y")}
+	s := Strategy{
+		UID: own, Error: "bad", Paused: true, MaxFailures: ptr.To(1), WindowError: "bad", Window: window(t, "22:00", "23:00", "fri"),
+		Waves: []Wave{{Name: "first", Selector: labels.Nothing()}},
+	}
+	spoiled := v1alpha1.Claim{Rollout: "Plan/fleet/other", UID: "other"}
+	fleet := nodesOf(map[string]*Node{"a": {Name: "a", ClaimError: "bad", Labels: map[string]string{"zone": "x"}}, "b": well("y", notReady)})
+	b := budget(t, "{selector: {matchExpressions: [{key: zone, operator: Resembles}]}, paused: true, topologyKey: zone, maxUnavailable: 1}")
+	b.Windows = []CronWindow{*cronWindow(t, "0 22 * * *", time.Hour, "")}
+	b.Blocks = []Block{{v1alpha1.ReasonAlertsActive, "alert"}}
+	fleet.Budgets = []Budget{b}
 
 	for _, step := range []struct {
 		want   v1alpha1.Reason
@@ -376,14 +387,27 @@ func TestDecideOrderOfChecks(t *testing.T) {
 	}{
 		{v1alpha1.ReasonOptedOut, func() { u.OptedOut = false }},
 		{v1alpha1.ReasonWindowsImageMissing, func() { u.Reason = "" }},
+		{v1alpha1.ReasonStrategyInvalid, func() { s.Error = "" }},
+		{v1alpha1.ReasonPaused, func() { s.Paused = false }},
+		{v1alpha1.ReasonHalted, func() { lost = nil }},
 		{v1alpha1.ReasonWindowInvalid, func() { s.WindowError = "" }},
 		{v1alpha1.ReasonOutsideWindow, func() { s.Window = nil }},
-		{v1alpha1.ReasonClaimUnreadable, func() { fleet.Nodes["a"] = claimed(exclusive("other")) }},
-		{v1alpha1.ReasonClaimed, func() { fleet.Nodes["a"] = &Node{} }},
+		{v1alpha1.ReasonWavePending, func() { s.Waves = nil }},
+		{v1alpha1.ReasonClaimUnreadable, func() { fleet.Nodes["a"].ClaimError, fleet.Nodes["a"].Claims = "", []v1alpha1.Claim{spoiled} }},
+		{v1alpha1.ReasonClaimed, func() { fleet.Nodes["a"].Claims = nil }},
 		{v1alpha1.ReasonMaxConcurrent, func() { s.MaxConcurrent = 1 }},
+		{v1alpha1.ReasonBudgetInvalid, func() { fleet.Budgets[0].Error = "" }},
+		{v1alpha1.ReasonBudgetPaused, func() { fleet.Budgets[0].Paused = false }},
+		{v1alpha1.ReasonOutsideBudgetWindow, func() { fleet.Budgets[0].Windows = nil }},
+		{v1alpha1.ReasonAlertsActive, func() { fleet.Budgets[0].Blocks = nil }},
+		{v1alpha1.ReasonMaxDomains, func() { fleet.Nodes["b"].Labels["zone"] = "x" }},
+		{v1alpha1.ReasonBudgetExhausted, func() {
+			fleet.Nodes["b"] = well("x")
+		}},
 	} {
-		d := Decide(s, []Unit{u}, fleet, noon)
-		if len(d.Start) > 0 || len(d.Waiting) != 1 || d.Waiting[0].Reason != step.want {
+		fleet.Nodes["a"].Conditions = well("x").Conditions
+		d := Decide(s, append(slices.Clone(lost), u), fleet, noon)
+		if n := len(d.Waiting); len(d.Start) > 0 || n == 0 || d.Waiting[n-1].Reason != step.want {
 			t.Fatalf("got %+v, want %s", d, step.want)
 		}
 		step.remove()

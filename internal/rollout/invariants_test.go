@@ -85,8 +85,9 @@ func (f *facts) holds(u *Unit) bool {
 		return true
 	case v1alpha1.UnitFailed:
 		return !u.Skipped && (f.spec == nil || f.spec.MaxFailures == nil || !u.RetryAt.IsZero())
+	default:
+		return u.InTurn
 	}
-	return u.InTurn
 }
 
 // amount is a count, or a share of the total.
@@ -201,7 +202,7 @@ func orLast(m machine, label string) string {
 }
 
 // joined sorts as the time does; a node that is not there any more was created at the beginning of time.
-func (m machine) joined() string {
+func (m *machine) joined() string {
 	if m.version == 0 {
 		return ""
 	}
@@ -209,7 +210,7 @@ func (m machine) joined() string {
 }
 
 // load sorts as the number does; of a node that is not there it is not known.
-func (m machine) load() string {
+func (m *machine) load() string {
 	if m.version == 0 {
 		return "~"
 	}
@@ -264,7 +265,7 @@ func (f *facts) reached(status *v1alpha1.WaveStatus) int {
 		return 0
 	}
 	found := 0
-	for i := len(f.groups) - 1; i >= 0; i-- {
+	for i := range slices.Backward(f.groups) {
 		if f.waveName(i) == status.Name {
 			found = i
 			if int(status.Number) == i+1 {
@@ -321,15 +322,23 @@ func (f *facts) over(wave int) bool {
 		return true
 	}
 	of := &f.spec.Waves[wave]
+	return f.soaked(wave) && (of.Approval != v1alpha1.ApprovalManual || f.approved == f.waveName(wave)+"@"+f.wants())
+}
+
+// soaked: every updated node of the wave has been that, and healthy, for the whole time.
+func (f *facts) soaked(wave int) bool {
+	soak := f.spec.Waves[wave].Soak
 	for _, u := range f.groups[wave] {
-		if u.State != v1alpha1.UnitUpdated {
-			continue
-		}
-		if f.unwell(u.Node) || of.Soak != nil && f.now.Sub(f.wellSince(u.Node, wave)) < of.Soak.Duration {
+		if u.State == v1alpha1.UnitUpdated && (f.unwell(u.Node) || soak != nil && f.now.Sub(f.wellSince(u.Node, wave)) < soak.Duration) {
 			return false
 		}
 	}
-	return of.Approval != v1alpha1.ApprovalManual || f.approved == f.waveName(wave)+"@"+f.wants()
+	return true
+}
+
+// waits reports whether the wave was waiting for approval already. It has soaked then, by the strategy of that time.
+func (f *facts) waits(wave int) bool {
+	return f.status != nil && f.status.State == v1alpha1.WaveWaitingForApproval && f.status.Revision == f.wants() && f.reached(f.status) == wave
 }
 
 // unwell: not ready, or not for long enough, or not as a budget that selects it wants it.
@@ -352,7 +361,10 @@ func (w *world) ill(b *v1alpha1.NodeDisruptionBudget, m machine) bool {
 // wellSince is since when an updated node of the wave has been that, and healthy.
 func (f *facts) wellSince(name string, wave int) time.Time {
 	m := f.present()[name]
-	since := latest(m.readySince, f.shadow.unwell[key2{f.name, name}])
+	since := m.readySince
+	if !f.waits(wave) {
+		since = latest(since, f.shadow.unwell[key2{f.name, name}])
+	}
 	for _, b := range f.budgets {
 		if chosen(b, m) {
 			since = latest(since, m.readySince.Add(time.Duration(b.Spec.MinReadySeconds)*time.Second))
@@ -363,7 +375,7 @@ func (f *facts) wellSince(name string, wave int) time.Time {
 	}
 	// Who came into the wave when it was updated already may have been so for any time.
 	updated := f.shadow.updated[key2{f.name, name}]
-	if joined, ok := f.shadow.joined[membership{f.name, name, f.wants(), f.waveName(wave)}]; ok && joined.Before(updated) {
+	if joined, ok := f.shadow.joined[membership{f.name, name, f.wants(), f.waveName(wave)}]; ok && !f.waits(wave) && joined.Before(updated) {
 		since = latest(since, updated)
 	}
 	return since
@@ -513,6 +525,9 @@ func (w *world) verify(p *party, units []Unit, d Decision) {
 		from = f.may(f.reached(p.status))
 		if d.Wave == nil || f.reached(d.Wave) > from {
 			w.fail("%s has come to %+v, and may only to wave %d", p.name, d.Wave, from+1)
+		}
+		if i := f.reached(d.Wave); d.Wave.State == v1alpha1.WaveWaitingForApproval && !f.soaked(i) {
+			w.fail("%s waits for an approval of %+v, which has not soaked", p.name, d.Wave)
 		}
 		if f.done() && (d.Wave.State != v1alpha1.WaveComplete || f.reached(d.Wave) != f.reached(p.status)) {
 			w.fail("%s has nothing left to do, and goes on to %+v", p.name, d.Wave)

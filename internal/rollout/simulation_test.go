@@ -574,10 +574,10 @@ func (s *simulation) interfere(p *party) {
 	}
 }
 
-// settleDown is when people leave the fleet alone, and nothing fails any more: every rollout must get there, and wake by
+// settleDown is when people leave the fleet alone, and nothing fails for good any more: every rollout must get there, and wake by
 // itself when there is nothing left but to wait.
 func (s *simulation) settleDown() {
-	s.say(nil, "From now on nobody interferes, and nothing fails.")
+	s.say(nil, "From now on nobody interferes, and nothing fails for good.")
 	s.alerts, s.silent, s.busy = false, false, false
 	clear(s.guarded)
 	for _, name := range s.names() {
@@ -696,14 +696,21 @@ func (s *simulation) reasonBudgets() {
 	}
 }
 
-// succeed lets everything that a rollout runs succeed.
+// succeed lets everything that a rollout runs succeed; what is tried again by itself fails the first time now and then.
 func (s *simulation) succeed(p *party) int {
 	n := 0
 	for _, name := range slices.Sorted(maps.Keys(p.changes)) {
-		if p.changes[name].outcome == running {
-			s.ends(p, name, succeeded)
-			n++
+		if p.changes[name].outcome != running {
+			continue
 		}
+		how := succeeded
+		m := s.present()[name]
+		if c := m.claim(p); p.spec != nil && p.spec.Retries != nil && c != nil && c.Attempt == p.attempt(m) && c.Failures == 0 && s.chance(30) {
+			how = broken
+			s.say(p, "is told that the change on %s fails.", name)
+		}
+		s.ends(p, name, how)
+		n++
 	}
 	return n
 }

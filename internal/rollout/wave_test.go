@@ -131,6 +131,8 @@ func TestWaves(t *testing.T) {
 			start: "n0 n1", stands: "old 2/3 Progressing 0/1", last: v1alpha1.ReasonWavePending},
 		"the wave is gone": {waves: three, wave: stood("old", 3, v1alpha1.WaveProgressing, 0),
 			start: "n0", stands: "wave-1 1/4 Progressing 0/1", last: v1alpha1.ReasonWavePending},
+		"a wave that is called as the rest is": {waves: strategyOf(t, "waves:\n- {name: remainder, size: 1}").Waves, wave: stood("remainder", 2, v1alpha1.WaveProgressing, 0),
+			start: "n0 n1 n2 n3 n4 n5 n6 n7 n8 n9", stands: "remainder 2/2 Progressing 0/9"},
 		"the remainder is empty, and is not forgotten": {waves: strategyOf(t, "waves:\n- {size: 5}\n- {size: 5}").Waves, wave: stood("remainder", 3, v1alpha1.WaveComplete, 0),
 			start: "n0 n1 n2 n3 n4 n5 n6 n7 n8 n9", stands: "remainder 3/3 Progressing 0/0"},
 	} {

@@ -29,8 +29,10 @@ func at(t time.Time) *metav1.Time { return &metav1.Time{Time: t} }
 func aPlan(options ...func(*upgradev1.Plan)) upgradev1.Plan {
 	p := upgradev1.Plan{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "system-upgrade", Name: "agents", UID: "plan", Generation: 2, CreationTimestamp: *at(now.Add(-time.Hour))},
-		Spec:       upgradev1.PlanSpec{Concurrency: 2, NodeSelector: &metav1.LabelSelector{}, Drain: &upgradev1.DrainSpec{}},
-		Status:     upgradev1.PlanStatus{LatestVersion: "v2", LatestHash: hash, ObservedGeneration: 2},
+		Spec: upgradev1.PlanSpec{
+			Concurrency: 2, NodeSelector: &metav1.LabelSelector{}, Drain: &upgradev1.DrainSpec{}, Version: "v2", Upgrade: &upgradev1.ContainerSpec{Image: "i"},
+		},
+		Status: upgradev1.PlanStatus{LatestVersion: "v2", LatestHash: hash, ObservedGeneration: 2},
 	}
 	conditions(upgradev1.ReasonSyncJob, "")(&p)
 	for _, option := range options {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
@@ -131,8 +132,21 @@ func (u *units) supersede() {
 
 // problem says what of the Plan can't be understood, or "".
 func (u *units) problem() string {
-	if _, err := metav1.LabelSelectorAsSelector(u.plan.Spec.NodeSelector); err != nil {
+	spec := &u.plan.Spec
+	if _, err := metav1.LabelSelectorAsSelector(spec.NodeSelector); err != nil {
 		return "spec.nodeSelector: " + err.Error()
+	}
+	switch d := spec.Drain; {
+	case spec.Upgrade == nil || spec.Upgrade.Image == "":
+		return "spec.upgrade.image must name an image"
+	case spec.Version == "" && spec.Channel == "":
+		return "spec.version or spec.channel must say the version"
+	case d != nil && d.DeleteLocalData != nil && d.DeleteEmptydirData != nil:
+		return "spec.drain.deleteLocalData is the old name of spec.drain.deleteEmptydirData: only one of them may be given"
+	case d != nil && d.Timeout != nil && d.Timeout.Type == intstr.String:
+		if _, err := time.ParseDuration(d.Timeout.StrVal); err != nil {
+			return "spec.drain.timeout: " + err.Error()
+		}
 	}
 	return u.strategy.Problem()
 }

@@ -150,7 +150,9 @@ func TestPreviewSteps(t *testing.T) {
 func TestPreviewOfWhatIsNotThere(t *testing.T) {
 	p := upgradev1.Plan{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "system-upgrade", Name: "agents"},
-		Spec:       upgradev1.PlanSpec{Concurrency: 1, NodeSelector: &metav1.LabelSelector{}},
+		Spec: upgradev1.PlanSpec{
+			Concurrency: 1, NodeSelector: &metav1.LabelSelector{}, Version: "v2", Upgrade: &upgradev1.ContainerSpec{Image: "i"},
+		},
 	}
 	v := See(nil, []corev1.Node{aNode("a"), aNode("b", labelled(hash))}, nil, now).Preview(&p, Supposition{New: true, Unresolved: true})
 	if len(v.Steps) != 2 || v.Steps[0].Reason != "" || v.Steps[1].Reason != v1alpha1.ReasonMaxConcurrent || v.Schedule != nil || len(v.Notes) != 2 {
@@ -189,7 +191,13 @@ func TestPreviewProblems(t *testing.T) {
 		"selector": {func(p *upgradev1.Plan) {
 			p.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Equals"}}}
 		}, "spec.nodeSelector: "},
-		"window":   {func(p *upgradev1.Plan) { p.Spec.Window = &upgradev1.TimeWindowSpec{Days: []upgradev1.Day{"someday"}} }, "spec.window: invalid weekday: someday"},
+		"window":  {func(p *upgradev1.Plan) { p.Spec.Window = &upgradev1.TimeWindowSpec{Days: []upgradev1.Day{"someday"}} }, "spec.window: invalid weekday: someday"},
+		"image":   {func(p *upgradev1.Plan) { p.Spec.Upgrade = nil }, "spec.upgrade.image must name an image"},
+		"version": {func(p *upgradev1.Plan) { p.Spec.Version = "" }, "spec.version or spec.channel must say the version"},
+		"drain": {func(p *upgradev1.Plan) {
+			p.Spec.Drain = &upgradev1.DrainSpec{DeleteLocalData: ptr.To(true), DeleteEmptydirData: ptr.To(true)}
+		}, "spec.drain.deleteLocalData is the old name"},
+		"timeout":  {func(p *upgradev1.Plan) { p.Spec.Drain.Timeout = ptr.To(intstr.FromString("soon")) }, "spec.drain.timeout: "},
 		"strategy": {strategic(func(s *v1alpha1.Strategy) { s.MaxConcurrent = ptr.To(intstr.FromString("all")) }), "spec.strategy.maxConcurrent: "},
 	} {
 		t.Run(name, func(t *testing.T) {

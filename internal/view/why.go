@@ -78,6 +78,8 @@ type Part struct {
 	Asking int `json:"asking,omitempty"`
 	// Ahead are the first of those that come before it.
 	Ahead []string `json:"ahead,omitempty"`
+	// Note says why the place may be another.
+	Note string `json:"note,omitempty"`
 	// Checks are all that it must pass to be started.
 	Checks []Check `json:"checks,omitempty"`
 }
@@ -185,6 +187,7 @@ func (c *Cluster) part(p *upgradev1.Plan, name string) Part {
 	part.Wave, part.Place, part.Ahead = e.Wave, e.Place, e.Ahead[:min(len(e.Ahead), maxAhead)]
 	if e.Place > 0 {
 		part.Asking = e.Asking
+		part.Note = u.uncounted(name)
 	}
 	for _, v := range e.Verdicts {
 		part.Checks = append(part.Checks, Check{Name: v.Check, Reason: v.Reason, Message: v.Message})
@@ -194,6 +197,15 @@ func (c *Cluster) part(p *upgradev1.Plan, name string) Part {
 		part.Checks = append(part.Checks, Check{Name: operator, Reason: told.Reason, Message: told.Message})
 	}
 	return part
+}
+
+// uncounted says that the order is by how many pods a drain would evict, where nobody has counted them.
+func (u *units) uncounted(name string) string {
+	counts := func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }
+	if n := u.cluster.fleet.Nodes[name]; n == nil || n.Evictions >= 0 || !slices.ContainsFunc(u.strategy.Order, counts) {
+		return ""
+	}
+	return "its place is by the other criteria only: the pods that drains would evict are not counted here"
 }
 
 // unseen reports whether a reason is one that only the operator can give, and that no check has given.

@@ -172,6 +172,18 @@ func TestWhyBudgets(t *testing.T) {
 	}
 }
 
+func TestWhyDoesNotCountEvictions(t *testing.T) {
+	p := aPlan(strategic(func(s *v1alpha1.Strategy) { s.Order = []v1alpha1.Order{{By: v1alpha1.OrderFewestEvictionsFirst}} }))
+	c := See([]upgradev1.Plan{p}, []corev1.Node{aNode("n")}, nil, now)
+	if w, _ := c.Why("n"); w.Rollouts[0].Note == "" {
+		t.Error("it does not say that pods are not counted")
+	}
+	c.Evictions(map[string]int{"n": 3, "gone": 1})
+	if w, _ := c.Why("n"); w.Rollouts[0].Note != "" {
+		t.Error("pods are counted")
+	}
+}
+
 // TestSteering: what a person has done to a rollout, or is to do.
 func TestSteering(t *testing.T) {
 	canary := strategic(func(s *v1alpha1.Strategy) {

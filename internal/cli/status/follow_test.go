@@ -114,10 +114,18 @@ func TestFollowEnds(t *testing.T) {
 		fails map[string]error
 		want  string
 	}{
-		"when there is no such Plan":                  {where: source.Scope{Namespace: "nowhere", Name: "p"}, want: `there is no Plan "p" in namespace nowhere, but in ns: use -n`},
-		"when Plans may not be seen":                  {where: source.Scope{Namespace: "ns"}, fails: map[string]error{"plans": forbidden}, want: "forbidden"},
-		"when there are no Plans":                     {where: source.Scope{Namespace: "ns"}, fails: map[string]error{"plans": apierrors.NewNotFound(target.Plan.Resource.GroupResource(), "")}, want: "not installed"},
-		"when the API server can't be seen":           {where: source.Scope{Namespace: "ns"}, fails: map[string]error{"plans": errors.New("connection refused")}, want: "connection refused"},
+		"when there is no such Plan":        {where: source.Scope{Namespace: "nowhere", Name: "p"}, want: `there is no Plan "p" in namespace nowhere, but in ns: use -n`},
+		"when Plans may not be seen":        {where: source.Scope{Namespace: "ns"}, fails: map[string]error{"plans": forbidden}, want: "forbidden"},
+		"when there are no Plans":           {where: source.Scope{Namespace: "ns"}, fails: map[string]error{"plans": apierrors.NewNotFound(target.Plan.Resource.GroupResource(), "")}, want: "not installed"},
+		"when the API server can't be seen": {where: source.Scope{Namespace: "ns"}, fails: map[string]error{"plans": errors.New("connection refused")}, want: "connection refused"},
+		"when complete, though budgets may not be seen": {
+			where: source.Scope{Namespace: "ns"},
+			fails: map[string]error{"nodedisruptionbudgets": apierrors.NewForbidden(target.Budget.Resource.GroupResource(), "", errors.New("no"))},
+		},
+		"when complete, though there is no such kind as budgets": {
+			where: source.Scope{Namespace: "ns"},
+			fails: map[string]error{"nodedisruptionbudgets": apierrors.NewNotFound(target.Budget.Resource.GroupResource(), "")},
+		},
 		"when complete, though nodes may not be seen": {where: source.Scope{Namespace: "ns"}, fails: map[string]error{"nodes": apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("no"))}},
 	} {
 		t.Run(name, func(t *testing.T) {

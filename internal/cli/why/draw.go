@@ -165,6 +165,9 @@ func drawChecks(l *text.Page, p *view.Part) {
 		place += "; before it " + ahead
 	}
 	l.Add(text.Plain.Of(place))
+	if p.Note != "" {
+		l.Add(text.Dim.Of("  (" + p.Note + ")"))
+	}
 	var passed []string
 	flush := func() {
 		if len(passed) > 0 {

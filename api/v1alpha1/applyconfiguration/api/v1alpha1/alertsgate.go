@@ -23,7 +23,7 @@ type AlertsGateApplyConfiguration struct {
 	FiringOnly *bool `json:"firingOnly,omitempty"`
 	// WhenUnreachable says what happens when Prometheus does not answer, or not with sense. Default Closed.
 	WhenUnreachable *apiv1alpha1.Unreachable `json:"whenUnreachable,omitempty"`
-	// IntervalSeconds is how often Prometheus is asked while a rollout has nodes to start. Default 15.
+	// IntervalSeconds is how often Prometheus is asked. Default 15.
 	IntervalSeconds *int32 `json:"intervalSeconds,omitempty"`
 }
 
