@@ -48,6 +48,9 @@ func (f *Fleet) Watch(ctx context.Context, from cache.Informers) error {
 	if _, err := nodes.AddEventHandler(f.whenChanged(nodeChanged)); err != nil {
 		return fmt.Errorf("watching nodes, %w", err)
 	}
+	if shared, ok := nodes.(toolscache.SharedInformer); ok {
+		f.store = shared.GetStore()
+	}
 	budgets, err := from.GetInformer(ctx, &v1alpha1.NodeDisruptionBudget{})
 	if err != nil {
 		return fmt.Errorf("watching budgets, %w", err)

@@ -18,41 +18,94 @@ import (
 type nodes struct {
 	mu sync.Mutex
 	// last is what was returned last; it is replaced, never changed.
-	last     map[string]*rollout.Node
-	versions map[string]string
+	last map[string]*rollout.Node
+	// seen says of which objects that was made: the cache replaces an object that changes.
+	seen map[*corev1.Node]bool
+	// hostnames counts who has which, and shared holds those that several have. It too is replaced, never changed.
+	hostnames map[string]int
+	shared    map[string]bool
 }
 
-// read returns the engine's nodes of these.
-func (n *nodes) read(objects []*corev1.Node) map[string]*rollout.Node {
+// read returns the engine's nodes of these, and which hostnames several of them share.
+func (n *nodes) read(objects []*corev1.Node) (map[string]*rollout.Node, map[string]bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var changed []*corev1.Node
 	for _, o := range objects {
-		// A version is of one object: one of the same name that joined later has another.
-		if version, ok := n.versions[o.Name]; !ok || version != o.ResourceVersion {
+		if !n.seen[o] {
 			changed = append(changed, o)
 		}
 	}
 	if len(changed) == 0 && len(n.last) == len(objects) {
-		return n.last
+		return n.last, n.shared
 	}
 	next := maps.Clone(n.last)
 	if next == nil {
-		next, n.versions = make(map[string]*rollout.Node, len(objects)), make(map[string]string, len(objects))
+		next, n.hostnames = make(map[string]*rollout.Node, len(objects)), make(map[string]int, len(objects))
 	}
+	renamed := false
 	for _, o := range changed {
-		next[o.Name], n.versions[o.Name] = NodeOf(o), o.ResourceVersion
+		now, before := NodeOf(o), next[o.Name]
+		if before == nil || before.Labels[corev1.LabelHostname] != now.Labels[corev1.LabelHostname] {
+			renamed = true
+			n.count(now, 1)
+			n.count(before, -1)
+		}
+		next[o.Name] = now
 	}
 	if len(next) > len(objects) {
+		renamed = true
 		there := make(map[string]bool, len(objects))
 		for _, o := range objects {
 			there[o.Name] = true
 		}
-		maps.DeleteFunc(next, func(name string, _ *rollout.Node) bool { return !there[name] })
-		maps.DeleteFunc(n.versions, func(name, _ string) bool { return !there[name] })
+		for name, gone := range next {
+			if !there[name] {
+				n.count(gone, -1)
+				delete(next, name)
+			}
+		}
 	}
+	if renamed {
+		n.share()
+	}
+	n.remember(objects, changed)
 	n.last = next
-	return next
+	return next, n.shared
+}
+
+// count notes that so many more nodes have this one's hostname.
+func (n *nodes) count(of *rollout.Node, by int) {
+	if of == nil {
+		return
+	}
+	if hostname := of.Labels[corev1.LabelHostname]; hostname != "" {
+		n.hostnames[hostname] += by
+	}
+}
+
+// share finds the hostnames that several nodes have.
+func (n *nodes) share() {
+	n.shared = map[string]bool{}
+	for hostname, count := range n.hostnames {
+		switch {
+		case count > 1:
+			n.shared[hostname] = true
+		case count == 0:
+			delete(n.hostnames, hostname)
+		}
+	}
+}
+
+// remember notes of which objects the nodes were made. Those that were replaced are dropped when they have become many.
+func (n *nodes) remember(objects, changed []*corev1.Node) {
+	if n.seen == nil || len(n.seen)+len(changed) > 2*len(objects)+100 {
+		n.seen = make(map[*corev1.Node]bool, 2*len(objects))
+		changed = objects
+	}
+	for _, o := range changed {
+		n.seen[o] = true
+	}
 }
 
 // NodeOf is a Node as the engine wants it.

@@ -71,9 +71,10 @@ func TestNodesRead(t *testing.T) {
 		}
 		return all
 	}
-	one := n.read([]*corev1.Node{node("a", "1", "old"), node("b", "2", "old")})
-	two := n.read([]*corev1.Node{node("a", "1", "old"), node("b", "3", "new"), node("c", "4", "new")})
-	three := n.read([]*corev1.Node{node("b", "5", "newer"), node("d", "6", "newer")})
+	one, _ := n.read([]*corev1.Node{node("a", "1", "old"), node("b", "2", "old")})
+	two, _ := n.read([]*corev1.Node{node("a", "1", "old"), node("b", "3", "new"), node("c", "4", "new")})
+	b5, d6 := node("b", "5", "newer"), node("d", "6", "newer")
+	three, _ := n.read([]*corev1.Node{b5, d6})
 	for i, tc := range []struct {
 		got  map[string]*rollout.Node
 		want map[string]string
@@ -86,10 +87,32 @@ func TestNodesRead(t *testing.T) {
 			t.Errorf("look %d (-want +got):\n%s", i+1, diff)
 		}
 	}
-	if one["a"] != two["a"] {
+	if again, _ := n.read([]*corev1.Node{b5, d6}); again["b"] != three["b"] {
 		t.Error("a node that has not changed is made anew")
 	}
-	if len(n.read(nil)) != 0 {
+	if none, _ := n.read(nil); len(none) != 0 {
 		t.Error("nodes that are gone are still there")
+	}
+}
+
+func TestNodesShareHostnames(t *testing.T) {
+	node := func(name, hostname string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: hostname}}}
+	}
+	a, b, c := node("a", "one"), node("b", "two"), node("c", "two")
+	var n nodes
+	for i, tc := range []struct {
+		objects []*corev1.Node
+		want    map[string]bool
+	}{
+		{[]*corev1.Node{a, b}, map[string]bool{}},
+		{[]*corev1.Node{a, b, c}, map[string]bool{"two": true}},
+		{[]*corev1.Node{a, c}, map[string]bool{}},
+		{[]*corev1.Node{a, node("c", "one")}, map[string]bool{"one": true}},
+		{[]*corev1.Node{node("c", "one")}, map[string]bool{}},
+	} {
+		if _, shared := n.read(tc.objects); !cmp.Equal(shared, tc.want) {
+			t.Errorf("look %d: %v, want %v", i+1, shared, tc.want)
+		}
 	}
 }

@@ -42,19 +42,19 @@ type Holder struct {
 func (b *Budget) Examine(nodes map[string]*Node, now time.Time) Account {
 	a := Account{Limit: -1, Domains: map[string]int{}}
 	for name, n := range nodes {
-		a.count(b, name, n, now)
+		a.count(b, name, n, n.ready(), now)
 	}
 	a.close(b, now)
 	return a
 }
 
 // count adds a node, if the budget selects it.
-func (a *Account) count(b *Budget, name string, n *Node, now time.Time) {
+func (a *Account) count(b *Budget, name string, n *Node, r readiness, now time.Time) {
 	if !b.selects(n) {
 		return
 	}
 	a.Matched++
-	h, end := b.unavailable(n, now)
+	h, end := b.unavailable(n, r, now)
 	a.wake(end, now)
 	if h.Cause == "" {
 		return
@@ -100,7 +100,7 @@ func (b *Budget) selects(n *Node) bool {
 }
 
 // unavailable says why a node is unavailable, and when the clock alone ends that.
-func (b *Budget) unavailable(n *Node, now time.Time) (h Holder, end time.Time) {
+func (b *Budget) unavailable(n *Node, r readiness, now time.Time) (h Holder, end time.Time) {
 	for i := range n.Claims {
 		if c := &n.Claims[i]; !c.Parked() {
 			return Holder{Cause: v1alpha1.CauseClaimed, By: c.Rollout, Message: "claimed by " + c.Rollout + from(c.Since.Time), Since: c.Since.Time}, end
@@ -109,7 +109,7 @@ func (b *Budget) unavailable(n *Node, now time.Time) (h Holder, end time.Time) {
 	if n.Unschedulable {
 		return Holder{Cause: v1alpha1.CauseUnschedulable, Message: "unschedulable"}, end
 	}
-	cause, message, since, end := b.ill(n, now)
+	cause, message, since, end := b.ill(n, r, now)
 	if cause == "" && n.ClaimError != "" {
 		return Holder{Cause: v1alpha1.CauseUnreadable, Message: n.ClaimError}, time.Time{}
 	}
@@ -145,8 +145,9 @@ func (p *pass) open() {
 	}
 	p.matched = make([]*account, 0, len(p.accounts)*p.asking)
 	for name, n := range p.fleet.Nodes {
+		ready := n.ready()
 		for _, a := range p.accounts {
-			a.count(a.Budget, name, n, p.now)
+			a.count(a.Budget, name, n, ready, p.now)
 		}
 	}
 	for _, a := range p.accounts {
@@ -272,7 +273,7 @@ func domainFree(p *pass, c *candidate) (v1alpha1.Reason, string) {
 		return "", ""
 	}
 	for _, a := range p.budgets(c) {
-		if a.TopologyKey == "" || a.holders[c.Node] {
+		if a.TopologyKey == "" || len(a.domains) < a.MaxDomains {
 			continue
 		}
 		own := c.node.Labels[a.TopologyKey]
@@ -280,7 +281,7 @@ func domainFree(p *pass, c *candidate) (v1alpha1.Reason, string) {
 		if a.domains[own] > 0 {
 			others--
 		}
-		if others >= a.MaxDomains {
+		if others >= a.MaxDomains && !a.holders[c.Node] {
 			return v1alpha1.ReasonMaxDomains, a.explainDomain(own)
 		}
 	}

@@ -26,15 +26,16 @@ func (f *Fleet) health(name string, now time.Time) (why string, end time.Time) {
 	if n == nil {
 		return "there is no such node", end
 	}
-	if ready, since := n.ready(); !ready {
-		return "not ready" + from(since), end
+	r := n.ready()
+	if !r.ready {
+		return "not ready" + from(r.since), end
 	}
 	for i := range f.Budgets {
 		b := &f.Budgets[i]
 		if !b.selects(n) {
 			continue
 		}
-		if cause, message, _, end := b.ill(n, now); cause != "" {
+		if cause, message, _, end := b.ill(n, r, now); cause != "" {
 			return message, end
 		}
 	}
@@ -47,7 +48,7 @@ func (f *Fleet) healthySince(name string) time.Time {
 	if n == nil {
 		return time.Time{}
 	}
-	_, ready := n.ready()
+	ready := n.ready().since
 	since := ready
 	for i := range f.Budgets {
 		b := &f.Budgets[i]
@@ -86,18 +87,23 @@ func (n *Node) condition(kind string) *corev1.NodeCondition {
 	return nil
 }
 
-// ready reports whether the node is ready, and since when it is or is not.
-func (n *Node) ready() (ready bool, since time.Time) {
+// readiness is whether a node is ready, and since when it is or is not.
+type readiness struct {
+	ready bool
+	since time.Time
+}
+
+func (n *Node) ready() readiness {
 	c := n.condition(string(corev1.NodeReady))
 	if c == nil {
-		return false, time.Time{}
+		return readiness{}
 	}
-	return c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
+	return readiness{c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time}
 }
 
 // ill says why a node is unavailable for itself, since when, and when the clock alone ends that.
-func (b *Budget) ill(n *Node, now time.Time) (cause v1alpha1.UnavailableCause, message string, since, end time.Time) {
-	ready, since := n.ready()
+func (b *Budget) ill(n *Node, r readiness, now time.Time) (cause v1alpha1.UnavailableCause, message string, since, end time.Time) {
+	ready, since := r.ready, r.since
 	switch until := since.Add(b.MinReady); {
 	case !ready:
 		return v1alpha1.CauseNotReady, "not ready" + from(since), since, end

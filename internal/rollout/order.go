@@ -16,25 +16,27 @@ import (
 // last is the number of nodes that a criterion puts after all others.
 const last = math.MaxInt64
 
-// place is what a candidate is sorted by: small, and all of them beside each other.
+// place is what a candidate is sorted by, beside its keys. It is small and points to nothing, for it is moved a lot.
 type place struct {
-	// turn is lower for what goes before all others, and higher for what goes after.
-	turn int
 	rank uint64
-	// keys are what the strategy's order compares.
-	keys []int64
-	*candidate
+	// index is that of the candidate.
+	index int32
+	// turn is lower for what goes before all others, and higher for what goes after.
+	turn int32
 }
 
 // sort gives the candidates in the order in which they would go: those that the rollout has claimed already, then by the
 // strategy's criteria, then by rank; and the operator's own node after all others.
 func (p *pass) sort(candidates []candidate) []*candidate {
-	places := make([]place, len(candidates))
 	criteria := p.strategy.Order
-	keys := make([]int64, len(candidates)*len(criteria))
+	keys := make([][]int64, len(criteria))
+	for i := range criteria {
+		keys[i] = keysOf(&criteria[i], candidates)
+	}
+	places := make([]place, len(candidates))
 	for i := range candidates {
 		c := &candidates[i]
-		places[i] = place{rank: c.Rank, candidate: c, keys: keys[i*len(criteria) : (i+1)*len(criteria)]}
+		places[i] = place{rank: c.Rank, index: int32(i)}
 		if c.Claimed {
 			places[i].turn -= 2
 		}
@@ -42,26 +44,23 @@ func (p *pass) sort(candidates []candidate) []*candidate {
 			places[i].turn++
 		}
 	}
-	for j := range criteria {
-		compareBy(&criteria[j], places, j)
-	}
 	slices.SortFunc(places, func(a, b place) int {
 		if a.turn != b.turn {
 			return before(a.turn < b.turn)
 		}
-		for i := range a.keys {
-			if a.keys[i] != b.keys[i] {
-				return before(a.keys[i] < b.keys[i])
+		for _, k := range keys {
+			if k[a.index] != k[b.index] {
+				return before(k[a.index] < k[b.index])
 			}
 		}
 		if a.rank != b.rank {
 			return before(a.rank < b.rank)
 		}
-		return cmp.Compare(a.Unit.Node, b.Unit.Node)
+		return cmp.Compare(candidates[a.index].Unit.Node, candidates[b.index].Unit.Node)
 	})
 	order := make([]*candidate, len(places))
 	for i := range places {
-		order[i] = places[i].candidate
+		order[i] = &candidates[places[i].index]
 	}
 	return order
 }
@@ -73,46 +72,53 @@ func before(first bool) int {
 	return 1
 }
 
-// compareBy sets the so-manieth key of all places to what a criterion compares.
-func compareBy(o *v1alpha1.Order, places []place, j int) {
-	switch o.By {
-	case v1alpha1.OrderZone:
-		byValue(corev1.LabelTopologyZone, places, j)
-	case v1alpha1.OrderLabel:
-		if len(o.Values) == 0 {
-			byValue(o.Key, places, j)
-			return
-		}
-		for i := range places {
-			places[i].keys[j] = last
-			if value, ok := places[i].node.Labels[o.Key]; ok {
+// keysOf is what a criterion compares of all candidates.
+func keysOf(o *v1alpha1.Order, candidates []candidate) []int64 {
+	keys := make([]int64, len(candidates))
+	switch {
+	case o.By == v1alpha1.OrderZone:
+		byValue(corev1.LabelTopologyZone, candidates, keys)
+	case o.By == v1alpha1.OrderLabel && len(o.Values) == 0:
+		byValue(o.Key, candidates, keys)
+	case o.By == v1alpha1.OrderLabel:
+		for i := range candidates {
+			keys[i] = last
+			if value, ok := candidates[i].node.Labels[o.Key]; ok {
 				if at := slices.Index(o.Values, value); at >= 0 {
-					places[i].keys[j] = int64(at)
+					keys[i] = int64(at)
 				}
 			}
 		}
 	default:
-		for i := range places {
-			places[i].keys[j] = keyOf(o.By, places[i].node)
+		for i := range candidates {
+			keys[i] = keyOf(o.By, candidates[i].node)
 		}
 	}
+	return keys
 }
 
 // byValue is by a label's values; nodes without it come last.
-func byValue(label string, places []place, j int) {
-	numbers := map[string]int64{}
-	for i := range places {
-		if value, ok := places[i].node.Labels[label]; ok {
-			numbers[value] = 0
+func byValue(label string, candidates []candidate, keys []int64) {
+	seen := map[string]int64{}
+	for i := range candidates {
+		keys[i] = last
+		if value, ok := candidates[i].node.Labels[label]; ok {
+			n, ok := seen[value]
+			if !ok {
+				n = int64(len(seen))
+				seen[value] = n
+			}
+			keys[i] = n
 		}
 	}
-	for i, value := range slices.Sorted(maps.Keys(numbers)) {
-		numbers[value] = int64(i)
+	// From the order in which they were seen to that of their names.
+	rank := make([]int64, len(seen))
+	for i, value := range slices.Sorted(maps.Keys(seen)) {
+		rank[seen[value]] = int64(i)
 	}
-	for i := range places {
-		places[i].keys[j] = last
-		if value, ok := places[i].node.Labels[label]; ok {
-			places[i].keys[j] = numbers[value]
+	for i := range keys {
+		if keys[i] != last {
+			keys[i] = rank[keys[i]]
 		}
 	}
 }

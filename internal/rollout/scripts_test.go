@@ -64,8 +64,8 @@ func twoAtATime() walkthrough {
 func threeRollouts() walkthrough {
 	return walkthrough{
 		file: "three-rollouts-share-a-fleet", title: "Three rollouts share a fleet",
-		intro: "One rollout needs a node for itself, two tolerate each other. Claims keep them apart, also where one has seen an old state of the\n" +
-			"nodes, or is killed in the middle.",
+		intro: "One rollout needs a node for itself, two tolerate each other. Claims keep them apart, also where one is killed in the middle: what it\n" +
+			"had claimed stands on the node, and it goes on from there.",
 		nodes: []string{"node-1", "node-2", "node-3"},
 		play: func(s script) {
 			os := s.wants(&party{name: "os", concurrency: 1}, "one at a time, alone on a node")

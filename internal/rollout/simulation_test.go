@@ -600,9 +600,15 @@ func (s *simulation) settleDown() {
 		s.reason(p)
 	}
 	s.reasonBudgets()
-	fruitless := 0
+	fruitless, flaps := 0, s.IntN(6)
 	for range 3000 {
 		before, happened := s.moves, 0
+		if name := pick(s, append(s.names(), "")...); flaps > 0 && name != "" && s.chance(20) {
+			flaps--
+			s.ready(name, false)
+			s.ready(name, true)
+			s.say(nil, "Node %s flaps.", name)
+		}
 		var wake time.Time
 		for _, p := range s.parties {
 			d := s.act(p, len(s.history)-1, math.MaxInt)
@@ -646,7 +652,7 @@ func (s *simulation) reason(p *party) {
 			return
 		}
 		next := p.spec.DeepCopy()
-		next.Paused = false
+		next.Paused, next.TurnTimeout = false, nil
 		if m := next.MaxConcurrent; m != nil && (m.IntVal == 0 && m.Type == intstr.Int || m.StrVal == "0%") {
 			next.MaxConcurrent = nil
 		}

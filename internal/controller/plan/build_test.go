@@ -207,8 +207,14 @@ func golden(t *testing.T, name, got string) {
 func snapshotOf(nodes ...*corev1.Node) snapshot {
 	s := snapshot{jobs: map[string][]*batchv1.Job{}, pods: map[string][]*corev1.Pod{}}
 	s.Objects, s.Nodes = nodes, map[string]*rollout.Node{}
+	hostnames := map[string]int{}
+	s.SharedHostnames = map[string]bool{}
 	for _, n := range nodes {
 		s.Nodes[n.Name] = fleet.NodeOf(n)
+		hostname := n.Labels[corev1.LabelHostname]
+		if hostnames[hostname]++; hostnames[hostname] > 1 {
+			s.SharedHostnames[hostname] = true
+		}
 	}
 	return s
 }

@@ -73,6 +73,8 @@ type Controller struct {
 	seen     *sightings
 	refusals *refusals
 	waves    *waves
+	memos    *memos
+	pace     pace
 	queued   *queued
 	retries  workqueue.TypedRateLimiter[types.NamespacedName]
 }
@@ -81,7 +83,7 @@ type Controller struct {
 func NewController(clk clock.PassiveClock, c client.Client, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	return &Controller{
 		clock: clk, client: c, fleet: f, events: recorder, options: o, reports: newReports(),
-		seen: newSightings(), refusals: newRefusals(), waves: newWaves(), queued: newQueued(), retries: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
+		seen: newSightings(), refusals: newRefusals(), waves: newWaves(), memos: newMemos(), queued: newQueued(), retries: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
 	}
 }
 
@@ -119,6 +121,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if err != nil {
 		return wake, err
 	}
+	now := c.clock.Now()
 	// What changes from here on is not in the snapshot, so the Plan must be told of it until it is known to wait for nothing.
 	c.queued.set(key, true)
 	s, err := c.gather(ctx, key)
@@ -129,17 +132,18 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		c.channels.forget(key)
 		c.queued.done(key)
 		c.waves.forget(key)
+		c.memos.forget(key)
 		metrics.Forget(named(key))
 		return wake, c.clear(ctx, key, "", s)
 	}
-	now := c.clock.Now()
 	r := c.resolve(ctx, p, malformed, now)
 	w := &world{
 		plan: p, options: &c.options, selector: r.selector, ready: r.ready, template: templateDigest(p), spec: specDigest(p),
-		fleet: s.Fleet, seen: c.seen, now: now,
+		fleet: s.Fleet, memo: c.memos.of(key), seen: c.seen, now: now,
 	}
 	pass := &pass{Controller: c, world: w, window: r.window, wake: r.wake}
 	pass.turns = turns(w, s)
+	c.pace.took(c.clock.Since(now))
 	errs := []error{c.clear(ctx, key, p.UID, s)}
 	errs = append(errs, pass.settle(ctx))
 	if r.ready {

@@ -55,9 +55,9 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 		t.Fatal(err)
 	}
 	c := &cluster{t: t, clock: clocktesting.NewFakePassiveClock(now)}
-	ofPlan := func(o client.Object) []string { return []string{o.GetLabels()[upgradev1.LabelPlan]} }
 	c.Client = clientfake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&upgradev1.Plan{}).
-		WithIndex(&batchv1.Job{}, indexPlan, ofPlan).WithIndex(&corev1.Pod{}, indexPlan, ofPlan).
+		WithIndex(&batchv1.Job{}, indexPlan, indexedByPlan).WithIndex(&batchv1.Job{}, indexNode, indexedByNode).
+		WithIndex(&corev1.Pod{}, indexPlan, indexedByPlan).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 				c.writes.Add(1)

@@ -35,7 +35,7 @@ func (p *pass) start(ctx context.Context) error {
 
 // decide asks the engine.
 func (p *pass) decide(f rollout.Fleet) {
-	units := make([]rollout.Unit, 0, len(p.turns))
+	units := p.memo.units[:0]
 	total := 0
 	for i := range p.turns {
 		t := &p.turns[i]
@@ -46,6 +46,7 @@ func (p *pass) decide(f rollout.Fleet) {
 			units = append(units, t.unit)
 		}
 	}
+	p.memo.units = units
 	s := p.strategy(total)
 	if slices.ContainsFunc(s.Order, func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }) {
 		f.Nodes = p.Controller.fleet.CountEvictions(f.Nodes)

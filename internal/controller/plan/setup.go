@@ -4,6 +4,7 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -34,17 +35,33 @@ import (
 	"moult.dev/moult/internal/fleet"
 )
 
-// coalesce is how long a Plan waits after something changed on its nodes, so that what changes together is looked at once.
-const coalesce = 50 * time.Millisecond
-
 // What fails is tried again, first soon and then more and more seldom, but never as seldom as to be forgotten.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
 
-// indexPlan finds Jobs and pods by the Plan that their label names.
-const indexPlan = "plan"
+// indexPlan finds pods by the Plan that their label names, and of the Jobs those that a Plan has to look at on any node: what
+// runs, and what another controller has left. indexNode finds all its Jobs on one node.
+const (
+	indexPlan = "plan"
+	indexNode = "plan/node"
+)
+
+func indexedByPlan(o client.Object) []string {
+	if j, ok := o.(*batchv1.Job); ok && finished(j) != nil {
+		if _, ours := j.Annotations[v1alpha1.AnnotationTurn]; ours {
+			return nil
+		}
+	}
+	return []string{o.GetLabels()[upgradev1.LabelPlan]}
+}
+
+func indexedByNode(o client.Object) []string {
+	return []string{onNode(o.GetLabels()[upgradev1.LabelPlan], o.GetLabels()[upgradev1.LabelNode])}
+}
+
+func onNode(plan, node string) string { return plan + "/" + node }
 
 // CacheOptions bounds the caches to what this controller reads: one namespace, its own Jobs, those of their pods that have not finished, and of each object
 // the few fields that matter.
@@ -110,24 +127,24 @@ func hashOnly(object any) (any, error) {
 // SetupWithManager makes the manager run this controller.
 func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
 	c.channels = newChannels(ctx, c.clock, &c.options)
-	for _, object := range []client.Object{&batchv1.Job{}, &corev1.Pod{}} {
-		err := m.GetFieldIndexer().IndexField(ctx, object, indexPlan, func(o client.Object) []string {
-			return []string{o.GetLabels()[upgradev1.LabelPlan]}
-		})
-		if err != nil {
-			return fmt.Errorf("indexing %T, %w", object, err)
-		}
+	indexer := m.GetFieldIndexer()
+	if err := errors.Join(
+		indexer.IndexField(ctx, &batchv1.Job{}, indexPlan, indexedByPlan),
+		indexer.IndexField(ctx, &batchv1.Job{}, indexNode, indexedByNode),
+		indexer.IndexField(ctx, &corev1.Pod{}, indexPlan, indexedByPlan),
+	); err != nil {
+		return fmt.Errorf("indexing jobs and pods, %w", err)
 	}
 	plans := &unstructured.Unstructured{}
 	plans.SetGroupVersionKind(groupVersionKind)
 	return ctrl.NewControllerManagedBy(m).
 		Named("plan.rollout").
 		For(plans, builder.WithPredicates(planChanged)).
-		Watches(&batchv1.Job{}, c.noting(soon(planOfLabel))).
-		Watches(&corev1.Pod{}, soon(planOfLabel)).
-		Watches(&corev1.Node{}, soon(c.plansOfNode), builder.WithPredicates(nodeChanged)).
-		Watches(&corev1.Secret{}, soon(c.plansOfSecret)).
-		WatchesRawSource(source.Channel(c.queuedPlans(ctx), soon(itself))).
+		Watches(&batchv1.Job{}, c.noting(c.soon(planOfLabel))).
+		Watches(&corev1.Pod{}, c.soon(planOfLabel)).
+		Watches(&corev1.Node{}, c.soon(c.plansOfNode), builder.WithPredicates(nodeChanged)).
+		Watches(&corev1.Secret{}, c.soon(c.plansOfSecret)).
+		WatchesRawSource(source.Channel(c.queuedPlans(ctx), c.soon(itself))).
 		WatchesRawSource(source.Channel(c.channels.answered, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.options.Threads}).
 		Complete(c)
@@ -169,11 +186,11 @@ func itself(_ context.Context, objects ...client.Object) []reconcile.Request {
 type mapFunc func(ctx context.Context, objects ...client.Object) []reconcile.Request
 
 // soon enqueues the requests of an object, as it is and as it was, after a moment in which others may join them.
-func soon(requests mapFunc) handler.Funcs {
+func (c *Controller) soon(requests mapFunc) handler.Funcs {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(ctx context.Context, q queue, objects ...client.Object) {
 		for _, r := range requests(ctx, objects...) {
-			q.AddAfter(r, coalesce)
+			q.AddAfter(r, c.pace.wait())
 		}
 	}
 	return handler.Funcs{

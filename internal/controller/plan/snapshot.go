@@ -5,6 +5,7 @@ package plan
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -12,18 +13,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/node"
 )
 
 // snapshot is what the caches show of one Plan's world. What it points to belongs to the caches and is never changed.
 type snapshot struct {
 	fleet.Snapshot
-	// jobs and pods of the Plan, by the name of their node.
+	// jobs and pods of the Plan, by the name of their node. Of a node that the Plan has not claimed there are only Jobs that it
+	// has to look at all the same: see indexPlan.
 	jobs map[string][]*batchv1.Job
 	pods map[string][]*corev1.Pod
 }
 
 func (c *Controller) gather(ctx context.Context, plan types.NamespacedName) (snapshot, error) {
+	holder := node.Holder(kind, plan)
 	nodes, err := c.fleet.Snapshot(ctx)
 	if err != nil {
 		return snapshot{}, err
@@ -40,13 +45,36 @@ func (c *Controller) gather(ctx context.Context, plan types.NamespacedName) (sna
 	s := snapshot{Snapshot: nodes, jobs: map[string][]*batchv1.Job{}, pods: map[string][]*corev1.Pod{}}
 	for i := range jobs.Items {
 		j := &jobs.Items[i]
-		s.jobs[j.Labels[upgradev1.LabelNode]] = append(s.jobs[j.Labels[upgradev1.LabelNode]], j)
+		s.jobs[nodeOf(j)] = append(s.jobs[nodeOf(j)], j)
+	}
+	for name, n := range s.Nodes {
+		if !slices.ContainsFunc(n.Claims, func(c v1alpha1.Claim) bool { return c.Rollout == holder }) {
+			continue
+		}
+		if s.jobs[name], err = c.jobsOn(ctx, plan, name); err != nil {
+			return snapshot{}, err
+		}
 	}
 	for i := range pods.Items {
 		p := &pods.Items[i]
 		s.pods[p.Labels[upgradev1.LabelNode]] = append(s.pods[p.Labels[upgradev1.LabelNode]], p)
 	}
 	return s, nil
+}
+
+// jobsOn are all Jobs of the Plan on a node.
+func (c *Controller) jobsOn(ctx context.Context, plan types.NamespacedName, name string) ([]*batchv1.Job, error) {
+	var list batchv1.JobList
+	err := c.client.List(ctx, &list, client.InNamespace(plan.Namespace), client.MatchingFields{indexNode: onNode(plan.Name, name)},
+		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency) // The list of all has waited for that.
+	if err != nil {
+		return nil, fmt.Errorf("listing jobs of node %s, %w", name, err)
+	}
+	jobs := make([]*batchv1.Job, 0, len(list.Items))
+	for i := range list.Items {
+		jobs = append(jobs, &list.Items[i])
+	}
+	return jobs, nil
 }
 
 // finished returns the condition that says how a Job ended, or nil while it has not.

@@ -4,7 +4,6 @@ package plan
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -71,6 +70,7 @@ type world struct {
 	// label is the key of the nodes' label with the hash, and taint that of the taint of outdated ones: see turns.
 	label, taint string
 	fleet        rollout.Fleet
+	memo         *memo
 	seen         *sightings
 	now          time.Time
 }
@@ -97,7 +97,8 @@ func shared(p *upgradev1.Plan) bool { return !cordons(p) && !p.Spec.Exclusive }
 // turns judges every node that the Plan selects, or still has something on.
 func turns(w *world, s snapshot) []turn {
 	w.label, w.taint = upgradev1.LabelPlanHash(w.plan.Name), taintOf(w.plan.Name)
-	all := make([]turn, 0, len(s.Objects))
+	w.memo.begin(w.plan, len(s.Objects))
+	all := w.memo.turns
 	for _, n := range s.Objects {
 		_, hasHostname := n.Labels[corev1.LabelHostname]
 		selected := w.ready && hasHostname && w.selector.Matches(labels.Set(n.Labels))
@@ -113,24 +114,21 @@ func turns(w *world, s snapshot) []turn {
 		t.judge(w, selected)
 		all = append(all, t)
 	}
-	tellHostnames(all, s.Objects)
+	w.memo.turns = all
+	tellHostnames(all, s.SharedHostnames)
 	return all
 }
 
 // tellHostnames keeps the Plan away from nodes that share their hostname label: their Jobs find their node by it, and
 // might run on the wrong one.
-func tellHostnames(all []turn, nodes []*corev1.Node) {
-	outdated := func(t turn) bool { return t.unit.State == v1alpha1.UnitOutdated }
-	if !slices.ContainsFunc(all, outdated) {
+func tellHostnames(all []turn, shared map[string]bool) {
+	if len(shared) == 0 {
 		return
-	}
-	count := make(map[string]int, len(nodes))
-	for i := range nodes {
-		count[nodes[i].Labels[corev1.LabelHostname]]++
 	}
 	for i := range all {
 		t := &all[i]
-		if hostname := t.node.Labels[corev1.LabelHostname]; outdated(*t) && t.unit.Reason == "" && count[hostname] > 1 {
+		hostname := t.node.Labels[corev1.LabelHostname]
+		if t.unit.State == v1alpha1.UnitOutdated && t.unit.Reason == "" && shared[hostname] {
 			t.unit.Reason = v1alpha1.ReasonHostnameShared
 			t.unit.Message = "another node has the same label " + corev1.LabelHostname + "=" + hostname + ", by which its Job would find it"
 		}
@@ -289,7 +287,7 @@ func (t *turn) running() bool {
 func (t *turn) outdated(w *world) {
 	t.unit.State = v1alpha1.UnitOutdated
 	if t.claim == nil {
-		t.unit.Rank = max(1, rollout.Rank(t.node.UID, w.plan.UID, w.plan.Status.LatestHash))
+		t.unit.Rank = w.memo.rank(t.node)
 	}
 	windows := t.node.Labels[corev1.LabelOSStable] == "windows"
 	if windows && cordons(w.plan) && w.options.Job.KubectlImageWindows == "" {

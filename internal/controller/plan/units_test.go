@@ -42,7 +42,7 @@ type judged struct {
 func newWorld(p *upgradev1.Plan) *world {
 	return &world{
 		plan: p, options: testOptions(), selector: labels.Everything(), ready: true, template: templateDigest(p), spec: specDigest(p),
-		seen: newSightings(), now: now,
+		memo: &memo{}, seen: newSightings(), now: now,
 	}
 }
 

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// What changes on a Plan's nodes is looked at together, after at least coalesce and at most slowest.
+const (
+	coalesce = 50 * time.Millisecond
+	slowest  = 500 * time.Millisecond
+	// share bounds what looking at Plans may take of the time: a look that takes longer is taken more seldom.
+	share = 100
+)
+
+// pace is how long a Plan waits after something changed on its nodes. It grows with what one look costs, so that the cost of
+// each node stays the same in a large cluster.
+type pace struct{ cost atomic.Int64 }
+
+// took notes what a look has cost. One alone does not count for much.
+func (p *pace) took(d time.Duration) {
+	last := p.cost.Load()
+	p.cost.Store(last + (int64(d)-last)/8)
+}
+
+func (p *pace) wait() time.Duration {
+	return min(max(coalesce, share*time.Duration(p.cost.Load())), slowest)
+}

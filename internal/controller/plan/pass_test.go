@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+)
+
+// BenchmarkPass is what one look at a Plan costs beside the lists and the writes, while a rollout is half done.
+func BenchmarkPass(b *testing.B) {
+	for _, nodes := range []int{100, 1000, 5000} {
+		b.Run(fmt.Sprintf("%d nodes", nodes), func(b *testing.B) {
+			w := newWorld(newPlan(func(p *upgradev1.Plan) { p.Spec.Concurrency = 50 }))
+			objects := make([]*corev1.Node, nodes)
+			for i := range objects {
+				n := newNode(fmt.Sprintf("node-%04d", i))
+				ready(now.Add(-time.Hour))(n)
+				switch {
+				case i < nodes/2:
+					labelled(hash)(n)
+				case i < nodes/2+50:
+					c := claimed()
+					c.Attempt = w.attempt(n)
+					holding(c)(n)
+				}
+				objects[i] = n
+			}
+			s := snapshotOf(objects...)
+			for _, n := range objects[nodes/2 : min(nodes, nodes/2+50)] {
+				s.jobs[n.Name] = append(s.jobs[n.Name], newTurnJob(w.plan, n))
+			}
+			c := &Controller{reports: newReports(), waves: newWaves(), queued: newQueued()}
+			b.ReportAllocs()
+			for b.Loop() {
+				p := &pass{Controller: c, world: w}
+				p.turns = turns(w, s)
+				p.decide(s.Fleet)
+				p.count(resolution{ready: true})
+				if got := p.plan.Status.Counts; got.Updating != int32(min(50, nodes/2)) || len(p.decision.Start) > 0 {
+					b.Fatalf("%+v, starting %v", got, p.decision.Start)
+				}
+			}
+		})
+	}
+}
