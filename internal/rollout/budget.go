@@ -234,14 +234,15 @@ func blocked(p *pass, c *candidate, by v1alpha1.Reason) (v1alpha1.Reason, string
 	return "", ""
 }
 
-// budgetLeft keeps the nodes that are unavailable, for whatever cause, within what each budget allows. A node that is
-// unavailable already makes no further one so: to update it may be what repairs it. Where nothing is allowed it waits too.
+// budgetLeft keeps the nodes that are unavailable, for whatever cause, within what each budget allows. Where that is used up
+// nothing starts, not even on a node that is unavailable already: whoever cordoned it may be at work there. Only a unit
+// whose node the rollout has claimed goes on: it makes no further one unavailable, and ends that.
 func budgetLeft(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	if c.Claimed {
 		return "", ""
 	}
 	for _, a := range p.budgets(c) {
-		if a.Limit == 0 || a.Limit > 0 && a.used >= a.Limit && !a.holders[c.Node] {
+		if a.Limit >= 0 && a.used >= a.Limit {
 			return v1alpha1.ReasonBudgetExhausted, a.explain()
 		}
 	}
@@ -281,7 +282,7 @@ func domainFree(p *pass, c *candidate) (v1alpha1.Reason, string) {
 		if a.domains[own] > 0 {
 			others--
 		}
-		if others >= a.MaxDomains && !a.holders[c.Node] {
+		if others >= a.MaxDomains {
 			return v1alpha1.ReasonMaxDomains, a.explainDomain(own)
 		}
 	}

@@ -449,7 +449,7 @@ func (f *facts) left(name string) (exhausted, domains *v1alpha1.NodeDisruptionBu
 				}
 			}
 			limit := atLeast(b.Spec.MaxUnavailable, matched)
-			if limit == 0 || !f.unavailable[i][name] && len(f.unavailable[i]) >= limit {
+			if len(f.unavailable[i]) >= limit {
 				exhausted = b
 			}
 		}
@@ -462,7 +462,7 @@ func (f *facts) left(name string) (exhausted, domains *v1alpha1.NodeDisruptionBu
 			if b.Spec.MaxDomains != nil {
 				most = int(*b.Spec.MaxDomains)
 			}
-			if len(hit) > most && !f.unavailable[i][name] {
+			if len(hit) > most {
 				domains = b
 			}
 		}
@@ -600,11 +600,13 @@ func (f *facts) mayStart(u *Unit, wave int) {
 	}
 	f.busy++
 	f.begun = append(f.begun, u.Node)
+	later := f.groups != nil && f.wave[u.Node] > wave
 	if u.Claimed {
+		refuse(later && u.Running, "which runs something older, and whose wave has not begun")
 		return
 	}
 	refuse(f.halted(), "and is halted")
-	refuse(f.groups != nil && f.wave[u.Node] > wave, "whose wave has not begun")
+	refuse(later, "whose wave has not begun")
 	refuse(slices.ContainsFunc(gateReasons, func(r v1alpha1.Reason) bool { return closed[r] }), "behind a closed gate")
 	exhausted, domains := f.left(u.Node)
 	refuse(exhausted != nil, "where a budget is used up")
@@ -650,7 +652,9 @@ func (f *facts) verifyWait(wait Wait, d Decision) {
 	case v1alpha1.ReasonOutsideWindow:
 		is = f.outside()
 	case v1alpha1.ReasonHalted:
-		is = !u.Claimed && (f.halted() || d.Wave != nil && d.Wave.State == v1alpha1.WaveHalted && f.later(u, d) && f.anyUpTo(d, func(x *Unit) bool { return slices.Contains(f.lost, x.Node) }))
+		is = !u.Claimed && f.halted() || d.Wave != nil && d.Wave.State == v1alpha1.WaveHalted && f.later(u, d) && f.anyUpTo(d, func(x *Unit) bool {
+			return x.Skipped || slices.Contains(f.lost, x.Node)
+		})
 	case v1alpha1.ReasonWavePending:
 		is = f.later(u, d) && (len(f.groups[0]) == 0 || f.anyUpTo(d, func(x *Unit) bool {
 			return x.State != v1alpha1.UnitUpdated && !x.Skipped && !slices.Contains(f.lost, x.Node)
@@ -692,7 +696,7 @@ func (f *facts) verifyWait(wait Wait, d Decision) {
 
 // later: the unit is in a wave after the one that the rollout has come to.
 func (f *facts) later(u *Unit, d Decision) bool {
-	return f.groups != nil && d.Wave != nil && !u.Claimed && f.wave[u.Node] > f.reached(d.Wave)
+	return f.groups != nil && d.Wave != nil && (!u.Claimed || u.Running) && f.wave[u.Node] > f.reached(d.Wave)
 }
 
 func (f *facts) anyUpTo(d Decision, which func(*Unit) bool) bool {

@@ -70,6 +70,8 @@ type Unit struct {
 	// InTurn is true for an outdated unit whose turn for an earlier revision is still going on: it holds a slot, and needs
 	// no other to start over.
 	InTurn bool
+	// Running is true for such a unit while what runs on its node will end by itself: nothing needs it to start over at once.
+	Running bool
 	// Claimed is true when the rollout has its claim on the node, so that what it costs the cluster is spent already.
 	Claimed bool
 	// Skipped is true for a failed unit whose node was given back, so that the rollout goes on without it.

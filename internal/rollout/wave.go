@@ -4,6 +4,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -48,10 +49,12 @@ type ending struct {
 	ask  func(p *pass, index int, before *v1alpha1.WaveStatus) *standing
 }
 
-// inWave lets the units of the current wave start, and those of earlier ones that have come to be outdated since.
+// inWave lets the units of the current wave start, and those of earlier ones that have come to be outdated since. What has
+// failed may be tried again, whatever its wave: it is how the rollout lets go of the node. But what still runs for an earlier
+// revision ends as it began, and starts over in its wave.
 func inWave(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	w := &p.wave
-	if len(p.strategy.Waves) == 0 || c.Claimed || c.wave <= w.current {
+	if len(p.strategy.Waves) == 0 || c.Claimed && !c.Running || c.wave <= w.current {
 		return "", ""
 	}
 	if w.waiting[c.wave] == "" {
@@ -218,8 +221,15 @@ func waveUpdated(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	return nil
 }
 
-// waveBorne: nothing of the wave, and of earlier ones, has failed, or the strategy bears it.
+// waveBorne: nothing of the wave, and of earlier ones, has failed, or the strategy bears it; and of the canary not all has
+// been skipped.
 func waveBorne(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
+	if t := &p.wave.tally[0]; index == 0 && t.skipped > 0 && t.updated == 0 && len(t.failed) == 0 && p.more(index) {
+		s := p.enter(v1alpha1.WaveHalted, before)
+		s.reason = v1alpha1.ReasonHalted
+		s.message = fmt.Sprintf("every node of wave %s was skipped; it is the canary, and nothing has been tried", p.waveName(index))
+		return s
+	}
 	for i := range index + 1 {
 		t := &p.wave.tally[i]
 		if len(t.failed) == 0 || p.bears(i) && t.updated > 0 {
@@ -235,12 +245,15 @@ func waveBorne(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 
 // waveComplete: where nothing is to be done in later waves, the rollout is, and need not soak.
 func waveComplete(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
-	for i := index + 1; i < len(p.wave.tally); i++ {
-		if t := &p.wave.tally[i]; t.pending > 0 || len(t.failed) > 0 {
-			return nil
-		}
+	if p.more(index) {
+		return nil
 	}
 	return p.enter(v1alpha1.WaveComplete, before)
+}
+
+// more reports whether anything is to be done in later waves.
+func (p *pass) more(index int) bool {
+	return slices.ContainsFunc(p.wave.tally[index+1:], func(t tally) bool { return t.pending > 0 || len(t.failed) > 0 })
 }
 
 // waveHealthy: all updated nodes of the wave are healthy.

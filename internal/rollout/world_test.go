@@ -400,7 +400,7 @@ func (w *world) judge(p *party, name string, m *machine, f *Fleet) (Unit, step) 
 	case run.outcome != running || late:
 		return u, fail
 	case run.to != p.wants():
-		u.State, u.InTurn, u.Rank = v1alpha1.UnitOutdated, true, Rank(m.uid, p.uid, p.wants())
+		u.State, u.InTurn, u.Running, u.Rank = v1alpha1.UnitOutdated, true, true, Rank(m.uid, p.uid, p.wants())
 	}
 	return u, nothing
 }

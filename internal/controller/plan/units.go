@@ -441,7 +441,8 @@ func (t *turn) jobbed(w *world) {
 	case t.job.DeletionTimestamp != nil:
 	case !current:
 		t.outdated(w)
-		t.unit.InTurn = true
+		t.unit.InTurn, t.unit.Running = true, true
+		t.expire(w, "what runs on it is stopped")
 	default:
 		t.expire(w, "what runs on it is stopped")
 	}
