@@ -255,3 +255,12 @@ func TestPlanAdoptsAJobOnANodeThatLeft(t *testing.T) {
 	})
 	released(t, name, false)
 }
+
+// The examples are what the API server takes, to the last field.
+func TestOwnExamplesAreValid(t *testing.T) {
+	t.Parallel()
+	out, err := kubectl(t.Context(), "apply", "--dry-run=server", "--validate=strict", "-f", "../../examples")
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
