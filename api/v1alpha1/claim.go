@@ -32,6 +32,8 @@ type Claim struct {
 	// KeptSeconds is how long what the turn leaves behind as its result is kept after its end. A claim that is older, and
 	// whose result nobody has seen, may be of a turn that is over.
 	KeptSeconds int32 `json:"keptSeconds,omitempty"`
+	// Drains is true when the turn evicts the node's pods, and records them on the node before it does.
+	Drains bool `json:"drains,omitempty"`
 	// Uncordon is true when the node was schedulable when it was claimed and a tool that leaves no mark of its own
 	// (AnnotationCordonedBy) may cordon it: it is made schedulable at the end.
 	Uncordon bool `json:"uncordon,omitempty"`

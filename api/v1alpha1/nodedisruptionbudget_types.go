@@ -56,7 +56,7 @@ type NodeDisruptionBudgetSpec struct {
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(100|[1-9]?[0-9])%$')",message="must be a count of 0 or more, or a percentage from 0% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$')",message="must be a count of 0 or more, or a percentage from 0% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
 	// TopologyKey is the node label that names a node's domain, such as topology.kubernetes.io/zone. Nodes without it are one
@@ -69,6 +69,7 @@ type NodeDisruptionBudgetSpec struct {
 	// MaxDomains is in how many domains there may be unavailable nodes at once. Default 1, when topologyKey is given.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483647
 	MaxDomains *int32 `json:"maxDomains,omitempty"`
 
 	// Windows are when nodes may be taken: while any of them is open. Absent: always.
@@ -84,6 +85,7 @@ type NodeDisruptionBudgetSpec struct {
 	// MinReadySeconds is for how long a node must have been ready to be available. Default 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
 
 	// Gates are what must be well before another node is taken.
@@ -221,14 +223,18 @@ type NodeDisruptionBudgetStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Matched is how many nodes are selected.
+	// +kubebuilder:validation:Maximum=2147483647
 	Matched int32 `json:"matched"`
 	// Unavailable is how many of them are unavailable.
+	// +kubebuilder:validation:Maximum=2147483647
 	Unavailable int32 `json:"unavailable"`
 	// Allowed is how many more may be taken now; absent when there is no limit by number and nothing blocks.
 	// +optional
+	// +kubebuilder:validation:Maximum=2147483647
 	Allowed *int32 `json:"allowed,omitempty"`
 	// Domains is in how many domains there are unavailable nodes, when topologyKey is given.
 	// +optional
+	// +kubebuilder:validation:Maximum=2147483647
 	Domains int32 `json:"domains,omitempty"`
 	// Holders are the unavailable nodes and why they are, at most 20.
 	// +optional

@@ -191,7 +191,7 @@ func (p *poller) closed(now time.Time) (gate v1alpha1.Reason, why string) {
 		if err == nil {
 			err = fmt.Errorf("the last answer is of %s", p.answered.UTC().Format(time.RFC3339))
 		}
-		return v1alpha1.ReasonAlertsUnreachable, "Prometheus does not answer: " + err.Error()
+		return v1alpha1.ReasonAlertsUnreachable, "Prometheus does not answer: " + short(err.Error())
 	}
 	if len(p.active) == 0 {
 		return "", ""

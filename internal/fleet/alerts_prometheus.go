@@ -94,6 +94,9 @@ func (p *prometheus) listed(ctx context.Context) ([]alert, error) {
 	if err != nil {
 		return nil, cause(err)
 	}
+	if result.Alerts == nil {
+		return nil, errors.New("the answer holds no list of alerts")
+	}
 	var all []alert
 	for _, a := range result.Alerts {
 		if a.State != promv1.AlertStateInactive {
@@ -117,7 +120,7 @@ func cause(err error) error {
 	if inner, ok := errors.AsType[*url.Error](err); ok {
 		err = inner.Err
 	}
-	if inner, ok := errors.AsType[*net.OpError](err); ok {
+	if inner, ok := errors.AsType[*net.OpError](err); ok && inner.Addr != nil {
 		return fmt.Errorf("%s %s: %w", inner.Op, inner.Addr, inner.Err)
 	}
 	return err

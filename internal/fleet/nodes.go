@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -118,7 +119,24 @@ func NodeOf(o *corev1.Node) *rollout.Node {
 	if n.Claims, err = v1alpha1.ParseClaims(o.Annotations); err != nil {
 		n.ClaimError = err.Error()
 	}
+	n.Draining = drainToCome(o, n.Claims)
 	return n
+}
+
+// drainToCome reports whether the node has been claimed for a drain that has not begun: with its first write a drain marks
+// the node as cordoned, or, where somebody else had cordoned it, tells what it evicts, or that it is at work.
+func drainToCome(o *corev1.Node, claims []v1alpha1.Claim) bool {
+	for i := range claims {
+		c := &claims[i]
+		if !c.Drains || c.Failed != nil || c.Changed != nil || c.Soaking != nil || o.Annotations[v1alpha1.AnnotationCordonedBy] == c.Rollout {
+			continue
+		}
+		_, recorded := o.Annotations[v1alpha1.AnnotationEvicted]
+		return !recorded && !slices.ContainsFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return (c.Type == corev1.NodeDrainInProgress || c.Type == corev1.NodeDrained) && c.Status == corev1.ConditionTrue
+		})
+	}
+	return false
 }
 
 // TrimNode keeps of a Node in the cache what decisions are made of, and nothing that a heartbeat changes.

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -113,6 +114,43 @@ func TestNodesShareHostnames(t *testing.T) {
 	} {
 		if _, shared := n.read(tc.objects); !cmp.Equal(shared, tc.want) {
 			t.Errorf("look %d: %v, want %v", i+1, shared, tc.want)
+		}
+	}
+}
+
+// From the claim until a drain's first write nobody knows what it evicts.
+func TestDrainToCome(t *testing.T) {
+	const plan = "Plan/system-upgrade/os"
+	claim := func(how func(*v1alpha1.Claim)) string {
+		c := v1alpha1.Claim{Rollout: plan, UID: "u", Turn: "t", Drains: true}
+		if how != nil {
+			how(&c)
+		}
+		text, err := v1alpha1.FormatClaims([]v1alpha1.Claim{c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	draining := []corev1.NodeCondition{{Type: corev1.NodeDrainInProgress, Status: corev1.ConditionTrue}}
+	for name, tc := range map[string]struct {
+		annotations map[string]string
+		conditions  []corev1.NodeCondition
+		want        bool
+	}{
+		"not claimed":                {nil, nil, false},
+		"claimed":                    {map[string]string{v1alpha1.AnnotationClaims: claim(nil)}, nil, true},
+		"claimed, and does not":      {map[string]string{v1alpha1.AnnotationClaims: claim(func(c *v1alpha1.Claim) { c.Drains = false })}, nil, false},
+		"cordoned":                   {map[string]string{v1alpha1.AnnotationClaims: claim(nil), v1alpha1.AnnotationCordonedBy: plan}, nil, false},
+		"cordoned by another":        {map[string]string{v1alpha1.AnnotationClaims: claim(nil), v1alpha1.AnnotationCordonedBy: "Plan/a/b"}, nil, true},
+		"recorded":                   {map[string]string{v1alpha1.AnnotationClaims: claim(nil), v1alpha1.AnnotationEvicted: "[]"}, nil, false},
+		"at work":                    {map[string]string{v1alpha1.AnnotationClaims: claim(nil)}, draining, false},
+		"failed before it had begun": {map[string]string{v1alpha1.AnnotationClaims: claim(func(c *v1alpha1.Claim) { c.Failed = &v1alpha1.ClaimFailure{} })}, nil, false},
+		"soaking":                    {map[string]string{v1alpha1.AnnotationClaims: claim(func(c *v1alpha1.Claim) { c.Soaking = &metav1.Time{Time: time.Unix(1, 0)} })}, nil, false},
+	} {
+		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: tc.annotations}, Status: corev1.NodeStatus{Conditions: tc.conditions}}
+		if got := NodeOf(o).Draining; got != tc.want {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

@@ -27,6 +27,10 @@ type Account struct {
 	Blocks []Block
 	// Next is when the clock alone can change any of that; zero when it can't.
 	Next time.Time
+
+	// draining are the nodes whose drain is still to come, and switches how many of the blocks are no gates.
+	draining []string
+	switches int
 }
 
 // Holder is an unavailable node.
@@ -54,6 +58,9 @@ func (a *Account) count(b *Budget, name string, n *Node, r readiness, now time.T
 		return
 	}
 	a.Matched++
+	if b.Workloads && n.Draining {
+		a.draining = append(a.draining, name)
+	}
 	h, end := b.unavailable(n, r, now)
 	a.wake(end, now)
 	if h.Cause == "" {
@@ -85,7 +92,18 @@ func (a *Account) close(b *Budget, now time.Time) {
 			a.Blocks = append(a.Blocks, Block{v1alpha1.ReasonOutsideBudgetWindow, closed(next)})
 		}
 	}
+	a.switches = len(a.Blocks)
 	a.Blocks = append(a.Blocks, b.Blocks...)
+	if len(a.draining) > 0 {
+		slices.Sort(a.draining)
+		a.Blocks = append(a.Blocks, drainToCome(a.draining...))
+	}
+}
+
+// drainToCome closes the gate of workloads until it is known what a drain evicts: else two could begin together, and each
+// find all pods in their places.
+func drainToCome(nodes ...string) Block {
+	return Block{v1alpha1.ReasonWorkloadsUnavailable, "a drain is about to begin on " + list(nodes, len(nodes))}
 }
 
 func (a *Account) wake(at, now time.Time) {
@@ -156,10 +174,9 @@ func (p *pass) open() {
 		for _, h := range a.Holders {
 			a.holders[h.Node] = true
 		}
-		own := len(a.Account.Blocks) - len(a.Budget.Blocks)
 		for i, block := range a.Account.Blocks {
 			block.Message = a.says(block.Message)
-			if i < own {
+			if i < a.switches {
 				a.blocks = append(a.blocks, block)
 			} else {
 				a.gates = append(a.gates, block)
@@ -197,6 +214,10 @@ func spend(p *pass, c *candidate) {
 	for _, a := range p.budgets(c) {
 		if a.holders[c.Node] {
 			continue
+		}
+		if a.Workloads && p.strategy.Drains {
+			block := drainToCome(c.Unit.Node)
+			a.gates = append(a.gates, Block{block.Gate, a.says(block.Message)})
 		}
 		a.used++
 		a.started = append(a.started, c.Node)

@@ -124,7 +124,7 @@ func TestExamine(t *testing.T) {
 			if tc.edit != nil {
 				tc.edit(&b)
 			}
-			if diff := cmp.Diff(tc.want, b.Examine(nodes, noon), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(tc.want, b.Examine(nodes, noon), cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(Account{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -177,6 +177,8 @@ func TestBudgets(t *testing.T) {
 			f.Budgets[0].Blocks = []Block{{v1alpha1.ReasonAlertsActive, "alert X"}}
 			u[0].Claimed = true
 		}, start: "a", reason: v1alpha1.ReasonAlertsActive, message: "budget b: alert X"},
+		"a drain that is still to come": {budgets: []string{"gates: {workloads: {}}"}, nodes: map[string]*Node{"c": {Name: "c", Draining: true}},
+			reason: v1alpha1.ReasonWorkloadsUnavailable, message: "budget b: a drain is about to begin on c"},
 		"a pause does": {budgets: []string{"paused: true"}, edit: func(_ *Fleet, u []Unit) { u[0].Claimed = true },
 			reason: v1alpha1.ReasonBudgetPaused, message: "budget b: it is paused"},
 		"one that can't be read": {budgets: []string{"selector: {matchExpressions: [{key: zone, operator: Resembles}]}"},
@@ -234,5 +236,21 @@ func TestHealth(t *testing.T) {
 	}
 	if got := f.SoakEnd("b", noon.Add(-time.Minute), time.Hour); !got.Equal(noon.Add(time.Hour - 30*time.Second)) {
 		t.Errorf("its network came after the change: %s", got)
+	}
+}
+
+// Two drains of one rollout do not begin together where the second has to wait for what the first evicts.
+func TestDrainsBeginOneByOne(t *testing.T) {
+	f := nodesOf(map[string]*Node{"a": well(""), "b": well("")})
+	f.Budgets = []Budget{budget(t, "gates: {workloads: {}}")}
+	units := []Unit{outdated("a", ranked(1)), outdated("b", ranked(2))}
+	for drains, want := range map[bool]int{true: 1, false: 2} {
+		d := Decide(Strategy{UID: own, MaxConcurrent: 9, Drains: drains}, units, f, noon)
+		if len(d.Start) != want {
+			t.Errorf("drains %v: starts %v", drains, d.Start)
+		}
+		if drains && (len(d.Waiting) != 1 || d.Waiting[0].Reason != v1alpha1.ReasonWorkloadsUnavailable) {
+			t.Errorf("waiting are %+v", d.Waiting)
+		}
 	}
 }

@@ -196,6 +196,9 @@ var zones sync.Map
 
 // zone is a time zone by its name.
 func zone(name string) (*time.Location, error) {
+	if name == "Local" {
+		return nil, errors.New(`"Local" is no IANA name: it is another zone on each machine`)
+	}
 	if known, ok := zones.Load(name); ok {
 		return known.(*time.Location), nil
 	}

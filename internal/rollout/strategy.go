@@ -113,6 +113,7 @@ func NewBudget(from *v1alpha1.NodeDisruptionBudget) Budget {
 		fail(err)
 	}
 	b.MinReady = seconds(from.Spec.MinReadySeconds)
+	b.Workloads = from.Spec.Gates != nil && from.Spec.Gates.Workloads != nil
 	if g := from.Spec.Gates; g != nil && g.Nodes != nil {
 		b.Health = *g.Nodes
 	}

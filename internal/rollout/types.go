@@ -35,6 +35,8 @@ type Strategy struct {
 	Error string
 	// Order holds the criteria by which units that may start are sorted, before their rank.
 	Order []v1alpha1.Order
+	// Drains is true when a turn evicts the pods of its node.
+	Drains bool
 	// OwnNode is the node that the operator runs on; it goes last.
 	OwnNode string
 	// Waves divide the rollout.
@@ -131,6 +133,8 @@ type Node struct {
 	Claims []v1alpha1.Claim
 	// ClaimError says why the claims can't be read.
 	ClaimError string
+	// Draining is true while a drain of the node is still to come: what it will evict is not known yet.
+	Draining bool
 	// Evictions is how many pods a drain would evict; negative when that is not known.
 	Evictions int
 }
@@ -156,6 +160,8 @@ type Budget struct {
 	MinReady time.Duration
 	// Health says when a node is healthy, beside being ready.
 	Health v1alpha1.NodesGate
+	// Workloads is true when what drains evict must be available again before another node is taken.
+	Workloads bool
 	// Blocks are the gates that are closed now.
 	Blocks []Block
 	// NodeBlocks says by node why its own gate is closed.

@@ -43,6 +43,9 @@ gates:
 
 		{"count", "maxUnavailable: 0", ""},
 		{"many", "maxUnavailable: 100000", ""},
+		{"most", "maxUnavailable: 2147483647", ""},
+		{"more than fits", "maxUnavailable: 2147483648", "spec.maxUnavailable: Invalid value: 2147483648: must be a count of 0 or more"},
+		{"far more than fits", "minReadySeconds: 99999999999", "spec.minReadySeconds: Invalid value: 99999999999"},
 		{"percent 0", "maxUnavailable: 0%", ""},
 		{"percent 100", "maxUnavailable: 100%", ""},
 		{"negative", "maxUnavailable: -1", "spec.maxUnavailable: Invalid value: -1: must be a count of 0 or more, or a percentage from 0% to 100%"},

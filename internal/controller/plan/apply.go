@@ -176,7 +176,9 @@ func (p *pass) refused(ctx context.Context, t *turn, why error) error {
 
 // stop deletes the Jobs that still run on the node, with their pods: a Job is gone only after these.
 func (p *pass) stop(ctx context.Context, t *turn) error {
-	t.unit.State, t.unit.InTurn = v1alpha1.UnitUpdating, false
+	if t.unit.State != v1alpha1.UnitFailed {
+		t.unit.State, t.unit.InTurn = v1alpha1.UnitUpdating, false
+	}
 	jobs := slices.Clone(t.stray)
 	if t.job != nil && finished(t.job) == nil {
 		jobs = append(jobs, t.job)

@@ -393,8 +393,17 @@ func (t *turn) failed(w *world) {
 	f := t.claim.Failed
 	switch {
 	case t.running():
-		// Failed, and yet something runs: a Job that nobody asked for.
+		// It is stopped, and nothing else is tried on the node before it is gone. Its slot is the next one's: a machine that is
+		// dead holds nobody up.
 		t.step = stepStop
+		t.stays(w, f)
+		if !t.unit.RetryAt.IsZero() {
+			t.unit.RetryAt = later(t.unit.RetryAt, w.now)
+			if t.unit.RetryAt.IsZero() {
+				t.unit.RetryAt = w.now.Add(podPatience)
+			}
+		}
+		t.unit.Message += "; what runs on the node is being stopped"
 	case t.claim.Attempt != w.attempt(t.node):
 		t.outdated(w)
 	default:
@@ -439,6 +448,7 @@ func (t *turn) jobbed(w *world) {
 	case len(t.stray) > 0:
 		t.step = stepStop
 	case t.job.DeletionTimestamp != nil:
+		t.expire(w, "what ran on it does not end")
 	case !current:
 		t.outdated(w)
 		t.unit.InTurn, t.unit.Running = true, true
@@ -505,6 +515,7 @@ func (t *turn) newClaim(w *world) v1alpha1.Claim {
 		Since:    metav1.Time{Time: w.now},
 
 		KeptSeconds: jobTTL(p, &w.options.Job),
+		Drains:      p.Spec.Drain != nil && w.options.Job.marksCordon(windows),
 		Uncordon:    cordons(p) && !w.options.Job.marksCordon(windows) && !t.node.Spec.Unschedulable,
 	}
 	if t.claim != nil {
@@ -516,6 +527,7 @@ func (t *turn) newClaim(w *world) v1alpha1.Claim {
 	if t.step == stepAdopt {
 		_, ours := t.job.Annotations[v1alpha1.AnnotationTurn]
 		claim.Turn = turnOf(t.job)
+		claim.Drains = claim.Drains && ours // Another's drain leaves no mark.
 		claim.Since = t.job.CreationTimestamp
 		if ttl := t.job.Spec.TTLSecondsAfterFinished; ttl != nil {
 			claim.KeptSeconds = *ttl

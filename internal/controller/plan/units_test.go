@@ -509,7 +509,10 @@ func TestTurns(t *testing.T) {
 		"failed, and something runs": {
 			claims: claims(claimed(broken)),
 			jobs:   newJobs(ofTurn("t0"), withUID("stray")),
-			want:   &judged{State: updating, Step: stepStop, Stray: []string{"stray"}, Since: since, Attempt: asked},
+			want: &judged{
+				State: v1alpha1.UnitFailed, Step: stepStop, Stray: []string{"stray"}, Since: ago(5 * time.Minute).Time, Attempt: asked,
+				Reason: v1alpha1.ReasonJobFailed, Message: "it broke; what runs on the node is being stopped",
+			},
 		},
 		// A change that shapes no Job, made while it ran, is no reason to try again what has just failed.
 		"failed, and only the attempt is another": {
@@ -902,7 +905,7 @@ func TestNewClaim(t *testing.T) {
 		},
 		"of a Plan that drains: moult leaves a mark": {
 			plan: drains,
-			want: v1alpha1.Claim{},
+			want: v1alpha1.Claim{Drains: true},
 		},
 		"of a Plan that drains, with kubectl, which leaves none": {
 			plan: drains, world: kubectl,
@@ -953,7 +956,7 @@ func TestNewClaim(t *testing.T) {
 		},
 		"adopted from a drain of its own, which leaves a mark": {
 			plan: drains, adopt: func(*batchv1.Job) {}, node: []func(*corev1.Node){unschedulable},
-			want: v1alpha1.Claim{Turn: "t1", Since: ago(9 * time.Minute)},
+			want: v1alpha1.Claim{Drains: true, Turn: "t1", Since: ago(9 * time.Minute)},
 		},
 		"adopted from a drain of its own, with kubectl": {
 			plan: drains, world: kubectl, adopt: func(*batchv1.Job) {}, node: []func(*corev1.Node){unschedulable},

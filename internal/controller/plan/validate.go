@@ -79,8 +79,22 @@ func parse(p *upgradev1.Plan, lookup func(name string) error) (parsed, error) {
 	return out, nil
 }
 
+// checkDrainEnd refuses an end of a drain that never ends.
+func checkDrainEnd(d *upgradev1.DrainSpec) error {
+	if d == nil || d.OnTimeout == "" || d.Timeout == nil {
+		return nil
+	}
+	if timeout, err := time.ParseDuration(drainTimeout(*d.Timeout)); err == nil && timeout <= 0 {
+		return fmt.Errorf("spec.drain.timeout is %s, and must be positive for onTimeout: %s to come", timeout, d.OnTimeout)
+	}
+	return nil
+}
+
 // checkDrain refuses options of a drain that contradict each other, or that the drain itself could not read.
 func checkDrain(d *upgradev1.DrainSpec) error {
+	if err := checkDrainEnd(d); err != nil {
+		return err
+	}
 	if d == nil {
 		return nil
 	}
