@@ -120,7 +120,7 @@ func NodeOf(o *corev1.Node) *rollout.Node {
 		n.ClaimError = err.Error()
 	}
 	n.Draining = drainToCome(o, n.Claims)
-	return n
+	return n.Settled()
 }
 
 // drainToCome reports whether the node has been claimed for a drain that has not begun: with its first write a drain marks

@@ -93,7 +93,17 @@ type readiness struct {
 	since time.Time
 }
 
+// Settled returns the node, which is not changed any more, with what is asked of it again and again found out.
+func (n *Node) Settled() *Node {
+	r := n.ready()
+	n.readiness = &r
+	return n
+}
+
 func (n *Node) ready() readiness {
+	if n.readiness != nil {
+		return *n.readiness
+	}
 	c := n.condition(string(corev1.NodeReady))
 	if c == nil {
 		return readiness{}

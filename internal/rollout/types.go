@@ -137,6 +137,9 @@ type Node struct {
 	Draining bool
 	// Evictions is how many pods a drain would evict; negative when that is not known.
 	Evictions int
+
+	// readiness is that of Conditions, once the node is settled.
+	readiness *readiness
 }
 
 // Budget is what the cluster allows, whichever rollouts ask. NewBudget makes it from the API's.

@@ -143,7 +143,8 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	}
 	pass := &pass{Controller: c, world: w, window: r.window, wake: r.wake}
 	pass.turns = turns(w, s)
-	c.pace.took(c.clock.Since(now))
+	pass.cost = c.clock.Since(now)
+	defer func() { c.pace.took(pass.cost) }()
 	errs := []error{c.clear(ctx, key, p.UID, s)}
 	errs = append(errs, pass.settle(ctx))
 	if r.ready {
@@ -184,6 +185,7 @@ type pass struct {
 	*Controller
 	*world
 	turns    []turn
+	cost     time.Duration // of looking and deciding, without what is written
 	window   *rollout.Window
 	decision rollout.Decision
 	happened []events.Event

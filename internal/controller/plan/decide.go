@@ -23,7 +23,9 @@ func (p *pass) start(ctx context.Context) error {
 	p.decide(p.world.fleet)
 	var errs []error
 	if p.fresh() {
+		began := p.clock.Now()
 		errs = append(errs, p.Controller.fleet.Admit(ctx, func(now rollout.Fleet) error {
+			p.cost += p.clock.Since(began)
 			p.decide(now)
 			return p.claim(ctx)
 		}))
@@ -35,6 +37,8 @@ func (p *pass) start(ctx context.Context) error {
 
 // decide asks the engine.
 func (p *pass) decide(f rollout.Fleet) {
+	began := p.clock.Now()
+	defer func() { p.cost += p.clock.Since(began) }()
 	units := p.memo.units[:0]
 	total := 0
 	for i := range p.turns {

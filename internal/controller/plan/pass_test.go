@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 )
@@ -35,7 +36,7 @@ func BenchmarkPass(b *testing.B) {
 			for _, n := range objects[nodes/2 : min(nodes, nodes/2+50)] {
 				s.jobs[n.Name] = append(s.jobs[n.Name], newTurnJob(w.plan, n))
 			}
-			c := &Controller{reports: newReports(), waves: newWaves(), queued: newQueued()}
+			c := &Controller{clock: clocktesting.NewFakePassiveClock(now), reports: newReports(), waves: newWaves(), queued: newQueued()}
 			b.ReportAllocs()
 			for b.Loop() {
 				p := &pass{Controller: c, world: w}

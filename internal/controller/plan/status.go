@@ -102,7 +102,9 @@ func (r *reports) written(plan types.UID, w written) {
 
 // report writes the status if it changed, and then the Events.
 func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured, r resolution) error {
+	began := p.clock.Now()
 	progress := p.count(r)
+	p.cost += p.clock.Since(began)
 	status.SetPlanProgress(p.plan, progress, p.now)
 	p.plan.Status.ObservedGeneration = p.plan.Generation
 

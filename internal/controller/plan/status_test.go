@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
@@ -47,7 +48,7 @@ func (f *picture) turning(n *corev1.Node, claim func(*v1alpha1.Claim), job func(
 
 // report judges and decides, and returns what the status is made of.
 func (f *picture) report(window *rollout.Window, r resolution) status.Progress {
-	p := &pass{Controller: &Controller{reports: newReports(), waves: newWaves(), queued: newQueued()}, world: f.world, window: window}
+	p := &pass{Controller: &Controller{clock: clocktesting.NewFakePassiveClock(now), reports: newReports(), waves: newWaves(), queued: newQueued()}, world: f.world, window: window}
 	f.world.fleet = f.Fleet
 	p.turns = turns(f.world, f.snapshot)
 	if r.ready {
