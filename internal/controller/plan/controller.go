@@ -7,7 +7,7 @@
 //	read      the Plan, one by one decoded, so that a bad one harms no other
 //	resolve   version and hash                                              resolve.go, channel.go, hash.go
 //	gather    nodes, Jobs and pods                                          snapshot.go
-//	judge     each node's state, and what its turn needs next               units.go
+//	judge     each node's state, and what its turn needs next               units.go, verify.go, claim.go, taint.go
 //	settle    do that: finish, fail, soak, abandon, adopt, stop, create     apply.go
 //	decide    who goes next (package rollout)                               decide.go
 //	admit     decide again under the fleet's lock, and claim those nodes    decide.go

@@ -4,7 +4,6 @@ package plan
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -73,19 +72,6 @@ type world struct {
 	memo         *memo
 	seen         *sightings
 	now          time.Time
-}
-
-// attempt identifies what a turn on this node is started for. A failed turn is tried again once it differs: after any
-// change of the Plan's spec, version or secrets, or when somebody asks for it.
-func (w *world) attempt(n *corev1.Node) string {
-	return digest(w.spec, w.template, w.plan.Annotations[v1alpha1.AnnotationRetry], n.Annotations[v1alpha1.AnnotationRetry])
-}
-
-// specDigest identifies what a Plan says but for its strategy: to pause a rollout, or to let it go faster, is no new attempt.
-func specDigest(p *upgradev1.Plan) string {
-	spec := p.Spec
-	spec.Strategy = nil
-	return digest(spec)
 }
 
 // cordons reports whether the Plan's Jobs make their node unschedulable.
@@ -296,84 +282,12 @@ func (t *turn) outdated(w *world) {
 	}
 }
 
-// finish is a turn whose Job has succeeded: its node is verified, it soaks, and then it ends.
-func (t *turn) finish(w *world) {
-	t.unit.State = v1alpha1.UnitSoaking
-	var since time.Time
-	switch {
-	case t.claim.Soaking != nil:
-		since = t.claim.Soaking.Time
-	case t.claim.Changed != nil:
-		since = t.claim.Changed.Time
-	default:
-		since = finished(t.job).LastTransitionTime.Time
-	}
-	end := since
-	if d := w.plan.Spec.PostCompleteDelay; d != nil {
-		end = since.Add(d.Duration)
-	}
-	if s := w.plan.Spec.Strategy; s != nil {
-		if t.verifying = w.fleet.Unhealthy(t.node.Name, w.now); t.verifying != "" {
-			t.verify(w, since)
-			return
-		}
-		var soak time.Duration
-		if s.Soak != nil {
-			soak = s.Soak.Duration
-		}
-		if soaked := w.fleet.SoakEnd(t.node.Name, since, soak); soaked.After(end) {
-			end = soaked
-		}
-	}
-	switch {
-	case !w.now.Before(end):
-		t.step = stepFinish
-	case t.claim.Soaking == nil:
-		t.step, t.wake, t.soakEnd = stepSoak, end, end
-	default:
-		t.wake = end
-	}
-	t.unit.Since = since
-}
-
-// verify is a turn whose Job has succeeded and whose node is not healthy. It waits, and fails when its time is over; but a
-// node that has soaked for a while is not given up.
-func (t *turn) verify(w *world, since time.Time) {
-	t.unit.Since = since
-	switch f := t.claim.Failed; {
-	case t.claim.Soaking != nil:
-	case f != nil:
-		t.stays(w, f)
-	default:
-		t.unit.State = v1alpha1.UnitUpdating
-		if t.claim.Changed == nil {
-			t.step = stepVerify
-		}
-		t.expire(w, "its Job has succeeded, but the node is "+t.verifying)
-	}
-}
-
 // stays is a turn that has failed: it waits for a retry, or for a person.
 func (t *turn) stays(w *world, f *v1alpha1.ClaimFailure) {
 	t.unit.State, t.unit.Reason, t.unit.Message, t.unit.Since = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time
 	t.unit.Skipped = f.Skipped
 	if s := w.plan.Spec.Strategy; s != nil && !f.Skipped {
 		t.unit.RetryAt = rollout.RetryAt(s.Retries, t.claim.Failures, f.Time.Time)
-	}
-}
-
-// expire lets a turn fail that takes longer than the strategy allows.
-func (t *turn) expire(w *world, standing string) {
-	s := w.plan.Spec.Strategy
-	if s == nil || s.TurnTimeout == nil || t.step == stepStop {
-		return
-	}
-	switch deadline := t.claim.Since.Add(s.TurnTimeout.Duration); {
-	case w.now.Before(deadline):
-		t.wake = deadline
-	default:
-		t.fails(v1alpha1.ReasonTurnTimeout, fmt.Sprintf("the turn of Node %s took longer than turnTimeout, %s; %s",
-			t.node.Name, s.TurnTimeout.Duration, standing), metav1.Time{Time: deadline})
 	}
 }
 
@@ -430,9 +344,6 @@ func (t *turn) jobless(w *world) {
 	}
 }
 
-// interrupted reports whether the turn had begun for something else than is asked for now.
-func (t *turn) interrupted(w *world) bool { return t.claim.Attempt != w.attempt(t.node) }
-
 // jobbed is a turn whose Job runs, or has failed.
 func (t *turn) jobbed(w *world) {
 	_, ours := t.job.Annotations[v1alpha1.AnnotationTemplate]
@@ -481,58 +392,4 @@ func (t *turn) jobFailed(end *batchv1.JobCondition) {
 func failureText(j *batchv1.Job, nodeName string) string {
 	end := finished(j)
 	return fmt.Sprintf("Job %s/%s failed on Node %s: %s: %s", j.Namespace, j.Name, nodeName, end.Reason, end.Message)
-}
-
-// taint keeps the taint of outdated nodes as the strategy asks for it, where nothing else is to be done.
-func (t *turn) taint(w *world, selected bool) {
-	if t.step != stepNone || !w.ready {
-		return
-	}
-	s := w.plan.Spec.Strategy
-	wanted := s != nil && s.TaintOutdated && selected && !t.unit.OptedOut && t.unit.State != v1alpha1.UnitUpdated && t.unit.State != v1alpha1.UnitSoaking
-	switch has := node.Tainted(t.node, w.taint); {
-	case wanted && !has:
-		t.step = stepTaint
-	case !wanted && has:
-		t.step = stepUntaint
-	}
-}
-
-// taintOf is the key of the taint that nodes carry which are still to be updated.
-func taintOf(plan string) string { return "plan" + v1alpha1.TaintOutdatedSuffix + "/" + plan }
-
-// newClaim starts a turn, or starts it over: then what is to be undone at the end stays known.
-func (t *turn) newClaim(w *world) v1alpha1.Claim {
-	p := w.plan
-	windows := t.node.Labels[corev1.LabelOSStable] == "windows"
-	claim := v1alpha1.Claim{
-		Rollout:  holder(p),
-		UID:      p.UID,
-		Shared:   shared(p),
-		Revision: p.Status.LatestHash,
-		Attempt:  w.attempt(t.node),
-		Turn:     strconv.FormatInt(w.now.UnixNano(), 36),
-		Since:    metav1.Time{Time: w.now},
-
-		KeptSeconds: jobTTL(p, &w.options.Job),
-		Drains:      p.Spec.Drain != nil && w.options.Job.marksCordon(windows),
-		Uncordon:    cordons(p) && !w.options.Job.marksCordon(windows) && !t.node.Spec.Unschedulable,
-	}
-	if t.claim != nil {
-		claim.Uncordon = claim.Uncordon || t.claim.Uncordon
-		if claim.Attempt == t.claim.Attempt {
-			claim.Failures = t.claim.Failures
-		}
-	}
-	if t.step == stepAdopt {
-		_, ours := t.job.Annotations[v1alpha1.AnnotationTurn]
-		claim.Turn = turnOf(t.job)
-		claim.Drains = claim.Drains && ours // Another's drain leaves no mark.
-		claim.Since = t.job.CreationTimestamp
-		if ttl := t.job.Spec.TTLSecondsAfterFinished; ttl != nil {
-			claim.KeptSeconds = *ttl
-		}
-		claim.Uncordon = cordons(p) && (!ours || !w.options.Job.marksCordon(windows))
-	}
-	return claim
 }
