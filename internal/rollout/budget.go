@@ -208,7 +208,7 @@ func (p *pass) budgets(c *candidate) []*account {
 
 // spend books what a unit costs the budgets that is started now. A node that was unavailable before costs nothing more.
 func spend(p *pass, c *candidate) {
-	if c.Claimed {
+	if !p.takes(c) {
 		return
 	}
 	for _, a := range p.budgets(c) {
@@ -228,6 +228,9 @@ func spend(p *pass, c *candidate) {
 		}
 	}
 }
+
+// takes reports whether a start makes the node unavailable: the rollout has not claimed it yet, and does not work beside it.
+func (p *pass) takes(c *candidate) bool { return !c.Claimed && !p.strategy.Beside }
 
 // budgetUnderstood starts nothing where a budget can't be read: who knows what it was to forbid.
 func budgetUnderstood(p *pass, c *candidate) (v1alpha1.Reason, string) {
@@ -259,7 +262,7 @@ func blocked(p *pass, c *candidate, by v1alpha1.Reason) (v1alpha1.Reason, string
 // nothing starts, not even on a node that is unavailable already: whoever cordoned it may be at work there. Only a unit
 // whose node the rollout has claimed goes on: it makes no further one unavailable, and ends that.
 func budgetLeft(p *pass, c *candidate) (v1alpha1.Reason, string) {
-	if c.Claimed {
+	if !p.takes(c) {
 		return "", ""
 	}
 	for _, a := range p.budgets(c) {
@@ -291,7 +294,7 @@ func (a *account) explain() string {
 // domainFree keeps unavailable nodes within as many domains as each budget allows. Where they are in more already, because
 // nodes have failed by themselves, no further one is taken in any of them.
 func domainFree(p *pass, c *candidate) (v1alpha1.Reason, string) {
-	if c.Claimed {
+	if !p.takes(c) {
 		return "", ""
 	}
 	for _, a := range p.budgets(c) {

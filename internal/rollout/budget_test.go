@@ -239,6 +239,47 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// A rollout that takes no node is asked for what switches a budget off, and not for how many nodes are unavailable.
+func TestBesideBudgets(t *testing.T) {
+	const full = "{maxUnavailable: 0, topologyKey: zone, "
+	for name, tc := range map[string]struct {
+		budget string
+		edit   func(b *Budget)
+		reason v1alpha1.Reason
+	}{
+		"used up, in two domains": {budget: full + "maxDomains: 1}"},
+		"with a workloads gate":   {budget: full + "gates: {workloads: {}}}"},
+		"paused":                  {budget: full + "paused: true}", reason: v1alpha1.ReasonBudgetPaused},
+		"outside of its windows":  {budget: full + "windows: [{schedule: '0 22 * * *', duration: 1h}]}", reason: v1alpha1.ReasonOutsideBudgetWindow},
+		"not to be read":          {budget: full + "maxDomains: 1}", edit: func(b *Budget) { b.Error = "bad" }, reason: v1alpha1.ReasonBudgetInvalid},
+		"behind a gate": {
+			budget: full + "maxDomains: 1}", edit: func(b *Budget) { b.Blocks = []Block{{v1alpha1.ReasonAlertsActive, "alert"}} }, reason: v1alpha1.ReasonAlertsActive,
+		},
+		"behind the gate of the nodes": {budget: full + "maxDomains: 1}", edit: func(b *Budget) {
+			block := Block{v1alpha1.ReasonPodsBlock, "pod"}
+			b.NodeBlocks = map[string]Block{"a": block, "b": block}
+		}, reason: v1alpha1.ReasonPodsBlock},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := nodesOf(map[string]*Node{"a": well("x"), "b": well("y"), "c": well("x", cordoned), "d": well("y", notReady)})
+			f.Budgets = []Budget{budget(t, tc.budget)}
+			if tc.edit != nil {
+				tc.edit(&f.Budgets[0])
+			}
+			d := Decide(Strategy{UID: own, MaxConcurrent: 9, Beside: true, Drains: true}, []Unit{outdated("a"), outdated("b")}, f, noon)
+			if tc.reason == "" {
+				if len(d.Start) != 2 {
+					t.Errorf("starts %v, and waiting are %+v", d.Start, d.Waiting)
+				}
+				return
+			}
+			if len(d.Start) > 0 || len(d.Waiting) != 2 || d.Waiting[0].Reason != tc.reason || d.Waiting[1].Reason != tc.reason {
+				t.Errorf("starts %v, and waiting are %+v, want %s", d.Start, d.Waiting, tc.reason)
+			}
+		})
+	}
+}
+
 // Two drains of one rollout do not begin together where the second has to wait for what the first evicts.
 func TestDrainsBeginOneByOne(t *testing.T) {
 	f := nodesOf(map[string]*Node{"a": well(""), "b": well("")})

@@ -50,6 +50,10 @@ func optsOut(u *Unit) { u.OptedOut = true }
 
 func inTurn(u *Unit) { u.InTurn = true }
 
+func down(u *Unit) { u.Down = true }
+
+func excused(u *Unit) { u.Excused = true }
+
 // claimed is a node with these claims.
 func claimed(claims ...v1alpha1.Claim) *Node { return &Node{Claims: claims} }
 

@@ -331,6 +331,45 @@ func TestDecide(t *testing.T) {
 				{Node: "b", Reason: v1alpha1.ReasonMaxConcurrent, Message: "1 of 1 slots taken (a)"},
 			}},
 		},
+		"what is excused holds no slot": {
+			strategy: Strategy{MaxConcurrent: 1},
+			units:    []Unit{unit("a", v1alpha1.UnitUpdating, excused), outdated("b", inTurn, excused, ranked(2)), outdated("c", ranked(1))},
+			want: Decision{
+				Start:   []string{"c"},
+				Waiting: []Wait{{Node: "b", Reason: v1alpha1.ReasonMaxConcurrent, Message: "1 of 1 slots taken (c)"}},
+			},
+		},
+		"what is excused takes a slot to start, as any other": {
+			strategy: Strategy{MaxConcurrent: 1},
+			units:    []Unit{outdated("a", excused, down, ranked(9)), outdated("b", ranked(1))},
+			want: Decision{
+				Start:   []string{"a"},
+				Waiting: []Wait{{Node: "b", Reason: v1alpha1.ReasonMaxConcurrent, Message: "1 of 1 slots taken (a)"}},
+			},
+		},
+		"what is down takes a slot, also beside": {
+			strategy: Strategy{MaxConcurrent: 2, Beside: true},
+			units:    []Unit{outdated("a", ranked(1)), outdated("b", down, ranked(9)), outdated("c", ranked(2)), outdated("d", down, ranked(8))},
+			want: Decision{
+				Start: []string{"d", "b"},
+				Waiting: []Wait{
+					{Node: "a", Reason: v1alpha1.ReasonMaxConcurrent, Message: "2 of 2 slots taken (d, b)"},
+					{Node: "c", Reason: v1alpha1.ReasonMaxConcurrent, Message: "2 of 2 slots taken (d, b)"},
+				},
+			},
+		},
+		"beside a shared claim of another": {
+			strategy: Strategy{MaxConcurrent: 3, Beside: true, Shared: true},
+			units:    []Unit{outdated("a"), outdated("b"), outdated("c")},
+			fleet:    nodesOf(map[string]*Node{"a": claimed(shared("other")), "b": claimed(parked()), "c": {ClaimError: "bad"}}),
+			want: Decision{
+				Start: []string{"b"},
+				Waiting: []Wait{
+					{Node: "a", Reason: v1alpha1.ReasonClaimed, Message: "claimed by Plan/fleet/other since 2026-11-20T11:00:00Z"},
+					{Node: "c", Reason: v1alpha1.ReasonClaimUnreadable, Message: "bad"},
+				},
+			},
+		},
 		"who is kept back for another reason takes no slot": {
 			strategy: Strategy{MaxConcurrent: 1},
 			units: []Unit{
@@ -431,6 +470,9 @@ func TestHoldsSlot(t *testing.T) {
 	} {
 		if got := tc.unit.HoldsSlot(); got != tc.want {
 			t.Errorf("%s (in a turn: %v) holds a slot: %v", tc.unit.State, tc.unit.InTurn, got)
+		}
+		if tc.unit.Excused = true; tc.unit.HoldsSlot() {
+			t.Errorf("%s (in a turn: %v) holds a slot, and is excused", tc.unit.State, tc.unit.InTurn)
 		}
 	}
 }

@@ -30,4 +30,7 @@
 //
 // A unit whose node the rollout has claimed already costs the cluster nothing more: failures, waves, gates, domains and the
 // number of unavailable nodes do not hold it up.
+//
+// A rollout that changes something beside what runs on its nodes, and takes none of them, such as that of a daemon, is asked
+// for neither domains nor the number of unavailable nodes (Strategy.Beside).
 package rollout

@@ -88,12 +88,17 @@ func TestExplainAgreesWithDecide(t *testing.T) {
 		s := Strategy{UID: own, MaxConcurrent: random.IntN(5), Paused: random.IntN(9) == 0, Revision: "r"}
 		if random.IntN(2) == 0 {
 			s.Waves = []Wave{{Name: "canary", Size: 1 + random.IntN(3)}, {Name: "more", Size: 2}}
+			if s.SoakLast = random.IntN(2) == 0; s.SoakLast {
+				s.Waves[0].Nodes = names("n00", "n03", "n05")
+			}
 		}
+		s.Beside = random.IntN(3) == 0
 		f := Fleet{Nodes: map[string]*Node{}, Budgets: []Budget{{Name: "b", Selector: labels.Everything(), MaxUnavailable: &Amount{N: 1 + random.IntN(6)}}}}
 		var units []Unit
 		for i := range random.IntN(12) {
 			u := unit(fmt.Sprintf("n%02d", i), states[random.IntN(len(states))], ranked(random.Uint64N(100)))
 			u.OptedOut = u.State == v1alpha1.UnitOutdated && random.IntN(8) == 0
+			u.Down, u.Excused = u.State == v1alpha1.UnitOutdated && random.IntN(4) == 0, random.IntN(4) == 0
 			units = append(units, u)
 			n := &Node{Name: u.Node, Unschedulable: random.IntN(6) == 0}
 			if u.State == v1alpha1.UnitUpdating || random.IntN(8) == 0 {

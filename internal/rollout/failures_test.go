@@ -148,6 +148,23 @@ func TestFailures(t *testing.T) {
 				Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke"}},
 			},
 		},
+		"one that is excused holds nothing, and does not count": {
+			strategy: Strategy{MaxConcurrent: 1, MaxFailures: ptr.To(0)},
+			units:    []Unit{failedAnd("a", excused), outdated("b")},
+			want: Decision{
+				Start:   []string{"b"},
+				Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke"}},
+			},
+		},
+		"one that is excused and is to be tried again holds nothing either": {
+			strategy: Strategy{MaxConcurrent: 1},
+			units:    []Unit{failedAnd("a", func(u *Unit) { u.Excused, u.RetryAt = true, noon.Add(time.Minute) }), outdated("b")},
+			want: Decision{
+				Start:   []string{"b"},
+				Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke (it is tried again at 2026-11-20T12:01:00Z)"}},
+				Next:    noon.Add(time.Minute),
+			},
+		},
 		"one that opted out does not count": {
 			strategy: Strategy{MaxConcurrent: 1, MaxFailures: ptr.To(0)},
 			units:    []Unit{failedAnd("a", optsOut), outdated("b")},

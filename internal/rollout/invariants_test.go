@@ -33,8 +33,10 @@ type facts struct {
 	// groups are the waves, the last of which takes what is left; wave is that of each unit.
 	groups [][]*Unit
 	wave   map[string]int
-	// unavailable holds by budget the nodes that are, and begun who has been started just now.
+	// unavailable holds by budget the nodes that are, and draining whether a drain is about to begin; begun is who has been
+	// started just now.
 	unavailable []map[string]bool
+	draining    []bool
 	begun       []string
 }
 
@@ -49,7 +51,7 @@ func (w *world) facts(p *party, units []Unit) *facts {
 		if f.asks(u) {
 			f.order = append(f.order, u)
 		}
-		if u.State == v1alpha1.UnitFailed && u.RetryAt.IsZero() && !u.Skipped && !u.OptedOut {
+		if u.State == v1alpha1.UnitFailed && u.RetryAt.IsZero() && !u.Skipped && !u.Excused && !u.OptedOut {
 			f.lost = append(f.lost, u.Node)
 		}
 		if f.holds(u) {
@@ -68,7 +70,7 @@ func (w *world) facts(p *party, units []Unit) *facts {
 				down[name] = true
 			}
 		}
-		f.unavailable = append(f.unavailable, down)
+		f.unavailable, f.draining = append(f.unavailable, down), append(f.draining, false)
 	}
 	return f
 }
@@ -78,8 +80,11 @@ func (f *facts) asks(u *Unit) bool {
 }
 
 // holds: those in a turn, and failed ones unless they were given back or there is a limit of failures and they are not tried
-// again.
+// again; but none that is excused.
 func (f *facts) holds(u *Unit) bool {
+	if u.Excused {
+		return false
+	}
 	switch u.State {
 	case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking:
 		return true
@@ -139,7 +144,7 @@ func (f *facts) halted() bool {
 	return len(f.spec.Waves) > 0 && slices.ContainsFunc(f.groups[0], func(u *Unit) bool { return slices.Contains(f.lost, u.Node) })
 }
 
-// compare: claimed first, the operator's node last, by the strategy's criteria, by rank, by name.
+// compare: claimed first, then what is down, the operator's node last of these, by the strategy's criteria, by rank, by name.
 func (f *facts) compare(a, b *Unit) int {
 	first := func(is bool) int {
 		if is {
@@ -149,6 +154,9 @@ func (f *facts) compare(a, b *Unit) int {
 	}
 	if a.Claimed != b.Claimed {
 		return first(a.Claimed)
+	}
+	if !a.Claimed && a.Down != b.Down {
+		return first(a.Down)
 	}
 	if (a.Node == f.own) != (b.Node == f.own) {
 		return first(b.Node == f.own)
@@ -246,6 +254,9 @@ func (f *facts) divide(units []Unit) {
 func (f *facts) takes(i int, u *Unit) bool {
 	wave := &f.spec.Waves[i]
 	full := wave.Size != nil && len(f.groups[i]) >= max(1, amount(wave.Size, f.total, math.Ceil))
+	if i == 0 && f.picked != nil && !f.picked[u.Node] {
+		return false
+	}
 	return !full && !unreadable(wave.NodeSelector) && (wave.NodeSelector == nil || fitsSelector(wave.NodeSelector, f.present()[u.Node].labels))
 }
 
@@ -297,11 +308,62 @@ func (f *facts) done() bool {
 	return true
 }
 
+// after reports whether later waves have such units.
+func (f *facts) after(wave int, which func(*Unit) bool) bool {
+	return slices.ContainsFunc(f.groups[wave+1:], func(group []*Unit) bool { return slices.ContainsFunc(group, which) })
+}
+
+// complete checks what is said of a rollout whose last wave soaks too: it is complete when that is over, and stays so.
+func (f *facts) complete(next *v1alpha1.WaveStatus) {
+	wave := f.reached(next)
+	left := f.after(wave, func(u *Unit) bool {
+		return u.State != v1alpha1.UnitUpdated && (u.State != v1alpha1.UnitFailed || !u.Skipped)
+	})
+	is := next.State == v1alpha1.WaveComplete
+	tried := slices.ContainsFunc(f.groups[0], func(u *Unit) bool { return u.State != v1alpha1.UnitFailed || !u.Skipped })
+	if wave == 0 && len(f.groups[0]) > 0 && !tried {
+		if next.State != v1alpha1.WaveHalted {
+			f.fail("%s has skipped every node of its canary, and stands at %+v", f.name, next)
+		}
+		return
+	}
+	if f.proven(wave) {
+		if done := f.tried(wave) && !left && len(f.groups[0])+wave > 0; done != is {
+			f.fail("%s was complete, and now stands at %+v", f.name, next)
+		}
+		if next.State == v1alpha1.WaveWaitingForApproval || next.State == v1alpha1.WaveSoaking && f.soaked(wave, time.Second) {
+			f.fail("%s has been complete, and does it again: %+v", f.name, next)
+		}
+		return
+	}
+	if !is {
+		return
+	}
+	if !f.over(wave) || f.after(wave, func(*Unit) bool { return true }) {
+		f.fail("%s is complete, and is not over: %+v", f.name, next)
+	}
+	if wave == 0 && len(f.groups[0]) == 0 {
+		f.fail("%s is complete, and nothing was tried: %+v", f.name, next)
+	}
+}
+
+// proven: the wave has soaked and is approved, for the rollout was complete with it.
+func (f *facts) proven(wave int) bool { return f.soakLast && f.stood(wave, v1alpha1.WaveComplete) }
+
 // over: every unit of the wave, and of those before, is updated or tolerated; the wave has soaked in health, and is approved.
 func (f *facts) over(wave int) bool {
-	if wave == 0 && len(f.groups[0]) == 0 && f.total > 0 {
+	if wave == 0 && len(f.groups[0]) == 0 && f.total > 0 || !f.tried(wave) {
 		return false
 	}
+	if wave >= len(f.spec.Waves) || len(f.groups[wave]) == 0 {
+		return true
+	}
+	of := &f.spec.Waves[wave]
+	return f.soaked(wave, 0) && (of.Approval != v1alpha1.ApprovalManual || f.proven(wave) || f.approved == f.waveName(wave)+"@"+f.wants())
+}
+
+// tried: every unit of the wave, and of those before, is updated or tolerated.
+func (f *facts) tried(wave int) bool {
 	for i := range wave + 1 {
 		failed, updated := 0, 0
 		for _, u := range f.groups[i] {
@@ -318,27 +380,29 @@ func (f *facts) over(wave int) bool {
 			return false
 		}
 	}
-	if wave >= len(f.spec.Waves) || len(f.groups[wave]) == 0 {
-		return true
-	}
-	of := &f.spec.Waves[wave]
-	return f.soaked(wave) && (of.Approval != v1alpha1.ApprovalManual || f.approved == f.waveName(wave)+"@"+f.wants())
+	return true
 }
 
-// soaked: every updated node of the wave has been that, and healthy, for the whole time.
-func (f *facts) soaked(wave int) bool {
+// soaked: every updated node of the wave has been that, and healthy, for the whole time, and for so much more.
+func (f *facts) soaked(wave int, more time.Duration) bool {
 	soak := f.spec.Waves[wave].Soak
 	for _, u := range f.groups[wave] {
-		if u.State == v1alpha1.UnitUpdated && (f.unwell(u.Node) || soak != nil && f.now.Sub(f.wellSince(u.Node, wave)) < soak.Duration) {
+		if u.State == v1alpha1.UnitUpdated && (f.unwell(u.Node) || soak != nil && f.now.Sub(f.wellSince(u.Node, wave)) < soak.Duration+more) {
 			return false
 		}
 	}
 	return true
 }
 
-// waits reports whether the wave was waiting for approval already. It has soaked then, by the strategy of that time.
+// stood reports whether the rollout stood at the wave when it was last decided about, in this state.
+func (f *facts) stood(wave int, state v1alpha1.WaveState) bool {
+	return f.status != nil && f.status.State == state && f.status.Revision == f.wants() &&
+		f.reached(f.status) == wave && f.waveName(wave) == f.status.Name
+}
+
+// waits reports whether the wave was waiting for approval already, or had it. It has soaked then, by the strategy of that time.
 func (f *facts) waits(wave int) bool {
-	return f.status != nil && f.status.State == v1alpha1.WaveWaitingForApproval && f.status.Revision == f.wants() && f.reached(f.status) == wave
+	return f.stood(wave, v1alpha1.WaveWaitingForApproval) || f.proven(wave)
 }
 
 // unwell: not ready, or not for long enough, or not as a budget that selects it wants it.
@@ -474,7 +538,7 @@ func (f *facts) left(name string) (exhausted, domains *v1alpha1.NodeDisruptionBu
 func (f *facts) closed(name string) map[v1alpha1.Reason]bool {
 	all := map[v1alpha1.Reason]bool{}
 	m := f.present()[name]
-	for _, b := range f.budgets {
+	for i, b := range f.budgets {
 		if !chosen(b, m) {
 			continue
 		}
@@ -488,7 +552,7 @@ func (f *facts) closed(name string) map[v1alpha1.Reason]bool {
 			all[v1alpha1.ReasonOutsideBudgetWindow] = true
 		}
 		if g := b.Spec.Gates; g != nil {
-			if g.Workloads != nil && len(f.displaced) > 0 {
+			if g.Workloads != nil && (len(f.displaced) > 0 || f.draining[i]) {
 				all[v1alpha1.ReasonWorkloadsUnavailable] = true
 			}
 			for i := range g.Pods {
@@ -526,10 +590,12 @@ func (w *world) verify(p *party, units []Unit, d Decision) {
 		if d.Wave == nil || f.reached(d.Wave) > from {
 			w.fail("%s has come to %+v, and may only to wave %d", p.name, d.Wave, from+1)
 		}
-		if i := f.reached(d.Wave); d.Wave.State == v1alpha1.WaveWaitingForApproval && !f.soaked(i) {
+		if i := f.reached(d.Wave); d.Wave.State == v1alpha1.WaveWaitingForApproval && !f.soaked(i, 0) {
 			w.fail("%s waits for an approval of %+v, which has not soaked", p.name, d.Wave)
 		}
-		if f.done() && (d.Wave.State != v1alpha1.WaveComplete || f.reached(d.Wave) != f.reached(p.status)) {
+		if p.soakLast {
+			f.complete(d.Wave)
+		} else if f.done() && (d.Wave.State != v1alpha1.WaveComplete || f.reached(d.Wave) != f.reached(p.status)) {
 			w.fail("%s has nothing left to do, and goes on to %+v", p.name, d.Wave)
 		}
 	} else if d.Wave != nil {
@@ -606,13 +672,17 @@ func (f *facts) mayStart(u *Unit, wave int) {
 		return
 	}
 	refuse(f.halted(), "and is halted")
-	refuse(later, "whose wave has not begun")
+	refuse(later && u.State != v1alpha1.UnitFailed, "whose wave has not begun")
 	refuse(slices.ContainsFunc(gateReasons, func(r v1alpha1.Reason) bool { return closed[r] }), "behind a closed gate")
+	if p.beside {
+		return
+	}
 	exhausted, domains := f.left(u.Node)
 	refuse(exhausted != nil, "where a budget is used up")
 	refuse(domains != nil, "in a domain too many")
 	for i, b := range f.budgets {
 		if chosen(b, m) {
+			f.draining[i] = f.draining[i] || p.drains && !f.unavailable[i][u.Node]
 			f.unavailable[i][u.Node] = true
 		}
 	}
@@ -641,7 +711,7 @@ func (f *facts) verifyWait(wait Wait, d Decision) {
 	switch wait.Reason {
 	case v1alpha1.ReasonOptedOut:
 		is = u.OptedOut
-	case v1alpha1.ReasonWindowsImageMissing:
+	case v1alpha1.ReasonWindowsImageMissing, v1alpha1.ReasonNodeNotReady:
 		is = u.Reason == wait.Reason
 	case v1alpha1.ReasonStrategyInvalid:
 		is = unsound(spec)
@@ -675,16 +745,16 @@ func (f *facts) verifyWait(wait Wait, d Decision) {
 		is = f.holders >= f.limit()
 		if f.holds(u) {
 			is = f.busy >= f.limit()
-		} else if i := slices.IndexFunc(f.begun, func(name string) bool { x := f.units[name]; return !x.Claimed && f.compare(u, x) < 0 }); i >= 0 {
+		} else if i := slices.IndexFunc(f.begun, func(name string) bool { x := f.units[name]; return !f.holds(x) && !x.Claimed && f.compare(u, x) < 0 }); i >= 0 {
 			w.fail("%s starts %s, and lets %s wait for a slot, which comes before", p.name, f.begun[i], u.Node)
 		}
 	case v1alpha1.ReasonBudgetExhausted:
 		b, _ := f.left(u.Node)
-		is = b != nil && !u.Claimed
+		is = b != nil && !u.Claimed && !p.beside
 	case v1alpha1.ReasonMaxDomains:
 		_, b := f.left(u.Node)
-		is = b != nil && !u.Claimed
-	case v1alpha1.ReasonJobFailed, v1alpha1.ReasonTurnTimeout, v1alpha1.ReasonDrainTimeout:
+		is = b != nil && !u.Claimed && !p.beside
+	case v1alpha1.ReasonJobFailed, v1alpha1.ReasonPodFailed, v1alpha1.ReasonTurnTimeout, v1alpha1.ReasonDrainTimeout:
 		is, asks = u.State == v1alpha1.UnitFailed && !asks && u.Reason == wait.Reason, true
 	default:
 		is = f.closed(u.Node)[wait.Reason] && (!u.Claimed || !slices.Contains(gateReasons, wait.Reason))
@@ -696,7 +766,8 @@ func (f *facts) verifyWait(wait Wait, d Decision) {
 
 // later: the unit is in a wave after the one that the rollout has come to.
 func (f *facts) later(u *Unit, d Decision) bool {
-	return f.groups != nil && d.Wave != nil && (!u.Claimed || u.Running) && f.wave[u.Node] > f.reached(d.Wave)
+	begun := u.State == v1alpha1.UnitFailed || u.Claimed && !u.Running
+	return f.groups != nil && d.Wave != nil && !begun && f.wave[u.Node] > f.reached(d.Wave)
 }
 
 func (f *facts) anyUpTo(d Decision, which func(*Unit) bool) bool {
@@ -706,7 +777,7 @@ func (f *facts) anyUpTo(d Decision, which func(*Unit) bool) bool {
 // inTheWay names the first rollout whose claim on the node keeps this one off.
 func (w *world) inTheWay(p *party, m machine) string {
 	for _, c := range m.claims {
-		if c.UID != p.uid && (!c.Shared || !p.shared) && (c.Failed == nil || !c.Failed.Skipped) {
+		if c.UID != p.uid && (!c.Shared || !p.shared || p.beside) && (c.Failed == nil || !c.Failed.Skipped) {
 			return c.Rollout
 		}
 	}
@@ -759,6 +830,13 @@ func (w *world) check() {
 				holders++
 			}
 		}
+		if p.beside {
+			// Pods fail by themselves as well; what counts is what the rollout has taken away.
+			w.forgive(p, &f)
+			if holders = w.claims(p); !p.strict {
+				holders = 0
+			}
+		}
 		if holders > p.allowed {
 			w.fail("%s holds %d slots, and %d are allowed", p.name, holders, p.allowed)
 		}
@@ -766,9 +844,44 @@ func (w *world) check() {
 	}
 }
 
+// forgive forgets the pods that a rollout has taken away, where there is one again, or where it is not its doing any more
+// that there is none.
+func (w *world) forgive(p *party, f *Fleet) {
+	for at := range w.shadow.taken {
+		m, there := w.present()[at.node]
+		if at.rollout != p.name || !there {
+			if !there {
+				delete(w.shadow.taken, at)
+			}
+			continue
+		}
+		u, _ := w.judge(p, at.node, &m, f)
+		lost := u.State == v1alpha1.UnitFailed && u.RetryAt.IsZero() && p.spec != nil && p.spec.MaxFailures != nil
+		if of, has := m.pods[p.name]; u.Excused || lost || !has || of.available {
+			delete(w.shadow.taken, at)
+		}
+	}
+}
+
 // finished reports whether a rollout has brought every node where it should be, and let go of it.
 func (w *world) finished(p *party) bool {
+	waves, total := p.spec != nil && len(p.spec.Waves) > 0, 0
 	for _, m := range w.present() {
+		if m.brought[p.name] == optOut {
+			continue
+		}
+		total++
+		if of := m.pods[p.name]; p.beside && (of.to != p.wants() || !of.available) && (!p.unfit || !m.windows) {
+			return false
+		}
+	}
+	if waves && total > 0 && (p.status == nil || p.status.State != v1alpha1.WaveComplete) {
+		return false
+	}
+	for _, m := range w.present() {
+		if p.beside {
+			break
+		}
 		if m.claim(p) != nil || m.brought[p.name] != p.wants() && m.brought[p.name] != optOut && (!p.unfit || !m.windows) {
 			return false
 		}
@@ -783,7 +896,9 @@ type shadow struct {
 	updated, unwell map[key2]time.Time
 	// joined is when a node was first seen in the wave that was the current one.
 	joined map[membership]time.Time
-	waves  map[string]*v1alpha1.Strategy
+	// taken are the nodes where a rollout has replaced an available pod, and there is none since.
+	taken map[key2]bool
+	waves map[string]*v1alpha1.Strategy
 }
 
 type key2 struct{ rollout, node string }
@@ -792,7 +907,8 @@ type membership struct{ rollout, node, revision, wave string }
 
 func newShadow() shadow {
 	return shadow{
-		updated: map[key2]time.Time{}, unwell: map[key2]time.Time{}, joined: map[membership]time.Time{}, waves: map[string]*v1alpha1.Strategy{},
+		updated: map[key2]time.Time{}, unwell: map[key2]time.Time{}, joined: map[membership]time.Time{}, taken: map[key2]bool{},
+		waves: map[string]*v1alpha1.Strategy{},
 	}
 }
 
@@ -806,6 +922,13 @@ func (s *shadow) note(w *world, p *party) {
 	for m := range s.joined {
 		if at, ok := f.wave[m.node]; m.rollout == p.name && (!ok || at != wave) {
 			delete(s.joined, m)
+		}
+	}
+	for name, u := range f.units {
+		if at := (key2{p.name, name}); p.beside && u.State != v1alpha1.UnitUpdated {
+			delete(s.updated, at)
+		} else if _, known := s.updated[at]; p.beside && !known {
+			s.updated[at] = w.now
 		}
 	}
 	for _, u := range f.groups[wave] {

@@ -21,12 +21,12 @@ type place struct {
 	rank uint64
 	// index is that of the candidate.
 	index int32
-	// turn is lower for what goes before all others, and higher for what goes after.
+	// turn is lower for what goes before others, whatever the criteria say.
 	turn int32
 }
 
-// sort gives the candidates in the order in which they would go: those that the rollout has claimed already, then by the
-// strategy's criteria, then by rank; and the operator's own node after all others.
+// sort gives the candidates in the order in which they would go: those that the rollout has claimed already, then those that
+// are down, then the others; the operator's own node after its like; and then by the strategy's criteria and by rank.
 func (p *pass) sort(candidates []candidate) []*candidate {
 	criteria := p.strategy.Order
 	keys := make([][]int64, len(criteria))
@@ -37,8 +37,12 @@ func (p *pass) sort(candidates []candidate) []*candidate {
 	for i := range candidates {
 		c := &candidates[i]
 		places[i] = place{rank: c.Rank, index: int32(i)}
-		if c.Claimed {
-			places[i].turn -= 2
+		switch {
+		case c.Claimed:
+		case c.Down:
+			places[i].turn = 2
+		default:
+			places[i].turn = 4
 		}
 		if c.Unit.Node == p.strategy.OwnNode {
 			places[i].turn++

@@ -45,20 +45,24 @@ func TestOrder(t *testing.T) {
 		edit  func([]Unit)
 		want  string
 	}{
-		"by rank":               {want: "dcbae"},
-		"zones":                 {order: by(v1alpha1.OrderZone), want: "dbace"},
-		"a label":               {order: []v1alpha1.Order{{By: v1alpha1.OrderLabel, Key: "pool"}}, want: "bdace"},
-		"a label's values":      {order: []v1alpha1.Order{{By: v1alpha1.OrderLabel, Key: "pool", Values: []string{"web", "db"}}}, want: "dabce"},
-		"some values":           {order: []v1alpha1.Order{{By: v1alpha1.OrderLabel, Key: "pool", Values: []string{"db", "nothing"}}}, want: "bdcae"},
-		"oldest first":          {order: by(v1alpha1.OrderOldestFirst), want: "eacbd"},
-		"newest first":          {order: by(v1alpha1.OrderNewestFirst), want: "dbcae"},
-		"control plane first":   {order: by(v1alpha1.OrderControlPlaneFirst), want: "cbdae"},
-		"control plane last":    {order: by(v1alpha1.OrderControlPlaneLast), want: "daecb"},
-		"fewest evictions":      {order: by(v1alpha1.OrderFewestEvictionsFirst), want: "cdabe"},
-		"zones, oldest":         {order: by(v1alpha1.OrderZone, v1alpha1.OrderOldestFirst), want: "bdaec"},
-		"the operator's own":    {own: "d", want: "cbaed"},
-		"own, zones":            {order: by(v1alpha1.OrderZone), own: "d", want: "baced"},
-		"claimed before others": {own: "d", edit: func(u []Unit) { u[0].Claimed = true; u[3].Claimed = true }, want: "adcbe"},
+		"by rank":                     {want: "dcbae"},
+		"zones":                       {order: by(v1alpha1.OrderZone), want: "dbace"},
+		"a label":                     {order: []v1alpha1.Order{{By: v1alpha1.OrderLabel, Key: "pool"}}, want: "bdace"},
+		"a label's values":            {order: []v1alpha1.Order{{By: v1alpha1.OrderLabel, Key: "pool", Values: []string{"web", "db"}}}, want: "dabce"},
+		"some values":                 {order: []v1alpha1.Order{{By: v1alpha1.OrderLabel, Key: "pool", Values: []string{"db", "nothing"}}}, want: "bdcae"},
+		"oldest first":                {order: by(v1alpha1.OrderOldestFirst), want: "eacbd"},
+		"newest first":                {order: by(v1alpha1.OrderNewestFirst), want: "dbcae"},
+		"control plane first":         {order: by(v1alpha1.OrderControlPlaneFirst), want: "cbdae"},
+		"control plane last":          {order: by(v1alpha1.OrderControlPlaneLast), want: "daecb"},
+		"fewest evictions":            {order: by(v1alpha1.OrderFewestEvictionsFirst), want: "cdabe"},
+		"zones, oldest":               {order: by(v1alpha1.OrderZone, v1alpha1.OrderOldestFirst), want: "bdaec"},
+		"the operator's own":          {own: "d", want: "cbaed"},
+		"own, zones":                  {order: by(v1alpha1.OrderZone), own: "d", want: "baced"},
+		"claimed before others":       {own: "d", edit: func(u []Unit) { u[0].Claimed = true; u[3].Claimed = true }, want: "adcbe"},
+		"down before others, by rank": {edit: func(u []Unit) { u[0].Down, u[2].Down = true, true }, want: "cadbe"},
+		"down before others, also where the order says otherwise": {order: by(v1alpha1.OrderZone), edit: func(u []Unit) { u[2].Down = true }, want: "cdbae"},
+		"claimed before what is down":                             {edit: func(u []Unit) { u[0].Claimed, u[2].Down, u[3].Down, u[3].Claimed = true, true, true, true }, want: "dacbe"},
+		"the operator's own among those that are down":            {own: "d", edit: func(u []Unit) { u[0].Down, u[3].Down = true, true }, want: "adcbe"},
 		"same rank, by name": {edit: func(u []Unit) {
 			for i := range u {
 				u[i].Rank = 7

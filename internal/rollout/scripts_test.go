@@ -19,6 +19,7 @@ func walkthroughs(t testing.TB) []walkthrough {
 	return []walkthrough{
 		twoAtATime(), threeRollouts(), fridayNights(), clocksPutBack(t), canary(t), approval(t), canaryFails(t), retries(t),
 		sharedBudget(t), zoneByZone(t), workloadsGate(t), alertsGate(t), pausedBudget(t), soakRestarts(t),
+		daemonCanary(t), daemonBesidePlan(t),
 	}
 }
 
@@ -368,7 +369,8 @@ gates:
   workloads: {}`
 	return walkthrough{
 		file: "the-workloads-gate", title: "The workloads gate closes and opens",
-		intro: "Two nodes may be unavailable, but no further one is taken while what was evicted from the last is not available again.",
+		intro: "Two nodes may be unavailable, but no further one is taken while what was evicted from the last is not available again. So\n" +
+			"drains begin one by one.",
 		shows: []shown{{"The budget `calm`", budget}}, nodes: five[:3],
 		play: func(s script) {
 			s.addBudget("calm", budgetOf(t, budget))
@@ -376,12 +378,19 @@ gates:
 			s.edit("node-1", func(m *machine) { m.evictions = 0 })
 			s.event("Nothing runs on node-1 that would have to be evicted.")
 			s.acts(os)
-			s.event("Draining node-2 and node-3 evicts pods of Deployment shop/cart.")
-			s.passes(3 * time.Minute)
-			s.succeeds(os, "node-2")
+			s.event("Draining node-2 evicts a pod of Deployment shop/cart.")
+			s.passes(10 * time.Second)
+			s.acts(os)
 			s.passes(time.Minute)
 			s.displaced = map[string]bool{}
 			s.event("All pods of shop/cart are available again, on other nodes.")
+			s.acts(os)
+			s.event("Draining node-3 evicts another.")
+			s.passes(2 * time.Minute)
+			s.succeeds(os, "node-2")
+			s.passes(time.Minute)
+			s.displaced = map[string]bool{}
+			s.event("All pods of shop/cart are available again.")
 			s.acts(os)
 			s.rest(os, 3*time.Minute)
 		},
@@ -409,7 +418,8 @@ gates:
 			s.succeeds(os, "node-2")
 			s.passes(10 * time.Minute)
 			s.alerts, s.silent = false, true
-			s.event("Prometheus is restarted, and does not answer.")
+			s.event("Prometheus is restarted, and does not answer. What it said last counts for forty seconds.")
+			s.passes(time.Minute)
 			s.acts(os)
 			s.passes(time.Minute)
 			s.silent = false
@@ -494,6 +504,89 @@ minReadySeconds: 120`
 			s.acts(os)
 			s.wakes(os)
 			s.rest(os, 3*time.Minute)
+		},
+	}
+}
+
+func daemonCanary(t testing.TB) walkthrough {
+	const spec = `
+waves:
+- name: canary
+  soak: 10m`
+	return walkthrough{
+		file: "a-daemon-canary-then-one-at-a-time", title: "A daemon: a canary, then one node at a time",
+		intro: "An ExtendedDaemonSet replaces its pod on every node, and takes no node for that. Its canary runs on a node that was picked for\n" +
+			"that. Then one goes at a time: first where the pod is out of service already. A node that is not ready holds nobody up.",
+		shows: []shown{{"The strategy", "canary:\n  replicas: 1\n  duration: 10m\nrollingUpdate:\n  maxUnavailable: 1"}}, nodes: append([]string{"node-6"}, five...),
+		play: func(s script) {
+			agent := s.wants(&party{
+				name: "agent", concurrency: 1, beside: true, patient: true, soakLast: true, picked: map[string]bool{"node-3": true}, spec: strategyOf(t, spec),
+			}, "one at a time, after a canary on node-3")
+			s.serve(agent, "node-4", false)
+			s.event("The pod of agent on node-4 is not available: the old version restarts there again and again.")
+			s.ready("node-5", false)
+			s.event("node-5 is not ready.")
+			s.acts(agent)
+			s.passes(time.Minute)
+			s.serves(agent, "node-3")
+			s.wakes(agent)
+			s.passes(time.Minute)
+			s.serves(agent, "node-4")
+			s.passes(time.Minute)
+			s.ready("node-6", false)
+			s.event("node-6 is not ready any more, before its new pod is available.")
+			s.acts(agent)
+			s.passes(time.Minute)
+			s.serves(agent, "node-1")
+			s.passes(time.Minute)
+			s.ready("node-5", true)
+			s.serve(agent, "node-5", true)
+			s.event("node-5 is ready again, and so is the old pod on it.")
+			s.serves(agent, "node-2")
+			s.passes(time.Minute)
+			s.serves(agent, "node-5")
+			s.passes(time.Hour)
+			s.ready("node-6", true)
+			s.event("node-6 is ready again.")
+			s.serves(agent, "node-6")
+		},
+	}
+}
+
+func daemonBesidePlan(t testing.TB) walkthrough {
+	const budget = `maxUnavailable: 1`
+	return walkthrough{
+		file: "a-daemon-beside-a-plan", title: "A daemon beside a Plan",
+		intro: "A budget lets one node be unavailable. A Plan takes it; an ExtendedDaemonSet makes no node unavailable, and goes on elsewhere. But it\n" +
+			"keeps off nodes that the Plan has, what the Plan does to its pods is not counted against it, and it stops when the budget is\n" +
+			"paused.",
+		shows: []shown{{"The budget `all`", budget}}, nodes: five[:4],
+		play: func(s script) {
+			s.addBudget("all", budgetOf(t, budget))
+			os := s.wants(&party{name: "os", concurrency: 2, drains: true}, "two at once, drained before")
+			agent := s.wants(&party{name: "agent", concurrency: 1, beside: true, patient: true}, "one at a time")
+			s.acts(os)
+			s.acts(agent)
+			s.passes(time.Minute)
+			s.serves(agent, "node-1")
+			s.passes(time.Minute)
+			s.succeeds(os, "node-4")
+			s.event("Now os works on the node where the new pod of agent was just starting.")
+			s.acts(agent)
+			s.passes(time.Minute)
+			s.editBudget(0, func(b *v1alpha1.NodeDisruptionBudgetSpec) { b.Paused = true })
+			s.event("A person pauses the budget.")
+			s.serves(agent, "node-4")
+			s.acts(os)
+			s.passes(time.Hour)
+			s.editBudget(0, func(b *v1alpha1.NodeDisruptionBudgetSpec) { b.Paused = false })
+			s.event("The budget is not paused any more.")
+			s.acts(agent)
+			s.acts(os)
+			s.passes(time.Minute)
+			s.succeeds(os, "node-2")
+			s.serves(agent, "node-2", "node-3")
+			s.rest(os, 4*time.Minute)
 		},
 	}
 }

@@ -43,14 +43,14 @@ func TestSimulation(t *testing.T) {
 		}
 	}
 	t.Logf("seeds from %d on", first)
-	seed, steps, ok := simulate(&standard, first, worlds, func(done uint64) {
+	seed, steps, ok := simulate(&whole, first, worlds, func(done uint64) {
 		if os.Getenv("MOULT_SEEDS") != "" {
 			fmt.Fprintf(os.Stderr, "%d of %d worlds\n", done, worlds)
 		}
 	})
 	t.Logf("%d steps", steps)
 	if !ok {
-		w, what := run(&standard, seed, false)
+		w, what := run(&whole, seed, false)
 		t.Fatalf("%s\nMOULT_SEED=%d repeats this:\n%s", what, seed, tail(w.story.String(), 80))
 	}
 }
@@ -68,7 +68,7 @@ func number(t *testing.T, name string) uint64 {
 }
 
 // simulate runs so many worlds on all cores. When something is wrong in one of them it returns the lowest seed known of.
-func simulate(by *rules, first, worlds uint64, progress func(done uint64)) (seed uint64, steps int64, ok bool) {
+func simulate(by *subject, first, worlds uint64, progress func(done uint64)) (seed uint64, steps int64, ok bool) {
 	openingsOf()
 	var next, done atomic.Uint64
 	var walked atomic.Int64
@@ -103,7 +103,7 @@ func simulate(by *rules, first, worlds uint64, progress func(done uint64)) (seed
 }
 
 // run runs one world, and says what was wrong in it, or "".
-func run(by *rules, seed uint64, mute bool) (w *world, what string) {
+func run(by *subject, seed uint64, mute bool) (w *world, what string) {
 	s := &simulation{world: newWorld(by), Rand: rand.New(rand.NewPCG(seed, 0))}
 	s.mute = mute
 	defer func() {
@@ -159,7 +159,7 @@ func (s *simulation) joins() {
 
 func (s *simulation) populate() {
 	s.now = s.now.Add(time.Duration(s.IntN(360*24*60)) * time.Minute)
-	for range 1 + s.IntN(12) {
+	for range pick(s, 1, 2, 1+s.IntN(12), 1+s.IntN(12), 1+s.IntN(12)) {
 		s.joins()
 	}
 	for i := range s.IntN(4) {
@@ -167,7 +167,10 @@ func (s *simulation) populate() {
 		s.say(nil, "There is budget-%d: %s.", i, show(s.budgets[i].Spec))
 	}
 	for i := range 2 + s.IntN(2) {
-		p := &party{name: "rollout-" + strconv.Itoa(i), unfit: s.chance(15), concurrency: s.IntN(5), shared: s.chance(50), drains: s.chance(40)}
+		p := &party{
+			name: "rollout-" + strconv.Itoa(i), unfit: s.chance(15), concurrency: s.IntN(5), shared: s.chance(50), drains: s.chance(40),
+			beside: s.chance(35), strict: s.chance(50), patient: s.chance(50), soakLast: s.chance(50),
+		}
 		if s.chance(20) {
 			p.own = pick(s, s.names()...)
 		}
@@ -175,13 +178,30 @@ func (s *simulation) populate() {
 		if s.chance(70) {
 			p.spec = s.strategy()
 		}
+		if s.chance(30) {
+			s.pick(p)
+		}
 		s.add(p)
 		s.describe(p)
 	}
 }
 
 func (s *simulation) describe(p *party) {
-	s.say(p, "wants %s, %d at once, shared: %v, drains: %v, window: %v, by %s.", p.wants(), p.concurrency, p.shared, p.drains, p.window != nil, show(p.spec))
+	s.say(p, "wants %s, %d at once, shared: %v, drains: %v, beside: %v, strict: %v, window: %v, first on: %v, the last soaks: %v, by %s.",
+		p.wants(), p.concurrency, p.shared, p.drains, p.beside, p.strict, p.window != nil, slices.Sorted(maps.Keys(p.picked)), p.soakLast, show(p.spec))
+}
+
+// pick says by name on which nodes a rollout begins.
+func (s *simulation) pick(p *party) {
+	p.picked = map[string]bool{}
+	for _, name := range s.names() {
+		if s.chance(30) {
+			p.picked[name] = true
+		}
+	}
+	if all := s.names(); len(p.picked) == 0 && len(all) > 0 && s.chance(95) {
+		p.picked[pick(s, all...)] = true
+	}
 }
 
 // window gives a rollout a random window, or none.
@@ -409,6 +429,10 @@ func (s *simulation) reconcile(p *party) {
 
 // end ends one of the changes that run.
 func (s *simulation) end(p *party) {
+	if p.beside {
+		s.endPod(p)
+		return
+	}
 	var at []string
 	for _, name := range slices.Sorted(maps.Keys(p.changes)) {
 		if p.changes[name].outcome == running {
@@ -422,16 +446,38 @@ func (s *simulation) end(p *party) {
 	switch n := s.IntN(100); {
 	case n < 20:
 		how, word = broken, "fails"
-	case n < 25:
+	case n < 35:
 		how, word = skipped, "can't begin"
 	}
 	s.ends(p, name, how)
 	s.say(p, "is told that the change on %s %s.", name, word)
 }
 
+// endPod lets a pod that is not available be that, or fail for good.
+func (s *simulation) endPod(p *party) {
+	var at []string
+	for _, name := range s.names() {
+		m := s.present()[name]
+		if pod, there := m.pods[p.name]; there && !pod.available && !m.notReady {
+			at = append(at, name)
+		}
+	}
+	if len(at) == 0 {
+		return
+	}
+	name := pick(s, at...)
+	if s.chance(20) {
+		s.crash(p, name)
+		s.say(p, "has a pod on %s that fails again and again.", name)
+		return
+	}
+	s.serve(p, name, true)
+	s.say(p, "has an available pod on %s.", name)
+}
+
 // change is a person who changes a rollout.
 func (s *simulation) change(p *party) {
-	switch s.IntN(9) {
+	switch s.IntN(11) {
 	case 0:
 		p.revision++
 		p.generation++
@@ -471,6 +517,15 @@ func (s *simulation) change(p *party) {
 			p.approved = ApprovalOf(p.status.Name, pick(s, p.status.Revision, p.status.Revision, "v0"))
 			s.say(p, "is approved: %s.", p.approved)
 		}
+	case 9:
+		if p.picked != nil {
+			s.pick(p)
+			s.reset(p, func() {})
+			s.say(p, "is to begin on %v.", slices.Sorted(maps.Keys(p.picked)))
+		}
+	case 10:
+		p.soakLast = !p.soakLast
+		s.say(p, "lets the last soak: %v.", p.soakLast)
 	}
 }
 
@@ -496,7 +551,7 @@ func (s *simulation) weather() {
 		return
 	}
 	name := pick(s, s.names()...)
-	switch s.IntN(9) {
+	switch s.IntN(11) {
 	case 0, 1, 2:
 		is := s.present()[name].notReady
 		s.ready(name, is)
@@ -522,6 +577,12 @@ func (s *simulation) weather() {
 		s.say(nil, "A pod that blocks runs on %s: %v; one that blocks all: %v.", name, s.guarded[name], s.busy)
 	case 8:
 		s.available()
+	case 9, 10:
+		p := pick(s, s.parties...)
+		if s.present()[name].pods[p.name].available {
+			s.serve(p, name, false)
+			s.say(p, "has a pod on %s that is not available any more.", name)
+		}
 	}
 }
 
@@ -565,6 +626,7 @@ func (s *simulation) interfere(p *party) {
 		}
 	case 7:
 		delete(p.changes, name)
+		s.edit(name, func(m *machine) { delete(m.pods, p.name) })
 		s.say(p, "loses what ran on %s: somebody deletes it.", name)
 	case 8, 9:
 		if m.cordonedBy == "" {
@@ -600,7 +662,7 @@ func (s *simulation) settleDown() {
 		s.reason(p)
 	}
 	s.reasonBudgets()
-	fruitless, flaps := 0, s.IntN(6)
+	fruitless, flaps, late := 0, s.IntN(6), s.IntN(3)
 	for range 3000 {
 		before, happened := s.moves, 0
 		if name := pick(s, append(s.names(), "")...); flaps > 0 && name != "" && s.chance(20) {
@@ -625,7 +687,16 @@ func (s *simulation) settleDown() {
 			s.available()
 		}
 		if !slices.ContainsFunc(s.parties, func(p *party) bool { return !s.finished(p) }) {
-			return
+			if late == 0 {
+				return
+			}
+			late--
+			s.joins()
+			for _, p := range s.parties {
+				p.approved = ""
+			}
+			s.say(nil, "What was approved is forgotten.")
+			happened++
 		}
 		if s.moves > before || happened > 0 {
 			fruitless = 0
@@ -661,8 +732,9 @@ func (s *simulation) reason(p *party) {
 			p.unfit = false
 			next.Waves = slices.DeleteFunc(next.Waves, func(w v1alpha1.Wave) bool { return unreadable(w.NodeSelector) })
 		}
-		if len(next.Waves) > 0 && next.Waves[0].NodeSelector != nil && !slices.ContainsFunc(slices.Collect(maps.Values(s.present())), func(m machine) bool {
-			return m.brought[p.name] != optOut && fitsSelector(next.Waves[0].NodeSelector, m.labels)
+		if len(next.Waves) > 0 && !slices.ContainsFunc(s.names(), func(name string) bool {
+			m, first := s.present()[name], next.Waves[0].NodeSelector
+			return m.brought[p.name] != optOut && (first == nil || fitsSelector(first, m.labels)) && (p.picked == nil || p.picked[name])
 		}) {
 			next.Waves = nil
 		}
@@ -705,6 +777,21 @@ func (s *simulation) reasonBudgets() {
 // succeed lets everything that a rollout runs succeed; what is tried again by itself fails the first time now and then.
 func (s *simulation) succeed(p *party) int {
 	n := 0
+	for _, name := range s.names() {
+		m := s.present()[name]
+		pod, there := m.pods[p.name]
+		fails := pod.to == p.wants() && pod.attempt == p.attempt(m)
+		if !there || pod.available || fails && pod.broken || m.notReady {
+			continue
+		}
+		n++
+		if fails && pod.failures == 0 && p.spec != nil && p.spec.Retries != nil && s.chance(30) {
+			s.crash(p, name)
+			s.say(p, "has a pod on %s that fails.", name)
+			continue
+		}
+		s.serve(p, name, true)
+	}
 	for _, name := range slices.Sorted(maps.Keys(p.changes)) {
 		if p.changes[name].outcome != running {
 			continue

@@ -37,10 +37,16 @@ type Strategy struct {
 	Order []v1alpha1.Order
 	// Drains is true when a turn evicts the pods of its node.
 	Drains bool
+	// Beside is true when a turn does not take its node, and claims none: what budgets allow by number and by domain is not asked,
+	// and not used up; whether they are paused, their windows and their gates are. Another's claim keeps it away, shared or not.
+	Beside bool
 	// OwnNode is the node that the operator runs on; it goes last.
 	OwnNode string
 	// Waves divide the rollout.
 	Waves []Wave
+	// SoakLast lets also the last wave that has units soak, and be approved, before the rollout is complete; and one without any
+	// unit is not complete before its first wave has one. Otherwise only what something follows soaks.
+	SoakLast bool
 	// Wave is how far the rollout had come when it was last decided about; nil at the beginning.
 	Wave *v1alpha1.WaveStatus
 	// Approved is what somebody has approved: the value of the annotation moult.dev/approve.
@@ -55,6 +61,8 @@ type Wave struct {
 	Size int
 	// Selector bounds it to nodes with such labels; nil is any.
 	Selector labels.Selector
+	// Nodes bounds it to these, by name; nil is any, and one that is empty none.
+	Nodes map[string]bool
 	// Soak is how long all of it must have been updated and healthy.
 	Soak time.Duration
 	// Manual is true when somebody must approve it before the next begins.
@@ -76,6 +84,11 @@ type Unit struct {
 	Running bool
 	// Claimed is true when the rollout has its claim on the node, so that what it costs the cluster is spent already.
 	Claimed bool
+	// Down is true when what is to be changed on the node is out of service already: it goes before those that still serve.
+	Down bool
+	// Excused is true when it is not the rollout's doing that the unit does not get on, as where its node is not ready: it holds no
+	// slot, and does not count as a failure. Its wave waits for it.
+	Excused bool
 	// Skipped is true for a failed unit whose node was given back, so that the rollout goes on without it.
 	Skipped bool
 	// RetryAt is when a failed unit is tried again by itself; zero is never.
@@ -89,9 +102,12 @@ type Unit struct {
 	Message string
 }
 
-// HoldsSlot reports whether the unit uses up concurrency: it is in a turn, or it has failed and nobody has tried again. A
-// strategy with a limit of failures lets those that have failed for good go on without their slots.
+// HoldsSlot reports whether the unit uses up concurrency: it is in a turn, or it has failed and nobody has tried again; unless
+// it is excused. A strategy with a limit of failures lets those that have failed for good go on without their slots.
 func (u *Unit) HoldsSlot() bool {
+	if u.Excused {
+		return false
+	}
 	switch u.State {
 	case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking:
 		return true
@@ -104,7 +120,7 @@ func (u *Unit) HoldsSlot() bool {
 
 // lost reports whether the unit has failed for good, and counts as a failure.
 func (u *Unit) lost() bool {
-	return u.State == v1alpha1.UnitFailed && u.RetryAt.IsZero() && !u.Skipped
+	return u.State == v1alpha1.UnitFailed && u.RetryAt.IsZero() && !u.Skipped && !u.Excused
 }
 
 // asks reports whether the unit waits to be started.

@@ -59,6 +59,15 @@ func (s script) succeeds(p *party, names ...string) {
 	s.acts(p)
 }
 
+// serves lets the pods of a rollout that works beside be available, and the rollout see it.
+func (s script) serves(p *party, names ...string) {
+	for _, name := range names {
+		s.serve(p, name, true)
+	}
+	s.say(nil, "What %s runs on %s is available.", p.name, enumerate(names))
+	s.acts(p)
+}
+
 func (s script) fails(p *party, name string) {
 	s.ends(p, name, broken)
 	s.say(nil, "The change of %s fails on %s.", p.name, name)
@@ -143,7 +152,7 @@ func TestWalkthroughs(t *testing.T) {
 }
 
 func (page *walkthrough) compare(t *testing.T, folder string) {
-	w := newWorld(&standard)
+	w := newWorld(&whole)
 	if !page.start.IsZero() {
 		w.now = page.start
 	}

@@ -54,7 +54,8 @@ type ending struct {
 // revision ends as it began, and starts over in its wave.
 func inWave(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	w := &p.wave
-	if len(p.strategy.Waves) == 0 || c.Claimed && !c.Running || c.wave <= w.current {
+	begun := c.wave <= w.current || c.State == v1alpha1.UnitFailed || c.Claimed && !c.Running
+	if len(p.strategy.Waves) == 0 || begun {
 		return "", ""
 	}
 	if w.waiting[c.wave] == "" {
@@ -101,7 +102,7 @@ func (p *pass) divide(units []Unit, order []*candidate) {
 // take gives a wave its units, and returns those that are left for the next.
 func (p *pass) take(w *Wave, index int, from []*candidate) []*candidate {
 	t := &p.wave.tally[index]
-	if w.Selector == nil {
+	if w.Selector == nil && w.Nodes == nil {
 		n := len(from)
 		if w.Size > 0 {
 			n = min(n, w.Size)
@@ -116,13 +117,18 @@ func (p *pass) take(w *Wave, index int, from []*candidate) []*candidate {
 		if w.Size > 0 && t.nodes == w.Size {
 			return append(left, from[i:]...)
 		}
-		if w.Selector.Matches(labels.Set(c.node.Labels)) {
+		if w.selects(c) {
 			t.add(c, index)
 		} else {
 			left = append(left, c)
 		}
 	}
 	return left
+}
+
+// selects reports whether the wave is for the candidate's node.
+func (w *Wave) selects(c *candidate) bool {
+	return (w.Nodes == nil || w.Nodes[c.Unit.Node]) && (w.Selector == nil || w.Selector.Matches(labels.Set(c.node.Labels)))
 }
 
 func (t *tally) add(c *candidate, index int) {
@@ -153,14 +159,15 @@ func (p *pass) advance() {
 	}
 }
 
-// stands is how a wave stands, or nil when it is over. The last one stands for ever.
+// stands is how a wave stands, or nil when it is over. The last one stands for ever, and so does the last with units where that
+// had to soak.
 func (p *pass) stands(index int, before *v1alpha1.WaveStatus) *standing {
 	for i := range p.endings {
 		if s := p.endings[i].ask(p, index, before); s != nil {
 			return s
 		}
 	}
-	if index+1 == len(p.wave.tally) {
+	if index+1 == len(p.wave.tally) || p.strategy.SoakLast && !p.follows(index) {
 		return p.enter(v1alpha1.WaveComplete, before)
 	}
 	return nil
@@ -196,7 +203,7 @@ func (p *pass) enter(state v1alpha1.WaveState, before *v1alpha1.WaveStatus) *sta
 
 // waveThere: the first wave is the canary, and nothing begins without one.
 func waveThere(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
-	if index > 0 || p.wave.tally[0].nodes > 0 || len(p.wave.units) == 0 {
+	if index > 0 || p.wave.tally[0].nodes > 0 || len(p.wave.units) == 0 && !p.strategy.SoakLast {
 		return nil
 	}
 	s := p.enter(v1alpha1.WaveProgressing, before)
@@ -224,7 +231,7 @@ func waveUpdated(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 // waveBorne: nothing of the wave, and of earlier ones, has failed, or the strategy bears it; and of the canary not all has
 // been skipped.
 func waveBorne(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
-	if t := &p.wave.tally[0]; index == 0 && t.skipped > 0 && t.updated == 0 && len(t.failed) == 0 && p.more(index) {
+	if t := &p.wave.tally[0]; index == 0 && t.skipped > 0 && t.updated == 0 && len(t.failed) == 0 && (p.more(index) || p.strategy.SoakLast) {
 		s := p.enter(v1alpha1.WaveHalted, before)
 		s.reason = v1alpha1.ReasonHalted
 		s.message = fmt.Sprintf("every node of wave %s was skipped; it is the canary, and nothing has been tried", p.waveName(index))
@@ -243,12 +250,24 @@ func waveBorne(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	return nil
 }
 
-// waveComplete: where nothing is to be done in later waves, the rollout is, and need not soak.
+// waveComplete: where nothing is to be done in later waves, the rollout is complete, and need not soak; unless it has to all
+// the same, and has not yet. What no wave takes has nothing to soak for.
 func waveComplete(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
-	if p.more(index) {
+	if p.more(index) || p.strategy.SoakLast && index < len(p.strategy.Waves) && !p.proven(before) {
 		return nil
 	}
 	return p.enter(v1alpha1.WaveComplete, before)
+}
+
+// proven reports whether the wave had soaked, and was approved, when it was last decided about: else it would not have been
+// complete.
+func (p *pass) proven(before *v1alpha1.WaveStatus) bool {
+	return p.strategy.SoakLast && before != nil && before.State == v1alpha1.WaveComplete
+}
+
+// follows reports whether later waves have any units.
+func (p *pass) follows(index int) bool {
+	return slices.ContainsFunc(p.wave.tally[index+1:], func(t tally) bool { return t.nodes > 0 })
 }
 
 // more reports whether anything is to be done in later waves.
@@ -286,14 +305,12 @@ func waveSoaked(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 		return nil
 	}
 	since := p.now
-	if before != nil {
-		switch before.State {
-		case v1alpha1.WaveSoaking:
-			since = before.Since.Time
-		case v1alpha1.WaveWaitingForApproval:
-			since = before.Since.Add(-soak) // It had soaked by then.
-		default:
-		}
+	switch {
+	case before == nil:
+	case before.State == v1alpha1.WaveSoaking:
+		since = before.Since.Time
+	case before.State == v1alpha1.WaveWaitingForApproval, p.proven(before):
+		since = before.Since.Add(-soak) // It had soaked by then.
 	}
 	for _, c := range p.updated(index) {
 		if healthy := p.fleet.healthySince(c.Unit.Node); healthy.After(since) {
@@ -318,7 +335,7 @@ func waveSoaked(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 // waveApproved: somebody has approved the wave, where that is asked for.
 func waveApproved(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	w := p.waveAt(index)
-	if !w.Manual || p.wave.tally[index].nodes == 0 || p.strategy.Approved == ApprovalOf(w.Name, p.strategy.Revision) {
+	if !w.Manual || p.wave.tally[index].nodes == 0 || p.proven(before) || p.strategy.Approved == ApprovalOf(w.Name, p.strategy.Revision) {
 		return nil
 	}
 	s := p.enter(v1alpha1.WaveWaitingForApproval, before)

@@ -43,7 +43,22 @@ func stood(name string, number int32, state v1alpha1.WaveState, ago time.Duratio
 	return &v1alpha1.WaveStatus{Name: name, Number: number, Revision: "v1", State: state, Since: metav1.Time{Time: noon.Add(-ago)}}
 }
 
+func names(all ...string) map[string]bool {
+	set := map[string]bool{}
+	for _, name := range all {
+		set[name] = true
+	}
+	return set
+}
+
 func TestWaves(t *testing.T) {
+	all := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}
+	done := func(units []Unit, _ *Fleet) { set(units, v1alpha1.UnitUpdated, all...) }
+	soakLast := func(s *Strategy) { s.SoakLast = true }
+	lastOn := func(nodes ...string) func(*Strategy) {
+		return func(s *Strategy) { s.SoakLast, s.Waves[0].Size, s.Waves[0].Nodes = true, 0, names(nodes...) }
+	}
+	everywhere := lastOn("n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9")
 	byPool := strategyOf(t, "waves:\n- {name: pool, nodeSelector: {matchLabels: {pool: canary}}}\n- {size: 20%}").Waves
 	both := strategyOf(t, "waves:\n- {name: pool, size: 2, nodeSelector: {matchLabels: {pool: canary}}}\n- {size: 95%}").Waves
 	soaked := strategyOf(t, "waves:\n- {name: first, size: 1, soak: 10m, approval: Manual}").Waves
@@ -54,6 +69,7 @@ func TestWaves(t *testing.T) {
 		wave     *v1alpha1.WaveStatus
 		approved string
 		edit     func(units []Unit, fleet *Fleet)
+		change   func(*Strategy)
 		// want says who starts, how the wave stands, and with which reason the last unit waits.
 		start, stands string
 		last          v1alpha1.Reason
@@ -135,6 +151,70 @@ func TestWaves(t *testing.T) {
 			start: "n0 n1 n2 n3 n4 n5 n6 n7 n8 n9", stands: "remainder 2/2 Progressing 0/9"},
 		"the remainder is empty, and is not forgotten": {waves: strategyOf(t, "waves:\n- {size: 5}\n- {size: 5}").Waves, wave: stood("remainder", 3, v1alpha1.WaveComplete, 0),
 			start: "n0 n1 n2 n3 n4 n5 n6 n7 n8 n9", stands: "remainder 3/3 Progressing 0/0"},
+
+		"by name": {waves: three, change: func(s *Strategy) { s.Waves[0].Size, s.Waves[0].Nodes = 0, names("n4", "n7", "gone") },
+			start: "n4 n7", stands: "wave-1 1/4 Progressing 0/2", last: v1alpha1.ReasonWavePending},
+		"so many of those named": {waves: three, change: func(s *Strategy) { s.Waves[0].Nodes = names("n4", "n7") },
+			start: "n4", stands: "wave-1 1/4 Progressing 0/1", last: v1alpha1.ReasonWavePending},
+		"those named of the selected": {waves: byPool, change: func(s *Strategy) { s.Waves[0].Nodes = names("n1", "n7") },
+			start: "n1", stands: "pool 1/3 Progressing 0/1", last: v1alpha1.ReasonWavePending},
+		"nobody is named": {waves: three, change: func(s *Strategy) { s.Waves[0].Nodes = names() },
+			stands: "wave-1 1/4 Progressing 0/0", last: v1alpha1.ReasonWavePending},
+		"what is updated elsewhere is not of those named": {waves: soaked, change: lastOn("n4"), edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0, 1) },
+			start: "n4", stands: "first 1/2 Progressing 0/1", last: v1alpha1.ReasonWavePending},
+		"one that is excused is waited for": {waves: three, edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitUpdating, 0)
+			u[0].Excused = true
+		}, stands: "wave-1 1/4 Progressing 0/1", last: v1alpha1.ReasonWavePending},
+		"one that has failed and is excused is waited for": {waves: three, failures: ptr.To(5), edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitFailed, 0)
+			u[0].Excused = true
+		}, stands: "wave-1 1/4 Progressing 0/1", last: v1alpha1.ReasonWavePending},
+		"what has failed is tried again, whatever its wave": {waves: three, edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitFailed, 5)
+			u[5].Claimed, u[5].RetryAt = false, noon
+		}, start: "n0 n5", stands: "wave-1 1/4 Progressing 0/1", last: v1alpha1.ReasonWavePending},
+
+		"the last soaks": {waves: soaked, change: everywhere, edit: done,
+			stands: "first 1/1 Soaking 10/10", next: 10 * time.Minute},
+		"the last is approved": {waves: soaked, wave: stood("first", 1, v1alpha1.WaveSoaking, 10*time.Minute), edit: done,
+			change: everywhere, stands: "first 1/1 WaitingForApproval 10/10"},
+		"the last is healthy": {waves: soaked, wave: stood("first", 1, v1alpha1.WaveSoaking, 9*time.Minute), edit: func(u []Unit, f *Fleet) {
+			done(u, f)
+			f.Nodes["n0"] = (&machine{notReady: true}).node("n0")
+		}, change: everywhere, stands: "first 1/1 Unhealthy 10/10"},
+		"the last is over": {waves: soaked, wave: stood("first", 1, v1alpha1.WaveWaitingForApproval, time.Hour), approved: "first@v1", edit: done,
+			change: everywhere, stands: "first 1/1 Complete 10/10"},
+		"what was complete stays so, though a node is not healthy any more": {
+			waves: soaked, wave: stood("first", 1, v1alpha1.WaveComplete, time.Minute), edit: func(u []Unit, f *Fleet) {
+				done(u, f)
+				f.Nodes["n0"] = (&machine{notReady: true}).node("n0")
+			}, change: everywhere, stands: "first 1/1 Complete 10/10"},
+		"what was complete need not soak again for a node that joins": {waves: soaked, wave: stood("first", 1, v1alpha1.WaveComplete, time.Minute), edit: func(u []Unit, f *Fleet) {
+			done(u, f)
+			u[9].State = v1alpha1.UnitOutdated
+		}, change: lastOn("n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"), start: "n9", stands: "remainder 2/2 Progressing 0/1"},
+		"but for one that is outdated again": {waves: soaked, wave: stood("first", 1, v1alpha1.WaveComplete, time.Minute), edit: func(u []Unit, f *Fleet) {
+			done(u, f)
+			u[9].State = v1alpha1.UnitOutdated
+		}, change: everywhere, start: "n9", stands: "first 1/1 Progressing 9/10"},
+		"one that others follow, which are updated already, soaks, and then those do": {waves: soaked, change: soakLast, edit: done,
+			stands: "first 1/2 Soaking 1/1", next: 10 * time.Minute},
+		"the rest has nothing to soak for": {waves: soaked, change: soakLast, wave: stood("remainder", 2, v1alpha1.WaveProgressing, time.Minute), edit: func(u []Unit, f *Fleet) {
+			done(u, f)
+			f.Nodes["n9"] = (&machine{notReady: true}).node("n9")
+		}, stands: "remainder 2/2 Complete 9/9"},
+		"nothing there is no canary that has passed": {waves: soaked, change: soakLast, edit: func(u []Unit, _ *Fleet) {
+			for i := range u {
+				u[i].OptedOut = true
+			}
+		}, stands: "first 1/1 Progressing 0/0", last: v1alpha1.ReasonOptedOut},
+		"a canary that was skipped has not passed, though it is all": {waves: soaked, change: everywhere, edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitFailed, all...)
+			for i := range u {
+				u[i].Skipped = true
+			}
+		}, stands: "first 1/1 Halted 0/10", last: v1alpha1.ReasonJobFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			units, fleet := bench()
@@ -143,6 +223,9 @@ func TestWaves(t *testing.T) {
 			}
 			s := New(&v1alpha1.Strategy{Waves: tc.waves}, 10, 10)
 			s.UID, s.Revision, s.Wave, s.Approved, s.MaxFailures = own, "v1", tc.wave, tc.approved, tc.failures
+			if tc.change != nil {
+				tc.change(&s)
+			}
 			d := Decide(s, units, fleet, noon)
 			if got := strings.Join(d.Start, " "); got != tc.start {
 				t.Errorf("starts %q, want %q", got, tc.start)

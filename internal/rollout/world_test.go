@@ -22,9 +22,9 @@ import (
 // node is still as it was seen. The state that it settles by may be an old one, but not one from before the rollout's own
 // last write. All memory is in the nodes' claims and labels and in the rollout's status: whoever acts keeps nothing.
 type world struct {
-	now   time.Time
-	zone  *time.Location
-	rules *rules
+	now  time.Time
+	zone *time.Location
+	by   *subject
 	// history holds every state of the nodes since the beginning; the last is the present one.
 	history []state
 	budgets []*v1alpha1.NodeDisruptionBudget
@@ -45,6 +45,14 @@ type world struct {
 	clock  string
 }
 
+// subject is an engine that is tried: its rules, and what it is not told of a question, if anything.
+type subject struct {
+	rules
+	deaf func(*Strategy, []Unit)
+}
+
+var whole = subject{rules: standard}
+
 // state is the fleet at one moment. It is never changed: a write makes another.
 type state struct {
 	machines map[string]machine
@@ -61,7 +69,9 @@ type machine struct {
 	claims     []v1alpha1.Claim
 	claimError string
 	// brought says by rollout what the node has been brought to; optOut keeps the rollout away.
-	brought    map[string]string
+	brought map[string]string
+	// pods are those of rollouts that work beside, by rollout.
+	pods       map[string]pod
 	retry      int
 	cordoned   bool
 	cordonedBy string
@@ -80,6 +90,14 @@ const (
 	networkPresence = "NetworkUnavailable"
 )
 
+// pod is what a rollout that works beside runs on a node.
+type pod struct {
+	to, attempt       string
+	available, broken bool
+	failures          int32
+	failed            time.Time
+}
+
 // party is a rollout, and what it has running on nodes.
 type party struct {
 	name        string
@@ -91,12 +109,18 @@ type party struct {
 	shared      bool
 	// drains is true when a turn cordons the node and evicts what runs there.
 	drains bool
-	own    string
+	// beside is true for one that claims no nodes: it replaces a pod on each. Where it is strict, an outdated pod that is not
+	// available holds a slot; where it is patient, one is not replaced on a node that is not ready.
+	beside, strict, patient bool
+	own                     string
 	// revision and generation are raised by whoever changes the rollout: one outdates every node, both ask for a retry.
 	revision, generation int
 	// unfit is true when Windows nodes can't be changed.
 	unfit    bool
 	approved string
+	// picked are the nodes of the first wave, by name; nil is what the wave itself says.
+	picked   map[string]bool
+	soakLast bool
 	// status is what is remembered of the waves.
 	status  *v1alpha1.WaveStatus
 	changes map[string]*change
@@ -133,9 +157,9 @@ type violation struct{ text string }
 
 func (w *world) fail(format string, args ...any) { panic(violation{fmt.Sprintf(format, args...)}) }
 
-func newWorld(by *rules, names ...string) *world {
+func newWorld(by *subject, names ...string) *world {
 	w := &world{
-		now: noon, zone: time.UTC, rules: by, history: []state{{machines: map[string]machine{}, fleet: map[string]*Node{}}},
+		now: noon, zone: time.UTC, by: by, history: []state{{machines: map[string]machine{}, fleet: map[string]*Node{}}},
 		made: map[*v1alpha1.NodeDisruptionBudget]Budget{}, displaced: map[string]bool{}, guarded: map[string]bool{}, shadow: newShadow(),
 	}
 	for _, name := range names {
@@ -202,7 +226,7 @@ func (w *world) leave(name string) {
 // edit is what a person, or the node itself, does to a node.
 func (w *world) edit(name string, how func(*machine)) {
 	m := w.present()[name]
-	m.brought = maps.Clone(m.brought)
+	m.brought, m.pods = maps.Clone(m.brought), maps.Clone(m.pods)
 	how(&m)
 	w.put(name, &m)
 }
@@ -219,11 +243,45 @@ func (m *machine) set(p *party, value string) {
 	m.brought[p.name] = value
 }
 
-// ready lets a node become ready, or not.
+// ready lets a node become ready, or not. What runs on one that is not counts as not available.
 func (w *world) ready(name string, is bool) {
-	if w.present()[name].notReady == is {
-		w.edit(name, func(m *machine) { m.notReady, m.readySince = !is, w.now })
+	if w.present()[name].notReady != is {
+		return
 	}
+	w.edit(name, func(m *machine) {
+		m.notReady, m.readySince = !is, w.now
+		for of, pod := range m.pods {
+			pod.available = false
+			m.pods[of] = pod
+		}
+	})
+}
+
+// put gives a rollout another pod on the node.
+func (m *machine) put(p *party, next pod) {
+	if m.pods == nil {
+		m.pods = map[string]pod{}
+	}
+	m.pods[p.name] = next
+}
+
+// serve lets a rollout's pod on a node be available, or not.
+func (w *world) serve(p *party, name string, is bool) {
+	w.edit(name, func(m *machine) {
+		pod := m.pods[p.name]
+		pod.available, pod.broken = is, pod.broken && !is
+		m.put(p, pod)
+	})
+}
+
+// crash lets a rollout's pod on a node fail for good.
+func (w *world) crash(p *party, name string) {
+	w.edit(name, func(m *machine) {
+		pod := m.pods[p.name]
+		pod.available, pod.broken, pod.failed = false, true, w.now
+		pod.failures++
+		m.put(p, pod)
+	})
 }
 
 // write changes a node on condition that it is as it was seen, and says whether that was so.
@@ -241,6 +299,11 @@ func (w *world) add(p *party) *party {
 	p.changes = map[string]*change{}
 	p.revision = 1
 	w.parties = append(w.parties, p)
+	if p.beside {
+		for name, m := range w.present() {
+			w.edit(name, func(of *machine) { of.put(p, pod{to: "v0", available: !m.notReady}) })
+		}
+	}
 	p.allowed = w.limitOf(p)
 	return p
 }
@@ -284,13 +347,12 @@ func (w *world) gates(of *v1alpha1.NodeDisruptionBudget) (blocks []Block, byNode
 		return nil, nil
 	}
 	if g.Workloads != nil && len(w.displaced) > 0 {
-		from := slices.Sorted(maps.Keys(w.displaced))
-		blocks = append(blocks, Block{v1alpha1.ReasonWorkloadsUnavailable, "Deployment shop/cart, evicted from " + from[0] + ", is not available again"})
+		blocks = append(blocks, Block{v1alpha1.ReasonWorkloadsUnavailable, w.lacking()})
 	}
 	for i := range g.Pods {
 		if g.Pods[i].Scope == v1alpha1.PodsInCluster {
 			if w.busy {
-				blocks = append(blocks, Block{v1alpha1.ReasonPodsBlock, "pod jobs/backup runs"})
+				blocks = append(blocks, Block{v1alpha1.ReasonPodsBlock, "pod jobs/backup is there"})
 			}
 			continue
 		}
@@ -298,18 +360,34 @@ func (w *world) gates(of *v1alpha1.NodeDisruptionBudget) (blocks []Block, byNode
 			if byNode == nil {
 				byNode = map[string]Block{}
 			}
-			byNode[name] = Block{v1alpha1.ReasonPodsBlock, "pod jobs/train runs on " + name}
+			byNode[name] = Block{v1alpha1.ReasonPodsBlock, "pod jobs/train is on it"}
 		}
 	}
 	if a := g.Alerts; a != nil {
 		switch {
 		case w.silent && a.WhenUnreachable != v1alpha1.UnreachableOpen:
-			blocks = append(blocks, Block{v1alpha1.ReasonAlertsUnreachable, "Prometheus does not answer, connection refused"})
+			blocks = append(blocks, Block{v1alpha1.ReasonAlertsUnreachable, "Prometheus does not answer: dial 10.96.4.7:9090: connect: connection refused"})
 		case !w.silent && w.alerts:
-			blocks = append(blocks, Block{v1alpha1.ReasonAlertsActive, "alert CartErrors is firing"})
+			blocks = append(blocks, Block{v1alpha1.ReasonAlertsActive, "1 alert is active: CartErrors"})
 		}
 	}
 	return blocks, byNode
+}
+
+// lacking says what has been evicted and is not available again: of each node one of the five pods of shop/cart.
+func (w *world) lacking() string {
+	const want = 5
+	short := fmt.Sprintf("has %d of %d available", max(0, want-len(w.displaced)), want)
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(w.displaced)) {
+		all = append(all, "evicted from "+name+": ReplicaSet shop/cart-5d4f "+short)
+	}
+	all = append(all, "Deployment shop/cart "+short)
+	text := strings.Join(all[:min(len(all), named)], "; ")
+	if more := len(all) - named; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 func (p *party) wants() string { return "v" + strconv.Itoa(p.revision) }
@@ -333,6 +411,11 @@ func (p *party) decidesBy(total int) Strategy {
 	}
 	p.strategy.UID, p.strategy.Shared, p.strategy.OwnNode = p.uid, p.shared, p.own
 	s := p.strategy
+	s.Drains, s.Beside, s.SoakLast = p.drains, p.beside, p.soakLast
+	if p.picked != nil && len(s.Waves) > 0 {
+		s.Waves = slices.Clone(s.Waves)
+		s.Waves[0].Nodes = p.picked
+	}
 	s.Revision, s.Window, s.Wave, s.Approved = p.wants(), p.window, p.status, p.approved
 	if p.windowError != "" {
 		s.WindowError = p.windowError
@@ -350,11 +433,15 @@ const (
 	keep
 	release
 	abandon
+	create
 )
 
 // judge tells the state of a rollout's unit on a node, as a controller does, and what it needs.
 func (w *world) judge(p *party, name string, m *machine, f *Fleet) (Unit, step) {
 	u := Unit{Node: name, State: v1alpha1.UnitUpdating, OptedOut: m.brought[p.name] == optOut}
+	if p.beside {
+		return u, w.look(p, &u, m)
+	}
 	claim := m.claim(p)
 	if claim == nil {
 		p.outdated(&u, *m)
@@ -403,6 +490,35 @@ func (w *world) judge(p *party, name string, m *machine, f *Fleet) (Unit, step) 
 		u.State, u.InTurn, u.Running, u.Rank = v1alpha1.UnitOutdated, true, true, Rank(m.uid, p.uid, p.wants())
 	}
 	return u, nothing
+}
+
+// look tells the state of the unit of a rollout that works beside, by its pod on the node.
+func (w *world) look(p *party, u *Unit, m *machine) step {
+	u.Excused = m.notReady || w.inTheWay(p, *m) != ""
+	u.Rank = Rank(m.uid, p.uid, p.wants())
+	pod, there := m.pods[p.name]
+	if !there {
+		return create
+	}
+	switch {
+	case pod.to == p.wants() && pod.available:
+		u.State = v1alpha1.UnitUpdated
+	case pod.to == p.wants() && pod.broken && pod.attempt == p.attempt(*m):
+		u.State, u.Reason, u.Message = v1alpha1.UnitFailed, v1alpha1.ReasonPodFailed, "the pod on "+u.Node+" restarts again and again"
+		if p.spec != nil {
+			u.RetryAt = RetryAt(p.spec.Retries, pod.failures, pod.failed)
+		}
+	case pod.to != p.wants() || pod.broken:
+		u.State, u.Down = v1alpha1.UnitOutdated, !pod.available
+		u.InTurn = p.strict && u.Down
+		switch {
+		case p.unfit && m.windows:
+			u.Reason, u.Message = v1alpha1.ReasonWindowsImageMissing, "no image for Windows"
+		case p.patient && m.notReady:
+			u.Reason, u.Message = v1alpha1.ReasonNodeNotReady, "the node is not ready"
+		}
+	}
+	return nothing
 }
 
 // outdated is a unit that has no turn.
@@ -484,7 +600,12 @@ func (w *world) act(p *party, view, writes int) Decision {
 		}
 	}
 	// From here to the last claim nobody else decides: the fleet shows every claim that was made.
-	d := decide(w.rules, p.decidesBy(total), a.units, w.fleet(w.history[len(w.history)-1]), w.now)
+	strategy, units := p.decidesBy(total), a.units
+	if w.by.deaf != nil {
+		strategy.Waves, units = slices.Clone(strategy.Waves), slices.Clone(units)
+		w.by.deaf(&strategy, units)
+	}
+	d := decide(&w.by.rules, strategy, units, w.fleet(w.history[len(w.history)-1]), w.now)
 	w.verify(p, a.units, d)
 	w.tell(p, d)
 	for _, name := range d.Start {
@@ -532,6 +653,10 @@ func (a *acting) begin(u *Unit, m machine) bool {
 	if !a.spend() {
 		return false
 	}
+	if p.beside {
+		w.replace(p, name, m)
+		return true
+	}
 	old := m.claim(p)
 	switch {
 	case w.runs(p, name, m) && u.InTurn:
@@ -565,6 +690,30 @@ func (a *acting) begin(u *Unit, m machine) bool {
 	return true
 }
 
+// replace gives a node another pod, which is not available yet.
+func (w *world) replace(p *party, name string, m machine) {
+	old := m.pods[p.name]
+	next := pod{to: p.wants(), attempt: p.attempt(m)}
+	if old.attempt == next.attempt {
+		next.failures = old.failures
+	}
+	if w.write(p, name, m, func(m *machine) { m.put(p, next) }) {
+		if old.available {
+			w.shadow.taken[key2{p.name, name}] = true
+		}
+	} else {
+		w.say(p, "loses %s to another writer.", name)
+	}
+}
+
+// young is the revision that a node gets which has none: the one that is wanted, unless it is still being tried elsewhere.
+func (p *party) young(name string) string {
+	if p.status == nil || p.status.State == v1alpha1.WaveComplete || p.picked[name] {
+		return p.wants()
+	}
+	return "v" + strconv.Itoa(p.revision-1)
+}
+
 // runs reports whether a turn has something running on its node.
 func (w *world) runs(p *party, name string, m machine) bool {
 	run, claim := p.changes[name], m.claim(p)
@@ -573,6 +722,15 @@ func (w *world) runs(p *party, name string, m machine) bool {
 
 // settle does what a turn needs, and leaves the unit as it is afterwards.
 func (w *world) settle(p *party, u *Unit, m machine, next step) {
+	if next == create {
+		to := p.young(u.Node)
+		if w.write(p, u.Node, m, func(m *machine) { m.put(p, pod{to: to, attempt: p.attempt(*m)}) }) {
+			w.say(p, "puts %s on %s, which has none.", to, u.Node)
+			m = w.present()[u.Node]
+			w.look(p, u, &m)
+		}
+		return
+	}
 	claim := *m.claim(p)
 	switch next {
 	case stop:
@@ -600,7 +758,7 @@ func (w *world) settle(p *party, u *Unit, m machine, next step) {
 			u.Claimed, u.InTurn = false, false
 			p.outdated(u, w.present()[u.Node])
 		}
-	case nothing:
+	case nothing, create:
 	}
 }
 
@@ -636,11 +794,11 @@ func (w *world) ends(p *party, name string, how outcome) {
 	p.changes[name].outcome, p.changes[name].ended = how, w.now
 }
 
-// claims counts the nodes that a rollout has a claim on.
+// claims counts the nodes that a rollout has a claim on, or has taken a pod from.
 func (w *world) claims(p *party) int {
 	n := 0
-	for _, m := range w.present() {
-		if m.claim(p) != nil {
+	for name, m := range w.present() {
+		if m.claim(p) != nil || w.shadow.taken[key2{p.name, name}] {
 			n++
 		}
 	}
