@@ -37,6 +37,7 @@ KUBECONFIG ?= $(DIR)/kubeconfig
 KUBECTL ?= $(BIN)/kubectl
 CLUSTER := go run ./test/cluster/cmd/cluster
 cluster-up demo: NODES ?= 20
+scale: KIND ?= plan
 scale: NODES ?= 1000
 scale: CONCURRENCY ?= 50
 scale: POD_SECONDS ?= 1.5
@@ -97,6 +98,7 @@ generate: $(BIN)/controller-gen ## Regenerate deep copies, apply configurations,
 	@$(call prune,api -path 'api/*/applyconfiguration/*')
 	@find api -path '*/applyconfiguration*' -type d -empty -delete
 	$(BIN)/controller-gen paths=./api/... crd:generateEmbeddedObjectMeta=true output:crd:dir=config/crd
+	go run ./hack/crd/cmd/crd config/crd/datadoghq.com_*.yaml
 	$(if $(wildcard internal/controller),$(BIN)/controller-gen paths=./internal/controller/... \
 		rbac:roleName=moult-controller$(,)fileName=controller-role.yaml output:rbac:dir=config/rbac)
 	$(if $(wildcard internal/agent),$(BIN)/controller-gen paths=./internal/agent/... \
@@ -141,9 +143,14 @@ simulate: ## Let rollouts loose on SEEDS random fleets, from SEED on, and check 
 e2e: binaries ## Run the end-to-end tests.
 	go test -timeout $(TEST_TIMEOUT) -p 1 -parallel 8 -count 1 -v $(ARGS) ./test/e2e/...
 
+.PHONY: chaos
+chaos: binaries ## Kill the operator again and again in the middle of rollouts; SEED repeats what was drawn.
+	$(if $(SEED),MOULT_SEED=$(SEED)) go test -timeout $(TEST_TIMEOUT) -count 1 -v $(ARGS) ./test/chaos
+
 .PHONY: scale
-scale: ## Measure a rollout over NODES simulated nodes (or 100,1000,5000), CONCURRENCY at a time, whose pods take POD_SECONDS.
-	go run ./test/scale --nodes $(NODES) --concurrency $(CONCURRENCY) --pod-seconds $(POD_SECONDS) $(ARGS)
+scale: ## Measure a rollout over NODES simulated nodes (or 100,1000,5000): KIND=plan, CONCURRENCY at a time, or KIND=daemonset.
+	go run ./test/scale --kind $(KIND) --nodes $(NODES) \
+		$(if $(filter plan,$(KIND)),--concurrency $(CONCURRENCY) --pod-seconds $(POD_SECONDS)) $(ARGS)
 
 ##@ Verify
 

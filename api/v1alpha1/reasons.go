@@ -45,6 +45,18 @@ const (
 	ReasonMaxConcurrent Reason = "MaxConcurrent"
 )
 
+// Why a daemon pod is not replaced.
+const (
+	// ReasonOnDelete: the strategy leaves it to people to delete outdated pods.
+	ReasonOnDelete Reason = "OnDelete"
+	// ReasonNodeUnfit: no new pod would be made on the node, so that the old one stays.
+	ReasonNodeUnfit Reason = "NodeUnfit"
+	// ReasonNodeNotReady: the node is not ready, or is being worked on.
+	ReasonNodeNotReady Reason = "NodeNotReady"
+	// ReasonSlowStart: as many pods are in creation as the slow start allows, or the last ones were replaced a moment ago.
+	ReasonSlowStart Reason = "SlowStart"
+)
+
 // Why a NodeDisruptionBudget does not let a unit start.
 const (
 	// ReasonBudgetInvalid: a budget that selects the node, or may do so, can't be understood.
@@ -77,4 +89,6 @@ const (
 	ReasonTurnTimeout Reason = "TurnTimeout"
 	// ReasonDrainTimeout: the time for the drain was over; the message says what was left.
 	ReasonDrainTimeout Reason = "DrainTimeout"
+	// ReasonPodFailed: the new daemon pod can't start, or restarts again and again.
+	ReasonPodFailed Reason = "PodFailed"
 )

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command kubectl-moult is kubectl's plugin for rollouts: kubectl moult status, why, preview, pause, resume, approve and
-// retry. kubectl finds it on the PATH.
+// retry. kubectl finds it on the PATH. Under the name kubectl-eds it is kubectl's plugin for ExtendedDaemonSets.
 package main
 
 import (
@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -29,12 +28,7 @@ var version = "dev"
 func main() {
 	//nolint:forbidigo // It begins here.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	cmd := newCommand()
-	// By this name kubectl asks how to complete `kubectl moult ...`.
-	if filepath.Base(os.Args[0]) == "kubectl_complete-moult" {
-		cmd.SetArgs(append([]string{cobra.ShellCompRequestCmd}, os.Args[1:]...))
-	}
-	err := cmd.ExecuteContext(ctx)
+	err := called(os.Args).ExecuteContext(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
@@ -42,19 +36,14 @@ func main() {
 	}
 }
 
-func newCommand() *cobra.Command {
+func newCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "kubectl-moult",
 		Short:         "See and steer rolling changes across the nodes of a cluster",
-		Version:       version,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl moult"},
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
-	cluster := config.NewFlags()
-	cluster.Add(root.PersistentFlags())
-	clk := clock.RealClock{}
 	root.AddCommand(
 		status.NewCommand(clk, streams, cluster),
 		why.NewCommand(clk, streams, cluster),

@@ -31,12 +31,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/controller/budget"
+	"moult.dev/moult/internal/controller/daemonset"
+	"moult.dev/moult/internal/controller/daemonsetsetting"
 	"moult.dev/moult/internal/controller/plan"
+	"moult.dev/moult/internal/controller/podtemplate"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/ksmetrics"
+	"moult.dev/moult/internal/metrics"
 )
 
 // reconcileTimeout ends a reconcile whose API server does not answer.
@@ -73,6 +79,7 @@ func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(upgradev1.AddToScheme(scheme))
+	utilruntime.Must(edsv1.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	return scheme
 }
@@ -131,7 +138,9 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 	}
 	m, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme,
-		Cache:  cache.Options{ByObject: cached(plan.CacheOptions(s.Options), fleet.CacheOptions())},
+		Cache: cache.Options{ByObject: cached(
+			plan.CacheOptions(s.Options), fleet.CacheOptions(), daemonset.CacheOptions(s.daemons), podtemplate.CacheOptions(s.daemons.Namespaces...),
+		)},
 		Client: client.Options{Cache: &client.CacheOptions{
 			Unstructured:                    true,
 			EnableReadYourWritesConsistency: ptr.To(true),
@@ -158,8 +167,15 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 		return nil, fmt.Errorf("setting up the controller of budgets, %w", err)
 	}
 	s.NodeName = s.nodeName
-	if err := plan.NewController(clock.RealClock{}, m.GetClient(), f, recorder, s.Options).SetupWithManager(ctx, m); err != nil {
-		return nil, fmt.Errorf("setting up the controller of Plans, %w", err)
+	if s.runs(controllerPlan) {
+		if err := plan.NewController(clock.RealClock{}, m.GetClient(), f, recorder, s.Options).SetupWithManager(ctx, m); err != nil {
+			return nil, fmt.Errorf("setting up the controller of Plans, %w", err)
+		}
+	}
+	if s.runs(controllerDaemonSet) {
+		if err := s.daemonSets(ctx, m, f, recorder); err != nil {
+			return nil, fmt.Errorf("setting up the controllers of ExtendedDaemonSets, %w", err)
+		}
 	}
 	if err := m.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
@@ -182,6 +198,43 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 			recorder.Emit(events.ControllerStarted(s.nodeName, s.Name))
 		}
 	}})
+}
+
+// daemonSets sets up what looks after ExtendedDaemonSets and their kin.
+func (s *settings) daemonSets(ctx context.Context, m ctrl.Manager, f *fleet.Fleet, recorder *events.Recorder) error {
+	caches, err := daemonset.NewCaches(m.GetConfig(), s.daemons, cache.Options{HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper()})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(m.Add(caches.Pods), m.Add(caches.Legacy)); err != nil {
+		return err
+	}
+	leads := func() bool {
+		select {
+		case <-m.Elected():
+			return true
+		default:
+			return false
+		}
+	}
+	if err := m.AddMetricsServerExtraHandler("/ksmetrics", ksmetrics.New(m.GetClient(), leads)); err != nil {
+		return err
+	}
+	return errors.Join(
+		daemonset.NewController(clock.RealClock{}, m.GetClient(), m.GetAPIReader(), caches, f, recorder, s.daemons).SetupWithManager(ctx, m),
+		daemonsetsetting.NewController(m.GetClient(), recorder).SetupWithManager(ctx, m),
+		podtemplate.NewController(m.GetClient(), m.GetAPIReader(), recorder).SetupWithManager(ctx, m),
+		m.Add(started{run: func(ctx context.Context) { leading(ctx, m) }}),
+	)
+}
+
+// leading tells the metrics once this process leads.
+func leading(ctx context.Context, m ctrl.Manager) {
+	select {
+	case <-ctx.Done():
+	case <-m.Elected():
+		metrics.SetLeader(true)
+	}
 }
 
 // newFleet sets up what the decisions of all controllers share.

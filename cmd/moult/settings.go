@@ -15,6 +15,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/controller/daemonset"
 	"moult.dev/moult/internal/controller/plan"
 )
 
@@ -22,7 +24,13 @@ import (
 // system-upgrade-controller under their names. A flag wins over the environment.
 type settings struct {
 	plan.Options
+	daemons daemonset.Options
 
+	controllers       string
+	watchNamespace    string
+	validationMode    string
+	affinitySupport   string
+	logLevel          string
 	debug             bool
 	leaderElect       bool
 	kubeconfig        string
@@ -40,6 +48,19 @@ type settings struct {
 	podReplacement    string
 	imagePullPolicy   string
 	userDefinedIgnore bool
+}
+
+// The controllers that can be chosen from. Budgets are always looked after.
+const (
+	controllerPlan      = "plan"
+	controllerDaemonSet = "extendeddaemonset"
+)
+
+var allControllers = []string{controllerPlan, controllerDaemonSet}
+
+// runs reports whether a controller is chosen.
+func (s *settings) runs(controller string) bool {
+	return slices.Contains(strings.Split(s.controllers, ","), controller)
 }
 
 // variables binds environment variables to flags.
@@ -109,6 +130,19 @@ func (s *settings) bind(flags *pflag.FlagSet) *variables {
 	v.env("leader-election-renew-deadline", "CATTLE_ELECTION_RENEW_DEADLINE")
 	flags.DurationVar(&s.retryPeriod, "leader-election-retry-period", 2*time.Second, "how often the Lease is tried for")
 	v.env("leader-election-retry-period", "CATTLE_ELECTION_RETRY_PERIOD")
+
+	flags.StringVar(&s.controllers, "controllers", strings.Join(allControllers, ","), "which kinds are carried out, with commas")
+	v.env("controllers", "MOULT_CONTROLLERS")
+	flags.StringVar(&s.watchNamespace, "watch-namespace", "", "the namespaces whose ExtendedDaemonSets are carried out, with commas; empty is all")
+	v.env("watch-namespace", "WATCH_NAMESPACE")
+	flags.StringVar(&s.validationMode, "eds-validation-mode", string(edsv1.ValidationModeAuto), "validation mode of canaries that name none: auto or manual")
+	v.env("eds-validation-mode", "EDS_VALIDATION_MODE")
+	flags.StringVar(&s.affinitySupport, "eds-node-affinity-match-support", "1", "1 binds daemon pods to their node by node affinity, anything else by spec.nodeName")
+	v.env("eds-node-affinity-match-support", "EDS_NODEAFFINITYMATCH_SUPPORT")
+	flags.IntVar(&s.daemons.Threads, "eds-threads", 4, "how many ExtendedDaemonSets are reconciled at once")
+	v.env("eds-threads", "EDS_THREADS")
+
+	s.bindLegacy(flags)
 
 	flags.BoolVar(&s.installCRDs, "install-crds", true, "install or update the CustomResourceDefinitions at start")
 	v.env("install-crds", "MOULT_INSTALL_CRDS")
@@ -180,6 +214,9 @@ func (s *settings) complete(v *variables) (problems, fatal []error) {
 		{"name", filled(s.Name), "a name"},
 		{"namespace", filled(s.Namespace), "a name"},
 		{"threads", s.Threads >= 1, "1 or more"},
+		{"eds-threads", s.daemons.Threads >= 1, "1 or more"},
+		{"eds-validation-mode", slices.Contains([]edsv1.ValidationMode{edsv1.ValidationModeAuto, edsv1.ValidationModeManual}, edsv1.ValidationMode(s.validationMode)), "auto or manual"},
+		{"controllers", !slices.ContainsFunc(strings.Split(s.controllers, ","), func(c string) bool { return !slices.Contains(allControllers, c) }), "one or more of " + strings.Join(allControllers, ",")},
 		{"job-ttl-seconds-after-finish", s.Job.TTLSecondsAfterFinish >= 0, "0 or more"},
 		{"job-backoff-limit", s.Job.BackoffLimit >= 0, "0 or more"},
 	} {
@@ -187,7 +224,7 @@ func (s *settings) complete(v *variables) (problems, fatal []error) {
 			continue
 		}
 		f := v.flags.Lookup(rule.flag)
-		if f.Changed {
+		if f.Changed || f.Name == "eds-validation-mode" { // Of this the default promotes what somebody wants to see first.
 			fatal = append(fatal, fmt.Errorf("--%s must be %s, not %q", f.Name, rule.want, f.Value.String()))
 			continue
 		}
@@ -198,5 +235,34 @@ func (s *settings) complete(v *variables) (problems, fatal []error) {
 	}
 	s.Job.ImagePullPolicy = corev1.PullPolicy(s.imagePullPolicy)
 	s.Job.PodReplacementPolicy = batchv1.PodReplacementPolicy(s.podReplacement)
+	s.debug = s.debug || s.logLevel == "debug"
+	s.daemons.ValidationMode, s.daemons.NodeName = edsv1.ValidationMode(s.validationMode), s.affinitySupport != "1"
+	for name := range strings.SplitSeq(s.watchNamespace, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			s.daemons.Namespaces = append(s.daemons.Namespaces, name)
+		}
+	}
 	return problems, fatal
+}
+
+// bindLegacy takes the flags of ExtendedDaemonSet's controller: those that mean what one here does, and those that mean nothing
+// here.
+func (s *settings) bindLegacy(flags *pflag.FlagSet) {
+	same := map[string]pflag.NormalizedName{"metrics-addr": "metrics-bind-address", "enable-leader-election": "leader-elect"}
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if here, ok := same[name]; ok {
+			return here
+		}
+		return pflag.NormalizedName(name)
+	})
+	flags.StringVar(&s.logLevel, "loglevel", "info", "debug is --debug")
+	var text string
+	var is bool
+	flags.StringVar(&text, "logEncoder", "json", "ignored")
+	flags.StringVar(&text, "leader-election-resource", "leases", "ignored")
+	flags.BoolVar(&is, "pprof", false, "ignored")
+	flags.BoolVar(&is, "ddProfilingEnabled", false, "ignored")
+	for _, name := range []string{"loglevel", "logEncoder", "leader-election-resource", "pprof", "ddProfilingEnabled"} {
+		_ = flags.MarkHidden(name)
+	}
 }

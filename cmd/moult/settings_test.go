@@ -66,6 +66,11 @@ func allVariables(t *testing.T) []variable {
 
 		{"SYSTEM_UPGRADE_PLAN_ALLOW_DOWNGRADE", "plan-allow-downgrade", func(s *settings) any { return s.AllowDowngrade }, false, "true", true, "maybe"},
 		{"MOULT_IMAGE", "image", func(s *settings) any { return s.Job.Image }, "", "moult:v1", "moult:v1", ""},
+		{"MOULT_CONTROLLERS", "controllers", func(s *settings) any { return s.controllers }, "plan,extendeddaemonset", "plan", "plan", "pods"},
+		{"WATCH_NAMESPACE", "watch-namespace", func(s *settings) any { return strings.Join(s.daemons.Namespaces, ",") }, "", "a, b", "a,b", ""},
+		{"EDS_NODEAFFINITYMATCH_SUPPORT", "eds-node-affinity-match-support", func(s *settings) any { return s.affinitySupport }, "1", "0", "0", ""},
+		{"EDS_VALIDATION_MODE", "eds-validation-mode", func(s *settings) any { return string(s.daemons.ValidationMode) }, "auto", "manual", "manual", ""},
+		{"EDS_THREADS", "eds-threads", func(s *settings) any { return s.daemons.Threads }, 4, "8", 8, "0"},
 		{"MOULT_INSTALL_CRDS", "install-crds", func(s *settings) any { return s.installCRDs }, true, "false", false, "maybe"},
 		{"MOULT_METRICS_BIND_ADDRESS", "metrics-bind-address", func(s *settings) any { return s.metricsAddress }, ":8080", "0", "0", ""},
 		{"MOULT_HEALTH_PROBE_BIND_ADDRESS", "health-probe-bind-address", func(s *settings) any { return s.probeAddress }, ":8081", "0", "0", ""},

@@ -5,11 +5,19 @@ package drain
 import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// daemonSet never evicts a DaemonSet's pod, which would be back at once, unless its DaemonSet is gone and the options
+// daemonSet never evicts the pod of a DaemonSet, or of an ExtendedDaemonSet, which would be back at once, unless its DaemonSet is gone and the options
 // force it.
 func daemonSet(pod *corev1.Pod, f *Facts, o *Options) ruling {
+	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "ExtendedDaemonSetReplicaSet" {
+		// It would be back at once just so; and there is nothing to read, for it goes with its owner.
+		if o.IgnoreDaemonSets {
+			return ruling{Skip, ReasonDaemonSet, "belongs to " + owner.Kind + " " + owner.Name}
+		}
+		return ruling{Block, ReasonDaemonSet, "belongs to " + owner.Kind + " " + owner.Name}
+	}
 	owner, _, ok := daemonSetOf(pod)
 	if !ok {
 		return ruling{}

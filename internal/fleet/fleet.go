@@ -43,6 +43,8 @@ type Snapshot struct {
 	rollout.Fleet
 	// Objects are the Nodes, in no order.
 	Objects []*corev1.Node
+	// Version is another whenever the Nodes are others.
+	Version uint64
 	// SharedHostnames are values of the label kubernetes.io/hostname that more than one of them has.
 	SharedHostnames map[string]bool
 }
@@ -57,20 +59,21 @@ func (f *Fleet) Snapshot(ctx context.Context) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, err
 	}
-	nodes, shared := f.nodes.read(objects)
-	return Snapshot{Fleet: rollout.Fleet{Nodes: nodes, Budgets: budgets}, Objects: objects, SharedHostnames: shared}, nil
+	s := f.nodes.read(objects)
+	s.Budgets = budgets
+	return s, nil
 }
 
 // Admit lets one rollout at a time decide and claim: decide gets a fleet that shows all claims made so far, and has written
 // its own when it returns.
-func (f *Fleet) Admit(ctx context.Context, decide func(rollout.Fleet) error) error {
+func (f *Fleet) Admit(ctx context.Context, decide func(Snapshot) error) error {
 	f.admission.Lock()
 	defer f.admission.Unlock()
 	s, err := f.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
-	return decide(s.Fleet)
+	return decide(s)
 }
 
 // list returns the Nodes of the cache, with everything in them that this process has written.

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/rollout"
 )
@@ -25,12 +26,18 @@ type nodes struct {
 	// hostnames counts who has which, and shared holds those that several have. It too is replaced, never changed.
 	hostnames map[string]int
 	shared    map[string]bool
+	version   uint64
 }
 
-// read returns the engine's nodes of these, and which hostnames several of them share.
-func (n *nodes) read(objects []*corev1.Node) (map[string]*rollout.Node, map[string]bool) {
+// read is a snapshot of these Nodes, without budgets.
+func (n *nodes) read(objects []*corev1.Node) Snapshot {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.update(objects)
+	return Snapshot{Fleet: rollout.Fleet{Nodes: n.last}, Objects: objects, Version: n.version, SharedHostnames: n.shared}
+}
+
+func (n *nodes) update(objects []*corev1.Node) {
 	var changed []*corev1.Node
 	for _, o := range objects {
 		if !n.seen[o] {
@@ -38,8 +45,9 @@ func (n *nodes) read(objects []*corev1.Node) (map[string]*rollout.Node, map[stri
 		}
 	}
 	if len(changed) == 0 && len(n.last) == len(objects) {
-		return n.last, n.shared
+		return
 	}
+	n.version++
 	next := maps.Clone(n.last)
 	if next == nil {
 		next, n.hostnames = make(map[string]*rollout.Node, len(objects)), make(map[string]int, len(objects))
@@ -72,7 +80,6 @@ func (n *nodes) read(objects []*corev1.Node) (map[string]*rollout.Node, map[stri
 	}
 	n.remember(objects, changed)
 	n.last = next
-	return next, n.shared
 }
 
 // count notes that so many more nodes have this one's hostname.
@@ -100,8 +107,8 @@ func (n *nodes) share() {
 
 // remember notes of which objects the nodes were made. Those that were replaced are dropped when they have become many.
 func (n *nodes) remember(objects, changed []*corev1.Node) {
-	if n.seen == nil || len(n.seen)+len(changed) > 2*len(objects)+100 {
-		n.seen = make(map[*corev1.Node]bool, 2*len(objects))
+	if n.seen == nil || len(n.seen)+len(changed) > len(objects)+len(objects)/4+100 {
+		n.seen = make(map[*corev1.Node]bool, len(objects)+len(objects)/4)
 		changed = objects
 	}
 	for _, o := range changed {
@@ -146,7 +153,9 @@ func TrimNode(object any) (any, error) {
 		return object, nil
 	}
 	n.ManagedFields = nil
-	maps.DeleteFunc(n.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, v1alpha1.GroupName+"/") })
+	maps.DeleteFunc(n.Annotations, func(key, _ string) bool {
+		return !strings.HasPrefix(key, v1alpha1.GroupName+"/") && !strings.HasPrefix(key, edsv1.AnnotationResourcesPrefix)
+	})
 	n.Spec = corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable, Taints: n.Spec.Taints}
 	for i := range n.Spec.Taints {
 		n.Spec.Taints[i].TimeAdded = nil

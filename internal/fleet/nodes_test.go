@@ -72,26 +72,29 @@ func TestNodesRead(t *testing.T) {
 		}
 		return all
 	}
-	one, _ := n.read([]*corev1.Node{node("a", "1", "old"), node("b", "2", "old")})
-	two, _ := n.read([]*corev1.Node{node("a", "1", "old"), node("b", "3", "new"), node("c", "4", "new")})
+	one := n.read([]*corev1.Node{node("a", "1", "old"), node("b", "2", "old")})
+	two := n.read([]*corev1.Node{node("a", "1", "old"), node("b", "3", "new"), node("c", "4", "new")})
 	b5, d6 := node("b", "5", "newer"), node("d", "6", "newer")
-	three, _ := n.read([]*corev1.Node{b5, d6})
+	three := n.read([]*corev1.Node{b5, d6})
 	for i, tc := range []struct {
-		got  map[string]*rollout.Node
+		got  Snapshot
 		want map[string]string
 	}{
 		{one, map[string]string{"a": "old", "b": "old"}},
 		{two, map[string]string{"a": "old", "b": "new", "c": "new"}},
 		{three, map[string]string{"b": "newer", "d": "newer"}},
 	} {
-		if diff := cmp.Diff(tc.want, labels(tc.got)); diff != "" {
+		if diff := cmp.Diff(tc.want, labels(tc.got.Nodes)); diff != "" {
 			t.Errorf("look %d (-want +got):\n%s", i+1, diff)
 		}
 	}
-	if again, _ := n.read([]*corev1.Node{b5, d6}); again["b"] != three["b"] {
-		t.Error("a node that has not changed is made anew")
+	if one.Version == two.Version || two.Version == three.Version {
+		t.Errorf("versions are %d, %d, %d of nodes that are not the same", one.Version, two.Version, three.Version)
 	}
-	if none, _ := n.read(nil); len(none) != 0 {
+	if again := n.read([]*corev1.Node{b5, d6}); again.Nodes["b"] != three.Nodes["b"] || again.Version != three.Version {
+		t.Error("nodes that have not changed are made anew")
+	}
+	if none := n.read(nil); len(none.Nodes) != 0 || none.Version == three.Version {
 		t.Error("nodes that are gone are still there")
 	}
 }
@@ -112,8 +115,8 @@ func TestNodesShareHostnames(t *testing.T) {
 		{[]*corev1.Node{a, node("c", "one")}, map[string]bool{"one": true}},
 		{[]*corev1.Node{node("c", "one")}, map[string]bool{}},
 	} {
-		if _, shared := n.read(tc.objects); !cmp.Equal(shared, tc.want) {
-			t.Errorf("look %d: %v, want %v", i+1, shared, tc.want)
+		if s := n.read(tc.objects); !cmp.Equal(s.SharedHostnames, tc.want) {
+			t.Errorf("look %d: %v, want %v", i+1, s.SharedHostnames, tc.want)
 		}
 	}
 }

@@ -51,6 +51,13 @@ var layers = []layer{
 		"k8s.io/apimachinery/pkg/util/sets",
 	}},
 
+	{path: "internal/daemon", pure: true, own: []string{"api/..."}, others: []string{
+		"k8s.io/api/...",
+		"k8s.io/apimachinery/...",
+		"k8s.io/component-helpers/scheduling/...",
+		"k8s.io/utils/ptr",
+	}},
+
 	// What acts on one node, or reports on one rollout.
 	{path: "internal/drain", own: []string{"api/..."}},
 	{path: "internal/node", own: []string{"api/..."}},
@@ -61,6 +68,9 @@ var layers = []layer{
 	// What the decisions of all controllers share.
 	{path: "internal/fleet", own: []string{"api/...", "internal/drain", "internal/node", "internal/rollout"}},
 
+	// What kube-state-metrics would say of the kinds of ExtendedDaemonSet.
+	{path: "internal/ksmetrics", own: []string{"api/..."}},
+
 	// Controllers put these together, and know nothing of each other. Clouds come as an interface.
 	{path: "internal/cloud", own: []string{"api/..."}},
 	{path: "internal/cloud/aws", own: []string{"api/...", "internal/cloud"}, clouds: true},
@@ -69,13 +79,15 @@ var layers = []layer{
 	{path: "internal/controller", own: acting},
 	{path: "internal/controller/budget", own: acting},
 	{path: "internal/controller/daemonset", own: acting},
+	{path: "internal/controller/daemonsetsetting", own: acting},
 	{path: "internal/controller/hostupdate", own: acting},
 	{path: "internal/controller/plan", own: acting},
+	{path: "internal/controller/podtemplate", own: acting},
 	{path: "internal/controller/replacement", own: acting},
 
 	// The node's half, and the two faces that people see. `moult drain` is a verb that acts.
 	{path: "internal/agent", own: []string{"api/...", "internal/node"}},
-	{path: "internal/view", own: []string{"api/...", "internal/rollout"}},
+	{path: "internal/view", own: []string{"api/...", "internal/daemon", "internal/rollout"}},
 	{path: "internal/cli", own: []string{"api/...", "internal/view"}},
 	{path: "internal/cli/drain", own: []string{"api/...", "internal/drain", "internal/node"}},
 	{path: "internal/cli/preview", own: []string{"api/...", "internal/cli/...", "internal/drain", "internal/view"}},
@@ -95,7 +107,7 @@ var (
 	applied = append([]string{"k8s.io/client-go/applyconfigurations/...", "sigs.k8s.io/structured-merge-diff/..."}, data...)
 	acting  = []string{
 		"api/...", "internal/cloud", "internal/drain", "internal/events", "internal/fleet", "internal/metrics", "internal/node",
-		"internal/rollout/...", "internal/status",
+		"internal/daemon", "internal/rollout/...", "internal/status",
 	}
 )
 

@@ -88,16 +88,13 @@ func (p *pass) step(ctx context.Context, t *turn) error {
 
 // launch makes the Jobs of those that start, stops what is to start over, and gives back what was claimed in vain.
 func (p *pass) launch(ctx context.Context) error {
-	chosen := p.chosen()
-	var next, back []*turn
+	next := p.chosen(func(t *turn, w *world) bool {
+		return !t.unreadable && (t.unit.InTurn && !t.pending || t.pending && !t.interrupted(w))
+	})
+	var back []*turn
 	for i := range p.turns {
-		t := &p.turns[i]
-		switch {
-		case t.unreadable:
-		case chosen[t.node.Name] && t.unit.InTurn && !t.pending, t.pending && chosen[t.node.Name] && !t.interrupted(p.world):
-			next = append(next, t)
-		case t.pending && !t.interrupted(p.world):
-			// Claimed, and nothing has been done to it: it is given back until it may start.
+		// Claimed, and nothing has been done to it: it is given back until it may start.
+		if t := &p.turns[i]; t.pending && !t.unreadable && !t.interrupted(p.world) && !slices.Contains(next, t) {
 			back = append(back, t)
 		}
 	}
@@ -340,25 +337,34 @@ func (p *pass) abandon(ctx context.Context, t *turn) error {
 // clear takes away what a Plan that is gone has left, or one of the same name before the present one: its Jobs, and when
 // they and their pods are gone, its claims. It also deletes Jobs whose node is gone.
 func (c *Controller) clear(ctx context.Context, plan types.NamespacedName, live types.UID, s snapshot) error {
-	known := make(map[string]bool, len(s.jobs))
 	holder := node.Holder(kind, plan)
+	left := func(claim v1alpha1.Claim) bool { return claim.Rollout == holder && claim.UID != live }
 	var errs []error
 	for _, n := range s.Objects {
-		if len(s.jobs[n.Name]) > 0 {
-			known[n.Name] = true
+		if live != "" {
+			break
 		}
-		if live == "" && node.Tainted(n, taintOf(plan.Name)) {
+		if node.Tainted(n, taintOf(plan.Name)) {
 			errs = append(errs, node.Untaint(ctx, c.client, n, taintOf(plan.Name)))
-			continue // It comes back when that is to be seen.
 		}
-		for _, claim := range s.Nodes[n.Name].Claims {
-			if claim.Rollout == holder && claim.UID != live {
-				errs = append(errs, c.clearNode(ctx, n, claim, live, s))
+	}
+	for name, known := range s.Nodes {
+		at := slices.IndexFunc(known.Claims, left)
+		if at < 0 {
+			continue
+		}
+		i := slices.IndexFunc(s.Objects, func(n *corev1.Node) bool { return n.Name == name })
+		if live == "" && node.Tainted(s.Objects[i], taintOf(plan.Name)) {
+			continue // It comes back when it is to be seen that the taint is gone.
+		}
+		for _, claim := range known.Claims[at:] {
+			if left(claim) {
+				errs = append(errs, c.clearNode(ctx, s.Objects[i], claim, live, s))
 			}
 		}
 	}
 	for name, jobs := range s.jobs {
-		if !known[name] {
+		if s.Nodes[name] == nil {
 			errs = append(errs, c.deleteJobs(ctx, slices.DeleteFunc(slices.Clone(jobs), func(j *batchv1.Job) bool { return finished(j) != nil })))
 		}
 	}

@@ -139,7 +139,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	r := c.resolve(ctx, p, malformed, now)
 	w := &world{
 		plan: p, options: &c.options, selector: r.selector, ready: r.ready, template: templateDigest(p), spec: specDigest(p),
-		fleet: s.Fleet, memo: c.memos.of(key), seen: c.seen, now: now,
+		fleet: s.Fleet, nodesVersion: s.Version, memo: c.memos.of(key), seen: c.seen, now: now,
 	}
 	pass := &pass{Controller: c, world: w, window: r.window, wake: r.wake}
 	pass.turns = turns(w, s)

@@ -5,6 +5,7 @@ package plan
 import (
 	"context"
 	"math"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -14,6 +15,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -24,9 +26,11 @@ func (p *pass) start(ctx context.Context) error {
 	var errs []error
 	if p.fresh() {
 		began := p.clock.Now()
-		errs = append(errs, p.Controller.fleet.Admit(ctx, func(now rollout.Fleet) error {
+		errs = append(errs, p.Controller.fleet.Admit(ctx, func(now fleet.Snapshot) error {
 			p.cost += p.clock.Since(began)
-			p.decide(now)
+			if now.Version != p.nodesVersion || !reflect.DeepEqual(now.Budgets, p.world.fleet.Budgets) {
+				p.decide(now.Fleet) // Otherwise the answer would be the same.
+			}
 			return p.claim(ctx)
 		}))
 	}
@@ -72,8 +76,7 @@ func (p *pass) strategy(total int) rollout.Strategy {
 
 // fresh reports whether any of those that are to start has to be claimed.
 func (p *pass) fresh() bool {
-	chosen := p.chosen()
-	return slices.ContainsFunc(p.turns, func(t turn) bool { return chosen[t.node.Name] && t.fresh(p.world) })
+	return len(p.chosen((*turn).fresh)) > 0
 }
 
 // fresh reports whether the turn has to claim its node before it can start.
@@ -81,10 +84,20 @@ func (t *turn) fresh(w *world) bool {
 	return (!t.unit.InTurn || t.pending) && (!t.pending || t.interrupted(w))
 }
 
-func (p *pass) chosen() map[string]bool {
-	chosen := make(map[string]bool, len(p.decision.Start))
+// chosen are the turns that are to start and of which something holds.
+func (p *pass) chosen(holds func(*turn, *world) bool) []*turn {
+	if len(p.decision.Start) == 0 {
+		return nil
+	}
+	names := make(map[string]bool, len(p.decision.Start))
 	for _, name := range p.decision.Start {
-		chosen[name] = true
+		names[name] = true
+	}
+	var chosen []*turn
+	for i := range p.turns {
+		if t := &p.turns[i]; t.unit.State != v1alpha1.UnitUpdated && names[t.node.Name] && holds(t, p.world) {
+			chosen = append(chosen, t)
+		}
 	}
 	return chosen
 }
@@ -96,14 +109,7 @@ func (p *pass) claim(ctx context.Context) error {
 		p.drop(v1alpha1.ReasonJobRefused, last.why)
 		return nil
 	}
-	var next []*turn
-	chosen := p.chosen()
-	for i := range p.turns {
-		if t := &p.turns[i]; chosen[t.node.Name] && t.fresh(p.world) {
-			next = append(next, t)
-		}
-	}
-	return each(next, func(t *turn) error {
+	return each(p.chosen((*turn).fresh), func(t *turn) error {
 		if err := p.hold(ctx, t, t.newClaim(p.world)); err != nil {
 			p.waits(t, v1alpha1.ReasonClaimLost, err)
 			return err

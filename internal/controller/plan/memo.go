@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -23,6 +22,10 @@ type memo struct {
 	plan  types.UID
 	hash  string
 	ranks map[types.UID]uint64
+	// quiet are the nodes that need not be judged again, and busy those that have Jobs now.
+	quiet  map[*corev1.Node]quiet
+	judged basis
+	busy   map[string]bool
 	// turns and units are memory for as many as there were last.
 	turns []turn
 	units []rollout.Unit
@@ -46,10 +49,34 @@ func (m *memos) forget(key types.NamespacedName) {
 	delete(m.all, key)
 }
 
-// begin makes the memo fit for a Plan and so many nodes.
-func (m *memo) begin(p *upgradev1.Plan, nodes int) {
-	if m.plan != p.UID || m.hash != p.Status.LatestHash || len(m.ranks) > 2*nodes {
-		m.plan, m.hash, m.ranks = p.UID, p.Status.LatestHash, make(map[types.UID]uint64, nodes)
+// quiet is how a node was judged that has neither a claim nor a Job of the Plan: for the same Plan it will be judged just so,
+// as long as the Node is the same object.
+type quiet struct {
+	// left is true for a node that is none of the Plan's.
+	left    bool
+	unit    rollout.Unit
+	step    step
+	counted bool
+}
+
+// basis is what of the Plan a quiet node is judged by.
+type basis struct {
+	generation int64
+	ready      bool
+}
+
+// begin makes the memo fit for a Plan and what is to be seen of it.
+func (m *memo) begin(w *world, s snapshot) {
+	nodes, now := len(s.Objects), basis{w.plan.Generation, w.ready}
+	if m.plan != w.plan.UID || m.hash != w.plan.Status.LatestHash || len(m.ranks) > 2*nodes {
+		m.plan, m.hash, m.ranks, m.quiet = w.plan.UID, w.plan.Status.LatestHash, make(map[types.UID]uint64, nodes), nil
+	}
+	if m.quiet == nil || m.judged != now || len(m.quiet) > nodes+nodes/4+100 {
+		m.quiet, m.judged = make(map[*corev1.Node]quiet, nodes), now
+	}
+	m.busy = make(map[string]bool, len(s.jobs))
+	for name, jobs := range s.jobs {
+		m.busy[name] = len(jobs) > 0
 	}
 	if cap(m.turns) < nodes || cap(m.turns) > 4*nodes {
 		m.turns, m.units = make([]turn, 0, nodes), make([]rollout.Unit, 0, nodes)

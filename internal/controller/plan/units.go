@@ -69,6 +69,7 @@ type world struct {
 	// label is the key of the nodes' label with the hash, and taint that of the taint of outdated ones: see turns.
 	label, taint string
 	fleet        rollout.Fleet
+	nodesVersion uint64
 	memo         *memo
 	seen         *sightings
 	now          time.Time
@@ -83,9 +84,15 @@ func shared(p *upgradev1.Plan) bool { return !cordons(p) && !p.Spec.Exclusive }
 // turns judges every node that the Plan selects, or still has something on.
 func turns(w *world, s snapshot) []turn {
 	w.label, w.taint = upgradev1.LabelPlanHash(w.plan.Name), taintOf(w.plan.Name)
-	w.memo.begin(w.plan, len(s.Objects))
+	w.memo.begin(w, s)
 	all := w.memo.turns
 	for _, n := range s.Objects {
+		if q, ok := w.memo.quiet[n]; ok && !w.memo.busy[n.Name] {
+			if !q.left {
+				all = append(all, turn{node: n, unit: q.unit, step: q.step, counted: q.counted})
+			}
+			continue
+		}
 		_, hasHostname := n.Labels[corev1.LabelHostname]
 		selected := w.ready && hasHostname && w.selector.Matches(labels.Set(n.Labels))
 		known := s.Nodes[n.Name]
@@ -93,12 +100,15 @@ func turns(w *world, s snapshot) []turn {
 		if jobs := s.jobs[n.Name]; len(jobs) > 0 || t.claim != nil {
 			t.sort(w, jobs, s.pods[n.Name])
 		}
-		if !selected && t.claim == nil && len(t.stray) == 0 && !t.leaves() && !node.Tainted(n, w.taint) {
-			continue
+		left := !selected && t.claim == nil && len(t.stray) == 0 && !t.leaves() && !node.Tainted(n, w.taint)
+		if !left {
+			t.counted = selected
+			t.judge(w, selected)
+			all = append(all, t)
 		}
-		t.counted = selected
-		t.judge(w, selected)
-		all = append(all, t)
+		if t.claim == nil && !t.unreadable && len(s.jobs[n.Name]) == 0 {
+			w.memo.quiet[n] = quiet{left: left, unit: t.unit, step: t.step, counted: t.counted}
+		}
 	}
 	w.memo.turns = all
 	tellHostnames(all, s.SharedHostnames)

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Condition types of an ExtendedDaemonSet. The last three follow the kstatus convention.
+const (
+	ConditionCanaryPaused   = "Canary-Paused"
+	ConditionCanaryFailed   = "Canary-Failed"
+	ConditionReconcileError = "ReconcileError"
+	ConditionReady          = "Ready"
+	ConditionReconciling    = "Reconciling"
+	ConditionStalled        = "Stalled"
+)
+
+// Condition types of an ExtendedDaemonSetReplicaSet; Canary-Paused, Canary-Failed and ReconcileError are others.
+const (
+	ConditionActive              = "Active"
+	ConditionRollingUpdatePaused = "RollingUpdatePaused"
+	ConditionRolloutFrozen       = "RolloutFrozen"
+	ConditionCanary              = "Canary"
+	ConditionUnschedule          = "Unschedule"
+	ConditionPodsCleanupDone     = "PodsCleanupDone"
+	ConditionPodCreation         = "PodCreation"
+	ConditionPodDeletion         = "PodDeletion"
+	ConditionPodRestarting       = "PodRestarting"
+	ConditionPodCannotStart      = "PodCannotStart"
+	ConditionLastFullSync        = "LastFullSync"
+)
+
+// Reasons of conditions.
+const (
+	// ReasonCanaryFailed is that of Canary-Failed on an ExtendedDaemonSet.
+	ReasonCanaryFailed = "CanaryFailed"
+	// ReasonManuallyFailed is what `kubectl eds canary fail` writes.
+	ReasonManuallyFailed = "Manually failed"
+	// ReasonReset is what `kubectl eds canary reset` writes.
+	ReasonReset = "Reset"
+)
+
+// Condition is one aspect of the state of an ExtendedDaemonSet or an ExtendedDaemonSetReplicaSet.
+type Condition struct {
+	// Type of the condition.
+	Type string `json:"type"`
+	// Status of the condition, one of True, False, Unknown.
+	Status metav1.ConditionStatus `json:"status"`
+	// LastTransitionTime is when the status last changed.
+	// +optional
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty,omitzero"`
+	// LastUpdateTime is when the condition last changed in anything, or what it tells of happened last.
+	// +optional
+	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitempty,omitzero"`
+	// Reason of the last change in one word.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// Message says the same to people.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// FindCondition returns the condition of a type, or nil.
+func FindCondition(conditions []Condition, kind string) *Condition {
+	for i := range conditions {
+		if conditions[i].Type == kind {
+			return &conditions[i]
+		}
+	}
+	return nil
+}
+
+// IsConditionTrue reports whether there is a condition of a type, and it is True.
+func IsConditionTrue(conditions []Condition, kind string) bool {
+	c := FindCondition(conditions, kind)
+	return c != nil && c.Status == metav1.ConditionTrue
+}

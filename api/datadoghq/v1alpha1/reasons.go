@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// State is what an ExtendedDaemonSet is doing, in status.state.
+type State string
+
+// The states of an ExtendedDaemonSet.
+const (
+	StateRunning             State = "Running"
+	StateRollingUpdatePaused State = "RollingUpdate Paused"
+	StateRolloutFrozen       State = "Rollout frozen"
+	StateCanary              State = "Canary"
+	StateCanaryPaused        State = "Canary Paused"
+	StateCanaryFailed        State = "Canary Failed"
+)
+
+// ReplicaSetStatus is which part an ExtendedDaemonSetReplicaSet has, in status.status.
+type ReplicaSetStatus string
+
+// The parts of an ExtendedDaemonSetReplicaSet.
+const (
+	ReplicaSetActive       ReplicaSetStatus = "active"
+	ReplicaSetCanary       ReplicaSetStatus = "canary"
+	ReplicaSetCanaryFailed ReplicaSetStatus = "canary-failed"
+	ReplicaSetUnknown      ReplicaSetStatus = "unknown"
+)
+
+// StatusReason is why a canary is paused or failed, or why a pod does not start: one of these, or the reason with which a
+// container ended, as the kubelet gives it.
+type StatusReason string
+
+// Why a canary is paused or failed.
+const (
+	StatusReasonCLB                        StatusReason = "CrashLoopBackOff"
+	StatusReasonOOM                        StatusReason = "OOMKilled"
+	StatusReasonRestartsTimeoutExceeded    StatusReason = "RestartsTimeoutExceeded"
+	StatusReasonTimeoutExceeded            StatusReason = "TimeoutExceeded"
+	StatusReasonSlowStartTimeoutExceeded   StatusReason = "SlowStartTimeoutExceeded"
+	StatusReasonErrImagePull               StatusReason = "ErrImagePull"
+	StatusReasonImagePullBackOff           StatusReason = "ImagePullBackOff"
+	StatusReasonImageInspectError          StatusReason = "ImageInspectError"
+	StatusReasonErrImageNeverPull          StatusReason = "ErrImageNeverPull"
+	StatusReasonRegistryUnavailable        StatusReason = "RegistryUnavailable"
+	StatusReasonInvalidImageName           StatusReason = "InvalidImageName"
+	StatusReasonCreateContainerConfigError StatusReason = "CreateContainerConfigError"
+	StatusReasonCreateContainerError       StatusReason = "CreateContainerError"
+	StatusReasonPreStartHookError          StatusReason = "PreStartHookError"
+	StatusReasonPostStartHookError         StatusReason = "PostStartHookError"
+	StatusReasonPreCreateHookError         StatusReason = "PreCreateHookError"
+	StatusReasonStartError                 StatusReason = "StartError"
+	StatusReasonUnknown                    StatusReason = "Unknown"
+)

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
+
+	"moult.dev/moult/internal/cli/config"
+	"moult.dev/moult/internal/cli/eds"
+)
+
+// completes begins the name by which kubectl asks how to complete a plugin's command line.
+const completes = "kubectl_complete-"
+
+// called is the command that a command line means, whose first word is the name that the program was called by:
+//
+//	kubectl-eds                                   kubectl eds
+//	check-eds                                     kubectl eds wait, as its verb upgrade
+//	kubectl_complete-moult, kubectl_complete-eds  what kubectl asks how to complete a line
+//	kubectl-moult, and any other                  kubectl moult
+func called(args []string) *cobra.Command {
+	name := strings.TrimSuffix(filepath.Base(args[0]), ".exe")
+	plugin, completing := strings.CutPrefix(name, completes)
+	create := newCommand
+	switch {
+	case name == "kubectl-eds" || completing && plugin == "eds":
+		create = edsCommand
+	case name == "check-eds":
+		create = checkCommand
+	}
+	cluster := config.NewFlags()
+	root := create(clock.RealClock{}, genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, cluster)
+	root.Version = version
+	cluster.Add(root.PersistentFlags())
+	args = args[1:]
+	if completing {
+		args = append([]string{cobra.ShellCompRequestCmd}, args...)
+	}
+	root.SetArgs(args)
+	return root
+}
+
+func edsCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
+	return eds.NewCommand(clk, streams, cluster)
+}
+
+func checkCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
+	return eds.NewCheck(clk, streams, cluster)
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package steer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/cli/eds/object"
+)
+
+func newRollback(c *command) (*cobra.Command, func(context.Context, string) error) {
+	var to string
+	cmd := &cobra.Command{
+		Use:   "rollback",
+		Short: "Go back to an earlier revision: writes its template to the spec",
+		Long: `Go back to an earlier revision: writes the template of its ExtendedDaemonSetReplicaSet to spec.template. Nodes get it as they get
+any other template: after a canary where there is one (spec.strategy.canary), unless it is that of the active revision.
+
+Without --to-revision it is, while a canary goes on or has failed, the active revision, and else the one that was active last
+before. kubectl eds history lists all. Where the manifest is kept elsewhere, such as in git, change it there as well.`,
+		Example: `  kubectl eds rollback agent -n monitoring
+  kubectl eds rollback agent --to-revision agent-7xk2p
+  kubectl eds rollback agent --to-revision 3`,
+	}
+	cmd.Flags().StringVar(&to, "to-revision", "", "The revision: the name of its ExtendedDaemonSetReplicaSet, or its number in kubectl eds history.")
+	if err := cmd.RegisterFlagCompletionFunc("to-revision", c.completeRevision); err != nil {
+		panic(err) // There is no such flag.
+	}
+	return cmd, func(ctx context.Context, name string) error { return c.rollback(ctx, name, to) }
+}
+
+func (c *command) rollback(ctx context.Context, name, to string) error {
+	var chosen edsv1.ExtendedDaemonSetReplicaSet
+	err := c.client.SetTemplate(ctx, name, func(eds *edsv1.ExtendedDaemonSet) (string, error) {
+		revisions, err := c.client.Revisions(ctx, eds)
+		if err != nil {
+			return "", err
+		}
+		i, err := earlier(eds, revisions, to)
+		if err != nil {
+			return "", err
+		}
+		chosen = revisions[i]
+		return chosen.Name, nil
+	})
+	if err == nil {
+		c.sayOf(name, fmt.Sprintf("rolled back to the template of ExtendedDaemonSetReplicaSet '%s/%s'", chosen.Namespace, chosen.Name))
+	}
+	return err
+}
+
+// earlier is the index of the revision to go back to: the one that is named by its name or its number, or else the active one
+// if spec.template is another, or else the one that was active last before. It refuses one that makes no sense.
+func earlier(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet, to string) (int, error) {
+	if eds.DeletionTimestamp != nil {
+		return 0, errors.New("the ExtendedDaemonset is being deleted; cannot roll back")
+	}
+	if to == "" {
+		return previous(eds, revisions)
+	}
+	i, err := find(revisions, to)
+	if err != nil {
+		return 0, err
+	}
+	r := &revisions[i]
+	switch failed := object.CanaryFailed(r); {
+	case object.SameTemplate(&r.Spec.Template, &eds.Spec.Template):
+		return 0, fmt.Errorf("the ExtendedDaemonset has the template of '%s' already", r.Name)
+	case r.DeletionTimestamp != nil:
+		return 0, fmt.Errorf("'%s' is being deleted; cannot roll back to it", r.Name)
+	case failed != nil && r.Name != eds.Status.ActiveReplicaSet:
+		return 0, fmt.Errorf("the canary of '%s' has failed (%s); cannot roll back to it", r.Name, failed.Reason)
+	}
+	return i, nil
+}
+
+// find is the index of a revision by its name or its number.
+func find(revisions []edsv1.ExtendedDaemonSetReplicaSet, to string) (int, error) {
+	name, err := object.Name(object.ReplicaSet, to)
+	if err != nil {
+		return 0, err
+	}
+	for i := range revisions {
+		if revisions[i].Name == name {
+			return i, nil
+		}
+	}
+	number, err := strconv.Atoi(to)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("the ExtendedDaemonset has no revision '%s': see kubectl eds history", name)
+	case number < 1 || number > len(revisions):
+		return 0, fmt.Errorf("the ExtendedDaemonset has no revision %d, but %d of them: see kubectl eds history", number, len(revisions))
+	}
+	return number - 1, nil
+}
+
+// previous is the index of the revision that was active last before that of the spec.
+func previous(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet) (int, error) {
+	best := -1
+	for i := range revisions {
+		r := &revisions[i]
+		if r.DeletionTimestamp != nil || object.SameTemplate(&r.Spec.Template, &eds.Spec.Template) {
+			continue
+		}
+		if r.Name == eds.Status.ActiveReplicaSet {
+			return i, nil
+		}
+		if object.CanaryFailed(r) == nil && (best < 0 || !lastActive(r).Before(lastActive(&revisions[best]))) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return 0, errors.New("the ExtendedDaemonset has no earlier revision to go back to: see kubectl eds history")
+	}
+	return best, nil
+}
+
+// lastActive is until when a revision was active; zero if it never was.
+func lastActive(r *edsv1.ExtendedDaemonSetReplicaSet) time.Time {
+	if active := edsv1.FindCondition(r.Status.Conditions, edsv1.ConditionActive); active != nil {
+		return active.LastTransitionTime.Time
+	}
+	return time.Time{}
+}
+
+// completeRevision offers the revisions of the ExtendedDaemonSet that is named.
+func (c *command) completeRevision(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	const none = cobra.ShellCompDirectiveNoFileComp
+	if len(args) == 0 {
+		return nil, none
+	}
+	name, err := object.Name(object.DaemonSet, args[0])
+	if err != nil {
+		return nil, none
+	}
+	client, err := object.Connect(c.config)
+	if err != nil {
+		return nil, none
+	}
+	eds, err := client.Get(cmd.Context(), name)
+	if err != nil {
+		return nil, none
+	}
+	revisions, err := client.Revisions(cmd.Context(), eds)
+	if err != nil {
+		return nil, none
+	}
+	var names []cobra.Completion
+	for i := range revisions {
+		names = append(names, revisions[i].Name)
+	}
+	return names, none
+}

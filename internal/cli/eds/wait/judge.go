@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wait
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+)
+
+// enough says how many pods must be up to date.
+type enough struct {
+	// percent is how many of all pods are too few, out of 100. With 100 it takes all of them.
+	percent float64
+	// min is how many pods that are not up to date are too many, where there are more than that altogether.
+	min int32
+}
+
+// reached reports whether so many pods of all are up to date.
+func (e enough) reached(upToDate, all int32) bool {
+	left := all - upToDate
+	return left <= 0 || float64(upToDate)*100 > float64(all)*e.percent || all > e.min && left < e.min
+}
+
+// legacy reports whether the status is of a controller that does not say which generation it has seen.
+func legacy(eds *edsv1.ExtendedDaemonSet) bool {
+	return eds.Status.ObservedGeneration == 0 && eds.Status.State != ""
+}
+
+// judge says whether an ExtendedDaemonSet is up to date, or what it does, or why it will never be. The active revision is
+// needed where the status is a legacy one.
+func judge(eds *edsv1.ExtendedDaemonSet, active *edsv1.ExtendedDaemonSetReplicaSet, enough enough) (done bool, text string, err error) {
+	s := &eds.Status
+	switch {
+	case eds.DeletionTimestamp != nil:
+		return false, "", errors.New("it is being deleted")
+	case !legacy(eds) && s.ObservedGeneration < eds.Generation:
+		return false, "the operator has not seen the change yet", nil
+	}
+	if err := failed(eds, active); err != nil {
+		return false, "", err
+	}
+	if s.Canary != nil {
+		text := fmt.Sprintf("canary running: %s on %d nodes", s.Canary.ReplicaSet, len(s.Canary.Nodes))
+		if s.State == edsv1.StateCanaryPaused {
+			text = fmt.Sprintf("canary paused (%s): %s on %d nodes", cmp.Or(s.Reason, edsv1.StatusReasonUnknown), s.Canary.ReplicaSet, len(s.Canary.Nodes))
+		}
+		return false, text, nil
+	}
+	switch s.State {
+	case edsv1.StateRollingUpdatePaused, edsv1.StateRolloutFrozen:
+		return false, "", fmt.Errorf("its state is %q, and it goes on only when somebody ends that", s.State)
+	case edsv1.StateCanary, edsv1.StateCanaryPaused:
+		return false, "the canary ends", nil // Its nodes are gone from the status already.
+	}
+	if s.ActiveReplicaSet == "" {
+		return false, "no revision is active yet", nil
+	}
+	counts := fmt.Sprintf("nb pods: %d, nb updated pods: %d", s.Current, s.UpToDate)
+	if !enough.reached(s.UpToDate, s.Current) {
+		return false, "still upgrading " + counts, nil
+	}
+	return true, "upgrade is now finished " + counts, nil
+}
+
+// canaryFailure is that the canary has failed.
+type canaryFailure struct{ error }
+
+// failed says why the template will not come to the nodes, if that is so.
+func failed(eds *edsv1.ExtendedDaemonSet, active *edsv1.ExtendedDaemonSetReplicaSet) error {
+	s := &eds.Status
+	canary := edsv1.FindCondition(s.Conditions, edsv1.ConditionCanaryFailed)
+	switch {
+	case s.State == edsv1.StateCanaryFailed || edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed):
+		text := "the canary has failed"
+		if s.Reason != "" {
+			text += " (" + string(s.Reason) + ")"
+		}
+		if canary != nil && canary.Message != "" {
+			text += ": " + canary.Message
+		}
+		return canaryFailure{errors.New(text)}
+	// A legacy controller takes the condition back within seconds. What was active before is active still.
+	case legacy(eds) && s.Canary == nil && canary != nil && active != nil && active.CreationTimestamp.Before(&canary.LastTransitionTime):
+		return canaryFailure{fmt.Errorf("the canary has failed: %s is active, which was made before that", active.Name)}
+	}
+	if stalled := edsv1.FindCondition(s.Conditions, edsv1.ConditionStalled); edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionStalled) {
+		return fmt.Errorf("it is stalled (%s): %s", stalled.Reason, stalled.Message)
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wait
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+)
+
+var (
+	now      = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	defaults = enough{percent: 95, min: 10}
+)
+
+// set is an ExtendedDaemonSet whose status is of its generation 3, and whose pods are up to date.
+func set(changes ...func(*edsv1.ExtendedDaemonSet)) *edsv1.ExtendedDaemonSet {
+	eds := &edsv1.ExtendedDaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "foo", Generation: 3},
+		Status: edsv1.ExtendedDaemonSetStatus{
+			State: edsv1.StateRunning, ActiveReplicaSet: "foo-b", ObservedGeneration: 3, Desired: 100, Current: 100, UpToDate: 100,
+		},
+	}
+	for _, change := range changes {
+		change(eds)
+	}
+	return eds
+}
+
+func status(change func(*edsv1.ExtendedDaemonSetStatus)) func(*edsv1.ExtendedDaemonSet) {
+	return func(eds *edsv1.ExtendedDaemonSet) { change(&eds.Status) }
+}
+
+func state(s edsv1.State) func(*edsv1.ExtendedDaemonSet) {
+	return status(func(status *edsv1.ExtendedDaemonSetStatus) { status.State = s })
+}
+
+func counts(upToDate, current int32) func(*edsv1.ExtendedDaemonSet) {
+	return status(func(s *edsv1.ExtendedDaemonSetStatus) { s.UpToDate, s.Current = upToDate, current })
+}
+
+func canary(s *edsv1.ExtendedDaemonSetStatus) {
+	s.State, s.Canary = edsv1.StateCanary, &edsv1.ExtendedDaemonSetStatusCanary{ReplicaSet: "foo-c", Nodes: []string{"a", "b"}}
+}
+
+func condition(kind string, is metav1.ConditionStatus, reason, message string) func(*edsv1.ExtendedDaemonSet) {
+	return status(func(s *edsv1.ExtendedDaemonSetStatus) {
+		s.Conditions = append(s.Conditions, edsv1.Condition{Type: kind, Status: is, Reason: reason, Message: message, LastTransitionTime: metav1.Time{Time: now}})
+	})
+}
+
+// unseen makes the status one of a controller that does not say which generation it has seen.
+func unseen(s *edsv1.ExtendedDaemonSetStatus) { s.ObservedGeneration = 0 }
+
+func made(ago time.Duration) *edsv1.ExtendedDaemonSetReplicaSet {
+	return &edsv1.ExtendedDaemonSetReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "foo-b", CreationTimestamp: metav1.Time{Time: now.Add(-ago)}}}
+}
+
+func TestJudge(t *testing.T) {
+	for name, tc := range map[string]struct {
+		eds    *edsv1.ExtendedDaemonSet
+		active *edsv1.ExtendedDaemonSetReplicaSet
+		enough enough
+		done   bool
+		text   string
+		err    string
+	}{
+		"up to date":         {eds: set(), done: true, text: "upgrade is now finished nb pods: 100, nb updated pods: 100"},
+		"no nodes":           {eds: set(counts(0, 0)), done: true, text: "upgrade is now finished nb pods: 0, nb updated pods: 0"},
+		"enough percent":     {eds: set(counts(961, 1000)), done: true, text: "upgrade is now finished nb pods: 1000, nb updated pods: 961"},
+		"not enough percent": {eds: set(counts(950, 1000)), text: "still upgrading nb pods: 1000, nb updated pods: 950"},
+		"few are left":       {eds: set(counts(91, 100)), done: true, text: "upgrade is now finished nb pods: 100, nb updated pods: 91"},
+		"too many are left":  {eds: set(counts(90, 100)), text: "still upgrading nb pods: 100, nb updated pods: 90"},
+		"few pods":           {eds: set(counts(2, 3)), text: "still upgrading nb pods: 3, nb updated pods: 2"},
+		"few pods, all":      {eds: set(counts(3, 3)), done: true, text: "upgrade is now finished nb pods: 3, nb updated pods: 3"},
+		"all are wanted":     {eds: set(counts(99, 100)), enough: enough{percent: 100, min: 1}, text: "still upgrading nb pods: 100, nb updated pods: 99"},
+		"canary":             {eds: set(status(canary)), text: "canary running: foo-c on 2 nodes"},
+		"canary paused":      {eds: set(status(canary), state(edsv1.StateCanaryPaused)), text: "canary paused (Unknown): foo-c on 2 nodes"},
+		"canary paused by itself": {
+			eds: set(status(canary), state(edsv1.StateCanaryPaused), status(func(s *edsv1.ExtendedDaemonSetStatus) {
+				s.Reason = edsv1.StatusReasonErrImagePull
+			})), text: "canary paused (ErrImagePull): foo-c on 2 nodes",
+		},
+		"canary ends": {eds: set(state(edsv1.StateCanary)), text: "the canary ends"},
+		"canary failed": {
+			eds: set(state(edsv1.StateCanaryFailed), status(func(s *edsv1.ExtendedDaemonSetStatus) { s.Reason = edsv1.StatusReasonCLB })),
+			err: "the canary has failed (CrashLoopBackOff)",
+		},
+		"canary failed, and its nodes are back": {
+			eds: set(condition(edsv1.ConditionCanaryFailed, metav1.ConditionTrue, edsv1.ReasonCanaryFailed, "canary failed with ers: foo-c")),
+			err: "the canary has failed: canary failed with ers: foo-c",
+		},
+		"canary failed once, and was reset": {
+			eds: set(condition(edsv1.ConditionCanaryFailed, metav1.ConditionFalse, edsv1.ReasonReset, "")), active: made(time.Hour),
+			done: true, text: "upgrade is now finished nb pods: 100, nb updated pods: 100",
+		},
+		"canary failed, of a legacy controller": {
+			eds:    set(status(unseen), condition(edsv1.ConditionCanaryFailed, metav1.ConditionFalse, "", "")),
+			active: made(time.Hour), err: "the canary has failed: foo-b is active, which was made before that",
+		},
+		"canary failed before, of a legacy controller": {
+			eds:    set(status(unseen), condition(edsv1.ConditionCanaryFailed, metav1.ConditionFalse, "", "")),
+			active: made(-time.Hour), done: true, text: "upgrade is now finished nb pods: 100, nb updated pods: 100",
+		},
+		"stalled": {
+			eds: set(counts(1, 100), condition(edsv1.ConditionStalled, metav1.ConditionTrue, "FailureLimit", "2 pods have failed")),
+			err: "it is stalled (FailureLimit): 2 pods have failed",
+		},
+		"paused": {
+			eds: set(counts(1, 100), state(edsv1.StateRollingUpdatePaused)),
+			err: `its state is "RollingUpdate Paused", and it goes on only when somebody ends that`,
+		},
+		"frozen":   {eds: set(state(edsv1.StateRolloutFrozen)), err: `its state is "Rollout frozen", and it goes on only when somebody ends that`},
+		"not seen": {eds: set(func(eds *edsv1.ExtendedDaemonSet) { eds.Generation = 4 }), text: "the operator has not seen the change yet"},
+		"never seen": {
+			eds:  set(func(eds *edsv1.ExtendedDaemonSet) { eds.Status = edsv1.ExtendedDaemonSetStatus{} }),
+			text: "the operator has not seen the change yet",
+		},
+		"nothing active": {eds: set(status(func(s *edsv1.ExtendedDaemonSetStatus) { s.ActiveReplicaSet = "" })), text: "no revision is active yet"},
+		"deleted":        {eds: set(func(eds *edsv1.ExtendedDaemonSet) { eds.DeletionTimestamp = &metav1.Time{Time: now} }), err: "it is being deleted"},
+		"failed before the change": {
+			eds: set(state(edsv1.StateCanaryFailed), func(eds *edsv1.ExtendedDaemonSet) { eds.Generation = 4 }), text: "the operator has not seen the change yet",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.enough == (enough{}) {
+				tc.enough = defaults
+			}
+			done, text, err := judge(tc.eds, tc.active, tc.enough)
+			if err == nil && tc.err != "" || err != nil && err.Error() != tc.err {
+				t.Fatalf("%v, want %q", err, tc.err)
+			}
+			if done != tc.done || text != tc.text {
+				t.Errorf("%t, %q; want %t, %q", done, text, tc.done, tc.text)
+			}
+		})
+	}
+}

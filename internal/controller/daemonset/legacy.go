@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/daemon"
+)
+
+// legacy knows the pods of DaemonSets that ExtendedDaemonSets take over from. It watches pods that are not ours only while
+// there is such a one.
+type legacy struct {
+	cache cache.Cache
+	woken chan event.GenericEvent
+
+	mu sync.Mutex
+	// from is which DaemonSet each ExtendedDaemonSet takes over from.
+	from     map[types.NamespacedName]string
+	watching bool
+}
+
+func newLegacy(c cache.Cache) *legacy {
+	return &legacy{cache: c, woken: make(chan event.GenericEvent, 1), from: map[types.NamespacedName]string{}}
+}
+
+// forget drops an ExtendedDaemonSet that is gone.
+func (l *legacy) forget(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.from, key)
+}
+
+// pods are those of the DaemonSet of this name, and kept says which of them it still controls: while it is there it would make
+// them again, so that they can't be replaced. The others are replaced like outdated ones. They are on nodes where it makes no
+// more, such as those whose taint it does not tolerate any more, or were left when it was deleted without them: such are known by
+// their names, and by the label that DaemonSets give.
+func (l *legacy) pods(ctx context.Context, key types.NamespacedName, name string, nodes []*corev1.Node) (pods []*corev1.Pod, kept map[types.UID]bool, err error) {
+	if name == "" {
+		l.forget(key)
+		return nil, nil, l.rest(ctx)
+	}
+	if err := l.begin(ctx, key, name); err != nil {
+		return nil, nil, err
+	}
+	var ds appsv1.DaemonSet
+	if err := l.cache.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: name}, &ds); err != nil && !apierrors.IsNotFound(err) {
+		return nil, nil, fmt.Errorf("reading DaemonSet %s, %w", name, err)
+	}
+	var list corev1.PodList
+	if err := l.cache.List(ctx, &list, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, nil, fmt.Errorf("listing pods of DaemonSet %s, %w", name, err)
+	}
+	kept = map[types.UID]bool{}
+	again := makesAgain(&ds, nodes)
+	for i := range list.Items {
+		pod := &list.Items[i]
+		owner := metav1.GetControllerOf(pod)
+		_, ours := pod.Labels[edsv1.LabelName]
+		controlled := owner != nil && owner.Kind == "DaemonSet" && owner.Name == name
+		_, revised := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
+		left := owner == nil && revised && pod.GenerateName == name+"-"
+		if ours || !controlled && !left || daemon.NodeOf(pod) == "" {
+			continue
+		}
+		pods = append(pods, pod)
+		kept[pod.UID] = controlled && ds.UID == owner.UID && ds.DeletionTimestamp == nil && again(daemon.NodeOf(pod))
+	}
+	return pods, kept, nil
+}
+
+// makesAgain says on which nodes, which are given by name, a DaemonSet would make a pod again.
+func makesAgain(ds *appsv1.DaemonSet, nodes []*corev1.Node) func(node string) bool {
+	placer, err := daemon.NewPlacer(nil, &ds.Spec.Template)
+	return func(node string) bool {
+		i, known := slices.BinarySearchFunc(nodes, node, func(n *corev1.Node, name string) int { return strings.Compare(n.Name, name) })
+		return err != nil || !known || placer.Place(nodes[i]).Create
+	}
+}
+
+// begin watches pods and DaemonSets, from the first who needs it on.
+func (l *legacy) begin(ctx context.Context, key types.NamespacedName, name string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.from[key] = name
+	if l.watching {
+		return nil
+	}
+	for _, o := range []client.Object{&corev1.Pod{}, &appsv1.DaemonSet{}} {
+		informer, err := l.cache.GetInformer(ctx, o)
+		if err != nil {
+			return fmt.Errorf("watching %T, %w", o, err)
+		}
+		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { l.changed(o) },
+			UpdateFunc: func(_, o any) { l.changed(o) },
+			DeleteFunc: func(o any) { l.changed(o) },
+		}); err != nil {
+			return fmt.Errorf("watching %T, %w", o, err)
+		}
+	}
+	l.watching = true
+	return nil
+}
+
+// changed wakes those who take over in the namespace of what has changed.
+func (l *legacy) changed(o any) {
+	if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+		o = gone.Obj
+	}
+	object, ok := o.(client.Object)
+	if !ok || object.GetLabels()[edsv1.LabelName] != "" {
+		return
+	}
+	l.mu.Lock()
+	var keys []types.NamespacedName
+	for key := range l.from {
+		if key.Namespace == object.GetNamespace() {
+			keys = append(keys, key)
+		}
+	}
+	l.mu.Unlock()
+	for _, key := range keys {
+		l.woken <- event.GenericEvent{Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}}
+	}
+}
+
+// rest ends the watch when nobody needs it any more.
+func (l *legacy) rest(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.watching || len(l.from) > 0 {
+		return nil
+	}
+	for _, o := range []client.Object{&corev1.Pod{}, &appsv1.DaemonSet{}} {
+		if err := l.cache.RemoveInformer(ctx, o); err != nil {
+			return fmt.Errorf("ending the watch of %T, %w", o, err)
+		}
+	}
+	l.watching = false
+	return nil
+}

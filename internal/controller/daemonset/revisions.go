@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/daemon"
+	"moult.dev/moult/internal/events"
+)
+
+// defaultHistory is how many revisions without pods are kept, as apps/v1 DaemonSet keeps them.
+const defaultHistory = 10
+
+// revise finds which revision is wanted, and which is active. It makes the set of a new one, and writes down which one has
+// become active; then the pass is over.
+func (p *pass) revise(ctx context.Context) (again bool, err error) {
+	if p.hash, err = daemon.TemplateHash(&p.spec.Template); err != nil {
+		return false, fmt.Errorf("hashing the template, %w", err)
+	}
+	p.active = p.find(p.eds.Status.ActiveReplicaSet)
+	p.target = p.wanted(p.sets)
+	if p.target == nil {
+		return true, p.newRevision(ctx)
+	}
+	switch {
+	case p.active == nil:
+		// At the beginning, or when somebody has deleted the active one: its pods go with it.
+		return true, p.activate(ctx, p.successor())
+	case p.active != p.target && p.strategy.Canary == nil && !failed(p.target):
+		return true, p.activate(ctx, p.target)
+	}
+	if p.stored.Spec.Selector != nil || p.target.Spec.Selector != nil {
+		return false, p.selects(ctx)
+	}
+	return false, nil
+}
+
+func (p *pass) find(name string) *edsv1.ExtendedDaemonSetReplicaSet {
+	for _, rs := range p.sets {
+		if rs.Name == name {
+			return rs
+		}
+	}
+	return nil
+}
+
+// wanted is the set of the template: the active one, if several are, and else the oldest.
+func (p *pass) wanted(sets []*edsv1.ExtendedDaemonSetReplicaSet) *edsv1.ExtendedDaemonSetReplicaSet {
+	var found *edsv1.ExtendedDaemonSetReplicaSet
+	for _, rs := range sets {
+		if hashOf(rs) == p.hash && (found == nil || rs.Name == p.eds.Status.ActiveReplicaSet) {
+			found = rs
+		}
+	}
+	return found
+}
+
+func hashOf(rs *edsv1.ExtendedDaemonSetReplicaSet) string {
+	if rs.Spec.TemplateGeneration != "" {
+		return rs.Spec.TemplateGeneration
+	}
+	return rs.Annotations[edsv1.AnnotationTemplateHash]
+}
+
+func failed(rs *edsv1.ExtendedDaemonSetReplicaSet) bool {
+	return edsv1.IsConditionTrue(rs.Status.Conditions, edsv1.ConditionCanaryFailed)
+}
+
+// successor is what becomes active where nothing is. A revision that is being tried, or has failed, is not promoted by the
+// deletion of the active one while there is another.
+func (p *pass) successor() *edsv1.ExtendedDaemonSetReplicaSet {
+	if p.eds.Status.ActiveReplicaSet == "" || p.strategy.Canary == nil && !failed(p.target) {
+		return p.target
+	}
+	for _, rs := range slices.Backward(p.sets) {
+		if rs != p.target && !failed(rs) {
+			return rs
+		}
+	}
+	return p.target
+}
+
+// newRevision makes the set of a template that has none. Another pass, or another process, may have made it a moment ago.
+func (p *pass) newRevision(ctx context.Context) error {
+	var live edsv1.ExtendedDaemonSetReplicaSetList
+	if err := p.live.List(ctx, &live, client.InNamespace(p.key.Namespace), client.MatchingLabels{edsv1.LabelName: p.key.Name}); err != nil {
+		return fmt.Errorf("listing revisions, %w", err)
+	}
+	for i := range live.Items {
+		if rs := &live.Items[i]; hashOf(rs) == p.hash && owns(p.eds, rs) && rs.DeletionTimestamp == nil {
+			return nil // The cache will show it.
+		}
+	}
+	rs := &edsv1.ExtendedDaemonSetReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.key.Namespace, GenerateName: p.key.Name + "-",
+			Labels: maps.Clone(p.eds.Labels), Annotations: maps.Clone(p.eds.Annotations),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(p.eds, edsv1.GroupVersion.WithKind(kind))},
+		},
+		Spec: edsv1.ExtendedDaemonSetReplicaSetSpec{Selector: p.spec.Selector, Template: *p.spec.Template.DeepCopy(), TemplateGeneration: p.hash},
+	}
+	metav1.SetMetaDataLabel(&rs.ObjectMeta, edsv1.LabelName, p.key.Name)
+	metav1.SetMetaDataAnnotation(&rs.ObjectMeta, edsv1.AnnotationTemplateHash, p.hash)
+	if err := p.client.Create(ctx, rs); err != nil {
+		return fmt.Errorf("creating a revision, %w", err)
+	}
+	log.FromContext(ctx).Info("revision created", "revision", rs.Name)
+	p.events.Emit(events.ReplicaSetCreated(p.eds, rs.Name))
+	return nil
+}
+
+// activate writes down which revision is active from now on.
+func (p *pass) activate(ctx context.Context, rs *edsv1.ExtendedDaemonSetReplicaSet) error {
+	before := p.eds.Status.ActiveReplicaSet
+	s := &p.eds.Status
+	s.ActiveReplicaSet, s.Canary, s.Wave = rs.Name, nil, nil
+	if err := p.writeStatus(ctx); err != nil {
+		return fmt.Errorf("writing which revision is active, %w", err)
+	}
+	log.FromContext(ctx).Info("revision is active", "revision", rs.Name, "before", before)
+	if before != "" {
+		p.events.Emit(events.ReplicaSetActivated(p.eds, rs.Name))
+	}
+	return nil
+}
+
+// selects keeps the copies of the selector like the original: they are what people see.
+func (p *pass) selects(ctx context.Context) error {
+	for _, rs := range []*edsv1.ExtendedDaemonSetReplicaSet{p.target, p.active} {
+		if equality.Semantic.DeepEqual(rs.Spec.Selector, p.spec.Selector) {
+			continue
+		}
+		changed := rs.DeepCopy()
+		changed.Spec.Selector = p.spec.Selector
+		if err := p.client.Patch(ctx, changed, client.MergeFrom(rs)); err != nil {
+			return fmt.Errorf("writing the selector of revision %s, %w", rs.Name, err)
+		}
+	}
+	return nil
+}
+
+// prune deletes the oldest revisions that have no pods and are not needed any more.
+func (p *pass) prune(ctx context.Context) error {
+	var idle []*edsv1.ExtendedDaemonSetReplicaSet
+	for _, rs := range p.sets {
+		if rs != p.active && rs != p.target && p.revisions[rs.Name].pods == 0 {
+			idle = append(idle, rs)
+		}
+	}
+	limit := defaultHistory
+	if p.spec.RevisionHistoryLimit != nil {
+		limit = int(*p.spec.RevisionHistoryLimit)
+	}
+	for _, rs := range idle[:max(0, len(idle)-limit)] {
+		gone := client.Preconditions{UID: &rs.UID, ResourceVersion: &rs.ResourceVersion}
+		switch err := p.client.Delete(ctx, rs, gone); {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return fmt.Errorf("deleting revision %s, %w", rs.Name, err)
+		default:
+			log.FromContext(ctx).Info("revision deleted", "revision", rs.Name)
+			p.events.Emit(events.ReplicaSetDeleted(p.eds, rs.Name))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"time"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/daemon"
+	"moult.dev/moult/internal/rollout"
+)
+
+// units are the nodes as the engine sees them, but for those of a canary that goes on. An outdated pod makes its node one that
+// asks to be started; a node without an available pod of the active revision is in its turn.
+func (p *pass) units() []rollout.Unit {
+	units := make([]rollout.Unit, 0, len(p.spots))
+	bears := p.ignores()
+	soak := time.Duration(0)
+	if p.strategy.Soak != nil {
+		soak = p.strategy.Soak.Duration
+	}
+	for i := range p.spots {
+		s := &p.spots[i]
+		if s.canary || !s.placement.Create && s.fresh == nil && s.old == nil && !s.going {
+			continue
+		}
+		p.limits.nodes++
+		u := rollout.Unit{Node: s.node.Name, State: s.state(), Rank: rollout.Rank(s.node.UID, p.eds.UID, hashOf(p.active))}
+		switch u.State {
+		case v1alpha1.UnitOutdated:
+			u.Down = !s.old.available()
+			u.Reason, u.Message = p.unfit(s)
+		case v1alpha1.UnitUpdated:
+			u.Since = s.fresh.look.ReadySince
+			if end := p.fleet.SoakEnd(s.node.Name, u.Since, soak); soak > 0 && p.now.Before(end) && p.updates() {
+				u.State = v1alpha1.UnitSoaking
+				p.at(end)
+			}
+		default:
+			u.Excused = s.blamed != "" || bears(s)
+			if why, ok := p.broken(s); ok && !u.Excused {
+				u.State, u.Reason, u.Message = v1alpha1.UnitFailed, v1alpha1.ReasonPodFailed, why
+			}
+			if u.Excused {
+				p.limits.ignored++
+				p.revisions[s.want.Name].ignored++
+			}
+		}
+		units = append(units, u)
+	}
+	return units
+}
+
+// unfit says why an outdated pod may not be replaced, whatever the strategy says.
+func (p *pass) unfit(s *spot) (v1alpha1.Reason, string) {
+	switch {
+	case p.strategy.Type == edsv1.StrategyOnDelete && !p.returns(s):
+		return v1alpha1.ReasonOnDelete, "spec.strategy.type is OnDelete: the pod is replaced when somebody deletes it"
+	case s.kept && portsConflict(&s.old.pod.Spec, &p.active.Spec.Template.Spec):
+		return v1alpha1.ReasonNodeUnfit, "pod " + s.old.pod.Name + " has a port of the host that the new pod needs, and its DaemonSet would make it again: " +
+			"delete the DaemonSet with --cascade=orphan"
+	case !s.placement.Create:
+		return v1alpha1.ReasonNodeUnfit, "no new pod would be made on the node: " + s.placement.Why
+	case s.blamed != "" && !s.claimed():
+		return v1alpha1.ReasonNodeNotReady, s.blamed
+	}
+	return "", ""
+}
+
+// claimed reports whether a rollout has the node: the engine says so itself.
+func (s *spot) claimed() bool {
+	for i := range s.known.Claims {
+		if !s.known.Claims[i].Parked() {
+			return true
+		}
+	}
+	return false
+}
+
+// returns reports whether the outdated pod is left from a canary that has failed.
+func (p *pass) returns(s *spot) bool {
+	r := p.revisions[ofSet(s.old.pod)]
+	return r != nil && failed(r.set)
+}
+
+// updates reports whether the node's pod was made in a rolling update: at the first rollout nobody waits for it to soak.
+func (p *pass) updates() bool { return len(p.sets) > 1 || p.migrates }
+
+// broken says why a new pod counts as failed, where the strategy limits failures.
+func (p *pass) broken(s *spot) (string, bool) {
+	if p.strategy.MaxFailures == nil || s.fresh == nil || s.excused(s.fresh) {
+		return "", false
+	}
+	limit := int32(defaultRestarts)
+	if c := p.strategy.Canary; c != nil && c.AutoFail != nil && c.AutoFail.MaxRestarts != nil {
+		limit = *c.AutoFail.MaxRestarts
+	}
+	look := s.fresh.look
+	switch {
+	case look.CannotStart != "":
+		return "pod " + s.fresh.pod.Name + " can't start: " + string(look.CannotStart) + ": " + look.Message, true
+	case look.Restarts > limit:
+		return "pod " + s.fresh.pod.Name + " restarts again and again: " + string(look.RestartReason), true
+	}
+	return "", false
+}
+
+// defaultRestarts is how often a pod may restart in a rolling update without a canary.
+const defaultRestarts = 5
+
+// ignores says of which nodes a pod that does not get anywhere is not counted, as far as maxPodSchedulerFailure goes.
+func (p *pass) ignores() func(*spot) bool {
+	left := daemon.Count(p.strategy.RollingUpdate.MaxPodSchedulerFailure, p.eligible())
+	return func(s *spot) bool {
+		if left <= 0 || !s.stuck && (s.fresh == nil || !s.fresh.look.Unresponsive) {
+			return false
+		}
+		left--
+		return true
+	}
+}
+
+// eligible is how many nodes the rolling update goes over.
+func (p *pass) eligible() int {
+	n := 0
+	for i := range p.spots {
+		if s := &p.spots[i]; !s.canary && (s.placement.Create || s.fresh != nil || s.old != nil) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package daemonsetsetting says which ExtendedDaemonsetSettings count. That they do is the doing of the controller of
+// ExtendedDaemonSets.
+//
+//	read      the Settings of one ExtendedDaemonSet, and the Nodes where two of them may meet
+//	judge     each of them                                                     judge.go
+//	report    one status write for each whose verdict is another, then Events
+//
+// Whether a Setting counts depends on the others, so one reconcile is about all those of one ExtendedDaemonSet.
+package daemonsetsetting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/events"
+)
+
+// +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsetsettings,verbs=get;list;watch
+// +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsetsettings/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
+
+// Controller writes the status of ExtendedDaemonsetSettings.
+type Controller struct {
+	client client.Client
+	events *events.Recorder
+	rivals *rivals
+}
+
+// NewController returns a controller of Settings; SetupWithManager makes it run. The client reads from a cache.
+func NewController(c client.Client, recorder *events.Recorder) *Controller {
+	return &Controller{client: c, events: recorder, rivals: newRivals()}
+}
+
+// Reconcile judges all Settings of the ExtendedDaemonSet that the request names; with no name, those that name none.
+func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	var list edsv1.ExtendedDaemonsetSettingList
+	if err := c.client.List(ctx, &list, client.InNamespace(request.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing settings, %w", err)
+	}
+	settings := contenders(list.Items, request.Name)
+	if c.rivals.set(request.NamespacedName, mayMeet(settings)) {
+		var nodes corev1.NodeList
+		if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+			return ctrl.Result{}, fmt.Errorf("listing nodes, %w", err)
+		}
+		judge(settings, nodes.Items)
+	}
+	var errs []error
+	for i := range settings {
+		errs = append(errs, c.report(ctx, &settings[i]))
+	}
+	err := errors.Join(errs...)
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: coalesce}, nil
+	}
+	return ctrl.Result{}, err
+}
+
+// report writes a Setting's status if it changed, and then the Event.
+func (c *Controller) report(ctx context.Context, of *contender) error {
+	want := edsv1.ExtendedDaemonsetSettingStatus{Status: edsv1.SettingValid}
+	if of.problem != "" {
+		want.Status, want.Error = edsv1.SettingError, of.problem
+	}
+	if of.setting.Status == want {
+		return nil
+	}
+	s := of.setting.DeepCopy()
+	s.Status = want
+	if err := c.client.Status().Patch(ctx, s, client.MergeFromWithOptions(of.setting, client.MergeFromWithOptimisticLock{})); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil // It has just gone, and its going is looked at.
+		}
+		return fmt.Errorf("writing status of setting %s, %w", s.Name, err)
+	}
+	if of.problem != "" {
+		c.events.Emit(events.SettingInvalid(s, of.problem))
+	}
+	return nil
+}

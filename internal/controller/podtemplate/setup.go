@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podtemplate
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+)
+
+// soon is after which time a write that somebody else's was ahead of is tried again.
+const soon = 250 * time.Millisecond
+
+// CacheOptions bounds the cache to PodTemplates for the cluster autoscaler, in these namespaces; with none, in those that the
+// cache has by default.
+func CacheOptions(namespaces ...string) map[client.Object]cache.ByObject {
+	by := cache.ByObject{
+		Label:     labels.SelectorFromSet(labels.Set{edsv1.AnnotationDaemonsetPod: edsv1.True}),
+		Transform: cache.TransformStripManagedFields(),
+	}
+	for _, n := range namespaces {
+		if by.Namespaces == nil {
+			by.Namespaces = map[string]cache.Config{}
+		}
+		by.Namespaces[n] = cache.Config{}
+	}
+	return map[client.Object]cache.ByObject{&corev1.PodTemplate{}: by}
+}
+
+// SetupWithManager makes the manager run this controller. A PodTemplate wakes the ExtendedDaemonSet of its name, whosever it is.
+func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(m).
+		Named("podtemplate.autoscaler").
+		For(&edsv1.ExtendedDaemonSet{}, builder.WithPredicates(copiedChanged)).
+		Watches(&corev1.PodTemplate{}, &handler.EnqueueRequestForObject{}).
+		Complete(c)
+}
+
+// copiedChanged leaves out status writes.
+var copiedChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || e.ObjectOld.GetUID() != e.ObjectNew.GetUID() ||
+		(e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil) ||
+		!maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) || !maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations())
+}}

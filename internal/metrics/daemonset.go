@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+// These have the names and labels that they have in ExtendedDaemonSet.
+var (
+	rollingUpdateStuck = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "ers_rolling_update_stuck",
+		Help: "1 while pods of an ExtendedDaemonSetReplicaSet's predecessors wait to be replaced, and none may be.",
+	}, []string{"name", "namespace"})
+
+	controllerLeader = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "eds_controller_leader",
+		Help: "1, with whether this process leads the controllers.",
+	}, []string{"leader"})
+)
+
+func init() { //nolint:gochecknoinits // The registry of controller-runtime is global, and so are its collectors.
+	metrics.Registry.MustRegister(rollingUpdateStuck, controllerLeader)
+	SetLeader(false)
+}
+
+// SetLeader sets whether this process leads.
+func SetLeader(leads bool) {
+	controllerLeader.DeleteLabelValues(strconv.FormatBool(!leads))
+	controllerLeader.WithLabelValues(strconv.FormatBool(leads)).Set(1)
+}
+
+// DaemonSet names an ExtendedDaemonSet in metrics.
+func DaemonSet(key types.NamespacedName) Rollout {
+	return Rollout{Kind: "ExtendedDaemonSet", NamespacedName: key}
+}
+
+// stuckOf remembers of each ExtendedDaemonSet which replica sets are told of, as their metrics don't name it.
+var stuckOf = struct {
+	mu    sync.Mutex
+	names map[types.NamespacedName]map[string]bool
+}{names: map[types.NamespacedName]map[string]bool{}}
+
+// SetStuck sets of each of an ExtendedDaemonSet's replica sets, by name, whether its rolling update is stuck. What is not
+// among them any more is dropped; nil drops them all.
+func SetStuck(daemonset types.NamespacedName, replicasets map[string]bool) {
+	stuckOf.mu.Lock()
+	defer stuckOf.mu.Unlock()
+	for name := range stuckOf.names[daemonset] {
+		if _, still := replicasets[name]; !still {
+			rollingUpdateStuck.DeleteLabelValues(name, daemonset.Namespace)
+		}
+	}
+	if len(replicasets) == 0 {
+		delete(stuckOf.names, daemonset)
+		return
+	}
+	names := make(map[string]bool, len(replicasets))
+	for name, stuck := range replicasets {
+		names[name] = true
+		value := 0.0
+		if stuck {
+			value = 1
+		}
+		rollingUpdateStuck.WithLabelValues(name, daemonset.Namespace).Set(value)
+	}
+	stuckOf.names[daemonset] = names
+}
+
+// ForgetDaemonSet drops an ExtendedDaemonSet that is gone, with its replica sets.
+func ForgetDaemonSet(daemonset types.NamespacedName) {
+	SetStuck(daemonset, nil)
+	Forget(DaemonSet(daemonset))
+}
