@@ -331,7 +331,8 @@ func (f *facts) complete(next *v1alpha1.WaveStatus) {
 		if done := f.tried(wave) && !left && len(f.groups[0])+wave > 0; done != is {
 			f.fail("%s was complete, and now stands at %+v", f.name, next)
 		}
-		if next.State == v1alpha1.WaveWaitingForApproval || next.State == v1alpha1.WaveSoaking && f.soaked(wave, time.Second) {
+		again := next.State == v1alpha1.WaveSoaking && f.soaked(wave, time.Second) && !f.now.Before(f.status.Since.Time)
+		if again || next.State == v1alpha1.WaveWaitingForApproval {
 			f.fail("%s has been complete, and does it again: %+v", f.name, next)
 		}
 		return
@@ -932,6 +933,10 @@ func (s *shadow) note(w *world, p *party) {
 		}
 	}
 	for _, u := range f.groups[wave] {
+		if f.waits(wave) && u.State == v1alpha1.UnitUpdated {
+			// It has soaked, whatever a strategy says that comes later.
+			s.updated[key2{p.name, u.Node}], s.unwell[key2{p.name, u.Node}] = time.Time{}, time.Time{}
+		}
 		if w.unwell(u.Node) {
 			s.unwell[key2{p.name, u.Node}] = w.now
 		}

@@ -477,7 +477,7 @@ func (s *simulation) endPod(p *party) {
 
 // change is a person who changes a rollout.
 func (s *simulation) change(p *party) {
-	switch s.IntN(11) {
+	switch s.IntN(10) {
 	case 0:
 		p.revision++
 		p.generation++
@@ -523,9 +523,6 @@ func (s *simulation) change(p *party) {
 			s.reset(p, func() {})
 			s.say(p, "is to begin on %v.", slices.Sorted(maps.Keys(p.picked)))
 		}
-	case 10:
-		p.soakLast = !p.soakLast
-		s.say(p, "lets the last soak: %v.", p.soakLast)
 	}
 }
 
