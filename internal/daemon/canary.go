@@ -62,7 +62,7 @@ func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, curren
 	values := map[string]bool{}
 	for i := range nodes {
 		n := nodes[i].Node
-		if n == nil || n.DeletionTimestamp != nil || n.Spec.Unschedulable && !(was[n.Name] && nodes[i].Claimed) || !nodes[i].Fits || !selector.Matches(labels.Set(n.Labels)) {
+		if n == nil || n.DeletionTimestamp != nil || n.Spec.Unschedulable && (!was[n.Name] || !nodes[i].Claimed) || !nodes[i].Fits || !selector.Matches(labels.Set(n.Labels)) {
 			continue
 		}
 		d := candidate{CanaryNode: &nodes[i], name: n.Name, value: valuesOf(n, keys), busy: nodes[i].Claimed || !nodeReady(n)}

@@ -211,7 +211,7 @@ func wrongPick(c *canary, want int, current []string, nodes []CanaryNode, picked
 		name := n.Node.Name
 		busy := n.Claimed || len(n.Node.Status.Conditions) == 0 || n.Node.Status.Conditions[0].Status != corev1.ConditionTrue
 		unselected := c.NodeSelector != nil && n.Node.Labels["zone"] == "c"
-		if !n.Fits || n.Node.Spec.Unschedulable && !(n.Claimed && has(name)) || n.Node.DeletionTimestamp != nil || unselected || busy && !has(name) {
+		if !n.Fits || n.Node.Spec.Unschedulable && (!n.Claimed || !has(name)) || n.Node.DeletionTimestamp != nil || unselected || busy && !has(name) {
 			continue
 		}
 		may[name] = n

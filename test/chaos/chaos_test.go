@@ -13,24 +13,19 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,7 +33,6 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/test/cluster"
-	"moult.dev/moult/test/operator"
 )
 
 const (
@@ -46,7 +40,6 @@ const (
 	planName    = "chaos"
 	nodes       = 60
 	concurrency = 6
-	kills       = 50
 	// budget is how many nodes may be unavailable at once, with those that a person has cordoned: fewer than the Plan would take.
 	budget = 7
 	// canaries are the first wave.
@@ -55,8 +48,6 @@ const (
 	podSeconds = 0.2
 	// limit bounds the whole test.
 	limit = 5 * time.Minute
-	// patience bounds a life whose kill would wait for something that does not come.
-	patience = 4 * time.Second
 )
 
 // byPerson are the nodes that somebody has cordoned before.
@@ -72,61 +63,24 @@ func TestKilledAtAnyInstant(t *testing.T) {
 	defer cancel()
 
 	c := newChaos(ctx, t, rand.New(rand.NewPCG(seed, 0)))
-	defer func() {
-		if c.process != nil {
-			c.process.Kill()
-		}
-	}()
+	defer c.end()
 	began := time.Now()
 	c.createPlan(ctx)
-	for n := range kills {
-		if n > 0 {
-			c.startOperator()
-		}
-		c.kill(ctx, n+1)
-	}
+	c.killAll(ctx)
 	t.Logf("%d kills in %.1f s, in rollout %d: %v", kills, time.Since(began).Seconds(), c.rollouts(), c.tally)
 
 	c.startOperator()
 	c.waitUntilComplete(ctx)
 	t.Logf("the last rollout, %d, was complete after %.1f s in all", c.rollouts(), time.Since(began).Seconds())
-	// Once more, to see that one that comes to work that is done leaves it as it is.
 	c.gate.wait()
 	c.stopOperator()
-	probes := freeAddress(t)
-	c.startOperator("--health-probe-bind-address=" + probes)
-	c.until(ctx, "the operator is ready", func() (bool, error) { return ready(ctx, probes), nil })
-	time.Sleep(2 * time.Second)
-	c.stopOperator()
+	c.look(ctx)
 	c.check(ctx)
-}
-
-// seed is MOULT_SEED, or drawn.
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	text, ok := os.LookupEnv("MOULT_SEED")
-	if !ok {
-		return uint64(rand.Uint32())
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("reading MOULT_SEED, %v", err)
-	}
-	return n
 }
 
 // chaos is the state of the test.
 type chaos struct {
-	t       *testing.T
-	random  *rand.Rand
-	cluster *cluster.Cluster
-	client  client.WithWatch
-	gate    *gate
-	journal *journal
-	program string
-	process *operator.Process
-	// tally counts the kills by what they hit.
-	tally map[string]int
+	*harness
 
 	mu sync.Mutex
 	// versions of the Plan so far.
@@ -137,39 +91,28 @@ type chaos struct {
 
 func newChaos(ctx context.Context, t *testing.T, random *rand.Rand) *chaos {
 	t.Helper()
-	c := &chaos{t: t, random: random, tally: map[string]int{}, versions: []string{"v1"}}
-	var err error
-	if c.program, err = operator.Build(ctx, t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
-	c.cluster = cluster.New(t, cluster.Options{Nodes: nodes, PodSeconds: podSeconds, AuditLog: true})
-	config := c.cluster.Config()
-	config.UserAgent = "chaos"
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), upgradev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	if c.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
-		t.Fatal(err)
-	}
+	o := cluster.Options{Nodes: nodes, PodSeconds: podSeconds, AuditLog: true}
+	c := &chaos{harness: newHarness(ctx, t, random, o, writesOfPlans), versions: []string{"v1"}}
+	c.now = c.standing
 	c.prepare(ctx)
-	c.gate = newGate(t, c.cluster.Config())
 	c.startOperator()
-	c.journal = newJournal(ctx, t, c.client, c.play)
+	c.journal.follow(ctx, &corev1.NodeList{}, "", nil)
+	c.journal.follow(ctx, &batchv1.JobList{}, namespace, nil)
+	played := map[string]bool{}
+	c.journal.follow(ctx, &corev1.PodList{}, namespace, func(o client.Object) {
+		pod, ok := o.(*corev1.Pod)
+		if ok && pod.Status.Phase == corev1.PodRunning && !played[pod.Name] {
+			played[pod.Name] = true
+			go c.play(ctx, pod)
+		}
+	})
 	return c
 }
 
 // prepare makes the namespace, and cordons nodes as a person does.
 func (c *chaos) prepare(ctx context.Context) {
 	c.t.Helper()
-	if err := c.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
-		c.t.Fatal(err)
-	}
-	// Without it no pods can be made, and the Job controller waits ever longer.
-	c.until(ctx, "the namespace has its service account", func() (bool, error) {
-		err := c.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "default"}, &corev1.ServiceAccount{})
-		return err == nil, client.IgnoreNotFound(err)
-	})
+	c.makeNamespace(ctx, namespace)
 	for _, name := range byPerson {
 		var n corev1.Node
 		if err := c.client.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
@@ -227,68 +170,6 @@ func (c *chaos) createPlan(ctx context.Context) {
 	})
 }
 
-// startOperator starts the operator with the gate between it and the API server.
-func (c *chaos) startOperator(more ...string) {
-	c.t.Helper()
-	args := append([]string{"--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0"}, more...)
-	var err error
-	c.process, err = operator.Start(c.program, c.gate.kubeconfig, c.log(), args...)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-func (c *chaos) stopOperator() {
-	c.t.Helper()
-	if err := c.process.Stop(time.Minute); err != nil {
-		c.t.Fatal(err)
-	}
-	c.process = nil
-}
-
-func (c *chaos) log() string { return filepath.Join(c.cluster.Dir(), "log", "moult.log") }
-
-// kill kills the operator at an instant that is drawn, and notes what that hit.
-func (c *chaos) kill(ctx context.Context, n int) {
-	c.t.Helper()
-	began := time.Now()
-	at := draw(c.random)
-	hit := c.gate.arm(at, c.process)
-	wait := patience
-	if at.write == anyInstant {
-		wait = at.delay
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	what := at.String()
-	select {
-	case <-hit:
-	case <-timer.C:
-		if !c.gate.disarm() {
-			<-hit
-			break
-		}
-		if at.write != anyInstant {
-			what = "waiting, without " + at.write
-		}
-		if !c.process.Kill() {
-			c.t.Fatal(c.process.Died())
-		}
-	case <-c.process.Exited():
-		select {
-		case <-hit: // That is why.
-		case <-time.After(time.Second):
-			c.t.Fatal(c.process.Died())
-		}
-	case err := <-c.journal.failed:
-		c.t.Fatal(err)
-	case <-ctx.Done():
-		c.t.Fatal(c.stuck(context.Cause(ctx)))
-	}
-	c.tally[what]++
-	c.t.Logf("kill %2d after %3d ms, %s; %s", n, time.Since(began).Milliseconds(), what, c.journal.now())
-}
-
 // ask asks for the next version as soon as the last one is everywhere, until there is to be no further one.
 func (c *chaos) ask(ctx context.Context, p *upgradev1.Plan) {
 	c.mu.Lock()
@@ -331,37 +212,61 @@ func (c *chaos) waitUntilComplete(ctx context.Context) {
 	})
 }
 
-// until waits for what must come.
-func (c *chaos) until(ctx context.Context, what string, holds func() (bool, error)) {
-	c.t.Helper()
-	for {
-		ok, err := holds()
-		if err != nil {
-			c.t.Fatalf("waiting until %s, %v", what, err)
-		}
-		if ok {
-			return
-		}
-		var exited <-chan struct{}
-		var failed <-chan error
-		if c.process != nil {
-			exited, failed = c.process.Exited(), c.journal.failed
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-exited:
-			c.t.Fatal(c.process.Died())
-		case err := <-failed:
-			c.t.Fatal(err)
-		case <-ctx.Done():
-			c.t.Fatalf("waiting until %s, %v", what, c.stuck(context.Cause(ctx)))
-		}
-	}
+// standing says in short how things stand.
+func (c *chaos) standing() (text string) {
+	c.journal.see(func(latest map[string]client.Object) { text = standing(latest) })
+	return text
 }
 
-// stuck adds to an error how things stand.
-func (c *chaos) stuck(err error) error {
-	return fmt.Errorf("%w\n%s\n%s", err, c.journal.now(), operator.Tail(c.log(), 20))
+func standing(latest map[string]client.Object) string {
+	var claimed, without, running, done int
+	var updated int32
+	jobs := map[string]*batchv1.Job{}
+	version := ""
+	for _, o := range latest {
+		switch o := o.(type) {
+		case *batchv1.Job:
+			jobs[o.Annotations[v1alpha1.AnnotationTurn]+o.Labels[upgradev1.LabelNode]] = o
+		case *upgradev1.Plan:
+			version = o.Spec.Version
+			if o.Status.Counts != nil {
+				updated = o.Status.Counts.Updated
+			}
+		}
+	}
+	for _, o := range latest {
+		n, ok := o.(*corev1.Node)
+		if !ok {
+			continue
+		}
+		held, err := v1alpha1.ParseClaims(n.Annotations)
+		if err != nil || len(held) == 0 {
+			continue
+		}
+		claimed++
+		switch job := jobs[held[0].Turn+n.Name]; {
+		case job == nil:
+			without++
+		case succeeded(job):
+			done++
+		default:
+			running++
+		}
+	}
+	return fmt.Sprintf("%s: %d nodes reported as updated, %d claimed: %d without a Job, %d with one that runs, %d with one that is done",
+		version, updated, claimed, without, running, done)
+}
+
+func succeeded(j *batchv1.Job) bool {
+	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue
+	})
+}
+
+func failed(j *batchv1.Job) bool {
+	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return (c.Type == batchv1.JobFailed || c.Type == batchv1.JobFailureTarget) && c.Status == corev1.ConditionTrue
+	})
 }
 
 func person(name string) bool { return slices.Contains(byPerson, name) }

@@ -32,7 +32,7 @@ func (c *chaos) check(ctx context.Context) {
 	}
 	c.checkPlan(&plan)
 
-	now := c.now(ctx)
+	now := c.objects(ctx, namespace, &batchv1.JobList{}, &corev1.PodList{}, &upgradev1.PlanList{})
 	c.until(ctx, "the journal is up to date", func() (bool, error) { return c.journal.has(now), nil })
 	r := newReplay(c.t, &plan)
 	for _, e := range c.journal.inOrder() {
@@ -41,22 +41,6 @@ func (c *chaos) check(ctx context.Context) {
 	r.end(c.versions)
 	c.checkAudit(r)
 	c.t.Logf("at most %d nodes were disrupted at once, %d of them claimed and %d with a Job that ran; at most %d were unavailable", r.most, r.mostClaimed, r.mostRunning, r.mostUnavailable)
-}
-
-// now lists all objects as they are at the end.
-func (c *chaos) now(ctx context.Context) (all []client.Object) {
-	c.t.Helper()
-	for _, list := range []client.ObjectList{&corev1.NodeList{}, &batchv1.JobList{}, &corev1.PodList{}, &upgradev1.PlanList{}} {
-		in := client.InNamespace(namespace)
-		if _, ok := list.(*corev1.NodeList); ok {
-			in = ""
-		}
-		if err := c.client.List(ctx, list, in); err != nil {
-			c.t.Fatal(err)
-		}
-		all = append(all, items(list)...)
-	}
-	return all
 }
 
 func (c *chaos) checkPlan(p *upgradev1.Plan) {
@@ -114,7 +98,7 @@ func (c *chaos) checkAudit(r *replay) {
 
 // replay goes through the journal and checks what has to hold after every single change.
 type replay struct {
-	t       *testing.T
+	faults
 	plan    *upgradev1.Plan
 	nodes   map[string]*corev1.Node
 	jobs    map[string]*batchv1.Job
@@ -123,7 +107,6 @@ type replay struct {
 	counts  map[string]int    // "node version": how many Jobs there were
 	cordons map[string]int    // "node version": how often the Job's pod has cordoned it
 	hashes  map[string]string // by version
-	wrong   map[string]bool
 
 	most, mostClaimed, mostRunning, mostUnavailable int
 }
@@ -131,22 +114,29 @@ type replay struct {
 func newReplay(t *testing.T, plan *upgradev1.Plan) *replay {
 	t.Helper()
 	return &replay{
-		t: t, plan: plan,
+		faults: newFaults(t), plan: plan,
 		nodes: map[string]*corev1.Node{}, jobs: map[string]*batchv1.Job{}, pods: map[string]string{},
 		changed: map[string]bool{}, counts: map[string]int{}, cordons: map[string]int{}, hashes: map[string]string{},
-		wrong: map[string]bool{},
 	}
 }
 
+// faults are what is wrong.
+type faults struct {
+	t     *testing.T
+	wrong map[string]bool
+}
+
+func newFaults(t *testing.T) faults { return faults{t: t, wrong: map[string]bool{}} }
+
 // errorf reports what is wrong after a change, each thing once, and no more than the first few: the rest follows from them.
-func (r *replay) errorf(e entry, format string, args ...any) {
-	r.t.Helper()
+func (f *faults) errorf(e entry, format string, args ...any) {
+	f.t.Helper()
 	const most = 20
 	what := fmt.Sprintf(format, args...)
-	if !r.wrong[what] && len(r.wrong) < most {
-		r.t.Errorf("at revision %d, %T %s: %s", e.revision, e.object, e.object.GetName(), what)
+	if !f.wrong[what] && len(f.wrong) < most {
+		f.t.Errorf("at revision %d, %T %s: %s", e.revision, e.object, e.object.GetName(), what)
 	}
-	r.wrong[what] = true
+	f.wrong[what] = true
 }
 
 func (r *replay) next(e entry) {

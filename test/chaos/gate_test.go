@@ -14,7 +14,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"path/filepath"
-	"strings"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -23,19 +23,20 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/test/operator"
 )
 
-// What the operator writes.
-const (
-	claims   = "claiming a node"
-	creates  = "creating a Job"
-	releases = "releasing a node"
-	reports  = "writing the status"
-	// anyInstant is no write, but a time.
-	anyInstant = ""
-)
+// anyInstant is no write, but a time.
+const anyInstant = ""
+
+// writes are what the operator writes.
+type writes struct {
+	// of says which of them a request is.
+	of func(r *http.Request, body []byte) string
+	// names are those to kill at, the more often the more there are of them, and most is which one at most.
+	names []string
+	most  int
+}
 
 // When it is killed.
 const (
@@ -61,16 +62,16 @@ func (i instant) String() string {
 }
 
 // draw draws an instant: one in three at any time, the others at a write.
-func draw(random *rand.Rand) instant {
+func (w writes) draw(random *rand.Rand) instant {
 	between := func(from, to int) time.Duration { return time.Duration(from+random.IntN(to-from)) * time.Millisecond }
 	if random.IntN(3) == 0 {
 		return instant{delay: between(30, 800)}
 	}
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
 	return instant{
-		write: pick(claims, creates, releases, claims, creates, releases, reports),
+		write: pick(w.names...),
 		when:  pick(before, after, late),
-		nth:   1 + random.IntN(4),
+		nth:   1 + random.IntN(w.most),
 		delay: between(100, 3000),
 	}
 }
@@ -78,6 +79,7 @@ func draw(random *rand.Rand) instant {
 // gate stands between the operator and the API server.
 type gate struct {
 	kubeconfig string
+	writes     writes
 
 	backend   *url.URL
 	transport http.RoundTripper
@@ -89,11 +91,20 @@ type gate struct {
 	at      *instant // the write to kill the process at, or nil
 	taken   bool     // that write has come
 	hit     chan struct{}
+	late    []lateWrite
 }
 
-func newGate(t *testing.T, config *rest.Config) *gate {
+// lateWrite is one that arrived when who had sent it was dead.
+type lateWrite struct {
+	method, path string
+	// code is what the API server said, and object what it answered with, in whichever encoding.
+	code   int
+	object []byte
+}
+
+func newGate(t *testing.T, config *rest.Config, w writes) *gate {
 	t.Helper()
-	g := &gate{}
+	g := &gate{writes: w}
 	var err error
 	if g.transport, err = rest.TransportFor(config); err != nil {
 		t.Fatal(err)
@@ -159,6 +170,13 @@ func (g *gate) disarm() bool {
 // wait returns when every late write has arrived.
 func (g *gate) wait() { g.onTheWay.Wait() }
 
+// lateWrites are those that have arrived late.
+func (g *gate) lateWrites() []lateWrite {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.late)
+}
+
 // due reports whether this write is the one to kill at, and when.
 func (g *gate) due(write string) *instant {
 	g.mu.Lock()
@@ -192,7 +210,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	at := g.due(writeOf(r, body))
+	at := g.due(g.writes.of(r, body))
 	if at == nil {
 		g.proxy.ServeHTTP(w, r)
 		return
@@ -208,43 +226,32 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case late:
 		g.onTheWay.Go(func() {
 			time.Sleep(at.delay)
-			g.send(own)
+			code, object := g.send(own)
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.late = append(g.late, lateWrite{own.Method, own.URL.Path, code, object})
 		})
 		g.strike()
 	}
 	panic(http.ErrAbortHandler)
 }
 
-// send sends a request to the API server, and drops the answer. What has arrived, the audit log and the journal say.
-func (g *gate) send(r *http.Request) {
+// send sends a request to the API server. Who sent it does not see the answer.
+func (g *gate) send(r *http.Request) (code int, object []byte) {
 	ctx, cancel := context.WithTimeout(r.Context(), 30*time.Second)
 	defer cancel()
 	r = r.WithContext(ctx)
 	r.RequestURI, r.Host = "", ""
 	r.URL.Scheme, r.URL.Host = g.backend.Scheme, g.backend.Host
+	// The transport asks for compression by itself, and undoes it, only where nobody else has asked for it.
+	r.Header.Del("Accept-Encoding")
 	response, err := g.transport.RoundTrip(r)
 	if err != nil {
-		return
+		return 0, nil
 	}
-	_, _ = io.Copy(io.Discard, response.Body)
-	response.Body.Close()
-}
-
-// writeOf says which of the operator's writes a request is.
-func writeOf(r *http.Request, body []byte) string {
-	switch path := r.URL.Path; {
-	case r.Method == http.MethodPost && strings.HasSuffix(path, "/jobs"):
-		return creates
-	case r.Method == http.MethodPatch && strings.HasSuffix(path, "/plans/"+planName+"/status"):
-		return reports
-	case r.Method == http.MethodPatch && strings.HasPrefix(path, "/api/v1/nodes/"):
-		if bytes.Contains(body, []byte(`"`+v1alpha1.AnnotationClaims+`":null`)) {
-			return releases
-		}
-		return claims
-	default:
-		return ""
-	}
+	defer response.Body.Close()
+	object, _ = io.ReadAll(response.Body)
+	return response.StatusCode, object
 }
 
 // ready asks the operator whether it has seen how things stand.

@@ -11,14 +11,12 @@ import (
 	"sync"
 	"testing"
 
-	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	upgradev1 "moult.dev/moult/api/upgrade/v1"
-	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/test/follow"
 )
 
@@ -30,7 +28,7 @@ type entry struct {
 	object   client.Object
 }
 
-// journal sees every change of Nodes, Jobs, pods and the Plan.
+// journal sees every change of the objects that it follows.
 type journal struct {
 	t      *testing.T
 	client client.WithWatch
@@ -43,21 +41,8 @@ type journal struct {
 	latest map[string]client.Object
 }
 
-// newJournal begins a journal. It calls play for each pod that has begun to run.
-func newJournal(ctx context.Context, t *testing.T, c client.WithWatch, play func(context.Context, *corev1.Pod)) *journal {
-	t.Helper()
-	j := &journal{t: t, client: c, failed: make(chan error, 4), latest: map[string]client.Object{}}
-	j.follow(ctx, &corev1.NodeList{}, "", nil)
-	j.follow(ctx, &batchv1.JobList{}, namespace, nil)
-	played := map[string]bool{}
-	j.follow(ctx, &corev1.PodList{}, namespace, func(o client.Object) {
-		pod, ok := o.(*corev1.Pod)
-		if ok && pod.Status.Phase == corev1.PodRunning && !played[pod.Name] {
-			played[pod.Name] = true
-			go play(ctx, pod)
-		}
-	})
-	return j
+func newJournal(t *testing.T, c client.WithWatch) *journal {
+	return &journal{t: t, client: c, failed: make(chan error, 4), latest: map[string]client.Object{}}
 }
 
 // follow notes every change of the objects in a list of this type, and those that are there already.
@@ -66,7 +51,7 @@ func (j *journal) follow(ctx context.Context, list client.ObjectList, in string,
 	if err := j.client.List(ctx, list, client.InNamespace(in)); err != nil {
 		j.t.Fatal(err)
 	}
-	for _, o := range items(list) {
+	for _, o := range j.items(list) {
 		j.note(watch.Added, o)
 	}
 	changes := make(chan follow.Change, 1000)
@@ -95,24 +80,18 @@ func (j *journal) follow(ctx context.Context, list client.ObjectList, in string,
 	}()
 }
 
-func items(list client.ObjectList) (all []client.Object) {
-	switch list := list.(type) {
-	case *corev1.NodeList:
-		for i := range list.Items {
-			all = append(all, &list.Items[i])
+func (j *journal) items(list client.ObjectList) (all []client.Object) {
+	j.t.Helper()
+	err := meta.EachListItem(list, func(o runtime.Object) error {
+		object, ok := o.(client.Object)
+		if !ok {
+			return fmt.Errorf("a %T has a %T in it", list, o)
 		}
-	case *batchv1.JobList:
-		for i := range list.Items {
-			all = append(all, &list.Items[i])
-		}
-	case *corev1.PodList:
-		for i := range list.Items {
-			all = append(all, &list.Items[i])
-		}
-	case *upgradev1.PlanList:
-		for i := range list.Items {
-			all = append(all, &list.Items[i])
-		}
+		all = append(all, object)
+		return nil
+	})
+	if err != nil {
+		j.t.Fatal(err)
 	}
 	return all
 }
@@ -156,56 +135,9 @@ func (j *journal) has(objects []client.Object) bool {
 	return true
 }
 
-// now says in short how things stand.
-func (j *journal) now() string {
+// see shows all objects as they are now.
+func (j *journal) see(look func(map[string]client.Object)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var claimed, without, running, done int
-	var updated int32
-	jobs := map[string]*batchv1.Job{}
-	version := ""
-	for _, o := range j.latest {
-		switch o := o.(type) {
-		case *batchv1.Job:
-			jobs[o.Annotations[v1alpha1.AnnotationTurn]+o.Labels[upgradev1.LabelNode]] = o
-		case *upgradev1.Plan:
-			version = o.Spec.Version
-			if o.Status.Counts != nil {
-				updated = o.Status.Counts.Updated
-			}
-		}
-	}
-	for _, o := range j.latest {
-		n, ok := o.(*corev1.Node)
-		if !ok {
-			continue
-		}
-		held, err := v1alpha1.ParseClaims(n.Annotations)
-		if err != nil || len(held) == 0 {
-			continue
-		}
-		claimed++
-		switch job := jobs[held[0].Turn+n.Name]; {
-		case job == nil:
-			without++
-		case succeeded(job):
-			done++
-		default:
-			running++
-		}
-	}
-	return fmt.Sprintf("%s: %d nodes reported as updated, %d claimed: %d without a Job, %d with one that runs, %d with one that is done",
-		version, updated, claimed, without, running, done)
-}
-
-func succeeded(j *batchv1.Job) bool {
-	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
-		return c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue
-	})
-}
-
-func failed(j *batchv1.Job) bool {
-	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
-		return (c.Type == batchv1.JobFailed || c.Type == batchv1.JobFailureTarget) && c.Status == corev1.ConditionTrue
-	})
+	look(j.latest)
 }

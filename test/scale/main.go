@@ -10,6 +10,9 @@
 // cluster. The bare loop's Jobs are copies of one that the operator has made, so that both give scheduler and Job
 // controller the same work. With --guarded another Plan follows over the same nodes, with a strategy and budgets.
 //
+// With --kind daemonset it measures an ExtendedDaemonSet in place of Plans, and Kubernetes' own DaemonSet beside it: the
+// first rollout, an update, nodes that come and go, and idleness.
+//
 // What the operator has asked of the API server is counted from the audit log, and its processor time is read from /proc,
 // both from the creation of the Plan until the last request. The last line is the result in JSON.
 package main
@@ -30,8 +33,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
+// What can be measured.
+const (
+	kindPlan      = "plan"
+	kindDaemonSet = "daemonset"
+)
+
 // options say what to measure.
 type options struct {
+	kind         string
 	sizes        sizes
 	concurrency  int
 	podSeconds   float64
@@ -40,6 +50,7 @@ type options struct {
 	noBare       bool
 	guarded      bool
 	guardedFirst bool
+	daemons      daemonOptions
 	args         []string
 }
 
@@ -85,6 +96,7 @@ func (o *options) patienceFor(nodes int) time.Duration {
 func parse(args []string) (options, error) {
 	o := options{sizes: sizes{1000}}
 	flags := flag.NewFlagSet("scale", flag.ContinueOnError)
+	flags.StringVar(&o.kind, "kind", kindPlan, "what to measure: plan or daemonset")
 	flags.Var(&o.sizes, "nodes", "how many nodes there are; of several such numbers, with commas between, each gets a cluster of its own")
 	flags.IntVar(&o.concurrency, "concurrency", 50, "how many of them may be in a turn at once")
 	flags.Float64Var(&o.podSeconds, "pod-seconds", 1.5, "how long each pod runs")
@@ -93,15 +105,19 @@ func parse(args []string) (options, error) {
 	flags.BoolVar(&o.noBare, "no-bare", false, "leave the bare loop out")
 	flags.BoolVar(&o.guarded, "guarded", false, "measure another rollout too, with waves, an order, failure limits and budgets with gates")
 	flags.BoolVar(&o.guardedFirst, "guarded-first", false, "the same, and that one comes first")
+	o.daemons.bind(flags)
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
 	o.args = flags.Args()
 	o.guarded = o.guarded || o.guardedFirst
-	if o.concurrency < 1 || o.podSeconds <= 0 {
+	switch {
+	case o.kind != kindPlan && o.kind != kindDaemonSet:
+		return o, fmt.Errorf("--kind %q is neither %s nor %s", o.kind, kindPlan, kindDaemonSet)
+	case o.concurrency < 1 || o.podSeconds <= 0:
 		return o, errors.New("--concurrency and --pod-seconds must be positive")
 	}
-	return o, nil
+	return o, o.daemons.validate()
 }
 
 func main() {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -34,15 +35,37 @@ type requests struct {
 	jobs []string
 }
 
+func newRequests() requests {
+	return requests{rollout: map[request]count{}, faults: map[string]int{}}
+}
+
+// agent is who asks the API server: what a line of the audit log has in it then, and what the user agent has.
+type agent struct{ line, user string }
+
+var (
+	byOperator = agent{line: `"userAgent":"` + operator.UserAgent}
+	// byBuiltin is the controller of DaemonSets, which shares a process with others.
+	byBuiltin = agent{line: "daemon-set-controller", user: "daemon-set-controller"}
+)
+
+// read calls each for every request since the last time.
+func (a agent) read(log *audit.Log, each func(*audit.Event)) error {
+	return log.Read(a.line, func(e *audit.Event) {
+		if strings.Contains(e.UserAgent, a.user) {
+			each(e)
+		}
+	})
+}
+
 // readRequests returns when no more come. Statuses are written at most once a second, so that the last ones come late. It
 // calls more each time that there were some.
-func readRequests(ctx context.Context, log *audit.Log, began time.Time, more func() error) (requests, error) {
+func readRequests(ctx context.Context, log *audit.Log, by agent, began time.Time, more func() error) (requests, error) {
 	const quiet = 2 * time.Second
-	r := requests{rollout: map[request]count{}, faults: map[string]int{}}
+	r := newRequests()
 	last := time.Now()
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		came := false
-		err := log.Read(`"userAgent":"`+operator.UserAgent, func(e *audit.Event) { came = r.add(e, began) || came })
+		err := by.read(log, func(e *audit.Event) { came = r.add(e, began) || came })
 		if err == nil && came {
 			last = time.Now()
 			err = more()
@@ -50,7 +73,7 @@ func readRequests(ctx context.Context, log *audit.Log, began time.Time, more fun
 		return time.Since(last) > quiet, err
 	})
 	if err != nil {
-		return r, fmt.Errorf("waiting for the operator's last request, %w", err)
+		return r, fmt.Errorf("waiting for the last request, %w", err)
 	}
 	return r, nil
 }
@@ -92,4 +115,21 @@ func (r *requests) total() count {
 		sum.refused += c.refused
 	}
 	return sum
+}
+
+// made is how many objects of a resource were created.
+func (r *requests) made(resource string) int {
+	c := r.rollout[request{"create", resource}]
+	return c.all - c.refused
+}
+
+// writes is how many of them were to change something.
+func (r *requests) writes() int {
+	n := 0
+	for kind, c := range r.rollout {
+		if kind.verb != "get" && kind.verb != "list" {
+			n += c.all
+		}
+	}
+	return n
 }

@@ -51,7 +51,7 @@ func TestReadRequests(t *testing.T) {
 	}
 	defer log.Close()
 	calls := 0
-	r, err := readRequests(t.Context(), log, began, func() error { calls++; return nil })
+	r, err := readRequests(t.Context(), log, byOperator, began, func() error { calls++; return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestReadRequests(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := readRequests(ctx, log, began, func() error { return nil }); err == nil {
+	if _, err := readRequests(ctx, log, byOperator, began, func() error { return nil }); err == nil {
 		t.Error("it does not end with its context")
 	}
 }

@@ -103,7 +103,7 @@ func (b *bench) rollout(ctx context.Context, s subject) (_ *result, err error) {
 	say("%s rollout: %d nodes in %.1f s", s.name, b.size, r.took.Seconds())
 
 	// Its last Events may still be on their way.
-	r.requests, err = readRequests(ctx, log, began, func() error {
+	r.requests, err = readRequests(ctx, log, byOperator, began, func() error {
 		used, err := cpu.used()
 		r.cpu = used - r.start
 		return err

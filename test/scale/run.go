@@ -23,6 +23,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/test/cluster"
@@ -43,9 +44,20 @@ type bench struct {
 	cluster *cluster.Cluster
 	// raw is the fastest client there is: protobuf, and no limit.
 	raw kubernetes.Interface
-	// plans is a client that knows Plans and NodeDisruptionBudgets.
+	// plans is a client that knows Moult's kinds.
 	plans   client.WithWatch
 	program string
+	// newNodes is how many were added.
+	newNodes int
+}
+
+// newBench is one for the sizes' number i.
+func newBench(o options, i int, program string) *bench {
+	b := &bench{options: o, size: o.sizes[i], program: program}
+	if o.dir != "" && len(o.sizes) > 1 {
+		b.dir = filepath.Join(o.dir, fmt.Sprintf("%d-%d", i+1, b.size))
+	}
+	return b
 }
 
 // run measures, prints what it has found, and leaves nothing behind.
@@ -60,13 +72,13 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if o.kind == kindDaemonSet {
+		return runDaemons(ctx, o, program, out)
+	}
 	var done []*measured
 	var problems []error
 	for i, size := range o.sizes {
-		b := &bench{options: o, size: size, program: program}
-		if o.dir != "" && len(o.sizes) > 1 {
-			b.dir = filepath.Join(o.dir, fmt.Sprintf("%d-%d", i+1, size))
-		}
+		b := newBench(o, i, program)
 		m, err := b.measure(ctx)
 		if err != nil {
 			// What was measured before is told all the same.
@@ -151,10 +163,10 @@ func (b *bench) connect() error {
 	config := b.cluster.Config()
 	config.UserAgent = "scale"
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), upgradev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	err := errors.Join(clientgoscheme.AddToScheme(scheme), upgradev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), edsv1.AddToScheme(scheme))
+	if err != nil {
 		return err
 	}
-	var err error
 	if b.plans, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
 		return err
 	}

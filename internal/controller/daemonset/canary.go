@@ -88,24 +88,7 @@ func (p *pass) endTrial(ctx context.Context) (again bool, err error) {
 
 // pick chooses the nodes of the canary, and writes them down.
 func (p *pass) pick(ctx context.Context) (again bool, err error) {
-	var candidates []daemon.CanaryNode
-	desired := 0
-	for i := range p.spots {
-		s := &p.spots[i]
-		if s.placement.Create || s.fresh != nil || s.old != nil {
-			desired++
-		}
-		n := daemon.CanaryNode{Node: s.node, Claimed: slices.ContainsFunc(s.known.Claims, func(c v1alpha1.Claim) bool { return !c.Parked() })}
-		at := p.memo.look(s.node, p.targetSite, func() placed { return p.place(s.node, p.targetSite) }).placement
-		// A node that is not ready is tainted so that no new pod would be made there, and comes back.
-		n.Fits = at.Create || at.Keep && s.canary && (s.blamed != "" || s.fresh != nil)
-		for _, h := range []*held{s.fresh, s.old} {
-			if h != nil {
-				n.Restarts += h.look.Restarts
-			}
-		}
-		candidates = append(candidates, n)
-	}
+	candidates, desired := p.candidates()
 	p.canary.wanted = max(1, daemon.Count(p.strategy.Canary.Replicas, desired))
 	before := p.eds.Status.Canary
 	var current []string
@@ -136,6 +119,27 @@ func (p *pass) pick(ctx context.Context) (again bool, err error) {
 	return true, nil
 }
 
+// candidates are the nodes as the choice sees them, and how many the ExtendedDaemonSet has in all.
+func (p *pass) candidates() (nodes []daemon.CanaryNode, desired int) {
+	for i := range p.spots {
+		s := &p.spots[i]
+		if s.placement.Create || s.fresh != nil || s.old != nil {
+			desired++
+		}
+		n := daemon.CanaryNode{Node: s.node, Claimed: s.claimed()}
+		at := p.memo.look(s.node, p.targetSite, func() placed { return p.place(s.node, p.targetSite) }).placement
+		// A node that is not ready is tainted so that no new pod would be made there, and comes back.
+		n.Fits = at.Create || at.Keep && s.canary && (s.blamed != "" || s.fresh != nil)
+		for _, h := range []*held{s.fresh, s.old} {
+			if h != nil {
+				n.Restarts += h.look.Restarts
+			}
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, desired
+}
+
 // judge looks whether the canary's pods are such that it is to be paused, or has failed.
 func (p *pass) judge() {
 	t := p.canary
@@ -143,7 +147,7 @@ func (p *pass) judge() {
 	if c := edsv1.FindCondition(p.target.Status.Conditions, edsv1.ConditionCanary); c != nil && c.Status == metav1.ConditionTrue {
 		t.history.Began = c.LastTransitionTime.Time
 	}
-	if c := edsv1.FindCondition(p.target.Status.Conditions, edsv1.ConditionPodRestarting); c != nil && c.Status == metav1.ConditionTrue {
+	if c := edsv1.FindCondition(p.target.Status.Conditions, edsv1.ConditionPodRestarting); c != nil && c.Status == metav1.ConditionTrue && !c.LastUpdateTime.Time.Before(t.history.Began) {
 		t.history.FirstRestart, t.history.LastRestart = c.LastTransitionTime.Time, c.LastUpdateTime.Time
 	}
 	var pods []daemon.CanaryPod
@@ -163,7 +167,6 @@ func (p *pass) fail(ctx context.Context) error {
 		return fmt.Errorf("writing that the canary has failed, %w", err)
 	}
 	log.FromContext(ctx).Info("canary failed", "revision", p.target.Name, "reason", v.Reason, "message", v.Message)
-	p.events.Emit(events.CanaryFailed(p.eds, p.target.Name, string(v.Reason), v.Message))
 	return nil
 }
 

@@ -60,7 +60,9 @@ func (p *pass) decide() {
 		}
 		p.relabel(s)
 	}
-	p.decision = rollout.Decide(p.rolling(units, frozen), units, p.fleet.Fleet, p.now)
+	strategy := p.rolling(units, frozen)
+	p.misread = strategy.Problem()
+	p.decision = rollout.Decide(strategy, units, p.fleet.Fleet, p.now)
 	p.at(p.decision.Next)
 	if p.canary == nil {
 		p.eds.Status.Wave = p.decision.Wave
@@ -74,19 +76,22 @@ func (s *spot) empty() bool {
 	return s.fresh == nil && s.old == nil && !s.going && !s.ended && s.promised.IsZero() && len(s.extra) == 0
 }
 
-// tend is what is done on a node of the canary: an outdated pod goes at once, and the new one is made at once.
+// tend is what is done on a node of the canary: an outdated pod goes at once, and the new one is made at once; with maxSurge it
+// is made beside the old one, which goes when it is available.
 func (p *pass) tend(s *spot) {
-	stopped := p.canary.paused()
+	may := s.fresh == nil && s.placement.Create && !p.canary.paused()
 	switch {
-	case s.kept && s.fresh == nil && s.promised.IsZero() && !stopped && s.placement.Create:
+	case may && (s.empty() || s.kept && s.promised.IsZero()):
 		p.plan.create = append(p.plan.create, s)
-	case s.kept:
-	case s.old != nil && s.fresh == nil && !stopped && s.placement.Create:
+	case s.old == nil || s.kept:
+	case may && p.surges() && !portsConflict(&s.old.pod.Spec, &p.target.Spec.Template.Spec):
+		if s.promised.IsZero() && !s.going {
+			p.plan.create = append(p.plan.create, s)
+		}
+	case may:
 		p.plan.next = append(p.plan.next, s.old.pod)
-	case s.old != nil && s.fresh.available():
+	case s.fresh.available():
 		p.plan.done = append(p.plan.done, s.old.pod)
-	case s.empty() && s.placement.Create && !stopped:
-		p.plan.create = append(p.plan.create, s)
 	}
 }
 

@@ -4,6 +4,7 @@ package daemonset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,8 +32,8 @@ type legacy struct {
 
 	mu sync.Mutex
 	// from is which DaemonSet each ExtendedDaemonSet takes over from.
-	from     map[types.NamespacedName]string
-	watching bool
+	from    map[types.NamespacedName]string
+	watched []cache.Informer
 }
 
 func newLegacy(c cache.Cache) *legacy {
@@ -98,14 +99,20 @@ func (l *legacy) begin(ctx context.Context, key types.NamespacedName, name strin
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.from[key] = name
-	if l.watching {
+	for _, informer := range l.watched {
+		if !informer.HasSynced() {
+			return errNotSeen // Nobody else waits for that.
+		}
+	}
+	if len(l.watched) > 0 {
 		return nil
 	}
 	for _, o := range []client.Object{&corev1.Pod{}, &appsv1.DaemonSet{}} {
-		informer, err := l.cache.GetInformer(ctx, o)
+		informer, err := l.cache.GetInformer(ctx, o, cache.BlockUntilSynced(false))
 		if err != nil {
 			return fmt.Errorf("watching %T, %w", o, err)
 		}
+		l.watched = append(l.watched, informer)
 		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { l.changed(o) },
 			UpdateFunc: func(_, o any) { l.changed(o) },
@@ -114,9 +121,11 @@ func (l *legacy) begin(ctx context.Context, key types.NamespacedName, name strin
 			return fmt.Errorf("watching %T, %w", o, err)
 		}
 	}
-	l.watching = true
-	return nil
+	return errNotSeen
 }
+
+// errNotSeen is said while what the watches begin with has not come.
+var errNotSeen = errors.New("pods and DaemonSets, of which one is to be taken over, are not all seen yet (may they be listed and watched?)")
 
 // changed wakes those who take over in the namespace of what has changed.
 func (l *legacy) changed(o any) {
@@ -144,7 +153,7 @@ func (l *legacy) changed(o any) {
 func (l *legacy) rest(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.watching || len(l.from) > 0 {
+	if len(l.watched) == 0 || len(l.from) > 0 {
 		return nil
 	}
 	for _, o := range []client.Object{&corev1.Pod{}, &appsv1.DaemonSet{}} {
@@ -152,6 +161,6 @@ func (l *legacy) rest(ctx context.Context) error {
 			return fmt.Errorf("ending the watch of %T, %w", o, err)
 		}
 	}
-	l.watching = false
+	l.watched = nil
 	return nil
 }

@@ -19,6 +19,17 @@ func (p *pass) transitions(before *edsv1.ExtendedDaemonSet) []events.Event {
 	if turned(edsv1.ConditionCanaryPaused) {
 		all = append(all, events.CanaryPaused(p.eds, p.target.Name, string(is.Reason), p.pausedMessage()))
 	}
+	if edsv1.IsConditionTrue(was.Conditions, edsv1.ConditionCanaryPaused) && p.canary != nil && !p.canary.paused() {
+		all = append(all, events.CanaryUnpaused(p.eds, p.target.Name))
+	}
+	if turned(edsv1.ConditionCanaryFailed) {
+		c := edsv1.FindCondition(p.target.Status.Conditions, edsv1.ConditionCanaryFailed)
+		all = append(all, events.CanaryFailed(p.eds, p.target.Name, c.Reason, c.Message))
+	}
+	if c := edsv1.FindCondition(p.target.Status.Conditions, edsv1.ConditionCanaryFailed); c != nil && c.Reason == edsv1.ReasonReset &&
+		edsv1.IsConditionTrue(was.Conditions, edsv1.ConditionCanaryFailed) && !edsv1.IsConditionTrue(is.Conditions, edsv1.ConditionCanaryFailed) {
+		all = append(all, events.CanaryReset(p.eds, p.target.Name))
+	}
 	if turned(edsv1.ConditionReady) {
 		all = append(all, events.RolloutComplete(p.eds))
 	}

@@ -4,6 +4,7 @@ package daemonset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,10 +41,22 @@ func (p *pass) revise(ctx context.Context) (again bool, err error) {
 	case p.active != p.target && p.strategy.Canary == nil && !failed(p.target):
 		return true, p.activate(ctx, p.target)
 	}
-	if p.stored.Spec.Selector != nil || p.target.Spec.Selector != nil {
-		return false, p.selects(ctx)
+	return false, errors.Join(p.selects(ctx), p.adopt(ctx))
+}
+
+// adopt makes the sets that are nobody's its own: they go with it.
+func (p *pass) adopt(ctx context.Context) error {
+	for _, rs := range p.sets {
+		if metav1.GetControllerOf(rs) != nil {
+			continue
+		}
+		changed := rs.DeepCopy()
+		changed.OwnerReferences = append(changed.OwnerReferences, *metav1.NewControllerRef(p.eds, edsv1.GroupVersion.WithKind(kind)))
+		if err := p.client.Patch(ctx, changed, client.MergeFromWithOptions(rs, client.MergeFromWithOptimisticLock{})); err != nil {
+			return fmt.Errorf("adopting revision %s, %w", rs.Name, err)
+		}
 	}
-	return false, nil
+	return nil
 }
 
 func (p *pass) find(name string) *edsv1.ExtendedDaemonSetReplicaSet {
@@ -129,7 +142,10 @@ func (p *pass) activate(ctx context.Context, rs *edsv1.ExtendedDaemonSetReplicaS
 		return fmt.Errorf("writing which revision is active, %w", err)
 	}
 	log.FromContext(ctx).Info("revision is active", "revision", rs.Name, "before", before)
-	if before != "" {
+	switch {
+	case p.canary != nil:
+		p.events.Emit(events.CanaryPromoted(p.eds, rs.Name))
+	case before != "":
 		p.events.Emit(events.ReplicaSetActivated(p.eds, rs.Name))
 	}
 	return nil

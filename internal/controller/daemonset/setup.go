@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -70,7 +71,8 @@ func NewCaches(cfg *rest.Config, o Options, with cache.Options) (Caches, error) 
 	made := func(selector labels.Selector) (cache.Cache, error) {
 		with.DefaultTransform = cache.TransformStripManagedFields()
 		with.ByObject = map[client.Object]cache.ByObject{
-			&corev1.Pod{}: {Label: selector, Namespaces: namespaces(o), Transform: daemon.TrimPod},
+			&corev1.Pod{}:       {Label: selector, Namespaces: namespaces(o), Transform: daemon.TrimPod},
+			&appsv1.DaemonSet{}: {Namespaces: namespaces(o)},
 		}
 		c, err := cache.New(cfg, with)
 		if err != nil {

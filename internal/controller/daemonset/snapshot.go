@@ -63,6 +63,8 @@ type pass struct {
 	// sawUnits are the units that the engine has decided about.
 	sawUnits []rollout.Unit
 	plan     actions
+	// misread says what of the strategy can't be understood, or "".
+	misread string
 	// refused says why the API server has refused a pod, or "".
 	refused  string
 	happened []events.Event

@@ -75,8 +75,8 @@ func (p *pass) survey() error {
 	if err != nil {
 		return err
 	}
-	canary := map[string]bool{}
-	if c := p.eds.Status.Canary; c != nil && c.ReplicaSet == p.target.Name && p.tries() {
+	canary, tries := map[string]bool{}, p.tries()
+	if c := p.eds.Status.Canary; c != nil && c.ReplicaSet == p.target.Name && tries {
 		for _, name := range c.Nodes {
 			canary[name] = true
 		}
@@ -98,7 +98,7 @@ func (p *pass) survey() error {
 		}
 		pods := byNode[n.Name]
 		delete(byNode, n.Name)
-		if !s.placement.Keep && len(pods) == 0 {
+		if !s.placement.Keep && len(pods) == 0 && (!tries || !p.memo.look(n, p.targetSite, func() placed { return p.place(n, p.targetSite) }).placement.Create) {
 			continue
 		}
 		s.blamed = p.blame(s.known)

@@ -66,7 +66,8 @@ func (p *pass) statusOf(r *revision) edsv1.ExtendedDaemonSetReplicaSetStatus {
 	}
 	conditions := &s.Conditions
 	set(conditions, edsv1.ConditionActive, active, "", "", p.now)
-	set(conditions, edsv1.ConditionCanary, canary, "", "", p.now)
+	reason, message := p.shortage(canary)
+	set(conditions, edsv1.ConditionCanary, canary, reason, message, p.now)
 	set(conditions, edsv1.ConditionRollingUpdatePaused, active && (p.is(edsv1.AnnotationRollingUpdatePaused) || p.strategy.Paused), "", "", p.now)
 	set(conditions, edsv1.ConditionRolloutFrozen, active && p.is(edsv1.AnnotationRolloutFrozen), "", "", p.now)
 	if active || canary {
@@ -86,6 +87,14 @@ func (p *pass) statusOf(r *revision) edsv1.ExtendedDaemonSetReplicaSetStatus {
 		p.describeBatches(conditions)
 	}
 	return s
+}
+
+// shortage says that the canary runs on fewer nodes than it should.
+func (p *pass) shortage(canary bool) (reason, message string) {
+	if !canary || len(p.eds.Status.Canary.Nodes) >= p.canary.wanted {
+		return "", ""
+	}
+	return "TooFewNodes", fmt.Sprintf("it runs on %d nodes, and should on %d: no other is ready, schedulable, unclaimed and fit", len(p.eds.Status.Canary.Nodes), p.canary.wanted)
 }
 
 // restarting keeps the first and the last restart of the canary's pods, as ExtendedDaemonSet does: in the transition and
@@ -133,8 +142,11 @@ func first(names []string) []string {
 
 // trouble is what the API server refuses, or what of the nodes can't be read.
 func (p *pass) trouble() (reason, message string) {
-	if p.refused != "" {
+	switch {
+	case p.refused != "":
 		return "PodRefused", p.refused
+	case p.misread != "":
+		return string(v1alpha1.ReasonStrategyInvalid), p.misread
 	}
 	var nodes []string
 	for name := range p.unplaced {
@@ -199,8 +211,8 @@ func (p *pass) summarize() {
 		p.setHealth(s, p.failure(), edsv1.ReasonCanaryFailed)
 	case p.decision.Halted != nil && p.busy() == 0:
 		p.setHealth(s, p.decision.Halted.Message, string(v1alpha1.ReasonHalted))
-	case p.canary != nil && len(s.Canary.Nodes) == 0:
-		p.setHealth(s, fmt.Sprintf("the canary wants %d nodes, and there is none that is ready, schedulable and fit", p.canary.wanted), "NoCanaryNode")
+	case p.misread != "" && len(p.decision.Waiting) > 0:
+		p.setHealth(s, p.misread, string(v1alpha1.ReasonStrategyInvalid))
 	default:
 		p.setHealth(s, "", "")
 	}

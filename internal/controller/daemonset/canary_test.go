@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+)
+
+// trying lets a canary of the new revision run on the first node, while the old one is active.
+func (w *world) trying() *world {
+	w.eds.Spec.Strategy.Canary = &edsv1.ExtendedDaemonSetSpecStrategyCanary{}
+	w.eds.Status.ActiveReplicaSet = "foo-old"
+	w.eds.Status.Canary = &edsv1.ExtendedDaemonSetStatusCanary{ReplicaSet: "foo-new", Nodes: []string{"n0"}}
+	return w
+}
+
+// lookCanary makes a pass over the world in which a canary goes on, up to what it decides.
+func (w *world) lookCanary(t *testing.T) *pass {
+	t.Helper()
+	p := w.begin(t, &Controller{
+		clock: testingclock.NewFakePassiveClock(now), expected: newExpectations(), failures: newBackoffs(), reports: newReports(), memos: newMemos(), queued: newQueued(),
+	})
+	p.canary = &trial{wanted: 1}
+	p.decide()
+	return p
+}
+
+func TestDecideOnCanary(t *testing.T) {
+	surge := func(w *world) *world {
+		w.eds.Spec.Strategy.RollingUpdate.MaxUnavailable, w.eds.Spec.Strategy.RollingUpdate.MaxSurge = nil, ptr.To(intstr.FromInt32(1))
+		return w
+	}
+	port := func(w *world) *world {
+		for _, rs := range w.sets {
+			rs.Spec.Template.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}}
+		}
+		return w
+	}
+	for name, tc := range map[string]struct {
+		world func() *world
+		want  string
+	}{
+		"an outdated pod goes at once":              {func() *world { return newWorld(3).trying().has("old", nil, 0, 1, 2) }, "replace n0/old"},
+		"a new one is made at once":                 {func() *world { return newWorld(3).trying().has("old", nil, 1, 2) }, "create n0"},
+		"with surge it is made beside the old one":  {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2)) }, "create n0"},
+		"which stays while the new one starts":      {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2).has("new", fresh, 0)) }, ""},
+		"and goes then":                             {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2).has("new", nil, 0)) }, "done n0/old"},
+		"where both want the same port it goes now": {func() *world { return port(surge(newWorld(3).trying())).has("old", nil, 0, 1, 2) }, "replace n0/old"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.world().lookCanary(t).show(); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// A node that is not ready is tainted, and a taint may linger: neither moves a canary that runs there.
+func TestCandidates(t *testing.T) {
+	taint := func(w *world) *world {
+		w.nodes[0].Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}}
+		return w
+	}
+	elsewhere := func(w *world) *world {
+		w.eds.Status.Canary.Nodes = []string{"n1"}
+		return w
+	}
+	for name, tc := range map[string]struct {
+		world *world
+		fits  bool
+	}{
+		"a ready node fits":                           {newWorld(2).trying(), true},
+		"the canary's, when it is not ready":          {taint(newWorld(2).trying().down(0)), true},
+		"the canary's, with its pod":                  {taint(newWorld(2).trying().has("new", nil, 0)), true},
+		"not one that is tainted before it has a pod": {taint(newWorld(2).trying()), false},
+		"nor another one that is not ready":           {elsewhere(taint(newWorld(2).trying().down(0))), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes, desired := tc.world.lookCanary(t).candidates()
+			if desired == 0 || nodes[0].Node.Name != "n0" || nodes[0].Fits != tc.fits {
+				t.Errorf("of %d nodes %s fits: %v", desired, nodes[0].Node.Name, nodes[0].Fits)
+			}
+		})
+	}
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+)
+
+// mostInCreation is how many pods there were at once that were not ready and younger than an age, whenever one was made.
+func mostInCreation(all []daemonChange, name string, age time.Duration) int {
+	most := 0
+	var made []daemonChange
+	for _, c := range creations(all, name) {
+		made = append(made, c)
+		young := 0
+		for _, m := range made {
+			ready := whenReady(all, m.object.GetUID())
+			if c.at.Sub(m.at) < age && (ready.IsZero() || ready.After(c.at)) {
+				young++
+			}
+		}
+		most = max(most, young)
+	}
+	return most
+}
+
+// A slow start lets so many pods be in creation at first, and so many more after each interval.
+func TestDaemonsSlowStart(t *testing.T) {
+	t.Parallel()
+	d := simulatedDaemons(t, "slowstart", 7)
+	const period, interval = 2 * time.Second, 5 * time.Second
+	// None of them is ever ready: each is in creation for as long as reconcileFrequency.
+	d.create(t, d.daemon("agent", func(e *edsv1.ExtendedDaemonSet) {
+		e.Spec.Template.Annotations["test.moult.dev/unready"] = "true"
+		e.Spec.Strategy.ReconcileFrequency = &metav1.Duration{Duration: period}
+		e.Spec.Strategy.RollingUpdate.SlowStartAdditiveIncrease = ptr.To(intstr.FromInt32(1))
+		e.Spec.Strategy.RollingUpdate.SlowStartIntervalDuration = &metav1.Duration{Duration: interval}
+	}))
+	eventually(t, "all pods are made", func(context.Context) (string, bool) {
+		n := len(d.pods(t, "agent"))
+		return fmt.Sprint(n), n == len(d.nodes)
+	})
+	made := creations(d.history(t), "agent")
+	began := made[0].at
+	for i, c := range made {
+		// The clock of the API server, from which both are counted, has whole seconds.
+		allowed := 1 + int((c.at.Sub(began)+time.Second)/interval)
+		young := 0
+		for _, before := range made[:i+1] {
+			if c.at.Sub(before.at) < period-time.Second {
+				young++
+			}
+		}
+		if young > allowed {
+			t.Errorf("%d pods were in creation %s after the first, want at most %d", young, c.at.Sub(began), allowed)
+		}
+	}
+	if took := made[len(made)-1].at.Sub(began); took < interval || took > 30*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+// createdOneByOne makes a pod when the one before is ready, however many nodes wait.
+func createdOneByOne(t *testing.T, d *daemons) {
+	d.start(t, d.daemon("agent", func(e *edsv1.ExtendedDaemonSet) {
+		e.Spec.Strategy.RollingUpdate.MaxParallelPodCreation = ptr.To[int32](1)
+		e.Spec.Strategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromString("100%"))
+		e.Spec.Template.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
+			InitialDelaySeconds: 1, PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}},
+		}
+	}))
+	since := d.now(t)
+	d.edit(t, "agent", version("v2"))
+	d.settled(t, "agent")
+	if most := mostInCreation(d.history(t), "agent", 10*time.Second); most != 1 {
+		t.Errorf("%d pods were in creation at once, want 1", most)
+	}
+	// Deletions do not outrun creations.
+	if down := d.mostDown(t, since, of("agent")); down != 1 {
+		t.Errorf("%d nodes were without a pod at once, want 1", down)
+	}
+	d.onePerNode(t, "agent")
+}
+
+// A rolling update has as many nodes without an available pod as it may, and no more, and begins where there is none anyway.
+func TestDaemonsMaxUnavailable(t *testing.T) {
+	t.Parallel()
+	d := simulatedDaemons(t, "unavailable", 7)
+	d.start(t, d.daemon("agent", func(e *edsv1.ExtendedDaemonSet) {
+		e.Spec.Strategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromString("30%")) // 3 of 7
+	}))
+	ill := d.podOn(t, "agent", d.nodes[4])
+	d.annotate(t, ill, map[string]any{"test.moult.dev/unready": "true"})
+	no := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.Now()}
+	eventually(t, "a pod is not ready", func(ctx context.Context) (string, bool) {
+		p := d.podOn(t, "agent", d.nodes[4])
+		i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+		p.Status.Conditions[i] = no
+		err := d.Status().Update(ctx, p)
+		return fmt.Sprint(err), err == nil
+	})
+	d.until(t, "agent", "sees it", func(e *edsv1.ExtendedDaemonSet) bool { return e.Status.Available == 6 })
+	since := d.now(t)
+	d.edit(t, "agent", version("v2"), func(e *edsv1.ExtendedDaemonSet) {
+		e.Spec.Template.Annotations = map[string]string{"test.moult.dev/start-seconds": "1"}
+	})
+	d.settled(t, "agent")
+	if down := d.mostDown(t, since, of("agent")); down != 3 {
+		t.Errorf("at most %d nodes were without an available pod, want 3", down)
+	}
+	var ended []types.UID
+	for _, c := range d.history(t) {
+		if p, ok := c.object.(*corev1.Pod); ok && p.DeletionTimestamp != nil && !slices.Contains(ended, p.UID) {
+			ended = append(ended, p.UID)
+		}
+	}
+	if i := slices.Index(ended, ill.UID); i < 0 || i > 2 {
+		t.Errorf("the pod that was not ready went as number %d", i+1)
+	}
+	d.onePerNode(t, "agent")
+}
+
+// surge starts the new pod beside the old one, which goes when the new one is ready.
+func surge(t *testing.T, d *daemons) {
+	d.start(t, d.daemon("agent", func(e *edsv1.ExtendedDaemonSet) {
+		e.Spec.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromInt32(1))
+		e.Spec.Template.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
+			InitialDelaySeconds: 1, PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}},
+		}
+	}))
+	since := d.now(t)
+	d.edit(t, "agent", version("v2"))
+	d.settled(t, "agent")
+	if down := d.mostDown(t, since, of("agent")); down != 0 {
+		t.Errorf("%d nodes were without an available pod at once, want none", down)
+	}
+	if most, double := d.mostOnANode(t, of("agent")); most != 2 || double != 1 {
+		t.Errorf("there were %d pods on a node, and more than one on %d nodes at once, want 2 and 1", most, double)
+	}
+}
+
+// surgeWithHostPort can't have two pods on a node that want the same port of it: the old one goes first.
+func surgeWithHostPort(t *testing.T, d *daemons) {
+	d.start(t, d.daemon("agent", func(e *edsv1.ExtendedDaemonSet) {
+		e.Spec.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromInt32(1))
+		e.Spec.Template.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 8126, HostPort: 31126, Protocol: corev1.ProtocolTCP}}
+	}))
+	since := d.now(t)
+	d.edit(t, "agent", version("v2"))
+	d.settled(t, "agent")
+	if down := d.mostDown(t, since, of("agent")); down != 1 {
+		t.Errorf("%d nodes were without an available pod at once, want 1", down)
+	}
+	d.onePerNode(t, "agent")
+}
+
+// minReadySeconds are between a pod that is ready and the next that is replaced.
+func minReadySeconds(t *testing.T, d *daemons) {
+	const seconds = 4
+	d.start(t, d.daemon("agent", func(e *edsv1.ExtendedDaemonSet) { e.Spec.MinReadySeconds = seconds }))
+	since := d.now(t)
+	d.edit(t, "agent", version("v2"))
+	d.settled(t, "agent")
+	all := d.history(t)
+	var last time.Time
+	n := 0
+	for _, c := range creations(all, "agent") {
+		if c.revision <= since {
+			continue
+		}
+		if n++; !last.IsZero() && c.at.Sub(last) < (seconds-1)*time.Second {
+			t.Errorf("pod %s was made %s after the one before was ready", c.object.GetName(), c.at.Sub(last))
+		}
+		last = whenReady(all, c.object.GetUID())
+	}
+	if n != len(d.nodes) {
+		t.Errorf("%d pods were made, want %d", n, len(d.nodes))
+	}
+	if !slices.ContainsFunc(all, func(c daemonChange) bool {
+		e, ok := c.object.(*edsv1.ExtendedDaemonSet)
+		return ok && c.revision > since && e.Status.Ready == 3 && e.Status.Available == 2
+	}) {
+		t.Error("the status never said that a ready pod is not available yet")
+	}
+	d.onePerNode(t, "agent")
+}
