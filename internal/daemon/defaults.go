@@ -99,6 +99,10 @@ func Validate(spec *edsv1.ExtendedDaemonSetSpec) error {
 		"spec.template.spec.restartPolicy", "must be Always or left out")
 	v.check(pod.ActiveDeadlineSeconds == nil, "spec.template.spec.activeDeadlineSeconds", "must be left out")
 
+	if _, err := NewPlacer(nil, &spec.Template); err != nil {
+		v.check(false, "spec.template.spec.affinity", "must be one that can be read: "+err.Error())
+	}
+
 	s := &spec.Strategy
 	v.check(s.Type == edsv1.StrategyRollingUpdate || s.Type == edsv1.StrategyOnDelete,
 		"spec.strategy.type", "must be RollingUpdate or OnDelete")

@@ -194,6 +194,14 @@ func TestValidate(t *testing.T) {
 			func(s *spec) { s.Template.Spec.RestartPolicy = corev1.RestartPolicyNever },
 			"spec.template.spec.restartPolicy must be Always or left out",
 		},
+		"affinity": {
+			func(s *spec) {
+				s.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+					NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "a", Operator: "Like"}}}},
+				}}}
+			},
+			"spec.template.spec.affinity must be one that can be read: ",
+		},
 		"restarting always": {func(s *spec) { s.Template.Spec.RestartPolicy = corev1.RestartPolicyAlways }, ""},
 		"a deadline": {
 			func(s *spec) { s.Template.Spec.ActiveDeadlineSeconds = ptr.To[int64](1) },

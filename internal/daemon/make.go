@@ -7,6 +7,7 @@ import (
 	"encoding/base32"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,16 +22,22 @@ type PodOptions struct {
 	NodeName bool
 	// Canary puts the canary's label on the pod.
 	Canary bool
+	// Attempt is 0 for the name that the pod has, and counts on where that is taken by a pod that is none of the daemon's.
+	Attempt int
 }
 
-// NewPod makes the pod of a revision for a node. Its name follows from revision, node and overrides, so that the same pod can't
-// be created twice. The Overrides must be those of that node.
+// NewPod makes the pod of a revision for a node. Its name follows from revision, node, overrides and attempt, so that the same pod
+// can't be created twice. The Overrides must be those of that node.
 func NewPod(rs *edsv1.ExtendedDaemonSetReplicaSet, eds string, n *corev1.Node, o Overrides, opts PodOptions) *corev1.Pod {
 	t := rs.Spec.Template.DeepCopy()
 	base := namePrefix(rs.Name)
+	parts := []string{string(rs.UID), n.Name, o.Hash}
+	if opts.Attempt > 0 {
+		parts = append(parts, strconv.Itoa(opts.Attempt))
+	}
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: rs.Namespace, GenerateName: base, Name: base + nameSuffix(string(rs.UID), n.Name, o.Hash),
+			Namespace: rs.Namespace, GenerateName: base, Name: base + nameSuffix(parts...),
 			Labels: map[string]string{}, Annotations: map[string]string{}, Finalizers: t.Finalizers,
 			OwnerReferences: []metav1.OwnerReference{
 				*metav1.NewControllerRef(rs, edsv1.GroupVersion.WithKind("ExtendedDaemonSetReplicaSet")),

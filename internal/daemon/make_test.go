@@ -116,7 +116,8 @@ func TestNewPodName(t *testing.T) {
 	again := rs.DeepCopy()
 	again.UID = "another"
 	seen := map[string]bool{first: true}
-	for _, other := range []string{name(rs, "n2", ""), name(rs, "n1", "h"), name(again, "n1", "")} {
+	second := NewPod(rs, "foo", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, Overrides{}, PodOptions{Attempt: 1}).Name
+	for _, other := range []string{name(rs, "n2", ""), name(rs, "n1", "h"), name(again, "n1", ""), second} {
 		if seen[other] {
 			t.Errorf("%s comes twice", other)
 		}

@@ -3,6 +3,8 @@
 package view
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,8 +17,10 @@ import (
 // Cluster is what is to be seen of a cluster at one moment.
 type Cluster struct {
 	plans   []upgradev1.Plan
+	daemons Daemons
 	facts   []fact
 	named   map[string]*fact
+	byName  []*fact        // by the names of the nodes
 	hosts   map[string]int // how many nodes have the same hostname label
 	budgets []v1alpha1.NodeDisruptionBudget
 	fleet   rollout.Fleet
@@ -38,7 +42,9 @@ func See(plans []upgradev1.Plan, nodes []corev1.Node, budgets []v1alpha1.NodeDis
 		if hostname, ok := f.node.Labels[corev1.LabelHostname]; ok {
 			c.hosts[hostname]++
 		}
+		c.byName = append(c.byName, f)
 	}
+	slices.SortFunc(c.byName, func(a, b *fact) int { return cmp.Compare(a.node.Name, b.node.Name) })
 	for i := range budgets {
 		if budgets[i].DeletionTimestamp == nil {
 			c.fleet.Budgets = append(c.fleet.Budgets, governing(&budgets[i]))

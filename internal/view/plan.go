@@ -16,16 +16,22 @@ import (
 // unnoticed is how old a Plan without a status may be before that is worth a word.
 const unnoticed = 10 * time.Second
 
-// Rollouts says how the rollouts stand, by namespace and name.
+// Rollouts says how the rollouts stand, by namespace and name; a Plan before an ExtendedDaemonSet of its name.
 func (c *Cluster) Rollouts() []Rollout {
-	rollouts := make([]Rollout, 0, len(c.plans))
+	rollouts := make([]Rollout, 0, len(c.plans)+len(c.daemons.Sets))
 	for i := range c.plans {
 		rollouts = append(rollouts, c.plan(&c.plans[i]))
 	}
-	slices.SortFunc(rollouts, func(a, b Rollout) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	for i := range c.daemons.Sets {
+		rollouts = append(rollouts, c.daemonSet(&c.daemons.Sets[i]).rollout())
+	}
+	slices.SortFunc(rollouts, func(a, b Rollout) int { return a.compare(&b) })
 	return rollouts
+}
+
+// compare orders rollouts.
+func (r *Rollout) compare(other *Rollout) int {
+	return cmp.Or(cmp.Compare(r.Namespace, other.Namespace), cmp.Compare(r.Name, other.Name), cmp.Compare(other.Kind, r.Kind))
 }
 
 func (c *Cluster) plan(p *upgradev1.Plan) Rollout {
@@ -33,7 +39,7 @@ func (c *Cluster) plan(p *upgradev1.Plan) Rollout {
 		r := describe(p)
 		u := units{plan: p, now: c.now}
 		u.list()
-		r.Nodes = u.sorted()
+		r.Nodes = sorted(u.nodes)
 		r.State, r.Message, r.Since = state(p, r.Counts, c.now)
 		return r
 	}
@@ -55,7 +61,7 @@ func describe(p *upgradev1.Plan) Rollout {
 // rollout is how the units stand together.
 func (u *units) rollout() Rollout {
 	r := describe(u.plan)
-	r.Counts, r.OptedOut = u.counts(), u.optedOut
+	r.Counts, r.OptedOut = count(u.nodes), u.optedOut
 	r.State, r.Message, r.Since = state(u.plan, r.Counts, u.now)
 	if ready(u.plan) {
 		r.Wave = u.decision.Wave
@@ -63,7 +69,7 @@ func (u *units) rollout() Rollout {
 			r.Halted = h.Message
 		}
 	}
-	r.Nodes = u.sorted()
+	r.Nodes = sorted(u.nodes)
 	r.Budgets = u.cluster.selecting(r.Nodes)
 	return r
 }

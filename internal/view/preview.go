@@ -4,6 +4,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,15 @@ type Preview struct {
 	// InTurn and Failed are the nodes that are in a turn, and those that have failed.
 	InTurn []Node `json:"inTurn,omitempty"`
 	Failed []Node `json:"failed,omitempty"`
+	// Creation is how nodes get a pod that have none; only of an ExtendedDaemonSet.
+	Creation *Creation `json:"creation,omitempty"`
+	// Canary is how an ExtendedDaemonSet would try its new revision.
+	Canary *Trial `json:"canary,omitempty"`
+	// AtOnce is how many nodes of an ExtendedDaemonSet go at once, and AtOnceBy what says so.
+	AtOnce   int    `json:"atOnce,omitempty"`
+	AtOnceBy string `json:"atOnceBy,omitempty"`
+	// Unfit are the nodes on which no pod of an ExtendedDaemonSet would be made.
+	Unfit []Unfit `json:"unfit,omitempty"`
 	// Steps are the nodes that are to be started, in their order.
 	Steps []Step `json:"steps"`
 	// Schedule estimates when; nil while no turn has been measured, and none is assumed.
@@ -34,6 +44,36 @@ type Preview struct {
 	Budgets []Budget `json:"budgets,omitempty"`
 	// Notes say what the preview does not know.
 	Notes []string `json:"notes,omitempty"`
+}
+
+// Creation is how nodes get a pod that have none.
+type Creation struct {
+	// Nodes are without one.
+	Nodes int `json:"nodes"`
+	// Limit is how many pods may be in creation at once, now.
+	Limit int `json:"limit"`
+	// Increase is how many more they may be after each Interval, up to Most.
+	Increase int    `json:"increase"`
+	Interval string `json:"interval"`
+	Most     int    `json:"most"`
+}
+
+// Trial is a canary that goes on, or would.
+type Trial struct {
+	// Nodes that it runs on, of so many that are Wanted.
+	Nodes  []string `json:"nodes"`
+	Wanted int      `json:"wanted"`
+	// Duration is for how long its pods must have been ready, and Calm for how long none must have restarted.
+	Duration string `json:"duration,omitempty"`
+	Calm     string `json:"noRestartsDuration,omitempty"`
+	// Manual is true when somebody must validate it.
+	Manual bool `json:"manual,omitempty"`
+}
+
+// Unfit are nodes for which a daemon's pods are not, and why not.
+type Unfit struct {
+	Message string   `json:"message"`
+	Nodes   []string `json:"nodes"`
 }
 
 // Step is a node that is to be started.
@@ -48,13 +88,13 @@ type Step struct {
 	At *metav1.Time `json:"at,omitempty"`
 }
 
-// Supposition is what a preview supposes of a Plan.
+// Supposition is what a preview supposes of a rollout.
 type Supposition struct {
-	// New: the Plan is not in the cluster.
+	// New: the rollout is not in the cluster.
 	New bool
 	// Unresolved: the revision is not known, so that all its nodes count as outdated.
 	Unresolved bool
-	// Turn is how long a turn takes; 0 is what the Plan's status has measured.
+	// Turn is how long a turn takes; 0 is what a Plan's status has measured, and not known of others.
 	Turn time.Duration
 }
 
@@ -73,22 +113,7 @@ func (c *Cluster) Preview(p *upgradev1.Plan, s Supposition) Preview {
 	if s.Unresolved {
 		v.Rollout.Version = strings.ReplaceAll(p.Spec.Version, "+", "-")
 	}
-	for _, n := range v.Rollout.Nodes {
-		switch {
-		case n.InTurn():
-			v.InTurn = append(v.InTurn, n)
-		case n.State == v1alpha1.UnitFailed:
-			v.Failed = append(v.Failed, n)
-		}
-	}
-	v.Rollout.Nodes = nil
-	for _, b := range c.Budgets() {
-		for _, name := range v.Rollout.Budgets {
-			if b.Name == name {
-				v.Budgets = append(v.Budgets, b)
-			}
-		}
-	}
+	v.sort(c)
 	turn := s.Turn
 	if turn == 0 {
 		turn = time.Duration(p.Status.TurnSeconds) * time.Second
@@ -107,6 +132,24 @@ func (c *Cluster) Preview(p *upgradev1.Plan, s Supposition) Preview {
 		v.Notes = append(v.Notes, "Nodes that spec.strategy.order leaves equal are shuffled by the Plan's uid and revision: they may come in another order.")
 	}
 	return v
+}
+
+// sort takes from the rollout's nodes those that are in a turn or have failed, and its budgets.
+func (v *Preview) sort(c *Cluster) {
+	for _, n := range v.Rollout.Nodes {
+		switch {
+		case n.InTurn():
+			v.InTurn = append(v.InTurn, n)
+		case n.State == v1alpha1.UnitFailed:
+			v.Failed = append(v.Failed, n)
+		}
+	}
+	v.Rollout.Nodes = nil
+	for _, b := range c.Budgets() {
+		if slices.Contains(v.Rollout.Budgets, b.Name) {
+			v.Budgets = append(v.Budgets, b)
+		}
+	}
 }
 
 // supersede makes every unit outdated, as it is when the Plan comes to another revision.

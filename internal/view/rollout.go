@@ -3,19 +3,23 @@
 // Package view is the read model of rollouts: what the plugin and the dashboard show, made purely from objects.
 //
 //	Plans   ┐
-//	Nodes   ┤         ┌ Rollouts  how each stands; each of its nodes with its state, phase, since when and why
-//	Budgets ┼─▶ See ──┼ Budgets   how each stands, what uses it up, what blocks it
-//	now     ┘         ├ Why       one node: what every check of every rollout says of it, and what holds it itself
-//	                  └ Preview   what a Plan would do: in which order, what waits and why, until about when
+//	Daemons ┤         ┌ Rollouts  how each stands; each of its nodes with its state, phase, since when and why
+//	Nodes   ┼─▶ See ──┼ Budgets   how each stands, what uses it up, what blocks it
+//	Budgets ┤         ├ Why       one node: what every check of every rollout says of it, and what holds it itself
+//	now     ┘         └ Preview   what a rollout would do: in which order, what waits and why, until about when
 //
 // A status lists a few nodes of each state and is up to a second old. The claims and labels on the nodes are complete and
 // newer, so they decide a unit's state; the status adds what only its controller knows: phases, and why a unit waits.
 // For units that the status has no room for, the same engine that the controller asks (package rollout) gives the reason.
+//
+// The units of an ExtendedDaemonSet are found out from its pods, as its controller does it. Where they are not to be seen, or there
+// is no need to look at them because all is as it should be, its status says how it stands.
 package view
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
 )
 
@@ -50,12 +54,20 @@ type Rollout struct {
 	// Since is when it became complete or stalled; else since when it has not been complete.
 	Since  *metav1.Time        `json:"since,omitempty"`
 	Counts v1alpha1.UnitCounts `json:"counts"`
-	// Paused is true when somebody has paused it: nothing new starts.
-	Paused bool `json:"paused,omitempty"`
+	// Stage is what an ExtendedDaemonSet says of itself in status.state.
+	Stage edsv1.State `json:"stage,omitempty"`
+	// Paused is true when somebody has paused it: nothing new starts. PausedBy is the annotation that does so, where it is not the
+	// spec.
+	Paused   bool   `json:"paused,omitempty"`
+	PausedBy string `json:"pausedBy,omitempty"`
 	// Halted says why nothing new starts until somebody acts on what has failed; empty while that is not so.
 	Halted string `json:"halted,omitempty"`
 	// Wave is how far a rollout with waves has come.
 	Wave *v1alpha1.WaveStatus `json:"wave,omitempty"`
+	// Canary is how the canary of an ExtendedDaemonSet stands, while it goes on or has failed.
+	Canary *Canary `json:"canary,omitempty"`
+	// Pods are how many pods an ExtendedDaemonSet has, as its status tells.
+	Pods *PodCounts `json:"pods,omitempty"`
 	// TurnSeconds is how long its turns took on average; 0 while none has ended.
 	TurnSeconds int32 `json:"turnSeconds,omitempty"`
 	// Budgets are the names of the NodeDisruptionBudgets that select any of its nodes.
@@ -84,6 +96,9 @@ type Node struct {
 	Skipped bool `json:"skipped,omitempty"`
 	// RetryAt is when a failed one is tried again by itself.
 	RetryAt *metav1.Time `json:"retryAt,omitempty"`
+	// Canary is true for one on which the canary of an ExtendedDaemonSet runs, and Pod is the daemon's pod there.
+	Canary bool   `json:"canary,omitempty"`
+	Pod    string `json:"pod,omitempty"`
 	// NotReady and Cordoned tell of the node itself.
 	NotReady bool `json:"notReady,omitempty"`
 	Cordoned bool `json:"cordoned,omitempty"`

@@ -40,30 +40,42 @@ type play struct {
 	fleet    rollout.Fleet
 	now      time.Time
 	turn     time.Duration
+	// room bounds how many are started now, beside what the engine says, and tells when it may be more; nil is no bound.
+	room func(*play) (int, time.Time)
 	// starts and ends are when turns start and end; frees is when other rollouts' turns do.
 	starts, ends, frees map[string]time.Time
 	without             []string
 }
 
-// schedule plays the rollout with turns that take so long, and says when each node starts.
-func (u *units) schedule(turn time.Duration) (*Schedule, map[string]time.Time) {
+// newPlay begins to play a rollout at this time.
+func (c *Cluster) newPlay(s rollout.Strategy, units []rollout.Unit, now time.Time, turn time.Duration) *play {
 	p := &play{
-		strategy: u.strategy, units: slices.Clone(u.asked), index: make(map[string]int, len(u.asked)), now: u.now, turn: turn,
-		fleet:  rollout.Fleet{Nodes: maps.Clone(u.cluster.fleet.Nodes), Budgets: slices.Clone(u.cluster.fleet.Budgets)},
+		strategy: s, units: slices.Clone(units), index: make(map[string]int, len(units)), now: now, turn: turn,
+		fleet:  rollout.Fleet{Nodes: maps.Clone(c.fleet.Nodes), Budgets: slices.Clone(c.fleet.Budgets)},
 		starts: map[string]time.Time{}, ends: map[string]time.Time{}, frees: map[string]time.Time{},
 	}
 	for i := range p.units {
 		p.index[p.units[i].Node] = i
 	}
 	p.suppose()
-	p.underway(u)
-	s := &Schedule{TurnSeconds: int(turn / time.Second)}
+	p.underway(c)
+	return p
+}
+
+// schedule plays the rollout with turns that take so long, and says when each node starts.
+func (u *units) schedule(turn time.Duration) (*Schedule, map[string]time.Time) {
+	p := u.cluster.newPlay(u.strategy, u.asked, u.now, turn)
+	return p.schedule(), p.starts
+}
+
+func (p *play) schedule() *Schedule {
+	s := &Schedule{TurnSeconds: int(p.turn / time.Second)}
 	end, left := p.run(s)
 	s.Without, s.Left = p.without, left
 	if s.Stuck == "" {
 		s.End = known(end.UTC().Round(time.Second))
 	}
-	return s, p.starts
+	return s
 }
 
 // suppose takes away what a person or the world must, and says so.
@@ -86,9 +98,9 @@ func (p *play) suppose() {
 }
 
 // underway sets when the turns end that are under way, this rollout's and those of others.
-func (p *play) underway(u *units) {
-	for i := range u.cluster.facts {
-		f := &u.cluster.facts[i]
+func (p *play) underway(c *Cluster) {
+	for i := range c.facts {
+		f := &c.facts[i]
 		own := held(f.claims, p.strategy.UID)
 		n := p.fleet.Nodes[f.node.Name]
 		if by := f.node.Annotations[v1alpha1.AnnotationCordonedBy]; by != "" && n.Unschedulable {
@@ -101,6 +113,8 @@ func (p *play) underway(u *units) {
 		switch {
 		case own != nil && own.Failed == nil && known && (p.units[unit].State != v1alpha1.UnitOutdated):
 			p.ends[n.Name] = latest(p.now, own.Since.Add(p.turn))
+		case p.strategy.Beside && known && p.units[unit].State == v1alpha1.UnitUpdating && !p.units[unit].Excused:
+			p.ends[n.Name] = p.now.Add(p.turn)
 		case own == nil && slices.ContainsFunc(f.claims, func(c v1alpha1.Claim) bool { return c.Failed == nil }):
 			// How long others take is not known; about as long, then.
 			p.frees[n.Name] = p.now.Add(p.turn)
@@ -110,6 +124,14 @@ func (p *play) underway(u *units) {
 
 func latest(a, b time.Time) time.Time {
 	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// earliest is the first of two instants; zero is never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
 	return a
@@ -132,6 +154,11 @@ func (p *play) run(s *Schedule) (end time.Time, left int) {
 			p.strategy.Approved = w.ApproveWith
 			p.without = append(p.without, "the time until wave "+w.Name+" is approved")
 			continue
+		}
+		if p.room != nil {
+			if n, more := p.room(p); n < len(d.Start) {
+				d.Start, d.Next = d.Start[:n], earliest(d.Next, more)
+			}
 		}
 		for _, name := range d.Start {
 			p.start(name)
@@ -185,9 +212,7 @@ func (p *play) start(name string) {
 func (p *play) next(next time.Time) time.Time {
 	for _, at := range []map[string]time.Time{p.ends, p.frees} {
 		for _, t := range at {
-			if next.IsZero() || t.Before(next) {
-				next = t
-			}
+			next = earliest(next, t)
 		}
 	}
 	return next

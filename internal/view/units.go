@@ -246,11 +246,11 @@ func held(claims []v1alpha1.Claim, by types.UID) *v1alpha1.Claim {
 	return nil
 }
 
-// counts sums up the units by state.
-func (u *units) counts() v1alpha1.UnitCounts {
-	c := v1alpha1.UnitCounts{Total: int32(min(len(u.nodes), math.MaxInt32))}
-	for i := range u.nodes {
-		switch u.nodes[i].State {
+// count sums up units by state.
+func count(nodes []Node) v1alpha1.UnitCounts {
+	c := v1alpha1.UnitCounts{Total: int32(min(len(nodes), math.MaxInt32))}
+	for i := range nodes {
+		switch nodes[i].State {
 		case v1alpha1.UnitUpdated:
 			c.Updated++
 		case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking:
@@ -264,8 +264,8 @@ func (u *units) counts() v1alpha1.UnitCounts {
 	return c
 }
 
-// sorted puts the units in the order in which people want to see them. Those that wait keep theirs.
-func (u *units) sorted() []Node {
+// sorted puts units in the order in which people want to see them. Those that wait keep theirs.
+func sorted(nodes []Node) []Node {
 	rank := func(n *Node) int {
 		switch n.State {
 		case v1alpha1.UnitFailed:
@@ -278,13 +278,13 @@ func (u *units) sorted() []Node {
 		}
 		return 3
 	}
-	slices.SortStableFunc(u.nodes, func(a, b Node) int {
+	slices.SortStableFunc(nodes, func(a, b Node) int {
 		if c := cmp.Compare(rank(&a), rank(&b)); c != 0 || a.State == v1alpha1.UnitOutdated {
 			return c
 		}
 		return cmp.Or(began(&a).Compare(began(&b)), cmp.Compare(a.Node, b.Node))
 	})
-	return u.nodes
+	return nodes
 }
 
 // began is when a unit's turn began, as far as that is known.

@@ -71,6 +71,8 @@ type Part struct {
 	Unit Node `json:"unit"`
 	// OptedOut is true when the node's label keeps the rollout away.
 	OptedOut bool `json:"optedOut,omitempty"`
+	// Pods are those of an ExtendedDaemonSet on the node, the one that it should have first.
+	Pods []Pod `json:"pods,omitempty"`
 	// Wave is the name of the node's wave, while it asks to be started and there are waves.
 	Wave string `json:"wave,omitempty"`
 	// Place is where it stands among those that ask to be started, from 1; 0 when it does not ask. Asking is how many do.
@@ -82,6 +84,23 @@ type Part struct {
 	Note string `json:"note,omitempty"`
 	// Checks are all that it must pass to be started.
 	Checks []Check `json:"checks,omitempty"`
+}
+
+// Pod is a daemon's pod.
+type Pod struct {
+	Name string `json:"name"`
+	// Revision is the ExtendedDaemonSetReplicaSet that it was made for; empty when it was made by something else.
+	Revision string `json:"revision,omitempty"`
+	// UpToDate is true when it is the one that the node should have.
+	UpToDate bool `json:"upToDate,omitempty"`
+	// Ready is its condition of that name, and Since since when it is; else since when there is the pod.
+	Ready bool         `json:"ready,omitempty"`
+	Since *metav1.Time `json:"since,omitempty"`
+	// Deleted is since when it is on its way out.
+	Deleted  *metav1.Time `json:"deleted,omitempty"`
+	Restarts int32        `json:"restarts,omitempty"`
+	// Message says what is wrong with it.
+	Message string `json:"message,omitempty"`
 }
 
 // Check is one rule, and what it says of a node.
@@ -122,11 +141,18 @@ func (c *Cluster) Why(name string) (Why, bool) {
 		}
 		w.Rollouts = append(w.Rollouts, c.part(p, name))
 	}
-	slices.SortFunc(w.Rollouts, func(a, b Part) int {
-		return cmp.Or(cmp.Compare(a.Rollout.Namespace, b.Rollout.Namespace), cmp.Compare(a.Rollout.Name, b.Rollout.Name))
-	})
+	for i := range c.daemons.Sets {
+		eds := &c.daemons.Sets[i]
+		d := c.daemonSet(eds)
+		if why := d.unselected(f); why != "" {
+			w.Others = append(w.Others, Other{Kind: KindDaemonSet, Namespace: eds.Namespace, Name: eds.Name, Message: why})
+			continue
+		}
+		w.Rollouts = append(w.Rollouts, d.part(name))
+	}
+	slices.SortFunc(w.Rollouts, func(a, b Part) int { return a.Rollout.compare(&b.Rollout) })
 	slices.SortFunc(w.Others, func(a, b Other) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(b.Kind, a.Kind))
 	})
 	for i := range c.budgets {
 		if selects(&c.budgets[i], f.node) {

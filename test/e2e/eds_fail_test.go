@@ -103,7 +103,8 @@ func canariesThatFail(t *testing.T, all *daemons) {
 				t.Errorf("states (-want +got)\n%s", diff)
 			}
 			for _, c := range history {
-				if o, ok := c.object.(*edsv1.ExtendedDaemonSet); ok && o.Name == tc.name && o.Status.State == edsv1.StateCanaryFailed && !slices.Contains(tc.reasons, o.Status.Reason) {
+				o, ok := c.object.(*edsv1.ExtendedDaemonSet)
+				if ok && o.Name == tc.name && o.Status.State == edsv1.StateCanaryFailed && !slices.Contains(tc.reasons, o.Status.Reason) {
 					t.Errorf("it has failed for %q, want one of %v", o.Status.Reason, tc.reasons)
 					break
 				}
@@ -176,7 +177,8 @@ func failedRevision(t *testing.T, d *daemons, e *edsv1.ExtendedDaemonSet) string
 	}
 	eventually(t, name+" says that it has failed", func(context.Context) (string, bool) {
 		r := d.revision(t, name)
-		return fmt.Sprintf("%+v", r.Status), r.Status.Status == edsv1.ReplicaSetCanaryFailed && edsv1.IsConditionTrue(r.Status.Conditions, edsv1.ConditionCanaryFailed)
+		return fmt.Sprintf("%+v", r.Status), r.Status.Status == edsv1.ReplicaSetCanaryFailed &&
+			edsv1.IsConditionTrue(r.Status.Conditions, edsv1.ConditionCanaryFailed)
 	})
 	return name
 }

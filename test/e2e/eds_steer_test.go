@@ -77,7 +77,8 @@ func TestDaemonsCanaryByHand(t *testing.T) {
 	d.annotate(t, e, map[string]any{edsv1.AnnotationCanaryValid: e.Status.Canary.ReplicaSet})
 	d.settled(t, "agent")
 	want := []edsv1.State{
-		edsv1.StateRunning, edsv1.StateCanary, edsv1.StateCanaryPaused, edsv1.StateCanary, edsv1.StateRunning, edsv1.StateCanary, edsv1.StateCanaryPaused, edsv1.StateRunning,
+		edsv1.StateRunning, edsv1.StateCanary, edsv1.StateCanaryPaused, edsv1.StateCanary,
+		edsv1.StateRunning, edsv1.StateCanary, edsv1.StateCanaryPaused, edsv1.StateRunning,
 	}
 	if seen := states(d.history(t), "agent"); !slices.Equal(seen, want) {
 		t.Errorf("states are %q, want %q", seen, want)

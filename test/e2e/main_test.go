@@ -73,7 +73,7 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(world.dir)) }()
-	options := cluster.Options{Nodes: simulated}
+	options := cluster.Options{Nodes: simulated, AuditLog: true}
 	world.noMachines = cluster.CanRunMachines()
 	if world.noMachines == nil {
 		options.Machines = machines

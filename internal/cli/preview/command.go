@@ -2,7 +2,7 @@
 
 // Package preview is `kubectl moult preview`: what a rollout would do, of the cluster's or of a file. It only reads.
 //
-//	file.go    a Plan of a manifest, read strictly, with what the cluster knows of it
+//	file.go    the rollouts of a manifest, read strictly, with what the cluster knows of it
 //	pods.go    what a drain of a node would do to its pods, and which PodDisruptionBudgets would hold it
 //	draw.go    what people read
 package preview
@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	typedpolicyv1 "k8s.io/client-go/kubernetes/typed/policy/v1"
 	"k8s.io/utils/clock"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/config"
@@ -66,23 +68,28 @@ func NewCommand(clk clock.PassiveClock, streams genericiooptions.IOStreams, clus
 order and in which waves, until about when; and for the first nodes which pods a drain would evict, which of them it may
 not take, and which PodDisruptionBudgets would hold it.
 
-FILE is a manifest with a Plan (a file that is there, or a name that ends in .yaml, .yml or .json), which may but need not be
-in the cluster yet; - is the standard input. Its fields are read strictly: one that a Plan does not have is an error.
+FILE is a manifest with a Plan or an ExtendedDaemonSet (a file that is there, or a name that ends in .yaml, .yml or .json), which
+may but need not be in the cluster yet; - is the standard input. Its fields are read strictly: one that the kind does not have is an
+error.
 
-When it ends is estimated from the turns that were measured (status.turnSeconds), or from --turn, by playing the rollout
+Of an ExtendedDaemonSet it says on which nodes the canary of the template would run, in which order the other nodes follow and how
+many at once, how many nodes get a first pod, and on which nodes there would be none and why.
+
+When it ends is estimated from the turns that were measured (status.turnSeconds of a Plan), or from --turn, by playing the rollout
 with the engine that decides it: with its waves, soaks and windows, and with the cluster's NodeDisruptionBudgets.
 
 Nothing is written, and the API server is asked for no dry run.`,
 		Example: `  kubectl moult preview k3s-agent -n system-upgrade
   kubectl moult preview -f plan.yaml --all
   kubectl moult preview plan.yaml --turn 6m
+  kubectl moult preview eds/node-exporter -n monitoring --turn 30s
   kustomize build . | kubectl moult preview -f -`,
 		Args:              cobra.MaximumNArgs(1),
 		SilenceUsage:      true,
 		ValidArgsFunction: c.complete,
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&c.file, "filename", "f", "", "Manifest with the Plan; - is the standard input.")
+	flags.StringVarP(&c.file, "filename", "f", "", "Manifest with the rollout; - is the standard input.")
 	flags.IntVar(&c.limit, "nodes", 10, "Of how many nodes to show the pods, and how many of those that wait.")
 	flags.BoolVar(&c.all, "all", false, "Show all nodes, and the pods of each.")
 	flags.DurationVar(&c.turn, "turn", 0, "How long a turn takes, for the estimate. 0 is what has been measured.")
@@ -157,14 +164,15 @@ func isFile(arg string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// planned is a Plan to look at, and what is to be supposed of it.
-type planned struct {
+// subject is a rollout to look at, a Plan or an ExtendedDaemonSet, and what is to be supposed of it.
+type subject struct {
 	plan *upgradev1.Plan
+	eds  *edsv1.ExtendedDaemonSet
 	view.Supposition
 }
 
 func (c *command) show(ctx context.Context, name string) error {
-	all, err := c.plans(ctx, name)
+	all, err := c.subjects(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -184,16 +192,10 @@ func (c *command) show(ctx context.Context, name string) error {
 	}
 	now := c.clock.Now()
 	results := make([]result, 0, len(all))
-	for _, p := range all {
-		cluster := view.See(nil, nodes, budgets, now)
-		if ordersByEvictions(p.plan) {
-			cluster.Evictions(c.countEvictions(ctx))
-		}
-		r := result{Preview: cluster.Preview(p.plan, p.Supposition)}
-		if p.plan.Spec.Drain != nil {
-			if r.Drains, err = c.drains(ctx, p.plan, r.Steps); err != nil {
-				return err
-			}
+	for _, s := range all {
+		r, err := c.preview(ctx, &s, view.See(nil, nodes, budgets, now))
+		if err != nil {
+			return err
 		}
 		results = append(results, r)
 	}
@@ -214,54 +216,124 @@ func (c *command) show(ctx context.Context, name string) error {
 	return err
 }
 
-// plans are those to look at: one of the cluster, or those of the file.
-func (c *command) plans(ctx context.Context, name string) ([]planned, error) {
-	if name != "" {
-		named, err := target.Parse(name, target.Rollouts...)
-		if err != nil {
-			return nil, err
-		}
-		found, err := c.src.ReadPlans(ctx, source.Scope{Namespace: c.namespace, Name: named.Name})
-		if err != nil {
-			return nil, err
-		}
-		p := &found[0]
-		return []planned{{p, view.Supposition{Unresolved: p.Status.LatestHash == "", Turn: c.turn}}}, nil
+// preview looks at one rollout.
+func (c *command) preview(ctx context.Context, s *subject, cluster *view.Cluster) (r result, err error) {
+	order := []v1alpha1.Order{}
+	switch {
+	case s.eds != nil:
+		order = s.eds.Spec.Strategy.Order
+	case s.plan.Spec.Strategy != nil:
+		order = s.plan.Spec.Strategy.Order
 	}
-	plans, err := c.read()
+	if byEvictions(order) {
+		cluster.Evictions(c.countEvictions(ctx))
+	}
+	if s.eds != nil {
+		daemons, note, err := c.src.ReadDaemons(ctx, []edsv1.ExtendedDaemonSet{*s.eds}, "", func(*edsv1.ExtendedDaemonSet) source.Reach { return source.AllPods })
+		if err != nil {
+			return r, err
+		}
+		if note != "" {
+			return r, errors.New("pods, revisions and settings of ExtendedDaemonSets can't all be listed, and without them there is nothing to preview")
+		}
+		r.Preview = cluster.Daemons(daemons).PreviewDaemonSet(s.eds, s.Supposition)
+		return r, nil
+	}
+	r.Preview = cluster.Preview(s.plan, s.Supposition)
+	if s.plan.Spec.Drain != nil {
+		r.Drains, err = c.drains(ctx, s.plan, r.Steps)
+	}
+	return r, err
+}
+
+// subjects are those to look at: one of the cluster, or those of the file.
+func (c *command) subjects(ctx context.Context, name string) ([]subject, error) {
+	if name != "" {
+		return c.named(ctx, name)
+	}
+	all, err := c.read()
 	if err != nil {
 		return nil, err
 	}
-	all := make([]planned, 0, len(plans))
-	for _, p := range plans {
-		if p.Namespace == "" {
-			p.Namespace = c.namespace
+	for i := range all {
+		s := &all[i]
+		s.Turn = c.turn
+		if s.eds != nil {
+			err = c.meetDaemonSet(ctx, s)
+		} else {
+			err = c.meetPlan(ctx, s)
 		}
-		o, err := c.src.Plans(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			all = append(all, planned{p, view.Supposition{New: true, Unresolved: true, Turn: c.turn}})
-		case err != nil:
-			return nil, source.Explain(err)
-		default:
-			there := source.DecodePlan(o)
-			unresolved := there.Status.LatestHash == "" || !sameRevision(there, p)
-			p.UID, p.Status, p.CreationTimestamp, p.Generation = there.UID, there.Status, there.CreationTimestamp, there.Generation
-			p.Annotations = merged(there.Annotations, p.Annotations)
-			all = append(all, planned{p, view.Supposition{Unresolved: unresolved, Turn: c.turn}})
+		if err != nil {
+			return nil, err
 		}
 	}
 	return all, nil
 }
 
-func ordersByEvictions(p *upgradev1.Plan) bool {
-	if p.Spec.Strategy == nil {
-		return false
+// named is a rollout of the cluster.
+func (c *command) named(ctx context.Context, name string) ([]subject, error) {
+	named, err := target.Parse(name, target.Rollouts...)
+	if err != nil {
+		return nil, err
 	}
-	for _, o := range p.Spec.Strategy.Order {
-		if o.By == v1alpha1.OrderFewestEvictionsFirst {
-			return true
-		}
+	found, err := c.src.ReadRollouts(ctx, source.Scope{Namespace: c.namespace, Name: named.Name, Kind: named.Kind})
+	if err != nil {
+		return nil, err
 	}
-	return false
+	for _, note := range found.Notes {
+		fmt.Fprintln(c.ErrOut, note)
+	}
+	switch {
+	case len(found.Plans) > 0 && len(found.DaemonSets) > 0:
+		return nil, fmt.Errorf("there are a Plan and an ExtendedDaemonSet of the name %q: say plan/%[1]s or eds/%[1]s", named.Name)
+	case len(found.DaemonSets) > 0:
+		return []subject{{eds: &found.DaemonSets[0], Supposition: view.Supposition{Turn: c.turn}}}, nil
+	}
+	p := &found.Plans[0]
+	return []subject{{plan: p, Supposition: view.Supposition{Unresolved: p.Status.LatestHash == "", Turn: c.turn}}}, nil
+}
+
+// meetPlan adds to a Plan of a file what the cluster knows of it.
+func (c *command) meetPlan(ctx context.Context, s *subject) error {
+	p := s.plan
+	if p.Namespace == "" {
+		p.Namespace = c.namespace
+	}
+	o, err := c.src.Plans(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		s.New, s.Unresolved = true, true
+	case err != nil:
+		return source.Explain(err)
+	default:
+		there := source.DecodePlan(o)
+		s.Unresolved = there.Status.LatestHash == "" || !sameRevision(there, p)
+		p.UID, p.Status, p.CreationTimestamp, p.Generation = there.UID, there.Status, there.CreationTimestamp, there.Generation
+		p.Annotations = merged(there.Annotations, p.Annotations)
+	}
+	return nil
+}
+
+// meetDaemonSet adds to an ExtendedDaemonSet of a file what the cluster knows of it.
+func (c *command) meetDaemonSet(ctx context.Context, s *subject) error {
+	d := s.eds
+	if d.Namespace == "" {
+		d.Namespace = c.namespace
+	}
+	o, err := c.src.DaemonSets(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		s.New = true
+	case err != nil:
+		return source.ExplainOf(target.DaemonSet, err)
+	default:
+		there := source.DecodeDaemonSet(o)
+		d.UID, d.Status, d.CreationTimestamp, d.Generation = there.UID, there.Status, there.CreationTimestamp, there.Generation
+		d.Annotations = merged(there.Annotations, d.Annotations)
+	}
+	return nil
+}
+
+func byEvictions(order []v1alpha1.Order) bool {
+	return slices.ContainsFunc(order, func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst })
 }

@@ -30,7 +30,9 @@ func (c *command) draw(l *text.Page, r *result, p *upgradev1.Plan, now time.Time
 		n := &r.InTurn[i]
 		l.Add(text.Yellow.Of("  ▶ "), text.Plain.Of(n.Node+"  "), text.Yellow.Of(string(n.Phase)), text.Plain.Of("  in its turn"))
 	}
+	c.daemon(l, r)
 	c.steps(l, r, now)
+	c.unfit(l, r)
 	for i := range r.Budgets {
 		b := &r.Budgets[i]
 		l.Add(text.Plain.Of("  budget " + b.Name + ": " + string(b.State) + ", " + b.Line()))
@@ -73,6 +75,9 @@ func nodes(n int) string {
 
 // steps writes the nodes in their order, wave by wave. Those that are too many are counted.
 func (c *command) steps(l *text.Page, r *result, now time.Time) {
+	if len(r.Steps) == 0 && r.Creation != nil {
+		return
+	}
 	if len(r.Steps) == 0 {
 		l.Add(text.Green.Of("  no node is to be started"))
 		return
@@ -108,6 +113,38 @@ func (c *command) steps(l *text.Page, r *result, now time.Time) {
 	}
 	if hidden > 0 {
 		l.Add(text.Dim.Of(fmt.Sprintf("       and %d more: --all shows them", hidden)))
+	}
+}
+
+// daemon writes what is to be said of an ExtendedDaemonSet before its nodes: the canary, how many go at once, and who gets a first pod.
+func (c *command) daemon(l *text.Page, r *result) {
+	if t := r.Canary; t != nil {
+		said := fmt.Sprintf("  canary on %s", nodes(len(t.Nodes)))
+		if len(t.Nodes) > 0 {
+			said += " (" + strings.Join(c.few(t.Nodes), ", ") + ")"
+		}
+		switch {
+		case t.Manual:
+			said += ", until somebody validates it"
+		default:
+			said += ", until its pods have been ready for " + t.Duration + " and none has restarted for " + t.Calm
+		}
+		l.Add(text.Plain.Of(said))
+	}
+	if r.AtOnceBy != "" && len(r.Steps) > 0 {
+		l.Add(text.Plain.Of(fmt.Sprintf("  %s at once (%s)", nodes(r.AtOnce), r.AtOnceBy)))
+	}
+	if n := r.Creation; n != nil {
+		l.Add(text.Plain.Of(fmt.Sprintf("  %s to get a first pod: %d at once, %d more after each %s, at most %d (slow start)",
+			nodes(n.Nodes), n.Limit, n.Increase, n.Interval, n.Most)))
+	}
+}
+
+// unfit writes on which nodes there would be no pod.
+func (c *command) unfit(l *text.Page, r *result) {
+	for i := range r.Unfit {
+		u := &r.Unfit[i]
+		l.Add(text.Plain.Of(fmt.Sprintf("  no pod on %s (%s): %s", nodes(len(u.Nodes)), strings.Join(c.few(u.Nodes), ", "), u.Message)))
 	}
 }
 
@@ -157,7 +194,7 @@ func when(r *result, now time.Time) string {
 // drawDrains writes what drains would meet.
 func (c *command) drawDrains(l *text.Page, r *result, p *upgradev1.Plan) {
 	switch {
-	case len(r.Steps) == 0:
+	case p == nil || len(r.Steps) == 0:
 		return
 	case p.Spec.Drain == nil && p.Spec.Cordon:
 		l.Add(text.Plain.Of("  nodes are cordoned; no pod is evicted (spec.drain is absent)"))

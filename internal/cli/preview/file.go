@@ -18,11 +18,13 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/internal/cli/target"
 )
 
-// read returns the Plans of the file.
-func (c *command) read() ([]*upgradev1.Plan, error) {
+// read returns the rollouts of the file.
+func (c *command) read() ([]subject, error) {
 	in, name := c.In, "the standard input"
 	if c.file != "-" {
 		f, err := os.Open(c.file)
@@ -32,29 +34,29 @@ func (c *command) read() ([]*upgradev1.Plan, error) {
 		defer f.Close()
 		in, name = f, c.file
 	}
-	plans, err := parse(in)
+	all, err := parse(in)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("reading %s, %w", name, err)
-	case len(plans) == 0:
-		return nil, fmt.Errorf("reading %s, there is no Plan of %s in it", name, upgradev1.GroupVersion)
+	case len(all) == 0:
+		return nil, fmt.Errorf("reading %s, there is no Plan of %s and no ExtendedDaemonSet of %s in it", name, upgradev1.GroupVersion, edsv1.GroupVersion)
 	}
-	return plans, nil
+	return all, nil
 }
 
-// parse reads the Plans among the documents of a manifest. Other kinds are passed over.
-func parse(in io.Reader) ([]*upgradev1.Plan, error) {
+// parse reads the rollouts among the documents of a manifest. Other kinds are passed over.
+func parse(in io.Reader) ([]subject, error) {
 	scheme := runtime.NewScheme()
-	if err := upgradev1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(upgradev1.AddToScheme(scheme), edsv1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	strict := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true})
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(in))
-	var plans []*upgradev1.Plan
+	var all []subject
 	for number := 1; ; number++ {
 		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
-			return plans, nil
+			return all, nil
 		}
 		if err != nil {
 			return nil, err
@@ -69,18 +71,27 @@ func parse(in io.Reader) ([]*upgradev1.Plan, error) {
 		if err := yaml.Unmarshal(document, &kind); err != nil {
 			return nil, fmt.Errorf("document %d: %w", number, err)
 		}
-		if kind.Kind != "Plan" || kind.APIVersion != upgradev1.GroupVersion.String() {
+		plan := kind.Kind == target.Plan.Name && kind.APIVersion == upgradev1.GroupVersion.String()
+		daemon := kind.Kind == target.DaemonSet.Name && kind.APIVersion == edsv1.GroupVersion.String()
+		if !plan && !daemon {
 			continue
 		}
 		object, _, err := strict.Decode(document, nil, nil)
 		if err != nil {
 			return nil, fmt.Errorf("document %d: %w", number, err)
 		}
-		p, ok := object.(*upgradev1.Plan)
-		if !ok || p.Name == "" {
-			return nil, fmt.Errorf("document %d: the Plan has no metadata.name", number)
+		var s subject
+		named := ""
+		switch o := object.(type) {
+		case *upgradev1.Plan:
+			s.plan, named = o, o.Name
+		case *edsv1.ExtendedDaemonSet:
+			s.eds, named = o, o.Name
 		}
-		plans = append(plans, p)
+		if named == "" {
+			return nil, fmt.Errorf("document %d: the %s has no metadata.name", number, kind.Kind)
+		}
+		all = append(all, s)
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
@@ -112,11 +113,11 @@ func aBudget(name, app string, allowed int32, options ...func(*policyv1.PodDisru
 // inCluster is the manifest's Plan as a cluster has it, with a revision that its turns of ten minutes bring nodes to.
 func inCluster(t *testing.T, change ...func(*upgradev1.Plan)) *unstructured.Unstructured {
 	t.Helper()
-	plans, err := parse(strings.NewReader(manifest))
+	all, err := parse(strings.NewReader(manifest))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := plans[0]
+	p := all[0].plan
 	p.TypeMeta = metav1.TypeMeta{APIVersion: upgradev1.GroupVersion.String(), Kind: "Plan"}
 	p.UID = "agents"
 	p.Status.LatestVersion, p.Status.LatestHash, p.Status.TurnSeconds = "v2", "hash", 600
@@ -134,7 +135,11 @@ func inCluster(t *testing.T, change ...func(*upgradev1.Plan)) *unstructured.Unst
 // preview runs the command over these objects.
 func preview(t *testing.T, plans, objects []runtime.Object, change func(*command), args ...string) (string, error) {
 	t.Helper()
-	kinds := map[schema.GroupVersionResource]string{target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList"}
+	kinds := map[schema.GroupVersionResource]string{
+		target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList", target.DaemonSet.Resource: "ExtendedDaemonSetList",
+		edsv1.GroupVersion.WithResource("extendeddaemonsetreplicasets"): "ExtendedDaemonSetReplicaSetList",
+		edsv1.GroupVersion.WithResource("extendeddaemonsetsettings"):    "ExtendedDaemonsetSettingList",
+	}
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, plans...)
 	core := fake.NewClientset(objects...)
 	core.PrependReactor("list", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
@@ -226,7 +231,7 @@ func TestPreviewFails(t *testing.T) {
 		"no such file":    {args: []string{"nothing.yaml"}, want: "no such file"},
 		"a negative turn": {args: []string{"p"}, change: func(c *command) { c.turn = -1 }, want: "must not be negative"},
 		"another kind":    {args: []string{"pod/p"}, want: `"pod/p" is not the name of a Plan`},
-		"nothing of use":  {args: []string{"-"}, change: func(c *command) { c.In = strings.NewReader("kind: Pod") }, want: "reading the standard input, there is no Plan of upgrade.cattle.io/v1 in it"},
+		"nothing of use":  {args: []string{"-"}, change: func(c *command) { c.In = strings.NewReader("kind: Pod") }, want: "reading the standard input, there is no Plan of upgrade.cattle.io/v1 and no ExtendedDaemonSet of datadoghq.com/v1alpha1 in it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := preview(t, nil, []runtime.Object{aNode("a")}, tc.change, tc.args...)

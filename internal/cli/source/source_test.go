@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/target"
@@ -50,7 +51,11 @@ func aBudget(t *testing.T, name string) *unstructured.Unstructured {
 }
 
 func fakes(objects ...runtime.Object) (*Source, *dynamicfake.FakeDynamicClient, *fake.Clientset) {
-	kinds := map[schema.GroupVersionResource]string{target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList"}
+	kinds := map[schema.GroupVersionResource]string{
+		target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList", target.DaemonSet.Resource: "ExtendedDaemonSetList",
+		edsv1.GroupVersion.WithResource("extendeddaemonsetreplicasets"): "ExtendedDaemonSetReplicaSetList",
+		edsv1.GroupVersion.WithResource("extendeddaemonsetsettings"):    "ExtendedDaemonsetSettingList",
+	}
 	dynamic := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...)
 	core := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}})
 	return &Source{Client: dynamic, Core: core.CoreV1()}, dynamic, core
@@ -58,7 +63,7 @@ func fakes(objects ...runtime.Object) (*Source, *dynamicfake.FakeDynamicClient, 
 
 func TestReadSaysWhereElseToLook(t *testing.T) {
 	src, _, _ := fakes(aPlan(t, "system-upgrade", "p"))
-	_, err := src.ReadPlans(t.Context(), Scope{"default", "p"})
+	_, err := src.ReadPlans(t.Context(), Scope{Namespace: "default", Name: "p"})
 	if want := `there is no Plan "p" in namespace default, but in system-upgrade: use -n`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

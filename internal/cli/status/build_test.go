@@ -73,16 +73,17 @@ func steered() []view.Rollout {
 	}
 	paused := rollout("paused", "the rollout is paused", v1alpha1.ReasonPaused)
 	paused.Paused = true
-	canary := rollout("canary", "wave 1 (canary) waits for somebody's approval", v1alpha1.ReasonWaitingForApproval)
+	canary := rollout("canary", "wave 2 (tenth) has not begun: wave 1 (canary) waits for somebody's approval", v1alpha1.ReasonWaitingForApproval)
 	canary.Wave = &v1alpha1.WaveStatus{
 		Name: "canary", Number: 1, Of: 3, State: v1alpha1.WaveWaitingForApproval, Since: *ago(time.Minute), Nodes: 1, Updated: 1, ApproveWith: "canary@abc",
 	}
-	soaks := rollout("soaks", "wave 1 (canary) soaks until 13:00", v1alpha1.ReasonWaveSoaking)
+	soaks := rollout("soaks", "wave 2 (tenth) has not begun: wave 1 (canary) soaks until 2026-11-20T13:00:00Z", v1alpha1.ReasonWaveSoaking)
 	soaks.Wave = &v1alpha1.WaveStatus{
-		Name: "canary", Number: 1, Of: 3, State: v1alpha1.WaveSoaking, Since: *ago(time.Minute), Nodes: 1, Updated: 1, Message: "wave 1 (canary) soaks until 13:00",
+		Name: "canary", Number: 1, Of: 3, State: v1alpha1.WaveSoaking, Since: *ago(time.Minute), Nodes: 1, Updated: 1, Message: "wave 1 (canary) soaks until 2026-11-20T13:00:00Z",
 	}
-	halted := rollout("halted", "2 nodes failed", v1alpha1.ReasonHalted)
-	halted.Halted, halted.State, halted.Message = "2 nodes failed", view.Stalled, "2 nodes failed"
+	const tooMany = "the change has failed on 2 nodes, and maxFailures bears 1: n3, n4"
+	halted := rollout("halted", tooMany, v1alpha1.ReasonHalted)
+	halted.Halted, halted.State, halted.Message = tooMany, view.Stalled, tooMany
 	return []view.Rollout{paused, canary, soaks, halted}
 }
 
@@ -90,7 +91,7 @@ func steered() []view.Rollout {
 func budgets() []view.Budget {
 	return []view.Budget{
 		{Name: "everything", State: view.BudgetOpen, Matched: 9, Unavailable: 1, Limit: ptr.To(3), Allowed: ptr.To(2), Holders: []v1alpha1.BudgetHolder{
-			{Node: "n3", Cause: v1alpha1.CauseNotReady, Message: "not ready since 11:00"},
+			{Node: "n3", Cause: v1alpha1.CauseNotReady, Message: "not ready since 2026-11-20T11:00:00Z"},
 		}},
 		{Name: "shop", State: view.BudgetBlocked, Matched: 4, Allowed: ptr.To(0), BlockedBy: []view.Block{
 			{Gate: v1alpha1.ReasonWorkloadsUnavailable, Message: "Deployment shop/cart has 1 of 3 available", Since: ago(4 * time.Minute)},

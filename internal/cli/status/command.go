@@ -47,13 +47,15 @@ Each rollout has a bar, and a line for every node that is in a turn or has faile
 reason why they wait. -o wide has a line for every node. Below stand the NodeDisruptionBudgets: how many of their nodes
 are unavailable, how many more may be taken, and what blocks since when; of one rollout, those that select its nodes.
 
-A rollout is named NAME, plan/NAME or plan.upgrade.cattle.io/NAME.
+A rollout is named NAME, plan/NAME or plan.upgrade.cattle.io/NAME; an ExtendedDaemonSet eds/NAME or extendeddaemonset/NAME, and
+just NAME where there is no Plan of that name.
 
 With --watch this is a live view, repainted in place on a terminal; elsewhere each change is a line. It ends with
 Ctrl-C, or with --until-complete when every rollout shown is complete. It fails then if one of them stalls.`,
 		Example: `  kubectl moult status -A
   kubectl moult status -n system-upgrade --watch
-  kubectl moult status k3s-agent -n system-upgrade --until-complete`,
+  kubectl moult status k3s-agent -n system-upgrade --until-complete
+  kubectl moult status eds/node-exporter -n monitoring -o wide`,
 		Args:              cobra.MaximumNArgs(1),
 		SilenceUsage:      true,
 		ValidArgsFunction: source.Complete(cluster, &c.allNamespaces, target.Rollouts...),
@@ -92,26 +94,32 @@ func (c *command) run(ctx context.Context, args []string) error {
 
 // once shows the rollouts as they are.
 func (c *command) once(ctx context.Context, src *source.Source, where source.Scope) error {
-	plans, err := src.ReadPlans(ctx, where)
+	found, err := src.ReadRollouts(ctx, where)
 	if err != nil {
 		return err
 	}
 	nodes := []corev1.Node{}
 	var budgets []v1alpha1.NodeDisruptionBudget
-	if len(plans) > 0 {
-		var note string
+	daemons := view.Daemons{Sets: found.DaemonSets}
+	said := found.Notes
+	if len(found.Plans)+len(found.DaemonSets) > 0 {
+		var noteBudgets, noteDaemons string
 		if nodes, err = src.ReadNodes(ctx); err != nil {
 			return err
 		}
-		if budgets, note, err = src.ReadBudgets(ctx); err != nil {
+		if budgets, noteBudgets, err = src.ReadBudgets(ctx); err != nil {
 			return err
 		}
-		for _, note := range notes(nodes, note) {
-			fmt.Fprintln(c.ErrOut, note)
+		if daemons, noteDaemons, err = src.ReadDaemons(ctx, found.DaemonSets, "", source.Unrest); err != nil {
+			return err
 		}
+		said = append(said, notes(nodes, noteBudgets, noteDaemons)...)
+	}
+	for _, note := range said {
+		fmt.Fprintln(c.ErrOut, note)
 	}
 	now := c.clock.Now()
-	s := show(view.See(plans, nodes, budgets, now), where.Name != "")
+	s := show(view.See(found.Plans, nodes, budgets, now).Daemons(daemons), where.Name != "")
 	switch {
 	case c.output.Structured() && where.Name != "" && where.Namespace != "" && len(s.rollouts) == 1:
 		return c.output.Print(c.Out, s.rollouts[0])
@@ -131,12 +139,15 @@ func (c *command) once(ctx context.Context, src *source.Source, where source.Sco
 }
 
 // notes say what could not be seen.
-func notes(nodes []corev1.Node, note string) []string {
+func notes(nodes []corev1.Node, others ...string) []string {
 	var all []string
 	if nodes == nil {
 		all = append(all, source.NoNodes)
 	}
-	return append(all, nonempty(note)...)
+	for _, note := range others {
+		all = append(all, nonempty(note)...)
+	}
+	return all
 }
 
 func (c *command) scope(args []string) (source.Scope, error) {
@@ -146,7 +157,7 @@ func (c *command) scope(args []string) (source.Scope, error) {
 		if err != nil {
 			return s, err
 		}
-		s.Name = named.Name
+		s.Name, s.Kind = named.Name, named.Kind
 	}
 	if c.allNamespaces {
 		return s, nil

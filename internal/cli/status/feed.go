@@ -3,11 +3,11 @@
 package status
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -18,76 +18,99 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/target"
+	"moult.dev/moult/internal/view"
 )
 
 // feed keeps the objects that a live view is made of up to date, by watches.
 type feed struct {
-	plans, nodes, budgets cache.SharedIndexInformer
+	src                         *source.Source
+	where                       source.Scope
+	plans, sets, nodes, budgets cache.SharedIndexInformer
+	// parts are what ExtendedDaemonSets consist of: they are watched once there is one that is not as it should be.
+	parts *parts
+	// begin watches what was added; it is nil before the feed runs.
+	begin func(cache.SharedIndexInformer)
 	// changed gets a value when there is something new to see.
 	changed chan struct{}
 
 	mu      sync.Mutex
-	denied  bool  // Nodes may not be seen.
-	unknown error // No budget will be seen.
-	fatal   error // No Plan will be seen.
-	trouble error // What is shown may be out of date.
+	denied  map[cache.SharedIndexInformer]error // What may not be seen, and need not be.
+	fatal   error                               // No rollout will be seen.
+	trouble error                               // What is shown may be out of date.
 }
 
 func newFeed(src *source.Source, where source.Scope) (*feed, error) {
-	f := &feed{changed: make(chan struct{}, 1)}
-	f.plans = informer(src, &unstructured.Unstructured{}, &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return src.Plans(where.Namespace).List(ctx, where.Only(o))
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return src.Plans(where.Namespace).Watch(ctx, where.Only(o))
-		},
-	})
-	f.nodes = informer(src, &corev1.Node{}, &cache.ListWatch{
+	f := &feed{src: src, where: where, changed: make(chan struct{}, 1), denied: map[cache.SharedIndexInformer]error{}}
+	var errs [4]error
+	if where.Means(target.Plan) {
+		f.plans, errs[0] = f.watch(&unstructured.Unstructured{}, custom(src.Plans(where.Namespace), where), typed)
+	}
+	if where.Means(target.DaemonSet) {
+		f.sets, errs[1] = f.watch(&unstructured.Unstructured{}, custom(src.DaemonSets(where.Namespace), where), daemonSet)
+	}
+	f.nodes, errs[2] = f.watch(&corev1.Node{}, &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return src.Core.Nodes().List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return src.Core.Nodes().Watch(ctx, o)
 		},
-	})
-	f.budgets = informer(src, &unstructured.Unstructured{}, &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return src.Budgets().List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return src.Budgets().Watch(ctx, o)
-		},
-	})
-	_, errPlans := f.plans.AddEventHandler(f.handler())
-	_, errNodes := f.nodes.AddEventHandler(f.handler())
-	_, errBudgets := f.budgets.AddEventHandler(f.handler())
-	return f, errors.Join(
-		errPlans, errNodes, errBudgets,
-		f.plans.SetTransform(typed), f.nodes.SetTransform(trim), f.budgets.SetTransform(budget),
-		f.plans.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(err, f.plans) }),
-		f.nodes.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(err, f.nodes) }),
-		f.budgets.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(err, f.budgets) }),
-	)
+	}, trim)
+	f.budgets, errs[3] = f.watch(&unstructured.Unstructured{}, custom(src.Budgets(), source.Scope{}), budget)
+	return f, errors.Join(errs[:]...)
 }
 
-func informer(src *source.Source, of runtime.Object, lw *cache.ListWatch) cache.SharedIndexInformer {
-	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, src.Client), of, 0, nil)
+// custom lists and watches custom resources of the scope's name.
+func custom(of dynamic.ResourceInterface, where source.Scope) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return of.List(ctx, where.Only(o))
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return of.Watch(ctx, where.Only(o))
+		},
+	}
+}
+
+// watch makes an informer of what this lists and watches.
+func (f *feed) watch(of runtime.Object, lw *cache.ListWatch, transform cache.TransformFunc) (cache.SharedIndexInformer, error) {
+	i := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, f.src.Client), of, 0, nil)
+	_, err := i.AddEventHandler(f.handler())
+	return i, errors.Join(
+		err, i.SetTransform(transform),
+		i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(err, i) }),
+	)
 }
 
 // run watches until the context ends. What the libraries would log goes nowhere: it would spoil the view.
 func (f *feed) run(ctx context.Context) (wait func()) {
 	ctx = klog.NewContext(ctx, logr.Discard())
 	var group sync.WaitGroup
-	group.Go(func() { f.plans.RunWithContext(ctx) })
-	group.Go(func() { f.nodes.RunWithContext(ctx) })
-	group.Go(func() { f.budgets.RunWithContext(ctx) })
+	f.begin = func(i cache.SharedIndexInformer) {
+		group.Go(func() { i.RunWithContext(ctx) })
+		// That there is nothing is news, too.
+		group.Go(func() {
+			select {
+			case <-i.HasSyncedChecker().Done():
+				f.wake()
+			case <-ctx.Done():
+			}
+		})
+	}
+	for _, i := range []cache.SharedIndexInformer{f.plans, f.sets, f.nodes, f.budgets} {
+		if i != nil {
+			f.begin(i)
+		}
+	}
 	return group.Wait
 }
 
@@ -121,57 +144,108 @@ func (f *feed) failed(err error, of cache.SharedIndexInformer) {
 	defer f.mu.Unlock()
 	final := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err)
 	switch {
-	case of == f.nodes && apierrors.IsForbidden(err):
-		f.denied = true
-	case of == f.budgets && final:
-		f.unknown = err
-	case of == f.plans && (final || !f.plans.HasSynced()):
-		f.fatal = source.Explain(err)
+	case of == f.nodes && apierrors.IsForbidden(err), of != f.nodes && final:
+		f.denied[of] = err
+	case (of == f.plans || of == f.sets) && !of.HasSynced():
+		f.fatal = source.ExplainOf(f.kindOf(of), err)
 	default:
 		f.trouble = err
 	}
 	f.wake()
 }
 
+// kindOf is the kind of rollouts that an informer is of.
+func (f *feed) kindOf(of cache.SharedIndexInformer) *target.Kind {
+	if of == f.sets {
+		return target.DaemonSet
+	}
+	return target.Plan
+}
+
 // sight is what is to be seen at one moment.
 type sight struct {
 	plans   []upgradev1.Plan
+	daemons view.Daemons
 	nodes   []corev1.Node // nil when they may not be seen
 	budgets []v1alpha1.NodeDisruptionBudget
 	// note says what is amiss with it, if anything is.
 	note string
 }
 
+// rollouts is how many there are.
+func (s *sight) rollouts() int { return len(s.plans) + len(s.daemons.Sets) }
+
 // look returns what is to be seen now, and false while that is not complete.
 func (f *feed) look() (sight, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var s sight
-	if f.fatal != nil || !f.plans.HasSynced() || !f.denied && !f.nodes.HasSynced() || f.unknown == nil && !f.budgets.HasSynced() {
-		return s, false, f.fatal
-	}
-	for _, object := range f.plans.GetStore().List() {
-		s.plans = append(s.plans, *object.(*upgradev1.Plan))
-	}
-	if f.unknown == nil {
-		for _, object := range f.budgets.GetStore().List() {
-			s.budgets = append(s.budgets, *object.(*v1alpha1.NodeDisruptionBudget))
+	var kinds, gone []cache.SharedIndexInformer
+	for _, i := range []cache.SharedIndexInformer{f.plans, f.sets} {
+		if i == nil {
+			continue
 		}
-	} else if apierrors.IsForbidden(f.unknown) {
-		s.note = source.NoBudgets
+		kinds = append(kinds, i)
+		if f.denied[i] != nil {
+			gone = append(gone, i)
+		}
 	}
+	switch {
+	case f.fatal != nil:
+		return s, false, f.fatal
+	case len(gone) == len(kinds):
+		return s, false, source.ExplainOf(f.kindOf(gone[0]), f.denied[gone[0]])
+	}
+	for _, i := range append(kinds, f.nodes, f.budgets) {
+		if f.denied[i] == nil && !i.HasSynced() {
+			return s, false, nil
+		}
+	}
+	var notes []string
 	if f.trouble != nil {
-		s.note = "What is shown may be out of date: " + f.trouble.Error()
+		notes = append(notes, "What is shown may be out of date: "+f.trouble.Error())
 	}
-	if f.denied {
-		s.note = cmp.Or(s.note, source.NoNodes)
-		return s, true, nil
+	for _, i := range gone {
+		notes = append(notes, source.Unseen(f.kindOf(i), f.denied[i]))
 	}
-	s.nodes = []corev1.Node{}
-	for _, object := range f.nodes.GetStore().List() {
-		s.nodes = append(s.nodes, *object.(*corev1.Node))
+	s.plans = stored[upgradev1.Plan](f.plans)
+	s.daemons.Sets = stored[edsv1.ExtendedDaemonSet](f.sets)
+	if err := f.denied[f.plans]; err != nil && len(s.daemons.Sets) == 0 {
+		return s, false, source.Explain(err) // Nothing is to be seen for lack of them.
 	}
+	said, complete := f.lookAtParts(&s.daemons)
+	if !complete {
+		return s, false, nil
+	}
+	notes = append(notes, said...)
+	s.budgets = stored[v1alpha1.NodeDisruptionBudget](f.budgets)
+	if apierrors.IsForbidden(f.denied[f.budgets]) {
+		notes = append(notes, source.NoBudgets)
+	}
+	if f.denied[f.nodes] != nil {
+		notes = append(notes, source.NoNodes)
+	} else {
+		s.nodes = append([]corev1.Node{}, stored[corev1.Node](f.nodes)...)
+	}
+	s.note = strings.Join(notes, " ")
 	return s, true, nil
+}
+
+// stored are the objects of an informer, by namespace and name; none of one that is not there.
+func stored[T any](i cache.SharedIndexInformer) []T {
+	if i == nil {
+		return nil
+	}
+	store := i.GetStore()
+	keys := store.ListKeys()
+	slices.Sort(keys)
+	all := make([]T, 0, len(keys))
+	for _, key := range keys {
+		if object, ok, _ := store.GetByKey(key); ok {
+			all = append(all, *object.(*T))
+		}
+	}
+	return all
 }
 
 // typed makes a Plan of what the API sent.
@@ -179,6 +253,15 @@ func typed(object any) (any, error) {
 	if u, ok := object.(*unstructured.Unstructured); ok {
 		u.SetManagedFields(nil)
 		return source.DecodePlan(u), nil
+	}
+	return object, nil
+}
+
+// daemonSet makes an ExtendedDaemonSet of what the API sent.
+func daemonSet(object any) (any, error) {
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		u.SetManagedFields(nil)
+		return source.DecodeDaemonSet(u), nil
 	}
 	return object, nil
 }
@@ -199,7 +282,9 @@ func trim(object any) (any, error) {
 		return object, nil
 	}
 	n.ManagedFields = nil
-	maps.DeleteFunc(n.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, v1alpha1.GroupName+"/") })
+	maps.DeleteFunc(n.Annotations, func(key, _ string) bool {
+		return !strings.HasPrefix(key, v1alpha1.GroupName+"/") && !strings.HasPrefix(key, edsv1.AnnotationResourcesPrefix)
+	})
 	n.Spec = corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable, Taints: n.Spec.Taints}
 	for i := range n.Status.Conditions {
 		n.Status.Conditions[i].LastHeartbeatTime = metav1.Time{}

@@ -85,14 +85,14 @@ func follow(ctx context.Context, clk clock.WithTicker, src *source.Source, where
 			return err
 		case !complete:
 			continue
-		case len(seen.plans) == 0 && where.Name != "" && !known:
+		case seen.rollouts() == 0 && where.Name != "" && !known:
 			return src.NotFound(ctx, where)
-		case len(seen.plans) == 0 && where.Name != "":
-			return fmt.Errorf("the Plan %q has been deleted", where.Name)
+		case seen.rollouts() == 0 && where.Name != "":
+			return fmt.Errorf("the rollout %q has been deleted", where.Name)
 		}
 		known = true
 		now := clk.Now()
-		all := show(view.See(seen.plans, seen.nodes, seen.budgets, now), where.Name != "")
+		all := show(view.See(seen.plans, seen.nodes, seen.budgets, now).Daemons(seen.daemons), where.Name != "")
 		p.show(all, seen.note, now)
 		if untilComplete {
 			if done, err := verdict(all.rollouts); done {

@@ -21,6 +21,7 @@ import (
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
@@ -45,7 +46,11 @@ func aPlan(namespace, name string, conditions ...upgradev1.Condition) *unstructu
 
 func fakes(t *testing.T, plans ...runtime.Object) (*source.Source, *dynamicfake.FakeDynamicClient, *fake.Clientset) {
 	t.Helper()
-	kinds := map[schema.GroupVersionResource]string{target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList"}
+	kinds := map[schema.GroupVersionResource]string{
+		target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList", target.DaemonSet.Resource: "ExtendedDaemonSetList",
+		edsv1.GroupVersion.WithResource("extendeddaemonsetreplicasets"): "ExtendedDaemonSetReplicaSetList",
+		edsv1.GroupVersion.WithResource("extendeddaemonsetsettings"):    "ExtendedDaemonsetSettingList",
+	}
 	dynamic := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, plans...)
 	core := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: "node", Labels: map[string]string{corev1.LabelHostname: "node", upgradev1.LabelPlanHash("p"): "h"},
@@ -149,7 +154,7 @@ func TestScope(t *testing.T) {
 	for arg, want := range map[string]string{"p": "p", "plan/p": "p", "plans.upgrade.cattle.io/p": "p", "pod/p": "", "plan/": ""} {
 		c := &command{config: inNamespace("ns")}
 		got, err := c.scope([]string{arg})
-		if want == "" && err == nil || want != "" && got != (source.Scope{Namespace: "ns", Name: want}) {
+		if want == "" && err == nil || want != "" && (got.Namespace != "ns" || got.Name != want) {
 			t.Errorf("%s: %v, %v", arg, got, err)
 		}
 	}

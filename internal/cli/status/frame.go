@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
@@ -37,6 +38,9 @@ func draw(r *view.Rollout, h *history, now time.Time) block {
 	b := block{header: header(r, now)}
 	if r.State != view.Complete && r.State != view.Pending && r.Counts.Total > 0 {
 		b.header = append(b.header, progress(r.Counts))
+		if r.Pods != nil {
+			b.header = append(b.header, pods(r.Pods))
+		}
 	}
 	b.header = append(b.header, steering(r, now)...)
 	said := func(n view.Node) bool { return strings.HasPrefix(n.Message, r.Message) }
@@ -93,6 +97,9 @@ func header(r *view.Rollout, now time.Time) []line {
 	if r.State == view.Complete {
 		l = append(l, plain.Of(fmt.Sprintf(", %d of %d updated", r.Counts.Updated, r.Counts.Total)))
 	}
+	if r.Stage != "" && r.Stage != edsv1.StateRunning {
+		l = append(l, plain.Of(" ("+string(r.Stage)+")"))
+	}
 	if r.OptedOut > 0 {
 		l = append(l, dim.Of(fmt.Sprintf(" (%d opted out)", r.OptedOut)))
 	}
@@ -137,6 +144,11 @@ func progress(c v1alpha1.UnitCounts) line {
 		}
 	}
 	return append(l, plain.Of("  "+strings.Join(said, ", ")))
+}
+
+// pods says how many pods a daemon has.
+func pods(c *view.PodCounts) line {
+	return line{plain.Of(fmt.Sprintf("  pods: %d desired, %d current, %d ready, %d available, %d up to date", c.Desired, c.Current, c.Ready, c.Available, c.UpToDate))}
 }
 
 // columns keeps the lines of one rollout aligned.
@@ -202,6 +214,9 @@ func (c *columns) wait(groups []group, n *view.Node) []group {
 // flags tells of a node what its turn does not explain.
 func flags(n *view.Node) []string {
 	var all []string
+	if n.Canary {
+		all = append(all, "canary")
+	}
 	if n.Cordoned && !n.InTurn() && n.State != v1alpha1.UnitFailed {
 		all = append(all, "cordoned")
 	}

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/test/cluster"
@@ -52,7 +53,7 @@ func TestAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, upgradev1.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, upgradev1.AddToScheme, edsv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -72,6 +73,9 @@ func TestAPI(t *testing.T) {
 		"plan":    retryAPlan,
 		"names":   retryOfAmbiguousNames,
 		"where":   aPlanElsewhere,
+		"daemon":  pauseADaemonSet,
+		"canary":  approveADaemonSet,
+		"either":  bareNames,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &bench{Client: c, t: t, config: config, namespace: name}
@@ -183,7 +187,7 @@ func pauseAndResume(b *bench) {
 	if s := read(b, fresh).Spec.Strategy; s != nil {
 		b.t.Errorf("a strategy is left: %+v", s)
 	}
-	b.says(`error: "pod/p" is not the name of a Plan or a NodeDisruptionBudget: before the slash stands plan or nodedisruptionbudget`, "pause", "pod/p")
+	b.says(`error: "pod/p" is not the name of a Plan, an ExtendedDaemonSet or a NodeDisruptionBudget: before the slash stands plan, extendeddaemonset or nodedisruptionbudget`, "pause", "pod/p")
 }
 
 func resumeKeepsWhatPauseDidNotMake(b *bench) {
@@ -304,4 +308,78 @@ func aPlanElsewhere(b *bench) {
 	b.namespace = "default"
 	b.says(`error: there is no Plan "p" in namespace default, but in where: use -n`, "pause", "p")
 	b.says(`error: there is no Node "p", and there is no Plan "p" in namespace default, but in where: use -n`, "retry", "p")
+}
+
+// daemon is an ExtendedDaemonSet with a canary, in which state its wave may be.
+func (b *bench) daemon(name string, wave *v1alpha1.WaveStatus) *edsv1.ExtendedDaemonSet {
+	b.t.Helper()
+	d := &edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: name}}
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
+	if wave != nil {
+		d.Spec.Strategy.Canary = &edsv1.ExtendedDaemonSetSpecStrategyCanary{ValidationMode: edsv1.ValidationModeManual}
+	}
+	b.create(d)
+	d.Status.ObservedGeneration, d.Status.Wave = d.Generation, wave
+	if err := b.Status().Update(b.t.Context(), d); err != nil {
+		b.t.Fatal(err)
+	}
+	return d
+}
+
+func pauseADaemonSet(b *bench) {
+	d := b.daemon("d", nil)
+	b.says("extendeddaemonset.datadoghq.com/d is not paused", "resume", "eds/d")
+	b.says("extendeddaemonset.datadoghq.com/d paused (server dry run)", "pause", "eds/d", "--dry-run=server")
+	b.says("extendeddaemonset.datadoghq.com/d paused", "pause", "extendeddaemonset/d")
+	if !read(b, d).Spec.Strategy.Paused {
+		b.t.Error("it is not paused")
+	}
+	b.says("extendeddaemonset.datadoghq.com/d is paused already", "pause", "extendeddaemonsets.datadoghq.com/d")
+	// spec.strategy must be there, and stays.
+	b.says("extendeddaemonset.datadoghq.com/d resumed", "resume", "eds/d")
+	fresh := &edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "d"}}
+	if read(b, fresh).Spec.Strategy.Paused {
+		b.t.Error("it is paused")
+	}
+	fresh.Annotations = map[string]string{edsv1.AnnotationRolloutFrozen: edsv1.True}
+	if err := b.Update(b.t.Context(), fresh); err != nil {
+		b.t.Fatal(err)
+	}
+	b.says("extendeddaemonset.datadoghq.com/d is not paused\n"+
+		"annotation extendeddaemonset.datadoghq.com/rollout-frozen still pauses it: kubectl eds unfreeze-rollout d -n daemon", "resume", "eds/d")
+	b.says(`error: there is no ExtendedDaemonSet "x" in namespace daemon`, "pause", "eds/x")
+	b.says(`error: "eds/d" is not the name of a Node or a Plan: before the slash stands node or plan`, "retry", "eds/d")
+}
+
+func approveADaemonSet(b *bench) {
+	wave := &v1alpha1.WaveStatus{
+		Name: "canary", Number: 1, Of: 2, Revision: hash, State: v1alpha1.WaveWaitingForApproval, Since: metav1.Time{Time: now}, Nodes: 1, Updated: 1, ApproveWith: "canary@abcdef0123",
+	}
+	d := b.daemon("d", wave)
+	b.says("error: extendeddaemonset.datadoghq.com/d: it is wave canary (1 of 2) that is current, not first", "approve", "eds/d", "--wave=first")
+	b.says("extendeddaemonset.datadoghq.com/d wave canary (1 of 2) approved", "approve", "eds/d")
+	if got := read(b, d).Annotations[v1alpha1.AnnotationApprove]; got != "canary@abcdef0123" {
+		b.t.Errorf("approved %q", got)
+	}
+	b.says("extendeddaemonset.datadoghq.com/d: wave canary is approved already", "approve", "eds/d")
+	d.Spec.Template.Spec.Containers[0].Image = "another"
+	if err := b.Update(b.t.Context(), d); err != nil {
+		b.t.Fatal(err)
+	}
+	b.says("error: extendeddaemonset.datadoghq.com/d: wave canary waits at an older revision: the rollout has changed, and begins at its first wave", "approve", "eds/d")
+	b.daemon("plain", nil)
+	b.says("error: extendeddaemonset.datadoghq.com/plain: it has neither a canary (spec.strategy.canary) nor waves (spec.strategy.waves), so there is nothing to approve",
+		"approve", "eds/plain")
+}
+
+// bareNames are Plans', and where there is none those of ExtendedDaemonSets.
+func bareNames(b *bench) {
+	b.daemon("d", nil)
+	b.says("extendeddaemonset.datadoghq.com/d paused", "pause", "d")
+	b.plan("d", nil)
+	b.says(`error: there are a Plan and an ExtendedDaemonSet of the name "d": say plan/d or eds/d`, "pause", "d")
+	b.says("plan.upgrade.cattle.io/d paused", "pause", "plan/d")
+	b.says(`error: there is no Plan "nothing" in namespace either`, "pause", "nothing")
+	b.namespace = "default"
+	b.says(`error: there is no Plan "d" in namespace default, but in either: use -n; there is an ExtendedDaemonSet "d" in either`, "approve", "d")
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
+	"moult.dev/moult/internal/view"
 )
 
 func newApprove(c *command) *cobra.Command {
@@ -22,9 +22,12 @@ func newApprove(c *command) *cobra.Command {
 		Use:   "approve ROLLOUT",
 		Short: "Approve the current wave of a rollout, so that the next begins",
 		Long: `Approve the current wave of a rollout, so that the next begins: sets the annotation moult.dev/approve to the value that
-status.wave.approveWith names. It is for this wave and this revision only. It fails when no wave waits for approval.`,
+status.wave.approveWith names. It is for this wave and this revision only. It fails when no wave waits for approval.
+
+The canary of an ExtendedDaemonSet is its first wave; one with validationMode manual waits for approval.`,
 		Example: `  kubectl moult approve k3s-agent -n system-upgrade
-  kubectl moult approve k3s-agent -n system-upgrade --wave canary`,
+  kubectl moult approve k3s-agent -n system-upgrade --wave canary
+  kubectl moult approve eds/node-exporter -n monitoring`,
 	}
 	cmd = c.mount(cmd, func(ctx context.Context, arg string) error { return c.approve(ctx, arg, wave) }, target.Rollouts...)
 	cmd.Flags().StringVar(&wave, "wave", "", "Approve only if this is the wave that waits for it.")
@@ -37,20 +40,19 @@ func (c *command) approve(ctx context.Context, arg, wave string) error {
 	if err != nil {
 		return err
 	}
-	k := target.Plan
-	o, err := c.get(ctx, k, named.Name)
+	k, o, err := c.rollout(ctx, named)
 	if err != nil {
 		return err
 	}
 	var refused error
 	var approved *v1alpha1.WaveStatus
 	changed, err := c.write(ctx, k, o, func(o *unstructured.Unstructured) map[string]any {
-		p := source.DecodePlan(o)
-		if refused = approvable(p, wave); refused != nil {
+		r := waving(k, o)
+		if refused = r.approvable(wave); refused != nil {
 			return nil
 		}
-		approved = p.Status.Wave
-		if p.Annotations[v1alpha1.AnnotationApprove] == approved.ApproveWith {
+		approved = r.wave
+		if o.GetAnnotations()[v1alpha1.AnnotationApprove] == approved.ApproveWith {
 			return nil
 		}
 		return annotate(v1alpha1.AnnotationApprove, approved.ApproveWith)
@@ -68,12 +70,42 @@ func (c *command) approve(ctx context.Context, arg, wave string) error {
 	return nil
 }
 
+// waves are what an approval is about.
+type waves struct {
+	wave *v1alpha1.WaveStatus
+	// none says why there are none; "" when there are.
+	none string
+	// current is true when the wave is of what the rollout wants now.
+	current bool
+}
+
+func waving(k *target.Kind, o *unstructured.Unstructured) waves {
+	if k == target.DaemonSet {
+		eds := source.DecodeDaemonSet(o)
+		w := waves{wave: eds.Status.Wave}
+		if s := &eds.Spec.Strategy; len(s.Waves) == 0 && s.Canary == nil {
+			w.none = "it has neither a canary (spec.strategy.canary) nor waves (spec.strategy.waves)"
+		}
+		// Back from a canary that has failed it goes to another revision than that of the template.
+		seen := eds.Status.ObservedGeneration == eds.Generation
+		w.current = w.wave != nil && (seen || w.wave.Revision == view.RevisionOf(eds))
+		return w
+	}
+	p := source.DecodePlan(o)
+	w := waves{wave: p.Status.Wave}
+	if p.Spec.Strategy == nil || len(p.Spec.Strategy.Waves) == 0 {
+		w.none = "it has no waves (spec.strategy.waves)"
+	}
+	w.current = w.wave != nil && w.wave.Revision == p.Status.LatestHash
+	return w
+}
+
 // approvable says why there is nothing to approve.
-func approvable(p *upgradev1.Plan, wave string) error {
-	w := p.Status.Wave
+func (r waves) approvable(wave string) error {
+	w := r.wave
 	switch {
-	case w == nil && (p.Spec.Strategy == nil || len(p.Spec.Strategy.Waves) == 0):
-		return errors.New("it has no waves (spec.strategy.waves), so there is nothing to approve")
+	case w == nil && r.none != "":
+		return errors.New(r.none + ", so there is nothing to approve")
 	case w == nil:
 		return errors.New("the operator has not begun with its waves, so there is nothing to approve")
 	case wave != "" && wave != w.Name:
@@ -84,7 +116,7 @@ func approvable(p *upgradev1.Plan, wave string) error {
 			text += ": " + w.Message
 		}
 		return errors.New(text)
-	case w.Revision != p.Status.LatestHash || w.ApproveWith == "":
+	case !r.current || w.ApproveWith == "":
 		return fmt.Errorf("wave %s waits at an older revision: the rollout has changed, and begins at its first wave", w.Name)
 	}
 	return nil

@@ -30,6 +30,38 @@ func (c *command) client(k *target.Kind) dynamic.ResourceInterface {
 	return resource
 }
 
+// rollout reads the rollout that is named. A name without a kind is a Plan's, or where there is none that of another kind; it is an
+// error when there are both.
+func (c *command) rollout(ctx context.Context, named target.Target) (*target.Kind, *unstructured.Unstructured, error) {
+	if named.Kind != nil {
+		o, err := c.get(ctx, named.Kind, named.Name)
+		return named.Kind, o, err
+	}
+	var found *target.Kind
+	var object *unstructured.Unstructured
+	var failed error
+	for _, k := range target.Rollouts {
+		o, err := c.client(k).Get(ctx, named.Name, metav1.GetOptions{})
+		switch {
+		case err == nil && found != nil:
+			return nil, nil, fmt.Errorf("there are %s %s and %s %s of the name %q: say %[6]s/%[5]s or %[7]s/%[5]s",
+				found.Article, found.Name, k.Article, k.Name, named.Name, found.Short, k.Short)
+		case err == nil:
+			found, object = k, o
+		case apierrors.IsNotFound(err) && known(err), k != target.Plan && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
+		case failed == nil:
+			failed = source.ExplainOf(k, err)
+		}
+	}
+	switch {
+	case found != nil:
+		return found, object, nil
+	case failed != nil:
+		return nil, nil, failed
+	}
+	return nil, nil, c.src.NotFound(ctx, source.Scope{Namespace: c.namespace, Name: named.Name})
+}
+
 // get reads an object. A rollout that is not there may be in another namespace: then the error says where.
 func (c *command) get(ctx context.Context, k *target.Kind, name string) (*unstructured.Unstructured, error) {
 	o, err := c.client(k).Get(ctx, name, metav1.GetOptions{})
@@ -37,11 +69,11 @@ func (c *command) get(ctx context.Context, k *target.Kind, name string) (*unstru
 	case err == nil:
 		return o, nil
 	case !apierrors.IsNotFound(err):
-		return nil, source.Explain(err)
-	case !named(err):
+		return nil, source.ExplainOf(k, err)
+	case !known(err):
 		return nil, fmt.Errorf("this cluster has no %ss, or an older Moult is installed in it: %w", k.Name, err)
-	case k == target.Plan:
-		return nil, c.src.NotFound(ctx, source.Scope{Namespace: c.namespace, Name: name})
+	case k.Rollout:
+		return nil, c.src.NotFound(ctx, source.Scope{Namespace: c.namespace, Name: name, Kind: k})
 	}
 	return nil, missing{fmt.Errorf("there is no %s %q", k.Name, name)}
 }
@@ -49,8 +81,8 @@ func (c *command) get(ctx context.Context, k *target.Kind, name string) (*unstru
 // missing is an object that is not there.
 type missing struct{ error }
 
-// named reports whether it is the object that was not found, and not its kind.
-func named(err error) bool {
+// known reports whether it is the object that was not found, and not its kind.
+func known(err error) bool {
 	answer, ok := errors.AsType[*apierrors.StatusError](err)
 	return ok && answer.Status().Details != nil && answer.Status().Details.Name != ""
 }

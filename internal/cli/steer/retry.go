@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,23 +25,26 @@ import (
 func newRetry(c *command) *cobra.Command {
 	var rollout string
 	cmd := &cobra.Command{
-		Use:   "retry NODE|ROLLOUT",
-		Short: "Try again what has failed: on a node, or of a rollout on all its nodes",
+		Use:   "retry NODE|PLAN",
+		Short: "Try again what has failed: on a node, or of a Plan on all its nodes",
 		Long: `Try again what has failed: sets the annotation moult.dev/retry, of a Node for every rollout that has failed there, or of a
-rollout for all its failed nodes. It says which those are, and fails when there are none. Each turn is tried once more,
+Plan for all its failed nodes. It says which those are, and fails when there are none. Each turn is tried once more,
 when it comes to it: windows, budgets and concurrency hold for it as for others.
 
-A name that is a node's and a rollout's needs node/ or plan/ before it.`,
+A name that is a node's and a Plan's needs node/ or plan/ before it.`,
 		Example: `  kubectl moult retry worker-7
   kubectl moult retry worker-7 --rollout k3s-agent -n system-upgrade
   kubectl moult retry plan/k3s-agent -n system-upgrade`,
 	}
 	cmd = c.mount(cmd, func(ctx context.Context, arg string) error { return c.retry(ctx, arg, rollout) },
-		slices.Concat([]*target.Kind{target.Node}, target.Rollouts)...)
+		retryable...)
 	cmd.Flags().StringVar(&rollout, "rollout", "", "With a NODE: only if this rollout, and no other, has failed there.")
 	c.dryRun.complete(cmd)
 	return cmd
 }
+
+// retryable are the kinds of what can be tried again. Pods of an ExtendedDaemonSet are tried again and again by their kubelets.
+var retryable = []*target.Kind{target.Node, target.Plan}
 
 // failure is a unit that has failed.
 type failure struct {
@@ -52,7 +54,7 @@ type failure struct {
 }
 
 func (c *command) retry(ctx context.Context, arg, only string) error {
-	named, err := target.Parse(arg, slices.Concat([]*target.Kind{target.Node}, target.Rollouts)...)
+	named, err := target.Parse(arg, retryable...)
 	if err != nil {
 		return err
 	}
@@ -92,7 +94,7 @@ func (c *command) check(k *target.Kind, node, only string, failures []failure) e
 	if k != target.Node {
 		return errors.New("--rollout goes with the name of a node")
 	}
-	named, err := target.Parse(only, target.Rollouts...)
+	named, err := target.Parse(only, target.Plan)
 	if err != nil {
 		return err
 	}
@@ -136,7 +138,7 @@ func (c *command) resolve(ctx context.Context, named target.Target) (*target.Kin
 	case !apierrors.IsNotFound(errPlan):
 		return nil, nil, source.Explain(errPlan)
 	}
-	err := c.src.NotFound(ctx, source.Scope{Namespace: c.namespace, Name: named.Name})
+	err := c.src.NotFound(ctx, source.Scope{Namespace: c.namespace, Name: named.Name, Kind: target.Plan})
 	return nil, nil, fmt.Errorf("there is no Node %q, and %w", named.Name, err)
 }
 

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 )
@@ -29,26 +30,46 @@ type Kind struct {
 	Rollout bool
 	// Paused is the path of the field that pauses it; none can't be paused.
 	Paused []string
+	// Strategic is true when spec.strategy must be there, even if it holds nothing.
+	Strategic bool
+	// Article stands before Name in a sentence.
+	Article string
 }
 
 // The kinds.
 var (
 	Plan = &Kind{
-		Name: "Plan", Singular: "plan", Aliases: []string{"plans"}, Short: "plan", Namespaced: true, Rollout: true,
+		Name: "Plan", Article: "a", Singular: "plan", Aliases: []string{"plans"}, Short: "plan", Namespaced: true, Rollout: true,
 		Resource: upgradev1.GroupVersion.WithResource("plans"), Paused: []string{"spec", "strategy", "paused"},
 	}
+	DaemonSet = &Kind{
+		Name: "ExtendedDaemonSet", Article: "an", Singular: "extendeddaemonset", Aliases: []string{"extendeddaemonsets", "eds"}, Short: "eds",
+		Namespaced: true, Rollout: true, Strategic: true,
+		Resource: edsv1.GroupVersion.WithResource("extendeddaemonsets"), Paused: []string{"spec", "strategy", "paused"},
+	}
 	Budget = &Kind{
-		Name: "NodeDisruptionBudget", Singular: "nodedisruptionbudget", Aliases: []string{"nodedisruptionbudgets", "ndb"}, Short: "ndb",
+		Name: "NodeDisruptionBudget", Article: "a", Singular: "nodedisruptionbudget", Aliases: []string{"nodedisruptionbudgets", "ndb"}, Short: "ndb",
 		Resource: v1alpha1.GroupVersion.WithResource("nodedisruptionbudgets"), Paused: []string{"spec", "paused"},
 	}
 	Node = &Kind{
-		Name: "Node", Singular: "node", Aliases: []string{"nodes", "no"}, Short: "node",
+		Name: "Node", Article: "a", Singular: "node", Aliases: []string{"nodes", "no"}, Short: "node",
 		Resource: corev1.SchemeGroupVersion.WithResource("nodes"),
 	}
 )
 
-// Rollouts are the kinds of rollouts. A name without a kind means one of the first.
-var Rollouts = []*Kind{Plan}
+// Rollouts are the kinds of rollouts. A name without a kind means one of the first, and one of another kind only where there is none
+// of the first.
+var Rollouts = []*Kind{Plan, DaemonSet}
+
+// Arg is how a command line names a rollout: NAME, or kind/NAME where the kind is not the first, and its namespace.
+func Arg(kind, namespace, name string) string {
+	for _, k := range Rollouts[1:] {
+		if k.Name == kind {
+			name = k.Short + "/" + name
+		}
+	}
+	return name + " -n " + namespace
+}
 
 // String is how kubectl names an object of the kind: "plan.upgrade.cattle.io/NAME".
 func (k *Kind) String(name string) string {

@@ -3,6 +3,7 @@
 package target
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,13 +44,13 @@ func (k *Kind) called(text string) bool {
 	return !said || group == k.Resource.Group || group == k.Resource.Version+"."+k.Resource.Group
 }
 
-// names is "a Plan", or "a Node or a Plan".
+// names is "a Plan", "a Node or a Plan", or "a Node, a Plan or an ExtendedDaemonSet".
 func names(of []*Kind) string {
 	all := make([]string, len(of))
 	for i, k := range of {
-		all[i] = "a " + k.Name
+		all[i] = cmp.Or(k.Article, "a") + " " + k.Name
 	}
-	return strings.Join(all, " or ")
+	return either(all)
 }
 
 func prefixes(of []*Kind) string {
@@ -57,5 +58,13 @@ func prefixes(of []*Kind) string {
 	for i, k := range of {
 		all[i] = k.Singular
 	}
-	return strings.Join(all, " or ")
+	return either(all)
+}
+
+func either(of []string) string {
+	last := len(of) - 1
+	if last == 0 {
+		return of[0]
+	}
+	return strings.Join(of[:last], ", ") + " or " + of[last]
 }

@@ -14,6 +14,11 @@ func TestParse(t *testing.T) {
 		"ndb/b":                              {Budget, "b"},
 		"nodedisruptionbudgets.moult.dev/b":  {Budget, "b"},
 		"plan.example.com/p":                 {},
+		"eds/d":                              {DaemonSet, "d"},
+		"extendeddaemonset/d":                {DaemonSet, "d"},
+		"ExtendedDaemonSets/d":               {DaemonSet, "d"},
+		"eds.datadoghq.com/d":                {DaemonSet, "d"},
+		"ers/d":                              {},
 		"pod/p":                              {},
 		"node/n":                             {}, // It is not among those that are meant.
 		"plan/":                              {},
@@ -21,7 +26,7 @@ func TestParse(t *testing.T) {
 		"plan/a/b":                           {},
 		"nodedisruptionbudget.v1.moult.dev/": {},
 	} {
-		got, err := Parse(arg, Plan, Budget)
+		got, err := Parse(arg, Plan, DaemonSet, Budget)
 		if (want.Name == "") != (err != nil) || got != want {
 			t.Errorf("%q: %+v, %v; want %+v", arg, got, err, want)
 		}
@@ -35,11 +40,28 @@ func TestParseSaysWhatIsMeant(t *testing.T) {
 	}
 }
 
+func TestParseSaysAllThatIsMeant(t *testing.T) {
+	_, err := Parse("pod/p", Plan, DaemonSet, Budget)
+	want := `"pod/p" is not the name of a Plan, an ExtendedDaemonSet or a NodeDisruptionBudget: before the slash stands plan, extendeddaemonset or nodedisruptionbudget`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+func TestArg(t *testing.T) {
+	for want, got := range map[string]string{"p -n ns": Arg(Plan.Name, "ns", "p"), "eds/d -n ns": Arg(DaemonSet.Name, "ns", "d")} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 func TestString(t *testing.T) {
 	for want, got := range map[string]string{
-		"plan.upgrade.cattle.io/p":         Plan.String("p"),
-		"node/n":                           Node.String("n"),
-		"nodedisruptionbudget.moult.dev/b": Budget.String("b"),
+		"plan.upgrade.cattle.io/p":          Plan.String("p"),
+		"extendeddaemonset.datadoghq.com/d": DaemonSet.String("d"),
+		"node/n":                            Node.String("n"),
+		"nodedisruptionbudget.moult.dev/b":  Budget.String("b"),
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)

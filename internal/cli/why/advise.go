@@ -6,15 +6,20 @@ import (
 	"slices"
 	"time"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/view"
 )
 
 // advise says what a person may do.
 func advise(w *view.Why, p *view.Part) []string {
 	r, u := &p.Rollout, &p.Unit
-	named := r.Name + " -n " + r.Namespace
+	named := target.Arg(r.Kind, r.Namespace, r.Name)
+	if r.Kind == target.DaemonSet.Name {
+		return ofDaemon(p, w, named)
+	}
 	switch {
 	case p.OptedOut:
 		return []string{"the label " + upgradev1.LabelPlanHash(r.Name) + "=" + upgradev1.LabelDisabled + " keeps it out: without it the node is selected"}
@@ -34,6 +39,58 @@ func advise(w *view.Why, p *view.Part) []string {
 	return all
 }
 
+// ofDaemon says what to do about a daemon's pod.
+func ofDaemon(p *view.Part, w *view.Why, named string) []string {
+	r := &p.Rollout
+	var all []string
+	for i := range p.Pods {
+		if o := &p.Pods[i]; o.Message != "" && o.Deleted == nil {
+			all = append(all, "see what keeps the pod from being ready: kubectl describe pod "+o.Name+" -n "+r.Namespace)
+		}
+	}
+	if c := r.Canary; c != nil && (p.Unit.Canary || len(p.Checks) > 0 || c.State == view.CanaryFailed) {
+		switch c.State {
+		case view.CanaryPaused:
+			all = append(all, "when that is mended: "+eds(r, "canary unpause")+"; or give it up: "+eds(r, "canary fail"))
+		case view.CanaryFailed:
+			all = append(all, "change the template, or try the same again: "+eds(r, "canary reset"))
+		case view.CanaryProgressing:
+		}
+	}
+	for _, c := range p.Checks {
+		if advice := aboutDaemon(c, p, w, named); advice != "" && !slices.Contains(all, advice) {
+			all = append(all, advice)
+		}
+	}
+	if p.Unit.State == v1alpha1.UnitOutdated && len(p.Checks) > 0 && !p.Waits() {
+		all = append(all, "nothing keeps it back: it is started within moments. If it is not, does the operator run?")
+	}
+	return all
+}
+
+// aboutDaemon says what to do about a reason why a daemon's pod is not replaced.
+func aboutDaemon(c view.Check, p *view.Part, w *view.Why, named string) string {
+	r := &p.Rollout
+	switch {
+	case c.Reason == v1alpha1.ReasonPaused && c.Name == "canary":
+		return "" // That is said already.
+	case c.Reason == v1alpha1.ReasonPaused && r.PausedBy == edsv1.AnnotationRolloutFrozen:
+		return eds(r, "unfreeze-rollout")
+	case c.Reason == v1alpha1.ReasonPaused && r.PausedBy != "":
+		return eds(r, "unpause-rolling-update")
+	case c.Reason == v1alpha1.ReasonHalted:
+		return "see which pods do not start: kubectl moult status " + named
+	case c.Reason == v1alpha1.ReasonOnDelete && len(p.Pods) > 0:
+		return "kubectl delete pod " + p.Pods[0].Name + " -n " + r.Namespace
+	}
+	return about(c.Reason, w, named)
+}
+
+// eds is a command line of `kubectl eds`.
+func eds(r *view.Rollout, what string) string {
+	return "kubectl eds " + what + " " + r.Name + " -n " + r.Namespace
+}
+
 // failed says what to do about a failed turn.
 func failed(node string, r *view.Rollout, u *view.Node) []string {
 	jobs := "kubectl logs -n " + r.Namespace + " -l " + upgradev1.LabelPlan + "=" + r.Name + "," + upgradev1.LabelNode + "=" + node + " --all-containers"
@@ -50,7 +107,7 @@ func failed(node string, r *view.Rollout, u *view.Node) []string {
 	case v1alpha1.ReasonTurnTimeout:
 		all = append(all, "see what it wrote: "+jobs, "if turns may take longer, raise spec.strategy.turnTimeout")
 	case v1alpha1.ReasonDrainTimeout:
-		all = append(all, "what the drain waited for stands above; spec.drain says what it may do and how long it may take")
+		all = append(all, "the log of the container drain says what it waited for; spec.drain says what it may do and how long it may take")
 	}
 	if u.Skipped {
 		all = append(all, "the node was given back as it was, and the rollout goes on without it")

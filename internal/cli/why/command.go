@@ -15,7 +15,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
-	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/cli/config"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
@@ -42,7 +42,8 @@ func NewCommand(clk clock.PassiveClock, streams genericiooptions.IOStreams, clus
 Shown are the node itself (whether it is ready, who has cordoned or claimed it, what was evicted from it), and for every
 rollout that selects it, of all namespaces: how it stands there, since when, and if it waits, its place in the order and
 every check that it must pass: ✓ passed, ✗ not passed, with the reason and what it waits for. All checks are asked, not only
-the first that says no. At last stand the NodeDisruptionBudgets that select the node.`,
+the first that says no. Of an ExtendedDaemonSet its pod on the node stands there too, and what its canary waits for. At last stand
+the NodeDisruptionBudgets that select the node.`,
 		Example: `  kubectl moult why worker-7
   kubectl moult why worker-7 -o json | jq '.rollouts[].checks[] | select(.reason)'`,
 		Args:              cobra.ExactArgs(1),
@@ -80,7 +81,7 @@ func (c *command) explain(ctx context.Context, src *source.Source, name string) 
 	case !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == name }):
 		return unknown(name, nodes)
 	}
-	plans, err := c.plans(ctx, src)
+	found, err := c.rollouts(ctx, src)
 	if err != nil {
 		return err
 	}
@@ -88,11 +89,26 @@ func (c *command) explain(ctx context.Context, src *source.Source, name string) 
 	if err != nil {
 		return err
 	}
-	if note != "" {
-		fmt.Fprintln(c.ErrOut, note)
-	}
 	now := c.clock.Now()
-	w, _ := view.See(plans, nodes, budgets, now).Why(name)
+	cluster := view.See(found.Plans, nodes, budgets, now)
+	daemons, noteDaemons, err := src.ReadDaemons(ctx, found.DaemonSets, name, func(eds *edsv1.ExtendedDaemonSet) source.Reach {
+		switch {
+		case !cluster.SelectsNode(eds, name):
+			return source.NoPods
+		case view.AtRest(eds):
+			return source.PodsOnNode
+		}
+		return source.AllPods
+	})
+	if err != nil {
+		return err
+	}
+	for _, note := range append(found.Notes, note, noteDaemons) {
+		if note != "" {
+			fmt.Fprintln(c.ErrOut, note)
+		}
+	}
+	w, _ := cluster.Daemons(daemons).Why(name)
 	if c.output.Structured() {
 		return c.output.Print(c.Out, w)
 	}
@@ -100,21 +116,38 @@ func (c *command) explain(ctx context.Context, src *source.Source, name string) 
 	return err
 }
 
-// plans are those of all namespaces, or where those may not be seen, of one.
-func (c *command) plans(ctx context.Context, src *source.Source) ([]upgradev1.Plan, error) {
-	plans, err := src.ReadPlans(ctx, source.Scope{})
-	if !apierrors.IsForbidden(err) {
-		return plans, err
+// rollouts are those of all namespaces, or where those may not be seen, of one.
+func (c *command) rollouts(ctx context.Context, src *source.Source) (source.Rollouts, error) {
+	var all source.Rollouts
+	var failed []error
+	for _, k := range target.Rollouts {
+		found, err := src.ReadRollouts(ctx, source.Scope{Kind: k})
+		if apierrors.IsForbidden(err) {
+			namespace, wrong := c.config.Namespace()
+			if wrong != nil {
+				return all, wrong
+			}
+			var refused error
+			if found, refused = src.ReadRollouts(ctx, source.Scope{Namespace: namespace, Kind: k}); refused == nil {
+				err = nil
+				found.Notes = append(found.Notes, fmt.Sprintf("%ss of all namespaces can't be listed: only those of namespace %s are looked at.", k.Name, namespace))
+			}
+		}
+		switch {
+		case err == nil:
+		case !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err):
+			return all, err
+		default:
+			failed = append(failed, err)
+			found.Notes = []string{source.Unseen(k, err)}
+		}
+		all.Plans, all.DaemonSets = append(all.Plans, found.Plans...), append(all.DaemonSets, found.DaemonSets...)
+		all.Notes = append(all.Notes, found.Notes...)
 	}
-	namespace, failed := c.config.Namespace()
-	if failed != nil {
-		return nil, failed
+	if len(failed) == len(target.Rollouts) {
+		return all, failed[0]
 	}
-	if plans, failed = src.ReadPlans(ctx, source.Scope{Namespace: namespace}); failed != nil {
-		return nil, err
-	}
-	fmt.Fprintf(c.ErrOut, "Plans of all namespaces can't be listed: only those of namespace %s are looked at.\n", namespace)
-	return plans, nil
+	return all, nil
 }
 
 // unknown says that there is no such node, and which there are of a name like it.

@@ -5,6 +5,7 @@ package why
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -112,9 +113,21 @@ func drawPart(l *text.Page, w *view.Why, p *view.Part, now time.Time) {
 	}
 	state, style := stateOf(p)
 	l.Add(append(head, style.Of("  "+state), text.Plain.Of(ago(p.Unit.Since, now)))...)
-	if p.Unit.Message != "" && p.Place == 0 {
-		l.Add(text.Plain.Of("  " + p.Unit.Message))
+	message := p.Unit.Message
+	if len(p.Checks) > 0 || slices.ContainsFunc(p.Pods, func(o view.Pod) bool { return o.Says(message) }) {
+		message = "" // It stands below.
 	}
+	if message != "" {
+		l.Add(text.Plain.Of("  " + message))
+	}
+	for i := range p.Pods {
+		o := p.Pods[i]
+		if message != "" && strings.Contains(message, o.Message) {
+			o.Message = "" // It stands above.
+		}
+		drawPod(l, &o, r.Version, now)
+	}
+	drawCanary(l, p)
 	switch r.State {
 	case view.Pending, view.Stalled:
 		l.Add(text.Red.Of("  the rollout is "+string(r.State)), text.Plain.Of(ago(r.Since, now)+colon(r.Message)))
@@ -123,7 +136,7 @@ func drawPart(l *text.Page, w *view.Why, p *view.Part, now time.Time) {
 			l.Add(text.Plain.Of("  the rollout is " + string(r.State) + ago(r.Since, now) + colon(r.Message)))
 		}
 	}
-	if p.Place > 0 && !p.OptedOut {
+	if !p.OptedOut {
 		drawChecks(l, p)
 	}
 	for _, advice := range advise(w, p) {
@@ -134,6 +147,10 @@ func drawPart(l *text.Page, w *view.Why, p *view.Part, now time.Time) {
 // stateOf says in a few words how the node stands in a rollout.
 func stateOf(p *view.Part) (string, text.Style) {
 	switch u := &p.Unit; {
+	case u.Canary && u.InTurn():
+		return "canary, " + string(u.State) + ": " + string(u.Phase), text.Yellow
+	case u.Canary && u.State == v1alpha1.UnitUpdated:
+		return "canary, " + string(u.State), text.Green
 	case p.OptedOut:
 		return "opted out", text.Plain
 	case u.State == v1alpha1.UnitFailed && u.Skipped:
@@ -153,20 +170,8 @@ func stateOf(p *view.Part) (string, text.Style) {
 
 // drawChecks writes the unit's place in the order, and every check in its order; those that are passed in one line.
 func drawChecks(l *text.Page, p *view.Part) {
-	place := fmt.Sprintf("  number %d of %d that are to be started", p.Place, p.Asking)
-	if p.Wave != "" {
-		place += ", in wave " + p.Wave
-	}
-	if n := len(p.Ahead); n > 0 {
-		ahead := strings.Join(p.Ahead[:min(n, few)], ", ")
-		if more := p.Place - 1 - min(n, few); more > 0 {
-			ahead += fmt.Sprintf(" and %d more", more)
-		}
-		place += "; before it " + ahead
-	}
-	l.Add(text.Plain.Of(place))
-	if p.Note != "" {
-		l.Add(text.Dim.Of("  (" + p.Note + ")"))
+	if p.Place > 0 {
+		drawPlace(l, p)
 	}
 	var passed []string
 	flush := func() {
@@ -185,6 +190,71 @@ func drawChecks(l *text.Page, p *view.Part) {
 		l.Add(text.Red.Of("  ✗ "), text.Plain.Of(c.Name+": "), text.Red.Of(string(c.Reason)), text.Plain.Of(colon(c.Message)))
 	}
 	flush()
+}
+
+func drawPlace(l *text.Page, p *view.Part) {
+	place := fmt.Sprintf("  number %d of %d that are to be started", p.Place, p.Asking)
+	if p.Wave != "" {
+		place += ", in wave " + p.Wave
+	}
+	if n := len(p.Ahead); n > 0 {
+		ahead := strings.Join(p.Ahead[:min(n, few)], ", ")
+		if more := p.Place - 1 - min(n, few); more > 0 {
+			ahead += fmt.Sprintf(" and %d more", more)
+		}
+		place += "; before it " + ahead
+	}
+	l.Add(text.Plain.Of(place))
+	if p.Note != "" {
+		l.Add(text.Dim.Of("  (" + p.Note + ")"))
+	}
+}
+
+// drawPod writes how a daemon's pod does.
+func drawPod(l *text.Page, o *view.Pod, version string, now time.Time) {
+	said := "  pod " + o.Name
+	switch {
+	case o.Revision != "" && o.Revision != version:
+		said += " of revision " + o.Revision
+	case o.Revision != "" && !o.UpToDate && o.Ready && o.Deleted == nil:
+		said += " with other resources than it should have"
+	}
+	line := text.Line{text.Plain.Of(said)}
+	switch {
+	case o.Deleted != nil:
+		line = append(line, text.Yellow.Of("  being deleted"), text.Plain.Of(ago(o.Deleted, now)))
+	case o.Ready:
+		line = append(line, text.Green.Of("  ready"), text.Plain.Of(ago(o.Since, now)))
+	default:
+		line = append(line, text.Red.Of("  not ready"), text.Plain.Of(", made "+text.Since(o.Since, now)+" ago"))
+	}
+	if o.Restarts > 0 {
+		line = append(line, text.Plain.Of(fmt.Sprintf(", %d restarts", o.Restarts)))
+	}
+	l.Add(append(line, text.Plain.Of(colon(o.Message)))...)
+}
+
+// drawCanary writes how the canary stands that keeps the node waiting, or runs on it.
+func drawCanary(l *text.Page, p *view.Part) {
+	c := p.Rollout.Canary
+	if c == nil {
+		return
+	}
+	switch c.State {
+	case view.CanaryPaused:
+		if slices.ContainsFunc(p.Checks, func(c view.Check) bool { return c.Reason == v1alpha1.ReasonPaused }) {
+			return // It stands below.
+		}
+		l.Add(text.Yellow.Of("  the canary of "+c.Revision+" is paused"), text.Plain.Of(colon(c.Said())))
+	case view.CanaryFailed:
+		if p.Rollout.State != view.Stalled {
+			l.Add(text.Red.Of("  the canary of "+c.Revision+" has failed"), text.Plain.Of(colon(c.Said())))
+		}
+	case view.CanaryProgressing:
+		if w := p.Rollout.Wave; w != nil && w.Message != "" && p.Unit.Canary {
+			l.Add(text.Plain.Of("  " + w.Message))
+		}
+	}
 }
 
 func colon(message string) string {

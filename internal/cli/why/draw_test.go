@@ -71,15 +71,24 @@ func claim() v1alpha1.Claim {
 func TestDraw(t *testing.T) {
 	failed, skipped := claim(), claim()
 	failed.Failed = &v1alpha1.ClaimFailure{
-		Reason: v1alpha1.ReasonJobFailed, Message: "Job system-upgrade/apply-agents failed on Node worker-1: BackoffLimitExceeded", Time: before(5 * time.Minute),
+		Reason: v1alpha1.ReasonJobFailed, Message: "Job system-upgrade/apply-agents failed on Node worker-1: BackoffLimitExceeded: Job has reached the specified backoff limit",
+		Time: before(5 * time.Minute),
 	}
-	skipped.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonDrainTimeout, Message: "shop/cart-0 was left", Time: before(5 * time.Minute), Skipped: true}
+	skipped.Failed = &v1alpha1.ClaimFailure{
+		Reason:  v1alpha1.ReasonDrainTimeout,
+		Message: "the drain of Node worker-1 was not done in time; the node is left as it was, and the rollout goes on without it",
+		Time:    before(5 * time.Minute), Skipped: true,
+	}
 	other := v1alpha1.Claim{Rollout: "Plan/system-upgrade/other", UID: "other", Since: before(time.Minute)}
 	budget := v1alpha1.NodeDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "everything"},
 		Spec:       v1alpha1.NodeDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt(1)), Gates: &v1alpha1.Gates{Workloads: &v1alpha1.WorkloadsGate{}}},
 		Status: v1alpha1.NodeDisruptionBudgetStatus{BlockedBy: []v1alpha1.BudgetBlock{
-			{Gate: v1alpha1.ReasonWorkloadsUnavailable, Message: "Deployment shop/cart has 1 of 3 available", Since: before(4 * time.Minute)},
+			{
+				Gate:    v1alpha1.ReasonWorkloadsUnavailable,
+				Message: "evicted from worker-3: ReplicaSet shop/cart-5d4f has 1 of 3 available; Deployment shop/cart has 1 of 3 available",
+				Since:   before(4 * time.Minute),
+			},
 		}},
 	}
 	paused := func(p *upgradev1.Plan) { p.Spec.Strategy = &v1alpha1.Strategy{Paused: true} }
@@ -96,7 +105,11 @@ func TestDraw(t *testing.T) {
 		},
 		"turn": {
 			plans: []upgradev1.Plan{aPlan("agents", func(p *upgradev1.Plan) {
-				p.Status.Updating = []v1alpha1.UnitStatus{{Node: "worker-1", Phase: v1alpha1.PhaseDraining, Since: ptr.To(before(8 * time.Second)), Message: "shop/cart-0 is held by its PodDisruptionBudget cart"}}
+				p.Status.Updating = []v1alpha1.UnitStatus{{
+					Node: "worker-1", Phase: v1alpha1.PhaseDraining, Since: ptr.To(before(8 * time.Second)),
+					Message: "1 pod left; pod shop/cart-0 is held by PodDisruptionBudget shop/cart: Cannot evict pod as it would violate the pod's disruption budget. " +
+						"The disruption budget cart needs 2 healthy pods and has 2 currently",
+				}}
 			})},
 			nodes: []corev1.Node{aNode("worker-1", claimed(claim()), func(n *corev1.Node) {
 				n.Spec.Unschedulable = true
@@ -110,7 +123,7 @@ func TestDraw(t *testing.T) {
 		"skipped": {plans: []upgradev1.Plan{aPlan("agents")}, nodes: []corev1.Node{aNode("worker-1", claimed(skipped))}},
 		"ill": {
 			plans: []upgradev1.Plan{aPlan("agents", func(p *upgradev1.Plan) {
-				p.Status.SetCondition(upgradev1.Condition{Type: upgradev1.ConditionStalled, Status: metav1.ConditionTrue, Message: "spec.window is invalid"}, before(time.Hour).Time)
+				p.Status.SetCondition(upgradev1.Condition{Type: upgradev1.ConditionStalled, Status: metav1.ConditionTrue, Message: "spec.window is invalid, invalid weekday: someday"}, before(time.Hour).Time)
 				p.Status.SetCondition(upgradev1.Condition{Type: upgradev1.ConditionComplete, Status: metav1.ConditionFalse, Reason: upgradev1.ReasonNotReady}, before(time.Hour).Time)
 			})},
 			nodes: []corev1.Node{aNode("worker-1", func(n *corev1.Node) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -22,12 +23,23 @@ import (
 // atOnce is how many requests one ExtendedDaemonSet makes at a time.
 const atOnce = 32
 
+// deeds are how many pods a pass has created, deleted to be replaced, and cleaned up. What the API server refuses does not count:
+// it changes nothing, and so nothing is written of it.
+type deeds struct{ created, replaced, cleaned atomic.Int32 }
+
+func noted(n *atomic.Int32, err error) error {
+	if err == nil {
+		n.Add(1)
+	}
+	return err
+}
+
 // apply does what was decided. What fails for one pod keeps no other waiting.
 func (p *pass) apply(ctx context.Context) error {
 	err := errors.Join(
-		each(p.plan.extra, func(pod *corev1.Pod) error { return p.remove(ctx, pod) }),
+		each(p.plan.extra, func(pod *corev1.Pod) error { return noted(&p.deeds.cleaned, p.remove(ctx, pod)) }),
 		each(p.plan.done, func(pod *corev1.Pod) error { return p.remove(ctx, pod) }),
-		each(p.plan.next, func(pod *corev1.Pod) error { return p.remove(ctx, pod) }),
+		each(p.plan.next, func(pod *corev1.Pod) error { return noted(&p.deeds.replaced, p.remove(ctx, pod)) }),
 		p.make(ctx),
 		each(p.plan.label, func(pod *corev1.Pod) error { return p.label(ctx, pod, `"`+edsv1.True+`"`) }),
 		each(p.plan.unlabel, func(pod *corev1.Pod) error { return p.label(ctx, pod, "null") }),
@@ -67,44 +79,93 @@ func (p *pass) remove(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// make creates the pods that were decided upon. Where the API server refuses one it is likely to refuse all: the first of them
-// tries, and with its success twice as many, and so on.
+// borne is how many batches of pods may be refused in a row before a pass leaves it at that.
+const borne = 3
+
+// make creates the pods that were decided upon. Where the API server refuses one it may refuse all: the first of them tries, and
+// with its success twice as many, and so on. After a refusal one alone tries again; what is refused comes last in the next pass.
 func (p *pass) make(ctx context.Context) error {
 	left := p.plan.create
-	for size := 1; len(left) > 0; size = min(2*size, 4*atOnce) {
+	inARow := 0
+	var first error
+	for size := 1; len(left) > 0 && inARow < borne; {
 		batch := left[:min(size, len(left))]
 		left = left[len(batch):]
 		var mu sync.Mutex
 		var refused error
+		made := 0
 		_ = each(batch, func(s *spot) error {
-			if err := p.create(ctx, s); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
+			err := p.create(ctx, s)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
 				refused = err
+				p.refusals.refuse(p.key, s.node.Name, p.now)
+			} else {
+				made++
 			}
 			return nil
 		})
-		if refused != nil {
-			p.refused = refused.Error()
-			p.happened = append(p.happened, events.PodCreateFailed(p.eds, p.refused))
-			return refused
+		switch {
+		case refused == nil:
+			size, inARow = min(2*size, 4*atOnce), 0
+		case made > 0:
+			size, inARow = 1, 0
+		default:
+			size, inARow = 1, inARow+1
+		}
+		if first == nil {
+			first = refused
 		}
 	}
-	return nil
+	if first != nil {
+		p.refused = first.Error()
+		p.happened = append(p.happened, events.PodCreateFailed(p.eds, p.refused))
+	}
+	return first
 }
 
+// names is how many names a pod may have on its node: each but the first is for when something else has those before it.
+const names = 8
+
 func (p *pass) create(ctx context.Context, s *spot) error {
-	pod := daemon.NewPod(s.want, p.key.Name, s.node, s.overrides, daemon.PodOptions{NodeName: p.options.NodeName, Canary: s.canary})
-	err := p.client.Create(ctx, pod, unseen)
-	switch {
-	case apierrors.IsAlreadyExists(err):
-		return nil // The cache will show it.
-	case err != nil:
-		return fmt.Errorf("creating a pod for node %s, %w", s.node.Name, err)
+	for attempt := range names {
+		o := daemon.PodOptions{NodeName: p.options.NodeName, Canary: s.canary, Attempt: attempt}
+		pod := daemon.NewPod(s.want, p.key.Name, s.node, s.overrides, o)
+		if s.old != nil && s.old.pod.Name == pod.Name {
+			continue // It was of this revision once, and is not any more: somebody has changed what it says of itself.
+		}
+		err := p.client.Create(ctx, pod, unseen)
+		if apierrors.IsAlreadyExists(err) {
+			ours, err := p.has(ctx, s, pod.Name)
+			if ours || err != nil {
+				return err // The cache will show it.
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("creating a pod for node %s, %w", s.node.Name, err)
+		}
+		p.deeds.created.Add(1)
+		p.expected.created(p.key, pod, s.node.Name, p.now)
+		log.FromContext(ctx).V(1).Info("pod created", "pod", pod.Name, "node", s.node.Name, "revision", s.want.Name)
+		return nil
 	}
-	p.expected.created(p.key, pod, s.node.Name, p.now)
-	log.FromContext(ctx).V(1).Info("pod created", "pod", pod.Name, "node", s.node.Name, "revision", s.want.Name)
-	return nil
+	return fmt.Errorf("creating a pod for node %s, %d pods have the names that it might have", s.node.Name, names)
+}
+
+// has reports whether the pod of this name is the one that the spot should have, or is gone by now. One whose labels somebody has
+// taken away is left to them.
+func (p *pass) has(ctx context.Context, s *spot, name string) (bool, error) {
+	var pod corev1.Pod
+	err := p.live.Get(ctx, client.ObjectKey{Namespace: p.key.Namespace, Name: name}, &pod)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading pod %s, %w", name, err)
+	}
+	return pod.Labels[edsv1.LabelName] == p.key.Name && ofSet(&pod) == s.want.Name, nil
 }
 
 // label sets the canary's label on a pod, or removes it.

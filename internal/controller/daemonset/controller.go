@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -77,6 +78,7 @@ type Controller struct {
 	options  Options
 	expected *expectations
 	failures *backoffs
+	refusals refusals
 	reports  *reports
 	memos    *memos
 	queued   *queued
@@ -141,9 +143,13 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	}
 	defer func() { c.pace.took(p.cost) }()
 	if p.problem = daemon.Validate(p.spec); p.problem != nil {
+		p.problemReason = "InvalidSpec"
 		return p.wake, p.report(ctx)
 	}
-	if again, err := p.revise(ctx); again || err != nil {
+	if again, err := p.revise(ctx); refuses(err) {
+		p.problem, p.problemReason = sameAgain(err, p.key.Name), "RevisionRefused"
+		return p.wake, errors.Join(err, p.report(ctx))
+	} else if again || err != nil {
 		return p.soon(err), err
 	}
 	if err := p.survey(); err != nil {
@@ -156,12 +162,28 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	return p.wake, errors.Join(p.apply(ctx), p.report(ctx))
 }
 
+// refuses reports whether the API server does not want what was written, as against being out of reach for a moment.
+func refuses(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
+
+// sameAgain is an error without the name that the API server has made up for a revision: it is another each time, and the status
+// would be written each time.
+func sameAgain(err error, eds string) error {
+	return errors.New(madeUp(eds).ReplaceAllString(err.Error(), `"`+eds+`-…"`))
+}
+
+func madeUp(eds string) *regexp.Regexp {
+	return regexp.MustCompile(`"` + regexp.QuoteMeta(eds[:min(len(eds), 57)]) + `[^" ]*-?[a-z0-9]{5}"`)
+}
+
 // forget drops what there is of an ExtendedDaemonSet that is gone.
 func (c *Controller) forget(key types.NamespacedName) {
 	c.expected.forget(key)
 	c.memos.forget(key)
 	c.reports.forget(key)
 	c.queued.set(key, false)
+	c.refusals.forget(key)
 	c.legacy.forget(key)
 	metrics.ForgetDaemonSet(key)
 }

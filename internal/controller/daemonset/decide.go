@@ -23,6 +23,8 @@ type limits struct {
 	nodes, ignored int
 	// creation is how many pods may be in creation, creating how many are, and missing on how many nodes one is still to be made.
 	creation, creating, missing int
+	// grows is when creation does; zero: never.
+	grows time.Time
 }
 
 // actions are what a pass does to pods, in this order.
@@ -41,12 +43,12 @@ func (p *pass) decide() {
 	began := p.clock.Now()
 	defer func() { p.cost += p.clock.Since(began) }()
 	p.plan.extra = p.orphans
+	turns := p.inTurn()
 	units := p.units()
 	p.sawUnits = units
 	frozen := p.is(edsv1.AnnotationRolloutFrozen)
 	p.limitCreation()
-	for i := range p.spots {
-		s := &p.spots[i]
+	for _, s := range turns {
 		p.plan.extra = append(p.plan.extra, s.extra...)
 		switch {
 		case s.canary:
@@ -55,7 +57,7 @@ func (p *pass) decide() {
 			p.plan.done = append(p.plan.done, s.old.pod)
 		case s.empty() && s.placement.Create && !frozen && p.mayCreate():
 			p.plan.create = append(p.plan.create, s)
-		case s.placement.Create && s.fresh == nil && s.old == nil && s.promised.IsZero():
+		case s.placement.Create && s.fresh == nil && s.old == nil && s.promised.IsZero() && !s.hindered():
 			p.limits.missing++
 		}
 		p.relabel(s)
@@ -75,6 +77,10 @@ func (p *pass) decide() {
 func (s *spot) empty() bool {
 	return s.fresh == nil && s.old == nil && !s.going && !s.ended && s.promised.IsZero() && len(s.extra) == 0
 }
+
+// hindered reports whether something else than the slow start keeps a pod from being made on the node: others need not wait for
+// its turn in the slow start.
+func (s *spot) hindered() bool { return s.stuck || s.ended || s.blamed != "" || !s.refused.IsZero() }
 
 // tend is what is done on a node of the canary: an outdated pod goes at once, and the new one is made at once; with maxSurge it
 // is made beside the old one, which goes when it is available.
@@ -140,8 +146,7 @@ func (p *pass) limitCreation() {
 	if f := p.strategy.ReconcileFrequency; f != nil && f.Duration > 0 {
 		long = f.Duration
 	}
-	var grows time.Time
-	p.limits.creation, grows = daemon.CreationLimit(&p.strategy.RollingUpdate, p.slowStart(), p.now, max(1, p.eligible()))
+	p.limits.creation, p.limits.grows = daemon.CreationLimit(&p.strategy.RollingUpdate, p.slowStart(), p.now, max(1, p.eligible()))
 	for i := range p.spots {
 		s := &p.spots[i]
 		if s.canary {
@@ -157,7 +162,7 @@ func (p *pass) limitCreation() {
 		}
 	}
 	if p.limits.creating >= p.limits.creation {
-		p.at(grows)
+		p.at(p.limits.grows)
 	}
 }
 
@@ -216,6 +221,7 @@ func (p *pass) replace() {
 	}
 	room := max(0, p.limits.creation-p.limits.creating-p.limits.missing)
 	if room < len(p.decision.Start) {
+		p.at(p.limits.grows)
 		hold(room, v1alpha1.ReasonSlowStart, fmt.Sprintf("%d pods are in creation or missing, and the slow start allows %d now", p.limits.creating+p.limits.missing, p.limits.creation))
 	}
 	for _, name := range p.decision.Start {

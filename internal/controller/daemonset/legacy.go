@@ -51,7 +51,9 @@ func (l *legacy) forget(key types.NamespacedName) {
 // them again, so that they can't be replaced. The others are replaced like outdated ones. They are on nodes where it makes no
 // more, such as those whose taint it does not tolerate any more, or were left when it was deleted without them: such are known by
 // their names, and by the label that DaemonSets give.
-func (l *legacy) pods(ctx context.Context, key types.NamespacedName, name string, nodes []*corev1.Node) (pods []*corev1.Pod, kept map[types.UID]bool, err error) {
+func (l *legacy) pods(ctx context.Context, key types.NamespacedName, name string, nodes []*corev1.Node) (
+	pods []*corev1.Pod, kept map[types.UID]bool, err error,
+) {
 	if name == "" {
 		l.forget(key)
 		return nil, nil, l.rest(ctx)

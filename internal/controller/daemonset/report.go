@@ -61,18 +61,18 @@ func (r *reports) written(uid types.UID, at time.Time) {
 }
 
 // did notes what a pass did to pods.
-func (r *reports) did(key types.NamespacedName, uid types.UID, a *actions, now time.Time) {
+func (r *reports) did(key types.NamespacedName, uid types.UID, d *deeds, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.uids[key] = uid
 	b := r.batches[uid]
-	if len(a.create) > 0 {
+	if d.created.Load() > 0 {
 		b.created = now
 	}
-	if len(a.next) > 0 {
+	if d.replaced.Load() > 0 {
 		b.replaced = now
 	}
-	if len(a.extra) > 0 {
+	if d.cleaned.Load() > 0 {
 		b.cleaned = now
 	}
 	r.batches[uid] = b
@@ -98,7 +98,7 @@ func (r *reports) forget(key types.NamespacedName) {
 func (p *pass) report(ctx context.Context) error {
 	var errs []error
 	if p.problem == nil {
-		p.reports.did(p.key, p.eds.UID, &p.plan, p.now)
+		p.reports.did(p.key, p.eds.UID, &p.deeds, p.now)
 		for _, r := range p.revisions {
 			errs = append(errs, p.reportRevision(ctx, r))
 		}

@@ -44,10 +44,22 @@ func (p *pass) revise(ctx context.Context) (again bool, err error) {
 	return false, errors.Join(p.selects(ctx), p.adopt(ctx))
 }
 
-// adopt makes the sets that are nobody's its own: they go with it.
+// adopt makes the sets that are nobody's its own: they go with it. Whether it goes itself by now is read live: when it is deleted
+// without its sets, they are nobody's before the cache shows that it is gone, and what it owned then would go after all.
 func (p *pass) adopt(ctx context.Context) error {
+	orphan := func(rs *edsv1.ExtendedDaemonSetReplicaSet) bool { return metav1.GetControllerOf(rs) == nil }
+	if !slices.ContainsFunc(p.sets, orphan) {
+		return nil
+	}
+	var live edsv1.ExtendedDaemonSet
+	if err := p.live.Get(ctx, p.key, &live); err != nil {
+		return fmt.Errorf("reading the ExtendedDaemonSet, %w", err)
+	}
+	if live.UID != p.eds.UID || live.DeletionTimestamp != nil {
+		return nil
+	}
 	for _, rs := range p.sets {
-		if metav1.GetControllerOf(rs) != nil {
+		if !orphan(rs) {
 			continue
 		}
 		changed := rs.DeepCopy()
@@ -90,10 +102,19 @@ func failed(rs *edsv1.ExtendedDaemonSetReplicaSet) bool {
 	return edsv1.IsConditionTrue(rs.Status.Conditions, edsv1.ConditionCanaryFailed)
 }
 
-// successor is what becomes active where nothing is. A revision that is being tried, or has failed, is not promoted by the
-// deletion of the active one while there is another.
+// successor is what becomes active where nothing is: the set that was active before its name was lost from the status, or else the
+// one of the template. When the active one was deleted while another was being tried, or had failed, that is not promoted by
+// it as long as there is a third.
 func (p *pass) successor() *edsv1.ExtendedDaemonSetReplicaSet {
-	if p.eds.Status.ActiveReplicaSet == "" || p.strategy.Canary == nil && !failed(p.target) {
+	for _, rs := range slices.Backward(p.sets) {
+		if edsv1.IsConditionTrue(rs.Status.Conditions, edsv1.ConditionActive) {
+			return rs
+		}
+	}
+	s := &p.eds.Status
+	// Without a change since, and without a canary, it is the template's own set that was deleted.
+	same := s.Canary == nil && s.ObservedGeneration == p.eds.Generation
+	if s.ActiveReplicaSet == "" || (same || p.strategy.Canary == nil) && !failed(p.target) {
 		return p.target
 	}
 	for _, rs := range slices.Backward(p.sets) {

@@ -32,8 +32,9 @@ type pass struct {
 	strategy    *edsv1.ExtendedDaemonSetSpecStrategy
 	now, wake   time.Time
 	cost        time.Duration
-	// problem is what is wrong with the spec.
-	problem error
+	// problem is what is wrong with the spec, or with the revision that it calls for, so that nothing is done.
+	problem       error
+	problemReason string
 
 	// What the caches show. None of it is ever changed.
 	fleet    fleet.Snapshot
@@ -63,6 +64,7 @@ type pass struct {
 	// sawUnits are the units that the engine has decided about.
 	sawUnits []rollout.Unit
 	plan     actions
+	deeds    deeds
 	// misread says what of the strategy can't be understood, or "".
 	misread string
 	// refused says why the API server has refused a pod, or "".

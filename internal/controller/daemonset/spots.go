@@ -39,6 +39,8 @@ type spot struct {
 	stuck bool
 	// ended is true while a pod that has ended is in the node's way, until it may be deleted.
 	ended bool
+	// refused is when the API server last refused the pod that is missing; zero: it did not.
+	refused time.Time
 	// extra are to be deleted, whatever else is done.
 	extra []*corev1.Pod
 	// blamed says why what happens on the node is not the pods' doing, or "".

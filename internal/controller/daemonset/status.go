@@ -197,8 +197,8 @@ func (p *pass) summarize() {
 	s := &p.eds.Status
 	s.ObservedGeneration = p.eds.Generation
 	if p.problem != nil {
-		p.setHealth(s, p.problem.Error(), "InvalidSpec")
-		set(&s.Conditions, edsv1.ConditionReconcileError, true, "InvalidSpec", p.problem.Error(), p.now)
+		p.setHealth(s, p.problem.Error(), p.problemReason)
+		set(&s.Conditions, edsv1.ConditionReconcileError, true, p.problemReason, p.problem.Error(), p.now)
 		return
 	}
 	p.count(s)

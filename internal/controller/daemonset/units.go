@@ -62,6 +62,9 @@ func (p *pass) unfit(s *spot) (v1alpha1.Reason, string) {
 			"delete the DaemonSet with --cascade=orphan"
 	case !s.placement.Create:
 		return v1alpha1.ReasonNodeUnfit, "no new pod would be made on the node: " + s.placement.Why
+	case !s.refused.IsZero() && p.now.Before(s.refused.Add(refusedFor)):
+		p.at(s.refused.Add(refusedFor))
+		return v1alpha1.ReasonNodeUnfit, "the API server refuses the new pod"
 	case s.blamed != "" && !s.claimed():
 		return v1alpha1.ReasonNodeNotReady, s.blamed
 	}

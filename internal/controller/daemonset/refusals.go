@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// refusals remember on which nodes the API server has refused a pod, so that these come after the others: what keeps one node
+// without a pod is no reason for another to go without. To forget them costs a request.
+type refusals struct {
+	mu  sync.Mutex
+	all map[types.NamespacedName]map[string]time.Time
+}
+
+// refusedFor is for how long a node that has refused a pod is passed over where there is an old pod that can stay.
+const refusedFor = 30 * time.Second
+
+// at is when a node's pod was last refused; zero: it was not.
+func (r *refusals) at(key types.NamespacedName, node string) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all[key][node]
+}
+
+func (r *refusals) refuse(key types.NamespacedName, node string, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all == nil {
+		r.all = map[types.NamespacedName]map[string]time.Time{}
+	}
+	if r.all[key] == nil {
+		r.all[key] = map[string]time.Time{}
+	}
+	r.all[key][node] = now
+}
+
+// keep forgets the nodes that have their pod by now, or are gone.
+func (r *refusals) keep(key types.NamespacedName, lacks func(node string) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for node := range r.all[key] {
+		if !lacks(node) {
+			delete(r.all[key], node)
+		}
+	}
+}
+
+func (r *refusals) forget(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.all, key)
+}
+
+// inTurn are the spots by name, and after them those whose pod was refused, the one that has waited longest first.
+func (p *pass) inTurn() []*spot {
+	lacking := make(map[string]bool, len(p.spots))
+	turns := make([]*spot, len(p.spots))
+	for i := range p.spots {
+		s := &p.spots[i]
+		turns[i] = s
+		lacking[s.node.Name] = s.fresh == nil && s.promised.IsZero()
+	}
+	p.refusals.keep(p.key, func(node string) bool { return lacking[node] })
+	for _, s := range turns {
+		s.refused = p.refusals.at(p.key, s.node.Name)
+	}
+	slices.SortStableFunc(turns, func(a, b *spot) int {
+		return cmp.Or(a.refused.Compare(b.refused), strings.Compare(a.node.Name, b.node.Name))
+	})
+	return turns
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/daemon"
+)
+
+// KindDaemonSet is the kind of the rollouts that ExtendedDaemonSets are.
+const KindDaemonSet = "ExtendedDaemonSet"
+
+// Daemons are the ExtendedDaemonSets of a cluster, and what belongs to them.
+type Daemons struct {
+	Sets []edsv1.ExtendedDaemonSet
+	// Revisions and Settings are theirs, and may be those of others too; none where they may not be read.
+	Revisions []edsv1.ExtendedDaemonSetReplicaSet
+	Settings  []edsv1.ExtendedDaemonsetSetting
+	// Pods are those of the ExtendedDaemonSets whose pods were looked at. Of the others there is to see what their status lists.
+	Pods map[types.NamespacedName]DaemonPods
+}
+
+// DaemonPods are the pods of one ExtendedDaemonSet, and of the DaemonSet that it takes over from.
+type DaemonPods struct {
+	Items []corev1.Pod
+	// Partial is true when these are not all, but only those on the node that is asked about.
+	Partial bool
+}
+
+// Daemons adds ExtendedDaemonSets to what is to be seen.
+func (c *Cluster) Daemons(d Daemons) *Cluster {
+	c.daemons = d
+	return c
+}
+
+// TrimPod keeps of a Pod what is looked at here. It is a transform of a cache, and changes the Pod that it is given.
+func TrimPod(object any) (any, error) { return daemon.TrimPod(object) }
+
+// AtRest reports whether all pods of an ExtendedDaemonSet are as they should be, as far as its status tells: then there is no need
+// to look at them.
+func AtRest(eds *edsv1.ExtendedDaemonSet) bool {
+	s := &eds.Status
+	if edsv1.FindCondition(s.Conditions, edsv1.ConditionReady) != nil {
+		return s.ObservedGeneration == eds.Generation && edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionReady)
+	}
+	// Its own controller gives no such condition, and observes no generation.
+	return s.ActiveReplicaSet != "" && s.Canary == nil && s.State != edsv1.StateCanaryFailed &&
+		s.Current == s.Desired && s.Ready == s.Desired && s.Available == s.Desired && s.UpToDate == s.Desired
+}
+
+// RevisionOf is what identifies the template of an ExtendedDaemonSet; empty when it has none that could be read.
+func RevisionOf(eds *edsv1.ExtendedDaemonSet) string {
+	hash, err := daemon.TemplateHash(&eds.Spec.Template)
+	if err != nil {
+		return ""
+	}
+	return hash
+}
+
+// rollout is how an ExtendedDaemonSet stands.
+func (d *daemonSet) rollout() Rollout {
+	s := &d.eds.Status
+	r := Rollout{
+		Kind: KindDaemonSet, Namespace: d.eds.Namespace, Name: d.eds.Name, Version: s.ActiveReplicaSet, Revision: d.hash, Stage: s.State,
+		Wave: s.Wave, Canary: d.canary(), Pods: &PodCounts{s.Desired, s.Current, s.Ready, s.Available, s.UpToDate},
+	}
+	if s.Canary != nil {
+		r.Version = s.Canary.ReplicaSet
+	}
+	r.Paused, r.PausedBy = d.pausedBy()
+	r.Nodes = sorted(d.lines)
+	if d.known {
+		r.Counts, r.Wave = count(r.Nodes), d.decision.Wave
+		if d.trial != nil {
+			r.Wave = d.trial.decision.Wave
+		}
+		if h := d.decision.Halted; h != nil {
+			r.Halted = h.Message
+		}
+	} else {
+		r.Counts = d.told()
+	}
+	if c := edsv1.FindCondition(s.Conditions, edsv1.ConditionStalled); r.Halted == "" && c != nil && c.Status == metav1.ConditionTrue && c.Reason == string(v1alpha1.ReasonHalted) {
+		r.Halted = c.Message
+	}
+	r.State, r.Message, r.Since = d.state(r.Counts)
+	r.Budgets = d.cluster.selecting(r.Nodes)
+	return r
+}
+
+// told counts the units as far as the status tells.
+func (d *daemonSet) told() v1alpha1.UnitCounts {
+	s := &d.eds.Status
+	c := v1alpha1.UnitCounts{Total: s.Desired}
+	for i := range s.Updating {
+		if s.Updating[i].Phase == "" {
+			c.Failed++
+		} else {
+			c.Updating++
+		}
+	}
+	// Pods that are up to date and not available are those of nodes in their turn.
+	c.Updated = max(0, min(s.UpToDate-min(c.Updating, max(0, s.Current-s.Available)), c.Total-c.Updating-c.Failed))
+	c.Waiting = max(0, c.Total-c.Updated-c.Updating-c.Failed)
+	return c
+}
+
+// state sums up the conditions of an ExtendedDaemonSet.
+func (d *daemonSet) state(counts v1alpha1.UnitCounts) (State, string, *metav1.Time) {
+	s, now := &d.eds.Status, d.cluster.now
+	ready, stalled := edsv1.FindCondition(s.Conditions, edsv1.ConditionReady), edsv1.FindCondition(s.Conditions, edsv1.ConditionStalled)
+	nobody := ready == nil && s.ActiveReplicaSet == ""
+	var since *metav1.Time
+	if ready != nil && !ready.LastTransitionTime.IsZero() {
+		since = &ready.LastTransitionTime
+	}
+	trouble := ""
+	if c := edsv1.FindCondition(s.Conditions, edsv1.ConditionReconcileError); c != nil && c.Status == metav1.ConditionTrue {
+		trouble = c.Message
+	}
+	switch {
+	case nobody && now.Sub(d.eds.CreationTimestamp.Time) < unnoticed:
+		return Pending, "", nil
+	case nobody:
+		return Pending, "no controller has looked at it: does one run, and for namespace " + d.eds.Namespace + "?", nil
+	case s.ObservedGeneration != 0 && s.ObservedGeneration != d.eds.Generation:
+		return Pending, "the controller has not looked at its latest change yet", nil
+	case stalled != nil && stalled.Status == metav1.ConditionTrue:
+		return Stalled, stalled.Message, known(stalled.LastTransitionTime.Time)
+	case AtRest(d.eds):
+		return Complete, trouble, since
+	case counts.Updating > 0 || d.known && slices.ContainsFunc(d.lines, func(n Node) bool { return n.State == v1alpha1.UnitOutdated && n.Reason == "" }):
+		return Progressing, trouble, since
+	default:
+		return Waiting, trouble, since
+	}
+}
+
+// pausedBy reports whether nothing is replaced because somebody has said so, and by which annotation; none is by the spec.
+func (d *daemonSet) pausedBy() (bool, string) {
+	for _, key := range []string{edsv1.AnnotationRolloutFrozen, edsv1.AnnotationRollingUpdatePaused} {
+		if d.is(key) {
+			return true, key
+		}
+	}
+	return d.eds.Spec.Strategy.Paused, ""
+}
+
+func (d *daemonSet) is(annotation string) bool { return d.eds.Annotations[annotation] == edsv1.True }
+
+// canary is how the canary stands; nil when there is none, and none has failed.
+func (d *daemonSet) canary() *Canary {
+	s := &d.eds.Status
+	if failed := edsv1.FindCondition(s.Conditions, edsv1.ConditionCanaryFailed); s.Canary == nil && failed != nil && failed.Status == metav1.ConditionTrue {
+		c := &Canary{State: CanaryFailed, Message: failed.Message}
+		if d.target != nil {
+			c.Revision = d.target.Name
+			if of := edsv1.FindCondition(d.target.Status.Conditions, edsv1.ConditionCanaryFailed); of != nil {
+				c.Reason, c.Message = edsv1.StatusReason(of.Reason), cmp.Or(of.Message, c.Message)
+			}
+		}
+		return c
+	}
+	if s.Canary == nil {
+		return nil
+	}
+	c := &Canary{Revision: s.Canary.ReplicaSet, Nodes: s.Canary.Nodes, State: CanaryProgressing}
+	if d.canaryPaused() {
+		c.State, c.Reason = CanaryPaused, s.Reason
+		if rs := d.revisions[c.Revision]; rs != nil {
+			if of := edsv1.FindCondition(rs.Status.Conditions, edsv1.ConditionCanaryPaused); of != nil && of.Status == metav1.ConditionTrue {
+				c.Message = of.Message
+			}
+		}
+	}
+	return c
+}
+
+// canaryPaused reports whether somebody, or the canary's own pods, have paused it.
+func (d *daemonSet) canaryPaused() bool {
+	s := &d.eds.Status
+	return s.Canary != nil && (d.is(edsv1.AnnotationCanaryPaused) || s.State == edsv1.StateCanaryPaused)
+}
+
+// list takes what the status lists.
+func (d *daemonSet) list() {
+	s := &d.eds.Status
+	listed := map[string]bool{}
+	add := func(from v1alpha1.UnitStatus, state v1alpha1.UnitState) {
+		line := unit(from, state)
+		line.Canary = d.onCanary[from.Node]
+		listed[line.Node] = true
+		d.lines = append(d.lines, line)
+	}
+	for _, u := range s.Updating {
+		if u.Phase == "" && u.Reason != "" {
+			add(u, v1alpha1.UnitFailed)
+		} else {
+			add(u, turning(u.Phase))
+		}
+	}
+	for _, u := range s.Waiting {
+		if !listed[u.Node] {
+			add(u, v1alpha1.UnitOutdated)
+		}
+	}
+}
+
+// PodCounts are how many pods a daemon has, as its status tells.
+type PodCounts struct {
+	// Desired is how many nodes should have one.
+	Desired int32 `json:"desired"`
+	Current int32 `json:"current"`
+	Ready   int32 `json:"ready"`
+	// Available is how many have been ready for long enough.
+	Available int32 `json:"available"`
+	// UpToDate is how many have the active revision; during a canary, how many have the canary's.
+	UpToDate int32 `json:"upToDate"`
+}
+
+// CanaryState is how a canary stands, in one word.
+type CanaryState string
+
+// The states of a canary.
+const (
+	CanaryProgressing CanaryState = "Progressing"
+	CanaryPaused      CanaryState = "Paused"
+	CanaryFailed      CanaryState = "Failed"
+)
+
+// Canary is the trial of a daemon's new revision.
+type Canary struct {
+	Revision string      `json:"revision"`
+	Nodes    []string    `json:"nodes,omitempty"`
+	State    CanaryState `json:"state"`
+	// Reason and Message say why it is paused, or has failed.
+	Reason  edsv1.StatusReason `json:"reason,omitempty"`
+	Message string             `json:"message,omitempty"`
+}
+
+// Said is why a canary is paused or has failed, in one line.
+func (c *Canary) Said() string {
+	if c.Reason == "" || c.Message == "" {
+		return cmp.Or(string(c.Reason), c.Message)
+	}
+	return string(c.Reason) + ": " + c.Message
+}
