@@ -52,7 +52,7 @@ func TestReadDaemons(t *testing.T) {
 		"none are asked for":       {sets: []edsv1.ExtendedDaemonSet{a, b}, reach: NoPods, fails: map[string]error{"pods": denied, "extendeddaemonsetreplicasets": denied}},
 		"all":                      {sets: []edsv1.ExtendedDaemonSet{a, b}, reach: AllPods, pods: []string{"ns/a-1", "other/b-1"}, where: []string{"ns a ", "other b "}},
 		"those on a node":          {sets: []edsv1.ExtendedDaemonSet{a}, reach: PodsOnNode, pods: []string{"ns/a-1"}, where: []string{"ns a spec.nodeName=node"}},
-		"with those of the old":    {sets: []edsv1.ExtendedDaemonSet{over}, reach: AllPods, pods: []string{"ns/a-1", "ns/agent-1"}, where: []string{"ns a ", "ns ! "}},
+		"with those of the old":    {sets: []edsv1.ExtendedDaemonSet{over}, reach: AllPods, pods: []string{"ns/a-1", "ns/agent-1"}, where: []string{"ns ! ", "ns a "}},
 		"pods may not be seen":     {sets: []edsv1.ExtendedDaemonSet{a}, reach: AllPods, fails: map[string]error{"pods": denied}, note: NoPodsSeen, where: []string{"ns a "}},
 		"settings may not be seen": {sets: []edsv1.ExtendedDaemonSet{a}, reach: AllPods, fails: map[string]error{"extendeddaemonsetsettings": denied}, note: NoPodsSeen},
 		"the API server fails":     {sets: []edsv1.ExtendedDaemonSet{a}, reach: AllPods, fails: map[string]error{"pods": errors.New("broken")}, err: true, where: []string{"ns a "}},

@@ -147,6 +147,9 @@ func (p *pass) create(ctx context.Context, s *spot) error {
 			return fmt.Errorf("creating a pod for node %s, %w", s.node.Name, err)
 		}
 		p.deeds.created.Add(1)
+		if s.old != nil {
+			p.deeds.replaced.Add(1) // It is begun with the new pod.
+		}
 		p.expected.created(p.key, pod, s.node.Name, p.now)
 		log.FromContext(ctx).V(1).Info("pod created", "pod", pod.Name, "node", s.node.Name, "revision", s.want.Name)
 		return nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -128,8 +129,11 @@ func (p *pass) candidates() (nodes []daemon.CanaryNode, desired int) {
 		}
 		n := daemon.CanaryNode{Node: s.node, Claimed: s.claimed()}
 		at := p.memo.look(s.node, p.targetSite, func() placed { return p.place(s.node, p.targetSite) }).placement
-		// A node that is not ready is tainted so that no new pod would be made there, and comes back.
+		// A node that is not ready is tainted so that no new pod would be made there, and may come back.
 		n.Fits = at.Create || at.Keep && s.canary && (s.blamed != "" || s.fresh != nil)
+		if s.canary && !n.Claimed {
+			n.Fits = n.Fits && p.bearsWith(s.known)
+		}
 		for _, h := range []*held{s.fresh, s.old} {
 			if h != nil {
 				n.Restarts += h.look.Restarts
@@ -138,6 +142,24 @@ func (p *pass) candidates() (nodes []daemon.CanaryNode, desired int) {
 		nodes = append(nodes, n)
 	}
 	return nodes, desired
+}
+
+// absence is how long a node of the canary may be without being ready, as in a reboot, before another takes its place.
+const absence = time.Minute
+
+// bearsWith reports whether a node of the canary keeps its place: it is ready, or was so a moment ago.
+func (p *pass) bearsWith(n *rollout.Node) bool {
+	for i := range n.Conditions {
+		if c := &n.Conditions[i]; c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+			until := c.LastTransitionTime.Add(absence)
+			if p.now.Before(until) {
+				p.at(until)
+				return true
+			}
+			return false
+		}
+	}
+	return true
 }
 
 // judge looks whether the canary's pods are such that it is to be paused, or has failed.
@@ -151,12 +173,27 @@ func (p *pass) judge() {
 		t.history.FirstRestart, t.history.LastRestart = c.LastTransitionTime.Time, c.LastUpdateTime.Time
 	}
 	var pods []daemon.CanaryPod
+	back := t.history.Began // since when no node has kept the canary waiting
 	for i := range p.spots {
-		if s := &p.spots[i]; s.canary && s.fresh != nil {
+		s := &p.spots[i]
+		if !s.canary {
+			continue
+		}
+		if s.blamed != "" {
+			back = p.now
+		}
+		back = latest(back, readySince(s.known))
+		if s.fresh != nil {
 			pods = append(pods, daemon.CanaryPod{Node: s.node, Excused: s.excused(s.fresh), Look: s.fresh.look})
 		}
 	}
 	t.verdict = daemon.Judge(p.strategy.Canary, pods, t.history, p.now)
+	if t.verdict.Failed && t.verdict.Reason == edsv1.StatusReasonTimeoutExceeded && back.After(t.history.Began) {
+		// What a node takes is not the canary's time: that begins anew when the node is back.
+		h := t.history
+		h.Began = back
+		t.verdict = daemon.Judge(p.strategy.Canary, pods, h, p.now)
+	}
 	p.at(t.verdict.Wake)
 }
 

@@ -4,8 +4,10 @@ package daemonset
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -68,6 +70,10 @@ func TestCandidates(t *testing.T) {
 		w.nodes[0].Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}}
 		return w
 	}
+	since := func(w *world, d time.Duration) *world {
+		w.nodes[0].Status.Conditions[0].LastTransitionTime = ago(d)
+		return w
+	}
 	elsewhere := func(w *world) *world {
 		w.eds.Status.Canary.Nodes = []string{"n1"}
 		return w
@@ -77,7 +83,8 @@ func TestCandidates(t *testing.T) {
 		fits  bool
 	}{
 		"a ready node fits":                           {newWorld(2).trying(), true},
-		"the canary's, when it is not ready":          {taint(newWorld(2).trying().down(0)), true},
+		"the canary's, when it has just gone":         {taint(since(newWorld(2).trying().down(0), 30*time.Second)), true},
+		"but not when it stays away":                  {taint(newWorld(2).trying().down(0)), false},
 		"the canary's, with its pod":                  {taint(newWorld(2).trying().has("new", nil, 0)), true},
 		"not one that is tainted before it has a pod": {taint(newWorld(2).trying()), false},
 		"nor another one that is not ready":           {elsewhere(taint(newWorld(2).trying().down(0))), false},
@@ -86,6 +93,32 @@ func TestCandidates(t *testing.T) {
 			nodes, desired := tc.world.lookCanary(t).candidates()
 			if desired == 0 || nodes[0].Node.Name != "n0" || nodes[0].Fits != tc.fits {
 				t.Errorf("of %d nodes %s fits: %v", desired, nodes[0].Node.Name, nodes[0].Fits)
+			}
+		})
+	}
+}
+
+// The time that a node keeps the canary waiting is not the canary's.
+func TestCanaryTimeout(t *testing.T) {
+	for name, tc := range map[string]struct {
+		how  func(*world)
+		want bool
+	}{
+		"it fails when it takes too long":            {func(*world) {}, true},
+		"not while its node is not ready":            {func(w *world) { w.down(0) }, false},
+		"nor at once when the node is back":          {func(w *world) { w.nodes[0].Status.Conditions[0].LastTransitionTime = ago(time.Minute) }, false},
+		"but when it takes too long from then on":    {func(w *world) { w.nodes[0].Status.Conditions[0].LastTransitionTime = ago(25 * time.Minute) }, true},
+		"another node than the canary's is no cause": {func(w *world) { w.down(1) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(2).trying().has("new", unready, 0).has("old", nil, 1)
+			w.eds.Spec.Strategy.Canary.AutoFail = &edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoFail{CanaryTimeout: &metav1.Duration{Duration: 20 * time.Minute}}
+			w.sets[1].Status.Conditions = []edsv1.Condition{{Type: edsv1.ConditionCanary, Status: metav1.ConditionTrue, LastTransitionTime: ago(time.Hour)}}
+			tc.how(w)
+			p := w.lookCanary(t)
+			p.judge()
+			if p.canary.verdict.Failed != tc.want {
+				t.Errorf("failed is %v: %+v", p.canary.verdict.Failed, p.canary.verdict)
 			}
 		})
 	}

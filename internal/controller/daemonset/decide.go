@@ -197,9 +197,11 @@ func (p *pass) replace() {
 		return
 	}
 	hold := func(from int, reason v1alpha1.Reason, message string) {
+		held := make([]rollout.Wait, 0, len(p.decision.Start)-from+len(p.decision.Waiting))
 		for _, name := range p.decision.Start[from:] {
-			p.decision.Waiting = append(p.decision.Waiting, rollout.Wait{Node: name, Reason: reason, Message: message})
+			held = append(held, rollout.Wait{Node: name, Reason: reason, Message: message})
 		}
+		p.decision.Waiting = append(held, p.decision.Waiting...) // They would go first.
 		p.decision.Start = p.decision.Start[:from]
 	}
 	if next := p.nextBatch(); p.now.Before(next) {
