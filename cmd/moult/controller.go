@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -85,13 +84,7 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// garbage is $GOGC where nobody has set it: a cache of a large cluster is mostly what stays, and looked through for nothing.
-const garbage = 150
-
 func (s *settings) run(ctx context.Context, ignored []error) error {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbage)
-	}
 	level := zapcore.InfoLevel
 	if s.debug {
 		level = zapcore.DebugLevel

@@ -10,9 +10,11 @@ import (
 // What changes on a Plan's nodes is looked at together, after at least coalesce and at most slowest.
 const (
 	coalesce = 50 * time.Millisecond
-	slowest  = 500 * time.Millisecond
-	// share bounds what looking at Plans may take of the time: a look that takes longer is taken more seldom.
+	slowest  = time.Second
+	// share bounds what looking at Plans may take of the time: a look that takes longer is taken more seldom. One that takes
+	// longer than long takes a smaller share still: in a large cluster more has changed by the next.
 	share = 100
+	long  = 2 * time.Millisecond
 )
 
 // pace is how long a Plan waits after something changed on its nodes. It grows with what one look costs, so that the cost of
@@ -26,5 +28,10 @@ func (p *pace) took(d time.Duration) {
 }
 
 func (p *pace) wait() time.Duration {
-	return min(max(coalesce, share*time.Duration(p.cost.Load())), slowest)
+	cost := min(time.Duration(p.cost.Load()), slowest/share)
+	wait := share * cost
+	if cost > long {
+		wait = wait * cost / long
+	}
+	return min(max(coalesce, wait), slowest)
 }
