@@ -31,7 +31,7 @@ func (p *pace) wait() time.Duration {
 	cost := min(time.Duration(p.cost.Load()), slowest/share)
 	wait := share * cost
 	if cost > long {
-		wait = wait * cost / long
+		wait = time.Duration(float64(wait) * cost.Seconds() / long.Seconds())
 	}
 	return min(max(coalesce, wait), slowest)
 }
