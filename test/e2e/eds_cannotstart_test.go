@@ -40,6 +40,7 @@ func loadNothing(t *testing.T) {
 func canariesThatCannotStart(t *testing.T, all *daemons) {
 	loadNothing(t)
 	d := all.on(all.nodes[:2]...)
+	tests := newTogether(t, 3)
 	for _, tc := range []struct {
 		name    string
 		breaks  func(*corev1.PodSpec, *corev1.Container)
@@ -124,8 +125,7 @@ func canariesThatCannotStart(t *testing.T, all *daemons) {
 			reasons: []edsv1.StatusReason{edsv1.StatusReasonCLB, edsv1.StatusReasonOOM},
 		},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		tests.run(tc.name, func(t *testing.T) {
 			old := d.start(t, d.daemon(tc.name, canary(2*time.Second), func(e *edsv1.ExtendedDaemonSet) {
 				c := e.Spec.Strategy.Canary
 				c.AutoPause.MaxRestarts, c.AutoFail.MaxRestarts = ptr.To(tc.bears), ptr.To[int32](100)
@@ -172,4 +172,5 @@ func canariesThatCannotStart(t *testing.T, all *daemons) {
 			}
 		})
 	}
+	tests.wait()
 }

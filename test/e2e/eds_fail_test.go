@@ -37,6 +37,7 @@ func neverReady(e *edsv1.ExtendedDaemonSet) {
 func canariesThatFail(t *testing.T, all *daemons) {
 	d := all.on(all.nodes[:2]...)
 	seconds := func(s int) *metav1.Duration { return &metav1.Duration{Duration: time.Duration(s) * time.Second} }
+	tests := newTogether(t, 3)
 	for _, tc := range []struct {
 		name     string
 		duration time.Duration
@@ -76,8 +77,7 @@ func canariesThatFail(t *testing.T, all *daemons) {
 			states:  []edsv1.State{edsv1.StateRunning, edsv1.StateCanary, edsv1.StateCanaryPaused, edsv1.StateCanaryFailed, edsv1.StateRunning},
 		},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		tests.run(tc.name, func(t *testing.T) {
 			e := d.start(t, d.daemon(tc.name, canary(tc.duration), func(e *edsv1.ExtendedDaemonSet) { tc.canary(e.Spec.Strategy.Canary) }))
 			active, since := e.Status.ActiveReplicaSet, d.now(t)
 			if tc.paused {
@@ -143,6 +143,7 @@ func canariesThatFail(t *testing.T, all *daemons) {
 			d.onePerNode(t, tc.name)
 		})
 	}
+	tests.wait()
 }
 
 func isCanary(s edsv1.State) bool { return s == edsv1.StateCanary }

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"sync"
 	"testing"
 )
 
@@ -14,6 +15,7 @@ func TestDaemonsOnMachines(t *testing.T) {
 		nodes = append(nodes, m.Name())
 	}
 	label := labelOf(t)
+	tests := newTogether(t, 6)
 	for _, tc := range []struct {
 		name string
 		run  func(*testing.T, *daemons)
@@ -29,9 +31,30 @@ func TestDaemonsOnMachines(t *testing.T) {
 		{"migrate", migrateOrphans(0)},
 		{"migrate-surge", migrateOrphans(1)},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			tc.run(t, newDaemons(t, tc.name, label, nodes))
-		})
+		tests.run(tc.name, func(t *testing.T) { tc.run(t, newDaemons(t, tc.name, label, nodes)) })
 	}
+	tests.wait()
 }
+
+// together runs tests of a test, so many at once. Parallel tests would wait for their turn, which those have that wait for the
+// machines.
+type together struct {
+	*testing.T
+	group sync.WaitGroup
+	slots chan struct{}
+}
+
+func newTogether(t *testing.T, atOnce int) *together {
+	t.Helper()
+	return &together{T: t, slots: make(chan struct{}, atOnce)}
+}
+
+func (a *together) run(name string, test func(*testing.T)) {
+	a.group.Go(func() {
+		a.slots <- struct{}{}
+		defer func() { <-a.slots }()
+		a.Run(name, test)
+	})
+}
+
+func (a *together) wait() { a.group.Wait() }
