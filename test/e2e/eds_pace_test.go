@@ -84,7 +84,7 @@ func createdOneByOne(t *testing.T, d *daemons) {
 	since := d.now(t)
 	d.edit(t, "agent", version("v2"))
 	d.settled(t, "agent")
-	if most := mostInCreation(d.history(t), "agent", 10*time.Second); most != 1 {
+	if most := mostInCreation(d.history(t), "agent", 8*time.Second); most != 1 {
 		t.Errorf("%d pods were in creation at once, want 1", most)
 	}
 	// Deletions do not outrun creations.
