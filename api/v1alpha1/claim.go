@@ -37,6 +37,16 @@ type Claim struct {
 	// Uncordon is true when the node was schedulable when it was claimed and a tool that leaves no mark of its own
 	// (AnnotationCordonedBy) may cordon it: it is made schedulable at the end.
 	Uncordon bool `json:"uncordon,omitempty"`
+	// From is the version that the host ran when the turn began, where it is known.
+	From string `json:"from,omitempty"`
+	// Machine is the cloud's name of the node's machine, where that is to be deleted.
+	Machine string `json:"machine,omitempty"`
+	// Cordoned is since when the node is cordoned for the change, from which the time of its drain counts.
+	Cordoned *metav1.Time `json:"cordoned,omitempty"`
+	// Rebooting is when the host was told to reboot.
+	Rebooting *metav1.Time `json:"rebooting,omitempty"`
+	// BootID is the boot id that the node had when its host was told to reboot, or before that when its turn began.
+	BootID string `json:"bootID,omitempty"`
 	// Changed is when the change was done, for a node that was not healthy then.
 	Changed *metav1.Time `json:"changed,omitempty"`
 	// Soaking is since when the change has been done and the node only keeps its slot.
@@ -47,9 +57,12 @@ type Claim struct {
 	Failures int32 `json:"failures,omitempty"`
 }
 
-// Parked reports whether the claim disrupts nothing, and only remembers that the node was skipped: nobody needs to keep
-// off the node for it, and it uses up no budget.
-func (c *Claim) Parked() bool { return c.Failed != nil && c.Failed.Skipped }
+// Skipped reports whether the claim only remembers that the node was skipped.
+func (c *Claim) Skipped() bool { return c.Failed != nil && c.Failed.Skipped }
+
+// Parked reports whether the claim disrupts nothing, and only remembers that the node was skipped, or that its machine could not be replaced: it serves as
+// before. Nobody needs to keep off the node for it, and it uses up no budget.
+func (c *Claim) Parked() bool { return c.Skipped() || c.Failed != nil && c.Machine != "" }
 
 // ClaimFailure says why a turn failed.
 type ClaimFailure struct {

@@ -82,3 +82,21 @@ func TestParseClaims(t *testing.T) {
 		})
 	}
 }
+
+func TestParked(t *testing.T) {
+	for what, tc := range map[string]struct {
+		claim           Claim
+		parked, skipped bool
+	}{
+		"at work":                     {Claim{}, false, false},
+		"failed":                      {Claim{Failed: &ClaimFailure{}}, false, false},
+		"skipped":                     {Claim{Failed: &ClaimFailure{Skipped: true}}, true, true},
+		"replaced":                    {Claim{Machine: "m"}, false, false},
+		"could not be replaced":       {Claim{Machine: "m", Failed: &ClaimFailure{}}, true, false},
+		"replaced, its drain skipped": {Claim{Machine: "m", Failed: &ClaimFailure{Skipped: true}}, true, true},
+	} {
+		if c := tc.claim; c.Parked() != tc.parked || c.Skipped() != tc.skipped {
+			t.Errorf("%s: parked %v, skipped %v", what, c.Parked(), c.Skipped())
+		}
+	}
+}

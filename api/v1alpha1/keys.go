@@ -23,10 +23,18 @@ const (
 	// Node, as "Kind/namespace/name". A Node that has the label without it had it from somebody else, and keeps it.
 	AnnotationExcludedBy = "moult.dev/excluded-by"
 
+	// AnnotationScaleDownBy names the rollout that told the cluster autoscaler not to remove the Node, by the annotation
+	// cluster-autoscaler.kubernetes.io/scale-down-disabled, as "Kind/namespace/name". A Node that has the annotation without it had it from
+	// somebody else, and keeps it.
+	AnnotationScaleDownBy = "moult.dev/scale-down-disabled-by"
+
 	// AnnotationEvicted lists the controllers of pods that a drain has evicted from the Node: a JSON list of
 	// "Kind/namespace/name", such as "ReplicaSet/shop/cart-5d4f". It is there until all of them are available again.
 	AnnotationEvicted = "moult.dev/evicted"
 )
+
+// AnnotationScaleDownDisabled, with the value "true", keeps the cluster autoscaler from removing the Node.
+const AnnotationScaleDownDisabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 // Keys that people put on rollouts.
 const (

@@ -57,6 +57,52 @@ const (
 	ReasonSlowStart Reason = "SlowStart"
 )
 
+// Why a host that has, or may have, an update is not told to take it.
+const (
+	// ReasonDetectOnly: the rollout only shows which hosts have an update.
+	ReasonDetectOnly Reason = "DetectOnly"
+	// ReasonVersionNotOffered: the host has another version to offer than the one that is asked for, or none.
+	ReasonVersionNotOffered Reason = "VersionNotOffered"
+	// ReasonReleaseTooYoung: the version has not been known for as long as the rollout asks for.
+	ReasonReleaseTooYoung Reason = "ReleaseTooYoung"
+	// ReasonHostSilent: the host's agent has not said whether there is an update; the message says what it was asked.
+	ReasonHostSilent Reason = "HostSilent"
+	// ReasonHostError: the host's agent could not find out whether there is an update; the message is its own.
+	ReasonHostError Reason = "HostError"
+	// ReasonHostGone: the node has lost the label that names its host's interface in the middle of a turn.
+	ReasonHostGone Reason = "HostGone"
+)
+
+// Why a machine that is, or may be, outdated is not replaced, or is not yet drained.
+const (
+	// ReasonMachineUnknown: the cloud does not know the node's machine, or it is in no scale set that the rollout is for.
+	ReasonMachineUnknown Reason = "MachineUnknown"
+	// ReasonMachineProtected: the cloud is told not to let the machine be deleted.
+	ReasonMachineProtected Reason = "MachineProtected"
+	// ReasonSurgeExhausted: the scale set has as many machines more than before as the rollout allows.
+	ReasonSurgeExhausted Reason = "SurgeExhausted"
+	// ReasonScaleSetFull: the scale set is at its maximum.
+	ReasonScaleSetFull Reason = "ScaleSetFull"
+	// ReasonScaleSetBusy: the scale set is being changed, by somebody else or by the cloud itself.
+	ReasonScaleSetBusy Reason = "ScaleSetBusy"
+	// ReasonScaleSetUnfit: the scale set is set up so that it would replace machines by itself, or can't be changed as is needed; the message says how.
+	ReasonScaleSetUnfit Reason = "ScaleSetUnfit"
+	// ReasonScaleSetNotFound: the cloud does not know the scale set.
+	ReasonScaleSetNotFound Reason = "ScaleSetNotFound"
+	// ReasonCloudQuota: the cloud has no room or no quota for one more machine.
+	ReasonCloudQuota Reason = "CloudQuota"
+	// ReasonCloudThrottled: the cloud is asked too often, by whomever, and wants to be left alone for a while.
+	ReasonCloudThrottled Reason = "CloudThrottled"
+	// ReasonCloudDenied: the operator is not allowed to do what it must, or can't prove who it is.
+	ReasonCloudDenied Reason = "CloudDenied"
+	// ReasonCloudError: the cloud does not answer, or not with sense.
+	ReasonCloudError Reason = "CloudError"
+	// ReasonReplacementPending: the machine that takes the place is not ready yet.
+	ReasonReplacementPending Reason = "ReplacementPending"
+	// ReasonEtcdUnhealthy: a member of etcd is not healthy, is a learner, or its quorum would be at risk.
+	ReasonEtcdUnhealthy Reason = "EtcdUnhealthy"
+)
+
 // Why a NodeDisruptionBudget does not let a unit start.
 const (
 	// ReasonBudgetInvalid: a budget that selects the node, or may do so, can't be understood.
@@ -89,6 +135,20 @@ const (
 	ReasonTurnTimeout Reason = "TurnTimeout"
 	// ReasonDrainTimeout: the time for the drain was over; the message says what was left.
 	ReasonDrainTimeout Reason = "DrainTimeout"
+	// ReasonDrainRefused: there are pods on the node that the drain may not evict; the message names them.
+	ReasonDrainRefused Reason = "DrainRefused"
+	// ReasonHostUpdateFailed: the host's agent says that a step of the update failed; the message is its own.
+	ReasonHostUpdateFailed Reason = "HostUpdateFailed"
+	// ReasonNotRebooted: the host was told to reboot, and its boot id is the same as before.
+	ReasonNotRebooted Reason = "NotRebooted"
+	// ReasonVersionUnchanged: the host has rebooted, and does not run the version that it was to run.
+	ReasonVersionUnchanged Reason = "VersionUnchanged"
+	// ReasonRebootTimeout: the host was told to reboot, and was not back in time.
+	ReasonRebootTimeout Reason = "RebootTimeout"
+	// ReasonReplacementFailed: the machine that was to take the place could not be made, or its node was not ready in time.
+	ReasonReplacementFailed Reason = "ReplacementFailed"
+	// ReasonDeleteFailed: the cloud did not delete the machine.
+	ReasonDeleteFailed Reason = "DeleteFailed"
 	// ReasonPodFailed: the new daemon pod can't start, or restarts again and again.
 	ReasonPodFailed Reason = "PodFailed"
 )

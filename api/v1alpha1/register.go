@@ -16,7 +16,7 @@ var SchemeGroupVersion = GroupVersion
 
 // AddToScheme registers the kinds here.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &NodeDisruptionBudget{}, &NodeDisruptionBudgetList{})
+	s.AddKnownTypes(GroupVersion, &NodeDisruptionBudget{}, &NodeDisruptionBudgetList{}, &NodeRollout{}, &NodeRolloutList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

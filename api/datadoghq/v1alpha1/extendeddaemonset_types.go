@@ -94,6 +94,8 @@ const (
 )
 
 // ExtendedDaemonSetSpecStrategy says how a new template comes to the nodes.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.canary) || !has(self.waves) || self.waves.all(w, !has(w.name) || w.name != 'canary')",message="no wave may be called canary beside strategy.canary, which is a wave of that name",fieldPath=".waves"
 type ExtendedDaemonSetSpecStrategy struct {
 	// Type RollingUpdate, the default, replaces outdated pods; OnDelete waits until somebody deletes them. The canary is the same
 	// in both. Addition to ExtendedDaemonSet's fields, as in apps/v1 DaemonSet.

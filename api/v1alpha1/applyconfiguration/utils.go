@@ -20,12 +20,36 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 	// Group=moult.dev, Version=v1alpha1
 	case v1alpha1.SchemeGroupVersion.WithKind("AlertsGate"):
 		return &apiv1alpha1.AlertsGateApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("AWSProvider"):
+		return &apiv1alpha1.AWSProviderApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("AzureProvider"):
+		return &apiv1alpha1.AzureProviderApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("BudgetBlock"):
 		return &apiv1alpha1.BudgetBlockApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("BudgetHolder"):
 		return &apiv1alpha1.BudgetHolderApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ClaimFailure"):
+		return &apiv1alpha1.ClaimFailureApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("CloudOperation"):
+		return &apiv1alpha1.CloudOperationApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("CloudProvider"):
+		return &apiv1alpha1.CloudProviderApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ControlPlane"):
+		return &apiv1alpha1.ControlPlaneApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Gates"):
 		return &apiv1alpha1.GatesApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("GCPProvider"):
+		return &apiv1alpha1.GCPProviderApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("HostRelease"):
+		return &apiv1alpha1.HostReleaseApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("HostUpdate"):
+		return &apiv1alpha1.HostUpdateApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("HostVersion"):
+		return &apiv1alpha1.HostVersionApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("LoadBalancerExclusion"):
+		return &apiv1alpha1.LoadBalancerExclusionApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MachineTurn"):
+		return &apiv1alpha1.MachineTurnApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("NodeConditionRequirement"):
 		return &apiv1alpha1.NodeConditionRequirementApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("NodeDisruptionBudget"):
@@ -34,10 +58,44 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.NodeDisruptionBudgetSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("NodeDisruptionBudgetStatus"):
 		return &apiv1alpha1.NodeDisruptionBudgetStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("NodeDrain"):
+		return &apiv1alpha1.NodeDrainApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("NodeHealth"):
+		return &apiv1alpha1.NodeHealthApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("NodeRollout"):
+		return &apiv1alpha1.NodeRolloutApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("NodeRolloutSpec"):
+		return &apiv1alpha1.NodeRolloutSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("NodeRolloutStatus"):
+		return &apiv1alpha1.NodeRolloutStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("NodesGate"):
 		return &apiv1alpha1.NodesGateApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Order"):
+		return &apiv1alpha1.OrderApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PodsGate"):
 		return &apiv1alpha1.PodsGateApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RebootHooks"):
+		return &apiv1alpha1.RebootHooksApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Replacement"):
+		return &apiv1alpha1.ReplacementApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ReplacementReady"):
+		return &apiv1alpha1.ReplacementReadyApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Retries"):
+		return &apiv1alpha1.RetriesApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ScaleSetStatus"):
+		return &apiv1alpha1.ScaleSetStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("StablePods"):
+		return &apiv1alpha1.StablePodsApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Strategy"):
+		return &apiv1alpha1.StrategyApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("UnitCounts"):
+		return &apiv1alpha1.UnitCountsApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("UnitStatus"):
+		return &apiv1alpha1.UnitStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Wave"):
+		return &apiv1alpha1.WaveApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("WaveStatus"):
+		return &apiv1alpha1.WaveStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Window"):
 		return &apiv1alpha1.WindowApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("WorkloadsGate"):

@@ -25,6 +25,15 @@ func Parser() *typed.Parser {
 var parserOnce sync.Once
 var parser *typed.Parser
 var schemaYAML = typed.YAMLObject(`types:
+- name: dev.moult.moult.api.v1alpha1.AWSProvider
+  map:
+    fields:
+    - name: region
+      type:
+        scalar: string
+    - name: roleARN
+      type:
+        scalar: string
 - name: dev.moult.moult.api.v1alpha1.AlertsGate
   map:
     fields:
@@ -46,6 +55,26 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: whenUnreachable
       type:
         namedType: dev.moult.moult.api.v1alpha1.Unreachable
+- name: dev.moult.moult.api.v1alpha1.Approval
+  scalar: string
+- name: dev.moult.moult.api.v1alpha1.AzureCredential
+  scalar: string
+- name: dev.moult.moult.api.v1alpha1.AzureProvider
+  map:
+    fields:
+    - name: clientID
+      type:
+        scalar: string
+    - name: credential
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.AzureCredential
+      default: Auto
+    - name: resourceGroup
+      type:
+        scalar: string
+    - name: subscriptionID
+      type:
+        scalar: string
 - name: dev.moult.moult.api.v1alpha1.BudgetBlock
   map:
     fields:
@@ -76,6 +105,91 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: since
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: dev.moult.moult.api.v1alpha1.ClaimFailure
+  map:
+    fields:
+    - name: message
+      type:
+        scalar: string
+    - name: reason
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.Reason
+    - name: skipped
+      type:
+        scalar: boolean
+    - name: time
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: dev.moult.moult.api.v1alpha1.CloudOperation
+  map:
+    fields:
+    - name: count
+      type:
+        scalar: numeric
+    - name: kind
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.CloudOperationKind
+    - name: machines
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: sent
+      type:
+        scalar: boolean
+    - name: since
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: state
+      type:
+        scalar: string
+    - name: token
+      type:
+        scalar: string
+- name: dev.moult.moult.api.v1alpha1.CloudOperationKind
+  scalar: string
+- name: dev.moult.moult.api.v1alpha1.CloudProvider
+  map:
+    fields:
+    - name: aws
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.AWSProvider
+    - name: azure
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.AzureProvider
+    - name: gcp
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.GCPProvider
+- name: dev.moult.moult.api.v1alpha1.ControlPlane
+  map:
+    fields:
+    - name: etcd
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.EtcdTopology
+      default: Stacked
+    - name: leaveKubeadmConfig
+      type:
+        scalar: boolean
+- name: dev.moult.moult.api.v1alpha1.DrainOnTimeout
+  scalar: string
+- name: dev.moult.moult.api.v1alpha1.EtcdTopology
+  scalar: string
+- name: dev.moult.moult.api.v1alpha1.GCPProvider
+  map:
+    fields:
+    - name: locations
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: project
+      type:
+        scalar: string
+    - name: serviceAccount
+      type:
+        scalar: string
 - name: dev.moult.moult.api.v1alpha1.Gates
   map:
     fields:
@@ -94,6 +208,118 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: workloads
       type:
         namedType: dev.moult.moult.api.v1alpha1.WorkloadsGate
+- name: dev.moult.moult.api.v1alpha1.HostRelease
+  map:
+    fields:
+    - name: since
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: version
+      type:
+        scalar: string
+- name: dev.moult.moult.api.v1alpha1.HostUpdate
+  map:
+    fields:
+    - name: detectOnly
+      type:
+        scalar: boolean
+    - name: excludeFromLoadBalancers
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.LoadBalancerExclusion
+    - name: hooks
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.RebootHooks
+    - name: minimumAge
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: rebootTimeout
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: version
+      type:
+        scalar: string
+- name: dev.moult.moult.api.v1alpha1.HostVersion
+  map:
+    fields:
+    - name: nodes
+      type:
+        scalar: numeric
+    - name: version
+      type:
+        scalar: string
+- name: dev.moult.moult.api.v1alpha1.ImageMatch
+  scalar: string
+- name: dev.moult.moult.api.v1alpha1.LoadBalancerExclusion
+  map:
+    fields:
+    - name: disabled
+      type:
+        scalar: boolean
+    - name: wait
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+- name: dev.moult.moult.api.v1alpha1.MachinePhase
+  scalar: string
+- name: dev.moult.moult.api.v1alpha1.MachineTurn
+  map:
+    fields:
+    - name: attempt
+      type:
+        scalar: string
+    - name: deletesFirst
+      type:
+        scalar: boolean
+    - name: failed
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.ClaimFailure
+    - name: failures
+      type:
+        scalar: numeric
+    - name: machine
+      type:
+        scalar: string
+    - name: message
+      type:
+        scalar: string
+    - name: node
+      type:
+        scalar: string
+    - name: nodeUID
+      type:
+        namedType: io.k8s.apimachinery.pkg.types.UID
+    - name: operation
+      type:
+        scalar: string
+    - name: phase
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.MachinePhase
+    - name: phaseSince
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: replacement
+      type:
+        scalar: string
+    - name: replacementNode
+      type:
+        scalar: string
+    - name: replacementProviderID
+      type:
+        scalar: string
+    - name: revision
+      type:
+        scalar: string
+    - name: scaleSet
+      type:
+        scalar: string
+    - name: since
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: turn
+      type:
+        scalar: string
+    - name: zone
+      type:
+        scalar: string
 - name: dev.moult.moult.api.v1alpha1.NodeConditionRequirement
   map:
     fields:
@@ -189,6 +415,179 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: unavailable
       type:
         scalar: numeric
+- name: dev.moult.moult.api.v1alpha1.NodeDrain
+  map:
+    fields:
+    - name: deleteEmptyDirData
+      type:
+        scalar: boolean
+      default: true
+    - name: disableEviction
+      type:
+        scalar: boolean
+    - name: disabled
+      type:
+        scalar: boolean
+    - name: force
+      type:
+        scalar: boolean
+    - name: gracePeriodSeconds
+      type:
+        scalar: numeric
+    - name: onTimeout
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.DrainOnTimeout
+    - name: podSelector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+    - name: skipWaitForDeleteSeconds
+      type:
+        scalar: numeric
+    - name: timeout
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: waitForVolumeDetach
+      type:
+        scalar: boolean
+- name: dev.moult.moult.api.v1alpha1.NodeHealth
+  map:
+    fields:
+    - name: absentTaints
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.NodeConditionRequirement
+          elementRelationship: atomic
+    - name: minReadySeconds
+      type:
+        scalar: numeric
+    - name: pods
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.StablePods
+          elementRelationship: atomic
+- name: dev.moult.moult.api.v1alpha1.NodeRollout
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+    - name: spec
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.NodeRolloutSpec
+    - name: status
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.NodeRolloutStatus
+- name: dev.moult.moult.api.v1alpha1.NodeRolloutSpec
+  map:
+    fields:
+    - name: drain
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.NodeDrain
+    - name: health
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.NodeHealth
+    - name: hostUpdate
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.HostUpdate
+    - name: nodeSelector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+    - name: replacement
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.Replacement
+    - name: strategy
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.Strategy
+- name: dev.moult.moult.api.v1alpha1.NodeRolloutStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: counts
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.UnitCounts
+    - name: failed
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.UnitStatus
+          elementRelationship: atomic
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: releases
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.HostRelease
+          elementRelationship: associative
+          keys:
+          - version
+    - name: revision
+      type:
+        scalar: string
+    - name: scaleSets
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.ScaleSetStatus
+          elementRelationship: associative
+          keys:
+          - name
+    - name: turnSeconds
+      type:
+        scalar: numeric
+    - name: turns
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.MachineTurn
+          elementRelationship: associative
+          keys:
+          - turn
+    - name: updating
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.UnitStatus
+          elementRelationship: atomic
+    - name: versions
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.HostVersion
+          elementRelationship: associative
+          keys:
+          - version
+    - name: waiting
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.UnitStatus
+          elementRelationship: atomic
+    - name: wave
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.WaveStatus
 - name: dev.moult.moult.api.v1alpha1.NodesGate
   map:
     fields:
@@ -204,6 +603,27 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: dev.moult.moult.api.v1alpha1.NodeConditionRequirement
           elementRelationship: atomic
+- name: dev.moult.moult.api.v1alpha1.OnFull
+  scalar: string
+- name: dev.moult.moult.api.v1alpha1.Order
+  map:
+    fields:
+    - name: by
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.OrderBy
+    - name: key
+      type:
+        scalar: string
+    - name: values
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+- name: dev.moult.moult.api.v1alpha1.OrderBy
+  scalar: string
+- name: dev.moult.moult.api.v1alpha1.Phase
+  scalar: string
 - name: dev.moult.moult.api.v1alpha1.PodsGate
   map:
     fields:
@@ -220,10 +640,284 @@ var schemaYAML = typed.YAMLObject(`types:
   scalar: string
 - name: dev.moult.moult.api.v1alpha1.Reason
   scalar: string
+- name: dev.moult.moult.api.v1alpha1.RebootHooks
+  map:
+    fields:
+    - name: afterReboot
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: beforeReboot
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+- name: dev.moult.moult.api.v1alpha1.Replacement
+  map:
+    fields:
+    - name: checkPeriod
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: controlPlane
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.ControlPlane
+    - name: detectOnly
+      type:
+        scalar: boolean
+    - name: excludeFromLoadBalancers
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.LoadBalancerExclusion
+    - name: imageMatch
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.ImageMatch
+      default: ScaleSetModel
+    - name: keepFailedFor
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: kubernetesVersionFromImage
+      type:
+        scalar: boolean
+    - name: onFull
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.OnFull
+      default: Wait
+    - name: provider
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.CloudProvider
+    - name: replacementReady
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.ReplacementReady
+    - name: rollback
+      type:
+        scalar: boolean
+    - name: scaleSets
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: surge
+      type:
+        namedType: io.k8s.apimachinery.pkg.util.intstr.IntOrString
+      default: 1
+- name: dev.moult.moult.api.v1alpha1.ReplacementReady
+  map:
+    fields:
+    - name: startupTaints
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: timeout
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+- name: dev.moult.moult.api.v1alpha1.Retries
+  map:
+    fields:
+    - name: backoff
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: limit
+      type:
+        scalar: numeric
+    - name: maxBackoff
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+- name: dev.moult.moult.api.v1alpha1.ScaleSetStatus
+  map:
+    fields:
+    - name: capacity
+      type:
+        scalar: numeric
+    - name: image
+      type:
+        scalar: string
+    - name: machines
+      type:
+        scalar: numeric
+    - name: message
+      type:
+        scalar: string
+    - name: model
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
+    - name: operations
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.CloudOperation
+          elementRelationship: associative
+          keys:
+          - token
+    - name: outdated
+      type:
+        scalar: numeric
+    - name: previousImage
+      type:
+        scalar: string
+    - name: reason
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.Reason
+    - name: rolledBack
+      type:
+        scalar: string
+    - name: since
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: dev.moult.moult.api.v1alpha1.StablePods
+  map:
+    fields:
+    - name: namespace
+      type:
+        scalar: string
+    - name: seconds
+      type:
+        scalar: numeric
+    - name: selector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+- name: dev.moult.moult.api.v1alpha1.Strategy
+  map:
+    fields:
+    - name: maxConcurrent
+      type:
+        namedType: io.k8s.apimachinery.pkg.util.intstr.IntOrString
+    - name: maxFailures
+      type:
+        namedType: io.k8s.apimachinery.pkg.util.intstr.IntOrString
+    - name: order
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.Order
+          elementRelationship: atomic
+    - name: paused
+      type:
+        scalar: boolean
+    - name: retries
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.Retries
+    - name: soak
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: taintOutdated
+      type:
+        scalar: boolean
+    - name: turnTimeout
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: waves
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.Wave
+          elementRelationship: atomic
+    - name: windows
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.Window
+          elementRelationship: atomic
 - name: dev.moult.moult.api.v1alpha1.UnavailableCause
   scalar: string
+- name: dev.moult.moult.api.v1alpha1.UnitCounts
+  map:
+    fields:
+    - name: failed
+      type:
+        scalar: numeric
+    - name: total
+      type:
+        scalar: numeric
+    - name: updated
+      type:
+        scalar: numeric
+    - name: updating
+      type:
+        scalar: numeric
+    - name: waiting
+      type:
+        scalar: numeric
+- name: dev.moult.moult.api.v1alpha1.UnitStatus
+  map:
+    fields:
+    - name: message
+      type:
+        scalar: string
+    - name: node
+      type:
+        scalar: string
+    - name: phase
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.Phase
+    - name: reason
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.Reason
+    - name: since
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
 - name: dev.moult.moult.api.v1alpha1.Unreachable
   scalar: string
+- name: dev.moult.moult.api.v1alpha1.Wave
+  map:
+    fields:
+    - name: approval
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.Approval
+    - name: name
+      type:
+        scalar: string
+    - name: nodeSelector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+    - name: size
+      type:
+        namedType: io.k8s.apimachinery.pkg.util.intstr.IntOrString
+    - name: soak
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+- name: dev.moult.moult.api.v1alpha1.WaveState
+  scalar: string
+- name: dev.moult.moult.api.v1alpha1.WaveStatus
+  map:
+    fields:
+    - name: approveWith
+      type:
+        scalar: string
+    - name: message
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
+    - name: nodes
+      type:
+        scalar: numeric
+    - name: number
+      type:
+        scalar: numeric
+    - name: of
+      type:
+        scalar: numeric
+    - name: revision
+      type:
+        scalar: string
+    - name: since
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: state
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.WaveState
+    - name: updated
+      type:
+        scalar: numeric
 - name: dev.moult.moult.api.v1alpha1.Window
   map:
     fields:
