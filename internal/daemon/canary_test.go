@@ -472,6 +472,7 @@ func TestJudgeTellsWhatCannotStart(t *testing.T) {
 	}{
 		"nothing":                   {patient, []CanaryPod{canaryPod("n1", Look{Ready: true})}, ""},
 		"it pauses the canary":      {&canary{}, []CanaryPod{canaryPod("n2", bad), canaryPod("n1", bad)}, "pod on node n1: " + image},
+		"and all others are well":   {&canary{}, []CanaryPod{canaryPod("n1", bad), canaryPod("n2", Look{Ready: true})}, "pod on node n1: " + image},
 		"it may take its time":      {patient, []CanaryPod{canaryPod("n1", bad)}, "pod on node n1: " + image},
 		"another pauses the canary": {patient, []CanaryPod{canaryPod("n1", slow), canaryPod("n2", bad)}, "pod on node n2: " + image},
 		"restarts fail the canary":  {patient, []CanaryPod{canaryPod("n1", hasRestarted(9, 0)), canaryPod("n2", bad)}, "pod on node n2: " + image},

@@ -19,6 +19,9 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
+// WaveCanary is the name of the canary among the waves, by which it is approved.
+const WaveCanary = "canary"
+
 // Defaulted is a deep copy of a spec with the defaults of all that it leaves out, as the fields' comments have them. mode is the
 // controller's validation mode, for canaries that have none. ReconcileFrequency stays absent: no default waits so long.
 func Defaulted(spec *edsv1.ExtendedDaemonSetSpec, mode edsv1.ValidationMode) *edsv1.ExtendedDaemonSetSpec {
@@ -122,6 +125,7 @@ func Validate(spec *edsv1.ExtendedDaemonSetSpec) error {
 		v.wave(field, &s.Waves[i])
 		name := s.Waves[i].Name
 		v.check(name == "" || !names[name], field+".name", "must be another than that of the waves before")
+		v.check(name != WaveCanary || s.Canary == nil, field+".name", "must not be "+WaveCanary+" beside strategy.canary, which is a wave of that name")
 		names[name] = true
 	}
 	for i := range s.Windows {

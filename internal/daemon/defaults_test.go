@@ -226,8 +226,12 @@ func TestValidate(t *testing.T) {
 		"waves of none": {func(s *spec) {
 			s.Strategy.Waves = []v1alpha1.Wave{{Size: count(1)}, {NodeSelector: &metav1.LabelSelector{}, Soak: lasting(0)}}
 		}, ""},
-		"a wave's selector": {func(s *spec) { s.Strategy.Waves = []v1alpha1.Wave{{NodeSelector: unreadable}} }, "spec.strategy.waves[0].nodeSelector must be"},
-		"a wave's soak":     {func(s *spec) { s.Strategy.Waves = []v1alpha1.Wave{{Size: count(1), Soak: lasting(-1)}} }, "spec.strategy.waves[0].soak must not"},
+		"a wave with the canary's name": {func(s *spec) {
+			s.Strategy.Canary, s.Strategy.Waves = &canarySpec{}, []v1alpha1.Wave{{Name: "first", Size: count(1)}, {Name: "canary", Size: count(1)}}
+		}, "spec.strategy.waves[1].name must not be canary beside strategy.canary"},
+		"a wave called canary, without one": {func(s *spec) { s.Strategy.Waves = []v1alpha1.Wave{{Name: "canary", Size: count(1)}} }, ""},
+		"a wave's selector":                 {func(s *spec) { s.Strategy.Waves = []v1alpha1.Wave{{NodeSelector: unreadable}} }, "spec.strategy.waves[0].nodeSelector must be"},
+		"a wave's soak":                     {func(s *spec) { s.Strategy.Waves = []v1alpha1.Wave{{Size: count(1), Soak: lasting(-1)}} }, "spec.strategy.waves[0].soak must not"},
 		"a short window": {
 			func(s *spec) { s.Strategy.Windows = []v1alpha1.Window{{Schedule: "@daily"}} },
 			"spec.strategy.windows[0].duration must be 1m0s or more",

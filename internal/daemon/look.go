@@ -55,7 +55,7 @@ type Look struct {
 	// when all its containers have started.
 	Creating time.Time
 	// Unresponsive is that nobody on its node cares for it: it was not scheduled for 10 minutes, or was to be gone a whole grace
-	// period ago.
+	// period ago, and 10 seconds at least.
 	Unresponsive bool
 }
 
@@ -197,6 +197,9 @@ func neverRan(t *corev1.ContainerStateTerminated) (reason edsv1.StatusReason, de
 	return "", ""
 }
 
+// leastResponse is how long after the end of its grace period a pod may be there at the least.
+const leastResponse = 10 * time.Second
+
 // response tells whether somebody cares for the pod.
 func (l *Look) response(p *corev1.Pod, now time.Time) {
 	var since time.Time
@@ -208,8 +211,9 @@ func (l *Look) response(p *corev1.Pod, now time.Time) {
 		if p.DeletionGracePeriodSeconds != nil {
 			grace = *p.DeletionGracePeriodSeconds
 		}
-		// The timestamp is when the kubelet may kill it. It gets as long again to do so.
-		if at := p.DeletionTimestamp.Add(time.Duration(grace) * time.Second); since.IsZero() || at.Before(since) {
+		// The timestamp is when the kubelet may kill it. It gets as long again to do so, and a moment at least: with its last word, that the
+		// pod has ended, it sets the grace period to 0.
+		if at := p.DeletionTimestamp.Add(max(time.Duration(grace)*time.Second, leastResponse)); since.IsZero() || at.Before(since) {
 			since = at
 		}
 	}

@@ -5,6 +5,7 @@ package daemon
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/binary"
 	"maps"
 	"slices"
 	"strconv"
@@ -98,6 +99,27 @@ var nameEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567")
 func nameSuffix(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return nameEncoding.EncodeToString(sum[:])[:suffixLength]
+}
+
+// revisionLength and revisionAlphabet are of the characters by which the API server makes names unique, without those that spell
+// words.
+const (
+	revisionLength   = 5
+	revisionAlphabet = "bcdfghjklmnpqrstvwxz2456789"
+)
+
+// RevisionName is the name of a template's revision. It looks like one that the API server makes up, and follows from the
+// ExtendedDaemonSet and the template's hash, so that no two are made of one.
+func RevisionName(eds *edsv1.ExtendedDaemonSet, hash string) string {
+	sum := sha256.Sum256([]byte(string(eds.UID) + "\x00" + hash))
+	number := binary.BigEndian.Uint64(sum[:])
+	base := eds.Name + "-"
+	name := []byte(base[:min(len(base), nameLength-revisionLength)])
+	for range revisionLength {
+		name = append(name, revisionAlphabet[number%uint64(len(revisionAlphabet))])
+		number /= uint64(len(revisionAlphabet))
+	}
+	return string(name)
 }
 
 // bind leads the scheduler to a node, besides what the affinity says already.

@@ -273,3 +273,24 @@ func TestTrimPod(t *testing.T) {
 		t.Errorf("got %v, %v", other, err)
 	}
 }
+
+func TestRevisionName(t *testing.T) {
+	of := func(name, uid, hash string) string {
+		return RevisionName(&edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid)}}, hash)
+	}
+	one := of("foo", "u", "h")
+	if !regexp.MustCompile(`^foo-[bcdfghjklmnpqrstvwxz2456789]{5}$`).MatchString(one) {
+		t.Errorf("got %s", one)
+	}
+	if again := of("foo", "u", "h"); again != one {
+		t.Errorf("got %s, and then %s", one, again)
+	}
+	for _, other := range []string{of("foo", "u", "i"), of("foo", "v", "h"), of("bar", "u", "h")} {
+		if other == one {
+			t.Errorf("two are called %s", one)
+		}
+	}
+	if long := of(strings.Repeat("x", 63), "u", "h"); len(long) != 63 {
+		t.Errorf("%s has %d characters", long, len(long))
+	}
+}

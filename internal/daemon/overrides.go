@@ -35,8 +35,8 @@ type Overrides struct {
 	Hash string
 }
 
-// OverridesOf returns what applies to a node: the Setting that selects it, the oldest if several do and by name among those of
-// one age, and then the node's annotations, each of which replaces all that is said of a container. Settings must be the valid
+// OverridesOf returns what applies to a node: the Setting that selects it, the newest if several do and the last by name among
+// those of one age, and then the node's annotations, each of which replaces all that is said of a container. Settings must be the valid
 // ones of this ExtendedDaemonSet. The error is of annotations that can't be read; the others count nevertheless.
 func OverridesOf(
 	eds types.NamespacedName, containers []corev1.Container, n *corev1.Node, settings []*edsv1.ExtendedDaemonsetSetting,
@@ -108,15 +108,15 @@ func nodeHash(keys []string, n *corev1.Node) string {
 func settingOf(n *corev1.Node, settings []*edsv1.ExtendedDaemonsetSetting) *edsv1.ExtendedDaemonsetSetting {
 	var found *edsv1.ExtendedDaemonsetSetting
 	for _, s := range settings {
-		if selects(&s.Spec.NodeSelector, n.Labels) && (found == nil || older(s, found)) {
+		if selects(&s.Spec.NodeSelector, n.Labels) && (found == nil || newer(s, found)) {
 			found = s
 		}
 	}
 	return found
 }
 
-func older(a, b *edsv1.ExtendedDaemonsetSetting) bool {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) < 0
+func newer(a, b *edsv1.ExtendedDaemonsetSetting) bool {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) > 0
 }
 
 // selects reports whether a selector selects these labels; one that can't be read selects nothing. It is asked for each node and

@@ -139,15 +139,15 @@ func TestOverridesOf(t *testing.T) {
 			node: annotated(), settings: []*edsv1.ExtendedDaemonsetSetting{setting("s", 1, sets("x", limits("cpu=1")))},
 			want: Overrides{SettingName: "s", SettingNamespace: "ns"},
 		},
-		"the oldest Setting": {
+		"the newest Setting": {
 			node: annotated(), settings: []*edsv1.ExtendedDaemonsetSetting{
 				setting("a", 1, sets("a", limits("cpu=1"))), setting("z", 9, sets("b", limits("cpu=9"))), setting("b", 5, sets("a", limits("cpu=5"))),
 			},
-			want: Overrides{Resources: all{"b": limits("cpu=9")}, SettingName: "z", SettingNamespace: "ns"},
+			want: Overrides{Resources: all{"a": limits("cpu=1")}, SettingName: "a", SettingNamespace: "ns"},
 		},
-		"the first Setting of one age": {
+		"the last Setting of one age": {
 			node: annotated(), settings: []*edsv1.ExtendedDaemonsetSetting{setting("z", 1), setting("a", 1), setting("b", 1)},
-			want: Overrides{SettingName: "a", SettingNamespace: "ns"},
+			want: Overrides{SettingName: "z", SettingNamespace: "ns"},
 		},
 		"an annotation replaces all that a Setting says of a container": {
 			node: annotated(fooKey("a"), `{"limits":{"cpu":"2"}}`),

@@ -81,6 +81,9 @@ func newBench(t *testing.T, c client.Client, name string) *bench {
 	b.clock = clocktesting.NewFakePassiveClock(b.since)
 	b.drainer = New(b.clock, c)
 	b.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	if err := cluster.WaitForAccounts(t.Context(), c, name); err != nil {
+		t.Fatal(err)
+	}
 	// A controller that never does anything: pods that it owns are managed, and don't come back.
 	manager := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "manager"}}
 	b.create(manager)
@@ -198,7 +201,7 @@ func aBudgetHoldsAndYields(b *bench) {
 	r := b.pass(alive, Options{})
 	expect(b.t, "states", map[string]State{"api": Blocked, "web": Evicted}, states(r))
 	err := r.Err()
-	if !IsBlocked(err) || !apierrors.IsTooManyRequests(err) || r.Stuck() {
+	if !is(err, Blocked) || !apierrors.IsTooManyRequests(err) || r.Stuck() {
 		b.t.Errorf("not blocked: %v", err)
 	}
 	held := r.In(Blocked)[0]
@@ -239,7 +242,7 @@ func haltGoesOnExplaining(b *bench) {
 	b.clock.SetTime(b.since.Add(time.Minute))
 	r := b.pass(alive, Options{Timeout: time.Minute})
 	expect(b.t, "states", map[string]State{"api": Blocked, "web": Waiting}, states(r))
-	if !IsTimedOut(r.Err()) || !IsBlocked(r.Err()) {
+	if !IsTimedOut(r.Err()) || !is(r.Err(), Blocked) {
 		b.t.Errorf("got %v", r.Err())
 	}
 	b.get(web)
@@ -256,7 +259,7 @@ func skipGoesOnExplaining(b *bench) {
 	b.clock.SetTime(b.since.Add(time.Minute))
 	r := b.pass(alive, o)
 	expect(b.t, "states", map[string]State{"api": Blocked, "web": Waiting}, states(r))
-	if err := r.Err(); !r.Stuck() || r.Done() || !IsSkipped(err) || !IsBlocked(err) {
+	if err := r.Err(); !r.Stuck() || r.Done() || !IsSkipped(err) || !is(err, Blocked) {
 		b.t.Errorf("got %v", err)
 	}
 	expect(b.t, "left", "2 pods left; pod skip/api is held by PodDisruptionBudget skip/api:"+verdictOfABudget, r.Left())

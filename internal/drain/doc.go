@@ -28,4 +28,6 @@
 //
 // Volumes. With Options.WaitForVolumeDetach a drain is done only when, after its pods, the volumes of these are detached
 // from the node, too: Result.Attached lists those that are not. What pods use that stay on the node stays with them.
+//
+// A Watcher tells when pods of a node have changed, so that a controller passes again only then.
 package drain

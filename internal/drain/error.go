@@ -86,9 +86,6 @@ func (r *Result) Err() error {
 // IsRefused says that the drain's options do not allow to evict a pod.
 func IsRefused(err error) bool { return is(err, Refused) }
 
-// IsBlocked says that a budget holds a pod, for now.
-func IsBlocked(err error) bool { return is(err, Blocked) }
-
 // IsTimedOut says that the drain's time was over, and that it evicted nothing more: it halted, or the node is skipped.
 func IsTimedOut(err error) bool {
 	var e *Error

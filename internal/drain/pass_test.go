@@ -135,7 +135,7 @@ func TestPassTouchesNothingWhenAPodIsRefused(t *testing.T) {
 
 	expect(t, "states", map[string]State{"a": Waiting, "b": Waiting, "u": Refused, "d": Refused}, states(r))
 	expect(t, "asked", nil, a.heard())
-	if !r.Stuck() || !IsRefused(r.Err()) || IsBlocked(r.Err()) || IsTimedOut(r.Err()) {
+	if !r.Stuck() || !IsRefused(r.Err()) || is(r.Err(), Blocked) || IsTimedOut(r.Err()) {
 		t.Errorf("not refused: %+v", r)
 	}
 	expect(t, "error", "draining node n1: pod web/d belongs to DaemonSet ds; pod web/u has no controller", r.Err().Error())
@@ -147,7 +147,7 @@ func TestPassExplainsABudget(t *testing.T) {
 	r := a.pass(t, Options{})
 
 	expect(t, "states", map[string]State{"a": Evicted, "b": Blocked}, states(r))
-	if r.Stuck() || !IsBlocked(r.Err()) || !apierrors.IsTooManyRequests(r.Err()) {
+	if r.Stuck() || !is(r.Err(), Blocked) || !apierrors.IsTooManyRequests(r.Err()) {
 		t.Errorf("not blocked: %+v", r)
 	}
 	expect(t, "next", start.Add(retryAfter), r.Next)
@@ -218,7 +218,7 @@ func TestPassInDryRun(t *testing.T) {
 
 	a.answers["b"] = heldBy("api")
 	r = a.pass(t, Options{DryRun: true})
-	if r.Done() || !r.Stuck() || !IsBlocked(r.Err()) {
+	if r.Done() || !r.Stuck() || !is(r.Err(), Blocked) {
 		t.Errorf("not blocked: %+v", r)
 	}
 }
@@ -281,7 +281,7 @@ func TestPassWhenTheTimeIsOver(t *testing.T) {
 			expect(t, "stuck", tc.stuck, r.Stuck())
 			expect(t, "timed out", tc.stuck, IsTimedOut(r.Err()))
 			expect(t, "skipped", tc.on == SkipOnTimeout, IsSkipped(r.Err()))
-			expect(t, "blocked", tc.stuck, IsBlocked(r.Err()))
+			expect(t, "blocked", tc.stuck, is(r.Err(), Blocked))
 		})
 	}
 }

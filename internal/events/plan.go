@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
@@ -72,6 +73,11 @@ func PlanJobFailed(p *upgradev1.Plan, why string) Event {
 
 // PlanWave: the rollout has come to another wave, or the wave to another state.
 func PlanWave(p *upgradev1.Plan, w *v1alpha1.WaveStatus) Event {
+	return wave(p, w, "-n "+p.Namespace+" "+p.Name)
+}
+
+// wave is what is said of a wave of a rollout, which the plugin calls by this name.
+func wave(object runtime.Object, w *v1alpha1.WaveStatus, name string) Event {
 	kind, reason := corev1.EventTypeNormal, "Wave"+string(w.State)
 	text := fmt.Sprintf("Wave %d of %d (%s), %d of %d nodes updated", w.Number, w.Of, w.Name, w.Updated, w.Nodes)
 	switch w.State {
@@ -79,13 +85,13 @@ func PlanWave(p *upgradev1.Plan, w *v1alpha1.WaveStatus) Event {
 		kind = corev1.EventTypeWarning
 	case v1alpha1.WaveWaitingForApproval:
 		reason = string(w.State)
-		text += ", approve it with kubectl moult approve -n " + p.Namespace + " " + p.Name
+		text += ", approve it with kubectl moult approve " + name
 	case v1alpha1.WaveProgressing, v1alpha1.WaveSoaking, v1alpha1.WaveComplete:
 	}
 	if w.Message != "" {
 		text += ": " + w.Message
 	}
-	return Event{p, kind, reason, text}
+	return Event{object, kind, reason, text}
 }
 
 // PlanHalted: nothing new is started until somebody acts.

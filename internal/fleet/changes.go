@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
@@ -82,8 +81,14 @@ func nodeChanged(old, now any) bool {
 
 // NodeChanged reports whether what a decision looks at of a Node, which is trimmed, differs.
 func NodeChanged(a, b *corev1.Node) bool {
-	return a.Spec.Unschedulable != b.Spec.Unschedulable || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) ||
-		!slices.Equal(a.Spec.Taints, b.Spec.Taints) || !equality.Semantic.DeepEqual(a.Status.Conditions, b.Status.Conditions)
+	return a.Spec.Unschedulable != b.Spec.Unschedulable || a.Spec.ProviderID != b.Spec.ProviderID || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) ||
+		a.Status.NodeInfo.BootID != b.Status.NodeInfo.BootID || a.Status.NodeInfo.OSImage != b.Status.NodeInfo.OSImage ||
+		!slices.Equal(a.Spec.Taints, b.Spec.Taints) || !slices.EqualFunc(a.Status.Conditions, b.Status.Conditions, sameCondition)
+}
+
+func sameCondition(a, b corev1.NodeCondition) bool {
+	return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message &&
+		a.LastTransitionTime.Equal(&b.LastTransitionTime) && a.LastHeartbeatTime.Equal(&b.LastHeartbeatTime)
 }
 
 func budgetChanged(old, now any) bool {

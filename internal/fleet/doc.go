@@ -9,5 +9,7 @@
 //	           read once from the budget, and watched from when one first needs them     gates_rules.go, gates_watch.go
 //	evictions  how many pods a drain would evict from each node, for orders that ask     evictions.go
 //	admission  decide and claim under one lock, on nodes that show all earlier claims    fleet.go
-//	changes    whoever waits for a budget is told when something may have changed        changes.go
+//	changes    whoever waits for a budget is told when something may have changed        changes.go, waiters.go
+//	memory     what a controller keeps of its rollouts: when each is looked at next,     pace.go,
+//	           when its status is written, how far it has come through its waves         reports.go, waves.go
 package fleet

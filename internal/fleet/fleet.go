@@ -41,8 +41,10 @@ func New(clk clock.PassiveClock, c client.Client, pods client.Reader) *Fleet {
 // Snapshot is the fleet at one moment. What it points to is never changed.
 type Snapshot struct {
 	rollout.Fleet
-	// Objects are the Nodes, in no order.
+	// Objects are the Nodes, by name.
 	Objects []*corev1.Node
+	// Claimed names the nodes that have claims, in no order.
+	Claimed []string
 	// Version is another whenever the Nodes are others.
 	Version uint64
 	// SharedHostnames are values of the label kubernetes.io/hostname that more than one of them has.
@@ -76,7 +78,7 @@ func (f *Fleet) Admit(ctx context.Context, decide func(Snapshot) error) error {
 	return decide(s)
 }
 
-// list returns the Nodes of the cache, with everything in them that this process has written.
+// list returns the Nodes of the cache, in no order, with everything in them that this process has written.
 func (f *Fleet) list(ctx context.Context) ([]*corev1.Node, error) {
 	var nodes corev1.NodeList
 	opts := []client.ListOption{client.UnsafeDisableDeepCopy}

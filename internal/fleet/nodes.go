@@ -21,8 +21,13 @@ type nodes struct {
 	mu sync.Mutex
 	// last is what was returned last; it is replaced, never changed.
 	last map[string]*rollout.Node
+	// claimed are those of them that have claims, and listed is the same as it was returned last.
+	claimed map[string]bool
+	listed  []string
 	// seen says of which objects that was made: the cache replaces an object that changes.
 	seen map[*corev1.Node]bool
+	// objects are those, by name; it is replaced, never changed.
+	objects []*corev1.Node
 	// hostnames counts who has which, and shared holds those that several have. It too is replaced, never changed.
 	hostnames map[string]int
 	shared    map[string]bool
@@ -34,7 +39,7 @@ func (n *nodes) read(objects []*corev1.Node) Snapshot {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.update(objects)
-	return Snapshot{Fleet: rollout.Fleet{Nodes: n.last}, Objects: objects, Version: n.version, SharedHostnames: n.shared}
+	return Snapshot{Fleet: rollout.Fleet{Nodes: n.last}, Objects: n.objects, Claimed: n.listed, Version: n.version, SharedHostnames: n.shared}
 }
 
 func (n *nodes) update(objects []*corev1.Node) {
@@ -51,6 +56,7 @@ func (n *nodes) update(objects []*corev1.Node) {
 	next := maps.Clone(n.last)
 	if next == nil {
 		next, n.hostnames = make(map[string]*rollout.Node, len(objects)), make(map[string]int, len(objects))
+		n.claimed = map[string]bool{}
 	}
 	renamed := false
 	for _, o := range changed {
@@ -61,6 +67,11 @@ func (n *nodes) update(objects []*corev1.Node) {
 			n.count(before, -1)
 		}
 		next[o.Name] = now
+		if len(now.Claims) > 0 {
+			n.claimed[o.Name] = true
+		} else {
+			delete(n.claimed, o.Name)
+		}
 	}
 	if len(next) > len(objects) {
 		renamed = true
@@ -72,14 +83,31 @@ func (n *nodes) update(objects []*corev1.Node) {
 			if !there[name] {
 				n.count(gone, -1)
 				delete(next, name)
+				delete(n.claimed, name)
 			}
 		}
 	}
 	if renamed {
 		n.share()
 	}
+	n.sort(changed, next)
 	n.remember(objects, changed)
-	n.last = next
+	n.last, n.listed = next, slices.Collect(maps.Keys(n.claimed))
+}
+
+// sort puts what has changed in its place among the objects, and takes out what is not there any more.
+func (n *nodes) sort(changed []*corev1.Node, there map[string]*rollout.Node) {
+	n.objects = slices.Clone(n.objects)
+	for _, o := range changed {
+		i, known := slices.BinarySearchFunc(n.objects, o.Name, func(o *corev1.Node, name string) int { return strings.Compare(o.Name, name) })
+		if !known {
+			n.objects = slices.Insert(n.objects, i, nil)
+		}
+		n.objects[i] = o
+	}
+	if len(n.objects) > len(there) {
+		n.objects = slices.DeleteFunc(n.objects, func(o *corev1.Node) bool { return there[o.Name] == nil })
+	}
 }
 
 // count notes that so many more nodes have this one's hostname.
@@ -153,10 +181,8 @@ func TrimNode(object any) (any, error) {
 		return object, nil
 	}
 	n.ManagedFields = nil
-	maps.DeleteFunc(n.Annotations, func(key, _ string) bool {
-		return !strings.HasPrefix(key, v1alpha1.GroupName+"/") && !strings.HasPrefix(key, edsv1.AnnotationResourcesPrefix)
-	})
-	n.Spec = corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable, Taints: n.Spec.Taints}
+	maps.DeleteFunc(n.Annotations, func(key, value string) bool { return !matters(key, value) })
+	n.Spec = corev1.NodeSpec{ProviderID: n.Spec.ProviderID, Unschedulable: n.Spec.Unschedulable, Taints: n.Spec.Taints}
 	for i := range n.Spec.Taints {
 		n.Spec.Taints[i].TimeAdded = nil
 	}
@@ -169,6 +195,25 @@ func TrimNode(object any) (any, error) {
 			c.Reason, c.Message = "", ""
 		}
 	}
-	n.Status = corev1.NodeStatus{Conditions: n.Status.Conditions}
+	n.Status = corev1.NodeStatus{
+		Conditions: n.Status.Conditions,
+		NodeInfo:   corev1.NodeSystemInfo{BootID: n.Status.NodeInfo.BootID, OSImage: n.Status.NodeInfo.OSImage},
+	}
 	return n, nil
+}
+
+// prefixes of the annotations that are kept: Moult's own and those by which hosts are spoken to, what daemon pods get, what the cluster autoscaler
+// is told, and what Ducklett left.
+var prefixes = func() []string {
+	all := []string{edsv1.AnnotationResourcesPrefix, v1alpha1.GroupName + "/", v1alpha1.AnnotationScaleDownDisabled, v1alpha1.DucklettPrefix}
+	for _, p := range v1alpha1.HostProtocols {
+		prefix, _, _ := strings.Cut(p.Wanted, "/")
+		all = append(all, prefix+"/")
+	}
+	return all
+}()
+
+// matters reports whether an annotation is kept: it has one of the prefixes, or it may be one that a rollout waits for to be "true".
+func matters(key, value string) bool {
+	return value == "true" || slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }

@@ -3,6 +3,10 @@
 package fleet
 
 import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,11 +24,15 @@ func TestTrimNode(t *testing.T) {
 		return &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: "n", UID: "u", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}, Labels: map[string]string{"a": "b"},
-				Annotations: map[string]string{"moult.dev/claims": "[]", "csi.volume.kubernetes.io/nodeid": "{}"},
+				Annotations: map[string]string{
+					"moult.dev/claims": "[]", "csi.volume.kubernetes.io/nodeid": "{}",
+					"bottlerocket.aws/action-wanted": "stabilize", "thar.amazonaws.com/action-state": "busy", "example.com/ok": "true", "example.com/no": "false",
+				},
 			},
 			Spec: corev1.NodeSpec{Unschedulable: true, PodCIDR: "10.0.0.0/24", Taints: []corev1.Taint{{Key: "x", TimeAdded: &at}}},
 			Status: corev1.NodeStatus{
-				Images: []corev1.ContainerImage{{Names: []string{"x"}}},
+				Images:   []corev1.ContainerImage{{Names: []string{"x"}}},
+				NodeInfo: corev1.NodeSystemInfo{BootID: "boot", OSImage: "Bottlerocket OS 1.20.3 (aws-k8s-1.31)", KernelVersion: "6.1"},
 				Conditions: []corev1.NodeCondition{
 					{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: metav1.Unix(beat, 0), LastTransitionTime: at},
 					{Type: corev1.NodeDrainInProgress, Status: corev1.ConditionTrue, Reason: "MoultTurn", Message: "Plan/a/b: 2 pods left", LastTransitionTime: at},
@@ -33,12 +41,14 @@ func TestTrimNode(t *testing.T) {
 		}
 	}
 	want := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"moult.dev/claims": "[]"}},
-		Spec:       corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{{Key: "x"}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{
+			"moult.dev/claims": "[]", "bottlerocket.aws/action-wanted": "stabilize", "thar.amazonaws.com/action-state": "busy", "example.com/ok": "true",
+		}},
+		Spec: corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{{Key: "x"}}},
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: at},
 			{Type: corev1.NodeDrainInProgress, Status: corev1.ConditionTrue, Reason: "MoultTurn", Message: "Plan/a/b: 2 pods left", LastTransitionTime: at},
-		}},
+		}, NodeInfo: corev1.NodeSystemInfo{BootID: "boot", OSImage: "Bottlerocket OS 1.20.3 (aws-k8s-1.31)"}},
 	}
 	first, err := TrimNode(big(1))
 	if err != nil {
@@ -57,6 +67,16 @@ func TestTrimNode(t *testing.T) {
 	second.(*corev1.Node).Spec.Unschedulable = false
 	if !nodeChanged(first, second) {
 		t.Error("an uncordon does not count as a change")
+	}
+	for what, change := range map[string]func(*corev1.NodeSystemInfo){
+		"a reboot":   func(i *corev1.NodeSystemInfo) { i.BootID = "other" },
+		"another OS": func(i *corev1.NodeSystemInfo) { i.OSImage = "other" },
+	} {
+		rebooted := first.(*corev1.Node).DeepCopy()
+		change(&rebooted.Status.NodeInfo)
+		if !nodeChanged(first, rebooted) {
+			t.Errorf("%s does not count as a change", what)
+		}
 	}
 }
 
@@ -155,5 +175,78 @@ func TestDrainToCome(t *testing.T) {
 		if got := NodeOf(o).Draining; got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// The nodes with claims are those that a look at all of them finds, and the objects are in order of name, whatever came, changed and went.
+func TestNodesClaimed(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	there := map[string]*corev1.Node{}
+	var n nodes
+	for round := range 300 {
+		name := string(rune('a' + random.IntN(8)))
+		switch random.IntN(4) {
+		case 0:
+			delete(there, name)
+		case 1:
+			there[name] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		default:
+			there[name] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
+				v1alpha1.AnnotationClaims: `[{"rollout":"Plan/a/b","uid":"u","turn":"t"}]`,
+			}}}
+		}
+		s := n.read(slices.Collect(maps.Values(there)))
+		var want []string
+		for name, known := range s.Nodes {
+			if len(known.Claims) > 0 {
+				want = append(want, name)
+			}
+		}
+		slices.Sort(want)
+		if diff := cmp.Diff(want, slices.Sorted(slices.Values(s.Claimed))); diff != "" {
+			t.Fatalf("round %d (-want +got):\n%s", round, diff)
+		}
+		var sorted []*corev1.Node
+		for _, name := range slices.Sorted(maps.Keys(there)) {
+			sorted = append(sorted, there[name])
+		}
+		if !slices.Equal(sorted, s.Objects) {
+			t.Fatalf("round %d: the objects are not those that are there, by name", round)
+		}
+	}
+}
+
+// BenchmarkRead reads five thousand nodes, which come in any order: when none has changed, when one has, and when one has left or come.
+func BenchmarkRead(b *testing.B) {
+	const count = 5000
+	var objects []*corev1.Node
+	for i := range count {
+		name := fmt.Sprintf("node-%04d", i)
+		objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}})
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	random.Shuffle(count, func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
+	for _, bench := range []struct {
+		name string
+		next func(round int) []*corev1.Node
+	}{
+		{"nothing new", func(int) []*corev1.Node { return objects }},
+		{"one changed", func(round int) []*corev1.Node {
+			objects[round%count] = objects[round%count].DeepCopy()
+			return objects
+		}},
+		{"one less or more", func(round int) []*corev1.Node {
+			objects[count-1] = objects[count-1].DeepCopy()
+			return objects[:count-round%2]
+		}},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			var n nodes
+			n.read(objects)
+			b.ReportAllocs()
+			for round := 0; b.Loop(); round++ {
+				n.read(bench.next(round))
+			}
+		})
 	}
 }

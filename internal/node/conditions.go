@@ -119,6 +119,21 @@ func ClearConditions(ctx context.Context, c client.Client, n *corev1.Node, by st
 	return nil
 }
 
+// InMaintenance reports whether the node's conditions say that this rollout is at work there.
+func InMaintenance(n *corev1.Node, by string) bool {
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; ours(c, by) {
+			return true
+		}
+	}
+	return false
+}
+
+// ours says that the condition is one of the lifecycle that is True for this rollout (by; empty: for anybody).
+func ours(c *corev1.NodeCondition, by string) bool {
+	return slices.Contains(lifecycle, c.Type) && c.Status == corev1.ConditionTrue && c.Reason == ReasonTurn && (by == "" || names(c, by))
+}
+
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -130,7 +145,7 @@ func clearing(n *corev1.Node, by string, now time.Time) []operation {
 	var operations []operation
 	for i := range n.Status.Conditions {
 		c := &n.Status.Conditions[i]
-		if !slices.Contains(lifecycle, c.Type) || c.Status != corev1.ConditionTrue || c.Reason != ReasonTurn || by != "" && !names(c, by) {
+		if !ours(c, by) {
 			continue
 		}
 		holder, _, _ := strings.Cut(c.Message, ": ")

@@ -165,7 +165,11 @@ func (p *pass) open() {
 	for name, n := range p.fleet.Nodes {
 		ready := n.ready()
 		for _, a := range p.accounts {
-			a.count(a.Budget, name, n, ready, p.now)
+			if name != p.fleet.Leaves {
+				a.count(a.Budget, name, n, ready, p.now)
+			} else if a.selects(n) {
+				a.Matched++
+			}
 		}
 	}
 	for _, a := range p.accounts {
@@ -206,18 +210,19 @@ func (p *pass) budgets(c *candidate) []*account {
 	return c.accounts
 }
 
-// spend books what a unit costs the budgets that is started now. A node that was unavailable before costs nothing more.
+// spend books what a unit costs the budgets that is started now. A node that was unavailable before costs nothing more, but
+// is drained all the same.
 func spend(p *pass, c *candidate) {
 	if !p.takes(c) {
 		return
 	}
 	for _, a := range p.budgets(c) {
-		if a.holders[c.Node] {
-			continue
-		}
 		if a.Workloads && p.strategy.Drains {
 			block := drainToCome(c.Unit.Node)
 			a.gates = append(a.gates, Block{block.Gate, a.says(block.Message)})
+		}
+		if a.holders[c.Node] {
+			continue
 		}
 		a.used++
 		a.started = append(a.started, c.Node)

@@ -280,18 +280,45 @@ func TestBesideBudgets(t *testing.T) {
 	}
 }
 
-// Two drains of one rollout do not begin together where the second has to wait for what the first evicts.
+// Two drains of one rollout do not begin together where the second has to wait for what the first evicts, though somebody has
+// cordoned the nodes.
 func TestDrainsBeginOneByOne(t *testing.T) {
-	f := nodesOf(map[string]*Node{"a": well(""), "b": well("")})
-	f.Budgets = []Budget{budget(t, "gates: {workloads: {}}")}
-	units := []Unit{outdated("a", ranked(1)), outdated("b", ranked(2))}
-	for drains, want := range map[bool]int{true: 1, false: 2} {
-		d := Decide(Strategy{UID: own, MaxConcurrent: 9, Drains: drains}, units, f, noon)
-		if len(d.Start) != want {
-			t.Errorf("drains %v: starts %v", drains, d.Start)
+	for what, node := range map[string]*Node{"available": well(""), "cordoned": well("", cordoned)} {
+		f := nodesOf(map[string]*Node{"a": node, "b": node})
+		f.Budgets = []Budget{budget(t, "gates: {workloads: {}}")}
+		units := []Unit{outdated("a", ranked(1)), outdated("b", ranked(2))}
+		for drains, want := range map[bool]int{true: 1, false: 2} {
+			d := Decide(Strategy{UID: own, MaxConcurrent: 9, Drains: drains}, units, f, noon)
+			if len(d.Start) != want {
+				t.Errorf("%s, drains %v: starts %v", what, drains, d.Start)
+			}
+			if drains && (len(d.Waiting) != 1 || d.Waiting[0].Reason != v1alpha1.ReasonWorkloadsUnavailable) {
+				t.Errorf("%s: waiting are %+v", what, d.Waiting)
+			}
 		}
-		if drains && (len(d.Waiting) != 1 || d.Waiting[0].Reason != v1alpha1.ReasonWorkloadsUnavailable) {
-			t.Errorf("waiting are %+v", d.Waiting)
-		}
+	}
+}
+
+// A node that goes is asked for as if it were available: its own trouble uses nothing up, that of others does.
+func TestLeaves(t *testing.T) {
+	for what, tc := range map[string]struct {
+		node, other *Node
+		starts      bool
+	}{
+		"not ready":                 {well("x", notReady), well("x"), true},
+		"cordoned":                  {well("x", cordoned), well("x"), true},
+		"beside another not ready":  {well("x", notReady), well("x", notReady), false},
+		"beside one that is parked": {well("x", notReady), well("x", has(parked())), true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			f := Fleet{Nodes: map[string]*Node{"a": tc.node, "b": tc.other}, Budgets: []Budget{budget(t, "maxUnavailable: 1")}}
+			if d := Decide(Strategy{UID: own, MaxConcurrent: 1}, []Unit{outdated("a")}, f, noon); len(d.Start) > 0 {
+				t.Errorf("by itself: %+v", d)
+			}
+			f.Leaves = "a"
+			if d := Decide(Strategy{UID: own, MaxConcurrent: 1}, []Unit{outdated("a")}, f, noon); len(d.Start) > 0 != tc.starts {
+				t.Errorf("%+v", d)
+			}
+		})
 	}
 }

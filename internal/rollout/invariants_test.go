@@ -133,7 +133,8 @@ func (w *world) limitOf(p *party) int {
 	return f.limit()
 }
 
-// halted: more has failed than maxFailures, or something of the first wave.
+// halted: more has failed than maxFailures, or something of the first wave; and what has once failed there stays a failure of it
+// until the wave is over, whoever else is updated by then.
 func (f *facts) halted() bool {
 	if f.spec == nil {
 		return false
@@ -141,7 +142,14 @@ func (f *facts) halted() bool {
 	if f.spec.MaxFailures != nil && len(f.lost) > amount(f.spec.MaxFailures, f.total, math.Floor) {
 		return true
 	}
-	return len(f.spec.Waves) > 0 && slices.ContainsFunc(f.groups[0], func(u *Unit) bool { return slices.Contains(f.lost, u.Node) })
+	return len(f.spec.Waves) > 0 && slices.ContainsFunc(f.lost, func(name string) bool {
+		return f.wave[name] == 0 || f.trying() && f.fits(0, name) && f.shadow.canaries[key2{f.name, name}] == f.wants()
+	})
+}
+
+// trying: when it was last decided about, the first wave was not over.
+func (f *facts) trying() bool {
+	return f.stood(0, v1alpha1.WaveProgressing) || f.stood(0, v1alpha1.WaveHalted)
 }
 
 // compare: claimed first, then what is down, the operator's node last of these, by the strategy's criteria, by rank, by name.
@@ -226,7 +234,8 @@ func (m *machine) load() string {
 }
 
 // divide: each wave takes so many of those that its selector selects and no earlier one has; updated ones first, then those
-// under way, failed ones, and the others in order. What is left is the last.
+// under way, failed ones, and the others in order. What is left is the last. A first wave that is not over has what it has tried
+// before all others.
 func (f *facts) divide(units []Unit) {
 	if f.spec == nil || len(f.spec.Waves) == 0 {
 		return
@@ -241,6 +250,19 @@ func (f *facts) divide(units []Unit) {
 	}
 	row = slices.DeleteFunc(append(row, f.order...), func(u *Unit) bool { return u.OptedOut })
 	f.groups = make([][]*Unit, len(f.spec.Waves)+1)
+	for _, tried := range []func(*Unit) bool{
+		func(u *Unit) bool { return slices.Contains(f.lost, u.Node) },
+		func(u *Unit) bool { return u.Claimed && !u.Running },
+	} {
+		row = slices.DeleteFunc(row, func(u *Unit) bool {
+			keeps := f.trying() && tried(u) && f.takes(0, u)
+			if keeps {
+				f.groups[0] = append(f.groups[0], u)
+				f.wave[u.Node] = 0
+			}
+			return keeps
+		})
+	}
 	for _, u := range row {
 		i := 0
 		for i < len(f.spec.Waves) && !f.takes(i, u) {
@@ -254,10 +276,15 @@ func (f *facts) divide(units []Unit) {
 func (f *facts) takes(i int, u *Unit) bool {
 	wave := &f.spec.Waves[i]
 	full := wave.Size != nil && len(f.groups[i]) >= max(1, amount(wave.Size, f.total, math.Ceil))
-	if i == 0 && f.picked != nil && !f.picked[u.Node] {
+	return !full && f.fits(i, u.Node)
+}
+
+func (f *facts) fits(i int, name string) bool {
+	selector := f.spec.Waves[i].NodeSelector
+	if i == 0 && f.picked != nil && !f.picked[name] {
 		return false
 	}
-	return !full && !unreadable(wave.NodeSelector) && (wave.NodeSelector == nil || fitsSelector(wave.NodeSelector, f.present()[u.Node].labels))
+	return !unreadable(selector) && (selector == nil || fitsSelector(selector, f.present()[name].labels))
 }
 
 func (f *facts) waveName(i int) string {
@@ -636,6 +663,14 @@ func (w *world) verify(p *party, units []Unit, d Decision) {
 	if (d.Halted != nil) != f.halted() {
 		w.fail("%s is said to be halted: %v, and is: %v", p.name, d.Halted, f.halted())
 	}
+	for name := range f.units {
+		switch lost := slices.Contains(f.lost, name); {
+		case !lost:
+			delete(w.shadow.canaries, key2{p.name, name})
+		case f.groups != nil && f.wave[name] == 0 && d.Wave.Number == 1:
+			w.shadow.canaries[key2{p.name, name}] = p.wants()
+		}
+	}
 }
 
 // mayStart checks that a unit may start after those that have, and notes that it has.
@@ -683,7 +718,7 @@ func (f *facts) mayStart(u *Unit, wave int) {
 	refuse(domains != nil, "in a domain too many")
 	for i, b := range f.budgets {
 		if chosen(b, m) {
-			f.draining[i] = f.draining[i] || p.drains && !f.unavailable[i][u.Node]
+			f.draining[i] = f.draining[i] || p.drains
 			f.unavailable[i][u.Node] = true
 		}
 	}
@@ -899,7 +934,9 @@ type shadow struct {
 	joined map[membership]time.Time
 	// taken are the nodes where a rollout has replaced an available pod, and there is none since.
 	taken map[key2]bool
-	waves map[string]*v1alpha1.Strategy
+	// canaries are the nodes where a rollout has failed in its first wave, with the revision that it was to.
+	canaries map[key2]string
+	waves    map[string]*v1alpha1.Strategy
 }
 
 type key2 struct{ rollout, node string }
@@ -909,7 +946,7 @@ type membership struct{ rollout, node, revision, wave string }
 func newShadow() shadow {
 	return shadow{
 		updated: map[key2]time.Time{}, unwell: map[key2]time.Time{}, joined: map[membership]time.Time{}, taken: map[key2]bool{},
-		waves: map[string]*v1alpha1.Strategy{},
+		canaries: map[key2]string{}, waves: map[string]*v1alpha1.Strategy{},
 	}
 }
 

@@ -155,6 +155,12 @@ func (s *simulation) joins() {
 		m.evictions = s.IntN(4)
 	})
 	s.say(nil, "Node %s joins, with %v.", name, labels)
+	if s.chance(25) {
+		for _, p := range s.parties {
+			s.label(name, p, p.wants())
+		}
+		s.say(nil, "It has all that is wanted already.")
+	}
 }
 
 func (s *simulation) populate() {

@@ -133,6 +133,8 @@ func (u *Unit) asks(now time.Time) bool {
 type Fleet struct {
 	Nodes   map[string]*Node
 	Budgets []Budget
+	// Leaves is a node that goes, whether it is available or not: budgets are asked as if it were. Empty is none.
+	Leaves string
 }
 
 // Node is what the checks need to know of a node.

@@ -69,7 +69,8 @@ func ApprovalOf(wave, revision string) string { return wave + "@" + revision[:mi
 
 // divide gives every unit its wave, and sees which of them is the current one. A wave takes units that are updated first,
 // then those under way, then those that have failed, and then those that come next by the strategy's order: the first nodes
-// that a rollout changes are its first wave, whichever they are, without anybody having to remember them.
+// that a rollout changes are its first wave, whichever they are, without anybody having to remember them. But until the first
+// wave has gone well it keeps what it has tried: no node that is updated by other means takes the place of a canary.
 func (p *pass) divide(units []Unit, order []*candidate) {
 	if len(p.strategy.Waves) == 0 {
 		return
@@ -92,20 +93,24 @@ func (p *pass) divide(units []Unit, order []*candidate) {
 	all := len(p.strategy.Waves) + 1
 	p.wave.tally, p.wave.waiting = make([]tally, all), make([]string, all)
 	left := p.wave.units
-	for i := range p.strategy.Waves {
-		left = p.take(&p.strategy.Waves[i], i, left)
+	if index, before := p.remembered(); index == 0 && before != nil && (before.State == v1alpha1.WaveProgressing || before.State == v1alpha1.WaveHalted) {
+		left = p.take(&p.strategy.Waves[0], 0, left, func(c *candidate) bool { return c.lost() })
+		left = p.take(&p.strategy.Waves[0], 0, left, func(c *candidate) bool { return c.Claimed && !c.Running })
 	}
-	p.take(&Wave{}, all-1, left)
+	for i := range p.strategy.Waves {
+		left = p.take(&p.strategy.Waves[i], i, left, nil)
+	}
+	p.take(&Wave{}, all-1, left, nil)
 	p.advance()
 }
 
-// take gives a wave its units, and returns those that are left for the next.
-func (p *pass) take(w *Wave, index int, from []*candidate) []*candidate {
+// take gives a wave its units, of those that it may have if that is given, and returns those that are left for the next.
+func (p *pass) take(w *Wave, index int, from []*candidate, may func(*candidate) bool) []*candidate {
 	t := &p.wave.tally[index]
-	if w.Selector == nil && w.Nodes == nil {
+	if w.Selector == nil && w.Nodes == nil && may == nil {
 		n := len(from)
 		if w.Size > 0 {
-			n = min(n, w.Size)
+			n = min(n, w.Size-t.nodes)
 		}
 		for _, c := range from[:n] {
 			t.add(c, index)
@@ -117,7 +122,7 @@ func (p *pass) take(w *Wave, index int, from []*candidate) []*candidate {
 		if w.Size > 0 && t.nodes == w.Size {
 			return append(left, from[i:]...)
 		}
-		if w.selects(c) {
+		if (may == nil || may(c)) && w.selects(c) {
 			t.add(c, index)
 		} else {
 			left = append(left, c)

@@ -124,6 +124,39 @@ func TestWaves(t *testing.T) {
 			stands: "first 1/2 Soaking 1/1", last: v1alpha1.ReasonWaveSoaking, next: 10 * time.Minute},
 		"the canary fails": {waves: three, failures: ptr.To(5), edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitFailed, 0) },
 			stands: "wave-1 1/4 Halted 0/1", last: v1alpha1.ReasonHalted},
+		"a canary that has failed keeps its place beside a node that joins updated": {waves: three, wave: stood("wave-1", 1, v1alpha1.WaveHalted, 0), edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitFailed, 0)
+			set(u, v1alpha1.UnitUpdated, 7)
+		}, stands: "wave-1 1/4 Halted 0/1", last: v1alpha1.ReasonHalted},
+		"also one without a claim, beside one that is claimed": {waves: three, wave: stood("wave-1", 1, v1alpha1.WaveHalted, 0), edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitFailed, 0)
+			set(u, v1alpha1.UnitUpdating, 3)
+			set(u, v1alpha1.UnitUpdated, 7)
+			u[0].Claimed = false
+		}, stands: "wave-1 1/4 Halted 0/1", last: v1alpha1.ReasonHalted},
+		"so does one that is in its turn": {waves: three, wave: stood("wave-1", 1, v1alpha1.WaveProgressing, 0), edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitUpdating, 0)
+			set(u, v1alpha1.UnitUpdated, 7)
+		}, stands: "wave-1 1/4 Progressing 0/1", last: v1alpha1.ReasonWavePending},
+		"and one that is tried again": {waves: three, wave: stood("wave-1", 1, v1alpha1.WaveProgressing, 0), edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitFailed, 0)
+			set(u, v1alpha1.UnitUpdated, 7)
+			u[0].RetryAt = noon
+		}, start: "n0", stands: "wave-1 1/4 Progressing 0/1", last: v1alpha1.ReasonWavePending},
+		"but none that still runs for an earlier revision": {waves: three, wave: stood("wave-1", 1, v1alpha1.WaveProgressing, 0), edit: func(u []Unit, _ *Fleet) {
+			u[0].Claimed, u[0].InTurn, u[0].Running = true, true, true
+			set(u, v1alpha1.UnitUpdated, 7)
+		}, start: "n0 n1", stands: "wave-2 2/4 Progressing 0/2", last: v1alpha1.ReasonWavePending},
+		"nor one that was skipped": {waves: three, wave: stood("wave-1", 1, v1alpha1.WaveHalted, 0), edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitFailed, 0)
+			set(u, v1alpha1.UnitUpdated, 7)
+			u[0].Skipped, u[0].Claimed = true, false
+		}, start: "n1", stands: "wave-2 2/4 Progressing 0/2", last: v1alpha1.ReasonWavePending},
+		"what has failed elsewhere takes no place in a canary that soaks": {
+			waves: soaked, failures: ptr.To(5), wave: stood("first", 1, v1alpha1.WaveSoaking, 4*time.Minute), edit: func(u []Unit, _ *Fleet) {
+				set(u, v1alpha1.UnitUpdated, 0)
+				set(u, v1alpha1.UnitFailed, 5)
+			}, stands: "first 1/2 Soaking 1/1", last: v1alpha1.ReasonWaveSoaking, next: 6 * time.Minute},
 		"a later wave fails": {waves: three, wave: stood("wave-2", 2, v1alpha1.WaveProgressing, 0), edit: func(u []Unit, _ *Fleet) {
 			set(u, v1alpha1.UnitUpdated, 0, 1)
 			set(u, v1alpha1.UnitFailed, 2)

@@ -706,9 +706,10 @@ func (w *world) replace(p *party, name string, m machine) {
 	}
 }
 
-// young is the revision that a node gets which has none: the one that is wanted, unless it is still being tried elsewhere.
+// young is the revision that a node gets which has none: the one that is wanted, unless it is still being tried elsewhere on nodes
+// that were picked for it.
 func (p *party) young(name string) string {
-	if p.status == nil || p.status.State == v1alpha1.WaveComplete || p.picked[name] {
+	if p.status == nil || p.status.State == v1alpha1.WaveComplete || p.picked == nil || p.picked[name] {
 		return p.wants()
 	}
 	return "v" + strconv.Itoa(p.revision-1)

@@ -70,7 +70,7 @@ const Halted = "halted: "
 
 // Progress is what the conditions Complete, Ready, Reconciling and Stalled are made of.
 type Progress struct {
-	// Ready is true when the Plan is valid and resolved.
+	// Ready is true when the spec is valid, and what it leads to is known.
 	Ready bool
 	// Problem says why it is not, when that is final until somebody changes something.
 	Problem string
@@ -84,6 +84,11 @@ type Progress struct {
 	Halted string
 	// Stuck is true when failures keep everything else from starting.
 	Stuck bool
+	// Blind is why it is not known what is to be done, and BlindMessage says the same to people. Nothing is complete then.
+	Blind        v1alpha1.Reason
+	BlindMessage string
+	// Note says what else is worth knowing.
+	Note string
 }
 
 // SetPlanProgress sets Complete as system-upgrade-controller does, and Ready, Reconciling and Stalled by it.

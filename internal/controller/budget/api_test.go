@@ -103,6 +103,9 @@ func newBench(t *testing.T) *bench {
 		}
 	}
 	b.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop, Labels: map[string]string{"env": "live"}}})
+	if err := cluster.WaitForAccounts(t.Context(), c, shop); err != nil {
+		t.Fatal(err)
+	}
 	b.eventually("budgets are served", func() string {
 		return text(c.List(t.Context(), &v1alpha1.NodeDisruptionBudgetList{}))
 	})
@@ -373,9 +376,10 @@ func workloadsGate(b *bench) {
 		return ""
 	})
 	b.says(of, open)
+	before := cart.DeepCopy()
 	cart.Spec.Template.Spec.NodeSelector = map[string]string{"no": "such"}
 	cart.Spec.Replicas = ptr.To[int32](4)
-	if err := b.Update(b.t.Context(), cart); err != nil {
+	if err := b.Patch(b.t.Context(), cart, client.MergeFrom(before)); err != nil {
 		b.t.Fatal(err)
 	}
 	o = b.says(of, "False WorkloadsUnavailable no node may be taken: Deployment shop/cart has 3 of 4 available")

@@ -17,7 +17,6 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/daemon"
-	"moult.dev/moult/internal/events"
 )
 
 // atOnce is how many requests one ExtendedDaemonSet makes at a time.
@@ -85,7 +84,7 @@ const borne = 3
 // make creates the pods that were decided upon. Where the API server refuses one it may refuse all: the first of them tries, and
 // with its success twice as many, and so on. After a refusal one alone tries again; what is refused comes last in the next pass.
 func (p *pass) make(ctx context.Context) error {
-	left := p.plan.create
+	left := p.rested(p.plan.create)
 	inARow := 0
 	var first error
 	for size := 1; len(left) > 0 && inARow < borne; {
@@ -100,7 +99,7 @@ func (p *pass) make(ctx context.Context) error {
 			defer mu.Unlock()
 			if err != nil {
 				refused = err
-				p.refusals.refuse(p.key, s.node.Name, p.now)
+				p.refusals.refuse(p.key, s.node.Name, err.Error(), p.now)
 			} else {
 				made++
 			}
@@ -117,10 +116,6 @@ func (p *pass) make(ctx context.Context) error {
 		if first == nil {
 			first = refused
 		}
-	}
-	if first != nil {
-		p.refused = first.Error()
-		p.happened = append(p.happened, events.PodCreateFailed(p.eds, p.refused))
 	}
 	return first
 }

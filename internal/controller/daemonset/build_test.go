@@ -125,12 +125,16 @@ func (w *world) down(nodes ...int) *world {
 // look makes a pass over the world, up to what it decides.
 func (w *world) look(t *testing.T) *pass {
 	t.Helper()
-	c := &Controller{
-		clock: testingclock.NewFakePassiveClock(now), expected: newExpectations(), failures: newBackoffs(), reports: newReports(), memos: newMemos(), queued: newQueued(),
-	}
-	p := w.begin(t, c)
+	p := w.begin(t, newController())
 	p.decide()
 	return p
+}
+
+// newController has no client: it can only decide.
+func newController() *Controller {
+	return &Controller{
+		clock: testingclock.NewFakePassiveClock(now), expected: newExpectations(), failures: newBackoffs(), reports: newReports(), memos: newMemos(), queued: fleet.NewWaiters(),
+	}
 }
 
 func (w *world) begin(t *testing.T, c *Controller) *pass {

@@ -20,9 +20,6 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// waveCanary is the name of the canary among the waves.
-const waveCanary = "canary"
-
 // trial is how a canary stands.
 type trial struct {
 	verdict daemon.Verdict
@@ -75,13 +72,16 @@ func (p *pass) is(annotation string) bool { return p.eds.Annotations[annotation]
 // endTrial takes back what only counts while a canary goes on.
 func (p *pass) endTrial(ctx context.Context) (again bool, err error) {
 	if p.eds.Status.Canary != nil {
-		p.eds.Status.Canary, p.eds.Status.Wave = nil, nil
+		p.endCanary()
+		if c := edsv1.FindCondition(p.target.Status.Conditions, edsv1.ConditionCanaryFailed); p.lost() {
+			p.eds.Status.State, p.eds.Status.Reason = edsv1.StateCanaryFailed, edsv1.StatusReason(c.Reason)
+		}
 		if err := p.writeStatus(ctx); err != nil {
 			return false, fmt.Errorf("writing that the canary is over, %w", err)
 		}
 		return true, nil
 	}
-	if p.target == p.active {
+	if p.target == p.active || p.lost() {
 		return false, p.clearAnnotations(ctx)
 	}
 	return false, nil
@@ -110,10 +110,14 @@ func (p *pass) pick(ctx context.Context) (again bool, err error) {
 			set(&p.eds.Status.Conditions, kind, false, "", "", p.now)
 		}
 	}
+	reset := begins && p.wasReset(p.stored)
 	if err := p.writeStatus(ctx); err != nil {
 		return false, fmt.Errorf("writing the canary's nodes, %w", err)
 	}
 	log.FromContext(ctx).Info("canary nodes chosen", "revision", p.target.Name, "nodes", nodes)
+	if reset {
+		p.events.Emit(events.CanaryReset(p.eds, p.target.Name))
+	}
 	if begins {
 		p.events.Emit(events.CanaryStarted(p.eds, p.target.Name, nodes))
 	}
@@ -131,7 +135,7 @@ func (p *pass) candidates() (nodes []daemon.CanaryNode, desired int) {
 		at := p.memo.look(s.node, p.targetSite, func() placed { return p.place(s.node, p.targetSite) }).placement
 		// A node that is not ready is tainted so that no new pod would be made there, and may come back.
 		n.Fits = at.Create || at.Keep && s.canary && (s.blamed != "" || s.fresh != nil)
-		if s.canary && !n.Claimed {
+		if s.canary && !s.atWork() {
 			n.Fits = n.Fits && p.bearsWith(s.known)
 		}
 		for _, h := range []*held{s.fresh, s.old} {
@@ -212,7 +216,7 @@ func (p *pass) decideTrial() {
 	began := p.clock.Now()
 	defer func() { p.cost += p.clock.Since(began) }()
 	c := p.strategy.Canary
-	wave := rollout.Wave{Name: waveCanary, Nodes: map[string]bool{}, Manual: c.ValidationMode == edsv1.ValidationModeManual}
+	wave := rollout.Wave{Name: daemon.WaveCanary, Nodes: map[string]bool{}, Manual: c.ValidationMode == edsv1.ValidationModeManual}
 	if c.Duration != nil {
 		wave.Soak = c.Duration.Duration
 	}
@@ -283,19 +287,25 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// clearAnnotations removes what people have set for a canary that is over.
+// clearAnnotations removes what people have set for a canary that is over. A validation, or an approval, would be good for the
+// next canary of the same revision, too: ExtendedDaemonSet can leave it, as there a template that comes back is another revision.
 func (p *pass) clearAnnotations(ctx context.Context) error {
-	var set []string
-	for _, key := range []string{edsv1.AnnotationCanaryPaused, edsv1.AnnotationCanaryPausedReason, edsv1.AnnotationCanaryUnpaused} {
+	var spent []string
+	for _, key := range []string{
+		edsv1.AnnotationCanaryPaused, edsv1.AnnotationCanaryPausedReason, edsv1.AnnotationCanaryUnpaused, edsv1.AnnotationCanaryValid,
+	} {
 		if _, ok := p.stored.Annotations[key]; ok {
-			set = append(set, key)
+			spent = append(spent, key)
 		}
 	}
-	if len(set) == 0 {
+	if p.strategy.Canary != nil && p.stored.Annotations[v1alpha1.AnnotationApprove] == rollout.ApprovalOf(daemon.WaveCanary, p.hash) {
+		spent = append(spent, v1alpha1.AnnotationApprove)
+	}
+	if len(spent) == 0 {
 		return nil
 	}
-	if err := p.unannotate(ctx, set); err != nil {
-		return fmt.Errorf("removing %s, %w", strings.Join(set, ", "), err)
+	if err := p.unannotate(ctx, spent); err != nil {
+		return fmt.Errorf("removing %s, %w", strings.Join(spent, ", "), err)
 	}
 	return nil
 }

@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/api/v1alpha1"
 )
 
 // trying lets a canary of the new revision run on the first node, while the old one is active.
@@ -26,9 +26,7 @@ func (w *world) trying() *world {
 // lookCanary makes a pass over the world in which a canary goes on, up to what it decides.
 func (w *world) lookCanary(t *testing.T) *pass {
 	t.Helper()
-	p := w.begin(t, &Controller{
-		clock: testingclock.NewFakePassiveClock(now), expected: newExpectations(), failures: newBackoffs(), reports: newReports(), memos: newMemos(), queued: newQueued(),
-	})
+	p := w.begin(t, newController())
 	p.canary = &trial{wanted: 1}
 	p.decide()
 	return p
@@ -74,6 +72,11 @@ func TestCandidates(t *testing.T) {
 		w.nodes[0].Status.Conditions[0].LastTransitionTime = ago(d)
 		return w
 	}
+	claimed := func(w *world, how string) *world {
+		w.nodes[0].Annotations[v1alpha1.AnnotationClaims] = `[{"rollout":"Plan/a/b","uid":"u","revision":"r","turn":"t","since":"2026-03-04T11:00:00Z"` + how + `}]`
+		return w
+	}
+	const hasFailed = `,"failed":{"reason":"JobFailed","time":"2026-03-04T11:30:00Z"}`
 	elsewhere := func(w *world) *world {
 		w.eds.Status.Canary.Nodes = []string{"n1"}
 		return w
@@ -85,6 +88,10 @@ func TestCandidates(t *testing.T) {
 		"a ready node fits":                           {newWorld(2).trying(), true},
 		"the canary's, when it has just gone":         {taint(since(newWorld(2).trying().down(0), 30*time.Second)), true},
 		"but not when it stays away":                  {taint(newWorld(2).trying().down(0)), false},
+		"unless a rollout is at work there":           {claimed(taint(newWorld(2).trying().down(0)), ""), true},
+		"but not one whose turn has failed":           {claimed(taint(newWorld(2).trying().down(0)), hasFailed), false},
+		"which is waited for a moment":                {claimed(taint(since(newWorld(2).trying().down(0), 30*time.Second)), hasFailed), true},
+		"and stays when it is ready":                  {claimed(newWorld(2).trying(), hasFailed), true},
 		"the canary's, with its pod":                  {taint(newWorld(2).trying().has("new", nil, 0)), true},
 		"not one that is tainted before it has a pod": {taint(newWorld(2).trying()), false},
 		"nor another one that is not ready":           {elsewhere(taint(newWorld(2).trying().down(0))), false},

@@ -81,7 +81,7 @@ type Controller struct {
 	refusals refusals
 	reports  *reports
 	memos    *memos
-	queued   *queued
+	queued   *fleet.Waiters
 	pace     pace
 	retries  workqueue.TypedRateLimiter[types.NamespacedName]
 }
@@ -96,7 +96,7 @@ type Caches struct {
 func NewController(clk clock.PassiveClock, c client.Client, live client.Reader, caches Caches, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	return &Controller{
 		clock: clk, client: c, live: live, pods: caches.Pods, legacy: newLegacy(caches.Legacy), fleet: f, events: recorder, options: o,
-		expected: newExpectations(), failures: newBackoffs(), reports: newReports(), memos: newMemos(), queued: newQueued(),
+		expected: newExpectations(), failures: newBackoffs(), reports: newReports(), memos: newMemos(), queued: fleet.NewWaiters(),
 		retries: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
 	}
 }
@@ -182,7 +182,7 @@ func (c *Controller) forget(key types.NamespacedName) {
 	c.expected.forget(key)
 	c.memos.forget(key)
 	c.reports.forget(key)
-	c.queued.set(key, false)
+	c.queued.Set(key, false)
 	c.refusals.forget(key)
 	c.legacy.forget(key)
 	metrics.ForgetDaemonSet(key)

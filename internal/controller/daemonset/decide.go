@@ -4,12 +4,10 @@ package daemonset
 
 import (
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
@@ -64,12 +62,13 @@ func (p *pass) decide() {
 	}
 	strategy := p.rolling(units, frozen)
 	p.misread = strategy.Problem()
-	p.decision = rollout.Decide(strategy, units, p.fleet.Fleet, p.now)
+	back := p.sendBack(strategy, units)
+	p.decision = join(back, rollout.Decide(strategy, units, p.fleet.Fleet, p.now))
 	p.at(p.decision.Next)
 	if p.canary == nil {
 		p.eds.Status.Wave = p.decision.Wave
 	}
-	p.queued.set(p.key, len(p.decision.Waiting) > 0 || p.canary != nil)
+	p.queued.Set(p.key, len(p.decision.Waiting) > 0 || p.canary != nil)
 	p.replace()
 }
 
@@ -250,32 +249,4 @@ func (p *pass) nextBatch() time.Time {
 		return last
 	}
 	return last.Add(f.Duration)
-}
-
-// queued are the ExtendedDaemonSets that wait for what budgets look at.
-type queued struct {
-	mu  sync.Mutex
-	all map[types.NamespacedName]bool
-}
-
-func newQueued() *queued { return &queued{all: map[types.NamespacedName]bool{}} }
-
-func (q *queued) set(key types.NamespacedName, waits bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if waits {
-		q.all[key] = true
-	} else {
-		delete(q.all, key)
-	}
-}
-
-func (q *queued) keys() []types.NamespacedName {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	keys := make([]types.NamespacedName, 0, len(q.all))
-	for key := range q.all {
-		keys = append(keys, key)
-	}
-	return keys
 }

@@ -208,6 +208,14 @@ func TestDecide(t *testing.T) {
 			},
 			"replace n1/old,n2/old; Claimed n0",
 		},
+		"and so is one that somebody has drained": {
+			func() *world {
+				w := newWorld(3).has("old", nil, 0, 1, 2)
+				w.nodes[0].Status.Conditions = append(w.nodes[0].Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDrained, Status: corev1.ConditionTrue})
+				return w
+			},
+			"replace n1/old,n2/old; NodeNotReady n0",
+		},
 		"an untolerated taint keeps what runs there": {
 			func() *world {
 				w := newWorld(3).has("old", nil, 0).has("new", nil, 1)

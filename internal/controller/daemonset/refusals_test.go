@@ -4,13 +4,13 @@ package daemonset
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -47,12 +47,9 @@ func TestDecideAfterRefusals(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &Controller{
-				clock: testingclock.NewFakePassiveClock(now), expected: newExpectations(), failures: newBackoffs(), reports: newReports(), memos: newMemos(), queued: newQueued(),
-			}
-			p := tc.world().begin(t, c)
+			p := tc.world().begin(t, newController())
 			for n, since := range tc.refused {
-				p.refusals.refuse(p.key, p.nodes[n].Name, now.Add(-since))
+				p.refusals.refuse(p.key, p.nodes[n].Name, "no", now.Add(-since))
 			}
 			p.decide()
 			if got := p.show(); got != tc.want {
@@ -114,5 +111,44 @@ func TestSameAgain(t *testing.T) {
 		if got := sameAgain(errors.New(tc.text), tc.eds).Error(); got != tc.want {
 			t.Errorf("got %s, want %s", got, tc.want)
 		}
+	}
+}
+
+// What is said of refused pods does not change with which of them is tried.
+func TestRefusalsSayTheSame(t *testing.T) {
+	p := newWorld(3).begin(t, newController())
+	said := func() string {
+		p.decide()
+		return p.refused()
+	}
+	if why := said(); why != "" {
+		t.Errorf("nothing is refused, and it says %q", why)
+	}
+	for i, n := range []int{2, 1, 2, 1, 2} {
+		p.refusals.refuse(p.key, p.nodes[n].Name, "no room on "+p.nodes[n].Name, now.Add(time.Duration(i)*time.Second))
+		if why := said(); i > 0 && why != "no room on n1" {
+			t.Errorf("after %d refusals it says %q", i+1, why)
+		}
+	}
+	w := newWorld(3).has("new", nil, 0, 1)
+	p.pods = w.pods
+	if err := p.survey(); err != nil {
+		t.Fatal(err)
+	}
+	if why := said(); why != "no room on n2" {
+		t.Errorf("once n1 has its pod it says %q", why)
+	}
+}
+
+// A node whose pod was refused a moment ago is not tried again before its time.
+func TestRested(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	never, long, justNow := &spot{}, &spot{refused: now.Add(-refusedPause)}, &spot{refused: now.Add(-time.Second)}
+	p := &pass{now: now}
+	if got := p.rested([]*spot{justNow, never, long}); !slices.Equal(got, []*spot{never, long}) {
+		t.Errorf("%v are tried", got)
+	}
+	if want := now.Add(refusedPause - time.Second); !p.wake.Equal(want) {
+		t.Errorf("it looks again at %s, want %s", p.wake, want)
 	}
 }

@@ -105,7 +105,6 @@ func (p *pass) report(ctx context.Context) error {
 	}
 	before := p.stored
 	p.summarize()
-	p.events.Emit(p.happened...)
 	p.measure()
 	if equality.Semantic.DeepEqual(p.stored.Status, p.eds.Status) {
 		return errors.Join(errs...)

@@ -125,20 +125,21 @@ func (p *pass) successor() *edsv1.ExtendedDaemonSetReplicaSet {
 	return p.target
 }
 
-// newRevision makes the set of a template that has none. Another pass, or another process, may have made it a moment ago.
+// newRevision makes the set of a template that has none. Another pass, or another process, may have made it a moment ago, and may
+// be about to: each would give it the same name.
 func (p *pass) newRevision(ctx context.Context) error {
 	var live edsv1.ExtendedDaemonSetReplicaSetList
 	if err := p.live.List(ctx, &live, client.InNamespace(p.key.Namespace), client.MatchingLabels{edsv1.LabelName: p.key.Name}); err != nil {
 		return fmt.Errorf("listing revisions, %w", err)
 	}
 	for i := range live.Items {
-		if rs := &live.Items[i]; hashOf(rs) == p.hash && owns(p.eds, rs) && rs.DeletionTimestamp == nil {
+		if p.isWanted(&live.Items[i]) {
 			return nil // The cache will show it.
 		}
 	}
 	rs := &edsv1.ExtendedDaemonSetReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.key.Namespace, GenerateName: p.key.Name + "-",
+			Namespace: p.key.Namespace, GenerateName: p.key.Name + "-", Name: daemon.RevisionName(p.eds, p.hash),
 			Labels: maps.Clone(p.eds.Labels), Annotations: maps.Clone(p.eds.Annotations),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(p.eds, edsv1.GroupVersion.WithKind(kind))},
 		},
@@ -146,7 +147,19 @@ func (p *pass) newRevision(ctx context.Context) error {
 	}
 	metav1.SetMetaDataLabel(&rs.ObjectMeta, edsv1.LabelName, p.key.Name)
 	metav1.SetMetaDataAnnotation(&rs.ObjectMeta, edsv1.AnnotationTemplateHash, p.hash)
-	if err := p.client.Create(ctx, rs); err != nil {
+	err := p.client.Create(ctx, rs)
+	if apierrors.IsAlreadyExists(err) {
+		var other edsv1.ExtendedDaemonSetReplicaSet
+		err = p.live.Get(ctx, client.ObjectKeyFromObject(rs), &other)
+		if err == nil && p.isWanted(&other) {
+			return nil
+		}
+		if err == nil { // It is somebody else's, or going: any other name will do.
+			rs.Name = ""
+			err = p.client.Create(ctx, rs)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("creating a revision, %w", err)
 	}
 	log.FromContext(ctx).Info("revision created", "revision", rs.Name)
@@ -154,11 +167,16 @@ func (p *pass) newRevision(ctx context.Context) error {
 	return nil
 }
 
+// isWanted reports whether a set is the ExtendedDaemonSet's own, and has its template.
+func (p *pass) isWanted(rs *edsv1.ExtendedDaemonSetReplicaSet) bool {
+	return hashOf(rs) == p.hash && owns(p.eds, rs) && rs.DeletionTimestamp == nil
+}
+
 // activate writes down which revision is active from now on.
 func (p *pass) activate(ctx context.Context, rs *edsv1.ExtendedDaemonSetReplicaSet) error {
 	before := p.eds.Status.ActiveReplicaSet
-	s := &p.eds.Status
-	s.ActiveReplicaSet, s.Canary, s.Wave = rs.Name, nil, nil
+	p.eds.Status.ActiveReplicaSet = rs.Name
+	p.endCanary()
 	if err := p.writeStatus(ctx); err != nil {
 		return fmt.Errorf("writing which revision is active, %w", err)
 	}

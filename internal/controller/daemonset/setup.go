@@ -9,7 +9,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
@@ -101,7 +100,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		Watches(&corev1.Node{}, c.soon(c.all), builder.WithPredicates(nodeChanged)).
 		WatchesRawSource(source.Kind[client.Object](c.pods, &corev1.Pod{}, c.seeing(c.soon(ofLabel)))).
 		WatchesRawSource(source.Channel(c.legacy.woken, c.soon(itself))).
-		WatchesRawSource(source.Channel(c.queuedOnes(ctx), c.soon(itself))).
+		WatchesRawSource(source.Channel(c.fleet.Wake(ctx, c.queued), c.soon(itself))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, c.options.Threads)}).
 		Complete(c)
 }
@@ -179,33 +178,4 @@ func (c *Controller) seeing(next handler.Funcs) handler.Funcs {
 		wake(ctx, e, q)
 	}
 	return next
-}
-
-// queuedOnes sends those that wait whenever something has changed that budgets look at.
-func (c *Controller) queuedOnes(ctx context.Context) <-chan event.GenericEvent {
-	changed, woken := make(chan struct{}, 1), make(chan event.GenericEvent)
-	c.fleet.OnChange(func() {
-		select {
-		case changed <- struct{}{}:
-		default: // It will be looked at anyway.
-		}
-	})
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-changed:
-			}
-			for _, key := range c.queued.keys() {
-				o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-				select {
-				case <-ctx.Done():
-					return
-				case woken <- event.GenericEvent{Object: o}:
-				}
-			}
-		}
-	}()
-	return woken
 }

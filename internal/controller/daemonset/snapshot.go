@@ -17,7 +17,6 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/daemon"
-	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/rollout"
 )
@@ -67,9 +66,6 @@ type pass struct {
 	deeds    deeds
 	// misread says what of the strategy can't be understood, or "".
 	misread string
-	// refused says why the API server has refused a pod, or "".
-	refused  string
-	happened []events.Event
 }
 
 // gather reads what the caches show.

@@ -267,7 +267,7 @@ func (p *pass) blame(n *rollout.Node) string {
 	for i := range n.Conditions {
 		c := &n.Conditions[i]
 		switch c.Type {
-		case corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress:
+		case corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained:
 			if c.Status == corev1.ConditionTrue {
 				return string(c.Type)
 			}

@@ -140,11 +140,17 @@ func first(names []string) []string {
 	return names
 }
 
+// reasonRefused is the condition's reason where the API server refuses a pod.
+const reasonRefused = "PodRefused"
+
+// refused says why, or "".
+func (p *pass) refused() string { return p.refusals.why(p.key) }
+
 // trouble is what the API server refuses, or what of the nodes can't be read.
 func (p *pass) trouble() (reason, message string) {
 	switch {
-	case p.refused != "":
-		return "PodRefused", p.refused
+	case p.refused() != "":
+		return reasonRefused, p.refused()
 	case p.misread != "":
 		return string(v1alpha1.ReasonStrategyInvalid), p.misread
 	}
@@ -288,12 +294,8 @@ func (p *pass) setState(s *edsv1.ExtendedDaemonSetStatus) {
 		if !told {
 			p.at(p.now.Add(statusInterval))
 		}
-	case p.is(edsv1.AnnotationRolloutFrozen):
-		s.State = edsv1.StateRolloutFrozen
-	case p.is(edsv1.AnnotationRollingUpdatePaused) || p.strategy.Paused:
-		s.State = edsv1.StateRollingUpdatePaused
 	default:
-		s.State = edsv1.StateRunning
+		s.State = p.rolls()
 	}
 	paused, message := p.canary.paused(), ""
 	if paused {
@@ -305,6 +307,24 @@ func (p *pass) setState(s *edsv1.ExtendedDaemonSetStatus) {
 	} else {
 		set(&s.Conditions, edsv1.ConditionCanaryFailed, false, "", "", p.now)
 	}
+}
+
+// rolls is the state where no canary goes on.
+func (p *pass) rolls() edsv1.State {
+	switch {
+	case p.is(edsv1.AnnotationRolloutFrozen):
+		return edsv1.StateRolloutFrozen
+	case p.is(edsv1.AnnotationRollingUpdatePaused) || p.strategy.Paused:
+		return edsv1.StateRollingUpdatePaused
+	}
+	return edsv1.StateRunning
+}
+
+// endCanary takes all out of the status that tells of a canary.
+func (p *pass) endCanary() {
+	s := &p.eds.Status
+	s.Canary, s.Wave, s.State, s.Reason = nil, nil, p.rolls(), ""
+	set(&s.Conditions, edsv1.ConditionCanaryPaused, false, "", "", p.now)
 }
 
 // setHealth sets the conditions of kstatus. What stalls is said with its reason.

@@ -3,6 +3,7 @@
 package daemonset
 
 import (
+	"slices"
 	"time"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -79,6 +80,12 @@ func (s *spot) claimed() bool {
 		}
 	}
 	return false
+}
+
+// atWork reports whether a rollout's turn goes on there. One that has failed keeps its claim until somebody sees to it, and may
+// have left a machine that never comes back.
+func (s *spot) atWork() bool {
+	return slices.ContainsFunc(s.known.Claims, func(c v1alpha1.Claim) bool { return c.Failed == nil })
 }
 
 // returns reports whether the outdated pod is left from a canary that has failed.

@@ -37,8 +37,8 @@ func reference(s *edsv1.ExtendedDaemonsetSetting) string {
 	return s.Spec.Reference.Name
 }
 
-// contenders are those of a namespace's Settings that name this ExtendedDaemonSet, the oldest first, and of the same age
-// by name. Those that are being deleted are as good as gone.
+// contenders are those of a namespace's Settings that name this ExtendedDaemonSet, the newest first, and of the same age
+// the last by name, as ExtendedDaemonSet has them. Those that are being deleted are as good as gone.
 func contenders(settings []edsv1.ExtendedDaemonsetSetting, daemonset string) []contender {
 	var all []contender
 	for i := range settings {
@@ -59,7 +59,7 @@ func contenders(settings []edsv1.ExtendedDaemonsetSetting, daemonset string) []c
 		all = append(all, c)
 	}
 	slices.SortFunc(all, func(a, b contender) int {
-		return cmp.Or(a.setting.CreationTimestamp.Compare(b.setting.CreationTimestamp.Time), cmp.Compare(a.setting.Name, b.setting.Name))
+		return cmp.Or(b.setting.CreationTimestamp.Compare(a.setting.CreationTimestamp.Time), cmp.Compare(b.setting.Name, a.setting.Name))
 	})
 	return all
 }
@@ -75,12 +75,12 @@ func mayMeet(settings []contender) bool {
 	return able > 1
 }
 
-// judge notes the problem of each Setting that selects a node which an older one selects too, and names the oldest such. An
-// older one counts in that even if it has a problem of that kind itself: were that solved, nothing else would change.
+// judge notes the problem of each Setting that selects a node which a newer one selects too, and names the newest such. A
+// newer one counts in that even if it has a problem of that kind itself: were that solved, nothing else would change.
 func judge(settings []contender, nodes []corev1.Node) {
-	oldest := make([]int, len(settings)) // by Setting, the oldest of those before it that it meets
-	for i := range oldest {
-		oldest[i] = i
+	newest := make([]int, len(settings)) // by Setting, the newest of those before it that it meets
+	for i := range newest {
+		newest[i] = i
 	}
 	for n := range nodes {
 		set, first := labels.Set(nodes[n].Labels), -1
@@ -91,10 +91,10 @@ func judge(settings []contender, nodes []corev1.Node) {
 			if first < 0 {
 				first = i
 			}
-			oldest[i] = min(oldest[i], first)
+			newest[i] = min(newest[i], first)
 		}
 	}
-	for i, other := range oldest {
+	for i, other := range newest {
 		if other < i {
 			settings[i].problem = conflict + settings[other].setting.Name
 		}

@@ -51,9 +51,9 @@ func problems(all []edsv1.ExtendedDaemonsetSetting, d string, nodes ...corev1.No
 
 func TestJudge(t *testing.T) {
 	type has = map[string]string
-	bad := setting("bad", "d", 9, nil)
+	bad := setting("bad", "d", -1, nil)
 	bad.Spec.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "x", Operator: "Sometimes"}}
-	goes := setting("goes", "d", 9, nil)
+	goes := setting("goes", "d", -1, nil)
 	goes.DeletionTimestamp = &metav1.Time{Time: morning}
 	nameless := setting("nameless", "", 1, nil)
 	nameless.Spec.Reference = &autoscalingv1.CrossVersionObjectReference{}
@@ -70,13 +70,13 @@ func TestJudge(t *testing.T) {
 			[]edsv1.ExtendedDaemonsetSetting{setting("absent", "", 1, nil), nameless, setting("other", "d", 1, nil)}, "", []corev1.Node{both},
 			has{"absent": "missing reference in spec", "nameless": "missing reference in spec"},
 		},
-		"the older counts": {
+		"the newer counts, as with ExtendedDaemonSet": {
 			[]edsv1.ExtendedDaemonsetSetting{setting("young", "d", 1, has{"x": "1"}), setting("old", "d", 2, has{"y": "1"})}, "d", []corev1.Node{both},
-			has{"old": "", "young": "conflict with another ExtendedDaemonsetSetting: old"},
+			has{"old": "conflict with another ExtendedDaemonsetSetting: young", "young": ""},
 		},
-		"of the same age the first by name counts": {
+		"of the same age the last by name counts": {
 			[]edsv1.ExtendedDaemonsetSetting{setting("b", "d", 1, nil), setting("a", "d", 1, nil)}, "d", []corev1.Node{both},
-			has{"a": "", "b": "conflict with another ExtendedDaemonsetSetting: a"},
+			has{"a": "conflict with another ExtendedDaemonsetSetting: b", "b": ""},
 		},
 		"they meet nowhere": {
 			[]edsv1.ExtendedDaemonsetSetting{setting("old", "d", 2, has{"x": "1"}), setting("young", "d", 1, has{"y": "1"})}, "d",
@@ -91,12 +91,12 @@ func TestJudge(t *testing.T) {
 			[]edsv1.ExtendedDaemonsetSetting{setting("other", "e", 2, nil), setting("young", "d", 1, nil)}, "d", []corev1.Node{both},
 			has{"young": ""},
 		},
-		"the oldest is named": {
+		"the newest is named": {
 			[]edsv1.ExtendedDaemonsetSetting{
-				setting("young", "d", 1, nil), setting("middle", "d", 2, has{"x": "1"}), setting("old", "d", 3, has{"y": "1"}),
+				setting("young", "d", 1, has{"y": "1"}), setting("middle", "d", 2, has{"x": "1"}), setting("old", "d", 3, nil),
 			}, "d",
 			[]corev1.Node{node("x", has{"x": "1"}), node("y", has{"y": "1"})},
-			has{"old": "", "middle": "", "young": "conflict with another ExtendedDaemonsetSetting: old"},
+			has{"old": "conflict with another ExtendedDaemonsetSetting: young", "middle": "", "young": ""},
 		},
 		"one in conflict conflicts, too": {
 			[]edsv1.ExtendedDaemonsetSetting{
@@ -104,15 +104,15 @@ func TestJudge(t *testing.T) {
 			}, "d",
 			[]corev1.Node{node("x", has{"x": "1"}), node("y", has{"y": "1"})},
 			has{
-				"old": "", "middle": "conflict with another ExtendedDaemonsetSetting: old",
-				"young": "conflict with another ExtendedDaemonsetSetting: middle",
+				"old": "conflict with another ExtendedDaemonsetSetting: middle", "middle": "conflict with another ExtendedDaemonsetSetting: young",
+				"young": "",
 			},
 		},
 		"one that can't be read selects nothing": {
 			[]edsv1.ExtendedDaemonsetSetting{bad, setting("young", "d", 1, nil), setting("younger", "d", 0, nil)}, "d", []corev1.Node{both},
 			has{
-				"bad": `invalid nodeSelector in spec: "Sometimes" is not a valid label selector operator`, "young": "",
-				"younger": "conflict with another ExtendedDaemonsetSetting: young",
+				"bad": `invalid nodeSelector in spec: "Sometimes" is not a valid label selector operator`, "younger": "",
+				"young": "conflict with another ExtendedDaemonsetSetting: younger",
 			},
 		},
 		"one that is deleted is as good as gone": {
@@ -129,7 +129,7 @@ func TestJudge(t *testing.T) {
 }
 
 // However many there are and in whatever order they come: of two that count no node is selected by both, and one in conflict
-// meets the one that it names, which is older.
+// meets the one that it names, which is newer.
 func TestJudgeAny(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -156,15 +156,15 @@ func TestJudgeAny(t *testing.T) {
 		for i := range all {
 			for j := range all {
 				a, b := &all[i], &all[j]
-				older := a.CreationTimestamp.Before(&b.CreationTimestamp) || a.CreationTimestamp.Equal(&b.CreationTimestamp) && a.Name < b.Name
+				newer := b.CreationTimestamp.Before(&a.CreationTimestamp) || a.CreationTimestamp.Equal(&b.CreationTimestamp) && a.Name > b.Name
 				meet := slices.ContainsFunc(nodes, func(n corev1.Node) bool {
 					set := labels.Set(n.Labels)
 					return labels.SelectorFromSet(a.Spec.NodeSelector.MatchLabels).Matches(set) && labels.SelectorFromSet(b.Spec.NodeSelector.MatchLabels).Matches(set)
 				})
-				if older && meet && got[b.Name] == "" {
+				if newer && meet && got[b.Name] == "" {
 					t.Fatalf("%s counts in spite of %s: %v", b.Name, a.Name, got)
 				}
-				if got[b.Name] == conflict+a.Name && (!older || !meet) {
+				if got[b.Name] == conflict+a.Name && (!newer || !meet) {
 					t.Fatalf("%s does not count for %s: %v", b.Name, a.Name, got)
 				}
 			}

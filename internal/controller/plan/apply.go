@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -56,6 +55,7 @@ func (p *pass) settle(ctx context.Context) error {
 			due = append(due, t)
 		}
 	}
+	p.settled = len(due) > 0
 	return each(due, func(t *turn) error { return p.step(ctx, t) })
 }
 
@@ -151,7 +151,7 @@ func (p *pass) create(ctx context.Context, t *turn) error {
 	}
 	p.refusals.forget(p.plan.UID)
 	p.world.seen.made(t.key(p.world))
-	p.reports.start(p.plan.UID, t.node.Labels[corev1.LabelHostname])
+	p.reports.Start(p.plan.UID, t.node.Labels[corev1.LabelHostname])
 	return nil
 }
 
@@ -292,20 +292,13 @@ func (c *Controller) release(ctx context.Context, n *corev1.Node, claim v1alpha1
 // endMaintenance says on the node that this rollout is no longer at work there. That comes before the node is given back:
 // once the claim is gone, nobody would come back for it. The node is another one then, and its turn is looked at again.
 func (c *Controller) endMaintenance(ctx context.Context, n *corev1.Node, rollout string) error {
-	if !inMaintenance(n, rollout) {
+	if !node.InMaintenance(n, rollout) {
 		return nil
 	}
 	if err := node.ClearConditions(ctx, c.client, n, rollout, c.clock.Now()); err != nil {
 		return err
 	}
 	return apierrors.NewConflict(corev1.Resource("nodes"), n.Name, errors.New("its conditions have been cleared"))
-}
-
-// inMaintenance reports whether the node's conditions say that this rollout is at work there.
-func inMaintenance(n *corev1.Node, rollout string) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Status == corev1.ConditionTrue && c.Reason == node.ReasonTurn && strings.HasPrefix(c.Message, rollout+": ")
-	})
 }
 
 // measure keeps an average of how long turns take, in which the latest count most.
@@ -344,11 +337,19 @@ func (c *Controller) clear(ctx context.Context, plan types.NamespacedName, live 
 		if live != "" {
 			break
 		}
-		if node.Tainted(n, taintOf(plan.Name)) {
+		marked := n.Annotations[v1alpha1.AnnotationCordonedBy] == holder || n.Annotations[v1alpha1.AnnotationExcludedBy] == holder
+		known := s.Nodes[n.Name]
+		switch {
+		case node.Tainted(n, taintOf(plan.Name)):
 			errs = append(errs, node.Untaint(ctx, c.client, n, taintOf(plan.Name)))
+		case marked && known.ClaimError == "" && !slices.ContainsFunc(known.Claims, left) && len(s.pods[n.Name]) == 0 &&
+			!slices.ContainsFunc(s.jobs[n.Name], func(j *batchv1.Job) bool { return finished(j) == nil }):
+			// Its claim could not be read when it was to be given back, or somebody has taken it away.
+			errs = append(errs, c.release(ctx, n, v1alpha1.Claim{Rollout: holder}, nil))
 		}
 	}
-	for name, known := range s.Nodes {
+	for _, name := range s.Claimed {
+		known := s.Nodes[name]
 		at := slices.IndexFunc(known.Claims, left)
 		if at < 0 {
 			continue

@@ -69,21 +69,21 @@ type Controller struct {
 	events   *events.Recorder
 	options  Options
 	channels *channels
-	reports  reports
+	reports  *fleet.Reports
 	seen     *sightings
 	refusals *refusals
-	waves    *waves
+	waves    *fleet.Waves
 	memos    *memos
-	pace     pace
-	queued   *queued
+	pace     fleet.Pace
+	queued   *fleet.Waiters
 	retries  workqueue.TypedRateLimiter[types.NamespacedName]
 }
 
 // NewController returns a controller of Plans; SetupWithManager makes it run.
 func NewController(clk clock.PassiveClock, c client.Client, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	return &Controller{
-		clock: clk, client: c, fleet: f, events: recorder, options: o, reports: newReports(),
-		seen: newSightings(), refusals: newRefusals(), waves: newWaves(), memos: newMemos(), queued: newQueued(), retries: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
+		clock: clk, client: c, fleet: f, events: recorder, options: o, reports: fleet.NewReports(),
+		seen: newSightings(), refusals: newRefusals(), waves: fleet.NewWaves(), memos: newMemos(), queued: fleet.NewWaiters(), retries: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
 	}
 }
 
@@ -99,7 +99,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case apierrors.IsConflict(err):
 		// Somebody was faster: decide again on what is true now.
 		log.FromContext(ctx).V(1).Info("deciding again", "conflict", err.Error())
-		after = coalesce
+		after = fleet.Coalesce
 	case err != nil:
 		metrics.CountError(named(key))
 		after = c.retries.When(key)
@@ -123,15 +123,15 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	}
 	now := c.clock.Now()
 	// What changes from here on is not in the snapshot, so the Plan must be told of it until it is known to wait for nothing.
-	c.queued.set(key, true)
+	c.queued.Set(key, true)
 	s, err := c.gather(ctx, key)
 	if err != nil {
 		return wake, err
 	}
 	if p == nil {
 		c.channels.forget(key)
-		c.queued.done(key)
-		c.waves.forget(key)
+		c.queued.Done(key)
+		c.waves.Forget(key)
 		c.memos.forget(key)
 		metrics.Forget(named(key))
 		return wake, c.clear(ctx, key, "", s)
@@ -144,13 +144,13 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	pass := &pass{Controller: c, world: w, window: r.window, wake: r.wake}
 	pass.turns = turns(w, s)
 	pass.cost = c.clock.Since(now)
-	defer func() { c.pace.took(pass.cost) }()
+	defer func() { c.pace.Took(pass.cost, c.clock.Now()) }()
 	errs := []error{c.clear(ctx, key, p.UID, s)}
 	errs = append(errs, pass.settle(ctx))
 	if r.ready {
 		errs = append(errs, pass.start(ctx))
 	} else {
-		c.queued.done(key)
+		c.queued.Done(key)
 	}
 	errs = append(errs, pass.report(ctx, stored, r))
 	return pass.wake, first(errs)
@@ -187,7 +187,9 @@ type pass struct {
 	turns    []turn
 	cost     time.Duration // of looking and deciding, without what is written
 	window   *rollout.Window
+	settled  bool // Something has been written, so the nodes are no longer those of the world.
 	decision rollout.Decision
+	started  []*turn // those that the decision names
 	happened []events.Event
 	mu       sync.Mutex // guards what is written for several turns at once: happened and decision
 	wake     time.Time

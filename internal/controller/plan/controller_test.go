@@ -103,7 +103,7 @@ func (c *cluster) reconciles() ctrl.Result {
 		if c.writes.Load() == before {
 			return result
 		}
-		c.passes(statusInterval)
+		c.passes(fleet.StatusInterval)
 	}
 	c.t.Fatal("it never comes to rest")
 	return ctrl.Result{}
@@ -412,6 +412,24 @@ func TestReconcilePlanGone(t *testing.T) {
 	}
 }
 
+// The cordon of a Plan that is gone goes as soon as the claim that could not be read does.
+func TestReconcilePlanGoneBehindUnreadableClaim(t *testing.T) {
+	c := newCluster(t, newNode("node-1", unschedulable, annotated(v1alpha1.AnnotationCordonedBy, self), annotated(v1alpha1.AnnotationClaims, "oops")),
+		newNode("node-2", unschedulable, annotated(v1alpha1.AnnotationCordonedBy, "Plan/system-upgrade/other")))
+	c.reconciles()
+	if n := c.node("node-1"); !n.Spec.Unschedulable {
+		t.Error("is uncordoned though its claims can't be read")
+	}
+	c.edit("node-1", func(n *corev1.Node) { delete(n.Annotations, v1alpha1.AnnotationClaims) })
+	c.reconciles()
+	if n := c.node("node-1"); n.Spec.Unschedulable || n.Annotations[v1alpha1.AnnotationCordonedBy] != "" {
+		t.Errorf("is still cordoned: %v", n.Annotations)
+	}
+	if n := c.node("node-2"); !n.Spec.Unschedulable {
+		t.Error("another's cordon is lifted")
+	}
+}
+
 // What an older Plan of the same name has left is cleared away before the node is taken.
 func TestReconcilePlanMadeAnew(t *testing.T) {
 	old := newPlan(func(p *upgradev1.Plan) { p.UID = "older" })
@@ -457,7 +475,7 @@ func TestReconcileClaimLost(t *testing.T) {
 		}
 	}
 	result := c.reconcileOnce()
-	if result.RequeueAfter != coalesce {
+	if result.RequeueAfter != fleet.Coalesce {
 		t.Errorf("comes back after %s", result.RequeueAfter)
 	}
 	other := map[string]string{"node-1": "node-2", "node-2": "node-1"}[lost]
@@ -507,7 +525,7 @@ func TestReconcileJobRefusedInALoop(t *testing.T) {
 		if c.node("node-1").ResourceVersion == before {
 			break // Nothing wakes it.
 		}
-		c.passes(coalesce)
+		c.passes(fleet.Coalesce)
 	}
 	// Five seconds have passed: with retries after 0.1, 0.2, 0.4 … seconds there is time for six.
 	if tries > 7 {

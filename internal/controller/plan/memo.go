@@ -22,10 +22,10 @@ type memo struct {
 	plan  types.UID
 	hash  string
 	ranks map[types.UID]uint64
-	// quiet are the nodes that need not be judged again, and busy those that have Jobs now.
+	// quiet are the nodes that need not be judged again, as long as they have no Jobs, and named the last of each name.
 	quiet  map[*corev1.Node]quiet
+	named  map[string]*corev1.Node
 	judged basis
-	busy   map[string]bool
 	// turns and units are memory for as many as there were last.
 	turns []turn
 	units []rollout.Unit
@@ -72,17 +72,21 @@ func (m *memo) begin(w *world, s snapshot) {
 		m.plan, m.hash, m.ranks, m.quiet = w.plan.UID, w.plan.Status.LatestHash, make(map[types.UID]uint64, nodes), nil
 	}
 	if m.quiet == nil || m.judged != now || len(m.quiet) > nodes+nodes/4+100 {
-		m.quiet, m.judged = make(map[*corev1.Node]quiet, nodes), now
+		m.quiet, m.named, m.judged = make(map[*corev1.Node]quiet, nodes), make(map[string]*corev1.Node, nodes), now
 	}
-	m.busy = make(map[string]bool, len(s.jobs))
 	for name, jobs := range s.jobs {
-		m.busy[name] = len(jobs) > 0
+		if len(jobs) > 0 {
+			delete(m.quiet, m.named[name])
+		}
 	}
 	if cap(m.turns) < nodes || cap(m.turns) > 4*nodes {
 		m.turns, m.units = make([]turn, 0, nodes), make([]rollout.Unit, 0, nodes)
 	}
 	m.turns, m.units = m.turns[:0], m.units[:0]
 }
+
+// rest notes how a node was judged that stays so.
+func (m *memo) rest(n *corev1.Node, q quiet) { m.quiet[n], m.named[n.Name] = q, n }
 
 // rank is that of a node for the Plan's revision.
 func (m *memo) rank(n *corev1.Node) uint64 {

@@ -11,6 +11,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/internal/fleet"
 )
 
 // BenchmarkPass is what one look at a Plan costs beside the lists and the writes, while a rollout is half done.
@@ -36,7 +37,7 @@ func BenchmarkPass(b *testing.B) {
 			for _, n := range objects[nodes/2 : min(nodes, nodes/2+50)] {
 				s.jobs[n.Name] = append(s.jobs[n.Name], newTurnJob(w.plan, n))
 			}
-			c := &Controller{clock: clocktesting.NewFakePassiveClock(now), reports: newReports(), waves: newWaves(), queued: newQueued()}
+			c := &Controller{clock: clocktesting.NewFakePassiveClock(now), reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters()}
 			b.ReportAllocs()
 			for b.Loop() {
 				p := &pass{Controller: c, world: w}

@@ -144,39 +144,10 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		Watches(&corev1.Pod{}, c.soon(planOfLabel)).
 		Watches(&corev1.Node{}, c.soon(c.plansOfNode), builder.WithPredicates(nodeChanged)).
 		Watches(&corev1.Secret{}, c.soon(c.plansOfSecret)).
-		WatchesRawSource(source.Channel(c.queuedPlans(ctx), c.soon(itself))).
+		WatchesRawSource(source.Channel(c.fleet.Wake(ctx, c.queued), c.soon(itself))).
 		WatchesRawSource(source.Channel(c.channels.answered, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.options.Threads}).
 		Complete(c)
-}
-
-// queuedPlans sends the Plans that wait for a budget whenever something has changed that budgets look at.
-func (c *Controller) queuedPlans(ctx context.Context) <-chan event.GenericEvent {
-	changed, woken := make(chan struct{}, 1), make(chan event.GenericEvent)
-	c.fleet.OnChange(func() {
-		select {
-		case changed <- struct{}{}:
-		default: // It will be looked at anyway.
-		}
-	})
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-changed:
-			}
-			for _, key := range c.queued.all() {
-				p := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-				select {
-				case <-ctx.Done():
-					return
-				case woken <- event.GenericEvent{Object: p}:
-				}
-			}
-		}
-	}()
-	return woken
 }
 
 func itself(_ context.Context, objects ...client.Object) []reconcile.Request {
@@ -190,7 +161,7 @@ func (c *Controller) soon(requests mapFunc) handler.Funcs {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(ctx context.Context, q queue, objects ...client.Object) {
 		for _, r := range requests(ctx, objects...) {
-			q.AddAfter(r, c.pace.wait())
+			q.AddAfter(r, c.pace.Wait(c.clock.Now()))
 		}
 	}
 	return handler.Funcs{
@@ -221,19 +192,24 @@ func planOfLabel(_ context.Context, objects ...client.Object) []reconcile.Reques
 	return nil
 }
 
-// plansOfNode are those that select the node, as it is or as it was, and those that have a claim on it. A Plan whose
+// plansOfNode are those that select the node, as it is or as it was, and those that have a claim on it or their mark. A Plan whose
 // selector can't be read harms no other.
 func (c *Controller) plansOfNode(ctx context.Context, objects ...client.Object) []reconcile.Request {
 	found := map[types.NamespacedName]bool{}
+	note := func(holder string) {
+		if name, ok := strings.CutPrefix(holder, kind+"/"+c.options.Namespace+"/"); ok {
+			found[types.NamespacedName{Namespace: c.options.Namespace, Name: name}] = true
+		}
+	}
 	for _, o := range objects {
+		note(o.GetAnnotations()[v1alpha1.AnnotationCordonedBy])
+		note(o.GetAnnotations()[v1alpha1.AnnotationExcludedBy])
 		claims, err := v1alpha1.ParseClaims(o.GetAnnotations())
 		if err != nil {
 			continue
 		}
 		for _, claim := range claims {
-			if namespaced, ok := strings.CutPrefix(claim.Rollout, kind+"/"+c.options.Namespace+"/"); ok {
-				found[types.NamespacedName{Namespace: c.options.Namespace, Name: namespaced}] = true
-			}
+			note(claim.Rollout)
 		}
 	}
 	c.eachPlan(ctx, func(p *unstructured.Unstructured) {

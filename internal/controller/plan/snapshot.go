@@ -47,8 +47,8 @@ func (c *Controller) gather(ctx context.Context, plan types.NamespacedName) (sna
 		j := &jobs.Items[i]
 		s.jobs[nodeOf(j)] = append(s.jobs[nodeOf(j)], j)
 	}
-	for name, n := range s.Nodes {
-		if !slices.ContainsFunc(n.Claims, func(c v1alpha1.Claim) bool { return c.Rollout == holder }) {
+	for _, name := range s.Claimed {
+		if !slices.ContainsFunc(s.Nodes[name].Claims, func(c v1alpha1.Claim) bool { return c.Rollout == holder }) {
 			continue
 		}
 		if s.jobs[name], err = c.jobsOn(ctx, plan, name); err != nil {

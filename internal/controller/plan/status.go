@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,8 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
@@ -27,77 +24,12 @@ import (
 	"moult.dev/moult/internal/status"
 )
 
-// statusInterval is how often at most a Plan's status is written.
-const statusInterval = time.Second
-
-// reports remembers this process's last write of each Plan's status. To forget it costs one write too early.
-type reports struct {
-	mu   sync.Mutex
-	last map[types.UID]written
-	// started are the hostnames of nodes that were started since, for the next Event of that.
-	started map[types.UID][]string
-}
-
-func newReports() reports {
-	return reports{last: map[types.UID]written{}, started: map[types.UID][]string{}}
-}
-
-// start notes that a node of a Plan was started.
-func (r *reports) start(plan types.UID, hostname string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.started[plan] = append(r.started[plan], hostname)
-}
-
-// takeStarted returns which nodes were started since it was last called, sorted.
-func (r *reports) takeStarted(plan types.UID) []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := r.started[plan]
-	delete(r.started, plan)
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
 // later is an instant, or zero if it has passed.
 func later(at, now time.Time) time.Time {
 	if at.After(now) {
 		return at
 	}
 	return time.Time{}
-}
-
-type written struct {
-	at time.Time
-	// version is the Plan's resourceVersion after the write. The manager's client makes typed reads wait for its own
-	// writes, but not unstructured ones, as a Plan's are.
-	version string
-}
-
-// due is when a status that is read at this resourceVersion may be written next.
-func (r *reports) due(plan types.UID, version string, now time.Time) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	last, ok := r.last[plan]
-	if !ok {
-		return now
-	}
-	due := last.at.Add(statusInterval)
-	if order, err := resourceversion.CompareResourceVersion(version, last.version); err == nil && order < 0 && !due.After(now) {
-		return now.Add(coalesce) // What is read is older than what was written.
-	}
-	return due
-}
-
-func (r *reports) written(plan types.UID, w written) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.last[plan] = w
-	for uid, old := range r.last {
-		if w.at.Sub(old.at) > time.Hour {
-			delete(r.last, uid)
-		}
-	}
 }
 
 // report writes the status if it changed, and then the Events.
@@ -120,7 +52,7 @@ func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured, r 
 	if equality.Semantic.DeepEqual(before.Status, p.plan.Status) {
 		return nil
 	}
-	if due := p.reports.due(p.plan.UID, stored.GetResourceVersion(), p.now); p.now.Before(due) {
+	if due := p.reports.Due(p.plan.UID, stored.GetResourceVersion(), p.now); p.now.Before(due) {
 		p.at(due)
 		return nil
 	}
@@ -133,8 +65,8 @@ func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured, r 
 	if err := p.client.Status().Patch(ctx, changed, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	p.reports.written(p.plan.UID, written{p.now, changed.GetResourceVersion()})
-	if started := p.reports.takeStarted(p.plan.UID); len(started) > 0 {
+	p.reports.Written(p.plan.UID, changed.GetResourceVersion(), p.now)
+	if started := p.reports.TakeStarted(p.plan.UID); len(started) > 0 {
 		p.events.Emit(events.PlanSyncJob(p.plan, started))
 	}
 	p.events.Emit(transitions(&before.Status, p.plan, r)...)

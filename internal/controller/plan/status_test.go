@@ -48,7 +48,7 @@ func (f *picture) turning(n *corev1.Node, claim func(*v1alpha1.Claim), job func(
 
 // report judges and decides, and returns what the status is made of.
 func (f *picture) report(window *rollout.Window, r resolution) status.Progress {
-	p := &pass{Controller: &Controller{clock: clocktesting.NewFakePassiveClock(now), reports: newReports(), waves: newWaves(), queued: newQueued()}, world: f.world, window: window}
+	p := &pass{Controller: &Controller{clock: clocktesting.NewFakePassiveClock(now), reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters()}, world: f.world, window: window}
 	f.world.fleet = f.Fleet
 	p.turns = turns(f.world, f.snapshot)
 	if r.ready {
@@ -392,56 +392,5 @@ func TestTransitions(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-func TestReportsDue(t *testing.T) {
-	r := newReports()
-	if got := r.due(uid, "5", now); !got.Equal(now) {
-		t.Errorf("the first is due at %s", got)
-	}
-	r.written(uid, written{now, "10"})
-	for name, tc := range map[string]struct {
-		plan    types.UID
-		version string
-		after   time.Duration
-		want    time.Duration // after the write
-	}{
-		"at once":                          {uid, "10", 0, time.Second},
-		"a moment later":                   {uid, "10", time.Second - 1, time.Second},
-		"a second later":                   {uid, "10", time.Second, time.Second},
-		"a minute later":                   {uid, "10", time.Minute, time.Second},
-		"a second later, of a newer Plan":  {uid, "11", time.Second, time.Second},
-		"a second later, of an older Plan": {uid, "9", time.Second, time.Second + coalesce},
-		"a minute later, of an older Plan": {uid, "9", time.Minute, time.Minute + coalesce},
-		"at once, of an older Plan":        {uid, "9", 0, time.Second},
-		"a second later, of what version?": {uid, "x", time.Second, time.Second},
-		"of another Plan":                  {"other", "1", 0, 0},
-	} {
-		if got := r.due(tc.plan, tc.version, now.Add(tc.after)).Sub(now); got != tc.want {
-			t.Errorf("%s: due after %s, want %s", name, got, tc.want)
-		}
-	}
-	// What was written long ago is forgotten.
-	r.written("other", written{now.Add(time.Hour + 1), "20"})
-	if _, ok := r.last[uid]; ok || len(r.last) != 1 {
-		t.Errorf("remembers %v", r.last)
-	}
-}
-
-func TestReportsStarted(t *testing.T) {
-	r := newReports()
-	for _, hostname := range []string{"b", "a", "b"} {
-		r.start(uid, hostname)
-	}
-	r.start("other", "c")
-	if diff := cmp.Diff([]string{"a", "b"}, r.takeStarted(uid)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if got := r.takeStarted(uid); len(got) > 0 {
-		t.Errorf("tells %v twice", got)
-	}
-	if diff := cmp.Diff([]string{"c"}, r.takeStarted("other")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

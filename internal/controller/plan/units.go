@@ -87,7 +87,7 @@ func turns(w *world, s snapshot) []turn {
 	w.memo.begin(w, s)
 	all := w.memo.turns
 	for _, n := range s.Objects {
-		if q, ok := w.memo.quiet[n]; ok && !w.memo.busy[n.Name] {
+		if q, ok := w.memo.quiet[n]; ok {
 			if !q.left {
 				all = append(all, turn{node: n, unit: q.unit, step: q.step, counted: q.counted})
 			}
@@ -107,7 +107,7 @@ func turns(w *world, s snapshot) []turn {
 			all = append(all, t)
 		}
 		if t.claim == nil && !t.unreadable && len(s.jobs[n.Name]) == 0 {
-			w.memo.quiet[n] = quiet{left: left, unit: t.unit, step: t.step, counted: t.counted}
+			w.memo.rest(n, quiet{left: left, unit: t.unit, step: t.step, counted: t.counted})
 		}
 	}
 	w.memo.turns = all

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/daemon"
+)
+
+// soaking is a world in which a canary of ten minutes has soaked for eleven, as was written down.
+func soaking() *world {
+	w := newWorld(3).trying()
+	w.eds.Status.Wave = &v1alpha1.WaveStatus{
+		Name: daemon.WaveCanary, Number: 1, Revision: w.sets[1].Spec.TemplateGeneration, State: v1alpha1.WaveSoaking, Since: ago(11 * time.Minute),
+	}
+	return w
+}
+
+// A canary passes when there is a pod, and all pods have been well for its duration; the time alone is not enough.
+func TestOver(t *testing.T) {
+	readyFor := func(d time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Status.Conditions[0].LastTransitionTime = ago(d) }
+	}
+	restarted := func(d time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			s := &p.Status.ContainerStatuses[0]
+			s.RestartCount, s.State.Running.StartedAt = 1, ago(d)
+			s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "Error", FinishedAt: ago(d)}
+		}
+	}
+	for name, tc := range map[string]struct {
+		world *world
+		want  bool
+	}{
+		"its pod has been ready for so long":       {soaking().has("new", nil, 0), true},
+		"there is no pod":                          {soaking(), false},
+		"the old one is still there":               {soaking().has("old", nil, 0), false},
+		"its pod is not ready":                     {soaking().has("new", unready, 0), false},
+		"its pod is ready since a moment ago":      {soaking().has("new", readyFor(9*time.Minute), 0), false},
+		"its pod has restarted of late":            {soaking().has("new", restarted(4*time.Minute), 0), false},
+		"its pod has restarted a while ago":        {soaking().has("new", restarted(6*time.Minute), 0), true},
+		"its pod is going":                         {soaking().has("new", going, 0), false},
+		"its node is not ready":                    {soaking().has("new", nil, 0).down(0), false},
+		"one of two pods is not there":             {soaking().on("n0", "n1").has("new", nil, 0), false},
+		"both are there":                           {soaking().on("n0", "n1").has("new", nil, 0, 1), true},
+		"it has no node":                           {soaking().on(), false},
+		"its node is gone":                         {soaking().on("gone"), false},
+		"a pod of it on another node does not say": {soaking().has("new", nil, 1), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := tc.world.lookCanary(t)
+			p.judge()
+			p.decideTrial()
+			if got := p.over(); got != tc.want {
+				t.Errorf("over is %t: %+v", got, p.canary.decision.Wave)
+			}
+		})
+	}
+	p := soaking().has("new", nil, 0).lookCanary(t)
+	p.judge()
+	p.decideTrial()
+	p.canary.byHand = true
+	if p.over() {
+		t.Error("it is over while it is paused")
+	}
+}
+
+// on lets the canary run on these nodes.
+func (w *world) on(nodes ...string) *world {
+	w.eds.Status.Canary.Nodes = nodes
+	return w
+}
+
+// Where no node can have the canary, that is what everything waits for.
+func TestTrialWithoutANode(t *testing.T) {
+	p := soaking().on().has("old", nil, 0, 1, 2).lookCanary(t)
+	p.decideTrial()
+	const want = "wave 1 (canary) has no node; it is the canary, and without one nothing begins"
+	if got := p.decisionOfCanary(); got != want || p.over() {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A canary runs on nodes that spec.selector selects.
+func TestCandidatesAreSelected(t *testing.T) {
+	w := newWorld(3).trying().on()
+	w.eds.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: "n1"}}
+	nodes, desired := w.lookCanary(t).candidates()
+	if desired != 1 || len(nodes) != 1 || nodes[0].Node.Name != "n1" {
+		t.Errorf("%d desired, of %+v", desired, nodes)
+	}
+}
+
+// A paused canary leaves the old pods, and makes no new ones.
+func TestPausedCanaryLeavesPods(t *testing.T) {
+	for name, tc := range map[string]struct {
+		world *world
+		want  string
+	}{
+		"an old pod stays":        {newWorld(2).trying().has("old", nil, 0, 1), ""},
+		"a missing one is missed": {newWorld(2).trying().has("old", nil, 1), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := tc.world.begin(t, newController())
+			p.canary = &trial{wanted: 1, byHand: true}
+			p.decide()
+			if got := p.show(); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// The canary's label comes and goes with the canary, however long ago that was.
+func TestRelabel(t *testing.T) {
+	labelled := func(p *corev1.Pod) { p.Labels[edsv1.LabelReplicaSetCanary] = edsv1.True }
+	names := func(pods []*corev1.Pod) (nodes []string) {
+		for _, pod := range pods {
+			nodes = append(nodes, pod.Spec.NodeName)
+		}
+		return nodes
+	}
+	p := newWorld(3).has("new", labelled, 0, 2).has("new", nil, 1).look(t)
+	if got := names(p.plan.unlabel); !slices.Equal(got, []string{"n0", "n2"}) || len(p.plan.label) > 0 {
+		t.Errorf("after the canary labels go on %v", got)
+	}
+	p = newWorld(3).trying().has("new", nil, 0).has("old", labelled, 1).has("old", nil, 2).lookCanary(t)
+	if on, off := names(p.plan.label), names(p.plan.unlabel); !slices.Equal(on, []string{"n0"}) || !slices.Equal(off, []string{"n1"}) {
+		t.Errorf("during the canary labels come on %v and go on %v", on, off)
+	}
+}
+
+// However many pods are made at once, few requests are under way: no health check need bear a goroutine for each.
+func TestEachIsBounded(t *testing.T) {
+	var running, most atomic.Int32
+	began := make(chan struct{}, 1000)
+	release := make(chan struct{})
+	done := make(chan error)
+	go func() {
+		done <- each(make([]int, 1000), func(int) error {
+			if n := running.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			began <- struct{}{}
+			<-release
+			running.Add(-1)
+			return nil
+		})
+	}()
+	for range atOnce {
+		<-began
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if most.Load() > atOnce {
+		t.Errorf("%d at once, want at most %d", most.Load(), atOnce)
+	}
+}
+
+// What can't be carried out is told of, though there is no revision.
+func TestTransitionsWithoutARevision(t *testing.T) {
+	w := newWorld(1)
+	p := &pass{Controller: newController(), stored: w.eds, eds: w.eds.DeepCopy(), now: now, problem: errNotSeen, problemReason: "InvalidSpec"}
+	p.summarize()
+	all := p.transitions(w.eds)
+	if len(all) != 1 || all[0].Reason != "Stalled" {
+		t.Errorf("got %+v", all)
+	}
+}

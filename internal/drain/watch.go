@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drain
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Watcher follows the pods of those nodes alone that somebody works on: one list and one watch for each. It is safe for concurrent
+// use.
+type Watcher struct {
+	client  typedcorev1.PodsGetter
+	changed func(node string)
+
+	mu sync.Mutex
+	// run starts a watch that ends with Run's context, or when it is stopped. It is nil before Run and after it.
+	run   func(watch func(context.Context)) (stop context.CancelFunc)
+	nodes map[string]*podsOf
+	wg    sync.WaitGroup
+}
+
+// NewWatcher makes a Watcher. It calls changed once the pods of a node are known, and whenever one of them comes, goes, or becomes
+// another to what drains and health look at. The function must not block; it may call the Watcher. The client's config must have
+// no timeout, which would end each watch.
+func NewWatcher(pods typedcorev1.PodsGetter, changed func(node string)) *Watcher {
+	return &Watcher{client: pods, changed: changed, nodes: map[string]*podsOf{}}
+}
+
+// Run watches until the context ends, and returns when all watches have ended. It never fails: what goes wrong is tried again, ever
+// more seldom, up to twice a minute. It may be called once.
+func (w *Watcher) Run(ctx context.Context) error {
+	w.mu.Lock()
+	w.run = func(watch func(context.Context)) context.CancelFunc {
+		ctx, stop := context.WithCancel(ctx)
+		w.wg.Go(func() {
+			defer stop()
+			watch(ctx)
+		})
+		return stop
+	}
+	for name, pods := range w.nodes {
+		w.start(name, pods)
+	}
+	w.mu.Unlock()
+
+	<-ctx.Done()
+	w.mu.Lock()
+	w.run = nil
+	clear(w.nodes)
+	w.mu.Unlock()
+	w.wg.Wait()
+	return nil
+}
+
+// Watch begins to follow a node's pods, if they are not followed already. Before Run it only notes the node.
+func (w *Watcher) Watch(node string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.nodes[node]; ok {
+		return
+	}
+	pods := &podsOf{byUID: map[types.UID]*corev1.Pod{}}
+	w.nodes[node] = pods
+	if w.run != nil {
+		w.start(node, pods)
+	}
+}
+
+// Stop ends that, and forgets the pods.
+func (w *Watcher) Stop(node string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	pods, ok := w.nodes[node]
+	if !ok {
+		return
+	}
+	delete(w.nodes, node)
+	if pods.stop != nil {
+		pods.stop()
+	}
+}
+
+// Pods are the node's pods, those that have ended too, by namespace and name: only what drains and health look at is there. They are
+// shared, and must not be changed. It is false while they are not known.
+func (w *Watcher) Pods(node string) ([]corev1.Pod, bool) {
+	w.mu.Lock()
+	pods, ok := w.nodes[node]
+	w.mu.Unlock()
+	if !ok {
+		return nil, false
+	}
+	return pods.list()
+}
+
+// start begins a node's watch. The caller holds the lock.
+func (w *Watcher) start(node string, pods *podsOf) {
+	api := w.client.Pods(metav1.NamespaceAll)
+	selector := fields.OneTermEqualSelector(NodeNameField, node).String()
+	both := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = selector
+			return api.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			return api.Watch(ctx, o)
+		},
+	}, w.client)
+	reflector := cache.NewReflectorWithOptions(both, &corev1.Pod{}, pods, cache.ReflectorOptions{Name: "pods of node " + node})
+	pods.stop = w.run(func(ctx context.Context) {
+		pods.changed = func() {
+			if ctx.Err() == nil {
+				w.changed(node)
+			}
+		}
+		reflector.RunWithContext(ctx)
+	})
+}
+
+// podsOf holds the pods of one node. It is what a reflector writes to.
+type podsOf struct {
+	stop    context.CancelFunc
+	changed func()
+
+	mu     sync.Mutex
+	synced bool
+	byUID  map[types.UID]*corev1.Pod
+}
+
+var _ cache.ReflectorStore = (*podsOf)(nil)
+
+func (p *podsOf) list() ([]corev1.Pod, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.synced {
+		return nil, false
+	}
+	pods := make([]corev1.Pod, 0, len(p.byUID))
+	for _, pod := range p.byUID {
+		pods = append(pods, *pod)
+	}
+	slices.SortFunc(pods, func(a, b corev1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	return pods, true
+}
+
+// Add is called for a pod that comes.
+func (p *podsOf) Add(object any) error { return p.Update(object) }
+
+// Update is called for a pod that changes.
+func (p *podsOf) Update(object any) error {
+	if pod, ok := object.(*corev1.Pod); ok {
+		p.mu.Lock()
+		news := put(p.byUID, p.byUID, pod)
+		p.mu.Unlock()
+		if news {
+			p.changed()
+		}
+	}
+	return nil
+}
+
+// Delete is called for a pod that goes.
+func (p *podsOf) Delete(object any) error {
+	if pod, ok := object.(*corev1.Pod); ok {
+		p.mu.Lock()
+		_, news := p.byUID[pod.UID]
+		delete(p.byUID, pod.UID)
+		p.mu.Unlock()
+		if news {
+			p.changed()
+		}
+	}
+	return nil
+}
+
+// Replace is called with all pods, at the beginning and after a watch was lost.
+func (p *podsOf) Replace(objects []any, _ string) error {
+	all := make(map[types.UID]*corev1.Pod, len(objects))
+	p.mu.Lock()
+	news := !p.synced
+	for _, object := range objects {
+		if pod, ok := object.(*corev1.Pod); ok && put(all, p.byUID, pod) {
+			news = true
+		}
+	}
+	news = news || len(all) != len(p.byUID)
+	p.byUID, p.synced = all, true
+	p.mu.Unlock()
+	if news {
+		p.changed()
+	}
+	return nil
+}
+
+// Resync is called never.
+func (p *podsOf) Resync() error { return nil }
+
+// put puts what matters of a pod into a map, and says whether it is other than what was known of it.
+func put(into, known map[types.UID]*corev1.Pod, pod *corev1.Pod) bool {
+	kept := trim(pod)
+	if before, ok := known[pod.UID]; ok && equality.Semantic.DeepEqual(before, kept) {
+		into[pod.UID] = before
+		return false
+	}
+	into[pod.UID] = kept
+	return true
+}
+
+// trim keeps of a pod what the rules of drains and the health of a node look at. It has no resource version: that changes for
+// nothing.
+func trim(p *corev1.Pod) *corev1.Pod {
+	kept := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.Namespace, Name: p.Name, UID: p.UID, Labels: p.Labels, CreationTimestamp: p.CreationTimestamp,
+			DeletionTimestamp: p.DeletionTimestamp, DeletionGracePeriodSeconds: p.DeletionGracePeriodSeconds,
+		},
+		Spec: corev1.PodSpec{NodeName: p.Spec.NodeName, Priority: p.Spec.Priority, Tolerations: p.Spec.Tolerations},
+		Status: corev1.PodStatus{
+			Phase:                 p.Status.Phase,
+			InitContainerStatuses: trimStatuses(p.Status.InitContainerStatuses),
+			ContainerStatuses:     trimStatuses(p.Status.ContainerStatuses),
+		},
+	}
+	if owner := metav1.GetControllerOf(p); owner != nil {
+		kept.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
+	if value, ok := p.Annotations[corev1.MirrorPodAnnotationKey]; ok {
+		kept.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: value}
+	}
+	for i := range p.Spec.Volumes {
+		if v := trimVolume(&p.Spec.Volumes[i]); v != nil {
+			kept.Spec.Volumes = append(kept.Spec.Volumes, *v)
+		}
+	}
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
+			kept.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
+		}
+	}
+	return kept
+}
+
+// trimVolume keeps of a volume that it is local, or which claim it uses; nil for all others.
+func trimVolume(v *corev1.Volume) *corev1.Volume {
+	kept := &corev1.Volume{Name: v.Name}
+	switch {
+	case v.EmptyDir != nil:
+		kept.EmptyDir = &corev1.EmptyDirVolumeSource{}
+	case v.Ephemeral != nil:
+		kept.Ephemeral = &corev1.EphemeralVolumeSource{}
+	case v.PersistentVolumeClaim != nil:
+		kept.PersistentVolumeClaim = v.PersistentVolumeClaim
+	default:
+		return nil
+	}
+	return kept
+}
+
+// trimStatuses keeps of containers how often they were restarted, whether they are ready, and since when they run.
+func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var kept []corev1.ContainerStatus
+	for i := range all {
+		s := corev1.ContainerStatus{Name: all[i].Name, Ready: all[i].Ready, RestartCount: all[i].RestartCount}
+		if running := all[i].State.Running; running != nil {
+			s.State.Running = &corev1.ContainerStateRunning{StartedAt: running.StartedAt}
+		}
+		kept = append(kept, s)
+	}
+	return kept
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+// Waiters are the rollouts of one controller that wait for what budgets look at.
+type Waiters struct {
+	mu  sync.Mutex
+	all map[types.NamespacedName]bool
+}
+
+// NewWaiters returns none.
+func NewWaiters() *Waiters { return &Waiters{all: map[types.NamespacedName]bool{}} }
+
+// Set notes whether a rollout waits.
+func (w *Waiters) Set(rollout types.NamespacedName, waits bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if waits {
+		w.all[rollout] = true
+	} else {
+		delete(w.all, rollout)
+	}
+}
+
+// Done notes that a rollout does not wait.
+func (w *Waiters) Done(rollout types.NamespacedName) { w.Set(rollout, false) }
+
+func (w *Waiters) keys() []types.NamespacedName {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := make([]types.NamespacedName, 0, len(w.all))
+	for key := range w.all {
+		all = append(all, key)
+	}
+	return all
+}
+
+// ForBudget reports whether it is a budget, or the health of nodes, that lets a unit wait: then it is not only the rollout's own nodes that
+// can end that.
+func ForBudget(w rollout.Wait) bool { return slices.Contains(reasonsOfBudgets, w.Reason) }
+
+var reasonsOfBudgets = []v1alpha1.Reason{
+	v1alpha1.ReasonBudgetInvalid, v1alpha1.ReasonBudgetPaused, v1alpha1.ReasonOutsideBudgetWindow, v1alpha1.ReasonBudgetExhausted,
+	v1alpha1.ReasonMaxDomains, v1alpha1.ReasonWorkloadsUnavailable, v1alpha1.ReasonPodsBlock, v1alpha1.ReasonAlertsActive,
+	v1alpha1.ReasonAlertsUnreachable, v1alpha1.ReasonWaveUnhealthy,
+}
+
+// Wake sends those that wait whenever something has changed that budgets look at, until ctx ends.
+func (f *Fleet) Wake(ctx context.Context, w *Waiters) <-chan event.GenericEvent {
+	changed, woken := make(chan struct{}, 1), make(chan event.GenericEvent)
+	f.OnChange(func() {
+		select {
+		case changed <- struct{}{}:
+		default: // It will be looked at anyway.
+		}
+	})
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
+			for _, key := range w.keys() {
+				o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+				select {
+				case <-ctx.Done():
+					return
+				case woken <- event.GenericEvent{Object: o}:
+				}
+			}
+		}
+	}()
+	return woken
+}

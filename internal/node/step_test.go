@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// excludedBy makes a holding node one that is kept from load balancers.
+func excludedBy(by string, n *corev1.Node) *corev1.Node {
+	set(&n.Labels, corev1.LabelNodeExcludeBalancers, "")
+	n.Annotations[v1alpha1.AnnotationExcludedBy] = by
+	return n
+}
+
+func TestWrite(t *testing.T) {
+	saying := Annotating(map[string]*string{"x/wanted": ptr.To("stabilize"), "x/gone": nil})
+	for _, tc := range []struct {
+		name string
+		node *corev1.Node
+		step Step
+		want string // what the patch says beside the resourceVersion; empty: nothing is sent
+		err  string
+	}{
+		{name: "claim", node: holding(false, ""), step: Step{Claim: own(), Also: []Also{saying}},
+			want: `{"metadata":{"annotations":{"moult.dev/claims":"[` + strings.ReplaceAll(ownText, `"`, `\"`) + `]","x/wanted":"stabilize"}}}`},
+		{name: "nothing changes", node: holding(false, "", ownText), step: Step{Claim: own(), Also: []Also{Annotating(map[string]*string{"x": nil}), Labelling(map[string]*string{"y": nil})}}},
+		{name: "another has it", node: holding(false, "", otherText), step: Step{Claim: own()}, err: "writing node n1, Plan/system-upgrade/other has it since 2026-11-20 11:00:00 +0000 UTC"},
+		{name: "another has it, and the claims are left alone", node: holding(false, "", otherText), step: Step{Claim: v1alpha1.Claim{Rollout: plan}, Unclaimed: true, Also: []Also{saying}},
+			want: `{"metadata":{"annotations":{"x/wanted":"stabilize"}}}`},
+		{name: "cordon", node: holding(false, "", ownText), step: Step{Claim: own(), Cordon: true, Also: []Also{Excluding(nil), Evicting(Workload{"ReplicaSet", "shop", "cart"})}},
+			want: `{"metadata":{"annotations":{"moult.dev/cordoned-by":"Plan/system-upgrade/k3s","moult.dev/evicted":"[\"ReplicaSet/shop/cart\"]","moult.dev/excluded-by":"Plan/system-upgrade/k3s"},` +
+				`"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":""}},"spec":{"unschedulable":true}}`},
+		{name: "cordon what a person had cordoned", node: holding(true, "", ownText), step: Step{Claim: own(), Cordon: true}},
+		{name: "give back", node: excludedBy(plan, holding(true, plan, ownText)), step: Step{Claim: own(soaking), GiveBack: true, Also: []Also{Labelling(map[string]*string{"called": ptr.To("true")})}},
+			want: `{"metadata":{"annotations":{"moult.dev/claims":"[` + strings.ReplaceAll(ownSoaking, `"`, `\"`) + `]","moult.dev/cordoned-by":null,"moult.dev/excluded-by":null},` +
+				`"labels":{"called":"true","node.kubernetes.io/exclude-from-external-load-balancers":null}},"spec":{"unschedulable":null}}`},
+		{name: "release", node: excludedBy(plan, holding(true, plan, ownText)), step: Step{Claim: own(), Release: true, GiveBack: true},
+			want: `{"metadata":{"annotations":{"moult.dev/claims":null,"moult.dev/cordoned-by":null,"moult.dev/excluded-by":null},` +
+				`"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":null}},"spec":{"unschedulable":null}}`},
+		{name: "what others did stays", node: excludedBy(other, holding(true, other, ownText)), step: Step{Claim: own(), Release: true, GiveBack: true},
+			want: `{"metadata":{"annotations":{"moult.dev/claims":null}}}`},
+		{name: "what a person did stays", node: holding(true, "", ownText), step: Step{Claim: own(), Release: true, GiveBack: true},
+			want: `{"metadata":{"annotations":{"moult.dev/claims":null}}}`},
+		{name: "a cordon that another operator had left", node: holding(true, "", ownFlagged), step: Step{Claim: own(flagged), Release: true, GiveBack: true},
+			want: `{"metadata":{"annotations":{"moult.dev/claims":null}},"spec":{"unschedulable":null}}`},
+		{name: "a mark outlives its cordon", node: holding(false, plan, ownText), step: Step{Claim: own(), Also: []Also{saying}},
+			want: `{"metadata":{"annotations":{"moult.dev/cordoned-by":null,"x/wanted":"stabilize"}}}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			sent := ""
+			c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+				Patch: func(_ context.Context, _ client.WithWatch, o client.Object, p client.Patch, _ ...client.PatchOption) error {
+					body, err := p.Data(o)
+					sent = strings.NewReplacer(`"resourceVersion":"7",`, "").Replace(string(body))
+					return err
+				},
+			}).Build()
+			before := tc.node.DeepCopy()
+			err := Write(t.Context(), c, tc.node, tc.step)
+			text := ""
+			if err != nil {
+				text = err.Error()
+			}
+			if sent != tc.want || text != tc.err {
+				t.Errorf("it sends\n%s\nwant\n%s\nand says %q", sent, tc.want, text)
+			}
+			if tc.node.String() != before.String() {
+				t.Error("the node was changed")
+			}
+		})
+	}
+}

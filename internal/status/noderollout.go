@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// Reasons of a NodeRollout's conditions, beside those for which its nodes wait.
+const (
+	// ReasonInvalid: the spec can't be carried out.
+	ReasonInvalid = "Invalid"
+
+	reasonComplete = "Complete"
+	reasonUpdating = "Updating"
+	reasonFailed   = "Failed"
+	reasonWaiting  = "Waiting"
+)
+
+// SetNodeRolloutProgress sets Ready, Reconciling and Stalled.
+func SetNodeRolloutProgress(r *v1alpha1.NodeRollout, g Progress, now time.Time) {
+	complete, reason := false, ""
+	switch {
+	case !g.Ready:
+		reason = ReasonInvalid
+	case g.Counts.Failed > 0:
+		reason = reasonFailed
+	case g.Counts.Updating > 0:
+		reason = reasonUpdating
+	case g.Blind != "":
+		reason = string(g.Blind)
+	case g.Counts.Waiting > 0 && g.Wait != "":
+		reason = string(g.Wait)
+	case g.Counts.Waiting > 0:
+		reason = reasonWaiting
+	default:
+		complete, reason = true, reasonComplete
+	}
+	text := progressText(g)
+	switch {
+	case !g.Ready || g.Blind == "":
+	case g.Counts.Total == 0:
+		text = g.BlindMessage
+	default:
+		text += "; " + g.BlindMessage
+	}
+	if g.Ready && g.Note != "" {
+		text += "; " + g.Note
+	}
+	stalled := !g.Ready && g.Problem != "" || g.Stuck
+	why := ""
+	if stalled {
+		why = text
+	}
+	set := func(kind string, status bool, message string) {
+		meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
+			Type: kind, Status: is(status), Reason: reason, Message: message,
+			ObservedGeneration: r.Generation, LastTransitionTime: metav1.NewTime(now.UTC().Truncate(time.Second)),
+		})
+	}
+	set(v1alpha1.ConditionReady, complete, text)
+	set(v1alpha1.ConditionReconciling, !complete && !stalled, "")
+	set(v1alpha1.ConditionStalled, stalled, why)
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+func TestSetNodeRolloutProgress(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 500, time.UTC)
+	for name, tc := range map[string]struct {
+		progress Progress
+		want     []string // type status reason: message
+	}{
+		"complete": {
+			Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 2, Updated: 2}},
+			[]string{"Ready True Complete: 2 of 2 nodes updated", "Reconciling False Complete: ", "Stalled False Complete: "},
+		},
+		"no host": {
+			Progress{Ready: true, Note: "3 selected nodes have no label"},
+			[]string{"Ready True Complete: 0 of 0 nodes updated; 3 selected nodes have no label", "Reconciling False Complete: ", "Stalled False Complete: "},
+		},
+		"updating": {
+			Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 3, Updated: 1, Updating: 1, Waiting: 1}, Wait: v1alpha1.ReasonMaxConcurrent, WaitMessage: "1 of 1 slots taken (a)"},
+			[]string{"Ready False Updating: 1 of 3 nodes updated, 1 updating, 1 waiting", "Reconciling True Updating: ", "Stalled False Updating: "},
+		},
+		"waiting": {
+			Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 1, Waiting: 1}, Wait: v1alpha1.ReasonHostSilent, WaitMessage: "its agent is silent"},
+			[]string{"Ready False HostSilent: 0 of 1 nodes updated, 1 waiting: its agent is silent", "Reconciling True HostSilent: ", "Stalled False HostSilent: "},
+		},
+		"about to start": {
+			Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 1, Waiting: 1}},
+			[]string{"Ready False Waiting: 0 of 1 nodes updated, 1 waiting", "Reconciling True Waiting: ", "Stalled False Waiting: "},
+		},
+		"failed": {
+			Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 2, Failed: 1, Waiting: 1}, Failure: "it broke", Stuck: true},
+			[]string{"Ready False Failed: 0 of 2 nodes updated, 1 failed, 1 waiting: it broke", "Reconciling False Failed: ", "Stalled True Failed: 0 of 2 nodes updated, 1 failed, 1 waiting: it broke"},
+		},
+		"invalid": {
+			Progress{Problem: "spec.nodeSelector is invalid", Note: "x"},
+			[]string{"Ready False Invalid: spec.nodeSelector is invalid", "Reconciling False Invalid: ", "Stalled True Invalid: spec.nodeSelector is invalid"},
+		},
+	} {
+		r := &v1alpha1.NodeRollout{}
+		r.Generation = 4
+		SetNodeRolloutProgress(r, tc.progress, now)
+		var got []string
+		for _, c := range r.Status.Conditions {
+			got = append(got, c.Type+" "+string(c.Status)+" "+c.Reason+": "+c.Message)
+			if c.ObservedGeneration != 4 || c.LastTransitionTime.Nanosecond() != 0 {
+				t.Errorf("%s: %+v", name, c)
+			}
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// While it is not known what is to be done, nothing is complete, and it is said why.
+func TestBlind(t *testing.T) {
+	for name, tc := range map[string]struct {
+		progress Progress
+		want     string
+	}{
+		"nothing known": {Progress{Ready: true, Blind: v1alpha1.ReasonCloudDenied, BlindMessage: "no right", Note: "x"}, "no right; x"},
+		"some known": {
+			Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 2, Updated: 2}, Blind: v1alpha1.ReasonCloudDenied, BlindMessage: "no right"},
+			"2 of 2 nodes updated; no right",
+		},
+	} {
+		r := &v1alpha1.NodeRollout{}
+		SetNodeRolloutProgress(r, tc.progress, time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC))
+		c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionReady)
+		if c.Status != metav1.ConditionFalse || c.Reason != "CloudDenied" || c.Message != tc.want {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package turn
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// Kind of the rollouts that this package reads.
+const Kind = "NodeRollout"
+
+// GroupVersionKind of them.
+var GroupVersionKind = v1alpha1.GroupVersion.WithKind(Kind)
+
+// Object is an empty NodeRollout as it is cached: not decoded, so that a bad one harms no other.
+func Object() *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(GroupVersionKind)
+	return o
+}
+
+// Get reads a NodeRollout as it is stored; nil when there is none.
+func Get(ctx context.Context, c client.Reader, key types.NamespacedName) (*unstructured.Unstructured, error) {
+	stored := Object()
+	if err := c.Get(ctx, key, stored); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return stored, nil
+}
+
+// Replaces reports whether a stored NodeRollout is one with a replacement, and not one with hostUpdate: each has its own controller.
+func Replaces(stored *unstructured.Unstructured) bool {
+	spec, ok := stored.Object["spec"].(map[string]any)
+	return ok && spec["replacement"] != nil && spec["hostUpdate"] == nil
+}
+
+// Decode makes a NodeRollout of what is stored. Of one whose text does not fit the type, as much comes back as is needed to say so.
+func Decode(stored *unstructured.Unstructured) (r *v1alpha1.NodeRollout, malformed, err error) {
+	r = &v1alpha1.NodeRollout{}
+	text, err := stored.MarshalJSON()
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the NodeRollout, %w", err)
+	}
+	if malformed = json.Unmarshal(text, r); malformed != nil {
+		malformed = fmt.Errorf("the NodeRollout can't be read: %w", malformed)
+		r = &v1alpha1.NodeRollout{TypeMeta: metav1.TypeMeta{APIVersion: stored.GetAPIVersion(), Kind: Kind}}
+		r.Name, r.UID = stored.GetName(), stored.GetUID()
+		r.Generation, r.ResourceVersion = stored.GetGeneration(), stored.GetResourceVersion()
+		r.DeletionTimestamp, r.Finalizers = stored.GetDeletionTimestamp(), stored.GetFinalizers()
+		r.Status = StatusOf(stored)
+	}
+	return r, malformed, nil
+}
+
+// StatusOf is the status of a stored NodeRollout. What can't be read of it is written anew.
+func StatusOf(stored *unstructured.Unstructured) v1alpha1.NodeRolloutStatus {
+	s := v1alpha1.NodeRolloutStatus{}
+	if content, ok := stored.Object["status"].(map[string]any); ok {
+		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(content, &s)
+	}
+	return s
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package turn
+
+import (
+	"context"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/fleet"
+)
+
+// MapFunc says which rollouts an object, as it is and as it was, is of interest to.
+type MapFunc func(ctx context.Context, objects ...client.Object) []reconcile.Request
+
+// Itself is the object.
+func Itself(_ context.Context, objects ...client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(objects[0])}}
+}
+
+// Soon enqueues the requests of an object after a moment in which others may join them.
+func Soon(wait func() time.Duration, requests MapFunc) handler.Funcs {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	add := func(ctx context.Context, q queue, objects ...client.Object) {
+		for _, r := range requests(ctx, objects...) {
+			q.AddAfter(r, wait())
+		}
+	}
+	return handler.Funcs{
+		CreateFunc:  func(ctx context.Context, e event.CreateEvent, q queue) { add(ctx, q, e.Object) },
+		UpdateFunc:  func(ctx context.Context, e event.UpdateEvent, q queue) { add(ctx, q, e.ObjectOld, e.ObjectNew) },
+		DeleteFunc:  func(ctx context.Context, e event.DeleteEvent, q queue) { add(ctx, q, e.Object) },
+		GenericFunc: func(ctx context.Context, e event.GenericEvent, q queue) { add(ctx, q, e.Object) },
+	}
+}
+
+// RolloutsOfNode are the NodeRollouts that select the node, as it is or as it was, and those that have a claim on it or their mark. One whose
+// selector can't be read harms no other.
+func RolloutsOfNode(c client.Reader) MapFunc {
+	return func(ctx context.Context, objects ...client.Object) []reconcile.Request {
+		found := map[types.NamespacedName]bool{}
+		note := func(holder string) {
+			if name, ok := strings.CutPrefix(holder, Kind+"/"); ok && name != "" {
+				found[types.NamespacedName{Name: name}] = true
+			}
+		}
+		for _, o := range objects {
+			annotations := o.GetAnnotations()
+			note(annotations[v1alpha1.AnnotationCordonedBy])
+			note(annotations[v1alpha1.AnnotationExcludedBy])
+			note(annotations[v1alpha1.AnnotationScaleDownBy])
+			if !strings.Contains(annotations[v1alpha1.AnnotationClaims], Kind+"/") {
+				continue // Plans write most of them.
+			}
+			claims, err := v1alpha1.ParseClaims(annotations)
+			if err != nil {
+				continue
+			}
+			for i := range claims {
+				note(claims[i].Rollout)
+			}
+		}
+		EachRollout(ctx, c, func(r *unstructured.Unstructured) {
+			selector := nodeSelector(r)
+			for _, o := range objects {
+				if selector.Matches(labels.Set(o.GetLabels())) {
+					found[client.ObjectKeyFromObject(r)] = true
+				}
+			}
+		})
+		all := make([]reconcile.Request, 0, len(found))
+		for key := range found {
+			all = append(all, reconcile.Request{NamespacedName: key})
+		}
+		return all
+	}
+}
+
+// EachRollout does something for every NodeRollout in the cache.
+func EachRollout(ctx context.Context, c client.Reader, do func(*unstructured.Unstructured)) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(GroupVersionKind)
+	if err := c.List(ctx, list, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing NodeRollouts")
+		return
+	}
+	for i := range list.Items {
+		do(&list.Items[i])
+	}
+}
+
+// nodeSelector of a NodeRollout that may be malformed: what can't be read selects nothing.
+func nodeSelector(r *unstructured.Unstructured) labels.Selector {
+	selects, found, err := unstructured.NestedMap(r.Object, "spec", "nodeSelector")
+	if err != nil || !found {
+		return labels.Nothing()
+	}
+	var typed metav1.LabelSelector
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(selects, &typed); err != nil {
+		return labels.Nothing()
+	}
+	selector, err := metav1.LabelSelectorAsSelector(&typed)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return selector
+}
+
+// changed lets updates through that a comparison finds to matter, and everything else.
+func changed(matters func(old, now client.Object) bool) predicate.Funcs {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return matters(e.ObjectOld, e.ObjectNew) }}
+}
+
+// RolloutChanged leaves out the controllers' own status writes.
+var RolloutChanged = changed(func(old, now client.Object) bool {
+	return old.GetGeneration() != now.GetGeneration() || old.GetUID() != now.GetUID() ||
+		(old.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
+		!reflect.DeepEqual(old.GetLabels(), now.GetLabels()) || !reflect.DeepEqual(old.GetAnnotations(), now.GetAnnotations())
+})
+
+// NodeChanged leaves out heartbeats. Nodes come here trimmed: what is left of them matters.
+var NodeChanged = changed(func(old, now client.Object) bool {
+	a, okA := old.(*corev1.Node)
+	b, okB := now.(*corev1.Node)
+	return !okA || !okB || fleet.NodeChanged(a, b)
+})
+
+// Bell enqueues rollouts from outside of a controller's watches.
+type Bell struct {
+	mu    sync.Mutex
+	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
+}
+
+// Source is what the controller listens to.
+func (b *Bell) Source() source.Source {
+	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.queue = q
+		return nil
+	})
+}
+
+// Ring enqueues a rollout after so long.
+func (b *Bell) Ring(rollout types.NamespacedName, after time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.queue != nil {
+		b.queue.AddAfter(reconcile.Request{NamespacedName: rollout}, after)
+	}
+}

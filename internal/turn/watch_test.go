@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package turn
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+func TestRolloutsOfNode(t *testing.T) {
+	// Of a scheme that does not know the type, so that what can't be read is stored, too.
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypeWithName(GroupVersionKind, &unstructured.Unstructured{})
+	scheme.AddKnownTypeWithName(v1alpha1.GroupVersion.WithKind(Kind+"List"), &unstructured.UnstructuredList{})
+	made := func(name string, selector any) client.Object {
+		o := Object()
+		o.SetName(name)
+		o.Object["spec"] = map[string]any{"nodeSelector": selector}
+		return o
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		made("all", map[string]any{}),
+		made("red", map[string]any{"matchLabels": map[string]any{"colour": "red"}}),
+		made("malformed", "x"),
+		made("unreadable", map[string]any{"matchLabels": map[string]any{"colour": int64(7)}}),
+		made("invalid", map[string]any{"matchExpressions": []any{map[string]any{"key": "a", "operator": "Near"}}}),
+	).Build()
+	held := func(holder string) func(*corev1.Node) {
+		return holding(v1alpha1.Claim{Rollout: holder, UID: "x"})
+	}
+	for name, tc := range map[string]struct {
+		nodes []client.Object
+		want  string
+	}{
+		"any node":                        {[]client.Object{newNode()}, "all"},
+		"a red one":                       {[]client.Object{newNode(labelled("colour", "red"))}, "all red"},
+		"one that was red":                {[]client.Object{newNode(labelled("colour", "red")), newNode()}, "all red"},
+		"one with a claim":                {[]client.Object{newNode(held("NodeRollout/gone"))}, "all gone"},
+		"one that had a claim":            {[]client.Object{newNode(held("NodeRollout/gone")), newNode()}, "all gone"},
+		"one with another's claim":        {[]client.Object{newNode(held("Plan/a/b"))}, "all"},
+		"one with claims nobody can read": {[]client.Object{newNode(annotated(v1alpha1.AnnotationClaims, "{"))}, "all"},
+		"one with a mark":                 {[]client.Object{newNode(cordonedBy("NodeRollout/gone"))}, "all gone"},
+		"one with the other mark":         {[]client.Object{newNode(annotated(v1alpha1.AnnotationExcludedBy, "NodeRollout/gone"))}, "all gone"},
+	} {
+		var names []string
+		for _, r := range RolloutsOfNode(c)(t.Context(), tc.nodes...) {
+			names = append(names, r.Name)
+		}
+		slices.Sort(names)
+		if got := strings.Join(names, " "); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+func TestRolloutChanged(t *testing.T) {
+	made := func(change func(*unstructured.Unstructured)) *unstructured.Unstructured {
+		o := Object()
+		o.SetName("os")
+		o.SetGeneration(1)
+		change(o)
+		return o
+	}
+	now := metav1.Now()
+	for name, tc := range map[string]struct {
+		change func(*unstructured.Unstructured)
+		want   bool
+	}{
+		"status":     {func(o *unstructured.Unstructured) { o.Object["status"] = map[string]any{"revision": "1"} }, false},
+		"spec":       {func(o *unstructured.Unstructured) { o.SetGeneration(2) }, true},
+		"annotation": {func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{v1alpha1.AnnotationRetry: "1"}) }, true},
+		"deletion":   {func(o *unstructured.Unstructured) { o.SetDeletionTimestamp(&now) }, true},
+		"another":    {func(o *unstructured.Unstructured) { o.SetUID("2") }, true},
+	} {
+		e := event.UpdateEvent{ObjectOld: made(func(*unstructured.Unstructured) {}), ObjectNew: made(tc.change)}
+		if got := RolloutChanged.Update(e); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func newNode(change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	for _, how := range change {
+		how(n)
+	}
+	return n
+}
+
+func labelled(key, value string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Labels = map[string]string{key: value} }
+}
+
+func annotated(key, value string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Annotations = map[string]string{key: value} }
+}
+
+func cordonedBy(holder string) func(*corev1.Node) {
+	return annotated(v1alpha1.AnnotationCordonedBy, holder)
+}
+
+func holding(claims ...v1alpha1.Claim) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		text, err := v1alpha1.FormatClaims(claims)
+		if err != nil {
+			panic(err)
+		}
+		annotated(v1alpha1.AnnotationClaims, text)(n)
+	}
+}
