@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+var (
+	bottlerocketKeys = v1alpha1.HostProtocols[0]
+	dogswatchKeys    = v1alpha1.HostProtocols[1]
+)
+
+// nodeSaying is a Node on which that is said: "wanted,active,state,update" of a protocol, and other annotations.
+func nodeSaying(p v1alpha1.HostProtocol, intent [4]string, others map[string]string) *metav1.PartialObjectMetadata {
+	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: "n1", ResourceVersion: "7", Labels: map[string]string{p.InterfaceLabel: "2.0.0"}, Annotations: map[string]string{},
+	}}
+	for i, key := range []string{p.Wanted, p.Active, p.State, p.Update} {
+		if intent[i] != "" {
+			n.Annotations[key] = intent[i]
+		}
+	}
+	if intent[3] != "" {
+		n.Labels[p.Update] = intent[3]
+	}
+	maps.Copy(n.Annotations, others)
+	return n
+}
+
+func TestNext(t *testing.T) {
+	for intent, want := range map[[4]string]step{
+		// Before the operator has spoken.
+		{}:                                    idle,
+		{"", "unknown", "unknown", "unknown"}: idle,
+		// The rows of an update, in order.
+		{"stabilize", "unknown", "unknown", "unknown"}:        acknowledge,
+		{"stabilize", "stabilize", "busy", "unknown"}:         carryOn,
+		{"stabilize", "stabilize", "ready", "true"}:           idle,
+		{"prepare-update", "stabilize", "ready", "true"}:      acknowledge,
+		{"prepare-update", "prepare-update", "busy", "true"}:  carryOn,
+		{"prepare-update", "prepare-update", "ready", "true"}: idle,
+		{"perform-update", "prepare-update", "ready", "true"}: acknowledge,
+		{"perform-update", "perform-update", "busy", "true"}:  carryOn,
+		{"perform-update", "perform-update", "ready", "true"}: idle,
+		{"reboot-update", "perform-update", "ready", "true"}:  acknowledge,
+		{"reboot-update", "reboot-update", "busy", "true"}:    carryOn,
+		{"reboot-update", "reboot-update", "ready", "true"}:   idle,
+		{"stabilize", "stabilize", "ready", "false"}:          idle,
+		// What has failed is the operator's.
+		{"stabilize", "stabilize", "error", "unknown"}:        idle,
+		{"prepare-update", "prepare-update", "error", "true"}: idle,
+		{"reboot-update", "reboot-update", "error", "true"}:   idle,
+		{"stabilize", "prepare-update", "error", "true"}:      acknowledge,
+		// Given up in the middle.
+		{"stabilize", "prepare-update", "busy", "true"}: acknowledge,
+		{"stabilize", "reboot-update", "busy", "true"}:  acknowledge,
+		// What the peer's operator may say.
+		{"unknown", "unknown", "unknown", "unknown"}:      idle,
+		{"unknown", "stabilize", "ready", "true"}:         acknowledge,
+		{"reset-state", "prepare-update", "busy", "true"}: acknowledge,
+		{"reset-state", "reset-state", "busy", "true"}:    carryOn,
+		// Keys wiped by somebody, and words that are none.
+		{"", "reboot-update", "busy", "true"}:                   idle,
+		{"reboot-update", "reboot-update", "", "true"}:          idle,
+		{"reboot-update", "reboot-update", "rebooting", "true"}: idle,
+		{"reboot-update", "", "", ""}:                           acknowledge,
+		{"format-disk", "stabilize", "ready", "true"}:           idle,
+		{"format-disk", "format-disk", "busy", "true"}:          idle,
+	} {
+		for _, p := range v1alpha1.HostProtocols {
+			s, ok := hear(nodeSaying(p, intent, nil))
+			if !ok {
+				t.Fatalf("%s is not heard", p.InterfaceLabel)
+			}
+			if got := s.next(); got != want {
+				t.Errorf("%s: next is %d, want %d", s.intent(), got, want)
+			}
+		}
+	}
+}
+
+func TestMayCheck(t *testing.T) {
+	for intent, want := range map[[4]string]bool{
+		{}: false,
+		{"stabilize", "unknown", "unknown", "unknown"}:        false,
+		{"stabilize", "stabilize", "busy", "unknown"}:         false,
+		{"stabilize", "stabilize", "ready", "false"}:          true,
+		{"stabilize", "stabilize", "error", "unknown"}:        true,
+		{"prepare-update", "prepare-update", "ready", "true"}: false,
+		{"perform-update", "perform-update", "error", "true"}: false,
+		{"reboot-update", "reboot-update", "ready", "true"}:   false,
+	} {
+		s, _ := hear(nodeSaying(bottlerocketKeys, intent, nil))
+		if got := s.mayCheck(); got != want {
+			t.Errorf("%s: may check: %t, want %t", s.intent(), got, want)
+		}
+	}
+}
+
+func TestWhatIsLeftOfAReboot(t *testing.T) {
+	for host, want := range map[string]rebootStep{"": verifyOnly, "boot-2": order, "boot-1": verify} {
+		s := &said{boot: host}
+		if got := s.reboot("boot-2"); got != want {
+			t.Errorf("taken up in %q, now in boot-2: %d, want %d", host, got, want)
+		}
+	}
+}
+
+// TestTaken is what the agent writes when it takes something up.
+func TestTaken(t *testing.T) {
+	claim := func(boot, rest string) map[string]string {
+		const before = `[{"rollout":"NodeRollout/r","uid":"u","revision":"2","turn":"t","since":null,"bootID":"`
+		return map[string]string{v1alpha1.AnnotationClaims: before + boot + `"` + rest + `}]`}
+	}
+	for name, tc := range map[string]struct {
+		wanted string
+		others map[string]string
+		want   map[string]string
+	}{
+		"stabilize":     {"stabilize", nil, nil},
+		"perform":       {"perform-update", nil, nil},
+		"first attempt": {"prepare-update", nil, map[string]string{v1alpha1.AnnotationHostAttempts: "1"}},
+		"third attempt": {"prepare-update", map[string]string{v1alpha1.AnnotationHostAttempts: "2"}, map[string]string{v1alpha1.AnnotationHostAttempts: "3"}},
+		"attempts that are no number": {
+			"prepare-update", map[string]string{v1alpha1.AnnotationHostAttempts: "many"}, map[string]string{v1alpha1.AnnotationHostAttempts: "1"},
+		},
+		"reboot":                        {"reboot-update", nil, map[string]string{v1alpha1.AnnotationHostBoot: "boot-2"}},
+		"reboot ordered in this boot":   {"reboot-update", claim("boot-2", ""), map[string]string{v1alpha1.AnnotationHostBoot: "boot-2"}},
+		"reboot ordered in another one": {"reboot-update", claim("boot-1", ""), map[string]string{v1alpha1.AnnotationHostBoot: "boot-1"}},
+		"a turn failed in another boot": {
+			"reboot-update", claim("boot-1", `,"failed":{"reason":"NotRebooted","time":null}`), map[string]string{v1alpha1.AnnotationHostBoot: "boot-2"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := map[string]string{bottlerocketKeys.Active: tc.wanted, bottlerocketKeys.State: "busy"}
+			maps.Copy(want, tc.want)
+			s, _ := hear(nodeSaying(bottlerocketKeys, [4]string{tc.wanted, "unknown", "unknown", "true"}, tc.others))
+			expectWords(t, s.taken("boot-2"), want, nil)
+		})
+	}
+}
+
+// expectWords compares words; what is taken off is "-".
+func expectWords(t *testing.T, got words, annotations, labels map[string]string) {
+	t.Helper()
+	plain := func(of map[string]*string) map[string]string {
+		all := map[string]string{}
+		for key, value := range of {
+			if all[key] = "-"; value != nil {
+				all[key] = *value
+			}
+		}
+		return all
+	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	if diff := cmp.Diff([]map[string]string{annotations, labels}, []map[string]string{plain(got.annotations), plain(got.labels)}); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestClaimsThatCannotBeRead: nobody can tell then whether the host has rebooted since the order.
+func TestClaimsThatCannotBeRead(t *testing.T) {
+	s, _ := hear(nodeSaying(bottlerocketKeys, [4]string{"reboot-update", "reboot-update", "busy", "true"}, map[string]string{
+		v1alpha1.AnnotationClaims: "{", v1alpha1.AnnotationHostBoot: "boot-1",
+	}))
+	m := &machine{boots: 1}
+	a := &Agent{host: m}
+	if err := a.reboot(t.Context(), s, "boot-1"); err == nil || m.calls["reboot"] != 0 {
+		t.Errorf("rebooted %d times, error %v", m.calls["reboot"], err)
+	}
+}
+
+func TestPace(t *testing.T) {
+	for _, random := range []float64{0, 0.25, 0.5, 0.999999} {
+		r := func() float64 { return random }
+		if d := spread(30*time.Minute, checkShare, r); d < 24*time.Minute || d > 36*time.Minute {
+			t.Errorf("%v: a check after %s", random, d)
+		}
+		b := backoff{first: time.Second, most: time.Minute}
+		most := time.Second
+		for i := range 100 {
+			d := b.next(r)
+			if d < most/2 || d > most {
+				t.Errorf("%v: failure %d waits %s, want %s to %s", random, i+1, d, most/2, most)
+			}
+			most = min(2*most, time.Minute)
+		}
+		b.reset()
+		if d := b.next(r); d > time.Second {
+			t.Errorf("%v: after a success the first failure waits %s", random, d)
+		}
+	}
+}
+
+func TestFaces(t *testing.T) {
+	for value, want := range map[string][3]string{
+		"1.0.0": {"1.0.0", "1.0.0", "1.0.0"}, "2.0.0": {"2.0.0", "2.0.0", "2.0.0"}, "sentinel": {"sentinel", "sentinel", "sentinel"},
+		"3.0.0": {"3.0.0", "1.0.0", "3.0.0"}, "": {"", "1.0.0", ""}, "0.1.0-zeta": {"0.1.0-zeta", "1.0.0", "0.1.0-zeta"},
+	} {
+		for i, p := range v1alpha1.HostProtocols {
+			if got := faceOf(p, value); got != want[i] {
+				t.Errorf("%s=%s is %s, want %s", p.InterfaceLabel, value, got, want[i])
+			}
+		}
+	}
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// searchPath is where commands without a slash are looked for on the host.
+const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// endGrace is the default of place.grace.
+const endGrace = 10 * time.Second
+
+// maxOutput bounds what is kept of each of a command's streams.
+const maxOutput = 64 << 10
+
+// place is where on the host commands run and files are looked for. The zero place is the agent's own.
+type place struct {
+	// root is a directory in which the host's root is mounted; commands run in a chroot there. "" or "/": none.
+	root string
+	// mounts is the file of a mount namespace, such as /proc/1/ns/mnt; it comes before root.
+	mounts string
+	// grace is how long a command has after it was told to end, before it is killed; and what it has left in the background has
+	// for closing its streams. 0 is endGrace.
+	grace time.Duration
+}
+
+// own is true for the agent's own place, where nothing needs to be entered.
+func (p place) own() bool {
+	return p.mounts == "" && (p.root == "" || p.root == "/")
+}
+
+// outcome is what a command that ran to its end has left.
+type outcome struct {
+	stdout, stderr string
+	// code is the exit code, -1 if a signal ended it.
+	code   int
+	signal syscall.Signal
+}
+
+// failure is why the command has failed, nil if it has not.
+func (o *outcome) failure() error {
+	said := brief(o.stderr)
+	if said == "" {
+		said = brief(o.stdout)
+	}
+	var how string
+	switch {
+	case o.code == 0:
+		return nil
+	case o.code < 0:
+		how = "ended by signal " + o.signal.String()
+	default:
+		how = fmt.Sprintf("exit status %d", o.code)
+	}
+	if said == "" {
+		return errors.New(how)
+	}
+	return fmt.Errorf("%s: %s", how, said)
+}
+
+// maxBrief bounds what an error repeats of what a command or server has said, in bytes.
+const maxBrief = 600
+
+// brief is what was said last, in one line.
+func brief(said string) string {
+	said = strings.ToValidUTF8(said, "?")
+	lines := strings.FieldsFunc(said, func(r rune) bool { return r == '\n' || r == '\r' })
+	kept := ""
+	for _, line := range slices.Backward(lines) {
+		line = strings.Join(strings.Fields(line), " ")
+		switch {
+		case line == "":
+			continue
+		case kept == "":
+			kept = line
+		case len(line)+2+len(kept) > maxBrief:
+			return kept
+		default:
+			kept = line + "; " + kept
+		}
+	}
+	if len(kept) > maxBrief {
+		kept = strings.ToValidUTF8(kept[:maxBrief], "") + "..."
+	}
+	return kept
+}
+
+// run runs a command there, to its end. The error says that it could not be run, or is the context's.
+func (p place) run(ctx context.Context, argv ...string) (*outcome, error) {
+	// Opened here: the host's root may be one without /dev.
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = null.Close() }()
+
+	var stdout, stderr output
+	var cmd *exec.Cmd
+	err = p.do(func() error {
+		path, err := lookUp(argv[0])
+		if err != nil {
+			return err
+		}
+		cmd = exec.CommandContext(ctx, path, argv[1:]...)
+		cmd.Args[0] = argv[0]
+		cmd.Dir, cmd.Env = "/", environment(os.Environ())
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = null, &stdout, &stderr
+		cmd.WaitDelay = cmp.Or(p.grace, endGrace)
+		group(cmd)
+		return cmd.Start()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("running %s%s, %w", argv[0], p.where(), err)
+	}
+	err = cmd.Wait()
+	if err != nil && ctx.Err() != nil {
+		killGroup(cmd)
+		return nil, fmt.Errorf("running %s%s, %w", argv[0], p.where(), context.Cause(ctx))
+	}
+	// What it has left behind in the background may hold its streams open; it has ended itself.
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
+		return nil, fmt.Errorf("running %s%s, %w", argv[0], p.where(), err)
+	}
+	o := &outcome{stdout: stdout.String(), stderr: stderr.String(), code: cmd.ProcessState.ExitCode()}
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		o.signal = status.Signal()
+	}
+	return o, nil
+}
+
+// within is run with a limit to how long the command may take. The error says so when that is over.
+func (p place) within(ctx context.Context, limit time.Duration, argv ...string) (*outcome, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has not ended within %s", limit))
+	defer cancel()
+	return p.run(ctx, argv...)
+}
+
+// where is said of the place in errors.
+func (p place) where() string {
+	switch {
+	case p.own():
+		return ""
+	case p.mounts != "":
+		return " on the host"
+	default:
+		return " in " + p.root
+	}
+}
+
+// exists tells whether there is a file of that name, which is no directory.
+func (p place) exists(name string) (bool, error) {
+	found := false
+	err := p.do(func() error {
+		info, err := os.Stat(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+			return nil
+		case err != nil:
+			return err
+		}
+		found = !info.IsDir()
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("looking for %s%s, %w", name, p.where(), err)
+	}
+	return found, nil
+}
+
+// errNoCommand says that a host has no such command.
+var errNoCommand = errors.New("no such command")
+
+// lookUp finds a command, as a shell does.
+func lookUp(name string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	for _, dir := range filepath.SplitList(searchPath) {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%w in %s", errNoCommand, searchPath)
+}
+
+// environment is what a command on the host gets of the agent's: nothing but proxies. Old versions of updog can't begin to log
+// where no terminal is named.
+func environment(own []string) []string {
+	env := []string{"PATH=" + searchPath, "TERM=xterm", "LANG=C"}
+	for _, entry := range own {
+		name, _, _ := strings.Cut(entry, "=")
+		switch strings.ToUpper(name) {
+		case "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY":
+			env = append(env, entry)
+		}
+	}
+	return env
+}
+
+// output keeps the end of what a command writes.
+type output struct {
+	kept []byte
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.kept = append(o.kept, p...)
+	if over := len(o.kept) - maxOutput; over > 0 {
+		o.kept = append(o.kept[:0], o.kept[over:]...)
+	}
+	return len(p), nil
+}
+
+func (o *output) String() string { return string(o.kept) }

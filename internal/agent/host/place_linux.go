@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// initMounts is the mount namespace of the host's first process, if the agent sees the host's processes.
+const initMounts = "/proc/1/ns/mnt"
+
+var errHostPID = errors.New("process 1 is the agent itself: its pod needs hostPID")
+
+// do calls a function that has the place's root as its root directory. Whatever the function starts in other goroutines has not.
+func (p place) do(f func() error) error {
+	if p.own() {
+		return f()
+	}
+	done := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread ends with this goroutine, and no other ever runs on it.
+		runtime.LockOSThread()
+		if err := p.enter(); err != nil {
+			done <- err
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// enter changes the root directory of the present thread.
+func (p place) enter() error {
+	if p.mounts == initMounts && os.Getpid() == 1 {
+		return errHostPID
+	}
+	// The thread needs a root directory of its own first, apart from the other threads'.
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("leaving the agent's root directory, %w", err)
+	}
+	if p.mounts == "" {
+		if err := unix.Chroot(p.root); err != nil {
+			return fmt.Errorf("entering %s, %w", p.root, err)
+		}
+		return unix.Chdir("/")
+	}
+	ns, err := unix.Open(p.mounts, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("opening %s, %w", p.mounts, err)
+	}
+	defer func() { _ = unix.Close(ns) }()
+	if err := unix.Setns(ns, unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("entering the host's mount namespace, %w", err)
+	}
+	return nil
+}
+
+// group makes a command and all that it starts end together.
+func group(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error {
+		return unix.Kill(-cmd.Process.Pid, unix.SIGTERM)
+	}
+}
+
+// killGroup ends at once what is left of a command and of what it has started.
+func killGroup(cmd *exec.Cmd) {
+	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+}
+
+// killInit sends a signal to the host's first process.
+func killInit(s syscall.Signal) error {
+	if os.Getpid() == 1 {
+		return errHostPID
+	}
+	return unix.Kill(1, s)
+}
+
+// namedSignal is the signal with that name, such as "SIGINT"; 0 if there is none.
+func namedSignal(name string) syscall.Signal {
+	return unix.SignalNum("SIG" + strings.TrimPrefix(name, "SIG"))
+}

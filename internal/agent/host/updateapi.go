@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// UpdateAPISocket is where Bottlerocket's API is served.
+const UpdateAPISocket = "/run/api.sock"
+
+// UpdateAPIOptions say where the Update API is, and how long it may take. Each duration that is 0 is its default.
+type UpdateAPIOptions struct {
+	// Socket is the path of its Unix socket. Default UpdateAPISocket.
+	Socket string
+	// Clock is what time is told by. It must be given.
+	Clock clock.Clock
+	// Refresh is how long finding updates may take. Default 10s.
+	Refresh time.Duration
+	// Prepare is how long fetching one may take. Default 10m.
+	Prepare time.Duration
+	// Activate is how long making it the next boot's, or taking that back, may take. Default 5s.
+	Activate time.Duration
+	// Request is how long one answer may take. Default 10s; the answer to the order to reboot may take three times as long.
+	Request time.Duration
+	// Poll is the time from a command to the first look at how it stands, and between the first looks; later ones are further apart,
+	// up to 20 times that. Default 100ms.
+	Poll time.Duration
+	// BootIDFile is where the boot id is. Default DefaultBootIDFile.
+	BootIDFile string
+}
+
+// UpdateAPI is a Bottlerocket host that is updated by its Update API.
+//
+// The API remembers how a host stands, until it reboots: that, and not the memory of the UpdateAPI, tells what is done already.
+type UpdateAPI struct {
+	boot
+	options UpdateAPIOptions
+	client  *http.Client
+}
+
+var _ Host = (*UpdateAPI)(nil)
+
+// NewUpdateAPI makes one. Nothing is asked before the first call.
+func NewUpdateAPI(o UpdateAPIOptions) *UpdateAPI {
+	o.Socket = cmp.Or(o.Socket, UpdateAPISocket)
+	o.Refresh = cmp.Or(o.Refresh, 10*time.Second)
+	o.Prepare = cmp.Or(o.Prepare, 10*time.Minute)
+	o.Activate = cmp.Or(o.Activate, 5*time.Second)
+	o.Request = cmp.Or(o.Request, 10*time.Second)
+	o.Poll = cmp.Or(o.Poll, 100*time.Millisecond)
+	var dialer net.Dialer
+	return &UpdateAPI{boot: boot{o.BootIDFile}, options: o, client: &http.Client{
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return dialer.DialContext(ctx, "unix", o.Socket)
+			},
+			// Calls are hours apart, and the API may have been restarted since the last one.
+			DisableKeepAlives: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// Version is the version_id of GET /os.
+func (a *UpdateAPI) Version(ctx context.Context) (string, error) {
+	var system struct {
+		VersionID string `json:"version_id"`
+	}
+	if err := a.get(ctx, "/os", &system); err != nil {
+		return "", fmt.Errorf("asking the host for its version, %w", err)
+	}
+	if system.VersionID == "" {
+		return "", errors.New("asking the host for its version, the answer has no version_id")
+	}
+	return bareVersion(system.VersionID), nil
+}
+
+// Check refreshes the list of updates. The host offers the one that its API has chosen by its settings and its wave.
+func (a *UpdateAPI) Check(ctx context.Context) (Offer, error) {
+	status, err := a.command(ctx, refresh, a.options.Refresh)
+	if err != nil {
+		return Offer{}, err
+	}
+	return Offer{Available: status.Chosen != nil, Version: status.chosen()}, nil
+}
+
+// Prepare stages the version. One that is staged already, or to be booted next, is prepared.
+func (a *UpdateAPI) Prepare(ctx context.Context, version string) error {
+	if err := a.prepare(ctx, bareVersion(version)); err != nil {
+		return fmt.Errorf("preparing %s, %w", cmp.Or(version, "the update"), err)
+	}
+	return nil
+}
+
+func (a *UpdateAPI) prepare(ctx context.Context, version string) error {
+	// The process before this one may have been ended while its command went on; that is waited for.
+	status, err := a.settled(ctx, a.options.Prepare)
+	if err != nil {
+		return err
+	}
+	if version != "" && status.stands(version) {
+		return nil
+	}
+	if status, err = a.command(ctx, refresh, a.options.Refresh); err != nil {
+		return err
+	}
+	chosen := status.chosen()
+	if chosen == "" || (version != "" && chosen != version) {
+		return other(version, chosen)
+	}
+	if status.stands(chosen) {
+		return nil
+	}
+	// Another one is to be booted next, and only once it is not can this one take its place.
+	if status.State == stateReady {
+		if _, err := a.command(ctx, deactivate, a.options.Activate); err != nil {
+			return err
+		}
+	}
+	if status, err = a.command(ctx, prepare, a.options.Prepare); err != nil {
+		return err
+	}
+	// It may have chosen anew in the meantime.
+	if staged := status.staged(); staged != chosen {
+		return other(chosen, staged)
+	}
+	return nil
+}
+
+// Perform activates the version. What is lost by a reboot in between is prepared again.
+func (a *UpdateAPI) Perform(ctx context.Context, version string) error {
+	version = bareVersion(version)
+	if err := a.perform(ctx, version); err != nil {
+		return fmt.Errorf("performing %s, %w", cmp.Or(version, "the update"), err)
+	}
+	return nil
+}
+
+func (a *UpdateAPI) perform(ctx context.Context, version string) error {
+	status, err := a.settled(ctx, a.options.Prepare)
+	if err != nil {
+		return err
+	}
+	switch staged := status.staged(); {
+	case staged == "":
+		if err := a.prepare(ctx, version); err != nil {
+			return err
+		}
+		if status, err = a.settled(ctx, a.options.Activate); err != nil {
+			return err
+		}
+	case version != "" && staged != version:
+		return otherError(fmt.Sprintf("%s is prepared", staged))
+	}
+	if status.State == stateReady {
+		return nil
+	}
+	if status, err = a.command(ctx, activate, a.options.Activate); err != nil {
+		return err
+	}
+	if !status.isActive() {
+		return fmt.Errorf("the Update API has activated the update, and is in the state %s", status.State)
+	}
+	return nil
+}
+
+// Reboot orders the reboot. A connection that breaks before the answer, or an answer that does not come, is taken for the reboot itself.
+func (a *UpdateAPI) Reboot(ctx context.Context) error {
+	err := a.post(ctx, "/actions/reboot", 3*a.options.Request)
+	if err == nil || (ctx.Err() == nil && brokenOff(err)) {
+		return nil
+	}
+	return fmt.Errorf("rebooting, %w", err)
+}
+
+// brokenOff tells whether the other side has gone away after it was reached.
+func brokenOff(err error) bool {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return false
+	}
+	return isEOF(err) || errors.Is(err, errSlow) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}

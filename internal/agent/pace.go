@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import "time"
+
+// spread is a duration or up to a share more or less of it, at random.
+func spread(d time.Duration, share float64, random func() float64) time.Duration {
+	return d + time.Duration(float64(d)*share*(2*random()-1))
+}
+
+// backoff is how long to wait after each failure: twice as long as after the one before, up to most, and of that a random half or more.
+type backoff struct {
+	first, most time.Duration
+	failures    int
+}
+
+// next is how long to wait after one more failure.
+func (b *backoff) next(random func() float64) time.Duration {
+	d := b.most
+	if b.failures < 30 && b.first<<b.failures < b.most {
+		d = b.first << b.failures
+	}
+	b.failures++
+	return d/2 + time.Duration(random()*float64(d/2))
+}
+
+// reset is what a success does.
+func (b *backoff) reset() { b.failures = 0 }

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/agent/host"
+)
+
+var at = time.Date(2026, 5, 4, 3, 2, 1, 0, time.FixedZone("", 7200))
+
+const checkedAt = "2026-05-04T01:02:01Z"
+
+func TestSucceeded(t *testing.T) {
+	const version, target, previous = v1alpha1.AnnotationHostVersion, v1alpha1.AnnotationHostTarget, v1alpha1.AnnotationHostPrevious
+	const attempts, failure = v1alpha1.AnnotationHostAttempts, v1alpha1.AnnotationHostError
+	const checked, boot = v1alpha1.AnnotationHostChecked, v1alpha1.AnnotationHostBoot
+	p := bottlerocketKeys
+	for name, tc := range map[string]struct {
+		action string
+		others map[string]string
+		found  *finding
+		want   map[string]string
+		update string
+	}{
+		"an update is found": {
+			"stabilize", nil, &finding{"1.0.0", host.Offer{Available: true, Version: "1.1.0"}},
+			map[string]string{p.Update: "true", version: "1.0.0", target: "1.1.0", checked: checkedAt}, "true",
+		},
+		"the same one is found again after an attempt": {
+			"stabilize", map[string]string{version: "1.0.0", target: "1.1.0", attempts: "2", failure: "bad", boot: "boot-1", checked: "before"},
+			&finding{"1.0.0", host.Offer{Available: true, Version: "1.1.0"}},
+			map[string]string{p.Update: "true", checked: checkedAt, failure: "-", boot: "-"}, "true",
+		},
+		"another one is found": {
+			"stabilize", map[string]string{version: "1.0.0", target: "1.1.0", attempts: "2"},
+			&finding{"1.0.0", host.Offer{Available: true, Version: "1.2.0"}},
+			map[string]string{p.Update: "true", checked: checkedAt, target: "1.2.0", attempts: "-"}, "true",
+		},
+		"an update without a name": {
+			"stabilize", map[string]string{attempts: "1"}, &finding{"", host.Offer{Available: true}},
+			map[string]string{p.Update: "true", checked: checkedAt}, "true",
+		},
+		"there is none any more": {
+			"stabilize", map[string]string{version: "1.0.0", target: "1.1.0", attempts: "2"}, &finding{"1.1.0", host.Offer{}},
+			map[string]string{p.Update: "false", version: "1.1.0", previous: "1.0.0", target: "-", attempts: "-", checked: checkedAt}, "false",
+		},
+		"it is prepared":  {"prepare-update", map[string]string{attempts: "1", failure: "bad"}, nil, map[string]string{failure: "-"}, ""},
+		"it is performed": {"perform-update", map[string]string{attempts: "1"}, nil, nil, ""},
+		"it has rebooted": {
+			"reboot-update", map[string]string{version: "1.0.0", target: "1.1.0", attempts: "1", boot: "boot-1"}, &finding{runs: "1.1.0"},
+			map[string]string{version: "1.1.0", previous: "1.0.0", attempts: "-", boot: "-"}, "",
+		},
+		"it has rebooted, without names": {
+			"reboot-update", map[string]string{attempts: "1", boot: "boot-1"}, &finding{}, map[string]string{attempts: "-", boot: "-"}, "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := hear(nodeSaying(p, [4]string{tc.action, tc.action, "busy", "unknown"}, tc.others))
+			want := map[string]string{p.State: "ready"}
+			maps.Copy(want, tc.want)
+			var labels map[string]string
+			if tc.update != "" {
+				labels = map[string]string{p.Update: tc.update}
+			}
+			expectWords(t, s.unsaid(s.succeeded(tc.found, at)), want, labels)
+		})
+	}
+}
+
+func TestChecked(t *testing.T) {
+	const version, target, checked = v1alpha1.AnnotationHostVersion, v1alpha1.AnnotationHostTarget, v1alpha1.AnnotationHostChecked
+	p := dogswatchKeys
+	before := map[string]string{version: "1.0.0", target: "1.1.0", checked: "before"}
+	known := &finding{"1.0.0", host.Offer{Available: true, Version: "1.1.0"}}
+
+	s, _ := hear(nodeSaying(p, [4]string{"stabilize", "stabilize", "ready", "true"}, before))
+	expectWords(t, s.checked(known, at), nil, nil)
+	expectWords(t, s.checked(&finding{"1.0.0", host.Offer{Available: true, Version: "1.2.0"}}, at), map[string]string{target: "1.2.0", checked: checkedAt}, nil)
+	expectWords(t, s.checked(&finding{"1.0.0", host.Offer{}}, at),
+		map[string]string{p.Update: "false", target: "-", checked: checkedAt}, map[string]string{p.Update: "false"})
+
+	delete(s.meta.Labels, p.Update)
+	expectWords(t, s.checked(known, at), map[string]string{checked: checkedAt}, map[string]string{p.Update: "true"})
+
+	s, _ = hear(nodeSaying(p, [4]string{"stabilize", "stabilize", "error", "true"}, map[string]string{
+		version: "1.0.0", target: "1.1.0", v1alpha1.AnnotationHostError: "bad",
+	}))
+	expectWords(t, s.checked(known, at), map[string]string{p.State: "ready", v1alpha1.AnnotationHostError: "-", checked: checkedAt}, nil)
+}
+
+// TestOwnKeys: whatever happens, the agent writes no key but its own.
+func TestOwnKeys(t *testing.T) {
+	for _, p := range v1alpha1.HostProtocols {
+		annotations := []string{
+			p.Active, p.State, p.Update, "moult.dev/host-version", "moult.dev/host-target", "moult.dev/host-previous", "moult.dev/host-attempts",
+			"moult.dev/host-error", "moult.dev/host-checked", "moult.dev/host-boot",
+		}
+		for _, action := range []string{"stabilize", "unknown", "reset-state", "prepare-update", "perform-update", "reboot-update"} {
+			s, _ := hear(nodeSaying(p, [4]string{action, action, "busy", "unknown"}, map[string]string{v1alpha1.AnnotationHostWanted: "1.2.0"}))
+			f := &finding{"1.0.0", host.Offer{Available: true, Version: "1.1.0"}}
+			for _, w := range []words{s.taken("boot"), s.succeeded(f, at), s.checked(f, at), s.failed(errors.New("bad"))} {
+				for key := range w.annotations {
+					if !slices.Contains(annotations, key) {
+						t.Errorf("%s writes the annotation %s", action, key)
+					}
+				}
+				for key := range w.labels {
+					if key != p.Update {
+						t.Errorf("%s writes the label %s", action, key)
+					}
+				}
+				var patch struct{ Metadata map[string]any }
+				body, err := s.patch(w)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := json.Unmarshal(body, &patch); err != nil {
+					t.Fatal(err)
+				}
+				for key := range patch.Metadata {
+					if !slices.Contains([]string{"resourceVersion", "annotations", "labels"}, key) {
+						t.Errorf("%s writes metadata.%s", action, key)
+					}
+				}
+				if patch.Metadata["resourceVersion"] != "7" {
+					t.Errorf("the precondition is %v", patch.Metadata["resourceVersion"])
+				}
+			}
+		}
+	}
+}
+
+func TestErrorsFit(t *testing.T) {
+	for _, text := range []string{
+		"", "  \n", "short", strings.Repeat("long ", 1000), strings.Repeat("ü", 1000), strings.Repeat("a", 1019) + "üüüüü", "not \xff UTF-8",
+	} {
+		got := cut(text)
+		if len(got) > maxError || got == "" || !utf8.ValidString(got) {
+			t.Errorf("%.20q becomes %d bytes: %q", text, len(got), got)
+		}
+		if len(text) < 100 && utf8.ValidString(text) && strings.TrimSpace(text) != "" && got != text {
+			t.Errorf("%q becomes %q", text, got)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"testing"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+func TestVerify(t *testing.T) {
+	const wanted, target = v1alpha1.AnnotationHostWanted, v1alpha1.AnnotationHostTarget
+	for name, tc := range map[string]struct {
+		others  map[string]string
+		machine *machine
+		boot    string
+		want    string
+	}{
+		"the wanted version":             {map[string]string{wanted: "1.1.0"}, newMachine("1.1.0", "1.2.0"), "boot-0", ""},
+		"the wanted version, with a v":   {map[string]string{wanted: "v1.1.0"}, newMachine("1.1.0", ""), "boot-0", ""},
+		"the target":                     {map[string]string{target: "1.1.0"}, newMachine("1.1.0", ""), "boot-0", ""},
+		"the wanted one, not the target": {map[string]string{wanted: "1.1.0", target: "1.2.0"}, newMachine("1.1.0", ""), "boot-0", ""},
+		"the old version": {
+			map[string]string{wanted: "1.1.0"}, newMachine("1.0.0", "1.1.0"), "boot-0", "after the reboot the host runs 1.0.0, not 1.1.0",
+		},
+		"taken up by another agent":        {map[string]string{wanted: "1.1.0"}, newMachine("1.1.0", ""), "", ""},
+		"nothing is known of the goal":     {nil, newMachine("1.1.0", ""), "", ""},
+		"nothing is known, and it offers":  {nil, newMachine("1.0.0", "1.1.0"), "boot-0", "after the reboot the host runs 1.0.0 and still offers 1.1.0"},
+		"no names, and all is well":        {nil, &machine{unnamed: true, boots: 1}, "boot-0", ""},
+		"no names, and a reboot is needed": {nil, &machine{unnamed: true, needsReboot: true, boots: 1}, "boot-0", "after the reboot the host still needs to reboot"},
+		"taken up by another agent, and old": {
+			map[string]string{wanted: "1.1.0"}, newMachine("1.0.0", "1.1.0"), "",
+			"another agent took up the reboot without saying in which boot, and the host runs 1.0.0, not 1.1.0",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			others := map[string]string{}
+			maps.Copy(others, tc.others)
+			if tc.boot != "" {
+				others[v1alpha1.AnnotationHostBoot] = tc.boot
+			}
+			s, _ := hear(nodeSaying(bottlerocketKeys, [4]string{"reboot-update", "reboot-update", "busy", "true"}, others))
+			a := &Agent{host: tc.machine, log: slog.New(slog.DiscardHandler), options: Options{Clock: clock.RealClock{}, RebootGrace: time.Minute}}
+			o := a.do(t.Context(), v1alpha1.HostActionReboot, s)
+			if got := text(o.err); got != tc.want {
+				t.Errorf("error %q, want %q", got, tc.want)
+			}
+			if o.err == nil && o.found.runs != tc.machine.runs {
+				t.Errorf("it runs %q, want %q", o.found.runs, tc.machine.runs)
+			}
+			if n := tc.machine.count("reboot"); n != 0 {
+				t.Errorf("rebooted %d times", n)
+			}
+		})
+	}
+}
+
+// TestVerifyWaits: so soon after a boot the host may not answer, and is asked again, but not for ever.
+func TestVerifyWaits(t *testing.T) {
+	for name, grace := range map[string]time.Duration{"answers in time": time.Minute, "never answers": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine("1.1.0", "")
+			m.fails["version"] = errors.New("connection refused")
+			log := &lines{}
+			a := &Agent{
+				host: m, log: slog.New(slog.NewTextHandler(log, nil)),
+				options: Options{Clock: clock.RealClock{}, RebootGrace: grace, Random: func() float64 { return 0 }},
+			}
+			s, _ := hear(nodeSaying(bottlerocketKeys, [4]string{"reboot-update", "reboot-update", "busy", "true"}, map[string]string{
+				v1alpha1.AnnotationHostWanted: "1.1.0", v1alpha1.AnnotationHostBoot: "boot-0",
+			}))
+			log.after("is not known yet", 1, func() {
+				if grace == time.Minute {
+					m.set(func(m *machine) { delete(m.fails, "version") })
+				}
+			})
+			o := a.do(t.Context(), v1alpha1.HostActionReboot, s)
+			if grace == time.Minute && o.err != nil {
+				t.Errorf("it fails: %v", o.err)
+			}
+			if grace == time.Second && text(o.err) != "reading the version after the reboot, connection refused" {
+				t.Errorf("error %v", o.err)
+			}
+			if n := m.count("version"); n != 2 {
+				t.Errorf("asked %d times, want 2", n)
+			}
+		})
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostupdate
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/events"
+	turnof "moult.dev/moult/internal/turn"
+)
+
+// passing is a look at one node, whose steps are written to a client that is a double.
+func passing(t *testing.T, r *v1alpha1.NodeRollout, n *corev1.Node) (*pass, *turn) {
+	t.Helper()
+	c := &Controller{clock: clocktesting.NewFakePassiveClock(now), client: fake.NewClientBuilder().WithObjects(n).Build(), works: turnof.NewWorks(noPods{})}
+	p := &pass{Controller: c}
+	if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(n), n); err != nil {
+		t.Fatal(err)
+	}
+	p.turns = []turn{*judged(t, r, n, func(w *world) { p.world = w })}
+	return p, &p.turns[0]
+}
+
+// A turn that fails gives its node back, but for one whose host has changed: its node is to become well first.
+func TestFail(t *testing.T) {
+	r := newRollout(func(r *v1alpha1.NodeRollout) {
+		r.Spec.HostUpdate.Hooks = &v1alpha1.RebootHooks{AfterReboot: []string{"after", "more"}}
+	})
+	for name, tc := range map[string]struct {
+		claim func(*v1alpha1.Claim)
+		want  string
+		works bool
+	}{
+		"before it changed": {rebooting, "stabilize,unknown,unknown unknown NotRebooted", false},
+		"changed":           {changedAt, "stabilize,unknown,unknown unknown unschedulable after-reboot NotRebooted", true},
+	} {
+		p, s := passing(t, r.DeepCopy(), newNode(words("reboot-update,reboot-update,ready true"), runs("1.1.0"), booted("boot-2"), holding(claimed(tc.claim)), cordonedBy(self),
+			labelled(v1alpha1.LabelAfterReboot, "true"), annotated("after", "true")))
+		s.fails(v1alpha1.ReasonNotRebooted, "it broke", now)
+		if err := p.fail(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		n := &corev1.Node{}
+		if err := p.client.Get(t.Context(), client.ObjectKey{Name: "a"}, n); err != nil {
+			t.Fatal(err)
+		}
+		if got := line(n); got != tc.want || (n.Annotations["after"] == "true") != tc.works || p.working()["a"] != tc.works {
+			t.Errorf("%s: %s, annotations %v, followed: %v", name, got, n.Annotations, p.working())
+		}
+	}
+}
+
+// A node whose turn had failed is updated if its host runs what it was to run, and released without a word of that if not.
+func TestFinishFailed(t *testing.T) {
+	for version, want := range map[string]string{"1.1.0": "Node a is updated to 1.1.0", "1.0.0": ""} {
+		p, s := passing(t, newRollout(), newNode(words("stabilize,stabilize,ready false"), runs(version), booted("boot-2"), holding(claimed(broken, rebooting))))
+		if s.step != stepFinish {
+			t.Fatalf("%s: %+v", version, summary(s))
+		}
+		if err := p.step(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		if got := told(p.happened); got != want || s.claim != nil || s.unit.State != done {
+			t.Errorf("%s: %q, %+v", version, got, s.unit)
+		}
+	}
+}
+
+// told are the messages of Events.
+func told(all []events.Event) string {
+	texts := make([]string, len(all))
+	for i := range all {
+		texts[i] = all[i].Message
+	}
+	return strings.Join(texts, "; ")
+}

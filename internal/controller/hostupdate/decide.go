@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostupdate
+
+import (
+	"context"
+	"reflect"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/node"
+	"moult.dev/moult/internal/rollout"
+	turnof "moult.dev/moult/internal/turn"
+)
+
+// start asks who goes next, and starts them. Nodes are claimed under the fleet's lock, on what is to be seen there: what has
+// been decided before was decided on an older look. With the claim goes the first order to the host.
+func (p *pass) start(ctx context.Context) error {
+	p.decide(p.world.fleet)
+	var err error
+	if len(p.decision.Start) > 0 {
+		began := p.clock.Now()
+		err = p.Controller.fleet.Admit(ctx, func(now fleet.Snapshot) error {
+			p.cost += p.clock.Since(began)
+			if now.Version != p.nodesVersion || !reflect.DeepEqual(now.Budgets, p.world.fleet.Budgets) {
+				p.decide(now.Fleet) // Otherwise the answer would be the same.
+			}
+			return p.claim(ctx)
+		})
+	}
+	log.FromContext(ctx).V(1).Info("decided", "start", p.decision.Start, "waiting", len(p.decision.Waiting), "next", p.decision.Next)
+	p.at(p.decision.Next)
+	return err
+}
+
+// decide asks the engine.
+func (p *pass) decide(f rollout.Fleet) {
+	began := p.clock.Now()
+	defer func() { p.cost += p.clock.Since(began) }()
+	units := p.memo.units[:0]
+	total := 0
+	for i := range p.turns {
+		t := &p.turns[i]
+		if t.counted && (!t.unit.OptedOut || t.unit.State != v1alpha1.UnitOutdated) {
+			total++
+		}
+		if t.counted || t.unit.HoldsSlot() {
+			units = append(units, t.unit)
+		}
+	}
+	p.memo.units = units
+	s := p.strategy(total)
+	if slices.ContainsFunc(s.Order, func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }) {
+		f.Nodes = p.Controller.fleet.CountEvictions(f.Nodes)
+	}
+	p.decision = rollout.Decide(s, units, f, p.now)
+	p.rollout.Status.Wave = p.waves.Keep(p.key(), p.rollout.UID, p.decision.Wave)
+	p.queued.Set(p.key(), slices.ContainsFunc(p.decision.Waiting, fleet.ForBudget))
+}
+
+// strategy is the rollout's, for so many nodes.
+func (p *pass) strategy(total int) rollout.Strategy {
+	s := rollout.New(p.rollout.Spec.Strategy, 1, total)
+	s.UID, s.Revision, s.Drains = p.rollout.UID, p.revision, p.drains
+	s.OwnNode = p.options.NodeName
+	s.Wave = p.waves.Latest(p.key(), p.rollout.UID, p.rollout.Status.Wave)
+	s.Approved = p.rollout.Annotations[v1alpha1.AnnotationApprove]
+	return s
+}
+
+// claim claims the nodes that the decision names, and tells their hosts to prepare the update.
+func (p *pass) claim(ctx context.Context) error {
+	names := make(map[string]bool, len(p.decision.Start))
+	for _, name := range p.decision.Start {
+		names[name] = true
+	}
+	var chosen []*turn
+	for i := range p.turns {
+		if t := &p.turns[i]; names[t.node.Name] && t.speaks && t.unit.State != v1alpha1.UnitUpdated {
+			chosen = append(chosen, t)
+		}
+	}
+	return turnof.Each(chosen, func(t *turn) error {
+		claim := t.newClaim(p.world)
+		if err := p.hold(ctx, t, claim, node.Step{Also: append(uncalling(t.node, &p.host), ordering(&t.report, &claim))}); err != nil {
+			p.waits(t, v1alpha1.ReasonClaimLost, err)
+			return err
+		}
+		t.unit.State, t.unit.Since, t.unit.Reason, t.unit.Message = v1alpha1.UnitUpdating, claim.Since.Time, "", ""
+		t.unit.InTurn, t.unit.Skipped, t.message = false, false, ""
+		p.reports.Start(p.rollout.UID, t.node.Name)
+		log.FromContext(ctx).Info("node claimed", "node", t.node.Name, "revision", claim.Revision)
+		return nil
+	})
+}
+
+// waits notes why a unit that was to start did not.
+func (p *pass) waits(t *turn, reason v1alpha1.Reason, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.decision.Waiting = append([]rollout.Wait{{Node: t.node.Name, Reason: reason, Message: err.Error()}}, p.decision.Waiting...)
+}

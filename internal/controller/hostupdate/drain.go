@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostupdate
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/node"
+	turnof "moult.dev/moult/internal/turn"
+)
+
+// drainOf is the drain of a turn's node.
+func (p *pass) drainOf(t *turn) *turnof.Drain {
+	return &turnof.Drain{
+		Client: p.client, Drainer: p.drainer, Works: p.world.works, Options: p.drain, Of: t.of(p.world), Generation: p.rollout.Generation,
+		Holder: p.holder, Now: p.now,
+	}
+}
+
+// cordon makes the node unschedulable and, in the same write, records whose pods are about to be evicted. A drain that would be refused is not
+// begun.
+func (p *pass) cordon(ctx context.Context, t *turn) error {
+	claim := *t.claim
+	if claim.Cordoned == nil {
+		claim.Cordoned = &metav1.Time{Time: p.now}
+	}
+	also := calling(v1alpha1.LabelBeforeReboot, false, before(&p.host))
+	if p.exclude {
+		also = append(also, node.Excluding(nil))
+	}
+	written := func() {}
+	if p.drains {
+		recording, recorded, failure, err := p.drainOf(t).Begin(ctx)
+		switch {
+		case err != nil:
+			return err
+		case failure != nil:
+			t.failing(*failure)
+			return p.fail(ctx, t)
+		}
+		also, written = append(also, recording...), recorded
+	}
+	if err := p.hold(ctx, t, claim, node.Step{Cordon: true, Also: also}); err != nil {
+		return err
+	}
+	written()
+	log.FromContext(ctx).Info("node cordoned", "node", t.node.Name)
+	return nil
+}
+
+// drainNode takes a drain as far as it goes now.
+func (p *pass) drainNode(ctx context.Context, t *turn) error {
+	d := p.drainOf(t)
+	o, err := d.Pass(ctx, t.node, t.drainSince(p.world))
+	t.message = o.Message
+	p.at(o.Wake)
+	switch {
+	case err != nil:
+		return err
+	case o.Failure != nil:
+		t.failing(*o.Failure)
+		return p.fail(ctx, t)
+	case !o.Done:
+		return p.tell(ctx, t)
+	case d.Announced(t.node):
+		return p.reboot(ctx, t)
+	}
+	// It is said on the node that it is drained, and then its host is told to reboot.
+	p.at(p.now.Add(fleet.Coalesce)) // The node is another one then.
+	return p.tell(ctx, t)
+}
+
+// tell says in the node's conditions how its turn stands.
+func (p *pass) tell(ctx context.Context, t *turn) error {
+	stage := turnof.Drained
+	switch c := t.claim; {
+	case c == nil || c.Failed != nil || c.Soaking != nil || c.Cordoned == nil && c.Rebooting == nil:
+		return nil
+	case !c.Drains || p.now.Before(t.cordoned(p.world)):
+		stage = turnof.Maintained
+	case c.Rebooting == nil && c.Changed == nil && !p.world.works.Of(t.of(p.world)).Drained:
+		stage = turnof.Draining
+	}
+	wake, err := p.drainOf(t).Tell(ctx, t.node, stage)
+	p.at(wake)
+	return err
+}
+
+// cordoned is when the drain of a node that was cordoned begins, or has begun.
+func (t *turn) cordoned(w *world) time.Time {
+	if t.claim.Cordoned == nil {
+		return time.Time{}
+	}
+	return t.drainSince(w)
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostupdate
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/rollout"
+	turnof "moult.dev/moult/internal/turn"
+)
+
+// BenchmarkPass is what one look at a NodeRollout costs beside the lists and the writes, while a rollout is half done.
+func BenchmarkPass(b *testing.B) {
+	for _, nodes := range []int{100, 1000, 10000} {
+		b.Run(fmt.Sprintf("%d nodes", nodes), func(b *testing.B) {
+			r := newRollout(func(r *v1alpha1.NodeRollout) {
+				r.Spec.Strategy = &v1alpha1.Strategy{MaxConcurrent: ptr.To(intstr.FromInt32(50))}
+			})
+			s := fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{}}}
+			for i := range nodes {
+				change := []func(*corev1.Node){func(n *corev1.Node) { n.Name, n.UID = fmt.Sprintf("node-%05d", i), types.UID(fmt.Sprintf("uid-%d", i)) }}
+				switch {
+				case i < nodes/2:
+					change = append(change, words("stabilize,stabilize,ready false"), runs("1.1.0"))
+				case i < nodes/2+50:
+					change = append(change, words("prepare-update,prepare-update,busy true"), runs("1.0.0"), offers("1.1.0"), holding(claimed()))
+				default:
+					change = append(change, words("stabilize,stabilize,ready true"), runs("1.0.0"), offers("1.1.0"))
+				}
+				n := newNode(change...)
+				s.Objects, s.Nodes[n.Name] = append(s.Objects, n), fleet.NodeOf(n)
+			}
+			c := &Controller{
+				clock: clock.RealClock{}, works: turnof.NewWorks(noPods{}), asked: newBackoffs(), reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters(), memos: newMemos(),
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				w, err := c.resolve(r, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				w.fleet, w.memo, w.now = s.Fleet, c.memos.of(types.NamespacedName{Name: "os"}), now
+				p := &pass{Controller: c, world: w}
+				p.turns = turns(w, s)
+				p.decide(s.Fleet)
+				p.count()
+				if got := r.Status.Counts; got.Updating != int32(min(50, nodes/2)) || len(p.decision.Start) > 0 {
+					b.Fatalf("%+v, starting %v", got, p.decision.Start)
+				}
+			}
+		})
+	}
+}

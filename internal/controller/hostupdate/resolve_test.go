@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostupdate
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/drain"
+	turnof "moult.dev/moult/internal/turn"
+)
+
+func TestResolve(t *testing.T) {
+	bad := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
+	for name, tc := range map[string]struct {
+		change    func(*v1alpha1.NodeRolloutSpec)
+		malformed error
+		want      string
+		// goesOn is whether turns go on all the same.
+		goesOn bool
+	}{
+		"fine":                         {},
+		"malformed":                    {malformed: errors.New("the NodeRollout can't be read: x"), want: "the NodeRollout can't be read: x"},
+		"nothing to be done":           {change: func(s *v1alpha1.NodeRolloutSpec) { s.HostUpdate = nil }, want: "spec.hostUpdate must be given: {} brings hosts to the newest version that they have to offer"},
+		"nodes that can't be selected": {change: func(s *v1alpha1.NodeRolloutSpec) { s.NodeSelector = bad }, want: `spec.nodeSelector is invalid, "Near" is not a valid label selector operator`},
+		"pods that can't be selected":  {change: func(s *v1alpha1.NodeRolloutSpec) { s.Drain = &v1alpha1.NodeDrain{PodSelector: &bad} }, want: `spec.drain.podSelector is invalid, "Near" is not a valid label selector operator`},
+		"health that can't be selected": {change: func(s *v1alpha1.NodeRolloutSpec) {
+			s.Health = &v1alpha1.NodeHealth{Pods: []v1alpha1.StablePods{{}, {Selector: bad}}}
+		}, want: `spec.health.pods[1].selector is invalid, "Near" is not a valid label selector operator`},
+		"a strategy that can't be read": {change: func(s *v1alpha1.NodeRolloutSpec) {
+			s.Strategy = &v1alpha1.Strategy{Windows: []v1alpha1.Window{{Schedule: "now"}}}
+		}, want: "spec.strategy.windows[0]", goesOn: true},
+		"a strategy that can't be read, and a drain": {change: func(s *v1alpha1.NodeRolloutSpec) {
+			s.Strategy = &v1alpha1.Strategy{Windows: []v1alpha1.Window{{Schedule: "now"}}}
+			s.Drain = &v1alpha1.NodeDrain{PodSelector: &bad}
+		}, want: "spec.drain.podSelector is invalid"},
+	} {
+		r := newRollout()
+		if tc.change != nil {
+			tc.change(&r.Spec)
+		}
+		w, err := (&Controller{}).resolve(r, tc.malformed)
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != tc.want && (tc.want == "" || len(got) < len(tc.want) || got[:len(tc.want)] != tc.want) || w.ready != (err == nil || tc.goesOn) {
+			t.Errorf("%s: %v, and says %q", name, w.ready, got)
+		}
+	}
+}
+
+func TestDrainOptions(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec *v1alpha1.NodeDrain
+		want drain.Options
+		pods string
+	}{
+		"by itself": {nil, drain.Options{IgnoreDaemonSets: true, DeleteEmptyDirData: true}, "!upgrade.cattle.io/controller"},
+		"in full": {&v1alpha1.NodeDrain{
+			Timeout: duration(time.Minute), OnTimeout: "Force", Force: true, DeleteEmptyDirData: ptr.To(false), GracePeriodSeconds: ptr.To[int64](5), DisableEviction: true,
+			SkipWaitForDeleteSeconds: ptr.To[int32](7), PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}, WaitForVolumeDetach: true,
+		}, drain.Options{
+			IgnoreDaemonSets: true, Timeout: time.Minute, OnTimeout: drain.ForceOnTimeout, Force: true, GracePeriodSeconds: ptr.To[int64](5), DisableEviction: true,
+			SkipWaitForDelete: 7 * time.Second, WaitForVolumeDetach: true,
+		}, "app=a,!upgrade.cattle.io/controller"},
+	} {
+		got, err := turnof.DrainOptions(tc.spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods := got.PodSelector
+		got.PodSelector = nil
+		if diff := cmp.Diff(tc.want, got); diff != "" || pods.String() != tc.pods {
+			t.Errorf("%s: of pods %s (-want +got):\n%s", name, pods, diff)
+		}
+		if pods.Matches(labels.Set{"app": "a", "upgrade.cattle.io/controller": "x"}) || !pods.Matches(labels.Set{"app": "a"}) {
+			t.Errorf("%s: pods are %s", name, pods)
+		}
+	}
+}
+
+func TestTaintOutdated(t *testing.T) {
+	tainted := func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: "noderollout.outdated.moult.dev/os", Effect: corev1.TaintEffectPreferNoSchedule}}
+	}
+	wants := newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.Strategy = &v1alpha1.Strategy{TaintOutdated: true} })
+	for name, tc := range map[string]struct {
+		rollout *v1alpha1.NodeRollout
+		node    *corev1.Node
+		want    step
+	}{
+		"outdated":                       {wants, old("stabilize,stabilize,ready true"), stepTaint},
+		"outdated, and tainted":          {wants, old("stabilize,stabilize,ready true", tainted), stepNone},
+		"updated":                        {wants, newNode(words("stabilize,stabilize,ready false")), stepNone},
+		"updated, and tainted":           {wants, newNode(words("stabilize,stabilize,ready false"), tainted), stepUntaint},
+		"opted out, and tainted":         {wants, old("stabilize,stabilize,ready true", tainted, labelled(v1alpha1.LabelNodeRollout("os"), v1alpha1.LabelNodeRolloutDisabled)), stepUntaint},
+		"not labelled, and tainted":      {wants, newNode(unlabelledNode, tainted), stepUntaint},
+		"nobody asks for it, and it was": {newRollout(), old("stabilize,stabilize,ready true", tainted), stepUntaint},
+		"nobody asks for it":             {newRollout(), old("stabilize,stabilize,ready true"), stepNone},
+	} {
+		if got := judged(t, tc.rollout.DeepCopy(), tc.node); got == nil || got.step != tc.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// What was found out once about a host is told of the rollout: the versions, and the revision.
+func TestSurvey(t *testing.T) {
+	host := func(name, runs, offers string) turn {
+		n := newNode(words("stabilize,stabilize,ready true"), func(n *corev1.Node) { n.Name = name })
+		if offers == "" {
+			words("stabilize,stabilize,ready false")(n)
+		} else {
+			n.Annotations[v1alpha1.AnnotationHostTarget] = offers
+		}
+		n.Annotations[v1alpha1.AnnotationHostVersion] = runs
+		s := turn{node: n, counted: true, speaks: true}
+		s.report, _ = readHost(n)
+		return s
+	}
+	hidden := host("x", "9.0.0", "9.1.0")
+	hidden.unit.OptedOut = true
+	all := []turn{host("a", "1.0.0", "1.1.0"), host("b", "1.0.0", "1.2.0"), host("c", "1.1.0", ""), hidden}
+	known := []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Hour)}, {Version: "0.9.0", Since: ago(2 * time.Hour)}}
+	wantReleases := []v1alpha1.HostRelease{{Version: "1.2.0", Since: metav1.Time{Time: now}}, {Version: "1.1.0", Since: ago(time.Hour)}}
+	if diff := cmp.Diff(wantReleases, releases(known, all, now)); diff != "" {
+		t.Errorf("releases (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]v1alpha1.HostVersion{{Version: "1.0.0", Nodes: 2}, {Version: "1.1.0", Nodes: 1}}, versions(all)); diff != "" {
+		t.Errorf("versions (-want +got):\n%s", diff)
+	}
+	var many []turn
+	for i := range 30 {
+		many = append(many, host("m", "1.0."+string(rune('0'+i%10))+string(rune('0'+i/10)), "2.0."+string(rune('1'+i/10))+string(rune('0'+i%10))))
+	}
+	if got := releases(nil, many, now); len(got) != v1alpha1.MaxListedReleases || got[0].Version != "2.0.39" {
+		t.Errorf("of many releases there are %d: %v", len(got), got)
+	}
+	if got := versions(many); len(got) > v1alpha1.MaxListedReleases {
+		t.Errorf("of many versions there are %d", len(got))
+	}
+}

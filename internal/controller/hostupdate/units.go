@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostupdate
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/hostupdate"
+	"moult.dev/moult/internal/node"
+	"moult.dev/moult/internal/rollout"
+)
+
+// step is what a turn needs next, before anything new is started.
+type step int
+
+const (
+	stepNone     step = iota
+	stepAsk           // say stabilize: the agent is to find out what its host has to offer
+	stepAdopt         // claim the node of a host that another operator has told to reboot
+	stepReturn        // give a node back whose claim somebody has taken away
+	stepPrepare       // say prepare-update once more: somebody has taken the word away
+	stepPerform       // say perform-update
+	stepCall          // label the node: the hooks before the reboot are waited for
+	stepCordon        // cordon the node
+	stepDrain         // take the drain as far as it goes now
+	stepReboot        // say reboot-update
+	stepWithdraw      // say stabilize in the middle of a turn: what was said is gone, and the host is judged by what it does
+	stepChanged       // record in the claim that the host runs what it should, and label the node where hooks are waited for
+	stepSoak          // record in the claim that the node is well, and give it back to the scheduler
+	stepFinish        // release the node: it is updated
+	stepFail          // record in the claim why the turn failed, and give the node back
+	stepAbandon       // release the node: the rollout wants nothing of it any more
+	stepTaint         // taint the node as one that is still to be updated
+	stepUntaint       // take that taint off
+	stepTell          // say in the node's conditions how the turn stands
+)
+
+// turn is one node's part in the rollout: what the API shows, what state that is, and what to do next.
+type turn struct {
+	node  *corev1.Node
+	known *rollout.Node
+	claim *v1alpha1.Claim // the rollout's own, or nil
+	// report is what the host says of itself, and speaks whether there is a label that names its interface.
+	report hostupdate.Report
+	speaks bool
+	// verdict is what the rollout wants of the host.
+	verdict hostupdate.Verdict
+	unit    rollout.Unit
+	step    step
+	// unreadable is true when the node's claims can't be read.
+	unreadable bool
+	// counted is false for a node that is none of the rollout's (any more), and only has to leave.
+	counted bool
+	failure v1alpha1.ClaimFailure // for stepFail
+	// message says what the turn waits for.
+	message string
+	// soakEnd is when it will have soaked, for stepSoak.
+	soakEnd time.Time
+	wake    time.Time // when the clock alone changes the step
+}
+
+// at notes an instant at which the step can be another.
+func (t *turn) at(when time.Time) {
+	if !when.IsZero() && (t.wake.IsZero() || when.Before(t.wake)) {
+		t.wake = when
+	}
+}
+
+// turns judges every node that the rollout selects, or still has something on.
+func turns(w *world, s fleet.Snapshot) []turn {
+	w.memo.begin(w, len(s.Objects))
+	w.look()
+	all := w.memo.turns
+	for _, n := range s.Objects {
+		h := w.memo.hosts[n]
+		if h == nil {
+			h = &sight{selected: w.selector.Matches(labels.Set(n.Labels))}
+			h.report, h.speaks = hostupdate.Read(n)
+			w.memo.hosts[n] = h
+		}
+		known := s.Nodes[n.Name]
+		t := turn{
+			node: n, known: known, claim: node.Held(known.Claims, w.rollout.UID), unreadable: known.ClaimError != "",
+			report: h.report, speaks: h.speaks, counted: h.selected && h.speaks,
+		}
+		t.unit.OptedOut = n.Labels[w.optOut] == v1alpha1.LabelNodeRolloutDisabled
+		if h.selected && !h.speaks && !t.unit.OptedOut {
+			w.unlabelled++
+		}
+		if t.counted || t.claim != nil || t.marked(w) || node.Tainted(n, w.taint) {
+			all = append(all, t)
+		}
+	}
+	w.memo.turns = all
+	w.survey(all)
+	for i := range all {
+		all[i].judge(w)
+	}
+	return all
+}
+
+// survey finds out what follows from all hosts together.
+func (w *world) survey(all []turn) {
+	status := &w.rollout.Status
+	w.releases, w.versions = releases(status.Releases, all, w.now), versions(all)
+	w.wish = hostupdate.WishOf(&w.host, w.releases)
+	if !w.ready {
+		return
+	}
+	before, complete := status.Revision, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
+	if w.memo.known {
+		before, complete = w.memo.before, w.memo.complete // What was written may not be read yet.
+	}
+	w.revision = w.wish.Revision(reports(all), before, complete)
+}
+
+// reports are those of the hosts that count.
+func reports(all []turn) iter.Seq[*hostupdate.Report] {
+	return func(yield func(*hostupdate.Report) bool) {
+		for i := range all {
+			if t := &all[i]; t.counted && !t.unit.OptedOut && !yield(&t.report) {
+				return
+			}
+		}
+	}
+}
+
+// releases are the versions that hosts have to offer, and since when: those that were known, as long as any host offers or runs them, and
+// those that are new.
+func releases(known []v1alpha1.HostRelease, all []turn, now time.Time) []v1alpha1.HostRelease {
+	offered, there := map[string]bool{}, map[string]bool{}
+	for r := range reports(all) {
+		there[r.Version] = true
+		// An agent that is asked again, or fails, has not taken back what it has said.
+		there[r.Target] = there[r.Target] || r.Update != v1alpha1.HostUpdateFalse
+		if r.Target != "" && r.Update == v1alpha1.HostUpdateTrue {
+			offered[r.Target] = true
+		}
+	}
+	var list []v1alpha1.HostRelease
+	for _, r := range known {
+		if there[r.Version] {
+			list = append(list, r)
+			delete(offered, r.Version)
+		}
+	}
+	for version := range offered {
+		list = append(list, v1alpha1.HostRelease{Version: version, Since: metav1.Time{Time: now.UTC().Truncate(time.Second)}})
+	}
+	slices.SortFunc(list, func(a, b v1alpha1.HostRelease) int {
+		return cmp.Or(hostupdate.CompareVersions(b.Version, a.Version), cmp.Compare(a.Version, b.Version))
+	})
+	return list[:min(len(list), v1alpha1.MaxListedReleases)]
+}
+
+// versions counts which versions run on how many nodes.
+func versions(all []turn) []v1alpha1.HostVersion {
+	count := map[string]int32{}
+	for r := range reports(all) {
+		if r.Version != "" {
+			count[r.Version]++
+		}
+	}
+	var list []v1alpha1.HostVersion
+	for version, n := range count {
+		list = append(list, v1alpha1.HostVersion{Version: version, Nodes: n})
+	}
+	slices.SortFunc(list, func(a, b v1alpha1.HostVersion) int {
+		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), hostupdate.CompareVersions(b.Version, a.Version), cmp.Compare(a.Version, b.Version))
+	})
+	return list[:min(len(list), v1alpha1.MaxListedReleases)]
+}
+
+// marked reports whether the rollout has left its mark on the node, that it is cordoned by it or kept from load balancers.
+func (t *turn) marked(w *world) bool {
+	_, excluded := t.node.Labels[corev1.LabelNodeExcludeBalancers]
+	return t.node.Spec.Unschedulable && t.node.Annotations[v1alpha1.AnnotationCordonedBy] == w.holder ||
+		excluded && t.node.Annotations[v1alpha1.AnnotationExcludedBy] == w.holder
+}
+
+// judge sets the unit's state and the next step.
+func (t *turn) judge(w *world) {
+	t.unit.Node, t.unit.State = t.node.Name, v1alpha1.UnitUpdating
+	t.verdict = w.wish.Judge(&t.report, w.now)
+	if t.claim == nil {
+		t.judgeUnclaimed(w)
+	} else {
+		t.judgeClaimed(w)
+		t.unit.Claimed = !t.claim.Parked()
+	}
+	t.taint(w)
+}
+
+// judgeUnclaimed judges a node that the rollout has no claim on.
+func (t *turn) judgeUnclaimed(w *world) {
+	t.unit.State = v1alpha1.UnitOutdated
+	switch {
+	case t.unreadable:
+		// Nobody may touch the node. One that was cordoned for the rollout holds its slot.
+		if t.unit.InTurn = t.marked(w); t.verdict.State == v1alpha1.UnitUpdated && !t.unit.InTurn {
+			t.unit.State = v1alpha1.UnitUpdated
+		}
+	case !w.ready:
+	case t.counted && !t.unit.OptedOut && t.report.Wanted == v1alpha1.HostActionReboot && (!w.wish.DetectOnly || t.marked(w)):
+		if !t.taken() {
+			t.step, t.unit.State = stepAdopt, v1alpha1.UnitUpdating
+		}
+	case t.marked(w) && !t.others(w):
+		t.step = stepReturn
+	case t.counted && !t.unit.OptedOut:
+		t.ask(w)
+		t.outdated(w)
+	}
+}
+
+// taken reports whether somebody else has a claim that keeps the rollout's own away.
+func (t *turn) taken() bool {
+	return slices.ContainsFunc(t.known.Claims, func(c v1alpha1.Claim) bool { return !c.Parked() })
+}
+
+// others reports whether another rollout of this kind has the node, and speaks to its host.
+func (t *turn) others(w *world) bool {
+	return slices.ContainsFunc(t.known.Claims, func(c v1alpha1.Claim) bool {
+		return strings.HasPrefix(c.Rollout, kind+"/") && c.UID != w.rollout.UID
+	})
+}
+
+// ask lets the agent of a host that is in no turn find out what the host has to offer, where it does not know what to do, or has failed in
+// that: then it is asked again, more and more seldom.
+func (t *turn) ask(w *world) {
+	r := &t.report
+	ordered := r.Wanted == v1alpha1.HostActionPrepare || r.Wanted == v1alpha1.HostActionPerform || r.Wanted == v1alpha1.HostActionReboot
+	switch {
+	case t.others(w):
+	case ordered && t.claim == nil && w.wish.DetectOnly:
+		// Somebody else brings it to something, and is not disturbed.
+	case ordered || r.Fresh():
+		t.step = stepAsk
+	case r.State == v1alpha1.HostStateError && r.Wanted == r.Active:
+		if at := w.asked.failed(t.node.UID, w.now); w.now.Before(at) {
+			t.at(at)
+		} else {
+			t.step = stepAsk
+		}
+	case r.Knows():
+		w.asked.well(t.node.UID)
+	}
+}
+
+// outdated is a unit that Decide may start, unless its host is as it should be.
+func (t *turn) outdated(w *world) {
+	v := &t.verdict
+	t.unit.State, t.unit.Reason, t.unit.Message = v.State, v.Reason, v.Message
+	t.at(v.RetryAt)
+	if w.memo.updated[t.node.UID] {
+		switch {
+		case t.report.Knows() || t.report.State == v1alpha1.HostStateError:
+			delete(w.memo.updated, t.node.UID)
+		case v.Reason == v1alpha1.ReasonHostSilent:
+			// Its turn has ended well a moment ago, and it is looking for updates again.
+			t.unit.State, t.unit.Reason, t.unit.Message = v1alpha1.UnitUpdated, "", ""
+		}
+	}
+	if t.unit.State == v1alpha1.UnitOutdated && t.claim == nil {
+		t.unit.Rank = w.memo.rank(w, t.node)
+	}
+}
+
+// taint keeps the taint of outdated nodes as the strategy asks for it, where nothing else is to be done.
+func (t *turn) taint(w *world) {
+	if t.step != stepNone || !w.ready {
+		return
+	}
+	s := w.rollout.Spec.Strategy
+	wanted := s != nil && s.TaintOutdated && t.counted && !t.unit.OptedOut && t.unit.State != v1alpha1.UnitUpdated && t.unit.State != v1alpha1.UnitSoaking
+	switch has := node.Tainted(t.node, w.taint); {
+	case wanted && !has:
+		t.step = stepTaint
+	case !wanted && has:
+		t.step = stepUntaint
+	}
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostupdate
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// PhaseOf tells from a turn's claim where the turn stands, and since when. The claim is of a turn that goes on.
+func PhaseOf(c *v1alpha1.Claim) (v1alpha1.Phase, metav1.Time) {
+	switch {
+	case c.Soaking != nil:
+		return v1alpha1.PhaseSoaking, *c.Soaking
+	case c.Changed != nil:
+		return v1alpha1.PhaseVerifying, *c.Changed
+	case c.Rebooting != nil:
+		return v1alpha1.PhaseChanging, *c.Rebooting
+	case c.Cordoned != nil:
+		return v1alpha1.PhaseDraining, *c.Cordoned
+	}
+	return v1alpha1.PhasePreparing, c.Since
+}
+
+// Awaits says what a turn waits for, as far as the node, its host and the claim tell; "" where they do not, as in the middle of a drain.
+// The hooks are those of the rollout, and may be nil.
+func Awaits(n *corev1.Node, r *Report, c *v1alpha1.Claim, hooks *v1alpha1.RebootHooks) string {
+	switch phase, _ := PhaseOf(c); phase {
+	case v1alpha1.PhasePreparing:
+		return r.prepares(n, hooks)
+	case v1alpha1.PhaseChanging:
+		return r.reboots(n, c)
+	case v1alpha1.PhaseVerifying:
+		switch {
+		case readyMessage(n) != "":
+			return readyMessage(n)
+		case hooks != nil && len(Unset(n, hooks.AfterReboot)) > 0:
+			return "the host has rebooted; " + awaitsHooks(n, hooks.AfterReboot)
+		}
+	case v1alpha1.PhaseClaimed, v1alpha1.PhaseStarting, v1alpha1.PhaseDraining, v1alpha1.PhaseReplacing, v1alpha1.PhaseSoaking:
+	}
+	return ""
+}
+
+// prepares says how far a host has come that still serves.
+func (r *Report) prepares(n *corev1.Node, hooks *v1alpha1.RebootHooks) string {
+	what := cmp.Or(n.Annotations[v1alpha1.AnnotationHostWanted], r.Target, "the update")
+	switch {
+	case r.Wanted != v1alpha1.HostActionPrepare && r.Wanted != v1alpha1.HostActionPerform:
+		return ""
+	case r.Wanted != r.Active:
+		return r.unheard()
+	case r.State == v1alpha1.HostStateError:
+		return r.failed()
+	case r.State == v1alpha1.HostStateBusy && r.Wanted == v1alpha1.HostActionPrepare:
+		return "the host fetches " + what
+	case r.State == v1alpha1.HostStateBusy:
+		return "the host makes " + what + " what it boots next"
+	case r.Wanted == v1alpha1.HostActionPerform && hooks != nil && len(Unset(n, hooks.BeforeReboot)) > 0:
+		return "the host is about to reboot; " + awaitsHooks(n, hooks.BeforeReboot)
+	}
+	return ""
+}
+
+// reboots says how far a host has come that was told to reboot.
+func (r *Report) reboots(n *corev1.Node, c *v1alpha1.Claim) string {
+	same := c.BootID != "" && n.Status.NodeInfo.BootID == c.BootID
+	switch {
+	case same && r.Active != v1alpha1.HostActionReboot:
+		return r.unheard()
+	case same && r.State == v1alpha1.HostStateError:
+		return r.failed()
+	case same && readyMessage(n) == "":
+		return "the host is to reboot, and has not gone down yet"
+	case readyMessage(n) != "":
+		return "the host reboots: " + readyMessage(n)
+	case r.State == v1alpha1.HostStateBusy || r.Active != v1alpha1.HostActionReboot:
+		return "the host has rebooted, and its agent has not said yet what it runs"
+	}
+	return ""
+}
+
+func (r *Report) unheard() string {
+	return fmt.Sprintf("the host's agent has not taken up %s yet", r.Wanted)
+}
+
+func (r *Report) failed() string {
+	if r.Error == "" {
+		return fmt.Sprintf("the host's agent says that %s failed", r.Active)
+	}
+	return fmt.Sprintf("%s failed: %s", r.Active, r.Error)
+}
+
+// Unset are those of the annotations that do not have the value "true" on the node.
+func Unset(n *corev1.Node, keys []string) []string {
+	var all []string
+	for _, key := range keys {
+		if n.Annotations[key] != "true" {
+			all = append(all, key)
+		}
+	}
+	return all
+}
+
+func awaitsHooks(n *corev1.Node, keys []string) string {
+	missing := Unset(n, keys)
+	if len(missing) == 1 {
+		return "annotation " + missing[0] + " of the Node must become true before"
+	}
+	return "annotations " + strings.Join(missing, ", ") + " of the Node must become true before"
+}
+
+// readyMessage says since when a node is not ready; "" when it is.
+func readyMessage(n *corev1.Node) string {
+	for i := range n.Status.Conditions {
+		c := &n.Status.Conditions[i]
+		if c.Type != corev1.NodeReady {
+			continue
+		}
+		if c.Status == corev1.ConditionTrue {
+			return ""
+		}
+		if !c.LastTransitionTime.IsZero() {
+			return "not ready since " + c.LastTransitionTime.UTC().Format(time.RFC3339)
+		}
+	}
+	return "not ready"
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostupdate
+
+import (
+	"cmp"
+	"iter"
+	"strconv"
+	"strings"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// numbered begins the revision of hosts whose versions have no name.
+const numbered = "reboot-"
+
+// Revision is what all hosts are brought to: the version that is asked for, or else the newest that any of them has to offer or runs. Where
+// versions have no name it is "reboot-" with a number that counts how often the hosts were all brought to it: it goes up when one needs
+// it again after none did. That takes the revision from before, and whether none needed it then. Without any host it is empty.
+func (w *Wish) Revision(reports iter.Seq[*Report], before string, complete bool) string {
+	if w.Version != "" {
+		return w.Version
+	}
+	newest, asked, hosts := "", false, false
+	seen := map[string]bool{"": true}
+	for r := range reports {
+		hosts = true
+		for _, version := range [...]string{r.Target, r.Version} {
+			if seen[version] {
+				continue
+			}
+			if seen[version] = true; newest == "" || CompareVersions(version, newest) > 0 {
+				newest = version
+			}
+		}
+		asked = asked || r.Knows() && r.Update == v1alpha1.HostUpdateTrue
+	}
+	if newest != "" {
+		return newest
+	}
+	count := 0
+	if text, ok := strings.CutPrefix(before, numbered); ok {
+		count, _ = strconv.Atoi(text)
+	}
+	if !hosts && count == 0 {
+		return ""
+	}
+	if asked && (complete || count == 0) {
+		count++
+	}
+	return numbered + strconv.Itoa(count)
+}
+
+// RevisionOf is what one host is brought to whose turn begins: the version, or where that has no name what the rollout brings its hosts to.
+func RevisionOf(version, rollout string) string {
+	if version != "" {
+		return version
+	}
+	if strings.HasPrefix(rollout, numbered) {
+		return rollout
+	}
+	return numbered + cmp.Or(rollout, "update")
+}
+
+// VersionOf is the version that a claim brings its host to; empty where that has no name.
+func VersionOf(c *v1alpha1.Claim) string {
+	if strings.HasPrefix(c.Revision, numbered) {
+		return ""
+	}
+	return c.Revision
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostupdate
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+// CompareVersions is negative where a is older than b, positive where it is newer, and 0 where they are the same, by the rules of semantic
+// versions. A leading v does not count. What can't be read is older than what can.
+func CompareVersions(a, b string) int {
+	if a == b {
+		return 0
+	}
+	x, okX := parse(a)
+	y, okY := parse(b)
+	switch {
+	case !okX && !okY:
+		return strings.Compare(a, b)
+	case !okX:
+		return -1
+	case !okY:
+		return 1
+	case x.LessThan(y):
+		return -1
+	case y.LessThan(x):
+		return 1
+	}
+	return 0
+}
+
+func parse(text string) (*version.Version, bool) {
+	v, err := version.ParseSemantic(strings.TrimPrefix(text, "v"))
+	return v, err == nil
+}
+
+// same reports whether two versions are known and the same.
+func same(a, b string) bool { return a != "" && b != "" && CompareVersions(a, b) == 0 }
