@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aws
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
+	"github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
+
+	"moult.dev/moult/internal/cloud"
+)
+
+// prepareDelete makes an operation that deletes machines, unless the group would get too small for it, or one is protected.
+func (s *scaleSet) prepareDelete(ctx context.Context, c cloud.Change) (*memory, error) {
+	g, err := s.group(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	going := 0
+	for _, id := range c.Delete {
+		i := find(g, id)
+		if i == nil || !member(i.LifecycleState) || leaving(i.LifecycleState) {
+			continue
+		}
+		if counts(i) {
+			going++
+		}
+		protected, err := s.protected(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if protected {
+			s.c.mu.Lock()
+			delete(s.c.unprotected[s.name], id) // The next look shows it.
+			s.c.mu.Unlock()
+			return nil, cloud.Errorf(cloud.KindInvalid, "deleting machine %s of %s, it is protected from termination", id, s.name)
+		}
+	}
+	capacity, least := int(aws.ToInt32(g.DesiredCapacity)), int(aws.ToInt32(g.MinSize))
+	if going > 0 && capacity-going < least {
+		return nil, cloud.Errorf(cloud.KindInvalid, "deleting %d machines of %s, it has %d of at least %d: lower its minimum, or let machines be added first",
+			going, s.name, capacity, least)
+	}
+	return &memory{Verb: terminate, Machines: c.Delete}, nil
+}
+
+func find(g *types.AutoScalingGroup, id string) *types.Instance {
+	for n := range g.Instances {
+		if aws.ToString(g.Instances[n].InstanceId) == id {
+			return &g.Instances[n]
+		}
+	}
+	return nil
+}
+
+// sendDelete terminates those that are not on their way out. Nothing tells AWS that an order is the same as the one before, which would lower the
+// capacity a second time, so it is looked before each attempt, and none is made in between.
+func (s *scaleSet) sendDelete(ctx context.Context, m *memory) error {
+	g, err := s.group(ctx, true)
+	if cloud.KindOf(err) == cloud.KindNotFound {
+		return nil // its machines went with it
+	}
+	if err != nil {
+		return err
+	}
+	m.Activities = make([]string, len(m.Machines))
+	for n, id := range m.Machines {
+		i := find(g, id)
+		if i == nil || !member(i.LifecycleState) || leaving(i.LifecycleState) {
+			continue
+		}
+		out, err := s.c.scaling.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
+			// What is in standby is not counted by the capacity.
+			InstanceId: aws.String(id), ShouldDecrementDesiredCapacity: aws.Bool(!standby(i)),
+		})
+		if err != nil {
+			least := belowMinimum.MatchString(message(err))
+			err = classify("deleting machine "+id+" of "+s.name, err)
+			switch kind := cloud.KindOf(err); {
+			case kind == cloud.KindNotFound:
+				continue
+			case kind == cloud.KindInvalid || least:
+				// The others go all the same; Poll tells.
+				m.refuse(&cloud.Error{Kind: cloud.KindInvalid, Err: err})
+				m.Activities[n] = refusedActivity
+				continue
+			}
+			return err
+		}
+		if out.Activity != nil {
+			m.Activities[n] = aws.ToString(out.Activity.ActivityId)
+		}
+	}
+	return nil
+}
+
+// refusedActivity stands for the activity of a machine that AWS refuses to delete.
+const refusedActivity = "-"
+
+// pollDelete looks whether the machines are gone.
+func (s *scaleSet) pollDelete(ctx context.Context, m *memory) (cloud.Progress, error) {
+	g, err := s.group(ctx, true)
+	if cloud.KindOf(err) == cloud.KindNotFound {
+		return cloud.Progress{Done: true}, nil
+	}
+	if err != nil {
+		return cloud.Progress{}, err
+	}
+	waits := map[types.LifecycleState]int{}
+	var back, activities []string
+	for n, id := range m.Machines {
+		i := find(g, id)
+		switch {
+		case i == nil || !member(i.LifecycleState) || n < len(m.Activities) && m.Activities[n] == refusedActivity:
+		case i.LifecycleState == types.LifecycleStateTerminatingRetained:
+			return cloud.Progress{}, cloud.Errorf(cloud.KindFailed, "deleting machine %s of %s, the group's lifecycle policy retains it", id, s.name)
+		case leaving(i.LifecycleState):
+			waits[i.LifecycleState]++
+		default:
+			back = append(back, id)
+			if n < len(m.Activities) {
+				activities = append(activities, m.Activities[n])
+			}
+		}
+	}
+	if len(back) > 0 {
+		return s.cameBack(ctx, back, activities)
+	}
+	if len(waits) > 0 {
+		return cloud.Progress{Message: words(waits), After: patience}, nil
+	}
+	err = m.refused()
+	return cloud.Progress{Done: err == nil}, err
+}
+
+func words(waits map[types.LifecycleState]int) string {
+	var all []string
+	for _, l := range types.LifecycleState("").Values() {
+		if n := waits[l]; n > 0 {
+			all = append(all, fmt.Sprintf("%d %s", n, l))
+		}
+	}
+	return "machines are going: " + strings.Join(all, ", ")
+}
+
+// activitiesPerCall is how many activities DescribeScalingActivities takes.
+const activitiesPerCall = 50
+
+// cameBack says how it stands with machines that are in service although their deletion was taken.
+func (s *scaleSet) cameBack(ctx context.Context, machines, activities []string) (cloud.Progress, error) {
+	var ids []string
+	for _, a := range activities {
+		if a != "" && len(ids) < activitiesPerCall {
+			ids = append(ids, a)
+		}
+	}
+	why := "they are in service again"
+	if len(ids) > 0 {
+		out, err := s.c.scaling.DescribeScalingActivities(ctx, &autoscaling.DescribeScalingActivitiesInput{
+			AutoScalingGroupName: aws.String(s.name), ActivityIds: ids,
+		}, lookAtScaling)
+		if err != nil {
+			return cloud.Progress{}, classify("reading activities of "+s.name, err)
+		}
+		for _, a := range out.Activities {
+			switch a.StatusCode {
+			case types.ScalingActivityStatusCodeFailed, types.ScalingActivityStatusCodeCancelled:
+				why = aws.ToString(a.StatusMessage)
+			case types.ScalingActivityStatusCodeSuccessful:
+			default:
+				return cloud.Progress{Message: aws.ToString(a.Description), After: patience}, nil
+			}
+		}
+	}
+	return cloud.Progress{}, cloud.Errorf(cloud.KindFailed, "deleting machines %s of %s, %s", strings.Join(machines, " "), s.name, why)
+}

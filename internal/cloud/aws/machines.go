@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aws
+
+import (
+	"context"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"moult.dev/moult/internal/cloud"
+)
+
+// Machines implements cloud.ScaleSet.
+func (s *scaleSet) Machines(ctx context.Context) ([]cloud.Machine, error) {
+	g, err := s.group(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	if len(g.Instances) == 0 {
+		return nil, nil
+	}
+	all, err := s.c.templatesOf(ctx, g)
+	if err != nil && cloud.KindOf(err) != cloud.KindInvalid {
+		return nil, err
+	}
+	instances, err := s.instances(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var machines []cloud.Machine
+	for _, i := range g.Instances {
+		if !member(i.LifecycleState) {
+			continue
+		}
+		id, zone := aws.ToString(i.InstanceId), aws.ToString(i.AvailabilityZone)
+		vm := instances[id]
+		m := cloud.Machine{
+			ID: id, ProviderID: providerID(zone, id), Zone: zone, UpToDate: upToDate(g, all, &i, aws.ToString(vm.ImageId)), Created: aws.ToTime(vm.LaunchTime),
+		}
+		m.State, m.Message = stateOf(&i, vm)
+		machines = append(machines, m)
+	}
+	return machines, s.protections(ctx, machines)
+}
+
+// instances reads what EC2 says of the group's instances, by id.
+func (s *scaleSet) instances(ctx context.Context) (map[string]ec2types.Instance, error) {
+	in := &ec2.DescribeInstancesInput{
+		Filters:    []ec2types.Filter{{Name: aws.String("tag:aws:autoscaling:groupName"), Values: []string{s.name}}},
+		MaxResults: aws.Int32(1000),
+	}
+	all := map[string]ec2types.Instance{}
+	for pages := ec2.NewDescribeInstancesPaginator(s.c.ec2, in); pages.HasMorePages(); {
+		page, err := pages.NextPage(ctx, lookAtEC2)
+		if err != nil {
+			return nil, classify("reading instances of "+s.name, err)
+		}
+		for _, r := range page.Reservations {
+			for _, i := range r.Instances {
+				all[aws.ToString(i.InstanceId)] = i
+			}
+		}
+	}
+	return all, nil
+}
+
+// member reports whether an instance in that state is the group's still.
+func member(l types.LifecycleState) bool {
+	switch l {
+	case types.LifecycleStateTerminated, types.LifecycleStateDetaching, types.LifecycleStateDetached:
+		return false
+	}
+	return !strings.HasPrefix(string(l), "Warmed:")
+}
+
+// leaving reports whether an instance in that state is on its way out. Capacity does not count it.
+func leaving(l types.LifecycleState) bool { return strings.HasPrefix(string(l), "Terminating") }
+
+// stateOf is how an instance stands, by its group and by EC2.
+func stateOf(i *types.Instance, vm ec2types.Instance) (cloud.State, string) {
+	name, reason := ec2types.InstanceStateName(""), ""
+	if vm.State != nil {
+		name = vm.State.Name
+	}
+	if vm.StateReason != nil {
+		reason = aws.ToString(vm.StateReason.Message)
+	}
+	l := string(i.LifecycleState)
+	switch {
+	case i.LifecycleState == types.LifecycleStateTerminatingRetained:
+		return cloud.Deleting, "the group's lifecycle policy retains it"
+	case leaving(i.LifecycleState):
+		return cloud.Deleting, ""
+	case name == ec2types.InstanceStateNameShuttingDown || name == ec2types.InstanceStateNameTerminated:
+		return cloud.Deleting, reason
+	case strings.HasPrefix(l, "Pending"):
+		return cloud.Creating, reason
+	case i.LifecycleState == types.LifecycleStateStandby || i.LifecycleState == types.LifecycleStateEnteringStandby:
+		return cloud.Stopped, "it is in standby"
+	case name == ec2types.InstanceStateNameStopping || name == ec2types.InstanceStateNameStopped:
+		return cloud.Stopped, reason
+	case strings.HasPrefix(l, "ReplacingRootVolume"):
+		return cloud.Creating, "its root volume is being replaced"
+	case strings.EqualFold(aws.ToString(i.HealthStatus), "Unhealthy"):
+		if reason == "" {
+			reason = "the group finds it unhealthy"
+		}
+		return cloud.Failed, reason
+	case i.LifecycleState == types.LifecycleStateInService || i.LifecycleState == types.LifecycleStateRootVolumeReplaced:
+		return cloud.Running, ""
+	}
+	return cloud.Failed, "its lifecycle state is " + l
+}
+
+// protectionsPerLook bounds the calls that a look at a group costs: EC2 tells termination protection of one instance at a time.
+const protectionsPerLook = 25
+
+// protections finds out which machines are protected from termination, of those that are to be replaced. One that was found to be not protected is
+// not asked for again until it is to be deleted.
+func (s *scaleSet) protections(ctx context.Context, machines []cloud.Machine) error {
+	s.c.mu.Lock()
+	known, next := s.c.unprotected[s.name], map[string]bool{}
+	s.c.mu.Unlock()
+	asked := 0
+	var failed error
+	for n := range machines {
+		m := &machines[n]
+		if m.UpToDate || m.State != cloud.Running {
+			continue
+		}
+		if known[m.ID] {
+			next[m.ID] = true
+			continue
+		}
+		if asked++; asked > protectionsPerLook || failed != nil {
+			continue
+		}
+		if m.Protected, failed = s.protected(ctx, m.ID); failed == nil && !m.Protected {
+			next[m.ID] = true
+		}
+	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.c.unprotected[s.name] = next
+	return failed
+}
+
+// protected reports whether EC2 is told to refuse the termination of an instance.
+func (s *scaleSet) protected(ctx context.Context, id string) (bool, error) {
+	out, err := s.c.ec2.DescribeInstanceAttribute(ctx, &ec2.DescribeInstanceAttributeInput{
+		Attribute: ec2types.InstanceAttributeNameDisableApiTermination, InstanceId: aws.String(id),
+	}, lookAtEC2)
+	if err != nil {
+		err = classify("reading termination protection of "+id, err)
+		if cloud.KindOf(err) == cloud.KindNotFound {
+			return false, nil
+		}
+		return false, err
+	}
+	return out.DisableApiTermination != nil && aws.ToBool(out.DisableApiTermination.Value), nil
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aws
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"moult.dev/moult/internal/cloud"
+)
+
+// patience is when it is worth asking again how an operation stands.
+const patience = 5 * time.Second
+
+// verb is how an operation is done.
+type verb string
+
+const (
+	// launch adds machines by LaunchInstances, and scale by SetDesiredCapacity.
+	launch verb = "launch"
+	scale  verb = "scale"
+	// terminate deletes machines.
+	terminate verb = "delete"
+	// image sets the launch template, of a version that there is, or of one that is made for it.
+	image verb = "image"
+)
+
+// memory is what is kept of an operation.
+type memory struct {
+	Verb verb `json:"verb"`
+	// Sent is true once AWS has taken it.
+	Sent bool `json:"sent,omitempty"`
+	// Machines are those that are added or deleted, as far as they are known, and Activities those that delete them, in the same order.
+	Machines   []string `json:"machines,omitempty"`
+	Activities []string `json:"activities,omitempty"`
+	// Kind and Error say what AWS has refused of it for good.
+	Kind  cloud.Kind `json:"kind,omitempty"`
+	Error string     `json:"error,omitempty"`
+
+	// Add is how many machines are added, and Zone where.
+	Add  int    `json:"add,omitempty"`
+	Zone string `json:"zone,omitempty"`
+
+	// Capacity was the group's, Before its machines, and Activity its last activity.
+	Capacity int    `json:"capacity,omitempty"`
+	Before   string `json:"before,omitempty"`
+	Activity string `json:"activity,omitempty"`
+
+	// From is the launch template that the group had, as it stands there, and Source its version. Template and Version are what it gets, or Image is
+	// the AMI of a new version.
+	From     string `json:"from,omitempty"`
+	Source   string `json:"source,omitempty"`
+	Template string `json:"template,omitempty"`
+	Version  string `json:"version,omitempty"`
+	Image    string `json:"image,omitempty"`
+}
+
+// maxMemory is how large the state of an operation may get.
+const maxMemory = 16 << 10
+
+// keep makes an operation of what is kept of it.
+func (m *memory) keep(token string) (cloud.Operation, error) {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return cloud.Operation{}, fmt.Errorf("keeping operation %s, %w", token, err)
+	}
+	if len(data) > maxMemory {
+		return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "keeping operation %s, the group has too many machines for it", token)
+	}
+	return cloud.Operation{Token: token, State: string(data)}, nil
+}
+
+// refuse keeps what AWS has refused for good, with a kind that says so.
+func (m *memory) refuse(err error) {
+	m.Kind, m.Error = cloud.KindOf(err), err.Error()
+	switch m.Kind {
+	case cloud.KindQuota, cloud.KindFull, cloud.KindInvalid, cloud.KindDenied:
+	default:
+		m.Kind = cloud.KindFailed
+	}
+}
+
+// refused is that error again, nil where there is none.
+func (m *memory) refused() error {
+	if m.Kind == "" {
+		return nil
+	}
+	return cloud.Errorf(m.Kind, "%s", m.Error)
+}
+
+func recall(o cloud.Operation) (*memory, error) {
+	var m memory
+	if err := json.Unmarshal([]byte(o.State), &m); err != nil {
+		return nil, cloud.Errorf(cloud.KindInvalid, "reading the state of operation %s, %w", o.Token, err)
+	}
+	return &m, nil
+}
+
+// Prepare implements cloud.ScaleSet.
+func (s *scaleSet) Prepare(ctx context.Context, set *cloud.Set, c cloud.Change) (cloud.Operation, error) {
+	var (
+		m   *memory
+		err error
+	)
+	switch {
+	case c.Add > 0 && len(c.Delete) == 0 && c.Image == "":
+		m, err = s.prepareAdd(ctx, set, c)
+	case c.Add == 0 && len(c.Delete) > 0 && c.Image == "":
+		m, err = s.prepareDelete(ctx, c)
+	case c.Add == 0 && len(c.Delete) == 0 && c.Image != "":
+		m, err = s.prepareImage(ctx, set, c)
+	default:
+		err = cloud.Errorf(cloud.KindInvalid, "changing %s, a change is one of add, delete and image", s.name)
+	}
+	if err != nil {
+		return cloud.Operation{}, err
+	}
+	return m.keep(c.Token)
+}
+
+// Send implements cloud.ScaleSet.
+func (s *scaleSet) Send(ctx context.Context, o cloud.Operation) (cloud.Operation, error) {
+	m, err := recall(o)
+	if err != nil || m.Sent {
+		return o, err
+	}
+	switch m.Verb {
+	case launch:
+		err = s.sendLaunch(ctx, o.Token, m)
+	case scale:
+		err = s.sendScale(ctx, m)
+	case terminate:
+		err = s.sendDelete(ctx, m)
+	case image:
+		err = s.sendImage(ctx, o.Token, m)
+	default:
+		err = cloud.Errorf(cloud.KindInvalid, "sending operation %s, it is a %q", o.Token, m.Verb)
+	}
+	if err != nil {
+		return o, decided(err)
+	}
+	m.Sent = true
+	next, err := m.keep(o.Token)
+	if err != nil {
+		return o, err
+	}
+	return next, nil
+}
+
+// Poll implements cloud.ScaleSet. Of an operation whose answer was lost it finds that out by sending it again.
+func (s *scaleSet) Poll(ctx context.Context, o cloud.Operation) (cloud.Operation, cloud.Progress, error) {
+	o, err := s.Send(ctx, o)
+	if cloud.KindOf(err) == cloud.KindConflict {
+		return o, cloud.Progress{}, &cloud.Error{Kind: cloud.KindFailed, Err: err}
+	}
+	if err != nil {
+		return o, cloud.Progress{}, err
+	}
+	m, err := recall(o)
+	if err != nil {
+		return o, cloud.Progress{}, err
+	}
+	switch m.Verb {
+	case scale:
+		p, err := s.pollScale(ctx, m)
+		return o, p, err
+	case terminate:
+		p, err := s.pollDelete(ctx, m)
+		return o, p, err
+	}
+	// The others are done when they are sent.
+	err = m.refused()
+	return o, cloud.Progress{Done: err == nil, Added: m.Machines, Message: m.Error}, err
+}

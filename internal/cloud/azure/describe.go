@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package azure
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
+
+	"moult.dev/moult/internal/cloud"
+)
+
+// tagMax is the tag in which people say how many machines a scale set may have.
+const tagMax = "max"
+
+// onePlacementGroup is how many machines a scale set has at most that must stay in one placement group.
+const onePlacementGroup = 100
+
+// Describe reads how the scale set is set up.
+func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
+	set, err := s.get(ctx)
+	if err != nil {
+		return cloud.Set{}, err
+	}
+	return describe(s.name, set)
+}
+
+func (s *scaleSet) get(ctx context.Context) (*armcompute.VirtualMachineScaleSet, error) {
+	answer, err := s.sets.Get(ctx, s.group, s.name, nil)
+	if err != nil {
+		return nil, refused(err, "reading scale set %s", s.name)
+	}
+	set := &answer.VirtualMachineScaleSet
+	if set.Properties == nil {
+		return nil, cloud.Errorf(cloud.KindUnavailable, "reading scale set %s, the answer has no properties", s.name)
+	}
+	return set, nil
+}
+
+func describe(name string, set *armcompute.VirtualMachineScaleSet) (cloud.Set, error) {
+	described := cloud.Set{Name: name, Version: value(set.Etag), Busy: busy(set), Unfit: unfit(set)}
+	if set.SKU != nil {
+		described.Capacity = int(value(set.SKU.Capacity))
+	}
+	described.Image = imageText(imageOf(set))
+	described.ImageName = imageName(described.Image)
+	if value(set.Properties.SinglePlacementGroup) && value(set.Properties.OrchestrationMode) != armcompute.OrchestrationModeFlexible {
+		described.Max = onePlacementGroup
+	}
+	if tag, ok := tagOf(set, tagMax); ok {
+		if n, err := strconv.Atoi(strings.TrimSpace(tag)); err == nil && n > 0 && (described.Max == 0 || n < described.Max) {
+			described.Max = n
+		}
+	}
+	var err error
+	described.Model, err = model(set)
+	return described, err
+}
+
+// imageOf is the reference of the image that new machines are made of; nil for none.
+func imageOf(set *armcompute.VirtualMachineScaleSet) *armcompute.ImageReference {
+	if set.Properties == nil || set.Properties.VirtualMachineProfile == nil || set.Properties.VirtualMachineProfile.StorageProfile == nil {
+		return nil
+	}
+	return set.Properties.VirtualMachineProfile.StorageProfile.ImageReference
+}
+
+// model is a hash of what new machines are made of.
+func model(set *armcompute.VirtualMachineScaleSet) (string, error) {
+	var of struct {
+		Size, Tier string
+		Profile    *armcompute.VirtualMachineScaleSetVMProfile
+	}
+	if set.SKU != nil {
+		of.Size, of.Tier = value(set.SKU.Name), value(set.SKU.Tier)
+	}
+	if p := set.Properties.VirtualMachineProfile; p != nil {
+		profile := *p
+		profile.TimeCreated = nil
+		of.Profile = &profile
+	}
+	text, err := json.Marshal(of)
+	if err != nil {
+		return "", fmt.Errorf("comparing what machines of scale set %s are made of, %w", value(set.Name), err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// busy says what Azure does with a scale set.
+func busy(set *armcompute.VirtualMachineScaleSet) string {
+	switch state := value(set.Properties.ProvisioningState); strings.ToLower(state) {
+	case "", "succeeded", "failed", "canceled":
+		return ""
+	default:
+		return "its provisioning state is " + state
+	}
+}
+
+// unfit says why a scale set must not be touched.
+func unfit(set *armcompute.VirtualMachineScaleSet) string {
+	p := set.Properties
+	if policy := p.UpgradePolicy; policy != nil {
+		if mode := value(policy.Mode); mode != "" && mode != armcompute.UpgradeModeManual {
+			return fmt.Sprintf("its upgrade policy is %s, so that Azure replaces or updates machines by itself: it must be Manual", mode)
+		}
+		if policy.AutomaticOSUpgradePolicy != nil && value(policy.AutomaticOSUpgradePolicy.EnableAutomaticOSUpgrade) {
+			return "automatic OS upgrades are on, so that Azure exchanges the disks of machines by itself: they must be off"
+		}
+	}
+	if r := p.ResiliencyPolicy; r != nil && r.AutomaticZoneRebalancingPolicy != nil && value(r.AutomaticZoneRebalancingPolicy.Enabled) {
+		return "automatic zone rebalancing is on, so that Azure deletes machines by itself: it must be off"
+	}
+	if p.VirtualMachineProfile == nil || set.SKU == nil || set.SKU.Capacity == nil {
+		return "it has no machine profile, so that Azure can't add machines to it"
+	}
+	if tag, ok := tagOf(set, tagMax); ok {
+		if n, err := strconv.Atoi(strings.TrimSpace(tag)); err != nil || n < 1 {
+			return fmt.Sprintf("its tag %s is %q, which is no number of machines", tagMax, tag)
+		}
+	}
+	return ""
+}
+
+// tagOf is a tag of a scale set; their names are the same in any case of letters.
+func tagOf(set *armcompute.VirtualMachineScaleSet, name string) (string, bool) {
+	for key, tag := range set.Tags {
+		if strings.EqualFold(key, name) {
+			return value(tag), true
+		}
+	}
+	return "", false
+}
+
+// zoneLabel is what Azure's cloud provider labels nodes of a zone with.
+func zoneLabel(location, zone string) string {
+	if zone == "" {
+		return ""
+	}
+	return strings.ToLower(strings.ReplaceAll(location, " ", "")) + "-" + zone
+}

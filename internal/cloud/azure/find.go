@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package azure
+
+import (
+	"context"
+	"maps"
+	"regexp"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
+
+	"moult.dev/moult/internal/cloud"
+)
+
+// singly is how many machines of flexible scale sets are asked for one by one before all of the group are listed.
+const singly = 3
+
+// remembered is how many machines of flexible scale sets are remembered before all are forgotten, those that are gone with them.
+const remembered = 20000
+
+// idOf is how ids begin.
+const idOf = `(?i)^/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/Microsoft\.Compute`
+
+var (
+	// uniformID is the id of a machine of a uniform scale set: subscription, group, scale set, instance.
+	uniformID = regexp.MustCompile(idOf + `/virtualMachineScaleSets/([^/]+)/virtualMachines/([^/]+)$`)
+	// singleID is the id of a machine that may be of a flexible one: subscription, group, name.
+	singleID = regexp.MustCompile(idOf + `/virtualMachines/([^/]+)$`)
+	// setID is the id of a scale set: subscription, group, name.
+	setID = regexp.MustCompile(idOf + `/virtualMachineScaleSets/([^/]+)$`)
+)
+
+// Find finds out of which scale sets machines are. That of a uniform one stands in the provider id. For others Azure is asked once.
+func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]cloud.Location, error) {
+	found := make(map[string]cloud.Location, len(providerIDs))
+	single := map[string][]string{} // provider ids by the machine's name in lower case
+	names := map[string]string{}
+	for _, providerID := range providerIDs {
+		scheme, id, _ := strings.Cut(providerID, "://")
+		if !strings.EqualFold(scheme, "azure") {
+			continue
+		}
+		if m := uniformID.FindStringSubmatch(id); m != nil && c.ours(m) {
+			found[providerID] = cloud.Location{ScaleSet: m[3], Machine: m[4]}
+		} else if m := singleID.FindStringSubmatch(id); m != nil && c.ours(m) {
+			key := strings.ToLower(m[3])
+			single[key], names[key] = append(single[key], providerID), m[3]
+		}
+	}
+	if len(single) == 0 {
+		return found, nil
+	}
+	sets, err := c.setsOf(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	for key, set := range sets {
+		for _, providerID := range single[key] {
+			found[providerID] = cloud.Location{ScaleSet: set, Machine: names[key]}
+		}
+	}
+	return found, nil
+}
+
+// ours reports whether an id's subscription and group are this Cloud's.
+func (c *Cloud) ours(id []string) bool {
+	return strings.EqualFold(id[1], c.subscription) && strings.EqualFold(id[2], c.group)
+}
+
+// setsOf says in which scale sets machines are, by their names in lower case, and leaves out those that are in none.
+func (c *Cloud) setsOf(ctx context.Context, names map[string]string) (map[string]string, error) {
+	sets := map[string]string{}
+	var unknown []string
+	c.mu.Lock()
+	for key := range names {
+		if set, ok := c.flexible[key]; ok {
+			sets[key] = set
+		} else {
+			unknown = append(unknown, key)
+		}
+	}
+	c.mu.Unlock()
+	learn := func(m *armcompute.VirtualMachine) {
+		if m == nil || m.Properties == nil || m.Properties.VirtualMachineScaleSet == nil {
+			return
+		}
+		key := strings.ToLower(value(m.Name))
+		if id := setID.FindStringSubmatch(value(m.Properties.VirtualMachineScaleSet.ID)); id != nil && c.ours(id) && names[key] != "" {
+			sets[key] = id[3]
+		}
+	}
+	switch {
+	case len(unknown) == 0:
+	case len(unknown) <= singly:
+		for _, key := range unknown {
+			answer, err := c.singles.Get(ctx, c.group, names[key], nil)
+			if cloud.KindOf(refused(err, "reading machine %s", names[key])) == cloud.KindNotFound {
+				continue
+			}
+			if err != nil {
+				return nil, refused(err, "reading machine %s", names[key])
+			}
+			learn(&answer.VirtualMachine)
+		}
+	default:
+		for pager := c.singles.NewListPager(c.group, nil); pager.More(); {
+			page, err := pager.NextPage(ctx)
+			if err != nil {
+				return nil, refused(err, "listing the machines of resource group %s", c.group)
+			}
+			for _, m := range page.Value {
+				learn(m)
+			}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.flexible) > remembered {
+		clear(c.flexible)
+	}
+	maps.Copy(c.flexible, sets)
+	return sets, nil
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package azure
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
+
+	"moult.dev/moult/internal/cloud"
+)
+
+func TestPack(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for name, id := range map[string]func(int) string{
+		"in a row":   strconv.Itoa,
+		"with holes": func(n int) string { return strconv.Itoa(n*3 + n%2) },
+		"far apart":  func(n int) string { return strconv.Itoa(n*900 + random.IntN(900)) },
+		"names":      func(n int) string { return fmt.Sprintf("some-long-name-of-a-scale-set_%08x%d", random.Uint32(), n) },
+		"both":       func(n int) string { return strings.Repeat("x", n%2) + strconv.Itoa(n) },
+		"zeros":      func(n int) string { return fmt.Sprintf("%08d", n) },
+	} {
+		for _, n := range []int{0, 1, 2, 1000} {
+			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
+				var ids []string
+				for i := range n {
+					ids = append(ids, id(i))
+				}
+				random.Shuffle(n, func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+				packed := pack(ids)
+				if len(packed) > 7<<10 {
+					t.Errorf("%d bytes", len(packed))
+				}
+				known := unpack(packed)
+				have := map[string]bool{}
+				for _, id := range ids {
+					have[id] = true
+					if !known(id) {
+						t.Errorf("%s is lost", id)
+					}
+				}
+				for _, other := range []string{"", "new", "1000000000", "000", "-1", "18446744073709551615"} {
+					if known(other) != have[other] {
+						t.Errorf("%q is known", other)
+					}
+				}
+				if name != "names" {
+					for i := n; i < n+50; i++ {
+						if id := id(i); known(id) {
+							t.Errorf("%s is known", id)
+						}
+					}
+				}
+			})
+		}
+	}
+	for _, broken := range []string{"", "n", "nx-", "n-1", "n1-zzzzzzzz", "h!", "h", "n1,,2"} {
+		if unpack(broken)("7") {
+			t.Errorf("in %q is a machine", broken)
+		}
+	}
+}
+
+// TestMemoryHolds is that what an operation keeps of itself has room in 16 KiB, with a thousand machines and the longest answer of Azure.
+func TestMemoryHolds(t *testing.T) {
+	m := memory{Add: 100, Etag: `W/"datetime'2026-01-01T00%3A00%3A00.0000000Z'"`, Capacity: 1000, Sent: true, Resume: strings.Repeat("x", 5<<10)}
+	var ids []string
+	for i := range 1000 {
+		ids = append(ids, fmt.Sprintf("name_%d", i))
+	}
+	m.Before = pack(ids)
+	for i := range 100 {
+		m.Added = append(m.Added, fmt.Sprintf("%s%03d", strings.Repeat("x", 20), i))
+	}
+	o, err := m.operation("t")
+	if err != nil || len(o.State) > 16<<10 {
+		t.Errorf("%d bytes, %v", len(o.State), err)
+	}
+	if _, err := remember(cloud.Operation{State: "{"}); cloud.KindOf(err) != cloud.KindInvalid {
+		t.Errorf("%v, want invalid", err)
+	}
+}
+
+func TestReference(t *testing.T) {
+	const long = "/subscriptions/x/resourceGroups/g/providers/Microsoft.Compute/galleries/g/images/d"
+	for image, want := range map[string]string{
+		"a":                              "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/images/a",
+		"kube-ubuntu-1.31.2-a-b":         "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/images/kube-ubuntu-1.31.2-a-b",
+		long:                             long,
+		strings.ToLower(long):            strings.ToLower(long),
+		long + "/versions/1.2.3":         long + "/versions/1.2.3",
+		"p:o:s:v":                        "p:o:s:v",
+		"/CommunityGalleries/g/Images/i": "/CommunityGalleries/g/Images/i",
+		"/sharedGalleries/g/images/i":    "/sharedGalleries/g/images/i",
+		"":                               "", "a/b": "", "/a": "", "a:b": "",
+		"a:b:c:d:e": "", "a::c:d": "", "a b": "", "/subscriptions/x": "", long + "/": "", "a?b": "", "p:o/x:s:v": "", "//x": "",
+	} {
+		got, err := Reference("s", "g", image)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v; want %q", image, got, err, want)
+		}
+		if want != "" && imageText(imageReference(got, nil)) != want {
+			t.Errorf("%q comes back as %q", want, imageText(imageReference(got, nil)))
+		}
+	}
+	for name, empty := range map[string]*armcompute.ImageReference{"none": nil, "empty": {}} {
+		if text := imageText(empty); text != "" || imageName(text) != "" {
+			t.Errorf("%s: %q", name, text)
+		}
+	}
+}
+
+// TestNothingThere reads answers in which nothing is that need not be.
+func TestNothingThere(t *testing.T) {
+	set := &armcompute.VirtualMachineScaleSet{Properties: &armcompute.VirtualMachineScaleSetProperties{}}
+	d, err := describe("s", set)
+	if err != nil || d.Unfit == "" || d.Busy != "" || d.Image != "" {
+		t.Errorf("%+v, %v", d, err)
+	}
+	s := &scaleSet{Cloud: &Cloud{}, name: "s"}
+	m := s.machine(&armcompute.VirtualMachineScaleSetVM{Properties: &armcompute.VirtualMachineScaleSetVMProperties{
+		InstanceView: &armcompute.VirtualMachineScaleSetVMInstanceView{Statuses: []*armcompute.InstanceViewStatus{nil, {}}},
+		OSProfile:    &armcompute.OSProfile{},
+	}}, "")
+	if m.State != cloud.Running || m.ID != "" || m.Zone != "" || !m.UpToDate {
+		t.Errorf("%+v", m)
+	}
+}
+
+func TestStates(t *testing.T) {
+	for _, test := range []struct {
+		provisioning, power string
+		want                cloud.State
+	}{
+		{"Succeeded", "PowerState/running", cloud.Running}, {"Updating", "", cloud.Running}, {"Creating", "PowerState/starting", cloud.Creating},
+		{"Deleting", "PowerState/running", cloud.Deleting}, {"Failed", "PowerState/running", cloud.Failed}, {"Succeeded", "PowerState/deallocated", cloud.Stopped},
+		{"Succeeded", "PowerState/stopped", cloud.Stopped}, {"", "", cloud.Running},
+	} {
+		got := stateOf(&armcompute.VirtualMachineScaleSetVM{Properties: &armcompute.VirtualMachineScaleSetVMProperties{
+			ProvisioningState: &test.provisioning,
+			InstanceView:      &armcompute.VirtualMachineScaleSetVMInstanceView{Statuses: []*armcompute.InstanceViewStatus{{Code: &test.power}}},
+		}})
+		if got != test.want {
+			t.Errorf("%s, %s: %s, want %s", test.provisioning, test.power, got, test.want)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for _, test := range []struct {
+		status        int
+		code, message string
+		header        string
+		want          cloud.Kind
+		after         time.Duration
+	}{
+		{429, "OperationNotAllowed", "too many requests, quota of the API", "7", cloud.KindThrottled, 7 * time.Second},
+		{429, "", "", "", cloud.KindThrottled, 0},
+		{409, "OperationNotAllowed", "results in exceeding approved Total Regional Cores quota", "", cloud.KindQuota, 0},
+		{409, "OperationNotAllowed", "another operation is in progress", "", cloud.KindConflict, 0},
+		{409, "Conflict", "", "", cloud.KindConflict, 0},
+		{412, "PreconditionFailed", "", "", cloud.KindConflict, 0},
+		{409, "SkuNotAvailable", "", "", cloud.KindQuota, 0},
+		{400, "QuotaExceeded", "", "", cloud.KindQuota, 0},
+		{409, "AllocationFailed", "", "", cloud.KindQuota, 0},
+		{409, "ZonalAllocationFailed", "", "", cloud.KindQuota, 0},
+		{400, "SubnetIsFull", "", "", cloud.KindQuota, 0},
+		{401, "InvalidAuthenticationToken", "", "", cloud.KindDenied, 0},
+		{403, "AuthorizationFailed", "", "", cloud.KindDenied, 0},
+		{404, "ResourceNotFound", "", "", cloud.KindNotFound, 0},
+		{400, "InvalidParameter", "", "", cloud.KindInvalid, 0},
+		{500, "InternalExecutionError", "", "", cloud.KindUnavailable, 0},
+		{503, "ServiceUnavailable", "", "30", cloud.KindUnavailable, 30 * time.Second},
+		{408, "", "", "", cloud.KindUnavailable, 0},
+	} {
+		body := fmt.Sprintf(`{"error":{"code":%q,"message":%q}}`, test.code, test.message)
+		answer := &http.Response{
+			StatusCode: test.status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)),
+			Request: &http.Request{Method: http.MethodGet, URL: &url.URL{}},
+		}
+		if test.header != "" {
+			answer.Header.Set("Retry-After", test.header)
+		}
+		err := refused(runtime.NewResponseError(answer), "doing %s", "this")
+		said := strings.HasPrefix(err.Error(), "doing this, ") && strings.Contains(err.Error(), test.message)
+		if cloud.KindOf(err) != test.want || cloud.RetryAfter(err) != test.after || !said {
+			t.Errorf("%d %s: %v, %s after %s; want %s after %s", test.status, test.code, err, cloud.KindOf(err), cloud.RetryAfter(err), test.want, test.after)
+		}
+	}
+	if refused(nil, "doing nothing") != nil {
+		t.Error("no error is one")
+	}
+	for _, err := range []error{io.ErrUnexpectedEOF, errors.New("nonsense"), &azcore.ResponseError{StatusCode: 502}} {
+		if got := cloud.KindOf(refused(err, "doing this")); got != cloud.KindUnavailable {
+			t.Errorf("%v: %s", err, got)
+		}
+	}
+}
+
+// TestLongAnswers are those with a reason in a reason, and with more text than anybody reads.
+func TestLongAnswers(t *testing.T) {
+	inner := said{Code: "DeploymentFailed", Details: []said{{Code: "Conflict", Details: []said{{Code: "QuotaExceeded", Message: "m"}}}}}.inner()
+	if inner.Code != "QuotaExceeded" {
+		t.Errorf("%+v", inner)
+	}
+	if got := short(strings.Repeat("ä\n", 1000)); len(got) > longest+3 || strings.Contains(got, "\n") {
+		t.Errorf("%d bytes", len(got))
+	}
+	if got := ended("OperationNotAllowed", "exceeding approved quota"); got != cloud.KindQuota {
+		t.Error(got)
+	}
+}

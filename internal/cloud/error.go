@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cloud
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Kind is what has gone wrong, as far as that tells what to do about it.
+type Kind string
+
+// The kinds of errors.
+const (
+	// KindNotFound: there is no such scale set, or no such machine.
+	KindNotFound Kind = "NotFound"
+	// KindConflict: somebody else has changed the scale set, or is changing it.
+	KindConflict Kind = "Conflict"
+	// KindThrottled: the cloud is asked too often.
+	KindThrottled Kind = "Throttled"
+	// KindQuota: the cloud has no room, or the account no quota.
+	KindQuota Kind = "Quota"
+	// KindFull: the scale set is at its maximum.
+	KindFull Kind = "Full"
+	// KindDenied: the credentials are missing, wrong, or not enough.
+	KindDenied Kind = "Denied"
+	// KindInvalid: the cloud does not understand, or does not do that.
+	KindInvalid Kind = "Invalid"
+	// KindFailed: the operation has failed for a reason of its own, and is over.
+	KindFailed Kind = "Failed"
+	// KindUnavailable: the cloud does not answer, or not with sense. So is every error that is none of this package.
+	KindUnavailable Kind = "Unavailable"
+)
+
+// Error is what a cloud has answered.
+type Error struct {
+	Kind Kind
+	// RetryAfter is how long the cloud wants to be left alone; 0 where it does not say.
+	RetryAfter time.Duration
+	// Err is the answer itself.
+	Err error
+}
+
+// Error says what the cloud has said.
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap is the answer itself.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Errorf makes an error of a kind.
+func Errorf(kind Kind, format string, args ...any) error {
+	return &Error{Kind: kind, Err: fmt.Errorf(format, args...)}
+}
+
+// KindOf is the kind of an error: KindUnavailable for one that has none, and "" for nil.
+func KindOf(err error) Kind {
+	if err == nil {
+		return ""
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Kind
+	}
+	return KindUnavailable
+}
+
+// RetryAfter is how long the cloud wants to be left alone after an error; 0 where it does not say.
+func RetryAfter(err error) time.Duration {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.RetryAfter
+	}
+	return 0
+}

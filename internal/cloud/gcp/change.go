@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gcp
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"google.golang.org/api/compute/v1"
+
+	"moult.dev/moult/internal/cloud"
+)
+
+// memory is what is kept of an operation, as Operation.State: one of Add, Delete and Image, and what has become of it.
+type memory struct {
+	// Add holds the names of machines to make.
+	Add []string `json:"add,omitempty"`
+	// Delete holds those to delete, as ZONE/NAME.
+	Delete []string `json:"delete,omitempty"`
+	// Image is the template to set, on a group with this Fingerprint.
+	Image       string `json:"image,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
+	// Operation is what Compute Engine calls it, once it has taken it. Empty with Taken: it has taken it at some time, and the name is lost.
+	Operation string `json:"operation,omitempty"`
+	Taken     bool   `json:"taken,omitempty"`
+	// Over is true once that operation is done. What it has begun goes on.
+	Over bool `json:"over,omitempty"`
+	// Failure is what has gone wrong so far, and Kind what kind of failure that is.
+	Failure string     `json:"failure,omitempty"`
+	Kind    cloud.Kind `json:"kind,omitempty"`
+}
+
+func (m *memory) operation(token string) (cloud.Operation, error) {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "writing operation %s, %w", token, err)
+	}
+	return cloud.Operation{Token: token, State: string(text)}, nil
+}
+
+func remember(o cloud.Operation) (*memory, error) {
+	m := &memory{}
+	if err := json.Unmarshal([]byte(o.State), m); err != nil {
+		return nil, cloud.Errorf(cloud.KindInvalid, "reading operation %s, %w", o.Token, err)
+	}
+	if len(m.Add) == 0 && len(m.Delete) == 0 && m.Image == "" {
+		return nil, cloud.Errorf(cloud.KindInvalid, "reading operation %s: there is nothing to do in it", o.Token)
+	}
+	return m, nil
+}
+
+// machines are the machines to delete, as their ids.
+func (m *memory) machines() []string {
+	ids := make([]string, len(m.Delete))
+	for i, d := range m.Delete {
+		zone, name, _ := strings.Cut(d, "/")
+		ids[i] = machineID(zone, name)
+	}
+	return ids
+}
+
+// fails remembers what has gone wrong, as far as there is room for that.
+func (m *memory) fails(kind cloud.Kind, text string) {
+	const most = 500
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "")
+	}
+	m.Kind, m.Failure = kind, text
+}
+
+// Prepare chooses the names of machines to add, so that they are known whatever happens to the answer.
+func (s *scaleSet) Prepare(ctx context.Context, set *cloud.Set, c cloud.Change) (cloud.Operation, error) {
+	g, err := s.locate(ctx)
+	if err != nil {
+		return cloud.Operation{}, err
+	}
+	m := &memory{}
+	switch {
+	case c.Token == "":
+		return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "changing group %s without a token", g)
+	case set.Unfit != "" && len(c.Delete) == 0: // what was added before it became unfit can still be removed
+		return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "changing group %s, %s", g, set.Unfit)
+	case c.Add > 0:
+		if set.Max > 0 && set.Capacity+c.Add > set.Max {
+			return cloud.Operation{}, cloud.Errorf(cloud.KindFull, "adding %d to %d machines of group %s, whose autoscaler's maximum is %d",
+				c.Add, set.Capacity, g, set.Max)
+		}
+		if c.Zone != "" && !g.regional && c.Zone != g.location {
+			return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "adding machines in zone %s to group %s", c.Zone, g)
+		}
+		base, err := s.cloud.base(ctx, g)
+		if err != nil {
+			return cloud.Operation{}, err
+		}
+		m.Add = newNames(base, c.Token, c.Add)
+	case len(c.Delete) > 0:
+		for _, id := range c.Delete {
+			zone, name, ok := machineOf(id)
+			if !ok {
+				return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "deleting machine %q of group %s, which has no zone yet", id, g)
+			}
+			m.Delete = append(m.Delete, zone+"/"+name)
+		}
+	case c.Image != "":
+		m.Image, m.Fingerprint = s.cloud.template(c.Image), set.Version
+		if !templateName.MatchString(m.Image) {
+			return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "setting the image of group %s: %q is no instance template", g, c.Image)
+		}
+	default:
+		return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "changing nothing of group %s", g)
+	}
+	return m.operation(c.Token)
+}
+
+// base is what the group begins the names of machines with.
+func (c *Cloud) base(ctx context.Context, g group) (string, error) {
+	c.mu.Lock()
+	base, ok := c.bases[g]
+	c.mu.Unlock()
+	if !ok {
+		m, err := c.get(ctx, g)
+		if err != nil {
+			return "", err
+		}
+		base = m.BaseInstanceName
+	}
+	if base == "" {
+		base = g.name
+	}
+	return base, nil
+}
+
+// Send sends an operation under an id of its own, by which Compute Engine tells that it has seen it. It forgets such ids after a while; then the names of
+// new machines, or the fingerprint of the group, tell the same.
+func (s *scaleSet) Send(ctx context.Context, o cloud.Operation) (cloud.Operation, error) {
+	m, err := remember(o)
+	if err != nil || m.Taken {
+		return o, err
+	}
+	g, err := s.locate(ctx)
+	if err != nil {
+		return o, err
+	}
+	c, request := s.cloud, requestID(g.String(), o.Token)
+	var op *compute.Operation
+	switch {
+	case len(m.Add) > 0:
+		op, err = c.create(ctx, g, m.Add, request)
+		err = landed("adding machines to group "+g.String(), err, func() (bool, error) {
+			managed, err := c.list(ctx, g)
+			return slices.ContainsFunc(managed, func(i *compute.ManagedInstance) bool { return slices.Contains(m.Add, i.Name) }), err
+		})
+	case len(m.Delete) > 0:
+		op, err = c.remove(ctx, g, m.machines(), request)
+		err = landed("deleting machines of group "+g.String(), err, func() (bool, error) { return false, nil })
+	default:
+		op, err = c.set(ctx, g, m.Image, m.Fingerprint, request)
+		err = landed("setting the template of group "+g.String(), err, func() (bool, error) {
+			now, err := c.get(ctx, g)
+			return err == nil && c.wanted(now) == m.Image, err
+		})
+	}
+	if err != nil {
+		return o, err
+	}
+	m.Taken = true
+	if op != nil {
+		m.Operation = op.Name
+	}
+	next, err := m.operation(o.Token)
+	if err != nil {
+		return o, err
+	}
+	return next, nil
+}
+
+// landed looks, when a request was refused, whether that was because it had been done before.
+func landed(doing string, err error, look func() (bool, error)) error {
+	if err == nil {
+		return nil
+	}
+	err = classify(doing, err)
+	if kind := cloud.KindOf(err); kind != cloud.KindConflict && kind != cloud.KindInvalid {
+		return err
+	}
+	done, lookErr := look()
+	switch {
+	case lookErr != nil:
+		return unanswered(lookErr)
+	case done:
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gcp
+
+import (
+	"context"
+
+	"google.golang.org/api/compute/v1"
+)
+
+// page is how many entries are asked for at once, which is the most that the API gives.
+const page = 500
+
+// get reads a group.
+func (c *Cloud) get(ctx context.Context, g group) (*compute.InstanceGroupManager, error) {
+	var m *compute.InstanceGroupManager
+	var err error
+	if g.regional {
+		m, err = c.service.RegionInstanceGroupManagers.Get(c.project, g.location, g.name).Context(ctx).Do()
+	} else {
+		m, err = c.service.InstanceGroupManagers.Get(c.project, g.location, g.name).Context(ctx).Do()
+	}
+	if err != nil {
+		return nil, classify("reading group "+g.String(), err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bases[g] = m.BaseInstanceName
+	return m, nil
+}
+
+// list reads all machines of a group, whatever the group does with them.
+func (c *Cloud) list(ctx context.Context, g group) ([]*compute.ManagedInstance, error) {
+	var all []*compute.ManagedInstance
+	var err error
+	if g.regional {
+		err = c.service.RegionInstanceGroupManagers.ListManagedInstances(c.project, g.location, g.name).MaxResults(page).
+			Pages(ctx, func(p *compute.RegionInstanceGroupManagersListInstancesResponse) error {
+				all = append(all, p.ManagedInstances...)
+				return nil
+			})
+	} else {
+		err = c.service.InstanceGroupManagers.ListManagedInstances(c.project, g.location, g.name).MaxResults(page).
+			Pages(ctx, func(p *compute.InstanceGroupManagersListManagedInstancesResponse) error {
+				all = append(all, p.ManagedInstances...)
+				return nil
+			})
+	}
+	if err != nil {
+		return nil, classify("listing the machines of group "+g.String(), err)
+	}
+	members := make(map[string]bool, len(all))
+	for _, m := range all {
+		if zone, name, ok := machineOf(m.Instance); ok {
+			members[machineID(zone, name)] = true
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.members[g] = members
+	return all, nil
+}
+
+// create asks a group for machines with these names.
+func (c *Cloud) create(ctx context.Context, g group, names []string, request string) (*compute.Operation, error) {
+	instances := make([]*compute.PerInstanceConfig, len(names))
+	for i, name := range names {
+		instances[i] = &compute.PerInstanceConfig{Name: name}
+	}
+	if g.regional {
+		return c.service.RegionInstanceGroupManagers.CreateInstances(c.project, g.location, g.name,
+			&compute.RegionInstanceGroupManagersCreateInstancesRequest{Instances: instances}).RequestId(request).Context(ctx).Do()
+	}
+	return c.service.InstanceGroupManagers.CreateInstances(c.project, g.location, g.name,
+		&compute.InstanceGroupManagersCreateInstancesRequest{Instances: instances}).RequestId(request).Context(ctx).Do()
+}
+
+// remove asks a group to delete machines, and to want as many fewer. Those that it has not, or deletes already, are passed over.
+func (c *Cloud) remove(ctx context.Context, g group, machines []string, request string) (*compute.Operation, error) {
+	if g.regional {
+		return c.service.RegionInstanceGroupManagers.DeleteInstances(c.project, g.location, g.name,
+			&compute.RegionInstanceGroupManagersDeleteInstancesRequest{Instances: machines, SkipInstancesOnValidationError: true}).
+			RequestId(request).Context(ctx).Do()
+	}
+	return c.service.InstanceGroupManagers.DeleteInstances(c.project, g.location, g.name,
+		&compute.InstanceGroupManagersDeleteInstancesRequest{Instances: machines, SkipInstancesOnValidationError: true}).
+		RequestId(request).Context(ctx).Do()
+}
+
+// set has a group make its machines of another template, if nobody has changed it since it had this fingerprint.
+func (c *Cloud) set(ctx context.Context, g group, template, fingerprint, request string) (*compute.Operation, error) {
+	change := &compute.InstanceGroupManager{
+		Fingerprint: fingerprint,
+		Versions:    []*compute.InstanceGroupManagerVersion{{InstanceTemplate: template}},
+	}
+	if g.regional {
+		return c.service.RegionInstanceGroupManagers.Patch(c.project, g.location, g.name, change).RequestId(request).Context(ctx).Do()
+	}
+	return c.service.InstanceGroupManagers.Patch(c.project, g.location, g.name, change).RequestId(request).Context(ctx).Do()
+}
+
+// operation reads an operation on a group.
+func (c *Cloud) operation(ctx context.Context, g group, name string) (*compute.Operation, error) {
+	if g.regional {
+		return c.service.RegionOperations.Get(c.project, g.location, name).Context(ctx).Do()
+	}
+	return c.service.ZoneOperations.Get(c.project, g.location, name).Context(ctx).Do()
+}
+
+// autoscaler reads what scales a group.
+func (c *Cloud) autoscaler(ctx context.Context, g group, name string) (*compute.Autoscaler, error) {
+	if g.regional {
+		return c.service.RegionAutoscalers.Get(c.project, g.location, name).Context(ctx).Do()
+	}
+	return c.service.Autoscalers.Get(c.project, g.location, name).Context(ctx).Do()
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gcp
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/api/compute/v1"
+	"google.golang.org/api/googleapi"
+
+	"moult.dev/moult/internal/cloud"
+)
+
+// classify says of an error what kind it is. doing is what was tried.
+func classify(doing string, err error) error {
+	if answer, ok := errors.AsType[*googleapi.Error](err); ok {
+		return &cloud.Error{Kind: kindOf(answer), RetryAfter: retryAfter(answer.Header), Err: wrap(doing, err)}
+	}
+	kind := cloud.KindUnavailable
+	if tokenRefused(err) {
+		kind = cloud.KindDenied
+	}
+	return &cloud.Error{Kind: kind, Err: wrap(doing, err)}
+}
+
+// kindOf goes by the status of an answer, and by the reason where that says more.
+func kindOf(e *googleapi.Error) cloud.Kind {
+	var reasons []string
+	for _, item := range e.Errors {
+		reasons = append(reasons, item.Reason)
+	}
+	has := func(these ...string) bool {
+		return slices.ContainsFunc(these, func(r string) bool { return slices.Contains(reasons, r) })
+	}
+	switch {
+	case has("rateLimitExceeded", "userRateLimitExceeded", "concurrentLimitExceeded", "operationRateLimitExceeded"), e.Code == http.StatusTooManyRequests:
+		return cloud.KindThrottled
+	case has("quotaExceeded", "limitExceeded"):
+		if strings.Contains(e.Message, "per minute") { // a quota of calls
+			return cloud.KindThrottled
+		}
+		return cloud.KindQuota
+	case exhausted(e.Message):
+		return cloud.KindQuota
+	case has("resourceNotReady", "resourceInUse", "resourceInUseByAnotherResource", "operationInProgress", "conditionNotMet", "resourceFingerprintInvalid"):
+		return cloud.KindConflict
+	}
+	switch e.Code {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return cloud.KindDenied
+	case http.StatusNotFound, http.StatusGone:
+		return cloud.KindNotFound
+	case http.StatusConflict, http.StatusPreconditionFailed:
+		return cloud.KindConflict
+	case http.StatusRequestTimeout:
+		return cloud.KindUnavailable
+	}
+	if e.Code >= 400 && e.Code < 500 {
+		return cloud.KindInvalid
+	}
+	return cloud.KindUnavailable
+}
+
+// failed says what kind of end a code is, of an operation or of an attempt to make a machine.
+func failed(code string) cloud.Kind {
+	code = strings.ToUpper(code)
+	switch {
+	case exhausted(code), strings.Contains(code, "RATE_LIMIT"):
+		return cloud.KindQuota
+	case strings.Contains(code, "PERMISSION"), code == "FORBIDDEN":
+		return cloud.KindDenied
+	case strings.HasPrefix(code, "INVALID"), strings.HasPrefix(code, "UNSUPPORTED"):
+		return cloud.KindInvalid
+	}
+	return cloud.KindFailed
+}
+
+// exhausted reports whether a text says that there is no room, or no quota.
+func exhausted(text string) bool {
+	return slices.ContainsFunc([]string{"QUOTA_EXCEEDED", "POOL_EXHAUSTED", "LIMIT_EXCEEDED", "STOCKOUT", "INSUFFICIENT_RESOURCES"},
+		func(s string) bool { return strings.Contains(text, s) })
+}
+
+// ended is the error that an operation has ended with, nil if it has ended well.
+func ended(o *compute.Operation) error {
+	if o.Error == nil || len(o.Error.Errors) == 0 {
+		switch o.HttpErrorStatusCode {
+		case 0:
+			return nil
+		case http.StatusForbidden:
+			return cloud.Errorf(cloud.KindDenied, "%s", o.HttpErrorMessage)
+		}
+		return cloud.Errorf(cloud.KindFailed, "%d %s", o.HttpErrorStatusCode, o.HttpErrorMessage)
+	}
+	var said []string
+	for _, e := range o.Error.Errors {
+		said = append(said, says(e.Code, e.Message))
+	}
+	return cloud.Errorf(failed(o.Error.Errors[0].Code), "%s", strings.Join(said, "; "))
+}
+
+// trouble is what a group says of its last attempt to make or to delete a machine: a code, and a text with it for people. Empty: nothing.
+func trouble(m *compute.ManagedInstance) (code, text string) {
+	if m.LastAttempt == nil || m.LastAttempt.Errors == nil || len(m.LastAttempt.Errors.Errors) == 0 {
+		return "", ""
+	}
+	e := m.LastAttempt.Errors.Errors[0]
+	return e.Code, says(e.Code, e.Message)
+}
+
+func says(code, message string) string {
+	if message == "" {
+		return code
+	}
+	return code + ": " + message
+}
+
+// unanswered turns an error of asking how an operation stands into one that does not say how it has ended.
+func unanswered(err error) error {
+	switch cloud.KindOf(err) {
+	case cloud.KindThrottled, cloud.KindUnavailable, cloud.KindNotFound, cloud.KindConflict, "":
+		return err
+	default:
+		return &cloud.Error{Kind: cloud.KindUnavailable, RetryAfter: cloud.RetryAfter(err), Err: err}
+	}
+}
+
+// retryAfter reads a header that counts seconds.
+func retryAfter(h http.Header) time.Duration {
+	seconds, err := strconv.Atoi(h.Get("Retry-After"))
+	if err != nil || seconds < 0 {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gcp
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"moult.dev/moult/internal/cloud"
+)
+
+func TestNewNames(t *testing.T) {
+	valid := regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	for base, prefix := range map[string]string{
+		"pool": "pool-", "vm-###": "vm-", "vm-##[100]": "vm-", "a-": "a-",
+		strings.Repeat("long-", 11) + "abc": strings.Repeat("long-", 10) + "lo-",
+	} {
+		names := newNames(base, "token", 100)
+		seen := map[string]bool{}
+		for _, name := range names {
+			if !valid.MatchString(name) || !strings.HasPrefix(name, prefix) || strings.HasPrefix(name, prefix+"-") || seen[name] {
+				t.Errorf("%s: %s", base, name)
+			}
+			seen[name] = true
+		}
+		if !slices.Equal(names, newNames(base, "token", 100)) {
+			t.Errorf("%s: other names for the same token", base)
+		}
+		for _, name := range newNames(base, "token2", 100) {
+			if seen[name] {
+				t.Errorf("%s: %s again for another token", base, name)
+			}
+		}
+	}
+}
+
+func TestRequestID(t *testing.T) {
+	valid := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	a, b, c := requestID("zones/a/b", "t"), requestID("zones/a/b", "t"), requestID("zones/a/b", "u")
+	if a != b || a == c || !valid.MatchString(a) {
+		t.Errorf("%s, %s, %s", a, b, c)
+	}
+}
+
+// What is kept of the largest changes, with the longest names that there are, has room in a status.
+func TestStateSize(t *testing.T) {
+	long := strings.Repeat("n", 63)
+	m := memory{Operation: strings.Repeat("o", 100), Taken: true, Over: true}
+	m.fails(cloud.KindQuota, strings.Repeat("é", 10000))
+	if !utf8.ValidString(m.Failure) {
+		t.Errorf("half a letter: %q", m.Failure[len(m.Failure)-2:])
+	}
+	for range 100 {
+		m.Delete = append(m.Delete, "northamerica-northeast1-b/"+long)
+	}
+	o, err := m.operation("t")
+	if err != nil || len(o.State) > 16<<10 {
+		t.Errorf("%d bytes, %v", len(o.State), err)
+	}
+	m.Delete, m.Add = nil, newNames(long[:58], "t", 100)
+	if o, err = m.operation("t"); err != nil || len(o.State) > 16<<10 {
+		t.Errorf("%d bytes, %v", len(o.State), err)
+	}
+}
+
+func TestRemember(t *testing.T) {
+	for _, state := range []string{"", "{", "{}", `{"taken":true}`} {
+		if _, err := remember(cloud.Operation{State: state}); cloud.KindOf(err) != cloud.KindInvalid {
+			t.Errorf("%q: %v", state, err)
+		}
+	}
+}
+
+func TestTemplate(t *testing.T) {
+	c := &Cloud{project: "p"}
+	for link, want := range map[string]string{
+		"": "", "t": "projects/p/global/instanceTemplates/t",
+		"global/instanceTemplates/t":                                                         "projects/p/global/instanceTemplates/t",
+		"regions/r/instanceTemplates/t":                                                      "projects/p/regions/r/instanceTemplates/t",
+		"projects/q/global/instanceTemplates/t":                                              "projects/q/global/instanceTemplates/t",
+		"https://www.googleapis.com/compute/v1/projects/q/global/instanceTemplates/t":        "projects/q/global/instanceTemplates/t",
+		"https://compute.googleapis.com/compute/v1/projects/q/regions/r/instanceTemplates/t": "projects/q/regions/r/instanceTemplates/t",
+	} {
+		if got := c.template(link); got != want {
+			t.Errorf("%s: %s, want %s", link, got, want)
+		}
+	}
+}
+
+func TestRoot(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"https://compute.example.com":       "https://compute.example.com/compute/v1/",
+		"https://proxy.example.com/google/": "https://proxy.example.com/google/compute/v1/",
+		"http://127.0.0.1:8080":             "http://127.0.0.1:8080/compute/v1/",
+		"http://[::1]:8080/":                "http://[::1]:8080/compute/v1/",
+		"http://localhost:8080":             "http://localhost:8080/compute/v1/",
+		"http://compute.example.com":        "",
+		"http://127.0.0.1.example.com":      "",
+		"compute.example.com":               "",
+		"://":                               "",
+		"ftp://127.0.0.1":                   "",
+	} {
+		got, err := root(endpoint)
+		if got != want || (cloud.KindOf(err) == cloud.KindInvalid) != (want == "") {
+			t.Errorf("%s: %q, %v, want %q", endpoint, got, err, want)
+		}
+	}
+}
+
+func TestGroupOf(t *testing.T) {
+	for name, want := range map[string]group{
+		"zones/z/n": {location: "z", name: "n"}, "regions/r/n": {regional: true, location: "r", name: "n"},
+		"": {}, "n": {}, "zones/z": {}, "zones//n": {}, "zones/z/": {}, "places/z/n": {}, "zones/z/n/m": {},
+	} {
+		got, ok := groupOf(name)
+		if got != want || ok != (want != group{}) {
+			t.Errorf("%s: %+v, %v", name, got, ok)
+		}
+		if ok && got.String() != name {
+			t.Errorf("%s became %s", name, got)
+		}
+	}
+	for metadata, want := range map[string]group{
+		"projects/123/zones/z/instanceGroupManagers/n":   {location: "z", name: "n"},
+		"projects/123/regions/r/instanceGroupManagers/n": {regional: true, location: "r", name: "n"},
+		"": {}, "projects/123/zones/z/instances/n": {}, "instanceGroupManagers/n": {},
+	} {
+		if got, ok := creator(metadata); got != want || ok != (want != group{}) {
+			t.Errorf("%s: %+v, %v", metadata, got, ok)
+		}
+	}
+}
+
+func TestIsZone(t *testing.T) {
+	for location, want := range map[string]bool{
+		"europe-west1": false, "europe-west1-b": true, "northamerica-northeast1": false, "us-central1-ai1a": false, "europe-west12-a": true, "me-central2": false,
+	} {
+		if isZone(location) != want {
+			t.Errorf("%s: %v", location, !want)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replacement
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/events"
+	machine "moult.dev/moult/internal/replacement"
+	turnof "moult.dev/moult/internal/turn"
+)
+
+// adopt takes over the nodes that Ducklett was replacing. Their turns are written down with everything else; what Ducklett has left on a node is taken
+// off once that is done. While nothing may begin they are left as they are: whoever only wants to see can go back.
+func (p *pass) adopt(ctx context.Context) error {
+	s := p.rollout.Spec.Strategy
+	if p.rules.DetectOnly || s != nil && (s.Paused || s.MaxConcurrent != nil && *s.MaxConcurrent == intstr.FromInt32(0)) {
+		return nil
+	}
+	var errs []error
+	for _, n := range p.snapshot.Objects {
+		known := p.view.Nodes[n.Name]
+		if !known.Selected || !machine.LeftByDucklett(n) {
+			continue
+		}
+		s, _ := p.view.MachineOf(known)
+		at := slices.IndexFunc(p.turns, func(t *machine.Turn) bool { return t.Node == n.Name && t.NodeUID == n.UID })
+		switch {
+		case s == nil || !s.Known || known.Unreadable:
+			continue // Whether it is of a scale set of the rollout's is not known.
+		case at >= 0:
+			if slices.ContainsFunc(p.before.Turns, func(t v1alpha1.MachineTurn) bool { return t.Turn == p.turns[at].Turn }) {
+				errs = append(errs, p.cleanse(ctx, n, true))
+			}
+			continue
+		}
+		if t := p.view.Adopt(known, p.id(n)); t != nil && len(p.turns) < v1alpha1.MaxMachineTurns {
+			p.turns = append(p.turns, t)
+			p.happens(events.MachineAdopted(p.rollout, n.Name))
+			p.soon()
+			log.FromContext(ctx).Info("node taken over from Ducklett", "node", n.Name, "was", n.Annotations[v1alpha1.AnnotationDucklettStatus])
+			continue
+		}
+		errs = append(errs, p.cleanse(ctx, n, false))
+	}
+	return turnof.First(errs)
+}
+
+// cleanse takes off what Ducklett has left on a node. A node that it has made unschedulable is marked as such of the rollout's if its turn goes on, and
+// else it is given back.
+func (p *pass) cleanse(ctx context.Context, n *corev1.Node, goesOn bool) error {
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value,omitempty"`
+	}
+	all := []operation{{"replace", "/metadata/resourceVersion", n.ResourceVersion}}
+	path := func(key string) string {
+		return "/metadata/annotations/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+	}
+	for key := range n.Annotations {
+		if strings.HasPrefix(key, v1alpha1.DucklettPrefix) {
+			all = append(all, operation{"remove", path(key), nil})
+		}
+	}
+	tainted := false
+	for i := range slices.Backward(n.Spec.Taints) {
+		if n.Spec.Taints[i].Key == v1alpha1.TaintDucklett {
+			tainted = true
+			all = append(all, operation{"remove", fmt.Sprintf("/spec/taints/%d", i), nil})
+		}
+	}
+	switch {
+	case !tainted || !n.Spec.Unschedulable:
+	case goesOn:
+		all = append(all, operation{"add", path(v1alpha1.AnnotationCordonedBy), p.holder})
+	case !goesOn:
+		all = append(all, operation{"replace", "/spec/unschedulable", false})
+	}
+	body, err := json.Marshal(all)
+	if err == nil {
+		err = p.client.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}, client.RawPatch(types.JSONPatchType, body))
+	}
+	if err != nil {
+		return fmt.Errorf("taking off what Ducklett has left on node %s, %w", n.Name, err)
+	}
+	p.soon()
+	return nil
+}

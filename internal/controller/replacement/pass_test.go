@@ -1,0 +1,648 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replacement
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
+	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/node"
+	machine "moult.dev/moult/internal/replacement"
+	"moult.dev/moult/internal/rollout"
+	turnof "moult.dev/moult/internal/turn"
+	"moult.dev/moult/test/clouds"
+)
+
+// passOf is a pass over a rollout with this status, in a cluster of these nodes.
+func passOf(t *testing.T, status v1alpha1.NodeRolloutStatus, nodes ...*corev1.Node) *pass {
+	t.Helper()
+	r := &v1alpha1.NodeRollout{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: turnof.Kind},
+		ObjectMeta: metav1.ObjectMeta{Name: "pool", UID: "rollout"},
+		Spec:       v1alpha1.NodeRolloutSpec{Replacement: &v1alpha1.Replacement{Provider: v1alpha1.CloudProvider{AWS: &v1alpha1.AWSProvider{}}}},
+		Status:     status,
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	c := clientfake.NewClientBuilder().WithScheme(scheme).WithObjects(r).WithStatusSubresource(r).Build()
+	key := client.ObjectKeyFromObject(r)
+	stored := turnof.Object()
+	if err := c.Get(t.Context(), key, stored); err != nil {
+		t.Fatal(err)
+	}
+	p := &pass{
+		Controller: &Controller{clock: testingclock.NewFakePassiveClock(noon), client: c, reports: fleet.NewReports()}, now: noon, key: key, stored: stored,
+		memo: newMemory().of(key, r.UID), before: turnof.StatusOf(stored), snapshot: fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{}}},
+	}
+	var err error
+	if p.world, err = p.resolve(r, nil); err != nil {
+		t.Fatal(err)
+	}
+	p.selector = labels.Everything()
+	for _, n := range nodes {
+		if err := c.Create(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+		claims, err := v1alpha1.ParseClaims(n.Annotations)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.snapshot.Objects = append(p.snapshot.Objects, n)
+		p.snapshot.Nodes[n.Name] = &rollout.Node{Name: n.Name, Claims: claims}
+	}
+	p.view = &machine.World{Rules: p.rules, Now: noon, Sets: map[string]*machine.Set{}, Nodes: map[string]*machine.Node{}}
+	for _, n := range nodes {
+		p.view.Nodes[n.Name] = p.nodeOf(n)
+	}
+	return p
+}
+
+func nodeNamed(name string, change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Annotations: map[string]string{}}}
+	for _, how := range change {
+		how(n)
+	}
+	return n
+}
+
+func turnIn(phase v1alpha1.MachinePhase) v1alpha1.MachineTurn {
+	at := metav1.Time{Time: noon.Add(-time.Minute)}
+	return v1alpha1.MachineTurn{
+		Turn: "turn", Node: "old", NodeUID: "uid-old", ScaleSet: "set", Machine: "m-old", Revision: "two", Phase: phase, Since: at, PhaseSince: at,
+		Replacement: "m-new", ReplacementNode: "new",
+	}
+}
+
+// While the cloud can't be asked, nothing of what is under way is forgotten, and nothing is asked for again.
+func TestCloudThatCantBeAsked(t *testing.T) {
+	turn := turnIn(v1alpha1.MachineAdding)
+	turn.Replacement, turn.ReplacementNode, turn.Operation = "", "", "token"
+	operation := v1alpha1.CloudOperation{Token: "token", Kind: v1alpha1.CloudOperationAdd, Count: 1, Since: metav1.Time{Time: noon}}
+	before := v1alpha1.NodeRolloutStatus{
+		Turns: []v1alpha1.MachineTurn{turn},
+		ScaleSets: []v1alpha1.ScaleSetStatus{
+			{Name: "another", Image: "images/two"},
+			{Name: "before", Image: "images/two", PreviousImage: "images/one", RolledBack: "images/bad"},
+			{Name: "set", Image: "images/two", Operations: []v1alpha1.CloudOperation{operation}},
+		},
+	}
+	p := passOf(t, before, nodeNamed("old"))
+	p.options.Clouds = func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error) {
+		return nil, cloud.Errorf(cloud.KindDenied, "no credentials")
+	}
+	p.memo.provider = "another's" // It is forgotten what another one has said.
+	if err := p.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.gather()
+	p.judge()
+	p.order(t.Context())
+	p.remember()
+	if len(p.orders) > 0 {
+		t.Errorf("ordered is %+v", p.orders)
+	}
+	if !p.remembered() {
+		t.Errorf("%+v", p.rollout.Status)
+	}
+	var names []string
+	for i := range p.rollout.Status.ScaleSets {
+		names = append(names, p.rollout.Status.ScaleSets[i].Name)
+	}
+	if diff := cmp.Diff([]string{"another", "before", "set"}, names); diff != "" {
+		t.Error(diff)
+	}
+	if p.count(); p.blind != v1alpha1.ReasonCloudDenied {
+		t.Errorf("it is blind by %q", p.blind)
+	}
+}
+
+// A set that the rollout has nothing to do with any more leaves the status, but for the image that it had before.
+func TestKeptSets(t *testing.T) {
+	p := passOf(t, v1alpha1.NodeRolloutStatus{ScaleSets: []v1alpha1.ScaleSetStatus{
+		{Name: "a", Image: "two", Machines: 3}, {Name: "b", Image: "two", PreviousImage: "one", Reason: v1alpha1.ReasonCloudError, Message: "down", Machines: 3},
+	}})
+	p.view.Sets["c"] = &machine.Set{Name: "c"}
+	p.remember()
+	want := []v1alpha1.ScaleSetStatus{{Name: "b", Image: "two", PreviousImage: "one"}, {Name: "c"}}
+	if diff := cmp.Diff(want, p.rollout.Status.ScaleSets); diff != "" {
+		t.Error(diff)
+	}
+	p.count()
+}
+
+func TestMessagesAreCut(t *testing.T) {
+	p := passOf(t, v1alpha1.NodeRolloutStatus{})
+	turn := turnIn(v1alpha1.MachineDraining)
+	turn.Message = strings.Repeat("x", 10000)
+	p.turns = []*machine.Turn{{MachineTurn: turn}}
+	p.remember()
+	if n := len(p.rollout.Status.Turns[0].Message); n > 2000 {
+		t.Errorf("a message has %d characters", n)
+	}
+}
+
+// A pass never comes back at an instant that is past.
+func TestAt(t *testing.T) {
+	p := passOf(t, v1alpha1.NodeRolloutStatus{})
+	for _, when := range []time.Time{{}, noon.Add(time.Hour), noon.Add(-time.Hour), noon} {
+		p.at(when)
+	}
+	if got := p.wake.Sub(noon); got != atLeast {
+		t.Errorf("it comes back after %s", got)
+	}
+	p.soon()
+	if got := p.wake.Sub(noon); got != fleet.Coalesce {
+		t.Errorf("it comes back after %s", got)
+	}
+	p = passOf(t, v1alpha1.NodeRolloutStatus{})
+	s := newSet("set")
+	s.changing.fails(errors.New("down"), noon.Add(-time.Hour))
+	s.adding.fails(errors.New("down"), noon)
+	p.memo.sets["set"] = s
+	p.gather()
+	if got := p.wake.Sub(noon); got != time.Second {
+		t.Errorf("it comes back after %s", got)
+	}
+}
+
+// A turn that is given up does not wait for its replacement to be a member of the control plane.
+func TestLeaves(t *testing.T) {
+	p := passOf(t, v1alpha1.NodeRolloutStatus{})
+	other := turnIn(v1alpha1.MachineLeaving)
+	other.Turn, other.Node = "other", "another"
+	all := []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineLeaving)}, {MachineTurn: other}}
+	p.leaving = leaving(all)
+	p.view.Sets["set"] = &machine.Set{Name: "set", Known: true}
+	for name, tc := range map[string]struct {
+		phase       v1alpha1.MachinePhase
+		back        bool
+		replacement string
+	}{
+		"goes on":         {v1alpha1.MachineLeaving, false, "new"},
+		"is given up":     {v1alpha1.MachineDiscarding, false, ""},
+		"its replacement": {v1alpha1.MachineDiscarding, true, "old"},
+	} {
+		o := p.leaves(&machine.Turn{MachineTurn: turnIn(tc.phase)}, tc.back)
+		if o.Replacement != tc.replacement || !o.Gone || !slices.Equal(o.Leaving, []string{"another"}) {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
+
+// The node of a replacement whose machine is not listed is no unit of its own.
+func TestNodesInTurn(t *testing.T) {
+	claim, err := v1alpha1.FormatClaims([]v1alpha1.Claim{{Rollout: "NodeRollout/pool", UID: "rollout", Turn: "turn", Machine: "m-new"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		change func(*machine.Turn, *pass, *corev1.Node)
+		want   []string
+	}{
+		"listed": {func(_ *machine.Turn, p *pass, n *corev1.Node) {
+			n.Spec.ProviderID = "sky://new"
+			p.view.Sets["set"].Machines = []machine.Machine{{ID: "m-new", ProviderID: "sky://new"}}
+		}, []string{"new", "old"}},
+		"not listed": {func(*machine.Turn, *pass, *corev1.Node) {}, []string{"new", "old"}},
+		"gone":       {func(t *machine.Turn, _ *pass, _ *corev1.Node) { t.Replacement = "" }, []string{"new", "old"}},
+		"another machine's": {func(_ *machine.Turn, p *pass, n *corev1.Node) {
+			n.Spec.ProviderID = "sky://other"
+			p.view.Sets["set"].Machines = []machine.Machine{{ID: "m-other", ProviderID: "sky://other"}}
+		}, []string{"old"}},
+	} {
+		fresh := nodeNamed("new", func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationClaims] = claim })
+		if name == "another machine's" {
+			fresh = nodeNamed("new")
+		}
+		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"), fresh)
+		p.view.Sets["set"] = &machine.Set{Name: "set", Known: true}
+		turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineDiscarding)}
+		tc.change(turn, p, fresh)
+		got := map[string]bool{}
+		p.inTurn(turn, got)
+		if diff := cmp.Diff(tc.want, slices.Sorted(maps.Keys(got))); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// An operation that the cloud refuses the first time that it is asked for has had no effect, and is withdrawn; later that is not known.
+func TestSendOne(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err            error
+		unsent, absent bool
+		withdrawn      bool
+	}{
+		"denied":                    {cloud.Errorf(cloud.KindDenied, "no"), true, false, true},
+		"not understood":            {cloud.Errorf(cloud.KindInvalid, "no"), true, false, true},
+		"no such set":               {cloud.Errorf(cloud.KindNotFound, "no"), true, false, true},
+		"conflict":                  {cloud.Errorf(cloud.KindConflict, "no"), false, false, true},
+		"denied after a restart":    {cloud.Errorf(cloud.KindDenied, "no"), false, false, false},
+		"not found after a restart": {cloud.Errorf(cloud.KindNotFound, "no"), false, false, false},
+		"the set is gone":           {cloud.Errorf(cloud.KindNotFound, "no"), false, true, true},
+		"no answer":                 {errors.New("the connection was lost"), true, false, false},
+	} {
+		p := passOf(t, v1alpha1.NodeRolloutStatus{})
+		sky := newSky(clouds.New(t.Context(), clouds.Options{}))
+		sky.fails = func(string, string) (before, after error) { return tc.err, nil }
+		s := newSet("set")
+		s.unsent["token"], s.absent = tc.unsent, tc.absent
+		o := v1alpha1.CloudOperation{Token: "token", Kind: v1alpha1.CloudOperationDelete, Machines: []string{"m-old"}}
+		view := &machine.Set{Name: "set", Known: true, Operations: []v1alpha1.CloudOperation{o}}
+		turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineDeleting)}
+		turn.Operation = "token"
+		p.view.Sets["set"], p.turns = view, []*machine.Turn{turn}
+		p.sendOne(t.Context(), s, view, o, sky.ScaleSet("set"))
+		if got := len(view.Operations) == 0 && turn.Operation == ""; got != tc.withdrawn {
+			t.Errorf("%s: %+v, %q", name, view.Operations, turn.Operation)
+		}
+		if !s.changing.rests(p.now) {
+			t.Errorf("%s: it is asked again at once", name)
+		}
+		if name == "no answer" {
+			sky.fails = func(string, string) (before, after error) { return cloud.Errorf(cloud.KindDenied, "no"), nil }
+			if p.sendOne(t.Context(), s, view, o, sky.ScaleSet("set")); len(view.Operations) == 0 {
+				t.Errorf("%s: it is withdrawn, and may have been done", name)
+			}
+		}
+	}
+}
+
+// A deletion that had to wait is not asked for once its machine has gone by itself: the cloud may have made another. One that may have been asked for is.
+func TestWithdrawn(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gone, unsent, prepared, throttled, down bool
+		want                                    []string
+	}{
+		"there":               {unsent: true, want: []string{"Machines", "Send"}},
+		"gone":                {gone: true, unsent: true, want: []string{"Machines"}},
+		"just prepared":       {gone: true, unsent: true, prepared: true, want: []string{"Send"}},
+		"perhaps sent":        {gone: true, want: []string{"Send"}},
+		"throttled, and gone": {gone: true, unsent: true, throttled: true, want: []string{"Send", "Machines"}},
+		"not to be asked":     {gone: true, unsent: true, down: true, want: []string{"Machines"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := passOf(t, v1alpha1.NodeRolloutStatus{})
+			world := clouds.New(t.Context(), clouds.Options{})
+			if err := world.Create(t.Context(), clouds.Set{Name: "set", Image: "a", Capacity: 1}); err != nil {
+				t.Fatal(err)
+			}
+			id := "another"
+			if !tc.gone {
+				id = world.Machines("set")[0].ID
+			}
+			sky := newSky(world)
+			p.api = sky
+			s := newSet("set")
+			s.known, s.at = true, noon
+			p.memo.sets["set"] = s
+			s.unsent["token"], p.prepared = tc.unsent, map[string]bool{"token": tc.prepared || tc.throttled}
+			o := v1alpha1.CloudOperation{Token: "token", Kind: v1alpha1.CloudOperationDelete, Machines: []string{id}, State: `{"set":"set","delete":["` + id + `"]}`}
+			view := &machine.Set{Name: "set", Known: true, Operations: []v1alpha1.CloudOperation{o}}
+			turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineDeleting)}
+			turn.Operation = "token"
+			p.view.Sets["set"], p.turns = view, []*machine.Turn{turn}
+			send := func() {
+				t.Helper()
+				if err := p.send(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tc.throttled {
+				sky.fails = func(string, string) (before, after error) { return cloud.Errorf(cloud.KindThrottled, "slowly"), nil }
+				send()
+				sky.fails, s.changing = nil, trouble{}
+				delete(p.prepared, "token")
+			}
+			if tc.down {
+				sky.fails = func(string, string) (before, after error) { return errors.New("down"), nil }
+			}
+			send()
+			withdrawn := tc.gone && tc.unsent && !tc.prepared && !tc.down
+			if diff := cmp.Diff(tc.want, sky.calls); diff != "" || (len(view.Operations) == 0) != withdrawn || (turn.Operation == "") != withdrawn || withdrawn && !s.stale {
+				t.Errorf("%s: %+v, %q, stale %v", diff, view.Operations, turn.Operation, s.stale)
+			}
+		})
+	}
+}
+
+// Images are put back where turns have failed for what machines are made of now, and nowhere else.
+func TestRollBack(t *testing.T) {
+	failure := &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: "no"}
+	status := func(name, before string) v1alpha1.ScaleSetStatus {
+		return v1alpha1.ScaleSetStatus{Name: name, Image: "two", Model: "2", PreviousImage: before}
+	}
+	p := passOf(t, v1alpha1.NodeRolloutStatus{ScaleSets: []v1alpha1.ScaleSetStatus{
+		status("by-turn", "one"), status("by-node", "one"), status("unknown", ""), status("changed-since", "one"), status("well", "one"), status("skipped", "one"),
+	}})
+	p.replacement.Rollback = true
+	p.decision.Halted = &rollout.Wait{Message: "halted"}
+	turn := func(set, attempt string, skipped bool) {
+		f := *failure
+		f.Skipped = skipped
+		turn := turnIn(v1alpha1.MachineDiscarding)
+		turn.ScaleSet, turn.Attempt, turn.Failed = set, attempt, &f
+		p.turns = append(p.turns, &machine.Turn{MachineTurn: turn})
+	}
+	for i := range p.rollout.Status.ScaleSets {
+		name := p.rollout.Status.ScaleSets[i].Name
+		p.view.Sets[name] = &machine.Set{Name: name, Known: true, Image: "two", Model: "2"}
+	}
+	now := p.attempt(p.view.Sets["by-turn"], nil)
+	turn("by-turn", now, false)
+	turn("unknown", now, false)
+	turn("changed-since", "another", false)
+	turn("skipped", now, true)
+	p.spots = []machine.Spot{{Set: p.view.Sets["by-node"], Unit: rollout.Unit{State: v1alpha1.UnitFailed}}, {Set: p.view.Sets["well"], Unit: rollout.Unit{State: v1alpha1.UnitUpdated}}}
+	for range 2 {
+		p.orders = nil
+		p.decision.Halted.Message = "halted"
+		p.rollBack(t.Context())
+		var got []string
+		for _, o := range p.orders {
+			got = append(got, o.set.Name+" "+o.image)
+		}
+		if diff := cmp.Diff([]string{"by-turn one", "by-node one"}, got); diff != "" {
+			t.Error(diff)
+		}
+		if want := "halted; it can't be rolled back: the image that scale set unknown had before is not known"; p.decision.Halted.Message != want {
+			t.Errorf("got %s", p.decision.Halted.Message)
+		}
+	}
+	if len(p.happened) != 1 || p.happened[0].Reason != "RollbackImpossible" {
+		t.Errorf("%+v", p.happened)
+	}
+}
+
+// Of what Ducklett was doing nothing is taken over while nothing may begin.
+func TestAdoptNothingYet(t *testing.T) {
+	for name, strategy := range map[string]*v1alpha1.Strategy{"paused": {Paused: true}, "none at once": {MaxConcurrent: ptr.To(intstr.FromInt32(0))}} {
+		n := nodeNamed("old", func(n *corev1.Node) {
+			n.Annotations[v1alpha1.AnnotationDucklettStatus] = v1alpha1.DucklettUpgradeDrainStarted
+		})
+		p := passOf(t, v1alpha1.NodeRolloutStatus{}, n)
+		p.view.Attempt = p.attempt
+		p.rollout.Spec.Strategy = strategy
+		p.view.Sets["set"] = &machine.Set{Name: "set", Known: true, Machines: []machine.Machine{{ID: "m-old", NodeName: "old"}}}
+		if err := p.adopt(t.Context()); err != nil || len(p.turns) > 0 {
+			t.Errorf("%s: %v, %+v", name, err, p.turns)
+		}
+		p.rollout.Spec.Strategy = nil
+		if err := p.adopt(t.Context()); err != nil || len(p.turns) != 1 {
+			t.Errorf("not %s: %v, %+v", name, err, p.turns)
+		}
+	}
+}
+
+// A set that is gone holds up no NodeRollout that is being deleted.
+func TestSetThatIsGone(t *testing.T) {
+	for _, ending := range []bool{false, true} {
+		operation := v1alpha1.CloudOperation{Token: "token", Kind: v1alpha1.CloudOperationDelete, Machines: []string{"m-old"}, Sent: true}
+		p := passOf(t, v1alpha1.NodeRolloutStatus{ScaleSets: []v1alpha1.ScaleSetStatus{{Name: "set", Operations: []v1alpha1.CloudOperation{operation}}}})
+		p.rules.Ending = ending
+		sky := newSky(clouds.New(t.Context(), clouds.Options{}))
+		sky.fails = func(string, string) (before, after error) {
+			return cloud.Errorf(cloud.KindNotFound, "no such set"), nil
+		}
+		s := newSet("set")
+		p.lookAt(t.Context(), s, sky.ScaleSet("set"))
+		if s.known != ending || s.absent != ending || s.looking.reason != v1alpha1.ReasonScaleSetNotFound {
+			t.Errorf("ending %v: %+v", ending, s)
+		}
+		p.poll(t.Context(), s, sky.ScaleSet("set"))
+		if _, over := s.ended["token"]; over != ending {
+			t.Errorf("ending %v: its operation is over: %v", ending, over)
+		}
+	}
+}
+
+// What turns have taken account of is spent once it is written down, and not before.
+func TestSpend(t *testing.T) {
+	p := passOf(t, v1alpha1.NodeRolloutStatus{})
+	s := newSet("set")
+	s.ledger.Lost = 2
+	p.memo.sets["set"], p.spent = s, map[string]int{"set": 1}
+	p.stored.SetResourceVersion("1")
+	p.rollout.Status.Revision = "two"
+	if err := p.writeStatus(t.Context()); !apierrors.IsConflict(err) || s.ledger.Lost != 2 {
+		t.Errorf("after %v %d are lost", err, s.ledger.Lost)
+	}
+	if err := p.client.Get(t.Context(), p.key, p.stored); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := p.writeStatus(t.Context()); err != nil || s.ledger.Lost != 1 {
+			t.Errorf("after %v %d are lost", err, s.ledger.Lost)
+		}
+	}
+}
+
+// No turn is written down, and none goes on, without the finalizer.
+func TestWriteKeeps(t *testing.T) {
+	p := passOf(t, v1alpha1.NodeRolloutStatus{Turns: []v1alpha1.MachineTurn{turnIn(v1alpha1.MachineSoaking)}})
+	p.turns = []*machine.Turn{{MachineTurn: p.rollout.Status.Turns[0]}}
+	if !p.unkept() {
+		t.Error("it is kept without a finalizer")
+	}
+	if err := p.write(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r := &v1alpha1.NodeRollout{}
+	if err := p.client.Get(t.Context(), p.key, r); err != nil || !slices.Contains(r.Finalizers, v1alpha1.FinalizerReplacement) || p.unkept() {
+		t.Errorf("%v, %v", r.Finalizers, err)
+	}
+}
+
+// Machines are asked after once before they are deleted, and not again before the set was looked at.
+func TestPrepareOfDeletes(t *testing.T) {
+	for name, fails := range map[string]func(string, string) (before, after error){
+		"not there": nil,
+		"no answer": func(string, string) (before, after error) { return errors.New("down"), nil },
+	} {
+		p := passOf(t, v1alpha1.NodeRolloutStatus{})
+		sky := newSky(clouds.New(t.Context(), clouds.Options{}))
+		sky.fails, p.api = fails, sky
+		s := newSet("set")
+		s.known, s.at = true, noon
+		p.memo.sets["set"] = s
+		for range 3 {
+			p.prepare(t.Context(), &order{set: &machine.Set{Name: "set", Known: true}, kind: v1alpha1.CloudOperationDelete, machines: []string{"m-old"}})
+		}
+		if diff := cmp.Diff([]string{"Machines"}, sky.calls); diff != "" || !s.stale || s.looking.failures > 0 != (fails != nil) {
+			t.Errorf("%s: %s, %+v", name, diff, s)
+		}
+		if got := p.wake.Sub(noon); got < time.Second {
+			t.Errorf("%s: it comes back after %s", name, got)
+		}
+	}
+}
+
+// suspending is a set that can be told not to move machines about.
+type suspending struct{ cloud.Cloud }
+
+func (s suspending) ScaleSet(string) cloud.ScaleSet { return suspender{} }
+
+type suspender struct{ cloud.ScaleSet }
+
+func (suspender) Suspend(context.Context, bool) error { return nil }
+
+// A NodeRollout goes once nothing of it is left, also one that can't be carried out.
+func TestLeave(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*pass)
+		stays  bool
+	}{
+		"nothing is left":  {change: func(*pass) {}},
+		"it can't be done": {change: func(p *pass) { p.ready, p.view = false, nil }},
+		"a turn":           {func(p *pass) { p.rollout.Status.Turns = make([]v1alpha1.MachineTurn, 1) }, true},
+		"a turn, it can't": {func(p *pass) { p.ready, p.view, p.rollout.Status.Turns = false, nil, make([]v1alpha1.MachineTurn, 1) }, true},
+		"an operation": {func(p *pass) {
+			p.rollout.Status.ScaleSets = []v1alpha1.ScaleSetStatus{{Operations: make([]v1alpha1.CloudOperation, 1)}}
+		}, true},
+		"a claim, it can't": {func(p *pass) {
+			p.ready, p.view, p.snapshot.Nodes["old"].Claims = false, nil, []v1alpha1.Claim{{Rollout: p.holder, UID: p.rollout.UID}}
+		}, true},
+		"suspended":           {func(p *pass) { p.memo.sets["set"].suspended = ptr.To(true) }, true},
+		"suspended, and gone": {change: func(p *pass) { p.memo.sets["set"].suspended, p.memo.sets["set"].absent = ptr.To(true), true }},
+		"let go on":           {change: func(p *pass) { p.api, p.memo.sets["set"].suspended = suspending{}, ptr.To(false) }},
+		"perhaps suspended":   {func(p *pass) { p.api = suspending{} }, true},
+		"no cloud":            {func(p *pass) { p.api = nil }, true},
+		"no cloud that does it": {change: func(p *pass) {
+			p.api, p.replacement.Provider = nil, v1alpha1.CloudProvider{GCP: &v1alpha1.GCPProvider{}}
+		}},
+	} {
+		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"))
+		p.rollout.DeletionTimestamp = &metav1.Time{Time: noon}
+		p.memo.sets["set"], p.api = newSet("set"), newSky(clouds.New(t.Context(), clouds.Options{}))
+		if err := p.keep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		tc.change(p)
+		if err := p.leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r := &v1alpha1.NodeRollout{}
+		if err := p.client.Get(t.Context(), p.key, r); err != nil || len(r.Finalizers) > 0 != tc.stays {
+			t.Errorf("%s: %v, %v", name, r.Finalizers, err)
+		}
+	}
+}
+
+// What keeps the cluster autoscaler from nodes goes with the NodeRollout that has put it there.
+func TestUnshield(t *testing.T) {
+	shielded := func(by string) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			n.Annotations[v1alpha1.AnnotationScaleDownDisabled], n.Annotations[v1alpha1.AnnotationScaleDownBy] = "true", by
+		}
+	}
+	p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("ours", shielded(node.Holder(turnof.Kind, types.NamespacedName{Name: "pool"}))), nodeNamed("another's", shielded("x")))
+	for i := range p.snapshot.Objects {
+		if err := p.client.Get(t.Context(), client.ObjectKeyFromObject(p.snapshot.Objects[i]), p.snapshot.Objects[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.unshield(t.Context(), p.key, p.snapshot); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"ours": 0, "another's": 2} {
+		n := &corev1.Node{}
+		if err := p.client.Get(t.Context(), types.NamespacedName{Name: name}, n); err != nil || len(n.Annotations) != want {
+			t.Errorf("%s has %v, %v", name, n.Annotations, err)
+		}
+	}
+}
+
+// A Node that somebody speaks for is not deleted, whatever the cloud says of its machine.
+func TestDeleteNode(t *testing.T) {
+	for status, want := range map[corev1.ConditionStatus]bool{corev1.ConditionTrue: true, corev1.ConditionFalse: false, corev1.ConditionUnknown: false, "": false} {
+		n := nodeNamed("old", func(n *corev1.Node) {
+			if status != "" {
+				n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+			}
+		})
+		p := passOf(t, v1alpha1.NodeRolloutStatus{}, n)
+		turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineDeleting)}
+		if err := p.deleteNode(t.Context(), turn, false, p.view.Nodes["old"], nil); err != nil {
+			t.Fatal(err)
+		}
+		err := p.client.Get(t.Context(), types.NamespacedName{Name: "old"}, &corev1.Node{})
+		if there := err == nil; there != want || strings.Contains(turn.Message, "is Ready") != want {
+			t.Errorf("%q: %v, %s", status, err, turn.Message)
+		}
+	}
+}
+
+// A node that is cordoned was schedulable before: it is drained again.
+func TestCordonForgetsDrained(t *testing.T) {
+	p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"))
+	n := p.view.Nodes["old"]
+	if err := p.client.Get(t.Context(), types.NamespacedName{Name: "old"}, n.Node); err != nil {
+		t.Fatal(err)
+	}
+	p.rules.Drains = false
+	turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineDraining)}
+	n.Claim = ptr.To(p.claimOf(turn))
+	p.memo.drained[turn.Key(false)], p.memo.drained[turn.Key(true)] = true, true
+	if err := p.cordon(t.Context(), turn, n, false); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]bool{turn.Key(true): true}, p.memo.drained); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A claim of another rollout that is not parked keeps this one from the node.
+func TestForeign(t *testing.T) {
+	for name, tc := range map[string]struct {
+		claims []v1alpha1.Claim
+		want   bool
+	}{
+		"none":             {},
+		"own":              {claims: []v1alpha1.Claim{{Rollout: "NodeRollout/pool", UID: "rollout"}}},
+		"another's":        {[]v1alpha1.Claim{{Rollout: "NodeRollout/x", UID: "x"}}, true},
+		"another's parked": {claims: []v1alpha1.Claim{{Rollout: "NodeRollout/x", UID: "x", Failed: &v1alpha1.ClaimFailure{Skipped: true}}}},
+	} {
+		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"))
+		p.snapshot.Nodes["old"].Claims = tc.claims
+		if n := p.nodeOf(p.snapshot.Objects[0]); n.Foreign != tc.want {
+			t.Errorf("%s: %v", name, n.Foreign)
+		}
+	}
+}
+
+// A machine that has a part in a turn begins none of its own.
+func TestBeginOncePerMachine(t *testing.T) {
+	p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("again"))
+	set := &machine.Set{Name: "set", Known: true, Capacity: 3, Machines: []machine.Machine{{ID: "m-old"}}}
+	p.view.Sets["set"] = set
+	p.turns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineSoaking)}}
+	p.spots = []machine.Spot{{Node: p.view.Nodes["again"], Set: set, Machine: &set.Machines[0]}}
+	p.decision.Start = []string{"again"}
+	p.begin(t.Context())
+	if len(p.turns) != 1 || len(p.decision.Waiting) != 1 || p.decision.Waiting[0].Reason != v1alpha1.ReasonMachineUnknown {
+		t.Errorf("%d turns, %+v", len(p.turns), p.decision.Waiting)
+	}
+}

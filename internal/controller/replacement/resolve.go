@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replacement
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/drain"
+	machine "moult.dev/moult/internal/replacement"
+	"moult.dev/moult/internal/rollout"
+	turnof "moult.dev/moult/internal/turn"
+)
+
+// Defaults of spec.replacement.
+const (
+	defaultTimeout     = 15 * time.Minute
+	defaultCheckPeriod = 5 * time.Minute
+)
+
+// world is what all turns of one NodeRollout are judged by.
+type world struct {
+	rollout *v1alpha1.NodeRollout
+	holder  string
+	// ready is false while the spec can't be carried out: what was begun stays as it is.
+	ready       bool
+	selector    labels.Selector
+	replacement v1alpha1.Replacement
+	rules       machine.Rules
+	// spec identifies what of the spec makes a new attempt.
+	spec string
+	// exclude is true where nodes are kept from load balancers.
+	exclude     bool
+	drain       drain.Options
+	checkPeriod time.Duration
+	// taint is the key of the taint of outdated nodes, and optOut that of the label of those that are left alone.
+	taint, optOut string
+}
+
+// resolve is what the spec comes to, or why it can't be carried out.
+func (c *Controller) resolve(r *v1alpha1.NodeRollout, malformed error) (*world, error) {
+	w := &world{
+		rollout: r, holder: holder(r), selector: labels.Nothing(), taint: turnof.TaintOf(r.Name), optOut: v1alpha1.LabelNodeRollout(r.Name), checkPeriod: defaultCheckPeriod,
+	}
+	if malformed != nil {
+		return w, malformed
+	}
+	if err := w.parse(); err != nil {
+		return w, err
+	}
+	if w.replacement.ControlPlane != nil && c.options.Plane == nil {
+		return w, errors.New("spec.replacement.controlPlane: this operator can't look at a control plane")
+	}
+	w.ready = true
+	if s := rollout.New(r.Spec.Strategy, 0, 1); s.Problem() != "" {
+		return w, errors.New(s.Problem()) // Nothing begins by it, and what is under way goes on.
+	}
+	return w, nil
+}
+
+func (w *world) parse() (err error) {
+	spec := &w.rollout.Spec
+	if spec.Replacement == nil {
+		return errors.New("spec.replacement must be given")
+	}
+	w.replacement = *spec.Replacement
+	r := &w.replacement
+	w.rules = machine.Rules{
+		OnFull: r.OnFull, Timeout: defaultTimeout, MatchOSImage: r.ImageMatch == v1alpha1.ImageMatchOSImage, ControlPlane: r.ControlPlane != nil,
+		Drains: spec.Drain == nil || !spec.Drain.Disabled, DetectOnly: r.DetectOnly, Ending: w.rollout.DeletionTimestamp != nil, ScaleSets: r.ScaleSets,
+	}
+	surge := intstr.FromInt32(1)
+	if r.Surge != nil {
+		surge = *r.Surge
+	}
+	if w.rules.Surge, err = rollout.ParseAmount(surge); err != nil {
+		return fmt.Errorf("spec.replacement.surge: %w", err)
+	}
+	if ready := r.ReplacementReady; ready != nil {
+		w.rules.StartupTaints = ready.StartupTaints
+		if ready.Timeout != nil {
+			w.rules.Timeout = ready.Timeout.Duration
+		}
+	}
+	if r.KeepFailedFor != nil {
+		w.rules.KeepFailed = r.KeepFailedFor.Duration
+	}
+	if r.CheckPeriod != nil {
+		w.checkPeriod = r.CheckPeriod.Duration
+	}
+	if s := spec.Strategy; s != nil {
+		w.rules.Retries = s.Retries
+		if s.TurnTimeout != nil {
+			w.rules.TurnTimeout = s.TurnTimeout.Duration
+		}
+	}
+	w.exclude = true
+	if e := r.ExcludeFromLoadBalancers; e != nil {
+		w.exclude = !e.Disabled
+		if e.Wait != nil && w.exclude {
+			w.rules.Wait = e.Wait.Duration
+		}
+	}
+	if w.drain, err = turnof.DrainOptions(spec.Drain); err != nil {
+		return err
+	}
+	if spec.Health != nil {
+		for i := range spec.Health.Pods {
+			if _, err := metav1.LabelSelectorAsSelector(&spec.Health.Pods[i].Selector); err != nil {
+				return fmt.Errorf("spec.health.pods[%d].selector is invalid, %w", i, err)
+			}
+		}
+	}
+	asked := *r
+	asked.DetectOnly, asked.CheckPeriod, asked.KeepFailedFor, asked.Surge, asked.Rollback = false, nil, nil, nil, false
+	w.spec = turnof.Digest(asked, spec.Drain, spec.Health, w.rollout.Annotations[v1alpha1.AnnotationRetry])
+	if w.selector, err = metav1.LabelSelectorAsSelector(&spec.NodeSelector); err != nil {
+		w.selector = labels.Nothing()
+		return fmt.Errorf("spec.nodeSelector is invalid, %w", err)
+	}
+	return nil
+}
+
+// attempt identifies what a turn in this set is started for. A failed turn is tried again once it differs: after a change of how machines are
+// replaced, drained and found healthy, of what they are made of, or when somebody asks for it.
+func (w *world) attempt(s *machine.Set, n *machine.Node) string {
+	model, retry := s.Model, ""
+	if w.rules.MatchOSImage {
+		model = s.ImageName
+	}
+	if n != nil {
+		retry = n.Annotations[v1alpha1.AnnotationRetry]
+	}
+	return turnof.Digest(w.spec, model, retry)
+}

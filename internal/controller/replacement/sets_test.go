@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replacement
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
+	machine "moult.dev/moult/internal/replacement"
+)
+
+var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+// What fails is tried again more and more seldom, and not before the cloud wants it to be.
+func TestTrouble(t *testing.T) {
+	var x trouble
+	var waits []time.Duration
+	for range 9 {
+		x.fails(cloud.Errorf(cloud.KindQuota, "no cores"), noon)
+		waits = append(waits, x.until.Sub(noon))
+	}
+	want := []time.Duration{
+		time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second, 64 * time.Second, 2 * time.Minute, 2 * time.Minute,
+	}
+	if !slices.Equal(waits, want) || x.reason != v1alpha1.ReasonCloudQuota || x.message != "no cores" || !x.rests(noon) {
+		t.Errorf("%v, %+v", waits, x)
+	}
+	x = trouble{}
+	x.fails(&cloud.Error{Kind: cloud.KindThrottled, RetryAfter: time.Hour, Err: errors.New("slow down")}, noon)
+	if x.until.Sub(noon) != time.Hour || x.reason != v1alpha1.ReasonCloudThrottled {
+		t.Errorf("%+v", x)
+	}
+}
+
+func TestReasonOf(t *testing.T) {
+	for kind, want := range map[cloud.Kind]v1alpha1.Reason{
+		cloud.KindNotFound: v1alpha1.ReasonScaleSetNotFound, cloud.KindConflict: v1alpha1.ReasonScaleSetBusy, cloud.KindThrottled: v1alpha1.ReasonCloudThrottled,
+		cloud.KindQuota: v1alpha1.ReasonCloudQuota, cloud.KindFull: v1alpha1.ReasonScaleSetFull, cloud.KindDenied: v1alpha1.ReasonCloudDenied,
+		cloud.KindInvalid: v1alpha1.ReasonScaleSetUnfit, cloud.KindFailed: v1alpha1.ReasonCloudError, cloud.KindUnavailable: v1alpha1.ReasonCloudError,
+		"": v1alpha1.ReasonCloudError,
+	} {
+		if got := reasonOf(kind); got != want {
+			t.Errorf("%q is %s", kind, got)
+		}
+	}
+}
+
+// A set is looked at each check period, and sooner while something is under way or has just changed.
+func TestDue(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*set)
+		busy   bool
+		want   time.Duration
+	}{
+		"idle":                {func(*set) {}, false, 5 * time.Minute},
+		"busy":                {func(*set) {}, true, lookBusy},
+		"stale":               {func(s *set) { s.stale = true }, false, lookChanged},
+		"changed":             {func(s *set) { s.changed = noon.Add(3 * time.Second) }, true, 3*time.Second + lookChanged},
+		"changed before":      {func(s *set) { s.changed = noon.Add(-time.Second) }, true, lookBusy},
+		"can't be looked at":  {func(s *set) { s.looking.fails(errors.New("down"), noon) }, true, time.Second},
+		"short check periods": {func(s *set) { s.at = noon.Add(-5*time.Minute + time.Second) }, true, -5*time.Minute + time.Second + lookBusy},
+	} {
+		s := newSet("pool")
+		s.at = noon
+		tc.change(s)
+		if got := s.due(tc.busy, 5*time.Minute).Sub(noon); got != tc.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+func TestResolve(t *testing.T) {
+	bad := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
+	for name, tc := range map[string]struct {
+		change    func(*v1alpha1.NodeRolloutSpec)
+		malformed error
+		want      string
+	}{
+		"fine":               {},
+		"malformed":          {malformed: errors.New("it can't be read"), want: "it can't be read"},
+		"nothing to be done": {change: func(s *v1alpha1.NodeRolloutSpec) { s.Replacement = nil }, want: "spec.replacement must be given"},
+		"no such surge":      {change: func(s *v1alpha1.NodeRolloutSpec) { s.Replacement.Surge = ptr.To(intstr.FromString("x")) }, want: `spec.replacement.surge: "x" is neither a count nor a percentage from 0% to 100%`},
+		"no control plane":   {change: func(s *v1alpha1.NodeRolloutSpec) { s.Replacement.ControlPlane = &v1alpha1.ControlPlane{} }, want: "spec.replacement.controlPlane: this operator can't look at a control plane"},
+		"nodes":              {change: func(s *v1alpha1.NodeRolloutSpec) { s.NodeSelector = bad }, want: `spec.nodeSelector is invalid, "Near" is not a valid label selector operator`},
+		"pods that are looked": {change: func(s *v1alpha1.NodeRolloutSpec) {
+			s.Health = &v1alpha1.NodeHealth{Pods: []v1alpha1.StablePods{{Selector: bad}}}
+		}, want: `spec.health.pods[0].selector is invalid, "Near" is not a valid label selector operator`},
+	} {
+		r := &v1alpha1.NodeRollout{Spec: v1alpha1.NodeRolloutSpec{Replacement: &v1alpha1.Replacement{}}}
+		if tc.change != nil {
+			tc.change(&r.Spec)
+		}
+		w, err := (&Controller{}).resolve(r, tc.malformed)
+		if got := text(err); got != tc.want || w.ready != (tc.want == "") {
+			t.Errorf("%s: %s", name, got)
+		}
+		if tc.want == "" && (w.rules.Surge.N != 1 || w.rules.Timeout != defaultTimeout || !w.rules.Drains || w.checkPeriod != defaultCheckPeriod) {
+			t.Errorf("%s: %+v", name, w.rules)
+		}
+	}
+}
+
+// A strategy that can't be understood begins nothing, and turns go on.
+func TestResolveStrategy(t *testing.T) {
+	r := &v1alpha1.NodeRollout{Spec: v1alpha1.NodeRolloutSpec{
+		Replacement: &v1alpha1.Replacement{},
+		Strategy:    &v1alpha1.Strategy{Windows: []v1alpha1.Window{{Schedule: "never", Duration: metav1.Duration{Duration: time.Hour}}}},
+	}}
+	if w, err := (&Controller{}).resolve(r, nil); err == nil || !w.ready {
+		t.Errorf("ready is %v: %v", w.ready, err)
+	}
+}
+
+// What is remembered of turns goes with them.
+func TestMemoKeeps(t *testing.T) {
+	m := newMemory().of(types.NamespacedName{Name: "r"}, "uid")
+	on, over, gone := &machine.Turn{}, &machine.Turn{Over: true}, &machine.Turn{}
+	on.Turn, over.Turn, gone.Turn = "on", "over", "gone"
+	for _, turn := range []*machine.Turn{on, over, gone} {
+		for _, back := range []bool{false, true} {
+			m.drained[turn.Key(back)], m.left[turn.Key(back)], m.deleted[turn.Key(back)] = true, true, noon
+		}
+	}
+	m.keep([]*machine.Turn{on, over})
+	if len(m.drained) != 2 || len(m.left) != 2 || len(m.deleted) != 2 || !m.drained[on.Key(false)] || !m.left[on.Key(true)] {
+		t.Errorf("%v, %v, %v", m.drained, m.left, m.deleted)
+	}
+}
+
+// A set is gone once the cloud has said so for a while.
+func TestIsGone(t *testing.T) {
+	s := newSet("set")
+	none := cloud.Errorf(cloud.KindNotFound, "no such set")
+	for _, step := range []struct {
+		err  error
+		at   time.Duration
+		want bool
+	}{{none, 0, false}, {none, goneAfter - time.Second, false}, {errors.New("down"), goneAfter, false}, {none, goneAfter, true}} {
+		if got := s.isGone(step.err, noon.Add(step.at)); got != step.want {
+			t.Errorf("after %s: %v", step.at, got)
+		}
+	}
+	s.vanishes(none, nil, nil, noon)
+	if !s.absent || !s.isGone(none, noon.Add(goneAfter)) {
+		t.Error("it is forgotten that it is gone")
+	}
+	s.looked(cloud.Set{}, nil, nil, nil, noon)
+	if s.absent || s.isGone(none, noon.Add(2*goneAfter)) {
+		t.Error("it was there again, and is not any more at once")
+	}
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replacement
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+func TestLook(t *testing.T) {
+	failure := &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: "no", Time: metav1.Time{Time: now.Add(-time.Minute)}}
+	type want struct {
+		State   v1alpha1.UnitState
+		Reason  v1alpha1.Reason
+		Step    Step
+		Counted bool
+	}
+	for name, tc := range map[string]struct {
+		node   string
+		change func(*scene)
+		want   want
+	}{
+		"outdated":     {"n-old", func(*scene) {}, want{v1alpha1.UnitOutdated, "", StepNone, true}},
+		"up to date":   {"n-other", func(*scene) {}, want{v1alpha1.UnitUpdated, "", StepNone, true}},
+		"OS image":     {"n-other", func(s *scene) { s.MatchOSImage = true; s.Nodes["n-other"].Status.NodeInfo.OSImage = "one" }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
+		"stranger":     {"n-other", func(s *scene) { s.Nodes["n-other"].Spec.ProviderID = "sky://elsewhere" }, want{v1alpha1.UnitOutdated, "", StepNone, false}},
+		"other set":    {"n-old", func(s *scene) { s.ScaleSets = []string{"others"} }, want{v1alpha1.UnitOutdated, "", StepNone, false}},
+		"not selected": {"n-old", func(s *scene) { s.Nodes["n-old"].Selected = false }, want{v1alpha1.UnitOutdated, "", StepNone, false}},
+		"detect only":  {"n-old", func(s *scene) { s.DetectOnly = true }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonDetectOnly, StepNone, true}},
+		"unfit":        {"n-old", func(s *scene) { s.set.Unfit = "it rolls by itself" }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetUnfit, StepNone, true}},
+		"denied":       {"n-old", func(s *scene) { s.set.Reason = v1alpha1.ReasonCloudDenied }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonCloudDenied, StepNone, true}},
+		"busy":         {"n-old", func(s *scene) { s.set.Busy = "updating" }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetBusy, StepNone, true}},
+		"busy by us":   {"n-old", func(s *scene) { s.set.Busy = "updating"; s.set.Operations = make([]v1alpha1.CloudOperation, 1) }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
+		"just added": {"n-old", func(s *scene) {
+			s.machine("old").Created = now
+			s.set.Operations = []v1alpha1.CloudOperation{{Kind: v1alpha1.CloudOperationAdd, Since: metav1.Time{Time: now.Add(-time.Minute)}}}
+		}, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetBusy, StepNone, true}},
+		"doubled":              {"n-old", func(s *scene) { s.double("old") }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonMachineUnknown, StepNone, true}},
+		"protected":            {"n-old", func(s *scene) { s.machine("old").Protected = true }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonMachineProtected, StepNone, true}},
+		"control plane":        {"n-old", func(s *scene) { s.labels("node-role.kubernetes.io/control-plane") }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonMachineProtected, StepNone, true}},
+		"control plane, known": {"n-old", func(s *scene) { s.labels("node-role.kubernetes.io/master"); s.ControlPlane = true }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
+		"going":                {"n-old", func(s *scene) { s.machine("old").State = Deleting }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetBusy, StepNone, true}},
+		"etcd":                 {"n-old", func(s *scene) { s.Closed = "a sick member" }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonEtcdUnhealthy, StepNone, true}},
+		"full":                 {"n-old", func(s *scene) { s.set.Max = 4 }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetFull, StepNone, true}},
+		"no quota":             {"n-old", func(s *scene) { s.set.NoRoom = v1alpha1.ReasonCloudQuota }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonCloudQuota, StepNone, true}},
+		"marked":               {"n-old", func(s *scene) { s.Nodes["n-old"].Marked = true }, want{v1alpha1.UnitOutdated, "", StepRelease, true}},
+		"unreadable":           {"n-old", func(s *scene) { s.Nodes["n-old"].Marked, s.Nodes["n-old"].Unreadable = true, true }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
+		"shielded":             {"n-other", func(s *scene) { s.Nodes["n-other"].Shielded = true }, want{v1alpha1.UnitUpdated, "", StepRelease, true}},
+		"claimed":              {"n-old", func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, want{v1alpha1.UnitOutdated, "", StepRelease, true}},
+		"failed":               {"n-old", func(s *scene) { s.claim(func(c *v1alpha1.Claim) { c.Failed = failure }) }, want{v1alpha1.UnitFailed, v1alpha1.ReasonReplacementFailed, StepNone, true}},
+		"failed for something else": {"n-old", func(s *scene) {
+			s.claim(func(c *v1alpha1.Claim) { c.Failed, c.Attempt = failure, "1" })
+		}, want{v1alpha1.UnitOutdated, "", StepNone, true}},
+		"tried again": {"n-old", func(s *scene) {
+			s.Retries = &v1alpha1.Retries{Limit: 3, Backoff: &metav1.Duration{Duration: time.Second}}
+			s.claim(func(c *v1alpha1.Claim) { c.Failed, c.Failures = failure, 1 })
+		}, want{v1alpha1.UnitOutdated, "", StepNone, true}},
+		"failed, and image back": {"n-old", func(s *scene) {
+			s.machine("old").UpToDate = true
+			s.claim(func(c *v1alpha1.Claim) { c.Failed = failure })
+		}, want{v1alpha1.UnitUpdated, "", StepRelease, true}},
+		"failed, and over": {"n-old", func(s *scene) { s.Ending = true; s.claim(func(c *v1alpha1.Claim) { c.Failed = failure }) }, want{v1alpha1.UnitOutdated, "", StepRelease, true}},
+	} {
+		s := newScene(v1alpha1.MachineAdding)
+		tc.change(s)
+		p := s.Look(s.Nodes[tc.node], s.Rooms(nil))
+		if diff := cmp.Diff(tc.want, want{p.Unit.State, p.Unit.Reason, p.Step, p.Counted}); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+func TestRooms(t *testing.T) {
+	const tooFew = "scale set pool has 4 machines of at least 4, and none can be deleted before another is added: lower its minimum, or raise its maximum and surge"
+	turn := func(phase v1alpha1.MachinePhase, change ...func(*Turn)) *Turn {
+		t := &Turn{MachineTurn: v1alpha1.MachineTurn{ScaleSet: "pool", Phase: phase, Replacement: "x"}}
+		for _, how := range change {
+			how(t)
+		}
+		return t
+	}
+	first := func(t *Turn) { t.DeletesFirst = true }
+	for name, tc := range map[string]struct {
+		change func(*scene)
+		turns  []*Turn
+		want   Room
+	}{
+		"one":             {func(*scene) {}, nil, Room{N: 1}},
+		"taken":           {func(*scene) {}, []*Turn{turn(v1alpha1.MachineDeleting)}, Room{Reason: v1alpha1.ReasonSurgeExhausted, Message: "scale set pool has 1 machines more than before, and surge allows 1"}},
+		"kept":            {func(*scene) {}, []*Turn{turn(v1alpha1.MachineDiscarding)}, Room{Reason: v1alpha1.ReasonSurgeExhausted, Message: "scale set pool has 1 machines more than before, and surge allows 1"}},
+		"soaks":           {func(*scene) {}, []*Turn{turn(v1alpha1.MachineSoaking)}, Room{N: 1}},
+		"without surge":   {func(*scene) {}, []*Turn{turn(v1alpha1.MachineDraining, first)}, Room{N: 1}},
+		"half, rounded":   {func(s *scene) { s.Surge = rollout.Amount{N: 50, Percent: true}; s.set.Capacity = 7 }, []*Turn{turn(v1alpha1.MachineJoining)}, Room{N: 2}},
+		"zero":            {func(s *scene) { s.Surge = rollout.Amount{} }, nil, Room{N: 100, DeletesFirst: true}},
+		"no room":         {func(s *scene) { s.set.NoRoom, s.set.NoRoomMessage = v1alpha1.ReasonCloudQuota, "no cores" }, nil, Room{Reason: v1alpha1.ReasonCloudQuota, Message: "no cores"}},
+		"no room, delete": {func(s *scene) { s.set.NoRoom, s.OnFull = v1alpha1.ReasonCloudQuota, v1alpha1.OnFullDeleteFirst }, nil, Room{N: 100, DeletesFirst: true}},
+		"full":            {func(s *scene) { s.set.Max = 4 }, nil, Room{Reason: v1alpha1.ReasonScaleSetFull, Message: "scale set pool is at its maximum of 4 machines"}},
+		"nearly full":     {func(s *scene) { s.set.Max = 5; s.Surge.N = 3 }, nil, Room{N: 1}},
+		"at its least":    {func(s *scene) { s.Surge, s.set.Min = rollout.Amount{}, 4 }, nil, Room{DeletesFirst: true, Reason: v1alpha1.ReasonScaleSetUnfit, Message: tooFew}},
+		"near its least": {func(s *scene) { s.Surge, s.set.Min = rollout.Amount{}, 3 }, []*Turn{turn(v1alpha1.MachineDraining, first, func(t *Turn) { t.Machine = "y" })},
+			Room{DeletesFirst: true, Reason: v1alpha1.ReasonSurgeExhausted, Message: "machines of scale set pool are to be made up for first: it must have 3"}},
+		"above its least": {func(s *scene) { s.Surge, s.set.Min = rollout.Amount{}, 2 }, nil, Room{N: 100, DeletesFirst: true}},
+		"full, delete":    {func(s *scene) { s.set.Max, s.OnFull = 4, v1alpha1.OnFullDeleteFirst }, nil, Room{N: 100, DeletesFirst: true}},
+	} {
+		s := newScene(v1alpha1.MachineAdding)
+		tc.change(s)
+		got := s.Rooms(tc.turns)["pool"]
+		if got.DeletesFirst && got.N > 0 {
+			got.N = 100 // As many as there may be turns.
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+func TestBatches(t *testing.T) {
+	turn := func(step Step, zone, machine string) *Turn {
+		return &Turn{Step: step, MachineTurn: v1alpha1.MachineTurn{Turn: machine, ScaleSet: "pool", Zone: zone, Machine: machine, Replacement: machine + "'", Phase: v1alpha1.MachineAdding}}
+	}
+	type batch struct {
+		Kind     v1alpha1.CloudOperationKind
+		Zone     string
+		Turns    int
+		Machines []string
+	}
+	adds := func() []*Turn {
+		return []*Turn{turn(StepAdd, "a", "1"), turn(StepAdd, "b", "2"), turn(StepAdd, "b", "3"), turn(StepDelete, "a", "4"), turn(StepDiscard, "a", "5"), turn(StepDrain, "a", "6")}
+	}
+	deletes := batch{v1alpha1.CloudOperationDelete, "", 2, []string{"4", "5'"}}
+	for name, tc := range map[string]struct {
+		change func(*scene, []*Turn)
+		want   []batch
+	}{
+		"together": {func(*scene, []*Turn) {}, []batch{deletes, {v1alpha1.CloudOperationAdd, "", 3, nil}}},
+		"by zone":  {func(s *scene, _ []*Turn) { s.set.Zones = []string{"a", "b"} }, []batch{deletes, {v1alpha1.CloudOperationAdd, "a", 1, nil}, {v1alpha1.CloudOperationAdd, "b", 2, nil}}},
+		"one after another": {func(s *scene, turns []*Turn) {
+			s.set.Zones = []string{"a", "b"}
+			s.set.Operations = []v1alpha1.CloudOperation{{Token: "op", Kind: v1alpha1.CloudOperationAdd}}
+			turns[0].Operation = "op"
+		}, []batch{deletes, {v1alpha1.CloudOperationAdd, "b", 2, nil}}},
+		"of nobody": {func(s *scene, _ []*Turn) {
+			s.set.Operations = []v1alpha1.CloudOperation{{Token: "op", Kind: v1alpha1.CloudOperationAdd}}
+		}, []batch{deletes}},
+		"many": {func(s *scene, _ []*Turn) {
+			s.set.Operations = make([]v1alpha1.CloudOperation, 8)
+			for i := range s.set.Operations {
+				s.set.Operations[i].Kind = v1alpha1.CloudOperationDelete
+			}
+		}, []batch{{v1alpha1.CloudOperationAdd, "", 3, nil}}},
+		"careful":     {func(s *scene, _ []*Turn) { s.set.Careful = true }, []batch{deletes, {v1alpha1.CloudOperationAdd, "", 1, nil}}},
+		"nearly full": {func(s *scene, _ []*Turn) { s.set.Max = 6 }, []batch{deletes, {v1alpha1.CloudOperationAdd, "", 2, nil}}},
+		"no quota":    {func(s *scene, _ []*Turn) { s.set.NoRoom = v1alpha1.ReasonCloudQuota }, []batch{deletes}},
+		"busy":        {func(s *scene, _ []*Turn) { s.set.Busy = "it is updating" }, []batch{deletes}},
+		"throttled":   {func(s *scene, _ []*Turn) { s.set.Reason = v1alpha1.ReasonCloudThrottled }, nil},
+		"unfit":       {func(s *scene, _ []*Turn) { s.set.Unfit = "it rolls by itself" }, nil},
+		"not known":   {func(s *scene, _ []*Turn) { s.set.Known = false }, nil},
+	} {
+		s, turns := newScene(v1alpha1.MachineAdding), adds()
+		tc.change(s, turns)
+		var got []batch
+		for _, b := range s.Batches(turns) {
+			got = append(got, batch{b.Kind, b.Zone, len(b.Turns), b.Machines})
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+func TestRevision(t *testing.T) {
+	set := func(name, image, model string) *Set {
+		return &Set{Name: name, ImageName: image, Model: model, Known: true}
+	}
+	for name, tc := range map[string]struct {
+		sets []*Set
+		want string
+	}{
+		"none yet":  {nil, "before"},
+		"not known": {[]*Set{set("a", "two", "1"), {Name: "b"}}, "before"},
+		"one":       {[]*Set{set("a", "two", "1")}, "two"},
+		"the same":  {[]*Set{set("a", "two", "1"), set("b", "two", "7")}, "two"},
+		"several":   {[]*Set{set("a", "two", "1"), set("b", "three", "7")}, "2-sets-"},
+		"nameless":  {[]*Set{set("a", "", "1")}, ""},
+	} {
+		sets := map[string]*Set{}
+		for _, s := range tc.sets {
+			sets[s.Name] = s
+		}
+		got := Revision(sets, "before")
+		if !strings.HasPrefix(got, tc.want) || got == "" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	one, other := Revision(map[string]*Set{"a": set("a", "", "1")}, ""), Revision(map[string]*Set{"a": set("a", "", "2")}, "")
+	if one == other {
+		t.Errorf("two models are both %s", one)
+	}
+}
+
+func TestNoteAndRollback(t *testing.T) {
+	set := func(image string) *Set { return &Set{Name: "pool", Known: true, Image: image, Capacity: 3} }
+	s := Note(v1alpha1.ScaleSetStatus{}, set("one"), 0)
+	if image, why := Rollback(&s); image != "" || why != "the image that scale set pool had before is not known" {
+		t.Errorf("%q %q", image, why)
+	}
+	s = Note(s, set("two"), 2)
+	if image, _ := Rollback(&s); image != "one" || s.PreviousImage != "one" || s.Outdated != 2 {
+		t.Errorf("%+v", s)
+	}
+	s.RolledBack = "two"
+	s = Note(s, set("one"), 0)
+	if image, why := Rollback(&s); image != "" || why != "" || s.PreviousImage != "" {
+		t.Errorf("after it was rolled back: %q %q %+v", image, why, s)
+	}
+	s = Note(s, set("three"), 1)
+	if image, _ := Rollback(&s); image != "one" {
+		t.Errorf("%q %+v", image, s)
+	}
+	blind := Note(s, &Set{Name: "pool", Reason: v1alpha1.ReasonCloudDenied, Message: "no"}, 0)
+	if blind.Image != "three" || blind.Reason != v1alpha1.ReasonCloudDenied || blind.Capacity != 3 {
+		t.Errorf("%+v", blind)
+	}
+}
+
+// What has become of the capacity is told by what operations explain of it.
+func TestLedger(t *testing.T) {
+	machines := func(ids ...string) (all []Machine) {
+		for _, id := range ids {
+			all = append(all, Machine{ID: id, State: Running})
+		}
+		return all
+	}
+	ours := []string{"a", "b"}
+	var l Ledger
+	at := now
+	look := func(capacity int, underWay bool, ids ...string) {
+		at = at.Add(10 * time.Second)
+		l.Looked(capacity, machines(ids...), ours, underWay, at)
+	}
+	expect := func(what string, lost int, missing ...string) {
+		t.Helper()
+		if l.Lost != lost || len(l.Missing) != len(missing) {
+			t.Errorf("%s: %d lost, missing %v", what, l.Lost, l.Missing)
+		}
+	}
+	look(2, false, "a", "b")
+	expect("at first", 0)
+	l.Ended(1)
+	look(3, false, "a", "b", "c")
+	expect("one was added", 0)
+	look(2, false, "b", "c")
+	expect("one has died, and is lost", 1, "a")
+	l.Lost--
+	look(2, false, "c", "d")
+	expect("one has died, and another was made", 0, "a", "b")
+	since := l.Missing["b"]
+	look(3, true, "c", "d")
+	if !l.Missing["b"].After(since) {
+		t.Error("a machine is believed gone while something is under way")
+	}
+	for at.Sub(since) < believed-30*time.Second {
+		look(3, true, "c", "d")
+	}
+	if at.Sub(l.Missing["b"]) > missingFor {
+		t.Errorf("missing since %s, at %s", l.Missing["b"], at)
+	}
+	for range 10 {
+		look(3, true, "c", "d")
+	}
+	if at.Sub(l.Missing["b"]) < missingFor {
+		t.Errorf("it is never believed while something is under way: missing since %s, at %s", l.Missing["b"], at)
+	}
+	ours = nil
+	l = Ledger{}
+	look(3, false, "a", "b", "c")
+	look(2, false, "a", "b")
+	expect("an autoscaler takes one", 1)
+	for range 8 {
+		look(2, false, "a", "b")
+	}
+	expect("which is nobody's after a while", 0)
+	ours, l = []string{"x"}, Ledger{}
+	look(2, false, "a", "b")
+	expect("after a restart, and lost", 1, "x")
+	l = Ledger{}
+	look(3, false, "a", "b")
+	expect("after a restart, and to be made", 0, "x")
+}
+
+func TestAdopt(t *testing.T) {
+	for state, want := range map[string]bool{
+		"": false, v1alpha1.DucklettUpgradeReady: false, v1alpha1.DucklettUpgradeReady + " 4": true, v1alpha1.DucklettUpgradeReady + " 5": false,
+		v1alpha1.DucklettUpgradeStarted: true, v1alpha1.DucklettUpgradeDrainReady: true, v1alpha1.DucklettUpgradeDrainStarted: true, v1alpha1.DucklettUpgradeDeleteReady: true,
+	} {
+		s := newScene(v1alpha1.MachineAdding)
+		n := s.Nodes["n-old"]
+		n.Annotations = map[string]string{v1alpha1.AnnotationDucklettStatus: state}
+		if name, count, counted := strings.Cut(state, " "); counted {
+			n.Annotations = map[string]string{v1alpha1.AnnotationDucklettStatus: name, v1alpha1.AnnotationDucklettCount: count}
+		}
+		turn := s.Adopt(n, "t")
+		if got := turn != nil; got != want {
+			t.Errorf("%q is adopted: %v", state, got)
+		}
+		if turn == nil {
+			continue
+		}
+		s.Judge([]*Turn{turn})
+		if turn.Phase != v1alpha1.MachineClaiming || turn.Replacement == "" || turn.Replacement == "old" {
+			t.Errorf("%q: %+v", state, turn.MachineTurn)
+		}
+	}
+	n := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: v1alpha1.TaintDucklett}}}}
+	if !LeftByDucklett(n) || LeftByDucklett(&corev1.Node{}) {
+		t.Error("what Ducklett leaves is not told")
+	}
+}

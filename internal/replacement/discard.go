@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replacement
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// discarding is a turn that is given up: the node that was to go is given back, and the replacement goes.
+func (w *World) discarding(t *Turn, all []*Turn) bool {
+	s, n := w.set(t.ScaleSet), w.old(t)
+	gone := t.Machine == ""
+	if !gone {
+		gone, _ = w.gone(s, t.Machine)
+	}
+	if n != nil {
+		if t.Step = w.returning(t, n, gone); t.Step != StepNone {
+			return false
+		}
+	}
+	if t.Replacement != "" {
+		return w.back(t, s, all)
+	}
+	if w.buried(t, s) {
+		return false
+	}
+	t.ReplacementNode, t.ReplacementProviderID = "", ""
+	if t.restores() && !s.Absent {
+		t.Node, t.NodeUID = "", ""
+		return w.enter(t, v1alpha1.MachineAdding)
+	}
+	t.Over = true
+	return false
+}
+
+// returning is what the node that was to go needs: it is given back, or goes with its machine if that has.
+func (w *World) returning(t *Turn, n *Node, gone bool) Step {
+	own := n.Claim
+	mine := own != nil && own.Turn == t.Turn
+	told := mine && own.Failed != nil
+	// Where another rollout has the node, and where this one ends, nothing is recorded.
+	tells := t.Failed != nil && !n.Foreign && !w.Ending
+	switch {
+	case gone && w.ControlPlane && !w.Left[t.Key(false)]:
+		return StepLeave
+	case gone:
+		return StepDeleteNode
+	case tells && !told:
+		return StepFail
+	case t.Failed != nil && told && !w.Ending:
+		// It stays there.
+	case !tells && mine, !tells && own == nil && n.Marked:
+		return StepRelease
+	}
+	return StepNone
+}
+
+// back takes a replacement back.
+func (w *World) back(t *Turn, s *Set, all []*Turn) bool {
+	m, n := s.Machine(t.Replacement), w.fresh(t)
+	if m != nil {
+		t.joins(m, n) // It may join in its last moment.
+	}
+	if t.Operation != "" {
+		t.Message = "machine " + t.Replacement + " is being deleted again"
+		if n != nil && w.unsent(t, s, t.Replacement) {
+			w.hold(t, w.clearing(t, n))
+		}
+		return false
+	}
+	if m == nil {
+		return w.departed(t, s, all)
+	}
+	if t.Failed != nil && w.KeepFailed > 0 && !w.Ending {
+		if until := t.Failed.Time.Add(w.KeepFailed); w.Now.Before(until) {
+			t.at(until)
+			t.Message = "machine " + t.Replacement + " is kept to be looked at until " + until.UTC().Format(time.RFC3339)
+			return false
+		}
+	}
+	if m.State == Deleting {
+		t.Message = "machine " + t.Replacement + " is being deleted again"
+		return false
+	}
+	if why := w.doubled(m); why != "" {
+		t.Message = why
+		return false
+	}
+	if n != nil {
+		if t.Step = w.clearing(t, n); t.Step != StepNone {
+			return false
+		}
+	}
+	if m.Protected {
+		t.Message = protected(m)
+		return false
+	}
+	if t.ReplacementNode == "" {
+		t.ReplacementNode = m.NodeName
+	}
+	t.Step, t.Message = StepDiscard, or(s.Message, "machine "+t.Replacement+" is to be deleted again")
+	return false
+}
+
+// departed is a turn whose replacement is not listed any more, before it was deleted. If the set is to have as many machines as with it, the cloud makes
+// another in its place, which nobody has asked for: that one goes instead.
+func (w *World) departed(t *Turn, s *Set, all []*Turn) bool {
+	gone, at := w.gone(s, t.Replacement)
+	t.at(at)
+	if !gone {
+		t.Message = "machine " + t.Replacement + " is not listed by the cloud"
+		return false
+	}
+	if s.Lost > 0 || s.Absent {
+		s.Lost = max(0, s.Lost-1)
+		t.Replacement = ""
+		return true
+	}
+	if w.buried(t, s) {
+		return false
+	}
+	t.ReplacementNode, t.ReplacementProviderID = "", ""
+	if t.restores() {
+		t.Replacement = ""
+		return w.enter(t, v1alpha1.MachineJoining) // There is to be one.
+	}
+	// While machines are being added for turns, one that has just come may be theirs.
+	adding := slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationAdd })
+	if m := w.newcomer(t, s, all); m != nil && !adding && !m.Created.Before(t.PhaseSince.Add(-skew)) {
+		t.Replacement = m.ID
+		w.forget(t, true)
+		delete(w.Left, t.Key(true))
+		return true
+	}
+	until := s.Missing[t.Replacement].Add(w.Timeout)
+	if adding || w.Now.Before(until) {
+		t.at(until)
+		t.Message = "machine " + t.Replacement + " is gone, and the one that the cloud makes in its place is to be deleted"
+		return false
+	}
+	t.Replacement = ""
+	return true
+}
+
+// buried reports whether a replacement that is gone has a Node still, which then goes first.
+func (w *World) buried(t *Turn, s *Set) bool {
+	n := w.Nodes[t.ReplacementNode]
+	if n == nil && t.ReplacementProviderID != "" {
+		n = w.find().nodes[strings.ToLower(t.ReplacementProviderID)]
+	}
+	if n == nil || !s.Known || !w.NodeGoes(t, n) {
+		return false
+	}
+	t.Step, t.ReplacementNode = StepDeleteBack, n.Name
+	return true
+}
+
+// clearing is what a replacement's node needs before its machine may be deleted.
+func (w *World) clearing(t *Turn, n *Node) Step {
+	switch {
+	case n.Claim == nil || n.Claim.Turn != t.Turn:
+		w.forget(t, true)
+		return StepHold
+	case n.Claim.Cordoned == nil || !n.Spec.Unschedulable:
+		w.forget(t, true)
+		return StepCordonBack
+	case w.Drains && !w.Drained[t.Key(true)]:
+		return StepDrainBack
+	case w.ControlPlane && !w.Left[t.Key(true)]:
+		return StepLeaveBack
+	}
+	return StepNone
+}
+
+// NodeGoes reports whether a Node is that of a replacement which is gone: another may have its name by now.
+func (w *World) NodeGoes(t *Turn, n *Node) bool {
+	if _, m := w.MachineOf(n); m != nil && m.State != Deleting {
+		return false
+	}
+	return n.Claim != nil && n.Claim.Turn == t.Turn || t.ReplacementProviderID != "" && strings.EqualFold(n.Spec.ProviderID, t.ReplacementProviderID)
+}

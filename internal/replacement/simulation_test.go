@@ -1,0 +1,780 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replacement
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+// vm is a machine of the simulated cloud.
+type vm struct {
+	Machine
+	model   int
+	until   time.Time // when it gets out of Creating or Deleting
+	never   bool      // its node never joins
+	ordered bool      // by the rollout
+}
+
+// task is what the simulated cloud remembers of an operation.
+type task struct {
+	added []string
+	done  time.Time
+}
+
+// simulation is a cloud, a cluster, and a controller that is killed now and then.
+type simulation struct {
+	t    *testing.T
+	r    *rand.Rand
+	seed uint64
+	now  time.Time
+
+	model, capacity, max int
+	machines             []*vm
+	tasks                map[string]*task
+	next                 int
+
+	nodes  map[string]*corev1.Node
+	pods   map[string]bool    // nodes where pods run that are to be drained
+	away   map[types.UID]bool // nodes that were to be replaced and have left the control plane
+	claims map[string]*v1alpha1.Claim
+
+	status     []v1alpha1.MachineTurn
+	operations []v1alpha1.CloudOperation
+
+	ledger        *Ledger
+	ended         map[string]Ended
+	unsent        map[string]bool // operations that this process has prepared, and not sent
+	drained, left map[string]bool
+
+	rules    Rules
+	optedOut map[string]bool
+	faults   float64 // how often something goes wrong
+	restored bool    // machines were deleted before others came
+	base     int
+	slack    int     // how many machines have gone by themselves
+	outside  int     // by how many others have changed the capacity
+	kills    float64 // how often the process is killed
+	exact    bool    // each machine is to be replaced once
+	nevers   float64 // how often a machine that was ordered never joins
+	heals    bool    // the only disturbance is that machines die, and the cloud makes others
+	busy     float64 // how often the cloud has no time for a deletion
+	ordered  int
+	// seen is the set as it was looked at last. When the next look shows it partly, there is no other until forgotten.
+	seen      *Set
+	partly    bool
+	forgotten time.Time
+	log       []string
+}
+
+type crash struct{}
+
+func (s *simulation) chance(p float64) bool { return s.r.Float64() < p }
+
+// point is an instant at which the process may be killed.
+func (s *simulation) point() {
+	if s.chance(s.kills) {
+		panic(crash{})
+	}
+}
+
+func (s *simulation) note(format string, args ...any) {
+	s.log = append(s.log, fmt.Sprintf("%s ", s.now.Format("15:04:05"))+fmt.Sprintf(format, args...))
+}
+
+func (s *simulation) wrong(format string, args ...any) {
+	s.t.Helper()
+	s.t.Errorf("seed %d: %s\n%s", s.seed, fmt.Sprintf(format, args...), strings.Join(s.log[max(0, len(s.log)-80):], "\n"))
+	s.t.FailNow()
+}
+
+func (s *simulation) add(n int, zone string, ordered bool) (ids []string) {
+	for range n {
+		s.next++
+		id := fmt.Sprintf("m%d", s.next)
+		m := &vm{
+			Machine: Machine{ID: id, ProviderID: "sim://" + id, Zone: zone, State: Creating, Created: s.now}, model: s.model,
+			until: s.now.Add(time.Duration(5+s.r.IntN(20)) * time.Second), ordered: ordered,
+		}
+		m.never = ordered && s.chance(max(s.faults, s.nevers))
+		s.machines = append(s.machines, m)
+		ids = append(ids, id)
+	}
+	s.capacity += n
+	return ids
+}
+
+func (s *simulation) machine(id string) *vm {
+	for _, m := range s.machines {
+		if m.ID == id {
+			return m
+		}
+	}
+	return nil
+}
+
+func (s *simulation) live() (n int) {
+	for _, m := range s.machines {
+		if m.State != Deleting {
+			n++
+		}
+	}
+	return n
+}
+
+// tick lets the cloud and the cluster go on.
+func (s *simulation) tick() {
+	s.now = s.now.Add(time.Duration(1+s.r.IntN(5)) * time.Second)
+	s.machines = slices.DeleteFunc(s.machines, func(m *vm) bool {
+		if s.now.Before(m.until) {
+			return false
+		}
+		if m.State == Creating {
+			m.State = Running
+			if !m.never {
+				name := "n-" + m.ID
+				s.nodes[name] = &corev1.Node{
+					ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + m.ID), Annotations: map[string]string{}},
+					Spec:       corev1.NodeSpec{ProviderID: m.ProviderID},
+				}
+			}
+		}
+		return m.State == Deleting
+	})
+	for name, n := range s.nodes {
+		s.pods[name] = s.pods[name] || !n.Spec.Unschedulable
+	}
+}
+
+// disturb lets others do what they do.
+func (s *simulation) disturb() {
+	pick := func() *vm {
+		if len(s.machines) == 0 {
+			return nil
+		}
+		return s.machines[s.r.IntN(len(s.machines))]
+	}
+	kind := s.r.IntN(12)
+	if s.heals {
+		kind = 2
+	}
+	switch m := pick(); kind {
+	case 0:
+		s.model = 2 + s.r.IntN(3)
+		s.note("the image is %d", s.model)
+	case 1:
+		s.model = 1
+		s.note("the image is as at first")
+	case 2:
+		if m != nil && m.State != Deleting {
+			s.slack++
+			m.State, m.until = Deleting, s.now
+			if s.capacity--; s.heals || s.chance(0.5) {
+				s.add(1, m.Zone, false)
+				s.note("%s dies, and another is made", m.ID)
+			} else {
+				s.outside--
+				s.note("%s dies", m.ID)
+			}
+		}
+	case 3:
+		s.add(1, "", false)
+		s.outside++
+		s.note("an autoscaler adds one")
+	case 4:
+		if m != nil && m.State == Running && s.capacity > 1 {
+			m.State, m.until = Deleting, s.now.Add(5*time.Second)
+			s.capacity--
+			s.outside--
+			s.slack++
+			s.note("an autoscaler takes %s", m.ID)
+		}
+	case 5:
+		if m != nil {
+			name := "n-" + m.ID
+			if s.optedOut[name] = !s.optedOut[name]; s.optedOut[name] {
+				s.note("%s opts out", name)
+			}
+		}
+	case 6:
+		if m != nil && m.State == Deleting {
+			delete(s.nodes, "n-"+m.ID)
+			delete(s.claims, "n-"+m.ID)
+		}
+	case 7:
+		if m != nil {
+			if c := s.claims["n-"+m.ID]; c != nil {
+				delete(s.claims, "n-"+m.ID)
+				s.note("somebody takes the claim on n-%s away", m.ID)
+			}
+		}
+	case 8, 9:
+		if m := s.held(); m != nil {
+			s.nodes["n-"+m.ID].Spec.Unschedulable = false
+			s.note("somebody uncordons n-%s", m.ID)
+		}
+	case 10:
+		if m := s.held(); m != nil {
+			name := "n-" + m.ID
+			s.next++
+			s.nodes[name] = &corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(fmt.Sprintf("uid-%s-%d", m.ID, s.next)), Annotations: map[string]string{}},
+				Spec:       corev1.NodeSpec{ProviderID: m.ProviderID},
+			}
+			delete(s.claims, name)
+			s.pods[name] = true
+			s.note("%s is registered again", name)
+		}
+	case 11:
+		s.partly, s.forgotten = true, s.now.Add(time.Duration(s.r.IntN(60))*time.Second)
+		s.note("the cloud forgets a machine, and is not to be asked then")
+	}
+}
+
+// held is a machine whose node the rollout has claimed; any that runs where there is none.
+func (s *simulation) held() (held *vm) {
+	for _, m := range s.machines {
+		if s.nodes["n-"+m.ID] == nil || m.State != Running {
+			continue
+		}
+		if held = m; s.claims["n-"+m.ID] != nil {
+			return m
+		}
+	}
+	return held
+}
+
+// send is the cloud's end of an operation: done once, however often it is asked for.
+func (s *simulation) send(o v1alpha1.CloudOperation) {
+	if s.tasks[o.Token] != nil {
+		return
+	}
+	k := &task{done: s.now.Add(time.Duration(s.r.IntN(15)) * time.Second)}
+	s.tasks[o.Token] = k
+	switch o.Kind {
+	case v1alpha1.CloudOperationAdd:
+		k.added = s.add(int(o.Count), o.State, true)
+		s.ordered += len(k.added)
+	case v1alpha1.CloudOperationDelete:
+		for _, id := range o.Machines {
+			if m := s.machine(id); m != nil && m.State != Deleting {
+				if n := s.nodes["n-"+id]; n != nil && (!n.Spec.Unschedulable || s.pods[n.Name]) {
+					s.wrong("machine %s is deleted, and its node is not empty", id)
+				}
+				m.State, m.until = Deleting, k.done
+				s.capacity--
+			}
+		}
+	case v1alpha1.CloudOperationSetImage:
+	}
+}
+
+// look looks at the set, or remembers how it was when the cloud can't be asked.
+func (s *simulation) look() *Set {
+	if s.seen != nil && s.now.Before(s.forgotten) && !s.partly {
+		set := *s.seen
+		set.Operations, set.Ended = slices.Clone(s.operations), s.ended
+		return &set
+	}
+	set := &Set{
+		Name: "set", Image: fmt.Sprint(s.model), ImageName: fmt.Sprint(s.model), Model: fmt.Sprint(s.model), Capacity: s.capacity, Max: s.max, Known: true, LookedAt: s.now,
+		Zones: []string{"a", "b"}, Operations: slices.Clone(s.operations), Ended: s.ended,
+	}
+	for i, m := range s.machines {
+		if s.partly && i == int(s.forgotten.Unix())%len(s.machines) {
+			continue
+		}
+		seen := m.Machine
+		seen.UpToDate = m.model == s.model
+		set.Machines = append(set.Machines, seen)
+	}
+	var ours []string
+	for i := range s.status {
+		ours = append(ours, s.status[i].Replacement)
+		if s.status[i].Phase != v1alpha1.MachineSoaking {
+			ours = append(ours, s.status[i].Machine)
+		}
+	}
+	underWay := slices.ContainsFunc(s.operations, func(o v1alpha1.CloudOperation) bool { _, over := s.ended[o.Token]; return !over })
+	s.ledger.Looked(s.capacity, set.Machines, ours, underWay, s.now)
+	set.Missing = s.ledger.Missing
+	s.seen, s.partly = set, false
+	again := *set
+	return &again
+}
+
+// world is what the controller sees.
+func (s *simulation) world() *World {
+	set := s.look()
+	set.Lost = s.ledger.Lost
+	w := &World{
+		Rules: s.rules, Now: s.now, Revision: fmt.Sprint(s.model), Sets: map[string]*Set{"set": set}, Nodes: map[string]*Node{},
+		Unhealthy: func(name string) (string, time.Time) {
+			if m := s.machine(strings.TrimPrefix(name, "n-")); m == nil || m.State != Running {
+				return "not ready", time.Time{}
+			}
+			return "", time.Time{}
+		},
+		Unstable: func(*Turn, string) (string, time.Time) { return "", time.Time{} },
+		SoakEnd:  func(_ string, since time.Time) time.Time { return since.Add(5 * time.Second) },
+		Attempt:  func(set *Set, _ *Node) string { return set.Model },
+		Rank:     func(n *Node) uint64 { return rollout.Rank(n.UID, "r", "1") },
+		Drained:  s.drained, Left: s.left, Held: map[string]bool{},
+	}
+	for name, n := range s.nodes {
+		w.Nodes[name] = &Node{
+			Node: n, Claim: s.claims[name], Selected: true, OptedOut: s.optedOut[name], Marked: n.Spec.Unschedulable && n.Annotations["by"] != "",
+			Shielded: n.Annotations["shield"] != "", Shieldable: n.Annotations["shield"] == "",
+		}
+	}
+	return w
+}
+
+// reconcile is one pass of the controller, unless it is killed in it.
+func (s *simulation) reconcile() {
+	defer func() {
+		if err := recover(); err != nil {
+			if _, killed := err.(crash); !killed {
+				panic(err)
+			}
+			s.note("killed")
+			s.start()
+		}
+	}()
+	for i := range s.operations {
+		o := &s.operations[i]
+		k := s.tasks[o.Token]
+		if _, over := s.ended[o.Token]; over || !o.Sent || k == nil || s.now.Before(k.done) {
+			continue
+		}
+		s.ended[o.Token] = Ended{OK: true, Added: k.added, At: s.now}
+		if s.ledger.Ended(len(k.added)); o.Kind == v1alpha1.CloudOperationDelete {
+			s.ledger.Ended(-len(o.Machines))
+		}
+	}
+	w := s.world()
+	set := w.Sets["set"]
+	var turns []*Turn
+	for i := range s.status {
+		turns = append(turns, &Turn{MachineTurn: s.status[i]})
+	}
+	lost := set.Lost
+	turns = w.Judge(turns)
+	turns = s.decide(w, turns)
+	for _, b := range w.Batches(turns) {
+		if s.now.Sub(set.LookedAt) > 15*time.Second || !s.there(&b) {
+			continue
+		}
+		o := v1alpha1.CloudOperation{Token: fmt.Sprintf("t%d", s.r.Uint32()), Kind: b.Kind, Machines: b.Machines, State: b.Zone, Since: stamp(s.now)}
+		if b.Kind == v1alpha1.CloudOperationAdd {
+			o.Count = int32(len(b.Turns))
+		}
+		s.check(w, &b)
+		b.Ordered(o)
+		s.unsent[o.Token] = true
+	}
+	s.point()
+	if s.chance(s.faults / 2) {
+		s.note("the status has changed meanwhile")
+		return
+	}
+	s.write(turns, set)
+	s.ledger.Lost -= lost - set.Lost
+	s.point()
+	for _, t := range turns {
+		if !t.Over {
+			s.apply(w, t)
+		}
+	}
+	s.sendAll(w, set, turns)
+	s.write(turns, set)
+}
+
+// there reports whether machines that are to be deleted are there at this moment.
+func (s *simulation) there(b *Batch) bool {
+	return !slices.ContainsFunc(b.Machines, func(id string) bool { m := s.machine(id); return m == nil || m.State == Deleting })
+}
+
+// check looks at what is about to be asked for.
+func (s *simulation) check(w *World, b *Batch) {
+	for i, t := range b.Turns {
+		s.note("%s for turn %s (%s)", b.Kind, t.Turn, t.Phase)
+		if b.Kind == v1alpha1.CloudOperationAdd {
+			continue
+		}
+		if name := "n-" + b.Machines[i]; s.nodes[name] != nil && s.pods[name] {
+			s.wrong("machine %s is deleted, and pods run on its node", b.Machines[i])
+		}
+		n := w.old(t)
+		if t.Phase == v1alpha1.MachineDeleting && n != nil && (n.Claim == nil || !n.Spec.Unschedulable) && s.slack == 0 {
+			s.wrong("machine %s is deleted, and its node is not claimed and cordoned", b.Machines[i])
+		}
+		if m := s.machine(t.Replacement); t.Phase == v1alpha1.MachineDeleting && !t.DeletesFirst && (m == nil || m.State != Running) && s.slack == 0 {
+			s.wrong("machine %s is deleted, and its replacement is not there", b.Machines[i])
+		}
+	}
+}
+
+// write writes the status.
+func (s *simulation) write(turns []*Turn, set *Set) {
+	s.status = nil
+	for _, t := range turns {
+		if !t.Over {
+			s.status = append(s.status, t.MachineTurn)
+		}
+	}
+	s.operations = slices.Clone(set.Operations)
+}
+
+// decide claims nodes, and begins turns.
+func (s *simulation) decide(w *World, turns []*Turn) []*Turn {
+	var units []rollout.Unit
+	inTurn := map[string]bool{}
+	for _, t := range turns {
+		if t.Over {
+			continue
+		}
+		units = append(units, t.Unit)
+		if n := w.old(t); n != nil {
+			inTurn[n.Name] = true
+		}
+		if n := w.fresh(t); n != nil {
+			inTurn[n.Name] = true
+		}
+	}
+	rooms := w.Rooms(turns)
+	spots := map[string]*Spot{}
+	for name, n := range w.Nodes {
+		if inTurn[name] {
+			continue
+		}
+		p := w.Look(n, rooms)
+		if p.Step == StepRelease {
+			s.release(name)
+		}
+		if p.Counted {
+			units = append(units, p.Unit)
+			spots[name] = &p
+		}
+	}
+	slices.SortFunc(units, func(a, b rollout.Unit) int { return strings.Compare(a.Node, b.Node) })
+	if s.rules.Ending {
+		return turns
+	}
+	for _, name := range rollout.Decide(rollout.Strategy{UID: "r", MaxConcurrent: 2}, units, rollout.Fleet{}, s.now).Start {
+		for _, t := range turns {
+			if !t.Claimable || t.Unit.Node != name {
+				continue
+			}
+			if m := s.machine(t.Replacement); !t.DeletesFirst && (m == nil || m.State != Running || s.nodes["n-"+m.ID] == nil) {
+				s.wrong("node %s is claimed, and its replacement is not ready", name)
+			}
+			s.point()
+			s.claims[t.Node] = &v1alpha1.Claim{UID: "r", Turn: t.Turn, Attempt: t.Attempt, Since: stamp(s.now), Failures: t.Failures, Machine: t.Machine}
+			s.note("%s is claimed", t.Node)
+			t.Phase, t.Step = v1alpha1.MachineDraining, StepNone
+		}
+		if p := spots[name]; p != nil && rooms["set"].N > 0 {
+			room := rooms["set"]
+			room.N--
+			rooms["set"] = room
+			t := w.Begin(p, fmt.Sprintf("%s-%d", name, s.r.Uint32()), room.DeletesFirst)
+			s.restored = s.restored || t.DeletesFirst
+			if t.Phase == v1alpha1.MachineAdding {
+				t.Step = StepAdd
+			}
+			turns = append(turns, t)
+		}
+	}
+	return turns
+}
+
+// release gives a node back.
+func (s *simulation) release(name string) {
+	s.point()
+	delete(s.claims, name)
+	s.giveBack(name)
+	delete(s.nodes[name].Annotations, "shield")
+}
+
+func (s *simulation) giveBack(name string) {
+	n := s.nodes[name]
+	if n == nil {
+		return
+	}
+	if m := s.machine(strings.TrimPrefix(name, "n-")); m != nil && m.State == Running && s.away[n.UID] {
+		s.wrong("Node %s is given back, and has left the control plane", name)
+	}
+	if n.Annotations["by"] != "" {
+		n.Spec.Unschedulable = false
+		delete(n.Annotations, "by")
+	}
+}
+
+func (s *simulation) cordon(n *Node) {
+	c := *n.Claim
+	at := stamp(s.now)
+	c.Cordoned = &at
+	s.claims[n.Name] = &c
+	s.nodes[n.Name].Spec.Unschedulable = true
+	s.nodes[n.Name].Annotations["by"] = "r"
+}
+
+// apply takes a turn its next step.
+func (s *simulation) apply(w *World, t *Turn) {
+	old, fresh := w.old(t), w.fresh(t)
+	if t.Step == StepNone {
+		return
+	}
+	s.point()
+	switch t.Step {
+	case StepShield:
+		s.nodes[fresh.Name].Annotations["shield"] = "r"
+	case StepFinish:
+		delete(s.nodes[fresh.Name].Annotations, "shield")
+	case StepCordon:
+		s.cordon(old)
+	case StepCordonBack:
+		s.cordon(fresh)
+	case StepClaim:
+		s.claims[old.Name] = &v1alpha1.Claim{UID: "r", Turn: t.Turn, Attempt: t.Attempt, Since: stamp(s.now), Failures: t.Failures, Machine: t.Machine}
+	case StepDrain:
+		switch {
+		case s.chance(s.faults/4) && !w.Bound(t) && t.Operation == "":
+			c := *old.Claim
+			c.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonDrainRefused, Time: stamp(s.now)}
+			c.Failures++
+			s.claims[old.Name] = &c
+			s.giveBack(old.Name)
+			s.note("the drain of %s fails", old.Name)
+		case s.chance(0.5):
+			s.drained[t.Key(false)], s.pods[old.Name] = true, false
+		}
+	case StepDrainBack:
+		if s.chance(0.5) {
+			s.drained[t.Key(true)], s.pods[fresh.Name] = true, false
+		}
+	case StepLeave:
+		s.left[t.Key(false)] = true
+		if old != nil {
+			s.away[old.UID] = true
+		}
+	case StepLeaveBack:
+		s.left[t.Key(true)] = true
+	case StepDeleteNode, StepDeleteBack:
+		name := t.Node
+		if t.Step == StepDeleteBack {
+			name = t.ReplacementNode
+		}
+		if m := s.machine(strings.TrimPrefix(name, "n-")); m != nil {
+			s.wrong("Node %s is deleted, and its machine is there: %+v", name, m.Machine)
+		}
+		delete(s.nodes, name)
+		delete(s.claims, name)
+	case StepFail:
+		s.claims[old.Name] = &v1alpha1.Claim{UID: "r", Turn: t.Turn, Attempt: t.Attempt, Since: t.Since, Failed: t.Failed, Failures: t.Failures + 1}
+		s.giveBack(old.Name)
+		s.note("turn of %s has failed: %s", old.Name, t.Failed.Message)
+	case StepRelease:
+		s.release(old.Name)
+	case StepHold:
+		s.claims[fresh.Name] = &v1alpha1.Claim{UID: "r", Turn: t.Turn, Since: stamp(s.now), Machine: t.Replacement}
+	case StepNone, StepAdd, StepDelete, StepDiscard, StepTell:
+	}
+}
+
+// sendAll sends what is written down; some answers are lost, and some things are refused.
+func (s *simulation) sendAll(w *World, set *Set, turns []*Turn) {
+	for _, o := range slices.Clone(set.Operations) {
+		if o.Sent || w.Held[o.Token] {
+			continue
+		}
+		s.point()
+		late := s.tasks[o.Token] == nil && o.Kind == v1alpha1.CloudOperationDelete && s.unsent[o.Token]
+		switch {
+		case late && !s.there(&Batch{Machines: o.Machines}):
+			s.note("%s is withdrawn", o.Token)
+			w.Refused(set, o.Token, turns, false, "what was to be deleted has gone by itself")
+			continue
+		case late && s.chance(s.busy):
+			continue
+		case s.tasks[o.Token] == nil && o.Kind == v1alpha1.CloudOperationAdd && s.max > 0 && s.capacity+int(o.Count) > s.max:
+			w.Refused(set, o.Token, turns, true, "it is full")
+			continue
+		case s.tasks[o.Token] == nil && s.chance(s.faults/2):
+			s.note("%s is refused", o.Token)
+			w.Refused(set, o.Token, turns, s.chance(0.5), "it is refused")
+			continue
+		case s.chance(s.faults / 2):
+			delete(s.unsent, o.Token)
+			continue // The question is lost.
+		}
+		s.send(o)
+		delete(s.unsent, o.Token)
+		s.point()
+		if s.chance(s.faults / 2) {
+			continue // The answer is lost.
+		}
+		set.Operation(o.Token).Sent = true
+	}
+	for _, t := range turns {
+		s.restored = s.restored || t.DeletesFirst
+	}
+}
+
+// start is a process that knows nothing yet.
+func (s *simulation) start() {
+	s.seen = nil
+	s.ledger, s.ended, s.unsent, s.drained, s.left = &Ledger{}, map[string]Ended{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+}
+
+// quiet reports whether nothing is left to be done.
+func (s *simulation) quiet() bool {
+	if len(s.status)+len(s.operations)+len(s.claims) > 0 {
+		return false
+	}
+	for _, m := range s.machines {
+		if m.State != Running || m.model != s.model && !s.optedOut["n-"+m.ID] && !s.rules.Ending && !m.never {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *simulation) run(surge int, disturbances int, ends bool) {
+	s.start()
+	s.base = 3 + s.r.IntN(5)
+	if s.model = 1; s.max > 0 {
+		s.max = s.base
+	}
+	s.add(s.base, "a", false)
+	for range 12 {
+		s.tick()
+	}
+	s.model = 2
+	s.rules.Surge = rollout.Amount{N: surge}
+	for i := range 2500 {
+		if i == 400 {
+			s.faults, s.kills, s.nevers, s.busy = 0, 0, 0, 0 // From here on everything goes well.
+		}
+		if disturbances > 0 && i < 400 && s.chance(0.04) {
+			disturbances--
+			s.disturb()
+		}
+		if ends && i == 60 {
+			s.rules.Ending = true
+		}
+		s.tick()
+		s.reconcile()
+		if most := s.base + max(0, s.outside) + surge + s.slack; s.live() > most {
+			s.wrong("there are %d machines, and at most %d there may be", s.live(), most)
+		}
+		if least := s.base - s.slack; surge > 0 && !s.restored && s.live()-min(0, s.outside) < least {
+			s.wrong("there are %d machines, and at least %d there must be", s.live(), least)
+		}
+		if i > 400 && s.quiet() {
+			break
+		}
+	}
+	s.end()
+}
+
+// end checks what is left in the end.
+func (s *simulation) end() {
+	if !s.quiet() {
+		s.wrong("it does not come to an end: turns %+v, operations %+v, claims %+v", s.status, s.operations, s.claims)
+	}
+	slack := s.slack
+	if s.heals {
+		slack = 0
+	}
+	if d := s.capacity - s.base - s.outside; d < -slack || d > slack {
+		s.wrong("the capacity is %d in the end, was %d at first, and others changed it by %d", s.capacity, s.base, s.outside)
+	}
+	if s.live() != s.capacity {
+		s.wrong("there are %d machines in the end, and the capacity is %d", s.live(), s.capacity)
+	}
+	for name, n := range s.nodes {
+		if n.Spec.Unschedulable || len(n.Annotations) > 0 {
+			s.wrong("Node %s is left as %v, unschedulable %v", name, n.Annotations, n.Spec.Unschedulable)
+		}
+	}
+	if s.exact && s.ordered != s.base {
+		s.wrong("%d machines were added for %d", s.ordered, s.base)
+	}
+}
+
+func newSimulation(t *testing.T, seed uint64, faults float64) *simulation {
+	return &simulation{
+		t: t, r: rand.New(rand.NewPCG(seed, 7)), seed: seed, now: time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC), tasks: map[string]*task{}, nodes: map[string]*corev1.Node{}, pods: map[string]bool{}, away: map[types.UID]bool{},
+		claims: map[string]*v1alpha1.Claim{}, optedOut: map[string]bool{}, faults: faults, kills: faults / 4,
+		rules: Rules{
+			OnFull: v1alpha1.OnFullWait, Timeout: time.Minute, Drains: true, Retries: &v1alpha1.Retries{Limit: 1000, Backoff: &metav1.Duration{Duration: 10 * time.Second}},
+		},
+	}
+}
+
+// Whatever is killed when, and whatever the cloud refuses: no more machines than surge allows, none leaked, none too few, no node left cordoned.
+func TestSimulation(t *testing.T) {
+	seeds := 300
+	if testing.Short() {
+		seeds = 50
+	}
+	for _, tc := range []struct {
+		name         string
+		surge        int
+		onFull       v1alpha1.OnFull
+		max          bool
+		faults       float64
+		disturbances int
+		ends, plane  bool
+		kills        float64
+		exact        bool
+		heals        bool
+		nevers, busy float64
+		keeps        time.Duration
+	}{
+		{name: "undisturbed", surge: 1, exact: true},
+		{name: "killed", surge: 2, kills: 0.1, exact: true},
+		{name: "killed without surge", surge: 0, kills: 0.1, exact: true},
+		{name: "killed and refused", surge: 1, faults: 0.1},
+		{name: "more at once", surge: 2, faults: 0.1},
+		{name: "without surge", surge: 0, faults: 0.1},
+		{name: "control plane", surge: 1, faults: 0.1, plane: true},
+		{name: "full", surge: 1, faults: 0.1, max: true, onFull: v1alpha1.OnFullDeleteFirst},
+		{name: "deleted", surge: 2, faults: 0.1, ends: true},
+		{name: "disturbed", surge: 2, faults: 0.05, disturbances: 6},
+		{name: "disturbed without surge", surge: 0, faults: 0.05, disturbances: 6},
+		{name: "disturbed control plane", surge: 1, faults: 0.05, disturbances: 6, plane: true},
+		{name: "disturbed control plane, deleted", surge: 1, faults: 0.05, disturbances: 6, plane: true, ends: true},
+		{name: "healed", surge: 2, disturbances: 6, heals: true, nevers: 0.3, busy: 0.8},
+		{name: "healed, and kept", surge: 2, disturbances: 6, heals: true, nevers: 0.3, busy: 0.8, keeps: time.Minute},
+		{name: "disturbed and deleted", surge: 1, faults: 0.05, disturbances: 6, ends: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for seed := range uint64(seeds) {
+				s := newSimulation(t, seed, tc.faults)
+				s.rules.ControlPlane, s.exact = tc.plane, tc.exact
+				s.kills, s.nevers, s.heals, s.busy, s.rules.KeepFailed = max(s.kills, tc.kills), tc.nevers, tc.heals, tc.busy, tc.keeps
+				if tc.onFull != "" {
+					s.rules.OnFull = tc.onFull
+				}
+				if tc.max {
+					s.max = 1 // As many as there are.
+				}
+				s.run(tc.surge, tc.disturbances, tc.ends)
+			}
+		})
+	}
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replacement
+
+import (
+	"slices"
+	"time"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+// Step is what a turn needs next.
+type Step int
+
+// The steps of turns, and of nodes that are in none.
+const (
+	StepNone       Step = iota
+	StepAdd             // a machine is to be added
+	StepDelete          // the machine that goes is to be deleted
+	StepDiscard         // the replacement is to be deleted
+	StepShield          // keep the cluster autoscaler from the replacement's node
+	StepCordon          // cordon the node that goes
+	StepDrain           // take its drain as far as it goes now
+	StepTell            // say in its conditions how the turn stands
+	StepLeave           // let it leave the control plane, a step further
+	StepDeleteNode      // delete the Node that goes: its machine is gone
+	StepFail            // record in the claim on the node that goes why the turn failed, and give the node back
+	StepRelease         // give the node that goes back
+	StepHold            // claim the node of a replacement that is discarded
+	StepCordonBack      // cordon it
+	StepDrainBack       // drain it
+	StepLeaveBack       // let it leave the control plane
+	StepDeleteBack      // delete its Node: its machine is gone
+	StepClaim           // claim the node that goes again: its turn can't be given up any more
+	StepFinish          // the replacement has taken the place: nothing keeps the cluster autoscaler from it any more
+)
+
+// Turn is the turn of a machine, as it is judged.
+type Turn struct {
+	v1alpha1.MachineTurn
+	Step Step
+	Unit rollout.Unit
+	// Over is true when nothing is left to be done: the entry goes. Updated is true if the machine was replaced.
+	Over, Updated bool
+	// Wake is when the clock alone changes something.
+	Wake time.Time
+	// Claimable is true when the node may be claimed now, as far as the turn is concerned.
+	Claimable bool
+}
+
+func (t *Turn) at(when time.Time) {
+	if !when.IsZero() && (t.Wake.IsZero() || when.Before(t.Wake)) {
+		t.Wake = when
+	}
+}
+
+// Name is that of the unit: of the node that goes, and once that is gone, of the one that takes the place.
+func (t *Turn) Name() string {
+	switch {
+	case t.Phase == v1alpha1.MachineSoaking && t.ReplacementNode != "":
+		return t.ReplacementNode
+	case t.Node != "":
+		return t.Node
+	case t.ReplacementNode != "":
+		return t.ReplacementNode
+	case t.Replacement != "":
+		return t.Replacement
+	}
+	return t.Machine
+}
+
+// Key of a turn and one of its nodes, in Drained, Left and Deleted.
+func (t *Turn) Key(back bool) string {
+	if back {
+		return t.Turn + "/back"
+	}
+	return t.Turn
+}
+
+// Bound reports whether a turn is never given up any more: its node may have left the control plane already, and would be of no use.
+func (w *World) Bound(t *Turn) bool {
+	return t.Phase == v1alpha1.MachineLeaving || t.Phase == v1alpha1.MachineDeleting && w.ControlPlane
+}
+
+// forget takes back that one of a turn's nodes is drained: pods may have come to it since.
+func (w *World) forget(t *Turn, back bool) { delete(w.Drained, t.Key(back)) }
+
+// Surplus reports whether the set has a machine more than before for the turn, or is about to.
+func (t *Turn) Surplus() bool {
+	switch t.Phase {
+	case v1alpha1.MachineSoaking:
+		return false
+	case v1alpha1.MachineDiscarding:
+		return t.Replacement != "" && !t.DeletesFirst
+	case v1alpha1.MachineAdding, v1alpha1.MachineJoining, v1alpha1.MachineClaiming, v1alpha1.MachineDraining, v1alpha1.MachineLeaving, v1alpha1.MachineDeleting:
+	}
+	return !t.DeletesFirst
+}
+
+func (w *World) enter(t *Turn, phase v1alpha1.MachinePhase) bool {
+	t.Phase, t.PhaseSince, t.Message = phase, stamp(w.Now), ""
+	return true
+}
+
+// restores reports whether the turn has deleted, or lost, a machine that is to be made up for, whatever anybody wants now.
+func (t *Turn) restores() bool { return t.DeletesFirst && t.Machine == "" }
+
+// fail ends a turn badly: what it leaves behind is cleared away.
+func (w *World) fail(t *Turn, reason v1alpha1.Reason, message string) bool {
+	t.Failed = &v1alpha1.ClaimFailure{Reason: reason, Message: short(message), Time: stamp(w.Now)}
+	return w.enter(t, v1alpha1.MachineDiscarding)
+}
+
+// discard gives a turn up that nobody wants any more.
+func (w *World) discard(t *Turn, why string) bool {
+	w.enter(t, v1alpha1.MachineDiscarding)
+	t.Message = why
+	return true
+}
+
+const longest = 1024
+
+func short(message string) string {
+	if len(message) > longest {
+		return message[:longest-3] + "..."
+	}
+	return message
+}
+
+// unwanted says why the turn's machine is not to be replaced any more, or "".
+func (w *World) unwanted(t *Turn) string {
+	s, n := w.set(t.ScaleSet), w.old(t)
+	m := s.Machine(t.Machine)
+	switch {
+	case s.Absent:
+		return "scale set " + s.Name + " is gone"
+	case t.restores():
+		return ""
+	case w.Ending:
+		return "the rollout is being deleted"
+	case w.DetectOnly:
+		return "the rollout only detects"
+	case len(w.ScaleSets) > 0 && !slices.Contains(w.ScaleSets, t.ScaleSet):
+		return "the rollout is not for scale set " + t.ScaleSet + " any more"
+	case n != nil && n.OptedOut:
+		return "the node's label opts it out"
+	case n != nil && !n.Selected:
+		return "the rollout does not select the node any more"
+	case m != nil && s.Known && !w.Outdated(s, m, n):
+		return "the machine is what it is to be"
+	}
+	return ""
+}
+
+// Judge takes turns as far as they get without anything being done, and says what is to be done next. Some get into other phases: that is to be
+// written down before anything is done. New ones may come to those that were given: of machines that nobody has asked for.
+func (w *World) Judge(turns []*Turn) []*Turn {
+	turns = w.settle(turns)
+	for _, t := range turns {
+		w.registered(t)
+		for range 12 {
+			if t.Over || !w.advance(t, turns) {
+				break
+			}
+			t.Step = StepNone
+		}
+		w.unit(t)
+	}
+	return turns
+}
+
+// registered takes account of a Node that was registered again: nothing that was done to the one before has been done to this one.
+func (w *World) registered(t *Turn) {
+	m := w.set(t.ScaleSet).Machine(t.Machine)
+	if m == nil || t.Phase == v1alpha1.MachineSoaking || w.old(t) != nil {
+		return
+	}
+	if n := w.NodeOf(m); n != nil {
+		t.Node, t.NodeUID = n.Name, n.UID
+		w.forget(t, false)
+		delete(w.Left, t.Key(false))
+	}
+}
+
+// advance takes a turn into its next phase if it has come so far, or else says what it needs.
+func (w *World) advance(t *Turn, all []*Turn) bool {
+	t.Step, t.Claimable = StepNone, false
+	switch t.Phase {
+	case v1alpha1.MachineAdding:
+		return w.adding(t)
+	case v1alpha1.MachineJoining:
+		return w.joining(t, all)
+	case v1alpha1.MachineClaiming:
+		return w.claiming(t)
+	case v1alpha1.MachineDraining:
+		return w.draining(t, all)
+	case v1alpha1.MachineLeaving:
+		return w.leaving(t, all)
+	case v1alpha1.MachineDeleting:
+		return w.deleting(t, all)
+	case v1alpha1.MachineSoaking:
+		return w.soaking(t)
+	case v1alpha1.MachineDiscarding:
+		return w.discarding(t, all)
+	default:
+		return w.discard(t, "its phase is not known")
+	}
+}
+
+func or(text, other string) string {
+	if text != "" {
+		return text
+	}
+	return other
+}
+
+// unit is the unit of a turn.
+func (w *World) unit(t *Turn) {
+	n := w.old(t)
+	t.Unit = rollout.Unit{Node: t.Name(), State: v1alpha1.UnitUpdating, Since: t.Since.Time, Claimed: n != nil && n.Claim != nil && !n.Claim.Skipped()}
+	u := &t.Unit
+	switch t.Phase {
+	case v1alpha1.MachineAdding, v1alpha1.MachineJoining:
+		if t.Machine != "" {
+			u.State, u.InTurn = v1alpha1.UnitOutdated, true
+			u.Reason, u.Message = w.waiting(t)
+		}
+	case v1alpha1.MachineClaiming:
+		// Its replacement costs money while it waits: it goes before those that have none.
+		u.State, u.InTurn, u.Down = v1alpha1.UnitOutdated, true, true
+		if !t.Claimable {
+			u.Reason, u.Message = w.waiting(t)
+		}
+	case v1alpha1.MachineSoaking:
+		u.State, u.Since = v1alpha1.UnitSoaking, t.PhaseSince.Time
+	case v1alpha1.MachineDraining, v1alpha1.MachineLeaving, v1alpha1.MachineDeleting, v1alpha1.MachineDiscarding:
+	}
+	if f := t.Failed; f != nil {
+		u.State, u.InTurn, u.Reason, u.Message, u.Since, u.Skipped = v1alpha1.UnitFailed, false, f.Reason, f.Message, f.Time.Time, f.Skipped
+		if t.Phase == v1alpha1.MachineSoaking {
+			return // There is nothing to be tried again.
+		}
+		if u.RetryAt = rollout.RetryAt(w.Retries, t.Failures+1, f.Time.Time); !u.RetryAt.IsZero() && !w.Now.Before(u.RetryAt) {
+			u.RetryAt = w.Now.Add(time.Minute) // Once what it leaves behind is cleared away.
+		}
+	}
+}
+
+// waiting is why a turn's node can't be claimed yet.
+func (w *World) waiting(t *Turn) (v1alpha1.Reason, string) {
+	s := w.set(t.ScaleSet)
+	o, m := s.Operation(t.Operation), s.Machine(t.Machine)
+	asks := t.Step == StepAdd || o != nil && !o.Sent
+	switch {
+	case asks && s.Reason != "":
+		return s.Reason, s.Message
+	case asks && s.NoRoom != "":
+		return s.NoRoom, s.NoRoomMessage
+	case t.Phase == v1alpha1.MachineClaiming && m != nil && w.doubled(m) != "":
+		return v1alpha1.ReasonMachineUnknown, t.Message
+	case t.Phase == v1alpha1.MachineClaiming && m != nil && m.Protected:
+		return v1alpha1.ReasonMachineProtected, t.Message
+	case t.Phase == v1alpha1.MachineClaiming && w.Waits[t.Turn] != "":
+		return v1alpha1.ReasonEtcdUnhealthy, t.Message
+	}
+	return v1alpha1.ReasonReplacementPending, or(t.Message, "it is being looked at")
+}

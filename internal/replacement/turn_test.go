@@ -1,0 +1,577 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replacement
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+var now = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+// scene is a set of three machines, of which "old" is outdated and "new" has been added for it; both have nodes.
+type scene struct {
+	*World
+	set  *Set
+	turn *Turn
+}
+
+func newScene(phase v1alpha1.MachinePhase) *scene {
+	set := &Set{
+		Name: "pool", Image: "images/two", ImageName: "two", Model: "2", Capacity: 4, Known: true, LookedAt: now,
+		Machines: []Machine{
+			{ID: "old", ProviderID: "sky://old", Zone: "a", State: Running}, {ID: "other", ProviderID: "sky://other", Zone: "b", State: Running, UpToDate: true},
+			{ID: "new", ProviderID: "sky://new", Zone: "a", State: Running, UpToDate: true},
+		},
+	}
+	s := &scene{set: set}
+	s.World = &World{
+		Rules: Rules{Surge: rollout.Amount{N: 1}, Timeout: 10 * time.Minute, Drains: true}, Now: now, Revision: "two", Sets: map[string]*Set{"pool": set}, Nodes: map[string]*Node{},
+		Unhealthy: func(string) (string, time.Time) { return "", time.Time{} },
+		Unstable:  func(*Turn, string) (string, time.Time) { return "", time.Time{} },
+		SoakEnd:   func(_ string, since time.Time) time.Time { return since },
+		Attempt:   func(s *Set, _ *Node) string { return s.Model },
+		Rank:      func(*Node) uint64 { return 1 },
+		Drained:   map[string]bool{}, Left: map[string]bool{}, Held: map[string]bool{}, Waits: map[string]string{},
+	}
+	for _, id := range []string{"old", "other", "new"} {
+		s.Nodes["n-"+id] = &Node{
+			Node: &corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: "n-" + id, UID: types.UID("uid-" + id)}, Spec: corev1.NodeSpec{ProviderID: "SKY://" + id},
+				Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{OSImage: "two"}},
+			},
+			Selected: true,
+		}
+	}
+	s.Nodes["n-old"].Status.NodeInfo.OSImage = "one"
+	s.turn = &Turn{MachineTurn: v1alpha1.MachineTurn{
+		Turn: "t", Node: "n-old", NodeUID: "uid-old", ScaleSet: "pool", Machine: "old", Zone: "a", Revision: "two", Attempt: "2", Phase: phase,
+		Since: metav1.Time{Time: now.Add(-time.Hour)}, PhaseSince: metav1.Time{Time: now.Add(-time.Minute)},
+	}}
+	if phase != v1alpha1.MachineAdding {
+		s.turn.Replacement = "new"
+	}
+	switch phase {
+	case v1alpha1.MachineDraining, v1alpha1.MachineLeaving, v1alpha1.MachineDeleting:
+		s.claim(func(c *v1alpha1.Claim) { c.Cordoned = &metav1.Time{Time: now.Add(-time.Minute)} })
+		s.Nodes["n-old"].Spec.Unschedulable = true
+		s.Drained["t"] = phase != v1alpha1.MachineDraining
+	case v1alpha1.MachineSoaking:
+		s.without("old")
+		s.turn.Node, s.turn.NodeUID, s.turn.Machine, s.turn.ReplacementNode = "", "", "", "n-new"
+	default:
+	}
+	return s
+}
+
+func (s *scene) claim(change func(*v1alpha1.Claim)) {
+	c := &v1alpha1.Claim{UID: "r", Turn: "t", Attempt: "2", Since: metav1.Time{Time: now.Add(-5 * time.Minute)}}
+	change(c)
+	s.Nodes["n-old"].Claim = c
+}
+
+// without takes a machine away, with its node.
+func (s *scene) without(id string) {
+	s.missing(id, time.Hour)
+	delete(s.Nodes, "n-"+id)
+}
+
+// missing takes a machine out of the list, so long ago.
+func (s *scene) missing(id string, since time.Duration) {
+	for i := range s.set.Machines {
+		if s.set.Machines[i].ID == id {
+			s.set.Machines = append(append([]Machine{}, s.set.Machines[:i]...), s.set.Machines[i+1:]...)
+			break
+		}
+	}
+	if s.set.Missing == nil {
+		s.set.Missing = map[string]time.Time{}
+	}
+	s.set.Missing[id] = now.Add(-since)
+}
+
+// labels gives the node that goes a label.
+func (s *scene) labels(key string) { s.Nodes["n-old"].Labels = map[string]string{key: ""} }
+
+// double adds another Node that says that it is the machine.
+func (s *scene) double(id string) {
+	n := s.Nodes["n-"+id].DeepCopy()
+	n.Name, n.UID, n.CreationTimestamp = "n-"+id+"-2", "uid-2", metav1.Time{Time: now}
+	s.Nodes[n.Name] = &Node{Node: n, Selected: true}
+}
+
+// again registers the Node of the machine that goes again, under this name.
+func (s *scene) again(name string) {
+	n := s.Nodes["n-old"].DeepCopy()
+	delete(s.Nodes, "n-old")
+	n.Name, n.UID, n.Spec.Unschedulable = name, "uid-again", false
+	s.Nodes[name] = &Node{Node: n, Selected: true}
+}
+
+// elsewhere is a replacement that is gone, and a Node of its name.
+func (s *scene) elsewhere(providerID string, claim *v1alpha1.Claim) {
+	s.missing("new", time.Hour)
+	s.turn.Replacement, s.turn.ReplacementNode, s.turn.ReplacementProviderID = "", "n-new", "sky://new"
+	s.Nodes["n-new"].Spec.ProviderID, s.Nodes["n-new"].Claim = providerID, claim
+}
+
+// under puts an operation under way that the turn waits for; end is how it has ended, if it has.
+func (s *scene) under(kind v1alpha1.CloudOperationKind, end *Ended) {
+	s.set.Operations = append(s.set.Operations, v1alpha1.CloudOperation{Token: "op", Kind: kind, Count: 1, Since: metav1.Time{Time: now.Add(-2 * time.Minute)}, Sent: true})
+	s.turn.Operation = "op"
+	if end != nil {
+		end.At = now.Add(-time.Second)
+		s.set.Ended = map[string]Ended{"op": *end}
+	}
+}
+
+func (s *scene) machine(id string) *Machine { return s.set.Machine(id) }
+
+func (s *scene) taint(key string) {
+	s.Nodes["n-new"].Spec.Taints = append(s.Nodes["n-new"].Spec.Taints, corev1.Taint{Key: key})
+}
+
+// verdict is what is said of the turn.
+type verdict struct {
+	Phase   v1alpha1.MachinePhase
+	Step    Step
+	Reason  v1alpha1.Reason
+	Message string
+	Over    bool
+}
+
+func TestJudge(t *testing.T) {
+	const (
+		adding, joining, claiming, draining = v1alpha1.MachineAdding, v1alpha1.MachineJoining, v1alpha1.MachineClaiming, v1alpha1.MachineDraining
+		leaving, deleting, soaking, giving  = v1alpha1.MachineLeaving, v1alpha1.MachineDeleting, v1alpha1.MachineSoaking, v1alpha1.MachineDiscarding
+		pending, failed                     = v1alpha1.ReasonReplacementPending, v1alpha1.ReasonReplacementFailed
+	)
+	for name, tc := range map[string]struct {
+		phase  v1alpha1.MachinePhase
+		change func(*scene)
+		want   verdict
+	}{
+		"to be added": {adding, func(*scene) {}, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
+		"no quota":    {adding, func(s *scene) { s.set.NoRoom, s.set.NoRoomMessage = v1alpha1.ReasonCloudQuota, "no cores left" }, verdict{adding, StepAdd, v1alpha1.ReasonCloudQuota, "no cores left", false}},
+		"throttled":   {adding, func(s *scene) { s.set.Reason, s.set.Message = v1alpha1.ReasonCloudThrottled, "slow down" }, verdict{adding, StepAdd, v1alpha1.ReasonCloudThrottled, "slow down", false}},
+		"being added": {adding, func(s *scene) { s.under("Add", nil) }, verdict{adding, StepNone, pending, "is being added", false}},
+		"unknown set": {adding, func(s *scene) { s.set.Known = false }, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
+		"added, and looked before": {adding, func(s *scene) {
+			s.under("Add", &Ended{OK: true, Added: []string{"new"}})
+			s.set.LookedAt = now.Add(-time.Minute)
+		}, verdict{adding, StepNone, pending, "is being added", false}},
+		"added, and ready": {adding, func(s *scene) { s.under("Add", &Ended{OK: true, Added: []string{"new"}}) }, verdict{claiming, StepNone, "", "", false}},
+		"added, but none":  {adding, func(s *scene) { s.under("Add", &Ended{OK: true}) }, verdict{giving, StepFail, failed, "has not got the machine", false}},
+		"add failed":       {adding, func(s *scene) { s.under("Add", &Ended{Message: "it broke"}) }, verdict{giving, StepFail, failed, "it broke", false}},
+		"add has no room":  {adding, func(s *scene) { s.under("Add", &Ended{NoRoom: true, Message: "no cores"}) }, verdict{adding, StepAdd, pending, "no cores", false}},
+		"add has no room, and failed": {adding, func(s *scene) {
+			s.machine("new").State = Failed
+			s.under("Add", &Ended{NoRoom: true, Added: []string{"new"}, Message: "no cores"})
+		}, verdict{adding, StepAdd, pending, "no cores", false}},
+		"add has no room, delete first": {adding, func(s *scene) { s.OnFull = v1alpha1.OnFullDeleteFirst; s.under("Add", &Ended{NoRoom: true}) }, verdict{claiming, StepNone, "", "", false}},
+		"image back":                    {adding, func(s *scene) { s.machine("old").UpToDate = true }, verdict{giving, StepNone, "", "", true}},
+		"opted out":                     {adding, func(s *scene) { s.Nodes["n-old"].OptedOut = true }, verdict{giving, StepNone, "", "", true}},
+		"not selected":                  {adding, func(s *scene) { s.Nodes["n-old"].Selected = false }, verdict{giving, StepNone, "", "", true}},
+		"other sets":                    {adding, func(s *scene) { s.ScaleSets = []string{"others"} }, verdict{giving, StepNone, "", "", true}},
+		"detects":                       {adding, func(s *scene) { s.DetectOnly = true }, verdict{giving, StepNone, "", "", true}},
+		"ends":                          {adding, func(s *scene) { s.Ending = true }, verdict{giving, StepNone, "", "", true}},
+		"ends while added":              {adding, func(s *scene) { s.Ending = true; s.under("Add", nil) }, verdict{adding, StepNone, pending, "is being added", false}},
+		"gone before":                   {adding, func(s *scene) { s.missing("old", time.Hour) }, verdict{giving, StepDeleteNode, "", "", false}},
+		"not listed":                    {adding, func(s *scene) { s.missing("old", time.Second) }, verdict{adding, StepNone, pending, "", false}},
+
+		"not joined":         {joining, func(s *scene) { delete(s.Nodes, "n-new") }, verdict{joining, StepNone, pending, "has not joined yet", false}},
+		"never joined":       {joining, func(s *scene) { delete(s.Nodes, "n-new"); s.turn.PhaseSince.Time = now.Add(-time.Hour) }, verdict{giving, StepFail, failed, "was not ready within replacementReady.timeout, 10m0s: the node of machine new has not joined yet", false}},
+		"starts":             {joining, func(s *scene) { s.taint("node.kubernetes.io/not-ready") }, verdict{joining, StepNone, pending, "has taint node.kubernetes.io/not-ready", false}},
+		"cordoned by others": {joining, func(s *scene) { s.Nodes["n-new"].Spec.Unschedulable = true }, verdict{joining, StepNone, pending, "Node n-new is cordoned", false}},
+		"readiness":          {joining, func(s *scene) { s.taint("readiness.k8s.io/storage") }, verdict{joining, StepNone, pending, "has taint readiness.k8s.io/storage", false}},
+		"startup taint":      {joining, func(s *scene) { s.StartupTaints = []string{"x"}; s.taint("x") }, verdict{joining, StepNone, pending, "has taint x", false}},
+		"other taint":        {joining, func(s *scene) { s.taint("x") }, verdict{claiming, StepNone, "", "", false}},
+		"unhealthy":          {joining, func(s *scene) { s.Unhealthy = func(string) (string, time.Time) { return "not ready", time.Time{} } }, verdict{joining, StepNone, pending, "n-new is not well: not ready", false}},
+		"no member yet":      {joining, func(s *scene) { s.Waits["t"] = "a learner" }, verdict{joining, StepNone, pending, "a learner", false}},
+		"shielded first":     {joining, func(s *scene) { s.Nodes["n-new"].Shieldable = true; s.Waits["t"] = "wait" }, verdict{joining, StepShield, pending, "wait", false}},
+		"machine failed":     {joining, func(s *scene) { s.machine("new").State, s.machine("new").Message = Failed, "no disk" }, verdict{giving, StepFail, failed, "has failed: no disk", false}},
+		"image again":        {joining, func(s *scene) { s.machine("new").UpToDate = false; s.set.Model = "3" }, verdict{giving, StepHold, "", "what machines are made of has changed", false}},
+		"outdated anew":      {joining, func(s *scene) { s.machine("new").UpToDate = false }, verdict{giving, StepFail, failed, "is outdated at once", false}},
+		"wrong OS image":     {joining, func(s *scene) { s.MatchOSImage = true; s.Nodes["n-new"].Status.NodeInfo.OSImage = "Linux" }, verdict{giving, StepFail, failed, `its OS image is "Linux": it would be replaced for ever`, false}},
+		"right OS image":     {joining, func(s *scene) { s.MatchOSImage = true }, verdict{claiming, StepNone, "", "", false}},
+		"died, and lost":     {joining, func(s *scene) { s.missing("new", time.Hour); s.set.Lost = 1 }, verdict{giving, StepFail, failed, "which was to take the place of old, is gone", false}},
+		"died, and made":     {joining, func(s *scene) { s.missing("new", time.Hour); s.turn.Replacement = "new" }, verdict{claiming, StepNone, "", "", false}},
+		"old died, lost":     {joining, func(s *scene) { s.missing("old", time.Hour); s.set.Lost = 1 }, verdict{deleting, StepDeleteNode, "", "its Node goes", false}},
+		"old died, made":     {joining, func(s *scene) { s.missing("old", time.Hour) }, verdict{giving, StepDeleteNode, "", "the cloud makes another", false}},
+		"old died, a CP":     {joining, func(s *scene) { s.ControlPlane = true; s.missing("old", time.Hour); s.set.Lost = 1 }, verdict{leaving, StepLeave, "", "", false}},
+		"image back then":    {joining, func(s *scene) { s.machine("old").UpToDate = true }, verdict{giving, StepHold, "", "the machine is what it is to be", false}},
+
+		"ready":        {claiming, func(*scene) {}, verdict{claiming, StepNone, "", "", false}},
+		"not any more": {claiming, func(s *scene) { s.taint("node.kubernetes.io/unreachable") }, verdict{claiming, StepNone, pending, "is not ready any more", false}},
+		"protected":    {claiming, func(s *scene) { s.machine("old").Protected = true }, verdict{claiming, StepNone, v1alpha1.ReasonMachineProtected, "take its protection off", false}},
+		"etcd":         {claiming, func(s *scene) { s.Waits["t"] = "member x is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
+		"claimed":      {claiming, func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, verdict{draining, StepCordon, "", "", false}},
+		"Node gone":    {claiming, func(s *scene) { delete(s.Nodes, "n-old") }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"another's Node": {claiming, func(s *scene) {
+			s.turn.NodeUID, s.Nodes["n-old"].Spec.ProviderID = "uid-before", "sky://elsewhere"
+		}, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"Node again":         {claiming, func(s *scene) { s.again("n-old") }, verdict{claiming, StepNone, "", "", false}},
+		"two Nodes":          {claiming, func(s *scene) { s.double("old") }, verdict{claiming, StepNone, v1alpha1.ReasonMachineUnknown, "Nodes n-old and n-old-2 both say that they are machine old", false}},
+		"two of replacement": {claiming, func(s *scene) { s.double("new") }, verdict{claiming, StepNone, pending, "Nodes n-new and n-new-2 both say that they are machine new", false}},
+		"claim was lost": {claiming, func(s *scene) {
+			s.Drained["t"] = true
+			s.claim(func(c *v1alpha1.Claim) { c.Cordoned = &metav1.Time{Time: now} })
+		}, verdict{draining, StepCordon, "", "", false}},
+
+		"cordoned":         {draining, func(*scene) {}, verdict{draining, StepDrain, "", "", false}},
+		"uncordoned":       {draining, func(s *scene) { s.Nodes["n-old"].Spec.Unschedulable = false }, verdict{draining, StepCordon, "", "", false}},
+		"load balancers":   {draining, func(s *scene) { s.Wait = time.Hour }, verdict{draining, StepTell, "", "load balancers take the node out until", false}},
+		"drained":          {draining, func(s *scene) { s.Drained["t"] = true }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"drained, a CP":    {draining, func(s *scene) { s.Drained["t"] = true; s.ControlPlane = true }, verdict{leaving, StepLeave, "", "", false}},
+		"drained, unready": {draining, func(s *scene) { s.Drained["t"] = true; s.taint("node.kubernetes.io/not-ready") }, verdict{draining, StepTell, "", "its replacement is not ready any more", false}},
+		"not drained":      {draining, func(s *scene) { s.Drains = false }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"claim lost":       {draining, func(s *scene) { s.Nodes["n-old"].Claim = nil }, verdict{claiming, StepNone, "", "", false}},
+		"drain failed": {draining, func(s *scene) {
+			s.claim(func(c *v1alpha1.Claim) {
+				c.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonDrainRefused, Message: "a bare pod"}
+			})
+		}, verdict{giving, StepHold, v1alpha1.ReasonDrainRefused, "a bare pod", false}},
+		"too long":        {draining, func(s *scene) { s.TurnTimeout = time.Minute }, verdict{giving, StepFail, v1alpha1.ReasonTurnTimeout, "took longer than turnTimeout, 1m0s", false}},
+		"given up":        {draining, func(s *scene) { s.Ending = true }, verdict{giving, StepRelease, "", "the rollout is being deleted", false}},
+		"Node gone then":  {draining, func(s *scene) { delete(s.Nodes, "n-old") }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"nothing to take": {draining, func(s *scene) { s.missing("new", time.Hour); s.set.Lost = 1 }, verdict{giving, StepFail, failed, "is gone", false}},
+
+		"uncordoned then": {draining, func(s *scene) {
+			s.Drained["t"], s.Nodes["n-old"].Spec.Unschedulable = true, false
+		}, verdict{draining, StepCordon, "", "", false}},
+		"Node again then": {draining, func(s *scene) { s.Drained["t"] = true; s.again("n-old") }, verdict{claiming, StepNone, "", "", false}},
+		"other name":      {draining, func(s *scene) { s.again("n-another") }, verdict{claiming, StepNone, "", "", false}},
+		"not known": {draining, func(s *scene) {
+			s.set.Known, s.set.Machines = false, nil
+			delete(s.Nodes, "n-old")
+		}, verdict{draining, StepNone, "", "", false}},
+		"made again": {draining, func(s *scene) { s.missing("new", time.Hour); s.Drained["t"] = true }, verdict{draining, StepDrain, "", "", false}},
+
+		"left":             {leaving, func(s *scene) { s.Left["t"] = true }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"leaves for long":  {leaving, func(s *scene) { s.TurnTimeout = time.Minute }, verdict{leaving, StepLeave, "", "", false}},
+		"leaves when over": {leaving, func(s *scene) { s.Ending = true }, verdict{leaving, StepLeave, "", "", false}},
+
+		"leaves undrained": {leaving, func(s *scene) { s.Drained["t"] = false }, verdict{leaving, StepDrain, "", "", false}},
+		"leaves uncordoned": {leaving, func(s *scene) {
+			s.Nodes["n-old"].Spec.Unschedulable, s.Left["t"] = false, true
+		}, verdict{leaving, StepCordon, "", "", false}},
+		"leaves unclaimed":   {leaving, func(s *scene) { s.Nodes["n-old"].Claim, s.Left["t"] = nil, true }, verdict{leaving, StepClaim, "", "can't be given back any more", false}},
+		"leaves again":       {leaving, func(s *scene) { s.Left["t"] = true; s.again("n-old") }, verdict{leaving, StepClaim, "", "", false}},
+		"leaves unknown":     {leaving, func(s *scene) { s.set.Known, s.Left["t"] = false, true }, verdict{leaving, StepNone, "", "", false}},
+		"leaves bereft":      {leaving, func(s *scene) { s.missing("new", time.Hour); s.set.Lost = 1 }, verdict{leaving, StepLeave, "", "", false}},
+		"leaves, made again": {leaving, func(s *scene) { s.missing("new", time.Hour); s.turn.Since.Time = now }, verdict{leaving, StepLeave, "", "", false}},
+		"leaves, and waits": {leaving, func(s *scene) {
+			s.missing("new", time.Hour)
+			s.turn.Since.Time, s.machine("other").UpToDate = now, false
+		}, verdict{leaving, StepNone, "", "no machine has come", false}},
+
+		"deletes":             {deleting, func(*scene) {}, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"deletes when over":   {deleting, func(s *scene) { s.Ending = true }, verdict{giving, StepRelease, "", "the rollout is being deleted", false}},
+		"deletes, image back": {deleting, func(s *scene) { s.machine("old").UpToDate = true }, verdict{giving, StepRelease, "", "the machine is what it is to be", false}},
+		"ordered when over":   {deleting, func(s *scene) { s.Ending = true; s.under("Delete", nil) }, verdict{deleting, StepNone, "", "is being deleted", false}},
+		"a CP when over":      {deleting, func(s *scene) { s.Ending, s.ControlPlane = true, true }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"a CP not deleted":    {deleting, func(s *scene) { s.ControlPlane = true; s.under("Delete", &Ended{Message: "no right"}) }, verdict{deleting, StepDelete, "", "", false}},
+		"a CP bereft":         {deleting, func(s *scene) { s.ControlPlane = true; s.missing("new", time.Hour); s.set.Lost = 1 }, verdict{deleting, StepDelete, "", "", false}},
+		"a CP uncordoned":     {deleting, func(s *scene) { s.ControlPlane, s.Nodes["n-old"].Spec.Unschedulable = true, false }, verdict{deleting, StepCordon, "", "", false}},
+		"deletes uncordoned":  {deleting, func(s *scene) { s.Nodes["n-old"].Spec.Unschedulable = false }, verdict{draining, StepCordon, "", "", false}},
+		"deletes undrained":   {deleting, func(s *scene) { s.Drained["t"] = false }, verdict{draining, StepDrain, "", "", false}},
+		"deletes unclaimed":   {deleting, func(s *scene) { s.Nodes["n-old"].Claim = nil }, verdict{claiming, StepNone, "", "", false}},
+		"deletes again":       {deleting, func(s *scene) { s.again("n-old") }, verdict{claiming, StepNone, "", "", false}},
+		"deletes doubled":     {deleting, func(s *scene) { s.double("old") }, verdict{deleting, StepNone, "", "both say that they are machine old", false}},
+		"deletes protected": {deleting, func(s *scene) {
+			s.machine("old").Protected = true
+			s.Nodes["n-old"].Spec.Unschedulable = false
+		}, verdict{draining, StepCordon, "", "", false}},
+		"seen once": {deleting, func(s *scene) {
+			s.missing("old", time.Hour)
+			s.set.LookedAt = now.Add(-time.Hour)
+		}, verdict{deleting, StepNone, "", "is not listed by the cloud", false}},
+		"cordoned, and its claim is gone": {claiming, func(s *scene) { s.Nodes["n-old"].Marked = true }, verdict{claiming, StepRelease, pending, "was taken away", false}},
+		"being deleted":                   {deleting, func(s *scene) { s.under("Delete", nil) }, verdict{deleting, StepNone, "", "is being deleted", false}},
+		"going already":                   {deleting, func(s *scene) { s.machine("old").State = Deleting }, verdict{deleting, StepNone, "", "is being deleted", false}},
+		"deleted":                         {deleting, func(s *scene) { s.under("Delete", &Ended{OK: true}); s.missing("old", 0) }, verdict{deleting, StepDeleteNode, "", "its Node goes", false}},
+		"deleted, and listed":             {deleting, func(s *scene) { s.under("Delete", &Ended{OK: true}) }, verdict{deleting, StepNone, "", "is being deleted", false}},
+		"deleted with Node":               {deleting, func(s *scene) { s.under("Delete", &Ended{OK: true}); s.without("old") }, verdict{soaking, StepNone, "", "", true}},
+		"not deleted":                     {deleting, func(s *scene) { s.under("Delete", &Ended{Message: "no right"}) }, verdict{giving, StepFail, v1alpha1.ReasonDeleteFailed, "was not deleted: no right", false}},
+		"failed, and not listed":          {deleting, func(s *scene) { s.under("Delete", &Ended{Message: "not found"}); s.missing("old", 0) }, verdict{deleting, StepNone, "", "machine old is not listed by the cloud", false}},
+		"failed, and gone": {deleting, func(s *scene) {
+			s.under("Delete", &Ended{Message: "not found"})
+			s.missing("old", time.Minute)
+			s.set.Lost = 1
+		}, verdict{deleting, StepDeleteNode, "", "its Node goes", false}},
+		"failed, first, and gone": {deleting, func(s *scene) {
+			s.turn.DeletesFirst, s.turn.Replacement = true, ""
+			s.under("Delete", &Ended{Message: "another was not deleted"})
+			s.without("old")
+			s.set.Lost = 1
+		}, verdict{adding, StepAdd, "", "a machine is to be added", false}},
+		"failed, and another was made": {deleting, func(s *scene) {
+			s.under("Delete", &Ended{Message: "not found"})
+			s.missing("old", time.Minute)
+		}, verdict{giving, StepDeleteNode, "", "the cloud makes another in its place", false}},
+		"first, deleted": {deleting, func(s *scene) {
+			s.turn.DeletesFirst, s.turn.Replacement = true, ""
+			s.under("Delete", &Ended{OK: true})
+			s.without("old")
+		}, verdict{adding, StepAdd, "", "a machine is to be added", false}},
+
+		"well":  {soaking, func(*scene) {}, verdict{soaking, StepNone, "", "", true}},
+		"soaks": {soaking, func(s *scene) { s.SoakEnd = func(string, time.Time) time.Time { return now.Add(time.Minute) } }, verdict{soaking, StepNone, "", "", false}},
+		"soaks ill for long": {soaking, func(s *scene) {
+			s.turn.PhaseSince = metav1.Time{Time: now.Add(-10 * time.Minute)}
+			s.Unhealthy = func(string) (string, time.Time) { return "disk is full", time.Time{} }
+		}, verdict{soaking, StepNone, failed, "is not well for longer than replacementReady.timeout, 10m0s: disk is full", false}},
+		"soaks, just not Ready": {soaking, func(s *scene) {
+			s.turn.PhaseSince = metav1.Time{Time: now.Add(-time.Hour)}
+			s.Nodes["n-new"].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.Time{Time: now}}}
+			s.Unhealthy = func(string) (string, time.Time) { return "not ready", time.Time{} }
+		}, verdict{soaking, StepNone, "", "not ready", false}},
+		"soaks, well again": {soaking, func(s *scene) {
+			s.turn.Failed = &v1alpha1.ClaimFailure{Reason: failed, Message: "x", Time: metav1.Time{Time: now}}
+		}, verdict{soaking, StepNone, "", "", true}},
+		"soaks without a Node": {soaking, func(s *scene) {
+			s.turn.PhaseSince = metav1.Time{Time: now.Add(-10 * time.Minute)}
+			delete(s.Nodes, "n-new")
+		}, verdict{soaking, StepNone, failed, "the node of machine new is not there", false}},
+		"soaks ill": {soaking, func(s *scene) { s.Unhealthy = func(string) (string, time.Time) { return "disk is full", time.Time{} } }, verdict{soaking, StepNone, "", "disk is full", false}},
+		"pods restart": {soaking, func(s *scene) {
+			s.Unstable = func(*Turn, string) (string, time.Time) { return "pod x restarts", time.Time{} }
+		}, verdict{soaking, StepNone, "", "pod x restarts", false}},
+		"unshield": {soaking, func(s *scene) { s.Nodes["n-new"].Shielded = true }, verdict{soaking, StepFinish, "", "", false}},
+		"soak ends": {soaking, func(s *scene) {
+			s.Ending = true
+			s.SoakEnd = func(string, time.Time) time.Time { return now.Add(time.Hour) }
+		}, verdict{soaking, StepNone, "", "", true}},
+		"soaks no more": {soaking, func(s *scene) { s.without("new") }, verdict{soaking, StepNone, "", "", true}},
+
+		"discards":          {giving, func(*scene) {}, verdict{giving, StepHold, "", "", false}},
+		"discards unjoined": {giving, func(s *scene) { delete(s.Nodes, "n-new") }, verdict{giving, StepDiscard, "", "is to be deleted again", false}},
+		"gives back first":  {giving, func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, verdict{giving, StepRelease, "", "", false}},
+		"kept for a look": {giving, func(s *scene) {
+			s.KeepFailed = time.Hour
+			s.turn.Failed = &v1alpha1.ClaimFailure{Reason: failed, Message: "x", Time: metav1.Time{Time: now}}
+			s.claim(func(c *v1alpha1.Claim) { c.Failed = s.turn.Failed })
+		}, verdict{giving, StepNone, failed, "x", false}},
+		"can't say why": {giving, func(s *scene) {
+			s.turn.Failed = &v1alpha1.ClaimFailure{Reason: failed, Message: "x", Time: metav1.Time{Time: now}}
+			s.Nodes["n-old"].Foreign = true
+		}, verdict{giving, StepHold, failed, "x", false}},
+		"need not say why": {giving, func(s *scene) {
+			s.turn.Failed = &v1alpha1.ClaimFailure{Reason: failed, Message: "x", Time: metav1.Time{Time: now}}
+			s.Ending = true
+			s.claim(func(*v1alpha1.Claim) {})
+		}, verdict{giving, StepRelease, failed, "x", false}},
+		"said, and skipped": {giving, func(s *scene) {
+			s.turn.Failed = &v1alpha1.ClaimFailure{Reason: failed, Message: "x", Time: metav1.Time{Time: now}}
+			s.Nodes["n-old"].Foreign = true
+			s.claim(func(c *v1alpha1.Claim) { c.Failed = &v1alpha1.ClaimFailure{Reason: failed, Skipped: true} })
+		}, verdict{giving, StepHold, failed, "x", false}},
+		"uncordoned back": {giving, func(s *scene) {
+			s.Drained["t/back"] = true
+			s.Nodes["n-new"].Claim = &v1alpha1.Claim{Turn: "t", Cordoned: &metav1.Time{Time: now}}
+		}, verdict{giving, StepCordonBack, "", "", false}},
+		"doubled back": {giving, func(s *scene) { s.double("new") }, verdict{giving, StepNone, "", "both say that they are machine new", false}},
+		"is drained back": {giving, func(s *scene) {
+			s.Nodes["n-new"].Claim = &v1alpha1.Claim{Turn: "t", Cordoned: &metav1.Time{Time: now}}
+			s.Nodes["n-new"].Spec.Unschedulable = true
+		}, verdict{giving, StepDrainBack, "", "", false}},
+		"its Node goes": {giving, func(s *scene) {
+			s.turn.ReplacementNode, s.turn.ReplacementProviderID = "n-new", "sky://new"
+			s.under("Delete", &Ended{OK: true})
+			s.missing("new", 0)
+		}, verdict{giving, StepDeleteBack, "", "", false}},
+		"nothing left": {giving, func(s *scene) {
+			s.turn.ReplacementNode = "n-new"
+			s.under("Delete", &Ended{OK: true})
+			s.without("new")
+		}, verdict{giving, StepNone, "", "", true}},
+		"other new Node": {giving, func(s *scene) { s.turn.Replacement, s.turn.ReplacementNode = "", "n-other" }, verdict{giving, StepNone, "", "", true}},
+		"joins late": {giving, func(s *scene) {
+			s.missing("new", time.Hour)
+			s.turn.Replacement, s.turn.ReplacementProviderID = "", "sky://new"
+		}, verdict{giving, StepDeleteBack, "", "", false}},
+		"same name":      {giving, func(s *scene) { s.elsewhere("sky://of-others", nil) }, verdict{giving, StepNone, "", "", true}},
+		"its providerID": {giving, func(s *scene) { s.elsewhere("SKY://new", nil) }, verdict{giving, StepDeleteBack, "", "", false}},
+		"its claim": {giving, func(s *scene) {
+			s.elsewhere("", &v1alpha1.Claim{Turn: "t"})
+		}, verdict{giving, StepDeleteBack, "", "", false}},
+		"phase of later": {"Later", func(s *scene) { s.turn.Replacement = "" }, verdict{giving, StepNone, "", "", true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(tc.phase)
+			tc.change(s)
+			s.Judge([]*Turn{s.turn})
+			got := verdict{s.turn.Phase, s.turn.Step, s.turn.Unit.Reason, s.turn.Message, s.turn.Over}
+			if got.Reason != "" && s.turn.Failed != nil {
+				got.Message = s.turn.Unit.Message
+			}
+			if strings.Contains(got.Message, tc.want.Message) && tc.want.Message != "" || tc.want.Message == "" {
+				got.Message = tc.want.Message
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\n%+v", diff, s.turn.MachineTurn)
+			}
+			if got.Step == StepCordon && s.Drained["t"] || got.Step == StepCordonBack && s.Drained["t/back"] {
+				t.Error("it is cordoned again, and is drained still")
+			}
+		})
+	}
+}
+
+// The Node of a replacement that joins while it is deleted already is noted: it is to go with its machine.
+func TestJoinsLate(t *testing.T) {
+	for name, change := range map[string]func(*scene){
+		"ordered": func(s *scene) { s.under(v1alpha1.CloudOperationDelete, nil) },
+		"goes":    func(s *scene) { s.machine("new").State = Deleting },
+	} {
+		s := newScene(v1alpha1.MachineDiscarding)
+		change(s)
+		s.Judge([]*Turn{s.turn})
+		if s.turn.ReplacementNode != "n-new" || !strings.EqualFold(s.turn.ReplacementProviderID, "sky://new") || s.turn.Step != StepNone {
+			t.Errorf("%s: %+v, step %d", name, s.turn.MachineTurn, s.turn.Step)
+		}
+	}
+}
+
+// A machine that is added for one turn takes a place in its zone where there is one, and what nobody waits for is discarded.
+func TestAdded(t *testing.T) {
+	s := newScene(v1alpha1.MachineAdding)
+	s.under(v1alpha1.CloudOperationAdd, &Ended{OK: true, Added: []string{"new", "b1", "b2"}})
+	s.set.Machines = append(s.set.Machines, Machine{ID: "b1", Zone: "b", UpToDate: true}, Machine{ID: "b2", Zone: "b", UpToDate: true})
+	other := *s.turn
+	other.Turn, other.Machine, other.Node, other.Zone = "u", "x", "n-x", "b"
+	s.set.Machines = append(s.set.Machines, Machine{ID: "x", Zone: "b", State: Running})
+	all := s.Judge([]*Turn{&other, s.turn})
+	if s.turn.Replacement != "new" || other.Replacement != "b1" || len(all) != 3 || all[2].Replacement != "b2" || all[2].Phase != v1alpha1.MachineDiscarding {
+		t.Errorf("%+v, %+v of %d", s.turn.MachineTurn, other.MachineTurn, len(all))
+	}
+	if len(s.set.Operations) != 0 {
+		t.Errorf("operations are %+v", s.set.Operations)
+	}
+}
+
+// A Node is deleted although it says that it is Ready only just after the cloud has confirmed that the turn's own deletion was done.
+func TestSilent(t *testing.T) {
+	for what, tc := range map[string]struct {
+		end   Ended
+		ready corev1.ConditionStatus
+		later time.Duration
+		want  bool
+	}{
+		"confirmed":                {Ended{OK: true, Sure: true, At: now}, corev1.ConditionTrue, 0, true},
+		"perhaps by others":        {Ended{OK: true, At: now}, corev1.ConditionTrue, 0, false},
+		"confirmed long ago":       {Ended{OK: true, Sure: true, At: now}, corev1.ConditionTrue, time.Minute, false},
+		"not confirmed":            {Ended{At: now, Message: "lost"}, corev1.ConditionTrue, 0, false},
+		"not confirmed, not Ready": {Ended{At: now, Message: "lost"}, corev1.ConditionUnknown, 0, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newScene(v1alpha1.MachineDeleting)
+			s.Deleted = map[string]time.Time{}
+			s.Nodes["n-old"].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: tc.ready}}
+			s.under(v1alpha1.CloudOperationDelete, &tc.end)
+			s.missing("old", time.Minute)
+			s.set.Lost = 1 // Had nobody deleted it, it would have died.
+			s.set.LookedAt = now.Add(time.Second)
+			s.Judge([]*Turn{s.turn})
+			if s.turn.Machine != "" || s.turn.Step != StepDeleteNode {
+				t.Fatalf("the machine is %q, the step %d", s.turn.Machine, s.turn.Step)
+			}
+			s.Now = now.Add(tc.later)
+			if got := s.Silent(s.turn, false, s.Nodes["n-old"]); got != tc.want {
+				t.Errorf("silent is %v", got)
+			}
+		})
+	}
+}
+
+// A deletion that is written down and not sent, as by a process that was killed, is not sent before its node is empty as it was then.
+func TestUnsent(t *testing.T) {
+	for what, tc := range map[string]struct {
+		phase  v1alpha1.MachinePhase
+		change func(*scene)
+		step   Step
+	}{
+		"as it was":         {v1alpha1.MachineDeleting, func(*scene) {}, StepNone},
+		"uncordoned":        {v1alpha1.MachineDeleting, func(s *scene) { s.Nodes["n-old"].Spec.Unschedulable = false }, StepCordon},
+		"not known drained": {v1alpha1.MachineDeleting, func(s *scene) { s.Drained = map[string]bool{} }, StepDrain},
+		"claim taken away":  {v1alpha1.MachineDeleting, func(s *scene) { s.Nodes["n-old"].Claim = nil }, StepClaim},
+		"cloud not known": {v1alpha1.MachineDeleting, func(s *scene) {
+			s.set.Known = false
+			s.Nodes["n-old"].Spec.Unschedulable = false
+		}, StepCordon},
+		"going": {v1alpha1.MachineDeleting, func(s *scene) {
+			s.machine("old").State = Deleting
+			s.Nodes["n-old"].Spec.Unschedulable = false
+		}, StepNone},
+		"gone": {v1alpha1.MachineDeleting, func(s *scene) {
+			s.missing("old", time.Minute)
+			s.Nodes["n-old"].Spec.Unschedulable = false
+		}, StepNone},
+		"sent": {v1alpha1.MachineDeleting, func(s *scene) {
+			s.set.Operations[0].Sent = true
+			s.Nodes["n-old"].Spec.Unschedulable = false
+		}, StepNone},
+		"a replacement that nobody has claimed": {v1alpha1.MachineDiscarding, func(*scene) {}, StepHold},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newScene(tc.phase)
+			s.under(v1alpha1.CloudOperationDelete, nil)
+			s.set.Operations[0].Sent = false
+			tc.change(s)
+			s.Judge([]*Turn{s.turn})
+			if s.turn.Step != tc.step || s.Held["op"] != (tc.step != StepNone) || s.turn.Operation != "op" {
+				t.Errorf("step %d, held %v, operation %q: %s", s.turn.Step, s.Held, s.turn.Operation, s.turn.Message)
+			}
+		})
+	}
+}
+
+// A replacement that dies before it is deleted leaves nothing behind: where the cloud makes another in its place, that one goes.
+func TestDeparted(t *testing.T) {
+	another := Machine{ID: "another", UpToDate: true, State: Running, Created: now.Add(-time.Second)}
+	for what, tc := range map[string]struct {
+		change      func(*scene)
+		replacement string
+		over        bool
+		phase       v1alpha1.MachinePhase
+	}{
+		"not believed yet":   {func(s *scene) { s.missing("new", 0) }, "new", false, v1alpha1.MachineDiscarding},
+		"not made up for":    {func(s *scene) { s.set.Lost = 1 }, "", true, v1alpha1.MachineDiscarding},
+		"another was made":   {func(s *scene) { s.set.Machines = append(s.set.Machines, another) }, "another", false, v1alpha1.MachineDiscarding},
+		"another is to come": {func(*scene) {}, "new", false, v1alpha1.MachineDiscarding},
+		"another never came": {func(s *scene) { s.Timeout = 30 * time.Second }, "", true, v1alpha1.MachineDiscarding},
+		"perhaps somebody's": {func(s *scene) {
+			s.set.Machines = append(s.set.Machines, another)
+			s.set.Operations = append(s.set.Operations, v1alpha1.CloudOperation{Token: "theirs", Kind: v1alpha1.CloudOperationAdd, Count: 1})
+		}, "new", false, v1alpha1.MachineDiscarding},
+		"has a Node": {func(s *scene) {
+			s.Nodes["n-new"] = &Node{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n-new"}, Spec: corev1.NodeSpec{ProviderID: "sky://new"}}}
+			s.turn.ReplacementProviderID = "sky://new"
+			s.set.Machines = append(s.set.Machines, another)
+		}, "new", false, v1alpha1.MachineDiscarding},
+		"is to be there": {func(s *scene) { s.turn.DeletesFirst, s.turn.Machine, s.turn.Node, s.turn.NodeUID = true, "", "", "" }, "other", true, v1alpha1.MachineSoaking},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newScene(v1alpha1.MachineDiscarding)
+			s.without("new")
+			s.set.Missing["new"] = now.Add(-time.Minute)
+			tc.change(s)
+			s.Judge([]*Turn{s.turn})
+			if s.turn.Replacement != tc.replacement || s.turn.Over != tc.over || s.turn.Phase != tc.phase {
+				t.Errorf("the replacement is %q, over %v, phase %s: %s", s.turn.Replacement, s.turn.Over, s.turn.Phase, s.turn.Message)
+			}
+			if (s.turn.Step == StepDeleteBack) != (what == "has a Node") {
+				t.Errorf("step %d", s.turn.Step)
+			}
+		})
+	}
+}

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replacement
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+// Rules are what the rollout's spec comes to.
+type Rules struct {
+	// Surge is how many machines more than before a set may have.
+	Surge rollout.Amount
+	// OnFull says what happens where none can be added.
+	OnFull v1alpha1.OnFull
+	// Timeout is how long a replacement gets to be ready, and KeepFailed for how long one is kept that was not.
+	Timeout, KeepFailed time.Duration
+	// StartupTaints are keys of taints that a ready replacement does not have, beside those that are known to be of a node that starts.
+	StartupTaints []string
+	// MatchOSImage tells outdated machines by their nodes.
+	MatchOSImage bool
+	// ControlPlane is true where nodes leave the control plane before they go.
+	ControlPlane bool
+	// Drains is true where nodes are drained, and Wait how long load balancers get before.
+	Drains bool
+	Wait   time.Duration
+	// DetectOnly touches nothing.
+	DetectOnly bool
+	// TurnTimeout is how long a turn may take from its claim; 0 is for ever.
+	TurnTimeout time.Duration
+	// Retries of failed turns; nil is none.
+	Retries *v1alpha1.Retries
+	// Ending is true once the rollout is being deleted.
+	Ending bool
+	// ScaleSets are those that the rollout is for; none is all that its nodes are in.
+	ScaleSets []string
+}
+
+// State is how a machine stands.
+type State string
+
+// The states of machines.
+const (
+	Creating State = "Creating"
+	Running  State = "Running"
+	Failed   State = "Failed"
+	Deleting State = "Deleting"
+	Stopped  State = "Stopped"
+)
+
+// Machine is one machine of a set.
+type Machine struct {
+	ID, ProviderID, NodeName, Zone string
+	// UpToDate is what the cloud says.
+	UpToDate  bool
+	State     State
+	Protected bool
+	Created   time.Time
+	Message   string
+}
+
+// Ended is how an operation ended. It is known only once the set was looked at afterwards.
+type Ended struct {
+	// Sure is true when it was sent once, just when it was prepared, and nothing else can have done it.
+	Sure bool
+	// OK is true when it has ended well. NoRoom is true when there was no quota or no room, and nothing was done.
+	OK, NoRoom bool
+	// Added are the machines that it has added.
+	Added []string
+	// Message says what went wrong.
+	Message string
+	At      time.Time
+}
+
+// Set is a scale set.
+type Set struct {
+	Name, Image, ImageName, Model string
+	Capacity, Min, Max            int
+	Zones                         []string
+	Busy, Unfit                   string
+	Machines                      []Machine
+	// Known is false until the set was looked at, and Absent true when it is not there any more, and nothing of it.
+	Known, Absent bool
+	// LookedAt is when, and Missing since when machines of turns are not listed any more.
+	LookedAt time.Time
+	Missing  map[string]time.Time
+	// Lost is how many machines the set is to have less than the rollout's own operations explain.
+	Lost int
+	// Reason and Message say why the set can't be looked at or changed now, and NoRoom and NoRoomMessage why no machine can be added.
+	Reason        v1alpha1.Reason
+	Message       string
+	NoRoom        v1alpha1.Reason
+	NoRoomMessage string
+	// Trouble and TroubleMessage are the last of these, also while it is being tried again.
+	Trouble        v1alpha1.Reason
+	TroubleMessage string
+	// Careful is true where there was no room for machines that were asked for: one is asked for at a time.
+	Careful bool
+	// Operations under way, and how those ended that have.
+	Operations []v1alpha1.CloudOperation
+	Ended      map[string]Ended
+}
+
+// Machine of that id; nil if it is not listed.
+func (s *Set) Machine(id string) *Machine {
+	if s == nil || id == "" {
+		return nil
+	}
+	for i := range s.Machines {
+		if s.Machines[i].ID == id {
+			return &s.Machines[i]
+		}
+	}
+	return nil
+}
+
+// Operation of that token; nil if there is none.
+func (s *Set) Operation(token string) *v1alpha1.CloudOperation {
+	if s == nil || token == "" {
+		return nil
+	}
+	for i := range s.Operations {
+		if s.Operations[i].Token == token {
+			return &s.Operations[i]
+		}
+	}
+	return nil
+}
+
+// missingFor is how long a machine must not have been listed until that is believed.
+const missingFor = 15 * time.Second
+
+// Node is a Node, and what the rollout has to do with it.
+type Node struct {
+	*corev1.Node
+	// Claim is the rollout's own, or nil.
+	Claim *v1alpha1.Claim
+	// Unreadable is true when its claims can't be read.
+	Unreadable bool
+	// Selected by the rollout, and OptedOut of it.
+	Selected, OptedOut bool
+	// Marked is true when the rollout has left its mark on it: it is cordoned for it, or kept from load balancers.
+	Marked bool
+	// Shielded is true when the rollout keeps the cluster autoscaler from it.
+	Shielded bool
+	// Foreign is true when another rollout has a claim on it that is not parked.
+	Foreign bool
+	// Shieldable is true when nobody has told the cluster autoscaler anything about it.
+	Shieldable bool
+}
+
+// World is all there is to be seen.
+type World struct {
+	Rules
+	Now      time.Time
+	Revision string
+	Sets     map[string]*Set
+	Nodes    map[string]*Node
+	// Unhealthy says why a node is not healthy, "" if it is, and when the clock alone can change that.
+	Unhealthy func(node string) (why string, next time.Time)
+	// Unstable says why the pods of a node are not well since a turn's soak began.
+	Unstable func(t *Turn, node string) (why string, next time.Time)
+	// SoakEnd is when a node has soaked that was changed at this time.
+	SoakEnd func(node string, since time.Time) time.Time
+	// Attempt identifies what a turn in this set is begun for. Node may be nil.
+	Attempt func(set *Set, node *Node) string
+	// Rank orders nodes that may start.
+	Rank func(n *Node) uint64
+	// Drained are the turns whose node is drained, by their keys; Left those whose node has left the control plane. What is not true any more is taken
+	// out when turns are judged.
+	Drained, Left map[string]bool
+	// Deleted is when a cloud has confirmed that it has deleted a turn's machine, as the turn had asked for, by the same keys.
+	Deleted map[string]time.Time
+	// Held are the operations, by their tokens, that are written down and must not be sent yet: a node is not as it was when they were.
+	Held map[string]bool
+	// Waits says, by turn, why a replacement is no member of the control plane yet, or why a node can't leave it.
+	Waits map[string]string
+	// Closed says why no turn of the control plane can begin.
+	Closed string
+
+	index *index
+}
+
+// index finds machines and nodes by each other.
+type index struct {
+	providerIDs map[string]at
+	names       map[string]at
+	nodes       map[string]*Node
+	// says are the names of the Nodes that say that they are a machine.
+	says map[*Machine][]string
+}
+
+// at is where a machine is in its set.
+type at struct {
+	set *Set
+	i   int
+}
+
+// find is the index, which is made when it is first asked for: sets and nodes must not change after that.
+func (w *World) find() *index {
+	if w.index != nil {
+		return w.index
+	}
+	w.index = &index{map[string]at{}, map[string]at{}, map[string]*Node{}, map[*Machine][]string{}}
+	for _, s := range w.Sets {
+		for i := range s.Machines {
+			m := &s.Machines[i]
+			if m.ProviderID != "" {
+				w.index.providerIDs[strings.ToLower(m.ProviderID)] = at{s, i}
+			}
+			if m.NodeName != "" {
+				w.index.names[m.NodeName] = at{s, i}
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.Nodes)) {
+		n := w.Nodes[name]
+		if id := strings.ToLower(n.Spec.ProviderID); id != "" {
+			if other := w.index.nodes[id]; other == nil || other.CreationTimestamp.Before(&n.CreationTimestamp) {
+				w.index.nodes[id] = n
+			}
+		}
+		if place, ok := w.placeOf(n); ok {
+			m := &place.set.Machines[place.i]
+			w.index.says[m] = append(w.index.says[m], n.Name)
+		}
+	}
+	return w.index
+}
+
+// doubled says which Nodes say that they are the same machine, or "". Which of them it is, and whose pods run there, nobody can tell.
+func (w *World) doubled(m *Machine) string {
+	names := w.find().says[m]
+	if len(names) < 2 {
+		return ""
+	}
+	return "Nodes " + strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1] + " both say that they are machine " + m.ID
+}
+
+// set of a turn; never nil.
+func (w *World) set(name string) *Set {
+	if s := w.Sets[name]; s != nil {
+		return s
+	}
+	return &Set{Name: name}
+}
+
+// old is the Node that goes, and fresh that of the replacement; nil where there is none.
+func (w *World) old(t *Turn) *Node {
+	n := w.Nodes[t.Node]
+	if n == nil || t.NodeUID != "" && n.UID != t.NodeUID {
+		return nil
+	}
+	return n
+}
+
+func (w *World) fresh(t *Turn) *Node {
+	m := w.set(t.ScaleSet).Machine(t.Replacement)
+	if m == nil {
+		if n := w.Nodes[t.ReplacementNode]; n != nil && t.Replacement != "" {
+			return n
+		}
+		return nil
+	}
+	return w.NodeOf(m)
+}
+
+// NodeOf is the Node of a machine; nil while there is none.
+func (w *World) NodeOf(m *Machine) *Node {
+	if m.ProviderID != "" {
+		if n := w.find().nodes[strings.ToLower(m.ProviderID)]; n != nil {
+			return n
+		}
+	}
+	if n := w.Nodes[m.NodeName]; m.NodeName != "" && n != nil && (m.ProviderID == "" || n.Spec.ProviderID == "") {
+		return n
+	}
+	return nil
+}
+
+// MachineOf is the machine of a Node, and its set; nil where it is not known.
+func (w *World) MachineOf(n *Node) (*Set, *Machine) {
+	place, ok := w.placeOf(n)
+	if !ok {
+		return nil, nil
+	}
+	return place.set, &place.set.Machines[place.i]
+}
+
+func (w *World) placeOf(n *Node) (place at, ok bool) {
+	if n.Spec.ProviderID != "" {
+		if place, ok = w.find().providerIDs[strings.ToLower(n.Spec.ProviderID)]; ok {
+			return place, true
+		}
+	}
+	if place, ok = w.find().names[n.Name]; !ok {
+		return place, false
+	}
+	m := &place.set.Machines[place.i]
+	return place, m.ProviderID == "" || n.Spec.ProviderID == "" // Else it is another machine of the same name.
+}
+
+// Outdated reports whether a machine is to be replaced. Its Node may be nil.
+func (w *World) Outdated(s *Set, m *Machine, n *Node) bool {
+	if !w.MatchOSImage {
+		return !m.UpToDate
+	}
+	return n != nil && s.ImageName != "" && n.Status.NodeInfo.OSImage != s.ImageName
+}
+
+// gone reports whether a machine is not there any more, and when that may be known: one list without it is not believed, however long ago that was
+// seen. Of a set that is not known nothing is.
+func (w *World) gone(s *Set, id string) (gone bool, at time.Time) {
+	if !s.Known || id == "" || s.Machine(id) != nil {
+		return false, at
+	}
+	since, ok := s.Missing[id]
+	if !ok {
+		return false, w.Now.Add(missingFor)
+	}
+	at = since.Add(missingFor)
+	if !s.LookedAt.Before(at) {
+		return true, at
+	}
+	if !w.Now.Before(at) {
+		at = w.Now.Add(missingFor) // It is time to look again, and that was not possible yet.
+	}
+	return false, at
+}
+
+// starting are taints of nodes that are not ready for pods yet; a key that ends in / is that of all below it.
+var starting = []string{
+	corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeNetworkUnavailable, corev1.TaintNodeOutOfService,
+	"node.cloudprovider.kubernetes.io/uninitialized", "node.cloudprovider.kubernetes.io/shutdown", "node.cilium.io/agent-not-ready",
+	"readiness.k8s.io/", "startup-taint.cluster-autoscaler.kubernetes.io/",
+}
+
+// unready says why a replacement can't take a place yet, or "".
+func (w *World) unready(t *Turn) (why string, next time.Time) {
+	n := w.fresh(t)
+	if n == nil {
+		return "the node of machine " + t.Replacement + " has not joined yet", next
+	}
+	if _, m := w.MachineOf(n); m != nil && w.doubled(m) != "" {
+		return w.doubled(m), next
+	}
+	if n.Spec.Unschedulable {
+		return "Node " + n.Name + " is cordoned", next
+	}
+	for i := range n.Spec.Taints {
+		key := n.Spec.Taints[i].Key
+		for _, start := range starting {
+			if key == start || strings.HasSuffix(start, "/") && strings.HasPrefix(key, start) {
+				return "Node " + n.Name + " has taint " + key, next
+			}
+		}
+		if slices.Contains(w.StartupTaints, key) {
+			return "Node " + n.Name + " has taint " + key, next
+		}
+	}
+	if why, next := w.Unhealthy(n.Name); why != "" {
+		return "Node " + n.Name + " is not well: " + why, next
+	}
+	return "", next
+}
+
+func stamp(t time.Time) metav1.Time { return metav1.Time{Time: t.UTC().Truncate(time.Second)} }
