@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,8 +38,10 @@ import (
 	"moult.dev/moult/internal/controller/budget"
 	"moult.dev/moult/internal/controller/daemonset"
 	"moult.dev/moult/internal/controller/daemonsetsetting"
+	"moult.dev/moult/internal/controller/hostupdate"
 	"moult.dev/moult/internal/controller/plan"
 	"moult.dev/moult/internal/controller/podtemplate"
+	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/ksmetrics"
@@ -69,11 +72,18 @@ system-upgrade-controller have their names and defaults here.`,
 		if len(fatal) > 0 {
 			return errors.Join(fatal...)
 		}
+		if _, ok := os.LookupEnv("GOGC"); !ok {
+			debug.SetGCPercent(heapGrowth)
+		}
 		ignored = append(append(ignored, more...), s.freeAddresses(cmd.Context(), cmd.Flags())...)
 		return s.run(cmd.Context(), ignored)
 	}
 	return cmd
 }
+
+// heapGrowth is by how many percent the heap may grow until it is cleared of what nobody uses, where $GOGC does not say. Most of
+// it are caches, which stay: for Go's own 100 as much again would be kept free.
+const heapGrowth = 70
 
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
@@ -136,25 +146,29 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 			return nil, err
 		}
 	}
+	lease, err := s.lease(cfg)
+	if err != nil {
+		return nil, err
+	}
 	m, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme,
 		Cache: cache.Options{ByObject: cached(
-			plan.CacheOptions(s.Options), fleet.CacheOptions(), daemonset.CacheOptions(s.daemons), podtemplate.CacheOptions(s.daemons.Namespaces...),
+			plan.CacheOptions(s.Options), fleet.CacheOptions(), daemonset.CacheOptions(s.daemons), podtemplate.CacheOptions(s.daemons.Namespaces...), hostupdate.CacheOptions(),
 		)},
 		Client: client.Options{Cache: &client.CacheOptions{
 			Unstructured:                    true,
 			EnableReadYourWritesConsistency: ptr.To(true),
 		}},
-		Controller:                    config.Controller{ReconciliationTimeout: reconcileTimeout},
-		LeaderElection:                s.leaderElect,
-		LeaderElectionID:              s.Name,
-		LeaderElectionNamespace:       s.Namespace,
-		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 &s.leaseDuration,
-		RenewDeadline:                 &s.renewDeadline,
-		RetryPeriod:                   &s.retryPeriod,
-		Metrics:                       metricsserver.Options{BindAddress: s.metricsAddress},
-		HealthProbeBindAddress:        s.probeAddress,
+		Controller:                          config.Controller{ReconciliationTimeout: reconcileTimeout},
+		LeaderElection:                      s.leaderElect,
+		LeaderElectionResourceLockInterface: lease,
+		LeaderElectionID:                    s.Name,
+		LeaderElectionReleaseOnCancel:       true,
+		LeaseDuration:                       &s.leaseDuration,
+		RenewDeadline:                       &s.renewDeadline,
+		RetryPeriod:                         &s.retryPeriod,
+		Metrics:                             metricsserver.Options{BindAddress: s.metricsAddress},
+		HealthProbeBindAddress:              s.probeAddress,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the manager, %w", err)
@@ -163,19 +177,8 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 	if err != nil {
 		return nil, fmt.Errorf("setting up the fleet, %w", err)
 	}
-	if err := budget.NewController(clock.RealClock{}, m.GetClient(), f, recorder).SetupWithManager(ctx, m); err != nil {
-		return nil, fmt.Errorf("setting up the controller of budgets, %w", err)
-	}
-	s.NodeName = s.nodeName
-	if s.runs(controllerPlan) {
-		if err := plan.NewController(clock.RealClock{}, m.GetClient(), f, recorder, s.Options).SetupWithManager(ctx, m); err != nil {
-			return nil, fmt.Errorf("setting up the controller of Plans, %w", err)
-		}
-	}
-	if s.runs(controllerDaemonSet) {
-		if err := s.daemonSets(ctx, m, f, recorder); err != nil {
-			return nil, fmt.Errorf("setting up the controllers of ExtendedDaemonSets, %w", err)
-		}
+	if err := s.carryOut(ctx, m, f, recorder); err != nil {
+		return nil, err
 	}
 	if err := m.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
@@ -198,6 +201,50 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 			recorder.Emit(events.ControllerStarted(s.nodeName, s.Name))
 		}
 	}})
+}
+
+// carryOut sets up the controllers that are chosen.
+func (s *settings) carryOut(ctx context.Context, m ctrl.Manager, f *fleet.Fleet, recorder *events.Recorder) error {
+	if err := budget.NewController(clock.RealClock{}, m.GetClient(), f, recorder).SetupWithManager(ctx, m); err != nil {
+		return fmt.Errorf("setting up the controller of budgets, %w", err)
+	}
+	s.NodeName = s.nodeName
+	if s.runs(controllerPlan) {
+		if err := plan.NewController(clock.RealClock{}, m.GetClient(), f, recorder, s.Options).SetupWithManager(ctx, m); err != nil {
+			return fmt.Errorf("setting up the controller of Plans, %w", err)
+		}
+	}
+	if s.runs(controllerDaemonSet) {
+		if err := s.daemonSets(ctx, m, f, recorder); err != nil {
+			return fmt.Errorf("setting up the controllers of ExtendedDaemonSets, %w", err)
+		}
+	}
+	if s.runs(controllerHostUpdate) {
+		if err := s.hostUpdates(ctx, m, f, recorder); err != nil {
+			return fmt.Errorf("setting up the controller of NodeRollouts, %w", err)
+		}
+	}
+	if s.runs(controllerReplacement) {
+		if err := s.replacements(ctx, m, f, recorder); err != nil {
+			return fmt.Errorf("setting up the controller of NodeRollouts with replacement, %w", err)
+		}
+	}
+	return nil
+}
+
+// hostUpdates sets up what looks after NodeRollouts with hostUpdate.
+func (s *settings) hostUpdates(ctx context.Context, m ctrl.Manager, f *fleet.Fleet, recorder *events.Recorder) error {
+	cfg := drain.NeverWait(m.GetConfig())
+	live, err := client.New(cfg, client.Options{Scheme: m.GetScheme(), Mapper: m.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("making a client, %w", err)
+	}
+	pods, err := kubernetes.NewForConfigAndClient(m.GetConfig(), m.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("making a client, %w", err)
+	}
+	o := hostupdate.Options{NodeName: s.nodeName, Threads: s.Threads}
+	return hostupdate.NewController(clock.RealClock{}, m.GetClient(), live, pods.CoreV1(), f, recorder, o).SetupWithManager(ctx, m)
 }
 
 // daemonSets sets up what looks after ExtendedDaemonSets and their kin.
@@ -281,6 +328,8 @@ func (s *settings) restConfig() (*rest.Config, error) {
 	}
 	cfg.QPS, cfg.Burst = s.qps, s.burst
 	cfg.UserAgent = "moult/" + version
+	// As other controllers do within a cluster: to pack and unpack what is watched costs both sides more than to send it.
+	cfg.DisableCompression = true
 	return cfg, nil
 }
 

@@ -30,8 +30,15 @@ func main() {
 		SilenceErrors: true,
 	}
 	root.AddCommand(newControllerCommand())
-	root.AddCommand(drain.NewCommands(clock.RealClock{}, genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})...)
-	if err := root.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
+	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
+	root.AddCommand(drain.NewCommands(clock.RealClock{}, streams)...)
+	root.AddCommand(newSetImageCommand(streams))
+	args, err := ofPeers(os.Args)
+	if err == nil {
+		root.SetArgs(args)
+		err = root.ExecuteContext(ctrl.SetupSignalHandler())
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		var coded interface{ ExitCode() int }
 		if errors.As(err, &coded) {

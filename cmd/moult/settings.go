@@ -25,6 +25,13 @@ import (
 type settings struct {
 	plan.Options
 	daemons daemonset.Options
+	// clouds are those whose machines are replaced.
+	clouds   *clouds
+	ducklett ducklett
+	// duckletRollouts are the NodeRollouts that Ducklett's flags ask for, by name; none without them.
+	duckletRollouts map[string]kept
+
+	etcdCertificates string
 
 	controllers       string
 	watchNamespace    string
@@ -54,9 +61,13 @@ type settings struct {
 const (
 	controllerPlan      = "plan"
 	controllerDaemonSet = "extendeddaemonset"
+	// controllerHostUpdate carries out NodeRollouts with hostUpdate.
+	controllerHostUpdate = "hostupdate"
+	// controllerReplacement carries out those with replacement.
+	controllerReplacement = "replacement"
 )
 
-var allControllers = []string{controllerPlan, controllerDaemonSet}
+var allControllers = []string{controllerPlan, controllerDaemonSet, controllerHostUpdate, controllerReplacement}
 
 // runs reports whether a controller is chosen.
 func (s *settings) runs(controller string) bool {
@@ -75,7 +86,7 @@ const (
 )
 
 func (s *settings) bind(flags *pflag.FlagSet) *variables {
-	v := &variables{flags: flags, names: map[string]string{}}
+	v := newVariables(flags)
 	hostname, _ := os.Hostname()
 
 	flags.BoolVar(&s.debug, "debug", false, "log what is decided again and again, too")
@@ -92,7 +103,7 @@ func (s *settings) bind(flags *pflag.FlagSet) *variables {
 	v.env("namespace", envController+"NAMESPACE")
 	flags.StringVar(&s.nodeName, "node-name", hostname, "the node this runs on, as the source of Events")
 	v.env("node-name", envController+"NODE_NAME")
-	flags.IntVar(&s.Threads, "threads", 2, "how many Plans are reconciled at once")
+	flags.IntVar(&s.Threads, "threads", 2, "how many Plans are reconciled at once, and how many NodeRollouts")
 	v.env("threads", envController+"THREADS")
 	flags.StringVar(&s.serviceAccount, "service-account", "", "ignored")
 	_ = flags.MarkHidden("service-account")
@@ -144,6 +155,12 @@ func (s *settings) bind(flags *pflag.FlagSet) *variables {
 
 	s.bindLegacy(flags)
 
+	s.clouds = newClouds(os.LookupEnv)
+	s.clouds.bind(flags, v)
+	flags.StringVar(&s.etcdCertificates, "etcd-certificates", "/etc/kubernetes/pki/etcd", "directory with what etcd is spoken to with, while nodes of the control plane are replaced: ca.crt and healthcheck-client.{crt,key}, server.{crt,key} or tls.{crt,key}")
+	v.env("etcd-certificates", "MOULT_ETCD_CERTIFICATES")
+	s.ducklett.bind(flags)
+
 	flags.BoolVar(&s.installCRDs, "install-crds", true, "install or update the CustomResourceDefinitions at start")
 	v.env("install-crds", "MOULT_INSTALL_CRDS")
 	flags.StringVar(&s.metricsAddress, "metrics-bind-address", ":8080", "where /metrics is served; 0 serves none")
@@ -163,6 +180,10 @@ func (v *variables) env(flag, name string) {
 	if f.DefValue == "false" || f.DefValue == "0" {
 		f.Usage += " (default " + f.DefValue + ")" // Such defaults are not printed otherwise.
 	}
+}
+
+func newVariables(flags *pflag.FlagSet) *variables {
+	return &variables{flags: flags, names: map[string]string{}}
 }
 
 // load takes from the environment what no flag says. A value that can't be used is reported, and the default stays, as in
@@ -240,6 +261,16 @@ func (s *settings) complete(v *variables) (problems, fatal []error) {
 	for name := range strings.SplitSeq(s.watchNamespace, ",") {
 		if name = strings.TrimSpace(name); name != "" {
 			s.daemons.Namespaces = append(s.daemons.Namespaces, name)
+		}
+	}
+	fatal = append(fatal, s.clouds.check()...)
+	if s.ducklett.asked(v.flags) {
+		var err error
+		if s.duckletRollouts, err = s.ducklett.rollouts(s.clouds.lookup); err != nil {
+			fatal = append(fatal, err)
+		}
+		if !s.runs(controllerReplacement) {
+			fatal = append(fatal, fmt.Errorf("--%s need %s among --controllers", strings.Join(duckletFlags, ", --"), controllerReplacement))
 		}
 	}
 	return problems, fatal

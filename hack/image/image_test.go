@@ -77,6 +77,8 @@ func TestProgram(t *testing.T) {
 			"etc/passwd": {Type: tar.TypeReg, Mode: 0o644, Size: int64(len(spec.Files["/etc/passwd"].Content))},
 			"moult":      {Type: tar.TypeReg, Mode: 0o755, Size: info.Size()},
 			"tmp/":       {Type: tar.TypeDir, Mode: 0o1777},
+
+			"update-azure-image-tags": {Type: tar.TypeSymlink, Mode: 0o777, Link: "moult"},
 		}
 		if diff := cmp.Diff(want, entries(t, img)); diff != "" {
 			t.Errorf("files (-want +got):\n%s", diff)

@@ -48,6 +48,10 @@ func Program(tag, binary, version string) Spec {
 			"/etc/group":  {Content: []byte("root:x:0:\nnonroot:x:65532:\n")},
 		},
 	}
+	if tag == Operator {
+		// The name by which Ducklett's users set the image of scale sets.
+		spec.Files["/update-azure-image-tags"] = File{Link: strings.TrimPrefix(entrypoint, "/")}
+	}
 	if version != "" {
 		spec.Labels["org.opencontainers.image.version"] = version
 		// A tag cannot hold the "+" of a version's build metadata.
@@ -87,14 +91,14 @@ func Shell(ctx context.Context, binary string) (Spec, error) {
 	return spec, nil
 }
 
-// GoBinary builds the main package pkg, as seen from the directory dir, into the static Linux binary out.
+// GoBinary builds the main package pkg, as seen from the directory dir, into the static Linux binary out, with the tags of a release.
 // The flags, such as -ldflags, come before the package.
 func GoBinary(ctx context.Context, dir, pkg, out string, flags ...string) error {
 	abs, err := filepath.Abs(out)
 	if err != nil {
 		return err
 	}
-	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-o", abs}, flags...)
+	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace", "-o", abs}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")

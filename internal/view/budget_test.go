@@ -32,9 +32,13 @@ func atMost(n int) func(*v1alpha1.NodeDisruptionBudget) {
 	return func(b *v1alpha1.NodeDisruptionBudget) { b.Spec.MaxUnavailable = ptr.To(intstr.FromInt(n)) }
 }
 
+func afterDrains(b *v1alpha1.NodeDisruptionBudget) {
+	b.Spec.Gates = &v1alpha1.Gates{Workloads: &v1alpha1.WorkloadsGate{}}
+}
+
 func closedBy(gate v1alpha1.Reason, message string) func(*v1alpha1.NodeDisruptionBudget) {
 	return func(b *v1alpha1.NodeDisruptionBudget) {
-		b.Spec.Gates = &v1alpha1.Gates{Workloads: &v1alpha1.WorkloadsGate{}}
+		afterDrains(b)
 		b.Status.BlockedBy = append(b.Status.BlockedBy, v1alpha1.BudgetBlock{Gate: gate, Message: message, Since: *at(minute)})
 	}
 }

@@ -18,13 +18,15 @@ import (
 type Cluster struct {
 	plans   []upgradev1.Plan
 	daemons Daemons
-	facts   []fact
-	named   map[string]*fact
-	byName  []*fact        // by the names of the nodes
-	hosts   map[string]int // how many nodes have the same hostname label
-	budgets []v1alpha1.NodeDisruptionBudget
-	fleet   rollout.Fleet
-	now     time.Time
+	// nodeRollouts are all there are.
+	nodeRollouts []v1alpha1.NodeRollout
+	facts        []fact
+	named        map[string]*fact
+	byName       []*fact        // by the names of the nodes
+	hosts        map[string]int // how many nodes have the same hostname label
+	budgets      []v1alpha1.NodeDisruptionBudget
+	fleet        rollout.Fleet
+	now          time.Time
 }
 
 // See looks at the objects. Without nodes (nil, when they may not be read) there is no more to see than what the statuses

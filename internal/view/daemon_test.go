@@ -202,6 +202,13 @@ func TestDaemonNodes(t *testing.T) {
 			newFarm(1, func(f *farm) { unready(&f.nodes[0]) }).has("old", nil, 0),
 			"n0 Outdated NodeNotReady",
 		},
+		"and so it does on one that somebody has drained": {
+			newFarm(1, func(f *farm) {
+				c := &f.nodes[0].Status.Conditions
+				*c = append(*c, corev1.NodeCondition{Type: corev1.NodeDrained, Status: corev1.ConditionTrue})
+			}).has("old", nil, 0),
+			"n0 Outdated NodeNotReady",
+		},
 		"a claim keeps it away": {
 			newFarm(1, func(f *farm) { claimed(claim)(&f.nodes[0]) }).has("old", nil, 0),
 			"n0 Outdated Claimed",

@@ -348,8 +348,12 @@ func (f *fact) blame() string {
 	}
 	for i := range f.node.Status.Conditions {
 		c := &f.node.Status.Conditions[i]
-		if (c.Type == corev1.NodeMaintenanceInProgress || c.Type == corev1.NodeDrainInProgress) && c.Status == corev1.ConditionTrue {
-			return string(c.Type)
+		switch c.Type {
+		case corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained:
+			if c.Status == corev1.ConditionTrue {
+				return string(c.Type)
+			}
+		default:
 		}
 	}
 	return ""

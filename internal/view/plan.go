@@ -16,14 +16,18 @@ import (
 // unnoticed is how old a Plan without a status may be before that is worth a word.
 const unnoticed = 10 * time.Second
 
-// Rollouts says how the rollouts stand, by namespace and name; a Plan before an ExtendedDaemonSet of its name.
+// Rollouts says how the rollouts stand, by namespace and name; a Plan before an ExtendedDaemonSet of its name. NodeRollouts, which are
+// in no namespace, come first.
 func (c *Cluster) Rollouts() []Rollout {
-	rollouts := make([]Rollout, 0, len(c.plans)+len(c.daemons.Sets))
+	rollouts := make([]Rollout, 0, len(c.plans)+len(c.daemons.Sets)+len(c.nodeRollouts))
 	for i := range c.plans {
 		rollouts = append(rollouts, c.plan(&c.plans[i]))
 	}
 	for i := range c.daemons.Sets {
 		rollouts = append(rollouts, c.daemonSet(&c.daemons.Sets[i]).rollout())
+	}
+	for i := range c.nodeRollouts {
+		rollouts = append(rollouts, c.nodeRollout(&c.nodeRollouts[i]))
 	}
 	slices.SortFunc(rollouts, func(a, b Rollout) int { return a.compare(&b) })
 	return rollouts
@@ -37,9 +41,7 @@ func (r *Rollout) compare(other *Rollout) int {
 func (c *Cluster) plan(p *upgradev1.Plan) Rollout {
 	if c.facts == nil {
 		r := describe(p)
-		u := units{plan: p, now: c.now}
-		u.list()
-		r.Nodes = sorted(u.nodes)
+		r.Nodes = sorted(listed(p.Status.Failed, p.Status.Updating, p.Status.Waiting))
 		r.State, r.Message, r.Since = state(p, r.Counts, c.now)
 		return r
 	}

@@ -36,6 +36,10 @@ type Preview struct {
 	AtOnceBy string `json:"atOnceBy,omitempty"`
 	// Unfit are the nodes on which no pod of an ExtendedDaemonSet would be made.
 	Unfit []Unfit `json:"unfit,omitempty"`
+	// Unlabelled are the nodes that a NodeRollout selects, and that have no label that names the interface of their host.
+	Unlabelled []string `json:"unlabelled,omitempty"`
+	// Surge is how machines are added and deleted; only of a NodeRollout with replacement.
+	Surge *Surge `json:"surge,omitempty"`
 	// Steps are the nodes that are to be started, in their order.
 	Steps []Step `json:"steps"`
 	// Schedule estimates when; nil while no turn has been measured, and none is assumed.
@@ -76,6 +80,30 @@ type Unfit struct {
 	Nodes   []string `json:"nodes"`
 }
 
+// Surge is how machines are added and deleted.
+type Surge struct {
+	// Rule is spec.replacement.surge, and OnFull what happens where none can be added.
+	Rule   string          `json:"rule"`
+	OnFull v1alpha1.OnFull `json:"onFull"`
+	// DeletesFirst is true where a machine is deleted before the one that takes its place is added.
+	DeletesFirst bool `json:"deletesFirst,omitempty"`
+	// ScaleSets are those that are known, with how many machines more each may have at once.
+	ScaleSets []SurgeOf `json:"scaleSets,omitempty"`
+}
+
+// SurgeOf is what a scale set may have.
+type SurgeOf struct {
+	Name string `json:"name"`
+	// Image is what new machines are made of.
+	Image string `json:"image,omitempty"`
+	// Machines it has, Outdated of which are to be replaced; More is how many it may have beside them at once.
+	Machines int32 `json:"machines"`
+	Outdated int32 `json:"outdated"`
+	More     int   `json:"more"`
+	// Message says why it can't be changed.
+	Message string `json:"message,omitempty"`
+}
+
 // Step is a node that is to be started.
 type Step struct {
 	Node string `json:"node"`
@@ -86,6 +114,9 @@ type Step struct {
 	Message string          `json:"message,omitempty"`
 	// At is about when it starts, as far as that can be estimated.
 	At *metav1.Time `json:"at,omitempty"`
+	// From is the version that the node's host runs, and To the one that it would be brought to, as far as they are known.
+	From string `json:"from,omitempty"`
+	To   string `json:"to,omitempty"`
 }
 
 // Supposition is what a preview supposes of a rollout.
@@ -94,7 +125,7 @@ type Supposition struct {
 	New bool
 	// Unresolved: the revision is not known, so that all its nodes count as outdated.
 	Unresolved bool
-	// Turn is how long a turn takes; 0 is what a Plan's status has measured, and not known of others.
+	// Turn is how long a turn takes; 0 is what the status of a Plan or a NodeRollout has measured, and not known of others.
 	Turn time.Duration
 }
 

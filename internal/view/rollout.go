@@ -2,11 +2,13 @@
 
 // Package view is the read model of rollouts: what the plugin and the dashboard show, made purely from objects.
 //
-//	Plans   ┐
-//	Daemons ┤         ┌ Rollouts  how each stands; each of its nodes with its state, phase, since when and why
-//	Nodes   ┼─▶ See ──┼ Budgets   how each stands, what uses it up, what blocks it
-//	Budgets ┤         ├ Why       one node: what every check of every rollout says of it, and what holds it itself
-//	now     ┘         └ Preview   what a rollout would do: in which order, what waits and why, until about when
+//	Plans         ┐
+//	Daemons       ┤         ┌ Rollouts  how each stands; each of its nodes with its state, phase, since when and why
+//	NodeRollouts  ┼─▶ See ──┼ Budgets   how each stands, what uses it up, what blocks it
+//	Nodes, Budgets┤         ├ Why       one node: what every check of every rollout says of it, and what holds it itself
+//	now           ┘         └ Preview   what a rollout would do: in which order, what waits and why, until about when
+//
+// Daemons are ExtendedDaemonSets with what belongs to them.
 //
 // A status lists a few nodes of each state and is up to a second old. The claims and labels on the nodes are complete and
 // newer, so they decide a unit's state; the status adds what only its controller knows: phases, and why a unit waits.
@@ -14,6 +16,9 @@
 //
 // The units of an ExtendedDaemonSet are found out from its pods, as its controller does it. Where they are not to be seen, or there
 // is no need to look at them because all is as it should be, its status says how it stands.
+//
+// Those of a NodeRollout with hostUpdate are found out from what the hosts say on their Nodes, by the same pure functions as in its controller
+// (package hostupdate), and from its claims there. Of one with replacement they are as its status and its claims tell: no cloud is asked.
 package view
 
 import (
@@ -74,6 +79,12 @@ type Rollout struct {
 	Budgets []string `json:"budgets,omitempty"`
 	// OptedOut is how many nodes it would select, if a label did not keep it away.
 	OptedOut int32 `json:"optedOut,omitempty"`
+	// Unlabelled is how many nodes a NodeRollout selects that have no label that names the interface of their host, so that they are none
+	// of its units; and Versions how many of its nodes run which version, the most frequent first.
+	Unlabelled int32                  `json:"unlabelled,omitempty"`
+	Versions   []v1alpha1.HostVersion `json:"versions,omitempty"`
+	// ScaleSets are those that a NodeRollout with replacement replaces machines in.
+	ScaleSets []v1alpha1.ScaleSetStatus `json:"scaleSets,omitempty"`
 	// Nodes holds its units: failed ones first, then those in a turn, both by age; then those that wait, in the order in
 	// which they come; then the updated ones by name.
 	Nodes []Node `json:"nodes,omitempty"`
@@ -99,9 +110,25 @@ type Node struct {
 	// Canary is true for one on which the canary of an ExtendedDaemonSet runs, and Pod is the daemon's pod there.
 	Canary bool   `json:"canary,omitempty"`
 	Pod    string `json:"pod,omitempty"`
+	// Version is what the node's host runs, and Target what a NodeRollout brings it to, as far as that is known and another one.
+	Version string `json:"version,omitempty"`
+	Target  string `json:"target,omitempty"`
 	// NotReady and Cordoned tell of the node itself.
 	NotReady bool `json:"notReady,omitempty"`
 	Cordoned bool `json:"cordoned,omitempty"`
+}
+
+// FullName is how people call the rollout: by its name, with its namespace before it if it is in one.
+func (r *Rollout) FullName() string { return fullName(r.Namespace, r.Name) }
+
+// FullName is how people call the rollout.
+func (o *Other) FullName() string { return fullName(o.Namespace, o.Name) }
+
+func fullName(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
 }
 
 // InTurn reports whether the node is in the middle of a turn.

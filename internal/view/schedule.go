@@ -42,9 +42,10 @@ type play struct {
 	turn     time.Duration
 	// room bounds how many are started now, beside what the engine says, and tells when it may be more; nil is no bound.
 	room func(*play) (int, time.Time)
-	// starts and ends are when turns start and end; frees is when other rollouts' turns do.
-	starts, ends, frees map[string]time.Time
-	without             []string
+	// starts and ends are when turns start and end; frees is when other rollouts' turns do, and ripens when units that can't be started
+	// can be.
+	starts, ends, frees, ripens map[string]time.Time
+	without                     []string
 }
 
 // newPlay begins to play a rollout at this time.
@@ -210,7 +211,7 @@ func (p *play) start(name string) {
 
 // next is the next instant at which anything happens; zero when nothing does.
 func (p *play) next(next time.Time) time.Time {
-	for _, at := range []map[string]time.Time{p.ends, p.frees} {
+	for _, at := range []map[string]time.Time{p.ends, p.frees, p.ripens} {
 		for _, t := range at {
 			next = earliest(next, t)
 		}
@@ -230,6 +231,13 @@ func (p *play) settle() {
 		p.put(name, func(n *rollout.Node) {
 			n.Claims = slices.DeleteFunc(slices.Clone(n.Claims), func(c v1alpha1.Claim) bool { return c.UID == p.strategy.UID })
 		})
+	}
+	for name, at := range p.ripens {
+		if !at.After(p.now) {
+			delete(p.ripens, name)
+			u := &p.units[p.index[name]]
+			u.Reason, u.Message = "", ""
+		}
 	}
 	for name, at := range p.frees {
 		if at.After(p.now) {

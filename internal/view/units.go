@@ -34,18 +34,19 @@ type units struct {
 	decision rollout.Decision
 }
 
-// list takes what the status lists.
-func (u *units) list() {
-	s := &u.plan.Status
-	for _, f := range s.Failed {
-		u.nodes = append(u.nodes, unit(f, v1alpha1.UnitFailed))
+// listed are the units that a status lists.
+func listed(failed, updating, waiting []v1alpha1.UnitStatus) []Node {
+	var nodes []Node
+	for _, f := range failed {
+		nodes = append(nodes, unit(f, v1alpha1.UnitFailed))
 	}
-	for _, f := range s.Updating {
-		u.nodes = append(u.nodes, unit(f, turning(f.Phase)))
+	for _, f := range updating {
+		nodes = append(nodes, unit(f, turning(f.Phase)))
 	}
-	for _, f := range s.Waiting {
-		u.nodes = append(u.nodes, unit(f, v1alpha1.UnitOutdated))
+	for _, f := range waiting {
+		nodes = append(nodes, unit(f, v1alpha1.UnitOutdated))
 	}
+	return nodes
 }
 
 func unit(s v1alpha1.UnitStatus, state v1alpha1.UnitState) Node {
@@ -111,11 +112,7 @@ func (u *units) judge(f *fact, own *v1alpha1.Claim, told map[string]entry) Node 
 	case own.Failed != nil && status.state == v1alpha1.UnitOutdated && status.Reason != own.Failed.Reason:
 		// It failed, the Plan has changed since, and it waits for another turn.
 	case own.Failed != nil:
-		line.State, line.Since, line.Skipped = v1alpha1.UnitFailed, &own.Failed.Time, own.Failed.Skipped
-		line.Reason, line.Message = own.Failed.Reason, own.Failed.Message
-		if s := u.plan.Spec.Strategy; s != nil && !own.Failed.Skipped {
-			line.RetryAt = known(rollout.RetryAt(s.Retries, own.Failures, own.Failed.Time.Time))
-		}
+		line.fails(own, u.plan.Spec.Strategy)
 	case own.Soaking != nil:
 		line.State, line.Phase, line.Since = v1alpha1.UnitSoaking, v1alpha1.PhaseSoaking, own.Soaking
 	case status.Phase != "" && status.Since != nil && status.Since.Unix() >= own.Since.Unix():
@@ -125,6 +122,15 @@ func (u *units) judge(f *fact, own *v1alpha1.Claim, told map[string]entry) Node 
 		line.State, line.Phase, line.Since = v1alpha1.UnitUpdating, v1alpha1.PhaseClaimed, &own.Since
 	}
 	return line
+}
+
+// fails makes the line that of a failed turn.
+func (n *Node) fails(own *v1alpha1.Claim, s *v1alpha1.Strategy) {
+	f := own.Failed
+	n.State, n.Since, n.Skipped, n.Reason, n.Message = v1alpha1.UnitFailed, &f.Time, f.Skipped, f.Reason, f.Message
+	if s != nil && !f.Skipped {
+		n.RetryAt = known(rollout.RetryAt(s.Retries, own.Failures, f.Time.Time))
+	}
 }
 
 // engine is the unit as the engine wants it.
@@ -153,32 +159,37 @@ func (u *units) engine(f *fact, own *v1alpha1.Claim, line *Node, told map[string
 	return ask
 }
 
-// explain asks the engine, and says of each unit that waits why; and puts them in the order in which they come. What the
-// status says comes first: its controller knows more than is to be seen here.
+// explain asks the engine, and says of each unit that waits why.
 func (u *units) explain(told map[string]entry) {
+	if u.ready() {
+		u.decision = rollout.Decide(u.strategy, u.asked, u.cluster.fleet, u.now)
+	}
+	explain(u.nodes, u.decision.Waiting, told)
+}
+
+// explain says of each unit that waits why, and puts them in the order in which they come. What the status says comes first: its
+// controller knows more than is to be seen here.
+func explain(nodes []Node, waiting []rollout.Wait, told map[string]entry) {
 	type wait struct {
 		rollout.Wait
 		place int
 	}
 	waits := map[string]wait{}
-	if u.ready() {
-		u.decision = rollout.Decide(u.strategy, u.asked, u.cluster.fleet, u.now)
-		for i, w := range u.decision.Waiting {
-			waits[w.Node] = wait{w, len(told) + i}
-		}
+	for i, w := range waiting {
+		waits[w.Node] = wait{w, len(told) + i}
 	}
 	for name, e := range told {
 		if e.state == v1alpha1.UnitOutdated {
 			waits[name] = wait{rollout.Wait{Node: name, Reason: e.Reason, Message: e.Message}, e.place}
 		}
 	}
-	for i := range u.nodes {
-		if n := &u.nodes[i]; n.State == v1alpha1.UnitOutdated {
+	for i := range nodes {
+		if n := &nodes[i]; n.State == v1alpha1.UnitOutdated {
 			n.Reason, n.Message = waits[n.Node].Reason, waits[n.Node].Message
 		}
 	}
 	// Those about to start have no place among those that wait, and so come first.
-	slices.SortStableFunc(u.nodes, func(a, b Node) int {
+	slices.SortStableFunc(nodes, func(a, b Node) int {
 		return cmp.Compare(waits[a.Node].place, waits[b.Node].place)
 	})
 }
@@ -188,6 +199,7 @@ func strategy(p *upgradev1.Plan, nodes int) rollout.Strategy {
 	s := rollout.New(p.Spec.Strategy, int(min(p.Spec.Concurrency, math.MaxInt32)), nodes)
 	s.UID, s.Revision = p.UID, p.Status.LatestHash
 	s.Shared = !p.Spec.Exclusive && !p.Spec.Cordon && p.Spec.Drain == nil
+	s.Drains = p.Spec.Drain != nil
 	s.Wave, s.Approved = p.Status.Wave, p.Annotations[v1alpha1.AnnotationApprove]
 	if w := p.Spec.Window; w != nil {
 		days := make([]string, len(w.Days))
@@ -226,12 +238,16 @@ type entry struct {
 }
 
 func (u *units) told() map[string]entry {
-	s := &u.plan.Status
-	all := make(map[string]entry, len(s.Updating)+len(s.Waiting))
-	for i, w := range s.Waiting {
+	return entries(u.plan.Status.Updating, u.plan.Status.Waiting)
+}
+
+// entries are what a status lists of the nodes that are in a turn or wait, by node.
+func entries(updating, waiting []v1alpha1.UnitStatus) map[string]entry {
+	all := make(map[string]entry, len(updating)+len(waiting))
+	for i, w := range waiting {
 		all[w.Node] = entry{w, v1alpha1.UnitOutdated, 1 + i}
 	}
-	for _, t := range s.Updating {
+	for _, t := range updating {
 		all[t.Node] = entry{t, v1alpha1.UnitUpdating, 0}
 	}
 	return all

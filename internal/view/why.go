@@ -51,6 +51,12 @@ type Facts struct {
 	Conditions []Condition `json:"conditions,omitempty"`
 	// Taints that keep pods away, but for that of a cordon.
 	Taints []string `json:"taints,omitempty"`
+	// Host is what the node's host says of itself; absent where no label names the host's interface.
+	Host *Host `json:"host,omitempty"`
+	// ProviderID is what the cloud calls its machine.
+	ProviderID string `json:"providerID,omitempty"`
+	// Machines are the turns of NodeRollouts that its machine has a part in.
+	Machines []Machine `json:"machines,omitempty"`
 	// Deleting is since when it is being deleted.
 	Deleting *metav1.Time `json:"deleting,omitempty"`
 }
@@ -71,6 +77,8 @@ type Part struct {
 	Unit Node `json:"unit"`
 	// OptedOut is true when the node's label keeps the rollout away.
 	OptedOut bool `json:"optedOut,omitempty"`
+	// Replaces is true of a NodeRollout that replaces machines.
+	Replaces bool `json:"replaces,omitempty"`
 	// Pods are those of an ExtendedDaemonSet on the node, the one that it should have first.
 	Pods []Pod `json:"pods,omitempty"`
 	// Wave is the name of the node's wave, while it asks to be started and there are waves.
@@ -133,6 +141,7 @@ func (c *Cluster) Why(name string) (Why, bool) {
 		return Why{}, false
 	}
 	w := Why{Node: facts(f), Rollouts: []Part{}, Budgets: []Budget{}}
+	w.Node.Machines = c.machinesOf(name)
 	for i := range c.plans {
 		p := &c.plans[i]
 		if why := unselected(p, f); why != "" {
@@ -150,6 +159,7 @@ func (c *Cluster) Why(name string) (Why, bool) {
 		}
 		w.Rollouts = append(w.Rollouts, d.part(name))
 	}
+	c.whyNodeRollouts(&w, f)
 	slices.SortFunc(w.Rollouts, func(a, b Part) int { return a.Rollout.compare(&b.Rollout) })
 	slices.SortFunc(w.Others, func(a, b Other) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(b.Kind, a.Kind))
@@ -186,6 +196,11 @@ func unselected(p *upgradev1.Plan, f *fact) string {
 	if selector.Matches(labels.Set(f.node.Labels)) {
 		return ""
 	}
+	return asksFor(selector, f)
+}
+
+// asksFor says what a selector asks for that the node does not have.
+func asksFor(selector labels.Selector, f *fact) string {
 	var missing []string
 	requirements, _ := selector.Requirements()
 	for i := range requirements {
@@ -209,26 +224,31 @@ func (c *Cluster) part(p *upgradev1.Plan, name string) Part {
 	if !ready(p) {
 		return part
 	}
-	e := rollout.Explain(u.strategy, u.asked, c.fleet, u.now, name)
+	c.explain(&part, u.strategy, u.asked, name, u.told()[name])
+	return part
+}
+
+// explain adds to the part of a node what every check says of it. What is told of it stands in the status.
+func (c *Cluster) explain(part *Part, s rollout.Strategy, asked []rollout.Unit, name string, told entry) {
+	e := rollout.Explain(s, asked, c.fleet, c.now, name)
 	part.Wave, part.Place, part.Ahead = e.Wave, e.Place, e.Ahead[:min(len(e.Ahead), maxAhead)]
 	if e.Place > 0 {
 		part.Asking = e.Asking
-		part.Note = u.uncounted(name)
+		part.Note = c.uncounted(&s, name)
 	}
 	for _, v := range e.Verdicts {
 		part.Checks = append(part.Checks, Check{Name: v.Check, Reason: v.Reason, Message: v.Message})
 	}
 	// What only the operator can know stands in the status.
-	if told := u.told()[name]; told.state == v1alpha1.UnitOutdated && e.Place > 0 && unseen(told.Reason, part.Checks) {
+	if told.state == v1alpha1.UnitOutdated && e.Place > 0 && unseen(told.Reason, part.Checks) {
 		part.Checks = append(part.Checks, Check{Name: operator, Reason: told.Reason, Message: told.Message})
 	}
-	return part
 }
 
 // uncounted says that the order is by how many pods a drain would evict, where nobody has counted them.
-func (u *units) uncounted(name string) string {
+func (c *Cluster) uncounted(s *rollout.Strategy, name string) string {
 	counts := func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }
-	if n := u.cluster.fleet.Nodes[name]; n == nil || n.Evictions >= 0 || !slices.ContainsFunc(u.strategy.Order, counts) {
+	if n := c.fleet.Nodes[name]; n == nil || n.Evictions >= 0 || !slices.ContainsFunc(s.Order, counts) {
 		return ""
 	}
 	return "its place is by the other criteria only: the pods that drains would evict are not counted here"
@@ -236,7 +256,7 @@ func (u *units) uncounted(name string) string {
 
 // unseen reports whether a reason is one that only the operator can give, and that no check has given.
 func unseen(r v1alpha1.Reason, checks []Check) bool {
-	known := slices.Contains(watched, r) || r == v1alpha1.ReasonJobRefused || r == v1alpha1.ReasonClaimLost
+	known := slices.Contains(watched, r) || machineReason(r) || r == v1alpha1.ReasonJobRefused || r == v1alpha1.ReasonClaimLost
 	return known && !slices.ContainsFunc(checks, func(c Check) bool { return c.Reason == r })
 }
 
@@ -248,7 +268,9 @@ func (p *Part) Waits() bool {
 // facts are what the node tells of itself.
 func facts(f *fact) Facts {
 	n := f.node
-	all := Facts{Name: n.Name, Ready: f.ready, Unschedulable: n.Spec.Unschedulable, Claims: f.claims, Deleting: n.DeletionTimestamp}
+	all := Facts{
+		Name: n.Name, Ready: f.ready, Unschedulable: n.Spec.Unschedulable, Claims: f.claims, Host: hostOf(n), ProviderID: n.Spec.ProviderID, Deleting: n.DeletionTimestamp,
+	}
 	if f.err != nil {
 		all.ClaimError = f.err.Error()
 	}

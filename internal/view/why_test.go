@@ -43,6 +43,10 @@ func TestWhyAsksEveryCheck(t *testing.T) {
 	closed := func(p *upgradev1.Plan) {
 		p.Spec.Window = &upgradev1.TimeWindowSpec{Days: []upgradev1.Day{"sunday"}, StartTime: "01:00", EndTime: "02:00"}
 	}
+	mFirst := strategic(func(s *v1alpha1.Strategy) {
+		s.Order = []v1alpha1.Order{{By: v1alpha1.OrderLabel, Key: "first", Values: []string{"yes"}}}
+	})
+	m := aNode("m", func(n *corev1.Node) { n.Labels["first"] = "yes" })
 	told := func(reason v1alpha1.Reason) func(*upgradev1.Plan) {
 		return func(p *upgradev1.Plan) {
 			p.Status.Waiting = []v1alpha1.UnitStatus{{Node: "n", Reason: reason, Message: "so"}}
@@ -64,11 +68,16 @@ func TestWhyAsksEveryCheck(t *testing.T) {
 			want: []v1alpha1.Reason{v1alpha1.ReasonPaused, v1alpha1.ReasonOutsideWindow, v1alpha1.ReasonClaimed, v1alpha1.ReasonBudgetExhausted},
 		},
 		"those before it have the slots": {
-			plan: aPlan(func(p *upgradev1.Plan) { p.Spec.Concurrency = 1 }, strategic(func(s *v1alpha1.Strategy) {
-				s.Order = []v1alpha1.Order{{By: v1alpha1.OrderLabel, Key: "first", Values: []string{"yes"}}}
-			})),
-			node: aNode("n"), others: []corev1.Node{aNode("m", func(n *corev1.Node) { n.Labels["first"] = "yes" })},
+			plan: aPlan(concurrency(1), mFirst), node: aNode("n"), others: []corev1.Node{m},
 			state: v1alpha1.UnitOutdated, place: 2, want: []v1alpha1.Reason{v1alpha1.ReasonMaxConcurrent},
+		},
+		"the drain of one before it has to begin": {
+			plan: aPlan(mFirst), node: aNode("n"), others: []corev1.Node{m}, budgets: []v1alpha1.NodeDisruptionBudget{aBudget(afterDrains)},
+			state: v1alpha1.UnitOutdated, place: 2, want: []v1alpha1.Reason{v1alpha1.ReasonWorkloadsUnavailable},
+		},
+		"one before it does not drain": {
+			plan: aPlan(mFirst, func(p *upgradev1.Plan) { p.Spec.Drain = nil }), node: aNode("n"), others: []corev1.Node{m},
+			budgets: []v1alpha1.NodeDisruptionBudget{aBudget(afterDrains)}, state: v1alpha1.UnitOutdated, place: 2,
 		},
 		"what only the operator knows": {
 			plan: aPlan(told(v1alpha1.ReasonJobRefused)), node: aNode("n"),

@@ -90,6 +90,9 @@ func TestAPI(t *testing.T) {
 				node: fmt.Sprintf("sim-%04d", i+1), namespace: tc.name, account: "system-upgrade",
 			}
 			b.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.namespace}})
+			if err := cluster.WaitForAccounts(t.Context(), c, b.namespace); err != nil {
+				t.Fatal(err)
+			}
 			manager := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "manager"}}
 			b.create(manager)
 			yes := true

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/node"
 )
 
 // The conditions tell what holds the drain, when that changes, and not more often than every 10 seconds.
@@ -98,6 +99,26 @@ func TestDrainRecordsEvictions(t *testing.T) {
 	got := w.run(t.Context(), "drain n1 --force --ignore-daemonsets")
 	expect(t, "error", "", got.Error)
 	expect(t, "record", map[string]string{v1alpha1.AnnotationEvicted: `["ReplicaSet/web/late","ReplicaSet/web/rs",` + first}, w.marks("n1"))
+}
+
+// A node that waits for its turn has nothing evicted, and its record may be taken off: it is written again before the first
+// eviction, when the node's condition says already that a drain goes on.
+func TestDrainRecordsAgainWhatWasForgotten(t *testing.T) {
+	w := newWorld(t, aNode("n1"), aNode("n2"), pod("a", "n1"), pod("b", "n2"))
+	w.at[time.Second] = func() {
+		if err := node.ForgetEvicted(t.Context(), w, w.node("n2"), node.Workload{Kind: "ReplicaSet", Namespace: "web", Name: "rs"}); err != nil {
+			t.Error(err)
+		}
+		expect(t, "marks meanwhile", nil, w.marks("n2"))
+	}
+	w.before = func(name string) {
+		if name == "b" {
+			expect(t, "record", `["ReplicaSet/web/rs"]`, w.node("n2").Annotations[v1alpha1.AnnotationEvicted])
+			expect(t, "condition", "True moult drain: 1 pod left", w.conditions("n2")[corev1.NodeDrainInProgress])
+		}
+	}
+	expect(t, "error", "", w.run(t.Context(), "drain n1 n2").Error)
+	expect(t, "pods", nil, w.pods())
 }
 
 func TestDrainThatTouchesNothingRecordsNothing(t *testing.T) {

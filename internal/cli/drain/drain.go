@@ -5,6 +5,8 @@ package drain
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -166,6 +168,9 @@ func (d *draining) one(ctx context.Context, name string) error {
 	}
 	since := d.clock.Now()
 	told := d.begin(ctx, name)
+	// While the node waited for its turn nothing said that more would be evicted from it, and its record may have been taken off.
+	b := d.nodes[name]
+	d.record(ctx, name, slices.Collect(maps.Keys(b.recorded)))
 	for {
 		r, err := d.engine.Pass(ctx, name, since, d.options)
 		pause := retry
@@ -174,7 +179,7 @@ func (d *draining) one(ctx context.Context, name string) error {
 			return interrupted(name, p.last)
 		case err == nil:
 			p.show(r)
-			d.record(ctx, name, &r)
+			d.record(ctx, name, b.fresh(&r)) // What came to the node after it had been looked at first.
 			if r.Done() {
 				told.drained(ctx)
 				return nil

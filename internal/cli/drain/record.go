@@ -26,19 +26,15 @@ func (b *begun) fresh(r *drain.Result) []node.Workload {
 	return fresh
 }
 
-// record adds to the node's record of evictions what came to the node after it had been looked at first.
-func (d *draining) record(ctx context.Context, name string, r *drain.Result) {
-	if d.dryRun != dryRunNone {
-		return
-	}
-	fresh := d.nodes[name].fresh(r)
-	if len(fresh) == 0 {
+// record adds workloads to the node's record of evictions. It writes nothing if the record names them all.
+func (d *draining) record(ctx context.Context, name string, workloads []node.Workload) {
+	if d.dryRun != dryRunNone || len(workloads) == 0 {
 		return
 	}
 	var n corev1.Node
 	err := d.api.Get(ctx, client.ObjectKey{Name: name}, &n)
 	if err == nil {
-		err = node.RecordEvicted(ctx, d.api, &n, fresh...)
+		err = node.RecordEvicted(ctx, d.api, &n, workloads...)
 	}
 	if err != nil {
 		fmt.Fprintf(d.ErrOut, "Warning: %v\n", err)

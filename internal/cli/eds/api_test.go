@@ -92,6 +92,9 @@ func TestAPI(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := &bench{Client: c, T: t, config: config, namespace: name}
 			b.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			if err := cluster.WaitForAccounts(t.Context(), c, name); err != nil {
+				t.Fatal(err)
+			}
 			test(b)
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/test/cluster"
 )
 
 // two makes an ExtendedDaemonSet that runs, and one whose canary is paused.
@@ -41,7 +42,7 @@ func getSets(b *bench) {
 	}
 	b.says("error: ExtendedDaemonSet get/nope not found", "get", "nope")
 	b.says("error: ExtendedDaemonSet nope not found in any namespace", "get", "nope", "-A")
-	b.says(`error: "pod/foo" is not the name of a ExtendedDaemonSet: before the slash stands extendeddaemonset`, "get", "pod/foo")
+	b.says(`error: "pod/foo" is not the name of an ExtendedDaemonSet: before the slash stands extendeddaemonset`, "get", "pod/foo")
 }
 
 func getElsewhere(b *bench) {
@@ -212,6 +213,9 @@ func showPods(b *bench) {
 	// One of the same name elsewhere is another.
 	elsewhere := &bench{Client: b.Client, T: b.T, config: b.config, namespace: "pods-elsewhere"}
 	elsewhere.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: elsewhere.namespace}})
+	if err := cluster.WaitForAccounts(b.Context(), b, elsewhere.namespace); err != nil {
+		b.Fatal(err)
+	}
 	elsewhere.pod("foo-b-9", "foo", "foo-b", ready, "ContainersNotReady")
 
 	b.shows("pods-canary", "canary", "pods", "foo")

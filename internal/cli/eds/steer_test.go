@@ -90,7 +90,7 @@ func failAndResetCanary(b *bench) {
 		}
 	})
 	b.says("error: no canary deployment of the ExtendedDaemonset has failed; cannot reset", "canary", "reset", "foo")
-	b.says("ExtendedDaemonSetReplicaSet 'fail/foo-b' canary deployment set to failed", "canary", "fail", "foo")
+	b.says("ExtendedDaemonSetReplicaSet 'fail/foo' canary deployment set to failed", "canary", "fail", "foo")
 	if diff := cmp.Diff(edsv1.Condition{Type: edsv1.ConditionCanaryFailed, Status: metav1.ConditionTrue, Reason: "Manually failed"}, b.failure(ers)); diff != "" {
 		b.Error(diff)
 	}
@@ -107,7 +107,7 @@ func failAndResetCanary(b *bench) {
 	// One that has no status yet.
 	fresh := b.set("fresh", "foo:2", canary)
 	young := b.revision(fresh, "b", "foo:2", func(ers *edsv1.ExtendedDaemonSetReplicaSet) { ers.Status.Status = "" })
-	b.says("ExtendedDaemonSetReplicaSet 'fail/fresh-b' canary deployment set to failed", "canary", "fail", "fresh")
+	b.says("ExtendedDaemonSetReplicaSet 'fail/fresh' canary deployment set to failed", "canary", "fail", "fresh")
 	if b.failure(young).Status != metav1.ConditionTrue {
 		b.Error("it has not failed")
 	}

@@ -68,21 +68,24 @@ func NewCommand(clk clock.PassiveClock, streams genericiooptions.IOStreams, clus
 order and in which waves, until about when; and for the first nodes which pods a drain would evict, which of them it may
 not take, and which PodDisruptionBudgets would hold it.
 
-FILE is a manifest with a Plan or an ExtendedDaemonSet (a file that is there, or a name that ends in .yaml, .yml or .json), which
-may but need not be in the cluster yet; - is the standard input. Its fields are read strictly: one that the kind does not have is an
-error.
+FILE is a manifest with a Plan, an ExtendedDaemonSet or a NodeRollout (a file that is there, or a name that ends in .yaml, .yml or
+.json), which may but need not be in the cluster yet; - is the standard input. Its fields are read strictly: one that the kind does not
+have is an error.
 
 Of an ExtendedDaemonSet it says on which nodes the canary of the template would run, in which order the other nodes follow and how
-many at once, how many nodes get a first pod, and on which nodes there would be none and why.
+many at once, how many nodes get a first pod, and on which nodes there would be none and why. Of a NodeRollout it says what each host
+runs and would be brought to, or how machines of its scale sets would be added and deleted; no cloud is asked, so that of machines of which the
+cluster does not tell whether they are outdated all count as such.
 
-When it ends is estimated from the turns that were measured (status.turnSeconds of a Plan), or from --turn, by playing the rollout
-with the engine that decides it: with its waves, soaks and windows, and with the cluster's NodeDisruptionBudgets.
+When it ends is estimated from the turns that were measured (status.turnSeconds of a Plan or a NodeRollout), or from --turn, by playing
+the rollout with the engine that decides it: with its waves, soaks and windows, and with the cluster's NodeDisruptionBudgets.
 
 Nothing is written, and the API server is asked for no dry run.`,
 		Example: `  kubectl moult preview k3s-agent -n system-upgrade
   kubectl moult preview -f plan.yaml --all
   kubectl moult preview plan.yaml --turn 6m
   kubectl moult preview eds/node-exporter -n monitoring --turn 30s
+  kubectl moult preview nr/bottlerocket --turn 8m
   kustomize build . | kubectl moult preview -f -`,
 		Args:              cobra.MaximumNArgs(1),
 		SilenceUsage:      true,
@@ -164,11 +167,40 @@ func isFile(arg string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// subject is a rollout to look at, a Plan or an ExtendedDaemonSet, and what is to be supposed of it.
+// subject is a rollout to look at, a Plan, an ExtendedDaemonSet or a NodeRollout, and what is to be supposed of it.
 type subject struct {
-	plan *upgradev1.Plan
-	eds  *edsv1.ExtendedDaemonSet
+	plan  *upgradev1.Plan
+	eds   *edsv1.ExtendedDaemonSet
+	hosts *v1alpha1.NodeRollout
 	view.Supposition
+}
+
+// order is that of its strategy.
+func (s *subject) order() []v1alpha1.Order {
+	var strategy *v1alpha1.Strategy
+	switch {
+	case s.eds != nil:
+		return s.eds.Spec.Strategy.Order
+	case s.hosts != nil:
+		strategy = s.hosts.Spec.Strategy
+	default:
+		strategy = s.plan.Spec.Strategy
+	}
+	if strategy == nil {
+		return nil
+	}
+	return strategy.Order
+}
+
+// drains reports whether it drains nodes.
+func (s *subject) drains() bool {
+	switch {
+	case s.plan != nil:
+		return s.plan.Spec.Drain != nil
+	case s.hosts != nil:
+		return s.hosts.Spec.Drain == nil || !s.hosts.Spec.Drain.Disabled
+	}
+	return false
 }
 
 func (c *command) show(ctx context.Context, name string) error {
@@ -210,7 +242,7 @@ func (c *command) show(ctx context.Context, name string) error {
 		if i > 0 {
 			l.Add()
 		}
-		c.draw(&l, &results[i], all[i].plan, now)
+		c.draw(&l, &results[i], &all[i], now)
 	}
 	_, err = c.Out.Write(l.Lines.Text(0, text.LookAt(c.Out).Colour))
 	return err
@@ -218,14 +250,7 @@ func (c *command) show(ctx context.Context, name string) error {
 
 // preview looks at one rollout.
 func (c *command) preview(ctx context.Context, s *subject, cluster *view.Cluster) (r result, err error) {
-	order := []v1alpha1.Order{}
-	switch {
-	case s.eds != nil:
-		order = s.eds.Spec.Strategy.Order
-	case s.plan.Spec.Strategy != nil:
-		order = s.plan.Spec.Strategy.Order
-	}
-	if byEvictions(order) {
+	if byEvictions(s.order()) {
 		cluster.Evictions(c.countEvictions(ctx))
 	}
 	if s.eds != nil {
@@ -239,9 +264,13 @@ func (c *command) preview(ctx context.Context, s *subject, cluster *view.Cluster
 		r.Preview = cluster.Daemons(daemons).PreviewDaemonSet(s.eds, s.Supposition)
 		return r, nil
 	}
-	r.Preview = cluster.Preview(s.plan, s.Supposition)
-	if s.plan.Spec.Drain != nil {
-		r.Drains, err = c.drains(ctx, s.plan, r.Steps)
+	if s.hosts != nil {
+		r.Preview = cluster.PreviewNodeRollout(s.hosts, s.Supposition)
+	} else {
+		r.Preview = cluster.Preview(s.plan, s.Supposition)
+	}
+	if s.drains() {
+		r.Drains, err = c.drains(ctx, s, r.Steps)
 	}
 	return r, err
 }
@@ -258,9 +287,12 @@ func (c *command) subjects(ctx context.Context, name string) ([]subject, error) 
 	for i := range all {
 		s := &all[i]
 		s.Turn = c.turn
-		if s.eds != nil {
+		switch {
+		case s.eds != nil:
 			err = c.meetDaemonSet(ctx, s)
-		} else {
+		case s.hosts != nil:
+			err = c.meetNodeRollout(ctx, s)
+		default:
 			err = c.meetPlan(ctx, s)
 		}
 		if err != nil {
@@ -284,13 +316,29 @@ func (c *command) named(ctx context.Context, name string) ([]subject, error) {
 		fmt.Fprintln(c.ErrOut, note)
 	}
 	switch {
-	case len(found.Plans) > 0 && len(found.DaemonSets) > 0:
-		return nil, fmt.Errorf("there are a Plan and an ExtendedDaemonSet of the name %q: say plan/%[1]s or eds/%[1]s", named.Name)
+	case found.Len() > 1:
+		return nil, ambiguous(&found, named.Name)
 	case len(found.DaemonSets) > 0:
 		return []subject{{eds: &found.DaemonSets[0], Supposition: view.Supposition{Turn: c.turn}}}, nil
+	case len(found.NodeRollouts) > 0:
+		return []subject{{hosts: &found.NodeRollouts[0], Supposition: view.Supposition{Turn: c.turn}}}, nil
 	}
 	p := &found.Plans[0]
 	return []subject{{plan: p, Supposition: view.Supposition{Unresolved: p.Status.LatestHash == "", Turn: c.turn}}}, nil
+}
+
+// ambiguous says that rollouts of several kinds have the name.
+func ambiguous(found *source.Rollouts, name string) error {
+	var kinds, args []string
+	count := map[*target.Kind]int{
+		target.Plan: len(found.Plans), target.DaemonSet: len(found.DaemonSets), target.NodeRollout: len(found.NodeRollouts),
+	}
+	for _, k := range target.Rollouts {
+		if count[k] > 0 {
+			kinds, args = append(kinds, k.Article+" "+k.Name), append(args, k.Short+"/"+name)
+		}
+	}
+	return fmt.Errorf("there are %s of the name %q: say %s", strings.Join(kinds, " and "), name, strings.Join(args, " or "))
 }
 
 // meetPlan adds to a Plan of a file what the cluster knows of it.
@@ -330,6 +378,24 @@ func (c *command) meetDaemonSet(ctx context.Context, s *subject) error {
 		there := source.DecodeDaemonSet(o)
 		d.UID, d.Status, d.CreationTimestamp, d.Generation = there.UID, there.Status, there.CreationTimestamp, there.Generation
 		d.Annotations = merged(there.Annotations, d.Annotations)
+	}
+	return nil
+}
+
+// meetNodeRollout adds to a NodeRollout of a file what the cluster knows of it.
+func (c *command) meetNodeRollout(ctx context.Context, s *subject) error {
+	r := s.hosts
+	r.Namespace = ""
+	o, err := c.src.NodeRollouts().Get(ctx, r.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		s.New = true
+	case err != nil:
+		return source.ExplainOf(target.NodeRollout, err)
+	default:
+		there := source.DecodeNodeRollout(o)
+		r.UID, r.Status, r.CreationTimestamp, r.Generation = there.UID, there.Status, there.CreationTimestamp, there.Generation
+		r.Annotations = merged(there.Annotations, r.Annotations)
 	}
 	return nil
 }

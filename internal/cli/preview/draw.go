@@ -5,6 +5,7 @@ package preview
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -12,12 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
 
 // draw writes what a rollout would do.
-func (c *command) draw(l *text.Page, r *result, p *upgradev1.Plan, now time.Time) {
+func (c *command) draw(l *text.Page, r *result, s *subject, now time.Time) {
 	c.head(l, r)
 	if r.Problem != "" {
 		l.Add(text.Red.Of("  nothing would start: " + r.Problem))
@@ -31,8 +33,12 @@ func (c *command) draw(l *text.Page, r *result, p *upgradev1.Plan, now time.Time
 		l.Add(text.Yellow.Of("  ▶ "), text.Plain.Of(n.Node+"  "), text.Yellow.Of(string(n.Phase)), text.Plain.Of("  in its turn"))
 	}
 	c.daemon(l, r)
+	surge(l, r.Surge)
 	c.steps(l, r, now)
 	c.unfit(l, r)
+	if n := len(r.Unlabelled); n > 0 {
+		l.Add(text.Plain.Of(fmt.Sprintf("  not looked at: %s (%s), no label names the interface of the host", nodes(n), strings.Join(c.few(r.Unlabelled), ", "))))
+	}
 	for i := range r.Budgets {
 		b := &r.Budgets[i]
 		l.Add(text.Plain.Of("  budget " + b.Name + ": " + string(b.State) + ", " + b.Line()))
@@ -40,14 +46,14 @@ func (c *command) draw(l *text.Page, r *result, p *upgradev1.Plan, now time.Time
 	if end := when(r, now); end != "" {
 		l.Add(text.Plain.Of("  " + end))
 	}
-	c.drawDrains(l, r, p)
+	c.drawDrains(l, r, s)
 	for _, note := range r.Notes {
 		l.Add(text.Dim.Of("  " + note))
 	}
 }
 
 func (c *command) head(l *text.Page, r *result) {
-	head := text.Line{text.Plain.Of(r.Rollout.Kind + " "), text.Bold.Of(r.Rollout.Namespace + "/" + r.Rollout.Name)}
+	head := text.Line{text.Plain.Of(r.Rollout.Kind + " "), text.Bold.Of(r.Rollout.FullName())}
 	if r.New {
 		head = append(head, text.Plain.Of("  not in the cluster yet"))
 	} else if r.Rollout.Version != "" {
@@ -98,6 +104,9 @@ func (c *command) steps(l *text.Page, r *result, now time.Time) {
 			l.Add(text.Bold.Of("  wave "+wave), text.Plain.Of(ofWave(r.Steps, wave)))
 		}
 		line := text.Line{text.Plain.Of(fmt.Sprintf("  %3d. %-*s  ", i+1, name, s.Node))}
+		if s.To != "" {
+			line = append(line, text.Plain.Of(strings.TrimPrefix(s.From+" → "+s.To+"  ", " ")))
+		}
 		if s.Reason == "" {
 			line = append(line, text.Green.Of("starts now"))
 		} else {
@@ -137,6 +146,33 @@ func (c *command) daemon(l *text.Page, r *result) {
 	if n := r.Creation; n != nil {
 		l.Add(text.Plain.Of(fmt.Sprintf("  %s to get a first pod: %d at once, %d more after each %s, at most %d (slow start)",
 			nodes(n.Nodes), n.Limit, n.Increase, n.Interval, n.Most)))
+	}
+}
+
+// surge writes how machines are added and deleted.
+func surge(l *text.Page, s *view.Surge) {
+	if s == nil {
+		return
+	}
+	switch {
+	case s.DeletesFirst:
+		l.Add(text.Plain.Of("  each machine is deleted before the one that takes its place is added (surge 0)"))
+	case s.OnFull == v1alpha1.OnFullDeleteFirst:
+		l.Add(text.Plain.Of("  a machine is added before another is deleted, surge " + s.Rule + " of each scale set; the other way round where one is full (onFull: DeleteFirst)"))
+	default:
+		l.Add(text.Plain.Of("  a machine is added before another is deleted, surge " + s.Rule + " of each scale set; where one is full its nodes wait (onFull: Wait)"))
+	}
+	for i := range s.ScaleSets {
+		of := &s.ScaleSets[i]
+		said := fmt.Sprintf("  scale set %s: %d machines, %d outdated", of.Name, of.Machines, of.Outdated)
+		if !s.DeletesFirst {
+			said += fmt.Sprintf(", at most %d more at once", of.More)
+		}
+		if of.Message != "" {
+			l.Add(text.Plain.Of(said), text.Red.Of("; "+of.Message))
+			continue
+		}
+		l.Add(text.Plain.Of(said))
 	}
 }
 
@@ -192,14 +228,18 @@ func when(r *result, now time.Time) string {
 }
 
 // drawDrains writes what drains would meet.
-func (c *command) drawDrains(l *text.Page, r *result, p *upgradev1.Plan) {
+func (c *command) drawDrains(l *text.Page, r *result, s *subject) {
 	switch {
-	case p == nil || len(r.Steps) == 0:
+	case s.eds != nil || len(r.Steps) == 0:
 		return
-	case p.Spec.Drain == nil && p.Spec.Cordon:
+	case s.drains():
+	case s.hosts != nil:
+		l.Add(text.Plain.Of("  nodes are cordoned; no pod is evicted (spec.drain.disabled)"))
+		return
+	case s.plan.Spec.Cordon:
 		l.Add(text.Plain.Of("  nodes are cordoned; no pod is evicted (spec.drain is absent)"))
 		return
-	case p.Spec.Drain == nil:
+	default:
 		l.Add(text.Plain.Of("  no pod is evicted (spec.drain is absent)"))
 		return
 	}
@@ -225,7 +265,11 @@ func (c *command) drawDrains(l *text.Page, r *result, p *upgradev1.Plan) {
 		}
 	}
 	if stops(r.Drains) {
-		l.Add(text.Plain.Of("  a drain that can't go on " + ending(p.Spec.Drain)))
+		if s.hosts != nil {
+			l.Add(text.Plain.Of("  a drain that can't go on " + hostEnding(s.hosts.Spec.Drain, r.Drains)))
+		} else {
+			l.Add(text.Plain.Of("  a drain that can't go on " + ending(s.plan.Spec.Drain)))
+		}
 	}
 }
 
@@ -259,14 +303,32 @@ func ending(d *upgradev1.DrainSpec) string {
 	if d.Timeout == nil {
 		return "tries until its Job's deadline (spec.drain.timeout is absent)"
 	}
-	after := "after " + d.Timeout.String() + " "
-	switch cmp.Or(string(d.OnTimeout), "fails") {
-	case "Halt":
-		return after + "fails its node's turn (spec.drain.onTimeout: Halt)"
-	case "Skip":
-		return after + "gives its node back, and the rollout goes on without it (spec.drain.onTimeout: Skip)"
-	case "Force":
-		return after + "deletes the pods that are left, past every PodDisruptionBudget (spec.drain.onTimeout: Force)"
+	return "after " + d.Timeout.String() + " " + onTimeout(string(d.OnTimeout))
+}
+
+// hostEnding says what happens when a drain of a NodeRollout can't go on.
+func hostEnding(d *v1alpha1.NodeDrain, drains []drained) string {
+	refuses := slices.ContainsFunc(drains, func(d drained) bool { return len(d.Refused) > 0 })
+	after := ""
+	if refuses {
+		after = "fails its node's turn at once where a pod is refused; else "
 	}
-	return after + "fails the attempt (spec.drain.onTimeout is absent)"
+	if d == nil || d.Timeout == nil {
+		return after + "waits (spec.drain.timeout is absent)"
+	}
+	after += "after " + duration.HumanDuration(d.Timeout.Duration) + " "
+	return after + onTimeout(string(cmp.Or(d.OnTimeout, "Halt")))
+}
+
+// onTimeout says what happens when the time of a drain is over.
+func onTimeout(how string) string {
+	switch how {
+	case "Halt":
+		return "fails its node's turn (spec.drain.onTimeout: Halt)"
+	case "Skip":
+		return "gives its node back, and the rollout goes on without it (spec.drain.onTimeout: Skip)"
+	case "Force":
+		return "deletes the pods that are left, past every PodDisruptionBudget (spec.drain.onTimeout: Force)"
+	}
+	return "fails the attempt (spec.drain.onTimeout is absent)"
 }

@@ -14,12 +14,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/target"
 )
 
@@ -39,7 +41,8 @@ func (c *command) read() ([]subject, error) {
 	case err != nil:
 		return nil, fmt.Errorf("reading %s, %w", name, err)
 	case len(all) == 0:
-		return nil, fmt.Errorf("reading %s, there is no Plan of %s and no ExtendedDaemonSet of %s in it", name, upgradev1.GroupVersion, edsv1.GroupVersion)
+		return nil, fmt.Errorf("reading %s, there is no Plan of %s, no ExtendedDaemonSet of %s and no NodeRollout of %s in it", name,
+			upgradev1.GroupVersion, edsv1.GroupVersion, v1alpha1.GroupVersion)
 	}
 	return all, nil
 }
@@ -47,7 +50,7 @@ func (c *command) read() ([]subject, error) {
 // parse reads the rollouts among the documents of a manifest. Other kinds are passed over.
 func parse(in io.Reader) ([]subject, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(upgradev1.AddToScheme(scheme), edsv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(upgradev1.AddToScheme(scheme), edsv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	strict := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true})
@@ -71,9 +74,10 @@ func parse(in io.Reader) ([]subject, error) {
 		if err := yaml.Unmarshal(document, &kind); err != nil {
 			return nil, fmt.Errorf("document %d: %w", number, err)
 		}
-		plan := kind.Kind == target.Plan.Name && kind.APIVersion == upgradev1.GroupVersion.String()
-		daemon := kind.Kind == target.DaemonSet.Name && kind.APIVersion == edsv1.GroupVersion.String()
-		if !plan && !daemon {
+		of := schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind)
+		if !slices.ContainsFunc(target.Rollouts, func(k *target.Kind) bool {
+			return of == k.Resource.GroupVersion().WithKind(k.Name)
+		}) {
 			continue
 		}
 		object, _, err := strict.Decode(document, nil, nil)
@@ -87,6 +91,8 @@ func parse(in io.Reader) ([]subject, error) {
 			s.plan, named = o, o.Name
 		case *edsv1.ExtendedDaemonSet:
 			s.eds, named = o, o.Name
+		case *v1alpha1.NodeRollout:
+			s.hosts, named = o, o.Name
 		}
 		if named == "" {
 			return nil, fmt.Errorf("document %d: the %s has no metadata.name", number, kind.Kind)

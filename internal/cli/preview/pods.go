@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/view"
 )
@@ -27,7 +28,7 @@ type drained struct {
 	Node string `json:"node"`
 	// Evict are the pods that would go, as namespace/name, in their order.
 	Evict []string `json:"evict"`
-	// Refused are the pods that the Plan's options give no leave to take: they stop the drain.
+	// Refused are the pods that the rollout's options give no leave to take: they stop the drain.
 	Refused []refused `json:"refused,omitempty"`
 	// Held are the pods that may go, but whose PodDisruptionBudget lets none go now.
 	Held []heldPod `json:"held,omitempty"`
@@ -42,7 +43,7 @@ type refused struct {
 	Pod     string       `json:"pod"`
 	Reason  drain.Reason `json:"reason"`
 	Message string       `json:"message"`
-	// Field is the one of the Plan that would give leave; empty where none does.
+	// Field is the one of the rollout that would give leave; empty where none does.
 	Field string `json:"field,omitempty"`
 }
 
@@ -57,8 +58,8 @@ type heldPod struct {
 const chunk = 500
 
 // drains looks at the pods of the first nodes that are to be started.
-func (c *command) drains(ctx context.Context, p *upgradev1.Plan, steps []view.Step) ([]drained, error) {
-	options, err := drainOptions(p.Spec.Drain)
+func (c *command) drains(ctx context.Context, s *subject, steps []view.Step) ([]drained, error) {
+	options, field, err := drainOptions(s)
 	if err != nil {
 		return nil, err
 	}
@@ -86,14 +87,14 @@ func (c *command) drains(ctx context.Context, p *upgradev1.Plan, steps []view.St
 			continue
 		}
 		facts := drain.Facts{Now: c.clock.Now(), DaemonSets: c.daemonSets(ctx, pods, sets)}
-		d.judge(drain.Filter(pods, facts, options), budgets)
+		d.judge(drain.Filter(pods, facts, options), field, budgets)
 		all = append(all, d)
 	}
 	return all, nil
 }
 
 // judge sorts what the filter says.
-func (d *drained) judge(verdicts []drain.Verdict, budgets []policyv1.PodDisruptionBudget) {
+func (d *drained) judge(verdicts []drain.Verdict, field func(drain.Reason) string, budgets []policyv1.PodDisruptionBudget) {
 	for i := range verdicts {
 		v := &verdicts[i]
 		name := v.Pod.Namespace + "/" + v.Pod.Name
@@ -101,7 +102,7 @@ func (d *drained) judge(verdicts []drain.Verdict, budgets []policyv1.PodDisrupti
 		case drain.Skip:
 			d.Stays++
 		case drain.Block:
-			d.Refused = append(d.Refused, refused{Pod: name, Reason: v.Reason, Message: v.Message, Field: fieldFor(v.Reason)})
+			d.Refused = append(d.Refused, refused{Pod: name, Reason: v.Reason, Message: v.Message, Field: field(v.Reason)})
 		case drain.Evict:
 			d.Evict = append(d.Evict, name)
 			if held, ok := holds(v.Pod, budgets); ok {
@@ -111,8 +112,8 @@ func (d *drained) judge(verdicts []drain.Verdict, budgets []policyv1.PodDisrupti
 	}
 }
 
-// fieldFor is the field of a Plan that gives leave to take such a pod.
-func fieldFor(r drain.Reason) string {
+// fieldOfPlan is the field of a Plan that gives leave to take such a pod.
+func fieldOfPlan(r drain.Reason) string {
 	switch r {
 	case drain.ReasonUnmanaged, drain.ReasonDaemonSetUnread:
 		return "spec.drain.force: true"
@@ -120,6 +121,17 @@ func fieldFor(r drain.Reason) string {
 		return "spec.drain.deleteEmptydirData: true"
 	case drain.ReasonDaemonSet:
 		return "spec.drain.ignoreDaemonSets: true"
+	}
+	return ""
+}
+
+// fieldOfHosts is that of a NodeRollout.
+func fieldOfHosts(r drain.Reason) string {
+	switch r {
+	case drain.ReasonUnmanaged, drain.ReasonDaemonSetUnread:
+		return "spec.drain.force: true"
+	case drain.ReasonLocalStorage:
+		return "spec.drain.deleteEmptyDirData: true"
 	}
 	return ""
 }
@@ -208,7 +220,7 @@ func (c *command) daemonSets(ctx context.Context, pods []corev1.Pod, known map[t
 
 // countEvictions counts of each node the pods that a drain with the defaults would evict; none where pods can't be listed.
 func (c *command) countEvictions(ctx context.Context) map[string]int {
-	options, _ := drainOptions(&upgradev1.DrainSpec{})
+	options, _ := planDrainOptions(&upgradev1.DrainSpec{})
 	count := map[string]int{}
 	for next := ""; ; {
 		list, err := c.src.Core.Pods("").List(ctx, metav1.ListOptions{Limit: chunk, Continue: next})
@@ -227,21 +239,61 @@ func (c *command) countEvictions(ctx context.Context) map[string]int {
 	}
 }
 
-// drainOptions are a Plan's, as its Jobs drain.
-func drainOptions(d *upgradev1.DrainSpec) (drain.Options, error) {
+// drainOptions are those of a rollout's drains, and which field gives leave to take a pod that they refuse.
+func drainOptions(s *subject) (options drain.Options, field func(drain.Reason) string, err error) {
+	if s.hosts != nil {
+		options, err = hostDrainOptions(s.hosts.Spec.Drain)
+		return options, fieldOfHosts, err
+	}
+	options, err = planDrainOptions(s.plan.Spec.Drain)
+	return options, fieldOfPlan, err
+}
+
+// drainSelector selects all pods that this selects but for those of the operator.
+func drainSelector(of *metav1.LabelSelector) (labels.Selector, error) {
 	apart, err := labels.NewRequirement(upgradev1.LabelController, selection.DoesNotExist, nil)
+	if err != nil {
+		return nil, err
+	}
+	selector := labels.NewSelector().Add(*apart)
+	if of == nil {
+		return selector, nil
+	}
+	own, err := metav1.LabelSelectorAsSelector(of)
+	if err != nil {
+		return nil, fmt.Errorf("spec.drain.podSelector: %w", err)
+	}
+	requirements, selectable := own.Requirements()
+	if !selectable {
+		return labels.Nothing(), nil
+	}
+	return selector.Add(requirements...), nil
+}
+
+// hostDrainOptions are a NodeRollout's.
+func hostDrainOptions(d *v1alpha1.NodeDrain) (drain.Options, error) {
+	if d == nil {
+		d = &v1alpha1.NodeDrain{}
+	}
+	selector, err := drainSelector(d.PodSelector)
 	if err != nil {
 		return drain.Options{}, err
 	}
-	selector := labels.NewSelector().Add(*apart)
-	if d.PodSelector != nil {
-		own, err := metav1.LabelSelectorAsSelector(d.PodSelector)
-		if err != nil {
-			return drain.Options{}, fmt.Errorf("spec.drain.podSelector: %w", err)
-		}
-		if requirements, ok := own.Requirements(); ok {
-			selector = selector.Add(requirements...)
-		}
+	return drain.Options{
+		PodSelector:        selector,
+		Force:              d.Force,
+		IgnoreDaemonSets:   true,
+		DeleteEmptyDirData: ptr.Deref(d.DeleteEmptyDirData, true),
+		DisableEviction:    d.DisableEviction,
+		SkipWaitForDelete:  time.Duration(ptr.Deref(d.SkipWaitForDeleteSeconds, 0)) * time.Second,
+	}, nil
+}
+
+// planDrainOptions are a Plan's, as its Jobs drain.
+func planDrainOptions(d *upgradev1.DrainSpec) (drain.Options, error) {
+	selector, err := drainSelector(d.PodSelector)
+	if err != nil {
+		return drain.Options{}, err
 	}
 	return drain.Options{
 		PodSelector:        selector,

@@ -137,6 +137,7 @@ func preview(t *testing.T, plans, objects []runtime.Object, change func(*command
 	t.Helper()
 	kinds := map[schema.GroupVersionResource]string{
 		target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList", target.DaemonSet.Resource: "ExtendedDaemonSetList",
+		target.NodeRollout.Resource:                                     "NodeRolloutList",
 		edsv1.GroupVersion.WithResource("extendeddaemonsetreplicasets"): "ExtendedDaemonSetReplicaSetList",
 		edsv1.GroupVersion.WithResource("extendeddaemonsetsettings"):    "ExtendedDaemonsetSettingList",
 	}
@@ -231,7 +232,7 @@ func TestPreviewFails(t *testing.T) {
 		"no such file":    {args: []string{"nothing.yaml"}, want: "no such file"},
 		"a negative turn": {args: []string{"p"}, change: func(c *command) { c.turn = -1 }, want: "must not be negative"},
 		"another kind":    {args: []string{"pod/p"}, want: `"pod/p" is not the name of a Plan`},
-		"nothing of use":  {args: []string{"-"}, change: func(c *command) { c.In = strings.NewReader("kind: Pod") }, want: "reading the standard input, there is no Plan of upgrade.cattle.io/v1 and no ExtendedDaemonSet of datadoghq.com/v1alpha1 in it"},
+		"nothing of use":  {args: []string{"-"}, change: func(c *command) { c.In = strings.NewReader("kind: Pod") }, want: "reading the standard input, there is no Plan of upgrade.cattle.io/v1, no ExtendedDaemonSet of datadoghq.com/v1alpha1 and no NodeRollout of moult.dev/v1alpha1 in it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := preview(t, nil, []runtime.Object{aNode("a")}, tc.change, tc.args...)

@@ -70,9 +70,15 @@ func (src *Source) DaemonSets(namespace string) dynamic.ResourceInterface {
 	return src.Client.Resource(target.DaemonSet.Resource).Namespace(namespace)
 }
 
+// NodeRollouts are all there are.
+func (src *Source) NodeRollouts() dynamic.ResourceInterface {
+	return src.Client.Resource(target.NodeRollout.Resource)
+}
+
 // Scope says which rollouts are meant.
 type Scope struct {
-	Namespace string // Empty is all.
+	// Namespace of those that are in one; empty is all.
+	Namespace string
 	Name      string // Empty is all.
 	// Kind of the rollouts; nil is all.
 	Kind *target.Kind
@@ -99,57 +105,99 @@ func (s Scope) String() string {
 
 // Rollouts are those of a scope.
 type Rollouts struct {
-	Plans      []upgradev1.Plan
-	DaemonSets []edsv1.ExtendedDaemonSet
+	Plans        []upgradev1.Plan
+	DaemonSets   []edsv1.ExtendedDaemonSet
+	NodeRollouts []v1alpha1.NodeRollout
 	// Notes say what could not be read.
 	Notes []string
 }
 
-// ReadRollouts returns the rollouts of the scope. Where no kind is named, and there are some of one kind, or that is Plans, a note says
-// that those of the other are not to be seen. It fails when a rollout is named and is not there.
+// Len is how many there are.
+func (r *Rollouts) Len() int { return len(r.Plans) + len(r.DaemonSets) + len(r.NodeRollouts) }
+
+// ReadRollouts returns the rollouts of the scope. Where no kind is named, and there are some of one kind, or Plans may be listed, a note
+// says of which other kinds they are not to be seen. It fails when a rollout is named and is not there.
 func (src *Source) ReadRollouts(ctx context.Context, where Scope) (Rollouts, error) {
 	var r Rollouts
-	var errPlans, errSets error
-	if where.Means(target.Plan) {
-		r.Plans, errPlans = read(ctx, src.Plans(where.Namespace), where, DecodePlan)
+	var hidden []Hidden
+	for _, k := range target.Rollouts {
+		if !where.Means(k) {
+			continue
+		}
+		err := src.readKind(ctx, &r, k, where)
+		switch {
+		case err == nil:
+		case where.Kind == nil && unseen(err):
+			hidden = append(hidden, Hidden{k, err})
+		default:
+			return r, ExplainOf(k, err)
+		}
 	}
-	if where.Means(target.DaemonSet) {
-		r.DaemonSets, errSets = read(ctx, src.DaemonSets(where.Namespace), where, DecodeDaemonSet)
+	if len(hidden) > 0 && (len(hidden) == len(target.Rollouts) || hidden[0].Kind == target.Plan && r.Len() == 0) {
+		return r, ExplainOf(hidden[0].Kind, hidden[0].Err)
 	}
-	both := where.Kind == nil
-	switch {
-	case errPlans == nil && errSets == nil:
-	case errPlans == nil && both && unseen(errSets):
-		r.Notes = append(r.Notes, Unseen(target.DaemonSet, errSets))
-	case errSets == nil && both && unseen(errPlans) && len(r.DaemonSets) > 0:
-		r.Notes = append(r.Notes, Unseen(target.Plan, errPlans))
-	case errPlans == nil:
-		return r, ExplainOf(target.DaemonSet, errSets)
-	default:
-		return r, Explain(errPlans)
+	if len(hidden) > 0 {
+		r.Notes = append(r.Notes, Unseen(hidden...))
 	}
-	if len(r.Plans)+len(r.DaemonSets) == 0 && where.Name != "" {
+	if r.Len() == 0 && where.Name != "" {
 		return r, src.NotFound(ctx, where)
 	}
 	return r, nil
 }
 
+// readKind reads the rollouts of one kind.
+func (src *Source) readKind(ctx context.Context, r *Rollouts, k *target.Kind, where Scope) (err error) {
+	switch k {
+	case target.Plan:
+		r.Plans, err = read(ctx, src.Plans(where.Namespace), where, DecodePlan)
+	case target.DaemonSet:
+		r.DaemonSets, err = read(ctx, src.DaemonSets(where.Namespace), where, DecodeDaemonSet)
+	case target.NodeRollout:
+		r.NodeRollouts, err = read(ctx, src.NodeRollouts(), where, DecodeNodeRollout)
+	}
+	return err
+}
+
 // unseen reports whether an error says that a kind is not there, or may not be listed.
 func unseen(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
-// Unseen is said where rollouts of a kind are not to be seen.
-func Unseen(k *target.Kind, err error) string {
-	var others []string
-	for _, other := range target.Rollouts {
-		if other != k {
-			others = append(others, other.Name+"s")
+// Hidden is a kind of rollouts that is not to be seen, and why not.
+type Hidden struct {
+	Kind *target.Kind
+	Err  error
+}
+
+// Unseen is said where rollouts of some kinds are not to be seen, and those of others are.
+func Unseen(hidden ...Hidden) string {
+	var unknown, denied, others []string
+	for _, k := range target.Rollouts {
+		i := slices.IndexFunc(hidden, func(h Hidden) bool { return h.Kind == k })
+		switch {
+		case i < 0:
+			others = append(others, k.Name+"s")
+		case apierrors.IsNotFound(hidden[i].Err):
+			unknown = append(unknown, k.Name+"s")
+		default:
+			denied = append(denied, k.Name+"s")
 		}
 	}
-	what := k.Name + "s can't be listed"
-	if apierrors.IsNotFound(err) {
-		what = "This cluster does not know " + k.Name + "s"
+	var parts []string
+	if len(unknown) > 0 {
+		parts = append(parts, "This cluster does not know "+both(unknown))
 	}
-	return what + ": only " + strings.Join(others, " and ") + " are shown."
+	if len(denied) > 0 {
+		parts = append(parts, both(denied)+" can't be listed")
+	}
+	return strings.Join(parts, ", and ") + ": only " + both(others) + " are shown."
+}
+
+// both is "A", "A and B", or "A, B and C".
+func both(of []string) string {
+	last := len(of) - 1
+	if last <= 0 {
+		return strings.Join(of, "")
+	}
+	return strings.Join(of[:last], ", ") + " and " + of[last]
 }
 
 // read lists the objects of the scope.
@@ -167,13 +215,6 @@ func read[T any](ctx context.Context, from dynamic.ResourceInterface, where Scop
 			return all, nil
 		}
 	}
-}
-
-// ReadPlans returns the Plans of the scope. It fails when one is named and is not there.
-func (src *Source) ReadPlans(ctx context.Context, where Scope) ([]upgradev1.Plan, error) {
-	where.Kind = target.Plan
-	r, err := src.ReadRollouts(ctx, where)
-	return r.Plans, err
 }
 
 // ReadNodes returns all nodes; nil when they may not be listed.
@@ -217,38 +258,35 @@ const NoBudgets = "NodeDisruptionBudgets can't be listed: what they forbid is kn
 
 // DecodePlan reads a Plan. Of one whose spec does not fit the type, metadata and status are what there is to show.
 func DecodePlan(u *unstructured.Unstructured) *upgradev1.Plan {
-	var p upgradev1.Plan
-	if decode(u, &p) {
-		return &p
-	}
-	p = upgradev1.Plan{}
-	decodeParts(u, map[string]any{"metadata": &p.ObjectMeta, "status": &p.Status})
-	p.Name, p.Namespace, p.UID = u.GetName(), u.GetNamespace(), u.GetUID()
-	return &p
+	return decodeAs(u, func(p *upgradev1.Plan) (*metav1.ObjectMeta, any) { return &p.ObjectMeta, &p.Status })
 }
 
 // DecodeDaemonSet reads an ExtendedDaemonSet, as far as that is possible.
 func DecodeDaemonSet(u *unstructured.Unstructured) *edsv1.ExtendedDaemonSet {
-	var d edsv1.ExtendedDaemonSet
-	if decode(u, &d) {
-		return &d
-	}
-	d = edsv1.ExtendedDaemonSet{}
-	decodeParts(u, map[string]any{"metadata": &d.ObjectMeta, "status": &d.Status})
-	d.Name, d.Namespace, d.UID = u.GetName(), u.GetNamespace(), u.GetUID()
-	return &d
+	return decodeAs(u, func(d *edsv1.ExtendedDaemonSet) (*metav1.ObjectMeta, any) { return &d.ObjectMeta, &d.Status })
+}
+
+// DecodeNodeRollout reads a NodeRollout, as far as that is possible.
+func DecodeNodeRollout(u *unstructured.Unstructured) *v1alpha1.NodeRollout {
+	return decodeAs(u, func(r *v1alpha1.NodeRollout) (*metav1.ObjectMeta, any) { return &r.ObjectMeta, &r.Status })
 }
 
 // DecodeBudget reads a NodeDisruptionBudget, as far as that is possible.
 func DecodeBudget(u *unstructured.Unstructured) *v1alpha1.NodeDisruptionBudget {
-	var b v1alpha1.NodeDisruptionBudget
-	if decode(u, &b) {
-		return &b
+	return decodeAs(u, func(b *v1alpha1.NodeDisruptionBudget) (*metav1.ObjectMeta, any) { return &b.ObjectMeta, &b.Status })
+}
+
+// decodeAs reads an object, or of one whose spec does not fit the type these parts.
+func decodeAs[T any](u *unstructured.Unstructured, parts func(*T) (meta *metav1.ObjectMeta, status any)) *T {
+	whole := new(T)
+	if decode(u, whole) {
+		return whole
 	}
-	b = v1alpha1.NodeDisruptionBudget{}
-	decodeParts(u, map[string]any{"metadata": &b.ObjectMeta, "status": &b.Status})
-	b.Name, b.UID = u.GetName(), u.GetUID()
-	return &b
+	some := new(T)
+	meta, status := parts(some)
+	decodeParts(u, map[string]any{"metadata": meta, "status": status})
+	meta.Name, meta.Namespace, meta.UID = u.GetName(), u.GetNamespace(), u.GetUID()
+	return some
 }
 
 func decode(u *unstructured.Unstructured, into any) bool {
@@ -285,6 +323,9 @@ func (src *Source) NotFound(ctx context.Context, where Scope) error {
 	if k == nil {
 		k = target.Rollouts[0]
 	}
+	if !k.Namespaced {
+		return fmt.Errorf("there is no %s %q", k.Name, where.Name)
+	}
 	err := fmt.Errorf("there is no %s %q in %s", k.Name, where.Name, where)
 	if others := src.elsewhere(ctx, where, k); len(others) > 0 {
 		err = fmt.Errorf("%w, but in %s: use -n", err, strings.Join(others, ", "))
@@ -318,7 +359,7 @@ func (src *Source) Nothing(ctx context.Context, where Scope) string {
 
 // elsewhere lists other namespaces with such rollouts of a kind, as far as they may be seen.
 func (src *Source) elsewhere(ctx context.Context, where Scope, k *target.Kind) []string {
-	if where.Namespace == "" {
+	if where.Namespace == "" || !k.Namespaced {
 		return nil
 	}
 	list, err := src.Client.Resource(k.Resource).List(ctx, where.Only(metav1.ListOptions{Limit: page}))

@@ -53,6 +53,7 @@ func aBudget(t *testing.T, name string) *unstructured.Unstructured {
 func fakes(objects ...runtime.Object) (*Source, *dynamicfake.FakeDynamicClient, *fake.Clientset) {
 	kinds := map[schema.GroupVersionResource]string{
 		target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList", target.DaemonSet.Resource: "ExtendedDaemonSetList",
+		target.NodeRollout.Resource:                                     "NodeRolloutList",
 		edsv1.GroupVersion.WithResource("extendeddaemonsetreplicasets"): "ExtendedDaemonSetReplicaSetList",
 		edsv1.GroupVersion.WithResource("extendeddaemonsetsettings"):    "ExtendedDaemonsetSettingList",
 	}
@@ -63,7 +64,7 @@ func fakes(objects ...runtime.Object) (*Source, *dynamicfake.FakeDynamicClient, 
 
 func TestReadSaysWhereElseToLook(t *testing.T) {
 	src, _, _ := fakes(aPlan(t, "system-upgrade", "p"))
-	_, err := src.ReadPlans(t.Context(), Scope{Namespace: "default", Name: "p"})
+	_, err := src.ReadRollouts(t.Context(), Scope{Namespace: "default", Name: "p", Kind: target.Plan})
 	if want := `there is no Plan "p" in namespace default, but in system-upgrade: use -n`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -79,6 +80,13 @@ func TestDecodeForgives(t *testing.T) {
 	u.Object["spec"] = map[string]any{"concurrency": "two"}
 	if p := DecodePlan(u); p.Name != "p" || p.Namespace != "ns" || p.Status.LatestHash != "h" {
 		t.Errorf("%+v", p)
+	}
+	u = object(t, &v1alpha1.NodeRollout{
+		ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "u"}, Status: v1alpha1.NodeRolloutStatus{Revision: "1.20.3"},
+	})
+	u.Object["spec"] = map[string]any{"hostUpdate": "yes"}
+	if r := DecodeNodeRollout(u); r.Name != "r" || r.UID != "u" || r.Status.Revision != "1.20.3" || r.Spec.HostUpdate != nil {
+		t.Errorf("%+v", r)
 	}
 	u = aBudget(t, "b")
 	u.Object["spec"] = map[string]any{"paused": "yes"}

@@ -47,15 +47,16 @@ Each rollout has a bar, and a line for every node that is in a turn or has faile
 reason why they wait. -o wide has a line for every node. Below stand the NodeDisruptionBudgets: how many of their nodes
 are unavailable, how many more may be taken, and what blocks since when; of one rollout, those that select its nodes.
 
-A rollout is named NAME, plan/NAME or plan.upgrade.cattle.io/NAME; an ExtendedDaemonSet eds/NAME or extendeddaemonset/NAME, and
-just NAME where there is no Plan of that name.
+A rollout is named NAME, plan/NAME or plan.upgrade.cattle.io/NAME; an ExtendedDaemonSet eds/NAME or extendeddaemonset/NAME, a NodeRollout
+nr/NAME or noderollout/NAME, and just NAME where there is no Plan of that name. NodeRollouts are in no namespace, and shown with those of any.
 
 With --watch this is a live view, repainted in place on a terminal; elsewhere each change is a line. It ends with
 Ctrl-C, or with --until-complete when every rollout shown is complete. It fails then if one of them stalls.`,
 		Example: `  kubectl moult status -A
   kubectl moult status -n system-upgrade --watch
   kubectl moult status k3s-agent -n system-upgrade --until-complete
-  kubectl moult status eds/node-exporter -n monitoring -o wide`,
+  kubectl moult status eds/node-exporter -n monitoring -o wide
+  kubectl moult status nr/bottlerocket`,
 		Args:              cobra.MaximumNArgs(1),
 		SilenceUsage:      true,
 		ValidArgsFunction: source.Complete(cluster, &c.allNamespaces, target.Rollouts...),
@@ -102,7 +103,7 @@ func (c *command) once(ctx context.Context, src *source.Source, where source.Sco
 	var budgets []v1alpha1.NodeDisruptionBudget
 	daemons := view.Daemons{Sets: found.DaemonSets}
 	said := found.Notes
-	if len(found.Plans)+len(found.DaemonSets) > 0 {
+	if found.Len() > 0 {
 		var noteBudgets, noteDaemons string
 		if nodes, err = src.ReadNodes(ctx); err != nil {
 			return err
@@ -119,9 +120,9 @@ func (c *command) once(ctx context.Context, src *source.Source, where source.Sco
 		fmt.Fprintln(c.ErrOut, note)
 	}
 	now := c.clock.Now()
-	s := show(view.See(found.Plans, nodes, budgets, now).Daemons(daemons), where.Name != "")
+	s := show(view.See(found.Plans, nodes, budgets, now).Daemons(daemons).NodeRollouts(found.NodeRollouts), where.Name != "")
 	switch {
-	case c.output.Structured() && where.Name != "" && where.Namespace != "" && len(s.rollouts) == 1:
+	case c.output.Structured() && where.Name != "" && (where.Namespace != "" || where.Kind == target.NodeRollout) && len(s.rollouts) == 1:
 		return c.output.Print(c.Out, s.rollouts[0])
 	case c.output.Structured():
 		return c.output.Print(c.Out, map[string]any{"items": s.rollouts, "budgets": s.budgets})

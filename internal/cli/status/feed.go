@@ -32,9 +32,9 @@ import (
 
 // feed keeps the objects that a live view is made of up to date, by watches.
 type feed struct {
-	src                         *source.Source
-	where                       source.Scope
-	plans, sets, nodes, budgets cache.SharedIndexInformer
+	src                                *source.Source
+	where                              source.Scope
+	plans, sets, hosts, nodes, budgets cache.SharedIndexInformer
 	// parts are what ExtendedDaemonSets consist of: they are watched once there is one that is not as it should be.
 	parts *parts
 	// begin watches what was added; it is nil before the feed runs.
@@ -50,12 +50,15 @@ type feed struct {
 
 func newFeed(src *source.Source, where source.Scope) (*feed, error) {
 	f := &feed{src: src, where: where, changed: make(chan struct{}, 1), denied: map[cache.SharedIndexInformer]error{}}
-	var errs [4]error
+	var errs [5]error
 	if where.Means(target.Plan) {
 		f.plans, errs[0] = f.watch(&unstructured.Unstructured{}, custom(src.Plans(where.Namespace), where), typed)
 	}
 	if where.Means(target.DaemonSet) {
 		f.sets, errs[1] = f.watch(&unstructured.Unstructured{}, custom(src.DaemonSets(where.Namespace), where), daemonSet)
+	}
+	if where.Means(target.NodeRollout) {
+		f.hosts, errs[4] = f.watch(&unstructured.Unstructured{}, custom(src.NodeRollouts(), where), nodeRollout)
 	}
 	f.nodes, errs[2] = f.watch(&corev1.Node{}, &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -106,12 +109,21 @@ func (f *feed) run(ctx context.Context) (wait func()) {
 			}
 		})
 	}
-	for _, i := range []cache.SharedIndexInformer{f.plans, f.sets, f.nodes, f.budgets} {
-		if i != nil {
-			f.begin(i)
-		}
+	for _, i := range append(f.rollouts(), f.nodes, f.budgets) {
+		f.begin(i)
 	}
 	return group.Wait
+}
+
+// rollouts are the informers of the kinds of rollouts that are meant.
+func (f *feed) rollouts() []cache.SharedIndexInformer {
+	var all []cache.SharedIndexInformer
+	for _, i := range []cache.SharedIndexInformer{f.plans, f.sets, f.hosts} {
+		if i != nil {
+			all = append(all, i)
+		}
+	}
+	return all
 }
 
 func (f *feed) handler() cache.ResourceEventHandler {
@@ -146,7 +158,7 @@ func (f *feed) failed(err error, of cache.SharedIndexInformer) {
 	switch {
 	case of == f.nodes && apierrors.IsForbidden(err), of != f.nodes && final:
 		f.denied[of] = err
-	case (of == f.plans || of == f.sets) && !of.HasSynced():
+	case slices.Contains(f.rollouts(), of) && !of.HasSynced():
 		f.fatal = source.ExplainOf(f.kindOf(of), err)
 	default:
 		f.trouble = err
@@ -156,8 +168,11 @@ func (f *feed) failed(err error, of cache.SharedIndexInformer) {
 
 // kindOf is the kind of rollouts that an informer is of.
 func (f *feed) kindOf(of cache.SharedIndexInformer) *target.Kind {
-	if of == f.sets {
+	switch of {
+	case f.sets:
 		return target.DaemonSet
+	case f.hosts:
+		return target.NodeRollout
 	}
 	return target.Plan
 }
@@ -166,6 +181,7 @@ func (f *feed) kindOf(of cache.SharedIndexInformer) *target.Kind {
 type sight struct {
 	plans   []upgradev1.Plan
 	daemons view.Daemons
+	hosts   []v1alpha1.NodeRollout
 	nodes   []corev1.Node // nil when they may not be seen
 	budgets []v1alpha1.NodeDisruptionBudget
 	// note says what is amiss with it, if anything is.
@@ -173,28 +189,25 @@ type sight struct {
 }
 
 // rollouts is how many there are.
-func (s *sight) rollouts() int { return len(s.plans) + len(s.daemons.Sets) }
+func (s *sight) rollouts() int { return len(s.plans) + len(s.daemons.Sets) + len(s.hosts) }
 
 // look returns what is to be seen now, and false while that is not complete.
 func (f *feed) look() (sight, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var s sight
-	var kinds, gone []cache.SharedIndexInformer
-	for _, i := range []cache.SharedIndexInformer{f.plans, f.sets} {
-		if i == nil {
-			continue
-		}
-		kinds = append(kinds, i)
-		if f.denied[i] != nil {
-			gone = append(gone, i)
+	kinds := f.rollouts()
+	var gone []source.Hidden
+	for _, i := range kinds {
+		if err := f.denied[i]; err != nil {
+			gone = append(gone, source.Hidden{Kind: f.kindOf(i), Err: err})
 		}
 	}
 	switch {
 	case f.fatal != nil:
 		return s, false, f.fatal
 	case len(gone) == len(kinds):
-		return s, false, source.ExplainOf(f.kindOf(gone[0]), f.denied[gone[0]])
+		return s, false, source.ExplainOf(gone[0].Kind, gone[0].Err)
 	}
 	for _, i := range append(kinds, f.nodes, f.budgets) {
 		if f.denied[i] == nil && !i.HasSynced() {
@@ -205,12 +218,13 @@ func (f *feed) look() (sight, bool, error) {
 	if f.trouble != nil {
 		notes = append(notes, "What is shown may be out of date: "+f.trouble.Error())
 	}
-	for _, i := range gone {
-		notes = append(notes, source.Unseen(f.kindOf(i), f.denied[i]))
+	if len(gone) > 0 {
+		notes = append(notes, source.Unseen(gone...))
 	}
 	s.plans = stored[upgradev1.Plan](f.plans)
 	s.daemons.Sets = stored[edsv1.ExtendedDaemonSet](f.sets)
-	if err := f.denied[f.plans]; err != nil && len(s.daemons.Sets) == 0 {
+	s.hosts = stored[v1alpha1.NodeRollout](f.hosts)
+	if err := f.denied[f.plans]; err != nil && s.rollouts() == 0 {
 		return s, false, source.Explain(err) // Nothing is to be seen for lack of them.
 	}
 	said, complete := f.lookAtParts(&s.daemons)
@@ -266,6 +280,15 @@ func daemonSet(object any) (any, error) {
 	return object, nil
 }
 
+// nodeRollout makes a NodeRollout of what the API sent.
+func nodeRollout(object any) (any, error) {
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		u.SetManagedFields(nil)
+		return source.DecodeNodeRollout(u), nil
+	}
+	return object, nil
+}
+
 // budget makes a NodeDisruptionBudget of what the API sent.
 func budget(object any) (any, error) {
 	if u, ok := object.(*unstructured.Unstructured); ok {
@@ -282,13 +305,24 @@ func trim(object any) (any, error) {
 		return object, nil
 	}
 	n.ManagedFields = nil
-	maps.DeleteFunc(n.Annotations, func(key, _ string) bool {
-		return !strings.HasPrefix(key, v1alpha1.GroupName+"/") && !strings.HasPrefix(key, edsv1.AnnotationResourcesPrefix)
-	})
-	n.Spec = corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable, Taints: n.Spec.Taints}
+	maps.DeleteFunc(n.Annotations, func(key, value string) bool { return !shows(key, value) })
+	n.Spec = corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable, Taints: n.Spec.Taints, ProviderID: n.Spec.ProviderID}
 	for i := range n.Status.Conditions {
 		n.Status.Conditions[i].LastHeartbeatTime = metav1.Time{}
 	}
-	n.Status = corev1.NodeStatus{Conditions: n.Status.Conditions}
+	n.Status = corev1.NodeStatus{
+		Conditions: n.Status.Conditions, NodeInfo: corev1.NodeSystemInfo{BootID: n.Status.NodeInfo.BootID, OSImage: n.Status.NodeInfo.OSImage},
+	}
 	return n, nil
+}
+
+// shows reports whether an annotation of a Node says something here: one of Moult's own or of a host's agent, one for daemons, or one that
+// has the value for which a reboot may wait.
+func shows(key, value string) bool {
+	if value == "true" || strings.HasPrefix(key, v1alpha1.GroupName+"/") || strings.HasPrefix(key, edsv1.AnnotationResourcesPrefix) {
+		return true
+	}
+	return slices.ContainsFunc(v1alpha1.HostProtocols, func(p v1alpha1.HostProtocol) bool {
+		return slices.Contains([]string{p.Wanted, p.Active, p.State, p.Update}, key)
+	})
 }

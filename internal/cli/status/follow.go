@@ -92,7 +92,7 @@ func follow(ctx context.Context, clk clock.WithTicker, src *source.Source, where
 		}
 		known = true
 		now := clk.Now()
-		all := show(view.See(seen.plans, seen.nodes, seen.budgets, now).Daemons(seen.daemons), where.Name != "")
+		all := show(view.See(seen.plans, seen.nodes, seen.budgets, now).Daemons(seen.daemons).NodeRollouts(seen.hosts), where.Name != "")
 		p.show(all, seen.note, now)
 		if untilComplete {
 			if done, err := verdict(all.rollouts); done {
@@ -108,7 +108,7 @@ func verdict(rollouts []view.Rollout) (done bool, err error) {
 	for i := range rollouts {
 		switch r := &rollouts[i]; r.State {
 		case view.Stalled:
-			return true, fmt.Errorf("%s %s/%s is stalled: %s", r.Kind, r.Namespace, r.Name, r.Message)
+			return true, fmt.Errorf("%s %s is stalled: %s", r.Kind, r.FullName(), text.Clean(r.Message))
 		case view.Complete:
 			complete++
 		case view.Pending, view.Progressing, view.Waiting:

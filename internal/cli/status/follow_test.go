@@ -48,6 +48,7 @@ func fakes(t *testing.T, plans ...runtime.Object) (*source.Source, *dynamicfake.
 	t.Helper()
 	kinds := map[schema.GroupVersionResource]string{
 		target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList", target.DaemonSet.Resource: "ExtendedDaemonSetList",
+		target.NodeRollout.Resource:                                     "NodeRolloutList",
 		edsv1.GroupVersion.WithResource("extendeddaemonsetreplicasets"): "ExtendedDaemonSetReplicaSetList",
 		edsv1.GroupVersion.WithResource("extendeddaemonsetsettings"):    "ExtendedDaemonsetSettingList",
 	}
@@ -72,14 +73,14 @@ func (seen) close() {}
 
 func TestFollow(t *testing.T) {
 	complete := upgradev1.Condition{Type: upgradev1.ConditionComplete, Status: metav1.ConditionTrue}
-	stalled := upgradev1.Condition{Type: upgradev1.ConditionStalled, Status: metav1.ConditionTrue, Message: "it broke"}
+	stalled := upgradev1.Condition{Type: upgradev1.ConditionStalled, Status: metav1.ConditionTrue, Message: "it\x1b[2J broke"}
 	under := upgradev1.Condition{Type: upgradev1.ConditionComplete, Status: metav1.ConditionFalse, Reason: upgradev1.ReasonSyncJob}
 	for name, tc := range map[string]struct {
 		conditions []upgradev1.Condition
 		want       string
 	}{
 		"until complete": {conditions: []upgradev1.Condition{complete}},
-		"until stalled":  {conditions: []upgradev1.Condition{under, stalled}, want: "Plan ns/p is stalled: it broke"},
+		"until stalled":  {conditions: []upgradev1.Condition{under, stalled}, want: "Plan ns/p is stalled: it [2J broke"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -42,6 +42,10 @@ func draw(r *view.Rollout, h *history, now time.Time) block {
 			b.header = append(b.header, pods(r.Pods))
 		}
 	}
+	if len(r.Versions) > 0 {
+		b.header = append(b.header, versions(r.Versions))
+	}
+	b.header = append(b.header, scaleSets(r, now)...)
 	b.header = append(b.header, steering(r, now)...)
 	said := func(n view.Node) bool { return strings.HasPrefix(n.Message, r.Message) }
 	if r.Message != "" && !slices.ContainsFunc(r.Nodes, said) && !repeated(r) {
@@ -82,11 +86,7 @@ func remaining(hidden, all int, what string) string {
 }
 
 func header(r *view.Rollout, now time.Time) []line {
-	name := r.Name
-	if r.Namespace != "" {
-		name = r.Namespace + "/" + r.Name
-	}
-	l := line{plain.Of(r.Kind + " "), bold.Of(name)}
+	l := line{plain.Of(r.Kind + " "), bold.Of(r.FullName())}
 	if r.Version != "" {
 		l = append(l, plain.Of("  "+r.Version))
 	}
@@ -103,7 +103,90 @@ func header(r *view.Rollout, now time.Time) []line {
 	if r.OptedOut > 0 {
 		l = append(l, dim.Of(fmt.Sprintf(" (%d opted out)", r.OptedOut)))
 	}
+	if r.Unlabelled > 0 {
+		l = append(l, dim.Of(fmt.Sprintf(" (%d without an interface label)", r.Unlabelled)))
+	}
 	return []line{l}
+}
+
+// versions says how many nodes run which version.
+func versions(of []v1alpha1.HostVersion) line {
+	var all []string
+	for _, v := range of[:min(len(of), v1alpha1.MaxListedReleases)] {
+		all = append(all, fmt.Sprintf("%s on %d", v.Version, v.Nodes))
+	}
+	if more := len(of) - v1alpha1.MaxListedReleases; more > 0 {
+		all = append(all, fmt.Sprintf("and %d more", more))
+	}
+	return line{plain.Of("  versions: " + strings.Join(all, ", "))}
+}
+
+// maxScaleSets bounds how many scale sets are shown of which there is nothing to say.
+const maxScaleSets = 5
+
+// scaleSets says how the scale sets of a rollout stand, those with trouble first. Where all is done, only those are shown.
+func scaleSets(r *view.Rollout, now time.Time) []line {
+	var trouble, others []line
+	for i := range r.ScaleSets {
+		s := &r.ScaleSets[i]
+		said := fmt.Sprintf("  scale set %s: %d machine", s.Name, s.Machines)
+		if s.Machines != 1 {
+			said += "s"
+		}
+		if s.Outdated > 0 {
+			said += fmt.Sprintf(", %d outdated", s.Outdated)
+		}
+		said += under(s)
+		if s.Image != "" {
+			said += ", image " + s.Image[strings.LastIndex(s.Image, "/")+1:]
+		}
+		if s.RolledBack != "" {
+			said += ", put back in place of " + s.RolledBack[strings.LastIndex(s.RolledBack, "/")+1:]
+		}
+		l := line{plain.Of(said)}
+		if s.Reason == "" {
+			others = append(others, l)
+			continue
+		}
+		l = append(l, red.Of("  "+string(s.Reason)))
+		if age := text.Since(s.Since, now); age != "" {
+			l = append(l, plain.Of(" for "+age))
+		}
+		trouble = append(trouble, append(l, plain.Of(strings.Join(append([]string{""}, nonempty(s.Message)...), ": "))))
+	}
+	if r.State == view.Complete {
+		return trouble
+	}
+	if more := len(others) - maxScaleSets; more > 0 {
+		others = append(others[:maxScaleSets], line{dim.Of(fmt.Sprintf("  and %d more scale sets", more))})
+	}
+	return append(trouble, others...)
+}
+
+// under says what the cloud is doing with a scale set for the rollout.
+func under(s *v1alpha1.ScaleSetStatus) string {
+	adds, deletes, images := 0, 0, 0
+	for i := range s.Operations {
+		switch o := &s.Operations[i]; o.Kind {
+		case v1alpha1.CloudOperationAdd:
+			adds += int(o.Count)
+		case v1alpha1.CloudOperationDelete:
+			deletes += len(o.Machines)
+		case v1alpha1.CloudOperationSetImage:
+			images++
+		}
+	}
+	said := ""
+	if adds > 0 {
+		said += fmt.Sprintf(", %d being added", adds)
+	}
+	if deletes > 0 {
+		said += fmt.Sprintf(", %d being deleted", deletes)
+	}
+	if images > 0 {
+		said += ", its image being set"
+	}
+	return said
 }
 
 func colourOf(s view.State) style {
@@ -214,6 +297,12 @@ func (c *columns) wait(groups []group, n *view.Node) []group {
 // flags tells of a node what its turn does not explain.
 func flags(n *view.Node) []string {
 	var all []string
+	switch {
+	case n.Version != "" && n.Target != "":
+		all = append(all, n.Version+" → "+n.Target)
+	case n.Version+n.Target != "":
+		all = append(all, n.Version+n.Target)
+	}
 	if n.Canary {
 		all = append(all, "canary")
 	}

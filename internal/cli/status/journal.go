@@ -37,7 +37,7 @@ func (j *journal) show(s *shown, note string, now time.Time) {
 	j.note = note
 	for i := range s.rollouts {
 		r := &s.rollouts[i]
-		name := fmt.Sprintf("%s %s/%s", strings.ToLower(r.Kind), r.Namespace, r.Name)
+		name := strings.ToLower(r.Kind) + " " + r.FullName()
 		// What begins is said before its nodes, what is complete after them.
 		turned := j.news(unit{r.Kind, r.Namespace, r.Name, ""}, r.Version+" "+string(r.State)+" "+r.Message)
 		if turned && r.State != view.Complete {

@@ -22,7 +22,7 @@ func steering(r *view.Rollout, now time.Time) []line {
 	}
 	if r.Halted != "" {
 		all = append(all, line{red.Of("  halted: " + r.Halted)})
-		if r.Kind == target.Plan.Name {
+		if r.Kind != target.DaemonSet.Name {
 			all[len(all)-1] = append(all[len(all)-1], dim.Of("  (kubectl moult retry "+named(r)+")"))
 		}
 	}

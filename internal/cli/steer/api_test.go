@@ -76,6 +76,8 @@ func TestAPI(t *testing.T) {
 		"daemon":  pauseADaemonSet,
 		"canary":  approveADaemonSet,
 		"either":  bareNames,
+		"hosts":   steerANodeRollout,
+		"retries": retryANodeRollout,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &bench{Client: c, t: t, config: config, namespace: name}
@@ -187,7 +189,7 @@ func pauseAndResume(b *bench) {
 	if s := read(b, fresh).Spec.Strategy; s != nil {
 		b.t.Errorf("a strategy is left: %+v", s)
 	}
-	b.says(`error: "pod/p" is not the name of a Plan, an ExtendedDaemonSet or a NodeDisruptionBudget: before the slash stands plan, extendeddaemonset or nodedisruptionbudget`, "pause", "pod/p")
+	b.says(`error: "pod/p" is not the name of a Plan, an ExtendedDaemonSet, a NodeRollout or a NodeDisruptionBudget: before the slash stands plan, extendeddaemonset, noderollout or nodedisruptionbudget`, "pause", "pod/p")
 }
 
 func resumeKeepsWhatPauseDidNotMake(b *bench) {
@@ -348,7 +350,7 @@ func pauseADaemonSet(b *bench) {
 	b.says("extendeddaemonset.datadoghq.com/d is not paused\n"+
 		"annotation extendeddaemonset.datadoghq.com/rollout-frozen still pauses it: kubectl eds unfreeze-rollout d -n daemon", "resume", "eds/d")
 	b.says(`error: there is no ExtendedDaemonSet "x" in namespace daemon`, "pause", "eds/x")
-	b.says(`error: "eds/d" is not the name of a Node or a Plan: before the slash stands node or plan`, "retry", "eds/d")
+	b.says(`error: "eds/d" is not the name of a Node, a Plan or a NodeRollout: before the slash stands node, plan or noderollout`, "retry", "eds/d")
 }
 
 func approveADaemonSet(b *bench) {

@@ -27,7 +27,8 @@ status.wave.approveWith names. It is for this wave and this revision only. It fa
 The canary of an ExtendedDaemonSet is its first wave; one with validationMode manual waits for approval.`,
 		Example: `  kubectl moult approve k3s-agent -n system-upgrade
   kubectl moult approve k3s-agent -n system-upgrade --wave canary
-  kubectl moult approve eds/node-exporter -n monitoring`,
+  kubectl moult approve eds/node-exporter -n monitoring
+  kubectl moult approve nr/bottlerocket`,
 	}
 	cmd = c.mount(cmd, func(ctx context.Context, arg string) error { return c.approve(ctx, arg, wave) }, target.Rollouts...)
 	cmd.Flags().StringVar(&wave, "wave", "", "Approve only if this is the wave that waits for it.")
@@ -91,12 +92,20 @@ func waving(k *target.Kind, o *unstructured.Unstructured) waves {
 		w.current = w.wave != nil && (seen || w.wave.Revision == view.RevisionOf(eds))
 		return w
 	}
-	p := source.DecodePlan(o)
-	w := waves{wave: p.Status.Wave}
-	if p.Spec.Strategy == nil || len(p.Spec.Strategy.Waves) == 0 {
+	var w waves
+	var strategy *v1alpha1.Strategy
+	revision := ""
+	if k == target.NodeRollout {
+		r := source.DecodeNodeRollout(o)
+		w.wave, strategy, revision = r.Status.Wave, r.Spec.Strategy, r.Status.Revision
+	} else {
+		p := source.DecodePlan(o)
+		w.wave, strategy, revision = p.Status.Wave, p.Spec.Strategy, p.Status.LatestHash
+	}
+	if strategy == nil || len(strategy.Waves) == 0 {
 		w.none = "it has no waves (spec.strategy.waves)"
 	}
-	w.current = w.wave != nil && w.wave.Revision == p.Status.LatestHash
+	w.current = w.wave != nil && w.wave.Revision == revision
 	return w
 }
 

@@ -21,9 +21,12 @@ func newPause(c *command) *cobra.Command {
 
 Of an ExtendedDaemonSet no outdated pod is replaced any more; pods are still made on nodes that have none, and its canary goes on.
 
+A NodeRollout is nr/NAME, and in no namespace.
+
 ndb/NAME pauses a NodeDisruptionBudget (spec.paused): no rollout may take any of the nodes that it selects.`,
 		Example: `  kubectl moult pause k3s-agent -n system-upgrade
   kubectl moult pause eds/node-exporter -n monitoring
+  kubectl moult pause nr/bottlerocket
   kubectl moult pause ndb/production`,
 	}
 	cmd = c.mount(cmd, func(ctx context.Context, arg string) error { return c.setPaused(ctx, arg, true) }, pausable...)
@@ -35,7 +38,8 @@ func newResume(c *command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume ROLLOUT",
 		Short: "Let a paused rollout, or a paused budget, go on",
-		Long: `Let a paused rollout go on: takes spec.strategy.paused away, and of a Plan spec.strategy with it if it holds nothing else.
+		Long: `Let a paused rollout go on: takes spec.strategy.paused away, and of a Plan or a NodeRollout spec.strategy with it if it holds nothing
+else.
 
 ndb/NAME resumes a NodeDisruptionBudget. What else keeps nodes waiting goes on doing so: kubectl moult why NODE says it.`,
 		Example: `  kubectl moult resume k3s-agent -n system-upgrade

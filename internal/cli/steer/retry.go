@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
@@ -25,16 +25,17 @@ import (
 func newRetry(c *command) *cobra.Command {
 	var rollout string
 	cmd := &cobra.Command{
-		Use:   "retry NODE|PLAN",
-		Short: "Try again what has failed: on a node, or of a Plan on all its nodes",
+		Use:   "retry NODE|ROLLOUT",
+		Short: "Try again what has failed: on a node, or of a rollout on all its nodes",
 		Long: `Try again what has failed: sets the annotation moult.dev/retry, of a Node for every rollout that has failed there, or of a
-Plan for all its failed nodes. It says which those are, and fails when there are none. Each turn is tried once more,
-when it comes to it: windows, budgets and concurrency hold for it as for others.
+Plan or a NodeRollout for all its failed nodes. It says which those are, and fails when there are none. Each turn is tried once
+more, when it comes to it: windows, budgets and concurrency hold for it as for others.
 
-A name that is a node's and a Plan's needs node/ or plan/ before it.`,
+A name that is a node's and a rollout's needs node/, plan/ or nr/ before it.`,
 		Example: `  kubectl moult retry worker-7
   kubectl moult retry worker-7 --rollout k3s-agent -n system-upgrade
-  kubectl moult retry plan/k3s-agent -n system-upgrade`,
+  kubectl moult retry plan/k3s-agent -n system-upgrade
+  kubectl moult retry nr/bottlerocket`,
 	}
 	cmd = c.mount(cmd, func(ctx context.Context, arg string) error { return c.retry(ctx, arg, rollout) },
 		retryable...)
@@ -44,11 +45,11 @@ A name that is a node's and a Plan's needs node/ or plan/ before it.`,
 }
 
 // retryable are the kinds of what can be tried again. Pods of an ExtendedDaemonSet are tried again and again by their kubelets.
-var retryable = []*target.Kind{target.Node, target.Plan}
+var retryable = []*target.Kind{target.Node, target.Plan, target.NodeRollout}
 
 // failure is a unit that has failed.
 type failure struct {
-	rollout string // namespace/name
+	rollout string // namespace/name, or nr/name
 	node    string
 	reason  v1alpha1.Reason
 }
@@ -66,7 +67,7 @@ func (c *command) retry(ctx context.Context, arg, only string) error {
 	if k == target.Node {
 		failures, err = onNode(o)
 	} else {
-		failures, err = c.ofPlan(ctx, named.Name)
+		failures, err = c.ofRollout(ctx, k, named.Name)
 	}
 	if err != nil {
 		return err
@@ -94,15 +95,19 @@ func (c *command) check(k *target.Kind, node, only string, failures []failure) e
 	if k != target.Node {
 		return errors.New("--rollout goes with the name of a node")
 	}
-	named, err := target.Parse(only, target.Plan)
+	named, err := target.Parse(only, target.Plan, target.NodeRollout)
 	if err != nil {
 		return err
 	}
-	want := c.namespace + "/" + named.Name
-	var others []string
+	var wanted, others []string
+	for _, k := range []*target.Kind{target.Plan, target.NodeRollout} {
+		if named.Kind == nil || named.Kind == k {
+			wanted = append(wanted, called(k, c.namespace, named.Name))
+		}
+	}
 	found := false
 	for _, f := range failures {
-		if f.rollout == want {
+		if slices.Contains(wanted, f.rollout) {
 			found = true
 		} else {
 			others = append(others, f.rollout)
@@ -110,7 +115,7 @@ func (c *command) check(k *target.Kind, node, only string, failures []failure) e
 	}
 	switch {
 	case !found:
-		return fmt.Errorf("rollout %s has not failed on node %s, so there is nothing to retry", want, node)
+		return fmt.Errorf("rollout %s has not failed on node %s, so there is nothing to retry", wanted[0], node)
 	case len(others) > 0:
 		return fmt.Errorf("on node %s have failed as well, and would be retried too: %s; leave --rollout out to retry all", node, strings.Join(others, ", "))
 	}
@@ -127,19 +132,40 @@ func (c *command) resolve(ctx context.Context, named target.Target) (*target.Kin
 	if _, gone := errors.AsType[missing](errNode); errNode != nil && !gone && !apierrors.IsForbidden(errNode) {
 		return nil, nil, errNode
 	}
-	plan, errPlan := c.client(target.Plan).Get(ctx, named.Name, metav1.GetOptions{})
-	switch {
-	case errNode == nil && errPlan == nil:
-		return nil, nil, fmt.Errorf("there are a Node and a Plan of the name %q: say node/%[1]s or plan/%[1]s", named.Name)
-	case errNode == nil:
-		return target.Node, node, nil
-	case errPlan == nil:
-		return target.Plan, plan, nil
-	case !apierrors.IsNotFound(errPlan):
-		return nil, nil, source.Explain(errPlan)
+	kinds, objects := []*target.Kind{}, []*unstructured.Unstructured{}
+	if errNode == nil {
+		kinds, objects = append(kinds, target.Node), append(objects, node)
 	}
-	err := c.src.NotFound(ctx, source.Scope{Namespace: c.namespace, Name: named.Name, Kind: target.Plan})
-	return nil, nil, fmt.Errorf("there is no Node %q, and %w", named.Name, err)
+	for _, k := range retryable[1:] {
+		o, err := c.client(k).Get(ctx, named.Name, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			kinds, objects = append(kinds, k), append(objects, o)
+		case apierrors.IsNotFound(err), k != target.Plan && apierrors.IsForbidden(err), errNode == nil:
+		default:
+			return nil, nil, source.ExplainOf(k, err)
+		}
+	}
+	switch len(kinds) {
+	case 0:
+		err := c.src.NotFound(ctx, source.Scope{Namespace: c.namespace, Name: named.Name, Kind: target.Plan})
+		return nil, nil, fmt.Errorf("there is no Node %q, and %w", named.Name, err)
+	case 1:
+		return kinds[0], objects[0], nil
+	}
+	var names, args []string
+	for _, k := range kinds {
+		names, args = append(names, k.Article+" "+k.Name), append(args, k.Short+"/"+named.Name)
+	}
+	return nil, nil, fmt.Errorf("there are %s of the name %q: say %s", strings.Join(names, " and "), named.Name, strings.Join(args, " or "))
+}
+
+// called is how a rollout is called here: namespace/name, or with the short name of its kind where it is in no namespace.
+func called(k *target.Kind, namespace, name string) string {
+	if k.Namespaced {
+		return namespace + "/" + name
+	}
+	return k.Short + "/" + name
 }
 
 // onNode are the rollouts that have failed on a node.
@@ -151,16 +177,24 @@ func onNode(node *unstructured.Unstructured) ([]failure, error) {
 	var failures []failure
 	for i := range claims {
 		if f := claims[i].Failed; f != nil {
-			_, rollout, _ := strings.Cut(claims[i].Rollout, "/")
-			failures = append(failures, failure{rollout: rollout, node: node.GetName(), reason: f.Reason})
+			failures = append(failures, failure{rollout: holder(claims[i].Rollout), node: node.GetName(), reason: f.Reason})
 		}
 	}
 	return failures, nil
 }
 
-// ofPlan are the nodes on which a Plan has failed.
-func (c *command) ofPlan(ctx context.Context, name string) ([]failure, error) {
-	plans, err := c.src.ReadPlans(ctx, source.Scope{Namespace: c.namespace, Name: name})
+// holder is what a claim's holder is called here.
+func holder(rollout string) string {
+	kind, name, _ := strings.Cut(rollout, "/")
+	if kind == target.NodeRollout.Name {
+		return called(target.NodeRollout, "", name)
+	}
+	return name
+}
+
+// ofRollout are the nodes on which a rollout has failed.
+func (c *command) ofRollout(ctx context.Context, k *target.Kind, name string) ([]failure, error) {
+	found, err := c.src.ReadRollouts(ctx, source.Scope{Namespace: c.namespace, Name: name, Kind: k})
 	if err != nil {
 		return nil, err
 	}
@@ -168,16 +202,20 @@ func (c *command) ofPlan(ctx context.Context, name string) ([]failure, error) {
 	if err != nil {
 		return nil, err
 	}
-	return failed(plans, nodes, c.clock.Now()), nil
+	return failed(&found, nodes, c.clock.Now()), nil
 }
 
-// failed are the failed units of Plans.
-func failed(plans []upgradev1.Plan, nodes []corev1.Node, now time.Time) []failure {
+// failed are the failed units of Plans and NodeRollouts.
+func failed(of *source.Rollouts, nodes []corev1.Node, now time.Time) []failure {
 	var failures []failure
-	for _, r := range view.See(plans, nodes, nil, now).Rollouts() {
+	for _, r := range view.See(of.Plans, nodes, nil, now).NodeRollouts(of.NodeRollouts).Rollouts() {
+		k := target.Plan
+		if r.Kind == target.NodeRollout.Name {
+			k = target.NodeRollout
+		}
 		for i := range r.Nodes {
 			if n := &r.Nodes[i]; n.State == v1alpha1.UnitFailed {
-				failures = append(failures, failure{rollout: r.Namespace + "/" + r.Name, node: n.Node, reason: n.Reason})
+				failures = append(failures, failure{rollout: called(k, r.Namespace, r.Name), node: n.Node, reason: n.Reason})
 			}
 		}
 	}

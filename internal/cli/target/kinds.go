@@ -47,6 +47,10 @@ var (
 		Namespaced: true, Rollout: true, Strategic: true,
 		Resource: edsv1.GroupVersion.WithResource("extendeddaemonsets"), Paused: []string{"spec", "strategy", "paused"},
 	}
+	NodeRollout = &Kind{
+		Name: "NodeRollout", Article: "a", Singular: "noderollout", Aliases: []string{"noderollouts", "nr"}, Short: "nr", Rollout: true,
+		Resource: v1alpha1.GroupVersion.WithResource("noderollouts"), Paused: []string{"spec", "strategy", "paused"},
+	}
 	Budget = &Kind{
 		Name: "NodeDisruptionBudget", Article: "a", Singular: "nodedisruptionbudget", Aliases: []string{"nodedisruptionbudgets", "ndb"}, Short: "ndb",
 		Resource: v1alpha1.GroupVersion.WithResource("nodedisruptionbudgets"), Paused: []string{"spec", "paused"},
@@ -59,14 +63,17 @@ var (
 
 // Rollouts are the kinds of rollouts. A name without a kind means one of the first, and one of another kind only where there is none
 // of the first.
-var Rollouts = []*Kind{Plan, DaemonSet}
+var Rollouts = []*Kind{Plan, DaemonSet, NodeRollout}
 
-// Arg is how a command line names a rollout: NAME, or kind/NAME where the kind is not the first, and its namespace.
+// Arg is how a command line names a rollout: NAME, or kind/NAME where the kind is not the first, and its namespace if it is in one.
 func Arg(kind, namespace, name string) string {
 	for _, k := range Rollouts[1:] {
 		if k.Name == kind {
 			name = k.Short + "/" + name
 		}
+	}
+	if namespace == "" {
+		return name
 	}
 	return name + " -n " + namespace
 }

@@ -3,7 +3,6 @@
 package target
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,7 +47,7 @@ func (k *Kind) called(text string) bool {
 func names(of []*Kind) string {
 	all := make([]string, len(of))
 	for i, k := range of {
-		all[i] = cmp.Or(k.Article, "a") + " " + k.Name
+		all[i] = k.Article + " " + k.Name
 	}
 	return either(all)
 }

@@ -18,6 +18,10 @@ func TestParse(t *testing.T) {
 		"extendeddaemonset/d":                {DaemonSet, "d"},
 		"ExtendedDaemonSets/d":               {DaemonSet, "d"},
 		"eds.datadoghq.com/d":                {DaemonSet, "d"},
+		"nr/r":                               {NodeRollout, "r"},
+		"NodeRollout/r":                      {NodeRollout, "r"},
+		"noderollouts.moult.dev/r":           {NodeRollout, "r"},
+		"noderollouts.v1alpha1.moult.dev/r":  {NodeRollout, "r"},
 		"ers/d":                              {},
 		"pod/p":                              {},
 		"node/n":                             {}, // It is not among those that are meant.
@@ -26,7 +30,7 @@ func TestParse(t *testing.T) {
 		"plan/a/b":                           {},
 		"nodedisruptionbudget.v1.moult.dev/": {},
 	} {
-		got, err := Parse(arg, Plan, DaemonSet, Budget)
+		got, err := Parse(arg, Plan, DaemonSet, NodeRollout, Budget)
 		if (want.Name == "") != (err != nil) || got != want {
 			t.Errorf("%q: %+v, %v; want %+v", arg, got, err, want)
 		}
@@ -49,7 +53,9 @@ func TestParseSaysAllThatIsMeant(t *testing.T) {
 }
 
 func TestArg(t *testing.T) {
-	for want, got := range map[string]string{"p -n ns": Arg(Plan.Name, "ns", "p"), "eds/d -n ns": Arg(DaemonSet.Name, "ns", "d")} {
+	for want, got := range map[string]string{
+		"p -n ns": Arg(Plan.Name, "ns", "p"), "eds/d -n ns": Arg(DaemonSet.Name, "ns", "d"), "nr/r": Arg(NodeRollout.Name, "", "r"),
+	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
@@ -62,6 +68,7 @@ func TestString(t *testing.T) {
 		"extendeddaemonset.datadoghq.com/d": DaemonSet.String("d"),
 		"node/n":                            Node.String("n"),
 		"nodedisruptionbudget.moult.dev/b":  Budget.String("b"),
+		"noderollout.moult.dev/r":           NodeRollout.String("r"),
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)

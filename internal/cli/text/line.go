@@ -7,6 +7,7 @@ package text
 import (
 	"bytes"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -76,10 +77,10 @@ func (l Line) Trimmed() Line {
 	return l
 }
 
-// Clean keeps what others wrote, such as messages, from moving the cursor.
+// Clean keeps what others wrote, such as messages, from moving the cursor: each control character is a blank.
 func Clean(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == '\x7f' {
+		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r

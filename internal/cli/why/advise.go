@@ -14,11 +14,17 @@ import (
 )
 
 // advise says what a person may do.
-func advise(w *view.Why, p *view.Part) []string {
+func advise(w *view.Why, p *view.Part, now time.Time) []string {
 	r, u := &p.Rollout, &p.Unit
 	named := target.Arg(r.Kind, r.Namespace, r.Name)
 	if r.Kind == target.DaemonSet.Name {
 		return ofDaemon(p, w, named)
+	}
+	switch {
+	case r.Kind == target.NodeRollout.Name && p.Replaces:
+		return ofMachine(p, w, named)
+	case r.Kind == target.NodeRollout.Name:
+		return ofHost(p, w, named, now)
 	}
 	switch {
 	case p.OptedOut:
@@ -94,10 +100,6 @@ func eds(r *view.Rollout, what string) string {
 // failed says what to do about a failed turn.
 func failed(node string, r *view.Rollout, u *view.Node) []string {
 	jobs := "kubectl logs -n " + r.Namespace + " -l " + upgradev1.LabelPlan + "=" + r.Name + "," + upgradev1.LabelNode + "=" + node + " --all-containers"
-	retry := "mend it, then: kubectl moult retry " + node + "; any change of the rollout but of its strategy tries it again too"
-	if u.RetryAt != nil {
-		retry = "it is tried again by itself at " + u.RetryAt.UTC().Format(time.RFC3339) + "; at once: kubectl moult retry " + node
-	}
 	var all []string
 	switch u.Reason {
 	case v1alpha1.ReasonJobFailed:
@@ -109,8 +111,18 @@ func failed(node string, r *view.Rollout, u *view.Node) []string {
 	case v1alpha1.ReasonDrainTimeout:
 		all = append(all, "the log of the container drain says what it waited for; spec.drain says what it may do and how long it may take")
 	}
+	return append(all, again(node, u)...)
+}
+
+// again says how a failed turn is tried again.
+func again(node string, u *view.Node) []string {
+	var all []string
 	if u.Skipped {
 		all = append(all, "the node was given back as it was, and the rollout goes on without it")
+	}
+	retry := "mend it, then: kubectl moult retry " + node + "; any change of the rollout but of its strategy tries it again too"
+	if u.RetryAt != nil {
+		retry = "it is tried again by itself at " + u.RetryAt.UTC().Format(time.RFC3339) + "; at once: kubectl moult retry " + node
 	}
 	return append(all, retry)
 }

@@ -42,8 +42,9 @@ func NewCommand(clk clock.PassiveClock, streams genericiooptions.IOStreams, clus
 Shown are the node itself (whether it is ready, who has cordoned or claimed it, what was evicted from it), and for every
 rollout that selects it, of all namespaces: how it stands there, since when, and if it waits, its place in the order and
 every check that it must pass: ✓ passed, ✗ not passed, with the reason and what it waits for. All checks are asked, not only
-the first that says no. Of an ExtendedDaemonSet its pod on the node stands there too, and what its canary waits for. At last stand
-the NodeDisruptionBudgets that select the node.`,
+the first that says no. Of an ExtendedDaemonSet its pod on the node stands there too, and what its canary waits for. Of a node whose
+host is updated by an agent (NodeRollout) it says what the host runs, what it has to offer, what it is to do and how that stands. At last
+stand the NodeDisruptionBudgets that select the node.`,
 		Example: `  kubectl moult why worker-7
   kubectl moult why worker-7 -o json | jq '.rollouts[].checks[] | select(.reason)'`,
 		Args:              cobra.ExactArgs(1),
@@ -108,7 +109,7 @@ func (c *command) explain(ctx context.Context, src *source.Source, name string) 
 			fmt.Fprintln(c.ErrOut, note)
 		}
 	}
-	w, _ := cluster.Daemons(daemons).Why(name)
+	w, _ := cluster.Daemons(daemons).NodeRollouts(found.NodeRollouts).Why(name)
 	if c.output.Structured() {
 		return c.output.Print(c.Out, w)
 	}
@@ -119,10 +120,10 @@ func (c *command) explain(ctx context.Context, src *source.Source, name string) 
 // rollouts are those of all namespaces, or where those may not be seen, of one.
 func (c *command) rollouts(ctx context.Context, src *source.Source) (source.Rollouts, error) {
 	var all source.Rollouts
-	var failed []error
+	var hidden []source.Hidden
 	for _, k := range target.Rollouts {
 		found, err := src.ReadRollouts(ctx, source.Scope{Kind: k})
-		if apierrors.IsForbidden(err) {
+		if apierrors.IsForbidden(err) && k.Namespaced {
 			namespace, wrong := c.config.Namespace()
 			if wrong != nil {
 				return all, wrong
@@ -138,14 +139,16 @@ func (c *command) rollouts(ctx context.Context, src *source.Source) (source.Roll
 		case !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err):
 			return all, err
 		default:
-			failed = append(failed, err)
-			found.Notes = []string{source.Unseen(k, err)}
+			hidden = append(hidden, source.Hidden{Kind: k, Err: err})
 		}
 		all.Plans, all.DaemonSets = append(all.Plans, found.Plans...), append(all.DaemonSets, found.DaemonSets...)
-		all.Notes = append(all.Notes, found.Notes...)
+		all.NodeRollouts, all.Notes = append(all.NodeRollouts, found.NodeRollouts...), append(all.Notes, found.Notes...)
 	}
-	if len(failed) == len(target.Rollouts) {
-		return all, failed[0]
+	switch {
+	case len(hidden) == len(target.Rollouts):
+		return all, hidden[0].Err
+	case len(hidden) > 0:
+		all.Notes = append(all.Notes, source.Unseen(hidden...))
 	}
 	return all, nil
 }

@@ -191,19 +191,23 @@ func TestExplain(t *testing.T) {
 			daemons: daemons(nil), fails: map[string]error{"pods": denied(corev1.Resource("pods"))}, want: []string{source.NoPodsSeen, "the rollout is Waiting"}, pods: "-",
 		},
 		"they may not be seen": {
-			daemons: daemons(nil), fails: map[string]error{"extendeddaemonsets": denied(sets)}, want: []string{"ExtendedDaemonSets can't be listed: only Plans are shown.", "There is no rollout."},
+			daemons: daemons(nil), fails: map[string]error{"extendeddaemonsets": denied(sets)}, want: []string{"ExtendedDaemonSets can't be listed: only Plans and NodeRollouts are shown.", "There is no rollout."},
 		},
 		"they may be seen in a namespace": {
 			daemons: daemons([]corev1.Pod{aPod("old", "worker-1")}), fails: map[string]error{"extendeddaemonsets": denied(sets)}, within: "monitoring",
 			want: []string{"ExtendedDaemonSets of all namespaces can't be listed: only those of namespace monitoring are looked at.", "Outdated, next"}, pods: "-",
 		},
 		"there are no such kinds": {
-			fails: map[string]error{"extendeddaemonsets": apierrors.NewNotFound(sets, ""), "plans": apierrors.NewNotFound(plans, "")}, err: "this cluster has no Plans",
+			fails: map[string]error{
+				"extendeddaemonsets": apierrors.NewNotFound(sets, ""), "plans": apierrors.NewNotFound(plans, ""), "noderollouts": apierrors.NewNotFound(plans, ""),
+			},
+			err: "this cluster has no Plans",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kinds := map[schema.GroupVersionResource]string{
 				target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList", target.DaemonSet.Resource: "ExtendedDaemonSetList",
+				target.NodeRollout.Resource:                                     "NodeRolloutList",
 				edsv1.GroupVersion.WithResource("extendeddaemonsetreplicasets"): "ExtendedDaemonSetReplicaSetList",
 				edsv1.GroupVersion.WithResource("extendeddaemonsetsettings"):    "ExtendedDaemonsetSettingList",
 			}

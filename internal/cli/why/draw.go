@@ -75,6 +75,12 @@ func drawNode(l *text.Page, n *view.Facts, now time.Time) {
 	for i := range n.Claims {
 		drawClaim(l, &n.Claims[i], now)
 	}
+	if n.Host != nil {
+		drawHost(l, n.Host, now)
+	}
+	for i := range n.Machines {
+		drawMachine(l, &n.Machines[i], now)
+	}
 	if len(n.Evicted) > 0 {
 		l.Add(text.Yellow.Of("  evicted"), text.Plain.Of(" and not known to be available again: "+strings.Join(n.Evicted, ", ")))
 	}
@@ -96,7 +102,7 @@ func drawClaim(l *text.Page, c *v1alpha1.Claim, now time.Time) {
 		how = ", shared"
 	}
 	switch {
-	case c.Parked():
+	case c.Skipped():
 		l.Add(text.Plain.Of("  skipped by " + c.Rollout + " " + text.Since(&c.Failed.Time, now) + " ago: the claim only remembers that, and is in nobody's way"))
 	case c.Failed != nil:
 		l.Add(text.Yellow.Of("  claimed"), text.Plain.Of(" by "+c.Rollout+ago(&c.Since, now)+how+"; its turn failed "+text.Since(&c.Failed.Time, now)+" ago, and the node waits for a retry"))
@@ -105,9 +111,58 @@ func drawClaim(l *text.Page, c *v1alpha1.Claim, now time.Time) {
 	}
 }
 
+// drawHost writes what the host runs and has to offer, and what it is to do and how that stands.
+func drawHost(l *text.Page, h *view.Host, now time.Time) {
+	runs := ""
+	if h.Version != "" {
+		runs = "runs " + h.Version + ", "
+	}
+	if h.Version != "" && h.Previous != "" && h.Previous != h.Version {
+		runs = "runs " + h.Version + " (before: " + h.Previous + "), "
+	}
+	offers := "has not said whether there is an update"
+	switch {
+	case h.Update == v1alpha1.HostUpdateTrue && h.Target != "":
+		offers = "has " + h.Target + " to offer"
+	case h.Update == v1alpha1.HostUpdateTrue:
+		offers = "has an update, or needs a reboot"
+	case h.Update == v1alpha1.HostUpdateFalse:
+		offers = "has no update"
+	}
+	said := "  host " + runs + offers
+	if h.Checked != nil {
+		said += ", checked " + text.Since(h.Checked, now) + " ago"
+	}
+	l.Add(text.Plain.Of(said + "; interface " + h.Interface + " (" + h.Label + ")"))
+	line := text.Line{text.Plain.Of("  host wanted "), text.Bold.Of(action(h.Wanted)), text.Plain.Of(", active "), text.Bold.Of(action(h.Active)), text.Plain.Of(", state ")}
+	style := text.Plain
+	switch h.State {
+	case v1alpha1.HostStateBusy:
+		style = text.Yellow
+	case v1alpha1.HostStateError:
+		style = text.Red
+	case v1alpha1.HostStateReady:
+		style = text.Green
+	case v1alpha1.HostStateUnknown:
+	}
+	line = append(line, style.Of(cmp.Or(string(h.State), "none")))
+	if h.Asked != "" {
+		line = append(line, text.Plain.Of(", to be brought to "+h.Asked))
+	}
+	if h.Attempts > 0 {
+		line = append(line, text.Plain.Of(fmt.Sprintf(", attempt %d", h.Attempts)))
+	}
+	l.Add(line...)
+	if h.Error != "" {
+		l.Add(text.Red.Of("  host error: " + h.Error))
+	}
+}
+
+func action(a v1alpha1.HostAction) string { return cmp.Or(string(a), "none") }
+
 func drawPart(l *text.Page, w *view.Why, p *view.Part, now time.Time) {
 	r := &p.Rollout
-	head := text.Line{text.Plain.Of(r.Kind + " "), text.Bold.Of(r.Namespace + "/" + r.Name)}
+	head := text.Line{text.Plain.Of(r.Kind + " "), text.Bold.Of(r.FullName())}
 	if r.Version != "" {
 		head = append(head, text.Plain.Of("  "+r.Version))
 	}
@@ -139,7 +194,7 @@ func drawPart(l *text.Page, w *view.Why, p *view.Part, now time.Time) {
 	if !p.OptedOut {
 		drawChecks(l, p)
 	}
-	for _, advice := range advise(w, p) {
+	for _, advice := range advise(w, p, now) {
 		l.Add(text.Dim.Of("  → " + advice))
 	}
 }
@@ -273,7 +328,7 @@ func drawOthers(l *text.Page, w *view.Why) {
 	l.Add(text.Plain.Of("No rollout selects this node:"))
 	for i := range w.Others {
 		o := &w.Others[i]
-		l.Add(text.Plain.Of("  "+o.Kind+" "), text.Bold.Of(o.Namespace+"/"+o.Name), text.Plain.Of(": "+o.Message))
+		l.Add(text.Plain.Of("  "+o.Kind+" "), text.Bold.Of(o.FullName()), text.Plain.Of(": "+o.Message))
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"moult.dev/moult/internal/cli/config"
 	"moult.dev/moult/internal/cli/eds/object"
 	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/cli/text"
 )
 
@@ -48,13 +49,13 @@ Where there is none that can do it, the lines that differ are shown below each o
   KUBECTL_EXTERNAL_DIFF="diff -u" kubectl eds diff agent`,
 		Args:              object.OneName,
 		SilenceUsage:      true,
-		ValidArgsFunction: source.Complete(cluster, nil, object.DaemonSet),
+		ValidArgsFunction: source.Complete(cluster, nil, target.DaemonSet),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
 	}
 }
 
 func (c *command) run(ctx context.Context, arg string) error {
-	name, err := object.Name(object.DaemonSet, arg)
+	name, err := object.Name(target.DaemonSet, arg)
 	if err != nil {
 		return err
 	}

@@ -8,16 +8,9 @@ import (
 	"moult.dev/moult/internal/cli/target"
 )
 
-// The kinds that `kubectl eds` is about.
-var (
-	DaemonSet = &target.Kind{
-		Name: "ExtendedDaemonSet", Singular: "extendeddaemonset", Aliases: []string{"extendeddaemonsets", "eds"}, Short: "eds",
-		Namespaced: true, Rollout: true,
-		Resource: edsv1.GroupVersion.WithResource("extendeddaemonsets"), Paused: []string{"spec", "strategy", "paused"},
-	}
-	ReplicaSet = &target.Kind{
-		Name: "ExtendedDaemonSetReplicaSet", Singular: "extendeddaemonsetreplicaset",
-		Aliases: []string{"extendeddaemonsetreplicasets", "ers"}, Short: "ers", Namespaced: true,
-		Resource: edsv1.GroupVersion.WithResource("extendeddaemonsetreplicasets"),
-	}
-)
+// ReplicaSet is the kind of a revision; that of what it is a revision of is target.DaemonSet.
+var ReplicaSet = &target.Kind{
+	Name: "ExtendedDaemonSetReplicaSet", Article: "an", Singular: "extendeddaemonsetreplicaset",
+	Aliases: []string{"extendeddaemonsetreplicasets", "ers"}, Short: "ers", Namespaced: true,
+	Resource: edsv1.GroupVersion.WithResource("extendeddaemonsetreplicasets"),
+}

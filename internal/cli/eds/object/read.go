@@ -25,7 +25,7 @@ const page = 500
 
 // Get reads an ExtendedDaemonSet. When it is not there the error says in which namespaces there is one of that name.
 func (c *Client) Get(ctx context.Context, name string) (*edsv1.ExtendedDaemonSet, error) {
-	u, err := c.Object(ctx, DaemonSet, name)
+	u, err := c.Object(ctx, target.DaemonSet, name)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func (c *Client) Annotate(ctx context.Context, name string, change func(*edsv1.E
 		if err != nil {
 			return err
 		}
-		return c.patch(ctx, DaemonSet, name, types.MergePatchType, map[string]any{
+		return c.patch(ctx, target.DaemonSet, name, types.MergePatchType, map[string]any{
 			"metadata": map[string]any{"resourceVersion": eds.ResourceVersion, "annotations": annotations},
 		})
 	})
@@ -61,7 +61,7 @@ func (c *Client) SetTemplate(ctx context.Context, name string, change func(*edsv
 		if err != nil || template == nil {
 			return fmt.Errorf("reading %s %s/%s, it has no template", ReplicaSet.Name, c.Namespace, from)
 		}
-		return c.patch(ctx, DaemonSet, name, types.JSONPatchType, []map[string]any{
+		return c.patch(ctx, target.DaemonSet, name, types.JSONPatchType, []map[string]any{
 			{"op": "replace", "path": "/metadata/resourceVersion", "value": eds.ResourceVersion},
 			{"op": "replace", "path": "/spec/template", "value": template},
 		})

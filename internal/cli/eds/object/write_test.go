@@ -18,6 +18,7 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/target"
 )
 
 // TestWriteAgain writes when others were faster: it reads the object anew, and asks again what to write.
@@ -31,9 +32,9 @@ func TestWriteAgain(t *testing.T) {
 		"others never rest": {conflicts: 100, reads: attempts, err: "writing ExtendedDaemonSet ns/foo, "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kinds := map[schema.GroupVersionResource]string{DaemonSet.Resource: "ExtendedDaemonSetList"}
+			kinds := map[schema.GroupVersionResource]string{target.DaemonSet.Resource: "ExtendedDaemonSetList"}
 			foo := &unstructured.Unstructured{Object: map[string]any{
-				"apiVersion": edsv1.GroupVersion.String(), "kind": DaemonSet.Name,
+				"apiVersion": edsv1.GroupVersion.String(), "kind": target.DaemonSet.Name,
 				"metadata": map[string]any{"namespace": "ns", "name": "foo", "resourceVersion": "7"},
 			}}
 			dynamic := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, foo)
@@ -44,7 +45,7 @@ func TestWriteAgain(t *testing.T) {
 					t.Errorf("it writes %s, %v, without the precondition", a.(ktesting.PatchAction).GetPatch(), err)
 				}
 				if conflicts--; conflicts >= 0 {
-					return true, nil, apierrors.NewConflict(DaemonSet.Resource.GroupResource(), "foo", errors.New("others were faster"))
+					return true, nil, apierrors.NewConflict(target.DaemonSet.Resource.GroupResource(), "foo", errors.New("others were faster"))
 				}
 				return false, nil, nil
 			})
@@ -66,9 +67,9 @@ func TestWriteAgain(t *testing.T) {
 
 // TestRefusalWritesNothing when the object says no.
 func TestRefusalWritesNothing(t *testing.T) {
-	kinds := map[schema.GroupVersionResource]string{DaemonSet.Resource: "ExtendedDaemonSetList"}
+	kinds := map[schema.GroupVersionResource]string{target.DaemonSet.Resource: "ExtendedDaemonSetList"}
 	foo := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": edsv1.GroupVersion.String(), "kind": DaemonSet.Name, "metadata": map[string]any{"namespace": "ns", "name": "foo"},
+		"apiVersion": edsv1.GroupVersion.String(), "kind": target.DaemonSet.Name, "metadata": map[string]any{"namespace": "ns", "name": "foo"},
 	}}
 	dynamic := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, foo)
 	c := &Client{Source: &source.Source{Client: dynamic}, Namespace: "ns"}

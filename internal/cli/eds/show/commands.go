@@ -52,7 +52,7 @@ func (c *command) addWatch(cmd *cobra.Command) {
 
 // connect makes a client, and reads the name of the ExtendedDaemonSet that is meant.
 func (c *command) connect(args []string) (*object.Client, string, error) {
-	name, err := object.Name(object.DaemonSet, args[0])
+	name, err := object.Name(target.DaemonSet, args[0])
 	if err != nil {
 		return nil, "", err
 	}

@@ -38,7 +38,7 @@ and the names of the active and of the canary's ExtendedDaemonSetReplicaSet.
   kubectl eds get -A -o wide`,
 	}
 	return c.mountGet(cmd, columns{
-		kind: object.DaemonSet,
+		kind: target.DaemonSet,
 		cells: []string{
 			"Namespace", "Name", "Desired", "Current", "Ready", "Up-to-date", "Available", "Ignored unresponsive nodes", "Status", "Reason", "Active RS", "Canary RS",
 		},
@@ -148,11 +148,20 @@ func setRow(u *unstructured.Unstructured) row {
 	r := newRow(u)
 	r.cells = []string{
 		u.GetNamespace(), u.GetName(), count(s.Desired), count(s.Current), count(s.Ready), count(s.UpToDate), count(s.Available),
-		count(s.IgnoredUnresponsiveNodes), string(s.State), string(s.Reason), s.ActiveReplicaSet, canary,
+		count(s.IgnoredUnresponsiveNodes), string(s.State), reasonOf(&s), s.ActiveReplicaSet, canary,
 	}
 	containers, images := of(&spec.Template)
 	r.wide = []string{nodes, containers, images, metav1.FormatLabelSelector(spec.Selector)}
 	return r
+}
+
+// reasonOf is the status's reason, or that a canary has failed: that stays to be seen when its nodes have gone back, and the
+// state is another.
+func reasonOf(s *edsv1.ExtendedDaemonSetStatus) string {
+	if edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed) {
+		return cmp.Or(string(s.Reason), edsv1.ReasonCanaryFailed)
+	}
+	return string(s.Reason)
 }
 
 // revisionRow is the line of an ExtendedDaemonSetReplicaSet.

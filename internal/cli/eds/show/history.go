@@ -12,6 +12,7 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/cli/eds/object"
+	"moult.dev/moult/internal/cli/target"
 )
 
 // changeCause is the annotation of kubectl in which people say why they changed something.
@@ -30,7 +31,7 @@ The number of a revision is its place in this list: it becomes less when an olde
   kubectl eds history agent -o yaml`,
 		Args: object.OneName,
 	}
-	c.mount(cmd, object.DaemonSet)
+	c.mount(cmd, target.DaemonSet)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.history(cmd.Context(), args) }
 	return cmd
 }

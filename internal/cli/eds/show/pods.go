@@ -30,7 +30,7 @@ const (
 )
 
 // pod is the kind of what pods shows.
-var pod = &target.Kind{Name: "Pod", Singular: "pod", Resource: corev1.SchemeGroupVersion.WithResource("pods"), Namespaced: true}
+var pod = &target.Kind{Name: "Pod", Article: "a", Singular: "pod", Resource: corev1.SchemeGroupVersion.WithResource("pods"), Namespaced: true}
 
 var podColumns = columns{
 	kind:  pod,
@@ -49,7 +49,7 @@ func newPods(c *command) *cobra.Command {
   kubectl eds pods agent --select canary --watch`,
 		Args: object.OneName,
 	}
-	c.mount(cmd, object.DaemonSet)
+	c.mount(cmd, target.DaemonSet)
 	c.addWatch(cmd)
 	cmd.Flags().StringVar(&which, "select", "", "Which pods to show: canary or not-ready.")
 	values := []cobra.Completion{selectCanary, selectNotReady}
@@ -76,7 +76,7 @@ func newCanaryPods(c *command) *cobra.Command {
 		Example: `  kubectl eds canary pods agent --watch`,
 		Args:    object.OneName,
 	}
-	c.mount(cmd, object.DaemonSet)
+	c.mount(cmd, target.DaemonSet)
 	c.addWatch(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.pods(cmd.Context(), args, selectCanary) }
 	return cmd

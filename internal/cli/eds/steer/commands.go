@@ -19,6 +19,7 @@ import (
 	"moult.dev/moult/internal/cli/config"
 	"moult.dev/moult/internal/cli/eds/object"
 	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/target"
 )
 
 // command is one call of a verb.
@@ -52,9 +53,9 @@ func mount(clk clock.PassiveClock, streams genericiooptions.IOStreams, cluster c
 		cmd.Use += " [ExtendedDaemonSet name]"
 		cmd.Args = object.OneName
 		cmd.SilenceUsage = true
-		cmd.ValidArgsFunction = source.Complete(cluster, nil, object.DaemonSet)
+		cmd.ValidArgsFunction = source.Complete(cluster, nil, target.DaemonSet)
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			name, err := object.Name(object.DaemonSet, args[0])
+			name, err := object.Name(target.DaemonSet, args[0])
 			if err != nil {
 				return err
 			}

@@ -44,7 +44,7 @@ func (c *command) fail(ctx context.Context, name string) error {
 		return c.failed(metav1.ConditionTrue, edsv1.ReasonManuallyFailed), nil
 	})
 	if err == nil {
-		c.sayOfRevision(revision, "canary deployment set to failed")
+		c.sayOfRevision(name, "canary deployment set to failed") // Scripts know it so, with the name of the ExtendedDaemonSet.
 	}
 	return err
 }

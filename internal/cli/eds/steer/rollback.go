@@ -13,6 +13,7 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/cli/eds/object"
+	"moult.dev/moult/internal/cli/target"
 )
 
 func newRollback(c *command) (*cobra.Command, func(context.Context, string) error) {
@@ -137,7 +138,7 @@ func (c *command) completeRevision(cmd *cobra.Command, args []string, _ string) 
 	if len(args) == 0 {
 		return nil, none
 	}
-	name, err := object.Name(object.DaemonSet, args[0])
+	name, err := object.Name(target.DaemonSet, args[0])
 	if err != nil {
 		return nil, none
 	}

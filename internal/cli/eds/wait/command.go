@@ -26,6 +26,7 @@ import (
 	"moult.dev/moult/internal/cli/eds/feed"
 	"moult.dev/moult/internal/cli/eds/object"
 	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/target"
 )
 
 // Variables of the environment that stand for flags which are not given.
@@ -68,14 +69,14 @@ CHECK_TIMEOUT_MINUTES, NODE_COMPLETION_PCT and NODE_COMPLETION_MIN.`,
 			return nil
 		},
 		SilenceUsage:      true,
-		ValidArgsFunction: source.Complete(cluster, nil, object.DaemonSet),
+		ValidArgsFunction: source.Complete(cluster, nil, target.DaemonSet),
 	}
 	flags := cmd.Flags()
 	flags.DurationVar(&c.timeout, "timeout", 2*time.Hour, "How long to wait, such as 30m; 0 is for ever. Else $"+envTimeout+".")
 	flags.Float64Var(&c.enough.percent, "percent", 95, "More than so many percent of the pods up to date are enough; 100 is all of them. Else $"+envPercent+".")
 	flags.Int32Var(&c.enough.min, "min", 10, "Fewer pods than this that are not up to date do not count. Else $"+envMin+".")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		name, err := object.Name(object.DaemonSet, args[0])
+		name, err := object.Name(target.DaemonSet, args[0])
 		if err == nil {
 			err = c.environment(cmd)
 		}
@@ -145,12 +146,12 @@ func (c *command) wait(ctx context.Context, client *object.Client, name string) 
 	objects, err := f.Add(&unstructured.Unstructured{}, &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = which.FieldSelector
-			list, err := client.Of(object.DaemonSet).List(ctx, o)
-			return list, object.Explain(object.DaemonSet, err)
+			list, err := client.Of(target.DaemonSet).List(ctx, o)
+			return list, object.Explain(target.DaemonSet, err)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = which.FieldSelector
-			return client.Of(object.DaemonSet).Watch(ctx, o)
+			return client.Of(target.DaemonSet).Watch(ctx, o)
 		},
 	}, false)
 	if err != nil {
@@ -161,7 +162,7 @@ func (c *command) wait(ctx context.Context, client *object.Client, name string) 
 		all := objects.All()
 		switch {
 		case len(all) == 0 && said == "":
-			return false, client.NotFound(ctx, object.DaemonSet, name)
+			return false, client.NotFound(ctx, target.DaemonSet, name)
 		case len(all) == 0:
 			return false, fmt.Errorf("ExtendedDaemonSet %s/%s has been deleted", client.Namespace, name)
 		}

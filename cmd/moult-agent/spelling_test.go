@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"moult.dev/moult/internal/agent/host"
+)
+
+func TestTranslate(t *testing.T) {
+	for line, want := range map[string]string{
+		"-agent -nodeName n1":                  "run --node-name=n1",
+		"-agent -debug -nodeName n1":           "run --node-name=n1 --debug",
+		"--agent --nodeName=n1":                "run --node-name=n1",
+		"-agent=true -nodeName=n1 -debug=0":    "run --node-name=n1",
+		"-agent -nodeName n1 -skip-mitigation": "run --node-name=n1",
+		"-agent -help":                         "run --help",
+		"-agent":                               "error: -nodeName must be given, and not be empty",
+		"-agent -nodeName=":                    "error: -nodeName must be given, and not be empty",
+		"-nodeName n1":                         "error: exactly one of -agent and -controller must be given",
+		"-agent -controller -nodeName n1":      "error: exactly one of -agent and -controller must be given",
+		"-controller -nodeName n1":             "error: this is the agent; the operator is another program: moult -controller -nodeName NAME, or moult controller",
+		"-agent -nodeName n1 more":             `error: unexpected argument "more"`,
+		"-agent -nodename n1":                  "error: flag provided but not defined: -nodename",
+		"run --node-name n1":                   "run --node-name n1",
+		"label --node-name n1 --debug":         "label --node-name n1 --debug",
+		"run --node-name -agent":               "run --node-name -agent",
+		"--help":                               "--help",
+		"":                                     "",
+	} {
+		args, err := translate(strings.Fields(line))
+		got := strings.Join(args, " ")
+		if err != nil {
+			got = "error: " + err.Error()
+		}
+		if got != want {
+			t.Errorf("%q becomes %q, want %q", line, got, want)
+		}
+	}
+}
+
+// none is an environment without variables.
+func none(string) (string, bool) { return "", false }
+
+func TestCommandLines(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "") // This is no Pod.
+	for line, want := range map[string]string{
+		"run":                                   "--node-name must be given, or $NODE_NAME, and not be empty",
+		"label":                                 "--node-name must be given, or $NODE_NAME, and not be empty",
+		"run --node-name n1":                    "finding the API server (is $KUBECONFIG set?), unable to load in-cluster configuration",
+		"label --node-name n1":                  "finding the API server (is $KUBECONFIG set?), unable to load in-cluster configuration",
+		"-agent -nodeName n1":                   "finding the API server (is $KUBECONFIG set?), unable to load in-cluster configuration",
+		"run --node-name n1 --kubeconfig none":  "finding the API server (is $KUBECONFIG set?), stat none",
+		"run --node-name n1 --check-interval=0": "--check-interval must be 1s or more, not 0s",
+		"run --node-name n1 --reboot-grace=1ms": "--reboot-grace must be 1s or more, not 1ms",
+		"run --node-name n1 --reboot-method=x":  `--reboot-method must be command or signal, not "x"`,
+		"run --node-name n1 more":               `unknown command "more"`,
+		"walk":                                  `unknown command "walk"`,
+		"-controller -nodeName n1":              "this is the agent",
+	} {
+		if err := execute(t.Context(), strings.Fields(line), none, &bytes.Buffer{}, &bytes.Buffer{}); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q ends with %v, want %s", line, err, want)
+		}
+	}
+	for line, want := range map[string]string{
+		"--version":       "moult-agent version dev",
+		"--help":          "moult-agent -agent -nodeName NAME",
+		"run --help":      "[$NODE_NAME, $MY_NODE_NAME, $KURED_NODE_ID]",
+		"label --help":    "bottlerocket.aws/updater-interface-version",
+		"completion bash": "bash completion",
+		"":                "Available Commands",
+	} {
+		var out bytes.Buffer
+		if err := execute(t.Context(), strings.Fields(line), none, &out, &out); err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("%q ends with %v and says\n%s", line, err, out.String())
+		}
+	}
+}
+
+func TestSettings(t *testing.T) {
+	environment := func(pairs ...string) func(string) (string, bool) {
+		return func(name string) (string, bool) {
+			for _, pair := range pairs {
+				if key, value, _ := strings.Cut(pair, "="); key == name {
+					return value, true
+				}
+			}
+			return "", false
+		}
+	}
+	type chosen struct{ Node, File, Command, Reboot, Signal string }
+	usual := func(node, signal string) chosen {
+		return chosen{node, host.DefaultSentinelFile, "", host.DefaultRebootCommand, signal}
+	}
+	for name, tc := range map[string]struct {
+		environment func(string) (string, bool)
+		args        string
+		want        chosen
+		err         string
+	}{
+		"defaults": {environment("NODE_NAME=n1"), "", usual("n1", ""), ""},
+		"brupop's": {environment("MY_NODE_NAME=n1"), "", usual("n1", ""), ""},
+		"kured's": {
+			environment("KURED_NODE_ID=n1", "KURED_REBOOT_SENTINEL=/s", "KURED_REBOOT_SENTINEL_COMMAND=needs -r", "KURED_REBOOT_COMMAND=/sbin/reboot"), "",
+			chosen{"n1", "/s", "needs -r", "/sbin/reboot", ""}, "",
+		},
+		"kured's signal":          {environment("NODE_NAME=n1", "KURED_REBOOT_METHOD=signal"), "", usual("n1", "SIGRTMIN+5"), ""},
+		"kured's own signal":      {environment("NODE_NAME=n1", "KURED_REBOOT_METHOD=signal", "KURED_REBOOT_SIGNAL=39"), "", usual("n1", "39"), ""},
+		"a signal that is unused": {environment("NODE_NAME=n1", "KURED_REBOOT_METHOD=command", "KURED_REBOOT_SIGNAL=39"), "", usual("n1", ""), ""},
+		"a flag wins": {
+			environment("NODE_NAME=n1", "KURED_REBOOT_SENTINEL=/s"), "--node-name=n2 --reboot-sentinel-file=/f",
+			chosen{"n2", "/f", "", host.DefaultRebootCommand, ""}, "",
+		},
+		"a flag of kured": {
+			environment("NODE_NAME=n1"), "--reboot-sentinel=/f --reboot-signal=SIGINT", chosen{"n1", "/f", "", host.DefaultRebootCommand, "SIGINT"}, "",
+		},
+		"the first variable wins": {environment("MY_NODE_NAME=n2", "NODE_NAME=n1"), "", usual("n1", ""), ""},
+		"an empty one is none":    {environment("NODE_NAME=", "MY_NODE_NAME=n2"), "", usual("n2", ""), ""},
+		"a bad method":            {environment("NODE_NAME=n1", "KURED_REBOOT_METHOD=magic"), "", chosen{}, `--reboot-method must be command or signal, not "magic"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := newRunCommand(tc.environment)
+			s := &settings{}
+			cmd.ResetFlags()
+			known := s.bind(cmd.Flags())
+			if err := cmd.ParseFlags(strings.Fields(tc.args)); err != nil {
+				t.Fatal(err)
+			}
+			err := known.load(cmd.Flags(), tc.environment)
+			if err == nil {
+				err = s.complete()
+			}
+			if tc.err != "" {
+				if err == nil || err.Error() != tc.err {
+					t.Errorf("error %v, want %s", err, tc.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, chosen{s.nodeName, s.sentinelFile, s.sentinelCommand, s.rebootCommand, s.rebootSignal}); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

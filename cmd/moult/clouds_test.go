@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
+)
+
+// noCloud is one of which nothing is asked.
+type noCloud struct{ cloud.Cloud }
+
+// A cloud is made when it is first asked for, once for each distinct provider, and again when it could not be made.
+func TestCloudsAreMadeOnce(t *testing.T) {
+	c := newClouds(in(nil))
+	var mu sync.Mutex
+	made, fails := map[string]int{}, true
+	c.connect = func(ctx context.Context, p *v1alpha1.CloudProvider) (cloud.Cloud, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		made[p.AWS.Region]++
+		if ctx.Done() != nil {
+			t.Error("the cloud would end with the first who asks for it")
+		}
+		if fails && p.AWS.Region == "b" {
+			fails = false
+			return nil, errors.New("not now")
+		}
+		return &noCloud{}, nil
+	}
+	aws := func(region string) *v1alpha1.CloudProvider {
+		return &v1alpha1.CloudProvider{AWS: &v1alpha1.AWSProvider{Region: region}}
+	}
+	first, err := c.of(t.Context(), aws("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if again, err := c.of(t.Context(), aws("a")); err != nil || again != first {
+				t.Errorf("got another cloud, %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if _, err := c.of(t.Context(), aws("b")); err == nil {
+		t.Error("a cloud that can't be made is one")
+	}
+	if other, err := c.of(t.Context(), aws("b")); err != nil || other == first {
+		t.Errorf("got %v, %v", other, err)
+	}
+	if made["a"] != 1 || made["b"] != 2 {
+		t.Errorf("made %v", made)
+	}
+}
+
+// What is missing is said, before any credentials are looked for.
+func TestCloudsOfHalfAProvider(t *testing.T) {
+	for name, tc := range map[string]struct {
+		environment map[string]string
+		provider    v1alpha1.CloudProvider
+		want        string
+	}{
+		"no subscription": {nil, v1alpha1.CloudProvider{Azure: &v1alpha1.AzureProvider{ResourceGroup: "g"}}, "$ARM_SUBSCRIPTION_ID of the operator, must say the subscription"},
+		"no group":        {map[string]string{"ARM_SUBSCRIPTION_ID": "s"}, v1alpha1.CloudProvider{Azure: &v1alpha1.AzureProvider{}}, "$ARM_RESOURCE_GROUP of the operator, must say the resource group"},
+		"nothing":         {nil, v1alpha1.CloudProvider{}, "names no cloud"},
+	} {
+		if _, err := newClouds(in(tc.environment)).of(t.Context(), &tc.provider); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: error is %v, want %q", name, err, tc.want)
+		}
+	}
+}
+
+// Credentials go to an endpoint: nobody on the way may read them.
+func TestEndpoints(t *testing.T) {
+	for endpoint, ok := range map[string]bool{
+		"": true, "https://management.usgovcloudapi.net": true, "http://127.0.0.1:8080": true, "http://[::1]:1/": true, "http://localhost:1": true,
+		"http://management.azure.com": false, "http://10.0.0.1": false, "http://127.0.0.1.example.com": false, "management.azure.com": false, "ftp://127.0.0.1": false, ":": false,
+	} {
+		for _, flag := range []string{"--azure-endpoint=", "--gcp-endpoint="} {
+			if _, _, fatal := load(t, []string{flag + endpoint}, nil); (len(fatal) == 0) != ok {
+				t.Errorf("%s%s: %v", flag, endpoint, fatal)
+			}
+		}
+	}
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/yaml"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/test/cluster"
+)
+
+const subscription = "00000000-1111-2222-3333-444444444444"
+
+var azureEnvironment = map[string]string{"ARM_SUBSCRIPTION_ID": subscription, "ARM_RESOURCE_GROUP": "rg", "CLUSTER_NAME": "prod"}
+
+func in(environment map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) { value, ok := environment[name]; return value, ok }
+}
+
+// as are Ducklett's settings with these arguments.
+func as(t *testing.T, args ...string) (*ducklett, *pflag.FlagSet) {
+	t.Helper()
+	d := &ducklett{}
+	flags := pflag.NewFlagSet("moult", pflag.ContinueOnError)
+	d.bind(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return d, flags
+}
+
+// What the flags and the variables of Ducklett's manifest come to.
+func TestDucklettRollouts(t *testing.T) {
+	d, flags := as(t, "--check-period=30", "--worker-concurrency=6", "--cp-concurrency=5", "--v=3")
+	if !d.asked(flags) {
+		t.Fatal("nothing is asked for")
+	}
+	environment := maps.Clone(azureEnvironment)
+	environment["ARM_USE_MANAGED_IDENTITY_EXTENSION"] = "true"
+	all, err := d.rollouts(in(environment))
+	if err != nil {
+		t.Fatal(err)
+	}
+	azure := `
+  provider: {azure: {subscriptionID: 00000000-1111-2222-3333-444444444444, resourceGroup: rg, credential: Managed}}
+  imageMatch: OSImage
+  kubernetesVersionFromImage: true
+  checkPeriod: 30s
+`
+	want := map[string]string{
+		"ducklett-workers": `
+nodeSelector:
+  matchExpressions:
+  - {key: nodegroup, operator: In, values: [agent, telemetry, storage]}
+  - {key: node-role.kubernetes.io/control-plane, operator: DoesNotExist}
+  - {key: node-role.kubernetes.io/master, operator: DoesNotExist}
+strategy: {maxConcurrent: 6}
+replacement:` + azure + "  surge: 6\n",
+		"ducklett-control-plane": `
+nodeSelector:
+  matchExpressions:
+  - {key: nodegroup, operator: NotIn, values: [agent, telemetry, storage]}
+strategy: {maxConcurrent: 5}
+replacement:` + azure + "  surge: 5\n  scaleSets: [prod-cp]\n  controlPlane: {etcd: Stacked}\n",
+	}
+	for name, text := range want {
+		var spec v1alpha1.NodeRolloutSpec
+		if err := yaml.UnmarshalStrict([]byte(text), &spec); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(spec, all[name].fixed); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		var made v1alpha1.NodeRolloutSpec
+		if err := yaml.UnmarshalStrict([]byte("drain: {timeout: 6m, onTimeout: Force, force: true, deleteEmptyDirData: true}\n"+
+			"strategy: {maxFailures: 0, retries: {limit: 5, backoff: 10m, maxBackoff: 6h}}"), &made); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(made, all[name].made); diff != "" {
+			t.Errorf("%s when it is made (-want +got):\n%s", name, diff)
+		}
+	}
+	if len(all) != len(want) {
+		t.Errorf("%d NodeRollouts, want %d", len(all), len(want))
+	}
+}
+
+// The nodes that Ducklett selects are selected, whichever label those of the control plane have, and each by one NodeRollout.
+func TestDucklettSelects(t *testing.T) {
+	d, _ := as(t)
+	all, err := d.rollouts(in(azureEnvironment))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		labels labels.Set
+		want   string
+	}{
+		{labels.Set{"nodegroup": "agent"}, rolloutWorkers},
+		{labels.Set{"nodegroup": "telemetry"}, rolloutWorkers},
+		{labels.Set{"nodegroup": "storage"}, rolloutWorkers},
+		{labels.Set{labelMaster: ""}, rolloutPlane},
+		{labels.Set{labelControlPlane: ""}, rolloutPlane},
+		{labels.Set{labelControlPlane: "", labelMaster: "", "nodegroup": "master"}, rolloutPlane},
+		{labels.Set{labelControlPlane: "", "nodegroup": "agent"}, ""},
+	} {
+		got := ""
+		for name, of := range all {
+			selector, err := metav1.LabelSelectorAsSelector(&of.fixed.NodeSelector)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if selector.Matches(tc.labels) {
+				got += name
+			}
+		}
+		if got != tc.want {
+			t.Errorf("%v is selected by %q, want %q", tc.labels, got, tc.want)
+		}
+	}
+}
+
+func TestDucklettDefaults(t *testing.T) {
+	d, flags := as(t)
+	if diff := cmp.Diff([]any{int64(300), int32(2), int32(3), false}, []any{d.checkPeriod, d.workerConcurrency, d.planeConcurrency, d.asked(flags)}); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, arg := range []string{"--check-period=300", "--worker-concurrency=2", "--cp-concurrency=3"} {
+		if d, flags := as(t, arg); !d.asked(flags) {
+			t.Errorf("%s asks for nothing", arg)
+		}
+	}
+	if _, flags := as(t, "--v=3", "--logtostderr"); d.asked(flags) {
+		t.Error("the logger's flags ask for NodeRollouts")
+	}
+}
+
+func TestDucklettProblems(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args        []string
+		environment map[string]string
+		want        string
+	}{
+		"nothing": {nil, nil, "$ARM_SUBSCRIPTION_ID must be given with --check-period, --worker-concurrency, --cp-concurrency\n" +
+			"$ARM_RESOURCE_GROUP must be given with --check-period, --worker-concurrency, --cp-concurrency\n" +
+			"$CLUSTER_NAME must be given with --check-period, --worker-concurrency, --cp-concurrency"},
+		"no time":     {[]string{"--check-period=0"}, azureEnvironment, "--check-period must be from 1 to 31536000 seconds, not 0"},
+		"less than 0": {[]string{"--worker-concurrency=-1"}, azureEnvironment, "--worker-concurrency must be from 0 to 100 nodes, not -1"},
+		"too many":    {[]string{"--cp-concurrency=101"}, azureEnvironment, "--cp-concurrency must be from 0 to 100 nodes, not 101"},
+	} {
+		d, _ := as(t, tc.args...)
+		if all, err := d.rollouts(in(tc.environment)); err == nil || err.Error() != tc.want || all != nil {
+			t.Errorf("%s: error is %v, want %q", name, err, tc.want)
+		}
+	}
+	// None at once is how Ducklett is paused.
+	d, _ := as(t, "--worker-concurrency=0")
+	all, err := d.rollouts(in(azureEnvironment))
+	if err != nil || all[rolloutWorkers].fixed.Strategy.MaxConcurrent.IntVal != 0 {
+		t.Errorf("got %v, %v", all, err)
+	}
+}
+
+// The flags need their environment, and the controller that looks after what they ask for.
+func TestDucklettSettings(t *testing.T) {
+	for name := range azureEnvironment {
+		t.Setenv(name, "")
+	}
+	if _, _, fatal := load(t, []string{"--check-period=30"}, nil); !strings.Contains(fmt.Sprint(errors.Join(fatal...)), "$CLUSTER_NAME must be given") {
+		t.Errorf("got %v", fatal)
+	}
+	for name, value := range azureEnvironment {
+		t.Setenv(name, value)
+	}
+	if s, _, fatal := load(t, []string{"--check-period=30"}, nil); len(fatal) > 0 || len(s.duckletRollouts) != 2 {
+		t.Errorf("got %v, %v", s.duckletRollouts, fatal)
+	}
+	if _, _, fatal := load(t, []string{"--check-period=30", "--controllers=plan"}, nil); !strings.Contains(fmt.Sprint(errors.Join(fatal...)), "need replacement among --controllers") {
+		t.Errorf("got %v", fatal)
+	}
+	if s, _, fatal := load(t, nil, nil); len(fatal) > 0 || len(s.duckletRollouts) != 0 {
+		t.Errorf("without the flags: %v, %v", s.duckletRollouts, fatal)
+	}
+}
+
+// TestDucklettKeeps runs what makes and keeps the NodeRollouts against a real API server.
+func TestDucklettKeeps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts a cluster")
+	}
+	ctrl.SetLogger(logr.Discard())
+	cfg := cluster.New(t, cluster.Options{}).Config()
+	if err := installCRDs(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, _ := as(t)
+	all, err := d.rollouts(in(azureEnvironment))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (&keeper{client: m.GetClient(), rollouts: all}).SetupWithManager(m); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- m.Start(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	c, err := client.New(cfg, client.Options{Scheme: newScheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(name string) (*v1alpha1.NodeRollout, error) {
+		nr := &v1alpha1.NodeRollout{}
+		return nr, c.Get(ctx, types.NamespacedName{Name: name}, nr)
+	}
+	await := func(what, name string, holds func(*v1alpha1.NodeRollout) bool) *v1alpha1.NodeRollout {
+		t.Helper()
+		var last *v1alpha1.NodeRollout
+		if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+			nr, err := get(name)
+			last = nr
+			return err == nil && holds(nr), client.IgnoreNotFound(err)
+		}); err != nil {
+			t.Fatalf("%s: %v; %+v", what, err, last)
+		}
+		return last
+	}
+	made := await("made", rolloutWorkers, func(*v1alpha1.NodeRollout) bool { return true })
+	await("made", rolloutPlane, func(nr *v1alpha1.NodeRollout) bool { return nr.Spec.Replacement.ScaleSets[0] == "prod-cp" })
+	if d := made.Spec.Drain; d == nil || d.Timeout.Duration != 6*time.Minute || d.OnTimeout != "Force" || !d.Force {
+		t.Errorf("drain is %+v", d)
+	}
+
+	// What the flags say is put back; what they do not say can be changed.
+	patch := func(body string) {
+		t.Helper()
+		nr := &v1alpha1.NodeRollout{ObjectMeta: metav1.ObjectMeta{Name: rolloutWorkers}}
+		if err := c.Patch(ctx, nr, client.RawPatch(types.MergePatchType, []byte(body)), client.FieldOwner("a-person")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	patch(`{"spec":{"strategy":{"maxConcurrent":50,"soak":"5m"},"drain":{"timeout":"20m","onTimeout":"Halt"},"replacement":{"surge":0,"rollback":true}}}`)
+	now := await("put back", rolloutWorkers, func(nr *v1alpha1.NodeRollout) bool {
+		return nr.Spec.Strategy.MaxConcurrent.IntVal == 2 && nr.Spec.Replacement.Surge.IntVal == 2
+	})
+	if now.Spec.Drain.Timeout.Duration != 20*time.Minute || now.Spec.Drain.OnTimeout != "Halt" || now.Spec.Strategy.Soak.Duration != 5*time.Minute ||
+		!now.Spec.Replacement.Rollback || now.Spec.Strategy.Retries == nil {
+		t.Errorf("what a person has changed is lost: %+v", now.Spec)
+	}
+
+	// One that is deleted is made again, and another of somebody's is left alone.
+	if err := c.Delete(ctx, now); err != nil {
+		t.Fatal(err)
+	}
+	await("made again", rolloutWorkers, func(nr *v1alpha1.NodeRollout) bool {
+		return nr.UID != now.UID && nr.Spec.Drain.Timeout.Duration == 6*time.Minute
+	})
+	if _, err := get("ducklett-others"); !apierrors.IsNotFound(err) {
+		t.Errorf("there is another: %v", err)
+	}
+	var list v1alpha1.NodeRolloutList
+	if err := c.List(ctx, &list); err != nil || len(list.Items) != 2 {
+		t.Errorf("%d NodeRollouts, %v", len(list.Items), err)
+	}
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
+
+	"moult.dev/moult/internal/cli/setimage"
+)
+
+// setImage is the command's name.
+const setImage = "set-image"
+
+// setImageFlags are those that may stand after one dash, as the flag of Ducklett's program does.
+var setImageFlags = []string{"imageid", "provider", "scale-set", "dry-run"}
+
+func newSetImageCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	c := newClouds(os.LookupEnv)
+	cmd := setimage.NewCommand(clock.RealClock{}, streams, os.LookupEnv, c.of)
+	v := newVariables(cmd.Flags())
+	c.bind(cmd.Flags(), v)
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		return errors.Join(append(v.load(os.LookupEnv), c.check()...)...)
+	}
+	return cmd
+}

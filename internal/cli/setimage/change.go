@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package setimage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"moult.dev/moult/internal/cloud"
+)
+
+const (
+	// pollEvery is how often a cloud is asked how a change stands, where it does not say when it is worth asking again.
+	pollEvery = 2 * time.Second
+	// firstRetry is how long to wait before what was not answered is tried again; then twice as long each time, up to lastRetry.
+	firstRetry = time.Second
+	lastRetry  = 30 * time.Second
+	// races bounds how often a change is prepared anew because somebody else changes the scale set at the same time.
+	races = 5
+)
+
+// changer sets one image on several scale sets, all or none of them.
+type changer struct {
+	clock clock.Clock
+	// token makes tokens of changes.
+	token func() string
+	// image is the reference that the sets are to have.
+	image string
+	// timeout bounds the change of one set, and putting it back.
+	timeout time.Duration
+	dryRun  bool
+	sets    []*target
+}
+
+// target is one scale set.
+type target struct {
+	name  string
+	set   cloud.ScaleSet
+	found cloud.Set
+	op    cloud.Operation
+	line  Line
+	// sent is true from when the cloud may know of the change.
+	sent bool
+}
+
+// run changes them. The error says what kept it from that; the lines say more.
+func (c *changer) run(ctx context.Context) error {
+	var problems []error
+	for _, t := range c.sets {
+		t.line = Line{Name: t.name, NewImage: c.image, Outcome: NotChanged}
+		if err := c.prepare(ctx, t); err != nil {
+			t.line.Message = err.Error()
+			problems = append(problems, fmt.Errorf("scale set %s: %w", t.name, err))
+		}
+	}
+	if len(problems) > 0 {
+		for _, t := range c.sets {
+			if t.line.Outcome == WouldChange {
+				t.line.Outcome = NotChanged
+			}
+		}
+		return failure{fmt.Errorf("nothing was changed: %w", errors.Join(problems...)), exitNothing}
+	}
+	if c.dryRun {
+		return nil
+	}
+	for _, t := range c.sets {
+		if t.line.Outcome == Unchanged {
+			continue
+		}
+		if err := c.change(ctx, t); err != nil {
+			t.line.Message = err.Error()
+			return c.putBack(ctx, fmt.Errorf("changing scale set %s, %w", t.name, err))
+		}
+		t.line.Outcome = Changed
+	}
+	return nil
+}
+
+// prepare looks at a set, and makes ready what is to be sent.
+func (c *changer) prepare(ctx context.Context, t *target) (err error) {
+	if t.found, err = t.set.Describe(ctx); err != nil {
+		return err
+	}
+	t.line.OldImage = t.found.Image
+	switch {
+	case c.has(&t.found, c.image):
+		t.line.Outcome = Unchanged
+		return nil
+	case t.found.Busy != "":
+		return fmt.Errorf("it is being changed (%s): try again when that is over", t.found.Busy)
+	case t.found.Unfit != "":
+		return fmt.Errorf("it can't be changed: %s", t.found.Unfit)
+	}
+	t.op, err = t.set.Prepare(ctx, &t.found, cloud.Change{Image: c.image, Token: c.token()})
+	if err == nil {
+		t.line.Outcome = WouldChange
+	}
+	return err
+}
+
+// has reports whether a set makes machines of this image already. Azure writes the same id in different cases, and Google takes the name of a
+// template for its path.
+func (*changer) has(s *cloud.Set, image string) bool {
+	return strings.EqualFold(s.Image, image) || !strings.Contains(image, "/") && strings.HasSuffix(s.Image, "/"+image)
+}
+
+// change sends what was prepared, and waits for its end.
+func (c *changer) change(ctx context.Context, t *target) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("it took longer than %s", c.timeout))
+	defer cancel()
+	if err := c.send(ctx, t); err != nil {
+		return err
+	}
+	return c.await(ctx, t)
+}
+
+// send sends an operation until the cloud has taken it, or has said that it never will.
+func (c *changer) send(ctx context.Context, t *target) error {
+	wait := firstRetry
+	raced := 0
+	for {
+		t.sent = true
+		sent, err := t.set.Send(ctx, t.op)
+		switch kind := cloud.KindOf(err); {
+		case err == nil:
+			t.op = sent
+			return nil
+		case kind == cloud.KindConflict && raced < races:
+			// It has had no effect. What else was changed is in nobody's way, as when an autoscaler has added a machine.
+			raced++
+			t.sent = false
+			if again, err := c.again(ctx, t); err != nil || !again {
+				return err
+			}
+		case kind != cloud.KindThrottled && kind != cloud.KindUnavailable:
+			// Only what is not answered, or not with sense, may have had an effect.
+			t.sent = false
+			return err
+		}
+		if err := c.pause(ctx, max(wait, cloud.RetryAfter(err)), err); err != nil {
+			return err
+		}
+		wait = min(2*wait, lastRetry)
+	}
+}
+
+// again prepares a change anew of a set that somebody has changed meanwhile. It is false where that was to the same image.
+func (c *changer) again(ctx context.Context, t *target) (bool, error) {
+	now, err := t.set.Describe(ctx)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("somebody has changed it meanwhile; looking at it again, %w", err)
+	case c.has(&now, c.image):
+		t.op = cloud.Operation{}
+		return false, nil
+	case now.Image != t.found.Image:
+		return false, fmt.Errorf("somebody has meanwhile set its image to %s", cmp.Or(now.ImageName, now.Image))
+	}
+	t.op, err = t.set.Prepare(ctx, &now, cloud.Change{Image: c.image, Token: c.token()})
+	return err == nil, err
+}
+
+// await polls an operation until it has ended.
+func (c *changer) await(ctx context.Context, t *target) error {
+	ends := []cloud.Kind{cloud.KindQuota, cloud.KindFull, cloud.KindInvalid, cloud.KindDenied, cloud.KindFailed}
+	wait := firstRetry
+	for t.op.Token != "" {
+		polled, progress, err := t.set.Poll(ctx, t.op)
+		next := cmp.Or(progress.After, pollEvery)
+		switch {
+		case slices.Contains(ends, cloud.KindOf(err)):
+			return err
+		case err != nil:
+			next, wait = max(wait, cloud.RetryAfter(err)), min(2*wait, lastRetry)
+		case progress.Done:
+			return nil
+		default:
+			t.op, wait = polled, firstRetry
+		}
+		if err := c.pause(ctx, next, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pause waits. It fails with what was last heard when the time for that is over.
+func (c *changer) pause(ctx context.Context, wait time.Duration, last error) error {
+	if ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-c.clock.After(wait):
+			return nil
+		}
+	}
+	if last != nil {
+		return fmt.Errorf("%w; last: %w", context.Cause(ctx), last)
+	}
+	return context.Cause(ctx)
+}
+
+// putBack gives the sets that have, or may have, the new image their old one, the last changed first, after this error. It also runs when
+// the program is told to end.
+func (c *changer) putBack(ctx context.Context, because error) error {
+	ctx = context.WithoutCancel(ctx)
+	var left []string
+	for _, t := range slices.Backward(c.sets) {
+		switch {
+		case t.line.Outcome != Changed && !t.sent:
+			if t.line.Outcome == WouldChange {
+				t.line.Outcome = NotChanged
+			}
+			continue
+		case t.line.Outcome == Unchanged:
+			continue
+		}
+		outcome, err := c.undo(ctx, t)
+		t.line.Outcome = outcome
+		if err != nil {
+			left = append(left, t.name)
+			t.line.Message = strings.TrimPrefix(t.line.Message+"; putting the old image back, "+err.Error(), "; ")
+		}
+	}
+	if len(left) > 0 {
+		return failure{fmt.Errorf("%w; look at %s: the old image could not be put back", because, strings.Join(left, ", ")), exitMixed}
+	}
+	return failure{fmt.Errorf("nothing is changed: %w", because), exitNothing}
+}
+
+// undo puts the old image back, unless somebody else has set another one since.
+func (c *changer) undo(ctx context.Context, t *target) (Outcome, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("it took longer than %s", c.timeout))
+	defer cancel()
+	back := &changer{clock: c.clock, token: c.token, image: t.found.Image, timeout: c.timeout}
+	wait := firstRetry
+	for {
+		u := &target{name: t.name, set: t.set}
+		err := back.prepareBack(ctx, u)
+		switch {
+		case err != nil:
+		case back.has(&u.found, t.found.Image) && t.line.Outcome != Changed:
+			return NotChanged, nil // What was sent has had no effect.
+		case back.has(&u.found, t.found.Image):
+			return PutBack, nil
+		case !c.became(u, t):
+			return NotPutBack, fmt.Errorf("somebody has meanwhile set its image to %s", cmp.Or(u.found.ImageName, u.found.Image))
+		default:
+			if err = back.change(ctx, u); err == nil {
+				return PutBack, nil
+			}
+		}
+		switch cloud.KindOf(err) {
+		case cloud.KindThrottled, cloud.KindUnavailable, cloud.KindConflict:
+		default:
+			return NotPutBack, err
+		}
+		if err := c.pause(ctx, max(wait, cloud.RetryAfter(err)), err); err != nil {
+			return NotPutBack, err
+		}
+		wait = min(2*wait, lastRetry)
+	}
+}
+
+// prepareBack looks at a set that has been changed, and makes ready what puts its image back. One that is still being changed is waited for.
+func (c *changer) prepareBack(ctx context.Context, t *target) (err error) {
+	if t.found, err = t.set.Describe(ctx); err != nil || c.has(&t.found, c.image) {
+		return err
+	}
+	if t.found.Busy != "" {
+		return cloud.Errorf(cloud.KindConflict, "it is being changed (%s)", t.found.Busy)
+	}
+	t.op, err = t.set.Prepare(ctx, &t.found, cloud.Change{Image: c.image, Token: c.token()})
+	return err
+}
+
+// became reports whether the image that a set has now is the one that it was given here. AWS shows an image as the version of a launch template
+// that was made with it.
+func (c *changer) became(now, before *target) bool {
+	resolved := machine.MatchString(c.image) || strings.Contains(c.image, "$")
+	return c.has(&now.found, c.image) || resolved && now.found.Image != before.found.Image
+}

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package setimage
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
+)
+
+const (
+	images = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/images/"
+	older  = images + "flatcar-stable-1.30.4-v1-aaaa"
+	newer  = images + "flatcar-stable-1.31.4-v2-bbbb"
+)
+
+// fakeCloud has scale sets in memory. Answers can be planned: they are taken in turn, nil is success.
+type fakeCloud struct {
+	sets  map[string]*fakeSet
+	calls []string
+}
+
+type fakeSet struct {
+	cloud.ScaleSet
+	of      *fakeCloud
+	set     cloud.Set
+	missing bool
+	// answers to Send, by what becomes of it, and to Poll.
+	sends []answer
+	polls []error
+	// meanwhile happens just before the next Send.
+	meanwhile func(*fakeSet)
+	version   int
+}
+
+// answer is one to Send: the error, and whether it took effect all the same.
+type answer struct {
+	err   error
+	taken bool
+}
+
+func (c *fakeCloud) ScaleSet(name string) cloud.ScaleSet {
+	s := c.sets[name]
+	if s == nil {
+		return &fakeSet{of: c, missing: true, set: cloud.Set{Name: name}}
+	}
+	return s
+}
+
+func (*fakeCloud) Find(context.Context, []string) (map[string]cloud.Location, error) { return nil, nil }
+
+func (s *fakeSet) called(what string) { s.of.calls = append(s.of.calls, what+" "+s.set.Name) }
+
+func (s *fakeSet) Describe(ctx context.Context) (cloud.Set, error) {
+	if s.missing {
+		return cloud.Set{}, cloud.Errorf(cloud.KindNotFound, "there is no scale set %s", s.set.Name)
+	}
+	set := s.set
+	set.Version = fmt.Sprint(s.version)
+	return set, ctx.Err()
+}
+
+func (*fakeSet) Prepare(_ context.Context, set *cloud.Set, c cloud.Change) (cloud.Operation, error) {
+	if c.Image == "" || c.Token == "" {
+		return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "half a change: %+v", c)
+	}
+	return cloud.Operation{Token: c.Token, State: set.Version + " " + c.Image}, nil
+}
+
+func (s *fakeSet) Send(_ context.Context, o cloud.Operation) (cloud.Operation, error) {
+	if f := s.meanwhile; f != nil {
+		s.meanwhile = nil
+		f(s)
+	}
+	version, image, _ := strings.Cut(o.State, " ")
+	s.called("set " + lastPart(image) + " on")
+	var a answer
+	if len(s.sends) > 0 {
+		a, s.sends = s.sends[0], s.sends[1:]
+	}
+	switch {
+	case a.err != nil && !a.taken:
+		return o, a.err
+	case version != fmt.Sprint(s.version) && s.set.Image == image:
+		return o, a.err // Sent before.
+	case version != fmt.Sprint(s.version):
+		return o, cloud.Errorf(cloud.KindConflict, "the etag is another")
+	}
+	s.version++
+	s.set.Image, s.set.ImageName = image, lastPart(image)
+	return o, a.err
+}
+
+func (s *fakeSet) Poll(_ context.Context, o cloud.Operation) (cloud.Operation, cloud.Progress, error) {
+	if len(s.polls) == 0 {
+		return o, cloud.Progress{Done: true}, nil
+	}
+	err := s.polls[0]
+	s.polls = s.polls[1:]
+	return o, cloud.Progress{Message: "under way"}, err
+}
+
+// aCloud has the four sets of cluster c, all of the older image.
+func aCloud(change func(map[string]*fakeSet)) *fakeCloud {
+	c := &fakeCloud{sets: map[string]*fakeSet{}}
+	for _, pool := range pools {
+		c.sets["c"+pool] = &fakeSet{of: c, set: cloud.Set{Name: "c" + pool, Image: older, ImageName: lastPart(older), Capacity: 3}}
+	}
+	if change != nil {
+		change(c.sets)
+	}
+	return c
+}
+
+// hurried is a clock by which nobody waits.
+type hurried struct{ clock.Clock }
+
+func (hurried) After(time.Duration) <-chan time.Time {
+	now := make(chan time.Time, 1)
+	now <- time.Time{}
+	return now
+}
+
+// call runs the command with these arguments.
+func call(t *testing.T, c *fakeCloud, environment map[string]string, args ...string) (string, *v1alpha1.CloudProvider, error) {
+	t.Helper()
+	var out bytes.Buffer
+	var asked *v1alpha1.CloudProvider
+	cmd := NewCommand(hurried{}, genericiooptions.IOStreams{Out: &out, ErrOut: &out}, func(name string) (string, bool) {
+		value, ok := environment[name]
+		return value, ok
+	}, func(_ context.Context, p *v1alpha1.CloudProvider) (cloud.Cloud, error) {
+		asked = p
+		return c, nil
+	})
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), asked, err
+}
+
+var ducklett = map[string]string{"ARM_SUBSCRIPTION_ID": "s", "ARM_RESOURCE_GROUP": "g", "CLUSTER_NAME": "c", "ARM_USE_MANAGED_IDENTITY_EXTENSION": "true"}
+
+// code is the exit code of an error, as main finds it.
+func code(err error) int {
+	var coded interface{ ExitCode() int }
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &coded):
+		return coded.ExitCode()
+	}
+	return 1
+}
+
+// As Ducklett's program is called: three variables and one flag, and the four pools in its order.
+func TestAsDucklett(t *testing.T) {
+	c := aCloud(nil)
+	out, asked, err := call(t, c, ducklett, "--imageid", lastPart(newer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `SCALE SET          OLD IMAGE                       NEW IMAGE                       OUTCOME   MESSAGE
+c-cp               flatcar-stable-1.30.4-v1-aaaa   flatcar-stable-1.31.4-v2-bbbb   Changed   
+c-agent-pool       flatcar-stable-1.30.4-v1-aaaa   flatcar-stable-1.31.4-v2-bbbb   Changed   
+c-storage-pool     flatcar-stable-1.30.4-v1-aaaa   flatcar-stable-1.31.4-v2-bbbb   Changed   
+c-telemetry-pool   flatcar-stable-1.30.4-v1-aaaa   flatcar-stable-1.31.4-v2-bbbb   Changed   
+`
+	if diff := cmp.Diff(want, out); diff != "" {
+		t.Errorf("output (-want +got):\n%s", diff)
+	}
+	calls := []string{}
+	for _, pool := range pools {
+		calls = append(calls, "set flatcar-stable-1.31.4-v2-bbbb on c"+pool)
+		if got := c.sets["c"+pool].set.Image; got != newer {
+			t.Errorf("%s has image %s", pool, got)
+		}
+	}
+	if diff := cmp.Diff(calls, c.calls); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	provider := &v1alpha1.CloudProvider{Azure: &v1alpha1.AzureProvider{SubscriptionID: "s", ResourceGroup: "g", Credential: v1alpha1.AzureCredentialManaged}}
+	if diff := cmp.Diff(provider, asked); diff != "" {
+		t.Errorf("provider (-want +got):\n%s", diff)
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	quota := cloud.Errorf(cloud.KindFailed, "no such image")
+	lost := errors.New("connection reset")
+	busy := cloud.Errorf(cloud.KindThrottled, "too many requests")
+	race := cloud.Errorf(cloud.KindConflict, "the etag is another")
+	for name, tc := range map[string]struct {
+		change func(map[string]*fakeSet)
+		args   []string
+		// outcomes of the four, by their first letters, and images that they have at the end: o for the older, n for the newer, x for another.
+		want, images string
+		code         int
+		message      string
+		sends        int
+	}{
+		"all":     {want: "CCCC", images: "nnnn", sends: 4},
+		"dry run": {args: []string{"--dry-run"}, want: "WWWW", images: "oooo"},
+		"some have it": {
+			change: func(s map[string]*fakeSet) { s["c-cp"].set.Image = strings.ToUpper(newer) },
+			want:   "UCCC", images: "nnnn", sends: 3,
+		},
+		"one is missing": {
+			change: func(s map[string]*fakeSet) { delete(s, "c-storage-pool") },
+			want:   "NNNN", images: "oo-o", code: 1, message: "there is no scale set c-storage-pool",
+		},
+		"one is busy": {
+			change: func(s map[string]*fakeSet) { s["c-telemetry-pool"].set.Busy = "Updating" },
+			want:   "NNNN", images: "oooo", code: 1, message: "it is being changed (Updating): try again when that is over",
+		},
+		"one would replace machines by itself": {
+			change: func(s map[string]*fakeSet) { s["c-telemetry-pool"].set.Unfit = "upgradePolicy.mode is Rolling" },
+			want:   "NNNN", images: "oooo", code: 1, message: "it can't be changed: upgradePolicy.mode is Rolling",
+		},
+		"dry run of a missing one": {
+			args:   []string{"--dry-run"},
+			change: func(s map[string]*fakeSet) { delete(s, "c-cp") },
+			want:   "NNNN", images: "-ooo", code: 1, message: "there is no scale set c-cp",
+		},
+		"the third fails": {
+			change: func(s map[string]*fakeSet) { s["c-storage-pool"].sends = []answer{{err: quota}} },
+			want:   "PPNN", images: "oooo", code: 1, message: "no such image", sends: 5,
+		},
+		"the third fails in the end": {
+			change: func(s map[string]*fakeSet) { s["c-storage-pool"].polls = []error{nil, quota} },
+			want:   "PPPN", images: "oooo", code: 1, message: "no such image", sends: 6,
+		},
+		"an answer is lost, and it was done": {
+			change: func(s map[string]*fakeSet) { s["c-cp"].sends = []answer{{err: lost, taken: true}} },
+			want:   "CCCC", images: "nnnn", sends: 5,
+		},
+		"an answer is lost, and it was not done": {
+			change: func(s map[string]*fakeSet) { s["c-cp"].sends = []answer{{err: lost}, {err: busy}} },
+			want:   "CCCC", images: "nnnn", sends: 6,
+		},
+		"polls are not answered": {
+			change: func(s map[string]*fakeSet) { s["c-cp"].polls = []error{lost, busy, nil} },
+			want:   "CCCC", images: "nnnn", sends: 4,
+		},
+		"an autoscaler is faster": {
+			change: func(s map[string]*fakeSet) {
+				s["c-cp"].meanwhile = func(f *fakeSet) { f.version, f.set.Capacity = f.version+1, 4 }
+			},
+			want: "CCCC", images: "nnnn", sends: 5,
+		},
+		"somebody sets the same image": {
+			change: func(s map[string]*fakeSet) {
+				s["c-agent-pool"].meanwhile = func(f *fakeSet) { f.version, f.set.Image = f.version+2, strings.ToUpper(newer) }
+			},
+			want: "CCCC", images: "nnnn", sends: 4,
+		},
+		"somebody sets another image": {
+			change: func(s map[string]*fakeSet) {
+				s["c-agent-pool"].meanwhile = func(f *fakeSet) { f.version, f.set.Image, f.set.ImageName = f.version+1, images+"x", "" }
+			},
+			want: "PNNN", images: "oxoo", code: 1, message: "somebody has meanwhile set its image to " + images + "x", sends: 3,
+		},
+		"it races again and again": {
+			change: func(s map[string]*fakeSet) {
+				s["c-agent-pool"].sends = []answer{{err: race}, {err: race}, {err: race}, {err: race}, {err: race}, {err: race}}
+			},
+			want: "PNNN", images: "oooo", code: 1, message: "the etag is another", sends: 8,
+		},
+		"one can't be put back": {
+			change: func(s map[string]*fakeSet) {
+				s["c-cp"].sends = []answer{{}, {err: cloud.Errorf(cloud.KindDenied, "not any more")}}
+				s["c-agent-pool"].sends = []answer{{err: quota}}
+			},
+			want: "LNNN", images: "nooo", code: 3, message: "look at c-cp: the old image could not be put back", sends: 3,
+		},
+		"somebody else has changed one since": {
+			change: func(s map[string]*fakeSet) {
+				s["c-agent-pool"].sends = []answer{{err: quota}}
+				s["c-agent-pool"].meanwhile = func(*fakeSet) { s["c-cp"].set.Image = images + "x" }
+			},
+			want: "LNNN", images: "xooo", code: 3, message: "look at c-cp", sends: 2,
+		},
+		"what puts it back is tried again": {
+			change: func(s map[string]*fakeSet) {
+				s["c-cp"].sends = []answer{{}, {err: lost}, {err: lost, taken: true}}
+				s["c-agent-pool"].sends = []answer{{err: quota}}
+			},
+			want: "PNNN", images: "oooo", code: 1, sends: 5,
+		},
+		"it takes too long": {
+			args:   []string{"--timeout", "1ns"},
+			change: func(s map[string]*fakeSet) { s["c-cp"].polls = []error{nil, nil, nil, nil} },
+			want:   "LNNN", images: "nooo", code: 3, message: "it took longer than 1ns", sends: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := aCloud(tc.change)
+			out, _, err := call(t, c, ducklett, append([]string{"--imageid", lastPart(newer), "-o", "json"}, tc.args...)...)
+			if code(err) != tc.code {
+				t.Errorf("exit code %d, want %d: %v", code(err), tc.code, err)
+			}
+			if tc.message != "" && (err == nil || !strings.Contains(err.Error(), tc.message)) {
+				t.Errorf("error is %v, want one with %q", err, tc.message)
+			}
+			var report Report
+			if err := json.Unmarshal([]byte(out), &report); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			short := map[Outcome]string{Changed: "C", Unchanged: "U", WouldChange: "W", NotChanged: "N", PutBack: "P", NotPutBack: "L"}
+			var got []string
+			state := ""
+			for i, l := range report.ScaleSets {
+				got = append(got, short[l.Outcome])
+				s := c.sets["c"+pools[i]]
+				switch {
+				case s == nil:
+					state += "-"
+				case s.set.Image == older:
+					state += "o"
+				case strings.EqualFold(s.set.Image, newer):
+					state += "n"
+				default:
+					state += "x"
+				}
+			}
+			if diff := cmp.Diff([]any{tc.want, tc.images, tc.sends}, []any{strings.Join(got, ""), state, len(c.calls)}); diff != "" {
+				t.Errorf("outcomes, images, sends (-want +got):\n%s\n%s", diff, out)
+			}
+		})
+	}
+}
+
+// Told to end in the middle, it leaves all sets as they were.
+func TestInterrupted(t *testing.T) {
+	c := aCloud(nil)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	all := &changer{clock: hurried{}, token: newToken, image: newer, timeout: time.Hour}
+	for _, pool := range pools {
+		all.sets = append(all.sets, &target{name: "c" + pool, set: c.ScaleSet("c" + pool)})
+	}
+	c.sets["c-agent-pool"].polls = []error{nil}
+	c.sets["c-agent-pool"].meanwhile = func(*fakeSet) { cancel(errors.New("interrupted")) }
+	err := all.run(ctx)
+	if err == nil || code(err) != 1 || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("error is %v", err)
+	}
+	for name, s := range c.sets {
+		if s.set.Image != older {
+			t.Errorf("%s has image %s", name, s.set.Image)
+		}
+	}
+}
+
+func TestReference(t *testing.T) {
+	azure := &v1alpha1.CloudProvider{Azure: &v1alpha1.AzureProvider{SubscriptionID: "s", ResourceGroup: "g"}}
+	aws, gcp := &v1alpha1.CloudProvider{AWS: &v1alpha1.AWSProvider{}}, &v1alpha1.CloudProvider{GCP: &v1alpha1.GCPProvider{Project: "p"}}
+	const gallery = "/subscriptions/x/resourceGroups/y/providers/Microsoft.Compute/galleries/g/images/d/versions/1.0.0"
+	for _, tc := range []struct {
+		provider         *v1alpha1.CloudProvider
+		image, want, err string
+	}{
+		{azure, "flatcar-1.31", images + "flatcar-1.31", ""},
+		{azure, older, older, ""},
+		{azure, gallery, gallery, ""},
+		{azure, "/SharedGalleries/g/images/d/versions/1", "/SharedGalleries/g/images/d/versions/1", ""},
+		{azure, "/CommunityGalleries/g/images/d/versions/1", "/CommunityGalleries/g/images/d/versions/1", ""},
+		{azure, "Canonical:ubuntu:server:latest", "Canonical:ubuntu:server:latest", ""},
+		{azure, "", "", "must say which image"},
+		{azure, "images/x", "", "an id that begins with /subscriptions/"},
+		{azure, "/etc/passwd", "", "an id that begins with /subscriptions/"},
+		{azure, "Canonical:ubuntu:server", "", "it must be publisher:offer:sku:version"},
+		{azure, "Canonical::server:latest", "", "it must be publisher:offer:sku:version"},
+		{azure, "two words", "", "a name of letters"},
+		{azure, "-x", "", "a name of letters"},
+		{azure, strings.Repeat("x", 81), "", "a name of letters"},
+		{aws, "ami-0123456789abcdef0", "ami-0123456789abcdef0", ""},
+		{aws, "lt-0123456789abcdef0:7", "lt-0123456789abcdef0:7", ""},
+		{aws, "lt-0123456789abcdef0:$Latest", "lt-0123456789abcdef0:$Latest", ""},
+		{aws, "flatcar", "", "ami-ID, or lt-ID:VERSION"},
+		{gcp, "workers-v2", "workers-v2", ""},
+		{gcp, "projects/p/global/instanceTemplates/workers-v2", "projects/p/global/instanceTemplates/workers-v2", ""},
+		{gcp, "https://www.googleapis.com/compute/v1/projects/p/regions/europe-west1/instanceTemplates/w", "https://www.googleapis.com/compute/v1/projects/p/regions/europe-west1/instanceTemplates/w", ""},
+		{gcp, "Workers", "", "an instance template"},
+	} {
+		got, err := reference(tc.provider, tc.image)
+		if got != tc.want || tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
+			t.Errorf("%q is %q, %v; want %q, %q", tc.image, got, err, tc.want, tc.err)
+		}
+	}
+}
+
+func TestUsage(t *testing.T) {
+	without := func(name string) map[string]string {
+		all := map[string]string{}
+		for key, value := range ducklett {
+			if key != name {
+				all[key] = value
+			}
+		}
+		return all
+	}
+	for name, tc := range map[string]struct {
+		environment map[string]string
+		args        []string
+		want        string
+	}{
+		"no image":        {ducklett, nil, "-imageid must say which image"},
+		"two images":      {ducklett, []string{"a", "--imageid", "b"}, "the image is given twice"},
+		"no subscription": {without("ARM_SUBSCRIPTION_ID"), []string{"a"}, "--subscription-id or $ARM_SUBSCRIPTION_ID must be given"},
+		"no group":        {without("ARM_RESOURCE_GROUP"), []string{"a"}, "--resource-group or $ARM_RESOURCE_GROUP must be given"},
+		"no cluster":      {without("CLUSTER_NAME"), []string{"a"}, "--scale-set or $CLUSTER_NAME must be given"},
+		"no sets of AWS":  {ducklett, []string{"a", "--provider", "aws"}, "--scale-set must be given"},
+		"no project":      {ducklett, []string{"a", "--provider", "gcp"}, "--project must be given"},
+		"another cloud":   {ducklett, []string{"a", "--provider", "ovh"}, `--provider must be azure, aws or gcp, not "ovh"`},
+		"a set twice":     {ducklett, []string{"a", "--scale-set", "x", "--scale-set", "x"}, "scale set x is given twice"},
+		"an unnamed set":  {ducklett, []string{"a", "--scale-set", ""}, "--scale-set must name one"},
+		"no time":         {ducklett, []string{"a", "--timeout", "0s"}, "--timeout must be more than 0"},
+		"credential":      {ducklett, []string{"a", "--credential", "None"}, `--credential must be Auto, Environment, Workload or Managed, not "None"`},
+	} {
+		if _, asked, err := call(t, aCloud(nil), tc.environment, tc.args...); err == nil || !strings.Contains(err.Error(), tc.want) || asked != nil {
+			t.Errorf("%s: error is %v, want %q", name, err, tc.want)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+// previewMachines says what a NodeRollout with replacement would do. No cloud is asked: of nodes that nothing tells more about, all count as
+// outdated.
+func (c *Cluster) previewMachines(nr *v1alpha1.NodeRollout, s Supposition) Preview {
+	u := &machines{selection: c.selected(nr)}
+	u.supposed = true
+	u.observe("")
+	v := Preview{Rollout: u.rollout(), New: s.New, Problem: cmp.Or(u.problem(), u.strategy.Problem()), Steps: []Step{}, Surge: surge(nr)}
+	v.Rollout.Counts = count(u.nodes)
+	lines := make(map[string]Node, len(u.nodes))
+	for _, n := range u.nodes {
+		lines[n.Node] = n
+	}
+	v.sort(c)
+	turn := s.Turn
+	if turn == 0 {
+		turn = time.Duration(nr.Status.TurnSeconds) * time.Second
+	}
+	starts := map[string]time.Time{}
+	if turn > 0 && v.Problem == "" {
+		p := c.newPlay(u.strategy, u.asked, c.now, turn)
+		p.without = append(p.without, "that each scale set bounds how many machines are added at once")
+		v.Schedule, starts = p.schedule(), p.starts
+	}
+	for _, step := range rollout.Sequence(u.strategy, u.asked, c.fleet, c.now) {
+		line := lines[step.Node]
+		if line.InTurn() {
+			continue // Its turn has begun: only its claim is awaited.
+		}
+		v.Steps = append(v.Steps, Step{
+			Node: step.Node, Wave: step.Wave, Reason: step.Reason, Message: step.Message, At: known(starts[step.Node]),
+			From: line.Version, To: line.Target,
+		})
+	}
+	v.Notes = u.notes(s, &v)
+	return v
+}
+
+// notes say what the preview does not know.
+func (u *machines) notes(s Supposition, v *Preview) []string {
+	var all []string
+	if n := len(u.untold); n > 0 {
+		note := fmt.Sprintf("Which machines are outdated the cloud alone knows, and it is not asked: %s counted as outdated", are(n))
+		if c := u.of.Status.Counts; c != nil && !s.New {
+			note += fmt.Sprintf("; by the status %d of %d wait", c.Waiting, c.Total)
+		}
+		all = append(all, note+".")
+	}
+	if s.New && len(v.Steps) > 1 {
+		all = append(all, "Nodes that spec.strategy.order leaves equal are shuffled by the uid and the revision: they may come in another order.")
+	}
+	if u.of.Spec.Replacement.ControlPlane != nil {
+		all = append(all, "Nodes of the control plane go one at a time, or as few as etcd's quorum allows, whatever the strategy says.")
+	}
+	return all
+}
+
+func are(n int) string {
+	if n == 1 {
+		return "1 node of which nothing more is to be seen is"
+	}
+	return fmt.Sprintf("%d nodes of which nothing more is to be seen are", n)
+}
+
+// surge is how machines are added and deleted.
+func surge(nr *v1alpha1.NodeRollout) *Surge {
+	r := nr.Spec.Replacement
+	rule := intstr.FromInt32(1)
+	if r.Surge != nil {
+		rule = *r.Surge
+	}
+	s := &Surge{Rule: rule.String(), OnFull: cmp.Or(r.OnFull, v1alpha1.OnFullWait)}
+	amount, err := rollout.ParseAmount(rule)
+	s.DeletesFirst = err == nil && amount.N == 0
+	for i := range nr.Status.ScaleSets {
+		of := &nr.Status.ScaleSets[i]
+		s.ScaleSets = append(s.ScaleSets, SurgeOf{
+			Name: of.Name, Image: of.Image, Machines: of.Machines, Outdated: of.Outdated, Message: of.Message,
+			More: min(amount.Up(int(of.Capacity)), v1alpha1.MaxMachineTurns),
+		})
+	}
+	return s
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/hostupdate"
+)
+
+// KindNodeRollout is the kind of the rollouts that NodeRollouts are.
+const KindNodeRollout = "NodeRollout"
+
+// reasonInvalid is that of the conditions of a NodeRollout whose spec can't be carried out.
+const reasonInvalid = "Invalid"
+
+// NodeRollouts adds NodeRollouts to what is to be seen.
+func (c *Cluster) NodeRollouts(all []v1alpha1.NodeRollout) *Cluster {
+	c.nodeRollouts = all
+	return c
+}
+
+// nodeUnits are those of a NodeRollout, whatever it does with its nodes.
+type nodeUnits interface {
+	problem() string
+	unselected(f *fact) string
+	observe(named string)
+	rollout() Rollout
+	part(name string) Part
+}
+
+// unitsOf are those of a NodeRollout, before they are observed.
+func (c *Cluster) unitsOf(nr *v1alpha1.NodeRollout) nodeUnits {
+	if nr.Spec.Replacement != nil {
+		return &machines{selection: c.selected(nr)}
+	}
+	return c.readHosts(nr)
+}
+
+// nodeRollout says how a NodeRollout stands.
+func (c *Cluster) nodeRollout(nr *v1alpha1.NodeRollout) Rollout {
+	u := c.unitsOf(nr)
+	u.observe("")
+	if c.facts == nil || u.problem() != "" {
+		s := &nr.Status
+		r := describeNodeRollout(nr)
+		r.Nodes = sorted(listed(s.Failed, s.Updating, s.Waiting))
+		r.State, r.Message, r.Since = nodeRolloutState(nr, r.Counts, r.Nodes, c.now)
+		return r
+	}
+	return u.rollout()
+}
+
+// describeNodeRollout is what the NodeRollout itself tells.
+func describeNodeRollout(nr *v1alpha1.NodeRollout) Rollout {
+	r := Rollout{
+		Kind: KindNodeRollout, Name: nr.Name, Version: nr.Status.Revision, Revision: nr.Status.Revision, Versions: nr.Status.Versions,
+		Wave: nr.Status.Wave, TurnSeconds: nr.Status.TurnSeconds, Paused: nr.Spec.Strategy != nil && nr.Spec.Strategy.Paused,
+		ScaleSets: nr.Status.ScaleSets,
+	}
+	if nr.Status.Counts != nil {
+		r.Counts = *nr.Status.Counts
+	}
+	return r
+}
+
+// rollout is how the units stand together.
+func (u *hosts) rollout() Rollout {
+	r := describeNodeRollout(u.of)
+	r.Version, r.Revision = u.strategy.Revision, u.strategy.Revision
+	r.Counts, r.OptedOut, r.Unlabelled, r.Versions = count(u.nodes), u.optedOut, int32(len(u.unlabelled)), versions(u.nodes) //nolint:gosec // So many nodes there are not.
+	r.Wave = u.decision.Wave
+	if h := u.decision.Halted; h != nil {
+		r.Halted = h.Message
+	}
+	r.Nodes = sorted(u.nodes)
+	r.State, r.Message, r.Since = nodeRolloutState(u.of, r.Counts, r.Nodes, u.cluster.now)
+	r.Budgets = u.cluster.selecting(r.Nodes)
+	return r
+}
+
+// nodeRolloutState sums up the conditions of a NodeRollout.
+func nodeRolloutState(nr *v1alpha1.NodeRollout, counts v1alpha1.UnitCounts, nodes []Node, now time.Time) (State, string, *metav1.Time) {
+	s := &nr.Status
+	ready, stalled := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady), meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled)
+	var since *metav1.Time
+	if ready != nil {
+		since = known(ready.LastTransitionTime.Time)
+	}
+	switch {
+	case ready == nil && now.Sub(nr.CreationTimestamp.Time) < unnoticed:
+		return Pending, "", nil
+	case ready == nil:
+		return Pending, "no controller has looked at it: does one run, and with the controller " + controllerOf(nr) + "?", nil
+	case s.ObservedGeneration != 0 && s.ObservedGeneration != nr.Generation:
+		return Pending, "the controller has not looked at its latest change yet", nil
+	case stalled != nil && stalled.Status == metav1.ConditionTrue:
+		return Stalled, stalled.Message, known(stalled.LastTransitionTime.Time)
+	case ready.Status == metav1.ConditionTrue:
+		return Complete, "", since
+	case counts.Updating > 0 || slices.ContainsFunc(nodes, func(n Node) bool { return n.State == v1alpha1.UnitOutdated && n.Reason == "" }):
+		return Progressing, "", since
+	default:
+		return Waiting, "", since
+	}
+}
+
+// controllerOf is the name of the controller that carries a NodeRollout out.
+func controllerOf(nr *v1alpha1.NodeRollout) string {
+	if nr.Spec.Replacement != nil {
+		return "replacement"
+	}
+	return "hostupdate"
+}
+
+// invalid reports whether the controller has found that the spec can't be carried out.
+func invalid(nr *v1alpha1.NodeRollout) bool {
+	c := meta.FindStatusCondition(nr.Status.Conditions, v1alpha1.ConditionStalled)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == reasonInvalid && nr.Status.ObservedGeneration == nr.Generation
+}
+
+// versions counts how many nodes run which version, the most frequent first.
+func versions(nodes []Node) []v1alpha1.HostVersion {
+	var all []v1alpha1.HostVersion
+	for i := range nodes {
+		version := nodes[i].Version
+		if version == "" {
+			continue
+		}
+		at := slices.IndexFunc(all, func(v v1alpha1.HostVersion) bool { return v.Version == version })
+		if at < 0 {
+			at = len(all)
+			all = append(all, v1alpha1.HostVersion{Version: version})
+		}
+		all[at].Nodes++
+	}
+	slices.SortFunc(all, func(a, b v1alpha1.HostVersion) int {
+		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), hostupdate.CompareVersions(b.Version, a.Version), cmp.Compare(a.Version, b.Version))
+	})
+	return all
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/hostupdate"
+	"moult.dev/moult/internal/rollout"
+)
+
+// Host is what the operator and the agent of a host say to each other on its Node.
+type Host struct {
+	// Label is the key of the label that names the interface of the host, and Interface its value.
+	Label     string `json:"label"`
+	Interface string `json:"interface"`
+	// Wanted is what the host is to do, Active what it has taken up, and State how that stands.
+	Wanted v1alpha1.HostAction `json:"wanted,omitempty"`
+	Active v1alpha1.HostAction `json:"active,omitempty"`
+	State  v1alpha1.HostState  `json:"state,omitempty"`
+	// Update says whether there is an update: true, false or unknown.
+	Update string `json:"update,omitempty"`
+	// Version is what the host runs, Previous what it ran before, and Target what it has to offer, as far as these have names. Asked is the
+	// version that it is to be brought to.
+	Version  string `json:"version,omitempty"`
+	Previous string `json:"previous,omitempty"`
+	Target   string `json:"target,omitempty"`
+	Asked    string `json:"asked,omitempty"`
+	// Error says why the last action failed.
+	Error string `json:"error,omitempty"`
+	// Attempts counts how often the update was begun to be fetched.
+	Attempts int `json:"attempts,omitempty"`
+	// Checked is when the host was last asked for updates and had another answer than before.
+	Checked *metav1.Time `json:"checked,omitempty"`
+}
+
+// hostOf is what the host of a node says; nil where no label names its interface.
+func hostOf(n *corev1.Node) *Host {
+	r, ok := hostupdate.Read(n)
+	if !ok {
+		return nil
+	}
+	return &Host{
+		Label: r.Protocol.InterfaceLabel, Interface: r.Interface, Wanted: r.Wanted, Active: r.Active, State: r.State, Update: r.Update,
+		Version: r.Version, Previous: n.Annotations[v1alpha1.AnnotationHostPrevious], Target: r.Target,
+		Asked: n.Annotations[v1alpha1.AnnotationHostWanted], Error: r.Error, Attempts: r.Attempts, Checked: known(r.Checked),
+	}
+}
+
+// whyNodeRollouts adds the node's part in each NodeRollout.
+func (c *Cluster) whyNodeRollouts(w *Why, f *fact) {
+	for i := range c.nodeRollouts {
+		nr := &c.nodeRollouts[i]
+		u := c.unitsOf(nr)
+		if why := u.unselected(f); why != "" {
+			w.Others = append(w.Others, Other{Kind: KindNodeRollout, Name: nr.Name, Message: why})
+			continue
+		}
+		u.observe(f.node.Name)
+		w.Rollouts = append(w.Rollouts, u.part(f.node.Name))
+	}
+}
+
+// unselected says why a NodeRollout has nothing to do with the node, or "".
+func (u *hosts) unselected(f *fact) string {
+	if held(f.claims, u.of.UID) != nil {
+		return ""
+	}
+	if problem := u.problem(); problem != "" && !invalid(u.of) {
+		return problem
+	}
+	if !u.selector.Matches(labels.Set(f.node.Labels)) {
+		return asksFor(u.selector, f)
+	}
+	if _, ok := hostupdate.Read(f.node); !ok {
+		return "no label names the interface of the node's host, such as " + v1alpha1.HostProtocols[0].InterfaceLabel
+	}
+	return ""
+}
+
+// part says how the node stands in a NodeRollout that selects it, or has it.
+func (u *hosts) part(name string) Part {
+	r := u.rollout()
+	part := Part{Rollout: r, Unit: Node{Node: name, State: v1alpha1.UnitOutdated}}
+	part.Rollout.Nodes = nil
+	part.OptedOut = slices.ContainsFunc(u.asked, func(u rollout.Unit) bool { return u.Node == name && u.OptedOut })
+	if i := slices.IndexFunc(r.Nodes, func(n Node) bool { return n.Node == name }); i >= 0 {
+		part.Unit = r.Nodes[i]
+	}
+	if u.problem() == "" {
+		u.cluster.explain(&part, u.strategy, u.asked, name, u.told()[name])
+	}
+	return part
+}
