@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"log"
@@ -22,8 +23,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"moult.dev/moult/test/operator"
 )
 
 // anyInstant is no write, but a time.
@@ -36,6 +35,10 @@ type writes struct {
 	// names are those to kill at, the more often the more there are of them, and most is which one at most.
 	names []string
 	most  int
+	// punctual is true where no write arrives late.
+	punctual bool
+	// longest is how long a life may be that ends at any time, and patience how long one whose write does not come. Default 800ms and patience.
+	longest, patience time.Duration
 }
 
 // When it is killed.
@@ -65,19 +68,31 @@ func (i instant) String() string {
 func (w writes) draw(random *rand.Rand) instant {
 	between := func(from, to int) time.Duration { return time.Duration(from+random.IntN(to-from)) * time.Millisecond }
 	if random.IntN(3) == 0 {
-		return instant{delay: between(30, 800)}
+		return instant{delay: between(30, int(cmp.Or(w.longest, 800*time.Millisecond).Milliseconds()))}
 	}
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
+	whens := []string{before, after, late}
+	if w.punctual {
+		whens = whens[:2]
+	}
 	return instant{
 		write: pick(w.names...),
-		when:  pick(before, after, late),
+		when:  pick(whens...),
 		nth:   1 + random.IntN(w.most),
 		delay: between(100, 3000),
 	}
 }
 
-// gate stands between the operator and the API server.
+// process is what is killed.
+type process interface {
+	// Kill ends it as a power cut does, and returns when it is gone. It reports whether it was still running.
+	Kill() bool
+}
+
+// gate stands between the operator and the API server, or what else is asked by HTTP.
 type gate struct {
+	// url is where it is, and kubeconfig says so.
+	url        string
 	kubeconfig string
 	writes     writes
 
@@ -87,11 +102,12 @@ type gate struct {
 	onTheWay  sync.WaitGroup // late writes
 
 	mu      sync.Mutex
-	process *operator.Process
+	process process
 	at      *instant // the write to kill the process at, or nil
 	taken   bool     // that write has come
 	hit     chan struct{}
 	late    []lateWrite
+	begun   chan struct{} // closed at the next request; nil if nobody waits for that
 }
 
 // lateWrite is one that arrived when who had sent it was dead.
@@ -104,8 +120,17 @@ type lateWrite struct {
 
 func newGate(t *testing.T, config *rest.Config, w writes) *gate {
 	t.Helper()
+	return newGateAt(t, config, w, "127.0.0.1:0")
+}
+
+// newGateAt is a gate at an address of this machine.
+func newGateAt(t *testing.T, config *rest.Config, w writes, address string) *gate {
+	t.Helper()
 	g := &gate{writes: w}
-	var err error
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if g.transport, err = rest.TransportFor(config); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +138,10 @@ func newGate(t *testing.T, config *rest.Config, w writes) *gate {
 		t.Fatal(err)
 	}
 	g.proxy = &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(g.backend) },
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(g.backend)
+			r.Out.Host = r.In.Host // What answers with URLs names the gate in them.
+		},
 		Transport:     g.transport,
 		FlushInterval: -1,
 		// Whose caller is gone is not worth a word.
@@ -121,12 +149,15 @@ func newGate(t *testing.T, config *rest.Config, w writes) *gate {
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	server := httptest.NewUnstartedServer(g)
+	_ = server.Listener.Close()
+	server.Listener = listener
 	server.Config.ErrorLog = g.proxy.ErrorLog
 	server.Start()
 	t.Cleanup(func() {
 		server.CloseClientConnections()
 		server.Close()
 	})
+	g.url = server.URL
 	kubeconfig := clientcmdapi.NewConfig()
 	kubeconfig.Clusters["gate"] = &clientcmdapi.Cluster{Server: server.URL}
 	kubeconfig.Contexts["gate"] = &clientcmdapi.Context{Cluster: "gate"}
@@ -149,7 +180,7 @@ func freeAddress(t *testing.T) string {
 }
 
 // arm makes the gate kill the process at the instant. The channel is closed when it has.
-func (g *gate) arm(at instant, p *operator.Process) <-chan struct{} {
+func (g *gate) arm(at instant, p process) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.process, g.at, g.taken, g.hit = p, nil, false, make(chan struct{})
@@ -157,6 +188,24 @@ func (g *gate) arm(at instant, p *operator.Process) <-chan struct{} {
 		g.at = &at
 	}
 	return g.hit
+}
+
+// next is closed when the next request comes.
+func (g *gate) next() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.begun = make(chan struct{})
+	return g.begun
+}
+
+// comes notes that a request has come.
+func (g *gate) comes() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.begun != nil {
+		close(g.begun)
+		g.begun = nil
+	}
 }
 
 // disarm takes that back, and reports whether it did so in time.
@@ -210,6 +259,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
+	g.comes()
 	at := g.due(g.writes.of(r, body))
 	if at == nil {
 		g.proxy.ServeHTTP(w, r)

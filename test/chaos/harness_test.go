@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,8 @@ const (
 	kills = 50
 	// patience bounds a life whose kill would wait for something that does not come.
 	patience = 6 * time.Second
+	// starting bounds how long it is waited for an operator that begins.
+	starting = 30 * time.Second
 )
 
 // seed is MOULT_SEED, or drawn.
@@ -57,6 +60,8 @@ type harness struct {
 	gate    *gate
 	journal *journal
 	program string
+	// env is the operator's environment.
+	env     []string
 	process *operator.Process
 	// now says in short how things stand.
 	now func() string
@@ -102,10 +107,9 @@ func (h *harness) makeNamespace(ctx context.Context, name string) {
 		h.t.Fatal(err)
 	}
 	// Without it no pods can be made, and the Job controller waits ever longer.
-	h.until(ctx, "the namespace has its service account", func() (bool, error) {
-		err := h.client.Get(ctx, client.ObjectKey{Namespace: name, Name: "default"}, &corev1.ServiceAccount{})
-		return err == nil, client.IgnoreNotFound(err)
-	})
+	if err := cluster.WaitForAccounts(ctx, h.client, name); err != nil {
+		h.t.Fatal(err)
+	}
 }
 
 // startOperator starts the operator with the gate between it and the API server.
@@ -113,7 +117,7 @@ func (h *harness) startOperator(more ...string) {
 	h.t.Helper()
 	args := append([]string{"--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0"}, more...)
 	var err error
-	h.process, err = operator.Start(h.program, h.gate.kubeconfig, h.log(), args...)
+	h.process, err = operator.StartWith(h.program, h.gate.kubeconfig, h.log(), h.env, args...)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -156,20 +160,35 @@ func (h *harness) killAll(ctx context.Context) {
 // kill kills the operator at an instant that is drawn, and notes what that hit.
 func (h *harness) kill(ctx context.Context, n int) {
 	h.t.Helper()
+	h.killAt(ctx, n, h.gate, nil)
+}
+
+// killAt kills the operator at a gate. Its time counts from when it has begun; nil: it has.
+func (h *harness) killAt(ctx context.Context, n int, g *gate, begun <-chan struct{}) {
+	h.t.Helper()
 	began := time.Now()
-	at := h.gate.writes.draw(h.random)
-	hit := h.gate.arm(at, h.process)
-	wait := patience
+	at := g.writes.draw(h.random)
+	hit := g.arm(at, h.process)
+	wait := cmp.Or(g.writes.patience, patience)
 	if at.write == anyInstant {
 		wait = at.delay
 	}
+	what := at.String()
+	if begun != nil {
+		select {
+		case <-hit:
+		case <-begun:
+		case <-time.After(starting):
+		case <-ctx.Done():
+			h.t.Fatal(h.stuck(context.Cause(ctx)))
+		}
+	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	what := at.String()
 	select {
 	case <-hit:
 	case <-timer.C:
-		if !h.gate.disarm() {
+		if !g.disarm() {
 			<-hit
 			break
 		}

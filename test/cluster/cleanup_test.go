@@ -39,6 +39,12 @@ func own() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	if o.Machines > 0 {
+		if _, err := c.AddMachine(waitContext(), MachineOptions{Name: "added"}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	fmt.Println(c.record.ID)
 	select {}
 }

@@ -37,6 +37,9 @@ type Options struct {
 	Machines int
 	// Images are Docker archives (as WriteImage makes them) to import on every machine.
 	Images []string
+	// MachineFiles is a directory whose files every machine has, from before its first
+	// boot on. Default none.
+	MachineFiles string
 	// PodSeconds is how long a Job's pod runs on a simulated node. The default is 1.
 	PodSeconds float64
 	// AuditLog turns on an audit log of every request's metadata.
@@ -67,6 +70,8 @@ type Cluster struct {
 
 	nodesMu sync.Mutex
 	nodes   int
+	// named is how many simulated nodes were added by name.
+	named int
 }
 
 // startTimeout bounds what a start may take once everything is built, where the
@@ -175,6 +180,9 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if err := c.AddNodes(ctx, o.Nodes); err != nil {
 		return nil, err
 	}
+	if err := c.waitForAccounts(ctx); err != nil {
+		return nil, err
+	}
 	if err := c.waitForMachines(ctx); err != nil {
 		return nil, err
 	}
@@ -233,6 +241,12 @@ func (o Options) prepare(ctx context.Context) (spec, error) {
 		PodSeconds: o.PodSeconds,
 		AuditLog:   o.AuditLog,
 		Owned:      !o.detached,
+	}
+	if o.MachineFiles != "" {
+		var err error
+		if s.MachineFiles, err = filepath.Abs(o.MachineFiles); err != nil {
+			return spec{}, err
+		}
 	}
 	for _, image := range o.Images {
 		path, err := filepath.Abs(image)

@@ -16,7 +16,9 @@ import (
 // The supervisor is spoken to by HTTP over a socket in the registry:
 //
 //	GET  /machines             every machine's state
+//	POST /machines             MachineOptions: adds one, answers with its state
 //	POST /machines/{name}      {"verb": "reboot"}, answers with its new state
+//	DELETE /machines/{name}    removes one that was added
 //	POST /images               {"paths": [...]}
 //	POST /stop                 ends the cluster
 //
@@ -63,7 +65,16 @@ func (s *supervisor) serveControl() (io.Closer, error) {
 		}
 		return m.do(ctx, body.Verb)
 	})
+	handle(mux, "POST /machines", func(ctx context.Context, _ *http.Request, body MachineOptions) (MachineState, error) {
+		return s.addMachine(ctx, body)
+	})
+	handle(mux, "DELETE /machines/{name}", func(_ context.Context, r *http.Request, _ struct{}) (struct{}, error) {
+		return struct{}{}, s.removeMachine(r.PathValue("name"))
+	})
 	handle(mux, "POST /images", func(ctx context.Context, _ *http.Request, body imagesRequest) (struct{}, error) {
+		s.mu.Lock()
+		s.images = append(s.images, body.Paths...)
+		s.mu.Unlock()
 		return struct{}{}, s.importImages(ctx, body.Paths)
 	})
 	handle(mux, "POST /stop", func(context.Context, *http.Request, struct{}) (struct{}, error) {

@@ -47,6 +47,14 @@
 // call are the machine's own. The commands reboot and systemctl (which knows only
 // reboot and poweroff) work in a machine and from a privileged pod.
 //
+// A machine may have programs of its own, in BootDir and ServiceDir: it runs them at
+// each boot before the kubelet, and beside it.
+//
+// Machines and simulated nodes can be added while the cluster runs, and machines be
+// removed again: see Cluster.AddMachine, Machine.Remove, Cluster.AddNode and
+// Cluster.Silence. A node outlives its machine, as in a cluster without a cloud
+// controller.
+//
 // There is no cluster DNS, and of services only the API server's is reachable. Pods
 // reach pods on other machines by address. Nothing beyond the cluster is reachable,
 // so that images have to be imported, under a tag other than latest.

@@ -25,6 +25,7 @@ type machine struct {
 	name       string
 	index      int // from one
 	dir        string
+	options    MachineOptions
 
 	mu      sync.Mutex
 	boot    *boot // nil while it is powered off
@@ -68,7 +69,7 @@ func (s *supervisor) startMachines(ctx context.Context, ready <-chan struct{}) e
 	var machines []*machine
 	for i := range s.spec.Machines {
 		name := "machine-" + strconv.Itoa(i+1)
-		m := &machine{supervisor: s, name: name, index: i + 1, dir: filepath.Join(s.spec.Dir, "machines", name)}
+		m := s.newMachine(i+1, MachineOptions{Name: name, Zone: zones[i%len(zones)]})
 		if err := m.install(containerSpec); err != nil {
 			return fmt.Errorf("installing %s, %w", m.name, err)
 		}
@@ -76,6 +77,8 @@ func (s *supervisor) startMachines(ctx context.Context, ready <-chan struct{}) e
 	}
 	s.mu.Lock()
 	s.machines = machines
+	s.lastIndex = len(machines)
+	s.images = append(images, s.spec.Images...)
 	s.mu.Unlock()
 	group, groupCtx := errgroup.WithContext(ctx)
 	for _, m := range machines {
@@ -102,6 +105,10 @@ func (s *supervisor) startMachines(ctx context.Context, ready <-chan struct{}) e
 		}
 	}
 	return nil
+}
+
+func (s *supervisor) newMachine(index int, o MachineOptions) *machine {
+	return &machine{supervisor: s, name: o.Name, index: index, dir: filepath.Join(s.spec.Dir, "machines", o.Name), options: o}
 }
 
 // powerOn boots the machine. The caller holds its lock.
@@ -288,7 +295,7 @@ func (m *machine) state() MachineState {
 	state := MachineState{
 		Name:   m.name,
 		IP:     m.supervisor.machineIP(m.index),
-		Zone:   zones[(m.index-1)%len(zones)],
+		Zone:   m.options.Zone,
 		CutOff: m.cutOff,
 		Upper:  filepath.Join(m.dir, "upper"),
 	}
@@ -330,7 +337,8 @@ type machineConfig struct {
 	Dir    string `json:"dir"`
 	Logs   string `json:"logs"`
 	BootID string `json:"bootID"`
-	Zone   string `json:"zone"`
+	// Labels are the node's, as the kubelet takes them.
+	Labels string `json:"labels"`
 	// IP is the machine's address and Address the same with the network's length.
 	IP      string `json:"ip"`
 	Address string `json:"address"`
@@ -352,7 +360,7 @@ func (m *machine) configure(bootID, cgroup string) (string, error) {
 		Dir:            m.dir,
 		Logs:           filepath.Join(s.spec.Dir, "log", m.name),
 		BootID:         bootID,
-		Zone:           zones[(m.index-1)%len(zones)],
+		Labels:         m.options.labels(),
 		IP:             s.machineIP(m.index),
 		Address:        fmt.Sprintf("%s/%d", s.machineIP(m.index), s.record.Subnet.Bits()),
 		Gateway:        s.apiAddress(),
@@ -362,11 +370,13 @@ func (m *machine) configure(bootID, cgroup string) (string, error) {
 		Cgroup:         cgroup,
 		UnifiedCgroups: unifiedCgroups(),
 	}
-	for other := 1; other <= s.spec.Machines; other++ {
-		if other != m.index {
-			c.Routes[podSubnet(other)] = s.machineIP(other)
+	s.mu.Lock()
+	for _, other := range s.machines {
+		if other != m {
+			c.Routes[podSubnet(other.index)] = s.machineIP(other.index)
 		}
 	}
+	s.mu.Unlock()
 	data, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
 		return "", err

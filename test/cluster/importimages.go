@@ -18,9 +18,14 @@ import (
 
 // importImages imports Docker archives on every machine that is on.
 func (s *supervisor) importImages(ctx context.Context, paths []string) error {
+	return importOn(ctx, s.machineStates(), paths)
+}
+
+// importOn imports Docker archives on those machines that are on.
+func importOn(ctx context.Context, machines []MachineState, paths []string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(max(2, runtime.NumCPU()))
-	for _, state := range s.machineStates() {
+	for _, state := range machines {
 		if state.PID == 0 {
 			continue
 		}

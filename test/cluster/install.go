@@ -5,6 +5,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,7 +43,13 @@ func (m *machine) install(containerSpec []byte) error {
 		"etc/machine-id":                   strings.ReplaceAll(uuid.NewString(), "-", "") + "\n",
 		"etc/containerd/config.toml":       containerdConfig(cniDir()),
 		"etc/cni/net.d/10-bridge.conflist": cniConfig(podSubnet(m.index)),
-		"etc/kubernetes/kubelet.yaml":      kubeletConfig("/moult-" + s.spec.ID + "-" + m.name),
+		"etc/kubernetes/kubelet.yaml":      kubeletConfig("/moult-"+s.spec.ID+"-"+m.name, m.options.ProviderID),
+	}
+	if m.options.OSImage != "" {
+		files["etc/os-release"] = fmt.Sprintf("ID=moult-test\nPRETTY_NAME=%q\n", m.options.OSImage)
+	}
+	if m.options.NotReady {
+		delete(files, "etc/cni/net.d/10-bridge.conflist") // a kubelet is not ready without a network for its pods
 	}
 	for path, content := range files {
 		if err := m.write(path, []byte(content), 0o644); err != nil {
@@ -63,12 +70,55 @@ func (m *machine) install(containerSpec []byte) error {
 			return err
 		}
 	}
-	return errors.Join(
+	err := errors.Join(
 		m.write("etc/containerd/base.json", containerSpec, 0o644),
 		m.write(hookPath, []byte(kernelFilesHook), 0o755),
 		m.write("usr/sbin/reboot", []byte(rebootScript), 0o755),
 		m.write("usr/bin/systemctl", []byte(systemctlScript), 0o755),
 	)
+	if err != nil || s.spec.MachineFiles == "" {
+		return err
+	}
+	if err := copyFiles(filepath.Join(m.dir, "upper"), s.spec.MachineFiles); err != nil {
+		return fmt.Errorf("copying the machine's files, %w", err)
+	}
+	return nil
+}
+
+// copyFiles copies directories, files and symbolic links, over those that are there.
+func copyFiles(to, from string) error {
+	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, name)
+		if entry.IsDir() {
+			return os.MkdirAll(target, 0o755)
+		}
+		if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if entry.Type() == fs.ModeSymlink {
+			link, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			return os.Symlink(link, target)
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(target, data, info.Mode().Perm())
+	})
 }
 
 // What on another machine asks systemd asks this machine's kernel, which for a

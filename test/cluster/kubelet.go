@@ -6,7 +6,7 @@ import "fmt"
 
 // kubeletConfig returns the kubelet's configuration: quick to notice and to tell,
 // and never short of a resource that it shares with this machine.
-func kubeletConfig(cgroup string) string {
+func kubeletConfig(cgroup, providerID string) string {
 	if unifiedCgroups() {
 		cgroup = "/" // the machine's own is all that it sees
 	}
@@ -19,6 +19,7 @@ failCgroupV1: false
 enforceNodeAllocatable: []
 failSwapOn: false
 resolvConf: /etc/resolv.conf
+providerID: %q
 clusterDomain: cluster.local
 authentication:
   anonymous: {enabled: false}
@@ -36,7 +37,7 @@ imageGCLowThresholdPercent: 99
 imageMinimumGCAge: 24h
 evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 0%%, imagefs.available: 0%%}
 logging: {verbosity: 1}
-`, cgroup)
+`, cgroup, providerID)
 }
 
 // kubelet returns the kubelet's command line.
@@ -47,7 +48,7 @@ func (c machineConfig) kubelet() []string {
 		"--kubeconfig=/etc/kubernetes/kubelet.kubeconfig",
 		"--hostname-override=" + c.Name,
 		"--node-ip=" + c.IP,
-		"--node-labels=topology.kubernetes.io/zone=" + c.Zone,
+		"--node-labels=" + c.Labels,
 	}
 }
 

@@ -128,6 +128,21 @@ func (m *Machine) Start(ctx context.Context) error {
 	return m.WaitReady(ctx)
 }
 
+// Reload starts what is new in the machine's ServiceDir, and ends what is no more there.
+func (m *Machine) Reload(ctx context.Context) error {
+	state, err := m.state(ctx)
+	if err != nil {
+		return err
+	}
+	if state.PID == 0 {
+		return m.off()
+	}
+	if err := unix.Kill(state.PID, unix.SIGHUP); err != nil {
+		return fmt.Errorf("reloading the services of %s, %w", m.name, err)
+	}
+	return nil
+}
+
 // CutOff pulls the machine's network cable. Its node is not ready some time later,
 // and its pods go on.
 func (m *Machine) CutOff(ctx context.Context) error { return m.do(ctx, "cutoff") }

@@ -21,7 +21,9 @@ import (
 )
 
 func TestMachines(t *testing.T) {
-	c := cluster.New(t, cluster.Options{Machines: 2, Nodes: 2})
+	files := t.TempDir()
+	writeProgram(t, filepath.Join(files, cluster.BootDir, "first"), "echo first >/run/moult-first")
+	c := cluster.New(t, cluster.Options{Machines: 2, Nodes: 2, MachineFiles: files})
 	client := newClient(t, c)
 	one, two := c.Machine("machine-1"), c.Machine("machine-2")
 
@@ -50,6 +52,14 @@ func TestMachines(t *testing.T) {
 				t.Errorf("the file was written elsewhere too: %v", err)
 			}
 		}
+	})
+	t.Run("machines have the files that they were given, from their first boot on", func(t *testing.T) {
+		for _, m := range []*cluster.Machine{one, two} {
+			expectContent(t, m, "/run/moult-first", "first\n")
+		}
+	})
+	t.Run("a machine runs its own programs at each boot, and its services", func(t *testing.T) {
+		testPrograms(t, two)
 	})
 	t.Run("a reboot loses memory and keeps the disk", func(t *testing.T) {
 		before := one.BootID()
@@ -93,6 +103,7 @@ func TestMachines(t *testing.T) {
 			t.Errorf("kubectl says %q, want %q", got, want)
 		}
 	})
+	t.Run("machines are added and removed", func(t *testing.T) { testFleet(t, c, client, one) })
 	t.Run("a cut-off machine and one that is off are not ready", func(t *testing.T) {
 		if err := one.CutOff(t.Context()); err != nil {
 			t.Fatal(err)
@@ -119,6 +130,83 @@ func TestMachines(t *testing.T) {
 		}
 		expectContent(t, two, "/etc/moult-test", "while off\n")
 	})
+}
+
+func writeProgram(t *testing.T, path, script string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func testPrograms(t *testing.T, m *cluster.Machine) {
+	if out, err := m.Exec(t.Context(), "mkdir", "-p", cluster.ServiceDir); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	service := filepath.Join(cluster.ServiceDir, "ticker")
+	for path, script := range map[string]string{
+		// It is slow, and sees what is there after it.
+		filepath.Join(cluster.BootDir, "last"): "sleep 1; cat /run/moult-first >/run/moult-last; ls /run/containerd >>/run/moult-last 2>&1",
+		service:                                "echo $$ >>/run/moult-ticker; exec sleep 1000",
+		// Nothing is the worse for it.
+		filepath.Join(cluster.ServiceDir, "broken"): "",
+	} {
+		mode, text := fs.FileMode(0o755), "#!/bin/sh\n"+script+"\n"
+		if script == "" {
+			mode = 0o644
+		}
+		if err := m.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pids := func(n int) []string {
+		t.Helper()
+		var all []string
+		expect(t, 20*time.Second, "the service runs", func(context.Context) (bool, error) {
+			data, err := m.ReadFile("/run/moult-ticker")
+			if errors.Is(err, fs.ErrNotExist) {
+				return false, nil
+			}
+			all = strings.Fields(string(data))
+			return len(all) == n, err
+		})
+		return all
+	}
+	alive := func(pid string) bool {
+		_, err := m.Exec(t.Context(), "test", "-d", "/proc/"+pid)
+		return err == nil
+	}
+	reload := func() {
+		t.Helper()
+		if err := m.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reload()
+	first := pids(1)[0]
+	reload() // which changes nothing for what runs
+	if out, err := m.Exec(t.Context(), "kill", "-9", first); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if second := pids(2)[1]; second == first || !alive(second) {
+		t.Errorf("the service that was killed as %s is %s", first, second)
+	}
+	if err := m.Reboot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	data, err := m.ReadFile("/run/moult-last")
+	if got := string(data); err != nil || !strings.HasPrefix(got, "first\n") || !strings.Contains(got, "No such file") {
+		t.Errorf("the last program of the boot saw %q, %v; want the work of the first, and no containerd", got, err)
+	}
+	last := pids(1)[0]
+	if out, err := m.Exec(t.Context(), "rm", service); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	reload()
+	expect(t, 20*time.Second, "the service has ended", func(context.Context) (bool, error) { return !alive(last), nil })
 }
 
 // privileged gives a pod the whole machine, as the Jobs of upgrade plans have it.

@@ -24,6 +24,16 @@ import (
 // and goes away with the machine's network namespace. No packet is forwarded
 // beyond the bridge, and this machine's own routes and rules stay as they are.
 
+// Hardware addresses are fixed. A bridge that is given none has that of one of its ports, and so another one whenever a machine
+// reboots or a pod ends: whoever knows the old one then speaks to nobody, for many seconds.
+const (
+	bridgeHardware    = "02:6d:6c:74:00:01"
+	podBridgeHardware = "02:6d:6c:74:02:01"
+)
+
+// hardware is the hardware address of the machine with that index.
+func hardware(index int) string { return fmt.Sprintf("02:6d:6c:74:01:%02x", index) }
+
 // podSubnet is the range of pod addresses of one machine, the same in every cluster.
 func podSubnet(index int) string { return fmt.Sprintf("10.244.%d.0/24", index) }
 
@@ -34,7 +44,7 @@ func (s *supervisor) makeBridge(ctx context.Context) error {
 	}
 	address := netip.PrefixFrom(s.record.Subnet.Addr().Next(), s.record.Subnet.Bits())
 	return errors.Join(
-		ip(ctx, "link", "add", name, "type", "bridge"),
+		ip(ctx, "link", "add", name, "address", bridgeHardware, "type", "bridge"),
 		ip(ctx, "addr", "add", address.String(), "dev", name),
 		ip(ctx, "link", "set", name, "up"),
 	)
@@ -54,7 +64,7 @@ func (m *machine) link() string { return m.supervisor.record.Bridge + "m" + strc
 func (m *machine) plugIn(ctx context.Context, pid int) error {
 	// The last boot's may still be there: the kernel removes it in its own time.
 	_ = ip(ctx, "link", "del", m.link())
-	err := ip(ctx, "link", "add", m.link(), "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(pid))
+	err := ip(ctx, "link", "add", m.link(), "type", "veth", "peer", "name", "eth0", "address", hardware(m.index), "netns", strconv.Itoa(pid))
 	if err != nil {
 		return err
 	}
@@ -110,13 +120,15 @@ func runTool(ctx context.Context, name string, args ...string) error {
 func (c machineConfig) configureNetwork(ctx context.Context) error {
 	errs := []error{
 		ip(ctx, "link", "set", "lo", "up"),
+		ip(ctx, "link", "add", "cni0", "address", podBridgeHardware, "type", "bridge"),
 		ip(ctx, "addr", "add", c.Address, "dev", "eth0"),
 		ip(ctx, "link", "set", "eth0", "up"),
 		// A packet needs a route before its destination is translated.
 		ip(ctx, "route", "add", serviceCIDR, "via", c.Gateway),
 	}
 	for pods, machine := range c.Routes {
-		errs = append(errs, ip(ctx, "route", "add", pods, "via", machine))
+		// The supervisor may have been faster, with a machine that was added in this moment.
+		errs = append(errs, ip(ctx, "route", "replace", pods, "via", machine))
 	}
 	// In place of kube-proxy, for the one service that pods cannot do without.
 	for _, chain := range []string{"PREROUTING", "OUTPUT"} {

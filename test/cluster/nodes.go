@@ -3,15 +3,19 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
@@ -55,6 +59,64 @@ func (c *Cluster) AddNodes(ctx context.Context, n int) error {
 // simulatedNode returns the node with that index, which says that it is ready.
 func simulatedNode(i int) *corev1.Node {
 	name := fmt.Sprintf("%s%04d", SimulatedNode, i+1)
+	return NodeOptions{Name: name, Zone: zones[i%len(zones)]}.node(fmt.Sprintf("198.18.%d.%d", i/250, i%250+1))
+}
+
+// NodeOptions says what a simulated node is like that has a name of its own.
+type NodeOptions struct {
+	// Name of it. It must not begin with SimulatedNode.
+	Name string
+	// Zone it is in. Empty: none.
+	Zone string
+	// ProviderID is what spec.providerID says. Default "simulated://" and the name.
+	ProviderID string
+	// Labels beside those that each node has.
+	Labels map[string]string
+	// Taints it begins with.
+	Taints []corev1.Taint
+	// OSImage is what status.nodeInfo.osImage says. Default "Simulated".
+	OSImage string
+	// NotReady makes a node that is never ready.
+	NotReady bool
+}
+
+// AddNode adds a simulated node. That the cluster counts it as ready is for the caller to see.
+func (c *Cluster) AddNode(ctx context.Context, o NodeOptions) error {
+	if strings.HasPrefix(o.Name, SimulatedNode) {
+		return fmt.Errorf("adding simulated node %s: such names are AddNodes'", o.Name)
+	}
+	c.nodesMu.Lock()
+	i := c.named
+	c.named++
+	c.nodesMu.Unlock()
+	n := o.node(fmt.Sprintf("198.19.%d.%d", i/250%250, i%250+1))
+	if _, err := c.client.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("adding simulated node %s, %w", o.Name, err)
+	}
+	return nil
+}
+
+// NodeNotReady is the annotation, with the value "true", of a simulated node that does not become ready. One that has lost it does. See stages.yaml.
+const NodeNotReady = "test.moult.dev/not-ready"
+
+// Silence makes a simulated node look as one whose kubelet has gone, from now on. It is no error if there is no such node any more.
+func (c *Cluster) Silence(ctx context.Context, name string) error {
+	annotate := fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, NodeNotReady)
+	_, err := c.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, []byte(annotate), metav1.PatchOptions{})
+	if err == nil {
+		now := metav1.Now().UTC().Format(time.RFC3339)
+		silent := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown",`+
+			`"message":"Kubelet stopped posting node status.","lastTransitionTime":%q}]}}`, now)
+		_, err = c.client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, []byte(silent), metav1.PatchOptions{}, "status")
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("silencing simulated node %s, %w", name, err)
+	}
+	return nil
+}
+
+// node returns the node, which says that it is ready unless it is not to be.
+func (o NodeOptions) node(address string) *corev1.Node {
 	now := metav1.Now()
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU:              resource.MustParse("32"),
@@ -65,30 +127,36 @@ func simulatedNode(i int) *corev1.Node {
 	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason string) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: kind, Status: status, Reason: reason, LastHeartbeatTime: now, LastTransitionTime: now}
 	}
+	ready := condition(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady")
+	annotations := map[string]string{kwokManaged: "fake"}
+	if o.NotReady {
+		ready = condition(corev1.NodeReady, corev1.ConditionFalse, "KubeletNotReady")
+		annotations[NodeNotReady] = "true"
+	}
+	labels := map[string]string{
+		corev1.LabelHostname:   o.Name,
+		corev1.LabelOSStable:   "linux",
+		corev1.LabelArchStable: "amd64",
+	}
+	if o.Zone != "" {
+		labels[corev1.LabelTopologyZone] = o.Zone
+	}
+	maps.Copy(labels, o.Labels)
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: name,
-			Labels: map[string]string{
-				corev1.LabelHostname:     name,
-				corev1.LabelOSStable:     "linux",
-				corev1.LabelArchStable:   "amd64",
-				corev1.LabelTopologyZone: zones[i%len(zones)],
-			},
-			Annotations: map[string]string{kwokManaged: "fake"},
-		},
-		Spec: corev1.NodeSpec{ProviderID: "simulated://" + name},
+		ObjectMeta: metav1.ObjectMeta{Name: o.Name, Labels: labels, Annotations: annotations},
+		Spec:       corev1.NodeSpec{ProviderID: cmp.Or(o.ProviderID, "simulated://"+o.Name), Taints: o.Taints},
 		Status: corev1.NodeStatus{
 			Capacity:    capacity,
 			Allocatable: capacity,
 			Conditions: []corev1.NodeCondition{
-				condition(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady"),
+				ready,
 				condition(corev1.NodeMemoryPressure, corev1.ConditionFalse, "KubeletHasSufficientMemory"),
 				condition(corev1.NodeDiskPressure, corev1.ConditionFalse, "KubeletHasNoDiskPressure"),
 				condition(corev1.NodePIDPressure, corev1.ConditionFalse, "KubeletHasSufficientPID"),
 			},
 			Addresses: []corev1.NodeAddress{
-				{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("198.18.%d.%d", i/250, i%250+1)},
-				{Type: corev1.NodeHostName, Address: name},
+				{Type: corev1.NodeInternalIP, Address: address},
+				{Type: corev1.NodeHostName, Address: o.Name},
 				// Where the API server looks for a kubelet first. There is none.
 				{Type: corev1.NodeInternalDNS, Address: "localhost"},
 			},
@@ -98,7 +166,7 @@ func simulatedNode(i int) *corev1.Node {
 				SystemUUID:              string(uuid.NewUUID()),
 				BootID:                  string(uuid.NewUUID()),
 				KernelVersion:           "6.12.0",
-				OSImage:                 "Simulated",
+				OSImage:                 cmp.Or(o.OSImage, "Simulated"),
 				ContainerRuntimeVersion: "containerd://2.1.0",
 				KubeletVersion:          "v1.37.1",
 				OperatingSystem:         "linux",
@@ -108,6 +176,7 @@ func simulatedNode(i int) *corev1.Node {
 	}
 }
 
+// simulatedNodes are those that AddNodes has added.
 func (c *Cluster) simulatedNodes(ctx context.Context) ([]corev1.Node, error) {
 	// From the API server's cache: a thousand nodes are listed often.
 	list, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
@@ -116,7 +185,7 @@ func (c *Cluster) simulatedNodes(ctx context.Context) ([]corev1.Node, error) {
 	}
 	var nodes []corev1.Node
 	for _, node := range list.Items {
-		if node.Annotations[kwokManaged] != "" {
+		if strings.HasPrefix(node.Name, SimulatedNode) {
 			nodes = append(nodes, node)
 		}
 	}

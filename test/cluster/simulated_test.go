@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -90,6 +91,46 @@ func TestSimulatedNodes(t *testing.T) {
 		}
 		if node := getNode(t, client, name); node.Status.NodeInfo.BootID != after {
 			t.Error("the node rebooted when the annotation was removed")
+		}
+	})
+	t.Run("a node of a name of its own joins, and falls silent", func(t *testing.T) {
+		options := cluster.NodeOptions{
+			Name: "pool-a", Zone: "zone-x", ProviderID: "test:///pool/a", OSImage: "image-7", Labels: map[string]string{"test.moult.dev/pool": "p"},
+		}
+		sick := cluster.NodeOptions{Name: "pool-b", NotReady: true}
+		for _, o := range []cluster.NodeOptions{options, sick} {
+			if err := c.AddNode(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expectTaint(t, client, "pool-a", "")
+		n := getNode(t, client, "pool-a")
+		want := []string{"test:///pool/a", "zone-x", "image-7", "p"}
+		got := []string{n.Spec.ProviderID, n.Labels[corev1.LabelTopologyZone], n.Status.NodeInfo.OSImage, n.Labels["test.moult.dev/pool"]}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("the added node (-want +got):\n%s", diff)
+		}
+		if err := c.Silence(t.Context(), "pool-a"); err != nil {
+			t.Fatal(err)
+		}
+		expectTaint(t, client, "pool-a", corev1.TaintNodeUnreachable)
+		expectTaint(t, client, "pool-b", corev1.TaintNodeNotReady)
+		if err := c.AddNodes(t.Context(), 1); err != nil { // its name is not that of another, and the others don't count
+			t.Fatal(err)
+		}
+		for _, name := range []string{"pool-a", "pool-b"} {
+			if ready := getNode(t, client, name).Status.Conditions[0]; ready.Status == corev1.ConditionTrue {
+				t.Errorf("%s is ready: %+v", name, ready)
+			}
+			if err := client.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Silence(t.Context(), "pool-a"); err != nil {
+			t.Errorf("silencing a node that is gone: %v", err)
+		}
+		if err := c.AddNode(t.Context(), cluster.NodeOptions{Name: cluster.SimulatedNode + "1"}); err == nil {
+			t.Error("a node was added under a name that AddNodes might give")
 		}
 	})
 	t.Run("requests are in the audit log", func(t *testing.T) {
@@ -217,6 +258,23 @@ func annotate(t *testing.T, client kubernetes.Interface, name, annotations strin
 	if _, err := client.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// expectTaint waits until a node has a taint of its state, or none.
+func expectTaint(t *testing.T, client kubernetes.Interface, name, want string) {
+	t.Helper()
+	expect(t, 30*time.Second, fmt.Sprintf("node %s to have the taint %q", name, want), func(ctx context.Context) (bool, error) {
+		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		for _, taint := range node.Spec.Taints {
+			if taint.Key == want {
+				return true, nil
+			}
+		}
+		return want == "" && len(node.Spec.Taints) == 0, nil
+	})
 }
 
 func expectReady(t *testing.T, client kubernetes.Interface, name string, want corev1.ConditionStatus) {

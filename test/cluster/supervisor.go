@@ -22,12 +22,15 @@ import (
 
 // spec tells the supervisor what to run. It lies in the state directory.
 type spec struct {
-	ID         string            `json:"id"`
-	Registry   string            `json:"registry"`
-	Dir        string            `json:"dir"`
-	Nodes      int               `json:"nodes"`
-	Machines   int               `json:"machines"`
-	Images     []string          `json:"images,omitempty"`
+	ID       string   `json:"id"`
+	Registry string   `json:"registry"`
+	Dir      string   `json:"dir"`
+	Nodes    int      `json:"nodes"`
+	Machines int      `json:"machines"`
+	Images   []string `json:"images,omitempty"`
+	// MachineFiles is a directory of files for each machine, or empty.
+	MachineFiles string `json:"machineFiles,omitempty"`
+
 	PodSeconds float64           `json:"podSeconds"`
 	AuditLog   bool              `json:"auditLog,omitempty"`
 	Binaries   map[string]string `json:"binaries"`
@@ -75,6 +78,9 @@ type supervisor struct {
 	record     *record
 	components []*component
 	machines   []*machine
+	// lastIndex is that of the last machine that was made, and images what every machine is to have.
+	lastIndex int
+	images    []string
 }
 
 // superviseMain is the main function of the supervisor.

@@ -16,22 +16,19 @@ import (
 	"moult.dev/moult/test/cluster"
 )
 
-// versions of the demo: what is there at first, what examples/plan.yaml brings, and one to try.
-var versions = []string{"v1.0.0", "v1.1.0", "v1.2.0"}
+// workloadImage is what workload.yaml names.
+const workloadImage = "moult.dev/demo-web:dev"
 
-// The images that examples/plan.yaml and workload.yaml name.
-const (
-	upgradeImage  = "moult.dev/demo-upgrade"
-	workloadImage = "moult.dev/demo-web:dev"
-)
-
-// daemon is the program that a machine runs, and that a Plan's image holds.
+// daemon is the program that a machine runs, that a Plan's image holds, and of which the workload is made.
 const daemon = "demo-daemon"
 
 func (d *demo) bin(name string) string { return filepath.Join(d.dir, "bin", name) }
 
-// build compiles what the demo needs, and packs it into images.
-func (d *demo) build(ctx context.Context) error {
+// program is one to build of a package, by its name in the demo's bin.
+type program struct{ name, pkg string }
+
+// buildPrograms compiles Moult and what a kind of demo needs beside it.
+func (d *demo) buildPrograms(ctx context.Context, others ...program) error {
 	kubectl, err := cluster.Binaries(ctx, d.details(), "kubectl")
 	if err != nil {
 		return err
@@ -39,24 +36,21 @@ func (d *demo) build(ctx context.Context) error {
 	if err := errors.Join(os.MkdirAll(d.bin(""), 0o755), os.Symlink(kubectl["kubectl"], d.bin("kubectl"))); err != nil {
 		return err
 	}
-	for _, p := range []struct{ name, pkg string }{
-		{"moult", "./cmd/moult"}, {"kubectl-moult", "./cmd/kubectl-moult"}, {daemon, "./test/demo/upgrade"},
-	} {
+	programs := append([]program{
+		{"moult", "./cmd/moult"}, {"moult-agent", "./cmd/moult-agent"}, {"kubectl-moult", "./cmd/kubectl-moult"},
+	}, others...)
+	for _, p := range programs {
 		if err := image.GoBinary(ctx, d.root, p.pkg, d.bin(p.name), "-ldflags=-s -w -X main.version=demo"); err != nil {
 			return err
 		}
 	}
-	if err := os.Symlink("kubectl-moult", d.bin("kubectl_complete-moult")); err != nil {
-		return err
-	}
-	if d.machines == 0 {
-		return nil
-	}
-	if err := image.Build(ctx, image.Program(image.Operator, d.bin("moult"), ""), d.archive("moult")); err != nil {
-		return err
-	}
-	for _, v := range versions[1:] {
-		if err := image.Build(ctx, d.version(v), d.archive(v)); err != nil {
+	return os.Symlink("kubectl-moult", d.bin("kubectl_complete-moult"))
+}
+
+// buildOperator packs the operator and its agent.
+func (d *demo) buildOperator(ctx context.Context) error {
+	for name, tag := range map[string]string{"moult": image.Operator, "moult-agent": image.Agent} {
+		if err := image.Build(ctx, image.Program(tag, d.bin(name), ""), d.archive(name)); err != nil {
 			return err
 		}
 	}
@@ -65,24 +59,16 @@ func (d *demo) build(ctx context.Context) error {
 
 func (d *demo) archive(name string) string { return filepath.Join(d.dir, "images", name+".tar") }
 
-func (d *demo) images() []string {
-	return []string{d.archive("moult"), d.archive(versions[1]), d.archive(versions[2])}
-}
-
-// version is the image that brings a machine to this version. The workload is made of it too.
-func (d *demo) version(v string) image.Spec {
-	spec := image.Spec{
-		Tags:       []string{upgradeImage + ":" + v},
+// daemonImage is one of the daemon in this version.
+func (d *demo) daemonImage(tag, v string) image.Spec {
+	return image.Spec{
+		Tags:       []string{tag},
 		Entrypoint: []string{"/" + daemon},
 		Files: map[string]image.File{
 			"/" + daemon: {Source: d.bin(daemon)},
 			"/VERSION":   {Content: []byte(v + "\n")},
 		},
 	}
-	if v == versions[1] {
-		spec.Tags = append(spec.Tags, workloadImage)
-	}
-	return spec
 }
 
 // kubectl runs kubectl on the demo's cluster and shows what it says.

@@ -10,7 +10,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
@@ -20,9 +22,6 @@ import (
 
 const (
 	namespace = "system-upgrade"
-	// label is what examples/plan.yaml selects nodes by, and controlPlane what its two Plans share them out by.
-	label        = "demo-upgrade=enabled"
-	controlPlane = "node-role.kubernetes.io/control-plane"
 	// podSeconds is how long a Job's pod runs on a simulated node.
 	podSeconds = 2
 )
@@ -32,50 +31,42 @@ const (
 //go:embed workload.yaml
 var workload []byte
 
-// demo is one run.
+// demo is one run, of whatever kind.
 type demo struct {
-	dir             string
+	dir, name       string
 	machines, nodes int
 
-	*steps
+	*narrator
 	cluster *cluster.Cluster
 	// root is the checkout's.
 	root string
 }
 
-func (d *demo) up(ctx context.Context) (err error) {
-	d.steps = newSteps(os.Stdout)
+func (d *demo) up(ctx context.Context, k kind) (err error) {
+	d.narrator = newNarrator(os.Stdout)
+	if err := k.fit(); err != nil {
+		return err
+	}
 	if err := d.begin(ctx); err != nil {
 		return err
 	}
 	defer func() {
-		if err != nil && d.cluster != nil {
+		if p, ok := k.(passing); ok {
+			err = p.end(context.WithoutCancel(ctx), err)
+		} else if err != nil && d.cluster != nil {
 			d.say("What is there is left for you to look at; `%s` removes it. The logs are in %s.", d.removal(), filepath.Join(d.cluster.Dir(), "log"))
 		}
 	}()
-	settle := "Labelling the nodes"
-	if d.machines > 0 {
-		settle = "Putting version " + versions[0] + " of a daemon on the machines, and a workload with a PodDisruptionBudget"
-	}
-	for _, step := range []struct {
-		title string
-		do    func(context.Context) error
-	}{
-		{"Building the programs", d.build},
-		{"Starting a cluster of " + d.size(), d.start},
-		{"Installing Moult from config/default", d.install},
-		{settle, d.settle},
-		{"Applying examples/plan.yaml, which brings every node to " + versions[1], d.roll},
-	} {
-		d.begins(step.title)
-		if err := step.do(ctx); err != nil {
+	for _, s := range k.steps() {
+		d.begins(s.title)
+		if err := s.do(ctx); err != nil {
 			return err
 		}
 	}
-	return d.prove(ctx)
+	return k.prove(ctx)
 }
 
-// begin checks what can be known before anything starts, and removes what is left from before.
+// begin finds out where things are, and removes what is left from before.
 func (d *demo) begin(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
@@ -84,13 +75,6 @@ func (d *demo) begin(ctx context.Context) error {
 	d.root = filepath.Dir(strings.TrimSpace(string(out)))
 	if d.dir, err = filepath.Abs(d.dir); err != nil {
 		return err
-	}
-	if why := cluster.CanRunMachines(); d.machines > 0 && why != nil {
-		d.say("No real machines here: %v.", why)
-		d.machines = 0
-	}
-	if d.machines == 0 {
-		d.say("All nodes are simulated: the rollout is real, but nothing is changed by it. Run as root on Linux for real machines.")
 	}
 	if there(d.dir) {
 		d.begins("Removing the last demo")
@@ -102,89 +86,67 @@ func (d *demo) begin(ctx context.Context) error {
 }
 
 func (d *demo) size() string {
-	simulated := fmt.Sprintf("%d simulated nodes", d.nodes)
-	if d.machines == 0 {
+	machines, simulated := fmt.Sprintf("%d real machines", d.machines), fmt.Sprintf("%d simulated nodes", d.nodes)
+	switch {
+	case d.machines == 0:
 		return simulated
+	case d.nodes == 0:
+		return machines
+	default:
+		return machines + " and " + simulated
 	}
-	return fmt.Sprintf("%d real machines and %s", d.machines, simulated)
 }
 
-func (d *demo) start(ctx context.Context) (err error) {
+// start starts the cluster, with these images on its machines, and with the files of a folder, if that is not "".
+func (d *demo) start(ctx context.Context, files string, images ...string) (err error) {
 	options := cluster.Options{
 		Dir: filepath.Join(d.dir, "cluster"), Machines: d.machines, Nodes: d.nodes, PodSeconds: podSeconds, Log: d.details(),
 	}
 	if d.machines > 0 {
-		options.Images = d.images()
+		options.Images, options.MachineFiles = images, files
 	}
 	d.cluster, err = cluster.StartDetached(ctx, options)
 	return err
 }
 
-func (d *demo) install(ctx context.Context) error {
-	if err := d.kubectl(ctx, nil, "apply", "--server-side", "-k", filepath.Join(d.root, "config", "default")); err != nil {
+// install applies a folder of manifests, after the definitions of the kinds that are in it, which are known a moment later.
+func (d *demo) install(ctx context.Context, folder string) error {
+	if err := d.kubectl(ctx, nil, "apply", "--server-side", "-k", filepath.Join(d.root, "config", "crd")); err != nil {
 		return err
 	}
-	if d.machines == 0 {
-		return d.runOutside(ctx)
-	}
+	var err error
+	_ = wait.PollUntilContextTimeout(ctx, time.Second, time.Minute, true, func(ctx context.Context) (bool, error) {
+		err = d.kubectl(ctx, nil, "apply", "--server-side", "-k", folder)
+		return err == nil, nil
+	})
+	return err
+}
+
+// untilOperating returns when the operator's pod is ready.
+func (d *demo) untilOperating(ctx context.Context) error {
 	return d.kubectl(ctx, nil, "rollout", "status", "deployment/moult", "-n", namespace, "--timeout=2m")
 }
 
-// settle makes what is there before the rollout.
-func (d *demo) settle(ctx context.Context) error {
-	if err := d.kubectl(ctx, nil, "label", "node", "--all", label); err != nil {
-		return err
-	}
-	if d.machines == 0 {
-		return d.kubectl(ctx, nil, "label", "node", cluster.SimulatedNode+"0001", controlPlane+"=")
-	}
+// deployWorkload puts a workload on the machines, and returns when it is available.
+func (d *demo) deployWorkload(ctx context.Context) error {
 	for _, m := range d.cluster.Machines() {
 		if err := d.kubectl(ctx, nil, "label", "node", m.Name(), "moult.dev/demo=machine"); err != nil {
 			return err
 		}
 	}
-	if err := d.kubectl(ctx, workload, "apply", "--server-side", "-f", "-"); err != nil {
-		return err
-	}
-	if err := d.installVersion(ctx, versions[0]); err != nil {
-		return err
-	}
-	if err := d.kubectl(ctx, nil, "rollout", "status", "deployment/web", "--timeout=2m"); err != nil {
-		return err
-	}
-	d.say("")
-	return d.show()
+	return d.kubectl(ctx, workload, "apply", "--server-side", "-f", "-")
 }
 
-// roll carries out the Plans, and shows it.
-func (d *demo) roll(ctx context.Context) error {
-	if err := d.kubectl(ctx, nil, "apply", "--server-side", "-f", filepath.Join(d.root, "examples", "plan.yaml")); err != nil {
-		return err
-	}
+// untilServing returns when the workload is available.
+func (d *demo) untilServing(ctx context.Context) error {
+	return d.kubectl(ctx, nil, "rollout", "status", "deployment/web", "--timeout=2m")
+}
+
+// follow shows all rollouts until they are complete.
+func (d *demo) follow(ctx context.Context) error {
 	d.say("")
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	return status.Follow(ctx, clock.RealClock{}, streams, d.cluster.Config(), namespace)
-}
-
-// prove shows that the machines have changed, and says what to try next.
-func (d *demo) prove(ctx context.Context) error {
-	d.say("")
-	if d.machines > 0 {
-		if err := d.show(); err != nil {
-			return err
-		}
-		if err := d.check(ctx, versions[1]); err != nil {
-			return err
-		}
-		d.say("")
-	}
-	d.begins(fmt.Sprintf("Complete: %d nodes have version %s", d.machines+d.nodes, versions[1]))
-	logs := ""
-	if d.machines > 1 {
-		logs = "\n  kubectl logs -n system-upgrade -l upgrade.cattle.io/node=machine-2 --all-containers"
-	}
-	d.say(next, d.cluster.Kubeconfig(), d.bin(""), logs, versions[2], d.removal())
-	return nil
 }
 
 // removal is the command that removes the demo.
@@ -194,20 +156,3 @@ func (d *demo) removal() string {
 	}
 	return "make demo-down DIR=" + d.dir
 }
-
-// next says what to try.
-const next = `
-The cluster is yours now:
-
-  export KUBECONFIG=%s PATH=%s:$PATH
-
-  kubectl get plans -n system-upgrade -o wide
-  kubectl get events -n system-upgrade
-  kubectl moult status -n system-upgrade -o wide%s
-
-Bring the nodes to another version, and watch:
-
-  kubectl patch plan demo-agents -n system-upgrade --type merge -p '{"spec":{"version":"%s"}}'
-  kubectl moult status -n system-upgrade --watch
-
-Remove it all: %s`

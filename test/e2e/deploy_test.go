@@ -25,8 +25,13 @@ func TestDeployed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if out, err := kubectl(context.WithoutCancel(t.Context()), "scale", "-n", namespace, "deployment/moult", "--replicas=0"); err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*patience)
+		defer cancel()
+		if out, err := kubectl(ctx, "scale", "-n", namespace, "deployment/moult", "--replicas=0"); err != nil {
 			t.Error(err, out)
+		}
+		if err := undeployed(ctx); err != nil {
+			t.Error(err)
 		}
 		if err := startOperator(); err != nil {
 			t.Error(err)

@@ -120,8 +120,9 @@ func TestPlanDrainsBetweenPrepareAndUpgrade(t *testing.T) {
 	}
 
 	// A second pod elsewhere lets the first one go.
+	before := d.DeepCopy()
 	d.Spec.Replicas = ptr.To[int32](2)
-	if err := world.Update(t.Context(), d); err != nil {
+	if err := world.Patch(t.Context(), d, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
 	complete(t, p.Name)

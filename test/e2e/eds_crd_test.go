@@ -106,6 +106,8 @@ strategy:
 		{"percentage of failures", "strategy: {maxFailures: 5%}", ""},
 		{"less than no failure", "strategy: {maxFailures: -1}", "spec.strategy.maxFailures: Invalid value: -1: " + count0},
 		{"waves of one name", "strategy: {waves: [{name: a, size: 1}, {name: a, size: 2}]}", "spec.strategy.waves: Invalid value: the names of waves must differ"},
+		{"a wave with the canary's name", "strategy: {canary: {}, waves: [{name: a, size: 1}, {name: canary, size: 1}]}", "spec.strategy.waves: Invalid value: no wave may be called canary beside strategy.canary"},
+		{"a wave called canary, without one", "strategy: {waves: [{name: canary, size: 1}]}", ""},
 		{"empty wave", "strategy: {waves: [{name: a}]}", "spec.strategy.waves[0]: Invalid value: size or nodeSelector must be given"},
 		{"many waves", "strategy: {waves: " + listOf(17, "{size: 1}") + "}", "spec.strategy.waves: Too many: 17: must have at most 16 items"},
 		{"order by a label", "strategy: {order: [{by: Label}]}", "spec.strategy.order[0]: Invalid value: key must be given for by: Label"},
@@ -180,7 +182,8 @@ strategy:
 		{"timeout over the default", inCanary("autoFail: {canaryTimeout: 10m1s}"), ""},
 		{"timeout, disabled", inCanary("autoFail: {enabled: false, canaryTimeout: 1m}"), ""},
 		{"timeout, manual", inCanary("validationMode: manual, autoFail: {canaryTimeout: 1m}"), ""},
-		{"words alone are what is wrong", inCanary("duration: soon, autoFail: {canaryTimeout: never}"), "is invalid: [" + canary + "autoFail.canaryTimeout: Invalid value: \"never\": " + duration + ", " + canary + "duration: Invalid value: \"soon\": " + duration + "]"},
+		{"two in words", inCanary("duration: soon, autoFail: {canaryTimeout: never}"), canary + `duration: Invalid value: "soon": ` + duration},
+		{"two in words, the other", inCanary("duration: soon, autoFail: {canaryTimeout: never}"), canary + `autoFail.canaryTimeout: Invalid value: "never": ` + duration},
 		{"timeout in words", inCanary("autoFail: {canaryTimeout: never}"), canary + `autoFail.canaryTimeout: Invalid value: "never": ` + duration},
 
 		{"restartPolicy Always", inPod("restartPolicy: Always"), ""},

@@ -49,7 +49,7 @@ func canariesThatFail(t *testing.T, all *daemons) {
 		states []edsv1.State
 	}{
 		{
-			name: "restarts", duration: 2 * time.Second, template: crashing,
+			name: "restarts", duration: 30 * time.Second, template: crashing,
 			canary: func(c *edsv1.ExtendedDaemonSetSpecStrategyCanary) {
 				c.AutoPause.MaxRestarts, c.AutoFail.MaxRestarts = ptr.To[int32](0), ptr.To[int32](1)
 			},
@@ -57,7 +57,7 @@ func canariesThatFail(t *testing.T, all *daemons) {
 			states:  []edsv1.State{edsv1.StateRunning, edsv1.StateCanary, edsv1.StateCanaryPaused, edsv1.StateCanaryFailed, edsv1.StateRunning},
 		},
 		{
-			name: "restarts-for-long", duration: 2 * time.Second, template: crashing,
+			name: "restarts-for-long", duration: 30 * time.Second, template: crashing,
 			canary: func(c *edsv1.ExtendedDaemonSetSpecStrategyCanary) {
 				c.AutoPause.Enabled, c.AutoFail.MaxRestarts, c.AutoFail.MaxRestartsDuration = ptr.To(false), ptr.To[int32](100), seconds(3)
 			},

@@ -25,6 +25,7 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/hack/image"
+	"moult.dev/moult/test/cluster"
 )
 
 // daemons are the ExtendedDaemonSets of one test: in a namespace of their own, on nodes that they select by a label.
@@ -72,10 +73,9 @@ func newDaemons(t *testing.T, name, label string, nodes []string) *daemons {
 			t.Errorf("deleting namespace: %v", err)
 		}
 	})
-	eventually(t, "the namespace has a service account", func(ctx context.Context) (string, bool) {
-		err := d.Get(ctx, client.ObjectKey{Namespace: d.namespace, Name: "default"}, &corev1.ServiceAccount{})
-		return fmt.Sprint(err), err == nil
-	})
+	if err := cluster.WaitForAccounts(t.Context(), d, d.namespace); err != nil {
+		t.Fatal(err)
+	}
 	d.journal = newDaemonJournal(t, d)
 	return d
 }

@@ -211,6 +211,24 @@ func TestDaemonsOfTheSameName(t *testing.T) {
 	}
 }
 
+// What the selector does not select any more loses its pod, what it selects now gets one, and nothing else is touched: it is no new
+// revision. A label of the ExtendedDaemonSet is not taken for its name.
+func TestDaemonsSelectOtherNodes(t *testing.T) {
+	t.Parallel()
+	d := simulatedDaemons(t, "selects", 3)
+	first, second := d.on(d.nodes[:2]...), d.on(d.nodes[1:]...)
+	active := first.start(t, first.daemon("agent", canary(0), func(e *edsv1.ExtendedDaemonSet) {
+		e.Labels = map[string]string{edsv1.LabelName: "another"}
+	})).Status.ActiveReplicaSet
+	kept := d.uids(t, "agent")[d.nodes[1]]
+	d.edit(t, "agent", func(e *edsv1.ExtendedDaemonSet) { e.Spec.Selector = second.selector })
+	e := second.settled(t, "agent")
+	if now := d.uids(t, "agent")[d.nodes[1]]; now != kept || e.Status.ActiveReplicaSet != active || len(d.revisions(t, "agent")) != 1 {
+		t.Errorf("the pod on %s was %s and is %s; revisions are %v", d.nodes[1], kept, now, d.revisions(t, "agent"))
+	}
+	d.onePerNode(t, "agent")
+}
+
 var errReplaced = errors.New("a pod was replaced")
 
 // With OnDelete a pod is replaced when somebody deletes it.

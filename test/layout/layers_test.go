@@ -58,6 +58,10 @@ var layers = []layer{
 		"k8s.io/utils/ptr",
 	}},
 
+	{path: "internal/hostupdate", pure: true, own: []string{"api/..."}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},
+
+	{path: "internal/replacement", pure: true, own: []string{"api/...", "internal/rollout"}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},
+
 	// What acts on one node, or reports on one rollout.
 	{path: "internal/drain", own: []string{"api/..."}},
 	{path: "internal/node", own: []string{"api/..."}},
@@ -65,8 +69,16 @@ var layers = []layer{
 	{path: "internal/metrics", own: []string{"api/..."}},
 	{path: "internal/status", own: []string{"api/...", "internal/events", "internal/metrics"}},
 
+	// How a node leaves the control plane.
+	{path: "internal/controlplane", own: []string{"api/..."}},
+
 	// What the decisions of all controllers share.
 	{path: "internal/fleet", own: []string{"api/...", "internal/drain", "internal/node", "internal/rollout"}},
+
+	// What the turns of all rollouts of nodes have alike.
+	{path: "internal/turn", own: []string{
+		"api/...", "internal/drain", "internal/events", "internal/fleet", "internal/metrics", "internal/node", "internal/rollout", "internal/status",
+	}},
 
 	// What kube-state-metrics would say of the kinds of ExtendedDaemonSet.
 	{path: "internal/ksmetrics", own: []string{"api/..."}},
@@ -86,28 +98,30 @@ var layers = []layer{
 	{path: "internal/controller/replacement", own: acting},
 
 	// The node's half, and the two faces that people see. `moult drain` is a verb that acts.
-	{path: "internal/agent", own: []string{"api/...", "internal/node"}},
-	{path: "internal/view", own: []string{"api/...", "internal/daemon", "internal/rollout"}},
+	{path: "internal/agent", own: []string{"api/..."}},
+	{path: "internal/view", own: []string{"api/...", "internal/daemon", "internal/hostupdate", "internal/rollout"}},
 	{path: "internal/cli", own: []string{"api/...", "internal/view"}},
 	{path: "internal/cli/drain", own: []string{"api/...", "internal/drain", "internal/node"}},
+	{path: "internal/cli/setimage", own: []string{"api/...", "internal/cli/text", "internal/cloud"}},
 	{path: "internal/cli/preview", own: []string{"api/...", "internal/cli/...", "internal/drain", "internal/view"}},
 	{path: "internal/dashboard", own: []string{"api/...", "internal/view"}},
 
 	// Programs choose what to put together.
 	{path: "cmd/moult", own: []string{"api/...", "config/crd", "internal/..."}},
-	{path: "cmd/moult-agent", own: []string{"api/...", "internal/agent/...", "internal/node"}},
+	{path: "cmd/moult-agent", own: []string{"api/...", "internal/agent/..."}},
 	{path: "cmd/kubectl-moult", own: []string{"api/...", "config/crd", "internal/cli/...", "internal/dashboard/...", "internal/view/..."}},
 
 	// Tests and tooling see everything; nothing sees them.
 	{path: "hack", own: []string{"hack/..."}},
 	{path: "test", own: []string{"api/...", "config/crd", "hack/...", "internal/...", "test/..."}},
+	{path: "test/clouds/azure", own: []string{"test/clouds"}, clouds: true},
 }
 
 var (
 	applied = append([]string{"k8s.io/client-go/applyconfigurations/...", "sigs.k8s.io/structured-merge-diff/..."}, data...)
 	acting  = []string{
 		"api/...", "internal/cloud", "internal/drain", "internal/events", "internal/fleet", "internal/metrics", "internal/node",
-		"internal/daemon", "internal/rollout/...", "internal/status",
+		"internal/controlplane", "internal/daemon", "internal/hostupdate", "internal/replacement", "internal/rollout/...", "internal/status", "internal/turn",
 	}
 )
 

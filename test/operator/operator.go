@@ -24,7 +24,7 @@ const UserAgent = "moult/"
 // Build compiles the operator, as a release is compiled, and returns its path, which is in dir.
 func Build(ctx context.Context, dir string) (string, error) {
 	path := filepath.Join(dir, "moult")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", path, "moult.dev/moult/cmd/moult")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", path, "moult.dev/moult/cmd/moult")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the operator, %w\n%s", err, out)
@@ -42,6 +42,11 @@ type Process struct {
 
 // Start runs `moult controller` with these arguments. What it prints is added to the file log.
 func Start(program, kubeconfig, log string, args ...string) (*Process, error) {
+	return StartWith(program, kubeconfig, log, nil, args...)
+}
+
+// StartWith is Start with these environment variables, each as "NAME=value".
+func StartWith(program, kubeconfig, log string, env []string, args ...string) (*Process, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("starting the operator, %w", err)
@@ -49,8 +54,8 @@ func Start(program, kubeconfig, log string, args ...string) (*Process, error) {
 	defer file.Close()
 	cmd := exec.Command(program, append([]string{"controller", "--kubeconfig=" + kubeconfig}, args...)...)
 	cmd.Stdout, cmd.Stderr = file, file
-	// Nothing of what it reads from the environment: its settings are those of args alone.
-	cmd.Env = []string{"HOME=" + os.TempDir(), "PATH=" + os.Getenv("PATH")}
+	// Nothing of what it reads from the environment: its settings are those of args and env alone.
+	cmd.Env = append([]string{"HOME=" + os.TempDir(), "PATH=" + os.Getenv("PATH")}, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // It ends with whoever started it, however that ends.
 
 	p := &Process{cmd: cmd, log: log, exited: make(chan struct{})}

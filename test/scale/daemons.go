@@ -178,7 +178,7 @@ func (r *daemonRun) stages(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.daemons.idle > 0 {
+	if r.idle > 0 {
 		return r.idleStage(ctx)
 	}
 	return nil
@@ -285,14 +285,14 @@ func (r *daemonRun) idleStage(ctx context.Context) error {
 	if _, err := readRequests(ctx, r.log, r.subject.by, time.Time{}, func() error { return nil }); err != nil {
 		return err
 	}
-	p := &daemonPhase{name: stageIdle, took: r.daemons.idle, requests: newRequests()}
-	say("%s: idle for %s", r.subject.name, r.daemons.idle)
+	p := &daemonPhase{name: stageIdle, took: r.idle, requests: newRequests()}
+	say("%s: idle for %s", r.subject.name, r.idle)
 	before, err := r.used()
 	if err != nil {
 		return err
 	}
 	select {
-	case <-time.After(r.daemons.idle):
+	case <-time.After(r.idle):
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

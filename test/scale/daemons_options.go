@@ -15,7 +15,6 @@ type daemonOptions struct {
 	noBuiltin    bool
 	builtinFirst bool
 	churn        int
-	idle         time.Duration
 	startSeconds float64
 }
 
@@ -24,13 +23,12 @@ func (o *daemonOptions) bind(flags *flag.FlagSet) {
 	flags.BoolVar(&o.noBuiltin, "no-builtin", false, "daemonset: leave Kubernetes' own DaemonSet out")
 	flags.BoolVar(&o.builtinFirst, "builtin-first", false, "daemonset: Kubernetes' own DaemonSet comes first")
 	flags.IntVar(&o.churn, "churn", 5, "daemonset: how many percent of the nodes are replaced by others; 0 leaves that out")
-	flags.DurationVar(&o.idle, "idle", time.Minute, "daemonset: for how long idleness is watched; 0 leaves that out")
 	flags.Float64Var(&o.startSeconds, "start-seconds", 0, "daemonset: how long a pod takes to become ready")
 }
 
 func (o *daemonOptions) validate() error {
-	if o.churn < 0 || o.churn > 100 || o.idle < 0 || o.startSeconds < 0 {
-		return errors.New("--churn is a percentage, and --idle and --start-seconds may not be negative")
+	if o.churn < 0 || o.churn > 100 || o.startSeconds < 0 {
+		return errors.New("--churn is a percentage, and --start-seconds may not be negative")
 	}
 	return nil
 }

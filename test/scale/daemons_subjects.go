@@ -27,7 +27,7 @@ const (
 type daemonSubject struct {
 	name      string
 	namespace string
-	by        agent
+	by        asker
 	object    func(image string) client.Object
 	// reports whether its status says that so many pods are as they should be.
 	reports func(o client.Object, nodes int) bool

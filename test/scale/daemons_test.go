@@ -22,7 +22,7 @@ func TestDaemonOptions(t *testing.T) {
 		t.Errorf("got %+v, %v", o, err)
 	}
 	o, err = parse([]string{"--kind", "daemonset"})
-	if err != nil || o.daemons.maxUnavailable() != "10%" || o.daemons.mayLose(999) != 100 || o.daemons.churned(999) != 50 || o.daemons.idle != time.Minute {
+	if err != nil || o.daemons.maxUnavailable() != "10%" || o.daemons.mayLose(999) != 100 || o.daemons.churned(999) != 50 || o.idle != time.Minute {
 		t.Errorf("got %+v, %v", o, err)
 	}
 	for _, args := range [][]string{{"--kind", "pod"}, {"--churn", "101"}, {"--churn", "-1"}, {"--idle", "-1s"}, {"--start-seconds", "-1"}} {

@@ -13,6 +13,11 @@
 // With --kind daemonset it measures an ExtendedDaemonSet in place of Plans, and Kubernetes' own DaemonSet beside it: the
 // first rollout, an update, nodes that come and go, and idleness.
 //
+// With --kind hostupdate it measures a NodeRollout: simulated nodes, whose hosts are played, and on each the agent as it is
+// shipped, all of them in this process.
+//
+// With --kind replacement it measures a NodeRollout over the machines of one scale set, in a cloud that is played in this process.
+//
 // What the operator has asked of the API server is counted from the audit log, and its processor time is read from /proc,
 // both from the creation of the Plan until the last request. The last line is the result in JSON.
 package main
@@ -24,6 +29,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -35,9 +41,14 @@ import (
 
 // What can be measured.
 const (
-	kindPlan      = "plan"
-	kindDaemonSet = "daemonset"
+	kindPlan       = "plan"
+	kindDaemonSet  = "daemonset"
+	kindHostUpdate = "hostupdate"
+
+	kindReplacement = "replacement"
 )
+
+var kinds = []string{kindPlan, kindDaemonSet, kindHostUpdate, kindReplacement}
 
 // options say what to measure.
 type options struct {
@@ -50,7 +61,10 @@ type options struct {
 	noBare       bool
 	guarded      bool
 	guardedFirst bool
+	idle         time.Duration
 	daemons      daemonOptions
+	hosts        hostOptions
+	replacement  replacementOptions
 	args         []string
 }
 
@@ -96,7 +110,7 @@ func (o *options) patienceFor(nodes int) time.Duration {
 func parse(args []string) (options, error) {
 	o := options{sizes: sizes{1000}}
 	flags := flag.NewFlagSet("scale", flag.ContinueOnError)
-	flags.StringVar(&o.kind, "kind", kindPlan, "what to measure: plan or daemonset")
+	flags.StringVar(&o.kind, "kind", kindPlan, "what to measure: "+strings.Join(kinds, ", "))
 	flags.Var(&o.sizes, "nodes", "how many nodes there are; of several such numbers, with commas between, each gets a cluster of its own")
 	flags.IntVar(&o.concurrency, "concurrency", 50, "how many of them may be in a turn at once")
 	flags.Float64Var(&o.podSeconds, "pod-seconds", 1.5, "how long each pod runs")
@@ -105,19 +119,24 @@ func parse(args []string) (options, error) {
 	flags.BoolVar(&o.noBare, "no-bare", false, "leave the bare loop out")
 	flags.BoolVar(&o.guarded, "guarded", false, "measure another rollout too, with waves, an order, failure limits and budgets with gates")
 	flags.BoolVar(&o.guardedFirst, "guarded-first", false, "the same, and that one comes first")
+	flags.DurationVar(&o.idle, "idle", time.Minute, "daemonset, hostupdate, replacement: for how long idleness is watched; 0 leaves that out")
 	o.daemons.bind(flags)
+	o.hosts.bind(flags)
+	o.replacement.bind(flags)
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
 	o.args = flags.Args()
 	o.guarded = o.guarded || o.guardedFirst
 	switch {
-	case o.kind != kindPlan && o.kind != kindDaemonSet:
-		return o, fmt.Errorf("--kind %q is neither %s nor %s", o.kind, kindPlan, kindDaemonSet)
+	case !slices.Contains(kinds, o.kind):
+		return o, fmt.Errorf("--kind %q is none of %s", o.kind, strings.Join(kinds, ", "))
 	case o.concurrency < 1 || o.podSeconds <= 0:
 		return o, errors.New("--concurrency and --pod-seconds must be positive")
+	case o.idle < 0:
+		return o, errors.New("--idle may not be negative")
 	}
-	return o, o.daemons.validate()
+	return o, errors.Join(o.daemons.validate(), o.hosts.validate(), o.replacement.validate())
 }
 
 func main() {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +23,12 @@ type request struct{ verb, resource string }
 // count of requests of one kind, and how many of them the API server refused.
 type count struct{ all, refused int }
 
+// watches of one kind: how many there were, and how long they were let go on, together.
+type watches struct {
+	all  int
+	last time.Duration
+}
+
 // requests is what the operator has asked of the API server since it was started.
 type requests struct {
 	// rollout holds those that the rollout took: all since the Plan was made, but for these.
@@ -31,25 +39,27 @@ type requests struct {
 	start int
 	// watches is how many were begun, and leases how many were about who leads.
 	watches, leases int
+	// watched holds the watches by what they are of.
+	watched map[string]watches
 	// jobs lists the Jobs that were made.
 	jobs []string
 }
 
 func newRequests() requests {
-	return requests{rollout: map[request]count{}, faults: map[string]int{}}
+	return requests{rollout: map[request]count{}, faults: map[string]int{}, watched: map[string]watches{}}
 }
 
-// agent is who asks the API server: what a line of the audit log has in it then, and what the user agent has.
-type agent struct{ line, user string }
+// asker is who asks the API server: what a line of the audit log has in it then, and what the user agent has.
+type asker struct{ line, user string }
 
 var (
-	byOperator = agent{line: `"userAgent":"` + operator.UserAgent}
+	byOperator = asker{line: `"userAgent":"` + operator.UserAgent}
 	// byBuiltin is the controller of DaemonSets, which shares a process with others.
-	byBuiltin = agent{line: "daemon-set-controller", user: "daemon-set-controller"}
+	byBuiltin = asker{line: "daemon-set-controller", user: "daemon-set-controller"}
 )
 
 // read calls each for every request since the last time.
-func (a agent) read(log *audit.Log, each func(*audit.Event)) error {
+func (a asker) read(log *audit.Log, each func(*audit.Event)) error {
 	return log.Read(a.line, func(e *audit.Event) {
 		if strings.Contains(e.UserAgent, a.user) {
 			each(e)
@@ -59,7 +69,7 @@ func (a agent) read(log *audit.Log, each func(*audit.Event)) error {
 
 // readRequests returns when no more come. Statuses are written at most once a second, so that the last ones come late. It
 // calls more each time that there were some.
-func readRequests(ctx context.Context, log *audit.Log, by agent, began time.Time, more func() error) (requests, error) {
+func readRequests(ctx context.Context, log *audit.Log, by asker, began time.Time, more func() error) (requests, error) {
 	const quiet = 2 * time.Second
 	r := newRequests()
 	last := time.Now()
@@ -83,6 +93,8 @@ func (r *requests) add(e *audit.Event, began time.Time) bool {
 	switch {
 	case e.Watch():
 		r.watches++
+		of := r.watched[e.Resource()]
+		r.watched[e.Resource()] = watches{of.all + 1, of.last + lifetime(e.RequestURI)}
 	case e.Object.Resource == "leases":
 		r.leases++
 	case e.Received.Before(began):
@@ -105,6 +117,25 @@ func (r *requests) add(e *audit.Event, began time.Time) bool {
 		return true
 	}
 	return false
+}
+
+// plus adds what was counted before.
+func (r *requests) plus(before *requests) {
+	for kind, c := range before.rollout {
+		sum := r.rollout[kind]
+		r.rollout[kind] = count{sum.all + c.all, sum.refused + c.refused}
+	}
+	for fault, n := range before.faults {
+		r.faults[fault] += n
+	}
+	r.start += before.start
+	r.watches += before.watches
+	for of, w := range before.watched {
+		sum := r.watched[of]
+		r.watched[of] = watches{sum.all + w.all, sum.last + w.last}
+	}
+	r.leases += before.leases
+	r.jobs = append(r.jobs, before.jobs...)
 }
 
 // total of those that the rollout took.
@@ -132,4 +163,27 @@ func (r *requests) writes() int {
 		}
 	}
 	return n
+}
+
+// renewals is how many watches an hour are begun in the place of those, whose time is over then.
+func (r *requests) renewals() float64 {
+	n := 0.0
+	for _, w := range r.watched {
+		n += float64(w.all) * time.Hour.Seconds() / (w.last.Seconds() / float64(w.all))
+	}
+	return n
+}
+
+// lifetime is how long a watch is let go on: what it has asked for, or what the API server gives on average.
+func lifetime(uri string) time.Duration {
+	const given = 45 * time.Minute // --min-request-timeout is 30 minutes, and up to twice that at random.
+	u, err := url.Parse(uri)
+	if err != nil {
+		return given
+	}
+	seconds, err := strconv.Atoi(u.Query().Get("timeoutSeconds"))
+	if err != nil || seconds <= 0 {
+		return given
+	}
+	return time.Duration(seconds) * time.Second
 }

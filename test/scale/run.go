@@ -47,6 +47,8 @@ type bench struct {
 	// plans is a client that knows Moult's kinds.
 	plans   client.WithWatch
 	program string
+	// env is what the operator finds in its environment.
+	env []string
 	// newNodes is how many were added.
 	newNodes int
 }
@@ -72,8 +74,13 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if o.kind == kindDaemonSet {
+	switch o.kind {
+	case kindDaemonSet:
 		return runDaemons(ctx, o, program, out)
+	case kindHostUpdate:
+		return runHosts(ctx, o, program, out)
+	case kindReplacement:
+		return runReplacements(ctx, o, program, out)
 	}
 	var done []*measured
 	var problems []error
@@ -114,7 +121,7 @@ func (b *bench) measure(ctx context.Context) (m *measured, err error) {
 	}
 	subjects := []subject{b.plain()}
 	if b.guarded {
-		if err := b.deploy(ctx); err != nil {
+		if err := b.deploy(ctx, deployments, replicas); err != nil {
 			return nil, fmt.Errorf("making workloads, %w", err)
 		}
 		p := startPrometheus()
@@ -212,7 +219,7 @@ func (b *bench) startOperator(ctx context.Context) (*operator.Process, error) {
 	args := append([]string{
 		"--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + probes, "--job-ttl-seconds-after-finish=86400",
 	}, b.args...)
-	p, err := operator.Start(b.program, b.cluster.Kubeconfig(), b.operatorLog(), args...)
+	p, err := operator.StartWith(b.program, b.cluster.Kubeconfig(), b.operatorLog(), b.env, args...)
 	if err != nil {
 		return nil, err
 	}

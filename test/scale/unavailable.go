@@ -97,8 +97,8 @@ type nodeWatch struct {
 	tally  *tally
 }
 
-// watchNodes begins to count, in the order in which the API server has made the changes.
-func (b *bench) watchNodes(ctx context.Context, limit int) (*nodeWatch, error) {
+// watchNodes begins to count, in the order in which the API server has made the changes. The others see the same.
+func (b *bench) watchNodes(ctx context.Context, limit int, others ...func(watch.EventType, *corev1.Node)) (*nodeWatch, error) {
 	nodes := b.raw.CoreV1().Nodes()
 	list, err := nodes.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -106,8 +106,14 @@ func (b *bench) watchNodes(ctx context.Context, limit int) (*nodeWatch, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	w := &nodeWatch{cancel: cancel, done: make(chan struct{}), tally: newTally(b.concurrency, limit)}
+	see := func(kind watch.EventType, n *corev1.Node) {
+		w.tally.see(kind, n)
+		for _, other := range others {
+			other(kind, n)
+		}
+	}
 	for i := range list.Items {
-		w.tally.see(watch.Added, &list.Items[i])
+		see(watch.Added, &list.Items[i])
 	}
 	changes := make(chan follow.Change, 100)
 	ended := make(chan error, 1)
@@ -118,7 +124,7 @@ func (b *bench) watchNodes(ctx context.Context, limit int) (*nodeWatch, error) {
 			select {
 			case change := <-changes:
 				if n, ok := change.Object.(*corev1.Node); ok {
-					w.tally.see(change.Type, n)
+					see(change.Type, n)
 				}
 			case err := <-ended:
 				if !errors.Is(err, context.Canceled) {

@@ -18,14 +18,15 @@ import (
 const (
 	// namespaceWorkloads holds what gates look at.
 	namespaceWorkloads = "workloads"
-	deployments        = 100
-	replicas           = 2
+	// deployments, and replicas of each, are what there is beside Plans.
+	deployments = 100
+	replicas    = 2
 	// writers is how many writes are under way at once.
 	writers = 32
 )
 
-// deploy returns when all Deployments are available.
-func (b *bench) deploy(ctx context.Context) error {
+// deploy returns when so many Deployments are available, each with so many pods.
+func (b *bench) deploy(ctx context.Context, deployments int, replicas int32) error {
 	say("making %d Deployments with %d pods each", deployments, replicas)
 	if err := b.makeNamespace(ctx, namespaceWorkloads); err != nil {
 		return err
@@ -35,7 +36,7 @@ func (b *bench) deploy(ctx context.Context) error {
 	group.SetLimit(writers)
 	for i := range deployments {
 		group.Go(func() error {
-			_, err := client.Create(groupCtx, newDeployment(fmt.Sprintf("workload-%03d", i+1)), metav1.CreateOptions{})
+			_, err := client.Create(groupCtx, newDeployment(fmt.Sprintf("workload-%03d", i+1), replicas), metav1.CreateOptions{})
 			return err
 		})
 	}
@@ -43,7 +44,8 @@ func (b *bench) deploy(ctx context.Context) error {
 		return err
 	}
 	available := 0
-	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	bound := patience + time.Duration(deployments)*time.Duration(replicas)*50*time.Millisecond
+	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, bound, true, func(ctx context.Context) (bool, error) {
 		list, err := client.List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err
@@ -62,12 +64,12 @@ func (b *bench) deploy(ctx context.Context) error {
 	return nil
 }
 
-func newDeployment(name string) *appsv1.Deployment {
+func newDeployment(name string, replicas int32) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: ptr.To[int32](replicas),
+			Replicas: ptr.To(replicas),
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},

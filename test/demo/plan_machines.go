@@ -25,7 +25,7 @@ const (
 )
 
 // installVersion makes the machines ones that have had a version for long: files, release and a running daemon.
-func (d *demo) installVersion(ctx context.Context, v string) error {
+func (d *planDemo) installVersion(ctx context.Context, v string) error {
 	program, err := os.ReadFile(d.bin(daemon))
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func look(m *cluster.Machine) (report, error) {
 }
 
 // show prints what is on each machine.
-func (d *demo) show() error {
+func (d *planDemo) show() error {
 	w := tabwriter.NewWriter(d.details(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "MACHINE\tDAEMON\tPROCESS\t"+release)
 	for _, m := range d.cluster.Machines() {
@@ -113,7 +113,7 @@ func (d *demo) show() error {
 }
 
 // check fails unless every machine has this version, and runs it: the process that says so is there.
-func (d *demo) check(ctx context.Context, v string) error {
+func (d *planDemo) check(ctx context.Context, v string) error {
 	for _, m := range d.cluster.Machines() {
 		now, err := look(m)
 		if err != nil {

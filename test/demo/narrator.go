@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// steps says what is being done, each step with the seconds since the beginning.
-type steps struct {
+// narrator says what is being done, each step with the seconds since the beginning.
+type narrator struct {
 	out   io.Writer
 	began time.Time
 }
 
-func newSteps(out io.Writer) *steps { return &steps{out: out, began: time.Now()} }
+func newNarrator(out io.Writer) *narrator { return &narrator{out: out, began: time.Now()} }
 
-func (s *steps) begins(title string) {
+func (s *narrator) begins(title string) {
 	fmt.Fprintf(s.out, "%6.1fs  %s\n", time.Since(s.began).Seconds(), title)
 }
 
-func (s *steps) say(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
+func (s *narrator) say(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
 
 // details is a writer for what belongs to a step: each line is indented.
-func (s *steps) details() io.Writer { return &indented{out: s.out} }
+func (s *narrator) details() io.Writer { return &indented{out: s.out} }
 
 type indented struct {
 	mu   sync.Mutex

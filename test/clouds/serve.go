@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clouds
+
+import (
+	"bytes"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Call is something that a World was asked for, or that happened in it.
+type Call struct {
+	Time time.Time
+	// Name of it: that of Serve's double; or Add, Delete, Heal, Kill, Edit, and Start and Stop where Hosts have failed.
+	Name string
+	// Detail is the method and the path, or the set and its machines.
+	Detail string
+	// Outcome is the status of the answer or the fault; empty for what went well in the world itself.
+	Outcome string
+}
+
+// Calls returns how often each call has reached Serve, by name.
+func (w *World) Calls() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.calls)
+}
+
+// Journal returns all calls, in the order in which they ended.
+func (w *World) Journal() []Call {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.journal)
+}
+
+func (w *World) note(name, detail, outcome string) {
+	w.journal = append(w.journal, Call{Time: time.Now(), Name: name, Detail: detail, Outcome: outcome})
+}
+
+// Serve puts faults of the wire in front of a double's handler, and counts and records its calls. name is how a request's call is named; one
+// without a name is passed on as it is. answer writes how the cloud says Throttled, Conflict, Denied or Unavailable.
+func (w *World) Serve(name func(*http.Request) string, answer func(http.ResponseWriter, FaultKind), h http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		call := name(r)
+		if call == "" {
+			h.ServeHTTP(rw, r)
+			return
+		}
+		detail := r.Method + " " + r.URL.RequestURI()
+		w.mu.Lock()
+		w.calls[call]++
+		fault := w.nextFault(call, func(set string) bool { return strings.Contains(r.URL.Path+"/", "/"+path.Base(set)+"/") }, wireFaults)
+		w.mu.Unlock()
+		status := 0
+		defer func() {
+			outcome := string(fault)
+			if fault == "" {
+				outcome = strconv.Itoa(status)
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.note(call, detail, outcome)
+		}()
+		switch fault {
+		case Throttled, Conflict, Denied, Unavailable:
+			answer(rw, fault)
+			return
+		case DropBefore:
+			panic(http.ErrAbortHandler)
+		case Twice:
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				http.Error(rw, err.Error(), http.StatusBadRequest)
+				return
+			}
+			first := r.Clone(r.Context())
+			first.Body = io.NopCloser(bytes.NewReader(body))
+			h.ServeHTTP(httptest.NewRecorder(), first)
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		recorder := httptest.NewRecorder()
+		h.ServeHTTP(recorder, r)
+		status = recorder.Code
+		if fault == DropAfter {
+			panic(http.ErrAbortHandler)
+		}
+		maps.Copy(rw.Header(), recorder.Header())
+		body := recorder.Body.Bytes()
+		if fault != Truncated {
+			rw.WriteHeader(recorder.Code)
+			_, _ = rw.Write(body) // who does not read it has gone
+			return
+		}
+		rw.Header().Set("Content-Length", strconv.Itoa(max(len(body), 1)))
+		rw.WriteHeader(recorder.Code)
+		_, _ = rw.Write(body[:len(body)/2])
+		_ = http.NewResponseController(rw).Flush()
+		panic(http.ErrAbortHandler)
+	})
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// Control planes are replaced whose nodes have a member of etcd each. There is one at a time in the cluster.
+func TestControlPlane(t *testing.T) {
+	t.Parallel()
+	t.Run("three", threeOfAControlPlane)
+	t.Run("one", oneOfAControlPlane)
+}
+
+// The three nodes of a control plane are replaced, one at a time although more are allowed, and etcd answers all along. A sick member stops it.
+func threeOfAControlPlane(t *testing.T) {
+	const capacity = 3
+	const image = "flatcar-stable-1.32.0-v2-0badcafe"
+	makeKubeadmConfig(t, "1.31.4")
+	h := newKubeadmHosts(t)
+	p := newPool(t, "control-plane", poolOptions{capacity: capacity, hosts: h})
+	journal := newPoolJournal(t, p)
+	r := p.newRollout()
+	many := ptr.To(intstr.FromInt32(capacity))
+	r.Spec.Strategy = &v1alpha1.Strategy{MaxConcurrent: many}
+	r.Spec.Replacement.Surge = many
+	r.Spec.Replacement.ControlPlane = &v1alpha1.ControlPlane{}
+	r.Spec.Replacement.KubernetesVersionFromImage = true
+	createRollout(t, r)
+	p.done(t, oldImage, capacity)
+	p.replacedNone(t)
+
+	sick := p.nodes(t)[1].Name
+	if err := h.Freeze(sick); err != nil {
+		t.Fatal(err)
+	}
+	p.setImage(t, image)
+	rolloutIs(t, p.name, "waits for a sick member of etcd", func(s *v1alpha1.NodeRolloutStatus) bool {
+		return len(s.Turns) == 0 && slices.ContainsFunc(s.Waiting, func(u v1alpha1.UnitStatus) bool {
+			return u.Reason == v1alpha1.ReasonEtcdUnhealthy && strings.Contains(u.Message, "etcd member "+sick+" does not answer")
+		})
+	})
+	p.replacedNone(t)
+	if err := h.Thaw(sick); err != nil {
+		t.Fatal(err)
+	}
+
+	user := newEtcdUser(t, h)
+	p.done(t, image, capacity)
+	user.end()
+	p.replacedOnce(t)
+	p.never(t, capacity+1, capacity)
+	journal.check(t, 1)
+	for _, err := range user.failed {
+		t.Errorf("etcd failed: %v", err)
+	}
+	if user.done < 50 || user.fewest < capacity || user.most != capacity+1 || user.learners > 1 {
+		t.Errorf("used etcd %d times, with %d to %d voters and up to %d learners", user.done, user.fewest, user.most, user.learners)
+	}
+	t.Logf("wrote and read %d times, turned to another member %d times, through %v", user.done, user.again, user.through)
+
+	var names, endpoints []string
+	for _, n := range p.nodes(t) {
+		names = append(names, n.Name)
+	}
+	slices.Sort(names)
+	votersAre(t, h, names)
+	cm, err := readKubeadmConfig(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(fmt.Sprintf(clusterConfig, "1.32.0"), cm.Data["ClusterConfiguration"]); diff != "" {
+		t.Errorf("ClusterConfiguration (-want +got)\n%s", diff)
+	}
+	left, begins := strings.CutPrefix(cm.Data["ClusterStatus"], clusterStatusBegin)
+	left, ends := strings.CutSuffix(left, clusterStatusEnd)
+	for _, name := range names {
+		if rest := strings.Replace(left, endpointOf(name), "", 1); rest != left {
+			left, endpoints = rest, append(endpoints, name)
+		}
+	}
+	if diff := gocmp.Diff(names, endpoints); diff != "" || !begins || !ends || left != "" {
+		t.Errorf("ClusterStatus is %q, (-want +got)\n%s", cm.Data["ClusterStatus"], diff)
+	}
+}
+
+// The only node of a control plane goes once there is another, and one that came in vain goes again.
+func oneOfAControlPlane(t *testing.T) {
+	const other = "flatcar-stable-1.31.4-v4-0badbeef"
+	h := newKubeadmHosts(t)
+	p := newPool(t, "only", poolOptions{capacity: 1, hosts: h})
+	r := p.newRollout()
+	r.Spec.Replacement.ControlPlane = &v1alpha1.ControlPlane{}
+	r.Spec.Replacement.ImageMatch = v1alpha1.ImageMatchOSImage // An image that is set back is a new model.
+	createRollout(t, r)
+	p.done(t, oldImage, 1)
+
+	user := newEtcdUser(t, h)
+	p.setImage(t, newImage)
+	p.done(t, newImage, 1)
+	p.replacedOnce(t)
+	only := p.nodes(t)[0].Name
+	votersAre(t, h, []string{only})
+
+	// The next one joins, and is not needed any more before the other goes.
+	joins := h.holdJoins(t)
+	p.setImage(t, other)
+	phase := func(phase v1alpha1.MachinePhase) {
+		t.Helper()
+		rolloutIs(t, p.name, "is "+string(phase), func(s *v1alpha1.NodeRolloutStatus) bool {
+			return len(s.Turns) == 1 && s.Turns[0].Phase == phase
+		})
+	}
+	phase(v1alpha1.MachineJoining)
+	editRollout(t, p.name, func(r *v1alpha1.NodeRollout) { r.Spec.Strategy = &v1alpha1.Strategy{Paused: true} })
+	rolloutIs(t, p.name, "is paused", func(*v1alpha1.NodeRolloutStatus) bool { return true })
+	joins()
+	phase(v1alpha1.MachineClaiming)
+	p.setImage(t, newImage)
+	rolloutIs(t, p.name, "gives the turn up", func(s *v1alpha1.NodeRolloutStatus) bool { return len(s.Turns) == 0 })
+	editRollout(t, p.name, func(r *v1alpha1.NodeRollout) { r.Spec.Strategy = nil })
+	p.done(t, newImage, 1)
+	user.end()
+	if now := p.nodes(t)[0].Name; now != only {
+		t.Errorf("%s was replaced by %s", only, now)
+	}
+	votersAre(t, h, []string{only})
+	for _, err := range user.failed {
+		t.Errorf("etcd failed: %v", err)
+	}
+	if user.done < 20 || user.fewest < 1 || user.most != 2 {
+		t.Errorf("used etcd %d times, with %d to %d voters", user.done, user.fewest, user.most)
+	}
+}
+
+// votersAre waits until etcd has these members, all of them voters.
+func votersAre(t *testing.T, h *kubeadmHosts, names []string) {
+	t.Helper()
+	c, err := h.Client(names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	eventually(t, "the members of etcd", func(ctx context.Context) (string, bool) {
+		list, err := c.MemberList(ctx)
+		if err != nil {
+			return err.Error(), false
+		}
+		var voters []string
+		for _, m := range list.Members {
+			if !m.IsLearner {
+				voters = append(voters, m.Name)
+			}
+		}
+		slices.Sort(voters)
+		diff := gocmp.Diff(names, voters)
+		return diff, diff == "" && len(list.Members) == len(names)
+	})
+}
