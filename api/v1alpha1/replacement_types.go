@@ -231,6 +231,19 @@ const (
 	EtcdExternal EtcdTopology = "External"
 )
 
+// AbsentNode is what budgets look at of a Node that is not there any more.
+type AbsentNode struct {
+	// Name of the Node.
+	Name string `json:"name"`
+	// Labels that it had, by which budgets select it and find its domain.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+	// Evicted are the controllers of pods that were evicted from it, each as "Kind/namespace/name", at most 100. They are recorded on the Node that
+	// takes the place once that is there.
+	// +optional
+	Evicted []string `json:"evicted,omitempty"`
+}
+
 // MaxMachineTurns bounds how many machines of a rollout are replaced at once, and so how long the lists of its status get.
 const MaxMachineTurns = 100
 
@@ -361,6 +374,9 @@ type MachineTurn struct {
 	// ReplacementProviderID is what its Node says that it is.
 	// +optional
 	ReplacementProviderID string `json:"replacementProviderID,omitempty"`
+	// Absent is the Node that went before another one came. Budgets count it as unavailable until that one is there.
+	// +optional
+	Absent *AbsentNode `json:"absent,omitempty"`
 	// Failed says why the turn failed, while what it leaves behind is cleared away.
 	// +optional
 	Failed *ClaimFailure `json:"failed,omitempty"`

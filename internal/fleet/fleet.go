@@ -24,8 +24,9 @@ type Fleet struct {
 	client client.Client
 	gates  *gates
 	nodes  nodes
-	// store holds the Nodes themselves, if Watch has found it.
-	store toolscache.Store
+	// store holds the Nodes themselves, if Watch has found it, and absent finds Nodes that are counted though they are not there.
+	store  toolscache.Store
+	absent func(context.Context) ([]*corev1.Node, error)
 	changes
 
 	// admission is held from looking at the nodes until the claims that follow from that are written.
@@ -63,7 +64,20 @@ func (f *Fleet) Snapshot(ctx context.Context) (Snapshot, error) {
 	}
 	s := f.nodes.read(objects)
 	s.Budgets = budgets
-	return s, nil
+	if f.absent == nil {
+		return s, nil
+	}
+	absent, err := f.absent(ctx)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return f.nodes.with(s, absent), nil
+}
+
+// AlsoCounts lets budgets count Nodes that are not there: machines of theirs were deleted and others are to come. They are in a snapshot's Nodes
+// alone, and not where there is one of that name. It is called once, before anything looks at the fleet.
+func (f *Fleet) AlsoCounts(absent func(context.Context) ([]*corev1.Node, error)) {
+	f.absent, f.gates.absent = absent, absent
 }
 
 // Admit lets one rollout at a time decide and claim: decide gets a fleet that shows all claims made so far, and has written

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -28,6 +29,7 @@ type gates struct {
 	pods       *pods
 	alerts     *alerts
 	records    records
+	absent     func(context.Context) ([]*corev1.Node, error)
 
 	// changed tells all who wait for a budget; noticed tells who looks for them whether an answer differs.
 	changed func()

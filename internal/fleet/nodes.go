@@ -32,6 +32,8 @@ type nodes struct {
 	hostnames map[string]int
 	shared    map[string]bool
 	version   uint64
+	// absent says which Nodes were counted last that are not there.
+	absent string
 }
 
 // read is a snapshot of these Nodes, without budgets.
@@ -40,6 +42,31 @@ func (n *nodes) read(objects []*corev1.Node) Snapshot {
 	defer n.mu.Unlock()
 	n.update(objects)
 	return Snapshot{Fleet: rollout.Fleet{Nodes: n.last}, Objects: n.objects, Claimed: n.listed, Version: n.version, SharedHostnames: n.shared}
+}
+
+// with adds Nodes that are counted though they are not there.
+func (n *nodes) with(s Snapshot, absent []*corev1.Node) Snapshot {
+	var those strings.Builder
+	for _, o := range absent {
+		those.WriteString(o.Name + " " + o.ResourceVersion + "\n")
+	}
+	n.mu.Lock()
+	if n.absent != those.String() {
+		n.absent = those.String()
+		n.version++
+	}
+	s.Version = n.version
+	n.mu.Unlock()
+	if len(absent) == 0 {
+		return s
+	}
+	s.Nodes = maps.Clone(s.Nodes)
+	for _, o := range absent {
+		if s.Nodes[o.Name] == nil {
+			s.Nodes[o.Name] = NodeOf(o)
+		}
+	}
+	return s
 }
 
 func (n *nodes) update(objects []*corev1.Node) {

@@ -178,6 +178,29 @@ func TestDrainToCome(t *testing.T) {
 	}
 }
 
+// Nodes that are not there count as long as there is none of their name, and a snapshot with others of them is another one.
+func TestNodesAbsent(t *testing.T) {
+	absent := []*corev1.Node{
+		{ObjectMeta: metav1.ObjectMeta{Name: "b", ResourceVersion: "1"}, Spec: corev1.NodeSpec{Unschedulable: true}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "gone", ResourceVersion: "1", Labels: map[string]string{"zone": "a"}}, Spec: corev1.NodeSpec{Unschedulable: true}},
+	}
+	objects := []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "b"}}}
+	var n nodes
+	first := n.with(n.read(objects), nil)
+	with := n.with(n.read(objects), absent)
+	if len(with.Nodes) != 3 || with.Nodes["b"].Unschedulable || !with.Nodes["gone"].Unschedulable || with.Nodes["gone"].Labels["zone"] != "a" {
+		t.Errorf("nodes %v", with.Nodes)
+	}
+	if len(with.Objects) != 2 || len(first.Nodes) != 2 {
+		t.Errorf("%d objects, and %d nodes of the snapshot before", len(with.Objects), len(first.Nodes))
+	}
+	again := n.with(n.read(objects), absent)
+	after := n.with(n.read(objects), nil)
+	if first.Version == with.Version || with.Version != again.Version || after.Version == with.Version || len(after.Nodes) != 2 {
+		t.Errorf("versions %d, %d, %d and %d", first.Version, with.Version, again.Version, after.Version)
+	}
+}
+
 // The nodes with claims are those that a look at all of them finds, and the objects are in order of name, whatever came, changed and went.
 func TestNodesClaimed(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))

@@ -61,11 +61,22 @@ func (r *records) of(nodes []corev1.Node) map[string]record {
 	return next
 }
 
-// recorded lists the nodes that have a record, by name.
+// recorded lists the nodes that have a record, by name, also those that are not there any more.
 func (g *gates) recorded(ctx context.Context) ([]corev1.Node, error) {
 	var nodes corev1.NodeList
 	if err := g.client.List(ctx, &nodes, client.MatchingFields{IndexEvicted: hasRecord}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing nodes with evictions, %w", err)
+	}
+	if g.absent != nil {
+		absent, err := g.absent(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range absent {
+			if n.Annotations[v1alpha1.AnnotationEvicted] != "" {
+				nodes.Items = append(nodes.Items, *n)
+			}
+		}
 	}
 	slices.SortFunc(nodes.Items, func(a, b corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	return nodes.Items, nil

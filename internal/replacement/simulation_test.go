@@ -399,6 +399,11 @@ func (s *simulation) reconcile() {
 	}
 	s.sendAll(w, set, turns)
 	s.write(turns, set)
+	for _, t := range turns {
+		if t.Absent != nil && (t.Over || w.fresh(t) != nil && w.old(t) == nil) {
+			s.wrong("turn %s has a Node again, and still counts one that is absent: %+v", t.Turn, t.MachineTurn)
+		}
+	}
 }
 
 // there reports whether machines that are to be deleted are there at this moment.
@@ -579,6 +584,9 @@ func (s *simulation) apply(w *World, t *Turn) {
 		}
 		if m := s.machine(strings.TrimPrefix(name, "n-")); m != nil {
 			s.wrong("Node %s is deleted, and its machine is there: %+v", name, m.Machine)
+		}
+		if t.Step == StepDeleteNode && t.restores() && fresh == nil && (t.Absent == nil || t.Absent.Name != name) {
+			s.wrong("Node %s is deleted before another one has come, and what budgets count of it is not written down: %+v", name, t.Absent)
 		}
 		delete(s.nodes, name)
 		delete(s.claims, name)

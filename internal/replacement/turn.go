@@ -165,6 +165,7 @@ func (w *World) Judge(turns []*Turn) []*Turn {
 			}
 			t.Step = StepNone
 		}
+		w.absent(t)
 		w.unit(t)
 	}
 	return turns

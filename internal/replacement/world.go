@@ -179,6 +179,8 @@ type World struct {
 	Drained, Left map[string]bool
 	// Deleted is when a cloud has confirmed that it has deleted a turn's machine, as the turn had asked for, by the same keys.
 	Deleted map[string]time.Time
+	// Inherited are the turns whose replacement's Node has the record of what was evicted from the one that went.
+	Inherited map[string]bool
 	// Held are the operations, by their tokens, that are written down and must not be sent yet: a node is not as it was when they were.
 	Held map[string]bool
 	// Waits says, by turn, why a replacement is no member of the control plane yet, or why a node can't leave it.

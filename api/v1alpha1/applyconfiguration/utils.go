@@ -18,6 +18,8 @@ import (
 func ForKind(kind schema.GroupVersionKind) interface{} {
 	switch kind {
 	// Group=moult.dev, Version=v1alpha1
+	case v1alpha1.SchemeGroupVersion.WithKind("AbsentNode"):
+		return &apiv1alpha1.AbsentNodeApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("AlertsGate"):
 		return &apiv1alpha1.AlertsGateApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("AWSProvider"):

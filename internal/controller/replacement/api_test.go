@@ -79,6 +79,7 @@ func TestAPI(t *testing.T) {
 	}{
 		{"one at a time", oneAtATime},
 		{"surge zero", withoutSurge},
+		{"surge zero in a budget", missingNodesCount},
 		{"never joins", neverJoins},
 		{"image back", imageBack},
 		{"deleted", deletedInTurn},
@@ -469,6 +470,48 @@ func withoutSurge(b *bench) {
 	b.image("images/two")
 	b.settled("images/two", 3)
 	b.between(2, 3)
+}
+
+// missingNodesCount has a budget of one node less than the rollout may take at a time: a Node that has gone before another one comes is counted.
+func missingNodesCount(b *bench) {
+	b.set(4)
+	b.operator()
+	budget := &v1alpha1.NodeDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: b.id}, Spec: v1alpha1.NodeDisruptionBudgetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"test": b.id}}, MaxUnavailable: ptr.To(intstr.FromInt32(1)),
+	}}
+	b.create(budget)
+	b.t.Cleanup(func() {
+		if err := b.Delete(context.WithoutCancel(b.t.Context()), budget); err != nil {
+			b.t.Error(err)
+		}
+	})
+	b.rollout(surge(0), strategy(func(s *v1alpha1.Strategy) { s.MaxConcurrent = ptr.To(intstr.FromInt32(3)) }))
+	b.ready("4 of 4 nodes updated")
+	ctx, cancel := context.WithCancel(b.t.Context())
+	fewest := 4
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		wait.UntilWithContext(ctx, func(context.Context) { fewest = min(fewest, b.inService()) }, 10*time.Millisecond)
+	})
+	b.image("images/two")
+	b.settled("images/two", 4)
+	cancel()
+	watch.Wait()
+	if fewest != 3 {
+		b.t.Errorf("of 4 nodes only %d were in service at a time", fewest)
+	}
+}
+
+// inService counts the nodes that are ready and schedulable.
+func (b *bench) inService() (n int) {
+	for _, o := range b.nodes() {
+		if !o.Spec.Unschedulable && slices.ContainsFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		}) {
+			n++
+		}
+	}
+	return n
 }
 
 func neverJoins(b *bench) {

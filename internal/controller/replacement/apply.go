@@ -35,6 +35,9 @@ func (p *pass) settle(ctx context.Context) error {
 		if !t.Over && t.Step != machine.StepNone {
 			due = append(due, func() error { return p.step(ctx, t) })
 		}
+		if heir := p.freshOf(t); t.Absent != nil && len(t.Absent.Evicted) > 0 && heir != nil && p.view.Nodes[t.Node] == nil {
+			due = append(due, func() error { return p.inherit(ctx, t, heir) })
+		}
 	}
 	for i := range p.spots {
 		s := &p.spots[i]

@@ -24,6 +24,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -96,6 +97,7 @@ type Controller struct {
 	woken   *turnof.Bell
 	retries *turnof.Retries
 	memory  *memory
+	missing *missing
 }
 
 // podWatcher follows the pods of the nodes that are worked on; drain.Watcher does.
@@ -110,8 +112,9 @@ func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, p
 	r := &Controller{
 		clock: clk, client: c, drainer: drain.New(clk, live), fleet: f, events: recorder, options: o,
 		reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters(), woken: &turnof.Bell{}, retries: turnof.NewRetries(clk, turnof.Kind),
-		memory: newMemory(),
+		memory: newMemory(), missing: &missing{of: map[types.NamespacedName][]*corev1.Node{}},
 	}
+	f.AlsoCounts(r.absent)
 	r.pods = drain.NewWatcher(pods, r.podsChanged)
 	r.works = turnof.NewWorks(r.pods)
 	return r
@@ -228,6 +231,7 @@ func (p *pass) carryOut(ctx context.Context) error {
 		return turnof.First(append(errs, err))
 	}
 	p.memo.keep(p.turns)
+	p.missing.keep(p.key, p.rollout.UID, p.rollout.Status.Turns, p.fleet.Changed)
 	p.suspend(ctx)
 	return turnof.First(append(errs, p.settle(ctx), p.send(ctx)))
 }

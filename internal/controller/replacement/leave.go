@@ -27,6 +27,7 @@ func (c *Controller) forget(ctx context.Context, key types.NamespacedName, store
 	c.queued.Done(key)
 	c.waves.Forget(key)
 	c.memory.forget(key)
+	c.missing.keep(key, "", nil, c.fleet.Changed)
 	c.works.Keep(key, nil)
 	live := types.UID("")
 	if stored != nil {

@@ -34,9 +34,10 @@ type memo struct {
 	sets   map[string]*set
 	// trouble keeps the cloud from being asked which sets there are.
 	trouble trouble
-	// drained and left are turns whose node is drained, and has left the control plane, by their keys, and deleted when their machine was.
-	drained, left map[string]bool
-	deleted       map[string]time.Time
+	// drained and left are turns whose node is drained, and has left the control plane, by their keys, and deleted when their machine was. inherited are
+	// those whose replacement's Node has the record of what was evicted.
+	drained, left, inherited map[string]bool
+	deleted                  map[string]time.Time
 	// impossible is what an Event has said of why images can't be put back.
 	impossible string
 }
@@ -56,7 +57,7 @@ func (m *memory) of(key types.NamespacedName, uid types.UID) *memo {
 	if known := m.all[key]; known != nil && known.uid == uid {
 		return known
 	}
-	next := &memo{uid: uid, drained: map[string]bool{}, left: map[string]bool{}, deleted: map[string]time.Time{}}
+	next := &memo{uid: uid, drained: map[string]bool{}, left: map[string]bool{}, inherited: map[string]bool{}, deleted: map[string]time.Time{}}
 	next.reset("")
 	m.all[key] = next
 	return next
@@ -84,6 +85,7 @@ func (m *memo) keep(turns []*machine.Turn) {
 	over := func(key string) bool { return !live[key] }
 	maps.DeleteFunc(m.drained, func(key string, _ bool) bool { return over(key) })
 	maps.DeleteFunc(m.left, func(key string, _ bool) bool { return over(key) })
+	maps.DeleteFunc(m.inherited, func(key string, _ bool) bool { return over(key) })
 	maps.DeleteFunc(m.deleted, func(key string, _ time.Time) bool { return over(key) })
 }
 

@@ -595,6 +595,49 @@ func TestDeleteNode(t *testing.T) {
 	}
 }
 
+// A Node that went before another one came is counted from what was written down last, or from the status of a rollout that this process has not looked
+// at yet; and what was evicted from it is recorded on the one that comes.
+func TestAbsentNodes(t *testing.T) {
+	turn := turnIn(v1alpha1.MachineAdding)
+	turn.Node, turn.NodeUID, turn.Machine, turn.DeletesFirst = "", "", "", true
+	turn.Absent = &v1alpha1.AbsentNode{Name: "old", Labels: map[string]string{"zone": "a"}, Evicted: []string{"ReplicaSet/shop/cart"}}
+	p := passOf(t, v1alpha1.NodeRolloutStatus{Turns: []v1alpha1.MachineTurn{turn}}, nodeNamed("new"))
+	changed := 0
+	p.missing = &missing{of: map[types.NamespacedName][]*corev1.Node{}}
+	count := func(want ...string) {
+		t.Helper()
+		nodes, err := p.absent(t.Context())
+		var names []string
+		for _, n := range nodes {
+			names = append(names, n.Name)
+			claims, claimsErr := v1alpha1.ParseClaims(n.Annotations)
+			evicted, evictedErr := node.ParseEvicted(n.Annotations)
+			if claimsErr != nil || evictedErr != nil || len(claims) != 1 || claims[0].Rollout != "NodeRollout/pool" || len(evicted) != 1 || n.Labels["zone"] != "a" {
+				t.Errorf("%+v", n)
+			}
+		}
+		if err != nil || !slices.Equal(names, want) {
+			t.Errorf("absent %v, %v, not %v", names, err, want)
+		}
+	}
+	count("old")
+	p.missing.keep(p.key, "rollout", nil, func() { changed++ })
+	count()
+	p.missing.keep(p.key, "rollout", []v1alpha1.MachineTurn{turn}, func() { changed++ })
+	p.missing.keep(p.key, "rollout", []v1alpha1.MachineTurn{turn}, func() { changed++ })
+	count("old")
+	if changed != 1 {
+		t.Errorf("said %d times that something has changed", changed)
+	}
+	if err := p.inherit(t.Context(), &machine.Turn{MachineTurn: turn}, p.view.Nodes["new"]); err != nil || !p.memo.inherited[turn.Turn] {
+		t.Fatal(err, p.memo.inherited)
+	}
+	heir := &corev1.Node{}
+	if err := p.client.Get(t.Context(), types.NamespacedName{Name: "new"}, heir); err != nil || heir.Annotations[v1alpha1.AnnotationEvicted] != `["ReplicaSet/shop/cart"]` {
+		t.Errorf("%v, %v", heir.Annotations, err)
+	}
+}
+
 // A node that is cordoned was schedulable before: it is drained again.
 func TestCordonForgetsDrained(t *testing.T) {
 	p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"))

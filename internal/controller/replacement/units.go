@@ -24,7 +24,7 @@ func (p *pass) gather() {
 	healthy := turnof.Healthy(p.snapshot.Fleet, p.rollout.Spec.Health)
 	v := &machine.World{
 		Rules: p.rules, Now: p.now, Sets: map[string]*machine.Set{}, Nodes: map[string]*machine.Node{}, Attempt: p.attempt,
-		Drained: p.memo.drained, Left: p.memo.left, Deleted: p.memo.deleted, Held: map[string]bool{}, Waits: map[string]string{},
+		Drained: p.memo.drained, Left: p.memo.left, Deleted: p.memo.deleted, Inherited: p.memo.inherited, Held: map[string]bool{}, Waits: map[string]string{},
 		Unhealthy: func(name string) (string, time.Time) { return unhealthy(&healthy, name, p.now) },
 		SoakEnd: func(name string, since time.Time) time.Time {
 			if s := p.rollout.Spec.Strategy; s != nil && s.Soak != nil {

@@ -34,6 +34,23 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: roleARN
       type:
         scalar: string
+- name: dev.moult.moult.api.v1alpha1.AbsentNode
+  map:
+    fields:
+    - name: evicted
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: labels
+      type:
+        map:
+          elementType:
+            scalar: string
+    - name: name
+      type:
+        scalar: string
 - name: dev.moult.moult.api.v1alpha1.AlertsGate
   map:
     fields:
@@ -263,6 +280,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: dev.moult.moult.api.v1alpha1.MachineTurn
   map:
     fields:
+    - name: absent
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.AbsentNode
     - name: attempt
       type:
         scalar: string

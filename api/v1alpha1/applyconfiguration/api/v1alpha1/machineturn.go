@@ -50,6 +50,8 @@ type MachineTurnApplyConfiguration struct {
 	ReplacementNode *string `json:"replacementNode,omitempty"`
 	// ReplacementProviderID is what its Node says that it is.
 	ReplacementProviderID *string `json:"replacementProviderID,omitempty"`
+	// Absent is the Node that went before another one came. Budgets count it as unavailable until that one is there.
+	Absent *AbsentNodeApplyConfiguration `json:"absent,omitempty"`
 	// Failed says why the turn failed, while what it leaves behind is cleared away.
 	Failed *ClaimFailureApplyConfiguration `json:"failed,omitempty"`
 	// Message says what it waits for.
@@ -195,6 +197,14 @@ func (b *MachineTurnApplyConfiguration) WithReplacementNode(value string) *Machi
 // If called multiple times, the ReplacementProviderID field is set to the value of the last call.
 func (b *MachineTurnApplyConfiguration) WithReplacementProviderID(value string) *MachineTurnApplyConfiguration {
 	b.ReplacementProviderID = &value
+	return b
+}
+
+// WithAbsent sets the Absent field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Absent field is set to the value of the last call.
+func (b *MachineTurnApplyConfiguration) WithAbsent(value *AbsentNodeApplyConfiguration) *MachineTurnApplyConfiguration {
+	b.Absent = value
 	return b
 }
 
