@@ -117,7 +117,13 @@ func (u *machines) spread() {
 			zones, ranks, asking = append(zones, zone), append(ranks, a.Rank), append(asking, a)
 		}
 	}
-	rollout.Spread(zones, ranks)
+	going := map[string]int{}
+	for i := range u.of.Status.Turns {
+		if t := &u.of.Status.Turns[i]; t.Machine != "" && t.Phase != v1alpha1.MachineDiscarding {
+			going[t.Zone]++
+		}
+	}
+	rollout.Spread(zones, ranks, going)
 	for i, a := range asking {
 		a.Rank = ranks[i]
 	}

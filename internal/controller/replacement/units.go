@@ -235,7 +235,13 @@ func (p *pass) spread() {
 			places, ranks, asking = append(places, s.Set.Name+"/"+s.Machine.Zone), append(ranks, s.Unit.Rank), append(asking, &s.Unit)
 		}
 	}
-	rollout.Spread(places, ranks)
+	going := map[string]int{}
+	for _, t := range p.turns {
+		if m := p.view.Sets[t.ScaleSet].Machine(t.Machine); m != nil && m.State != machine.Deleting && t.Phase != v1alpha1.MachineDiscarding {
+			going[t.ScaleSet+"/"+m.Zone]++
+		}
+	}
+	rollout.Spread(places, ranks, going)
 	for i, u := range asking {
 		u.Rank = ranks[i]
 	}
