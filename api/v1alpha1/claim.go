@@ -41,7 +41,8 @@ type Claim struct {
 	From string `json:"from,omitempty"`
 	// Machine is the cloud's name of the node's machine, where that is to be deleted.
 	Machine string `json:"machine,omitempty"`
-	// Cordoned is since when the node is cordoned for the change, from which the time of its drain counts.
+	// Cordoned is since when the node is cordoned for the change, from which the time of its drain counts. It is anew where
+	// somebody has lifted the cordon meanwhile.
 	Cordoned *metav1.Time `json:"cordoned,omitempty"`
 	// Rebooting is when the host was told to reboot.
 	Rebooting *metav1.Time `json:"rebooting,omitempty"`

@@ -44,7 +44,8 @@ func (d *Drain) Begin(ctx context.Context) (also []node.Also, written func(), fa
 		return nil, nil, d.failure(v1alpha1.ReasonDrainRefused, "Node "+d.Of.Node+" can't be drained: "+r.Left()), nil
 	}
 	k := d.Works.Of(d.Of)
-	k.Left, k.Drained, k.announced = r.Left(), false, false
+	k.Left, k.Drained, k.announced, k.failure = r.Left(), false, false, nil
+	k.stale.Store(true) // A drain that was over knows nothing of what has come since.
 	evicting := k.fresh(&r)
 	d.Works.Follow(d.Of)
 	return []node.Also{node.Evicting(evicting...)}, func() { k.record(evicting) }, nil, nil
@@ -69,7 +70,7 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	switch {
 	case k.Drained:
 		return Outcome{Done: true, Message: k.Left}, nil
-	case k.failure != nil && k.passed == d.Generation:
+	case k.failure != nil && k.passed == d.Generation && !k.stale.Load():
 		return Outcome{Failure: k.failure, Message: k.Left}, nil
 	case k.passed == d.Generation && !k.stale.Load() && (k.next.IsZero() || d.Now.Before(k.next)):
 		return Outcome{Message: k.Left, Wake: k.next}, nil
@@ -80,7 +81,7 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 		k.stale.Store(true)
 		return Outcome{Message: err.Error()}, err
 	}
-	k.passed, k.next, k.Left = d.Generation, r.Next, r.Left()
+	k.passed, k.next, k.Left, k.failure = d.Generation, r.Next, r.Left(), nil
 	o := Outcome{Message: k.Left, Wake: r.Next}
 	if evicted := k.fresh(&r); len(evicted) > 0 {
 		// What came to the node after it was cordoned.
@@ -150,6 +151,10 @@ func (d *Drain) Tell(ctx context.Context, n *corev1.Node, stage Stage) (wake tim
 	conditions := []node.Condition{{Type: corev1.NodeMaintenanceInProgress, True: true, Message: "the node is in maintenance"}}
 	switch stage {
 	case Maintained:
+		// These are True where it was drained before somebody lifted the cordon.
+		conditions = append(conditions,
+			node.Condition{Type: corev1.NodeDrainInProgress, Message: "nothing is being drained"},
+			node.Condition{Type: corev1.NodeDrained, Message: "the node is not drained"})
 	case Draining:
 		k := d.Works.Of(d.Of)
 		if k.told == "" || k.Left != k.told && d.Now.Sub(k.toldAt) >= tellEvery {

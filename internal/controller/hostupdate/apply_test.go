@@ -73,6 +73,26 @@ func TestFinishFailed(t *testing.T) {
 	}
 }
 
+// The drain of a node that somebody has uncordoned counts from when it is cordoned again: what has come since goes, too.
+func TestCordonAgain(t *testing.T) {
+	r := newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.Drain = &v1alpha1.NodeDrain{Disabled: true} })
+	p, s := passing(t, r, newNode(words("perform-update,perform-update,ready true"), runs("1.0.0"), offers("1.1.0"), holding(claimed(begun, cordoned))))
+	if s.step != stepCordon {
+		t.Fatalf("%+v", summary(s))
+	}
+	if err := p.step(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	n := &corev1.Node{}
+	if err := p.client.Get(t.Context(), client.ObjectKey{Name: "a"}, n); err != nil {
+		t.Fatal(err)
+	}
+	claims, err := v1alpha1.ParseClaims(n.Annotations)
+	if err != nil || len(claims) != 1 || !claims[0].Cordoned.Time.Equal(now) || !n.Spec.Unschedulable {
+		t.Errorf("%+v, %v", claims, err)
+	}
+}
+
 // told are the messages of Events.
 func told(all []events.Event) string {
 	texts := make([]string, len(all))

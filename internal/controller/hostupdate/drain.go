@@ -27,9 +27,8 @@ func (p *pass) drainOf(t *turn) *turnof.Drain {
 // begun.
 func (p *pass) cordon(ctx context.Context, t *turn) error {
 	claim := *t.claim
-	if claim.Cordoned == nil {
-		claim.Cordoned = &metav1.Time{Time: p.now}
-	}
+	// Where somebody has lifted the cordon, the drain begins anew: what has come since is not to be taken for pods that a cordon does not keep away.
+	claim.Cordoned = &metav1.Time{Time: p.now}
 	also := calling(v1alpha1.LabelBeforeReboot, false, before(&p.host))
 	if p.exclude {
 		also = append(also, node.Excluding(nil))
@@ -82,7 +81,7 @@ func (p *pass) tell(ctx context.Context, t *turn) error {
 	switch c := t.claim; {
 	case c == nil || c.Failed != nil || c.Soaking != nil || c.Cordoned == nil && c.Rebooting == nil:
 		return nil
-	case !c.Drains || p.now.Before(t.cordoned(p.world)):
+	case !c.Drains || c.Rebooting == nil && p.now.Before(t.cordoned(p.world)):
 		stage = turnof.Maintained
 	case c.Rebooting == nil && c.Changed == nil && !p.world.works.Of(t.of(p.world)).Drained:
 		stage = turnof.Draining

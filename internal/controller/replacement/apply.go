@@ -144,9 +144,8 @@ func (p *pass) mayFail(t *machine.Turn, back bool) bool {
 func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node, back bool) error {
 	p.undrained(t, back)
 	claim := *n.Claim
-	if claim.Cordoned == nil {
-		claim.Cordoned = &metav1.Time{Time: p.now}
-	}
+	// Where somebody has lifted the cordon, the drain begins anew: what has come since is not to be taken for pods that a cordon does not keep away.
+	claim.Cordoned = &metav1.Time{Time: p.now}
 	var also []node.Also
 	if p.exclude {
 		also = append(also, node.Excluding(nil))

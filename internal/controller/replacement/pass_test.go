@@ -638,7 +638,7 @@ func TestAbsentNodes(t *testing.T) {
 	}
 }
 
-// A node that is cordoned was schedulable before: it is drained again.
+// A node that is cordoned was schedulable before: it is drained again, and with it what has come since.
 func TestCordonForgetsDrained(t *testing.T) {
 	p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"))
 	n := p.view.Nodes["old"]
@@ -648,12 +648,20 @@ func TestCordonForgetsDrained(t *testing.T) {
 	p.rules.Drains = false
 	turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineDraining)}
 	n.Claim = ptr.To(p.claimOf(turn))
+	n.Claim.Cordoned = &metav1.Time{Time: noon.Add(-time.Hour)}
 	p.memo.drained[turn.Key(false)], p.memo.drained[turn.Key(true)] = true, true
 	if err := p.cordon(t.Context(), turn, n, false); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]bool{turn.Key(true): true}, p.memo.drained); diff != "" {
 		t.Error(diff)
+	}
+	written := &corev1.Node{}
+	if err := p.client.Get(t.Context(), types.NamespacedName{Name: "old"}, written); err != nil {
+		t.Fatal(err)
+	}
+	if claims, err := v1alpha1.ParseClaims(written.Annotations); err != nil || len(claims) != 1 || !claims[0].Cordoned.Equal(&metav1.Time{Time: noon}) {
+		t.Errorf("%+v, %v", claims, err)
 	}
 }
 
