@@ -45,7 +45,7 @@ type Cloud struct {
 	loners map[string]bool
 	// bases are the names that groups begin those of their machines with.
 	bases map[group]string
-	// born holds what never changes of a machine, by its numeric id.
+	// born holds what is asked but once of a machine, by its numeric id.
 	born map[uint64]birth
 }
 

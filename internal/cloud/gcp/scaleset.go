@@ -19,9 +19,10 @@ type scaleSet struct {
 	name  string
 }
 
-// birth is what never changes of a machine.
+// birth is what is asked but once of a machine, as long as it is not protected.
 type birth struct {
-	created   time.Time
+	created time.Time
+	// protected is true where Compute Engine is told to refuse its deletion.
 	protected bool
 }
 
@@ -231,13 +232,13 @@ func stateOf(m *compute.ManagedInstance) (cloud.State, string) {
 	return cloud.Creating, ""
 }
 
-// learn reads when machines were made that were not seen yet. A machine that the group makes anew under its old name is another one here. What may not
-// be read stays unknown.
+// learn reads when machines were made that were not seen yet, and whether they are protected; those that were are asked for again. A machine that the
+// group makes anew under its old name is another one here. What may not be read stays unknown, or as it was.
 func (c *Cloud) learn(ctx context.Context, managed []*compute.ManagedInstance) error {
 	ask, ids := map[string]bool{}, map[uint64]bool{}
 	c.mu.Lock()
 	for _, m := range managed {
-		if _, ok := c.born[m.Id]; ok || m.Id == 0 {
+		if b, ok := c.born[m.Id]; ok && !b.protected || m.Id == 0 {
 			continue
 		}
 		if zone, _, ok := machineOf(m.Instance); ok {

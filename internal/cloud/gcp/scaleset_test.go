@@ -175,6 +175,13 @@ func TestMachines(t *testing.T) {
 					t.Errorf("%s was made at %v, want %v", m.ID, m.Created, o.Created)
 				}
 			}
+			// A machine that is protected is asked for again, until it is not.
+			if err := p.EditMachine(set.Name, "pool-0000", func(m *clouds.Machine) { m.Protected = false }); err != nil {
+				t.Fatal(err)
+			}
+			if got, err = s.Machines(t.Context()); err != nil || slices.ContainsFunc(got, func(m cloud.Machine) bool { return m.Protected }) {
+				t.Errorf("%+v, %v", got, err)
+			}
 			// When they were made is asked but once.
 			before := p.Calls()
 			if _, err := s.Machines(t.Context()); err != nil {
