@@ -197,9 +197,9 @@ func (p *pass) waits(node string, reason v1alpha1.Reason, message string) {
 	p.decision.Waiting = append([]rollout.Wait{{Node: node, Reason: reason, Message: message}}, p.decision.Waiting...)
 }
 
-// rollBack puts the images back that scale sets had before, once the failure limit has halted the rollout.
+// rollBack puts the images back that scale sets had before, once the failure limit has halted the rollout. One that only detects leaves them.
 func (p *pass) rollBack(ctx context.Context) {
-	if p.decision.Halted == nil || !p.replacement.Rollback || p.rules.Ending {
+	if p.decision.Halted == nil || !p.replacement.Rollback || p.rules.DetectOnly || p.rules.Ending {
 		return
 	}
 	var impossible []string

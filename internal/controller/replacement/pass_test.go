@@ -395,6 +395,10 @@ func TestRollBack(t *testing.T) {
 	if len(p.happened) != 1 || p.happened[0].Reason != "RollbackImpossible" {
 		t.Errorf("%+v", p.happened)
 	}
+	p.orders, p.rules.DetectOnly = nil, true
+	if p.rollBack(t.Context()); len(p.orders) > 0 {
+		t.Errorf("one that only detects orders %+v", p.orders)
+	}
 }
 
 // Of what Ducklett was doing nothing is taken over while nothing may begin.
