@@ -77,8 +77,8 @@ one fails, or the program is told to end, those that were changed get their old 
 one, and what became of it.
 
 IMAGE is, of Azure, the name of an image in the resource group, the id of an image or of a version of a gallery's image, or
-publisher:offer:sku:version; of AWS ami-ID, of which a new version of the launch template is made, or lt-ID:VERSION; of Google the name or the
-path of an instance template.
+publisher:offer:sku:version; of AWS ami-ID, of which a new version of the launch template is made, or lt-ID:VERSION with the number of a
+version, not $Latest or $Default; of Google the name or the path of an instance template.
 
 Exit codes: 0 all of them have the image (with --dry-run: could have it); 1 none was changed, or those that were are put back; 3 some could
 not be put back, and have different images.`,

@@ -14,7 +14,7 @@ import (
 var (
 	bareName  = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,78}[A-Za-z0-9_])?$`)
 	machine   = regexp.MustCompile(`^ami-[0-9a-f]+$`)
-	launch    = regexp.MustCompile(`^lt-[0-9a-f]+:([0-9]+|\$Latest|\$Default)$`)
+	launch    = regexp.MustCompile(`^lt-[0-9a-f]+:[0-9]+$`)
 	template  = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
 	templates = regexp.MustCompile(`(^|/)(global|regions/[a-z0-9-]+)/instanceTemplates/[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
 )
@@ -28,7 +28,7 @@ func reference(p *v1alpha1.CloudProvider, image string) (string, error) {
 	case image == "":
 		return "", fmt.Errorf("-imageid must say which image")
 	case p.AWS != nil && !machine.MatchString(image) && !launch.MatchString(image):
-		return wrong("ami-ID, or lt-ID:VERSION")
+		return wrong("ami-ID, or lt-ID:VERSION with the number of a version")
 	case p.GCP != nil && !template.MatchString(image) && !templates.MatchString(image):
 		return wrong("the name or the path of an instance template")
 	case p.Azure == nil:
