@@ -172,17 +172,17 @@ func (p *pass) refused(ctx context.Context, s *set, view *machine.Set, kind v1al
 }
 
 // suspend keeps scale sets from moving machines about by themselves while turns go on in them, and lets them do it again afterwards. What fails there
-// keeps no turn back.
+// keeps no turn back. A rollout that only detects suspends nothing, and lets what an operator before this one has suspended go on.
 func (p *pass) suspend(ctx context.Context) {
 	if p.api == nil {
 		return
 	}
 	for name, s := range p.memo.sets {
-		if p.rules.DetectOnly && !p.rules.Ending && s.suspended == nil {
-			continue
-		}
 		api, can := p.api.ScaleSet(name).(cloud.Suspender)
 		wanted := slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return t.ScaleSet == name && !t.Over })
+		if wanted && p.rules.DetectOnly && !p.rules.Ending && s.suspended == nil {
+			continue
+		}
 		if !can || !s.known || s.absent || s.suspended != nil && *s.suspended == wanted {
 			continue
 		}

@@ -504,14 +504,57 @@ func TestPrepareOfDeletes(t *testing.T) {
 	}
 }
 
-// suspending is a set that can be told not to move machines about.
-type suspending struct{ cloud.Cloud }
+// suspending is a set that can be told not to move machines about, and notes what it was told.
+type suspending struct {
+	cloud.Cloud
+	told *[]bool
+}
 
-func (s suspending) ScaleSet(string) cloud.ScaleSet { return suspender{} }
+func (s suspending) ScaleSet(string) cloud.ScaleSet { return suspender{told: s.told} }
 
-type suspender struct{ cloud.ScaleSet }
+type suspender struct {
+	cloud.ScaleSet
+	told *[]bool
+}
 
-func (suspender) Suspend(context.Context, bool) error { return nil }
+func (s suspender) Suspend(_ context.Context, on bool) error {
+	if s.told != nil {
+		*s.told = append(*s.told, on)
+	}
+	return nil
+}
+
+// A rollout that only detects lets a set move machines about again that an operator before this one has kept from it, and keeps none from it.
+func TestSuspend(t *testing.T) {
+	for name, tc := range map[string]struct {
+		detects, turn bool
+		before        *bool
+		want          []bool
+	}{
+		"a turn":                        {turn: true, want: []bool{true}},
+		"no turn":                       {want: []bool{false}},
+		"no turn, as is known":          {before: ptr.To(false)},
+		"only detects":                  {detects: true, want: []bool{false}},
+		"only detects, as is known":     {detects: true, before: ptr.To(false)},
+		"only detects, after its turns": {detects: true, before: ptr.To(true), want: []bool{false}},
+		"only detects, a turn":          {detects: true, turn: true},
+	} {
+		p := passOf(t, v1alpha1.NodeRolloutStatus{})
+		var told []bool
+		p.api, p.rules.DetectOnly = suspending{told: &told}, tc.detects
+		p.memo.sets["set"] = newSet("set")
+		p.memo.sets["set"].known, p.memo.sets["set"].suspended = true, tc.before
+		if tc.turn {
+			p.turns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineDiscarding)}}
+		}
+		for range 2 {
+			p.suspend(t.Context())
+		}
+		if diff := cmp.Diff(tc.want, told); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
 
 // A NodeRollout goes once nothing of it is left, also one that can't be carried out.
 func TestLeave(t *testing.T) {
