@@ -104,7 +104,8 @@ type NodeDrain struct {
 	// DisableEviction deletes pods instead of evicting them, past every PodDisruptionBudget. Default false.
 	// +optional
 	DisableEviction bool `json:"disableEviction,omitempty"`
-	// SkipWaitForDeleteSeconds does not wait for pods that are still there so long after the end of their grace period. Default: wait.
+	// SkipWaitForDeleteSeconds does not wait for pods that are still there so long after the end of their grace period. Default: wait; but 30
+	// where the machine is to be deleted and its node has not been ready for a minute.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	SkipWaitForDeleteSeconds *int32 `json:"skipWaitForDeleteSeconds,omitempty"`

@@ -31,6 +31,37 @@ type Drain struct {
 	// Holder is the rollout's name in claims.
 	Holder string
 	Now    time.Time
+	// Deletes is true where the node's machine is deleted once it is drained, and then its Node. On one whose kubelet is dead nobody ends pods: they
+	// are not waited for then, because they end with the machine.
+	Deletes bool
+}
+
+// A node that has not been ready for so long is taken for dead, and its pods are then waited for until so long after their grace periods.
+const (
+	deadAfter = time.Minute
+	overdue   = 30 * time.Second
+)
+
+// dead reports whether nobody ends the pods of a node whose machine is deleted afterwards. If that is to be seen by the clock alone, it says when.
+func (d *Drain) dead(n *corev1.Node) (dead bool, at time.Time) {
+	if !d.Deletes {
+		return false, time.Time{}
+	}
+	since := n.CreationTimestamp.Time
+	for i := range n.Status.Conditions {
+		c := &n.Status.Conditions[i]
+		if c.Type != corev1.NodeReady {
+			continue
+		}
+		if c.Status == corev1.ConditionTrue {
+			return false, time.Time{}
+		}
+		since = c.LastTransitionTime.Time
+	}
+	if at = since.Add(deadAfter); d.Now.Before(at) {
+		return false, at
+	}
+	return true, time.Time{}
 }
 
 // Begin previews the drain of a node that is about to be cordoned: what is to be written with the cordon, so that it is known afterwards whose
@@ -63,26 +94,33 @@ type Outcome struct {
 }
 
 // Pass takes a drain that began at this time as far as it goes now. It passes over the node's pods again when one of them has changed, when the
-// clock calls for it, or when the rollout is another.
+// clock calls for it, when the node has died or come back, or when the rollout is another.
 func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outcome, error) {
 	k := d.Works.Of(d.Of)
 	d.Works.Follow(d.Of)
+	dead, at := d.dead(n)
+	due := !k.next.IsZero() && !d.Now.Before(k.next)
 	switch {
 	case k.Drained:
 		return Outcome{Done: true, Message: k.Left}, nil
-	case k.failure != nil && k.passed == d.Generation && !k.stale.Load():
-		return Outcome{Failure: k.failure, Message: k.Left}, nil
-	case k.passed == d.Generation && !k.stale.Load() && (k.next.IsZero() || d.Now.Before(k.next)):
-		return Outcome{Message: k.Left, Wake: k.next}, nil
+	case k.passed == d.Generation && !k.stale.Load() && !due && k.dead == dead:
+		return Outcome{Failure: k.failure, Message: k.Left, Wake: soonest(k.next, at)}, nil
 	}
 	k.stale.Store(false)
-	r, err := d.Drainer.Pass(ctx, d.Of.Node, since, d.Options)
+	options := d.Options
+	if dead && (options.SkipWaitForDelete <= 0 || options.SkipWaitForDelete > overdue) {
+		options.SkipWaitForDelete = overdue
+	}
+	r, err := d.Drainer.Pass(ctx, d.Of.Node, since, options)
 	if err != nil {
 		k.stale.Store(true)
 		return Outcome{Message: err.Error()}, err
 	}
-	k.passed, k.next, k.Left, k.failure = d.Generation, r.Next, r.Left(), nil
-	o := Outcome{Message: k.Left, Wake: r.Next}
+	k.passed, k.next, k.dead, k.Left, k.failure = d.Generation, r.Next, dead, r.Left(), nil
+	if dead && k.next.IsZero() && !r.Done() {
+		k.next = d.Now.Add(overdue) // Also where the time is over, pods are given up that do not end.
+	}
+	o := Outcome{Message: k.Left, Wake: soonest(k.next, at)}
 	if evicted := k.fresh(&r); len(evicted) > 0 {
 		// What came to the node after it was cordoned.
 		if err := node.RecordEvicted(ctx, d.Client, n, evicted...); err != nil {
@@ -100,6 +138,14 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 		o.Failure = k.failure
 	}
 	return o, nil
+}
+
+// soonest is the earlier of two instants, of which zero is none.
+func soonest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // Announced reports whether it is said on a drained node that it is; if not, it is to be said now.

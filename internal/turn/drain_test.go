@@ -22,36 +22,26 @@ import (
 // drained is a drain of node a, whose API server is a double.
 type drained struct {
 	*Drain
-	t    *testing.T
-	node *corev1.Node
+	t     *testing.T
+	clock *clocktesting.FakePassiveClock
+	node  *corev1.Node
 }
 
-func newDrain(t *testing.T, change ...func(*corev1.Node)) *drained {
+func newDrain(t *testing.T, n *corev1.Node, pods ...client.Object) *drained {
 	t.Helper()
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "uid-a"}}
-	for _, how := range change {
-		how(n)
-	}
 	byNode := func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }
-	c := fake.NewClientBuilder().WithObjects(n).WithStatusSubresource(n).WithIndex(&corev1.Pod{}, drain.NodeNameField, byNode).Build()
-	d := &drained{t: t, node: n, Drain: &Drain{
-		Client: c, Drainer: drain.New(clocktesting.NewFakePassiveClock(now), c), Works: NewWorks(followed{map[string]bool{}}),
+	c := fake.NewClientBuilder().WithObjects(n).WithObjects(pods...).WithStatusSubresource(n).WithIndex(&corev1.Pod{}, drain.NodeNameField, byNode).Build()
+	d := &drained{t: t, clock: clocktesting.NewFakePassiveClock(now), node: n}
+	d.Drain = &Drain{
+		Client: c, Drainer: drain.New(d.clock, c), Works: NewWorks(followed{map[string]bool{}}),
 		Of: Of{Rollout: types.NamespacedName{Name: "os"}, Node: "a", Turn: "1"}, Generation: 1, Holder: "NodeRollout/os", Now: now,
-	}}
+	}
 	d.reread()
 	return d
 }
 
-func (d *drained) reread() {
-	d.t.Helper()
-	if err := d.Client.Get(d.t.Context(), client.ObjectKeyFromObject(d.node), d.node); err != nil {
-		d.t.Fatal(err)
-	}
-}
-
-// pod lets a pod of a ReplicaSet come to the node.
-func (d *drained) pod(name string, change ...func(*corev1.Pod)) {
-	d.t.Helper()
+// onNode is a pod of a ReplicaSet on node a.
+func onNode(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "web", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.Time{Time: now.Add(-time.Minute)},
@@ -62,9 +52,34 @@ func (d *drained) pod(name string, change ...func(*corev1.Pod)) {
 	for _, how := range change {
 		how(p)
 	}
+	return p
+}
+
+func nodeA(ready corev1.ConditionStatus, since time.Time) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "uid-a"}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.Time{Time: since}}}
+	return n
+}
+
+func (d *drained) reread() {
+	d.t.Helper()
+	if err := d.Client.Get(d.t.Context(), client.ObjectKeyFromObject(d.node), d.node); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// comes lets a pod come to the node.
+func (d *drained) comes(p *corev1.Pod) {
+	d.t.Helper()
 	if err := d.Client.Create(d.t.Context(), p); err != nil {
 		d.t.Fatal(err)
 	}
+}
+
+// at sets the time.
+func (d *drained) at(now time.Time) {
+	d.clock.SetTime(now)
+	d.Now = now
 }
 
 func (d *drained) begin() {
@@ -102,12 +117,12 @@ func (d *drained) left() []string {
 
 // A node that is cordoned again is drained again, though nobody has said that a pod of it has changed.
 func TestDrainAgain(t *testing.T) {
-	d := newDrain(t)
+	d := newDrain(t, nodeA(corev1.ConditionTrue, now))
 	d.begin()
 	if o := d.pass(now); !o.Done {
 		t.Fatalf("%+v", o)
 	}
-	d.pod("landed")
+	d.comes(onNode("landed"))
 	d.begin()
 	if o := d.pass(now); o.Done || len(d.left()) > 0 {
 		t.Errorf("%+v, and %v are left", o, d.left())
@@ -120,9 +135,9 @@ func TestDrainAgain(t *testing.T) {
 
 // A drain that can't be done is looked at again once a pod of the node has changed.
 func TestDrainGoesOn(t *testing.T) {
-	d := newDrain(t)
+	d := newDrain(t, nodeA(corev1.ConditionTrue, now))
 	d.begin()
-	d.pod("alone", func(p *corev1.Pod) { p.OwnerReferences = nil })
+	d.comes(onNode("alone", func(p *corev1.Pod) { p.OwnerReferences = nil }))
 	for range 2 {
 		if o := d.pass(now); o.Failure == nil {
 			t.Fatalf("%+v", o)
@@ -139,7 +154,7 @@ func TestDrainGoesOn(t *testing.T) {
 
 // A node that waits for its drain to begin again is not said to be drained.
 func TestTellOfDrainToCome(t *testing.T) {
-	d := newDrain(t)
+	d := newDrain(t, nodeA(corev1.ConditionTrue, now))
 	for _, stage := range []Stage{Draining, Drained, Maintained} {
 		if _, err := d.Tell(t.Context(), d.node, stage); err != nil {
 			t.Fatal(err)
@@ -150,5 +165,74 @@ func TestTellOfDrainToCome(t *testing.T) {
 				t.Errorf("stage %d: %+v", stage, c)
 			}
 		}
+	}
+}
+
+// What nobody is there to end is waited for until a while after its grace period, if the machine is deleted afterwards, and else for ever.
+func TestDrainOfDeadNode(t *testing.T) {
+	end := now.Add(-40 * time.Second)
+	terminating := onNode("db-0", func(p *corev1.Pod) {
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: end}, ptr.To[int64](30)
+		p.Finalizers = []string{"moult.dev/test"} // A fake client keeps no terminating object without one.
+	})
+	for name, tc := range map[string]struct {
+		ready   corev1.ConditionStatus
+		deletes bool
+		end     time.Duration
+		done    bool
+	}{
+		"ready":                     {corev1.ConditionTrue, true, 0, false},
+		"dead":                      {corev1.ConditionUnknown, true, 0, true},
+		"not ready":                 {corev1.ConditionFalse, true, 0, true},
+		"dead, in its grace period": {corev1.ConditionUnknown, true, 20 * time.Second, false},
+		"dead, and stays":           {corev1.ConditionUnknown, false, 0, false},
+	} {
+		p := terminating.DeepCopy()
+		p.DeletionTimestamp.Time = end.Add(tc.end)
+		d := newDrain(t, nodeA(tc.ready, now.Add(-2*time.Minute)), p)
+		d.Deletes = tc.deletes
+		d.begin()
+		o := d.pass(now)
+		if o.Done != tc.done {
+			t.Errorf("%s: %+v", name, o)
+		}
+		if tc.end > 0 { // It comes back by itself.
+			d.at(o.Wake)
+			if o = d.pass(now); !o.Done || o.Wake.After(now.Add(time.Minute)) {
+				t.Errorf("%s: then %+v", name, o)
+			}
+		}
+	}
+
+	// One that has just stopped to answer may come back.
+	d := newDrain(t, nodeA(corev1.ConditionUnknown, now.Add(-time.Second)), terminating)
+	d.Deletes = true
+	d.begin()
+	o := d.pass(now)
+	if o.Done || !o.Wake.Equal(now.Add(deadAfter-time.Second)) {
+		t.Fatalf("%+v", o)
+	}
+	back := d.node.DeepCopy()
+	back.Status.Conditions[0].Status = corev1.ConditionTrue
+	d.at(o.Wake)
+	if o, err := d.Pass(t.Context(), back, now); err != nil || o.Done {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if o := d.pass(now); !o.Done {
+		t.Errorf("%+v", o)
+	}
+
+	// A drain whose time is over is done as well, once nothing is left but what does not end.
+	p := terminating.DeepCopy()
+	p.DeletionTimestamp.Time = now
+	d = newDrain(t, nodeA(corev1.ConditionUnknown, now.Add(-2*time.Minute)), p)
+	d.Deletes, d.Options.Timeout = true, time.Minute
+	d.begin()
+	if o = d.pass(now.Add(-time.Minute)); o.Failure == nil || o.Wake.IsZero() {
+		t.Fatalf("%+v", o)
+	}
+	d.at(o.Wake.Add(time.Second))
+	if o = d.pass(now.Add(-time.Minute)); !o.Done || o.Failure != nil {
+		t.Errorf("%+v", o)
 	}
 }

@@ -48,6 +48,8 @@ type Work struct {
 	// passed is for which generation of the rollout the drain has passed, and next when it passes though no pod has changed.
 	passed int64
 	next   time.Time
+	// dead is whether the node was taken for dead then.
+	dead bool
 	// Drained is set when nothing is left to wait for, and announced when that was said.
 	Drained, announced bool
 	// failure is set when the drain can't be done.

@@ -131,7 +131,7 @@ func shielding(on bool, holder string) node.Also {
 func (p *pass) drainOf(t *machine.Turn, n *machine.Node, back bool) *turnof.Drain {
 	return &turnof.Drain{
 		Client: p.client, Drainer: p.drainer, Works: p.works, Options: p.drain, Of: turnof.Of{Rollout: p.key, Node: n.Name, Turn: t.Key(back)},
-		Generation: p.rollout.Generation, Holder: p.holder, Now: p.now,
+		Generation: p.rollout.Generation, Holder: p.holder, Now: p.now, Deletes: true,
 	}
 }
 

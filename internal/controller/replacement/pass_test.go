@@ -712,6 +712,17 @@ func TestCordonForgetsDrained(t *testing.T) {
 	}
 }
 
+// The machine of a node that is drained here is deleted, whichever of a turn's two it is.
+func TestDrainOf(t *testing.T) {
+	p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"))
+	for _, back := range []bool{false, true} {
+		turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineDraining)}
+		if d := p.drainOf(turn, p.view.Nodes["old"], back); !d.Deletes || d.Of.Turn != turn.Key(back) {
+			t.Errorf("%+v", d)
+		}
+	}
+}
+
 // A claim of another rollout that is not parked keeps this one from the node.
 func TestForeign(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -30,7 +30,8 @@ type NodeDrainApplyConfiguration struct {
 	GracePeriodSeconds *int64 `json:"gracePeriodSeconds,omitempty"`
 	// DisableEviction deletes pods instead of evicting them, past every PodDisruptionBudget. Default false.
 	DisableEviction *bool `json:"disableEviction,omitempty"`
-	// SkipWaitForDeleteSeconds does not wait for pods that are still there so long after the end of their grace period. Default: wait.
+	// SkipWaitForDeleteSeconds does not wait for pods that are still there so long after the end of their grace period. Default: wait; but 30
+	// where the machine is to be deleted and its node has not been ready for a minute.
 	SkipWaitForDeleteSeconds *int32 `json:"skipWaitForDeleteSeconds,omitempty"`
 	// PodSelector bounds the drain to these pods. Default: all.
 	PodSelector *metav1.LabelSelectorApplyConfiguration `json:"podSelector,omitempty"`
