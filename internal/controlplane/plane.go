@@ -6,7 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -60,8 +64,13 @@ func (p *Plane) MayLeave(ctx context.Context, node string, o Options) (why strin
 }
 
 // Leave takes a node out of the control plane, a step each call, and never waits: done when nothing of it is left, in kubeadm-config and in etcd.
-// Until then the message says what has been done, or why nothing may be: then nothing was. It can be called again at any time.
+// Until then the message says what has been done, or why nothing may be: then nothing was. It can be called again at any time. For a node whose name is
+// not known, which is empty, nothing is done, and it is done once there is no member of etcd that could be its.
 func (p *Plane) Leave(ctx context.Context, node string, o Options) (done bool, message string, err error) {
+	if node == "" {
+		message, err = p.stray(ctx, o)
+		return message == "" && err == nil, message, err
+	}
 	var s *survey
 	var d departure
 	if o.Etcd {
@@ -87,6 +96,35 @@ func (p *Plane) Leave(ctx context.Context, node string, o Options) (done bool, m
 		return false, "", fmt.Errorf("removing etcd member %s, %w", d.own, err)
 	}
 	return false, fmt.Sprintf("etcd member %s was removed", d.own), nil
+}
+
+// stray says which members of etcd are of no node, or returns "". One whose pod runs is of that one's.
+func (p *Plane) stray(ctx context.Context, o Options) (why string, err error) {
+	if !o.Etcd {
+		return "", nil
+	}
+	s, err := p.look(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	var all []string
+	for i := range s.members {
+		m := &s.members[i]
+		if slices.ContainsFunc(s.pods, func(one pod) bool { return slices.ContainsFunc(m.Clients, identity{clients: one.endpoints}.listens) }) {
+			continue
+		}
+		if m.Name != "" {
+			err := p.client.Get(ctx, client.ObjectKey{Name: m.Name}, &corev1.Node{})
+			if err == nil {
+				continue
+			}
+			if !apierrors.IsNotFound(err) {
+				return "", fmt.Errorf("reading node %s, %w", m.Name, err)
+			}
+		}
+		all = append(all, fmt.Sprintf("etcd member %s is of no node, and may be that of the machine: it must be removed before", m))
+	}
+	return strings.Join(all, "; "), nil
 }
 
 // abdicate moves the lead away from the member that leaves. Only its own end can be asked for that.

@@ -493,6 +493,44 @@ func TestLeaveOfAMachineThatIsGone(t *testing.T) {
 	}
 }
 
+// A machine whose name is not known goes once there is no member that could be its.
+func TestLeaveWithoutName(t *testing.T) {
+	const is = "is of no node, and may be that of the machine: it must be removed before"
+	for _, test := range []struct {
+		name  string
+		spoil func(*table)
+		o     Options
+		why   string
+	}{
+		{name: "all are of nodes", o: whole},
+		{name: "by another name", o: whole, spoil: func(e *table) { e.members[1].Name = "etcd-of-cp-2" }},
+		{
+			name: "one is of none", o: whole, why: "etcd member cp-9 " + is,
+			spoil: func(e *table) {
+				e.members = append(e.members, Member{ID: 9, Name: "cp-9", Clients: []string{at("cp-9")}})
+				e.silent[at("cp-9")] = true
+			},
+		},
+		{
+			name: "not started", o: whole, why: "etcd member 9 at https://10.0.0.9:2380 " + is,
+			spoil: func(e *table) { e.members = append(e.members, Member{ID: 9, Peers: []string{"https://10.0.0.9:2380"}}) },
+		},
+		{name: "etcd is elsewhere", o: Options{Kubeadm: true}, spoil: func(e *table) { e.members = append(e.members, Member{ID: 9, Name: "cp-9"}) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			nodes := []string{"cp-1", "cp-2", "cp-3"}
+			e := newTable(nodes...)
+			if test.spoil != nil {
+				test.spoil(e)
+			}
+			done, message, err := New(build(objects(nodes...)), e).Leave(t.Context(), "", test.o)
+			if done != (test.why == "") || message != test.why || err != nil || e.changes != nil {
+				t.Errorf("got %t, %q, %v, and did %v", done, message, err, e.changes)
+			}
+		})
+	}
+}
+
 func TestLeaveLosesARace(t *testing.T) {
 	nodes := []string{"cp-1", "cp-2", "cp-3", "cp-4"}
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, kubeadmConfig, errors.New("changed"))

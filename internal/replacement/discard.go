@@ -21,11 +21,14 @@ func (w *World) discarding(t *Turn, all []*Turn) bool {
 		if t.Step = w.returning(t, n, gone); t.Step != StepNone {
 			return false
 		}
+	} else if gone && w.ControlPlane && t.Node != "" && w.Nodes[t.Node] == nil && !w.Left[t.Key(false)] {
+		t.Step = StepLeave // Its Node is gone before its member.
+		return false
 	}
 	if t.Replacement != "" {
 		return w.back(t, s, all)
 	}
-	if w.buried(t, s) {
+	if w.behind(t) || w.buried(t, s) {
 		return false
 	}
 	t.ReplacementNode, t.ReplacementProviderID = "", ""
@@ -67,7 +70,7 @@ func (w *World) back(t *Turn, s *Set, all []*Turn) bool {
 	}
 	if t.Operation != "" {
 		t.Message = "machine " + t.Replacement + " is being deleted again"
-		if n != nil && w.unsent(t, s, t.Replacement) {
+		if w.unsent(t, s, t.Replacement) {
 			w.hold(t, w.clearing(t, n))
 		}
 		return false
@@ -90,10 +93,8 @@ func (w *World) back(t *Turn, s *Set, all []*Turn) bool {
 		t.Message = why
 		return false
 	}
-	if n != nil {
-		if t.Step = w.clearing(t, n); t.Step != StepNone {
-			return false
-		}
+	if t.Step = w.clearing(t, n); t.Step != StepNone {
+		return false
 	}
 	if m.Protected {
 		t.Message = protected(m)
@@ -115,6 +116,9 @@ func (w *World) departed(t *Turn, s *Set, all []*Turn) bool {
 		t.Message = "machine " + t.Replacement + " is not listed by the cloud"
 		return false
 	}
+	if w.behind(t) {
+		return false
+	}
 	if s.Lost > 0 || s.Absent {
 		s.Lost = max(0, s.Lost-1)
 		t.Replacement = ""
@@ -126,6 +130,7 @@ func (w *World) departed(t *Turn, s *Set, all []*Turn) bool {
 	t.ReplacementNode, t.ReplacementProviderID = "", ""
 	if t.restores() {
 		t.Replacement = ""
+		delete(w.Left, t.Key(true))
 		return w.enter(t, v1alpha1.MachineJoining) // There is to be one.
 	}
 	// While machines are being added for turns, one that has just come may be theirs.
@@ -146,6 +151,41 @@ func (w *World) departed(t *Turn, s *Set, all []*Turn) bool {
 	return true
 }
 
+// behind reports whether a replacement that is gone may have left a member in etcd, which then goes first. Where its Node was never seen, nobody can tell
+// which that is.
+func (w *World) behind(t *Turn) bool {
+	if !w.ControlPlane || t.ReplacementNode == "" || w.Left[t.Key(true)] {
+		return false
+	}
+	t.Step = StepLeaveBack
+	t.Message = "the machine of node " + t.ReplacementNode + ", which was to take the place, is gone, and the node is to leave the control plane"
+	return true
+}
+
+// Remains is the name by which a replacement is known in the control plane. Seen is false where it is the cloud's word alone: its node may have another one.
+// It is empty where it is not known, or where another machine has it by now.
+func (w *World) Remains(t *Turn) (name string, seen bool) {
+	m := w.set(t.ScaleSet).Machine(t.Replacement)
+	if m != nil {
+		if n := w.NodeOf(m); n != nil {
+			return n.Name, true
+		}
+	}
+	name, seen = t.ReplacementNode, t.ReplacementNode != ""
+	if !seen && m != nil {
+		name = m.NodeName
+	}
+	n := w.Nodes[name]
+	if n == nil {
+		return name, seen
+	}
+	_, other := w.MachineOf(n)
+	if other != nil && other.State != Deleting || n.Spec.ProviderID != "" && !strings.EqualFold(n.Spec.ProviderID, t.ReplacementProviderID) {
+		return "", false
+	}
+	return name, seen
+}
+
 // buried reports whether a replacement that is gone has a Node still, which then goes first.
 func (w *World) buried(t *Turn, s *Set) bool {
 	n := w.Nodes[t.ReplacementNode]
@@ -159,19 +199,25 @@ func (w *World) buried(t *Turn, s *Set) bool {
 	return true
 }
 
-// clearing is what a replacement's node needs before its machine may be deleted.
+// clearing is what a replacement's node needs before its machine may be deleted. A member of etcd it may have also where there is no Node.
 func (w *World) clearing(t *Turn, n *Node) Step {
 	switch {
+	case n == nil:
 	case n.Claim == nil || n.Claim.Turn != t.Turn:
 		w.forget(t, true)
+		delete(w.Left, t.Key(true)) // It may have become a member since there was none.
 		return StepHold
 	case n.Claim.Cordoned == nil || !n.Spec.Unschedulable:
 		w.forget(t, true)
 		return StepCordonBack
 	case w.Drains && !w.Drained[t.Key(true)]:
 		return StepDrainBack
-	case w.ControlPlane && !w.Left[t.Key(true)]:
+	}
+	if w.ControlPlane && !w.Left[t.Key(true)] {
 		return StepLeaveBack
+	}
+	if n == nil {
+		delete(w.Left, t.Key(true)) // That holds for the moment: it may still become a member.
 	}
 	return StepNone
 }

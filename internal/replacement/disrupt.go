@@ -343,7 +343,8 @@ func (w *World) ordering(t *Turn, s *Set, n *Node, all []*Turn) bool {
 func (w *World) soaking(t *Turn) bool {
 	s, n := w.set(t.ScaleSet), w.fresh(t)
 	if gone, at := w.gone(s, t.Replacement); gone {
-		t.Over, t.Updated = true, true
+		t.Over = !w.behind(t)
+		t.Updated = t.Over
 		return false
 	} else if t.at(at); n == nil {
 		return w.ill(t, nil, "the node of machine "+t.Replacement+" is not there")

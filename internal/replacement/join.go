@@ -168,7 +168,11 @@ func (w *World) bereft(t *Turn) bool {
 		t.Message = "machine " + t.Replacement + " is not listed by the cloud"
 		return false
 	}
+	if w.behind(t) {
+		return false
+	}
 	id := t.Replacement
+	delete(w.Left, t.Key(true)) // Another has not.
 	t.Replacement, t.ReplacementNode, t.ReplacementProviderID = "", "", ""
 	switch {
 	case s.Lost <= 0 && w.Bound(t):

@@ -131,7 +131,8 @@ func (w *World) deleted(s *Set, end Ended, waiting []*Turn) bool {
 			// What has become of it, the capacity tells.
 		case m == nil && t.Phase == v1alpha1.MachineDiscarding:
 			w.confirmed(t, true, end)
-			t.Replacement = "" // Its Node is still to go.
+			t.Replacement = ""          // Its Node is still to go,
+			delete(w.Left, t.Key(true)) // and a member that it may have added in its last moment.
 		case m == nil:
 			w.confirmed(t, false, end)
 			t.Machine = ""

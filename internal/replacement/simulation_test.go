@@ -49,6 +49,8 @@ type simulation struct {
 	pods   map[string]bool    // nodes where pods run that are to be drained
 	away   map[types.UID]bool // nodes that were to be replaced and have left the control plane
 	claims map[string]*v1alpha1.Claim
+	// members are the machines, of a control plane, that are members of etcd, and owed those that died as replacements: they leave it as well.
+	members, owed map[string]bool
 
 	status     []v1alpha1.MachineTurn
 	operations []v1alpha1.CloudOperation
@@ -107,6 +109,9 @@ func (s *simulation) add(n int, zone string, ordered bool) (ids []string) {
 			Machine: Machine{ID: id, ProviderID: "sim://" + id, Zone: zone, State: Creating, Created: s.now}, model: s.model,
 			until: s.now.Add(time.Duration(5+s.r.IntN(20)) * time.Second), ordered: ordered,
 		}
+		if s.rules.ControlPlane {
+			m.NodeName = "n-" + id
+		}
 		m.never = ordered && s.chance(max(s.faults, s.nevers))
 		s.machines = append(s.machines, m)
 		ids = append(ids, id)
@@ -142,6 +147,7 @@ func (s *simulation) tick() {
 		}
 		if m.State == Creating {
 			m.State = Running
+			s.members[m.ID] = s.rules.ControlPlane
 			if !m.never {
 				name := "n-" + m.ID
 				s.nodes[name] = &corev1.Node{
@@ -180,6 +186,7 @@ func (s *simulation) disturb() {
 		if m != nil && m.State != Deleting {
 			s.slack++
 			m.State, m.until = Deleting, s.now
+			s.dies(m.ID)
 			if s.capacity--; s.heals || s.chance(0.5) {
 				s.add(1, m.Zone, false)
 				s.note("%s dies, and another is made", m.ID)
@@ -195,6 +202,7 @@ func (s *simulation) disturb() {
 	case 4:
 		if m != nil && m.State == Running && s.capacity > 1 {
 			m.State, m.until = Deleting, s.now.Add(5*time.Second)
+			s.dies(m.ID)
 			s.capacity--
 			s.outside--
 			s.slack++
@@ -242,6 +250,14 @@ func (s *simulation) disturb() {
 	}
 }
 
+// dies notes a machine that goes by itself. If it is a replacement, and the turn has seen its node, the turn takes its member out of etcd.
+func (s *simulation) dies(id string) {
+	for i := range s.status {
+		t := &s.status[i]
+		s.owed[id] = s.owed[id] || t.Replacement == id && t.ReplacementNode != "" && t.Phase != v1alpha1.MachineSoaking
+	}
+}
+
 // held is a machine whose node the rollout has claimed; any that runs where there is none.
 func (s *simulation) held() (held *vm) {
 	for _, m := range s.machines {
@@ -272,6 +288,10 @@ func (s *simulation) send(o v1alpha1.CloudOperation) {
 				if n := s.nodes["n-"+id]; n != nil && (!n.Spec.Unschedulable || s.pods[n.Name]) {
 					s.wrong("machine %s is deleted, and its node is not empty", id)
 				}
+				if s.members[id] && s.nodes["n-"+id] != nil {
+					s.wrong("machine %s is deleted, and its member is in etcd", id)
+				}
+				s.owed[id] = true // One without a node may have become a member just now.
 				m.State, m.until = Deleting, k.done
 				s.capacity--
 			}
@@ -572,11 +592,14 @@ func (s *simulation) apply(w *World, t *Turn) {
 		}
 	case StepLeave:
 		s.left[t.Key(false)] = true
+		delete(s.members, strings.TrimPrefix(t.Node, "n-"))
 		if old != nil {
 			s.away[old.UID] = true
 		}
 	case StepLeaveBack:
 		s.left[t.Key(true)] = true
+		name, _ := w.Remains(t)
+		delete(s.members, strings.TrimPrefix(name, "n-"))
 	case StepDeleteNode, StepDeleteBack:
 		name := t.Node
 		if t.Step == StepDeleteBack {
@@ -718,6 +741,11 @@ func (s *simulation) end() {
 			s.wrong("Node %s is left as %v, unschedulable %v", name, n.Annotations, n.Spec.Unschedulable)
 		}
 	}
+	for id := range s.owed {
+		if s.owed[id] && s.members[id] {
+			s.wrong("machine %s is gone, and its member is in etcd", id)
+		}
+	}
 	if s.exact && s.ordered != s.base {
 		s.wrong("%d machines were added for %d", s.ordered, s.base)
 	}
@@ -726,7 +754,7 @@ func (s *simulation) end() {
 func newSimulation(t *testing.T, seed uint64, faults float64) *simulation {
 	return &simulation{
 		t: t, r: rand.New(rand.NewPCG(seed, 7)), seed: seed, now: time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC), tasks: map[string]*task{}, nodes: map[string]*corev1.Node{}, pods: map[string]bool{}, away: map[types.UID]bool{},
-		claims: map[string]*v1alpha1.Claim{}, optedOut: map[string]bool{}, faults: faults, kills: faults / 4,
+		members: map[string]bool{}, owed: map[string]bool{}, claims: map[string]*v1alpha1.Claim{}, optedOut: map[string]bool{}, faults: faults, kills: faults / 4,
 		rules: Rules{
 			OnFull: v1alpha1.OnFullWait, Timeout: time.Minute, Drains: true, Retries: &v1alpha1.Retries{Limit: 1000, Backoff: &metav1.Duration{Duration: 10 * time.Second}},
 		},

@@ -353,9 +353,21 @@ func TestJudge(t *testing.T) {
 		}, verdict{soaking, StepNone, "", "", true}},
 		"soaks no more": {soaking, func(s *scene) { s.without("new") }, verdict{soaking, StepNone, "", "", true}},
 
-		"discards":          {giving, func(*scene) {}, verdict{giving, StepHold, "", "", false}},
-		"discards unjoined": {giving, func(s *scene) { delete(s.Nodes, "n-new") }, verdict{giving, StepDiscard, "", "is to be deleted again", false}},
-		"gives back first":  {giving, func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, verdict{giving, StepRelease, "", "", false}},
+		"discards":                {giving, func(*scene) {}, verdict{giving, StepHold, "", "", false}},
+		"discards unjoined":       {giving, func(s *scene) { delete(s.Nodes, "n-new") }, verdict{giving, StepDiscard, "", "is to be deleted again", false}},
+		"discards unjoined, a CP": {giving, func(s *scene) { s.ControlPlane = true; delete(s.Nodes, "n-new") }, verdict{giving, StepLeaveBack, "", "", false}},
+		"discards unjoined, left": {giving, func(s *scene) {
+			s.ControlPlane, s.Left["t/back"] = true, true
+			delete(s.Nodes, "n-new")
+		}, verdict{giving, StepDiscard, "", "is to be deleted again", false}},
+		"ordered unjoined, a CP": {giving, func(s *scene) {
+			s.ControlPlane = true
+			delete(s.Nodes, "n-new")
+			s.under("Delete", nil)
+			s.set.Operations[0].Sent = false
+		}, verdict{giving, StepLeaveBack, "", "is to be emptied again", false}},
+		"old gone unseen, a CP": {giving, func(s *scene) { s.ControlPlane = true; s.without("old") }, verdict{giving, StepLeave, "", "", false}},
+		"gives back first":      {giving, func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, verdict{giving, StepRelease, "", "", false}},
 		"kept for a look": {giving, func(s *scene) {
 			s.KeepFailed = time.Hour
 			s.turn.Failed = &v1alpha1.ClaimFailure{Reason: failed, Message: "x", Time: metav1.Time{Time: now}}
@@ -573,5 +585,75 @@ func TestDeparted(t *testing.T) {
 				t.Errorf("step %d", s.turn.Step)
 			}
 		})
+	}
+}
+
+// A replacement of a control plane that dies by itself leaves etcd before it is forgotten, wherever its turn is.
+func TestBereftOfMember(t *testing.T) {
+	for _, lost := range []int{0, 1} {
+		for _, phase := range []v1alpha1.MachinePhase{
+			v1alpha1.MachineJoining, v1alpha1.MachineClaiming, v1alpha1.MachineDraining, v1alpha1.MachineLeaving, v1alpha1.MachineDeleting,
+			v1alpha1.MachineSoaking, v1alpha1.MachineDiscarding,
+		} {
+			s := newScene(phase)
+			s.ControlPlane, s.set.Lost, s.turn.ReplacementNode = true, lost, "n-new"
+			s.without("new")
+			s.Judge([]*Turn{s.turn})
+			if s.turn.Step != StepLeaveBack || s.turn.Replacement != "new" || s.turn.Over || s.set.Lost != lost {
+				t.Errorf("%s, %d lost: %+v, step %d", phase, lost, s.turn.MachineTurn, s.turn.Step)
+			}
+			s.Left["t/back"] = true
+			s.Judge([]*Turn{s.turn})
+			if s.turn.Step == StepLeaveBack {
+				t.Errorf("%s, %d lost: it leaves again: %+v", phase, lost, s.turn.MachineTurn)
+			}
+			if another := s.turn.Phase != v1alpha1.MachineDiscarding && !s.turn.Over; another && (s.Left["t/back"] || s.turn.Replacement == "new") {
+				t.Errorf("%s, %d lost: another is said to have left: %+v", phase, lost, s.turn.MachineTurn)
+			}
+		}
+	}
+}
+
+// What a replacement has added in its last moment, while it was being deleted, leaves as well.
+func TestLeavesAgain(t *testing.T) {
+	s := newScene(v1alpha1.MachineDiscarding)
+	s.ControlPlane, s.turn.ReplacementNode, s.Left["t/back"] = true, "n-new", true
+	s.under(v1alpha1.CloudOperationDelete, &Ended{OK: true})
+	s.without("new")
+	if s.Judge([]*Turn{s.turn}); s.turn.Step != StepLeaveBack || s.turn.Replacement != "" {
+		t.Errorf("%+v, step %d", s.turn.MachineTurn, s.turn.Step)
+	}
+	s.Left["t/back"] = true
+	if s.Judge([]*Turn{s.turn}); !s.turn.Over {
+		t.Errorf("%+v, step %d", s.turn.MachineTurn, s.turn.Step)
+	}
+}
+
+// Members of etcd are known by the names of nodes, which others may have by now.
+func TestRemains(t *testing.T) {
+	for what, tc := range map[string]struct {
+		change func(*scene)
+		name   string
+		seen   bool
+	}{
+		"its Node":            {func(*scene) {}, "n-new", true},
+		"no Node, and a name": {func(s *scene) { delete(s.Nodes, "n-new"); s.machine("new").NodeName = "n-new" }, "n-new", false},
+		"no Node, no name":    {func(s *scene) { delete(s.Nodes, "n-new") }, "", false},
+		"its Node was seen":   {func(s *scene) { delete(s.Nodes, "n-new"); s.turn.ReplacementNode = "n-was" }, "n-was", true},
+		"gone":                {func(s *scene) { s.without("new"); s.turn.ReplacementNode = "n-new" }, "n-new", true},
+		"gone, its Node there": {func(s *scene) {
+			s.missing("new", time.Hour)
+			s.turn.ReplacementNode, s.turn.ReplacementProviderID = "n-new", "sky://new"
+		}, "n-new", true},
+		"another's of the rollout": {func(s *scene) { s.missing("new", time.Hour); s.turn.ReplacementNode = "n-other" }, "", false},
+		"another's": {func(s *scene) {
+			s.elsewhere("sky://of-others", nil)
+		}, "", false},
+	} {
+		s := newScene(v1alpha1.MachineDiscarding)
+		tc.change(s)
+		if name, seen := s.Remains(s.turn); name != tc.name || seen != tc.seen {
+			t.Errorf("%s: %q, %v", what, name, seen)
+		}
 	}
 }

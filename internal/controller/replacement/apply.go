@@ -77,9 +77,9 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	case machine.StepTell:
 		return p.tell(ctx, t, old)
 	case machine.StepLeave:
-		return p.leavePlane(ctx, t, old, false)
+		return p.leavePlane(ctx, t, false)
 	case machine.StepLeaveBack:
-		return p.leavePlane(ctx, t, fresh, true)
+		return p.leavePlane(ctx, t, true)
 	case machine.StepDeleteNode:
 		return p.deleteNode(ctx, t, false, old, fresh)
 	case machine.StepDeleteBack:
@@ -256,28 +256,37 @@ func (p *pass) leaves(t *machine.Turn, back bool) controlplane.Options {
 		}
 	}
 	o := p.departure(others)
+	m := p.view.Sets[t.ScaleSet].Machine(t.Machine)
+	gone := m == nil || m.State == machine.Deleting
 	if back {
-		o.Replacement, o.Gone = t.Node, true // That one stays, and this one goes whatever its state.
+		if o.Gone = true; !gone && !p.view.Bound(t) {
+			o.Replacement = t.Node // That one stays, and this one goes whatever its state.
+		}
 		return o
 	}
-	m := p.view.Sets[t.ScaleSet].Machine(t.Machine)
-	o.Gone = m == nil || m.State == machine.Deleting
+	o.Gone = gone
 	if t.Phase != v1alpha1.MachineDiscarding { // Else it is given up, and need not have become a member.
 		o.Replacement = t.ReplacementNode
 	}
 	return o
 }
 
-// leavePlane lets a node leave the control plane, a step further.
-func (p *pass) leavePlane(ctx context.Context, t *machine.Turn, n *machine.Node, back bool) error {
-	name := t.Node
+// leavePlane lets a node leave the control plane, a step further. Where a machine that is to be deleted has a node that nobody has seen, no member of etcd
+// may be left that could be its.
+func (p *pass) leavePlane(ctx context.Context, t *machine.Turn, back bool) error {
+	name, seen := t.Node, true
 	if back {
-		name = t.ReplacementNode
+		name, seen = p.view.Remains(t)
 	}
-	if n != nil {
-		name = n.Name
+	o := p.leaves(t, back)
+	done, message := true, ""
+	var err error
+	if name != "" {
+		done, message, err = p.options.Plane.Leave(ctx, name, o)
 	}
-	done, message, err := p.options.Plane.Leave(ctx, name, p.leaves(t, back))
+	if done && err == nil && !seen && p.view.Sets[t.ScaleSet].Machine(t.Replacement) != nil {
+		done, message, err = p.options.Plane.Leave(ctx, "", o)
+	}
 	switch {
 	case err != nil:
 		t.Message = "the control plane can't be left: " + err.Error()

@@ -26,6 +26,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
+	"moult.dev/moult/internal/controlplane"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/node"
 	machine "moult.dev/moult/internal/replacement"
@@ -195,19 +196,74 @@ func TestLeaves(t *testing.T) {
 	other.Turn, other.Node = "other", "another"
 	all := []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineLeaving)}, {MachineTurn: other}}
 	p.leaving = leaving(all)
-	p.view.Sets["set"] = &machine.Set{Name: "set", Known: true}
+	there := []machine.Machine{{ID: "m-old", State: machine.Running}}
 	for name, tc := range map[string]struct {
 		phase       v1alpha1.MachinePhase
 		back        bool
+		machines    []machine.Machine
 		replacement string
 	}{
-		"goes on":         {v1alpha1.MachineLeaving, false, "new"},
-		"is given up":     {v1alpha1.MachineDiscarding, false, ""},
-		"its replacement": {v1alpha1.MachineDiscarding, true, "old"},
+		"goes on":                        {v1alpha1.MachineLeaving, false, nil, "new"},
+		"is given up":                    {v1alpha1.MachineDiscarding, false, nil, ""},
+		"its replacement":                {v1alpha1.MachineDiscarding, true, there, "old"},
+		"its replacement, the other too": {v1alpha1.MachineDiscarding, true, nil, ""},
+		"its replacement, having left":   {v1alpha1.MachineLeaving, true, there, ""},
 	} {
+		p.view.Sets["set"] = &machine.Set{Name: "set", Known: true, Machines: tc.machines}
 		o := p.leaves(&machine.Turn{MachineTurn: turnIn(tc.phase)}, tc.back)
 		if o.Replacement != tc.replacement || !o.Gone || !slices.Equal(o.Leaving, []string{"another"}) {
 			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
+
+// plane is a control plane that is asked, and does as it is told.
+type plane struct {
+	// unjoined and staying say why a node is no member, and why it can't leave.
+	unjoined, staying map[string]string
+	left              []string
+}
+
+func (*plane) Leavable(context.Context, []string) (int, string, error) { return 1, "", nil }
+
+func (f *plane) MayLeave(_ context.Context, node string, _ controlplane.Options) (string, error) {
+	return f.staying[node], nil
+}
+
+func (f *plane) Joined(_ context.Context, node string) (string, error) { return f.unjoined[node], nil }
+
+func (f *plane) Leave(_ context.Context, node string, _ controlplane.Options) (bool, string, error) {
+	f.left = append(f.left, node)
+	return f.staying[node] == "", f.staying[node], nil
+}
+
+func (*plane) SetVersion(context.Context, string, bool) error { return nil }
+
+// A machine whose node nobody has seen is not deleted while a member of etcd could be its.
+func TestLeavesUnseen(t *testing.T) {
+	for what, tc := range map[string]struct {
+		machines []machine.Machine
+		seen     string
+		stray    string
+		want     []string
+	}{
+		"known by its node":  {[]machine.Machine{{ID: "m-new"}}, "new", "", []string{"new"}},
+		"known by the cloud": {[]machine.Machine{{ID: "m-new", NodeName: "new"}}, "", "", []string{"new", ""}},
+		"not known":          {[]machine.Machine{{ID: "m-new"}}, "", "", []string{""}},
+		"not known, a stray": {[]machine.Machine{{ID: "m-new"}}, "", "a member is of no node", []string{""}},
+		"gone":               {nil, "new", "", []string{"new"}},
+	} {
+		p := passOf(t, v1alpha1.NodeRolloutStatus{})
+		of := &plane{staying: map[string]string{"": tc.stray}}
+		p.options.Plane = of
+		p.view.Sets["set"] = &machine.Set{Name: "set", Known: true, Machines: tc.machines}
+		turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineDiscarding), Step: machine.StepLeaveBack}
+		turn.ReplacementNode = tc.seen
+		if err := p.step(t.Context(), turn); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tc.want, of.left); diff != "" || turn.Message != tc.stray || p.memo.left[turn.Key(true)] != (tc.stray == "") {
+			t.Errorf("%s: %s, %q, %v", what, diff, turn.Message, p.memo.left)
 		}
 	}
 }
