@@ -42,7 +42,7 @@ type Replacement struct {
 	// +optional
 	ReplacementReady *ReplacementReady `json:"replacementReady,omitempty"`
 	// KeepFailedFor is for how long a new machine is kept, to be looked at, whose node has not become ready in time. It takes up surge.
-	// Default: none.
+	// One of a control plane is drained and leaves etcd before. Default: none.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must not be negative"
 	// +kubebuilder:validation:Type=string

@@ -78,12 +78,8 @@ func (w *World) back(t *Turn, s *Set, all []*Turn) bool {
 	if m == nil {
 		return w.departed(t, s, all)
 	}
-	if t.Failed != nil && w.KeepFailed > 0 && !w.Ending {
-		if until := t.Failed.Time.Add(w.KeepFailed); w.Now.Before(until) {
-			t.at(until)
-			t.Message = "machine " + t.Replacement + " is kept to be looked at until " + until.UTC().Format(time.RFC3339)
-			return false
-		}
+	if !w.ControlPlane && w.keeps(t) {
+		return false
 	}
 	if m.State == Deleting {
 		t.Message = "machine " + t.Replacement + " is being deleted again"
@@ -93,7 +89,7 @@ func (w *World) back(t *Turn, s *Set, all []*Turn) bool {
 		t.Message = why
 		return false
 	}
-	if t.Step = w.clearing(t, n); t.Step != StepNone {
+	if t.Step = w.clearing(t, n); t.Step != StepNone || w.keeps(t) {
 		return false
 	}
 	if m.Protected {
@@ -105,6 +101,20 @@ func (w *World) back(t *Turn, s *Set, all []*Turn) bool {
 	}
 	t.Step, t.Message = StepDiscard, or(s.Message, "machine "+t.Replacement+" is to be deleted again")
 	return false
+}
+
+// keeps reports whether a replacement that has failed is still kept to be looked at. One of a control plane leaves it before: its member may be sick.
+func (w *World) keeps(t *Turn) bool {
+	if t.Failed == nil || w.KeepFailed <= 0 || w.Ending {
+		return false
+	}
+	until := t.Failed.Time.Add(w.KeepFailed)
+	if !w.Now.Before(until) {
+		return false
+	}
+	t.at(until)
+	t.Message = "machine " + t.Replacement + " is kept to be looked at until " + until.UTC().Format(time.RFC3339)
+	return true
 }
 
 // departed is a turn whose replacement is not listed any more, before it was deleted. If the set is to have as many machines as with it, the cloud makes

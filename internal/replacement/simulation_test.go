@@ -796,6 +796,7 @@ func TestSimulation(t *testing.T) {
 		{name: "disturbed control plane, deleted", surge: 1, faults: 0.05, disturbances: 6, plane: true, ends: true},
 		{name: "healed", surge: 2, disturbances: 6, heals: true, nevers: 0.3, busy: 0.8},
 		{name: "healed, and kept", surge: 2, disturbances: 6, heals: true, nevers: 0.3, busy: 0.8, keeps: time.Minute},
+		{name: "disturbed control plane, kept", surge: 1, faults: 0.05, disturbances: 6, plane: true, keeps: time.Minute},
 		{name: "disturbed and deleted", surge: 1, faults: 0.05, disturbances: 6, ends: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

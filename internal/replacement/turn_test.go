@@ -99,6 +99,13 @@ func (s *scene) missing(id string, since time.Duration) {
 	s.set.Missing[id] = now.Add(-since)
 }
 
+// kept is a turn of a control plane that has failed, and whose replacement is to be kept.
+func (s *scene) kept() {
+	s.ControlPlane, s.KeepFailed = true, time.Hour
+	s.turn.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: "x", Time: metav1.Time{Time: now}}
+	s.claim(func(c *v1alpha1.Claim) { c.Failed = s.turn.Failed })
+}
+
 // labels gives the node that goes a label.
 func (s *scene) labels(key string) { s.Nodes["n-old"].Labels = map[string]string{key: ""} }
 
@@ -372,6 +379,16 @@ func TestJudge(t *testing.T) {
 			s.KeepFailed = time.Hour
 			s.turn.Failed = &v1alpha1.ClaimFailure{Reason: failed, Message: "x", Time: metav1.Time{Time: now}}
 			s.claim(func(c *v1alpha1.Claim) { c.Failed = s.turn.Failed })
+		}, verdict{giving, StepNone, failed, "x", false}},
+		"kept for a look, a CP": {giving, func(s *scene) { s.kept() }, verdict{giving, StepHold, failed, "x", false}},
+		"kept unjoined, a CP": {giving, func(s *scene) {
+			s.kept()
+			delete(s.Nodes, "n-new")
+		}, verdict{giving, StepLeaveBack, failed, "x", false}},
+		"kept, a CP that left": {giving, func(s *scene) {
+			s.kept()
+			s.Left["t/back"] = true
+			delete(s.Nodes, "n-new")
 		}, verdict{giving, StepNone, failed, "x", false}},
 		"can't say why": {giving, func(s *scene) {
 			s.turn.Failed = &v1alpha1.ClaimFailure{Reason: failed, Message: "x", Time: metav1.Time{Time: now}}

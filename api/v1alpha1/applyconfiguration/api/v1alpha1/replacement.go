@@ -32,7 +32,7 @@ type ReplacementApplyConfiguration struct {
 	// ReplacementReady is what a new machine's node must be before another is drained for it.
 	ReplacementReady *ReplacementReadyApplyConfiguration `json:"replacementReady,omitempty"`
 	// KeepFailedFor is for how long a new machine is kept, to be looked at, whose node has not become ready in time. It takes up surge.
-	// Default: none.
+	// One of a control plane is drained and leaves etcd before. Default: none.
 	KeepFailedFor *v1.Duration `json:"keepFailedFor,omitempty"`
 	// ControlPlane says that the nodes are those of the control plane, and how they leave it. Default: they are not.
 	ControlPlane *ControlPlaneApplyConfiguration `json:"controlPlane,omitempty"`
