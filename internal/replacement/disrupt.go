@@ -61,8 +61,11 @@ func (w *World) kept(t *Turn, m *Machine) string {
 	case t.DeletesFirst && w.set(t.ScaleSet).least():
 		return w.set(t.ScaleSet).tooFew()
 	}
-	return w.Waits[t.Turn]
+	return w.locked(t)
 }
+
+// locked says why a turn's node can't leave the control plane now, or "".
+func (w *World) locked(t *Turn) string { return or(w.Unjoined[t.Turn], w.Waits[t.Turn]) }
 
 // stray says why a node of the control plane is not to be touched by a rollout that knows nothing of control planes, or "".
 func (w *World) stray(n *Node) string {

@@ -96,7 +96,7 @@ func (w *World) comes(t *Turn, s *Set, m *Machine) bool {
 	why, next := w.unready(t)
 	t.at(next)
 	if why == "" {
-		why = w.Waits[t.Turn]
+		why = w.Unjoined[t.Turn]
 	}
 	if why != "" {
 		return w.late(t, why)

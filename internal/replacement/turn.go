@@ -262,7 +262,7 @@ func (w *World) waiting(t *Turn) (v1alpha1.Reason, string) {
 		return v1alpha1.ReasonMachineUnknown, t.Message
 	case t.Phase == v1alpha1.MachineClaiming && m != nil && m.Protected:
 		return v1alpha1.ReasonMachineProtected, t.Message
-	case t.Phase == v1alpha1.MachineClaiming && w.Waits[t.Turn] != "":
+	case t.Phase == v1alpha1.MachineClaiming && w.locked(t) != "":
 		return v1alpha1.ReasonEtcdUnhealthy, t.Message
 	}
 	return v1alpha1.ReasonReplacementPending, or(t.Message, "it is being looked at")

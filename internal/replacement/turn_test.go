@@ -41,7 +41,7 @@ func newScene(phase v1alpha1.MachinePhase) *scene {
 		SoakEnd:   func(_ string, since time.Time) time.Time { return since },
 		Attempt:   func(s *Set, _ *Node) string { return s.Model },
 		Rank:      func(*Node) uint64 { return 1 },
-		Drained:   map[string]bool{}, Left: map[string]bool{}, Held: map[string]bool{}, Waits: map[string]string{},
+		Drained:   map[string]bool{}, Left: map[string]bool{}, Held: map[string]bool{}, Unjoined: map[string]string{}, Waits: map[string]string{},
 	}
 	for _, id := range []string{"old", "other", "new"} {
 		s.Nodes["n-"+id] = &Node{
@@ -203,26 +203,33 @@ func TestJudge(t *testing.T) {
 		"startup taint":      {joining, func(s *scene) { s.StartupTaints = []string{"x"}; s.taint("x") }, verdict{joining, StepNone, pending, "has taint x", false}},
 		"other taint":        {joining, func(s *scene) { s.taint("x") }, verdict{claiming, StepNone, "", "", false}},
 		"unhealthy":          {joining, func(s *scene) { s.Unhealthy = func(string) (string, time.Time) { return "not ready", time.Time{} } }, verdict{joining, StepNone, pending, "n-new is not well: not ready", false}},
-		"no member yet":      {joining, func(s *scene) { s.Waits["t"] = "a learner" }, verdict{joining, StepNone, pending, "a learner", false}},
-		"shielded first":     {joining, func(s *scene) { s.Nodes["n-new"].Shieldable = true; s.Waits["t"] = "wait" }, verdict{joining, StepShield, pending, "wait", false}},
-		"machine failed":     {joining, func(s *scene) { s.machine("new").State, s.machine("new").Message = Failed, "no disk" }, verdict{giving, StepFail, failed, "has failed: no disk", false}},
-		"image again":        {joining, func(s *scene) { s.machine("new").UpToDate = false; s.set.Model = "3" }, verdict{giving, StepHold, "", "what machines are made of has changed", false}},
-		"outdated anew":      {joining, func(s *scene) { s.machine("new").UpToDate = false }, verdict{giving, StepFail, failed, "is outdated at once", false}},
-		"wrong OS image":     {joining, func(s *scene) { s.MatchOSImage = true; s.Nodes["n-new"].Status.NodeInfo.OSImage = "Linux" }, verdict{giving, StepFail, failed, `its OS image is "Linux": it would be replaced for ever`, false}},
-		"right OS image":     {joining, func(s *scene) { s.MatchOSImage = true }, verdict{claiming, StepNone, "", "", false}},
-		"died, and lost":     {joining, func(s *scene) { s.missing("new", time.Hour); s.set.Lost = 1 }, verdict{giving, StepFail, failed, "which was to take the place of old, is gone", false}},
-		"died, and made":     {joining, func(s *scene) { s.missing("new", time.Hour); s.turn.Replacement = "new" }, verdict{claiming, StepNone, "", "", false}},
-		"old died, lost":     {joining, func(s *scene) { s.missing("old", time.Hour); s.set.Lost = 1 }, verdict{deleting, StepDeleteNode, "", "its Node goes", false}},
-		"old died, made":     {joining, func(s *scene) { s.missing("old", time.Hour) }, verdict{giving, StepDeleteNode, "", "the cloud makes another", false}},
-		"old died, a CP":     {joining, func(s *scene) { s.ControlPlane = true; s.missing("old", time.Hour); s.set.Lost = 1 }, verdict{leaving, StepLeave, "", "", false}},
-		"image back then":    {joining, func(s *scene) { s.machine("old").UpToDate = true }, verdict{giving, StepHold, "", "the machine is what it is to be", false}},
+		"no member yet":      {joining, func(s *scene) { s.Unjoined["t"] = "a learner" }, verdict{joining, StepNone, pending, "a learner", false}},
+		"never a member": {joining, func(s *scene) {
+			s.Unjoined["t"], s.turn.PhaseSince.Time = "a learner", now.Add(-time.Hour)
+		}, verdict{giving, StepFail, failed, "was not ready within replacementReady.timeout, 10m0s: a learner", false}},
+		"others are sick": {joining, func(s *scene) {
+			s.Waits["t"], s.turn.PhaseSince.Time = "member x is sick", now.Add(-time.Hour)
+		}, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
+		"shielded first":  {joining, func(s *scene) { s.Nodes["n-new"].Shieldable = true; s.Unjoined["t"] = "wait" }, verdict{joining, StepShield, pending, "wait", false}},
+		"machine failed":  {joining, func(s *scene) { s.machine("new").State, s.machine("new").Message = Failed, "no disk" }, verdict{giving, StepFail, failed, "has failed: no disk", false}},
+		"image again":     {joining, func(s *scene) { s.machine("new").UpToDate = false; s.set.Model = "3" }, verdict{giving, StepHold, "", "what machines are made of has changed", false}},
+		"outdated anew":   {joining, func(s *scene) { s.machine("new").UpToDate = false }, verdict{giving, StepFail, failed, "is outdated at once", false}},
+		"wrong OS image":  {joining, func(s *scene) { s.MatchOSImage = true; s.Nodes["n-new"].Status.NodeInfo.OSImage = "Linux" }, verdict{giving, StepFail, failed, `its OS image is "Linux": it would be replaced for ever`, false}},
+		"right OS image":  {joining, func(s *scene) { s.MatchOSImage = true }, verdict{claiming, StepNone, "", "", false}},
+		"died, and lost":  {joining, func(s *scene) { s.missing("new", time.Hour); s.set.Lost = 1 }, verdict{giving, StepFail, failed, "which was to take the place of old, is gone", false}},
+		"died, and made":  {joining, func(s *scene) { s.missing("new", time.Hour); s.turn.Replacement = "new" }, verdict{claiming, StepNone, "", "", false}},
+		"old died, lost":  {joining, func(s *scene) { s.missing("old", time.Hour); s.set.Lost = 1 }, verdict{deleting, StepDeleteNode, "", "its Node goes", false}},
+		"old died, made":  {joining, func(s *scene) { s.missing("old", time.Hour) }, verdict{giving, StepDeleteNode, "", "the cloud makes another", false}},
+		"old died, a CP":  {joining, func(s *scene) { s.ControlPlane = true; s.missing("old", time.Hour); s.set.Lost = 1 }, verdict{leaving, StepLeave, "", "", false}},
+		"image back then": {joining, func(s *scene) { s.machine("old").UpToDate = true }, verdict{giving, StepHold, "", "the machine is what it is to be", false}},
 
-		"ready":        {claiming, func(*scene) {}, verdict{claiming, StepNone, "", "", false}},
-		"not any more": {claiming, func(s *scene) { s.taint("node.kubernetes.io/unreachable") }, verdict{claiming, StepNone, pending, "is not ready any more", false}},
-		"protected":    {claiming, func(s *scene) { s.machine("old").Protected = true }, verdict{claiming, StepNone, v1alpha1.ReasonMachineProtected, "take its protection off", false}},
-		"etcd":         {claiming, func(s *scene) { s.Waits["t"] = "member x is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
-		"claimed":      {claiming, func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, verdict{draining, StepCordon, "", "", false}},
-		"Node gone":    {claiming, func(s *scene) { delete(s.Nodes, "n-old") }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"ready":              {claiming, func(*scene) {}, verdict{claiming, StepNone, "", "", false}},
+		"not any more":       {claiming, func(s *scene) { s.taint("node.kubernetes.io/unreachable") }, verdict{claiming, StepNone, pending, "is not ready any more", false}},
+		"protected":          {claiming, func(s *scene) { s.machine("old").Protected = true }, verdict{claiming, StepNone, v1alpha1.ReasonMachineProtected, "take its protection off", false}},
+		"etcd":               {claiming, func(s *scene) { s.Waits["t"] = "member x is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
+		"no member any more": {claiming, func(s *scene) { s.Unjoined["t"] = "member n-new is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member n-new is sick", false}},
+		"claimed":            {claiming, func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, verdict{draining, StepCordon, "", "", false}},
+		"Node gone":          {claiming, func(s *scene) { delete(s.Nodes, "n-old") }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
 		"another's Node": {claiming, func(s *scene) {
 			s.turn.NodeUID, s.Nodes["n-old"].Spec.ProviderID = "uid-before", "sky://elsewhere"
 		}, verdict{deleting, StepDelete, "", "is to be deleted", false}},

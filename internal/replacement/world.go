@@ -183,8 +183,8 @@ type World struct {
 	Inherited map[string]bool
 	// Held are the operations, by their tokens, that are written down and must not be sent yet: a node is not as it was when they were.
 	Held map[string]bool
-	// Waits says, by turn, why a replacement is no member of the control plane yet, or why a node can't leave it.
-	Waits map[string]string
+	// Unjoined says, by turn, why a replacement is no member of the control plane, and Waits why a node can't leave it: that may be for others.
+	Unjoined, Waits map[string]string
 	// Closed says why no turn of the control plane can begin.
 	Closed string
 

@@ -268,6 +268,42 @@ func TestLeavesUnseen(t *testing.T) {
 	}
 }
 
+// What keeps the old node from leaving is told apart from what is wrong with the replacement: the others are not its fault.
+func TestAsk(t *testing.T) {
+	sick := map[string]string{"old": "another is sick"}
+	for what, tc := range map[string]struct {
+		phase           v1alpha1.MachinePhase
+		deletesFirst    bool
+		unjoined        map[string]string
+		missing         bool
+		notYet, waiting string
+	}{
+		"joins, a learner":          {phase: v1alpha1.MachineJoining, unjoined: map[string]string{"new": "a learner"}, notYet: "a learner"},
+		"joins, others are sick":    {phase: v1alpha1.MachineJoining, waiting: "another is sick"},
+		"waits, others are sick":    {phase: v1alpha1.MachineClaiming, waiting: "another is sick"},
+		"waits, it is sick":         {phase: v1alpha1.MachineClaiming, unjoined: map[string]string{"new": "sick"}, notYet: "sick"},
+		"has not come":              {phase: v1alpha1.MachineJoining, missing: true, notYet: "its replacement has not joined the control plane yet"},
+		"is to come afterwards":     {phase: v1alpha1.MachineClaiming, deletesFirst: true, missing: true, waiting: "another is sick"},
+		"is drained, and not asked": {phase: v1alpha1.MachineDraining},
+	} {
+		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"), nodeNamed("new"))
+		p.options.Plane, p.rules.ControlPlane = &plane{unjoined: tc.unjoined, staying: sick}, true
+		p.view.Unjoined, p.view.Waits = map[string]string{}, map[string]string{}
+		set := &machine.Set{Name: "set", Known: true, Machines: []machine.Machine{{ID: "m-old", NodeName: "old"}}}
+		if !tc.missing {
+			set.Machines = append(set.Machines, machine.Machine{ID: "m-new", NodeName: "new"})
+		}
+		p.view.Sets["set"] = set
+		turn := &machine.Turn{MachineTurn: turnIn(tc.phase)}
+		turn.DeletesFirst = tc.deletesFirst
+		p.turns = []*machine.Turn{turn}
+		p.ask(t.Context())
+		if p.view.Unjoined["turn"] != tc.notYet || p.view.Waits["turn"] != tc.waiting {
+			t.Errorf("%s: not yet %v, waiting %v", what, p.view.Unjoined, p.view.Waits)
+		}
+	}
+}
+
 // The node of a replacement whose machine is not listed is no unit of its own.
 func TestNodesInTurn(t *testing.T) {
 	claim, err := v1alpha1.FormatClaims([]v1alpha1.Claim{{Rollout: "NodeRollout/pool", UID: "rollout", Turn: "turn", Machine: "m-new"}})

@@ -24,7 +24,8 @@ func (p *pass) gather() {
 	healthy := turnof.Healthy(p.snapshot.Fleet, p.rollout.Spec.Health)
 	v := &machine.World{
 		Rules: p.rules, Now: p.now, Sets: map[string]*machine.Set{}, Nodes: map[string]*machine.Node{}, Attempt: p.attempt,
-		Drained: p.memo.drained, Left: p.memo.left, Deleted: p.memo.deleted, Inherited: p.memo.inherited, Held: map[string]bool{}, Waits: map[string]string{},
+		Drained: p.memo.drained, Left: p.memo.left, Deleted: p.memo.deleted, Inherited: p.memo.inherited, Held: map[string]bool{},
+		Unjoined: map[string]string{}, Waits: map[string]string{},
 		Unhealthy: func(name string) (string, time.Time) { return unhealthy(&healthy, name, p.now) },
 		SoakEnd: func(name string, since time.Time) time.Time {
 			if s := p.rollout.Spec.Strategy; s != nil && s.Soak != nil {
@@ -114,13 +115,28 @@ func (p *pass) ask(ctx context.Context) {
 		default:
 			continue
 		}
-		why, err := p.mayGo(ctx, t, leaving)
-		if err != nil {
-			why = "the control plane can't be looked at: " + err.Error()
+		note := func(in map[string]string, why string, err error) {
+			if err != nil {
+				why = "the control plane can't be looked at: " + err.Error()
+			}
+			if why != "" {
+				in[t.Turn] = why
+				p.at(p.now.Add(planeEvery))
+			}
 		}
-		if why != "" {
-			p.view.Waits[t.Turn] = why
-			p.at(p.now.Add(planeEvery))
+		// A turn may come through several phases before this is asked again.
+		o := p.departure(leaving)
+		if !t.DeletesFirst || t.Phase != v1alpha1.MachineClaiming {
+			name, why, err := p.joined(ctx, t)
+			note(p.view.Unjoined, why, err)
+			if why != "" || err != nil {
+				continue
+			}
+			o.Replacement = name
+		}
+		if t.Machine != "" {
+			why, err := p.options.Plane.MayLeave(ctx, t.Node, o)
+			note(p.view.Waits, why, err)
 		}
 	}
 	if len(p.turns) > 0 {
@@ -146,27 +162,15 @@ func (p *pass) etcd() bool {
 	return p.replacement.ControlPlane == nil || p.replacement.ControlPlane.Etcd != v1alpha1.EtcdExternal
 }
 
-// mayGo says why a node can't leave the control plane yet, or "".
-func (p *pass) mayGo(ctx context.Context, t *machine.Turn, leaving []string) (why string, err error) {
-	m := p.view.Sets[t.ScaleSet].Machine(t.Replacement)
-	var fresh *machine.Node
-	if m != nil {
-		fresh = p.view.NodeOf(m)
-	}
-	o := p.departure(leaving)
-	if !t.DeletesFirst || t.Phase != v1alpha1.MachineClaiming {
-		if fresh == nil {
-			return "its replacement has not joined the control plane yet", nil // A turn may come through several phases before this is asked again.
+// joined is the node of a turn's replacement, and says why that is no member of the control plane yet, or "".
+func (p *pass) joined(ctx context.Context, t *machine.Turn) (node, why string, err error) {
+	if m := p.view.Sets[t.ScaleSet].Machine(t.Replacement); m != nil {
+		if n := p.view.NodeOf(m); n != nil {
+			why, err = p.options.Plane.Joined(ctx, n.Name)
+			return n.Name, why, err
 		}
-		if why, err = p.options.Plane.Joined(ctx, fresh.Name); err != nil || why != "" {
-			return why, err
-		}
-		o.Replacement = fresh.Name
 	}
-	if t.Machine == "" {
-		return "", nil
-	}
-	return p.options.Plane.MayLeave(ctx, t.Node, o)
+	return "", "its replacement has not joined the control plane yet", nil
 }
 
 // departure says how nodes leave.
