@@ -191,7 +191,8 @@ type GCPProvider struct {
 // that a node has while it starts. These are node.kubernetes.io/not-ready and others that the cluster itself sets on nodes that can't be
 // used, node.cloudprovider.kubernetes.io/uninitialized, and those below readiness.k8s.io and startup-taint.cluster-autoscaler.kubernetes.io.
 type ReplacementReady struct {
-	// Timeout is how long that may take from when the machine is asked for. Then it is deleted, and the turn fails. Default 15m.
+	// Timeout is how long that may take from when the machine is asked for. Then it is deleted, and the turn fails. One that was ready, and is not any
+	// more before the node that goes is gone, gets as long to be ready again. Default 15m.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more"
 	// +kubebuilder:validation:Type=string
@@ -377,6 +378,9 @@ type MachineTurn struct {
 	// Absent is the Node that went before another one came. Budgets count it as unavailable until that one is there.
 	// +optional
 	Absent *AbsentNode `json:"absent,omitempty"`
+	// UnreadySince is since when the replacement, which was ready, is not any more. It gets as long to be ready again as it had to become so.
+	// +optional
+	UnreadySince *metav1.Time `json:"unreadySince,omitempty"`
 	// Failed says why the turn failed, while what it leaves behind is cleared away.
 	// +optional
 	Failed *ClaimFailure `json:"failed,omitempty"`

@@ -411,6 +411,10 @@ func (in *MachineTurn) DeepCopyInto(out *MachineTurn) {
 		*out = new(AbsentNode)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.UnreadySince != nil {
+		in, out := &in.UnreadySince, &out.UnreadySince
+		*out = (*in).DeepCopy()
+	}
 	if in.Failed != nil {
 		in, out := &in.Failed, &out.Failed
 		*out = new(ClaimFailure)

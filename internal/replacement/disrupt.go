@@ -32,9 +32,9 @@ func (w *World) claiming(t *Turn) bool {
 		}
 		if why, next := w.unready(t); why != "" {
 			t.at(next)
-			t.Message = "the replacement is not ready any more: " + why
-			return false
+			return w.wavers(t, "the replacement is not ready any more: "+why)
 		}
+		t.UnreadySince = nil
 	}
 	if n == nil {
 		return w.leave(t) // Its Node is gone before its machine.
@@ -186,16 +186,31 @@ func (w *World) draining(t *Turn, all []*Turn) bool {
 		return true
 	}
 	if t.Step = w.emptying(t, n); t.Step != StepNone {
+		t.UnreadySince = nil
 		return false
 	}
 	if !t.DeletesFirst {
 		if why, next := w.unready(t); why != "" {
 			t.at(next)
-			t.Step, t.Message = StepTell, "the node is drained; its replacement is not ready any more: "+why
-			return false
+			t.Step = StepTell
+			return w.wavers(t, "the node is drained; its replacement is not ready any more: "+why)
 		}
 	}
 	return w.leave(t)
+}
+
+// wavers is a turn whose replacement was ready, and is not any more. It fails once that has lasted for as long as it had to become ready.
+func (w *World) wavers(t *Turn, why string) bool {
+	if t.UnreadySince == nil {
+		since := stamp(w.Now)
+		t.UnreadySince = &since
+	}
+	t.Message = why
+	if deadline := t.UnreadySince.Add(w.Timeout); w.Now.Before(deadline) {
+		t.at(deadline)
+		return false
+	}
+	return w.fail(t, v1alpha1.ReasonReplacementFailed, fmt.Sprintf("for longer than replacementReady.timeout, %s, %s", w.Timeout, why))
 }
 
 // emptying is what the node that goes, which is claimed, needs until it is cordoned and drained.

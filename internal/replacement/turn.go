@@ -99,7 +99,7 @@ func (t *Turn) Surplus() bool {
 }
 
 func (w *World) enter(t *Turn, phase v1alpha1.MachinePhase) bool {
-	t.Phase, t.PhaseSince, t.Message = phase, stamp(w.Now), ""
+	t.Phase, t.PhaseSince, t.UnreadySince, t.Message = phase, stamp(w.Now), nil, ""
 	return true
 }
 

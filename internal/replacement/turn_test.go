@@ -99,6 +99,11 @@ func (s *scene) missing(id string, since time.Duration) {
 	s.set.Missing[id] = now.Add(-since)
 }
 
+// unready is a replacement that was ready, and is not for so long.
+func (s *scene) unready(since time.Duration) {
+	s.turn.UnreadySince = &metav1.Time{Time: now.Add(-since)}
+}
+
 // kept is a turn of a control plane that has failed, and whose replacement is to be kept.
 func (s *scene) kept() {
 	s.ControlPlane, s.KeepFailed = true, time.Hour
@@ -223,13 +228,21 @@ func TestJudge(t *testing.T) {
 		"old died, a CP":  {joining, func(s *scene) { s.ControlPlane = true; s.missing("old", time.Hour); s.set.Lost = 1 }, verdict{leaving, StepLeave, "", "", false}},
 		"image back then": {joining, func(s *scene) { s.machine("old").UpToDate = true }, verdict{giving, StepHold, "", "the machine is what it is to be", false}},
 
-		"ready":              {claiming, func(*scene) {}, verdict{claiming, StepNone, "", "", false}},
-		"not any more":       {claiming, func(s *scene) { s.taint("node.kubernetes.io/unreachable") }, verdict{claiming, StepNone, pending, "is not ready any more", false}},
-		"protected":          {claiming, func(s *scene) { s.machine("old").Protected = true }, verdict{claiming, StepNone, v1alpha1.ReasonMachineProtected, "take its protection off", false}},
-		"etcd":               {claiming, func(s *scene) { s.Waits["t"] = "member x is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
-		"no member any more": {claiming, func(s *scene) { s.Unjoined["t"] = "member n-new is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member n-new is sick", false}},
-		"claimed":            {claiming, func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, verdict{draining, StepCordon, "", "", false}},
-		"Node gone":          {claiming, func(s *scene) { delete(s.Nodes, "n-old") }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"ready":        {claiming, func(*scene) {}, verdict{claiming, StepNone, "", "", false}},
+		"not any more": {claiming, func(s *scene) { s.taint("node.kubernetes.io/unreachable") }, verdict{claiming, StepNone, pending, "is not ready any more", false}},
+		"not for a while": {claiming, func(s *scene) {
+			s.taint("x/y")
+			s.taint("node.kubernetes.io/unreachable")
+			s.unready(10*time.Minute - time.Second)
+		}, verdict{claiming, StepNone, pending, "is not ready any more", false}},
+		"not for long":              {claiming, func(s *scene) { s.taint("node.kubernetes.io/unreachable"); s.unready(10 * time.Minute) }, verdict{giving, StepFail, failed, "for longer than replacementReady.timeout, 10m0s, the replacement is not ready any more: Node n-new has taint", false}},
+		"its Node is gone for long": {claiming, func(s *scene) { delete(s.Nodes, "n-new"); s.unready(time.Hour) }, verdict{giving, StepFail, failed, "has not joined yet", false}},
+		"ready again":               {claiming, func(s *scene) { s.unready(time.Hour) }, verdict{claiming, StepNone, "", "", false}},
+		"protected":                 {claiming, func(s *scene) { s.machine("old").Protected = true }, verdict{claiming, StepNone, v1alpha1.ReasonMachineProtected, "take its protection off", false}},
+		"etcd":                      {claiming, func(s *scene) { s.Waits["t"] = "member x is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
+		"no member any more":        {claiming, func(s *scene) { s.Unjoined["t"] = "member n-new is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member n-new is sick", false}},
+		"claimed":                   {claiming, func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, verdict{draining, StepCordon, "", "", false}},
+		"Node gone":                 {claiming, func(s *scene) { delete(s.Nodes, "n-old") }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
 		"another's Node": {claiming, func(s *scene) {
 			s.turn.NodeUID, s.Nodes["n-old"].Spec.ProviderID = "uid-before", "sky://elsewhere"
 		}, verdict{deleting, StepDelete, "", "is to be deleted", false}},
@@ -247,8 +260,14 @@ func TestJudge(t *testing.T) {
 		"drained":          {draining, func(s *scene) { s.Drained["t"] = true }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
 		"drained, a CP":    {draining, func(s *scene) { s.Drained["t"] = true; s.ControlPlane = true }, verdict{leaving, StepLeave, "", "", false}},
 		"drained, unready": {draining, func(s *scene) { s.Drained["t"] = true; s.taint("node.kubernetes.io/not-ready") }, verdict{draining, StepTell, "", "its replacement is not ready any more", false}},
-		"not drained":      {draining, func(s *scene) { s.Drains = false }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
-		"claim lost":       {draining, func(s *scene) { s.Nodes["n-old"].Claim = nil }, verdict{claiming, StepNone, "", "", false}},
+		"drained, unready for long": {draining, func(s *scene) {
+			s.Drained["t"] = true
+			s.taint("node.kubernetes.io/not-ready")
+			s.unready(10 * time.Minute)
+		}, verdict{giving, StepFail, failed, "the node is drained; its replacement is not ready any more", false}},
+		"drained, ready again": {draining, func(s *scene) { s.Drained["t"] = true; s.unready(time.Hour) }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"not drained":          {draining, func(s *scene) { s.Drains = false }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"claim lost":           {draining, func(s *scene) { s.Nodes["n-old"].Claim = nil }, verdict{claiming, StepNone, "", "", false}},
 		"drain failed": {draining, func(s *scene) {
 			s.claim(func(c *v1alpha1.Claim) {
 				c.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonDrainRefused, Message: "a bare pod"}
@@ -455,6 +474,9 @@ func TestJudge(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s\n%+v", diff, s.turn.MachineTurn)
+			}
+			if s.turn.UnreadySince != nil && !strings.Contains(s.turn.Message, "not ready any more") {
+				t.Error("it is ready, or has failed, and is said not to be ready since then")
 			}
 			if got.Step == StepCordon && s.Drained["t"] || got.Step == StepCordonBack && s.Drained["t/back"] {
 				t.Error("it is cordoned again, and is drained still")

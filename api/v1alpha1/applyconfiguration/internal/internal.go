@@ -337,6 +337,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: turn
       type:
         scalar: string
+    - name: unreadySince
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: zone
       type:
         scalar: string

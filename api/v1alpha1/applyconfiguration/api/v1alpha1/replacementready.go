@@ -15,7 +15,8 @@ import (
 // that a node has while it starts. These are node.kubernetes.io/not-ready and others that the cluster itself sets on nodes that can't be
 // used, node.cloudprovider.kubernetes.io/uninitialized, and those below readiness.k8s.io and startup-taint.cluster-autoscaler.kubernetes.io.
 type ReplacementReadyApplyConfiguration struct {
-	// Timeout is how long that may take from when the machine is asked for. Then it is deleted, and the turn fails. Default 15m.
+	// Timeout is how long that may take from when the machine is asked for. Then it is deleted, and the turn fails. One that was ready, and is not any
+	// more before the node that goes is gone, gets as long to be ready again. Default 15m.
 	Timeout *v1.Duration `json:"timeout,omitempty"`
 	// StartupTaints are keys of further taints that must be gone.
 	StartupTaints []string `json:"startupTaints,omitempty"`
