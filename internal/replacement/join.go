@@ -15,7 +15,11 @@ func (w *World) adding(t *Turn) bool {
 	s := w.set(t.ScaleSet)
 	if t.Operation != "" {
 		t.Message = "a machine is being added to scale set " + t.ScaleSet
-		if o := s.Operation(t.Operation); o != nil && !o.Sent && s.Message != "" {
+		switch o := s.Operation(t.Operation); {
+		case o == nil:
+		case o.Sent:
+			w.overdue(t, o)
+		case s.Message != "":
 			t.Message = s.Message
 		}
 		return false
@@ -36,6 +40,19 @@ func (w *World) adding(t *Turn) bool {
 		t.Message = "a machine is to be added to scale set " + t.ScaleSet
 	}
 	return false
+}
+
+// overdue is a turn whose machine is being added still. It has failed once that takes longer than a replacement may take to become ready, and waits on: what
+// the cloud has begun can't be called back, and what comes of it is the turn's.
+func (w *World) overdue(t *Turn, o *v1alpha1.CloudOperation) {
+	if deadline := o.Since.Add(w.Timeout); w.Now.Before(deadline) {
+		t.at(deadline)
+		return
+	}
+	t.Message += fmt.Sprintf(" for longer than replacementReady.timeout, %s", w.Timeout)
+	if t.Failed == nil {
+		t.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: short(t.Message), Time: stamp(w.Now)}
+	}
 }
 
 func (w *World) joining(t *Turn, all []*Turn) bool {

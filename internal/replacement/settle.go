@@ -53,6 +53,9 @@ func Taken(turns []*Turn, set, id string) bool {
 // nobody waits for.
 func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended, waiting, all []*Turn) (surplus []*Turn) {
 	ids := slices.DeleteFunc(slices.Clone(end.Added), func(id string) bool { return Taken(all, s.Name, id) })
+	for _, t := range waiting {
+		t.Failed = nil // For the time that it took: what came of it says more.
+	}
 	var useless []string
 	if end.NoRoom {
 		// What the cloud had no room for it may have made all the same, as machines that have failed.

@@ -99,6 +99,13 @@ func (s *scene) missing(id string, since time.Duration) {
 	s.set.Missing[id] = now.Add(-since)
 }
 
+// overdue is an addition that took so long that the turn had failed by the time it ended.
+func (s *scene) overdue(end *Ended) {
+	s.under(v1alpha1.CloudOperationAdd, end)
+	s.set.Operations[0].Since.Time = now.Add(-time.Hour)
+	s.turn.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: "it takes long", Time: metav1.Time{Time: now.Add(-time.Minute)}}
+}
+
 // unready is a replacement that was ready, and is not for so long.
 func (s *scene) unready(since time.Duration) {
 	s.turn.UnreadySince = &metav1.Time{Time: now.Add(-since)}
@@ -176,7 +183,24 @@ func TestJudge(t *testing.T) {
 		"no quota":    {adding, func(s *scene) { s.set.NoRoom, s.set.NoRoomMessage = v1alpha1.ReasonCloudQuota, "no cores left" }, verdict{adding, StepAdd, v1alpha1.ReasonCloudQuota, "no cores left", false}},
 		"throttled":   {adding, func(s *scene) { s.set.Reason, s.set.Message = v1alpha1.ReasonCloudThrottled, "slow down" }, verdict{adding, StepAdd, v1alpha1.ReasonCloudThrottled, "slow down", false}},
 		"being added": {adding, func(s *scene) { s.under("Add", nil) }, verdict{adding, StepNone, pending, "is being added", false}},
-		"unknown set": {adding, func(s *scene) { s.set.Known = false }, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
+		"added for long": {adding, func(s *scene) {
+			s.under("Add", nil)
+			s.set.Operations[0].Since.Time = now.Add(-10 * time.Minute)
+		}, verdict{adding, StepNone, failed, "is being added to scale set pool for longer than replacementReady.timeout, 10m0s", false}},
+		"not sent for long": {adding, func(s *scene) {
+			s.under("Add", nil)
+			s.set.Operations[0].Since.Time, s.set.Operations[0].Sent, s.set.Message = now.Add(-time.Hour), false, "slow down"
+		}, verdict{adding, StepNone, pending, "slow down", false}},
+		"added late, and ready": {adding, func(s *scene) {
+			s.overdue(&Ended{OK: true, Added: []string{"new"}})
+		}, verdict{claiming, StepNone, "", "", false}},
+		"added late, not ready": {adding, func(s *scene) {
+			s.overdue(&Ended{OK: true, Added: []string{"new"}})
+			delete(s.Nodes, "n-new")
+		}, verdict{giving, StepFail, failed, "has not joined yet", false}},
+		"failed late":       {adding, func(s *scene) { s.overdue(&Ended{Message: "it broke"}) }, verdict{giving, StepFail, failed, "it broke", false}},
+		"late, and no room": {adding, func(s *scene) { s.overdue(&Ended{NoRoom: true, Message: "no cores"}) }, verdict{adding, StepAdd, pending, "no cores", false}},
+		"unknown set":       {adding, func(s *scene) { s.set.Known = false }, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
 		"added, and looked before": {adding, func(s *scene) {
 			s.under("Add", &Ended{OK: true, Added: []string{"new"}})
 			s.set.LookedAt = now.Add(-time.Minute)

@@ -847,3 +847,23 @@ func TestBeginOncePerMachine(t *testing.T) {
 		t.Errorf("%d turns, %+v", len(p.turns), p.decision.Waiting)
 	}
 }
+
+// A turn whose machine is being added for too long is told to have failed, once, although it waits on.
+func TestOverdueIsTold(t *testing.T) {
+	turn := turnIn(v1alpha1.MachineAdding)
+	turn.Replacement, turn.ReplacementNode, turn.Operation = "", "", "token"
+	operation := v1alpha1.CloudOperation{Token: "token", Kind: v1alpha1.CloudOperationAdd, Count: 1, Since: metav1.Time{Time: noon.Add(-time.Hour)}, Sent: true}
+	p := passOf(t, v1alpha1.NodeRolloutStatus{
+		Turns: []v1alpha1.MachineTurn{turn}, ScaleSets: []v1alpha1.ScaleSetStatus{{Name: "set", Operations: []v1alpha1.CloudOperation{operation}}},
+	}, nodeNamed("old"))
+	s := newSet("set")
+	s.known, s.at = true, noon
+	p.memo.sets["set"] = s
+	p.gather()
+	for range 2 {
+		p.judge()
+		if len(p.happened) != 1 || p.happened[0].Reason != "Failed" || p.turns[0].Unit.State != v1alpha1.UnitFailed || p.turns[0].Phase != v1alpha1.MachineAdding {
+			t.Errorf("%+v, %+v", p.happened, p.turns[0])
+		}
+	}
+}

@@ -181,9 +181,9 @@ func (p *pass) departure(leaving []string) controlplane.Options {
 
 // judge says what every turn needs next, and how every other node stands.
 func (p *pass) judge() {
-	before := map[string]v1alpha1.MachinePhase{}
+	before := map[string]v1alpha1.MachineTurn{}
 	for _, t := range p.turns {
-		before[t.Turn] = t.Phase
+		before[t.Turn] = t.MachineTurn
 	}
 	lost := map[string]int{}
 	for name, s := range p.view.Sets {
@@ -198,8 +198,12 @@ func (p *pass) judge() {
 	}
 	for _, t := range p.turns {
 		p.at(t.Wake)
-		if then, known := before[t.Turn]; known && then != t.Phase {
-			p.turned(t, then)
+		switch then, known := before[t.Turn]; {
+		case !known:
+		case then.Phase != t.Phase:
+			p.turned(t, then.Phase)
+		case t.Phase == v1alpha1.MachineAdding && then.Failed == nil && t.Failed != nil:
+			p.failed(t) // It waits on for the cloud all the same.
 		}
 	}
 	p.lookAtSpots()
