@@ -32,7 +32,7 @@ type Claim struct {
 	// KeptSeconds is how long what the turn leaves behind as its result is kept after its end. A claim that is older, and
 	// whose result nobody has seen, may be of a turn that is over.
 	KeptSeconds int32 `json:"keptSeconds,omitempty"`
-	// Drains is true when the turn evicts the node's pods, and records them on the node before it does.
+	// Drains is true when the turn evicts the node's pods.
 	Drains bool `json:"drains,omitempty"`
 	// Uncordon is true when the node was schedulable when it was claimed and a tool that leaves no mark of its own
 	// (AnnotationCordonedBy) may cordon it: it is made schedulable at the end.
@@ -44,6 +44,8 @@ type Claim struct {
 	// Cordoned is since when the node is cordoned for the change, from which the time of its drain counts. It is anew where
 	// somebody has lifted the cordon meanwhile.
 	Cordoned *metav1.Time `json:"cordoned,omitempty"`
+	// Drained is when the drain was seen to be over, where the node's condition of that name does not say so.
+	Drained *metav1.Time `json:"drained,omitempty"`
 	// Rebooting is when the host was told to reboot.
 	Rebooting *metav1.Time `json:"rebooting,omitempty"`
 	// BootID is the boot id that the node had when its host was told to reboot, or before that when its turn began.

@@ -132,6 +132,10 @@ func (in *Claim) DeepCopyInto(out *Claim) {
 		in, out := &in.Cordoned, &out.Cordoned
 		*out = (*in).DeepCopy()
 	}
+	if in.Drained != nil {
+		in, out := &in.Drained, &out.Drained
+		*out = (*in).DeepCopy()
+	}
 	if in.Rebooting != nil {
 		in, out := &in.Rebooting, &out.Rebooting
 		*out = (*in).DeepCopy()

@@ -181,24 +181,19 @@ func NodeOf(o *corev1.Node) *rollout.Node {
 	if n.Claims, err = v1alpha1.ParseClaims(o.Annotations); err != nil {
 		n.ClaimError = err.Error()
 	}
-	n.Draining = drainToCome(o, n.Claims)
+	n.Draining = undrained(o, n.Claims)
 	return n.Settled()
 }
 
-// drainToCome reports whether the node has been claimed for a drain that has not begun: with its first write a drain marks
-// the node as cordoned, or, where somebody else had cordoned it, tells what it evicts, or that it is at work.
-func drainToCome(o *corev1.Node, claims []v1alpha1.Claim) bool {
-	for i := range claims {
-		c := &claims[i]
-		if !c.Drains || c.Failed != nil || c.Changed != nil || c.Soaking != nil || o.Annotations[v1alpha1.AnnotationCordonedBy] == c.Rollout {
-			continue
-		}
-		_, recorded := o.Annotations[v1alpha1.AnnotationEvicted]
-		return !recorded && !slices.ContainsFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return (c.Type == corev1.NodeDrainInProgress || c.Type == corev1.NodeDrained) && c.Status == corev1.ConditionTrue
-		})
-	}
-	return false
+// undrained reports whether the node has been claimed for a drain that is not over. It is when the node or the claim says so, or
+// when the turn has got further. What a schedulable node says of a drain is not true any more.
+func undrained(o *corev1.Node, claims []v1alpha1.Claim) bool {
+	drained := o.Spec.Unschedulable && slices.ContainsFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeDrained && c.Status == corev1.ConditionTrue
+	})
+	return slices.ContainsFunc(claims, func(c v1alpha1.Claim) bool {
+		return c.Drains && !drained && c.Drained == nil && c.Rebooting == nil && c.Changed == nil && c.Soaking == nil && c.Failed == nil
+	})
 }
 
 // TrimNode keeps of a Node in the cache what decisions are made of, and nothing that a heartbeat changes.

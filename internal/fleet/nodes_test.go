@@ -141,8 +141,8 @@ func TestNodesShareHostnames(t *testing.T) {
 	}
 }
 
-// From the claim until a drain's first write nobody knows what it evicts.
-func TestDrainToCome(t *testing.T) {
+// From the claim until the drain is over a workload may lack more than its status says.
+func TestUndrained(t *testing.T) {
 	const plan = "Plan/system-upgrade/os"
 	claim := func(how func(*v1alpha1.Claim)) string {
 		c := v1alpha1.Claim{Rollout: plan, UID: "u", Turn: "t", Drains: true}
@@ -155,23 +155,39 @@ func TestDrainToCome(t *testing.T) {
 		}
 		return text
 	}
-	draining := []corev1.NodeCondition{{Type: corev1.NodeDrainInProgress, Status: corev1.ConditionTrue}}
+	at := &metav1.Time{Time: time.Unix(1, 0)}
+	claimed := func(how func(*v1alpha1.Claim)) map[string]string {
+		return map[string]string{v1alpha1.AnnotationClaims: claim(how)}
+	}
+	cordoned := claimed(nil)
+	cordoned[v1alpha1.AnnotationCordonedBy], cordoned[v1alpha1.AnnotationEvicted] = plan, `["StatefulSet/shop/db"]`
+	says := func(kind corev1.NodeConditionType) []corev1.NodeCondition {
+		return []corev1.NodeCondition{{Type: kind, Status: corev1.ConditionTrue}}
+	}
 	for name, tc := range map[string]struct {
 		annotations map[string]string
 		conditions  []corev1.NodeCondition
+		schedulable bool
 		want        bool
 	}{
-		"not claimed":                {nil, nil, false},
-		"claimed":                    {map[string]string{v1alpha1.AnnotationClaims: claim(nil)}, nil, true},
-		"claimed, and does not":      {map[string]string{v1alpha1.AnnotationClaims: claim(func(c *v1alpha1.Claim) { c.Drains = false })}, nil, false},
-		"cordoned":                   {map[string]string{v1alpha1.AnnotationClaims: claim(nil), v1alpha1.AnnotationCordonedBy: plan}, nil, false},
-		"cordoned by another":        {map[string]string{v1alpha1.AnnotationClaims: claim(nil), v1alpha1.AnnotationCordonedBy: "Plan/a/b"}, nil, true},
-		"recorded":                   {map[string]string{v1alpha1.AnnotationClaims: claim(nil), v1alpha1.AnnotationEvicted: "[]"}, nil, false},
-		"at work":                    {map[string]string{v1alpha1.AnnotationClaims: claim(nil)}, draining, false},
-		"failed before it had begun": {map[string]string{v1alpha1.AnnotationClaims: claim(func(c *v1alpha1.Claim) { c.Failed = &v1alpha1.ClaimFailure{} })}, nil, false},
-		"soaking":                    {map[string]string{v1alpha1.AnnotationClaims: claim(func(c *v1alpha1.Claim) { c.Soaking = &metav1.Time{Time: time.Unix(1, 0)} })}, nil, false},
+		"not claimed":                    {nil, nil, true, false},
+		"drained by hand":                {nil, says(corev1.NodeDrainInProgress), false, false},
+		"claimed":                        {claimed(nil), nil, true, true},
+		"claimed, and does not":          {claimed(func(c *v1alpha1.Claim) { c.Drains = false }), nil, true, false},
+		"cordoned, and recorded":         {cordoned, nil, false, true},
+		"at work":                        {cordoned, says(corev1.NodeDrainInProgress), false, true},
+		"drained":                        {cordoned, says(corev1.NodeDrained), false, false},
+		"drained, and schedulable again": {cordoned, says(corev1.NodeDrained), true, true},
+		"drained, as the claim says":     {claimed(func(c *v1alpha1.Claim) { c.Drained = at }), nil, false, false},
+		"rebooting":                      {claimed(func(c *v1alpha1.Claim) { c.Rebooting = at }), nil, false, false},
+		"changed":                        {claimed(func(c *v1alpha1.Claim) { c.Changed = at }), nil, false, false},
+		"soaking":                        {claimed(func(c *v1alpha1.Claim) { c.Soaking = at }), nil, true, false},
+		"failed before it was over":      {claimed(func(c *v1alpha1.Claim) { c.Failed = &v1alpha1.ClaimFailure{} }), nil, true, false},
 	} {
-		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: tc.annotations}, Status: corev1.NodeStatus{Conditions: tc.conditions}}
+		o := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: tc.annotations}, Spec: corev1.NodeSpec{Unschedulable: !tc.schedulable},
+			Status: corev1.NodeStatus{Conditions: tc.conditions},
+		}
 		if got := NodeOf(o).Draining; got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}

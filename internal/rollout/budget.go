@@ -28,7 +28,7 @@ type Account struct {
 	// Next is when the clock alone can change any of that; zero when it can't.
 	Next time.Time
 
-	// draining are the nodes whose drain is still to come, and switches how many of the blocks are no gates.
+	// draining are the nodes whose drain is not over, and switches how many of the blocks are no gates.
 	draining []string
 	switches int
 }
@@ -96,14 +96,14 @@ func (a *Account) close(b *Budget, now time.Time) {
 	a.Blocks = append(a.Blocks, b.Blocks...)
 	if len(a.draining) > 0 {
 		slices.Sort(a.draining)
-		a.Blocks = append(a.Blocks, drainToCome(a.draining...))
+		a.Blocks = append(a.Blocks, undrained(a.draining...))
 	}
 }
 
-// drainToCome closes the gate of workloads until it is known what a drain evicts: else two could begin together, and each
-// find all pods in their places.
-func drainToCome(nodes ...string) Block {
-	return Block{v1alpha1.ReasonWorkloadsUnavailable, "a drain is about to begin on " + list(nodes, len(nodes))}
+// undrained closes the gate of workloads until a drain is over. A pod in its place may be one that is about to be evicted, and
+// one that is ending counts as available while it is ready: else two drains could go on together, and each find nothing missing.
+func undrained(nodes ...string) Block {
+	return Block{v1alpha1.ReasonWorkloadsUnavailable, "nodes that are not drained yet: " + list(nodes, len(nodes))}
 }
 
 func (a *Account) wake(at, now time.Time) {
@@ -218,7 +218,7 @@ func spend(p *pass, c *candidate) {
 	}
 	for _, a := range p.budgets(c) {
 		if a.Workloads && p.strategy.Drains {
-			block := drainToCome(c.Unit.Node)
+			block := undrained(c.Unit.Node)
 			a.gates = append(a.gates, Block{block.Gate, a.says(block.Message)})
 		}
 		if a.holders[c.Node] {

@@ -177,8 +177,8 @@ func TestBudgets(t *testing.T) {
 			f.Budgets[0].Blocks = []Block{{v1alpha1.ReasonAlertsActive, "alert X"}}
 			u[0].Claimed = true
 		}, start: "a", reason: v1alpha1.ReasonAlertsActive, message: "budget b: alert X"},
-		"a drain that is still to come": {budgets: []string{"gates: {workloads: {}}"}, nodes: map[string]*Node{"c": {Name: "c", Draining: true}},
-			reason: v1alpha1.ReasonWorkloadsUnavailable, message: "budget b: a drain is about to begin on c"},
+		"a drain that is not over": {budgets: []string{"gates: {workloads: {}}"}, nodes: map[string]*Node{"c": {Name: "c", Draining: true}},
+			reason: v1alpha1.ReasonWorkloadsUnavailable, message: "budget b: nodes that are not drained yet: c"},
 		"a pause does": {budgets: []string{"paused: true"}, edit: func(_ *Fleet, u []Unit) { u[0].Claimed = true },
 			reason: v1alpha1.ReasonBudgetPaused, message: "budget b: it is paused"},
 		"one that can't be read": {budgets: []string{"selector: {matchExpressions: [{key: zone, operator: Resembles}]}"},

@@ -33,8 +33,8 @@ type facts struct {
 	// groups are the waves, the last of which takes what is left; wave is that of each unit.
 	groups [][]*Unit
 	wave   map[string]int
-	// unavailable holds by budget the nodes that are, and draining whether a drain is about to begin; begun is who has been
-	// started just now.
+	// unavailable holds by budget the nodes that are, and draining whether a drain is not over; begun is who has been started
+	// just now.
 	unavailable []map[string]bool
 	draining    []bool
 	begun       []string
@@ -64,13 +64,14 @@ func (w *world) facts(p *party, units []Unit) *facts {
 	slices.SortFunc(f.order, f.compare)
 	f.divide(units)
 	for _, b := range w.budgets {
-		down := map[string]bool{}
+		down, draining := map[string]bool{}, false
 		for name, m := range w.present() {
 			if chosen(b, m) && w.down(b, m) {
 				down[name] = true
 			}
+			draining = draining || chosen(b, m) && slices.ContainsFunc(m.claims, undrainedYet)
 		}
-		f.unavailable, f.draining = append(f.unavailable, down), append(f.draining, false)
+		f.unavailable, f.draining = append(f.unavailable, down), append(f.draining, draining)
 	}
 	return f
 }

@@ -369,8 +369,8 @@ gates:
   workloads: {}`
 	return walkthrough{
 		file: "the-workloads-gate", title: "The workloads gate closes and opens",
-		intro: "Two nodes may be unavailable, but no further one is taken while what was evicted from the last is not available again. So\n" +
-			"drains begin one by one.",
+		intro: "Two nodes may be unavailable, but no further one is taken before the last is drained and what was evicted from it is available\n" +
+			"again. So nodes are drained one by one.",
 		shows: []shown{{"The budget `calm`", budget}}, nodes: five[:3],
 		play: func(s script) {
 			s.addBudget("calm", budgetOf(t, budget))
@@ -383,10 +383,15 @@ gates:
 			s.acts(os)
 			s.passes(time.Minute)
 			s.displaced = map[string]bool{}
-			s.event("All pods of shop/cart are available again, on other nodes.")
+			s.event("All pods of shop/cart are available again, on other nodes. A pod of shop/db is still ending on node-2.")
+			s.acts(os)
+			s.passes(time.Minute)
+			s.drained(os, "node-2")
+			s.event("It has ended: node-2 is drained, and nothing is missing.")
 			s.acts(os)
 			s.event("Draining node-3 evicts another.")
 			s.passes(2 * time.Minute)
+			s.drained(os, "node-3")
 			s.succeeds(os, "node-2")
 			s.passes(time.Minute)
 			s.displaced = map[string]bool{}

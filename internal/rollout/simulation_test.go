@@ -449,6 +449,10 @@ func (s *simulation) end(p *party) {
 		return
 	}
 	name, how, word := pick(s, at...), succeeded, "succeeds"
+	if s.chance(40) && s.drained(p, name) {
+		s.say(p, "has drained %s.", name)
+		return
+	}
 	switch n := s.IntN(100); {
 	case n < 20:
 		how, word = broken, "fails"

@@ -151,7 +151,7 @@ type Node struct {
 	Claims []v1alpha1.Claim
 	// ClaimError says why the claims can't be read.
 	ClaimError string
-	// Draining is true while a drain of the node is still to come: what it will evict is not known yet.
+	// Draining is true from when the node is claimed for a drain until that is over: only then does it show what the workloads lack.
 	Draining bool
 	// Evictions is how many pods a drain would evict; negative when that is not known.
 	Evictions int

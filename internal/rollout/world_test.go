@@ -193,10 +193,16 @@ func (m *machine) node(name string) *Node {
 			{Type: corev1.NodeReady, Status: truth(!m.notReady), LastTransitionTime: metav1.Time{Time: m.readySince}},
 		},
 	}
+	n.Draining = slices.ContainsFunc(m.claims, undrainedYet)
 	if m.taint {
 		n.Taints = []corev1.Taint{{Key: agentTaint, Effect: corev1.TaintEffectNoSchedule}}
 	}
 	return n
+}
+
+// undrainedYet: the node of the claim is being drained, or is to be.
+func undrainedYet(c v1alpha1.Claim) bool {
+	return c.Drains && c.Drained == nil && c.Soaking == nil && c.Failed == nil
 }
 
 func truth(is bool) corev1.ConditionStatus {
@@ -671,7 +677,7 @@ func (a *acting) begin(u *Unit, m machine) bool {
 	w.turns++
 	claim := v1alpha1.Claim{
 		Rollout: p.name, UID: p.uid, Shared: p.shared, Revision: p.wants(), Attempt: p.attempt(m),
-		Turn: strconv.Itoa(w.turns), Since: metav1.Time{Time: w.now},
+		Turn: strconv.Itoa(w.turns), Since: metav1.Time{Time: w.now}, Drains: p.drains,
 	}
 	if old != nil && old.Attempt == claim.Attempt {
 		claim.Failures = old.Failures
@@ -793,6 +799,20 @@ func (w *world) ends(p *party, name string, how outcome) {
 		w.fail("%s runs nothing on %s", p.name, name)
 	}
 	p.changes[name].outcome, p.changes[name].ended = how, w.now
+	w.drained(p, name)
+}
+
+// drained ends the drain with which a turn begins, and says whether there was one.
+func (w *world) drained(p *party, name string) bool {
+	m := w.present()[name]
+	if c := m.claim(p); c == nil || !undrainedYet(*c) {
+		return false
+	}
+	w.edit(name, func(m *machine) {
+		m.claims = slices.Clone(m.claims)
+		m.claim(p).Drained = &metav1.Time{Time: w.now}
+	})
+	return true
 }
 
 // claims counts the nodes that a rollout has a claim on, or has taken a pod from.

@@ -77,6 +77,8 @@ func (p *pass) step(ctx context.Context, t *turn) error {
 		return p.abandon(ctx, t)
 	case stepUnmark:
 		return node.Hold(ctx, p.client, t.node, *t.claim)
+	case stepDrained:
+		return p.drained(ctx, t)
 	case stepTaint:
 		return node.Taint(ctx, p.client, t.node, p.world.taint)
 	case stepUntaint:
@@ -221,6 +223,17 @@ func (p *pass) fail(ctx context.Context, t *turn) error {
 	log.FromContext(ctx).Info("node failed", "node", t.node.Name, "reason", t.failure.Reason, "message", t.failure.Message)
 	metrics.ObserveTurn(p.name(), metrics.TurnFailed, t.failure.Time.Sub(claim.Since.Time))
 	p.happens(events.PlanJobFailed(p.plan, t.failure.Message))
+	return nil
+}
+
+// drained keeps that the drain is over.
+func (p *pass) drained(ctx context.Context, t *turn) error {
+	claim := *t.claim
+	claim.Drained = &metav1.Time{Time: p.now}
+	if err := node.Hold(ctx, p.client, t.node, claim); err != nil {
+		return err
+	}
+	t.claim = &claim
 	return nil
 }
 

@@ -42,7 +42,7 @@ func (t *turn) newClaim(w *world) v1alpha1.Claim {
 		Since:    metav1.Time{Time: w.now},
 
 		KeptSeconds: jobTTL(p, &w.options.Job),
-		Drains:      p.Spec.Drain != nil && w.options.Job.marksCordon(windows),
+		Drains:      p.Spec.Drain != nil,
 		Uncordon:    cordons(p) && !w.options.Job.marksCordon(windows) && !t.node.Spec.Unschedulable,
 	}
 	if t.claim != nil {
@@ -54,7 +54,6 @@ func (t *turn) newClaim(w *world) v1alpha1.Claim {
 	if t.step == stepAdopt {
 		_, ours := t.job.Annotations[v1alpha1.AnnotationTurn]
 		claim.Turn = turnOf(t.job)
-		claim.Drains = claim.Drains && ours // Another's drain leaves no mark.
 		claim.Since = t.job.CreationTimestamp
 		if ttl := t.job.Spec.TTLSecondsAfterFinished; ttl != nil {
 			claim.KeptSeconds = *ttl

@@ -77,7 +77,7 @@ func (p *pass) decide(f rollout.Fleet) {
 func (p *pass) strategy(total int) rollout.Strategy {
 	s := rollout.New(p.plan.Spec.Strategy, int(min(p.plan.Spec.Concurrency, math.MaxInt32)), total)
 	s.UID, s.Revision, s.Shared = p.plan.UID, p.plan.Status.LatestHash, shared(p.plan)
-	s.Drains = p.plan.Spec.Drain != nil && p.world.options.Job.KubectlImage == ""
+	s.Drains = p.plan.Spec.Drain != nil
 	s.Window, s.OwnNode = p.window, p.world.options.NodeName
 	s.Wave = p.waves.Latest(client.ObjectKeyFromObject(p.plan), p.plan.UID, p.plan.Status.Wave)
 	s.Approved = p.plan.Annotations[v1alpha1.AnnotationApprove]

@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -30,6 +31,7 @@ const (
 	stepFinish       // label the node and release it: it is updated
 	stepAbandon      // release the node: the Plan wants nothing of it any more
 	stepUnmark       // drop the mark of a cordon that a person has lifted, lest a later one be taken for it
+	stepDrained      // record in the claim that the drain is over, which its node does not say
 	stepTaint        // taint the node as one that is still to be updated
 	stepUntaint      // take that taint off
 )
@@ -227,7 +229,22 @@ func (t *turn) judge(w *world, selected bool) {
 	if t.step == stepNone && marked && !t.node.Spec.Unschedulable {
 		t.step = stepUnmark
 	}
+	if t.step == stepNone && t.drained(w) {
+		t.step = stepDrained
+	}
 	t.taint(w, selected)
+}
+
+// drained reports whether a budget waits for a drain that is over: its container has ended well, and the node does not say so. Those of
+// other images, and accounts that may not write conditions, say nothing.
+func (t *turn) drained(w *world) bool {
+	known := w.fleet.Nodes[t.node.Name]
+	if t.pod == nil || known == nil || !known.Draining || !slices.ContainsFunc(w.fleet.Budgets, func(b rollout.Budget) bool { return b.Workloads }) {
+		return false
+	}
+	return slices.ContainsFunc(t.pod.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.Name == drainContainer && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+	})
 }
 
 // judgeUnclaimed judges a node that the Plan has no claim on.

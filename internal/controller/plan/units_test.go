@@ -18,6 +18,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -737,6 +738,74 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// That a drain is over is recorded in the claim where a budget waits for that and the node does not say so.
+func TestTurnsDrained(t *testing.T) {
+	drained := func(code int32) *corev1.Pod {
+		p := newPod("p1", "job-node-1", ago(time.Minute))
+		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{
+			Name: drainContainer, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code}},
+		}}
+		return p
+	}
+	says := func(n *corev1.Node) {
+		n.Spec.Unschedulable = true
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDrained, Status: corev1.ConditionTrue})
+	}
+	waits := []rollout.Budget{{Name: "free"}, {Name: "careful", Workloads: true}}
+	for name, tc := range map[string]struct {
+		node    func(*corev1.Node)
+		claim   func(*v1alpha1.Claim)
+		pod     *corev1.Pod
+		budgets []rollout.Budget
+		want    step
+	}{
+		"drained":                    {pod: drained(0), budgets: waits, want: stepDrained},
+		"drained, as the node says":  {node: says, pod: drained(0), budgets: waits},
+		"drained, as the claim says": {claim: func(c *v1alpha1.Claim) { c.Drained = ptr.To(ago(time.Minute)) }, pod: drained(0), budgets: waits},
+		"drained, and nobody waits":  {pod: drained(0), budgets: waits[:1]},
+		"not drained":                {pod: drained(1), budgets: waits},
+		"begun":                      {pod: newPod("p1", "job-node-1", ago(time.Minute)), budgets: waits},
+		"without a pod":              {budgets: waits},
+		"of a turn that does not":    {claim: func(c *v1alpha1.Claim) { c.Drains = false }, pod: drained(0), budgets: waits},
+		"drained, and schedulable":   {node: func(n *corev1.Node) { says(n); n.Spec.Unschedulable = false }, pod: drained(0), budgets: waits, want: stepDrained},
+		"soaking":                    {claim: func(c *v1alpha1.Claim) { c.Soaking = ptr.To(ago(time.Minute)) }, pod: drained(0), budgets: waits},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(newPlan(drains, soaks(time.Hour)))
+			claim := claimed(func(c *v1alpha1.Claim) { c.Drains, c.Attempt = true, "" })
+			n := newNode("node-1")
+			claim.Attempt = w.attempt(n)
+			if tc.claim != nil {
+				tc.claim(&claim)
+			}
+			if tc.node != nil {
+				tc.node(n)
+			}
+			holding(claim)(n)
+			c := newCluster(t, n, w.plan)
+			s := snapshotOf(c.node("node-1"))
+			s.jobs[n.Name] = []*batchv1.Job{newTurnJob(w.plan, n)}
+			if tc.pod != nil {
+				s.pods[n.Name] = []*corev1.Pod{tc.pod}
+			}
+			w.fleet = rollout.Fleet{Nodes: s.Nodes, Budgets: tc.budgets}
+			all := turns(w, s)
+			if len(all) != 1 || all[0].step != tc.want {
+				t.Fatalf("got %+v, want step %d", all, tc.want)
+			}
+			if tc.want == stepNone {
+				return
+			}
+			if err := (&pass{Controller: c.Controller, world: w}).step(t.Context(), &all[0]); err != nil {
+				t.Fatal(err)
+			}
+			if fleet.NodeOf(c.node("node-1")).Draining {
+				t.Error("the node is being drained still")
+			}
+		})
+	}
+}
+
 // Nodes are selected by their labels, whatever stands on them.
 func TestTurnsSelected(t *testing.T) {
 	w := newWorld(newPlan())
@@ -909,15 +978,15 @@ func TestNewClaim(t *testing.T) {
 		},
 		"of a Plan that drains, with kubectl, which leaves none": {
 			plan: drains, world: kubectl,
-			want: v1alpha1.Claim{Uncordon: true},
+			want: v1alpha1.Claim{Drains: true, Uncordon: true},
 		},
 		"of a Plan that drains, with kubectl, what a person has cordoned": {
 			plan: drains, world: kubectl, node: []func(*corev1.Node){unschedulable},
-			want: v1alpha1.Claim{},
+			want: v1alpha1.Claim{Drains: true},
 		},
 		"of a Plan that drains Windows": {
 			plan: drains, world: func(w *world) { w.options.Job.KubectlImageWindows = "win" }, node: []func(*corev1.Node){windows},
-			want: v1alpha1.Claim{Uncordon: true},
+			want: v1alpha1.Claim{Drains: true, Uncordon: true},
 		},
 		"of a Plan that does not cordon, with kubectl": {
 			world: kubectl,
@@ -925,11 +994,11 @@ func TestNewClaim(t *testing.T) {
 		},
 		"started over, with kubectl: what the first turn has cordoned": {
 			plan: drains, world: kubectl, node: []func(*corev1.Node){unschedulable}, claim: ptr.To(claimed(broken, func(c *v1alpha1.Claim) { c.Uncordon = true })),
-			want: v1alpha1.Claim{Uncordon: true},
+			want: v1alpha1.Claim{Drains: true, Uncordon: true},
 		},
 		"started over, with kubectl: what a person had cordoned": {
 			plan: drains, world: kubectl, node: []func(*corev1.Node){unschedulable}, claim: ptr.To(claimed(broken)),
-			want: v1alpha1.Claim{},
+			want: v1alpha1.Claim{Drains: true},
 		},
 		"started over, and the Plan drains no more": {
 			claim: ptr.To(claimed(broken, func(c *v1alpha1.Claim) { c.Uncordon = true })),
@@ -952,7 +1021,7 @@ func TestNewClaim(t *testing.T) {
 		},
 		"adopted from a drain with kubectl": {
 			plan: drains, adopt: left, node: []func(*corev1.Node){unschedulable},
-			want: v1alpha1.Claim{Uncordon: true, Turn: "job/job-node-1", Since: ago(9 * time.Minute)},
+			want: v1alpha1.Claim{Drains: true, Uncordon: true, Turn: "job/job-node-1", Since: ago(9 * time.Minute)},
 		},
 		"adopted from a drain of its own, which leaves a mark": {
 			plan: drains, adopt: func(*batchv1.Job) {}, node: []func(*corev1.Node){unschedulable},
@@ -960,7 +1029,7 @@ func TestNewClaim(t *testing.T) {
 		},
 		"adopted from a drain of its own, with kubectl": {
 			plan: drains, world: kubectl, adopt: func(*batchv1.Job) {}, node: []func(*corev1.Node){unschedulable},
-			want: v1alpha1.Claim{Uncordon: true, Turn: "t1", Since: ago(9 * time.Minute)},
+			want: v1alpha1.Claim{Drains: true, Uncordon: true, Turn: "t1", Since: ago(9 * time.Minute)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
