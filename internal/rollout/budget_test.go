@@ -227,7 +227,7 @@ func TestHealth(t *testing.T) {
 		t.Errorf("it was ready before the change: %s", got)
 	}
 	f.Budgets = []Budget{budget(t, "{selector: {matchLabels: {zone: x}}, minReadySeconds: 90, gates: {nodes: {conditions: [{type: NetworkUnavailable, status: 'False'}]}}}")}
-	why, end := f.health("a", noon)
+	why, end := f.health("a", &Health{}, noon)
 	if why != "ready only since 2026-11-20T11:59:00Z, and minReadySeconds is 1m30s" || !end.Equal(noon.Add(30*time.Second)) {
 		t.Errorf("ready too short: %s, until %s", why, end)
 	}

@@ -16,12 +16,12 @@ import (
 // Unhealthy says why a node is not healthy, or "": it is not ready, or not for long enough, or it does not meet what a budget
 // that selects it asks of its nodes. A node that is not there is not healthy.
 func (f *Fleet) Unhealthy(name string, now time.Time) string {
-	why, _ := f.health(name, now)
+	why, _ := f.health(name, &Health{}, now)
 	return why
 }
 
-// health says why a node is not healthy, and when the clock alone can change that.
-func (f *Fleet) health(name string, now time.Time) (why string, end time.Time) {
+// health says why a node is not healthy, of which a rollout asks this besides, and when the clock alone can change that.
+func (f *Fleet) health(name string, own *Health, now time.Time) (why string, end time.Time) {
 	n := f.Nodes[name]
 	if n == nil {
 		return "there is no such node", end
@@ -29,6 +29,9 @@ func (f *Fleet) health(name string, now time.Time) (why string, end time.Time) {
 	r := n.ready()
 	if !r.ready {
 		return "not ready" + from(r.since), end
+	}
+	if cause, message, _, end := ill(own.MinReady, &own.NodesGate, n, r, now); cause != "" {
+		return message, end
 	}
 	for i := range f.Budgets {
 		b := &f.Budgets[i]
@@ -42,24 +45,29 @@ func (f *Fleet) health(name string, now time.Time) (why string, end time.Time) {
 	return "", end
 }
 
-// healthySince is since when a node that is healthy now has been so, as far as its conditions tell.
-func (f *Fleet) healthySince(name string) time.Time {
+// healthySince is since when a node that is healthy now, also by what a rollout asks besides, has been so, as far as its conditions tell.
+func (f *Fleet) healthySince(name string, own *Health) time.Time {
 	n := f.Nodes[name]
 	if n == nil {
 		return time.Time{}
 	}
-	ready := n.ready().since
-	since := ready
+	since := n.wellSince(own.MinReady, &own.NodesGate)
 	for i := range f.Budgets {
 		b := &f.Budgets[i]
 		if b.MinReady == 0 && len(b.Health.Conditions) == 0 || !b.selects(n) {
 			continue
 		}
-		since = later(since, ready.Add(b.MinReady))
-		for _, want := range b.Health.Conditions {
-			if c := n.condition(want.Type); c != nil {
-				since = later(since, c.LastTransitionTime.Time)
-			}
+		since = later(since, n.wellSince(b.MinReady, &b.Health))
+	}
+	return since
+}
+
+// wellSince is since when a node has met what is asked of it.
+func (n *Node) wellSince(least time.Duration, asked *v1alpha1.NodesGate) time.Time {
+	since := n.ready().since.Add(least)
+	for _, want := range asked.Conditions {
+		if c := n.condition(want.Type); c != nil {
+			since = later(since, c.LastTransitionTime.Time)
 		}
 	}
 	return since
@@ -68,7 +76,7 @@ func (f *Fleet) healthySince(name string) time.Time {
 // SoakEnd is when a node has soaked that was changed at this time: so long after it has become healthy, as far as its
 // conditions tell. Whether it is healthy is not asked.
 func (f *Fleet) SoakEnd(name string, changed time.Time, soak time.Duration) time.Time {
-	return later(changed, f.healthySince(name)).Add(soak)
+	return later(changed, f.healthySince(name, &Health{})).Add(soak)
 }
 
 func later(a, b time.Time) time.Time {
@@ -113,14 +121,19 @@ func (n *Node) ready() readiness {
 
 // ill says why a node is unavailable for itself, since when, and when the clock alone ends that.
 func (b *Budget) ill(n *Node, r readiness, now time.Time) (cause v1alpha1.UnavailableCause, message string, since, end time.Time) {
+	return ill(b.MinReady, &b.Health, n, r, now)
+}
+
+// ill says why a node is not healthy that is to be ready for so long at least and to meet what is asked.
+func ill(least time.Duration, asked *v1alpha1.NodesGate, n *Node, r readiness, now time.Time) (cause v1alpha1.UnavailableCause, message string, since, end time.Time) {
 	ready, since := r.ready, r.since
-	switch until := since.Add(b.MinReady); {
+	switch until := since.Add(least); {
 	case !ready:
 		return v1alpha1.CauseNotReady, "not ready" + from(since), since, end
-	case b.MinReady > 0 && now.Before(until):
-		return v1alpha1.CauseMinReadySeconds, "ready only" + from(since) + ", and minReadySeconds is " + b.MinReady.String(), since, until
+	case least > 0 && now.Before(until):
+		return v1alpha1.CauseMinReadySeconds, "ready only" + from(since) + ", and minReadySeconds is " + least.String(), since, until
 	}
-	for _, want := range b.Health.Conditions {
+	for _, want := range asked.Conditions {
 		c := n.condition(want.Type)
 		switch {
 		case c == nil:
@@ -129,7 +142,7 @@ func (b *Budget) ill(n *Node, r readiness, now time.Time) (cause v1alpha1.Unavai
 			return v1alpha1.CauseUnhealthy, fmt.Sprintf("condition %s is %s, and must be %s", want.Type, c.Status, want.Status), c.LastTransitionTime.Time, end
 		}
 	}
-	for _, pattern := range b.Health.AbsentTaints {
+	for _, pattern := range asked.AbsentTaints {
 		for i := range n.Taints {
 			if taint := n.Taints[i].Key; fits(pattern, taint) {
 				return v1alpha1.CauseUnhealthy, "taint " + taint + " must be absent", time.Time{}, end

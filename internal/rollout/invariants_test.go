@@ -416,7 +416,7 @@ func (f *facts) tried(wave int) bool {
 func (f *facts) soaked(wave int, more time.Duration) bool {
 	soak := f.spec.Waves[wave].Soak
 	for _, u := range f.groups[wave] {
-		if u.State == v1alpha1.UnitUpdated && (f.unwell(u.Node) || soak != nil && f.now.Sub(f.wellSince(u.Node, wave)) < soak.Duration+more) {
+		if u.State == v1alpha1.UnitUpdated && (f.unwell(f.party, u.Node) || soak != nil && f.now.Sub(f.wellSince(u.Node, wave)) < soak.Duration+more) {
 			return false
 		}
 	}
@@ -434,10 +434,10 @@ func (f *facts) waits(wave int) bool {
 	return f.stood(wave, v1alpha1.WaveWaitingForApproval) || f.proven(wave)
 }
 
-// unwell: not ready, or not for long enough, or not as a budget that selects it wants it.
-func (w *world) unwell(name string) bool {
+// unwell: not ready, or not for long enough, or not as the rollout, or a budget that selects it, wants it.
+func (w *world) unwell(p *party, name string) bool {
 	m, there := w.present()[name]
-	return !there || m.notReady || slices.ContainsFunc(w.budgets, func(b *v1alpha1.NodeDisruptionBudget) bool {
+	return !there || m.notReady || p.careful && m.offline || slices.ContainsFunc(w.budgets, func(b *v1alpha1.NodeDisruptionBudget) bool {
 		return chosen(b, m) && w.ill(b, m)
 	})
 }
@@ -465,6 +465,9 @@ func (f *facts) wellSince(name string, wave int) time.Time {
 				since = latest(since, m.offSince)
 			}
 		}
+	}
+	if f.careful {
+		since = latest(since, m.offSince)
 	}
 	// Who came into the wave when it was updated already may have been so for any time.
 	updated := f.shadow.updated[key2{f.name, name}]
@@ -767,7 +770,7 @@ func (f *facts) verifyWait(wait Wait, d Decision) {
 			return x.State != v1alpha1.UnitUpdated && !x.Skipped && !slices.Contains(f.lost, x.Node)
 		}))
 	case v1alpha1.ReasonWaveUnhealthy:
-		is = f.later(u, d) && slices.ContainsFunc(f.groups[f.reached(d.Wave)], func(x *Unit) bool { return x.State == v1alpha1.UnitUpdated && f.unwell(x.Node) })
+		is = f.later(u, d) && slices.ContainsFunc(f.groups[f.reached(d.Wave)], func(x *Unit) bool { return x.State == v1alpha1.UnitUpdated && f.unwell(f.party, x.Node) })
 	case v1alpha1.ReasonWaveSoaking:
 		i := f.reached(d.Wave)
 		is = f.later(u, d) && spec.Waves[i].Soak != nil && f.now.Before(d.Wave.Since.Add(spec.Waves[i].Soak.Duration+time.Second))
@@ -975,7 +978,7 @@ func (s *shadow) note(w *world, p *party) {
 			// It has soaked, whatever a strategy says that comes later.
 			s.updated[key2{p.name, u.Node}], s.unwell[key2{p.name, u.Node}] = time.Time{}, time.Time{}
 		}
-		if w.unwell(u.Node) {
+		if w.unwell(p, u.Node) {
 			s.unwell[key2{p.name, u.Node}] = w.now
 		}
 		m := membership{p.name, u.Node, p.wants(), f.waveName(wave)}

@@ -176,6 +176,7 @@ func (s *simulation) populate() {
 		p := &party{
 			name: "rollout-" + strconv.Itoa(i), unfit: s.chance(15), concurrency: s.IntN(5), shared: s.chance(50), drains: s.chance(40),
 			beside: s.chance(35), strict: s.chance(50), patient: s.chance(50), soakLast: s.chance(50),
+			careful: s.chance(40),
 		}
 		if s.chance(20) {
 			p.own = pick(s, s.names()...)
@@ -193,8 +194,8 @@ func (s *simulation) populate() {
 }
 
 func (s *simulation) describe(p *party) {
-	s.say(p, "wants %s, %d at once, shared: %v, drains: %v, beside: %v, strict: %v, window: %v, first on: %v, the last soaks: %v, by %s.",
-		p.wants(), p.concurrency, p.shared, p.drains, p.beside, p.strict, p.window != nil, slices.Sorted(maps.Keys(p.picked)), p.soakLast, show(p.spec))
+	s.say(p, "wants %s, %d at once, shared: %v, drains: %v, beside: %v, strict: %v, window: %v, first on: %v, the last soaks: %v, careful: %v, by %s.",
+		p.wants(), p.concurrency, p.shared, p.drains, p.beside, p.strict, p.window != nil, slices.Sorted(maps.Keys(p.picked)), p.soakLast, p.careful, show(p.spec))
 }
 
 // pick says by name on which nodes a rollout begins.

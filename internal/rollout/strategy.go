@@ -78,6 +78,14 @@ func (s *Strategy) Problem() string {
 	return s.WindowError
 }
 
+// NewHealth is what a NodeRollout asks of nodes that it has changed, but for its pods.
+func NewHealth(from *v1alpha1.NodeHealth) Health {
+	if from == nil {
+		return Health{}
+	}
+	return Health{MinReady: seconds(from.MinReadySeconds), NodesGate: from.NodesGate}
+}
+
 // NewBudget makes a budget of the API's; which gates are closed is for the caller to add. One that can't be understood has
 // an Error; if that is its selector, it selects every node.
 func NewBudget(from *v1alpha1.NodeDisruptionBudget) Budget {

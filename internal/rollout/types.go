@@ -42,6 +42,8 @@ type Strategy struct {
 	Beside bool
 	// OwnNode is the node that the operator runs on; it goes last.
 	OwnNode string
+	// Health is what the rollout asks of nodes that it has changed, before a wave is over: no budget counts a node that lacks it.
+	Health Health
 	// Waves divide the rollout.
 	Waves []Wave
 	// SoakLast lets also the last wave that has units soak, and be approved, before the rollout is complete; and one without any
@@ -51,6 +53,13 @@ type Strategy struct {
 	Wave *v1alpha1.WaveStatus
 	// Approved is what somebody has approved: the value of the annotation moult.dev/approve.
 	Approved string
+}
+
+// Health says when a node is healthy, beside being ready.
+type Health struct {
+	// MinReady is for how long a node must have been ready.
+	MinReady time.Duration
+	v1alpha1.NodesGate
 }
 
 // Wave is a part of a rollout that is finished before the next begins.
@@ -179,7 +188,7 @@ type Budget struct {
 	Paused bool
 	// MinReady is for how long a node must have been ready to be available.
 	MinReady time.Duration
-	// Health says when a node is healthy, beside being ready.
+	// Health is what else a node must meet to be healthy.
 	Health v1alpha1.NodesGate
 	// Workloads is true when what drains evict must be available again before another node is taken.
 	Workloads bool

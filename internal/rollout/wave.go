@@ -285,7 +285,7 @@ func waveHealthy(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	n := 0
 	var who []string
 	for _, c := range p.updated(index) {
-		why, end := p.fleet.health(c.Unit.Node, p.now)
+		why, end := p.fleet.health(c.Unit.Node, &p.strategy.Health, p.now)
 		if why == "" {
 			continue
 		}
@@ -318,7 +318,7 @@ func waveSoaked(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 		since = before.Since.Add(-soak) // It had soaked by then.
 	}
 	for _, c := range p.updated(index) {
-		if healthy := p.fleet.healthySince(c.Unit.Node); healthy.After(since) {
+		if healthy := p.fleet.healthySince(c.Unit.Node, &p.strategy.Health); healthy.After(since) {
 			since = healthy
 		}
 	}

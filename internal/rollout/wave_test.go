@@ -61,6 +61,9 @@ func TestWaves(t *testing.T) {
 	everywhere := lastOn("n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9")
 	byPool := strategyOf(t, "waves:\n- {name: pool, nodeSelector: {matchLabels: {pool: canary}}}\n- {size: 20%}").Waves
 	both := strategyOf(t, "waves:\n- {name: pool, size: 2, nodeSelector: {matchLabels: {pool: canary}}}\n- {size: 95%}").Waves
+	connected := func(s *Strategy) {
+		s.Health.Conditions = []v1alpha1.NodeConditionRequirement{{Type: networkPresence, Status: metav1.ConditionFalse}}
+	}
 	soaked := strategyOf(t, "waves:\n- {name: first, size: 1, soak: 10m, approval: Manual}").Waves
 	three := strategyOf(t, "waves:\n- {size: 1}\n- {size: 2}\n- {size: 3}").Waves
 	for name, tc := range map[string]struct {
@@ -114,6 +117,18 @@ func TestWaves(t *testing.T) {
 			set(u, v1alpha1.UnitUpdated, 0)
 			f.Nodes["n0"] = (&machine{notReady: true}).node("n0")
 		}, stands: "first 1/2 Unhealthy 1/1", last: v1alpha1.ReasonWaveUnhealthy},
+		"not healthy by what the rollout asks": {waves: soaked, wave: stood("first", 1, v1alpha1.WaveSoaking, 9*time.Minute), edit: func(u []Unit, f *Fleet) {
+			set(u, v1alpha1.UnitUpdated, 0)
+			f.Nodes["n0"] = (&machine{offline: true}).node("n0")
+		}, change: connected, stands: "first 1/2 Unhealthy 1/1", last: v1alpha1.ReasonWaveUnhealthy},
+		"healthy again by what the rollout asks": {waves: soaked, wave: stood("first", 1, v1alpha1.WaveSoaking, 9*time.Minute), edit: func(u []Unit, f *Fleet) {
+			set(u, v1alpha1.UnitUpdated, 0)
+			f.Nodes["n0"] = (&machine{offSince: noon.Add(-2 * time.Minute)}).node("n0")
+		}, change: connected, stands: "first 1/2 Soaking 1/1", last: v1alpha1.ReasonWaveSoaking, next: 8 * time.Minute},
+		"ready not for as long as the rollout asks": {waves: soaked, wave: stood("first", 1, v1alpha1.WaveSoaking, 9*time.Minute), edit: func(u []Unit, f *Fleet) {
+			set(u, v1alpha1.UnitUpdated, 0)
+			f.Nodes["n0"] = (&machine{readySince: noon.Add(-2 * time.Minute)}).node("n0")
+		}, change: func(s *Strategy) { s.Health.MinReady = 5 * time.Minute }, stands: "first 1/2 Unhealthy 1/1", last: v1alpha1.ReasonWaveUnhealthy, next: 3 * time.Minute},
 		"it has soaked": {waves: soaked, wave: stood("first", 1, v1alpha1.WaveSoaking, 10*time.Minute), edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0) },
 			stands: "first 1/2 WaitingForApproval 1/1", last: v1alpha1.ReasonWaitingForApproval},
 		"approved for another revision": {waves: soaked, approved: "first@v0", wave: stood("first", 1, v1alpha1.WaveWaitingForApproval, time.Hour), edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0) },

@@ -112,7 +112,9 @@ type party struct {
 	// beside is true for one that claims no nodes: it replaces a pod on each. Where it is strict, an outdated pod that is not
 	// available holds a slot; where it is patient, one is not replaced on a node that is not ready.
 	beside, strict, patient bool
-	own                     string
+	// careful is true for one that finds nodes without network not healthy, whatever the budgets say.
+	careful bool
+	own     string
 	// revision and generation are raised by whoever changes the rollout: one outdates every node, both ask for a retry.
 	revision, generation int
 	// unfit is true when Windows nodes can't be changed.
@@ -418,6 +420,9 @@ func (p *party) decidesBy(total int) Strategy {
 	p.strategy.UID, p.strategy.Shared, p.strategy.OwnNode = p.uid, p.shared, p.own
 	s := p.strategy
 	s.Drains, s.Beside, s.SoakLast = p.drains, p.beside, p.soakLast
+	if p.careful {
+		s.Health.Conditions = []v1alpha1.NodeConditionRequirement{{Type: networkPresence, Status: metav1.ConditionFalse}}
+	}
 	if p.picked != nil && len(s.Waves) > 0 {
 		s.Waves = slices.Clone(s.Waves)
 		s.Waves[0].Nodes = p.picked

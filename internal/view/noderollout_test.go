@@ -522,6 +522,23 @@ func TestPreviewHosts(t *testing.T) {
 	}
 }
 
+// TestPreviewHealth: what a NodeRollout asks of changed nodes keeps its waves back.
+func TestPreviewHealth(t *testing.T) {
+	nr := aNodeRollout(isReady(metav1.ConditionTrue), hostWants(func(h *v1alpha1.HostUpdate) { h.Version = "v1.20.3" }), goes(func(s *v1alpha1.Strategy) {
+		s.Waves = []v1alpha1.Wave{{Name: "canary", Size: size(1)}}
+	}), func(nr *v1alpha1.NodeRollout) {
+		nr.Spec.Health = &v1alpha1.NodeHealth{NodesGate: v1alpha1.NodesGate{AbsentTaints: []string{"broken"}}}
+	})
+	nodes := []corev1.Node{offering("a", "1.20.3", "1.20.3"), offering("b", "1.19.0", "1.20.3")}
+	for _, want := range []v1alpha1.Reason{"", v1alpha1.ReasonWaveUnhealthy} {
+		v := See(nil, nodes, nil, now).PreviewNodeRollout(&nr, Supposition{Turn: time.Minute})
+		if len(v.Steps) != 1 || v.Steps[0].Node != "b" || v.Steps[0].Reason != want {
+			t.Errorf("got %+v, want %q", v.Steps, want)
+		}
+		nodes[0].Spec.Taints = []corev1.Taint{{Key: "broken"}}
+	}
+}
+
 // TestPreviewAnotherVersion: a version that is asked for makes hosts outdated that have what was asked for before, and waves begin anew.
 func TestPreviewAnotherVersion(t *testing.T) {
 	nr := aNodeRollout(isReady(metav1.ConditionTrue), hostWants(func(h *v1alpha1.HostUpdate) { h.Version = "v1.21.0" }), goes(func(s *v1alpha1.Strategy) {

@@ -65,7 +65,7 @@ func (p *pass) decide(f rollout.Fleet) {
 func (p *pass) strategy(total int) rollout.Strategy {
 	s := rollout.New(p.rollout.Spec.Strategy, 1, total)
 	s.UID, s.Revision, s.Drains = p.rollout.UID, p.revision, p.drains
-	s.OwnNode = p.options.NodeName
+	s.OwnNode, s.Health = p.options.NodeName, rollout.NewHealth(p.rollout.Spec.Health)
 	s.Wave = p.waves.Latest(p.key(), p.rollout.UID, p.rollout.Status.Wave)
 	s.Approved = p.rollout.Annotations[v1alpha1.AnnotationApprove]
 	return s

@@ -18,6 +18,36 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
+// What a rollout asks of changed nodes keeps its waves back, too.
+func TestWavesHeedHealth(t *testing.T) {
+	r := newRollout(func(r *v1alpha1.NodeRollout) {
+		r.Spec.Strategy = &v1alpha1.Strategy{Waves: []v1alpha1.Wave{{Name: "canary", Size: ptr.To(intstr.FromInt32(1))}}}
+		r.Spec.Health = &v1alpha1.NodeHealth{NodesGate: v1alpha1.NodesGate{AbsentTaints: []string{"broken"}}}
+	})
+	for broken, want := range map[bool]v1alpha1.WaveState{true: v1alpha1.WaveUnhealthy, false: v1alpha1.WaveProgressing} {
+		updated := newNode(words("stabilize,stabilize,ready false"), runs("1.1.0"))
+		if broken {
+			updated.Spec.Taints = []corev1.Taint{{Key: "broken"}}
+		}
+		next := newNode(func(n *corev1.Node) { n.Name, n.UID = "b", "uid-b" }, words("stabilize,stabilize,ready true"), runs("1.0.0"), offers("1.1.0"))
+		s := fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{"a": fleet.NodeOf(updated), "b": fleet.NodeOf(next)}}, Objects: []*corev1.Node{updated, next}}
+		c := &Controller{
+			clock: clock.RealClock{}, works: turnof.NewWorks(noPods{}), asked: newBackoffs(), reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters(), memos: newMemos(),
+		}
+		w, err := c.resolve(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.fleet, w.memo, w.now = s.Fleet, c.memos.of(types.NamespacedName{Name: "os"}), now
+		p := &pass{Controller: c, world: w}
+		p.turns = turns(w, s)
+		p.decide(s.Fleet)
+		if got := p.decision; got.Wave == nil || got.Wave.State != want || (len(got.Start) > 0) == broken {
+			t.Errorf("broken %v: wave %+v, starting %v", broken, got.Wave, got.Start)
+		}
+	}
+}
+
 // BenchmarkPass is what one look at a NodeRollout costs beside the lists and the writes, while a rollout is half done.
 func BenchmarkPass(b *testing.B) {
 	for _, nodes := range []int{100, 1000, 10000} {

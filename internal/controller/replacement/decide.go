@@ -75,6 +75,7 @@ func (p *pass) decide(f rollout.Fleet) {
 	units, total := p.units()
 	s := rollout.New(p.rollout.Spec.Strategy, 1, total)
 	s.UID, s.Revision, s.Drains, s.OwnNode = p.rollout.UID, p.view.Revision, p.rules.Drains, p.options.NodeName
+	s.Health = rollout.NewHealth(p.rollout.Spec.Health)
 	s.Wave = p.waves.Latest(p.key, p.rollout.UID, p.rollout.Status.Wave)
 	s.Approved = p.rollout.Annotations[v1alpha1.AnnotationApprove]
 	if p.rules.ControlPlane {

@@ -834,6 +834,30 @@ func TestForeign(t *testing.T) {
 	}
 }
 
+// What a rollout asks of changed nodes keeps its waves back, too.
+func TestWavesHeedHealth(t *testing.T) {
+	for broken, want := range map[bool]v1alpha1.WaveState{true: v1alpha1.WaveUnhealthy, false: v1alpha1.WaveProgressing} {
+		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("new"), nodeNamed("old"))
+		p.waves, p.queued = fleet.NewWaves(), fleet.NewWaiters()
+		p.rollout.Spec.Strategy = &v1alpha1.Strategy{Waves: []v1alpha1.Wave{{Name: "canary", Size: ptr.To(intstr.FromInt32(1))}}}
+		p.rollout.Spec.Health = &v1alpha1.NodeHealth{NodesGate: v1alpha1.NodesGate{AbsentTaints: []string{"broken"}}}
+		for _, n := range p.snapshot.Nodes {
+			n.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		}
+		if broken {
+			p.snapshot.Nodes["new"].Taints = []corev1.Taint{{Key: "broken"}}
+		}
+		p.spots = []machine.Spot{
+			{Node: p.view.Nodes["new"], Counted: true, Unit: rollout.Unit{Node: "new", State: v1alpha1.UnitUpdated}},
+			{Node: p.view.Nodes["old"], Counted: true, Unit: rollout.Unit{Node: "old", State: v1alpha1.UnitOutdated}},
+		}
+		p.decide(p.snapshot.Fleet)
+		if got := p.decision; got.Wave == nil || got.Wave.State != want || (len(got.Start) > 0) == broken {
+			t.Errorf("broken %v: wave %+v, starting %v", broken, got.Wave, got.Start)
+		}
+	}
+}
+
 // A machine that has a part in a turn begins none of its own.
 func TestBeginOncePerMachine(t *testing.T) {
 	p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("again"))
