@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -320,5 +321,33 @@ func TestLeaves(t *testing.T) {
 				t.Errorf("%+v", d)
 			}
 		})
+	}
+}
+
+// Taints that a rollout puts on nodes itself count only where they are named in full.
+func TestFits(t *testing.T) {
+	const outdated = "plan.outdated.moult.dev/os"
+	for _, tc := range []struct {
+		pattern, taint string
+		want           bool
+	}{
+		{"a/b", "a/b", true},
+		{"a/b", "a/bc", false},
+		{"a/*", "a/b", true},
+		{"a/*", "b/a/b", false},
+		{"*", "b", true},
+		{"*", corev1.TaintNodeUnschedulable, false},
+		{"node.kubernetes.io/*", corev1.TaintNodeUnschedulable, false},
+		{"node.kubernetes.io/*", corev1.TaintNodeUnreachable, true},
+		{corev1.TaintNodeUnschedulable, corev1.TaintNodeUnschedulable, true},
+		{"*", outdated, false},
+		{"plan.outdated.moult.dev/*", outdated, false},
+		{outdated, outdated, true},
+		{"*", "moult.dev/quarantine", true},
+		{"*", "example.com/outdated.moult.dev", true},
+	} {
+		if got := fits(tc.pattern, tc.taint); got != tc.want {
+			t.Errorf("%s fits %s: %v", tc.pattern, tc.taint, got)
+		}
 	}
 }

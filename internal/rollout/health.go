@@ -152,12 +152,15 @@ func ill(least time.Duration, asked *v1alpha1.NodesGate, n *Node, r readiness, n
 	return "", "", since, end
 }
 
-// fits reports whether a key is the pattern, or begins like one that ends in *.
+// fits reports whether a key is the pattern, or begins like one that ends in *. That of a cordon and those of outdated nodes tell of no
+// illness, but of what a rollout does, or is to do: who waits for their absence in general would wait for itself.
 func fits(pattern, taint string) bool {
-	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
-		return strings.HasPrefix(taint, prefix)
+	prefix, ok := strings.CutSuffix(pattern, "*")
+	if !ok {
+		return pattern == taint
 	}
-	return pattern == taint
+	domain, _, _ := strings.Cut(taint, "/")
+	return strings.HasPrefix(taint, prefix) && taint != corev1.TaintNodeUnschedulable && !strings.HasSuffix(domain, v1alpha1.TaintOutdatedSuffix)
 }
 
 func from(since time.Time) string {

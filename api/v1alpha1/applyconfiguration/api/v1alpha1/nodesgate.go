@@ -12,7 +12,8 @@ type NodesGateApplyConfiguration struct {
 	// Conditions that the node must have.
 	Conditions []NodeConditionRequirementApplyConfiguration `json:"conditions,omitempty"`
 	// AbsentTaints are keys of taints that the node must not have; one that ends in * stands for all that begin so, such as
-	// readiness.k8s.io/*.
+	// readiness.k8s.io/*, but not for that of a cordon (node.kubernetes.io/unschedulable) nor for those that Moult puts on nodes
+	// that are still to be updated (*.outdated.moult.dev/*): these count where they are named in full.
 	AbsentTaints []string `json:"absentTaints,omitempty"`
 }
 
