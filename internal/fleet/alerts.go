@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"moult.dev/moult/api/v1alpha1"
 )
@@ -111,14 +110,26 @@ func (p *poller) run(ctx context.Context) {
 		return
 	}
 	defer from.close()
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		short, cancel := context.WithTimeout(ctx, p.rule.timeout)
-		defer cancel()
-		all, err := from.alerts(short)
-		if ctx.Err() == nil {
-			p.note(all, err)
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(p.ask(ctx, from)):
 		}
-	}, p.rule.interval)
+	}
+}
+
+// ask asks once, and says when to ask again: soon, if there was no answer.
+func (p *poller) ask(ctx context.Context, from *prometheus) (pause time.Duration) {
+	short, cancel := context.WithTimeout(ctx, p.rule.timeout)
+	defer cancel()
+	all, err := from.alerts(short)
+	if ctx.Err() == nil {
+		p.note(all, err)
+	}
+	if err != nil {
+		return min(p.rule.interval, retryInterval)
+	}
+	return p.rule.interval
 }
 
 // note keeps an answer.

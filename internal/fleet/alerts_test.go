@@ -173,7 +173,7 @@ func TestAlertsGateOfNobody(t *testing.T) {
 	}
 }
 
-// A good answer counts for twice the interval and the time that an answer may take, and then no more.
+// A good answer counts for some time after the next is due, and then no more.
 func TestAlertsGateAnswersAge(t *testing.T) {
 	for name, tc := range map[string]struct{ gate, late string }{
 		"closed": {"", "AlertsUnreachable: Prometheus does not answer: the last answer is of 2026-03-02T09:00:00Z"},
@@ -199,6 +199,46 @@ func TestAlertsGateAnswersAge(t *testing.T) {
 				t.Errorf("it says %q", why)
 			}
 		})
+	}
+}
+
+// However seldom Prometheus is asked, it is asked again soon when it does not answer, and an answer does not count for much longer than
+// until the next.
+func TestAlertsGateAsksAgain(t *testing.T) {
+	const active = "AlertsActive: 1 alert is active: A"
+	for _, tc := range []struct {
+		interval, again, counts time.Duration
+	}{
+		{time.Second, time.Second, 3 * time.Second},
+		{15 * time.Second, 15 * time.Second, 40 * time.Second},
+		{time.Minute, 15 * time.Second, 130 * time.Second},
+		{time.Hour, 15 * time.Second, time.Hour + 70*time.Second},
+	} {
+		s := newStub(t, says(200, vector(sample("A", "firing", "1"))))
+		b := newBench(t)
+		from := budgetWith(t, fmt.Sprintf("{alerts: {url: '%s', intervalSeconds: %d}}", s.URL, tc.interval/time.Second))
+		b.Poll(from)
+		p := b.gates.alerts.take()[0]
+		at, err := newPrometheus(p.rule.gate.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer at.close()
+		if pause := p.ask(t.Context(), at); pause != tc.interval {
+			t.Errorf("every %s: it is asked again after %s", tc.interval, pause)
+		}
+		s.set(says(500, "oops"))
+		b.clock.SetTime(morning.Add(tc.counts))
+		if pause := p.ask(t.Context(), at); pause != tc.again {
+			t.Errorf("every %s: without an answer it is asked again after %s", tc.interval, pause)
+		}
+		if got := b.says(from); got != active {
+			t.Errorf("every %s, after %s: got %q", tc.interval, tc.counts, got)
+		}
+		b.clock.SetTime(morning.Add(tc.counts + time.Second))
+		if got := b.says(from); !strings.HasPrefix(got, "AlertsUnreachable") {
+			t.Errorf("every %s, after %s: got %q", tc.interval, tc.counts+time.Second, got)
+		}
 	}
 }
 

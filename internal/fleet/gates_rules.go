@@ -63,10 +63,13 @@ func selects(s labels.Selector, set map[string]string) bool {
 	return s == nil || s.Matches(labels.Set(set))
 }
 
-// How often Prometheus is asked, and for how long it may think about that.
+// How often Prometheus is asked, at least so soon again when it did not answer, and for how long it may think about that; and for how long
+// an answer that is overdue is waited for.
 const (
 	defaultInterval = 15 * time.Second
+	retryInterval   = 15 * time.Second
 	longestTimeout  = 10 * time.Second
+	longestGrace    = time.Minute
 )
 
 // alertsRule is an alerts gate.
@@ -110,5 +113,7 @@ func (r *alertsRule) matters(name string) bool {
 	return true
 }
 
-// patience is for how long an answer counts.
-func (r *alertsRule) patience() time.Duration { return 2*r.interval + r.timeout }
+// patience is for how long an answer counts: until the next, and for some time in which that may be asked for again.
+func (r *alertsRule) patience() time.Duration {
+	return r.interval + min(r.interval, longestGrace) + r.timeout
+}
