@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -231,6 +232,23 @@ func (src *Source) ReadNodes(ctx context.Context) ([]corev1.Node, error) {
 		nodes = append(nodes, list.Items...)
 		if next = list.Continue; next == "" {
 			return nodes, nil
+		}
+	}
+}
+
+// ReadNamespaces returns the labels of all namespaces.
+func (src *Source) ReadNamespaces(ctx context.Context) (map[string]labels.Set, error) {
+	all := map[string]labels.Set{}
+	for next := ""; ; {
+		list, err := src.Core.Namespaces().List(ctx, metav1.ListOptions{Limit: page, Continue: next})
+		if err != nil {
+			return nil, fmt.Errorf("listing namespaces, %w", err)
+		}
+		for i := range list.Items {
+			all[list.Items[i].Name] = list.Items[i].Labels
+		}
+		if next = list.Continue; next == "" {
+			return all, nil
 		}
 	}
 }

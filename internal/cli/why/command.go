@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
@@ -104,7 +105,11 @@ func (c *command) explain(ctx context.Context, src *source.Source, name string) 
 	if err != nil {
 		return err
 	}
-	for _, note := range append(found.Notes, note, noteDaemons) {
+	noteGates, err := readGates(ctx, src, cluster, name)
+	if err != nil {
+		return err
+	}
+	for _, note := range append(found.Notes, note, noteDaemons, noteGates) {
 		if note != "" {
 			fmt.Fprintln(c.ErrOut, note)
 		}
@@ -115,6 +120,28 @@ func (c *command) explain(ctx context.Context, src *source.Source, name string) 
 	}
 	_, err = c.Out.Write(draw(&w, now).Text(0, text.LookAt(c.Out).Colour))
 	return err
+}
+
+// readGates reads what gates go by that no status lists: the pods on the node, and where that matters their namespaces. Where these can't be
+// listed, a note says so.
+func readGates(ctx context.Context, src *source.Source, cluster *view.Cluster, node string) (note string, err error) {
+	pods, namespaces := cluster.PodGates(node)
+	if !pods {
+		return "", nil
+	}
+	on, err := src.ReadPodsOn(ctx, node)
+	var sets map[string]labels.Set
+	if err == nil && namespaces {
+		sets, err = src.ReadNamespaces(ctx)
+	}
+	switch {
+	case apierrors.IsForbidden(err):
+		return "Pods and namespaces can't all be listed: whether a pod on the node closes a gate is known only where a rollout's status says so.", nil
+	case err != nil:
+		return "", err
+	}
+	cluster.PodsOn(node, on, sets)
+	return "", nil
 }
 
 // rollouts are those of all namespaces, or where those may not be seen, of one.

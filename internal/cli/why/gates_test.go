@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/target"
+)
+
+// TestExplainPodGates reads the pods on the node where a gate goes by them, and says where they are not to be seen.
+func TestExplainPodGates(t *testing.T) {
+	const unseen = "Pods and namespaces can't all be listed: whether a pod on the node closes a gate is known only where a rollout's status says so."
+	for name, tc := range map[string]struct {
+		denied string
+		want   string
+	}{
+		"seen":                       {want: "✗ gates: PodsBlock: budget workers: pod ci/build-17 is on it"},
+		"pods may not be seen":       {denied: "pods", want: unseen},
+		"namespaces may not be seen": {denied: "namespaces", want: unseen},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kinds := map[schema.GroupVersionResource]string{
+				target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList", target.DaemonSet.Resource: "ExtendedDaemonSetList",
+				target.NodeRollout.Resource: "NodeRolloutList",
+			}
+			nr := aNodeRollout()
+			rollout := object(t, "NodeRollout", &nr)
+			rollout.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeRollout"))
+			budget := object(t, "NodeDisruptionBudget", &v1alpha1.NodeDisruptionBudget{
+				ObjectMeta: metav1.ObjectMeta{Name: "workers"},
+				Spec: v1alpha1.NodeDisruptionBudgetSpec{Gates: &v1alpha1.Gates{Pods: []v1alpha1.PodsGate{{
+					NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "ci"}},
+				}}}},
+			})
+			budget.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeDisruptionBudget"))
+			dynamic := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, rollout, budget)
+			node := aNode("worker-1", aHost())
+			core := fake.NewClientset(&node, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ci", Labels: map[string]string{"team": "ci"}}})
+			core.PrependReactor("list", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+				if by := a.(ktesting.ListAction).GetListRestrictions().Fields.String(); by != "spec.nodeName=worker-1" {
+					t.Errorf("pods are asked for by %q", by)
+				}
+				return true, &corev1.PodList{Items: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "build-17"}}}}, nil
+			})
+			if tc.denied != "" {
+				core.PrependReactor("list", tc.denied, func(ktesting.Action) (bool, runtime.Object, error) {
+					return true, nil, apierrors.NewForbidden(corev1.Resource(tc.denied), "", errors.New("no"))
+				})
+			}
+			var out bytes.Buffer
+			c := &command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakePassiveClock(now), config: inNamespace("ns")}
+			if err := c.explain(t.Context(), &source.Source{Client: dynamic, Core: core.CoreV1()}, "worker-1"); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(out.String(), tc.want) {
+				t.Errorf("it does not say %q:\n%s", tc.want, out.String())
+			}
+		})
+	}
+}
