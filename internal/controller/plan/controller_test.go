@@ -44,8 +44,10 @@ type cluster struct {
 	// refuse says what a new Job gets, and meanwhile happens before a Node is written.
 	refuse    func() error
 	meanwhile func(node string)
-	created   atomic.Int64
-	writes    atomic.Int64
+	// lists happens before objects are listed.
+	lists   func(client.ObjectList)
+	created atomic.Int64
+	writes  atomic.Int64
 }
 
 func newCluster(t *testing.T, objects ...client.Object) *cluster {
@@ -69,6 +71,12 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 				o.SetUID(types.UID(fmt.Sprintf("job-%d", c.created.Add(1))))
 				o.SetCreationTimestamp(metav1.NewTime(c.clock.Now()))
 				return w.Create(ctx, o, opts...)
+			},
+			List: func(ctx context.Context, w client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if c.lists != nil {
+					c.lists(list)
+				}
+				return w.List(ctx, list, opts...)
 			},
 			Patch: func(ctx context.Context, w client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
 				c.writes.Add(1)
@@ -703,6 +711,36 @@ func TestReconcileEndsEarly(t *testing.T) {
 		if err != nil || (result.RequeueAfter > 0) != tc.back {
 			t.Errorf("%s: comes back after %s, %v", name, result.RequeueAfter, err)
 		}
+	}
+}
+
+// A Plan that waits until others have claimed their nodes claims none once its window has closed.
+func TestReconcileWindowClosesMeanwhile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		waits time.Duration
+		want  string
+	}{
+		"before its end": {29*time.Minute + 59*time.Second, "node-1"},
+		"at its end":     {30 * time.Minute, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, newNode("node-1"), newPlan(func(p *upgradev1.Plan) {
+				p.Spec.Strategy = &v1alpha1.Strategy{Windows: []v1alpha1.Window{{Schedule: "0 12 * * *", Duration: metav1.Duration{Duration: 30 * time.Minute}}}}
+			}))
+			looks := 0
+			c.lists = func(list client.ObjectList) {
+				if _, ok := list.(*v1alpha1.NodeDisruptionBudgetList); ok {
+					if looks++; looks == 2 { // It has been let in.
+						c.passes(tc.waits)
+					}
+				}
+			}
+			c.reconcileOnce()
+			c.expect(tc.want, tc.want, "")
+			if looks != 2 {
+				t.Errorf("the budgets were looked at %d times", looks)
+			}
+		})
 	}
 }
 

@@ -381,7 +381,7 @@ func (p *pass) hold(ctx context.Context, t *machine.Turn, n *machine.Node, id, w
 	return p.fleet.Admit(ctx, func(now fleet.Snapshot) error {
 		s := rollout.Strategy{UID: p.rollout.UID, MaxConcurrent: 1, Drains: p.rules.Drains}
 		now.Leaves = n.Name
-		d := rollout.Decide(s, []rollout.Unit{{Node: n.Name, State: v1alpha1.UnitOutdated}}, now.Fleet, p.now)
+		d := rollout.Decide(s, []rollout.Unit{{Node: n.Name, State: v1alpha1.UnitOutdated}}, now.Fleet, p.clock.Now()) // To be let in may have taken long.
 		if len(d.Start) == 0 {
 			p.at(d.Next)
 			p.queued.Set(p.key, true)
