@@ -3,6 +3,7 @@
 package hostupdate
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -25,8 +26,10 @@ type Report struct {
 	State  v1alpha1.HostState
 	// Update is whether there is one: v1alpha1.HostUpdateTrue, False or Unknown, or empty.
 	Update string
-	// Version is what the host runs: by its agent, or else by the kubelet where the host is a Bottlerocket.
+	// Version is what the host runs: by the kubelet where the host is a Bottlerocket, or else by its agent.
 	Version string
+	// Said is what its agent says that it runs.
+	Said string
 	// Booted is what the kubelet says that a Bottlerocket runs. After a boot that is known before its agent has looked.
 	Booted string
 	// Target is the version that the host has to offer.
@@ -53,12 +56,12 @@ func Read(n *corev1.Node) (Report, bool) {
 	r := Report{
 		Protocol: protocol, Interface: hostInterface,
 		Wanted: v1alpha1.HostAction(a[protocol.Wanted]), Active: v1alpha1.HostAction(name(a[protocol.Active])), State: v1alpha1.HostState(a[protocol.State]),
-		Update: a[protocol.Update], Version: name(a[v1alpha1.AnnotationHostVersion]), Target: name(a[v1alpha1.AnnotationHostTarget]),
+		Update: a[protocol.Update], Said: name(a[v1alpha1.AnnotationHostVersion]), Target: name(a[v1alpha1.AnnotationHostTarget]),
 		Error: cut(a[v1alpha1.AnnotationHostError]), BootID: n.Status.NodeInfo.BootID, RebootingFrom: a[v1alpha1.AnnotationHostBoot],
 	}
-	if r.Booted = versionOf(n.Status.NodeInfo.OSImage); r.Version == "" {
-		r.Version = r.Booted
-	}
+	// An agent that has not come back after a boot cannot take its word back.
+	r.Booted = versionOf(n.Status.NodeInfo.OSImage)
+	r.Version = cmp.Or(r.Booted, r.Said)
 	// What is no number, or no time, is not known.
 	r.Attempts, _ = strconv.Atoi(a[v1alpha1.AnnotationHostAttempts])
 	r.Checked, _ = time.Parse(time.RFC3339, a[v1alpha1.AnnotationHostChecked])

@@ -63,7 +63,7 @@ func (t *turn) prepares(w *world) {
 	runs := func(v string) bool {
 		return v != "" && v != t.claim.From && hostupdate.CompareVersions(v, version) == 0
 	}
-	if same, _ := t.boot(); !same && version != "" && runs(cmp.Or(r.Booted, r.Version)) {
+	if same, _ := t.boot(); !same && version != "" && runs(r.Version) {
 		// Somebody has rebooted it.
 		t.changed(w, w.now)
 		return
@@ -243,7 +243,7 @@ func (t *turn) failed(w *world, gone bool) {
 	case t.unmoved():
 		t.unit.RetryAt = time.Time{} // There is nothing to try again, and it is not done either.
 		t.ask(w)
-	case t.verdict.State == v1alpha1.UnitUpdated && (t.report.Knows() || w.wish.Version != ""):
+	case t.verdict.State == v1alpha1.UnitUpdated && (t.report.Knows() || w.wish.Version != ""), t.arrived() && !t.report.Knows():
 		// It has come to it later, or there is nothing any more to bring it to.
 		t.recovers(w)
 	case t.asks(w):
@@ -282,7 +282,14 @@ func (t *turn) recovers(w *world) {
 func (t *turn) unmoved() bool {
 	same, _ := t.boot()
 	version := hostupdate.VersionOf(t.claim)
-	return same && version != "" && version != t.claim.From && hostupdate.CompareVersions(t.report.Version, version) == 0
+	return same && version != "" && version != t.claim.From && hostupdate.CompareVersions(cmp.Or(t.report.Said, t.report.Version), version) == 0
+}
+
+// arrived reports whether the kubelet of a host tells that it has booted into what it was to run. It does so whether an agent is there or not.
+func (t *turn) arrived() bool {
+	_, another := t.boot()
+	version := hostupdate.VersionOf(t.claim)
+	return another && t.report.Booted != "" && version != "" && hostupdate.CompareVersions(t.report.Booted, version) == 0
 }
 
 // asks lets the agent of a host whose turn has failed look for updates, and says whether it does so now.

@@ -189,17 +189,26 @@ func judged(t *testing.T, r *v1alpha1.NodeRollout, n *corev1.Node, prepare ...fu
 			holding(claims...)(n)
 		}
 	}
-	s := fleet.Snapshot{Objects: []*corev1.Node{n}}
-	s.Nodes = map[string]*rollout.Node{n.Name: fleet.NodeOf(n)}
-	w.fleet, w.memo, w.now = s.Fleet, &memo{updated: map[types.UID]bool{}}, now
+	w.memo, w.now = &memo{updated: map[types.UID]bool{}}, now
 	for _, how := range prepare {
 		how(w)
 	}
-	all := turns(w, s)
+	all := w.sees(n)
 	if len(all) == 0 {
 		return nil
 	}
 	return &all[0]
+}
+
+// sees looks at nodes.
+func (w *world) sees(nodes ...*corev1.Node) []turn {
+	s := fleet.Snapshot{Objects: nodes}
+	s.Nodes = map[string]*rollout.Node{}
+	for _, n := range nodes {
+		s.Nodes[n.Name] = fleet.NodeOf(n)
+	}
+	w.fleet = s.Fleet
+	return turns(w, s)
 }
 
 func summary(t *turn) seen {
@@ -286,6 +295,7 @@ func TestJudge(t *testing.T) {
 	sick := newRollout(func(r *v1alpha1.NodeRollout) {
 		r.Spec.Strategy, r.Spec.Health = retries.Spec.Strategy, &v1alpha1.NodeHealth{NodesGate: v1alpha1.NodesGate{AbsentTaints: []string{"startup"}}}
 	})
+	pinned := newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.Version = "1.1.0" })
 	looks := newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.DetectOnly = true })
 	startup := func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "startup"}} }
 	silent := "the host's agent has not taken up stabilize: does it run on the node?"
@@ -484,6 +494,14 @@ func TestJudge(t *testing.T) {
 		{"failed, and a person asks again", nil, old(stabilize+"ready true", holding(claimed(broken, func(c *v1alpha1.Claim) { c.Attempt = "other" })), annotated(v1alpha1.AnnotationRetry, "1")), seen{State: outdated}},
 		{"failed, and back with what it should run", nil, newNode(words(stabilize+"ready false"), runs("1.1.0"), holding(claimed(broken, rebooting)), booted("boot-2")), seen{State: done, Step: stepFinish,
 			Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke"}},
+		{"failed, and back with what it should run, says its kubelet, and its agent is dead", nil, newNode(words("stabilize,unknown,unknown unknown"), runs("1.0.0"), imaged("1.1.0"), holding(claimed(broken, rebooting)), booted("boot-2")),
+			seen{State: done, Step: stepFinish, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke"}},
+		{"failed, and pinned, and back with what it should run, says its kubelet, and its agent is dead", pinned, newNode(words("stabilize,unknown,unknown unknown"), runs("1.0.0"), imaged("1.1.0"), holding(claimed(broken, rebooting)), booted("boot-2")),
+			seen{State: done, Step: stepFinish, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke"}},
+		{"failed, and back with something else, says its kubelet, and its agent is dead", nil, newNode(words("stabilize,unknown,unknown unknown"), runs("1.1.0"), imaged("1.0.0"), holding(claimed(broken, rebooting)), booted("boot-2")),
+			seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke", Holds: true}},
+		{"failed, and its agent says that it runs what it should, and it has not rebooted", nil, newNode(words(stabilize+"ready false"), runs("1.1.0"), imaged("1.0.0"), holding(claimed(broken, rebooting))),
+			seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke", Holds: true}},
 		{"failed, and back late, and not ready", nil, newNode(words(stabilize+"ready false"), runs("1.1.0"), holding(claimed(broken, rebooting)), booted("boot-2"), unready), seen{State: failed, Step: stepChanged,
 			Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke; not ready since 2026-11-20T11:59:00Z", Holds: true}},
 		{"failed, and back late, and hooks are to be called", hooked, newNode(words(stabilize+"ready false"), runs("1.1.0"), holding(claimed(broken, rebooting)), booted("boot-2")),

@@ -114,8 +114,8 @@ func (t *turn) compare(w *world) {
 	r := &t.report
 	want := hostupdate.VersionOf(t.claim)
 	runs := r.Version
-	if _, another := t.boot(); another {
-		runs = cmp.Or(r.Booted, r.Version) // The kubelet tells of both in one write.
+	if _, another := t.boot(); !another {
+		runs = cmp.Or(r.Said, r.Version) // The kubelet tells of both in one write, and has told of neither.
 	}
 	wrong := ""
 	switch {
