@@ -14,15 +14,17 @@ import (
 // numbered begins the revision of hosts whose versions have no name.
 const numbered = "reboot-"
 
-// Revision is what all hosts are brought to: the version that is asked for, or else the newest that any of them has to offer or runs. Where
+// Revision is what all hosts are brought to: the version that is asked for, or else the newest that any of them has to offer or runs. But
+// where the newest only runs, and hosts are to go back to an older version than theirs, as by a version-lock, it is the newest of those. Where
 // versions have no name it is "reboot-" with a number that counts how often the hosts were all brought to it: it goes up when one needs
 // it again after none did. That takes the revision from before, and whether none needed it then. Without any host it is empty.
 func (w *Wish) Revision(reports iter.Seq[*Report], before string, complete bool) string {
 	if w.Version != "" {
 		return w.Version
 	}
-	newest, asked, hosts := "", false, false
+	newest, back, asked, hosts := "", "", false, false
 	seen := map[string]bool{"": true}
+	offered := map[[2]string]bool{} // By what the host runs and what it offers.
 	for r := range reports {
 		hosts = true
 		for _, version := range [...]string{r.Target, r.Version} {
@@ -33,7 +35,22 @@ func (w *Wish) Revision(reports iter.Seq[*Report], before string, complete bool)
 				newest = version
 			}
 		}
+		if r.Target != "" && r.Update == v1alpha1.HostUpdateTrue {
+			offered[[2]string{r.Version, r.Target}] = true
+		}
 		asked = asked || r.Knows() && r.Update == v1alpha1.HostUpdateTrue
+	}
+	for pair := range offered {
+		runs, target := pair[0], pair[1]
+		if same(target, newest) {
+			return newest
+		}
+		if runs != "" && CompareVersions(target, runs) < 0 && (back == "" || CompareVersions(target, back) > 0) {
+			back = target
+		}
+	}
+	if back != "" {
+		return back
 	}
 	if newest != "" {
 		return newest

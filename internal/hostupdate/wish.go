@@ -4,6 +4,7 @@ package hostupdate
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -83,6 +84,39 @@ func (w *Wish) newest(version string) bool {
 		}
 	}
 	return true
+}
+
+// Latest is the version that came to be known last, and since when; of several that did so at once the newest. It is empty where none is
+// known.
+func (w *Wish) Latest() (version string, since time.Time) {
+	for release, at := range w.Releases {
+		if c := at.Compare(since); version == "" || c > 0 || c == 0 && CompareVersions(release, version) > 0 {
+			version, since = release, at
+		}
+	}
+	return version, since
+}
+
+// Overtaken reports whether a host has said what it has to offer before this version came to be known, of which it says nothing: it
+// may have it to offer by now.
+func (w *Wish) Overtaken(r *Report, latest string, since time.Time) bool {
+	return w.Version == "" && latest != "" && r.Knows() && !r.Checked.After(since) && !same(r.Version, latest) && !same(r.Target, latest)
+}
+
+// Unoffered reports whether a host that is updated does not run what a rollout brings its hosts to: it has nothing to offer. Where versions
+// have no name that is not known.
+func Unoffered(r *Report, revision string) bool {
+	return revision != "" && !strings.HasPrefix(revision, numbered) && !same(r.Version, revision)
+}
+
+// Unoffered reports whether it is not known that an outdated host has what it is to be brought to.
+func (v *Verdict) Unoffered() bool {
+	return v.Reason == v1alpha1.ReasonHostSilent || v.Reason == v1alpha1.ReasonHostError || v.Reason == v1alpha1.ReasonVersionNotOffered
+}
+
+// Overtakes is what is said of a host that is asked again for a version which others have to offer.
+func Overtakes(latest string) Verdict {
+	return waits(v1alpha1.ReasonHostSilent, "", "the host's agent is asked again: others have "+latest+" to offer by now")
 }
 
 // age judges a host that has what it is to be brought to by how long that has been known.

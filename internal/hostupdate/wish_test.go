@@ -121,6 +121,12 @@ func TestRevision(t *testing.T) {
 		{"while it goes on", "", []Report{needs}, "reboot-1", false, "reboot-1"},
 		{"once it is done", "", []Report{found("", "")}, "reboot-1", true, "reboot-1"},
 		{"the second time", "", []Report{needs}, "reboot-1", true, "reboot-2"},
+		{"some are to go back", "", []Report{found("1.1.0", "1.0.0"), found("1.1.0", "")}, "1.1.0", true, "1.0.0"},
+		{"some to one version, and some to another", "", []Report{found("1.1.0", "0.9.0"), found("1.1.0", "1.0.0")}, "1.1.0", true, "1.0.0"},
+		{"some are back", "", []Report{found("1.1.0", "1.0.0"), found("1.0.0", "")}, "1.0.0", false, "1.0.0"},
+		{"all are back", "", []Report{found("1.0.0", ""), found("1.0.0", "")}, "1.0.0", false, "1.0.0"},
+		{"some are to go back, and some further", "", []Report{found("1.1.0", "1.0.0"), found("1.1.0", "1.2.0")}, "1.1.0", false, "1.2.0"},
+		{"what is older for others is no way back", "", []Report{found("1.1.0", ""), found("0.9.0", "1.0.0")}, "1.1.0", false, "1.1.0"},
 		{"after versions with names", "", []Report{needs}, "1.0.0", false, "reboot-1"},
 	} {
 		hosts := make([]*Report, len(tc.hosts))
@@ -130,6 +136,71 @@ func TestRevision(t *testing.T) {
 		w := Wish{Version: tc.version}
 		if got := w.Revision(slices.Values(hosts), tc.before, tc.updated); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestLatest(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	w := Wish{}
+	if version, _ := w.Latest(); version != "" {
+		t.Errorf("of none it is %s", version)
+	}
+	w.Releases = map[string]time.Time{"1.2.0": now.Add(-time.Hour), "1.0.0": now, "1.1.0": now, "0.9.0": now.Add(-time.Minute)}
+	if version, since := w.Latest(); version != "1.1.0" || !since.Equal(now) {
+		t.Errorf("it is %s since %s", version, since)
+	}
+}
+
+func TestOvertaken(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	at := func(r Report, checked time.Time) Report {
+		r.Checked = checked
+		return r
+	}
+	busy := found("1.0.0", "")
+	busy.State = "busy"
+	for _, tc := range []struct {
+		name   string
+		pinned string
+		host   Report
+		want   bool
+	}{
+		{"nothing to offer", "", at(found("1.0.0", ""), now.Add(-time.Minute)), true},
+		{"nobody knows when it looked", "", found("1.0.0", ""), true},
+		{"it looked in the same second", "", at(found("1.0.0", ""), now), true},
+		{"it has looked since", "", at(found("1.0.0", ""), now.Add(time.Second)), false},
+		{"it offers another", "", found("1.0.0", "1.0.5"), true},
+		{"it offers that one", "", found("1.0.0", "1.1.0"), false},
+		{"it runs that one", "", found("1.1.0", ""), false},
+		{"it runs a newer one", "", found("1.2.0", ""), true},
+		{"it is looking", "", busy, false},
+		{"pinned", "1.0.0", found("1.0.0", ""), false},
+	} {
+		w := Wish{Version: tc.pinned}
+		if got := w.Overtaken(&tc.host, "1.1.0", now); got != tc.want {
+			t.Errorf("%s: %t", tc.name, got)
+		}
+		if w.Overtaken(&tc.host, "", time.Time{}) {
+			t.Errorf("%s, by none", tc.name)
+		}
+	}
+}
+
+func TestUnoffered(t *testing.T) {
+	for _, tc := range []struct {
+		name, runs, revision string
+		want                 bool
+	}{
+		{"it runs it", "v1.1.0", "1.1.0", false},
+		{"it runs another", "1.0.0", "1.1.0", true},
+		{"nobody says what it runs", "", "1.1.0", true},
+		{"without names", "", "reboot-2", false},
+		{"no hosts", "1.0.0", "", false},
+	} {
+		r := found(tc.runs, "")
+		if got := Unoffered(&r, tc.revision); got != tc.want {
+			t.Errorf("%s: %t", tc.name, got)
 		}
 	}
 }

@@ -95,6 +95,9 @@ type Unit struct {
 	Claimed bool
 	// Down is true when what is to be changed on the node is out of service already: it goes before those that still serve.
 	Down bool
+	// Unoffered is true for a unit to which the revision is not offered, as far as is known. Waves take it after all others. One that
+	// is updated all the same does not run the revision, and shows nothing of how that fares.
+	Unoffered bool
 	// Excused is true when it is not the rollout's doing that the unit does not get on, as where its node is not ready: it holds no
 	// slot, and does not count as a failure. Its wave waits for it.
 	Excused bool

@@ -31,8 +31,13 @@ type waves struct {
 // tally counts the units of one wave.
 type tally struct {
 	nodes, updated, pending, skipped int
-	failed                           []string
+	// unproven counts those of the updated ones that do not run the revision.
+	unproven int
+	failed   []string
 }
+
+// proven counts the updated units that run the revision.
+func (t *tally) proven() int { return t.updated - t.unproven }
 
 // standing is how a wave stands that is not over.
 type standing struct {
@@ -69,27 +74,40 @@ func ApprovalOf(wave, revision string) string { return wave + "@" + revision[:mi
 
 // divide gives every unit its wave, and sees which of them is the current one. A wave takes units that are updated first,
 // then those under way, then those that have failed, and then those that come next by the strategy's order: the first nodes
-// that a rollout changes are its first wave, whichever they are, without anybody having to remember them. But until the first
-// wave has gone well it keeps what it has tried: no node that is updated by other means takes the place of a canary.
+// that a rollout changes are its first wave, whichever they are, without anybody having to remember them. Those to which nothing is
+// offered come last. But until the first wave has gone well it keeps what it has tried: no node
+// that is updated by other means takes the place of a canary.
 func (p *pass) divide(units []Unit, order []*candidate) {
 	if len(p.strategy.Waves) == 0 {
 		return
 	}
 	others := make([]candidate, 0, len(units)-len(order))
 	p.wave.units = make([]*candidate, 0, len(units))
+	var unoffered []*candidate
 	for _, state := range []v1alpha1.UnitState{v1alpha1.UnitUpdated, v1alpha1.UnitUpdating, v1alpha1.UnitSoaking, v1alpha1.UnitFailed} {
 		for i := range units {
 			if u := &units[i]; u.State == state && !u.OptedOut && !u.asks(p.now) {
 				others = append(others, candidate{Unit: u, node: p.node(u.Node)})
-				p.wave.units = append(p.wave.units, &others[len(others)-1])
+				c := &others[len(others)-1]
+				if u.State == v1alpha1.UnitUpdated && u.Unoffered {
+					unoffered = append(unoffered, c)
+				} else {
+					p.wave.units = append(p.wave.units, c)
+				}
 			}
 		}
 	}
 	for _, c := range order {
-		if !c.OptedOut {
+		if !c.OptedOut && !c.Unoffered {
 			p.wave.units = append(p.wave.units, c)
 		}
 	}
+	for _, c := range order {
+		if !c.OptedOut && c.Unoffered {
+			p.wave.units = append(p.wave.units, c)
+		}
+	}
+	p.wave.units = append(p.wave.units, unoffered...)
 	all := len(p.strategy.Waves) + 1
 	p.wave.tally, p.wave.waiting = make([]tally, all), make([]string, all)
 	left := p.wave.units
@@ -141,7 +159,9 @@ func (t *tally) add(c *candidate, index int) {
 	t.nodes++
 	switch {
 	case c.State == v1alpha1.UnitUpdated:
-		t.updated++
+		if t.updated++; c.Unoffered {
+			t.unproven++
+		}
 	case c.lost():
 		t.failed = append(t.failed, c.Unit.Node)
 	case c.State == v1alpha1.UnitFailed && c.Skipped:
@@ -217,8 +237,8 @@ func waveThere(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	return s
 }
 
-// waveUpdated: nothing of the wave, and of earlier ones, is still to be updated. Where a wave has failed that may not, that
-// is what is said.
+// waveUpdated: nothing of the wave, and of earlier ones, is still to be updated, and something of it runs the revision, unless nothing
+// is to be done in later ones. Where a wave has failed that may not, that is what is said.
 func waveUpdated(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	for i := range index + 1 {
 		t := &p.wave.tally[i]
@@ -230,13 +250,20 @@ func waveUpdated(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 		s.message = fmt.Sprintf("%d of %d nodes of wave %s are updated", t.updated, t.nodes, p.waveName(i))
 		return s
 	}
+	// Of an earlier wave, the units that did may have gone since.
+	if t := &p.wave.tally[index]; t.unproven > 0 && t.proven() == 0 && len(t.failed) == 0 && p.more(index) {
+		s := p.enter(v1alpha1.WaveProgressing, before)
+		s.reason = v1alpha1.ReasonWavePending
+		s.message = fmt.Sprintf("no node of wave %s runs %s yet: it is not offered to them", p.waveName(index), p.strategy.Revision)
+		return s
+	}
 	return nil
 }
 
 // waveBorne: nothing of the wave, and of earlier ones, has failed, or the strategy bears it; and of the canary not all has
 // been skipped.
 func waveBorne(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
-	if t := &p.wave.tally[0]; index == 0 && t.skipped > 0 && t.updated == 0 && len(t.failed) == 0 && (p.more(index) || p.strategy.SoakLast) {
+	if t := &p.wave.tally[0]; index == 0 && t.skipped > 0 && t.proven() == 0 && len(t.failed) == 0 && (p.more(index) || p.strategy.SoakLast) {
 		s := p.enter(v1alpha1.WaveHalted, before)
 		s.reason = v1alpha1.ReasonHalted
 		s.message = fmt.Sprintf("every node of wave %s was skipped; it is the canary, and nothing has been tried", p.waveName(index))
@@ -244,7 +271,7 @@ func waveBorne(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	}
 	for i := range index + 1 {
 		t := &p.wave.tally[i]
-		if len(t.failed) == 0 || p.bears(i) && t.updated > 0 {
+		if len(t.failed) == 0 || p.bears(i) && t.proven() > 0 {
 			continue
 		}
 		s := p.enter(v1alpha1.WaveHalted, before)

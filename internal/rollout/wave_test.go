@@ -102,6 +102,46 @@ func TestWaves(t *testing.T) {
 			stands: "first 1/2 Complete 1/1"},
 		"an updated node fills the first wave": {waves: three, edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 7) },
 			start: "n0 n1", stands: "wave-2 2/4 Progressing 0/2", last: v1alpha1.ReasonWavePending},
+		"a node that nothing is offered to fills no place that another can take": {waves: three, edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitUpdated, 0, 1, 2, 3, 4, 5, 6)
+			for i := range 7 {
+				u[i].Unoffered = true
+			}
+		}, start: "n7", stands: "wave-1 1/4 Progressing 0/1", last: v1alpha1.ReasonWavePending},
+		"nor does one of which that is not known": {waves: three, edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitUpdated, 9)
+			u[0].Unoffered, u[1].Unoffered, u[9].Unoffered = true, true, true
+			u[0].Reason, u[1].Reason = v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent
+		}, start: "n2", stands: "wave-1 1/4 Progressing 0/1"},
+		"a canary that nothing is offered to proves nothing": {waves: byPool, edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitUpdated, 0, 1, 2)
+			u[0].Unoffered, u[1].Unoffered, u[2].Unoffered = true, true, true
+		}, stands: "pool 1/3 Progressing 3/3", last: v1alpha1.ReasonWavePending},
+		"one of it that runs the revision is enough": {waves: byPool, edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitUpdated, 0, 1, 2)
+			u[0].Unoffered, u[1].Unoffered = true, true
+		}, start: "n3 n4", stands: "wave-2 2/3 Progressing 0/2", last: v1alpha1.ReasonWavePending},
+		"a canary that nothing is offered to holds nothing where nothing is to be done": {waves: byPool, edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitUpdated, all...)
+			u[0].Unoffered, u[1].Unoffered, u[2].Unoffered = true, true, true
+		}, stands: "pool 1/3 Complete 3/3"},
+		"nor does a skipped one beside it prove anything": {waves: byPool, edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitUpdated, 0, 1)
+			set(u, v1alpha1.UnitFailed, 2)
+			u[0].Unoffered, u[1].Unoffered, u[2].Skipped = true, true, true
+		}, stands: "pool 1/3 Progressing 2/3", last: v1alpha1.ReasonWavePending},
+		"a wave that has passed is not gone back to for such nodes": {waves: byPool, wave: stood("wave-2", 2, v1alpha1.WaveProgressing, 0), edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitUpdated, 0, 1, 2)
+			u[0].Unoffered, u[1].Unoffered, u[2].Unoffered = true, true, true
+		}, start: "n3 n4", stands: "wave-2 2/3 Progressing 0/2", last: v1alpha1.ReasonWavePending},
+		"of a wave that has failed such nodes are no success": {waves: byPool, failures: ptr.To(5), wave: stood("wave-2", 2, v1alpha1.WaveProgressing, 0), edit: func(u []Unit, _ *Fleet) {
+			set(u, v1alpha1.UnitUpdated, 0, 1, 2, 3)
+			u[3].Unoffered = true
+			set(u, v1alpha1.UnitFailed, 4)
+			for i := 5; i < 9; i++ {
+				u[i].OptedOut = true
+			}
+		}, change: func(s *Strategy) { s.Waves[1].Nodes = names("n3", "n4") }, stands: "wave-2 2/3 Halted 1/2", last: v1alpha1.ReasonHalted},
 		"what opted out is in no wave": {waves: three, edit: func(u []Unit, _ *Fleet) { u[0].OptedOut = true }, start: "n1", stands: "wave-1 1/4 Progressing 0/1", last: v1alpha1.ReasonWavePending},
 		"it soaks": {waves: soaked, edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0) },
 			stands: "first 1/2 Soaking 1/1", last: v1alpha1.ReasonWaveSoaking, next: 10 * time.Minute},

@@ -110,7 +110,7 @@ func (u *hosts) observe(named string) {
 			u.unlabelled = append(u.unlabelled, f.node.Name)
 			continue
 		}
-		line, ask := u.judge(f, &report, own, told[f.node.Name])
+		line, ask := u.judge(f, &report, own, told[f.node.Name], revision)
 		if own == nil {
 			ask.Rank = max(1, rollout.Rank(f.node.UID, nr.UID, revision))
 		}
@@ -124,7 +124,7 @@ func (u *hosts) observe(named string) {
 }
 
 // judge tells a unit's state from its node's claim and from what its host says: as a line, and as the engine wants it.
-func (u *hosts) judge(f *fact, report *hostupdate.Report, own *v1alpha1.Claim, status entry) (Node, rollout.Unit) {
+func (u *hosts) judge(f *fact, report *hostupdate.Report, own *v1alpha1.Claim, status entry, revision string) (Node, rollout.Unit) {
 	line := Node{
 		Node: f.node.Name, State: v1alpha1.UnitOutdated, NotReady: !f.ready, Cordoned: f.node.Spec.Unschedulable, Version: report.Version,
 	}
@@ -152,6 +152,13 @@ func (u *hosts) judge(f *fact, report *hostupdate.Report, own *v1alpha1.Claim, s
 	}
 	if line.RetryAt != nil {
 		ask.RetryAt = line.RetryAt.Time
+	}
+	switch line.State {
+	case v1alpha1.UnitUpdated:
+		ask.Unoffered = hostupdate.Unoffered(report, revision)
+	case v1alpha1.UnitOutdated:
+		ask.Unoffered = own == nil && verdict.Unoffered()
+	case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking, v1alpha1.UnitFailed:
 	}
 	if line.State == v1alpha1.UnitOutdated {
 		ask.Reason, ask.Message = verdict.Reason, verdict.Message

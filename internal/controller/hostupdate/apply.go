@@ -3,7 +3,6 @@
 package hostupdate
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -100,6 +99,9 @@ func (p *pass) ask(ctx context.Context, t *turn) error {
 		return err
 	}
 	p.world.asked.asked(t.node.UID)
+	p.mu.Lock()
+	p.memo.told[t.node.UID] = p.latest
+	p.mu.Unlock()
 	log.FromContext(ctx).V(1).Info("host asked for updates", "node", t.node.Name)
 	return nil
 }
@@ -170,7 +172,7 @@ func (p *pass) finish(ctx context.Context, t *turn) error {
 		p.measure(took)
 		metrics.ObserveTurn(p.name(), metrics.TurnUpdated, took)
 	}
-	if claim.Failed == nil || version == "" || hostupdate.CompareVersions(cmp.Or(t.report.Booted, t.report.Version), version) == 0 {
+	if claim.Failed == nil || version == "" || hostupdate.CompareVersions(t.report.Version, version) == 0 {
 		log.FromContext(ctx).Info("node updated", "node", t.node.Name, "revision", claim.Revision, "took", took.String())
 		p.happens(events.HostUpdated(p.rollout, t.node.Name, version))
 	} else {
@@ -179,6 +181,7 @@ func (p *pass) finish(ctx context.Context, t *turn) error {
 	}
 	t.claim, t.message = nil, ""
 	t.unit.State, t.unit.Claimed, t.unit.Reason, t.unit.Message, t.unit.Skipped = v1alpha1.UnitUpdated, false, "", "", false
+	t.unit.Unoffered = hostupdate.Unoffered(&t.report, p.revision)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.memo.updated[t.node.UID] = true

@@ -93,6 +93,17 @@ func TestCordonAgain(t *testing.T) {
 	}
 }
 
+// A turn for what is not wanted any more ends well, and proves nothing of what is.
+func TestFinishForAnother(t *testing.T) {
+	for pinned, want := range map[string]bool{"1.1.0": false, "1.2.0": true} {
+		r := newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.Version = pinned })
+		p, s := passing(t, r, newNode(words("reboot-update,reboot-update,ready true"), runs("1.1.0"), booted("boot-2"), holding(claimed(rebooting))))
+		if err := p.step(t.Context(), s); err != nil || s.unit.State != done || s.unit.Unoffered != want {
+			t.Errorf("pinned to %s: %+v, %v", pinned, s.unit, err)
+		}
+	}
+}
+
 // told are the messages of Events.
 func told(all []events.Event) string {
 	texts := make([]string, len(all))

@@ -31,6 +31,8 @@ type memo struct {
 	ranks    map[types.UID]uint64
 	// updated are nodes whose turn has ended well, until their agents have looked again for updates.
 	updated map[types.UID]bool
+	// told are the versions that others had to offer when nodes were asked last.
+	told map[types.UID]string
 	// turns and units are memory for as many as there were last.
 	turns []turn
 	units []rollout.Unit
@@ -72,13 +74,16 @@ func (m *memos) forget(key types.NamespacedName) {
 func (m *memo) begin(w *world, nodes int) {
 	now := basis{w.rollout.UID, w.rollout.Generation, w.ready}
 	if m.basis.rollout != now.rollout {
-		m.ranks, m.updated, m.known = nil, map[types.UID]bool{}, false
+		m.ranks, m.updated, m.known, m.told = nil, map[types.UID]bool{}, false, nil
 	}
 	if m.hosts == nil || m.basis != now || len(m.hosts) > nodes+nodes/4+100 {
 		m.hosts, m.basis = make(map[*corev1.Node]*sight, nodes), now
 	}
 	if len(m.updated) > 2*nodes {
 		m.updated = map[types.UID]bool{}
+	}
+	if m.told == nil || len(m.told) > 2*nodes {
+		m.told = map[types.UID]string{}
 	}
 	if cap(m.turns) < nodes || cap(m.turns) > 4*nodes {
 		m.turns, m.units = make([]turn, 0, nodes), make([]rollout.Unit, 0, nodes)

@@ -54,6 +54,9 @@ type world struct {
 	releases   []v1alpha1.HostRelease
 	versions   []v1alpha1.HostVersion
 	unlabelled int
+	// latest is the version that came to be known last, since then.
+	latest      string
+	latestSince time.Time
 }
 
 // resolve is what the spec comes to, or why it can't be carried out.

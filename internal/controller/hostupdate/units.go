@@ -115,6 +115,7 @@ func (w *world) survey(all []turn) {
 	status := &w.rollout.Status
 	w.releases, w.versions = releases(status.Releases, all, w.now), versions(all)
 	w.wish = hostupdate.WishOf(&w.host, w.releases)
+	w.latest, w.latestSince = w.wish.Latest()
 	if !w.ready {
 		return
 	}
@@ -199,6 +200,13 @@ func (t *turn) judge(w *world) {
 		t.judgeClaimed(w)
 		t.unit.Claimed = !t.claim.Parked()
 	}
+	switch t.unit.State {
+	case v1alpha1.UnitUpdated:
+		t.unit.Unoffered = hostupdate.Unoffered(&t.report, w.revision)
+	case v1alpha1.UnitOutdated:
+		t.unit.Unoffered = t.claim == nil && t.verdict.Unoffered()
+	case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking, v1alpha1.UnitFailed:
+	}
 	t.taint(w)
 }
 
@@ -255,6 +263,10 @@ func (t *turn) ask(w *world) {
 		}
 	case r.Knows():
 		w.asked.well(t.node.UID)
+		if w.wish.Overtaken(r, w.latest, w.latestSince) && w.memo.told[t.node.UID] != w.latest {
+			// Agents look by themselves at different times: nobody knows yet whether the release is for this host, too.
+			t.step, t.verdict = stepAsk, hostupdate.Overtakes(w.latest)
+		}
 	}
 }
 
