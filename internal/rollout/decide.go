@@ -55,6 +55,7 @@ var standard = rules{
 	endings: []ending{
 		{"there", waveThere},
 		{"updated", waveUpdated},
+		{"offered", waveOffered},
 		{"borne", waveBorne},
 		{"complete", waveComplete},
 		{"healthy", waveHealthy},

@@ -235,7 +235,8 @@ func (m *machine) load() string {
 }
 
 // divide: each wave takes so many of those that its selector selects and no earlier one has; updated ones first, then those
-// under way, failed ones, and the others in order. What is left is the last. A first wave that is not over has what it has tried
+// under way, failed ones, and the others in order; and then, in order, those that nothing is offered to, outdated ones before updated
+// ones. What is left is the last. A first wave that is not over has what it has tried
 // before all others.
 func (f *facts) divide(units []Unit) {
 	if f.spec == nil || len(f.spec.Waves) == 0 {
@@ -250,6 +251,7 @@ func (f *facts) divide(units []Unit) {
 		}
 	}
 	row = slices.DeleteFunc(append(row, f.order...), func(u *Unit) bool { return u.OptedOut })
+	slices.SortStableFunc(row, func(a, b *Unit) int { return f.unoffered(a) - f.unoffered(b) })
 	f.groups = make([][]*Unit, len(f.spec.Waves)+1)
 	for _, tried := range []func(*Unit) bool{
 		func(u *Unit) bool { return slices.Contains(f.lost, u.Node) },
@@ -272,6 +274,17 @@ func (f *facts) divide(units []Unit) {
 		f.groups[i] = append(f.groups[i], u)
 		f.wave[u.Node] = i
 	}
+}
+
+// unoffered is 0 for a unit which is offered what is wanted, or has it; and of the others less for one that asks.
+func (f *facts) unoffered(u *Unit) int {
+	switch {
+	case !u.Unoffered:
+		return 0
+	case f.asks(u):
+		return 1
+	}
+	return 2
 }
 
 func (f *facts) takes(i int, u *Unit) bool {
@@ -391,12 +404,18 @@ func (f *facts) over(wave int) bool {
 	return f.soaked(wave, 0) && (of.Approval != v1alpha1.ApprovalManual || f.proven(wave) || f.approved == f.waveName(wave)+"@"+f.wants())
 }
 
-// tried: every unit of the wave, and of those before, is updated or tolerated.
+// tried: every unit of the wave, and of those before, is updated or tolerated; and where anything is left for later ones, not all that is
+// updated of the wave is so because nothing is offered to it.
 func (f *facts) tried(wave int) bool {
+	left := f.after(wave, func(u *Unit) bool {
+		return u.State != v1alpha1.UnitUpdated && (u.State != v1alpha1.UnitFailed || !u.Skipped)
+	})
 	for i := range wave + 1 {
-		failed, updated := 0, 0
+		failed, updated, idle := 0, 0, 0
 		for _, u := range f.groups[i] {
 			switch {
+			case u.State == v1alpha1.UnitUpdated && u.Unoffered:
+				idle++
 			case u.State == v1alpha1.UnitUpdated:
 				updated++
 			case slices.Contains(f.lost, u.Node):
@@ -404,6 +423,9 @@ func (f *facts) tried(wave int) bool {
 			case u.State != v1alpha1.UnitFailed || !u.Skipped:
 				return false
 			}
+		}
+		if i == wave && idle > 0 && updated == 0 && left {
+			return false
 		}
 		if failed > 0 && (i == 0 || f.spec.MaxFailures == nil || updated == 0) {
 			return false
@@ -751,7 +773,7 @@ func (f *facts) verifyWait(wait Wait, d Decision) {
 	switch wait.Reason {
 	case v1alpha1.ReasonOptedOut:
 		is = u.OptedOut
-	case v1alpha1.ReasonWindowsImageMissing, v1alpha1.ReasonNodeNotReady:
+	case v1alpha1.ReasonWindowsImageMissing, v1alpha1.ReasonNodeNotReady, v1alpha1.ReasonHostSilent:
 		is = u.Reason == wait.Reason
 	case v1alpha1.ReasonStrategyInvalid:
 		is = unsound(spec)
@@ -767,7 +789,7 @@ func (f *facts) verifyWait(wait Wait, d Decision) {
 		})
 	case v1alpha1.ReasonWavePending:
 		is = f.later(u, d) && (len(f.groups[0]) == 0 || f.anyUpTo(d, func(x *Unit) bool {
-			return x.State != v1alpha1.UnitUpdated && !x.Skipped && !slices.Contains(f.lost, x.Node)
+			return (x.State != v1alpha1.UnitUpdated || x.Unoffered) && !x.Skipped && !slices.Contains(f.lost, x.Node)
 		}))
 	case v1alpha1.ReasonWaveUnhealthy:
 		is = f.later(u, d) && slices.ContainsFunc(f.groups[f.reached(d.Wave)], func(x *Unit) bool { return x.State == v1alpha1.UnitUpdated && f.unwell(f.party, x.Node) })

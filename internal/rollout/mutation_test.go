@@ -26,6 +26,16 @@ var omissions = map[string]func(*Strategy, []Unit){
 			units[i].Excused = units[i].Excused && units[i].State != v1alpha1.UnitFailed
 		}
 	},
+	"Unoffered of what is updated": func(_ *Strategy, units []Unit) {
+		for i := range units {
+			units[i].Unoffered = units[i].Unoffered && units[i].State != v1alpha1.UnitUpdated
+		}
+	},
+	"Unoffered of what is outdated": func(_ *Strategy, units []Unit) {
+		for i := range units {
+			units[i].Unoffered = units[i].Unoffered && units[i].State != v1alpha1.UnitOutdated
+		}
+	},
 	"Beside":   func(s *Strategy, _ []Unit) { s.Beside = false },
 	"SoakLast": func(s *Strategy, _ []Unit) { s.SoakLast = false },
 	"Nodes": func(s *Strategy, _ []Unit) {

@@ -188,8 +188,38 @@ func (s *simulation) populate() {
 		if s.chance(30) {
 			s.pick(p)
 		}
+		p.shy, p.hidden = !p.beside && !p.soakLast && s.chance(50), map[string]v1alpha1.UnitState{}
+		s.hides(p)
 		s.add(p)
 		s.describe(p)
+	}
+}
+
+// hides lets some of the units not know yet what a rollout brings them to.
+func (s *simulation) hides(p *party) {
+	if !p.shy {
+		return
+	}
+	for _, name := range s.names() {
+		if s.chance(50) {
+			p.hidden[name] = pick(s, v1alpha1.UnitUpdated, v1alpha1.UnitUpdated, v1alpha1.UnitOutdated)
+		}
+	}
+	s.say(p, "is not known to %v.", p.hidden)
+}
+
+// finds lets a unit find out what a rollout brings it to, or at least that this is nothing yet.
+func (s *simulation) finds(p *party) {
+	for _, name := range slices.Sorted(maps.Keys(p.hidden)) {
+		switch {
+		case s.chance(70):
+		case p.hidden[name] == v1alpha1.UnitOutdated && s.chance(50):
+			p.hidden[name] = v1alpha1.UnitUpdated
+			s.say(p, "has nothing yet for %s.", name)
+		default:
+			delete(p.hidden, name)
+			s.say(p, "has something for %s.", name)
+		}
 	}
 }
 
@@ -488,11 +518,13 @@ func (s *simulation) endPod(p *party) {
 
 // change is a person who changes a rollout.
 func (s *simulation) change(p *party) {
+	s.finds(p)
 	switch s.IntN(10) {
 	case 0:
 		p.revision++
 		p.generation++
 		s.say(p, "now wants %s.", p.wants())
+		s.hides(p)
 	case 1:
 		p.generation++
 		s.say(p, "is to try again what failed.")
@@ -663,6 +695,7 @@ func (s *simulation) settleDown() {
 		s.ready(name, true)
 	}
 	for _, p := range s.parties {
+		clear(p.hidden)
 		// What has failed and is not noted yet would count as a failure of the new attempt.
 		for range 2 {
 			s.act(p, len(s.history)-1, math.MaxInt)

@@ -237,8 +237,8 @@ func waveThere(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	return s
 }
 
-// waveUpdated: nothing of the wave, and of earlier ones, is still to be updated, and something of it runs the revision, unless nothing
-// is to be done in later ones. Where a wave has failed that may not, that is what is said.
+// waveUpdated: nothing of the wave, and of earlier ones, is still to be updated. Where a wave has failed that may not, that
+// is what is said.
 func waveUpdated(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	for i := range index + 1 {
 		t := &p.wave.tally[i]
@@ -250,7 +250,12 @@ func waveUpdated(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 		s.message = fmt.Sprintf("%d of %d nodes of wave %s are updated", t.updated, t.nodes, p.waveName(i))
 		return s
 	}
-	// Of an earlier wave, the units that did may have gone since.
+	return nil
+}
+
+// waveOffered: something of the wave runs the revision, unless nothing is to be done in later ones. Where it has failed, that is what is
+// said. Earlier waves are not asked: what ran it there may have gone since.
+func waveOffered(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	if t := &p.wave.tally[index]; t.unproven > 0 && t.proven() == 0 && len(t.failed) == 0 && p.more(index) {
 		s := p.enter(v1alpha1.WaveProgressing, before)
 		s.reason = v1alpha1.ReasonWavePending

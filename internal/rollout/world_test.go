@@ -114,7 +114,11 @@ type party struct {
 	beside, strict, patient bool
 	// careful is true for one that finds nodes without network not healthy, whatever the budgets say.
 	careful bool
-	own     string
+	// shy is true for one whose units find out by themselves what it brings them to; hidden are the nodes whose units have not yet. They are
+	// outdated and silent, or updated with what they have.
+	shy    bool
+	hidden map[string]v1alpha1.UnitState
+	own    string
 	// revision and generation are raised by whoever changes the rollout: one outdates every node, both ask for a retry.
 	revision, generation int
 	// unfit is true when Windows nodes can't be changed.
@@ -537,6 +541,12 @@ func (p *party) outdated(u *Unit, m machine) {
 	u.State = v1alpha1.UnitOutdated
 	if m.brought[p.name] == p.wants() {
 		u.State = v1alpha1.UnitUpdated
+		return
+	}
+	if state := p.hidden[u.Node]; state != "" {
+		if u.State, u.Unoffered = state, true; state == v1alpha1.UnitOutdated {
+			u.Rank, u.Reason, u.Message = Rank(m.uid, p.uid, p.wants()), v1alpha1.ReasonHostSilent, "its agent has not answered"
+		}
 		return
 	}
 	u.Rank = Rank(m.uid, p.uid, p.wants())
