@@ -84,6 +84,8 @@ type Agent struct {
 	label, face string
 	// quiet is why the agent does not act at present, as it was logged last.
 	quiet string
+	// moved says that the Node's label names another interface than the host's, or is another label; nil while that is not so.
+	moved error
 	// odd is what was wanted last, if that is nothing that an agent can do.
 	odd v1alpha1.HostAction
 	// work is under way, or nil. ended is its outcome, once it has one that is not yet written.

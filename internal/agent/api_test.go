@@ -35,6 +35,8 @@ func TestAPI(t *testing.T) {
 		"steady":            nothingIsAskedInSteadyState,
 		"checks fail":       checksThatFail,
 		"label goes":        theLabelGoesAndComes,
+		"label moves":       theLabelMoves,
+		"interface changes": theInterfaceChanges,
 		"node goes":         theNodeGoesAndComes,
 		"withdrawn":         anOrderThatIsTakenBack,
 		"given up":          aStepThatIsGivenUp,
@@ -329,20 +331,18 @@ func theLabelGoesAndComes(t *testing.T, w *world) {
 	w.live()
 	w.say("prepare-update", map[string]string{v1alpha1.AnnotationHostWanted: "1.1.0"})
 	w.until("prepare-update,prepare-update,busy ")
-	for i, label := range []string{"", "1.0.0"} {
-		quiet := make(chan struct{})
-		w.log.after("not acting", 1, func() { close(quiet) })
-		w.label(label)
-		await(t, quiet, "the agent to see the label go")
-		w.say("stabilize", nil)
-		w.say("prepare-update", nil)
-		acts := make(chan struct{})
-		w.log.after("acting again", 1, func() { close(acts) })
-		w.label(v1alpha1.InterfaceUpdateAPI)
-		await(t, acts, "the agent to see the label come")
-		if got := w.wire.count()["patch"]; got != 1 {
-			t.Errorf("%d: %d writes, want the first alone", i, got)
-		}
+	quiet := make(chan struct{})
+	w.log.after("not acting", 1, func() { close(quiet) })
+	w.label("")
+	await(t, quiet, "the agent to see the label go")
+	w.say("stabilize", nil)
+	w.say("prepare-update", nil)
+	acts := make(chan struct{})
+	w.log.after("acting again", 1, func() { close(acts) })
+	w.label(v1alpha1.InterfaceUpdateAPI)
+	await(t, acts, "the agent to see the label come")
+	if got := w.wire.count()["patch"]; got != 1 {
+		t.Errorf("%d writes, want the first alone", got)
 	}
 	w.machine.set(func(m *machine) { delete(m.hold, "prepare") })
 	close(hold)
@@ -350,6 +350,52 @@ func theLabelGoesAndComes(t *testing.T, w *world) {
 	if got := n.Annotations[v1alpha1.AnnotationHostAttempts]; got != "1" {
 		t.Errorf("%s attempts, want 1", got)
 	}
+}
+
+// endsAtWork is the error of a process in the middle of whose work something happens.
+func (w *world) endsAtWork(happens func()) error {
+	w.t.Helper()
+	w.machine.hold["prepare"] = make(chan struct{}) // Its end is not waited for.
+	ran := make(chan error, 1)
+	a := w.agent()
+	go func() { ran <- a.Run(w.t.Context()) }()
+	w.say("prepare-update", nil)
+	w.until("prepare-update,prepare-update,busy ")
+	happens()
+	w.machine.set(func(m *machine) { m.hold = map[string]chan struct{}{} })
+	select {
+	case err := <-ran:
+		return err
+	case <-time.After(time.Minute):
+		return errors.New("it goes on")
+	}
+}
+
+// The label of another protocol comes, with the same value: the pod is the one for that, too, and nothing but a new process ends its silence.
+func theLabelMoves(t *testing.T, w *world) {
+	other := *w
+	other.protocol = v1alpha1.HostProtocols[2]
+	w.protocol, other.protocol = other.protocol, w.protocol
+	w.label(v1alpha1.InterfaceUpdateAPI)
+	other.label("")
+	err := w.endsAtWork(func() { other.label(v1alpha1.InterfaceUpdateAPI) })
+	want := "the interface of the host was 2.0.0 by label moult.dev/updater-interface-version, and is now 2.0.0 by label " +
+		"bottlerocket.aws/updater-interface-version, which a new process is to find"
+	if text(err) != want {
+		t.Errorf("it ended with %v", err)
+	}
+	other.live()
+	other.say("stabilize", nil)
+	other.until("stabilize,stabilize,ready true")
+}
+
+func theInterfaceChanges(t *testing.T, w *world) {
+	err := w.endsAtWork(func() { w.label(v1alpha1.InterfaceUpdog) })
+	if err == nil || !strings.Contains(err.Error(), "was 2.0.0 by label bottlerocket.aws/updater-interface-version, and is now 1.0.0") {
+		t.Errorf("it ended with %v", err)
+	}
+	w.live()
+	w.until("prepare-update,prepare-update,ready ")
 }
 
 func theNodeGoesAndComes(t *testing.T, w *world) {

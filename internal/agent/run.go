@@ -38,6 +38,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.busySince.Store(&now)
 		a.advance(ctx)
 		a.busySince.Store(nil)
+		if a.moved != nil && a.work == nil {
+			return a.moved
+		}
 		var done chan outcome
 		if a.work != nil && a.ended == nil {
 			done = a.work.done
@@ -111,6 +114,7 @@ func (a *Agent) advance(ctx context.Context) {
 
 // hear is what is said on the Node as it is now, or nil if the agent is not to act on it.
 func (a *Agent) hear() *said {
+	a.moved = nil
 	n, synced := a.sight.now()
 	switch {
 	case !synced:
@@ -129,7 +133,9 @@ func (a *Agent) hear() *said {
 		a.meet(s, face)
 	}
 	if s.protocol.InterfaceLabel != a.label || face != a.face {
-		a.hush(fmt.Sprintf("the interface of the host was %s by label %s, and is now %s by label %s", a.face, a.label, face, s.protocol.InterfaceLabel))
+		// The same pod may be the one for the new label, too.
+		a.moved = fmt.Errorf("the interface of the host was %s by label %s, and is now %s by label %s, which a new process is to find", a.face, a.label, face, s.protocol.InterfaceLabel)
+		a.hush(a.moved.Error())
 		return nil
 	}
 	if a.quiet != "" {
