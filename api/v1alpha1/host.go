@@ -67,7 +67,8 @@ const (
 	HostActionPerform HostAction = "perform-update"
 	// HostActionReboot: reboot. Only this disrupts what runs on the node.
 	HostActionReboot HostAction = "reboot-update"
-	// HostActionReset: forget what was prepared. The operator never asks for it; an agent does as for HostActionStabilize.
+	// HostActionReset: take back what was performed, so that the next boot is one into what runs, and find out whether there is an update. It
+	// ends a turn that is given up after HostActionPerform. Only Moult's agents do more than for HostActionStabilize.
 	HostActionReset HostAction = "reset-state"
 )
 

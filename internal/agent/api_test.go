@@ -40,6 +40,7 @@ func TestAPI(t *testing.T) {
 		"node goes":         theNodeGoesAndComes,
 		"withdrawn":         anOrderThatIsTakenBack,
 		"given up":          aStepThatIsGivenUp,
+		"taken back":        whatWasPerformedIsTakenBack,
 		"wiped":             keysAreWipedAfterTheReboot,
 		"already rebooted":  theHostRebootedBeforeTheOrderWasTakenUp,
 		"old version":       theHostComesBackAsItWas,
@@ -456,6 +457,35 @@ func aStepThatIsGivenUp(t *testing.T, w *world) {
 	}
 	if got := n.Annotations[v1alpha1.AnnotationHostError]; got != "" {
 		t.Errorf("error %q", got)
+	}
+}
+
+func whatWasPerformedIsTakenBack(t *testing.T, w *world) {
+	w.live()
+	for range 2 {
+		for _, wanted := range []string{"stabilize", "prepare-update", "perform-update"} {
+			w.say(wanted, nil)
+			w.until(wanted + "," + wanted + ",ready true")
+		}
+		w.machine.set(func(m *machine) {
+			if m.next != "1.1.0" {
+				t.Errorf("it would boot into %q", m.next)
+			}
+		})
+		w.say("reset-state", nil)
+		w.until("reset-state,reset-state,ready true")
+		w.machine.set(func(m *machine) {
+			if m.next != "" {
+				t.Errorf("it would still boot into %q", m.next)
+			}
+		})
+	}
+	w.machine.set(func(m *machine) { m.fails["revert"] = errors.New("no GPT") })
+	w.say("stabilize", nil)
+	w.until("stabilize,stabilize,ready true")
+	w.say("reset-state", nil)
+	if n := w.until("reset-state,reset-state,error true"); n.Annotations[v1alpha1.AnnotationHostError] != "no GPT" {
+		t.Errorf("it says %q", n.Annotations[v1alpha1.AnnotationHostError])
 	}
 }
 

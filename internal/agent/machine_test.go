@@ -146,6 +146,16 @@ func (m *machine) Perform(ctx context.Context, version string) error {
 	return err
 }
 
+func (m *machine) Revert(ctx context.Context) error {
+	err := m.call(ctx, "revert")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil {
+		m.next = ""
+	}
+	return err
+}
+
 func (m *machine) Reboot(ctx context.Context) error {
 	if err := m.call(ctx, "reboot"); err != nil {
 		return err

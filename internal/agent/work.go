@@ -72,6 +72,10 @@ func (a *Agent) do(ctx context.Context, action v1alpha1.HostAction, s *said) out
 			return a.verify(ctx, s, step)
 		}
 		return outcome{err: a.reboot(ctx, s, boot)}
+	case v1alpha1.HostActionReset:
+		if err := a.host.Revert(ctx); err != nil {
+			return outcome{err: err}
+		}
 	}
 	return a.look(ctx)
 }
@@ -211,4 +215,5 @@ func (u useless) BootID() (string, error)                   { return "", u.reaso
 func (u useless) Check(context.Context) (host.Offer, error) { return host.Offer{}, u.reason }
 func (u useless) Prepare(context.Context, string) error     { return u.reason }
 func (u useless) Perform(context.Context, string) error     { return u.reason }
+func (u useless) Revert(context.Context) error              { return u.reason }
 func (u useless) Reboot(context.Context) error              { return u.reason }

@@ -95,6 +95,14 @@ func (h *playedHost) Perform(_ context.Context, version string) error {
 	return nil
 }
 
+// Revert takes no time.
+func (h *playedHost) Revert(context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.next = ""
+	return nil
+}
+
 // Reboot ends with the process that calls it, as it does on a host that goes down.
 func (h *playedHost) Reboot(ctx context.Context) error {
 	h.mu.Lock()

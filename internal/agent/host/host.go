@@ -33,6 +33,8 @@ type Host interface {
 	Prepare(ctx context.Context, version string) error
 	// Perform makes the next boot one into the version that was prepared. ErrOther if that is another one.
 	Perform(ctx context.Context, version string) error
+	// Revert makes the next boot one into what runs, where Perform has changed that.
+	Revert(ctx context.Context) error
 	// Reboot tells the host to reboot, and returns when it has taken the order, which may be never.
 	Reboot(ctx context.Context) error
 }

@@ -179,6 +179,9 @@ func (s *Sentinel) still(ctx context.Context, version string) error {
 	return nil
 }
 
+// Revert does nothing: Perform does not either.
+func (s *Sentinel) Revert(context.Context) error { return nil }
+
 // Reboot runs the command, or sends the signal, where a reboot is still needed: somebody may have rebooted the host since it was performed. The
 // reboot may end the command before it ends by itself, which is no failure.
 func (s *Sentinel) Reboot(ctx context.Context) error {

@@ -174,6 +174,18 @@ func (a *UpdateAPI) perform(ctx context.Context, version string) error {
 	return nil
 }
 
+// Revert deactivates what is to be booted next. It stays staged.
+func (a *UpdateAPI) Revert(ctx context.Context) error {
+	status, err := a.settled(ctx, a.options.Prepare)
+	if err == nil && status.State == stateReady {
+		_, err = a.command(ctx, deactivate, a.options.Activate)
+	}
+	if err != nil {
+		return fmt.Errorf("reverting the update, %w", err)
+	}
+	return nil
+}
+
 // Reboot orders the reboot. A connection that breaks before the answer, or an answer that does not come, is taken for the reboot itself.
 func (a *UpdateAPI) Reboot(ctx context.Context) error {
 	err := a.post(ctx, "/actions/reboot", 3*a.options.Request)

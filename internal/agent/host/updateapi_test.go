@@ -453,6 +453,28 @@ func TestUpdateAPIPerform(t *testing.T) {
 	}
 }
 
+func TestUpdateAPIRevert(t *testing.T) {
+	ready := status("Ready", "1.3.0", "1.3.0", "activate", "01")
+	for name, test := range map[string]struct {
+		exchanges []exchange
+		err       string
+	}{
+		"ready":                  {exchanges: []exchange{ready, ready, taken(postDeactivate), locked, status("Staged", "1.3.0", "1.3.0", "deactivate", "02")}},
+		"staged":                 {exchanges: []exchange{status("Staged", "1.3.0", "1.3.0", "prepare", "01")}},
+		"nothing since the boot": {exchanges: []exchange{never}},
+		"it is being made ready": {exchanges: []exchange{locked, ready, ready, taken(postDeactivate), status("Staged", "1.3.0", "1.3.0", "deactivate", "02")}},
+		"it fails": {
+			exchanges: []exchange{ready, ready, taken(postDeactivate), status("Ready", "1.3.0", "1.3.0", "deactivate", "02", "no GPT")},
+			err:       "reverting the update, taking back the update, the host's updater failed (exit status 1): no GPT",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			failing(t, serve(t, test.exchanges...).Revert(t.Context()), test.err)
+		})
+	}
+}
+
 func TestUpdateAPIReboot(t *testing.T) {
 	for name, test := range map[string]struct {
 		exchange exchange

@@ -29,7 +29,7 @@ var (
 	refresh    = updateCommand{"/actions/refresh-updates", "refresh", "looking for updates", nil}
 	prepare    = updateCommand{"/actions/prepare-update", "prepare", "fetching the update", (*updateStatus).isStaged}
 	activate   = updateCommand{"/actions/activate-update", "activate", "activating the update", (*updateStatus).isActive}
-	deactivate = updateCommand{"/actions/deactivate-update", "deactivate", "taking back another update", (*updateStatus).isStaged}
+	deactivate = updateCommand{"/actions/deactivate-update", "deactivate", "taking back the update", (*updateStatus).isStaged}
 )
 
 // maxFailures is how many requests may fail in the course of one command before it is given up.

@@ -290,6 +290,19 @@ func (u *Updog) perform(ctx context.Context, version string) error {
 	return nil
 }
 
+// Revert is `updog update-revert`, whoever has performed. The first versions of updog know no such command, and can't take it back.
+func (u *Updog) Revert(ctx context.Context) error {
+	u.performed = false
+	o, err := u.at.within(ctx, u.options.Perform, u.binary, "update-revert")
+	if err == nil && !isUsage(o) {
+		err = o.failure()
+	}
+	if err != nil {
+		return fmt.Errorf("reverting the update, updog update-revert, %w", err)
+	}
+	return nil
+}
+
 // Reboot is `updog update-apply -r`, or `shutdown -r now` where that has been applied and there is such a program. The reboot may
 // end either before it ends by itself, which is no failure; neither has a limit of its own, for a host may take its time to go down.
 func (u *Updog) Reboot(ctx context.Context) error {

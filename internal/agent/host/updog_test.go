@@ -221,6 +221,28 @@ func TestUpdogPerform(t *testing.T) {
 	}
 }
 
+// TestUpdogRevert takes back what was performed, by this process or not; then it can be performed again.
+func TestUpdogRevert(t *testing.T) {
+	for name, test := range map[string]struct {
+		branches, err string
+	}{
+		"reverted":        {branches: `update-revert) ;;`},
+		"no such command": {branches: `update-revert) echo "USAGE: updog <SUBCOMMAND>" >&2; exit 1;;`},
+		"it fails":        {branches: `update-revert) echo "no GPT" >&2; exit 1;;`, err: "reverting the update, updog update-revert, exit status 1: no GPT"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u, calls := scripted(t, test.branches+flips)
+			u.prepared, u.performed = "1.2.0", true
+			failing(t, u.Revert(t.Context()), test.err)
+			failing(t, u.Perform(t.Context(), "1.2.0"), "")
+			if diff := cmp.Diff([]string{"update-revert", "update-apply"}, calls()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 // TestUpdogOnce prepares and performs twice: nothing is done twice.
 func TestUpdogOnce(t *testing.T) {
 	u, calls := scripted(t, applies+flips)

@@ -57,6 +57,47 @@ func TestFail(t *testing.T) {
 	}
 }
 
+// A turn that is given up, or fails, after the host was told to perform has that taken back, by an agent that can.
+func TestTakeBack(t *testing.T) {
+	checked := annotated(v1alpha1.AnnotationHostChecked, "2026-11-20T11:00:00Z")
+	for name, tc := range map[string]struct {
+		node *corev1.Node
+		want string
+	}{
+		"before it":                     {old("prepare-update,prepare-update,ready true", checked), "stabilize,unknown,unknown unknown"},
+		"told to":                       {old("perform-update,prepare-update,ready true", checked), "reset-state,unknown,unknown unknown"},
+		"performed":                     {old("perform-update,perform-update,ready true", checked), "reset-state,unknown,unknown unknown"},
+		"performed, by another's agent": {old("perform-update,perform-update,ready true"), "stabilize,unknown,unknown unknown"},
+		"told to reboot":                {old("reboot-update,reboot-update,ready true", checked), "stabilize,unknown,unknown unknown"},
+		"it is being taken back":        {old("reset-state,reset-state,busy unknown", checked), "reset-state,reset-state,busy unknown"},
+	} {
+		for how, end := range map[string]func(*pass, *turn) error{
+			"given up": func(p *pass, s *turn) error { return p.abandon(t.Context(), s) },
+			"failed": func(p *pass, s *turn) error {
+				s.fails(v1alpha1.ReasonTurnTimeout, "it broke", now)
+				return p.fail(t.Context(), s)
+			},
+			"the NodeRollout is gone": func(p *pass, s *turn) error {
+				_, err := p.leave(t.Context(), s.node, *s.claim)
+				return err
+			},
+		} {
+			n := tc.node.DeepCopy()
+			holding(claimed(cordoned))(n)
+			p, s := passing(t, newRollout(), n)
+			if err := end(p, s); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.client.Get(t.Context(), client.ObjectKey{Name: "a"}, n); err != nil {
+				t.Fatal(err)
+			}
+			if got := line(n); !strings.HasPrefix(got, tc.want) {
+				t.Errorf("%s, %s: %s, want %s", name, how, got, tc.want)
+			}
+		}
+	}
+}
+
 // A node whose turn had failed is updated if its host runs what it was to run, and released without a word of that if not.
 func TestFinishFailed(t *testing.T) {
 	for version, want := range map[string]string{"1.1.0": "Node a is updated to 1.1.0", "1.0.0": ""} {

@@ -114,6 +114,13 @@ func (m *machine) Perform(_ context.Context, version string) error {
 	return nil
 }
 
+func (m *machine) Revert(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.next = ""
+	return m.call("revert")
+}
+
 func (m *machine) Reboot(ctx context.Context) error {
 	m.mu.Lock()
 	err, ignores := m.call("reboot"), m.ignores
@@ -124,6 +131,13 @@ func (m *machine) Reboot(ctx context.Context) error {
 	m.down <- struct{}{}
 	<-ctx.Done() // It goes down with the machine.
 	return ctx.Err()
+}
+
+// marked is what the machine would boot into, if that is not what it runs.
+func (m *machine) marked() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.next
 }
 
 // boot is what the machine does when it comes up again.

@@ -395,7 +395,8 @@ func abandons(b *bench) {
 		given := func(b *bench) string {
 			l := line(b.get(b.id + "-left"))
 			if how == "unlabelled" && l == ",, " || how != "unlabelled" && strings.HasPrefix(l, "stabilize,") && !strings.Contains(l, " ") ||
-				how != "unlabelled" && slices.Contains([]string{"stabilize,unknown,unknown unknown", "stabilize,stabilize,busy unknown", "stabilize,stabilize,ready true", "stabilize,stabilize,ready false"}, l) {
+				how != "unlabelled" && slices.Contains([]string{"stabilize,unknown,unknown unknown", "stabilize,stabilize,busy unknown", "stabilize,stabilize,ready true", "stabilize,stabilize,ready false",
+					"reset-state,unknown,unknown unknown", "reset-state,reset-state,busy unknown", "reset-state,reset-state,ready true"}, l) {
 				return ""
 			}
 			return l
@@ -416,6 +417,9 @@ func abandons(b *bench) {
 			b.eventually("the node is given back", func() string { return given(b) })
 			if b.gone(p) || b.hosts[b.id+"-left"].count("reboot") != 0 {
 				b.t.Error("it went on all the same")
+			}
+			if how != "unlabelled" { // Nobody is there then who could.
+				b.eventually("the next boot is one into what runs", func() string { return b.hosts[b.id+"-left"].marked() })
 			}
 		})
 		b.sub(how+" after the order to reboot", func(b *bench) {

@@ -67,9 +67,14 @@ func after(h *v1alpha1.HostUpdate) []string {
 // asking is what the operator writes to let the agent find out what its host has to offer, and to end what it had told it before. It also takes
 // off the empty labels that the Bottlerocket update operator left on nodes, which in some eyes hide the annotations of the same keys.
 func asking(n *corev1.Node, r *hostupdate.Report) []node.Also {
+	return looking(n, r, v1alpha1.HostActionStabilize)
+}
+
+// looking is asking with an action of those that let the agent find out what its host has to offer.
+func looking(n *corev1.Node, r *hostupdate.Report, action v1alpha1.HostAction) []node.Also {
 	unknown := string(v1alpha1.HostActionUnknown)
 	annotations := map[string]*string{
-		r.Protocol.Wanted: ptr.To(string(v1alpha1.HostActionStabilize)), r.Protocol.Active: &unknown,
+		r.Protocol.Wanted: ptr.To(string(action)), r.Protocol.Active: &unknown,
 		r.Protocol.State: ptr.To(string(v1alpha1.HostStateUnknown)), r.Protocol.Update: ptr.To(v1alpha1.HostUpdateUnknown),
 		v1alpha1.AnnotationHostWanted: nil,
 	}
@@ -112,8 +117,8 @@ func silencing(n *corev1.Node, h *v1alpha1.HostUpdate) []node.Also {
 	return append(uncalling(n, h), node.Annotating(annotations), node.Labelling(labels))
 }
 
-// ending is what the operator writes when it lets go of a host for a rollout: it ends what it was told last, if that is still to be ended. A
-// host that another rollout of this kind has by now is told nothing.
+// ending is what the operator writes when it lets go of a host for a rollout: it ends what it was told last, if that is still to be ended, and has what was
+// performed taken back. A host that another rollout of this kind has by now is told nothing.
 func ending(n *corev1.Node, rollout types.UID, h *v1alpha1.HostUpdate) []node.Also {
 	claims, err := v1alpha1.ParseClaims(n.Annotations)
 	r, speaks := hostupdate.Read(n)
@@ -124,8 +129,14 @@ func ending(n *corev1.Node, rollout types.UID, h *v1alpha1.HostUpdate) []node.Al
 		return nil
 	case !speaks:
 		return silencing(n, h)
-	case r.Wanted == v1alpha1.HostActionStabilize:
+	case r.Wanted == v1alpha1.HostActionStabilize, r.Wanted == v1alpha1.HostActionReset:
 		return uncalling(n, h)
 	}
-	return append(uncalling(n, h), asking(n, &r)...)
+	action := v1alpha1.HostActionStabilize
+	if r.Wanted == v1alpha1.HostActionPerform && !r.Checked.IsZero() {
+		// It may be about to boot into what it was brought to, at whatever reboot comes next. Only an agent of Moult's can take that back; it
+		// says when it has looked.
+		action = v1alpha1.HostActionReset
+	}
+	return append(uncalling(n, h), looking(n, &r, action)...)
 }
