@@ -4,6 +4,7 @@ package hostupdate
 
 import (
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +34,8 @@ type memo struct {
 	updated map[types.UID]bool
 	// told are the versions that others had to offer when nodes were asked last.
 	told map[types.UID]string
+	// silent are nodes whose agents have not answered, since that was first seen.
+	silent map[types.UID]time.Time
 	// turns and units are memory for as many as there were last.
 	turns []turn
 	units []rollout.Unit
@@ -74,13 +77,16 @@ func (m *memos) forget(key types.NamespacedName) {
 func (m *memo) begin(w *world, nodes int) {
 	now := basis{w.rollout.UID, w.rollout.Generation, w.ready}
 	if m.basis.rollout != now.rollout {
-		m.ranks, m.updated, m.known, m.told = nil, map[types.UID]bool{}, false, nil
+		m.ranks, m.updated, m.known, m.told, m.silent = nil, map[types.UID]bool{}, false, nil, nil
 	}
 	if m.hosts == nil || m.basis != now || len(m.hosts) > nodes+nodes/4+100 {
 		m.hosts, m.basis = make(map[*corev1.Node]*sight, nodes), now
 	}
 	if len(m.updated) > 2*nodes {
 		m.updated = map[types.UID]bool{}
+	}
+	if m.silent == nil || len(m.silent) > 2*nodes {
+		m.silent = map[types.UID]time.Time{}
 	}
 	if m.told == nil || len(m.told) > 2*nodes {
 		m.told = map[types.UID]string{}

@@ -121,3 +121,54 @@ func TestAskedForRelease(t *testing.T) {
 		t.Errorf("it was asked for %q", got)
 	}
 }
+
+// What goes last waits until the others have said whether they are to go, and not for ever.
+func TestAwaitsAnswers(t *testing.T) {
+	const offers, asked, failed = "stabilize,stabilize,ready true", "stabilize,unknown,unknown unknown", "stabilize,stabilize,error unknown"
+	for _, tc := range []struct {
+		name         string
+		own, ordered bool
+		// said is by whom: the first is the operator's own node, if there is one.
+		said  []string
+		since time.Duration
+		want  []v1alpha1.Reason
+		wake  time.Duration
+	}{
+		{"all have answered", true, true, []string{offers, offers}, 0, []v1alpha1.Reason{"", ""}, 0},
+		{"another has not", true, false, []string{offers, asked}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent}, time.Minute},
+		{"another has not for a while", true, false, []string{offers, asked}, 50 * time.Second, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent}, 10 * time.Second},
+		{"another does not answer at all", true, false, []string{offers, asked}, time.Minute, []v1alpha1.Reason{"", v1alpha1.ReasonHostSilent}, 0},
+		{"another could not say", true, false, []string{offers, failed}, 0, []v1alpha1.Reason{"", v1alpha1.ReasonHostError}, time.Minute},
+		{"only that of the operator has not", true, false, []string{asked, offers}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, ""}, 0},
+		{"nobody is special", false, false, []string{offers, asked}, 0, []v1alpha1.Reason{"", v1alpha1.ReasonHostSilent}, 0},
+		{"there is an order", false, true, []string{offers, asked, offers}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent}, time.Minute},
+	} {
+		r := newRollout(func(r *v1alpha1.NodeRollout) {
+			if tc.ordered {
+				r.Spec.Strategy = &v1alpha1.Strategy{Order: []v1alpha1.Order{{By: v1alpha1.OrderZone}}}
+			}
+		})
+		var w *world
+		judged(t, r, newNode(), func(seen *world) { w = seen })
+		w.memo = &memo{updated: map[types.UID]bool{}}
+		if tc.own {
+			w.own = "n0"
+		}
+		var nodes []*corev1.Node
+		for i, said := range tc.said {
+			nodes = append(nodes, old(said, func(n *corev1.Node) { n.Name, n.UID = fmt.Sprintf("n%d", i), types.UID(fmt.Sprintf("uid-%d", i)) }))
+		}
+		w.sees(nodes...)
+		w.now = now.Add(tc.since)
+		var got []v1alpha1.Reason
+		var wake time.Duration
+		for _, one := range w.sees(nodes...) {
+			if got = append(got, one.unit.Reason); !one.wake.IsZero() {
+				wake = one.wake.Sub(w.now)
+			}
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" || wake != tc.wake {
+			t.Errorf("%s: wakes after %s, want %s (-want +got):\n%s", tc.name, wake, tc.wake, diff)
+		}
+	}
+}

@@ -41,6 +41,8 @@ type world struct {
 	taint, optOut string
 	works         *turnof.Works
 	asked         *backoffs
+	// own is the node that the operator runs on.
+	own string
 
 	// What is to be seen at the moment. healthy is the fleet with one more budget: spec.health.
 	fleet        rollout.Fleet
@@ -63,6 +65,7 @@ type world struct {
 func (c *Controller) resolve(r *v1alpha1.NodeRollout, malformed error) (*world, error) {
 	w := &world{
 		rollout: r, holder: holder(r), selector: labels.Nothing(), taint: turnof.TaintOf(r.Name), optOut: v1alpha1.LabelNodeRollout(r.Name), rebootTimeout: defaultRebootTimeout, works: c.works, asked: c.asked,
+		own:      c.options.NodeName,
 		revision: r.Status.Revision,
 	}
 	if malformed != nil {

@@ -4,6 +4,7 @@ package hostupdate
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -107,7 +108,62 @@ func turns(w *world, s fleet.Snapshot) []turn {
 	for i := range all {
 		all[i].judge(w)
 	}
+	w.awaits(all)
 	return all
+}
+
+// patience is how long those whose order counts wait for agents to answer.
+const patience = time.Minute
+
+// awaits keeps units from being started before their time while others do not know yet whether they are to be: the node that the operator runs on,
+// and where the strategy gives an order all of them. An agent that is not there holds nobody up for long.
+func (w *world) awaits(all []turn) {
+	if !w.ready {
+		return
+	}
+	silent, name := 0, ""
+	var end time.Time
+	for i := range all {
+		t := &all[i]
+		if !t.counted || t.unit.OptedOut || t.unit.State != v1alpha1.UnitOutdated || t.unit.Reason != v1alpha1.ReasonHostSilent {
+			delete(w.memo.silent, t.node.UID)
+			continue
+		}
+		since, known := w.memo.silent[t.node.UID]
+		if !known {
+			since = w.now
+			w.memo.silent[t.node.UID] = since
+		}
+		if until := since.Add(patience); w.now.Before(until) {
+			if silent++; name == "" {
+				name = t.node.Name
+			}
+			if until.After(end) {
+				end = until
+			}
+		}
+	}
+	if silent == 0 {
+		return
+	}
+	s := w.rollout.Spec.Strategy
+	ordered := s != nil && len(s.Order) > 0
+	for i := range all {
+		if t := &all[i]; t.claim == nil && t.unit.State == v1alpha1.UnitOutdated && t.unit.Reason == "" && (ordered || t.node.Name == w.own) {
+			t.unit.Reason = v1alpha1.ReasonHostSilent
+			t.unit.Message = fmt.Sprintf("others may come first: the agents of %s have not said yet whether there is an update; they are waited for until %s",
+				others(name, silent), end.UTC().Format(time.RFC3339))
+			t.at(end)
+		}
+	}
+}
+
+// others names the first of so many nodes.
+func others(name string, n int) string {
+	if n == 1 {
+		return name
+	}
+	return fmt.Sprintf("%s and %d more", name, n-1)
 }
 
 // survey finds out what follows from all hosts together.
