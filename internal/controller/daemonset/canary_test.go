@@ -32,6 +32,16 @@ func (w *world) lookCanary(t *testing.T) *pass {
 	return p
 }
 
+// halfway has a canary of the new revision in the middle of the rolling update from it to the old one, which somebody takes back.
+func halfway() *world {
+	w := newWorld(4).trying()
+	w.sets[1].Status.Conditions[0].Status = metav1.ConditionFalse // It was active once.
+	return w
+}
+
+// overridden is a pod that was made with other resources than its node's are now.
+func overridden(p *corev1.Pod) { p.Annotations[edsv1.AnnotationOverrides] = "other" }
+
 func TestDecideOnCanary(t *testing.T) {
 	surge := func(w *world) *world {
 		w.eds.Spec.Strategy.RollingUpdate.MaxUnavailable, w.eds.Spec.Strategy.RollingUpdate.MaxSurge = nil, ptr.To(intstr.FromInt32(1))
@@ -47,12 +57,16 @@ func TestDecideOnCanary(t *testing.T) {
 		world func() *world
 		want  string
 	}{
-		"an outdated pod goes at once":              {func() *world { return newWorld(3).trying().has("old", nil, 0, 1, 2) }, "replace n0/old"},
-		"a new one is made at once":                 {func() *world { return newWorld(3).trying().has("old", nil, 1, 2) }, "create n0"},
-		"with surge it is made beside the old one":  {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2)) }, "create n0"},
-		"which stays while the new one starts":      {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2).has("new", fresh, 0)) }, ""},
-		"and goes then":                             {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2).has("new", nil, 0)) }, "done n0/old"},
-		"where both want the same port it goes now": {func() *world { return port(surge(newWorld(3).trying())).has("old", nil, 0, 1, 2) }, "replace n0/old"},
+		"an outdated pod goes at once":                                  {func() *world { return newWorld(3).trying().has("old", nil, 0, 1, 2) }, "replace n0/old"},
+		"a new one is made at once":                                     {func() *world { return newWorld(3).trying().has("old", nil, 1, 2) }, "create n0"},
+		"with surge it is made beside the old one":                      {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2)) }, "create n0"},
+		"which stays while the new one starts":                          {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2).has("new", fresh, 0)) }, ""},
+		"and goes then":                                                 {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2).has("new", nil, 0)) }, "done n0/old"},
+		"where both want the same port it goes now":                     {func() *world { return port(surge(newWorld(3).trying())).has("old", nil, 0, 1, 2) }, "replace n0/old"},
+		"what the active revision has not come to, it does not come to": {func() *world { return halfway().has("new", nil, 0, 1, 2).has("old", nil, 3) }, "WavePending n1,n2"},
+		"also where the pod is nobody's":                                {func() *world { return halfway().has("new", nil, 0).has("old", nil, 2, 3).has("old", orphan, 1) }, "WavePending n1"},
+		"but a node without a pod gets one":                             {func() *world { return halfway().has("new", nil, 0, 2).has("old", nil, 3) }, "create n1; WavePending n2"},
+		"a pod of the active revision gets its node's other resources":  {func() *world { return halfway().has("new", nil, 0).has("old", overridden, 1, 2, 3) }, "replace n2/old,n3/old; MaxConcurrent n1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := tc.world().lookCanary(t).show(); got != tc.want {

@@ -82,7 +82,7 @@ func (p *pass) measure() {
 	metrics.SetUnits(metrics.DaemonSet(p.key), states, reasons)
 	stuck := map[string]bool{}
 	for _, rs := range p.sets {
-		stuck[rs.Name] = rs == p.active && states[v1alpha1.UnitOutdated] > 0 && len(p.decision.Start) == 0
+		stuck[rs.Name] = rs == p.active && p.canary == nil && states[v1alpha1.UnitOutdated] > 0 && len(p.decision.Start) == 0
 	}
 	metrics.SetStuck(p.key, stuck)
 }

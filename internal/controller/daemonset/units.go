@@ -68,6 +68,8 @@ func (p *pass) unfit(s *spot) (v1alpha1.Reason, string) {
 		return v1alpha1.ReasonNodeUnfit, "the API server refuses the new pod"
 	case s.blamed != "" && !s.claimed():
 		return v1alpha1.ReasonNodeNotReady, s.blamed
+	case p.canary != nil && ofSet(s.old.pod) != p.active.Name && !p.left(s):
+		return v1alpha1.ReasonWavePending, "the canary of revision " + p.target.Name + " goes on: " + p.active.Name + " comes to no more nodes, as it may be what the template was taken from"
 	}
 	return "", ""
 }
