@@ -286,7 +286,8 @@ func (p *pass) setState(s *edsv1.ExtendedDaemonSetStatus) {
 		s.State, s.Reason = edsv1.StateCanaryPaused, p.pausedReason()
 	case p.canary != nil:
 		s.State = edsv1.StateCanary
-	case p.lost() && (!told || p.revisions[p.target.Name].pods > 0 || p.busy() > 0):
+	case p.lost() && (!told || s.State == edsv1.StateCanaryFailed && p.revisions[p.target.Name].pods > 0):
+		// Until its pods are gone, and never again from then on, whatever happens on other nodes: the failure stays in the conditions.
 		s.State = edsv1.StateCanaryFailed
 		if c := edsv1.FindCondition(p.target.Status.Conditions, edsv1.ConditionCanaryFailed); c != nil {
 			s.Reason = edsv1.StatusReason(c.Reason)

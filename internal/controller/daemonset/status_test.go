@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+)
+
+// The state is Canary Failed until the pods of the canary are gone, and Running from then on: clients wait for that.
+func TestStateAfterAFailedCanary(t *testing.T) {
+	lost := func() *world {
+		w := newWorld(4).trying()
+		w.failed("foo-new")
+		w.eds.Status.Canary = nil
+		w.eds.Status.State = edsv1.StateCanaryFailed
+		w.eds.Status.Conditions = []edsv1.Condition{{Type: edsv1.ConditionCanaryFailed, Status: metav1.ConditionTrue, LastTransitionTime: ago(time.Minute)}}
+		return w
+	}
+	untold := func() *world {
+		w := lost()
+		w.eds.Status.State, w.eds.Status.Conditions = edsv1.StateCanary, nil
+		return w
+	}
+	running := func() *world {
+		w := lost()
+		w.eds.Status.State = edsv1.StateRunning
+		return w
+	}
+	for name, tc := range map[string]struct {
+		world *world
+		want  edsv1.State
+	}{
+		"it is said at least once": {untold().has("old", nil, 0, 1, 2, 3), edsv1.StateCanaryFailed},
+		"it has a pod":             {lost().has("new", nil, 0).has("old", nil, 1, 2, 3), edsv1.StateCanaryFailed},
+		"its pod is going":         {lost().has("new", going, 0).has("old", nil, 1, 2, 3), edsv1.StateCanaryFailed},
+		"it has none":              {lost().has("old", nil, 0, 1, 2, 3), edsv1.StateRunning},
+		"it has none, and another pod does not get ready": {lost().has("old", nil, 0, 1, 2).has("old", unready, 3), edsv1.StateRunning},
+		"it had none, and a node has come":                {running().has("old", nil, 0, 1, 2), edsv1.StateRunning},
+		"it had none, and a pod of it is seen after all":  {running().has("old", nil, 1, 2, 3).has("new", going, 0), edsv1.StateRunning},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := tc.world.look(t)
+			p.summarize()
+			s := &p.eds.Status
+			if s.State != tc.want || !edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed) {
+				t.Errorf("the state is %q, want %q: %+v", s.State, tc.want, s.Conditions)
+			}
+		})
+	}
+}
