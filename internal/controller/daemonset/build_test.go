@@ -4,6 +4,7 @@ package daemonset
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,14 +13,19 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	fakeclientset "k8s.io/client-go/kubernetes/fake"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/daemon"
+	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/rollout"
 )
@@ -135,6 +141,32 @@ func newController() *Controller {
 	return &Controller{
 		clock: testingclock.NewFakePassiveClock(now), expected: newExpectations(), failures: newBackoffs(), reports: newReports(), memos: newMemos(), queued: fleet.NewWaiters(),
 	}
+}
+
+// serve is a controller of which a client has what is in the world. What there is of it in the world is as that has it.
+func (w *world) serve(t *testing.T) *Controller {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), edsv1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	all := []client.Object{w.eds}
+	for _, rs := range w.sets {
+		all = append(all, rs)
+	}
+	for _, pod := range w.pods {
+		all = append(all, pod)
+	}
+	c := newController()
+	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).WithStatusSubresource(&edsv1.ExtendedDaemonSet{}, &edsv1.ExtendedDaemonSetReplicaSet{}).Build()
+	c.live = c.client
+	c.events = events.NewRecorder(t.Context(), testingclock.NewFakeClock(now), fakeclientset.NewClientset().CoreV1().Events(""), scheme, "moult", "n1")
+	for _, o := range all {
+		if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
 }
 
 func (w *world) begin(t *testing.T, c *Controller) *pass {

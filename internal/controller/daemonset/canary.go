@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -102,6 +101,12 @@ func (p *pass) pick(ctx context.Context) (again bool, err error) {
 	}
 	p.eds.Status.Canary = &edsv1.ExtendedDaemonSetStatusCanary{ReplicaSet: p.target.Name, Nodes: nodes}
 	begins := before == nil || before.ReplicaSet != p.target.Name
+	if begins && before != nil {
+		// Before the new one is written down: whoever is killed in between does it again.
+		if err := p.unannotate(ctx, p.spentBy(before.ReplicaSet)); err != nil {
+			return false, err
+		}
+	}
 	if begins {
 		p.eds.Status.Wave = nil
 		p.eds.Status.State, p.eds.Status.Reason = edsv1.StateCanary, ""
@@ -301,11 +306,26 @@ func (p *pass) clearAnnotations(ctx context.Context) error {
 	if p.strategy.Canary != nil && p.stored.Annotations[v1alpha1.AnnotationApprove] == rollout.ApprovalOf(daemon.WaveCanary, p.hash) {
 		spent = append(spent, v1alpha1.AnnotationApprove)
 	}
-	if len(spent) == 0 {
-		return nil
+	return p.unannotate(ctx, spent)
+}
+
+// spentBy are the annotations that were for the canary of this revision alone, where the next one begins before it was over. A pause by
+// hand stays, as with ExtendedDaemonSet: who holds a canary does not ask for the next one to run. That autoPause was overruled was
+// about pods that are no more.
+func (p *pass) spentBy(revision string) []string {
+	var spent []string
+	of := func(key string, is bool) {
+		if _, ok := p.stored.Annotations[key]; ok && is {
+			spent = append(spent, key)
+		}
 	}
-	if err := p.unannotate(ctx, spent); err != nil {
-		return fmt.Errorf("removing %s, %w", strings.Join(spent, ", "), err)
+	paused := p.is(edsv1.AnnotationCanaryPaused)
+	of(edsv1.AnnotationCanaryPaused, !paused) // kubectl eds takes "false" for a canary that was unpaused already.
+	of(edsv1.AnnotationCanaryPausedReason, !paused)
+	of(edsv1.AnnotationCanaryUnpaused, true)
+	of(edsv1.AnnotationCanaryValid, p.stored.Annotations[edsv1.AnnotationCanaryValid] == revision)
+	if rs := p.find(revision); rs != nil {
+		of(v1alpha1.AnnotationApprove, p.stored.Annotations[v1alpha1.AnnotationApprove] == rollout.ApprovalOf(daemon.WaveCanary, hashOf(rs)))
 	}
-	return nil
+	return spent
 }

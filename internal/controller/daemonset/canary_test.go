@@ -3,6 +3,7 @@
 package daemonset
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/daemon"
+	"moult.dev/moult/internal/rollout"
 )
 
 // trying lets a canary of the new revision run on the first node, while the old one is active.
@@ -114,6 +117,68 @@ func TestCandidates(t *testing.T) {
 			nodes, desired := tc.world.lookCanary(t).candidates()
 			if desired == 0 || nodes[0].Node.Name != "n0" || nodes[0].Fits != tc.fits {
 				t.Errorf("of %d nodes %s fits: %v", desired, nodes[0].Node.Name, nodes[0].Fits)
+			}
+		})
+	}
+}
+
+// What people have set for one canary is not taken for the next, which begins in the middle of it; but who has paused it has it paused.
+func TestNextCanaryBeginsAnew(t *testing.T) {
+	approved := func(w *world, set int) string {
+		return rollout.ApprovalOf(daemon.WaveCanary, w.sets[set].Spec.TemplateGeneration)
+	}
+	for name, tc := range map[string]struct {
+		set, want func(*world) map[string]string
+	}{
+		"autoPause was overruled": {
+			set: func(*world) map[string]string {
+				return map[string]string{edsv1.AnnotationCanaryPaused: "false", edsv1.AnnotationCanaryUnpaused: "true", "mine": "stays"}
+			},
+			want: func(*world) map[string]string { return map[string]string{"mine": "stays"} },
+		},
+		"it was paused by hand": {
+			set: func(*world) map[string]string {
+				return map[string]string{edsv1.AnnotationCanaryPaused: "true", edsv1.AnnotationCanaryUnpaused: "false", edsv1.AnnotationCanaryPausedReason: "mine"}
+			},
+			want: func(*world) map[string]string {
+				return map[string]string{edsv1.AnnotationCanaryPaused: "true", edsv1.AnnotationCanaryPausedReason: "mine"}
+			},
+		},
+		"it was validated and approved": {
+			set: func(w *world) map[string]string {
+				return map[string]string{edsv1.AnnotationCanaryValid: "foo-before", v1alpha1.AnnotationApprove: approved(w, 2)}
+			},
+			want: func(*world) map[string]string { return nil },
+		},
+		"the next one was": {
+			set: func(w *world) map[string]string {
+				return map[string]string{edsv1.AnnotationCanaryValid: "foo-new", v1alpha1.AnnotationApprove: approved(w, 1)}
+			},
+			want: func(w *world) map[string]string {
+				return map[string]string{edsv1.AnnotationCanaryValid: "foo-new", v1alpha1.AnnotationApprove: approved(w, 1)}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(2).trying().has("old", nil, 0, 1)
+			before := w.sets[1].DeepCopy()
+			before.Name, before.UID, before.Spec.TemplateGeneration = "foo-before", "before", "before"
+			w.sets = append(w.sets, before)
+			w.eds.Status.Canary.ReplicaSet = before.Name
+			w.eds.Annotations = tc.set(w)
+			p := w.begin(t, w.serve(t))
+			if again, err := p.try(t.Context()); !again || err != nil {
+				t.Fatalf("the canary does not begin: %v", err)
+			}
+			got := &edsv1.ExtendedDaemonSet{}
+			if err := p.client.Get(t.Context(), p.key, got); err != nil {
+				t.Fatal(err)
+			}
+			if c := got.Status.Canary; c == nil || c.ReplicaSet != "foo-new" {
+				t.Errorf("the canary is %+v", c)
+			}
+			if want := tc.want(w); !maps.Equal(got.Annotations, want) {
+				t.Errorf("got %v, want %v", got.Annotations, want)
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -166,6 +167,9 @@ func (p *pass) writeStatus(ctx context.Context) error {
 
 // unannotate removes annotations of the ExtendedDaemonSet, if nobody has changed it in the meantime.
 func (p *pass) unannotate(ctx context.Context, keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
 	annotations := map[string]any{}
 	for _, key := range keys {
 		annotations[key] = nil
@@ -175,9 +179,11 @@ func (p *pass) unannotate(ctx context.Context, keys []string) error {
 		return err
 	}
 	changed := p.stored.DeepCopy()
-	if err := p.client.Patch(ctx, changed, client.RawPatch(mergePatch, body)); err != nil {
-		return client.IgnoreNotFound(err)
+	switch err := p.client.Patch(ctx, changed, client.RawPatch(mergePatch, body)); {
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("removing %s, %w", strings.Join(keys, ", "), err)
+	case err == nil:
+		p.stored.ResourceVersion = changed.ResourceVersion
 	}
-	p.stored.ResourceVersion = changed.ResourceVersion
 	return nil
 }
