@@ -58,17 +58,20 @@ func TestSendBack(t *testing.T) {
 		"before other outdated pods": {
 			failed(with(gaveUp(0), closed)).orphans(4), nil, "replace n0/new; OutsideWindow n4",
 		},
-		"waves, their soak and approval":           {with(failed(gaveUp(0, 1)), waves), nil, "replace n0/new,n1/new"},
-		"closed windows":                           {with(failed(gaveUp(0, 1)), closed), nil, "replace n0/new,n1/new"},
-		"windows that can't be read":               {with(failed(gaveUp(0, 1)), unknown), nil, "replace n0/new,n1/new"},
-		"a paused budget":                          {failed(gaveUp(0, 1)), []rollout.Budget{budget}, "replace n0/new,n1/new"},
-		"a failure that has halted":                {with(failed(gaveUp(0, 1)), func(s *edsv1.ExtendedDaemonSetSpecStrategy) { s.MaxFailures = ptr.To(intstr.FromInt32(0)) }), nil, "replace n0/new,n1/new"},
-		"with OnDelete too":                        {with(failed(gaveUp(0)), func(s *edsv1.ExtendedDaemonSetSpecStrategy) { s.Type = edsv1.StrategyOnDelete }), nil, "replace n0/new"},
-		"but not while it is paused":               {with(failed(gaveUp(0)), func(s *edsv1.ExtendedDaemonSetSpecStrategy) { s.Paused = true }), nil, "Paused n0"},
-		"nor on a node that is not ready":          {failed(gaveUp(0, 1)).down(0), nil, "replace n1/new; NodeNotReady n0"},
-		"one that the template was taken from":     {with(gaveUp(0, 1), closed), nil, "replace n0/new,n1/new"},
-		"not a revision that has been active once": {with(gaveUpOnce(0, 1), closed), nil, "OutsideWindow n0,n1"},
-		"not one that was never tried":             {with(untried(gaveUp(0, 1)), closed), nil, "OutsideWindow n0,n1"},
+		"waves, their soak and approval":               {with(failed(gaveUp(0, 1)), waves), nil, "replace n0/new,n1/new"},
+		"closed windows":                               {with(failed(gaveUp(0, 1)), closed), nil, "replace n0/new,n1/new"},
+		"windows that can't be read":                   {with(failed(gaveUp(0, 1)), unknown), nil, "replace n0/new,n1/new"},
+		"a paused budget":                              {failed(gaveUp(0, 1)), []rollout.Budget{budget}, "replace n0/new,n1/new"},
+		"a failure that has halted":                    {with(failed(gaveUp(0, 1)), func(s *edsv1.ExtendedDaemonSetSpecStrategy) { s.MaxFailures = ptr.To(intstr.FromInt32(0)) }), nil, "replace n0/new,n1/new"},
+		"with OnDelete too":                            {with(failed(gaveUp(0)), func(s *edsv1.ExtendedDaemonSetSpecStrategy) { s.Type = edsv1.StrategyOnDelete }), nil, "replace n0/new"},
+		"OnDelete, and the template was taken from it": {onDelete(gaveUp(0)), nil, "replace n0/new"},
+		"OnDelete, and the canary has moved":           {moved(onDelete(gaveUp(0, 1))), nil, "replace n0/new"},
+		"OnDelete, of one that was active once":        {onDelete(gaveUpOnce(0)), nil, "OnDelete n0"},
+		"but not while it is paused":                   {with(failed(gaveUp(0)), func(s *edsv1.ExtendedDaemonSetSpecStrategy) { s.Paused = true }), nil, "Paused n0"},
+		"nor on a node that is not ready":              {failed(gaveUp(0, 1)).down(0), nil, "replace n1/new; NodeNotReady n0"},
+		"one that the template was taken from":         {with(gaveUp(0, 1), closed), nil, "replace n0/new,n1/new"},
+		"not a revision that has been active once":     {with(gaveUpOnce(0, 1), closed), nil, "OutsideWindow n0,n1"},
+		"not one that was never tried":                 {with(untried(gaveUp(0, 1)), closed), nil, "OutsideWindow n0,n1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := tc.world.begin(t, newController())
@@ -85,6 +88,18 @@ func TestSendBack(t *testing.T) {
 func gaveUpOnce(nodes ...int) *world {
 	w := gaveUp(nodes...)
 	w.sets[1].Status.Conditions = append(w.sets[1].Status.Conditions, edsv1.Condition{Type: edsv1.ConditionActive, Status: metav1.ConditionFalse})
+	return w
+}
+
+func onDelete(w *world) *world {
+	w.eds.Spec.Strategy.Type = edsv1.StrategyOnDelete
+	return w
+}
+
+// moved has the canary go on, on the second node.
+func moved(w *world) *world {
+	w.eds.Spec.Template.Spec.Containers[0].Image = "new"
+	w.trying().eds.Status.Canary.Nodes = []string{"n1"}
 	return w
 }
 

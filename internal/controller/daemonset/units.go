@@ -56,7 +56,7 @@ func (p *pass) units() []rollout.Unit {
 // unfit says why an outdated pod may not be replaced, whatever the strategy says.
 func (p *pass) unfit(s *spot) (v1alpha1.Reason, string) {
 	switch {
-	case p.strategy.Type == edsv1.StrategyOnDelete && !p.returns(s):
+	case p.strategy.Type == edsv1.StrategyOnDelete && !p.left(s):
 		return v1alpha1.ReasonOnDelete, "spec.strategy.type is OnDelete: the pod is replaced when somebody deletes it"
 	case s.kept && portsConflict(&s.old.pod.Spec, &p.active.Spec.Template.Spec):
 		return v1alpha1.ReasonNodeUnfit, "pod " + s.old.pod.Name + " has a port of the host that the new pod needs, and its DaemonSet would make it again: " +
@@ -88,12 +88,6 @@ func (s *spot) claimed() bool {
 // have left a machine that never comes back.
 func (s *spot) atWork() bool {
 	return slices.ContainsFunc(s.known.Claims, func(c v1alpha1.Claim) bool { return c.Failed == nil })
-}
-
-// returns reports whether the outdated pod is left from a canary that has failed.
-func (p *pass) returns(s *spot) bool {
-	r := p.revisions[ofSet(s.old.pod)]
-	return r != nil && failed(r.set)
 }
 
 // updates reports whether the node's pod was made in a rolling update: at the first rollout nobody waits for it to soak.
