@@ -216,6 +216,14 @@ func TestDecide(t *testing.T) {
 			},
 			"replace n1/old,n2/old; NodeNotReady n0",
 		},
+		"a node that is ready, nobody says since when, is ready": {
+			func() *world {
+				w := newWorld(1).has("old", nil, 0)
+				w.nodes[0].Status.Conditions[0].LastTransitionTime = metav1.Time{}
+				return w
+			},
+			"replace n0/old",
+		},
 		"an untolerated taint keeps what runs there": {
 			func() *world {
 				w := newWorld(3).has("old", nil, 0).has("new", nil, 1)

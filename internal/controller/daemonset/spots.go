@@ -256,7 +256,7 @@ func (p *pass) blame(n *rollout.Node) string {
 	if n == nil {
 		return "there is no such node"
 	}
-	if readySince(n).IsZero() {
+	if readiness(n) == nil {
 		return "the node is not ready"
 	}
 	for i := range n.Claims {
@@ -292,11 +292,20 @@ func (s *spot) excused(h *held) bool {
 		h.pod.CreationTimestamp.Time.Before(ready)
 }
 
-func readySince(n *rollout.Node) time.Time {
+// readiness is what says that a node is ready, or nil.
+func readiness(n *rollout.Node) *corev1.NodeCondition {
 	for i := range n.Conditions {
-		if n.Conditions[i].Type == corev1.NodeReady && n.Conditions[i].Status == corev1.ConditionTrue {
-			return n.Conditions[i].LastTransitionTime.Time
+		if c := &n.Conditions[i]; c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return c
 		}
+	}
+	return nil
+}
+
+// readySince is since when a node is ready; zero when it is not, or nobody says since when.
+func readySince(n *rollout.Node) time.Time {
+	if c := readiness(n); c != nil {
+		return c.LastTransitionTime.Time
 	}
 	return time.Time{}
 }
