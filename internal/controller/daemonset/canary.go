@@ -140,7 +140,10 @@ func (p *pass) candidates() (nodes []daemon.CanaryNode, desired int) {
 		at := p.memo.look(s.node, p.targetSite, func() placed { return p.place(s.node, p.targetSite) }).placement
 		// A node that is not ready is tainted so that no new pod would be made there, and may come back.
 		n.Fits = at.Create || at.Keep && s.canary && (s.blamed != "" || s.fresh != nil)
-		if s.canary && !s.atWork() {
+		switch {
+		case !s.canary: // On a node under maintenance no pod would be replaced.
+			n.Fits = n.Fits && s.blamed == ""
+		case !s.atWork():
 			n.Fits = n.Fits && p.bearsWith(s.known)
 		}
 		for _, h := range []*held{s.fresh, s.old} {

@@ -56,6 +56,10 @@ func TestDecideOnCanary(t *testing.T) {
 		}
 		return w
 	}
+	busy := func(w *world) *world {
+		w.nodes[0].Annotations[v1alpha1.AnnotationClaims] = `[{"rollout":"Plan/a/b","uid":"u","revision":"r","turn":"t","since":"2026-03-04T11:00:00Z"}]`
+		return w
+	}
 	for name, tc := range map[string]struct {
 		world func() *world
 		want  string
@@ -66,6 +70,12 @@ func TestDecideOnCanary(t *testing.T) {
 		"which stays while the new one starts":                          {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2).has("new", fresh, 0)) }, ""},
 		"and goes then":                                                 {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2).has("new", nil, 0)) }, "done n0/old"},
 		"where both want the same port it goes now":                     {func() *world { return port(surge(newWorld(3).trying())).has("old", nil, 0, 1, 2) }, "replace n0/old"},
+		"on a node that another rollout has an old pod stays":           {func() *world { return busy(newWorld(3).trying().has("old", nil, 0, 1, 2)) }, ""},
+		"with surge too":                                                {func() *world { return busy(surge(newWorld(3).trying().has("old", nil, 0, 1, 2))) }, ""},
+		"and where a DaemonSet keeps it":                                {func() *world { return busy(newWorld(3).trying().has("old", nil, 0).keeps().has("old", nil, 1, 2)) }, ""},
+		"one that is missing is made":                                   {func() *world { return busy(newWorld(3).trying().has("old", nil, 1, 2)) }, "create n0"},
+		"what surge has made beside it replaces it":                     {func() *world { return busy(surge(newWorld(3).trying().has("old", nil, 0, 1, 2).has("new", nil, 0))) }, "done n0/old"},
+		"on a node that is not ready an old pod stays":                  {func() *world { return newWorld(3).trying().has("old", nil, 0, 1, 2).down(0) }, ""},
 		"what the active revision has not come to, it does not come to": {func() *world { return halfway().has("new", nil, 0, 1, 2).has("old", nil, 3) }, "WavePending n1,n2"},
 		"also where the pod is nobody's":                                {func() *world { return halfway().has("new", nil, 0).has("old", nil, 2, 3).has("old", orphan, 1) }, "WavePending n1"},
 		"but a node without a pod gets one":                             {func() *world { return halfway().has("new", nil, 0, 2).has("old", nil, 3) }, "create n1; WavePending n2"},
@@ -98,6 +108,10 @@ func TestCandidates(t *testing.T) {
 		w.eds.Status.Canary.Nodes = []string{"n1"}
 		return w
 	}
+	maintained := func(w *world) *world {
+		w.nodes[0].Status.Conditions = append(w.nodes[0].Status.Conditions, corev1.NodeCondition{Type: corev1.NodeMaintenanceInProgress, Status: corev1.ConditionTrue})
+		return w
+	}
 	for name, tc := range map[string]struct {
 		world *world
 		fits  bool
@@ -111,6 +125,8 @@ func TestCandidates(t *testing.T) {
 		"and stays when it is ready":                  {claimed(newWorld(2).trying(), hasFailed), true},
 		"the canary's, with its pod":                  {taint(newWorld(2).trying().has("new", nil, 0)), true},
 		"not one that is tainted before it has a pod": {taint(newWorld(2).trying()), false},
+		"nor another one that somebody works on":      {elsewhere(maintained(newWorld(2).trying())), false},
+		"but the canary's stays meanwhile":            {maintained(newWorld(2).trying()), true},
 		"nor another one that is not ready":           {elsewhere(taint(newWorld(2).trying().down(0))), false},
 	} {
 		t.Run(name, func(t *testing.T) {

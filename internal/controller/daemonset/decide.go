@@ -82,18 +82,20 @@ func (s *spot) empty() bool {
 func (s *spot) hindered() bool { return s.stuck || s.ended || s.blamed != "" || !s.refused.IsZero() }
 
 // tend is what is done on a node of the canary: an outdated pod goes at once, and the new one is made at once; with maxSurge it
-// is made beside the old one, which goes when it is available.
+// is made beside the old one, which goes when it is available. An old pod stays, and alone, while its node is not ready, or in other
+// hands: a node without a pod is the only one that gets one then.
 func (p *pass) tend(s *spot) {
 	may := s.fresh == nil && s.placement.Create && !p.canary.paused()
+	replaces := may && s.blamed == ""
 	switch {
-	case may && (s.empty() || s.kept && s.promised.IsZero()):
+	case may && s.empty(), replaces && s.kept && s.promised.IsZero():
 		p.plan.create = append(p.plan.create, s)
 	case s.old == nil || s.kept:
-	case may && p.surges() && !portsConflict(&s.old.pod.Spec, &p.target.Spec.Template.Spec):
+	case replaces && p.surges() && !portsConflict(&s.old.pod.Spec, &p.target.Spec.Template.Spec):
 		if s.promised.IsZero() && !s.going {
 			p.plan.create = append(p.plan.create, s)
 		}
-	case may:
+	case replaces:
 		p.plan.next = append(p.plan.next, s.old.pod)
 	case s.fresh.available():
 		p.plan.done = append(p.plan.done, s.old.pod)
