@@ -133,7 +133,7 @@ func (p *pass) pick(ctx context.Context) (again bool, err error) {
 func (p *pass) candidates() (nodes []daemon.CanaryNode, desired int) {
 	for i := range p.spots {
 		s := &p.spots[i]
-		if s.placement.Create || s.fresh != nil || s.old != nil {
+		if s.belongs() {
 			desired++
 		}
 		n := daemon.CanaryNode{Node: s.node, Claimed: s.claimed()}
@@ -238,7 +238,7 @@ func (p *pass) decideTrial() {
 			if s.fresh.available() {
 				u.State, u.Since = v1alpha1.UnitUpdated, s.fresh.look.ReadySince
 			}
-		} else if !s.placement.Create && s.old == nil && s.fresh == nil {
+		} else if !s.belongs() {
 			continue
 		}
 		t.units = append(t.units, u)

@@ -310,11 +310,17 @@ func readySince(n *rollout.Node) time.Time {
 	return time.Time{}
 }
 
+// belongs reports whether the node should have a pod, or has one. What a DaemonSet keeps on nodes where the ExtendedDaemonSet's own may
+// not be is the DaemonSet's alone.
+func (s *spot) belongs() bool {
+	return s.placement.Create || s.fresh != nil || s.old != nil && s.placement.Keep
+}
+
 // tally counts the pods of each revision.
 func (p *pass) tally() {
 	for i := range p.spots {
 		s := &p.spots[i]
-		if s.placement.Create || s.fresh != nil || s.old != nil {
+		if s.belongs() {
 			p.revisions[s.want.Name].desired++
 		}
 		for _, h := range []*held{s.fresh, s.old} {

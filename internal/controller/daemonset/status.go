@@ -229,7 +229,7 @@ func (p *pass) count(s *edsv1.ExtendedDaemonSetStatus) {
 	s.Desired, s.Current, s.Ready, s.Available, s.UpToDate, s.IgnoredUnresponsiveNodes = 0, 0, 0, 0, 0, int32(p.limits.ignored)
 	for i := range p.spots {
 		at := &p.spots[i]
-		if at.placement.Create || at.fresh != nil || at.old != nil {
+		if at.belongs() {
 			s.Desired++
 		}
 		for _, h := range []*held{at.fresh, at.old} {

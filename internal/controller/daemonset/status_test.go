@@ -7,9 +7,45 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
+
+// What a DaemonSet keeps on nodes that the ExtendedDaemonSet does not select is none of its business.
+func TestCountBesideALargerDaemonSet(t *testing.T) {
+	world := func() *world {
+		w := newWorld(10).has("old", nil, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9).keeps()
+		w.eds.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
+		for _, n := range w.nodes[:2] {
+			n.Labels["pool"] = "a"
+		}
+		w.eds.Spec.Strategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromString("50%"))
+		return w
+	}
+	p := world().look(t)
+	p.summarize()
+	if got, want := p.show(), "create n0; MaxConcurrent n1"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if s := &p.eds.Status; s.Desired != 2 || len(s.Waiting) != 1 || p.revisions["foo-new"].desired != 2 {
+		t.Errorf("%d are desired, of the revision %d, and %d wait", s.Desired, p.revisions["foo-new"].desired, len(s.Waiting))
+	}
+	p = world().has("new", nil, 0, 1).look(t)
+	p.summarize()
+	if s := &p.eds.Status; !edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionReady) {
+		t.Errorf("with all its pods it is not ready: %+v", s)
+	}
+	p = world().trying().lookCanary(t)
+	if _, desired := p.candidates(); desired != 2 {
+		t.Errorf("the canary is of %d nodes", desired)
+	}
+	p.decideTrial()
+	if len(p.canary.units) != 2 {
+		t.Errorf("it is to come to %d nodes", len(p.canary.units))
+	}
+}
 
 // The state is Canary Failed until the pods of the canary are gone, and Running from then on: clients wait for that.
 func TestStateAfterAFailedCanary(t *testing.T) {

@@ -23,7 +23,7 @@ func (p *pass) units() []rollout.Unit {
 	}
 	for i := range p.spots {
 		s := &p.spots[i]
-		if s.canary || !s.placement.Create && s.fresh == nil && s.old == nil && !s.going {
+		if s.canary || !s.belongs() && !s.going {
 			continue
 		}
 		p.limits.nodes++
@@ -131,7 +131,7 @@ func (p *pass) ignores() func(*spot) bool {
 func (p *pass) eligible() int {
 	n := 0
 	for i := range p.spots {
-		if s := &p.spots[i]; !s.canary && (s.placement.Create || s.fresh != nil || s.old != nil) {
+		if s := &p.spots[i]; !s.canary && s.belongs() {
 			n++
 		}
 	}
