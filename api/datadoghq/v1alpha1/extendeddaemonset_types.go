@@ -72,8 +72,8 @@ type ExtendedDaemonSetSpec struct {
 	// +kubebuilder:validation:Maximum=2147483647
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
 
-	// RevisionHistoryLimit is how many ExtendedDaemonSetReplicaSets without pods are kept, for rollbacks. Default 10. Addition to
-	// ExtendedDaemonSet's fields, as in apps/v1 DaemonSet.
+	// RevisionHistoryLimit is how many ExtendedDaemonSetReplicaSets without pods are kept, for rollbacks: those that were active last.
+	// Default 10. Addition to ExtendedDaemonSet's fields, as in apps/v1 DaemonSet.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2147483647

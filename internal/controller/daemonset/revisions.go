@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -205,7 +206,20 @@ func (p *pass) selects(ctx context.Context) error {
 	return nil
 }
 
-// prune deletes the oldest revisions that have no pods and are not needed any more.
+// lastUsed is until when a revision was active, or when it was made if it never was.
+func (p *pass) lastUsed(rs *edsv1.ExtendedDaemonSetReplicaSet) time.Time {
+	c := edsv1.FindCondition(rs.Status.Conditions, edsv1.ConditionActive)
+	switch {
+	case c == nil:
+		return rs.CreationTimestamp.Time
+	case c.Status == metav1.ConditionTrue:
+		return p.now // It was a moment ago, and that it is not any more is still to be written.
+	}
+	return c.LastTransitionTime.Time
+}
+
+// prune deletes revisions that have no pods and are not needed any more: first those that were not active for longest, so that the
+// last good one stays to go back to, also if a bad one that came after it is younger.
 func (p *pass) prune(ctx context.Context) error {
 	var idle []*edsv1.ExtendedDaemonSetReplicaSet
 	for _, rs := range p.sets {
@@ -213,6 +227,7 @@ func (p *pass) prune(ctx context.Context) error {
 			idle = append(idle, rs)
 		}
 	}
+	slices.SortStableFunc(idle, func(a, b *edsv1.ExtendedDaemonSetReplicaSet) int { return p.lastUsed(a).Compare(p.lastUsed(b)) })
 	limit := defaultHistory
 	if p.spec.RevisionHistoryLimit != nil {
 		limit = int(*p.spec.RevisionHistoryLimit)

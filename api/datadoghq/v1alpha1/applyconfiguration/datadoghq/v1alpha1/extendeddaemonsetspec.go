@@ -25,8 +25,8 @@ type ExtendedDaemonSetSpecApplyConfiguration struct {
 	// MinReadySeconds is for how long a pod must have been ready to be available. Default 0. Addition to ExtendedDaemonSet's
 	// fields, as in apps/v1 DaemonSet.
 	MinReadySeconds *int32 `json:"minReadySeconds,omitempty"`
-	// RevisionHistoryLimit is how many ExtendedDaemonSetReplicaSets without pods are kept, for rollbacks. Default 10. Addition to
-	// ExtendedDaemonSet's fields, as in apps/v1 DaemonSet.
+	// RevisionHistoryLimit is how many ExtendedDaemonSetReplicaSets without pods are kept, for rollbacks: those that were active last.
+	// Default 10. Addition to ExtendedDaemonSet's fields, as in apps/v1 DaemonSet.
 	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
 }
 

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+)
+
+// Of the revisions that are not needed those stay that were active last.
+func TestPrune(t *testing.T) {
+	until := func(d time.Duration) []edsv1.Condition {
+		return []edsv1.Condition{{Type: edsv1.ConditionActive, Status: metav1.ConditionFalse, LastTransitionTime: ago(d)}}
+	}
+	still := []edsv1.Condition{{Type: edsv1.ConditionActive, Status: metav1.ConditionTrue, LastTransitionTime: ago(5 * time.Hour)}}
+	// They are made one after the other, "a" first, and "new" is active.
+	for name, tc := range map[string]struct {
+		a, b, c []edsv1.Condition
+		limit   int32
+		want    []string
+	}{
+		"the youngest":                         {until(3 * time.Hour), until(2 * time.Hour), until(time.Minute), 1, []string{"foo-c", "foo-new"}},
+		"one that was gone back to":            {until(time.Minute), until(2 * time.Hour), until(3 * time.Hour), 1, []string{"foo-a", "foo-new"}},
+		"one that was active until now":        {still, until(2 * time.Hour), until(time.Minute), 1, []string{"foo-a", "foo-new"}},
+		"one that was never active by its age": {until(time.Minute), nil, until(time.Hour), 2, []string{"foo-a", "foo-c", "foo-new"}},
+		"all that there is room for":           {until(time.Minute), nil, until(time.Hour), 3, []string{"foo-a", "foo-b", "foo-c", "foo-new"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(1).has("new", nil, 0)
+			w.sets = w.sets[1:]
+			for i, conditions := range [][]edsv1.Condition{tc.a, tc.b, tc.c} {
+				rs := w.sets[0].DeepCopy()
+				rs.Name = "foo-" + string(rune('a'+i))
+				rs.UID, rs.Spec.TemplateGeneration, rs.CreationTimestamp = "", rs.Name, ago(9*time.Hour-time.Duration(i)*time.Hour)
+				rs.Status.Conditions = conditions
+				w.sets = slices.Insert(w.sets, i, rs)
+			}
+			w.eds.Spec.RevisionHistoryLimit = ptr.To(tc.limit)
+			p := w.begin(t, w.serve(t))
+			if err := p.prune(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var left edsv1.ExtendedDaemonSetReplicaSetList
+			if err := p.client.List(t.Context(), &left); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for i := range left.Items {
+				got = append(got, left.Items[i].Name)
+			}
+			if slices.Sort(got); !slices.Equal(got, tc.want) {
+				t.Errorf("left are %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
