@@ -100,6 +100,8 @@ func unready(p *corev1.Pod) {
 	p.Status.Conditions[0].Status, p.Status.ContainerStatuses[0].Ready = corev1.ConditionFalse, false
 }
 
+func unscheduled(p *corev1.Pod) { unready(p); p.Spec.NodeName = "" }
+
 func fresh(p *corev1.Pod) { unready(p); p.CreationTimestamp = ago(2 * time.Second) }
 
 func going(p *corev1.Pod) {

@@ -79,11 +79,35 @@ func TestDecide(t *testing.T) {
 		},
 		"pods that are not scheduled do not count, as far as maxPodSchedulerFailure goes": {
 			func() *world {
-				w := newWorld(5).has("old", nil, 0, 1, 2).has("new", func(p *corev1.Pod) { unready(p); p.Spec.NodeName = "" }, 3, 4)
+				w := newWorld(5).has("old", nil, 0, 1, 2).has("new", unscheduled, 3, 4)
 				rolling(w).MaxPodSchedulerFailure = ptr.To(intstr.FromInt32(1))
 				return w
 			},
 			"replace n2/old; MaxConcurrent n0,n1",
+		},
+		"old pods that are not scheduled go last, as far as maxPodSchedulerFailure goes": {
+			func() *world {
+				w := newWorld(6).has("old", nil, 0, 1).has("old", unscheduled, 2, 3, 4, 5)
+				rolling(w).MaxPodSchedulerFailure = ptr.To(intstr.FromInt32(4))
+				return w
+			},
+			"replace n0/old,n1/old; MaxConcurrent n2,n3,n4,n5",
+		},
+		"those beyond that go first, as others that are unavailable": {
+			func() *world {
+				w := newWorld(6).has("old", nil, 0, 1).has("old", unscheduled, 2, 3, 4, 5)
+				rolling(w).MaxPodSchedulerFailure = ptr.To(intstr.FromInt32(3))
+				return w
+			},
+			"replace n0/old,n5/old; MaxConcurrent n1,n2,n3,n4",
+		},
+		"and when there are no others they are replaced, too": {
+			func() *world {
+				w := newWorld(4).has("new", nil, 0, 1).has("old", unscheduled, 2, 3)
+				rolling(w).MaxPodSchedulerFailure = ptr.To(intstr.FromInt32(4))
+				return w
+			},
+			"replace n2/old,n3/old",
 		},
 		"deletions do not outrun creations": {
 			func() *world {

@@ -3,6 +3,7 @@
 package daemonset
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -32,6 +33,10 @@ func (p *pass) units() []rollout.Unit {
 		case v1alpha1.UnitOutdated:
 			u.Down = !s.old.available()
 			u.Reason, u.Message = p.unfit(s)
+			if bears(s) { // There may be no room for a new pod either, which would hold a slot until that is certain.
+				u.Down, u.Rank = false, math.MaxUint64
+				p.ignore(s)
+			}
 		case v1alpha1.UnitUpdated:
 			u.Since = s.fresh.look.ReadySince
 			if end := p.fleet.SoakEnd(s.node.Name, u.Since, soak); soak > 0 && p.now.Before(end) && p.updates() {
@@ -44,13 +49,18 @@ func (p *pass) units() []rollout.Unit {
 				u.State, u.Reason, u.Message = v1alpha1.UnitFailed, v1alpha1.ReasonPodFailed, why
 			}
 			if u.Excused {
-				p.limits.ignored++
-				p.revisions[s.want.Name].ignored++
+				p.ignore(s)
 			}
 		}
 		units = append(units, u)
 	}
 	return units
+}
+
+// ignore counts a node that lacks an available pod, and holds nobody up.
+func (p *pass) ignore(s *spot) {
+	p.limits.ignored++
+	p.revisions[s.want.Name].ignored++
 }
 
 // unfit says why an outdated pod may not be replaced, whatever the strategy says.
@@ -119,7 +129,11 @@ const defaultRestarts = 5
 func (p *pass) ignores() func(*spot) bool {
 	left := daemon.Count(p.strategy.RollingUpdate.MaxPodSchedulerFailure, p.eligible())
 	return func(s *spot) bool {
-		if left <= 0 || !s.stuck && (s.fresh == nil || !s.fresh.look.Unresponsive) {
+		pod := s.fresh
+		if pod == nil {
+			pod = s.old
+		}
+		if left <= 0 || !s.stuck && (pod == nil || !pod.look.Unresponsive) {
 			return false
 		}
 		left--
