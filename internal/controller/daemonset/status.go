@@ -84,6 +84,8 @@ func (p *pass) statusOf(r *revision) edsv1.ExtendedDaemonSetReplicaSetStatus {
 		set(conditions, edsv1.ConditionCanaryPaused, false, "", "", p.now)
 	}
 	if active {
+		// Somebody has failed it in the moment in which it passed. It is what all nodes get, and is not to be refused when it comes back.
+		set(conditions, edsv1.ConditionCanaryFailed, false, "", "", p.now)
 		p.describeBatches(conditions)
 	}
 	return s

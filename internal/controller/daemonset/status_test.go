@@ -47,6 +47,21 @@ func TestCountBesideALargerDaemonSet(t *testing.T) {
 	}
 }
 
+// A revision that is active has not failed, whatever was written of it in the moment in which it passed.
+func TestActiveRevisionHasNotFailed(t *testing.T) {
+	w := newWorld(1).has("new", nil, 0)
+	w.failed("foo-new")
+	p := w.look(t)
+	if s := p.statusOf(p.revisions["foo-new"]); edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed) {
+		t.Errorf("it has failed: %+v", s.Conditions)
+	}
+	w.eds.Status.ActiveReplicaSet = "foo-old"
+	p = w.look(t)
+	if s := p.statusOf(p.revisions["foo-new"]); !edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed) {
+		t.Errorf("one that is not active has not failed: %+v", s.Conditions)
+	}
+}
+
 // The state is Canary Failed until the pods of the canary are gone, and Running from then on: clients wait for that.
 func TestStateAfterAFailedCanary(t *testing.T) {
 	lost := func() *world {

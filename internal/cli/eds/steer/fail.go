@@ -43,10 +43,18 @@ func (c *command) fail(ctx context.Context, name string) error {
 		}
 		return c.failed(metav1.ConditionTrue, edsv1.ReasonManuallyFailed), nil
 	})
-	if err == nil {
-		c.sayOfRevision(name, "canary deployment set to failed") // Scripts know it so, with the name of the ExtendedDaemonSet.
+	if err != nil {
+		return err
 	}
-	return err
+	// The revision's status says a moment later than the ExtendedDaemonSet's that it is active. Of an active one the failure says nothing.
+	if eds, err = c.client.Get(ctx, name); err != nil {
+		return err
+	}
+	if eds.Status.ActiveReplicaSet == revision {
+		return fmt.Errorf("canary replicaset '%s' has become active in this moment; cannot fail it: see kubectl eds rollback", revision)
+	}
+	c.sayOfRevision(name, "canary deployment set to failed") // Scripts know it so, with the name of the ExtendedDaemonSet.
+	return nil
 }
 
 func newReset(c *command) (*cobra.Command, func(context.Context, string) error) {
