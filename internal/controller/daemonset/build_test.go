@@ -19,6 +19,7 @@ import (
 	fakeclientset "k8s.io/client-go/kubernetes/fake"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -149,7 +150,7 @@ func newController() *Controller {
 func (w *world) serve(t *testing.T) *Controller {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), edsv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), edsv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	all := []client.Object{w.eds}
@@ -161,7 +162,7 @@ func (w *world) serve(t *testing.T) *Controller {
 	}
 	c := newController()
 	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).WithStatusSubresource(&edsv1.ExtendedDaemonSet{}, &edsv1.ExtendedDaemonSetReplicaSet{}).Build()
-	c.live = c.client
+	c.live, c.pods, c.fleet = c.client, &informertest.FakeInformers{Scheme: scheme}, fleet.New(c.clock, c.client, c.client)
 	c.events = events.NewRecorder(t.Context(), testingclock.NewFakeClock(now), fakeclientset.NewClientset().CoreV1().Events(""), scheme, "moult", "n1")
 	for _, o := range all {
 		if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {

@@ -138,7 +138,10 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	}
 	p := &pass{Controller: c, key: key, stored: eds, eds: eds.DeepCopy(), spec: daemon.Defaulted(&eds.Spec, c.options.ValidationMode), now: c.clock.Now()}
 	p.strategy = &p.spec.Strategy
-	if err := p.gather(ctx); err != nil {
+	if err := p.gather(ctx); errors.Is(err, errStillNotSeen) {
+		p.problem, p.problemReason = err, "DaemonSetNotSeen"
+		return p.wake, errors.Join(err, p.report(ctx))
+	} else if err != nil {
 		return wake, err
 	}
 	defer func() { c.pace.took(p.cost) }()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,8 @@ type legacy struct {
 	// from is which DaemonSet each ExtendedDaemonSet takes over from.
 	from    map[types.NamespacedName]string
 	watched []cache.Informer
+	// began is when it began to watch.
+	began time.Time
 }
 
 func newLegacy(c cache.Cache) *legacy {
@@ -51,14 +54,14 @@ func (l *legacy) forget(key types.NamespacedName) {
 // them again, so that they can't be replaced. The others are replaced like outdated ones. They are on nodes where it makes no
 // more, such as those whose taint it does not tolerate any more, or were left when it was deleted without them: such are known by
 // their names, and by the label that DaemonSets give.
-func (l *legacy) pods(ctx context.Context, key types.NamespacedName, name string, nodes []*corev1.Node) (
+func (l *legacy) pods(ctx context.Context, key types.NamespacedName, name string, nodes []*corev1.Node, now time.Time) (
 	pods []*corev1.Pod, kept map[types.UID]bool, err error,
 ) {
 	if name == "" {
 		l.forget(key)
 		return nil, nil, l.rest(ctx)
 	}
-	if err := l.begin(ctx, key, name); err != nil {
+	if err := l.begin(ctx, key, name, now); err != nil {
 		return nil, nil, err
 	}
 	var ds appsv1.DaemonSet
@@ -97,18 +100,22 @@ func makesAgain(ds *appsv1.DaemonSet, nodes []*corev1.Node) func(node string) bo
 }
 
 // begin watches pods and DaemonSets, from the first who needs it on.
-func (l *legacy) begin(ctx context.Context, key types.NamespacedName, name string) error {
+func (l *legacy) begin(ctx context.Context, key types.NamespacedName, name string, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.from[key] = name
 	for _, informer := range l.watched {
 		if !informer.HasSynced() {
+			if now.Sub(l.began) >= seenWithin {
+				return errStillNotSeen
+			}
 			return errNotSeen // Nobody else waits for that.
 		}
 	}
 	if len(l.watched) > 0 {
 		return nil
 	}
+	l.began = now
 	for _, o := range []client.Object{&corev1.Pod{}, &appsv1.DaemonSet{}} {
 		informer, err := l.cache.GetInformer(ctx, o, cache.BlockUntilSynced(false))
 		if err != nil {
@@ -126,8 +133,14 @@ func (l *legacy) begin(ctx context.Context, key types.NamespacedName, name strin
 	return errNotSeen
 }
 
-// errNotSeen is said while what the watches begin with has not come.
-var errNotSeen = errors.New("pods and DaemonSets, of which one is to be taken over, are not all seen yet (may they be listed and watched?)")
+// seenWithin is how long that may take before the status tells of it: it does not pass by itself then.
+const seenWithin = 10 * time.Second
+
+// errNotSeen is said while what the watches begin with has not come, and errStillNotSeen when that takes too long.
+var (
+	errNotSeen      = errors.New("pods and DaemonSets, of which one is to be taken over, are not all seen yet (may they be listed and watched?)")
+	errStillNotSeen = fmt.Errorf("%w", errNotSeen)
+)
 
 // changed wakes those who take over in the namespace of what has changed.
 func (l *legacy) changed(o any) {

@@ -3,11 +3,61 @@
 package daemonset
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
+
+// Where pods and DaemonSets may not be watched the status says so, though not while it is only that they have not come yet.
+func TestDaemonSetsThatMayNotBeSeen(t *testing.T) {
+	w := newWorld(1)
+	w.eds.Annotations = map[string]string{edsv1.AnnotationOldDaemonset: "agent"}
+	c := w.serve(t)
+	seen := controllertest.NewFakeInformer()
+	c.legacy = newLegacy(&informertest.FakeInformers{InformersByGVK: map[schema.GroupVersionKind]toolscache.SharedIndexInformer{
+		corev1.SchemeGroupVersion.WithKind("Pod"): seen, appsv1.SchemeGroupVersion.WithKind("DaemonSet"): seen,
+	}})
+	look := func(after time.Duration) *edsv1.ExtendedDaemonSet {
+		t.Helper()
+		clk := testingclock.NewFakePassiveClock(now.Add(after))
+		c.clock = clk
+		if _, err := c.reconcile(t.Context(), client.ObjectKeyFromObject(w.eds)); !errors.Is(err, errNotSeen) {
+			t.Fatalf("after %s: %v", after, err)
+		}
+		eds := &edsv1.ExtendedDaemonSet{}
+		if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(w.eds), eds); err != nil {
+			t.Fatal(err)
+		}
+		return eds
+	}
+	for _, after := range []time.Duration{0, seenWithin - time.Second} {
+		if s := look(after).Status; len(s.Conditions) > 0 {
+			t.Errorf("after %s it says %+v", after, s.Conditions)
+		}
+	}
+	eds := look(seenWithin)
+	for _, kind := range []string{edsv1.ConditionReconcileError, edsv1.ConditionStalled} {
+		c := edsv1.FindCondition(eds.Status.Conditions, kind)
+		if c == nil || c.Status != metav1.ConditionTrue || c.Reason != "DaemonSetNotSeen" || c.Message != errNotSeen.Error() {
+			t.Errorf("%s is %+v", kind, c)
+		}
+	}
+	if again := look(time.Hour); again.ResourceVersion != eds.ResourceVersion {
+		t.Error("the same was written again")
+	}
+}
 
 // A DaemonSet keeps the pods that it would make again, and those alone.
 func TestMakesAgain(t *testing.T) {

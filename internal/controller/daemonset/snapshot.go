@@ -99,7 +99,7 @@ func (p *pass) gather(ctx context.Context) error {
 			p.pods = append(p.pods, pod)
 		}
 	}
-	old, kept, err := p.legacy.pods(ctx, p.key, p.eds.Annotations[edsv1.AnnotationOldDaemonset], p.nodes)
+	old, kept, err := p.legacy.pods(ctx, p.key, p.eds.Annotations[edsv1.AnnotationOldDaemonset], p.nodes, p.now)
 	if err != nil {
 		return err
 	}
