@@ -5,6 +5,7 @@
 //	defaults.go   the spec with all that its author left out, and what is wrong with it
 //	hash.go       the hash of a template, which names a revision
 //	fit.go        whether the daemon belongs on a node
+//	settings.go   which Settings count
 //	overrides.go  which resources its containers get on a node
 //	make.go       the pod for a node
 //	sync.go       whether a pod is what would be made today

@@ -111,13 +111,28 @@ func (p *pass) gather(ctx context.Context) error {
 	if err := p.client.List(ctx, &settings, ours...); err != nil {
 		return fmt.Errorf("listing settings, %w", err)
 	}
-	for i := range settings.Items {
-		s := &settings.Items[i]
-		if s.DeletionTimestamp == nil && s.Status.Status == edsv1.SettingValid && s.Spec.Reference != nil && s.Spec.Reference.Name == p.key.Name {
-			p.settings = append(p.settings, s)
+	p.heed(settings.Items)
+	return nil
+}
+
+// heed finds the Settings that count. What their status says of that comes a moment later: by it, pods would be replaced twice when one
+// goes that another was in conflict with.
+func (p *pass) heed(settings []edsv1.ExtendedDaemonsetSetting) {
+	verdicts := daemon.SettingsOf(settings, p.key.Name)
+	if daemon.MayMeet(verdicts) {
+		daemon.JudgeSettings(verdicts, func(yield func(map[string]string) bool) {
+			for _, n := range p.nodes {
+				if !yield(n.Labels) {
+					return
+				}
+			}
+		})
+	}
+	for i := range verdicts {
+		if verdicts[i].Problem == "" {
+			p.settings = append(p.settings, verdicts[i].Setting)
 		}
 	}
-	return nil
 }
 
 // owns reports whether a set is one of the ExtendedDaemonSet's, or is nobody's.

@@ -4,7 +4,7 @@
 // ExtendedDaemonSets.
 //
 //	read      the Settings of one ExtendedDaemonSet, and the Nodes where two of them may meet
-//	judge     each of them                                                     judge.go
+//	judge     each of them                                                     package daemon
 //	report    one status write for each whose verdict is another, then Events
 //
 // Whether a Setting counts depends on the others, so one reconcile is about all those of one ExtendedDaemonSet.
@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/daemon"
 	"moult.dev/moult/internal/events"
 )
 
@@ -47,13 +48,19 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := c.client.List(ctx, &list, client.InNamespace(request.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing settings, %w", err)
 	}
-	settings := contenders(list.Items, request.Name)
-	if c.rivals.set(request.NamespacedName, mayMeet(settings)) {
+	settings := daemon.SettingsOf(list.Items, request.Name)
+	if c.rivals.set(request.NamespacedName, daemon.MayMeet(settings)) {
 		var nodes corev1.NodeList
 		if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 			return ctrl.Result{}, fmt.Errorf("listing nodes, %w", err)
 		}
-		judge(settings, nodes.Items)
+		daemon.JudgeSettings(settings, func(yield func(map[string]string) bool) {
+			for i := range nodes.Items {
+				if !yield(nodes.Items[i].Labels) {
+					return
+				}
+			}
+		})
 	}
 	var errs []error
 	for i := range settings {
@@ -67,24 +74,24 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 }
 
 // report writes a Setting's status if it changed, and then the Event.
-func (c *Controller) report(ctx context.Context, of *contender) error {
+func (c *Controller) report(ctx context.Context, of *daemon.SettingVerdict) error {
 	want := edsv1.ExtendedDaemonsetSettingStatus{Status: edsv1.SettingValid}
-	if of.problem != "" {
-		want.Status, want.Error = edsv1.SettingError, of.problem
+	if of.Problem != "" {
+		want.Status, want.Error = edsv1.SettingError, of.Problem
 	}
-	if of.setting.Status == want {
+	if of.Setting.Status == want {
 		return nil
 	}
-	s := of.setting.DeepCopy()
+	s := of.Setting.DeepCopy()
 	s.Status = want
-	if err := c.client.Status().Patch(ctx, s, client.MergeFromWithOptions(of.setting, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := c.client.Status().Patch(ctx, s, client.MergeFromWithOptions(of.Setting, client.MergeFromWithOptimisticLock{})); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil // It has just gone, and its going is looked at.
 		}
 		return fmt.Errorf("writing status of setting %s, %w", s.Name, err)
 	}
-	if of.problem != "" {
-		c.events.Emit(events.SettingInvalid(s, of.problem))
+	if of.Problem != "" {
+		c.events.Emit(events.SettingInvalid(s, of.Problem))
 	}
 	return nil
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package daemonsetsetting
+package daemon
 
 import (
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -20,8 +21,8 @@ import (
 
 var morning = time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
 
-// setting is one of this age in minutes, for these labels.
-func setting(name, daemonset string, age int, selects map[string]string) edsv1.ExtendedDaemonsetSetting {
+// settingFor is one of this age in minutes, for these labels.
+func settingFor(name, daemonset string, age int, selects map[string]string) edsv1.ExtendedDaemonsetSetting {
 	s := edsv1.ExtendedDaemonsetSetting{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "a", Name: name, CreationTimestamp: metav1.NewTime(morning.Add(-time.Duration(age) * time.Minute)),
 	}}
@@ -32,32 +33,42 @@ func setting(name, daemonset string, age int, selects map[string]string) edsv1.E
 	return s
 }
 
-func node(name string, has map[string]string) corev1.Node {
+func labelled(name string, has map[string]string) corev1.Node {
 	return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: has}}
 }
 
-// problems are those of all Settings of d, by name.
-func problems(all []edsv1.ExtendedDaemonsetSetting, d string, nodes ...corev1.Node) map[string]string {
-	settings := contenders(all, d)
-	if mayMeet(settings) {
-		judge(settings, nodes)
+// problemsOf are those of all Settings of d, by name.
+func problemsOf(all []edsv1.ExtendedDaemonsetSetting, d string, nodes ...corev1.Node) map[string]string {
+	settings := SettingsOf(all, d)
+	if MayMeet(settings) {
+		JudgeSettings(settings, labelsOf(nodes))
 	}
 	found := map[string]string{}
-	for _, c := range settings {
-		found[c.setting.Name] = c.problem
+	for _, v := range settings {
+		found[v.Setting.Name] = v.Problem
 	}
 	return found
 }
 
-func TestJudge(t *testing.T) {
+func labelsOf(nodes []corev1.Node) iter.Seq[map[string]string] {
+	return func(yield func(map[string]string) bool) {
+		for i := range nodes {
+			if !yield(nodes[i].Labels) {
+				return
+			}
+		}
+	}
+}
+
+func TestJudgeSettings(t *testing.T) {
 	type has = map[string]string
-	bad := setting("bad", "d", -1, nil)
+	bad := settingFor("bad", "d", -1, nil)
 	bad.Spec.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "x", Operator: "Sometimes"}}
-	goes := setting("goes", "d", -1, nil)
+	goes := settingFor("goes", "d", -1, nil)
 	goes.DeletionTimestamp = &metav1.Time{Time: morning}
-	nameless := setting("nameless", "", 1, nil)
+	nameless := settingFor("nameless", "", 1, nil)
 	nameless.Spec.Reference = &autoscalingv1.CrossVersionObjectReference{}
-	both := node("both", has{"x": "1", "y": "1"})
+	both := labelled("both", has{"x": "1", "y": "1"})
 	for name, tc := range map[string]struct {
 		settings  []edsv1.ExtendedDaemonsetSetting
 		daemonset string
@@ -65,63 +76,63 @@ func TestJudge(t *testing.T) {
 		want      map[string]string
 	}{
 		"none": {nil, "d", []corev1.Node{both}, has{}},
-		"one":  {[]edsv1.ExtendedDaemonsetSetting{setting("one", "d", 1, nil)}, "d", []corev1.Node{both}, has{"one": ""}},
+		"one":  {[]edsv1.ExtendedDaemonsetSetting{settingFor("one", "d", 1, nil)}, "d", []corev1.Node{both}, has{"one": ""}},
 		"no reference": {
-			[]edsv1.ExtendedDaemonsetSetting{setting("absent", "", 1, nil), nameless, setting("other", "d", 1, nil)}, "", []corev1.Node{both},
+			[]edsv1.ExtendedDaemonsetSetting{settingFor("absent", "", 1, nil), nameless, settingFor("other", "d", 1, nil)}, "", []corev1.Node{both},
 			has{"absent": "missing reference in spec", "nameless": "missing reference in spec"},
 		},
 		"the newer counts, as with ExtendedDaemonSet": {
-			[]edsv1.ExtendedDaemonsetSetting{setting("young", "d", 1, has{"x": "1"}), setting("old", "d", 2, has{"y": "1"})}, "d", []corev1.Node{both},
+			[]edsv1.ExtendedDaemonsetSetting{settingFor("young", "d", 1, has{"x": "1"}), settingFor("old", "d", 2, has{"y": "1"})}, "d", []corev1.Node{both},
 			has{"old": "conflict with another ExtendedDaemonsetSetting: young", "young": ""},
 		},
 		"of the same age the last by name counts": {
-			[]edsv1.ExtendedDaemonsetSetting{setting("b", "d", 1, nil), setting("a", "d", 1, nil)}, "d", []corev1.Node{both},
+			[]edsv1.ExtendedDaemonsetSetting{settingFor("b", "d", 1, nil), settingFor("a", "d", 1, nil)}, "d", []corev1.Node{both},
 			has{"a": "conflict with another ExtendedDaemonsetSetting: b", "b": ""},
 		},
 		"they meet nowhere": {
-			[]edsv1.ExtendedDaemonsetSetting{setting("old", "d", 2, has{"x": "1"}), setting("young", "d", 1, has{"y": "1"})}, "d",
-			[]corev1.Node{node("x", has{"x": "1"}), node("y", has{"y": "1"}), node("none", nil)},
+			[]edsv1.ExtendedDaemonsetSetting{settingFor("old", "d", 2, has{"x": "1"}), settingFor("young", "d", 1, has{"y": "1"})}, "d",
+			[]corev1.Node{labelled("x", has{"x": "1"}), labelled("y", has{"y": "1"}), labelled("none", nil)},
 			has{"old": "", "young": ""},
 		},
 		"there are no nodes": {
-			[]edsv1.ExtendedDaemonsetSetting{setting("old", "d", 2, nil), setting("young", "d", 1, nil)}, "d", nil,
+			[]edsv1.ExtendedDaemonsetSetting{settingFor("old", "d", 2, nil), settingFor("young", "d", 1, nil)}, "d", nil,
 			has{"old": "", "young": ""},
 		},
 		"of another daemon set": {
-			[]edsv1.ExtendedDaemonsetSetting{setting("other", "e", 2, nil), setting("young", "d", 1, nil)}, "d", []corev1.Node{both},
+			[]edsv1.ExtendedDaemonsetSetting{settingFor("other", "e", 2, nil), settingFor("young", "d", 1, nil)}, "d", []corev1.Node{both},
 			has{"young": ""},
 		},
 		"the newest is named": {
 			[]edsv1.ExtendedDaemonsetSetting{
-				setting("young", "d", 1, has{"y": "1"}), setting("middle", "d", 2, has{"x": "1"}), setting("old", "d", 3, nil),
+				settingFor("young", "d", 1, has{"y": "1"}), settingFor("middle", "d", 2, has{"x": "1"}), settingFor("old", "d", 3, nil),
 			}, "d",
-			[]corev1.Node{node("x", has{"x": "1"}), node("y", has{"y": "1"})},
+			[]corev1.Node{labelled("x", has{"x": "1"}), labelled("y", has{"y": "1"})},
 			has{"old": "conflict with another ExtendedDaemonsetSetting: young", "middle": "", "young": ""},
 		},
 		"one in conflict conflicts, too": {
 			[]edsv1.ExtendedDaemonsetSetting{
-				setting("old", "d", 3, has{"x": "1"}), setting("middle", "d", 2, nil), setting("young", "d", 1, has{"y": "1"}),
+				settingFor("old", "d", 3, has{"x": "1"}), settingFor("middle", "d", 2, nil), settingFor("young", "d", 1, has{"y": "1"}),
 			}, "d",
-			[]corev1.Node{node("x", has{"x": "1"}), node("y", has{"y": "1"})},
+			[]corev1.Node{labelled("x", has{"x": "1"}), labelled("y", has{"y": "1"})},
 			has{
 				"old": "conflict with another ExtendedDaemonsetSetting: middle", "middle": "conflict with another ExtendedDaemonsetSetting: young",
 				"young": "",
 			},
 		},
 		"one that can't be read selects nothing": {
-			[]edsv1.ExtendedDaemonsetSetting{bad, setting("young", "d", 1, nil), setting("younger", "d", 0, nil)}, "d", []corev1.Node{both},
+			[]edsv1.ExtendedDaemonsetSetting{bad, settingFor("young", "d", 1, nil), settingFor("younger", "d", 0, nil)}, "d", []corev1.Node{both},
 			has{
 				"bad": `invalid nodeSelector in spec: "Sometimes" is not a valid label selector operator`, "younger": "",
 				"young": "conflict with another ExtendedDaemonsetSetting: younger",
 			},
 		},
 		"one that is deleted is as good as gone": {
-			[]edsv1.ExtendedDaemonsetSetting{goes, setting("young", "d", 1, nil)}, "d", []corev1.Node{both},
+			[]edsv1.ExtendedDaemonsetSetting{goes, settingFor("young", "d", 1, nil)}, "d", []corev1.Node{both},
 			has{"young": ""},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, problems(tc.settings, tc.daemonset, tc.nodes...)); diff != "" {
+			if diff := cmp.Diff(tc.want, problemsOf(tc.settings, tc.daemonset, tc.nodes...)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -130,7 +141,7 @@ func TestJudge(t *testing.T) {
 
 // However many there are and in whatever order they come: of two that count no node is selected by both, and one in conflict
 // meets the one that it names, which is newer.
-func TestJudgeAny(t *testing.T) {
+func TestJudgeAnySettings(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -146,13 +157,13 @@ func TestJudgeAny(t *testing.T) {
 	for range 200 {
 		var all []edsv1.ExtendedDaemonsetSetting
 		for i := range r.IntN(6) {
-			all = append(all, setting(fmt.Sprintf("s%d", i), "d", r.IntN(3), values(2)))
+			all = append(all, settingFor(fmt.Sprintf("s%d", i), "d", r.IntN(3), values(2)))
 		}
 		var nodes []corev1.Node
 		for i := range r.IntN(8) {
-			nodes = append(nodes, node(fmt.Sprintf("n%d", i), values(2)))
+			nodes = append(nodes, labelled(fmt.Sprintf("n%d", i), values(2)))
 		}
-		got := problems(all, "d", nodes...)
+		got := problemsOf(all, "d", nodes...)
 		for i := range all {
 			for j := range all {
 				a, b := &all[i], &all[j]
@@ -171,22 +182,22 @@ func TestJudgeAny(t *testing.T) {
 		}
 		slices.Reverse(all)
 		slices.Reverse(nodes)
-		if diff := cmp.Diff(got, problems(all, "d", nodes...)); diff != "" {
+		if diff := cmp.Diff(got, problemsOf(all, "d", nodes...)); diff != "" {
 			t.Fatalf("it depends on the order (-want +got):\n%s", diff)
 		}
 	}
 }
 
-func BenchmarkJudge(b *testing.B) {
+func BenchmarkJudgeSettings(b *testing.B) {
 	var all []edsv1.ExtendedDaemonsetSetting
 	for i := range 20 {
-		all = append(all, setting(fmt.Sprintf("s%02d", i), "d", 20-i, map[string]string{"pool": fmt.Sprint(i)}))
+		all = append(all, settingFor(fmt.Sprintf("s%02d", i), "d", 20-i, map[string]string{"pool": fmt.Sprint(i)}))
 	}
 	nodes := make([]corev1.Node, 10000)
 	for i := range nodes {
-		nodes[i] = node(fmt.Sprintf("n%d", i), map[string]string{"pool": fmt.Sprint(i % 20)})
+		nodes[i] = labelled(fmt.Sprintf("n%d", i), map[string]string{"pool": fmt.Sprint(i % 20)})
 	}
 	for b.Loop() {
-		judge(contenders(all, "d"), nodes)
+		JudgeSettings(SettingsOf(all, "d"), labelsOf(nodes))
 	}
 }
