@@ -4,7 +4,9 @@ package daemon
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -37,12 +39,13 @@ type Look struct {
 	ReadySince time.Time
 	// Wake is when the clock alone changes any of this; zero: never.
 	Wake time.Time
-	// Restarts is those of the container that has most, RestartContainer. Init containers and ephemeral ones count.
+	// Restarts is those of the container that has most, RestartContainer, without those that were Excused. Init containers and ephemeral
+	// ones count.
 	Restarts         int32
 	RestartContainer string
 	// RestartReason is why that container ended the last time, as the kubelet says; empty without restarts.
 	RestartReason edsv1.StatusReason
-	// Lost is that nobody saw that container end the last time: its machine, or the container runtime, went down under it.
+	// Lost is that nobody saw the container end the last time that has restarted most, excused or not: its machine, or the container runtime, went down under it.
 	Lost bool
 	// LastRestart is when any container restarted, or ended before a restart, the last time; zero without restarts, or when unknown.
 	LastRestart time.Time
@@ -89,8 +92,8 @@ func (l *Look) readiness(p *corev1.Pod, minReady time.Duration, now time.Time) {
 
 // restarts tells how often and when containers restarted.
 func (l *Look) restarts(p *corev1.Pod) {
-	s := &p.Status
-	for _, list := range [][]corev1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
+	excused, most := excusedRestarts(p), int32(0)
+	for _, list := range statuses(p) {
 		for i := range list {
 			c := &list[i]
 			if c.RestartCount == 0 {
@@ -99,11 +102,52 @@ func (l *Look) restarts(p *corev1.Pod) {
 			if at := lastRestart(c); at.After(l.LastRestart) {
 				l.LastRestart = at
 			}
-			if c.RestartCount > l.Restarts {
-				l.Restarts, l.RestartContainer, l.RestartReason, l.Lost = c.RestartCount, c.Name, restartReason(c), lost(c)
+			if c.RestartCount > most {
+				most, l.Lost = c.RestartCount, lost(c)
+			}
+			if n := c.RestartCount - excused[c.Name]; n > l.Restarts {
+				l.Restarts, l.RestartContainer, l.RestartReason = n, c.Name, restartReason(c)
 			}
 		}
 	}
+}
+
+func statuses(p *corev1.Pod) [][]corev1.ContainerStatus {
+	return [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.EphemeralContainerStatuses}
+}
+
+// Excuse is what the annotation of a pod is to say so that its restarts up to now don't count any more; "" when it has none, or says that
+// already. What can't be read excuses nothing.
+func Excuse(p *corev1.Pod) string {
+	all := map[string]int32{}
+	for _, list := range statuses(p) {
+		for i := range list {
+			if n := list[i].RestartCount; n > 0 {
+				all[list[i].Name] = n
+			}
+		}
+	}
+	if maps.Equal(all, excusedRestarts(p)) {
+		return ""
+	}
+	text, err := json.Marshal(all)
+	if err != nil || len(all) == 0 {
+		return ""
+	}
+	return string(text)
+}
+
+// excusedRestarts are those that don't count, by container.
+func excusedRestarts(p *corev1.Pod) map[string]int32 {
+	text, ok := p.Annotations[edsv1.AnnotationExcusedRestarts]
+	if !ok {
+		return nil
+	}
+	var all map[string]int32
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		return nil
+	}
+	return all
 }
 
 // lastRestart is when a container that has restarted did so, or ended to do so again.

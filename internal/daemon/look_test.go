@@ -405,3 +405,38 @@ func TestLookAtWake(t *testing.T) {
 		}
 	}
 }
+
+// Restarts that were excused don't count, and those that come after them do.
+func TestExcuse(t *testing.T) {
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: ago(time.Minute)}}
+	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", FinishedAt: ago(2 * time.Minute)}}
+	p := podOf(container("a", 3, running, ended), container("b", 1, running, ended), container("c", 0, running, corev1.ContainerState{}))
+	text := Excuse(p)
+	if want := `{"a":3,"b":1}`; text != want {
+		t.Fatalf("got %s, want %s", text, want)
+	}
+	if l := LookAt(p, 0, lookedAt); l.Restarts != 3 {
+		t.Errorf("before, %d count", l.Restarts)
+	}
+	p.Annotations = map[string]string{edsv1.AnnotationExcusedRestarts: text}
+	if l := LookAt(p, 0, lookedAt); l.Restarts != 0 || l.RestartContainer != "" || l.LastRestart.IsZero() {
+		t.Errorf("afterwards: %+v", l)
+	}
+	if again := Excuse(p); again != "" {
+		t.Errorf("it would be written again: %s", again)
+	}
+	p.Status.ContainerStatuses[1].RestartCount += 2
+	if l := LookAt(p, 0, lookedAt); l.Restarts != 2 || l.RestartContainer != "b" || l.RestartReason != "Error" {
+		t.Errorf("when one goes on restarting: %+v", l)
+	}
+	if again, want := Excuse(p), `{"a":3,"b":3}`; again != want {
+		t.Errorf("got %s, want %s", again, want)
+	}
+	p.Annotations[edsv1.AnnotationExcusedRestarts] = "many"
+	if l := LookAt(p, 0, lookedAt); l.Restarts != 3 {
+		t.Errorf("what can't be read excuses something: %+v", l)
+	}
+	if none := Excuse(podOf(container("a", 0, running, corev1.ContainerState{}))); none != "" {
+		t.Errorf("without restarts it says %s", none)
+	}
+}

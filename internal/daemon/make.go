@@ -228,7 +228,8 @@ func TrimPod(object any) (any, error) {
 const limitRanger = "kubernetes.io/limit-ranger"
 
 var keptAnnotations = []string{
-	edsv1.AnnotationTemplateHash, edsv1.AnnotationNodeHash, edsv1.AnnotationOverrides, edsv1.AnnotationDaemonsetPod, limitRanger,
+	edsv1.AnnotationTemplateHash, edsv1.AnnotationNodeHash, edsv1.AnnotationOverrides, edsv1.AnnotationDaemonsetPod,
+	edsv1.AnnotationExcusedRestarts, limitRanger,
 }
 
 func trimContainers(all []corev1.Container) []corev1.Container {

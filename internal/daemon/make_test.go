@@ -222,7 +222,7 @@ func TestTrimPod(t *testing.T) {
 	p := NewPod(rs, "foo", annotated(), Overrides{NodeHash: "n", Hash: "h", SettingName: "s"}, PodOptions{Canary: true})
 	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
 	p.UID, p.ResourceVersion, p.CreationTimestamp, p.DeletionTimestamp, p.DeletionGracePeriodSeconds = "u", "1", now, &now, ptr.To[int64](5)
-	p.Annotations[limitRanger] = "r"
+	p.Annotations[limitRanger], p.Annotations[edsv1.AnnotationExcusedRestarts] = "r", `{"a":1}`
 	p.Status = corev1.PodStatus{
 		Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}, Reason: "r", Message: "m",
 		StartTime: &now, PodIP: "1.2.3.4", QOSClass: corev1.PodQOSBurstable,

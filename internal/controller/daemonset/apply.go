@@ -42,6 +42,7 @@ func (p *pass) apply(ctx context.Context) error {
 		p.make(ctx),
 		each(p.plan.label, func(pod *corev1.Pod) error { return p.label(ctx, pod, `"`+edsv1.True+`"`) }),
 		each(p.plan.unlabel, func(pod *corev1.Pod) error { return p.label(ctx, pod, "null") }),
+		each(p.plan.excuse, func(pod *corev1.Pod) error { return p.noteExcuse(ctx, pod) }),
 		p.prune(ctx),
 	)
 	return err
@@ -168,7 +169,16 @@ func (p *pass) has(ctx context.Context, s *spot, name string) (bool, error) {
 
 // label sets the canary's label on a pod, or removes it.
 func (p *pass) label(ctx context.Context, pod *corev1.Pod, value string) error {
-	body := fmt.Appendf(nil, `{"metadata":{"uid":%q,"labels":{%q:%s}}}`, pod.UID, edsv1.LabelReplicaSetCanary, value)
+	return p.mark(ctx, pod, fmt.Appendf(nil, `{"metadata":{"uid":%q,"labels":{%q:%s}}}`, pod.UID, edsv1.LabelReplicaSetCanary, value))
+}
+
+// noteExcuse writes on a pod which of its restarts don't count.
+func (p *pass) noteExcuse(ctx context.Context, pod *corev1.Pod) error {
+	return p.mark(ctx, pod, fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, pod.UID, edsv1.AnnotationExcusedRestarts, daemon.Excuse(pod)))
+}
+
+// mark patches a pod, if it is the one that was decided about.
+func (p *pass) mark(ctx context.Context, pod *corev1.Pod, body []byte) error {
 	target := &corev1.Pod{}
 	target.Namespace, target.Name = pod.Namespace, pod.Name
 	err := p.client.Patch(ctx, target, client.RawPatch(mergePatch, body), unseen)
@@ -176,7 +186,7 @@ func (p *pass) label(ctx context.Context, pod *corev1.Pod, value string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("labelling pod %s, %w", pod.Name, err)
+		return fmt.Errorf("marking pod %s, %w", pod.Name, err)
 	}
 	return nil
 }

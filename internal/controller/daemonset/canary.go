@@ -274,7 +274,7 @@ func (p *pass) over() bool {
 		if c.Duration != nil {
 			until = latest(until, s.fresh.look.ReadySince.Add(c.Duration.Duration))
 		}
-		if c.NoRestartsDuration != nil && !s.fresh.look.LastRestart.IsZero() && !s.excused(s.fresh) {
+		if c.NoRestartsDuration != nil && !s.fresh.look.LastRestart.IsZero() && s.fresh.look.Restarts > 0 && !s.excused(s.fresh) {
 			until = latest(until, s.fresh.look.LastRestart.Add(c.NoRestartsDuration.Duration))
 		}
 	}

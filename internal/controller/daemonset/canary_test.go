@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
@@ -197,6 +198,56 @@ func TestNextCanaryBeginsAnew(t *testing.T) {
 				t.Errorf("got %v, want %v", got.Annotations, want)
 			}
 		})
+	}
+}
+
+// What restarts while another rollout has the node does not fail the canary when that is over; what restarts then does.
+func TestRestartsUnderAClaim(t *testing.T) {
+	restarted := func(n int32, d time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			s := &p.Status.ContainerStatuses[0]
+			s.RestartCount, s.State.Running.StartedAt = n, ago(d)
+			s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "Error", FinishedAt: ago(d)}
+		}
+	}
+	w := newWorld(2).trying().has("new", restarted(3, 5*time.Minute), 0).has("old", nil, 1)
+	w.eds.Spec.Strategy.Canary.AutoPause = &edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoPause{MaxRestarts: ptr.To[int32](2)}
+	w.eds.Spec.Strategy.Canary.AutoFail = &edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoFail{MaxRestarts: ptr.To[int32](2)}
+	w.sets[1].Status.Conditions = []edsv1.Condition{{Type: edsv1.ConditionCanary, Status: metav1.ConditionTrue, LastTransitionTime: ago(time.Hour)}}
+	w.nodes[0].Annotations[v1alpha1.AnnotationClaims] = `[{"rollout":"Plan/a/b","uid":"u","revision":"r","turn":"t","since":"2026-03-04T11:00:00Z"}]`
+	c := w.serve(t)
+	look := func() *pass {
+		t.Helper()
+		p := w.begin(t, c)
+		p.canary = &trial{wanted: 1}
+		p.judge()
+		p.decide()
+		if err := p.apply(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(w.pods[0]), w.pods[0]); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	if v := look().canary.verdict; v.Failed {
+		t.Errorf("under the claim it has failed: %+v", v)
+	}
+	version := w.pods[0].ResourceVersion
+	if p := look(); len(p.plan.excuse) > 0 || w.pods[0].ResourceVersion != version {
+		t.Error("the same is written again")
+	}
+	delete(w.nodes[0].Annotations, v1alpha1.AnnotationClaims)
+	if v := look().canary.verdict; v.Failed || !v.LastRestart.IsZero() {
+		t.Errorf("after the claim it has failed: %+v", v)
+	}
+	restarted(5, time.Minute)(w.pods[0])
+	if v := look().canary.verdict; v.Failed {
+		t.Errorf("after two restarts of its own it has failed: %+v", v)
+	}
+	restarted(6, time.Second)(w.pods[0])
+	if v := look().canary.verdict; !v.Failed {
+		t.Error("after three of its own it has not failed")
 	}
 }
 

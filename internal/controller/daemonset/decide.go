@@ -33,6 +33,8 @@ type actions struct {
 	create []*spot
 	// label and unlabel are pods that begin or cease to be canaries.
 	label, unlabel []*corev1.Pod
+	// excuse are pods whose restarts up to now are their nodes' doing.
+	excuse []*corev1.Pod
 }
 
 // decide finds out what is to be done. Pods are made where there is none, as fast as the slow start allows; the engine says
@@ -59,6 +61,7 @@ func (p *pass) decide() {
 			p.limits.missing++
 		}
 		p.relabel(s)
+		p.excuse(s)
 	}
 	strategy := p.rolling(units, frozen)
 	p.misread = strategy.Problem()
@@ -115,6 +118,15 @@ func (p *pass) relabel(s *spot) {
 		case !should && is:
 			p.plan.unlabel = append(p.plan.unlabel, h.pod)
 		}
+	}
+}
+
+// excuse notes that the restarts of a pod up to now are its node's doing, where they would count later: the node comes back, or is given
+// back, and nothing tells these restarts from others any more.
+func (p *pass) excuse(s *spot) {
+	counts := s.canary || p.strategy.MaxFailures != nil
+	if counts && s.fresh != nil && !s.fresh.look.Terminating && s.excused(s.fresh) && daemon.Excuse(s.fresh.pod) != "" {
+		p.plan.excuse = append(p.plan.excuse, s.fresh.pod)
 	}
 }
 
