@@ -26,6 +26,7 @@ type Cluster struct {
 	hosts        map[string]int // how many nodes have the same hostname label
 	budgets      []v1alpha1.NodeDisruptionBudget
 	fleet        rollout.Fleet
+	ownNode      string // that of the operator; empty where it is not known
 	now          time.Time
 }
 
@@ -54,6 +55,9 @@ func See(plans []upgradev1.Plan, nodes []corev1.Node, budgets []v1alpha1.NodeDis
 	}
 	return c
 }
+
+// OwnNode tells on which node the operator runs: it goes last.
+func (c *Cluster) OwnNode(name string) { c.ownNode = name }
 
 // Evictions tells how many pods a drain would evict from nodes, by their names, for a strategy that orders by it.
 func (c *Cluster) Evictions(count map[string]int) {

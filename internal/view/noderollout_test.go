@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 )
 
@@ -519,6 +520,27 @@ func TestPreviewHosts(t *testing.T) {
 				t.Errorf("problem %q, want %q", v.Problem, tc.problem)
 			}
 		})
+	}
+}
+
+// TestPreviewOwnNode: the operator's own node goes last, of a Plan and of a NodeRollout.
+func TestPreviewOwnNode(t *testing.T) {
+	nr, plan := aNodeRollout(isReady(metav1.ConditionTrue)), aPlan()
+	nodes := []corev1.Node{offering("a", "1.19.0", "1.20.3"), offering("b", "1.19.0", "1.20.3")}
+	for _, own := range []string{"a", "b"} {
+		c := See([]upgradev1.Plan{plan}, nodes, nil, now).NodeRollouts([]v1alpha1.NodeRollout{nr})
+		c.OwnNode(own)
+		for _, v := range []Preview{c.PreviewNodeRollout(&nr, Supposition{}), c.Preview(&plan, Supposition{})} {
+			if len(v.Steps) != 2 || v.Steps[1].Node != own {
+				t.Errorf("%s goes last: got %+v", own, v.Steps)
+			}
+		}
+		w, _ := c.Why(own)
+		for _, part := range w.Rollouts {
+			if part.Place != 2 {
+				t.Errorf("%s is number %d of %s", own, part.Place, part.Rollout.Name)
+			}
+		}
 	}
 }
 

@@ -225,7 +225,7 @@ func (u *hosts) revision() string {
 func (u *selection) strategyFor(revision string, nodes int) rollout.Strategy {
 	nr := u.of
 	s := rollout.New(nr.Spec.Strategy, 1, nodes)
-	s.UID, s.Revision = nr.UID, revision
+	s.UID, s.Revision, s.OwnNode = nr.UID, revision, u.cluster.ownNode
 	s.Drains, s.Health = nr.Spec.Drain == nil || !nr.Spec.Drain.Disabled, rollout.NewHealth(nr.Spec.Health)
 	s.Wave, s.Approved = nr.Status.Wave, nr.Annotations[v1alpha1.AnnotationApprove]
 	return s

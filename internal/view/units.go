@@ -94,6 +94,7 @@ func (u *units) observe(named string) {
 		u.asked = append(u.asked, u.engine(f, own, &line, told))
 	}
 	u.strategy = strategy(p, len(u.nodes))
+	u.strategy.OwnNode = c.ownNode
 	u.explain(told)
 }
 

@@ -219,13 +219,18 @@ func (c *command) show(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if note != "" {
-		fmt.Fprintln(c.ErrOut, note)
+	own, noteOwn := c.src.ReadOperatorNode(ctx)
+	for _, note := range []string{note, noteOwn} {
+		if note != "" {
+			fmt.Fprintln(c.ErrOut, note)
+		}
 	}
 	now := c.clock.Now()
 	results := make([]result, 0, len(all))
 	for _, s := range all {
-		r, err := c.preview(ctx, &s, view.See(nil, nodes, budgets, now))
+		cluster := view.See(nil, nodes, budgets, now)
+		cluster.OwnNode(own)
+		r, err := c.preview(ctx, &s, cluster)
 		if err != nil {
 			return err
 		}

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -144,10 +145,10 @@ func preview(t *testing.T, plans, objects []runtime.Object, change func(*command
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, plans...)
 	core := fake.NewClientset(objects...)
 	core.PrependReactor("list", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
-		where := a.(ktesting.ListAction).GetListRestrictions().Fields
+		where := a.(ktesting.ListAction).GetListRestrictions()
 		list := &corev1.PodList{}
 		for _, o := range objects {
-			if p, ok := o.(*corev1.Pod); ok && where.Matches(fields.Set{"spec.nodeName": p.Spec.NodeName}) {
+			if p, ok := o.(*corev1.Pod); ok && where.Fields.Matches(fields.Set{"spec.nodeName": p.Spec.NodeName}) && where.Labels.Matches(labels.Set(p.Labels)) {
 				list.Items = append(list.Items, *p)
 			}
 		}

@@ -93,6 +93,8 @@ func (c *command) explain(ctx context.Context, src *source.Source, name string) 
 	}
 	now := c.clock.Now()
 	cluster := view.See(found.Plans, nodes, budgets, now)
+	own, noteOwn := src.ReadOperatorNode(ctx)
+	cluster.OwnNode(own)
 	daemons, noteDaemons, err := src.ReadDaemons(ctx, found.DaemonSets, name, func(eds *edsv1.ExtendedDaemonSet) source.Reach {
 		switch {
 		case !cluster.SelectsNode(eds, name):
@@ -109,7 +111,7 @@ func (c *command) explain(ctx context.Context, src *source.Source, name string) 
 	if err != nil {
 		return err
 	}
-	for _, note := range append(found.Notes, note, noteDaemons, noteGates) {
+	for _, note := range append(found.Notes, note, noteDaemons, noteGates, noteOwn) {
 		if note != "" {
 			fmt.Fprintln(c.ErrOut, note)
 		}
