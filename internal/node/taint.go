@@ -7,15 +7,34 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"moult.dev/moult/api/v1alpha1"
 )
 
 // Tainted reports whether the node has the taint key:PreferNoSchedule.
 func Tainted(n *corev1.Node, key string) bool { return taintAt(n, key) >= 0 }
+
+// TaintedBy names the rollouts of a kind that have tainted the node as one that is still to be updated.
+func TaintedBy(o client.Object, kind string) []string {
+	n, ok := o.(*corev1.Node)
+	if !ok {
+		return nil
+	}
+	var names []string
+	for i := range n.Spec.Taints {
+		t := &n.Spec.Taints[i]
+		if name, ok := strings.CutPrefix(t.Key, strings.ToLower(kind)+v1alpha1.TaintOutdatedSuffix+"/"); ok && t.Effect == corev1.TaintEffectPreferNoSchedule {
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
 func taintAt(n *corev1.Node, key string) int {
 	return slices.IndexFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == corev1.TaintEffectPreferNoSchedule })

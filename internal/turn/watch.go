@@ -26,6 +26,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/node"
 )
 
 // MapFunc says which rollouts an object, as it is and as it was, is of interest to.
@@ -52,7 +53,7 @@ func Soon(wait func() time.Duration, requests MapFunc) handler.Funcs {
 	}
 }
 
-// RolloutsOfNode are the NodeRollouts that select the node, as it is or as it was, and those that have a claim on it or their mark. One whose
+// RolloutsOfNode are the NodeRollouts that select the node, as it is or as it was, and those that have a claim on it, or their mark or taint. One whose
 // selector can't be read harms no other.
 func RolloutsOfNode(c client.Reader) MapFunc {
 	return func(ctx context.Context, objects ...client.Object) []reconcile.Request {
@@ -67,6 +68,9 @@ func RolloutsOfNode(c client.Reader) MapFunc {
 			note(annotations[v1alpha1.AnnotationCordonedBy])
 			note(annotations[v1alpha1.AnnotationExcludedBy])
 			note(annotations[v1alpha1.AnnotationScaleDownBy])
+			for _, name := range node.TaintedBy(o, Kind) {
+				note(Kind + "/" + name)
+			}
 			if !strings.Contains(annotations[v1alpha1.AnnotationClaims], Kind+"/") {
 				continue // Plans write most of them.
 			}

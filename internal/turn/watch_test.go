@@ -51,7 +51,9 @@ func TestRolloutsOfNode(t *testing.T) {
 		"one with another's claim":        {[]client.Object{newNode(held("Plan/a/b"))}, "all"},
 		"one with claims nobody can read": {[]client.Object{newNode(annotated(v1alpha1.AnnotationClaims, "{"))}, "all"},
 		"one with a mark":                 {[]client.Object{newNode(cordonedBy("NodeRollout/gone"))}, "all gone"},
-		"one with the other mark":         {[]client.Object{newNode(annotated(v1alpha1.AnnotationExcludedBy, "NodeRollout/gone"))}, "all gone"},
+		"one with the taint": {[]client.Object{newNode(tainted("noderollout.outdated.moult.dev/gone", "NoSchedule"),
+			tainted("plan.outdated.moult.dev/plan", "PreferNoSchedule"), tainted("noderollout.outdated.moult.dev/left", "PreferNoSchedule"))}, "all left"},
+		"one with the other mark": {[]client.Object{newNode(annotated(v1alpha1.AnnotationExcludedBy, "NodeRollout/gone"))}, "all gone"},
 	} {
 		var names []string
 		for _, r := range RolloutsOfNode(c)(t.Context(), tc.nodes...) {
@@ -108,6 +110,10 @@ func annotated(key, value string) func(*corev1.Node) {
 
 func cordonedBy(holder string) func(*corev1.Node) {
 	return annotated(v1alpha1.AnnotationCordonedBy, holder)
+}
+
+func tainted(key string, effect corev1.TaintEffect) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: effect}) }
 }
 
 func holding(claims ...v1alpha1.Claim) func(*corev1.Node) {

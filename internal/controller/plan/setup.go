@@ -33,6 +33,7 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/node"
 )
 
 // What fails is tried again, first soon and then more and more seldom, but never as seldom as to be forgotten.
@@ -192,7 +193,7 @@ func planOfLabel(_ context.Context, objects ...client.Object) []reconcile.Reques
 	return nil
 }
 
-// plansOfNode are those that select the node, as it is or as it was, and those that have a claim on it or their mark. A Plan whose
+// plansOfNode are those that select the node, as it is or as it was, and those that have a claim on it, or their mark or taint. A Plan whose
 // selector can't be read harms no other.
 func (c *Controller) plansOfNode(ctx context.Context, objects ...client.Object) []reconcile.Request {
 	found := map[types.NamespacedName]bool{}
@@ -204,6 +205,9 @@ func (c *Controller) plansOfNode(ctx context.Context, objects ...client.Object) 
 	for _, o := range objects {
 		note(o.GetAnnotations()[v1alpha1.AnnotationCordonedBy])
 		note(o.GetAnnotations()[v1alpha1.AnnotationExcludedBy])
+		for _, name := range node.TaintedBy(o, kind) {
+			note(kind + "/" + c.options.Namespace + "/" + name)
+		}
 		claims, err := v1alpha1.ParseClaims(o.GetAnnotations())
 		if err != nil {
 			continue

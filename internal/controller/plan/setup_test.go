@@ -223,12 +223,15 @@ func TestPlansOf(t *testing.T) {
 		nodes []client.Object
 		want  string
 	}{
-		"a node":                        {[]client.Object{newNode("a")}, "all"},
-		"a server":                      {[]client.Object{newNode("a", role("server"))}, "all servers"},
-		"a server that was an agent":    {[]client.Object{newNode("a", role("agent")), newNode("a", role("server"))}, "agents all servers"},
-		"a node with a claim":           {[]client.Object{newNode("a", held("Plan/"+namespace+"/gone"))}, "all gone"},
-		"a node that had a claim":       {[]client.Object{newNode("a", held("Plan/"+namespace+"/gone")), newNode("a")}, "all gone"},
-		"a node with another's claim":   {[]client.Object{newNode("a", held("Plan/elsewhere/x"))}, "all"},
+		"a node":                      {[]client.Object{newNode("a")}, "all"},
+		"a server":                    {[]client.Object{newNode("a", role("server"))}, "all servers"},
+		"a server that was an agent":  {[]client.Object{newNode("a", role("agent")), newNode("a", role("server"))}, "agents all servers"},
+		"a node with a claim":         {[]client.Object{newNode("a", held("Plan/"+namespace+"/gone"))}, "all gone"},
+		"a node that had a claim":     {[]client.Object{newNode("a", held("Plan/"+namespace+"/gone")), newNode("a")}, "all gone"},
+		"a node with another's claim": {[]client.Object{newNode("a", held("Plan/elsewhere/x"))}, "all"},
+		"a node with a taint": {[]client.Object{newNode("a", func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: "plan.outdated.moult.dev/gone", Effect: corev1.TaintEffectPreferNoSchedule}}
+		})}, "all gone"},
 		"a node with another kind's":    {[]client.Object{newNode("a", held("NodeRollout/x"))}, "all"},
 		"a node with what is no claims": {[]client.Object{newNode("a", annotated(v1alpha1.AnnotationClaims, "{"))}, "all"},
 	} {
