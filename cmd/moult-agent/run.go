@@ -82,7 +82,7 @@ func (s *settings) bind(flags *pflag.FlagSet) variables {
 	s.own.bind(flags)
 	flags.DurationVar(&s.checkInterval, "check-interval", agent.DefaultCheckInterval, "time between two looks for updates, up to a fifth more or less at random")
 	flags.DurationVar(&s.rebootGrace, "reboot-grace", agent.DefaultRebootGrace,
-		"how long the host may stay up after it was told to reboot, and after the boot may not say what it runs")
+		"how long the host may not say after a boot what it runs, and stay up after it was told to reboot before the log says so")
 	flags.StringVar(&s.probeAddress, "health-probe-bind-address", "", "address of /healthz, such as :8081 (default: none)")
 	flags.StringVar(&s.hostRoot, "host-root", "", "root of the host, for updog (default "+rootBottlerocket+", or "+rootDogswatch+
 		" for Dogswatch's label) and for the sentinel (default: the namespaces of process 1, which needs hostPID)")

@@ -30,8 +30,8 @@ type Options struct {
 	Host func(protocol v1alpha1.HostProtocol, hostInterface string) (host.Host, error)
 	// CheckInterval is how long to wait between checks for updates, up to a fifth more or less at random. Default 30m.
 	CheckInterval time.Duration
-	// RebootGrace is how long a host may stay up after it was told to reboot, and how long after a boot it may not answer what it
-	// runs. Default 5m.
+	// RebootGrace is how long after a boot a host may not answer what it runs, and how long it may stay up after it was told to reboot
+	// before the log says so. Default 5m.
 	RebootGrace time.Duration
 	// Clock is the clock. Default the real one.
 	Clock clock.WithTicker

@@ -93,7 +93,8 @@ func (a *Agent) look(ctx context.Context) outcome {
 	return outcome{found: &finding{runs: runs, offer: offer}}
 }
 
-// reboot tells the host to reboot, if the operator still wants it, and returns only if it is still up after a while.
+// reboot tells the host to reboot, if the operator still wants it, and returns only if it has refused, or nobody wants that any more. How long
+// it may take to go down is for the operator to say.
 func (a *Agent) reboot(ctx context.Context, s *said, boot string) error {
 	if s.unreadable != nil {
 		return fmt.Errorf("not rebooting, %w", s.unreadable)
@@ -128,7 +129,7 @@ func (a *Agent) reboot(ctx context.Context, s *said, boot string) error {
 			}
 			return fmt.Errorf("telling the host to reboot, %w", err)
 		case <-grace.C():
-			return fmt.Errorf("the host has been told to reboot and is still up after %s", a.options.RebootGrace)
+			a.log.Warn("the host has been told to reboot and is still up", "after", a.options.RebootGrace)
 		}
 	}
 }

@@ -109,8 +109,8 @@ var hostFaults = []hostFault{
 	{fault: state.CommandDies, value: "prepare", want: ending{failed: v1alpha1.ReasonHostUpdateFailed, says: "nothing came of it"}},
 	// It does not reboot, or not into what it should.
 	{fault: state.RebootInhibited, want: ending{failed: v1alpha1.ReasonNotRebooted, says: "inhibited", cordoned: true}},
-	{fault: state.RebootIgnored, want: ending{failed: v1alpha1.ReasonNotRebooted, cordoned: true}},
-	{fault: state.RebootIgnored, kind: byUpdog, want: ending{failed: v1alpha1.ReasonNotRebooted, cordoned: true}},
+	{fault: state.RebootIgnored, rollout: rebootWithin(25 * time.Second), want: ending{failed: v1alpha1.ReasonNotRebooted, cordoned: true}},
+	{fault: state.RebootIgnored, kind: byUpdog, rollout: rebootWithin(25 * time.Second), want: ending{failed: v1alpha1.ReasonNotRebooted, cordoned: true}},
 	{title: "no reboot in time", fault: state.RebootIgnored, rollout: rebootWithin(3 * time.Second),
 		want: ending{failed: v1alpha1.ReasonNotRebooted, says: "within rebootTimeout", cordoned: true}},
 	{fault: state.BootFails, want: ending{failed: v1alpha1.ReasonVersionUnchanged, says: oldVersion, cordoned: true, reboots: 1}},

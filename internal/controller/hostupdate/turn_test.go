@@ -421,6 +421,8 @@ func TestJudge(t *testing.T) {
 			seen{State: updating, Step: stepTell, Message: "the host is to reboot, and has not gone down yet", Wake: 10 * time.Minute, Holds: true}},
 		{"error says the agent, of the boot from before", nil, old(reboot+"error true", says("inhibited"), holding(claimed(rebooting)), cordonedBy(self)),
 			seen{State: updating, Step: stepTell, Message: "reboot-update failed: inhibited", Wake: afterthought, Holds: true}},
+		{"error says the agent, of the boot from before, and it is going down", nil, old(reboot+"error true", says("inhibited"), holding(claimed(rebooting)), cordonedBy(self), unready),
+			seen{State: updating, Step: stepTell, Message: "reboot-update failed: inhibited", Wake: 10 * time.Minute, Holds: true}},
 		{"no boot id, and the agent says error", nil, old(reboot+"error true", says("x"), holding(claimed(rebooting)), booted("")), seen{State: failed, Step: stepFail, Reason: v1alpha1.ReasonHostUpdateFailed,
 			Message: "on Node a reboot-update failed: x", Holds: true}},
 		{"not back in time", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.RebootTimeout = duration(5 * time.Minute) }), old(reboot+"busy true", holding(claimed(rebooting)), unready),

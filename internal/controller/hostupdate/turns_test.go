@@ -312,7 +312,7 @@ func faults(b *bench) {
 			func(m *machine) { delete(m.fails, "prepare") }, true},
 		{"perform fails", func(m *machine) { m.fails["perform"] = broken }, nil, v1alpha1.ReasonHostUpdateFailed, "perform-update failed: it is broken", 0,
 			func(m *machine) { delete(m.fails, "perform") }, true},
-		{"the reboot does not come", func(m *machine) { m.ignores = true }, nil, v1alpha1.ReasonNotRebooted, "was told to reboot and has not: ", 1,
+		{"the reboot does not come", func(m *machine) { m.ignores = true }, quick, v1alpha1.ReasonNotRebooted, "has not within rebootTimeout, 3s", 1,
 			func(m *machine) { m.ignores = false }, true},
 		{"the host falls back", func(m *machine) { m.falls = true }, nil, v1alpha1.ReasonVersionUnchanged, "has rebooted, and runs 1.0.0, not 1.1.0", 1,
 			func(m *machine) { m.falls = false }, true},

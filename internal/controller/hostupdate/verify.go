@@ -92,6 +92,8 @@ func (t *turn) verify(w *world) {
 	failed := r.State == v1alpha1.HostStateError
 	same, another := t.boot()
 	switch {
+	case same && failed && !t.ready():
+		// It has refused, as its agent says, and goes down all the same.
 	case same && failed && r.Wanted == v1alpha1.HostActionReboot:
 		if at := w.works.Of(t.of(w)).Since(w.now).Add(afterthought); w.now.Before(at) {
 			t.at(at)
