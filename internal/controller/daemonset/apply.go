@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -33,18 +34,40 @@ func noted(n *atomic.Int32, err error) error {
 	return err
 }
 
-// apply does what was decided. What fails for one pod keeps no other waiting.
+// apply does what was decided. What fails for one pod keeps no other waiting, unless it takes its time to fail: see slow.
 func (p *pass) apply(ctx context.Context) error {
 	err := errors.Join(
-		each(p.plan.extra, func(pod *corev1.Pod) error { return noted(&p.deeds.cleaned, p.remove(ctx, pod)) }),
-		each(p.plan.done, func(pod *corev1.Pod) error { return p.remove(ctx, pod) }),
-		each(p.plan.next, func(pod *corev1.Pod) error { return noted(&p.deeds.replaced, p.remove(ctx, pod)) }),
+		p.each(p.plan.extra, func(pod *corev1.Pod) error { return noted(&p.deeds.cleaned, p.remove(ctx, pod)) }),
+		p.each(p.plan.done, func(pod *corev1.Pod) error { return p.remove(ctx, pod) }),
+		p.each(p.plan.next, func(pod *corev1.Pod) error { return noted(&p.deeds.replaced, p.remove(ctx, pod)) }),
+		p.each(p.plan.label, func(pod *corev1.Pod) error { return p.label(ctx, pod, `"`+edsv1.True+`"`) }),
+		p.each(p.plan.unlabel, func(pod *corev1.Pod) error { return p.label(ctx, pod, "null") }),
+		p.each(p.plan.excuse, func(pod *corev1.Pod) error { return p.noteExcuse(ctx, pod) }),
 		p.make(ctx),
-		each(p.plan.label, func(pod *corev1.Pod) error { return p.label(ctx, pod, `"`+edsv1.True+`"`) }),
-		each(p.plan.unlabel, func(pod *corev1.Pod) error { return p.label(ctx, pod, "null") }),
-		each(p.plan.excuse, func(pod *corev1.Pod) error { return p.noteExcuse(ctx, pod) }),
 		p.prune(ctx),
 	)
+	return err
+}
+
+// slow is how long a request that fails may have taken. After one that took longer, as where an admission webhook does not answer, a pass
+// makes no further requests for pods: each might take as long, and other ExtendedDaemonSets wait for the thread. The error brings it back.
+const slow = 5 * time.Second
+
+// each does the same to all pods, as long as no request of the pass was slow to fail.
+func (p *pass) each(pods []*corev1.Pod, do func(*corev1.Pod) error) error {
+	return each(pods, func(pod *corev1.Pod) error { return p.timed(func() error { return do(pod) }) })
+}
+
+// timed makes a request, unless one was slow to fail before.
+func (p *pass) timed(request func() error) error {
+	if p.slowed.Load() {
+		return nil
+	}
+	began := p.clock.Now()
+	err := request()
+	if err != nil && p.clock.Since(began) >= slow {
+		p.slowed.Store(true)
+	}
 	return err
 }
 
@@ -88,23 +111,25 @@ func (p *pass) make(ctx context.Context) error {
 	left := p.rested(p.plan.create)
 	inARow := 0
 	var first error
-	for size := 1; len(left) > 0 && inARow < borne; {
+	for size := 1; len(left) > 0 && inARow < borne && !p.slowed.Load(); {
 		batch := left[:min(size, len(left))]
 		left = left[len(batch):]
 		var mu sync.Mutex
 		var refused error
 		made := 0
 		_ = each(batch, func(s *spot) error {
-			err := p.create(ctx, s)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				refused = err
-				p.refusals.refuse(p.key, s.node.Name, err.Error(), p.now)
-			} else {
-				made++
-			}
-			return nil
+			return p.timed(func() error {
+				err := p.create(ctx, s)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					refused = err
+					p.refusals.refuse(p.key, s.node.Name, err.Error(), p.now)
+				} else {
+					made++
+				}
+				return err
+			})
 		})
 		switch {
 		case refused == nil:

@@ -29,12 +29,12 @@ type limits struct {
 type actions struct {
 	// extra are deleted whatever happens, done because another has taken their place, and next to be replaced.
 	extra, done, next []*corev1.Pod
-	// create are the nodes that get a pod.
-	create []*spot
 	// label and unlabel are pods that begin or cease to be canaries.
 	label, unlabel []*corev1.Pod
 	// excuse are pods whose restarts up to now are their nodes' doing.
 	excuse []*corev1.Pod
+	// create are the nodes that get a pod.
+	create []*spot
 }
 
 // decide finds out what is to be done. Pods are made where there is none, as fast as the slow start allows; the engine says

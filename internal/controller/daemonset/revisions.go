@@ -221,6 +221,9 @@ func (p *pass) lastUsed(rs *edsv1.ExtendedDaemonSetReplicaSet) time.Time {
 // prune deletes revisions that have no pods and are not needed any more: first those that were not active for longest, so that the
 // last good one stays to go back to, also if a bad one that came after it is younger.
 func (p *pass) prune(ctx context.Context) error {
+	if p.slowed.Load() {
+		return nil
+	}
 	var idle []*edsv1.ExtendedDaemonSetReplicaSet
 	for _, rs := range p.sets {
 		if rs != p.active && rs != p.target && p.revisions[rs.Name].pods == 0 {

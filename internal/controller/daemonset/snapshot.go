@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,6 +65,8 @@ type pass struct {
 	sawUnits []rollout.Unit
 	plan     actions
 	deeds    deeds
+	// slowed is that a request for a pod has taken its time, and failed.
+	slowed atomic.Bool
 	// misread says what of the strategy can't be understood, or "".
 	misread string
 }
