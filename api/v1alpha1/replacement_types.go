@@ -303,7 +303,7 @@ type CloudOperation struct {
 	// Count is how many machines are added.
 	// +optional
 	Count int32 `json:"count,omitempty"`
-	// Machines are those that are deleted.
+	// Machines are those that are deleted; of an addition under way, those that turns have been given already.
 	// +optional
 	// +listType=atomic
 	Machines []string `json:"machines,omitempty"`

@@ -61,6 +61,8 @@ type Set struct {
 	// Zones in each of which machines can be asked for at the same time as in the others; none where the cloud chooses the zone, or that is not
 	// known. Then one operation at a time may add machines.
 	Zones []string
+	// Overprovisions is true where the cloud makes more machines than it is asked for, and takes some away again: which it keeps is known once it is done.
+	Overprovisions bool
 	// Busy says what the cloud does with the set at present that keeps it from being changed; empty when nothing does.
 	Busy string
 	// Unfit says why the set must not be touched: it replaces machines by itself, or can't add or delete single ones. Empty when it can be used.
@@ -126,7 +128,8 @@ type Operation struct {
 type Progress struct {
 	// Done is true once it has ended well: the machines are asked for, or gone, or the image is set.
 	Done bool
-	// Added are the IDs of the machines that an operation has added, as far as they are known. All are once it is done. They need not run yet.
+	// Added are the IDs of the machines that an operation has added, as far as they are known. All are once it is done. They need not run yet. Those that
+	// run may be used before it is done, but for a set that overprovisions.
 	Added []string
 	// Message says how it goes on, for people.
 	Message string

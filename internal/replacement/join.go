@@ -4,6 +4,7 @@ package replacement
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -163,7 +164,7 @@ func (w *World) newcomer(t *Turn, s *Set, all []*Turn) *Machine {
 	for i := range s.Machines {
 		m := &s.Machines[i]
 		n := w.NodeOf(m)
-		if m.State == Deleting || m.State == Failed || w.Outdated(s, m, n) || Taken(all, s.Name, m.ID) {
+		if m.State == Deleting || m.State == Failed || w.Outdated(s, m, n) || Taken(all, s.Name, m.ID) || s.promised(m.ID) {
 			continue
 		}
 		if !m.Created.IsZero() && m.Created.Before(began) && !strings.HasPrefix(t.Turn, v1alpha1.DucklettPrefix) {
@@ -174,6 +175,13 @@ func (w *World) newcomer(t *Turn, s *Set, all []*Turn) *Machine {
 		}
 	}
 	return newest
+}
+
+// promised reports whether a machine is known to be one that an addition under way has made: turns wait for that one.
+func (s *Set) promised(id string) bool {
+	return slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool {
+		return slices.Contains(slices.Concat(s.Added[o.Token], s.Ended[o.Token].Added), id) && !slices.Contains(o.Machines, id)
+	})
 }
 
 // bereft is a turn whose replacement is not listed. Perhaps the cloud makes another.

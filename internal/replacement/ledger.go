@@ -2,7 +2,12 @@
 
 package replacement
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"moult.dev/moult/api/v1alpha1"
+)
 
 // Ledger keeps account of what has become of a set's capacity: what the rollout's own operations explain of it, and what not. To forget it costs that
 // a machine which goes by itself just then may be judged by less.
@@ -27,6 +32,18 @@ const forgotten = time.Minute
 
 // Ended notes that an operation has changed the capacity by so many.
 func (l *Ledger) Ended(by int) { l.delta += by }
+
+// Made is by how many an addition has raised the capacity: what it says that it has added, and what turns were given before it was over and have
+// deleted since.
+func Made(o *v1alpha1.CloudOperation, added []string) int {
+	n := len(added)
+	for _, id := range o.Machines {
+		if n < int(o.Count) && !slices.Contains(added, id) {
+			n++
+		}
+	}
+	return n
+}
 
 // Looked takes in what a look has shown: the capacity, the machines, and whether operations were under way that change it. ours are machines of turns.
 func (l *Ledger) Looked(capacity int, machines []Machine, ours []string, underWay bool, now time.Time) {

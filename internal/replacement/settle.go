@@ -20,12 +20,7 @@ func (w *World) settle(turns []*Turn) []*Turn {
 			if !ended || !s.Known || s.LookedAt.Before(end.At) {
 				return false
 			}
-			var waiting []*Turn
-			for _, t := range turns {
-				if t.ScaleSet == s.Name && t.Operation == o.Token {
-					waiting = append(waiting, t)
-				}
-			}
+			waiting := waitingFor(turns, s, o.Token)
 			switch o.Kind {
 			case v1alpha1.CloudOperationAdd:
 				turns = append(turns, w.added(s, &o, end, waiting, turns)...)
@@ -35,6 +30,11 @@ func (w *World) settle(turns []*Turn) []*Turn {
 			}
 			return true
 		})
+		for i := range s.Operations {
+			if o := &s.Operations[i]; o.Kind == v1alpha1.CloudOperationAdd && s.Known {
+				w.hands(s, o, turns)
+			}
+		}
 	}
 	for _, t := range turns {
 		if t.Operation != "" && w.set(t.ScaleSet).Known && w.set(t.ScaleSet).Operation(t.Operation) == nil {
@@ -44,18 +44,69 @@ func (w *World) settle(turns []*Turn) []*Turn {
 	return turns
 }
 
+// waitingFor are the turns that wait for an operation.
+func waitingFor(turns []*Turn, s *Set, token string) (waiting []*Turn) {
+	for _, t := range turns {
+		if t.ScaleSet == s.Name && t.Operation == token {
+			waiting = append(waiting, t)
+		}
+	}
+	return waiting
+}
+
 // Taken reports whether a machine has a part in a turn already.
 func Taken(turns []*Turn, set, id string) bool {
 	return slices.ContainsFunc(turns, func(t *Turn) bool { return t.ScaleSet == set && (t.Replacement == id || t.Machine == id) })
 }
 
-// added gives machines that were added to the turns that wait for them: one of the same zone where there is. It returns turns that discard what
-// nobody waits for.
-func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended, waiting, all []*Turn) (surplus []*Turn) {
-	ids := slices.DeleteFunc(slices.Clone(end.Added), func(id string) bool { return Taken(all, s.Name, id) })
-	for _, t := range waiting {
-		t.Failed = nil // For the time that it took: what came of it says more.
+// hands gives machines that run to turns while others of the same operation are still being added: one that hangs keeps no other waiting. The operation
+// keeps in mind which these are, since their turns may be over before it is.
+func (w *World) hands(s *Set, o *v1alpha1.CloudOperation, all []*Turn) {
+	_, ended := s.Ended[o.Token]
+	waiting := waitingFor(all, s, o.Token)
+	if ended || len(waiting) == 0 {
+		return
 	}
+	ids := slices.DeleteFunc(slices.Clone(s.Added[o.Token]), func(id string) bool {
+		m := s.Machine(id)
+		return m == nil || m.State != Running || Taken(all, s.Name, id) || slices.Contains(o.Machines, id)
+	})
+	given := slices.Clone(ids)
+	_, ids = w.give(s, o, ids, waiting)
+	given = slices.DeleteFunc(given, func(id string) bool { return slices.Contains(ids, id) })
+	o.Machines = slices.Concat(o.Machines, given)
+}
+
+// give gives machines that were added to the turns that wait for them: one of the same zone where there is. It returns which are left of both.
+func (w *World) give(s *Set, o *v1alpha1.CloudOperation, ids []string, waiting []*Turn) (still []*Turn, left []string) {
+	take := func(fits func(id string) bool, t *Turn) bool {
+		i := slices.IndexFunc(ids, fits)
+		if i < 0 {
+			return false
+		}
+		t.Replacement, t.Operation, t.Failed = ids[i], "", nil
+		ids = slices.Delete(ids, i, i+1)
+		w.enter(t, v1alpha1.MachineJoining)
+		t.PhaseSince = o.Since
+		return true
+	}
+	var others []*Turn
+	for _, t := range waiting {
+		if !take(func(id string) bool { m := s.Machine(id); return m != nil && m.Zone == t.Zone }, t) {
+			others = append(others, t)
+		}
+	}
+	for _, t := range others {
+		if !take(func(string) bool { return true }, t) {
+			still = append(still, t)
+		}
+	}
+	return still, ids
+}
+
+// added gives machines that were added to the turns that wait for them. It returns turns that discard what nobody waits for.
+func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended, waiting, all []*Turn) (surplus []*Turn) {
+	ids := slices.DeleteFunc(slices.Clone(end.Added), func(id string) bool { return Taken(all, s.Name, id) || slices.Contains(o.Machines, id) })
 	var useless []string
 	if end.NoRoom {
 		// What the cloud had no room for it may have made all the same, as machines that have failed.
@@ -63,28 +114,9 @@ func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended, waiting, al
 		useless = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !failed(id) })
 		ids = slices.DeleteFunc(ids, failed)
 	}
-	take := func(fits func(id string) bool, t *Turn) bool {
-		i := slices.IndexFunc(ids, fits)
-		if i < 0 {
-			return false
-		}
-		t.Replacement, t.Operation = ids[i], ""
-		ids = slices.Delete(ids, i, i+1)
-		w.enter(t, v1alpha1.MachineJoining)
-		t.PhaseSince = o.Since
-		return true
-	}
-	var left []*Turn
+	waiting, ids = w.give(s, o, ids, waiting)
 	for _, t := range waiting {
-		if !take(func(id string) bool { m := s.Machine(id); return m != nil && m.Zone == t.Zone }, t) {
-			left = append(left, t)
-		}
-	}
-	for _, t := range left {
-		if take(func(string) bool { return true }, t) {
-			continue
-		}
-		t.Operation = ""
+		t.Operation, t.Failed = "", nil // For the time that it took: what came of it says more.
 		why := fmt.Sprintf("scale set %s has not got the machine that was to take the place of %s", s.Name, t.Machine)
 		if end.Message != "" {
 			why += ": " + end.Message

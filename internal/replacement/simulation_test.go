@@ -70,6 +70,8 @@ type simulation struct {
 	kills    float64 // how often the process is killed
 	exact    bool    // each machine is to be replaced once
 	nevers   float64 // how often a machine that was ordered never joins
+	hangs    float64 // how often an operation takes long
+	handed   int     // how many machines turns were given before their operation was over
 	heals    bool    // the only disturbance is that machines die, and the cloud makes others
 	busy     float64 // how often the cloud has no time for a deletion
 	ordered  int
@@ -277,6 +279,9 @@ func (s *simulation) send(o v1alpha1.CloudOperation) {
 		return
 	}
 	k := &task{done: s.now.Add(time.Duration(s.r.IntN(15)) * time.Second)}
+	if s.hangs > 0 && o.Kind == v1alpha1.CloudOperationAdd && s.chance(s.hangs) {
+		k.done = s.now.Add(time.Duration(s.r.IntN(150)) * time.Second) // Not so long that what is made in place of a machine is not known as that any more.
+	}
 	s.tasks[o.Token] = k
 	switch o.Kind {
 	case v1alpha1.CloudOperationAdd:
@@ -378,13 +383,26 @@ func (s *simulation) reconcile() {
 		if _, over := s.ended[o.Token]; over || !o.Sent || k == nil || s.now.Before(k.done) {
 			continue
 		}
-		s.ended[o.Token] = Ended{OK: true, Added: k.added, At: s.now}
-		if s.ledger.Ended(len(k.added)); o.Kind == v1alpha1.CloudOperationDelete {
+		gone := func(id string) bool { return s.machine(id) == nil && slices.Contains(o.Machines, id) }
+		end := Ended{OK: true, Added: slices.DeleteFunc(slices.Clone(k.added), gone), At: s.now}
+		s.ended[o.Token] = end
+		switch o.Kind {
+		case v1alpha1.CloudOperationAdd:
+			s.handed += len(o.Machines)
+			s.ledger.Ended(Made(o, end.Added))
+		case v1alpha1.CloudOperationDelete:
 			s.ledger.Ended(-len(o.Machines))
+		case v1alpha1.CloudOperationSetImage:
 		}
 	}
 	w := s.world()
 	set := w.Sets["set"]
+	set.Added = map[string][]string{}
+	for _, o := range s.operations {
+		if k := s.tasks[o.Token]; k != nil && o.Sent && s.hangs > 0 {
+			set.Added[o.Token] = k.added
+		}
+	}
 	var turns []*Turn
 	for i := range s.status {
 		turns = append(turns, &Turn{MachineTurn: s.status[i]})
@@ -697,7 +715,7 @@ func (s *simulation) run(surge int, disturbances int, ends bool) {
 	s.rules.Surge = rollout.Amount{N: surge}
 	for i := range 2500 {
 		if i == 400 {
-			s.faults, s.kills, s.nevers, s.busy = 0, 0, 0, 0 // From here on everything goes well.
+			s.faults, s.kills, s.nevers, s.busy, s.hangs = 0, 0, 0, 0, min(s.hangs, 0.01) // From here on everything goes well.
 		}
 		if disturbances > 0 && i < 400 && s.chance(0.04) {
 			disturbances--
@@ -779,6 +797,7 @@ func TestSimulation(t *testing.T) {
 		exact        bool
 		heals        bool
 		nevers, busy float64
+		hangs        float64
 		keeps        time.Duration
 	}{
 		{name: "undisturbed", surge: 1, exact: true},
@@ -797,13 +816,20 @@ func TestSimulation(t *testing.T) {
 		{name: "healed", surge: 2, disturbances: 6, heals: true, nevers: 0.3, busy: 0.8},
 		{name: "healed, and kept", surge: 2, disturbances: 6, heals: true, nevers: 0.3, busy: 0.8, keeps: time.Minute},
 		{name: "disturbed control plane, kept", surge: 1, faults: 0.05, disturbances: 6, plane: true, keeps: time.Minute},
+		{name: "hanging", surge: 3, kills: 0.05, exact: true, hangs: 0.5},
+		{name: "hanging without surge", surge: 0, kills: 0.05, exact: true, hangs: 0.5},
+		{name: "hanging and refused", surge: 3, faults: 0.1, hangs: 0.5, nevers: 0.2},
+		{name: "hanging, disturbed control plane", surge: 2, faults: 0.05, disturbances: 6, plane: true, hangs: 0.5},
+		{name: "hanging and healed", surge: 3, disturbances: 6, heals: true, nevers: 0.2, busy: 0.5, hangs: 0.5},
 		{name: "disturbed and deleted", surge: 1, faults: 0.05, disturbances: 6, ends: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			handed := 0
 			for seed := range uint64(seeds) {
 				s := newSimulation(t, seed, tc.faults)
 				s.rules.ControlPlane, s.exact = tc.plane, tc.exact
 				s.kills, s.nevers, s.heals, s.busy, s.rules.KeepFailed = max(s.kills, tc.kills), tc.nevers, tc.heals, tc.busy, tc.keeps
+				s.hangs = tc.hangs
 				if tc.onFull != "" {
 					s.rules.OnFull = tc.onFull
 				}
@@ -811,6 +837,10 @@ func TestSimulation(t *testing.T) {
 					s.max = 1 // As many as there are.
 				}
 				s.run(tc.surge, tc.disturbances, tc.ends)
+				handed += s.handed
+			}
+			if (handed > 0) != (tc.hangs > 0) {
+				t.Errorf("%d machines were given to turns before their operation was over", handed)
 			}
 		})
 	}

@@ -3,6 +3,7 @@
 package replacement
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -538,6 +539,57 @@ func TestAdded(t *testing.T) {
 	}
 	if len(s.set.Operations) != 0 {
 		t.Errorf("operations are %+v", s.set.Operations)
+	}
+}
+
+// A machine that runs is given to a turn while others of the same addition are being made, once, and is nobody's surplus when that is over.
+func TestHands(t *testing.T) {
+	s := newScene(v1alpha1.MachineAdding)
+	s.under(v1alpha1.CloudOperationAdd, nil)
+	s.set.Operations[0].Count = 2
+	s.set.Added = map[string][]string{"op": {"slow", "new"}}
+	s.set.Machines = append(s.set.Machines, Machine{ID: "slow", Zone: "a", State: Creating, UpToDate: true}, Machine{ID: "x", Zone: "b", State: Running})
+	before := s.set.Operations
+	other := *s.turn
+	other.Turn, other.Machine, other.Node, other.Zone = "u", "x", "n-x", "b"
+	all := s.Judge([]*Turn{&other, s.turn})
+	if s.turn.Replacement != "new" || s.turn.Phase != v1alpha1.MachineClaiming || other.Operation != "op" || other.Phase != v1alpha1.MachineAdding || len(all) != 2 {
+		t.Fatalf("%+v, %+v of %d", s.turn.MachineTurn, other.MachineTurn, len(all))
+	}
+	if o := s.set.Operations; len(o) != 1 || !slices.Equal(o[0].Machines, []string{"new"}) || len(before[0].Machines) > 0 {
+		t.Fatalf("operations are %+v, and were %+v", o, before)
+	}
+	// One that waits for a machine which others have been promised does not get it.
+	bereft := other
+	bereft.Turn, bereft.Operation, bereft.Phase, bereft.Since = "v", "", v1alpha1.MachineJoining, metav1.Time{Time: now}
+	s.Nodes["n-old"].Claim, s.machine("other").UpToDate = nil, false
+	if m := s.newcomer(&bereft, s.set, all); m != nil {
+		t.Errorf("it gets %s", m.ID)
+	}
+	// The turn that has got its machine is over by the time the addition is.
+	s.set.Ended = map[string]Ended{"op": {OK: true, Added: []string{"new", "slow"}, At: now.Add(-time.Second)}}
+	if all = s.Judge([]*Turn{&other}); len(all) != 1 || other.Replacement != "slow" || len(s.set.Operations) > 0 {
+		t.Errorf("%+v of %d, operations %+v", other.MachineTurn, len(all), s.set.Operations)
+	}
+}
+
+// An addition has raised the capacity also by what turns have deleted again before it was over.
+func TestMade(t *testing.T) {
+	for what, tc := range map[string]struct {
+		count int32
+		given []string
+		added []string
+		want  int
+	}{
+		"as it says":           {2, nil, []string{"a", "b"}, 2},
+		"given, and there":     {2, []string{"a"}, []string{"a", "b"}, 2},
+		"given, and gone":      {2, []string{"a"}, []string{"b"}, 2},
+		"never more than that": {2, []string{"a"}, []string{"b", "c"}, 2},
+		"half of it":           {3, []string{"a"}, nil, 1},
+	} {
+		if got := Made(&v1alpha1.CloudOperation{Count: tc.count, Machines: tc.given}, tc.added); got != tc.want {
+			t.Errorf("%s: %d", what, got)
+		}
 	}
 }
 

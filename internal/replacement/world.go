@@ -107,6 +107,8 @@ type Set struct {
 	// Operations under way, and how those ended that have.
 	Operations []v1alpha1.CloudOperation
 	Ended      map[string]Ended
+	// Added are the machines that additions under way have made so far, by their tokens, as far as that is known.
+	Added map[string][]string
 }
 
 // Machine of that id; nil if it is not listed.

@@ -169,7 +169,7 @@ func under(s *v1alpha1.ScaleSetStatus) string {
 	for i := range s.Operations {
 		switch o := &s.Operations[i]; o.Kind {
 		case v1alpha1.CloudOperationAdd:
-			adds += int(o.Count)
+			adds += int(o.Count) - len(o.Machines)
 		case v1alpha1.CloudOperationDelete:
 			deletes += len(o.Machines)
 		case v1alpha1.CloudOperationSetImage:

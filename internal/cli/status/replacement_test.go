@@ -21,7 +21,7 @@ func machineRollouts() []view.Rollout {
 	many := []v1alpha1.ScaleSetStatus{
 		{
 			Name: "prod-agents", Image: image, Capacity: 11, Machines: 11, Outdated: 4,
-			Operations: []v1alpha1.CloudOperation{{Kind: v1alpha1.CloudOperationAdd, Count: 1}, {Kind: v1alpha1.CloudOperationDelete, Machines: []string{"3", "4"}}},
+			Operations: []v1alpha1.CloudOperation{{Kind: v1alpha1.CloudOperationAdd, Count: 2, Machines: []string{"12"}}, {Kind: v1alpha1.CloudOperationDelete, Machines: []string{"3", "4"}}},
 		},
 		{Name: "prod-storage", Image: image, Machines: 3, Outdated: 3, Reason: v1alpha1.ReasonCloudQuota, Message: "QuotaExceeded: no more cores in westeurope", Since: ago(12 * time.Minute)},
 	}

@@ -44,7 +44,7 @@ func (s *scaleSet) get(ctx context.Context) (*armcompute.VirtualMachineScaleSet,
 }
 
 func describe(name string, set *armcompute.VirtualMachineScaleSet) (cloud.Set, error) {
-	described := cloud.Set{Name: name, Version: value(set.Etag), Busy: busy(set), Unfit: unfit(set)}
+	described := cloud.Set{Name: name, Version: value(set.Etag), Busy: busy(set), Unfit: unfit(set), Overprovisions: value(set.Properties.Overprovision)}
 	if set.SKU != nil {
 		described.Capacity = int(value(set.SKU.Capacity))
 	}

@@ -128,6 +128,13 @@ func TestNothingThere(t *testing.T) {
 	if err != nil || d.Unfit == "" || d.Busy != "" || d.Image != "" {
 		t.Errorf("%+v, %v", d, err)
 	}
+	set.Properties.Overprovision = new(bool)
+	for _, is := range []bool{false, true} {
+		*set.Properties.Overprovision = is
+		if d, err := describe("s", set); err != nil || d.Overprovisions != is {
+			t.Errorf("overprovision %v: %+v, %v", is, d, err)
+		}
+	}
 	s := &scaleSet{Cloud: &Cloud{}, name: "s"}
 	m := s.machine(&armcompute.VirtualMachineScaleSetVM{Properties: &armcompute.VirtualMachineScaleSetVMProperties{
 		InstanceView: &armcompute.VirtualMachineScaleSetVMInstanceView{Statuses: []*armcompute.InstanceViewStatus{nil, {}}},

@@ -16,6 +16,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/metrics"
+	machine "moult.dev/moult/internal/replacement"
 	turnof "moult.dev/moult/internal/turn"
 )
 
@@ -230,6 +231,7 @@ func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet) {
 	}
 	maps.DeleteFunc(s.unsent, over)
 	maps.DeleteFunc(s.sure, over)
+	maps.DeleteFunc(s.added, func(token string, _ []string) bool { return over(token, false) })
 	for i := range operations {
 		o := &operations[i]
 		if _, over := s.ended[o.Token]; over || !o.Sent {
@@ -264,6 +266,7 @@ func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet) {
 				p.ends(s, o, progress, nil)
 				continue
 			}
+			s.added[o.Token] = progress.Added
 		case cloud.KindQuota, cloud.KindFull, cloud.KindInvalid, cloud.KindDenied, cloud.KindFailed:
 			p.ends(s, o, progress, err)
 			log.FromContext(ctx).Info("an operation has failed", "scaleSet", s.name, "kind", o.Kind, "token", o.Token, "error", err.Error())
@@ -288,17 +291,17 @@ func (p *pass) ends(s *set, o *v1alpha1.CloudOperation, progress cloud.Progress,
 	s.stale, s.changed = true, p.now
 	switch {
 	case err == nil && o.Kind == v1alpha1.CloudOperationAdd:
-		s.ledger.Ended(len(progress.Added))
+		s.ledger.Ended(machine.Made(o, progress.Added))
 		s.adding = trouble{}
 	case err == nil && o.Kind == v1alpha1.CloudOperationDelete:
 		s.ledger.Ended(-len(o.Machines))
 		s.changing = trouble{}
 	case err == nil:
 	case kind == cloud.KindQuota || kind == cloud.KindFull:
-		s.ledger.Ended(len(progress.Added))
+		s.ledger.Ended(machine.Made(o, progress.Added))
 		s.adding.fails(err, p.now)
 	default:
-		s.ledger.Ended(len(progress.Added))
+		s.ledger.Ended(machine.Made(o, progress.Added))
 		s.changing.fails(err, p.now)
 	}
 }

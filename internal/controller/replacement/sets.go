@@ -85,6 +85,8 @@ type set struct {
 	// polls are those of operations, and ended how these ended.
 	polls map[string]poll
 	ended map[string]machine.Ended
+	// added are the machines that additions under way have made so far.
+	added map[string][]string
 	// unsent are operations that this process has prepared, and has not asked the cloud for yet.
 	unsent map[string]bool
 	// sure are those that the cloud has taken at the first time of asking, just after they were prepared.
@@ -105,7 +107,7 @@ type poll struct {
 }
 
 func newSet(name string) *set {
-	return &set{name: name, polls: map[string]poll{}, ended: map[string]machine.Ended{}, unsent: map[string]bool{}, sure: map[string]bool{}}
+	return &set{name: name, polls: map[string]poll{}, ended: map[string]machine.Ended{}, added: map[string][]string{}, unsent: map[string]bool{}, sure: map[string]bool{}}
 }
 
 // due is when the set is looked at next.
@@ -193,6 +195,9 @@ func (s *set) view(operations []v1alpha1.CloudOperation, now time.Time) *machine
 		v.Image, v.ImageName, v.Model, v.Capacity, v.Min, v.Max = d.Image, d.ImageName, d.Model, d.Capacity, d.Min, d.Max
 		v.Zones, v.Busy, v.Unfit = d.Zones, d.Busy, d.Unfit
 		v.Machines = s.machines
+		if !d.Overprovisions {
+			v.Added = s.added // Else it may still take them away again.
+		}
 	}
 	for _, t := range []*trouble{&s.looking, &s.preparing, &s.changing} {
 		if t.rests(now) || t == &s.looking && t.failures > 0 {

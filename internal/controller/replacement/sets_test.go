@@ -3,6 +3,7 @@
 package replacement
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -157,4 +158,38 @@ func TestIsGone(t *testing.T) {
 	if s.absent || s.isGone(none, noon.Add(2*goneAfter)) {
 		t.Error("it was there again, and is not any more at once")
 	}
+}
+
+// What an addition has made so far is told while it goes on, and not where the cloud may take it away again.
+func TestAddedSoFar(t *testing.T) {
+	for _, overprovisions := range []bool{false, true} {
+		s := newSet("set")
+		s.added["token"] = []string{"m-new"}
+		s.looked(cloud.Set{Name: "set", Overprovisions: overprovisions}, nil, nil, nil, noon)
+		if got := s.view(nil, noon).Added["token"]; (len(got) > 0) == overprovisions {
+			t.Errorf("overprovisions %v: %v", overprovisions, got)
+		}
+	}
+}
+
+// Polls keep what an addition has made so far, until the operation is gone.
+func TestPollKeepsAdded(t *testing.T) {
+	operation := v1alpha1.CloudOperation{Token: "token", Kind: v1alpha1.CloudOperationAdd, Count: 2, Sent: true}
+	p := passOf(t, v1alpha1.NodeRolloutStatus{ScaleSets: []v1alpha1.ScaleSetStatus{{Name: "set", Operations: []v1alpha1.CloudOperation{operation}}}})
+	s := newSet("set")
+	p.poll(t.Context(), s, half{})
+	if !slices.Equal(s.added["token"], []string{"m-new"}) || len(s.ended) > 0 {
+		t.Errorf("added %v, ended %v", s.added, s.ended)
+	}
+	p.rollout.Status.ScaleSets = nil
+	if p.poll(t.Context(), s, half{}); len(s.added) > 0 {
+		t.Errorf("added %v", s.added)
+	}
+}
+
+// half is a set where half of an addition is done.
+type half struct{ cloud.ScaleSet }
+
+func (half) Poll(_ context.Context, o cloud.Operation) (cloud.Operation, cloud.Progress, error) {
+	return o, cloud.Progress{Added: []string{"m-new"}}, nil
 }

@@ -20,7 +20,7 @@ type CloudOperationApplyConfiguration struct {
 	Kind *apiv1alpha1.CloudOperationKind `json:"kind,omitempty"`
 	// Count is how many machines are added.
 	Count *int32 `json:"count,omitempty"`
-	// Machines are those that are deleted.
+	// Machines are those that are deleted; of an addition under way, those that turns have been given already.
 	Machines []string `json:"machines,omitempty"`
 	// State is what the provider needs to send it, to find out how it stands, and to take it up after a restart.
 	State *string `json:"state,omitempty"`
