@@ -211,6 +211,10 @@ deploy: $(KUBECTL) ## Install Moult in the cluster of KUBECONFIG, by default the
 undeploy: $(KUBECTL) ## Remove Moult from there, and with its CRDs every rollout.
 	$(KUBECTL) --kubeconfig $(KUBECONFIG) delete --ignore-not-found -k config/default
 
+.PHONY: get-nodes-status
+get-nodes-status: $(KUBECTL) ## Show what operator and agents say of each host there, in the Nodes' annotations; needs jq.
+	@$(KUBECTL) --kubeconfig $(KUBECONFIG) get nodes -o json | jq -S '.items | map(.metadata | {(.name): (.annotations // {} | with_entries(select(.key | test("^(bottlerocket\\.aws|thar\\.amazonaws\\.com|moult\\.dev)/"))))}) | add // {}'
+
 # The demo has a directory of its own, unless DIR is given.
 DEMO_DIR = $(if $(filter command environment,$(origin DIR)),--dir $(DIR))
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +28,30 @@ func TestHeaders(t *testing.T) {
 		}
 		if !bytes.HasPrefix(raw, []byte(header)) && !generated(raw) {
 			t.Errorf("%s does not start with %q", f.path, strings.TrimSpace(header))
+		}
+	}
+}
+
+// TestMakeTargets checks that every target of which a page speaks is in the Makefile.
+func TestMakeTargets(t *testing.T) {
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal(pages, err)
+	}
+	spoken := regexp.MustCompile("(?m)(?:`|^|^\\$ )make ([a-z][a-z0-9-]*)")
+	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range spoken.FindAllSubmatch(text, -1) {
+			if !bytes.Contains(makefile, []byte("\n"+string(found[1])+":")) {
+				t.Errorf("%s speaks of make %s, which is no target", page, found[1])
+			}
 		}
 	}
 }
