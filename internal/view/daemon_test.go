@@ -179,6 +179,13 @@ func lines(nodes []Node) string {
 }
 
 // TestDaemonNodes: the same worlds by which the controller's decisions are tested, and what is said of them.
+// unscheduled is a pod that is bound to its node by affinity, and has found no place there.
+func unscheduled(p *corev1.Pod) {
+	notReady(p)
+	n := aNode(p.Spec.NodeName)
+	p.Spec = daemon.NewPod(newFarm(0).sets["foo-old"], "foo", &n, daemon.Overrides{}, daemon.PodOptions{}).Spec
+}
+
 func TestDaemonNodes(t *testing.T) {
 	claim := v1alpha1.Claim{Rollout: "Plan/a/b", UID: "u", Since: *at(minute)}
 	for name, tc := range map[string]struct {
@@ -322,6 +329,22 @@ func TestDaemonNodes(t *testing.T) {
 			newFarm(3).tries("n0").has("new", notReady, 0).has("old", nil, 1, 2),
 			"n0 Updating canary, n1 Outdated WavePending, n2 Outdated WavePending",
 		},
+		"a canary begins in the middle of a rolling update": {
+			newFarm(4).tries("n0").has("new", nil, 0, 1).has("old", nil, 2, 3),
+			"n0 Updated canary, n1 Outdated WavePending, n2 Outdated WaveSoaking, n3 Outdated WaveSoaking",
+		},
+		"old pods that nobody schedules go last, as far as they are ignored": {
+			newFarm(4, func(f *farm) {
+				strategyOf(f).RollingUpdate.MaxPodSchedulerFailure = ptr.To(intstr.FromInt32(2))
+			}).has("old", nil, 0, 1).has("old", unscheduled, 2, 3),
+			"n0 Outdated, n1 Outdated, n2 Outdated MaxConcurrent, n3 Outdated MaxConcurrent",
+		},
+		"on delete what a canary has left goes": {
+			newFarm(1, func(f *farm) {
+				strategyOf(f).Type = edsv1.StrategyOnDelete
+				f.sets["foo-old"].Status.Conditions = []edsv1.Condition{{Type: edsv1.ConditionCanary, Status: metav1.ConditionFalse}}
+			}).has("old", nil, 0), "n0 Outdated",
+		},
 		"a canary soaks": {
 			newFarm(3).tries("n0").has("new", func(p *corev1.Pod) { p.Status.Conditions[0].LastTransitionTime = *at(now) }, 0).has("old", nil, 1, 2),
 			"n0 Updated canary, n1 Outdated WaveSoaking, n2 Outdated WaveSoaking",
@@ -330,9 +353,9 @@ func TestDaemonNodes(t *testing.T) {
 			newFarm(2, func(f *farm) { f.tries("n0"); strategyOf(f).Canary.ValidationMode = edsv1.ValidationModeManual }).has("new", nil, 0).has("old", nil, 1),
 			"n0 Updated canary, n1 Outdated WaitingForApproval",
 		},
-		"what is not of the active revision comes to that beside the canary": {
+		"what is not of the active revision waits for the canary": {
 			newFarm(3).tries("n0").has("new", nil, 0).has("old", ownerless, 1).has("old", nil, 2),
-			"n0 Updated canary, n1 Outdated, n2 Outdated WaveSoaking",
+			"n0 Updated canary, n1 Outdated WavePending, n2 Outdated WaveSoaking",
 		},
 		"after a canary that failed its node goes back": {
 			newFarm(2, func(f *farm) {

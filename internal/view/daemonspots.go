@@ -392,8 +392,11 @@ func (s *spot) state() v1alpha1.UnitState {
 	return v1alpha1.UnitUpdating
 }
 
-// counts reports whether the node is one that should have a pod, or has one.
-func (s *spot) counts() bool { return s.placement.Create || s.fresh != nil || s.old != nil }
+// counts reports whether the node is one that should have a pod, or has one. What a DaemonSet keeps where the ExtendedDaemonSet's own
+// may not be is the DaemonSet's alone.
+func (s *spot) counts() bool {
+	return s.placement.Create || s.fresh != nil || s.old != nil && s.placement.Keep
+}
 
 // eligible are the nodes that the rolling update goes over.
 func (d *daemonSet) eligible() int {

@@ -5,6 +5,7 @@ package view
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -52,6 +53,10 @@ func (d *daemonSet) units() int {
 		case v1alpha1.UnitOutdated:
 			u.Down = !at.old.available()
 			u.Reason, u.Message = d.unfit(at)
+			if at.old.look.Unresponsive && ignored > 0 { // There may be no room for a new pod either.
+				u.Down, u.Rank = false, math.MaxUint64
+				ignored--
+			}
 		case v1alpha1.UnitUpdated:
 			u.Since = at.fresh.look.ReadySince
 			if d.soaks(at) {
@@ -86,7 +91,7 @@ func (d *daemonSet) soaks(s *spot) bool {
 func (d *daemonSet) unfit(s *spot) (v1alpha1.Reason, string) {
 	told := slices.IndexFunc(d.eds.Status.Waiting, func(u v1alpha1.UnitStatus) bool { return u.Node == s.node.Name })
 	switch {
-	case d.spec.Strategy.Type == edsv1.StrategyOnDelete && !lost(d.revisions[ofSet(s.old.Pod)]):
+	case d.spec.Strategy.Type == edsv1.StrategyOnDelete && !d.left(s):
 		return v1alpha1.ReasonOnDelete, "spec.strategy.type is OnDelete: the pod is replaced when somebody deletes it"
 	case !s.placement.Create:
 		return v1alpha1.ReasonNodeUnfit, "no new pod would be made on the node: " + s.placement.Why
@@ -95,8 +100,21 @@ func (d *daemonSet) unfit(s *spot) (v1alpha1.Reason, string) {
 		return v1alpha1.ReasonNodeUnfit, d.eds.Status.Waiting[told].Message
 	case s.blamed != "" && !s.claimed():
 		return v1alpha1.ReasonNodeNotReady, s.blamed
+	case d.tries() && d.active != nil && ofSet(s.old.Pod) != d.active.Name && !d.left(s):
+		return v1alpha1.ReasonWavePending, "the canary of revision " + d.target.Name + " goes on: " + d.active.Name + " comes to no more nodes, as it may be what the template was taken from"
 	}
 	return "", ""
+}
+
+// left reports whether the outdated pod is of a revision that was tried, and has never been active.
+func (d *daemonSet) left(s *spot) bool {
+	rs := d.revisions[ofSet(s.old.Pod)]
+	if rs == nil || rs == d.active {
+		return false
+	}
+	conditions := rs.Status.Conditions
+	tried := edsv1.FindCondition(conditions, edsv1.ConditionCanary) != nil && edsv1.FindCondition(conditions, edsv1.ConditionActive) == nil
+	return tried || lost(rs)
 }
 
 // defaultRestarts is how often a pod may restart in a rolling update without a canary.
