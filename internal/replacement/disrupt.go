@@ -364,6 +364,10 @@ func (w *World) soaking(t *Turn) bool {
 		t.Over = !w.behind(t)
 		t.Updated = t.Over
 		return false
+	} else if m := s.Machine(t.Replacement); w.ControlPlane && s.Known && (m == nil || m.State == Deleting) {
+		t.at(at)
+		t.Message = "machine " + t.Replacement + ", which has taken the place, goes: its node is to leave the control plane"
+		return false
 	} else if t.at(at); n == nil {
 		return w.ill(t, nil, "the node of machine "+t.Replacement+" is not there")
 	}

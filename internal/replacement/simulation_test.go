@@ -815,7 +815,7 @@ func TestSimulation(t *testing.T) {
 		{name: "disturbed control plane, deleted", surge: 1, faults: 0.05, disturbances: 6, plane: true, ends: true},
 		{name: "healed", surge: 2, disturbances: 6, heals: true, nevers: 0.3, busy: 0.8},
 		{name: "healed, and kept", surge: 2, disturbances: 6, heals: true, nevers: 0.3, busy: 0.8, keeps: time.Minute},
-		{name: "disturbed control plane, kept", surge: 1, faults: 0.05, disturbances: 6, plane: true, keeps: time.Minute},
+		{name: "control plane, kept", surge: 1, faults: 0.05, nevers: 0.3, plane: true, keeps: time.Minute},
 		{name: "hanging", surge: 3, kills: 0.05, exact: true, hangs: 0.5},
 		{name: "hanging without surge", surge: 0, kills: 0.05, exact: true, hangs: 0.5},
 		{name: "hanging and refused", surge: 3, faults: 0.1, hangs: 0.5, nevers: 0.2},

@@ -409,6 +409,13 @@ func TestJudge(t *testing.T) {
 			s.Ending = true
 			s.SoakEnd = func(string, time.Time) time.Time { return now.Add(time.Hour) }
 		}, verdict{soaking, StepNone, "", "", true}},
+		"a CP goes": {soaking, func(s *scene) {
+			s.ControlPlane, s.Ending, s.machine("new").State = true, true, Deleting
+		}, verdict{soaking, StepNone, "", "goes: its node is to leave the control plane", false}},
+		"a CP not listed": {soaking, func(s *scene) {
+			s.ControlPlane, s.Ending = true, true
+			s.missing("new", time.Second)
+		}, verdict{soaking, StepNone, "", "goes: its node is to leave the control plane", false}},
 		"soaks no more": {soaking, func(s *scene) { s.without("new") }, verdict{soaking, StepNone, "", "", true}},
 
 		"discards":                {giving, func(*scene) {}, verdict{giving, StepHold, "", "", false}},
