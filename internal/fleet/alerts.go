@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/clock"
 
 	"moult.dev/moult/api/v1alpha1"
 )
@@ -113,7 +114,7 @@ func (p *poller) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-time.After(p.ask(ctx, from)):
+		case <-clock.RealClock{}.After(p.ask(ctx, from)):
 		}
 	}
 }

@@ -223,7 +223,7 @@ func TestAlertsGateAsksAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer at.close()
+		t.Cleanup(at.close)
 		if pause := p.ask(t.Context(), at); pause != tc.interval {
 			t.Errorf("every %s: it is asked again after %s", tc.interval, pause)
 		}

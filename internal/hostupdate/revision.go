@@ -22,7 +22,7 @@ func (w *Wish) Revision(reports iter.Seq[*Report], before string, complete bool)
 	if w.Version != "" {
 		return w.Version
 	}
-	newest, back, asked, hosts := "", "", false, false
+	newest, asked, hosts := "", false, false
 	seen := map[string]bool{"": true}
 	offered := map[[2]string]bool{} // By what the host runs and what it offers.
 	for r := range reports {
@@ -40,20 +40,8 @@ func (w *Wish) Revision(reports iter.Seq[*Report], before string, complete bool)
 		}
 		asked = asked || r.Knows() && r.Update == v1alpha1.HostUpdateTrue
 	}
-	for pair := range offered {
-		runs, target := pair[0], pair[1]
-		if same(target, newest) {
-			return newest
-		}
-		if runs != "" && CompareVersions(target, runs) < 0 && (back == "" || CompareVersions(target, back) > 0) {
-			back = target
-		}
-	}
-	if back != "" {
-		return back
-	}
 	if newest != "" {
-		return newest
+		return cmp.Or(goesBack(offered, newest), newest)
 	}
 	count := 0
 	if text, ok := strings.CutPrefix(before, numbered); ok {
@@ -66,6 +54,21 @@ func (w *Wish) Revision(reports iter.Seq[*Report], before string, complete bool)
 		count++
 	}
 	return numbered + strconv.Itoa(count)
+}
+
+// goesBack is the newest of the versions that hosts are to go back to from newer ones, by what they run and what they have to offer; empty
+// where there is none, or where the newest of all is offered.
+func goesBack(offered map[[2]string]bool, newest string) (back string) {
+	for pair := range offered {
+		runs, target := pair[0], pair[1]
+		if same(target, newest) {
+			return ""
+		}
+		if runs != "" && CompareVersions(target, runs) < 0 && (back == "" || CompareVersions(target, back) > 0) {
+			back = target
+		}
+	}
+	return back
 }
 
 // RevisionOf is what one host is brought to whose turn begins: the version, or where that has no name what the rollout brings its hosts to.

@@ -81,33 +81,7 @@ func (p *pass) divide(units []Unit, order []*candidate) {
 	if len(p.strategy.Waves) == 0 {
 		return
 	}
-	others := make([]candidate, 0, len(units)-len(order))
-	p.wave.units = make([]*candidate, 0, len(units))
-	var unoffered []*candidate
-	for _, state := range []v1alpha1.UnitState{v1alpha1.UnitUpdated, v1alpha1.UnitUpdating, v1alpha1.UnitSoaking, v1alpha1.UnitFailed} {
-		for i := range units {
-			if u := &units[i]; u.State == state && !u.OptedOut && !u.asks(p.now) {
-				others = append(others, candidate{Unit: u, node: p.node(u.Node)})
-				c := &others[len(others)-1]
-				if u.State == v1alpha1.UnitUpdated && u.Unoffered {
-					unoffered = append(unoffered, c)
-				} else {
-					p.wave.units = append(p.wave.units, c)
-				}
-			}
-		}
-	}
-	for _, c := range order {
-		if !c.OptedOut && !c.Unoffered {
-			p.wave.units = append(p.wave.units, c)
-		}
-	}
-	for _, c := range order {
-		if !c.OptedOut && c.Unoffered {
-			p.wave.units = append(p.wave.units, c)
-		}
-	}
-	p.wave.units = append(p.wave.units, unoffered...)
+	p.wave.units = p.lineUp(units, order)
 	all := len(p.strategy.Waves) + 1
 	p.wave.tally, p.wave.waiting = make([]tally, all), make([]string, all)
 	left := p.wave.units
@@ -120,6 +94,37 @@ func (p *pass) divide(units []Unit, order []*candidate) {
 	}
 	p.take(&Wave{}, all-1, left, nil)
 	p.advance()
+}
+
+// lineUp is the order in which waves take units.
+func (p *pass) lineUp(units []Unit, order []*candidate) []*candidate {
+	others := make([]candidate, 0, len(units)-len(order))
+	line := make([]*candidate, 0, len(units))
+	var unoffered []*candidate
+	for _, state := range []v1alpha1.UnitState{v1alpha1.UnitUpdated, v1alpha1.UnitUpdating, v1alpha1.UnitSoaking, v1alpha1.UnitFailed} {
+		for i := range units {
+			if u := &units[i]; u.State == state && !u.OptedOut && !u.asks(p.now) {
+				others = append(others, candidate{Unit: u, node: p.node(u.Node)})
+				c := &others[len(others)-1]
+				if u.State == v1alpha1.UnitUpdated && u.Unoffered {
+					unoffered = append(unoffered, c)
+				} else {
+					line = append(line, c)
+				}
+			}
+		}
+	}
+	for _, c := range order {
+		if !c.OptedOut && !c.Unoffered {
+			line = append(line, c)
+		}
+	}
+	for _, c := range order {
+		if !c.OptedOut && c.Unoffered {
+			line = append(line, c)
+		}
+	}
+	return append(line, unoffered...)
 }
 
 // take gives a wave its units, of those that it may have if that is given, and returns those that are left for the next.
