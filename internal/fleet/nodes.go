@@ -188,12 +188,16 @@ func NodeOf(o *corev1.Node) *rollout.Node {
 // undrained reports whether the node has been claimed for a drain that is not over. It is when the node or the claim says so, or
 // when the turn has got further. What a schedulable node says of a drain is not true any more.
 func undrained(o *corev1.Node, claims []v1alpha1.Claim) bool {
-	drained := o.Spec.Unschedulable && slices.ContainsFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeDrained && c.Status == corev1.ConditionTrue
-	})
-	return slices.ContainsFunc(claims, func(c v1alpha1.Claim) bool {
-		return c.Drains && !drained && c.Drained == nil && c.Rebooting == nil && c.Changed == nil && c.Soaking == nil && c.Failed == nil
-	})
+	for i := range claims {
+		c := &claims[i]
+		if !c.Drains || c.Drained != nil || c.Rebooting != nil || c.Changed != nil || c.Soaking != nil || c.Failed != nil {
+			continue
+		}
+		return !o.Spec.Unschedulable || !slices.ContainsFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeDrained && c.Status == corev1.ConditionTrue
+		})
+	}
+	return false
 }
 
 // TrimNode keeps of a Node in the cache what decisions are made of, and nothing that a heartbeat changes.
