@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -91,6 +92,10 @@ func (f *Fleet) Admit(ctx context.Context, decide func(Snapshot) error) error {
 	}
 	return decide(s)
 }
+
+// Elapsed reports whether the clock may have changed a decision since it was made: windows and what the API tells of times change by whole
+// seconds.
+func Elapsed(decided, now time.Time) bool { return decided.Unix() != now.Unix() }
 
 // list returns the Nodes of the cache, in no order, with everything in them that this process has written.
 func (f *Fleet) list(ctx context.Context) ([]*corev1.Node, error) {

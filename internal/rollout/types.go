@@ -230,6 +230,3 @@ type Decision struct {
 	// Next is the next instant at which the clock alone can change the answer; zero when none can.
 	Next time.Time
 }
-
-// Overdue reports whether by this time the clock may have changed the answer.
-func (d *Decision) Overdue(now time.Time) bool { return !d.Next.IsZero() && !now.Before(d.Next) }

@@ -3,14 +3,23 @@
 package hostupdate
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
@@ -44,6 +53,46 @@ func TestWavesHeedHealth(t *testing.T) {
 		p.decide(s.Fleet)
 		if got := p.decision; got.Wave == nil || got.Wave.State != want || (len(got.Start) > 0) == broken {
 			t.Errorf("broken %v: wave %+v, starting %v", broken, got.Wave, got.Start)
+		}
+	}
+}
+
+// A rollout that waits until others have claimed their nodes claims none once its window has closed.
+func TestWindowClosesMeanwhile(t *testing.T) {
+	for waits, starts := range map[time.Duration]int{29 * time.Minute: 1, 30 * time.Minute: 0} {
+		r := newRollout(func(r *v1alpha1.NodeRollout) {
+			r.Spec.Strategy = &v1alpha1.Strategy{Windows: []v1alpha1.Window{{Schedule: "0 12 * * *", Duration: metav1.Duration{Duration: 30 * time.Minute}}}}
+		})
+		n := newNode(words("stabilize,stabilize,ready true"), runs("1.0.0"), offers("1.1.0"))
+		clk := clocktesting.NewFakePassiveClock(now)
+		scheme := runtime.NewScheme()
+		if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+			t.Fatal(err)
+		}
+		api := clientfake.NewClientBuilder().WithScheme(scheme).WithObjects(n).WithInterceptorFuncs(interceptor.Funcs{
+			List: func(ctx context.Context, w client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				clk.SetTime(now.Add(waits)) // It is let in, and looks.
+				return w.List(ctx, list, opts...)
+			},
+		}).Build()
+		s := fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{"a": fleet.NodeOf(n)}}, Objects: []*corev1.Node{n}, Version: 1}
+		c := &Controller{
+			clock: clk, client: api, fleet: fleet.New(clk, api, nil), works: turnof.NewWorks(noPods{}), asked: newBackoffs(), reports: fleet.NewReports(),
+			waves: fleet.NewWaves(), queued: fleet.NewWaiters(), memos: newMemos(),
+		}
+		w, err := c.resolve(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.fleet, w.nodesVersion, w.memo, w.now = s.Fleet, s.Version, c.memos.of(types.NamespacedName{Name: "os"}), now
+		w.fleet.Budgets = []rollout.Budget{}
+		p := &pass{Controller: c, world: w}
+		p.turns = turns(w, s)
+		if err := p.start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(p.decision.Start) != starts || (p.turns[0].claim != nil) != (starts > 0) {
+			t.Errorf("after %s: starts %v, claim %+v", waits, p.decision.Start, p.turns[0].claim)
 		}
 	}
 }

@@ -32,8 +32,9 @@ func (p *pass) start(ctx context.Context) error {
 		began := p.clock.Now()
 		errs = append(errs, p.Controller.fleet.Admit(ctx, func(now fleet.Snapshot) error {
 			p.cost += p.clock.Since(began)
+			before := p.now
 			p.now = p.clock.Now() // To be let in may have taken long.
-			if !decided || p.decision.Overdue(p.now) || now.Version != p.nodesVersion || !reflect.DeepEqual(now.Budgets, p.world.fleet.Budgets) {
+			if !decided || fleet.Elapsed(before, p.now) || now.Version != p.nodesVersion || !reflect.DeepEqual(now.Budgets, p.world.fleet.Budgets) {
 				decide(now.Fleet) // Otherwise the answer would be the same.
 			}
 			return p.claim(ctx)

@@ -36,8 +36,9 @@ func (p *pass) start(ctx context.Context) error {
 		began := p.clock.Now()
 		err = p.fleet.Admit(ctx, func(now fleet.Snapshot) error {
 			p.cost += p.clock.Since(began)
+			before := p.now
 			p.now = p.clock.Now() // To be let in may have taken long.
-			if p.decision.Overdue(p.now) || now.Version != p.snapshot.Version || !reflect.DeepEqual(now.Budgets, p.snapshot.Budgets) {
+			if fleet.Elapsed(before, p.now) || now.Version != p.snapshot.Version || !reflect.DeepEqual(now.Budgets, p.snapshot.Budgets) {
 				p.decide(now.Fleet) // Otherwise the answer would be the same.
 			}
 			return p.claim(ctx)
