@@ -504,6 +504,8 @@ func (c *hostChaos) checkTrace(name string, trace []string) {
 	// The next release may be there before the host has said that there is none, and comes at any time after that.
 	chain(bottlerocket.NotFound[1], found)
 	chain(notFound, found)
+	// A host that had said so before another one found that release is asked again.
+	chain(notFound, bottlerocket.NotFound[0])
 	turns := 0
 	for i, intent := range trace {
 		if intent == bottlerocket.Updated[0] {

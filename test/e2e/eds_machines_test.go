@@ -5,6 +5,7 @@ package e2e
 import (
 	"sync"
 	"testing"
+	"time"
 )
 
 // What real kubelets have a part in. All of these run at once on the same machines, each in a namespace of its own.
@@ -24,6 +25,12 @@ func TestDaemonsOnMachines(t *testing.T) {
 		{"cannot-start", canariesThatCannotStart},
 		{"fail", canariesThatFail},
 		{"readiness", canaryNeedsReadiness},
+		{"by-hand", canaryByHand},
+		{"failed-by-hand", canaryFailedByHand},
+		{"frozen", pausedAndFrozen},
+		{"slow-start", slowStart(6*time.Second, 20*time.Second)},
+		{"overrides", overridden},
+		{"exclude", excluded},
 		{"surge", surge},
 		{"host-port", surgeWithHostPort},
 		{"min-ready", minReadySeconds},

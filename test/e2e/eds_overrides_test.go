@@ -37,10 +37,8 @@ func (d *daemons) cpus(t *testing.T, name string, want ...string) {
 	})
 }
 
-// Nodes have other resources by their annotations and by settings, by both without an end of it, and by none again.
-func TestDaemonsOverrides(t *testing.T) {
-	t.Parallel()
-	d := simulatedDaemons(t, "overrides", 3)
+// overridden nodes have other resources by their annotations and by settings, by both without an end of it, and by none again.
+func overridden(t *testing.T, d *daemons) {
 	d.start(t, d.daemon("agent", func(e *edsv1.ExtendedDaemonSet) { e.Spec.Template.Spec.Containers[0].Resources = cpu("10m") }))
 	since := d.now(t)
 	before := d.uids(t, "agent")
@@ -49,6 +47,11 @@ func TestDaemonsOverrides(t *testing.T) {
 		key := edsv1.AnnotationResourcesPrefix + d.namespace + ".agent.daemon"
 		patchNode(t, node, map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
 	}
+	t.Cleanup(func() {
+		for _, node := range d.nodes {
+			override(node, nil)
+		}
+	})
 	stays := func(what string) map[string]types.UID {
 		t.Helper()
 		uids := d.uids(t, "agent")
@@ -69,13 +72,13 @@ func TestDaemonsOverrides(t *testing.T) {
 		t.Errorf("the pod with a node's resources has annotations %v", p.Annotations)
 	}
 	for _, node := range d.nodes[:2] {
-		patchNode(t, node, map[string]any{"metadata": map[string]any{"labels": map[string]any{"e2e.moult.dev/size": "large"}}})
+		labelNode(t, node, "e2e.moult.dev/size", "large")
 	}
 	setting := &edsv1.ExtendedDaemonsetSetting{
 		ObjectMeta: metav1.ObjectMeta{Name: "large", Namespace: d.namespace},
 		Spec: edsv1.ExtendedDaemonsetSettingSpec{
 			Reference:    &autoscalingv1.CrossVersionObjectReference{Kind: "ExtendedDaemonset", Name: "agent"},
-			NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"e2e.moult.dev/size": "large", target: labelOf(t)}},
+			NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"e2e.moult.dev/size": "large", target: d.selector.MatchLabels[target]}},
 			Containers:   []edsv1.ExtendedDaemonsetSettingContainerSpec{{Name: "daemon", Resources: cpu("30m")}},
 		},
 	}
@@ -122,11 +125,20 @@ func TestDaemonsOverrides(t *testing.T) {
 	d.onePerNode(t, "agent")
 }
 
-// A node whose label the template's affinity excludes has no pod, as long as it has the label.
-func TestDaemonsExclude(t *testing.T) {
-	t.Parallel()
+// labelNode labels a node until the test ends.
+func labelNode(t *testing.T, node, key, value string) {
+	t.Helper()
+	set := func(to any) {
+		t.Helper()
+		patchNode(t, node, map[string]any{"metadata": map[string]any{"labels": map[string]any{key: to}}})
+	}
+	set(value)
+	t.Cleanup(func() { set(nil) })
+}
+
+// excluded is a node whose label the template's affinity excludes: it has no pod, as long as it has the label.
+func excluded(t *testing.T, d *daemons) {
 	const exclude = "extendeddaemonset.datadoghq.com/exclude"
-	d := simulatedDaemons(t, "exclude", 3)
 	d.start(t, d.daemon("agent", func(e *edsv1.ExtendedDaemonSet) {
 		e.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
@@ -135,13 +147,9 @@ func TestDaemonsExclude(t *testing.T) {
 		}}
 	}))
 	before := d.uids(t, "agent")
-	label := func(value any) {
-		t.Helper()
-		patchNode(t, d.nodes[0], map[string]any{"metadata": map[string]any{"labels": map[string]any{exclude: value}}})
-	}
-	label("agent")
+	labelNode(t, d.nodes[0], exclude, "agent")
 	d.on(d.nodes[1:]...).settled(t, "agent")
-	label("another")
+	labelNode(t, d.nodes[0], exclude, "another")
 	d.settled(t, "agent")
 	for _, node := range d.nodes[1:] {
 		if d.uids(t, "agent")[node] != before[node] {

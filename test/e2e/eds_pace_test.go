@@ -40,11 +40,18 @@ func mostInCreation(all []daemonChange, name string, age time.Duration) int {
 // A slow start lets so many pods be in creation at first, and so many more after each interval.
 func TestDaemonsSlowStart(t *testing.T) {
 	t.Parallel()
-	d := simulatedDaemons(t, "slowstart", 7)
-	const period, interval = 2 * time.Second, 5 * time.Second
-	// None of them is ever ready: each is in creation for as long as reconcileFrequency.
+	slowStart(2*time.Second, 5*time.Second)(t, simulatedDaemons(t, "slowstart", 7))
+}
+
+// slowStart makes pods of which none is ever ready: each is in creation for as long as reconcileFrequency, the period.
+func slowStart(period, interval time.Duration) func(*testing.T, *daemons) {
+	return func(t *testing.T, d *daemons) { startSlowly(t, d, period, interval) }
+}
+
+func startSlowly(t *testing.T, d *daemons, period, interval time.Duration) {
 	d.create(t, d.daemon("agent", func(e *edsv1.ExtendedDaemonSet) {
 		e.Spec.Template.Annotations["test.moult.dev/unready"] = "true"
+		e.Spec.Template.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"false"}}}}
 		e.Spec.Strategy.ReconcileFrequency = &metav1.Duration{Duration: period}
 		e.Spec.Strategy.RollingUpdate.SlowStartAdditiveIncrease = ptr.To(intstr.FromInt32(1))
 		e.Spec.Strategy.RollingUpdate.SlowStartIntervalDuration = &metav1.Duration{Duration: interval}
@@ -68,7 +75,7 @@ func TestDaemonsSlowStart(t *testing.T) {
 			t.Errorf("%d pods were in creation %s after the first, want at most %d", young, c.at.Sub(began), allowed)
 		}
 	}
-	if took := made[len(made)-1].at.Sub(began); took < interval || took > 30*time.Second {
+	if took := made[len(made)-1].at.Sub(began); took < period || took > 30*time.Second {
 		t.Errorf("it took %s", took)
 	}
 }

@@ -15,10 +15,8 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
 
-// A canary that ends by hand is paused, goes on, and is validated, by the annotations that `kubectl eds` writes.
-func TestDaemonsCanaryByHand(t *testing.T) {
-	t.Parallel()
-	d := simulatedDaemons(t, "byhand", 3)
+// canaryByHand has a canary that ends by hand: it is paused, goes on, and is validated, by the annotations that `kubectl eds` writes.
+func canaryByHand(t *testing.T, d *daemons) {
 	active := d.start(t, d.daemon("agent", canary(0))).Status.ActiveReplicaSet
 	d.edit(t, "agent", version("v2"))
 	e := d.inCanary(t, "agent", 1)
@@ -86,10 +84,8 @@ func TestDaemonsCanaryByHand(t *testing.T) {
 	d.onePerNode(t, "agent")
 }
 
-// A canary that somebody fails is given up, and tried again when it is reset.
-func TestDaemonsCanaryFailedByHand(t *testing.T) {
-	t.Parallel()
-	d := simulatedDaemons(t, "failbyhand", 3)
+// canaryFailedByHand has a canary that somebody fails: it is given up, and tried again when it is reset.
+func canaryFailedByHand(t *testing.T, d *daemons) {
 	active := d.start(t, d.daemon("agent", canary(0))).Status.ActiveReplicaSet
 	d.edit(t, "agent", version("v2"))
 	tried := d.inCanary(t, "agent", 1).Status.Canary.ReplicaSet
@@ -116,10 +112,8 @@ func TestDaemonsCanaryFailedByHand(t *testing.T) {
 	d.onePerNode(t, "agent")
 }
 
-// A paused rolling update replaces nothing, and still makes pods where there is none; a frozen one makes none either.
-func TestDaemonsPausedAndFrozen(t *testing.T) {
-	t.Parallel()
-	d := simulatedDaemons(t, "frozen", 3)
+// pausedAndFrozen has a paused rolling update, which replaces nothing, and still makes pods where there is none; a frozen one makes none either.
+func pausedAndFrozen(t *testing.T, d *daemons) {
 	d.start(t, d.daemon("agent"))
 	agent := d.get(t, "agent")
 	node := d.nodes[1]
