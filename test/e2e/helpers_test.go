@@ -132,6 +132,15 @@ func takeFrom(t *testing.T, names []string, n int) []string {
 		}
 		return "", true
 	})
+	// The Plan of a test before may have been deleted just now, with its claim.
+	eventually(t, "nobody has a claim on "+strings.Join(mine, ", "), func(context.Context) (string, bool) {
+		for _, name := range mine {
+			if claims := node(t, name).Annotations[v1alpha1.AnnotationClaims]; claims != "" {
+				return name + ": " + claims, false
+			}
+		}
+		return "", true
+	})
 	label := map[string]any{target: labelOf(t)}
 	for _, name := range mine {
 		patchNode(t, name, map[string]any{"metadata": map[string]any{"labels": label}})
