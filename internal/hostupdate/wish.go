@@ -98,8 +98,11 @@ func (w *Wish) Latest() (version string, since time.Time) {
 }
 
 // Overtaken reports whether a host has said what it has to offer before this version came to be known, of which it says nothing: it
-// may have it to offer by now.
+// may have it to offer by now. One whose versions have no name is not asked, nor one that has something to offer and does not say what.
 func (w *Wish) Overtaken(r *Report, latest string, since time.Time) bool {
+	if r.Version == "" || r.Update == v1alpha1.HostUpdateTrue && r.Target == "" {
+		return false
+	}
 	return w.Version == "" && latest != "" && r.Knows() && !r.Checked.After(since) && !same(r.Version, latest) && !same(r.Target, latest)
 }
 

@@ -160,6 +160,8 @@ func TestOvertaken(t *testing.T) {
 	}
 	busy := found("1.0.0", "")
 	busy.State = "busy"
+	nameless, something := found("", ""), found("1.0.0", "")
+	something.Update = v1alpha1.HostUpdateTrue
 	for _, tc := range []struct {
 		name   string
 		pinned string
@@ -175,6 +177,8 @@ func TestOvertaken(t *testing.T) {
 		{"it runs that one", "", found("1.1.0", ""), false},
 		{"it runs a newer one", "", found("1.2.0", ""), true},
 		{"it is looking", "", busy, false},
+		{"nobody says what it runs", "", nameless, false},
+		{"it offers something", "", something, false},
 		{"pinned", "1.0.0", found("1.0.0", ""), false},
 	} {
 		w := Wish{Version: tc.pinned}
