@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -206,6 +207,7 @@ func failing(t *testing.T, err error, want string) {
 func TestUpdateAPICheck(t *testing.T) {
 	idle := status("Idle", "", "", "refresh", "01")
 	found := status("Available", "1.3.0", "", "refresh", "02")
+	silence := slices.Repeat([]exchange{idle}, maxSilent)
 	for name, test := range map[string]struct {
 		exchanges []exchange
 		want      Offer
@@ -295,7 +297,15 @@ func TestUpdateAPICheck(t *testing.T) {
 			err:       "reading the answer of GET /updates/status, invalid character",
 		},
 		"nothing comes of it": {
-			exchanges: []exchange{idle, taken(postRefresh), idle, locked, forever(idle)}, err: "looking for updates, the command was taken, and nothing came of it",
+			exchanges: slices.Concat([]exchange{idle, taken(postRefresh), idle, locked}, silence, []exchange{taken(postRefresh), forever(idle)}),
+			err:       "looking for updates, the command was taken, and nothing came of it",
+		},
+		"nothing comes of it at first": {
+			exchanges: slices.Concat([]exchange{idle, taken(postRefresh)}, silence, []exchange{taken(postRefresh), locked, found}), want: Offer{true, "1.3.0"},
+		},
+		"all is forgotten": {
+			exchanges: slices.Concat([]exchange{idle, taken(postRefresh), never}, slices.Repeat([]exchange{never}, maxSilent), []exchange{taken(postRefresh), found}),
+			want:      Offer{true, "1.3.0"},
 		},
 		"silence for a while": {
 			exchanges: []exchange{faulty(idle, "hangs"), idle, taken(postRefresh), found}, want: Offer{true, "1.3.0"},
@@ -384,6 +394,14 @@ func TestUpdateAPIPrepare(t *testing.T) {
 				status("Available", "1.3.0", "", "refresh", "01"), taken(postPrepare), locked, status("Available", "1.3.0", "", "prepare", "02", "Failed writing update data to disk: No space left"),
 			},
 			err: "preparing 1.3.0, fetching the update, the host's updater failed (exit status 1): Failed writing update data to disk: No space left",
+		},
+		"another command has undone it": {
+			version: "1.3.0",
+			exchanges: slices.Concat([]exchange{
+				never, never, taken(postRefresh), status("Available", "1.3.0", "", "refresh", "01"), status("Available", "1.3.0", "", "refresh", "01"), taken(postPrepare),
+			}, slices.Repeat([]exchange{status("Available", "1.3.0", "", "refresh", "02")}, 1+maxSilent), []exchange{
+				taken(postPrepare), locked, status("Staged", "1.3.0", "1.3.0", "prepare", "03"),
+			}),
 		},
 		"the update is gone": {
 			version: "1.3.0",

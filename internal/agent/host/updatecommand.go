@@ -35,8 +35,12 @@ var (
 // maxFailures is how many requests may fail in the course of one command before it is given up.
 const maxFailures = 5
 
-// maxSilent is how often in a row the status may be free to read, and tell nothing new, after a command was taken.
+// maxSilent is how often in a row the status may be free to read, and tell nothing new, after a command was taken. What carried it out has
+// died then.
 const maxSilent = 10
+
+// maxLost is how often that may be before the command is given up. No command does harm if it is given once more.
+const maxLost = 2
 
 // maxBody bounds what is read of an answer.
 const maxBody = 1 << 20
@@ -71,7 +75,7 @@ func (a *UpdateAPI) commanded(ctx context.Context, c updateCommand, budget time.
 		return nil, err
 	}
 	w := a.wait(budget)
-	give, taken, silent := true, false, 0
+	give, taken, silent, lost := true, false, 0, 0
 	for {
 		if give {
 			give = false
@@ -103,9 +107,16 @@ func (a *UpdateAPI) commanded(ctx context.Context, c updateCommand, budget time.
 				continue
 			}
 			// What was taken holds the lock until it has told its end: nothing goes on any more, if this stays so.
-			if silent++; silent == maxSilent {
+			if silent++; silent < maxSilent {
+				continue
+			}
+			if lost++; lost == maxLost {
 				return nil, errors.New("the command was taken, and nothing came of it")
 			}
+			give, taken, silent = true, false, 0
+		case status.Last == nil:
+			w.why = errors.New("the Update API has forgotten all commands")
+			before, give = status, !taken
 		case status.Last.Kind != c.kind && taken && c.done != nil && c.done(status):
 			return status, nil
 		case status.Last.Kind != c.kind:
