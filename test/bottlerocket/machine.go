@@ -60,11 +60,15 @@ func (h *Host) install(ctx context.Context, m *cluster.Machine, p Program, o Opt
 	return m.Reload(ctx)
 }
 
+// endPrograms ends what the host's programs still do: a slow command would write what it knows over what the next host on the machine knows.
+const endPrograms = "while :; do found=; for exe in /proc/[0-9]*/exe; do case $(readlink $exe) in " + programPath +
+	"*) found=1; pid=${exe#/proc/}; kill -9 ${pid%/exe} ;; esac; done; [ $found ] || break; done"
+
 // Uninstall makes the machine what it was before Install, but for what it runs: that changes with the kubelet's next look.
 func (h *Host) Uninstall(ctx context.Context) error {
 	m := h.place.(machine).Machine
 	return persist(ctx, func() error {
-		script := "rm -f " + strings.Join(links(v1alpha1.InterfaceUpdateAPI), " ") + " " + state.APISocket + "; for file in " + before + "/*; do case $file in"
+		script := "rm -f " + strings.Join(links(v1alpha1.InterfaceUpdateAPI), " ") + " " + state.APISocket + "; " + endPrograms + "; for file in " + before + "/*; do case $file in"
 		for _, path := range replaced {
 			script += fmt.Sprintf(" *%s) rm -f %s; cp -a $file %s ;;", filepath.Base(path), path, path)
 		}
