@@ -72,6 +72,10 @@ func (p *pass) statusOf(r *revision) edsv1.ExtendedDaemonSetReplicaSetStatus {
 	set(conditions, edsv1.ConditionRolloutFrozen, active && p.is(edsv1.AnnotationRolloutFrozen), "", "", p.now)
 	if active || canary {
 		p.describePods(conditions, canary)
+	} else {
+		// Nobody looks at its pods any more.
+		set(conditions, edsv1.ConditionUnschedule, false, "", "", p.now)
+		set(conditions, edsv1.ConditionReconcileError, false, "", "", p.now)
 	}
 	if canary {
 		v := p.canary.verdict
@@ -82,6 +86,7 @@ func (p *pass) statusOf(r *revision) edsv1.ExtendedDaemonSetReplicaSetStatus {
 		}
 	} else {
 		set(conditions, edsv1.ConditionCanaryPaused, false, "", "", p.now)
+		set(conditions, edsv1.ConditionPodCannotStart, false, "", "", p.now)
 	}
 	if active {
 		// Somebody has failed it in the moment in which it passed. It is what all nodes get, and is not to be refused when it comes back.

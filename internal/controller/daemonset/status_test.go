@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -100,6 +101,48 @@ func TestStateAfterAFailedCanary(t *testing.T) {
 			s := &p.eds.Status
 			if s.State != tc.want || !edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed) {
 				t.Errorf("the state is %q, want %q: %+v", s.State, tc.want, s.Conditions)
+			}
+		})
+	}
+}
+
+// What a revision's pods were short of is over with its part, and is not written again and again.
+func TestConditionsEndWithTheirPart(t *testing.T) {
+	kinds := []string{edsv1.ConditionPodCannotStart, edsv1.ConditionUnschedule, edsv1.ConditionReconcileError}
+	for name, tc := range map[string]struct {
+		world    *world
+		revision int
+	}{
+		"validated, and active": {newWorld(1).has("new", nil, 0), 1},
+		"not active any more":   {newWorld(1).has("new", nil, 0), 0},
+		"with a pod still":      {newWorld(1).has("old", unscheduled, 0), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rs := tc.world.sets[tc.revision]
+			p := tc.world.look(t)
+			for _, kind := range kinds {
+				if c := edsv1.FindCondition(p.statusOf(p.revisions[rs.Name]).Conditions, kind); c != nil {
+					t.Errorf("it never was, and is told of: %+v", c)
+				}
+			}
+			for _, kind := range kinds {
+				rs.Status.Conditions = append(rs.Status.Conditions, edsv1.Condition{
+					Type: kind, Status: metav1.ConditionTrue, Reason: "Reason", Message: "why", LastTransitionTime: ago(time.Hour), LastUpdateTime: ago(time.Hour),
+				})
+			}
+			p = tc.world.look(t)
+			first := p.statusOf(p.revisions[rs.Name])
+			for _, kind := range kinds {
+				c := edsv1.FindCondition(first.Conditions, kind)
+				if c.Status != metav1.ConditionFalse || c.Reason != "" || c.Message != "" || !c.LastTransitionTime.Time.Equal(now) {
+					t.Errorf("it is not over: %+v", c)
+				}
+			}
+			rs.Status = first
+			p = tc.world.look(t)
+			p.now = now.Add(time.Minute)
+			if again := p.statusOf(p.revisions[rs.Name]); !equality.Semantic.DeepEqual(again, first) {
+				t.Errorf("it is written again: %+v, was %+v", again.Conditions, first.Conditions)
 			}
 		})
 	}
