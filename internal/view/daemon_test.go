@@ -399,6 +399,12 @@ func TestDaemonState(t *testing.T) {
 			newFarm(1, func(f *farm) { f.condition(edsv1.ConditionReconcileError, true, "PodRefused", "a quota says no") }), Progressing, "a quota says no",
 		},
 		"not valid": {newFarm(1, stalled("InvalidSpec", "spec.strategy is odd")), Stalled, "spec.strategy is odd"},
+		"nothing is counted yet": {
+			newFarm(1, func(f *farm) {
+				f.eds.Status = edsv1.ExtendedDaemonSetStatus{ActiveReplicaSet: "foo-new", State: edsv1.StateRunning}
+				f.condition(edsv1.ConditionReady, false, "Progressing", "its pods are not counted yet")
+			}), Progressing, "",
+		},
 		"its own controller looks after it, and is done": {
 			newFarm(1, func(f *farm) {
 				f.atRest()

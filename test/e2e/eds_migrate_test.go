@@ -5,6 +5,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -138,6 +141,42 @@ func TestDaemonsReplaceADaemonSet(t *testing.T) {
 			}
 			d.settled(t, "agent")
 		})
+	}
+}
+
+// A DaemonSet may go as soon as `kubectl eds wait` ends, also when that was called in the moment in which the ExtendedDaemonSet
+// was made.
+func TestDaemonsWaitBesideADaemonSet(t *testing.T) {
+	t.Parallel()
+	program, err := builtPlugin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eds := filepath.Join(t.TempDir(), "kubectl-eds")
+	if err := os.Symlink(program, eds); err != nil {
+		t.Fatal(err)
+	}
+	d := simulatedDaemons(t, "beside-wait", 3)
+	legacy := d.legacyDaemonSet(t, func(*appsv1.DaemonSet) {})
+	since := d.now(t)
+	d.create(t, d.daemon("agent", func(e *edsv1.ExtendedDaemonSet) {
+		e.Annotations[edsv1.AnnotationOldDaemonset] = legacy.Name
+		e.Spec.Strategy.RollingUpdate.SlowStartAdditiveIncrease = ptr.To(intstr.FromInt32(1))
+	}))
+	said, err := exec.CommandContext(t.Context(), eds, "wait", "agent", "--kubeconfig", world.Kubeconfig(), "-n", d.namespace, "--percent", "100", "--timeout", "2m").CombinedOutput()
+	if err != nil {
+		t.Fatalf("wait: %v\n%s", err, said)
+	}
+	if err := d.Delete(t.Context(), legacy, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the DaemonSet's pods are gone", func(context.Context) (string, bool) {
+		n := len(d.podsOf(t, legacy))
+		return fmt.Sprint(n), n == 0
+	})
+	d.settled(t, "agent")
+	if down := d.mostDown(t, since, func(*corev1.Pod) bool { return true }); down != 0 {
+		t.Errorf("%d nodes were without an available pod at once, want none; it was waited as long as this was said:\n%s", down, said)
 	}
 }
 

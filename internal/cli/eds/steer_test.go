@@ -197,7 +197,7 @@ func waitForSet(b *bench) {
 	}
 	seen := func(eds *edsv1.ExtendedDaemonSet) {
 		eds.Status.ObservedGeneration = 1
-		eds.Status.Current, eds.Status.UpToDate = 3, 0
+		eds.Status.Desired, eds.Status.Current, eds.Status.UpToDate = 3, 3, 0
 	}
 	eds := b.set("foo", "foo:2", canary, seen)
 	done := make(chan error, 1)
@@ -266,7 +266,9 @@ func waitForSet(b *bench) {
 	}
 	b.says("error: ExtendedDaemonSet wait/nope not found", "wait", "nope")
 
-	b.set("many", "foo:2", seen, func(eds *edsv1.ExtendedDaemonSet) { eds.Status.Current, eds.Status.UpToDate = 100, 60 })
+	b.set("many", "foo:2", seen, func(eds *edsv1.ExtendedDaemonSet) {
+		eds.Status.Desired, eds.Status.Current, eds.Status.UpToDate = 100, 100, 60
+	})
 	b.Setenv("NODE_COMPLETION_PCT", "50")
 	if _, errOut := b.run("wait", "many"); errOut != "" {
 		b.Error(errOut)

@@ -173,11 +173,19 @@ func (p *pass) isWanted(rs *edsv1.ExtendedDaemonSetReplicaSet) bool {
 	return hashOf(rs) == p.hash && owns(p.eds, rs) && rs.DeletionTimestamp == nil
 }
 
+// uncounted is the message of the first status.
+const uncounted = "its pods are not counted yet"
+
 // activate writes down which revision is active from now on.
 func (p *pass) activate(ctx context.Context, rs *edsv1.ExtendedDaemonSetReplicaSet) error {
 	before := p.eds.Status.ActiveReplicaSet
 	p.eds.Status.ActiveReplicaSet = rs.Name
 	p.endCanary()
+	if s := &p.eds.Status; s.ObservedGeneration == 0 {
+		// Nothing has been counted yet, and nobody is to take that for an ExtendedDaemonSet that has all its pods.
+		set(&s.Conditions, edsv1.ConditionReconciling, true, "Progressing", uncounted, p.now)
+		set(&s.Conditions, edsv1.ConditionReady, false, "Progressing", uncounted, p.now)
+	}
 	if err := p.writeStatus(ctx); err != nil {
 		return fmt.Errorf("writing which revision is active, %w", err)
 	}

@@ -60,3 +60,35 @@ func TestPrune(t *testing.T) {
 		})
 	}
 }
+
+// The first status tells that nothing has been counted yet: counts of 0 alone look as if there were nothing to do.
+func TestFirstStatus(t *testing.T) {
+	for name, tc := range map[string]struct {
+		observed int64
+		said     bool
+	}{
+		"of a new one":          {0, true},
+		"of one that was there": {1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(1)
+			p := w.begin(t, w.serve(t))
+			p.eds.Status = edsv1.ExtendedDaemonSetStatus{ObservedGeneration: tc.observed}
+			if err := p.activate(t.Context(), w.sets[1]); err != nil {
+				t.Fatal(err)
+			}
+			var eds edsv1.ExtendedDaemonSet
+			if err := p.client.Get(t.Context(), p.key, &eds); err != nil {
+				t.Fatal(err)
+			}
+			s := &eds.Status
+			if s.ActiveReplicaSet != "foo-new" || s.State != edsv1.StateRunning || s.ObservedGeneration != tc.observed {
+				t.Errorf("the status is %+v", s)
+			}
+			ready := edsv1.FindCondition(s.Conditions, edsv1.ConditionReady)
+			if edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionReconciling) != tc.said || (ready != nil) != tc.said || ready != nil && ready.Status != metav1.ConditionFalse {
+				t.Errorf("conditions are %+v", s.Conditions)
+			}
+		})
+	}
+}

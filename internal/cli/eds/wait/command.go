@@ -55,8 +55,11 @@ func NewCommand(clk clock.Clock, streams genericiooptions.IOStreams, cluster con
 		Long: `Wait until the pods of an ExtendedDaemonSet are up to date, saying what it does meanwhile.
 
 They are when no canary goes on, and more than --percent of them have the template of the spec, or fewer than --min have not;
-where there are no more than --min pods, all of them count. It fails at once when the canary has failed, and when the rollout
-is stalled, paused or frozen; and after --timeout. A canary that is paused, or waits to be validated, is waited for.
+where there are no more than --min pods, all of them count. A pod that a node should have, and has not yet, is one that is not up
+to date. With --percent 100 all nodes' pods must be available as well.
+
+It fails at once when the canary has failed, and when the rollout is stalled, paused or frozen; and after --timeout. A canary
+that is paused, or waits to be validated, is waited for.
 
 It is what check-eds upgrade does, and takes its variables of the environment where a flag is not given:
 CHECK_TIMEOUT_MINUTES, NODE_COMPLETION_PCT and NODE_COMPLETION_MIN.`,
@@ -73,7 +76,7 @@ CHECK_TIMEOUT_MINUTES, NODE_COMPLETION_PCT and NODE_COMPLETION_MIN.`,
 	}
 	flags := cmd.Flags()
 	flags.DurationVar(&c.timeout, "timeout", 2*time.Hour, "How long to wait, such as 30m; 0 is for ever. Else $"+envTimeout+".")
-	flags.Float64Var(&c.enough.percent, "percent", 95, "More than so many percent of the pods up to date are enough; 100 is all of them. Else $"+envPercent+".")
+	flags.Float64Var(&c.enough.percent, "percent", 95, "More than so many percent of the pods up to date are enough; 100 is all of them, and available. Else $"+envPercent+".")
 	flags.Int32Var(&c.enough.min, "min", 10, "Fewer pods than this that are not up to date do not count. Else $"+envMin+".")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		name, err := object.Name(target.DaemonSet, args[0])

@@ -12,7 +12,7 @@ import (
 
 // enough says how many pods must be up to date.
 type enough struct {
-	// percent is how many of all pods are too few, out of 100. With 100 it takes all of them.
+	// percent is how many of all pods are too few, out of 100. With 100 it takes all of them, and each node's must be available.
 	percent float64
 	// min is how many pods that are not up to date are too many, where there are more than that altogether.
 	min int32
@@ -24,9 +24,12 @@ func (e enough) reached(upToDate, all int32) bool {
 	return left <= 0 || float64(upToDate)*100 > float64(all)*e.percent || all > e.min && left < e.min
 }
 
-// legacy reports whether the status is of a controller that does not say which generation it has seen.
+// legacy reports whether the status is of a controller that does not say which generation it has seen. Nor does the first that the
+// operator writes, before it has counted anything; but that it still has to.
 func legacy(eds *edsv1.ExtendedDaemonSet) bool {
-	return eds.Status.ObservedGeneration == 0 && eds.Status.State != ""
+	s := &eds.Status
+	first := s.Desired == 0 && edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionReconciling)
+	return s.ObservedGeneration == 0 && s.State != "" && !first
 }
 
 // judge says whether an ExtendedDaemonSet is up to date, or what it does, or why it will never be. The active revision is
@@ -59,8 +62,12 @@ func judge(eds *edsv1.ExtendedDaemonSet, active *edsv1.ExtendedDaemonSetReplicaS
 		return false, "no revision is active yet", nil
 	}
 	counts := fmt.Sprintf("nb pods: %d, nb updated pods: %d", s.Current, s.UpToDate)
-	if !enough.reached(s.UpToDate, s.Current) {
+	switch {
+	// A node without a pod of its own lacks one, whoever else has a pod there.
+	case !enough.reached(s.UpToDate, max(s.Desired, s.Current)):
 		return false, "still upgrading " + counts, nil
+	case enough.percent >= 100 && !legacy(eds) && s.Available < s.Desired:
+		return false, fmt.Sprintf("still upgrading %s, nb available pods: %d", counts, s.Available), nil
 	}
 	return true, "upgrade is now finished " + counts, nil
 }

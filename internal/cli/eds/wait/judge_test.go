@@ -42,6 +42,10 @@ func counts(upToDate, current int32) func(*edsv1.ExtendedDaemonSet) {
 	return status(func(s *edsv1.ExtendedDaemonSetStatus) { s.UpToDate, s.Current = upToDate, current })
 }
 
+func desired(desired, available int32) func(*edsv1.ExtendedDaemonSet) {
+	return status(func(s *edsv1.ExtendedDaemonSetStatus) { s.Desired, s.Available = desired, available })
+}
+
 func canary(s *edsv1.ExtendedDaemonSetStatus) {
 	s.State, s.Canary = edsv1.StateCanary, &edsv1.ExtendedDaemonSetStatusCanary{ReplicaSet: "foo-c", Nodes: []string{"a", "b"}}
 }
@@ -69,16 +73,44 @@ func TestJudge(t *testing.T) {
 		err    string
 	}{
 		"up to date":         {eds: set(), done: true, text: "upgrade is now finished nb pods: 100, nb updated pods: 100"},
-		"no nodes":           {eds: set(counts(0, 0)), done: true, text: "upgrade is now finished nb pods: 0, nb updated pods: 0"},
-		"enough percent":     {eds: set(counts(961, 1000)), done: true, text: "upgrade is now finished nb pods: 1000, nb updated pods: 961"},
-		"not enough percent": {eds: set(counts(950, 1000)), text: "still upgrading nb pods: 1000, nb updated pods: 950"},
+		"no nodes":           {eds: set(counts(0, 0), desired(0, 0)), done: true, text: "upgrade is now finished nb pods: 0, nb updated pods: 0"},
+		"enough percent":     {eds: set(counts(961, 1000), desired(1000, 1000)), done: true, text: "upgrade is now finished nb pods: 1000, nb updated pods: 961"},
+		"not enough percent": {eds: set(counts(950, 1000), desired(1000, 1000)), text: "still upgrading nb pods: 1000, nb updated pods: 950"},
 		"few are left":       {eds: set(counts(91, 100)), done: true, text: "upgrade is now finished nb pods: 100, nb updated pods: 91"},
 		"too many are left":  {eds: set(counts(90, 100)), text: "still upgrading nb pods: 100, nb updated pods: 90"},
-		"few pods":           {eds: set(counts(2, 3)), text: "still upgrading nb pods: 3, nb updated pods: 2"},
-		"few pods, all":      {eds: set(counts(3, 3)), done: true, text: "upgrade is now finished nb pods: 3, nb updated pods: 3"},
-		"all are wanted":     {eds: set(counts(99, 100)), enough: enough{percent: 100, min: 1}, text: "still upgrading nb pods: 100, nb updated pods: 99"},
-		"canary":             {eds: set(status(canary)), text: "canary running: foo-c on 2 nodes"},
-		"canary paused":      {eds: set(status(canary), state(edsv1.StateCanaryPaused)), text: "canary paused (Unknown): foo-c on 2 nodes"},
+		"few pods":           {eds: set(counts(2, 3), desired(3, 3)), text: "still upgrading nb pods: 3, nb updated pods: 2"},
+		"few pods, all":      {eds: set(counts(3, 3), desired(3, 3)), done: true, text: "upgrade is now finished nb pods: 3, nb updated pods: 3"},
+		"more pods than nodes": {
+			eds: set(counts(6, 8), desired(6, 6)), text: "still upgrading nb pods: 8, nb updated pods: 6",
+		},
+		"some are to be made": {eds: set(counts(3, 3), desired(6, 3)), text: "still upgrading nb pods: 3, nb updated pods: 3"},
+		"all are to be made":  {eds: set(counts(0, 0), desired(6, 0)), text: "still upgrading nb pods: 0, nb updated pods: 0"},
+		"all are to be made, of a legacy controller": {
+			eds: set(counts(0, 0), desired(6, 0), status(unseen)), text: "still upgrading nb pods: 0, nb updated pods: 0",
+		},
+		"no nodes, of a legacy controller": {
+			eds: set(counts(0, 0), desired(0, 0), status(unseen)), done: true, text: "upgrade is now finished nb pods: 0, nb updated pods: 0",
+		},
+		"not counted yet": {
+			eds: set(func(eds *edsv1.ExtendedDaemonSet) {
+				eds.Status = edsv1.ExtendedDaemonSetStatus{State: edsv1.StateRunning, ActiveReplicaSet: "foo-b"}
+			}, condition(edsv1.ConditionReconciling, metav1.ConditionTrue, "Progressing", ""), condition(edsv1.ConditionReady, metav1.ConditionFalse, "Progressing", "")),
+			text: "the operator has not seen the change yet",
+		},
+		"one is not available": {eds: set(counts(6, 6), desired(6, 5)), done: true, text: "upgrade is now finished nb pods: 6, nb updated pods: 6"},
+		"one is not available, and all are wanted": {
+			eds: set(counts(6, 6), desired(6, 5)), enough: enough{percent: 100, min: 10}, text: "still upgrading nb pods: 6, nb updated pods: 6, nb available pods: 5",
+		},
+		"one is not available, and all are wanted of a legacy controller": {
+			eds: set(counts(6, 6), desired(6, 5), status(unseen)), enough: enough{percent: 100, min: 10},
+			done: true, text: "upgrade is now finished nb pods: 6, nb updated pods: 6",
+		},
+		"all are wanted, and available": {
+			eds: set(counts(6, 6), desired(6, 6)), enough: enough{percent: 100, min: 10}, done: true, text: "upgrade is now finished nb pods: 6, nb updated pods: 6",
+		},
+		"all are wanted": {eds: set(counts(99, 100)), enough: enough{percent: 100, min: 1}, text: "still upgrading nb pods: 100, nb updated pods: 99"},
+		"canary":         {eds: set(status(canary)), text: "canary running: foo-c on 2 nodes"},
+		"canary paused":  {eds: set(status(canary), state(edsv1.StateCanaryPaused)), text: "canary paused (Unknown): foo-c on 2 nodes"},
 		"canary paused by itself": {
 			eds: set(status(canary), state(edsv1.StateCanaryPaused), status(func(s *edsv1.ExtendedDaemonSetStatus) {
 				s.Reason = edsv1.StatusReasonErrImagePull
