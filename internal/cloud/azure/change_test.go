@@ -682,6 +682,41 @@ func TestSetImage(t *testing.T) {
 	}
 }
 
+// TestImageKeepsDisks sets an image: the disks of new machines stay as people want them.
+func TestImageKeepsDisks(t *testing.T) {
+	const disk = `"caching":"ReadOnly","createOption":"FromImage","diskSizeGB":128,"managedDisk":{"storageAccountType":"Premium_LRS"}`
+	for name, settings := range map[string]map[string]string{
+		"plain": {},
+		"disks": {
+			"osDisk":    `{` + disk + `,"writeAcceleratorEnabled":true}`,
+			"dataDisks": `[{"caching":"None","createOption":"Empty","diskSizeGB":64,"lun":1}]`,
+		},
+		"ephemeral": {"osDisk": `{` + disk + `,"diffDiskSettings":{"option":"Local"}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := uniform()
+			set.Settings = settings
+			a := open(t, clouds.Options{}, set)
+			s := a.over(t).ScaleSet("s")
+			before := describe(t, s)
+			for i, image := range []string{"b", "a"} {
+				if _, err := finish(t, s, send(t, s, prepare(t, s, cloud.Change{Image: image, Token: fmt.Sprintf("t%d", i)}))); err != nil {
+					t.Fatal(err)
+				}
+				now, _ := a.Set("s")
+				for name, want := range settings {
+					if got := now.Settings[name]; now.Image != image || got != want {
+						t.Errorf("of image %s, %s is %s, want %s", now.Image, name, got, want)
+					}
+				}
+			}
+			if after := describe(t, s); after.Model != before.Model {
+				t.Error("with the image of before, it is another model")
+			}
+		})
+	}
+}
+
 // TestThousandMachines adds to, and deletes from, as large a set as there can be.
 func TestThousandMachines(t *testing.T) {
 	for name, set := range map[string]clouds.Set{"uniform": uniform(), "flexible": flexible()} {

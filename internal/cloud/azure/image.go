@@ -94,6 +94,25 @@ func imageReference(image string, before *armcompute.ImageReference) *armcompute
 	return r
 }
 
+// storage is what a PATCH that sets the image of a scale set says of storage: all that it has beside the image, because Azure has reset disks that such
+// a PATCH did not name. The OS disk is left out where it is ephemeral: it can't be changed, and Azure takes any mention of it for a new model.
+func storage(set *armcompute.VirtualMachineScaleSet, image string) *armcompute.VirtualMachineScaleSetUpdateStorageProfile {
+	update := &armcompute.VirtualMachineScaleSetUpdateStorageProfile{ImageReference: imageReference(image, imageOf(set))}
+	if set.Properties == nil || set.Properties.VirtualMachineProfile == nil || set.Properties.VirtualMachineProfile.StorageProfile == nil {
+		return update
+	}
+	now := set.Properties.VirtualMachineProfile.StorageProfile
+	update.DataDisks, update.DiskAPIVersion, update.DiskControllerType = now.DataDisks, now.DiskAPIVersion, now.DiskControllerType
+	if disk := now.OSDisk; disk != nil && disk.DiffDiskSettings == nil {
+		update.OSDisk = &armcompute.VirtualMachineScaleSetUpdateOSDisk{
+			Caching: disk.Caching, DeleteOption: disk.DeleteOption, DiskSizeGB: disk.DiskSizeGB, Image: disk.Image, ManagedDisk: disk.ManagedDisk,
+			StorageFaultDomainAlignment: disk.StorageFaultDomainAlignment, VhdContainers: disk.VhdContainers,
+			WriteAcceleratorEnabled: disk.WriteAcceleratorEnabled,
+		}
+	}
+	return update
+}
+
 // value is what a pointer of the SDK's points to, and zero for none.
 func value[T any](p *T) T {
 	if p == nil {

@@ -103,7 +103,7 @@ func (s *scaleSet) sendUpdate(ctx context.Context, token string, m *memory) erro
 	if m.Image != "" {
 		update.Properties = &armcompute.VirtualMachineScaleSetUpdateProperties{
 			VirtualMachineProfile: &armcompute.VirtualMachineScaleSetUpdateVMProfile{
-				StorageProfile: &armcompute.VirtualMachineScaleSetUpdateStorageProfile{ImageReference: imageReference(m.Image, imageOf(set))},
+				StorageProfile: storage(set, m.Image),
 			},
 		}
 	} else {

@@ -3,6 +3,7 @@
 package azure
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
+	"github.com/google/go-cmp/cmp"
 
 	"moult.dev/moult/internal/cloud"
 )
@@ -118,6 +120,36 @@ func TestReference(t *testing.T) {
 		if text := imageText(empty); text != "" || imageName(text) != "" {
 			t.Errorf("%s: %q", name, text)
 		}
+	}
+}
+
+// TestStorage says again all of the disks that a scale set has, but for an ephemeral OS disk.
+func TestStorage(t *testing.T) {
+	const (
+		data = `"dataDisks":[{"caching":"ReadOnly","createOption":"Empty","diskSizeGB":64,"lun":1,"managedDisk":{"storageAccountType":"Premium_LRS"}}],` +
+			`"diskControllerType":"NVMe"`
+		os = `"caching":"ReadWrite","deleteOption":"Detach","diskSizeGB":128,"image":{"uri":"https://x"},` +
+			`"managedDisk":{"diskEncryptionSet":{"id":"/e"},"securityProfile":{"securityEncryptionType":"VMGuestStateOnly"},"storageAccountType":"Premium_LRS"},` +
+			`"storageFaultDomainAlignment":"Aligned","vhdContainers":["https://y"],"writeAcceleratorEnabled":true`
+		image = `"imageReference":{"id":"/subscriptions/b"}`
+	)
+	for name, tc := range map[string]struct{ before, want string }{
+		"all":       {`{` + data + `,"imageReference":{"id":"/subscriptions/a"},"osDisk":{"createOption":"FromImage","name":"n","osType":"Linux",` + os + `}}`, `{` + data + `,` + image + `,"osDisk":{` + os + `}}`},
+		"ephemeral": {`{` + data + `,"osDisk":{"caching":"ReadOnly","createOption":"FromImage","diffDiskSettings":{"option":"Local"}}}`, `{` + data + `,` + image + `}`},
+		"no disks":  {`{}`, `{` + image + `}`},
+		"nothing":   {`null`, `{` + image + `}`},
+	} {
+		set := &armcompute.VirtualMachineScaleSet{}
+		if err := json.Unmarshal([]byte(`{"properties":{"virtualMachineProfile":{"storageProfile":`+tc.before+`}}}`), set); err != nil {
+			t.Fatal(err)
+		}
+		got, err := json.Marshal(storage(set, "/subscriptions/b"))
+		if diff := cmp.Diff(tc.want, string(got)); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		}
+	}
+	if got := storage(&armcompute.VirtualMachineScaleSet{}, "/subscriptions/b"); got.OSDisk != nil || got.ImageReference == nil {
+		t.Errorf("%+v", got)
 	}
 }
 

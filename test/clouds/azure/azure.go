@@ -14,6 +14,8 @@
 //	model            strict: a machine is of the latest model only if none was set since. Default: if its image is the set's
 //	told             false: Azure does not tell whether machines are of the latest model
 //	profile          false: the set has no machine profile
+//	osDisk           the OS disk of new machines, as JSON. What of it a PATCH of the image does not say again is reset, unless it is ephemeral
+//	dataDisks        their data disks, as JSON; the same
 //	failure          the code that operations fail with. Default OSProvisioningTimedOut
 //
 // Calls are named Get, Update, DeleteInstances, ListMachines, GetOperation, GetMachine and ListGroup.

@@ -205,6 +205,33 @@ func TestOperations(t *testing.T) {
 	}
 }
 
+// A PATCH of the image resets the disks that it does not name, but for an ephemeral OS disk.
+func TestImageResetsDisks(t *testing.T) {
+	for name, test := range map[string]struct {
+		osDisk, says string
+		want         any
+	}{
+		"not said":  {`{"createOption":"FromImage","caching":"ReadOnly"}`, ``, "None"},
+		"said":      {`{"createOption":"FromImage","caching":"ReadOnly"}`, `,"osDisk":{"caching":"ReadWrite"}`, "ReadWrite"},
+		"ephemeral": {`{"createOption":"FromImage","caching":"ReadOnly","diffDiskSettings":{"option":"Local"}}`, ``, "ReadOnly"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings := map[string]string{"osDisk": test.osDisk, "dataDisks": `[{"lun":1,"createOption":"Empty"}]`}
+			_, _, c := serve(t, azure.Options{}, clouds.Set{Name: "s", Image: "a", Settings: settings})
+			set := group + "/virtualMachineScaleSets/s?" + version
+			patch := `{"properties":{"virtualMachineProfile":{"storageProfile":{"imageReference":{"id":"/x"}` + test.says + `}}}}`
+			if status, _, body := c.do(http.MethodPatch, set, patch); status != http.StatusOK {
+				t.Fatalf("%d, %v", status, body)
+			}
+			_, _, body := c.do(http.MethodGet, set, "")
+			storage := at(body, "properties", "virtualMachineProfile", "storageProfile")
+			if at(storage, "osDisk", "caching") != test.want || at(storage, "dataDisks") != nil || at(storage, "osDisk", "createOption") != "FromImage" {
+				t.Errorf("%v", storage)
+			}
+		})
+	}
+}
+
 func TestPages(t *testing.T) {
 	_, _, c := serve(t, azure.Options{Page: 2}, clouds.Set{Name: "s", Image: "a", Capacity: 5})
 	next, sizes := group+"/virtualMachineScaleSets/s/virtualMachines?"+version+"&$expand=instanceView", []int{}

@@ -3,7 +3,9 @@
 package azure
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -146,8 +148,52 @@ func apply(s *clouds.Set, u *armcompute.VirtualMachineScaleSetUpdate) error {
 			return &refusal{http.StatusBadRequest, "InvalidParameter", "The value of parameter imageReference is invalid."}
 		}
 		s.Image = image
+		reset(s, p.StorageProfile)
 	}
 	return nil
+}
+
+// plainDisk is the OS disk of a set for which nobody has said more.
+const plainDisk = `{"createOption":"FromImage","caching":"None","managedDisk":{"storageAccountType":"Standard_LRS"}}`
+
+// reset makes of a set's disks what a PATCH of the image says, and nothing else of what they were.
+func reset(s *clouds.Set, u *armcompute.VirtualMachineScaleSetUpdateStorageProfile) {
+	if s.Settings == nil {
+		s.Settings = map[string]string{}
+	}
+	delete(s.Settings, "dataDisks")
+	if len(u.DataDisks) > 0 {
+		s.Settings["dataDisks"] = encoded(u.DataDisks)
+	}
+	before := disk[armcompute.VirtualMachineScaleSetOSDisk](s, "osDisk", plainDisk)
+	switch {
+	case u.OSDisk != nil:
+		after := map[string]any{"createOption": before.CreateOption}
+		decode("osDisk", encoded(u.OSDisk), &after)
+		s.Settings["osDisk"] = encoded(after)
+	case before.DiffDiskSettings == nil:
+		delete(s.Settings, "osDisk")
+	}
+}
+
+// disk is a setting that is JSON.
+func disk[T any](s *clouds.Set, name, otherwise string) (v T) {
+	decode(name, cmp.Or(s.Settings[name], otherwise), &v)
+	return v
+}
+
+func decode(name, text string, to any) {
+	if err := json.Unmarshal([]byte(text), to); err != nil {
+		panic("the setting " + name + ", " + err.Error())
+	}
+}
+
+func encoded(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
 }
 
 // meant is how Azure says an error of the world.
@@ -308,8 +354,12 @@ func (q *request) resource(s *clouds.Set) armcompute.VirtualMachineScaleSet {
 	}
 	if s.Settings["profile"] != "false" {
 		p.VirtualMachineProfile = &armcompute.VirtualMachineScaleSetVMProfile{
-			OSProfile:      &armcompute.VirtualMachineScaleSetOSProfile{ComputerNamePrefix: &s.Name},
-			StorageProfile: &armcompute.VirtualMachineScaleSetStorageProfile{ImageReference: imageReference(s.Image)},
+			OSProfile: &armcompute.VirtualMachineScaleSetOSProfile{ComputerNamePrefix: &s.Name},
+			StorageProfile: &armcompute.VirtualMachineScaleSetStorageProfile{
+				ImageReference: imageReference(s.Image),
+				DataDisks:      disk[[]*armcompute.VirtualMachineScaleSetDataDisk](s, "dataDisks", "null"),
+				OSDisk:         disk[*armcompute.VirtualMachineScaleSetOSDisk](s, "osDisk", plainDisk),
+			},
 		}
 		if s.Settings["model"] == "strict" {
 			p.VirtualMachineProfile.UserData = text(strconv.Itoa(s.Model))
