@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -161,6 +163,62 @@ func TestSetImage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// heldHosts do not stop before they are let go.
+type heldHosts struct {
+	clouds.Hosts
+	letGo chan struct{}
+}
+
+func (h *heldHosts) Stop(ctx context.Context, m clouds.Machine) error {
+	select {
+	case <-h.letGo:
+	case <-ctx.Done():
+	}
+	return h.Hosts.Stop(ctx, m)
+}
+
+// TestSetImageMidRollout sets another image while a rollout deletes a machine: that is waited for, and then the rollout is to the new one.
+func TestSetImageMidRollout(t *testing.T) {
+	t.Parallel()
+	const capacity, another = 2, "flatcar-stable-1.31.4-v4-0badf00d"
+	hosts := &heldHosts{Hosts: clouds.SimulatedHosts(world.Cluster), letGo: make(chan struct{})}
+	letGo := sync.OnceFunc(func() { close(hosts.letGo) })
+	p := newPool(t, "mid-rollout", poolOptions{capacity: capacity, hosts: hosts})
+	t.Cleanup(letGo)
+	p.setImage(t, newImage)
+	createRollout(t, p.newRollout())
+	eventually(t, "a machine is being deleted", func(context.Context) (string, bool) {
+		all := p.world.Machines(p.full)
+		return fmt.Sprint(all), slices.ContainsFunc(all, func(m clouds.Machine) bool { return m.State == clouds.Deleting })
+	})
+
+	cmd := exec.CommandContext(t.Context(), world.program, "set-image", "-imageid", another, "--scale-set", p.full)
+	cmd.Env = append([]string{"HOME=" + t.TempDir()}, p.env...)
+	var out strings.Builder
+	cmd.Stdout = &out
+	notes, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	for lines := bufio.NewScanner(notes); lines.Scan(); {
+		_, _ = fmt.Fprintln(&said, lines.Text())
+		if strings.Contains(lines.Text(), "waiting until that is over") {
+			if got := imagesOf([]*pool{p}); got != newImage+" " {
+				t.Errorf("its image is %s before the machine is gone", got)
+			}
+			letGo()
+		}
+	}
+	if err := cmd.Wait(); err != nil || !strings.Contains(said.String(), "waiting") || !strings.Contains(out.String(), "Changed") {
+		t.Errorf("%v\n%s%s", err, &said, &out)
+	}
+	p.done(t, another, capacity)
 }
 
 // project is Google's.

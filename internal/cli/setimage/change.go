@@ -7,12 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/utils/clock"
 
+	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/cloud"
 )
 
@@ -22,8 +24,6 @@ const (
 	// firstRetry is how long to wait before what was not answered is tried again; then twice as long each time, up to lastRetry.
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
-	// races bounds how often a change is prepared anew because somebody else changes the scale set at the same time.
-	races = 5
 )
 
 // changer sets one image on several scale sets, all or none of them.
@@ -33,10 +33,12 @@ type changer struct {
 	token func() string
 	// image is the reference that the sets are to have.
 	image string
-	// timeout bounds the change of one set, and putting it back.
+	// timeout bounds the change of one set, and putting it back; before that, how long all sets together are waited for.
 	timeout time.Duration
-	dryRun  bool
-	sets    []*target
+	// notes is told what is waited for.
+	notes  io.Writer
+	dryRun bool
+	sets   []*target
 }
 
 // target is one scale set.
@@ -48,19 +50,16 @@ type target struct {
 	line  Line
 	// sent is true from when the cloud may know of the change.
 	sent bool
+	// noted is what was last said of waiting for it.
+	noted string
 }
 
 // run changes them. The error says what kept it from that; the lines say more.
 func (c *changer) run(ctx context.Context) error {
-	var problems []error
 	for _, t := range c.sets {
 		t.line = Line{Name: t.name, NewImage: c.image, Outcome: NotChanged}
-		if err := c.prepare(ctx, t); err != nil {
-			t.line.Message = err.Error()
-			problems = append(problems, fmt.Errorf("scale set %s: %w", t.name, err))
-		}
 	}
-	if len(problems) > 0 {
+	if problems := c.prepareAll(ctx); len(problems) > 0 {
 		for _, t := range c.sets {
 			if t.line.Outcome == WouldChange {
 				t.line.Outcome = NotChanged
@@ -84,7 +83,47 @@ func (c *changer) run(ctx context.Context) error {
 	return nil
 }
 
-// prepare looks at a set, and makes ready what is to be sent.
+// prepareAll looks at all sets, and makes ready what is to be sent. Those that are being changed are waited for, all at the same time: a rollout adds
+// and deletes machines again and again. Where another one can't be changed at all, that is said at once.
+func (c *changer) prepareAll(ctx context.Context) (problems []error) {
+	timed, cancel := c.within(ctx)
+	defer cancel()
+	failed := func(t *target, err error) {
+		t.line.Message = err.Error()
+		problems = append(problems, fmt.Errorf("scale set %s: %w", t.name, err))
+	}
+	for waiting := c.sets; len(waiting) > 0 && len(problems) == 0; ctx = timed {
+		var again []*target
+		wait := pollEvery
+		for _, t := range waiting {
+			t.line.Message = ""
+			switch err := c.prepare(ctx, t); {
+			case err == nil:
+			case c.dryRun && cloud.KindOf(err) == cloud.KindConflict:
+				failed(t, fmt.Errorf("%w: without --dry-run that is waited for", err))
+			case cloud.KindOf(err) == cloud.KindConflict || t.noted != "" && passing(err):
+				t.line.Message = err.Error()
+				again, wait = append(again, t), max(wait, cloud.RetryAfter(err))
+			default:
+				failed(t, err)
+			}
+		}
+		if waiting = again; len(again) == 0 || len(problems) > 0 {
+			break
+		}
+		for _, t := range again {
+			c.note(t, &t.found)
+		}
+		if err := c.pause(timed, wait, nil); err != nil {
+			for _, t := range again {
+				failed(t, fmt.Errorf("%s, and %w: try again when that is over", t.line.Message, err))
+			}
+		}
+	}
+	return problems
+}
+
+// prepare looks at a set, and makes ready what is to be sent. KindConflict: it is being changed.
 func (c *changer) prepare(ctx context.Context, t *target) (err error) {
 	if t.found, err = t.set.Describe(ctx); err != nil {
 		return err
@@ -94,16 +133,39 @@ func (c *changer) prepare(ctx context.Context, t *target) (err error) {
 	case c.has(&t.found, c.image):
 		t.line.Outcome = Unchanged
 		return nil
-	case t.found.Busy != "":
-		return fmt.Errorf("it is being changed (%s): try again when that is over", t.found.Busy)
 	case t.found.Unfit != "":
-		return fmt.Errorf("it can't be changed: %s", t.found.Unfit)
+		return cloud.Errorf(cloud.KindInvalid, "it can't be changed: %s", t.found.Unfit)
+	case t.found.Busy != "":
+		return busy(&t.found)
 	}
 	t.op, err = t.set.Prepare(ctx, &t.found, cloud.Change{Image: c.image, Token: c.token()})
 	if err == nil {
 		t.line.Outcome = WouldChange
 	}
 	return err
+}
+
+// busy is the error that a set is being changed.
+func busy(s *cloud.Set) error {
+	return cloud.Errorf(cloud.KindConflict, "it is being changed (%s)", s.Busy)
+}
+
+// note says that a set is waited for if it is being changed: once, and again when that is for another reason.
+func (c *changer) note(t *target, s *cloud.Set) {
+	if s.Busy != "" && s.Busy != t.noted {
+		t.noted = s.Busy
+		_, _ = fmt.Fprintf(c.notes, "scale set %s is being changed (%s): waiting until that is over\n", t.name, text.Clean(s.Busy))
+	}
+}
+
+// passing reports whether an error may be none the next time.
+func passing(err error) bool {
+	return slices.Contains([]cloud.Kind{cloud.KindThrottled, cloud.KindUnavailable, cloud.KindConflict}, cloud.KindOf(err))
+}
+
+// within is a context that ends when the time for one thing is over.
+func (c *changer) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("it took longer than %s", c.timeout))
 }
 
 // has reports whether a set makes machines of this image already. Azure writes the same id in different cases, and Google takes the name of a
@@ -114,7 +176,7 @@ func (*changer) has(s *cloud.Set, image string) bool {
 
 // change sends what was prepared, and waits for its end.
 func (c *changer) change(ctx context.Context, t *target) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("it took longer than %s", c.timeout))
+	ctx, cancel := c.within(ctx)
 	defer cancel()
 	if err := c.send(ctx, t); err != nil {
 		return err
@@ -125,7 +187,6 @@ func (c *changer) change(ctx context.Context, t *target) error {
 // send sends an operation until the cloud has taken it, or has said that it never will.
 func (c *changer) send(ctx context.Context, t *target) error {
 	wait := firstRetry
-	raced := 0
 	for {
 		t.sent = true
 		sent, err := t.set.Send(ctx, t.op)
@@ -133,13 +194,13 @@ func (c *changer) send(ctx context.Context, t *target) error {
 		case err == nil:
 			t.op = sent
 			return nil
-		case kind == cloud.KindConflict && raced < races:
-			// It has had no effect. What else was changed is in nobody's way, as when an autoscaler has added a machine.
-			raced++
+		case kind == cloud.KindConflict:
+			// It has had no effect. What else was changed is in nobody's way, as when an autoscaler or a rollout has added a machine.
 			t.sent = false
-			if again, err := c.again(ctx, t); err != nil || !again {
+			if again, err := c.again(ctx, t, err); err != nil || !again {
 				return err
 			}
+			continue // At once, before it is changed once more.
 		case kind != cloud.KindThrottled && kind != cloud.KindUnavailable:
 			// Only what is not answered, or not with sense, may have had an effect.
 			t.sent = false
@@ -152,20 +213,34 @@ func (c *changer) send(ctx context.Context, t *target) error {
 	}
 }
 
-// again prepares a change anew of a set that somebody has changed meanwhile. It is false where that was to the same image.
-func (c *changer) again(ctx context.Context, t *target) (bool, error) {
-	now, err := t.set.Describe(ctx)
-	switch {
-	case err != nil:
-		return false, fmt.Errorf("somebody has changed it meanwhile; looking at it again, %w", err)
-	case c.has(&now, c.image):
-		t.op = cloud.Operation{}
-		return false, nil
-	case now.Image != t.found.Image:
-		return false, fmt.Errorf("somebody has meanwhile set its image to %s", cmp.Or(now.ImageName, now.Image))
+// again prepares a change anew, after a conflict, of a set that somebody has changed meanwhile or is changing still. It is false where that was to
+// the same image.
+func (c *changer) again(ctx context.Context, t *target, last error) (bool, error) {
+	for {
+		if err := c.pause(ctx, max(pollEvery, cloud.RetryAfter(last)), last); err != nil {
+			return false, err
+		}
+		now, err := t.set.Describe(ctx)
+		switch {
+		case err != nil:
+		case c.has(&now, c.image):
+			t.op = cloud.Operation{}
+			return false, nil
+		case now.Image != t.found.Image:
+			return false, fmt.Errorf("somebody has meanwhile set its image to %s", cmp.Or(now.ImageName, now.Image))
+		case now.Busy != "":
+			c.note(t, &now)
+			err = busy(&now)
+		default:
+			if t.op, err = t.set.Prepare(ctx, &now, cloud.Change{Image: c.image, Token: c.token()}); err == nil {
+				return true, nil
+			}
+		}
+		if !passing(err) {
+			return false, fmt.Errorf("somebody has changed it meanwhile; looking at it again, %w", err)
+		}
+		last = err
 	}
-	t.op, err = t.set.Prepare(ctx, &now, cloud.Change{Image: c.image, Token: c.token()})
-	return err == nil, err
 }
 
 // await polls an operation until it has ended.
@@ -237,13 +312,13 @@ func (c *changer) putBack(ctx context.Context, because error) error {
 
 // undo puts the old image back, unless somebody else has set another one since.
 func (c *changer) undo(ctx context.Context, t *target) (Outcome, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("it took longer than %s", c.timeout))
+	ctx, cancel := c.within(ctx)
 	defer cancel()
-	back := &changer{clock: c.clock, token: c.token, image: t.found.Image, timeout: c.timeout}
+	back := &changer{clock: c.clock, token: c.token, image: t.found.Image, timeout: c.timeout, notes: c.notes}
+	u := &target{name: t.name, set: t.set}
 	wait := firstRetry
 	for {
-		u := &target{name: t.name, set: t.set}
-		err := back.prepareBack(ctx, u)
+		err := back.prepare(ctx, u)
 		switch {
 		case err != nil:
 		case back.has(&u.found, t.found.Image) && t.line.Outcome != Changed:
@@ -257,28 +332,17 @@ func (c *changer) undo(ctx context.Context, t *target) (Outcome, error) {
 				return PutBack, nil
 			}
 		}
-		switch cloud.KindOf(err) {
-		case cloud.KindThrottled, cloud.KindUnavailable, cloud.KindConflict:
-		default:
+		if !passing(err) {
 			return NotPutBack, err
 		}
-		if err := c.pause(ctx, max(wait, cloud.RetryAfter(err)), err); err != nil {
+		next := pollEvery
+		if c.note(u, &u.found); cloud.KindOf(err) != cloud.KindConflict {
+			next, wait = wait, min(2*wait, lastRetry)
+		}
+		if err := c.pause(ctx, max(next, cloud.RetryAfter(err)), err); err != nil {
 			return NotPutBack, err
 		}
-		wait = min(2*wait, lastRetry)
 	}
-}
-
-// prepareBack looks at a set that has been changed, and makes ready what puts its image back. One that is still being changed is waited for.
-func (c *changer) prepareBack(ctx context.Context, t *target) (err error) {
-	if t.found, err = t.set.Describe(ctx); err != nil || c.has(&t.found, c.image) {
-		return err
-	}
-	if t.found.Busy != "" {
-		return cloud.Errorf(cloud.KindConflict, "it is being changed (%s)", t.found.Busy)
-	}
-	t.op, err = t.set.Prepare(ctx, &t.found, cloud.Change{Image: c.image, Token: c.token()})
-	return err
 }
 
 // became reports whether the image that a set has now is the one that it was given here. AWS shows an image as the version of a launch template

@@ -71,10 +71,10 @@ Without --scale-set these are the four of a cluster that Ducklett looks after, i
 $CLUSTER_NAME-storage-pool and $CLUSTER_NAME-telemetry-pool, in the resource group $ARM_RESOURCE_GROUP of the subscription
 $ARM_SUBSCRIPTION_ID.
 
-Every scale set is looked at, and its change prepared, before the first is changed: each must be there, must not be under change, and must
-be one that a NodeRollout could use. Then they are changed one after the other, each only if nobody else has changed it meanwhile. When
-one fails, or the program is told to end, those that were changed get their old image again. A line for each set says its old image, its new
-one, and what became of it.
+Every scale set is looked at, and its change prepared, before the first is changed: each must be there, and be one that a NodeRollout could
+use. Those that are being changed, as a rollout does all the time, are waited for. Then they are changed one after the other, each only if
+nobody else has changed it meanwhile; if so it is looked at, and where need be waited for, again. When one fails, or the program is told to
+end, those that were changed get their old image again. A line for each set says its old image, its new one, and what became of it.
 
 IMAGE is, of Azure, the name of an image in the resource group, the id of an image or of a version of a gallery's image, or
 publisher:offer:sku:version; of AWS ami-ID, of which a new version of the launch template is made, or lt-ID:VERSION with the number of a
@@ -92,8 +92,8 @@ not be put back, and have different images.`,
 	flags.StringVar(&c.image, "imageid", "", "The image.")
 	flags.StringVar(&c.provider, "provider", "azure", "The cloud: azure, aws or gcp.")
 	flags.StringArrayVar(&c.scaleSets, "scale-set", nil, "A scale set, by name; may be given again. Default: the four of $CLUSTER_NAME.")
-	flags.BoolVar(&c.dryRun, "dry-run", false, "Look and prepare, and change nothing.")
-	flags.DurationVar(&c.timeout, "timeout", 10*time.Minute, "How long the change of one scale set may take.")
+	flags.BoolVar(&c.dryRun, "dry-run", false, "Look and prepare, wait for nothing, and change nothing.")
+	flags.DurationVar(&c.timeout, "timeout", 10*time.Minute, "How long the change of one scale set may take; before that, how long to wait until none is being changed.")
 	flags.StringVar(&c.azure.SubscriptionID, "subscription-id", "", "Azure: the subscription. [$ARM_SUBSCRIPTION_ID]")
 	flags.StringVar(&c.azure.ResourceGroup, "resource-group", "", "Azure: the resource group. [$ARM_RESOURCE_GROUP]")
 	flags.StringVar(&c.credential, "credential", "", "Azure: Auto, Environment, Workload or Managed. Default Auto; Managed where $ARM_USE_MANAGED_IDENTITY_EXTENSION is true.")
@@ -138,7 +138,7 @@ func (c *command) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("connecting to %s, %w", c.provider, err)
 	}
-	all := &changer{clock: c.clock, token: c.token, image: image, timeout: c.timeout, dryRun: c.dryRun}
+	all := &changer{clock: c.clock, token: c.token, image: image, timeout: c.timeout, notes: c.ErrOut, dryRun: c.dryRun}
 	for _, name := range names {
 		all.sets = append(all.sets, &target{name: name, set: connected.ScaleSet(name)})
 	}

@@ -30,6 +30,8 @@ const (
 type fakeCloud struct {
 	sets  map[string]*fakeSet
 	calls []string
+	// notes are what the program has said beside its report.
+	notes bytes.Buffer
 }
 
 type fakeSet struct {
@@ -37,6 +39,8 @@ type fakeSet struct {
 	of      *fakeCloud
 	set     cloud.Set
 	missing bool
+	// looks change what Describe shows, or fail it, one each.
+	looks []func(*cloud.Set) error
 	// answers to Send, by what becomes of it, and to Poll.
 	sends []answer
 	polls []error
@@ -69,6 +73,13 @@ func (s *fakeSet) Describe(ctx context.Context) (cloud.Set, error) {
 	}
 	set := s.set
 	set.Version = fmt.Sprint(s.version)
+	if len(s.looks) > 0 {
+		look := s.looks[0]
+		s.looks = s.looks[1:]
+		if err := look(&set); err != nil {
+			return cloud.Set{}, err
+		}
+	}
 	return set, ctx.Err()
 }
 
@@ -138,7 +149,7 @@ func call(t *testing.T, c *fakeCloud, environment map[string]string, args ...str
 	t.Helper()
 	var out bytes.Buffer
 	var asked *v1alpha1.CloudProvider
-	cmd := NewCommand(hurried{}, genericiooptions.IOStreams{Out: &out, ErrOut: &out}, func(name string) (string, bool) {
+	cmd := NewCommand(hurried{}, genericiooptions.IOStreams{Out: &out, ErrOut: &c.notes}, func(name string) (string, bool) {
 		value, ok := environment[name]
 		return value, ok
 	}, func(_ context.Context, p *v1alpha1.CloudProvider) (cloud.Cloud, error) {
@@ -204,6 +215,12 @@ func TestOutcomes(t *testing.T) {
 	lost := errors.New("connection reset")
 	busy := cloud.Errorf(cloud.KindThrottled, "too many requests")
 	race := cloud.Errorf(cloud.KindConflict, "the etag is another")
+	updating := func(s *cloud.Set) error {
+		s.Busy = "Updating"
+		return nil
+	}
+	unanswered := func(*cloud.Set) error { return lost }
+	const waiting = "scale set c-telemetry-pool is being changed (Updating): waiting until that is over\n"
 	for name, tc := range map[string]struct {
 		change func(map[string]*fakeSet)
 		args   []string
@@ -212,6 +229,7 @@ func TestOutcomes(t *testing.T) {
 		code         int
 		message      string
 		sends        int
+		notes        string
 	}{
 		"all":     {want: "CCCC", images: "nnnn", sends: 4},
 		"dry run": {args: []string{"--dry-run"}, want: "WWWW", images: "oooo"},
@@ -224,8 +242,46 @@ func TestOutcomes(t *testing.T) {
 			want:   "NNNN", images: "oo-o", code: 1, message: "there is no scale set c-storage-pool",
 		},
 		"one is busy": {
+			change: func(s map[string]*fakeSet) {
+				s["c-telemetry-pool"].looks = []func(*cloud.Set) error{updating, updating}
+			},
+			want: "CCCC", images: "nnnn", sends: 4, notes: waiting,
+		},
+		"one is busy, and a look at it fails": {
+			change: func(s map[string]*fakeSet) {
+				s["c-telemetry-pool"].looks = []func(*cloud.Set) error{updating, unanswered, updating}
+			},
+			want: "CCCC", images: "nnnn", sends: 4, notes: waiting,
+		},
+		"one is busy with one thing after the other": {
+			change: func(s map[string]*fakeSet) {
+				s["c-telemetry-pool"].looks = []func(*cloud.Set) error{updating, func(s *cloud.Set) error { s.Busy = "Scaling"; return nil }}
+			},
+			want: "CCCC", images: "nnnn", sends: 4, notes: waiting + strings.Replace(waiting, "Updating", "Scaling", 1),
+		},
+		"one is gone after it was busy": {
+			change: func(s map[string]*fakeSet) {
+				s["c-telemetry-pool"].looks = []func(*cloud.Set) error{updating, func(*cloud.Set) error { return cloud.Errorf(cloud.KindNotFound, "it is gone") }}
+			},
+			want: "NNNN", images: "oooo", code: 1, message: "scale set c-telemetry-pool: it is gone", notes: waiting,
+		},
+		"one is busy for too long": {
+			args:   []string{"--timeout", "1ns"},
 			change: func(s map[string]*fakeSet) { s["c-telemetry-pool"].set.Busy = "Updating" },
-			want:   "NNNN", images: "oooo", code: 1, message: "it is being changed (Updating): try again when that is over",
+			want:   "NNNN", images: "oooo", code: 1, notes: waiting,
+			message: "scale set c-telemetry-pool: it is being changed (Updating), and it took longer than 1ns: try again when that is over",
+		},
+		"dry run of a busy one": {
+			args:   []string{"--dry-run"},
+			change: func(s map[string]*fakeSet) { s["c-telemetry-pool"].set.Busy = "Updating" },
+			want:   "NNNN", images: "oooo", code: 1, message: "it is being changed (Updating): without --dry-run that is waited for",
+		},
+		"one is busy, and another is missing": {
+			change: func(s map[string]*fakeSet) {
+				s["c-cp"].set.Busy = "Updating"
+				delete(s, "c-storage-pool")
+			},
+			want: "NNNN", images: "oo-o", code: 1, message: "there is no scale set c-storage-pool",
 		},
 		"one would replace machines by itself": {
 			change: func(s map[string]*fakeSet) { s["c-telemetry-pool"].set.Unfit = "upgradePolicy.mode is Rolling" },
@@ -262,6 +318,23 @@ func TestOutcomes(t *testing.T) {
 			},
 			want: "CCCC", images: "nnnn", sends: 5,
 		},
+		"a rollout is faster, and at it": {
+			change: func(s map[string]*fakeSet) {
+				s["c-telemetry-pool"].meanwhile = func(f *fakeSet) {
+					f.version, f.set.Capacity = f.version+1, 4
+					f.looks = []func(*cloud.Set) error{updating, unanswered, updating}
+				}
+			},
+			want: "CCCC", images: "nnnn", sends: 5, notes: waiting,
+		},
+		"a rollout is at it when one is put back": {
+			change: func(s map[string]*fakeSet) {
+				s["c-telemetry-pool"].sends = []answer{{}, {err: race}}
+				s["c-telemetry-pool"].polls = []error{quota}
+				s["c-telemetry-pool"].meanwhile = func(f *fakeSet) { f.looks = []func(*cloud.Set) error{updating, updating} }
+			},
+			want: "PPPP", images: "oooo", code: 1, message: "no such image", sends: 9, notes: waiting,
+		},
 		"somebody sets the same image": {
 			change: func(s map[string]*fakeSet) {
 				s["c-agent-pool"].meanwhile = func(f *fakeSet) { f.version, f.set.Image = f.version+2, strings.ToUpper(newer) }
@@ -278,7 +351,12 @@ func TestOutcomes(t *testing.T) {
 			change: func(s map[string]*fakeSet) {
 				s["c-agent-pool"].sends = []answer{{err: race}, {err: race}, {err: race}, {err: race}, {err: race}, {err: race}}
 			},
-			want: "PNNN", images: "oooo", code: 1, message: "the etag is another", sends: 8,
+			want: "CCCC", images: "nnnn", sends: 10,
+		},
+		"it races for too long": {
+			args:   []string{"--timeout", "1ns"},
+			change: func(s map[string]*fakeSet) { s["c-cp"].sends = []answer{{err: race}} },
+			want:   "NNNN", images: "oooo", code: 1, message: "it took longer than 1ns; last: the etag is another", sends: 1,
 		},
 		"one can't be put back": {
 			change: func(s map[string]*fakeSet) {
@@ -315,6 +393,9 @@ func TestOutcomes(t *testing.T) {
 			}
 			if tc.message != "" && (err == nil || !strings.Contains(err.Error(), tc.message)) {
 				t.Errorf("error is %v, want one with %q", err, tc.message)
+			}
+			if diff := cmp.Diff(tc.notes, c.notes.String()); diff != "" {
+				t.Errorf("notes (-want +got):\n%s", diff)
 			}
 			var report Report
 			if err := json.Unmarshal([]byte(out), &report); err != nil {
@@ -362,6 +443,36 @@ func TestInterrupted(t *testing.T) {
 		if s.set.Image != older {
 			t.Errorf("%s has image %s", name, s.set.Image)
 		}
+	}
+}
+
+// paced is a hurried clock that counts how often somebody waits.
+type paced struct {
+	hurried
+	waits *[]time.Duration
+}
+
+func (p paced) After(d time.Duration) <-chan time.Time {
+	*p.waits = append(*p.waits, d)
+	return p.hurried.After(d)
+}
+
+// Sets that are being changed are waited for at the same time, and not one after the other.
+func TestWaitsOnce(t *testing.T) {
+	c := aCloud(nil)
+	var waits []time.Duration
+	all := &changer{clock: paced{waits: &waits}, token: newToken, image: newer, timeout: time.Hour, notes: &c.notes}
+	for i, pool := range pools {
+		for range i {
+			c.sets["c"+pool].looks = append(c.sets["c"+pool].looks, func(s *cloud.Set) error { s.Busy = "Updating"; return nil })
+		}
+		all.sets = append(all.sets, &target{name: "c" + pool, set: c.ScaleSet("c" + pool)})
+	}
+	if err := all.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]time.Duration{pollEvery, pollEvery, pollEvery}, waits); diff != "" || strings.Count(c.notes.String(), "\n") != 3 {
+		t.Errorf("waits (-want +got):\n%s\n%s", diff, &c.notes)
 	}
 }
 
