@@ -3,9 +3,12 @@
 package rollout
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,8 +72,28 @@ func inWave(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	return w.reason, w.waiting[c.wave]
 }
 
-// ApprovalOf is what approves a wave of a rollout to this revision.
-func ApprovalOf(wave, revision string) string { return wave + "@" + revision[:min(len(revision), 10)] }
+// ApprovalOf is what approves a wave of a rollout to this revision, and to no other.
+func ApprovalOf(wave, revision string) string { return wave + "@" + brief(revision) }
+
+const (
+	// digest is how many characters of a hash tell it from others, and hash how many a hash has at least.
+	digest, hash = 10, 32
+	// longest is how long a revision may be that is not abridged, and begins how much of a longer one is left.
+	longest, begins = 63, 40
+)
+
+// brief identifies a revision in few characters. The beginning of a hash does; names and versions, such as those of images, often differ at
+// their ends alone.
+func brief(revision string) string {
+	switch {
+	case len(revision) >= hash && strings.Trim(revision, "0123456789abcdef") == "":
+		return revision[:digest]
+	case len(revision) <= longest:
+		return revision
+	}
+	sum := sha256.Sum256([]byte(revision))
+	return revision[:begins] + "-" + hex.EncodeToString(sum[:])[:digest]
+}
 
 // divide gives every unit its wave, and sees which of them is the current one. A wave takes units that are updated first,
 // then those under way, then those that have failed, and then those that come next by the strategy's order: the first nodes

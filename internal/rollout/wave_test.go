@@ -66,6 +66,13 @@ func TestWaves(t *testing.T) {
 	}
 	soaked := strategyOf(t, "waves:\n- {name: first, size: 1, soak: 10m, approval: Manual}").Waves
 	three := strategyOf(t, "waves:\n- {size: 1}\n- {size: 2}\n- {size: 3}").Waves
+	first := func(units []Unit, _ *Fleet) { set(units, v1alpha1.UnitUpdated, 0) }
+	to := func(revision string) func(*Strategy) { return func(s *Strategy) { s.Revision = revision } }
+	waitingAt := func(revision string) *v1alpha1.WaveStatus {
+		w := stood("first", 1, v1alpha1.WaveWaitingForApproval, time.Hour)
+		w.Revision = revision
+		return w
+	}
 	for name, tc := range map[string]struct {
 		waves    []v1alpha1.Wave
 		failures *int
@@ -174,6 +181,12 @@ func TestWaves(t *testing.T) {
 		"approved for another revision": {waves: soaked, approved: "first@v0", wave: stood("first", 1, v1alpha1.WaveWaitingForApproval, time.Hour), edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0) },
 			stands: "first 1/2 WaitingForApproval 1/1", last: v1alpha1.ReasonWaitingForApproval},
 		"approved": {waves: soaked, approved: "first@v1", wave: stood("first", 1, v1alpha1.WaveWaitingForApproval, time.Hour), edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0) },
+			start: "n1 n2 n3 n4 n5 n6 n7 n8 n9", stands: "remainder 2/2 Progressing 0/9"},
+		"approved for an image of a like name": {waves: soaked, approved: ApprovalOf("first", "k8s-node-1.30"), wave: waitingAt("k8s-node-1.31"), edit: first, change: to("k8s-node-1.31"),
+			stands: "first 1/2 WaitingForApproval 1/1", last: v1alpha1.ReasonWaitingForApproval},
+		"approved for another candidate of the version": {waves: soaked, approved: ApprovalOf("first", "1.20.3-rc.1"), wave: waitingAt("1.20.3-rc.2"), edit: first, change: to("1.20.3-rc.2"),
+			stands: "first 1/2 WaitingForApproval 1/1", last: v1alpha1.ReasonWaitingForApproval},
+		"approved for the candidate": {waves: soaked, approved: "first@1.20.3-rc.2", wave: waitingAt("1.20.3-rc.2"), edit: first, change: to("1.20.3-rc.2"),
 			start: "n1 n2 n3 n4 n5 n6 n7 n8 n9", stands: "remainder 2/2 Progressing 0/9"},
 		"an approval does not shorten the soak": {waves: soaked, approved: "first@v1", edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0) },
 			stands: "first 1/2 Soaking 1/1", last: v1alpha1.ReasonWaveSoaking, next: 10 * time.Minute},
@@ -354,6 +367,27 @@ func TestNewStrategyErrors(t *testing.T) {
 		}
 		if d := Decide(s, []Unit{outdated("a")}, Fleet{}, noon); len(d.Start) > 0 {
 			t.Errorf("%s: starts %v", text, d.Start)
+		}
+	}
+}
+
+// TestApprovalOf: what approves one revision approves no other, and that of a hash is short.
+func TestApprovalOf(t *testing.T) {
+	long := "projects/images/global/images/" + strings.Repeat("x", 60) + "-1.30"
+	for revision, want := range map[string]string{
+		"df147d5d010ce22855cffad0776d2307e736793ece03ed486608b100": "df147d5d01", // of a Plan
+		"0cc175b9c0f1b6a831c399e269772661":                         "0cc175b9c0", // of an ExtendedDaemonSet
+		"":                                                         "",
+		"k8s-node-1.31":                                            "k8s-node-1.31",
+		"1.20.3-rc.2":                                              "1.20.3-rc.2",
+		"20261120120000":                                           "20261120120000",
+		"2-sets-0123456789ab":                                      "2-sets-0123456789ab",
+		strings.Repeat("x", 63):                                    strings.Repeat("x", 63),
+		long:                                                       "projects/images/global/images/xxxxxxxxxx-2264582c65",
+		long + ".1":                                                "projects/images/global/images/xxxxxxxxxx-b55d737e66",
+	} {
+		if got := ApprovalOf("canary", revision); got != "canary@"+want {
+			t.Errorf("%s: got %q, want %q", revision, got, "canary@"+want)
 		}
 	}
 }
