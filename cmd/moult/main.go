@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	_ "time/tzdata" // Windows name time zones, and the image has no file of them.
 
 	"github.com/spf13/cobra"
 	_ "golang.org/x/crypto/x509roots/fallback" // Channels are asked over TLS, and the image has no file of roots.

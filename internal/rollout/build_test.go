@@ -6,7 +6,6 @@ import (
 	"flag"
 	"testing"
 	"time"
-	_ "time/tzdata" // The tests name time zones, and not every machine has a file of them.
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"

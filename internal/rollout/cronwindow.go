@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	_ "time/tzdata" // Windows name time zones, and neither images nor all machines have a file of them.
 
 	"github.com/robfig/cron/v3"
 

@@ -107,6 +107,27 @@ func TestProgramsStaySmall(t *testing.T) {
 	}
 }
 
+// TestProgramsKnowTimeZones checks that each program which looks at windows brings the time zones that these name: an image has no file of
+// them, nor has every machine of a person, and a window whose zone is not known is none.
+func TestProgramsKnowTimeZones(t *testing.T) {
+	const windows, zones = module + "/internal/rollout", "time/tzdata"
+	programs := 0
+	for _, p := range packages(t) {
+		if !strings.HasPrefix(p.ImportPath, module+"/cmd/") {
+			continue
+		}
+		reached := closure(t, p.ImportPath, nil)
+		if by := reached[windows]; by != "" {
+			if programs++; reached[zones] == "" {
+				t.Errorf("%s reaches no %s, but windows: %s", p.ImportPath, zones, by)
+			}
+		}
+	}
+	if programs < 2 {
+		t.Errorf("%d programs look at windows", programs)
+	}
+}
+
 // TestHeavyModules checks that the modules which build the test cluster stay out of the root module, its tests included.
 func TestHeavyModules(t *testing.T) {
 	for _, p := range graph(t) {
