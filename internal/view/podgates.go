@@ -15,8 +15,8 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// podsNamed is how many of the pods that block a node are named.
-const podsNamed = 3
+// someNamed is how many are named of the pods that block a node, and of the nodes that are blocked.
+const someNamed = 3
 
 // PodGates reports whether a gate goes by the pods on a node, which no status lists, and whether by the labels of their namespaces.
 func (c *Cluster) PodGates(node string) (pods, namespaces bool) {
@@ -51,7 +51,10 @@ func (c *Cluster) PodsOn(node string, pods []corev1.Pod, namespaces map[string]l
 		}
 	})
 	for b, names := range blocking {
-		b.NodeBlocks = map[string]rollout.Block{node: {Gate: v1alpha1.ReasonPodsBlock, Message: onIt(names)}}
+		if b.NodeBlocks == nil {
+			b.NodeBlocks = map[string]rollout.Block{}
+		}
+		b.NodeBlocks[node] = rollout.Block{Gate: v1alpha1.ReasonPodsBlock, Message: onIt(names)}
 	}
 }
 
@@ -62,11 +65,16 @@ func onIt(names []string) string {
 	if len(names) == 1 {
 		return "pod " + names[0] + " is on it"
 	}
-	text := "pods " + strings.Join(names[:min(len(names), podsNamed)], ", ")
-	if more := len(names) - podsNamed; more > 0 {
+	return "pods " + someOf(names) + " are on it"
+}
+
+// someOf names the first of many, and says how many more there are.
+func someOf(names []string) string {
+	text := strings.Join(names[:min(len(names), someNamed)], ", ")
+	if more := len(names) - someNamed; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return text + " are on it"
+	return text
 }
 
 // onNode calls for every gate that goes by the pods on a node, of the budgets that select it.

@@ -82,3 +82,28 @@ func TestWhyPodsOnTheNode(t *testing.T) {
 		})
 	}
 }
+
+// TestPreviewOfBlockedNodes: pods keep back each of the nodes that they are on, and the estimate says that it leaves them out.
+func TestPreviewOfBlockedNodes(t *testing.T) {
+	for blocked, want := range map[int]string{
+		1: "the time until budget all opens for n00 (PodsBlock)",
+		5: "the time until budget all opens for n00, n01, n02 and 2 more (PodsBlock)",
+	} {
+		p := measured(concurrency(9))
+		budget := aBudget(func(b *v1alpha1.NodeDisruptionBudget) { b.Spec.Gates = &v1alpha1.Gates{Pods: []v1alpha1.PodsGate{{}}} })
+		nodes := append(fleetOf(6), aNode("updated", labelled(hash)))
+		c := See(nil, nodes, []v1alpha1.NodeDisruptionBudget{budget}, now)
+		for _, n := range append(nodes[:blocked:blocked], nodes[6]) {
+			c.PodsOn(n.Name, []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "build"}}}, nil)
+		}
+		v := c.Preview(&p, Supposition{})
+		if !slices.Equal(v.Schedule.Without, []string{want}) {
+			t.Errorf("left out is %q, want %q", v.Schedule.Without, want)
+		}
+		for _, s := range v.Steps {
+			if is := s.Reason == v1alpha1.ReasonPodsBlock; is != (s.Node < nodes[blocked].Name) {
+				t.Errorf("%d are blocked: %+v", blocked, s)
+			}
+		}
+	}
+}

@@ -94,8 +94,23 @@ func (p *play) suppose() {
 		for _, block := range b.Blocks {
 			p.without = append(p.without, fmt.Sprintf("the time until budget %s opens (%s)", b.Name, block.Gate))
 		}
+		if held := p.held(b); len(held) > 0 {
+			p.without = append(p.without, fmt.Sprintf("the time until budget %s opens for %s (%s)", b.Name, someOf(held), b.NodeBlocks[held[0]].Gate))
+		}
 		b.Blocks, b.NodeBlocks = nil, nil
 	}
+}
+
+// held are the nodes that are to be started, and that a gate of a budget keeps back for themselves.
+func (p *play) held(b *rollout.Budget) []string {
+	var names []string
+	for name := range b.NodeBlocks {
+		if i, ok := p.index[name]; ok && p.units[i].State != v1alpha1.UnitUpdated && !p.units[i].Claimed {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // underway sets when the turns end that are under way, this rollout's and those of others.

@@ -17,8 +17,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	typedpolicyv1 "k8s.io/client-go/kubernetes/typed/policy/v1"
@@ -219,17 +221,24 @@ func (c *command) show(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	now := c.clock.Now()
+	gated, noteGates, err := c.gated(ctx, view.See(nil, nodes, budgets, now), nodes)
+	if err != nil {
+		return err
+	}
 	own, noteOwn := c.src.ReadOperatorNode(ctx)
-	for _, note := range []string{note, noteOwn} {
+	for _, note := range []string{note, noteGates, noteOwn} {
 		if note != "" {
 			fmt.Fprintln(c.ErrOut, note)
 		}
 	}
-	now := c.clock.Now()
 	results := make([]result, 0, len(all))
 	for _, s := range all {
 		cluster := view.See(nil, nodes, budgets, now)
 		cluster.OwnNode(own)
+		for node, pods := range gated.pods {
+			cluster.PodsOn(node, pods, gated.namespaces)
+		}
 		r, err := c.preview(ctx, &s, cluster)
 		if err != nil {
 			return err
@@ -251,6 +260,36 @@ func (c *command) show(ctx context.Context, name string) error {
 	}
 	_, err = c.Out.Write(l.Lines.Text(0, text.LookAt(c.Out).Colour))
 	return err
+}
+
+// gated is what gates of nodes go by that no status lists: the pods by the nodes that they are on, and the labels of namespaces.
+type gated struct {
+	pods       map[string][]corev1.Pod
+	namespaces map[string]labels.Set
+}
+
+// gated reads it, where any node has such a gate. Where it can't be read, a note says so.
+func (c *command) gated(ctx context.Context, cluster *view.Cluster, nodes []corev1.Node) (g gated, note string, err error) {
+	has := map[string]bool{}
+	namespaces := false
+	for i := range nodes {
+		pods, sets := cluster.PodGates(nodes[i].Name)
+		if pods {
+			has[nodes[i].Name] = true
+		}
+		namespaces = namespaces || sets
+	}
+	if len(has) == 0 {
+		return g, "", nil
+	}
+	read, note, err := c.src.ReadGated(ctx, "", namespaces)
+	g.pods, g.namespaces = map[string][]corev1.Pod{}, read.Namespaces
+	for i := range read.Pods {
+		if on := read.Pods[i].Spec.NodeName; has[on] {
+			g.pods[on] = append(g.pods[on], read.Pods[i])
+		}
+	}
+	return g, note, err
 }
 
 // preview looks at one rollout.

@@ -114,7 +114,7 @@ func (c *command) steps(l *text.Page, r *result, now time.Time) {
 			if why := string(s.Reason) + s.Message; why != last && s.Message != "" {
 				line, last = append(line, text.Plain.Of(": "+s.Message)), why
 			}
-			if s.At != nil {
+			if s.At != nil && s.At.After(now) { // Else it starts as soon as what is not counted lets it.
 				line = append(line, text.Dim.Of("  starts "+about(s.At.Time, now)))
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
 )
@@ -212,6 +214,62 @@ func TestPreview(t *testing.T) {
 				t.Fatal(err)
 			}
 			golden(t, name, []byte(got))
+		})
+	}
+}
+
+// TestPreviewOfBlockedNodes: a pod on a node keeps that node back, and no other; where pods are not to be seen, that is said.
+func TestPreviewOfBlockedNodes(t *testing.T) {
+	builds := v1alpha1.PodsGate{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "build"}}}
+	ofCI := builds
+	ofCI.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "ci"}}
+	gatedBy := func(gate v1alpha1.PodsGate) runtime.Object {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.NodeDisruptionBudget{
+			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeDisruptionBudget"},
+			ObjectMeta: metav1.ObjectMeta{Name: "workers"},
+			Spec:       v1alpha1.NodeDisruptionBudgetSpec{Gates: &v1alpha1.Gates{Pods: []v1alpha1.PodsGate{gate}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &unstructured.Unstructured{Object: content}
+	}
+	plan := inCluster(t, func(p *upgradev1.Plan) { p.Spec.Concurrency, p.Spec.Drain, p.Spec.Strategy.Waves = 3, nil, nil })
+	denied := func(c *command) { c.src.Core = forbidden{c.src.Core} }
+	const (
+		blocked = "    1. a  PodsBlock: budget workers: pod shop/build-1 is on it\n"
+		without = "not counted: the time until budget workers opens for a (PodsBlock)"
+	)
+	for name, tc := range map[string]struct {
+		gate   v1alpha1.PodsGate
+		team   string
+		change func(*command)
+		want   []string
+	}{
+		"it blocks":               {gate: builds, want: []string{blocked, "    2. b  starts now", "    3. c  starts now", without}},
+		"of a namespace":          {gate: ofCI, team: "ci", want: []string{blocked, "    2. b  starts now", without}},
+		"of another namespace":    {gate: ofCI, team: "web", want: []string{"    1. a  starts now", "    2. b  starts now"}},
+		"pods can't be listed":    {gate: builds, change: denied, want: []string{source.NoGated, "    1. a  starts now", "    2. b  starts now"}},
+		"of the whole cluster":    {gate: v1alpha1.PodsGate{Scope: v1alpha1.PodsInCluster, Selector: builds.Selector}, change: denied, want: []string{"    1. a  starts now"}},
+		"there are none to block": {gate: v1alpha1.PodsGate{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}}}, want: []string{"    1. a  starts now"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := []runtime.Object{
+				aNode("a"), aNode("b"), aNode("c"), aPod("a", "build-1"), aPod("b", "front-1"), aPod("", "build-2"),
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"team": tc.team}}},
+			}
+			got, err := preview(t, []runtime.Object{plan, gatedBy(tc.gate)}, objects, tc.change, "agents")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("it does not say %q:\n%s", want, got)
+				}
+			}
+			if said := slices.Contains(tc.want, source.NoGated); said != strings.Contains(got, source.NoGated) {
+				t.Errorf("what can't be seen:\n%s", got)
+			}
 		})
 	}
 }

@@ -117,10 +117,13 @@ func (src *Source) podsOf(ctx context.Context, eds *edsv1.ExtendedDaemonSet, nod
 	return pods, err
 }
 
-// ReadPodsOn returns the pods of all namespaces on a node.
-func (src *Source) ReadPodsOn(ctx context.Context, node string) ([]corev1.Pod, error) {
+// readPodsOn returns the pods of all namespaces that are on a node, or where none is named all there are.
+func (src *Source) readPodsOn(ctx context.Context, node string) ([]corev1.Pod, error) {
 	var pods []corev1.Pod
-	o := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
+	var o metav1.ListOptions
+	if node != "" {
+		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
+	}
 	err := src.eachPod(ctx, metav1.NamespaceAll, o, func(p *corev1.Pod) { pods = append(pods, *p) })
 	if err != nil {
 		return nil, fmt.Errorf("listing pods, %w", err)

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
@@ -131,19 +130,11 @@ func readGates(ctx context.Context, src *source.Source, cluster *view.Cluster, n
 	if !pods {
 		return "", nil
 	}
-	on, err := src.ReadPodsOn(ctx, node)
-	var sets map[string]labels.Set
-	if err == nil && namespaces {
-		sets, err = src.ReadNamespaces(ctx)
+	gated, note, err := src.ReadGated(ctx, node, namespaces)
+	if err == nil {
+		cluster.PodsOn(node, gated.Pods, gated.Namespaces)
 	}
-	switch {
-	case apierrors.IsForbidden(err):
-		return "Pods and namespaces can't all be listed: whether a pod on the node closes a gate is known only where a rollout's status says so.", nil
-	case err != nil:
-		return "", err
-	}
-	cluster.PodsOn(node, on, sets)
-	return "", nil
+	return note, err
 }
 
 // rollouts are those of all namespaces, or where those may not be seen, of one.

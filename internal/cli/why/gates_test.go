@@ -26,14 +26,13 @@ import (
 
 // TestExplainPodGates reads the pods on the node where a gate goes by them, and says where they are not to be seen.
 func TestExplainPodGates(t *testing.T) {
-	const unseen = "Pods and namespaces can't all be listed: whether a pod on the node closes a gate is known only where a rollout's status says so."
 	for name, tc := range map[string]struct {
 		denied string
 		want   string
 	}{
 		"seen":                       {want: "✗ gates: PodsBlock: budget workers: pod ci/build-17 is on it"},
-		"pods may not be seen":       {denied: "pods", want: unseen},
-		"namespaces may not be seen": {denied: "namespaces", want: unseen},
+		"pods may not be seen":       {denied: "pods", want: source.NoGated},
+		"namespaces may not be seen": {denied: "namespaces", want: source.NoGated},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kinds := map[schema.GroupVersionResource]string{
