@@ -17,7 +17,6 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
-	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/config"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
@@ -45,7 +44,8 @@ func NewCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluste
 
 Each rollout has a bar, and a line for every node that is in a turn or has failed; the others are counted, with the
 reason why they wait. -o wide has a line for every node. Below stand the NodeDisruptionBudgets: how many of their nodes
-are unavailable, how many more may be taken, and what blocks since when; of one rollout, those that select its nodes.
+are unavailable, how many more may be taken, and what blocks since when; of one rollout, those that select its nodes. They are of no
+namespace, and shown also where there is no rollout.
 
 A rollout is named NAME, plan/NAME or plan.upgrade.cattle.io/NAME; an ExtendedDaemonSet eds/NAME or extendeddaemonset/NAME, a NodeRollout
 nr/NAME or noderollout/NAME, and just NAME where there is no Plan of that name. NodeRollouts are in no namespace, and shown with those of any.
@@ -99,24 +99,21 @@ func (c *command) once(ctx context.Context, src *source.Source, where source.Sco
 	if err != nil {
 		return err
 	}
+	budgets, noteBudgets, err := src.ReadBudgets(ctx)
+	if err != nil {
+		return err
+	}
 	nodes := []corev1.Node{}
-	var budgets []v1alpha1.NodeDisruptionBudget
-	daemons := view.Daemons{Sets: found.DaemonSets}
-	said := found.Notes
-	if found.Len() > 0 {
-		var noteBudgets, noteDaemons string
+	if found.Len() > 0 || len(budgets) > 0 {
 		if nodes, err = src.ReadNodes(ctx); err != nil {
 			return err
 		}
-		if budgets, noteBudgets, err = src.ReadBudgets(ctx); err != nil {
-			return err
-		}
-		if daemons, noteDaemons, err = src.ReadDaemons(ctx, found.DaemonSets, "", source.Unrest); err != nil {
-			return err
-		}
-		said = append(said, notes(nodes, noteBudgets, noteDaemons)...)
 	}
-	for _, note := range said {
+	daemons, noteDaemons, err := src.ReadDaemons(ctx, found.DaemonSets, "", source.Unrest)
+	if err != nil {
+		return err
+	}
+	for _, note := range append(found.Notes, notes(nodes, noteBudgets, noteDaemons)...) {
 		fmt.Fprintln(c.ErrOut, note)
 	}
 	now := c.clock.Now()
@@ -128,7 +125,6 @@ func (c *command) once(ctx context.Context, src *source.Source, where source.Sco
 		return c.output.Print(c.Out, map[string]any{"items": s.rollouts, "budgets": s.budgets})
 	case len(s.rollouts) == 0:
 		fmt.Fprintln(c.ErrOut, src.Nothing(ctx, where))
-		return nil
 	}
 	detail := showCounted
 	if c.output.String() == text.Wide {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
@@ -137,6 +138,19 @@ func restless(d *edsv1.ExtendedDaemonSet) {
 	d.Status.Updating = []v1alpha1.UnitStatus{{Node: "node", Phase: v1alpha1.PhaseChanging}}
 }
 
+// aBudget is one of all nodes.
+func aBudget() *unstructured.Unstructured {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.NodeDisruptionBudget{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeDisruptionBudget"},
+		ObjectMeta: metav1.ObjectMeta{Name: "everything"},
+		Spec:       v1alpha1.NodeDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt32(1))},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return &unstructured.Unstructured{Object: content}
+}
+
 // TestOnce shows what there is to see, and says what is not.
 func TestOnce(t *testing.T) {
 	plans, sets := target.Plan.Resource.GroupResource(), target.DaemonSet.Resource.GroupResource()
@@ -164,6 +178,18 @@ func TestOnce(t *testing.T) {
 		"not there":         {objects: []runtime.Object{aDaemonSet("other", "d")}, args: []string{"d"}, err: `there is no Plan "d" in namespace ns; there is an ExtendedDaemonSet "d" in other`},
 		"not there by kind": {objects: []runtime.Object{aDaemonSet("other", "d")}, args: []string{"eds/d"}, err: `there is no ExtendedDaemonSet "d" in namespace ns, but in other: use -n`},
 		"elsewhere":         {objects: []runtime.Object{aDaemonSet("other", "d")}, want: []string{"No rollouts in namespace ns. There are some in other: use -n, or -A for all."}},
+		"no rollout, but a budget": {
+			objects: []runtime.Object{aDaemonSet("other", "d"), aBudget()},
+			want:    []string{"No rollouts in namespace ns. There are some in other: use -n, or -A for all.\nBudgets\n  everything  Exhausted  1 of at most 1 unavailable, none more may be taken\n"},
+		},
+		"no rollout, but a budget, wide": {objects: []runtime.Object{aBudget()}, args: []string{"-o", "wide"}, want: []string{"No rollouts in namespace ns.\nBudgets\n"}},
+		"no rollout, but a budget, as JSON": {
+			objects: []runtime.Object{aBudget()}, args: []string{"-o", "json"}, want: []string{`"items": []`, `"name": "everything"`, `"matched": 1`}, not: "No rollouts",
+		},
+		"a budget, and nodes may not be seen": {
+			objects: []runtime.Object{aBudget()}, fails: map[string]error{"nodes": denied(corev1.Resource("nodes"))}, want: []string{source.NoNodes, "Budgets\n  everything"},
+		},
+		"neither rollouts nor budgets": {fails: map[string]error{"nodes": errors.New("why?")}, want: []string{"No rollouts in namespace ns."}, not: "Budgets"},
 		"its pods may not be seen": {
 			objects: []runtime.Object{aDaemonSet("ns", "d", restless)}, fails: map[string]error{"pods": denied(corev1.Resource("pods"))},
 			want: []string{"▶ node  Changing", source.NoPodsSeen},
