@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -21,6 +22,7 @@ func TestCalled(t *testing.T) {
 		"help of kubectl eds":          {[]string{"kubectl-eds"}, "See and steer ExtendedDaemonSets"},
 		"help of check-eds":            {[]string{"check-eds", "upgrade", "--help"}, "Wait until the pods of an ExtendedDaemonSet"},
 		"completion of kubectl moult":  {[]string{"/bin/kubectl_complete-moult", "sta"}, "status\t"},
+		"completion of formats":        {[]string{"kubectl_complete-moult", "why", "worker-1", "-o", ""}, "wide\njson\nyaml\n"},
 		"completion of kubectl eds":    {[]string{"/bin/kubectl_complete-eds", "unfreeze"}, "unfreeze-rollout\t"},
 		"completion of a verb's verbs": {[]string{"kubectl_complete-eds.exe", "canary", "val"}, "validate\t"},
 	} {
@@ -36,6 +38,30 @@ func TestCalled(t *testing.T) {
 				t.Errorf("it says\n%s\nwant %q", out.String(), tc.want)
 			}
 		})
+	}
+}
+
+// TestWide: each verb that shows something takes -o wide, also while it follows. What is for programs is shown once.
+func TestWide(t *testing.T) {
+	nowhere := filepath.Join(t.TempDir(), "kubeconfig")
+	for args, want := range map[string]string{
+		"status -o wide":                             nowhere,
+		"status -o wide --watch":                     nowhere,
+		"status -o wide --until-complete":            nowhere,
+		"why worker-1 -o wide":                       nowhere,
+		"preview agents -o wide":                     nowhere,
+		"status -o json --watch":                     "--output json and yaml show rollouts once",
+		"status -o yaml --until-complete":            "--output json and yaml show rollouts once",
+		"why worker-1 -o name":                       "it must be wide, json or yaml",
+		"preview agents -o name":                     "it must be wide, json or yaml",
+		"preview agents -o wide --nodes=2 --turn=1m": nowhere,
+	} {
+		cmd := called(append([]string{"kubectl-moult", "--kubeconfig", nowhere}, strings.Fields(args)...))
+		cmd.SetOut(&bytes.Buffer{})
+		cmd.SetErr(&bytes.Buffer{})
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
 	}
 }
 

@@ -96,9 +96,9 @@ Nothing is written, and the API server is asked for no dry run.`,
 	flags := cmd.Flags()
 	flags.StringVarP(&c.file, "filename", "f", "", "Manifest with the rollout; - is the standard input.")
 	flags.IntVar(&c.limit, "nodes", 10, "Of how many nodes to show the pods, and how many of those that wait.")
-	flags.BoolVar(&c.all, "all", false, "Show all nodes, and the pods of each.")
+	flags.BoolVar(&c.all, "all", false, "Show all nodes, and the pods of each, as -o wide does.")
 	flags.DurationVar(&c.turn, "turn", 0, "How long a turn takes, for the estimate. 0 is what has been measured.")
-	c.output.AddFlag(cmd, text.JSON, text.YAML)
+	c.output.AddFlag(cmd, text.Wide, text.JSON, text.YAML)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) }
 	return cmd
 }
@@ -124,6 +124,7 @@ func (c *command) run(ctx context.Context, args []string) (err error) {
 	case len(args) > 0:
 		name = args[0]
 	}
+	c.all = c.all || c.output.String() == text.Wide
 	if c.turn < 0 || c.limit < 0 {
 		return errors.New("--turn and --nodes must not be negative")
 	}

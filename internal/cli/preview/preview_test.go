@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -36,6 +37,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
+	"moult.dev/moult/internal/cli/text"
 )
 
 var (
@@ -197,6 +199,13 @@ func TestPreview(t *testing.T) {
 		"complete": {plans: []runtime.Object{inCluster(t)}, objects: []runtime.Object{aNode("a", updated)}, args: []string{"plan/agents"}},
 		"no-drain": {plans: []runtime.Object{inCluster(t, func(p *upgradev1.Plan) { p.Spec.Drain = nil })}, objects: pods, args: []string{"agents"}},
 		"many":     {plans: []runtime.Object{inCluster(t)}, objects: many, change: func(c *command) { c.limit = 3 }, args: []string{"agents"}},
+		"many-wide": {plans: []runtime.Object{inCluster(t)}, objects: many, change: func(c *command) {
+			c.limit = 3
+			c.output.AddFlag(&cobra.Command{}, text.Wide)
+			if err := c.output.Set(text.Wide); err != nil {
+				t.Fatal(err)
+			}
+		}, args: []string{"agents"}},
 		"another-version": {
 			plans:   []runtime.Object{inCluster(t, func(p *upgradev1.Plan) { p.Spec.Version, p.Status.LatestVersion = "v1", "v1" })},
 			objects: []runtime.Object{aNode("a", updated), aNode("b")}, args: []string{"-"}, change: func(c *command) { c.turn = time.Minute },

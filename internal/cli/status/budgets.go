@@ -19,6 +19,8 @@ func drawBudgets(budgets []view.Budget, now time.Time, d detail) block {
 		state = max(state, len(budgets[i].State))
 	}
 	g := group{rank: rankBudget}
+	g.rest = func(n int) line { return line{dim.Of(remaining(n, len(budgets), "budgets"))} }
+	blk := block{header: []line{{bold.Of("Budgets")}}}
 	for i := range budgets {
 		b := &budgets[i]
 		l := line{
@@ -31,16 +33,25 @@ func drawBudgets(budgets []view.Budget, now time.Time, d detail) block {
 			l = append(l, dim.Of("; "+b.Message))
 		}
 		g.lines = append(g.lines, l)
-		if d != showAll {
-			continue
-		}
-		for j := range b.Holders {
-			h := &b.Holders[j]
-			g.lines = append(g.lines, line{plain.Of("    " + h.Node + "  "), yellow.Of(string(h.Cause)), dim.Of("  " + h.Message)}.Trimmed())
+		if d.wide() && len(b.Holders) > 0 {
+			// Where there is no room for all, every budget matters more than who uses one up.
+			blk.groups = append(blk.groups, g, holders(b))
+			g.lines = nil
 		}
 	}
-	g.rest = func(n int) line { return line{dim.Of(remaining(n, len(g.lines), "budgets"))} }
-	return block{header: []line{{bold.Of("Budgets")}}, groups: []group{g}}
+	blk.groups = append(blk.groups, g)
+	return blk
+}
+
+// holders makes the lines of the nodes that use up a budget.
+func holders(b *view.Budget) group {
+	g := group{rank: rankHolder}
+	for i := range b.Holders {
+		h := &b.Holders[i]
+		g.lines = append(g.lines, line{plain.Of("    " + h.Node + "  "), yellow.Of(string(h.Cause)), dim.Of("  " + h.Message)}.Trimmed())
+	}
+	g.rest = func(n int) line { return line{dim.Of(remaining(n, len(g.lines), "nodes use it up"))} }
+	return g
 }
 
 // blocked says what blocks, and since when.

@@ -51,7 +51,8 @@ A rollout is named NAME, plan/NAME or plan.upgrade.cattle.io/NAME; an ExtendedDa
 nr/NAME or noderollout/NAME, and just NAME where there is no Plan of that name. NodeRollouts are in no namespace, and shown with those of any.
 
 With --watch this is a live view, repainted in place on a terminal; elsewhere each change is a line. It ends with
-Ctrl-C, or with --until-complete when every rollout shown is complete. It fails then if one of them stalls.`,
+Ctrl-C, or with --until-complete when every rollout shown is complete. It fails then if one of them stalls. With -o wide each node says for
+itself why it waits, and each budget who uses it up, as far as there is room on the terminal.`,
 		Example: `  kubectl moult status -A
   kubectl moult status -n system-upgrade --watch
   kubectl moult status k3s-agent -n system-upgrade --until-complete
@@ -72,8 +73,9 @@ Ctrl-C, or with --until-complete when every rollout shown is complete. It fails 
 
 func (c *command) run(ctx context.Context, args []string) error {
 	watch := c.watch || c.untilComplete
-	if watch && c.output.String() != "" {
-		return errors.New("--output says how to show rollouts once, --watch and --until-complete follow them: use one of them")
+	wide := c.output.String() == text.Wide
+	if watch && c.output.Structured() {
+		return errors.New("--output json and yaml show rollouts once, --watch and --until-complete follow them: use one of them")
 	}
 	where, err := c.scope(args)
 	if err != nil {
@@ -88,7 +90,7 @@ func (c *command) run(ctx context.Context, args []string) error {
 		return err
 	}
 	if watch {
-		return follow(ctx, c.clock, src, where, newPainter(c.IOStreams, c.clock.Now()), c.untilComplete)
+		return follow(ctx, c.clock, src, where, newPainter(c.IOStreams, c.clock.Now(), wide), c.untilComplete)
 	}
 	return c.once(ctx, src, where)
 }

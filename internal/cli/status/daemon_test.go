@@ -104,7 +104,7 @@ func TestFrameOfDaemons(t *testing.T) {
 
 func TestJournalOfDaemons(t *testing.T) {
 	var out bytes.Buffer
-	j := newJournal(&out, now)
+	j := newJournal(&out, now, false)
 	all := daemonRollouts()
 	j.show(&shown{rollouts: all[1:3]}, "", now)
 	all[1].Wave.State, all[1].Stage = v1alpha1.WaveComplete, edsv1.StateRunning

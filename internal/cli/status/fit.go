@@ -14,7 +14,15 @@ const (
 	showAll
 	// showFitting shows as many lines as fit the height.
 	showFitting
+	// showAllFitting shows of what showAll does as much as fits the height.
+	showAllFitting
 )
+
+// fits reports whether there is a height to fit.
+func (d detail) fits() bool { return d == showFitting || d == showAllFitting }
+
+// wide reports whether all that there is to say is to be shown.
+func (d detail) wide() bool { return d == showAll || d == showAllFitting }
 
 // rank orders groups of lines by how much they matter.
 type rank int
@@ -24,6 +32,7 @@ const (
 	rankTurning
 	rankBudget
 	rankWaiting
+	rankHolder
 	rankUpdated
 	ranks
 )
@@ -70,7 +79,7 @@ func fit(blocks []block, d detail, height int) lines {
 			g.shown = len(g.lines)
 		}
 	}
-	if d == showFitting {
+	if d.fits() {
 		room := height - gaps(blocks)
 		for i := range blocks {
 			room -= len(blocks[i].header)
@@ -91,7 +100,7 @@ func fit(blocks []block, d detail, height int) lines {
 		}
 	}
 	all := assemble(blocks)
-	if d == showFitting && len(all) > height {
+	if d.fits() && len(all) > height {
 		hidden := len(all) - height + 1
 		all = append(all[:max(0, height-1)], line{dim.Of(fmt.Sprintf("… and %d more lines", hidden))})
 	}

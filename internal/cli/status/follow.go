@@ -32,11 +32,11 @@ type painter interface {
 }
 
 // newPainter paints in place on a terminal, and writes lines elsewhere.
-func newPainter(streams genericiooptions.IOStreams, now time.Time) painter {
+func newPainter(streams genericiooptions.IOStreams, now time.Time, wide bool) painter {
 	if t := text.LookAt(streams.Out); t.Live() {
-		return newLive(streams.Out, t.Size, t.Colour)
+		return newLive(streams.Out, t.Size, t.Colour, wide)
 	}
-	return newJournal(streams.Out, now)
+	return newJournal(streams.Out, now, wide)
 }
 
 // Follow shows the rollouts of a namespace, live on a terminal and else line by line, until all are complete. It fails when
@@ -46,7 +46,7 @@ func Follow(ctx context.Context, clk clock.WithTicker, streams genericiooptions.
 	if err != nil {
 		return err
 	}
-	return follow(ctx, clk, src, source.Scope{Namespace: namespace}, newPainter(streams, clk.Now()), true)
+	return follow(ctx, clk, src, source.Scope{Namespace: namespace}, newPainter(streams, clk.Now(), false), true)
 }
 
 func follow(ctx context.Context, clk clock.WithTicker, src *source.Source, where source.Scope, p painter, untilComplete bool) error {

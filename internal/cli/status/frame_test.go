@@ -14,6 +14,13 @@ import (
 	"moult.dev/moult/internal/view"
 )
 
+// crowded are budgets of which the first has more nodes that use it up than there is room for.
+func crowded() []view.Budget {
+	all := budgets()
+	all[0].Holders = append(all[0].Holders, v1alpha1.BudgetHolder{Node: "n4", Cause: v1alpha1.CauseClaimed}, v1alpha1.BudgetHolder{Node: "n5", Cause: v1alpha1.CauseClaimed})
+	return all
+}
+
 func TestFrame(t *testing.T) {
 	both := []view.Rollout{agents(12, 9), servers()}
 	for name, tc := range map[string]struct {
@@ -33,6 +40,8 @@ func TestFrame(t *testing.T) {
 		"strategy":      {rollouts: steered(), budgets: budgets(), detail: showCounted},
 		"strategy-wide": {rollouts: steered()[:1], budgets: budgets(), detail: showAll},
 		"live-budgets":  {rollouts: both, budgets: budgets(), detail: showFitting, width: 100, height: 16},
+		"live-wide":     {rollouts: []view.Rollout{servers()}, budgets: budgets(), detail: showAllFitting, width: 100, height: 16},
+		"live-wide-low": {rollouts: []view.Rollout{servers()}, budgets: crowded(), detail: showAllFitting, width: 100, height: 7},
 		"states": {detail: showCounted, rollouts: []view.Rollout{
 			{Kind: "Plan", Namespace: "a", Name: "pending", State: view.Pending, Message: "no controller has looked at it: does one run, and for namespace a?"},
 			{
@@ -99,13 +108,16 @@ func TestMessagesCannotMoveTheCursor(t *testing.T) {
 func TestLive(t *testing.T) {
 	var out bytes.Buffer
 	width, height := 100, 24
-	l := newLive(&out, func() (int, int) { return width, height }, false)
+	l := newLive(&out, func() (int, int) { return width, height }, false, false)
 	l.show(&shown{}, "", now)
 	l.show(&shown{rollouts: []view.Rollout{agents(12, 9), servers()}}, "", now)
 	l.show(&shown{rollouts: []view.Rollout{servers()}}, "connection refused", now)
 	l.show(&shown{rollouts: []view.Rollout{agents(2, 1)}}, "", now)
 	l.close()
 	golden(t, "live", []byte(emulate(out.String())))
+	if wide := newLive(&out, nil, false, true); wide.detail != showAllFitting || l.detail != showFitting {
+		t.Errorf("it shows %v, and wide %v", l.detail, wide.detail)
+	}
 	if !strings.HasSuffix(out.String(), showCursor) || strings.Count(out.String(), hideCursor) != 1 {
 		t.Error("the cursor is not shown again")
 	}
@@ -154,7 +166,7 @@ func emulate(text string) string {
 
 func TestJournal(t *testing.T) {
 	var out bytes.Buffer
-	j := newJournal(&out, now)
+	j := newJournal(&out, now, false)
 	r := agents(12, 9)
 	j.show(&shown{rollouts: []view.Rollout{r, servers()}}, "", now)
 	j.show(&shown{rollouts: []view.Rollout{r, servers()}}, "", now.Add(time.Second))
@@ -170,9 +182,23 @@ func TestJournal(t *testing.T) {
 	golden(t, "journal", out.Bytes())
 }
 
+// TestJournalOfAll says of each node why it waits, and of budgets who uses them up.
+func TestJournalOfAll(t *testing.T) {
+	var out bytes.Buffer
+	j := newJournal(&out, now, true)
+	s := &shown{rollouts: []view.Rollout{agents(2, 1)}, budgets: budgets()}
+	j.show(s, "", now)
+	s.rollouts[0].Nodes[4].Message = "another message"
+	j.show(s, "", now.Add(time.Second))
+	s.rollouts[0].Nodes[4].Reason = v1alpha1.ReasonBudgetExhausted
+	s.budgets[0].Holders[0].Node = "n4"
+	j.show(s, "", now.Add(2*time.Second))
+	golden(t, "journal-wide", out.Bytes())
+}
+
 func TestJournalOfSteering(t *testing.T) {
 	var out bytes.Buffer
-	j := newJournal(&out, now)
+	j := newJournal(&out, now, false)
 	s := &shown{rollouts: steered()[:2], budgets: budgets()}
 	j.show(s, "", now)
 	j.show(s, "", now.Add(time.Second))

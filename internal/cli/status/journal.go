@@ -18,15 +18,17 @@ import (
 
 // journal writes each change as a line, for logs.
 type journal struct {
-	out     io.Writer
-	began   time.Time
+	out   io.Writer
+	began time.Time
+	// wide says of each node why it waits, and of each budget who uses it up.
+	wide    bool
 	history *history
 	said    map[unit]string
 	note    string
 }
 
-func newJournal(out io.Writer, now time.Time) *journal {
-	return &journal{out: out, began: now, history: newHistory(), said: map[unit]string{}}
+func newJournal(out io.Writer, now time.Time, wide bool) *journal {
+	return &journal{out: out, began: now, wide: wide, history: newHistory(), said: map[unit]string{}}
 }
 
 func (j *journal) show(s *shown, note string, now time.Time) {
@@ -57,7 +59,7 @@ func (j *journal) show(s *shown, note string, now time.Time) {
 				j.write(now, name, n.Node, said)
 			}
 		}
-		if said := waits(r); j.news(unit{r.Kind, r.Namespace, r.Name, "/waits"}, said) && said != "" {
+		if said := j.waits(r); j.news(unit{r.Kind, r.Namespace, r.Name, "/waits"}, said) && said != "" {
 			j.write(now, name, said)
 		}
 		if turned && r.State == view.Complete {
@@ -76,6 +78,11 @@ func (j *journal) budget(b *view.Budget, now time.Time) {
 		block := b.BlockedBy[i]
 		block.Since = nil
 		said += "; " + blocked(&block, now)
+	}
+	if j.wide {
+		for i := range b.Holders {
+			said += "; " + b.Holders[i].Node + " " + string(b.Holders[i].Cause)
+		}
 	}
 	if j.news(unit{kind: "/budget", name: b.Name}, said) {
 		j.write(now, "budget "+b.Name, said)
@@ -110,7 +117,7 @@ func others(r *view.Rollout) []*view.Node {
 	return all
 }
 
-// node says how a node stands. What waits is said of all at once.
+// node says how a node stands. Why nodes wait is said of all at once, but where all is shown.
 func (j *journal) node(r *view.Rollout, n *view.Node) string {
 	var parts []string
 	switch n.State {
@@ -125,13 +132,20 @@ func (j *journal) node(r *view.Rollout, n *view.Node) string {
 		}
 		return said
 	case v1alpha1.UnitOutdated:
+		// Its message goes with the other nodes, and would be another line of each whenever one of them moves.
+		if j.wide && n.Reason != "" {
+			return "waits: " + string(n.Reason)
+		}
 		return ""
 	}
 	return strings.Join(append(parts, nonempty(n.Message)...), ": ")
 }
 
-// waits says why nodes wait, if they do.
-func waits(r *view.Rollout) string {
+// waits says why nodes wait, if they do and each does not say so for itself.
+func (j *journal) waits(r *view.Rollout) string {
+	if j.wide {
+		return ""
+	}
 	var reasons []string
 	for i := range r.Nodes {
 		if n := &r.Nodes[i]; n.State == v1alpha1.UnitOutdated && n.Reason != "" && !slices.Contains(reasons, string(n.Reason)) {

@@ -24,13 +24,18 @@ type live struct {
 	out     io.Writer
 	size    func() (width, height int)
 	colour  bool
+	detail  detail
 	history *history
 	// painted holds how long each line on the screen is.
 	painted []int
 }
 
-func newLive(out io.Writer, size func() (width, height int), colour bool) *live {
-	return &live{out: out, size: size, colour: colour, history: newHistory()}
+func newLive(out io.Writer, size func() (width, height int), colour, wide bool) *live {
+	l := &live{out: out, size: size, colour: colour, detail: showFitting, history: newHistory()}
+	if wide {
+		l.detail = showAllFitting
+	}
+	return l
 }
 
 func (l *live) show(s *shown, note string, now time.Time) {
@@ -42,7 +47,7 @@ func (l *live) show(s *shown, note string, now time.Time) {
 		bottom = lines{{red.Of(note)}}
 	}
 	// The cursor's own line stays free, and so does one of what was there before.
-	f := frame(s, l.history, now, showFitting, max(height-2-len(bottom), smallHeight))
+	f := frame(s, l.history, now, l.detail, max(height-2-len(bottom), smallHeight))
 	if len(s.rollouts) == 0 && len(s.budgets) == 0 {
 		f = lines{{dim.Of("No rollouts yet.")}}
 	}

@@ -84,7 +84,7 @@ func TestFrameOfNodeRollouts(t *testing.T) {
 
 func TestJournalOfNodeRollouts(t *testing.T) {
 	var out bytes.Buffer
-	j := newJournal(&out, now)
+	j := newJournal(&out, now, false)
 	all := hostRollouts()
 	j.show(&shown{rollouts: all[:2]}, "", now)
 	n := &all[0].Nodes[1]

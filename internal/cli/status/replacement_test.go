@@ -61,7 +61,7 @@ func TestFrameOfReplacements(t *testing.T) {
 
 func TestJournalOfReplacements(t *testing.T) {
 	var out bytes.Buffer
-	j := newJournal(&out, now)
+	j := newJournal(&out, now, false)
 	all := machineRollouts()
 	j.show(&shown{rollouts: all[:1]}, "", now)
 	n := &all[0].Nodes[2]

@@ -44,14 +44,14 @@ rollout that selects it, of all namespaces: how it stands there, since when, and
 every check that it must pass: ✓ passed, ✗ not passed, with the reason and what it waits for. All checks are asked, not only
 the first that says no. Of an ExtendedDaemonSet its pod on the node stands there too, and what its canary waits for. Of a node whose
 host is updated by an agent (NodeRollout) it says what the host runs, what it has to offer, what it is to do and how that stands. At last
-stand the NodeDisruptionBudgets that select the node.`,
+stand the NodeDisruptionBudgets that select the node. There is no more to say with -o wide.`,
 		Example: `  kubectl moult why worker-7
   kubectl moult why worker-7 -o json | jq '.rollouts[].checks[] | select(.reason)'`,
 		Args:              cobra.ExactArgs(1),
 		SilenceUsage:      true,
 		ValidArgsFunction: source.Complete(cluster, nil, target.Node),
 	}
-	c.output.AddFlag(cmd, text.JSON, text.YAML)
+	c.output.AddFlag(cmd, text.Wide, text.JSON, text.YAML)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) }
 	return cmd
 }
