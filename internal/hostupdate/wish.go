@@ -103,7 +103,10 @@ func (w *Wish) Overtaken(r *Report, latest string, since time.Time) bool {
 	if r.Version == "" || r.Update == v1alpha1.HostUpdateTrue && r.Target == "" {
 		return false
 	}
-	return w.Version == "" && latest != "" && r.Knows() && !r.Checked.After(since) && !same(r.Version, latest) && !same(r.Target, latest)
+	if w.Version != "" || latest == "" || !r.Knows() || r.Checked.After(since) || r.Target == latest || r.Version == latest {
+		return false
+	}
+	return !same(r.Target, latest) && !same(r.Version, latest) // To read versions costs more than all of the above.
 }
 
 // Unoffered reports whether a host that is updated does not run what a rollout brings its hosts to: it has nothing to offer. Where versions

@@ -191,6 +191,17 @@ func TestOvertaken(t *testing.T) {
 	}
 }
 
+// It is asked about each host in each look: of one that runs or offers that version no version is read.
+func TestOvertakenIsCheap(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	var w Wish
+	for name, r := range map[string]Report{"outdated": found("1.0.0", "1.1.0"), "updated": found("1.1.0", ""), "on its way back": found("1.1.0", "1.0.0")} {
+		if n := testing.AllocsPerRun(100, func() { w.Overtaken(&r, "1.1.0", now) }); n > 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
 func TestUnoffered(t *testing.T) {
 	for _, tc := range []struct {
 		name, runs, revision string
