@@ -120,11 +120,6 @@ func (v *Verdict) Unoffered() bool {
 	return v.Reason == v1alpha1.ReasonHostSilent || v.Reason == v1alpha1.ReasonHostError || v.Reason == v1alpha1.ReasonVersionNotOffered
 }
 
-// Overtakes is what is said of a host that is asked again for a version which others have to offer.
-func Overtakes(latest string) Verdict {
-	return waits(v1alpha1.ReasonHostSilent, "", "the host's agent is asked again: others have "+latest+" to offer by now")
-}
-
 // age judges a host that has what it is to be brought to by how long that has been known.
 func (w *Wish) age(r *Report, now time.Time) Verdict {
 	v := Verdict{State: v1alpha1.UnitOutdated, Version: r.Target}

@@ -22,13 +22,24 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// settle takes each turn its next step.
+// settle takes each turn its next step, but for hosts that are only to be asked again.
 func (p *pass) settle(ctx context.Context) error {
 	var due []*turn
 	for i := range p.turns {
 		t := &p.turns[i]
 		p.at(t.wake)
-		if t.step != stepNone {
+		if t.step != stepNone && !t.again {
+			due = append(due, t)
+		}
+	}
+	return turnof.Each(due, func(t *turn) error { return p.step(ctx, t) })
+}
+
+// askAgain asks hosts for what others have to offer, but for those that have been started with what they have.
+func (p *pass) askAgain(ctx context.Context) error {
+	var due []*turn
+	for i := range p.turns {
+		if t := &p.turns[i]; t.again && (t.claim == nil || t.claim.Failed != nil) {
 			due = append(due, t)
 		}
 	}
@@ -100,7 +111,12 @@ func (p *pass) ask(ctx context.Context, t *turn) error {
 	}
 	p.world.asked.asked(t.node.UID)
 	p.mu.Lock()
-	p.memo.told[t.node.UID] = p.latest
+	asked := question{latest: p.latest, again: p.memo.told[t.node.UID].again}
+	if t.again {
+		before := t.report
+		asked.again, asked.before, asked.node = p.now, &before, t.node
+	}
+	p.memo.told[t.node.UID] = asked
 	p.mu.Unlock()
 	log.FromContext(ctx).V(1).Info("host asked for updates", "node", t.node.Name)
 	return nil

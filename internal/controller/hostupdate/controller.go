@@ -157,7 +157,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		c.queued.Done(key)
 	}
 	c.works.Keep(key, p.working())
-	errs = append(errs, p.report(ctx, stored))
+	errs = append(errs, p.askAgain(ctx), p.report(ctx, stored))
 	return p.wake, turnof.First(errs)
 }
 

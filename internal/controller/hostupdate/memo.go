@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/hostupdate"
 	"moult.dev/moult/internal/rollout"
 )
@@ -32,8 +33,8 @@ type memo struct {
 	ranks    map[types.UID]uint64
 	// updated are nodes whose turn has ended well, until their agents have looked again for updates.
 	updated map[types.UID]bool
-	// told are the versions that others had to offer when nodes were asked last.
-	told map[types.UID]string
+	// told is what nodes were asked.
+	told map[types.UID]question
 	// silent are nodes whose agents have not answered, since that was first seen.
 	silent map[types.UID]time.Time
 	// turns and units are memory for as many as there were last.
@@ -53,6 +54,32 @@ type sight struct {
 	report   hostupdate.Report
 	speaks   bool
 	selected bool
+}
+
+// question is what a host was asked last.
+type question struct {
+	// latest is the version that others had to offer when it was asked last, and again when it was last asked for that alone.
+	latest string
+	again  time.Time
+	// before is what it had said until then, and node where.
+	before *hostupdate.Report
+	node   *corev1.Node
+}
+
+// unanswered is what a host had said that was asked again for what others have to offer, and has not answered; nil of any other.
+func (m *memo) unanswered(t *turn) *hostupdate.Report {
+	told := m.told[t.node.UID]
+	b, r := told.before, &t.report
+	switch {
+	case b == nil, told.node == t.node: // The question is not to be seen yet.
+		return nil
+	case t.claim == nil && r.Wanted == v1alpha1.HostActionStabilize && !r.Fresh() && !r.Answers(v1alpha1.HostActionStabilize) &&
+		r.Version == b.Version && r.BootID == b.BootID && r.Protocol == b.Protocol:
+		return b
+	}
+	told.before, told.node = nil, nil
+	m.told[t.node.UID] = told
+	return nil
 }
 
 func newMemos() *memos { return &memos{all: map[types.NamespacedName]*memo{}} }
@@ -89,7 +116,7 @@ func (m *memo) begin(w *world, nodes int) {
 		m.silent = map[types.UID]time.Time{}
 	}
 	if m.told == nil || len(m.told) > 2*nodes {
-		m.told = map[types.UID]string{}
+		m.told = map[types.UID]question{}
 	}
 	if cap(m.turns) < nodes || cap(m.turns) > 4*nodes {
 		m.turns, m.units = make([]turn, 0, nodes), make([]rollout.Unit, 0, nodes)

@@ -3,7 +3,9 @@
 package hostupdate
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,10 +15,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/rollout"
+	turnof "moult.dev/moult/internal/turn"
 )
 
 // A release that one host has found is asked for on all others, and nothing but a host that runs it lets the wave of the canary end.
@@ -40,7 +47,7 @@ func TestReleaseIsFound(t *testing.T) {
 		name  string
 		waves []v1alpha1.Wave
 		wave  string
-		told  map[types.UID]string
+		told  map[types.UID]question
 		known []v1alpha1.HostRelease
 		nodes []*corev1.Node
 		// want is each node's state, with its next step if it has one, then the revision, who starts, and how the wave stands.
@@ -48,14 +55,14 @@ func TestReleaseIsFound(t *testing.T) {
 	}{
 		{"one finds it, and the others looked before", canary, "", nil, nil,
 			[]*corev1.Node{host("a", "1.0.0", "1.1.0", -time.Minute), host("b", "1.0.0", "", -time.Hour), host("c", "1.0.0", "", -time.Hour)},
-			[]string{"a Outdated", "b Outdated asked unoffered HostSilent", "c Outdated asked unoffered HostSilent", "1.1.0", "starts a", "canary Progressing 0/1"}},
-		{"they are looking", canary, "", map[types.UID]string{"uid-b": "1.1.0", "uid-c": "1.1.0"}, nil,
+			[]string{"a Outdated", "b Updated asked unoffered", "c Updated asked unoffered", "1.1.0", "starts a", "canary Progressing 0/1"}},
+		{"they are looking, and another operator has asked them", canary, "", map[types.UID]question{"uid-b": {latest: "1.1.0"}, "uid-c": {latest: "1.1.0"}}, nil,
 			[]*corev1.Node{host("a", "1.0.0", "1.1.0", -time.Minute), looks("b", "1.0.0"), looks("c", "1.0.0")},
 			[]string{"a Outdated", "b Outdated unoffered HostSilent", "c Outdated unoffered HostSilent", "1.1.0", "starts a", "canary Progressing 0/1"}},
 		{"it is not for them yet, and they are no canary", canary, "", nil, []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Minute)}},
 			[]*corev1.Node{host("a", "1.0.0", "1.1.0", -time.Minute), host("b", "1.0.0", "", -time.Second), host("c", "1.0.0", "", -time.Second)},
 			[]string{"a Outdated", "b Updated unoffered", "c Updated unoffered", "1.1.0", "starts a", "canary Progressing 0/1"}},
-		{"nor is it for them as far as is known, and they have been asked", canary, "", map[types.UID]string{"uid-b": "1.1.0", "uid-c": "1.1.0"}, nil,
+		{"nor is it for them as far as is known, and they have been asked", canary, "", map[types.UID]question{"uid-b": {latest: "1.1.0"}, "uid-c": {latest: "1.1.0"}}, nil,
 			[]*corev1.Node{host("a", "1.0.0", "1.1.0", -time.Minute), host("b", "1.0.0", "", -time.Hour), host("c", "1.0.0", "", -time.Hour)},
 			[]string{"a Outdated", "b Updated unoffered", "c Updated unoffered", "1.1.0", "starts a", "canary Progressing 0/1"}},
 		{"it is not for the pool of the canary yet", pool, "", nil, []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Minute)}},
@@ -69,7 +76,7 @@ func TestReleaseIsFound(t *testing.T) {
 			[]string{"a Updated", "test Updated unoffered", "1.1.0", "starts", "canary Complete 1/1"}},
 		{"one is to go back, and all had been brought to the newer one", canary, "1.1.0", nil, []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Hour)}},
 			[]*corev1.Node{host("a", "1.1.0", "1.0.0", -time.Minute), host("b", "1.1.0", "", -time.Minute), host("c", "1.1.0", "1.0.0", -time.Minute)},
-			[]string{"a Outdated", "b Outdated asked unoffered HostSilent", "c Outdated", "1.0.0", "starts a", "canary Progressing 0/1"}},
+			[]string{"a Outdated", "b Updated asked unoffered", "c Outdated", "1.0.0", "starts a", "canary Progressing 0/1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRollout(func(r *v1alpha1.NodeRollout) { r.Status.Releases = tc.known })
@@ -117,14 +124,199 @@ func TestAskedForRelease(t *testing.T) {
 	if err := p.ask(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.memo.told["uid-a"]; got != "1.1.0" {
-		t.Errorf("it was asked for %q", got)
+	if got := p.memo.told["uid-a"]; got.latest != "1.1.0" || !got.again.IsZero() || got.before != nil {
+		t.Errorf("it was asked for %+v", got)
+	}
+}
+
+// lookout lets a rollout look at the same nodes again and again.
+type lookout struct {
+	*Controller
+	*testing.T
+	rollout *v1alpha1.NodeRollout
+	asks    map[string]int
+}
+
+func newLookout(t *testing.T, nodes ...client.Object) *lookout {
+	l := &lookout{T: t, asks: map[string]int{}, rollout: newRollout(func(r *v1alpha1.NodeRollout) {
+		r.Spec.Strategy = &v1alpha1.Strategy{MaxConcurrent: ptr.To(intstr.FromInt32(10))}
+		r.Status.Releases = []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Hour)}}
+	})}
+	api := fake.NewClientBuilder().WithObjects(nodes...).Build()
+	l.Controller = &Controller{
+		clock: clocktesting.NewFakePassiveClock(now), client: api, works: turnof.NewWorks(noPods{}), asked: newBackoffs(), reports: fleet.NewReports(),
+		waves: fleet.NewWaves(), queued: fleet.NewWaiters(), memos: newMemos(),
+	}
+	return l
+}
+
+// looks is one look, after so long, which does all but to start nodes, or that too.
+func (l *lookout) looks(after time.Duration, starts bool) *pass {
+	l.Helper()
+	w, err := l.resolve(l.rollout, nil)
+	if err != nil {
+		l.Fatal(err)
+	}
+	w.memo, w.now = l.memos.of(types.NamespacedName{Name: "os"}), now.Add(after)
+	var list corev1.NodeList
+	if err := l.client.List(l.Context(), &list); err != nil {
+		l.Fatal(err)
+	}
+	var nodes []*corev1.Node
+	for i := range list.Items {
+		nodes = append(nodes, &list.Items[i])
+	}
+	p := &pass{Controller: l.Controller, world: w, turns: w.sees(nodes...)}
+	err = p.settle(l.Context())
+	p.decide(w.fleet)
+	if starts {
+		err = errors.Join(err, p.claim(l.Context()))
+	}
+	if err := errors.Join(err, p.askAgain(l.Context())); err != nil {
+		l.Fatal(err)
+	}
+	l.rollout.Status.Releases = p.releases
+	for _, n := range nodes {
+		now := &corev1.Node{}
+		if err := l.client.Get(l.Context(), client.ObjectKeyFromObject(n), now); err != nil {
+			l.Fatal(err)
+		}
+		if line(now) == "stabilize,unknown,unknown unknown" && line(n) != line(now) {
+			l.asks[n.Name]++
+		}
+	}
+	return p
+}
+
+// says changes what a Node tells of its host.
+func (l *lookout) says(name string, how ...func(*corev1.Node)) {
+	l.Helper()
+	n := &corev1.Node{}
+	if err := l.client.Get(l.Context(), client.ObjectKey{Name: name}, n); err != nil {
+		l.Fatal(err)
+	}
+	for _, how := range how {
+		how(n)
+	}
+	status := n.Status
+	err := l.client.Update(l.Context(), n)
+	n.Status = status
+	if err := errors.Join(err, l.client.Status().Update(l.Context(), n)); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// units are what is made of each, and who would start.
+func units(p *pass) map[string]string {
+	all := map[string]string{}
+	for i := range p.turns {
+		u := &p.turns[i].unit
+		all[u.Node] = strings.TrimSpace(fmt.Sprintf("%s %s", u.State, u.Reason))
+		if slices.Contains(p.decision.Start, u.Node) {
+			all[u.Node] += " starts"
+		}
+	}
+	return all
+}
+
+// threeHosts are one that says what it likes, one that is updated, and one that is not yet.
+func threeHosts() []client.Object {
+	host := func(name, said, version, target string) client.Object {
+		return newNode(words(said), runs(version), offers(target), annotated(v1alpha1.AnnotationHostChecked, now.Add(-time.Hour).Format(time.RFC3339)),
+			func(n *corev1.Node) { n.Name, n.UID, n.ResourceVersion = name, types.UID("uid-"+name), "" })
+	}
+	const has, none = "stabilize,stabilize,ready true", "stabilize,stabilize,ready false"
+	return []client.Object{host("a", none, "1.1.0", ""), host("b", none, "1.1.0", ""), host("c", has, "1.0.0", "1.1.0")}
+}
+
+// A host that says again and again that it has another release to offer does not have the others asked again and again, and what these had
+// said counts until they answer.
+func TestAskedAgainAtMost(t *testing.T) {
+	l := newLookout(t, threeHosts()...)
+	if p := l.looks(0, false); len(l.asks) > 0 {
+		t.Fatalf("asked %v, %v", l.asks, units(p))
+	}
+	want := map[string]string{"a": "Outdated starts", "b": "Updated", "c": "Outdated starts"}
+	tells := func(version string, after time.Duration, asks int) {
+		t.Helper()
+		l.says("a", words("stabilize,stabilize,ready true"), offers(version))
+		for range 2 {
+			p := l.looks(after, false)
+			if diff := cmp.Diff(want, units(p)); diff != "" || l.asks["b"] != asks || l.asks["c"] != asks || l.asks["a"] > 0 || p.revision != version {
+				t.Errorf("%s after %s, to %s: asked %v, want %d each (-want +got):\n%s", version, after, p.revision, l.asks, asks, diff)
+			}
+		}
+	}
+	tells("99.0.0", 0, 1)
+	tells("99.0.1", 20*time.Second, 1)
+	l.says("b", words("stabilize,stabilize,busy unknown"))
+	l.says("c", words("stabilize,stabilize,busy unknown"))
+	tells("99.0.2", 40*time.Second, 1)
+	l.says("b", words("stabilize,stabilize,ready false"))
+	l.says("c", words("stabilize,stabilize,ready true"))
+	tells("99.0.3", time.Minute, 1)
+	if p := l.looks(2*time.Minute, false); !p.wake.Equal(now.Add(askAgain)) {
+		t.Errorf("it looks again at %s", p.wake)
+	}
+	tells("99.0.3", askAgain-time.Second, 1)
+	tells("99.0.3", askAgain, 2)
+	l.says("b", words("stabilize,stabilize,ready false"))
+	l.says("c", words("stabilize,stabilize,ready true"))
+	tells("99.0.3", 3*askAgain, 2)
+	tells("99.0.4", 3*askAgain, 3)
+}
+
+// What a host had said before it was asked again counts no longer than until it has said another thing, or is another.
+func TestAnswersAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change []func(*corev1.Node)
+		want   string
+	}{
+		"it has not taken it up":      {nil, "Updated"},
+		"it is looking":               {[]func(*corev1.Node){words("stabilize,stabilize,busy unknown")}, "Updated"},
+		"it has nothing to offer":     {[]func(*corev1.Node){words("stabilize,stabilize,ready false")}, "Updated"},
+		"it has something":            {[]func(*corev1.Node){words("stabilize,stabilize,ready true"), offers("1.2.0")}, "Outdated starts"},
+		"it could not find out":       {[]func(*corev1.Node){words("stabilize,stabilize,error unknown")}, "Outdated HostError"},
+		"it says neither":             {[]func(*corev1.Node){words("stabilize,stabilize,ready unknown")}, "Outdated HostSilent"},
+		"what it was asked is gone":   {[]func(*corev1.Node){words(",stabilize,ready false")}, "Outdated HostSilent"},
+		"it has rebooted":             {[]func(*corev1.Node){booted("boot-2")}, "Outdated HostSilent"},
+		"it runs another":             {[]func(*corev1.Node){runs("1.0.0")}, "Outdated HostSilent"},
+		"it was told to do something": {[]func(*corev1.Node){words("prepare-update,unknown,unknown unknown")}, "Outdated HostSilent"},
+	} {
+		l := newLookout(t, threeHosts()...)
+		l.says("a", words("stabilize,stabilize,ready true"), offers("1.2.0"))
+		l.looks(0, false)
+		l.says("b", tc.change...)
+		for range 2 {
+			if got := units(l.looks(time.Second, false))["b"]; l.asks["b"] == 0 || got != tc.want {
+				t.Errorf("%s: %s, want %s; asked %v", name, got, tc.want, l.asks)
+			}
+		}
+	}
+}
+
+// A host that can be started with what it has to offer is not asked first, nor is it in the way that it has been asked.
+func TestStartsWhileAsked(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		l := newLookout(t, threeHosts()...)
+		l.says("a", words("stabilize,stabilize,ready true"), offers("1.2.0"))
+		if asked {
+			l.looks(0, false)
+		}
+		l.looks(time.Second, true)
+		c := &corev1.Node{}
+		if err := l.client.Get(t.Context(), client.ObjectKey{Name: "c"}, c); err != nil {
+			t.Fatal(err)
+		}
+		if c.Annotations[bottlerocket.Wanted] != "prepare-update" || c.Annotations[v1alpha1.AnnotationHostWanted] != "1.1.0" || (l.asks["c"] > 0) != asked || l.asks["b"] != 1 {
+			t.Errorf("asked before %t: %s, %v; asked %v", asked, line(c), c.Annotations, l.asks)
+		}
 	}
 }
 
 // What goes last waits until the others have said whether they are to go, and not for ever.
 func TestAwaitsAnswers(t *testing.T) {
-	const offers, asked, failed = "stabilize,stabilize,ready true", "stabilize,unknown,unknown unknown", "stabilize,stabilize,error unknown"
+	const offers, asked, failed, again = "stabilize,stabilize,ready true", "stabilize,unknown,unknown unknown", "stabilize,stabilize,error unknown", "stabilize,stabilize,ready false"
 	for _, tc := range []struct {
 		name         string
 		own, ordered bool
@@ -140,6 +332,8 @@ func TestAwaitsAnswers(t *testing.T) {
 		{"another does not answer at all", true, false, []string{offers, asked}, time.Minute, []v1alpha1.Reason{"", v1alpha1.ReasonHostSilent}, 0},
 		{"another could not say", true, false, []string{offers, failed}, 0, []v1alpha1.Reason{"", v1alpha1.ReasonHostError}, time.Minute},
 		{"only that of the operator has not", true, false, []string{asked, offers}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, ""}, 0},
+		{"another is asked again that does not run the newest", true, false, []string{offers, again}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, ""}, time.Minute},
+		{"and is not special", false, false, []string{offers, again}, 0, []v1alpha1.Reason{"", ""}, 0},
 		{"nobody is special", false, false, []string{offers, asked}, 0, []v1alpha1.Reason{"", v1alpha1.ReasonHostSilent}, 0},
 		{"there is an order", false, true, []string{offers, asked, offers}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent}, time.Minute},
 	} {
@@ -156,7 +350,11 @@ func TestAwaitsAnswers(t *testing.T) {
 		}
 		var nodes []*corev1.Node
 		for i, said := range tc.said {
-			nodes = append(nodes, old(said, func(n *corev1.Node) { n.Name, n.UID = fmt.Sprintf("n%d", i), types.UID(fmt.Sprintf("uid-%d", i)) }))
+			n := old(said, func(n *corev1.Node) { n.Name, n.UID = fmt.Sprintf("n%d", i), types.UID(fmt.Sprintf("uid-%d", i)) })
+			if said == again {
+				delete(n.Annotations, v1alpha1.AnnotationHostTarget)
+			}
+			nodes = append(nodes, n)
 		}
 		w.sees(nodes...)
 		w.now = now.Add(tc.since)

@@ -5,7 +5,6 @@ package hostupdate
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -121,9 +120,13 @@ func (p *pass) count() status.Progress {
 // complete reports whether no host is known to need what the rollout brings them to, and none is in a turn. Hosts that are silent, or can't say,
 // do not keep it from being complete: what they need once they say so is another reboot.
 func (p *pass) complete() bool {
-	return !slices.ContainsFunc(p.turns, func(t turn) bool {
-		return t.claim != nil || t.counted && !t.unit.OptedOut && t.report.Knows() && t.report.Update == v1alpha1.HostUpdateTrue
-	})
+	for i := range p.turns {
+		t := &p.turns[i]
+		if r := t.answer(); t.claim != nil || t.counted && !t.unit.OptedOut && r.Knows() && r.Update == v1alpha1.HostUpdateTrue {
+			return false
+		}
+	}
+	return true
 }
 
 func unlabelled(n int) string {
@@ -135,8 +138,13 @@ func unlabelled(n int) string {
 
 // judgeHalt says whether nothing goes on until somebody acts.
 func (p *pass) judgeHalt(g *status.Progress) {
-	if g.Counts.Updating > 0 || slices.ContainsFunc(p.turns, func(t turn) bool { return !t.unit.RetryAt.IsZero() }) {
+	if g.Counts.Updating > 0 {
 		return
+	}
+	for i := range p.turns {
+		if !p.turns[i].unit.RetryAt.IsZero() {
+			return
+		}
 	}
 	if h := p.decision.Halted; h != nil {
 		g.Halted = h.Message

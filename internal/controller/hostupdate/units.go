@@ -55,6 +55,10 @@ type turn struct {
 	// report is what the host says of itself, and speaks whether there is a label that names its interface.
 	report hostupdate.Report
 	speaks bool
+	// again is true for a host that is to be asked again for what others have to offer, and before what it had said that was asked so, until it
+	// answers.
+	again  bool
+	before *hostupdate.Report
 	// verdict is what the rollout wants of the host.
 	verdict hostupdate.Verdict
 	unit    rollout.Unit
@@ -95,6 +99,9 @@ func turns(w *world, s fleet.Snapshot) []turn {
 			node: n, known: known, claim: node.Held(known.Claims, w.rollout.UID), unreadable: known.ClaimError != "",
 			report: h.report, speaks: h.speaks, counted: h.selected && h.speaks,
 		}
+		if t.counted {
+			t.before = w.memo.unanswered(&t)
+		}
 		t.unit.OptedOut = n.Labels[w.optOut] == v1alpha1.LabelNodeRolloutDisabled
 		if h.selected && !h.speaks && !t.unit.OptedOut {
 			w.unlabelled++
@@ -125,7 +132,9 @@ func (w *world) awaits(all []turn) {
 	var end time.Time
 	for i := range all {
 		t := &all[i]
-		if !t.counted || t.unit.OptedOut || t.unit.State != v1alpha1.UnitOutdated || t.unit.Reason != v1alpha1.ReasonHostSilent {
+		silence := t.unit.State == v1alpha1.UnitOutdated && t.unit.Reason == v1alpha1.ReasonHostSilent
+		asked := t.unit.Unoffered && (t.again || t.before != nil)
+		if !t.counted || t.unit.OptedOut || !silence && !asked {
 			delete(w.memo.silent, t.node.UID)
 			continue
 		}
@@ -182,11 +191,11 @@ func (w *world) survey(all []turn) {
 	w.revision = w.wish.Revision(reports(all), before, complete)
 }
 
-// reports are those of the hosts that count.
+// reports are the last answers of the hosts that count.
 func reports(all []turn) iter.Seq[*hostupdate.Report] {
 	return func(yield func(*hostupdate.Report) bool) {
 		for i := range all {
-			if t := &all[i]; t.counted && !t.unit.OptedOut && !yield(&t.report) {
+			if t := &all[i]; t.counted && !t.unit.OptedOut && !yield(t.answer()) {
 				return
 			}
 		}
@@ -246,10 +255,18 @@ func (t *turn) marked(w *world) bool {
 		excluded && t.node.Annotations[v1alpha1.AnnotationExcludedBy] == w.holder
 }
 
+// answer is what the host said last: while it is asked again for what others have to offer, that stands.
+func (t *turn) answer() *hostupdate.Report {
+	if t.before != nil {
+		return t.before
+	}
+	return &t.report
+}
+
 // judge sets the unit's state and the next step.
 func (t *turn) judge(w *world) {
 	t.unit.Node, t.unit.State = t.node.Name, v1alpha1.UnitUpdating
-	t.verdict = w.wish.Judge(&t.report, w.now)
+	t.verdict = w.wish.Judge(t.answer(), w.now)
 	if t.claim == nil {
 		t.judgeUnclaimed(w)
 	} else {
@@ -319,11 +336,22 @@ func (t *turn) ask(w *world) {
 		}
 	case r.Knows():
 		w.asked.well(t.node.UID)
-		if w.wish.Overtaken(r, w.latest, w.latestSince) && w.memo.told[t.node.UID] != w.latest {
-			// Agents look by themselves at different times: nobody knows yet whether the release is for this host, too.
-			t.step, t.verdict = stepAsk, hostupdate.Overtakes(w.latest)
-		}
+		t.askAgain(w)
 	}
+}
+
+// askAgain lets an agent look for what others have to offer: agents look by themselves at different times, so nobody knows yet whether that is for
+// this host, too. It is asked once for each release, and no more often than each askAgain for whichever.
+func (t *turn) askAgain(w *world) {
+	told := w.memo.told[t.node.UID]
+	if told.latest == w.latest || !w.wish.Overtaken(&t.report, w.latest, w.latestSince) {
+		return
+	}
+	if next := told.again.Add(askAgain); w.now.Before(next) {
+		t.at(next)
+		return
+	}
+	t.step, t.again = stepAsk, true
 }
 
 // outdated is a unit that Decide may start, unless its host is as it should be.

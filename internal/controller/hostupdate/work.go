@@ -30,6 +30,10 @@ const (
 	lastAsk  = 30 * time.Minute
 )
 
+// askAgain is how often at most a host is asked again because others have a release to offer that it has said nothing of. Agents look by
+// themselves that often; and what one of them says, true or not, must not keep the operator writing to the nodes of all others.
+const askAgain = 30 * time.Minute
+
 // backoffs remembers when agents are asked again. To forget it costs one question too early.
 type backoffs struct {
 	mu  sync.Mutex
