@@ -4,6 +4,7 @@ package turn
 
 import (
 	"context"
+	"maps"
 	"reflect"
 	"strings"
 	"sync"
@@ -53,23 +54,30 @@ func Soon(wait func() time.Duration, requests MapFunc) handler.Funcs {
 	}
 }
 
-// RolloutsOfNode are the NodeRollouts that select the node, as it is or as it was, and those that have a claim on it, or their mark or taint. One whose
-// selector can't be read harms no other.
-func RolloutsOfNode(c client.Reader) MapFunc {
+// RolloutsOfNode are the NodeRollouts of one controller, that of replacements or that of host updates, that select the node, as it is or as it was, and
+// those that have a claim on it, or their mark or taint. Of one that is for the other controller only what that leaves alone counts: what one of the same
+// name before it has left. One whose selector can't be read harms no other.
+func RolloutsOfNode(c client.Reader, replacements bool) MapFunc {
+	known := &selectors{all: map[types.NamespacedName]selects{}}
 	return func(ctx context.Context, objects ...client.Object) []reconcile.Request {
-		found := map[types.NamespacedName]bool{}
-		note := func(holder string) {
-			if name, ok := strings.CutPrefix(holder, Kind+"/"); ok && name != "" {
-				found[types.NamespacedName{Name: name}] = true
+		found, left := map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}
+		note := func(holder string, own bool) {
+			name, ok := strings.CutPrefix(holder, Kind+"/")
+			switch key := (types.NamespacedName{Name: name}); {
+			case !ok || name == "":
+			case own:
+				left[key] = true
+			default:
+				found[key] = true
 			}
 		}
 		for _, o := range objects {
 			annotations := o.GetAnnotations()
-			note(annotations[v1alpha1.AnnotationCordonedBy])
-			note(annotations[v1alpha1.AnnotationExcludedBy])
-			note(annotations[v1alpha1.AnnotationScaleDownBy])
+			note(annotations[v1alpha1.AnnotationCordonedBy], false)
+			note(annotations[v1alpha1.AnnotationExcludedBy], false)
+			note(annotations[v1alpha1.AnnotationScaleDownBy], replacements)
 			for _, name := range node.TaintedBy(o, Kind) {
-				note(Kind + "/" + name)
+				note(Kind+"/"+name, false)
 			}
 			if !strings.Contains(annotations[v1alpha1.AnnotationClaims], Kind+"/") {
 				continue // Plans write most of them.
@@ -79,17 +87,23 @@ func RolloutsOfNode(c client.Reader) MapFunc {
 				continue
 			}
 			for i := range claims {
-				note(claims[i].Rollout)
+				note(claims[i].Rollout, (claims[i].Machine != "") == replacements)
 			}
 		}
 		EachRollout(ctx, c, func(r *unstructured.Unstructured) {
-			selector := nodeSelector(r)
+			key := client.ObjectKeyFromObject(r)
+			if Replaces(r) != replacements {
+				delete(found, key)
+				return
+			}
+			selector := known.of(r)
 			for _, o := range objects {
 				if selector.Matches(labels.Set(o.GetLabels())) {
-					found[client.ObjectKeyFromObject(r)] = true
+					found[key] = true
 				}
 			}
 		})
+		maps.Copy(found, left)
 		all := make([]reconcile.Request, 0, len(found))
 		for key := range found {
 			all = append(all, reconcile.Request{NamespacedName: key})
@@ -109,6 +123,37 @@ func EachRollout(ctx context.Context, c client.Reader, do func(*unstructured.Uns
 	for i := range list.Items {
 		do(&list.Items[i])
 	}
+}
+
+// selectors remembers how NodeRollouts select nodes: they are asked for each change of any.
+type selectors struct {
+	mu  sync.Mutex
+	all map[types.NamespacedName]selects
+}
+
+// selects is how one did in this generation.
+type selects struct {
+	rollout    types.UID
+	generation int64
+	selector   labels.Selector
+}
+
+// forgotten is with how many NodeRollouts it begins anew: some are gone.
+const forgotten = 1000
+
+func (s *selectors) of(r *unstructured.Unstructured) labels.Selector {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := client.ObjectKeyFromObject(r)
+	now, ok := s.all[key]
+	if uid, generation := r.GetUID(), r.GetGeneration(); !ok || now.rollout != uid || now.generation != generation {
+		if len(s.all) >= forgotten {
+			clear(s.all)
+		}
+		now = selects{uid, generation, nodeSelector(r)}
+		s.all[key] = now
+	}
+	return now.selector
 }
 
 // nodeSelector of a NodeRollout that may be malformed: what can't be read selects nothing.

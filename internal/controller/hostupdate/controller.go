@@ -125,7 +125,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		return wake, err
 	}
 	if r != nil && turnof.Replaces(stored) {
-		return wake, c.leaveOut(ctx, key, r.UID)
+		return c.leaveOut(ctx, key, r.UID)
 	}
 	now := c.clock.Now()
 	// What changes from here on is not in the snapshot, so the rollout must be told of it until it is known to wait for nothing.
@@ -161,16 +161,16 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	return p.wake, turnof.First(errs)
 }
 
-// leaveOut gives back what a NodeRollout had that was of the same name as one with a replacement, which is for another controller.
-func (c *Controller) leaveOut(ctx context.Context, key types.NamespacedName, live types.UID) error {
+// leaveOut gives back what a NodeRollout had that was of the same name as one with a replacement, which is for another controller. Of that, no change of
+// other nodes comes here: it says itself when it is to be looked at again.
+func (c *Controller) leaveOut(ctx context.Context, key types.NamespacedName, live types.UID) (wake time.Time, err error) {
 	c.queued.Done(key)
 	c.works.Keep(key, nil)
 	s, err := c.fleet.Snapshot(ctx)
 	if err != nil {
-		return err
+		return wake, err
 	}
-	_, err = c.clear(ctx, key, live, s)
-	return err
+	return c.clear(ctx, key, live, s)
 }
 
 // read gets a NodeRollout. One that is being deleted is gone; one with a replacement is for another controller.

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -53,6 +54,42 @@ func TestWavesHeedHealth(t *testing.T) {
 		p.decide(s.Fleet)
 		if got := p.decision; got.Wave == nil || got.Wave.State != want || (len(got.Start) > 0) == broken {
 			t.Errorf("broken %v: wave %+v, starting %v", broken, got.Wave, got.Start)
+		}
+	}
+}
+
+// What a host update has left on nodes whose name a replacement has by now is given back; a host that is to reboot is waited for, and looked at again
+// in time though no other node changes.
+func TestLeaveOut(t *testing.T) {
+	stored := turnof.Object()
+	stored.SetName("os")
+	stored.SetUID("another")
+	stored.Object["spec"] = map[string]any{"nodeSelector": map[string]any{}, "replacement": map[string]any{}}
+	for name, tc := range map[string]struct {
+		claim func(*v1alpha1.Claim)
+		gone  bool
+		wake  time.Duration
+	}{
+		"preparing":              {begun, true, 0},
+		"told to reboot":         {rebooting, false, defaultRebootTimeout - 5*time.Minute},
+		"of a replacement's own": {func(c *v1alpha1.Claim) { c.UID = "another" }, false, 0},
+	} {
+		scheme := runtime.NewScheme()
+		scheme.AddKnownTypeWithName(turnof.GroupVersionKind, &unstructured.Unstructured{})
+		scheme.AddKnownTypeWithName(v1alpha1.GroupVersion.WithKind("NodeDisruptionBudgetList"), &v1alpha1.NodeDisruptionBudgetList{})
+		if err := corev1.AddToScheme(scheme); err != nil {
+			t.Fatal(err)
+		}
+		clk := clocktesting.NewFakePassiveClock(now)
+		api := clientfake.NewClientBuilder().WithScheme(scheme).WithObjects(stored.DeepCopy(), newNode(words("reboot-update,perform-update,ready true"), runs("1.0.0"), holding(claimed(tc.claim)))).Build()
+		c := &Controller{clock: clk, client: api, fleet: fleet.New(clk, api, nil), works: turnof.NewWorks(noPods{}), queued: fleet.NewWaiters()}
+		wake, err := c.reconcile(t.Context(), types.NamespacedName{Name: "os"})
+		n := &corev1.Node{}
+		if err := errors.Join(err, api.Get(t.Context(), client.ObjectKey{Name: "a"}, n)); err != nil {
+			t.Fatal(err)
+		}
+		if tc.wake == 0 != wake.IsZero() || tc.wake > 0 && !wake.Equal(now.Add(tc.wake)) || (n.Annotations[v1alpha1.AnnotationClaims] == "") != tc.gone {
+			t.Errorf("%s: it is looked at again at %s, the claims are %q", name, wake, n.Annotations[v1alpha1.AnnotationClaims])
 		}
 	}
 }

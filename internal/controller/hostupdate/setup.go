@@ -32,7 +32,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	return ctrl.NewControllerManagedBy(m).
 		Named("noderollout.hostupdate").
 		For(turnof.Object(), builder.WithPredicates(turnof.RolloutChanged)).
-		Watches(&corev1.Node{}, turnof.Soon(c.wait, turnof.RolloutsOfNode(c.client)), builder.WithPredicates(turnof.NodeChanged)).
+		Watches(&corev1.Node{}, turnof.Soon(c.wait, turnof.RolloutsOfNode(c.client, false)), builder.WithPredicates(turnof.NodeChanged)).
 		WatchesRawSource(source.Channel(c.fleet.Wake(ctx, c.queued), turnof.Soon(c.wait, turnof.Itself))).
 		WatchesRawSource(c.woken.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, c.options.Threads)}).
