@@ -132,9 +132,7 @@ func (w *world) awaits(all []turn) {
 	var end time.Time
 	for i := range all {
 		t := &all[i]
-		silence := t.unit.State == v1alpha1.UnitOutdated && t.unit.Reason == v1alpha1.ReasonHostSilent
-		asked := t.unit.Unoffered && (t.again || t.before != nil)
-		if !t.counted || t.unit.OptedOut || !silence && !asked {
+		if !t.awaited() {
 			delete(w.memo.silent, t.node.UID)
 			continue
 		}
@@ -165,6 +163,13 @@ func (w *world) awaits(all []turn) {
 			t.at(end)
 		}
 	}
+}
+
+// awaited reports whether the host is asked, and may turn out to be one that goes first.
+func (t *turn) awaited() bool {
+	silent := t.unit.State == v1alpha1.UnitOutdated && t.unit.Reason == v1alpha1.ReasonHostSilent
+	again := t.unit.Unoffered && (t.again || t.before != nil)
+	return t.counted && !t.unit.OptedOut && (silent || again)
 }
 
 // others names the first of so many nodes.
