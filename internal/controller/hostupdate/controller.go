@@ -11,6 +11,7 @@
 //	settle    do that: ask, perform, cordon, drain, reboot, finish          apply.go, words.go, drain.go
 //	decide    who goes next (package rollout)                               decide.go
 //	admit     decide again under the fleet's lock, and claim those nodes    decide.go
+//	ask again hosts that are not started, for what others have to offer    apply.go
 //	report    one status write, then Events                                 status.go, transitions.go
 //
 // A turn on one Node, each line one write of the operator's:
