@@ -361,7 +361,7 @@ func (w *World) ordering(t *Turn, s *Set, n *Node, all []*Turn) bool {
 func (w *World) soaking(t *Turn) bool {
 	s, n := w.set(t.ScaleSet), w.fresh(t)
 	if gone, at := w.gone(s, t.Replacement); gone {
-		t.Over = !w.behind(t)
+		t.Over = !w.behind(t) && !w.buried(t, s)
 		t.Updated = t.Over
 		return false
 	} else if m := s.Machine(t.Replacement); w.ControlPlane && s.Known && (m == nil || m.State == Deleting) {

@@ -193,7 +193,7 @@ func (w *World) bereft(t *Turn) bool {
 		t.Message = "machine " + t.Replacement + " is not listed by the cloud"
 		return false
 	}
-	if w.behind(t) {
+	if w.behind(t) || w.buried(t, s) {
 		return false
 	}
 	id := t.Replacement

@@ -49,7 +49,7 @@ type simulation struct {
 	pods   map[string]bool    // nodes where pods run that are to be drained
 	away   map[types.UID]bool // nodes that were to be replaced and have left the control plane
 	claims map[string]*v1alpha1.Claim
-	// members are the machines, of a control plane, that are members of etcd, and owed those that died as replacements: they leave it as well.
+	// members are the machines, of a control plane, that are members of etcd, and owed those that died as replacements: they leave it as well, and their Nodes go.
 	members, owed map[string]bool
 
 	status     []v1alpha1.MachineTurn
@@ -762,6 +762,9 @@ func (s *simulation) end() {
 	for id := range s.owed {
 		if s.owed[id] && s.members[id] {
 			s.wrong("machine %s is gone, and its member is in etcd", id)
+		}
+		if s.owed[id] && s.nodes["n-"+id] != nil {
+			s.wrong("machine %s is gone, and its Node is there", id)
 		}
 	}
 	if s.exact && s.ordered != s.base {

@@ -743,6 +743,30 @@ func TestBereftOfMember(t *testing.T) {
 	}
 }
 
+// The Node of a replacement that dies by itself goes before that is forgotten, wherever its turn is.
+func TestBereftOfNode(t *testing.T) {
+	for _, lost := range []int{0, 1} {
+		for _, phase := range []v1alpha1.MachinePhase{
+			v1alpha1.MachineJoining, v1alpha1.MachineClaiming, v1alpha1.MachineDraining, v1alpha1.MachineDeleting, v1alpha1.MachineSoaking, v1alpha1.MachineDiscarding,
+		} {
+			s := newScene(phase)
+			s.Drained["t"] = true
+			s.set.Lost, s.turn.ReplacementNode, s.turn.ReplacementProviderID = lost, "n-new", "sky://new"
+			s.missing("new", time.Hour)
+			s.Judge([]*Turn{s.turn})
+			if s.turn.Step != StepDeleteBack || s.turn.ReplacementNode != "n-new" || s.turn.Over {
+				t.Errorf("%s, %d lost: %+v, step %d", phase, lost, s.turn.MachineTurn, s.turn.Step)
+			}
+			delete(s.Nodes, "n-new")
+			s.index = nil
+			s.Judge([]*Turn{s.turn})
+			if s.turn.Step == StepDeleteBack || s.turn.Replacement == "new" && phase != v1alpha1.MachineSoaking && phase != v1alpha1.MachineDiscarding {
+				t.Errorf("%s, %d lost: it is not forgotten: %+v, step %d", phase, lost, s.turn.MachineTurn, s.turn.Step)
+			}
+		}
+	}
+}
+
 // What a replacement has added in its last moment, while it was being deleted, leaves as well.
 func TestLeavesAgain(t *testing.T) {
 	s := newScene(v1alpha1.MachineDiscarding)
