@@ -378,6 +378,9 @@ type MachineTurn struct {
 	// Absent is the Node that went before another one came. Budgets count it as unavailable until that one is there.
 	// +optional
 	Absent *AbsentNode `json:"absent,omitempty"`
+	// Bound is true for a turn that looks for another replacement, and is never given up: its node may have left the control plane already.
+	// +optional
+	Bound bool `json:"bound,omitempty"`
 	// UnreadySince is since when the replacement, which was ready, is not any more. It gets as long to be ready again as it had to become so.
 	// +optional
 	UnreadySince *metav1.Time `json:"unreadySince,omitempty"`

@@ -281,7 +281,7 @@ func (s *Set) adds(turns []*Turn) []Batch {
 			return nil // Nobody waits for it any more: what comes of it is not known yet.
 		}
 	}
-	// Those first whose machine is gone already: nothing may keep them from being made up for.
+	// Those first that can't do without: nothing may keep machines that are gone already from being made up for.
 	turns = slices.Clone(turns)
 	slices.SortStableFunc(turns, func(a, b *Turn) int { return cmp.Compare(order(a), order(b)) })
 	room := s.room()
@@ -308,7 +308,7 @@ func (s *Set) adds(turns []*Turn) []Batch {
 }
 
 func order(t *Turn) int {
-	if t.restores() {
+	if t.restores() || t.Bound {
 		return 0
 	}
 	return 1
@@ -379,7 +379,7 @@ func (w *World) Refused(set *Set, token string, turns []*Turn, noRoom bool, why 
 		if t.Phase != v1alpha1.MachineAdding {
 			continue
 		}
-		if noRoom && w.OnFull == v1alpha1.OnFullDeleteFirst && !t.DeletesFirst {
+		if noRoom && w.OnFull == v1alpha1.OnFullDeleteFirst && w.chooses(t) {
 			t.DeletesFirst = true
 			w.enter(t, v1alpha1.MachineClaiming)
 			continue

@@ -32,8 +32,12 @@ func (w *World) discarding(t *Turn, all []*Turn) bool {
 		return false
 	}
 	t.ReplacementNode, t.ReplacementProviderID = "", ""
-	if t.restores() && !s.Absent {
-		t.Node, t.NodeUID = "", ""
+	if w.insists(t) && !s.Absent {
+		w.forget(t, true)
+		delete(w.Left, t.Key(true)) // Another has not.
+		if t.restores() {
+			t.Node, t.NodeUID = "", ""
+		}
 		return w.enter(t, v1alpha1.MachineAdding)
 	}
 	t.Over = true
@@ -52,6 +56,8 @@ func (w *World) returning(t *Turn, n *Node, gone bool) Step {
 		return StepLeave
 	case gone:
 		return StepDeleteNode
+	case w.Bound(t):
+		// It is not given back.
 	case tells && !told:
 		return StepFail
 	case t.Failed != nil && told && !w.Ending:
@@ -138,7 +144,7 @@ func (w *World) departed(t *Turn, s *Set, all []*Turn) bool {
 		return false
 	}
 	t.ReplacementNode, t.ReplacementProviderID = "", ""
-	if t.restores() {
+	if w.insists(t) {
 		t.Replacement = ""
 		delete(w.Left, t.Key(true))
 		return w.enter(t, v1alpha1.MachineJoining) // There is to be one.

@@ -25,19 +25,15 @@ func (w *World) claiming(t *Turn) bool {
 		return w.enter(t, v1alpha1.MachineDraining)
 	}
 	if !t.DeletesFirst {
-		m := s.Machine(t.Replacement)
-		if m == nil || m.State == Failed || w.Outdated(s, m, w.NodeOf(m)) {
-			w.enter(t, v1alpha1.MachineJoining)
-			return m != nil || w.bereft(t)
+		if moved, ok := w.keepsReady(t, s); !ok {
+			return moved
 		}
-		if why, next := w.unready(t); why != "" {
-			t.at(next)
-			return w.wavers(t, "the replacement is not ready any more: "+why)
-		}
-		t.UnreadySince = nil
 	}
 	if n == nil {
 		return w.leave(t) // Its Node is gone before its machine.
+	}
+	if w.Bound(t) {
+		return w.reclaims(t, n)
 	}
 	if n.Claim == nil && n.Marked && !n.Unreadable && !n.Foreign {
 		// Somebody has taken its claim away. It is given back before it is claimed again: by its cordon it would be in its own way.
@@ -47,6 +43,21 @@ func (w *World) claiming(t *Turn) bool {
 	t.Message = w.kept(t, s.Machine(t.Machine))
 	t.Claimable = t.Message == ""
 	return false
+}
+
+// keepsReady reports whether the replacement of a turn that was ready still is.
+func (w *World) keepsReady(t *Turn, s *Set) (moved, ok bool) {
+	m := s.Machine(t.Replacement)
+	if m == nil || m.State == Failed || w.chooses(t) && w.Outdated(s, m, w.NodeOf(m)) {
+		w.enter(t, v1alpha1.MachineJoining)
+		return m != nil || w.bereft(t), false
+	}
+	if why, next := w.unready(t); why != "" {
+		t.at(next)
+		return w.wavers(t, "the replacement is not ready any more: "+why), false
+	}
+	t.UnreadySince = nil
+	return false, true
 }
 
 // kept says why a turn's node, whose replacement is ready, may not be claimed yet, or "".
@@ -182,7 +193,7 @@ func (w *World) draining(t *Turn, all []*Turn) bool {
 	if why := w.unwanted(t); why != "" {
 		return w.discard(t, why)
 	}
-	if w.expired(t) {
+	if !w.Bound(t) && w.expired(t) {
 		return true
 	}
 	if t.Step = w.emptying(t, n); t.Step != StepNone {
@@ -209,6 +220,9 @@ func (w *World) wavers(t *Turn, why string) bool {
 	if deadline := t.UnreadySince.Add(w.Timeout); w.Now.Before(deadline) {
 		t.at(deadline)
 		return false
+	}
+	if w.Bound(t) {
+		return w.enter(t, v1alpha1.MachineJoining) // Where it fails and is tried again with another.
 	}
 	return w.fail(t, v1alpha1.ReasonReplacementFailed, fmt.Sprintf("for longer than replacementReady.timeout, %s, %s", w.Timeout, why))
 }
@@ -238,9 +252,7 @@ func (w *World) empty(t *Turn, n *Node) (moved, ok bool) {
 	mine := n.Claim != nil && n.Claim.Turn == t.Turn && n.Claim.Failed == nil
 	switch {
 	case !mine && w.Bound(t):
-		w.forget(t, false)
-		t.Step, t.Message = StepClaim, "somebody has taken the claim on Node "+n.Name+" away, and it can't be given back any more"
-		return false, false
+		return w.reclaims(t, n), false
 	case !mine:
 		w.forget(t, false)
 		return w.enter(t, v1alpha1.MachineClaiming), false
@@ -254,6 +266,13 @@ func (w *World) empty(t *Turn, n *Node) (moved, ok bool) {
 		return false, false
 	}
 	return w.enter(t, v1alpha1.MachineDraining), false
+}
+
+// reclaims is a turn that can't be given up, and whose node has lost its claim.
+func (w *World) reclaims(t *Turn, n *Node) bool {
+	w.forget(t, false)
+	t.Step, t.Message = StepClaim, "somebody has taken the claim on Node "+n.Name+" away, and it can't be given back any more"
+	return false
 }
 
 func (w *World) leaving(t *Turn, all []*Turn) bool {

@@ -60,7 +60,7 @@ func (w *World) joining(t *Turn, all []*Turn) bool {
 	s := w.set(t.ScaleSet)
 	if t.Failed != nil && w.retries(t) {
 		t.Failures++
-		t.Failed = nil
+		t.Failed, t.Attempt = nil, w.Attempt(s, w.old(t))
 		return w.discard(t, "it is tried again")
 	}
 	if t.Replacement == "" {
@@ -76,7 +76,7 @@ func (w *World) joining(t *Turn, all []*Turn) bool {
 	if why := w.unwanted(t); why != "" {
 		return w.discard(t, why)
 	}
-	if t.Failed != nil && w.Ending {
+	if t.Failed != nil && w.Ending && !w.Bound(t) {
 		t.Over = true
 		return false
 	}
@@ -105,7 +105,7 @@ func (w *World) comes(t *Turn, s *Set, m *Machine) bool {
 	case m.State == Deleting:
 		t.Message = "machine " + m.ID + ", which was to take the place, is being deleted"
 		return false
-	case !t.DeletesFirst && w.Outdated(s, m, n):
+	case w.chooses(t) && w.Outdated(s, m, n):
 		return w.drifted(t, s, m, n)
 	}
 	if n != nil && n.Shieldable && !n.Shielded {
@@ -129,6 +129,9 @@ func (w *World) comes(t *Turn, s *Set, m *Machine) bool {
 	return w.enter(t, v1alpha1.MachineClaiming)
 }
 
+// chooses reports whether a turn may do without a replacement that is not as it should be. Others take what comes: that is replaced in its own turn.
+func (w *World) chooses(t *Turn) bool { return !t.DeletesFirst && !w.Bound(t) }
+
 // joins notes what the replacement's Node is known by, as far as that is known.
 func (t *Turn) joins(m *Machine, n *Node) {
 	if m.ProviderID != "" {
@@ -145,12 +148,12 @@ func (t *Turn) joins(m *Machine, n *Node) {
 
 // retries reports whether a turn without surge that failed is tried again.
 func (w *World) retries(t *Turn) bool {
-	if w.Ending {
+	if w.Ending && !w.Bound(t) {
 		return false
 	}
 	at := rollout.RetryAt(w.Retries, t.Failures+1, t.Failed.Time.Time)
 	t.at(at)
-	return t.Attempt != w.Attempt(w.set(t.ScaleSet), nil) || !at.IsZero() && !w.Now.Before(at)
+	return t.Attempt != w.Attempt(w.set(t.ScaleSet), w.old(t)) || !at.IsZero() && !w.Now.Before(at)
 }
 
 // skew is by how much the clocks of a cloud may differ.
@@ -164,7 +167,9 @@ func (w *World) newcomer(t *Turn, s *Set, all []*Turn) *Machine {
 	for i := range s.Machines {
 		m := &s.Machines[i]
 		n := w.NodeOf(m)
-		if m.State == Deleting || m.State == Failed || w.Outdated(s, m, n) || Taken(all, s.Name, m.ID) || s.promised(m.ID) {
+		// One that was bound to have another takes it as it is, if it is known to be new.
+		unfit := w.Outdated(s, m, n) && (m.Created.IsZero() || !w.Bound(t))
+		if m.State == Deleting || m.State == Failed || unfit || Taken(all, s.Name, m.ID) || s.promised(m.ID) {
 			continue
 		}
 		if !m.Created.IsZero() && m.Created.Before(began) && !strings.HasPrefix(t.Turn, v1alpha1.DucklettPrefix) {
@@ -196,24 +201,28 @@ func (w *World) bereft(t *Turn) bool {
 	if w.behind(t) || w.buried(t, s) {
 		return false
 	}
-	id := t.Replacement
+	id, lost := t.Replacement, s.Lost > 0
 	delete(w.Left, t.Key(true)) // Another has not.
 	t.Replacement, t.ReplacementNode, t.ReplacementProviderID = "", "", ""
-	switch {
-	case s.Lost <= 0 && w.Bound(t):
-		return true // Another takes the place.
-	case w.Bound(t):
+	if lost {
 		s.Lost--
+	}
+	bound, left := w.Bound(t), t.Phase == v1alpha1.MachineDeleting || t.Phase == v1alpha1.MachineLeaving && w.Left[t.Key(false)]
+	switch {
+	case lost && bound && left:
 		t.DeletesFirst = true // It is made up for once the machine is gone.
 		return true
-	case s.Lost <= 0:
+	case bound:
+		t.Bound = true // The control plane may not let its node go before there is another, and it may have left by half.
+	case !lost:
 		w.forget(t, false)
+	}
+	switch {
+	case !lost:
 		return w.enter(t, v1alpha1.MachineJoining) // The cloud makes another in its place, or has made it.
-	case t.restores():
-		s.Lost--
+	case w.insists(t):
 		return w.enter(t, v1alpha1.MachineAdding)
 	}
-	s.Lost--
 	return w.fail(t, v1alpha1.ReasonReplacementFailed, "machine "+id+" of scale set "+s.Name+", which was to take the place of "+t.Machine+", is gone")
 }
 
@@ -229,10 +238,10 @@ func (w *World) drifted(t *Turn, s *Set, m *Machine, n *Node) bool {
 	return w.failsJoining(t, why)
 }
 
-// failsJoining fails a turn whose replacement is of no use. One that has deleted its machine already keeps the replacement until it is tried again:
-// the set has no machine to spare.
+// failsJoining fails a turn whose replacement is of no use. One that needs a replacement, as it has deleted its machine already, keeps it until it is
+// tried again: the set has no machine to spare.
 func (w *World) failsJoining(t *Turn, why string) bool {
-	if !t.restores() {
+	if !w.insists(t) {
 		return w.fail(t, v1alpha1.ReasonReplacementFailed, why)
 	}
 	if t.Failed == nil {

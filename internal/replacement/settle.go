@@ -122,10 +122,10 @@ func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended, waiting, al
 			why += ": " + end.Message
 		}
 		switch {
-		case end.NoRoom && w.OnFull == v1alpha1.OnFullDeleteFirst && !t.DeletesFirst:
+		case end.NoRoom && w.OnFull == v1alpha1.OnFullDeleteFirst && w.chooses(t):
 			t.DeletesFirst = true
 			w.enter(t, v1alpha1.MachineClaiming)
-		case end.NoRoom || t.restores():
+		case end.NoRoom || w.insists(t):
 			t.Message = short(why)
 		default:
 			w.fail(t, v1alpha1.ReasonReplacementFailed, why)

@@ -75,6 +75,8 @@ type simulation struct {
 	heals    bool    // the only disturbance is that machines die, and the cloud makes others
 	busy     float64 // how often the cloud has no time for a deletion
 	ordered  int
+	strikes  int // how many replacements die while nodes are leaving, and struck how many have
+	struck   int
 	// seen is the set as it was looked at last. When the next look shows it partly, there is no other until forgotten.
 	seen      *Set
 	partly    bool
@@ -609,6 +611,9 @@ func (s *simulation) apply(w *World, t *Turn) {
 			s.drained[t.Key(true)], s.pods[fresh.Name] = true, false
 		}
 	case StepLeave:
+		if !s.mayLeave(t) || s.strikes > 0 && s.chance(0.5) {
+			return
+		}
 		s.left[t.Key(false)] = true
 		delete(s.members, strings.TrimPrefix(t.Node, "n-"))
 		if old != nil {
@@ -640,6 +645,51 @@ func (s *simulation) apply(w *World, t *Turn) {
 	case StepHold:
 		s.claims[fresh.Name] = &v1alpha1.Claim{UID: "r", Turn: t.Turn, Since: stamp(s.now), Machine: t.Replacement}
 	case StepNone, StepAdd, StepDelete, StepDiscard, StepTell:
+	}
+}
+
+// mayLeave reports whether etcd can do without a turn's node: as many members are left as bear a failure, or as there were before its replacement came.
+func (s *simulation) mayLeave(t *Turn) bool {
+	own := s.machine(t.Machine)
+	if own == nil || own.State != Running || !s.members[own.ID] {
+		return true
+	}
+	before, after := 0, 0
+	for _, m := range s.machines {
+		if m.State == Running && s.members[m.ID] {
+			before++
+			after++
+		}
+	}
+	after--
+	if r := s.machine(t.Replacement); r != nil && s.members[r.ID] {
+		before--
+	}
+	return after >= min(3, before)
+}
+
+// strike lets the replacement die of a turn whose node is leaving the control plane.
+func (s *simulation) strike() {
+	for i := range s.status {
+		t := &s.status[i]
+		m := s.machine(t.Replacement)
+		if t.Phase != v1alpha1.MachineLeaving || t.DeletesFirst || m == nil || m.State != Running || s.chance(0.5) {
+			continue
+		}
+		s.strikes--
+		s.struck++
+		if s.kills > 0 {
+			s.slack++ // A process that is killed then can't tell which of both has happened.
+		}
+		m.State, m.until = Deleting, s.now
+		s.dies(m.ID)
+		if s.capacity--; s.chance(0.5) {
+			s.add(1, m.Zone, false)
+			s.note("%s dies in %s, and another is made", m.ID, t.Turn)
+		} else {
+			s.note("%s dies in %s", m.ID, t.Turn)
+		}
+		return
 	}
 }
 
@@ -721,6 +771,9 @@ func (s *simulation) run(surge int, disturbances int, ends bool) {
 			disturbances--
 			s.disturb()
 		}
+		if s.strikes > 0 {
+			s.strike()
+		}
 		if ends && i == 60 {
 			s.rules.Ending = true
 		}
@@ -729,7 +782,7 @@ func (s *simulation) run(surge int, disturbances int, ends bool) {
 		if most := s.base + max(0, s.outside) + surge + s.slack; s.live() > most {
 			s.wrong("there are %d machines, and at most %d there may be", s.live(), most)
 		}
-		if least := s.base - s.slack; surge > 0 && !s.restored && s.live()-min(0, s.outside) < least {
+		if least := s.base - s.slack - s.struck; surge > 0 && !s.restored && s.live()-min(0, s.outside) < least {
 			s.wrong("there are %d machines, and at least %d there must be", s.live(), least)
 		}
 		if i > 400 && s.quiet() {
@@ -802,6 +855,7 @@ func TestSimulation(t *testing.T) {
 		nevers, busy float64
 		hangs        float64
 		keeps        time.Duration
+		strikes      int
 	}{
 		{name: "undisturbed", surge: 1, exact: true},
 		{name: "killed", surge: 2, kills: 0.1, exact: true},
@@ -816,6 +870,9 @@ func TestSimulation(t *testing.T) {
 		{name: "disturbed without surge", surge: 0, faults: 0.05, disturbances: 6},
 		{name: "disturbed control plane", surge: 1, faults: 0.05, disturbances: 6, plane: true},
 		{name: "disturbed control plane, deleted", surge: 1, faults: 0.05, disturbances: 6, plane: true, ends: true},
+		{name: "struck control plane", surge: 1, plane: true, strikes: 3},
+		{name: "struck control plane, killed", surge: 1, plane: true, strikes: 3, kills: 0.05, nevers: 0.2},
+		{name: "struck control plane, deleted", surge: 1, faults: 0.05, plane: true, strikes: 3, ends: true},
 		{name: "healed", surge: 2, disturbances: 6, heals: true, nevers: 0.3, busy: 0.8},
 		{name: "healed, and kept", surge: 2, disturbances: 6, heals: true, nevers: 0.3, busy: 0.8, keeps: time.Minute},
 		{name: "control plane, kept", surge: 1, faults: 0.05, nevers: 0.3, plane: true, keeps: time.Minute},
@@ -827,12 +884,12 @@ func TestSimulation(t *testing.T) {
 		{name: "disturbed and deleted", surge: 1, faults: 0.05, disturbances: 6, ends: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			handed := 0
+			handed, struck := 0, 0
 			for seed := range uint64(seeds) {
 				s := newSimulation(t, seed, tc.faults)
 				s.rules.ControlPlane, s.exact = tc.plane, tc.exact
 				s.kills, s.nevers, s.heals, s.busy, s.rules.KeepFailed = max(s.kills, tc.kills), tc.nevers, tc.heals, tc.busy, tc.keeps
-				s.hangs = tc.hangs
+				s.hangs, s.strikes = tc.hangs, tc.strikes
 				if tc.onFull != "" {
 					s.rules.OnFull = tc.onFull
 				}
@@ -841,9 +898,13 @@ func TestSimulation(t *testing.T) {
 				}
 				s.run(tc.surge, tc.disturbances, tc.ends)
 				handed += s.handed
+				struck += s.struck
 			}
 			if (handed > 0) != (tc.hangs > 0) {
 				t.Errorf("%d machines were given to turns before their operation was over", handed)
+			}
+			if (struck > 0) != (tc.strikes > 0) {
+				t.Errorf("%d replacements died while nodes were leaving", struck)
 			}
 		})
 	}

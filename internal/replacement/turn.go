@@ -80,7 +80,13 @@ func (t *Turn) Key(back bool) string {
 
 // Bound reports whether a turn is never given up any more: its node may have left the control plane already, and would be of no use.
 func (w *World) Bound(t *Turn) bool {
-	return t.Phase == v1alpha1.MachineLeaving || t.Phase == v1alpha1.MachineDeleting && w.ControlPlane
+	return t.Bound || t.Phase == v1alpha1.MachineLeaving || t.Phase == v1alpha1.MachineDeleting && w.ControlPlane
+}
+
+// insists reports whether a turn needs a replacement, whatever has become of the one it had: its machine is to be made up for, or is bound to go.
+func (w *World) insists(t *Turn) bool {
+	gone, _ := w.gone(w.set(t.ScaleSet), t.Machine)
+	return t.restores() || w.Bound(t) && !gone
 }
 
 // forget takes back that one of a turn's nodes is drained: pods may have come to it since.
@@ -92,7 +98,7 @@ func (t *Turn) Surplus() bool {
 	case v1alpha1.MachineSoaking:
 		return false
 	case v1alpha1.MachineDiscarding:
-		return t.Replacement != "" && !t.DeletesFirst
+		return (t.Replacement != "" || t.Bound) && !t.DeletesFirst
 	case v1alpha1.MachineAdding, v1alpha1.MachineJoining, v1alpha1.MachineClaiming, v1alpha1.MachineDraining, v1alpha1.MachineLeaving, v1alpha1.MachineDeleting:
 	}
 	return !t.DeletesFirst
@@ -135,7 +141,7 @@ func (w *World) unwanted(t *Turn) string {
 	switch {
 	case s.Absent:
 		return "scale set " + s.Name + " is gone"
-	case t.restores():
+	case t.restores(), w.Bound(t):
 		return ""
 	case w.Ending:
 		return "the rollout is being deleted"
@@ -223,11 +229,14 @@ func (w *World) unit(t *Turn) {
 	u := &t.Unit
 	switch t.Phase {
 	case v1alpha1.MachineAdding, v1alpha1.MachineJoining:
-		if t.Machine != "" {
+		if t.Machine != "" && !w.Bound(t) {
 			u.State, u.InTurn = v1alpha1.UnitOutdated, true
 			u.Reason, u.Message = w.waiting(t)
 		}
 	case v1alpha1.MachineClaiming:
+		if w.Bound(t) {
+			break
+		}
 		// Its replacement costs money while it waits: it goes before those that have none.
 		u.State, u.InTurn, u.Down = v1alpha1.UnitOutdated, true, true
 		if !t.Claimable {

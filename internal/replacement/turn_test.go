@@ -119,6 +119,21 @@ func (s *scene) kept() {
 	s.claim(func(c *v1alpha1.Claim) { c.Failed = s.turn.Failed })
 }
 
+// bound is a turn of a control plane that has lost its replacement while its node was leaving.
+func (s *scene) bound() {
+	s.ControlPlane, s.turn.Bound = true, true
+	if s.Nodes["n-old"].Claim == nil {
+		s.claim(func(c *v1alpha1.Claim) { c.Cordoned = &metav1.Time{Time: now.Add(-time.Minute)} })
+		s.Nodes["n-old"].Spec.Unschedulable, s.Drained["t"] = true, true
+	}
+}
+
+// never is a replacement that was to have joined long ago.
+func (s *scene) never() {
+	delete(s.Nodes, "n-new")
+	s.turn.PhaseSince.Time = now.Add(-time.Hour)
+}
+
 // labels gives the node that goes a label.
 func (s *scene) labels(key string) { s.Nodes["n-old"].Labels = map[string]string{key: ""} }
 
@@ -322,15 +337,53 @@ func TestJudge(t *testing.T) {
 		"leaves uncordoned": {leaving, func(s *scene) {
 			s.Nodes["n-old"].Spec.Unschedulable, s.Left["t"] = false, true
 		}, verdict{leaving, StepCordon, "", "", false}},
-		"leaves unclaimed":   {leaving, func(s *scene) { s.Nodes["n-old"].Claim, s.Left["t"] = nil, true }, verdict{leaving, StepClaim, "", "can't be given back any more", false}},
-		"leaves again":       {leaving, func(s *scene) { s.Left["t"] = true; s.again("n-old") }, verdict{leaving, StepClaim, "", "", false}},
-		"leaves unknown":     {leaving, func(s *scene) { s.set.Known, s.Left["t"] = false, true }, verdict{leaving, StepNone, "", "", false}},
-		"leaves bereft":      {leaving, func(s *scene) { s.missing("new", time.Hour); s.set.Lost = 1 }, verdict{leaving, StepLeave, "", "", false}},
-		"leaves, made again": {leaving, func(s *scene) { s.missing("new", time.Hour); s.turn.Since.Time = now }, verdict{leaving, StepLeave, "", "", false}},
+		"leaves unclaimed": {leaving, func(s *scene) { s.Nodes["n-old"].Claim, s.Left["t"] = nil, true }, verdict{leaving, StepClaim, "", "can't be given back any more", false}},
+		"leaves again":     {leaving, func(s *scene) { s.Left["t"] = true; s.again("n-old") }, verdict{leaving, StepClaim, "", "", false}},
+		"leaves unknown":   {leaving, func(s *scene) { s.set.Known, s.Left["t"] = false, true }, verdict{leaving, StepNone, "", "", false}},
+		"leaves bereft":    {leaving, func(s *scene) { s.ControlPlane = true; s.without("new"); s.set.Lost = 1 }, verdict{adding, StepAdd, "", "a machine is to be added", false}},
+		"left, and bereft": {leaving, func(s *scene) {
+			s.ControlPlane, s.Left["t"], s.set.Lost = true, true, 1
+			s.without("new")
+		}, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"leaves, made again": {leaving, func(s *scene) { s.ControlPlane = true; s.without("new"); s.turn.Since.Time = now }, verdict{leaving, StepLeave, "", "", false}},
 		"leaves, and waits": {leaving, func(s *scene) {
-			s.missing("new", time.Hour)
+			s.ControlPlane = true
+			s.without("new")
 			s.turn.Since.Time, s.machine("other").UpToDate = now, false
-		}, verdict{leaving, StepNone, "", "no machine has come", false}},
+		}, verdict{joining, StepNone, "", "no machine has come", false}},
+		"leaves, made of another image": {leaving, func(s *scene) {
+			s.ControlPlane = true
+			s.without("new")
+			s.turn.Since.Time, s.machine("other").UpToDate, s.machine("other").Created = now, false, now
+		}, verdict{leaving, StepLeave, "", "", false}},
+
+		"bound when over":   {adding, func(s *scene) { s.bound(); s.Ending = true }, verdict{adding, StepAdd, "", "a machine is to be added", false}},
+		"bound, image back": {adding, func(s *scene) { s.bound(); s.machine("old").UpToDate = true }, verdict{adding, StepAdd, "", "", false}},
+		"bound, no room": {adding, func(s *scene) {
+			s.bound()
+			s.OnFull = v1alpha1.OnFullDeleteFirst
+			s.under("Add", &Ended{NoRoom: true, Message: "no cores"})
+		}, verdict{adding, StepAdd, "", "no cores", false}},
+		"bound, and none added":  {adding, func(s *scene) { s.bound(); s.under("Add", &Ended{Message: "it broke"}) }, verdict{adding, StepAdd, "", "it broke", false}},
+		"bound, and gone":        {adding, func(s *scene) { s.bound(); s.missing("old", time.Hour) }, verdict{giving, StepLeave, "", "", false}},
+		"bound, and outdated":    {joining, func(s *scene) { s.bound(); s.machine("new").UpToDate = false; s.set.Model = "3" }, verdict{leaving, StepLeave, "", "", false}},
+		"bound, and dead":        {joining, func(s *scene) { s.bound(); s.without("new"); s.set.Lost = 1 }, verdict{adding, StepAdd, "", "", false}},
+		"bound, and never joins": {joining, func(s *scene) { s.bound(); s.never() }, verdict{joining, StepNone, failed, "was not ready within", false}},
+		"bound, and tried again": {joining, func(s *scene) {
+			s.bound()
+			s.never()
+			s.Ending, s.Retries = true, &v1alpha1.Retries{Limit: 3}
+			s.turn.Failed = &v1alpha1.ClaimFailure{Reason: failed, Message: "x", Time: metav1.Time{Time: now.Add(-time.Hour)}}
+		}, verdict{giving, StepLeaveBack, "", "it is tried again", false}},
+		"bound, and nothing to discard": {giving, func(s *scene) { s.bound(); s.without("new"); s.turn.Replacement = "" }, verdict{adding, StepAdd, "", "", false}},
+		"bound, and unclaimed":          {claiming, func(s *scene) { s.bound(); s.Nodes["n-old"].Claim, s.Nodes["n-old"].Marked = nil, true }, verdict{claiming, StepClaim, "", "can't be given back any more", false}},
+		"bound, for long":               {draining, func(s *scene) { s.bound(); s.TurnTimeout = time.Minute }, verdict{draining, StepDrain, "", "", false}},
+		"bound, unready for long": {draining, func(s *scene) {
+			s.bound()
+			s.taint("node.kubernetes.io/not-ready")
+			s.Drained["t"] = true
+			s.unready(10 * time.Minute)
+		}, verdict{joining, StepNone, "", "has taint", false}},
 
 		"deletes":             {deleting, func(*scene) {}, verdict{deleting, StepDelete, "", "is to be deleted", false}},
 		"deletes when over":   {deleting, func(s *scene) { s.Ending = true }, verdict{giving, StepRelease, "", "the rollout is being deleted", false}},

@@ -240,7 +240,7 @@ func (p *pass) tell(ctx context.Context, t *machine.Turn, n *machine.Node) error
 func leaving(turns []*machine.Turn) map[string]string {
 	nodes := map[string]string{}
 	for _, t := range turns {
-		if t.Node != "" && t.Phase == v1alpha1.MachineLeaving {
+		if t.Node != "" && (t.Phase == v1alpha1.MachineLeaving || t.Bound) {
 			nodes[t.Turn] = t.Node
 		}
 	}

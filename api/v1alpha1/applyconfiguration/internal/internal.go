@@ -286,6 +286,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: attempt
       type:
         scalar: string
+    - name: bound
+      type:
+        scalar: boolean
     - name: deletesFirst
       type:
         scalar: boolean

@@ -52,6 +52,8 @@ type MachineTurnApplyConfiguration struct {
 	ReplacementProviderID *string `json:"replacementProviderID,omitempty"`
 	// Absent is the Node that went before another one came. Budgets count it as unavailable until that one is there.
 	Absent *AbsentNodeApplyConfiguration `json:"absent,omitempty"`
+	// Bound is true for a turn that looks for another replacement, and is never given up: its node may have left the control plane already.
+	Bound *bool `json:"bound,omitempty"`
 	// UnreadySince is since when the replacement, which was ready, is not any more. It gets as long to be ready again as it had to become so.
 	UnreadySince *v1.Time `json:"unreadySince,omitempty"`
 	// Failed says why the turn failed, while what it leaves behind is cleared away.
@@ -207,6 +209,14 @@ func (b *MachineTurnApplyConfiguration) WithReplacementProviderID(value string) 
 // If called multiple times, the Absent field is set to the value of the last call.
 func (b *MachineTurnApplyConfiguration) WithAbsent(value *AbsentNodeApplyConfiguration) *MachineTurnApplyConfiguration {
 	b.Absent = value
+	return b
+}
+
+// WithBound sets the Bound field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Bound field is set to the value of the last call.
+func (b *MachineTurnApplyConfiguration) WithBound(value bool) *MachineTurnApplyConfiguration {
+	b.Bound = &value
 	return b
 }
 
