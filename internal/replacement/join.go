@@ -95,6 +95,9 @@ func (w *World) joining(t *Turn, all []*Turn) bool {
 	return w.comes(t, s, m)
 }
 
+// changed is why turns begin anew.
+const changed = "what machines are made of has changed"
+
 // comes is a turn whose replacement is there.
 func (w *World) comes(t *Turn, s *Set, m *Machine) bool {
 	n := w.NodeOf(m)
@@ -107,6 +110,8 @@ func (w *World) comes(t *Turn, s *Set, m *Machine) bool {
 		return false
 	case w.chooses(t) && w.Outdated(s, m, n):
 		return w.drifted(t, s, m, n)
+	case w.chooses(t) && w.MatchOSImage && n == nil && !m.UpToDate && t.Attempt != w.Attempt(s, w.old(t)):
+		return w.discard(t, changed) // It may never have a Node to tell by.
 	}
 	if n != nil && n.Shieldable && !n.Shielded {
 		t.Step = StepShield
@@ -229,7 +234,7 @@ func (w *World) bereft(t *Turn) bool {
 // drifted is a turn whose replacement is not what machines are to be any more.
 func (w *World) drifted(t *Turn, s *Set, m *Machine, n *Node) bool {
 	if t.Attempt != w.Attempt(s, w.old(t)) {
-		return w.discard(t, "what machines are made of has changed")
+		return w.discard(t, changed)
 	}
 	why := "machine " + m.ID + " was made, and is outdated at once: the cloud says that it is not made of what scale set " + s.Name + " makes new ones of"
 	if w.MatchOSImage {

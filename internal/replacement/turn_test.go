@@ -128,6 +128,12 @@ func (s *scene) bound() {
 	}
 }
 
+// unjoined is a replacement that the cloud says is outdated, and that has no Node to tell by.
+func (s *scene) unjoined(model string) {
+	s.MatchOSImage, s.machine("new").UpToDate, s.set.Model = true, false, model
+	delete(s.Nodes, "n-new")
+}
+
 // never is a replacement that was to have joined long ago.
 func (s *scene) never() {
 	delete(s.Nodes, "n-new")
@@ -255,18 +261,20 @@ func TestJudge(t *testing.T) {
 		"others are sick": {joining, func(s *scene) {
 			s.Waits["t"], s.turn.PhaseSince.Time = "member x is sick", now.Add(-time.Hour)
 		}, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
-		"shielded first":  {joining, func(s *scene) { s.Nodes["n-new"].Shieldable = true; s.Unjoined["t"] = "wait" }, verdict{joining, StepShield, pending, "wait", false}},
-		"machine failed":  {joining, func(s *scene) { s.machine("new").State, s.machine("new").Message = Failed, "no disk" }, verdict{giving, StepFail, failed, "has failed: no disk", false}},
-		"image again":     {joining, func(s *scene) { s.machine("new").UpToDate = false; s.set.Model = "3" }, verdict{giving, StepHold, "", "what machines are made of has changed", false}},
-		"outdated anew":   {joining, func(s *scene) { s.machine("new").UpToDate = false }, verdict{giving, StepFail, failed, "is outdated at once", false}},
-		"wrong OS image":  {joining, func(s *scene) { s.MatchOSImage = true; s.Nodes["n-new"].Status.NodeInfo.OSImage = "Linux" }, verdict{giving, StepFail, failed, `its OS image is "Linux": it would be replaced for ever`, false}},
-		"right OS image":  {joining, func(s *scene) { s.MatchOSImage = true }, verdict{claiming, StepNone, "", "", false}},
-		"died, and lost":  {joining, func(s *scene) { s.missing("new", time.Hour); s.set.Lost = 1 }, verdict{giving, StepFail, failed, "which was to take the place of old, is gone", false}},
-		"died, and made":  {joining, func(s *scene) { s.missing("new", time.Hour); s.turn.Replacement = "new" }, verdict{claiming, StepNone, "", "", false}},
-		"old died, lost":  {joining, func(s *scene) { s.missing("old", time.Hour); s.set.Lost = 1 }, verdict{deleting, StepDeleteNode, "", "its Node goes", false}},
-		"old died, made":  {joining, func(s *scene) { s.missing("old", time.Hour) }, verdict{giving, StepDeleteNode, "", "the cloud makes another", false}},
-		"old died, a CP":  {joining, func(s *scene) { s.ControlPlane = true; s.missing("old", time.Hour); s.set.Lost = 1 }, verdict{leaving, StepLeave, "", "", false}},
-		"image back then": {joining, func(s *scene) { s.machine("old").UpToDate = true }, verdict{giving, StepHold, "", "the machine is what it is to be", false}},
+		"shielded first":            {joining, func(s *scene) { s.Nodes["n-new"].Shieldable = true; s.Unjoined["t"] = "wait" }, verdict{joining, StepShield, pending, "wait", false}},
+		"machine failed":            {joining, func(s *scene) { s.machine("new").State, s.machine("new").Message = Failed, "no disk" }, verdict{giving, StepFail, failed, "has failed: no disk", false}},
+		"image again":               {joining, func(s *scene) { s.machine("new").UpToDate = false; s.set.Model = "3" }, verdict{giving, StepHold, "", "what machines are made of has changed", false}},
+		"image again, not joined":   {joining, func(s *scene) { s.unjoined("3") }, verdict{giving, StepDiscard, "", "is to be deleted again", false}},
+		"image as then, not joined": {joining, func(s *scene) { s.unjoined("2") }, verdict{joining, StepNone, pending, "has not joined yet", false}},
+		"outdated anew":             {joining, func(s *scene) { s.machine("new").UpToDate = false }, verdict{giving, StepFail, failed, "is outdated at once", false}},
+		"wrong OS image":            {joining, func(s *scene) { s.MatchOSImage = true; s.Nodes["n-new"].Status.NodeInfo.OSImage = "Linux" }, verdict{giving, StepFail, failed, `its OS image is "Linux": it would be replaced for ever`, false}},
+		"right OS image":            {joining, func(s *scene) { s.MatchOSImage = true }, verdict{claiming, StepNone, "", "", false}},
+		"died, and lost":            {joining, func(s *scene) { s.missing("new", time.Hour); s.set.Lost = 1 }, verdict{giving, StepFail, failed, "which was to take the place of old, is gone", false}},
+		"died, and made":            {joining, func(s *scene) { s.missing("new", time.Hour); s.turn.Replacement = "new" }, verdict{claiming, StepNone, "", "", false}},
+		"old died, lost":            {joining, func(s *scene) { s.missing("old", time.Hour); s.set.Lost = 1 }, verdict{deleting, StepDeleteNode, "", "its Node goes", false}},
+		"old died, made":            {joining, func(s *scene) { s.missing("old", time.Hour) }, verdict{giving, StepDeleteNode, "", "the cloud makes another", false}},
+		"old died, a CP":            {joining, func(s *scene) { s.ControlPlane = true; s.missing("old", time.Hour); s.set.Lost = 1 }, verdict{leaving, StepLeave, "", "", false}},
+		"image back then":           {joining, func(s *scene) { s.machine("old").UpToDate = true }, verdict{giving, StepHold, "", "the machine is what it is to be", false}},
 
 		"ready":        {claiming, func(*scene) {}, verdict{claiming, StepNone, "", "", false}},
 		"not any more": {claiming, func(s *scene) { s.taint("node.kubernetes.io/unreachable") }, verdict{claiming, StepNone, pending, "is not ready any more", false}},
