@@ -23,16 +23,47 @@ func LeftByDucklett(n *corev1.Node) bool {
 }
 
 // Adopt is the turn of a node that Ducklett was replacing, if it has added a machine for it already; nil where it has not, and the node is one
-// like others. Which machine takes the place it has not written down: the turn looks for one that could.
-func (w *World) Adopt(n *Node, turn string) *Turn {
+// like others. Which machine takes the place it has not written down: the turn looks for one that could. Where another image is wanted since, it is the
+// newest of the image that Ducklett wanted: it takes the place all the same, and is replaced in its own turn; or it is taken back, where the node is as it
+// should be.
+func (w *World) Adopt(n *Node, turn string, all []*Turn) *Turn {
 	s, m := w.MachineOf(n)
-	if m == nil || !s.Known || !n.Selected || n.OptedOut || w.Ending || w.DetectOnly || !w.Outdated(s, m, n) || !added(s, n.Annotations) {
+	if m == nil || !s.Known || !n.Selected || n.OptedOut || w.Ending || w.DetectOnly || !added(s, n.Annotations) {
 		return nil
 	}
 	p := Spot{Node: n, Set: s, Machine: m}
 	t := w.Begin(&p, v1alpha1.DucklettPrefix+turn, false)
 	t.Phase = v1alpha1.MachineJoining
+	if made := w.unwantedSince(s, n.Annotations[v1alpha1.AnnotationDucklettImage], all); made != nil {
+		t.Replacement = made.ID
+	}
+	switch {
+	case w.Outdated(s, m, n):
+		return t
+	case t.Replacement == "":
+		return nil
+	}
+	w.discard(t, "the machine is what it is to be")
 	return t
+}
+
+// unwantedSince is the newest machine that Ducklett may have added, for this image, and that is outdated by now; nil where there is none.
+func (w *World) unwantedSince(s *Set, image string, all []*Turn) *Machine {
+	if image = image[strings.LastIndex(image, "/")+1:]; image == "" {
+		return nil
+	}
+	var newest *Machine
+	for i := range s.Machines {
+		m := &s.Machines[i]
+		n := w.NodeOf(m)
+		if n == nil || n.Status.NodeInfo.OSImage != image || !w.Outdated(s, m, n) || LeftByDucklett(n.Node) || m.State == Deleting || Taken(all, s.Name, m.ID) {
+			continue
+		}
+		if newest == nil || m.newer(newest) {
+			newest = m
+		}
+	}
+	return newest
 }
 
 // added reports whether Ducklett has made the scale set larger for a node. It writes how many machines there are to be before it does, and that it has

@@ -379,7 +379,7 @@ func (w *World) Refused(set *Set, token string, turns []*Turn, noRoom bool, why 
 		if t.Phase != v1alpha1.MachineAdding {
 			continue
 		}
-		if noRoom && w.OnFull == v1alpha1.OnFullDeleteFirst && w.chooses(t) {
+		if noRoom && w.OnFull == v1alpha1.OnFullDeleteFirst && !t.DeletesFirst && !w.Bound(t) {
 			t.DeletesFirst = true
 			w.enter(t, v1alpha1.MachineClaiming)
 			continue

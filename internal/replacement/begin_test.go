@@ -307,7 +307,7 @@ func TestAdopt(t *testing.T) {
 		if name, count, counted := strings.Cut(state, " "); counted {
 			n.Annotations = map[string]string{v1alpha1.AnnotationDucklettStatus: name, v1alpha1.AnnotationDucklettCount: count}
 		}
-		turn := s.Adopt(n, "t")
+		turn := s.Adopt(n, "t", nil)
 		if got := turn != nil; got != want {
 			t.Errorf("%q is adopted: %v", state, got)
 		}
@@ -317,6 +317,43 @@ func TestAdopt(t *testing.T) {
 		s.Judge([]*Turn{turn})
 		if turn.Phase != v1alpha1.MachineClaiming || turn.Replacement == "" || turn.Replacement == "old" {
 			t.Errorf("%q: %+v", state, turn.MachineTurn)
+		}
+	}
+	for what, tc := range map[string]struct {
+		image       string
+		upToDate    bool
+		taken       bool
+		phase       v1alpha1.MachinePhase
+		replacement string
+		then        v1alpha1.MachinePhase
+	}{
+		"the image was set back":            {"images/two", true, false, v1alpha1.MachineDiscarding, "new", v1alpha1.MachineDiscarding},
+		"another image":                     {"two", false, false, v1alpha1.MachineJoining, "new", v1alpha1.MachineClaiming},
+		"another image, and nothing added":  {"none", false, false, v1alpha1.MachineJoining, "", v1alpha1.MachineJoining},
+		"another image, and another's turn": {"two", false, true, v1alpha1.MachineJoining, "", v1alpha1.MachineJoining},
+		"set back, and nothing added":       {"none", true, false, "", "", ""},
+	} {
+		s := newScene(v1alpha1.MachineAdding)
+		n := s.Nodes["n-old"]
+		n.Annotations = map[string]string{v1alpha1.AnnotationDucklettStatus: v1alpha1.DucklettUpgradeStarted, v1alpha1.AnnotationDucklettImage: tc.image}
+		s.machine("old").UpToDate, s.machine("new").UpToDate = tc.upToDate, false
+		s.machine("other").UpToDate, s.Nodes["n-other"].Status.NodeInfo.OSImage = tc.upToDate, "three"
+		var others []*Turn
+		if tc.taken {
+			others = append(others, &Turn{MachineTurn: v1alpha1.MachineTurn{Turn: "other", ScaleSet: "pool", Replacement: "new"}})
+		}
+		turn := s.Adopt(n, "t", others)
+		if turn == nil {
+			if tc.phase != "" {
+				t.Errorf("%s: it is not adopted", what)
+			}
+			continue
+		}
+		if turn.Phase != tc.phase || turn.Replacement != tc.replacement {
+			t.Errorf("%s: %+v", what, turn.MachineTurn)
+		}
+		if s.Judge([]*Turn{turn}); turn.Phase != tc.then || turn.Replacement != tc.replacement {
+			t.Errorf("%s, then: %+v", what, turn.MachineTurn)
 		}
 	}
 	n := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: v1alpha1.TaintDucklett}}}}

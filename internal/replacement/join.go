@@ -135,7 +135,9 @@ func (w *World) comes(t *Turn, s *Set, m *Machine) bool {
 }
 
 // chooses reports whether a turn may do without a replacement that is not as it should be. Others take what comes: that is replaced in its own turn.
-func (w *World) chooses(t *Turn) bool { return !t.DeletesFirst && !w.Bound(t) }
+func (w *World) chooses(t *Turn) bool {
+	return !t.DeletesFirst && !w.Bound(t) && !strings.HasPrefix(t.Turn, v1alpha1.DucklettPrefix)
+}
 
 // joins notes what the replacement's Node is known by, as far as that is known.
 func (t *Turn) joins(m *Machine, n *Node) {
@@ -180,11 +182,15 @@ func (w *World) newcomer(t *Turn, s *Set, all []*Turn) *Machine {
 		if !m.Created.IsZero() && m.Created.Before(began) && !strings.HasPrefix(t.Turn, v1alpha1.DucklettPrefix) {
 			continue
 		}
-		if newest == nil || m.Created.After(newest.Created) || m.Created.Equal(newest.Created) && m.ID > newest.ID {
+		if newest == nil || m.newer(newest) {
 			newest = m
 		}
 	}
 	return newest
+}
+
+func (m *Machine) newer(than *Machine) bool {
+	return m.Created.After(than.Created) || m.Created.Equal(than.Created) && m.ID > than.ID
 }
 
 // promised reports whether a machine is known to be one that an addition under way has made: turns wait for that one.

@@ -122,7 +122,7 @@ func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended, waiting, al
 			why += ": " + end.Message
 		}
 		switch {
-		case end.NoRoom && w.OnFull == v1alpha1.OnFullDeleteFirst && w.chooses(t):
+		case end.NoRoom && w.OnFull == v1alpha1.OnFullDeleteFirst && !t.DeletesFirst && !w.Bound(t):
 			t.DeletesFirst = true
 			w.enter(t, v1alpha1.MachineClaiming)
 		case end.NoRoom || w.insists(t):

@@ -90,6 +90,8 @@ func TestAPI(t *testing.T) {
 		{"rollback", rollsBack},
 		{"detect", detects},
 		{"ducklett", ducklett},
+		{"ducklett set back", ducklettMeanwhile("images/one", 0)},
+		{"ducklett overtaken", ducklettMeanwhile("images/three", 3)},
 		{"opted out", optsOut},
 		{"node gone early", nodeGoneEarly},
 		{"drain refused", drainRefused},
@@ -806,6 +808,44 @@ func ducklett(b *bench) {
 		b.t.Errorf("%d machines were added", n)
 	}
 	b.between(6, 10)
+}
+
+// ducklettMeanwhile takes over a node that Ducklett was replacing when another image was set: what Ducklett has added is not left over, and so many
+// machines are added.
+func ducklettMeanwhile(image string, adds int) func(*bench) {
+	return func(b *bench) {
+		b.set(3)
+		b.image("images/two")
+		if _, _, err := b.world.Add(b.id, "", nil, 1); err != nil {
+			b.t.Fatal(err)
+		}
+		b.eventually("what Ducklett adds joins", func() string {
+			if n := len(b.nodes()); n != 4 {
+				return fmt.Sprint(n)
+			}
+			return ""
+		})
+		if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			n := &corev1.Node{}
+			if err := b.Get(b.t.Context(), types.NamespacedName{Name: b.id + "-0"}, n); err != nil {
+				return err
+			}
+			metav1.SetMetaDataAnnotation(&n.ObjectMeta, v1alpha1.AnnotationDucklettStatus, v1alpha1.DucklettUpgradeDrainStarted)
+			metav1.SetMetaDataAnnotation(&n.ObjectMeta, v1alpha1.AnnotationDucklettImage, "two")
+			n.Spec.Unschedulable = true
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: v1alpha1.TaintDucklett, Value: "1", Effect: corev1.TaintEffectNoSchedule})
+			return b.Update(b.t.Context(), n)
+		}); err != nil {
+			b.t.Fatal(err)
+		}
+		b.image(image)
+		b.operator()
+		b.rollout()
+		b.settled(image, 3)
+		if n := b.added(3) - 1; n != adds {
+			b.t.Errorf("%d machines were added", n)
+		}
+	}
 }
 
 func optsOut(b *bench) {
