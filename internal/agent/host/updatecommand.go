@@ -114,13 +114,11 @@ func (a *UpdateAPI) commanded(ctx context.Context, c updateCommand, budget time.
 				return nil, errors.New("the command was taken, and nothing came of it")
 			}
 			give, taken, silent = true, false, 0
-		case status.Last == nil:
-			w.why = errors.New("the Update API has forgotten all commands")
-			before, give = status, !taken
-		case status.Last.Kind != c.kind && taken && c.done != nil && c.done(status):
-			return status, nil
-		case status.Last.Kind != c.kind:
-			w.why = fmt.Errorf("another command was carried out in between: %s", status.Last.Kind)
+		case status.Last == nil || status.Last.Kind != c.kind:
+			if taken && c.done != nil && c.done(status) {
+				return status, nil
+			}
+			w.why = status.interferes()
 			before, give = status, !taken
 		default:
 			return status, status.Last.failure()

@@ -4,6 +4,7 @@ package host
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 )
@@ -75,6 +76,14 @@ func (s *updateStatus) last() string {
 		return ""
 	}
 	return s.Last.Timestamp
+}
+
+// interferes says what came in between that is not the command which is waited for.
+func (s *updateStatus) interferes() error {
+	if s.Last == nil {
+		return errors.New("the Update API has forgotten all commands")
+	}
+	return fmt.Errorf("another command was carried out in between: %s", s.Last.Kind)
 }
 
 // failure is why the command failed, nil if it did not.
