@@ -131,10 +131,7 @@ func TestDaemonsReplaceADaemonSet(t *testing.T) {
 				e.Annotations[edsv1.AnnotationOldDaemonset] = legacy.Name
 				e.Spec.Template.Spec.Tolerations = bears
 			}))
-			eventually(t, "the DaemonSet's pods are gone", func(context.Context) (string, bool) {
-				n := len(d.podsOf(t, legacy))
-				return fmt.Sprint(n), n == 0
-			})
+			d.gone(t, legacy)
 			d.migrated(t, since, maxSurge)
 			if err := d.Delete(t.Context(), legacy); err != nil {
 				t.Fatal(err)
@@ -142,6 +139,15 @@ func TestDaemonsReplaceADaemonSet(t *testing.T) {
 			d.settled(t, "agent")
 		})
 	}
+}
+
+// gone waits until a DaemonSet has no pods any more.
+func (d *daemons) gone(t *testing.T, legacy *appsv1.DaemonSet) {
+	t.Helper()
+	eventually(t, "the DaemonSet's pods are gone", func(context.Context) (string, bool) {
+		n := len(d.podsOf(t, legacy))
+		return fmt.Sprint(n), n == 0
+	})
 }
 
 // A DaemonSet may go as soon as `kubectl eds wait` ends, also when that was called in the moment in which the ExtendedDaemonSet
@@ -170,10 +176,7 @@ func TestDaemonsWaitBesideADaemonSet(t *testing.T) {
 	if err := d.Delete(t.Context(), legacy, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the DaemonSet's pods are gone", func(context.Context) (string, bool) {
-		n := len(d.podsOf(t, legacy))
-		return fmt.Sprint(n), n == 0
-	})
+	d.gone(t, legacy)
 	d.settled(t, "agent")
 	if down := d.mostDown(t, since, func(*corev1.Pod) bool { return true }); down != 0 {
 		t.Errorf("%d nodes were without an available pod at once, want none; it was waited as long as this was said:\n%s", down, said)
@@ -207,10 +210,7 @@ func TestDaemonsBesideADaemonSet(t *testing.T) {
 			if err := d.Delete(t.Context(), legacy, client.PropagationPolicy(how)); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the DaemonSet's pods are gone", func(context.Context) (string, bool) {
-				n := len(d.podsOf(t, legacy))
-				return fmt.Sprint(n), n == 0
-			})
+			d.gone(t, legacy)
 			d.settled(t, "agent")
 			if down := d.mostDown(t, since, func(*corev1.Pod) bool { return true }); down != 0 {
 				t.Errorf("%d nodes were without an available pod at once, want none", down)
