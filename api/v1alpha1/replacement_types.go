@@ -332,7 +332,7 @@ const (
 type MachineTurn struct {
 	// Turn identifies it; it is also in the claim.
 	Turn string `json:"turn"`
-	// Node that goes. Empty once nothing is left of it.
+	// Node that goes. Empty once nothing is left of it, and for a machine that never had one.
 	// +optional
 	Node string `json:"node,omitempty"`
 	// NodeUID is that Node's uid.

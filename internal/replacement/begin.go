@@ -12,7 +12,7 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Spot is a node that is in no turn.
+// Spot is a node that is in no turn, or a machine without one.
 type Spot struct {
 	*Node
 	Set     *Set
@@ -41,7 +41,7 @@ func (w *World) Look(n *Node, room map[string]Room) Spot {
 	}
 	if u.State == v1alpha1.UnitOutdated && p.Counted {
 		u.Reason, u.Message = w.hindrance(s, m, n, room[s.Name])
-		u.Rank = w.Rank(n)
+		u.Rank = w.Rank(n.UID)
 	}
 	return p
 }

@@ -356,7 +356,7 @@ func (s *simulation) world() *World {
 		Unstable: func(*Turn, string) (string, time.Time) { return "", time.Time{} },
 		SoakEnd:  func(_ string, since time.Time) time.Time { return since.Add(5 * time.Second) },
 		Attempt:  func(set *Set, _ *Node) string { return set.Model },
-		Rank:     func(n *Node) uint64 { return rollout.Rank(n.UID, "r", "1") },
+		Rank:     func(uid types.UID) uint64 { return rollout.Rank(uid, "r", "1") },
 		Drained:  s.drained, Left: s.left, Held: map[string]bool{},
 	}
 	for name, n := range s.nodes {

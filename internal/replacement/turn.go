@@ -67,7 +67,7 @@ func (t *Turn) Name() string {
 	case t.Replacement != "":
 		return t.Replacement
 	}
-	return t.Machine
+	return unitOf(t.ScaleSet, or(t.Machine, t.Turn))
 }
 
 // Key of a turn and one of its nodes, in Drained, Left and Deleted.
@@ -153,6 +153,8 @@ func (w *World) unwanted(t *Turn) string {
 		return "the node's label opts it out"
 	case n != nil && !n.Selected:
 		return "the rollout does not select the node any more"
+	case m != nil && s.Known && t.Node == "" && m.State != Failed && m.State != Deleting:
+		return "machine " + m.ID + " has not failed any more"
 	case m != nil && s.Known && !w.Outdated(s, m, n):
 		return "the machine is what it is to be"
 	}
@@ -183,7 +185,12 @@ func (w *World) registered(t *Turn) {
 	if m == nil || t.Phase == v1alpha1.MachineSoaking || w.old(t) != nil {
 		return
 	}
-	if n := w.NodeOf(m); n != nil {
+	n := w.NodeOf(m)
+	switch {
+	case n == nil:
+	case t.Node == "" && t.Operation == "":
+		w.discard(t, "Node "+n.Name+" has joined, which is that of machine "+m.ID)
+	default:
 		t.Node, t.NodeUID = n.Name, n.UID
 		w.forget(t, false)
 		delete(w.Left, t.Key(false))

@@ -41,7 +41,7 @@ func newScene(phase v1alpha1.MachinePhase) *scene {
 		Unstable:  func(*Turn, string) (string, time.Time) { return "", time.Time{} },
 		SoakEnd:   func(_ string, since time.Time) time.Time { return since },
 		Attempt:   func(s *Set, _ *Node) string { return s.Model },
-		Rank:      func(*Node) uint64 { return 1 },
+		Rank:      func(types.UID) uint64 { return 1 },
 		Drained:   map[string]bool{}, Left: map[string]bool{}, Held: map[string]bool{}, Unjoined: map[string]string{}, Waits: map[string]string{},
 	}
 	for _, id := range []string{"old", "other", "new"} {

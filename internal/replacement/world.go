@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/rollout"
@@ -174,8 +175,8 @@ type World struct {
 	SoakEnd func(node string, since time.Time) time.Time
 	// Attempt identifies what a turn in this set is begun for. Node may be nil.
 	Attempt func(set *Set, node *Node) string
-	// Rank orders nodes that may start.
-	Rank func(n *Node) uint64
+	// Rank orders what may start, by the uid of its Node.
+	Rank func(uid types.UID) uint64
 	// Drained are the turns whose node is drained, by their keys; Left those whose node has left the control plane. What is not true any more is taken
 	// out when turns are judged.
 	Drained, Left map[string]bool

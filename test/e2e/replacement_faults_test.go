@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -215,6 +216,53 @@ func (p *pool) goneOnce(t *testing.T) {
 			t.Errorf("the machine %s has gone %d times", id, times[id])
 		}
 	}
+}
+
+// A machine that has failed before it had a Node is replaced as others are, with nothing in its place before, once it can't be expected to join any more.
+func TestReplacementOfNodeless(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, "nodeless", poolOptions{capacity: 2})
+	r := p.newRollout()
+	impatient(r)
+	createRollout(t, r)
+	p.done(t, oldImage, p.capacity)
+	p.fault(clouds.Fault{Kind: clouds.OperationFails, Call: "Add", Times: 1})
+	if _, err := p.world.Scale(p.full, p.capacity+1); err != nil {
+		t.Fatal(err)
+	}
+	failed := ""
+	eventually(t, "a machine has failed", func(context.Context) (string, bool) {
+		for _, m := range p.world.Machines(p.full) {
+			if m.State == clouds.Failed {
+				failed = m.ID
+			}
+		}
+		return failed, failed != ""
+	})
+	p.lasts(t, "what fails is not outdated, and is left alone", p.capacity+1)
+
+	p.setImage(t, newImage)
+	unit := p.full + "/" + failed
+	rolloutWithin(t, 3*patience, p.name, "replaces the machine without a Node", func(s *v1alpha1.NodeRolloutStatus) bool {
+		return slices.ContainsFunc(s.Turns, func(turn v1alpha1.MachineTurn) bool {
+			return turn.Machine == failed && turn.Node == "" && turn.DeletesFirst
+		}) || slices.ContainsFunc(s.Updating, func(u v1alpha1.UnitStatus) bool { return u.Node == unit })
+	})
+	p.done(t, newImage, p.capacity+1)
+	p.original = append(p.original, failed)
+	p.replacedOnce(t)
+	p.never(t, p.capacity+2, p.capacity) // There are three, one more while another comes first, and one fewer while it does not.
+}
+
+// lasts checks that there are so many machines for longer than a replacement gets, and none goes.
+func (p *pool) lasts(t *testing.T, what string, machines int) {
+	t.Helper()
+	lasts(t, 10*time.Second, what, func(context.Context) error {
+		if n, gone := len(p.world.Machines(p.full)), len(p.world.Gone(p.full)); n != machines || gone > 0 {
+			return fmt.Errorf("there are %d machines, and %d have gone", n, gone)
+		}
+		return nil
+	})
 }
 
 // A replacement that has failed is kept for as long as was asked for, to be looked at.

@@ -5,14 +5,12 @@ package replacement
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -42,14 +40,13 @@ func (m *missing) keep(key types.NamespacedName, uid types.UID, turns []v1alpha1
 
 // absent are the Nodes that went before others came, of all NodeRollouts. Of one that this process has not looked at yet the status tells.
 func (c *Controller) absent(ctx context.Context) ([]*corev1.Node, error) {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(turnof.GroupVersionKind.GroupVersion().WithKind(turnof.Kind + "List"))
-	if err := c.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing NodeRollouts, %w", err)
+	rollouts, err := c.stores(ctx)
+	if err != nil {
+		return nil, err
 	}
 	var all []*corev1.Node
-	for i := range list.Items {
-		stored := &list.Items[i]
+	for i := range rollouts {
+		stored := &rollouts[i]
 		key := client.ObjectKeyFromObject(stored)
 		c.missing.mu.Lock()
 		known, seen := c.missing.of[key]

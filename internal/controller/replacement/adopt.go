@@ -46,7 +46,7 @@ func (p *pass) adopt(ctx context.Context) error {
 			}
 			continue
 		}
-		if t := p.view.Adopt(known, p.id(n), p.turns); t != nil && len(p.turns) < v1alpha1.MaxMachineTurns {
+		if t := p.view.Adopt(known, p.id(string(n.UID)), p.turns); t != nil && len(p.turns) < v1alpha1.MaxMachineTurns {
 			p.turns = append(p.turns, t)
 			p.happens(events.MachineAdopted(p.rollout, n.Name))
 			p.soon()

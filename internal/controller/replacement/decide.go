@@ -3,6 +3,7 @@
 package replacement
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -10,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -138,10 +138,10 @@ func (p *pass) claimOf(t *machine.Turn) v1alpha1.Claim {
 
 // begin begins the turns of nodes that the decision names, in order, as far as their scale sets have room.
 func (p *pass) begin(ctx context.Context) {
-	rooms := p.view.Rooms(p.turns)
+	rooms, lean := p.view.Rooms(p.turns), p.view.Lean(p.turns)
 	spots := map[string]*machine.Spot{}
 	for i := range p.spots {
-		spots[p.spots[i].Name] = &p.spots[i]
+		spots[p.spots[i].Unit.Node] = &p.spots[i]
 	}
 	total := len(p.turns)
 	for _, name := range p.decision.Start {
@@ -152,6 +152,10 @@ func (p *pass) begin(ctx context.Context) {
 		if machine.Taken(p.turns, s.Set.Name, s.Machine.ID) {
 			p.waits(name, v1alpha1.ReasonMachineUnknown, "machine "+s.Machine.ID+" of scale set "+s.Set.Name+" is in a turn already")
 			continue
+		}
+		rooms := rooms
+		if s.Nodeless() && !rooms[s.Set.Name].DeletesFirst {
+			rooms = lean
 		}
 		room := rooms[s.Set.Name]
 		if room.N <= 0 || total >= v1alpha1.MaxMachineTurns {
@@ -164,7 +168,7 @@ func (p *pass) begin(ctx context.Context) {
 		room.N--
 		total++
 		rooms[s.Set.Name] = room
-		t := p.view.Begin(s, p.id(s.Node.Node), room.DeletesFirst)
+		t := p.view.Begin(s, p.id(cmp.Or(string(s.UID), name)), room.DeletesFirst)
 		t.Unit = s.Unit
 		t.Unit.InTurn, t.Unit.Reason, t.Unit.Message, t.Unit.State = true, v1alpha1.ReasonReplacementPending, "a machine is to be added to scale set "+s.Set.Name, v1alpha1.UnitOutdated
 		if t.Phase == v1alpha1.MachineAdding {
@@ -177,13 +181,16 @@ func (p *pass) begin(ctx context.Context) {
 		log.FromContext(ctx).Info("turn begun", "node", name, "scaleSet", s.Set.Name, "machine", s.Machine.ID, "deletesFirst", t.DeletesFirst)
 	}
 	p.spots = slices.DeleteFunc(p.spots, func(s machine.Spot) bool {
+		if s.Nodeless() {
+			return machine.Taken(p.turns, s.Set.Name, s.Machine.ID)
+		}
 		return slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return t.Node == s.Name && t.NodeUID == s.UID })
 	})
 }
 
-// id identifies a turn.
-func (p *pass) id(n *corev1.Node) string {
-	return turnof.Digest(string(p.rollout.UID), string(n.UID), p.now.UnixNano())
+// id identifies a turn of what is known by this.
+func (p *pass) id(of string) string {
+	return turnof.Digest(string(p.rollout.UID), of, p.now.UnixNano())
 }
 
 // token identifies an operation: it is of lower case letters and digits.

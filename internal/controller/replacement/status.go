@@ -329,12 +329,13 @@ func (p *pass) limited() bool {
 	return s != nil && (s.MaxFailures != nil || len(s.Waves) > 0)
 }
 
-// nodeless counts the outdated machines of a set that are there, and have no Node and no turn.
+// nodeless counts the outdated machines of a set that are there, and have no Node and no turn, and won't get one.
 func (p *pass) nodeless(s *machine.Set) (n int) {
 	for i := range s.Machines {
 		m := &s.Machines[i]
 		there := m.State == machine.Running || m.State == machine.Failed || m.State == machine.Stopped
-		if there && !m.UpToDate && p.view.NodeOf(m) == nil && !machine.Taken(p.turns, s.Name, m.ID) {
+		asks := slices.ContainsFunc(p.spots, func(spot machine.Spot) bool { return spot.Nodeless() && spot.Machine == m })
+		if there && !m.UpToDate && p.view.NodeOf(m) == nil && !asks && !machine.Taken(p.turns, s.Name, m.ID) {
 			n++
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/controlplane"
@@ -48,7 +49,7 @@ func (p *pass) gather() {
 		}
 	}
 	v.Revision = machine.Revision(v.Sets, p.rollout.Status.Revision)
-	v.Rank = func(n *machine.Node) uint64 { return max(1, rollout.Rank(n.UID, p.rollout.UID, v.Revision)) }
+	v.Rank = func(uid types.UID) uint64 { return max(1, rollout.Rank(uid, p.rollout.UID, v.Revision)) }
 	for _, n := range p.snapshot.Objects {
 		v.Nodes[n.Name] = p.nodeOf(n)
 	}
@@ -209,7 +210,7 @@ func (p *pass) judge() {
 	p.lookAtSpots()
 }
 
-// lookAtSpots judges the nodes that are in no turn.
+// lookAtSpots judges the nodes that are in no turn, and the machines without one.
 func (p *pass) lookAtSpots() {
 	p.spots, p.alone = p.spots[:0], 0
 	inTurn := map[string]bool{}
@@ -229,6 +230,11 @@ func (p *pass) lookAtSpots() {
 			p.stranger(known)
 		}
 		p.spots = append(p.spots, s)
+	}
+	if p.others != nil {
+		nodeless, wake := p.view.Nodeless(p.turns, p.view.Lean(p.turns), p.others)
+		p.spots = append(p.spots, nodeless...)
+		p.at(wake)
 	}
 	p.spread()
 }

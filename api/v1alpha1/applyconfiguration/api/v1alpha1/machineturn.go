@@ -18,7 +18,7 @@ import (
 type MachineTurnApplyConfiguration struct {
 	// Turn identifies it; it is also in the claim.
 	Turn *string `json:"turn,omitempty"`
-	// Node that goes. Empty once nothing is left of it.
+	// Node that goes. Empty once nothing is left of it, and for a machine that never had one.
 	Node *string `json:"node,omitempty"`
 	// NodeUID is that Node's uid.
 	NodeUID *types.UID `json:"nodeUID,omitempty"`
