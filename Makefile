@@ -127,7 +127,8 @@ test: binaries ## Run every test: unit, API and end to end. Tests on machines ar
 	go test -timeout $(TEST_TIMEOUT) $(ARGS) $(filter-out ./test/%,$(UNIT))
 	@# One package at a time and verbose: they share this machine, and their progress is seen as it happens. Within one,
 	@# more tests at once than there are cores: they mostly wait.
-	go test -timeout $(TEST_TIMEOUT) -p 1 -parallel 8 -count 1 -v $(ARGS) ./test/...
+	@# What failed is said once more at the end: nobody finds it in so long an output.
+	go test -timeout $(TEST_TIMEOUT) -p 1 -parallel 8 -count 1 -v $(ARGS) ./test/... 2>&1 | tee $(BIN)/test.log || { awk -f hack/failures.awk $(BIN)/test.log; exit 1; }
 
 .PHONY: unit
 unit: ## Run the unit tests alone, with the race detector where there is a C compiler.

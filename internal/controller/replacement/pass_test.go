@@ -864,7 +864,7 @@ func TestBeginOncePerMachine(t *testing.T) {
 	set := &machine.Set{Name: "set", Known: true, Capacity: 3, Machines: []machine.Machine{{ID: "m-old"}}}
 	p.view.Sets["set"] = set
 	p.turns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineSoaking)}}
-	p.spots = []machine.Spot{{Node: p.view.Nodes["again"], Set: set, Machine: &set.Machines[0]}}
+	p.spots = []machine.Spot{{Node: p.view.Nodes["again"], Set: set, Machine: &set.Machines[0], Unit: rollout.Unit{Node: "again"}}}
 	p.decision.Start = []string{"again"}
 	p.begin(t.Context())
 	if len(p.turns) != 1 || len(p.decision.Waiting) != 1 || p.decision.Waiting[0].Reason != v1alpha1.ReasonMachineUnknown {
