@@ -392,6 +392,28 @@ type MachineTurn struct {
 	Message string `json:"message,omitempty"`
 }
 
+// UnitName is the name of the turn's unit: of the node that goes, once that is gone of the one that takes the place, and where there is neither that of
+// MachineUnit.
+func (t *MachineTurn) UnitName() string {
+	switch {
+	case t.Phase == MachineSoaking && t.ReplacementNode != "":
+		return t.ReplacementNode
+	case t.Node != "":
+		return t.Node
+	case t.ReplacementNode != "":
+		return t.ReplacementNode
+	}
+	for _, id := range []string{t.Replacement, t.Machine} {
+		if id != "" {
+			return MachineUnit(t.ScaleSet, id)
+		}
+	}
+	return MachineUnit(t.ScaleSet, t.Turn)
+}
+
+// MachineUnit names the unit of a machine that has no Node.
+func MachineUnit(scaleSet, machine string) string { return scaleSet + "/" + machine }
+
 // MachinePhase is how far a turn has come.
 type MachinePhase string
 

@@ -67,6 +67,8 @@ type Set struct {
 	Busy string
 	// Unfit says why the set must not be touched: it replaces machines by itself, or can't add or delete single ones. Empty when it can be used.
 	Unfit string
+	// Heals is true where the cloud itself replaces machines that fail.
+	Heals bool
 	// Version is what the cloud tells a change of the set by, such as an ETag; empty where it has none.
 	Version string
 }

@@ -36,9 +36,13 @@ func MachineDraining(r *v1alpha1.NodeRollout, t *v1alpha1.MachineTurn) Event {
 	return Event{r, corev1.EventTypeNormal, "Draining", text}
 }
 
-// MachineDeleted: the machine of a node is gone, and the node with it.
-func MachineDeleted(r *v1alpha1.NodeRollout, t *v1alpha1.MachineTurn, node string) Event {
-	return Event{r, corev1.EventTypeNormal, "MachineDeleted", fmt.Sprintf("The machine of Node %s in scale set %s is deleted", cmp.Or(node, "that is gone"), t.ScaleSet)}
+// MachineDeleted: the machine of a node is gone, and the node with it; or it never had one. before is the turn as it was.
+func MachineDeleted(r *v1alpha1.NodeRollout, t, before *v1alpha1.MachineTurn) Event {
+	what := "The machine of Node " + before.Node
+	if before.Node == "" {
+		what = "Machine " + before.Machine + ", which has no Node,"
+	}
+	return Event{r, corev1.EventTypeNormal, "MachineDeleted", fmt.Sprintf("%s in scale set %s is deleted", what, t.ScaleSet)}
 }
 
 // MachineReplaced: the turn is over.

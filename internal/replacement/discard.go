@@ -40,8 +40,27 @@ func (w *World) discarding(t *Turn, all []*Turn) bool {
 		}
 		return w.enter(t, v1alpha1.MachineAdding)
 	}
+	if w.remembers(t, s) {
+		return w.again(t, s)
+	}
 	t.Over = true
 	return false
+}
+
+// remembers reports whether a turn that has failed before its machine was gone stays, as there is no Node whose claim would say so.
+func (w *World) remembers(t *Turn, s *Set) bool {
+	return t.Failed != nil && t.Node == "" && s.Machine(t.Machine) != nil && w.unwanted(t) == ""
+}
+
+// again begins such a turn anew once it is tried again.
+func (w *World) again(t *Turn, s *Set) bool {
+	t.Message = t.Failed.Message
+	if !w.retries(t) {
+		return false
+	}
+	t.Failures++
+	t.Failed, t.Attempt = nil, w.Attempt(s, nil)
+	return w.enter(t, v1alpha1.MachineClaiming)
 }
 
 // returning is what the node that was to go needs: it is given back, or goes with its machine if that has.

@@ -29,8 +29,14 @@ func (w *World) claiming(t *Turn) bool {
 			return moved
 		}
 	}
-	if n == nil {
+	if n == nil && (t.Node != "" || t.Machine == "") {
 		return w.leave(t) // Its Node is gone before its machine.
+	}
+	if n == nil {
+		// It never had one. What holds for nodes that are claimed holds for it, too.
+		t.Message = w.kept(t, s.Machine(t.Machine))
+		t.Claimable = t.Message == ""
+		return false
 	}
 	if w.Bound(t) {
 		return w.reclaims(t, n)

@@ -270,6 +270,6 @@ func (w *World) late(t *Turn, why string) bool {
 		t.at(deadline)
 		return false
 	}
-	name := "the machine that was to take the place of " + or(t.Node, t.Machine)
+	name := "the machine that was to take the place of " + or(or(t.Node, t.Machine), "one that is gone")
 	return w.failsJoining(t, fmt.Sprintf("%s was not ready within replacementReady.timeout, %s: %s", name, w.Timeout, why))
 }

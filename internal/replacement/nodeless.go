@@ -3,9 +3,11 @@
 package replacement
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,43 +16,49 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Nodeless reports whether the spot is a machine that never had a Node.
+// Nodeless reports whether the spot is a machine without a Node.
 func (p *Spot) Nodeless() bool { return p.Name == "" }
 
-// Nodeless judges outdated machines that have failed without ever having had a Node. They are replaced in turns without surge: nothing runs on them, and
-// there is no Node to remember why a turn was given up. What may be somebody else's, or somebody's Node, is left alone. others are the sets that another
-// rollout is for, by their names. wake is when the clock alone changes something.
-func (w *World) Nodeless(turns []*Turn, lean map[string]Room, others map[string]string) (spots []Spot, wake time.Time) {
-	if w.ControlPlane || w.MatchOSImage {
-		return nil, wake // It may be a member of etcd, or only its Node could tell what it is made of.
-	}
+// Wreck reports whether a machine is outdated, has failed, and has no Node.
+func (w *World) Wreck(m *Machine) bool { return m.State == Failed && !m.UpToDate && w.NodeOf(m) == nil }
+
+// Nodeless judges such machines, after all nodes. They are replaced one at a time in turns without surge: nothing runs on them, and there is no Node to remember
+// why a turn was given up. What may be somebody else's, or some Node's, is no unit and left alone. wake is when the clock alone changes something.
+func (w *World) Nodeless(turns []*Turn, nodes []Spot) (spots []Spot, wake time.Time) {
+	busy := slices.ContainsFunc(turns, func(t *Turn) bool { return !t.Over }) || slices.ContainsFunc(nodes, func(p Spot) bool {
+		u := &p.Unit
+		return p.Counted && !u.OptedOut && u.State == v1alpha1.UnitOutdated && u.Reason == ""
+	})
 	for _, name := range slices.Sorted(maps.Keys(w.Sets)) {
 		s := w.Sets[name]
 		for i := range s.Machines {
 			m := &s.Machines[i]
-			if m.State != Failed || m.UpToDate || w.NodeOf(m) != nil || Taken(turns, s.Name, m.ID) || s.promised(m.ID) || !w.owns(s) {
+			if !w.Wreck(m) || Taken(turns, s.Name, m.ID) || s.promised(m.ID) || w.spared(s, m) != "" {
 				continue
 			}
+			// Waves are to show how nodes fare.
 			p := Spot{Node: &Node{Node: &corev1.Node{}, Selected: true}, Set: s, Machine: m, Counted: true}
 			u := &p.Unit
-			u.Node, u.State, u.Rank = unitOf(s.Name, m.ID), v1alpha1.UnitOutdated, w.Rank(types.UID(unitOf(s.Name, m.ID)))
-			joins := m.Created.Add(w.Timeout)
-			switch {
+			u.Node, u.State, u.Unoffered, u.Rank = v1alpha1.MachineUnit(s.Name, m.ID), v1alpha1.UnitOutdated, true, w.Rank(types.UID(v1alpha1.MachineUnit(s.Name, m.ID)))
+			since, seen := w.Wrecks[u.Node]
+			if !seen || since.Before(m.Created) {
+				since = w.Now
+			}
+			switch joins := since.Add(w.Timeout); {
 			case w.DetectOnly:
 				u.Reason, u.Message = w.hindrance(s, m, p.Node, Room{})
-			case others[name] != "":
-				u.Reason, u.Message = v1alpha1.ReasonMachineUnknown, "NodeRollout "+others[name]+" is for scale set "+name+" as well"
-			case w.mayBe(m) != "":
-				u.Reason, u.Message = v1alpha1.ReasonMachineUnknown, w.mayBe(m)
-			case m.Created.IsZero():
-				u.Reason, u.Message = v1alpha1.ReasonMachineUnknown, "it is not known when machine "+m.ID+" was made, which has failed and has no Node"
 			case w.Now.Before(joins):
 				u.Reason, u.Message = v1alpha1.ReasonScaleSetBusy, fmt.Sprintf("machine %s has failed, and may still join until %s", m.ID, joins.UTC().Format(time.RFC3339))
 				if wake.IsZero() || joins.Before(wake) {
 					wake = joins
 				}
+			case busy:
+				u.Reason, u.Message = v1alpha1.ReasonReplacementPending, "machines with nodes go first"
+			case s.NoRoom != "" || s.Careful:
+				u.Reason, u.Message = cmp.Or(s.NoRoom, v1alpha1.ReasonCloudQuota), cmp.Or(s.NoRoomMessage, "there was no room for another machine in scale set "+name)
 			default:
-				u.Reason, u.Message = w.hindrance(s, m, p.Node, lean[name])
+				u.Reason, u.Message = w.hindrance(s, m, p.Node, Room{})
+				busy = busy || u.Reason == ""
 			}
 			spots = append(spots, p)
 		}
@@ -58,34 +66,46 @@ func (w *World) Nodeless(turns []*Turn, lean map[string]Room, others map[string]
 	return spots, wake
 }
 
-// Lean says how many turns without surge may begin in each set.
-func (w *World) Lean(turns []*Turn) map[string]Room {
-	rooms := map[string]Room{}
-	for name, s := range w.Sets {
-		rooms[name] = s.lean(s.usage(turns), v1alpha1.MaxMachineTurns-len(turns))
+// spared says why a machine without a Node is not to be touched, or "".
+func (w *World) spared(s *Set, m *Machine) string {
+	switch {
+	case w.ControlPlane:
+		return "it may be a member of the control plane"
+	case w.MatchOSImage:
+		return "only its node could tell whether it is outdated"
+	case s.Heals:
+		return "the cloud replaces machines that fail by itself"
+	case s.least():
+		return s.tooFew()
+	case w.others(s) != "":
+		return "NodeRollout " + w.others(s) + " is for scale set " + s.Name + " as well"
+	case !w.owns(s):
+		return "the rollout does not select all nodes of scale set " + s.Name
 	}
-	return rooms
+	return w.mayBe(m)
 }
 
-// unitOf names the unit of a machine that has no Node.
-func unitOf(set, id string) string { return set + "/" + id }
+// others is another NodeRollout that a set is for, or "". Its name may be written in another way there.
+func (w *World) others(s *Set) string { return w.Others[LastOf(s.Name)] }
 
-// owns reports whether every machine of a set is the rollout's: it selects all Nodes of that, and there are some, or the set is named in its spec.
+// LastOf is the last part of a cloud's name for something, in lower case.
+func LastOf(name string) string { return strings.ToLower(name[strings.LastIndex(name, "/")+1:]) }
+
+// owns reports whether every machine of a set is the rollout's, as far as their Nodes tell: it selects all of them, they are workers, and not all are opted out.
 func (w *World) owns(s *Set) bool {
-	named := slices.Contains(w.ScaleSets, s.Name)
-	if !s.Known || len(w.ScaleSets) > 0 && !named {
+	if !s.Known || len(w.ScaleSets) > 0 && !slices.Contains(w.ScaleSets, s.Name) {
 		return false
 	}
 	some := false
 	for i := range s.Machines {
 		if n := w.NodeOf(&s.Machines[i]); n != nil {
-			if !n.Selected {
+			if !n.Selected || w.stray(n) != "" {
 				return false
 			}
-			some = true
+			some = some || !n.OptedOut
 		}
 	}
-	return some || named
+	return some
 }
 
 // mayBe says which Node may be that of a machine that seems to have none, or "".
@@ -95,9 +115,29 @@ func (w *World) mayBe(m *Machine) string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Nodes)) {
 		n := w.Nodes[name]
-		if _, placed := w.placeOf(n); !placed && (n.Selected || n.Spec.ProviderID == "" && m.NodeName == "") {
+		id := n.Spec.ProviderID
+		switch _, placed := w.placeOf(n); {
+		case placed, id != "" && form(id) == form(m.ProviderID): // It is another machine.
+		case n.Selected, id == "" && m.NodeName == "", id != "" && LastOf(id) == LastOf(m.ProviderID):
 			return "Node " + name + " is of a machine that is not known, and may be that of machine " + m.ID
 		}
 	}
 	return ""
+}
+
+// form tells apart the ways in which provider ids are written.
+func form(id string) string {
+	scheme, path, _ := strings.Cut(strings.ToLower(id), "://")
+	return fmt.Sprint(scheme, strings.Count(path, "/"))
+}
+
+// lone says why the turn of a machine without a Node is not to go on, as long as its deletion is not asked for.
+func (w *World) lone(t *Turn, s *Set, m *Machine) string {
+	switch {
+	case t.Node != "" || t.Operation != "" || m == nil || !s.Known || m.State == Deleting:
+		return ""
+	case m.State != Failed:
+		return "machine " + m.ID + " has not failed any more"
+	}
+	return w.spared(s, m)
 }

@@ -55,21 +55,6 @@ func (t *Turn) at(when time.Time) {
 	}
 }
 
-// Name is that of the unit: of the node that goes, and once that is gone, of the one that takes the place.
-func (t *Turn) Name() string {
-	switch {
-	case t.Phase == v1alpha1.MachineSoaking && t.ReplacementNode != "":
-		return t.ReplacementNode
-	case t.Node != "":
-		return t.Node
-	case t.ReplacementNode != "":
-		return t.ReplacementNode
-	case t.Replacement != "":
-		return t.Replacement
-	}
-	return unitOf(t.ScaleSet, or(t.Machine, t.Turn))
-}
-
 // Key of a turn and one of its nodes, in Drained, Left and Deleted.
 func (t *Turn) Key(back bool) string {
 	if back {
@@ -153,8 +138,8 @@ func (w *World) unwanted(t *Turn) string {
 		return "the node's label opts it out"
 	case n != nil && !n.Selected:
 		return "the rollout does not select the node any more"
-	case m != nil && s.Known && t.Node == "" && m.State != Failed && m.State != Deleting:
-		return "machine " + m.ID + " has not failed any more"
+	case w.lone(t, s, m) != "":
+		return w.lone(t, s, m)
 	case m != nil && s.Known && !w.Outdated(s, m, n):
 		return "the machine is what it is to be"
 	}
@@ -188,6 +173,8 @@ func (w *World) registered(t *Turn) {
 	n := w.NodeOf(m)
 	switch {
 	case n == nil:
+	case t.Node == "" && t.Phase == v1alpha1.MachineDiscarding:
+		t.Over = t.Replacement == "" && t.Operation == ""
 	case t.Node == "" && t.Operation == "":
 		w.discard(t, "Node "+n.Name+" has joined, which is that of machine "+m.ID)
 	default:
@@ -232,7 +219,7 @@ func or(text, other string) string {
 // unit is the unit of a turn.
 func (w *World) unit(t *Turn) {
 	n := w.old(t)
-	t.Unit = rollout.Unit{Node: t.Name(), State: v1alpha1.UnitUpdating, Since: t.Since.Time, Claimed: n != nil && n.Claim != nil && !n.Claim.Skipped()}
+	t.Unit = rollout.Unit{Node: t.UnitName(), State: v1alpha1.UnitUpdating, Since: t.Since.Time, Claimed: n != nil && n.Claim != nil && !n.Claim.Skipped()}
 	u := &t.Unit
 	switch t.Phase {
 	case v1alpha1.MachineAdding, v1alpha1.MachineJoining:

@@ -93,6 +93,8 @@ type Set struct {
 	// LookedAt is when, and Missing since when machines of turns are not listed any more.
 	LookedAt time.Time
 	Missing  map[string]time.Time
+	// Heals is true where the cloud itself replaces machines that fail.
+	Heals bool
 	// Lost is how many machines the set is to have less than the rollout's own operations explain.
 	Lost int
 	// Reason and Message say why the set can't be looked at or changed now, and NoRoom and NoRoomMessage why no machine can be added.
@@ -188,6 +190,10 @@ type World struct {
 	Held map[string]bool
 	// Unjoined says, by turn, why a replacement is no member of the control plane, and Waits why a node can't leave it: that may be for others.
 	Unjoined, Waits map[string]string
+	// Wrecks is since when machines have been seen to have failed without a Node, by their units, and Others the NodeRollouts that scale sets are for beside
+	// this one, by LastOf their names.
+	Wrecks map[string]time.Time
+	Others map[string]string
 	// Closed says why no turn of the control plane can begin.
 	Closed string
 

@@ -129,21 +129,30 @@ func (u *machines) spread() {
 	}
 }
 
-// addGone adds the turns of which no Node is left.
+// addGone adds the turns of which no Node is left, and machines that wait without one.
 func (u *machines) addGone() {
 	for i := range u.of.Status.Turns {
 		t := &u.of.Status.Turns[i]
 		if slices.ContainsFunc(u.nodes, func(n Node) bool { return n.Node == t.Node || n.Node == t.ReplacementNode }) {
 			continue
 		}
-		name := cmp.Or(t.Node, t.ReplacementNode, t.Machine, t.Replacement)
-		if name == "" {
+		line := Node{Node: t.UnitName()}
+		line.turns(t)
+		if t.Failed != nil {
+			line.State = v1alpha1.UnitFailed
+		}
+		u.nodes = append(u.nodes, line)
+		u.asked = append(u.asked, rollout.Unit{Node: line.Node, State: line.State, Claimed: true})
+	}
+	for i := range u.of.Status.Waiting {
+		w := &u.of.Status.Waiting[i]
+		if !strings.Contains(w.Node, "/") || slices.ContainsFunc(u.nodes, func(n Node) bool { return n.Node == w.Node }) {
 			continue
 		}
-		line := Node{Node: name}
-		line.turns(t)
+		// A machine without a Node: the status alone knows it.
+		line := Node{Node: w.Node, State: v1alpha1.UnitOutdated, Reason: w.Reason, Message: w.Message, Since: w.Since}
 		u.nodes = append(u.nodes, line)
-		u.asked = append(u.asked, rollout.Unit{Node: name, State: line.State, Claimed: true})
+		u.asked = append(u.asked, rollout.Unit{Node: line.Node, State: line.State, Unoffered: true, Reason: w.Reason, Message: w.Message})
 	}
 }
 

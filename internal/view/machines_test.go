@@ -107,8 +107,14 @@ func TestMachines(t *testing.T) {
 		"claimed already": {aReplacement(), aMachine("n", "pool", taken()), []string{"n Updating Claimed"}},
 		"soaking":         {aReplacement(inTurn(v1alpha1.MachineSoaking, by("7", "n"), gone)), aMachine("n", "pool"), []string{"n " + string(v1alpha1.UnitSoaking) + " Soaking"}},
 		"replacement":     {aReplacement(inTurn(v1alpha1.MachineDraining, by("7", "m"))), aMachine("m", "pool"), []string{"n Updating Draining replaced by m"}},
-		"gone":            {aReplacement(inTurn(v1alpha1.MachineAdding, gone)), aMachine("m", "pool"), []string{"1 Updating Adding", "m Updated"}},
-		"failed":          {aReplacement(), aMachine("n", "pool", taken(fails(v1alpha1.ReasonDrainTimeout, false))), []string{"n Failed DrainTimeout it broke"}},
+		"gone":            {aReplacement(inTurn(v1alpha1.MachineAdding, gone)), aMachine("m", "pool"), []string{"pool/1 Updating Adding", "m Updated"}},
+		"gone, and failed": {aReplacement(inTurn(v1alpha1.MachineJoining, gone, failedTurn)), aMachine("m", "pool"),
+			[]string{"pool/1 Failed Joining ReplacementFailed not ready in 15m", "m Updated"}},
+		"without a Node": {aReplacement(func(nr *v1alpha1.NodeRollout) {
+			nr.Status.Waiting = []v1alpha1.UnitStatus{{Node: "pool/7", Reason: v1alpha1.ReasonScaleSetBusy, Message: "may still join"}}
+			nr.Status.Counts = &v1alpha1.UnitCounts{Total: 2, Updated: 1, Waiting: 1}
+		}), aMachine("m", "pool"), []string{"pool/7 Outdated ScaleSetBusy may still join", "m Updated"}},
+		"failed": {aReplacement(), aMachine("n", "pool", taken(fails(v1alpha1.ReasonDrainTimeout, false))), []string{"n Failed DrainTimeout it broke"}},
 		"failed, and its replacement is on its way out": {
 			aReplacement(inTurn(v1alpha1.MachineDiscarding, by("7", ""), failedTurn)), aMachine("n", "pool", taken(fails(v1alpha1.ReasonReplacementFailed, false))),
 			[]string{"n Failed ReplacementFailed it broke; 7 is discarded"},

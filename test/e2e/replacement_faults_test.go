@@ -241,13 +241,30 @@ func TestReplacementOfNodeless(t *testing.T) {
 	})
 	p.lasts(t, "what fails is not outdated, and is left alone", p.capacity+1)
 
+	protect := func(on bool) {
+		t.Helper()
+		if err := p.world.EditMachine(p.full, failed, func(m *clouds.Machine) { m.Protected = on }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	protect(true)
 	p.setImage(t, newImage)
-	unit := p.full + "/" + failed
-	rolloutWithin(t, 3*patience, p.name, "replaces the machine without a Node", func(s *v1alpha1.NodeRolloutStatus) bool {
-		return slices.ContainsFunc(s.Turns, func(turn v1alpha1.MachineTurn) bool {
-			return turn.Machine == failed && turn.Node == "" && turn.DeletesFirst
-		}) || slices.ContainsFunc(s.Updating, func(u v1alpha1.UnitStatus) bool { return u.Node == unit })
+	unit, named := p.full+"/"+failed, "nr/"+p.name
+	is := func(reason v1alpha1.Reason) func(v1alpha1.UnitStatus) bool {
+		return func(u v1alpha1.UnitStatus) bool { return u.Node == unit && u.Reason == reason && u.Message != "" }
+	}
+	rolloutWithin(t, 6*patience, p.name, "has replaced the nodes, and waits", func(s *v1alpha1.NodeRolloutStatus) bool {
+		return s.Counts != nil && int(s.Counts.Updated) == p.capacity && len(s.Turns) == 0 && slices.ContainsFunc(s.Waiting, is(v1alpha1.ReasonMachineProtected))
 	})
+	says(t, []string{"status", named}, unit, "MachineProtected", "2 of 3 updated")
+
+	p.fault(clouds.Fault{Kind: clouds.OperationFails, Call: "Delete", Times: 1})
+	protect(false)
+	rolloutWithin(t, 3*patience, p.name, "has failed", func(s *v1alpha1.NodeRolloutStatus) bool {
+		return slices.ContainsFunc(s.Failed, is(v1alpha1.ReasonDeleteFailed))
+	})
+	p.lasts(t, "what has failed is not tried again by itself", p.capacity+1)
+	says(t, []string{"retry", named}, unit, "DeleteFailed")
 	p.done(t, newImage, p.capacity+1)
 	p.original = append(p.original, failed)
 	p.replacedOnce(t)
@@ -257,8 +274,9 @@ func TestReplacementOfNodeless(t *testing.T) {
 // lasts checks that there are so many machines for longer than a replacement gets, and none goes.
 func (p *pool) lasts(t *testing.T, what string, machines int) {
 	t.Helper()
+	before := len(p.world.Gone(p.full))
 	lasts(t, 10*time.Second, what, func(context.Context) error {
-		if n, gone := len(p.world.Machines(p.full)), len(p.world.Gone(p.full)); n != machines || gone > 0 {
+		if n, gone := len(p.world.Machines(p.full)), len(p.world.Gone(p.full)); n != machines || gone > before {
 			return fmt.Errorf("there are %d machines, and %d have gone", n, gone)
 		}
 		return nil

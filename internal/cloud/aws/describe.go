@@ -45,7 +45,7 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 		return cloud.Set{}, err
 	}
 	set := cloud.Set{
-		Name: s.name, Capacity: int(aws.ToInt32(g.DesiredCapacity)), Min: int(aws.ToInt32(g.MinSize)), Max: int(aws.ToInt32(g.MaxSize)),
+		Name: s.name, Capacity: int(aws.ToInt32(g.DesiredCapacity)), Min: int(aws.ToInt32(g.MinSize)), Max: int(aws.ToInt32(g.MaxSize)), Heals: true,
 	}
 	if s.launches(g) {
 		set.Zones = slices.Sorted(slices.Values(g.AvailabilityZones))

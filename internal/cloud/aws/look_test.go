@@ -85,7 +85,7 @@ func TestDescribe(t *testing.T) {
 	t.Parallel()
 	lt := double.TemplateID("workers")
 	base := cloud.Set{
-		Name: "workers", Image: lt + ":1", ImageName: "one", Model: lt + ":1/" + double.ImageID("one"), Capacity: 3, Max: 10, Zones: zones,
+		Name: "workers", Image: lt + ":1", ImageName: "one", Model: lt + ":1/" + double.ImageID("one"), Capacity: 3, Max: 10, Zones: zones, Heals: true,
 	}
 	for _, tc := range []struct {
 		name   string

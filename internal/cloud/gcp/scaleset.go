@@ -81,6 +81,7 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 		Image: image, ImageName: last(image), Model: image,
 		Capacity: int(m.TargetSize),
 		Zones:    zones(g, m),
+		Heals:    true,
 		Unfit:    unfit(g, m),
 		Version:  m.Fingerprint,
 	}

@@ -196,9 +196,7 @@ type pass struct {
 	prepared map[string]bool // operations that are written down in this pass
 	decision rollout.Decision
 	// alone counts the nodes that are selected and of no scale set, and blind says why not all is known.
-	alone int
-	// others are the NodeRollouts that scale sets are for beside this one, by the sets' names; nil where they are not known.
-	others       map[string]string
+	alone        int
 	blind        v1alpha1.Reason
 	blindMessage string
 	gone         bool // the NodeRollout is
@@ -218,7 +216,7 @@ func (p *pass) carryOut(ctx context.Context) error {
 	p.cost += p.clock.Since(began)
 	errs = append(errs, p.adopt(ctx))
 	p.ask(ctx)
-	errs = append(errs, p.overlaps(ctx))
+	errs = append(errs, p.wrecks(ctx))
 	began = p.clock.Now()
 	p.judge()
 	p.cost += p.clock.Since(began)

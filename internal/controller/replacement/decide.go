@@ -104,7 +104,7 @@ func (p *pass) atOnce(nodes int) int {
 func (p *pass) claim(ctx context.Context) error {
 	var chosen []*machine.Turn
 	for _, t := range p.turns {
-		if t.Claimable && slices.Contains(p.decision.Start, t.Unit.Node) && p.view.Nodes[t.Node] != nil {
+		if t.Claimable && slices.Contains(p.decision.Start, t.Unit.Node) && (t.Node == "" || p.view.Nodes[t.Node] != nil) {
 			chosen = append(chosen, t)
 		}
 	}
@@ -113,6 +113,13 @@ func (p *pass) claim(ctx context.Context) error {
 		p.soon()
 	}
 	return turnof.Each(chosen, func(t *machine.Turn) error {
+		if t.Node == "" { // There is nothing to be claimed and drained.
+			t.Unit.State, t.Unit.InTurn, t.Unit.Reason, t.Unit.Message = v1alpha1.UnitUpdating, false, "", ""
+			t.Phase, t.PhaseSince, t.Step, t.Message = v1alpha1.MachineDeleting, *turnof.Stamp(p.now), machine.StepNone, ""
+			p.soon()
+			log.FromContext(ctx).Info("machine without a node goes", "scaleSet", t.ScaleSet, "machine", t.Machine)
+			return nil
+		}
 		claim := p.claimOf(t)
 		n := p.view.Nodes[t.Node]
 		if err := node.Write(ctx, p.client, n.Node, node.Step{Claim: claim}); err != nil {
@@ -138,7 +145,7 @@ func (p *pass) claimOf(t *machine.Turn) v1alpha1.Claim {
 
 // begin begins the turns of nodes that the decision names, in order, as far as their scale sets have room.
 func (p *pass) begin(ctx context.Context) {
-	rooms, lean := p.view.Rooms(p.turns), p.view.Lean(p.turns)
+	rooms := p.view.Rooms(p.turns)
 	spots := map[string]*machine.Spot{}
 	for i := range p.spots {
 		spots[p.spots[i].Unit.Node] = &p.spots[i]
@@ -153,11 +160,10 @@ func (p *pass) begin(ctx context.Context) {
 			p.waits(name, v1alpha1.ReasonMachineUnknown, "machine "+s.Machine.ID+" of scale set "+s.Set.Name+" is in a turn already")
 			continue
 		}
-		rooms := rooms
-		if s.Nodeless() && !rooms[s.Set.Name].DeletesFirst {
-			rooms = lean
-		}
 		room := rooms[s.Set.Name]
+		if s.Nodeless() {
+			room = machine.Room{N: 1, DeletesFirst: true} // It needs no room: another comes once it is gone.
+		}
 		if room.N <= 0 || total >= v1alpha1.MaxMachineTurns {
 			if room.Reason == "" {
 				room.Reason, room.Message = v1alpha1.ReasonSurgeExhausted, "scale set "+s.Set.Name+" has as many machines more than before as surge allows, or is about to"
@@ -165,9 +171,11 @@ func (p *pass) begin(ctx context.Context) {
 			p.waits(name, room.Reason, room.Message)
 			continue
 		}
-		room.N--
 		total++
-		rooms[s.Set.Name] = room
+		if !s.Nodeless() {
+			room.N--
+			rooms[s.Set.Name] = room
+		}
 		t := p.view.Begin(s, p.id(cmp.Or(string(s.UID), name)), room.DeletesFirst)
 		t.Unit = s.Unit
 		t.Unit.InTurn, t.Unit.Reason, t.Unit.Message, t.Unit.State = true, v1alpha1.ReasonReplacementPending, "a machine is to be added to scale set "+s.Set.Name, v1alpha1.UnitOutdated

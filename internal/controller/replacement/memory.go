@@ -38,6 +38,8 @@ type memo struct {
 	// those whose replacement's Node has the record of what was evicted.
 	drained, left, inherited map[string]bool
 	deleted                  map[string]time.Time
+	// wrecks is since when machines have been seen to have failed without a Node, by their units.
+	wrecks map[string]time.Time
 	// impossible is what an Event has said of why images can't be put back.
 	impossible string
 }

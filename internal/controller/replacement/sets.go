@@ -193,7 +193,7 @@ func (s *set) view(operations []v1alpha1.CloudOperation, now time.Time) *machine
 	if s.known {
 		d := &s.described
 		v.Image, v.ImageName, v.Model, v.Capacity, v.Min, v.Max = d.Image, d.ImageName, d.Model, d.Capacity, d.Min, d.Max
-		v.Zones, v.Busy, v.Unfit = d.Zones, d.Busy, d.Unfit
+		v.Zones, v.Busy, v.Unfit, v.Heals = d.Zones, d.Busy, d.Unfit, d.Heals
 		v.Machines = s.machines
 		if !d.Overprovisions {
 			v.Added = s.added // Else it may still take them away again.

@@ -166,8 +166,8 @@ func (p *pass) turned(t *machine.Turn, then v1alpha1.MachinePhase) {
 	case t.Phase == v1alpha1.MachineDiscarding && t.Replacement != "":
 		p.happens(events.MachineDiscarded(p.rollout, &t.MachineTurn, cmp.Or(t.Message, "nothing waits for it")))
 	}
-	if before.Node != "" && t.Node == "" {
-		p.happens(events.MachineDeleted(p.rollout, &t.MachineTurn, before.Node))
+	if before.Node != "" && t.Node == "" || before.Node == "" && before.Machine != "" && t.Machine == "" {
+		p.happens(events.MachineDeleted(p.rollout, &t.MachineTurn, before))
 	}
 }
 

@@ -231,8 +231,8 @@ func (p *pass) lookAtSpots() {
 		}
 		p.spots = append(p.spots, s)
 	}
-	if p.others != nil {
-		nodeless, wake := p.view.Nodeless(p.turns, p.view.Lean(p.turns), p.others)
+	if p.view.Others != nil {
+		nodeless, wake := p.view.Nodeless(p.turns, p.spots)
 		p.spots = append(p.spots, nodeless...)
 		p.at(wake)
 	}
