@@ -39,31 +39,43 @@ func (w *World) Nodeless(turns []*Turn, nodes []Spot) (spots []Spot, wake time.T
 			// Waves are to show how nodes fare.
 			p := Spot{Node: &Node{Node: &corev1.Node{}, Selected: true}, Set: s, Machine: m, Counted: true}
 			u := &p.Unit
-			u.Node, u.State, u.Unoffered, u.Rank = v1alpha1.MachineUnit(s.Name, m.ID), v1alpha1.UnitOutdated, true, w.Rank(types.UID(v1alpha1.MachineUnit(s.Name, m.ID)))
-			since, seen := w.Wrecks[u.Node]
-			if !seen || since.Before(m.Created) {
-				since = w.Now
-			}
-			switch joins := since.Add(w.Timeout); {
-			case w.DetectOnly:
-				u.Reason, u.Message = w.hindrance(s, m, p.Node, Room{})
-			case w.Now.Before(joins):
-				u.Reason, u.Message = v1alpha1.ReasonScaleSetBusy, fmt.Sprintf("machine %s has failed, and may still join until %s", m.ID, joins.UTC().Format(time.RFC3339))
-				if wake.IsZero() || joins.Before(wake) {
-					wake = joins
-				}
-			case busy:
-				u.Reason, u.Message = v1alpha1.ReasonReplacementPending, "machines with nodes go first"
-			case s.NoRoom != "" || s.Careful:
-				u.Reason, u.Message = cmp.Or(s.NoRoom, v1alpha1.ReasonCloudQuota), cmp.Or(s.NoRoomMessage, "there was no room for another machine in scale set "+name)
-			default:
-				u.Reason, u.Message = w.hindrance(s, m, p.Node, Room{})
-				busy = busy || u.Reason == ""
+			u.Node, u.State, u.Unoffered = v1alpha1.MachineUnit(s.Name, m.ID), v1alpha1.UnitOutdated, true
+			u.Rank = w.Rank(types.UID(u.Node))
+			joins := w.joins(s, m)
+			u.Reason, u.Message = w.delays(&p, joins, busy)
+			busy = busy || u.Reason == ""
+			if w.Now.Before(joins) && (wake.IsZero() || joins.Before(wake)) {
+				wake = joins
 			}
 			spots = append(spots, p)
 		}
 	}
 	return spots, wake
+}
+
+// joins is until when a machine that has failed may still join.
+func (w *World) joins(s *Set, m *Machine) time.Time {
+	since, seen := w.Wrecks[v1alpha1.MachineUnit(s.Name, m.ID)]
+	if !seen || since.Before(m.Created) {
+		since = w.Now
+	}
+	return since.Add(w.Timeout)
+}
+
+// delays says why a machine without a Node can't be replaced now, or "".
+func (w *World) delays(p *Spot, joins time.Time, busy bool) (v1alpha1.Reason, string) {
+	s, m := p.Set, p.Machine
+	reason, message := w.hindrance(s, m, p.Node, Room{})
+	switch {
+	case w.DetectOnly:
+	case w.Now.Before(joins):
+		return v1alpha1.ReasonScaleSetBusy, fmt.Sprintf("machine %s has failed, and may still join until %s", m.ID, joins.UTC().Format(time.RFC3339))
+	case busy:
+		return v1alpha1.ReasonReplacementPending, "machines with nodes go first"
+	case s.NoRoom != "" || s.Careful:
+		return cmp.Or(s.NoRoom, v1alpha1.ReasonCloudQuota), cmp.Or(s.NoRoomMessage, "there was no room for another machine in scale set "+s.Name)
+	}
+	return reason, message
 }
 
 // spared says why a machine without a Node is not to be touched, or "".
