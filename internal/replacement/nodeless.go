@@ -33,7 +33,7 @@ func (w *World) Nodeless(turns []*Turn, nodes []Spot) (spots []Spot, wake time.T
 		s := w.Sets[name]
 		for i := range s.Machines {
 			m := &s.Machines[i]
-			if !w.Wreck(m) || Taken(turns, s.Name, m.ID) || s.promised(m.ID) || w.spared(s, m) != "" {
+			if !w.Wreck(m) || Taken(turns, s.Name, m.ID) || s.promised(m.ID) || w.Spared(s, m) != "" {
 				continue
 			}
 			// Waves are to show how nodes fare.
@@ -78,8 +78,8 @@ func (w *World) delays(p *Spot, joins time.Time, busy bool) (v1alpha1.Reason, st
 	return reason, message
 }
 
-// spared says why a machine without a Node is not to be touched, or "".
-func (w *World) spared(s *Set, m *Machine) string {
+// Spared says why a machine without a Node is not to be touched, or "".
+func (w *World) Spared(s *Set, m *Machine) string {
 	switch {
 	case w.ControlPlane:
 		return "it may be a member of the control plane"
@@ -92,7 +92,7 @@ func (w *World) spared(s *Set, m *Machine) string {
 	case w.others(s) != "":
 		return "NodeRollout " + w.others(s) + " is for scale set " + s.Name + " as well"
 	case !w.owns(s):
-		return "the rollout does not select all nodes of scale set " + s.Name
+		return "the rollout does not select all nodes of scale set " + s.Name + ", or there are none that it may touch"
 	}
 	return w.mayBe(m)
 }
@@ -151,5 +151,5 @@ func (w *World) lone(t *Turn, s *Set, m *Machine) string {
 	case m.State != Failed:
 		return "machine " + m.ID + " has not failed any more"
 	}
-	return w.spared(s, m)
+	return w.Spared(s, m)
 }

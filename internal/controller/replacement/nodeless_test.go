@@ -46,6 +46,9 @@ func TestWrecks(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"named": "by-name", "seen": "by-status"}, p.view.Others); diff != "" {
 		t.Errorf("others (-want +got)\n%s", diff)
 	}
+	if n, why := p.nodeless(set); n != 2 || why != ": the rollout does not select all nodes of scale set set, or there are none that it may touch" {
+		t.Errorf("%d machines are left alone%s", n, why)
+	}
 	p.now = noon.Add(time.Minute)
 	set.Machines[1].State = machine.Failed
 	if err := p.wrecks(t.Context()); err != nil {

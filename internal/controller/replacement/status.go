@@ -316,8 +316,8 @@ func (p *pass) notes(g *status.Progress) {
 		notes = append(notes, "rollback is asked for, and neither strategy.maxFailures nor strategy.waves says when")
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.view.Sets)) {
-		if n := p.nodeless(p.view.Sets[name]); n > 0 {
-			notes = append(notes, fmt.Sprintf("scale set %s has %d outdated machines without a Node, which are left alone", name, n))
+		if n, why := p.nodeless(p.view.Sets[name]); n > 0 {
+			notes = append(notes, fmt.Sprintf("scale set %s has %d outdated machines without a Node, which are left alone%s", name, n, why))
 		}
 	}
 	g.Note = strings.Join(notes, "; ")
@@ -329,17 +329,20 @@ func (p *pass) limited() bool {
 	return s != nil && (s.MaxFailures != nil || len(s.Waves) > 0)
 }
 
-// nodeless counts the outdated machines of a set that are there, and have no Node and no turn, and won't get one.
-func (p *pass) nodeless(s *machine.Set) (n int) {
+// nodeless counts the outdated machines of a set that are there, and have no Node and no turn, and won't get one. why is said of one that has failed.
+func (p *pass) nodeless(s *machine.Set) (n int, why string) {
 	for i := range s.Machines {
 		m := &s.Machines[i]
 		there := m.State == machine.Running || m.State == machine.Failed || m.State == machine.Stopped
 		asks := slices.ContainsFunc(p.spots, func(spot machine.Spot) bool { return spot.Nodeless() && spot.Machine == m })
 		if there && !m.UpToDate && p.view.NodeOf(m) == nil && !asks && !machine.Taken(p.turns, s.Name, m.ID) {
 			n++
+			if spared := p.view.Spared(s, m); m.State == machine.Failed && why == "" && spared != "" {
+				why = ": " + spared
+			}
 		}
 	}
-	return n
+	return n, why
 }
 
 // countMachines counts machines by their states.
