@@ -40,26 +40,21 @@ func (w *World) discarding(t *Turn, all []*Turn) bool {
 		}
 		return w.enter(t, v1alpha1.MachineAdding)
 	}
-	if w.remembers(t, s) {
+	if t.nodeless() && t.Failed != nil && !gone && w.unwanted(t) == "" {
 		return w.again(t, s)
 	}
 	t.Over = true
 	return false
 }
 
-// remembers reports whether a turn that has failed before its machine was gone stays, as there is no Node whose claim would say so.
-func (w *World) remembers(t *Turn, s *Set) bool {
-	return t.Failed != nil && t.Node == "" && s.Machine(t.Machine) != nil && w.unwanted(t) == ""
-}
-
-// again begins such a turn anew once it is tried again.
+// again is a turn that has failed before its machine was gone, and stays until it is tried again, as there is no Node whose claim would say so.
 func (w *World) again(t *Turn, s *Set) bool {
 	t.Message = t.Failed.Message
-	if !w.retries(t) {
+	if s.Machine(t.Machine) == nil || !w.retries(t) {
 		return false
 	}
 	t.Failures++
-	t.Failed, t.Attempt = nil, w.Attempt(s, nil)
+	t.Failed = nil
 	return w.enter(t, v1alpha1.MachineClaiming)
 }
 

@@ -25,7 +25,7 @@ func (w *World) Wreck(m *Machine) bool { return m.State == Failed && !m.UpToDate
 // Nodeless judges such machines, after all nodes. They are replaced one at a time in turns without surge: nothing runs on them, and there is no Node to remember
 // why a turn was given up. What may be somebody else's, or some Node's, is no unit and left alone. wake is when the clock alone changes something.
 func (w *World) Nodeless(turns []*Turn, nodes []Spot) (spots []Spot, wake time.Time) {
-	busy := slices.ContainsFunc(turns, func(t *Turn) bool { return !t.Over }) || slices.ContainsFunc(nodes, func(p Spot) bool {
+	busy := slices.ContainsFunc(turns, func(t *Turn) bool { return !t.Over && (t.Failed == nil || !t.nodeless()) }) || slices.ContainsFunc(nodes, func(p Spot) bool {
 		u := &p.Unit
 		return p.Counted && !u.OptedOut && u.State == v1alpha1.UnitOutdated && u.Reason == ""
 	})
@@ -36,10 +36,9 @@ func (w *World) Nodeless(turns []*Turn, nodes []Spot) (spots []Spot, wake time.T
 			if !w.Wreck(m) || Taken(turns, s.Name, m.ID) || s.promised(m.ID) || w.Spared(s, m) != "" {
 				continue
 			}
-			// Waves are to show how nodes fare.
 			p := Spot{Node: &Node{Node: &corev1.Node{}, Selected: true}, Set: s, Machine: m, Counted: true}
 			u := &p.Unit
-			u.Node, u.State, u.Unoffered = v1alpha1.MachineUnit(s.Name, m.ID), v1alpha1.UnitOutdated, true
+			u.Node, u.State, u.Nodeless = v1alpha1.MachineUnit(s.Name, m.ID), v1alpha1.UnitOutdated, true
 			u.Rank = w.Rank(types.UID(u.Node))
 			joins := w.joins(s, m)
 			u.Reason, u.Message = w.delays(&p, joins, busy)
@@ -56,8 +55,11 @@ func (w *World) Nodeless(turns []*Turn, nodes []Spot) (spots []Spot, wake time.T
 // joins is until when a machine that has failed may still join.
 func (w *World) joins(s *Set, m *Machine) time.Time {
 	since, seen := w.Wrecks[v1alpha1.MachineUnit(s.Name, m.ID)]
-	if !seen || since.Before(m.Created) {
+	switch {
+	case !seen:
 		since = w.Now
+	case since.Before(m.Created):
+		since = m.Created
 	}
 	return since.Add(w.Timeout)
 }
@@ -125,13 +127,12 @@ func (w *World) mayBe(m *Machine) string {
 	if n := w.Nodes[m.NodeName]; m.NodeName != "" && n != nil {
 		return "Node " + n.Name + " has the name that machine " + m.ID + " is to have, and says that it is another: " + n.Spec.ProviderID
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.Nodes)) {
-		n := w.Nodes[name]
+	for _, n := range w.find().strangers {
 		id := n.Spec.ProviderID
-		switch _, placed := w.placeOf(n); {
-		case placed, id != "" && form(id) == form(m.ProviderID): // It is another machine.
+		switch {
+		case id != "" && form(id) == form(m.ProviderID): // It is another machine.
 		case n.Selected, id == "" && m.NodeName == "", id != "" && LastOf(id) == LastOf(m.ProviderID):
-			return "Node " + name + " is of a machine that is not known, and may be that of machine " + m.ID
+			return "Node " + n.Name + " is of a machine that is not known, and may be that of machine " + m.ID
 		}
 	}
 	return ""
@@ -146,10 +147,19 @@ func form(id string) string {
 // lone says why the turn of a machine without a Node is not to go on, as long as its deletion is not asked for.
 func (w *World) lone(t *Turn, s *Set, m *Machine) string {
 	switch {
-	case t.Node != "" || t.Operation != "" || m == nil || !s.Known || m.State == Deleting:
+	case !t.nodeless() || t.Operation != "" || m == nil || !s.Known || m.State == Deleting:
 		return ""
 	case m.State != Failed:
 		return "machine " + m.ID + " has not failed any more"
+	case t.Attempt != w.Attempt(s, nil), t.Failed == nil && t.Revision != w.Revision:
+		return changed // Nodes go first again.
+	case t.Failed == nil && w.Others == nil:
+		return "it is not known which other NodeRollouts are for scale set " + s.Name
+	case t.Failed == nil && (s.NoRoom != "" || s.Careful):
+		return "there is no room for another machine"
 	}
 	return w.Spared(s, m)
 }
+
+// nodeless reports whether the machine that goes never had a Node.
+func (t *Turn) nodeless() bool { return t.Node == "" && t.Machine != "" }

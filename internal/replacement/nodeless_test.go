@@ -24,7 +24,7 @@ type wreck struct {
 func failedLongAgo() *wreck {
 	s := &wreck{newScene(v1alpha1.MachineSoaking), nil}
 	s.turn.Over = true
-	s.Wrecks = map[string]time.Time{"pool/dead": now.Add(-time.Hour)}
+	s.Wrecks, s.Others = map[string]time.Time{"pool/dead": now.Add(-time.Hour)}, map[string]string{}
 	s.set.Machines = append(s.set.Machines, Machine{ID: "dead", ProviderID: "sky://dead", NodeName: "n-dead", Zone: "b", State: Failed, Created: now.Add(-2 * time.Hour)})
 	s.spots = []Spot{{Node: s.Nodes["n-other"], Set: s.set, Machine: s.machine("other"), Counted: true, Unit: rollout.Unit{Node: "n-other", State: v1alpha1.UnitUpdated}}}
 	return s
@@ -97,6 +97,10 @@ func TestNodeless(t *testing.T) {
 		}, none: true},
 		{name: "may still join", change: func(s *wreck) { s.Wrecks["pool/dead"] = now.Add(-9 * time.Minute) }, reason: v1alpha1.ReasonScaleSetBusy, says: "may still join until",
 			wake: now.Add(time.Minute)},
+		{name: "was made since by another clock", change: func(s *wreck) { s.machine("dead").Created = now.Add(time.Minute) }, reason: v1alpha1.ReasonScaleSetBusy, wake: now.Add(11 * time.Minute)},
+		{name: "another has failed", change: func(s *wreck) {
+			s.turn.Over, s.turn.Node, s.turn.Machine, s.turn.Failed = false, "", "dead2", &v1alpha1.ClaimFailure{}
+		}},
 		{name: "is seen for the first time", change: func(s *wreck) { s.Wrecks = nil }, reason: v1alpha1.ReasonScaleSetBusy, says: "may still join until", wake: now.Add(10 * time.Minute)},
 		{name: "only detects", change: func(s *wreck) { s.DetectOnly = true }, reason: v1alpha1.ReasonDetectOnly},
 		{name: "is protected", change: func(s *wreck) { s.machine("dead").Protected = true }, reason: v1alpha1.ReasonMachineProtected},
@@ -123,7 +127,7 @@ func TestNodeless(t *testing.T) {
 				return
 			}
 			u := spots[0].Unit
-			if u.Node != "pool/dead" || u.State != v1alpha1.UnitOutdated || !u.Unoffered || u.Rank == 0 || u.Reason != tc.reason || !strings.Contains(u.Message, tc.says) {
+			if u.Node != "pool/dead" || u.State != v1alpha1.UnitOutdated || !u.Nodeless || u.Rank == 0 || u.Reason != tc.reason || !strings.Contains(u.Message, tc.says) {
 				t.Errorf("the unit is %+v", u)
 			}
 		})
@@ -204,6 +208,10 @@ func TestTurnOfNodeless(t *testing.T) {
 			s.Nodes["n-dead"] = &Node{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n-dead"}, Spec: corev1.NodeSpec{ProviderID: "sky://x"}}}
 		},
 		"the set has as few as it may": func(s *wreck) { s.set.Min = s.set.Capacity },
+		"there is no room":             func(s *wreck) { s.set.NoRoom = v1alpha1.ReasonCloudQuota },
+		"nodes are to go first again":  func(s *wreck) { s.set.Model, s.Revision = "3", "three" },
+		"something else is to come":    func(s *wreck) { s.Revision = "three" },
+		"others are not known":         func(s *wreck) { s.Others = nil },
 		"another rollout has come":     func(s *wreck) { s.Others = map[string]string{"pool": "two"} },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -226,7 +234,7 @@ func TestTurnOfNodeless(t *testing.T) {
 		s.Retries = &v1alpha1.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Minute}}
 		for range 2 {
 			s.Judge([]*Turn{turn})
-			if u := turn.Unit; turn.Over || turn.Step != StepNone || u.State != v1alpha1.UnitFailed || u.Reason != v1alpha1.ReasonDeleteFailed || u.RetryAt.IsZero() {
+			if u := turn.Unit; turn.Over || turn.Step != StepNone || u.State != v1alpha1.UnitFailed || !u.Skipped || !u.Nodeless || u.Reason != v1alpha1.ReasonDeleteFailed || u.RetryAt.IsZero() {
 				t.Fatalf("it is not remembered: %+v", turn)
 			}
 		}
@@ -239,10 +247,18 @@ func TestTurnOfNodeless(t *testing.T) {
 		if s.Judge([]*Turn{turn}); turn.Over || turn.Failed == nil || !turn.Unit.RetryAt.IsZero() {
 			t.Fatalf("it is tried too often: %+v", turn)
 		}
-		s.set.Model = "3"
-		if s.Judge([]*Turn{turn}); turn.Phase != v1alpha1.MachineClaiming || turn.Attempt != "3" {
-			t.Fatalf("it is not tried for something else: %+v", turn)
+		machines := s.set.Machines
+		s.set.Known, s.set.Machines = false, nil
+		if s.Judge([]*Turn{turn}); turn.Over || turn.Failed == nil {
+			t.Fatalf("it is forgotten while the set is not known: %+v", turn)
 		}
+		s.set.Known, s.set.Machines = true, machines
+		asked := *turn
+		s.set.Model = "3"
+		if s.Judge([]*Turn{&asked}); !asked.Over {
+			t.Fatalf("it does not begin anew for something else: %+v", asked)
+		}
+		s.set.Model = "2"
 		s.fail(turn, v1alpha1.ReasonDeleteFailed, "a lock")
 		joins(s)
 		if s.Judge([]*Turn{turn}); !turn.Over {

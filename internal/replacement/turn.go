@@ -123,6 +123,7 @@ func short(message string) string {
 func (w *World) unwanted(t *Turn) string {
 	s, n := w.set(t.ScaleSet), w.old(t)
 	m := s.Machine(t.Machine)
+	lone := w.lone(t, s, m)
 	switch {
 	case s.Absent:
 		return "scale set " + s.Name + " is gone"
@@ -138,8 +139,8 @@ func (w *World) unwanted(t *Turn) string {
 		return "the node's label opts it out"
 	case n != nil && !n.Selected:
 		return "the rollout does not select the node any more"
-	case w.lone(t, s, m) != "":
-		return w.lone(t, s, m)
+	case lone != "":
+		return lone
 	case m != nil && s.Known && !w.Outdated(s, m, n):
 		return "the machine is what it is to be"
 	}
@@ -221,6 +222,7 @@ func (w *World) unit(t *Turn) {
 	n := w.old(t)
 	t.Unit = rollout.Unit{Node: t.UnitName(), State: v1alpha1.UnitUpdating, Since: t.Since.Time, Claimed: n != nil && n.Claim != nil && !n.Claim.Skipped()}
 	u := &t.Unit
+	u.Nodeless = t.nodeless()
 	switch t.Phase {
 	case v1alpha1.MachineAdding, v1alpha1.MachineJoining:
 		if t.Machine != "" && !w.Bound(t) {
@@ -232,7 +234,7 @@ func (w *World) unit(t *Turn) {
 			break
 		}
 		// Its replacement costs money while it waits: it goes before those that have none.
-		u.State, u.InTurn, u.Down = v1alpha1.UnitOutdated, true, true
+		u.State, u.InTurn, u.Down = v1alpha1.UnitOutdated, true, !u.Nodeless
 		if !t.Claimable {
 			u.Reason, u.Message = w.waiting(t)
 		}
@@ -241,7 +243,7 @@ func (w *World) unit(t *Turn) {
 	case v1alpha1.MachineDraining, v1alpha1.MachineLeaving, v1alpha1.MachineDeleting, v1alpha1.MachineDiscarding:
 	}
 	if f := t.Failed; f != nil {
-		u.State, u.InTurn, u.Reason, u.Message, u.Since, u.Skipped = v1alpha1.UnitFailed, false, f.Reason, f.Message, f.Time.Time, f.Skipped
+		u.State, u.InTurn, u.Reason, u.Message, u.Since, u.Skipped = v1alpha1.UnitFailed, false, f.Reason, f.Message, f.Time.Time, f.Skipped || u.Nodeless // It says nothing of how nodes fare.
 		if t.Phase == v1alpha1.MachineSoaking {
 			return // There is nothing to be tried again.
 		}

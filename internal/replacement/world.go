@@ -207,6 +207,8 @@ type index struct {
 	nodes       map[string]*Node
 	// says are the names of the Nodes that say that they are a machine.
 	says map[*Machine][]string
+	// strangers are the Nodes of machines that are not known.
+	strangers []*Node
 }
 
 // at is where a machine is in its set.
@@ -220,7 +222,7 @@ func (w *World) find() *index {
 	if w.index != nil {
 		return w.index
 	}
-	w.index = &index{map[string]at{}, map[string]at{}, map[string]*Node{}, map[*Machine][]string{}}
+	w.index = &index{map[string]at{}, map[string]at{}, map[string]*Node{}, map[*Machine][]string{}, nil}
 	for _, s := range w.Sets {
 		for i := range s.Machines {
 			m := &s.Machines[i]
@@ -242,6 +244,8 @@ func (w *World) find() *index {
 		if place, ok := w.placeOf(n); ok {
 			m := &place.set.Machines[place.i]
 			w.index.says[m] = append(w.index.says[m], n.Name)
+		} else {
+			w.index.strangers = append(w.index.strangers, n)
 		}
 	}
 	return w.index

@@ -98,6 +98,8 @@ type Unit struct {
 	// Unoffered is true for a unit to which the revision is not offered, as far as is known. Waves take it after all others. One that
 	// is updated all the same does not run the revision, and shows nothing of how that fares.
 	Unoffered bool
+	// Nodeless is true for a machine that has no Node: it shows nothing of how nodes fare, and comes after all waves.
+	Nodeless bool
 	// Excused is true when it is not the rollout's doing that the unit does not get on, as where its node is not ready: it holds no
 	// slot, and does not count as a failure. Its wave waits for it.
 	Excused bool

@@ -98,16 +98,18 @@ func brief(revision string) string {
 // divide gives every unit its wave, and sees which of them is the current one. A wave takes units that are updated first,
 // then those under way, then those that have failed, and then those that come next by the strategy's order: the first nodes
 // that a rollout changes are its first wave, whichever they are, without anybody having to remember them. Those to which nothing is
-// offered come last. But until the first wave has gone well it keeps what it has tried: no node
+// offered come last, and machines that have no Node are in no wave that the strategy names. But until the first wave has gone well it keeps what it has tried: no node
 // that is updated by other means takes the place of a canary.
 func (p *pass) divide(units []Unit, order []*candidate) {
 	if len(p.strategy.Waves) == 0 {
 		return
 	}
 	p.wave.units = p.lineUp(units, order)
+	nodes := slices.DeleteFunc(slices.Clone(p.wave.units), func(c *candidate) bool { return c.Nodeless })
+	nodeless := slices.DeleteFunc(slices.Clone(p.wave.units), func(c *candidate) bool { return !c.Nodeless })
 	all := len(p.strategy.Waves) + 1
 	p.wave.tally, p.wave.waiting = make([]tally, all), make([]string, all)
-	left := p.wave.units
+	left := nodes
 	if index, before := p.remembered(); index == 0 && before != nil && (before.State == v1alpha1.WaveProgressing || before.State == v1alpha1.WaveHalted) {
 		left = p.take(&p.strategy.Waves[0], 0, left, func(c *candidate) bool { return c.lost() })
 		left = p.take(&p.strategy.Waves[0], 0, left, func(c *candidate) bool { return c.Claimed && !c.Running })
@@ -115,7 +117,7 @@ func (p *pass) divide(units []Unit, order []*candidate) {
 	for i := range p.strategy.Waves {
 		left = p.take(&p.strategy.Waves[i], i, left, nil)
 	}
-	p.take(&Wave{}, all-1, left, nil)
+	p.take(&Wave{}, all-1, append(left, nodeless...), nil)
 	p.advance()
 }
 

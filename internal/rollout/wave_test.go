@@ -391,3 +391,33 @@ func TestApprovalOf(t *testing.T) {
 		}
 	}
 }
+
+// A machine without a Node is no canary and in no wave of the strategy's, whatever that selects and however far its turn is, and comes when all are done.
+func TestWavesOfNodes(t *testing.T) {
+	nodeless := func(u *Unit) { u.Nodeless = true }
+	strategy := New(strategyOf(t, "maxConcurrent: 5\nwaves:\n- {size: 1}\n- {nodeSelector: {matchExpressions: [{key: pool, operator: DoesNotExist}]}}"), 1, 11)
+	strategy.Revision = "v1"
+	for name, dead := range map[string]Unit{
+		"outdated": outdated("pool/dead", nodeless), "in its turn": outdated("pool/dead", nodeless, inTurn), "going": unit("pool/dead", v1alpha1.UnitUpdating, nodeless),
+		"failed": unit("pool/dead", v1alpha1.UnitFailed, nodeless, because(v1alpha1.ReasonDeleteFailed, "a lock"), func(u *Unit) { u.Skipped = true }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			units, fleet := bench()
+			d := Decide(strategy, append([]Unit{dead}, units...), fleet, noon)
+			if len(d.Start) != 1 || d.Start[0] != "n0" || d.Halted != nil {
+				t.Fatalf("the canary is %v, halted %+v", d.Start, d.Halted)
+			}
+			set(units, v1alpha1.UnitUpdated, 0, 1, 2, 3, 4, 5, 6, 7, 8)
+			strategy := strategy
+			strategy.Wave = stood("2", 2, v1alpha1.WaveProgressing, time.Minute)
+			if d = Decide(strategy, append([]Unit{dead}, units...), fleet, noon); len(d.Start) != 1 || d.Start[0] != "n9" {
+				t.Fatalf("before the last node %v is started, %+v", d.Start, d.Waiting)
+			}
+			set(units, v1alpha1.UnitUpdated, 9)
+			d = Decide(strategy, append([]Unit{dead}, units...), fleet, noon)
+			if asks := dead.State == v1alpha1.UnitOutdated; asks != (len(d.Start) == 1) || d.Halted != nil {
+				t.Errorf("after all nodes %v is started, %+v, halted %+v", d.Start, d.Waiting, d.Halted)
+			}
+		})
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -138,11 +139,19 @@ func (u *machines) addGone() {
 		}
 		line := Node{Node: t.UnitName()}
 		line.turns(t)
+		ask := rollout.Unit{Node: line.Node, Claimed: true, Nodeless: t.Node == "" && t.Machine != ""}
 		if t.Failed != nil {
-			line.State = v1alpha1.UnitFailed
+			line.State, line.Skipped = v1alpha1.UnitFailed, t.Failed.Skipped || ask.Nodeless
+			if s := u.of.Spec.Strategy; s != nil && t.Phase != v1alpha1.MachineSoaking {
+				ask.RetryAt = rollout.RetryAt(s.Retries, t.Failures+1, t.Failed.Time.Time)
+			}
+			if !ask.RetryAt.IsZero() && !u.cluster.now.Before(ask.RetryAt) {
+				ask.RetryAt = u.cluster.now.Add(time.Minute) // Once what it leaves behind is cleared away.
+			}
+			line.RetryAt = known(ask.RetryAt)
 		}
-		u.nodes = append(u.nodes, line)
-		u.asked = append(u.asked, rollout.Unit{Node: line.Node, State: line.State, Claimed: true})
+		ask.State, ask.Skipped = line.State, line.Skipped
+		u.nodes, u.asked = append(u.nodes, line), append(u.asked, ask)
 	}
 	for i := range u.of.Status.Waiting {
 		w := &u.of.Status.Waiting[i]
@@ -152,7 +161,7 @@ func (u *machines) addGone() {
 		// A machine without a Node: the status alone knows it.
 		line := Node{Node: w.Node, State: v1alpha1.UnitOutdated, Reason: w.Reason, Message: w.Message, Since: w.Since}
 		u.nodes = append(u.nodes, line)
-		u.asked = append(u.asked, rollout.Unit{Node: line.Node, State: line.State, Unoffered: true, Reason: w.Reason, Message: w.Message})
+		u.asked = append(u.asked, rollout.Unit{Node: line.Node, State: line.State, Nodeless: true, Reason: w.Reason, Message: w.Message})
 	}
 }
 

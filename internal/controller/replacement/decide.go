@@ -257,7 +257,7 @@ func (p *pass) rollBack(ctx context.Context) {
 // failing reports whether turns of a set have failed for what its machines are made of now.
 func (p *pass) failing(s *machine.Set) bool {
 	return slices.ContainsFunc(p.turns, func(t *machine.Turn) bool {
-		return t.ScaleSet == s.Name && t.Failed != nil && !t.Failed.Skipped && t.Attempt == p.attempt(s, p.view.Nodes[t.Node])
+		return t.ScaleSet == s.Name && t.Failed != nil && !t.Failed.Skipped && !t.Unit.Nodeless && t.Attempt == p.attempt(s, p.view.Nodes[t.Node])
 	}) || slices.ContainsFunc(p.spots, func(spot machine.Spot) bool {
 		return spot.Set == s && spot.Unit.State == v1alpha1.UnitFailed && !spot.Unit.Skipped
 	})
