@@ -90,7 +90,7 @@ func (s *supervisor) addMachine(ctx context.Context, o MachineOptions) (_ Machin
 	if err := s.route(ctx, m, "replace"); err != nil {
 		return MachineState{}, err
 	}
-	if err := importOn(ctx, []MachineState{m.current()}, images); err != nil {
+	if err := importOn(ctx, []MachineState{m.current()}, images, importImage); err != nil {
 		return MachineState{}, err
 	}
 	if err := m.tell(apiReady); err != nil {

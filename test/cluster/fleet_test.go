@@ -101,9 +101,7 @@ func testFleet(t *testing.T, c *cluster.Cluster, client kubernetes.Interface, fi
 	if slices.Contains([]string{a.IP(), b.IP()}, again.IP()) {
 		t.Errorf("the address %s is used again", again.IP())
 	}
-	if err := again.Remove(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	loadWhileRemoved(t, c, again)
 	if err := client.CoreV1().Nodes().Delete(t.Context(), a.Name(), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -115,6 +113,37 @@ func testFleet(t *testing.T, c *cluster.Cluster, client kubernetes.Interface, fi
 	}
 	if diff := cmp.Diff(before, traces(t, c)); diff != "" {
 		t.Errorf("what the machines leave behind (-before +after):\n%s", diff)
+	}
+}
+
+// loadWhileRemoved gives all machines an image, and reboots and removes one of them that has not taken it yet.
+func loadWhileRemoved(t *testing.T, c *cluster.Cluster, m *cluster.Machine) {
+	t.Helper()
+	path := kubectlImage(t)
+	loaded := make(chan error, 1)
+	for _, leave := range []func(context.Context) error{m.Reboot, m.Remove} {
+		if out, err := m.Exec(t.Context(), "busybox", "killall", "-STOP", "containerd"); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		go func() { loaded <- c.LoadImage(t.Context(), path) }()
+		select {
+		case err := <-loaded:
+			t.Fatalf("loading an image where nothing takes it: %v", err)
+		case <-time.After(3 * time.Second):
+		}
+		if err := leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-loaded; err != nil {
+			t.Errorf("loading an image: %v", err)
+		}
+		if c.Machine(m.Name()) == nil {
+			return
+		}
+		images, err := m.Exec(t.Context(), "ctr", "--namespace=k8s.io", "images", "ls", "-q")
+		if err != nil || !strings.Contains(string(images), kubectl) {
+			t.Errorf("images after a reboot: %v\n%s", err, images)
+		}
 	}
 }
 

@@ -91,7 +91,7 @@ func (s *supervisor) startMachines(ctx context.Context, ready <-chan struct{}) e
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if err := s.importImages(ctx, append(images, s.spec.Images...)); err != nil {
+	if err := importOn(ctx, s.machineStates(), append(images, s.spec.Images...), importImage); err != nil {
 		return err
 	}
 	select {
