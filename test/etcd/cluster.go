@@ -51,8 +51,13 @@ type member struct {
 	name, host string
 	// others is how it is told who else there is, when it starts for the first time.
 	others, state string
-	cmd           *exec.Cmd
-	exited        chan struct{}
+
+	// life is held by whoever starts or stops it.
+	life   sync.Mutex
+	cmd    *exec.Cmd
+	exited chan struct{}
+	// stopped says that it does not run because it is not to.
+	stopped bool
 }
 
 // Start starts a cluster with a voter for each name, and ends it with the test.
@@ -191,6 +196,9 @@ func (c *Cluster) JoinAsLearner(ctx context.Context, name, via string) error {
 // Promote lets a learner vote.
 func (c *Cluster) Promote(ctx context.Context, name, via string) error {
 	err := c.until(ctx, via, func(ctx context.Context, client *clientv3.Client) error {
+		if err := c.restart(name); err != nil {
+			return err
+		}
 		list, err := client.MemberList(ctx)
 		if err != nil {
 			return err
@@ -215,14 +223,39 @@ func (c *Cluster) Promote(ctx context.Context, name, via string) error {
 // Resume starts the process of a member, with what it knew before.
 func (c *Cluster) Resume(name string) error {
 	m := c.member(name)
-	log, err := os.OpenFile(c.log(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	m.life.Lock()
+	defer m.life.Unlock()
+	m.stopped = false
+	return c.run(m)
+}
+
+// restart starts the process of a member that joins again where it has ended of itself, as a kubelet does: it ends when another
+// whom it asks does not know of it yet.
+func (c *Cluster) restart(name string) error {
+	m := c.member(name)
+	m.life.Lock()
+	defer m.life.Unlock()
+	if m.cmd == nil || m.stopped {
+		return nil
+	}
+	select {
+	case <-m.exited:
+		return c.run(m)
+	default:
+		return nil
+	}
+}
+
+// run starts the process of a member. The caller holds its life.
+func (c *Cluster) run(m *member) error {
+	log, err := os.OpenFile(c.log(m.name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 	pki := c.Certificates()
 	cmd := exec.Command(c.program,
-		"--name="+name, "--data-dir="+filepath.Join(c.dir, name),
+		"--name="+m.name, "--data-dir="+filepath.Join(c.dir, m.name),
 		"--listen-client-urls="+m.client(), "--advertise-client-urls="+m.client(),
 		"--listen-peer-urls="+m.peer(), "--initial-advertise-peer-urls="+m.peer(),
 		"--initial-cluster="+m.others, "--initial-cluster-state="+m.state,
@@ -248,10 +281,8 @@ func (c *Cluster) Resume(name string) error {
 		}
 	}()
 	if err := <-started; err != nil {
-		return fmt.Errorf("starting etcd member %s, %w", name, err)
+		return fmt.Errorf("starting etcd member %s, %w", m.name, err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	m.cmd, m.exited = cmd, exited
 	return nil
 }
@@ -261,7 +292,13 @@ func (c *Cluster) Stop(name string) {
 	c.mu.Lock()
 	m := c.members[name]
 	c.mu.Unlock()
-	if m == nil || m.cmd == nil {
+	if m == nil {
+		return
+	}
+	m.life.Lock()
+	defer m.life.Unlock()
+	m.stopped = true
+	if m.cmd == nil {
 		return
 	}
 	_ = m.cmd.Process.Kill() // Unless it has ended already.
@@ -269,12 +306,17 @@ func (c *Cluster) Stop(name string) {
 }
 
 // Freeze stops the process of a member without ending it: it takes connections, and does not answer. Thaw lets it go on.
-func (c *Cluster) Freeze(name string) error {
-	return c.member(name).cmd.Process.Signal(syscall.SIGSTOP)
-}
+func (c *Cluster) Freeze(name string) error { return c.signal(name, syscall.SIGSTOP) }
 
 // Thaw lets a frozen member go on.
-func (c *Cluster) Thaw(name string) error { return c.member(name).cmd.Process.Signal(syscall.SIGCONT) }
+func (c *Cluster) Thaw(name string) error { return c.signal(name, syscall.SIGCONT) }
+
+func (c *Cluster) signal(name string, s os.Signal) error {
+	m := c.member(name)
+	m.life.Lock()
+	defer m.life.Unlock()
+	return m.cmd.Process.Signal(s)
+}
 
 // add makes place for a member.
 func (c *Cluster) add(name string) *member {
@@ -335,6 +377,9 @@ func (c *Cluster) tls() (*tls.Config, error) {
 // answers waits until a member gives what a quorum agrees on.
 func (c *Cluster) answers(ctx context.Context, name string) error {
 	return c.until(ctx, name, func(ctx context.Context, client *clientv3.Client) error {
+		if err := c.restart(name); err != nil {
+			return err
+		}
 		_, err := client.Get(ctx, "any")
 		return err
 	})
