@@ -10,6 +10,9 @@ import (
 
 // A member that was told of a cluster that does not know of it yet ends, and joins all the same.
 func TestJoinBeforeItIsKnown(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts etcd")
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := Start(t, "one")
