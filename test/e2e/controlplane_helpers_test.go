@@ -20,7 +20,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/test/clouds"
@@ -80,7 +79,7 @@ func (h *kubeadmHosts) holdJoins(t *testing.T) (may func()) {
 func (h *kubeadmHosts) Start(ctx context.Context, m clouds.Machine) error {
 	m.Labels = maps.Clone(m.Labels)
 	m.Labels["node-role.kubernetes.io/control-plane"] = ""
-	if err := h.Hosts.Start(ctx, m); err != nil {
+	if err := h.startNode(ctx, m); err != nil {
 		return err
 	}
 	h.join.Lock()
@@ -103,7 +102,23 @@ func (h *kubeadmHosts) Start(ctx context.Context, m clouds.Machine) error {
 	}
 	h.members = append(h.members, m.NodeName)
 	return changeKubeadmConfig(ctx, func(data map[string]string) {
-		data["ClusterStatus"] = strings.Replace(data["ClusterStatus"], "apiVersion:", endpointOf(m.NodeName)+"apiVersion:", 1)
+		endpoint := endpointOf(m.NodeName)
+		if !strings.Contains(data["ClusterStatus"], endpoint) {
+			data["ClusterStatus"] = strings.Replace(data["ClusterStatus"], "apiVersion:", endpoint+"apiVersion:", 1)
+		}
+	})
+}
+
+// startNode lets the node come. A machine whose start fails once has failed for good.
+func (h *kubeadmHosts) startNode(ctx context.Context, m clouds.Machine) error {
+	again := false
+	return persistently(ctx, func(ctx context.Context) error {
+		err := h.Hosts.Start(ctx, m)
+		if again && apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		again = true
+		return err
 	})
 }
 
@@ -114,8 +129,12 @@ func (h *kubeadmHosts) Stop(ctx context.Context, m clouds.Machine) error {
 	h.mu.Unlock()
 	h.Cluster.Stop(m.NodeName)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "etcd-" + m.NodeName}}
-	err := world.Delete(ctx, pod, client.GracePeriodSeconds(0))
-	return errors.Join(client.IgnoreNotFound(err), h.Hosts.Stop(ctx, m))
+	return errors.Join(
+		persistently(ctx, func(ctx context.Context) error {
+			return client.IgnoreNotFound(world.Delete(ctx, pod, client.GracePeriodSeconds(0)))
+		}),
+		persistently(ctx, func(ctx context.Context) error { return h.Hosts.Stop(ctx, m) }),
+	)
 }
 
 // pod makes the mirror of the static pod that etcd runs in.
@@ -137,7 +156,9 @@ func (h *kubeadmHosts) pod(ctx context.Context, node string) error {
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		},
 	}
-	return world.Create(ctx, pod)
+	return persistently(ctx, func(ctx context.Context) error {
+		return client.IgnoreAlreadyExists(world.Create(ctx, pod))
+	})
 }
 
 // endpointOf is a node's entry of ClusterStatus.
@@ -176,7 +197,7 @@ func readKubeadmConfig(ctx context.Context) (*corev1.ConfigMap, error) {
 }
 
 func changeKubeadmConfig(ctx context.Context, change func(data map[string]string)) error {
-	return retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
+	return persistently(ctx, func(ctx context.Context) error {
 		cm, err := readKubeadmConfig(ctx)
 		if err != nil {
 			return client.IgnoreNotFound(err)
@@ -259,7 +280,14 @@ func (u *etcdUser) use(ctx context.Context) {
 	for i := 0; ctx.Err() == nil; i++ {
 		want := strconv.Itoa(i)
 		call(func(ctx context.Context, c *clientv3.Client) error {
-			_, err := c.Put(ctx, "written", want)
+			if i == 0 || len(u.failed) > 0 {
+				_, err := c.Put(ctx, "written", want)
+				return err
+			}
+			// What nobody answered may be done later, and must not undo what came after it. Where it was done already this does
+			// nothing, and what is read tells.
+			before := clientv3.Compare(clientv3.Value("written"), "=", strconv.Itoa(i-1))
+			_, err := c.Txn(ctx).If(before).Then(clientv3.OpPut("written", want)).Commit()
 			return err
 		})
 		call(func(ctx context.Context, c *clientv3.Client) error {

@@ -13,8 +13,10 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -65,6 +67,38 @@ func throughout(t *testing.T, what string, holds func(ctx context.Context) error
 		}
 		return until(ctx)
 	})
+}
+
+// persistently does something again and again, for as long as a busy API server does not answer or can't, and it has not ended
+// otherwise. What failed may have been done all the same.
+func persistently(ctx context.Context, do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := do(ctx)
+		if err == nil || !passing(err) {
+			return err
+		}
+		select {
+		case <-time.After(interval):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+// passing reports whether an error is the moment's, and says nothing about what was asked for.
+func passing(err error) bool {
+	for _, is := range []func(error) bool{
+		apierrors.IsConflict, apierrors.IsTimeout, apierrors.IsServerTimeout, apierrors.IsInternalError, apierrors.IsTooManyRequests,
+		apierrors.IsServiceUnavailable, utilnet.IsConnectionReset, utilnet.IsConnectionRefused, utilnet.IsHTTP2ConnectionLost,
+		utilnet.IsProbableEOF, utilnet.IsTimeout,
+	} {
+		if is(err) {
+			return true
+		}
+	}
+	return false
 }
 
 var nodes struct {
@@ -173,7 +207,9 @@ func patchNode(t *testing.T, name string, fields map[string]any) {
 		t.Fatal(err)
 	}
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if err := world.Patch(context.WithoutCancel(t.Context()), n, client.RawPatch(types.MergePatchType, body)); err != nil {
+	if err := persistently(context.WithoutCancel(t.Context()), func(ctx context.Context) error {
+		return world.Patch(ctx, n, client.RawPatch(types.MergePatchType, body))
+	}); err != nil {
 		t.Fatalf("patching node %s: %v", name, err)
 	}
 }
@@ -311,7 +347,7 @@ func condition(t *testing.T, name, kind string, is metav1.ConditionStatus, reaso
 func node(t *testing.T, name string) *corev1.Node {
 	t.Helper()
 	n := &corev1.Node{}
-	if err := world.Get(t.Context(), client.ObjectKey{Name: name}, n); err != nil {
+	if err := persistently(t.Context(), func(ctx context.Context) error { return world.Get(ctx, client.ObjectKey{Name: name}, n) }); err != nil {
 		t.Fatalf("reading node: %v", err)
 	}
 	return n
