@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -104,6 +105,30 @@ func passing(err error) bool {
 var nodes struct {
 	sync.Mutex
 	taken map[string]bool
+	// waiting are those who wait for nodes of a kind, by the first of that kind, in the order in which they came.
+	waiting map[string][]*waiter
+}
+
+// waiter is a test that waits for nodes.
+type waiter struct{ since time.Time }
+
+// fair is how long a test waits while others that came later, and want fewer nodes, may have theirs.
+const fair = 2 * patience
+
+// queue begins to wait for nodes, and ends it with the function that it returns.
+func queue(kind string) (w *waiter, leave func()) {
+	nodes.Lock()
+	defer nodes.Unlock()
+	if nodes.waiting == nil {
+		nodes.waiting = map[string][]*waiter{}
+	}
+	w = &waiter{since: time.Now()}
+	nodes.waiting[kind] = append(nodes.waiting[kind], w)
+	return w, func() {
+		nodes.Lock()
+		defer nodes.Unlock()
+		nodes.waiting[kind] = slices.DeleteFunc(nodes.waiting[kind], func(other *waiter) bool { return other == w })
+	}
 }
 
 // take gives a test nodes of its own until it ends: real machines where there are some, simulated nodes where not.
@@ -144,28 +169,7 @@ func takeSimulated(t *testing.T, n int) []string {
 
 func takeFrom(t *testing.T, names []string, n int) []string {
 	t.Helper()
-	var mine []string
-	within(t, 10*patience, "taking nodes", func(context.Context) (string, bool) {
-		nodes.Lock()
-		defer nodes.Unlock()
-		var free []string
-		for _, name := range names {
-			if !nodes.taken[name] {
-				free = append(free, name)
-			}
-		}
-		if len(free) < n {
-			return fmt.Sprintf("%d of %d are free", len(free), n), false
-		}
-		if nodes.taken == nil {
-			nodes.taken = map[string]bool{}
-		}
-		mine = free[:n]
-		for _, name := range mine {
-			nodes.taken[name] = true
-		}
-		return "", true
-	})
+	mine := takeInTurn(t, names, n)
 	// The Plan of a test before may have been deleted just now, with its claim.
 	eventually(t, "nobody has a claim on "+strings.Join(mine, ", "), func(context.Context) (string, bool) {
 		for _, name := range mine {
@@ -190,6 +194,43 @@ func takeFrom(t *testing.T, names []string, n int) []string {
 		for _, name := range mine {
 			delete(nodes.taken, name)
 		}
+	})
+	return mine
+}
+
+// takeInTurn takes nodes when there are as many, and nobody has waited too long before.
+func takeInTurn(t *testing.T, names []string, n int) (mine []string) {
+	t.Helper()
+	me, leave := queue(names[0])
+	defer leave()
+	within(t, 10*patience, "taking nodes", func(context.Context) (string, bool) {
+		nodes.Lock()
+		defer nodes.Unlock()
+		for _, other := range nodes.waiting[names[0]] {
+			if other == me {
+				break
+			}
+			if waits := time.Since(other.since); waits > fair {
+				return fmt.Sprintf("another test has waited for %s", waits), false
+			}
+		}
+		var free []string
+		for _, name := range names {
+			if !nodes.taken[name] {
+				free = append(free, name)
+			}
+		}
+		if len(free) < n {
+			return fmt.Sprintf("%d of %d are free", len(free), n), false
+		}
+		if nodes.taken == nil {
+			nodes.taken = map[string]bool{}
+		}
+		mine = free[:n]
+		for _, name := range mine {
+			nodes.taken[name] = true
+		}
+		return "", true
 	})
 	return mine
 }
