@@ -253,7 +253,7 @@ func (p *pool) fault(f clouds.Fault) {
 // done waits until the rollout is done on that many machines, all of them made of an image, and nothing else is left.
 func (p *pool) done(t *testing.T, image string, capacity int) *v1alpha1.NodeRollout {
 	t.Helper()
-	r := rolloutWithin(t, 6*patience, p.name, fmt.Sprintf("done on %d machines", capacity), func(s *v1alpha1.NodeRolloutStatus) bool {
+	r := rolloutWithin(t, 12*patience, p.name, fmt.Sprintf("done on %d machines", capacity), func(s *v1alpha1.NodeRolloutStatus) bool {
 		return ready(s) && int(s.Counts.Total) == capacity && int(s.Counts.Updated) == capacity && len(s.ScaleSets) == 1 &&
 			s.ScaleSets[0].Image != "" && strings.Contains(p.osImages(t), image)
 	})
