@@ -35,6 +35,12 @@ func loadNothing(t *testing.T) {
 	}
 }
 
+// afterAWhile lets a container be ready only when it runs for a while. Without, one that ends at once is ready as long as it runs,
+// and as its kubelet has not said that it has ended.
+var afterAWhile = &corev1.Probe{
+	InitialDelaySeconds: 5, PeriodSeconds: 1, TimeoutSeconds: 10, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}},
+}
+
 // canariesThatCannotStart pauses each canary whose pod does not start, for the reason that the kubelet gives, and goes on with
 // it when it is mended.
 func canariesThatCannotStart(t *testing.T, all *daemons) {
@@ -103,8 +109,10 @@ func canariesThatCannotStart(t *testing.T, all *daemons) {
 			reasons: []edsv1.StatusReason{edsv1.StatusReasonPostStartHookError}, bears: 100,
 		},
 		{
-			name:    "restarts",
-			breaks:  func(_ *corev1.PodSpec, c *corev1.Container) { c.Command = []string{"sh", "-c", "exit 1"} },
+			name: "restarts",
+			breaks: func(_ *corev1.PodSpec, c *corev1.Container) {
+				c.Command, c.ReadinessProbe = []string{"sh", "-c", "exit 1"}, afterAWhile
+			},
 			reasons: []edsv1.StatusReason{edsv1.StatusReasonCLB, "Error"},
 		},
 		{
@@ -119,11 +127,13 @@ func canariesThatCannotStart(t *testing.T, all *daemons) {
 		{
 			name: "memory",
 			breaks: func(_ *corev1.PodSpec, c *corev1.Container) {
-				c.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("24Mi")}
+				c.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("32Mi")}
+				c.ReadinessProbe = afterAWhile
 				c.Command = []string{"sh", "-c", "x=moult; while :; do x=$x$x; done"}
 			},
-			// A kubelet that is told of the end before it is told why calls it an Error.
-			reasons: []edsv1.StatusReason{edsv1.StatusReasonCLB, edsv1.StatusReasonOOM, "Error"},
+			// A kubelet that is told of the end before it is told why calls it an Error. And it may be what starts the program that
+			// has no memory.
+			reasons: []edsv1.StatusReason{edsv1.StatusReasonCLB, edsv1.StatusReasonOOM, "Error", edsv1.StatusReasonStartError},
 		},
 	} {
 		tests.run(tc.name, func(t *testing.T) {
