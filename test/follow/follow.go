@@ -23,23 +23,38 @@ type Change struct {
 	Object metav1.Object
 }
 
-// delay is before a watch is begun again that had nothing to say.
-const delay = 100 * time.Millisecond
+const (
+	// delay is before a watch is begun again that had nothing to say, and pause after one that has failed.
+	delay = 100 * time.Millisecond
+	pause = 500 * time.Millisecond
+	// most is how many watches in a row may fail.
+	most = 50
+)
 
 // Changes sends every change after a resourceVersion to changes, until the context ends. The API server may end a watch
-// at any time, most of all of who reads slowly: then it is begun again where it ended. What it can't give any more is
-// an error.
+// at any time, most of all of who reads slowly, and be too busy for another: then it is begun again where it ended. What it
+// can't give any more is an error, and so is one that lasts.
 func Changes(ctx context.Context, begin Begin, resourceVersion string, changes chan<- Change) error {
-	for {
+	for failed := 0; ; {
 		last, err := once(ctx, begin, resourceVersion, changes)
+		if err == nil || last != resourceVersion {
+			failed = 0
+		}
+		wait := time.Duration(0)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			return fmt.Errorf("watching from %s on, %w", last, err)
+			if failed++; failed == most || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+				return fmt.Errorf("watching from %s on, %w", last, err)
+			}
+			wait = pause
 		case last == resourceVersion:
+			wait = delay
+		}
+		if wait > 0 {
 			select {
-			case <-time.After(delay):
+			case <-time.After(wait):
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}

@@ -5,7 +5,9 @@ package follow
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -55,6 +57,34 @@ func TestChanges(t *testing.T) {
 	if diff := cmp.Diff([]string{"1", "5", "5", "7"}, begun); diff != "" {
 		t.Errorf("where watches began (-want +got)\n%s", diff)
 	}
+}
+
+// A watch that fails is begun again where it was, but not for ever.
+func TestChangesBeginsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := apierrors.NewServiceUnavailable("busy").Status()
+		seen := watch.Event{Type: watch.Added, Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "2"}}}
+		var begun []string
+		begin := func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			begun = append(begun, o.ResourceVersion)
+			if len(begun) != most-1 {
+				return nil, apierrors.NewInternalError(errors.New("busy"))
+			}
+			w := watch.NewFakeWithChanSize(2, false)
+			w.Action(seen.Type, seen.Object)
+			w.Action(watch.Error, &busy)
+			w.Stop()
+			return w, nil
+		}
+		changes := make(chan Change, 10)
+		if err := Changes(t.Context(), begin, "1", changes); !apierrors.IsInternalError(err) {
+			t.Errorf("got error %v", err)
+		}
+		want := append(slices.Repeat([]string{"1"}, most-1), slices.Repeat([]string{"2"}, most-1)...)
+		if diff := cmp.Diff(want, begun); diff != "" || len(changes) != 1 {
+			t.Errorf("%d changes, where watches began (-want +got)\n%s", len(changes), diff)
+		}
+	})
 }
 
 func TestChangesEndsWithContext(t *testing.T) {
