@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -173,10 +172,25 @@ func (d *daemons) create(t *testing.T, o client.Object) {
 	}
 }
 
+func (d *daemons) read(t *testing.T, name string, o client.Object) error {
+	t.Helper()
+	return persistently(t.Context(), func(ctx context.Context) error {
+		return d.Get(ctx, client.ObjectKey{Namespace: d.namespace, Name: name}, o)
+	})
+}
+
+// listed is what the namespace has of an ExtendedDaemonSet.
+func (d *daemons) listed(t *testing.T, name string, list client.ObjectList) error {
+	t.Helper()
+	return persistently(t.Context(), func(ctx context.Context) error {
+		return d.List(ctx, list, client.InNamespace(d.namespace), client.MatchingLabels{edsv1.LabelName: name})
+	})
+}
+
 func (d *daemons) get(t *testing.T, name string) *edsv1.ExtendedDaemonSet {
 	t.Helper()
 	e := &edsv1.ExtendedDaemonSet{}
-	if err := d.Get(t.Context(), client.ObjectKey{Namespace: d.namespace, Name: name}, e); err != nil {
+	if err := d.read(t, name, e); err != nil {
 		t.Fatalf("reading %s: %v", name, err)
 	}
 	return e
@@ -192,7 +206,7 @@ func (d *daemons) edit(t *testing.T, name string, changes ...func(*edsv1.Extende
 			f(e)
 		}
 		err := d.Update(ctx, e)
-		if err != nil && !apierrors.IsConflict(err) {
+		if err != nil && !passing(err) {
 			t.Fatalf("editing %s: %v", name, err)
 		}
 		return fmt.Sprint(err), err == nil
@@ -215,16 +229,19 @@ func (d *daemons) patch(t *testing.T, o client.Object, fields map[string]any) {
 	if body, err = yaml.YAMLToJSON(body); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Patch(t.Context(), o.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, body)); err != nil {
+	if err := persistently(t.Context(), func(ctx context.Context) error {
+		return d.Patch(ctx, o.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, body))
+	}); err != nil {
 		t.Fatalf("patching %s: %v", o.GetName(), err)
 	}
 }
 
-// until waits for a status that tells of the present spec.
+// until waits for a status that tells of the present spec. A canary and several pods one after the other may come before that,
+// and a kubelet waits ever longer before it tries again what it could not do.
 func (d *daemons) until(t *testing.T, name, what string, holds func(*edsv1.ExtendedDaemonSet) bool) *edsv1.ExtendedDaemonSet {
 	t.Helper()
 	var e *edsv1.ExtendedDaemonSet
-	eventually(t, name+" "+what, func(context.Context) (string, bool) {
+	within(t, 4*patience, name+" "+what, func(context.Context) (string, bool) {
 		e = d.get(t, name)
 		return statusOf(e), e.Status.ObservedGeneration == e.Generation && holds(e)
 	})
@@ -288,7 +305,7 @@ func (d *daemons) settled(t *testing.T, name string) *edsv1.ExtendedDaemonSet {
 func (d *daemons) pods(t *testing.T, name string) []corev1.Pod {
 	t.Helper()
 	var all corev1.PodList
-	if err := d.List(t.Context(), &all, client.InNamespace(d.namespace), client.MatchingLabels{edsv1.LabelName: name}); err != nil {
+	if err := d.listed(t, name, &all); err != nil {
 		t.Fatalf("listing pods: %v", err)
 	}
 	slices.SortFunc(all.Items, func(a, b corev1.Pod) int { return strings.Compare(nodeOfPod(&a)+a.Name, nodeOfPod(&b)+b.Name) })
@@ -350,7 +367,7 @@ func podReady(p *corev1.Pod) bool {
 func (d *daemons) revision(t *testing.T, name string) *edsv1.ExtendedDaemonSetReplicaSet {
 	t.Helper()
 	r := &edsv1.ExtendedDaemonSetReplicaSet{}
-	if err := d.Get(t.Context(), client.ObjectKey{Namespace: d.namespace, Name: name}, r); err != nil {
+	if err := d.read(t, name, r); err != nil {
 		t.Fatalf("reading %s: %v", name, err)
 	}
 	return r
@@ -371,7 +388,7 @@ func (d *daemons) stands(t *testing.T, name string, want edsv1.ExtendedDaemonSet
 func (d *daemons) revisions(t *testing.T, name string) []string {
 	t.Helper()
 	var all edsv1.ExtendedDaemonSetReplicaSetList
-	if err := d.List(t.Context(), &all, client.InNamespace(d.namespace), client.MatchingLabels{edsv1.LabelName: name}); err != nil {
+	if err := d.listed(t, name, &all); err != nil {
 		t.Fatalf("listing revisions: %v", err)
 	}
 	var names []string
