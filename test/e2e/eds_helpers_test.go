@@ -172,6 +172,7 @@ func (d *daemons) create(t *testing.T, o client.Object) {
 	}
 }
 
+// read reads an object of the namespace.
 func (d *daemons) read(t *testing.T, name string, o client.Object) error {
 	t.Helper()
 	return persistently(t.Context(), func(ctx context.Context) error {

@@ -209,8 +209,8 @@ func minReadySeconds(t *testing.T, d *daemons) {
 	d.onePerNode(t, "agent")
 }
 
-// faltered reports whether any of the nodes was not ready since, as that of a busy machine may be for a moment: its pods are not ready then,
-// either.
+// faltered reports whether any of the nodes was not ready since, as that of a busy machine may be for a moment: its pods are
+// not ready then, either.
 func (d *daemons) faltered(t *testing.T, since time.Time) bool {
 	t.Helper()
 	for _, name := range d.nodes {
