@@ -255,7 +255,9 @@ func (p *pool) done(t *testing.T, image string, capacity int) *v1alpha1.NodeRoll
 	t.Helper()
 	r := rolloutWithin(t, 12*patience, p.name, fmt.Sprintf("done on %d machines", capacity), func(s *v1alpha1.NodeRolloutStatus) bool {
 		return ready(s) && int(s.Counts.Total) == capacity && int(s.Counts.Updated) == capacity && len(s.ScaleSets) == 1 &&
-			s.ScaleSets[0].Image != "" && strings.Contains(p.osImages(t), image)
+			s.ScaleSets[0].Image != "" && strings.Contains(p.osImages(t), image) &&
+			// What is to be done next is written down before it is done, with the counts and conditions of before.
+			s.ScaleSets[0].Outdated == 0
 	})
 	if len(r.Status.Turns) > 0 || len(r.Status.ScaleSets[0].Operations) > 0 || r.Status.ScaleSets[0].Reason != "" {
 		t.Errorf("something is under way: %+v, %+v", r.Status.Turns, r.Status.ScaleSets)
