@@ -194,7 +194,8 @@ func (u *machines) judge(f *fact, turn *v1alpha1.MachineTurn, own *v1alpha1.Clai
 		u.failed(&line, turn, own, status)
 	case turn != nil:
 		line.turns(turn)
-		if status.state == v1alpha1.UnitUpdating && status.Message != "" {
+		// The turn is written before the rest: what is told of another phase is not true any more.
+		if status.state == v1alpha1.UnitUpdating && status.Message != "" && status.Phase == v1alpha1.Phase(turn.Phase) {
 			line.Reason, line.Message = status.Reason, replacedBy(turn, status.Message)
 		}
 	case own != nil:
