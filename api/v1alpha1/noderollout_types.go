@@ -249,8 +249,8 @@ type NodeRolloutStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Revision is what nodes are brought to: the version of spec.hostUpdate, or the newest that any of the hosts has to offer or runs; where
-	// nothing newer is offered than what runs, and hosts have an older version to go back to, that one; for hosts without versions "reboot-" and how often they were all brought to it. With a replacement, the name of the image, or what identifies those of
-	// several scale sets.
+	// nothing newer is offered than what runs, and hosts have an older version to go back to, that one; for hosts without versions "reboot-" and how often they were all brought to it. With a replacement, the name of the image and what
+	// identifies all that machines are made of, or the latter alone where scale sets have several images.
 	// +optional
 	Revision string `json:"revision,omitempty"`
 	// Counts of the selected nodes by state.

@@ -52,14 +52,15 @@ type Replacement struct {
 	// +optional
 	ControlPlane *ControlPlane `json:"controlPlane,omitempty"`
 	// KubernetesVersionFromImage writes the Kubernetes version in the name of the scale set's image, the third of exactly five parts between
-	// hyphens, into ConfigMap kube-system/kubeadm-config before the first machine is added that is made of it. Default false.
+	// hyphens, into ConfigMap kube-system/kubeadm-config before the first machine is added that is made of it, and with controlPlane also when the
+	// image was set back, or all machines are made of it. Default false.
 	// +optional
 	KubernetesVersionFromImage bool `json:"kubernetesVersionFromImage,omitempty"`
 	// DetectOnly shows which machines are outdated, and touches none. Default false.
 	// +optional
 	DetectOnly bool `json:"detectOnly,omitempty"`
-	// Rollback puts the image back that the scale set had before, once the strategy's failure limit has halted the rollout. Machines that are of
-	// the failed one already are replaced then. Default false.
+	// Rollback puts the last image back that all nodes of the scale set have had, once the strategy's failure limit has halted the rollout. Machines
+	// that are of the failed one already are replaced then. Default false.
 	// +optional
 	Rollback bool `json:"rollback,omitempty"`
 	// ExcludeFromLoadBalancers is how a node that goes is kept from external load balancers, from before its drain.
@@ -178,7 +179,7 @@ type GCPProvider struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:items:Pattern=`^[a-z]+-[a-z]+[0-9](-[a-z])?$`
+	// +kubebuilder:validation:items:Pattern=`^[a-z]+-[a-z]+[0-9]+(-(ai[0-9]+)?[a-z])?$`
 	// +kubebuilder:validation:items:MaxLength=63
 	Locations []string `json:"locations,omitempty"`
 	// ServiceAccount is one to impersonate, by its email address. Default: none.
@@ -262,7 +263,10 @@ type ScaleSetStatus struct {
 	// Model identifies all of what new machines are made of.
 	// +optional
 	Model string `json:"model,omitempty"`
-	// PreviousImage is what it was before it was last seen to change; what a rollback puts back.
+	// Complete is true once all nodes of the scale set that take part have been of this image, with no turn under way, until a turn fails with it.
+	// +optional
+	Complete bool `json:"complete,omitempty"`
+	// PreviousImage is the last one before that was complete; what a rollback puts back.
 	// +optional
 	PreviousImage string `json:"previousImage,omitempty"`
 	// RolledBack is the image that was taken out of the scale set again because it had failed.
@@ -271,6 +275,10 @@ type ScaleSetStatus struct {
 	// Capacity is how many machines it is to have, as the cloud says.
 	// +optional
 	Capacity int32 `json:"capacity"`
+	// Accounted is the capacity as far as it is known what became of it. By how much Capacity is less, others have taken from it, and turns whose machines are
+	// gone have still to take account of that.
+	// +optional
+	Accounted *int32 `json:"accounted,omitempty"`
 	// Machines is how many there are, and Outdated how many of them are to be replaced.
 	// +optional
 	Machines int32 `json:"machines"`
@@ -307,6 +315,12 @@ type CloudOperation struct {
 	// +optional
 	// +listType=atomic
 	Machines []string `json:"machines,omitempty"`
+	// Image is the one that is set, and From the one that is taken out for it.
+	// +optional
+	Image string `json:"image,omitempty"`
+	// From is the image that is taken out.
+	// +optional
+	From string `json:"from,omitempty"`
 	// State is what the provider needs to send it, to find out how it stands, and to take it up after a restart.
 	// +optional
 	State string `json:"state,omitempty"`
@@ -363,6 +377,9 @@ type MachineTurn struct {
 	// DeletesFirst is true for a turn without surge.
 	// +optional
 	DeletesFirst bool `json:"deletesFirst,omitempty"`
+	// Ordered is true once the machine's deletion was written down to be asked of the cloud: should it go then, that may be why.
+	// +optional
+	Ordered bool `json:"ordered,omitempty"`
 	// Operation is the token of the operation in its scale set that the turn waits for.
 	// +optional
 	Operation string `json:"operation,omitempty"`

@@ -143,6 +143,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: count
       type:
         scalar: numeric
+    - name: from
+      type:
+        scalar: string
+    - name: image
+      type:
+        scalar: string
     - name: kind
       type:
         namedType: dev.moult.moult.api.v1alpha1.CloudOperationKind
@@ -313,6 +319,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: operation
       type:
         scalar: string
+    - name: ordered
+      type:
+        scalar: boolean
     - name: phase
       type:
         namedType: dev.moult.moult.api.v1alpha1.MachinePhase
@@ -756,9 +765,15 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: dev.moult.moult.api.v1alpha1.ScaleSetStatus
   map:
     fields:
+    - name: accounted
+      type:
+        scalar: numeric
     - name: capacity
       type:
         scalar: numeric
+    - name: complete
+      type:
+        scalar: boolean
     - name: image
       type:
         scalar: string

@@ -22,6 +22,10 @@ type CloudOperationApplyConfiguration struct {
 	Count *int32 `json:"count,omitempty"`
 	// Machines are those that are deleted; of an addition under way, those that turns have been given already.
 	Machines []string `json:"machines,omitempty"`
+	// Image is the one that is set, and From the one that is taken out for it.
+	Image *string `json:"image,omitempty"`
+	// From is the image that is taken out.
+	From *string `json:"from,omitempty"`
 	// State is what the provider needs to send it, to find out how it stands, and to take it up after a restart.
 	State *string `json:"state,omitempty"`
 	// Since is when it was written down. It is sent afterwards.
@@ -67,6 +71,22 @@ func (b *CloudOperationApplyConfiguration) WithMachines(values ...string) *Cloud
 	for i := range values {
 		b.Machines = append(b.Machines, values[i])
 	}
+	return b
+}
+
+// WithImage sets the Image field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Image field is set to the value of the last call.
+func (b *CloudOperationApplyConfiguration) WithImage(value string) *CloudOperationApplyConfiguration {
+	b.Image = &value
+	return b
+}
+
+// WithFrom sets the From field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the From field is set to the value of the last call.
+func (b *CloudOperationApplyConfiguration) WithFrom(value string) *CloudOperationApplyConfiguration {
+	b.From = &value
 	return b
 }
 

@@ -42,6 +42,8 @@ type MachineTurnApplyConfiguration struct {
 	PhaseSince *v1.Time `json:"phaseSince,omitempty"`
 	// DeletesFirst is true for a turn without surge.
 	DeletesFirst *bool `json:"deletesFirst,omitempty"`
+	// Ordered is true once the machine's deletion was written down to be asked of the cloud: should it go then, that may be why.
+	Ordered *bool `json:"ordered,omitempty"`
 	// Operation is the token of the operation in its scale set that the turn waits for.
 	Operation *string `json:"operation,omitempty"`
 	// Replacement is the machine that takes the place, and ReplacementNode its Node, once they are known.
@@ -169,6 +171,14 @@ func (b *MachineTurnApplyConfiguration) WithPhaseSince(value v1.Time) *MachineTu
 // If called multiple times, the DeletesFirst field is set to the value of the last call.
 func (b *MachineTurnApplyConfiguration) WithDeletesFirst(value bool) *MachineTurnApplyConfiguration {
 	b.DeletesFirst = &value
+	return b
+}
+
+// WithOrdered sets the Ordered field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Ordered field is set to the value of the last call.
+func (b *MachineTurnApplyConfiguration) WithOrdered(value bool) *MachineTurnApplyConfiguration {
+	b.Ordered = &value
 	return b
 }
 

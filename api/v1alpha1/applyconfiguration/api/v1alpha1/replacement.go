@@ -37,12 +37,13 @@ type ReplacementApplyConfiguration struct {
 	// ControlPlane says that the nodes are those of the control plane, and how they leave it. Default: they are not.
 	ControlPlane *ControlPlaneApplyConfiguration `json:"controlPlane,omitempty"`
 	// KubernetesVersionFromImage writes the Kubernetes version in the name of the scale set's image, the third of exactly five parts between
-	// hyphens, into ConfigMap kube-system/kubeadm-config before the first machine is added that is made of it. Default false.
+	// hyphens, into ConfigMap kube-system/kubeadm-config before the first machine is added that is made of it, and with controlPlane also when the
+	// image was set back, or all machines are made of it. Default false.
 	KubernetesVersionFromImage *bool `json:"kubernetesVersionFromImage,omitempty"`
 	// DetectOnly shows which machines are outdated, and touches none. Default false.
 	DetectOnly *bool `json:"detectOnly,omitempty"`
-	// Rollback puts the image back that the scale set had before, once the strategy's failure limit has halted the rollout. Machines that are of
-	// the failed one already are replaced then. Default false.
+	// Rollback puts the last image back that all nodes of the scale set have had, once the strategy's failure limit has halted the rollout. Machines
+	// that are of the failed one already are replaced then. Default false.
 	Rollback *bool `json:"rollback,omitempty"`
 	// ExcludeFromLoadBalancers is how a node that goes is kept from external load balancers, from before its drain.
 	ExcludeFromLoadBalancers *LoadBalancerExclusionApplyConfiguration `json:"excludeFromLoadBalancers,omitempty"`

@@ -20,12 +20,17 @@ type ScaleSetStatusApplyConfiguration struct {
 	Image *string `json:"image,omitempty"`
 	// Model identifies all of what new machines are made of.
 	Model *string `json:"model,omitempty"`
-	// PreviousImage is what it was before it was last seen to change; what a rollback puts back.
+	// Complete is true once all nodes of the scale set that take part have been of this image, with no turn under way, until a turn fails with it.
+	Complete *bool `json:"complete,omitempty"`
+	// PreviousImage is the last one before that was complete; what a rollback puts back.
 	PreviousImage *string `json:"previousImage,omitempty"`
 	// RolledBack is the image that was taken out of the scale set again because it had failed.
 	RolledBack *string `json:"rolledBack,omitempty"`
 	// Capacity is how many machines it is to have, as the cloud says.
 	Capacity *int32 `json:"capacity,omitempty"`
+	// Accounted is the capacity as far as it is known what became of it. By how much Capacity is less, others have taken from it, and turns whose machines are
+	// gone have still to take account of that.
+	Accounted *int32 `json:"accounted,omitempty"`
 	// Machines is how many there are, and Outdated how many of them are to be replaced.
 	Machines *int32 `json:"machines,omitempty"`
 	// Outdated is how many are to be replaced.
@@ -70,6 +75,14 @@ func (b *ScaleSetStatusApplyConfiguration) WithModel(value string) *ScaleSetStat
 	return b
 }
 
+// WithComplete sets the Complete field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Complete field is set to the value of the last call.
+func (b *ScaleSetStatusApplyConfiguration) WithComplete(value bool) *ScaleSetStatusApplyConfiguration {
+	b.Complete = &value
+	return b
+}
+
 // WithPreviousImage sets the PreviousImage field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the PreviousImage field is set to the value of the last call.
@@ -91,6 +104,14 @@ func (b *ScaleSetStatusApplyConfiguration) WithRolledBack(value string) *ScaleSe
 // If called multiple times, the Capacity field is set to the value of the last call.
 func (b *ScaleSetStatusApplyConfiguration) WithCapacity(value int32) *ScaleSetStatusApplyConfiguration {
 	b.Capacity = &value
+	return b
+}
+
+// WithAccounted sets the Accounted field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Accounted field is set to the value of the last call.
+func (b *ScaleSetStatusApplyConfiguration) WithAccounted(value int32) *ScaleSetStatusApplyConfiguration {
+	b.Accounted = &value
 	return b
 }
 
