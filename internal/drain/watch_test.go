@@ -272,7 +272,7 @@ func (w *watching) outage() {
 	w.calledOnce("n2", "a pod that went after an outage")
 	w.names("n3", "c")
 	w.calledOnce("n3", "a list that failed at first")
-	if n := w.line.refused(); n > 12 {
+	if n := w.line.refused(); n > 40 {
 		w.t.Errorf("%d requests in an outage of a moment", n)
 	}
 }

@@ -29,7 +29,7 @@ type Spot struct {
 func (w *World) Look(n *Node, room map[string]Room) Spot {
 	s, m := w.MachineOf(n)
 	p := Spot{Node: n, Set: s, Machine: m}
-	p.Counted = n.Selected && m != nil && (len(w.ScaleSets) == 0 || slices.Contains(w.ScaleSets, s.Name))
+	p.Counted = n.Selected && m != nil && w.isFor(s.Name)
 	u := &p.Unit
 	u.Node, u.State, u.OptedOut = n.Name, v1alpha1.UnitOutdated, n.OptedOut
 	outdated := m != nil && w.Outdated(s, m, n)
@@ -82,16 +82,20 @@ func (w *World) hindrance(s *Set, m *Machine, n *Node, room Room) (v1alpha1.Reas
 	switch {
 	case w.DetectOnly:
 		return v1alpha1.ReasonDetectOnly, "the machine is outdated, and the rollout only detects"
-	case s.Unfit != "":
-		return v1alpha1.ReasonScaleSetUnfit, "scale set " + s.Name + ": " + s.Unfit
+	case or(s.Unfit, s.Alias) != "":
+		return v1alpha1.ReasonScaleSetUnfit, "scale set " + s.Name + ": " + or(s.Unfit, s.twice())
 	case s.Reason != "":
 		return s.Reason, s.Message
+	case w.Waves && w.Blind != "":
+		return w.Blind, "whether the waves begin anew is not known before all scale sets are: " + w.BlindMessage
 	case s.Busy != "" && len(s.Operations) == 0:
 		return v1alpha1.ReasonScaleSetBusy, "scale set " + s.Name + ": " + s.Busy
 	case m.Protected:
 		return v1alpha1.ReasonMachineProtected, protected(m)
 	case m.State == Deleting, m.State == Creating:
 		return v1alpha1.ReasonScaleSetBusy, fmt.Sprintf("machine %s is %s", m.ID, m.State)
+	case w.Disputed(s, m, n) != "":
+		return v1alpha1.ReasonScaleSetBusy, w.Disputed(s, m, n)
 	case s.maybeAdded(m, n):
 		return v1alpha1.ReasonScaleSetBusy, "machine " + m.ID + " may be one of those that are being added"
 	case w.doubled(m) != "":
@@ -117,13 +121,16 @@ const apart = 30 * time.Second
 
 // maybeAdded reports whether a machine may be one that an operation under way has added, and that takes the place of another.
 func (s *Set) maybeAdded(m *Machine, n *Node) bool {
+	return slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return maybeOf(&o, m, n) })
+}
+
+// maybeOf reports whether a machine may be one that an operation has added. Its Node may be nil.
+func maybeOf(o *v1alpha1.CloudOperation, m *Machine, n *Node) bool {
 	made := m.Created
-	if made.IsZero() {
+	if made.IsZero() && n != nil {
 		made = n.CreationTimestamp.Time
 	}
-	return slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool {
-		return o.Kind == v1alpha1.CloudOperationAdd && made.After(o.Since.Add(-apart))
-	})
+	return o.Kind == v1alpha1.CloudOperationAdd && made.After(o.Since.Add(-apart))
 }
 
 // Room is how many turns may begin in a set, and why not more.
@@ -164,8 +171,11 @@ func (s *Set) usage(turns []*Turn) (u usage) {
 	return u
 }
 
-// lean is how many turns may begin without surge, of as many as are left.
-func (s *Set) lean(u usage, left int) Room {
+// lean is how many turns may begin without surge, of as many as are left: none where machines are missing that are not added, and why.
+func (s *Set) lean(u usage, left int, why string) Room {
+	if why != "" {
+		return Room{Reason: v1alpha1.ReasonScaleSetUnfit, Message: why}
+	}
 	room := Room{N: left, DeletesFirst: true}
 	if s.Min > 0 {
 		room.N = min(left, max(0, s.Capacity-s.Min-u.smaller-u.used))
@@ -180,19 +190,30 @@ func (s *Set) lean(u usage, left int) Room {
 	return room
 }
 
+// hasRoom reports whether a set may have a machine more than it has.
+func (w *World) hasRoom(s *Set, turns []*Turn) bool {
+	u := s.usage(turns)
+	return u.used < w.surge(s, u) && s.NoRoom == "" && s.Reason == "" && (s.Max <= 0 || s.Capacity+u.adding < s.Max)
+}
+
+// surge is how many machines more than before a set may have.
+func (w *World) surge(s *Set, u usage) int {
+	return min(w.Surge.Up(max(1, s.Capacity-u.used)), v1alpha1.MaxMachineTurns)
+}
+
 // Rooms says how many turns may begin in each set.
 func (w *World) Rooms(turns []*Turn) map[string]Room {
 	rooms := map[string]Room{}
 	for _, s := range w.Sets {
 		u := s.usage(turns)
 		left := v1alpha1.MaxMachineTurns - len(turns)
-		surge := min(w.Surge.Up(max(1, s.Capacity-u.used)), v1alpha1.MaxMachineTurns)
+		surge := w.surge(s, u)
 		room := Room{N: min(surge-u.used, left)}
 		switch {
 		case surge == 0:
-			room = s.lean(u, left)
+			room = s.lean(u, left, w.declining(s, turns))
 		case (s.NoRoom != "" || s.Max > 0 && s.Capacity+u.adding >= s.Max) && w.OnFull == v1alpha1.OnFullDeleteFirst:
-			room = s.lean(u, left)
+			room = s.lean(u, left, w.declining(s, turns))
 		case s.NoRoom != "":
 			room = Room{Reason: s.NoRoom, Message: s.NoRoomMessage}
 		case s.Max > 0 && s.Capacity+u.adding >= s.Max:
@@ -365,6 +386,7 @@ func (b *Batch) Ordered(o v1alpha1.CloudOperation) {
 	b.Set.Operations = append(b.Set.Operations, o)
 	for _, t := range b.Turns {
 		t.Operation = o.Token
+		t.Ordered = t.Ordered || o.Kind == v1alpha1.CloudOperationDelete && t.Phase == v1alpha1.MachineDeleting
 	}
 }
 

@@ -31,12 +31,15 @@ func TestLook(t *testing.T) {
 		"outdated":     {"n-old", func(*scene) {}, want{v1alpha1.UnitOutdated, "", StepNone, true}},
 		"up to date":   {"n-other", func(*scene) {}, want{v1alpha1.UnitUpdated, "", StepNone, true}},
 		"OS image":     {"n-other", func(s *scene) { s.MatchOSImage = true; s.Nodes["n-other"].Status.NodeInfo.OSImage = "one" }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
+		"no OS image":  {"n-old", func(s *scene) { s.MatchOSImage = true; s.Nodes["n-old"].Status.NodeInfo.OSImage = "" }, want{v1alpha1.UnitUpdated, "", StepNone, true}},
 		"stranger":     {"n-other", func(s *scene) { s.Nodes["n-other"].Spec.ProviderID = "sky://elsewhere" }, want{v1alpha1.UnitOutdated, "", StepNone, false}},
 		"other set":    {"n-old", func(s *scene) { s.ScaleSets = []string{"others"} }, want{v1alpha1.UnitOutdated, "", StepNone, false}},
 		"not selected": {"n-old", func(s *scene) { s.Nodes["n-old"].Selected = false }, want{v1alpha1.UnitOutdated, "", StepNone, false}},
 		"detect only":  {"n-old", func(s *scene) { s.DetectOnly = true }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonDetectOnly, StepNone, true}},
 		"unfit":        {"n-old", func(s *scene) { s.set.Unfit = "it rolls by itself" }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetUnfit, StepNone, true}},
 		"denied":       {"n-old", func(s *scene) { s.set.Reason = v1alpha1.ReasonCloudDenied }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonCloudDenied, StepNone, true}},
+		"blind":        {"n-old", func(s *scene) { s.Blind = v1alpha1.ReasonCloudDenied }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
+		"blind, waves": {"n-old", func(s *scene) { s.Blind, s.Waves = v1alpha1.ReasonCloudDenied, true }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonCloudDenied, StepNone, true}},
 		"busy":         {"n-old", func(s *scene) { s.set.Busy = "updating" }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetBusy, StepNone, true}},
 		"busy by us":   {"n-old", func(s *scene) { s.set.Busy = "updating"; s.set.Operations = make([]v1alpha1.CloudOperation, 1) }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
 		"just added": {"n-old", func(s *scene) {
@@ -45,6 +48,7 @@ func TestLook(t *testing.T) {
 		}, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetBusy, StepNone, true}},
 		"doubled":              {"n-old", func(s *scene) { s.double("old") }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonMachineUnknown, StepNone, true}},
 		"protected":            {"n-old", func(s *scene) { s.machine("old").Protected = true }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonMachineProtected, StepNone, true}},
+		"set aside":            {"n-old", func(s *scene) { s.aside() }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonMachineProtected, StepNone, true}},
 		"control plane":        {"n-old", func(s *scene) { s.labels("node-role.kubernetes.io/control-plane") }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonMachineProtected, StepNone, true}},
 		"control plane, known": {"n-old", func(s *scene) { s.labels("node-role.kubernetes.io/master"); s.ControlPlane = true }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
 		"going":                {"n-old", func(s *scene) { s.machine("old").State = Deleting }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetBusy, StepNone, true}},
@@ -108,7 +112,10 @@ func TestRooms(t *testing.T) {
 		"near its least": {func(s *scene) { s.Surge, s.set.Min = rollout.Amount{}, 3 }, []*Turn{turn(v1alpha1.MachineDraining, first, func(t *Turn) { t.Machine = "y" })},
 			Room{DeletesFirst: true, Reason: v1alpha1.ReasonSurgeExhausted, Message: "machines of scale set pool are to be made up for first: it must have 3"}},
 		"above its least": {func(s *scene) { s.Surge, s.set.Min = rollout.Amount{}, 2 }, nil, Room{N: 100, DeletesFirst: true}},
-		"full, delete":    {func(s *scene) { s.set.Max, s.OnFull = 4, v1alpha1.OnFullDeleteFirst }, nil, Room{N: 100, DeletesFirst: true}},
+		"declines":        {func(s *scene) { s.Surge, s.set.Declined = rollout.Amount{}, "no such image" }, nil, Room{N: 100, DeletesFirst: true}},
+		"declines, and lacks one": {func(s *scene) { s.Surge, s.set.Declined = rollout.Amount{}, "no such image" }, []*Turn{turn(v1alpha1.MachineAdding, first)},
+			Room{Reason: v1alpha1.ReasonScaleSetUnfit, Message: "no machine is added to scale set pool: no such image"}},
+		"full, delete": {func(s *scene) { s.set.Max, s.OnFull = 4, v1alpha1.OnFullDeleteFirst }, nil, Room{N: 100, DeletesFirst: true}},
 	} {
 		s := newScene(v1alpha1.MachineAdding)
 		tc.change(s)
@@ -177,56 +184,144 @@ func TestBatches(t *testing.T) {
 }
 
 func TestRevision(t *testing.T) {
-	set := func(name, image, model string) *Set {
-		return &Set{Name: name, ImageName: image, Model: model, Known: true}
-	}
-	for name, tc := range map[string]struct {
-		sets []*Set
-		want string
-	}{
-		"none yet":  {nil, "before"},
-		"not known": {[]*Set{set("a", "two", "1"), {Name: "b"}}, "before"},
-		"one":       {[]*Set{set("a", "two", "1")}, "two"},
-		"the same":  {[]*Set{set("a", "two", "1"), set("b", "two", "7")}, "two"},
-		"several":   {[]*Set{set("a", "two", "1"), set("b", "three", "7")}, "2-sets-"},
-		"nameless":  {[]*Set{set("a", "", "1")}, ""},
-	} {
-		sets := map[string]*Set{}
-		for _, s := range tc.sets {
-			sets[s.Name] = s
+	set := func(name, image, model string, outdated int) *Set {
+		s := &Set{Name: name, Image: "images/" + image, ImageName: image, Model: model, Known: true}
+		for range outdated {
+			s.Machines = append(s.Machines, Machine{})
 		}
-		got := Revision(sets, "before")
-		if !strings.HasPrefix(got, tc.want) || got == "" {
+		return s
+	}
+	told := func(name, image, model string) v1alpha1.ScaleSetStatus {
+		return v1alpha1.ScaleSetStatus{Name: name, Image: "images/" + image, Model: model, Machines: 1}
+	}
+	unknown := &Set{Name: "b"}
+	ab := []v1alpha1.ScaleSetStatus{told("a", "two", "1"), told("b", "two", "1")}
+	empty := told("b", "one", "0")
+	empty.Machines = 0
+	const kept = "the one before"
+	for name, tc := range map[string]struct {
+		before  string
+		told    []v1alpha1.ScaleSetStatus
+		sets    []*Set
+		osImage bool
+		blind   v1alpha1.Reason
+		want    string
+	}{
+		"none yet":                    {before: "two@1", want: kept},
+		"gone":                        {before: "two@1", told: ab, sets: []*Set{{Name: "a", Known: true, Absent: true}}, want: kept},
+		"gone beside another":         {before: "two@1", told: ab, sets: []*Set{{Name: "a", Known: true, Absent: true}, set("b", "two", "1", 2)}, want: kept},
+		"the first":                   {sets: []*Set{set("a", "two", "1", 3)}, want: "two@"},
+		"the first, and not all":      {sets: []*Set{set("a", "two", "1", 3), unknown}, want: kept},
+		"nothing new":                 {before: "two@1", told: ab, sets: []*Set{set("a", "two", "1", 1), set("b", "two", "1", 1)}, want: kept},
+		"nothing new, of old":         {before: "two", told: ab, sets: []*Set{set("a", "two", "1", 1), set("b", "two", "1", 1)}, want: kept},
+		"another model":               {before: "two@1", told: ab, sets: []*Set{set("a", "two", "2", 1), set("b", "two", "1", 1)}, want: "two@"},
+		"another model, of old":       {before: "two", told: ab, sets: []*Set{set("a", "two", "1", 1), set("b", "two", "2", 1)}, want: "two@"},
+		"another image":               {before: "two@1", told: ab, sets: []*Set{set("a", "three", "2", 1), set("b", "three", "2", 1)}, want: "three@"},
+		"a name that goes on":         {before: "two-b", told: ab, sets: []*Set{set("a", "two", "1", 1)}, want: "two@"},
+		"not known":                   {before: "two@1", told: ab, sets: []*Set{set("a", "two", "1", 1), unknown}, want: kept},
+		"not known, another changed":  {before: "two@1", told: ab, sets: []*Set{set("a", "two", "2", 1), unknown}, want: "two@"},
+		"blind":                       {before: "2-sets-1", told: ab, sets: []*Set{set("a", "two", "1", 1)}, blind: v1alpha1.ReasonCloudDenied, want: kept},
+		"blind, another changed":      {before: "2-sets-1", told: ab, sets: []*Set{set("a", "two", "2", 1)}, blind: v1alpha1.ReasonCloudDenied, want: "two@"},
+		"a set that is new":           {before: "two@1", told: ab[:1], sets: []*Set{set("a", "two", "1", 1), set("b", "two", "1", 0)}, want: kept},
+		"one with outdated machines":  {before: "two@1", told: ab[:1], sets: []*Set{set("a", "two", "1", 1), set("b", "two", "1", 1)}, want: "two@"},
+		"one that had no machines":    {before: "two@1", told: []v1alpha1.ScaleSetStatus{ab[0], empty}, sets: []*Set{set("a", "two", "1", 1), set("b", "two", "1", 0)}, want: kept},
+		"several images":              {before: "two@1", told: ab, sets: []*Set{set("a", "two", "1", 1), set("b", "three", "2", 1)}, want: "2-sets-"},
+		"nodes tell":                  {before: "one", told: ab, sets: []*Set{set("a", "two", "1", 1), set("b", "two", "1", 1)}, osImage: true, want: "two"},
+		"nodes tell, another model":   {before: "two", told: ab, sets: []*Set{set("a", "two", "2", 1), set("b", "two", "1", 1)}, osImage: true, want: kept},
+		"nodes tell, not all known":   {before: "two", told: ab, sets: []*Set{set("a", "two", "2", 1), unknown}, osImage: true, want: kept},
+		"nodes tell, another changed": {before: "two", told: ab, sets: []*Set{set("a", "three", "2", 1), unknown}, osImage: true, want: "three"},
+	} {
+		w := &World{Rules: Rules{MatchOSImage: tc.osImage}, Sets: map[string]*Set{}, Blind: tc.blind}
+		for _, s := range tc.sets {
+			w.Sets[s.Name] = s
+		}
+		switch got := w.NextRevision(tc.before, tc.told); {
+		case tc.want == kept && got != tc.before, tc.want != kept && (got == tc.before || !strings.HasPrefix(got, tc.want)), tc.osImage && strings.Contains(got, "@"):
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	one, other := Revision(map[string]*Set{"a": set("a", "", "1")}, ""), Revision(map[string]*Set{"a": set("a", "", "2")}, "")
-	if one == other {
-		t.Errorf("two models are both %s", one)
+	of := func(osImage bool, all ...*Set) string {
+		w := &World{Rules: Rules{MatchOSImage: osImage}, Sets: map[string]*Set{}}
+		for _, s := range all {
+			w.Sets[s.Name] = s
+		}
+		return w.NextRevision("", nil)
+	}
+	others := map[string]bool{
+		of(false, set("a", "two", "1", 0)): true, of(false, set("a", "two", "2", 0)): true, of(false, set("a", "", "1", 0)): true, of(false, set("a", "", "2", 0)): true,
+		of(false, set("a", "two", "1", 0), set("b", "three", "1", 0)): true, of(false, set("a", "two", "1", 0), set("b", "three", "2", 0)): true,
+	}
+	if len(others) != 6 {
+		t.Errorf("the same for different models: %v", others)
+	}
+	if one, other := of(true, set("a", "two", "1", 0), set("b", "three", "1", 0)), of(true, set("a", "two", "1", 0), set("b", "three", "2", 0)); one != other {
+		t.Errorf("%s and %s, and their images are the same", one, other)
+	}
+	// By models, as it was once there as well.
+	former := of(false, set("a", "two", "1", 1), set("b", "three", "1", 1))
+	w := &World{Rules: Rules{MatchOSImage: true}, Sets: map[string]*Set{"a": set("a", "two", "1", 1), "b": set("b", "three", "1", 1)}}
+	if got := w.NextRevision(former, []v1alpha1.ScaleSetStatus{told("a", "two", "1"), told("b", "three", "1")}); got != former {
+		t.Errorf("%s was %s", got, former)
 	}
 }
 
+// What is put back is the last image that was complete, and none else: where there is none, that is told.
 func TestNoteAndRollback(t *testing.T) {
-	set := func(image string) *Set { return &Set{Name: "pool", Known: true, Image: image, Capacity: 3} }
-	s := Note(v1alpha1.ScaleSetStatus{}, set("one"), 0)
-	if image, why := Rollback(&s); image != "" || why != "the image that scale set pool had before is not known" {
+	const none = "no image is known that all nodes of scale set pool had before"
+	for name, tc := range map[string]struct {
+		// steps are images that the set comes to have, with "+" where it is complete then, "!" where turns have failed with it, and "~" where it has
+		// another size.
+		steps []string
+		want  string
+	}{
+		"the first":                              {[]string{"one"}, ""},
+		"the first, complete":                    {[]string{"one+"}, ""},
+		"another":                                {[]string{"one+", "two"}, "one"},
+		"one that was not complete before":       {[]string{"one", "two"}, ""},
+		"half of another, and a third":           {[]string{"one+", "two", "three"}, "one"},
+		"a bad one, and a third":                 {[]string{"one+", "two!", "three"}, "one"},
+		"a good one, and a third":                {[]string{"one+", "two+", "three"}, "two"},
+		"complete, and bad after all":            {[]string{"one+", "two+", "two!", "three"}, "one"},
+		"put back":                               {[]string{"one+", "two!", "one"}, ""},
+		"put back, and a third at once":          {[]string{"one+", "two!", "one", "three"}, "one"},
+		"put back, and bad itself":               {[]string{"one+", "two!", "one!"}, ""},
+		"put back, bad itself, and a third":      {[]string{"one+", "two!", "one!", "three"}, ""},
+		"put back, and the bad one again":        {[]string{"one+", "two!", "one", "two"}, "one"},
+		"an older one that is bad by now":        {[]string{"one+", "two+", "one!"}, "two"},
+		"back from an older one that is bad":     {[]string{"one+", "two+", "one!", "two!"}, ""},
+		"another size":                           {[]string{"one+", "one~"}, ""},
+		"another size after it":                  {[]string{"one+", "two", "two~"}, ""},
+		"another size after it was put back":     {[]string{"one+", "two!", "one", "one~"}, ""},
+		"another size, complete, and another":    {[]string{"one+", "one~+", "two~"}, "one"},
+		"another size, half done, and a second":  {[]string{"one+", "one~", "two~"}, ""},
+		"another size together with an image":    {[]string{"one+", "two~"}, "one"},
+		"complete again after one that was lost": {[]string{"one", "one+", "two"}, "one"},
+	} {
+		s := v1alpha1.ScaleSetStatus{}
+		for _, step := range tc.steps {
+			image := strings.TrimRight(step, "+!~")
+			model := image
+			if strings.Contains(step, "~") {
+				model += " larger"
+			}
+			s = Note(s, &Set{Name: "pool", Known: true, Image: image, Model: model, Capacity: 3}, 2)
+			s.Complete = !strings.HasSuffix(step, "!") && (s.Complete || strings.HasSuffix(step, "+"))
+		}
+		why := ""
+		if tc.want == "" {
+			why = none
+		}
+		if image, got := Rollback(&s); image != tc.want || got != why || s.Outdated != 2 {
+			t.Errorf("%s: %q, %q of %+v", name, image, got, s)
+		}
+	}
+	s := v1alpha1.ScaleSetStatus{Name: "pool"}
+	if image, why := Rollback(&s); image != "" || why != "scale set pool is not known yet" {
 		t.Errorf("%q %q", image, why)
 	}
-	s = Note(s, set("two"), 2)
-	if image, _ := Rollback(&s); image != "one" || s.PreviousImage != "one" || s.Outdated != 2 {
-		t.Errorf("%+v", s)
-	}
-	s.RolledBack = "two"
-	s = Note(s, set("one"), 0)
-	if image, why := Rollback(&s); image != "" || why != "" || s.PreviousImage != "" {
-		t.Errorf("after it was rolled back: %q %q %+v", image, why, s)
-	}
-	s = Note(s, set("three"), 1)
-	if image, _ := Rollback(&s); image != "one" {
-		t.Errorf("%q %+v", image, s)
-	}
+	s = v1alpha1.ScaleSetStatus{Name: "pool", Image: "three", Capacity: 3, Complete: true, PreviousImage: "one"}
 	blind := Note(s, &Set{Name: "pool", Reason: v1alpha1.ReasonCloudDenied, Message: "no"}, 0)
-	if blind.Image != "three" || blind.Reason != v1alpha1.ReasonCloudDenied || blind.Capacity != 3 {
+	if blind.Image != "three" || blind.Reason != v1alpha1.ReasonCloudDenied || blind.Capacity != 3 || !blind.Complete || blind.PreviousImage != "one" {
 		t.Errorf("%+v", blind)
 	}
 }
@@ -254,7 +349,7 @@ func TestLedger(t *testing.T) {
 	}
 	look(2, false, "a", "b")
 	expect("at first", 0)
-	l.Ended(1)
+	l.Ended("o", 1)
 	look(3, false, "a", "b", "c")
 	expect("one was added", 0)
 	look(2, false, "b", "c")
@@ -270,13 +365,13 @@ func TestLedger(t *testing.T) {
 	for at.Sub(since) < believed-30*time.Second {
 		look(3, true, "c", "d")
 	}
-	if at.Sub(l.Missing["b"]) > missingFor {
+	if at.Sub(l.Missing["b"]) > MissingFor {
 		t.Errorf("missing since %s, at %s", l.Missing["b"], at)
 	}
 	for range 10 {
 		look(3, true, "c", "d")
 	}
-	if at.Sub(l.Missing["b"]) < missingFor {
+	if at.Sub(l.Missing["b"]) < MissingFor {
 		t.Errorf("it is never believed while something is under way: missing since %s, at %s", l.Missing["b"], at)
 	}
 	ours = nil
@@ -291,6 +386,23 @@ func TestLedger(t *testing.T) {
 	ours, l = []string{"x"}, Ledger{}
 	look(2, false, "a", "b")
 	expect("after a restart, and lost", 1, "x")
+	l = Ledger{}
+	l.Deleted("o", []string{"x"})
+	look(2, false, "a", "b")
+	expect("after a restart, and deleted since by an operation", 0, "x")
+	ours, l = []string{"a"}, Ledger{}
+	look(3, false, "a", "b", "c")
+	for range 20 {
+		at = at.Add(10 * time.Second)
+		l.Looked(2, append(machines("b", "c"), Machine{ID: "a", State: Deleting}), ours, false, at)
+	}
+	expect("somebody has been deleting one for long", 1)
+	look(2, false, "b", "c")
+	expect("and it has gone at last", 1, "a")
+	l = Ledger{}
+	l.Looked(2, append(machines("b", "c"), Machine{ID: "a", State: Deleting}), ours, false, at)
+	expect("somebody was deleting one at a restart", 1)
+	ours = []string{"x"}
 	l = Ledger{}
 	look(3, false, "a", "b")
 	expect("after a restart, and to be made", 0, "x")

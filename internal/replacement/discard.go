@@ -123,9 +123,10 @@ func (w *World) back(t *Turn, s *Set, all []*Turn) bool {
 	return false
 }
 
-// keeps reports whether a replacement that has failed is still kept to be looked at. One of a control plane leaves it before: its member may be sick.
+// keeps reports whether a replacement that has failed is still kept to be looked at: not where something else is asked for since, or that it is tried again.
+// One of a control plane leaves it before: its member may be sick.
 func (w *World) keeps(t *Turn) bool {
-	if t.Failed == nil || w.KeepFailed <= 0 || w.Ending {
+	if t.Failed == nil || w.KeepFailed <= 0 || w.Ending || t.Attempt != w.Attempt(w.set(t.ScaleSet), w.old(t)) {
 		return false
 	}
 	until := t.Failed.Time.Add(w.KeepFailed)
@@ -149,31 +150,34 @@ func (w *World) departed(t *Turn, s *Set, all []*Turn) bool {
 	if w.behind(t) {
 		return false
 	}
+	if !w.detached(t, s) && w.buried(t, s) {
+		return false
+	}
+	since := s.seen(t)
+	t.ReplacementNode, t.ReplacementProviderID = "", ""
 	if s.Lost > 0 || s.Absent {
 		s.Lost = max(0, s.Lost-1)
 		t.Replacement = ""
 		return true
 	}
-	if w.buried(t, s) {
-		return false
-	}
-	t.ReplacementNode, t.ReplacementProviderID = "", ""
 	if w.insists(t) {
 		t.Replacement = ""
 		delete(w.Left, t.Key(true))
-		return w.enter(t, v1alpha1.MachineJoining) // There is to be one.
+		return w.awaits(t, since) // There is to be one.
 	}
 	// While machines are being added for turns, one that has just come may be theirs.
 	adding := slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationAdd })
-	if m := w.newcomer(t, s, all); m != nil && !adding && !m.Created.Before(t.PhaseSince.Add(-skew)) {
+	if m := w.newcomer(t, s, all, since); m != nil && !adding && !m.Created.Before(t.PhaseSince.Add(-skew)) {
 		t.Replacement = m.ID
 		w.forget(t, true)
 		delete(w.Left, t.Key(true))
 		return true
 	}
 	until := s.Missing[t.Replacement].Add(w.Timeout)
-	if adding || w.Now.Before(until) {
-		t.at(until)
+	if soon := w.Now.Before(until); adding || soon || s.owes() {
+		if soon {
+			t.at(until)
+		}
 		t.Message = "machine " + t.Replacement + " is gone, and the one that the cloud makes in its place is to be deleted"
 		return false
 	}
@@ -227,6 +231,13 @@ func (w *World) buried(t *Turn, s *Set) bool {
 	}
 	t.Step, t.ReplacementNode = StepDeleteBack, n.Name
 	return true
+}
+
+// detached reports whether a replacement that has not been listed for as long as it had to become ready has a Node that is well all the same: somebody has
+// taken it out of the set, and its Node is not waited for.
+func (w *World) detached(t *Turn, s *Set) bool {
+	n, since := w.Nodes[t.ReplacementNode], s.Missing[t.Replacement]
+	return n != nil && !w.ControlPlane && !since.IsZero() && !w.Now.Before(since.Add(w.Timeout)) && !w.Silent(t, true, n)
 }
 
 // clearing is what a replacement's node needs before its machine may be deleted. A member of etcd it may have also where there is no Node.

@@ -20,9 +20,14 @@ func (w *World) adding(t *Turn) bool {
 		case o == nil:
 		case o.Sent:
 			w.overdue(t, o)
-		case s.Message != "":
-			t.Message = s.Message
+		default:
+			t.Message = or(s.Message, t.Message)
+			w.declined(t, s)
 		}
+		return false
+	}
+	if t.Failed != nil && w.Ending && !w.Bound(t) && s.Declined != "" && s.DeclinedAt.After(w.EndingSince) {
+		t.Over = true // It would ask for ever.
 		return false
 	}
 	if why := w.unwanted(t); why != "" {
@@ -40,7 +45,58 @@ func (w *World) adding(t *Turn) bool {
 	} else if t.Message == "" {
 		t.Message = "a machine is to be added to scale set " + t.ScaleSet
 	}
+	return w.declined(t, s)
+}
+
+// declined is a turn for which the cloud adds no machine, and says that it never will. It fails once a replacement would have had to be ready, and the cloud
+// says it still: until then people may mend what is wrong. One that can't do without a replacement, or that may have been given one, goes on asking.
+func (w *World) declined(t *Turn, s *Set) bool {
+	if s.Declined == "" {
+		return false
+	}
+	deadline := t.PhaseSince.Add(w.Timeout)
+	if later := s.DeclinedSince.Add(w.Timeout); later.After(deadline) {
+		deadline = later
+	}
+	if s.DeclinedAt.Before(deadline) {
+		return false // It is asked again, and that is when it is looked at again.
+	}
+	why := fmt.Sprintf("scale set %s has not got the machine that was to take the place of %s within replacementReady.timeout, %s: %s",
+		s.Name, or(or(t.Node, t.Machine), "one that is gone"), w.Timeout, s.Declined)
+	if t.Operation == "" && !w.insists(t) {
+		return w.fail(t, v1alpha1.ReasonReplacementFailed, why)
+	}
+	w.failsInPlace(t, why)
 	return false
+}
+
+// asksOn reports whether a turn that has failed in its phase asks for a machine as before. One that the cloud is only slow to add may come.
+func (w *World) asksOn(t *Turn) bool {
+	s := w.set(t.ScaleSet)
+	o := s.Operation(t.Operation)
+	return t.Phase == v1alpha1.MachineAdding && t.Failed != nil && (s.Declined != "" || o == nil || !o.Sent)
+}
+
+// declining says that machines which are missing are not made up for, so that no further one may go before its replacement is there, or "".
+func (w *World) declining(s *Set, turns []*Turn) string {
+	for _, t := range turns {
+		switch {
+		case t.ScaleSet != s.Name || t.Over || t.Phase != v1alpha1.MachineAdding:
+		case s.Declined != "":
+			return "no machine is added to scale set " + s.Name + ": " + s.Declined
+		case w.asksOn(t):
+			return t.Failed.Message
+		}
+	}
+	return ""
+}
+
+// failsInPlace notes that a turn has failed which stays in its phase all the same.
+func (w *World) failsInPlace(t *Turn, why string) {
+	t.Message = why
+	if t.Failed == nil {
+		t.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: short(why), Time: stamp(w.Now)}
+	}
 }
 
 // overdue is a turn whose machine is being added still. It has failed once that takes longer than a replacement may take to become ready, and waits on: what
@@ -50,28 +106,26 @@ func (w *World) overdue(t *Turn, o *v1alpha1.CloudOperation) {
 		t.at(deadline)
 		return
 	}
-	t.Message += fmt.Sprintf(" for longer than replacementReady.timeout, %s", w.Timeout)
-	if t.Failed == nil {
-		t.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: short(t.Message), Time: stamp(w.Now)}
-	}
+	w.failsInPlace(t, fmt.Sprintf("%s for longer than replacementReady.timeout, %s", t.Message, w.Timeout))
 }
 
 func (w *World) joining(t *Turn, all []*Turn) bool {
 	s := w.set(t.ScaleSet)
-	if t.Failed != nil && w.retries(t) {
-		t.Failures++
-		t.Failed, t.Attempt = nil, w.Attempt(s, w.old(t))
-		return w.discard(t, "it is tried again")
-	}
 	if t.Replacement == "" {
 		// The one that the cloud makes is the turn's, whatever becomes of the turn.
-		if m := w.newcomer(t, s, all); m != nil {
-			t.Replacement = m.ID
+		if m := w.newcomer(t, s, all, t.PhaseSince.Time); m != nil {
+			if t.Replacement = m.ID; t.Failed != nil {
+				t.Failed = nil // For the time that it took: now it has as long as any.
+				return w.enter(t, v1alpha1.MachineJoining)
+			}
 			return true
 		}
-		if w.Now.Before(t.PhaseSince.Add(w.Timeout)) {
-			return w.late(t, "no machine has come to scale set "+s.Name+" that could take the place")
-		}
+	}
+	if t.Failed != nil && w.retries(t) {
+		return w.rejoins(t, s)
+	}
+	if t.Replacement == "" && (w.Now.Before(t.PhaseSince.Add(w.Timeout)) || s.owes()) {
+		return w.late(t, "no machine has come to scale set "+s.Name+" that could take the place")
 	}
 	if why := w.unwanted(t); why != "" {
 		return w.discard(t, why)
@@ -95,6 +149,19 @@ func (w *World) joining(t *Turn, all []*Turn) bool {
 	return w.comes(t, s, m)
 }
 
+// rejoins is a turn that is tried again.
+func (w *World) rejoins(t *Turn, s *Set) bool {
+	t.Failures++
+	t.Failed, t.Attempt = nil, w.Attempt(s, w.old(t))
+	switch {
+	case t.Replacement == "" && s.owes():
+		return w.enter(t, v1alpha1.MachineJoining) // Whatever was asked for besides would be one too many.
+	case w.Bound(t) && w.Stays[t.Turn] != "":
+		return w.enter(t, v1alpha1.MachineJoining) // Etcd can't do without it: it has as long again to become ready.
+	}
+	return w.discard(t, "it is tried again")
+}
+
 // changed is why turns begin anew.
 const changed = "what machines are made of has changed"
 
@@ -105,8 +172,7 @@ func (w *World) comes(t *Turn, s *Set, m *Machine) bool {
 	switch {
 	case m.State == Failed:
 		return w.failsJoining(t, "machine "+m.ID+" was made, and has failed: "+or(m.Message, "the cloud does not say why"))
-	case m.State == Deleting:
-		t.Message = "machine " + m.ID + ", which was to take the place, is being deleted"
+	case w.goes(t, m):
 		return false
 	case w.chooses(t) && w.Outdated(s, m, n):
 		return w.drifted(t, s, m, n)
@@ -159,27 +225,37 @@ func (w *World) retries(t *Turn) bool {
 		return false
 	}
 	at := rollout.RetryAt(w.Retries, t.Failures+1, t.Failed.Time.Time)
+	if at.IsZero() && w.Ending {
+		at = t.Failed.Time.Add(w.Timeout) // Nobody is to be asked any more, and it can't be given up.
+	}
 	t.at(at)
 	return t.Attempt != w.Attempt(w.set(t.ScaleSet), w.old(t)) || !at.IsZero() && !w.Now.Before(at)
 }
 
-// skew is by how much the clocks of a cloud may differ.
-const skew = 5 * time.Minute
+// skew is by how much the clocks of a cloud may differ, where that is to cost no machine, and soon where it may be that another one is taken.
+const (
+	skew = 5 * time.Minute
+	soon = 10 * time.Second
+)
 
-// newcomer is a machine that could take a place, and does not yet: the newest of those that are as they should be, and have come since the turn began.
-// When a turn of Ducklett's began is not known.
-func (w *World) newcomer(t *Turn, s *Set, all []*Turn) *Machine {
+// newcomer is a machine that could take a place, and does not yet: the newest of those that are as they should be, and have come since the turn began. One
+// that has come since the replacement was gone is it whatever it is: the cloud has made it in its place, by what it was to be then. As long as the cloud is
+// still to make one no older one is.
+// When a turn of Ducklett's began is not known: if what it had added has failed that is the one, and not some other that serves.
+func (w *World) newcomer(t *Turn, s *Set, all []*Turn, gone time.Time) *Machine {
 	began := t.Since.Add(-skew)
+	ducklett := strings.HasPrefix(t.Turn, v1alpha1.DucklettPrefix)
 	var newest *Machine
 	for i := range s.Machines {
 		m := &s.Machines[i]
 		n := w.NodeOf(m)
 		// One that was bound to have another takes it as it is, if it is known to be new.
-		unfit := w.Outdated(s, m, n) && (m.Created.IsZero() || !w.Bound(t))
-		if m.State == Deleting || m.State == Failed || unfit || Taken(all, s.Name, m.ID) || s.promised(m.ID) {
+		unfit := w.Outdated(s, m, n) && (m.Created.IsZero() || !w.Bound(t)) || m.State == Failed && !ducklett
+		made := !gone.IsZero() && !m.Created.Before(gone.Add(-soon))
+		if m.State == Deleting || !made && (unfit || s.owes() && !ducklett) || Taken(all, s.Name, m.ID) || s.promised(m.ID) || s.unsure(m, n) {
 			continue
 		}
-		if !m.Created.IsZero() && m.Created.Before(began) && !strings.HasPrefix(t.Turn, v1alpha1.DucklettPrefix) {
+		if !m.Created.IsZero() && m.Created.Before(began) && !ducklett {
 			continue
 		}
 		if newest == nil || m.newer(newest) {
@@ -187,6 +263,13 @@ func (w *World) newcomer(t *Turn, s *Set, all []*Turn) *Machine {
 		}
 	}
 	return newest
+}
+
+// unsure reports whether a machine may be one that an addition under way has made for other turns: not all of that one's machines are known yet.
+func (s *Set) unsure(m *Machine, n *Node) bool {
+	return slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool {
+		return maybeOf(&o, m, n) && len(s.Added[o.Token])+len(s.Ended[o.Token].Added) < int(o.Count)
+	})
 }
 
 func (m *Machine) newer(than *Machine) bool {
@@ -200,6 +283,17 @@ func (s *Set) promised(id string) bool {
 	})
 }
 
+// owes reports whether the cloud is still to make machines: it has fewer than the set is to have.
+func (s *Set) owes() bool {
+	there := 0
+	for i := range s.Machines {
+		if s.Machines[i].State != Deleting {
+			there++
+		}
+	}
+	return s.Known && s.Capacity > there
+}
+
 // bereft is a turn whose replacement is not listed. Perhaps the cloud makes another.
 func (w *World) bereft(t *Turn) bool {
 	s := w.set(t.ScaleSet)
@@ -209,10 +303,10 @@ func (w *World) bereft(t *Turn) bool {
 		t.Message = "machine " + t.Replacement + " is not listed by the cloud"
 		return false
 	}
-	if w.behind(t) || w.buried(t, s) {
+	if w.behind(t) || !w.detached(t, s) && w.buried(t, s) {
 		return false
 	}
-	id, lost := t.Replacement, s.Lost > 0
+	id, lost, since := t.Replacement, s.Lost > 0, s.seen(t)
 	delete(w.Left, t.Key(true)) // Another has not.
 	t.Replacement, t.ReplacementNode, t.ReplacementProviderID = "", "", ""
 	if lost {
@@ -230,11 +324,26 @@ func (w *World) bereft(t *Turn) bool {
 	}
 	switch {
 	case !lost:
-		return w.enter(t, v1alpha1.MachineJoining) // The cloud makes another in its place, or has made it.
+		return w.awaits(t, since)
 	case w.insists(t):
 		return w.enter(t, v1alpha1.MachineAdding)
 	}
 	return w.fail(t, v1alpha1.ReasonReplacementFailed, "machine "+id+" of scale set "+s.Name+", which was to take the place of "+t.Machine+", is gone")
+}
+
+// seen is since when a turn's replacement may be gone: since it was listed for the last time or, where it has never been, since the turn's phase began.
+func (s *Set) seen(t *Turn) time.Time {
+	if last, ok := s.Last[t.Replacement]; ok {
+		return last
+	}
+	return t.PhaseSince.Time
+}
+
+// awaits is a turn whose replacement is gone since then: the cloud makes another in its place, or has made it.
+func (w *World) awaits(t *Turn, since time.Time) bool {
+	w.enter(t, v1alpha1.MachineJoining)
+	t.PhaseSince = stamp(since)
+	return true
 }
 
 // drifted is a turn whose replacement is not what machines are to be any more.
@@ -250,15 +359,12 @@ func (w *World) drifted(t *Turn, s *Set, m *Machine, n *Node) bool {
 }
 
 // failsJoining fails a turn whose replacement is of no use. One that needs a replacement, as it has deleted its machine already, keeps it until it is
-// tried again: the set has no machine to spare.
+// tried again: the set has no machine to spare. One for which the cloud is still to make a machine stays as well: whose would that be?
 func (w *World) failsJoining(t *Turn, why string) bool {
-	if !w.insists(t) {
+	if owed := t.Replacement == "" && w.set(t.ScaleSet).owes(); !w.insists(t) && !owed {
 		return w.fail(t, v1alpha1.ReasonReplacementFailed, why)
 	}
-	if t.Failed == nil {
-		t.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: short(why), Time: stamp(w.Now)}
-	}
-	t.Message = why
+	w.failsInPlace(t, why)
 	return false
 }
 

@@ -75,7 +75,7 @@ func (w *World) delays(p *Spot, joins time.Time, busy bool) (v1alpha1.Reason, st
 	case busy:
 		return v1alpha1.ReasonReplacementPending, "machines with nodes go first"
 	case s.NoRoom != "" || s.Careful:
-		return cmp.Or(s.NoRoom, v1alpha1.ReasonCloudQuota), cmp.Or(s.NoRoomMessage, "there was no room for another machine in scale set "+s.Name)
+		return cmp.Or(s.NoRoom, s.Trouble, v1alpha1.ReasonCloudQuota), cmp.Or(s.NoRoomMessage, "no other machine was added to scale set "+s.Name+" when one was asked for")
 	}
 	return reason, message
 }
@@ -107,7 +107,7 @@ func LastOf(name string) string { return strings.ToLower(name[strings.LastIndex(
 
 // owns reports whether every machine of a set is the rollout's, as far as their Nodes tell: it selects all of them, they are workers, and not all are opted out.
 func (w *World) owns(s *Set) bool {
-	if !s.Known || len(w.ScaleSets) > 0 && !slices.Contains(w.ScaleSets, s.Name) {
+	if !s.Known || !w.isFor(s.Name) {
 		return false
 	}
 	some := false
@@ -156,7 +156,7 @@ func (w *World) lone(t *Turn, s *Set, m *Machine) string {
 	case t.Failed == nil && w.Others == nil:
 		return "it is not known which other NodeRollouts are for scale set " + s.Name
 	case t.Failed == nil && (s.NoRoom != "" || s.Careful):
-		return "there is no room for another machine"
+		return "no other machine was added when one was asked for"
 	}
 	return w.Spared(s, m)
 }

@@ -106,7 +106,7 @@ func TestNodeless(t *testing.T) {
 		{name: "is protected", change: func(s *wreck) { s.machine("dead").Protected = true }, reason: v1alpha1.ReasonMachineProtected},
 		{name: "the set is unfit", change: func(s *wreck) { s.set.Unfit = "no" }, reason: v1alpha1.ReasonScaleSetUnfit},
 		{name: "there is no room", change: func(s *wreck) { s.set.NoRoom, s.set.NoRoomMessage = v1alpha1.ReasonCloudQuota, "none left" }, reason: v1alpha1.ReasonCloudQuota, says: "none left"},
-		{name: "there was no room", change: func(s *wreck) { s.set.Careful = true }, reason: v1alpha1.ReasonCloudQuota, says: "was no room"},
+		{name: "there was no room", change: func(s *wreck) { s.set.Careful = true }, reason: v1alpha1.ReasonCloudQuota, says: "no other machine was added"},
 		{name: "a turn goes on", change: func(s *wreck) { s.turn.Over = false }, reason: v1alpha1.ReasonReplacementPending, says: "go first"},
 		{name: "a node is to go", change: func(s *wreck) { s.spots[0].Unit.State = v1alpha1.UnitOutdated }, reason: v1alpha1.ReasonReplacementPending, says: "go first"},
 		{name: "a node is to go that can't", change: func(s *wreck) {
@@ -170,6 +170,8 @@ func TestTurnOfNodeless(t *testing.T) {
 		if s.Judge([]*Turn{turn}); turn.Phase != v1alpha1.MachineDeleting || turn.Step != StepDelete {
 			t.Fatalf("it is %s, step %d: %s", turn.Phase, turn.Step, turn.Message)
 		}
+		(&Batch{Set: s.set, Kind: v1alpha1.CloudOperationDelete, Turns: []*Turn{turn}}).Ordered(v1alpha1.CloudOperation{Token: "o", Kind: v1alpha1.CloudOperationDelete})
+		s.Refused(s.set, "o", []*Turn{turn}, false, "it is being deleted")
 		s.missing("dead", time.Hour)
 		s.set.Lost = 1
 		if s.Judge([]*Turn{turn}); turn.Phase != v1alpha1.MachineAdding || turn.Step != StepAdd || turn.Absent != nil || turn.UnitName() == "" {
@@ -178,6 +180,15 @@ func TestTurnOfNodeless(t *testing.T) {
 		turn.Replacement, turn.Phase = "new", v1alpha1.MachineJoining
 		if s.Judge([]*Turn{turn}); !turn.Over || !turn.Updated {
 			t.Errorf("it is not over: %+v", turn)
+		}
+	})
+	t.Run("is taken away before it is ordered", func(t *testing.T) {
+		s, turn := begin(t)
+		turn.Phase = v1alpha1.MachineDeleting
+		s.missing("dead", time.Hour)
+		s.set.Lost = 1
+		if s.Judge([]*Turn{turn}); !turn.Over || turn.Updated {
+			t.Errorf("another is asked for: %+v", turn)
 		}
 	})
 	t.Run("joins", func(t *testing.T) {

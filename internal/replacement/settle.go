@@ -114,8 +114,12 @@ func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended, waiting, al
 		useless = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !failed(id) })
 		ids = slices.DeleteFunc(ids, failed)
 	}
+	before := len(waiting)
 	waiting, ids = w.give(s, o, ids, waiting)
+	// More than were asked for: others of the set have come at the same time, in the place of some that have died.
+	ids = ids[:min(len(ids), max(0, int(o.Count)-len(o.Machines)-(before-len(waiting))))]
 	for _, t := range waiting {
+		failed := t.Failed
 		t.Operation, t.Failed = "", nil // For the time that it took: what came of it says more.
 		why := fmt.Sprintf("scale set %s has not got the machine that was to take the place of %s", s.Name, t.Machine)
 		if end.Message != "" {
@@ -125,8 +129,10 @@ func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended, waiting, al
 		case end.NoRoom && w.OnFull == v1alpha1.OnFullDeleteFirst && !t.DeletesFirst && !w.Bound(t):
 			t.DeletesFirst = true
 			w.enter(t, v1alpha1.MachineClaiming)
-		case end.NoRoom || w.insists(t):
+		case end.NoRoom:
 			t.Message = short(why)
+		case w.insists(t):
+			t.Message, t.Failed = short(why), failed // It asks again, and has failed until it gets one.
 		default:
 			w.fail(t, v1alpha1.ReasonReplacementFailed, why)
 		}
@@ -159,7 +165,7 @@ func (w *World) deleted(s *Set, end Ended, waiting []*Turn) bool {
 		return false
 	}
 	for _, t := range waiting {
-		t.Operation = ""
+		t.Operation, t.Ordered = "", true
 		m := s.Machine(target(t))
 		switch {
 		case m == nil && !end.OK:

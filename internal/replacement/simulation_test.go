@@ -72,13 +72,20 @@ type simulation struct {
 	nevers   float64 // how often a machine that was ordered never joins
 	hangs    float64 // how often an operation takes long
 	handed   int     // how many machines turns were given before their operation was over
-	heals    bool    // the only disturbance is that machines die, and the cloud makes others
+	heals    bool    // the only disturbance is that machines die, and the cloud makes others, after so many seconds at most
+	images   bool    // but for other images
+	slow     int
+	healing  []time.Time // when others are made
+	shrinks  bool        // the only disturbance is that others delete machines, and the capacity with them, which takes so many seconds at most
+	lingers  int
+	taken    int     // how many of these had a part in a turn: that one may have asked for another in their place
 	busy     float64 // how often the cloud has no time for a deletion
 	ordered  int
 	strikes  int // how many replacements die while nodes are leaving, and struck how many have
 	struck   int
 	// seen is the set as it was looked at last. When the next look shows it partly, there is no other until forgotten.
 	seen      *Set
+	accounted *int32
 	partly    bool
 	forgotten time.Time
 	log       []string
@@ -162,6 +169,14 @@ func (s *simulation) tick() {
 		}
 		return m.State == Deleting
 	})
+	s.healing = slices.DeleteFunc(s.healing, func(at time.Time) bool {
+		if s.now.Before(at) {
+			return false
+		}
+		s.capacity-- // It is one of those that were to be there.
+		s.note("the cloud makes %s", s.add(1, "a", false)[0])
+		return true
+	})
 	for name, n := range s.nodes {
 		s.pods[name] = s.pods[name] || !n.Spec.Unschedulable
 	}
@@ -176,10 +191,21 @@ func (s *simulation) disturb() {
 		return s.machines[s.r.IntN(len(s.machines))]
 	}
 	kind := s.r.IntN(12)
-	if s.heals {
+	switch {
+	case s.heals && s.images && s.chance(0.5):
+		kind = 0
+	case s.heals:
 		kind = 2
+	case s.shrinks:
+		kind = 4
 	}
-	switch m := pick(); kind {
+	m := pick()
+	if m != nil && s.kills > 0 && (s.heals || s.shrinks) && slices.ContainsFunc(s.operations, func(o v1alpha1.CloudOperation) bool {
+		return s.tasks[o.Token] == nil && slices.Contains(o.Machines, m.ID)
+	}) {
+		return // If the process is killed now nobody can tell whether it has gone by itself, or because it was asked for.
+	}
+	switch kind {
 	case 0:
 		s.model = 2 + s.r.IntN(3)
 		s.note("the image is %d", s.model)
@@ -191,7 +217,10 @@ func (s *simulation) disturb() {
 			s.slack++
 			m.State, m.until = Deleting, s.now
 			s.dies(m.ID)
-			if s.capacity--; s.heals || s.chance(0.5) {
+			if s.slow > 0 {
+				s.healing = append(s.healing, s.now.Add(time.Duration(s.r.IntN(s.slow))*time.Second))
+				s.note("%s dies, and another is to be made", m.ID)
+			} else if s.capacity--; s.heals || s.chance(0.5) {
 				s.add(1, m.Zone, false)
 				s.note("%s dies, and another is made", m.ID)
 			} else {
@@ -206,6 +235,13 @@ func (s *simulation) disturb() {
 	case 4:
 		if m != nil && m.State == Running && s.capacity > 1 {
 			m.State, m.until = Deleting, s.now.Add(5*time.Second)
+			made := func(o v1alpha1.CloudOperation) bool { return maybeOf(&o, &m.Machine, nil) }
+			if slices.ContainsFunc(s.status, func(t v1alpha1.MachineTurn) bool { return t.Machine == m.ID || t.Replacement == m.ID }) || slices.ContainsFunc(s.operations, made) {
+				s.taken++
+			}
+			if s.lingers > 0 {
+				m.until = s.now.Add(time.Duration(s.r.IntN(s.lingers)) * time.Second)
+			}
 			s.dies(m.ID)
 			s.capacity--
 			s.outside--
@@ -335,7 +371,7 @@ func (s *simulation) look() *Set {
 	}
 	underWay := slices.ContainsFunc(s.operations, func(o v1alpha1.CloudOperation) bool { _, over := s.ended[o.Token]; return !over })
 	s.ledger.Looked(s.capacity, set.Machines, ours, underWay, s.now)
-	set.Missing = s.ledger.Missing
+	set.Missing, set.Last = s.ledger.Missing, s.ledger.Last
 	s.seen, s.partly = set, false
 	again := *set
 	return &again
@@ -391,9 +427,9 @@ func (s *simulation) reconcile() {
 		switch o.Kind {
 		case v1alpha1.CloudOperationAdd:
 			s.handed += len(o.Machines)
-			s.ledger.Ended(Made(o, end.Added))
+			s.ledger.Ended(o.Token, Made(o, end.Added))
 		case v1alpha1.CloudOperationDelete:
-			s.ledger.Ended(-len(o.Machines))
+			s.ledger.Deleted(o.Token, o.Machines)
 		case v1alpha1.CloudOperationSetImage:
 		}
 	}
@@ -429,7 +465,7 @@ func (s *simulation) reconcile() {
 		s.note("the status has changed meanwhile")
 		return
 	}
-	s.write(turns, set)
+	s.write(turns, set, lost-set.Lost)
 	s.ledger.Lost -= lost - set.Lost
 	s.point()
 	for _, t := range turns {
@@ -438,7 +474,7 @@ func (s *simulation) reconcile() {
 		}
 	}
 	s.sendAll(w, set, turns)
-	s.write(turns, set)
+	s.write(turns, set, 0)
 	for _, t := range turns {
 		if t.Absent != nil && (t.Over || w.fresh(t) != nil && w.old(t) == nil) {
 			s.wrong("turn %s has a Node again, and still counts one that is absent: %+v", t.Turn, t.MachineTurn)
@@ -472,7 +508,7 @@ func (s *simulation) check(w *World, b *Batch) {
 }
 
 // write writes the status.
-func (s *simulation) write(turns []*Turn, set *Set) {
+func (s *simulation) write(turns []*Turn, set *Set, spent int) {
 	s.status = nil
 	for _, t := range turns {
 		if !t.Over {
@@ -480,6 +516,7 @@ func (s *simulation) write(turns []*Turn, set *Set) {
 		}
 	}
 	s.operations = slices.Clone(set.Operations)
+	s.accounted = s.ledger.Accounted(s.operations, spent)
 }
 
 // decide claims nodes, and begins turns.
@@ -736,11 +773,14 @@ func (s *simulation) sendAll(w *World, set *Set, turns []*Turn) {
 func (s *simulation) start() {
 	s.seen = nil
 	s.ledger, s.ended, s.unsent, s.drained, s.left = &Ledger{}, map[string]Ended{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	if s.accounted != nil {
+		*s.ledger = Resume(*s.accounted)
+	}
 }
 
 // quiet reports whether nothing is left to be done.
 func (s *simulation) quiet() bool {
-	if len(s.status)+len(s.operations)+len(s.claims) > 0 {
+	if len(s.status)+len(s.operations)+len(s.claims)+len(s.healing) > 0 {
 		return false
 	}
 	for _, m := range s.machines {
@@ -797,11 +837,14 @@ func (s *simulation) end() {
 	if !s.quiet() {
 		s.wrong("it does not come to an end: turns %+v, operations %+v, claims %+v", s.status, s.operations, s.claims)
 	}
-	slack := s.slack
-	if s.heals {
-		slack = 0
+	least, most := -s.slack, s.slack
+	switch {
+	case s.heals:
+		least, most = 0, 0
+	case s.shrinks:
+		least, most = 0, s.taken
 	}
-	if d := s.capacity - s.base - s.outside; d < -slack || d > slack {
+	if d := s.capacity - s.base - s.outside; d < least || d > most {
 		s.wrong("the capacity is %d in the end, was %d at first, and others changed it by %d", s.capacity, s.base, s.outside)
 	}
 	if s.live() != s.capacity {
@@ -852,6 +895,9 @@ func TestSimulation(t *testing.T) {
 		kills        float64
 		exact        bool
 		heals        bool
+		images       bool
+		slow         int
+		lingers      int
 		nevers, busy float64
 		hangs        float64
 		keeps        time.Duration
@@ -874,6 +920,17 @@ func TestSimulation(t *testing.T) {
 		{name: "struck control plane, killed", surge: 1, plane: true, strikes: 3, kills: 0.05, nevers: 0.2},
 		{name: "struck control plane, deleted", surge: 1, faults: 0.05, plane: true, strikes: 3, ends: true},
 		{name: "healed", surge: 2, disturbances: 6, heals: true, nevers: 0.3, busy: 0.8},
+		{name: "healed and killed", surge: 2, disturbances: 6, heals: true, kills: 0.05},
+		{name: "healed and killed without surge", surge: 0, disturbances: 6, heals: true, kills: 0.05},
+		{name: "healed slowly, killed", surge: 2, disturbances: 6, heals: true, slow: 300, kills: 0.05},
+		{name: "deleted by others, killed", surge: 2, disturbances: 4, lingers: 200, kills: 0.05},
+		{name: "healed, other images", surge: 2, disturbances: 10, heals: true, images: true, nevers: 0.2},
+		{name: "healed slowly, other images", surge: 1, disturbances: 10, heals: true, images: true, slow: 100, keeps: time.Minute, nevers: 0.2},
+		{name: "healed slowly", surge: 2, disturbances: 6, heals: true, slow: 300},
+		{name: "healed slowly without surge", surge: 0, disturbances: 6, heals: true, slow: 300},
+		{name: "deleted by others", surge: 2, disturbances: 4, lingers: 200},
+		{name: "deleted by others, without surge", surge: 0, disturbances: 4, lingers: 200},
+		{name: "deleted by others, kept", surge: 2, disturbances: 4, lingers: 200, nevers: 0.3, keeps: time.Minute},
 		{name: "healed, and kept", surge: 2, disturbances: 6, heals: true, nevers: 0.3, busy: 0.8, keeps: time.Minute},
 		{name: "control plane, kept", surge: 1, faults: 0.05, nevers: 0.3, plane: true, keeps: time.Minute},
 		{name: "hanging", surge: 3, kills: 0.05, exact: true, hangs: 0.5},
@@ -889,7 +946,7 @@ func TestSimulation(t *testing.T) {
 				s := newSimulation(t, seed, tc.faults)
 				s.rules.ControlPlane, s.exact = tc.plane, tc.exact
 				s.kills, s.nevers, s.heals, s.busy, s.rules.KeepFailed = max(s.kills, tc.kills), tc.nevers, tc.heals, tc.busy, tc.keeps
-				s.hangs, s.strikes = tc.hangs, tc.strikes
+				s.hangs, s.strikes, s.slow, s.lingers, s.shrinks, s.images = tc.hangs, tc.strikes, tc.slow, tc.lingers, tc.lingers > 0, tc.images
 				if tc.onFull != "" {
 					s.rules.OnFull = tc.onFull
 				}

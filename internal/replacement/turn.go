@@ -3,7 +3,6 @@
 package replacement
 
 import (
-	"slices"
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -123,7 +122,7 @@ func short(message string) string {
 func (w *World) unwanted(t *Turn) string {
 	s, n := w.set(t.ScaleSet), w.old(t)
 	m := s.Machine(t.Machine)
-	lone := w.lone(t, s, m)
+	lone, yields := w.lone(t, s, m), w.yields(t, n)
 	switch {
 	case s.Absent:
 		return "scale set " + s.Name + " is gone"
@@ -133,7 +132,7 @@ func (w *World) unwanted(t *Turn) string {
 		return "the rollout is being deleted"
 	case w.DetectOnly:
 		return "the rollout only detects"
-	case len(w.ScaleSets) > 0 && !slices.Contains(w.ScaleSets, t.ScaleSet):
+	case !w.isFor(t.ScaleSet):
 		return "the rollout is not for scale set " + t.ScaleSet + " any more"
 	case n != nil && n.OptedOut:
 		return "the node's label opts it out"
@@ -141,6 +140,8 @@ func (w *World) unwanted(t *Turn) string {
 		return "the rollout does not select the node any more"
 	case lone != "":
 		return lone
+	case yields != "":
+		return yields
 	case m != nil && s.Known && !w.Outdated(s, m, n):
 		return "the machine is what it is to be"
 	}
@@ -194,7 +195,7 @@ func (w *World) advance(t *Turn, all []*Turn) bool {
 	case v1alpha1.MachineJoining:
 		return w.joining(t, all)
 	case v1alpha1.MachineClaiming:
-		return w.claiming(t)
+		return w.claiming(t, all)
 	case v1alpha1.MachineDraining:
 		return w.draining(t, all)
 	case v1alpha1.MachineLeaving:
@@ -244,7 +245,7 @@ func (w *World) unit(t *Turn) {
 	}
 	if f := t.Failed; f != nil {
 		u.State, u.InTurn, u.Reason, u.Message, u.Since, u.Skipped = v1alpha1.UnitFailed, false, f.Reason, f.Message, f.Time.Time, f.Skipped || u.Nodeless // It says nothing of how nodes fare.
-		if t.Phase == v1alpha1.MachineSoaking {
+		if t.Phase == v1alpha1.MachineSoaking || w.asksOn(t) {
 			return // There is nothing to be tried again.
 		}
 		if u.RetryAt = rollout.RetryAt(w.Retries, t.Failures+1, f.Time.Time); !u.RetryAt.IsZero() && !w.Now.Before(u.RetryAt) {

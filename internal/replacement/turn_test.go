@@ -74,6 +74,12 @@ func newScene(phase v1alpha1.MachinePhase) *scene {
 	return s
 }
 
+// declined is a cloud that adds no machine since so long, which is asked since so long.
+func (s *scene) declined(since, asked time.Duration) {
+	s.set.Declined, s.set.DeclinedSince, s.set.DeclinedAt = "no such image", now.Add(-since), now
+	s.turn.PhaseSince.Time = now.Add(-asked)
+}
+
 func (s *scene) claim(change func(*v1alpha1.Claim)) {
 	c := &v1alpha1.Claim{UID: "r", Turn: "t", Attempt: "2", Since: metav1.Time{Time: now.Add(-5 * time.Minute)}}
 	change(c)
@@ -132,6 +138,16 @@ func (s *scene) bound() {
 func (s *scene) unjoined(model string) {
 	s.MatchOSImage, s.machine("new").UpToDate, s.set.Model = true, false, model
 	delete(s.Nodes, "n-new")
+}
+
+// aside is a machine that people have set aside.
+func (s *scene) aside() {
+	s.machine("old").Protected, s.machine("old").Aside, s.machine("old").State = true, "it is in standby", Stopped
+}
+
+// mute is a replacement whose kubelet has not said yet what runs there.
+func (s *scene) mute() {
+	s.MatchOSImage, s.Nodes["n-new"].Status.NodeInfo.OSImage = true, ""
 }
 
 // never is a replacement that was to have joined long ago.
@@ -222,7 +238,24 @@ func TestJudge(t *testing.T) {
 		}, verdict{giving, StepFail, failed, "has not joined yet", false}},
 		"failed late":       {adding, func(s *scene) { s.overdue(&Ended{Message: "it broke"}) }, verdict{giving, StepFail, failed, "it broke", false}},
 		"late, and no room": {adding, func(s *scene) { s.overdue(&Ended{NoRoom: true, Message: "no cores"}) }, verdict{adding, StepAdd, pending, "no cores", false}},
-		"unknown set":       {adding, func(s *scene) { s.set.Known = false }, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
+		"declined":          {adding, func(s *scene) { s.declined(9*time.Minute, time.Hour) }, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
+		"declined for long": {adding, func(s *scene) { s.declined(10*time.Minute, time.Hour) }, verdict{giving, StepFail, failed,
+			"has not got the machine that was to take the place of n-old within replacementReady.timeout, 10m0s: no such image", false}},
+		"declined some time ago": {adding, func(s *scene) {
+			s.declined(20*time.Minute, time.Hour)
+			s.set.DeclinedAt = now.Add(-11 * time.Minute)
+		}, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
+		"declined since before the turn": {adding, func(s *scene) { s.declined(time.Hour, 9*time.Minute) }, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
+		"declined, and not sent for sure": {adding, func(s *scene) {
+			s.declined(time.Hour, time.Hour)
+			s.under("Add", nil)
+			s.set.Operations[0].Sent = false
+		}, verdict{adding, StepNone, failed, "no such image", false}},
+		"declined, and its machine is gone": {adding, func(s *scene) {
+			s.declined(time.Hour, time.Hour)
+			s.turn.Machine, s.turn.DeletesFirst = "", true
+		}, verdict{adding, StepAdd, failed, "no such image", false}},
+		"unknown set": {adding, func(s *scene) { s.set.Known = false }, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
 		"added, and looked before": {adding, func(s *scene) {
 			s.under("Add", &Ended{OK: true, Added: []string{"new"}})
 			s.set.LookedAt = now.Add(-time.Minute)
@@ -235,16 +268,19 @@ func TestJudge(t *testing.T) {
 			s.machine("new").State = Failed
 			s.under("Add", &Ended{NoRoom: true, Added: []string{"new"}, Message: "no cores"})
 		}, verdict{adding, StepAdd, pending, "no cores", false}},
-		"add has no room, delete first": {adding, func(s *scene) { s.OnFull = v1alpha1.OnFullDeleteFirst; s.under("Add", &Ended{NoRoom: true}) }, verdict{claiming, StepNone, "", "", false}},
-		"image back":                    {adding, func(s *scene) { s.machine("old").UpToDate = true }, verdict{giving, StepNone, "", "", true}},
-		"opted out":                     {adding, func(s *scene) { s.Nodes["n-old"].OptedOut = true }, verdict{giving, StepNone, "", "", true}},
-		"not selected":                  {adding, func(s *scene) { s.Nodes["n-old"].Selected = false }, verdict{giving, StepNone, "", "", true}},
-		"other sets":                    {adding, func(s *scene) { s.ScaleSets = []string{"others"} }, verdict{giving, StepNone, "", "", true}},
-		"detects":                       {adding, func(s *scene) { s.DetectOnly = true }, verdict{giving, StepNone, "", "", true}},
-		"ends":                          {adding, func(s *scene) { s.Ending = true }, verdict{giving, StepNone, "", "", true}},
-		"ends while added":              {adding, func(s *scene) { s.Ending = true; s.under("Add", nil) }, verdict{adding, StepNone, pending, "is being added", false}},
-		"gone before":                   {adding, func(s *scene) { s.missing("old", time.Hour) }, verdict{giving, StepDeleteNode, "", "", false}},
-		"not listed":                    {adding, func(s *scene) { s.missing("old", time.Second) }, verdict{adding, StepNone, pending, "", false}},
+		"add has no room, delete first": {adding, func(s *scene) {
+			s.OnFull, s.set.NoRoom = v1alpha1.OnFullDeleteFirst, v1alpha1.ReasonCloudQuota
+			s.under("Add", &Ended{NoRoom: true})
+		}, verdict{claiming, StepNone, "", "", false}},
+		"image back":       {adding, func(s *scene) { s.machine("old").UpToDate = true }, verdict{giving, StepNone, "", "", true}},
+		"opted out":        {adding, func(s *scene) { s.Nodes["n-old"].OptedOut = true }, verdict{giving, StepNone, "", "", true}},
+		"not selected":     {adding, func(s *scene) { s.Nodes["n-old"].Selected = false }, verdict{giving, StepNone, "", "", true}},
+		"other sets":       {adding, func(s *scene) { s.ScaleSets = []string{"others"} }, verdict{giving, StepNone, "", "", true}},
+		"detects":          {adding, func(s *scene) { s.DetectOnly = true }, verdict{giving, StepNone, "", "", true}},
+		"ends":             {adding, func(s *scene) { s.Ending = true }, verdict{giving, StepNone, "", "", true}},
+		"ends while added": {adding, func(s *scene) { s.Ending = true; s.under("Add", nil) }, verdict{adding, StepNone, pending, "is being added", false}},
+		"gone before":      {adding, func(s *scene) { s.missing("old", time.Hour) }, verdict{giving, StepDeleteNode, "", "", false}},
+		"not listed":       {adding, func(s *scene) { s.missing("old", time.Second) }, verdict{adding, StepNone, pending, "", false}},
 
 		"not joined":         {joining, func(s *scene) { delete(s.Nodes, "n-new") }, verdict{joining, StepNone, pending, "has not joined yet", false}},
 		"never joined":       {joining, func(s *scene) { delete(s.Nodes, "n-new"); s.turn.PhaseSince.Time = now.Add(-time.Hour) }, verdict{giving, StepFail, failed, "was not ready within replacementReady.timeout, 10m0s: the node of machine new has not joined yet", false}},
@@ -268,9 +304,12 @@ func TestJudge(t *testing.T) {
 		"image as then, not joined": {joining, func(s *scene) { s.unjoined("2") }, verdict{joining, StepNone, pending, "has not joined yet", false}},
 		"outdated anew":             {joining, func(s *scene) { s.machine("new").UpToDate = false }, verdict{giving, StepFail, failed, "is outdated at once", false}},
 		"wrong OS image":            {joining, func(s *scene) { s.MatchOSImage = true; s.Nodes["n-new"].Status.NodeInfo.OSImage = "Linux" }, verdict{giving, StepFail, failed, `its OS image is "Linux": it would be replaced for ever`, false}},
+		"no OS image yet":           {joining, func(s *scene) { s.mute() }, verdict{joining, StepNone, pending, "Node n-new does not say yet what its OS image is", false}},
+		"never an OS image":         {joining, func(s *scene) { s.mute(); s.turn.PhaseSince.Time = now.Add(-time.Hour) }, verdict{giving, StepFail, failed, "10m0s: Node n-new does not say yet", false}},
+		"no OS image, bound":        {joining, func(s *scene) { s.mute(); s.bound() }, verdict{leaving, StepLeave, "", "", false}},
 		"right OS image":            {joining, func(s *scene) { s.MatchOSImage = true }, verdict{claiming, StepNone, "", "", false}},
 		"died, and lost":            {joining, func(s *scene) { s.missing("new", time.Hour); s.set.Lost = 1 }, verdict{giving, StepFail, failed, "which was to take the place of old, is gone", false}},
-		"died, and made":            {joining, func(s *scene) { s.missing("new", time.Hour); s.turn.Replacement = "new" }, verdict{claiming, StepNone, "", "", false}},
+		"died, and made":            {joining, func(s *scene) { s.missing("new", time.Hour); s.turn.Replacement, s.set.Capacity = "new", 2 }, verdict{claiming, StepNone, "", "", false}},
 		"old died, lost":            {joining, func(s *scene) { s.missing("old", time.Hour); s.set.Lost = 1 }, verdict{deleting, StepDeleteNode, "", "its Node goes", false}},
 		"old died, made":            {joining, func(s *scene) { s.missing("old", time.Hour) }, verdict{giving, StepDeleteNode, "", "the cloud makes another", false}},
 		"old died, a CP":            {joining, func(s *scene) { s.ControlPlane = true; s.missing("old", time.Hour); s.set.Lost = 1 }, verdict{leaving, StepLeave, "", "", false}},
@@ -287,6 +326,7 @@ func TestJudge(t *testing.T) {
 		"its Node is gone for long": {claiming, func(s *scene) { delete(s.Nodes, "n-new"); s.unready(time.Hour) }, verdict{giving, StepFail, failed, "has not joined yet", false}},
 		"ready again":               {claiming, func(s *scene) { s.unready(time.Hour) }, verdict{claiming, StepNone, "", "", false}},
 		"protected":                 {claiming, func(s *scene) { s.machine("old").Protected = true }, verdict{claiming, StepNone, v1alpha1.ReasonMachineProtected, "take its protection off", false}},
+		"set aside":                 {claiming, func(s *scene) { s.aside() }, verdict{claiming, StepNone, v1alpha1.ReasonMachineProtected, "machine old is not to be deleted, it is in standby", false}},
 		"etcd":                      {claiming, func(s *scene) { s.Waits["t"] = "member x is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
 		"no member any more":        {claiming, func(s *scene) { s.Unjoined["t"] = "member n-new is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member n-new is sick", false}},
 		"claimed":                   {claiming, func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, verdict{draining, StepCordon, "", "", false}},
@@ -335,7 +375,7 @@ func TestJudge(t *testing.T) {
 			s.set.Known, s.set.Machines = false, nil
 			delete(s.Nodes, "n-old")
 		}, verdict{draining, StepNone, "", "", false}},
-		"made again": {draining, func(s *scene) { s.missing("new", time.Hour); s.Drained["t"] = true }, verdict{draining, StepDrain, "", "", false}},
+		"made again": {draining, func(s *scene) { s.missing("new", time.Hour); s.Drained["t"], s.set.Capacity = true, 2 }, verdict{draining, StepDrain, "", "", false}},
 
 		"left":             {leaving, func(s *scene) { s.Left["t"] = true }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
 		"leaves for long":  {leaving, func(s *scene) { s.TurnTimeout = time.Minute }, verdict{leaving, StepLeave, "", "", false}},
@@ -353,7 +393,7 @@ func TestJudge(t *testing.T) {
 			s.ControlPlane, s.Left["t"], s.set.Lost = true, true, 1
 			s.without("new")
 		}, verdict{deleting, StepDelete, "", "is to be deleted", false}},
-		"leaves, made again": {leaving, func(s *scene) { s.ControlPlane = true; s.without("new"); s.turn.Since.Time = now }, verdict{leaving, StepLeave, "", "", false}},
+		"leaves, made again": {leaving, func(s *scene) { s.ControlPlane, s.set.Capacity = true, 2; s.without("new"); s.turn.Since.Time = now }, verdict{leaving, StepLeave, "", "", false}},
 		"leaves, and waits": {leaving, func(s *scene) {
 			s.ControlPlane = true
 			s.without("new")
@@ -406,6 +446,7 @@ func TestJudge(t *testing.T) {
 		"deletes unclaimed":   {deleting, func(s *scene) { s.Nodes["n-old"].Claim = nil }, verdict{claiming, StepNone, "", "", false}},
 		"deletes again":       {deleting, func(s *scene) { s.again("n-old") }, verdict{claiming, StepNone, "", "", false}},
 		"deletes doubled":     {deleting, func(s *scene) { s.double("old") }, verdict{deleting, StepNone, "", "both say that they are machine old", false}},
+		"deletes set aside":   {deleting, func(s *scene) { s.aside() }, verdict{deleting, StepNone, "", "machine old is not to be deleted, it is in standby", false}},
 		"deletes protected": {deleting, func(s *scene) {
 			s.machine("old").Protected = true
 			s.Nodes["n-old"].Spec.Unschedulable = false
@@ -579,6 +620,54 @@ func TestJudge(t *testing.T) {
 }
 
 // The Node of a replacement that joins while it is deleted already is noted: it is to go with its machine.
+// A turn that can't do without a replacement, and which the cloud declines, has failed for good as long as that is so: it asks on, and is not waited for as
+// one that is to be tried again. One that goes without surge as well does not go meanwhile.
+func TestDeclinedWithoutSurge(t *testing.T) {
+	s := newScene(v1alpha1.MachineAdding)
+	s.Retries = &v1alpha1.Retries{Limit: 3}
+	s.declined(time.Hour, time.Hour)
+	s.turn.Machine, s.turn.Node, s.turn.NodeUID, s.turn.DeletesFirst = "", "", "", true
+	next := &Turn{MachineTurn: v1alpha1.MachineTurn{
+		Turn: "u", Node: "n-old", NodeUID: "uid-old", ScaleSet: "pool", Machine: "old", Attempt: "2", Phase: v1alpha1.MachineClaiming, DeletesFirst: true,
+		Since: metav1.Time{Time: now}, PhaseSince: metav1.Time{Time: now},
+	}}
+	s.Surge = rollout.Amount{}
+	for range 2 {
+		s.Judge([]*Turn{s.turn, next})
+		if u := s.turn.Unit; u.State != v1alpha1.UnitFailed || !u.RetryAt.IsZero() || s.turn.Step != StepAdd {
+			t.Errorf("%+v, %+v", s.turn.Unit, s.turn)
+		}
+		if next.Claimable || !strings.Contains(next.Message, "no machine is added") {
+			t.Errorf("the next is claimable, %q", next.Message)
+		}
+	}
+	// An addition that is under way then is no sign of room, and one that has failed leaves the turn failed since when it was.
+	since := s.turn.Failed.Time
+	s.under("Add", nil)
+	s.turn.Operation = s.set.Operations[0].Token
+	if s.Judge([]*Turn{s.turn, next}); !s.turn.Unit.RetryAt.IsZero() || next.Claimable {
+		t.Errorf("%+v, the next is claimable: %v", s.turn.Unit, next.Claimable)
+	}
+	s.set.Ended = map[string]Ended{s.turn.Operation: {Message: "no such image", At: now}}
+	if s.Judge([]*Turn{s.turn, next}); s.turn.Operation != "" || s.turn.Failed == nil || !s.turn.Failed.Time.Equal(&since) || s.turn.Step != StepAdd {
+		t.Errorf("%+v", s.turn)
+	}
+	s.set.Declined = "" // The operator was started anew.
+	if s.Judge([]*Turn{s.turn, next}); next.Claimable || !s.turn.Unit.RetryAt.IsZero() {
+		t.Errorf("%+v, the next is claimable: %v", s.turn.Unit, next.Claimable)
+	}
+	s.set.Declined = "no such image"
+	s.Ending = true
+	s.EndingSince = s.set.DeclinedAt.Add(time.Second)
+	if s.Judge([]*Turn{s.turn}); s.turn.Over {
+		t.Error("it is over, and the cloud was not asked since the rollout was deleted")
+	}
+	s.EndingSince = s.set.DeclinedAt.Add(-time.Second)
+	if s.Judge([]*Turn{s.turn}); !s.turn.Over {
+		t.Errorf("it asks for ever: %+v", s.turn)
+	}
+}
+
 func TestJoinsLate(t *testing.T) {
 	for name, change := range map[string]func(*scene){
 		"ordered": func(s *scene) { s.under(v1alpha1.CloudOperationDelete, nil) },
@@ -597,6 +686,7 @@ func TestJoinsLate(t *testing.T) {
 func TestAdded(t *testing.T) {
 	s := newScene(v1alpha1.MachineAdding)
 	s.under(v1alpha1.CloudOperationAdd, &Ended{OK: true, Added: []string{"new", "b1", "b2"}})
+	s.set.Operations[0].Count = 3
 	s.set.Machines = append(s.set.Machines, Machine{ID: "b1", Zone: "b", UpToDate: true}, Machine{ID: "b2", Zone: "b", UpToDate: true})
 	other := *s.turn
 	other.Turn, other.Machine, other.Node, other.Zone = "u", "x", "n-x", "b"
@@ -631,7 +721,7 @@ func TestHands(t *testing.T) {
 	bereft := other
 	bereft.Turn, bereft.Operation, bereft.Phase, bereft.Since = "v", "", v1alpha1.MachineJoining, metav1.Time{Time: now}
 	s.Nodes["n-old"].Claim, s.machine("other").UpToDate = nil, false
-	if m := s.newcomer(&bereft, s.set, all); m != nil {
+	if m := s.newcomer(&bereft, s.set, all, time.Time{}); m != nil {
 		t.Errorf("it gets %s", m.ID)
 	}
 	// The turn that has got its machine is over by the time the addition is.
@@ -748,9 +838,10 @@ func TestDeparted(t *testing.T) {
 	}{
 		"not believed yet":   {func(s *scene) { s.missing("new", 0) }, "new", false, v1alpha1.MachineDiscarding},
 		"not made up for":    {func(s *scene) { s.set.Lost = 1 }, "", true, v1alpha1.MachineDiscarding},
-		"another was made":   {func(s *scene) { s.set.Machines = append(s.set.Machines, another) }, "another", false, v1alpha1.MachineDiscarding},
+		"another was made":   {func(s *scene) { s.set.Machines, s.set.Capacity = append(s.set.Machines, another), 3 }, "another", false, v1alpha1.MachineDiscarding},
 		"another is to come": {func(*scene) {}, "new", false, v1alpha1.MachineDiscarding},
-		"another never came": {func(s *scene) { s.Timeout = 30 * time.Second }, "", true, v1alpha1.MachineDiscarding},
+		"another never came": {func(s *scene) { s.Timeout, s.set.Capacity = 30*time.Second, 2 }, "", true, v1alpha1.MachineDiscarding},
+		"another is slow":    {func(s *scene) { s.Timeout = 30 * time.Second }, "new", false, v1alpha1.MachineDiscarding},
 		"perhaps somebody's": {func(s *scene) {
 			s.set.Machines = append(s.set.Machines, another)
 			s.set.Operations = append(s.set.Operations, v1alpha1.CloudOperation{Token: "theirs", Kind: v1alpha1.CloudOperationAdd, Count: 1})
@@ -760,7 +851,9 @@ func TestDeparted(t *testing.T) {
 			s.turn.ReplacementProviderID = "sky://new"
 			s.set.Machines = append(s.set.Machines, another)
 		}, "new", false, v1alpha1.MachineDiscarding},
-		"is to be there": {func(s *scene) { s.turn.DeletesFirst, s.turn.Machine, s.turn.Node, s.turn.NodeUID = true, "", "", "" }, "other", true, v1alpha1.MachineSoaking},
+		"is to be there": {func(s *scene) {
+			s.turn.DeletesFirst, s.turn.Machine, s.turn.Node, s.turn.NodeUID, s.set.Capacity = true, "", "", "", 2
+		}, "other", true, v1alpha1.MachineSoaking},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := newScene(v1alpha1.MachineDiscarding)
@@ -868,6 +961,280 @@ func TestRemains(t *testing.T) {
 		tc.change(s)
 		if name, seen := s.Remains(s.turn); name != tc.name || seen != tc.seen {
 			t.Errorf("%s: %q, %v", what, name, seen)
+		}
+	}
+}
+
+// A replacement that others are deleting takes no place: the node that is to go for it is neither claimed nor let go further.
+func TestReplacementBeingDeleted(t *testing.T) {
+	for _, plane := range []bool{false, true} {
+		for _, phase := range []v1alpha1.MachinePhase{
+			v1alpha1.MachineJoining, v1alpha1.MachineClaiming, v1alpha1.MachineDraining, v1alpha1.MachineLeaving, v1alpha1.MachineDeleting,
+		} {
+			s := newScene(phase)
+			s.ControlPlane, s.machine("new").State = plane, Deleting
+			s.Drained["t"] = true
+			s.Judge([]*Turn{s.turn})
+			if s.turn.Phase != phase || s.turn.Step != StepNone || s.turn.Claimable || !strings.Contains(s.turn.Message, "machine new, which is to take the place, is being deleted") {
+				t.Errorf("in %s, of the control plane %v: %s, step %d, claimable %v: %s", phase, plane, s.turn.Phase, s.turn.Step, s.turn.Claimable, s.turn.Message)
+			}
+		}
+	}
+}
+
+// Until its deletion is written down a machine stays while its replacement is not ready, and for no longer than that had to become so.
+func TestNotReadyBeforeTheOrder(t *testing.T) {
+	for what, change := range map[string]func(*scene){
+		"has no Node": func(s *scene) { delete(s.Nodes, "n-new") },
+		"is ill":      func(s *scene) { s.Unhealthy = func(string) (string, time.Time) { return "not Ready", time.Time{} } },
+	} {
+		s := newScene(v1alpha1.MachineDeleting)
+		change(s)
+		if s.Judge([]*Turn{s.turn}); s.turn.Phase != v1alpha1.MachineDeleting || s.turn.Step != StepNone || s.turn.UnreadySince == nil {
+			t.Errorf("%s: %s, step %d: %s", what, s.turn.Phase, s.turn.Step, s.turn.Message)
+		}
+		s.unready(time.Hour)
+		if s.Judge([]*Turn{s.turn}); s.turn.Phase != v1alpha1.MachineDiscarding || s.turn.Failed == nil {
+			t.Errorf("%s for long: %s, step %d: %s", what, s.turn.Phase, s.turn.Step, s.turn.Message)
+		}
+	}
+}
+
+// Where the cloud is still to make a machine in the place of one that has died, nothing is asked for besides, however long that takes.
+func TestOwed(t *testing.T) {
+	for _, first := range []bool{false, true} {
+		s := newScene(v1alpha1.MachineJoining)
+		s.Retries = &v1alpha1.Retries{Limit: 3, Backoff: &metav1.Duration{Duration: time.Minute}}
+		s.machine("other").Created, s.turn.Since.Time = now.Add(-48*time.Hour), now.Add(-5*time.Minute)
+		s.without("new")
+		if first {
+			s.turn.DeletesFirst, s.turn.Machine, s.turn.Node, s.turn.NodeUID, s.set.Capacity = true, "", "", "", 2
+			s.without("old")
+		}
+		failed := false
+		for range 10 {
+			if s.Judge([]*Turn{s.turn}); s.turn.Phase != v1alpha1.MachineJoining || s.turn.Over || s.turn.Step != StepNone {
+				t.Fatalf("without surge %v: %s, step %d, over %v: %s", first, s.turn.Phase, s.turn.Step, s.turn.Over, s.turn.Message)
+			}
+			failed = failed || s.turn.Failed != nil
+			s.Now = s.Now.Add(11 * time.Minute)
+			s.set.LookedAt = s.Now
+		}
+		if !failed {
+			t.Errorf("without surge %v: it has not failed meanwhile", first)
+		}
+		s.set.Machines = append(s.set.Machines, Machine{ID: "late", ProviderID: "sky://late", State: Creating, UpToDate: true, Created: s.Now})
+		if s.Judge([]*Turn{s.turn}); s.turn.Replacement != "late" {
+			t.Errorf("without surge %v: it does not take what has come: %+v", first, s.turn.MachineTurn)
+		}
+	}
+}
+
+// While not all machines of an addition are known, one that has just come may be another turn's.
+func TestNewcomerOfAnAddition(t *testing.T) {
+	s := newScene(v1alpha1.MachineJoining)
+	s.without("new")
+	s.turn.Replacement = ""
+	s.machine("other").Created = now.Add(-48 * time.Hour)
+	s.set.Machines = append(s.set.Machines, Machine{ID: "come", State: Running, UpToDate: true, Created: now})
+	s.set.Operations = []v1alpha1.CloudOperation{{Token: "theirs", Kind: v1alpha1.CloudOperationAdd, Count: 1, Since: stamp(now)}}
+	if s.Judge([]*Turn{s.turn}); s.turn.Replacement != "" {
+		t.Errorf("it takes %s", s.turn.Replacement)
+	}
+	s.set.Added = map[string][]string{"theirs": {"another"}}
+	if s.Judge([]*Turn{s.turn}); s.turn.Replacement != "come" {
+		t.Errorf("it takes %q, now that it is known whose that is: %s", s.turn.Replacement, s.turn.Message)
+	}
+}
+
+// What has come at the time of an addition besides what was asked for is nobody's surplus.
+func TestAddedBesides(t *testing.T) {
+	s := newScene(v1alpha1.MachineAdding)
+	s.under(v1alpha1.CloudOperationAdd, &Ended{OK: true, Added: []string{"new", "healed"}})
+	s.set.Operations[0].Count = 2
+	s.set.Operations[0].Machines = []string{"given"}
+	s.set.Machines = append(s.set.Machines, Machine{ID: "healed", Zone: "b", State: Running, UpToDate: true})
+	if all := s.Judge([]*Turn{s.turn}); s.turn.Replacement != "new" || len(all) != 1 {
+		t.Errorf("%+v, and %d turns besides", s.turn.MachineTurn, len(all)-1)
+	}
+}
+
+// A turn that began without surge because there was no room takes it once there is some, as long as its node is not claimed.
+func TestRoomAgain(t *testing.T) {
+	for what, tc := range map[string]struct {
+		change func(*scene)
+		adds   bool
+	}{
+		"there is":     {func(*scene) {}, true},
+		"no quota":     {func(s *scene) { s.set.NoRoom = v1alpha1.ReasonCloudQuota }, false},
+		"full":         {func(s *scene) { s.set.Max = 4 }, false},
+		"no surge":     {func(s *scene) { s.Surge = rollout.Amount{} }, false},
+		"claimed":      {func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, false},
+		"is not known": {func(s *scene) { s.set.Reason = v1alpha1.ReasonCloudThrottled }, false},
+	} {
+		s := newScene(v1alpha1.MachineClaiming)
+		s.turn.DeletesFirst, s.turn.Replacement = true, ""
+		tc.change(s)
+		s.Judge([]*Turn{s.turn})
+		if adds := s.turn.Phase == v1alpha1.MachineAdding && !s.turn.DeletesFirst; adds != tc.adds {
+			t.Errorf("%s: %s, without surge %v: %s", what, s.turn.Phase, s.turn.DeletesFirst, s.turn.Message)
+		}
+	}
+}
+
+// Without surge the only node of a control plane that is well never goes, whoever keeps its etcd: nobody could have another one made.
+func TestOnlyNodeOfControlPlane(t *testing.T) {
+	for _, others := range []bool{false, true} {
+		s := newScene(v1alpha1.MachineClaiming)
+		s.ControlPlane, s.turn.DeletesFirst, s.turn.Replacement, s.Surge = true, true, "", rollout.Amount{}
+		s.Unhealthy = func(name string) (string, time.Time) {
+			if name == "n-old" || others {
+				return "", time.Time{}
+			}
+			return "not Ready", time.Time{}
+		}
+		s.Judge([]*Turn{s.turn})
+		if s.turn.Claimable != others || !others && !strings.Contains(s.turn.Message, "no other node of the control plane") {
+			t.Errorf("with others %v: claimable %v: %s", others, s.turn.Claimable, s.turn.Message)
+		}
+	}
+}
+
+// A machine that Ducklett has added and that has failed is the turn's, and not one that has been serving for long.
+func TestDuckletsMachineHasFailed(t *testing.T) {
+	s := newScene(v1alpha1.MachineJoining)
+	s.turn.Turn, s.turn.Replacement = v1alpha1.DucklettPrefix+"x", ""
+	s.machine("new").State, s.machine("new").Created, s.machine("other").Created = Failed, now.Add(-time.Hour), now.Add(-48*time.Hour)
+	if s.Judge([]*Turn{s.turn}); s.turn.Replacement != "new" || s.turn.Phase != v1alpha1.MachineDiscarding || s.turn.Failed == nil {
+		t.Errorf("%+v", s.turn.MachineTurn)
+	}
+}
+
+// A replacement that somebody has taken out of its set, and whose Node lives on, is not waited for without end, and its Node is nobody's any more.
+func TestDetached(t *testing.T) {
+	for _, lost := range []int{0, 1} {
+		for _, phase := range []v1alpha1.MachinePhase{v1alpha1.MachineJoining, v1alpha1.MachineClaiming, v1alpha1.MachineDraining, v1alpha1.MachineDiscarding} {
+			s := newScene(phase)
+			s.turn.ReplacementNode, s.turn.ReplacementProviderID, s.set.Lost = "n-new", "sky://new", lost
+			s.machine("other").Created = now.Add(-48 * time.Hour)
+			s.missing("new", time.Minute)
+			s.Nodes["n-new"].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+			if s.Judge([]*Turn{s.turn}); s.turn.Over || s.turn.Replacement != "new" {
+				t.Errorf("in %s, lost %d: it is not waited for: %+v", phase, lost, s.turn.MachineTurn)
+			}
+			s.set.Missing["new"] = now.Add(-time.Hour)
+			if s.Judge([]*Turn{s.turn}); s.turn.ReplacementNode != "" || s.turn.Step == StepDeleteBack {
+				t.Errorf("in %s, lost %d: it is waited for: step %d, %+v", phase, lost, s.turn.Step, s.turn.MachineTurn)
+			}
+		}
+	}
+}
+
+// A turn that can't be given up is tried again when its rollout is deleted, also where nobody has asked for retries.
+func TestBoundIsTriedAgainAtTheEnd(t *testing.T) {
+	s := newScene(v1alpha1.MachineJoining)
+	s.bound()
+	s.never()
+	if s.Judge([]*Turn{s.turn}); s.turn.Phase != v1alpha1.MachineJoining || s.turn.Failed == nil {
+		t.Fatalf("%+v", s.turn.MachineTurn)
+	}
+	s.Now = s.Now.Add(time.Hour)
+	if s.Judge([]*Turn{s.turn}); s.turn.Phase != v1alpha1.MachineJoining {
+		t.Fatalf("nobody has asked for that: %+v", s.turn.MachineTurn)
+	}
+	s.Ending = true
+	if s.Judge([]*Turn{s.turn}); s.turn.Phase != v1alpha1.MachineDiscarding {
+		t.Errorf("it is not tried again: %+v", s.turn.MachineTurn)
+	}
+}
+
+// A machine that the cloud has made in the place of a replacement is the turn's, also where another image is asked for since, or it has failed: then it is
+// taken back.
+func TestMadeOfWhatWasAskedForThen(t *testing.T) {
+	for _, phase := range []v1alpha1.MachinePhase{v1alpha1.MachineJoining, v1alpha1.MachineDiscarding} {
+		for what, change := range map[string]func(*Machine){
+			"outdated": func(m *Machine) { m.UpToDate = false },
+			"failed":   func(m *Machine) { m.State = Failed },
+		} {
+			s := newScene(phase)
+			s.without("new")
+			s.set.Last = map[string]time.Time{"new": now.Add(-30 * time.Second)}
+			s.turn.Attempt, s.machine("other").UpToDate = "1", false
+			healed := Machine{ID: "healed", ProviderID: "sky://healed", State: Running, UpToDate: true, Created: now.Add(-25 * time.Second)}
+			change(&healed)
+			s.set.Machines = append(s.set.Machines, healed, Machine{ID: "before", UpToDate: true, State: Running, Created: now.Add(-24 * time.Hour)})
+			s.set.Capacity = 4
+			if s.Judge([]*Turn{s.turn}); s.turn.Replacement != "healed" || s.turn.Phase != v1alpha1.MachineDiscarding || s.turn.Step == StepNone {
+				t.Errorf("%s in %s: it is %s, step %d, of %q: %s", what, phase, s.turn.Phase, s.turn.Step, s.turn.Replacement, s.turn.Message)
+			}
+		}
+	}
+}
+
+// While the cloud is still to make a machine in the place of a replacement, none that came before is taken for it.
+func TestOlderOneIsNotTheNewcomer(t *testing.T) {
+	s := newScene(v1alpha1.MachineJoining)
+	s.without("new")
+	s.set.Last = map[string]time.Time{"new": now}
+	s.turn.Since.Time, s.machine("other").Created = now.Add(-6*time.Minute), now.Add(-5*time.Minute)
+	if s.Judge([]*Turn{s.turn}); s.turn.Replacement != "" || s.turn.Phase != v1alpha1.MachineJoining {
+		t.Errorf("it is %s, of %q: %s", s.turn.Phase, s.turn.Replacement, s.turn.Message)
+	}
+}
+
+// A replacement that is kept to be looked at is not kept once something else is asked for, or that it is tried again.
+func TestKeptUntilAskedAgain(t *testing.T) {
+	for _, attempt := range []string{"2", "1"} {
+		s := newScene(v1alpha1.MachineDiscarding)
+		s.KeepFailed, s.turn.Attempt = time.Hour, attempt
+		s.turn.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Time: stamp(now)}
+		s.claim(func(c *v1alpha1.Claim) { c.Failed = s.turn.Failed })
+		if s.Judge([]*Turn{s.turn}); (s.turn.Step == StepNone) != (attempt == "2") {
+			t.Errorf("begun for %s: step %d: %s", attempt, s.turn.Step, s.turn.Message)
+		}
+	}
+}
+
+// A replacement that dies when it has taken its place is not told to have been well. A control plane gets another, also where the rollout is being deleted.
+func TestPassed(t *testing.T) {
+	for _, plane := range []bool{false, true} {
+		for _, lost := range []int{0, 1} {
+			s := newScene(v1alpha1.MachineSoaking)
+			s.ControlPlane, s.Ending, s.set.Lost, s.turn.ReplacementNode = plane, true, lost, "n-new"
+			s.machine("other").Created = now.Add(-24 * time.Hour)
+			s.Left[s.turn.Key(true)] = true
+			s.without("new")
+			s.Judge([]*Turn{s.turn})
+			want := v1alpha1.MachineSoaking
+			switch {
+			case plane && lost > 0:
+				want = v1alpha1.MachineAdding
+			case plane:
+				want = v1alpha1.MachineJoining
+			}
+			if s.turn.Over == plane || s.turn.Updated || s.turn.Phase != want {
+				t.Errorf("of a control plane %v, %d lost: %s, over %v, updated %v: %s", plane, lost, s.turn.Phase, s.turn.Over, s.turn.Updated, s.turn.Message)
+			}
+		}
+	}
+}
+
+// A replacement that etcd can't do without is not taken back for another.
+func TestEtcdCantDoWithoutIt(t *testing.T) {
+	for _, stays := range []bool{false, true} {
+		s := newScene(v1alpha1.MachineJoining)
+		s.bound()
+		s.never()
+		s.Retries = &v1alpha1.Retries{Limit: 9, Backoff: &metav1.Duration{Duration: time.Minute}}
+		if s.Judge([]*Turn{s.turn}); s.turn.Failed == nil {
+			t.Fatalf("%+v", s.turn.MachineTurn)
+		}
+		s.Now = s.Now.Add(time.Hour)
+		if stays {
+			s.Stays = map[string]string{"t": "etcd would be left with 2 voters"}
+		}
+		if s.Judge([]*Turn{s.turn}); (s.turn.Phase == v1alpha1.MachineJoining) != stays {
+			t.Errorf("it stays %v: %s", stays, s.turn.Phase)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package replacement
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -39,10 +40,13 @@ type Rules struct {
 	TurnTimeout time.Duration
 	// Retries of failed turns; nil is none.
 	Retries *v1alpha1.Retries
-	// Ending is true once the rollout is being deleted.
-	Ending bool
+	// Ending is true once the rollout is being deleted, and EndingSince since when.
+	Ending      bool
+	EndingSince time.Time
 	// ScaleSets are those that the rollout is for; none is all that its nodes are in.
 	ScaleSets []string
+	// Waves is true where the rollout has waves: how far it has come through them counts for one revision.
+	Waves bool
 }
 
 // State is how a machine stands.
@@ -64,8 +68,10 @@ type Machine struct {
 	UpToDate  bool
 	State     State
 	Protected bool
-	Created   time.Time
-	Message   string
+	// Aside says why one is protected that people have set aside.
+	Aside   string
+	Created time.Time
+	Message string
 }
 
 // Ended is how an operation ended. It is known only once the set was looked at afterwards.
@@ -84,15 +90,20 @@ type Ended struct {
 // Set is a scale set.
 type Set struct {
 	Name, Image, ImageName, Model string
-	Capacity, Min, Max            int
-	Zones                         []string
-	Busy, Unfit                   string
-	Machines                      []Machine
+	// ID is the same for all names of one scale set, and Alias which of them is used, where that is another one; names are the others of that one.
+	ID, Alias          string
+	names              []string
+	Capacity, Min, Max int
+	Zones              []string
+	Busy, Unfit        string
+	Machines           []Machine
 	// Known is false until the set was looked at, and Absent true when it is not there any more, and nothing of it.
 	Known, Absent bool
-	// LookedAt is when, and Missing since when machines of turns are not listed any more.
+	// LookedAt is when, and Missing since when machines of turns are not listed any more, as far as it can be told what has become of them; Last is when
+	// they were listed for the last time.
 	LookedAt time.Time
 	Missing  map[string]time.Time
+	Last     map[string]time.Time
 	// Heals is true where the cloud itself replaces machines that fail.
 	Heals bool
 	// Lost is how many machines the set is to have less than the rollout's own operations explain.
@@ -102,10 +113,14 @@ type Set struct {
 	Message       string
 	NoRoom        v1alpha1.Reason
 	NoRoomMessage string
+	// Declined is what the cloud says of additions that it does not do, whatever time it is given, DeclinedSince since when it has said nothing else, and
+	// DeclinedAt when it has said so last.
+	Declined                  string
+	DeclinedSince, DeclinedAt time.Time
 	// Trouble and TroubleMessage are the last of these, also while it is being tried again.
 	Trouble        v1alpha1.Reason
 	TroubleMessage string
-	// Careful is true where there was no room for machines that were asked for: one is asked for at a time.
+	// Careful is true where machines that were asked for were not added: one is asked for at a time.
 	Careful bool
 	// Operations under way, and how those ended that have.
 	Operations []v1alpha1.CloudOperation
@@ -140,8 +155,8 @@ func (s *Set) Operation(token string) *v1alpha1.CloudOperation {
 	return nil
 }
 
-// missingFor is how long a machine must not have been listed until that is believed.
-const missingFor = 15 * time.Second
+// MissingFor is how long a machine must not have been listed until that is believed.
+const MissingFor = 15 * time.Second
 
 // Node is a Node, and what the rollout has to do with it.
 type Node struct {
@@ -190,12 +205,19 @@ type World struct {
 	Held map[string]bool
 	// Unjoined says, by turn, why a replacement is no member of the control plane, and Waits why a node can't leave it: that may be for others.
 	Unjoined, Waits map[string]string
+	// Stays says, by turn, why a replacement can't leave the control plane, where that is asked.
+	Stays map[string]string
 	// Wrecks is since when machines have been seen to have failed without a Node, by their units, and Others the NodeRollouts that scale sets are for beside
 	// this one, by LastOf their names.
 	Wrecks map[string]time.Time
 	Others map[string]string
+	// Rivals are the turns of other NodeRollouts.
+	Rivals Rivals
 	// Closed says why no turn of the control plane can begin.
 	Closed string
+	// Blind and BlindMessage say why it is not known of all sets what their machines are made of.
+	Blind        v1alpha1.Reason
+	BlindMessage string
 
 	index *index
 }
@@ -223,7 +245,7 @@ func (w *World) find() *index {
 		return w.index
 	}
 	w.index = &index{map[string]at{}, map[string]at{}, map[string]*Node{}, map[*Machine][]string{}, nil}
-	for _, s := range w.Sets {
+	for _, s := range slices.SortedFunc(maps.Values(w.Sets), func(a, b *Set) int { return cmp.Compare(b.Alias, a.Alias) }) { // aliases first
 		for i := range s.Machines {
 			m := &s.Machines[i]
 			if m.ProviderID != "" {
@@ -323,12 +345,12 @@ func (w *World) placeOf(n *Node) (place at, ok bool) {
 	return place, m.ProviderID == "" || n.Spec.ProviderID == "" // Else it is another machine of the same name.
 }
 
-// Outdated reports whether a machine is to be replaced. Its Node may be nil.
+// Outdated reports whether a machine is to be replaced. Its Node may be nil, and may not say yet what runs there: then that is not known.
 func (w *World) Outdated(s *Set, m *Machine, n *Node) bool {
 	if !w.MatchOSImage {
 		return !m.UpToDate
 	}
-	return n != nil && s.ImageName != "" && n.Status.NodeInfo.OSImage != s.ImageName
+	return n != nil && s.ImageName != "" && n.Status.NodeInfo.OSImage != "" && n.Status.NodeInfo.OSImage != s.ImageName
 }
 
 // gone reports whether a machine is not there any more, and when that may be known: one list without it is not believed, however long ago that was
@@ -339,14 +361,14 @@ func (w *World) gone(s *Set, id string) (gone bool, at time.Time) {
 	}
 	since, ok := s.Missing[id]
 	if !ok {
-		return false, w.Now.Add(missingFor)
+		return false, w.Now.Add(MissingFor)
 	}
-	at = since.Add(missingFor)
+	at = since.Add(MissingFor)
 	if !s.LookedAt.Before(at) {
 		return true, at
 	}
 	if !w.Now.Before(at) {
-		at = w.Now.Add(missingFor) // It is time to look again, and that was not possible yet.
+		at = w.Now.Add(MissingFor) // It is time to look again, and that was not possible yet.
 	}
 	return false, at
 }
@@ -366,6 +388,9 @@ func (w *World) unready(t *Turn) (why string, next time.Time) {
 	}
 	if _, m := w.MachineOf(n); m != nil && w.doubled(m) != "" {
 		return w.doubled(m), next
+	}
+	if w.MatchOSImage && w.chooses(t) && n.Status.NodeInfo.OSImage == "" {
+		return "Node " + n.Name + " does not say yet what its OS image is", next
 	}
 	if n.Spec.Unschedulable {
 		return "Node " + n.Name + " is cordoned", next
