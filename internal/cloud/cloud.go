@@ -53,6 +53,8 @@ type Set struct {
 	Name string
 	// Image is the reference of the image that new machines are made of, as Change.Image takes it, and ImageName its name for people: the last part.
 	Image, ImageName string
+	// ImageID is the image itself, where Image is more than that, as a version of a launch template is. Change.Image takes it as well. Else empty.
+	ImageID string
 	// Model identifies all that new machines are made of: two sets with the same one make the same machines.
 	Model string
 	// Capacity is how many machines it is to have, Max how many it may, and Min how many it must, 0 where there is no limit. A limit that people set by tag
@@ -87,6 +89,8 @@ type Machine struct {
 	State State
 	// Protected is true where the cloud is told to refuse its deletion.
 	Protected bool
+	// Aside says that people have set it aside, and what to do about that: it must not be deleted meanwhile. Empty where they have not.
+	Aside string
 	// Created is when it was made; zero where that is not known.
 	Created time.Time
 	// Message says what is wrong with a failed one.

@@ -41,8 +41,9 @@ type Cloud struct {
 	// templates and images are what does not change: numbered versions of launch templates, and the names of images.
 	templates map[versionKey]template
 	images    map[string]string
-	// unprotected are the machines of a group that were found so, and noLaunch the groups that LaunchInstances does not take.
-	unprotected map[string]map[string]bool
+	// protections are what was found out of the machines of a group, and noLaunch the groups that LaunchInstances does not take.
+	protections map[string]map[string]protection
+	asked       int
 	noLaunch    map[string]bool
 }
 
@@ -70,7 +71,7 @@ func open(ctx context.Context, o Options, load ...func(*config.LoadOptions) erro
 	}
 	return &Cloud{
 		scaling: autoscaling.NewFromConfig(c), ec2: ec2.NewFromConfig(c),
-		templates: map[versionKey]template{}, images: map[string]string{}, unprotected: map[string]map[string]bool{}, noLaunch: map[string]bool{},
+		templates: map[versionKey]template{}, images: map[string]string{}, protections: map[string]map[string]protection{}, noLaunch: map[string]bool{},
 	}, nil
 }
 

@@ -21,6 +21,7 @@ func (s *scaleSet) prepareDelete(ctx context.Context, c cloud.Change) (*memory, 
 		return nil, err
 	}
 	going := 0
+	var kept []string
 	for _, id := range c.Delete {
 		i := find(g, id)
 		if i == nil || !member(i.LifecycleState) || leaving(i.LifecycleState) {
@@ -34,11 +35,12 @@ func (s *scaleSet) prepareDelete(ctx context.Context, c cloud.Change) (*memory, 
 			return nil, err
 		}
 		if protected {
-			s.c.mu.Lock()
-			delete(s.c.unprotected[s.name], id) // The next look shows it.
-			s.c.mu.Unlock()
-			return nil, cloud.Errorf(cloud.KindInvalid, "deleting machine %s of %s, it is protected from termination", id, s.name)
+			kept = append(kept, id)
 		}
+	}
+	if len(kept) > 0 {
+		// The next look shows all of them, and the others are deleted without.
+		return nil, cloud.Errorf(cloud.KindInvalid, "deleting machines of %s, these are protected from termination: %s", s.name, strings.Join(kept, " "))
 	}
 	capacity, least := int(aws.ToInt32(g.DesiredCapacity)), int(aws.ToInt32(g.MinSize))
 	if going > 0 && capacity-going < least {
@@ -116,8 +118,6 @@ func (s *scaleSet) pollDelete(ctx context.Context, m *memory) (cloud.Progress, e
 		i := find(g, id)
 		switch {
 		case i == nil || !member(i.LifecycleState) || n < len(m.Activities) && m.Activities[n] == refusedActivity:
-		case i.LifecycleState == types.LifecycleStateTerminatingRetained:
-			return cloud.Progress{}, cloud.Errorf(cloud.KindFailed, "deleting machine %s of %s, the group's lifecycle policy retains it", id, s.name)
 		case leaving(i.LifecycleState):
 			waits[i.LifecycleState]++
 		default:

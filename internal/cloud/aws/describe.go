@@ -67,7 +67,7 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 		set.Model = model(g, all)
 	}
 	if len(all) > 0 {
-		set.Image = all[0].String()
+		set.Image, set.ImageID = all[0].String(), all[0].image
 		if set.ImageName, err = s.c.imageName(ctx, all[0].image); err != nil {
 			return cloud.Set{}, err
 		}

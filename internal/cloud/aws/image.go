@@ -43,9 +43,6 @@ func (s *scaleSet) prepareImage(ctx context.Context, set *cloud.Set, c cloud.Cha
 		return nil, cloud.Errorf(cloud.KindInvalid, "setting the image of %s, %q is neither LAUNCH-TEMPLATE-ID:VERSION nor the id of an AMI", s.name, c.Image)
 	}
 	m.Image = c.Image
-	if now.image == c.Image {
-		m.Version, m.Image = now.version, "" // it is that already
-	}
 	return m, nil
 }
 
@@ -62,7 +59,8 @@ func (s *scaleSet) sendImage(ctx context.Context, token string, m *memory) error
 			return err
 		}
 	}
-	if m.Image != "" && now.token == token || m.Image == "" && now.id == m.Template && now.version == m.Version {
+	// The version with that AMI may also be one that was made for another group, if both are at $Latest of the template.
+	if now.id == m.Template && (m.Image != "" && now.image == m.Image || m.Image == "" && now.version == m.Version) {
 		return nil
 	}
 	if was != m.From || now.version != m.Source {

@@ -85,7 +85,8 @@ func TestDescribe(t *testing.T) {
 	t.Parallel()
 	lt := double.TemplateID("workers")
 	base := cloud.Set{
-		Name: "workers", Image: lt + ":1", ImageName: "one", Model: lt + ":1/" + double.ImageID("one"), Capacity: 3, Max: 10, Zones: zones, Heals: true,
+		Name: "workers", Image: lt + ":1", ImageName: "one", ImageID: double.ImageID("one"), Model: lt + ":1/" + double.ImageID("one"),
+		Capacity: 3, Max: 10, Zones: zones, Heals: true,
 	}
 	for _, tc := range []struct {
 		name   string
@@ -94,7 +95,7 @@ func TestDescribe(t *testing.T) {
 	}{
 		{"plain", func(*clouds.Set) {}, func(*cloud.Set) {}},
 		{"a new image", func(s *clouds.Set) { s.Image = "two" }, func(s *cloud.Set) {
-			s.Image, s.ImageName, s.Model = lt+":2", "two", lt+":2/"+double.ImageID("two")
+			s.Image, s.ImageName, s.ImageID, s.Model = lt+":2", "two", double.ImageID("two"), lt+":2/"+double.ImageID("two")
 		}},
 		{"$Latest", func(s *clouds.Set) { s.Settings["launchTemplate"] = "$Latest" }, func(*cloud.Set) {}},
 		{"the tag max", func(s *clouds.Set) { s.Tags = map[string]string{"max": "7"} }, func(s *cloud.Set) { s.Max = 7 }},
@@ -108,7 +109,7 @@ func TestDescribe(t *testing.T) {
 		}},
 		{"refreshed once", func(s *clouds.Set) { s.Settings["refresh"] = "Cancelled" }, func(*cloud.Set) {}},
 		{"launch configuration", func(s *clouds.Set) { s.Settings["launchConfiguration"] = "old" }, func(s *cloud.Set) {
-			s.Image, s.ImageName, s.Model = "", "", "launch-configuration:old"
+			s.Image, s.ImageName, s.ImageID, s.Model = "", "", "", "launch-configuration:old"
 			s.Unfit = "it makes machines of launch configuration old: give it a launch template"
 		}},
 		{"warm pool", func(s *clouds.Set) { s.Settings["warmPool"] = "1" }, func(s *cloud.Set) {
@@ -124,7 +125,7 @@ func TestDescribe(t *testing.T) {
 			s.Unfit = "its process Terminate is suspended"
 		}},
 		{"a version that is not there", func(s *clouds.Set) { s.Settings["launchTemplate"] = "9" }, func(s *cloud.Set) {
-			s.Image, s.ImageName, s.Model = "", "", ""
+			s.Image, s.ImageName, s.ImageID, s.Model = "", "", "", ""
 			s.Unfit = "reading launch template " + lt + ":9, InvalidLaunchTemplateId.VersionNotFound: " +
 				"Could not find the specified version 9 for the launch template with ID " + lt + "."
 		}},
@@ -196,9 +197,10 @@ func TestMachines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const aside = "it is in standby, where the capacity does not count it: put it back into service, or terminate it"
 	var want []cloud.Machine
 	for n, state := range []cloud.Machine{
-		{State: cloud.Stopped, Message: "it is in standby"}, {State: cloud.Creating}, {State: cloud.Deleting}, {State: cloud.Failed, Message: "it does not boot"},
+		{State: cloud.Stopped, Message: "it is in standby", Aside: aside}, {State: cloud.Creating}, {State: cloud.Deleting}, {State: cloud.Failed, Message: "it does not boot"},
 		{State: cloud.Running, Protected: true}, {}, {State: cloud.Running},
 	} {
 		if m := worlds[n]; state.State != "" {
@@ -213,8 +215,8 @@ func TestMachines(t *testing.T) {
 	if _, err := c.ScaleSet("workers").Machines(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// Two are outdated and run: one is known to be not protected, the other is asked for each time.
-	expect(t, "the questions for protection", 3, a.Calls()["DescribeInstanceAttribute"])
+	// Four are outdated and neither come nor go: three are known to be not protected, the other is asked for each time.
+	expect(t, "the questions for protection", 5, a.Calls()["DescribeInstanceAttribute"])
 	expect(t, "the questions for numbered versions", 1, a.Calls()["DescribeLaunchTemplateVersions"])
 }
 
@@ -302,7 +304,6 @@ func TestStates(t *testing.T) {
 		{"Standby", "Healthy", "running", cloud.Stopped},
 		{"Terminating", "Healthy", "running", cloud.Deleting},
 		{"Terminating:Wait", "Healthy", "running", cloud.Deleting},
-		{"Terminating:Retained", "Healthy", "running", cloud.Deleting},
 		{"ReplacingRootVolume:Wait", "Healthy", "running", cloud.Creating},
 		{"RootVolumeReplaced", "Healthy", "running", cloud.Running},
 		{"Quarantined", "Healthy", "running", cloud.Failed},

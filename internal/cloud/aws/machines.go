@@ -3,7 +3,10 @@
 package aws
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -42,6 +45,9 @@ func (s *scaleSet) Machines(ctx context.Context) ([]cloud.Machine, error) {
 			ID: id, ProviderID: providerID(zone, id), Zone: zone, UpToDate: upToDate(g, all, &i, aws.ToString(vm.ImageId)), Created: aws.ToTime(vm.LaunchTime),
 		}
 		m.State, m.Message = stateOf(&i, vm)
+		if standby(&i) {
+			m.Aside = "it is in standby, where the capacity does not count it: put it back into service, or terminate it"
+		}
 		machines = append(machines, m)
 	}
 	return machines, s.protections(ctx, machines)
@@ -68,10 +74,11 @@ func (s *scaleSet) instances(ctx context.Context) (map[string]ec2types.Instance,
 	return all, nil
 }
 
-// member reports whether an instance in that state is the group's still.
+// member reports whether an instance in that state is the group's still. One that its lifecycle policy retains is not: the group has terminated it, its
+// capacity does not count it, and whoever has set the policy is to terminate it for good.
 func member(l types.LifecycleState) bool {
 	switch l {
-	case types.LifecycleStateTerminated, types.LifecycleStateDetaching, types.LifecycleStateDetached:
+	case types.LifecycleStateTerminated, types.LifecycleStateTerminatingRetained, types.LifecycleStateDetaching, types.LifecycleStateDetached:
 		return false
 	}
 	return !strings.HasPrefix(string(l), "Warmed:")
@@ -91,8 +98,6 @@ func stateOf(i *types.Instance, vm ec2types.Instance) (cloud.State, string) {
 	}
 	l := string(i.LifecycleState)
 	switch {
-	case i.LifecycleState == types.LifecycleStateTerminatingRetained:
-		return cloud.Deleting, "the group's lifecycle policy retains it"
 	case leaving(i.LifecycleState):
 		return cloud.Deleting, ""
 	case name == ec2types.InstanceStateNameShuttingDown || name == ec2types.InstanceStateNameTerminated:
@@ -116,42 +121,63 @@ func stateOf(i *types.Instance, vm ec2types.Instance) (cloud.State, string) {
 	return cloud.Failed, "its lifecycle state is " + l
 }
 
+// protection is whether a machine was found to be protected from termination, and which of all questions for that it was.
+type protection struct {
+	on    bool
+	asked int
+}
+
 // protectionsPerLook bounds the calls that a look at a group costs: EC2 tells termination protection of one instance at a time.
 const protectionsPerLook = 25
 
-// protections finds out which machines are protected from termination, of those that are to be replaced. One that was found to be not protected is
-// not asked for again until it is to be deleted.
+// protections finds out which machines are protected from termination, of those that are to be replaced and those that were found to be when they were
+// to be deleted. One that was found to be not protected is not asked for again until it is to be deleted; one that is, until it is not.
 func (s *scaleSet) protections(ctx context.Context, machines []cloud.Machine) error {
+	known := map[string]protection{}
+	var ask []*cloud.Machine
 	s.c.mu.Lock()
-	known, next := s.c.unprotected[s.name], map[string]bool{}
-	s.c.mu.Unlock()
-	asked := 0
-	var failed error
 	for n := range machines {
 		m := &machines[n]
-		if m.UpToDate || m.State != cloud.Running {
-			continue
+		p, ok := s.c.protections[s.name][m.ID]
+		if ok {
+			known[m.ID] = p
 		}
-		if known[m.ID] {
-			next[m.ID] = true
-			continue
+		m.Protected = p.on
+		if p.on || !ok && !m.UpToDate && m.State != cloud.Creating && m.State != cloud.Deleting {
+			ask = append(ask, m)
 		}
-		if asked++; asked > protectionsPerLook || failed != nil {
-			continue
+	}
+	s.c.protections[s.name] = maps.Clone(known) // Those that are gone are forgotten.
+	s.c.mu.Unlock()
+	// Those first that nobody has asked for, and then those for which that is the longest ago.
+	slices.SortStableFunc(ask, func(a, b *cloud.Machine) int { return cmp.Compare(known[a.ID].asked, known[b.ID].asked) })
+	for _, m := range ask[:min(len(ask), protectionsPerLook)] {
+		var err error
+		if m.Protected, err = s.protected(ctx, m.ID); err != nil {
+			return err
 		}
-		if m.Protected, failed = s.protected(ctx, m.ID); failed == nil && !m.Protected {
-			next[m.ID] = true
-		}
+	}
+	return nil
+}
+
+// protected reports whether EC2 is told to refuse the termination of an instance, and remembers that.
+func (s *scaleSet) protected(ctx context.Context, id string) (bool, error) {
+	on, err := s.c.protected(ctx, id)
+	if err != nil {
+		return false, err
 	}
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	s.c.unprotected[s.name] = next
-	return failed
+	if s.c.protections[s.name] == nil {
+		s.c.protections[s.name] = map[string]protection{}
+	}
+	s.c.asked++
+	s.c.protections[s.name][id] = protection{on, s.c.asked}
+	return on, nil
 }
 
-// protected reports whether EC2 is told to refuse the termination of an instance.
-func (s *scaleSet) protected(ctx context.Context, id string) (bool, error) {
-	out, err := s.c.ec2.DescribeInstanceAttribute(ctx, &ec2.DescribeInstanceAttributeInput{
+func (c *Cloud) protected(ctx context.Context, id string) (bool, error) {
+	out, err := c.ec2.DescribeInstanceAttribute(ctx, &ec2.DescribeInstanceAttributeInput{
 		Attribute: ec2types.InstanceAttributeNameDisableApiTermination, InstanceId: aws.String(id),
 	}, lookAtEC2)
 	if err != nil {

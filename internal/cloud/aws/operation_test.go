@@ -363,6 +363,94 @@ func TestDeleteProtected(t *testing.T) {
 	expect(t, "who stays", []string{ids[0], ids[2]}, a.ids())
 }
 
+// One that nobody has asked for before it is to be deleted, as it is up to date, keeps no others from going, and goes once it may.
+func TestProtectedReplacement(t *testing.T) {
+	t.Parallel()
+	for _, state := range []string{clouds.Running, clouds.Failed, "Standby"} {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			a := start(t, nil)
+			ids := a.ids()
+			edit := func(protected bool) {
+				if err := a.EditMachine("workers", ids[1], func(m *clouds.Machine) { m.Protected, m.State = protected, state }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			edit(true)
+			g := a.workers()
+			prepare := func(ids ...string) (cloud.Operation, error) {
+				return g.Prepare(t.Context(), &cloud.Set{}, cloud.Change{Delete: ids, Token: "one"})
+			}
+			protected := func(want bool) {
+				t.Helper()
+				machines, err := g.Machines(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, m := range machines {
+					expect(t, "whether "+m.ID+" is protected", want && m.ID == ids[1], m.Protected)
+				}
+			}
+			if _, err := prepare(ids...); cloud.KindOf(err) != cloud.KindInvalid || !strings.HasSuffix(err.Error(), "protected from termination: "+ids[1]) {
+				t.Error(err)
+			}
+			for range 2 {
+				protected(true)
+			}
+			o, err := prepare(ids[0], ids[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.done(a.send(o))
+			expect(t, "who stays", ids[1:2], a.ids())
+			protected(true)
+			edit(false)
+			protected(false)
+			if _, err = prepare(ids[1]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A look asks for so many only: all are asked for nevertheless, again and again as long as they are protected, and are protected meanwhile.
+func TestManyProtected(t *testing.T) {
+	t.Parallel()
+	a := start(t, func(s *clouds.Set) { s.Capacity, s.Max = 2*protectionsPerLook+5, 100 })
+	ids := a.ids()
+	protect := func(on bool) {
+		for _, id := range ids {
+			if err := a.EditMachine("workers", id, func(m *clouds.Machine) { m.Protected = on }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	protect(true)
+	a.edit(func(s *clouds.Set) { s.Image = "two" })
+	g := a.workers()
+	look := func(want int) {
+		t.Helper()
+		machines, err := g.Machines(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, m := range machines {
+			if m.Protected {
+				n++
+			}
+		}
+		expect(t, "how many are known to be protected", want, n)
+	}
+	for _, n := range []int{protectionsPerLook, 2 * protectionsPerLook, len(ids), len(ids)} {
+		look(n)
+	}
+	protect(false)
+	for _, n := range []int{len(ids) - protectionsPerLook, 5, 0, 0} {
+		look(n)
+	}
+}
+
 func TestDeleteThatFails(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
@@ -376,15 +464,28 @@ func TestDeleteThatFails(t *testing.T) {
 
 func TestRetained(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	id := a.ids()[0]
-	o := a.prepare(cloud.Change{Delete: []string{id}, Token: "one"})
-	if err := a.EditMachine("workers", id, func(m *clouds.Machine) { m.State = "Terminating:Retained" }); err != nil {
+	a := startWith(t, clouds.Options{DeleteTime: time.Hour}, nil)
+	ids := a.ids()
+	o := a.send(a.prepare(cloud.Change{Delete: ids[:1], Token: "one"}))
+	if _, p, err := a.workers().Poll(t.Context(), o); err != nil || p.Done {
+		t.Errorf("while it goes: %+v %v", p, err)
+	}
+	if err := a.EditMachine("workers", ids[0], func(m *clouds.Machine) { m.State = "Terminating:Retained" }); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.ended(a.send(o)); cloud.KindOf(err) != cloud.KindFailed {
-		t.Error(err)
+	expect(t, "the progress", cloud.Progress{Done: true}, a.done(o))
+	machines, err := a.workers().Machines(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
+	var listed []string
+	for _, m := range machines {
+		listed = append(listed, m.ID)
+	}
+	expect(t, "the machines", ids[1:], listed)
+	expect(t, "the capacity", 2, a.describe().Capacity)
+	a.done(a.send(a.prepare(cloud.Change{Delete: ids[:1], Token: "two"})))
+	expect(t, "the capacity", 2, a.describe().Capacity)
 }
 
 func TestGroupThatIsGone(t *testing.T) {
@@ -480,6 +581,55 @@ func TestImageSetByOthers(t *testing.T) {
 			}
 			expect(t, "the image", "of others", a.describe().ImageName)
 		}
+	}
+}
+
+// Groups at $Latest of the same launch template have the version that is made for any of them, and none is made for the others.
+func TestSharedTemplate(t *testing.T) {
+	t.Parallel()
+	latest := func(s *clouds.Set) { s.Settings["launchTemplate"] = "$Latest" }
+	for _, image := range []string{"two", "one"} { // another one, and the one that they have, of which somebody makes a newer version
+		a := start(t, latest)
+		if err := a.Create(t.Context(), clouds.Set{
+			Name: "others", Image: "one", Capacity: 1, Settings: map[string]string{"template": "workers", "launchTemplate": "$Latest"},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		c := cloud.Change{Image: double.ImageID(image), Token: "one"}
+		first := a.prepare(c)
+		others := a.fresh().ScaleSet("others")
+		s, err := others.Describe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Token = "two"
+		second, err := others.Prepare(t.Context(), &s, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.send(first)
+		if image == "one" {
+			a.edit(func(s *clouds.Set) { s.Image = "one again" })
+			a.edit(func(s *clouds.Set) { s.Image = "one" })
+		}
+		if second, err = others.Send(t.Context(), second); err != nil {
+			t.Fatal(err)
+		}
+		if _, p, err := others.Poll(t.Context(), second); err != nil || !p.Done {
+			t.Errorf("%+v %v", p, err)
+		}
+		if s, err = others.Describe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, "the same version", a.describe().Image, s.Image)
+		expect(t, "the same AMI", double.ImageID(image), s.ImageID)
+		set, _ := a.Set("others")
+		expect(t, "as it stands there", "$Latest", set.Settings["launchTemplate"])
+		made := 0
+		if image == "two" {
+			made = 1
+		}
+		expect(t, "versions that were made", made, a.Calls()["CreateLaunchTemplateVersion"])
 	}
 }
 

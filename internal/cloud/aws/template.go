@@ -28,8 +28,6 @@ type template struct {
 	version string
 	// image is its AMI; empty where it leaves that open.
 	image string
-	// token of the operation that has made it, by its description; empty where people have.
-	token string
 }
 
 func (t template) String() string { return t.id + ":" + t.version }
@@ -127,9 +125,6 @@ func (c *Cloud) version(ctx context.Context, s *types.LaunchTemplateSpecificatio
 	}
 	v := out.LaunchTemplateVersions[0]
 	t = template{id: aws.ToString(v.LaunchTemplateId), version: strconv.FormatInt(aws.ToInt64(v.VersionNumber), 10)}
-	if token, ours := strings.CutPrefix(aws.ToString(v.VersionDescription), madeBy); ours {
-		t.token = token
-	}
 	if v.LaunchTemplateData != nil {
 		t.image = aws.ToString(v.LaunchTemplateData.ImageId)
 	}

@@ -72,7 +72,7 @@ func kindOf(answer *azcore.ResponseError) cloud.Kind {
 		return cloud.KindQuota
 	}
 	switch {
-	case status == http.StatusUnauthorized || status == http.StatusForbidden || forbidden(answer.ErrorCode):
+	case status == http.StatusUnauthorized || status == http.StatusForbidden || forbidden(answer.ErrorCode) || unseen(answer.ErrorCode):
 		return cloud.KindDenied
 	case status == http.StatusNotFound:
 		return cloud.KindNotFound
@@ -97,6 +97,10 @@ func full(code, message string) bool {
 func forbidden(code string) bool {
 	return slices.Contains([]string{"scopelocked", "readonlydisabledsubscription", "requestdisallowedbypolicy"}, strings.ToLower(code))
 }
+
+// unseen reports whether a code says that there is no such subscription, which Azure answers also to those who have no right in it. It says nothing of what
+// is there.
+func unseen(code string) bool { return strings.EqualFold(code, "SubscriptionNotFound") }
 
 // ended is the kind of the error that an operation has ended with in Azure: only those that Poll may end with.
 func ended(code, message string) cloud.Kind {

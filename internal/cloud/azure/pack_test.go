@@ -218,6 +218,8 @@ func TestRefused(t *testing.T) {
 		{401, "InvalidAuthenticationToken", "", "", cloud.KindDenied, 0},
 		{403, "AuthorizationFailed", "", "", cloud.KindDenied, 0},
 		{404, "ResourceNotFound", "", "", cloud.KindNotFound, 0},
+		{404, "ResourceGroupNotFound", "", "", cloud.KindNotFound, 0},
+		{404, "SubscriptionNotFound", "", "", cloud.KindDenied, 0}, // So are those answered who have no right there.
 		{400, "InvalidParameter", "", "", cloud.KindInvalid, 0},
 		{500, "InternalExecutionError", "", "", cloud.KindUnavailable, 0},
 		{503, "ServiceUnavailable", "", "30", cloud.KindUnavailable, 30 * time.Second},

@@ -45,7 +45,8 @@ func creator(metadata string) (group, bool) {
 	return group{}, false
 }
 
-var zoneName = regexp.MustCompile(`^[a-z]+-[a-z]+[0-9]+-[a-z]$`)
+// zoneName is that of an AI zone, such as us-central1-ai1a, as well.
+var zoneName = regexp.MustCompile(`^[a-z]+-[a-z]+[0-9]+-(ai[0-9]+)?[a-z]$`)
 
 // isZone tells a zone's name from a region's.
 func isZone(location string) bool { return zoneName.MatchString(location) }

@@ -136,7 +136,8 @@ func TestGroupOf(t *testing.T) {
 
 func TestIsZone(t *testing.T) {
 	for location, want := range map[string]bool{
-		"europe-west1": false, "europe-west1-b": true, "northamerica-northeast1": false, "us-central1-ai1a": false, "europe-west12-a": true, "me-central2": false,
+		"europe-west1": false, "europe-west1-b": true, "northamerica-northeast1": false, "us-central1-ai1a": true, "europe-west12-a": true, "me-central2": false,
+		"europe-west12": false,
 	} {
 		if isZone(location) != want {
 			t.Errorf("%s: %v", location, !want)
