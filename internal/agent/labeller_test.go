@@ -128,8 +128,13 @@ func labelled(t *testing.T, config *rest.Config, image string, labels map[string
 	if strings.HasPrefix(image, bottlerocket) && len(labels) == 0 {
 		want["bottlerocket.aws/updater-interface-version"] = v1alpha1.InterfaceUpdateAPI
 		wantEvents, wantAsked = 1, 2
-		for len(events()) == 0 && t.Context().Err() == nil {
-			time.Sleep(20 * time.Millisecond)
+		late := time.After(time.Minute)
+		for len(events()) == 0 {
+			select {
+			case <-time.After(20 * time.Millisecond):
+			case <-late:
+				t.Fatal("there is no Event")
+			}
 		}
 	}
 	stop()

@@ -29,30 +29,41 @@ var errInPlace = errors.New("it is written in a way that can't be changed in pla
 
 // editKubeadm changes the text below a key of ConfigMap kubeadm-config, if that is there, with a precondition on what was read.
 func (p *Plane) editKubeadm(ctx context.Context, key string, edit func(text string) (string, error)) (changed bool, err error) {
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: kubeadmConfig}}
-	if err := p.client.Get(ctx, client.ObjectKeyFromObject(cm), cm); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return false, nil
-		}
-		return false, fmt.Errorf("reading ConfigMap %s/%s, %w", cm.Namespace, cm.Name, err)
+	cm, err := p.readKubeadm(ctx)
+	if err != nil {
+		return false, err
 	}
+	before := cm.DeepCopy()
+	if changed, err = editIn(cm, key, edit); err != nil || !changed {
+		return false, err
+	}
+	if err := p.client.Patch(ctx, cm, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return false, fmt.Errorf("writing %s of ConfigMap %s/%s, %w", key, cm.Namespace, cm.Name, err)
+	}
+	return true, nil
+}
+
+// readKubeadm reads ConfigMap kubeadm-config. There is nothing in it where it is not there.
+func (p *Plane) readKubeadm(ctx context.Context) (*corev1.ConfigMap, error) {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: kubeadmConfig}}
+	if err := p.client.Get(ctx, client.ObjectKeyFromObject(cm), cm); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s/%s, %w", cm.Namespace, cm.Name, err)
+	}
+	return cm, nil
+}
+
+// editIn changes the text below a key of a ConfigMap, if that is there, and writes nothing.
+func editIn(cm *corev1.ConfigMap, key string, edit func(text string) (string, error)) (changed bool, err error) {
 	text, ok := cm.Data[key]
 	if !ok {
 		return false, nil
 	}
 	edited, err := edit(text)
 	if err != nil {
-		return false, fmt.Errorf("changing %s of ConfigMap %s/%s, %w", key, cm.Namespace, cm.Name, err)
+		return false, fmt.Errorf("changing %s of ConfigMap %s/%s, %w", key, metav1.NamespaceSystem, kubeadmConfig, err)
 	}
-	if edited == text {
-		return false, nil
-	}
-	before := cm.DeepCopy()
 	cm.Data[key] = edited
-	if err := p.client.Patch(ctx, cm, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return false, fmt.Errorf("writing %s of ConfigMap %s/%s, %w", key, cm.Namespace, cm.Name, err)
-	}
-	return true, nil
+	return edited != text, nil
 }
 
 // withVersion is a ClusterConfiguration with another Kubernetes version, and not one byte changed beside. It is the same text when that is its
@@ -73,7 +84,7 @@ func withVersion(text, to string, older bool) (string, error) {
 	if v.Kind != yaml.ScalarNode {
 		return "", fmt.Errorf("%s in line %d is no text", kubernetesVersion, v.Line)
 	}
-	if bare(v.Value) == bare(to) || !older && isNewer(v.Value, to) {
+	if bare(v.Value) == bare(to) || !older && Newer(v.Value, to) {
 		return text, nil
 	}
 	edited, err := spliced(text, v, "v"+bare(to))
@@ -84,8 +95,8 @@ func withVersion(text, to string, older bool) (string, error) {
 	return edited, confirm(edited, doc)
 }
 
-// isNewer reports whether one version is newer than another; one that is no version is not.
-func isNewer(one, other string) bool {
+// Newer reports whether one version is newer than another; one that is no version is not.
+func Newer(one, other string) bool {
 	a, err := utilversion.ParseSemantic(bare(one))
 	if err != nil {
 		return false

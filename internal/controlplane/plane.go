@@ -56,11 +56,28 @@ func (p *Plane) Leavable(ctx context.Context, leaving []string) (n int, why stri
 
 // MayLeave is why the node can't leave now, "" if it can. Leave asks the same again. It is to be asked before the node is disrupted.
 func (p *Plane) MayLeave(ctx context.Context, node string, o Options) (why string, err error) {
-	if !o.Etcd {
+	if o.Etcd {
+		if _, _, why, err = p.judge(ctx, node, o); err != nil || why != "" {
+			return why, err
+		}
+	}
+	if !o.Kubeadm {
 		return "", nil
 	}
-	_, _, why, err = p.judge(ctx, node, o)
-	return why, err
+	cm, err := p.readKubeadm(ctx)
+	if err != nil {
+		return "", err
+	}
+	// What can't be changed would be found out too late: once the node is drained, and nothing goes back.
+	if _, err := editIn(cm, clusterStatus, withoutNode(node)); err != nil {
+		why = err.Error()
+	}
+	return why, nil
+}
+
+// withoutNode takes a node out of a ClusterStatus.
+func withoutNode(node string) func(text string) (string, error) {
+	return func(text string) (string, error) { return withoutEndpoint(text, node) }
 }
 
 // Leave takes a node out of the control plane, a step each call, and never waits: done when nothing of it is left, in kubeadm-config and in etcd.
@@ -80,7 +97,7 @@ func (p *Plane) Leave(ctx context.Context, node string, o Options) (done bool, m
 		}
 	}
 	if o.Kubeadm {
-		changed, err := p.editKubeadm(ctx, clusterStatus, func(text string) (string, error) { return withoutEndpoint(text, node) })
+		changed, err := p.editKubeadm(ctx, clusterStatus, withoutNode(node))
 		if err != nil || changed {
 			return false, "its API endpoint was taken out of kubeadm's " + clusterStatus, err
 		}

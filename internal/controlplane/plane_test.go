@@ -419,6 +419,39 @@ func TestLeaveIsRefused(t *testing.T) {
 	}
 }
 
+// What kubeadm keeps, and nobody can take a node out of, is told before the node is disrupted, and nothing is written.
+func TestMayLeaveKubeadm(t *testing.T) {
+	nodes := []string{"cp-1", "cp-2", "cp-3", "cp-4"}
+	unreadable := "apiEndpoints:\n  cp-1: [\n"
+	for name, test := range map[string]struct {
+		status string
+		o      Options
+		why    string
+	}{
+		"it is in order":      {status: "apiEndpoints:\n  cp-1:\n    bindPort: 6443\n", o: whole},
+		"it can't be read":    {status: unreadable, o: whole, why: "changing ClusterStatus of ConfigMap kube-system/kubeadm-config, yaml: "},
+		"etcd is elsewhere":   {status: unreadable, o: Options{Kubeadm: true}, why: "changing ClusterStatus of ConfigMap kube-system/kubeadm-config, yaml: "},
+		"it is left alone":    {status: unreadable, o: Options{Etcd: true}},
+		"it is no mapping":    {status: "- a\n", o: whole, why: "changing ClusterStatus of ConfigMap kube-system/kubeadm-config, it is no mapping"},
+		"nothing is in there": {o: whole},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := objects(nodes...)
+			find[*corev1.ConfigMap](all, kubeadmConfig).Data[clusterStatus] = test.status
+			c := build(all)
+			before, e := config(t, c), newTable(nodes...)
+			p := New(c, e)
+			why, err := p.MayLeave(t.Context(), "cp-1", test.o)
+			if !strings.HasPrefix(why, test.why) || (why == "") != (test.why == "") || err != nil {
+				t.Errorf("got %q, %v", why, err)
+			}
+			if diff := cmp.Diff(before, config(t, c)); diff != "" || e.changes != nil {
+				t.Errorf("did %v, %s", e.changes, diff)
+			}
+		})
+	}
+}
+
 // What can't be looked at is an error, and changes nothing.
 func TestLookFails(t *testing.T) {
 	nodes := []string{"cp-1", "cp-2", "cp-3", "cp-4"}

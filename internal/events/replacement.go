@@ -75,7 +75,7 @@ func RollbackImpossible(r *v1alpha1.NodeRollout, why string) Event {
 	return Event{r, corev1.EventTypeWarning, "RollbackImpossible", "More turns have failed than the strategy bears, and no image is put back: " + why}
 }
 
-// RolledBack: the image before is put back.
+// RolledBack: the image before has been put back.
 func RolledBack(r *v1alpha1.NodeRollout, set, from, to string) Event {
-	return Event{r, corev1.EventTypeWarning, "RolledBack", fmt.Sprintf("Scale set %s gets image %s back: more turns have failed with %s than the strategy bears", set, to, from)}
+	return Event{r, corev1.EventTypeWarning, "RolledBack", fmt.Sprintf("Scale set %s has got image %s back: more turns have failed with %s than the strategy bears", set, to, from)}
 }

@@ -118,13 +118,7 @@ func (u *machines) spread() {
 			zones, ranks, asking = append(zones, zone), append(ranks, a.Rank), append(asking, a)
 		}
 	}
-	going := map[string]int{}
-	for i := range u.of.Status.Turns {
-		if t := &u.of.Status.Turns[i]; t.Machine != "" && t.Phase != v1alpha1.MachineDiscarding {
-			going[t.Zone]++
-		}
-	}
-	rollout.Spread(zones, ranks, going)
+	rollout.Spread(zones, ranks)
 	for i, a := range asking {
 		a.Rank = ranks[i]
 	}
@@ -138,19 +132,11 @@ func (u *machines) addGone() {
 			continue
 		}
 		line := Node{Node: t.UnitName()}
-		line.turns(t)
-		ask := rollout.Unit{Node: line.Node, Claimed: true, Nodeless: t.Node == "" && t.Machine != ""}
-		if t.Failed != nil {
-			line.State, line.Skipped = v1alpha1.UnitFailed, t.Failed.Skipped || ask.Nodeless
-			if s := u.of.Spec.Strategy; s != nil && t.Phase != v1alpha1.MachineSoaking {
-				ask.RetryAt = rollout.RetryAt(s.Retries, t.Failures+1, t.Failed.Time.Time)
-			}
-			if !ask.RetryAt.IsZero() && !u.cluster.now.Before(ask.RetryAt) {
-				ask.RetryAt = u.cluster.now.Add(time.Minute) // Once what it leaves behind is cleared away.
-			}
-			line.RetryAt = known(ask.RetryAt)
+		u.turns(&line, t)
+		ask := rollout.Unit{Node: line.Node, State: line.State, Claimed: true, Skipped: line.Skipped, Nodeless: nodeless(t)}
+		if line.RetryAt != nil {
+			ask.RetryAt = line.RetryAt.Time
 		}
-		ask.State, ask.Skipped = line.State, line.Skipped
 		u.nodes, u.asked = append(u.nodes, line), append(u.asked, ask)
 	}
 	for i := range u.of.Status.Waiting {
@@ -193,9 +179,9 @@ func (u *machines) judge(f *fact, turn *v1alpha1.MachineTurn, own *v1alpha1.Clai
 	case own != nil && own.Failed != nil:
 		u.failed(&line, turn, own, status)
 	case turn != nil:
-		line.turns(turn)
+		u.turns(&line, turn)
 		// The turn is written before the rest: what is told of another phase is not true any more.
-		if status.state == v1alpha1.UnitUpdating && status.Message != "" && status.Phase == v1alpha1.Phase(turn.Phase) {
+		if turn.Failed == nil && status.state == v1alpha1.UnitUpdating && status.Message != "" && status.Phase == v1alpha1.Phase(turn.Phase) {
 			line.Reason, line.Message = status.Reason, replacedBy(turn, status.Message)
 		}
 	case own != nil:
@@ -235,10 +221,11 @@ func (u *machines) failed(line *Node, turn *v1alpha1.MachineTurn, own *v1alpha1.
 
 // unlisted is the state of a unit that the status does not list as one that waits, in a turn or failed.
 func (u *machines) unlisted(version, image string) v1alpha1.UnitState {
+	tells := u.byOSImage() && image != "" && version != ""
 	switch {
-	case u.byOSImage() && image != "" && version != image:
+	case tells && version != image:
 		return v1alpha1.UnitOutdated
-	case u.byOSImage() && image != "", u.wholeStatus():
+	case tells, u.wholeStatus():
 		return v1alpha1.UnitUpdated
 	}
 	return Untold
@@ -264,15 +251,29 @@ var machineReasons = []v1alpha1.Reason{
 
 func machineReason(r v1alpha1.Reason) bool { return slices.Contains(machineReasons, r) }
 
-// turns makes the line that of a node in a turn.
-func (n *Node) turns(t *v1alpha1.MachineTurn) {
-	n.State, n.Phase, n.Since, n.Started, n.Message = v1alpha1.UnitUpdating, v1alpha1.Phase(t.Phase), &t.PhaseSince, &t.Since, said(t)
+// nodeless reports whether a turn is that of a machine that has no Node.
+func nodeless(t *v1alpha1.MachineTurn) bool { return t.Node == "" && t.Machine != "" }
+
+// turns makes the line that of a node in a turn. One that has failed is failed in whatever phase it stays: not every failure is in the claim of its node.
+func (u *machines) turns(line *Node, t *v1alpha1.MachineTurn) {
+	line.State, line.Phase, line.Since, line.Started, line.Message = v1alpha1.UnitUpdating, v1alpha1.Phase(t.Phase), &t.PhaseSince, &t.Since, said(t)
 	if t.Phase == v1alpha1.MachineSoaking {
-		n.State = v1alpha1.UnitSoaking
+		line.State = v1alpha1.UnitSoaking
 	}
-	if t.Failed != nil {
-		n.Reason = t.Failed.Reason
+	f := t.Failed
+	if f == nil {
+		return
 	}
+	line.State, line.Reason, line.Since, line.Skipped = v1alpha1.UnitFailed, f.Reason, &f.Time, f.Skipped || nodeless(t)
+	s := u.of.Spec.Strategy
+	if s == nil || t.Phase == v1alpha1.MachineSoaking {
+		return // There is nothing to be tried again.
+	}
+	at := rollout.RetryAt(s.Retries, t.Failures+1, f.Time.Time)
+	if !at.IsZero() && !u.cluster.now.Before(at) {
+		at = u.cluster.now.Add(time.Minute) // Once what it leaves behind is cleared away.
+	}
+	line.RetryAt = known(at)
 }
 
 // said is what the turn itself says.

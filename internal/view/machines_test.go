@@ -95,6 +95,7 @@ func TestMachines(t *testing.T) {
 		"untold":         {aReplacement(many), aMachine("n", "pool"), nil},
 		"told by its OS": {aReplacement(byOSImage), aMachine("n", "pool"), []string{"n Outdated image-1 → image-2"}},
 		"updated by OS":  {aReplacement(byOSImage), aMachine("n", "POOL", func(n *corev1.Node) { n.Status.NodeInfo.OSImage = "image-2" }), []string{"n Updated image-2"}},
+		"OS not told":    {aReplacement(byOSImage), aMachine("n", "pool", func(n *corev1.Node) { n.Status.NodeInfo.OSImage = "" }), nil},
 		"another set":    {aReplacement(func(nr *v1alpha1.NodeRollout) { nr.Spec.Replacement.ScaleSets = []string{"other"} }), aMachine("n", "pool"), nil},
 		"the set named":  {aReplacement(func(nr *v1alpha1.NodeRollout) { nr.Spec.Replacement.ScaleSets = []string{"Pool"} }), aMachine("n", "pool"), []string{"n Updated"}},
 		"no machine":     {aReplacement(), aNode("n"), nil},
@@ -112,6 +113,15 @@ func TestMachines(t *testing.T) {
 		"gone":            {aReplacement(inTurn(v1alpha1.MachineAdding, gone)), aMachine("m", "pool"), []string{"pool/1 Updating Adding", "m Updated"}},
 		"gone, and failed": {aReplacement(inTurn(v1alpha1.MachineJoining, gone, failedTurn)), aMachine("m", "pool"),
 			[]string{"pool/1 Failed Joining ReplacementFailed not ready in 15m", "m Updated"}},
+		"failed, and bound": {
+			aReplacement(inTurn(v1alpha1.MachineJoining, by("7", "other"), failedTurn), updating(v1alpha1.ReasonReplacementPending, "other is not ready")), aMachine("n", "pool", taken()),
+			[]string{"n Failed Joining ReplacementFailed replaced by other; not ready in 15m"},
+		},
+		"failed, and is being added": {aReplacement(inTurn(v1alpha1.MachineAdding, failedTurn)), aMachine("n", "pool"), []string{"n Failed Adding ReplacementFailed not ready in 15m"}},
+		"failed, and its claim does not say so yet": {aReplacement(inTurn(v1alpha1.MachineDiscarding, failedTurn)), aMachine("n", "pool", taken()),
+			[]string{"n Failed Discarding ReplacementFailed not ready in 15m"}},
+		"failed, and has the place": {aReplacement(inTurn(v1alpha1.MachineSoaking, by("7", "n"), gone, func(t *v1alpha1.MachineTurn) { t.Machine = "" }, failedTurn)), aMachine("n", "pool"),
+			[]string{"n Failed Soaking ReplacementFailed not ready in 15m"}},
 		"without a Node": {aReplacement(func(nr *v1alpha1.NodeRollout) {
 			nr.Status.Waiting = []v1alpha1.UnitStatus{{Node: "pool/7", Reason: v1alpha1.ReasonScaleSetBusy, Message: "may still join"}}
 			nr.Status.Counts = &v1alpha1.UnitCounts{Total: 2, Updated: 1, Waiting: 1}
@@ -135,6 +145,44 @@ func TestMachines(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("units (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A failed turn is tried again when its controller says so, whoever else knows of it.
+func TestMachinesTriedAgain(t *testing.T) {
+	retried := func(nr *v1alpha1.NodeRollout) {
+		nr.Spec.Strategy = &v1alpha1.Strategy{Retries: &v1alpha1.Retries{Limit: 3, Backoff: &metav1.Duration{Duration: 10 * time.Minute}}}
+	}
+	failed := func(at time.Time, skipped bool) func(*v1alpha1.MachineTurn) {
+		return func(t *v1alpha1.MachineTurn) {
+			t.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: "it broke", Time: metav1.Time{Time: at}, Skipped: skipped}
+		}
+	}
+	again := now.Add(5 * time.Minute)
+	for name, tc := range map[string]struct {
+		rollout v1alpha1.NodeRollout
+		node    string
+		want    time.Time
+		skipped bool
+	}{
+		"never":            {rollout: aReplacement(inTurn(v1alpha1.MachineJoining, failed(now.Add(-5*time.Minute), false))), node: "n"},
+		"later":            {rollout: aReplacement(retried, inTurn(v1alpha1.MachineJoining, failed(now.Add(-5*time.Minute), false))), node: "n", want: again},
+		"at once":          {rollout: aReplacement(retried, inTurn(v1alpha1.MachineJoining, failed(now.Add(-time.Hour), false))), node: "n", want: now.Add(time.Minute)},
+		"skipped":          {rollout: aReplacement(retried, inTurn(v1alpha1.MachineJoining, failed(now.Add(-5*time.Minute), true))), node: "n", want: again, skipped: true},
+		"has the place":    {rollout: aReplacement(retried, inTurn(v1alpha1.MachineSoaking, failed(now.Add(-5*time.Minute), false))), node: "n"},
+		"its Node is gone": {rollout: aReplacement(retried, inTurn(v1alpha1.MachineJoining, failed(now.Add(-5*time.Minute), false))), node: "m", want: again},
+		"it never had a Node": {
+			rollout: aReplacement(retried, inTurn(v1alpha1.MachineJoining, func(t *v1alpha1.MachineTurn) { t.Node = "" }, failed(now.Add(-5*time.Minute), false))),
+			node:    "m", want: again, skipped: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := See(nil, []corev1.Node{aMachine(tc.node, "pool")}, nil, now).NodeRollouts([]v1alpha1.NodeRollout{tc.rollout}).Rollouts()[0]
+			n := &r.Nodes[0]
+			if n.State != v1alpha1.UnitFailed || n.Skipped != tc.skipped || !n.RetryAt.Equal(known(tc.want)) || !n.Since.Equal(&tc.rollout.Status.Turns[0].Failed.Time) {
+				t.Errorf("%+v, retried at %v, want %v", n, n.RetryAt, tc.want)
 			}
 		})
 	}

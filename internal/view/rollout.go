@@ -131,6 +131,13 @@ func fullName(namespace, name string) string {
 	return namespace + "/" + name
 }
 
+// Lasts reports whether a machine's turn has failed, and there is nothing to be tried again: one that is still being added is waited for, and one that has
+// taken the place stays, and is not well yet.
+func (n *Node) Lasts() bool {
+	phase := v1alpha1.MachinePhase(n.Phase)
+	return n.State == v1alpha1.UnitFailed && (phase == v1alpha1.MachineAdding || phase == v1alpha1.MachineSoaking)
+}
+
 // InTurn reports whether the node is in the middle of a turn.
 func (n *Node) InTurn() bool {
 	return n.State == v1alpha1.UnitUpdating || n.State == v1alpha1.UnitSoaking

@@ -263,12 +263,11 @@ func TestDoubleFaults(t *testing.T) {
 			}
 			fault(t, d, test.fault, test.value)
 			if a, ok := h.(*UpdateAPI); ok {
-				a.options.Request = 50 * time.Millisecond
+				if test.fault == state.APIHangs {
+					a.options.Request = 50 * time.Millisecond
+				}
 				if test.fault == state.LockHeld && test.value == "" {
 					a.options.Refresh = 200 * time.Millisecond
-				}
-				if test.fault == state.Command500 || test.fault == state.LockHeld {
-					a.options.Request = 2 * time.Second
 				}
 			}
 			failing(t, test.step(t.Context(), h), test.err)
@@ -297,7 +296,7 @@ func TestDoubleUnanswered(t *testing.T) {
 	before, err := h.BootID()
 	failing(t, err, "")
 	fault(t, d, state.RebootUnanswered, "")
-	h.options.Request = 50 * time.Millisecond
+	h.options.Request = 500 * time.Millisecond
 	failing(t, h.Reboot(t.Context()), "")
 	rebooted(t, d, h, before)
 }

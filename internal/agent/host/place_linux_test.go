@@ -82,8 +82,8 @@ func TestMountNamespace(t *testing.T) {
 func TestRunKilled(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	p := place{grace: 200 * time.Millisecond}
-	_, err := p.within(t.Context(), 500*time.Millisecond, "sh", "-c", "trap '' TERM; sleep 60 & echo $! >"+file+"; wait")
-	failing(t, err, "running sh, it has not ended within 500ms")
+	_, err := p.within(t.Context(), 3*time.Second, "sh", "-c", "trap '' TERM; sleep 60 & echo $! >"+file+"; wait")
+	failing(t, err, "running sh, it has not ended within 3s")
 	pid, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

@@ -91,8 +91,12 @@ func serve(t *testing.T, exchanges ...exchange) *UpdateAPI {
 			t.Errorf("%s was asked for", request)
 		}
 	})
+	request := 10 * time.Second
+	if slices.ContainsFunc(exchanges, func(x exchange) bool { return x.fault == "hangs" }) {
+		request = time.Second // Its end is waited for.
+	}
 	return NewUpdateAPI(UpdateAPIOptions{
-		Socket: socket, Clock: clock.RealClock{}, Poll: time.Millisecond, Request: 100 * time.Millisecond,
+		Socket: socket, Clock: clock.RealClock{}, Poll: time.Millisecond, Request: request,
 		Refresh: 10 * time.Second, Prepare: 10 * time.Second, Activate: 10 * time.Second,
 	})
 }
@@ -312,7 +316,7 @@ func TestUpdateAPICheck(t *testing.T) {
 		},
 		"silence": {
 			exchanges: []exchange{forever(faulty(idle, "hangs"))},
-			err:       "looking for updates, GET /updates/status, the Update API does not answer within 100ms",
+			err:       "looking for updates, GET /updates/status, the Update API does not answer within 1s",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -541,17 +545,18 @@ func TestUpdateAPIBudget(t *testing.T) {
 		exchanges []exchange
 		err       string
 	}{
-		"going on":         {[]exchange{idle, taken(postRefresh), forever(locked)}, "looking for updates, it is not done after 50ms, the Update API answers 423: " + lockedText},
-		"another going on": {[]exchange{forever(locked)}, "it is not done after 50ms, the Update API answers 423: " + lockedText},
+		"going on":         {[]exchange{idle, taken(postRefresh), forever(locked)}, "looking for updates, it is not done after 1s, the Update API answers 423: " + lockedText},
+		"another going on": {[]exchange{forever(locked)}, "it is not done after 1s, the Update API answers 423: " + lockedText},
 		"only others": {
 			[]exchange{idle, taken(postRefresh), forever(status("Idle", "", "", "deactivate", "02"))},
-			"it is not done after 50ms, another command was carried out in between: deactivate",
+			"it is not done after 1s, another command was carried out in between: deactivate",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := serve(t, test.exchanges...)
-			a.options.Refresh = 50 * time.Millisecond
+			// In the budget are fewer looks than the API may be silent for.
+			a.options.Refresh, a.options.Poll = time.Second, 100*time.Millisecond
 			_, err := a.Check(t.Context())
 			failing(t, err, test.err)
 		})
@@ -569,7 +574,7 @@ func TestUpdateAPICancelled(t *testing.T) {
 			t.Parallel()
 			a := serve(t, exchanges...)
 			a.options.Request, a.options.Poll = time.Hour, 20*time.Millisecond
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if _, err := a.Check(ctx); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("error %v, want the context's", err)

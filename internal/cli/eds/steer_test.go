@@ -252,8 +252,8 @@ func waitForSet(b *bench) {
 	}
 
 	b.set("slow", "foo:2", canary, seen)
-	_, errOut := b.run("wait", "slow", "--timeout=1s")
-	if errOut != "error: ExtendedDaemonSet wait/slow is not up to date after 1s: canary running: slow-b on 2 nodes" {
+	_, errOut := b.run("wait", "slow", "--timeout=5s")
+	if errOut != "error: ExtendedDaemonSet wait/slow is not up to date after 5s: canary running: slow-b on 2 nodes" {
 		b.Error(errOut)
 	}
 	ctx, cancel := context.WithCancel(b.Context())
@@ -278,7 +278,7 @@ func waitForSet(b *bench) {
 	if _, errOut := b.run("wait", "many"); errOut != "" {
 		b.Error(errOut)
 	}
-	if _, errOut := b.run("wait", "many", "--min=1", "--timeout=500ms"); !strings.Contains(errOut, "is not up to date after 500ms: still upgrading") {
+	if _, errOut := b.run("wait", "many", "--min=1", "--timeout=3s"); !strings.Contains(errOut, "is not up to date after 3s: still upgrading") {
 		b.Error(errOut)
 	}
 	b.Setenv("CHECK_TIMEOUT_MINUTES", "soon")

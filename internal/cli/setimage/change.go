@@ -48,8 +48,8 @@ type target struct {
 	found cloud.Set
 	op    cloud.Operation
 	line  Line
-	// sent is true from when the cloud may know of the change.
-	sent bool
+	// tried is true from when the change was sent, and sent is true while the set may have it by that.
+	tried, sent bool
 	// noted is what was last said of waiting for it.
 	noted string
 }
@@ -168,10 +168,11 @@ func (c *changer) within(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("it took longer than %s", c.timeout))
 }
 
-// has reports whether a set makes machines of this image already. Azure writes the same id in different cases, and Google takes the name of a
-// template for its path.
+// has reports whether a set makes machines of this image already. Azure writes the same id in different cases, Google takes the name of a
+// template for its path, and AWS shows an AMI as the version of a launch template that has it.
 func (*changer) has(s *cloud.Set, image string) bool {
-	return strings.EqualFold(s.Image, image) || !strings.Contains(image, "/") && strings.HasSuffix(s.Image, "/"+image)
+	return strings.EqualFold(s.Image, image) || s.ImageID != "" && s.ImageID == image ||
+		!strings.Contains(image, "/") && strings.HasSuffix(s.Image, "/"+image)
 }
 
 // change sends what was prepared, and waits for its end.
@@ -186,9 +187,9 @@ func (c *changer) change(ctx context.Context, t *target) error {
 
 // send sends an operation until the cloud has taken it, or has said that it never will.
 func (c *changer) send(ctx context.Context, t *target) error {
-	wait := firstRetry
+	wait, unanswered := firstRetry, false
 	for {
-		t.sent = true
+		t.tried, t.sent = true, true
 		sent, err := t.set.Send(ctx, t.op)
 		switch kind := cloud.KindOf(err); {
 		case err == nil:
@@ -196,16 +197,17 @@ func (c *changer) send(ctx context.Context, t *target) error {
 			return nil
 		case kind == cloud.KindConflict:
 			// It has had no effect. What else was changed is in nobody's way, as when an autoscaler or a rollout has added a machine.
-			t.sent = false
+			t.sent, unanswered = false, false
 			if again, err := c.again(ctx, t, err); err != nil || !again {
 				return err
 			}
 			continue // At once, before it is changed once more.
 		case kind != cloud.KindThrottled && kind != cloud.KindUnavailable:
-			// Only what is not answered, or not with sense, may have had an effect.
-			t.sent = false
+			// Only what is not answered, or not with sense, may have had an effect: this time, or an earlier one.
+			t.sent = unanswered
 			return err
 		}
+		unanswered = true
 		if err := c.pause(ctx, max(wait, cloud.RetryAfter(err)), err); err != nil {
 			return err
 		}
@@ -288,13 +290,10 @@ func (c *changer) putBack(ctx context.Context, because error) error {
 	ctx = context.WithoutCancel(ctx)
 	var left []string
 	for _, t := range slices.Backward(c.sets) {
-		switch {
-		case t.line.Outcome != Changed && !t.sent:
-			if t.line.Outcome == WouldChange {
-				t.line.Outcome = NotChanged
-			}
-			continue
-		case t.line.Outcome == Unchanged:
+		if t.line.Outcome == WouldChange {
+			t.line.Outcome = NotChanged
+		}
+		if !t.given() && !c.shares(t) {
 			continue
 		}
 		outcome, err := c.undo(ctx, t)
@@ -310,6 +309,16 @@ func (c *changer) putBack(ctx context.Context, because error) error {
 	return failure{fmt.Errorf("nothing is changed: %w", because), exitNothing}
 }
 
+// given reports whether a set has, or may have, the new image because it was sent that.
+func (t *target) given() bool { return t.sent || t.line.Outcome == Changed }
+
+// shares reports whether a set may have the new image because that was sent to another one: on AWS, groups at $Latest of a launch template have the
+// version that is made of it for any group.
+func (c *changer) shares(t *target) bool {
+	template, _, _ := strings.Cut(t.found.Image, ":")
+	return machine.MatchString(c.image) && slices.ContainsFunc(c.sets, func(o *target) bool { return o.tried && strings.HasPrefix(o.found.Image, template+":") })
+}
+
 // undo puts the old image back, unless somebody else has set another one since.
 func (c *changer) undo(ctx context.Context, t *target) (Outcome, error) {
 	ctx, cancel := c.within(ctx)
@@ -322,10 +331,12 @@ func (c *changer) undo(ctx context.Context, t *target) (Outcome, error) {
 		switch {
 		case err != nil:
 		case back.has(&u.found, t.found.Image) && t.line.Outcome != Changed:
-			return NotChanged, nil // What was sent has had no effect.
+			return t.line.Outcome, nil // What was sent has had no effect.
 		case back.has(&u.found, t.found.Image):
 			return PutBack, nil
-		case !c.became(u, t):
+		case !c.has(&u.found, c.image) && !t.given():
+			return t.line.Outcome, nil
+		case !c.has(&u.found, c.image):
 			return NotPutBack, fmt.Errorf("somebody has meanwhile set its image to %s", cmp.Or(u.found.ImageName, u.found.Image))
 		default:
 			if err = back.change(ctx, u); err == nil {
@@ -343,11 +354,4 @@ func (c *changer) undo(ctx context.Context, t *target) (Outcome, error) {
 			return NotPutBack, err
 		}
 	}
-}
-
-// became reports whether the image that a set has now is the one that it was given here. AWS shows an image as the version of a launch template
-// that was made with it.
-func (c *changer) became(now, before *target) bool {
-	resolved := machine.MatchString(c.image) || strings.Contains(c.image, "$")
-	return c.has(&now.found, c.image) || resolved && now.found.Image != before.found.Image
 }

@@ -308,6 +308,25 @@ func TestOutcomes(t *testing.T) {
 			change: func(s map[string]*fakeSet) { s["c-cp"].sends = []answer{{err: lost}, {err: busy}} },
 			want:   "CCCC", images: "nnnn", sends: 6,
 		},
+		"an answer is lost, it was done, and the next one is a refusal": {
+			change: func(s map[string]*fakeSet) {
+				s["c-agent-pool"].sends = []answer{{err: lost, taken: true}, {err: cloud.Errorf(cloud.KindDenied, "not any more")}}
+			},
+			want: "PPNN", images: "oooo", code: 1, message: "not any more", sends: 5,
+		},
+		"an answer is lost, it was done, and nothing is allowed any more": {
+			change: func(s map[string]*fakeSet) {
+				denied := answer{err: cloud.Errorf(cloud.KindDenied, "not any more")}
+				s["c-agent-pool"].sends = []answer{{err: lost, taken: true}, denied, denied}
+			},
+			want: "PLNN", images: "onoo", code: 3, message: "look at c-agent-pool", sends: 5,
+		},
+		"an answer is lost, it was not done, and the next one is a refusal": {
+			change: func(s map[string]*fakeSet) {
+				s["c-agent-pool"].sends = []answer{{err: lost}, {err: cloud.Errorf(cloud.KindNotFound, "it is gone")}}
+			},
+			want: "PNNN", images: "oooo", code: 1, message: "it is gone", sends: 4,
+		},
 		"polls are not answered": {
 			change: func(s map[string]*fakeSet) { s["c-cp"].polls = []error{lost, busy, nil} },
 			want:   "CCCC", images: "nnnn", sends: 4,

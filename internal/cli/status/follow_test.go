@@ -29,7 +29,7 @@ import (
 )
 
 // patience is for what happens in goroutines. Nothing waits that long.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 func aPlan(namespace, name string, conditions ...upgradev1.Condition) *unstructured.Unstructured {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&upgradev1.Plan{

@@ -78,6 +78,7 @@ func TestAPI(t *testing.T) {
 		"either":  bareNames,
 		"hosts":   steerANodeRollout,
 		"retries": retryANodeRollout,
+		"turns":   retryMachines,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &bench{Client: c, t: t, config: config, namespace: name}

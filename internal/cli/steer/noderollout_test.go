@@ -97,6 +97,40 @@ func retryANodeRollout(b *bench) {
 	b.says(`error: there are a Node and a NodeRollout of the name "host-1": say node/host-1 or nr/host-1`, "retry", "host-1")
 }
 
+// retryMachines: what has failed is also what no claim tells.
+func retryMachines(b *bench) {
+	nr := &v1alpha1.NodeRollout{
+		ObjectMeta: metav1.ObjectMeta{Name: "machines"},
+		Spec: v1alpha1.NodeRolloutSpec{
+			NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"of": b.namespace}},
+			Replacement:  &v1alpha1.Replacement{Provider: v1alpha1.CloudProvider{AWS: &v1alpha1.AWSProvider{}}, ScaleSets: []string{"pool"}},
+		},
+	}
+	b.create(nr)
+	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "machine-1", Labels: map[string]string{"of": b.namespace}}})
+	turn := func(name, node string, phase v1alpha1.MachinePhase) v1alpha1.MachineTurn {
+		at := metav1.Time{Time: now}
+		return v1alpha1.MachineTurn{
+			Turn: name, Node: node, Machine: name, ScaleSet: "pool", Revision: "image-2", Phase: phase, Since: at, PhaseSince: at,
+			Failed: &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: "it is not ready", Time: at},
+		}
+	}
+	set := func(turns ...v1alpha1.MachineTurn) {
+		nr.Status.Turns = turns
+		if err := b.Status().Update(b.t.Context(), nr); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	adding := turn("i-2", "", v1alpha1.MachineAdding)
+	set(adding)
+	b.says("error: what has failed of noderollout.moult.dev/machines goes on by itself, so there is nothing to retry: pool/i-2 (ReplacementFailed)", "retry", "nr/machines")
+	set(turn("i-1", "machine-1", v1alpha1.MachineJoining), adding)
+	b.says("noderollout.moult.dev/machines is retried: machine-1 (ReplacementFailed)", "retry", "nr/machines")
+	if got := read(b, nr).Annotations[v1alpha1.AnnotationRetry]; got != stamp {
+		b.t.Errorf("annotated %q", got)
+	}
+}
+
 // TestHolder is how claims' holders are called.
 func TestHolder(t *testing.T) {
 	for rollout, want := range map[string]string{"Plan/ns/p": "ns/p", "NodeRollout/r": "nr/r"} {

@@ -52,6 +52,8 @@ type failure struct {
 	rollout string // namespace/name, or nr/name
 	node    string
 	reason  v1alpha1.Reason
+	// lasts is true where there is nothing to be tried again.
+	lasts bool
 }
 
 func (c *command) retry(ctx context.Context, arg, only string) error {
@@ -79,6 +81,10 @@ func (c *command) retry(ctx context.Context, arg, only string) error {
 	}
 	if len(failures) == 0 {
 		return fmt.Errorf("nothing has failed %s, so there is nothing to retry", where(k, named.Name))
+	}
+	lasting := failures
+	if failures = slices.DeleteFunc(slices.Clone(failures), func(f failure) bool { return f.lasts }); len(failures) == 0 {
+		return fmt.Errorf("what has failed %s goes on by itself, so there is nothing to retry: %s", where(k, named.Name), list(k, lasting))
 	}
 	stamp := c.stamp()
 	if _, err := c.write(ctx, k, o, func(*unstructured.Unstructured) map[string]any {
@@ -215,7 +221,7 @@ func failed(of *source.Rollouts, nodes []corev1.Node, now time.Time) []failure {
 		}
 		for i := range r.Nodes {
 			if n := &r.Nodes[i]; n.State == v1alpha1.UnitFailed {
-				failures = append(failures, failure{rollout: called(k, r.Namespace, r.Name), node: n.Node, reason: n.Reason})
+				failures = append(failures, failure{rollout: called(k, r.Namespace, r.Name), node: n.Node, reason: n.Reason, lasts: n.Lasts()})
 			}
 		}
 	}

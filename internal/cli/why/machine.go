@@ -43,6 +43,10 @@ func ofMachine(p *view.Part, w *view.Why, named string) []string {
 	switch {
 	case p.OptedOut:
 		return []string{"the label " + v1alpha1.LabelNodeRollout(r.Name) + "=" + v1alpha1.LabelNodeRolloutDisabled + " keeps it out: without it the node is selected"}
+	case u.State == v1alpha1.UnitFailed && u.Lasts():
+		return aboutFailedMachine(u.Reason, r.Name)
+	case u.State == v1alpha1.UnitFailed && u.Phase != "": // No claim says so, by which it could be asked for on the node.
+		return append(aboutFailedMachine(u.Reason, r.Name), again(named, u)...)
 	case u.State == v1alpha1.UnitFailed:
 		return append(aboutFailedMachine(u.Reason, r.Name), again(node, u)...)
 	case u.State == view.Untold:

@@ -43,6 +43,11 @@ func TestDrawMachines(t *testing.T) {
 	by := func(machine, node string) func(*v1alpha1.MachineTurn) {
 		return func(t *v1alpha1.MachineTurn) { t.Replacement, t.ReplacementNode = machine, node }
 	}
+	fails := func(message string) func(*v1alpha1.MachineTurn) {
+		return func(t *v1alpha1.MachineTurn) {
+			t.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: message, Time: before(time.Minute)}
+		}
+	}
 	for name, tc := range map[string]struct {
 		rollout v1alpha1.NodeRollout
 		node    []func(*corev1.Node)
@@ -55,10 +60,15 @@ func TestDrawMachines(t *testing.T) {
 		"machine-replaces": {rollout: aReplacement(machineTurn(v1alpha1.MachineDraining, func(t *v1alpha1.MachineTurn) { t.Node = "worker-0" }, by("i-2", "worker-1"))), node: []func(*corev1.Node){machine}},
 		"machine-soaks":    {rollout: aReplacement(machineTurn(v1alpha1.MachineSoaking, func(t *v1alpha1.MachineTurn) { t.Node = "" }, by("i-2", "worker-1"))), node: []func(*corev1.Node){machine}},
 		"machine-failed": {
-			rollout: aReplacement(machineTurn(v1alpha1.MachineDiscarding, by("i-2", ""), func(t *v1alpha1.MachineTurn) {
-				t.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: "machine i-2 has no ready node after 15m", Time: before(time.Minute)}
-			})),
-			node: []func(*corev1.Node){machine, hostClaim(hostFails(v1alpha1.ReasonReplacementFailed, "machine i-2 has no ready node after 15m"))},
+			rollout: aReplacement(machineTurn(v1alpha1.MachineDiscarding, by("i-2", ""), fails("machine i-2 has no ready node after 15m"))),
+			node:    []func(*corev1.Node){machine, hostClaim(hostFails(v1alpha1.ReasonReplacementFailed, "machine i-2 has no ready node after 15m"))},
+		},
+		"machine-bound": {
+			rollout: aReplacement(machineTurn(v1alpha1.MachineJoining, by("i-2", "worker-9"), fails("worker-9 is not ready"))), node: []func(*corev1.Node){machine, hostClaim()},
+		},
+		"machine-ill": {
+			rollout: aReplacement(machineTurn(v1alpha1.MachineSoaking, func(t *v1alpha1.MachineTurn) { t.Node, t.Machine = "", "" }, by("i-2", "worker-1"), fails("worker-1 is not ready"))),
+			node:    []func(*corev1.Node){machine},
 		},
 		"machine-opted-out": {rollout: aReplacement(), node: []func(*corev1.Node){machine, func(n *corev1.Node) { n.Labels["noderollout.moult.dev/bottlerocket"] = "disabled" }}},
 		"machine-none":      {rollout: aReplacement()},

@@ -198,8 +198,9 @@ func (b *bench) budget(spec string) *v1alpha1.NodeDisruptionBudget {
 // says waits until a budget's condition Open is as wanted, "True reason message", and returns the budget.
 func (b *bench) says(of *v1alpha1.NodeDisruptionBudget, want string) *v1alpha1.NodeDisruptionBudget {
 	b.t.Helper()
-	o := &v1alpha1.NodeDisruptionBudget{}
+	var o *v1alpha1.NodeDisruptionBudget
 	b.eventually("budget "+of.Name+" says "+want, func() string {
+		o = &v1alpha1.NodeDisruptionBudget{} // What is absent would stay as it was read before.
 		if err := b.Get(b.t.Context(), client.ObjectKeyFromObject(of), o); err != nil {
 			return err.Error()
 		}
@@ -267,6 +268,7 @@ func countsNodes(b *bench) {
 		b.t.Fatal(err)
 	}
 	b.eventually("the window blocks", func() string {
+		o = &v1alpha1.NodeDisruptionBudget{}
 		if err := b.Get(b.t.Context(), client.ObjectKeyFromObject(of), o); err != nil {
 			return err.Error()
 		}

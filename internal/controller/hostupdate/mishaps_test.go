@@ -161,7 +161,7 @@ func mishaps(b *bench) {
 		})
 		b.agents()
 		b.rollout(func(s *v1alpha1.NodeRolloutSpec) {
-			s.Strategy = &v1alpha1.Strategy{TurnTimeout: duration(5 * time.Second)}
+			s.Strategy = &v1alpha1.Strategy{TurnTimeout: duration(15 * time.Second)}
 			s.Health = &v1alpha1.NodeHealth{NodesGate: v1alpha1.NodesGate{AbsentTaints: []string{"startup"}}}
 		})
 		b.becomes(metav1.ConditionFalse, "its node is not well: taint startup must be absent")

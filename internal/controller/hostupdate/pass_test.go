@@ -30,11 +30,11 @@ import (
 
 // What a rollout asks of changed nodes keeps its waves back, too.
 func TestWavesHeedHealth(t *testing.T) {
-	r := newRollout(func(r *v1alpha1.NodeRollout) {
-		r.Spec.Strategy = &v1alpha1.Strategy{Waves: []v1alpha1.Wave{{Name: "canary", Size: ptr.To(intstr.FromInt32(1))}}}
-		r.Spec.Health = &v1alpha1.NodeHealth{NodesGate: v1alpha1.NodesGate{AbsentTaints: []string{"broken"}}}
-	})
 	for broken, want := range map[bool]v1alpha1.WaveState{true: v1alpha1.WaveUnhealthy, false: v1alpha1.WaveProgressing} {
+		r := newRollout(func(r *v1alpha1.NodeRollout) {
+			r.Spec.Strategy = &v1alpha1.Strategy{Waves: []v1alpha1.Wave{{Name: "canary", Size: ptr.To(intstr.FromInt32(1))}}}
+			r.Spec.Health = &v1alpha1.NodeHealth{NodesGate: v1alpha1.NodesGate{AbsentTaints: []string{"broken"}}}
+		})
 		updated := newNode(words("stabilize,stabilize,ready false"), runs("1.1.0"))
 		if broken {
 			updated.Spec.Taints = []corev1.Taint{{Key: "broken"}}

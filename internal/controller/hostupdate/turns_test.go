@@ -296,7 +296,7 @@ func (b *bench) idle(name string) string {
 func faults(b *bench) {
 	b.operator(nil)
 	broken := errors.New("it is broken")
-	quick := func(s *v1alpha1.NodeRolloutSpec) { s.HostUpdate.RebootTimeout = duration(3 * time.Second) }
+	quick := func(s *v1alpha1.NodeRolloutSpec) { s.HostUpdate.RebootTimeout = duration(8 * time.Second) }
 	for _, tc := range []struct {
 		name    string
 		host    func(*machine)
@@ -312,17 +312,17 @@ func faults(b *bench) {
 			func(m *machine) { delete(m.fails, "prepare") }, true},
 		{"perform fails", func(m *machine) { m.fails["perform"] = broken }, nil, v1alpha1.ReasonHostUpdateFailed, "perform-update failed: it is broken", 0,
 			func(m *machine) { delete(m.fails, "perform") }, true},
-		{"the reboot does not come", func(m *machine) { m.ignores = true }, quick, v1alpha1.ReasonNotRebooted, "has not within rebootTimeout, 3s", 1,
+		{"the reboot does not come", func(m *machine) { m.ignores = true }, quick, v1alpha1.ReasonNotRebooted, "has not within rebootTimeout, 8s", 1,
 			func(m *machine) { m.ignores = false }, true},
 		{"the host falls back", func(m *machine) { m.falls = true }, nil, v1alpha1.ReasonVersionUnchanged, "has rebooted, and runs 1.0.0, not 1.1.0", 1,
 			func(m *machine) { m.falls = false }, true},
 		{"the host stays away, and comes back late", func(m *machine) {
 			late := make(chan struct{})
 			m.meanwhile, m.mended = func() { <-late }, sync.OnceFunc(func() { close(late) })
-		}, quick, v1alpha1.ReasonRebootTimeout, "its node was not ready again within rebootTimeout, 3s", 1, func(m *machine) { m.mended() }, false},
+		}, quick, v1alpha1.ReasonRebootTimeout, "its node was not ready again within rebootTimeout, 8s", 1, func(m *machine) { m.mended() }, false},
 		{"the turn takes too long", func(m *machine) { m.stays = true }, func(s *v1alpha1.NodeRolloutSpec) {
-			s.Strategy = &v1alpha1.Strategy{TurnTimeout: duration(3 * time.Second)}
-		}, v1alpha1.ReasonTurnTimeout, "took longer than turnTimeout, 3s", 1, nil, false},
+			s.Strategy = &v1alpha1.Strategy{TurnTimeout: duration(15 * time.Second)}
+		}, v1alpha1.ReasonTurnTimeout, "took longer than turnTimeout, 15s", 1, nil, false},
 	} {
 		b.sub(tc.name, func(b *bench) {
 			m := b.node("faulty", "1.0.0", "1.1.0", tc.host)
@@ -353,7 +353,12 @@ func faults(b *bench) {
 			m.set(tc.mend)
 			if tc.retry {
 				r := &v1alpha1.NodeRollout{ObjectMeta: metav1.ObjectMeta{Name: b.id}}
-				if err := b.Patch(b.t.Context(), r, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"moult.dev/retry":"1"}}}`))); err != nil {
+				body := `{"metadata":{"annotations":{"moult.dev/retry":"1"}}}`
+				if tc.reason == v1alpha1.ReasonNotRebooted {
+					// What is short for a reboot that does not come must not fail the one that does.
+					body = `{"metadata":{"annotations":{"moult.dev/retry":"1"}},"spec":{"hostUpdate":{"rebootTimeout":"1m"}}}`
+				}
+				if err := b.Patch(b.t.Context(), r, client.RawPatch(types.MergePatchType, []byte(body))); err != nil {
 					b.t.Fatal(err)
 				}
 			}
@@ -491,7 +496,11 @@ func wipes(b *bench) {
 				done := make(chan struct{})
 				b.when(b.id+"-wiped", at, wipe, done)
 				b.agents()
-				b.rollout(func(s *v1alpha1.NodeRolloutSpec) { s.HostUpdate.RebootTimeout = duration(5 * time.Second) })
+				timeout := 30 * time.Second
+				if at == "reboot-update,reboot-update,busy" {
+					timeout = 10 * time.Second // It is waited for if no reboot comes.
+				}
+				b.rollout(func(s *v1alpha1.NodeRolloutSpec) { s.HostUpdate.RebootTimeout = duration(timeout) })
 				b.eventually("it comes to rest", func() string {
 					s := b.status()
 					if s.Counts == nil || s.Counts.Updated != 1 && s.Counts.Failed != 1 {

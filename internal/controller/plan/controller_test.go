@@ -685,7 +685,6 @@ func TestReconcileAdoptionBesideAnother(t *testing.T) {
 // An API server that is too slow ends a reconcile before it is done. It comes back by itself: on a quiet cluster nothing
 // else would wake it. Only the end of the process is left at that.
 func TestReconcileEndsEarly(t *testing.T) {
-	c := newCluster(t, newNode("node-1"), newPlan())
 	for name, tc := range map[string]struct {
 		end  func(context.Context) (context.Context, context.CancelFunc)
 		back bool
@@ -697,6 +696,7 @@ func TestReconcileEndsEarly(t *testing.T) {
 			return ctx, cancel
 		}, false},
 	} {
+		c := newCluster(t, newNode("node-1"), newPlan())
 		ctx, cancel := tc.end(t.Context())
 		c.Controller.client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 			Patch: func(ctx context.Context, w client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {

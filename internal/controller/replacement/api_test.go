@@ -82,6 +82,7 @@ func TestAPI(t *testing.T) {
 		{"surge zero in a budget", missingNodesCount},
 		{"never joins", neverJoins},
 		{"image back", imageBack},
+		{"version back", versionBack},
 		{"deleted", deletedInTurn},
 		{"died", diesByItself},
 		{"full", full},
@@ -459,7 +460,7 @@ func oneAtATime(b *bench) {
 		b.t.Errorf("%d machines were added", n)
 	}
 	s := b.status()
-	if s.Revision != "two" || s.ScaleSets[0].PreviousImage != "images/one" {
+	if !strings.HasPrefix(s.Revision, "two@") || s.ScaleSets[0].PreviousImage != "images/one" {
 		b.t.Errorf("%+v", s)
 	}
 }
@@ -520,7 +521,7 @@ func neverJoins(b *bench) {
 	b.set(2)
 	b.operator()
 	b.rollout(func(s *v1alpha1.NodeRolloutSpec) {
-		s.Replacement.ReplacementReady = &v1alpha1.ReplacementReady{Timeout: &metav1.Duration{Duration: 3 * time.Second}}
+		s.Replacement.ReplacementReady = &v1alpha1.ReplacementReady{Timeout: &metav1.Duration{Duration: 10 * time.Second}}
 	})
 	b.ready("2 of 2 nodes updated")
 	b.world.Fault(clouds.Fault{Kind: clouds.NeverJoins, Call: "Add", Times: 1})
@@ -567,6 +568,58 @@ func imageBack(b *bench) {
 	b.settled("images/one", 2)
 	b.ready("2 of 2 nodes updated")
 	b.between(2, 3)
+}
+
+// versionBack: machines join by what the image says, also after it was set back.
+func versionBack(b *bench) {
+	const one, two = "images/flatcar-stable-1.31.4-v2-0badcafe", "images/flatcar-stable-1.32.0-v2-0badbeef"
+	of := &tells{}
+	b.plane = of
+	b.set(2, func(s *clouds.Set) { s.Image = one })
+	b.operator()
+	b.rollout(func(s *v1alpha1.NodeRolloutSpec) {
+		s.Replacement.ControlPlane, s.Replacement.KubernetesVersionFromImage = &v1alpha1.ControlPlane{}, true
+	})
+	b.ready("2 of 2 nodes updated")
+	b.world.Fault(clouds.Fault{Kind: clouds.JoinsSick, Call: "Add", Times: 1})
+	b.image(two)
+	b.eventually("a replacement is waited for", func() string {
+		for _, t := range b.status().Turns {
+			if t.Phase == v1alpha1.MachineJoining {
+				return ""
+			}
+		}
+		return "it is not"
+	})
+	b.image(one)
+	b.settled(one, 2)
+	b.ready("2 of 2 nodes updated")
+	b.eventually("the version is told", func() string {
+		if all := of.all(); !slices.Equal(all, []string{"1.31.4", "1.32.0", "1.31.4"}) {
+			return fmt.Sprint(all)
+		}
+		return ""
+	})
+}
+
+// tells is a control plane that may be told versions while it is looked at.
+type tells struct {
+	plane
+	mu       sync.Mutex
+	versions []string
+}
+
+func (f *tells) SetVersion(_ context.Context, version string, _ bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.versions = append(f.versions, version)
+	return nil
+}
+
+func (f *tells) all() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.versions)
 }
 
 func deletedInTurn(b *bench) {
@@ -732,7 +785,7 @@ func rollsBack(b *bench) {
 	b.operator()
 	b.rollout(strategy(func(s *v1alpha1.Strategy) { s.MaxFailures = ptr.To(intstr.FromInt32(0)) }), func(s *v1alpha1.NodeRolloutSpec) {
 		s.Replacement.Rollback = true
-		s.Replacement.ReplacementReady = &v1alpha1.ReplacementReady{Timeout: &metav1.Duration{Duration: 3 * time.Second}}
+		s.Replacement.ReplacementReady = &v1alpha1.ReplacementReady{Timeout: &metav1.Duration{Duration: 10 * time.Second}}
 	})
 	b.ready("2 of 2 nodes updated")
 	b.world.Fault(clouds.Fault{Kind: clouds.NeverJoins, Call: "Add"})
@@ -863,7 +916,7 @@ func optsOut(b *bench) {
 	label(`"disabled"`)
 	b.image("images/two")
 	b.eventually("the other is replaced", func() string {
-		if s := b.status(); s.Counts.Updated != 1 || s.Counts.Total != 1 || len(s.Turns) > 0 || s.Revision != "two" {
+		if s := b.status(); s.Counts.Updated != 1 || s.Counts.Total != 1 || len(s.Turns) > 0 || !strings.HasPrefix(s.Revision, "two@") {
 			return fmt.Sprintf("%+v", s)
 		}
 		return ""

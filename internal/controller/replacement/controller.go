@@ -204,6 +204,8 @@ type pass struct {
 	leaving  map[string]string
 	spent    map[string]int
 	happened []events.Event
+	// restored is told of images that have been put back, once that is written down.
+	restored []events.Event
 	mu       sync.Mutex // guards what is written for several turns at once: happened, decision, wake, and the status
 	wake     time.Time
 }
@@ -214,15 +216,19 @@ func (p *pass) carryOut(ctx context.Context) error {
 	began := p.clock.Now()
 	p.gather()
 	p.cost += p.clock.Since(began)
+	if err := p.rivals(ctx); err != nil {
+		return turnof.First(append(errs, err)) // Nobody knows what others have begun.
+	}
 	errs = append(errs, p.adopt(ctx))
 	p.ask(ctx)
 	errs = append(errs, p.wrecks(ctx))
 	began = p.clock.Now()
 	p.judge()
 	p.cost += p.clock.Since(began)
+	p.putBack(ctx)
 	if p.problem == nil {
 		errs = append(errs, p.start(ctx))
-		p.rollBack(ctx)
+		p.rollBack()
 	} else {
 		p.queued.Done(p.key) // What is in a turn goes on without a strategy; nothing is claimed or begun.
 	}
@@ -234,6 +240,7 @@ func (p *pass) carryOut(ctx context.Context) error {
 	p.memo.keep(p.turns)
 	p.missing.keep(p.key, p.rollout.UID, p.rollout.Status.Turns, p.fleet.Changed)
 	p.suspend(ctx)
+	p.tellAgain(ctx)
 	return turnof.First(append(errs, p.settle(ctx), p.send(ctx)))
 }
 

@@ -215,16 +215,21 @@ func (p *pass) waits(node string, reason v1alpha1.Reason, message string) {
 	p.decision.Waiting = append([]rollout.Wait{{Node: node, Reason: reason, Message: message}}, p.decision.Waiting...)
 }
 
-// rollBack puts the images back that scale sets had before, once the failure limit has halted the rollout. One that only detects leaves them.
-func (p *pass) rollBack(ctx context.Context) {
-	if p.decision.Halted == nil || !p.replacement.Rollback || p.rules.DetectOnly || p.rules.Ending {
+// rollBack puts the images back that are known to work, once the failure limit has halted the rollout. One that only detects leaves them, and
+// so does one that is paused.
+func (p *pass) rollBack() {
+	if p.decision.Halted == nil {
+		p.memo.impossible = "" // What comes later is told anew.
+	}
+	strategy := p.rollout.Spec.Strategy
+	if p.decision.Halted == nil || !p.replacement.Rollback || p.rules.DetectOnly || p.rules.Ending || strategy != nil && strategy.Paused {
 		return
 	}
 	var impossible []string
 	for i := range p.rollout.Status.ScaleSets {
 		status := &p.rollout.Status.ScaleSets[i]
 		s := p.view.Sets[status.Name]
-		if s == nil || !s.Known || s.Reason != "" || s.Unfit != "" {
+		if s == nil || !s.Known || s.Reason != "" || s.Unfit != "" || s.Alias != "" {
 			continue
 		}
 		if slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationSetImage }) {
@@ -237,12 +242,9 @@ func (p *pass) rollBack(ctx context.Context) {
 		image, why := machine.Rollback(&seen)
 		if why != "" {
 			impossible = append(impossible, why)
-		}
-		if image == "" {
 			continue
 		}
 		p.orders = append(p.orders, order{set: s, kind: v1alpha1.CloudOperationSetImage, image: image})
-		log.FromContext(ctx).Info("image put back", "scaleSet", s.Name, "from", s.Image, "to", image)
 	}
 	why := strings.Join(impossible, ", ")
 	if why != "" {

@@ -69,8 +69,14 @@ func (p *pass) look(ctx context.Context) error {
 // know makes room in memory for sets.
 func (p *pass) know(names []string) {
 	for _, name := range names {
-		if p.memo.sets[name] == nil {
-			p.memo.sets[name] = newSet(name)
+		if p.memo.sets[name] != nil {
+			continue
+		}
+		p.memo.sets[name] = newSet(name)
+		for i := range p.rollout.Status.ScaleSets {
+			if s := &p.rollout.Status.ScaleSets[i]; s.Name == name && s.Accounted != nil {
+				p.memo.sets[name].ledger = machine.Resume(*s.Accounted)
+			}
 		}
 	}
 }
@@ -164,8 +170,23 @@ func (p *pass) find(ctx context.Context, c cloud.Cloud) {
 	}
 }
 
-// canonical is the name that a set is known by: nodes may tell it in other cases.
+// canonical is the name that a set is known by: nodes of Azure may tell it in other cases, and elsewhere these are names of others. What is written down of
+// it goes before what this process remembers.
 func (p *pass) canonical(name string) string {
+	if p.replacement.Provider.Azure == nil {
+		return name
+	}
+	status := &p.rollout.Status
+	for i := range status.Turns {
+		if known := status.Turns[i].ScaleSet; strings.EqualFold(known, name) {
+			return known
+		}
+	}
+	for i := range status.ScaleSets {
+		if known := status.ScaleSets[i].Name; strings.EqualFold(known, name) {
+			return known
+		}
+	}
 	for known := range p.memo.sets {
 		if strings.EqualFold(known, name) {
 			return known
@@ -232,6 +253,7 @@ func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet) {
 	maps.DeleteFunc(s.unsent, over)
 	maps.DeleteFunc(s.sure, over)
 	maps.DeleteFunc(s.added, func(token string, _ []string) bool { return over(token, false) })
+	maps.DeleteFunc(s.ledger.Ends, func(token string, _ int) bool { return over(token, false) })
 	for i := range operations {
 		o := &operations[i]
 		if _, over := s.ended[o.Token]; over || !o.Sent {
@@ -289,19 +311,22 @@ func (p *pass) ends(s *set, o *v1alpha1.CloudOperation, progress cloud.Progress,
 	s.ended[o.Token] = end
 	s.polls[o.Token] = poll{}
 	s.stale, s.changed = true, p.now
+	if o.Kind == v1alpha1.CloudOperationAdd {
+		s.answered(err, p.now)
+	}
 	switch {
 	case err == nil && o.Kind == v1alpha1.CloudOperationAdd:
-		s.ledger.Ended(machine.Made(o, progress.Added))
+		s.ledger.Ended(o.Token, machine.Made(o, progress.Added))
 		s.adding = trouble{}
 	case err == nil && o.Kind == v1alpha1.CloudOperationDelete:
-		s.ledger.Ended(-len(o.Machines))
+		s.ledger.Deleted(o.Token, o.Machines)
 		s.changing = trouble{}
 	case err == nil:
 	case kind == cloud.KindQuota || kind == cloud.KindFull:
-		s.ledger.Ended(machine.Made(o, progress.Added))
+		s.ledger.Ended(o.Token, machine.Made(o, progress.Added))
 		s.adding.fails(err, p.now)
 	default:
-		s.ledger.Ended(machine.Made(o, progress.Added))
+		s.ledger.Ended(o.Token, machine.Made(o, progress.Added))
 		s.changing.fails(err, p.now)
 	}
 }
@@ -348,7 +373,7 @@ func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
 			return err
 		})
 	}
-	if s.isGone(err, p.now) || cloud.KindOf(err) == cloud.KindNotFound && p.rules.Ending {
+	if s.isGone(err, p.rules.Ending, p.now) {
 		log.FromContext(ctx).Info("a scale set is gone", "scaleSet", s.name, "message", err.Error())
 		s.vanishes(err, operations, ours, p.now)
 		p.at(s.looking.until)
@@ -365,6 +390,9 @@ func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
 		if !busy && !t.rests(p.now) {
 			*t = trouble{} // Nothing is wanted of it any more that it has refused.
 		}
+	}
+	if !busy {
+		s.agrees()
 	}
 	p.at(s.due(busy, p.checkPeriod))
 }

@@ -40,6 +40,9 @@ type memo struct {
 	deleted                  map[string]time.Time
 	// wrecks is since when machines have been seen to have failed without a Node, by their units.
 	wrecks map[string]time.Time
+	// told is the Kubernetes version of each scale set that machines join by, as this process has told it last, and untold why it could not be told again.
+	told   map[string]string
+	untold trouble
 	// impossible is what an Event has said of why images can't be put back.
 	impossible string
 }
@@ -74,6 +77,7 @@ func (m *memory) forget(key types.NamespacedName) {
 // reset forgets what a cloud has said that is not asked any more.
 func (m *memo) reset(provider string) {
 	m.provider, m.places, m.sets, m.trouble = provider, map[string]place{}, map[string]*set{}, trouble{}
+	m.told, m.untold = map[string]string{}, trouble{}
 }
 
 // keep forgets what is remembered of turns that are over.

@@ -5,7 +5,6 @@ package replacement
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -58,8 +57,7 @@ func (p *pass) claimed(stored *unstructured.Unstructured) (names []string) {
 	if err != nil || malformed != nil || r.Spec.Replacement == nil {
 		return nil // It does nothing.
 	}
-	a, b := r.Spec.Replacement.Provider.Azure, p.replacement.Provider.Azure
-	if r.Spec.Replacement.DetectOnly || a != nil && b != nil && (!strings.EqualFold(a.SubscriptionID, b.SubscriptionID) || !strings.EqualFold(a.ResourceGroup, b.ResourceGroup)) {
+	if r.Spec.Replacement.DetectOnly || !p.sameCloud(r.Spec.Replacement) {
 		return nil
 	}
 	names = r.Spec.Replacement.ScaleSets

@@ -4,6 +4,7 @@ package replacement
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -83,6 +84,9 @@ func (p *pass) prepare(ctx context.Context, o *order) {
 		return err
 	})
 	if err != nil {
+		if o.kind == v1alpha1.CloudOperationAdd {
+			s.answered(err, p.now)
+		}
 		p.refused(ctx, s, o.set, o.kind, "", o.turns, err)
 		return
 	}
@@ -90,15 +94,29 @@ func (p *pass) prepare(ctx context.Context, o *order) {
 	s.unsent[prepared.Token] = true
 	p.prepared[prepared.Token] = true
 	b := machine.Batch{Set: o.set, Turns: o.turns}
-	b.Ordered(v1alpha1.CloudOperation{
-		Token: prepared.Token, Kind: o.kind, Count: int32(c.Add), Machines: o.machines, State: prepared.State, Since: *turnof.Stamp(p.now),
-	})
-	if o.kind == v1alpha1.CloudOperationSetImage {
-		for i := range p.rollout.Status.ScaleSets {
-			if status := &p.rollout.Status.ScaleSets[i]; status.Name == o.set.Name {
-				status.RolledBack = o.set.Image
-				p.happens(events.RolledBack(p.rollout, o.set.Name, o.set.Image, o.image))
+	operation := v1alpha1.CloudOperation{
+		Token: prepared.Token, Kind: o.kind, Count: int32(c.Add), Machines: o.machines, Image: o.image, State: prepared.State, Since: *turnof.Stamp(p.now),
+	}
+	if o.image != "" {
+		operation.From = o.set.Image
+	}
+	b.Ordered(operation)
+}
+
+// putBack notes which images have been put back, now that the cloud says so. It is told once it is written down.
+func (p *pass) putBack(ctx context.Context) {
+	p.restored = nil
+	for i := range p.rollout.Status.ScaleSets {
+		status := &p.rollout.Status.ScaleSets[i]
+		view := p.view.Sets[status.Name]
+		for j := range status.Operations {
+			o := &status.Operations[j]
+			if o.Kind != v1alpha1.CloudOperationSetImage || o.From == "" || view == nil || view.Operation(o.Token) != nil || !view.Ended[o.Token].OK {
+				continue
 			}
+			status.RolledBack = o.From
+			p.restored = append(p.restored, events.RolledBack(p.rollout, status.Name, o.From, o.Image))
+			log.FromContext(ctx).Info("image put back", "scaleSet", status.Name, "from", o.From, "to", o.Image)
 		}
 	}
 }
@@ -140,15 +158,79 @@ func (p *pass) withdrawn(ctx context.Context, s *set, view *machine.Set, o *v1al
 
 // tellVersion writes the Kubernetes version of what machines are made of where machines that join look for it.
 func (p *pass) tellVersion(ctx context.Context, s *machine.Set) error {
-	if !p.replacement.KubernetesVersionFromImage || p.options.Plane == nil {
-		return nil
-	}
-	version, ok := controlplane.VersionOf(s.ImageName)
+	version, ok := p.versionOf(s)
 	if !ok {
 		return nil
 	}
 	// Where machines of the control plane join, it is what they are to be; others may be older than the control plane, and never make it older.
-	return p.options.Plane.SetVersion(ctx, version, p.rules.ControlPlane)
+	if err := p.options.Plane.SetVersion(ctx, version, p.rules.ControlPlane); err != nil {
+		return err
+	}
+	p.memo.told[s.Name] = version
+	return nil
+}
+
+// versionOf is the Kubernetes version of what machines of a set are made of, where that is to be told.
+func (p *pass) versionOf(s *machine.Set) (string, bool) {
+	if !p.replacement.KubernetesVersionFromImage || p.options.Plane == nil {
+		return "", false
+	}
+	return controlplane.VersionOf(s.ImageName)
+}
+
+// tellAgain tells the version of what a control plane's machines are made of also while none is added: the image may have been set back since one was, and
+// what the cloud adds by itself could not join by a newer version. One that is newer than what was told is told once all machines are made of it, and so is
+// what this process has never told.
+func (p *pass) tellAgain(ctx context.Context) {
+	if p.api == nil || !p.rules.ControlPlane || p.rules.DetectOnly || p.rules.Ending {
+		return
+	}
+	for _, s := range p.view.Sets {
+		if !s.Known || slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationAdd }) {
+			return
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.view.Sets)) {
+		s, told := p.view.Sets[name], p.memo.told[name]
+		version, ok := p.versionOf(s)
+		switch {
+		case !ok || version == told, !p.renewed(s) && !controlplane.Newer(told, version):
+		case told == "" && p.mixed(version): // Which of them is to hold was told by whoever added a machine last.
+		case p.memo.untold.rests(p.now):
+			p.at(p.memo.untold.until)
+			return
+		default:
+			if err := p.tellVersion(ctx, s); err != nil {
+				p.memo.untold.fails(err, p.now)
+				p.at(p.memo.untold.until)
+				log.FromContext(ctx).Info("the Kubernetes version that machines join by can't be told", "scaleSet", name, "version", version, "error", err.Error())
+				return
+			}
+			p.memo.untold = trouble{}
+		}
+	}
+}
+
+// renewed reports whether all machines of a set, of which there are some, are what they are to be.
+func (p *pass) renewed(s *machine.Set) bool {
+	return len(s.Machines) > 0 && !slices.ContainsFunc(s.Machines, func(m machine.Machine) bool { return p.view.Outdated(s, &m, p.view.NodeOf(&m)) })
+}
+
+// mixed reports whether the control plane has, or may have, machines of another version than this one.
+func (p *pass) mixed(version string) bool {
+	for _, s := range p.view.Sets {
+		if other, ok := p.versionOf(s); ok && other != version {
+			return true
+		}
+	}
+	for _, n := range p.view.Nodes {
+		_, is := n.Labels["node-role.kubernetes.io/control-plane"]
+		_, was := n.Labels["node-role.kubernetes.io/master"]
+		if _, m := p.view.MachineOf(n); m == nil && (is || was) {
+			return true
+		}
+	}
+	return false
 }
 
 // refused notes that a cloud does not do something, which has had no effect.
@@ -180,6 +262,9 @@ func (p *pass) suspend(ctx context.Context) {
 	for name, s := range p.memo.sets {
 		api, can := p.api.ScaleSet(name).(cloud.Suspender)
 		wanted := slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return t.ScaleSet == name && !t.Over })
+		if wanted || s.absent {
+			s.unresumed = "" // It is not to be let go on.
+		}
 		if wanted && p.rules.DetectOnly && !p.rules.Ending && s.suspended == nil {
 			continue
 		}
@@ -194,10 +279,13 @@ func (p *pass) suspend(ctx context.Context) {
 		if err != nil {
 			s.suspendAt = p.now.Add(lookBusy)
 			p.at(s.suspendAt)
+			if !wanted {
+				s.unresumed = turnof.Short(err.Error())
+			}
 			log.FromContext(ctx).Info("a scale set can't be told not to move machines about, or to do it again", "scaleSet", name, "error", err.Error())
 			continue
 		}
-		s.suspended = &wanted
+		s.suspended, s.unresumed = &wanted, ""
 	}
 }
 
@@ -211,7 +299,7 @@ func (p *pass) send(ctx context.Context) error {
 	for name, view := range p.view.Sets {
 		s := p.memo.sets[name]
 		group.Go(func() error {
-			for _, o := range slices.Clone(view.Operations) {
+			for _, o := range s.inTurn(view.Operations) {
 				if _, over := s.ended[o.Token]; o.Sent || over || p.view.Held[o.Token] {
 					continue
 				}
@@ -232,6 +320,20 @@ func (p *pass) send(ctx context.Context) error {
 	return group.Wait()
 }
 
+// inTurn are operations in the order in which they are sent. Additions that may have been asked for before come last: one that the cloud declines can't be
+// forgotten, and must keep nothing else waiting, least of all the image that would mend it.
+func (s *set) inTurn(operations []v1alpha1.CloudOperation) []v1alpha1.CloudOperation {
+	doubtful := func(o v1alpha1.CloudOperation) int {
+		if o.Kind == v1alpha1.CloudOperationAdd && !s.unsent[o.Token] {
+			return 1
+		}
+		return 0
+	}
+	all := slices.Clone(operations)
+	slices.SortStableFunc(all, func(a, b v1alpha1.CloudOperation) int { return doubtful(a) - doubtful(b) })
+	return all
+}
+
 func (p *pass) sendOne(ctx context.Context, s *set, view *machine.Set, o v1alpha1.CloudOperation, api cloud.ScaleSet) {
 	var sent cloud.Operation
 	err := p.call(ctx, string(o.Kind), func(ctx context.Context) (err error) {
@@ -239,6 +341,9 @@ func (p *pass) sendOne(ctx context.Context, s *set, view *machine.Set, o v1alpha
 		return err
 	})
 	s.changed = p.now
+	if o.Kind == v1alpha1.CloudOperationAdd && err != nil { // Else the end of it tells.
+		s.answered(err, p.now)
+	}
 	kind := cloud.KindOf(err)
 	if s.impossible(o.Token, kind) {
 		p.refused(ctx, s, view, o.Kind, o.Token, p.turns, err)

@@ -154,6 +154,48 @@ func TestKeptSets(t *testing.T) {
 	p.count()
 }
 
+// What is known of a set's capacity outlives the process: a machine that has died and was made again is no capacity that has gone.
+func TestAccountIsKept(t *testing.T) {
+	turn := turnIn(v1alpha1.MachineJoining)
+	looked := func(capacity int, ids ...string) *pass {
+		three := int32(3)
+		p := passOf(t, v1alpha1.NodeRolloutStatus{
+			Turns: []v1alpha1.MachineTurn{turn}, ScaleSets: []v1alpha1.ScaleSetStatus{{Name: turn.ScaleSet, Capacity: 3, Accounted: &three}},
+		})
+		p.memo.sets = map[string]*set{}
+		p.know([]string{turn.ScaleSet})
+		machines := make([]cloud.Machine, len(ids))
+		for i, id := range ids {
+			machines[i] = cloud.Machine{ID: id, State: cloud.Running}
+		}
+		p.memo.sets[turn.ScaleSet].looked(cloud.Set{Name: turn.ScaleSet, Capacity: capacity}, machines, nil, []string{turn.Machine}, p.now)
+		return p
+	}
+	for what, tc := range map[string]struct {
+		capacity, lost int
+		ids            []string
+	}{
+		"healed": {3, 0, []string{"x", "y", "healed"}},
+		"gone":   {2, 1, []string{"x", "y"}},
+	} {
+		p := looked(tc.capacity, tc.ids...)
+		if l := &p.memo.sets[turn.ScaleSet].ledger; l.Lost != tc.lost {
+			t.Errorf("%s: %d are lost", what, l.Lost)
+		}
+		p.view = &machine.World{Sets: map[string]*machine.Set{turn.ScaleSet: p.memo.sets[turn.ScaleSet].view(nil, p.now)}}
+		p.turns = []*machine.Turn{{MachineTurn: turn}}
+		p.remember()
+		if got := p.rollout.Status.ScaleSets[0].Accounted; got == nil || *got != 3 || p.remembered() != true {
+			t.Errorf("%s: accounted for is %v of %d, remembered %v", what, got, tc.capacity, p.remembered())
+		}
+		p.spent = map[string]int{turn.ScaleSet: tc.lost}
+		p.remember()
+		if got := p.rollout.Status.ScaleSets[0].Accounted; *got != int32(tc.capacity) || p.remembered() != (tc.lost == 0) {
+			t.Errorf("%s, and taken account of: %d of %d", what, *got, tc.capacity)
+		}
+	}
+}
+
 func TestMessagesAreCut(t *testing.T) {
 	p := passOf(t, v1alpha1.NodeRolloutStatus{})
 	turn := turnIn(v1alpha1.MachineDraining)
@@ -222,6 +264,9 @@ type plane struct {
 	// unjoined and staying say why a node is no member, and why it can't leave.
 	unjoined, staying map[string]string
 	left              []string
+	// told are the versions that it was told, or not, for this.
+	told    []string
+	untells error
 }
 
 func (*plane) Leavable(context.Context, []string) (int, string, error) { return 1, "", nil }
@@ -237,7 +282,96 @@ func (f *plane) Leave(_ context.Context, node string, _ controlplane.Options) (b
 	return f.staying[node] == "", f.staying[node], nil
 }
 
-func (*plane) SetVersion(context.Context, string, bool) error { return nil }
+func (f *plane) SetVersion(_ context.Context, version string, _ bool) error {
+	f.told = append(f.told, version)
+	return f.untells
+}
+
+// The version that machines of a control plane join by goes with the image also where no machine is added: it may have been set back since one was.
+func TestTellsAgain(t *testing.T) {
+	image := func(version string) string { return "flatcar-stable-" + version + "-v2-0badcafe" }
+	all := []machine.Machine{{ID: "m-old", State: machine.Running, UpToDate: true}}
+	some := append(slices.Clone(all), machine.Machine{ID: "m-new", State: machine.Running})
+	adding := []v1alpha1.CloudOperation{{Token: "token", Kind: v1alpha1.CloudOperationAdd}}
+	other := func(version string) func(*pass) {
+		return func(p *pass) {
+			p.view.Sets["other"] = &machine.Set{Name: "other", Known: true, ImageName: image(version), Machines: all}
+			p.memo.told["other"] = version
+		}
+	}
+	for what, tc := range map[string]struct {
+		told     string
+		image    string
+		machines []machine.Machine
+		change   func(*pass)
+		want     []string
+	}{
+		"told already":               {told: "1.31.4", image: image("1.31.4"), machines: all},
+		"another of the version":     {told: "1.31.4", image: "flatcar-stable-1.31.4-v3-deadbeef", machines: some},
+		"set back, and all are":      {told: "1.32.0", image: image("1.31.4"), machines: all, want: []string{"1.31.4"}},
+		"set back, and some are":     {told: "1.32.0", image: image("1.31.4"), machines: some, want: []string{"1.31.4"}},
+		"set back, one is added":     {told: "1.32.0", image: image("1.31.4"), machines: all, change: func(p *pass) { p.view.Sets["set"].Operations = adding }},
+		"newer, and some are":        {told: "1.31.4", image: image("1.32.0"), machines: some},
+		"newer, and all are":         {told: "1.31.4", image: image("1.32.0"), machines: all, want: []string{"1.32.0"}},
+		"begins, and all are":        {image: image("1.31.4"), machines: all, want: []string{"1.31.4"}},
+		"begins, and some are":       {image: image("1.31.4"), machines: some},
+		"begins, and none is there":  {image: image("1.31.4")},
+		"begins, others are older":   {image: image("1.31.4"), machines: all, change: other("1.30.0")},
+		"begins, others are as well": {image: image("1.31.4"), machines: all, change: other("1.31.4"), want: []string{"1.31.4"}},
+		"begins, another's nodes": {image: image("1.31.4"), machines: all, change: func(p *pass) {
+			p.view.Nodes["n"] = &machine.Node{Node: nodeNamed("n", func(n *corev1.Node) { n.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""} })}
+		}},
+		"no version":         {told: "1.32.0", image: "flatcar", machines: all},
+		"only detects":       {told: "1.32.0", image: image("1.31.4"), machines: all, change: func(p *pass) { p.rules.DetectOnly = true }},
+		"is being deleted":   {told: "1.32.0", image: image("1.31.4"), machines: all, change: func(p *pass) { p.rules.Ending = true }},
+		"no control plane":   {told: "1.32.0", image: image("1.31.4"), machines: all, change: func(p *pass) { p.rules.ControlPlane = false }},
+		"is not asked for":   {told: "1.32.0", image: image("1.31.4"), machines: all, change: func(p *pass) { p.replacement.KubernetesVersionFromImage = false }},
+		"it is not known":    {told: "1.32.0", image: image("1.31.4"), machines: all, change: func(p *pass) { p.view.Sets["set"].Known = false }},
+		"no cloud to be had": {told: "1.32.0", image: image("1.31.4"), machines: all, change: func(p *pass) { p.api = nil }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			p := passOf(t, v1alpha1.NodeRolloutStatus{})
+			of := &plane{}
+			p.api, p.options.Plane, p.rules.ControlPlane, p.replacement.KubernetesVersionFromImage = newSky(nil), of, true, true
+			p.view.Sets["set"] = &machine.Set{Name: "set", Known: true, ImageName: tc.image, Machines: tc.machines}
+			if tc.told != "" {
+				p.memo.told["set"] = tc.told
+			}
+			if tc.change != nil {
+				tc.change(p)
+			}
+			for range 3 {
+				p.tellAgain(t.Context()) // Once is enough.
+			}
+			if diff := cmp.Diff(tc.want, of.told); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// A version that can't be told is told again, more and more seldom.
+func TestTellsAgainAfterAnError(t *testing.T) {
+	p := passOf(t, v1alpha1.NodeRolloutStatus{})
+	of := &plane{untells: errors.New("it can't be read")}
+	p.api, p.options.Plane, p.rules.ControlPlane, p.replacement.KubernetesVersionFromImage = newSky(nil), of, true, true
+	p.view.Sets["set"] = &machine.Set{
+		Name: "set", Known: true, ImageName: "flatcar-stable-1.31.4-v2-0badcafe", Machines: []machine.Machine{{ID: "m-old", State: machine.Running, UpToDate: true}},
+	}
+	for range 3 {
+		p.tellAgain(t.Context())
+	}
+	if len(of.told) != 1 || p.wake.Sub(noon) != firstBack {
+		t.Errorf("told %v, again after %s", of.told, p.wake.Sub(noon))
+	}
+	of.untells, p.now = nil, p.memo.untold.until
+	for range 3 {
+		p.tellAgain(t.Context())
+	}
+	if len(of.told) != 2 || p.memo.untold.failures != 0 {
+		t.Errorf("told %v, %+v", of.told, p.memo.untold)
+	}
+}
 
 // A machine whose node nobody has seen is not deleted while a member of etcd could be its.
 func TestLeavesUnseen(t *testing.T) {
@@ -276,6 +410,7 @@ func TestAsk(t *testing.T) {
 		deletesFirst    bool
 		unjoined        map[string]string
 		missing         bool
+		external        bool
 		notYet, waiting string
 	}{
 		"joins, a learner":          {phase: v1alpha1.MachineJoining, unjoined: map[string]string{"new": "a learner"}, notYet: "a learner"},
@@ -285,10 +420,14 @@ func TestAsk(t *testing.T) {
 		"has not come":              {phase: v1alpha1.MachineJoining, missing: true, notYet: "its replacement has not joined the control plane yet"},
 		"is to come afterwards":     {phase: v1alpha1.MachineClaiming, deletesFirst: true, missing: true, waiting: "another is sick"},
 		"is drained, and not asked": {phase: v1alpha1.MachineDraining},
+		"etcd is elsewhere":         {phase: v1alpha1.MachineClaiming, external: true, unjoined: map[string]string{"new": "a learner"}, waiting: "another is sick"},
 	} {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"), nodeNamed("new"))
 		p.options.Plane, p.rules.ControlPlane = &plane{unjoined: tc.unjoined, staying: sick}, true
 		p.view.Unjoined, p.view.Waits = map[string]string{}, map[string]string{}
+		if tc.external {
+			p.replacement.ControlPlane = &v1alpha1.ControlPlane{Etcd: v1alpha1.EtcdExternal}
+		}
 		set := &machine.Set{Name: "set", Known: true, Machines: []machine.Machine{{ID: "m-old", NodeName: "old"}}}
 		if !tc.missing {
 			set.Machines = append(set.Machines, machine.Machine{ID: "m-new", NodeName: "new"})
@@ -441,6 +580,150 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
+// That an image was put back is said once the cloud has done it, and once only, whatever process sees it; and not when the cloud refuses.
+func TestPutBack(t *testing.T) {
+	for name, tc := range map[string]struct {
+		refused, failed bool
+	}{"done": {}, "refused": {refused: true}, "failed": {failed: true}} {
+		t.Run(name, func(t *testing.T) {
+			world := clouds.New(t.Context(), clouds.Options{})
+			if err := world.Create(t.Context(), clouds.Set{Name: "set", Image: "images/two", Capacity: 1}); err != nil {
+				t.Fatal(err)
+			}
+			sky := newSky(world)
+			// Each pass is that of a process of its own.
+			next := func(s v1alpha1.NodeRolloutStatus) *pass {
+				t.Helper()
+				p := passOf(t, s)
+				p.replacement.ScaleSets, p.prepared = []string{"set"}, map[string]bool{}
+				p.options.Clouds = func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error) { return sky, nil }
+				if err := p.look(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				p.gather()
+				p.judge()
+				p.putBack(t.Context())
+				return p
+			}
+			write := func(p *pass) {
+				t.Helper()
+				if err := p.write(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			says := func(p *pass, operations int, rolledBack string, happened ...string) {
+				t.Helper()
+				var said []string
+				for _, e := range p.happened {
+					said = append(said, e.Message)
+				}
+				p.remember()
+				if s := p.rollout.Status.ScaleSets[0]; len(s.Operations) != operations || s.RolledBack != rolledBack || cmp.Diff(happened, said) != "" {
+					t.Errorf("%+v, %q", s, said)
+				}
+			}
+			p := next(v1alpha1.NodeRolloutStatus{ScaleSets: []v1alpha1.ScaleSetStatus{{Name: "set", Image: "images/two", PreviousImage: "images/one"}}})
+			p.prepare(t.Context(), &order{set: p.view.Sets["set"], kind: v1alpha1.CloudOperationSetImage, image: "images/one"})
+			write(p)
+			says(p, 1, "")
+
+			sky.fails = func(call, _ string) (before, after error) {
+				if tc.refused && call == "Send" {
+					return cloud.Errorf(cloud.KindConflict, "somebody was faster"), nil
+				}
+				if tc.failed && call == "Poll" {
+					return cloud.Errorf(cloud.KindFailed, "no"), nil
+				}
+				return nil, nil
+			}
+			p = next(p.rollout.Status)
+			write(p)
+			if err := p.send(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if tc.refused {
+				says(p, 0, "")
+				return
+			}
+			says(p, 1, "")
+
+			p = next(p.rollout.Status)
+			if len(p.happened) > 0 {
+				t.Errorf("before it is written down: %+v", p.happened)
+			}
+			write(p)
+			if tc.failed {
+				says(p, 0, "")
+				return
+			}
+			says(p, 0, "images/two", "Scale set "+"set has got image images/one back: more turns have failed with images/two than the strategy bears")
+			p = next(p.rollout.Status)
+			write(p)
+			says(p, 0, "images/two")
+		})
+	}
+}
+
+// An image is complete once all nodes have it that are not left alone, and stays so until turns fail with it.
+func TestCompleteImages(t *testing.T) {
+	spot := func(state v1alpha1.UnitState, change ...func(*machine.Spot)) func(*pass) {
+		return func(p *pass) {
+			s := machine.Spot{Set: p.view.Sets["set"], Machine: &machine.Machine{}, Counted: true, Unit: rollout.Unit{State: state}}
+			for _, how := range change {
+				how(&s)
+			}
+			p.spots = append(p.spots, s)
+		}
+	}
+	updated, outdated, failed := spot(v1alpha1.UnitUpdated), spot(v1alpha1.UnitOutdated), spot(v1alpha1.UnitFailed)
+	turn := func(change func(*machine.Turn)) func(*pass) {
+		return func(p *pass) {
+			turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineSoaking)}
+			change(turn)
+			p.turns = append(p.turns, turn)
+		}
+	}
+	for name, tc := range map[string]struct {
+		with           []func(*pass)
+		want, complete bool // where it was complete before
+	}{
+		"nothing":        {nil, false, true},
+		"all":            {[]func(*pass){updated, updated}, true, true},
+		"one outdated":   {[]func(*pass){updated, outdated}, false, true},
+		"one has failed": {[]func(*pass){updated, failed}, false, false},
+		"of another set": {[]func(*pass){updated, spot(v1alpha1.UnitOutdated, func(s *machine.Spot) { s.Set = &machine.Set{Name: "other"} })}, true, true},
+		"left alone": {[]func(*pass){
+			updated,
+			spot(v1alpha1.UnitOutdated, func(s *machine.Spot) { s.Counted = false }),
+			spot(v1alpha1.UnitOutdated, func(s *machine.Spot) { s.Unit.OptedOut = true }),
+			spot(v1alpha1.UnitOutdated, func(s *machine.Spot) { s.Machine.Protected = true }),
+			spot(v1alpha1.UnitOutdated, func(s *machine.Spot) { s.Unit.Nodeless = true }),
+			spot(v1alpha1.UnitFailed, func(s *machine.Spot) { s.Unit.Skipped = true }),
+		}, true, true},
+		"only such":       {[]func(*pass){spot(v1alpha1.UnitUpdated, func(s *machine.Spot) { s.Unit.OptedOut = true })}, false, true},
+		"a turn goes on":  {[]func(*pass){updated, turn(func(*machine.Turn) {})}, false, true},
+		"a turn is over":  {[]func(*pass){updated, turn(func(t *machine.Turn) { t.Over = true })}, true, true},
+		"another's turn":  {[]func(*pass){updated, turn(func(t *machine.Turn) { t.ScaleSet = "other" })}, true, true},
+		"no node's turn":  {[]func(*pass){updated, turn(func(t *machine.Turn) { t.Unit.Nodeless = true })}, true, true},
+		"it is not known": {[]func(*pass){updated, func(p *pass) { p.view.Sets["set"].Known = false }}, false, true},
+	} {
+		for _, before := range []bool{false, true} {
+			p := passOf(t, v1alpha1.NodeRolloutStatus{ScaleSets: []v1alpha1.ScaleSetStatus{{Name: "set", Image: "two", Model: "2", Complete: before}}})
+			p.view.Sets["set"] = &machine.Set{Name: "set", Known: true, Image: "two", Model: "2"}
+			for _, how := range tc.with {
+				how(p)
+			}
+			want := tc.want
+			if before {
+				want = tc.complete
+			}
+			if p.remember(); p.rollout.Status.ScaleSets[0].Complete != want {
+				t.Errorf("%s, %v before: %+v", name, before, p.rollout.Status.ScaleSets)
+			}
+		}
+	}
+}
+
 // Images are put back where turns have failed for what machines are made of now, and nowhere else.
 func TestRollBack(t *testing.T) {
 	failure := &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: "no"}
@@ -449,6 +732,7 @@ func TestRollBack(t *testing.T) {
 	}
 	p := passOf(t, v1alpha1.NodeRolloutStatus{ScaleSets: []v1alpha1.ScaleSetStatus{
 		status("by-turn", "one"), status("by-node", "one"), status("unknown", ""), status("changed-since", "one"), status("well", "one"), status("skipped", "one"),
+		{Name: "put-back", Image: "two", Model: "2", RolledBack: "three"},
 	}})
 	p.replacement.Rollback = true
 	p.decision.Halted = &rollout.Wait{Message: "halted"}
@@ -468,11 +752,12 @@ func TestRollBack(t *testing.T) {
 	turn("unknown", now, false)
 	turn("changed-since", "another", false)
 	turn("skipped", now, true)
+	turn("put-back", now, false)
 	p.spots = []machine.Spot{{Set: p.view.Sets["by-node"], Unit: rollout.Unit{State: v1alpha1.UnitFailed}}, {Set: p.view.Sets["well"], Unit: rollout.Unit{State: v1alpha1.UnitUpdated}}}
 	for range 2 {
 		p.orders = nil
 		p.decision.Halted.Message = "halted"
-		p.rollBack(t.Context())
+		p.rollBack()
 		var got []string
 		for _, o := range p.orders {
 			got = append(got, o.set.Name+" "+o.image)
@@ -480,15 +765,31 @@ func TestRollBack(t *testing.T) {
 		if diff := cmp.Diff([]string{"by-turn one", "by-node one"}, got); diff != "" {
 			t.Error(diff)
 		}
-		if want := "halted; it can't be rolled back: the image that scale set unknown had before is not known"; p.decision.Halted.Message != want {
+		if want := "halted; it can't be rolled back: no image is known that all nodes of scale set unknown had before, " +
+			"no image is known that all nodes of scale set put-back had before"; p.decision.Halted.Message != want {
 			t.Errorf("got %s", p.decision.Halted.Message)
 		}
 	}
 	if len(p.happened) != 1 || p.happened[0].Reason != "RollbackImpossible" {
 		t.Errorf("%+v", p.happened)
 	}
+	halted := p.decision.Halted
+	p.decision.Halted = nil
+	p.rollBack()
+	p.decision.Halted = halted
+	if p.rollBack(); len(p.happened) != 2 {
+		t.Errorf("halted again: %+v", p.happened)
+	}
+	p.orders, p.rollout.Spec.Strategy = nil, &v1alpha1.Strategy{Paused: true}
+	if p.rollBack(); len(p.orders) > 0 {
+		t.Errorf("one that is paused orders %+v", p.orders)
+	}
+	p.rollout.Spec.Strategy.Paused = false
+	if p.rollBack(); len(p.orders) != 2 {
+		t.Errorf("one that is paused no more orders %+v", p.orders)
+	}
 	p.orders, p.rules.DetectOnly = nil, true
-	if p.rollBack(t.Context()); len(p.orders) > 0 {
+	if p.rollBack(); len(p.orders) > 0 {
 		t.Errorf("one that only detects orders %+v", p.orders)
 	}
 }
@@ -513,24 +814,72 @@ func TestAdoptNothingYet(t *testing.T) {
 	}
 }
 
-// A set that is gone holds up no NodeRollout that is being deleted.
+// A set that is gone holds up no NodeRollout that is being deleted for long. One answer that it is gone ends nothing: a machine that is to be made up for is.
 func TestSetThatIsGone(t *testing.T) {
 	for _, ending := range []bool{false, true} {
+		turn := turnIn(v1alpha1.MachineAdding)
+		turn.Node, turn.NodeUID, turn.Machine, turn.Replacement, turn.ReplacementNode, turn.DeletesFirst = "", "", "", "", "", true
 		operation := v1alpha1.CloudOperation{Token: "token", Kind: v1alpha1.CloudOperationDelete, Machines: []string{"m-old"}, Sent: true}
-		p := passOf(t, v1alpha1.NodeRolloutStatus{ScaleSets: []v1alpha1.ScaleSetStatus{{Name: "set", Operations: []v1alpha1.CloudOperation{operation}}}})
+		p := passOf(t, v1alpha1.NodeRolloutStatus{
+			Turns: []v1alpha1.MachineTurn{turn}, ScaleSets: []v1alpha1.ScaleSetStatus{{Name: "set", Operations: []v1alpha1.CloudOperation{operation}}},
+		})
 		p.rules.Ending = ending
 		sky := newSky(clouds.New(t.Context(), clouds.Options{}))
 		sky.fails = func(string, string) (before, after error) {
 			return cloud.Errorf(cloud.KindNotFound, "no such set"), nil
 		}
 		s := newSet("set")
-		p.lookAt(t.Context(), s, sky.ScaleSet("set"))
-		if s.known != ending || s.absent != ending || s.looking.reason != v1alpha1.ReasonScaleSetNotFound {
-			t.Errorf("ending %v: %+v", ending, s)
+		p.memo.sets["set"] = s
+		for _, after := range []time.Duration{0, goneEnding - time.Second, 2 * goneEnding} {
+			p.now = noon.Add(after)
+			gone := ending && after > goneEnding
+			p.lookAt(t.Context(), s, sky.ScaleSet("set"))
+			if s.known != gone || s.absent != gone || s.looking.reason != v1alpha1.ReasonScaleSetNotFound {
+				t.Errorf("ending %v, after %s: %+v", ending, after, s)
+			}
+			p.poll(t.Context(), s, sky.ScaleSet("set"))
+			if _, over := s.ended["token"]; over != gone {
+				t.Errorf("ending %v, after %s: its operation is over: %v", ending, after, over)
+			}
+			p.gather()
+			if p.judge(); p.turns[0].Over != gone {
+				t.Errorf("ending %v, after %s: its turn is over: %v", ending, after, p.turns[0].Over)
+			}
 		}
-		p.poll(t.Context(), s, sky.ScaleSet("set"))
-		if _, over := s.ended["token"]; over != ending {
-			t.Errorf("ending %v: its operation is over: %v", ending, over)
+	}
+}
+
+// finder says of every machine that it is in this set.
+type finder struct {
+	cloud.Cloud
+	set string
+}
+
+func (f finder) Find(_ context.Context, ids []string) (map[string]cloud.Location, error) {
+	all := map[string]cloud.Location{}
+	for _, id := range ids {
+		all[id] = cloud.Location{ScaleSet: f.set, Machine: id}
+	}
+	return all, nil
+}
+
+// A set whose name nodes tell in other cases is the one that is written down, also by an operator that has just been started.
+func TestNamesInOtherCases(t *testing.T) {
+	turn := turnIn(v1alpha1.MachineJoining)
+	turn.ScaleSet = "Prod-Agents"
+	for name, status := range map[string]v1alpha1.NodeRolloutStatus{
+		"in a turn":        {Turns: []v1alpha1.MachineTurn{turn}, ScaleSets: []v1alpha1.ScaleSetStatus{{Name: "PROD-agents"}}},
+		"among scale sets": {ScaleSets: []v1alpha1.ScaleSetStatus{{Name: "Prod-Agents", Image: "images/two", PreviousImage: "images/one"}}},
+	} {
+		p := passOf(t, status, nodeNamed("old", func(n *corev1.Node) { n.Spec.ProviderID = "azure:///old" }))
+		aws := *p.world
+		p.replacement.Provider = v1alpha1.CloudProvider{Azure: &v1alpha1.AzureProvider{}}
+		p.find(t.Context(), finder{set: "prod-agents"})
+		if diff := cmp.Diff([]string{"Prod-Agents"}, p.names()); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if p.world = &aws; p.canonical("prod-agents") != "prod-agents" {
+			t.Errorf("%s: other cases are no other name", name)
 		}
 	}
 }
@@ -599,21 +948,23 @@ func TestPrepareOfDeletes(t *testing.T) {
 // suspending is a set that can be told not to move machines about, and notes what it was told.
 type suspending struct {
 	cloud.Cloud
-	told *[]bool
+	told  *[]bool
+	fails error
 }
 
-func (s suspending) ScaleSet(string) cloud.ScaleSet { return suspender{told: s.told} }
+func (s suspending) ScaleSet(string) cloud.ScaleSet { return suspender{told: s.told, fails: s.fails} }
 
 type suspender struct {
 	cloud.ScaleSet
-	told *[]bool
+	told  *[]bool
+	fails error
 }
 
 func (s suspender) Suspend(_ context.Context, on bool) error {
 	if s.told != nil {
 		*s.told = append(*s.told, on)
 	}
-	return nil
+	return s.fails
 }
 
 // A rollout that only detects lets a set move machines about again that an operator before this one has kept from it, and keeps none from it.
@@ -644,6 +995,49 @@ func TestSuspend(t *testing.T) {
 		}
 		if diff := cmp.Diff(tc.want, told); diff != "" {
 			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// A set that can't be told that it may move machines about again keeps a NodeRollout that is being deleted, and the condition says so. Where it is not to be
+// told that, there is nothing to be said.
+func TestUnresumed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ending bool
+		after  func(*pass)
+		want   string
+	}{
+		"being deleted": {ending: true, want: "scale set " + "set can't be told that it may move machines about again, which keeps the rollout: resuming it, no right"},
+		"going on":      {want: "scale set " + "set can't be told that it may move machines about again: resuming it, no right"},
+		"told then":     {ending: true, after: func(p *pass) { p.api = suspending{} }},
+		"gone then":     {ending: true, after: func(p *pass) { p.memo.sets["set"].absent = true }},
+		"a turn then":   {after: func(p *pass) { p.turns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineAdding)}} }},
+	} {
+		p := passOf(t, v1alpha1.NodeRolloutStatus{})
+		s := newSet("set")
+		s.known, s.suspended, p.memo.sets["set"] = true, ptr.To(true), s
+		p.api = suspending{fails: cloud.Errorf(cloud.KindDenied, "resuming it, no right")}
+		if err := p.keep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if p.rules.Ending = tc.ending; tc.ending {
+			p.rollout.DeletionTimestamp = &metav1.Time{Time: noon}
+		}
+		p.suspend(t.Context())
+		if tc.after != nil {
+			tc.after(p)
+			p.now = p.now.Add(lookBusy)
+			p.suspend(t.Context())
+		}
+		note := p.count().Note
+		if said := strings.Contains(note, "about again"); said != (tc.want != "") || !strings.Contains(note, tc.want) {
+			t.Errorf("%s: %s", name, note)
+		}
+		if err := p.leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if stays := len(p.stored.GetFinalizers()) > 0; stays != (!tc.ending || tc.want != "") {
+			t.Errorf("%s: its finalizer stays: %v", name, stays)
 		}
 	}
 }
@@ -854,6 +1248,65 @@ func TestWavesHeedHealth(t *testing.T) {
 		p.decide(p.snapshot.Fleet)
 		if got := p.decision; got.Wave == nil || got.Wave.State != want || (len(got.Start) > 0) == broken {
 			t.Errorf("broken %v: wave %+v, starting %v", broken, got.Wave, got.Start)
+		}
+	}
+}
+
+// Waves, and who has approved them, count for all that machines are made of. What an operator before has called by the image alone stays until that changes,
+// and while it can't be told whether it has, nothing begins.
+func TestWavesBeginAnew(t *testing.T) {
+	for name, tc := range map[string]struct {
+		model     string
+		denied    bool
+		wave      int32
+		starts    int
+		of        string
+		waitingBy v1alpha1.Reason
+	}{
+		"nothing new":        {model: "1", wave: 2, starts: 2, of: "two"},
+		"another model":      {model: "2", wave: 1, starts: 1, of: "two@", waitingBy: v1alpha1.ReasonWavePending},
+		"one is not known":   {model: "1", denied: true, wave: 2, of: "two", waitingBy: v1alpha1.ReasonCloudDenied},
+		"neither is the one": {model: "2", denied: true, wave: 1, of: "two@", waitingBy: v1alpha1.ReasonCloudDenied},
+	} {
+		p := passOf(t, v1alpha1.NodeRolloutStatus{
+			Revision: "two", TurnSeconds: 60, Wave: &v1alpha1.WaveStatus{Name: "remainder", Number: 2, Of: 2, Revision: "two", State: v1alpha1.WaveProgressing},
+			ScaleSets: []v1alpha1.ScaleSetStatus{{Name: "other", Image: "images/two", Model: "7", Machines: 2}, {Name: "set", Image: "images/two", Model: "1", Machines: 2}},
+		})
+		p.waves, p.queued = fleet.NewWaves(), fleet.NewWaiters()
+		p.rollout.Annotations = map[string]string{v1alpha1.AnnotationApprove: "canary@two"}
+		p.rollout.Spec.Strategy = &v1alpha1.Strategy{
+			MaxConcurrent: ptr.To(intstr.FromInt32(3)), Waves: []v1alpha1.Wave{{Name: "canary", Size: ptr.To(intstr.FromInt32(1)), Approval: v1alpha1.ApprovalManual}},
+		}
+		if err := p.parse(); err != nil {
+			t.Fatal(err)
+		}
+		p.selector = labels.Everything()
+		set, other := newSet("set"), newSet("other")
+		set.known, set.at, set.described = true, noon, cloud.Set{Image: "images/two", ImageName: "two", Model: tc.model, Capacity: 2}
+		other.known, other.at, other.described = !tc.denied, noon, cloud.Set{Image: "images/two", ImageName: "two", Model: "7"}
+		if tc.denied {
+			other.looking.fails(cloud.Errorf(cloud.KindDenied, "no rights"), noon)
+		}
+		for _, name := range []string{"a", "b"} {
+			set.machines = append(set.machines, machine.Machine{ID: name, NodeName: name, State: machine.Running})
+			p.snapshot.Objects = append(p.snapshot.Objects, nodeNamed(name))
+			p.snapshot.Nodes[name] = &rollout.Node{Name: name, Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}
+		}
+		p.memo.sets["set"], p.memo.sets["other"] = set, other
+		p.gather()
+		p.judge()
+		p.decide(p.snapshot.Fleet)
+		if w := p.decision.Wave; w == nil || w.Number != tc.wave || len(p.decision.Start) != tc.starts || !strings.HasPrefix(w.Revision, tc.of) {
+			t.Errorf("%s: %v start, wave %+v", name, p.decision.Start, w)
+		}
+		if waiting := p.decision.Waiting; tc.waitingBy != "" && (len(waiting) == 0 || waiting[0].Reason != tc.waitingBy) {
+			t.Errorf("%s: %+v", name, waiting)
+		}
+		// What it was told by is never written without it.
+		p.remember()
+		s, changed := p.rollout.Status, tc.model != "1"
+		if s.ScaleSets[1].Model != tc.model || (s.Revision != "two") != changed || (s.TurnSeconds == 0) != changed {
+			t.Errorf("%s: %+v", name, s)
 		}
 	}
 }

@@ -75,6 +75,9 @@ func (w *world) parse() (err error) {
 		OnFull: r.OnFull, Timeout: defaultTimeout, MatchOSImage: r.ImageMatch == v1alpha1.ImageMatchOSImage, ControlPlane: r.ControlPlane != nil,
 		Drains: spec.Drain == nil || !spec.Drain.Disabled, DetectOnly: r.DetectOnly, Ending: w.rollout.DeletionTimestamp != nil, ScaleSets: r.ScaleSets,
 	}
+	if at := w.rollout.DeletionTimestamp; at != nil {
+		w.rules.EndingSince = at.Time
+	}
 	surge := intstr.FromInt32(1)
 	if r.Surge != nil {
 		surge = *r.Surge
@@ -95,7 +98,7 @@ func (w *world) parse() (err error) {
 		w.checkPeriod = r.CheckPeriod.Duration
 	}
 	if s := spec.Strategy; s != nil {
-		w.rules.Retries = s.Retries
+		w.rules.Retries, w.rules.Waves = s.Retries, len(s.Waves) > 0
 		if s.TurnTimeout != nil {
 			w.rules.TurnTimeout = s.TurnTimeout.Duration
 		}

@@ -79,6 +79,10 @@ type set struct {
 	// looking is why it can't be looked at, preparing why nothing more can be asked for, changing why it can't be changed, and adding why there is no room
 	// for more machines.
 	looking, preparing, changing, adding trouble
+	// declined is why the cloud adds no machine whatever time it is given, declinedSince since when it has said nothing else of that, and declinedAt when it
+	// has said so last.
+	declined                  string
+	declinedSince, declinedAt time.Time
 	// changed is when something of the rollout's was last done to it, and stale is true when it is to be looked at as soon as may be.
 	changed time.Time
 	stale   bool
@@ -94,9 +98,11 @@ type set struct {
 	// absent is true where the cloud says that there is no such set, and that is believed. unfound is since when it says so.
 	absent  bool
 	unfound time.Time
-	// suspended is whether the set was told not to move machines about by itself; nil until that is known. suspendAt is when it is told again.
+	// suspended is whether the set was told not to move machines about by itself; nil until that is known. suspendAt is when it is told again, and unresumed why
+	// it could not be told that it may.
 	suspended *bool
 	suspendAt time.Time
+	unresumed string
 	// ledger keeps account of its capacity.
 	ledger machine.Ledger
 }
@@ -137,13 +143,16 @@ func earlier(a, b time.Time) time.Time {
 
 // looked takes in what a look has shown. operations are those under way, and ours the machines of turns.
 func (s *set) looked(d cloud.Set, machines []cloud.Machine, operations []v1alpha1.CloudOperation, ours []string, now time.Time) {
+	if s.known && s.described.Model != d.Model {
+		s.agrees() // Something else is asked for from now on.
+	}
 	s.known, s.described, s.at, s.looking, s.stale, s.absent, s.unfound = true, d, now, trouble{}, false, false, time.Time{}
 	s.machines = make([]machine.Machine, len(machines))
 	for i := range machines {
 		m := &machines[i]
 		s.machines[i] = machine.Machine{
-			ID: m.ID, ProviderID: m.ProviderID, NodeName: m.NodeName, Zone: m.Zone, UpToDate: m.UpToDate, State: machine.State(m.State), Protected: m.Protected,
-			Created: m.Created, Message: m.Message,
+			ID: m.ID, ProviderID: m.ProviderID, NodeName: m.NodeName, Zone: m.Zone, UpToDate: m.UpToDate, State: machine.State(m.State), Created: m.Created,
+			Protected: m.Protected || m.Aside != "", Aside: m.Aside, Message: m.Message,
 		}
 	}
 	underWay := slices.ContainsFunc(operations, func(o v1alpha1.CloudOperation) bool {
@@ -153,18 +162,26 @@ func (s *set) looked(d cloud.Set, machines []cloud.Machine, operations []v1alpha
 	s.ledger.Looked(d.Capacity, s.machines, ours, underWay, now)
 }
 
-// goneAfter is how long a cloud must have said that there is no such set until that is believed.
-const goneAfter = 5 * time.Minute
+// goneAfter is how long a cloud must have said that there is no such set until that is believed, and goneEnding how long where the NodeRollout is being
+// deleted. One answer alone is never believed: a machine that is still to be made up for would be forgotten with the set.
+const (
+	goneAfter  = 5 * time.Minute
+	goneEnding = machine.MissingFor
+)
 
 // isGone takes in why a set can't be looked at, and reports whether it is not there any more.
-func (s *set) isGone(err error, now time.Time) bool {
+func (s *set) isGone(err error, ending bool, now time.Time) bool {
 	if cloud.KindOf(err) != cloud.KindNotFound {
 		return false
 	}
 	if s.unfound.IsZero() {
 		s.unfound = now
 	}
-	return now.Sub(s.unfound) >= goneAfter
+	after := goneAfter
+	if ending {
+		after = goneEnding
+	}
+	return now.Sub(s.unfound) >= after
 }
 
 // vanishes takes in that there is no such set any more, and so no machine in it.
@@ -174,6 +191,23 @@ func (s *set) vanishes(err error, operations []v1alpha1.CloudOperation, ours []s
 	s.absent, s.unfound = true, since
 	s.looking = trouble{reason: reasonOf(cloud.KindOf(err)), message: err.Error(), failures: 1, until: now.Add(lookBusy)}
 }
+
+// answered takes in what the cloud says of an addition.
+func (s *set) answered(err error, now time.Time) {
+	switch cloud.KindOf(err) {
+	case cloud.KindInvalid, cloud.KindNotFound, cloud.KindFailed:
+		if s.declined, s.declinedAt = err.Error(), now; s.declinedSince.IsZero() {
+			s.declinedSince = now
+		}
+	case cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable:
+		// That says nothing of what was asked for.
+	case "", cloud.KindQuota, cloud.KindFull, cloud.KindDenied:
+		s.agrees()
+	}
+}
+
+// agrees forgets that the cloud has declined additions.
+func (s *set) agrees() { s.declined, s.declinedSince, s.declinedAt = "", time.Time{}, time.Time{} }
 
 // impossible reports whether an error of Send says that an operation has had no effect: the cloud does not do it, and it has not been asked before.
 func (s *set) impossible(token string, kind cloud.Kind) bool {
@@ -189,7 +223,7 @@ func (s *set) impossible(token string, kind cloud.Kind) bool {
 
 // view is the set as it is judged by.
 func (s *set) view(operations []v1alpha1.CloudOperation, now time.Time) *machine.Set {
-	v := &machine.Set{Name: s.name, Known: s.known, Absent: s.absent, LookedAt: s.at, Missing: s.ledger.Missing, Lost: s.ledger.Lost, Operations: operations, Ended: s.ended}
+	v := &machine.Set{Name: s.name, Known: s.known, Absent: s.absent, LookedAt: s.at, Missing: s.ledger.Missing, Last: s.ledger.Last, Lost: s.ledger.Lost, Operations: operations, Ended: s.ended}
 	if s.known {
 		d := &s.described
 		v.Image, v.ImageName, v.Model, v.Capacity, v.Min, v.Max = d.Image, d.ImageName, d.Model, d.Capacity, d.Min, d.Max
@@ -210,7 +244,8 @@ func (s *set) view(operations []v1alpha1.CloudOperation, now time.Time) *machine
 			v.Trouble, v.TroubleMessage = t.reason, t.message
 		}
 	}
-	v.Careful = s.adding.failures > 0
+	v.Declined, v.DeclinedSince, v.DeclinedAt = s.declined, s.declinedSince, s.declinedAt
+	v.Careful = s.adding.failures > 0 || s.declined != ""
 	if s.adding.rests(now) {
 		v.NoRoom, v.NoRoomMessage = s.adding.reason, s.adding.message
 	}

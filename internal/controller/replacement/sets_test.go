@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -39,6 +40,63 @@ func TestTrouble(t *testing.T) {
 	x.fails(&cloud.Error{Kind: cloud.KindThrottled, RetryAfter: time.Hour, Err: errors.New("slow down")}, noon)
 	if x.until.Sub(noon) != time.Hour || x.reason != v1alpha1.ReasonCloudThrottled {
 		t.Errorf("%+v", x)
+	}
+}
+
+// What a cloud says of additions counts from when it says it first, until it says something else. An answer that is about something else changes nothing.
+func TestAnswered(t *testing.T) {
+	s := newSet("set")
+	for i, step := range []struct {
+		err   error
+		since time.Duration
+		says  string
+	}{
+		{cloud.Errorf(cloud.KindConflict, "busy"), -1, ""},
+		{cloud.Errorf(cloud.KindInvalid, "no such image"), 1, "no such image"},
+		{cloud.Errorf(cloud.KindThrottled, "slow down"), 1, "no such image"},
+		{errors.New("the connection was lost"), 1, "no such image"},
+		{cloud.Errorf(cloud.KindNotFound, "no such template"), 1, "no such template"},
+		{cloud.Errorf(cloud.KindQuota, "no cores"), -1, ""},
+		{cloud.Errorf(cloud.KindFailed, "no such image"), 6, "no such image"},
+		{nil, -1, ""},
+	} {
+		s.answered(step.err, noon.Add(time.Duration(i)))
+		var since time.Time
+		if step.since >= 0 {
+			since = noon.Add(step.since)
+		}
+		if v := s.view(nil, noon); v.Declined != step.says || !v.DeclinedSince.Equal(since) || v.Careful != (step.says != "") {
+			t.Errorf("%d: %q since %s", i, v.Declined, v.DeclinedSince)
+		}
+	}
+}
+
+// What was declined of one model says nothing of another.
+func TestAnsweredOfAnotherModel(t *testing.T) {
+	s := newSet("set")
+	s.looked(cloud.Set{Name: "set", Model: "1"}, nil, nil, nil, noon)
+	s.answered(cloud.Errorf(cloud.KindInvalid, "no such image"), noon)
+	for model, want := range []string{"no such image", ""} {
+		s.looked(cloud.Set{Name: "set", Model: strconv.Itoa(model + 1)}, nil, nil, nil, noon)
+		if v := s.view(nil, noon); v.Declined != want || v.DeclinedAt.IsZero() != (want == "") {
+			t.Errorf("%d: %q at %s", model+1, v.Declined, v.DeclinedAt)
+		}
+	}
+}
+
+// An addition of which it is not known whether it was asked for keeps nothing else waiting.
+func TestInTurn(t *testing.T) {
+	s := newSet("set")
+	s.unsent["sure"] = true
+	got := ""
+	for _, o := range s.inTurn([]v1alpha1.CloudOperation{
+		{Token: "doubtful", Kind: v1alpha1.CloudOperationAdd}, {Token: "sure", Kind: v1alpha1.CloudOperationAdd}, {Token: "delete", Kind: v1alpha1.CloudOperationDelete},
+		{Token: "image", Kind: v1alpha1.CloudOperationSetImage},
+	}) {
+		got += o.Token + " "
+	}
+	if got != "sure delete image doubtful " {
+		t.Error(got)
 	}
 }
 
@@ -139,24 +197,36 @@ func TestMemoKeeps(t *testing.T) {
 
 // A set is gone once the cloud has said so for a while.
 func TestIsGone(t *testing.T) {
-	s := newSet("set")
 	none := cloud.Errorf(cloud.KindNotFound, "no such set")
-	for _, step := range []struct {
-		err  error
-		at   time.Duration
-		want bool
-	}{{none, 0, false}, {none, goneAfter - time.Second, false}, {errors.New("down"), goneAfter, false}, {none, goneAfter, true}} {
-		if got := s.isGone(step.err, noon.Add(step.at)); got != step.want {
-			t.Errorf("after %s: %v", step.at, got)
+	for ending, after := range map[bool]time.Duration{false: goneAfter, true: goneEnding} {
+		s := newSet("set")
+		for _, step := range []struct {
+			err  error
+			at   time.Duration
+			want bool
+		}{{none, 0, false}, {none, after - time.Second, false}, {errors.New("down"), after, false}, {none, after, true}} {
+			if got := s.isGone(step.err, ending, noon.Add(step.at)); got != step.want {
+				t.Errorf("ending %v, after %s: %v", ending, step.at, got)
+			}
+		}
+		s.vanishes(none, nil, nil, noon)
+		if !s.absent || !s.isGone(none, ending, noon.Add(after)) {
+			t.Errorf("ending %v: it is forgotten that it is gone", ending)
+		}
+		s.looked(cloud.Set{}, nil, nil, nil, noon)
+		if s.absent || s.isGone(none, ending, noon.Add(2*after)) {
+			t.Errorf("ending %v: it was there again, and is not any more at once", ending)
 		}
 	}
-	s.vanishes(none, nil, nil, noon)
-	if !s.absent || !s.isGone(none, noon.Add(goneAfter)) {
-		t.Error("it is forgotten that it is gone")
-	}
-	s.looked(cloud.Set{}, nil, nil, nil, noon)
-	if s.absent || s.isGone(none, noon.Add(2*goneAfter)) {
-		t.Error("it was there again, and is not any more at once")
+}
+
+// What people have set aside is not to be deleted, as what is protected.
+func TestSetAside(t *testing.T) {
+	s := newSet("set")
+	s.looked(cloud.Set{}, []cloud.Machine{{ID: "a"}, {ID: "b", Aside: "it is in standby"}, {ID: "c", Protected: true}}, nil, nil, noon)
+	want := []machine.Machine{{ID: "a"}, {ID: "b", Protected: true, Aside: "it is in standby"}, {ID: "c", Protected: true}}
+	if !slices.Equal(s.machines, want) {
+		t.Errorf("%+v", s.machines)
 	}
 }
 

@@ -24,9 +24,12 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// remember puts turns and operations into the status.
+// remember puts turns and operations into the status, and the revision with what it was told by: one without the other would be taken for nothing new.
 func (p *pass) remember() {
 	s := &p.rollout.Status
+	if s.Revision != p.view.Revision {
+		s.Revision, s.TurnSeconds = p.view.Revision, 0
+	}
 	s.Turns = nil
 	for _, t := range p.turns {
 		if !t.Over {
@@ -52,6 +55,12 @@ func (p *pass) remember() {
 			}
 		}
 		after := machine.Note(known[name], view, outdated)
+		if s := p.memo.sets[name]; s != nil {
+			after.Accounted = s.ledger.Accounted(after.Operations, p.spent[name])
+		}
+		if view.Known {
+			after.Complete = !p.failing(view) && (after.Complete || p.complete(view))
+		}
 		if after.Reason != "" && after.Since == nil {
 			after.Since = turnof.Stamp(p.now)
 		}
@@ -66,6 +75,21 @@ func (p *pass) remember() {
 	s.ScaleSets = sets
 }
 
+// complete reports whether all nodes of a set are of its image, but for those that are left alone, and no turn goes on in it.
+func (p *pass) complete(s *machine.Set) bool {
+	updated := false
+	for i := range p.spots {
+		switch spot := &p.spots[i]; {
+		case spot.Set != s || !spot.Counted || spot.Unit.OptedOut || spot.Unit.Skipped || spot.Unit.Nodeless:
+		case spot.Unit.State == v1alpha1.UnitUpdated:
+			updated = true
+		case !spot.Machine.Protected:
+			return false
+		}
+	}
+	return updated && !slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return !t.Over && t.ScaleSet == s.Name && !t.Unit.Nodeless })
+}
+
 // keeps reports whether the memory of a set that is not seen now is still needed: what is under way there, and what image it had before. While the cloud
 // can't be asked it can't be told which sets there are.
 func (p *pass) keeps(s *v1alpha1.ScaleSetStatus) bool {
@@ -76,7 +100,7 @@ func (p *pass) keeps(s *v1alpha1.ScaleSetStatus) bool {
 // kept is what stays in the status of a set that is not seen now. Why it had trouble is known no more, unless the cloud can't be asked at all.
 func kept(s v1alpha1.ScaleSetStatus, blind bool) v1alpha1.ScaleSetStatus {
 	if !blind {
-		s.Reason, s.Message, s.Since, s.Machines, s.Outdated = "", "", nil, 0, 0
+		s.Reason, s.Message, s.Since, s.Machines, s.Outdated, s.Accounted = "", "", nil, 0, 0, nil
 	}
 	return s
 }
@@ -90,8 +114,10 @@ func memoryOf(s *v1alpha1.NodeRolloutStatus) ([]v1alpha1.MachineTurn, map[string
 	sets := map[string]v1alpha1.ScaleSetStatus{}
 	for i := range s.ScaleSets {
 		from := &s.ScaleSets[i]
-		if len(from.Operations) > 0 || from.RolledBack != "" || from.PreviousImage != "" {
-			sets[from.Name] = v1alpha1.ScaleSetStatus{Operations: from.Operations, RolledBack: from.RolledBack, PreviousImage: from.PreviousImage}
+		if len(from.Operations) > 0 || from.RolledBack != "" || from.PreviousImage != "" || from.Accounted != nil {
+			sets[from.Name] = v1alpha1.ScaleSetStatus{
+				Operations: from.Operations, RolledBack: from.RolledBack, PreviousImage: from.PreviousImage, Accounted: from.Accounted,
+			}
 		}
 	}
 	return turns, sets
@@ -171,8 +197,11 @@ func (p *pass) turned(t *machine.Turn, then v1alpha1.MachinePhase) {
 	}
 }
 
-// announce tells of turns that are over, now that nobody remembers them.
+// announce tells of turns that are over, now that nobody remembers them, and of images that have been put back.
 func (p *pass) announce() {
+	for _, e := range p.restored {
+		p.happens(e)
+	}
 	for _, t := range p.turns {
 		if !t.Over || !t.Updated {
 			continue
@@ -282,9 +311,6 @@ func (p *pass) count() status.Progress {
 		g.Stuck = g.Halted != "" || g.Counts.Failed > 0 && held
 	}
 	p.notes(&g)
-	if s.Revision != p.view.Revision {
-		s.Revision, s.TurnSeconds = p.view.Revision, 0
-	}
 	s.Counts = &g.Counts
 	metrics.SetUnits(p.name(), tally.states, reasons)
 	p.countMachines()
@@ -312,6 +338,7 @@ func (p *pass) notes(g *status.Progress) {
 			notes = append(notes, "scale set "+s.Name+": "+string(s.Reason)+": "+s.Message)
 		}
 	}
+	notes = append(notes, p.unresumed()...)
 	if p.replacement.Rollback && !p.limited() {
 		notes = append(notes, "rollback is asked for, and neither strategy.maxFailures nor strategy.waves says when")
 	}
@@ -321,6 +348,20 @@ func (p *pass) notes(g *status.Progress) {
 		}
 	}
 	g.Note = strings.Join(notes, "; ")
+}
+
+// unresumed says which scale sets can't be told that they may move machines about again: a NodeRollout that is being deleted waits for that.
+func (p *pass) unresumed() (notes []string) {
+	keeps := ""
+	if p.rules.Ending {
+		keeps = ", which keeps the rollout"
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.memo.sets)) {
+		if why := p.memo.sets[name].unresumed; why != "" {
+			notes = append(notes, "scale set "+name+" can't be told that it may move machines about again"+keeps+": "+why)
+		}
+	}
+	return notes
 }
 
 // limited reports whether failures can halt the rollout.

@@ -5,6 +5,7 @@ package replacement
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,7 +27,7 @@ func (p *pass) gather() {
 	v := &machine.World{
 		Rules: p.rules, Now: p.now, Sets: map[string]*machine.Set{}, Nodes: map[string]*machine.Node{}, Attempt: p.attempt,
 		Drained: p.memo.drained, Left: p.memo.left, Deleted: p.memo.deleted, Inherited: p.memo.inherited, Held: map[string]bool{},
-		Unjoined: map[string]string{}, Waits: map[string]string{},
+		Unjoined: map[string]string{}, Waits: map[string]string{}, Stays: map[string]string{},
 		Unhealthy: func(name string) (string, time.Time) { return unhealthy(&healthy, name, p.now) },
 		SoakEnd: func(name string, since time.Time) time.Time {
 			if s := p.rollout.Spec.Strategy; s != nil && s.Soak != nil {
@@ -39,6 +40,7 @@ func (p *pass) gather() {
 	p.view = v
 	for name, s := range p.memo.sets {
 		v.Sets[name] = s.view(p.operationsOf(name), p.now)
+		v.Sets[name].ID = p.identity(s)
 		for _, t := range []*trouble{&s.preparing, &s.changing, &s.adding} {
 			if t.rests(p.now) {
 				p.at(t.until)
@@ -48,7 +50,8 @@ func (p *pass) gather() {
 			p.blind, p.blindMessage = s.looking.reason, "scale set "+name+": "+s.looking.message
 		}
 	}
-	v.Revision = machine.Revision(v.Sets, p.rollout.Status.Revision)
+	v.Blind, v.BlindMessage = p.blind, p.blindMessage
+	v.Revision = v.NextRevision(p.rollout.Status.Revision, p.rollout.Status.ScaleSets)
 	v.Rank = func(uid types.UID) uint64 { return max(1, rollout.Rank(uid, p.rollout.UID, v.Revision)) }
 	for _, n := range p.snapshot.Objects {
 		v.Nodes[n.Name] = p.nodeOf(n)
@@ -57,6 +60,22 @@ func (p *pass) gather() {
 	for i := range p.turns {
 		p.turns[i] = &machine.Turn{MachineTurn: p.rollout.Status.Turns[i]}
 	}
+	v.Aliases(p.turns)
+}
+
+// identity is the same for all names of one scale set; empty where it is not known yet, or there is no such set.
+func (p *pass) identity(s *set) string {
+	switch {
+	case s.absent:
+		return ""
+	case p.replacement.Provider.Azure != nil:
+		return strings.ToLower(s.name)
+	case s.known:
+		return s.described.Name
+	case p.replacement.Provider.GCP != nil && !strings.Contains(s.name, "/"):
+		return "" // Where it is, only a look tells.
+	}
+	return s.name
 }
 
 // unhealthy says why a node is not healthy, and when the clock alone can change that.
@@ -101,7 +120,7 @@ func (p *pass) unstable(t *machine.Turn, name string) (why string, next time.Tim
 
 // ask asks the control plane, where nodes are of it: whether replacements are members, and whether others may leave.
 func (p *pass) ask(ctx context.Context) {
-	if !p.rules.ControlPlane || !p.etcd() {
+	if !p.rules.ControlPlane {
 		return
 	}
 	var leaving []string
@@ -113,36 +132,17 @@ func (p *pass) ask(ctx context.Context) {
 	for _, t := range p.turns {
 		switch t.Phase {
 		case v1alpha1.MachineAdding, v1alpha1.MachineJoining, v1alpha1.MachineClaiming:
+			p.askOf(ctx, t, leaving)
 		default:
-			continue
-		}
-		note := func(in map[string]string, why string, err error) {
-			if err != nil {
-				why = "the control plane can't be looked at: " + err.Error()
-			}
-			if why != "" {
-				in[t.Turn] = why
-				p.at(p.now.Add(planeEvery))
-			}
-		}
-		// A turn may come through several phases before this is asked again.
-		o := p.departure(leaving)
-		if !t.DeletesFirst || t.Phase != v1alpha1.MachineClaiming {
-			name, why, err := p.joined(ctx, t)
-			note(p.view.Unjoined, why, err)
-			if why != "" || err != nil {
-				continue
-			}
-			o.Replacement = name
-		}
-		if t.Machine != "" {
-			why, err := p.options.Plane.MayLeave(ctx, t.Node, o)
-			note(p.view.Waits, why, err)
 		}
 	}
-	if len(p.turns) > 0 {
-		return // What more may begin is asked in its time.
+	if len(p.turns) == 0 && p.etcd() { // Else what more may begin is asked in its time.
+		p.askForMore(ctx)
 	}
+}
+
+// askForMore asks whether turns may begin.
+func (p *pass) askForMore(ctx context.Context) {
 	n, why, err := p.options.Plane.Leavable(ctx, nil)
 	switch {
 	case err != nil:
@@ -152,6 +152,38 @@ func (p *pass) ask(ctx context.Context) {
 	}
 	if p.view.Closed != "" {
 		p.at(p.now.Add(planeEvery))
+	}
+}
+
+// askOf asks of a turn. It may come through several phases before this is asked again.
+func (p *pass) askOf(ctx context.Context, t *machine.Turn, leaving []string) {
+	note := func(in map[string]string, why string, err error) {
+		if err != nil {
+			why = "the control plane can't be looked at: " + err.Error()
+		}
+		if why != "" {
+			in[t.Turn] = why
+			p.at(p.now.Add(planeEvery))
+		}
+	}
+	o := p.departure(leaving)
+	if p.etcd() && t.Failed != nil && t.Phase == v1alpha1.MachineJoining && p.view.Bound(t) {
+		if name, _ := p.view.Remains(t); name != "" {
+			why, err := p.options.Plane.MayLeave(ctx, name, o)
+			note(p.view.Stays, why, err)
+		}
+	}
+	if p.etcd() && (!t.DeletesFirst || t.Phase != v1alpha1.MachineClaiming) {
+		name, why, err := p.joined(ctx, t)
+		note(p.view.Unjoined, why, err)
+		if why != "" || err != nil {
+			return
+		}
+		o.Replacement = name
+	}
+	if t.Machine != "" {
+		why, err := p.options.Plane.MayLeave(ctx, t.Node, o)
+		note(p.view.Waits, why, err)
 	}
 }
 
@@ -226,6 +258,9 @@ func (p *pass) lookAtSpots() {
 			continue
 		}
 		s := p.view.Look(known, rooms)
+		if s.Unit.Rank > 0 && p.view.Disputed(s.Set, s.Machine, known) != "" {
+			p.at(p.now.Add(lookBusy)) // That it is not any more need not show on its Node.
+		}
 		if known.Selected && s.Machine == nil && !s.Unit.OptedOut {
 			p.stranger(known)
 		}
@@ -249,13 +284,7 @@ func (p *pass) spread() {
 			places, ranks, asking = append(places, s.Set.Name+"/"+s.Machine.Zone), append(ranks, s.Unit.Rank), append(asking, &s.Unit)
 		}
 	}
-	going := map[string]int{}
-	for _, t := range p.turns {
-		if m := p.view.Sets[t.ScaleSet].Machine(t.Machine); m != nil && m.State != machine.Deleting && t.Phase != v1alpha1.MachineDiscarding {
-			going[t.ScaleSet+"/"+m.Zone]++
-		}
-	}
-	rollout.Spread(places, ranks, going)
+	rollout.Spread(places, ranks)
 	for i, u := range asking {
 		u.Rank = ranks[i]
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // patience is for what happens in goroutines. Nothing waits that long.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func node(name, version string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}
