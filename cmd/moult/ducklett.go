@@ -92,6 +92,13 @@ type kept struct {
 	fixed, made v1alpha1.NodeRolloutSpec
 }
 
+// whole is what it is made with.
+func (k *kept) whole() *v1alpha1.NodeRolloutSpec {
+	spec := k.fixed.DeepCopy()
+	spec.Drain, spec.Strategy.MaxFailures = k.made.Drain, k.made.Strategy.MaxFailures
+	return spec
+}
+
 // rollouts are the NodeRollouts by name.
 func (d *ducklett) rollouts(lookup func(string) (string, bool)) (map[string]kept, error) {
 	var problems []error
@@ -157,18 +164,14 @@ const (
 	labelMaster       = "node-role.kubernetes.io/master"
 )
 
-// duckletDefaults are how Ducklett drains, and what takes the place of its trying for ever.
+// duckletDefaults are how Ducklett drains, and what takes the place of its trying for ever: a failure halts. A turn that is tried again by itself counts
+// as no failure before it was for the last time, and so an image that is no good would come to further nodes meanwhile.
 func duckletDefaults() v1alpha1.NodeRolloutSpec {
 	return v1alpha1.NodeRolloutSpec{
 		Drain: &v1alpha1.NodeDrain{
 			Timeout: &metav1.Duration{Duration: 6 * time.Minute}, OnTimeout: "Force", Force: true, DeleteEmptyDirData: ptr.To(true),
 		},
-		Strategy: &v1alpha1.Strategy{
-			MaxFailures: ptr.To(intstr.FromInt32(0)),
-			Retries: &v1alpha1.Retries{
-				Limit: 5, Backoff: &metav1.Duration{Duration: 10 * time.Minute}, MaxBackoff: &metav1.Duration{Duration: 6 * time.Hour},
-			},
-		},
+		Strategy: &v1alpha1.Strategy{MaxFailures: ptr.To(intstr.FromInt32(0))},
 	}
 }
 
@@ -222,9 +225,7 @@ func (k *keeper) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 
 // make makes one of them whole, so that it is never there with half of its settings.
 func (k *keeper) make(ctx context.Context, name string, want *kept) error {
-	spec := want.fixed.DeepCopy()
-	spec.Drain, spec.Strategy.MaxFailures, spec.Strategy.Retries = want.made.Drain, want.made.Strategy.MaxFailures, want.made.Strategy.Retries
-	o, err := withSpec(name, spec)
+	o, err := withSpec(name, want.whole())
 	if err == nil {
 		err = k.client.Create(ctx, o, client.FieldOwner(managerDucklett))
 	}

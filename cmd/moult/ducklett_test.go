@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/test/cluster"
 )
 
@@ -92,7 +93,7 @@ replacement:` + azure + "  surge: 5\n  scaleSets: [prod-cp]\n  controlPlane: {et
 		}
 		var made v1alpha1.NodeRolloutSpec
 		if err := yaml.UnmarshalStrict([]byte("drain: {timeout: 6m, onTimeout: Force, force: true, deleteEmptyDirData: true}\n"+
-			"strategy: {maxFailures: 0, retries: {limit: 5, backoff: 10m, maxBackoff: 6h}}"), &made); err != nil {
+			"strategy: {maxFailures: 0}"), &made); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(made, all[name].made); diff != "" {
@@ -135,6 +136,26 @@ func TestDucklettSelects(t *testing.T) {
 		}
 		if got != tc.want {
 			t.Errorf("%v is selected by %q, want %q", tc.labels, got, tc.want)
+		}
+	}
+}
+
+// An image that is no good comes to no further node: the first turn that fails halts what is made, as nothing is tried again by itself.
+func TestDucklettHalts(t *testing.T) {
+	d, _ := as(t, "--worker-concurrency=6")
+	all, err := d.rollouts(in(azureEnvironment))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	for name, of := range all {
+		asked := of.whole().Strategy
+		units := []rollout.Unit{{Node: "failed", State: v1alpha1.UnitFailed, Since: now, RetryAt: rollout.RetryAt(asked.Retries, 1, now)}}
+		for _, node := range []string{"a", "b", "c"} {
+			units = append(units, rollout.Unit{Node: node, State: v1alpha1.UnitOutdated})
+		}
+		if got := rollout.Decide(rollout.New(asked, 1, len(units)), units, rollout.Fleet{}, now); got.Halted == nil || len(got.Start) > 0 {
+			t.Errorf("%s: halted is %+v, and %v start", name, got.Halted, got.Start)
 		}
 	}
 }
@@ -260,6 +281,9 @@ func TestDucklettKeeps(t *testing.T) {
 	if d := made.Spec.Drain; d == nil || d.Timeout.Duration != 6*time.Minute || d.OnTimeout != "Force" || !d.Force {
 		t.Errorf("drain is %+v", d)
 	}
+	if s := made.Spec.Strategy; s.MaxFailures == nil || s.MaxFailures.IntVal != 0 || s.Retries != nil {
+		t.Errorf("strategy is %+v", s)
+	}
 
 	// What the flags say is put back; what they do not say can be changed.
 	patch := func(body string) {
@@ -269,12 +293,12 @@ func TestDucklettKeeps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	patch(`{"spec":{"strategy":{"maxConcurrent":50,"soak":"5m"},"drain":{"timeout":"20m","onTimeout":"Halt"},"replacement":{"surge":0,"rollback":true}}}`)
+	patch(`{"spec":{"strategy":{"maxConcurrent":50,"soak":"5m","retries":{"limit":3}},"drain":{"timeout":"20m","onTimeout":"Halt"},"replacement":{"surge":0,"rollback":true}}}`)
 	now := await("put back", rolloutWorkers, func(nr *v1alpha1.NodeRollout) bool {
 		return nr.Spec.Strategy.MaxConcurrent.IntVal == 2 && nr.Spec.Replacement.Surge.IntVal == 2
 	})
 	if now.Spec.Drain.Timeout.Duration != 20*time.Minute || now.Spec.Drain.OnTimeout != "Halt" || now.Spec.Strategy.Soak.Duration != 5*time.Minute ||
-		!now.Spec.Replacement.Rollback || now.Spec.Strategy.Retries == nil {
+		!now.Spec.Replacement.Rollback || now.Spec.Strategy.Retries == nil || now.Spec.Strategy.MaxFailures == nil {
 		t.Errorf("what a person has changed is lost: %+v", now.Spec)
 	}
 
