@@ -146,8 +146,8 @@ e2e: binaries ## Run the end-to-end tests.
 	go test -timeout $(TEST_TIMEOUT) -p 1 -parallel 8 -count 1 -v $(ARGS) ./test/e2e/...
 
 .PHONY: chaos
-chaos: binaries ## Kill the operator again and again in the middle of rollouts; SEED repeats what was drawn.
-	$(if $(SEED),MOULT_SEED=$(SEED)) go test -timeout $(TEST_TIMEOUT) -count 1 -v $(ARGS) ./test/chaos
+chaos: binaries ## Kill the operator again and again in the middle of rollouts, at instants that are drawn; SEED repeats them.
+	MOULT_SEED=$(or $(SEED),$$RANDOM) go test -timeout $(TEST_TIMEOUT) -count 1 -v $(ARGS) ./test/chaos
 
 .PHONY: scale
 scale: ## Measure a rollout over NODES simulated nodes (or 100,1000,5000): KIND=plan, daemonset, hostupdate or replacement; CONCURRENCY at a time.

@@ -47,7 +47,7 @@ const (
 	// podSeconds is how long a pod runs once its node is cordoned.
 	podSeconds = 0.2
 	// limit bounds the whole test.
-	limit = 5 * time.Minute
+	limit = 10 * time.Minute
 )
 
 // byPerson are the nodes that somebody has cordoned before.

@@ -34,7 +34,7 @@ const (
 	daemonStartSeconds = "0.3"
 	daemonCanary       = time.Second
 	// daemonLimit bounds one run.
-	daemonLimit = 8 * time.Minute
+	daemonLimit = 16 * time.Minute
 )
 
 // Each template goes out over nodes of which some are not ready for a while, by a canary and a rolling update.

@@ -37,12 +37,12 @@ const (
 	starting = 30 * time.Second
 )
 
-// seed is MOULT_SEED, or drawn.
+// seed is MOULT_SEED, or else always the same: what is drawn by chance is for those to see who look for it, by make chaos.
 func seed(t *testing.T) uint64 {
 	t.Helper()
 	text, ok := os.LookupEnv("MOULT_SEED")
 	if !ok {
-		return uint64(rand.Uint32())
+		return 3
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {

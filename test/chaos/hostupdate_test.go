@@ -39,7 +39,7 @@ const (
 	hostsAtOnce = 2
 	hostKills   = 30
 	// hostLimit bounds the whole test.
-	hostLimit = 6 * time.Minute
+	hostLimit = 12 * time.Minute
 	// hostReplicas is how many pods serve on the hosts, and hostAvailable how many of them must.
 	hostReplicas  = 3
 	hostAvailable = 1

@@ -6,11 +6,14 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -24,7 +27,7 @@ func (c *replaceChaos) checkAll(ctx context.Context) {
 	now := c.objects(ctx, namespace, &corev1.PodList{})
 	c.until(ctx, "the journal is up to date", func() (bool, error) { return c.journal.has(now), nil })
 	c.checkSet()
-	r := &replaceReplay{replaceChaos: c, nodes: map[string]*corev1.Node{}, pods: map[string]*corev1.Pod{}, least: servers}
+	r := &replaceReplay{replaceChaos: c, nodes: map[string]*corev1.Node{}, pods: map[string]*corev1.Pod{}, late: c.lateClaims(), least: servers}
 	for _, e := range c.journal.inOrder() {
 		r.next(e)
 	}
@@ -70,8 +73,34 @@ type replaceReplay struct {
 	*replaceChaos
 	nodes map[string]*corev1.Node
 	pods  map[string]*corev1.Pod
+	// late are the turns of claims that arrived when who had made them was dead.
+	late map[string]bool
 
 	most, least int
+}
+
+// lateClaims are the turns of claims that arrived late.
+func (c *replaceChaos) lateClaims() map[string]bool {
+	c.t.Helper()
+	turns := map[string]bool{}
+	for _, w := range c.gate.lateWrites() {
+		if w.method != http.MethodPatch || !strings.HasPrefix(w.path, "/api/v1/nodes/") || w.code != http.StatusOK {
+			continue
+		}
+		o, _, err := clientgoscheme.Codecs.UniversalDeserializer().Decode(w.object, nil, nil)
+		n, ok := o.(*corev1.Node)
+		if err != nil || !ok {
+			c.t.Fatalf("reading what was written late, a %T, %v", o, err)
+		}
+		held, err := v1alpha1.ParseClaims(n.Annotations)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for _, claim := range held {
+			turns[claim.Turn] = true
+		}
+	}
+	return turns
 }
 
 func (r *replaceReplay) next(e entry) {
@@ -121,21 +150,24 @@ func (r *replaceReplay) strictAt(revision uint64) bool {
 	})
 }
 
-// claimed checks how many nodes are claimed. One whose turn has failed serves as before, and is not counted: its claim keeps nobody off.
+// claimed checks how many nodes are claimed. One whose turn has failed serves as before, and is not counted: its claim keeps nobody off. Nor is one whose
+// claim arrived when the next operator had chosen others, of another image. No operator can prevent that; but none may cordon that node.
 func (r *replaceReplay) claimed(e entry) {
 	r.t.Helper()
-	claimed := 0
+	claimed, which := 0, ""
 	for _, n := range r.nodes {
 		held, err := v1alpha1.ParseClaims(n.Annotations)
 		if err != nil || len(held) > 1 {
 			r.problem("at revision %d %s has the claims %q, %v", e.revision, n.Name, n.Annotations[v1alpha1.AnnotationClaims], err)
 		}
-		if len(held) == 1 && !held[0].Parked() {
+		if len(held) == 1 && !held[0].Parked() && (!r.late[held[0].Turn] || n.Spec.Unschedulable) {
 			claimed++
+			which += fmt.Sprintf("; %s, ready %t, unschedulable %t, machine %s, since %s", n.Name, nodeReady(n), n.Spec.Unschedulable, held[0].Machine,
+				held[0].Since.Format(time.TimeOnly))
 		}
 	}
 	if r.most = max(r.most, claimed); claimed > min(replaceAtOnce, replaceBudget) {
-		r.problem("at revision %d %d nodes are claimed", e.revision, claimed)
+		r.problem("at revision %d %d nodes are claimed, with a change of %s%s", e.revision, claimed, e.object.GetName(), which)
 	}
 }
 

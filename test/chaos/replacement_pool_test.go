@@ -89,7 +89,7 @@ func (c *pool) replaced() string {
 		return "there is no rollout"
 	case len(r.Status.Turns) > 0:
 		return fmt.Sprintf("%d machines are in a turn", len(r.Status.Turns))
-	case r.Status.Revision != clouds.ImageName(set.Image):
+	case !strings.HasPrefix(r.Status.Revision, clouds.ImageName(set.Image)+"@"):
 		return "the revision is " + r.Status.Revision
 	case len(r.Status.ScaleSets) != 1:
 		return fmt.Sprintf("the scale sets are %+v", r.Status.ScaleSets)

@@ -41,7 +41,7 @@ const (
 	// hurry is after how many kills the image changes whether or not all machines are of the last one.
 	hurry = 7
 	// replaceLimit bounds the whole test.
-	replaceLimit = 10 * time.Minute
+	replaceLimit = 20 * time.Minute
 	// servers is how many pods serve on the machines, and serversAvailable how many of them must.
 	servers          = 6
 	serversAvailable = 4

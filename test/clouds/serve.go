@@ -45,7 +45,7 @@ func (w *World) note(name, detail, outcome string) {
 }
 
 // Serve puts faults of the wire in front of a double's handler, and counts and records its calls. name is how a request's call is named; one
-// without a name is passed on as it is. answer writes how the cloud says Throttled, Conflict, Denied or Unavailable.
+// without a name is passed on as it is. answer writes how the cloud says Throttled, Conflict, Denied, Invalid or Unavailable.
 func (w *World) Serve(name func(*http.Request) string, answer func(http.ResponseWriter, FaultKind), h http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		call := name(r)
@@ -69,7 +69,7 @@ func (w *World) Serve(name func(*http.Request) string, answer func(http.Response
 			w.note(call, detail, outcome)
 		}()
 		switch fault {
-		case Throttled, Conflict, Denied, Unavailable:
+		case Throttled, Conflict, Denied, Invalid, Unavailable:
 			answer(rw, fault)
 			return
 		case DropBefore:

@@ -263,7 +263,8 @@ func (u *etcdUser) use(ctx context.Context) {
 				}
 			}
 			if err == nil {
-				once, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+				// A member that is gone does not say so. Before all of those that were there at first are, another is asked.
+				once, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 				err = do(once, c)
 				cancel()
 			}

@@ -222,7 +222,15 @@ func newRollout(name string, machines ...*cluster.Machine) *v1alpha1.NodeRollout
 // createRollout makes a NodeRollout that goes when the test ends.
 func createRollout(t *testing.T, r *v1alpha1.NodeRollout) {
 	t.Helper()
-	if err := world.Create(t.Context(), r); err != nil {
+	asked := false
+	if err := persistently(t.Context(), func(ctx context.Context) error {
+		err := world.Create(ctx, r)
+		if asked && apierrors.IsAlreadyExists(err) {
+			err = world.Get(ctx, client.ObjectKeyFromObject(r), r)
+		}
+		asked = true
+		return err
+	}); err != nil {
 		t.Fatalf("creating NodeRollout: %v", err)
 	}
 	t.Cleanup(func() {
@@ -250,7 +258,9 @@ func createRollout(t *testing.T, r *v1alpha1.NodeRollout) {
 func rollout(t *testing.T, name string) *v1alpha1.NodeRollout {
 	t.Helper()
 	r := &v1alpha1.NodeRollout{}
-	if err := world.Get(context.WithoutCancel(t.Context()), client.ObjectKey{Name: name}, r); err != nil {
+	if err := persistently(context.WithoutCancel(t.Context()), func(ctx context.Context) error {
+		return world.Get(ctx, client.ObjectKey{Name: name}, r)
+	}); err != nil {
 		t.Fatalf("reading NodeRollout: %v", err)
 	}
 	return r

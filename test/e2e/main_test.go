@@ -93,6 +93,9 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 			return 1, err
 		}
 	}
+	if _, err := builtPlugin(); err != nil { // Else whichever test needs it first has it built in its own time.
+		return 1, err
+	}
 	if world.Cluster, err = cluster.Start(ctx, options); err != nil {
 		return 1, err
 	}

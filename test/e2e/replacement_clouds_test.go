@@ -155,7 +155,9 @@ const poolLabel = "e2e.moult.dev/pool"
 func (p *pool) nodes(t *testing.T) []corev1.Node {
 	t.Helper()
 	var all corev1.NodeList
-	if err := world.List(context.WithoutCancel(t.Context()), &all, client.MatchingLabels{poolLabel: p.name}); err != nil {
+	if err := persistently(context.WithoutCancel(t.Context()), func(ctx context.Context) error {
+		return world.List(ctx, &all, client.MatchingLabels{poolLabel: p.name})
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return all.Items
@@ -254,16 +256,22 @@ func (p *pool) fault(f clouds.Fault) {
 func (p *pool) done(t *testing.T, image string, capacity int) *v1alpha1.NodeRollout {
 	t.Helper()
 	r := rolloutWithin(t, 12*patience, p.name, fmt.Sprintf("done on %d machines", capacity), func(s *v1alpha1.NodeRolloutStatus) bool {
-		return ready(s) && int(s.Counts.Total) == capacity && int(s.Counts.Updated) == capacity && len(s.ScaleSets) == 1 &&
-			s.ScaleSets[0].Image != "" && strings.Contains(p.osImages(t), image) &&
-			// What is to be done next is written down before it is done, with the counts and conditions of before.
-			s.ScaleSets[0].Outdated == 0
+		return p.says(t, s, image, capacity) && len(s.ScaleSets) == 1
 	})
 	if len(r.Status.Turns) > 0 || len(r.Status.ScaleSets[0].Operations) > 0 || r.Status.ScaleSets[0].Reason != "" {
 		t.Errorf("something is under way: %+v, %+v", r.Status.Turns, r.Status.ScaleSets)
 	}
 	p.settled(t, image, capacity)
 	return r
+}
+
+// says reports whether a status says that all is done.
+func (p *pool) says(t *testing.T, s *v1alpha1.NodeRolloutStatus, image string, capacity int) bool {
+	t.Helper()
+	return ready(s) && int(s.Counts.Total) == capacity && int(s.Counts.Updated) == capacity && len(s.ScaleSets) > 0 &&
+		strings.HasPrefix(s.Revision, image) && s.ScaleSets[0].Image != "" && strings.Contains(p.osImages(t), image) &&
+		// What is to be done next is written down before it is done, with the counts and conditions of before.
+		s.ScaleSets[0].Outdated == 0
 }
 
 // osImages are what the Nodes run, as text.

@@ -64,7 +64,7 @@ replacement:
 		{"aws", of + "aws: {}}}", ""},
 		{"aws with all fields", of + "aws: {region: us-gov-east-1, roleARN: 'arn:aws-us-gov:iam::123456789012:role/path/moult'}}}", ""},
 		{"gcp", of + "gcp: {project: project}}}", ""},
-		{"gcp with all fields", of + "gcp: {project: 'example.com:my-project', locations: [europe-west1, europe-west1-b], serviceAccount: moult@p.iam.gserviceaccount.com}}}", ""},
+		{"gcp with all fields", of + "gcp: {project: 'example.com:my-project', locations: [europe-west1, europe-west1-b, europe-west12, europe-west10-a, us-central1-ai1a], serviceAccount: moult@p.iam.gserviceaccount.com}}}", ""},
 
 		{"half a subscription", of + "azure: {subscriptionID: " + subID[:35] + "}}}", "spec.replacement.provider.azure.subscriptionID in body should match"},
 		{"a subscription by name", of + "azure: {subscriptionID: production}}}", "spec.replacement.provider.azure.subscriptionID in body should match"},

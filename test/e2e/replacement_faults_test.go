@@ -47,6 +47,9 @@ func impatient(r *v1alpha1.NodeRollout) {
 	r.Spec.Replacement.ReplacementReady = &v1alpha1.ReplacementReady{Timeout: &metav1.Duration{Duration: 8 * time.Second}}
 }
 
+// patient gives those that are to be ready as long as any, on however busy a machine.
+func patient(r *v1alpha1.NodeRollout) { r.Spec.Replacement.ReplacementReady = nil }
+
 // edits is a change of the set.
 func edits(change func(*clouds.Set)) func(*testing.T, *pool) {
 	return func(t *testing.T, p *pool) {
@@ -67,6 +70,12 @@ func protects(on bool) func(*testing.T, *pool) {
 	}
 }
 
+// namedOnce leaves the first of a rollout's scale sets in its spec.
+func namedOnce(t *testing.T, p *pool) {
+	t.Helper()
+	editRollout(t, p.name, func(r *v1alpha1.NodeRollout) { r.Spec.Replacement.ScaleSets = r.Spec.Replacement.ScaleSets[:1] })
+}
+
 var poolFaults = []poolFault{
 	// There is no room.
 	{name: "quota", faults: []clouds.Fault{{Kind: clouds.Quota}}, set: v1alpha1.ReasonCloudQuota, waits: v1alpha1.ReasonCloudQuota},
@@ -80,6 +89,7 @@ var poolFaults = []poolFault{
 	{name: "denied", faults: []clouds.Fault{{Kind: clouds.Denied}}, set: v1alpha1.ReasonCloudDenied},
 	{name: "unavailable", faults: []clouds.Fault{{Kind: clouds.Unavailable}}, set: v1alpha1.ReasonCloudError},
 	{name: "may-only-look", faults: []clouds.Fault{{Kind: clouds.Denied, Call: "Update"}}, set: v1alpha1.ReasonCloudDenied},
+	{name: "declined", faults: []clouds.Fault{{Kind: clouds.Invalid, Call: "Update"}}, rollout: impatient, failed: v1alpha1.ReasonReplacementFailed},
 	{name: "conflict", faults: []clouds.Fault{{Kind: clouds.Conflict, Call: "Update", Times: 2}, {Kind: clouds.Conflict, Call: "DeleteInstances", Times: 2}}},
 	{name: "lost-requests", faults: everyCall(clouds.DropBefore)},
 	{name: "lost-answers", faults: everyCall(clouds.DropAfter)},
@@ -89,9 +99,15 @@ var poolFaults = []poolFault{
 	// The set can't be used.
 	{name: "not-found", rollout: func(r *v1alpha1.NodeRollout) {
 		r.Spec.Replacement.ScaleSets = append(r.Spec.Replacement.ScaleSets, "not-there")
-	}, set: v1alpha1.ReasonScaleSetNotFound, then: func(t *testing.T, p *pool) {
+	}, set: v1alpha1.ReasonScaleSetNotFound, then: namedOnce},
+	{name: "named-twice", rollout: func(r *v1alpha1.NodeRollout) {
+		r.Spec.Replacement.ScaleSets = append(r.Spec.Replacement.ScaleSets, strings.ToUpper(r.Spec.Replacement.ScaleSets[0]))
+	}, set: v1alpha1.ReasonScaleSetUnfit, says: "by another name", then: func(t *testing.T, p *pool) {
 		t.Helper()
-		editRollout(t, p.name, func(r *v1alpha1.NodeRollout) { r.Spec.Replacement.ScaleSets = r.Spec.Replacement.ScaleSets[:1] })
+		rolloutWithin(t, 6*patience, p.name, "has replaced the machine of both names", func(s *v1alpha1.NodeRolloutStatus) bool {
+			return s.Counts.Total == 1 && s.Counts.Updated == 1 && len(s.Turns) == 0 && strings.Contains(p.osImages(t), newImage)
+		})
+		namedOnce(t, p)
 	}},
 	{name: "busy", before: edits(func(s *clouds.Set) { s.Busy = true }), waits: v1alpha1.ReasonScaleSetBusy, then: edits(func(s *clouds.Set) { s.Busy = false })},
 	{name: "unfit", options: poolOptions{settings: map[string]string{"upgrade": "Automatic"}}, waits: v1alpha1.ReasonScaleSetUnfit, set: v1alpha1.ReasonScaleSetUnfit,
@@ -106,7 +122,7 @@ var poolFaults = []poolFault{
 	{name: "deletion-fails", faults: []clouds.Fault{{Kind: clouds.OperationFails, Call: "Delete", Times: 1}}, failed: v1alpha1.ReasonDeleteFailed},
 	{name: "tried-again-by-itself", faults: []clouds.Fault{{Kind: clouds.NeverJoins, Times: 1}}, rollout: func(r *v1alpha1.NodeRollout) {
 		impatient(r)
-		r.Spec.Strategy = &v1alpha1.Strategy{Retries: &v1alpha1.Retries{Limit: 2, Backoff: &metav1.Duration{Duration: time.Second}}}
+		r.Spec.Strategy = &v1alpha1.Strategy{Retries: &v1alpha1.Retries{Limit: 10, Backoff: &metav1.Duration{Duration: time.Second}}}
 	}},
 }
 
@@ -168,6 +184,7 @@ func (f poolFault) run(t *testing.T) {
 				set.Capacity == p.capacity && len(p.world.Machines(p.full)) == p.capacity && !n.Spec.Unschedulable
 		})
 		editRollout(t, p.name, func(r *v1alpha1.NodeRollout) {
+			patient(r)
 			metav1.SetMetaDataAnnotation(&r.ObjectMeta, v1alpha1.AnnotationRetry, "now")
 		})
 	}
@@ -223,7 +240,7 @@ func TestReplacementOfNodeless(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "nodeless", poolOptions{capacity: 2})
 	r := p.newRollout()
-	impatient(r)
+	r.Spec.Replacement.ReplacementReady = &v1alpha1.ReplacementReady{Timeout: &metav1.Duration{Duration: lasting - 2*time.Second}}
 	createRollout(t, r)
 	p.done(t, oldImage, p.capacity)
 	p.fault(clouds.Fault{Kind: clouds.OperationFails, Call: "Add", Times: 1})
@@ -271,11 +288,14 @@ func TestReplacementOfNodeless(t *testing.T) {
 	p.never(t, p.capacity+2, p.capacity) // There are three, one more while another comes first, and one fewer while it does not.
 }
 
-// lasts checks that there are so many machines for longer than a replacement gets, and none goes.
+// lasting is longer than a replacement gets.
+const lasting = 17 * time.Second
+
+// lasts checks that there are so many machines for that long, and none goes.
 func (p *pool) lasts(t *testing.T, what string, machines int) {
 	t.Helper()
 	before := len(p.world.Gone(p.full))
-	lasts(t, 10*time.Second, what, func(context.Context) error {
+	lasts(t, lasting, what, func(context.Context) error {
 		if n, gone := len(p.world.Machines(p.full)), len(p.world.Gone(p.full)); n != machines || gone > before {
 			return fmt.Errorf("there are %d machines, and %d have gone", n, gone)
 		}
@@ -399,6 +419,13 @@ func TestReplacementAmongOthers(t *testing.T) {
 				}
 				return turn != nil
 			})
+			if tc.phase == v1alpha1.MachineDeleting {
+				// It is said before it is asked for, and until then it might be what the autoscaler takes.
+				eventually(t, "the machine is being deleted", func(context.Context) (string, bool) {
+					all := p.world.Machines(p.full)
+					return fmt.Sprint(all), slices.ContainsFunc(all, func(m clouds.Machine) bool { return m.ID == turn.Machine && m.State == clouds.Deleting })
+				})
+			}
 			tc.do(t, p, turn)
 			if tc.others {
 				p.lifeless(t)

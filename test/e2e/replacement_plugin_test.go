@@ -58,6 +58,7 @@ func TestReplacementPlugin(t *testing.T) {
 	rolloutWithin(t, 2*patience, p.name, "has failed", func(s *v1alpha1.NodeRolloutStatus) bool { return len(s.Failed) == 1 && len(s.Turns) == 0 })
 	says(t, []string{"status", named}, "✗ "+turn.Node, "ReplacementFailed")
 	says(t, []string{"why", turn.Node}, "Failed: ReplacementFailed", "spec.replacement.keepFailedFor", "kubectl moult retry "+turn.Node)
+	editRollout(t, p.name, patient)
 	says(t, []string{"retry", turn.Node}, "is retried: "+named+" (ReplacementFailed)")
 	p.done(t, newImage, 2)
 	says(t, []string{"status", named, "--until-complete"}, "Complete")
@@ -189,7 +190,7 @@ func TestSetImageMidRollout(t *testing.T) {
 	t.Cleanup(letGo)
 	p.setImage(t, newImage)
 	createRollout(t, p.newRollout())
-	eventually(t, "a machine is being deleted", func(context.Context) (string, bool) {
+	within(t, 3*patience, "a machine is being deleted", func(context.Context) (string, bool) {
 		all := p.world.Machines(p.full)
 		return fmt.Sprint(all), slices.ContainsFunc(all, func(m clouds.Machine) bool { return m.State == clouds.Deleting })
 	})

@@ -344,7 +344,7 @@ func (r *replacementRun) check(ctx context.Context) error {
 	}
 	end.set, _ = r.world.Set(r.double.set)
 	end.reckon()
-	r.measured.most, r.measured.fewest, r.measured.claimed = end.most, end.fewest, r.tally.most
+	r.measured.most, r.measured.fewest, r.measured.claimed, r.measured.zones = end.most, end.fewest, r.tally.most, end.zones()
 	r.measured.problems = append(r.measured.problems, end.verify(newImage, r.concurrency, r.unevenness())...)
 	r.measured.problems = append(r.measured.problems, r.tally.verify(r.original, r.concurrency)...)
 

@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -42,7 +43,9 @@ type replacementMeasured struct {
 	peak  int64
 	// most and fewest are how many machines there were, and claimed how many nodes were claimed at once.
 	most, fewest, claimed int
-	problems              []error
+	// zones is how many machines each had in the end.
+	zones    []int
+	problems []error
 }
 
 func (m *replacementMeasured) wrong(format string, args ...any) {
@@ -83,6 +86,7 @@ func (m *replacementMeasured) print(out io.Writer) error {
 	w.line("ideal of the update, in seconds", fmt.Sprintf("%.1f", o.idealReplacement(m.size).Seconds()))
 	w.line("machines at once, at most", fmt.Sprint(m.most))
 	w.line("machines at once, at least", fmt.Sprint(m.fewest))
+	w.line("machines of each zone, in the end", strings.Trim(fmt.Sprint(m.zones), "[]"))
 	w.line("nodes claimed at once", fmt.Sprint(m.claimed))
 	w.line("CPU seconds to start", fmt.Sprintf("%.2f", m.start.Seconds()))
 	w.line("peak RSS in MiB", fmt.Sprintf("%.1f", mebibytes(m.peak)))

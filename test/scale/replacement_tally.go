@@ -124,6 +124,15 @@ func (e *scaleSetEnd) reckon() {
 	}
 }
 
+// zones is how many machines there are in each zone, in the order of these.
+func (e *scaleSetEnd) zones() []int {
+	n := make([]int, len(e.set.Zones))
+	for _, m := range e.now {
+		n[slices.Index(e.set.Zones, m.Zone)]++
+	}
+	return n
+}
+
 // verify returns what is wrong: each of the first machines is to be replaced by one of an image, once, with never more than the surge, and never
 // fewer than before, and no zone is to have more machines than another, but for so many.
 func (e *scaleSetEnd) verify(image string, surge, unevenness int) []error {
@@ -145,21 +154,12 @@ func (e *scaleSetEnd) verify(image string, surge, unevenness int) []error {
 			wrong("machine %s was deleted %d times", id, gone[id])
 		}
 	}
-	zones := map[string]int{}
-	for _, zone := range e.set.Zones {
-		zones[zone] = 0
-	}
 	for _, m := range e.now {
-		zones[m.Zone]++
 		if clouds.ImageName(m.Image) != image || m.State != clouds.Running {
 			wrong("machine %s is %s, and of image %s", m.ID, m.State, m.Image)
 		}
 	}
-	fewest, most := len(e.now), 0
-	for _, n := range zones {
-		fewest, most = min(fewest, n), max(most, n)
-	}
-	if most > fewest+unevenness {
+	if zones := e.zones(); slices.Max(zones) > slices.Min(zones)+unevenness {
 		wrong("the zones are out of balance: %v", zones)
 	}
 	if e.set.Capacity != e.capacity || len(e.now) != e.capacity {

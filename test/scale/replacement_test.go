@@ -87,7 +87,7 @@ func TestScaleSetEnd(t *testing.T) {
 		{"a new one is", func(e *scaleSetEnd) { e.gone = append(e.gone, clouds.Machine{ID: "2"}) }, "machine 2 was added, and deleted again"},
 		{"another image", func(e *scaleSetEnd) { e.now[0].Image = oldImage }, "machine 2 is Running, and of image " + oldImage},
 		{"one that goes", func(e *scaleSetEnd) { e.now[0].State = clouds.Deleting }, "machine 2 is Deleting"},
-		{"one zone", func(e *scaleSetEnd) { e.now[0].Zone = "z2" }, "the zones are out of balance: map[z1:0 z2:2]"},
+		{"one zone", func(e *scaleSetEnd) { e.now[0].Zone = "z2" }, "the zones are out of balance: [0 2]"},
 		{"another capacity", func(e *scaleSetEnd) { e.set.Capacity = 3 }, "there are 2 machines, and the scale set is to have 3; before it were 2"},
 		{"too many", func(e *scaleSetEnd) {
 			e.journal = []clouds.Call{{Name: "Add", Detail: "pool 2 3"}, {Name: "Delete", Detail: "pool 0 1"}}
@@ -147,7 +147,7 @@ func sampleReplacement(size int) *replacementMeasured {
 	}
 	o, _ := parse([]string{"--kind", "replacement"})
 	return &replacementMeasured{
-		options: o, size: size, start: time.Second / 2, peak: 64 << 20, most: size + 10, fewest: size, claimed: 10,
+		options: o, size: size, start: time.Second / 2, peak: 64 << 20, most: size + 10, fewest: size, claimed: 10, zones: []int{34, 33, 33},
 		phases: []*replacementPhase{
 			{name: stageFind, took: time.Second, requests: of(0, 0), cpu: time.Second / 10, calls: map[string]int{"Get": 2}},
 			{name: stageUpdate, took: 50 * time.Second, requests: of(5*size, size), cpu: time.Second, calls: map[string]int{"Get": size, "DeleteInstances": size / 2}},
@@ -166,6 +166,7 @@ func TestPrintReplacement(t *testing.T) {
 		"update     50.0      2.0   1.00    10.00           6.00         5.00          150    1.50\n",
 		"patch nodes  500   5.000        1\n",
 		"DeleteInstances   50   0.500\n",
+		"machines of each zone, in the end  34 33 33\n",
 		"requests, idle for 60 s, CPU 0.00 s",
 	} {
 		if !strings.Contains(out.String(), want) {

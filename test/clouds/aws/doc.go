@@ -13,6 +13,7 @@
 // Settings of a set:
 //
 //   - launchTemplate: $Latest or $Default, instead of the version's number; image is then always that of the newest version.
+//   - template: the set whose launch template it has, instead of one of its own. An image that there is a version of is that version.
 //   - alias: the version names a parameter of Systems Manager, so that another image is no other version.
 //   - policy: "mixed" for a mixed instances policy of on-demand and spot, which LaunchInstances does not take, "spot" for one of spot alone.
 //   - suspended: the processes that are suspended, between commas.

@@ -125,9 +125,9 @@ type versionXML struct {
 	Image       string `xml:"launchTemplateData>imageId"`
 }
 
-func (t *template) xml(name string, n int) versionXML {
+func (t *template) xml(n int) versionXML {
 	v := t.versions[n-1]
-	return versionXML{t.id, name, n, v.description, ImageID(v.image)}
+	return versionXML{t.id, t.name, n, v.description, ImageID(v.image)}
 }
 
 func (d *double) versions(f url.Values) (any, error) {
@@ -145,7 +145,7 @@ func (d *double) versions(f url.Values) (any, error) {
 		if n == 0 {
 			return nil, refuse("InvalidLaunchTemplateId.VersionNotFound", "Could not find the specified version %s for the launch template with ID %s.", spec, t.id)
 		}
-		v := t.xml(s.Name, n)
+		v := t.xml(n)
 		if s.Settings["alias"] != "" && f.Get("ResolveAlias") != "true" {
 			v.Image = "resolve:ssm:/moult/image"
 		}
@@ -158,7 +158,7 @@ func (d *double) versions(f url.Values) (any, error) {
 }
 
 func (d *double) createVersion(f url.Values) (any, error) {
-	t, s := d.templateByID(f.Get("LaunchTemplateId"))
+	t, _ := d.templateByID(f.Get("LaunchTemplateId"))
 	if t == nil {
 		return nil, refuse("InvalidLaunchTemplateId.NotFound", "The specified launch template does not exist.")
 	}
@@ -171,14 +171,12 @@ func (d *double) createVersion(f url.Values) (any, error) {
 	if n == 0 {
 		t.versions = append(t.versions, version{name, f.Get("VersionDescription"), token})
 		n = len(t.versions)
-		if s.Settings["launchTemplate"] == "$Latest" {
-			if err := d.use(s.Name, t, n); err != nil {
-				return nil, err
-			}
+		for _, s := range d.world.Sets() {
+			d.template(&s) // those at $Latest are of it now
 		}
 	}
 	return struct {
 		XMLName xml.Name   `xml:"CreateLaunchTemplateVersionResponse"`
 		Version versionXML `xml:"launchTemplateVersion"`
-	}{Version: t.xml(s.Name, n)}, nil
+	}{Version: t.xml(n)}, nil
 }

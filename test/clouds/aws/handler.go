@@ -88,7 +88,7 @@ type double struct {
 	page  int
 
 	mu        sync.Mutex
-	templates map[string]*template // by set
+	templates map[string]*template // by the set whose own it is
 	launched  map[string]*launched // by set and token
 	wanted    map[string]int       // the desired capacity, where there was no room for it
 	// activities of a set, the newest first.
@@ -213,6 +213,8 @@ func answerScaling(rw http.ResponseWriter, f clouds.FaultKind) {
 		refuseScaling(rw, &refusal{"ResourceContention", "You already have a pending update to an Amazon EC2 Auto Scaling resource", http.StatusInternalServerError})
 	case clouds.Denied:
 		refuseScaling(rw, &refusal{"AccessDenied", "User is not authorized to perform this", http.StatusForbidden})
+	case clouds.Invalid:
+		refuseScaling(rw, &refusal{"ValidationError", "You must use a valid fully-formed launch template.", http.StatusBadRequest})
 	default:
 		refuseScaling(rw, &refusal{"InternalFailure", "We encountered an internal error", http.StatusInternalServerError})
 	}
@@ -226,6 +228,8 @@ func answerEC2(rw http.ResponseWriter, f clouds.FaultKind) {
 		refuseEC2(rw, &refusal{"ResourceInUse", "The resource is in use.", http.StatusBadRequest})
 	case clouds.Denied:
 		refuseEC2(rw, &refusal{"UnauthorizedOperation", "You are not authorized to perform this operation.", http.StatusForbidden})
+	case clouds.Invalid:
+		refuseEC2(rw, &refusal{"InvalidParameterValue", "The launch template is not valid.", http.StatusBadRequest})
 	default:
 		refuseEC2(rw, &refusal{"InternalError", "An internal error has occurred", http.StatusInternalServerError})
 	}

@@ -127,7 +127,7 @@ func (d *double) describeGroups(f url.Values) (any, error) {
 func (d *double) group(name string, instances bool) group {
 	s, _ := d.world.Set(name)
 	t := d.template(&s)
-	spec := templateSpec{t.id, s.Name, t.spec(&s)}
+	spec := templateSpec{t.id, t.name, t.spec(&s)}
 	g := group{
 		Name: s.Name, ARN: "arn:aws:autoscaling:" + Region + ":000000000000:autoScalingGroup:0:autoScalingGroupName/" + s.Name,
 		MinSize: s.Min, MaxSize: cmp.Or(s.Max, 10000), Desired: max(s.Capacity, d.wanted[name]), Cooldown: 300, Health: "EC2", Created: "2026-01-01T00:00:00Z",
@@ -175,7 +175,7 @@ func processes(s *clouds.Set) []string {
 }
 
 func (d *double) instance(t *template, m *clouds.Machine) instance {
-	i := instance{ID: m.ID, Zone: m.Zone, Health: "Healthy", Lifecycle: m.State, Template: &templateSpec{t.id, m.Set, strconv.Itoa(t.models[m.Model])}}
+	i := instance{ID: m.ID, Zone: m.Zone, Health: "Healthy", Lifecycle: m.State, Template: &templateSpec{t.id, t.name, strconv.Itoa(t.models[m.Set][m.Model])}}
 	switch m.State {
 	case clouds.Creating:
 		i.Lifecycle = "Pending"

@@ -254,6 +254,8 @@ func (a *Azure) fault(w http.ResponseWriter, kind clouds.FaultKind) {
 		refuse(w, &refusal{http.StatusConflict, "Conflict", "The request failed due to conflict with a concurrent request."})
 	case clouds.Denied:
 		refuse(w, &refusal{http.StatusForbidden, "AuthorizationFailed", "The client does not have authorization to perform the action over the scope."})
+	case clouds.Invalid:
+		refuse(w, &refusal{http.StatusBadRequest, "InvalidParameter", "The image of the scale set is not there any more."})
 	default:
 		refuse(w, &refusal{http.StatusInternalServerError, "InternalExecutionError", "An internal execution error occurred. Please retry later."})
 	}

@@ -183,6 +183,8 @@ func answer(rw http.ResponseWriter, kind clouds.FaultKind) {
 		refuse(rw, http.StatusPreconditionFailed, "conditionNotMet", "Invalid fingerprint.")
 	case clouds.Denied:
 		refuse(rw, http.StatusForbidden, "forbidden", "Required 'compute.instanceGroupManagers.get' permission")
+	case clouds.Invalid:
+		refuse(rw, http.StatusBadRequest, "invalid", "The instance template of the group is not valid.")
 	default:
 		refuse(rw, http.StatusServiceUnavailable, "backendError", "Backend Error")
 	}
