@@ -215,6 +215,7 @@ func (k *keeper) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 	}
 	o, err := withSpec(r.Name, &want.fixed)
 	if err == nil {
+		o.SetUID(there.GetUID()) // An apply makes what is not there, and one deleted since it was read would come back with half of its settings.
 		err = k.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(managerDucklett), client.ForceOwnership)
 	}
 	if err != nil {

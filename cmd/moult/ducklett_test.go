@@ -19,9 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -235,6 +239,7 @@ func TestDucklettKeeps(t *testing.T) {
 	}
 	m, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, // The test may be run more than once in a process.
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -247,6 +252,11 @@ func TestDucklettKeeps(t *testing.T) {
 	if err := (&keeper{client: m.GetClient(), rollouts: all}).SetupWithManager(m); err != nil {
 		t.Fatal(err)
 	}
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: newScheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	doesNotHalfMake(t, c, all)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- m.Start(ctx) }()
@@ -256,10 +266,6 @@ func TestDucklettKeeps(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	c, err := client.New(cfg, client.Options{Scheme: newScheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
 	get := func(name string) (*v1alpha1.NodeRollout, error) {
 		nr := &v1alpha1.NodeRollout{}
 		return nr, c.Get(ctx, types.NamespacedName{Name: name}, nr)
@@ -306,14 +312,40 @@ func TestDucklettKeeps(t *testing.T) {
 	if err := c.Delete(ctx, now); err != nil {
 		t.Fatal(err)
 	}
-	await("made again", rolloutWorkers, func(nr *v1alpha1.NodeRollout) bool {
-		return nr.UID != now.UID && nr.Spec.Drain.Timeout.Duration == 6*time.Minute
-	})
+	again := await("made again", rolloutWorkers, func(nr *v1alpha1.NodeRollout) bool { return nr.UID != now.UID })
+	if d := again.Spec.Drain; d == nil || d.Timeout.Duration != 6*time.Minute || again.Spec.Strategy.MaxFailures == nil {
+		t.Errorf("it is made again with half of its settings: %+v", again.Spec)
+	}
 	if _, err := get("ducklett-others"); !apierrors.IsNotFound(err) {
 		t.Errorf("there is another: %v", err)
 	}
 	var list v1alpha1.NodeRolloutList
 	if err := c.List(ctx, &list); err != nil || len(list.Items) != 2 {
 		t.Errorf("%d NodeRollouts, %v", len(list.Items), err)
+	}
+}
+
+// doesNotHalfMake deletes a NodeRollout between the keeper's reading and writing: what is written must not make one that lacks what is set only when
+// one is made.
+func doesNotHalfMake(t *testing.T, c client.WithWatch, all map[string]kept) {
+	t.Helper()
+	late := interceptor.NewClient(c, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if err := c.Get(ctx, key, o, opts...); err != nil {
+				return err
+			}
+			return c.Delete(ctx, nodeRollout(key.Name))
+		},
+	})
+	k := &keeper{client: late, rollouts: all}
+	r := reconcile.Request{NamespacedName: types.NamespacedName{Name: rolloutWorkers}}
+	if _, err := k.Reconcile(t.Context(), r); err != nil {
+		t.Fatal("making it:", err)
+	}
+	if _, err := k.Reconcile(t.Context(), r); !apierrors.IsConflict(err) {
+		t.Errorf("writing one that was deleted meanwhile: %v, want a conflict", err)
+	}
+	if err := c.Get(t.Context(), r.NamespacedName, nodeRollout(r.Name)); !apierrors.IsNotFound(err) {
+		t.Errorf("one that was deleted meanwhile is there: %v", err)
 	}
 }
