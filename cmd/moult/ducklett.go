@@ -22,6 +22,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -193,10 +194,13 @@ func (k *keeper) SetupWithManager(m ctrl.Manager) error {
 	})
 	return ctrl.NewControllerManagedBy(m).
 		Named("noderollout.ducklett").
-		For(nodeRollout(""), builder.WithPredicates(predicate.NewPredicateFuncs(ours), predicate.GenerationChangedPredicate{})).
+		For(nodeRollout(""), builder.WithPredicates(predicate.NewPredicateFuncs(ours), predicate.Or(predicate.GenerationChangedPredicate{}, another))).
 		WatchesRawSource(atStart).
 		Complete(k)
 }
+
+// another is one that was made in the place of one that was deleted: after a watch has broken that is an update, and both may be of the same generation.
+var another = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() }}
 
 // Reconcile brings one of them to what it should be.
 func (k *keeper) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {

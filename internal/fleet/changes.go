@@ -94,5 +94,5 @@ func sameCondition(a, b corev1.NodeCondition) bool {
 func budgetChanged(old, now any) bool {
 	a, okA := old.(*v1alpha1.NodeDisruptionBudget)
 	b, okB := now.(*v1alpha1.NodeDisruptionBudget)
-	return !okA || !okB || a.Generation != b.Generation || (a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil)
+	return !okA || !okB || a.UID != b.UID || a.Generation != b.Generation || (a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil)
 }

@@ -284,7 +284,7 @@ func changed(matters func(old, now client.Object) bool) predicate.Funcs {
 
 // planChanged leaves out this controller's own status writes.
 var planChanged = changed(func(old, now client.Object) bool {
-	return old.GetGeneration() != now.GetGeneration() || (old.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
+	return old.GetUID() != now.GetUID() || old.GetGeneration() != now.GetGeneration() || (old.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
 		!reflect.DeepEqual(old.GetLabels(), now.GetLabels()) || !reflect.DeepEqual(old.GetAnnotations(), now.GetAnnotations())
 })
 

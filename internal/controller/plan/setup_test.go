@@ -116,6 +116,7 @@ func TestPredicates(t *testing.T) {
 		"nothing":       {func(_, _ client.Object) {}, false},
 		"a status":      {func(_, now client.Object) { now.SetResourceVersion("9") }, false},
 		"the spec":      {func(_, now client.Object) { now.SetGeneration(4) }, true},
+		"another":       {func(_, now client.Object) { now.SetUID("another") }, true},
 		"a label":       {func(_, now client.Object) { now.SetLabels(map[string]string{"a": "b"}) }, true},
 		"an annotation": {func(_, now client.Object) { now.SetAnnotations(map[string]string{"a": "b"}) }, true},
 		"it is deleted": {func(_, now client.Object) { now.SetDeletionTimestamp(ptr.To(ago(0))) }, true},
