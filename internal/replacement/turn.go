@@ -102,6 +102,14 @@ func (w *World) fail(t *Turn, reason v1alpha1.Reason, message string) bool {
 	return w.enter(t, v1alpha1.MachineDiscarding)
 }
 
+// failsInPlace notes that a turn has failed which stays in its phase all the same.
+func (w *World) failsInPlace(t *Turn, why string) {
+	t.Message = why
+	if t.Failed == nil {
+		t.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: short(why), Time: stamp(w.Now)}
+	}
+}
+
 // discard gives a turn up that nobody wants any more.
 func (w *World) discard(t *Turn, why string) bool {
 	w.enter(t, v1alpha1.MachineDiscarding)

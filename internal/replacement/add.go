@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replacement
+
+import (
+	"fmt"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+func (w *World) adding(t *Turn) bool {
+	s := w.set(t.ScaleSet)
+	if t.Operation != "" {
+		t.Message = "a machine is being added to scale set " + t.ScaleSet
+		switch o := s.Operation(t.Operation); {
+		case o == nil:
+		case o.Sent:
+			w.overdue(t, o)
+		default:
+			t.Message = or(s.Message, t.Message)
+			w.declined(t, s)
+		}
+		return false
+	}
+	if t.Failed != nil && w.Ending && !w.Bound(t) && s.Declined != "" && s.DeclinedAt.After(w.EndingSince) {
+		t.Over = true // It would ask for ever.
+		return false
+	}
+	if why := w.unwanted(t); why != "" {
+		return w.discard(t, why)
+	}
+	if gone, at := w.gone(s, t.Machine); gone {
+		return w.discard(t, "the machine is gone")
+	} else if !at.IsZero() {
+		t.at(at)
+		return false
+	}
+	t.Step = StepAdd
+	if why := or(s.Message, s.NoRoomMessage); why != "" {
+		t.Message = why
+	} else if t.Message == "" {
+		t.Message = "a machine is to be added to scale set " + t.ScaleSet
+	}
+	return w.declined(t, s)
+}
+
+// declined is a turn for which the cloud adds no machine, and says that it never will. It fails once a replacement would have had to be ready, and the cloud
+// says it still: until then people may mend what is wrong. One that can't do without a replacement, or that may have been given one, goes on asking.
+func (w *World) declined(t *Turn, s *Set) bool {
+	if s.Declined == "" {
+		return false
+	}
+	deadline := t.PhaseSince.Add(w.Timeout)
+	if later := s.DeclinedSince.Add(w.Timeout); later.After(deadline) {
+		deadline = later
+	}
+	if s.DeclinedAt.Before(deadline) {
+		return false // It is asked again, and that is when it is looked at again.
+	}
+	why := fmt.Sprintf("scale set %s has not got the machine that was to take the place of %s within replacementReady.timeout, %s: %s",
+		s.Name, or(or(t.Node, t.Machine), "one that is gone"), w.Timeout, s.Declined)
+	if t.Operation == "" && !w.insists(t) {
+		return w.fail(t, v1alpha1.ReasonReplacementFailed, why)
+	}
+	w.failsInPlace(t, why)
+	return false
+}
+
+// asksOn reports whether a turn that has failed in its phase asks for a machine as before. One that the cloud is only slow to add may come.
+func (w *World) asksOn(t *Turn) bool {
+	s := w.set(t.ScaleSet)
+	o := s.Operation(t.Operation)
+	return t.Phase == v1alpha1.MachineAdding && t.Failed != nil && (s.Declined != "" || o == nil || !o.Sent)
+}
+
+// declining says that machines which are missing are not made up for, so that no further one may go before its replacement is there, or "".
+func (w *World) declining(s *Set, turns []*Turn) string {
+	for _, t := range turns {
+		switch {
+		case t.ScaleSet != s.Name || t.Over || t.Phase != v1alpha1.MachineAdding:
+		case s.Declined != "":
+			return "no machine is added to scale set " + s.Name + ": " + s.Declined
+		case w.asksOn(t):
+			return t.Failed.Message
+		}
+	}
+	return ""
+}
+
+// overdue is a turn whose machine is being added still. It has failed once that takes longer than a replacement may take to become ready, and waits on: what
+// the cloud has begun can't be called back, and what comes of it is the turn's.
+func (w *World) overdue(t *Turn, o *v1alpha1.CloudOperation) {
+	if deadline := o.Since.Add(w.Timeout); w.Now.Before(deadline) {
+		t.at(deadline)
+		return
+	}
+	w.failsInPlace(t, fmt.Sprintf("%s for longer than replacementReady.timeout, %s", t.Message, w.Timeout))
+}
