@@ -45,7 +45,7 @@ type Fault struct {
 	Kind FaultKind
 	// Call is the name of the call that it hits. Empty: each.
 	Call string
-	// Set is the name of the set that it is about. On the wire these are calls whose URL has the last part of it. Empty: each.
+	// Set is the name of the set that it is about. On the wire these are calls whose URL or form has the last part of it. Empty: each.
 	Set string
 	// Times is how often it does. 0: until ClearFaults.
 	Times int

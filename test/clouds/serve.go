@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path"
 	"slices"
 	"strconv"
@@ -54,9 +55,15 @@ func (w *World) Serve(name func(*http.Request) string, answer func(http.Response
 			return
 		}
 		detail := r.Method + " " + r.URL.RequestURI()
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			http.Error(rw, err.Error(), http.StatusBadRequest)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		w.mu.Lock()
 		w.calls[call]++
-		fault := w.nextFault(call, func(set string) bool { return strings.Contains(r.URL.Path+"/", "/"+path.Base(set)+"/") }, wireFaults)
+		fault := w.nextFault(call, func(set string) bool { return names(r, body, path.Base(set)) }, wireFaults)
 		w.mu.Unlock()
 		status := 0
 		defer func() {
@@ -75,15 +82,9 @@ func (w *World) Serve(name func(*http.Request) string, answer func(http.Response
 		case DropBefore:
 			panic(http.ErrAbortHandler)
 		case Twice:
-			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				http.Error(rw, err.Error(), http.StatusBadRequest)
-				return
-			}
 			first := r.Clone(r.Context())
 			first.Body = io.NopCloser(bytes.NewReader(body))
 			h.ServeHTTP(httptest.NewRecorder(), first)
-			r.Body = io.NopCloser(bytes.NewReader(body))
 		}
 		recorder := httptest.NewRecorder()
 		h.ServeHTTP(recorder, r)
@@ -92,16 +93,33 @@ func (w *World) Serve(name func(*http.Request) string, answer func(http.Response
 			panic(http.ErrAbortHandler)
 		}
 		maps.Copy(rw.Header(), recorder.Header())
-		body := recorder.Body.Bytes()
+		answered := recorder.Body.Bytes()
 		if fault != Truncated {
 			rw.WriteHeader(recorder.Code)
-			_, _ = rw.Write(body) // who does not read it has gone
+			_, _ = rw.Write(answered) // who does not read it has gone
 			return
 		}
-		rw.Header().Set("Content-Length", strconv.Itoa(max(len(body), 1)))
+		rw.Header().Set("Content-Length", strconv.Itoa(max(len(answered), 1)))
 		rw.WriteHeader(recorder.Code)
-		_, _ = rw.Write(body[:len(body)/2])
+		_, _ = rw.Write(answered[:len(answered)/2])
 		_ = http.NewResponseController(rw).Flush()
 		panic(http.ErrAbortHandler)
 	})
+}
+
+// names reports whether a request is about a set: its path names it, or a field of its form.
+func names(r *http.Request, body []byte, set string) bool {
+	if strings.Contains(r.URL.Path+"/", "/"+set+"/") {
+		return true
+	}
+	form, err := url.ParseQuery(string(body))
+	if err != nil {
+		return false
+	}
+	for _, values := range form {
+		if slices.Contains(values, set) {
+			return true
+		}
+	}
+	return false
 }

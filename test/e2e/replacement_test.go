@@ -264,6 +264,36 @@ func TestReplacementRollsBack(t *testing.T) {
 	p.done(t, oldImage, capacity)
 }
 
+// An image of which the cloud makes no machine at all is taken back as well, before any machine has gone.
+func TestReplacementRollsBackUnmade(t *testing.T) {
+	t.Parallel()
+	tests := newTogether(t, 2)
+	for call, cloud := range map[string]*cloudDouble{"LaunchInstances": awsDouble, "createInstances": gcpDouble} {
+		tests.run(cloud.name, func(t *testing.T) {
+			p := newPool(t, "unmade-"+cloud.name, poolOptions{cloud: cloud, capacity: 2})
+			r := p.newRollout()
+			r.Spec.Strategy = &v1alpha1.Strategy{MaxFailures: ptr.To(intstr.FromInt32(0))}
+			r.Spec.Replacement.Rollback = true
+			impatient(r)
+			createRollout(t, r)
+			p.done(t, oldImage, p.capacity)
+			p.fault(clouds.Fault{Kind: clouds.Invalid, Call: call})
+			p.setImage(t, badImage)
+			rolloutWithin(t, 3*patience, p.name, "has put the image back", func(s *v1alpha1.NodeRolloutStatus) bool {
+				return len(s.ScaleSets) == 1 && s.ScaleSets[0].RolledBack != ""
+			})
+			p.done(t, oldImage, p.capacity)
+			if set, _ := p.world.Set(p.full); set.Image != oldImage {
+				t.Errorf("the scale set makes machines of %s", set.Image)
+			}
+			if gone := p.world.Gone(p.full); len(gone) > 0 {
+				t.Errorf("%d machines have gone", len(gone))
+			}
+		})
+	}
+	tests.wait()
+}
+
 // A NodeRollout that is deleted in the middle of a turn leaves nothing behind: no machine more than before, and no node cordoned.
 func TestReplacementIsDeleted(t *testing.T) {
 	t.Parallel()
