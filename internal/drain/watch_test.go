@@ -30,7 +30,7 @@ func TestWatcher(t *testing.T) {
 	}
 	config := cluster.New(t, cluster.Options{}).Config()
 	config.QPS = -1
-	line := &line{}
+	line := &line{denials: map[string]int{}}
 	config.Wrap(line.through)
 	api, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -260,7 +260,7 @@ func (w *watching) stopped() {
 func (w *watching) outage() {
 	w.line.cut()
 	w.eventually("it asks again", func() (string, bool) {
-		n := w.line.refused()
+		n := w.line.refused("n2")
 		return fmt.Sprintf("%d requests", n), n > 1
 	})
 	w.names("n2", "a", "b", "d")
@@ -272,7 +272,7 @@ func (w *watching) outage() {
 	w.calledOnce("n2", "a pod that went after an outage")
 	w.names("n3", "c")
 	w.calledOnce("n3", "a list that failed at first")
-	if n := w.line.refused(); n > 40 {
+	if n := w.line.refused("n2"); n > 40 {
 		w.t.Errorf("%d requests in an outage of a moment", n)
 	}
 }
@@ -281,7 +281,7 @@ func (w *watching) outage() {
 type line struct {
 	mu      sync.Mutex
 	down    bool
-	denials int
+	denials map[string]int // by node
 	watches map[*body]bool
 }
 
@@ -293,13 +293,14 @@ type body struct {
 
 func (l *line) through(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		if !strings.HasPrefix(r.URL.Query().Get("fieldSelector"), NodeNameField) {
+		selector := r.URL.Query().Get("fieldSelector")
+		if !strings.HasPrefix(selector, NodeNameField) {
 			return next.RoundTrip(r)
 		}
 		l.mu.Lock()
 		down := l.down
 		if down {
-			l.denials++
+			l.denials[strings.TrimPrefix(selector, NodeNameField+"=")]++
 		}
 		l.mu.Unlock()
 		if down {
@@ -352,8 +353,8 @@ func (l *line) open() int {
 	return len(l.watches)
 }
 
-func (l *line) refused() int {
+func (l *line) refused(node string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.denials
+	return l.denials[node]
 }

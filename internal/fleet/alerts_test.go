@@ -101,7 +101,7 @@ func (b *bench) says(from *v1alpha1.NodeDisruptionBudget) string {
 
 func (b *bench) eventually(what string, is func() bool) {
 	b.t.Helper()
-	err := wait.PollUntilContextTimeout(b.t.Context(), 5*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) { return is(), nil })
+	err := wait.PollUntilContextTimeout(b.t.Context(), 5*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return is(), nil })
 	if err != nil {
 		b.t.Fatalf("%s: %v", what, err)
 	}

@@ -59,7 +59,8 @@ func TestAPI(t *testing.T) {
 
 // heartbeat patches a Node's status as the kubelet does: its own condition, without a precondition.
 func heartbeat(ctx context.Context, t *testing.T, c client.Client, count int) {
-	body := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"True","reason":"KubeletReady","message":"%d"}]}}`, count)
+	body := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"True","reason":"KubeletReady","message":"%d","lastHeartbeatTime":%q}]}}`,
+		count, time.Now().UTC().Format(time.RFC3339))
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	if err := c.Status().Patch(ctx, n, client.RawPatch(types.StrategicMergePatchType, []byte(body))); err != nil && ctx.Err() == nil {
 		t.Error(err)

@@ -22,6 +22,10 @@ func (s *supervisor) startControllerManager() error {
 	}
 	// Looking at every node every second is quick to notice one that is cut off,
 	// and with thousands of them is all it would do.
+	grace := nodeGrace(s.spec.Nodes)
+	if s.spec.Nodes == 0 && s.spec.Machines == 0 {
+		grace = time.Hour // Whoever makes a node says himself how it is, and need not say it all along.
+	}
 	period := time.Second
 	if s.spec.Nodes > 200 {
 		period = 5 * time.Second
@@ -36,7 +40,7 @@ func (s *supervisor) startControllerManager() error {
 		"--leader-elect=false",
 		"--secure-port=0",
 		"--node-monitor-period="+period.String(),
-		"--node-monitor-grace-period="+nodeGrace(s.spec.Nodes).String(),
+		"--node-monitor-grace-period="+grace.String(),
 		"--concurrent-job-syncs=20",
 		clientQPS, clientBurst,
 	)

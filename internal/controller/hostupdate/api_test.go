@@ -420,7 +420,13 @@ func (b *bench) reboot(ctx context.Context, m *machine) {
 		return
 	}
 	if meanwhile != nil {
-		meanwhile()
+		done := make(chan struct{})
+		go func() { defer close(done); meanwhile() }()
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return
+		}
 	}
 	m.boot()
 	b.kubelet(m)

@@ -57,7 +57,7 @@ func mishaps(b *bench) {
 	hooked := func(s *v1alpha1.NodeRolloutSpec) {
 		s.HostUpdate.Hooks = &v1alpha1.RebootHooks{BeforeReboot: []string{"x"}}
 	}
-	quick := func(s *v1alpha1.NodeRolloutSpec) { s.HostUpdate.RebootTimeout = duration(5 * time.Second) }
+	quick := func(s *v1alpha1.NodeRolloutSpec) { s.HostUpdate.RebootTimeout = duration(20 * time.Second) }
 
 	b.sub("a rollout that had skipped the node lets go of it in another's turn", func(b *bench) {
 		b.node("n", "1.0.0", "1.1.0")

@@ -296,7 +296,7 @@ func (b *bench) idle(name string) string {
 func faults(b *bench) {
 	b.operator(nil)
 	broken := errors.New("it is broken")
-	quick := func(s *v1alpha1.NodeRolloutSpec) { s.HostUpdate.RebootTimeout = duration(8 * time.Second) }
+	quick := func(s *v1alpha1.NodeRolloutSpec) { s.HostUpdate.RebootTimeout = duration(25 * time.Second) }
 	for _, tc := range []struct {
 		name    string
 		host    func(*machine)
@@ -312,14 +312,14 @@ func faults(b *bench) {
 			func(m *machine) { delete(m.fails, "prepare") }, true},
 		{"perform fails", func(m *machine) { m.fails["perform"] = broken }, nil, v1alpha1.ReasonHostUpdateFailed, "perform-update failed: it is broken", 0,
 			func(m *machine) { delete(m.fails, "perform") }, true},
-		{"the reboot does not come", func(m *machine) { m.ignores = true }, quick, v1alpha1.ReasonNotRebooted, "has not within rebootTimeout, 8s", 1,
+		{"the reboot does not come", func(m *machine) { m.ignores = true }, quick, v1alpha1.ReasonNotRebooted, "has not within rebootTimeout, 25s", 1,
 			func(m *machine) { m.ignores = false }, true},
 		{"the host falls back", func(m *machine) { m.falls = true }, nil, v1alpha1.ReasonVersionUnchanged, "has rebooted, and runs 1.0.0, not 1.1.0", 1,
 			func(m *machine) { m.falls = false }, true},
 		{"the host stays away, and comes back late", func(m *machine) {
 			late := make(chan struct{})
 			m.meanwhile, m.mended = func() { <-late }, sync.OnceFunc(func() { close(late) })
-		}, quick, v1alpha1.ReasonRebootTimeout, "its node was not ready again within rebootTimeout, 8s", 1, func(m *machine) { m.mended() }, false},
+		}, quick, v1alpha1.ReasonRebootTimeout, "its node was not ready again within rebootTimeout, 25s", 1, func(m *machine) { m.mended() }, false},
 		{"the turn takes too long", func(m *machine) { m.stays = true }, func(s *v1alpha1.NodeRolloutSpec) {
 			s.Strategy = &v1alpha1.Strategy{TurnTimeout: duration(15 * time.Second)}
 		}, v1alpha1.ReasonTurnTimeout, "took longer than turnTimeout, 15s", 1, nil, false},

@@ -517,6 +517,9 @@ func (b *bench) inService() (n int) {
 	return n
 }
 
+// untroubled gives the machines that do join as long as any.
+const untroubled = `{"spec":{"replacement":{"replacementReady":{"timeout":"10m"}}}}`
+
 func neverJoins(b *bench) {
 	b.set(2)
 	b.operator()
@@ -543,7 +546,7 @@ func neverJoins(b *bench) {
 		b.t.Errorf("failed are %+v", f)
 	}
 	r := &v1alpha1.NodeRollout{ObjectMeta: metav1.ObjectMeta{Name: b.id}}
-	if err := b.Patch(b.t.Context(), r, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"moult.dev/retry":"1"}}}`))); err != nil {
+	if err := b.Patch(b.t.Context(), r, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"moult.dev/retry":"1"}},`+untroubled[1:]))); err != nil {
 		b.t.Fatal(err)
 	}
 	b.settled("images/two", 2)
@@ -799,6 +802,10 @@ func rollsBack(b *bench) {
 	b.settled("images/one", 2)
 	b.ready("2 of 2 nodes updated")
 	b.world.ClearFaults()
+	r := &v1alpha1.NodeRollout{ObjectMeta: metav1.ObjectMeta{Name: b.id}}
+	if err := b.Patch(b.t.Context(), r, client.RawPatch(types.MergePatchType, []byte(untroubled))); err != nil {
+		b.t.Fatal(err)
+	}
 	b.image("images/good")
 	b.settled("images/good", 2)
 }
