@@ -22,8 +22,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -148,21 +146,8 @@ func (c *chaos) createPlan(ctx context.Context) {
 		ObjectMeta: metav1.ObjectMeta{Name: planName},
 		Spec:       v1alpha1.NodeDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt32(budget))},
 	}
-	c.until(ctx, "a budget can be created", func() (bool, error) {
-		err := c.client.Create(ctx, limit.DeepCopy())
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return err == nil, err
-	})
-	// The operator brings the definition along.
-	c.until(ctx, "a Plan can be created", func() (bool, error) {
-		err := c.client.Create(ctx, plan.DeepCopy())
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return err == nil, err
-	})
+	c.createSoon(ctx, limit)
+	c.createSoon(ctx, plan)
 	c.journal.follow(ctx, &upgradev1.PlanList{}, namespace, func(o client.Object) {
 		if p, ok := o.(*upgradev1.Plan); ok {
 			c.ask(ctx, p)

@@ -16,6 +16,8 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -213,15 +215,15 @@ func (h *harness) killAt(ctx context.Context, n int, g *gate, begun <-chan struc
 	h.t.Logf("kill %2d after %4d ms, %s; %s", n, time.Since(began).Milliseconds(), what, h.now())
 }
 
-// until waits for what must come.
+// until waits for what must come. An error that is the moment's is not the end of it.
 func (h *harness) until(ctx context.Context, what string, holds func() (bool, error)) {
 	h.t.Helper()
 	for {
-		ok, err := holds()
-		if err != nil {
-			h.t.Fatalf("waiting until %s, %v", what, err)
+		ok, last := holds()
+		if last != nil && !cluster.Passing(last) {
+			h.t.Fatalf("waiting until %s, %v", what, last)
 		}
-		if ok {
+		if ok && last == nil {
 			return
 		}
 		var exited <-chan struct{}
@@ -235,9 +237,27 @@ func (h *harness) until(ctx context.Context, what string, holds func() (bool, er
 		case err := <-h.journal.failed:
 			h.t.Fatal(err)
 		case <-ctx.Done():
-			h.t.Fatalf("waiting until %s, %v", what, h.stuck(context.Cause(ctx)))
+			h.t.Fatalf("waiting until %s, %v", what, h.stuck(errors.Join(context.Cause(ctx), last)))
 		}
 	}
+}
+
+// createSoon creates an object of a kind whose definition the operator brings along.
+func (h *harness) createSoon(ctx context.Context, o client.Object) {
+	h.t.Helper()
+	asked := false
+	h.until(ctx, fmt.Sprintf("a %T can be created", o), func() (bool, error) {
+		err := h.client.Create(ctx, o)
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		// A request that was not answered may have been carried out all the same.
+		if asked && apierrors.IsAlreadyExists(err) {
+			err = h.client.Get(ctx, client.ObjectKeyFromObject(o), o)
+		}
+		asked = true
+		return err == nil, err
+	})
 }
 
 // stuck adds to an error how things stand.

@@ -221,14 +221,7 @@ func (c *hostChaos) create(ctx context.Context) {
 			HostUpdate: &v1alpha1.HostUpdate{},
 		},
 	}
-	// The operator brings the definition along.
-	c.until(ctx, "a NodeRollout can be created", func() (bool, error) {
-		err := c.client.Create(ctx, r.DeepCopy())
-		if meta.IsNoMatchError(err) || client.IgnoreNotFound(err) == nil && err != nil {
-			return false, nil
-		}
-		return err == nil, err
-	})
+	c.createSoon(ctx, r)
 	c.journal.follow(ctx, &v1alpha1.NodeRolloutList{}, "", nil)
 	go c.release(ctx)
 }

@@ -14,8 +14,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
@@ -216,18 +214,6 @@ func (c *replaceChaos) create(ctx context.Context) {
 	c.journal.follow(ctx, &v1alpha1.NodeRolloutList{}, "", nil)
 	c.calms = [][2]uint64{{c.revision(ctx)}}
 	c.goingOn.Go(func() { c.publishAll(ctx) })
-}
-
-// createSoon creates an object of a kind whose definition the operator brings along.
-func (h *harness) createSoon(ctx context.Context, o client.Object) {
-	h.t.Helper()
-	h.until(ctx, fmt.Sprintf("a %T can be created", o), func() (bool, error) {
-		err := h.client.Create(ctx, o)
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return err == nil, err
-	})
 }
 
 // revision is how far the API server has come.

@@ -4,6 +4,7 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -202,9 +203,20 @@ func createDaemonSet(t *testing.T, client kubernetes.Interface, name string, ann
 	return set
 }
 
+// expect waits for a condition. An error that is the moment's is not the end of it.
 func expect(t *testing.T, timeout time.Duration, what string, condition func(context.Context) (bool, error)) {
 	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, timeout, true, condition); err != nil {
+	var last error
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+		ok, err := condition(ctx)
+		if last = err; err != nil && cluster.Passing(err) {
+			return false, nil
+		}
+		return ok, err
+	}); err != nil {
+		if last != nil && !errors.Is(err, last) {
+			err = fmt.Errorf("%w: %w", err, last)
+		}
 		t.Fatalf("waiting for %s: %v", what, err)
 	}
 }

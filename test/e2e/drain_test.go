@@ -76,7 +76,9 @@ func available(t *testing.T, d *appsv1.Deployment, want int32) {
 func podsOn(t *testing.T, app, node string) (running []string) {
 	t.Helper()
 	var all corev1.PodList
-	if err := world.List(t.Context(), &all, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{"app": app}); err != nil {
+	if err := persistently(t.Context(), func(ctx context.Context) error {
+		return world.List(ctx, &all, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{"app": app})
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range all.Items {

@@ -207,7 +207,7 @@ func (d *daemons) edit(t *testing.T, name string, changes ...func(*edsv1.Extende
 			f(e)
 		}
 		err := d.Update(ctx, e)
-		if err != nil && !passing(err) {
+		if err != nil && !cluster.Passing(err) {
 			t.Fatalf("editing %s: %v", name, err)
 		}
 		return fmt.Sprint(err), err == nil

@@ -16,8 +16,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -77,7 +78,7 @@ func persistently(ctx context.Context, do func(ctx context.Context) error) error
 	defer cancel()
 	for {
 		err := do(ctx)
-		if err == nil || !passing(err) {
+		if err == nil || !cluster.Passing(err) {
 			return err
 		}
 		select {
@@ -86,20 +87,6 @@ func persistently(ctx context.Context, do func(ctx context.Context) error) error
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}
-}
-
-// passing reports whether an error is the moment's, and says nothing about what was asked for.
-func passing(err error) bool {
-	for _, is := range []func(error) bool{
-		apierrors.IsConflict, apierrors.IsTimeout, apierrors.IsServerTimeout, apierrors.IsInternalError, apierrors.IsTooManyRequests,
-		apierrors.IsServiceUnavailable, utilnet.IsConnectionReset, utilnet.IsConnectionRefused, utilnet.IsHTTP2ConnectionLost,
-		utilnet.IsProbableEOF, utilnet.IsTimeout,
-	} {
-		if is(err) {
-			return true
-		}
-	}
-	return false
 }
 
 var nodes struct {
@@ -274,7 +261,15 @@ func newPlan(t *testing.T, name, command string) *upgradev1.Plan {
 // create makes a Plan that goes when the test ends, and leaves no label behind.
 func create(t *testing.T, p *upgradev1.Plan) {
 	t.Helper()
-	if err := world.Create(t.Context(), p); err != nil {
+	asked := false
+	if err := persistently(t.Context(), func(ctx context.Context) error {
+		err := world.Create(ctx, p)
+		if asked && apierrors.IsAlreadyExists(err) {
+			err = world.Get(ctx, client.ObjectKeyFromObject(p), p)
+		}
+		asked = true
+		return err
+	}); err != nil {
 		t.Fatalf("creating plan: %v", err)
 	}
 	t.Cleanup(func() {
@@ -299,11 +294,11 @@ func remove(t *testing.T, name string) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	p := &upgradev1.Plan{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}}
-	if err := client.IgnoreNotFound(world.Delete(ctx, p)); err != nil {
+	if err := persistently(ctx, func(ctx context.Context) error { return client.IgnoreNotFound(world.Delete(ctx, p)) }); err != nil {
 		t.Errorf("deleting plan: %v", err)
 	}
 	var all corev1.NodeList
-	if err := world.List(ctx, &all); err != nil {
+	if err := persistently(ctx, func(ctx context.Context) error { return world.List(ctx, &all) }); err != nil {
 		t.Errorf("listing nodes: %v", err)
 	}
 	for _, n := range all.Items {
@@ -316,7 +311,9 @@ func remove(t *testing.T, name string) {
 func get(t *testing.T, name string) *upgradev1.Plan {
 	t.Helper()
 	p := &upgradev1.Plan{}
-	if err := world.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, p); err != nil {
+	if err := persistently(t.Context(), func(ctx context.Context) error {
+		return world.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, p)
+	}); err != nil {
 		t.Fatalf("reading plan: %v", err)
 	}
 	return p
@@ -360,7 +357,9 @@ func complete(t *testing.T, name string) *upgradev1.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := world.List(t.Context(), &all, client.MatchingLabelsSelector{Selector: selector}); err != nil {
+	if err := persistently(t.Context(), func(ctx context.Context) error {
+		return world.List(ctx, &all, client.MatchingLabelsSelector{Selector: selector})
+	}); err != nil {
 		t.Fatalf("listing nodes: %v", err)
 	}
 	var want int32
@@ -409,10 +408,17 @@ func released(t *testing.T, name string, unschedulable bool) {
 	}
 }
 
-func jobsOf(t *testing.T, plan string) []batchv1.Job {
+// jobsOf are the Jobs of Plans, all as they were at one instant.
+func jobsOf(t *testing.T, plans ...string) []batchv1.Job {
 	t.Helper()
+	of, err := labels.NewRequirement(upgradev1.LabelPlan, selection.In, plans)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var all batchv1.JobList
-	if err := world.List(t.Context(), &all, client.InNamespace(namespace), client.MatchingLabels{upgradev1.LabelPlan: plan}); err != nil {
+	if err := persistently(t.Context(), func(ctx context.Context) error {
+		return world.List(ctx, &all, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*of)})
+	}); err != nil {
 		t.Fatalf("listing jobs: %v", err)
 	}
 	return all.Items
@@ -433,12 +439,15 @@ func lines(t *testing.T, m *cluster.Machine, path string) []string {
 
 func eventReasons(t *testing.T, plan string) map[string]int {
 	t.Helper()
-	list, err := world.clientset.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Plan,involvedObject.name=" + plan})
-	if err != nil {
+	var all *corev1.EventList
+	if err := persistently(t.Context(), func(ctx context.Context) (err error) {
+		all, err = world.clientset.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Plan,involvedObject.name=" + plan})
+		return err
+	}); err != nil {
 		t.Fatalf("listing events: %v", err)
 	}
 	counts := map[string]int{}
-	for _, e := range list.Items {
+	for _, e := range all.Items {
 		counts[e.Reason]++
 	}
 	return counts
