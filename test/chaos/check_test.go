@@ -33,7 +33,7 @@ func (c *chaos) check(ctx context.Context) {
 	c.checkPlan(&plan)
 
 	now := c.objects(ctx, namespace, &batchv1.JobList{}, &corev1.PodList{}, &upgradev1.PlanList{})
-	c.until(ctx, "the journal is up to date", func() (bool, error) { return c.journal.has(now), nil })
+	c.until(ctx, "the journal is up to date", func() (bool, error) { return c.journal.has(now) })
 	r := newReplay(c.t, &plan)
 	for _, e := range c.journal.inOrder() {
 		r.next(e)

@@ -27,7 +27,7 @@ func (d *daemonChaos) check(ctx context.Context, looked time.Time) {
 	d.t.Helper()
 	now := d.objects(ctx, daemonNamespace,
 		&corev1.PodList{}, &edsv1.ExtendedDaemonSetList{}, &edsv1.ExtendedDaemonSetReplicaSetList{})
-	d.until(ctx, "the journal is up to date", func() (bool, error) { return d.journal.has(now), nil })
+	d.until(ctx, "the journal is up to date", func() (bool, error) { return d.journal.has(now) })
 	r := newDaemonReplay(d)
 	for _, e := range d.journal.inOrder() {
 		r.next(e)

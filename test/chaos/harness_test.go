@@ -203,7 +203,7 @@ func (h *harness) killAt(ctx context.Context, n int, g *gate, begun <-chan struc
 	case <-h.process.Exited():
 		select {
 		case <-hit: // That is why.
-		case <-time.After(time.Second):
+		case <-time.After(starting):
 			h.t.Fatal(h.process.Died())
 		}
 	case err := <-h.journal.failed:

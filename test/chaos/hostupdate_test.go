@@ -376,7 +376,7 @@ func (c *hostChaos) settledHosts() bool {
 func (c *hostChaos) checkHosts(ctx context.Context) {
 	c.t.Helper()
 	now := c.objects(ctx, namespace, &corev1.PodList{})
-	c.until(ctx, "the journal is up to date", func() (bool, error) { return c.journal.has(now), nil })
+	c.until(ctx, "the journal is up to date", func() (bool, error) { return c.journal.has(now) })
 	states := map[string][]*corev1.Node{}
 	nodes := map[string]*corev1.Node{}
 	most := 0

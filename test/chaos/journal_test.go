@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,10 +40,12 @@ type journal struct {
 	entries []entry
 	// latest is how the objects are now, by kind and name.
 	latest map[string]client.Object
+	// reached is how far each object has come.
+	reached map[types.UID]uint64
 }
 
 func newJournal(t *testing.T, c client.WithWatch) *journal {
-	return &journal{t: t, client: c, failed: make(chan error, 4), latest: map[string]client.Object{}}
+	return &journal{t: t, client: c, failed: make(chan error, 4), latest: map[string]client.Object{}, reached: map[types.UID]uint64{}}
 }
 
 // follow notes every change of the objects in a list of this type, and those that are there already.
@@ -97,13 +100,14 @@ func (j *journal) items(list client.ObjectList) (all []client.Object) {
 }
 
 func (j *journal) note(change watch.EventType, o client.Object) {
-	revision, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+	revision, err := storeRevision(o)
 	if err != nil {
-		j.failed <- fmt.Errorf("reading the resourceVersion of %s, %w", o.GetName(), err)
+		j.failed <- err
 		return
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.reached[o.GetUID()] = max(j.reached[o.GetUID()], revision)
 	j.entries = append(j.entries, entry{revision: revision, deleted: change == watch.Deleted, object: o})
 	key := fmt.Sprintf("%T %s", o, o.GetName())
 	if change == watch.Deleted {
@@ -111,6 +115,15 @@ func (j *journal) note(change watch.EventType, o client.Object) {
 	} else {
 		j.latest[key] = o
 	}
+}
+
+// storeRevision is that of the write which made an object what it is.
+func storeRevision(o client.Object) (uint64, error) {
+	revision, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("reading the resourceVersion of %s, %w", o.GetName(), err)
+	}
+	return revision, nil
 }
 
 // inOrder are all entries so far, in the order in which they happened.
@@ -122,17 +135,17 @@ func (j *journal) inOrder() []entry {
 	return all
 }
 
-// has reports whether the journal has come to where these objects are.
-func (j *journal) has(objects []client.Object) bool {
+// has reports whether the journal has come to where these objects are, or past it.
+func (j *journal) has(objects []client.Object) (bool, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, o := range objects {
-		seen, ok := j.latest[fmt.Sprintf("%T %s", o, o.GetName())]
-		if !ok || seen.GetResourceVersion() != o.GetResourceVersion() {
-			return false
+		revision, err := storeRevision(o)
+		if err != nil || j.reached[o.GetUID()] < revision {
+			return false, err
 		}
 	}
-	return true
+	return true, nil
 }
 
 // see shows all objects as they are now.

@@ -25,7 +25,7 @@ import (
 func (c *replaceChaos) checkAll(ctx context.Context) {
 	c.t.Helper()
 	now := c.objects(ctx, namespace, &corev1.PodList{})
-	c.until(ctx, "the journal is up to date", func() (bool, error) { return c.journal.has(now), nil })
+	c.until(ctx, "the journal is up to date", func() (bool, error) { return c.journal.has(now) })
 	c.checkSet()
 	r := &replaceReplay{replaceChaos: c, nodes: map[string]*corev1.Node{}, pods: map[string]*corev1.Pod{}, late: c.lateClaims(), least: servers}
 	for _, e := range c.journal.inOrder() {
