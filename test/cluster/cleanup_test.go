@@ -193,6 +193,6 @@ func eventually(t *testing.T, what string, check func() error) {
 // waitContext bounds what a test waits for.
 func waitContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
-	time.AfterFunc(time.Minute, cancel)
+	time.AfterFunc(startTimeout(0)+time.Minute, cancel)
 	return ctx
 }
