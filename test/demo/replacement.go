@@ -290,7 +290,7 @@ func (d *replacementDemo) end(ctx context.Context, err error) error {
 		select {
 		case <-d.process.Exited(): // That has been said already.
 		default:
-			problems = append(problems, d.process.Stop(30*time.Second))
+			problems = append(problems, d.process.Stop(time.Minute))
 		}
 	}
 	if d.cloud != nil {

@@ -21,9 +21,6 @@ import (
 func TestDeployed(t *testing.T) {
 	// Not parallel: it takes the place of the operator that the other tests watch.
 	machine := takeMachines(t, 1)[0]
-	if err := world.operator.Stop(30 * time.Second); err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*patience)
 		defer cancel()
@@ -37,6 +34,9 @@ func TestDeployed(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	if err := world.operator.Stop(time.Minute); err != nil {
+		t.Fatal(err)
+	}
 	if out, err := kubectl(t.Context(), "scale", "-n", namespace, "deployment/moult", "--replicas=1"); err != nil {
 		t.Fatal(err, out)
 	}

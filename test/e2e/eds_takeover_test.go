@@ -207,9 +207,6 @@ func TestDaemonsTakeover(t *testing.T) {
 		nodes = append(nodes, m.Name())
 	}
 	d := newDaemons(t, "takeover", labelOf(t), nodes)
-	if err := world.operator.Stop(30 * time.Second); err != nil {
-		t.Fatal(err)
-	}
 	stopped := true
 	resume := func() {
 		if stopped {
@@ -220,6 +217,9 @@ func TestDaemonsTakeover(t *testing.T) {
 		}
 	}
 	t.Cleanup(resume)
+	if err := world.operator.Stop(time.Minute); err != nil {
+		t.Fatal(err)
+	}
 
 	key, value := edsv1.AnnotationResourcesPrefix+d.namespace+".rests.daemon", `{"requests":{"cpu":"6m"}}`
 	patchNode(t, d.nodes[0], map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})

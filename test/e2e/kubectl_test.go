@@ -60,7 +60,7 @@ func TestPlanDrainsWithKubectl(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := second.Stop(30 * time.Second); err != nil {
+		if err := second.Stop(time.Minute); err != nil {
 			t.Error(err)
 		}
 	})

@@ -109,7 +109,7 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	if err := startOperator(); err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, world.operator.Stop(30*time.Second)) }()
+	defer func() { err = errors.Join(err, world.operator.Stop(time.Minute)) }()
 	code = m.Run()
 	if code != 0 {
 		fmt.Fprintln(os.Stderr, operator.Tail(operatorLog(), 60))
