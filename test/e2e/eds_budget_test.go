@@ -102,7 +102,7 @@ func TestDaemonsUnderABudget(t *testing.T) {
 func TestDaemonsFrozenInACanary(t *testing.T) {
 	t.Parallel()
 	d := simulatedDaemons(t, "frozencanary", 3)
-	d.start(t, d.daemon("agent", canary(6*time.Second)))
+	d.start(t, d.daemon("agent", canary(45*time.Second)))
 	d.edit(t, "agent", version("v2"))
 	e := d.inCanary(t, "agent", 1)
 	tried, node := e.Status.Canary.ReplicaSet, e.Status.Canary.Nodes[0]

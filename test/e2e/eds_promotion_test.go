@@ -132,13 +132,15 @@ func TestDaemonsCanaryMoves(t *testing.T) {
 func TestDaemonsCanaryOnFewerNodes(t *testing.T) {
 	t.Parallel()
 	d := simulatedDaemons(t, "fewer", 2)
-	active := d.start(t, d.daemon("agent", canary(2*time.Second), func(e *edsv1.ExtendedDaemonSet) {
+	active := d.start(t, d.daemon("agent", canary(0), func(e *edsv1.ExtendedDaemonSet) {
 		e.Spec.Strategy.Canary.Replicas = ptr.To(intstr.FromInt32(7))
 	})).Status.ActiveReplicaSet
 	d.edit(t, "agent", version("v2"))
-	if e := d.inCanary(t, "agent", 2); e.Status.ActiveReplicaSet != active {
+	e := d.inCanary(t, "agent", 2)
+	if e.Status.ActiveReplicaSet != active {
 		t.Errorf("%s is active", e.Status.ActiveReplicaSet)
 	}
+	d.annotate(t, e, map[string]any{edsv1.AnnotationCanaryValid: e.Status.Canary.ReplicaSet})
 	d.settled(t, "agent")
 	d.onePerNode(t, "agent")
 }
