@@ -117,7 +117,7 @@ var hostFaults = []hostFault{
 	{fault: state.BootFails, kind: byDogswatch, want: ending{failed: v1alpha1.ReasonVersionUnchanged, says: oldVersion, cordoned: true, reboots: 1}},
 	{fault: state.StillNeeded, kind: bySentinel, want: ending{failed: v1alpha1.ReasonVersionUnchanged, says: "still needs to reboot", cordoned: true, reboots: 1}},
 	// A host that comes back late is updated all the same.
-	{fault: state.BootHangs, rollout: rebootWithin(25 * time.Second), want: ending{failed: v1alpha1.ReasonRebootTimeout, cordoned: true}, then: func(t *testing.T, h *testHost) {
+	{fault: state.BootHangs, rollout: rebootWithin(time.Minute), want: ending{failed: v1alpha1.ReasonRebootTimeout, cordoned: true}, then: func(t *testing.T, h *testHost) {
 		if err := h.ClearFault(t.Context(), state.BootHangs); err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +213,7 @@ func (f *hostFault) run(t *testing.T, m *cluster.Machine, name string) {
 // check waits for the ending, and looks at what led to it.
 func (e *ending) check(t *testing.T, name string, h *testHost, journal *nodeJournal) {
 	t.Helper()
-	within(t, 2*patience, "how it ends", func(context.Context) (string, bool) {
+	within(t, 3*patience, "how it ends", func(context.Context) (string, bool) {
 		s := rollout(t, name).Status
 		if s.Counts == nil {
 			return "nothing is known", false

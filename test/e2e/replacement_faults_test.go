@@ -239,8 +239,14 @@ func (p *pool) goneOnce(t *testing.T) {
 func TestReplacementOfNodeless(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "nodeless", poolOptions{capacity: 2})
+	timeout := func(d time.Duration) func(*v1alpha1.NodeRollout) {
+		return func(r *v1alpha1.NodeRollout) {
+			r.Spec.Replacement.ReplacementReady = &v1alpha1.ReplacementReady{Timeout: &metav1.Duration{Duration: d}}
+		}
+	}
+	short, long := timeout(lasting-2*time.Second), timeout(time.Minute) // The long one is for where some have to be ready.
 	r := p.newRollout()
-	r.Spec.Replacement.ReplacementReady = &v1alpha1.ReplacementReady{Timeout: &metav1.Duration{Duration: lasting - 2*time.Second}}
+	short(r)
 	createRollout(t, r)
 	p.done(t, oldImage, p.capacity)
 	p.fault(clouds.Fault{Kind: clouds.OperationFails, Call: "Add", Times: 1})
@@ -265,6 +271,7 @@ func TestReplacementOfNodeless(t *testing.T) {
 		}
 	}
 	protect(true)
+	editRollout(t, p.name, long)
 	p.setImage(t, newImage)
 	unit, named := p.full+"/"+failed, "nr/"+p.name
 	is := func(reason v1alpha1.Reason) func(v1alpha1.UnitStatus) bool {
@@ -280,7 +287,9 @@ func TestReplacementOfNodeless(t *testing.T) {
 	rolloutWithin(t, 3*patience, p.name, "has failed", func(s *v1alpha1.NodeRolloutStatus) bool {
 		return slices.ContainsFunc(s.Failed, is(v1alpha1.ReasonDeleteFailed))
 	})
+	editRollout(t, p.name, short)
 	p.lasts(t, "what has failed is not tried again by itself", p.capacity+1)
+	editRollout(t, p.name, long)
 	says(t, []string{"retry", named}, unit, "DeleteFailed")
 	p.done(t, newImage, p.capacity+1)
 	p.original = append(p.original, failed)
@@ -288,7 +297,7 @@ func TestReplacementOfNodeless(t *testing.T) {
 	p.never(t, p.capacity+2, p.capacity) // There are three, one more while another comes first, and one fewer while it does not.
 }
 
-// lasting is longer than a replacement gets.
+// lasting is longer than a replacement gets where none is to come.
 const lasting = 17 * time.Second
 
 // lasts checks that there are so many machines for that long, and none goes.

@@ -30,7 +30,6 @@ func TestReplacementPlugin(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "plugin", poolOptions{capacity: 2})
 	r := p.newRollout()
-	impatient(r)
 	r.Spec.Strategy = &v1alpha1.Strategy{Paused: true}
 	r.Spec.Drain = &v1alpha1.NodeDrain{Force: true}
 	p.setImage(t, newImage)
@@ -55,6 +54,7 @@ func TestReplacementPlugin(t *testing.T) {
 	if err != nil || !strings.Contains(out, "takes the place of that of node "+turn.Node) && !strings.Contains(out, "there is no") {
 		t.Errorf("why %s: %v\n%s", turn.ReplacementNode, err, out)
 	}
+	editRollout(t, p.name, impatient)
 	rolloutWithin(t, 2*patience, p.name, "has failed", func(s *v1alpha1.NodeRolloutStatus) bool { return len(s.Failed) == 1 && len(s.Turns) == 0 })
 	says(t, []string{"status", named}, "✗ "+turn.Node, "ReplacementFailed")
 	says(t, []string{"why", turn.Node}, "Failed: ReplacementFailed", "spec.replacement.keepFailedFor", "kubectl moult retry "+turn.Node)
