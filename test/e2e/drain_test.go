@@ -98,8 +98,10 @@ func TestPlanDrainsBetweenPrepareAndUpgrade(t *testing.T) {
 	if len(podsOn(t, d.Name, holder.Name())) == 0 {
 		holder, other = other, holder
 	}
-	// What each step sees of the deployment's process in this machine's own table of processes.
-	look := `n=0; for f in /proc/[0-9]*/cmdline; do [ "$(tr '\0' ' ' < $f)" != "sleep 3600 " ] || n=$((n+1)); done; echo "$0 $n" >> /host/var/order`
+	// What each step sees of the deployment's process in this machine's own table of processes, where those of other tests may be too.
+	look := `n=0; for p in /proc/[0-9]*; do
+		[ "$(tr '\0' ' ' < $p/cmdline)" = "sleep 3600 " ] && tr '\0' '\n' < $p/environ | grep -q '^HOSTNAME=held-' && n=$((n+1))
+	done; echo "$0 $n" >> /host/var/order`
 	p := newPlan(t, "drains", "")
 	p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: holder.Name()}}
 	p.Spec.Prepare = &upgradev1.ContainerSpec{Image: image.Busybox, Command: []string{"sh", "-c"}, Args: []string{look, "prepare"}}

@@ -298,23 +298,28 @@ func TestPlanOptOut(t *testing.T) {
 func TestPlansExclusive(t *testing.T) {
 	t.Parallel()
 	name := take(t, 1)[0]
-	command := `echo begin >> /host/var/exclusive; sleep 1; echo end >> /host/var/exclusive`
-	a, b := newPlan(t, "exclusive-a", command), newPlan(t, "exclusive-b", command)
+	const command = `echo begin >> /host/var/exclusive; sleep %d; echo end >> /host/var/exclusive`
+	a, b := newPlan(t, "exclusive-a", fmt.Sprintf(command, 20)), newPlan(t, "exclusive-b", fmt.Sprintf(command, 1))
+	a.Annotations = map[string]string{"test.moult.dev/seconds": "20"}
 	a.Spec.Exclusive, b.Spec.Exclusive = true, true
-	create(t, a)
+	// The second one is there, and starts none, until the first one runs for long enough to be waited for.
+	b.Spec.Concurrency = 0
 	create(t, b)
+	create(t, a)
+	status(t, a.Name, "running", func(s *upgradev1.PlanStatus) bool {
+		return len(s.Updating) == 1 && s.Updating[0].Phase == v1alpha1.PhaseChanging
+	})
+	edit(t, b.Name, func(p *upgradev1.Plan) { p.Spec.Concurrency = 1 })
 	waited := false
 	throughout(t, "one exclusive plan at a time", func(context.Context) error {
 		running := 0
-		for _, plan := range []string{a.Name, b.Name} {
-			for _, j := range jobsOf(t, plan) {
-				if j.Status.CompletionTime == nil {
-					running++
-				}
+		for _, j := range jobsOf(t, a.Name, b.Name) {
+			if j.Status.CompletionTime == nil {
+				running++
 			}
-			for _, w := range get(t, plan).Status.Waiting {
-				waited = waited || w.Reason == v1alpha1.ReasonClaimed && strings.Contains(w.Message, "Plan/system-upgrade/exclusive-")
-			}
+		}
+		for _, w := range get(t, b.Name).Status.Waiting {
+			waited = waited || w.Reason == v1alpha1.ReasonClaimed && strings.Contains(w.Message, "Plan/system-upgrade/"+a.Name)
 		}
 		if running > 1 {
 			return fmt.Errorf("%d jobs run on %s", running, name)
@@ -400,7 +405,7 @@ func TestPlanDelayAndLabels(t *testing.T) {
 	names := take(t, 2)
 	p := newPlan(t, "delay", "true")
 	p.Spec.Concurrency = 1
-	p.Spec.PostCompleteDelay = &metav1.Duration{Duration: 3 * time.Second}
+	p.Spec.PostCompleteDelay = &metav1.Duration{Duration: 15 * time.Second}
 	p.Spec.PostCompleteLabels = map[string]string{"e2e.moult.dev/version": "at-$(LATEST_VERSION)", "e2e.moult.dev/raw": "x"}
 	create(t, p)
 	status(t, p.Name, "soaking", func(s *upgradev1.PlanStatus) bool {
@@ -413,7 +418,7 @@ func TestPlanDelayAndLabels(t *testing.T) {
 	}
 	slices.SortFunc(ends, time.Time.Compare)
 	// First made, first ended, second made, second ended; times are whole seconds.
-	if len(ends) != 4 || ends[2].Sub(ends[1]) < 3*time.Second {
+	if len(ends) != 4 || ends[2].Sub(ends[1]) < 15*time.Second {
 		t.Errorf("the second node did not wait for the first one's delay: %v", ends)
 	}
 	for _, name := range names {
@@ -421,9 +426,10 @@ func TestPlanDelayAndLabels(t *testing.T) {
 			t.Errorf("node %s has label %q", name, got)
 		}
 	}
-	if got := eventReasons(t, p.Name)["JobCompleteWaiting"]; got != 2 {
-		t.Errorf("%d events JobCompleteWaiting, want 2", got)
-	}
+	eventually(t, "two events JobCompleteWaiting", func(context.Context) (string, bool) {
+		got := eventReasons(t, p.Name)
+		return fmt.Sprint(got), got["JobCompleteWaiting"] == 2
+	})
 }
 
 func TestPlanVersionChangesInFlight(t *testing.T) {

@@ -46,7 +46,7 @@ func TestPlanSoakOutlivesItsJob(t *testing.T) {
 	t.Parallel()
 	name := takeSimulated(t, 1)[0]
 	p := newPlan(t, "soaks", "true")
-	p.Spec.PostCompleteDelay = &metav1.Duration{Duration: 5 * time.Second}
+	p.Spec.PostCompleteDelay = &metav1.Duration{Duration: 30 * time.Second}
 	create(t, p)
 	status(t, p.Name, "soaking", func(s *upgradev1.PlanStatus) bool {
 		return len(s.Updating) == 1 && s.Updating[0].Phase == v1alpha1.PhaseSoaking
