@@ -239,14 +239,15 @@ func (p *pool) goneOnce(t *testing.T) {
 func TestReplacementOfNodeless(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "nodeless", poolOptions{capacity: 2})
-	timeout := func(d time.Duration) func(*v1alpha1.NodeRollout) {
+	// The long one is for when some have to be ready.
+	const short, long = 15 * time.Second, time.Minute
+	readyWithin := func(d time.Duration) func(*v1alpha1.NodeRollout) {
 		return func(r *v1alpha1.NodeRollout) {
 			r.Spec.Replacement.ReplacementReady = &v1alpha1.ReplacementReady{Timeout: &metav1.Duration{Duration: d}}
 		}
 	}
-	short, long := timeout(lasting-2*time.Second), timeout(time.Minute) // The long one is for where some have to be ready.
 	r := p.newRollout()
-	short(r)
+	readyWithin(short)(r)
 	createRollout(t, r)
 	p.done(t, oldImage, p.capacity)
 	p.fault(clouds.Fault{Kind: clouds.OperationFails, Call: "Add", Times: 1})
@@ -262,7 +263,7 @@ func TestReplacementOfNodeless(t *testing.T) {
 		}
 		return failed, failed != ""
 	})
-	p.lasts(t, "what fails is not outdated, and is left alone", p.capacity+1)
+	p.lasts(t, short+2*time.Second, "what fails is not outdated, and is left alone", p.capacity+1)
 
 	protect := func(on bool) {
 		t.Helper()
@@ -271,7 +272,7 @@ func TestReplacementOfNodeless(t *testing.T) {
 		}
 	}
 	protect(true)
-	editRollout(t, p.name, long)
+	editRollout(t, p.name, readyWithin(long)) // Later it would be a retry.
 	p.setImage(t, newImage)
 	unit, named := p.full+"/"+failed, "nr/"+p.name
 	is := func(reason v1alpha1.Reason) func(v1alpha1.UnitStatus) bool {
@@ -287,9 +288,7 @@ func TestReplacementOfNodeless(t *testing.T) {
 	rolloutWithin(t, 3*patience, p.name, "has failed", func(s *v1alpha1.NodeRolloutStatus) bool {
 		return slices.ContainsFunc(s.Failed, is(v1alpha1.ReasonDeleteFailed))
 	})
-	editRollout(t, p.name, short)
-	p.lasts(t, "what has failed is not tried again by itself", p.capacity+1)
-	editRollout(t, p.name, long)
+	p.lasts(t, long+2*time.Second, "what has failed is not tried again by itself", p.capacity+1)
 	says(t, []string{"retry", named}, unit, "DeleteFailed")
 	p.done(t, newImage, p.capacity+1)
 	p.original = append(p.original, failed)
@@ -297,14 +296,11 @@ func TestReplacementOfNodeless(t *testing.T) {
 	p.never(t, p.capacity+2, p.capacity) // There are three, one more while another comes first, and one fewer while it does not.
 }
 
-// lasting is longer than a replacement gets where none is to come.
-const lasting = 17 * time.Second
-
 // lasts checks that there are so many machines for that long, and none goes.
-func (p *pool) lasts(t *testing.T, what string, machines int) {
+func (p *pool) lasts(t *testing.T, duration time.Duration, what string, machines int) {
 	t.Helper()
 	before := len(p.world.Gone(p.full))
-	lasts(t, lasting, what, func(context.Context) error {
+	lasts(t, duration, what, func(context.Context) error {
 		if n, gone := len(p.world.Machines(p.full)), len(p.world.Gone(p.full)); n != machines || gone > before {
 			return fmt.Errorf("there are %d machines, and %d have gone", n, gone)
 		}

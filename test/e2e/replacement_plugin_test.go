@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -30,6 +31,8 @@ func TestReplacementPlugin(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "plugin", poolOptions{capacity: 2})
 	r := p.newRollout()
+	// Long enough to be looked at before it fails. An edit would be a retry.
+	r.Spec.Replacement.ReplacementReady = &v1alpha1.ReplacementReady{Timeout: &metav1.Duration{Duration: patience / 2}}
 	r.Spec.Strategy = &v1alpha1.Strategy{Paused: true}
 	r.Spec.Drain = &v1alpha1.NodeDrain{Force: true}
 	p.setImage(t, newImage)
@@ -54,12 +57,11 @@ func TestReplacementPlugin(t *testing.T) {
 	if err != nil || !strings.Contains(out, "takes the place of that of node "+turn.Node) && !strings.Contains(out, "there is no") {
 		t.Errorf("why %s: %v\n%s", turn.ReplacementNode, err, out)
 	}
-	editRollout(t, p.name, impatient)
 	rolloutWithin(t, 2*patience, p.name, "has failed", func(s *v1alpha1.NodeRolloutStatus) bool { return len(s.Failed) == 1 && len(s.Turns) == 0 })
 	says(t, []string{"status", named}, "✗ "+turn.Node, "ReplacementFailed")
 	says(t, []string{"why", turn.Node}, "Failed: ReplacementFailed", "spec.replacement.keepFailedFor", "kubectl moult retry "+turn.Node)
-	editRollout(t, p.name, patient)
 	says(t, []string{"retry", turn.Node}, "is retried: "+named+" (ReplacementFailed)")
+	editRollout(t, p.name, patient)
 	p.done(t, newImage, 2)
 	says(t, []string{"status", named, "--until-complete"}, "Complete")
 }
