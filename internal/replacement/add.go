@@ -4,11 +4,12 @@ package replacement
 
 import (
 	"fmt"
+	"slices"
 
 	"moult.dev/moult/api/v1alpha1"
 )
 
-func (w *World) adding(t *Turn) bool {
+func (w *World) adding(t *Turn, all []*Turn) bool {
 	s := w.set(t.ScaleSet)
 	if t.Operation != "" {
 		t.Message = "a machine is being added to scale set " + t.ScaleSet
@@ -35,6 +36,9 @@ func (w *World) adding(t *Turn) bool {
 		t.at(at)
 		return false
 	}
+	if w.exceeds(t, s, all) {
+		return w.discard(t, "surge does not allow for it any more") // It begins anew, in the way that is asked for now.
+	}
 	t.Step = StepAdd
 	if why := or(s.Message, s.NoRoomMessage); why != "" {
 		t.Message = why
@@ -42,6 +46,17 @@ func (w *World) adding(t *Turn) bool {
 		t.Message = "a machine is to be added to scale set " + t.ScaleSet
 	}
 	return w.declined(t, s)
+}
+
+// exceeds reports whether a turn that has not asked for its machine yet can't have one, as surge allows for fewer since it began.
+func (w *World) exceeds(t *Turn, s *Set, all []*Turn) bool {
+	if !s.Known || !t.Surplus() || w.insists(t) {
+		return false
+	}
+	// What was added and nobody waits for goes, whatever is asked for.
+	u := s.usage(slices.DeleteFunc(slices.Clone(all), func(t *Turn) bool { return t.Machine == "" && t.Phase == v1alpha1.MachineDiscarding }))
+	before := usage{used: u.used - u.adding} // As many as the set has for certain: of a percentage not less than when the turn began.
+	return u.used > w.surge(s, before)
 }
 
 // declined is a turn for which the cloud adds no machine, and says that it never will. It fails once a replacement would have had to be ready, and the cloud

@@ -199,7 +199,7 @@ func (w *World) advance(t *Turn, all []*Turn) bool {
 	t.Step, t.Claimable = StepNone, false
 	switch t.Phase {
 	case v1alpha1.MachineAdding:
-		return w.adding(t)
+		return w.adding(t, all)
 	case v1alpha1.MachineJoining:
 		return w.joining(t, all)
 	case v1alpha1.MachineClaiming:

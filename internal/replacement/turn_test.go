@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/rollout"
@@ -1078,6 +1079,57 @@ func TestRoomAgain(t *testing.T) {
 		s.Judge([]*Turn{s.turn})
 		if adds := s.turn.Phase == v1alpha1.MachineAdding && !s.turn.DeletesFirst; adds != tc.adds {
 			t.Errorf("%s: %s, without surge %v: %s", what, s.turn.Phase, s.turn.DeletesFirst, s.turn.Message)
+		}
+	}
+}
+
+// Turns that have not asked for a machine are given up where surge is lowered meanwhile, as many as are too many then: nodes begin anew in the way that is
+// asked for now. What was asked for comes, and what is missing is made up for all the same.
+func TestSurgeIsLowered(t *testing.T) {
+	of := func(n int) rollout.Amount { return rollout.Amount{N: n} }
+	tenth, _ := rollout.ParseAmount(intstr.FromString("10%"))
+	for what, tc := range map[string]struct {
+		surge  rollout.Amount
+		change func(*scene)
+		stay   int
+	}{
+		"as it was":    {of(3), func(*scene) {}, 3},
+		"lowered":      {of(1), func(*scene) {}, 1},
+		"none":         {of(0), func(*scene) {}, 0},
+		"no quota":     {of(0), func(s *scene) { s.set.NoRoom = v1alpha1.ReasonCloudQuota }, 0},
+		"not known":    {of(0), func(s *scene) { s.set.Known = false }, 3},
+		"asked for":    {of(0), func(s *scene) { s.under(v1alpha1.CloudOperationAdd, nil) }, 1},
+		"its own gone": {of(0), func(s *scene) { s.turn.Machine, s.turn.DeletesFirst = "", true }, 1},
+		"is bound":     {of(0), func(s *scene) { s.turn.Bound = true }, 1},
+		"a percentage": {tenth, func(s *scene) { s.set.Capacity = 21 }, 3},
+		"percentages":  {tenth, func(s *scene) { s.set.Capacity = 20 }, 2},
+	} {
+		s := newScene(v1alpha1.MachineAdding)
+		s.Surge = tc.surge
+		all := []*Turn{s.turn}
+		for _, id := range []string{"u", "v"} {
+			other := *s.turn
+			other.Turn, other.Machine, other.Node, other.NodeUID = id, id, "n-"+id, types.UID("uid-"+id)
+			s.set.Machines = append(s.set.Machines, Machine{ID: id, Zone: "a", State: Running})
+			all = append(all, &other)
+		}
+		tc.change(s)
+		for range 2 {
+			s.Judge(all)
+		}
+		stay := 0
+		for _, turn := range all {
+			if !turn.Over {
+				stay++
+			}
+		}
+		if stay != tc.stay || tc.stay == 1 && what != "lowered" && s.turn.Over {
+			t.Errorf("%s: %d turns go on, want %d", what, stay, tc.stay)
+		}
+		if what == "no quota" {
+			if room := s.Rooms(all)["pool"]; room.N == 0 || !room.DeletesFirst {
+				t.Errorf("%s: then there is room for %+v", what, room)
+			}
 		}
 	}
 }

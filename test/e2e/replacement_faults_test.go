@@ -350,6 +350,33 @@ func TestReplacementIsKeptForALook(t *testing.T) {
 	})
 }
 
+// Where the cloud has no quota for a machine more, surge may be lowered: what is waiting for one is replaced in the way that is asked for then.
+func TestReplacementSurgeIsLowered(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, "surge-lowered", poolOptions{capacity: 2})
+	p.fault(clouds.Fault{Kind: clouds.Quota})
+	p.setImage(t, newImage)
+	r := p.newRollout()
+	r.Spec.Strategy = &v1alpha1.Strategy{MaxConcurrent: ptr.To(intstr.FromInt32(2))}
+	r.Spec.Replacement.Surge = ptr.To(intstr.FromInt32(2))
+	createRollout(t, r)
+	rolloutWithin(t, 3*patience, p.name, "waits for quota", func(s *v1alpha1.NodeRolloutStatus) bool {
+		return len(s.Updating) == 2 && s.Updating[0].Reason == v1alpha1.ReasonCloudQuota
+	})
+	editRollout(t, p.name, func(r *v1alpha1.NodeRollout) {
+		r.Spec.Strategy = nil
+		r.Spec.Replacement.Surge = ptr.To(intstr.FromInt32(0))
+	})
+	within(t, 3*patience, "a machine has gone", func(context.Context) (string, bool) {
+		all := p.world.Gone(p.full)
+		return fmt.Sprint(all), len(all) > 0
+	})
+	p.world.ClearFaultsOf(p.full)
+	p.done(t, newImage, p.capacity)
+	p.replacedOnce(t)
+	p.never(t, p.capacity, p.capacity-1)
+}
+
 // A node whose claim somebody takes away while it is drained is not in its own way: it is given back, and claimed again.
 func TestReplacementClaimTakenAway(t *testing.T) {
 	t.Parallel()
