@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -68,8 +69,10 @@ func (u *machines) observe(named string) {
 		f := &c.facts[i]
 		own, turn := held(f.claims, nr.UID), u.turnOf(f.node.Name)
 		switch {
-		case own != nil || turn != nil && !replaces(turn, f.node.Name):
-		case turn != nil, u.elsewhere(f) != "", !u.selector.Matches(labels.Set(f.node.Labels)):
+		case succeeds(turn, own, f.node.Name):
+			continue // The line of the node whose place it takes tells of it, also while it is taken back.
+		case own != nil, turn != nil:
+		case u.elsewhere(f) != "", !u.selector.Matches(labels.Set(f.node.Labels)):
 			continue
 		case f.node.Labels[v1alpha1.LabelNodeRollout(nr.Name)] == v1alpha1.LabelNodeRolloutDisabled:
 			u.optedOut++
@@ -168,6 +171,11 @@ func (u *machines) turnOf(node string) *v1alpha1.MachineTurn {
 // replaces reports whether a node is to take the place of another that is not gone yet: it is no unit of its own.
 func replaces(t *v1alpha1.MachineTurn, node string) bool { return t.Node != "" && t.Node != node }
 
+// succeeds reports whether a node is no unit of its own, as its machine is the replacement in a turn. It has the turn's claim while it is taken back.
+func succeeds(t *v1alpha1.MachineTurn, own *v1alpha1.Claim, node string) bool {
+	return t != nil && replaces(t, node) && (own == nil || own.Turn == t.Turn)
+}
+
 // judge tells a unit's state from its node's claim and from what the status tells: as a line, and as the engine wants it.
 func (u *machines) judge(f *fact, turn *v1alpha1.MachineTurn, own *v1alpha1.Claim, status entry) (Node, rollout.Unit) {
 	line := Node{Node: f.node.Name, State: v1alpha1.UnitOutdated, NotReady: !f.ready, Cordoned: f.node.Spec.Unschedulable}
@@ -225,7 +233,7 @@ func (u *machines) unlisted(version, image string) v1alpha1.UnitState {
 	switch {
 	case tells && version != image:
 		return v1alpha1.UnitOutdated
-	case tells, u.wholeStatus():
+	case tells, u.wholeStatus() && u.of.Status.Counts.Updated > 0: // Else the operator does not know the node's machine.
 		return v1alpha1.UnitUpdated
 	}
 	return Untold
@@ -369,12 +377,12 @@ func (u *machines) rollout() Rollout {
 
 // unselected says why the NodeRollout has nothing to do with a node, or "".
 func (u *machines) unselected(f *fact) string {
-	turn := u.turnOf(f.node.Name)
+	own, turn := held(f.claims, u.of.UID), u.turnOf(f.node.Name)
 	switch {
-	case held(f.claims, u.of.UID) != nil || turn != nil && !replaces(turn, f.node.Name):
-		return ""
-	case turn != nil:
+	case succeeds(turn, own, f.node.Name):
 		return fmt.Sprintf("its machine is to take the place of that of node %s, whose turn is at %s", turn.Node, turn.Phase)
+	case own != nil, turn != nil:
+		return ""
 	}
 	if problem := u.problem(); problem != "" && !invalid(u.of) {
 		return problem
@@ -396,7 +404,11 @@ func (u *machines) part(name string) Part {
 	}
 	if slices.Contains(u.untold, name) {
 		part.Unit.State, part.Unit.Message = Untold, "whether its machine is outdated is for the cloud to tell, and its rollout's status does not list the node"
-		if n := u.of.Status.Counts; n != nil {
+		ready := meta.FindStatusCondition(u.of.Status.Conditions, v1alpha1.ConditionReady)
+		switch n := u.of.Status.Counts; {
+		case ready != nil && machineReason(v1alpha1.Reason(ready.Reason)) && n != nil && n.Updated == 0:
+			part.Unit.Reason, part.Unit.Message = v1alpha1.Reason(ready.Reason), ready.Message // It is why the operator does not know.
+		case n != nil:
 			part.Unit.Message += fmt.Sprintf(": of %d nodes %d are updated, and it lists the first %d of %d that wait", n.Total, n.Updated, len(u.of.Status.Waiting), n.Waiting)
 		}
 		return part

@@ -26,7 +26,7 @@ func aReplacement(options ...func(*v1alpha1.NodeRollout)) v1alpha1.NodeRollout {
 		nr.Spec.HostUpdate, nr.Spec.Replacement = nil, &v1alpha1.Replacement{Provider: v1alpha1.CloudProvider{Azure: &v1alpha1.AzureProvider{}}}
 		nr.Status.Revision, nr.Status.Releases = "image-2", nil
 		nr.Status.ScaleSets = []v1alpha1.ScaleSetStatus{{Name: "pool", Image: "/subscriptions/s/images/image-2", Capacity: 3, Machines: 3, Outdated: 1}}
-		nr.Status.Counts = &v1alpha1.UnitCounts{Total: 1}
+		nr.Status.Counts = &v1alpha1.UnitCounts{Total: 1, Updated: 1}
 	})
 	for _, option := range options {
 		option(&nr)
@@ -52,8 +52,16 @@ func inTurn(phase v1alpha1.MachinePhase, change ...func(*v1alpha1.MachineTurn)) 
 			c(&turn)
 		}
 		nr.Status.Turns = append(nr.Status.Turns, turn)
-		nr.Status.Counts = &v1alpha1.UnitCounts{Total: 1, Updating: 1}
+		nr.Status.Counts = &v1alpha1.UnitCounts{Total: 2, Updated: 1, Updating: 1}
 	}
+}
+
+// unknown is a NodeRollout whose controller may not look at the cloud.
+func unknown(nr *v1alpha1.NodeRollout) {
+	nr.Status.Counts = &v1alpha1.UnitCounts{}
+	nr.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: string(v1alpha1.ReasonCloudDenied), Message: "scale set pool: 403", ObservedGeneration: nr.Generation,
+	}}
 }
 
 func by(machine, node string) func(*v1alpha1.MachineTurn) {
@@ -63,7 +71,7 @@ func by(machine, node string) func(*v1alpha1.MachineTurn) {
 func waitsFor(reason v1alpha1.Reason, message string) func(*v1alpha1.NodeRollout) {
 	return func(nr *v1alpha1.NodeRollout) {
 		nr.Status.Waiting = []v1alpha1.UnitStatus{{Node: "n", Reason: reason, Message: message}}
-		nr.Status.Counts = &v1alpha1.UnitCounts{Total: 1, Waiting: 1}
+		nr.Status.Counts = &v1alpha1.UnitCounts{Total: 2, Updated: 1, Waiting: 1}
 	}
 }
 
@@ -92,6 +100,7 @@ func TestMachines(t *testing.T) {
 	}{
 		"updated":        {aReplacement(), aMachine("n", "pool"), []string{"n Updated"}},
 		"outdated":       {aReplacement(waitsFor(v1alpha1.ReasonCloudQuota, "no room")), aMachine("n", "pool"), []string{"n Outdated CloudQuota no room"}},
+		"not known":      {aReplacement(unknown), aMachine("n", "pool"), nil},
 		"untold":         {aReplacement(many), aMachine("n", "pool"), nil},
 		"told by its OS": {aReplacement(byOSImage), aMachine("n", "pool"), []string{"n Outdated image-1 → image-2"}},
 		"updated by OS":  {aReplacement(byOSImage), aMachine("n", "POOL", func(n *corev1.Node) { n.Status.NodeInfo.OSImage = "image-2" }), []string{"n Updated image-2"}},
@@ -110,7 +119,9 @@ func TestMachines(t *testing.T) {
 		"claimed already": {aReplacement(), aMachine("n", "pool", taken()), []string{"n Updating Claimed"}},
 		"soaking":         {aReplacement(inTurn(v1alpha1.MachineSoaking, by("7", "n"), gone)), aMachine("n", "pool"), []string{"n " + string(v1alpha1.UnitSoaking) + " Soaking"}},
 		"replacement":     {aReplacement(inTurn(v1alpha1.MachineDraining, by("7", "m"))), aMachine("m", "pool"), []string{"n Updating Draining replaced by m"}},
-		"gone":            {aReplacement(inTurn(v1alpha1.MachineAdding, gone)), aMachine("m", "pool"), []string{"pool/1 Updating Adding", "m Updated"}},
+		"taken back": {aReplacement(inTurn(v1alpha1.MachineDiscarding, by("7", "m"))), aMachine("m", "pool", taken(func(c *v1alpha1.Claim) { c.Turn = "t" })),
+			[]string{"n Updating Discarding replaced by m"}},
+		"gone": {aReplacement(inTurn(v1alpha1.MachineAdding, gone)), aMachine("m", "pool"), []string{"pool/1 Updating Adding", "m Updated"}},
 		"gone, and failed": {aReplacement(inTurn(v1alpha1.MachineJoining, gone, failedTurn)), aMachine("m", "pool"),
 			[]string{"pool/1 Failed Joining ReplacementFailed not ready in 15m", "m Updated"}},
 		"failed, and bound": {
@@ -203,7 +214,7 @@ func TestMachineCounts(t *testing.T) {
 		t.Errorf("counts (-want +got):\n%s", diff)
 	}
 	unseen := See(nil, nil, nil, now).NodeRollouts([]v1alpha1.NodeRollout{few}).Rollouts()[0]
-	if len(unseen.Nodes) != 1 || unseen.Counts.Total != 1 {
+	if len(unseen.Nodes) != 1 || unseen.Counts.Total != 2 {
 		t.Errorf("without nodes: %+v", unseen)
 	}
 }
@@ -219,6 +230,8 @@ func TestWhyMachines(t *testing.T) {
 	}{
 		"no machine":  {rollout: aReplacement(), node: aNode("n"), other: "the node has no spec.providerID"},
 		"another set": {rollout: aReplacement(func(nr *v1alpha1.NodeRollout) { nr.Spec.Replacement.ScaleSets = []string{"a", "b"} }), node: aMachine("n", "pool"), other: "its machine is in scale set pool, and it is for a, b"},
+		"taken back": {rollout: aReplacement(inTurn(v1alpha1.MachineDiscarding, by("7", "n"), func(t *v1alpha1.MachineTurn) { t.Node = "old" })),
+			node: aMachine("n", "pool", taken(func(c *v1alpha1.Claim) { c.Turn = "t" })), other: "its machine is to take the place of that of node old, whose turn is at Discarding"},
 		"not selected": {rollout: aReplacement(func(nr *v1alpha1.NodeRollout) { nr.Spec.NodeSelector.MatchLabels = map[string]string{"a": "b"} }),
 			node: aMachine("n", "pool"), other: "its spec.nodeSelector asks for a=b"},
 		"a replacement": {rollout: aReplacement(inTurn(v1alpha1.MachineJoining, by("7", "n"), func(t *v1alpha1.MachineTurn) { t.Node = "old" })),
@@ -226,6 +239,7 @@ func TestWhyMachines(t *testing.T) {
 		"untold": {rollout: aReplacement(func(nr *v1alpha1.NodeRollout) {
 			nr.Status.Counts = &v1alpha1.UnitCounts{Total: 100, Updated: 70, Waiting: 30}
 		}), node: aMachine("n", "pool"), state: Untold, part: "of 100 nodes 70 are updated, and it lists the first 0 of 30 that wait"},
+		"unknown":   {rollout: aReplacement(unknown), node: aMachine("n", "pool"), state: Untold, part: "scale set pool: 403"},
 		"the cloud": {rollout: aReplacement(waitsFor(v1alpha1.ReasonCloudDenied, "403")), node: aMachine("n", "pool"), state: v1alpha1.UnitOutdated, checks: []v1alpha1.Reason{v1alpha1.ReasonCloudDenied}},
 		"detect only": {rollout: aReplacement(waitsFor(v1alpha1.ReasonDetectOnly, "x"), func(nr *v1alpha1.NodeRollout) { nr.Spec.Replacement.DetectOnly = true }),
 			node: aMachine("n", "pool"), state: v1alpha1.UnitOutdated, checks: []v1alpha1.Reason{v1alpha1.ReasonDetectOnly}},

@@ -49,7 +49,7 @@ func ofMachine(p *view.Part, w *view.Why, named string) []string {
 		return append(aboutFailedMachine(u.Reason, r.Name), again(named, u)...)
 	case u.State == v1alpha1.UnitFailed:
 		return append(aboutFailedMachine(u.Reason, r.Name), again(node, u)...)
-	case u.State == view.Untold:
+	case u.State == view.Untold && u.Reason == "":
 		return []string{"the operator's metrics and the cloud tell which machines are outdated: kubectl get nr " + r.Name + " -o jsonpath='{.status.scaleSets}'"}
 	case u.State == v1alpha1.UnitOutdated && p.Place > 0 && !p.Waits():
 		return []string{"nothing keeps it back: its turn begins within moments. If it does not, does the operator run, with the controller replacement?"}
