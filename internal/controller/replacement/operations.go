@@ -121,8 +121,9 @@ func (p *pass) putBack(ctx context.Context) {
 	}
 }
 
-// there reports whether machines that are to be deleted are there at this moment. What has died by itself must not be deleted again: the cloud may have
-// made another in its place, which would be one too many then.
+// there reports whether machines that are to be deleted are there at this moment, and may be deleted: somebody may have protected one since the last look,
+// which keeps not every cloud from it. What has died by itself must not be deleted again: the cloud may have made another in its place, which would be one too
+// many then.
 func (p *pass) there(ctx context.Context, s *set, ids []string) (bool, error) {
 	var all []cloud.Machine
 	err := p.call(ctx, "Machines", func(ctx context.Context) (err error) {
@@ -134,12 +135,12 @@ func (p *pass) there(ctx context.Context, s *set, ids []string) (bool, error) {
 		return false, err
 	}
 	return !slices.ContainsFunc(ids, func(id string) bool {
-		return !slices.ContainsFunc(all, func(m cloud.Machine) bool { return m.ID == id && m.State != cloud.Deleting })
+		return !slices.ContainsFunc(all, func(m cloud.Machine) bool { return m.ID == id && m.State != cloud.Deleting && !m.Protected })
 	}), nil
 }
 
-// withdrawn reports whether a deletion that was written down and had to wait is not sent at all, because what it deletes has gone meanwhile. One that may
-// have been sent is sent again, whatever has become of it.
+// withdrawn reports whether a deletion that was written down and had to wait is not sent at all, because what it deletes has gone meanwhile, or is
+// protected. One that may have been sent is sent again, whatever has become of it.
 func (p *pass) withdrawn(ctx context.Context, s *set, view *machine.Set, o *v1alpha1.CloudOperation) (bool, error) {
 	if o.Kind != v1alpha1.CloudOperationDelete || !s.unsent[o.Token] || p.prepared[o.Token] {
 		return false, nil
@@ -152,7 +153,7 @@ func (p *pass) withdrawn(ctx context.Context, s *set, view *machine.Set, o *v1al
 	delete(s.unsent, o.Token)
 	s.stale = true
 	p.at(s.due(true, p.checkPeriod))
-	p.view.Refused(view, o.Token, p.turns, false, "what was to be deleted has gone by itself")
+	p.view.Refused(view, o.Token, p.turns, false, "what was to be deleted has gone by itself, or is protected now")
 	return true, nil
 }
 

@@ -925,16 +925,27 @@ func TestWriteKeeps(t *testing.T) {
 func TestPrepareOfDeletes(t *testing.T) {
 	for name, fails := range map[string]func(string, string) (before, after error){
 		"not there": nil,
+		"protected": nil,
 		"no answer": func(string, string) (before, after error) { return errors.New("down"), nil },
 	} {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{})
-		sky := newSky(clouds.New(t.Context(), clouds.Options{}))
+		world, id := clouds.New(t.Context(), clouds.Options{}), "m-old"
+		if name == "protected" { // Since the set was looked at.
+			if err := world.Create(t.Context(), clouds.Set{Name: "set", Image: "a", Capacity: 1}); err != nil {
+				t.Fatal(err)
+			}
+			id = world.Machines("set")[0].ID
+			if err := world.EditMachine("set", id, func(m *clouds.Machine) { m.Protected = true }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sky := newSky(world)
 		sky.fails, p.api = fails, sky
 		s := newSet("set")
 		s.known, s.at = true, noon
 		p.memo.sets["set"] = s
 		for range 3 {
-			p.prepare(t.Context(), &order{set: &machine.Set{Name: "set", Known: true}, kind: v1alpha1.CloudOperationDelete, machines: []string{"m-old"}})
+			p.prepare(t.Context(), &order{set: &machine.Set{Name: "set", Known: true}, kind: v1alpha1.CloudOperationDelete, machines: []string{id}})
 		}
 		if diff := cmp.Diff([]string{"Machines"}, sky.calls); diff != "" || !s.stale || s.looking.failures > 0 != (fails != nil) {
 			t.Errorf("%s: %s, %+v", name, diff, s)
