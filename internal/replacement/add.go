@@ -40,7 +40,7 @@ func (w *World) adding(t *Turn, all []*Turn) bool {
 		return w.discard(t, "surge does not allow for it any more") // It begins anew, in the way that is asked for now.
 	}
 	t.Step = StepAdd
-	if why := or(s.Message, s.NoRoomMessage); why != "" {
+	if why := or(or(s.Message, s.Unfit), s.NoRoomMessage); why != "" {
 		t.Message = why
 	} else if t.Message == "" {
 		t.Message = "a machine is to be added to scale set " + t.ScaleSet

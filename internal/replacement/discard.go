@@ -119,7 +119,7 @@ func (w *World) back(t *Turn, s *Set, all []*Turn) bool {
 	if t.ReplacementNode == "" {
 		t.ReplacementNode = m.NodeName
 	}
-	t.Step, t.Message = StepDiscard, or(s.Message, "machine "+t.Replacement+" is to be deleted again")
+	t.Step, t.Message = StepDiscard, or(or(s.Message, s.Unfit), "machine "+t.Replacement+" is to be deleted again")
 	return false
 }
 

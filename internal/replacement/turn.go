@@ -270,6 +270,8 @@ func (w *World) waiting(t *Turn) (v1alpha1.Reason, string) {
 	switch {
 	case asks && s.Reason != "":
 		return s.Reason, s.Message
+	case t.Step == StepAdd && s.Unfit != "":
+		return v1alpha1.ReasonScaleSetUnfit, "scale set " + s.Name + ": " + s.Unfit
 	case asks && s.NoRoom != "":
 		return s.NoRoom, s.NoRoomMessage
 	case t.Phase == v1alpha1.MachineClaiming && m != nil && w.doubled(m) != "":
