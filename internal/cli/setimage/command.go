@@ -203,7 +203,7 @@ func (c *command) names() ([]string, error) {
 			switch {
 			case name == "":
 				return nil, errors.New("--scale-set must name one")
-			case slices.Contains(c.scaleSets[:i], name):
+			case slices.Contains(c.scaleSets[:i], name), c.provider == "azure" && slices.ContainsFunc(c.scaleSets[:i], fold(name)):
 				return nil, fmt.Errorf("scale set %s is given twice", name)
 			}
 		}
@@ -221,6 +221,11 @@ func (c *command) names() ([]string, error) {
 		names[i] = cluster + pool
 	}
 	return names, nil
+}
+
+// fold tells whether names are the same to Azure.
+func fold(name string) func(string) bool {
+	return func(other string) bool { return strings.EqualFold(name, other) }
 }
 
 // newToken is one that nobody else has.

@@ -558,6 +558,7 @@ func TestUsage(t *testing.T) {
 		"no project":      {ducklett, []string{"a", "--provider", "gcp"}, "--project must be given"},
 		"another cloud":   {ducklett, []string{"a", "--provider", "ovh"}, `--provider must be azure, aws or gcp, not "ovh"`},
 		"a set twice":     {ducklett, []string{"a", "--scale-set", "x", "--scale-set", "x"}, "scale set x is given twice"},
+		"in capitals":     {ducklett, []string{"a", "--scale-set", "x", "--scale-set", "X"}, "scale set X is given twice"},
 		"an unnamed set":  {ducklett, []string{"a", "--scale-set", ""}, "--scale-set must name one"},
 		"no time":         {ducklett, []string{"a", "--timeout", "0s"}, "--timeout must be more than 0"},
 		"credential":      {ducklett, []string{"a", "--credential", "None"}, `--credential must be Auto, Environment, Workload or Managed, not "None"`},
