@@ -195,7 +195,7 @@ func (u *machines) judge(f *fact, turn *v1alpha1.MachineTurn, own *v1alpha1.Clai
 	case own != nil:
 		line.State, line.Phase, line.Since, line.Started = v1alpha1.UnitUpdating, v1alpha1.PhaseClaimed, &own.Since, &own.Since
 	case status.state != v1alpha1.UnitOutdated:
-		line.State = u.unlisted(line.Version, image)
+		line.State = u.unlisted(line.Version, image, u.unseen(f))
 	}
 	if u.byOSImage() && image != line.Version && line.State != v1alpha1.UnitUpdated {
 		line.Target = image
@@ -228,15 +228,25 @@ func (u *machines) failed(line *Node, turn *v1alpha1.MachineTurn, own *v1alpha1.
 }
 
 // unlisted is the state of a unit that the status does not list as one that waits, in a turn or failed.
-func (u *machines) unlisted(version, image string) v1alpha1.UnitState {
+func (u *machines) unlisted(version, image string, unseen bool) v1alpha1.UnitState {
 	tells := u.byOSImage() && image != "" && version != ""
 	switch {
 	case tells && version != image:
 		return v1alpha1.UnitOutdated
-	case tells, u.wholeStatus() && u.of.Status.Counts.Updated > 0: // Else the operator does not know the node's machine.
+	case tells, u.wholeStatus() && !unseen:
 		return v1alpha1.UnitUpdated
 	}
 	return Untold
+}
+
+// unseen reports whether the operator does not know the node's machine: it knows none that is updated, or could not look at its scale set yet.
+func (u *machines) unseen(f *fact) bool {
+	s, name := &u.of.Status, scaleSetOf(f.node.Spec.ProviderID)
+	if s.Counts == nil || s.Counts.Updated == 0 {
+		return true
+	}
+	known := func(s v1alpha1.ScaleSetStatus) bool { return strings.EqualFold(s.Name, name) && s.Machines > 0 }
+	return name != "" && !slices.ContainsFunc(s.ScaleSets, known)
 }
 
 // keeps is what keeps an outdated unit from being started that the engine can't know.
@@ -406,7 +416,7 @@ func (u *machines) part(name string) Part {
 		part.Unit.State, part.Unit.Message = Untold, "whether its machine is outdated is for the cloud to tell, and its rollout's status does not list the node"
 		ready := meta.FindStatusCondition(u.of.Status.Conditions, v1alpha1.ConditionReady)
 		switch n := u.of.Status.Counts; {
-		case ready != nil && machineReason(v1alpha1.Reason(ready.Reason)) && n != nil && n.Updated == 0:
+		case ready != nil && machineReason(v1alpha1.Reason(ready.Reason)) && u.wholeStatus():
 			part.Unit.Reason, part.Unit.Message = v1alpha1.Reason(ready.Reason), ready.Message // It is why the operator does not know.
 		case n != nil:
 			part.Unit.Message += fmt.Sprintf(": of %d nodes %d are updated, and it lists the first %d of %d that wait", n.Total, n.Updated, len(u.of.Status.Waiting), n.Waiting)

@@ -64,6 +64,11 @@ func unknown(nr *v1alpha1.NodeRollout) {
 	}}
 }
 
+// deniedToo has another scale set, which its controller may not look at.
+func deniedToo(nr *v1alpha1.NodeRollout) {
+	nr.Status.ScaleSets = append(nr.Status.ScaleSets, v1alpha1.ScaleSetStatus{Name: "denied", Reason: v1alpha1.ReasonCloudDenied, Message: "403"})
+}
+
 func by(machine, node string) func(*v1alpha1.MachineTurn) {
 	return func(t *v1alpha1.MachineTurn) { t.Replacement, t.ReplacementNode = machine, node }
 }
@@ -101,6 +106,8 @@ func TestMachines(t *testing.T) {
 		"updated":        {aReplacement(), aMachine("n", "pool"), []string{"n Updated"}},
 		"outdated":       {aReplacement(waitsFor(v1alpha1.ReasonCloudQuota, "no room")), aMachine("n", "pool"), []string{"n Outdated CloudQuota no room"}},
 		"not known":      {aReplacement(unknown), aMachine("n", "pool"), nil},
+		"another set's":  {aReplacement(deniedToo), aMachine("n", "denied"), nil},
+		"this set's":     {aReplacement(deniedToo), aMachine("n", "pool"), []string{"n Updated"}},
 		"untold":         {aReplacement(many), aMachine("n", "pool"), nil},
 		"told by its OS": {aReplacement(byOSImage), aMachine("n", "pool"), []string{"n Outdated image-1 → image-2"}},
 		"updated by OS":  {aReplacement(byOSImage), aMachine("n", "POOL", func(n *corev1.Node) { n.Status.NodeInfo.OSImage = "image-2" }), []string{"n Updated image-2"}},
