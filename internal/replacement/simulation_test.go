@@ -77,6 +77,7 @@ type simulation struct {
 	slow     int
 	healing  []time.Time // when others are made
 	shrinks  bool        // the only disturbance is that others delete machines, and the capacity with them, which takes so many seconds at most
+	edits    bool        // surge is changed meanwhile, to what is not more than at first
 	lingers  int
 	taken    int     // how many of these had a part in a turn: that one may have asked for another in their place
 	busy     float64 // how often the cloud has no time for a deletion
@@ -814,6 +815,12 @@ func (s *simulation) run(surge int, disturbances int, ends bool) {
 		if s.strikes > 0 {
 			s.strike()
 		}
+		if s.edits && i < 400 && s.chance(0.05) {
+			if s.rules.Surge.N = s.r.IntN(surge + 1); s.rules.ControlPlane {
+				s.rules.Surge.N = max(1, s.rules.Surge.N) // Without any etcd may have to wait for ever.
+			}
+			s.note("surge is %d", s.rules.Surge.N)
+		}
 		if ends && i == 60 {
 			s.rules.Ending = true
 		}
@@ -822,7 +829,7 @@ func (s *simulation) run(surge int, disturbances int, ends bool) {
 		if most := s.base + max(0, s.outside) + surge + s.slack; s.live() > most {
 			s.wrong("there are %d machines, and at most %d there may be", s.live(), most)
 		}
-		if least := s.base - s.slack - s.struck; surge > 0 && !s.restored && s.live()-min(0, s.outside) < least {
+		if least := s.base - s.slack - s.struck; surge > 0 && !s.edits && !s.restored && s.live()-min(0, s.outside) < least {
 			s.wrong("there are %d machines, and at least %d there must be", s.live(), least)
 		}
 		if i > 400 && s.quiet() {
@@ -902,6 +909,7 @@ func TestSimulation(t *testing.T) {
 		hangs        float64
 		keeps        time.Duration
 		strikes      int
+		edits        bool
 	}{
 		{name: "undisturbed", surge: 1, exact: true},
 		{name: "killed", surge: 2, kills: 0.1, exact: true},
@@ -938,6 +946,10 @@ func TestSimulation(t *testing.T) {
 		{name: "hanging and refused", surge: 3, faults: 0.1, hangs: 0.5, nevers: 0.2},
 		{name: "hanging, disturbed control plane", surge: 2, faults: 0.05, disturbances: 6, plane: true, hangs: 0.5},
 		{name: "hanging and healed", surge: 3, disturbances: 6, heals: true, nevers: 0.2, busy: 0.5, hangs: 0.5},
+		{name: "edited", surge: 3, faults: 0.1, edits: true},
+		{name: "edited and killed", surge: 3, kills: 0.1, exact: true, edits: true},
+		{name: "edited control plane", surge: 2, faults: 0.05, disturbances: 6, plane: true, edits: true},
+		{name: "edited and healed", surge: 2, disturbances: 6, heals: true, kills: 0.05, edits: true},
 		{name: "disturbed and deleted", surge: 1, faults: 0.05, disturbances: 6, ends: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -946,7 +958,7 @@ func TestSimulation(t *testing.T) {
 				s := newSimulation(t, seed, tc.faults)
 				s.rules.ControlPlane, s.exact = tc.plane, tc.exact
 				s.kills, s.nevers, s.heals, s.busy, s.rules.KeepFailed = max(s.kills, tc.kills), tc.nevers, tc.heals, tc.busy, tc.keeps
-				s.hangs, s.strikes, s.slow, s.lingers, s.shrinks, s.images = tc.hangs, tc.strikes, tc.slow, tc.lingers, tc.lingers > 0, tc.images
+				s.hangs, s.strikes, s.slow, s.lingers, s.shrinks, s.images, s.edits = tc.hangs, tc.strikes, tc.slow, tc.lingers, tc.lingers > 0, tc.images, tc.edits
 				if tc.onFull != "" {
 					s.rules.OnFull = tc.onFull
 				}
