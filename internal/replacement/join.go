@@ -16,7 +16,7 @@ func (w *World) joining(t *Turn, all []*Turn) bool {
 	s := w.set(t.ScaleSet)
 	if t.Replacement == "" {
 		// The one that the cloud makes is the turn's, whatever becomes of the turn.
-		if m := w.newcomer(t, s, all, t.PhaseSince.Time); m != nil {
+		if m := w.successor(t, s, all, t.PhaseSince.Time); m != nil {
 			if t.Replacement = m.ID; t.Failed != nil {
 				t.Failed = nil // For the time that it took: now it has as long as any.
 				return w.enter(t, v1alpha1.MachineJoining)
@@ -141,31 +141,52 @@ const (
 	soon = 10 * time.Second
 )
 
-// newcomer is a machine that could take a place, and does not yet: the newest of those that are as they should be, and have come since the turn began. One
-// that has come since the replacement was gone is it whatever it is: the cloud has made it in its place, by what it was to be then. As long as the cloud is
-// still to make one no older one is.
-// When a turn of Ducklett's began is not known: if what it had added has failed that is the one, and not some other that serves.
+// newcomer is a machine that could take a place, and does not yet: the newest of those that newcomers finds.
 func (w *World) newcomer(t *Turn, s *Set, all []*Turn, gone time.Time) *Machine {
-	began := t.Since.Add(-skew)
-	ducklett := strings.HasPrefix(t.Turn, v1alpha1.DucklettPrefix)
-	var newest *Machine
+	_, newest := w.newcomers(t, s, all, gone)
+	return newest
+}
+
+// successor is the one that takes the place of a replacement that is gone: the first that has come since, as the cloud has made later ones in the place of
+// others. Where none has come it is the newest.
+func (w *World) successor(t *Turn, s *Set, all []*Turn, gone time.Time) *Machine {
+	first, newest := w.newcomers(t, s, all, gone)
+	if first != nil {
+		return first
+	}
+	return newest
+}
+
+// newcomers are machines that could take a place, and do not yet: the first of those that have come since the replacement was gone, and the newest of all. They
+// are as they should be, and have come since the turn began. One that has come since the replacement was gone is one whatever it is: the cloud has made it in
+// its place, by what it was to be then. As long as the cloud is still to make one no older one is.
+// When a turn of Ducklett's began is not known: if what it had added has failed that is the one, and not some other that serves.
+func (w *World) newcomers(t *Turn, s *Set, all []*Turn, gone time.Time) (first, newest *Machine) {
 	for i := range s.Machines {
 		m := &s.Machines[i]
-		n := w.NodeOf(m)
-		// One that was bound to have another takes it as it is, if it is known to be new.
-		unfit := w.Outdated(s, m, n) && (m.Created.IsZero() || !w.Bound(t)) || m.State == Failed && !ducklett
 		made := !gone.IsZero() && !m.Created.Before(gone.Add(-soon))
-		if m.State == Deleting || !made && (unfit || s.owes() && !ducklett) || Taken(all, s.Name, m.ID) || s.promised(m.ID) || s.unsure(m, n) {
-			continue
-		}
-		if !m.Created.IsZero() && m.Created.Before(began) && !ducklett {
+		if !w.fits(t, s, m, made) || Taken(all, s.Name, m.ID) || s.promised(m.ID) {
 			continue
 		}
 		if newest == nil || m.newer(newest) {
 			newest = m
 		}
+		if made && (first == nil || first.newer(m)) {
+			first = m
+		}
 	}
-	return newest
+	return first, newest
+}
+
+// fits reports whether a machine could take a turn's place; made is that it may have been made in that of the replacement.
+func (w *World) fits(t *Turn, s *Set, m *Machine, made bool) bool {
+	n, ducklett := w.NodeOf(m), strings.HasPrefix(t.Turn, v1alpha1.DucklettPrefix)
+	// One that was bound to have another takes it as it is, if it is known to be new.
+	unfit := w.Outdated(s, m, n) && (m.Created.IsZero() || !w.Bound(t)) || m.State == Failed && !ducklett
+	if m.State == Deleting || !made && (unfit || s.owes() && !ducklett) || s.unsure(m, n) {
+		return false
+	}
+	return m.Created.IsZero() || !m.Created.Before(t.Since.Add(-skew)) || ducklett
 }
 
 // unsure reports whether a machine may be one that an addition under way has made for other turns: not all of that one's machines are known yet.

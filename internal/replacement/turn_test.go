@@ -738,6 +738,25 @@ func TestHands(t *testing.T) {
 	}
 }
 
+// A turn whose replacement is gone gets what has come first since: what came later was made in the place of others' machines.
+func TestSuccessorIsTheFirstSince(t *testing.T) {
+	s := newScene(v1alpha1.MachineJoining)
+	s.turn.Replacement, s.turn.ReplacementNode = "", ""
+	gone := now.Add(-5 * time.Minute)
+	s.machine("other").Created, s.machine("new").Created = now.Add(-time.Hour), gone.Add(3*time.Minute)
+	s.set.Machines = append(s.set.Machines, Machine{ID: "first", Zone: "a", State: Running, Created: gone.Add(2 * time.Second)}) // and not up to date any more
+	for want, since := range map[string]time.Time{"first": gone, "new": gone.Add(3 * time.Minute)} {
+		if m := s.successor(s.turn, s.set, []*Turn{s.turn}, since); m == nil || m.ID != want {
+			t.Errorf("%s: it gets %+v", want, m)
+		}
+	}
+	// Where nothing was made in its place it is the newest that will do.
+	s.machine("other").Created = gone.Add(-time.Minute)
+	if m := s.successor(s.turn, s.set, []*Turn{s.turn}, time.Time{}); m == nil || m.ID != "new" {
+		t.Errorf("it gets %+v", m)
+	}
+}
+
 // An addition has raised the capacity also by what turns have deleted again before it was over.
 func TestMade(t *testing.T) {
 	for what, tc := range map[string]struct {
