@@ -17,12 +17,11 @@ ifndef VERSION
 VERSION := $(or $(shell git describe --tags --match 'v*' --dirty 2>/dev/null),$(addprefix v0.0.0-,$(shell git describe --always --dirty --exclude '*' 2>/dev/null)),v0.0.0-dev)
 endif
 
-# The version is linked in, so Go has no need to ask git, which refuses in another user's checkout.
-export GOFLAGS := $(strip $(filter-out -buildvcs=%,$(GOFLAGS)) -buildvcs=false)
+# One set of flags for everything, the same as in hack/build, which says why: what is compiled with other flags is
+# compiled once more. The version is linked in, so Go has no need to ask git, which refuses in another user's checkout.
+export GOFLAGS := -trimpath -buildvcs=false -tags=grpcnotrace -gcflags=all=-dwarf=false
+export CGO_ENABLED := 0
 LDFLAGS := -s -w -X main.version=$(VERSION)
-# Without it gRPC keeps pages for debugging that call methods by name, so the linker keeps every method of the clouds'
-# clients: the operator would be twice as large, in memory too.
-TAGS := grpcnotrace
 
 # Every folder of cmd is a program. MODULES are those whose go.mod `verify` keeps tidy.
 PROGRAMS := $(patsubst cmd/%/,%,$(sort $(dir $(wildcard cmd/*/*.go))))
@@ -30,7 +29,7 @@ IN_IMAGES := $(filter moult moult-agent,$(PROGRAMS))
 MODULES := . tools
 # The packages of the kinds.
 API = $(patsubst %/,%,$(sort $(dir $(shell grep -rl --include='*.go' '^// +groupName=' api))))
-# Packages that need neither an API server nor machines, at least with -short.
+# Packages whose tests need neither an API server nor machines, but for those named TestAPI….
 UNIT := $(patsubst %,./%/...,$(wildcard api cmd config hack internal)) ./test/layout/...
 
 # A cluster on this machine: simulated nodes run anywhere, machines need root on Linux.
@@ -69,7 +68,7 @@ build: $(PROGRAMS:%=$(BIN)/%) ## Build every program of cmd into bin.
 # go build knows best what is out of date.
 .PHONY: $(PROGRAMS:%=$(BIN)/%)
 $(PROGRAMS:%=$(BIN)/%): $(BIN)/%:
-	CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
+	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
 	$(if $(filter kubectl-moult,$*),@ln -sf kubectl-moult $(BIN)/kubectl-eds)
 
 .PHONY: images
@@ -78,8 +77,12 @@ images: ## Build bin/images/*.tar: moult, moult-agent and busybox, for `ctr imag
 	go run ./hack/image/cmd/image -bin $(BIN)/linux -o $(BIN)/images -version '$(VERSION)'
 
 .PHONY: binaries
-binaries: ## Build kube-apiserver, etcd, kubectl, kubelet, kwok … and link them into bin; minutes the first time.
-	$(CLUSTER) binaries -o $(BIN)
+binaries: needs-go ## Build kube-apiserver, etcd, kubectl, kubelet, kwok … and link them into bin; minutes the first time.
+	@go run ./hack/build/cmd/build -o $(BIN)
+
+.PHONY: needs-go
+needs-go:
+	@command -v go >/dev/null || { echo 'Go is not installed, or not in PATH: see https://go.dev/doc/install' >&2; exit 1; }
 
 .PHONY: clean
 clean: ## Remove bin.
@@ -123,16 +126,16 @@ lint: $(BIN)/golangci-lint ## Run golangci-lint; ARGS=--fix repairs what it can.
 ##@ Test
 
 .PHONY: test
-test: binaries ## Run every test: unit, API and end to end. Tests on machines are skipped without root on Linux.
-	go test -timeout $(TEST_TIMEOUT) $(ARGS) $(filter-out ./test/%,$(UNIT))
-	@# One package at a time and verbose: they share this machine, and their progress is seen as it happens. Within one,
-	@# more tests at once than there are cores: they mostly wait.
-	@# What failed is said once more at the end: nobody finds it in so long an output.
-	go test -timeout $(TEST_TIMEOUT) -p 1 -parallel 8 -count 1 -v $(ARGS) ./test/... 2>&1 | tee $(BIN)/test.log || { awk -f hack/failures.awk $(BIN)/test.log; exit 1; }
+test: binaries $(BIN)/gotestsum ## Run what every change must pass: unit, API, end to end, short chaos. Tests on machines are skipped without root on Linux.
+	@hack/test.sh $(ARGS)
+
+.PHONY: test-all
+test-all: binaries $(BIN)/gotestsum ## Run every test there is, with full counts: 50 kills for each mechanism, 300 seeds, every fault.
+	@ALL=1 TEST_TIMEOUT=90m hack/test.sh $(ARGS)
 
 .PHONY: unit
 unit: ## Run the unit tests alone, with the race detector where there is a C compiler.
-	go test -short $(if $(shell command -v gcc cc clang),-race) $(ARGS) $(UNIT)
+	$(if $(shell command -v gcc cc clang),CGO_ENABLED=1 go test -race,go test) -skip '^TestAPI' $(ARGS) $(UNIT)
 
 SEEDS ?= 20000
 SEED ?=
@@ -143,11 +146,11 @@ simulate: ## Let rollouts loose on SEEDS random fleets, from SEED on, and check 
 
 .PHONY: e2e
 e2e: binaries ## Run the end-to-end tests.
-	go test -timeout $(TEST_TIMEOUT) -p 1 -parallel 8 -count 1 -v $(ARGS) ./test/e2e/...
+	go test -vet=off -timeout $(TEST_TIMEOUT) -p 1 -parallel 8 -count 1 -v $(ARGS) ./test/e2e/...
 
 .PHONY: chaos
 chaos: binaries ## Kill the operator again and again in the middle of rollouts, at instants that are drawn; SEED repeats them.
-	MOULT_SEED=$(or $(SEED),$$RANDOM) go test -timeout $(TEST_TIMEOUT) -count 1 -v $(ARGS) ./test/chaos
+	MOULT_SEED=$(or $(SEED),$$RANDOM) go test -vet=off -tags grpcnotrace,all -timeout $(TEST_TIMEOUT) -count 1 -v $(ARGS) ./test/chaos
 
 .PHONY: scale
 scale: ## Measure a rollout over NODES simulated nodes (or 100,1000,5000): KIND=plan, daemonset, hostupdate or replacement; CONCURRENCY at a time.
@@ -160,7 +163,7 @@ scale: ## Measure a rollout over NODES simulated nodes (or 100,1000,5000): KIND=
 verify: ## Check everything short of a cluster: generated code, format, vet, lint, modules, unit tests.
 	@$(MAKE) verify-generate
 	@$(MAKE) verify-format
-	go vet ./...
+	go vet -tags grpcnotrace,all ./...
 	@$(MAKE) lint ARGS=
 	@$(MAKE) verify-modules
 	@$(MAKE) unit ARGS=
@@ -220,7 +223,7 @@ get-nodes-status: $(KUBECTL) ## Show what operator and agents say of each host t
 DEMO_DIR = $(if $(filter command environment,$(origin DIR)),--dir $(DIR))
 
 .PHONY: demo
-demo: ## Show what Moult does, on a cluster of its own that stays for you to try: KIND=plan or bottlerocket; or does not, KIND=replacement.
+demo: binaries ## Show what Moult does, on a cluster of its own that stays for you to try: KIND=plan or bottlerocket; or does not, KIND=replacement.
 	go run ./test/demo up $(DEMO_DIR) --kind $(KIND) --machines $(MACHINES) $(if $(NODES),--nodes $(NODES))
 
 .PHONY: demo-down
@@ -235,6 +238,9 @@ $(BIN)/controller-gen: tools/go.mod tools/go.sum
 $(BIN)/golangci-lint: tools/go.mod tools/go.sum
 	@echo 'Building golangci-lint, which takes minutes the first time.'
 	cd tools && GOOS= GOARCH= go build -o $(abspath $@) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(BIN)/gotestsum: tools/go.mod tools/go.sum | needs-go
+	cd tools && GOOS= GOARCH= go build -o $(abspath $@) gotest.tools/gotestsum
 
 $(BIN)/kubectl:
 	@$(MAKE) binaries

@@ -10,7 +10,10 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"moult.dev/moult/hack/build"
 )
 
 // The images that a checkout builds. Manifests, tests and the demo use these names; they are on no registry, so
@@ -98,8 +101,8 @@ func GoBinary(ctx context.Context, dir, pkg, out string, flags ...string) error 
 	if err != nil {
 		return err
 	}
-	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace", "-o", abs}, flags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
+	args := slices.Concat([]string{"build", "-o", abs}, build.Flags, flags, []string{pkg})
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 	if output, err := cmd.CombinedOutput(); err != nil {

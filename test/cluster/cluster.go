@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,6 +23,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"moult.dev/moult/hack/build"
 )
 
 // Options says what cluster to start.
@@ -78,11 +79,11 @@ type Cluster struct {
 // caller sets no deadline: a cluster of that many nodes that is not ready by then
 // never will be.
 func startTimeout(nodes int) time.Duration {
-	return 2*time.Minute + time.Duration(nodes)*50*time.Millisecond
+	return 10*time.Minute + time.Duration(nodes)*50*time.Millisecond
 }
 
-// stopTimeout is ample for taking a cluster down on a busy machine.
-const stopTimeout = time.Minute
+// stopTimeout bounds how long a cluster may take to stop.
+const stopTimeout = 5 * time.Minute
 
 // New starts a cluster for a test and stops it when the test ends. Where machines
 // are asked for and not possible it skips the test, or fails it if the environment
@@ -255,7 +256,6 @@ func (o Options) prepare(ctx context.Context) (spec, error) {
 		}
 		s.Images = append(s.Images, path)
 	}
-	programs := controlPlaneBinaries
 	if o.Machines > 0 {
 		if err := CanRunMachines(); err != nil {
 			return spec{}, err
@@ -263,10 +263,9 @@ func (o Options) prepare(ctx context.Context) (spec, error) {
 		if err := installPackages(ctx, o.Log); err != nil {
 			return spec{}, err
 		}
-		programs = append(slices.Clip(programs), machineBinaries...)
 	}
 	var err error
-	s.Binaries, err = Binaries(ctx, buildLog(o.Log), programs...)
+	s.Programs, err = build.Programs(ctx, buildLog(o.Log))
 	return s, err
 }
 

@@ -71,7 +71,7 @@ func (s *supervisor) systemKubeconfig(name string) (string, error) {
 // so that a cut-off machine shows soon; with many it grows, so that the leases of
 // simulated nodes stay a trickle: at most 50 writes a second.
 func nodeGrace(nodes int) time.Duration {
-	return max(10*time.Second, time.Duration(nodes)*time.Second/20)
+	return max(20*time.Second, time.Duration(nodes)*time.Second/20)
 }
 
 // renewInterval is how often the leases of simulated nodes are renewed.

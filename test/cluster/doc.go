@@ -59,11 +59,11 @@
 // reach pods on other machines by address. Nothing beyond the cluster is reachable,
 // so that images have to be imported, under a tag other than latest.
 //
-// A node that is silent counts as not ready after 10 seconds, or a twentieth of a
+// A node that is silent counts as not ready after 20 seconds, or a twentieth of a
 // second for each simulated node, whichever is longer.
 //
-// # Binaries
+// # Programs
 //
-// Kubernetes, etcd and kwok are built from the modules below modules/, once per
-// version, into the user's cache directory.
+// Kubernetes, etcd and kwok are one program, built from the module programs by package hack/build, once per version,
+// into the user's cache directory.
 package cluster

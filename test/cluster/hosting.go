@@ -58,7 +58,7 @@ func (s *supervisor) startMachines(ctx context.Context, ready <-chan struct{}) e
 	if err := checkDisk(s.spec.Dir); err != nil {
 		return err
 	}
-	images, err := s.standardImages()
+	images, err := s.standardImages(ctx)
 	if err != nil {
 		return err
 	}
@@ -366,7 +366,7 @@ func (m *machine) configure(bootID, cgroup string) (string, error) {
 		Gateway:        s.apiAddress(),
 		API:            fmt.Sprintf("%s:%d", s.apiAddress(), s.record.Ports[portAPI]),
 		Routes:         map[string]string{},
-		Kubelet:        s.spec.Binaries["kubelet"],
+		Kubelet:        filepath.Join(s.spec.Programs, "kubelet"),
 		Cgroup:         cgroup,
 		UnifiedCgroups: unifiedCgroups(),
 	}

@@ -38,7 +38,7 @@ func (s *supervisor) importImages(ctx context.Context, paths []string) error {
 }
 
 // endTimeout is how long a machine may take to end, of whose processes one has ended already.
-const endTimeout = 10 * time.Second
+const endTimeout = time.Minute
 
 // afterBoot returns what a machine is after the boot of a state, and false if that boot goes on.
 func (s *supervisor) afterBoot(ctx context.Context, boot MachineState) (next MachineState, ended bool) {

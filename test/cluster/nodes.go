@@ -168,7 +168,7 @@ func (o NodeOptions) node(address string) *corev1.Node {
 				KernelVersion:           "6.12.0",
 				OSImage:                 cmp.Or(o.OSImage, "Simulated"),
 				ContainerRuntimeVersion: "containerd://2.1.0",
-				KubeletVersion:          "v1.37.1",
+				KubeletVersion:          "v1.37.2",
 				OperatingSystem:         "linux",
 				Architecture:            "amd64",
 			},

@@ -152,8 +152,7 @@ func installPackages(ctx context.Context, log io.Writer) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	done := progress(log, "installing "+strings.Join(missing, " "))
-	defer done()
+	fmt.Fprintf(log, "installing Debian's packages %s\n", strings.Join(missing, " "))
 	allow, err := denyServices()
 	if err != nil {
 		return err

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -31,9 +30,9 @@ type spec struct {
 	// MachineFiles is a directory of files for each machine, or empty.
 	MachineFiles string `json:"machineFiles,omitempty"`
 
-	PodSeconds float64           `json:"podSeconds"`
-	AuditLog   bool              `json:"auditLog,omitempty"`
-	Binaries   map[string]string `json:"binaries"`
+	PodSeconds float64 `json:"podSeconds"`
+	AuditLog   bool    `json:"auditLog,omitempty"`
+	Programs   string  `json:"programs"`
 	// Owned says that the cluster ends with the process at the other end of the
 	// owner pipe.
 	Owned bool `json:"owned"`
@@ -112,7 +111,7 @@ func superviseMain(args []string) error {
 	}
 	// Whatever became of it, nothing may stay behind.
 	s.stop(errStopped)
-	cleanupCtx, cancelCleanup := context.WithTimeout(context.Background(), time.Minute)
+	cleanupCtx, cancelCleanup := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancelCleanup()
 	return errors.Join(err, s.teardown(cleanupCtx))
 }
@@ -212,7 +211,7 @@ func (s *supervisor) start(ctx context.Context) error {
 
 // startComponent runs a program of the control plane and watches over it.
 func (s *supervisor) startComponent(name string, args ...string) error {
-	p, err := s.children.run(filepath.Join(s.spec.Dir, "log"), name, s.spec.Binaries[name], args...)
+	p, err := s.children.run(filepath.Join(s.spec.Dir, "log"), name, filepath.Join(s.spec.Programs, name), args...)
 	if err != nil {
 		return err
 	}

@@ -12,10 +12,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"moult.dev/moult/hack/build"
 )
 
 // UserAgent is what the operator's requests begin their user agent with.
@@ -24,7 +27,8 @@ const UserAgent = "moult/"
 // Build compiles the operator, as a release is compiled, and returns its path, which is in dir.
 func Build(ctx context.Context, dir string) (string, error) {
 	path := filepath.Join(dir, "moult")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", path, "moult.dev/moult/cmd/moult")
+	args := slices.Concat([]string{"build", "-ldflags=-s -w", "-o", path}, build.Flags, []string{"moult.dev/moult/cmd/moult"})
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the operator, %w\n%s", err, out)

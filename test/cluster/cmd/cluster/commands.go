@@ -4,8 +4,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -20,7 +22,7 @@ func newCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(upCommand(), downCommand(), statusCommand(), binariesCommand(), imagesCommand(), execCommand())
+	root.AddCommand(upCommand(), downCommand(), runCommand(), statusCommand(), imagesCommand(), execCommand())
 	for _, verb := range []struct {
 		name, short string
 		do          func(context.Context, *cluster.Machine) error
@@ -79,6 +81,29 @@ func downCommand() *cobra.Command {
 	return cmd
 }
 
+// runCommand is for tests of several packages that share a cluster.
+func runCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run -- COMMAND...",
+		Short: "Start a cluster without machines, run a command beside it, and stop it, however the command ends",
+		Long: "Start a cluster without machines, run a command beside it, and stop it, however the command ends. The command finds the " +
+			"cluster's directory in the environment variable " + cluster.SharedDir + ".",
+		Args: cobra.MinimumNArgs(1),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		c, err := cluster.Start(cmd.Context(), cluster.Options{AuditLog: true})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, c.Stop()) }()
+		child := exec.CommandContext(cmd.Context(), args[0], args[1:]...)
+		child.Env = append(os.Environ(), cluster.SharedDir+"="+c.Dir())
+		child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
+		return child.Run()
+	}
+	return cmd
+}
+
 func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status --dir DIR",
@@ -97,19 +122,6 @@ func statusCommand() *cobra.Command {
 			fmt.Fprintf(w, "%s\t%s\t%s\n", m.Name(), m.IP(), m.BootID())
 		}
 		return w.Flush()
-	}
-	return cmd
-}
-
-func binariesCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "binaries -o DIR",
-		Short: "Build what clusters consist of, unless it is built, and link it into a directory",
-		Args:  cobra.NoArgs,
-	}
-	output := cmd.Flags().StringP("output", "o", "bin", "directory for the links")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return cluster.LinkBinaries(cmd.Context(), os.Stderr, *output)
 	}
 	return cmd
 }

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs every test, and at its end says which were slowest and what failed. Arguments go to each `go test`.
+#
+#   unit            packages without servers; Go keeps their results until they change
+#   API             TestAPI… of all packages, one package after the other, against one shared API server
+#   end to end ...  the packages of test/, one after the other: each starts the cluster that it needs
+#
+# With ALL=1 it builds with the tag "all": whole tests and full counts that a change need not pass.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+logs=${BIN:-bin}/test
+rm -rf "$logs" && mkdir -p "$logs"
+tags=grpcnotrace${ALL:+,all}
+timeout=${TEST_TIMEOUT:-60m}
+
+# stage NAME FORMAT [go test flags and packages]: run tests, and keep what they say in NAME.json.
+stage() {
+	local name=$1 format=$2
+	shift 2
+	"${BIN:-bin}/gotestsum" --format "$format" --format-hide-empty-pkg --hide-summary=all --jsonfile "$logs/$name.json" -- \
+		-vet=off -tags "$tags" -timeout "$timeout" "$@"
+}
+
+mapfile -t unit < <(go list -tags "$tags" -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./api/... ./cmd/... ./config/... ./hack/... ./internal/... ./test/layout/...)
+mapfile -t api < <(grep -rlE '^func TestAPI' --include='*_test.go' . | xargs -n1 dirname | sort -u)
+mapfile -t cluster < <(go list -tags "$tags" -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./test/... | grep -vE '/test/(layout|admission)$')
+
+failed=()
+started=$SECONDS
+took() { echo "== $1: $((SECONDS - started)) s since the start"; }
+
+# The API stage mostly waits and the unit stage computes, so they go together. What the API stage prints follows.
+go build -o "${BIN:-bin}/cluster" ./test/cluster/cmd/cluster
+"${BIN:-bin}/cluster" run -- bash -c "$(declare -f stage); tags=$tags timeout=$timeout logs=$logs; stage api testname -p 1 -count 1 -run '^TestAPI' \"\$@\"" api "$@" "${api[@]}" \
+	>"$logs/api.log" 2>&1 &
+api_pid=$!
+stage unit pkgname -skip '^TestAPI' "$@" "${unit[@]}" || failed+=(unit)
+took unit
+wait $api_pid || failed+=(API)
+cat "$logs/api.log"
+took API
+stage cluster testname -p 1 -parallel 8 -count 1 "$@" "${cluster[@]}" || failed+=("end to end")
+took 'end to end'
+
+echo
+echo "== The slowest 20 tests"
+cat "$logs"/*.json | "${BIN:-bin}/gotestsum" tool slowest --threshold 0s --num 20
+echo
+skipped=$(cat "$logs"/*.json | { grep '"Action":"skip"' || true; } | { grep '"Test":' || true; })
+if [[ -n $skipped && ${MOULT_REQUIRE_MACHINES:-} == 1 ]]; then
+	echo "== These tests were skipped, and none may be here"
+	echo "$skipped"
+	failed+=("a skipped test")
+fi
+# Once more what failed, and the count of all.
+echo "== All tests"
+"${BIN:-bin}/gotestsum" --format none --raw-command -- cat "$logs"/*.json || failed+=("a test")
+if ((${#failed[@]})); then
+	printf 'FAILED: %s\n' "${failed[*]}" >&2
+	exit 1
+fi
