@@ -48,8 +48,8 @@ type Program struct {
 
 // Build builds the program, whether it is there or not. Progress goes to log.
 func (p Program) Build(ctx context.Context, log io.Writer) (err error) {
-	if _, err := exec.LookPath("go"); err != nil {
-		return fmt.Errorf("building %s needs Go, and there is no program named go in PATH", p.Name)
+	if err := checkGo(); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(p.Output), 0o755); err != nil {
 		return err
@@ -91,6 +91,14 @@ func (p Program) Build(ctx context.Context, log io.Writer) (err error) {
 		return fmt.Errorf("building %s, %w", p.Name, err)
 	}
 	return os.Rename(partial, p.Output)
+}
+
+// checkGo says what to do where there is no compiler.
+func checkGo() error {
+	if _, err := exec.LookPath("go"); err != nil {
+		return errors.New("Go is not installed, or not in PATH: see https://go.dev/doc/install") //nolint:staticcheck // It is a name.
+	}
+	return nil
 }
 
 // goCommand runs go on the package. It gives each line of standard output and standard error to expect, and all lines

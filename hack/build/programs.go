@@ -34,6 +34,9 @@ func Programs(ctx context.Context, log io.Writer) (string, error) {
 		return "", err
 	}
 	module := filepath.Join(root, "test", "cluster", "programs")
+	if err := checkGo(); err != nil {
+		return "", err
+	}
 	version, key, err := identify(ctx, module, filepath.Join(root, "test", "cluster", Pause))
 	if err != nil {
 		return "", err
@@ -66,8 +69,10 @@ func Programs(ctx context.Context, log io.Writer) (string, error) {
 		Name: "Kubernetes " + version + ", etcd and kwok", Dir: module, Package: ".", Large: true, Output: filepath.Join(dir, "linked"), LDFlags: fmt.Sprintf(variable, version),
 	}
 	pause := Program{Name: Pause, Dir: root, Package: "./test/cluster/" + Pause, Output: filepath.Join(dir, Pause)}
-	if err := errors.Join(linked.Build(ctx, log), pause.Build(ctx, log)); err != nil {
-		return "", err
+	for _, p := range []Program{linked, pause} {
+		if err := p.Build(ctx, log); err != nil {
+			return "", err
+		}
 	}
 	for _, name := range Linked {
 		if err := os.Symlink("linked", filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
