@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build all
+
 package rollout
 
 import (
@@ -126,12 +128,8 @@ func partial() []mutation {
 	return all
 }
 
-// TestMutations leaves out one rule after the other and lets the simulation find out: a rule that could be missing unnoticed
-// is one that nobody tests.
+// TestMutations leaves out one rule at a time. The simulation must find each.
 func TestMutations(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it simulates many worlds")
-	}
 	const worlds = 2000
 	for _, m := range append(mutations(), partial()...) {
 		t.Run(m.name, func(t *testing.T) {
@@ -142,16 +140,10 @@ func TestMutations(t *testing.T) {
 			m.how(&without)
 			seed, _, ok := simulate(&without, 1, worlds, func(uint64) {})
 			if ok {
-				t.Fatalf("in %d worlds nobody notices", worlds)
+				t.Fatalf("%d worlds find nothing", worlds)
 			}
 			_, what := run(&without, seed, true)
 			t.Logf("seed %d: %.120s", seed, what)
 		})
 	}
-	t.Run("none", func(t *testing.T) {
-		if seed, _, ok := simulate(&whole, 1, 300, func(uint64) {}); !ok {
-			_, what := run(&whole, seed, true)
-			t.Errorf("seed %d: %s", seed, what)
-		}
-	})
 }

@@ -23,16 +23,16 @@ import (
 	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/test/tier"
 )
 
-// TestSimulation lets rollouts loose on random fleets, each in a random order of things that happen, and checks after
-// every step what must always hold, and at the end that every rollout gets there. The worlds are the same in each run.
-// MOULT_SEED=n repeats one that failed; MOULT_SEEDS=n is how many worlds there are, others each time, and `make simulate`
-// runs many.
+// TestSimulation runs rollouts on random fleets, with random events. It checks the invariants after every step, and that
+// every rollout completes. Each run has the same worlds. MOULT_SEED=n repeats one that failed. MOULT_SEEDS=n runs n other
+// worlds, and `make simulate` runs many.
 func TestSimulation(t *testing.T) {
-	first, worlds := uint64(1001), uint64(300)
-	if testing.Short() {
-		worlds = 50
+	first, worlds := uint64(1001), uint64(30)
+	if tier.All {
+		worlds = 300
 	}
 	if seeds := number(t, "MOULT_SEEDS"); seeds > 0 {
 		first, worlds = rand.Uint64N(1_000_000_000), seeds
