@@ -142,7 +142,7 @@ func fieldsOf(s *apiextensionsv1.JSONSchemaProps) map[string]string {
 	return fields
 }
 
-// An object with every field loses none when it passes through its Go type. TestAPIPeerObjects stores it.
+// An object with every field loses none when it passes through its Go type. TestAPI in test/admission stores it.
 func TestPeerObjects(t *testing.T) {
 	for _, peer := range peers {
 		t.Run(peer.name, func(t *testing.T) {
