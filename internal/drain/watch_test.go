@@ -23,12 +23,9 @@ import (
 	"moult.dev/moult/test/cluster"
 )
 
-// TestWatcher follows pods at a real API server. Nobody runs them: their nodes are objects only.
-func TestWatcher(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts a cluster")
-	}
-	config := cluster.New(t, cluster.Options{}).Config()
+// TestAPIWatcher watches pods at a real API server. No kubelet runs them: their nodes are only objects.
+func TestAPIWatcher(t *testing.T) {
+	config := cluster.Shared(t, 0).Config()
 	config.QPS = -1
 	line := &line{denials: map[string]int{}}
 	config.Wrap(line.through)
@@ -94,7 +91,7 @@ func (w *watching) called(node string) int {
 
 func (w *watching) eventually(what string, is func() (string, bool)) {
 	w.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; <-time.After(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
 		seen, ok := is()
 		if ok {
 			return

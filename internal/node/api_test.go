@@ -25,11 +25,8 @@ import (
 
 // TestAPI writes conditions through a real API server, which merges and tests patches in its own way.
 func TestAPI(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts a cluster")
-	}
-	config := cluster.New(t, cluster.Options{}).Config()
-	config.QPS, config.Burst, config.Timeout = 1000, 1000, 30*time.Second
+	config := cluster.Shared(t, 0).Config()
+	config.QPS = -1
 	c, err := client.New(config, client.Options{Scheme: scheme.Scheme})
 	if err != nil {
 		t.Fatal(err)

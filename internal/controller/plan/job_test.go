@@ -228,18 +228,15 @@ func TestDrainEnd(t *testing.T) {
 // The API server takes a Job that ends with its drain, and the job controller ends it so and says which end it was in the
 // words that drainEnd reads.
 func TestAPIJobEndsWithItsDrain(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts a cluster")
-	}
-	config := testcluster.New(t, testcluster.Options{}).Config()
-	config.QPS, config.Burst = 1000, 1000
+	config := testcluster.Shared(t, 0).Config()
+	config.QPS = -1
 	c, err := client.New(config, client.Options{Scheme: clientgoscheme.Scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
 	eventually := func(what string, is func() (bool, error)) {
 		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); ; <-time.After(50 * time.Millisecond) {
+		for deadline := time.Now().Add(5 * time.Minute); ; <-time.After(50 * time.Millisecond) {
 			ok, err := is()
 			if ok {
 				return
@@ -249,7 +246,8 @@ func TestAPIJobEndsWithItsDrain(t *testing.T) {
 			}
 		}
 	}
-	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+	const own = "plan-jobs"
+	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: own}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
@@ -269,14 +267,14 @@ func TestAPIJobEndsWithItsDrain(t *testing.T) {
 		o.Job.BackoffLimit = 0
 		// Nobody has a hostname like this node's, so that the pod waits for the test to end it.
 		job := newJob(p, newNode("node-1"), fmt.Sprint("turn", tc.code), o)
-		job.OwnerReferences = nil // There is no such Plan in this cluster.
+		job.Namespace, job.OwnerReferences = own, nil // There is no such Plan in this cluster.
 		eventually("the Job is taken", func() (bool, error) {
 			err := c.Create(t.Context(), job)
 			return err == nil, err
 		})
 		var pods corev1.PodList
 		eventually("it has a pod", func() (bool, error) {
-			err := c.List(t.Context(), &pods, client.InNamespace(namespace), client.MatchingLabels{"job-name": job.Name})
+			err := c.List(t.Context(), &pods, client.InNamespace(own), client.MatchingLabels{"job-name": job.Name})
 			return len(pods.Items) == 1, err
 		})
 		pod := &pods.Items[0]
