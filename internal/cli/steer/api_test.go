@@ -11,18 +11,20 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/config/crd"
 	"moult.dev/moult/test/cluster"
 )
 
@@ -44,16 +46,10 @@ func (b *bench) REST() (*rest.Config, error) { return b.config, nil }
 
 // TestAPI runs the commands against a real API server.
 func TestAPI(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts a cluster")
-	}
-	config := cluster.New(t, cluster.Options{}).Config()
-	config.QPS, config.Burst = 1000, 1000
-	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{"../../../config/crd"}, ErrorIfPathMissing: true}); err != nil {
-		t.Fatal(err)
-	}
+	config := cluster.Shared(t, 0).Config()
+	config.QPS = -1
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, upgradev1.AddToScheme, edsv1.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, apiextensionsv1.AddToScheme, upgradev1.AddToScheme, edsv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -62,6 +58,7 @@ func TestAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	install(t, c)
 	for name, test := range map[string]func(*bench){
 		"pause":   pauseAndResume,
 		"keeps":   resumeKeepsWhatPauseDidNotMake,
@@ -81,10 +78,31 @@ func TestAPI(t *testing.T) {
 		"turns":   retryMachines,
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &bench{Client: c, t: t, config: config, namespace: name}
-			b.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			b := &bench{Client: c, t: t, config: config, namespace: "steer-" + name}
+			b.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.namespace}})
 			test(b)
 		})
+	}
+}
+
+// install creates the definitions and waits until the API server serves the kinds.
+func install(t *testing.T, c client.Client) {
+	t.Helper()
+	definitions, err := crd.Definitions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range definitions {
+		if err := c.Create(t.Context(), d); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+	for _, list := range []client.ObjectList{&upgradev1.PlanList{}, &edsv1.ExtendedDaemonSetList{}, &v1alpha1.NodeRolloutList{}, &v1alpha1.NodeDisruptionBudgetList{}} {
+		if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+			return c.List(ctx, list) == nil, nil
+		}); err != nil {
+			t.Fatalf("waiting for %T: %v", list, err)
+		}
 	}
 }
 
@@ -262,7 +280,7 @@ func approveRefuses(b *bench) {
 	b.says("error: plan.upgrade.cattle.io/soaks: wave canary (1 of 2) does not wait for approval, it is Soaking: wave 1 (canary) soaks until noon", "approve", "soaks")
 	b.plan("old", canary, waits(v1alpha1.WaveWaitingForApproval, ""), func(s *upgradev1.PlanStatus) { s.LatestHash = "another" })
 	b.says("error: plan.upgrade.cattle.io/old: wave canary waits at an older revision: the rollout has changed, and begins at its first wave", "approve", "old")
-	b.says(`error: there is no Plan "nowhere" in namespace refuses`, "approve", "nowhere")
+	b.says(`error: there is no Plan "nowhere" in namespace steer-refuses`, "approve", "nowhere")
 }
 
 const stamp = "2026-11-20T12:00:00Z"
@@ -270,20 +288,20 @@ const stamp = "2026-11-20T12:00:00Z"
 func retryANode(b *bench) {
 	one, two := b.plan("one", nil), b.plan("two", nil)
 	n := b.node("retried", one, two)
-	b.says("error: on node retried have failed as well, and would be retried too: node/two; leave --rollout out to retry all", "retry", "retried", "--rollout", "one")
-	b.says("error: rollout node/three has not failed on node retried, so there is nothing to retry", "retry", "retried", "--rollout", "three")
+	b.says("error: on node retried have failed as well, and would be retried too: steer-node/two; leave --rollout out to retry all", "retry", "retried", "--rollout", "one")
+	b.says("error: rollout steer-node/three has not failed on node retried, so there is nothing to retry", "retry", "retried", "--rollout", "three")
 	if got := read(b, n).Annotations[v1alpha1.AnnotationRetry]; got != "" {
 		b.t.Errorf("refused, and yet annotated: %q", got)
 	}
-	b.says("node/retried is retried: node/one (JobFailed), node/two (JobFailed)", "retry", "retried")
+	b.says("node/retried is retried: steer-node/one (JobFailed), steer-node/two (JobFailed)", "retry", "retried")
 	if got := read(b, n).Annotations[v1alpha1.AnnotationRetry]; got != stamp {
 		b.t.Errorf("annotated %q", got)
 	}
 	b.node("single", two)
-	b.says("node/single is retried: node/two (JobFailed)", "retry", "node/single", "--rollout=plan/two")
+	b.says("node/single is retried: steer-node/two (JobFailed)", "retry", "node/single", "--rollout=plan/two")
 	b.node("healthy")
 	b.says("error: nothing has failed on node healthy, so there is nothing to retry", "retry", "healthy")
-	b.says(`error: there is no Node "nowhere", and there is no Plan "nowhere" in namespace node`, "retry", "nowhere")
+	b.says(`error: there is no Node "nowhere", and there is no Plan "nowhere" in namespace steer-node`, "retry", "nowhere")
 }
 
 func retryAPlan(b *bench) {
@@ -303,14 +321,14 @@ func retryOfAmbiguousNames(b *bench) {
 	p := b.plan("both", nil)
 	b.node("both", p)
 	b.says(`error: there are a Node and a Plan of the name "both": say node/both or plan/both`, "retry", "both")
-	b.says("node/both is retried: names/both (JobFailed)", "retry", "node/both")
+	b.says("node/both is retried: steer-names/both (JobFailed)", "retry", "node/both")
 }
 
 func aPlanElsewhere(b *bench) {
 	b.plan("p", nil)
 	b.namespace = "default"
-	b.says(`error: there is no Plan "p" in namespace default, but in where: use -n`, "pause", "p")
-	b.says(`error: there is no Node "p", and there is no Plan "p" in namespace default, but in where: use -n`, "retry", "p")
+	b.says(`error: there is no Plan "p" in namespace default, but in steer-where: use -n`, "pause", "p")
+	b.says(`error: there is no Node "p", and there is no Plan "p" in namespace default, but in steer-where: use -n`, "retry", "p")
 }
 
 // daemon is an ExtendedDaemonSet with a canary, in which state its wave may be.
@@ -349,8 +367,8 @@ func pauseADaemonSet(b *bench) {
 		b.t.Fatal(err)
 	}
 	b.says("extendeddaemonset.datadoghq.com/d is not paused\n"+
-		"annotation extendeddaemonset.datadoghq.com/rollout-frozen still pauses it: kubectl eds unfreeze-rollout d -n daemon", "resume", "eds/d")
-	b.says(`error: there is no ExtendedDaemonSet "x" in namespace daemon`, "pause", "eds/x")
+		"annotation extendeddaemonset.datadoghq.com/rollout-frozen still pauses it: kubectl eds unfreeze-rollout d -n steer-daemon", "resume", "eds/d")
+	b.says(`error: there is no ExtendedDaemonSet "x" in namespace steer-daemon`, "pause", "eds/x")
 	b.says(`error: "eds/d" is not the name of a Node, a Plan or a NodeRollout: before the slash stands node, plan or noderollout`, "retry", "eds/d")
 }
 
@@ -382,7 +400,7 @@ func bareNames(b *bench) {
 	b.plan("d", nil)
 	b.says(`error: there are a Plan and an ExtendedDaemonSet of the name "d": say plan/d or eds/d`, "pause", "d")
 	b.says("plan.upgrade.cattle.io/d paused", "pause", "plan/d")
-	b.says(`error: there is no Plan "nothing" in namespace either`, "pause", "nothing")
+	b.says(`error: there is no Plan "nothing" in namespace steer-either`, "pause", "nothing")
 	b.namespace = "default"
-	b.says(`error: there is no Plan "d" in namespace default, but in either: use -n; there is an ExtendedDaemonSet "d" in either`, "approve", "d")
+	b.says(`error: there is no Plan "d" in namespace default, but in steer-either: use -n; there is an ExtendedDaemonSet "d" in steer-either`, "approve", "d")
 }

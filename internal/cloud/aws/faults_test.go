@@ -10,6 +10,7 @@ import (
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/test/clouds"
 	double "moult.dev/moult/test/clouds/aws"
+	"moult.dev/moult/test/tier"
 )
 
 // kindsOfFaults are what may happen to any call. Throttled and the like are answered, the others are not.
@@ -39,6 +40,9 @@ func TestChangesAreDoneOnce(t *testing.T) {
 	} {
 		for _, fault := range append(slices.Clone(kindsOfFaults), "") {
 			for _, forgets := range []string{"nothing", "what Send has returned", "what Poll has returned"} {
+				if !tier.All && fault != "" && forgets != "nothing" {
+					continue
+				}
 				t.Run(fmt.Sprintf("%s, %s, forgetting %s", tc.name, fault, forgets), func(t *testing.T) {
 					t.Parallel()
 					a := start(t, tc.change)

@@ -12,6 +12,7 @@ import (
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/test/clouds"
 	double "moult.dev/moult/test/clouds/aws"
+	"moult.dev/moult/test/tier"
 )
 
 func TestAdd(t *testing.T) {
@@ -246,20 +247,24 @@ func (a *account) scale(n int) {
 
 func TestStateOfLargeGroups(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(s *clouds.Set) { s.Capacity, s.Max, s.Settings["policy"] = 1000, 2000, "mixed" })
+	n := 150
+	if tier.All {
+		n = 1000
+	}
+	a := start(t, func(s *clouds.Set) { s.Capacity, s.Max, s.Settings["policy"] = n, 2*n, "mixed" })
 	o := a.prepare(cloud.Change{Add: 100, Token: "one"})
 	o = a.send(o)
 	if p := a.done(o); len(p.Added) != 100 || len(o.State) > maxMemory {
 		t.Errorf("%d machines, %d bytes", len(p.Added), len(o.State))
 	}
-	a.settled(1100)
+	a.settled(n + 100)
 	o = a.prepare(cloud.Change{Delete: a.ids()[:100], Token: "two"})
 	o = a.send(o)
 	if len(o.State) > maxMemory {
 		t.Errorf("%d bytes", len(o.State))
 	}
 	a.done(o)
-	a.settled(1000)
+	a.settled(n)
 }
 
 func TestDelete(t *testing.T) {
