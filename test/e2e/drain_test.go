@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -23,7 +24,7 @@ import (
 )
 
 // deploy runs a Deployment on the test's machines, with a PodDisruptionBudget over it.
-func deploy(t *testing.T, name string, replicas int32, minAvailable int) *appsv1.Deployment {
+func deploy(t *testing.T, name string, replicas int32, minAvailable int, change ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	t.Helper()
 	labels := map[string]string{"app": name}
 	d := &appsv1.Deployment{
@@ -43,6 +44,9 @@ func deploy(t *testing.T, name string, replicas int32, minAvailable int) *appsv1
 			},
 		},
 	}
+	for _, do := range change {
+		do(d)
+	}
 	pdb := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault},
 		Spec: policyv1.PodDisruptionBudgetSpec{
@@ -53,9 +57,7 @@ func deploy(t *testing.T, name string, replicas int32, minAvailable int) *appsv1
 		if err := world.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			_ = world.Delete(context.WithoutCancel(t.Context()), o, client.PropagationPolicy(metav1.DeletePropagationBackground))
-		})
+		t.Cleanup(func() { deleteNow(t, o) })
 	}
 	available(t, d, replicas)
 	return d
@@ -73,7 +75,7 @@ func available(t *testing.T, d *appsv1.Deployment, want int32) {
 	})
 }
 
-func podsOn(t *testing.T, app, node string) (running []string) {
+func podsOf(t *testing.T, app string) []corev1.Pod {
 	t.Helper()
 	var all corev1.PodList
 	if err := persistently(t.Context(), func(ctx context.Context) error {
@@ -81,81 +83,81 @@ func podsOn(t *testing.T, app, node string) (running []string) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range all.Items {
-		if p.Spec.NodeName == node && p.Status.Phase == corev1.PodRunning {
-			running = append(running, p.Name)
-		}
-	}
-	return running
+	return all.Items
 }
 
-// A drain waits for a PodDisruptionBudget, evicts when it allows, and runs between prepare and upgrade.
-func TestPlanDrainsBetweenPrepareAndUpgrade(t *testing.T) {
+// A drain runs between prepare and upgrade. It waits for a PodDisruptionBudget, and the next node waits for what was evicted.
+func TestPlanDrains(t *testing.T) {
 	t.Parallel()
 	two := takeMachines(t, 2)
-	d := deploy(t, "held", 1, 1)
 	holder, other := two[0], two[1]
-	if len(podsOn(t, d.Name, holder.Name())) == 0 {
-		holder, other = other, holder
-	}
-	// What each step sees of the deployment's process in this machine's own table of processes, where those of other tests may be too.
+	pinned := map[string]any{"e2e.moult.dev/pinned": labelOf(t)}
+	patchNode(t, holder.Name(), map[string]any{"metadata": map[string]any{"labels": pinned}})
+	t.Cleanup(func() {
+		patchNode(t, holder.Name(), map[string]any{"metadata": map[string]any{"labels": map[string]any{"e2e.moult.dev/pinned": nil}}})
+	})
+	d := deploy(t, "held", 1, 1, func(d *appsv1.Deployment) {
+		// The evicted pod has no other node to go to. Its replacement starts when this one is uncordoned, and is then slow.
+		d.Spec.Template.Spec.NodeSelector = map[string]string{"e2e.moult.dev/pinned": labelOf(t)}
+		d.Spec.Template.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
+			InitialDelaySeconds: 3, PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}},
+		}
+	})
+	b := newBudget(t, "drains")
+	b.Spec.Gates = &v1alpha1.Gates{Workloads: &v1alpha1.WorkloadsGate{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "nothing"}}}}
+	createBudget(t, b)
+
+	// What each step sees of the Deployment's process in this machine's own table of processes. Other tests may have some there too.
 	look := `n=0; for p in /proc/[0-9]*; do
 		[ "$(tr '\0' ' ' < $p/cmdline)" = "sleep 3600 " ] && tr '\0' '\n' < $p/environ | grep -q '^HOSTNAME=held-' && n=$((n+1))
 	done; echo "$0 $n" >> /host/var/order`
 	p := newPlan(t, "drains", "")
-	p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: holder.Name()}}
 	p.Spec.Prepare = &upgradev1.ContainerSpec{Image: image.Busybox, Command: []string{"sh", "-c"}, Args: []string{look, "prepare"}}
 	p.Spec.Upgrade.Args = []string{look, "upgrade"}
 	p.Spec.Drain = &upgradev1.DrainSpec{}
+	p.Spec.Strategy = &v1alpha1.Strategy{
+		Order: []v1alpha1.Order{{By: v1alpha1.OrderLabel, Key: corev1.LabelHostname, Values: []string{holder.Name(), other.Name()}}},
+	}
 	create(t, p)
 	status(t, p.Name, "draining", func(s *upgradev1.PlanStatus) bool {
 		return len(s.Updating) == 1 && s.Updating[0].Phase == v1alpha1.PhaseDraining
 	})
-	var said string
 	eventually(t, "the drain says what holds it", func(ctx context.Context) (string, bool) {
-		said, _ = kubectl(ctx, "logs", "-n", namespace, "-l", upgradev1.LabelPlan+"="+p.Name, "-c", "drain")
+		said, _ := kubectl(ctx, "logs", "-n", namespace, "-l", upgradev1.LabelPlan+"="+p.Name, "-c", "drain")
 		return said, strings.Contains(said, "disruption budget")
 	})
 	if n := node(t, holder.Name()); !n.Spec.Unschedulable || n.Annotations[v1alpha1.AnnotationCordonedBy] != "Plan/system-upgrade/drains" {
 		t.Errorf("while draining: unschedulable %v, marks %v", n.Spec.Unschedulable, n.Annotations)
 	}
-	if got := podsOn(t, d.Name, holder.Name()); len(got) != 1 {
-		t.Errorf("the budget allows no eviction, but %d pods run", len(got))
+	if got := podsOf(t, d.Name); len(got) != 1 || got[0].DeletionTimestamp != nil {
+		t.Errorf("the PodDisruptionBudget allows no eviction, but the pods are %v", got)
 	}
 
-	// A second pod elsewhere lets the first one go.
-	before := d.DeepCopy()
-	d.Spec.Replicas = ptr.To[int32](2)
-	if err := world.Patch(t.Context(), d, client.MergeFrom(before)); err != nil {
+	pdb := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: d.Name, Namespace: d.Namespace}}
+	if err := world.Delete(t.Context(), pdb); err != nil {
 		t.Fatal(err)
 	}
 	complete(t, p.Name)
-	released(t, holder.Name(), false)
+	for _, m := range two {
+		released(t, m.Name(), false)
+	}
 	if diff := cmp.Diff([]string{"prepare 1", "upgrade 0"}, lines(t, holder, "/var/order")); diff != "" {
 		t.Errorf("what ran (-want +got)\n%s", diff)
 	}
-	if got := podsOn(t, d.Name, other.Name()); len(got) == 0 {
-		t.Errorf("no pod of the deployment runs on %s", other.Name())
+	var back, next time.Time
+	for _, pod := range podsOf(t, d.Name) {
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				back = c.LastTransitionTime.Time
+			}
+		}
 	}
-}
-
-// A drain that never ends is a failure with its reason, and the change is not run.
-func TestPlanDrainTimesOut(t *testing.T) {
-	t.Parallel()
-	m := takeMachines(t, 1)[0]
-	deploy(t, "stuck", 1, 1)
-	p := newPlan(t, "stuck", "echo ran >> /host/var/stuck")
-	p.Spec.Drain = &upgradev1.DrainSpec{Timeout: ptr.To(intstr.FromString("3s"))}
-	create(t, p)
-	condition(t, p.Name, upgradev1.ConditionComplete, metav1.ConditionFalse, upgradev1.ReasonJobFailed)
-	if got := lines(t, m, "/var/stuck"); got != nil {
-		t.Errorf("the change ran without a drain: %v", got)
+	for _, j := range jobsOf(t, p.Name) {
+		if j.Labels[upgradev1.LabelNode] == other.Name() {
+			next = j.CreationTimestamp.Time
+		}
 	}
-	if got := podsOn(t, "stuck", m.Name()); len(got) != 1 {
-		t.Errorf("%d pods run, want the one that the budget protects", len(got))
+	if back.IsZero() || next.Before(back) {
+		t.Errorf("the next node was taken at %s, and what was evicted is ready since %s", next, back)
 	}
-	// Past the budget, as the Plan now says.
-	edit(t, p.Name, func(p *upgradev1.Plan) { p.Spec.Drain = &upgradev1.DrainSpec{DisableEviction: true} })
-	complete(t, p.Name)
-	released(t, m.Name(), false)
 }

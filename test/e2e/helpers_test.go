@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,8 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -29,22 +26,28 @@ import (
 )
 
 const (
-	patience = 60 * time.Second
+	// patience bounds what hangs. It is much longer than anything takes on a slow machine.
+	patience = 5 * time.Minute
 	interval = 100 * time.Millisecond
 	// target is the label by which a test's Plans select its nodes.
 	target = "e2e.moult.dev/test"
 )
 
-// eventually waits until a condition holds. It says what was last seen when it never does.
+// eventually waits until a condition holds. It fails with what was last seen if it never does.
 func eventually(t *testing.T, what string, holds func(ctx context.Context) (string, bool)) {
 	t.Helper()
 	within(t, patience, what, holds)
 }
 
-func within(t *testing.T, patience time.Duration, what string, holds func(ctx context.Context) (string, bool)) {
+// within is eventually with a limit of its own. It ends before the tests do, so that it can say what was last seen.
+func within(t *testing.T, limit time.Duration, what string, holds func(ctx context.Context) (string, bool)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
+	if end, ok := t.Deadline(); ok {
+		ctx, cancel = context.WithDeadline(ctx, end.Add(-30*time.Second))
+		defer cancel()
+	}
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
@@ -55,24 +58,12 @@ func within(t *testing.T, patience time.Duration, what string, holds func(ctx co
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			t.Fatalf("%s: not in %s; last seen: %s", what, patience, seen)
+			t.Fatalf("%s: %v; last seen: %s", what, context.Cause(ctx), seen)
 		}
 	}
 }
 
-// throughout checks that a condition holds, again and again, until another has come true.
-func throughout(t *testing.T, what string, holds func(ctx context.Context) error, until func(ctx context.Context) (string, bool)) {
-	t.Helper()
-	eventually(t, what, func(ctx context.Context) (string, bool) {
-		if err := holds(ctx); err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		return until(ctx)
-	})
-}
-
-// persistently does something again and again, for as long as a busy API server does not answer or can't, and it has not ended
-// otherwise. What failed may have been done all the same.
+// persistently tries again for as long as a busy API server does not answer. A request that failed may have been carried out.
 func persistently(ctx context.Context, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -89,76 +80,67 @@ func persistently(ctx context.Context, do func(ctx context.Context) error) error
 	}
 }
 
-var nodes struct {
+// taken are the nodes that a test has for itself.
+var taken = struct {
 	sync.Mutex
-	taken map[string]bool
-	// waiting are those who wait for nodes of a kind, by the first of that kind, in the order in which they came.
-	waiting map[string][]*waiter
-}
+	nodes map[string]bool
+}{nodes: map[string]bool{}}
 
-// waiter is a test that waits for nodes.
-type waiter struct{ since time.Time }
-
-// fair is how long a test waits while others that came later, and want fewer nodes, may have theirs.
-const fair = 2 * patience
-
-// queue begins to wait for nodes, and ends it with the function that it returns.
-func queue(kind string) (w *waiter, leave func()) {
-	nodes.Lock()
-	defer nodes.Unlock()
-	if nodes.waiting == nil {
-		nodes.waiting = map[string][]*waiter{}
-	}
-	w = &waiter{since: time.Now()}
-	nodes.waiting[kind] = append(nodes.waiting[kind], w)
-	return w, func() {
-		nodes.Lock()
-		defer nodes.Unlock()
-		nodes.waiting[kind] = slices.DeleteFunc(nodes.waiting[kind], func(other *waiter) bool { return other == w })
-	}
-}
-
-// take gives a test nodes of its own until it ends: real machines where there are some, simulated nodes where not.
-func take(t *testing.T, n int) []string {
-	t.Helper()
-	if world.noMachines == nil {
-		// Those that the cluster was started with: tests may add others for themselves.
-		names := make([]string, machines)
-		for i := range names {
-			names[i] = fmt.Sprintf("machine-%d", i+1)
-		}
-		return takeFrom(t, names, n)
-	}
-	return takeSimulated(t, n)
-}
-
-// takeMachines gives a test real machines of its own, or skips it.
+// takeMachines gives a test real machines of its own until it ends. It skips the test where there are none.
 func takeMachines(t *testing.T, n int) []*cluster.Machine {
 	t.Helper()
 	if world.noMachines != nil {
 		t.Skipf("no machines: %v", world.noMachines)
 	}
 	var all []*cluster.Machine
-	for _, name := range take(t, n) {
+	// Those that the cluster was started with: tests may add others for themselves.
+	for _, name := range take(t, "machine-%d", machines, n) {
 		all = append(all, world.Machine(name))
 	}
 	return all
 }
 
+// takeSimulated gives a test simulated nodes of its own until it ends.
 func takeSimulated(t *testing.T, n int) []string {
 	t.Helper()
-	names := make([]string, simulated)
-	for i := range names {
-		names[i] = fmt.Sprintf("sim-%04d", i+1)
-	}
-	return takeFrom(t, names, n)
+	return take(t, "sim-%04d", simulated, n)
 }
 
-func takeFrom(t *testing.T, names []string, n int) []string {
+// take waits until n of these nodes are free, for as long as the tests may run.
+func take(t *testing.T, format string, of, n int) (mine []string) {
 	t.Helper()
-	mine := takeInTurn(t, names, n)
-	// The Plan of a test before may have been deleted just now, with its claim.
-	eventually(t, "nobody has a claim on "+strings.Join(mine, ", "), func(context.Context) (string, bool) {
+	within(t, 24*time.Hour, "taking nodes", func(context.Context) (string, bool) {
+		taken.Lock()
+		defer taken.Unlock()
+		mine = nil
+		for i := range of {
+			if name := fmt.Sprintf(format, i+1); !taken.nodes[name] {
+				mine = append(mine, name)
+			}
+		}
+		if len(mine) < n {
+			return fmt.Sprintf("%d of %d are free", len(mine), n), false
+		}
+		mine = mine[:n]
+		for _, name := range mine {
+			taken.nodes[name] = true
+		}
+		return "", true
+	})
+	t.Cleanup(func() {
+		for _, name := range mine {
+			patchNode(t, name, map[string]any{
+				"metadata": map[string]any{"labels": map[string]any{target: nil}}, "spec": map[string]any{"unschedulable": nil},
+			})
+		}
+		taken.Lock()
+		defer taken.Unlock()
+		for _, name := range mine {
+			delete(taken.nodes, name)
+		}
+	})
+	// The rollout of the test before was deleted just now. Its claim goes a moment later.
+	eventually(t, "nothing claims "+strings.Join(mine, ", "), func(context.Context) (string, bool) {
 		for _, name := range mine {
 			if claims := node(t, name).Annotations[v1alpha1.AnnotationClaims]; claims != "" {
 				return name + ": " + claims, false
@@ -166,59 +148,9 @@ func takeFrom(t *testing.T, names []string, n int) []string {
 		}
 		return "", true
 	})
-	label := map[string]any{target: labelOf(t)}
 	for _, name := range mine {
-		patchNode(t, name, map[string]any{"metadata": map[string]any{"labels": label}})
+		patchNode(t, name, map[string]any{"metadata": map[string]any{"labels": map[string]any{target: labelOf(t)}}})
 	}
-	t.Cleanup(func() {
-		for _, name := range mine {
-			patchNode(t, name, map[string]any{
-				"metadata": map[string]any{"labels": map[string]any{target: nil}}, "spec": map[string]any{"unschedulable": nil},
-			})
-		}
-		nodes.Lock()
-		defer nodes.Unlock()
-		for _, name := range mine {
-			delete(nodes.taken, name)
-		}
-	})
-	return mine
-}
-
-// takeInTurn takes nodes when there are as many, and nobody has waited too long before.
-func takeInTurn(t *testing.T, names []string, n int) (mine []string) {
-	t.Helper()
-	me, leave := queue(names[0])
-	defer leave()
-	within(t, 10*patience, "taking nodes", func(context.Context) (string, bool) {
-		nodes.Lock()
-		defer nodes.Unlock()
-		for _, other := range nodes.waiting[names[0]] {
-			if other == me {
-				break
-			}
-			if waits := time.Since(other.since); waits > fair {
-				return fmt.Sprintf("another test has waited for %s", waits), false
-			}
-		}
-		var free []string
-		for _, name := range names {
-			if !nodes.taken[name] {
-				free = append(free, name)
-			}
-		}
-		if len(free) < n {
-			return fmt.Sprintf("%d of %d are free", len(free), n), false
-		}
-		if nodes.taken == nil {
-			nodes.taken = map[string]bool{}
-		}
-		mine = free[:n]
-		for _, name := range mine {
-			nodes.taken[name] = true
-		}
-		return "", true
-	})
 	return mine
 }
 
@@ -258,7 +190,7 @@ func newPlan(t *testing.T, name, command string) *upgradev1.Plan {
 	}
 }
 
-// create makes a Plan that goes when the test ends, and leaves no label behind.
+// create makes a Plan. When the test ends it deletes the Plan and the labels that it left on nodes.
 func create(t *testing.T, p *upgradev1.Plan) {
 	t.Helper()
 	asked := false
@@ -408,20 +340,24 @@ func released(t *testing.T, name string, unschedulable bool) {
 	}
 }
 
-// jobsOf are the Jobs of Plans, all as they were at one instant.
-func jobsOf(t *testing.T, plans ...string) []batchv1.Job {
+// jobsOf are the Jobs of a Plan.
+func jobsOf(t *testing.T, plan string) []batchv1.Job {
 	t.Helper()
-	of, err := labels.NewRequirement(upgradev1.LabelPlan, selection.In, plans)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all batchv1.JobList
 	if err := persistently(t.Context(), func(ctx context.Context) error {
-		return world.List(ctx, &all, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*of)})
+		return world.List(ctx, &all, client.InNamespace(namespace), client.MatchingLabels{upgradev1.LabelPlan: plan})
 	}); err != nil {
 		t.Fatalf("listing jobs: %v", err)
 	}
 	return all.Items
+}
+
+// simulate says how the Plan's pods end on simulated nodes, which run nothing.
+func simulate(p *upgradev1.Plan, how string) {
+	if p.Annotations == nil {
+		p.Annotations = map[string]string{}
+	}
+	p.Annotations["test.moult.dev/"+how] = "true"
 }
 
 // lines are those of a file on a machine; none if there is no such file.
@@ -451,8 +387,4 @@ func eventReasons(t *testing.T, plan string) map[string]int {
 		counts[e.Reason]++
 	}
 	return counts
-}
-
-func ownerReference(p *upgradev1.Plan) metav1.OwnerReference {
-	return *metav1.NewControllerRef(p, upgradev1.GroupVersion.WithKind("Plan"))
 }

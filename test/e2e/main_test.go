@@ -7,7 +7,6 @@ package e2e
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,9 +17,7 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -59,11 +56,6 @@ var world struct {
 }
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		fmt.Println("skipped: end-to-end tests start a cluster")
-		return
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	code, err := run(ctx, m)
@@ -93,7 +85,7 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 			return 1, err
 		}
 	}
-	if _, err := builtPlugin(); err != nil { // Else whichever test needs it first has it built in its own time.
+	if _, err := builtPlugin(); err != nil {
 		return 1, err
 	}
 	if world.Cluster, err = cluster.Start(ctx, options); err != nil {
@@ -109,7 +101,7 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	if err := startOperator(); err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, world.operator.Stop(time.Minute)) }()
+	defer func() { err = errors.Join(err, world.operator.Stop(patience)) }()
 	code = m.Run()
 	if code != 0 {
 		fmt.Fprintln(os.Stderr, operator.Tail(operatorLog(), 60))
@@ -117,9 +109,8 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	return code, nil
 }
 
-// prepare installs what the operator needs: images on the machines, and everything that config/default installs. The
-// Deployment is left at no replicas: most tests watch the operator as a process, with the Deployment's own rights. The NodeRollout
-// goes again, so that it does not take the hosts of tests.
+// prepare imports the images on the machines, and installs config/default. The Deployment has no replicas: the tests watch the
+// operator as a process, with the rights of the Deployment. The NodeRollout is left out, so that it does not take the tests' hosts.
 func prepare(ctx context.Context) error {
 	if world.noMachines == nil {
 		if err := loadImages(ctx); err != nil {
@@ -139,69 +130,36 @@ func prepare(ctx context.Context) error {
 	if world.clientset, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}
-	if err := install(ctx, world.Kubeconfig()); err != nil {
+	manifests, err := kubectl(ctx, "kustomize", "../../config/default")
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, manifests)
+	}
+	var documents []string
+	for document := range strings.SplitSeq(manifests, "\n---\n") {
+		switch {
+		case strings.Contains(document, "\nkind: NodeRollout\n"):
+			continue
+		case strings.Contains(document, "\nkind: Deployment\n"):
+			document = strings.Replace(document, "\n  replicas: 1\n", "\n  replicas: 0\n", 1)
+		}
+		documents = append(documents, document)
+	}
+	path := filepath.Join(world.dir, "default.yaml")
+	if err := os.WriteFile(path, []byte(strings.Join(documents, "\n---\n")), 0o600); err != nil {
 		return err
 	}
 	for _, args := range [][]string{
-		{"delete", "-f", "../../config/hostupdate/noderollout.yaml"},
-		{"scale", "-n", namespace, "deployment/moult", "--replicas=0"},
+		{"apply", "--server-side", "-f", path}, {"wait", "--for=condition=established", "--timeout=10m", "crds", "--all"},
 	} {
 		if out, err := kubectl(ctx, args...); err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
 	}
-	if err := undeployed(ctx); err != nil {
-		return err
-	}
 	return operatorCredentials(ctx)
 }
 
-// undeployed returns once the Deployment has no pod any more, and will make none: one that is on its way out may still lead.
-func undeployed(ctx context.Context) error {
-	for {
-		left, err := deployed(ctx)
-		if err != nil || left == "" {
-			return err
-		}
-		select {
-		case <-time.After(interval):
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for the Deployment's pods to end, %s, %w", left, context.Cause(ctx))
-		}
-	}
-}
-
-// deployed says what there is of a Deployment that is to have no replicas, or "".
-func deployed(ctx context.Context) (string, error) {
-	var d appsv1.Deployment
-	if err := world.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "moult"}, &d); err != nil {
-		return "", err
-	}
-	var sets appsv1.ReplicaSetList
-	var pods corev1.PodList
-	labelled := client.MatchingLabels{"app.kubernetes.io/name": "moult"}
-	if err := errors.Join(world.List(ctx, &sets, client.InNamespace(namespace), labelled), world.List(ctx, &pods, client.InNamespace(namespace), labelled)); err != nil {
-		return "", err
-	}
-	if d.Status.ObservedGeneration != d.Generation {
-		return "it has not been looked at", nil
-	}
-	for i := range sets.Items {
-		if s := &sets.Items[i]; *s.Spec.Replicas != 0 || s.Status.ObservedGeneration != s.Generation || s.Status.Replicas != 0 {
-			return s.Name + " has replicas", nil
-		}
-	}
-	if n := len(pods.Items); n > 0 {
-		return fmt.Sprintf("%d pods are there", n), nil
-	}
-	return "", nil
-}
-
-// install applies what is shipped. A kind whose definition is new is known a moment later.
+// install applies what is shipped. The API server serves a new kind a moment after its definition.
 func install(ctx context.Context, kubeconfig string) error {
-	if out, err := kubectl(ctx, "apply", "--server-side", "-k", "../../config/crd", "--kubeconfig", kubeconfig); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
-	}
 	for {
 		out, err := kubectl(ctx, "apply", "--server-side", "-k", "../../config/default", "--kubeconfig", kubeconfig)
 		if err == nil {

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -38,7 +39,13 @@ func moult(t *testing.T, args ...string) (string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), program, append([]string{"--kubeconfig", world.Kubeconfig(), "-n", namespace}, args...)...)
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	at := 1
+	if args[0] == "__complete" {
+		at = 2
+	}
+	cmd.Args = slices.Insert(cmd.Args, at, "-n", namespace)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+world.Kubeconfig())
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -99,31 +106,53 @@ func write(t *testing.T, o any) string {
 	return path
 }
 
-// TestPluginSteers a rollout with a canary from its preview to its end.
+// TestPluginSteers takes a rollout with a canary from its preview to its end. The canary fails at first.
 func TestPluginSteers(t *testing.T) {
 	t.Parallel()
 	names := takeSimulated(t, 3)
-	p := newPlan(t, "steered", "true")
+	canary := names[0]
+	p := newPlan(t, "steered", "false")
 	p.TypeMeta = metav1.TypeMeta{APIVersion: upgradev1.GroupVersion.String(), Kind: "Plan"}
 	p.Spec.Concurrency = 1
 	p.Spec.Drain = &upgradev1.DrainSpec{}
 	p.Spec.Strategy = &v1alpha1.Strategy{
-		Order: []v1alpha1.Order{{By: v1alpha1.OrderLabel, Key: "kubernetes.io/hostname"}},
-		Waves: []v1alpha1.Wave{{Name: "canary", Size: ptr.To(intstr.FromInt32(1)), Approval: v1alpha1.ApprovalManual}},
+		MaxFailures: ptr.To(intstr.FromString("100%")), // The canary may fail none the less.
+		Order:       []v1alpha1.Order{{By: v1alpha1.OrderLabel, Key: corev1.LabelHostname}},
+		Waves:       []v1alpha1.Wave{{Name: "canary", Size: ptr.To(intstr.FromInt32(1)), Approval: v1alpha1.ApprovalManual}},
 	}
+	simulate(p, "fail")
 	file := write(t, p)
-	says(t, []string{"preview", file, "--turn=1m"}, "not in the cluster yet", "3 nodes selected", "wave canary: 1 node", names[0]+"  starts now",
-		"ends in about 3m", "the time until wave canary is approved", "drain of "+names[0])
+	says(t, []string{"preview", file, "--turn=1m"}, "not in the cluster yet", "3 nodes selected", "wave canary: 1 node", canary+"  starts now",
+		"ends in about 3m", "the time until wave canary is approved", "drain of "+canary)
 	refuses(t, []string{"approve", p.Name}, fmt.Sprintf("there is no Plan %q", p.Name))
 
 	create(t, p)
+	halted := status(t, p.Name, "is halted", func(s *upgradev1.PlanStatus) bool {
+		stalled := s.Condition(upgradev1.ConditionStalled)
+		return s.Wave != nil && s.Wave.State == v1alpha1.WaveHalted && stalled != nil && stalled.Status == metav1.ConditionTrue
+	})
+	s := halted.Status
+	if len(s.Failed) != 1 || s.Failed[0].Node != canary || len(s.Applying) != 1 || len(s.Waiting) != 2 || s.Waiting[0].Reason != v1alpha1.ReasonHalted {
+		t.Errorf("got %s", describe(halted))
+	}
+	message := condition(t, p.Name, upgradev1.ConditionComplete, metav1.ConditionFalse, upgradev1.ReasonJobFailed)
+	if !strings.HasPrefix(message, "Job system-upgrade/apply-steered-on-") || !strings.Contains(message, " failed on Node "+canary+": BackoffLimitExceeded: ") {
+		t.Errorf("message is %q", message)
+	}
+	says(t, []string{"why", canary}, "Failed: JobFailed", "→ mend it, then: kubectl moult retry "+canary)
+	says(t, []string{"retry", canary}, "node/"+canary+" is retried: system-upgrade/steered (JobFailed)")
+	status(t, p.Name, "has failed again", func(s *upgradev1.PlanStatus) bool {
+		return len(s.Failed) == 1 && s.Failed[0].Message != halted.Status.Failed[0].Message
+	})
+
+	// Each change of what the Plan runs is one more attempt.
+	edit(t, p.Name, func(p *upgradev1.Plan) {
+		p.Spec.Upgrade.Args = []string{"true"}
+		delete(p.Annotations, "test.moult.dev/fail")
+	})
 	why(t, names[2], p.Name, "waits for approval", waitsFor(v1alpha1.ReasonWaitingForApproval))
 	why(t, names[2], p.Name, "its place", func(part *view.Part, _ *view.Why) bool {
 		return part.Place == 2 && part.Asking == 2 && slices.Equal(part.Ahead, []string{names[1]}) && part.Wave == "remainder"
-	})
-	why(t, names[0], p.Name, "is updated", func(part *view.Part, _ *view.Why) bool { return part.Unit.State == v1alpha1.UnitUpdated })
-	status(t, p.Name, "waits for approval", func(s *upgradev1.PlanStatus) bool {
-		return s.Wave != nil && s.Wave.State == v1alpha1.WaveWaitingForApproval
 	})
 	says(t, []string{"status", p.Name}, "1 of 3 updated", "wave 1 of 2, canary: WaitingForApproval")
 	says(t, []string{"preview", p.Name}, "wave remainder: 2 nodes", "WaitingForApproval")
@@ -138,102 +167,10 @@ func TestPluginSteers(t *testing.T) {
 	says(t, []string{"status", p.Name}, "paused: nothing new starts")
 	says(t, []string{"resume", p.Name}, "plan.upgrade.cattle.io/steered resumed")
 	says(t, []string{"status", p.Name, "--until-complete"}, "Complete, 3 of 3 updated")
-	says(t, []string{"status", p.Name}, "Complete")
-	if get(t, p.Name).Spec.Strategy.Paused {
-		t.Error("it is still paused")
+	for _, name := range names {
+		released(t, name, false)
 	}
-}
-
-// TestPluginRetries what has failed, by the node and by the rollout.
-func TestPluginRetries(t *testing.T) {
-	t.Parallel()
-	name := takeSimulated(t, 1)[0]
-	p := newPlan(t, "retried", "false")
-	simulate(p, "fail")
-	create(t, p)
-	attempt := ""
-	for _, tc := range []struct{ arg, want string }{
-		{name, "node/" + name + " is retried: system-upgrade/retried (JobFailed)"},
-		{p.Name, "plan.upgrade.cattle.io/retried is retried: " + name + " (JobFailed)"},
-	} {
-		why(t, name, p.Name, "has failed", func(part *view.Part, w *view.Why) bool {
-			if part.Unit.State != v1alpha1.UnitFailed || part.Unit.Reason != v1alpha1.ReasonJobFailed || len(w.Node.Claims) != 1 || w.Node.Claims[0].Turn == attempt {
-				return false
-			}
-			attempt = w.Node.Claims[0].Turn
-			return true
-		})
-		says(t, []string{"why", name}, "Failed: JobFailed", "→ mend it, then: kubectl moult retry "+name)
-		says(t, []string{"retry", tc.arg}, tc.want)
-	}
-	why(t, name, p.Name, "has failed again", func(part *view.Part, w *view.Why) bool {
-		return part.Unit.State == v1alpha1.UnitFailed && len(w.Node.Claims) == 1 && w.Node.Claims[0].Turn != attempt
-	})
-}
-
-// TestPluginBudgets shows and pauses them.
-func TestPluginBudgets(t *testing.T) {
-	t.Parallel()
-	names := takeSimulated(t, 2)
-	const budget = "e2e-plugin"
-	b := &v1alpha1.NodeDisruptionBudget{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeDisruptionBudget"},
-		ObjectMeta: metav1.ObjectMeta{Name: budget},
-		Spec: v1alpha1.NodeDisruptionBudgetSpec{
-			Selector:       &metav1.LabelSelector{MatchLabels: map[string]string{target: labelOf(t)}},
-			MaxUnavailable: ptr.To(intstr.FromInt32(0)),
-		},
-	}
-	if out, err := kubectl(t.Context(), "apply", "-f", write(t, b)); err != nil {
-		t.Fatal(err, out)
-	}
-	t.Cleanup(func() {
-		if out, err := kubectl(context.WithoutCancel(t.Context()), "delete", "ndb", budget); err != nil {
-			t.Error(err, out)
-		}
-	})
-	p := newPlan(t, "budgeted", "true")
-	create(t, p)
-	why(t, names[0], p.Name, "the budget is exhausted", func(part *view.Part, w *view.Why) bool {
-		i := slices.IndexFunc(w.Budgets, func(b view.Budget) bool { return b.Name == budget })
-		return waitsFor(v1alpha1.ReasonBudgetExhausted)(part, w) && i >= 0 && w.Budgets[i].State == view.BudgetExhausted
-	})
-	says(t, []string{"status", p.Name}, budget, "0 of at most 0 unavailable, none more may be taken")
-	says(t, []string{"pause", "ndb/" + budget}, "nodedisruptionbudget.moult.dev/"+budget+" paused")
-	why(t, names[1], p.Name, "the budget is paused", waitsFor(v1alpha1.ReasonBudgetPaused))
-	says(t, []string{"resume", "ndb/" + budget}, "resumed")
-	if out, err := kubectl(t.Context(), "patch", "ndb", budget, "--type=merge", "-p", `{"spec":{"maxUnavailable":1}}`); err != nil {
-		t.Fatal(err, out)
-	}
-	complete(t, p.Name)
-}
-
-// TestPluginCompletes names, as kubectl asks for them.
-func TestPluginCompletes(t *testing.T) {
-	t.Parallel()
-	names := takeSimulated(t, 1)
-	p := newPlan(t, "completed-name", "true")
-	create(t, p)
-	for _, tc := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"why", names[0]}, names[0]},
-		{[]string{"status", "completed"}, p.Name},
-		{[]string{"approve", "completed"}, p.Name},
-		{[]string{"retry", "plan/compl"}, "plan/" + p.Name},
-		{[]string{"pause", "p", "--dry-run="}, "server"},
-	} {
-		program, err := builtPlugin()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.CommandContext(t.Context(), program, append([]string{"__complete"}, tc.args...)...)
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+world.Kubeconfig())
-		// The namespace is the context's: where names of Plans are asked for it is given before.
-		cmd.Args = slices.Insert(cmd.Args, 2, "-n", namespace)
-		if out, err := cmd.Output(); err != nil || !slices.Contains(strings.Split(string(out), "\n"), tc.want) {
-			t.Errorf("%v: %v, want %s:\n%s", tc.args, err, tc.want, out)
-		}
+	if out, err := moult(t, "__complete", "approve", "steer"); err != nil || !slices.Contains(strings.Split(out, "\n"), p.Name) {
+		t.Errorf("completing its name: %v\n%s", err, out)
 	}
 }

@@ -496,26 +496,32 @@ func TestReconcileClaimLost(t *testing.T) {
 	c.expect("node-1 node-2", "node-1 node-2", "")
 }
 
-// A Job that the API server refuses, as by a quota, leaves the node to others, and says so.
+// A Job that the API server refuses, as by a quota or an admission policy, leaves the node to others, and says so.
 func TestReconcileJobRefused(t *testing.T) {
-	refusal := apierrors.NewForbidden(batchv1.Resource("jobs"), "x", errors.New("exceeded quota"))
-	c := newCluster(t, newNode("node-1"), newPlan())
-	c.refuse = func() error { return refusal }
-	result := c.reconcileOnce()
-	c.expect("", "", "")
-	p := c.plan()
-	if len(p.Status.Waiting) != 1 || p.Status.Waiting[0].Reason != v1alpha1.ReasonJobRefused || !strings.Contains(p.Status.Waiting[0].Message, "exceeded quota") {
-		t.Errorf("waiting are %+v", p.Status.Waiting)
-	}
-	if result.RequeueAfter <= 0 || result.RequeueAfter > lastRetry {
-		t.Errorf("comes back after %s", result.RequeueAfter)
-	}
-	c.refuse = nil
-	c.passes(lastRetry)
-	c.reconciles()
-	c.expect("node-1", "node-1", "")
-	if len(c.refusals.last) > 0 {
-		t.Error("remembers the refusal of a Job that was made in the end")
+	for name, refusal := range map[string]error{
+		"by a quota":  apierrors.NewForbidden(batchv1.Resource("jobs"), "x", errors.New("exceeded quota")),
+		"by a policy": &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid, Message: "no jobs today: exceeded quota"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, newNode("node-1"), newPlan())
+			c.refuse = func() error { return refusal }
+			result := c.reconcileOnce()
+			c.expect("", "", "")
+			p := c.plan()
+			if len(p.Status.Waiting) != 1 || p.Status.Waiting[0].Reason != v1alpha1.ReasonJobRefused || !strings.Contains(p.Status.Waiting[0].Message, "exceeded quota") {
+				t.Errorf("waiting are %+v", p.Status.Waiting)
+			}
+			if result.RequeueAfter <= 0 || result.RequeueAfter > lastRetry {
+				t.Errorf("comes back after %s", result.RequeueAfter)
+			}
+			c.refuse = nil
+			c.passes(lastRetry)
+			c.reconciles()
+			c.expect("node-1", "node-1", "")
+			if len(c.refusals.last) > 0 {
+				t.Error("remembers the refusal of a Job that was made in the end")
+			}
+		})
 	}
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build all
+
 package e2e
 
 import (
 	"context"
 	"path/filepath"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -19,7 +20,7 @@ import (
 	"moult.dev/moult/test/operator"
 )
 
-// An image with kubectl in it cordons and drains as well, if the operator is told to use one: here by a second operator,
+// An image with kubectl in it cordons and drains as well, where the operator has a flag for it. A second operator has it here,
 // with another name and namespace, beside the first.
 func TestPlanDrainsWithKubectl(t *testing.T) {
 	t.Parallel()
@@ -51,7 +52,7 @@ func TestPlanDrainsWithKubectl(t *testing.T) {
 		if err := world.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = world.Delete(context.WithoutCancel(t.Context()), o) })
+		t.Cleanup(func() { deleteNow(t, o) })
 	}
 	second, err := operator.Start(world.program, world.Kubeconfig(), filepath.Join(t.TempDir(), "operator.log"),
 		"--name=second", "--namespace="+own, "--metrics-bind-address=0", "--health-probe-bind-address=0",
@@ -60,7 +61,7 @@ func TestPlanDrainsWithKubectl(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := second.Stop(time.Minute); err != nil {
+		if err := second.Stop(patience); err != nil {
 			t.Error(err)
 		}
 	})
@@ -77,6 +78,6 @@ func TestPlanDrainsWithKubectl(t *testing.T) {
 		c := p.Status.Condition(upgradev1.ConditionComplete)
 		return describe(p), c != nil && c.Status == metav1.ConditionTrue && p.Status.Counts.Updated == 1
 	})
-	// kubectl leaves no mark of its own, and yet the node is given back.
+	// kubectl leaves no mark of its own. The node is uncordoned all the same.
 	released(t, m.Name(), false)
 }
