@@ -8,13 +8,15 @@ import (
 	"strings"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // The Deployment runs as it is shipped: in a Pod of the level "restricted", with its own rights, behind its probes. Its Pod
-// stands by: the operator that the other tests use holds the Lease, with the same rights.
+// does not lead: the operator that the other tests use holds the Lease, and has the same rights.
 func TestDeployed(t *testing.T) {
 	t.Parallel()
 	takeMachines(t, 1)
@@ -42,6 +44,20 @@ func TestDeployed(t *testing.T) {
 		}
 		scale(ctx, 0)
 	})
+	holder := func(ctx context.Context) string {
+		var l coordinationv1.Lease
+		if err := persistently(ctx, func(ctx context.Context) error {
+			return client.IgnoreNotFound(world.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "system-upgrade-controller"}, &l))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return ptr.Deref(l.Spec.HolderIdentity, "")
+	}
+	var leader string
+	eventually(t, "the tests' operator holds the Lease", func(ctx context.Context) (string, bool) {
+		leader = holder(ctx)
+		return leader, leader != ""
+	})
 	scale(t.Context(), 1)
 	var pod corev1.Pod
 	eventually(t, "the Deployment's pod is ready", func(ctx context.Context) (string, bool) {
@@ -65,6 +81,9 @@ func TestDeployed(t *testing.T) {
 		if strings.Contains(line, `"level":"error"`) || strings.Contains(line, "forbidden") {
 			t.Errorf("the operator logs %s", line)
 		}
+	}
+	if now := holder(t.Context()); now != leader {
+		t.Errorf("%s holds the Lease, that was %s's", now, leader)
 	}
 
 	// A namespace of the level "restricted" admits the Pod.

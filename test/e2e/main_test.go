@@ -216,6 +216,7 @@ func operatorLog() string { return filepath.Join(world.dir, "operator.log") }
 func startOperator() (err error) {
 	world.operator, err = operator.StartWith(world.program, world.operatorKubeconfig, operatorLog(), world.cloudEnv,
 		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--debug", "--etcd-certificates="+filepath.Join(world.dir, "etcd-pki"),
+		"--leader-elect", "--leader-election-lease-duration=1h", "--leader-election-renew-deadline=55m", // However slow this machine is.
 		"--image="+image.Operator, "--job-image-pull-policy=Never", "--job-backoff-limit=0")
 	return err
 }

@@ -43,7 +43,7 @@ func TestPlanUpgradesEveryMachine(t *testing.T) {
 	create(t, p)
 	first := complete(t, p.Name).Status.LatestHash
 
-	secret.StringData["word"] = "two"
+	secret.StringData = map[string]string{"word": "two"}
 	if err := world.Update(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
