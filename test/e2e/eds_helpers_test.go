@@ -5,13 +5,14 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,11 +28,11 @@ import (
 	"moult.dev/moult/test/cluster"
 )
 
-// daemons are the ExtendedDaemonSets of one test: in a namespace of their own, on nodes that they select by a label.
+// daemons are the ExtendedDaemonSets of a test, in a namespace of its own.
 type daemons struct {
 	client.WithWatch
 	namespace string
-	// nodes are those selected, in the order of their names.
+	// nodes are those that the selector selects, sorted by name.
 	nodes    []string
 	selector *metav1.LabelSelector
 	journal  *daemonJournal
@@ -45,21 +46,20 @@ var daemonClient = sync.OnceValues(func() (client.WithWatch, error) {
 			return nil, err
 		}
 	}
-	return client.NewWithWatch(world.Config(), client.Options{Scheme: scheme})
+	config := world.Config()
+	config.QPS = -1
+	return client.NewWithWatch(config, client.Options{Scheme: scheme})
 })
 
-// newDaemons makes a namespace for a test's ExtendedDaemonSets on the nodes whose label target has this value. When the test
-// ends the namespace goes, after a look at what must hold of every ExtendedDaemonSet.
-func newDaemons(t *testing.T, name, label string, nodes []string) *daemons {
+// newDaemons makes a namespace for ExtendedDaemonSets on n simulated nodes, and on the machines given. All of it is deleted
+// when the test ends.
+func newDaemons(t *testing.T, name string, n int, machines ...*cluster.Machine) *daemons {
 	t.Helper()
 	c, err := daemonClient()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemons{
-		WithWatch: c, namespace: "eds-" + strings.ToLower(name), nodes: slices.Sorted(slices.Values(nodes)),
-		selector: &metav1.LabelSelector{MatchLabels: map[string]string{target: label}},
-	}
+	d := &daemons{WithWatch: c, namespace: "eds-" + name, selector: &metav1.LabelSelector{MatchLabels: map[string]string{target: labelOf(t)}}}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: d.namespace}}
 	if err := d.Create(t.Context(), ns); err != nil {
 		t.Fatalf("creating namespace: %v", err)
@@ -72,6 +72,12 @@ func newDaemons(t *testing.T, name, label string, nodes []string) *daemons {
 			t.Errorf("deleting namespace: %v", err)
 		}
 	})
+	for _, m := range machines {
+		d.nodes = append(d.nodes, m.Name())
+	}
+	for range n {
+		d.addNode(t)
+	}
 	if err := cluster.WaitForAccounts(t.Context(), d, d.namespace); err != nil {
 		t.Fatal(err)
 	}
@@ -79,39 +85,47 @@ func newDaemons(t *testing.T, name, label string, nodes []string) *daemons {
 	return d
 }
 
-// on are the same with some of the nodes alone.
-func (d *daemons) on(nodes ...string) *daemons {
-	narrow := *d
-	narrow.nodes = nodes
-	narrow.selector = &metav1.LabelSelector{
-		MatchLabels:      d.selector.MatchLabels,
-		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: corev1.LabelHostname, Operator: metav1.LabelSelectorOpIn, Values: nodes}},
+// addNode makes a simulated node that the selector selects, and returns its name.
+func (d *daemons) addNode(t *testing.T) string {
+	t.Helper()
+	name := fmt.Sprintf("%s-%d", d.namespace, len(d.nodes)+1)
+	if err := world.AddNode(t.Context(), cluster.NodeOptions{Name: name, Labels: d.selector.MatchLabels}); err != nil {
+		t.Fatal(err)
 	}
-	return &narrow
+	t.Cleanup(func() { d.removeNode(t, name) })
+	d.nodes = append(d.nodes, name)
+	return name
+}
+
+func (d *daemons) removeNode(t *testing.T, name string) {
+	t.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := persistently(context.WithoutCancel(t.Context()), func(ctx context.Context) error { return client.IgnoreNotFound(world.Delete(ctx, n)) }); err != nil {
+		t.Errorf("deleting node %s: %v", name, err)
+	}
+	d.nodes = slices.DeleteFunc(slices.Clone(d.nodes), func(n string) bool { return n == name })
 }
 
 func (d *daemons) explain(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
-	for _, args := range [][]string{
-		{"get", "eds,ers,pods", "-o", "wide"}, {"get", "eds,ers", "-o", "yaml"}, {"get", "events", "--sort-by=.lastTimestamp"},
-	} {
+	for _, args := range [][]string{{"get", "eds,ers,pods", "-o", "wide"}, {"get", "eds,ers", "-o", "yaml"}, {"get", "events", "--sort-by=.lastTimestamp"}} {
 		out, err := kubectl(ctx, append(args, "-n", d.namespace)...)
 		t.Logf("kubectl %v: %v\n%s", args, err, out)
 	}
-	t.Logf("what happened:\n%s", d.journal)
+	t.Logf("journal:\n%s", d.journal)
 }
 
 // sleeper runs until it is asked to end, and then ends at once.
 const sleeper = "trap 'exit 0' TERM; sleep 3600 & wait $!"
 
-// daemon is an ExtendedDaemonSet on the test's nodes, without a canary, that creates as many pods at once as there are nodes.
-func (d *daemons) daemon(name string, change ...func(*edsv1.ExtendedDaemonSet)) *edsv1.ExtendedDaemonSet {
+// daemon is an ExtendedDaemonSet on the test's nodes, without a canary and without a slow start.
+func (d *daemons) daemon(change ...func(*edsv1.ExtendedDaemonSet)) *edsv1.ExtendedDaemonSet {
 	e := &edsv1.ExtendedDaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: d.namespace, Annotations: map[string]string{}},
+		ObjectMeta: metav1.ObjectMeta{Name: agent, Namespace: d.namespace, Annotations: map[string]string{}},
 		Spec: edsv1.ExtendedDaemonSetSpec{
 			Selector: d.selector,
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": name}, Annotations: map[string]string{}},
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": agent}, Annotations: map[string]string{}},
 				Spec: corev1.PodSpec{
 					TerminationGracePeriodSeconds: ptr.To[int64](5),
 					Containers: []corev1.Container{{
@@ -129,40 +143,43 @@ func (d *daemons) daemon(name string, change ...func(*edsv1.ExtendedDaemonSet)) 
 	return e
 }
 
-// version makes the template another one.
+// agent is the name of each test's ExtendedDaemonSet. Names repeat across namespaces.
+const agent = "agent"
+
+// version gives the template another hash.
 func version(v string) func(*edsv1.ExtendedDaemonSet) {
 	return func(e *edsv1.ExtendedDaemonSet) {
 		e.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "VERSION", Value: v}}
 	}
 }
 
-func versionOf(p *corev1.Pod) string {
-	if env := p.Spec.Containers[0].Env; len(env) > 0 {
+func versionOf(s *corev1.PodSpec) string {
+	if env := s.Containers[0].Env; len(env) > 0 {
 		return env[0].Value
 	}
 	return ""
 }
 
-// canary is tried on one node, and promoted after a time, or by hand where that is 0.
-func canary(duration time.Duration) func(*edsv1.ExtendedDaemonSet) {
-	return func(e *edsv1.ExtendedDaemonSet) {
-		c := &edsv1.ExtendedDaemonSetSpecStrategyCanary{
-			AutoPause: &edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoPause{}, AutoFail: &edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoFail{},
-		}
-		if duration == 0 {
-			c.ValidationMode = edsv1.ValidationModeManual
-		} else {
-			c.Duration, c.NoRestartsDuration = &metav1.Duration{Duration: duration}, &metav1.Duration{Duration: duration}
-		}
-		e.Spec.Strategy.Canary = c
+// canary runs on one node until somebody validates it.
+func canary(e *edsv1.ExtendedDaemonSet) {
+	e.Spec.Strategy.Canary = &edsv1.ExtendedDaemonSetSpecStrategyCanary{
+		ValidationMode: edsv1.ValidationModeManual,
+		AutoPause:      &edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoPause{}, AutoFail: &edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoFail{},
 	}
 }
 
-// start creates an ExtendedDaemonSet and waits until it runs on all of the nodes.
-func (d *daemons) start(t *testing.T, e *edsv1.ExtendedDaemonSet) *edsv1.ExtendedDaemonSet {
+// behave says how pods behave on simulated nodes.
+func behave(what, value string) func(*edsv1.ExtendedDaemonSet) {
+	return func(e *edsv1.ExtendedDaemonSet) {
+		e.Spec.Template.Annotations = map[string]string{"test.moult.dev/" + what: value}
+	}
+}
+
+// start creates the ExtendedDaemonSet, and waits until it runs on all nodes.
+func (d *daemons) start(t *testing.T, change ...func(*edsv1.ExtendedDaemonSet)) *edsv1.ExtendedDaemonSet {
 	t.Helper()
-	d.create(t, e)
-	return d.settled(t, e.Name)
+	d.create(t, d.daemon(change...))
+	return d.settled(t)
 }
 
 func (d *daemons) create(t *testing.T, o client.Object) {
@@ -173,52 +190,47 @@ func (d *daemons) create(t *testing.T, o client.Object) {
 }
 
 // read reads an object of the namespace.
-func (d *daemons) read(t *testing.T, name string, o client.Object) error {
+func (d *daemons) read(t *testing.T, name string, o client.Object) {
 	t.Helper()
-	return persistently(t.Context(), func(ctx context.Context) error {
+	if err := persistently(t.Context(), func(ctx context.Context) error {
 		return d.Get(ctx, client.ObjectKey{Namespace: d.namespace, Name: name}, o)
-	})
-}
-
-// listed is what the namespace has of an ExtendedDaemonSet.
-func (d *daemons) listed(t *testing.T, name string, list client.ObjectList) error {
-	t.Helper()
-	return persistently(t.Context(), func(ctx context.Context) error {
-		return d.List(ctx, list, client.InNamespace(d.namespace), client.MatchingLabels{edsv1.LabelName: name})
-	})
-}
-
-func (d *daemons) get(t *testing.T, name string) *edsv1.ExtendedDaemonSet {
-	t.Helper()
-	e := &edsv1.ExtendedDaemonSet{}
-	if err := d.read(t, name, e); err != nil {
+	}); err != nil {
 		t.Fatalf("reading %s: %v", name, err)
 	}
+}
+
+func (d *daemons) list(t *testing.T, list client.ObjectList, options ...client.ListOption) {
+	t.Helper()
+	if err := persistently(t.Context(), func(ctx context.Context) error {
+		return d.List(ctx, list, append(options, client.InNamespace(d.namespace))...)
+	}); err != nil {
+		t.Fatalf("listing: %v", err)
+	}
+}
+
+func (d *daemons) get(t *testing.T) *edsv1.ExtendedDaemonSet {
+	t.Helper()
+	e := &edsv1.ExtendedDaemonSet{}
+	d.read(t, agent, e)
 	return e
 }
 
-// edit changes an ExtendedDaemonSet, and returns what it has become.
-func (d *daemons) edit(t *testing.T, name string, changes ...func(*edsv1.ExtendedDaemonSet)) *edsv1.ExtendedDaemonSet {
+func (d *daemons) edit(t *testing.T, changes ...func(*edsv1.ExtendedDaemonSet)) {
 	t.Helper()
-	var e *edsv1.ExtendedDaemonSet
-	eventually(t, "editing "+name, func(ctx context.Context) (string, bool) {
-		e = d.get(t, name)
+	eventually(t, "editing the ExtendedDaemonSet", func(ctx context.Context) (string, bool) {
+		e := d.get(t)
 		for _, f := range changes {
 			f(e)
 		}
 		err := d.Update(ctx, e)
-		if err != nil && !cluster.Passing(err) {
-			t.Fatalf("editing %s: %v", name, err)
-		}
 		return fmt.Sprint(err), err == nil
 	})
-	return e
 }
 
-// annotate sets annotations of an object, and removes those that are nil.
-func (d *daemons) annotate(t *testing.T, o client.Object, annotations map[string]any) {
+// annotate sets annotations of the ExtendedDaemonSet, and removes those that are nil.
+func (d *daemons) annotate(t *testing.T, annotations map[string]any) {
 	t.Helper()
-	d.patch(t, o, map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	d.patch(t, d.get(t), map[string]any{"metadata": map[string]any{"annotations": annotations}})
 }
 
 func (d *daemons) patch(t *testing.T, o client.Object, fields map[string]any) {
@@ -231,19 +243,40 @@ func (d *daemons) patch(t *testing.T, o client.Object, fields map[string]any) {
 		t.Fatal(err)
 	}
 	if err := persistently(t.Context(), func(ctx context.Context) error {
-		return d.Patch(ctx, o.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, body))
+		return d.Patch(ctx, o, client.RawPatch(types.MergePatchType, body))
 	}); err != nil {
 		t.Fatalf("patching %s: %v", o.GetName(), err)
 	}
 }
 
-// until waits for a status that tells of the present spec. A canary and several pods one after the other may come before that,
-// and a kubelet waits ever longer before it tries again what it could not do.
-func (d *daemons) until(t *testing.T, name, what string, holds func(*edsv1.ExtendedDaemonSet) bool) *edsv1.ExtendedDaemonSet {
+// eds runs `kubectl eds`.
+func (d *daemons) eds(t *testing.T, args ...string) {
+	t.Helper()
+	plugin, err := builtPlugin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs, err := cluster.Binaries(t.Context(), t.Output(), "kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(plugin, filepath.Join(dir, "kubectl-eds")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), programs["kubectl"], append([]string{"eds", "-n", d.namespace}, args...)...)
+	cmd.Env = append(os.Environ(), "PATH="+dir, "KUBECONFIG="+world.Kubeconfig())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("kubectl eds %v: %v\n%s", args, err, out)
+	}
+}
+
+// until waits for a status that tells of the present spec.
+func (d *daemons) until(t *testing.T, what string, holds func(*edsv1.ExtendedDaemonSet) bool) *edsv1.ExtendedDaemonSet {
 	t.Helper()
 	var e *edsv1.ExtendedDaemonSet
-	within(t, 4*patience, name+" "+what, func(context.Context) (string, bool) {
-		e = d.get(t, name)
+	eventually(t, what, func(context.Context) (string, bool) {
+		e = d.get(t)
 		return statusOf(e), e.Status.ObservedGeneration == e.Generation && holds(e)
 	})
 	return e
@@ -257,66 +290,77 @@ func statusOf(e *edsv1.ExtendedDaemonSet) string {
 	return "\n" + string(text)
 }
 
-// inState waits for a state.
-func (d *daemons) inState(t *testing.T, name string, state edsv1.State) *edsv1.ExtendedDaemonSet {
+func (d *daemons) inState(t *testing.T, state edsv1.State) *edsv1.ExtendedDaemonSet {
 	t.Helper()
-	return d.until(t, name, "is "+string(state), func(e *edsv1.ExtendedDaemonSet) bool { return e.Status.State == state })
+	return d.until(t, "state "+string(state), func(e *edsv1.ExtendedDaemonSet) bool { return e.Status.State == state })
 }
 
-// inCanary waits until a canary goes on, and its pods are ready on so many nodes.
-func (d *daemons) inCanary(t *testing.T, name string, nodes int) *edsv1.ExtendedDaemonSet {
+// inCanary waits for a canary whose pods are ready on so many nodes.
+func (d *daemons) inCanary(t *testing.T, nodes int) *edsv1.ExtendedDaemonSet {
 	t.Helper()
-	return d.until(t, name, fmt.Sprintf("has a canary on %d nodes", nodes), func(e *edsv1.ExtendedDaemonSet) bool {
+	return d.until(t, fmt.Sprintf("canary on %d nodes", nodes), func(e *edsv1.ExtendedDaemonSet) bool {
 		c := e.Status.Canary
-		if e.Status.State != edsv1.StateCanary || c == nil || len(c.Nodes) != nodes || c.ReplicaSet == e.Status.ActiveReplicaSet {
-			return false
-		}
-		for _, n := range c.Nodes {
-			if p := d.podOn(t, name, n); p == nil || !podAvailable(p) || p.Labels[edsv1.LabelReplicaSetName] != c.ReplicaSet {
-				return false
-			}
-		}
-		return true
+		return e.Status.State == edsv1.StateCanary && c != nil && len(c.Nodes) == nodes && c.ReplicaSet != e.Status.ActiveReplicaSet &&
+			!slices.ContainsFunc(c.Nodes, func(n string) bool {
+				p := d.podOn(t, n)
+				return p == nil || !podReady(p) || p.Labels[edsv1.LabelReplicaSetName] != c.ReplicaSet
+			})
 	})
 }
 
-// settled waits until an ExtendedDaemonSet is Running, with a ready pod of its template on each node, and no other but those
-// that end elsewhere.
-func (d *daemons) settled(t *testing.T, name string) *edsv1.ExtendedDaemonSet {
+// settled waits until the ExtendedDaemonSet is Running, with a ready pod of its template on each node, and no other.
+func (d *daemons) settled(t *testing.T) *edsv1.ExtendedDaemonSet {
+	t.Helper()
+	return d.runs(t, "", fmt.Sprintf("runs on %d nodes", len(d.nodes)))
+}
+
+// canaryFailed waits until a canary is given up, and each node has a ready pod of the active revision.
+func (d *daemons) canaryFailed(t *testing.T, active string) *edsv1.ExtendedDaemonSet {
+	t.Helper()
+	e := d.runs(t, active, "has given the canary up")
+	for _, kind := range []string{edsv1.ConditionCanaryFailed, edsv1.ConditionStalled} {
+		if !edsv1.IsConditionTrue(e.Status.Conditions, kind) {
+			t.Errorf("%s is not True: %s", kind, statusOf(e))
+		}
+	}
+	return e
+}
+
+// runs waits until each node has a ready pod of a revision. An empty revision is that of the template.
+func (d *daemons) runs(t *testing.T, revision, what string) *edsv1.ExtendedDaemonSet {
 	t.Helper()
 	n := int32(len(d.nodes))
-	return d.until(t, name, fmt.Sprintf("runs on %d nodes", n), func(e *edsv1.ExtendedDaemonSet) bool {
+	return d.until(t, what, func(e *edsv1.ExtendedDaemonSet) bool {
 		s := e.Status
-		pods := slices.DeleteFunc(d.pods(t, name), func(p corev1.Pod) bool {
-			return p.DeletionTimestamp != nil && !slices.Contains(d.nodes, nodeOfPod(&p))
-		})
-		same := s.State == edsv1.StateRunning && s.Canary == nil && s.ActiveReplicaSet != "" &&
-			s.Desired == n && s.Current == n && s.Ready == n && s.Available == n && s.UpToDate == n &&
-			edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionReady) && len(pods) == len(d.nodes)
+		pods := slices.DeleteFunc(d.pods(t), func(p corev1.Pod) bool { return p.DeletionTimestamp != nil && !slices.Contains(d.nodes, nodeOfPod(&p)) })
+		on := map[string]bool{}
+		same := s.State == edsv1.StateRunning && s.Canary == nil && s.Desired == n && s.Current == n && s.Ready == n && s.Available == n && len(pods) == int(n)
+		if revision == "" {
+			same = same && s.ActiveReplicaSet != "" && s.UpToDate == n && edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionReady)
+		} else {
+			same = same && s.ActiveReplicaSet == revision && edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionStalled)
+		}
 		for i := range pods {
 			p := &pods[i]
-			same = same && podAvailable(p) && p.Spec.NodeName == d.nodes[i] && p.Labels[edsv1.LabelReplicaSetName] == s.ActiveReplicaSet &&
-				versionOf(p) == versionOf(&corev1.Pod{Spec: e.Spec.Template.Spec})
+			on[p.Spec.NodeName] = true
+			same = same && podReady(p) && slices.Contains(d.nodes, p.Spec.NodeName) && p.Labels[edsv1.LabelReplicaSetName] == s.ActiveReplicaSet &&
+				(revision != "" || versionOf(&p.Spec) == versionOf(&e.Spec.Template.Spec))
 		}
-		return same
+		return same && len(on) == int(n)
 	})
 }
 
-// pods are those of an ExtendedDaemonSet, in the order of their nodes' names.
-func (d *daemons) pods(t *testing.T, name string) []corev1.Pod {
+func (d *daemons) pods(t *testing.T) []corev1.Pod {
 	t.Helper()
 	var all corev1.PodList
-	if err := d.listed(t, name, &all); err != nil {
-		t.Fatalf("listing pods: %v", err)
-	}
-	slices.SortFunc(all.Items, func(a, b corev1.Pod) int { return strings.Compare(nodeOfPod(&a)+a.Name, nodeOfPod(&b)+b.Name) })
+	d.list(t, &all, client.MatchingLabels{edsv1.LabelName: agent})
 	return all.Items
 }
 
-// podOn is the pod of an ExtendedDaemonSet on a node, if there is one that is not on its way out.
-func (d *daemons) podOn(t *testing.T, name, node string) *corev1.Pod {
+// podOn is the pod on a node that is not on its way out; nil if there is none.
+func (d *daemons) podOn(t *testing.T, node string) *corev1.Pod {
 	t.Helper()
-	for _, p := range d.pods(t, name) {
+	for _, p := range d.pods(t) {
 		if nodeOfPod(&p) == node && p.DeletionTimestamp == nil {
 			return &p
 		}
@@ -324,11 +368,19 @@ func (d *daemons) podOn(t *testing.T, name, node string) *corev1.Pod {
 	return nil
 }
 
-// uids are the pods of an ExtendedDaemonSet by their nodes: what changes when one is replaced.
-func (d *daemons) uids(t *testing.T, name string) map[string]types.UID {
+// deletePod deletes the pod on a node.
+func (d *daemons) deletePod(t *testing.T, node string) {
+	t.Helper()
+	if err := d.Delete(t.Context(), d.podOn(t, node)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// uids are the pods by their nodes. A node's changes when its pod is replaced.
+func (d *daemons) uids(t *testing.T) map[string]types.UID {
 	t.Helper()
 	uids := map[string]types.UID{}
-	for _, p := range d.pods(t, name) {
+	for _, p := range d.pods(t) {
 		if p.DeletionTimestamp == nil {
 			uids[nodeOfPod(&p)] = p.UID
 		}
@@ -336,18 +388,25 @@ func (d *daemons) uids(t *testing.T, name string) map[string]types.UID {
 	return uids
 }
 
-// nodeOfPod is the node that a pod is on, or is to be on.
+// unchanged checks that a node still has the pod that it had.
+func (d *daemons) unchanged(t *testing.T, before map[string]types.UID, nodes ...string) {
+	t.Helper()
+	after := d.uids(t)
+	for _, n := range nodes {
+		if after[n] != before[n] {
+			t.Errorf("the pod on %s was replaced", n)
+		}
+	}
+}
+
+// nodeOfPod is the node that a pod is on, or that its affinity names.
 func nodeOfPod(p *corev1.Pod) string {
-	if p.Spec.NodeName != "" || p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil {
+	if p.Spec.NodeName != "" || p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil || p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return p.Spec.NodeName
 	}
-	required := p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	if required == nil {
-		return ""
-	}
-	for _, term := range required.NodeSelectorTerms {
+	for _, term := range p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 		for _, f := range term.MatchFields {
-			if f.Key == "metadata.name" && len(f.Values) == 1 {
+			if f.Key == metav1.ObjectNameField && len(f.Values) == 1 {
 				return f.Values[0]
 			}
 		}
@@ -355,60 +414,10 @@ func nodeOfPod(p *corev1.Pod) string {
 	return ""
 }
 
-// podAvailable reports whether a pod is ready, and stays so as far as one knows.
-func podAvailable(p *corev1.Pod) bool { return p.DeletionTimestamp == nil && podReady(p) }
-
+// podReady reports whether a pod is ready, and not on its way out.
 func podReady(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
-}
-
-// revision reads an ExtendedDaemonSetReplicaSet.
-func (d *daemons) revision(t *testing.T, name string) *edsv1.ExtendedDaemonSetReplicaSet {
-	t.Helper()
-	r := &edsv1.ExtendedDaemonSetReplicaSet{}
-	if err := d.read(t, name, r); err != nil {
-		t.Fatalf("reading %s: %v", name, err)
-	}
-	return r
-}
-
-// stands waits until a revision's status, but for its conditions, is as wanted.
-func (d *daemons) stands(t *testing.T, name string, want edsv1.ExtendedDaemonSetReplicaSetStatus) {
-	t.Helper()
-	eventually(t, "revision "+name+" is "+string(want.Status), func(context.Context) (string, bool) {
-		got := d.revision(t, name).Status
-		got.Conditions = nil
-		diff := cmp.Diff(want, got)
-		return diff, diff == ""
-	})
-}
-
-// revisions are the names of an ExtendedDaemonSet's revisions.
-func (d *daemons) revisions(t *testing.T, name string) []string {
-	t.Helper()
-	var all edsv1.ExtendedDaemonSetReplicaSetList
-	if err := d.listed(t, name, &all); err != nil {
-		t.Fatalf("listing revisions: %v", err)
-	}
-	var names []string
-	for _, r := range all.Items {
-		names = append(names, r.Name)
-	}
-	return names
-}
-
-// mark writes whether a canary has failed on its revision's status, as `kubectl eds canary fail` and `reset` do.
-func (d *daemons) mark(t *testing.T, revision string, failed metav1.ConditionStatus, reason string) {
-	t.Helper()
-	eventually(t, "marking "+revision, func(ctx context.Context) (string, bool) {
-		r := d.revision(t, revision)
-		now := metav1.Now()
-		c := edsv1.Condition{Type: edsv1.ConditionCanaryFailed, Status: failed, Reason: reason, LastTransitionTime: now, LastUpdateTime: now}
-		r.Status.Conditions = append(slices.DeleteFunc(r.Status.Conditions, func(old edsv1.Condition) bool { return old.Type == c.Type }), c)
-		err := d.Status().Update(ctx, r)
-		return fmt.Sprint(err), err == nil
 	})
 }
 
@@ -416,10 +425,38 @@ func (d *daemons) mark(t *testing.T, revision string, failed metav1.ConditionSta
 func lasts(t *testing.T, duration time.Duration, what string, holds func(ctx context.Context) error) {
 	t.Helper()
 	end := time.Now().Add(duration)
-	within(t, duration+patience, what, func(ctx context.Context) (string, bool) {
+	eventually(t, what, func(ctx context.Context) (string, bool) {
 		if err := holds(ctx); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 		return "it holds", time.Now().After(end)
 	})
+}
+
+// together runs subtests, so many at once. Parallel subtests would wait for the slots of other tests.
+type together struct {
+	*testing.T
+	group sync.WaitGroup
+	slots chan struct{}
+}
+
+func newTogether(t *testing.T, atOnce int) *together {
+	t.Helper()
+	return &together{T: t, slots: make(chan struct{}, atOnce)}
+}
+
+func (a *together) run(name string, test func(*testing.T)) {
+	a.group.Go(func() {
+		a.slots <- struct{}{}
+		defer func() { <-a.slots }()
+		a.Run(name, test)
+	})
+}
+
+func (a *together) wait() { a.group.Wait() }
+
+// labelNode labels a node. A nil value removes the label.
+func labelNode(t *testing.T, node, key string, value any) {
+	t.Helper()
+	patchNode(t, node, map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
 }
