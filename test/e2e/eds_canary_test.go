@@ -71,14 +71,14 @@ func TestDaemonsCanaryByHand(t *testing.T) {
 	d.edit(t, version("v3"))
 	third := tries("")
 	passes(third)
-	d.edit(t, version("v1"))
-	d.canaryFailed(t, third)
 	d.wantStates(t,
 		edsv1.StateRunning, edsv1.StateCanary, edsv1.StateCanaryPaused, edsv1.StateCanary, edsv1.StateCanaryFailed, edsv1.StateRunning, // v2 fails
 		edsv1.StateCanary, edsv1.StateRunning, // and passes.
 		edsv1.StateCanary, edsv1.StateCanaryFailed, edsv1.StateRunning, // v1 fails.
 		edsv1.StateCanary, edsv1.StateRunning, // v3 passes.
 	)
+	d.edit(t, version("v1"))
+	d.canaryFailed(t, third)
 	d.disrupted(t, since, 1, 0)
 }
 

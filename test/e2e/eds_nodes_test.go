@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -103,10 +104,10 @@ func TestDaemonsOverrides(t *testing.T) {
 	}
 	requests("10m", "10m", "10m")
 	d.unchanged(t, before, d.nodes[2])
-	made := map[string]bool{}
+	made := map[types.UID]bool{}
 	for _, c := range d.history(t) {
 		if p, ok := c.object.(*corev1.Pod); ok {
-			made[p.Name] = true
+			made[p.UID] = true
 		}
 	}
 	if want := 3 + 1 + 1 + 1 + 2; len(made) != want {

@@ -6,91 +6,119 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/config/crd"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/test/cluster"
 )
 
-// bench is a cluster in which the controller runs. Each test has a namespace of its own, and sees all nodes.
+const (
+	namespace = "settings"
+	elsewhere = "settings-elsewhere"
+	valid     = "valid"
+	conflicts = "error conflict with another ExtendedDaemonsetSetting: "
+)
+
 type bench struct {
 	client.Client
-	t         *testing.T
-	namespace string
-	audit     string
+	*testing.T
 }
 
-// TestAPI lets the controller run against a real API server.
+// TestAPI judges Settings again when Settings or nodes change. TestJudgeSettings proves the verdicts.
 func TestAPI(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts a cluster")
-	}
-	b := newBench(t)
-	for _, tc := range []struct {
-		name string
-		test func(*bench)
-	}{
-		{"settings", followsSettings},
-		{"nodes", followsNodes},
-		{"apart", leavesOthersAlone},
-		{"quiet", writesNothingTwice},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			sub := *b
-			sub.t, sub.namespace = t, tc.name
-			sub.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tc.name}})
-			tc.test(&sub)
-		})
-	}
-}
-
-func newBench(t *testing.T) *bench {
-	t.Helper()
-	dir := t.TempDir()
-	running := cluster.New(t, cluster.Options{Dir: dir, Nodes: 2, AuditLog: true})
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), edsv1.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), edsv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	cfg := running.Config()
-	cfg.QPS, cfg.Burst = 1000, 1000
+	cfg := cluster.Shared(t, 1).Config()
+	cfg.QPS = -1
+	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{"../../../config/crd"}, ErrorIfPathMissing: true}); err != nil {
+		t.Fatal(err)
+	}
 	c, err := client.New(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{Client: c, t: t, audit: filepath.Join(dir, "log", "audit.log")}
-	definitions, err := crd.Definitions()
-	if err != nil {
+	run(t, cfg, scheme)
+	b := &bench{c, t}
+	for _, name := range []string{namespace, elsewhere} {
+		b.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+
+	// Settings of another namespace do not conflict, even if they name an ExtendedDaemonSet of the same name.
+	far := b.setting(elsewhere, "far", "d", "{}")
+	b.says(far, valid)
+	first := b.setting(namespace, "a", "d", "{}")
+	b.says(first, valid)
+	second := b.setting(namespace, "b", "d", "{}")
+	b.says(second, valid)
+	b.says(first, conflicts+"b")
+	b.event(first, "The setting does not count: conflict with another ExtendedDaemonsetSetting: b")
+
+	b.patch(second, `{"spec": {"reference": {"name": "e"}}}`)
+	b.says(first, valid)
+	third := b.setting(namespace, "c", "e", "{}")
+	b.says(second, conflicts+"c")
+	if err := b.Delete(t.Context(), third); err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range definitions {
-		if d.Spec.Group == edsv1.GroupVersion.Group {
-			b.create(d)
+	b.says(second, valid)
+
+	x := b.setting(namespace, "x", "n", "{matchLabels: {one: '1'}}")
+	y := b.setting(namespace, "y", "n", "{matchLabels: {two: '1'}}")
+	b.says(y, valid)
+	b.says(x, valid)
+	sim := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: cluster.SimulatedNode + "0001"}}
+	b.patch(sim, `{"metadata": {"labels": {"one": "1", "two": "1"}}}`)
+	b.says(x, conflicts+"y")
+	b.patch(sim, `{"metadata": {"labels": {"one": null}}}`)
+	b.says(x, valid)
+	extra := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "extra", Labels: map[string]string{"one": "1", "two": "1"}}}
+	b.create(extra)
+	b.says(x, conflicts+"y")
+	if err := b.Delete(t.Context(), extra); err != nil {
+		t.Fatal(err)
+	}
+	b.says(x, valid)
+
+	// A verdict that stays is not written again. When the next Setting has its status, the others have been judged.
+	all := []*edsv1.ExtendedDaemonsetSetting{far, x, y}
+	var before []string
+	for _, s := range all {
+		b.says(s, valid)
+		before = append(before, s.ResourceVersion)
+	}
+	b.patch(sim, `{"metadata": {"labels": {"other": "1"}}}`)
+	b.says(b.setting(namespace, "next", "n", "{matchLabels: {no: such}}"), valid)
+	b.says(b.setting(elsewhere, "next", "d", "{matchLabels: {no: such}}"), valid)
+	for i, s := range all {
+		if b.says(s, valid); s.ResourceVersion != before[i] {
+			t.Errorf("%s was written again", s.Name)
 		}
 	}
-	b.eventually("settings are served", func() string { return text(c.List(t.Context(), &edsv1.ExtendedDaemonsetSettingList{})) })
+}
 
-	cfg.UserAgent = "the-operator"
+// run runs the controller until the test ends.
+func run(t *testing.T, cfg *rest.Config, scheme *runtime.Scheme) {
+	t.Helper()
 	clientset, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -117,53 +145,51 @@ func newBench(t *testing.T) *bench {
 		}
 		recorder.Shutdown(context.WithoutCancel(t.Context()))
 	})
-	return b
-}
-
-func text(err error) string {
-	if err != nil {
-		return err.Error()
-	}
-	return ""
 }
 
 func (b *bench) create(o client.Object) {
-	b.t.Helper()
-	if err := b.Create(b.t.Context(), o); err != nil {
-		b.t.Fatal(err)
+	b.Helper()
+	if err := b.Create(b.Context(), o); err != nil {
+		b.Fatal(err)
 	}
 }
 
-// eventually waits until there is nothing left to say.
+func (b *bench) patch(o client.Object, fields string) {
+	b.Helper()
+	if err := b.Patch(b.Context(), o, client.RawPatch("application/merge-patch+json", []byte(fields))); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// eventually waits until there is nothing wrong.
 func (b *bench) eventually(what string, wrong func() string) {
-	b.t.Helper()
+	b.Helper()
 	last := ""
-	err := wait.PollUntilContextTimeout(b.t.Context(), 50*time.Millisecond, 60*time.Second, true, func(context.Context) (bool, error) {
+	if err := wait.PollUntilContextTimeout(b.Context(), 20*time.Millisecond, 5*time.Minute, true, func(context.Context) (bool, error) {
 		last = wrong()
 		return last == "", nil
-	})
-	if err != nil {
-		b.t.Fatalf("%s: %v: %s", what, err, last)
+	}); err != nil {
+		b.Fatalf("%s: %v: %s", what, err, last)
 	}
 }
 
-// setting makes one of these fields, in YAML.
-func (b *bench) setting(name, spec string) *edsv1.ExtendedDaemonsetSetting {
-	b.t.Helper()
-	s := &edsv1.ExtendedDaemonsetSetting{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: name}}
+// setting makes a Setting for an ExtendedDaemonSet. The selector is YAML.
+func (b *bench) setting(namespace, name, of, selector string) *edsv1.ExtendedDaemonsetSetting {
+	b.Helper()
+	s := &edsv1.ExtendedDaemonsetSetting{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	spec := fmt.Sprintf("{reference: {kind: ExtendedDaemonSet, name: %s}, nodeSelector: %s}", of, selector)
 	if err := yaml.UnmarshalStrict([]byte(spec), &s.Spec); err != nil {
-		b.t.Fatal(err)
+		b.Fatal(err)
 	}
 	b.create(s)
 	return s
 }
 
 // says waits until a Setting's status is as wanted.
-func (b *bench) says(name, want string) {
-	b.t.Helper()
-	b.eventually(name+" says "+want, func() string {
-		s := &edsv1.ExtendedDaemonsetSetting{}
-		if err := b.Get(b.t.Context(), client.ObjectKey{Namespace: b.namespace, Name: name}, s); err != nil {
+func (b *bench) says(s *edsv1.ExtendedDaemonsetSetting, want string) {
+	b.Helper()
+	b.eventually(s.Name+" says "+want, func() string {
+		if err := b.Get(b.Context(), client.ObjectKeyFromObject(s), s); err != nil {
 			return err.Error()
 		}
 		if got := strings.TrimSpace(string(s.Status.Status) + " " + s.Status.Error); got != want {
@@ -173,71 +199,12 @@ func (b *bench) says(name, want string) {
 	})
 }
 
-// edits an object.
-func edits[T client.Object](b *bench, o T, how func(T)) {
-	b.t.Helper()
-	if err := b.Get(b.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
-		b.t.Fatal(err)
-	}
-	before := o.DeepCopyObject().(client.Object)
-	how(o)
-	if err := b.Patch(b.t.Context(), o, client.MergeFrom(before)); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-// relabels a node; an empty value takes the label away.
-func (b *bench) relabels(name, key, value string) {
-	b.t.Helper()
-	edits(b, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, func(n *corev1.Node) {
-		if n.Labels[key] = value; value == "" {
-			delete(n.Labels, key)
-		}
-	})
-}
-
-const (
-	valid     = "valid"
-	conflicts = "error conflict with another ExtendedDaemonsetSetting: "
-)
-
-// Whether a Setting counts changes with the others.
-func followsSettings(b *bench) {
-	a := b.setting("a", "{reference: {kind: ExtendedDaemonSet, name: d}, nodeSelector: {}}")
-	b.says("a", valid)
-	second := b.setting("b", "{reference: {kind: ExtendedDaemonSet, name: d}, nodeSelector: {}}")
-	b.says("b", valid)
-	b.says("a", conflicts+"b")
-	b.told(a, "The setting does not count: conflict with another ExtendedDaemonsetSetting: b")
-	third := b.setting("c", "{reference: {kind: ExtendedDaemonSet, name: e}, nodeSelector: {}}")
-	b.says("c", valid)
-
-	edits(b, a, func(s *edsv1.ExtendedDaemonsetSetting) {
-		s.Spec.NodeSelector.MatchLabels = map[string]string{"no": "such"}
-	})
-	b.says("a", valid)
-	edits(b, a, func(s *edsv1.ExtendedDaemonsetSetting) { s.Spec.NodeSelector.MatchLabels = nil })
-	b.says("a", conflicts+"b")
-	edits(b, second, func(s *edsv1.ExtendedDaemonsetSetting) { s.Spec.Reference.Name = "e" })
-	b.says("a", valid)
-	b.says("b", conflicts+"c")
-	b.says("c", valid)
-	edits(b, a, func(s *edsv1.ExtendedDaemonsetSetting) { s.Spec.Reference.Name = "e" })
-	b.says("a", conflicts+"c")
-	b.says("b", conflicts+"c")
-	if err := b.Delete(b.t.Context(), third); err != nil {
-		b.t.Fatal(err)
-	}
-	b.says("b", valid)
-	b.says("a", conflicts+"b")
-}
-
-// told waits for an Event about a Setting.
-func (b *bench) told(of *edsv1.ExtendedDaemonsetSetting, message string) {
-	b.t.Helper()
+// event waits for a warning about a Setting.
+func (b *bench) event(of *edsv1.ExtendedDaemonsetSetting, message string) {
+	b.Helper()
 	b.eventually("there is an Event", func() string {
 		var list corev1.EventList
-		if err := b.List(b.t.Context(), &list, client.InNamespace(b.namespace)); err != nil {
+		if err := b.List(b.Context(), &list, client.InNamespace(of.Namespace)); err != nil {
 			return err.Error()
 		}
 		for i := range list.Items {
@@ -248,83 +215,4 @@ func (b *bench) told(of *edsv1.ExtendedDaemonsetSetting, message string) {
 		}
 		return fmt.Sprintf("%d Events, not this one", len(list.Items))
 	})
-}
-
-// It changes with the nodes as well: their labels, their coming and their going.
-func followsNodes(b *bench) {
-	b.setting("x", "{reference: {kind: ExtendedDaemonSet, name: d}, nodeSelector: {matchLabels: {x: '1'}}}")
-	b.setting("y", "{reference: {kind: ExtendedDaemonSet, name: d}, nodeSelector: {matchExpressions: [{key: 'y', operator: Exists}]}}")
-	b.says("x", valid)
-	b.says("y", valid)
-	b.relabels("sim-0001", "x", "1")
-	b.relabels("sim-0001", "y", "2")
-	b.says("x", conflicts+"y")
-	b.relabels("sim-0001", "x", "")
-	b.says("x", valid)
-
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "extra", Labels: map[string]string{"x": "1", "y": "1"}}}
-	b.create(n)
-	b.says("x", conflicts+"y")
-	b.says("y", valid)
-	if err := b.Delete(b.t.Context(), n); err != nil {
-		b.t.Fatal(err)
-	}
-	b.says("x", valid)
-}
-
-// Settings of other namespaces are not met, even if they name an ExtendedDaemonSet of the same name.
-func leavesOthersAlone(b *bench) {
-	elsewhere := *b
-	elsewhere.namespace = "elsewhere"
-	b.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: elsewhere.namespace}})
-	elsewhere.setting("old", "{reference: {kind: ExtendedDaemonSet, name: d}, nodeSelector: {}}")
-	elsewhere.says("old", valid)
-	b.setting("young", "{reference: {kind: ExtendedDaemonSet, name: d}, nodeSelector: {}}")
-	b.says("young", valid)
-	// When the next one has its status, the others have been looked at.
-	b.setting("next", "{reference: {kind: ExtendedDaemonSet, name: e}, nodeSelector: {}}")
-	b.says("next", valid)
-	elsewhere.says("old", valid)
-}
-
-// Each verdict is written once, whatever else changes.
-func writesNothingTwice(b *bench) {
-	a := b.setting("a", "{reference: {kind: ExtendedDaemonSet, name: d}, nodeSelector: {}}")
-	b.says("a", valid)
-	b.setting("b", "{reference: {kind: ExtendedDaemonSet, name: d}, nodeSelector: {}}")
-	b.says("b", valid)
-	b.says("a", conflicts+"b")
-	edits(b, a, func(s *edsv1.ExtendedDaemonsetSetting) { s.Labels = map[string]string{"x": "1"} })
-	edits(b, a, func(s *edsv1.ExtendedDaemonsetSetting) {
-		s.Spec.Containers = []edsv1.ExtendedDaemonsetSettingContainerSpec{{Name: "c"}}
-	})
-	b.relabels("sim-0002", "quiet", "1")
-	// When the next one has its status, the others have been looked at.
-	b.setting("c", "{reference: {kind: ExtendedDaemonSet, name: d}, nodeSelector: {matchLabels: {no: such}}}")
-	b.says("c", valid)
-	b.relabels("sim-0002", "quiet", "2")
-	b.setting("d", "{reference: {kind: ExtendedDaemonSet, name: other}, nodeSelector: {}}")
-	b.says("d", valid)
-	// The audit log has each a moment after its answer.
-	writes := 0
-	b.eventually("the verdicts are in the audit log", func() string {
-		log, err := os.ReadFile(b.audit)
-		if err != nil {
-			return err.Error()
-		}
-		writes = 0
-		for line := range strings.Lines(string(log)) {
-			if strings.Contains(line, `"userAgent":"the-operator"`) && strings.Contains(line, `"verb":"patch"`) && strings.Contains(line, `"stage":"ResponseComplete"`) &&
-				strings.Contains(line, `"objectRef":{"resource":"extendeddaemonsetsettings","namespace":"quiet"`) {
-				writes++
-			}
-		}
-		if writes < 5 {
-			return fmt.Sprintf("%d of 5", writes)
-		}
-		return ""
-	})
-	if writes != 5 {
-		b.t.Errorf("%d writes for 5 verdicts", writes)
-	}
 }
