@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,14 +31,22 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// patience is for what happens in goroutines. Nothing waits that long.
-const patience = 30 * time.Second
+// patience bounds a hang.
+const patience = 5 * time.Minute
 
-// tomorrow is a clock by which all that a test makes is a day old.
-type tomorrow struct{ clock.RealClock }
+// tomorrow is a clock by which all that a test makes is a day old. A time limit ends when the test says so.
+type tomorrow struct {
+	clock.RealClock
+	limit chan time.Time
+}
 
-// NewTimer lets a time limit end when there was time to read what it is about.
-func (c tomorrow) NewTimer(d time.Duration) clock.Timer { return c.RealClock.NewTimer(5 * d) }
+func (c tomorrow) NewTimer(time.Duration) clock.Timer { return limit(c.limit) }
+
+type limit chan time.Time
+
+func (l limit) C() <-chan time.Time    { return l }
+func (limit) Stop() bool               { return true }
+func (limit) Reset(time.Duration) bool { return true }
 
 func (tomorrow) Now() time.Time { return time.Now().Add(26 * time.Hour) }
 
@@ -47,6 +56,8 @@ type bench struct {
 	*testing.T
 	config    *rest.Config
 	namespace string
+	// limit ends the time limit of a command.
+	limit chan time.Time
 }
 
 // Namespace and REST make it a configuration.
@@ -55,16 +66,13 @@ func (b *bench) REST() (*rest.Config, error) { return b.config, nil }
 
 // TestAPI runs the commands against a real API server. No operator runs: objects have the status that a test gives them.
 func TestAPI(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts a cluster")
-	}
-	config := cluster.New(t, cluster.Options{}).Config()
-	config.QPS, config.Burst = 1000, 1000
+	config := cluster.Shared(t, 0).Config()
+	config.QPS = -1
 	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{"../../../config/crd"}, ErrorIfPathMissing: true}); err != nil {
 		t.Fatal(err)
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, edsv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, edsv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -72,6 +80,16 @@ func TestAPI(t *testing.T) {
 	c, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
+	}
+	// Those of other tests are not to be listed.
+	var others edsv1.ExtendedDaemonSetList
+	if err := c.List(t.Context(), &others); err != nil {
+		t.Fatal(err)
+	}
+	for i := range others.Items {
+		if err := client.IgnoreNotFound(c.Delete(t.Context(), &others.Items[i])); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, test := range map[string]func(*bench){
 		"get":           getSets,
@@ -81,6 +99,7 @@ func TestAPI(t *testing.T) {
 		"watch":         watchSets,
 		"pods":          showPods,
 		"watch-pods":    watchPods,
+		"rights":        showPodsWithoutNodes,
 		"history":       showHistory,
 		"validate":      validateCanary,
 		"pause":         pauseCanary,
@@ -93,11 +112,8 @@ func TestAPI(t *testing.T) {
 		"complete":      completeNames,
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &bench{Client: c, T: t, config: config, namespace: name}
-			b.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
-			if err := cluster.WaitForAccounts(t.Context(), c, name); err != nil {
-				t.Fatal(err)
-			}
+			b := &bench{Client: c, T: t, config: config, namespace: "eds-" + name, limit: make(chan time.Time)}
+			b.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.namespace}})
 			test(b)
 		})
 	}
@@ -210,7 +226,7 @@ func (b *bench) run(args ...string) (out, errOut string) {
 }
 
 func (b *bench) start(ctx context.Context, out, errOut interface{ Write([]byte) (int, error) }, args ...string) error {
-	cmd := NewCommand(tomorrow{}, genericiooptions.IOStreams{Out: out, ErrOut: errOut}, b)
+	cmd := NewCommand(tomorrow{limit: b.limit}, genericiooptions.IOStreams{Out: out, ErrOut: errOut}, b)
 	cmd.SetArgs(args)
 	cmd.SetOut(out)
 	cmd.SetErr(errOut)

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -37,10 +40,10 @@ func getSets(b *bench) {
 	b.shows("get-wide", "get", "-o", "wide")
 	b.shows("get-foo", "get", "-A", "foo")
 	out, _ := b.run("get", "--all-namespaces")
-	if lines := strings.Count(out, "\n  get "); lines != 2 {
+	if lines := strings.Count(out, "\n  eds-get "); lines != 2 {
 		b.Errorf("of all namespaces it shows %d lines of this:\n%s", lines, out)
 	}
-	b.says("error: ExtendedDaemonSet get/nope not found", "get", "nope")
+	b.says("error: ExtendedDaemonSet eds-get/nope not found", "get", "nope")
 	b.says("error: ExtendedDaemonSet nope not found in any namespace", "get", "nope", "-A")
 	b.says(`error: "pod/foo" is not the name of an ExtendedDaemonSet: before the slash stands extendeddaemonset`, "get", "pod/foo")
 }
@@ -48,14 +51,14 @@ func getSets(b *bench) {
 func getElsewhere(b *bench) {
 	b.set("only-here", "foo:1")
 	b.namespace = "default"
-	b.says("error: ExtendedDaemonSet default/only-here not found, but there is one in get-elsewhere: use -n", "get", "only-here")
-	b.says("error: ExtendedDaemonSet default/only-here not found, but there is one in get-elsewhere: use -n", "canary", "fail", "only-here")
+	b.says("error: ExtendedDaemonSet default/only-here not found, but there is one in eds-get-elsewhere: use -n", "get", "only-here")
+	b.says("error: ExtendedDaemonSet default/only-here not found, but there is one in eds-get-elsewhere: use -n", "canary", "fail", "only-here")
 	out, errOut := b.run("get")
 	const header = "  NAMESPACE  NAME  DESIRED  CURRENT  READY  UP-TO-DATE  AVAILABLE  IGNORED UNRESPONSIVE NODES  STATUS  REASON  ACTIVE RS  CANARY RS  AGE  \n"
 	if out != header {
 		b.Errorf("%q, want %q", out, header)
 	}
-	if want := "No ExtendedDaemonSets in namespace default. There are some in get-elsewhere: use -n, or -A for all.\n"; errOut != want {
+	if want := "No ExtendedDaemonSets in namespace default. There are some in eds-get-elsewhere: use -n, or -A for all.\n"; errOut != want {
 		b.Errorf("%q, want %q", errOut, want)
 	}
 }
@@ -68,7 +71,7 @@ func getRevisions(b *bench) {
 	b.shows("get-ers", "get-ers")
 	b.shows("get-ers-wide", "get-ers", "-o", "wide")
 	b.shows("get-ers-b", "get-ers", "foo-b")
-	b.says("error: ExtendedDaemonSetReplicaSet get-ers/nope not found", "get-ers", "nope")
+	b.says("error: ExtendedDaemonSetReplicaSet eds-get-ers/nope not found", "get-ers", "nope")
 }
 
 func getInFormats(b *bench) {
@@ -134,7 +137,7 @@ func watchSets(b *bench) {
 	if err := stop(); err != nil {
 		b.Errorf("a watch that is stopped ends with %v", err)
 	}
-	b.says("error: ExtendedDaemonSet watch/nope not found", "get", "nope", "-w")
+	b.says("error: ExtendedDaemonSet eds-watch/nope not found", "get", "nope", "-w")
 }
 
 // nodes makes one that is ready and one that is not, for a test of this name.
@@ -153,6 +156,14 @@ func (b *bench) setReady(n *corev1.Node, is corev1.ConditionStatus) {
 	before := n.DeepCopy()
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: is}}
 	if err := b.Status().Patch(b.Context(), n, client.MergeFrom(before)); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// waitForAccount waits until pods can be made.
+func (b *bench) waitForAccount() {
+	b.Helper()
+	if err := cluster.WaitForAccounts(b.Context(), b, b.namespace); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -208,6 +219,7 @@ func bound(node string) func(*corev1.Pod) {
 
 func showPods(b *bench) {
 	ready, notReady := b.nodes()
+	b.waitForAccount()
 	eds := b.set("foo", "foo:2", canary)
 	b.revision(eds, "a", "foo:1")
 	b.pod("foo-a-1", "foo", "foo-a", ready, "")
@@ -218,11 +230,9 @@ func showPods(b *bench) {
 	b.pod("other-a-1", "other", "other-a", ready, "ContainersNotReady")
 
 	// One of the same name elsewhere is another.
-	elsewhere := &bench{Client: b.Client, T: b.T, config: b.config, namespace: "pods-elsewhere"}
+	elsewhere := &bench{Client: b.Client, T: b.T, config: b.config, namespace: "eds-pods-elsewhere"}
 	elsewhere.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: elsewhere.namespace}})
-	if err := cluster.WaitForAccounts(b.Context(), b, elsewhere.namespace); err != nil {
-		b.Fatal(err)
-	}
+	elsewhere.waitForAccount()
 	elsewhere.pod("foo-b-9", "foo", "foo-b", ready, "ContainersNotReady")
 
 	b.shows("pods-canary", "canary", "pods", "foo")
@@ -237,14 +247,46 @@ func showPods(b *bench) {
 	}
 	b.says("error: missing --select flag", "pods", "foo")
 	b.says("error: invalid select flag value 'all': the supported select values are: 'canary' 'not-ready'", "pods", "foo", "--select=all")
-	b.says("error: ExtendedDaemonSet pods/nope not found", "pods", "nope", "--select=canary")
+	b.says("error: ExtendedDaemonSet eds-pods/nope not found", "pods", "nope", "--select=canary")
 	b.set("bar", "bar:1")
 	b.says("error: the ExtendedDaemonset is not currently running a canary replicaset", "canary", "pods", "bar")
 	b.says("error: the ExtendedDaemonset is not currently running a canary replicaset", "pods", "--select=canary", "bar")
 }
 
+// showPodsWithoutNodes goes on where the user may not list nodes.
+func showPodsWithoutNodes(b *bench) {
+	b.waitForAccount()
+	b.set("foo", "foo:2", canary)
+	b.pod("foo-b-1", "foo", "foo-b", "", "")
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "viewer"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{edsv1.GroupVersion.Group}, Resources: []string{"extendeddaemonsets", "extendeddaemonsetreplicasets"}, Verbs: []string{"get", "list"}},
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
+	}}
+	b.create(role)
+	b.config = rest.CopyConfig(b.config)
+	b.config.Impersonate.UserName = "someone"
+	if _, errOut := b.run("canary", "pods", "foo"); !strings.Contains(errOut, "forbidden") {
+		b.Errorf("without the rights it says %s", errOut)
+	}
+	b.create(&rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "viewer"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "someone"}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "viewer"},
+	})
+	// The API server learns of roles a moment later.
+	for end := time.Now().Add(patience); ; {
+		out, errOut := b.run("canary", "pods", "foo")
+		if strings.Contains(errOut, "Nodes can't be listed") && strings.Contains(out, "Unknown") {
+			return
+		}
+		if time.Now().After(end) {
+			b.Fatalf("%s\n%s", out, errOut)
+		}
+	}
+}
+
 func watchPods(b *bench) {
 	ready, _ := b.nodes()
+	b.waitForAccount()
 	b.set("foo", "foo:2", canary)
 	p := b.pod("foo-b-1", "foo", "foo-b", ready, "ContainersNotReady")
 	fine := b.pod("foo-b-2", "foo", "foo-b", ready, "")
@@ -294,7 +336,7 @@ func showHistory(b *bench) {
 		b.Errorf("%v: %s", err, out)
 	}
 	b.set("new", "foo:1")
-	if _, errOut := b.run("history", "new"); errOut != "ExtendedDaemonSet history/new has no revisions yet.\n" {
+	if _, errOut := b.run("history", "new"); errOut != "ExtendedDaemonSet eds-history/new has no revisions yet.\n" {
 		b.Error(errOut)
 	}
 }
