@@ -16,20 +16,15 @@ type machine struct {
 	name string
 	// posts is held while its kubelet posts, mu while it does something.
 	posts, mu sync.Mutex
-	// runs and offers are versions; with unnamed there is an update as long as offers differs from runs, but nobody names it.
+	// runs and offers are versions.
 	runs, offers string
-	unnamed      bool
 	prepared     string
 	next         string
 	boots        int
 	calls        map[string]int
 	// fails has calls end with an error, as long as it is there.
-	fails map[string]error
-	// ignores does not reboot when it is told to; falls boots into what ran before; stays does not come back.
-	ignores, falls, stays bool
-	isDown                bool
-	// meanwhile is called while the machine is down, and mended ends that.
-	meanwhile, mended func()
+	fails  map[string]error
+	isDown bool
 	// down gets a value when the machine goes down.
 	down chan struct{}
 }
@@ -64,9 +59,6 @@ func (m *machine) bootID() string { return fmt.Sprintf("%s-boot-%d", m.name, m.b
 func (m *machine) Version(context.Context) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.unnamed {
-		return "", nil
-	}
 	return m.runs, m.call("version")
 }
 
@@ -81,9 +73,6 @@ func (m *machine) Check(context.Context) (host.Offer, error) {
 	defer m.mu.Unlock()
 	if err := m.call("check"); err != nil || m.offers == "" || m.offers == m.runs {
 		return host.Offer{}, err
-	}
-	if m.unnamed {
-		return host.Offer{Available: true}, nil
 	}
 	return host.Offer{Available: true, Version: m.offers}, nil
 }
@@ -123,9 +112,9 @@ func (m *machine) Revert(context.Context) error {
 
 func (m *machine) Reboot(ctx context.Context) error {
 	m.mu.Lock()
-	err, ignores := m.call("reboot"), m.ignores
+	err := m.call("reboot")
 	m.mu.Unlock()
-	if err != nil || ignores {
+	if err != nil {
 		return err
 	}
 	m.down <- struct{}{}
@@ -146,7 +135,7 @@ func (m *machine) boot() {
 	defer m.mu.Unlock()
 	m.isDown = false
 	m.boots++
-	if m.next != "" && !m.falls {
+	if m.next != "" {
 		m.runs = m.next
 	}
 	m.prepared, m.next = "", ""

@@ -176,3 +176,33 @@ func BenchmarkPass(b *testing.B) {
 		})
 	}
 }
+
+// one is a client that reads one object.
+type one struct {
+	client.Client
+	content map[string]any
+}
+
+func (c one) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("it reads a %T", o)
+	}
+	u.Object = c.content
+	return nil
+}
+
+// A NodeRollout that can't be read keeps what its status says.
+func TestReadMalformed(t *testing.T) {
+	c := &Controller{client: one{content: map[string]any{
+		"metadata": map[string]any{"name": "os", "uid": "1"}, "spec": "nonsense",
+		"status": map[string]any{"revision": "1.1.0", "releases": []any{map[string]any{"version": "1.1.0", "since": "2026-11-20T12:00:00Z"}}},
+	}}}
+	r, _, malformed, err := c.read(t.Context(), types.NamespacedName{Name: "os"})
+	if err != nil || malformed == nil {
+		t.Fatal(malformed, err)
+	}
+	if r.Name != "os" || r.UID != "1" || r.Status.Revision != "1.1.0" || len(r.Status.Releases) != 1 {
+		t.Errorf("read is %+v", r)
+	}
+}
