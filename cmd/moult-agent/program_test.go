@@ -35,12 +35,9 @@ const (
 	mostDisk   = 30e6
 )
 
-// TestProgram runs the program as it is shipped, for Bottlerocket hosts that are directories here: it updates them by both of
+// TestAPIProgram runs the program as it is shipped, for Bottlerocket hosts that are directories here: it updates them by both of
 // Bottlerocket's interfaces, and stays small.
-func TestProgram(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts a cluster")
-	}
+func TestAPIProgram(t *testing.T) {
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "moult-agent")
 	if err := image.GoBinary(t.Context(), ".", "moult.dev/moult/cmd/moult-agent", binary, "-ldflags=-s -w"); err != nil {
@@ -58,7 +55,7 @@ func TestProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := cluster.New(t, cluster.Options{})
+	c := cluster.Shared(t, 0)
 	client, err := kubernetes.NewForConfig(c.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +197,7 @@ type operator struct {
 // update brings the host to what it offers, and returns the trace of the Node.
 func (o *operator) update(n *corev1.Node) []string {
 	o.t.Helper()
-	ctx, cancel := context.WithTimeout(o.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(o.t.Context(), 5*time.Minute)
 	defer cancel()
 	stream, err := o.client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + n.Name, ResourceVersion: n.ResourceVersion})
 	if err != nil {

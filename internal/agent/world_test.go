@@ -54,7 +54,7 @@ func newWorld(t *testing.T, config *rest.Config, p v1alpha1.HostProtocol, hostIn
 	w := &world{
 		t: t, config: config, client: client, protocol: p, machine: newMachine("1.0.0", "1.1.0"), wire: &wire{counts: map[string]int{}},
 		log: &lines{}, kill: make(chan struct{}, 10), claims: true,
-		options: Options{CheckInterval: time.Hour, RebootGrace: 10 * time.Second, Random: func() float64 { return 0 }},
+		options: Options{CheckInterval: time.Hour, RebootGrace: time.Hour, Random: func() float64 { return 0 }},
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -203,7 +203,7 @@ func (w *world) stabilize() map[string]string {
 // wait is until something is so of the Node, and returns it.
 func (w *world) wait(what string, is func(*corev1.Node) bool) *corev1.Node {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
 	defer cancel()
 	list, err := w.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + w.node})
 	if err != nil {
@@ -240,7 +240,7 @@ var errAgent = errors.New("the agent says error")
 // operate brings the host to what it offers, as the operator does, and returns every state of the protocol there was.
 func (w *world) operate() (trace []string, err error) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
 	defer cancel()
 	n := w.read()
 	stream, err := w.client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + w.node, ResourceVersion: n.ResourceVersion})

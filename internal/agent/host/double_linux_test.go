@@ -38,9 +38,6 @@ func TestMain(m *testing.M) {
 // startDouble makes a host that runs 1.19.0, with a repository of these releases.
 func startDouble(t *testing.T, hostInterface string, releases ...string) *bottlerocket.Directory {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("it builds the programs of a host")
-	}
 	double.Do(func() {
 		//nolint:usetesting // It outlives the test that comes first.
 		if double.dir, double.err = os.MkdirTemp("", "moult-double-"); double.err == nil {
