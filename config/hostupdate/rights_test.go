@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package e2e
+// Package hostupdate tests the rights that these manifests give to agents and labeller.
+package hostupdate
 
 import (
 	"bytes"
@@ -12,27 +13,31 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/test/cluster"
 )
 
 const (
+	namespace       = "system-upgrade"
 	agentAccount    = "moult-agent"
 	labellerAccount = "moult-labeller"
 )
@@ -72,7 +77,7 @@ func stealBound(t *testing.T, ns, account string, bound *authenticationv1.BoundO
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := rest.AnonymousClientConfig(world.Config())
+	config := rest.AnonymousClientConfig(world.config)
 	config.QPS = -1
 	h, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -97,9 +102,9 @@ func (th *thief) asNode(name string) *thief { return th.asUser("system:node:" + 
 // try asks, and gives the status and what was answered. Of a watch it gives the first event.
 func (th *thief) try(method, path, contentType string, body []byte) (int, string) {
 	th.t.Helper()
-	ctx, cancel := context.WithTimeout(th.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(th.t.Context(), 5*time.Minute)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, world.Config().Host+path, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, world.config.Host+path, bytes.NewReader(body))
 	if err != nil {
 		th.t.Fatal(err)
 	}
@@ -164,20 +169,98 @@ func agentKeys() (annotations, labels []string) {
 		v1alpha1.AnnotationHostAttempts, v1alpha1.AnnotationHostError, v1alpha1.AnnotationHostChecked, v1alpha1.AnnotationHostBoot), labels
 }
 
-// What somebody can do who has stolen the token of an agent, with the manifests as they are shipped.
-func TestAgentRights(t *testing.T) {
-	t.Parallel()
-	names := takeSimulated(t, 2)
-	own, other := names[0], names[1]
-	agent := steal(t, namespace, agentAccount, own)
-	t.Cleanup(func() { forgetHost(t, names) })
-	for _, name := range names {
-		patchNode(t, name, map[string]any{"metadata": map[string]any{
-			"labels":      map[string]any{"e2e.moult.dev/foreign": "a"},
-			"annotations": map[string]any{"e2e.moult.dev/foreign": "a", v1alpha1.AnnotationHostWanted: "1.2.3"},
-		}})
-	}
+// world is the API server.
+var world struct {
+	client.Client
+	config    *rest.Config
+	clientset kubernetes.Interface
+}
 
+// start applies the manifests of the accounts, and returns two nodes.
+func start(t *testing.T) (own, other string) {
+	t.Helper()
+	c := cluster.Shared(t, 2)
+	world.config = c.Config()
+	world.config.QPS = -1
+	var err error
+	if world.Client, err = client.New(world.config, client.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if world.clientset, err = kubernetes.NewForConfig(world.config); err != nil {
+		t.Fatal(err)
+	}
+	programs, err := cluster.Binaries(t.Context(), t.Output(), "kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubectl := func(ctx context.Context, args ...string) {
+		t.Helper()
+		args = append(args, "--kubeconfig", c.Kubeconfig())
+		if out, err := exec.CommandContext(ctx, programs["kubectl"], args...).CombinedOutput(); err != nil {
+			t.Fatalf("kubectl %v: %v\n%s", args, err, out)
+		}
+	}
+	files := []string{"-f", "agent-account.yaml", "-f", "agent-policy.yaml", "-f", "labeller-account.yaml", "-f", "labeller-policy.yaml"}
+	kubectl(t.Context(), "apply", "--server-side", "-f", "../namespace/namespace.yaml") // It stays.
+	kubectl(t.Context(), append([]string{"apply", "--server-side"}, files...)...)
+	t.Cleanup(func() { kubectl(context.WithoutCancel(t.Context()), append([]string{"delete", "--ignore-not-found"}, files...)...) })
+	kubectl(t.Context(), "apply", "--dry-run=server", "--validate=strict", "-k", "direct-reads")
+	var names []string
+	eventually(t, "two nodes are ready", func(ctx context.Context) (string, bool) {
+		var nodes corev1.NodeList
+		err := world.List(ctx, &nodes)
+		names = nil
+		for i := range nodes.Items {
+			if n := &nodes.Items[i]; len(n.Spec.Taints) == 0 && len(n.Status.Conditions) > 0 {
+				names = append(names, n.Name)
+			}
+		}
+		return fmt.Sprint(names, err), len(names) == 2
+	})
+	return names[0], names[1]
+}
+
+// eventually waits for something that must come.
+func eventually(t *testing.T, what string, holds func(context.Context) (string, bool)) {
+	t.Helper()
+	seen := ""
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (ok bool, _ error) {
+		seen, ok = holds(ctx)
+		return ok, nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %s", what, seen)
+	}
+}
+
+func node(t *testing.T, name string) *corev1.Node {
+	t.Helper()
+	n := &corev1.Node{}
+	if err := world.Get(t.Context(), client.ObjectKey{Name: name}, n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestAPIRights tries what somebody can do who has stolen the token of an agent, with the manifests as they are shipped.
+func TestAPIRights(t *testing.T) {
+	own, other := start(t)
+	agent := steal(t, namespace, agentAccount, own)
+	foreign := `{"metadata":{"labels":{"e2e.moult.dev/foreign":"a"},"annotations":{"e2e.moult.dev/foreign":"a","` + v1alpha1.AnnotationHostWanted + `":"1.2.3"}}}`
+	for _, name := range []string{own, other} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := world.Patch(t.Context(), n, client.RawPatch(types.MergePatchType, []byte(foreign))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Policies hold a moment after they are created.
+	key, _ := agentKeys()
+	eventually(t, "the policies hold", func(context.Context) (string, bool) {
+		code, answer := agent.try(http.MethodPatch, nodePath(other), mergePatch, metadata("annotations", key[0], "a"))
+		labeller := steal(t, namespace, labellerAccount, own)
+		other, more := labeller.try(http.MethodPatch, nodePath(other), mergePatch, metadata("labels", "a", "b"))
+		return answer + more, code == http.StatusForbidden && other == http.StatusForbidden
+	})
 	t.Run("needs", func(t *testing.T) { agentMay(t, agent.in(t), own) })
 	t.Run("others", func(t *testing.T) { agentLeavesOthersAlone(t, agent.in(t), own, other) })
 	t.Run("own", func(t *testing.T) { agentLeavesItsNodeAlone(t, agent.in(t), own) })
@@ -193,25 +276,6 @@ func (th *thief) in(t *testing.T) *thief {
 	same := *th
 	same.t = t
 	return &same
-}
-
-// forgetHost takes off what the tests here put on nodes.
-func forgetHost(t *testing.T, names []string) {
-	t.Helper()
-	annotations, labels := agentKeys()
-	gone := func(keys ...string) map[string]any {
-		m := map[string]any{"e2e.moult.dev/foreign": nil}
-		for _, key := range keys {
-			m[key] = nil
-		}
-		return m
-	}
-	for _, name := range names {
-		patchNode(t, name, map[string]any{"metadata": map[string]any{
-			"annotations": gone(append(annotations, v1alpha1.AnnotationHostWanted)...),
-			"labels":      gone(append(labels, v1alpha1.HostProtocols[0].InterfaceLabel)...),
-		}})
-	}
 }
 
 // agentMay is what an agent needs.
@@ -520,7 +584,7 @@ func agentIsNobodyElse(t *testing.T, agent *thief, own, other string) {
 	extra.refused("being the agent of another node", "impersonate", http.MethodPatch, nodePath(other), mergePatch, []byte("{}"))
 }
 
-// tokensWithoutTheNode: a token that names no node, or another one, is of no use for this one; nor is one whose pod is gone.
+// tokensWithoutTheNode: a token that names no node, or another one, is of no use for this one.
 func tokensWithoutTheNode(t *testing.T, own, other string) {
 	t.Helper()
 	key, _ := agentKeys()
@@ -546,23 +610,6 @@ func tokensWithoutTheNode(t *testing.T, own, other string) {
 	ofDefault := steal(t, namespace, "default", own)
 	ofDefault.refused("the token of another account on the node", `cannot patch resource "nodes"`, http.MethodPatch, nodePath(own), mergePatch, body)
 	ofDefault.asNode(own).refused("the token of another account on the node", "impersonate", http.MethodGet, nodePath(own), "", nil)
-
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "rights-", Namespace: namespace},
-		Spec:       corev1.PodSpec{ServiceAccountName: agentAccount, NodeName: own, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
-	}
-	if err := world.Create(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
-	ofPod := stealBound(t, namespace, agentAccount, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID})
-	ofPod.allowed("the token of a pod that is there", http.MethodPatch, nodePath(own), mergePatch, []byte("{}"))
-	if err := world.Delete(t.Context(), p, client.GracePeriodSeconds(0)); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the token ends with its pod", func(context.Context) (string, bool) {
-		code, answer := ofPod.try(http.MethodPatch, nodePath(own), mergePatch, []byte("{}"))
-		return answer, code == http.StatusUnauthorized
-	})
 }
 
 // policyBoundsWhatRolesAllow: the policy holds for every account of the name, even one that somebody has made an administrator.
@@ -675,77 +722,4 @@ func labellerMay(t *testing.T, own, other string) {
 	labeller.refused("reading Events", `cannot list resource "events"`, http.MethodGet, "/api/v1/events", "", nil)
 
 	labeller.mayOnly(own, "patch nodes", "create events")
-}
-
-// What the agents' and the labeller's pods have of the host and of tokens is what docs/security.md says.
-func TestHostUpdateManifests(t *testing.T) {
-	t.Parallel()
-	out, err := kubectl(t.Context(), "apply", "--dry-run=server", "--validate=strict", "-k", "../../config/hostupdate/direct-reads")
-	if err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-	type pod struct {
-		Account                        string
-		Privileged, Root, HostPID, TTY bool
-		SELinux                        string
-		Group                          int64
-		Host                           []string
-	}
-	want := map[string]pod{
-		"moult-agent-update-api": {Account: agentAccount, Group: 274, SELinux: "super_t", Host: []string{"/run/api.sock Socket"}},
-		"moult-agent-updog":      {Account: agentAccount, Privileged: true, Root: true, HostPID: true, TTY: true, Host: []string{"/ Directory"}},
-		"moult-agent-thar":       {Account: agentAccount, Privileged: true, Root: true, HostPID: true, TTY: true, Host: []string{"/ Directory"}},
-		"moult-agent-sentinel":   {Account: agentAccount, Privileged: true, Root: true, HostPID: true},
-		"moult-labeller":         {Account: labellerAccount, Group: 65532, Host: []string{"/run Directory ro", "/usr/bin Directory ro"}},
-	}
-	got := map[string]pod{}
-	sets, err := world.clientset.AppsV1().DaemonSets(namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range sets.Items {
-		ds := &sets.Items[i]
-		if _, ours := want[ds.Name]; !ours {
-			continue
-		}
-		s := &ds.Spec.Template.Spec
-		c := &s.Containers[0]
-		p := pod{
-			Account: s.ServiceAccountName, HostPID: s.HostPID, TTY: c.TTY, Privileged: ptr.Deref(c.SecurityContext.Privileged, false),
-			Root: *s.SecurityContext.RunAsUser == 0, Group: *s.SecurityContext.RunAsGroup,
-		}
-		if o := s.SecurityContext.SELinuxOptions; o != nil {
-			p.SELinux = o.Type
-		}
-		for _, v := range s.Volumes {
-			if v.HostPath != nil {
-				mode := ""
-				for _, m := range c.VolumeMounts {
-					if m.Name == v.Name && m.ReadOnly {
-						mode = " ro"
-					}
-				}
-				p.Host = append(p.Host, v.HostPath.Path+" "+string(*v.HostPath.Type)+mode)
-			}
-		}
-		got[ds.Name] = p
-		if *s.AutomountServiceAccountToken || !*c.SecurityContext.ReadOnlyRootFilesystem || s.HostNetwork || s.HostIPC || len(s.Containers) != 1 {
-			t.Errorf("%s has more than it needs", ds.Name)
-		}
-		if !p.Privileged && (*c.SecurityContext.AllowPrivilegeEscalation || !slices.Equal(c.SecurityContext.Capabilities.Drop, []corev1.Capability{"ALL"})) {
-			t.Errorf("%s has more privileges than it needs", ds.Name)
-		}
-		if diff := cmp.Diff([]corev1.Toleration{{Operator: corev1.TolerationOpExists}}, s.Tolerations); diff != "" {
-			t.Errorf("tolerations of %s (-want +got)\n%s", ds.Name, diff)
-		}
-		for name := range got {
-			if other := sets.Items[slices.IndexFunc(sets.Items, func(d appsv1.DaemonSet) bool { return d.Name == name })]; name != ds.Name &&
-				cmp.Equal(other.Spec.Selector, ds.Spec.Selector) {
-				t.Errorf("%s and %s select the same pods", name, ds.Name)
-			}
-		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("pods (-want +got)\n%s", diff)
-	}
 }
