@@ -9,15 +9,12 @@
 //	…
 //	host.Uninstall(ctx)
 //
-// A host has two partition sets, a repository with releases, updog and, where Options say so, the Update API on /run/api.sock,
-// which carries its commands out by updog. A reboot chooses a partition set by the flags of the partition table, as Bottlerocket's
-// boot loader does, and shows its version in /etc/os-release before the kubelet starts. What is in memory is lost: the Update
-// API's status is uninitialized after a reboot.
+// A host has two sets of partitions, a repository with releases, updog and, where Options say so, the Update API on /run/api.sock.
+// A reboot boots the set that is next, and shows its version in /etc/os-release before the kubelet starts. What is in memory is
+// lost: the Update API's status is uninitialized after a reboot.
 //
-// What the programs do is in package double; what a host has on its disk, with the list of faults, in package state.
+// Package double is the programs. Package state is what a host has on its disk, and the list of faults. It is a package of its own
+// so that the program on the machines stays small.
 //
-// # What is not as on other hosts
-//
-// Images are names: nothing is fetched or written but the partition table. A minute of `shutdown -r` is a second. Only so much of
-// systemctl and shutdown is there as reboots take.
+// Images are names, and nothing is fetched. A minute of `shutdown -r` is a second. systemctl and shutdown know only reboots.
 package bottlerocket

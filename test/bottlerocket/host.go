@@ -59,25 +59,16 @@ func (h *Host) ClearFault(ctx context.Context, f state.Fault) error {
 
 // Publish makes these the releases that there are.
 func (h *Host) Publish(ctx context.Context, releases []state.Release) error {
-	return h.writeJSON(ctx, state.RepositoryFile, state.FormatRepository(releases))
-}
-
-// Set changes the host's settings.
-func (h *Host) Set(ctx context.Context, s state.Settings) error {
-	return h.writeJSON(ctx, state.SettingsFile, s)
-}
-
-func (h *Host) writeJSON(ctx context.Context, path string, value any) error {
-	data, err := json.Marshal(value)
+	data, err := json.Marshal(releases)
 	if err != nil {
 		return err
 	}
-	return persist(ctx, func() error { return h.write(ctx, path, data) })
+	return persist(ctx, func() error { return h.write(ctx, state.RepositoryFile, data) })
 }
 
 // NeedReboot makes a host that is not of Bottlerocket one that needs a reboot.
 func (h *Host) NeedReboot(ctx context.Context) error {
-	return persist(ctx, func() error { return h.write(ctx, "/run/reboot-required", nil) })
+	return persist(ctx, func() error { return h.write(ctx, state.SentinelFile, nil) })
 }
 
 // Journal is what was done on the host, in order.
@@ -109,18 +100,6 @@ func (h *Host) done(ctx context.Context, what string) ([]state.Entry, error) {
 		}
 	}
 	return some, err
-}
-
-// Disk is the host's partition table.
-func (h *Host) Disk(ctx context.Context) (state.Disk, error) {
-	var d state.Disk
-	return d, persist(ctx, func() error {
-		data, err := h.read(state.DiskFile)
-		if err == nil {
-			err = json.Unmarshal(data, &d)
-		}
-		return err
-	})
 }
 
 // OSRelease is a field of /etc/os-release, such as VERSION_ID.

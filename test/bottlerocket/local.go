@@ -24,11 +24,11 @@ type Directory struct {
 	// Root is the directory. What has it as its root directory sees the host.
 	Root state.Root
 
-	processes []*exec.Cmd
+	process *exec.Cmd
 }
 
 // StartIn makes a host of an empty directory. Stop ends its programs. The path must be short: sockets have no long ones.
-func (p Program) StartIn(ctx context.Context, dir string, o Options) (_ *Directory, err error) {
+func (p Program) StartIn(ctx context.Context, dir string, o Options) (*Directory, error) {
 	d := &Directory{Host: Host{directory(dir)}, Root: state.Root(dir)}
 	if err := p.WriteFiles(dir, o); err != nil {
 		return nil, err
@@ -39,60 +39,42 @@ func (p Program) StartIn(ctx context.Context, dir string, o Options) (_ *Directo
 	if out, err := d.command(ctx, p, "bottlerocket-boot").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("booting a host, %w\n%s", err, out)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.Stop())
-		}
-	}()
-	services := map[string]string{"bottlerocket-power": state.PowerSocket}
+	name, sockets := "bottlerocket-power", []string{state.PowerSocket}
 	if o.Interface == v1alpha1.InterfaceUpdateAPI {
-		services["bottlerocket-apiserver"] = state.APISocket
+		name, sockets = "bottlerocket-apiserver", append(sockets, state.APISocket)
 	}
-	for name, socket := range services {
-		cmd := d.command(context.WithoutCancel(ctx), p, name)
-		cmd.Stderr = os.Stderr
-		if err := cmd.Start(); err != nil {
-			return nil, err
-		}
-		d.processes = append(d.processes, cmd)
-		err := persist(ctx, func() error {
+	d.process = d.command(context.WithoutCancel(ctx), p, name)
+	d.process.Stderr = os.Stderr
+	if err := d.process.Start(); err != nil {
+		return nil, err
+	}
+	for _, socket := range sockets {
+		if err := persist(ctx, func() error {
 			conn, err := net.Dial("unix", d.Root.Path(socket))
 			if err != nil {
 				return err
 			}
 			return conn.Close()
-		})
-		if err != nil {
-			return nil, err
+		}); err != nil {
+			return nil, errors.Join(err, d.Stop())
 		}
 	}
 	return d, nil
 }
 
 // command is one of the host's programs.
-func (d *Directory) command(ctx context.Context, p Program, name string, args ...string) *exec.Cmd {
+func (d *Directory) command(ctx context.Context, p Program, name string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, string(p))
-	cmd.Args = append([]string{name}, args...)
+	cmd.Args = []string{name}
 	cmd.Env = append(os.Environ(), state.RootVariable+"="+string(d.Root))
 	return cmd
 }
 
-// Command is one of the host's programs, such as updog, run from outside.
-func (d *Directory) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	return d.command(ctx, Program(d.Root.Path(programPath)), name, args...)
-}
-
 // Stop ends the host's programs. The directory stays.
 func (d *Directory) Stop() error {
-	var errs []error
-	for _, cmd := range d.processes {
-		if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			errs = append(errs, err)
-		}
-		_ = cmd.Wait() // it was killed
-	}
-	d.processes = nil
-	return errors.Join(errs...)
+	err := d.process.Process.Kill()
+	_ = d.process.Wait()
+	return err
 }
 
 // directory is a host that is a directory.

@@ -68,11 +68,11 @@ const endPrograms = "while :; do found=; for exe in /proc/[0-9]*/exe; do case $(
 func (h *Host) Uninstall(ctx context.Context) error {
 	m := h.place.(machine).Machine
 	return persist(ctx, func() error {
-		script := "rm -f " + strings.Join(links(v1alpha1.InterfaceUpdateAPI), " ") + " " + state.APISocket + "; " + endPrograms + "; for file in " + before + "/*; do case $file in"
+		script := "rm -f " + strings.Join(append(links(v1alpha1.InterfaceUpdateAPI), links(v1alpha1.InterfaceSentinel)...), " ") + " " + state.APISocket + "; " + endPrograms + "; for file in " + before + "/*; do case $file in"
 		for _, path := range replaced {
 			script += fmt.Sprintf(" *%s) rm -f %s; cp -a $file %s ;;", filepath.Base(path), path, path)
 		}
-		script += " esac; done; rm -rf " + strings.Join([]string{state.Dir, filepath.Dir(programPath), filepath.Dir(state.StatusFile), state.LockFile, "/run/reboot-required"}, " ")
+		script += " esac; done; rm -rf " + strings.Join([]string{state.Dir, filepath.Dir(programPath), state.SentinelFile}, " ")
 		if err := run(ctx, m, nil, script); err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@
 package bottlerocket
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,29 +25,25 @@ func Build(ctx context.Context, dir string) (Program, error) {
 	return Program(path), image.GoBinary(ctx, ".", "moult.dev/moult/test/bottlerocket/double", path, "-ldflags=-s -w")
 }
 
-// Variant is that of hosts where Options name none.
-const Variant = "aws-k8s-1.37"
+// Variant is that of all hosts.
+const Variant = state.Variant
 
 // Options says what host to make.
 type Options struct {
 	// Interface is how the host is spoken to: v1alpha1.InterfaceUpdateAPI, InterfaceUpdog (which the former has too) or
 	// InterfaceSentinel: that is no host of Bottlerocket, but one that reboots as it is told, or by the faults.
 	Interface string
-	// Version is what it runs, and Variant of which kind. Default for Variant: Variant.
-	Version, Variant string
+	// Version is what it runs.
+	Version string
 	// Releases are what the repository has to offer.
 	Releases []state.Release
-	// Settings steer updates. Default: latest, at once.
-	Settings state.Settings
 }
 
-// Releases are releases of Variant, for all hosts at once. Hosts may have none that is newer than these: one that does goes back.
+// Releases are releases for all hosts. Hosts may have none that is newer than these: one that does goes back.
 func Releases(versions ...string) []state.Release {
 	var all []state.Release
 	for _, v := range versions {
-		r := state.NewRelease(Variant, v)
-		r.MaxVersion = slices.MaxFunc(versions, state.Compare)
-		all = append(all, r)
+		all = append(all, state.Release{Version: v, MaxVersion: slices.MaxFunc(versions, state.Compare)})
 	}
 	return all
 }
@@ -56,16 +51,16 @@ func Releases(versions ...string) []state.Release {
 // programPath is where a host has the program.
 const programPath = "/usr/libexec/bottlerocket/double"
 
-// links are the program's other names on a host with that interface. One with the Update API has them all.
+// links are the program's other names on a host with that interface.
 func links(hostInterface string) []string {
-	links := []string{"/usr/bin/systemctl", "/usr/sbin/shutdown", cluster.BootDir + "/bottlerocket-boot", cluster.ServiceDir + "/bottlerocket-power"}
+	links := []string{"/usr/bin/systemctl", "/usr/sbin/shutdown", cluster.BootDir + "/bottlerocket-boot"}
 	if hostInterface != v1alpha1.InterfaceSentinel {
 		links = append(links, "/usr/bin/updog")
 	}
 	if hostInterface == v1alpha1.InterfaceUpdateAPI {
-		links = append(links, cluster.ServiceDir+"/bottlerocket-apiserver")
+		return append(links, cluster.ServiceDir+"/bottlerocket-apiserver")
 	}
-	return links
+	return append(links, cluster.ServiceDir+"/bottlerocket-power")
 }
 
 // WriteFiles writes a host's files into a directory, by their paths on the host. With them as cluster.Options.MachineFiles all
@@ -96,10 +91,8 @@ func (p Program) WriteFiles(dir string, o Options) error {
 	}
 	files := map[string]any{}
 	if o.Interface != v1alpha1.InterfaceSentinel {
-		o.Settings.VersionLock = cmp.Or(o.Settings.VersionLock, state.Latest)
-		files[state.DiskFile] = state.NewDisk(state.Image{Arch: state.Arch(), Version: o.Version, Variant: cmp.Or(o.Variant, Variant)})
-		files[state.RepositoryFile] = state.FormatRepository(o.Releases)
-		files[state.SettingsFile] = o.Settings
+		files[state.DiskFile] = state.Disk{Running: o.Version}
+		files[state.RepositoryFile] = o.Releases
 	}
 	for path, value := range files {
 		data, err := json.MarshalIndent(value, "", "  ")

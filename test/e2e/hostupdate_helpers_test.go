@@ -63,8 +63,6 @@ type hostKind struct {
 
 var (
 	byUpdateAPI = hostKind{"bottlerocket.aws/updater-interface-version", "2.0.0", v1alpha1.InterfaceUpdateAPI, "moult-agent-update-api"}
-	byUpdog     = hostKind{"bottlerocket.aws/updater-interface-version", "1.0.0", v1alpha1.InterfaceUpdog, "moult-agent-updog"}
-	byDogswatch = hostKind{"thar.amazonaws.com/platform-version", "1.0.0", v1alpha1.InterfaceUpdog, "moult-agent-thar"}
 	bySentinel  = hostKind{"moult.dev/updater-interface-version", "sentinel", v1alpha1.InterfaceSentinel, "moult-agent-sentinel"}
 )
 
@@ -78,14 +76,14 @@ type testHost struct {
 }
 
 // newHost makes a host of a machine. The Node has its label from the beginning: the labeller would find another one otherwise.
-func newHost(t *testing.T, m *cluster.Machine, kind hostKind, settings state.Settings, releases []state.Release) *testHost {
+func newHost(t *testing.T, m *cluster.Machine, kind hostKind) *testHost {
 	t.Helper()
 	h := &testHost{machine: m, kind: kind, osImage: node(t, m.Name()).Status.NodeInfo.OSImage}
 	t.Cleanup(func() { h.remove(t) })
 	patchNode(t, m.Name(), map[string]any{"metadata": map[string]any{"labels": map[string]any{kind.label: kind.value}}})
 	var err error
 	h.Host, err = hostProgram(t).Install(t.Context(), m, bottlerocket.Options{
-		Interface: kind.is, Version: oldVersion, Releases: releases, Settings: settings,
+		Interface: kind.is, Version: oldVersion, Releases: bottlerocket.Releases(oldVersion, newVersion),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +118,7 @@ func (h *testHost) remove(t *testing.T) {
 	if t.Failed() {
 		h.explain(ctx, t)
 	}
-	for _, f := range []state.Fault{state.BootHangs, state.BootSlow, state.RebootSlow} {
+	for _, f := range []state.Fault{state.BootHangs, state.RebootSlow} {
 		if err := h.ClearFault(ctx, f); err != nil {
 			t.Error(err)
 		}

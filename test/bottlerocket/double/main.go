@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command double is the programs of a host that only looks like one of Bottlerocket, chosen by the name that it is called by:
-//
-//	updog                    looks for updates, writes them to the other partition set, and flips the partition table
-//	bottlerocket-apiserver   the Update API on /run/api.sock; thar-be-updates carries its commands out, with updog
-//	bottlerocket-boot        what boot loader and firmware do: chooses a partition set and shows its version
-//	bottlerocket-power       takes orders to reboot, as systemd does; systemctl and shutdown give them
-//
-// What they know is on the host's disk, see package state. Output, codes and messages are those of the real ones, of 2024.
+// Program double is every program of a simulated host. It behaves like the one by whose name it is called.
 package main
 
 import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"moult.dev/moult/test/bottlerocket/state"
 )
@@ -22,7 +16,7 @@ import (
 type host struct{ state.Root }
 
 func main() {
-	h := host{state.Root("/")}
+	h := host{"/"}
 	if root, ok := os.LookupEnv(state.RootVariable); ok {
 		h.Root = state.Root(root)
 	}
@@ -34,25 +28,50 @@ func (h host) run(program string, args []string) int {
 	var err error
 	switch program {
 	case "updog":
-		return h.updog(args)
-	case "thar-be-updates":
-		return h.dispatch(args)
+		return h.updog(args, os.Stdout, os.Stderr)
 	case "systemctl":
 		return h.systemctl(args)
 	case "shutdown":
 		return h.shutdown(args)
 	case "bottlerocket-apiserver":
-		err = h.serveAPI()
+		err = h.serve(true)
 	case "bottlerocket-power":
-		err = h.servePower()
+		err = h.serve(false)
 	case "bottlerocket-boot":
 		err = h.boot()
 	default:
-		err = fmt.Errorf("there is no program %q on a host", program)
+		err = fmt.Errorf("a host has no program %q", program)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return 0
+}
+
+// boot is what happens between power on and the first service.
+func (h host) boot() error {
+	for h.Has(state.BootHangs) {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if h.Has(state.StillNeeded) {
+		if err := h.Replace(state.SentinelFile, nil); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat(h.Path(state.DiskFile)); err == nil {
+		running := ""
+		err := h.ChangeDisk(func(d *state.Disk) error {
+			d.Boot(!h.Has(state.BootFails))
+			running = d.Running
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if err := h.Replace(state.OSReleaseFile, state.OSRelease(running)); err != nil {
+			return err
+		}
+	}
+	return h.Note(state.EventBoot, nil)
 }

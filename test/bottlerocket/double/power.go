@@ -9,23 +9,23 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
+
 	"moult.dev/moult/test/bottlerocket/state"
 )
 
-// order is an order to the host.
+// order is an order to reboot.
 type order struct {
-	Verb string `json:"verb"`
 	// CheckInhibitors refuses it where something on the host must not be interrupted.
 	CheckInhibitors bool `json:"checkInhibitors"`
 	// Delay is how long the host waits before it obeys.
 	Delay time.Duration `json:"delay"`
 }
-
-const verbReboot = "reboot"
 
 // outcome is what became of an order, as of a program that was run.
 type outcome struct {
@@ -37,95 +37,92 @@ const (
 	// rebootDelay is between the answer to an order and the end, and endDelay what programs get to end by themselves.
 	rebootDelay = 100 * time.Millisecond
 	endDelay    = 300 * time.Millisecond
-	// shutdownDelay stands for the minute that `shutdown -r` gives people.
+	// shutdownDelay is the minute that `shutdown -r` gives people.
 	shutdownDelay = time.Second
 )
 
-// inhibited is what systemctl says.
-const inhibited = `Operation inhibited by "image-build" (PID 4711 "buildkitd", user root), reason is "writing to disk".
-Please retry operation after closing inhibitors and logging out other users.
-Alternatively, ignore inhibitors and users with 'systemctl reboot -i'.
-`
-
-// servePower takes orders until the host reboots.
-func (h host) servePower() error {
-	listener, err := listen(h.Path(state.PowerSocket))
+// serve takes orders until the host reboots, and serves the Update API where the host has one.
+func (h host) serve(updates bool) error {
+	path := h.Path(state.PowerSocket)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	listener, err := listen(path)
 	if err != nil {
 		return err
 	}
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return err
-		}
-		go func() {
-			defer conn.Close()
-			var o order
-			if json.NewDecoder(conn).Decode(&o) == nil {
-				_ = json.NewEncoder(conn).Encode(h.take(o))
-			}
-		}()
+	a := &api{host: h}
+	ended := make(chan error, 1)
+	if updates {
+		go func() { ended <- a.serve() }()
 	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				ended <- err
+				return
+			}
+			go func() {
+				defer conn.Close()
+				var o order
+				if json.NewDecoder(conn).Decode(&o) == nil {
+					_ = json.NewEncoder(conn).Encode(a.take(o))
+				}
+			}()
+		}
+	}()
+	return <-ended
 }
 
 // take takes an order.
-func (h host) take(o order) outcome {
-	if o.Verb != verbReboot {
-		return outcome{1, fmt.Sprintf("Unknown command verb %s.\n", o.Verb)}
+func (a *api) take(o order) outcome {
+	if o.CheckInhibitors && a.Has(state.RebootInhibited) {
+		return outcome{1, "Operation inhibited by \"image-build\" (PID 4711 \"buildkitd\", user root), reason is \"writing to disk\".\n"}
 	}
-	delay := max(o.Delay, rebootDelay)
-	refuse := func(why string, code int) outcome {
-		if err := h.Note(state.EventRebootRefused, errors.New(why)); err != nil {
-			return outcome{1, err.Error()}
-		}
-		return outcome{code, why}
+	if a.Has(state.RebootIgnored) {
+		return outcome{}
 	}
-	if o.CheckInhibitors && h.Has(state.RebootInhibited) {
-		return refuse(inhibited, 1)
-	}
-	if h.Has(state.RebootIgnored) {
-		return refuse("", 0)
-	}
-	if value, ok := h.Fault(state.RebootSlow); ok {
-		var err error
-		if delay, err = time.ParseDuration(value); err != nil {
-			return outcome{1, err.Error()}
-		}
-	}
-	if err := h.Note(state.EventReboot, nil); err != nil {
+	slow, err := a.Delay(state.RebootSlow)
+	if err := errors.Join(err, a.Note(state.EventReboot, nil)); err != nil {
 		return outcome{1, err.Error()}
 	}
-	time.AfterFunc(delay, h.reboot)
+	time.AfterFunc(max(o.Delay, rebootDelay, slow), a.reboot)
 	return outcome{}
 }
 
-// reboot ends every program, and then the machine. Where a directory stands for the machine only what a reboot changes is
-// changed.
-func (h host) reboot() {
-	if !h.Whole() {
-		if err := h.rebootDirectory(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-		return
+// reboot ends every program, and then the machine. For a directory it changes only what a reboot changes there.
+func (a *api) reboot() {
+	var err error
+	if a.whole() {
+		_ = syscall.Kill(-1, syscall.SIGTERM) // All but this one and the first.
+		time.Sleep(endDelay)
+		const now = syscall.Signal(34 + 5) // SIGRTMIN+5, systemd's word for it.
+		err = syscall.Kill(1, now)
+	} else {
+		a.lock.Lock()
+		defer a.lock.Unlock()
+		a.status = nil
+		_ = os.Remove(a.Path(state.SentinelFile))
+		err = errors.Join(a.Replace(state.BootIDFile, []byte(uuid.NewString()+"\n")), a.boot())
 	}
-	_ = syscall.Kill(-1, syscall.SIGTERM) // all but this one and the first
-	time.Sleep(endDelay)
-	const now = syscall.Signal(34 + 5) // SIGRTMIN+5, systemd's word for it
-	if err := syscall.Kill(1, now); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 }
 
+// whole reports whether the host is a machine, and not a directory.
+func (h host) whole() bool { return h.Root == "/" }
+
 // order gives an order.
-func (h host) order(o order) (outcome, error) {
+func (h host) order(o order) (got outcome, err error) {
 	conn, err := net.Dial("unix", h.Path(state.PowerSocket))
 	if err != nil {
-		return outcome{}, err
+		return got, err
 	}
 	defer conn.Close()
-	var got outcome
 	if err := json.NewEncoder(conn).Encode(o); err != nil {
-		return outcome{}, err
+		return got, err
 	}
 	return got, json.NewDecoder(conn).Decode(&got)
 }
@@ -142,16 +139,16 @@ func (h host) command(o order) int {
 }
 
 func (h host) systemctl(args []string) int {
-	switch {
-	case slices.Contains(args, verbReboot):
-		return h.command(order{Verb: verbReboot, CheckInhibitors: slices.Contains(args, "--check-inhibitors=yes")})
-	case slices.Contains(args, "poweroff") && h.Whole():
+	if slices.Contains(args, "poweroff") && h.whole() {
 		err := exec.Command("/bin/busybox", "poweroff", "-f").Run()
 		fmt.Fprintln(os.Stderr, err)
-	default:
-		fmt.Fprintln(os.Stderr, "this machine knows only reboot and poweroff")
+		return 1
 	}
-	return 1
+	if !slices.Contains(args, "reboot") {
+		fmt.Fprintln(os.Stderr, "this machine knows only reboot and poweroff")
+		return 1
+	}
+	return h.command(order{})
 }
 
 func (h host) shutdown(args []string) int {
@@ -159,9 +156,8 @@ func (h host) shutdown(args []string) int {
 		fmt.Fprintln(os.Stderr, "this machine knows only shutdown -r")
 		return 1
 	}
-	o := order{Verb: verbReboot, Delay: shutdownDelay}
 	if slices.Contains(args, "now") {
-		o.Delay = 0
+		return h.command(order{})
 	}
-	return h.command(o)
+	return h.command(order{Delay: shutdownDelay})
 }
