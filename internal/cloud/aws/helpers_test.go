@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -19,6 +20,14 @@ import (
 	"moult.dev/moult/test/clouds"
 	double "moult.dev/moult/test/clouds/aws"
 )
+
+// The double speaks plain HTTP. A bundle of certificates would be parsed for every provider.
+func TestMain(m *testing.M) {
+	if err := os.Unsetenv("AWS_CA_BUNDLE"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 // zones of the test's sets.
 var zones = []string{"eu-west-1a", "eu-west-1b", "eu-west-1c"}
