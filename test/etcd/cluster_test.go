@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build all
+
 package etcd
 
 import (
@@ -9,10 +11,7 @@ import (
 )
 
 // A member that was told of a cluster that does not know of it yet ends, and joins all the same.
-func TestJoinBeforeItIsKnown(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts etcd")
-	}
+func TestAPIJoinBeforeItIsKnown(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := Start(t, "one")
