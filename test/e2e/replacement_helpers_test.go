@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,16 +18,13 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/test/bottlerocket"
 	"moult.dev/moult/test/clouds"
 	"moult.dev/moult/test/clouds/aws"
 	"moult.dev/moult/test/clouds/azure"
@@ -53,7 +51,7 @@ type cloudDouble struct {
 var azureDouble, awsDouble, gcpDouble *cloudDouble
 
 // machineTime is how long a machine takes to be made, and to go.
-const machineTime = 300 * time.Millisecond
+const machineTime = 20 * time.Millisecond
 
 // startClouds starts the doubles, and returns the environment in which a program speaks to them.
 func startClouds() (env []string, stop func()) {
@@ -115,6 +113,20 @@ type poolOptions struct {
 	// hosts play the machines. Default: simulated nodes.
 	hosts    clouds.Hosts
 	settings map[string]string
+}
+
+// heldHosts stop no machine before letGo is closed.
+type heldHosts struct {
+	clouds.Hosts
+	letGo chan struct{}
+}
+
+func (h *heldHosts) Stop(ctx context.Context, m clouds.Machine) error {
+	select {
+	case <-h.letGo:
+	case <-ctx.Done():
+	}
+	return h.Hosts.Stop(ctx, m)
 }
 
 // newPool makes a scale set whose machines are made of the old image, until the test ends.
@@ -228,7 +240,7 @@ func (p *pool) newRollout() *v1alpha1.NodeRollout {
 		Spec: v1alpha1.NodeRolloutSpec{
 			NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{poolLabel: p.name}},
 			Replacement: &v1alpha1.Replacement{
-				Provider: p.provider, ScaleSets: []string{p.full}, CheckPeriod: &metav1.Duration{Duration: 2 * time.Second},
+				Provider: p.provider, ScaleSets: []string{p.full}, CheckPeriod: &metav1.Duration{Duration: time.Second},
 			},
 		},
 	}
@@ -255,7 +267,7 @@ func (p *pool) fault(f clouds.Fault) {
 // done waits until the rollout is done on that many machines, all of them made of an image, and nothing else is left.
 func (p *pool) done(t *testing.T, image string, capacity int) *v1alpha1.NodeRollout {
 	t.Helper()
-	r := rolloutWithin(t, 12*patience, p.name, fmt.Sprintf("done on %d machines", capacity), func(s *v1alpha1.NodeRolloutStatus) bool {
+	r := rolloutIs(t, p.name, fmt.Sprintf("done on %d machines", capacity), func(s *v1alpha1.NodeRolloutStatus) bool {
 		return p.says(t, s, image, capacity) && len(s.ScaleSets) == 1
 	})
 	if len(r.Status.Turns) > 0 || len(r.Status.ScaleSets[0].Operations) > 0 || r.Status.ScaleSets[0].Reason != "" {
@@ -331,6 +343,16 @@ func leftovers(n *corev1.Node) string {
 
 const scaleDownDisabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
+// program runs the operator's program, connected to the pool's cloud.
+func (p *pool) program(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), world.program, args...)
+	cmd.Env = append([]string{"HOME=" + t.TempDir()}, p.env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, out)
+	}
+}
+
 // replacedOnce checks that exactly the machines that there were at first have gone, and each has one in its place.
 func (p *pool) replacedOnce(t *testing.T) {
 	t.Helper()
@@ -371,18 +393,6 @@ func ready(s *v1alpha1.NodeRolloutStatus) bool {
 	return slices.ContainsFunc(s.Conditions, func(c metav1.Condition) bool {
 		return c.Type == v1alpha1.ConditionReady && c.Status == metav1.ConditionTrue
 	})
-}
-
-// rolloutWithin is rolloutIs with more patience.
-func rolloutWithin(t *testing.T, patience time.Duration, name, what string, holds func(*v1alpha1.NodeRolloutStatus) bool) *v1alpha1.NodeRollout {
-	t.Helper()
-	var r *v1alpha1.NodeRollout
-	within(t, patience, "NodeRollout "+name+" "+what, func(context.Context) (string, bool) {
-		r = rollout(t, name)
-		text, err := yaml.Marshal(r.Status)
-		return fmt.Sprintf("\n%s %v", text, err), r.Status.ObservedGeneration == r.Generation && r.Status.Counts != nil && holds(&r.Status)
-	})
-	return r
 }
 
 // poolJournal sees every change of a pool's Nodes.
@@ -499,126 +509,5 @@ func (j *poolJournal) check(t *testing.T, atOnce int) {
 	}
 	if diff := gocmp.Diff(want, j.cordoned); diff != "" {
 		t.Errorf("how often nodes were cordoned (-want +got)\n%s", diff)
-	}
-}
-
-// gone reports whether a NodeRollout is no more.
-func gone(ctx context.Context, name string) (string, bool) {
-	err := world.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.NodeRollout{})
-	return fmt.Sprint(err), apierrors.IsNotFound(err)
-}
-
-// sweep deletes Nodes whose machines are gone.
-func (p *pool) sweep(ctx context.Context) {
-	var all corev1.NodeList
-	if err := world.List(ctx, &all, client.MatchingLabels{poolLabel: p.name}); err != nil {
-		return // it is asked again
-	}
-	there := map[string]bool{}
-	for _, m := range p.world.Machines(p.full) {
-		there[m.NodeName] = true
-	}
-	for i := range all.Items {
-		if n := &all.Items[i]; !there[n.Name] {
-			_ = world.Delete(ctx, n, client.Preconditions{UID: &n.UID}) // unless it was quicker
-		}
-	}
-}
-
-// servingJournal counts the pods of a Deployment that serve, all the time.
-type servingJournal struct {
-	deployment *appsv1.Deployment
-	mu         sync.Mutex
-	pods       map[string]bool // whether each serves
-	latest     uint64
-	fewest     int
-	ended      int
-	err        error
-}
-
-// newServingJournal begins one, with a Deployment that is available, until the test ends.
-func newServingJournal(t *testing.T, d *appsv1.Deployment) *servingJournal {
-	t.Helper()
-	j := &servingJournal{deployment: d, pods: map[string]bool{}, fewest: int(*d.Spec.Replicas)}
-	now := j.list(t)
-	for i := range now.Items {
-		j.pods[now.Items[i].Name] = bottlerocket.Serves(&now.Items[i])
-	}
-	changes := make(chan follow.Change, 1000)
-	go func() {
-		defer close(changes)
-		err := follow.Changes(t.Context(), func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = metav1.FormatLabelSelector(d.Spec.Selector)
-			return world.clientset.CoreV1().Pods(d.Namespace).Watch(ctx, o)
-		}, now.ResourceVersion, changes)
-		if t.Context().Err() == nil {
-			j.mu.Lock()
-			defer j.mu.Unlock()
-			j.err = err
-		}
-	}()
-	go func() {
-		for c := range changes {
-			if p, ok := c.Object.(*corev1.Pod); ok {
-				j.see(c.Type, p)
-			}
-		}
-	}()
-	return j
-}
-
-func (j *servingJournal) list(t *testing.T) *corev1.PodList {
-	t.Helper()
-	var all corev1.PodList
-	if err := world.List(t.Context(), &all, client.InNamespace(j.deployment.Namespace), client.MatchingLabels(j.deployment.Spec.Selector.MatchLabels)); err != nil {
-		t.Fatal(err)
-	}
-	return &all
-}
-
-func (j *servingJournal) see(what watch.EventType, p *corev1.Pod) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if revision, err := strconv.ParseUint(p.ResourceVersion, 10, 64); err == nil {
-		j.latest = max(j.latest, revision)
-	}
-	j.pods[p.Name] = bottlerocket.Serves(p)
-	if what == watch.Deleted {
-		delete(j.pods, p.Name)
-		j.ended++
-	}
-	serving := 0
-	for _, serves := range j.pods {
-		if serves {
-			serving++
-		}
-	}
-	j.fewest = min(j.fewest, serving)
-}
-
-// check checks that there were never fewer pods that served, and that each has moved.
-func (j *servingJournal) check(t *testing.T, fewest int) {
-	t.Helper()
-	now := j.list(t)
-	eventually(t, "the journal of "+j.deployment.Name+" is up to date", func(context.Context) (string, bool) {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		if j.err != nil {
-			t.Fatal(j.err)
-		}
-		for i := range now.Items {
-			if revision, err := strconv.ParseUint(now.Items[i].ResourceVersion, 10, 64); err != nil || revision > j.latest {
-				return fmt.Sprintf("%s is behind, %v", now.Items[i].Name, err), false
-			}
-		}
-		return "", true
-	})
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.fewest < fewest {
-		t.Errorf("once only %d pods of %s served, want %d at least", j.fewest, j.deployment.Name, fewest)
-	}
-	if j.ended < int(*j.deployment.Spec.Replicas) {
-		t.Errorf("only %d pods of %s were moved", j.ended, j.deployment.Name)
 	}
 }

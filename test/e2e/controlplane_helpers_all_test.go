@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build all
+
 package e2e
 
 import (
@@ -33,9 +35,6 @@ type kubeadmHosts struct {
 	*etcd.Cluster
 	t *testing.T
 
-	// join is held while machines must not become members.
-	join sync.Mutex
-
 	mu sync.Mutex
 	// members are the nodes whose member votes.
 	members []string
@@ -66,15 +65,6 @@ func newKubeadmHosts(t *testing.T) *kubeadmHosts {
 	return h
 }
 
-// holdJoins lets machines come whose nodes don't join the control plane until they may.
-func (h *kubeadmHosts) holdJoins(t *testing.T) (may func()) {
-	t.Helper()
-	h.join.Lock()
-	may = sync.OnceFunc(h.join.Unlock)
-	t.Cleanup(may)
-	return may
-}
-
 // Start lets the node come, and then does what `kubeadm join --control-plane` does.
 func (h *kubeadmHosts) Start(ctx context.Context, m clouds.Machine) error {
 	m.Labels = maps.Clone(m.Labels)
@@ -82,8 +72,6 @@ func (h *kubeadmHosts) Start(ctx context.Context, m clouds.Machine) error {
 	if err := h.startNode(ctx, m); err != nil {
 		return err
 	}
-	h.join.Lock()
-	defer h.join.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var err error

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build all
+
 package e2e
 
 import (
@@ -16,15 +18,9 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Control planes are replaced whose nodes have a member of etcd each. There is one at a time in the cluster.
+// The three nodes of a control plane are replaced, one at a time although more are allowed, and etcd answers all along. A sick member stops it.
 func TestControlPlane(t *testing.T) {
 	t.Parallel()
-	t.Run("three", threeOfAControlPlane)
-	t.Run("one", oneOfAControlPlane)
-}
-
-// The three nodes of a control plane are replaced, one at a time although more are allowed, and etcd answers all along. A sick member stops it.
-func threeOfAControlPlane(t *testing.T) {
 	const capacity = 3
 	const image = "flatcar-stable-1.32.0-v2-0badcafe"
 	makeKubeadmConfig(t, "1.31.4")
@@ -97,55 +93,6 @@ func threeOfAControlPlane(t *testing.T) {
 		diff = gocmp.Diff(names, endpoints)
 		return fmt.Sprintf("ClusterStatus is %q, (-want +got)\n%s", cm.Data["ClusterStatus"], diff), diff == "" && begins && ends && left == ""
 	})
-}
-
-// The only node of a control plane goes once there is another, and one that came in vain goes again.
-func oneOfAControlPlane(t *testing.T) {
-	const other = "flatcar-stable-1.31.4-v4-0badbeef"
-	h := newKubeadmHosts(t)
-	p := newPool(t, "only", poolOptions{capacity: 1, hosts: h})
-	r := p.newRollout()
-	r.Spec.Replacement.ControlPlane = &v1alpha1.ControlPlane{}
-	r.Spec.Replacement.ImageMatch = v1alpha1.ImageMatchOSImage // An image that is set back is a new model.
-	createRollout(t, r)
-	p.done(t, oldImage, 1)
-
-	user := newEtcdUser(t, h)
-	p.setImage(t, newImage)
-	p.done(t, newImage, 1)
-	p.replacedOnce(t)
-	only := p.nodes(t)[0].Name
-	votersAre(t, h, []string{only})
-
-	// The next one joins, and is not needed any more before the other goes.
-	joins := h.holdJoins(t)
-	p.setImage(t, other)
-	phase := func(phase v1alpha1.MachinePhase) {
-		t.Helper()
-		rolloutIs(t, p.name, "is "+string(phase), func(s *v1alpha1.NodeRolloutStatus) bool {
-			return len(s.Turns) == 1 && s.Turns[0].Phase == phase
-		})
-	}
-	phase(v1alpha1.MachineJoining)
-	editRollout(t, p.name, func(r *v1alpha1.NodeRollout) { r.Spec.Strategy = &v1alpha1.Strategy{Paused: true} })
-	rolloutIs(t, p.name, "is paused", func(*v1alpha1.NodeRolloutStatus) bool { return true })
-	joins()
-	phase(v1alpha1.MachineClaiming)
-	p.setImage(t, newImage)
-	rolloutIs(t, p.name, "gives the turn up", func(s *v1alpha1.NodeRolloutStatus) bool { return len(s.Turns) == 0 })
-	editRollout(t, p.name, func(r *v1alpha1.NodeRollout) { r.Spec.Strategy = nil })
-	p.done(t, newImage, 1)
-	user.end()
-	if now := p.nodes(t)[0].Name; now != only {
-		t.Errorf("%s was replaced by %s", only, now)
-	}
-	votersAre(t, h, []string{only})
-	for _, err := range user.failed {
-		t.Errorf("etcd failed: %v", err)
-	}
-	if user.done < 20 || user.fewest < 1 || user.most != 2 {
-		t.Errorf("used etcd %d times, with %d to %d voters", user.done, user.fewest, user.most)
-	}
 }
 
 // votersAre waits until etcd has these members, all of them voters.
