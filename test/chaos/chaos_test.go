@@ -1,257 +1,308 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chaos kills the operator, again and again, in the middle of a rollout, and starts it again. Whatever it was
-// doing, nothing may be done twice, nothing forgotten, and no node left behind.
+// Package chaos kills the operator again and again in the middle of rollouts, and starts it again. Nothing may be done
+// twice, nothing forgotten, and no node left behind.
 //
-// The operator is a process of its own. What it asks of the API server goes through a gate, which can kill it at one
-// write precisely: before the write is sent, when it is done but not yet answered, or so that it arrives only when the
-// next operator is at work. Other kills come at any instant.
+// A Plan, ExtendedDaemonSets, a host update and a replacement of machines go on at the same time in one cluster, under one
+// operator, which is a process of its own. Plan and host update share nodes and a budget. All that the operator writes goes
+// through gates, which can kill it at one write precisely: before the write is sent, when it is done but not yet answered,
+// or so that it arrives when the next operator is at work. The agents of hosts are killed in the same way.
 //
-// Whether all went well is read from a journal, which sees every change of every object, and from the API server's audit
-// log. Neither knows anything of the operator.
+// A journal sees every change of every object. When all is over it is replayed in the order of the store, and the
+// invariants are checked after each change. So neither late watch events nor the machine's speed can change the result.
 package chaos
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/node"
 	"moult.dev/moult/test/cluster"
+	"moult.dev/moult/test/tier"
 )
 
 const (
-	namespace   = "system-upgrade"
-	planName    = "chaos"
-	nodes       = 60
-	concurrency = 6
-	// budget is how many nodes may be unavailable at once, with those that a person has cordoned: fewer than the Plan would take.
-	budget = 7
-	// canaries are the first wave.
-	canaries = 2
-	// podSeconds is how long a pod runs once its node is cordoned.
-	podSeconds = 0.2
-	// limit bounds the whole test.
-	limit = 10 * time.Minute
+	// sharedBudget is how many of the nodes that Plan and host update share may be unavailable: fewer than both would take.
+	// With the nodes that a person has cordoned there is room for 4.
+	sharedBudget = 6
+	// serving begins the names of pods that are evicted from hosts and machines.
+	serving = "serves-"
 )
 
-// byPerson are the nodes that somebody has cordoned before.
-var byPerson = []string{"sim-0007", "sim-0023", "sim-0042"}
-
-func TestKilledAtAnyInstant(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes a cluster, and more than a minute")
-	}
-	seed := seed(t)
-	t.Logf("MOULT_SEED=%d repeats what was drawn, though not what happens in between", seed)
-	ctx, cancel := context.WithTimeoutCause(t.Context(), limit, fmt.Errorf("the test took longer than %s", limit))
-	defer cancel()
-
-	c := newChaos(ctx, t, rand.New(rand.NewPCG(seed, 0)))
-	defer c.end()
-	began := time.Now()
-	c.createPlan(ctx)
-	c.killAll(ctx)
-	t.Logf("%d kills in %.1f s, in rollout %d: %v", kills, time.Since(began).Seconds(), c.rollouts(), c.tally)
-
-	c.startOperator()
-	c.waitUntilComplete(ctx)
-	t.Logf("the last rollout, %d, was complete after %.1f s in all", c.rollouts(), time.Since(began).Seconds())
-	c.gate.wait()
-	c.stopOperator()
-	c.look(ctx)
-	c.check(ctx)
+// mechanism is what the operator is killed at.
+type mechanism interface {
+	name() string
+	targets() []target
+	// writeOf is which of its writes a request to the API server is; "" for all others.
+	writeOf(r *http.Request, body []byte) string
+	// prepare makes what must be there before the operator starts. begin makes the rollout, which goes on to the next version
+	// with each ask.
+	prepare(ctx context.Context)
+	begin(ctx context.Context)
+	ask(ctx context.Context) error
+	// missing says what is missing until the last version is everywhere and nothing is under way.
+	missing() string
+	// busy reports whether turns are under way, as the API server knows it.
+	busy(ctx context.Context) (bool, error)
+	invariants() []invariant
+	// checkEnd checks what must be true at the end.
+	checkEnd(ctx context.Context, r *replay)
 }
 
-// chaos is the state of the test.
+// Operator and agents are killed while all kinds of rollouts go on, version after version.
+func TestKilledAtAnyInstant(t *testing.T) {
+	kills := 6
+	if tier.All {
+		kills = 50
+	}
+	seed := seedOf(t)
+	ctx, h := newHarness(t)
+	c := newChaos(ctx, h, seed)
+	began := time.Now()
+	c.begin(ctx)
+	c.killAll(ctx, kills)
+	t.Logf("%d kills of each in %.1f s: %v", kills, time.Since(began).Seconds(), c.tally)
+	c.finish(ctx)
+	t.Logf("all rollouts were complete after %.1f s", time.Since(began).Seconds())
+	c.check(ctx)
+	c.machines.abandon(ctx, c.random)
+	t.Logf("all was over after %.1f s", time.Since(began).Seconds())
+}
+
+// chaos is all rollouts at once.
 type chaos struct {
 	*harness
+	random   *rand.Rand
+	all      []mechanism
+	plans    *plans
+	machines *machines
+	tally    map[string]int
 
-	mu sync.Mutex
-	// versions of the Plan so far.
-	versions []string
-	// last is true when there is to be no further one.
+	// mu keeps the drivers from asking for more once last is true.
+	mu   sync.Mutex
 	last bool
 }
 
-func newChaos(ctx context.Context, t *testing.T, random *rand.Rand) *chaos {
-	t.Helper()
-	o := cluster.Options{Nodes: nodes, PodSeconds: podSeconds, AuditLog: true}
-	c := &chaos{harness: newHarness(ctx, t, random, o, writesOfPlans), versions: []string{"v1"}}
-	c.now = c.standing
-	c.prepare(ctx)
-	c.startOperator()
-	c.journal.follow(ctx, &corev1.NodeList{}, "", nil)
-	c.journal.follow(ctx, &batchv1.JobList{}, namespace, nil)
-	played := map[string]bool{}
-	c.journal.follow(ctx, &corev1.PodList{}, namespace, func(o client.Object) {
-		pod, ok := o.(*corev1.Pod)
-		if ok && pod.Status.Phase == corev1.PodRunning && !played[pod.Name] {
-			played[pod.Name] = true
-			go c.play(ctx, pod)
+func newChaos(ctx context.Context, h *harness, seed uint64) *chaos {
+	h.t.Helper()
+	c := &chaos{harness: h, random: rand.New(rand.NewPCG(seed, 0)), tally: map[string]int{}, plans: &plans{harness: h}, machines: newMachines(h, seed)}
+	c.all = []mechanism{c.plans, &daemons{harness: h}, &hosts{harness: h}, c.machines}
+	h.standing = c.text
+	h.gate.of = func(r *http.Request, body []byte) write {
+		for _, m := range c.all {
+			if name := m.writeOf(r, body); name != "" {
+				return write{m.name(), name}
+			}
 		}
-	})
+		return write{}
+	}
+	// A pod is evicted, and never deleted past its PodDisruptionBudget.
+	h.gate.forbidden = func(r *http.Request) bool {
+		return r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/pods/"+serving)
+	}
+	for _, m := range c.all {
+		m.prepare(ctx)
+	}
 	return c
 }
 
-// prepare makes the namespace, and cordons nodes as a person does.
-func (c *chaos) prepare(ctx context.Context) {
+// begin makes all rollouts, and asks for their next versions from now on.
+func (c *chaos) begin(ctx context.Context) {
 	c.t.Helper()
-	c.makeNamespace(ctx, namespace)
-	for _, name := range byPerson {
-		var n corev1.Node
-		if err := c.client.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
-			c.t.Fatal(err)
-		}
-		if _, err := node.Cordon(ctx, c.client, &n, ""); err != nil {
-			c.t.Fatal(err)
-		}
-	}
-}
-
-func (c *chaos) createPlan(ctx context.Context) {
-	c.t.Helper()
-	plan := &upgradev1.Plan{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace,
-			Name:      planName,
-			// It stands on each pod too, which runs until this is taken off it again.
-			Annotations: map[string]string{annotationHang: "true"},
-		},
-		Spec: upgradev1.PlanSpec{
-			Concurrency:  concurrency,
-			NodeSelector: &metav1.LabelSelector{},
-			Version:      c.versions[0],
-			Cordon:       true,
-			Upgrade:      &upgradev1.ContainerSpec{Image: "example.com/upgrade"},
-		},
-	}
-	plan.Spec.Strategy = &v1alpha1.Strategy{Waves: []v1alpha1.Wave{
-		{Name: "canary", Size: ptr.To(intstr.FromInt32(canaries))}, {Name: "half", Size: ptr.To(intstr.FromString("50%"))},
-	}}
-	limit := &v1alpha1.NodeDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: planName},
-		Spec:       v1alpha1.NodeDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt32(budget))},
-	}
-	c.createSoon(ctx, limit)
-	c.createSoon(ctx, plan)
-	c.journal.follow(ctx, &upgradev1.PlanList{}, namespace, func(o client.Object) {
-		if p, ok := o.(*upgradev1.Plan); ok {
-			c.ask(ctx, p)
+	c.journal.follow(ctx, &corev1.NodeList{}, "", nil)
+	pods := sync.Map{}
+	c.journal.follow(ctx, &corev1.PodList{}, c.namespace, func(o client.Object) {
+		pod, ok := o.(*corev1.Pod)
+		if ok && pod.Annotations[annotHang] != "" && pod.Status.Phase == corev1.PodRunning {
+			if _, known := pods.LoadOrStore(pod.UID, true); !known {
+				c.background.Go(func() { c.plans.runPod(ctx, pod) })
+			}
 		}
 	})
-}
-
-// ask asks for the next version as soon as the last one is everywhere, until there is to be no further one.
-func (c *chaos) ask(ctx context.Context, p *upgradev1.Plan) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.last || !complete(p) || p.Spec.Version != c.versions[len(c.versions)-1] {
-		return
-	}
-	version := fmt.Sprintf("v%d", len(c.versions)+1)
-	patch := fmt.Appendf(nil, `{"spec":{"version":%q}}`, version)
-	if err := c.client.Patch(ctx, p.DeepCopy(), client.RawPatch("application/merge-patch+json", patch)); err != nil {
-		if ctx.Err() == nil {
-			c.t.Errorf("asking for %s, %v", version, err)
+	// The operator brings the definitions of its kinds.
+	c.start()
+	c.until(ctx, "the kinds are there", func() (bool, error) {
+		for _, list := range []client.ObjectList{
+			&upgradev1.PlanList{}, &v1alpha1.NodeRolloutList{}, &v1alpha1.NodeDisruptionBudgetList{}, &edsv1.ExtendedDaemonSetList{}, &edsv1.ExtendedDaemonSetReplicaSetList{},
+		} {
+			if err := c.client.List(ctx, list); err != nil {
+				return false, client.IgnoreNotFound(ignoreNoMatch(err))
+			}
 		}
-		return
+		return true, nil
+	})
+	c.journal.follow(ctx, &v1alpha1.NodeRolloutList{}, "", nil)
+	shared := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: labelPool, Operator: metav1.LabelSelectorOpIn, Values: []string{planPool, hostPool}},
+	}}
+	c.create(ctx,
+		newBudget("shared", sharedBudget, shared),
+		newBudget(machinePool, machineBudget, metav1.LabelSelector{MatchLabels: map[string]string{labelPool: machinePool}}),
+	)
+	for _, m := range c.all {
+		m.begin(ctx)
+		c.background.Go(func() { c.drive(ctx, m) })
 	}
-	c.versions = append(c.versions, version)
 }
 
-func (c *chaos) rollouts() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.versions)
+func newBudget(name string, most int32, of metav1.LabelSelector) *v1alpha1.NodeDisruptionBudget {
+	return &v1alpha1.NodeDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.NodeDisruptionBudgetSpec{Selector: &of, MaxUnavailable: ptr.To(intstr.FromInt32(most))},
+	}
 }
 
-func complete(p *upgradev1.Plan) bool {
-	condition := p.Status.Condition(upgradev1.ConditionComplete)
-	return p.Status.ObservedGeneration == p.Generation && condition != nil && condition.Status == metav1.ConditionTrue
+func ignoreNoMatch(err error) error {
+	if meta.IsNoMatchError(err) {
+		return nil
+	}
+	return err
 }
 
-// waitUntilComplete returns when the last version is everywhere.
-func (c *chaos) waitUntilComplete(ctx context.Context) {
+// drive asks for the next version of a rollout whenever the last one is everywhere.
+func (c *chaos) drive(ctx context.Context, m mechanism) {
+	for ctx.Err() == nil {
+		c.mu.Lock()
+		last := c.last
+		var err error
+		if !last && m.missing() == "" {
+			err = m.ask(ctx)
+		}
+		c.mu.Unlock()
+		if last {
+			return
+		}
+		if err != nil && !cluster.Passing(err) && ctx.Err() == nil {
+			c.t.Errorf("%s: asking for the next version, %v", m.name(), err)
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// text says in short how things stand.
+func (c *chaos) text() string {
+	var text strings.Builder
+	for _, m := range c.all {
+		fmt.Fprintf(&text, "%s: %s\n", m.name(), m.missing())
+	}
+	return text.String() + c.machines.story()
+}
+
+// killAll kills at writes of each mechanism, in an order that is drawn. A kill counts if it has left turns under way.
+func (c *chaos) killAll(ctx context.Context, kills int) {
+	c.t.Helper()
+	for n := range kills {
+		for _, i := range c.random.Perm(len(c.all)) {
+			m := c.all[i]
+			for busy := false; !busy; {
+				began := time.Now()
+				what := c.killAt(ctx, draw(c.random, m.name(), m.targets()))
+				c.settle()
+				c.until(ctx, "it is known what is under way", func() (bool, error) {
+					var err error
+					busy, err = m.busy(ctx)
+					return err == nil, err
+				})
+				c.mu.Lock()
+				missing := m.missing()
+				c.mu.Unlock()
+				c.t.Logf("%s, kill %d after %4d ms, in the middle of work %t: %s; %s", m.name(), n+1, time.Since(began).Milliseconds(), busy, what, missing)
+				if busy {
+					c.tally[m.name()]++
+				}
+			}
+		}
+	}
+}
+
+// settle returns when the servers have carried out what a dead operator had sent.
+func (c *chaos) settle() {
+	c.gate.inFlight.Wait()
+	c.machines.cloudGate.inFlight.Wait()
+}
+
+// finish returns when the last versions are everywhere, and what was to arrive late has changed nothing of that.
+func (c *chaos) finish(ctx context.Context) {
 	c.t.Helper()
 	c.mu.Lock()
 	c.last = true
 	c.mu.Unlock()
-	c.until(ctx, "the Plan is complete", func() (bool, error) {
-		var p upgradev1.Plan
-		err := c.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: planName}, &p)
-		return err == nil && complete(&p), err
-	})
+	c.start()
+	for range 2 {
+		for _, m := range c.all {
+			c.until(ctx, m.name()+" is complete", func() (bool, error) { return m.missing() == "", nil })
+		}
+		c.trap.onTheWay.Wait()
+	}
+	c.stop()
 }
 
-// standing says in short how things stand.
-func (c *chaos) standing() (text string) {
-	c.journal.see(func(latest map[string]client.Object) { text = standing(latest) })
-	return text
-}
-
-func standing(latest map[string]client.Object) string {
-	var claimed, without, running, done int
-	var updated int32
-	jobs := map[string]*batchv1.Job{}
-	version := ""
-	for _, o := range latest {
-		switch o := o.(type) {
-		case *batchv1.Job:
-			jobs[o.Annotations[v1alpha1.AnnotationTurn]+o.Labels[upgradev1.LabelNode]] = o
-		case *upgradev1.Plan:
-			version = o.Spec.Version
-			if o.Status.Counts != nil {
-				updated = o.Status.Counts.Updated
-			}
+// check replays the journal.
+func (c *chaos) check(ctx context.Context) {
+	c.t.Helper()
+	c.until(ctx, "the journal is complete", func() (bool, error) { return c.journal.complete(ctx) })
+	invariants := sharedInvariants()
+	for _, m := range c.all {
+		invariants = append(invariants, m.invariants()...)
+	}
+	entries := c.journal.inOrder()
+	r := replayed(c.t, entries, invariants)
+	for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
+		if left := leftOn(r.nodes[name]); left != "" {
+			c.t.Errorf("at the end node %s has %s", name, left)
 		}
 	}
-	for _, o := range latest {
-		n, ok := o.(*corev1.Node)
-		if !ok {
-			continue
-		}
-		held, err := v1alpha1.ParseClaims(n.Annotations)
-		if err != nil || len(held) == 0 {
-			continue
-		}
-		claimed++
-		switch job := jobs[held[0].Turn+n.Name]; {
-		case job == nil:
-			without++
-		case succeeded(job):
-			done++
-		default:
-			running++
+	for _, m := range c.all {
+		m.checkEnd(ctx, r)
+	}
+	for _, g := range []*gate{c.gate, c.machines.cloudGate} {
+		if len(g.faults) > 0 {
+			c.t.Errorf("the operator has sent %v", g.faults)
 		}
 	}
-	return fmt.Sprintf("%s: %d nodes reported as updated, %d claimed: %d without a Job, %d with one that runs, %d with one that is done",
-		version, updated, claimed, without, running, done)
+	c.t.Logf("%d changes, and %d invariants after each", len(entries), len(invariants))
 }
 
-func succeeded(j *batchv1.Job) bool {
-	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
-		return c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue
+// serve runs pods on the nodes of a pool, of which some must always be available, and waits until they run.
+func (h *harness) serve(ctx context.Context, pool string, replicas, available int32) {
+	h.t.Helper()
+	object := metav1.ObjectMeta{Name: serving + pool, Namespace: h.namespace}
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": object.Name}}
+	d := &appsv1.Deployment{ObjectMeta: object, Spec: appsv1.DeploymentSpec{
+		Replicas: &replicas, Selector: selector,
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: selector.MatchLabels},
+			Spec: corev1.PodSpec{
+				TerminationGracePeriodSeconds: ptr.To[int64](1), NodeSelector: map[string]string{labelPool: pool},
+				Containers: []corev1.Container{{Name: "serve", Image: "example.com/serve"}},
+			},
+		},
+	}}
+	h.create(ctx, d, &policyv1.PodDisruptionBudget{ObjectMeta: object, Spec: policyv1.PodDisruptionBudgetSpec{
+		MinAvailable: ptr.To(intstr.FromInt32(available)), Selector: selector,
+	}})
+	h.until(ctx, "the pods serve", func() (bool, error) {
+		err := h.client.Get(ctx, client.ObjectKeyFromObject(d), d)
+		return d.Status.AvailableReplicas == replicas, err
 	})
 }
-
-func failed(j *batchv1.Job) bool {
-	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
-		return (c.Type == batchv1.JobFailed || c.Type == batchv1.JobFailureTarget) && c.Status == corev1.ConditionTrue
-	})
-}
-
-func person(name string) bool { return slices.Contains(byPerson, name) }

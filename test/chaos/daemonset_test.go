@@ -4,306 +4,458 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
+	"net/http"
 	"slices"
-	"sync"
-	"testing"
+	"strings"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/test/cluster"
+	"moult.dev/moult/api/v1alpha1"
 )
 
 const (
-	daemonNamespace = "daemons"
-	daemonSetName   = "chaos"
-	daemonNodes     = 100
-	// daemonCanaries is on how many nodes a template is tried.
-	daemonCanaries = 3
-	// daemonTenth is what 10% of the nodes comes to: of how many pods may be replaced at once.
-	daemonTenth = 10
-	// daemonStartSeconds is how long a pod takes to become ready, and daemonCanary how long the canary takes then.
+	daemonPool     = "daemons"
+	daemonNodes    = 10
+	daemonCanaries = 2
+	// daemonMost is how many pods may be replaced at once.
+	daemonMost         = 3
 	daemonStartSeconds = "0.3"
 	daemonCanary       = time.Second
-	// daemonLimit bounds one run.
-	daemonLimit = 16 * time.Minute
+	// surging is the ExtendedDaemonSet that has maxSurge. The other one has maxUnavailable.
+	surging = "surge"
 )
 
-// Each template goes out over nodes of which some are not ready for a while, by a canary and a rolling update.
-func TestDaemonSetKilledAtAnyInstant(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes clusters, and minutes")
+// daemons are two ExtendedDaemonSets on the same nodes, whose template changes as soon as the last one is everywhere.
+type daemons struct {
+	*harness
+	// images of each so far.
+	images map[string][]string
+}
+
+const (
+	makesPods       = "creating a pod"
+	deletesPods     = "deleting a pod"
+	patchesPods     = "patching a pod"
+	makesRevisions  = "creating a revision"
+	reportsState    = "writing the ExtendedDaemonSet's status"
+	reportsRevision = "writing a revision's status"
+)
+
+func (d *daemons) name() string { return "ExtendedDaemonSet" }
+
+// targets has no late write: a pod that a dead operator makes or deletes late is one too many, which no operator can prevent.
+func (d *daemons) targets() []target {
+	pods := []target{{name: makesPods, most: 8}, {name: deletesPods, most: 8}}
+	return append(slices.Repeat(pods, 3), target{name: patchesPods, most: 3}, target{name: makesRevisions}, target{name: reportsState, most: 6},
+		target{name: reportsState, most: 6}, target{name: reportsRevision, most: 6})
+}
+
+func (d *daemons) writeOf(r *http.Request, _ []byte) string {
+	path, patches := r.URL.Path, r.Method == http.MethodPatch || r.Method == http.MethodPut
+	switch {
+	case strings.HasSuffix(path, "/eviction"):
+	case r.Method == http.MethodPost && strings.HasSuffix(path, "/pods"):
+		return makesPods
+	case r.Method == http.MethodDelete && strings.Contains(path, "/pods/"):
+		return deletesPods
+	case patches && strings.Contains(path, "/pods/"):
+		return patchesPods
+	case r.Method == http.MethodPost && strings.HasSuffix(path, "/extendeddaemonsetreplicasets"):
+		return makesRevisions
+	case patches && strings.Contains(path, "/extendeddaemonsets/"):
+		return reportsState
+	case patches && strings.Contains(path, "/extendeddaemonsetreplicasets/"):
+		return reportsRevision
 	}
-	seed := seed(t)
-	for _, surge := range []bool{false, true} {
-		name := "maxUnavailable"
-		if surge {
-			name = "maxSurge"
+	return ""
+}
+
+func (d *daemons) prepare(ctx context.Context) {
+	d.t.Helper()
+	d.addNodes(ctx, daemonPool, daemonNodes, nil, "")
+}
+
+func (d *daemons) begin(ctx context.Context) {
+	d.t.Helper()
+	d.journal.follow(ctx, &edsv1.ExtendedDaemonSetList{}, d.namespace, nil)
+	d.journal.follow(ctx, &edsv1.ExtendedDaemonSetReplicaSetList{}, d.namespace, nil)
+	d.images = map[string][]string{}
+	for _, name := range []string{"unavailable", surging} {
+		d.images[name] = []string{"example.com/" + name + ":v1"}
+		rolling := edsv1.ExtendedDaemonSetSpecStrategyRollingUpdate{
+			SlowStartIntervalDuration: &metav1.Duration{Duration: time.Second}, SlowStartAdditiveIncrease: ptr.To(intstr.FromInt32(daemonNodes)),
+			MaxUnavailable: ptr.To(intstr.FromInt32(daemonMost)),
 		}
-		t.Run(name, func(t *testing.T) {
-			t.Logf("MOULT_SEED=%d repeats what was drawn, though not what happens in between", seed)
-			ctx, cancel := context.WithTimeoutCause(t.Context(), daemonLimit, fmt.Errorf("the test took longer than %s", daemonLimit))
-			defer cancel()
-			d := newDaemonChaos(ctx, t, seed, surge)
-			defer d.end()
-			d.run(ctx)
+		if name == surging {
+			rolling.MaxUnavailable, rolling.MaxSurge = nil, ptr.To(intstr.FromInt32(daemonMost))
+		}
+		d.create(ctx, &edsv1.ExtendedDaemonSet{
+			ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: name},
+			Spec: edsv1.ExtendedDaemonSetSpec{
+				Template: corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{
+						Labels: map[string]string{"app": name}, Annotations: map[string]string{"test.moult.dev/start-seconds": daemonStartSeconds},
+					},
+					Spec: corev1.PodSpec{
+						NodeSelector: map[string]string{labelPool: daemonPool},
+						Containers:   []corev1.Container{{Name: "daemon", Image: d.images[name][0]}},
+					},
+				},
+				Strategy: edsv1.ExtendedDaemonSetSpecStrategy{
+					RollingUpdate: rolling,
+					Canary: &edsv1.ExtendedDaemonSetSpecStrategyCanary{
+						Replicas: ptr.To(intstr.FromInt32(daemonCanaries)),
+						Duration: &metav1.Duration{Duration: daemonCanary}, NoRestartsDuration: &metav1.Duration{Duration: daemonCanary},
+					},
+				},
+			},
 		})
 	}
 }
 
-// daemonChaos is the state of one run.
-type daemonChaos struct {
-	*harness
-	surge   bool
-	outages *outages
-	began   time.Time
-
-	mu sync.Mutex
-	// images of the template so far.
-	images []string
-	// last is true when there is to be no further one.
-	last bool
-}
-
-func newDaemonChaos(ctx context.Context, t *testing.T, seed uint64, surge bool) *daemonChaos {
-	t.Helper()
-	o := cluster.Options{Nodes: daemonNodes, AuditLog: true}
-	d := &daemonChaos{
-		harness: newHarness(ctx, t, rand.New(rand.NewPCG(seed, 1)), o, writesOfDaemonSets),
-		surge:   surge, images: []string{imageOf(1)},
-	}
-	d.now = d.standing
-	d.outages = newOutages(rand.New(rand.NewPCG(seed, 2)), d.client, d.journal)
-	d.makeNamespace(ctx, daemonNamespace)
-	d.startOperator()
-	d.journal.follow(ctx, &corev1.NodeList{}, "", nil)
-	d.journal.follow(ctx, &corev1.PodList{}, daemonNamespace, nil)
-	return d
-}
-
-func imageOf(version int) string { return fmt.Sprintf("example.com/daemon:v%d", version) }
-
-func (d *daemonChaos) run(ctx context.Context) {
-	d.t.Helper()
-	d.began = time.Now()
-	d.create(ctx)
-	ctx, cancel := context.WithCancel(ctx)
-	var asking sync.WaitGroup
-	asking.Go(func() { d.askAgainAndAgain(ctx) })
-	defer func() {
-		cancel()
-		asking.Wait()
-	}()
-	d.killAll(ctx)
-	d.t.Logf("%d kills in %.1f s, of template %d: %v", kills, time.Since(d.began).Seconds(), d.templates(), d.tally)
-
-	d.startOperator()
-	d.mu.Lock()
-	d.last = true
-	d.mu.Unlock()
-	d.until(ctx, "the last template is everywhere", func() (bool, error) { return d.complete(), nil })
-	d.t.Logf("the last template, %d, was everywhere after %.1f s in all", d.templates(), time.Since(d.began).Seconds())
-	d.gate.wait()
-	d.until(ctx, "what came late is cleared up", func() (bool, error) { return d.complete(), nil })
-	// What is reported once a second, and said in Events, is over then.
-	time.Sleep(3 * time.Second)
-	d.stopOperator()
-	d.check(ctx, d.look(ctx))
-}
-
-func (d *daemonChaos) create(ctx context.Context) {
-	d.t.Helper()
-	rolling := edsv1.ExtendedDaemonSetSpecStrategyRollingUpdate{
-		SlowStartIntervalDuration: &metav1.Duration{Duration: time.Second},
-		SlowStartAdditiveIncrease: ptr.To(intstr.FromInt32(daemonNodes)),
-	}
-	if tenth := ptr.To(intstr.FromString("10%")); d.surge {
-		rolling.MaxSurge = tenth
-	} else {
-		rolling.MaxUnavailable = tenth
-	}
-	labels := map[string]string{"app": daemonSetName}
-	set := &edsv1.ExtendedDaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: daemonNamespace, Name: daemonSetName},
-		Spec: edsv1.ExtendedDaemonSetSpec{
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"test.moult.dev/start-seconds": daemonStartSeconds}},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "daemon", Image: d.images[0]}}},
-			},
-			Strategy: edsv1.ExtendedDaemonSetSpecStrategy{
-				RollingUpdate: rolling,
-				Canary: &edsv1.ExtendedDaemonSetSpecStrategyCanary{
-					Replicas:           ptr.To(intstr.FromInt32(daemonCanaries)),
-					Duration:           &metav1.Duration{Duration: daemonCanary},
-					NoRestartsDuration: &metav1.Duration{Duration: daemonCanary},
-				},
-			},
-		},
-	}
-	// The operator brings the definitions along. The journal has to know the objects from their beginning.
-	d.until(ctx, "the kinds are there", func() (bool, error) {
-		err := errors.Join(
-			d.client.List(ctx, &edsv1.ExtendedDaemonSetList{}), d.client.List(ctx, &edsv1.ExtendedDaemonSetReplicaSetList{}),
-		)
-		return err == nil, nil
+// missingOf says what is missing until the last image of a set is on each node, in the pods and in the status.
+func (d *daemons) missingOf(name string) string {
+	image, pods, ready := d.last(name), 0, 0
+	d.journal.see(func(latest map[string]client.Object) {
+		for _, o := range latest {
+			if p, ok := o.(*corev1.Pod); ok && p.Labels[edsv1.LabelName] == name {
+				if pods++; serves(p) && imageOf(p.Spec) == image {
+					ready++
+				}
+			}
+		}
 	})
-	d.journal.follow(ctx, &edsv1.ExtendedDaemonSetList{}, daemonNamespace, nil)
-	d.journal.follow(ctx, &edsv1.ExtendedDaemonSetReplicaSetList{}, daemonNamespace, nil)
-	if err := d.client.Create(ctx, set); err != nil {
-		d.t.Fatal(err)
+	set := find[*edsv1.ExtendedDaemonSet](d.journal, name)
+	if set == nil {
+		return "there is no ExtendedDaemonSet " + name
 	}
+	is := &set.Status
+	revision := find[*edsv1.ExtendedDaemonSetReplicaSet](d.journal, is.ActiveReplicaSet)
+	counts := []int32{is.Desired, is.Current, is.Ready, is.Available, is.UpToDate}
+	if pods == daemonNodes && ready == daemonNodes && is.ObservedGeneration == set.Generation && is.State == edsv1.StateRunning && is.Canary == nil &&
+		revision != nil && imageOf(revision.Spec.Template.Spec) == image && !slices.ContainsFunc(counts, func(n int32) bool { return n != daemonNodes }) {
+		return ""
+	}
+	return fmt.Sprintf("%s: %d pods, %d of it and ready; reported: %s, %d up to date, %d available, canary %+v", image, pods, ready, is.State, is.UpToDate, is.Available, is.Canary)
 }
 
-// askAgainAndAgain asks for the next template as soon as the last one is everywhere, and lets nodes fail meanwhile, until
-// there is to be no further one.
-func (d *daemonChaos) askAgainAndAgain(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(50 * time.Millisecond):
-		}
-		err := d.outages.play(ctx, time.Now())
-		if err == nil && d.outages.over() && d.complete() {
-			err = d.ask(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
-			d.t.Errorf("asking for the next template, %v", err)
-			return
+func (d *daemons) missing() (text string) {
+	for name := range d.images {
+		if missing := d.missingOf(name); missing != "" {
+			text += missing + "; "
 		}
 	}
+	return text
 }
 
-func (d *daemonChaos) ask(ctx context.Context) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.last {
-		return nil
+// ask asks for the next image wherever the last one is everywhere.
+func (d *daemons) ask(ctx context.Context) error {
+	for name, images := range d.images {
+		image := fmt.Sprintf("example.com/%s:v%d", name, len(images)+1)
+		set := &edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := d.patch(ctx, set, `{"spec":{"template":{"spec":{"containers":[{"name":"daemon","image":%q}]}}}}`, image); err != nil {
+			return err
+		}
+		d.images[name] = append(images, image)
 	}
-	image := imageOf(len(d.images) + 1)
-	patch := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"daemon","image":%q}]}}}}`, image)
-	set := &edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: daemonNamespace, Name: daemonSetName}}
-	if err := d.client.Patch(ctx, set, client.RawPatch("application/merge-patch+json", patch)); err != nil {
-		return err
-	}
-	d.images = append(d.images, image)
-	d.outages.draw(time.Now())
-	d.t.Logf("asked for %s after %.1f s", image, time.Since(d.began).Seconds())
 	return nil
 }
 
-func (d *daemonChaos) templates() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.images)
-}
-
-// complete reports whether the last template is everywhere, and nothing else is anywhere, by what is reported and by the
-// pods.
-func (d *daemonChaos) complete() (is bool) {
-	d.mu.Lock()
-	image := d.images[len(d.images)-1]
-	d.mu.Unlock()
-	d.journal.see(func(latest map[string]client.Object) {
-		s := standingOf(latest)
-		is = s.reported() && s.active == image && s.image == image && s.pods == daemonNodes && s.updated == daemonNodes
-	})
-	return is
-}
-
-// standing says in short how things stand.
-func (d *daemonChaos) standing() (text string) {
-	d.journal.see(func(latest map[string]client.Object) { text = standingOf(latest).String() })
-	return text
-}
-
-// daemonStanding is how things stand.
-type daemonStanding struct {
-	set *edsv1.ExtendedDaemonSet
-	// image is what the ExtendedDaemonSet asks for, and active that of its active revision.
-	image, active string
-	// pods is how many there are, updated how many are ready with that image, and unready how many nodes are not ready.
-	pods, updated, unready int
-}
-
-func standingOf(latest map[string]client.Object) daemonStanding {
-	var s daemonStanding
-	revisions := map[string]string{}
-	for _, o := range latest {
-		switch o := o.(type) {
-		case *edsv1.ExtendedDaemonSet:
-			s.set, s.image = o, o.Spec.Template.Spec.Containers[0].Image
-		case *edsv1.ExtendedDaemonSetReplicaSet:
-			revisions[o.Name] = o.Spec.Template.Spec.Containers[0].Image
-		case *corev1.Node:
-			if !nodeReady(o) {
-				s.unready++
+// busy reports whether a node has not the image that is asked for.
+func (d *daemons) busy(ctx context.Context) (bool, error) {
+	var sets edsv1.ExtendedDaemonSetList
+	var pods corev1.PodList
+	if err := d.client.List(ctx, &sets, client.InNamespace(d.namespace)); err != nil {
+		return false, err
+	}
+	if err := d.client.List(ctx, &pods, client.InNamespace(d.namespace)); err != nil {
+		return false, err
+	}
+	for i := range sets.Items {
+		done := 0
+		for j := range pods.Items {
+			if p := &pods.Items[j]; p.Labels[edsv1.LabelName] == sets.Items[i].Name && serves(p) && imageOf(p.Spec) == imageOf(sets.Items[i].Spec.Template.Spec) {
+				done++
 			}
 		}
+		if done < daemonNodes {
+			return true, nil
+		}
 	}
-	if s.set != nil {
-		s.active = revisions[s.set.Status.ActiveReplicaSet]
+	return false, nil
+}
+
+func (d *daemons) invariants() (all []invariant) {
+	for name := range d.images {
+		all = append(all, newDaemonReplay(name).invariants()...)
 	}
-	for _, o := range latest {
-		if pod, ok := o.(*corev1.Pod); ok {
-			s.pods++
-			if serves(pod) && pod.Spec.Containers[0].Image == s.image {
-				s.updated++
+	return all
+}
+
+func (d *daemons) last(name string) string { return d.images[name][len(d.images[name])-1] }
+
+func (d *daemons) checkEnd(_ context.Context, r *replay) {
+	d.t.Helper()
+	for name, images := range d.images {
+		pods := map[string]int{}
+		for _, o := range r.objects {
+			if p, ok := o.(*corev1.Pod); ok && p.Labels[edsv1.LabelName] == name {
+				pods[nodeOf(p)]++
+				if _, canary := p.Labels[edsv1.LabelReplicaSetCanary]; canary || !serves(p) || imageOf(p.Spec) != d.last(name) {
+					d.t.Errorf("at the end pod %s is of %s, serves %t, and is labelled as canary %t", p.Name, imageOf(p.Spec), serves(p), canary)
+				}
 			}
 		}
+		want := map[string]int{}
+		for node, n := range r.nodes {
+			if n.Labels[labelPool] == daemonPool {
+				want[node] = 1
+			}
+		}
+		if diff := cmp.Diff(want, pods); diff != "" {
+			d.t.Errorf("the pods of %s on each node at the end (-want +got)\n%s", name, diff)
+		}
+		d.t.Logf("ExtendedDaemonSet %s had %d templates", name, len(images))
 	}
-	return s
 }
 
-// reported reports whether the status says that all is done.
-func (s daemonStanding) reported() bool {
-	if s.set == nil {
-		return false
-	}
-	is := &s.set.Status
-	counts := []int32{is.Desired, is.Current, is.Ready, is.Available, is.UpToDate}
-	return is.ObservedGeneration == s.set.Generation && is.State == edsv1.StateRunning && is.Canary == nil &&
-		!slices.ContainsFunc(counts, func(n int32) bool { return n != daemonNodes })
+// daemonReplay is what there is of one ExtendedDaemonSet after each change.
+type daemonReplay struct {
+	name string
+	set  *edsv1.ExtendedDaemonSet
+	// pods by node.
+	pods map[string]map[string]*corev1.Pod
+	// lost are nodes whose last available pod the update has deleted.
+	lost sets.Set[string]
+	// unready are nodes that once were not ready. A node may get another pod meanwhile.
+	unready sets.Set[string]
+	// actives are the active revisions so far, and canaries the nodes on which each was tried.
+	actives  []string
+	canaries map[string][]string
+	// made are "node image" of the pods so far, and hashes the revisions by the hash of their template.
+	made   sets.Set[string]
+	hashes map[string]string
 }
 
-func (s daemonStanding) String() string {
-	text := fmt.Sprintf("%s: %d pods, %d of it and ready; %d nodes not ready", s.image, s.pods, s.updated, s.unready)
-	if s.set == nil {
-		return text
+func newDaemonReplay(name string) *daemonReplay {
+	return &daemonReplay{
+		name: name, pods: map[string]map[string]*corev1.Pod{}, lost: sets.New[string](), unready: sets.New[string](), canaries: map[string][]string{},
+		made: sets.New[string](), hashes: map[string]string{},
 	}
-	is := &s.set.Status
-	text += fmt.Sprintf("; reported: %s, %s is active, %d up to date, %d available", is.State, s.active, is.UpToDate, is.Available)
-	if is.Canary != nil {
-		text += fmt.Sprintf(", canary on %v", is.Canary.Nodes)
-	}
-	return text
 }
 
-func nodeReady(n *corev1.Node) bool {
-	for i := range n.Status.Conditions {
-		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
+func (d *daemonReplay) invariants() []invariant {
+	ofPods := func(name string, check func(r *replay, before, p *corev1.Pod, deleted bool) string) invariant {
+		return invariant{name, func(r *replay, before client.Object, e entry) string {
+			p, ok := e.object.(*corev1.Pod)
+			if !ok || p.Labels[edsv1.LabelName] != d.name {
+				return ""
+			}
+			old, _ := before.(*corev1.Pod)
+			return check(r, old, p, e.deleted)
+		}}
+	}
+	most, doubles := daemonMost, 0
+	if d.name == surging {
+		most, doubles = 0, daemonMost
+	}
+	return []invariant{
+		{"a revision is made once for a template, and goes only when it is not in use", d.revision},
+		{"a canary keeps its nodes, and a revision is promoted once, when it is available there", d.promotion},
+		ofPods("a node gets one pod for a template, and one of a canary only if it is among its nodes", func(r *replay, old, p *corev1.Pod, deleted bool) string {
+			if old != nil || deleted {
+				return ""
+			}
+			key := nodeOf(p) + " " + imageOf(p.Spec)
+			if d.made.Has(key) || nodeOf(p) == "" {
+				return "it is another one for node and image " + key
+			}
+			d.made.Insert(key)
+			return d.outsideCanary(revisionOf(p), nodeOf(p))
+		}),
+		ofPods("no more pods are unavailable because of the update than may be", func(_ *replay, old, p *corev1.Pod, deleted bool) string {
+			node := nodeOf(p)
+			had := old != nil && serves(old)
+			d.keep(p, deleted)
+			switch {
+			case d.available(node, "") != nil:
+				d.lost.Delete(node)
+			case had && (p.DeletionTimestamp != nil || deleted) && !d.unready.Has(node):
+				d.lost.Insert(node)
+				if c := d.set.Status.Canary; c != nil && !slices.Contains(c.Nodes, node) {
+					return fmt.Sprintf("node %s lost its pod, and the canary is on %v", node, c.Nodes)
+				}
+			}
+			if d.lost.Len() > most {
+				return fmt.Sprintf("the nodes are %v, and %d may be", sets.List(d.lost), most)
+			}
+			return ""
+		}),
+		ofPods("no node has two pods, but for a surge", func(*replay, *corev1.Pod, *corev1.Pod, bool) string {
+			var doubled []string
+			for node, pods := range d.pods {
+				revisions := sets.New[string]()
+				staying := 0
+				for _, p := range pods {
+					if p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded {
+						staying++
+						revisions.Insert(revisionOf(p))
+					}
+				}
+				if staying > 2 || staying != revisions.Len() {
+					return fmt.Sprintf("node %s has %d pods of the revisions %v", node, staying, sets.List(revisions))
+				}
+				if staying == 2 && !(d.name == surging && d.unready.Has(node)) {
+					doubled = append(doubled, node)
+				}
+			}
+			if len(doubled) > doubles {
+				slices.Sort(doubled)
+				return fmt.Sprintf("the nodes are %v, and %d may have", doubled, doubles)
+			}
+			return ""
+		}),
+		ofNodes("an ExtendedDaemonSet takes no node", func(_ *replay, _, n *corev1.Node) string {
+			if n.Labels[labelPool] != daemonPool {
+				return ""
+			}
+			if !nodeReady(n) {
+				d.unready.Insert(n.Name)
+			}
+			if n.Spec.Unschedulable || n.Annotations[v1alpha1.AnnotationClaims] != "" {
+				return "it is cordoned or claimed"
+			}
+			return ""
+		}),
+	}
+}
+
+func (d *daemonReplay) keep(p *corev1.Pod, deleted bool) {
+	node := nodeOf(p)
+	if d.pods[node] == nil {
+		d.pods[node] = map[string]*corev1.Pod{}
+	}
+	if d.pods[node][p.Name] = p; deleted {
+		delete(d.pods[node], p.Name)
+	}
+}
+
+// available is a pod that serves on a node, of a revision if that is not empty.
+func (d *daemonReplay) available(node, revision string) *corev1.Pod {
+	for _, p := range d.pods[node] {
+		if serves(p) && (revision == "" || revisionOf(p) == revision) {
+			return p
 		}
 	}
-	return false
+	return nil
 }
 
-func podReady(p *corev1.Pod) bool {
-	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
+// outsideCanary says what is wrong with a pod of a revision on a node.
+func (d *daemonReplay) outsideCanary(revision, node string) string {
+	if d.set == nil || d.set.Status.ActiveReplicaSet == "" || d.set.Status.ActiveReplicaSet == revision {
+		return ""
+	}
+	if c := d.set.Status.Canary; c == nil || c.ReplicaSet != revision || !slices.Contains(c.Nodes, node) {
+		return fmt.Sprintf("it is one of %s on node %s, when %s is active and the canary is %+v", revision, node, d.set.Status.ActiveReplicaSet, c)
+	}
+	return ""
+}
+
+func (d *daemonReplay) revision(_ *replay, _ client.Object, e entry) string {
+	o, ok := e.object.(*edsv1.ExtendedDaemonSetReplicaSet)
+	if !ok || o.Labels[edsv1.LabelName] != d.name {
+		return ""
+	}
+	if e.deleted {
+		for node := range d.pods {
+			if d.available(node, o.Name) != nil {
+				return "it was deleted, and has a pod on node " + node
+			}
+		}
+		if s := d.set; s.Status.ActiveReplicaSet == o.Name || s.Status.Canary != nil && s.Status.Canary.ReplicaSet == o.Name {
+			return "it was deleted, and is in use"
+		}
+		return ""
+	}
+	hash := o.Annotations[edsv1.AnnotationTemplateHash]
+	if other := d.hashes[hash]; hash == "" || other != "" && other != o.Name {
+		return fmt.Sprintf("its hash is %q, and that of %q too", hash, other)
+	}
+	d.hashes[hash] = o.Name
+	return ""
+}
+
+func (d *daemonReplay) promotion(r *replay, _ client.Object, e entry) string {
+	o, ok := e.object.(*edsv1.ExtendedDaemonSet)
+	if !ok || o.Name != d.name {
+		return ""
+	}
+	old := d.set
+	d.set = o
+	if e.deleted {
+		return "it was deleted"
+	}
+	if c := o.Status.Canary; c != nil {
+		nodes := slices.Sorted(slices.Values(c.Nodes))
+		known := d.canaries[c.ReplicaSet]
+		d.canaries[c.ReplicaSet] = nodes
+		if len(known) > 0 && !slices.Equal(known, nodes) || len(nodes) > daemonCanaries {
+			return fmt.Sprintf("the canary of %s was on %v, and now is on %v", c.ReplicaSet, known, nodes)
 		}
 	}
-	return false
+	active := o.Status.ActiveReplicaSet
+	if len(d.actives) > 0 && d.actives[len(d.actives)-1] == active || active == "" && len(d.actives) == 0 {
+		return ""
+	}
+	again := slices.Contains(d.actives, active) || active == ""
+	d.actives = append(d.actives, active)
+	switch {
+	case again:
+		return fmt.Sprintf("%q is active again, after %v", active, d.actives)
+	case len(d.actives) == 1:
+		return ""
+	case old.Status.Canary == nil || old.Status.Canary.ReplicaSet != active || len(d.canaries[active]) != daemonCanaries:
+		return fmt.Sprintf("%s was promoted, and the canary was %+v", active, old.Status.Canary)
+	}
+	for _, node := range d.canaries[active] {
+		if d.available(node, active) == nil && !d.unready.Has(node) {
+			return fmt.Sprintf("%s was promoted, and is not available on node %s", active, node)
+		}
+	}
+	return ""
 }
 
-// serves reports whether a pod is ready, and is to stay so.
+// serves reports whether a pod is ready, and stays.
 func serves(p *corev1.Pod) bool { return p.DeletionTimestamp == nil && podReady(p) }
+
+func imageOf(s corev1.PodSpec) string { return s.Containers[0].Image }
+
+func revisionOf(p *corev1.Pod) string { return p.Labels[edsv1.LabelReplicaSetName] }
+
+// nodeOf is the node that a pod is on, or is meant for.
+func nodeOf(p *corev1.Pod) string {
+	if p.Spec.NodeName != "" || p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil {
+		return p.Spec.NodeName
+	}
+	required := p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if required == nil {
+		return ""
+	}
+	for _, term := range required.NodeSelectorTerms {
+		for _, field := range term.MatchFields {
+			if field.Key == metav1.ObjectNameField && field.Operator == corev1.NodeSelectorOpIn && len(field.Values) == 1 {
+				return field.Values[0]
+			}
+		}
+	}
+	return ""
+}

@@ -4,18 +4,18 @@ package chaos
 
 import (
 	"bytes"
-	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"log"
+	"maps"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"path/filepath"
-	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,295 +25,261 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// anyInstant is no write, but a time.
-const anyInstant = ""
-
-// writes are what the operator writes.
-type writes struct {
-	// of says which of them a request is.
-	of func(r *http.Request, body []byte) string
-	// names are those to kill at, the more often the more there are of them, and most is which one at most.
-	names []string
-	most  int
-	// punctual is true where no write arrives late.
-	punctual bool
-	// longest is how long a life may be that ends at any time, and patience how long one whose write does not come. Default 800ms and patience.
-	longest, patience time.Duration
+// write is a request that changes something, or that is worth a kill for another reason.
+type write struct {
+	mechanism, name string
 }
 
-// When it is killed.
+// target is a write of a mechanism to kill at.
+type target struct {
+	name string
+	// most is the greatest count of such writes before the kill. Default 1.
+	most int
+	// late is true where the write may arrive when the next operator is at work. A claim may not: its precondition is the
+	// Node alone, so a late claim can exceed a budget and no operator can prevent that.
+	late bool
+}
+
+// When the process is killed.
 const (
-	before = "before" // The write is never sent.
-	after  = "after"  // The write is done, and the operator never hears of it.
-	late   = "while"  // The write arrives when the operator is gone, perhaps when the next one is at work.
+	before  = "before"   // The write is never sent.
+	after   = "after"    // The write is done, and the process never hears of it.
+	late    = "during"   // The write arrives when the process is gone, perhaps when the next one is at work.
+	anytime = "any time" // At a time that counts from the mechanism's first write.
 )
 
 // instant is when to kill.
 type instant struct {
-	write string
-	nth   int
-	when  string
+	mechanism, name string
+	nth             int
+	when            string
 	// delay is until the kill, or until a late write arrives.
 	delay time.Duration
 }
 
 func (i instant) String() string {
-	if i.write == anyInstant {
+	if i.when == anytime {
 		return "at any time"
 	}
-	return i.when + " " + i.write
+	return i.when + " " + i.name
 }
 
-// draw draws an instant: one in three at any time, the others at a write.
-func (w writes) draw(random *rand.Rand) instant {
-	between := func(from, to int) time.Duration { return time.Duration(from+random.IntN(to-from)) * time.Millisecond }
-	if random.IntN(3) == 0 {
-		return instant{delay: between(30, int(cmp.Or(w.longest, 800*time.Millisecond).Milliseconds()))}
+// draw draws an instant: one in four at any time, the others at a write.
+func draw(random *rand.Rand, mechanism string, targets []target) instant {
+	milliseconds := func(from, to int) time.Duration { return time.Duration(from+random.IntN(to-from)) * time.Millisecond }
+	if random.IntN(4) == 0 {
+		return instant{mechanism: mechanism, when: anytime, delay: milliseconds(0, 600)}
 	}
-	pick := func(of ...string) string { return of[random.IntN(len(of))] }
-	whens := []string{before, after, late}
-	if w.punctual {
-		whens = whens[:2]
+	t := targets[random.IntN(len(targets))]
+	whens := []string{before, after}
+	if t.late {
+		whens = append(whens, late)
 	}
 	return instant{
-		write: pick(w.names...),
-		when:  pick(whens...),
-		nth:   1 + random.IntN(w.most),
-		delay: between(100, 3000),
+		mechanism: mechanism, name: t.name, nth: 1 + random.IntN(max(t.most, 1)), when: whens[random.IntN(len(whens))], delay: milliseconds(100, 2000),
 	}
 }
 
-// process is what is killed.
-type process interface {
-	// Kill ends it as a power cut does, and returns when it is gone. It reports whether it was still running.
-	Kill() bool
+// victim is what is killed. Kill ends it as a power cut does.
+type victim interface{ Kill() }
+
+// trap kills the process that sends a certain write.
+type trap struct {
+	onTheWay sync.WaitGroup // late writes
+
+	mu sync.Mutex
+	at *instant // nil while the trap is not armed
+	// counting is true once the delay until the kill at any time has begun, and others counts the mechanism's other writes.
+	counting bool
+	others   int
+	hit      chan string
 }
 
-// gate stands between the operator and the API server, or what else is asked by HTTP.
+// arm makes the trap kill at the instant. The channel receives what it killed.
+func (t *trap) arm(at instant) <-chan string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.at, t.counting, t.others, t.hit = &at, false, 0, make(chan string, 1)
+	return t.hit
+}
+
+// take kills the victim if its write is the one to kill at, and reports whether it is. Then send is called if and when the
+// write is to arrive.
+func (t *trap) take(w write, v victim, send func()) bool {
+	at := t.due(w, v)
+	if at == nil {
+		return false
+	}
+	switch at.when {
+	case after:
+		send()
+	case late:
+		t.onTheWay.Go(func() {
+			time.Sleep(at.delay)
+			send()
+		})
+	}
+	v.Kill()
+	t.hit <- at.when + " " + w.name
+	return true
+}
+
+// due returns the instant if this write is the one to kill at.
+func (t *trap) due(w write, v victim) *instant {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := t.at
+	if at == nil || w.mechanism != at.mechanism {
+		return nil
+	}
+	if at.when == anytime {
+		if !t.counting {
+			t.counting = true
+			time.AfterFunc(at.delay, func() {
+				v.Kill()
+				t.hit <- at.String()
+			})
+		}
+		return nil
+	}
+	// Some writes are rare. Then any other of the mechanism will do.
+	const patience = 10
+	if at.name != w.name {
+		if t.others++; t.others < patience {
+			return nil
+		}
+		at.nth, at.when = 1, before
+	}
+	if at.nth--; at.nth > 0 {
+		return nil
+	}
+	t.at = nil
+	return at
+}
+
+// gate stands between the operator and a server, and knows what the operator writes.
 type gate struct {
-	// url is where it is, and kubeconfig says so.
-	url        string
-	kubeconfig string
-	writes     writes
+	url  string
+	trap *trap
+	// of says which write a request is; nothing for all others.
+	of func(r *http.Request, body []byte) write
+	// forbidden reports a request that the operator must never send.
+	forbidden func(r *http.Request) bool
+	victim    victim
 
 	backend   *url.URL
 	transport http.RoundTripper
 	proxy     *httputil.ReverseProxy
-	onTheWay  sync.WaitGroup // late writes
+	// inFlight are the writes that are with the server. They are not interrupted, so that all are done before the next operator starts.
+	inFlight sync.WaitGroup
 
-	mu      sync.Mutex
-	process process
-	at      *instant // the write to kill the process at, or nil
-	taken   bool     // that write has come
-	hit     chan struct{}
-	late    []lateWrite
-	begun   chan struct{} // closed at the next request; nil if nobody waits for that
+	mu sync.Mutex
+	// faults are requests that were forbidden or invalid.
+	faults []string
 }
 
-// lateWrite is one that arrived when who had sent it was dead.
-type lateWrite struct {
-	method, path string
-	// code is what the API server said, and object what it answered with, in whichever encoding.
-	code   int
-	object []byte
-}
-
-func newGate(t *testing.T, config *rest.Config, w writes) *gate {
+func newGate(t *testing.T, config *rest.Config, trap *trap, v victim) *gate {
 	t.Helper()
-	return newGateAt(t, config, w, "127.0.0.1:0")
-}
-
-// newGateAt is a gate at an address of this machine.
-func newGateAt(t *testing.T, config *rest.Config, w writes, address string) *gate {
-	t.Helper()
-	g := &gate{writes: w}
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := &gate{trap: trap, victim: v, forbidden: func(*http.Request) bool { return false }}
+	var err error
 	if g.transport, err = rest.TransportFor(config); err != nil {
 		t.Fatal(err)
 	}
 	if g.backend, err = url.Parse(config.Host); err != nil {
 		t.Fatal(err)
 	}
+	quiet := log.New(io.Discard, "", 0) // A caller that is killed is no error.
 	g.proxy = &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(g.backend)
-			r.Out.Host = r.In.Host // What answers with URLs names the gate in them.
+			r.Out.Host = r.In.Host // Answers with URLs must name the gate.
 		},
-		Transport:     g.transport,
-		FlushInterval: -1,
-		// Whose caller is gone is not worth a word.
-		ErrorLog:     log.New(io.Discard, "", 0),
+		Transport: g.transport, FlushInterval: -1, ErrorLog: quiet,
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	server := httptest.NewUnstartedServer(g)
-	_ = server.Listener.Close()
-	server.Listener = listener
-	server.Config.ErrorLog = g.proxy.ErrorLog
+	server.Config.ErrorLog = quiet
 	server.Start()
 	t.Cleanup(func() {
 		server.CloseClientConnections()
 		server.Close()
 	})
 	g.url = server.URL
-	kubeconfig := clientcmdapi.NewConfig()
-	kubeconfig.Clusters["gate"] = &clientcmdapi.Cluster{Server: server.URL}
-	kubeconfig.Contexts["gate"] = &clientcmdapi.Context{Cluster: "gate"}
-	kubeconfig.CurrentContext = "gate"
-	g.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*kubeconfig, g.kubeconfig); err != nil {
-		t.Fatal(err)
-	}
 	return g
 }
 
-func freeAddress(t *testing.T) string {
+// kubeconfig writes a kubeconfig that leads through the gate.
+func (g *gate) kubeconfig(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	config := clientcmdapi.NewConfig()
+	config.Clusters["gate"] = &clientcmdapi.Cluster{Server: g.url}
+	config.Contexts["gate"] = &clientcmdapi.Context{Cluster: "gate"}
+	config.CurrentContext = "gate"
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	return path
 }
 
-// arm makes the gate kill the process at the instant. The channel is closed when it has.
-func (g *gate) arm(at instant, p process) <-chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.process, g.at, g.taken, g.hit = p, nil, false, make(chan struct{})
-	if at.write != anyInstant {
-		g.at = &at
-	}
-	return g.hit
-}
-
-// next is closed when the next request comes.
-func (g *gate) next() <-chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.begun = make(chan struct{})
-	return g.begun
-}
-
-// comes notes that a request has come.
-func (g *gate) comes() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.begun != nil {
-		close(g.begun)
-		g.begun = nil
-	}
-}
-
-// disarm takes that back, and reports whether it did so in time.
-func (g *gate) disarm() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.at = nil
-	return !g.taken
-}
-
-// wait returns when every late write has arrived.
-func (g *gate) wait() { g.onTheWay.Wait() }
-
-// lateWrites are those that have arrived late.
-func (g *gate) lateWrites() []lateWrite {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return slices.Clone(g.late)
-}
-
-// due reports whether this write is the one to kill at, and when.
-func (g *gate) due(write string) *instant {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.at == nil || write == "" || g.at.write != write {
-		return nil
-	}
-	if g.at.nth--; g.at.nth > 0 {
-		return nil
-	}
-	at := g.at
-	g.at, g.taken = nil, true
-	return at
-}
-
-// strike kills the operator.
-func (g *gate) strike() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.process.Kill()
-	close(g.hit)
-}
-
-// ServeHTTP passes a request on, or kills who sent it.
+// ServeHTTP passes a request on, or kills its sender.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var body []byte
-	if r.Method != http.MethodGet {
-		var err error
-		if body, err = io.ReadAll(r.Body); err != nil {
-			panic(http.ErrAbortHandler)
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-	}
-	g.comes()
-	at := g.due(g.writes.of(r, body))
-	if at == nil {
-		g.proxy.ServeHTTP(w, r)
+	if r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/api") {
+		g.proxy.ServeHTTP(w, r) // It may be a watch.
 		return
 	}
-	own := r.Clone(context.WithoutCancel(r.Context()))
-	own.Body = io.NopCloser(bytes.NewReader(body))
-	switch at.when {
-	case before:
-		g.strike()
-	case after:
-		g.send(own)
-		g.strike()
-	case late:
-		g.onTheWay.Go(func() {
-			time.Sleep(at.delay)
-			code, object := g.send(own)
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			g.late = append(g.late, lateWrite{own.Method, own.URL.Path, code, object})
-		})
-		g.strike()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
 	}
-	panic(http.ErrAbortHandler)
+	g.inFlight.Add(1)
+	defer g.inFlight.Done()
+	if g.trap.take(g.of(r, body), g.victim, func() { g.send(r, body) }) {
+		panic(http.ErrAbortHandler)
+	}
+	response, answer, err := g.send(r, body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	maps.Copy(w.Header(), response.Header)
+	w.WriteHeader(response.StatusCode)
+	_, _ = w.Write(answer) // The caller may be dead.
 }
 
-// send sends a request to the API server. Who sent it does not see the answer.
-func (g *gate) send(r *http.Request) (code int, object []byte) {
-	ctx, cancel := context.WithTimeout(r.Context(), 30*time.Second)
-	defer cancel()
-	r = r.WithContext(ctx)
-	r.RequestURI, r.Host = "", ""
+// send sends a request to the server, whatever becomes of its sender.
+func (g *gate) send(r *http.Request, body []byte) (*http.Response, []byte, error) {
+	r = r.Clone(context.WithoutCancel(r.Context()))
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	r.RequestURI, r.Host = "", g.host(r)
 	r.URL.Scheme, r.URL.Host = g.backend.Scheme, g.backend.Host
-	// The transport asks for compression by itself, and undoes it, only where nobody else has asked for it.
-	r.Header.Del("Accept-Encoding")
 	response, err := g.transport.RoundTrip(r)
 	if err != nil {
-		return 0, nil
+		return nil, nil, err
 	}
 	defer response.Body.Close()
-	object, _ = io.ReadAll(response.Body)
-	return response.StatusCode, object
+	answer, err := io.ReadAll(response.Body)
+	g.note(r, response.StatusCode)
+	return response, answer, err
 }
 
-// ready asks the operator whether it has seen how things stand.
-func ready(ctx context.Context, probes string) bool {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+probes+"/readyz", nil)
-	if err != nil {
-		return false
+// host is the name that the server is called by. A cloud answers with URLs, which must name the gate.
+func (g *gate) host(r *http.Request) string {
+	if g.backend.Scheme == "https" {
+		return ""
 	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return false
+	return r.Host
+}
+
+// note keeps what was wrong with a write.
+func (g *gate) note(r *http.Request, code int) {
+	what := r.Method + " " + r.URL.Path
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch code {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusUnprocessableEntity:
+		g.faults = append(g.faults, fmt.Sprintf("%s: %d", what, code))
 	}
-	response.Body.Close()
-	return response.StatusCode == http.StatusOK
+	if g.forbidden(r) {
+		g.faults = append(g.faults, what+": must never be sent")
+	}
 }

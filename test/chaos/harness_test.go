@@ -3,20 +3,18 @@
 package chaos
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,56 +29,57 @@ import (
 	"moult.dev/moult/test/operator"
 )
 
-const (
-	kills = 50
-	// patience bounds a life whose kill would wait for something that does not come.
-	patience = 6 * time.Second
-	// starting bounds how long it is waited for an operator that begins.
-	starting = 30 * time.Second
-)
-
-// seed is MOULT_SEED, or else always the same: what is drawn by chance is for those to see who look for it, by make chaos.
-func seed(t *testing.T) uint64 {
+// seedOf returns MOULT_SEED, or else always the same.
+func seedOf(t *testing.T) uint64 {
 	t.Helper()
 	text, ok := os.LookupEnv("MOULT_SEED")
 	if !ok {
-		return 3
+		text = "3"
 	}
-	n, err := strconv.ParseUint(text, 10, 64)
+	seed, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		t.Fatalf("reading MOULT_SEED, %v", err)
 	}
-	return n
+	t.Logf("MOULT_SEED=%d repeats what was drawn, though not what happens in between", seed)
+	return seed
 }
 
-// harness is what every kind of rollout is killed with.
+// harness is a cluster with an operator of which all requests go through a gate.
 type harness struct {
-	t       *testing.T
-	random  *rand.Rand
-	cluster *cluster.Cluster
-	client  client.WithWatch
-	gate    *gate
-	journal *journal
-	program string
-	// env is the operator's environment.
-	env     []string
+	t         *testing.T
+	cluster   *cluster.Cluster
+	client    client.WithWatch
+	namespace string
+	journal   *journal
+	trap      *trap
+	gate      *gate
+	// args and env are the operator's.
+	args, env []string
+	logFile   string
+	standing  func() string
+	// background are goroutines that end with the test's context.
+	background sync.WaitGroup
+
+	program, kubeconfig string
+
+	mu      sync.Mutex
 	process *operator.Process
-	// now says in short how things stand.
-	now func() string
-	// tally counts the kills by what they hit.
-	tally map[string]int
 }
 
-// newHarness starts a cluster, without an operator yet.
-func newHarness(ctx context.Context, t *testing.T, random *rand.Rand, o cluster.Options, w writes) *harness {
+// newHarness connects to a cluster, and starts no operator yet. The context ends a little before the test must: that is the only bound of all waiting.
+func newHarness(t *testing.T) (context.Context, *harness) {
 	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	if deadline, ok := t.Deadline(); ok {
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-time.Minute))
+	}
 	log.SetLogger(logr.Discard()) // The operator is another process, and logs for itself.
-	h := &harness{t: t, random: random, tally: map[string]int{}}
+	h := &harness{t: t, trap: &trap{}, standing: func() string { return "" }}
 	var err error
 	if h.program, err = operator.Build(ctx, t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
-	h.cluster = cluster.New(t, o)
+	h.cluster = cluster.Shared(t, 0)
 	config := h.cluster.Config()
 	config.UserAgent = "chaos"
 	scheme := runtime.NewScheme()
@@ -91,134 +90,145 @@ func newHarness(ctx context.Context, t *testing.T, random *rand.Rand, o cluster.
 	if h.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	h.gate = newGate(t, h.cluster.Config(), w)
+	h.gate = newGate(t, h.cluster.Config(), h.trap, h)
+	h.kubeconfig = h.gate.kubeconfig(t)
 	h.journal = newJournal(t, h.client)
-	return h
+	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "chaos-"}}
+	if err := h.client.Create(ctx, space); err != nil {
+		t.Fatal(err)
+	}
+	h.namespace = space.Name
+	// Without its account no pods can be made in the namespace, and the Job controller waits ever longer.
+	if err := cluster.WaitForAccounts(ctx, h.client, h.namespace); err != nil {
+		t.Fatal(err)
+	}
+	h.logFile = filepath.Join(t.TempDir(), "moult.log")
+	h.args = []string{
+		"--namespace=" + h.namespace, "--watch-namespace=" + h.namespace, "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0",
+		// A slow machine is no reason for a Job to fail, or to go before it is seen.
+		"--job-active-deadline-seconds=0", "--job-ttl-seconds-after-finish=86400",
+	}
+	t.Cleanup(func() {
+		h.Kill()
+		h.remove(context.WithoutCancel(ctx), space)
+		cancel()
+		h.background.Wait()
+	})
+	return ctx, h
 }
 
-// end leaves no operator behind.
-func (h *harness) end() {
+// remove deletes what is left. No operator is there for its finalizers.
+func (h *harness) remove(ctx context.Context, space *corev1.Namespace) {
+	left := []client.Object{space}
+	var rollouts v1alpha1.NodeRolloutList
+	var budgets v1alpha1.NodeDisruptionBudgetList
+	if err := errors.Join(h.client.List(ctx, &rollouts), h.client.List(ctx, &budgets)); err != nil && !meta.IsNoMatchError(err) {
+		h.t.Errorf("listing what is left, %v", err)
+	}
+	for i := range rollouts.Items {
+		left = append(left, &rollouts.Items[i])
+	}
+	for i := range budgets.Items {
+		left = append(left, &budgets.Items[i])
+	}
+	for _, o := range left {
+		if len(o.GetFinalizers()) > 0 {
+			_ = h.client.Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))
+		}
+		if err := client.IgnoreNotFound(h.client.Delete(ctx, o)); err != nil {
+			h.t.Errorf("deleting what is left, %v", err)
+		}
+	}
+}
+
+// addNodes adds simulated nodes to a pool.
+func (h *harness) addNodes(ctx context.Context, pool string, n int, labels map[string]string, osImage string) {
+	h.t.Helper()
+	all := map[string]string{labelPool: pool}
+	for key, value := range labels {
+		all[key] = value
+	}
+	for i := range n {
+		o := cluster.NodeOptions{Name: fmt.Sprintf("%s-%d", pool, i+1), Labels: all, OSImage: osImage}
+		if err := h.cluster.AddNode(ctx, o); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	h.until(ctx, "the nodes are ready", func() (bool, error) {
+		var nodes corev1.NodeList
+		err := h.client.List(ctx, &nodes, client.MatchingLabels{labelPool: pool})
+		ready := 0
+		for i := range nodes.Items {
+			if nodeReady(&nodes.Items[i]) && len(nodes.Items[i].Spec.Taints) == 0 {
+				ready++
+			}
+		}
+		return ready == n, err
+	})
+}
+
+// start starts an operator if none runs.
+func (h *harness) start() {
+	h.t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.process != nil {
+		return
+	}
+	var err error
+	if h.process, err = operator.StartWith(h.program, h.kubeconfig, h.logFile, h.env, h.args...); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// running returns the operator's process, or nil.
+func (h *harness) running() *operator.Process {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.process
+}
+
+// Kill ends the operator.
+func (h *harness) Kill() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.process != nil {
 		h.process.Kill()
-	}
-}
-
-func (h *harness) makeNamespace(ctx context.Context, name string) {
-	h.t.Helper()
-	if err := h.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
-		h.t.Fatal(err)
-	}
-	// Without it no pods can be made, and the Job controller waits ever longer.
-	if err := cluster.WaitForAccounts(ctx, h.client, name); err != nil {
-		h.t.Fatal(err)
-	}
-}
-
-// startOperator starts the operator with the gate between it and the API server.
-func (h *harness) startOperator(more ...string) {
-	h.t.Helper()
-	args := append([]string{"--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0"}, more...)
-	var err error
-	h.process, err = operator.StartWith(h.program, h.gate.kubeconfig, h.log(), h.env, args...)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-}
-
-func (h *harness) stopOperator() {
-	h.t.Helper()
-	if err := h.process.Stop(time.Minute); err != nil {
-		h.t.Fatal(err)
 	}
 	h.process = nil
 }
 
-// look starts the operator once more, to see that one that comes to work that is done leaves it as it is, and returns
-// when it was started.
-func (h *harness) look(ctx context.Context) time.Time {
+// stop asks the operator to end, and waits until it has.
+func (h *harness) stop() {
 	h.t.Helper()
-	began := time.Now()
-	probes := freeAddress(h.t)
-	h.startOperator("--health-probe-bind-address=" + probes)
-	h.until(ctx, "the operator is ready", func() (bool, error) { return ready(ctx, probes), nil })
-	time.Sleep(2 * time.Second)
-	h.stopOperator()
-	return began
-}
-
-func (h *harness) log() string { return filepath.Join(h.cluster.Dir(), "log", "moult.log") }
-
-// killAll kills one operator after the other.
-func (h *harness) killAll(ctx context.Context) {
-	h.t.Helper()
-	for n := range kills {
-		if n > 0 {
-			h.startOperator()
-		}
-		h.kill(ctx, n+1)
-	}
-}
-
-// kill kills the operator at an instant that is drawn, and notes what that hit.
-func (h *harness) kill(ctx context.Context, n int) {
-	h.t.Helper()
-	h.killAt(ctx, n, h.gate, nil)
-}
-
-// killAt kills the operator at a gate. Its time counts from when it has begun; nil: it has.
-func (h *harness) killAt(ctx context.Context, n int, g *gate, begun <-chan struct{}) {
-	h.t.Helper()
-	began := time.Now()
-	at := g.writes.draw(h.random)
-	hit := g.arm(at, h.process)
-	wait := cmp.Or(g.writes.patience, patience)
-	if at.write == anyInstant {
-		wait = at.delay
-	}
-	what := at.String()
-	if begun != nil {
-		select {
-		case <-hit:
-		case <-begun:
-		case <-time.After(starting):
-		case <-ctx.Done():
-			h.t.Fatal(h.stuck(context.Cause(ctx)))
-		}
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-hit:
-	case <-timer.C:
-		if !g.disarm() {
-			<-hit
-			break
-		}
-		if at.write != anyInstant {
-			what = "waiting, without " + at.write
-		}
-		if !h.process.Kill() {
-			h.t.Fatal(h.process.Died())
-		}
-	case <-h.process.Exited():
-		select {
-		case <-hit: // That is why.
-		case <-time.After(starting):
-			h.t.Fatal(h.process.Died())
-		}
-	case err := <-h.journal.failed:
+	p := h.running()
+	if err := p.Stop(5 * time.Minute); err != nil {
 		h.t.Fatal(err)
-	case <-ctx.Done():
-		h.t.Fatal(h.stuck(context.Cause(ctx)))
 	}
-	h.tally[what]++
-	h.t.Logf("kill %2d after %4d ms, %s; %s", n, time.Since(began).Milliseconds(), what, h.now())
+	h.Kill()
 }
 
-// until waits for what must come. An error that is the moment's is not the end of it.
+// killAt kills at an instant. It returns what it hit.
+func (h *harness) killAt(ctx context.Context, at instant) (what string) {
+	h.t.Helper()
+	hit := h.trap.arm(at)
+	h.start()
+	h.until(ctx, "the process is killed "+at.String(), func() (bool, error) {
+		select {
+		case what = <-hit:
+			return true, nil
+		default:
+			return false, nil
+		}
+	})
+	return what
+}
+
+// until waits for what must come, as long as the test may run. An error that is the moment's is not the end of it.
 func (h *harness) until(ctx context.Context, what string, holds func() (bool, error)) {
 	h.t.Helper()
 	for {
+		p := h.running()
 		ok, last := holds()
 		if last != nil && !cluster.Passing(last) {
 			h.t.Fatalf("waiting until %s, %v", what, last)
@@ -227,56 +237,35 @@ func (h *harness) until(ctx context.Context, what string, holds func() (bool, er
 			return
 		}
 		var exited <-chan struct{}
-		if h.process != nil {
-			exited = h.process.Exited()
+		if p != nil {
+			exited = p.Exited()
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-exited:
-			h.t.Fatal(h.process.Died())
+			if h.running() == p {
+				h.t.Fatal(p.Died())
+			}
 		case err := <-h.journal.failed:
 			h.t.Fatal(err)
 		case <-ctx.Done():
-			h.t.Fatalf("waiting until %s, %v", what, h.stuck(errors.Join(context.Cause(ctx), last)))
+			h.t.Fatalf("waiting until %s, %v, %v\n%s\n%s", what, context.Cause(ctx), last, h.standing(), operator.Tail(h.logFile, 20))
 		}
 	}
 }
 
-// createSoon creates an object of a kind whose definition the operator brings along.
-func (h *harness) createSoon(ctx context.Context, o client.Object) {
+// create creates an object.
+func (h *harness) create(ctx context.Context, objects ...client.Object) {
 	h.t.Helper()
-	asked := false
-	h.until(ctx, fmt.Sprintf("a %T can be created", o), func() (bool, error) {
-		err := h.client.Create(ctx, o)
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		// A request that was not answered may have been carried out all the same.
-		if asked && apierrors.IsAlreadyExists(err) {
-			err = h.client.Get(ctx, client.ObjectKeyFromObject(o), o)
-		}
-		asked = true
-		return err == nil, err
-	})
-}
-
-// stuck adds to an error how things stand.
-func (h *harness) stuck(err error) error {
-	return fmt.Errorf("%w\n%s\n%s", err, h.now(), operator.Tail(h.log(), 20))
-}
-
-// objects lists all objects of these kinds in a namespace as they are now, and all Nodes.
-func (h *harness) objects(ctx context.Context, namespace string, lists ...client.ObjectList) (all []client.Object) {
-	h.t.Helper()
-	for _, list := range append(lists, &corev1.NodeList{}) {
-		in := client.InNamespace(namespace)
-		if _, ok := list.(*corev1.NodeList); ok {
-			in = ""
-		}
-		if err := h.client.List(ctx, list, in); err != nil {
+	for _, o := range objects {
+		if err := h.client.Create(ctx, o); err != nil {
 			h.t.Fatal(err)
 		}
-		all = append(all, h.journal.items(list)...)
 	}
-	return all
+}
+
+// patch patches an object, which needs no more than its name.
+func (h *harness) patch(ctx context.Context, o client.Object, format string, args ...any) error {
+	o.SetNamespace(h.namespace)
+	return h.client.Patch(ctx, o, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, format, args...)))
 }

@@ -3,493 +3,252 @@
 package chaos
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net/url"
-	"os"
-	"path/filepath"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
-	"testing"
+	"sync/atomic"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/hack/image"
+	"moult.dev/moult/internal/agent"
+	"moult.dev/moult/internal/agent/host"
 	"moult.dev/moult/test/bottlerocket"
-	"moult.dev/moult/test/bottlerocket/state"
 	"moult.dev/moult/test/cluster"
 )
 
 const (
-	hostRollout  = "chaos"
-	hostMachines = 3
+	hostRollout = "hosts"
+	hostPool    = "hosts"
+	hostNodes   = 5
 	// hostsAtOnce is how many hosts may be in a turn.
 	hostsAtOnce = 2
-	hostKills   = 30
-	// hostLimit bounds the whole test.
-	hostLimit = 12 * time.Minute
-	// hostReplicas is how many pods serve on the hosts, and hostAvailable how many of them must.
-	hostReplicas  = 3
-	hostAvailable = 1
+	// rebootDelay is how long a host stays up after it is told to reboot, and rebootTime how long it is down.
+	rebootDelay, rebootTime = 150 * time.Millisecond, 150 * time.Millisecond
 )
 
-// Operator and agents are killed while machines reboot into release after release. No machine may reboot more than once into any.
-func TestHostUpdateKilledAtAnyInstant(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes machines, and minutes")
-	}
-	if err := cluster.CanRunMachines(); err != nil && os.Getenv("MOULT_REQUIRE_MACHINES") != "1" {
-		t.Skipf("no machines: %v", err)
-	}
-	seed := seed(t)
-	t.Logf("MOULT_SEED=%d repeats what was drawn, though not what happens in between", seed)
-	ctx, cancel := context.WithTimeoutCause(t.Context(), hostLimit, fmt.Errorf("the test took longer than %s", hostLimit))
-	defer cancel()
-	c := newHostChaos(ctx, t, rand.New(rand.NewPCG(seed, 3)))
-	defer c.end()
-	began := time.Now()
-	c.create(ctx)
-	c.killAllOfThem(ctx)
-	t.Logf("%d kills in %.1f s, until release %d: %v", hostKills, time.Since(began).Seconds(), c.releases(), c.tally)
-	c.waitUntilUpdated(ctx)
-	t.Logf("the last release, %d, was everywhere after %.1f s in all", c.releases(), time.Since(began).Seconds())
-	for _, a := range c.agents {
-		a.gate.wait()
-	}
-	c.gate.wait()
-	c.waitUntilUpdated(ctx) // what came late is nothing
-	c.stopOperator()
-	c.checkHosts(ctx)
-}
-
-// hostChaos is the state of the test.
-type hostChaos struct {
+// hosts are brought from release to release. The agents run in this process. They are killed too.
+type hosts struct {
 	*harness
-	agents []*chaosAgent
+	hosts []*simulatedHost
 
 	mu sync.Mutex
-	// versions of the releases so far. The first is what the hosts begin with.
-	versions []string
-	// last is true when there is to be no further one.
-	last bool
+	// releases so far. The first is what the hosts begin with.
+	releases []string
 }
 
-// chaosAgent is the agent of one host, which runs as a service of the machine.
-type chaosAgent struct {
-	ctx     context.Context //nolint:containedctx // Kill has none.
-	machine *cluster.Machine
-	host    *bottlerocket.Host
-	gate    *gate
-	// first is the boot in which the host was made.
-	first string
+const (
+	hostPrepares  = "telling a host to prepare"
+	hostPerforms  = "telling a host to perform"
+	hostCordons   = "cordoning a host"
+	hostEvicts    = "evicting a pod from a host"
+	hostReboots   = "telling a host to reboot"
+	hostUncordons = "uncordoning a host"
+	hostEnds      = "letting a host go"
+	hostReports   = "writing the status of hosts"
+
+	agentStarts  = "an agent taking up an order"
+	agentReboots = "an agent taking up the order to reboot"
+	agentReports = "an agent reporting that it is done"
+)
+
+func (h *hosts) name() string { return "host update" }
+
+func (h *hosts) holder() string { return "NodeRollout/" + hostRollout }
+
+func (h *hosts) targets() []target {
+	// The order to prepare comes with the claim.
+	all := []target{{name: hostPrepares}}
+	for _, name := range []string{
+		hostPerforms, hostCordons, hostEvicts, hostReboots, hostReboots, hostUncordons, hostEnds, hostReports, agentStarts, agentReboots, agentReboots, agentReports,
+	} {
+		all = append(all, target{name: name, late: true})
+	}
+	return all
 }
 
-// agentPID is where an agent's process number is.
-const agentPID = "/run/moult-agent.pid"
-
-// Kill ends the agent. The machine starts it again.
-func (a *chaosAgent) Kill() bool {
-	script := "pid=$(cat " + agentPID + ") && kill -9 $pid && while test -e /proc/$pid; do :; done; rm -f " + agentPID
-	_, err := a.machine.Exec(a.ctx, "/bin/sh", "-c", script)
-	return err == nil
+func (h *hosts) writeOf(r *http.Request, body []byte) string {
+	says := func(text string) bool { return bytes.Contains(body, []byte(text)) }
+	switch path := r.URL.Path; {
+	case r.Method == http.MethodPost && strings.HasSuffix(path, "/eviction") && strings.Contains(path, "/"+serving+hostPool):
+		return hostEvicts
+	case r.Method == http.MethodPatch && strings.HasSuffix(path, "/noderollouts/"+hostRollout+"/status"):
+		return hostReports
+	case h.nodeWrite(r, body) != h.holder():
+	case says(`/action-wanted":"prepare-update"`):
+		return hostPrepares
+	case says(`/action-wanted":"perform-update"`):
+		return hostPerforms
+	case says(`/action-wanted":"reboot-update"`):
+		return hostReboots
+	case says(`"unschedulable":true`):
+		return hostCordons
+	case says(`"unschedulable":null`), says(`"unschedulable":false`):
+		return hostUncordons
+	case says(`/action-wanted":"stabilize"`):
+		return hostEnds
+	}
+	return ""
 }
 
-func newHostChaos(ctx context.Context, t *testing.T, random *rand.Rand) *hostChaos {
-	t.Helper()
-	c := &hostChaos{
-		harness:  newHarness(ctx, t, random, cluster.Options{Machines: hostMachines}, writesOfHostUpdates),
-		versions: []string{hostVersion(0), hostVersion(1)},
+// writeOfAgent is which write of an agent a request is.
+func writeOfAgent(r *http.Request, body []byte) write {
+	says := func(text string) bool { return r.Method == http.MethodPatch && bytes.Contains(body, []byte(text)) }
+	name := ""
+	switch {
+	case says(`"busy"`) && says(`"reboot-update"`):
+		name = agentReboots
+	case says(`"busy"`):
+		name = agentStarts
+	case says(`"ready"`):
+		name = agentReports
+	default:
+		return write{}
 	}
-	c.now = c.standing
-	dir := t.TempDir()
-	double, err := bottlerocket.Build(ctx, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	program := filepath.Join(dir, "moult-agent")
-	if err := image.GoBinary(ctx, ".", "moult.dev/moult/cmd/moult-agent", program, "-ldflags=-s -w"); err != nil {
-		t.Fatal(err)
-	}
-	api, err := url.Parse(c.cluster.Config().Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range c.cluster.Machines() {
-		a := &chaosAgent{ctx: ctx, machine: m, first: m.BootID(), gate: newGateAt(t, c.cluster.Config(), writesOfAgents, api.Hostname()+":0")}
-		a.host, err = double.Install(ctx, m, bottlerocket.Options{
-			Interface: v1alpha1.InterfaceUpdateAPI, Version: c.versions[0], Releases: bottlerocket.Releases(c.versions...),
+	return write{(*hosts)(nil).name(), name}
+}
+
+func releaseOf(n int) string { return fmt.Sprintf("1.%d.0", 10+n) }
+
+func osImage(release string) string {
+	return fmt.Sprintf("Bottlerocket OS %s (%s)", release, bottlerocket.Variant)
+}
+
+func (h *hosts) prepare(ctx context.Context) {
+	h.t.Helper()
+	h.releases = []string{releaseOf(0), releaseOf(1)}
+	h.addNodes(ctx, hostPool, hostNodes, map[string]string{"bottlerocket.aws/updater-interface-version": "2.0.0"}, osImage(h.releases[0]))
+	h.serve(ctx, hostPool, 3, 1)
+	for i := range hostNodes {
+		var n corev1.Node
+		if err := h.client.Get(ctx, client.ObjectKey{Name: fmt.Sprintf("%s-%d", hostPool, i+1)}, &n); err != nil {
+			h.t.Fatal(err)
+		}
+		s := &simulatedHost{ctx: ctx, fleet: h, node: n.Name, boot: n.Status.NodeInfo.BootID, boots: []string{h.releases[0]}}
+		h.hosts = append(h.hosts, s)
+		h.background.Go(func() {
+			if err := s.run(ctx); err != nil && ctx.Err() == nil {
+				h.t.Errorf("running host %s, %v", s.node, err)
+			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		// An agent that is killed in the middle of this comes to life while its host is still up.
-		if err := a.host.SetFault(ctx, state.RebootSlow, "1s"); err != nil {
-			t.Fatal(err)
-		}
-		if err := a.install(program); err != nil {
-			t.Fatal(err)
-		}
-		c.agents = append(c.agents, a)
 	}
-	c.makeNamespace(ctx, namespace)
-	c.startOperator()
-	c.journal.follow(ctx, &corev1.NodeList{}, "", nil)
-	return c
 }
 
-func hostVersion(n int) string { return fmt.Sprintf("1.%d.0", 10+n) }
-
-// install makes the agent a service of its machine.
-func (a *chaosAgent) install(program string) error {
-	data, err := os.ReadFile(program)
-	if err != nil {
-		return err
-	}
-	config, err := os.ReadFile(a.gate.kubeconfig)
-	if err != nil {
-		return err
-	}
-	const path, kubeconfig = "/usr/local/bin/moult-agent", "/etc/moult-agent.kubeconfig"
-	service := fmt.Sprintf("#!/bin/sh\necho $$ >%s\nexec %s run --node-name=%s --kubeconfig=%s --check-interval=2s --reboot-grace=20s\n",
-		agentPID, path, a.machine.Name(), kubeconfig)
-	return errors.Join(
-		a.machine.WriteFile(path, data, 0o755),
-		a.machine.WriteFile(kubeconfig, config, 0o600),
-		a.machine.WriteFile(cluster.ServiceDir+"/moult-agent", []byte(service), 0o755),
-		a.machine.Reload(a.ctx),
-	)
-}
-
-// create makes what is updated, and what must not suffer from it, and asks for release after release.
-func (c *hostChaos) create(ctx context.Context) {
-	c.t.Helper()
-	labels := map[string]string{"app": "serves"}
-	serves := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "serves", Namespace: namespace},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: ptr.To[int32](hostReplicas), Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec: corev1.PodSpec{
-					TerminationGracePeriodSeconds: ptr.To[int64](1),
-					Containers: []corev1.Container{{
-						Name: "sleep", Image: cluster.ShellImage, ImagePullPolicy: corev1.PullNever, Command: []string{"sleep", "3600"},
-					}},
-				},
-			},
-		},
-	}
-	pdb := &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: "serves", Namespace: namespace},
-		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: ptr.To(intstr.FromInt32(hostAvailable)), Selector: &metav1.LabelSelector{MatchLabels: labels},
-		},
-	}
-	for _, o := range []client.Object{serves, pdb} {
-		if err := c.client.Create(ctx, o); err != nil {
-			c.t.Fatal(err)
-		}
-	}
-	c.until(ctx, "the pods serve", func() (bool, error) {
-		err := c.client.Get(ctx, client.ObjectKeyFromObject(serves), serves)
-		return serves.Status.AvailableReplicas == hostReplicas, err
-	})
-	c.journal.follow(ctx, &corev1.PodList{}, namespace, nil)
-	for _, a := range c.agents {
-		patch := []byte(`{"metadata":{"labels":{"bottlerocket.aws/updater-interface-version":"2.0.0"}}}`)
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: a.machine.Name()}}
-		if err := c.client.Patch(ctx, n, client.RawPatch("application/merge-patch+json", patch)); err != nil {
-			c.t.Fatal(err)
-		}
-	}
-	r := &v1alpha1.NodeRollout{
+func (h *hosts) begin(ctx context.Context) {
+	h.t.Helper()
+	h.create(ctx, &v1alpha1.NodeRollout{
 		ObjectMeta: metav1.ObjectMeta{Name: hostRollout},
 		Spec: v1alpha1.NodeRolloutSpec{
-			Strategy:   &v1alpha1.Strategy{MaxConcurrent: ptr.To(intstr.FromInt32(hostsAtOnce))},
-			HostUpdate: &v1alpha1.HostUpdate{},
+			NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{labelPool: hostPool}},
+			Strategy:     &v1alpha1.Strategy{MaxConcurrent: ptr.To(intstr.FromInt32(hostsAtOnce))},
+			HostUpdate:   &v1alpha1.HostUpdate{RebootTimeout: &metav1.Duration{Duration: time.Hour}},
 		},
-	}
-	c.createSoon(ctx, r)
-	c.journal.follow(ctx, &v1alpha1.NodeRolloutList{}, "", nil)
-	go c.release(ctx)
+	})
 }
 
-// release publishes the next release as soon as all hosts run the last one, until there is to be no further one.
-func (c *hostChaos) release(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(100 * time.Millisecond):
-		}
-		err := c.publish(ctx)
-		if err != nil && ctx.Err() == nil {
-			c.t.Errorf("publishing a release, %v", err)
-			return
-		}
-	}
+// newest is the newest release.
+func (h *hosts) newest() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.releases[len(h.releases)-1]
 }
 
-func (c *hostChaos) publish(ctx context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.last || !c.run(c.versions[len(c.versions)-1]) {
-		return nil
-	}
-	c.versions = append(c.versions, hostVersion(len(c.versions)))
-	for _, a := range c.agents {
-		if err := a.host.Publish(ctx, bottlerocket.Releases(c.versions...)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// run reports whether all hosts run a version, as their Nodes show it, and no turn is under way.
-func (c *hostChaos) run(version string) bool {
-	n := 0
-	c.journal.see(func(latest map[string]client.Object) {
+func (h *hosts) missing() string {
+	version, updated := h.newest(), 0
+	h.journal.see(func(latest map[string]client.Object) {
 		for _, o := range latest {
-			if node, ok := o.(*corev1.Node); ok && node.Annotations[v1alpha1.AnnotationClaims] == "" &&
-				node.Status.NodeInfo.OSImage == fmt.Sprintf("Bottlerocket OS %s (%s)", version, bottlerocket.Variant) {
-				n++
+			n, ok := o.(*corev1.Node)
+			if ok && n.Labels[labelPool] == hostPool && n.Status.NodeInfo.OSImage == osImage(version) && leftOn(n) == "" &&
+				bottlerocket.Intent(n) == bottlerocket.NotFound[len(bottlerocket.NotFound)-1] {
+				updated++
 			}
 		}
 	})
-	return n == hostMachines
-}
-
-func (c *hostChaos) releases() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.versions) - 1
-}
-
-// killAllOfThem kills the operator, or one of the agents, again and again.
-func (c *hostChaos) killAllOfThem(ctx context.Context) {
-	c.t.Helper()
-	for n := range hostKills {
-		// As often the operator as all agents.
-		if who := c.random.IntN(2 * hostMachines); who < hostMachines {
-			c.killAgent(ctx, n+1, c.agents[who])
-			continue
-		}
-		c.kill(ctx, n+1)
-		c.startOperator()
+	r := find[*v1alpha1.NodeRollout](h.journal, hostRollout)
+	if updated == hostNodes && r != nil && r.Status.Revision == version && r.Status.Counts != nil && r.Status.Counts.Updated == hostNodes &&
+		meta.IsStatusConditionTrue(r.Status.Conditions, v1alpha1.ConditionReady) {
+		return ""
 	}
-}
-
-// killAgent kills an agent at an instant that is drawn, and notes what that hit.
-func (c *hostChaos) killAgent(ctx context.Context, n int, a *chaosAgent) {
-	c.t.Helper()
-	began := time.Now()
-	at := a.gate.writes.draw(c.random)
-	hit := a.gate.arm(at, a)
-	wait := patience
-	if at.write == anyInstant {
-		wait = at.delay
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	what := at.String()
-	if at.write == anyInstant {
-		what += " an agent"
-	}
-	select {
-	case <-hit:
-	case <-timer.C:
-		if !a.gate.disarm() {
-			<-hit
-			break
-		}
-		if at.write != anyInstant {
-			what = "waiting, without " + at.write
-		}
-		if !a.Kill() {
-			what += ", while its machine was away"
-		}
-	case <-c.process.Exited():
-		c.t.Fatal(c.process.Died())
-	case err := <-c.journal.failed:
-		c.t.Fatal(err)
-	case <-ctx.Done():
-		c.t.Fatal(c.stuck(context.Cause(ctx)))
-	}
-	c.tally[what]++
-	c.t.Logf("kill %2d after %4d ms, on %s, %s; %s", n, time.Since(began).Milliseconds(), a.machine.Name(), what, c.standing())
-}
-
-// standing says in short how things stand.
-func (c *hostChaos) standing() (text string) {
-	c.journal.see(func(latest map[string]client.Object) {
-		for _, a := range c.agents {
-			if n, ok := latest[fmt.Sprintf("%T %s", &corev1.Node{}, a.machine.Name())].(*corev1.Node); ok {
-				text += fmt.Sprintf("%s: %s; ", n.Annotations[v1alpha1.AnnotationHostVersion], bottlerocket.Intent(n))
+	text := fmt.Sprintf("%s is on %d hosts", version, updated)
+	h.journal.see(func(latest map[string]client.Object) {
+		for _, s := range h.hosts {
+			if n, ok := latest[keyOf(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.node}})].(*corev1.Node); ok {
+				text += "; " + bottlerocket.Intent(n)
 			}
 		}
 	})
 	return text
 }
 
-// waitUntilUpdated returns when the last release is everywhere, and nothing is left to be done.
-func (c *hostChaos) waitUntilUpdated(ctx context.Context) {
-	c.t.Helper()
-	c.mu.Lock()
-	c.last = true
-	version := c.versions[len(c.versions)-1]
-	c.mu.Unlock()
-	c.until(ctx, "the last release is everywhere", func() (bool, error) {
-		var r v1alpha1.NodeRollout
-		err := c.client.Get(ctx, client.ObjectKey{Name: hostRollout}, &r)
-		s := r.Status
-		return c.run(version) && c.settledHosts() && s.Revision == version && s.Counts != nil && s.Counts.Updated == hostMachines &&
-			meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady), err
-	})
+func (h *hosts) ask(context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.releases = append(h.releases, releaseOf(len(h.releases)))
+	return nil
 }
 
-// settledHosts reports whether every host has said its last word.
-func (c *hostChaos) settledHosts() bool {
-	settled := true
-	c.journal.see(func(latest map[string]client.Object) {
-		for _, o := range latest {
-			if n, ok := o.(*corev1.Node); ok {
-				settled = settled && bottlerocket.Intent(n) == bottlerocket.NotFound[len(bottlerocket.NotFound)-1]
+func (h *hosts) busy(ctx context.Context) (bool, error) { return claimed(ctx, h.client, h.holder()) }
+
+func (h *hosts) invariants() []invariant {
+	return []invariant{
+		limited("the host update's concurrency is not exceeded", h.holder(), hostsAtOnce, hostPool),
+		limited("the budget that Plan and host update share is not exceeded", "", sharedBudget, planPool, hostPool),
+		ofNodes("a host is told to reboot only when it is drained", func(r *replay, old, n *corev1.Node) string {
+			const order = "reboot-update,perform-update"
+			if old == nil || !strings.HasPrefix(bottlerocket.Intent(n), order) || strings.HasPrefix(bottlerocket.Intent(old), order) {
+				return ""
 			}
-		}
-	})
-	return settled
+			if pods := r.remaining(n.Name); len(pods) > 0 || !n.Spec.Unschedulable {
+				return fmt.Sprintf("it is unschedulable %t, and has the pods %v", n.Spec.Unschedulable, pods)
+			}
+			return ""
+		}),
+	}
 }
 
-// checkHosts looks at all that has happened, and at how things are at the end.
-func (c *hostChaos) checkHosts(ctx context.Context) {
-	c.t.Helper()
-	now := c.objects(ctx, namespace, &corev1.PodList{})
-	c.until(ctx, "the journal is up to date", func() (bool, error) { return c.journal.has(now) })
+// checkEnd expects that each host went through the protocol step by step, and booted once into each release.
+func (h *hosts) checkEnd(_ context.Context, _ *replay) {
+	h.t.Helper()
 	states := map[string][]*corev1.Node{}
-	nodes := map[string]*corev1.Node{}
-	most := 0
-	for _, e := range c.journal.inOrder() {
-		n, ok := e.object.(*corev1.Node)
-		if !ok {
-			continue
-		}
-		states[n.Name] = append(states[n.Name], n)
-		nodes[n.Name] = n
-		claimed := 0
-		for _, n := range nodes {
-			held, err := v1alpha1.ParseClaims(n.Annotations)
-			if err != nil || len(held) > 1 {
-				c.t.Errorf("%s has the claims %q, %v", n.Name, n.Annotations[v1alpha1.AnnotationClaims], err)
-			}
-			if len(held) == 1 {
-				claimed++
-			}
-		}
-		most = max(most, claimed)
-	}
-	if most > hostsAtOnce {
-		c.t.Errorf("%d hosts were in a turn at once, want at most %d", most, hostsAtOnce)
-	}
-	least := c.checkPods()
-	c.t.Logf("at most %d hosts were in a turn at once, and at least %d pods served", most, least)
-	for _, a := range c.agents {
-		c.checkTrace(a.machine.Name(), bottlerocket.Trace(states[a.machine.Name()]))
-		c.checkBoots(ctx, a)
-		n := nodes[a.machine.Name()]
-		if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; n.Spec.Unschedulable || n.Annotations[v1alpha1.AnnotationClaims] != "" || excluded {
-			c.t.Errorf("%s is unschedulable %t, with the labels %v and annotations %v", n.Name, n.Spec.Unschedulable, n.Labels, n.Annotations)
+	for _, e := range h.journal.inOrder() {
+		if n, ok := e.object.(*corev1.Node); ok && n.Labels[labelPool] == hostPool {
+			n = n.DeepCopy()
+			// A cordon for the Plan is not the protocol's.
+			n.Spec.Unschedulable = n.Annotations[v1alpha1.AnnotationCordonedBy] == h.holder()
+			states[n.Name] = append(states[n.Name], n)
 		}
 	}
+	for _, s := range h.hosts {
+		h.checkTrace(s.node, bottlerocket.Trace(states[s.node]))
+		s.mu.Lock()
+		if !slices.Equal(s.boots, h.releases) {
+			h.t.Errorf("host %s has booted into %v, want one boot into each of %v", s.node, s.boots, h.releases)
+		}
+		s.mu.Unlock()
+	}
+	h.t.Logf("hosts had %d releases", len(h.releases)-1)
 }
 
-// checkPods checks that there were always enough pods, and none on a host that was told to reboot. It returns how few there were.
-func (c *hostChaos) checkPods() int {
-	c.t.Helper()
-	least := hostReplicas
-	pods := map[string]*corev1.Pod{}
-	for _, e := range c.journal.inOrder() {
-		switch o := e.object.(type) {
-		case *corev1.Pod:
-			if pods[o.Name] = o; e.deleted {
-				delete(pods, o.Name)
-			}
-			serving := 0
-			for _, p := range pods {
-				if bottlerocket.Serves(p) {
-					serving++
-				}
-			}
-			if len(pods) >= hostReplicas {
-				least = min(least, serving)
-			}
-		case *corev1.Node:
-			if !strings.HasPrefix(bottlerocket.Intent(o), "reboot-update,perform-update") {
-				continue
-			}
-			for _, p := range pods {
-				if p.Spec.NodeName == o.Name && !bottlerocket.Ended(p) {
-					c.t.Errorf("at revision %d %s was told to reboot with %s on it", e.revision, o.Name, p.Name)
-				}
-			}
-		}
-	}
-	if least < hostAvailable {
-		c.t.Errorf("only %d pods served, want %d at least:\n%s", least, hostAvailable, c.story())
-	}
-	return least
-}
-
-// story is what happened to pods and nodes.
-func (c *hostChaos) story() string {
-	var text strings.Builder
-	last := map[string]string{}
-	for _, e := range c.journal.inOrder() {
-		line := ""
-		switch o := e.object.(type) {
-		case *corev1.Node:
-			line = bottlerocket.Intent(o)
-			for _, condition := range o.Status.Conditions {
-				if condition.Type == corev1.NodeReady && condition.Status != corev1.ConditionTrue {
-					line += " not ready"
-				}
-			}
-		case *corev1.Pod:
-			line = fmt.Sprintf("%s on %s serves %t", o.Status.Phase, o.Spec.NodeName, bottlerocket.Serves(o))
-			if o.DeletionTimestamp != nil {
-				line += " ending"
-			}
-		}
-		if e.deleted {
-			line = "gone"
-		}
-		if key := fmt.Sprintf("%T %s", e.object, e.object.GetName()); line != "" && last[key] != line {
-			last[key] = line
-			fmt.Fprintf(&text, "%d %s: %s\n", e.revision, e.object.GetName(), line)
-		}
-	}
-	return text.String()
-}
-
-// checkTrace checks that a host went through the protocol step by step, once for each release.
-func (c *hostChaos) checkTrace(name string, trace []string) {
-	c.t.Helper()
-	after := map[string][]string{}
-	follows := func(before string, next ...string) { after[before] = append(after[before], next...) }
+func (h *hosts) checkTrace(name string, trace []string) {
+	h.t.Helper()
+	next := map[string][]string{}
 	chain := func(steps ...string) {
 		for i := range len(steps) - 1 {
-			follows(steps[i], steps[i+1])
+			next[steps[i]] = append(next[steps[i]], steps[i+1])
 		}
 	}
 	chain(slices.Concat(bottlerocket.Labelled, bottlerocket.Found, bottlerocket.Updated, bottlerocket.NotFound)...)
@@ -497,45 +256,237 @@ func (c *hostChaos) checkTrace(name string, trace []string) {
 	// The next release may be there before the host has said that there is none, and comes at any time after that.
 	chain(bottlerocket.NotFound[1], found)
 	chain(notFound, found)
-	// A host that had said so before another one found that release is asked again.
+	// A host that had said so before another one found that release checks again.
 	chain(notFound, bottlerocket.NotFound[0])
 	turns := 0
 	for i, intent := range trace {
 		if intent == bottlerocket.Updated[0] {
 			turns++
 		}
-		if i > 0 && !slices.Contains(after[trace[i-1]], intent) {
-			c.t.Errorf("%s: after %q came %q, in\n%v", name, trace[i-1], intent, trace)
+		if i > 0 && !slices.Contains(next[trace[i-1]], intent) {
+			h.t.Errorf("%s: after %q came %q, in\n%v", name, trace[i-1], intent, trace)
 			return
 		}
 	}
-	if turns != c.releases() {
-		c.t.Errorf("%s had %d turns, want %d, one a release", name, turns, c.releases())
+	if turns != len(h.releases)-1 {
+		h.t.Errorf("%s had %d turns, want one for each of %d releases", name, turns, len(h.releases)-1)
 	}
 }
 
-// checkBoots checks that a machine has rebooted once for each release, and into that.
-func (c *hostChaos) checkBoots(ctx context.Context, a *chaosAgent) {
-	c.t.Helper()
-	all, err := a.host.Boots(ctx)
+// simulatedHost is a host of which there is only what its agent sees, with its agent.
+type simulatedHost struct {
+	ctx   context.Context //nolint:containedctx // A reboot outlives the agent that has ordered it.
+	fleet *hosts
+	node  string
+
+	mu              sync.Mutex
+	boot            string
+	prepared, order string
+	rebooting, down bool
+	// boots are the releases that it has booted into.
+	boots []string
+	life  *agentLife
+}
+
+// agentLife is an agent's process, so to say.
+type agentLife struct {
+	host *simulatedHost
+	ctx  context.Context //nolint:containedctx // The context is the process.
+	end  context.CancelFunc
+	// dead is true once nothing must leave the process any more.
+	dead atomic.Bool
+	base http.RoundTripper
+}
+
+var (
+	_       host.Host = (*agentLife)(nil)
+	errDead           = errors.New("the agent is dead")
+)
+
+// Kill ends the agent. It is started again.
+func (l *agentLife) Kill() {
+	l.dead.Store(true)
+	l.end()
+}
+
+// RoundTrip sends a request of the agent, or kills it.
+func (l *agentLife) RoundTrip(r *http.Request) (*http.Response, error) {
+	if l.dead.Load() {
+		return nil, errDead
+	}
+	if r.Method == http.MethodGet || r.GetBody == nil {
+		return l.base.RoundTrip(r)
+	}
+	var body bytes.Buffer
+	reader, err := r.GetBody()
 	if err != nil {
-		c.t.Fatal(err)
+		return nil, err
 	}
-	var versions []string
-	ids := map[string]bool{}
-	for _, b := range all {
-		versions = append(versions, b.Version)
-		ids[b.BootID] = true
+	if _, err := body.ReadFrom(reader); err != nil {
+		return nil, err
 	}
-	if !slices.Equal(versions, c.versions) || len(ids) != len(all) || all[0].BootID != a.first {
-		c.t.Errorf("%s has booted %v, want one boot into each of %v", a.machine.Name(), versions, c.versions)
+	killed := l.host.fleet.trap.take(writeOfAgent(r, body.Bytes()), l, func() {
+		own := r.Clone(context.WithoutCancel(r.Context()))
+		own.Body, _ = r.GetBody()
+		if response, err := l.base.RoundTrip(own); err == nil {
+			_ = response.Body.Close()
+		}
+	})
+	if killed {
+		return nil, errDead
 	}
-	orders, err := a.host.Orders(ctx)
-	if err != nil {
-		c.t.Fatal(err)
+	return l.base.RoundTrip(r)
+}
+
+// run lets agents run one after the other, until the context ends.
+func (s *simulatedHost) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		l := &agentLife{host: s}
+		l.ctx, l.end = context.WithCancel(ctx)
+		config := s.fleet.cluster.Config()
+		config.UserAgent = "moult-agent/chaos"
+		config.Wrap(func(base http.RoundTripper) http.RoundTripper {
+			l.base = base
+			return l
+		})
+		a, err := agent.New(agent.Options{
+			NodeName: s.node, Config: config, ReadAsNode: agent.ReadAsNodeNever, CheckInterval: 500 * time.Millisecond, RebootGrace: time.Hour,
+			Host: func(v1alpha1.HostProtocol, string) (host.Host, error) { return l, nil },
+		})
+		if err != nil {
+			return err
+		}
+		if s.begin(l) {
+			err = a.Run(l.ctx)
+		} else {
+			time.Sleep(5 * time.Millisecond)
+		}
+		if err != nil && l.ctx.Err() == nil {
+			return err
+		}
+		l.end()
 	}
-	c.t.Logf("%s has rebooted %d times, by %d orders", a.machine.Name(), len(all)-1, len(orders))
-	if got, err := a.host.OSRelease(ctx, "VERSION_ID"); err != nil || got != c.versions[len(c.versions)-1] {
-		c.t.Errorf("%s runs %s, %v", a.machine.Name(), got, err)
+	return nil
+}
+
+// begin makes this the host's agent, unless the host is down.
+func (s *simulatedHost) begin(l *agentLife) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.down {
+		s.life = l
 	}
+	return !s.down
+}
+
+// reboot reboots the host some time after it was told to.
+func (s *simulatedHost) reboot(ctx context.Context) {
+	time.Sleep(rebootDelay)
+	s.mu.Lock()
+	s.down = true
+	s.life.Kill()
+	s.mu.Unlock()
+	time.Sleep(rebootTime)
+	s.mu.Lock()
+	running := cmp.Or(s.order, s.boots[len(s.boots)-1])
+	s.boots = append(s.boots, running)
+	s.boot, s.prepared, s.order, s.rebooting = string(uuid.NewUUID()), "", "", false
+	text := fmt.Appendf(nil, `{"status":{"nodeInfo":{"bootID":%q,"osImage":%q}}}`, s.boot, osImage(running))
+	s.mu.Unlock()
+	for ctx.Err() == nil {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.node}}
+		err := s.fleet.client.Status().Patch(ctx, n, client.RawPatch(types.StrategicMergePatchType, text))
+		if err != nil && !cluster.Passing(err) && ctx.Err() == nil {
+			s.fleet.t.Errorf("reporting the boot of %s, %v", s.node, err)
+		}
+		if err == nil || !cluster.Passing(err) {
+			break
+		}
+	}
+	s.mu.Lock()
+	s.down = false
+	s.mu.Unlock()
+}
+
+// Version is what runs.
+func (l *agentLife) Version(context.Context) (string, error) {
+	l.host.mu.Lock()
+	defer l.host.mu.Unlock()
+	return l.host.boots[len(l.host.boots)-1], l.alive()
+}
+
+func (l *agentLife) alive() error {
+	if l.dead.Load() {
+		return errDead
+	}
+	return nil
+}
+
+// BootID is that of the present boot.
+func (l *agentLife) BootID() (string, error) {
+	l.host.mu.Lock()
+	defer l.host.mu.Unlock()
+	return l.host.boot, l.alive()
+}
+
+// Check offers the newest release.
+func (l *agentLife) Check(ctx context.Context) (host.Offer, error) {
+	version, err := l.Version(ctx)
+	if newest := l.host.fleet.newest(); newest != version {
+		return host.Offer{Available: true, Version: newest}, err
+	}
+	return host.Offer{}, err
+}
+
+// Prepare fetches the newest release.
+func (l *agentLife) Prepare(_ context.Context, version string) error {
+	newest := l.host.fleet.newest()
+	l.host.mu.Lock()
+	defer l.host.mu.Unlock()
+	if version != "" && version != newest {
+		return host.ErrOther
+	}
+	if err := l.alive(); err != nil {
+		return err
+	}
+	l.host.prepared = newest
+	return nil
+}
+
+// Perform makes the next boot one into what was prepared.
+func (l *agentLife) Perform(_ context.Context, version string) error {
+	l.host.mu.Lock()
+	defer l.host.mu.Unlock()
+	if l.host.prepared == "" || version != "" && version != l.host.prepared {
+		return host.ErrOther
+	}
+	if err := l.alive(); err != nil {
+		return err
+	}
+	l.host.order = l.host.prepared
+	return nil
+}
+
+// Revert makes the next boot one into what runs.
+func (l *agentLife) Revert(context.Context) error {
+	l.host.mu.Lock()
+	defer l.host.mu.Unlock()
+	l.host.order = ""
+	return l.alive()
+}
+
+// Reboot tells the host to reboot. It ends with the process, as it does on a host that goes down.
+func (l *agentLife) Reboot(ctx context.Context) error {
+	l.host.mu.Lock()
+	if err := l.alive(); err != nil {
+		l.host.mu.Unlock()
+		return err
+	}
+	if !l.host.rebooting {
+		l.host.rebooting = true
+		l.host.fleet.background.Go(func() { l.host.reboot(l.host.ctx) })
+	}
+	l.host.mu.Unlock()
+	<-ctx.Done()
+	return ctx.Err()
 }

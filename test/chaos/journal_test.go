@@ -14,59 +14,74 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/test/follow"
 )
 
-// entry is one change of one object, as it became or, deleted, as it was.
+// entry is one change of one object.
 type entry struct {
-	// revision orders the changes of all objects: they are of one store, which counts its writes.
+	// revision orders the changes of all objects: one store counts its writes.
 	revision uint64
 	deleted  bool
-	object   client.Object
+	// object is what it became, or what it was when it was deleted.
+	object client.Object
 }
 
 // journal sees every change of the objects that it follows.
 type journal struct {
 	t      *testing.T
 	client client.WithWatch
-	// failed says that it can't see any more.
+	// failed receives why the journal sees nothing more.
 	failed chan error
+	// lists are what it follows.
+	lists []func() (client.ObjectList, []client.ListOption)
 
 	mu      sync.Mutex
 	entries []entry
-	// latest is how the objects are now, by kind and name.
+	// latest is the present state of the objects, by key.
 	latest map[string]client.Object
-	// reached is how far each object has come.
-	reached map[types.UID]uint64
 }
 
 func newJournal(t *testing.T, c client.WithWatch) *journal {
-	return &journal{t: t, client: c, failed: make(chan error, 4), latest: map[string]client.Object{}, reached: map[types.UID]uint64{}}
+	return &journal{t: t, client: c, failed: make(chan error, 10), latest: map[string]client.Object{}}
+}
+
+func keyOf(o client.Object) string { return fmt.Sprintf("%T %s", o, o.GetName()) }
+
+// find returns an object as the journal knows it, or nil.
+func find[T client.Object](j *journal, name string) (found T) {
+	j.see(func(latest map[string]client.Object) { found, _ = latest[fmt.Sprintf("%T %s", found, name)].(T) })
+	return found
 }
 
 // follow notes every change of the objects in a list of this type, and those that are there already.
 func (j *journal) follow(ctx context.Context, list client.ObjectList, in string, each func(client.Object)) {
 	j.t.Helper()
+	empty, ok := list.DeepCopyObject().(client.ObjectList)
+	if !ok {
+		j.t.Fatalf("%T is no list", list)
+	}
+	j.lists = append(j.lists, func() (client.ObjectList, []client.ListOption) {
+		again, _ := empty.DeepCopyObject().(client.ObjectList)
+		return again, []client.ListOption{client.InNamespace(in)}
+	})
 	if err := j.client.List(ctx, list, client.InNamespace(in)); err != nil {
 		j.t.Fatal(err)
 	}
-	for _, o := range j.items(list) {
+	for _, o := range items(j.t, list) {
 		j.note(watch.Added, o)
 	}
 	changes := make(chan follow.Change, 1000)
 	begin := func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		return j.client.Watch(ctx, list, client.InNamespace(in), &client.ListOptions{Raw: &o})
+		return j.client.Watch(ctx, empty, client.InNamespace(in), &client.ListOptions{Raw: &o})
 	}
-	revision := list.GetResourceVersion()
 	go func() {
-		if err := follow.Changes(ctx, begin, revision, changes); ctx.Err() == nil {
+		defer close(changes)
+		if err := follow.Changes(ctx, begin, list.GetResourceVersion(), changes); ctx.Err() == nil {
 			j.failed <- fmt.Errorf("following %T, %w", list, err)
 		}
-		close(changes)
 	}()
 	go func() {
 		for change := range changes {
@@ -83,8 +98,8 @@ func (j *journal) follow(ctx context.Context, list client.ObjectList, in string,
 	}()
 }
 
-func (j *journal) items(list client.ObjectList) (all []client.Object) {
-	j.t.Helper()
+func items(t *testing.T, list client.ObjectList) (all []client.Object) {
+	t.Helper()
 	err := meta.EachListItem(list, func(o runtime.Object) error {
 		object, ok := o.(client.Object)
 		if !ok {
@@ -94,39 +109,28 @@ func (j *journal) items(list client.ObjectList) (all []client.Object) {
 		return nil
 	})
 	if err != nil {
-		j.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return all
 }
 
 func (j *journal) note(change watch.EventType, o client.Object) {
-	revision, err := storeRevision(o)
+	revision, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
 	if err != nil {
-		j.failed <- err
+		j.failed <- fmt.Errorf("reading the resourceVersion of %s, %w", o.GetName(), err)
 		return
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.reached[o.GetUID()] = max(j.reached[o.GetUID()], revision)
 	j.entries = append(j.entries, entry{revision: revision, deleted: change == watch.Deleted, object: o})
-	key := fmt.Sprintf("%T %s", o, o.GetName())
 	if change == watch.Deleted {
-		delete(j.latest, key)
+		delete(j.latest, keyOf(o))
 	} else {
-		j.latest[key] = o
+		j.latest[keyOf(o)] = o
 	}
 }
 
-// storeRevision is that of the write which made an object what it is.
-func storeRevision(o client.Object) (uint64, error) {
-	revision, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("reading the resourceVersion of %s, %w", o.GetName(), err)
-	}
-	return revision, nil
-}
-
-// inOrder are all entries so far, in the order in which they happened.
+// inOrder returns all entries so far, in the order in which they happened.
 func (j *journal) inOrder() []entry {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -135,20 +139,30 @@ func (j *journal) inOrder() []entry {
 	return all
 }
 
-// has reports whether the journal has come to where these objects are, or past it.
-func (j *journal) has(objects []client.Object) (bool, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, o := range objects {
-		revision, err := storeRevision(o)
-		if err != nil || j.reached[o.GetUID()] < revision {
+// complete reports whether the journal knows the same objects, in the same versions, as the API server has now.
+func (j *journal) complete(ctx context.Context) (bool, error) {
+	versions, count := map[string]string{}, 0
+	j.see(func(latest map[string]client.Object) {
+		for _, o := range latest {
+			versions[string(o.GetUID())] = o.GetResourceVersion()
+		}
+	})
+	for _, each := range j.lists {
+		list, options := each()
+		if err := j.client.List(ctx, list, options...); err != nil {
 			return false, err
 		}
+		for _, o := range items(j.t, list) {
+			count++
+			if versions[string(o.GetUID())] != o.GetResourceVersion() {
+				return false, nil
+			}
+		}
 	}
-	return true, nil
+	return count == len(versions), nil
 }
 
-// see shows all objects as they are now.
+// see shows all objects as the journal knows them now.
 func (j *journal) see(look func(map[string]client.Object)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -3,21 +3,19 @@
 package chaos
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
-	"testing"
-	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -26,298 +24,224 @@ import (
 )
 
 const (
-	replaceRollout  = "machines"
-	replaceMachines = 12
-	replaceSurge    = 2
-	// replaceAtOnce is how many machines may be in a turn, and replaceBudget how many nodes may be unavailable.
-	replaceAtOnce = 3
-	replaceBudget = 2
-	replaceKills  = 50
-	// From calmUntil to calmAgain kills, machines die, an autoscaler is at work, and answers are lost.
-	calmUntil = 18
-	calmAgain = 36
+	machinePool  = "machines"
+	machineCount = 5
+	machineSurge = 2
+	// machinesAtOnce is how many machines may be in a turn, and machineBudget how many of their nodes may be disrupted.
+	machinesAtOnce, machineBudget = 3, 2
 	// hurry is after how many kills the image changes whether or not all machines are of the last one.
-	hurry = 7
-	// replaceLimit bounds the whole test.
-	replaceLimit = 20 * time.Minute
-	// servers is how many pods serve on the machines, and serversAvailable how many of them must.
-	servers          = 6
-	serversAvailable = 4
+	hurry = 4
 )
 
-// The operator is killed while the image changes again and again, between API server and cloud, at every step of replacing machines. No machine may
-// be left behind, and none replaced twice.
-func TestReplacementKilledAtAnyInstant(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes a cluster, and minutes")
-	}
-	t.Parallel()
-	seed := seed(t)
-	ctx, cancel := context.WithTimeoutCause(t.Context(), replaceLimit, fmt.Errorf("the test took longer than %s", replaceLimit))
-	defer cancel()
-	all := replaceFlavours()
-	cloud := all[seed%uint64(len(all))]
-	t.Logf("MOULT_SEED=%d repeats what was drawn, though not what happens in between; the cloud is %s", seed, cloud.name)
-	c := newReplaceChaos(ctx, t, seed, cloud)
-	defer c.end()
-	defer func() {
-		cancel()
-		c.goingOn.Wait()
-		c.world.Wait()
-	}()
-	began := time.Now()
-	c.create(ctx)
-	c.killAllOfThem(ctx)
-	t.Logf("%d kills in %.1f s, until image %d: %v", replaceKills, time.Since(began).Seconds(), c.images(), c.tally)
-	c.waitUntilReplaced(ctx)
-	t.Logf("the last image, %d, was everywhere after %.1f s in all", c.images(), time.Since(began).Seconds())
-	c.gate.wait()
-	c.cloudGate.wait()
-	c.stopOperator()
-	c.look(ctx)
-	c.waitUntilReplaced(ctx) // what came late is nothing
-	c.checkAll(ctx)
-	c.abandon(ctx)
-	t.Logf("all was over after %.1f s", time.Since(began).Seconds())
-}
-
-// replaceChaos is the state of the test.
-type replaceChaos struct {
+// machines are replaced for image after image.
+type machines struct {
 	*pool
 	cloudGate *gate
-	// begun is closed once the operator has asked the cloud something.
-	begun    <-chan struct{}
-	misdeeds misdeeds
-	goingOn  sync.WaitGroup
+	kills     int
 
 	mu sync.Mutex
-	// disturbances are drawn from here.
-	disturbances *rand.Rand
-	// low and high are what the capacity may come to at the end: what the autoscaler and the deaths of machines make of it.
-	low, high int
-	// lost are machines that were taken away by others than the operator.
-	lost map[string]bool
-	// tooLate are machines whose Node joined when they were to go already.
-	tooLate map[string]bool
-	// calm is true while nothing is disturbed, and strict while nothing of that is left either.
-	calm, strict bool
-	// calms are the stretches of revisions in which it was strict. The last one has no end.
-	calms [][2]uint64
-	// published says of each image whether it was strict as long as that was the newest.
-	published []bool
-	// last is true when there is to be no further image.
-	last bool
-	// peak is the most that the capacity was above high.
-	peak int
-
-	problemsMu sync.Mutex
-	problems   map[string]bool
+	// late are machines whose Node joined when they were to go already.
+	late map[string]bool
+	// discards is true once machines that are up to date may be deleted: the rollout is gone.
+	discards bool
 }
 
-func newReplaceChaos(ctx context.Context, t *testing.T, seed uint64, cloud *replaceCloud) *replaceChaos {
-	t.Helper()
-	c := &replaceChaos{
-		pool:         &pool{cloud: cloud, set: cloud.set("chaos"), rollout: replaceRollout},
-		disturbances: rand.New(rand.NewPCG(seed, 5)),
-		low:          replaceMachines, high: replaceMachines, lost: map[string]bool{}, tooLate: map[string]bool{}, calm: true, strict: true, published: []bool{true}, problems: map[string]bool{},
-	}
-	c.pool.harness = newHarness(ctx, t, rand.New(rand.NewPCG(seed, 4)), cluster.Options{}, writesOfReplacements(&c.misdeeds))
-	c.now = c.standing
-	c.world = cloud.world(ctx, &chaosHosts{Hosts: clouds.SimulatedHosts(c.cluster), chaos: c})
-	server := httptest.NewServer(cloud.handler(c.world))
-	t.Cleanup(server.Close)
-	c.cloudGate = newGate(t, &rest.Config{Host: server.URL}, writesToClouds(cloud.punctual))
-	c.env = cloud.env(c.cloudGate.url)
-	c.makeNamespace(ctx, namespace)
-	if err := c.world.Create(ctx, cloud.scaleSet(c.pool, replaceMachines)); err != nil {
-		t.Fatal(err)
-	}
-	c.startOperator()
-	c.journal.follow(ctx, &corev1.NodeList{}, "", nil)
-	c.goingOn.Go(func() { c.measure(ctx) })
-	return c
+const (
+	machineAdds    = "recording that machines are to be added"
+	machineDeletes = "recording that machines are to be deleted"
+	machineReports = "writing the status of machines"
+	machineClaims  = "claiming the node of a machine"
+	machineCordons = "cordoning the node of a machine"
+	machineEvicts  = "evicting a pod from a machine"
+	nodeDeletes    = "deleting a Node"
+	cloudAsks      = "asking the cloud"
+	cloudChanges   = "changing something in the cloud"
+)
+
+func newMachines(h *harness, seed uint64) *machines {
+	all := allFlavours()
+	m := &machines{pool: newPool(h, all[rand.New(rand.NewPCG(seed, 1)).IntN(len(all))], machinePool, machineCount, machineSurge), late: map[string]bool{}}
+	h.t.Logf("the cloud is %s", m.flavour.name)
+	return m
 }
 
-// problem notes what is wrong, each thing once.
-func (c *replaceChaos) problem(format string, args ...any) {
-	what := fmt.Sprintf(format, args...)
-	c.problemsMu.Lock()
-	defer c.problemsMu.Unlock()
-	if !c.problems[what] {
-		c.t.Errorf("%s %s", time.Now().Format("15:04:05.000"), what)
+func (m *machines) name() string { return "replacement" }
+
+func (m *machines) targets() []target {
+	return []target{
+		{name: machineAdds, late: true}, {name: machineAdds, late: true}, {name: machineDeletes, late: true}, {name: machineDeletes, late: true},
+		{name: machineReports, most: 2, late: true}, {name: machineClaims}, {name: machineClaims},
+		// A late cordon may come when the image, and with it the replacement, has changed.
+		{name: machineCordons},
+		{name: machineEvicts, late: true}, {name: nodeDeletes, late: true}, {name: nodeDeletes, late: true},
+		{name: cloudAsks, most: 2}, {name: cloudChanges, most: 2, late: !m.verbatim}, {name: cloudChanges, late: !m.verbatim}, {name: cloudChanges, late: !m.verbatim},
 	}
-	if len(c.problems) == 0 {
-		c.t.Log(c.story(context.Background()))
-	}
-	c.problems[what] = true
 }
 
-// measure looks at the scale set all the time.
-func (c *replaceChaos) measure(ctx context.Context) {
-	for ctx.Err() == nil {
-		c.mu.Lock()
-		set, _ := c.world.Set(c.set)
-		low, high, strict := c.low, c.high, c.strict
-		c.peak = max(c.peak, set.Capacity-high)
-		c.mu.Unlock()
-		if set.Capacity > high+replaceSurge {
-			c.problem("the scale set is to have %d machines, which is more than %d above %d", set.Capacity, replaceSurge, high)
+func (m *machines) writeOf(r *http.Request, body []byte) string {
+	says := func(text string) bool { return bytes.Contains(body, []byte(text)) }
+	path := r.URL.Path
+	ofNode := strings.HasPrefix(path, "/api/v1/nodes/")
+	switch {
+	case r.Method == http.MethodDelete && ofNode:
+		return nodeDeletes
+	case r.Method == http.MethodPost && strings.HasSuffix(path, "/eviction") && strings.Contains(path, "/"+serving+machinePool):
+		return machineEvicts
+	case r.Method != http.MethodGet && strings.HasSuffix(path, "/noderollouts/"+machinePool+"/status"):
+		// The whole list is written with each of its entries.
+		switch {
+		case says(`"kind":"Delete"`) && !says(`"sent":true`):
+			return machineDeletes
+		case says(`"kind":"Add"`) && !says(`"sent":true`):
+			return machineAdds
 		}
-		if strict && set.Capacity < low {
-			c.problem("the scale set is to have %d machines, and never fewer than %d", set.Capacity, low)
-		}
-		time.Sleep(5 * time.Millisecond)
+		return machineReports
+	case m.nodeWrite(r, body) != "NodeRollout/"+machinePool:
+	case says(`"unschedulable":true`):
+		return machineCordons
+	case !says(releasing):
+		return machineClaims
 	}
+	return ""
 }
 
-// create makes what is replaced, and what must not suffer from it, and asks for image after image.
-func (c *replaceChaos) create(ctx context.Context) {
-	c.t.Helper()
-	labels := map[string]string{"app": "serves"}
-	serves := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "serves", Namespace: namespace},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: ptr.To[int32](servers), Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec: corev1.PodSpec{
-					TerminationGracePeriodSeconds: ptr.To[int64](1),
-					Containers:                    []corev1.Container{{Name: "sleep", Image: "example.com/sleep"}},
-				},
-			},
-		},
+// callOf is which call of the cloud a request is.
+func (m *machines) callOf(r *http.Request, body []byte) write {
+	// One of the clouds gets all calls as forms, which name what they ask for.
+	if r.Method == http.MethodGet || bytes.Contains(body, []byte("Action=Describe")) {
+		return write{m.name(), cloudAsks}
 	}
-	pdb := &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: "serves", Namespace: namespace},
-		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: ptr.To(intstr.FromInt32(serversAvailable)), Selector: &metav1.LabelSelector{MatchLabels: labels},
-		},
-	}
-	for _, o := range []client.Object{serves, pdb} {
-		if err := c.client.Create(ctx, o); err != nil {
-			c.t.Fatal(err)
+	return write{m.name(), cloudChanges}
+}
+
+func (m *machines) prepare(ctx context.Context) {
+	m.t.Helper()
+	m.pool.begin(ctx, m)
+	server := httptest.NewServer(m.handler(m.world))
+	m.t.Cleanup(server.Close)
+	m.cloudGate = newGate(m.t, &rest.Config{Host: server.URL}, m.trap, m.harness)
+	m.cloudGate.of = m.callOf
+	m.harness.env = append(m.harness.env, m.flavour.env(m.cloudGate.url)...)
+	m.serve(ctx, machinePool, 4, 2)
+}
+
+func (m *machines) begin(ctx context.Context) {
+	m.t.Helper()
+	m.create(ctx, m.newRollout(machinesAtOnce))
+}
+
+func (m *machines) ask(context.Context) error { return m.publish() }
+
+func (m *machines) busy(ctx context.Context) (bool, error) {
+	// A change of the image in the middle of a rollout makes its turns begin anew.
+	if m.kills++; m.kills%hurry == 0 {
+		if err := m.publish(); err != nil {
+			return false, err
 		}
 	}
-	c.until(ctx, "the pods serve", func() (bool, error) {
-		err := c.client.Get(ctx, client.ObjectKeyFromObject(serves), serves)
-		return serves.Status.AvailableReplicas == servers, err
-	})
-	c.journal.follow(ctx, &corev1.PodList{}, namespace, nil)
-	budget := &v1alpha1.NodeDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: replaceRollout},
-		Spec:       v1alpha1.NodeDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt32(replaceBudget))},
-	}
-	rollout := c.cloud.rollout(c.pool, replaceSurge, replaceAtOnce)
-	for _, o := range []client.Object{budget, rollout} {
-		c.createSoon(ctx, o)
-	}
-	c.journal.follow(ctx, &v1alpha1.NodeRolloutList{}, "", nil)
-	c.calms = [][2]uint64{{c.revision(ctx)}}
-	c.goingOn.Go(func() { c.publishAll(ctx) })
+	var r v1alpha1.NodeRollout
+	err := m.client.Get(ctx, client.ObjectKey{Name: machinePool}, &r)
+	return len(r.Status.Turns) > 0, err
 }
 
-// revision is how far the API server has come.
-func (c *replaceChaos) revision(ctx context.Context) (revision uint64) {
-	c.t.Helper()
-	var list corev1.NodeList
-	if err := c.client.List(ctx, &list, client.Limit(1)); err != nil {
-		c.t.Fatal(err)
+// Start lets the Node of a machine join.
+func (m *machines) Start(ctx context.Context, c clouds.Machine) error {
+	err := clouds.SimulatedHosts(m.cluster).Start(context.WithoutCancel(ctx), c)
+	if ctx.Err() != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.late[c.ID] = true
 	}
-	if _, err := fmt.Sscan(list.ResourceVersion, &revision); err != nil {
-		c.t.Fatal(err)
-	}
-	return revision
+	return err
 }
 
-// publishAll publishes the next image as soon as all machines are of the last one, until there is to be no further one.
-func (c *replaceChaos) publishAll(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(100 * time.Millisecond):
+// Stop switches a machine off.
+func (m *machines) Stop(ctx context.Context, c clouds.Machine) error {
+	m.mu.Lock()
+	late, discards := m.late[c.ID], m.discards
+	m.mu.Unlock()
+	if set, _ := m.world.Set(m.id); set.Model == c.Model && !discards {
+		m.t.Errorf("machine %s was deleted, though it is up to date", c.ID)
+	}
+	if err := clouds.SimulatedHosts(m.cluster).Stop(ctx, c); err != nil {
+		return err
+	}
+	if !late {
+		return nil
+	}
+	// The Node came when the rollout knew nothing of it. The cloud controller removes it.
+	return client.IgnoreNotFound(m.client.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.NodeName}}))
+}
+
+func (m *machines) invariants() []invariant {
+	return []invariant{
+		limited("the budget of the machines is not exceeded", "", machineBudget, machinePool),
+		ofNodes("a node is cordoned only when its replacement is ready", func(r *replay, old, n *corev1.Node) string {
+			if old == nil || old.Spec.Unschedulable || !n.Spec.Unschedulable || n.Labels[labelPool] != machinePool {
+				return ""
+			}
+			usable := 0
+			for _, n := range r.nodes {
+				if n.Labels[labelPool] == machinePool && nodeReady(n) && !n.Spec.Unschedulable {
+					usable++
+				}
+			}
+			if usable < machineCount {
+				return fmt.Sprintf("%d nodes can be used, want %d", usable, machineCount)
+			}
+			return ""
+		}),
+		ofNodes("a machine is deleted only when it is drained", func(r *replay, old, n *corev1.Node) string {
+			if old == nil || old.Annotations[cluster.NodeNotReady] != "" || n.Annotations[cluster.NodeNotReady] == "" {
+				return ""
+			}
+			if pods := r.remaining(n.Name); len(pods) > 0 {
+				return fmt.Sprintf("it has the pods %v", pods)
+			}
+			return ""
+		}),
+		{"no turn fails", func(_ *replay, _ client.Object, e entry) string {
+			if o, ok := e.object.(*v1alpha1.NodeRollout); ok && o.Status.Counts != nil && o.Status.Counts.Failed > 0 {
+				return fmt.Sprintf("%+v", o.Status.Failed)
+			}
+			return ""
+		}},
+	}
+}
+
+func (m *machines) checkEnd(context.Context, *replay) {
+	m.t.Helper()
+	m.checkMade()
+	m.t.Logf("machines had %d images", m.images)
+}
+
+// abandon deletes the rollout in the middle of a turn, and kills the operator meanwhile. What was begun must be ended, and
+// nothing may be left behind.
+func (m *machines) abandon(ctx context.Context, random *rand.Rand) {
+	m.t.Helper()
+	m.mu.Lock()
+	m.discards = true // What was added for nothing is deleted.
+	m.mu.Unlock()
+	if err := m.publish(); err != nil {
+		m.t.Fatal(err)
+	}
+	for busy := false; !busy; {
+		m.killAt(ctx, draw(random, m.name(), m.targets()))
+		var err error
+		if busy, err = m.busy(ctx); err != nil {
+			m.t.Fatal(err)
 		}
-		c.mu.Lock()
-		last := c.last
-		c.mu.Unlock()
-		if last {
-			return
-		}
-		if c.replaced() == "" {
-			c.publish()
-		}
 	}
-}
-
-// publish gives the scale set another image.
-func (c *replaceChaos) publish() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.last {
-		return
+	r := &v1alpha1.NodeRollout{ObjectMeta: metav1.ObjectMeta{Name: machinePool}}
+	if err := m.client.Delete(ctx, r); err != nil {
+		m.t.Fatal(err)
 	}
-	if err := c.cloud.setImage(c.pool, len(c.published)); err != nil {
-		c.t.Errorf("publishing an image, %v", err)
+	m.start()
+	gone := func() (bool, error) {
+		err := m.client.Get(ctx, client.ObjectKeyFromObject(r), r)
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	}
-	c.published = append(c.published, c.strict)
-}
-
-func (c *replaceChaos) images() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.published) - 1
-}
-
-// killAllOfThem kills the operator again and again: in the middle of what it does with the API server, and with the cloud.
-func (c *replaceChaos) killAllOfThem(ctx context.Context) {
-	c.t.Helper()
-	for n := range replaceKills {
-		switch n {
-		case calmUntil:
-			c.disturb(ctx)
-		case calmAgain:
-			c.calmDown(ctx)
-		}
-		if n%hurry == hurry-1 {
-			c.publish()
-		}
-		c.killOne(ctx, n+1)
-	}
-}
-
-// killOne kills the operator while it speaks to the API server, or to the cloud, and starts it again. It lives for a while that counts from its first
-// call of the cloud; of some it counts from the very beginning.
-func (c *replaceChaos) killOne(ctx context.Context, n int) {
-	c.t.Helper()
-	g := c.gate
-	if c.random.IntN(3) == 0 {
-		g = c.cloudGate
-	}
-	if c.random.IntN(6) == 0 {
-		c.begun = nil
-	}
-	c.killAt(ctx, n, g, c.begun)
-	c.begun = c.cloudGate.next()
-	c.startOperator()
-}
-
-// waitUntilReplaced returns when all machines are of the last image, and nothing is left to be done.
-func (c *replaceChaos) waitUntilReplaced(ctx context.Context) {
-	c.t.Helper()
-	c.mu.Lock()
-	c.last = true
-	c.mu.Unlock()
-	c.untilReplaced(ctx)
-}
-
-func (c *replaceChaos) untilReplaced(ctx context.Context) {
-	c.t.Helper()
-	missing := "?"
-	now := c.now
-	c.now = func() string { return now() + "; " + missing + "\n" + c.story(ctx) }
-	defer func() { c.now = now }()
-	c.until(ctx, "all machines are replaced", func() (bool, error) {
-		missing = c.replaced()
-		return missing == "", nil
-	})
+	m.until(ctx, "the rollout is gone", gone)
+	m.trap.onTheWay.Wait()
+	m.until(ctx, "nothing is left of the rollout", func() (bool, error) { return m.leaked() == "", nil })
 }
