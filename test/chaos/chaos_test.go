@@ -65,7 +65,7 @@ type mechanism interface {
 	busy(ctx context.Context) (bool, error)
 	invariants() []invariant
 	// checkEnd checks what must be true at the end.
-	checkEnd(ctx context.Context, r *replay)
+	checkEnd(r *replay)
 }
 
 // Operator and agents are killed while all kinds of rollouts go on, version after version.
@@ -273,7 +273,7 @@ func (c *chaos) check(ctx context.Context) {
 		}
 	}
 	for _, m := range c.all {
-		m.checkEnd(ctx, r)
+		m.checkEnd(r)
 	}
 	for _, g := range []*gate{c.gate, c.machines.cloudGate} {
 		if len(g.faults) > 0 {

@@ -203,7 +203,7 @@ func (d *daemons) invariants() (all []invariant) {
 
 func (d *daemons) last(name string) string { return d.images[name][len(d.images[name])-1] }
 
-func (d *daemons) checkEnd(_ context.Context, r *replay) {
+func (d *daemons) checkEnd(r *replay) {
 	d.t.Helper()
 	for name, images := range d.images {
 		pods := map[string]int{}
@@ -254,24 +254,22 @@ func newDaemonReplay(name string) *daemonReplay {
 }
 
 func (d *daemonReplay) invariants() []invariant {
-	ofPods := func(name string, check func(r *replay, before, p *corev1.Pod, deleted bool) string) invariant {
-		return invariant{name, func(r *replay, before client.Object, e entry) string {
-			p, ok := e.object.(*corev1.Pod)
-			if !ok || p.Labels[edsv1.LabelName] != d.name {
+	ofPods := func(name string, check func(old, p *corev1.Pod, deleted bool) string) invariant {
+		return of(name, func(_ *replay, old, p *corev1.Pod, deleted bool) string {
+			if p.Labels[edsv1.LabelName] != d.name {
 				return ""
 			}
-			old, _ := before.(*corev1.Pod)
-			return check(r, old, p, e.deleted)
-		}}
+			return check(old, p, deleted)
+		})
 	}
 	most, doubles := daemonMost, 0
 	if d.name == surging {
 		most, doubles = 0, daemonMost
 	}
 	return []invariant{
-		{"a revision is made once for a template, and goes only when it is not in use", d.revision},
-		{"a canary keeps its nodes, and a revision is promoted once, when it is available there", d.promotion},
-		ofPods("a node gets one pod for a template, and one of a canary only if it is among its nodes", func(r *replay, old, p *corev1.Pod, deleted bool) string {
+		of("a revision is made once for a template, and goes only when it is not in use", d.revision),
+		of("a canary keeps its nodes, and a revision is promoted once, when it is available there", d.promotion),
+		ofPods("a node gets one pod for a template, and one of a canary only if it is among its nodes", func(old, p *corev1.Pod, deleted bool) string {
 			if old != nil || deleted {
 				return ""
 			}
@@ -282,7 +280,7 @@ func (d *daemonReplay) invariants() []invariant {
 			d.made.Insert(key)
 			return d.outsideCanary(revisionOf(p), nodeOf(p))
 		}),
-		ofPods("no more pods are unavailable because of the update than may be", func(_ *replay, old, p *corev1.Pod, deleted bool) string {
+		ofPods("no more pods are unavailable because of the update than may be", func(old, p *corev1.Pod, deleted bool) string {
 			node := nodeOf(p)
 			had := old != nil && serves(old)
 			d.keep(p, deleted)
@@ -300,7 +298,7 @@ func (d *daemonReplay) invariants() []invariant {
 			}
 			return ""
 		}),
-		ofPods("no node has two pods, but for a surge", func(*replay, *corev1.Pod, *corev1.Pod, bool) string {
+		ofPods("no node has two pods, but for a surge", func(*corev1.Pod, *corev1.Pod, bool) string {
 			var doubled []string
 			for node, pods := range d.pods {
 				revisions := sets.New[string]()
@@ -370,12 +368,11 @@ func (d *daemonReplay) outsideCanary(revision, node string) string {
 	return ""
 }
 
-func (d *daemonReplay) revision(_ *replay, _ client.Object, e entry) string {
-	o, ok := e.object.(*edsv1.ExtendedDaemonSetReplicaSet)
-	if !ok || o.Labels[edsv1.LabelName] != d.name {
+func (d *daemonReplay) revision(_ *replay, _, o *edsv1.ExtendedDaemonSetReplicaSet, deleted bool) string {
+	if o.Labels[edsv1.LabelName] != d.name {
 		return ""
 	}
-	if e.deleted {
+	if deleted {
 		for node := range d.pods {
 			if d.available(node, o.Name) != nil {
 				return "it was deleted, and has a pod on node " + node
@@ -394,14 +391,11 @@ func (d *daemonReplay) revision(_ *replay, _ client.Object, e entry) string {
 	return ""
 }
 
-func (d *daemonReplay) promotion(r *replay, _ client.Object, e entry) string {
-	o, ok := e.object.(*edsv1.ExtendedDaemonSet)
-	if !ok || o.Name != d.name {
+func (d *daemonReplay) promotion(_ *replay, old, o *edsv1.ExtendedDaemonSet, deleted bool) string {
+	if o.Name != d.name {
 		return ""
 	}
-	old := d.set
-	d.set = o
-	if e.deleted {
+	if d.set = o; deleted {
 		return "it was deleted"
 	}
 	if c := o.Status.Canary; c != nil {

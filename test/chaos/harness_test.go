@@ -69,10 +69,11 @@ type harness struct {
 // newHarness connects to a cluster, and starts no operator yet. The context ends a little before the test must: that is the only bound of all waiting.
 func newHarness(t *testing.T) (context.Context, *harness) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	if deadline, ok := t.Deadline(); ok {
-		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-time.Minute))
+	deadline, ok := t.Deadline()
+	if !ok {
+		deadline = time.Now().Add(24 * time.Hour)
 	}
+	ctx, cancel := context.WithDeadline(t.Context(), deadline.Add(-time.Until(deadline)/20))
 	log.SetLogger(logr.Discard()) // The operator is another process, and logs for itself.
 	h := &harness{t: t, trap: &trap{}, standing: func() string { return "" }}
 	var err error
@@ -110,9 +111,9 @@ func newHarness(t *testing.T) (context.Context, *harness) {
 	}
 	t.Cleanup(func() {
 		h.Kill()
-		h.remove(context.WithoutCancel(ctx), space)
 		cancel()
 		h.background.Wait()
+		h.remove(context.WithoutCancel(ctx), space)
 	})
 	return ctx, h
 }

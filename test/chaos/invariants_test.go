@@ -126,27 +126,34 @@ func (r *replay) remaining(node string) (names []string) {
 
 // limited says that a rollout, or all together without a name, never disrupts more nodes of some pools than that.
 func limited(name, rollout string, most int, pools ...string) invariant {
-	return invariant{name, func(r *replay, _ client.Object, e entry) string {
-		if _, ok := e.object.(*corev1.Node); !ok {
-			return ""
-		}
+	return ofNodes(name, func(r *replay, _, _ *corev1.Node) string {
 		if names := r.disrupted(rollout, pools...); len(names) > most {
 			return fmt.Sprintf("%d nodes are disrupted, and %d may be: %v", len(names), most, names)
 		}
 		return ""
+	})
+}
+
+// of is an invariant that is checked after each change of an object of this type. Of a deleted one the check sees the last state.
+func of[T client.Object](name string, check func(r *replay, before, o T, deleted bool) string) invariant {
+	return invariant{name, func(r *replay, before client.Object, e entry) string {
+		o, ok := e.object.(T)
+		if !ok {
+			return ""
+		}
+		old, _ := before.(T)
+		return check(r, old, o, e.deleted)
 	}}
 }
 
 // ofNodes is an invariant of each Node that is there.
 func ofNodes(name string, check func(r *replay, before, n *corev1.Node) string) invariant {
-	return invariant{name, func(r *replay, before client.Object, e entry) string {
-		n, ok := e.object.(*corev1.Node)
-		if !ok || e.deleted {
+	return of(name, func(r *replay, before, n *corev1.Node, deleted bool) string {
+		if deleted {
 			return ""
 		}
-		old, _ := before.(*corev1.Node)
-		return check(r, old, n)
-	}}
+		return check(r, before, n)
+	})
 }
 
 // sharedInvariants hold for every mechanism.
@@ -171,13 +178,12 @@ func sharedInvariants() []invariant {
 			}
 			return ""
 		}),
-		{"a Node is deleted only after its machine", func(_ *replay, before client.Object, e entry) string {
-			old, ok := before.(*corev1.Node)
-			if ok && e.deleted && old.Annotations[cluster.NodeNotReady] == "" {
+		of("a Node is deleted only after its machine", func(_ *replay, old, _ *corev1.Node, deleted bool) string {
+			if deleted && old.Annotations[cluster.NodeNotReady] == "" {
 				return "its machine runs"
 			}
 			return ""
-		}},
+		}),
 	}
 }
 

@@ -191,33 +191,20 @@ func claimed(ctx context.Context, c client.Client, holder string) (bool, error) 
 }
 
 func (p *plans) invariants() []invariant {
-	ofJobs := func(name string, check func(r *replay, before, j *batchv1.Job) string) invariant {
-		return invariant{name, func(r *replay, before client.Object, e entry) string {
-			j, ok := e.object.(*batchv1.Job)
-			if !ok {
-				return ""
-			}
-			if e.deleted {
-				return "it was deleted"
-			}
-			old, _ := before.(*batchv1.Job)
-			return check(r, old, j)
-		}}
-	}
 	changed, made, cordons := sets.New[string](), sets.New[string](), sets.New[string]()
 	running, podOf := map[string]*batchv1.Job{}, map[string]string{}
 	label := func(n *corev1.Node) string { return n.Labels[upgradev1.LabelPlanHash(planName)] }
 	return []invariant{
 		limited("the Plan's concurrency is not exceeded", p.holder(), planAtOnce, planPool, hostPool),
-		ofJobs("each node gets one Job for a version", func(_ *replay, old, j *batchv1.Job) string {
+		of("each node gets one Job for a version", func(_ *replay, old, j *batchv1.Job, deleted bool) string {
 			key := j.Labels[upgradev1.LabelNode] + " " + j.Labels[upgradev1.LabelVersion]
-			if old == nil && made.Has(key) {
-				return "it is another one for " + key
+			if deleted || old == nil && made.Has(key) {
+				return fmt.Sprintf("it is deleted %t, or another one for %s", deleted, key)
 			}
 			made.Insert(key)
 			return ""
 		}),
-		ofJobs("a Job succeeds, once", func(_ *replay, _, j *batchv1.Job) string {
+		of("a Job succeeds, once", func(_ *replay, _, j *batchv1.Job, _ bool) string {
 			if j.Status.Failed > 0 || j.Status.Succeeded > 1 {
 				return fmt.Sprintf("%+v", j.Status)
 			}
@@ -243,18 +230,17 @@ func (p *plans) invariants() []invariant {
 			}
 			return ""
 		}},
-		{"a Job has one pod", func(_ *replay, _ client.Object, e entry) string {
-			pod, ok := e.object.(*corev1.Pod)
-			owner := metav1.GetControllerOf(e.object)
-			if !ok || owner == nil || owner.Kind != "Job" {
+		of("a Job has one pod", func(_ *replay, _, pod *corev1.Pod, deleted bool) string {
+			owner := metav1.GetControllerOf(pod)
+			if owner == nil || owner.Kind != "Job" {
 				return ""
 			}
-			if other := podOf[owner.Name]; other != "" && other != pod.Name || e.deleted {
-				return fmt.Sprintf("it is deleted %t, and Job %s had pod %s", e.deleted, owner.Name, other)
+			if other := podOf[owner.Name]; other != "" && other != pod.Name || deleted {
+				return fmt.Sprintf("it is deleted %t, and Job %s had pod %s", deleted, owner.Name, other)
 			}
 			podOf[owner.Name] = pod.Name
 			return ""
-		}},
+		}),
 		ofNodes("a node is labelled after its Job has succeeded", func(_ *replay, old, n *corev1.Node) string {
 			if old != nil && label(n) != label(old) && !changed.Has(n.Name+" "+label(n)) {
 				return "its label is " + label(n)
@@ -276,7 +262,7 @@ func (p *plans) invariants() []invariant {
 }
 
 // checkEnd expects one Job for each node and version, and the label of the last version on each node.
-func (p *plans) checkEnd(_ context.Context, r *replay) {
+func (p *plans) checkEnd(r *replay) {
 	p.t.Helper()
 	want, got := map[string]int{}, map[string]int{}
 	plan, _ := r.objects[keyOf(&upgradev1.Plan{ObjectMeta: metav1.ObjectMeta{Name: planName}})].(*upgradev1.Plan)

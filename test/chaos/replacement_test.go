@@ -200,16 +200,16 @@ func (m *machines) invariants() []invariant {
 			}
 			return ""
 		}),
-		{"no turn fails", func(_ *replay, _ client.Object, e entry) string {
-			if o, ok := e.object.(*v1alpha1.NodeRollout); ok && o.Status.Counts != nil && o.Status.Counts.Failed > 0 {
+		of("no turn fails", func(_ *replay, _, o *v1alpha1.NodeRollout, _ bool) string {
+			if o.Status.Counts != nil && o.Status.Counts.Failed > 0 {
 				return fmt.Sprintf("%+v", o.Status.Failed)
 			}
 			return ""
-		}},
+		}),
 	}
 }
 
-func (m *machines) checkEnd(context.Context, *replay) {
+func (m *machines) checkEnd(*replay) {
 	m.t.Helper()
 	m.checkMade()
 	m.t.Logf("machines had %d images", m.images)
