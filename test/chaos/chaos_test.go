@@ -72,15 +72,20 @@ type mechanism interface {
 func TestKilledAtAnyInstant(t *testing.T) {
 	kills := 6
 	if tier.All {
-		kills = 50
+		kills = 150 // More than 30 of them at writes of each mechanism.
 	}
 	seed := seedOf(t)
 	ctx, h := newHarness(t)
 	c := newChaos(ctx, h, seed)
 	began := time.Now()
+	defer func() {
+		if t.Failed() { // What is missing is perhaps missing because of what was broken before.
+			replayed(t, h.journal.inOrder(), c.invariants())
+		}
+	}()
 	c.begin(ctx)
 	c.killAll(ctx, kills)
-	t.Logf("%d kills of each in %.1f s: %v", kills, time.Since(began).Seconds(), c.tally)
+	t.Logf("after %.1f s the kills in the middle of turns are %v", time.Since(began).Seconds(), c.tally)
 	c.finish(ctx)
 	t.Logf("all rollouts were complete after %.1f s", time.Since(began).Seconds())
 	c.check(ctx)
@@ -208,29 +213,30 @@ func (c *chaos) text() string {
 	return text.String() + c.machines.story()
 }
 
-// killAll kills at writes of each mechanism, in an order that is drawn. A kill counts if it has left turns under way.
+// killAll kills at writes of one mechanism after the other, in an order that is drawn. A kill counts for each mechanism
+// that it has left with turns under way. killAll returns when there were enough for each.
 func (c *chaos) killAll(ctx context.Context, kills int) {
 	c.t.Helper()
-	for n := range kills {
+	for n := 1; slices.ContainsFunc(c.all, func(m mechanism) bool { return c.tally[m.name()] < kills }); {
 		for _, i := range c.random.Perm(len(c.all)) {
-			m := c.all[i]
-			for busy := false; !busy; {
-				began := time.Now()
-				what := c.killAt(ctx, draw(c.random, m.name(), m.targets()))
-				c.settle()
+			began := time.Now()
+			what := c.killAt(ctx, draw(c.random, c.all[i].name(), c.all[i].targets()))
+			c.settle()
+			text := ""
+			for _, m := range c.all {
 				c.until(ctx, "it is known what is under way", func() (bool, error) {
-					var err error
-					busy, err = m.busy(ctx)
+					c.mu.Lock()
+					defer c.mu.Unlock()
+					busy, err := m.busy(ctx)
+					if err == nil && busy {
+						c.tally[m.name()]++
+						text += m.name() + ", "
+					}
 					return err == nil, err
 				})
-				c.mu.Lock()
-				missing := m.missing()
-				c.mu.Unlock()
-				c.t.Logf("%s, kill %d after %4d ms, in the middle of work %t: %s; %s", m.name(), n+1, time.Since(began).Milliseconds(), busy, what, missing)
-				if busy {
-					c.tally[m.name()]++
-				}
 			}
+			c.t.Logf("kill %d after %d ms, %s; under way: %s", n, time.Since(began).Milliseconds(), what, strings.TrimSuffix(text, ", "))
+			n++
 		}
 	}
 }
@@ -261,11 +267,7 @@ func (c *chaos) finish(ctx context.Context) {
 func (c *chaos) check(ctx context.Context) {
 	c.t.Helper()
 	c.until(ctx, "the journal is complete", func() (bool, error) { return c.journal.complete(ctx) })
-	invariants := sharedInvariants()
-	for _, m := range c.all {
-		invariants = append(invariants, m.invariants()...)
-	}
-	entries := c.journal.inOrder()
+	entries, invariants := c.journal.inOrder(), c.invariants()
 	r := replayed(c.t, entries, invariants)
 	for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
 		if left := leftOn(r.nodes[name]); left != "" {
@@ -281,6 +283,14 @@ func (c *chaos) check(ctx context.Context) {
 		}
 	}
 	c.t.Logf("%d changes, and %d invariants after each", len(entries), len(invariants))
+}
+
+func (c *chaos) invariants() []invariant {
+	all := sharedInvariants()
+	for _, m := range c.all {
+		all = append(all, m.invariants()...)
+	}
+	return all
 }
 
 // serve runs pods on the nodes of a pool, of which some must always be available, and waits until they run.

@@ -30,7 +30,7 @@ const (
 	// machinesAtOnce is how many machines may be in a turn, and machineBudget how many of their nodes may be disrupted.
 	machinesAtOnce, machineBudget = 3, 2
 	// hurry is after how many kills the image changes whether or not all machines are of the last one.
-	hurry = 4
+	hurry = 7
 )
 
 // machines are replaced for image after image.
