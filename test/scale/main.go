@@ -2,24 +2,18 @@
 
 // Scale measures rollouts over many simulated nodes:
 //
-//	go run ./test/scale --nodes 100,1000,5000 --concurrency 50 --pod-seconds 1.5 --guarded [-- flags of moult controller]
+//	go run ./test/scale --kind plan --nodes 100,1000,5000 [-- flags of moult controller]
 //
-// For each number of nodes it starts a cluster, and asks things of it, one after the other. First a bare loop, which does
-// nothing but keep that many Jobs in flight, each pinned to the next node, and which is the fastest that this machine can
-// be: its time is what Kubernetes itself takes. Then a Plan, carried out by the operator, as a process outside of the
-// cluster. The bare loop's Jobs are copies of one that the operator has made, so that both give scheduler and Job
-// controller the same work. With --guarded another Plan follows over the same nodes, with a strategy and budgets.
+// For each number of nodes it starts a cluster, and measures the bare loop and then each subject, stage by stage:
 //
-// With --kind daemonset it measures an ExtendedDaemonSet in place of Plans, and Kubernetes' own DaemonSet beside it: the
-// first rollout, an update, nodes that come and go, and idleness.
+//	kind         subjects                      bare loop                  stages
+//	plan         a Plan, a Plan with budgets   Jobs without an operator   rollout
+//	daemonset    an ExtendedDaemonSet          a DaemonSet                first rollout, update, churn, idle
+//	hostupdate   a NodeRollout and agents      reboots alone              start, finding out, update, start anew, idle
+//	replacement  a NodeRollout and a cloud     machines alone             finding out, update, idle
 //
-// With --kind hostupdate it measures a NodeRollout: simulated nodes, whose hosts are played, and on each the agent as it is
-// shipped, all of them in this process.
-//
-// With --kind replacement it measures a NodeRollout over the machines of one scale set, in a cloud that is played in this process.
-//
-// What the operator has asked of the API server is counted from the audit log, and its processor time is read from /proc,
-// both from the creation of the Plan until the last request. The last line is the result in JSON.
+// The operator runs as a process outside of the cluster. Its requests are counted from the audit log, and its processor
+// time and memory are read from /proc. The last line is the result as JSON. The exit status is 1 when a check fails.
 package main
 
 import (
@@ -27,8 +21,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,105 +35,89 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// What can be measured.
-const (
-	kindPlan       = "plan"
-	kindDaemonSet  = "daemonset"
-	kindHostUpdate = "hostupdate"
-
-	kindReplacement = "replacement"
-)
-
-var kinds = []string{kindPlan, kindDaemonSet, kindHostUpdate, kindReplacement}
-
 // options say what to measure.
 type options struct {
-	kind         string
-	sizes        sizes
-	concurrency  int
-	podSeconds   float64
-	timeout      time.Duration
-	dir          string
-	noBare       bool
-	guarded      bool
-	guardedFirst bool
-	idle         time.Duration
-	daemons      daemonOptions
-	hosts        hostOptions
-	replacement  replacementOptions
-	args         []string
+	kind, dir, cloud, surge                                               string
+	sizes                                                                 []int
+	concurrency, churn, podsPerNode                                       int
+	podSeconds, startSeconds, rebootSeconds, checkSeconds, machineSeconds float64
+	noBare, guarded, guardedFirst, builtinFirst, opened                   bool
+	idle                                                                  time.Duration
+	// given are the flags that were set, and args those of the operator.
+	given, args []string
 }
 
-// sizes are numbers of nodes, such as "100,1000".
-type sizes []int
-
-func (s *sizes) String() string {
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint([]int(*s)), " ", ","), "[]")
-}
-
-// Set reads them. It is what package flag calls.
-func (s *sizes) Set(text string) error {
-	*s = nil
-	for field := range strings.SplitSeq(text, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(field))
-		if err != nil || n < 1 {
-			return fmt.Errorf("%q is no number of nodes", field)
-		}
-		*s = append(*s, n)
-	}
-	return nil
-}
-
-// ideal is how long it would take if only pods took time, for parts of which each begins when the one before has ended.
-func (o *options) ideal(parts ...int) time.Duration {
-	rounds := 0
-	for _, nodes := range parts {
-		rounds += roundsOf(nodes, o.concurrency)
-	}
-	return time.Duration(float64(rounds) * o.podSeconds * float64(time.Second))
-}
-
-func roundsOf(nodes, concurrency int) int { return (nodes + concurrency - 1) / concurrency }
-
-// patienceFor bounds the bare loop, and each rollout, over that many nodes.
-func (o *options) patienceFor(nodes int) time.Duration {
-	if o.timeout > 0 {
-		return o.timeout
-	}
-	return 2*time.Minute + 4*o.ideal(nodes)
-}
+var surgePattern = regexp.MustCompile(`^([1-9][0-9]?%?|100%?)$`)
 
 func parse(args []string) (options, error) {
-	o := options{sizes: sizes{1000}}
+	o := options{sizes: []int{1000}}
+	names := strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
 	flags := flag.NewFlagSet("scale", flag.ContinueOnError)
-	flags.StringVar(&o.kind, "kind", kindPlan, "what to measure: "+strings.Join(kinds, ", "))
-	flags.Var(&o.sizes, "nodes", "how many nodes there are; of several such numbers, with commas between, each gets a cluster of its own")
-	flags.IntVar(&o.concurrency, "concurrency", 50, "how many of them may be in a turn at once")
-	flags.Float64Var(&o.podSeconds, "pod-seconds", 1.5, "how long each pod runs")
-	flags.DurationVar(&o.timeout, "timeout", 0, "how long the bare loop, and each rollout, may take (default: 2m and four times what pods take)")
-	flags.StringVar(&o.dir, "dir", "", "directory for the state of the cluster, or of each in a folder of its own; the logs in it stay (default: none does)")
+	flags.StringVar(&o.kind, "kind", "plan", "what to measure: "+names)
+	flags.Func("nodes", "how many nodes there are; each of several numbers, such as 100,1000, gets a cluster of its own (default 1000)", func(text string) error {
+		o.sizes = nil
+		for field := range strings.SplitSeq(text, ",") {
+			n, err := strconv.Atoi(field)
+			if err != nil || n < 1 {
+				return fmt.Errorf("%q is no number of nodes", field)
+			}
+			o.sizes = append(o.sizes, n)
+		}
+		return nil
+	})
+	flags.StringVar(&o.dir, "dir", "", "directory for the state of the cluster, or of each in a folder; its logs stay (default: a temporary one)")
 	flags.BoolVar(&o.noBare, "no-bare", false, "leave the bare loop out")
-	flags.BoolVar(&o.guarded, "guarded", false, "measure another rollout too, with waves, an order, failure limits and budgets with gates")
-	flags.BoolVar(&o.guardedFirst, "guarded-first", false, "the same, and that one comes first")
-	flags.DurationVar(&o.idle, "idle", time.Minute, "daemonset, hostupdate, replacement: for how long idleness is watched; 0 leaves that out")
-	o.daemons.bind(flags)
-	o.hosts.bind(flags)
-	o.replacement.bind(flags)
+	flags.DurationVar(&o.idle, "idle", -1, "how long the idle stage is; 0 leaves it out (default: 1m, plan 0)")
+	flags.IntVar(&o.concurrency, "concurrency", 50, "plan, hostupdate: how many nodes are updated at once")
+	flags.Float64Var(&o.podSeconds, "pod-seconds", 1.5, "plan: how long each pod runs")
+	flags.BoolVar(&o.guarded, "guarded", false, "plan: measure a second rollout, with waves, an order, failure limits and budgets with gates")
+	flags.BoolVar(&o.guardedFirst, "guarded-first", false, "plan: the same, and it comes first")
+	flags.BoolVar(&o.opened, "opened", false, "daemonset: maxUnavailable is 100% instead of 10%")
+	flags.IntVar(&o.churn, "churn", 5, "daemonset: how many percent of the nodes are replaced by others; 0 leaves that stage out")
+	flags.Float64Var(&o.startSeconds, "start-seconds", 0, "daemonset: how long a pod takes to become ready")
+	flags.BoolVar(&o.noBare, "no-builtin", false, "daemonset: the same as --no-bare")
+	flags.BoolVar(&o.builtinFirst, "builtin-first", false, "daemonset: the DaemonSet comes first")
+	flags.IntVar(&o.podsPerNode, "pods-per-node", 2, "hostupdate, replacement: how many pods there are to evict, for each node")
+	flags.Float64Var(&o.checkSeconds, "check-seconds", 10, "hostupdate: how often agents check in the idle stage; replacement: how often the cloud is asked")
+	flags.Float64Var(&o.rebootSeconds, "reboot-seconds", 2, "hostupdate: how long a reboot takes")
+	flags.StringVar(&o.cloud, "cloud", "azure", "replacement: the simulated cloud: aws, azure, gcp")
+	flags.StringVar(&o.surge, "surge", "10%", "replacement: how many machines are added and replaced at once, as a count or in percent")
+	flags.Float64Var(&o.machineSeconds, "machine-seconds", 2, "replacement: how long it takes to make a machine, and to delete one")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
+	flags.Visit(func(f *flag.Flag) {
+		if f.Name != "kind" && f.Name != "nodes" && f.Name != "dir" {
+			o.given = append(o.given, fmt.Sprintf("--%s=%s", f.Name, f.Value))
+		}
+	})
 	o.args = flags.Args()
 	o.guarded = o.guarded || o.guardedFirst
-	switch {
-	case !slices.Contains(kinds, o.kind):
-		return o, fmt.Errorf("--kind %q is none of %s", o.kind, strings.Join(kinds, ", "))
-	case o.concurrency < 1 || o.podSeconds <= 0:
-		return o, errors.New("--concurrency and --pod-seconds must be positive")
-	case o.idle < 0:
-		return o, errors.New("--idle may not be negative")
+	kind, known := kinds[o.kind]
+	if o.idle < 0 {
+		o.idle = kind.idle
 	}
-	return o, errors.Join(o.daemons.validate(), o.hosts.validate(), o.replacement.validate())
+	_, knownCloud := doubles[o.cloud]
+	switch {
+	case !known:
+		return o, fmt.Errorf("--kind %q is none of %s", o.kind, names)
+	case !knownCloud:
+		return o, fmt.Errorf("--cloud %q is none of aws, azure, gcp", o.cloud)
+	case !surgePattern.MatchString(o.surge):
+		return o, fmt.Errorf("--surge %q is no count or percentage from 1 to 100", o.surge)
+	case o.concurrency < 1 || o.podSeconds <= 0 || o.checkSeconds <= 0:
+		return o, errors.New("--concurrency, --pod-seconds and --check-seconds must be positive")
+	case o.churn < 0 || o.churn > 100 || min(o.startSeconds, o.rebootSeconds, o.machineSeconds) < 0 || o.podsPerNode < 0:
+		return o, errors.New("--churn is a percentage, and no flag may be negative")
+	}
+	return o, nil
 }
+
+// seconds is a duration that a flag gives in seconds.
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// rounds is how many rounds it takes to update so many nodes.
+func rounds(nodes, atOnce int) time.Duration { return time.Duration((nodes + atOnce - 1) / atOnce) }
 
 func main() {
 	o, err := parse(os.Args[1:])
@@ -145,7 +125,7 @@ func main() {
 		return
 	}
 	if err == nil {
-		log.SetLogger(logr.Discard()) // The operator is another process, and logs for itself.
+		log.SetLogger(logr.Discard()) // The operator is another process with a log of its own.
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		err = run(ctx, o, os.Stdout)
 		stop()

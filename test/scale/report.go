@@ -4,6 +4,8 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -13,138 +15,220 @@ import (
 	"time"
 )
 
-// measured is what was found out in one cluster.
-type measured struct {
-	options options
-	size    int
-	// bare is how long the bare loop took; 0 when it was left out.
-	bare time.Duration
-	// guardedRollout is nil when it was not asked for.
-	plainRollout, guardedRollout *result
+// report is what was measured in one cluster.
+type report struct {
+	Kind  string   `json:"kind"`
+	Nodes int      `json:"nodes"`
+	Flags []string `json:"flags,omitempty"`
+	// BareSeconds is how long the bare loop took; 0 when it was left out.
+	BareSeconds float64   `json:"bareSeconds,omitempty"`
+	TimesPlain  float64   `json:"timesPlain,omitempty"`
+	Subjects    []*result `json:"subjects"`
 }
 
-// rollouts lists what there is of them.
-func (m *measured) rollouts() []*result {
-	if m.guardedRollout == nil {
-		return []*result{m.plainRollout}
+// result is what a subject has shown.
+type result struct {
+	Name    string   `json:"name"`
+	PeakRSS float64  `json:"peakRSSMiB"`
+	Stages  []*phase `json:"stages"`
+
+	builtin  bool
+	problems []error
+}
+
+// phase is what a stage has shown. Units are nodes, or pods.
+type phase struct {
+	Name    string  `json:"name"`
+	Units   int     `json:"units"`
+	Seconds float64 `json:"seconds"`
+	// Ideal, Bare and TimesBare are 0 where there is nothing to compare with.
+	Ideal     float64  `json:"idealSeconds,omitempty"`
+	Bare      float64  `json:"bareSeconds,omitempty"`
+	TimesBare float64  `json:"timesBare,omitempty"`
+	Programs  []usage  `json:"programs"`
+	Figures   []figure `json:"figures,omitempty"`
+
+	compared bool
+	read     func() (came bool, err error)
+}
+
+// figure is a number that only some kinds have.
+type figure struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+}
+
+func (p *phase) figure(name string, value float64) {
+	p.Figures = append(p.Figures, figure{name, value})
+}
+
+func (r *result) wrong(format string, args ...any) { r.add(fmt.Errorf(format, args...)) }
+
+// add keeps the first problems.
+func (r *result) add(problems ...error) {
+	const most = 10
+	for _, problem := range problems {
+		if len(r.problems) < most {
+			r.problems = append(r.problems, fmt.Errorf("%s: %w", r.Name, problem))
+		}
 	}
-	return []*result{m.plainRollout, m.guardedRollout}
 }
 
-// sheet is a table of which each line is given as cells.
+func (r *result) stage(name string) *phase {
+	i := slices.IndexFunc(r.Stages, func(p *phase) bool { return p.Name == name })
+	return r.Stages[i]
+}
+
+// compare compares each stage that has a bare loop with it, and the guarded rollout with the plain one. If Kubernetes
+// itself carries out a subject, that is the bare loop of the other.
+func (r *report) compare() {
+	rollouts := map[string]float64{}
+	for _, result := range r.Subjects {
+		for _, p := range result.Stages {
+			if !p.compared {
+				continue
+			}
+			rollouts[result.Name] = p.Seconds
+			p.Bare = r.BareSeconds
+			for _, other := range r.Subjects {
+				if other.builtin && !result.builtin {
+					p.Bare = other.stage(p.Name).Seconds
+				}
+			}
+			if p.Bare > 0 {
+				p.TimesBare = p.Seconds / p.Bare
+			}
+		}
+	}
+	if guarded := rollouts[guardedName]; guarded > 0 {
+		r.TimesPlain = guarded / rollouts[plainName]
+	}
+}
+
+// problems returns what was wrong.
+func (r *report) problems() error {
+	var errs []error
+	for _, result := range r.Subjects {
+		errs = append(errs, result.problems...)
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d nodes: %w", r.Nodes, errors.Join(errs...))
+}
+
+// sheet is a table.
 type sheet struct{ *tabwriter.Writer }
 
 func newSheet(out io.Writer) sheet {
 	return sheet{tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)}
 }
 
-func (s sheet) line(cells ...string) { fmt.Fprintln(s, strings.Join(cells, "\t")+"\t") }
-
-// blank ends a block, whose columns are as wide as they need to be.
-func (s sheet) blank() { fmt.Fprintln(s) }
+// line writes a line. Numbers that are not whole have so many digits after the point.
+func (s sheet) line(digits int, cells ...any) {
+	for _, cell := range cells {
+		if f, ok := cell.(float64); ok {
+			cell = fmt.Sprintf("%.*f", digits, f)
+		}
+		fmt.Fprintf(s, "%v\t", cell)
+	}
+	fmt.Fprintln(s)
+}
 
 // print writes tables for people.
-func (m *measured) print(out io.Writer) error {
-	fmt.Fprintf(out, "\n%d nodes, %d at a time, pods of %g s", m.size, m.options.concurrency, m.options.podSeconds)
-	if m.guardedRollout != nil {
-		fmt.Fprintf(out, ", %d Deployments of %d pods; the guarded rollout in waves of %s nodes", deployments, replicas, list(m.guardedRollout.subject.parts))
-		if m.options.guardedFirst {
-			fmt.Fprint(out, ", and first")
+func (r *report) print(out io.Writer) error {
+	fmt.Fprintf(out, "\n%s, %d nodes %s\n\n", r.Kind, r.Nodes, strings.Join(r.Flags, " "))
+	if err := printStages(out, r); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	w := newSheet(out)
+	for _, result := range r.Subjects {
+		w.line(1, result.Name, "peak RSS in MiB", result.PeakRSS)
+		for _, p := range result.Stages {
+			for _, f := range p.Figures {
+				w.line(2, result.Name, p.Name+": "+f.Name, f.Value)
+			}
 		}
 	}
-	fmt.Fprint(out, "\n\n")
-	w := newSheet(out)
-	m.printTimes(w)
-	w.blank()
-	m.printProcess(w)
-	for _, r := range m.rollouts() {
-		w.blank()
-		r.printRequests(w, m.size)
+	if r.TimesPlain > 0 {
+		w.line(2, guardedName, "× plain", r.TimesPlain)
+	}
+	for _, result := range r.Subjects {
+		for i := range result.Stages[0].Programs {
+			result.printRequests(w, i)
+		}
 	}
 	return w.Flush()
 }
 
-func list(sizes []int) string {
-	return strings.ReplaceAll(strings.Trim(fmt.Sprint(sizes), "[]"), " ", ", ")
+// printStages writes a line for each program in each stage. Several reports are compared stage by stage.
+func printStages(out io.Writer, reports ...*report) error {
+	w := newSheet(out)
+	w.line(0, "", "stage", "nodes", "units", "seconds", "units/s", "ideal", "bare", "× bare", "",
+		"CPU s", "CPU ms/unit", "requests/unit", "writes/unit", "refused", "leases", "watches", "renewals/h")
+	for i, result := range reports[0].Subjects {
+		for j := range result.Stages {
+			for _, r := range reports {
+				p := r.Subjects[i].Stages[j]
+				units := float64(p.Units)
+				cells := []any{result.Name, p.Name, r.Nodes, p.Units, p.Seconds, units / max(p.Seconds, 0.001), p.Ideal, p.Bare, p.TimesBare}
+				for k := range p.Programs {
+					u := &p.Programs[k]
+					w.line(2, append(cells, u.Program, u.CPUSeconds, u.CPUSeconds*1000/units, float64(u.All)/units, float64(u.Writes)/units,
+						u.Refused, u.Leases, u.Watches, u.Renewals)...)
+					cells = []any{"", "", "", "", "", "", "", "", ""}
+				}
+			}
+		}
+	}
+	return w.Flush()
 }
 
-func (m *measured) printTimes(w sheet) {
-	header := []string{"", "seconds", "nodes/s"}
-	if m.bare > 0 {
-		header = append(header, "× bare")
-	}
-	if m.guardedRollout != nil {
-		header = append(header, "× plain")
-	}
-	w.line(header...)
-	line := func(what string, took time.Duration) {
-		cells := []string{what, fmt.Sprintf("%.1f", took.Seconds()), fmt.Sprintf("%.1f", float64(m.size)/took.Seconds())}
-		if m.bare > 0 {
-			cells = append(cells, times(took, m.bare))
+// printRequests writes how many requests of each kind a program made in each stage.
+func (r *result) printRequests(w sheet, program int) {
+	total := map[string]int{}
+	header := []any{r.Name + ", requests of " + r.Stages[0].Programs[program].Program}
+	for _, p := range r.Stages {
+		header = append(header, p.Name, "/unit")
+		for kind, n := range p.Programs[program].Requests {
+			total[kind] += n
 		}
-		if m.guardedRollout != nil {
-			cells = append(cells, times(took, m.plainRollout.took))
-		}
-		w.line(cells...)
 	}
-	plain, guarded := m.options.ideal(m.size), time.Duration(0)
-	if m.guardedRollout != nil {
-		guarded = m.options.ideal(m.guardedRollout.subject.parts...)
+	if len(total) == 0 {
+		return
 	}
-	line("ideal", plain)
-	if guarded > plain {
-		line("ideal in waves", guarded)
-	}
-	if m.bare > 0 {
-		line("bare loop", m.bare)
-	}
-	for _, r := range m.rollouts() {
-		line(r.subject.name+" rollout", r.took)
-	}
-}
-
-func times(a, b time.Duration) string { return fmt.Sprintf("%.2f", a.Seconds()/b.Seconds()) }
-
-func (m *measured) printProcess(w sheet) {
-	line := func(what string, of func(*result) string) {
-		cells := []string{what}
-		for _, r := range m.rollouts() {
-			cells = append(cells, of(r))
-		}
-		w.line(cells...)
-	}
-	line("the operator", func(r *result) string { return r.subject.name })
-	line("CPU seconds", func(r *result) string { return fmt.Sprintf("%.2f", r.cpu.Seconds()) })
-	line("CPU ms per node", func(r *result) string { return fmt.Sprintf("%.2f", r.cpuPerNode(m.size)) })
-	line("CPU seconds to start", func(r *result) string { return fmt.Sprintf("%.2f", r.start.Seconds()) })
-	line("peak RSS in MiB", func(r *result) string { return fmt.Sprintf("%.1f", mebibytes(r.peak)) })
-	line("nodes unavailable at once", func(r *result) string { return fmt.Sprint(r.most) })
-}
-
-// printRequests says what the operator has asked of the API server.
-func (r *result) printRequests(w sheet, nodes int) {
-	all := r.requests.rollout
-	w.line("requests, "+r.subject.name, "all", "per node", "refused")
-	kinds := slices.SortedFunc(maps.Keys(all), func(a, b request) int {
-		return cmp.Or(-cmp.Compare(all[a].all, all[b].all), cmp.Compare(a.verb+a.resource, b.verb+b.resource))
+	fmt.Fprintln(w)
+	w.line(0, header...)
+	kinds := slices.SortedFunc(maps.Keys(total), func(a, b string) int {
+		return cmp.Or(-cmp.Compare(total[a], total[b]), cmp.Compare(a, b))
 	})
-	line := func(what string, c count) {
-		w.line(what, fmt.Sprint(c.all), fmt.Sprintf("%.3f", float64(c.all)/float64(nodes)), fmt.Sprint(c.refused))
+	for _, kind := range kinds {
+		cells := []any{kind}
+		for _, p := range r.Stages {
+			n := p.Programs[program].Requests[kind]
+			cells = append(cells, n, float64(n)/float64(p.Units))
+		}
+		w.line(3, cells...)
 	}
-	for _, k := range kinds {
-		line(k.verb+" "+k.resource, all[k])
-	}
-	line("total", r.requests.total())
-	w.line("besides: to start", fmt.Sprint(r.requests.start))
-	w.line("watches begun", fmt.Sprint(r.requests.watches))
-	w.line("leases", fmt.Sprint(r.requests.leases))
 }
 
-// cpuPerNode is processor time in milliseconds.
-func (r *result) cpuPerNode(nodes int) float64 { return r.cpu.Seconds() * 1000 / float64(nodes) }
-
-func (r *result) requestsPerNode(nodes int) float64 {
-	return float64(r.requests.total().all) / float64(nodes)
+// printAll writes a table that compares numbers of nodes, and the result as JSON.
+func printAll(out io.Writer, reports []*report, several bool) error {
+	var all any = reports[0]
+	if several {
+		all = reports
+		fmt.Fprintln(out)
+		if err := printStages(out, reports...); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(out)
+	if err := json.NewEncoder(out).Encode(all); err != nil {
+		return fmt.Errorf("writing the result, %w", err)
+	}
+	return nil
 }
 
-func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
+// inSeconds is a duration in whole milliseconds.
+func inSeconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }

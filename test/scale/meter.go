@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"moult.dev/moult/test/audit"
+)
+
+// usage is what a program has used in a stage.
+type usage struct {
+	Program    string  `json:"program"`
+	CPUSeconds float64 `json:"cpuSeconds"`
+	// All, Writes and Refused count requests, without watches and leader election.
+	All     int `json:"all"`
+	Writes  int `json:"writes"`
+	Refused int `json:"refused"`
+	Leases  int `json:"leases"`
+	// Watches is how many were begun, and Renewals how many an hour replace them when their time is over.
+	Watches  int     `json:"watches"`
+	Renewals float64 `json:"renewalsPerHour"`
+	// Requests is by verb and resource. Those that were refused are counted again, with the status.
+	Requests map[string]int `json:"requests,omitempty"`
+
+	watching time.Duration
+}
+
+// add counts a request. It reports false for watches and leader election.
+func (u *usage) add(e *audit.Event) bool {
+	switch {
+	case e.Watch():
+		u.Watches++
+		u.watching += lifetime(e.RequestURI)
+		u.Renewals = float64(u.Watches) * time.Hour.Hours() / (u.watching.Hours() / float64(u.Watches))
+		return false
+	case e.Object.Resource == "leases":
+		u.Leases++
+		return false
+	}
+	kind := e.Verb + " " + e.Resource()
+	u.count(kind, 1, e.Verb != "get" && e.Verb != "list")
+	if e.Refused() {
+		u.Refused++
+		u.Requests[fmt.Sprintf("%s: %d", kind, e.Response.Code)]++
+	}
+	return true
+}
+
+func (u *usage) count(kind string, n int, write bool) {
+	if u.Requests == nil {
+		u.Requests = map[string]int{}
+	}
+	u.Requests[kind] += n
+	u.All += n
+	if write {
+		u.Writes += n
+	}
+}
+
+// faults are the requests that are never right.
+func (u *usage) faults() (faults []string) {
+	for kind, n := range u.Requests {
+		for _, code := range []int{http.StatusBadRequest, http.StatusForbidden, http.StatusUnprocessableEntity} {
+			if strings.HasSuffix(kind, fmt.Sprintf(": %d", code)) {
+				faults = append(faults, fmt.Sprintf("%s, %d times", kind, n))
+			}
+		}
+	}
+	return faults
+}
+
+// created is how many objects of a resource were created.
+func (u *usage) created(resource string) int {
+	n := u.Requests["create "+resource]
+	for kind, refused := range u.Requests {
+		if strings.HasPrefix(kind, "create "+resource+": ") {
+			n -= refused
+		}
+	}
+	return n
+}
+
+// lifetime is how long a watch may last: as long as it asks for, or what the API server gives on average.
+func lifetime(uri string) time.Duration {
+	const given = 45 * time.Minute // --min-request-timeout is 30 minutes, and at random up to twice that.
+	u, err := url.Parse(uri)
+	if err != nil {
+		return given
+	}
+	n, err := strconv.Atoi(u.Query().Get("timeoutSeconds"))
+	if err != nil || n <= 0 {
+		return given
+	}
+	return time.Duration(n) * time.Second
+}
+
+// meter measures one program.
+type meter struct {
+	name string
+	// process is its folder in /proc, or empty.
+	process string
+	// log is the audit log, and agent is in the user agent of the program's requests.
+	log   *audit.Log
+	agent string
+	// calls returns how often each call was sent to a cloud so far, and changes are those that change something.
+	calls   func() map[string]int
+	changes map[string]bool
+	called  map[string]int
+}
+
+// auditMeter counts the requests of a user agent from now on.
+func (b *bench) auditMeter(name, process, agent string) (*meter, error) {
+	log, err := audit.Open(b.cluster.AuditLog())
+	if err != nil {
+		return nil, err
+	}
+	return &meter{name: name, process: process, log: log, agent: agent}, log.Read("\x00", func(*audit.Event) {}) // No line has that.
+}
+
+// read counts the requests since the last time: into u, or into before if they were received before began. It reports
+// whether some came.
+func (m *meter) read(u, before *usage, began time.Time) (came bool, err error) {
+	if m.calls != nil {
+		now := m.calls()
+		for name, n := range now {
+			if n -= m.called[name]; n > 0 {
+				u.count(name, n, m.changes[name])
+			}
+		}
+		m.called = now
+	}
+	if m.log == nil {
+		return false, nil
+	}
+	err = m.log.Read(m.agent, func(e *audit.Event) {
+		switch {
+		case !strings.Contains(e.UserAgent, m.agent):
+		case e.Received.Before(began):
+			before.add(e)
+		default:
+			came = u.add(e) || came
+		}
+	})
+	return came, err
+}
+
+// cpu is the processor time in seconds that the process has used.
+func (m *meter) cpu() (float64, error) {
+	if m.process == "" {
+		return 0, nil
+	}
+	text, err := os.ReadFile(filepath.Join(m.process, "stat"))
+	if err != nil {
+		return 0, fmt.Errorf("reading the processor time of %s, %w", m.name, err)
+	}
+	// The second field is the program's name in parentheses, which may have any character.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	const user, system, ticks = 11, 12, 100
+	if len(fields) <= system {
+		return 0, fmt.Errorf("reading the processor time of %s: %q has too few fields", m.name, text)
+	}
+	u, err := strconv.ParseInt(fields[user], 10, 64)
+	s, sErr := strconv.ParseInt(fields[system], 10, 64)
+	return float64(u+s) / ticks, errors.Join(err, sErr)
+}
+
+// peakRSS is the most memory in MiB that the process has had.
+func (m *meter) peakRSS() (float64, error) {
+	text, err := os.ReadFile(filepath.Join(m.process, "status"))
+	if err != nil {
+		return 0, fmt.Errorf("reading the memory of %s, %w", m.name, err)
+	}
+	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	kibibytes, err := strconv.ParseFloat(strings.Fields(rest + " -")[0], 64)
+	return kibibytes / 1024, err
+}
+
+// processOf is the folder in /proc of the process that runs a program for the cluster.
+func (b *bench) processOf(program string) (string, error) {
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return "", err
+	}
+	for _, path := range paths {
+		text, _ := os.ReadFile(path) // It may have ended.
+		name, args, _ := strings.Cut(string(text), "\x00")
+		if filepath.Base(name) == program && strings.Contains(args, b.cluster.Dir()+string(filepath.Separator)) {
+			return filepath.Dir(path), nil
+		}
+	}
+	return "", fmt.Errorf("there is no process of %s", program)
+}
