@@ -197,31 +197,28 @@ func (b *bench) deployForNodes(ctx context.Context) error {
 
 // clear deletes objects, and all Jobs and pods of a namespace, and returns when these are gone.
 func (b *bench) clear(ctx context.Context, namespace string, objects ...client.Object) error {
-	ctx, cancel := context.WithTimeout(ctx, b.patience(0))
-	defer cancel()
-	background := client.PropagationPolicy(metav1.DeletePropagationBackground)
+	background := metav1.DeletePropagationBackground
 	for _, object := range objects {
-		if err := b.client.Delete(ctx, object, background); err != nil {
+		if err := b.client.Delete(ctx, object, client.PropagationPolicy(background)); err != nil {
 			return fmt.Errorf("deleting %s, %w", object.GetName(), err)
 		}
 	}
-	policy := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
-	now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}
 	jobs, pods := b.raw.BatchV1().Jobs(namespace), b.raw.CoreV1().Pods(namespace)
-	err := wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		one := metav1.ListOptions{Limit: 1}
-		j, err := jobs.List(ctx, one)
-		if err != nil {
-			return false, err
+	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, b.patience(0), true, func(ctx context.Context) (bool, error) {
+		all, one := metav1.ListOptions{}, metav1.ListOptions{Limit: 1}
+		j, jErr := jobs.List(ctx, one)
+		p, pErr := pods.List(ctx, one)
+		err := errors.Join(jErr, pErr)
+		switch {
+		case err != nil:
+		case len(j.Items) > 0:
+			err = jobs.DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, all)
+		case len(p.Items) > 0:
+			err = pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}, all)
+		default:
+			return true, nil
 		}
-		if len(j.Items) > 0 {
-			return false, jobs.DeleteCollection(ctx, policy, metav1.ListOptions{})
-		}
-		p, err := pods.List(ctx, one)
-		if err != nil || len(p.Items) == 0 {
-			return err == nil, err
-		}
-		return false, pods.DeleteCollection(ctx, now, metav1.ListOptions{})
+		return false, ignore(err, cluster.Passing)
 	})
 	if err != nil {
 		return fmt.Errorf("emptying namespace %s, %w", namespace, err)

@@ -27,6 +27,7 @@ import (
 const (
 	extendedName = "ExtendedDaemonSet"
 	builtinName  = "DaemonSet"
+	manager      = "kube-controller-manager"
 	// parallel is how many pods may be in creation at once: as many as Kubernetes' own controller creates in one go.
 	parallel = 250
 )
@@ -107,21 +108,6 @@ func (r *daemonRun) template() corev1.PodTemplateSpec {
 
 func daemonImage(version int) string { return fmt.Sprintf("example.com/daemon:v%d", version) }
 
-// meters are that of the operator, and that of the process with all of Kubernetes' own controllers.
-func (r *daemonRun) meters(builtin bool) ([]*meter, error) {
-	const program = "kube-controller-manager"
-	manager, err := r.processOf(program)
-	if err != nil {
-		return nil, err
-	}
-	if builtin {
-		m, err := r.auditMeter(program, manager, "daemon-set-controller")
-		return []*meter{m}, err
-	}
-	meters, err := r.operatorMeter()
-	return append(meters, &meter{name: program, process: manager}), err
-}
-
 // subject takes either object through all stages. reported says whether its status reports that all pods are as they should be.
 func (r *daemonRun) subject(name string, set client.Object, reported func() bool) *subject {
 	tally := newPodTally()
@@ -197,11 +183,16 @@ func (r *daemonRun) subject(name string, set client.Object, reported func() bool
 			return wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) { return tally.all() == r.size, nil })
 		}})
 	}
+	// All of Kubernetes' own controllers run in one process.
 	builtin := name == builtinName
+	meters := []*meter{operatorMeter(), {name: manager, program: manager}}
+	if builtin {
+		meters = []*meter{{name: manager, program: manager, agent: "daemon-set-controller"}}
+	}
 	return &subject{
 		name: name, namespace: ns, builtin: builtin, object: set, stages: stages,
 		prepare: func(ctx context.Context) error { return r.makeNamespace(ctx, ns) },
-		meters:  func() ([]*meter, error) { return r.meters(builtin) },
+		meters:  meters,
 		watch: watched{begin: r.raw.CoreV1().Pods(ns).Watch, list: &corev1.PodList{}, namespace: ns, see: func(kind watch.EventType, o any) {
 			if p, ok := o.(*corev1.Pod); ok {
 				tally.see(kind, p)

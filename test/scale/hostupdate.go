@@ -84,14 +84,7 @@ func (r *hostRun) subject() *subject {
 	update.check = func(p *phase, _ *result) { p.figure("nodes unavailable at once", float64(r.tally.mostUnavailable)) }
 	s := &subject{
 		name: "hosts", namespace: namespace, prepare: r.deployForNodes, object: r.rollout, watch: r.tally.watch(r.bench), progress: r.tally.progress,
-		meters: func() ([]*meter, error) {
-			meters, err := r.operatorMeter()
-			if err != nil {
-				return nil, err
-			}
-			agents, err := r.auditMeter("agents", "/proc/self", agentName)
-			return append(meters, agents), err
-		},
+		meters: []*meter{operatorMeter(), {name: "agents", process: "/proc/self", agent: agentName}},
 		stages: []*stage{
 			{
 				name: "start", units: r.size,
@@ -145,7 +138,7 @@ func (r *hostRun) checkIdle(p *phase, result *result, checks int64) {
 
 func (r *hostRun) check(ctx context.Context, result *result) error {
 	r.fleet.halt()
-	result.add(r.tally.verify(names(r.nodes), 0)...)
+	result.add(r.tally.verify(names(r.nodes), nodeState{claims: 1, cordons: 1})...)
 	hosts := map[string]*simulatedHost{}
 	for _, m := range r.fleet.machines {
 		hosts[m.node] = m.host

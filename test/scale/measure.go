@@ -58,8 +58,8 @@ type subject struct {
 	// object is the rollout, and others are created before the operator starts.
 	object client.Object
 	others []client.Object
-	// meters returns what is measured. The first is the program that carries out the rollout.
-	meters func() ([]*meter, error)
+	// meters are what is measured. The first is the program that carries out the rollout.
+	meters []*meter
 	watch  watched
 	stages []*stage
 	// progress says in a line how far it is.
@@ -179,7 +179,6 @@ type measurement struct {
 	*bench
 	*subject
 	result *result
-	meters []*meter
 	// exited is closed when the operator has ended, and watched gets why the watch has.
 	exited  <-chan struct{}
 	watched chan error
@@ -198,6 +197,14 @@ func (b *bench) measureSubject(ctx context.Context, s *subject) (_ *result, err 
 		}
 	}
 	m := &measurement{bench: b, subject: s, result: &result{Name: s.name, builtin: s.builtin}}
+	for _, meter := range s.meters {
+		if err := meter.open(b.cluster.AuditLog()); err != nil {
+			return nil, err
+		}
+		if meter.log != nil {
+			defer meter.log.Close()
+		}
+	}
 	stop := func() error { return nil }
 	if !s.builtin {
 		process, err := b.startOperator(ctx)
@@ -208,9 +215,6 @@ func (b *bench) measureSubject(ctx context.Context, s *subject) (_ *result, err 
 		m.exited = process.Exited()
 		stop = func() error { return process.Stop(patience) }
 	}
-	if m.meters, err = s.meters(); err != nil {
-		return nil, err
-	}
 	unwatch, err := m.startWatch(ctx)
 	if err != nil {
 		return nil, err
@@ -219,8 +223,8 @@ func (b *bench) measureSubject(ctx context.Context, s *subject) (_ *result, err 
 	// What the operator takes to start is the first stage. Its requests are counted when the next one begins.
 	first := &phase{Name: "operator start", Units: b.size, Programs: make([]usage, len(m.meters))}
 	for i, meter := range m.meters {
-		if meter.log != nil {
-			defer meter.log.Close()
+		if err := meter.find(b.cluster.Dir()); err != nil {
+			return nil, err
 		}
 		first.Programs[i].Program = meter.name
 		if i == 0 && !s.builtin {
@@ -364,7 +368,7 @@ func (m *measurement) until(ctx context.Context, st *stage, p *phase, began time
 		if st.done != nil {
 			ended, err = st.done(ctx, p)
 		}
-		if err != nil || ended {
+		if err = ignore(err, cluster.Passing); err != nil || ended {
 			return err
 		}
 		select {

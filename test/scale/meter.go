@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"moult.dev/moult/test/audit"
+	"moult.dev/moult/test/operator"
 )
 
 // usage is what a program has used in a stage.
@@ -106,24 +107,33 @@ func lifetime(uri string) time.Duration {
 // meter measures one program.
 type meter struct {
 	name string
-	// process is its folder in /proc, or empty.
-	process string
-	// log is the audit log, and agent is in the user agent of the program's requests.
-	log   *audit.Log
+	// program is the name of its file, and process its folder in /proc. Empty: its processor time is not measured.
+	program, process string
+	// agent is in the user agent of its requests, and log is the audit log. Empty: they are not counted.
 	agent string
+	log   *audit.Log
 	// calls returns how often each call was sent to a cloud so far, and changes are those that change something.
 	calls   func() map[string]int
 	changes map[string]bool
 	called  map[string]int
 }
 
-// auditMeter counts the requests of a user agent from now on.
-func (b *bench) auditMeter(name, process, agent string) (*meter, error) {
-	log, err := audit.Open(b.cluster.AuditLog())
-	if err != nil {
-		return nil, err
+func operatorMeter() *meter {
+	return &meter{name: "operator", program: "moult", agent: operator.UserAgent}
+}
+
+// open makes a meter count requests from now on.
+func (m *meter) open(auditLog string) (err error) {
+	if m.calls != nil {
+		m.called = m.calls()
 	}
-	return &meter{name: name, process: process, log: log, agent: agent}, log.Read("\x00", func(*audit.Event) {}) // No line has that.
+	if m.agent == "" {
+		return nil
+	}
+	if m.log, err = audit.Open(auditLog); err != nil {
+		return err
+	}
+	return m.log.Read("\x00", func(*audit.Event) {}) // No line has that.
 }
 
 // read counts the requests since the last time: into u, or into before if they were received before began. It reports
@@ -184,18 +194,22 @@ func (m *meter) peakRSS() (float64, error) {
 	return kibibytes / 1024, err
 }
 
-// processOf is the folder in /proc of the process that runs a program for the cluster.
-func (b *bench) processOf(program string) (string, error) {
+// find finds the process that runs the program for the cluster in a directory.
+func (m *meter) find(dir string) error {
+	if m.program == "" {
+		return nil
+	}
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
-		return "", err
+		return err
 	}
 	for _, path := range paths {
 		text, _ := os.ReadFile(path) // It may have ended.
 		name, args, _ := strings.Cut(string(text), "\x00")
-		if filepath.Base(name) == program && strings.Contains(args, b.cluster.Dir()+string(filepath.Separator)) {
-			return filepath.Dir(path), nil
+		if filepath.Base(name) == m.program && strings.Contains(args, dir+string(filepath.Separator)) {
+			m.process = filepath.Dir(path)
+			return nil
 		}
 	}
-	return "", fmt.Errorf("there is no process of %s", program)
+	return fmt.Errorf("there is no process of %s", m.program)
 }

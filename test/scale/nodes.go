@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
@@ -124,25 +123,25 @@ func (t *nodeTally) progress() string {
 	return fmt.Sprintf("%d nodes were released or deleted, %d are claimed", t.released(), claimed)
 }
 
-// verify returns what was wrong. Each of these nodes must have been claimed once, cordoned once and deleted so many times,
-// and no other node at all.
-func (t *nodeTally) verify(names []string, deletions int) []error {
+// verify returns what was wrong. Each of these nodes must have been claimed, cordoned and deleted as often as wanted, and no
+// other node at all.
+func (t *nodeTally) verify(names []string, wanted nodeState) []error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	problems := slices.Clone(t.problems)
-	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
-		want := nodeState{}
-		if slices.Contains(names, name) {
-			want = nodeState{claims: 1, cordons: 1, deletions: deletions}
-		}
-		s := t.nodes[name]
-		if got := (nodeState{claims: s.claims, cordons: s.cordons, deletions: s.deletions}); got != want {
-			problems = append(problems, fmt.Errorf("node %s was claimed %d times, cordoned %d times and deleted %d times, and should be %d, %d and %d times",
-				name, got.claims, got.cordons, got.deletions, want.claims, want.cordons, want.deletions))
+	want := map[string]nodeState{}
+	for _, name := range names {
+		want[name] = wanted
+		if t.nodes[name] == nil {
+			problems = append(problems, fmt.Errorf("node %s was never seen", name))
 		}
 	}
-	if n := len(t.nodes); n < len(names) {
-		problems = append(problems, fmt.Errorf("only %d of %d nodes were seen", n, len(names)))
+	for name, s := range t.nodes {
+		got, w := nodeState{claims: s.claims, cordons: s.cordons, deletions: s.deletions}, want[name]
+		if got != w {
+			problems = append(problems, fmt.Errorf("node %s was claimed %d times, cordoned %d times and deleted %d times, and should be %d, %d and %d times",
+				name, got.claims, got.cordons, got.deletions, w.claims, w.cordons, w.deletions))
+		}
 	}
 	return problems
 }

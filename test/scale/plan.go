@@ -22,7 +22,6 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/test/follow"
-	"moult.dev/moult/test/operator"
 )
 
 // The stages that several kinds have.
@@ -100,7 +99,7 @@ func (r *planRun) subject(name string, parts []int, strategy *v1alpha1.Strategy)
 	}
 	s := &subject{
 		name: name, namespace: namespace, object: plan, watch: tally.watch(r.bench), progress: tally.progress,
-		meters: r.operatorMeter,
+		meters: []*meter{operatorMeter()},
 		stages: []*stage{{
 			name: stageRollout, units: r.size, ideal: ideal, compared: true,
 			start: func(ctx context.Context) error { return r.create(ctx, plan) },
@@ -119,7 +118,7 @@ func (r *planRun) subject(name string, parts []int, strategy *v1alpha1.Strategy)
 			},
 		}},
 		check: func(ctx context.Context, result *result) error {
-			result.add(tally.verify(r.nodes, 0)...)
+			result.add(tally.verify(r.nodes, nodeState{claims: 1})...)
 			return r.check(ctx, plan, result)
 		},
 	}
@@ -127,16 +126,6 @@ func (r *planRun) subject(name string, parts []int, strategy *v1alpha1.Strategy)
 		s.stages = append(s.stages, &stage{name: stageIdle, units: r.size})
 	}
 	return s
-}
-
-// operatorMeter measures the operator alone.
-func (b *bench) operatorMeter() ([]*meter, error) {
-	process, err := b.processOf("moult")
-	if err != nil {
-		return nil, err
-	}
-	m, err := b.auditMeter("operator", process, operator.UserAgent)
-	return []*meter{m}, err
 }
 
 // check checks that every node was updated once, by one Job, and that there is an Event of each.

@@ -174,7 +174,6 @@ func (r *replacementRun) bare(ctx context.Context) (time.Duration, error) {
 }
 
 func (r *replacementRun) subject() *subject {
-	calls := &meter{name: "cloud", calls: r.world.Calls, changes: r.changes}
 	pass := func(name, image string, start func(context.Context) error) *stage {
 		return &stage{name: name, units: r.size, start: start, done: func(ctx context.Context, _ *phase) (bool, error) {
 			if image == newImage && r.tally.released() < r.size {
@@ -198,10 +197,7 @@ func (r *replacementRun) subject() *subject {
 			r.original, r.journal = names(nodes), len(r.world.Journal())
 			return r.deployForNodes(ctx)
 		},
-		meters: func() ([]*meter, error) {
-			meters, err := r.operatorMeter()
-			return append(meters, calls), err
-		},
+		meters: []*meter{operatorMeter(), {name: "cloud", calls: r.world.Calls, changes: r.changes}},
 		stages: []*stage{pass(stageFind, oldImage, func(ctx context.Context) error { return r.create(ctx, r.rollout) }), update},
 		check:  r.check,
 	}
@@ -248,7 +244,7 @@ func (r *replacementRun) check(ctx context.Context, result *result) error {
 	update.figure("machines at once, at most", float64(end.most))
 	update.figure("machines at once, at least", float64(end.fewest))
 	update.figure("nodes claimed at once", float64(r.tally.mostClaimed))
-	result.add(r.tally.verify(r.original, 1)...)
+	result.add(r.tally.verify(r.original, nodeState{claims: 1, cordons: 1, deletions: 1})...)
 	return r.checkNodes(ctx, result, func(n *corev1.Node) string {
 		if !machines[n.Name] {
 			return "has no machine"

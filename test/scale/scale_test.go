@@ -45,7 +45,7 @@ func TestNodeTally(t *testing.T) {
 		for _, n := range test.changes {
 			tally.see(watch.Modified, n)
 		}
-		if err := tally.verify([]string{"a", "b"}, 0); (len(err) == 0) != test.good {
+		if err := tally.verify([]string{"a", "b"}, nodeState{claims: 1, cordons: 1}); (len(err) == 0) != test.good {
 			t.Errorf("%s: got %v", test.name, err)
 		}
 	}
