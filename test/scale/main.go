@@ -9,7 +9,7 @@
 //	kind         subjects                      bare loop                  stages
 //	plan         a Plan, a Plan with budgets   Jobs without an operator   rollout
 //	daemonset    an ExtendedDaemonSet          a DaemonSet                first rollout, update, churn, idle
-//	hostupdate   a NodeRollout and agents      reboots alone              start, finding out, update, start anew, idle
+//	hostupdate   a NodeRollout and agents      reboots alone              start, finding out, update, idle
 //	replacement  a NodeRollout and a cloud     machines alone             finding out, update, idle
 //
 // The operator runs as a process outside of the cluster. Its requests are counted from the audit log, and its processor
@@ -78,7 +78,7 @@ func parse(args []string) (options, error) {
 	flags.BoolVar(&o.noBare, "no-builtin", false, "daemonset: the same as --no-bare")
 	flags.BoolVar(&o.builtinFirst, "builtin-first", false, "daemonset: the DaemonSet comes first")
 	flags.IntVar(&o.podsPerNode, "pods-per-node", 2, "hostupdate, replacement: how many pods there are to evict, for each node")
-	flags.Float64Var(&o.checkSeconds, "check-seconds", 10, "hostupdate: how often agents check in the idle stage; replacement: how often the cloud is asked")
+	flags.Float64Var(&o.checkSeconds, "check-seconds", 10, "hostupdate, replacement: how often agents check their hosts, or the operator asks the cloud")
 	flags.Float64Var(&o.rebootSeconds, "reboot-seconds", 2, "hostupdate: how long a reboot takes")
 	flags.StringVar(&o.cloud, "cloud", "azure", "replacement: the simulated cloud: aws, azure, gcp")
 	flags.StringVar(&o.surge, "surge", "10%", "replacement: how many machines are added and replaced at once, as a count or in percent")
