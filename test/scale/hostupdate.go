@@ -132,8 +132,9 @@ func (r *hostRun) checkIdle(p *phase, result *result, checks int64) {
 	size := float64(r.size)
 	clocked := float64(p.Programs[0].All) / r.idle.Hours() / size
 	checked := float64(p.Programs[1].All) / float64(max(checks, 1)) * time.Hour.Hours() / checkInterval.Hours()
-	p.figure("requests an hour and node, operator", clocked+result.Stages[0].Programs[0].Renewals/size)
-	p.figure("requests an hour and node, agents", checked+result.stage("start").Programs[1].Renewals/size)
+	first, start := result.Stages[0].Programs, result.stage("start").Programs
+	p.figure("requests an hour and node, operator", clocked+(first[0].Renewals+start[0].Renewals)/size)
+	p.figure("requests an hour and node, agents", checked+start[1].Renewals/size)
 }
 
 func (r *hostRun) check(ctx context.Context, result *result) error {

@@ -171,8 +171,11 @@ func printStages(out io.Writer, reports ...*report) error {
 		for j := range result.Stages {
 			for _, r := range reports {
 				p := r.Subjects[i].Stages[j]
-				units := float64(p.Units)
-				cells := []any{result.Name, p.Name, r.Nodes, p.Units, p.Seconds, units / max(p.Seconds, 0.001), p.Ideal, p.Bare, p.TimesBare}
+				units, rate := float64(p.Units), 0.0
+				if p.Seconds > 0 {
+					rate = units / p.Seconds
+				}
+				cells := []any{result.Name, p.Name, r.Nodes, p.Units, p.Seconds, rate, p.Ideal, p.Bare, p.TimesBare}
 				for k := range p.Programs {
 					u := &p.Programs[k]
 					w.line(2, append(cells, u.Program, u.CPUSeconds, u.CPUSeconds*1000/units, float64(u.All)/units, float64(u.Writes)/units,
