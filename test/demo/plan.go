@@ -4,162 +4,118 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"moult.dev/moult/hack/image"
 	"moult.dev/moult/test/cluster"
 )
 
-// planDemo carries out the Plans of examples/plan.yaml.
-type planDemo struct{ *demo }
-
-// versions of the demo: what is there at first, what examples/plan.yaml brings, and one to try.
-var versions = []string{"v1.0.0", "v1.1.0", "v1.2.0"}
-
+// The versions of the demo's daemon: see test/demo/upgrade.
 const (
-	// upgradeImage is what examples/plan.yaml names.
+	oldVersion    = "v1.0.0"
+	newVersion    = "v1.1.0" // as examples/plan.yaml has it
+	latestVersion = "v1.2.0"
+
 	upgradeImage = "moult.dev/demo-upgrade"
-	// label is what examples/plan.yaml selects nodes by, and controlPlane what its two Plans share them out by.
-	label        = "demo-upgrade=enabled"
-	controlPlane = "node-role.kubernetes.io/control-plane"
 )
 
-func (d *planDemo) fit() error {
-	if d.nodes < 0 {
-		d.nodes = 20
-	}
-	if why := cluster.CanRunMachines(); d.machines > 0 && why != nil {
-		d.say("No real machines here: %v.", why)
-		d.machines = 0
-	}
+// showPlans carries out the Plans of examples/plan.yaml.
+func showPlans(ctx context.Context, d *demo) {
+	d.preferMachines(12)
+	d.build(ctx, "./test/demo/upgrade")
+	options := cluster.Options{Machines: d.machines, Nodes: d.nodes, MachineFiles: filepath.Join(d.dir, "machine")}
+	d.try(func() error { return d.writeMachineFiles(options.MachineFiles) })
+	d.start(ctx, cluster.StartDetached, options, d.version(upgradeImage, newVersion, "upgrade"), d.version(upgradeImage, latestVersion, "upgrade"))
+	cordoned := d.machineNames() // Of simulated nodes the control plane alone is cordoned: they run no drain.
 	if d.machines == 0 {
-		d.say("All nodes are simulated: the rollout is real, but nothing is changed by it. Run as root on Linux for real machines.")
+		d.install(ctx, withoutRollout+withoutOperator)
+		d.runOperator()
+		cordoned = []string{cluster.SimulatedNode + "0001"}
+		d.kubectl(ctx, "", "label", "node", cordoned[0], "node-role.kubernetes.io/control-plane=")
+	} else {
+		d.install(ctx, withoutRollout)
+		d.labelMachines(ctx)
+		d.deployWorkload(ctx)
+		d.machinesRun(ctx, oldVersion)
 	}
-	return nil
+	w := d.watch(ctx, replicas)
+
+	d.step("Applying examples/plan.yaml, which brings every node to %s", newVersion)
+	d.kubectl(ctx, "", "label", "node", "--all", "demo-upgrade=enabled")
+	d.kubectl(ctx, "", "apply", "--server-side", "-f", filepath.Join(d.root, "examples", "plan.yaml"))
+	d.try(func() error { return d.follow(ctx, namespace) })
+	d.machinesRun(ctx, newVersion)
+	// The two Plans together take one node of the control plane, and four others at once.
+	d.try(func() error { return w.tell(ctx, d, 5, false, cordoned...) })
+	d.complete(fmt.Sprintf("%d nodes have version %s", d.machines+d.nodes, newVersion), afterPlans)
 }
 
-func (d *planDemo) steps() []step {
-	settle := "Labelling the nodes"
-	if d.machines > 0 {
-		settle = "Putting version " + versions[0] + " of a daemon on the machines, and a workload with a PodDisruptionBudget"
-	}
-	return []step{
-		{"Building the programs", d.build},
-		{"Starting a cluster of " + d.size(), d.start},
-		{"Installing Moult from config/default", d.install},
-		{settle, d.settle},
-		{"Applying examples/plan.yaml, which brings every node to " + versions[1], d.roll},
-	}
-}
-
-func (d *planDemo) build(ctx context.Context) error {
-	if err := d.buildPrograms(ctx, program{daemon, "./test/demo/upgrade"}); err != nil {
-		return err
-	}
-	if d.machines == 0 {
-		return nil
-	}
-	if err := d.buildOperator(ctx); err != nil {
-		return err
-	}
-	for _, v := range versions[1:] {
-		if err := image.Build(ctx, d.version(v), d.archive(v)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// version is the image that brings a machine to this version. The workload is made of it too.
-func (d *planDemo) version(v string) image.Spec {
-	spec := d.daemonImage(upgradeImage+":"+v, v)
-	if v == versions[1] {
-		spec.Tags = append(spec.Tags, workloadImage)
-	}
-	return spec
-}
-
-func (d *planDemo) start(ctx context.Context) error {
-	return d.demo.start(ctx, "", d.archive("moult"), d.archive("moult-agent"), d.archive(versions[1]), d.archive(versions[2]))
-}
-
-func (d *planDemo) install(ctx context.Context) error {
-	if err := d.demo.install(ctx, filepath.Join(d.root, "config", "default")); err != nil {
-		return err
-	}
-	// No node here is a host that updates itself, and the view is to show the Plans alone.
-	if err := d.kubectl(ctx, nil, "delete", "noderollout", rolloutName); err != nil {
-		return err
-	}
-	if d.machines == 0 {
-		return d.runOutside(ctx)
-	}
-	return d.untilOperating(ctx)
-}
-
-// settle makes what is there before the rollout.
-func (d *planDemo) settle(ctx context.Context) error {
-	if err := d.kubectl(ctx, nil, "label", "node", "--all", label); err != nil {
-		return err
-	}
-	if d.machines == 0 {
-		return d.kubectl(ctx, nil, "label", "node", cluster.SimulatedNode+"0001", controlPlane+"=")
-	}
-	if err := d.deployWorkload(ctx); err != nil {
-		return err
-	}
-	if err := d.installVersion(ctx, versions[0]); err != nil {
-		return err
-	}
-	if err := d.untilServing(ctx); err != nil {
-		return err
-	}
-	d.say("")
-	return d.show()
-}
-
-// roll carries out the Plans, and shows it.
-func (d *planDemo) roll(ctx context.Context) error {
-	if err := d.kubectl(ctx, nil, "apply", "--server-side", "-f", filepath.Join(d.root, "examples", "plan.yaml")); err != nil {
-		return err
-	}
-	return d.follow(ctx)
-}
-
-func (d *planDemo) prove(ctx context.Context) error {
-	d.say("")
-	if d.machines > 0 {
-		if err := d.show(); err != nil {
-			return err
-		}
-		if err := d.check(ctx, versions[1]); err != nil {
-			return err
-		}
-		d.say("")
-	}
-	d.begins(fmt.Sprintf("Complete: %d nodes have version %s", d.machines+d.nodes, versions[1]))
-	logs := ""
-	if d.machines > 1 {
-		logs = "\n  kubectl logs -n system-upgrade -l upgrade.cattle.io/node=machine-2 --all-containers"
-	}
-	d.say(afterPlan, d.cluster.Kubeconfig(), d.bin(""), logs, versions[2], d.removal())
-	return nil
-}
-
-// afterPlan says what to try.
-const afterPlan = `
-The cluster is yours now:
-
-  export KUBECONFIG=%s PATH=%s:$PATH
-
+// afterPlans says what to try.
+const afterPlans = `
   kubectl get plans -n system-upgrade -o wide
   kubectl get events -n system-upgrade
-  kubectl moult status -n system-upgrade -o wide%s
+  kubectl moult status -n system-upgrade -o wide
+  kubectl logs -n system-upgrade -l upgrade.cattle.io/plan=demo-agents --all-containers
 
 Bring the nodes to another version, and watch:
 
-  kubectl patch plan demo-agents -n system-upgrade --type merge -p '{"spec":{"version":"%s"}}'
+  kubectl patch plan demo-agents -n system-upgrade --type merge -p '{"spec":{"version":"` + latestVersion + `"}}'
   kubectl moult status -n system-upgrade --watch
+`
 
-Remove it all: %s`
+func programOf(version string) string { return "/opt/demo/" + version + "/demo-daemon" }
+
+// version is an image of the daemon in a version.
+func (d *demo) version(repository, version string, command ...string) image.Spec {
+	return image.Spec{
+		Tags: []string{repository + ":" + version}, Entrypoint: []string{programOf(version)}, Cmd: command,
+		Files: map[string]image.File{programOf(version): {Source: d.program("upgrade")}},
+	}
+}
+
+// writeMachineFiles makes a folder of what machines have on their disks: the daemon in the old version, as a service.
+func (d *demo) writeMachineFiles(folder string) error {
+	program, err := os.ReadFile(d.program("upgrade"))
+	return errors.Join(err,
+		os.MkdirAll(filepath.Join(folder, filepath.Dir(programOf(oldVersion))), 0o755),
+		os.MkdirAll(filepath.Join(folder, cluster.ServiceDir), 0o755),
+		os.WriteFile(filepath.Join(folder, programOf(oldVersion)), program, 0o755),
+		os.Symlink(oldVersion, filepath.Join(folder, "opt/demo/current")),
+		os.Symlink("/opt/demo/current/demo-daemon", filepath.Join(folder, cluster.ServiceDir, "demo-daemon")),
+	)
+}
+
+func (d *demo) machineNames() (names []string) {
+	if d.err == nil {
+		for _, m := range d.cluster.Machines() {
+			names = append(names, m.Name())
+		}
+	}
+	return names
+}
+
+// labelMachines labels the machines as the workload wants it.
+func (d *demo) labelMachines(ctx context.Context) {
+	d.kubectl(ctx, "", append(append([]string{"label", "node"}, d.machineNames()...), "moult.dev/demo=machine")...)
+}
+
+// running lists the daemons among the processes of a machine and of its containers, each with its number.
+const running = `for p in /proc/[0-9]*; do case $(readlink $p/exe) in /opt/demo/*) echo ${p#/proc/} $(readlink $p/exe); esac; done; true`
+
+// machinesRun shows which daemons run on the machines, and fails unless on each machine just one does, in this version.
+func (d *demo) machinesRun(ctx context.Context, version string) {
+	for _, name := range d.machineNames() {
+		d.try(func() error {
+			out, err := d.cluster.Machine(name).Exec(ctx, "/bin/sh", "-c", running)
+			fmt.Fprintf(d, "%s runs process %s", name, out)
+			if fields := strings.Fields(string(out)); err == nil && (len(fields) != 2 || fields[1] != programOf(version)) {
+				err = fmt.Errorf("%s runs %q, want %s", name, out, programOf(version))
+			}
+			return err
+		})
+	}
+}
