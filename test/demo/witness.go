@@ -106,7 +106,7 @@ func (w *witness) see(c follow.Change, now time.Time) {
 			delete(w.pods, o.Name)
 		}
 		image := o.Spec.Containers[0].Image
-		if node := o.Spec.NodeName; !slices.Contains(w.tried[image], node) {
+		if node := o.Spec.NodeName; node != "" && !slices.Contains(w.tried[image], node) {
 			w.tried[image] = append(w.tried[image], node)
 		}
 		available := 0
