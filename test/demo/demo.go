@@ -25,6 +25,7 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/hack/build"
 	"moult.dev/moult/hack/image"
 	"moult.dev/moult/internal/cli/status"
 	"moult.dev/moult/test/cluster"
@@ -144,10 +145,10 @@ func (d *demo) build(ctx context.Context, packages ...string) {
 // compile builds programs of this checkout.
 func (d *demo) compile(ctx context.Context, packages ...string) error {
 	for _, p := range packages {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace", "-ldflags=-s -w -X main.version=demo", "-o", d.program(""), p)
-		cmd.Dir, cmd.Env = d.root, append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("building %s, %w\n%s", p, err, out)
+		name := filepath.Base(p)
+		program := build.Program{Name: name, Dir: d.root, Package: p, Output: d.program(name), LDFlags: "-X main.version=demo", Env: []string{"GOOS=linux"}}
+		if err := program.Build(ctx, d); err != nil {
+			return err
 		}
 	}
 	return nil
