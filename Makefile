@@ -223,7 +223,7 @@ get-nodes-status: $(KUBECTL) ## Show what operator and agents say of each host t
 DEMO_DIR = $(if $(filter command environment,$(origin DIR)),--dir $(DIR))
 
 .PHONY: demo
-demo: binaries ## Show what Moult does, on a cluster of its own that stays for you to try: KIND=plan or bottlerocket; or does not, KIND=replacement.
+demo: binaries ## Show what Moult does, on a cluster of its own that stays for you to try: KIND=plan, daemonset or bottlerocket; or does not: replacement.
 	go run ./test/demo up $(DEMO_DIR) --kind $(KIND) --machines $(MACHINES) $(if $(NODES),--nodes $(NODES))
 
 .PHONY: demo-down

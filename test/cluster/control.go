@@ -43,8 +43,6 @@ type MachineState struct {
 	// PID is that of the machine's first process, as seen from outside, and zero
 	// if it is powered off.
 	PID int `json:"pid"`
-	// CutOff says that its network cable is pulled.
-	CutOff bool `json:"cutOff"`
 	// Upper is the directory of what the machine has written to its file system.
 	Upper string `json:"upper"`
 }

@@ -30,7 +30,6 @@ type machine struct {
 	mu      sync.Mutex
 	boot    *boot // nil while it is powered off
 	cgroups []string
-	cutOff  bool
 	// closed says that the cluster ends, and nothing is started any more.
 	closed bool
 }
@@ -255,11 +254,6 @@ func (m *machine) do(ctx context.Context, verb string) (MachineState, error) {
 		if err == nil && m.boot != nil {
 			err = m.boot.tell(apiReady)
 		}
-	case "cutoff", "reconnect":
-		m.cutOff = verb == "cutoff"
-		if m.boot != nil {
-			err = m.setCable(ctx, !m.cutOff)
-		}
 	default:
 		err = fmt.Errorf("a machine cannot %q", verb)
 	}
@@ -293,11 +287,10 @@ func (m *machine) close() {
 
 func (m *machine) state() MachineState {
 	state := MachineState{
-		Name:   m.name,
-		IP:     m.supervisor.machineIP(m.index),
-		Zone:   m.options.Zone,
-		CutOff: m.cutOff,
-		Upper:  filepath.Join(m.dir, "upper"),
+		Name:  m.name,
+		IP:    m.supervisor.machineIP(m.index),
+		Zone:  m.options.Zone,
+		Upper: filepath.Join(m.dir, "upper"),
 	}
 	if m.boot != nil {
 		state.PID, state.BootID = m.boot.identity.PID, m.boot.id

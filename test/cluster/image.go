@@ -7,8 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"moult.dev/moult/hack/image"
 	"moult.dev/moult/hack/build"
+	"moult.dev/moult/hack/image"
 )
 
 // ShellImage is an image on every machine that has a shell and the usual commands.

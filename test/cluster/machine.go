@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -143,31 +142,8 @@ func (m *Machine) Reload(ctx context.Context) error {
 	return nil
 }
 
-// CutOff pulls the machine's network cable. Its node is not ready some time later,
-// and its pods go on.
-func (m *Machine) CutOff(ctx context.Context) error { return m.do(ctx, "cutoff") }
-
-// Reconnect plugs the network cable in again and returns when the node is ready.
-func (m *Machine) Reconnect(ctx context.Context) error {
-	if err := m.do(ctx, "reconnect"); err != nil {
-		return err
-	}
-	return m.WaitReady(ctx)
-}
-
 // WaitReady returns when the machine's node is ready, in the machine's current boot.
 func (m *Machine) WaitReady(ctx context.Context) error {
-	return m.waitFor(ctx, "ready", func(node *corev1.Node, state MachineState) bool {
-		return node.Status.NodeInfo.BootID == state.BootID && nodeReady(node)
-	})
-}
-
-// WaitNotReady returns when the cluster has noticed that the machine is silent.
-func (m *Machine) WaitNotReady(ctx context.Context) error {
-	return m.waitFor(ctx, "not ready", func(node *corev1.Node, _ MachineState) bool { return !nodeReady(node) })
-}
-
-func (m *Machine) waitFor(ctx context.Context, what string, holds func(*corev1.Node, MachineState) bool) error {
 	err := poll(ctx, 100*time.Millisecond, func() (bool, error) {
 		state, err := m.state(ctx)
 		if err != nil {
@@ -177,10 +153,10 @@ func (m *Machine) waitFor(ctx context.Context, what string, holds func(*corev1.N
 		if err != nil {
 			return false, nil // not registered yet
 		}
-		return holds(node, state), nil
+		return node.Status.NodeInfo.BootID == state.BootID && nodeReady(node), nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for %s to be %s, %w", m.name, what, err)
+		return fmt.Errorf("waiting for %s to be ready, %w", m.name, err)
 	}
 	return nil
 }

@@ -71,16 +71,7 @@ func (m *machine) plugIn(ctx context.Context, pid int) error {
 	if err := ip(ctx, "link", "set", m.link(), "master", m.supervisor.record.Bridge); err != nil {
 		return err
 	}
-	return m.setCable(ctx, !m.cutOff)
-}
-
-// setCable connects or cuts the machine's network. Cut, it is as if somebody had
-// pulled the cable: the machine itself keeps its addresses and routes.
-func (m *machine) setCable(ctx context.Context, connected bool) error {
-	if connected {
-		return ip(ctx, "link", "set", m.link(), "up")
-	}
-	return ip(ctx, "link", "set", m.link(), "down")
+	return ip(ctx, "link", "set", m.link(), "up")
 }
 
 // removeLinks removes a bridge and every interface named after it.

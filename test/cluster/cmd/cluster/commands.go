@@ -30,8 +30,6 @@ func newCommand() *cobra.Command {
 		{"reboot", "Reboot a machine and wait until its node is ready", func(ctx context.Context, m *cluster.Machine) error { return m.Reboot(ctx) }},
 		{"kill", "Switch a machine off, as a power cut does", func(ctx context.Context, m *cluster.Machine) error { return m.Kill(ctx) }},
 		{"start", "Switch a machine on and wait until its node is ready", func(ctx context.Context, m *cluster.Machine) error { return m.Start(ctx) }},
-		{"cutoff", "Pull a machine's network cable", func(ctx context.Context, m *cluster.Machine) error { return m.CutOff(ctx) }},
-		{"reconnect", "Plug a machine's network cable in again", func(ctx context.Context, m *cluster.Machine) error { return m.Reconnect(ctx) }},
 	} {
 		root.AddCommand(machineCommand(verb.name, verb.short, verb.do))
 	}
