@@ -254,7 +254,7 @@ func (l *loop) annotate(name string, values map[string]any) {
 	l.edit(&corev1.Node{}, name, string(body))
 }
 
-// runs lets operator, hosts and clock go on until nothing is wrong any more. It fails when none of them has anything left to do.
+// until lets operator, hosts and clock go on until nothing is wrong any more. It fails when none of them has anything left to do.
 func (l *loop) until(what string, wrong func() string) {
 	l.Helper()
 	why := ""
