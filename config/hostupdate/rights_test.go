@@ -203,7 +203,9 @@ func start(t *testing.T) (own, other string) {
 	files := []string{"-f", "agent-account.yaml", "-f", "agent-policy.yaml", "-f", "labeller-account.yaml", "-f", "labeller-policy.yaml"}
 	kubectl(t.Context(), "apply", "--server-side", "-f", "../namespace/namespace.yaml") // It stays.
 	kubectl(t.Context(), append([]string{"apply", "--server-side"}, files...)...)
-	t.Cleanup(func() { kubectl(context.WithoutCancel(t.Context()), append([]string{"delete", "--ignore-not-found"}, files...)...) })
+	t.Cleanup(func() {
+		kubectl(context.WithoutCancel(t.Context()), append([]string{"delete", "--ignore-not-found"}, files...)...)
+	})
 	kubectl(t.Context(), "apply", "--dry-run=server", "--validate=strict", "-k", "direct-reads")
 	var names []string
 	eventually(t, "two nodes are ready", func(ctx context.Context) (string, bool) {
