@@ -95,7 +95,8 @@ func TestDeployed(t *testing.T) {
 	}
 	t.Cleanup(func() { deleteNow(t, ns) })
 	again := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "moult", Namespace: ns.Name}, Spec: pod.Spec}
-	again.Spec.NodeName, again.Spec.ServiceAccountName, again.Spec.DeprecatedServiceAccount, again.Spec.PriorityClassName, again.Spec.Priority = "", "", "", "", nil
+	again.Spec.NodeName, again.Spec.ServiceAccountName, again.Spec.DeprecatedServiceAccount = "", "", ""
+	again.Spec.PriorityClassName, again.Spec.Priority = "", nil
 	eventually(t, "the restricted namespace admits the pod", func(ctx context.Context) (string, bool) {
 		err := world.Create(ctx, again.DeepCopy(), client.DryRunAll)
 		if err != nil && strings.Contains(err.Error(), "PodSecurity") {

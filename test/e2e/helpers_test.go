@@ -377,7 +377,9 @@ func eventReasons(t *testing.T, plan string) map[string]int {
 	t.Helper()
 	var all *corev1.EventList
 	if err := persistently(t.Context(), func(ctx context.Context) (err error) {
-		all, err = world.clientset.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Plan,involvedObject.name=" + plan})
+		all, err = world.clientset.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{
+			FieldSelector: "involvedObject.kind=Plan,involvedObject.name=" + plan,
+		})
 		return err
 	}); err != nil {
 		t.Fatalf("listing events: %v", err)
