@@ -78,6 +78,10 @@ func newDaemons(t *testing.T, name string, n int, machines ...*cluster.Machine) 
 	for range n {
 		d.addNode(t)
 	}
+	eventually(t, "the nodes have no taint", func(context.Context) (string, bool) {
+		i := slices.IndexFunc(d.nodes, func(name string) bool { return len(node(t, name).Spec.Taints) > 0 })
+		return fmt.Sprint(d.nodes, i), i < 0
+	})
 	if err := cluster.WaitForAccounts(t.Context(), d, d.namespace); err != nil {
 		t.Fatal(err)
 	}

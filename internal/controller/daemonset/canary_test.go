@@ -61,10 +61,15 @@ func TestDecideOnCanary(t *testing.T) {
 		w.nodes[0].Annotations[v1alpha1.AnnotationClaims] = `[{"rollout":"Plan/a/b","uid":"u","revision":"r","turn":"t","since":"2026-03-04T11:00:00Z"}]`
 		return w
 	}
+	frozen := func(w *world) *world {
+		w.eds.Annotations = map[string]string{edsv1.AnnotationRolloutFrozen: edsv1.True}
+		return w
+	}
 	for name, tc := range map[string]struct {
 		world func() *world
 		want  string
 	}{
+		"while the rollout is frozen it goes on":                        {func() *world { return frozen(newWorld(3).trying().has("old", nil, 0, 1)) }, "replace n0/old"},
 		"an outdated pod goes at once":                                  {func() *world { return newWorld(3).trying().has("old", nil, 0, 1, 2) }, "replace n0/old"},
 		"a new one is made at once":                                     {func() *world { return newWorld(3).trying().has("old", nil, 1, 2) }, "create n0"},
 		"with surge it is made beside the old one":                      {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2)) }, "create n0"},
