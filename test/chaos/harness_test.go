@@ -241,6 +241,9 @@ func (h *harness) until(ctx context.Context, what string, holds func() (bool, er
 		if p != nil {
 			exited = p.Exited()
 		}
+		if h.t.Failed() {
+			h.t.Fatalf("waiting until %s, something was wrong meanwhile\n%s", what, h.standing())
+		}
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-exited:
