@@ -37,7 +37,7 @@ const (
 	// namespace is the operator's.
 	namespace = "system-upgrade"
 	// patience bounds each step that does not grow with the number of nodes.
-	patience = 3 * time.Minute
+	patience = 10 * time.Minute
 	// writers is how many writes are in flight at once.
 	writers = 32
 )
@@ -79,7 +79,7 @@ func (b *bench) connect() error {
 
 // patience bounds one stage. It only ends runs that hang.
 func (b *bench) patience(ideal time.Duration) time.Duration {
-	return 5*time.Minute + 4*ideal + time.Duration(b.size)*(500*time.Millisecond+seconds(b.startSeconds))
+	return 10*time.Minute + 4*ideal + time.Duration(b.size)*(500*time.Millisecond+seconds(b.startSeconds))
 }
 
 func ignore(err error, expected func(error) bool) error {
