@@ -77,6 +77,9 @@ func (d *demo) begin(ctx context.Context, dir string) {
 		if d.dir, err = filepath.Abs(dir); err != nil {
 			return err
 		}
+		if _, err := os.Stat(filepath.Join(d.dir, marker)); err == nil {
+			fmt.Println("Removing the last demo")
+		}
 		return errors.Join(claim(ctx, d.dir), os.MkdirAll(d.program(""), 0o755))
 	})
 }
@@ -212,7 +215,7 @@ const (
 	withoutOperator = "replicas: [{name: moult, count: 0}]\n"
 )
 
-// install installs Moult from config/default, with these changes, and returns when the operator is ready.
+// install installs Moult from config/default, with these changes.
 func (d *demo) install(ctx context.Context, changes string) {
 	d.step("Installing Moult from config/default")
 	folder := filepath.Join(d.dir, "manifests")
@@ -223,15 +226,12 @@ func (d *demo) install(ctx context.Context, changes string) {
 	})
 	d.kubectl(ctx, "", "apply", "--server-side", "-k", filepath.Join(d.root, "config", "crd"))
 	d.try(func() (failed error) {
-		err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, patience/3, true, func(ctx context.Context) (bool, error) {
 			_, failed = d.run(ctx, "", "apply", "--server-side", "-k", folder)
 			return failed == nil, nil // The kinds are known a moment later.
 		})
 		return errors.Join(err, failed)
 	})
-	if !strings.Contains(changes, withoutOperator) {
-		d.rolledOut(ctx, "deployment/moult", "-n", namespace)
-	}
 }
 
 // runOperator starts the operator as a process beside the cluster. It writes its number itself, so that it is known however soon this process ends.

@@ -128,13 +128,11 @@ func claim(ctx context.Context, dir string) error {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	if entries, err = os.ReadDir(dir); len(entries) > 1 {
-		fmt.Println("Removing the last demo.")
-	}
 	stopOperator(dir)
 	if err := cluster.Down(ctx, filepath.Join(dir, "cluster")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("ending the cluster, %w", err)
 	}
+	entries, err = os.ReadDir(dir)
 	for _, e := range entries {
 		if e.Name() != marker {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
