@@ -227,13 +227,10 @@ func TestDucklettSettings(t *testing.T) {
 	}
 }
 
-// TestDucklettKeeps runs what makes and keeps the NodeRollouts against a real API server.
-func TestDucklettKeeps(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts a cluster")
-	}
+// TestAPIDucklettKeeps runs the keeper of the NodeRollouts against a real API server.
+func TestAPIDucklettKeeps(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
-	cfg := cluster.New(t, cluster.Options{}).Config()
+	cfg := cluster.Shared(t, 0).Config()
 	if err := installCRDs(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -256,6 +253,13 @@ func TestDucklettKeeps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		for name := range all {
+			if err := c.Delete(context.WithoutCancel(t.Context()), nodeRollout(name)); client.IgnoreNotFound(err) != nil {
+				t.Error(err)
+			}
+		}
+	})
 	doesNotHalfMake(t, c, all)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -273,7 +277,7 @@ func TestDucklettKeeps(t *testing.T) {
 	await := func(what, name string, holds func(*v1alpha1.NodeRollout) bool) *v1alpha1.NodeRollout {
 		t.Helper()
 		var last *v1alpha1.NodeRollout
-		if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 5*time.Minute, true, func(context.Context) (bool, error) {
 			nr, err := get(name)
 			last = nr
 			return err == nil && holds(nr), client.IgnoreNotFound(err)

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build all
+
 package main
 
 import (
@@ -15,9 +17,6 @@ import (
 const mostDisk = 70e6
 
 func TestProgramIsLean(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it links the program")
-	}
 	binary := filepath.Join(t.TempDir(), "moult")
 	if err := image.GoBinary(t.Context(), ".", ".", binary, "-ldflags=-s -w"); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build all
+
 package main
 
 import (
@@ -53,12 +55,9 @@ func program(ctx context.Context, t *testing.T, environment []string, called str
 }
 
 // Called as Ducklett's manifest calls it, and as its program that sets images is called, it does what Ducklett is for.
-func TestDropInForDucklett(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts a cluster")
-	}
+func TestAPIDropInForDucklett(t *testing.T) {
 	const older, newer = "conducktor-flatcar-1.30.4-v0.3.0-cc9e4ddc", "conducktor-flatcar-1.31.4-v0.3.1-0badcafe"
-	running := cluster.New(t, cluster.Options{})
+	running := cluster.New(t, cluster.Options{}) // The keeper creates its NodeRollouts again when a test deletes them.
 	c, err := client.New(running.Config(), client.Options{Scheme: newScheme()})
 	if err != nil {
 		t.Fatal(err)
