@@ -145,7 +145,8 @@ func (d *daemons) missingOf(name string) string {
 		revision != nil && imageOf(revision.Spec.Template.Spec) == image && !slices.ContainsFunc(counts, func(n int32) bool { return n != daemonNodes }) {
 		return ""
 	}
-	return fmt.Sprintf("%s: %d pods, %d of it and ready; reported: %s, %d up to date, %d available, canary %+v", image, pods, ready, is.State, is.UpToDate, is.Available, is.Canary)
+	return fmt.Sprintf("%s: %d pods, %d of it and ready; reported: %s, %d up to date, %d available, canary %+v",
+		image, pods, ready, is.State, is.UpToDate, is.Available, is.Canary)
 }
 
 func (d *daemons) missing() (text string) {
@@ -157,7 +158,7 @@ func (d *daemons) missing() (text string) {
 	return text
 }
 
-// ask asks for the next image wherever the last one is everywhere.
+// ask asks for the next image of both.
 func (d *daemons) ask(ctx context.Context) error {
 	for name, images := range d.images {
 		image := fmt.Sprintf("example.com/%s:v%d", name, len(images)+1)

@@ -164,7 +164,8 @@ func (p *plans) missing() string {
 		return "there is no Plan"
 	}
 	condition := plan.Status.Condition(upgradev1.ConditionComplete)
-	if condition == nil || condition.Status != metav1.ConditionTrue || plan.Status.ObservedGeneration != plan.Generation || plan.Spec.Version != p.versions[len(p.versions)-1] {
+	if condition == nil || condition.Status != metav1.ConditionTrue ||
+		plan.Status.ObservedGeneration != plan.Generation || plan.Spec.Version != p.versions[len(p.versions)-1] {
 		return fmt.Sprintf("%s is on %v, and being applied to %v", plan.Spec.Version, plan.Status.Counts, plan.Status.Applying)
 	}
 	return ""
