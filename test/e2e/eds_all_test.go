@@ -51,7 +51,9 @@ func TestDaemonsCanariesThatCannotStart(t *testing.T) {
 		breaks func(*corev1.PodSpec, *corev1.Container)
 		want   []edsv1.StatusReason
 	}{
-		{"pull", func(_ *corev1.PodSpec, c *corev1.Container) { c.Image, c.ImagePullPolicy = "127.0.0.1:1/nowhere:1", corev1.PullAlways },
+		{"pull", func(_ *corev1.PodSpec, c *corev1.Container) {
+			c.Image, c.ImagePullPolicy = "127.0.0.1:1/nowhere:1", corev1.PullAlways
+		},
 			[]edsv1.StatusReason{edsv1.StatusReasonErrImagePull, edsv1.StatusReasonImagePullBackOff}},
 		{"never pulled", func(_ *corev1.PodSpec, c *corev1.Container) { c.Image = "127.0.0.1:1/nowhere:1" },
 			[]edsv1.StatusReason{edsv1.StatusReasonErrImageNeverPull}},
@@ -93,7 +95,10 @@ func TestDaemonsCanaryOutlivesAPlan(t *testing.T) {
 	t.Parallel()
 	m := takeMachines(t, 1)[0]
 	d := newDaemons(t, "claims", 1, m)
-	d.start(t, canaryOn(m), func(e *edsv1.ExtendedDaemonSet) { e.Spec.Strategy.Canary.ValidationMode = edsv1.ValidationModeManual })
+	d.start(t, canaryOn(m), func(e *edsv1.ExtendedDaemonSet) {
+		c := e.Spec.Strategy.Canary
+		c.ValidationMode, c.Duration, c.NoRestartsDuration = edsv1.ValidationModeManual, nil, nil
+	})
 	d.edit(t, version("v2"))
 	d.inCanary(t, 1)
 	p := newPlan(t, "eds-claims", "while sleep 1; do :; done")
@@ -165,7 +170,9 @@ func TestDaemonsIdle(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*edsv1.ExtendedDaemonSet){
 		"running": nil, "manual": canary, "paused": canary, "failed": canary, "stuck": behave("unready", "true"),
-		"frozen":   func(e *edsv1.ExtendedDaemonSet) { e.Annotations[edsv1.AnnotationRolloutFrozen] = edsv1.True },
+		"frozen": func(e *edsv1.ExtendedDaemonSet) {
+			e.Annotations = map[string]string{edsv1.AnnotationRolloutFrozen: edsv1.True}
+		},
 		"ondelete": func(e *edsv1.ExtendedDaemonSet) { e.Spec.Strategy.Type = edsv1.StrategyOnDelete },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -43,7 +43,9 @@ func TestDaemonsOnMachines(t *testing.T) {
 	since, before := d.now(t), d.uids(t)
 
 	command := func(text string) func(*edsv1.ExtendedDaemonSet) {
-		return func(e *edsv1.ExtendedDaemonSet) { e.Spec.Template.Spec.Containers[0].Command = []string{"sh", "-c", text} }
+		return func(e *edsv1.ExtendedDaemonSet) {
+			e.Spec.Template.Spec.Containers[0].Command = []string{"sh", "-c", text}
+		}
 	}
 	d.edit(t, version("v2"), lateReady, command("exit 1"))
 	spec := d.get(t).Spec

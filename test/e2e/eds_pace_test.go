@@ -87,7 +87,9 @@ func TestDaemonsThatCannotBeCarriedOut(t *testing.T) {
 	}
 	stalled := func() {
 		t.Helper()
-		e := d.until(t, "is stalled", func(e *edsv1.ExtendedDaemonSet) bool { return edsv1.IsConditionTrue(e.Status.Conditions, edsv1.ConditionStalled) })
+		e := d.until(t, "is stalled", func(e *edsv1.ExtendedDaemonSet) bool {
+			return edsv1.IsConditionTrue(e.Status.Conditions, edsv1.ConditionStalled)
+		})
 		for _, kind := range []string{edsv1.ConditionStalled, edsv1.ConditionReconcileError, edsv1.ConditionReady} {
 			if c := edsv1.FindCondition(e.Status.Conditions, kind); c == nil || c.Reason != "InvalidSpec" || !strings.Contains(c.Message, "spec.template.spec.affinity") {
 				t.Errorf("%s is %+v", kind, c)
