@@ -20,8 +20,6 @@ func TestAPIScale(t *testing.T) {
 		"--kind daemonset --idle 5s",
 		"--kind hostupdate --concurrency 10 --reboot-seconds 0.2 --idle 5s --check-seconds 2",
 		"--kind replacement --cloud azure --machine-seconds 0.2 --idle 5s --check-seconds 2",
-		"--kind replacement --cloud aws --machine-seconds 0.2 --idle 5s --check-seconds 2 --no-bare",
-		"--kind replacement --cloud gcp --machine-seconds 0.2 --idle 5s --check-seconds 2 --no-bare",
 	} {
 		t.Run(args, func(t *testing.T) {
 			o, err := parse(append([]string{"--nodes", "60"}, strings.Fields(args)...))
