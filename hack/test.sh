@@ -25,6 +25,7 @@ stage() {
 }
 
 mapfile -t unit < <(go list -tags "$tags" -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./api/... ./cmd/... ./config/... ./hack/... ./internal/... ./test/layout/...)
+# Those whose only such tests have the tag "all" have none without it.
 mapfile -t api < <(grep -rlE '^func TestAPI' --include='*_test.go' . | xargs -n1 dirname | sort -u)
 mapfile -t cluster < <(go list -tags "$tags" -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./test/... | grep -vE '/test/(layout|admission)$')
 
@@ -42,7 +43,7 @@ took unit
 wait $api_pid || failed+=(API)
 cat "$logs/api.log"
 took API
-stage cluster testname -p 1 -parallel 8 -count 1 "$@" "${cluster[@]}" || failed+=("end to end")
+stage cluster testname -p 1 -parallel 8 -count 1 -skip '^TestAPI' "$@" "${cluster[@]}" || failed+=("end to end")
 took 'end to end'
 
 echo

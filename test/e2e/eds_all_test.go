@@ -234,3 +234,15 @@ func TestDaemonsBeyondAQuota(t *testing.T) {
 	}
 	d.settled(t)
 }
+
+// lasts checks that something holds for a time.
+func lasts(t *testing.T, duration time.Duration, what string, holds func(ctx context.Context) error) {
+	t.Helper()
+	end := time.Now().Add(duration)
+	eventually(t, what, func(ctx context.Context) (string, bool) {
+		if err := holds(ctx); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		return "it holds", time.Now().After(end)
+	})
+}

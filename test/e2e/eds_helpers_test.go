@@ -11,7 +11,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -424,40 +423,6 @@ func podReady(p *corev1.Pod) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
 }
-
-// lasts checks that something holds for a time.
-func lasts(t *testing.T, duration time.Duration, what string, holds func(ctx context.Context) error) {
-	t.Helper()
-	end := time.Now().Add(duration)
-	eventually(t, what, func(ctx context.Context) (string, bool) {
-		if err := holds(ctx); err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		return "it holds", time.Now().After(end)
-	})
-}
-
-// together runs subtests, so many at once. Parallel subtests would wait for the slots of other tests.
-type together struct {
-	*testing.T
-	group sync.WaitGroup
-	slots chan struct{}
-}
-
-func newTogether(t *testing.T, atOnce int) *together {
-	t.Helper()
-	return &together{T: t, slots: make(chan struct{}, atOnce)}
-}
-
-func (a *together) run(name string, test func(*testing.T)) {
-	a.group.Go(func() {
-		a.slots <- struct{}{}
-		defer func() { <-a.slots }()
-		a.Run(name, test)
-	})
-}
-
-func (a *together) wait() { a.group.Wait() }
 
 // labelNode labels a node. A nil value removes the label.
 func labelNode(t *testing.T, node, key string, value any) {

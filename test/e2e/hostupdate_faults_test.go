@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -202,3 +203,25 @@ func (h *testHost) rebooted(t *testing.T, times int) {
 		t.Errorf("it has rebooted %d times, want %d: %v", len(boots)-1, times, boots)
 	}
 }
+
+// together runs subtests, so many at once. Parallel subtests would wait for the slots of other tests.
+type together struct {
+	*testing.T
+	group sync.WaitGroup
+	slots chan struct{}
+}
+
+func newTogether(t *testing.T, atOnce int) *together {
+	t.Helper()
+	return &together{T: t, slots: make(chan struct{}, atOnce)}
+}
+
+func (a *together) run(name string, test func(*testing.T)) {
+	a.group.Go(func() {
+		a.slots <- struct{}{}
+		defer func() { <-a.slots }()
+		a.Run(name, test)
+	})
+}
+
+func (a *together) wait() { a.group.Wait() }

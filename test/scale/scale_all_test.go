@@ -13,7 +13,7 @@ import (
 )
 
 // Every kind passes its checks over a few nodes.
-func TestAPIScale(t *testing.T) {
+func TestScale(t *testing.T) {
 	log.SetLogger(logr.Discard())
 	for _, args := range []string{
 		"--kind plan --concurrency 10 --pod-seconds 0.2 --guarded --idle 5s",
