@@ -280,10 +280,8 @@ func (c *chaos) check(ctx context.Context) {
 	for _, m := range c.all {
 		m.checkEnd(r)
 	}
-	for _, g := range []*gate{c.gate, c.machines.cloudGate} {
-		if len(g.faults) > 0 {
-			c.t.Errorf("the operator has sent %v", g.faults)
-		}
+	if len(c.gate.faults) > 0 { // A cloud may refuse to delete a machine again.
+		c.t.Errorf("the operator has sent %v", c.gate.faults)
 	}
 	c.t.Logf("%d changes, and %d invariants after each", len(entries), len(invariants))
 }
