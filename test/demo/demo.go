@@ -171,7 +171,7 @@ func (d *demo) start(ctx context.Context, start func(context.Context, cluster.Op
 		})
 		var archives []string
 		group.Go(func() error {
-			if err := d.compile(groupCtx, "./cmd/moult", "./cmd/moult-agent", "./cmd/kubectl-moult"); err != nil || o.Machines == 0 {
+			if err := d.compile(groupCtx, "./cmd/moult", "./cmd/moult-agent"); err != nil || o.Machines == 0 {
 				return err
 			}
 			images = append(images, image.Program(image.Operator, d.program("moult"), ""), image.Program(image.Agent, d.program("moult-agent"), ""))
@@ -186,10 +186,13 @@ func (d *demo) start(ctx context.Context, start func(context.Context, cluster.Op
 		if err := group.Wait(); err != nil {
 			return err
 		}
+		group, groupCtx = errgroup.WithContext(ctx)
 		if o.Machines > 0 {
-			if err := d.cluster.LoadImage(ctx, archives...); err != nil {
-				return err
-			}
+			group.Go(func() error { return d.cluster.LoadImage(groupCtx, archives...) })
+		}
+		group.Go(func() error { return d.compile(groupCtx, "./cmd/kubectl-moult") })
+		if err := group.Wait(); err != nil {
+			return err
 		}
 		scheme := runtime.NewScheme()
 		err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), edsv1.AddToScheme(scheme))
