@@ -30,12 +30,10 @@ func showPlans(ctx context.Context, d *demo) {
 	options := cluster.Options{Machines: d.machines, Nodes: d.nodes, MachineFiles: filepath.Join(d.dir, "machine")}
 	d.try(func() error { return d.writeMachineFiles(options.MachineFiles) })
 	d.start(ctx, cluster.StartDetached, options, d.version(upgradeImage, newVersion, "upgrade"), d.version(upgradeImage, latestVersion, "upgrade"))
-	cordoned := d.machineNames() // Of simulated nodes the control plane alone is cordoned: they run no drain.
 	if d.machines == 0 {
 		d.install(ctx, withoutRollout+withoutOperator)
 		d.runOperator()
-		cordoned = []string{cluster.SimulatedNode + "0001"}
-		d.kubectl(ctx, "", "label", "node", cordoned[0], "node-role.kubernetes.io/control-plane=")
+		d.kubectl(ctx, "", "label", "node", cluster.SimulatedNode+"0001", "node-role.kubernetes.io/control-plane=")
 	} else {
 		d.install(ctx, withoutRollout)
 		d.labelMachines(ctx)
@@ -50,8 +48,9 @@ func showPlans(ctx context.Context, d *demo) {
 	d.kubectl(ctx, "", "apply", "--server-side", "-f", filepath.Join(d.root, "examples", "plan.yaml"))
 	d.try(func() error { return d.follow(ctx, namespace) })
 	d.machinesRun(ctx, newVersion)
-	// The two Plans together take one node of the control plane, and four others at once.
-	d.try(func() error { return w.tell(ctx, d, 5, false, cordoned...) })
+	if d.machines > 0 { // Simulated nodes cordon and drain nothing. The two Plans together take one node of the control plane and four others.
+		d.try(func() error { return w.tell(ctx, d, 5, false, d.machineNames()...) })
+	}
 	d.complete(fmt.Sprintf("%d nodes have version %s", d.machines+d.nodes, newVersion), afterPlans)
 }
 
