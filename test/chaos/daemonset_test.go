@@ -313,7 +313,7 @@ func (d *daemonReplay) invariants() []invariant {
 				if staying > 2 || staying != revisions.Len() {
 					return fmt.Sprintf("node %s has %d pods of the revisions %v", node, staying, sets.List(revisions))
 				}
-				if staying == 2 && !(d.name == surging && d.unready.Has(node)) {
+				if staying == 2 && (d.name != surging || !d.unready.Has(node)) {
 					doubled = append(doubled, node)
 				}
 			}

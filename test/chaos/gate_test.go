@@ -234,10 +234,10 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	g.inFlight.Add(1)
 	defer g.inFlight.Done()
-	if g.trap.take(g.of(r, body), g.victim, func() { g.send(r, body) }) {
+	if g.trap.take(g.of(r, body), g.victim, func() { _, _, _ = g.send(r, body) }) { //nolint:bodyclose // send closes it.
 		panic(http.ErrAbortHandler)
 	}
-	response, answer, err := g.send(r, body)
+	response, answer, err := g.send(r, body) //nolint:bodyclose // send closes it.
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}

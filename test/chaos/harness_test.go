@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -146,9 +147,7 @@ func (h *harness) remove(ctx context.Context, space *corev1.Namespace) {
 func (h *harness) addNodes(ctx context.Context, pool string, n int, labels map[string]string, osImage string) {
 	h.t.Helper()
 	all := map[string]string{labelPool: pool}
-	for key, value := range labels {
-		all[key] = value
-	}
+	maps.Copy(all, labels)
 	for i := range n {
 		o := cluster.NodeOptions{Name: fmt.Sprintf("%s-%d", pool, i+1), Labels: all, OSImage: osImage}
 		if err := h.cluster.AddNode(ctx, o); err != nil {

@@ -315,7 +315,7 @@ func (l *agentLife) RoundTrip(r *http.Request) (*http.Response, error) {
 func (s *simulatedHost) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		l := &agentLife{host: s}
-		l.ctx, l.end = context.WithCancel(ctx)
+		l.ctx, l.end = context.WithCancel(ctx) //nolint:fatcontext // Each life has a context of its own.
 		config := s.fleet.cluster.Config()
 		config.UserAgent = "moult-agent/chaos"
 		config.Wrap(func(base http.RoundTripper) http.RoundTripper {

@@ -110,8 +110,8 @@ func (d *demo) setImage(ctx context.Context, environment []string) {
 	})
 }
 
-// areReplaced fails unless the scale set consists of as many other machines, of the new image and with nodes that are ready and free, and never was
-// smaller than that, or larger by more than one.
+// areReplaced fails unless the scale set consists of as many other machines, of the new image and with nodes that are ready and free, and kept its
+// capacity.
 func (d *demo) areReplaced(ctx context.Context, cloud *clouds.World, original map[string]bool) error {
 	nodes := &corev1.NodeList{}
 	if err := d.client.List(ctx, nodes, client.MatchingLabels{"moult.dev/demo": "machine"}); err != nil {
@@ -134,6 +134,11 @@ func (d *demo) areReplaced(ctx context.Context, cloud *clouds.World, original ma
 	if gone := len(cloud.Gone(workersSet)); gone != capacity || len(machines) != capacity || len(fit) != capacity {
 		return fmt.Errorf("%d machines were deleted, and there are %d with %d nodes, want %d", gone, len(machines), len(fit), capacity)
 	}
+	return keepsCapacity(cloud, capacity)
+}
+
+// keepsCapacity fails if the scale set was ever smaller than its capacity, or larger by more than one.
+func keepsCapacity(cloud *clouds.World, capacity int) error {
 	now := capacity
 	for _, c := range cloud.Journal() {
 		changed, mine := strings.CutPrefix(c.Detail, workersSet+" ")

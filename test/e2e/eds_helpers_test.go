@@ -230,12 +230,6 @@ func (d *daemons) edit(t *testing.T, changes ...func(*edsv1.ExtendedDaemonSet)) 
 	})
 }
 
-// annotate sets annotations of the ExtendedDaemonSet, and removes those that are nil.
-func (d *daemons) annotate(t *testing.T, annotations map[string]any) {
-	t.Helper()
-	d.patch(t, d.get(t), map[string]any{"metadata": map[string]any{"annotations": annotations}})
-}
-
 func (d *daemons) patch(t *testing.T, o client.Object, fields map[string]any) {
 	t.Helper()
 	body, err := yaml.Marshal(fields)

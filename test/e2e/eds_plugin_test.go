@@ -20,7 +20,7 @@ import (
 	"moult.dev/moult/internal/view"
 )
 
-// waits waits until the operator's status and `kubectl moult status` give these nodes this reason.
+// waits returns when the operator's status and `kubectl moult status` give these nodes this reason.
 func (d *daemons) waits(t *testing.T, reason v1alpha1.Reason, nodes ...string) {
 	t.Helper()
 	want := map[string]v1alpha1.Reason{}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -175,5 +176,23 @@ func followNode(t *testing.T, clientset kubernetes.Interface, name string) func(
 			}
 		}
 		return states
+	}
+}
+
+// install applies what is shipped. The API server serves a new kind a moment after its definition.
+func install(ctx context.Context, kubeconfig string) error {
+	for {
+		out, err := kubectl(ctx, "apply", "--server-side", "-k", "../../config/default", "--kubeconfig", kubeconfig)
+		if err == nil {
+			return nil
+		}
+		if !strings.Contains(out, "no matches for kind") && !strings.Contains(out, "could not find the requested resource") {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		select {
+		case <-time.After(interval):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }

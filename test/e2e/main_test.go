@@ -15,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -156,24 +155,6 @@ func prepare(ctx context.Context) error {
 		}
 	}
 	return operatorCredentials(ctx)
-}
-
-// install applies what is shipped. The API server serves a new kind a moment after its definition.
-func install(ctx context.Context, kubeconfig string) error {
-	for {
-		out, err := kubectl(ctx, "apply", "--server-side", "-k", "../../config/default", "--kubeconfig", kubeconfig)
-		if err == nil {
-			return nil
-		}
-		if !strings.Contains(out, "no matches for kind") && !strings.Contains(out, "could not find the requested resource") {
-			return fmt.Errorf("%w\n%s", err, out)
-		}
-		select {
-		case <-time.After(interval):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }
 
 func loadImages(ctx context.Context) error {

@@ -252,7 +252,7 @@ func (b *bench) startOperator(ctx context.Context) (*operator.Process, error) {
 		}
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
-			return false, nil //nolint:nilerr // It does not listen yet.
+			return false, nil // It does not listen yet.
 		}
 		response.Body.Close()
 		return response.StatusCode == http.StatusOK, nil
@@ -275,5 +275,9 @@ func (b *bench) stuck(ctx context.Context, object client.Object, progress string
 	defer cancel()
 	getErr := b.client.Get(ctx, client.ObjectKeyFromObject(object), object)
 	object.SetManagedFields(nil)
-	return fmt.Errorf("%w\n  %s\n  %.10000s (%v)\n%s", err, progress, fmt.Sprintf("%+v", object), getErr, operator.Tail(b.operatorLog(), 20))
+	seen := fmt.Sprintf("%+v", object)
+	if getErr != nil {
+		seen = getErr.Error()
+	}
+	return fmt.Errorf("%w\n  %s\n  %.10000s\n%s", err, progress, seen, operator.Tail(b.operatorLog(), 20))
 }

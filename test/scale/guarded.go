@@ -94,7 +94,7 @@ func (r *planRun) guards(alerts string, asked *atomic.Int64) *subject {
 // that ideally they take no longer than the same nodes without waves.
 func waves(nodes, concurrency int) []int {
 	var sizes []int
-	for _, size := range []int{concurrency, int(rounds((nodes+9)/10, concurrency)) * concurrency, nodes} {
+	for _, size := range []int{concurrency, rounds((nodes+9)/10, concurrency) * concurrency, nodes} {
 		if size = min(size, nodes); size > 0 {
 			sizes = append(sizes, size)
 			nodes -= size

@@ -80,7 +80,7 @@ func (r *hostRun) subject() *subject {
 	update := r.pass(stageUpdate, "stabilize ready false", func(ctx context.Context) error {
 		return r.client.Patch(ctx, r.rollout, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"hostUpdate":{"detectOnly":false}}}`)))
 	})
-	update.ideal, update.compared = rounds(r.size, r.concurrency)*seconds(r.rebootSeconds), true
+	update.ideal, update.compared = inRounds(r.size, r.concurrency, r.rebootSeconds), true
 	update.check = func(p *phase, _ *result) { p.figure("nodes unavailable at once", float64(r.tally.mostUnavailable)) }
 	s := &subject{
 		name: "hosts", namespace: namespace, prepare: r.deployForNodes, object: r.rollout, watch: r.tally.watch(r.bench), progress: r.tally.progress,

@@ -117,7 +117,12 @@ func parse(args []string) (options, error) {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // rounds is how many rounds it takes to update so many nodes.
-func rounds(nodes, atOnce int) time.Duration { return time.Duration((nodes + atOnce - 1) / atOnce) }
+func rounds(nodes, atOnce int) int { return (nodes + atOnce - 1) / atOnce }
+
+// inRounds is how long updating so many nodes takes, at so many seconds a round.
+func inRounds(nodes, atOnce int, perRound float64) time.Duration {
+	return seconds(float64(rounds(nodes, atOnce)) * perRound)
+}
 
 func main() {
 	o, err := parse(os.Args[1:])

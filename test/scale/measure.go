@@ -197,12 +197,10 @@ func (b *bench) measureSubject(ctx context.Context, s *subject) (_ *result, err 
 		}
 	}
 	m := &measurement{bench: b, subject: s, result: &result{Name: s.name, builtin: s.builtin}}
+	defer s.closeMeters()
 	for _, meter := range s.meters {
 		if err := meter.open(b.cluster.AuditLog()); err != nil {
 			return nil, err
-		}
-		if meter.log != nil {
-			defer meter.log.Close()
 		}
 	}
 	stop := func() error { return nil }
@@ -335,6 +333,20 @@ func (m *measurement) stage(ctx context.Context, st *stage) error {
 		return err
 	}
 	m.result.Stages = append(m.result.Stages, p)
+	m.judge(st, p)
+	return nil
+}
+
+func (s *subject) closeMeters() {
+	for _, meter := range s.meters {
+		if meter.log != nil {
+			_ = meter.log.Close() // It was only read.
+		}
+	}
+}
+
+// judge notes what went wrong in a stage.
+func (m *measurement) judge(st *stage, p *phase) {
 	for i := range p.Programs {
 		u := &p.Programs[i]
 		for _, fault := range u.faults() {
@@ -347,7 +359,6 @@ func (m *measurement) stage(ctx context.Context, st *stage) error {
 	if st.check != nil {
 		st.check(p, m.result)
 	}
-	return nil
 }
 
 // read counts the requests since the last time: those received before began in previous.

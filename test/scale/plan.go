@@ -95,7 +95,7 @@ func (r *planRun) subject(name string, parts []int, strategy *v1alpha1.Strategy)
 	tally := newNodeTally(r.concurrency, limit)
 	ideal := time.Duration(0)
 	for _, nodes := range parts {
-		ideal += rounds(nodes, r.concurrency) * seconds(r.podSeconds)
+		ideal += inRounds(nodes, r.concurrency, r.podSeconds)
 	}
 	s := &subject{
 		name: name, namespace: namespace, object: plan, watch: tally.watch(r.bench), progress: tally.progress,
@@ -203,7 +203,7 @@ func (r *planRun) bare(ctx context.Context) (time.Duration, error) {
 			}
 		}
 	}()
-	boundCtx, stop := context.WithTimeout(watchCtx, r.patience(rounds(r.size, r.concurrency)*seconds(r.podSeconds)))
+	boundCtx, stop := context.WithTimeout(watchCtx, r.patience(inRounds(r.size, r.concurrency, r.podSeconds)))
 	defer stop()
 	took, err := each(boundCtx, len(r.nodes), r.concurrency, func(ctx context.Context, i int) error {
 		job := &batchv1.Job{}

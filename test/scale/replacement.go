@@ -142,7 +142,7 @@ func surged(surge string, machines int) int {
 }
 
 func (r *replacementRun) ideal() time.Duration {
-	return rounds(r.size, r.atOnce) * 2 * seconds(r.machineSeconds)
+	return inRounds(r.size, r.atOnce, 2*r.machineSeconds)
 }
 
 // bare adds a machine for each and deletes the old one, as many at once as the surge. Nothing is evicted.

@@ -4,5 +4,4 @@
 
 package tier
 
-// All reports whether every test runs, with its full counts.
-const All = true
+const all = true
