@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -279,6 +280,9 @@ func (d *demo) run(ctx context.Context, stdin string, args ...string) (string, e
 	cmd := exec.CommandContext(ctx, d.program("kubectl"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+d.cluster.Kubeconfig(), "PATH="+d.program("")+":"+os.Getenv("PATH"))
 	cmd.Stdin = strings.NewReader(stdin)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // with the thread that starts it
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("running kubectl %s, %w\n%s", strings.Join(args, " "), err, out)
