@@ -78,7 +78,7 @@ images: ## Build bin/images/*.tar: moult, moult-agent and busybox, for `ctr imag
 
 .PHONY: binaries
 binaries: needs-go ## Build kube-apiserver, etcd, kubectl, kubelet, kwok … and link them into bin; minutes the first time.
-	@go run ./hack/build/cmd/build -o $(BIN)
+	@go build -o $(BIN)/build ./hack/build/cmd/build && exec $(BIN)/build -o $(BIN)
 
 .PHONY: needs-go
 needs-go:

@@ -164,11 +164,13 @@ func (w *witness) tell(ctx context.Context, out io.Writer, atOnce int, gone bool
 	defer w.mu.Unlock()
 	var text bytes.Buffer
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "IN TURN\tCORDONED\tFOR")
+	if len(w.turns) > 0 {
+		fmt.Fprintln(table, "IN TURN\tCORDONED\tFOR")
+	}
 	for _, t := range w.turns {
 		fmt.Fprintf(table, "%s\t%s\t%.1fs\n", t.node, t.began.Format("15:04:05"), t.end.Sub(t.began).Seconds())
 	}
-	fmt.Fprintf(table, "No more than %d nodes were cordoned at once. The workload never had fewer than %d of its %d pods available.\n", w.most, w.fewest, w.total)
+	fmt.Fprintf(table, "Nodes cordoned at once: %d at most. Pods of the workload that were available: never fewer than %d of %d.\n", w.most, w.fewest, w.total)
 	for n, is := range w.faint {
 		if is {
 			fmt.Fprintf(table, "%s was not ready for a while by itself: this computer has too much to do.\n", n)

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"moult.dev/moult/hack/build"
 )
@@ -20,10 +21,23 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go endWithParent(cancel)
 	if err := run(ctx, *output); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		stop()
 		os.Exit(1)
+	}
+}
+
+// endWithParent stops a build that nobody waits for any more: whoever started it was killed.
+func endWithParent(cancel func()) {
+	parent := os.Getppid()
+	for range time.Tick(time.Second) {
+		if os.Getppid() != parent {
+			cancel()
+		}
 	}
 }
 
