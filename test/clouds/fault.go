@@ -9,11 +9,10 @@ type FaultKind string
 
 // Faults of the wire, which Serve applies to calls by the names that its double gives them.
 const (
-	// Throttled, Conflict, Denied, Invalid and Unavailable (500): the double answers so, and does nothing.
+	// Throttled, Conflict, Denied and Unavailable: the double answers so, and does nothing.
 	Throttled   FaultKind = "Throttled"
 	Conflict    FaultKind = "Conflict"
 	Denied      FaultKind = "Denied"
-	Invalid     FaultKind = "Invalid"
 	Unavailable FaultKind = "Unavailable"
 	// DropBefore: the connection ends, and nothing was done. DropAfter: it was done, and the answer is lost.
 	DropBefore FaultKind = "DropBefore"
@@ -38,7 +37,7 @@ const (
 )
 
 // wireFaults are those that Serve applies.
-var wireFaults = []FaultKind{Throttled, Conflict, Denied, Invalid, Unavailable, DropBefore, DropAfter, Twice, Truncated}
+var wireFaults = []FaultKind{Throttled, Conflict, Denied, Unavailable, DropBefore, DropAfter, Twice, Truncated}
 
 // Fault is something that goes wrong.
 type Fault struct {

@@ -4,6 +4,7 @@ package clouds
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"maps"
 	"net/http"
@@ -45,9 +46,40 @@ func (w *World) note(name, detail, outcome string) {
 	w.journal = append(w.journal, Call{Time: time.Now(), Name: name, Detail: detail, Outcome: outcome})
 }
 
-// Serve puts faults of the wire in front of a double's handler, and counts and records its calls. name is how a request's call is named; one
-// without a name is passed on as it is. answer writes how the cloud says Throttled, Conflict, Denied, Invalid or Unavailable.
-func (w *World) Serve(name func(*http.Request) string, answer func(http.ResponseWriter, FaultKind), h http.Handler) http.Handler {
+// Refusal is an answer that is an error.
+type Refusal struct {
+	Status        int
+	Code, Message string
+}
+
+func (r *Refusal) Error() string { return r.Code + ": " + r.Message }
+
+// JSON writes an answer.
+func JSON(rw http.ResponseWriter, status int, body any) {
+	rw.Header().Set("Content-Type", "application/json; charset=utf-8")
+	rw.WriteHeader(status)
+	_ = json.NewEncoder(rw).Encode(body) // a client that has gone does not read it
+}
+
+// Page returns the part of a list that a token names, and the token of the next part; empty at the end.
+func Page[T any](all []T, token string, size int) (page []T, next string) {
+	from, err := strconv.Atoi(token)
+	if err != nil {
+		from = 0
+	}
+	from = min(from, len(all))
+	to := min(from+size, len(all))
+	if to < len(all) {
+		next = strconv.Itoa(to)
+	}
+	return all[from:to], next
+}
+
+// Serve puts faults of the wire in front of a double's handler, and counts and records its calls. name returns the name of a request's call; a
+// request without one is passed on unchanged. refuse writes the cloud's answer to Throttled, Conflict, Denied and Unavailable, from faults.
+func (w *World) Serve(
+	name func(*http.Request) string, faults map[FaultKind]*Refusal, refuse func(http.ResponseWriter, error), h http.Handler,
+) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		call := name(r)
 		if call == "" {
@@ -55,11 +87,7 @@ func (w *World) Serve(name func(*http.Request) string, answer func(http.Response
 			return
 		}
 		detail := r.Method + " " + r.URL.RequestURI()
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			http.Error(rw, err.Error(), http.StatusBadRequest)
-			return
-		}
+		body, _ := io.ReadAll(r.Body) // a client that has gone does not read the answer
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		w.mu.Lock()
 		w.calls[call]++
@@ -76,8 +104,8 @@ func (w *World) Serve(name func(*http.Request) string, answer func(http.Response
 			w.note(call, detail, outcome)
 		}()
 		switch fault {
-		case Throttled, Conflict, Denied, Invalid, Unavailable:
-			answer(rw, fault)
+		case Throttled, Conflict, Denied, Unavailable:
+			refuse(rw, faults[fault])
 			return
 		case DropBefore:
 			panic(http.ErrAbortHandler)
@@ -96,7 +124,7 @@ func (w *World) Serve(name func(*http.Request) string, answer func(http.Response
 		answered := recorder.Body.Bytes()
 		if fault != Truncated {
 			rw.WriteHeader(recorder.Code)
-			_, _ = rw.Write(answered) // who does not read it has gone
+			_, _ = rw.Write(answered) // a client that has gone does not read it
 			return
 		}
 		rw.Header().Set("Content-Length", strconv.Itoa(max(len(answered), 1)))
@@ -109,17 +137,7 @@ func (w *World) Serve(name func(*http.Request) string, answer func(http.Response
 
 // names reports whether a request is about a set: its path names it, or a field of its form.
 func names(r *http.Request, body []byte, set string) bool {
-	if strings.Contains(r.URL.Path+"/", "/"+set+"/") {
-		return true
-	}
-	form, err := url.ParseQuery(string(body))
-	if err != nil {
-		return false
-	}
-	for _, values := range form {
-		if slices.Contains(values, set) {
-			return true
-		}
-	}
-	return false
+	form, _ := url.ParseQuery(string(body)) // another body is no form
+	return strings.Contains(r.URL.Path+"/", "/"+set+"/") ||
+		slices.ContainsFunc(slices.Collect(maps.Values(form)), func(values []string) bool { return slices.Contains(values, set) })
 }

@@ -20,10 +20,10 @@ func TestServe(t *testing.T) {
 		want string
 	}{
 		"":                 {1, "200 did ask"},
-		clouds.Throttled:   {0, "418 Throttled"},
-		clouds.Conflict:    {0, "418 Conflict"},
-		clouds.Denied:      {0, "418 Denied"},
-		clouds.Unavailable: {0, "418 Unavailable"},
+		clouds.Throttled:   {0, "418 Throttled:"},
+		clouds.Conflict:    {0, "418 Conflict:"},
+		clouds.Denied:      {0, "418 Denied:"},
+		clouds.Unavailable: {0, "418 Unavailable:"},
 		clouds.DropBefore:  {0, "dropped"},
 		clouds.DropAfter:   {1, "dropped"},
 		clouds.Twice:       {2, "200 did ask"},
@@ -35,7 +35,8 @@ func TestServe(t *testing.T) {
 			done := 0
 			server := httptest.NewServer(w.Serve(
 				func(r *http.Request) string { return strings.TrimPrefix(r.URL.Path, "/") },
-				func(rw http.ResponseWriter, kind clouds.FaultKind) { http.Error(rw, string(kind), http.StatusTeapot) },
+				map[clouds.FaultKind]*clouds.Refusal{kind: {Code: string(kind)}},
+				func(rw http.ResponseWriter, err error) { http.Error(rw, err.Error(), http.StatusTeapot) },
 				http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 					body, err := io.ReadAll(r.Body)
 					if err != nil {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package azure is Azure Resource Manager for tests: virtual machine scale sets, uniform and flexible, in front of a clouds.World. Requests are
-// decoded, and answers are encoded, by the fake servers of Azure's own SDK. These keep one operation and one list per scale set in mind; so each
-// request has one of its own here, and operations, pages and etags are as on the real wire.
+// Package azure is Azure Resource Manager for tests: virtual machine scale sets, uniform and flexible, in front of a clouds.World. The types of
+// Azure's own SDK decode requests and encode answers. Operations, pages and etags are as on the real wire.
 //
 // A World's names are Azure's so: Set.Image is an image as internal/cloud/azure writes it, or a bare name, which is the image resource of that name;
 // Set.Zones are such as westeurope-1; Set.Max is the tag max. Set.Settings may have
@@ -22,7 +21,6 @@
 package azure
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -42,9 +40,8 @@ const (
 	Location       = "westeurope"
 )
 
-// What the managed identity endpoint asks for, and gives.
+// What the managed identity endpoint gives.
 const (
-	identityHeader = "a-secret-of-the-machine"
 	// Token is what it gives, and what every request must bear.
 	Token        = "a-token"
 	identityPath = "/msi/token"
@@ -92,7 +89,11 @@ func New(w *clouds.World, o Options) *Azure {
 		o.Polls = 1
 	}
 	a := &Azure{world: w, options: o, last: map[string]*operation{}}
-	a.serve = w.Serve(call, a.fault, http.HandlerFunc(a.answer))
+	call := func(r *http.Request) string {
+		to, _ := find(r)
+		return to.name
+	}
+	a.serve = w.Serve(call, faults, a.refuse, http.HandlerFunc(a.answer))
 	return a
 }
 
@@ -104,7 +105,7 @@ func Env(url string) []string {
 	return []string{
 		"AZURE_RESOURCE_MANAGER_ENDPOINT=" + url,
 		"IDENTITY_ENDPOINT=" + url + identityPath,
-		"IDENTITY_HEADER=" + identityHeader,
+		"IDENTITY_HEADER=a-secret-of-the-machine",
 		"ARM_SUBSCRIPTION_ID=" + SubscriptionID,
 		"ARM_RESOURCE_GROUP=" + ResourceGroup,
 	}
@@ -112,10 +113,7 @@ func Env(url string) []string {
 
 // Identify is how Azure's cloud provider names the Nodes of a uniform scale set; for clouds.Options.
 func Identify(set, _, id string) (providerID, nodeName string) {
-	n, err := strconv.ParseInt(id, 10, 64)
-	if err != nil {
-		return IdentifyFlexible(set, "", id)
-	}
+	n, _ := strconv.ParseInt(id, 10, 64) // ids are numbers
 	return providerIDOf("virtualMachineScaleSets/" + set + "/virtualMachines/" + id), fmt.Sprintf("%s%06s", strings.ToLower(set), strconv.FormatInt(n, 36))
 }
 
@@ -143,143 +141,91 @@ func groupID() string { return "/subscriptions/" + SubscriptionID + "/resourceGr
 // flexibleName is the name of a machine of a flexible scale set.
 func flexibleName(set, id string) string { return set + "_" + id }
 
-// in is how paths begin of what is in a resource group.
-const in = `(?i)^/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/Microsoft\.Compute`
+// routes are the calls, by method and path. The answer of a handler without a body is 202.
+var routes = []route{
+	{"Get", "GET", resource(`/virtualMachineScaleSets/([^/]+)`), (*Azure).get},
+	{"Update", "PATCH", resource(`/virtualMachineScaleSets/([^/]+)`), (*Azure).update},
+	{"DeleteInstances", "POST", resource(`/virtualMachineScaleSets/([^/]+)/delete`), (*Azure).deleteInstances},
+	{"ListMachines", "GET", resource(`/virtualMachineScaleSets/([^/]+)/virtualMachines`), (*Azure).list},
+	{"ListGroup", "GET", resource(`/virtualMachines()`), (*Azure).listGroup},
+	{"GetMachine", "GET", resource(`/virtualMachines/([^/]+)`), (*Azure).single},
+	{"GetOperation", "GET", regexp.MustCompile(`(?i)^/subscriptions/` + SubscriptionID + `/providers/Microsoft\.Compute/locations/[^/]+/operations/([^/]+)$`),
+		(*Azure).progress},
+	{"", "GET", regexp.MustCompile("^" + identityPath + "()$"), (*Azure).identity},
+}
 
-var (
-	ofSet       = regexp.MustCompile(in + `/virtualMachineScaleSets/([^/]+)(/virtualMachines|/delete)?$`)
-	ofGroup     = regexp.MustCompile(in + `/virtualMachines(?:/([^/]+))?$`)
-	ofOperation = regexp.MustCompile(`(?i)^/subscriptions/([^/]+)/providers/Microsoft\.Compute/locations/[^/]+/operations/([^/]+)$`)
-)
+type route struct {
+	name, method string
+	path         *regexp.Regexp
+	answer       func(a *Azure, w http.ResponseWriter, r *http.Request, name string) (any, error)
+}
 
-// call names a request; one for a token has no name.
-func call(r *http.Request) string {
-	if r.URL.Path == identityPath {
-		return ""
-	}
-	if m := ofSet.FindStringSubmatch(r.URL.Path); m != nil {
-		switch method, rest := r.Method, strings.ToLower(m[4]); {
-		case rest == "/delete" && method == http.MethodPost:
-			return "DeleteInstances"
-		case rest == "/virtualmachines" && method == http.MethodGet:
-			return "ListMachines"
-		case rest == "" && method == http.MethodGet:
-			return "Get"
-		case rest == "" && method == http.MethodPatch:
-			return "Update"
+// resource is the path of something in the resource group.
+func resource(path string) *regexp.Regexp {
+	return regexp.MustCompile(`(?i)^/subscriptions/` + SubscriptionID + `/resourceGroups/` + ResourceGroup + `/providers/Microsoft\.Compute` + path + `$`)
+}
+
+// find returns the route of a request, and the name in its path.
+func find(r *http.Request) (to route, name string) {
+	for _, to := range routes {
+		if m := to.path.FindStringSubmatch(r.URL.Path); m != nil && to.method == r.Method {
+			return to, m[1]
 		}
 	}
-	if m := ofGroup.FindStringSubmatch(r.URL.Path); m != nil && r.Method == http.MethodGet {
-		if m[3] == "" {
-			return "ListGroup"
-		}
-		return "GetMachine"
+	unknown := func(*Azure, http.ResponseWriter, *http.Request, string) (any, error) {
+		return nil, &clouds.Refusal{Status: http.StatusNotFound, Code: "InvalidResourceType", Message: "The resource type could not be found: " + r.URL.Path}
 	}
-	if ofOperation.MatchString(r.URL.Path) && r.Method == http.MethodGet {
-		return "GetOperation"
-	}
-	return "Unknown"
+	return route{name: "Unknown", answer: unknown}, ""
 }
 
 // answer answers a request that no fault has hit.
 func (a *Azure) answer(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == identityPath {
-		identity(w, r)
+	to, name := find(r)
+	if to.name != "" && r.Header.Get("Authorization") != "Bearer "+Token {
+		a.refuse(w, &clouds.Refusal{Status: http.StatusUnauthorized, Code: "InvalidAuthenticationToken", Message: "The access token is invalid."})
 		return
 	}
-	if err := a.allowed(r); err != nil {
-		refuse(w, err)
-		return
-	}
-	var err error
-	switch name := call(r); name {
-	case "Get", "Update", "DeleteInstances", "ListMachines", "GetMachine", "ListGroup":
-		err = a.forward(w, r, name)
-	case "GetOperation":
-		err = a.progress(w, ofOperation.FindStringSubmatch(r.URL.Path)[2])
+	switch body, err := to.answer(a, w, r, name); {
+	case err != nil:
+		a.refuse(w, err)
+	case body == nil:
+		w.WriteHeader(http.StatusAccepted)
 	default:
-		err = &refusal{http.StatusNotFound, "InvalidResourceType", "The resource type could not be found: " + r.Method + " " + r.URL.Path}
+		clouds.JSON(w, http.StatusOK, body)
 	}
-	if err != nil {
-		refuse(w, err)
-	}
-}
-
-// allowed says why a request is none that may be answered.
-func (a *Azure) allowed(r *http.Request) error {
-	if r.Header.Get("Authorization") != "Bearer "+Token {
-		return &refusal{http.StatusUnauthorized, "InvalidAuthenticationToken", "The access token is invalid."}
-	}
-	if r.URL.Query().Get("api-version") == "" {
-		return &refusal{http.StatusBadRequest, "MissingApiVersionParameter", "The api-version query parameter (?api-version=) is required for all requests."}
-	}
-	subscription, group := "", ""
-	if m := ofSet.FindStringSubmatch(r.URL.Path); m != nil {
-		subscription, group = m[1], m[2]
-	} else if m := ofGroup.FindStringSubmatch(r.URL.Path); m != nil {
-		subscription, group = m[1], m[2]
-	} else if m := ofOperation.FindStringSubmatch(r.URL.Path); m != nil {
-		subscription, group = m[1], ResourceGroup
-	}
-	switch {
-	case !strings.EqualFold(subscription, SubscriptionID):
-		return &refusal{http.StatusNotFound, "SubscriptionNotFound", "The subscription '" + subscription + "' could not be found."}
-	case !strings.EqualFold(group, ResourceGroup):
-		return &refusal{http.StatusNotFound, "ResourceGroupNotFound", "Resource group '" + group + "' could not be found."}
-	}
-	return nil
 }
 
 // identity is the endpoint for tokens of a machine's managed identity, as App Service has it.
-func identity(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("X-Identity-Header") != identityHeader || r.URL.Query().Get("resource") == "" {
-		refuse(w, &refusal{http.StatusBadRequest, "invalid_request", "The identity endpoint needs its header, and a resource."})
-		return
-	}
-	write(w, http.StatusOK, map[string]any{
+func (a *Azure) identity(_ http.ResponseWriter, r *http.Request, _ string) (any, error) {
+	return map[string]any{
 		"access_token": Token,
 		"expires_on":   strconv.FormatInt(time.Now().Add(24*time.Hour).Unix(), 10),
 		"resource":     r.URL.Query().Get("resource"),
 		"token_type":   "Bearer",
-	})
+	}, nil
 }
 
-// fault is how Azure says what the wire's faults are.
-func (a *Azure) fault(w http.ResponseWriter, kind clouds.FaultKind) {
-	switch kind {
-	case clouds.Throttled:
+// faults are the answers of Azure to the faults of the wire.
+var faults = map[clouds.FaultKind]*clouds.Refusal{
+	clouds.Throttled:   {Status: 429, Code: "OperationNotAllowed", Message: "The server rejected the request because too many requests have been received."},
+	clouds.Conflict:    {Status: 409, Code: "Conflict", Message: "The request failed due to conflict with a concurrent request."},
+	clouds.Denied:      {Status: 403, Code: "AuthorizationFailed", Message: "The client does not have authorization to perform the action over the scope."},
+	clouds.Unavailable: {Status: 500, Code: "InternalExecutionError", Message: "An internal execution error occurred. Please retry later."},
+}
+
+// refuse writes an error, of the world or of this package.
+func (a *Azure) refuse(w http.ResponseWriter, err error) {
+	r := &clouds.Refusal{Status: http.StatusBadRequest, Code: "InvalidParameter", Message: err.Error()}
+	switch {
+	case errors.As(err, &r):
+	case errors.Is(err, clouds.ErrQuota):
+		r = &clouds.Refusal{Status: 409, Code: "OperationNotAllowed", Message: "Operation could not be completed as it results in exceeding approved Cores quota."}
+	case errors.Is(err, clouds.ErrNotFound):
+		r.Message = "This is not an active Virtual Machine Scale Set VM instanceId: " + r.Message
+	}
+	if r.Status == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", strconv.Itoa(max(a.options.RetryAfter, 1)))
-		refuse(w, &refusal{http.StatusTooManyRequests, "OperationNotAllowed", "The server rejected the request because too many requests have been received."})
-	case clouds.Conflict:
-		refuse(w, &refusal{http.StatusConflict, "Conflict", "The request failed due to conflict with a concurrent request."})
-	case clouds.Denied:
-		refuse(w, &refusal{http.StatusForbidden, "AuthorizationFailed", "The client does not have authorization to perform the action over the scope."})
-	case clouds.Invalid:
-		refuse(w, &refusal{http.StatusBadRequest, "InvalidParameter", "The image of the scale set is not there any more."})
-	default:
-		refuse(w, &refusal{http.StatusInternalServerError, "InternalExecutionError", "An internal execution error occurred. Please retry later."})
 	}
-}
-
-// refusal is an answer that is an error.
-type refusal struct {
-	status        int
-	code, message string
-}
-
-func (r *refusal) Error() string { return r.code + ": " + r.message }
-
-func refuse(w http.ResponseWriter, err error) {
-	var r *refusal
-	if !errors.As(err, &r) {
-		r = &refusal{http.StatusBadRequest, "BadRequest", err.Error()}
-	}
-	w.Header().Set("X-Ms-Error-Code", r.code)
-	write(w, r.status, map[string]any{"error": map[string]string{"code": r.code, "message": r.message}})
-}
-
-func write(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // who does not read it has gone
+	w.Header().Set("X-Ms-Error-Code", r.Code)
+	clouds.JSON(w, r.Status, map[string]any{"error": map[string]string{"code": r.Code, "message": r.Message}})
 }

@@ -4,21 +4,13 @@ package azure
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
-	azfake "github.com/Azure/azure-sdk-for-go/sdk/azcore/fake"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
-	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8/fake"
 
 	"moult.dev/moult/test/clouds"
 )
@@ -26,107 +18,52 @@ import (
 // skip is the query parameter that says how many machines were on the pages before.
 const skip = "$skiptoken"
 
-// forward has a fake server of the SDK answer a request, by what the world says. What operations are asked about by is put beside its answer.
-func (a *Azure) forward(w http.ResponseWriter, r *http.Request, name string) error {
-	method := map[string]string{
-		"Get":             "VirtualMachineScaleSetsClient.Get",
-		"Update":          "VirtualMachineScaleSetsClient.BeginUpdate",
-		"DeleteInstances": "VirtualMachineScaleSetsClient.BeginDeleteInstances",
-		"ListMachines":    "VirtualMachineScaleSetVMsClient.NewListPager",
-		"GetMachine":      "VirtualMachinesClient.Get",
-		"ListGroup":       "VirtualMachinesClient.NewListPager",
-	}[name]
-	q := &request{Azure: a, Request: r}
-	server := fake.NewServerFactoryTransport(&fake.ServerFactory{
-		VirtualMachineScaleSetsServer:   fake.VirtualMachineScaleSetsServer{Get: q.get, BeginUpdate: q.update, BeginDeleteInstances: q.deleteInstances},
-		VirtualMachineScaleSetVMsServer: fake.VirtualMachineScaleSetVMsServer{NewListPager: q.list},
-		VirtualMachinesServer:           fake.VirtualMachinesServer{Get: q.single, NewListPager: q.group},
-	})
-	answer, err := server.Do(r.WithContext(context.WithValue(r.Context(), runtime.CtxAPINameKey{}, method)))
-	if q.refused != nil {
-		return q.refused
-	}
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	for key, values := range answer.Header {
-		if !strings.HasPrefix(strings.ToLower(key), "fake-") {
-			w.Header()[key] = values
-		}
-	}
-	maps.Copy(w.Header(), q.operation)
-	w.WriteHeader(answer.StatusCode)
-	_, err = io.Copy(w, answer.Body)
-	return err
-}
-
-// request is one request, with what its answer has that the SDK's fakes do not make.
-type request struct {
-	*Azure
-	*http.Request
-
-	operation http.Header
-	refused   error
-}
-
-// refuse keeps an error as it is, because a fake has but a code for it.
-func (q *request) refuse(err error) (e azfake.ErrorResponder) {
-	q.refused = err
-	e.SetError(err)
-	return e
-}
-
-func (q *request) find(name string) (clouds.Set, error) {
-	for _, s := range q.world.Sets() {
+func (a *Azure) find(name string) (clouds.Set, error) {
+	for _, s := range a.world.Sets() {
 		if strings.EqualFold(s.Name, name) {
 			return s, nil
 		}
 	}
-	return clouds.Set{}, &refusal{http.StatusNotFound, "ResourceNotFound", "The Resource 'Microsoft.Compute/virtualMachineScaleSets/" + name + "' was not found."}
+	return clouds.Set{}, missing("virtualMachineScaleSets/" + name)
 }
 
-func (q *request) get(
-	_ context.Context, _, name string, _ *armcompute.VirtualMachineScaleSetsClientGetOptions,
-) (answer azfake.Responder[armcompute.VirtualMachineScaleSetsClientGetResponse], e azfake.ErrorResponder) {
-	s, err := q.find(name)
-	if err != nil {
-		return answer, q.refuse(err)
-	}
-	answer.SetResponse(http.StatusOK, armcompute.VirtualMachineScaleSetsClientGetResponse{VirtualMachineScaleSet: q.resource(&s)}, nil)
-	return answer, e
+func missing(what string) error {
+	return &clouds.Refusal{Status: http.StatusNotFound, Code: "ResourceNotFound", Message: "The Resource 'Microsoft.Compute/" + what + "' was not found."}
 }
 
-func (q *request) update(
-	_ context.Context, _, name string, u armcompute.VirtualMachineScaleSetUpdate, o *armcompute.VirtualMachineScaleSetsClientBeginUpdateOptions,
-) (answer azfake.PollerResponder[armcompute.VirtualMachineScaleSetsClientUpdateResponse], e azfake.ErrorResponder) {
-	s, err := q.find(name)
+func (a *Azure) get(_ http.ResponseWriter, _ *http.Request, name string) (any, error) {
+	s, err := a.find(name)
+	return a.resource(&s), err
+}
+
+func (a *Azure) update(w http.ResponseWriter, r *http.Request, name string) (any, error) {
+	s, err := a.find(name)
 	if err != nil {
-		return answer, q.refuse(err)
+		return nil, err
 	}
-	task, err := q.world.EditTask(s.Name, func(s *clouds.Set) error {
-		if o != nil && o.IfMatch != nil && *o.IfMatch != etag(s) {
-			return &refusal{http.StatusPreconditionFailed, "PreconditionFailed", "The etag provided in the If-Match header does not match that of the resource."}
+	var u armcompute.VirtualMachineScaleSetUpdate
+	if err := json.NewDecoder(r.Body).Decode(&u); err != nil {
+		return nil, err
+	}
+	task, err := a.world.EditTask(s.Name, func(s *clouds.Set) error {
+		if match := r.Header.Get("If-Match"); match != "" && match != etag(s) {
+			return &clouds.Refusal{Status: 412, Code: "PreconditionFailed", Message: "The etag in the If-Match header does not match that of the resource."}
 		}
-		return apply(s, &u)
+		apply(s, &u)
+		return nil
 	})
 	if err != nil {
-		return answer, q.refuse(meant(err))
+		return nil, err
 	}
-	q.operation = q.begin(q.Request, s.Name, task)
-	s, err = q.find(name)
-	if err != nil {
-		return answer, q.refuse(err)
-	}
-	resource := q.resource(&s)
-	updating := "Updating"
-	resource.Properties.ProvisioningState = &updating
-	answer.SetTerminalResponse(http.StatusOK, armcompute.VirtualMachineScaleSetsClientUpdateResponse{VirtualMachineScaleSet: resource}, nil)
-	return answer, e
+	a.begin(w, r, s.Name, task)
+	s, err = a.find(name)
+	resource := a.resource(&s)
+	resource.Properties.ProvisioningState = text("Updating")
+	return resource, err
 }
 
 // apply is what a PATCH changes.
-func apply(s *clouds.Set, u *armcompute.VirtualMachineScaleSetUpdate) error {
+func apply(s *clouds.Set, u *armcompute.VirtualMachineScaleSetUpdate) {
 	if u.Tags != nil {
 		s.Tags = map[string]string{}
 		for key, tag := range u.Tags {
@@ -140,17 +77,9 @@ func apply(s *clouds.Set, u *armcompute.VirtualMachineScaleSetUpdate) error {
 	}
 	if u.Properties != nil && u.Properties.VirtualMachineProfile != nil {
 		p := u.Properties.VirtualMachineProfile
-		if p.StorageProfile == nil || p.StorageProfile.ImageReference == nil {
-			return &refusal{http.StatusBadRequest, "InvalidParameter", "This Azure changes nothing of a machine profile but its image."}
-		}
-		image := imageText(p.StorageProfile.ImageReference)
-		if image == "" {
-			return &refusal{http.StatusBadRequest, "InvalidParameter", "The value of parameter imageReference is invalid."}
-		}
-		s.Image = image
+		s.Image = imageText(p.StorageProfile.ImageReference)
 		reset(s, p.StorageProfile)
 	}
-	return nil
 }
 
 // plainDisk is the OS disk of a set for which nobody has said more.
@@ -166,12 +95,11 @@ func reset(s *clouds.Set, u *armcompute.VirtualMachineScaleSetUpdateStorageProfi
 		s.Settings["dataDisks"] = encoded(u.DataDisks)
 	}
 	before := disk[armcompute.VirtualMachineScaleSetOSDisk](s, "osDisk", plainDisk)
-	switch {
-	case u.OSDisk != nil:
+	if u.OSDisk != nil {
 		after := map[string]any{"createOption": before.CreateOption}
 		decode("osDisk", encoded(u.OSDisk), &after)
 		s.Settings["osDisk"] = encoded(after)
-	case before.DiffDiskSettings == nil:
+	} else if before.DiffDiskSettings == nil {
 		delete(s.Settings, "osDisk")
 	}
 }
@@ -196,109 +124,61 @@ func encoded(v any) string {
 	return string(text)
 }
 
-// meant is how Azure says an error of the world.
-func meant(err error) error {
-	switch {
-	case errors.Is(err, clouds.ErrQuota):
-		return &refusal{http.StatusConflict, "OperationNotAllowed", "Operation could not be completed as it results in exceeding approved Cores quota."}
-	case errors.Is(err, clouds.ErrNotFound):
-		return &refusal{http.StatusBadRequest, "InvalidParameter", "This is not an active Virtual Machine Scale Set VM instanceId: " + err.Error()}
-	case errors.Is(err, clouds.ErrFull), errors.Is(err, clouds.ErrMin), errors.Is(err, clouds.ErrInvalid):
-		return &refusal{http.StatusBadRequest, "InvalidParameter", "sku.capacity is out of range: " + err.Error()}
-	default:
-		return err
+func (a *Azure) deleteInstances(w http.ResponseWriter, r *http.Request, name string) (any, error) {
+	s, err := a.find(name)
+	if err != nil {
+		return nil, err
 	}
+	var ids struct{ InstanceIDs []string }
+	if err := json.NewDecoder(r.Body).Decode(&ids); err != nil {
+		return nil, err
+	}
+	for i, id := range ids.InstanceIDs {
+		ids.InstanceIDs[i] = strings.TrimPrefix(id, flexibleName(s.Name, ""))
+	}
+	task, err := a.world.Delete(s.Name, ids.InstanceIDs, true)
+	if err == nil {
+		a.begin(w, r, s.Name, task)
+	}
+	return nil, err
 }
 
-func (q *request) deleteInstances(
-	_ context.Context, _, name string, ids armcompute.VirtualMachineScaleSetVMInstanceRequiredIDs,
-	_ *armcompute.VirtualMachineScaleSetsClientBeginDeleteInstancesOptions,
-) (answer azfake.PollerResponder[armcompute.VirtualMachineScaleSetsClientDeleteInstancesResponse], e azfake.ErrorResponder) {
-	s, err := q.find(name)
-	if err != nil {
-		return answer, q.refuse(err)
-	}
-	machines := make([]string, 0, len(ids.InstanceIDs))
-	for _, id := range ids.InstanceIDs {
-		if flexible(&s) {
-			machines = append(machines, strings.TrimPrefix(value(id), flexibleName(s.Name, "")))
-		} else {
-			machines = append(machines, value(id))
-		}
-	}
-	task, err := q.world.Delete(s.Name, machines, true)
-	if err != nil {
-		return answer, q.refuse(meant(err))
-	}
-	q.operation = q.begin(q.Request, s.Name, task)
-	answer.SetTerminalResponse(http.StatusAccepted, armcompute.VirtualMachineScaleSetsClientDeleteInstancesResponse{}, nil)
-	return answer, e
-}
-
-func (q *request) list(
-	_, name string, o *armcompute.VirtualMachineScaleSetVMsClientListOptions,
-) (answer azfake.PagerResponder[armcompute.VirtualMachineScaleSetVMsClientListResponse]) {
-	s, err := q.find(name)
-	if err != nil {
-		q.refused = err
-		return answer
-	}
+func (a *Azure) list(_ http.ResponseWriter, r *http.Request, name string) (any, error) {
+	s, err := a.find(name)
 	var all []*armcompute.VirtualMachineScaleSetVM
-	for _, m := range q.world.Machines(s.Name) {
-		all = append(all, machine(&s, &m, o != nil && value(o.Expand) == "instanceView"))
+	for _, m := range a.world.Machines(s.Name) {
+		all = append(all, machine(&s, &m, r.URL.Query().Get("$expand") == "instanceView"))
 	}
-	page, next := q.page(len(all))
-	answer.AddPage(http.StatusOK, armcompute.VirtualMachineScaleSetVMsClientListResponse{
-		VirtualMachineScaleSetVMListResult: armcompute.VirtualMachineScaleSetVMListResult{Value: all[page[0]:page[1]], NextLink: next},
-	}, nil)
+	return page(a, r, all), err
+}
+
+// page answers with the page of a list that is asked for, and where the next one is.
+func page[T any](a *Azure, r *http.Request, all []T) any {
+	query := r.URL.Query()
+	part, next := clouds.Page(all, query.Get(skip), a.options.Page)
+	answer := map[string]any{"value": part}
+	if next != "" {
+		query.Set(skip, next)
+		answer["nextLink"] = base(r) + r.URL.Path + "?" + query.Encode()
+	}
 	return answer
 }
 
-// page is which of so many are on the page that is asked for, and where the next one is.
-func (q *request) page(n int) (page [2]int, next *string) {
-	from, err := strconv.Atoi(q.URL.Query().Get(skip))
-	if err != nil || from > n {
-		from = min(from, n)
-	}
-	to := min(from+q.options.Page, n)
-	if to < n {
-		at := *q.URL
-		at.Host, at.Scheme = q.Host, "http"
-		if q.TLS != nil || q.URL.Scheme == "https" {
-			at.Scheme = "https"
-		}
-		query := at.Query()
-		query.Set(skip, strconv.Itoa(to))
-		at.RawQuery = query.Encode()
-		link := at.String()
-		next = &link
-	}
-	return [2]int{from, to}, next
-}
-
-func (q *request) single(
-	_ context.Context, _, name string, _ *armcompute.VirtualMachinesClientGetOptions,
-) (answer azfake.Responder[armcompute.VirtualMachinesClientGetResponse], e azfake.ErrorResponder) {
-	for _, vm := range q.singles() {
+func (a *Azure) single(_ http.ResponseWriter, _ *http.Request, name string) (any, error) {
+	for _, vm := range a.singles() {
 		if strings.EqualFold(*vm.Name, name) {
-			answer.SetResponse(http.StatusOK, armcompute.VirtualMachinesClientGetResponse{VirtualMachine: *vm}, nil)
-			return answer, e
+			return vm, nil
 		}
 	}
-	return answer, q.refuse(&refusal{http.StatusNotFound, "ResourceNotFound", "The Resource 'Microsoft.Compute/virtualMachines/" + name + "' was not found."})
+	return nil, missing("virtualMachines/" + name)
 }
 
-func (q *request) group(_ string, _ *armcompute.VirtualMachinesClientListOptions) (answer azfake.PagerResponder[armcompute.VirtualMachinesClientListResponse]) {
-	all := q.singles()
-	page, next := q.page(len(all))
-	answer.AddPage(http.StatusOK, armcompute.VirtualMachinesClientListResponse{
-		VirtualMachineListResult: armcompute.VirtualMachineListResult{Value: all[page[0]:page[1]], NextLink: next},
-	}, nil)
-	return answer
+func (a *Azure) listGroup(_ http.ResponseWriter, r *http.Request, _ string) (any, error) {
+	return page(a, r, a.singles()), nil
 }
 
 // singles are the machines of flexible scale sets, and one, lonely, that is in none.
-func (q *request) singles() []*armcompute.VirtualMachine {
+func (a *Azure) singles() []*armcompute.VirtualMachine {
 	one := func(name, set string) *armcompute.VirtualMachine {
 		vm := &armcompute.VirtualMachine{
 			ID: text(groupID() + "/providers/Microsoft.Compute/virtualMachines/" + name), Name: &name, Location: text(Location),
@@ -310,11 +190,11 @@ func (q *request) singles() []*armcompute.VirtualMachine {
 		return vm
 	}
 	all := []*armcompute.VirtualMachine{one("lonely", "")}
-	for _, s := range q.world.Sets() {
+	for _, s := range a.world.Sets() {
 		if !flexible(&s) {
 			continue
 		}
-		for _, m := range q.world.Machines(s.Name) {
+		for _, m := range a.world.Machines(s.Name) {
 			all = append(all, one(flexibleName(s.Name, m.ID), s.Name))
 		}
 	}
@@ -332,17 +212,14 @@ func flexible(s *clouds.Set) bool {
 func etag(s *clouds.Set) string { return fmt.Sprintf("\"%d\"", s.Version) }
 
 // resource is a scale set as Azure shows it.
-func (q *request) resource(s *clouds.Set) armcompute.VirtualMachineScaleSet {
+func (a *Azure) resource(s *clouds.Set) armcompute.VirtualMachineScaleSet {
 	yes, capacity := true, int64(s.Capacity)
-	mode, upgrade := armcompute.OrchestrationModeUniform, armcompute.UpgradeModeManual
+	mode, upgrade := armcompute.OrchestrationModeUniform, armcompute.UpgradeMode(cmp.Or(s.Settings["upgrade"], "Manual"))
 	if flexible(s) {
 		mode = armcompute.OrchestrationModeFlexible
 	}
-	if u := s.Settings["upgrade"]; u != "" {
-		upgrade = armcompute.UpgradeMode(u)
-	}
 	p := &armcompute.VirtualMachineScaleSetProperties{
-		ProvisioningState: text(q.provisioning(s)),
+		ProvisioningState: text(a.provisioning(s)),
 		OrchestrationMode: &mode,
 		UpgradePolicy:     &armcompute.UpgradePolicy{Mode: &upgrade},
 	}
@@ -401,11 +278,7 @@ func machine(s *clouds.Set, m *clouds.Machine, view bool) *armcompute.VirtualMac
 	if view {
 		status := &armcompute.InstanceViewStatus{Code: text("ProvisioningState/" + strings.ToLower(state))}
 		if m.State == clouds.Failed {
-			code := s.Settings["failure"]
-			if code == "" {
-				code = "OSProvisioningTimedOut"
-			}
-			status.Code, status.Message = text("ProvisioningState/failed/"+code), &m.Message
+			status.Code, status.Message = text("ProvisioningState/failed/"+failure(s)), &m.Message
 		}
 		p.InstanceView = &armcompute.VirtualMachineScaleSetVMInstanceView{Statuses: []*armcompute.InstanceViewStatus{
 			status, {Code: text("PowerState/running"), DisplayStatus: text("VM running")},
@@ -428,7 +301,7 @@ func machine(s *clouds.Set, m *clouds.Machine, view bool) *armcompute.VirtualMac
 // zones are numbers to Azure.
 func zones(names ...string) []*string {
 	var all []*string
-	for _, name := range slices.Clone(names) {
+	for _, name := range names {
 		all = append(all, text(strings.TrimPrefix(name, Location+"-")))
 	}
 	return all
@@ -456,24 +329,16 @@ func imageReference(image string) *armcompute.ImageReference {
 	}
 }
 
-// imageText is an image of Azure as the world has it; empty for what is none.
+// imageText is an image of Azure as the world has it.
 func imageText(r *armcompute.ImageReference) string {
-	var all []string
-	if r.Publisher != nil && r.Offer != nil && r.SKU != nil && r.Version != nil {
-		all = append(all, strings.Join([]string{*r.Publisher, *r.Offer, *r.SKU, *r.Version}, ":"))
+	if r.Publisher != nil {
+		return strings.Join([]string{*r.Publisher, *r.Offer, *r.SKU, *r.Version}, ":")
 	}
-	for _, id := range []*string{r.ID, r.CommunityGalleryImageID, r.SharedGalleryImageID} {
-		if value(id) != "" {
-			all = append(all, *id)
-		}
+	id := cmp.Or(value(r.ID), value(r.CommunityGalleryImageID), value(r.SharedGalleryImageID))
+	if len(id) > len(images()) && strings.EqualFold(id[:len(images())], images()) {
+		return id[len(images()):]
 	}
-	if len(all) != 1 {
-		return ""
-	}
-	if len(all[0]) > len(images()) && strings.EqualFold(all[0][:len(images())], images()) {
-		return all[0][len(images()):]
-	}
-	return all[0]
+	return id
 }
 
 func text(s string) *string { return &s }
