@@ -101,6 +101,12 @@ func (w *World) Create(ctx context.Context, s Set) error {
 	}
 	set := &scaleSet{Set: s.clone()}
 	set.Model, set.Version = max(set.Model, 1), max(set.Version, 1)
+	if set.Tags == nil {
+		set.Tags = map[string]string{}
+	}
+	if set.Settings == nil {
+		set.Settings = map[string]string{}
+	}
 	w.sets[s.Name] = set
 	w.order = append(w.order, s.Name)
 	started := make(chan error, s.Capacity)

@@ -28,17 +28,7 @@ func (d *double) note(a activity) *activity {
 	return &a
 }
 
-type activityXML struct {
-	ID          string `xml:"ActivityId"`
-	Group       string `xml:"AutoScalingGroupName"`
-	Cause       string
-	Start       string `xml:"StartTime"`
-	Status      string `xml:"StatusCode"`
-	Message     string `xml:"StatusMessage,omitempty"`
-	Description string
-}
-
-func (a *activity) xml() activityXML {
+func (a *activity) fields() fields {
 	if a.task != nil {
 		a.status = "InProgress"
 		if done, err := a.task.Done(); done && err != nil {
@@ -47,35 +37,26 @@ func (a *activity) xml() activityXML {
 			a.status = "Successful"
 		}
 	}
-	return activityXML{a.id, a.group, a.cause, "2026-01-01T00:00:00Z", a.status, a.message, a.description}
+	return fields{
+		"ActivityId": a.id, "AutoScalingGroupName": a.group, "Cause": a.cause, "StartTime": "2026-01-01T00:00:00Z", "StatusCode": a.status,
+		"StatusMessage": a.message, "Description": a.description,
+	}
 }
 
-func (d *double) describeActivities(f url.Values) (any, error) {
-	s, err := d.set(f)
-	if err != nil {
-		return nil, err
-	}
-	ids := list(f, "ActivityIds.member")
-	if len(ids) > 50 {
-		return nil, refuse("ValidationError", "at most 50 activity ids")
-	}
+func (d *double) describeActivities(f url.Values) (fields, error) {
 	limit := 100
 	if f.Has("MaxRecords") {
-		if limit, err = number(f, "MaxRecords"); err != nil {
-			return nil, err
-		}
+		limit = number(f, "MaxRecords")
 	}
-	var all []activityXML
-	for _, a := range d.activities[s.Name] {
+	ids := list(f, "ActivityIds.member")
+	var all []fields
+	for _, a := range d.activities[f.Get("AutoScalingGroupName")] {
 		if len(ids) == 0 || slices.Contains(ids, a.id) {
-			all = append(all, a.xml())
+			all = append(all, a.fields())
 		}
 	}
-	page, next := paged(f, all, limit)
-	return struct {
-		Activities []activityXML `xml:"Activities>member"`
-		Next       string        `xml:"NextToken,omitempty"`
-	}{page, next}, nil
+	page, next := clouds.Page(all, f.Get("NextToken"), limit)
+	return fields{"Activities": page, "NextToken": next}, nil
 }
 
 // timestamp is a time as it stands on the wire.

@@ -37,10 +37,9 @@ func Identify(_, zone, id string) (providerID, nodeName string) {
 func ImageID(name string) string { return "ami-" + hex.EncodeToString([]byte(name)) }
 
 // imageName is the name of an AMI by its id.
-func imageName(id string) (string, bool) {
-	digits, ok := strings.CutPrefix(id, "ami-")
-	name, err := hex.DecodeString(digits)
-	return string(name), ok && err == nil && len(name) > 0
+func imageName(id string) string {
+	name, _ := hex.DecodeString(strings.TrimPrefix(id, "ami-"))
+	return string(name)
 }
 
 // TemplateID is the id of a set's launch template.
@@ -63,22 +62,51 @@ func Handler(w *clouds.World) http.Handler { return HandlerWithPages(w, 100) }
 // HandlerWithPages is a Handler whose pages are no longer than that.
 func HandlerWithPages(w *clouds.World, page int) http.Handler {
 	d := &double{
-		world: w, page: page, templates: map[string]*template{}, launched: map[string]*launched{}, wanted: map[string]int{}, activities: map[string][]*activity{},
+		world: w, page: page, templates: map[string]*template{}, launched: map[string]fields{}, wanted: map[string]int{}, activities: map[string][]*activity{},
 	}
-	name := func(r *http.Request) string { return form(r).Get("Action") }
-	scaling := w.Serve(name, answerScaling, http.HandlerFunc(d.serveScaling))
-	ec2 := w.Serve(name, answerEC2, http.HandlerFunc(d.serveEC2))
-	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		switch form(r).Get("Version") {
-		case "2011-01-01":
-			scaling.ServeHTTP(rw, r)
-		case "2016-11-15":
-			ec2.ServeHTTP(rw, r)
-		case "2011-06-15":
-			serveSTS(rw, r)
-		default:
-			http.Error(rw, "no such version", http.StatusBadRequest)
+	name := func(r *http.Request) string {
+		action := form(r).Get("Action")
+		if action == "AssumeRole" {
+			return ""
 		}
+		return action
+	}
+	scaling := w.Serve(name, scalingFaults, refuseScaling, d.serve(d.scaling(), refuseScaling, func(action string, answer fields) string {
+		return element(action+"Response", fields{action + "Result": answer}, "member")
+	}))
+	ec2 := w.Serve(name, ec2Faults, refuseEC2, d.serve(d.ec2(), refuseEC2, func(action string, answer fields) string {
+		return element(action+"Response", answer, "item")
+	}))
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if form(r).Get("Version") == "2016-11-15" {
+			ec2.ServeHTTP(rw, r)
+			return
+		}
+		scaling.ServeHTTP(rw, r)
+	})
+}
+
+// actions are what a service does, by name.
+type actions map[string]func(url.Values) (fields, error)
+
+// serve answers for a service.
+func (d *double) serve(all actions, refuse func(http.ResponseWriter, error), text func(action string, answer fields) string) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		f := form(r)
+		action := f.Get("Action")
+		do, ok := all[action]
+		if !ok {
+			refuse(rw, refusal("InvalidAction", "Could not find operation %s", action))
+			return
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		answer, err := do(f)
+		if err != nil {
+			refuse(rw, err)
+			return
+		}
+		write(rw, http.StatusOK, text(action, answer))
 	})
 }
 
@@ -89,23 +117,17 @@ type double struct {
 
 	mu        sync.Mutex
 	templates map[string]*template // by the set whose own it is
-	launched  map[string]*launched // by set and token
+	launched  map[string]fields    // the answers to LaunchInstances by set and token
 	wanted    map[string]int       // the desired capacity, where there was no room for it
 	// activities of a set, the newest first.
 	activities map[string][]*activity
 }
 
-// form reads what a request asks for, and leaves it there to be read again.
+// form reads the form of a request, and leaves it there to be read again.
 func form(r *http.Request) url.Values {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil
-	}
+	body, _ := io.ReadAll(r.Body) // a client that has gone does not read the answer
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	values, err := url.ParseQuery(string(body))
-	if err != nil {
-		return nil
-	}
+	values, _ := url.ParseQuery(string(body))
 	return values
 }
 
@@ -122,174 +144,102 @@ func list(f url.Values, name string) []string {
 }
 
 // number reads a number of a form.
-func number(f url.Values, name string) (int, error) {
-	n, err := strconv.Atoi(f.Get(name))
-	if err != nil {
-		return 0, refuse("ValidationError", "%s is %q, which is no number", name, f.Get(name))
-	}
-	return n, nil
+func number(f url.Values, name string) int {
+	n, _ := strconv.Atoi(f.Get(name)) // the SDK writes only numbers
+	return n
 }
 
-// paged cuts a page out of a list, and says how the next one is asked for.
-func paged[T any](f url.Values, all []T, size int) (page []T, next string) {
-	from, err := strconv.Atoi(f.Get("NextToken"))
-	if err != nil || from > len(all) {
-		from = 0
-	}
-	to := min(from+size, len(all))
-	if to < len(all) {
-		next = strconv.Itoa(to)
-	}
-	return all[from:to], next
+func refusal(code, format string, args ...any) error {
+	return &clouds.Refusal{Status: http.StatusBadRequest, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// refusal is an answer that is an error.
-type refusal struct {
-	code, message string
-	status        int
-}
-
-func (r *refusal) Error() string { return r.code + ": " + r.message }
-
-func refuse(code, format string, args ...any) error {
-	return &refusal{code: code, message: fmt.Sprintf(format, args...), status: http.StatusBadRequest}
-}
-
-// refusalOf makes an answer of what the world says.
-func refusalOf(err error) *refusal {
-	var r *refusal
+// refusalOf is the answer to an error, of the world or of this package.
+func refusalOf(err error) *clouds.Refusal {
+	r := &clouds.Refusal{Status: http.StatusBadRequest, Code: "ValidationError", Message: err.Error()}
 	switch {
 	case errors.As(err, &r):
 	case errors.Is(err, clouds.ErrFull):
-		r = &refusal{"ValidationError", "New SetDesiredCapacity value is above max value for the AutoScalingGroup.", http.StatusBadRequest}
+		r.Message = "New SetDesiredCapacity value is above max value for the AutoScalingGroup."
 	case errors.Is(err, clouds.ErrMin):
-		r = &refusal{"ValidationError", "Currently, desiredSize equals minSize. Terminating instance without replacement will violate group's min size constraint. " +
-			"Either set shouldDecrementDesiredCapacity flag to false or lower group's min size.", http.StatusBadRequest}
-	case errors.Is(err, clouds.ErrNotFound):
-		r = &refusal{"ValidationError", "AutoScalingGroup name not found - " + err.Error(), http.StatusBadRequest}
-	case errors.Is(err, clouds.ErrInvalid):
-		r = &refusal{"ValidationError", err.Error(), http.StatusBadRequest}
-	case errors.Is(err, clouds.ErrQuota):
-		r = &refusal{"LimitExceeded", err.Error(), http.StatusBadRequest}
-	default:
-		r = &refusal{"InternalFailure", err.Error(), http.StatusInternalServerError}
+		r.Message = "Currently, desiredSize equals minSize. Terminating instance without replacement will violate group's min size constraint. " +
+			"Either set shouldDecrementDesiredCapacity flag to false or lower group's min size."
 	}
 	return r
-}
-
-// scalingError is how Auto Scaling and STS refuse.
-type scalingError struct {
-	XMLName xml.Name `xml:"ErrorResponse"`
-	Type    string   `xml:"Error>Type"`
-	Code    string   `xml:"Error>Code"`
-	Message string   `xml:"Error>Message"`
-	Request string   `xml:"RequestId"`
-}
-
-// ec2Error is how EC2 does.
-type ec2Error struct {
-	XMLName xml.Name `xml:"Response"`
-	Code    string   `xml:"Errors>Error>Code"`
-	Message string   `xml:"Errors>Error>Message"`
-	Request string   `xml:"RequestID"`
 }
 
 // request is the id of every request.
 const request = "00000000-0000-4000-8000-000000000000"
 
-func refuseScaling(rw http.ResponseWriter, r *refusal) {
-	write(rw, r.status, scalingError{Type: "Sender", Code: r.code, Message: r.message, Request: request})
+// refuseScaling writes an error of Auto Scaling or STS.
+func refuseScaling(rw http.ResponseWriter, err error) {
+	r := refusalOf(err)
+	write(rw, r.Status, element("ErrorResponse", fields{"Error": fields{"Type": "Sender", "Code": r.Code, "Message": r.Message}, "RequestId": request}, ""))
 }
 
-func refuseEC2(rw http.ResponseWriter, r *refusal) {
-	write(rw, r.status, ec2Error{Code: r.code, Message: r.message, Request: request})
+// refuseEC2 writes an error of EC2.
+func refuseEC2(rw http.ResponseWriter, err error) {
+	r := refusalOf(err)
+	write(rw, r.Status, element("Response", fields{"Errors": fields{"Error": fields{"Code": r.Code, "Message": r.Message}}, "RequestID": request}, ""))
 }
 
-func answerScaling(rw http.ResponseWriter, f clouds.FaultKind) {
-	switch f {
-	case clouds.Throttled:
-		refuseScaling(rw, &refusal{"Throttling", "Rate exceeded", http.StatusBadRequest})
-	case clouds.Conflict:
-		refuseScaling(rw, &refusal{"ResourceContention", "You already have a pending update to an Amazon EC2 Auto Scaling resource", http.StatusInternalServerError})
-	case clouds.Denied:
-		refuseScaling(rw, &refusal{"AccessDenied", "User is not authorized to perform this", http.StatusForbidden})
-	case clouds.Invalid:
-		refuseScaling(rw, &refusal{"ValidationError", "You must use a valid fully-formed launch template.", http.StatusBadRequest})
-	default:
-		refuseScaling(rw, &refusal{"InternalFailure", "We encountered an internal error", http.StatusInternalServerError})
+// The answers of Auto Scaling and EC2 to the faults of the wire.
+var (
+	scalingFaults = map[clouds.FaultKind]*clouds.Refusal{
+		clouds.Throttled:   {Status: 400, Code: "Throttling", Message: "Rate exceeded"},
+		clouds.Conflict:    {Status: 500, Code: "ResourceContention", Message: "You already have a pending update to an Amazon EC2 Auto Scaling resource"},
+		clouds.Denied:      {Status: 403, Code: "AccessDenied", Message: "User is not authorized to perform this"},
+		clouds.Unavailable: {Status: 500, Code: "InternalFailure", Message: "We encountered an internal error"},
 	}
-}
-
-func answerEC2(rw http.ResponseWriter, f clouds.FaultKind) {
-	switch f {
-	case clouds.Throttled:
-		refuseEC2(rw, &refusal{"RequestLimitExceeded", "Request limit exceeded.", http.StatusServiceUnavailable})
-	case clouds.Conflict:
-		refuseEC2(rw, &refusal{"ResourceInUse", "The resource is in use.", http.StatusBadRequest})
-	case clouds.Denied:
-		refuseEC2(rw, &refusal{"UnauthorizedOperation", "You are not authorized to perform this operation.", http.StatusForbidden})
-	case clouds.Invalid:
-		refuseEC2(rw, &refusal{"InvalidParameterValue", "The launch template is not valid.", http.StatusBadRequest})
-	default:
-		refuseEC2(rw, &refusal{"InternalError", "An internal error has occurred", http.StatusInternalServerError})
+	ec2Faults = map[clouds.FaultKind]*clouds.Refusal{
+		clouds.Throttled:   {Status: 503, Code: "RequestLimitExceeded", Message: "Request limit exceeded."},
+		clouds.Conflict:    {Status: 400, Code: "ResourceInUse", Message: "The resource is in use."},
+		clouds.Denied:      {Status: 403, Code: "UnauthorizedOperation", Message: "You are not authorized to perform this operation."},
+		clouds.Unavailable: {Status: 500, Code: "InternalError", Message: "An internal error has occurred"},
 	}
-}
+)
 
-func write(rw http.ResponseWriter, status int, answer any) {
-	data, err := xml.Marshal(answer)
-	if err != nil {
-		http.Error(rw, err.Error(), http.StatusInternalServerError)
-		return
-	}
+func write(rw http.ResponseWriter, status int, answer string) {
 	rw.Header().Set("Content-Type", "text/xml")
 	rw.WriteHeader(status)
-	_, _ = rw.Write(append([]byte(xml.Header), data...)) // who does not read it has gone
+	_, _ = io.WriteString(rw, xml.Header+answer) // a client that has gone does not read it
 }
 
-// result is what an action of Auto Scaling or STS answers with, in an element that is named after it.
-type result struct {
-	XMLName xml.Name
-	Result  any
-	Request string `xml:"ResponseMetadata>RequestId"`
-}
+// fields are the elements in an element of XML, in any order.
+type fields map[string]any
 
-// MarshalXML writes a result in an element of its action's name.
-func (r result) MarshalXML(e *xml.Encoder, _ xml.StartElement) error {
-	action := r.XMLName.Local
-	outer := xml.StartElement{Name: xml.Name{Local: action + "Response"}}
-	if err := e.EncodeToken(outer); err != nil {
-		return err
-	}
-	if r.Result != nil {
-		if err := e.EncodeElement(r.Result, xml.StartElement{Name: xml.Name{Local: action + "Result"}}); err != nil {
-			return err
+// element is a value as XML. A list has an element called item for each value. There is no element for nil and the empty string.
+func element(name string, value any, item string) string {
+	var text strings.Builder
+	switch v := value.(type) {
+	case fields:
+		for key, field := range v {
+			text.WriteString(element(key, field, item))
+		}
+	case []fields:
+		for _, each := range v {
+			text.WriteString(element(item, each, item))
+		}
+	case []string:
+		for _, each := range v {
+			text.WriteString(element(item, each, item))
+		}
+	case nil:
+		return ""
+	default:
+		_ = xml.EscapeText(&text, fmt.Append(nil, v)) // a Builder never fails
+		if text.Len() == 0 {
+			return ""
 		}
 	}
-	metadata := struct {
-		Request string `xml:"RequestId"`
-	}{r.Request}
-	if err := e.EncodeElement(metadata, xml.StartElement{Name: xml.Name{Local: "ResponseMetadata"}}); err != nil {
-		return err
-	}
-	return e.EncodeToken(outer.End())
+	return "<" + name + ">" + text.String() + "</" + name + ">"
 }
 
-func serveSTS(rw http.ResponseWriter, r *http.Request) {
-	f := form(r)
-	if f.Get("Action") != "AssumeRole" {
-		refuseScaling(rw, &refusal{"InvalidAction", "Could not find operation " + f.Get("Action"), http.StatusBadRequest})
-		return
-	}
-	type credentials struct {
-		AccessKeyID string `xml:"AccessKeyId"`
-		Secret      string `xml:"SecretAccessKey"`
-		Token       string `xml:"SessionToken"`
-		Expiration  string
-	}
-	answer := struct {
-		Credentials credentials
-		ARN         string `xml:"AssumedRoleUser>Arn"`
-		ID          string `xml:"AssumedRoleUser>AssumedRoleId"`
-	}{credentials{"ASIATEST", "test", "assumed " + f.Get("RoleArn"), "2099-01-01T00:00:00Z"}, f.Get("RoleArn") + "/" + f.Get("RoleSessionName"), "AROATEST"}
-	write(rw, http.StatusOK, result{XMLName: xml.Name{Local: "AssumeRole"}, Result: answer, Request: request})
+// assumeRole is STS.
+func (d *double) assumeRole(f url.Values) (fields, error) {
+	return fields{
+		"Credentials": fields{
+			"AccessKeyId": "ASIATEST", "SecretAccessKey": "test", "SessionToken": "assumed " + f.Get("RoleArn"), "Expiration": "2099-01-01T00:00:00Z",
+		},
+		"AssumedRoleUser": fields{"Arn": f.Get("RoleArn") + "/" + f.Get("RoleSessionName"), "AssumedRoleId": "AROATEST"},
+	}, nil
 }

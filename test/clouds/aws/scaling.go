@@ -4,8 +4,6 @@ package aws
 
 import (
 	"cmp"
-	"encoding/xml"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -14,9 +12,9 @@ import (
 	"moult.dev/moult/test/clouds"
 )
 
-func (d *double) serveScaling(rw http.ResponseWriter, r *http.Request) {
-	f := form(r)
-	actions := map[string]func(url.Values) (any, error){
+// scaling is Auto Scaling, and STS.
+func (d *double) scaling() actions {
+	return actions{
 		"DescribeAutoScalingGroups":           d.describeGroups,
 		"DescribeAutoScalingInstances":        d.describeInstances,
 		"DescribeInstanceRefreshes":           d.describeRefreshes,
@@ -29,217 +27,153 @@ func (d *double) serveScaling(rw http.ResponseWriter, r *http.Request) {
 		"ResumeProcesses":                     d.resume,
 		"CreateOrUpdateTags":                  d.tag,
 		"DeleteTags":                          d.untag,
+		"AssumeRole":                          d.assumeRole,
 	}
-	action := f.Get("Action")
-	do, ok := actions[action]
-	if !ok {
-		refuseScaling(rw, &refusal{"InvalidAction", "Could not find operation " + action, http.StatusBadRequest})
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	answer, err := do(f)
-	if err != nil {
-		refuseScaling(rw, refusalOf(err))
-		return
-	}
-	write(rw, http.StatusOK, result{XMLName: xml.Name{Local: action}, Result: answer, Request: request})
 }
 
-type group struct {
-	Name          string `xml:"AutoScalingGroupName"`
-	ARN           string `xml:"AutoScalingGroupARN"`
-	MinSize       int
-	MaxSize       int
-	Desired       int           `xml:"DesiredCapacity"`
-	Cooldown      int           `xml:"DefaultCooldown"`
-	Health        string        `xml:"HealthCheckType"`
-	Created       string        `xml:"CreatedTime"`
-	Configuration string        `xml:"LaunchConfigurationName,omitempty"`
-	Lifetime      int           `xml:"MaxInstanceLifetime,omitempty"`
-	Template      *templateSpec `xml:"LaunchTemplate,omitempty"`
-	Mixed         *mixed        `xml:"MixedInstancesPolicy,omitempty"`
-	WarmPool      *warmPool     `xml:"WarmPoolConfiguration,omitempty"`
-	Instances     []instance    `xml:"Instances>member"`
-	Suspended     []suspended   `xml:"SuspendedProcesses>member"`
-	Tags          []tag         `xml:"Tags>member"`
-	ZoneNames     []string      `xml:"AvailabilityZones>member"`
-}
-
-type templateSpec struct {
-	ID      string `xml:"LaunchTemplateId"`
-	Name    string `xml:"LaunchTemplateName"`
-	Version string
-}
-
-type mixed struct {
-	Base      int          `xml:"InstancesDistribution>OnDemandBaseCapacity"`
-	Above     int          `xml:"InstancesDistribution>OnDemandPercentageAboveBaseCapacity"`
-	Template  templateSpec `xml:"LaunchTemplate>LaunchTemplateSpecification"`
-	Overrides []override   `xml:"LaunchTemplate>Overrides>member"`
-}
-
-type override struct {
-	InstanceType     string
-	WeightedCapacity string `xml:",omitempty"`
-}
-
-type warmPool struct{ MinSize int }
-
-type suspended struct {
-	Name   string `xml:"ProcessName"`
-	Reason string `xml:"SuspensionReason"`
-}
-
-type tag struct {
-	ResourceID   string `xml:"ResourceId"`
-	ResourceType string
-	Key, Value   string
-	Propagate    bool `xml:"PropagateAtLaunch"`
-}
-
-type instance struct {
-	ID        string        `xml:"InstanceId"`
-	Group     string        `xml:"AutoScalingGroupName,omitempty"`
-	Zone      string        `xml:"AvailabilityZone"`
-	Lifecycle string        `xml:"LifecycleState"`
-	Health    string        `xml:"HealthStatus"`
-	Protected bool          `xml:"ProtectedFromScaleIn"`
-	Template  *templateSpec `xml:"LaunchTemplate,omitempty"`
-}
-
-func (d *double) describeGroups(f url.Values) (any, error) {
+func (d *double) describeGroups(f url.Values) (fields, error) {
 	names := list(f, "AutoScalingGroupNames.member")
-	var all []group
+	var all []fields
 	for _, s := range d.world.Sets() {
 		if len(names) == 0 || slices.Contains(names, s.Name) {
 			d.retry(&s)
 			all = append(all, d.group(s.Name, f.Get("IncludeInstances") != "false"))
 		}
 	}
-	page, next := paged(f, all, d.page)
-	return struct {
-		Groups []group `xml:"AutoScalingGroups>member"`
-		Next   string  `xml:"NextToken,omitempty"`
-	}{page, next}, nil
+	page, next := clouds.Page(all, f.Get("NextToken"), d.page)
+	return fields{"AutoScalingGroups": page, "NextToken": next}, nil
 }
 
-func (d *double) group(name string, instances bool) group {
+func (d *double) group(name string, instances bool) fields {
 	s, _ := d.world.Set(name)
 	t := d.template(&s)
-	spec := templateSpec{t.id, t.name, t.spec(&s)}
-	g := group{
-		Name: s.Name, ARN: "arn:aws:autoscaling:" + Region + ":000000000000:autoScalingGroup:0:autoScalingGroupName/" + s.Name,
-		MinSize: s.Min, MaxSize: cmp.Or(s.Max, 10000), Desired: max(s.Capacity, d.wanted[name]), Cooldown: 300, Health: "EC2", Created: "2026-01-01T00:00:00Z",
-		ZoneNames: s.Zones, Template: &spec,
-	}
-	if policy := s.Settings["policy"]; policy != "" || s.Settings["weights"] != "" {
-		g.Template, g.Mixed = nil, &mixed{Template: spec, Overrides: []override{{InstanceType: "m7i.large"}, {InstanceType: "m7a.large"}}}
-		if policy == "mixed" {
-			g.Mixed.Above = 50
-		}
-		if s.Settings["weights"] != "" {
-			g.Mixed.Overrides[0].WeightedCapacity = "2"
-		}
-	}
-	if name := s.Settings["launchConfiguration"]; name != "" {
-		g.Template, g.Configuration = nil, name
-	}
-	if s.Settings["warmPool"] != "" {
-		g.WarmPool = &warmPool{1}
-	}
-	if s.Settings["lifetime"] != "" {
-		g.Lifetime = 86400
-	}
-	for _, p := range processes(&s) {
-		g.Suspended = append(g.Suspended, suspended{p, "User suspended"})
-	}
-	for k, v := range s.Tags {
-		g.Tags = append(g.Tags, tag{s.Name, "auto-scaling-group", k, v, false})
-	}
-	slices.SortFunc(g.Tags, func(a, b tag) int { return strings.Compare(a.Key, b.Key) })
+	desired := max(s.Capacity, d.wanted[name])
+	var members, suspended, tags []fields
 	for _, m := range d.world.Machines(name) {
-		i := d.instance(t, &m)
-		if i.Lifecycle == "Standby" {
-			g.Desired--
+		if m.State == "Standby" {
+			desired--
 		}
 		if instances {
-			g.Instances = append(g.Instances, i)
+			members = append(members, d.instance(t, &m))
 		}
 	}
+	for _, p := range processes(&s) {
+		suspended = append(suspended, fields{"ProcessName": p, "SuspensionReason": "User suspended"})
+	}
+	for k, v := range s.Tags {
+		tags = append(tags, fields{"ResourceId": s.Name, "ResourceType": "auto-scaling-group", "Key": k, "Value": v, "PropagateAtLaunch": false})
+	}
+	g := fields{
+		"AutoScalingGroupName": s.Name, "AutoScalingGroupARN": "arn:aws:autoscaling:" + Region + ":000000000000:autoScalingGroup:0:autoScalingGroupName/" + s.Name,
+		"MinSize": s.Min, "MaxSize": cmp.Or(s.Max, 10000), "DesiredCapacity": desired, "DefaultCooldown": 300, "HealthCheckType": "EC2",
+		"CreatedTime": "2026-01-01T00:00:00Z", "LaunchConfigurationName": s.Settings["launchConfiguration"], "Instances": members,
+		"SuspendedProcesses": suspended, "Tags": tags, "AvailabilityZones": s.Zones,
+	}
+	spec, policy, weights := t.fieldsOf(t.spec(&s)), s.Settings["policy"], s.Settings["weights"]
+	switch {
+	case s.Settings["launchConfiguration"] != "":
+	case policy == "" && weights == "":
+		g["LaunchTemplate"] = spec
+	default:
+		above, weight := 0, ""
+		if policy == "mixed" {
+			above = 50
+		}
+		if weights != "" {
+			weight = "2"
+		}
+		g["MixedInstancesPolicy"] = fields{
+			"InstancesDistribution": fields{"OnDemandBaseCapacity": 0, "OnDemandPercentageAboveBaseCapacity": above},
+			"LaunchTemplate": fields{
+				"LaunchTemplateSpecification": spec,
+				"Overrides":                   []fields{{"InstanceType": "m7i.large", "WeightedCapacity": weight}, {"InstanceType": "m7a.large"}},
+			},
+		}
+	}
+	if s.Settings["warmPool"] != "" {
+		g["WarmPoolConfiguration"] = fields{"MinSize": 1}
+	}
+	if s.Settings["lifetime"] != "" {
+		g["MaxInstanceLifetime"] = 86400
+	}
 	return g
+}
+
+// fieldsOf is a version of a template as a group and an instance show it.
+func (t *template) fieldsOf(version string) fields {
+	return fields{"LaunchTemplateId": t.id, "LaunchTemplateName": t.name, "Version": version}
 }
 
 func processes(s *clouds.Set) []string {
 	return slices.DeleteFunc(strings.Split(s.Settings["suspended"], ","), func(p string) bool { return p == "" })
 }
 
-func (d *double) instance(t *template, m *clouds.Machine) instance {
-	i := instance{ID: m.ID, Zone: m.Zone, Health: "Healthy", Lifecycle: m.State, Template: &templateSpec{t.id, t.name, strconv.Itoa(t.models[m.Set][m.Model])}}
+func (d *double) instance(t *template, m *clouds.Machine) fields {
+	lifecycle, health := m.State, "Healthy"
 	switch m.State {
 	case clouds.Creating:
-		i.Lifecycle = "Pending"
+		lifecycle = "Pending"
 	case clouds.Running:
-		i.Lifecycle = "InService"
+		lifecycle = "InService"
 	case clouds.Failed:
-		i.Lifecycle, i.Health = "InService", "Unhealthy"
+		lifecycle, health = "InService", "Unhealthy"
 	case clouds.Deleting:
-		i.Lifecycle = "Terminating"
+		lifecycle = "Terminating"
 	}
-	return i
+	return fields{
+		"InstanceId": m.ID, "AutoScalingGroupName": m.Set, "AvailabilityZone": m.Zone, "LifecycleState": lifecycle, "HealthStatus": health,
+		"ProtectedFromScaleIn": false, "LaunchTemplate": t.fieldsOf(strconv.Itoa(t.models[m.Set][m.Model])),
+	}
 }
 
-func (d *double) describeInstances(f url.Values) (any, error) {
+func (d *double) describeInstances(f url.Values) (fields, error) {
 	ids := list(f, "InstanceIds.member")
-	if len(ids) > 50 {
-		return nil, refuse("ValidationError", "The number of instance ids that may be passed in is limited to 50")
-	}
-	var all []instance
+	var all []fields
 	for _, s := range d.world.Sets() {
 		t := d.template(&s)
 		for _, m := range d.world.Machines(s.Name) {
 			if len(ids) == 0 || slices.Contains(ids, m.ID) {
-				i := d.instance(t, &m)
-				i.Group = s.Name
-				all = append(all, i)
+				all = append(all, d.instance(t, &m))
 			}
 		}
 	}
-	page, next := paged(f, all, min(d.page, 50))
-	return struct {
-		Instances []instance `xml:"AutoScalingInstances>member"`
-		Next      string     `xml:"NextToken,omitempty"`
-	}{page, next}, nil
+	page, next := clouds.Page(all, f.Get("NextToken"), min(d.page, 50))
+	return fields{"AutoScalingInstances": page, "NextToken": next}, nil
 }
 
-func (d *double) describeRefreshes(f url.Values) (any, error) {
+func (d *double) describeRefreshes(f url.Values) (fields, error) {
 	s, err := d.set(f)
 	if err != nil {
 		return nil, err
-	}
-	type refresh struct {
-		ID     string `xml:"InstanceRefreshId"`
-		Group  string `xml:"AutoScalingGroupName"`
-		Status string
 	}
 	status := s.Settings["refresh"]
 	if s.Busy {
 		status = "InProgress"
 	}
-	var all []refresh
+	var all []fields
 	if status != "" {
-		all = append(all, refresh{"refresh-1", s.Name, status})
+		all = append(all, fields{"InstanceRefreshId": "refresh-1", "AutoScalingGroupName": s.Name, "Status": status})
 	}
-	return struct {
-		Refreshes []refresh `xml:"InstanceRefreshes>member"`
-	}{append(all, refresh{"refresh-0", s.Name, "Successful"})}, nil
+	return fields{"InstanceRefreshes": append(all, fields{"InstanceRefreshId": "refresh-0", "AutoScalingGroupName": s.Name, "Status": "Successful"})}, nil
 }
 
 func (d *double) set(f url.Values) (*clouds.Set, error) {
 	name := f.Get("AutoScalingGroupName")
 	s, ok := d.world.Set(name)
 	if !ok {
-		return nil, refuse("ValidationError", "AutoScalingGroup name not found - AutoScalingGroup %s not found", name)
+		return nil, refusal("ValidationError", "AutoScalingGroup name not found - AutoScalingGroup %s not found", name)
 	}
 	return &s, nil
+}
+
+// machine finds a machine with its set.
+func (d *double) machine(id string) (s clouds.Set, m clouds.Machine, err error) {
+	for _, s := range d.world.Sets() {
+		for _, m := range d.world.Machines(s.Name) {
+			if m.ID == id {
+				return s, m, nil
+			}
+		}
+	}
+	return s, m, refusal("ValidationError", "Instance Id not found - No managed instance found for instance ID %s", id)
 }

@@ -13,108 +13,64 @@ import (
 	"moult.dev/moult/test/clouds"
 )
 
-// launched is what a token was answered.
-type launched struct {
-	asked  string
-	answer launchAnswer
-}
-
-type launchAnswer struct {
-	Group     string             `xml:"AutoScalingGroupName"`
-	Token     string             `xml:"ClientToken"`
-	Instances []launchCollection `xml:"Instances>member"`
-	Errors    []launchError      `xml:"Errors>member"`
-}
-
-type launchCollection struct {
-	Type string   `xml:"InstanceType"`
-	Zone string   `xml:"AvailabilityZone"`
-	IDs  []string `xml:"InstanceIds>member"`
-}
-
-type launchError struct {
-	Type    string `xml:"InstanceType"`
-	Zone    string `xml:"AvailabilityZone"`
-	Code    string `xml:"ErrorCode"`
-	Message string `xml:"ErrorMessage"`
-}
-
-func (d *double) launch(f url.Values) (any, error) {
+func (d *double) launch(f url.Values) (fields, error) {
 	s, err := d.set(f)
 	if err != nil {
 		return nil, err
 	}
-	n, err := number(f, "RequestedCapacity")
+	key := s.Name + "/" + f.Get("ClientToken")
+	if known := d.launched[key]; known != nil {
+		return known, nil
+	}
+	if s.Settings["noLaunchInstances"] != "" || s.Settings["policy"] == "mixed" || s.Settings["warmPool"] != "" {
+		return nil, refusal("UnsupportedOperation", "the group does not take LaunchInstances")
+	}
+	answer, err := d.launchIn(s, strings.Join(list(f, "AvailabilityZones.member"), ""), number(f, "RequestedCapacity"))
 	if err != nil {
 		return nil, err
 	}
-	token, zones := f.Get("ClientToken"), list(f, "AvailabilityZones.member")
-	asked := fmt.Sprint(n, zones, f.Get("RetryStrategy"))
-	if known := d.launched[s.Name+"/"+token]; known != nil {
-		if known.asked != asked {
-			return nil, refuse("IdempotentParameterMismatch", "the parameters differ from those of an earlier request with this token")
-		}
-		return known.answer, nil
-	}
-	switch {
-	case s.Settings["noLaunchInstances"] != "" || s.Settings["policy"] == "mixed" || s.Settings["warmPool"] != "":
-		return nil, refuse("UnsupportedOperation", "the group does not take LaunchInstances")
-	case token == "" || n < 1 || len(zones) > 1 || len(zones) == 0 && len(s.Zones) > 1:
-		return nil, refuse("ValidationError", "one Availability Zone, a token and a capacity are required")
-	case slices.Contains(processes(s), "Launch"):
-		return nil, refuse("ValidationError", "the process Launch is suspended")
-	}
-	answer, err := d.launchIn(s, strings.Join(zones, ""), n)
-	if err != nil {
-		return nil, err
-	}
-	answer.Token = token
-	d.launched[s.Name+"/"+token] = &launched{asked, answer}
+	answer["AutoScalingGroupName"], answer["ClientToken"] = s.Name, f.Get("ClientToken")
+	d.launched[key] = answer
 	return answer, nil
 }
 
 // launchIn launches as many in a zone as there is room for.
-func (d *double) launchIn(s *clouds.Set, zone string, n int) (launchAnswer, error) {
-	answer, room := launchAnswer{Group: s.Name}, n
+func (d *double) launchIn(s *clouds.Set, zone string, n int) (fields, error) {
+	room, answer := n, fields{}
 	if limit, err := strconv.Atoi(s.Settings["room"]); err == nil {
 		room = min(room, limit)
 	}
-	why := launchError{"m7i.large", zone, "InsufficientInstanceCapacity", "We currently do not have sufficient m7i.large capacity in the zone you requested."}
-	if room == 0 {
-		answer.Errors = append(answer.Errors, why)
-		return answer, nil
+	why := fields{
+		"InstanceType": "m7i.large", "AvailabilityZone": zone, "ErrorCode": "InsufficientInstanceCapacity",
+		"ErrorMessage": "We currently do not have sufficient m7i.large capacity in the zone you requested.",
 	}
 	added, task, err := d.world.Add(s.Name, zone, nil, room)
 	switch {
 	case errors.Is(err, clouds.ErrQuota):
-		why.Code, why.Message = "VcpuLimitExceeded", "You have requested more vCPU capacity than your current vCPU limit allows."
+		why["ErrorCode"], why["ErrorMessage"] = "VcpuLimitExceeded", "You have requested more vCPU capacity than your current vCPU limit allows."
 	case err != nil:
-		return answer, err
+		return nil, err
 	default:
 		d.note(activity{group: s.Name, description: "Launching a new EC2 instance", cause: "LaunchInstances", task: task})
-		c := launchCollection{Type: "m7i.large", Zone: zone}
+		var ids []string
 		for _, m := range added {
-			c.IDs = append(c.IDs, m.ID)
+			ids = append(ids, m.ID)
 		}
-		answer.Instances = append(answer.Instances, c)
+		answer["Instances"] = []fields{{"InstanceType": "m7i.large", "AvailabilityZone": zone, "InstanceIds": ids}}
 	}
 	if len(added) < n {
-		answer.Errors = append(answer.Errors, why)
+		answer["Errors"] = []fields{why}
 	}
 	return answer, nil
 }
 
-func (d *double) setCapacity(f url.Values) (any, error) {
+func (d *double) setCapacity(f url.Values) (fields, error) {
 	s, err := d.set(f)
 	if err != nil {
 		return nil, err
 	}
-	n, err := number(f, "DesiredCapacity")
-	if err != nil {
-		return nil, err
-	}
 	delete(d.wanted, s.Name)
-	return nil, d.scale(s, n)
+	return nil, d.scale(s, number(f, "DesiredCapacity"))
 }
 
 // scale brings a group to a capacity, or to wanting it.
@@ -146,22 +102,14 @@ func (d *double) retry(s *clouds.Set) {
 	}
 }
 
-func (d *double) terminate(f url.Values) (any, error) {
-	id := f.Get("InstanceId")
-	decrement := f.Get("ShouldDecrementDesiredCapacity") == "true"
-	for _, s := range d.world.Sets() {
-		for _, m := range d.world.Machines(s.Name) {
-			if m.ID == id {
-				return d.terminateOne(&s, &m, decrement)
-			}
-		}
+func (d *double) terminate(f url.Values) (fields, error) {
+	s, m, err := d.machine(f.Get("InstanceId"))
+	if err != nil {
+		return nil, err
 	}
-	return nil, refuse("ValidationError", "Instance Id not found - No managed instance found for instance ID %s", id)
-}
-
-func (d *double) terminateOne(s *clouds.Set, m *clouds.Machine, decrement bool) (any, error) {
+	decrement := f.Get("ShouldDecrementDesiredCapacity") == "true"
 	if m.Protected {
-		return nil, refuse("OperationNotPermitted",
+		return nil, refusal("OperationNotPermitted",
 			"The instance '%s' may not be terminated. Modify its 'disableApiTermination' instance attribute and try again.", m.ID)
 	}
 	if m.State == clouds.Deleting && decrement && s.Settings["decrementsTwice"] != "" {
@@ -180,10 +128,10 @@ func (d *double) terminateOne(s *clouds.Set, m *clouds.Machine, decrement bool) 
 		group: s.Name, description: "Terminating EC2 instance: " + m.ID, task: task,
 		cause: "instance " + m.ID + " was taken out of service in response to a user request",
 	})
-	return struct{ Activity activityXML }{a.xml()}, nil
+	return fields{"Activity": a.fields()}, nil
 }
 
-func (d *double) update(f url.Values) (any, error) {
+func (d *double) update(f url.Values) (fields, error) {
 	s, err := d.set(f)
 	if err != nil {
 		return nil, err
@@ -193,16 +141,13 @@ func (d *double) update(f url.Values) (any, error) {
 		prefix = "MixedInstancesPolicy.LaunchTemplate.LaunchTemplateSpecification."
 		if !f.Has("MixedInstancesPolicy.LaunchTemplate.Overrides.member.2.InstanceType") ||
 			!f.Has("MixedInstancesPolicy.InstancesDistribution.OnDemandBaseCapacity") {
-			return nil, refuse("ValidationError", "the policy would lose what it has")
+			return nil, refusal("ValidationError", "the request removes parts of the policy")
 		}
 	}
 	t := d.template(s)
-	if f.Get(prefix+"LaunchTemplateId") != t.id {
-		return nil, refuse("ValidationError", "The specified launch template, with template ID %s, does not exist.", f.Get(prefix+"LaunchTemplateId"))
-	}
 	n := t.number(s, f.Get(prefix+"Version"))
-	if n == 0 {
-		return nil, refuse("ValidationError", "The specified launch template version %s does not exist.", f.Get(prefix+"Version"))
+	if f.Get(prefix+"LaunchTemplateId") != t.id || n == 0 {
+		return nil, refusal("ValidationError", "The specified launch template version does not exist.")
 	}
 	if err := d.world.Edit(s.Name, func(s *clouds.Set) error { delete(s.Settings, "launchTemplate"); return nil }); err != nil {
 		return nil, err
@@ -210,10 +155,10 @@ func (d *double) update(f url.Values) (any, error) {
 	return nil, d.use(s.Name, t, n)
 }
 
-func (d *double) suspend(f url.Values) (any, error) { return d.switchProcesses(f, true) }
-func (d *double) resume(f url.Values) (any, error)  { return d.switchProcesses(f, false) }
+func (d *double) suspend(f url.Values) (fields, error) { return d.switchProcesses(f, true) }
+func (d *double) resume(f url.Values) (fields, error)  { return d.switchProcesses(f, false) }
 
-func (d *double) switchProcesses(f url.Values, off bool) (any, error) {
+func (d *double) switchProcesses(f url.Values, off bool) (fields, error) {
 	return nil, d.world.Edit(f.Get("AutoScalingGroupName"), func(s *clouds.Set) error {
 		all := processes(s)
 		for _, p := range list(f, "ScalingProcesses.member") {
@@ -222,25 +167,19 @@ func (d *double) switchProcesses(f url.Values, off bool) (any, error) {
 				all = append(all, p)
 			}
 		}
-		if s.Settings == nil {
-			s.Settings = map[string]string{}
-		}
 		s.Settings["suspended"] = strings.Join(all, ",")
 		return nil
 	})
 }
 
-func (d *double) tag(f url.Values) (any, error) {
+func (d *double) tag(f url.Values) (fields, error) {
 	return nil, d.world.Edit(f.Get("Tags.member.1.ResourceId"), func(s *clouds.Set) error {
-		if s.Tags == nil {
-			s.Tags = map[string]string{}
-		}
 		s.Tags[f.Get("Tags.member.1.Key")] = f.Get("Tags.member.1.Value")
 		return nil
 	})
 }
 
-func (d *double) untag(f url.Values) (any, error) {
+func (d *double) untag(f url.Values) (fields, error) {
 	return nil, d.world.Edit(f.Get("Tags.member.1.ResourceId"), func(s *clouds.Set) error {
 		delete(s.Tags, f.Get("Tags.member.1.Key"))
 		return nil

@@ -86,7 +86,7 @@ func (t *template) number(s *clouds.Set, spec string) int {
 
 // use makes a version what the set makes machines of.
 func (d *double) use(name string, t *template, n int) error {
-	err := d.world.Edit(name, func(s *clouds.Set) error {
+	return d.world.Edit(name, func(s *clouds.Set) error {
 		if t.models[name][s.Model] != n {
 			s.Image = t.versions[n-1].image
 			s.Model++
@@ -94,15 +94,14 @@ func (d *double) use(name string, t *template, n int) error {
 		}
 		return nil
 	})
-	return err
 }
 
 // templateByID finds a template with its set.
-func (d *double) templateByID(id string) (*template, *clouds.Set) {
+func (d *double) templateByID(id string) (*template, *clouds.Set, error) {
 	for _, s := range d.world.Sets() {
 		if t := d.template(&s); t.id == id || t.name == id {
-			return t, &s
+			return t, &s, nil
 		}
 	}
-	return nil, nil
+	return nil, nil, refusal("InvalidLaunchTemplateId.NotFound", "The specified launch template, with template ID %s, does not exist.", id)
 }

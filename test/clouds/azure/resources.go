@@ -87,9 +87,6 @@ const plainDisk = `{"createOption":"FromImage","caching":"None","managedDisk":{"
 
 // reset makes of a set's disks what a PATCH of the image says, and nothing else of what they were.
 func reset(s *clouds.Set, u *armcompute.VirtualMachineScaleSetUpdateStorageProfile) {
-	if s.Settings == nil {
-		s.Settings = map[string]string{}
-	}
 	delete(s.Settings, "dataDisks")
 	if len(u.DataDisks) > 0 {
 		s.Settings["dataDisks"] = encoded(u.DataDisks)

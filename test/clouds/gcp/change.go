@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,35 +15,28 @@ import (
 	"moult.dev/moult/test/clouds"
 )
 
-var uuid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
-
-// known answers a request that was seen before, or that can't be taken now, and reports whether it was one.
-func (d *double) known(rw http.ResponseWriter, r *http.Request, g *group) bool {
-	id := r.URL.Query().Get("requestId")
-	if id != "" && !uuid.MatchString(id) {
-		refuse(rw, http.StatusBadRequest, "invalid", "Invalid value for field 'requestId': '"+id+"'.")
-		return true
+// change is a handler of a request that begins an operation. It answers a request that it knows with that request's operation. do reads the body.
+func (d *double) change(do func(body *json.Decoder, g *group) (*operation, error)) func(*http.Request, *group) (map[string]any, error) {
+	return func(r *http.Request, g *group) (map[string]any, error) {
+		id := r.URL.Query().Get("requestId")
+		if o, ok := d.requests[id]; ok {
+			return o.body(), nil
+		}
+		if g.set.Busy {
+			return nil, &clouds.Refusal{Status: http.StatusBadRequest, Code: "resourceNotReady", Message: "The resource '" + g.path() + "' is not ready"}
+		}
+		o, err := do(json.NewDecoder(r.Body), g)
+		if err != nil {
+			return nil, err
+		}
+		o.name = fmt.Sprintf("operation-%d.%s", len(d.operations)+1, g.name)
+		o.group, o.request = *g, id
+		d.operations[o.name] = o
+		if id != "" && g.set.Settings[Forgetful] != "true" {
+			d.requests[id] = o
+		}
+		return o.body(), nil
 	}
-	if o, ok := d.requests[id]; ok && id != "" {
-		reply(rw, http.StatusOK, o.body())
-		return true
-	}
-	if g.set.Busy {
-		refuse(rw, http.StatusBadRequest, "resourceNotReady", "The resource '"+g.path()+"' is not ready")
-		return true
-	}
-	return false
-}
-
-// begin begins an operation.
-func (d *double) begin(rw http.ResponseWriter, r *http.Request, g *group, o *operation) {
-	o.name = fmt.Sprintf("operation-%d.%s", len(d.operations)+1, g.name)
-	o.group, o.request = *g, r.URL.Query().Get("requestId")
-	d.operations[o.name] = o
-	if o.request != "" && g.set.Settings[Forgetful] != "true" {
-		d.requests[o.request] = o
-	}
-	reply(rw, http.StatusOK, o.body())
 }
 
 // body is an operation as it stands.
@@ -83,72 +75,50 @@ func (d *double) operation(rw http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	o, ok := d.operations[r.PathValue("operation")]
-	if !ok || o.group.scope != r.PathValue("scope") || o.group.location != r.PathValue("location") {
-		refuse(rw, http.StatusNotFound, "notFound", "The resource '"+r.URL.Path+"' was not found")
+	if !ok {
+		refuse(rw, missing(r.URL.Path))
 		return
 	}
 	o.asked++
-	reply(rw, http.StatusOK, o.body())
+	clouds.JSON(rw, http.StatusOK, o.body())
 }
 
-// read reads the body of a request.
-func read(rw http.ResponseWriter, r *http.Request, body any) bool {
-	if err := json.NewDecoder(r.Body).Decode(body); err != nil {
-		refuse(rw, http.StatusBadRequest, "parseError", "Parse Error, "+err.Error())
-		return false
-	}
-	return true
-}
-
-func (d *double) createInstances(rw http.ResponseWriter, r *http.Request, g *group) {
+func (d *double) createInstances(r *json.Decoder, g *group) (*operation, error) {
 	var body struct {
 		Instances []struct{ Name string }
 	}
-	if d.known(rw, r, g) || !read(rw, r, &body) {
-		return
+	if err := r.Decode(&body); err != nil {
+		return nil, err
 	}
 	var names []string
 	for _, i := range body.Instances {
-		if !regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`).MatchString(i.Name) {
-			refuse(rw, http.StatusBadRequest, "invalid", "Invalid value for field 'instances[].name': '"+i.Name+"'.")
-			return
-		}
 		names = append(names, i.Name)
 	}
-	exists := slices.ContainsFunc(d.hopeless[g.set.Name], func(m machine) bool { return slices.Contains(names, m.name) })
 	o := &operation{kind: "compute.instanceGroupManagers.createInstances"}
-	var err error
-	if exists {
-		err = clouds.ErrExists
-	} else {
+	err := clouds.ErrExists
+	if !slices.ContainsFunc(d.hopeless[g.set.Name], func(m machine) bool { return slices.Contains(names, m.name) }) {
 		_, o.task, err = d.world.Add(g.set.Name, "", names, len(names))
 	}
 	switch {
 	case errors.Is(err, clouds.ErrExists) && g.set.Settings[LateErrors] == "true":
-		o.code, o.message = "RESOURCE_ALREADY_EXISTS", err.Error()
+		o.code, o.message, err = "RESOURCE_ALREADY_EXISTS", err.Error(), nil
 	case errors.Is(err, clouds.ErrQuota):
-		// The group wants them, and goes on trying.
+		// The group keeps them as its own, and tries again.
 		for i, name := range names {
 			d.hopeless[g.set.Name] = append(d.hopeless[g.set.Name],
 				machine{name: name, zone: g.set.Zones[i%len(g.set.Zones)], code: "QUOTA_EXCEEDED", message: "Quota 'CPUS' exceeded.  Limit: 24.0 in region."})
 		}
+		err = nil
 	case errors.Is(err, clouds.ErrFull):
-		refuse(rw, http.StatusForbidden, "limitExceeded", err.Error())
-		return
-	case err != nil:
-		refuse(rw, http.StatusBadRequest, "invalid", err.Error())
-		return
+		err = &clouds.Refusal{Status: http.StatusForbidden, Code: "limitExceeded", Message: err.Error()}
 	}
-	d.begin(rw, r, g, o)
+	return o, err
 }
 
-func (d *double) deleteInstances(rw http.ResponseWriter, r *http.Request, g *group) {
-	var body struct {
-		Instances                      []string
-		SkipInstancesOnValidationError bool
-	}
-	if d.known(rw, r, g) || !read(rw, r, &body) {
-		return
+func (d *double) deleteInstances(r *json.Decoder, g *group) (*operation, error) {
+	var body struct{ Instances []string }
+	if err := r.Decode(&body); err != nil {
+		return nil, err
 	}
 	o := &operation{kind: "compute.instanceGroupManagers.deleteInstances"}
 	there := map[string]clouds.Machine{}
@@ -156,66 +126,39 @@ func (d *double) deleteInstances(rw http.ResponseWriter, r *http.Request, g *gro
 		there[fmt.Sprintf("zones/%s/instances/%s", m.Zone, m.ID)] = m
 	}
 	var ids []string
-	var hopeless []string
 	for _, url := range body.Instances {
-		zone := strings.Split(url, "/")
-		if len(zone) < 4 || g.scope == "zones" && zone[len(zone)-3] != g.location {
-			refuse(rw, http.StatusBadRequest, "invalid", "Invalid value for field 'instances': '"+url+"'.")
-			return
-		}
-		m, ok := there[strings.Join(zone[len(zone)-4:], "/")]
-		lost := slices.ContainsFunc(d.hopeless[g.set.Name], func(m machine) bool { return m.name == last(url) })
+		lost := func(m machine) bool { return m.name == last(url) }
+		m, ok := there[url[max(strings.LastIndex(url, "zones/"), 0):]]
 		switch {
-		case lost:
-			hopeless = append(hopeless, last(url))
+		case slices.ContainsFunc(d.hopeless[g.set.Name], lost):
+			d.hopeless[g.set.Name] = slices.DeleteFunc(d.hopeless[g.set.Name], lost)
 		case ok && m.Protected:
 			o.code, o.message = "INVALID_USAGE", "Resource cannot be deleted if it's protected against deletion."
 		case ok && m.State != clouds.Deleting:
 			ids = append(ids, m.ID)
-		case !body.SkipInstancesOnValidationError:
-			refuse(rw, http.StatusBadRequest, "invalid", "The instance '"+url+"' is not a member of "+g.name)
-			return
 		}
 	}
+	var err error
 	if len(ids) > 0 {
-		task, err := d.world.Delete(g.set.Name, ids, true)
-		if err != nil {
-			refuse(rw, http.StatusBadRequest, "invalid", err.Error())
-			return
-		}
-		o.task = task
+		o.task, err = d.world.Delete(g.set.Name, ids, true)
 	}
-	d.hopeless[g.set.Name] = slices.DeleteFunc(d.hopeless[g.set.Name], func(m machine) bool { return slices.Contains(hopeless, m.name) })
-	d.begin(rw, r, g, o)
+	return o, err
 }
 
-func (d *double) patch(rw http.ResponseWriter, r *http.Request, g *group) {
+func (d *double) patch(r *json.Decoder, g *group) (*operation, error) {
 	var body struct {
 		Fingerprint string
 		Versions    []struct{ InstanceTemplate string }
 	}
-	if d.known(rw, r, g) || !read(rw, r, &body) {
-		return
+	if err := r.Decode(&body); err != nil {
+		return nil, err
 	}
-	if len(body.Versions) != 1 || !strings.HasPrefix(body.Versions[0].InstanceTemplate, "projects/") {
-		refuse(rw, http.StatusBadRequest, "invalid", "Invalid value for field 'resource.versions'.")
-		return
-	}
-	stale := errors.New("stale")
-	err := d.world.Edit(g.set.Name, func(s *clouds.Set) error {
+	return &operation{kind: "compute.instanceGroupManagers.patch"}, d.world.Edit(g.set.Name, func(s *clouds.Set) error {
 		now := groupOf(*s)
 		if body.Fingerprint != now.fingerprint() {
-			return stale
+			return faults[clouds.Conflict]
 		}
 		s.Image = image(body.Versions[0].InstanceTemplate)
 		return nil
 	})
-	switch {
-	case errors.Is(err, stale):
-		refuse(rw, http.StatusPreconditionFailed, "conditionNotMet", "Invalid fingerprint.")
-	case err != nil:
-		refuse(rw, http.StatusBadRequest, "invalid", err.Error())
-	default:
-		d.begin(rw, r, g, &operation{kind: "compute.instanceGroupManagers.patch"})
-	}
 }

@@ -3,14 +3,14 @@
 // Package gcp is Compute Engine's API in front of scale sets in memory: managed instance groups, zonal and regional, and the metadata server that
 // gives tokens for it. It speaks the JSON of the real one, as far as managing the machines of groups needs it.
 //
-// A set is a group by its name, zones/ZONE/NAME or regions/REGION/NAME. One that is named otherwise is zonal if it has one zone, else regional. Its
-// Image is an instance template, by its name alone where that is one of this project. Its Max and Min are an autoscaler's.
+// The name of a set is zones/ZONE/NAME or regions/REGION/NAME. Its Image is an instance template, by its name alone where that is one of this project.
+// Its Max and Min are an autoscaler's.
 package gcp
 
 import (
 	"cmp"
 	"encoding/base64"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/http"
@@ -108,20 +108,24 @@ type group struct {
 func Handler(w *clouds.World) http.Handler {
 	d := &double{world: w, operations: map[string]*operation{}, requests: map[string]*operation{}, hopeless: map[string][]machine{}}
 	api := http.NewServeMux()
-	const project = "/compute/v1/projects/{project}/"
+	const project = "/compute/v1/projects/" + Project + "/"
 	const groups = project + "{scope}/{location}/instanceGroupManagers/{group}"
 	api.HandleFunc("GET "+groups, d.of(d.get))
-	api.HandleFunc("PATCH "+groups, d.of(d.patch))
+	api.HandleFunc("PATCH "+groups, d.of(d.change(d.patch)))
 	api.HandleFunc("POST "+groups+"/listManagedInstances", d.of(d.listManagedInstances))
-	api.HandleFunc("POST "+groups+"/createInstances", d.of(d.createInstances))
-	api.HandleFunc("POST "+groups+"/deleteInstances", d.of(d.deleteInstances))
+	api.HandleFunc("POST "+groups+"/createInstances", d.of(d.change(d.createInstances)))
+	api.HandleFunc("POST "+groups+"/deleteInstances", d.of(d.change(d.deleteInstances)))
 	api.HandleFunc("GET "+project+"{scope}/{location}/autoscalers/{group}", d.of(d.autoscaler))
 	api.HandleFunc("GET "+project+"{scope}/{location}/operations/{operation}", d.operation)
 	api.HandleFunc("GET "+project+"zones/{zone}/instances", d.instances)
 	api.HandleFunc("GET "+project+"zones/{zone}/instances/{instance}", d.instance)
-	served := w.Serve(call, answer, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	served := w.Serve(call, faults, refuse, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		r.URL.Path, _, _ = strings.Cut(r.URL.Path, mark)
-		authorized(api).ServeHTTP(rw, r)
+		if r.Header.Get("Authorization") != "Bearer "+token {
+			refuse(rw, &clouds.Refusal{Status: http.StatusUnauthorized, Code: "authError", Message: "Invalid Credentials"})
+			return
+		}
+		api.ServeHTTP(rw, r)
 	}))
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, "/compute/") {
@@ -159,8 +163,6 @@ func split(r *http.Request) []string {
 func call(r *http.Request) string {
 	parts := split(r)
 	switch {
-	case len(parts) < 4:
-		return "unknown"
 	case len(parts) == 6:
 		return parts[5]
 	case parts[3] == "instanceGroupManagers" && r.Method == http.MethodPatch:
@@ -173,95 +175,68 @@ func call(r *http.Request) string {
 	return parts[3] + ".get"
 }
 
-// answer says what has gone wrong as Compute Engine does.
-func answer(rw http.ResponseWriter, kind clouds.FaultKind) {
-	switch kind {
-	case clouds.Throttled:
-		rw.Header().Set("Retry-After", "3")
-		refuse(rw, http.StatusForbidden, "rateLimitExceeded", "Rate Limit Exceeded")
-	case clouds.Conflict:
-		refuse(rw, http.StatusPreconditionFailed, "conditionNotMet", "Invalid fingerprint.")
-	case clouds.Denied:
-		refuse(rw, http.StatusForbidden, "forbidden", "Required 'compute.instanceGroupManagers.get' permission")
-	case clouds.Invalid:
-		refuse(rw, http.StatusBadRequest, "invalid", "The instance template of the group is not valid.")
-	default:
-		refuse(rw, http.StatusServiceUnavailable, "backendError", "Backend Error")
-	}
+// faults are the answers of Compute Engine to the faults of the wire.
+var faults = map[clouds.FaultKind]*clouds.Refusal{
+	clouds.Throttled:   {Status: 403, Code: "rateLimitExceeded", Message: "Rate Limit Exceeded"},
+	clouds.Conflict:    {Status: 412, Code: "conditionNotMet", Message: "Invalid fingerprint."},
+	clouds.Denied:      {Status: 403, Code: "forbidden", Message: "Required 'compute.instanceGroupManagers.get' permission"},
+	clouds.Unavailable: {Status: 503, Code: "backendError", Message: "Backend Error"},
 }
 
-func refuse(rw http.ResponseWriter, status int, reason, message string) {
-	reply(rw, status, map[string]any{"error": map[string]any{
-		"code": status, "message": message,
-		"errors": []any{map[string]any{"domain": "global", "reason": reason, "message": message}},
+// refuse writes an error, of the world or of this package.
+func refuse(rw http.ResponseWriter, err error) {
+	r := &clouds.Refusal{Status: http.StatusBadRequest, Code: "invalid", Message: err.Error()}
+	if errors.As(err, &r); r.Code == "rateLimitExceeded" {
+		rw.Header().Set("Retry-After", "3")
+	}
+	clouds.JSON(rw, r.Status, map[string]any{"error": map[string]any{
+		"code": r.Status, "message": r.Message, "errors": []any{map[string]any{"domain": "global", "reason": r.Code, "message": r.Message}},
 	}})
 }
 
-func reply(rw http.ResponseWriter, status int, body any) {
-	rw.Header().Set("Content-Type", "application/json; charset=UTF-8")
-	rw.WriteHeader(status)
-	_ = json.NewEncoder(rw).Encode(body) // who does not read it has gone
-}
-
-// authorized lets only those through that have the metadata server's token.
-func authorized(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer "+token {
-			refuse(rw, http.StatusUnauthorized, "authError", "Invalid Credentials")
-			return
-		}
-		h.ServeHTTP(rw, r)
-	})
+// missing is the answer about what does not exist.
+func missing(what string) error {
+	return &clouds.Refusal{Status: http.StatusNotFound, Code: "notFound", Message: "The resource '" + what + "' was not found"}
 }
 
 // metadata is the metadata server of a machine with a service account.
 func metadata(rw http.ResponseWriter, r *http.Request) {
 	rw.Header().Set("Metadata-Flavor", "Google")
-	switch path := strings.TrimPrefix(r.URL.Path, "/computeMetadata/v1/"); {
-	case r.URL.Path == "/":
-	case r.Header.Get("Metadata-Flavor") != "Google":
-		http.Error(rw, "Missing Metadata-Flavor:Google header.", http.StatusForbidden)
-	case path == "instance/service-accounts/default/token":
-		reply(rw, http.StatusOK, map[string]any{"access_token": token, "expires_in": 3599, "token_type": "Bearer"})
-	case path == "instance/service-accounts/default/email":
-		_, _ = rw.Write([]byte("moult@" + Project + ".iam.gserviceaccount.com"))
-	case path == "project/project-id":
+	switch r.URL.Path {
+	case "/computeMetadata/v1/instance/service-accounts/default/token":
+		clouds.JSON(rw, http.StatusOK, map[string]any{"access_token": token, "expires_in": 3599, "token_type": "Bearer"})
+	case "/computeMetadata/v1/project/project-id":
 		_, _ = rw.Write([]byte(Project))
 	default:
 		http.NotFound(rw, r)
 	}
 }
 
-// of finds the group that a call is about.
-func (d *double) of(h func(http.ResponseWriter, *http.Request, *group)) http.HandlerFunc {
+// of finds the group that a call is about, and writes the answer.
+func (d *double) of(h func(*http.Request, *group) (map[string]any, error)) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		path := fmt.Sprintf("projects/%s/%s/%s/instanceGroupManagers/%s", r.PathValue("project"), r.PathValue("scope"), r.PathValue("location"), r.PathValue("group"))
-		if r.PathValue("project") == Project {
-			for _, s := range d.world.Sets() {
-				if g := groupOf(s); g.path() == path {
-					h(rw, r, &g)
-					return
-				}
+		path := fmt.Sprintf("projects/"+Project+"/%s/%s/instanceGroupManagers/%s", r.PathValue("scope"), r.PathValue("location"), r.PathValue("group"))
+		var body map[string]any
+		err := missing(path)
+		for _, s := range d.world.Sets() {
+			if g := groupOf(s); g.path() == path {
+				body, err = h(r, &g)
+				break
 			}
 		}
-		refuse(rw, http.StatusNotFound, "notFound", "The resource '"+path+"' was not found")
+		if err != nil {
+			refuse(rw, err)
+			return
+		}
+		clouds.JSON(rw, http.StatusOK, body)
 	}
 }
 
 func groupOf(s clouds.Set) group {
-	if parts := strings.Split(s.Name, "/"); len(parts) == 3 {
-		return group{set: s, scope: parts[0], location: parts[1], name: parts[2]}
-	}
-	if len(s.Zones) == 1 {
-		return group{set: s, scope: "zones", location: s.Zones[0], name: s.Name}
-	}
-	region := "nowhere"
-	if len(s.Zones) > 0 {
-		region = s.Zones[0][:max(strings.LastIndexByte(s.Zones[0], '-'), 0)]
-	}
-	return group{set: s, scope: "regions", location: region, name: s.Name}
+	parts := strings.Split(s.Name, "/")
+	return group{set: s, scope: parts[0], location: parts[1], name: parts[2]}
 }
 
 func (g *group) path() string {
@@ -283,9 +258,6 @@ func template(image string) string {
 
 // image is the Image of a template's URL.
 func image(template string) string {
-	if _, after, ok := strings.Cut(template, "/projects/"); ok {
-		template = "projects/" + after
-	}
 	return strings.TrimPrefix(template, "projects/"+Project+"/global/instanceTemplates/")
 }
 
@@ -295,7 +267,7 @@ func (g *group) fingerprint() string {
 	return base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "fp%06d", g.set.Version))
 }
 
-func (d *double) get(rw http.ResponseWriter, _ *http.Request, g *group) {
+func (d *double) get(_ *http.Request, g *group) (map[string]any, error) {
 	machines, counts := d.world.Machines(g.set.Name), map[string]int{}
 	for _, m := range machines {
 		counts[action(m)]++
@@ -341,18 +313,14 @@ func (d *double) get(rw http.ResponseWriter, _ *http.Request, g *group) {
 	if mode := g.set.Settings[TargetSizePolicy]; mode != "" {
 		body["targetSizePolicy"] = map[string]any{"mode": mode}
 	}
-	reply(rw, http.StatusOK, body)
+	return body, nil
 }
 
-func (d *double) autoscaler(rw http.ResponseWriter, _ *http.Request, g *group) {
-	if g.set.Max == 0 {
-		refuse(rw, http.StatusNotFound, "notFound", "The resource was not found")
-		return
-	}
-	reply(rw, http.StatusOK, map[string]any{
+func (d *double) autoscaler(_ *http.Request, g *group) (map[string]any, error) {
+	return map[string]any{
 		"kind": "compute#autoscaler", "name": g.name, "target": "https://www.googleapis.com/compute/v1/" + g.path(), "status": "ACTIVE",
 		"autoscalingPolicy": map[string]any{"mode": cmp.Or(g.set.Settings[AutoscalerMode], "ON"), "minNumReplicas": g.set.Min, "maxNumReplicas": g.set.Max},
-	})
+	}, nil
 }
 
 // action is what a group does with a machine. It goes on trying to make one that has failed.
@@ -373,7 +341,7 @@ func numericID(m clouds.Machine) string {
 	return strconv.FormatUint(h.Sum64(), 10)
 }
 
-func (d *double) listManagedInstances(rw http.ResponseWriter, r *http.Request, g *group) {
+func (d *double) listManagedInstances(r *http.Request, g *group) (map[string]any, error) {
 	var all []map[string]any
 	attempt := func(code, message string) map[string]any {
 		return map[string]any{"errors": map[string]any{"errors": []any{map[string]any{"code": code, "message": message}}}}
@@ -399,33 +367,24 @@ func (d *double) listManagedInstances(rw http.ResponseWriter, r *http.Request, g
 			"version": map[string]any{"instanceTemplate": template(g.set.Image)}, "lastAttempt": attempt(m.code, m.message),
 		})
 	}
-	slices.SortFunc(all, func(a, b map[string]any) int { return strings.Compare(a["name"].(string), b["name"].(string)) })
-	d.page(rw, r, "managedInstances", all, g.set.Settings[PageSize])
+	return page(r, "managedInstances", all, g.set.Settings[PageSize]), nil
 }
 
-// page answers with a part of a list.
-func (d *double) page(rw http.ResponseWriter, r *http.Request, key string, all []map[string]any, size string) {
-	limit, err := strconv.Atoi(cmp.Or(size, "100"))
-	if err != nil {
-		refuse(rw, http.StatusInternalServerError, "backendError", err.Error())
-		return
-	}
-	if asked, err := strconv.Atoi(r.URL.Query().Get("maxResults")); err == nil && asked > 0 {
+// page answers with a part of a list, in the order of names. The token is the last name of the page before, so that no change of the list hides one.
+func page(r *http.Request, key string, all []map[string]any, size string) map[string]any {
+	name := func(i map[string]any) string { return i["name"].(string) }
+	slices.SortFunc(all, func(a, b map[string]any) int { return strings.Compare(name(a), name(b)) })
+	limit, _ := strconv.Atoi(cmp.Or(size, "100"))
+	if asked, err := strconv.Atoi(r.URL.Query().Get("maxResults")); err == nil {
 		limit = min(limit, asked)
 	}
-	from := 0
-	if token := r.URL.Query().Get("pageToken"); token != "" {
-		from = slices.IndexFunc(all, func(i map[string]any) bool { return i["name"].(string) > token })
-		if from < 0 {
-			from = len(all)
-		}
+	token := r.URL.Query().Get("pageToken")
+	all = slices.DeleteFunc(all, func(i map[string]any) bool { return name(i) <= token })
+	body := map[string]any{key: all}
+	if len(all) > limit {
+		body[key], body["nextPageToken"] = all[:limit], name(all[limit-1])
 	}
-	part := all[from:min(from+limit, len(all))]
-	body := map[string]any{key: part}
-	if from+limit < len(all) {
-		body["nextPageToken"] = part[len(part)-1]["name"]
-	}
-	reply(rw, http.StatusOK, body)
+	return body
 }
 
 // instanceOf is a machine as the API of instances shows it.
@@ -440,11 +399,8 @@ func instanceOf(m clouds.Machine, g group) map[string]any {
 	}
 }
 
-func (d *double) inZone(project, zone string) []map[string]any {
+func (d *double) inZone(zone string) []map[string]any {
 	var all []map[string]any
-	if project != Project {
-		return nil
-	}
 	for _, s := range d.world.Sets() {
 		for _, m := range d.world.Machines(s.Name) {
 			if m.Zone == zone && m.State != clouds.Creating && m.State != clouds.Failed {
@@ -455,7 +411,6 @@ func (d *double) inZone(project, zone string) []map[string]any {
 	if zone == LonerZone {
 		all = append(all, map[string]any{"name": Loner, "id": "1", "metadata": map[string]any{}})
 	}
-	slices.SortFunc(all, func(a, b map[string]any) int { return strings.Compare(a["name"].(string), b["name"].(string)) })
 	return all
 }
 
@@ -466,15 +421,15 @@ const (
 )
 
 func (d *double) instances(rw http.ResponseWriter, r *http.Request) {
-	d.page(rw, r, "items", d.inZone(r.PathValue("project"), r.PathValue("zone")), "")
+	clouds.JSON(rw, http.StatusOK, page(r, "items", d.inZone(r.PathValue("zone")), ""))
 }
 
 func (d *double) instance(rw http.ResponseWriter, r *http.Request) {
-	for _, i := range d.inZone(r.PathValue("project"), r.PathValue("zone")) {
+	for _, i := range d.inZone(r.PathValue("zone")) {
 		if i["name"] == r.PathValue("instance") {
-			reply(rw, http.StatusOK, i)
+			clouds.JSON(rw, http.StatusOK, i)
 			return
 		}
 	}
-	refuse(rw, http.StatusNotFound, "notFound", "The resource '"+r.URL.Path+"' was not found")
+	refuse(rw, missing(r.URL.Path))
 }
