@@ -4,7 +4,6 @@ package clouds
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -44,34 +43,21 @@ func (h *simulatedHosts) Stop(ctx context.Context, m Machine) error {
 // machineHosts are real machines of a cluster.
 type machineHosts struct {
 	cluster *cluster.Cluster
-
-	mu   sync.Mutex
-	life map[string]*sync.Mutex // by name: a machine is not started and stopped at the same time
+	life    sync.Map // a *sync.Mutex by name: a machine is not started and stopped at the same time
 }
 
 // MachineHosts let a real machine of a cluster join for each machine, as SimulatedHosts do. The cluster must have been started with machines.
-func MachineHosts(c *cluster.Cluster) Hosts {
-	return &machineHosts{cluster: c, life: map[string]*sync.Mutex{}}
-}
+func MachineHosts(c *cluster.Cluster) Hosts { return &machineHosts{cluster: c} }
 
 func (h *machineHosts) lock(name string) (unlock func()) {
-	h.mu.Lock()
-	life := h.life[name]
-	if life == nil {
-		life = &sync.Mutex{}
-		h.life[name] = life
-	}
-	h.mu.Unlock()
-	life.Lock()
-	return life.Unlock
+	life, _ := h.life.LoadOrStore(name, &sync.Mutex{})
+	life.(*sync.Mutex).Lock()
+	return life.(*sync.Mutex).Unlock
 }
 
 func (h *machineHosts) Start(ctx context.Context, m Machine) error {
 	unlock := h.lock(m.NodeName)
 	defer unlock()
-	if m.NodeName == "" {
-		return errors.New("a machine without the name of its node can't join")
-	}
 	_, err := h.cluster.AddMachine(ctx, cluster.MachineOptions{
 		Name: m.NodeName, Zone: m.Zone, ProviderID: m.ProviderID, Labels: m.Labels, OSImage: ImageName(m.Image), NotReady: m.Sick,
 	})
@@ -92,30 +78,15 @@ func (h *machineHosts) Stop(ctx context.Context, m Machine) error {
 }
 
 // HostRegistry passes machines on to the Hosts that are for their set.
-type HostRegistry struct {
-	mu   sync.Mutex
-	sets map[string]Hosts
-}
+type HostRegistry struct{ sets sync.Map }
 
 // Use lets these Hosts start and stop the machines of a set. Nil: nothing does.
-func (r *HostRegistry) Use(set string, h Hosts) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.sets == nil {
-		r.sets = map[string]Hosts{}
-	}
-	r.sets[set] = h
-}
-
-func (r *HostRegistry) of(set string) Hosts {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.sets[set]
-}
+func (r *HostRegistry) Use(set string, h Hosts) { r.sets.Store(set, h) }
 
 // Start passes it on.
 func (r *HostRegistry) Start(ctx context.Context, m Machine) error {
-	if h := r.of(m.Set); h != nil {
+	h, _ := r.sets.Load(m.Set)
+	if h, ok := h.(Hosts); ok {
 		return h.Start(ctx, m)
 	}
 	return nil
@@ -123,7 +94,8 @@ func (r *HostRegistry) Start(ctx context.Context, m Machine) error {
 
 // Stop passes it on.
 func (r *HostRegistry) Stop(ctx context.Context, m Machine) error {
-	if h := r.of(m.Set); h != nil {
+	h, _ := r.sets.Load(m.Set)
+	if h, ok := h.(Hosts); ok {
 		return h.Stop(ctx, m)
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -16,9 +15,6 @@ const slowness = 10
 
 // Task is something that goes on in a World.
 type Task struct {
-	// ID of it.
-	ID string
-
 	world   *World
 	pending int
 	err     error
@@ -32,20 +28,6 @@ func (t *Task) Done() (bool, error) {
 		return false, nil
 	}
 	return true, t.err
-}
-
-// Task finds a task, also one that is done.
-func (w *World) Task(id string) (*Task, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	t, ok := w.tasks[id]
-	return t, ok
-}
-
-func (w *World) newTask() *Task {
-	t := &Task{ID: strconv.Itoa(len(w.tasks) + 1), world: w}
-	w.tasks[t.ID] = t
-	return t
 }
 
 // run is the life of a machine, until it is to go.

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package clouds is clouds for tests: scale sets in memory, whose machines come and go as in a real cloud, and on demand go wrong as there. The
+// folders below put the wire of one cloud each in front of it, so that programs speak to it with that cloud's own SDK.
+//
+// A World holds the sets. Its Hosts make the Node of each machine come and go: simulated ones, real machines of package cluster, or none.
 package clouds
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -43,7 +48,6 @@ type World struct {
 	mu      sync.Mutex
 	sets    map[string]*scaleSet
 	order   []string
-	tasks   map[string]*Task
 	faults  []*Fault
 	calls   map[string]int
 	journal []Call
@@ -76,7 +80,7 @@ func New(ctx context.Context, o Options) *World {
 	if o.ID == nil {
 		o.ID = func(_ string, n int) string { return strconv.Itoa(n) }
 	}
-	w := &World{options: o, sets: map[string]*scaleSet{}, tasks: map[string]*Task{}, calls: map[string]int{}}
+	w := &World{options: o, sets: map[string]*scaleSet{}, calls: map[string]int{}}
 	w.live = func(m *machine, started chan<- error) {
 		alive, end := context.WithCancel(ctx)
 		m.end = end
@@ -95,18 +99,9 @@ func (w *World) Wait() { w.lives.Wait() }
 // Create makes a set, with Capacity machines that run, and returns when Hosts have started them. Faults do not apply.
 func (w *World) Create(ctx context.Context, s Set) error {
 	w.mu.Lock()
-	if _, ok := w.sets[s.Name]; ok {
-		w.mu.Unlock()
-		return fmt.Errorf("creating set %s, %w", s.Name, ErrExists)
-	}
 	set := &scaleSet{Set: s.clone()}
 	set.Model, set.Version = max(set.Model, 1), max(set.Version, 1)
-	if set.Tags == nil {
-		set.Tags = map[string]string{}
-	}
-	if set.Settings == nil {
-		set.Settings = map[string]string{}
-	}
+	set.Tags, set.Settings = maps.Collect(maps.All(s.Tags)), maps.Collect(maps.All(s.Settings)) // never nil
 	w.sets[s.Name] = set
 	w.order = append(w.order, s.Name)
 	started := make(chan error, s.Capacity)
@@ -117,13 +112,14 @@ func (w *World) Create(ctx context.Context, s Set) error {
 	}
 	w.mu.Unlock()
 	for range s.Capacity {
+		var err error
 		select {
-		case err := <-started:
-			if err != nil {
-				return fmt.Errorf("creating set %s, %w", s.Name, err)
-			}
+		case err = <-started:
 		case <-ctx.Done():
-			return fmt.Errorf("creating set %s, %w", s.Name, context.Cause(ctx))
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("creating set %s, %w", s.Name, err)
 		}
 	}
 	return nil
@@ -155,26 +151,20 @@ func (w *World) Sets() []Set {
 func (w *World) Machines(set string) []Machine {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s, ok := w.sets[set]
-	if !ok {
-		return nil
+	if s := w.sets[set]; s != nil {
+		return clones(s.machines)
 	}
-	all := make([]Machine, 0, len(s.machines))
-	for _, m := range s.machines {
-		all = append(all, m.clone())
-	}
-	return all
+	return nil
 }
 
 // Gone returns the machines that a set once had, in the order of their end.
 func (w *World) Gone(set string) []Machine {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s, ok := w.sets[set]
-	if !ok {
-		return nil
+	if s := w.sets[set]; s != nil {
+		return slices.Clone(s.gone)
 	}
-	return slices.Clone(s.gone)
+	return nil
 }
 
 // Edit changes a set, all or nothing: an error of change leaves it as it was, and is returned as it is. Version goes up if anything differs, and
@@ -184,7 +174,7 @@ func (w *World) Edit(name string, change func(*Set) error) error {
 	return err
 }
 
-// EditTask is Edit, and returns the task of a change of Capacity; nil where there was none.
+// EditTask is Edit, and returns the task of a change of Capacity; where there was none it is done.
 func (w *World) EditTask(name string, change func(*Set) error) (*Task, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -202,8 +192,7 @@ func (w *World) EditTask(name string, change func(*Set) error) (*Task, error) {
 		next.Model++
 	}
 	if capacity != set.Capacity {
-		bounded := &scaleSet{Set: next}
-		if err := w.mayScale(bounded, capacity); err != nil {
+		if err := w.mayScale(&next, capacity); err != nil {
 			return nil, err
 		}
 	}
@@ -212,13 +201,10 @@ func (w *World) EditTask(name string, change func(*Set) error) (*Task, error) {
 		w.note("Edit", name, "")
 	}
 	set.Set = next
-	if capacity == set.Capacity {
-		return nil, nil
-	}
 	return w.scale(set, capacity), nil
 }
 
-// EditMachine changes Protected, State, Message and Labels of a machine.
+// EditMachine changes a machine.
 func (w *World) EditMachine(set, id string, change func(*Machine)) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -226,9 +212,7 @@ func (w *World) EditMachine(set, id string, change func(*Machine)) error {
 	if err != nil {
 		return err
 	}
-	next := m.clone()
-	change(&next)
-	m.Protected, m.State, m.Message, m.Labels = next.Protected, next.State, next.Message, next.Labels
+	change(&m.Machine)
 	return nil
 }
 
@@ -249,17 +233,13 @@ func (w *World) Add(set, zone string, ids []string, n int) ([]Machine, *Task, er
 			return nil, nil, fmt.Errorf("machine %s, %w", id, ErrExists)
 		}
 	}
-	if err := w.mayScale(s, s.Capacity+n); err != nil {
+	if err := w.mayScale(&s.Set, s.Capacity+n); err != nil {
 		return nil, nil, err
 	}
 	s.Capacity += n
 	s.Version++
 	task := w.add(s, zone, ids, n, "Add")
-	added := make([]Machine, 0, n)
-	for _, m := range s.machines[len(s.machines)-n:] {
-		added = append(added, m.clone())
-	}
-	return added, task, nil
+	return clones(s.machines[len(s.machines)-n:]), task, nil
 }
 
 // Delete deletes machines. The set's capacity goes down by as many, or else others are added in their places. One that is Deleting already is
@@ -270,9 +250,6 @@ func (w *World) Delete(set string, ids []string, decrement bool) (*Task, error) 
 	s, ok := w.sets[set]
 	if !ok {
 		return nil, fmt.Errorf("set %s, %w", set, ErrNotFound)
-	}
-	if len(ids) == 0 {
-		return nil, fmt.Errorf("deleting no machines, %w", ErrInvalid)
 	}
 	var going, joined []*machine
 	for _, id := range ids {
@@ -289,7 +266,7 @@ func (w *World) Delete(set string, ids []string, decrement bool) (*Task, error) 
 	if decrement && s.Capacity-len(going) < s.Min {
 		return nil, fmt.Errorf("set %s has %d machines, %w", set, s.Capacity, ErrMin)
 	}
-	task := w.newTask()
+	task := &Task{world: w}
 	for _, m := range joined {
 		m.leave = append(m.leave, task)
 		task.pending++
@@ -321,7 +298,7 @@ func (w *World) Scale(set string, capacity int) (*Task, error) {
 	if !ok {
 		return nil, fmt.Errorf("set %s, %w", set, ErrNotFound)
 	}
-	if err := w.mayScale(s, capacity); err != nil {
+	if err := w.mayScale(&s.Set, capacity); err != nil {
 		return nil, err
 	}
 	return w.scale(s, capacity), nil
@@ -352,10 +329,8 @@ func (w *World) Kill(set, id string, shrink bool) error {
 }
 
 // mayScale says why a set can't have that many machines. Fewer than Min are no error where there were fewer before.
-func (w *World) mayScale(s *scaleSet, capacity int) error {
+func (w *World) mayScale(s *Set, capacity int) error {
 	switch {
-	case capacity < 0:
-		return fmt.Errorf("capacity %d, %w", capacity, ErrInvalid)
 	case s.Max > 0 && capacity > s.Max && capacity > s.Capacity:
 		return fmt.Errorf("%d machines in set %s, whose maximum is %d, %w", capacity, s.Name, s.Max, ErrFull)
 	case capacity < s.Min && capacity < s.Capacity:
@@ -374,6 +349,9 @@ func (w *World) scale(s *scaleSet, capacity int) *Task {
 	if more != 0 {
 		s.Version++
 	}
+	if more == 0 {
+		return &Task{world: w}
+	}
 	if more > 0 {
 		return w.add(s, "", nil, more, "Add")
 	}
@@ -385,7 +363,7 @@ func (w *World) scale(s *scaleSet, capacity int) *Task {
 	}
 	// What is protected stays, and the set is as large as it stays.
 	s.Capacity += -more - len(going)
-	task := w.newTask()
+	task := &Task{world: w}
 	if !w.remove(s, going, task) {
 		s.Capacity += len(going)
 	}
@@ -394,30 +372,22 @@ func (w *World) scale(s *scaleSet, capacity int) *Task {
 
 // add adds machines to a set whose capacity has been raised, or stays above them.
 func (w *World) add(s *scaleSet, zone string, ids []string, n int, call string) *Task {
-	task := w.newTask()
+	task := &Task{world: w}
 	slow, fails := w.fault(call, s.Name, Slow), w.fault(call, s.Name, OperationFails)
-	var names []string
+	ids = slices.Clone(ids)
 	for i := range n {
-		in := zone
-		if in == "" {
-			in = s.emptiest()
+		if len(ids) == i {
+			ids = append(ids, w.nextID(s))
 		}
-		id := ""
-		if len(ids) > 0 {
-			id = ids[i]
-		} else {
-			id = w.nextID(s)
-		}
-		m := w.machine(s, in, id)
+		m := w.machine(s, cmp.Or(zone, s.emptiest()), ids[i])
 		m.slow, m.fails = slow, fails
 		m.never = w.fault(call, s.Name, NeverJoins)
 		m.Sick = !m.never && w.fault(call, s.Name, JoinsSick)
 		m.adding = task
 		task.pending++
-		names = append(names, id)
 		w.live(m, nil)
 	}
-	w.note(call, s.Name+" "+strings.Join(names, " "), "")
+	w.note(call, s.Name+" "+strings.Join(ids, " "), "")
 	return task
 }
 
@@ -444,6 +414,14 @@ func (w *World) remove(s *scaleSet, going []*machine, task *Task) bool {
 	}
 	w.note("Delete", names, "")
 	return true
+}
+
+func clones(machines []*machine) []Machine {
+	all := make([]Machine, 0, len(machines))
+	for _, m := range machines {
+		all = append(all, m.clone())
+	}
+	return all
 }
 
 func (w *World) nextID(s *scaleSet) string {

@@ -86,7 +86,7 @@ func wait(t *testing.T, what string, done func() bool) {
 // finish waits until a task is done, and returns its error.
 func finish(t *testing.T, task *clouds.Task) (err error) {
 	t.Helper()
-	wait(t, "task "+task.ID, func() (done bool) {
+	wait(t, "a task", func() (done bool) {
 		done, err = task.Done()
 		return done
 	})

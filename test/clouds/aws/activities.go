@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"time"
 
 	"moult.dev/moult/test/clouds"
 )
@@ -58,6 +57,3 @@ func (d *double) describeActivities(f url.Values) (fields, error) {
 	page, next := clouds.Page(all, f.Get("NextToken"), limit)
 	return fields{"Activities": page, "NextToken": next}, nil
 }
-
-// timestamp is a time as it stands on the wire.
-func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

@@ -39,7 +39,7 @@ func (d *double) instances(f url.Values) (fields, error) {
 		}
 		all = append(all, fields{"reservationId": "r-" + m.ID, "instancesSet": []fields{{
 			"instanceId": m.ID, "imageId": ImageID(m.Image), "instanceState": fields{"code": code, "name": state}, "privateDnsName": m.NodeName,
-			"launchTime": timestamp(m.Created), "placement": fields{"availabilityZone": m.Zone}, "stateReason": fields{"message": m.Message},
+			"launchTime": m.Created.UTC().Format("2006-01-02T15:04:05.000Z"), "placement": fields{"availabilityZone": m.Zone}, "stateReason": fields{"message": m.Message},
 		}}})
 	}
 	page, next := clouds.Page(all, f.Get("NextToken"), d.page)

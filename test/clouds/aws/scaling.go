@@ -47,8 +47,8 @@ func (d *double) describeGroups(f url.Values) (fields, error) {
 func (d *double) group(name string, instances bool) fields {
 	s, _ := d.world.Set(name)
 	t := d.template(&s)
-	desired := max(s.Capacity, d.wanted[name])
 	var members, suspended, tags []fields
+	desired := max(s.Capacity, d.wanted[name])
 	for _, m := range d.world.Machines(name) {
 		if m.State == "Standby" {
 			desired--
@@ -64,10 +64,9 @@ func (d *double) group(name string, instances bool) fields {
 		tags = append(tags, fields{"ResourceId": s.Name, "ResourceType": "auto-scaling-group", "Key": k, "Value": v, "PropagateAtLaunch": false})
 	}
 	g := fields{
-		"AutoScalingGroupName": s.Name, "AutoScalingGroupARN": "arn:aws:autoscaling:" + Region + ":000000000000:autoScalingGroup:0:autoScalingGroupName/" + s.Name,
-		"MinSize": s.Min, "MaxSize": cmp.Or(s.Max, 10000), "DesiredCapacity": desired, "DefaultCooldown": 300, "HealthCheckType": "EC2",
-		"CreatedTime": "2026-01-01T00:00:00Z", "LaunchConfigurationName": s.Settings["launchConfiguration"], "Instances": members,
-		"SuspendedProcesses": suspended, "Tags": tags, "AvailabilityZones": s.Zones,
+		"AutoScalingGroupName": s.Name, "MinSize": s.Min, "MaxSize": cmp.Or(s.Max, 10000), "DesiredCapacity": desired,
+		"LaunchConfigurationName": s.Settings["launchConfiguration"], "Instances": members, "SuspendedProcesses": suspended, "Tags": tags,
+		"AvailabilityZones": s.Zones,
 	}
 	spec, policy, weights := t.fieldsOf(t.spec(&s)), s.Settings["policy"], s.Settings["weights"]
 	switch {
@@ -75,10 +74,7 @@ func (d *double) group(name string, instances bool) fields {
 	case policy == "" && weights == "":
 		g["LaunchTemplate"] = spec
 	default:
-		above, weight := 0, ""
-		if policy == "mixed" {
-			above = 50
-		}
+		above, weight := map[string]int{"mixed": 50}[policy], ""
 		if weights != "" {
 			weight = "2"
 		}
@@ -142,10 +138,7 @@ func (d *double) describeInstances(f url.Values) (fields, error) {
 }
 
 func (d *double) describeRefreshes(f url.Values) (fields, error) {
-	s, err := d.set(f)
-	if err != nil {
-		return nil, err
-	}
+	s, _ := d.world.Set(f.Get("AutoScalingGroupName"))
 	status := s.Settings["refresh"]
 	if s.Busy {
 		status = "InProgress"

@@ -13,24 +13,34 @@ import (
 	"moult.dev/moult/test/clouds"
 )
 
+// launched is a LaunchInstances, and its answer.
+type launched struct {
+	asked  string
+	answer fields
+}
+
 func (d *double) launch(f url.Values) (fields, error) {
 	s, err := d.set(f)
 	if err != nil {
 		return nil, err
 	}
-	key := s.Name + "/" + f.Get("ClientToken")
-	if known := d.launched[key]; known != nil {
-		return known, nil
+	zones, n, token := list(f, "AvailabilityZones.member"), number(f, "RequestedCapacity"), f.Get("ClientToken")
+	asked := fmt.Sprint(n, zones, f.Get("RetryStrategy"))
+	if known := d.launched[s.Name+"/"+token]; known != nil {
+		if known.asked != asked {
+			return nil, refusal("IdempotentParameterMismatch", "the parameters differ from those of an earlier request with this token")
+		}
+		return known.answer, nil
 	}
 	if s.Settings["noLaunchInstances"] != "" || s.Settings["policy"] == "mixed" || s.Settings["warmPool"] != "" {
 		return nil, refusal("UnsupportedOperation", "the group does not take LaunchInstances")
 	}
-	answer, err := d.launchIn(s, strings.Join(list(f, "AvailabilityZones.member"), ""), number(f, "RequestedCapacity"))
+	answer, err := d.launchIn(s, strings.Join(zones, ""), n)
 	if err != nil {
 		return nil, err
 	}
-	answer["AutoScalingGroupName"], answer["ClientToken"] = s.Name, f.Get("ClientToken")
-	d.launched[key] = answer
+	answer["AutoScalingGroupName"], answer["ClientToken"] = s.Name, token
+	d.launched[s.Name+"/"+token] = &launched{asked, answer}
 	return answer, nil
 }
 

@@ -51,8 +51,6 @@ const (
 type Options struct {
 	// Page is how many machines are on a page. Default 4.
 	Page int
-	// Polls is how often an operation is InProgress at least, whatever it does. Default 1.
-	Polls int
 	// RetryAfter is how many seconds a throttled client is told to wait, and one that asks about an operation. Default: 1 for the first, and the
 	// second is told nothing.
 	RetryAfter int
@@ -66,14 +64,13 @@ type Azure struct {
 
 	mu         sync.Mutex
 	operations []*operation
-	last       map[string]*operation // by scale set
 }
 
 // operation is one that a client can ask about.
 type operation struct {
 	set    string
-	task   *clouds.Task // nil: it is done already
-	polls  int
+	task   *clouds.Task
+	polled bool // it is InProgress at least once
 	forgot bool
 }
 
@@ -85,10 +82,7 @@ func New(w *clouds.World, o Options) *Azure {
 	if o.Page == 0 {
 		o.Page = 4
 	}
-	if o.Polls == 0 {
-		o.Polls = 1
-	}
-	a := &Azure{world: w, options: o, last: map[string]*operation{}}
+	a := &Azure{world: w, options: o}
 	call := func(r *http.Request) string {
 		to, _ := find(r)
 		return to.name

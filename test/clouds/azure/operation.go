@@ -5,7 +5,6 @@ package azure
 import (
 	"cmp"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -16,9 +15,7 @@ import (
 func (a *Azure) begin(w http.ResponseWriter, r *http.Request, set string, task *clouds.Task) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	o := &operation{set: set, task: task, polls: a.options.Polls}
-	a.operations = append(a.operations, o)
-	a.last[set] = o
+	a.operations = append(a.operations, &operation{set: set, task: task})
 	w.Header().Set("Azure-Asyncoperation", base(r)+"/subscriptions/"+SubscriptionID+"/providers/Microsoft.Compute/locations/"+Location+
 		"/operations/"+set+"."+strconv.Itoa(len(a.operations)-1)+"?"+r.URL.RawQuery)
 }
@@ -43,10 +40,10 @@ func (a *Azure) progress(w http.ResponseWriter, _ *http.Request, id string) (any
 	if a.options.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(a.options.RetryAfter))
 	}
-	done, failed := o.done()
+	done, failed := o.task.Done()
 	switch {
-	case o.polls > 0 || !done:
-		o.polls--
+	case !o.polled || !done:
+		o.polled = true
 		return map[string]any{"name": id, "status": "InProgress"}, nil
 	case failed != nil:
 		s, _ := a.world.Set(o.set)
@@ -58,27 +55,26 @@ func (a *Azure) progress(w http.ResponseWriter, _ *http.Request, id string) (any
 // failure is the code that operations of a set fail with.
 func failure(s *clouds.Set) string { return cmp.Or(s.Settings["failure"], "OSProvisioningTimedOut") }
 
-func (o *operation) done() (bool, error) {
-	if o.task == nil {
-		return true, nil
-	}
-	return o.task.Done()
-}
-
 // provisioning is the provisioning state of a scale set.
 func (a *Azure) provisioning(s *clouds.Set) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s.Busy || slices.ContainsFunc(a.operations, func(o *operation) bool {
-		done, _ := o.done()
-		return o.set == s.Name && !done
-	}) {
+	if s.Busy {
 		return "Updating"
 	}
-	if o := a.last[s.Name]; o != nil {
-		if _, err := o.done(); err != nil {
-			return "Failed"
+	state := "Succeeded"
+	for _, o := range a.operations {
+		if o.set != s.Name {
+			continue
+		}
+		switch done, err := o.task.Done(); {
+		case !done:
+			return "Updating"
+		case err != nil:
+			state = "Failed"
+		default:
+			state = "Succeeded"
 		}
 	}
-	return "Succeeded"
+	return state
 }

@@ -51,8 +51,6 @@ func (o *operation) body() map[string]any {
 	}
 	b := map[string]any{
 		"kind": "compute#operation", "name": o.name, "operationType": o.kind, "status": status, "clientOperationId": o.request,
-		"targetLink":                           "https://www.googleapis.com/compute/v1/" + o.group.path(),
-		"selfLink":                             link("%s/%s/operations/%s", o.group.scope, o.group.location, o.name),
 		strings.TrimSuffix(o.group.scope, "s"): link("%s/%s", o.group.scope, o.group.location),
 	}
 	if status != "DONE" {

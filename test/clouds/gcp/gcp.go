@@ -43,8 +43,6 @@ const (
 	TargetSizePolicy = "targetSizePolicy"
 	// AutoscalerMode is the mode of the autoscaler of a group with Max. Default ON.
 	AutoscalerMode = "autoscalerMode"
-	// BaseInstanceName begins the names of machines. Default: the group's name.
-	BaseInstanceName = "baseInstanceName"
 	// PageSize is how many machines a page has. Default 100.
 	PageSize = "pageSize"
 	// Forgetful, if "true", lets the group forget the ids of requests at once.
@@ -268,15 +266,8 @@ func (g *group) fingerprint() string {
 }
 
 func (d *double) get(_ *http.Request, g *group) (map[string]any, error) {
-	machines, counts := d.world.Machines(g.set.Name), map[string]int{}
-	for _, m := range machines {
-		counts[action(m)]++
-	}
 	size := g.set.Capacity + len(d.hopeless[g.set.Name])
-	status := map[string]any{
-		"isStable":      len(machines) == counts["NONE"] && len(d.hopeless[g.set.Name]) == 0 && !g.set.Busy,
-		"versionTarget": map[string]any{"isReached": !slices.ContainsFunc(machines, func(m clouds.Machine) bool { return m.Image != g.set.Image })},
-	}
+	status := map[string]any{}
 	if g.set.Busy {
 		status["bulkInstanceOperation"] = map[string]any{"inProgress": true}
 	}
@@ -289,11 +280,8 @@ func (d *double) get(_ *http.Request, g *group) (map[string]any, error) {
 	}
 	body := map[string]any{
 		"kind": "compute#instanceGroupManager", "name": g.name, "selfLink": "https://www.googleapis.com/compute/v1/" + g.path(),
-		"baseInstanceName": cmp.Or(g.set.Settings[BaseInstanceName], g.name), "instanceTemplate": template(g.set.Image), "versions": versions,
+		"baseInstanceName": g.name, "instanceTemplate": template(g.set.Image), "versions": versions,
 		"targetSize": size, "fingerprint": g.fingerprint(), "status": status, "listManagedInstancesResults": "PAGINATED",
-		"currentActions": map[string]any{
-			"none": counts["NONE"], "creating": counts["CREATING"] + len(d.hopeless[g.set.Name]), "deleting": counts["DELETING"],
-		},
 	}
 	policy := map[string]any{"type": cmp.Or(g.set.Settings[UpdatePolicy], "OPPORTUNISTIC"), "minimalAction": "REPLACE"}
 	if g.scope == "zones" {
