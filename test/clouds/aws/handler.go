@@ -229,7 +229,7 @@ func write(rw http.ResponseWriter, status int, answer string) {
 type fields map[string]any
 
 // element is a value as XML. A list has an element called item for each value. There is no element for nil and the empty string.
-func element(name string, value any, item string) string {
+func element(name string, value any, item string) string { //nolint:unparam // The linter does not see that it names the elements of lists.
 	var text strings.Builder
 	switch v := value.(type) {
 	case fields:
