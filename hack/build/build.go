@@ -40,7 +40,7 @@ type Program struct {
 	Output string
 	// LDFlags are flags of the linker besides -s -w.
 	LDFlags string
-	// Large makes progress count how many packages are to be compiled, which takes seconds to find out.
+	// Large makes progress show how many packages are left. Counting them takes seconds.
 	Large bool
 	// Env has what the build needs besides the environment, each as NAME=value. Example: GOOS=linux.
 	Env []string

@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// endWithParent stops a build that nobody waits for any more: whoever started it was killed.
+// endWithParent stops the build when the process that started it is killed.
 func endWithParent(cancel func()) {
 	parent := os.Getppid()
 	for range time.Tick(time.Second) {
