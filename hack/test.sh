@@ -4,14 +4,14 @@
 # Runs every test, and at its end says which were slowest and what failed. Arguments go to each `go test`.
 #
 #   unit            packages without servers; Go keeps their results until they change
-#   API             TestAPI… of all packages, one package after the other, against one shared API server
+#   API             TestAPI… of all packages, linked at once and run one after the other, against one shared API server
 #   end to end ...  the packages of test/, one after the other: each starts the cluster that it needs
 #
 # With ALL=1 it builds with the tag "all": whole tests and full counts that a change need not pass.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-logs=${BIN:-bin}/test
+logs=$(realpath -m "${BIN:-bin}/test")
 rm -rf "$logs" && mkdir -p "$logs"
 tags=grpcnotrace${ALL:+,all}
 timeout=${TEST_TIMEOUT:-60m}
@@ -35,7 +35,7 @@ took() { echo "== $1: $((SECONDS - started)) s since the start"; }
 
 # The API stage mostly waits and the unit stage computes, so they go together. What the API stage prints follows.
 go build -o "${BIN:-bin}/cluster" ./test/cluster/cmd/cluster
-"${BIN:-bin}/cluster" run -- bash -c "$(declare -f stage); tags=$tags timeout=$timeout logs=$logs; stage api testname -p 1 -count 1 -run '^TestAPI' \"\$@\"" api "$@" "${api[@]}" \
+"${BIN:-bin}/cluster" run -- bash -c "$(declare -f stage); tags=$tags timeout=$timeout logs=$logs; stage api testname -exec 'flock $logs' -count 1 -run '^TestAPI' \"\$@\"" api "$@" "${api[@]}" \
 	>"$logs/api.log" 2>&1 &
 api_pid=$!
 stage unit pkgname -skip '^TestAPI' "$@" "${unit[@]}" || failed+=(unit)

@@ -26,6 +26,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/agent/host"
+	"moult.dev/moult/test/cluster"
 )
 
 // world is one Node of a real API server with its machine, and the operator's half of the protocol.
@@ -52,7 +53,7 @@ func newWorld(t *testing.T, config *rest.Config, p v1alpha1.HostProtocol, hostIn
 		t.Fatal(err)
 	}
 	w := &world{
-		t: t, config: config, client: client, protocol: p, machine: newMachine("1.0.0", "1.1.0"), wire: &wire{counts: map[string]int{}},
+		t: t, config: config, client: client, protocol: p, machine: newMachine("1.0.0", "1.1.0"), wire: &wire{counts: map[string]int{}, late: map[string]int{}},
 		log: &lines{}, kill: make(chan struct{}, 10), claims: true,
 		options: Options{CheckInterval: time.Hour, RebootGrace: time.Hour, Random: func() float64 { return 0 }},
 	}
@@ -146,7 +147,8 @@ func (w *world) intent(n *corev1.Node) string {
 	return fmt.Sprintf("%s,%s,%s %s", a[w.protocol.Wanted], a[w.protocol.Active], a[w.protocol.State], a[w.protocol.Update])
 }
 
-// write sets annotations on the Node; an empty value takes one off. With a resourceVersion it is a precondition.
+// write sets annotations on the Node; an empty value takes one off. With a resourceVersion it is a precondition. What a busy API server did
+// not answer in time is written again.
 func (w *world) write(resourceVersion string, annotations map[string]string) error {
 	values := map[string]any{}
 	for key, value := range annotations {
@@ -162,8 +164,12 @@ func (w *world) write(resourceVersion string, annotations map[string]string) err
 	if err != nil {
 		return err
 	}
-	_, err = w.client.CoreV1().Nodes().Patch(w.t.Context(), w.node, types.MergePatchType, body, metav1.PatchOptions{})
-	return err
+	for {
+		_, err := w.client.CoreV1().Nodes().Patch(w.t.Context(), w.node, types.MergePatchType, body, metav1.PatchOptions{})
+		if err == nil || apierrors.IsConflict(err) || !cluster.Passing(err) || w.t.Context().Err() != nil {
+			return err
+		}
+	}
 }
 
 // label sets the label of the interface; an empty value takes it off.
@@ -310,8 +316,9 @@ func (w *world) operator(n *corev1.Node) (map[string]string, bool, error) {
 type wire struct {
 	mu     sync.Mutex
 	counts map[string]int
-	// conflicts are of them those that others have written before.
+	// conflicts are of them those that others have written before, and late those that a busy API server did not answer in time.
 	conflicts int
+	late      map[string]int
 	down      bool
 	open      []io.Closer
 	// before is called before a request is sent, after when it is answered, with how many there have been of its verb; an error takes the
@@ -345,11 +352,14 @@ func (w *wire) around(next http.RoundTripper) http.RoundTripper {
 		if err != nil {
 			return nil, err
 		}
-		if response.StatusCode == http.StatusConflict {
-			w.mu.Lock()
+		w.mu.Lock()
+		switch response.StatusCode {
+		case http.StatusConflict:
 			w.conflicts++
-			w.mu.Unlock()
+		case http.StatusTooManyRequests, http.StatusGatewayTimeout:
+			w.late[verb]++
 		}
+		w.mu.Unlock()
 		if after != nil {
 			if err := after(verb, count); err != nil {
 				_ = response.Body.Close()
@@ -387,13 +397,15 @@ func (w *wire) mend() {
 }
 
 // count is how many requests there were of each verb, without those that were made because the cluster's controllers wrote to the Node at
-// the same time.
+// the same time, and those that were not answered in time.
 func (w *wire) count() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	counts := maps.Clone(w.counts)
-	for _, verb := range []string{"patch", "get"} {
-		if counts[verb] -= w.conflicts; counts[verb] == 0 {
+	counts["patch"] -= w.conflicts
+	counts["get"] -= w.conflicts
+	for verb := range counts {
+		if counts[verb] -= w.late[verb]; counts[verb] == 0 {
 			delete(counts, verb)
 		}
 	}

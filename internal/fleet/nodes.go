@@ -24,8 +24,8 @@ type nodes struct {
 	// claimed are those of them that have claims, and listed is the same as it was returned last.
 	claimed map[string]bool
 	listed  []string
-	// seen says of which objects that was made: the cache replaces an object that changes.
-	seen map[*corev1.Node]bool
+	// made says of which object each was made: the cache replaces an object that changes.
+	made map[string]*corev1.Node
 	// objects are those, by name; it is replaced, never changed.
 	objects []*corev1.Node
 	// hostnames counts who has which, and shared holds those that several have. It too is replaced, never changed.
@@ -69,10 +69,12 @@ func (n *nodes) with(s Snapshot, absent []*corev1.Node) Snapshot {
 	return s
 }
 
+// update makes anew what has changed. Lists that several rollouts have got from the cache may come here in another order than they were
+// got: then an older list is followed, and the next newer one sets it right.
 func (n *nodes) update(objects []*corev1.Node) {
 	var changed []*corev1.Node
 	for _, o := range objects {
-		if !n.seen[o] {
+		if n.made[o.Name] != o {
 			changed = append(changed, o)
 		}
 	}
@@ -83,7 +85,7 @@ func (n *nodes) update(objects []*corev1.Node) {
 	next := maps.Clone(n.last)
 	if next == nil {
 		next, n.hostnames = make(map[string]*rollout.Node, len(objects)), make(map[string]int, len(objects))
-		n.claimed = map[string]bool{}
+		n.claimed, n.made = map[string]bool{}, make(map[string]*corev1.Node, len(objects))
 	}
 	renamed := false
 	for _, o := range changed {
@@ -93,7 +95,7 @@ func (n *nodes) update(objects []*corev1.Node) {
 			n.count(now, 1)
 			n.count(before, -1)
 		}
-		next[o.Name] = now
+		next[o.Name], n.made[o.Name] = now, o
 		if len(now.Claims) > 0 {
 			n.claimed[o.Name] = true
 		} else {
@@ -110,6 +112,7 @@ func (n *nodes) update(objects []*corev1.Node) {
 			if !there[name] {
 				n.count(gone, -1)
 				delete(next, name)
+				delete(n.made, name)
 				delete(n.claimed, name)
 			}
 		}
@@ -118,7 +121,6 @@ func (n *nodes) update(objects []*corev1.Node) {
 		n.share()
 	}
 	n.sort(changed, next)
-	n.remember(objects, changed)
 	n.last, n.listed = next, slices.Collect(maps.Keys(n.claimed))
 }
 
@@ -157,17 +159,6 @@ func (n *nodes) share() {
 		case count == 0:
 			delete(n.hostnames, hostname)
 		}
-	}
-}
-
-// remember notes of which objects the nodes were made. Those that were replaced are dropped when they have become many.
-func (n *nodes) remember(objects, changed []*corev1.Node) {
-	if n.seen == nil || len(n.seen)+len(changed) > len(objects)+len(objects)/4+100 {
-		n.seen = make(map[*corev1.Node]bool, len(objects)+len(objects)/4)
-		changed = objects
-	}
-	for _, o := range changed {
-		n.seen[o] = true
 	}
 }
 

@@ -119,6 +119,20 @@ func TestNodesRead(t *testing.T) {
 	}
 }
 
+// Two rollouts look at the same time, and the one that has the older list comes second.
+func TestNodesReadOutOfOrder(t *testing.T) {
+	at := func(version string) []*corev1.Node {
+		return []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: version}}}
+	}
+	old, now := at("1"), at("2")
+	var n nodes
+	for i, objects := range [][]*corev1.Node{now, old, now} {
+		if got := n.read(objects).Objects[0]; got != objects[0] {
+			t.Errorf("look %d shows version %s, want %s", i+1, got.ResourceVersion, objects[0].ResourceVersion)
+		}
+	}
+}
+
 func TestNodesShareHostnames(t *testing.T) {
 	node := func(name, hostname string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: hostname}}}

@@ -5,9 +5,11 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -15,6 +17,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -194,7 +197,42 @@ func operatorCredentials(ctx context.Context) error {
 
 func operatorLog() string { return filepath.Join(world.dir, "operator.log") }
 
-func startOperator() (err error) {
+// startOperator returns when the operator has started its work. One that ends before, because the API server did not answer it in time, is
+// started again, as a kubelet does.
+func startOperator() error {
+	log, err := os.OpenFile(operatorLog(), os.O_CREATE|os.O_RDONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if _, err := log.Seek(0, io.SeekEnd); err != nil {
+		return err
+	}
+	var said []byte
+	for range 10 {
+		if err := runOperator(); err != nil {
+			return err
+		}
+		for running := true; running; {
+			select {
+			case <-world.operator.Exited():
+				running = false
+			case <-time.After(100 * time.Millisecond):
+			}
+			more, err := io.ReadAll(log)
+			if err != nil {
+				return err
+			}
+			if said = append(said, more...); bytes.Contains(said, []byte("acquired lease")) {
+				return nil
+			}
+		}
+		fmt.Fprintln(os.Stderr, "starting again:", world.operator.Died())
+	}
+	return world.operator.Died()
+}
+
+func runOperator() (err error) {
 	world.operator, err = operator.StartWith(world.program, world.operatorKubeconfig, operatorLog(), world.cloudEnv,
 		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--debug", "--etcd-certificates="+filepath.Join(world.dir, "etcd-pki"),
 		"--leader-elect", "--leader-election-lease-duration=1h", "--leader-election-renew-deadline=55m", // However slow this machine is.
