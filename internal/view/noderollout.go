@@ -102,7 +102,7 @@ func nodeRolloutState(nr *v1alpha1.NodeRollout, counts v1alpha1.UnitCounts, node
 		return Pending, "the controller has not looked at its latest change yet", nil
 	case stalled != nil && stalled.Status == metav1.ConditionTrue:
 		return Stalled, stalled.Message, known(stalled.LastTransitionTime.Time)
-	case ready.Status == metav1.ConditionTrue:
+	case ready.Status == metav1.ConditionTrue && counts.Updating == 0: // With nodes in a turn, they were read before the NodeRollout.
 		return Complete, "", since
 	case counts.Updating > 0 || slices.ContainsFunc(nodes, func(n Node) bool { return n.State == v1alpha1.UnitOutdated && n.Reason == "" }):
 		return Progressing, "", since

@@ -89,7 +89,7 @@ func state(p *upgradev1.Plan, c v1alpha1.UnitCounts, now time.Time) (State, stri
 		return Pending, "the controller has not looked at its latest change yet", nil
 	case stalled != nil && stalled.Status == metav1.ConditionTrue:
 		return Stalled, cmp.Or(complaint(s), stalled.Message), transition(stalled)
-	case complete.Status == metav1.ConditionTrue:
+	case complete.Status == metav1.ConditionTrue && c.Updating == 0: // With nodes in a turn, they were read before the Plan.
 		return Complete, note(s), transition(complete)
 	case c.Updating > 0 || complete.Reason == upgradev1.ReasonSyncJob || complete.Reason == upgradev1.ReasonResolved:
 		return Progressing, cmp.Or(complete.Message, note(s)), transition(complete)

@@ -306,6 +306,10 @@ func TestState(t *testing.T) {
 			plan: aPlan(conditions(upgradev1.ReasonComplete, ""), func(p *upgradev1.Plan) { p.Status.ObservedGeneration = 0 }),
 			want: Complete, since: at(minute),
 		},
+		"complete, and its nodes are seen as they were before": {
+			plan: aPlan(conditions(upgradev1.ReasonComplete, ""), func(p *upgradev1.Plan) { p.Status.Counts = &v1alpha1.UnitCounts{Total: 2, Updated: 1, Updating: 1} }),
+			want: Progressing, since: at(minute),
+		},
 		"under way":      {plan: aPlan(), want: Progressing, since: at(minute)},
 		"about to start": {plan: aPlan(conditions(upgradev1.ReasonResolved, "")), want: Progressing, since: at(minute)},
 		"outside of the window": {

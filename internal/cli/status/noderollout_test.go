@@ -219,6 +219,11 @@ func TestFollowNodeRollouts(t *testing.T) {
 	if _, err := src.NodeRollouts().Update(ctx, aNodeRollout("bottlerocket", metav1.ConditionTrue), metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	released := aHost(t)
+	delete(released.Annotations, v1alpha1.AnnotationClaims)
+	if err := core.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), released, ""); err != nil {
+		t.Fatal(err)
+	}
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
