@@ -26,11 +26,11 @@ func Holder(kind string, key types.NamespacedName) string {
 	return kind + "/" + key.Namespace + "/" + key.Name
 }
 
-// Held returns the rollout's own claim on the node, or nil.
+// Held returns a copy of the rollout's own claim on the node, or nil.
 func Held(claims []v1alpha1.Claim, rollout types.UID) *v1alpha1.Claim {
-	for i := range claims {
-		if claims[i].UID == rollout {
-			return &claims[i]
+	for _, c := range claims {
+		if c.UID == rollout {
+			return &c
 		}
 	}
 	return nil

@@ -58,7 +58,8 @@ func SetConditions(ctx context.Context, c client.Client, n *corev1.Node, by stri
 			return err
 		}
 		// The API server merges the list by type.
-		return patchStatus(ctx, c, n, types.StrategicMergePatchType, body)
+		_, err = patchStatus(ctx, c, n, types.StrategicMergePatchType, body)
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("setting conditions of node %s, %w", n.Name, err)
@@ -102,21 +103,28 @@ func (c Condition) on(n *corev1.Node, by string, now time.Time) (corev1.NodeCond
 	return next, true
 }
 
-// ClearConditions makes False what SetConditions has made True for this rollout (by; empty: for anybody), in one patch of
-// the node's status. It writes nothing if there is nothing of the kind, and needs no other node than the one it is given:
-// what else was written to the node meanwhile does not matter. It needs to get nodes and to patch nodes/status.
-func ClearConditions(ctx context.Context, c client.Client, n *corev1.Node, by string, now time.Time) error {
+// ClearConditions sets the conditions that SetConditions has set True for this rollout (by; empty: for anybody) to False, in one
+// patch of the node's status, and returns the node as it is then. It writes nothing if there are none. Other changes of the node
+// do not matter to it. It needs to get nodes and to patch nodes/status.
+func ClearConditions(ctx context.Context, c client.Client, n *corev1.Node, by string, now time.Time) (*corev1.Node, error) {
+	cleared := n
 	err := retry(ctx, c, n, func(n *corev1.Node) error {
-		body, err := json.Marshal(clearing(n, by, now))
-		if err != nil || string(body) == "null" {
+		operations := clearing(n, by, now)
+		if len(operations) == 0 {
+			cleared = n
+			return nil
+		}
+		body, err := json.Marshal(operations)
+		if err != nil {
 			return err
 		}
-		return patchStatus(ctx, c, n, types.JSONPatchType, body)
+		cleared, err = patchStatus(ctx, c, n, types.JSONPatchType, body)
+		return err
 	})
 	if err != nil {
-		return fmt.Errorf("clearing conditions of node %s, %w", n.Name, err)
+		return nil, fmt.Errorf("clearing conditions of node %s, %w", n.Name, err)
 	}
-	return nil
+	return cleared, nil
 }
 
 // InMaintenance reports whether the node's conditions say that this rollout is at work there.
@@ -181,7 +189,9 @@ func names(c *corev1.NodeCondition, by string) bool {
 	return strings.HasPrefix(c.Message, actor(by)+": ")
 }
 
-func patchStatus(ctx context.Context, c client.Client, n *corev1.Node, kind types.PatchType, body []byte) error {
+// patchStatus returns the node as it is after the patch.
+func patchStatus(ctx context.Context, c client.Client, n *corev1.Node, kind types.PatchType, body []byte) (*corev1.Node, error) {
 	written := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
-	return c.Status().Patch(ctx, written, client.RawPatch(kind, body))
+	err := c.Status().Patch(ctx, written, client.RawPatch(kind, body))
+	return written, err
 }

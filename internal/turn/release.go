@@ -4,33 +4,29 @@ package turn
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/node"
 )
 
-// Release gives the node back, and says on it that its maintenance is over.
+// Release takes the claim off the node, uncordons it if the turn had cordoned it, and clears its maintenance conditions before that:
+// without the claim nothing would come back for them.
 func Release(ctx context.Context, c client.Client, n *corev1.Node, claim v1alpha1.Claim, now time.Time, also []node.Also) error {
-	if err := EndMaintenance(ctx, c, n, claim.Rollout, now); err != nil {
-		return err
+	n, err := EndMaintenance(ctx, c, n, claim.Rollout, now)
+	if err == nil {
+		err = node.Write(ctx, c, n, node.Step{Claim: claim, Release: true, GiveBack: true, Also: also})
 	}
-	return client.IgnoreNotFound(node.Write(ctx, c, n, node.Step{Claim: claim, Release: true, GiveBack: true, Also: also}))
+	return client.IgnoreNotFound(err)
 }
 
-// EndMaintenance says on the node that this rollout is no longer at work there. That comes before the node is given back:
-// once the claim is gone, nobody would come back for it. The node is another one then, and its turn is looked at again.
-func EndMaintenance(ctx context.Context, c client.Client, n *corev1.Node, rollout string, now time.Time) error {
+// EndMaintenance clears the conditions by which this rollout says that it works on the node. It returns the node as it is then.
+func EndMaintenance(ctx context.Context, c client.Client, n *corev1.Node, rollout string, now time.Time) (*corev1.Node, error) {
 	if !node.InMaintenance(n, rollout) {
-		return nil
+		return n, nil
 	}
-	if err := node.ClearConditions(ctx, c, n, rollout, now); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	return apierrors.NewConflict(corev1.Resource("nodes"), n.Name, errors.New("its conditions have been cleared"))
+	return node.ClearConditions(ctx, c, n, rollout, now)
 }

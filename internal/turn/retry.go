@@ -18,10 +18,10 @@ import (
 	"moult.dev/moult/internal/metrics"
 )
 
-// What fails is tried again, first soon and then more and more seldom, but never as seldom as to be forgotten.
+// FirstRetry and LastRetry bound how long a rollout waits after an error: the wait doubles with each.
 const (
-	firstRetry = 100 * time.Millisecond
-	lastRetry  = 30 * time.Second
+	FirstRetry = 100 * time.Millisecond
+	LastRetry  = 30 * time.Second
 )
 
 // Retries says when a rollout is looked at again.
@@ -33,7 +33,7 @@ type Retries struct {
 
 // NewRetries is that of rollouts of one kind.
 func NewRetries(clk clock.PassiveClock, kind string) *Retries {
-	return &Retries{clock: clk, kind: kind, limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry)}
+	return &Retries{clock: clk, kind: kind, limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](FirstRetry, LastRetry)}
 }
 
 // Result of a reconcile: it comes back at wake when the clock alone calls for it, and after an error no later than that.

@@ -13,18 +13,18 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
-	turnof "moult.dev/moult/internal/turn"
+	"moult.dev/moult/internal/turn"
 )
 
 // passing is a look at one node, whose steps are written to a client that is a double.
-func passing(t *testing.T, r *v1alpha1.NodeRollout, n *corev1.Node) (*pass, *turn) {
+func passing(t *testing.T, r *v1alpha1.NodeRollout, n *corev1.Node) (*pass, *unit) {
 	t.Helper()
-	c := &Controller{clock: clocktesting.NewFakePassiveClock(now), client: fake.NewClientBuilder().WithObjects(n).Build(), works: turnof.NewWorks(noPods{})}
+	c := &Controller{clock: clocktesting.NewFakePassiveClock(now), client: fake.NewClientBuilder().WithObjects(n).Build(), works: turn.NewWorks(noPods{})}
 	p := &pass{Controller: c}
 	if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(n), n); err != nil {
 		t.Fatal(err)
 	}
-	p.turns = []turn{*judged(t, r, n, func(w *world) { p.world = w })}
+	p.turns = []unit{*judged(t, r, n, func(w *world) { p.world = w })}
 	return p, &p.turns[0]
 }
 
@@ -71,13 +71,13 @@ func TestTakeBack(t *testing.T) {
 		"told to reboot":                {old("reboot-update,reboot-update,ready true", checked), "stabilize,unknown,unknown unknown"},
 		"it is being taken back":        {old("reset-state,reset-state,busy unknown", checked), "reset-state,reset-state,busy unknown"},
 	} {
-		for how, end := range map[string]func(*pass, *turn) error{
-			"given up": func(p *pass, s *turn) error { return p.abandon(t.Context(), s) },
-			"failed": func(p *pass, s *turn) error {
+		for how, end := range map[string]func(*pass, *unit) error{
+			"given up": func(p *pass, s *unit) error { return p.abandon(t.Context(), s) },
+			"failed": func(p *pass, s *unit) error {
 				s.fails(v1alpha1.ReasonTurnTimeout, "it broke", now)
 				return p.fail(t.Context(), s)
 			},
-			"the NodeRollout is gone": func(p *pass, s *turn) error {
+			"the NodeRollout is gone": func(p *pass, s *unit) error {
 				_, err := p.leave(t.Context(), s.node, *s.claim)
 				return err
 			},
@@ -102,7 +102,7 @@ func TestTakeBack(t *testing.T) {
 func TestFinishFailed(t *testing.T) {
 	for version, want := range map[string]string{"1.1.0": "Node a is updated to 1.1.0", "1.0.0": ""} {
 		p, s := passing(t, newRollout(), newNode(words("stabilize,stabilize,ready false"), runs(version), booted("boot-2"), holding(claimed(broken, rebooting))))
-		if s.step != stepFinish {
+		if s.step != turn.StepFinish {
 			t.Fatalf("%s: %+v", version, summary(s))
 		}
 		if err := p.step(t.Context(), s); err != nil {

@@ -48,10 +48,10 @@ import (
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
-	turnof "moult.dev/moult/internal/turn"
+	"moult.dev/moult/internal/turn"
 )
 
-const kind = turnof.Kind
+const kind = turn.Kind
 
 // +kubebuilder:rbac:groups=moult.dev,resources=noderollouts,verbs=get;list;watch
 // +kubebuilder:rbac:groups=moult.dev,resources=noderollouts/status,verbs=patch
@@ -87,16 +87,16 @@ type Controller struct {
 	queued  *fleet.Waiters
 	pace    fleet.Pace
 	memos   *memos
-	works   *turnof.Works
+	works   *turn.Works
 	asked   *backoffs
-	woken   *turnof.Bell
-	retries *turnof.Retries
+	woken   *turn.Bell
+	retries *turn.Retries
 }
 
 // podWatcher follows the pods of the nodes that are worked on; drain.Watcher does.
 type podWatcher interface {
 	Run(ctx context.Context) error
-	turnof.PodsOfNodes
+	turn.PodsOfNodes
 }
 
 // NewController returns a controller of NodeRollouts; SetupWithManager makes it run. It drains by a client that reads past the cache, made from
@@ -104,11 +104,11 @@ type podWatcher interface {
 func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.PodsGetter, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	r := &Controller{
 		clock: clk, client: c, drainer: drain.New(clk, live), fleet: f, events: recorder, options: o,
-		reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters(), memos: newMemos(), asked: newBackoffs(), woken: &turnof.Bell{},
-		retries: turnof.NewRetries(clk, kind),
+		reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters(), memos: newMemos(), asked: newBackoffs(), woken: &turn.Bell{},
+		retries: turn.NewRetries(clk, kind),
 	}
 	r.pods = drain.NewWatcher(pods, r.podsChanged)
-	r.works = turnof.NewWorks(r.pods)
+	r.works = turn.NewWorks(r.pods)
 	return r
 }
 
@@ -125,7 +125,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if err != nil {
 		return wake, err
 	}
-	if r != nil && turnof.Replaces(stored) {
+	if r != nil && turn.Replaces(stored) {
 		return c.leaveOut(ctx, key, r.UID)
 	}
 	now := c.clock.Now()
@@ -159,7 +159,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	}
 	c.works.Keep(key, p.working())
 	errs = append(errs, p.askAgain(ctx), p.report(ctx, stored))
-	return p.wake, turnof.First(errs)
+	return p.wake, turn.First(errs)
 }
 
 // leaveOut gives back what a NodeRollout had that was of the same name as one with a replacement, which is for another controller. Of that, no change of
@@ -176,14 +176,14 @@ func (c *Controller) leaveOut(ctx context.Context, key types.NamespacedName, liv
 
 // read gets a NodeRollout. One that is being deleted is gone; one with a replacement is for another controller.
 func (c *Controller) read(ctx context.Context, key types.NamespacedName) (r *v1alpha1.NodeRollout, stored *unstructured.Unstructured, malformed, err error) {
-	stored, err = turnof.Get(ctx, c.client, key)
+	stored, err = turn.Get(ctx, c.client, key)
 	if err != nil || stored == nil {
 		return nil, nil, nil, err
 	}
-	if stored.GetDeletionTimestamp() != nil && !turnof.Replaces(stored) {
+	if stored.GetDeletionTimestamp() != nil && !turn.Replaces(stored) {
 		return nil, nil, nil, nil
 	}
-	r, malformed, err = turnof.Decode(stored)
+	r, malformed, err = turn.Decode(stored)
 	return r, stored, malformed, err
 }
 
@@ -191,7 +191,7 @@ func (c *Controller) read(ctx context.Context, key types.NamespacedName) (r *v1a
 type pass struct {
 	*Controller
 	*world
-	turns    []turn
+	turns    []unit
 	problem  error         // why the spec can't be carried out
 	cost     time.Duration // of looking and deciding, without what is written
 	decision rollout.Decision
@@ -220,8 +220,8 @@ func (p *pass) happens(e events.Event) {
 func (p *pass) working() map[string]bool {
 	nodes := map[string]bool{}
 	for i := range p.turns {
-		if t := &p.turns[i]; t.claim != nil && (t.claim.Failed == nil || t.claim.Changed != nil) {
-			nodes[t.node.Name] = true
+		if t := &p.turns[i]; t.Claim != nil && (t.Claim.Failed == nil || t.Claim.Changed != nil) {
+			nodes[t.Node.Name] = true
 		}
 	}
 	return nodes

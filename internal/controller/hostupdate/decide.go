@@ -13,7 +13,7 @@ import (
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
-	turnof "moult.dev/moult/internal/turn"
+	"moult.dev/moult/internal/turn"
 )
 
 // start asks who goes next, and starts them. Nodes are claimed under the fleet's lock, on what is to be seen there: what has
@@ -46,11 +46,11 @@ func (p *pass) decide(f rollout.Fleet) {
 	total := 0
 	for i := range p.turns {
 		t := &p.turns[i]
-		if t.counted && (!t.unit.OptedOut || t.unit.State != v1alpha1.UnitOutdated) {
+		if t.Counted && (!t.Unit.OptedOut || t.Unit.State != v1alpha1.UnitOutdated) {
 			total++
 		}
-		if t.counted || t.unit.HoldsSlot() {
-			units = append(units, t.unit)
+		if t.Counted || t.Unit.HoldsSlot() {
+			units = append(units, t.Unit)
 		}
 	}
 	p.memo.units = units
@@ -79,29 +79,29 @@ func (p *pass) claim(ctx context.Context) error {
 	for _, name := range p.decision.Start {
 		names[name] = true
 	}
-	var chosen []*turn
+	var chosen []*unit
 	for i := range p.turns {
-		if t := &p.turns[i]; names[t.node.Name] && t.speaks && t.unit.State != v1alpha1.UnitUpdated {
+		if t := &p.turns[i]; names[t.Node.Name] && t.speaks && t.Unit.State != v1alpha1.UnitUpdated {
 			chosen = append(chosen, t)
 		}
 	}
-	return turnof.Each(chosen, func(t *turn) error {
+	return turn.Each(chosen, func(t *unit) error {
 		claim := t.newClaim(p.world)
-		if err := p.hold(ctx, t, claim, node.Step{Also: append(uncalling(t.node, &p.host), ordering(&t.report, &claim))}); err != nil {
+		if err := p.hold(ctx, t, claim, node.Step{Also: append(uncalling(t.Node, &p.host), ordering(&t.report, &claim))}); err != nil {
 			p.waits(t, v1alpha1.ReasonClaimLost, err)
 			return err
 		}
-		t.unit.State, t.unit.Since, t.unit.Reason, t.unit.Message = v1alpha1.UnitUpdating, claim.Since.Time, "", ""
-		t.unit.InTurn, t.unit.Skipped, t.message = false, false, ""
-		p.reports.Start(p.rollout.UID, t.node.Name)
-		log.FromContext(ctx).Info("node claimed", "node", t.node.Name, "revision", claim.Revision)
+		t.Unit.State, t.Unit.Since, t.Unit.Reason, t.Unit.Message = v1alpha1.UnitUpdating, claim.Since.Time, "", ""
+		t.Unit.InTurn, t.Unit.Skipped, t.Message = false, false, ""
+		p.reports.Start(p.rollout.UID, t.Node.Name)
+		log.FromContext(ctx).Info("node claimed", "node", t.Node.Name, "revision", claim.Revision)
 		return nil
 	})
 }
 
 // waits notes why a unit that was to start did not.
-func (p *pass) waits(t *turn, reason v1alpha1.Reason, err error) {
+func (p *pass) waits(t *unit, reason v1alpha1.Reason, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.decision.Waiting = append([]rollout.Wait{{Node: t.node.Name, Reason: reason, Message: err.Error()}}, p.decision.Waiting...)
+	p.decision.Waiting = append([]rollout.Wait{{Node: t.Node.Name, Reason: reason, Message: err.Error()}}, p.decision.Waiting...)
 }

@@ -12,12 +12,12 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/node"
-	turnof "moult.dev/moult/internal/turn"
+	"moult.dev/moult/internal/turn"
 )
 
 // drainOf is the drain of a turn's node.
-func (p *pass) drainOf(t *turn) *turnof.Drain {
-	return &turnof.Drain{
+func (p *pass) drainOf(t *unit) *turn.Drain {
+	return &turn.Drain{
 		Client: p.client, Drainer: p.drainer, Works: p.world.works, Options: p.drain, Of: t.of(p.world), Generation: p.rollout.Generation,
 		Holder: p.holder, Now: p.now,
 	}
@@ -25,8 +25,8 @@ func (p *pass) drainOf(t *turn) *turnof.Drain {
 
 // cordon makes the node unschedulable and, in the same write, records whose pods are about to be evicted. A drain that would be refused is not
 // begun.
-func (p *pass) cordon(ctx context.Context, t *turn) error {
-	claim := *t.claim
+func (p *pass) cordon(ctx context.Context, t *unit) error {
+	claim := *t.Claim
 	// Where somebody has lifted the cordon, the drain begins anew: what has come since is not to be taken for pods that a cordon does not keep away.
 	claim.Cordoned = &metav1.Time{Time: p.now}
 	also := calling(v1alpha1.LabelBeforeReboot, false, before(&p.host))
@@ -49,15 +49,15 @@ func (p *pass) cordon(ctx context.Context, t *turn) error {
 		return err
 	}
 	written()
-	log.FromContext(ctx).Info("node cordoned", "node", t.node.Name)
+	log.FromContext(ctx).Info("node cordoned", "node", t.Node.Name)
 	return nil
 }
 
 // drainNode takes a drain as far as it goes now.
-func (p *pass) drainNode(ctx context.Context, t *turn) error {
+func (p *pass) drainNode(ctx context.Context, t *unit) error {
 	d := p.drainOf(t)
-	o, err := d.Pass(ctx, t.node, t.drainSince(p.world))
-	t.message = o.Message
+	o, err := d.Pass(ctx, t.Node, t.drainSince(p.world))
+	t.Message = o.Message
 	p.at(o.Wake)
 	switch {
 	case err != nil:
@@ -67,7 +67,7 @@ func (p *pass) drainNode(ctx context.Context, t *turn) error {
 		return p.fail(ctx, t)
 	case !o.Done:
 		return p.tell(ctx, t)
-	case d.Announced(t.node):
+	case d.Announced(t.Node):
 		return p.reboot(ctx, t)
 	}
 	// It is said on the node that it is drained, and then its host is told to reboot.
@@ -76,24 +76,24 @@ func (p *pass) drainNode(ctx context.Context, t *turn) error {
 }
 
 // tell says in the node's conditions how its turn stands.
-func (p *pass) tell(ctx context.Context, t *turn) error {
-	stage := turnof.Drained
-	switch c := t.claim; {
+func (p *pass) tell(ctx context.Context, t *unit) error {
+	stage := turn.Drained
+	switch c := t.Claim; {
 	case c == nil || c.Failed != nil || c.Soaking != nil || c.Cordoned == nil && c.Rebooting == nil:
 		return nil
 	case !c.Drains || c.Rebooting == nil && p.now.Before(t.cordoned(p.world)):
-		stage = turnof.Maintained
+		stage = turn.Maintained
 	case c.Rebooting == nil && c.Changed == nil && !p.world.works.Of(t.of(p.world)).Drained:
-		stage = turnof.Draining
+		stage = turn.Draining
 	}
-	wake, err := p.drainOf(t).Tell(ctx, t.node, stage)
+	wake, err := p.drainOf(t).Tell(ctx, t.Node, stage)
 	p.at(wake)
 	return err
 }
 
 // cordoned is when the drain of a node that was cordoned begins, or has begun.
-func (t *turn) cordoned(w *world) time.Time {
-	if t.claim.Cordoned == nil {
+func (t *unit) cordoned(w *world) time.Time {
+	if t.Claim.Cordoned == nil {
 		return time.Time{}
 	}
 	return t.drainSince(w)

@@ -34,7 +34,7 @@ import (
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/hostupdate"
-	turnof "moult.dev/moult/internal/turn"
+	"moult.dev/moult/internal/turn"
 )
 
 // loop runs NodeRollouts over simulated hosts: an API server in memory, a controller that is called by hand, and a clock
@@ -192,7 +192,7 @@ func (l *loop) restart() {
 	l.Cleanup(func() { recorder.Shutdown(context.Background()) })
 	o.Controller = NewController(l.clock, c, c, nil, f, recorder, Options{})
 	o.Controller.pods = podsIn{l.api}
-	o.works = turnof.NewWorks(o.Controller.pods)
+	o.works = turn.NewWorks(o.Controller.pods)
 	l.operator = o
 }
 

@@ -38,7 +38,7 @@ type memo struct {
 	// silent are nodes whose agents have not answered, since that was first seen.
 	silent map[types.UID]time.Time
 	// turns and units are memory for as many as there were last.
-	turns []turn
+	turns []unit
 	units []rollout.Unit
 }
 
@@ -67,18 +67,18 @@ type question struct {
 }
 
 // unanswered is what a host had said that was asked again for what others have to offer, and has not answered; nil of any other.
-func (m *memo) unanswered(t *turn) *hostupdate.Report {
-	told := m.told[t.node.UID]
+func (m *memo) unanswered(t *unit) *hostupdate.Report {
+	told := m.told[t.Node.UID]
 	b, r := told.before, &t.report
 	switch {
-	case b == nil, told.node == t.node: // The question is not to be seen yet.
+	case b == nil, told.node == t.Node: // The question is not to be seen yet.
 		return nil
-	case t.claim == nil && r.Wanted == v1alpha1.HostActionStabilize && !r.Fresh() && !r.Answers(v1alpha1.HostActionStabilize) &&
+	case t.Claim == nil && r.Wanted == v1alpha1.HostActionStabilize && !r.Fresh() && !r.Answers(v1alpha1.HostActionStabilize) &&
 		r.Version == b.Version && r.BootID == b.BootID && r.Protocol == b.Protocol:
 		return b
 	}
 	told.before, told.node = nil, nil
-	m.told[t.node.UID] = told
+	m.told[t.Node.UID] = told
 	return nil
 }
 
@@ -119,7 +119,7 @@ func (m *memo) begin(w *world, nodes int) {
 		m.told = map[types.UID]question{}
 	}
 	if cap(m.turns) < nodes || cap(m.turns) > 4*nodes {
-		m.turns, m.units = make([]turn, 0, nodes), make([]rollout.Unit, 0, nodes)
+		m.turns, m.units = make([]unit, 0, nodes), make([]rollout.Unit, 0, nodes)
 	}
 	m.turns, m.units = m.turns[:0], m.units[:0]
 }

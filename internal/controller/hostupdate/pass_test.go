@@ -25,7 +25,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/rollout"
-	turnof "moult.dev/moult/internal/turn"
+	"moult.dev/moult/internal/turn"
 )
 
 // What a rollout asks of changed nodes keeps its waves back, too.
@@ -42,7 +42,7 @@ func TestWavesHeedHealth(t *testing.T) {
 		next := newNode(func(n *corev1.Node) { n.Name, n.UID = "b", "uid-b" }, words("stabilize,stabilize,ready true"), runs("1.0.0"), offers("1.1.0"))
 		s := fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{"a": fleet.NodeOf(updated), "b": fleet.NodeOf(next)}}, Objects: []*corev1.Node{updated, next}}
 		c := &Controller{
-			clock: clock.RealClock{}, works: turnof.NewWorks(noPods{}), asked: newBackoffs(), reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters(), memos: newMemos(),
+			clock: clock.RealClock{}, works: turn.NewWorks(noPods{}), asked: newBackoffs(), reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters(), memos: newMemos(),
 		}
 		w, err := c.resolve(r, nil)
 		if err != nil {
@@ -61,7 +61,7 @@ func TestWavesHeedHealth(t *testing.T) {
 // What a host update has left on nodes whose name a replacement has by now is given back; a host that is to reboot is waited for, and looked at again
 // in time though no other node changes.
 func TestLeaveOut(t *testing.T) {
-	stored := turnof.Object()
+	stored := turn.Object()
 	stored.SetName("os")
 	stored.SetUID("another")
 	stored.Object["spec"] = map[string]any{"nodeSelector": map[string]any{}, "replacement": map[string]any{}}
@@ -75,14 +75,14 @@ func TestLeaveOut(t *testing.T) {
 		"of a replacement's own": {func(c *v1alpha1.Claim) { c.UID = "another" }, false, 0},
 	} {
 		scheme := runtime.NewScheme()
-		scheme.AddKnownTypeWithName(turnof.GroupVersionKind, &unstructured.Unstructured{})
+		scheme.AddKnownTypeWithName(turn.GroupVersionKind, &unstructured.Unstructured{})
 		scheme.AddKnownTypeWithName(v1alpha1.GroupVersion.WithKind("NodeDisruptionBudgetList"), &v1alpha1.NodeDisruptionBudgetList{})
 		if err := corev1.AddToScheme(scheme); err != nil {
 			t.Fatal(err)
 		}
 		clk := clocktesting.NewFakePassiveClock(now)
 		api := clientfake.NewClientBuilder().WithScheme(scheme).WithObjects(stored.DeepCopy(), newNode(words("reboot-update,perform-update,ready true"), runs("1.0.0"), holding(claimed(tc.claim)))).Build()
-		c := &Controller{clock: clk, client: api, fleet: fleet.New(clk, api, nil), works: turnof.NewWorks(noPods{}), queued: fleet.NewWaiters()}
+		c := &Controller{clock: clk, client: api, fleet: fleet.New(clk, api, nil), works: turn.NewWorks(noPods{}), queued: fleet.NewWaiters()}
 		wake, err := c.reconcile(t.Context(), types.NamespacedName{Name: "os"})
 		n := &corev1.Node{}
 		if err := errors.Join(err, api.Get(t.Context(), client.ObjectKey{Name: "a"}, n)); err != nil {
@@ -114,7 +114,7 @@ func TestWindowClosesMeanwhile(t *testing.T) {
 		}).Build()
 		s := fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{"a": fleet.NodeOf(n)}}, Objects: []*corev1.Node{n}, Version: 1}
 		c := &Controller{
-			clock: clk, client: api, fleet: fleet.New(clk, api, nil), works: turnof.NewWorks(noPods{}), asked: newBackoffs(), reports: fleet.NewReports(),
+			clock: clk, client: api, fleet: fleet.New(clk, api, nil), works: turn.NewWorks(noPods{}), asked: newBackoffs(), reports: fleet.NewReports(),
 			waves: fleet.NewWaves(), queued: fleet.NewWaiters(), memos: newMemos(),
 		}
 		w, err := c.resolve(r, nil)
@@ -156,7 +156,7 @@ func BenchmarkPass(b *testing.B) {
 				s.Objects, s.Nodes[n.Name] = append(s.Objects, n), fleet.NodeOf(n)
 			}
 			c := &Controller{
-				clock: clock.RealClock{}, works: turnof.NewWorks(noPods{}), asked: newBackoffs(), reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters(), memos: newMemos(),
+				clock: clock.RealClock{}, works: turn.NewWorks(noPods{}), asked: newBackoffs(), reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters(), memos: newMemos(),
 			}
 			b.ReportAllocs()
 			for b.Loop() {

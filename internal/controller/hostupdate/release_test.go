@@ -23,7 +23,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/rollout"
-	turnof "moult.dev/moult/internal/turn"
+	"moult.dev/moult/internal/turn"
 )
 
 // A release that one host has found is asked for on all others, and nothing but a host that runs it lets the wave of the canary end.
@@ -144,7 +144,7 @@ func newLookout(t *testing.T, nodes ...client.Object) *lookout {
 	})}
 	api := fake.NewClientBuilder().WithObjects(nodes...).Build()
 	l.Controller = &Controller{
-		clock: clocktesting.NewFakePassiveClock(now), client: api, works: turnof.NewWorks(noPods{}), asked: newBackoffs(), reports: fleet.NewReports(),
+		clock: clocktesting.NewFakePassiveClock(now), client: api, works: turn.NewWorks(noPods{}), asked: newBackoffs(), reports: fleet.NewReports(),
 		waves: fleet.NewWaves(), queued: fleet.NewWaiters(), memos: newMemos(),
 	}
 	return l

@@ -15,7 +15,7 @@ import (
 	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/hostupdate"
 	"moult.dev/moult/internal/rollout"
-	turnof "moult.dev/moult/internal/turn"
+	"moult.dev/moult/internal/turn"
 )
 
 // defaultRebootTimeout of spec.hostUpdate.rebootTimeout.
@@ -39,7 +39,7 @@ type world struct {
 	rebootTimeout   time.Duration
 	// taint is the key of the taint of outdated nodes, and optOut that of the label of those that are left alone.
 	taint, optOut string
-	works         *turnof.Works
+	works         *turn.Works
 	asked         *backoffs
 	// own is the node that the operator runs on.
 	own string
@@ -64,7 +64,7 @@ type world struct {
 // resolve is what the spec comes to, or why it can't be carried out.
 func (c *Controller) resolve(r *v1alpha1.NodeRollout, malformed error) (*world, error) {
 	w := &world{
-		rollout: r, holder: holder(r), selector: labels.Nothing(), taint: turnof.TaintOf(r.Name), optOut: v1alpha1.LabelNodeRollout(r.Name), rebootTimeout: defaultRebootTimeout, works: c.works, asked: c.asked,
+		rollout: r, holder: holder(r), selector: labels.Nothing(), taint: turn.TaintOf(r.Name), optOut: v1alpha1.LabelNodeRollout(r.Name), rebootTimeout: defaultRebootTimeout, works: c.works, asked: c.asked,
 		own:      c.options.NodeName,
 		revision: r.Status.Revision,
 	}
@@ -90,8 +90,8 @@ func (w *world) parse() (err error) {
 	if t := w.host.RebootTimeout; t != nil {
 		w.rebootTimeout = t.Duration
 	}
-	w.spec = turnof.Digest(spec.HostUpdate, spec.Drain, spec.Health, w.rollout.Annotations[v1alpha1.AnnotationRetry])
-	if w.drain, err = turnof.DrainOptions(spec.Drain); err != nil {
+	w.spec = turn.Digest(spec.HostUpdate, spec.Drain, spec.Health, w.rollout.Annotations[v1alpha1.AnnotationRetry])
+	if w.drain, err = turn.DrainOptions(spec.Drain); err != nil {
 		return err
 	}
 	w.drains, w.exclude = spec.Drain == nil || !spec.Drain.Disabled, true
@@ -117,11 +117,11 @@ func (w *world) parse() (err error) {
 
 // look makes the fleet one by which a changed node is healthy: with what spec.health asks for.
 func (w *world) look() {
-	w.healthy = turnof.Healthy(w.fleet, w.rollout.Spec.Health)
+	w.healthy = turn.Healthy(w.fleet, w.rollout.Spec.Health)
 }
 
 // attempt identifies what a turn on this node is started for. A failed turn is tried again once it differs: after a change of how hosts
 // are updated, drained and found healthy, with another version, or when somebody asks for it.
 func (w *world) attempt(n *corev1.Node, version string) string {
-	return turnof.Digest(w.spec, version, n.Annotations[v1alpha1.AnnotationRetry])
+	return turn.Digest(w.spec, version, n.Annotations[v1alpha1.AnnotationRetry])
 }

@@ -15,7 +15,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/drain"
-	turnof "moult.dev/moult/internal/turn"
+	"moult.dev/moult/internal/turn"
 )
 
 func TestResolve(t *testing.T) {
@@ -73,7 +73,7 @@ func TestDrainOptions(t *testing.T) {
 			SkipWaitForDelete: 7 * time.Second, WaitForVolumeDetach: true,
 		}, "app=a,!upgrade.cattle.io/controller"},
 	} {
-		got, err := turnof.DrainOptions(tc.spec)
+		got, err := turn.DrainOptions(tc.spec)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,14 +98,14 @@ func TestTaintOutdated(t *testing.T) {
 		node    *corev1.Node
 		want    step
 	}{
-		"outdated":                       {wants, old("stabilize,stabilize,ready true"), stepTaint},
-		"outdated, and tainted":          {wants, old("stabilize,stabilize,ready true", tainted), stepNone},
-		"updated":                        {wants, newNode(words("stabilize,stabilize,ready false")), stepNone},
-		"updated, and tainted":           {wants, newNode(words("stabilize,stabilize,ready false"), tainted), stepUntaint},
-		"opted out, and tainted":         {wants, old("stabilize,stabilize,ready true", tainted, labelled(v1alpha1.LabelNodeRollout("os"), v1alpha1.LabelNodeRolloutDisabled)), stepUntaint},
-		"not labelled, and tainted":      {wants, newNode(unlabelledNode, tainted), stepUntaint},
-		"nobody asks for it, and it was": {newRollout(), old("stabilize,stabilize,ready true", tainted), stepUntaint},
-		"nobody asks for it":             {newRollout(), old("stabilize,stabilize,ready true"), stepNone},
+		"outdated":                       {wants, old("stabilize,stabilize,ready true"), turn.StepTaint},
+		"outdated, and tainted":          {wants, old("stabilize,stabilize,ready true", tainted), turn.StepNone},
+		"updated":                        {wants, newNode(words("stabilize,stabilize,ready false")), turn.StepNone},
+		"updated, and tainted":           {wants, newNode(words("stabilize,stabilize,ready false"), tainted), turn.StepUntaint},
+		"opted out, and tainted":         {wants, old("stabilize,stabilize,ready true", tainted, labelled(v1alpha1.LabelNodeRollout("os"), v1alpha1.LabelNodeRolloutDisabled)), turn.StepUntaint},
+		"not labelled, and tainted":      {wants, newNode(unlabelledNode, tainted), turn.StepUntaint},
+		"nobody asks for it, and it was": {newRollout(), old("stabilize,stabilize,ready true", tainted), turn.StepUntaint},
+		"nobody asks for it":             {newRollout(), old("stabilize,stabilize,ready true"), turn.StepNone},
 	} {
 		if got := judged(t, tc.rollout.DeepCopy(), tc.node); got == nil || got.step != tc.want {
 			t.Errorf("%s: %+v", name, got)
@@ -123,13 +123,13 @@ func TestSurvey(t *testing.T) {
 			n.Annotations[v1alpha1.AnnotationHostTarget] = offers
 		}
 		n.Annotations[v1alpha1.AnnotationHostVersion] = runs
-		s := turn{node: n, counted: true, speaks: true}
+		s := unit{node: n, counted: true, speaks: true}
 		s.report, _ = readHost(n)
 		return s
 	}
 	hidden := host("x", "9.0.0", "9.1.0")
 	hidden.unit.OptedOut = true
-	all := []turn{host("a", "1.0.0", "1.1.0"), host("b", "1.0.0", "1.2.0"), host("c", "1.1.0", ""), hidden}
+	all := []unit{host("a", "1.0.0", "1.1.0"), host("b", "1.0.0", "1.2.0"), host("c", "1.1.0", ""), hidden}
 	known := []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Hour)}, {Version: "0.9.0", Since: ago(2 * time.Hour)}}
 	wantReleases := []v1alpha1.HostRelease{{Version: "1.2.0", Since: metav1.Time{Time: now}}, {Version: "1.1.0", Since: ago(time.Hour)}}
 	if diff := cmp.Diff(wantReleases, releases(known, all, now)); diff != "" {
@@ -138,7 +138,7 @@ func TestSurvey(t *testing.T) {
 	if diff := cmp.Diff([]v1alpha1.HostVersion{{Version: "1.0.0", Nodes: 2}, {Version: "1.1.0", Nodes: 1}}, versions(all)); diff != "" {
 		t.Errorf("versions (-want +got):\n%s", diff)
 	}
-	var many []turn
+	var many []unit
 	for i := range 30 {
 		many = append(many, host("m", "1.0."+string(rune('0'+i%10))+string(rune('0'+i/10)), "2.0."+string(rune('1'+i/10))+string(rune('0'+i%10))))
 	}

@@ -16,12 +16,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	turnof "moult.dev/moult/internal/turn"
+	"moult.dev/moult/internal/turn"
 )
 
 // CacheOptions bounds the cache of NodeRollouts to what this controller reads.
 func CacheOptions() map[client.Object]cache.ByObject {
-	return map[client.Object]cache.ByObject{turnof.Object(): {Transform: cache.TransformStripManagedFields()}}
+	return map[client.Object]cache.ByObject{turn.Object(): {Transform: cache.TransformStripManagedFields()}}
 }
 
 // SetupWithManager makes the manager run this controller.
@@ -31,9 +31,9 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	}
 	return ctrl.NewControllerManagedBy(m).
 		Named("noderollout.hostupdate").
-		For(turnof.Object(), builder.WithPredicates(turnof.RolloutChanged)).
-		Watches(&corev1.Node{}, turnof.Soon(c.wait, turnof.RolloutsOfNode(c.client, false)), builder.WithPredicates(turnof.NodeChanged)).
-		WatchesRawSource(source.Channel(c.fleet.Wake(ctx, c.queued), turnof.Soon(c.wait, turnof.Itself))).
+		For(turn.Object(), builder.WithPredicates(turn.RolloutChanged)).
+		Watches(&corev1.Node{}, turn.Soon(c.wait, turn.RolloutsOfNode(c.client, false)), builder.WithPredicates(turn.NodeChanged)).
+		WatchesRawSource(source.Channel(c.fleet.Wake(ctx, c.queued), turn.Soon(c.wait, turn.Itself))).
 		WatchesRawSource(c.woken.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, c.options.Threads)}).
 		Complete(c)

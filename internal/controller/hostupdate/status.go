@@ -18,7 +18,7 @@ import (
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/status"
-	turnof "moult.dev/moult/internal/turn"
+	"moult.dev/moult/internal/turn"
 )
 
 // report writes the status if it changed, and then the Events.
@@ -33,7 +33,7 @@ func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured) er
 	p.events.Emit(p.happened...)
 	p.happened = nil
 
-	before := turnof.StatusOf(stored)
+	before := turn.StatusOf(stored)
 	if equality.Semantic.DeepEqual(before, p.rollout.Status) {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured) er
 	if started := p.reports.TakeStarted(p.rollout.UID); len(started) > 0 {
 		p.events.Emit(events.HostsStarted(p.rollout, started))
 	}
-	p.events.Emit(turnof.Transitions(&before, p.rollout)...)
+	p.events.Emit(turn.Transitions(&before, p.rollout)...)
 	return nil
 }
 
@@ -67,34 +67,34 @@ func (p *pass) count() status.Progress {
 	s := &p.rollout.Status
 	s.Updating, s.Failed, s.Waiting = nil, nil, nil
 	states := map[v1alpha1.UnitState]int{}
-	var holders []*turn
+	var holders []*unit
 	var newest time.Time
 	for i := range p.turns {
 		t := &p.turns[i]
-		holds := t.unit.HoldsSlot()
-		if !holds && (!t.counted || t.unit.OptedOut && t.unit.State == v1alpha1.UnitOutdated) {
+		holds := t.Unit.HoldsSlot()
+		if !holds && (!t.Counted || t.Unit.OptedOut && t.Unit.State == v1alpha1.UnitOutdated) {
 			continue
 		}
-		state := t.unit.State
+		state := t.Unit.State
 		if holds && state == v1alpha1.UnitOutdated {
 			state = v1alpha1.UnitUpdating // Its turn is to start over.
 		}
 		states[state]++
 		g.Counts.Total++
 		switch {
-		case t.unit.State == v1alpha1.UnitUpdated:
+		case t.Unit.State == v1alpha1.UnitUpdated:
 			g.Counts.Updated++
-		case t.unit.State == v1alpha1.UnitFailed:
+		case t.Unit.State == v1alpha1.UnitFailed:
 			g.Counts.Failed++
-			if g.Failure == "" || t.unit.Since.After(newest) {
-				g.Failure, newest = t.unit.Message, t.unit.Since
+			if g.Failure == "" || t.Unit.Since.After(newest) {
+				g.Failure, newest = t.Unit.Message, t.Unit.Since
 			}
 		case holds:
 			g.Counts.Updating++
 		default:
 			g.Counts.Waiting++
 		}
-		if holds || t.unit.State == v1alpha1.UnitFailed {
+		if holds || t.Unit.State == v1alpha1.UnitFailed {
 			holders = append(holders, t)
 		}
 	}
@@ -122,7 +122,7 @@ func (p *pass) count() status.Progress {
 func (p *pass) complete() bool {
 	for i := range p.turns {
 		t := &p.turns[i]
-		if r := t.answer(); t.claim != nil || t.counted && !t.unit.OptedOut && r.Knows() && r.Update == v1alpha1.HostUpdateTrue {
+		if r := t.answer(); t.Claim != nil || t.Counted && !t.Unit.OptedOut && r.Knows() && r.Update == v1alpha1.HostUpdateTrue {
 			return false
 		}
 	}
@@ -154,11 +154,11 @@ func (p *pass) judgeHalt(g *status.Progress) {
 }
 
 // listHolders lists the first of the nodes in a turn, and of those that failed, with what they do or did.
-func (p *pass) listHolders(holders []*turn) {
+func (p *pass) listHolders(holders []*unit) {
 	s := &p.rollout.Status
 	waits := make(map[string]*rollout.Wait, len(holders))
 	for _, t := range holders {
-		waits[t.node.Name] = nil
+		waits[t.Node.Name] = nil
 	}
 	for i := range p.decision.Waiting {
 		if wait := &p.decision.Waiting[i]; len(waits) > 0 {
@@ -168,34 +168,34 @@ func (p *pass) listHolders(holders []*turn) {
 		}
 	}
 	for _, t := range holders {
-		wait := waits[t.node.Name]
-		if t.unit.State == v1alpha1.UnitFailed {
-			failed := v1alpha1.UnitStatus{Node: t.node.Name, Reason: t.unit.Reason, Message: t.unit.Message, Since: turnof.Stamp(t.unit.Since)}
-			if wait != nil && wait.Reason == t.unit.Reason {
+		wait := waits[t.Node.Name]
+		if t.Unit.State == v1alpha1.UnitFailed {
+			failed := v1alpha1.UnitStatus{Node: t.Node.Name, Reason: t.Unit.Reason, Message: t.Unit.Message, Since: turn.Stamp(t.Unit.Since)}
+			if wait != nil && wait.Reason == t.Unit.Reason {
 				failed.Message = wait.Message // It says also when it is tried again.
 			}
 			s.Failed = append(s.Failed, failed)
 			continue
 		}
 		phase, since := t.phase()
-		turn := v1alpha1.UnitStatus{Node: t.node.Name, Phase: phase, Reason: t.unit.Reason, Message: t.message, Since: turnof.Stamp(since)}
+		turn := v1alpha1.UnitStatus{Node: t.Node.Name, Phase: phase, Reason: t.Unit.Reason, Message: t.Message, Since: turn.Stamp(since)}
 		if wait != nil {
 			turn.Reason, turn.Message = wait.Reason, wait.Message
-			if !t.unreadable {
+			if !t.Unreadable {
 				turn.Message = "it is to start over: " + turn.Message
 			}
 		}
 		s.Updating = append(s.Updating, turn)
 	}
-	s.Updating, s.Failed = turnof.Oldest(s.Updating), turnof.Oldest(s.Failed)
+	s.Updating, s.Failed = turn.Oldest(s.Updating), turn.Oldest(s.Failed)
 }
 
 // phase is where the turn stands, and since when.
-func (t *turn) phase() (v1alpha1.Phase, time.Time) {
-	if t.claim == nil {
-		return v1alpha1.PhaseClaimed, t.unit.Since // It is about to be taken over, or can't be read.
+func (t *unit) phase() (v1alpha1.Phase, time.Time) {
+	if t.Claim == nil {
+		return v1alpha1.PhaseClaimed, t.Unit.Since // It is about to be taken over, or can't be read.
 	}
-	phase, since := hostupdate.PhaseOf(t.claim)
+	phase, since := hostupdate.PhaseOf(t.Claim)
 	return phase, since.Time
 }
 
@@ -203,11 +203,11 @@ func (t *turn) phase() (v1alpha1.Phase, time.Time) {
 func (p *pass) listWaiting(g *status.Progress) map[v1alpha1.Reason]int {
 	failed := map[string]bool{}
 	for i := range p.turns {
-		if t := &p.turns[i]; t.unit.State == v1alpha1.UnitFailed {
-			failed[t.node.Name] = true
+		if t := &p.turns[i]; t.Unit.State == v1alpha1.UnitFailed {
+			failed[t.Node.Name] = true
 		}
 	}
-	list, reasons := turnof.Waiting(&p.decision, failed, g)
+	list, reasons := turn.Waiting(&p.decision, failed, g)
 	p.rollout.Status.Waiting = list
 	return reasons
 }

@@ -26,9 +26,9 @@ import (
 type step int
 
 const (
-	stepNone     step = iota
+	turn.StepNone     step = iota
 	stepAsk           // say stabilize: the agent is to find out what its host has to offer
-	stepAdopt         // claim the node of a host that another operator has told to reboot
+	turn.StepAdopt         // claim the node of a host that another operator has told to reboot
 	stepReturn        // give a node back whose claim somebody has taken away
 	stepPrepare       // say prepare-update once more: somebody has taken the word away
 	stepPerform       // say perform-update
@@ -38,17 +38,17 @@ const (
 	stepReboot        // say reboot-update
 	stepWithdraw      // say stabilize in the middle of a turn: what was said is gone, and the host is judged by what it does
 	stepChanged       // record in the claim that the host runs what it should, and label the node where hooks are waited for
-	stepSoak          // record in the claim that the node is well, and give it back to the scheduler
-	stepFinish        // release the node: it is updated
-	stepFail          // record in the claim why the turn failed, and give the node back
-	stepAbandon       // release the node: the rollout wants nothing of it any more
-	stepTaint         // taint the node as one that is still to be updated
-	stepUntaint       // take that taint off
+	turn.StepSoak          // record in the claim that the node is well, and give it back to the scheduler
+	turn.StepFinish        // release the node: it is updated
+	turn.StepFail          // record in the claim why the turn failed, and give the node back
+	turn.StepRelease       // release the node: the rollout wants nothing of it any more
+	turn.StepTaint         // taint the node as one that is still to be updated
+	turn.StepUntaint       // take that taint off
 	stepTell          // say in the node's conditions how the turn stands
 )
 
 // turn is one node's part in the rollout: what the API shows, what state that is, and what to do next.
-type turn struct {
+type unit struct {
 	node  *corev1.Node
 	known *rollout.Node
 	claim *v1alpha1.Claim // the rollout's own, or nil
@@ -67,23 +67,23 @@ type turn struct {
 	unreadable bool
 	// counted is false for a node that is none of the rollout's (any more), and only has to leave.
 	counted bool
-	failure v1alpha1.ClaimFailure // for stepFail
+	failure v1alpha1.ClaimFailure // for turn.StepFail
 	// message says what the turn waits for.
 	message string
-	// soakEnd is when it will have soaked, for stepSoak.
+	// soakEnd is when it will have soaked, for turn.StepSoak.
 	soakEnd time.Time
 	wake    time.Time // when the clock alone changes the step
 }
 
 // at notes an instant at which the step can be another.
-func (t *turn) at(when time.Time) {
-	if !when.IsZero() && (t.wake.IsZero() || when.Before(t.wake)) {
-		t.wake = when
+func (t *unit) at(when time.Time) {
+	if !when.IsZero() && (t.Wake.IsZero() || when.Before(t.Wake)) {
+		t.Wake = when
 	}
 }
 
 // turns judges every node that the rollout selects, or still has something on.
-func turns(w *world, s fleet.Snapshot) []turn {
+func turns(w *world, s fleet.Snapshot) []unit {
 	w.memo.begin(w, len(s.Objects))
 	w.look()
 	all := w.memo.turns
@@ -95,18 +95,18 @@ func turns(w *world, s fleet.Snapshot) []turn {
 			w.memo.hosts[n] = h
 		}
 		known := s.Nodes[n.Name]
-		t := turn{
+		t := unit{
 			node: n, known: known, claim: node.Held(known.Claims, w.rollout.UID), unreadable: known.ClaimError != "",
 			report: h.report, speaks: h.speaks, counted: h.selected && h.speaks,
 		}
-		if t.counted {
+		if t.Counted {
 			t.before = w.memo.unanswered(&t)
 		}
-		t.unit.OptedOut = n.Labels[w.optOut] == v1alpha1.LabelNodeRolloutDisabled
-		if h.selected && !h.speaks && !t.unit.OptedOut {
+		t.Unit.OptedOut = n.Labels[w.optOut] == v1alpha1.LabelNodeRolloutDisabled
+		if h.selected && !h.speaks && !t.Unit.OptedOut {
 			w.unlabelled++
 		}
-		if t.counted || t.claim != nil || t.marked(w) || node.Tainted(n, w.taint) {
+		if t.Counted || t.Claim != nil || t.marked(w) || node.Tainted(n, w.taint) {
 			all = append(all, t)
 		}
 	}
@@ -124,7 +124,7 @@ const patience = time.Minute
 
 // awaits keeps units from being started before their time while others do not know yet whether they are to be: the node that the operator runs on,
 // and where the strategy gives an order all of them. An agent that is not there holds nobody up for long.
-func (w *world) awaits(all []turn) {
+func (w *world) awaits(all []unit) {
 	if !w.ready {
 		return
 	}
@@ -133,17 +133,17 @@ func (w *world) awaits(all []turn) {
 	for i := range all {
 		t := &all[i]
 		if !t.awaited() {
-			delete(w.memo.silent, t.node.UID)
+			delete(w.memo.silent, t.Node.UID)
 			continue
 		}
-		since, known := w.memo.silent[t.node.UID]
+		since, known := w.memo.silent[t.Node.UID]
 		if !known {
 			since = w.now
-			w.memo.silent[t.node.UID] = since
+			w.memo.silent[t.Node.UID] = since
 		}
 		if until := since.Add(patience); w.now.Before(until) {
 			if silent++; name == "" {
-				name = t.node.Name
+				name = t.Node.Name
 			}
 			if until.After(end) {
 				end = until
@@ -156,20 +156,20 @@ func (w *world) awaits(all []turn) {
 	s := w.rollout.Spec.Strategy
 	ordered := s != nil && len(s.Order) > 0
 	for i := range all {
-		if t := &all[i]; t.claim == nil && t.unit.State == v1alpha1.UnitOutdated && t.unit.Reason == "" && (ordered || t.node.Name == w.own) {
-			t.unit.Reason = v1alpha1.ReasonHostSilent
-			t.unit.Message = fmt.Sprintf("others may come first: the agents of %s have not said yet whether there is an update; they are waited for until %s",
+		if t := &all[i]; t.Claim == nil && t.Unit.State == v1alpha1.UnitOutdated && t.Unit.Reason == "" && (ordered || t.Node.Name == w.own) {
+			t.Unit.Reason = v1alpha1.ReasonHostSilent
+			t.Unit.Message = fmt.Sprintf("others may come first: the agents of %s have not said yet whether there is an update; they are waited for until %s",
 				others(name, silent), end.UTC().Format(time.RFC3339))
-			t.at(end)
+			t.WakeAt(end)
 		}
 	}
 }
 
 // awaited reports whether the host is asked, and may turn out to be one that goes first.
-func (t *turn) awaited() bool {
-	silent := t.unit.State == v1alpha1.UnitOutdated && t.unit.Reason == v1alpha1.ReasonHostSilent
-	again := t.unit.Unoffered && (t.again || t.before != nil)
-	return t.counted && !t.unit.OptedOut && (silent || again)
+func (t *unit) awaited() bool {
+	silent := t.Unit.State == v1alpha1.UnitOutdated && t.Unit.Reason == v1alpha1.ReasonHostSilent
+	again := t.Unit.Unoffered && (t.again || t.before != nil)
+	return t.Counted && !t.Unit.OptedOut && (silent || again)
 }
 
 // others names the first of so many nodes.
@@ -181,7 +181,7 @@ func others(name string, n int) string {
 }
 
 // survey finds out what follows from all hosts together.
-func (w *world) survey(all []turn) {
+func (w *world) survey(all []unit) {
 	status := &w.rollout.Status
 	w.releases, w.versions = releases(status.Releases, all, w.now), versions(all)
 	w.wish = hostupdate.WishOf(&w.host, w.releases)
@@ -197,10 +197,10 @@ func (w *world) survey(all []turn) {
 }
 
 // reports are the last answers of the hosts that count.
-func reports(all []turn) iter.Seq[*hostupdate.Report] {
+func reports(all []unit) iter.Seq[*hostupdate.Report] {
 	return func(yield func(*hostupdate.Report) bool) {
 		for i := range all {
-			if t := &all[i]; t.counted && !t.unit.OptedOut && !yield(t.answer()) {
+			if t := &all[i]; t.Counted && !t.Unit.OptedOut && !yield(t.answer()) {
 				return
 			}
 		}
@@ -209,7 +209,7 @@ func reports(all []turn) iter.Seq[*hostupdate.Report] {
 
 // releases are the versions that hosts have to offer, and since when: those that were known, as long as any host offers or runs them, and
 // those that are new.
-func releases(known []v1alpha1.HostRelease, all []turn, now time.Time) []v1alpha1.HostRelease {
+func releases(known []v1alpha1.HostRelease, all []unit, now time.Time) []v1alpha1.HostRelease {
 	offered, there := map[string]bool{}, map[string]bool{}
 	for r := range reports(all) {
 		there[r.Version] = true
@@ -236,7 +236,7 @@ func releases(known []v1alpha1.HostRelease, all []turn, now time.Time) []v1alpha
 }
 
 // versions counts which versions run on how many nodes.
-func versions(all []turn) []v1alpha1.HostVersion {
+func versions(all []unit) []v1alpha1.HostVersion {
 	count := map[string]int32{}
 	for r := range reports(all) {
 		if r.Version != "" {
@@ -254,14 +254,14 @@ func versions(all []turn) []v1alpha1.HostVersion {
 }
 
 // marked reports whether the rollout has left its mark on the node, that it is cordoned by it or kept from load balancers.
-func (t *turn) marked(w *world) bool {
-	_, excluded := t.node.Labels[corev1.LabelNodeExcludeBalancers]
-	return t.node.Spec.Unschedulable && t.node.Annotations[v1alpha1.AnnotationCordonedBy] == w.holder ||
-		excluded && t.node.Annotations[v1alpha1.AnnotationExcludedBy] == w.holder
+func (t *unit) marked(w *world) bool {
+	_, excluded := t.Node.Labels[corev1.LabelNodeExcludeBalancers]
+	return t.Node.Spec.Unschedulable && t.Node.Annotations[v1alpha1.AnnotationCordonedBy] == w.holder ||
+		excluded && t.Node.Annotations[v1alpha1.AnnotationExcludedBy] == w.holder
 }
 
 // answer is what the host said last: while it is asked again for what others have to offer, that stands.
-func (t *turn) answer() *hostupdate.Report {
+func (t *unit) answer() *hostupdate.Report {
 	if t.before != nil {
 		return t.before
 	}
@@ -269,54 +269,54 @@ func (t *turn) answer() *hostupdate.Report {
 }
 
 // judge sets the unit's state and the next step.
-func (t *turn) judge(w *world) {
-	t.unit.Node, t.unit.State = t.node.Name, v1alpha1.UnitUpdating
+func (t *unit) judge(w *world) {
+	t.Unit.Node, t.Unit.State = t.Node.Name, v1alpha1.UnitUpdating
 	t.verdict = w.wish.Judge(t.answer(), w.now)
-	if t.claim == nil {
+	if t.Claim == nil {
 		t.judgeUnclaimed(w)
 	} else {
 		t.judgeClaimed(w)
-		t.unit.Claimed = !t.claim.Parked()
+		t.Unit.Claimed = !t.Claim.Parked()
 	}
-	switch t.unit.State {
+	switch t.Unit.State {
 	case v1alpha1.UnitUpdated:
-		t.unit.Unoffered = hostupdate.Unoffered(&t.report, w.revision)
+		t.Unit.Unoffered = hostupdate.Unoffered(&t.report, w.revision)
 	case v1alpha1.UnitOutdated:
-		t.unit.Unoffered = t.claim == nil && t.verdict.Unoffered()
+		t.Unit.Unoffered = t.Claim == nil && t.verdict.Unoffered()
 	case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking, v1alpha1.UnitFailed:
 	}
 	t.taint(w)
 }
 
 // judgeUnclaimed judges a node that the rollout has no claim on.
-func (t *turn) judgeUnclaimed(w *world) {
-	t.unit.State = v1alpha1.UnitOutdated
+func (t *unit) judgeUnclaimed(w *world) {
+	t.Unit.State = v1alpha1.UnitOutdated
 	switch {
-	case t.unreadable:
+	case t.Unreadable:
 		// Nobody may touch the node. One that was cordoned for the rollout holds its slot.
-		if t.unit.InTurn = t.marked(w); t.verdict.State == v1alpha1.UnitUpdated && !t.unit.InTurn {
-			t.unit.State = v1alpha1.UnitUpdated
+		if t.Unit.InTurn = t.marked(w); t.verdict.State == v1alpha1.UnitUpdated && !t.Unit.InTurn {
+			t.Unit.State = v1alpha1.UnitUpdated
 		}
 	case !w.ready:
-	case t.counted && !t.unit.OptedOut && t.report.Wanted == v1alpha1.HostActionReboot && (!w.wish.DetectOnly || t.marked(w)):
+	case t.Counted && !t.Unit.OptedOut && t.report.Wanted == v1alpha1.HostActionReboot && (!w.wish.DetectOnly || t.marked(w)):
 		if !t.taken() {
-			t.step, t.unit.State = stepAdopt, v1alpha1.UnitUpdating
+			t.Step, t.Unit.State = turn.StepAdopt, v1alpha1.UnitUpdating
 		}
 	case t.marked(w) && !t.others(w):
-		t.step = stepReturn
-	case t.counted && !t.unit.OptedOut:
+		t.Step = stepReturn
+	case t.Counted && !t.Unit.OptedOut:
 		t.ask(w)
 		t.outdated(w)
 	}
 }
 
 // taken reports whether somebody else has a claim that keeps the rollout's own away.
-func (t *turn) taken() bool {
+func (t *unit) taken() bool {
 	return slices.ContainsFunc(t.known.Claims, func(c v1alpha1.Claim) bool { return !c.Parked() })
 }
 
 // others reports whether another rollout of this kind has the node, and speaks to its host.
-func (t *turn) others(w *world) bool {
+func (t *unit) others(w *world) bool {
 	return slices.ContainsFunc(t.known.Claims, func(c v1alpha1.Claim) bool {
 		return strings.HasPrefix(c.Rollout, kind+"/") && c.UID != w.rollout.UID
 	})
@@ -324,71 +324,71 @@ func (t *turn) others(w *world) bool {
 
 // ask lets the agent of a host that is in no turn find out what the host has to offer, where it does not know what to do, or has failed in
 // that: then it is asked again, more and more seldom.
-func (t *turn) ask(w *world) {
+func (t *unit) ask(w *world) {
 	r := &t.report
 	ordered := r.Wanted == v1alpha1.HostActionPrepare || r.Wanted == v1alpha1.HostActionPerform || r.Wanted == v1alpha1.HostActionReboot
 	switch {
 	case t.others(w):
-	case ordered && t.claim == nil && w.wish.DetectOnly:
+	case ordered && t.Claim == nil && w.wish.DetectOnly:
 		// Somebody else brings it to something, and is not disturbed.
 	case ordered || r.Fresh():
-		t.step = stepAsk
+		t.Step = stepAsk
 	case r.State == v1alpha1.HostStateError && r.Wanted == r.Active:
-		if at := w.asked.failed(t.node.UID, w.now); w.now.Before(at) {
-			t.at(at)
+		if at := w.asked.failed(t.Node.UID, w.now); w.now.Before(at) {
+			t.WakeAt(at)
 		} else {
-			t.step = stepAsk
+			t.Step = stepAsk
 		}
 	case r.Knows():
-		w.asked.well(t.node.UID)
+		w.asked.well(t.Node.UID)
 		t.askAgain(w)
 	}
 }
 
 // askAgain lets an agent look for what others have to offer: agents look by themselves at different times, so nobody knows yet whether that is for
 // this host, too. It is asked once for each release, and no more often than each askAgain for whichever.
-func (t *turn) askAgain(w *world) {
-	told := w.memo.told[t.node.UID]
+func (t *unit) askAgain(w *world) {
+	told := w.memo.told[t.Node.UID]
 	if told.latest == w.latest || !w.wish.Overtaken(&t.report, w.latest, w.latestSince) {
 		return
 	}
 	if next := told.again.Add(askAgain); w.now.Before(next) {
-		t.at(next)
+		t.WakeAt(next)
 		return
 	}
-	t.step, t.again = stepAsk, true
+	t.Step, t.again = stepAsk, true
 }
 
 // outdated is a unit that Decide may start, unless its host is as it should be.
-func (t *turn) outdated(w *world) {
+func (t *unit) outdated(w *world) {
 	v := &t.verdict
-	t.unit.State, t.unit.Reason, t.unit.Message = v.State, v.Reason, v.Message
-	t.at(v.RetryAt)
-	if w.memo.updated[t.node.UID] {
+	t.Unit.State, t.Unit.Reason, t.Unit.Message = v.State, v.Reason, v.Message
+	t.WakeAt(v.RetryAt)
+	if w.memo.updated[t.Node.UID] {
 		switch {
 		case t.report.Knows() || t.report.State == v1alpha1.HostStateError:
-			delete(w.memo.updated, t.node.UID)
+			delete(w.memo.updated, t.Node.UID)
 		case v.Reason == v1alpha1.ReasonHostSilent:
 			// Its turn has ended well a moment ago, and it is looking for updates again.
-			t.unit.State, t.unit.Reason, t.unit.Message = v1alpha1.UnitUpdated, "", ""
+			t.Unit.State, t.Unit.Reason, t.Unit.Message = v1alpha1.UnitUpdated, "", ""
 		}
 	}
-	if t.unit.State == v1alpha1.UnitOutdated && t.claim == nil {
-		t.unit.Rank = w.memo.rank(w, t.node)
+	if t.Unit.State == v1alpha1.UnitOutdated && t.Claim == nil {
+		t.Unit.Rank = w.memo.rank(w, t.Node)
 	}
 }
 
 // taint keeps the taint of outdated nodes as the strategy asks for it, where nothing else is to be done.
-func (t *turn) taint(w *world) {
-	if t.step != stepNone || !w.ready {
+func (t *unit) taint(w *world) {
+	if t.Step != turn.StepNone || !w.ready {
 		return
 	}
 	s := w.rollout.Spec.Strategy
-	wanted := s != nil && s.TaintOutdated && t.counted && !t.unit.OptedOut && t.unit.State != v1alpha1.UnitUpdated && t.unit.State != v1alpha1.UnitSoaking
-	switch has := node.Tainted(t.node, w.taint); {
+	wanted := s != nil && s.TaintOutdated && t.Counted && !t.Unit.OptedOut && t.Unit.State != v1alpha1.UnitUpdated && t.Unit.State != v1alpha1.UnitSoaking
+	switch has := node.Tainted(t.Node, w.taint); {
 	case wanted && !has:
-		t.step = stepTaint
+		t.Step = turn.StepTaint
 	case !wanted && has:
-		t.step = stepUntaint
+		t.Step = turn.StepUntaint
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	turnof "moult.dev/moult/internal/turn"
+	"moult.dev/moult/internal/turn"
 )
 
 // of names the turn.
-func (t *turn) of(w *world) turnof.Of {
-	return turnof.Of{Rollout: client.ObjectKeyFromObject(w.rollout), Node: t.node.Name, Turn: t.claim.Turn}
+func (t *unit) of(w *world) turn.Of {
+	return turn.Of{Rollout: client.ObjectKeyFromObject(w.rollout), Node: t.Node.Name, Turn: t.Claim.Turn}
 }
 
 // podsChanged wakes the rollout whose turn the node is in.

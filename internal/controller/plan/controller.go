@@ -7,11 +7,9 @@
 //	read      the Plan, one by one decoded, so that a bad one harms no other
 //	resolve   version and hash                                              resolve.go, channel.go, hash.go
 //	gather    nodes, Jobs and pods                                          snapshot.go
-//	judge     each node's state, and what its turn needs next               units.go, verify.go, claim.go, taint.go
-//	settle    do that: finish, fail, soak, abandon, adopt, stop, create     apply.go
-//	decide    who goes next (package rollout)                               decide.go
-//	admit     decide again under the fleet's lock, and claim those nodes    decide.go
-//	start     make their Jobs                                               apply.go
+//	judge     each node's state, and what its turn needs next               units.go, verify.go, claim.go
+//	settle    do that                                                       package turn, mechanism.go
+//	start     decide who goes next, claim those nodes, make their Jobs      package turn, mechanism.go
 //	report    one status write, then Events                                 status.go
 //
 // All memory is in the API: the turn in the claim on the Node, its result in the Job, the outcome in the Node's label.
@@ -20,27 +18,22 @@ package plan
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
-	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
+	"moult.dev/moult/internal/turn"
 )
 
 const kind = "Plan"
@@ -63,104 +56,75 @@ var groupVersionKind = upgradev1.GroupVersion.WithKind(kind)
 
 // Controller reconciles Plans.
 type Controller struct {
-	clock    clock.PassiveClock
-	client   client.Client
-	fleet    *fleet.Fleet
-	events   *events.Recorder
+	*turn.Engine
 	options  Options
 	channels *channels
-	reports  *fleet.Reports
 	seen     *sightings
 	refusals *refusals
-	waves    *fleet.Waves
-	memos    *memos
-	pace     fleet.Pace
-	queued   *fleet.Waiters
-	retries  workqueue.TypedRateLimiter[types.NamespacedName]
 }
 
 // NewController returns a controller of Plans; SetupWithManager makes it run.
 func NewController(clk clock.PassiveClock, c client.Client, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
-	return &Controller{
-		clock: clk, client: c, fleet: f, events: recorder, options: o, reports: fleet.NewReports(),
-		seen: newSightings(), refusals: newRefusals(), waves: fleet.NewWaves(), memos: newMemos(), queued: fleet.NewWaiters(), retries: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
-	}
+	return &Controller{Engine: turn.NewEngine(kind, clk, c, f, recorder), options: o, seen: newSightings(), refusals: newRefusals()}
 }
 
-// Reconcile brings one Plan a step further. It comes back by itself when the clock alone calls for it, and after an error no
-// later than that: what fails on one node keeps no other waiting.
+// Reconcile brings one Plan a step further.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	key := request.NamespacedName
-	wake, err := c.reconcile(ctx, key)
-	var after time.Duration
-	switch {
-	case errors.Is(ctx.Err(), context.Canceled):
-		return ctrl.Result{}, nil // The process ends, and so do its requests.
-	case apierrors.IsConflict(err):
-		// Somebody was faster: decide again on what is true now.
-		log.FromContext(ctx).V(1).Info("deciding again", "conflict", err.Error())
-		after = fleet.Coalesce
-	case err != nil:
-		metrics.CountError(named(key))
-		after = c.retries.When(key)
-		log.FromContext(ctx).Error(err, "a step failed, and is tried again", "after", after.String())
-	default:
-		c.retries.Forget(key)
-	}
-	if !wake.IsZero() {
-		until := max(wake.Sub(c.clock.Now()), time.Millisecond)
-		if after == 0 || until < after {
-			after = until
-		}
-	}
-	return ctrl.Result{RequeueAfter: after}, nil
+	return c.Engine.Reconcile(ctx, request, c.reconcile)
 }
 
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (wake time.Time, err error) {
-	p, stored, malformed, err := c.read(ctx, key)
+	plan, stored, malformed, err := c.read(ctx, key)
 	if err != nil {
 		return wake, err
 	}
-	now := c.clock.Now()
-	// What changes from here on is not in the snapshot, so the Plan must be told of it until it is known to wait for nothing.
-	c.queued.Set(key, true)
+	// From here on a change may not be in the snapshot. It wakes the Plan until the Plan is known to wait for nothing.
+	c.Waiting.Set(key, true)
 	s, err := c.gather(ctx, key)
 	if err != nil {
 		return wake, err
 	}
-	if p == nil {
+	if plan == nil {
 		c.channels.forget(key)
-		c.queued.Done(key)
-		c.waves.Forget(key)
-		c.memos.forget(key)
-		metrics.Forget(named(key))
+		c.Forget(key)
 		return wake, c.clear(ctx, key, "", s)
 	}
-	r := c.resolve(ctx, p, malformed, now)
+	now := c.Clock.Now()
+	r := c.resolve(ctx, plan, malformed, now)
 	w := &world{
-		plan: p, options: &c.options, selector: r.selector, ready: r.ready, template: templateDigest(p), spec: specDigest(p),
-		fleet: s.Fleet, nodesVersion: s.Version, memo: c.memos.of(key), seen: c.seen, now: now,
+		plan: plan, options: &c.options, selector: r.selector, ready: r.ready, template: templateDigest(plan), spec: specDigest(plan),
+		fleet: s.Fleet, seen: c.seen, now: now,
 	}
-	pass := &pass{Controller: c, world: w, window: r.window, wake: r.wake}
-	pass.turns = turns(w, s)
-	pass.cost = c.clock.Since(now)
-	defer func() { c.pace.Took(pass.cost, c.clock.Now()) }()
-	errs := []error{c.clear(ctx, key, p.UID, s)}
-	errs = append(errs, pass.settle(ctx))
+	if last, refused := c.refusals.get(plan.UID, plan.Generation, now); refused {
+		w.refused = &last
+	}
+	p := c.newPass(w, r.window, s)
+	p.Wake = r.wake
+	errs := []error{c.clear(ctx, key, plan.UID, s), p.Settle(ctx, func(*unit) bool { return true })}
 	if r.ready {
-		errs = append(errs, pass.start(ctx))
+		errs = append(errs, p.start(ctx))
 	} else {
-		c.queued.Done(key)
+		c.Waiting.Done(key)
 	}
-	errs = append(errs, pass.report(ctx, stored, r))
-	return pass.wake, first(errs)
+	errs = append(errs, p.report(ctx, stored, r))
+	return p.Wake, turn.First(errs)
+}
+
+// newPass judges the turns of a Plan.
+func (c *Controller) newPass(w *world, window *rollout.Window, s snapshot) *pass {
+	p := &pass{world: w, controller: c, window: window}
+	p.Pass = &turn.Pass[*unit]{
+		Engine: c.Engine, Mechanism: jobs{p}, Key: client.ObjectKeyFromObject(w.plan), UID: w.plan.UID, Holder: holder(w.plan), Taint: taintOf(w.plan.Name),
+		Spec: w.plan.Spec.Strategy, Turns: units(w, s), Seen: s.Snapshot, Now: w.now,
+	}
+	return p
 }
 
 // read gets a Plan. One whose text does not fit the type comes back with as much of it as is needed to say so.
 func (c *Controller) read(ctx context.Context, key types.NamespacedName) (p *upgradev1.Plan, stored *unstructured.Unstructured, malformed, err error) {
 	stored = &unstructured.Unstructured{}
 	stored.SetGroupVersionKind(groupVersionKind)
-	if err := c.client.Get(ctx, key, stored); err != nil {
+	if err := c.Client.Get(ctx, key, stored); err != nil {
 		return nil, nil, nil, client.IgnoreNotFound(err)
 	}
 	if stored.GetDeletionTimestamp() != nil {
@@ -180,44 +144,4 @@ func (c *Controller) read(ctx context.Context, key types.NamespacedName) (p *upg
 	return p, stored, malformed, nil
 }
 
-// pass is one reconcile of a live Plan.
-type pass struct {
-	*Controller
-	*world
-	turns    []turn
-	cost     time.Duration // of looking and deciding, without what is written
-	window   *rollout.Window
-	settled  bool // Something has been written, so the nodes are no longer those of the world.
-	decision rollout.Decision
-	started  []*turn // those that the decision names
-	happened []events.Event
-	mu       sync.Mutex // guards what is written for several turns at once: happened and decision
-	wake     time.Time
-}
-
-// at notes an instant to come back at.
-func (p *pass) at(when time.Time) {
-	if !when.IsZero() && (p.wake.IsZero() || when.Before(p.wake)) {
-		p.wake = when
-	}
-}
-
-func named(key types.NamespacedName) metrics.Rollout {
-	return metrics.Rollout{Kind: kind, NamespacedName: key}
-}
-
 func holder(p *upgradev1.Plan) string { return node.Holder(kind, client.ObjectKeyFromObject(p)) }
-
-// first of some errors, one that is no conflict before those that are: a conflict needs no telling.
-func first(errs []error) error {
-	var conflict error
-	for _, err := range errs {
-		if err != nil && !apierrors.IsConflict(err) {
-			return err
-		}
-		if err != nil {
-			conflict = err
-		}
-	}
-	return conflict
-}

@@ -33,6 +33,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/turn"
 )
 
 // cluster is an API server, and a controller whose reconciles a test calls by hand.
@@ -511,11 +512,11 @@ func TestReconcileJobRefused(t *testing.T) {
 			if len(p.Status.Waiting) != 1 || p.Status.Waiting[0].Reason != v1alpha1.ReasonJobRefused || !strings.Contains(p.Status.Waiting[0].Message, "exceeded quota") {
 				t.Errorf("waiting are %+v", p.Status.Waiting)
 			}
-			if result.RequeueAfter <= 0 || result.RequeueAfter > lastRetry {
+			if result.RequeueAfter <= 0 || result.RequeueAfter > turn.LastRetry {
 				t.Errorf("comes back after %s", result.RequeueAfter)
 			}
 			c.refuse = nil
-			c.passes(lastRetry)
+			c.passes(turn.LastRetry)
 			c.reconciles()
 			c.expect("node-1", "node-1", "")
 			if len(c.refusals.last) > 0 {
@@ -554,7 +555,7 @@ func TestReconcileKilled(t *testing.T) {
 	c.reconcileOnce()
 	c.expect("", "node-1", "")
 	c.refuse = nil
-	fresh := NewController(c.clock, c.Client, fleet.New(c.clock, c.Client, nil), c.events, *testOptions())
+	fresh := NewController(c.clock, c.Client, fleet.New(c.clock, c.Client, nil), c.Events, *testOptions())
 	fresh.channels = c.channels
 	c.Controller = fresh
 	c.passes(time.Minute)
@@ -567,7 +568,7 @@ func TestReconcileKilled(t *testing.T) {
 	if err := c.Client.Delete(t.Context(), c.jobs()["node-1"]); err != nil {
 		t.Fatal(err)
 	}
-	fresh = NewController(c.clock, c.Client, fleet.New(c.clock, c.Client, nil), c.events, *testOptions())
+	fresh = NewController(c.clock, c.Client, fleet.New(c.clock, c.Client, nil), c.Events, *testOptions())
 	fresh.channels = c.channels
 	c.Controller = fresh
 	c.passes(time.Hour)
@@ -583,7 +584,7 @@ func TestReconcileKilled(t *testing.T) {
 func TestReconcileJobDeletedAtOnce(t *testing.T) {
 	c := newCluster(t, newNode("node-1"), newPlan())
 	deletes := 1
-	c.Controller.client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+	c.Controller.Engine.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			err := w.Create(ctx, o, opts...)
 			if j, ok := o.(*batchv1.Job); ok && err == nil && deletes > 0 {
@@ -676,7 +677,7 @@ func TestReconcileAdoptionBesideAnother(t *testing.T) {
 	if claims, err := v1alpha1.ParseClaims(c.node("node-1").Annotations); err != nil || len(claims) != 1 {
 		t.Errorf("claims are %v, %v", claims, err)
 	}
-	if c.writes.Load() != before+1 || result.RequeueAfter > lastRetry {
+	if c.writes.Load() != before+1 || result.RequeueAfter > turn.LastRetry {
 		t.Errorf("%d writes, comes back after %s", c.writes.Load()-before, result.RequeueAfter)
 	}
 	c.edit("node-1", func(n *corev1.Node) { delete(n.Annotations, v1alpha1.AnnotationClaims) })
@@ -704,7 +705,7 @@ func TestReconcileEndsEarly(t *testing.T) {
 	} {
 		c := newCluster(t, newNode("node-1"), newPlan())
 		ctx, cancel := tc.end(t.Context())
-		c.Controller.client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		c.Controller.Engine.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 			Patch: func(ctx context.Context, w client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
 				if err := ctx.Err(); err != nil {
 					return err
@@ -833,7 +834,7 @@ func TestReconcileVerifiesAndSoaks(t *testing.T) {
 	if err := c.Client.Delete(t.Context(), c.jobs()["node-1"]); err != nil {
 		t.Fatal(err)
 	}
-	fresh := NewController(c.clock, c.Client, fleet.New(c.clock, c.Client, nil), c.events, *testOptions())
+	fresh := NewController(c.clock, c.Client, fleet.New(c.clock, c.Client, nil), c.Events, *testOptions())
 	fresh.channels = c.channels
 	c.Controller = fresh
 	c.passes(time.Hour)

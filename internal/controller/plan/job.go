@@ -5,7 +5,6 @@ package plan
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"maps"
 	"math"
 	"regexp"
@@ -21,11 +20,12 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/drain"
+	"moult.dev/moult/internal/turn"
 )
 
 // newJob is the Job that carries out the Plan on one node, field for field system-upgrade-controller's, but for its name
 // and Moult's own two annotations.
-func newJob(p *upgradev1.Plan, n *corev1.Node, turn string, o *Options) *batchv1.Job {
+func newJob(p *upgradev1.Plan, n *corev1.Node, turnID string, o *Options) *batchv1.Job {
 	hostname := n.Labels[corev1.LabelHostname]
 	windows := n.Labels[corev1.LabelOSStable] == "windows"
 	ttl := jobTTL(p, &o.Job)
@@ -43,11 +43,11 @@ func newJob(p *upgradev1.Plan, n *corev1.Node, turn string, o *Options) *batchv1
 	jobAnnotations := maps.Clone(podAnnotations)
 	jobAnnotations[upgradev1.AnnotationTTL] = strconv.Itoa(int(ttl))
 	jobAnnotations[v1alpha1.AnnotationTemplate] = templateDigest(p)
-	jobAnnotations[v1alpha1.AnnotationTurn] = turn
+	jobAnnotations[v1alpha1.AnnotationTurn] = turnID
 
 	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        jobName(p, n.Name, turn),
+			Name:        jobName(p, n.Name, turnID),
 			Namespace:   p.Namespace,
 			Labels:      labels,
 			Annotations: jobAnnotations,
@@ -151,9 +151,9 @@ func copied(of map[string]string) map[string]string {
 
 // jobName is unique for plan, node, hash and turn: two nodes whose names only begin alike never share a Job, and a turn
 // that is tried again need not wait until the last one's Job is gone.
-func jobName(p *upgradev1.Plan, nodeName, turn string) string {
+func jobName(p *upgradev1.Plan, nodeName, turnID string) string {
 	readable := strings.Join([]string{"apply", p.Name, "on", nodeName, "with", p.Status.LatestHash}, "-")
-	sum := sha256.Sum256([]byte(readable + "-" + turn))
+	sum := sha256.Sum256([]byte(readable + "-" + turnID))
 	return strings.TrimRight(strings.ReplaceAll(readable[:min(52, len(readable))], ".", "-"), "-") + "-" + hex.EncodeToString(sum[:])[:10]
 }
 
@@ -207,16 +207,5 @@ func templateDigest(p *upgradev1.Plan) string {
 	spec.Concurrency, spec.NodeSelector, spec.Window, spec.Strategy = 0, nil, nil, nil
 	spec.Channel, spec.Version, spec.AllowDowngrade = "", "", false
 	spec.PostCompleteDelay, spec.PostCompleteLabels, spec.Strategy = nil, nil, nil
-	return digest(spec, copied(p.Labels), copied(p.Annotations), p.Status.LatestVersion, p.Status.LatestHash)
-}
-
-// digest identifies values that JSON can express.
-func digest(values ...any) string {
-	text, err := json.Marshal(values)
-	if err != nil {
-		// Maps, strings and API types always marshal.
-		panic(err)
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])[:16]
+	return turn.Digest(spec, copied(p.Labels), copied(p.Annotations), p.Status.LatestVersion, p.Status.LatestHash)
 }

@@ -11,7 +11,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
-	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/turn"
 )
 
 // BenchmarkPass is what one look at a Plan costs beside the lists and the writes, while a rollout is half done.
@@ -37,15 +37,14 @@ func BenchmarkPass(b *testing.B) {
 			for _, n := range objects[nodes/2 : min(nodes, nodes/2+50)] {
 				s.jobs[n.Name] = append(s.jobs[n.Name], newTurnJob(w.plan, n))
 			}
-			c := &Controller{clock: clocktesting.NewFakePassiveClock(now), reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters()}
+			c := &Controller{Engine: turn.NewEngine(kind, clocktesting.NewFakePassiveClock(now), nil, nil, nil)}
 			b.ReportAllocs()
 			for b.Loop() {
-				p := &pass{Controller: c, world: w}
-				p.turns = turns(w, s)
-				p.decide(s.Fleet)
+				p := c.newPass(w, nil, s)
+				p.Decide(s.Fleet)
 				p.count(resolution{ready: true})
-				if got := p.plan.Status.Counts; got.Updating != int32(min(50, nodes/2)) || len(p.decision.Start) > 0 {
-					b.Fatalf("%+v, starting %v", got, p.decision.Start)
+				if got := p.plan.Status.Counts; got.Updating != int32(min(50, nodes/2)) || len(p.Decision.Start) > 0 {
+					b.Fatalf("%+v, starting %v", got, p.Decision.Start)
 				}
 			}
 		})

@@ -17,17 +17,17 @@ import (
 const podPatience = 10 * time.Second
 
 // phase tells from a turn's Job and pod how far it has come, since when, and what holds it up.
-func (t *turn) phase(now time.Time) (phase v1alpha1.Phase, since time.Time, message string) {
-	since = t.unit.Since
+func (t *unit) phase(now time.Time) (phase v1alpha1.Phase, since time.Time, message string) {
+	since = t.Unit.Since
 	switch {
-	case t.unit.State == v1alpha1.UnitSoaking:
-		return v1alpha1.PhaseSoaking, since, t.verifying
-	case t.verifying != "":
-		return v1alpha1.PhaseVerifying, since, t.verifying
-	case t.step == stepStop, t.job != nil && t.job.DeletionTimestamp != nil:
+	case t.Unit.State == v1alpha1.UnitSoaking:
+		return v1alpha1.PhaseSoaking, since, t.unhealthy
+	case t.unhealthy != "":
+		return v1alpha1.PhaseVerifying, since, t.unhealthy
+	case t.Step == stepStop, t.job != nil && t.job.DeletionTimestamp != nil:
 		return v1alpha1.PhaseReplacing, since, "what ran on the node is being stopped"
 	case t.job == nil:
-		return v1alpha1.PhaseClaimed, since, t.unit.Message
+		return v1alpha1.PhaseClaimed, since, t.Unit.Message
 	case t.pod == nil && t.job.Status.Active > 0:
 		return v1alpha1.PhaseChanging, since, "" // Its pod has ended this moment, and the Job does not say so yet.
 	case t.pod == nil && t.job.Status.Failed > 0:
@@ -49,9 +49,9 @@ func (t *turn) phase(now time.Time) (phase v1alpha1.Phase, since time.Time, mess
 }
 
 // draining is what the drain says of itself in the node's condition: what is left, and what holds it.
-func (t *turn) draining() string {
-	for i := range t.node.Status.Conditions {
-		c := &t.node.Status.Conditions[i]
+func (t *unit) draining() string {
+	for i := range t.Node.Status.Conditions {
+		c := &t.Node.Status.Conditions[i]
 		if c.Type == corev1.NodeDrainInProgress && c.Status == corev1.ConditionTrue && c.Reason == node.ReasonTurn {
 			_, message, _ := strings.Cut(c.Message, ": ")
 			return message

@@ -12,6 +12,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/rollout"
+	"moult.dev/moult/internal/turn"
 )
 
 func running(name string, since metav1.Time) corev1.ContainerStatus {
@@ -42,41 +43,41 @@ func TestPhase(t *testing.T) {
 	}
 	blank := waits("upgrade", "PodInitializing", "")
 	for name, tc := range map[string]struct {
-		turn    turn
+		turn    unit
 		phase   v1alpha1.Phase
 		since   metav1.Time
 		message string
 	}{
-		"soaking":                    {turn{unit: rollout.Unit{State: v1alpha1.UnitSoaking}, job: job()}, v1alpha1.PhaseSoaking, since, ""},
-		"being stopped":              {turn{step: stepStop, job: job()}, v1alpha1.PhaseReplacing, since, "what ran on the node is being stopped"},
-		"being deleted":              {turn{job: job(deleted)}, v1alpha1.PhaseReplacing, since, "what ran on the node is being stopped"},
-		"claimed":                    {turn{}, v1alpha1.PhaseClaimed, since, ""},
-		"claimed, and refused":       {turn{unit: rollout.Unit{Message: "its Job can't be created: no"}}, v1alpha1.PhaseClaimed, since, "its Job can't be created: no"},
-		"without a pod":              {turn{job: job()}, v1alpha1.PhaseStarting, since, ""},
-		"without a pod any more":     {turn{job: job(func(j *batchv1.Job) { j.Status.Active = 1 })}, v1alpha1.PhaseChanging, since, ""},
-		"between two attempts":       {turn{job: job(func(j *batchv1.Job) { j.Status.Failed = 2 })}, v1alpha1.PhaseStarting, since, "failed attempts so far: 2"},
-		"without a pod for too long": {turn{job: job(created(ago(10 * time.Second)))}, v1alpha1.PhaseStarting, since, "its Job has no pod: kubectl describe job -n system-upgrade job-1 tells why"},
-		"with a new pod":             {turn{job: job(), pod: pod(nil, nil)}, v1alpha1.PhaseStarting, since, ""},
-		"with a pod that is pulled":  {turn{job: job(), pod: pod(list(waits("drain", "ContainerCreating", "")), list(blank))}, v1alpha1.PhaseStarting, since, ""},
-		"unschedulable": {turn{job: job(), pod: pod(nil, nil, corev1.PodCondition{
+		"soaking":                    {unit{Turn: turn.Turn{Unit: rollout.Unit{State: v1alpha1.UnitSoaking}}, job: job()}, v1alpha1.PhaseSoaking, since, ""},
+		"being stopped":              {unit{Turn: turn.Turn{Step: stepStop}, job: job()}, v1alpha1.PhaseReplacing, since, "what ran on the node is being stopped"},
+		"being deleted":              {unit{job: job(deleted)}, v1alpha1.PhaseReplacing, since, "what ran on the node is being stopped"},
+		"claimed":                    {unit{}, v1alpha1.PhaseClaimed, since, ""},
+		"claimed, and refused":       {unit{Turn: turn.Turn{Unit: rollout.Unit{Message: "its Job can't be created: no"}}}, v1alpha1.PhaseClaimed, since, "its Job can't be created: no"},
+		"without a pod":              {unit{job: job()}, v1alpha1.PhaseStarting, since, ""},
+		"without a pod any more":     {unit{job: job(func(j *batchv1.Job) { j.Status.Active = 1 })}, v1alpha1.PhaseChanging, since, ""},
+		"between two attempts":       {unit{job: job(func(j *batchv1.Job) { j.Status.Failed = 2 })}, v1alpha1.PhaseStarting, since, "failed attempts so far: 2"},
+		"without a pod for too long": {unit{job: job(created(ago(10 * time.Second)))}, v1alpha1.PhaseStarting, since, "its Job has no pod: kubectl describe job -n system-upgrade job-1 tells why"},
+		"with a new pod":             {unit{job: job(), pod: pod(nil, nil)}, v1alpha1.PhaseStarting, since, ""},
+		"with a pod that is pulled":  {unit{job: job(), pod: pod(list(waits("drain", "ContainerCreating", "")), list(blank))}, v1alpha1.PhaseStarting, since, ""},
+		"unschedulable": {unit{job: job(), pod: pod(nil, nil, corev1.PodCondition{
 			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes are available",
 		})}, v1alpha1.PhaseStarting, since, "Unschedulable: 0/3 nodes are available"},
-		"scheduled":                              {turn{job: job(), pod: pod(nil, nil, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, Reason: "x"})}, v1alpha1.PhaseStarting, since, ""},
-		"preparing":                              {turn{job: job(), pod: pod(list(running("prepare", later), waits("drain", "PodInitializing", "")), list(blank))}, v1alpha1.PhasePreparing, later, ""},
-		"draining":                               {turn{job: job(), pod: pod(list(terminated("prepare", since), running("drain", later)), list(blank))}, v1alpha1.PhaseDraining, later, ""},
-		"cordoning":                              {turn{job: job(), pod: pod(list(running("cordon", later)), list(blank))}, v1alpha1.PhaseDraining, later, ""},
-		"changing":                               {turn{job: job(), pod: pod(list(terminated("drain", since)), list(running("upgrade", later)))}, v1alpha1.PhaseChanging, later, ""},
-		"changed, and the Job does not know yet": {turn{job: job(), pod: pod(list(terminated("drain", since)), list(terminated("upgrade", later)))}, v1alpha1.PhaseChanging, later, ""},
+		"scheduled":                              {unit{job: job(), pod: pod(nil, nil, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, Reason: "x"})}, v1alpha1.PhaseStarting, since, ""},
+		"preparing":                              {unit{job: job(), pod: pod(list(running("prepare", later), waits("drain", "PodInitializing", "")), list(blank))}, v1alpha1.PhasePreparing, later, ""},
+		"draining":                               {unit{job: job(), pod: pod(list(terminated("prepare", since), running("drain", later)), list(blank))}, v1alpha1.PhaseDraining, later, ""},
+		"cordoning":                              {unit{job: job(), pod: pod(list(running("cordon", later)), list(blank))}, v1alpha1.PhaseDraining, later, ""},
+		"changing":                               {unit{job: job(), pod: pod(list(terminated("drain", since)), list(running("upgrade", later)))}, v1alpha1.PhaseChanging, later, ""},
+		"changed, and the Job does not know yet": {unit{job: job(), pod: pod(list(terminated("drain", since)), list(terminated("upgrade", later)))}, v1alpha1.PhaseChanging, later, ""},
 		"the image of the drain is missing": {
-			turn{job: job(), pod: pod(list(terminated("prepare", since), waits("drain", "ErrImagePull", "not found")), list(blank))},
+			unit{job: job(), pod: pod(list(terminated("prepare", since), waits("drain", "ErrImagePull", "not found")), list(blank))},
 			v1alpha1.PhaseStarting, since, "container drain waits: ErrImagePull: not found",
 		},
 		"the image is missing": {
-			turn{job: job(), pod: pod(list(terminated("drain", since)), list(waits("upgrade", "ImagePullBackOff", "")))},
+			unit{job: job(), pod: pod(list(terminated("drain", since)), list(waits("upgrade", "ImagePullBackOff", "")))},
 			v1alpha1.PhaseStarting, since, "container upgrade waits: ImagePullBackOff",
 		},
 	} {
-		tc.turn.unit.Since, tc.turn.node = since.Time, newNode("node-1")
+		tc.turn.Unit.Since, tc.turn.Node = since.Time, newNode("node-1")
 		phase, at, message := tc.turn.phase(now)
 		if phase != tc.phase || !at.Equal(tc.since.Time) || message != tc.message {
 			t.Errorf("%s: got %s, %s, %q; want %s, %s, %q", name, phase, at, message, tc.phase, tc.since, tc.message)

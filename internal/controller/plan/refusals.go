@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+
+	"moult.dev/moult/internal/turn"
 )
 
 // refusals remembers of which Plans the API server refuses Jobs, so that these are tried again more and more seldom: the
@@ -28,7 +30,7 @@ type refusal struct {
 
 func newRefusals() *refusals {
 	return &refusals{
-		limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, lastRetry),
+		limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](turn.FirstRetry, turn.LastRetry),
 		last:    map[types.UID]refusal{},
 	}
 }

@@ -4,6 +4,7 @@ package plan
 
 import (
 	"errors"
+	"moult.dev/moult/internal/turn"
 	"testing"
 	"time"
 )
@@ -16,7 +17,7 @@ func TestRefusals(t *testing.T) {
 	}
 	why := errors.New("exceeded quota")
 	// Each refusal doubles the time, to a bound.
-	for _, want := range []time.Duration{firstRetry, 2 * firstRetry, 4 * firstRetry} {
+	for _, want := range []time.Duration{turn.FirstRetry, 2 * turn.FirstRetry, 4 * turn.FirstRetry} {
 		r.add(uid, 3, why, at)
 		r.add(uid, 3, why, at.Add(want-1)) // Another node's of the same attempt.
 		last, kept := r.get(uid, 3, at.Add(want-1))
@@ -34,8 +35,8 @@ func TestRefusals(t *testing.T) {
 		at = last.until
 	}
 	r.add(uid, 3, why, at)
-	if last, kept := r.get(uid, 3, at); !kept || !last.until.Equal(at.Add(lastRetry)) {
-		t.Errorf("keeps it back until %s, want %s", last.until, at.Add(lastRetry))
+	if last, kept := r.get(uid, 3, at); !kept || !last.until.Equal(at.Add(turn.LastRetry)) {
+		t.Errorf("keeps it back until %s, want %s", last.until, at.Add(turn.LastRetry))
 	}
 	// A Plan that somebody has changed is tried at once, as is another one.
 	if _, kept := r.get(uid, 4, at); kept {
@@ -51,7 +52,7 @@ func TestRefusals(t *testing.T) {
 		t.Error("keeps back what was forgotten")
 	}
 	r.add(uid, 3, why, at)
-	if last, kept := r.get(uid, 3, at); !kept || !last.until.Equal(at.Add(firstRetry)) {
-		t.Errorf("keeps it back until %s, want %s", last.until, at.Add(firstRetry))
+	if last, kept := r.get(uid, 3, at); !kept || !last.until.Equal(at.Add(turn.FirstRetry)) {
+		t.Errorf("keeps it back until %s, want %s", last.until, at.Add(turn.FirstRetry))
 	}
 }

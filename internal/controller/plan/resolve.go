@@ -137,7 +137,7 @@ func (c *Controller) known(p *upgradev1.Plan) string {
 // secretHash returns the hash of a Secret that counts in a Plan's.
 func (c *Controller) secretHash(ctx context.Context, namespace, name string) (string, error) {
 	var s corev1.Secret
-	if err := c.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &s); err != nil {
+	if err := c.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &s); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			return "", fmt.Errorf("secrets %q not found", name)
 		}

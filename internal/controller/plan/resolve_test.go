@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/internal/turn"
 )
 
 const stable = "https://update.example.com/stable"
@@ -51,8 +52,8 @@ func newResolver(t *testing.T, p *upgradev1.Plan, asked *poll, secrets ...client
 	t.Helper()
 	o := testOptions()
 	c := &Controller{
-		clock: clocktesting.NewFakePassiveClock(now), options: *o,
-		client:   fake.NewClientBuilder().WithObjects(secrets...).Build(),
+		Engine:   &turn.Engine{Client: fake.NewClientBuilder().WithObjects(secrets...).Build()},
+		options:  *o,
 		channels: newChannels(t.Context(), clocktesting.NewFakePassiveClock(now), o),
 	}
 	if asked != nil {
@@ -340,7 +341,7 @@ func TestResolveAllowDowngradeOfAll(t *testing.T) {
 func TestResolveSecretUnreadable(t *testing.T) {
 	p := newPlan(secrets(upgradev1.SecretSpec{Name: "a"}))
 	c := newResolver(t, p, nil)
-	c.client = fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+	c.Client = fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 			return errors.New("the cache is not started")
 		},

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -34,12 +33,6 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/node"
-)
-
-// What fails is tried again, first soon and then more and more seldom, but never as seldom as to be forgotten.
-const (
-	firstRetry = 100 * time.Millisecond
-	lastRetry  = 30 * time.Second
 )
 
 // indexPlan finds pods by the Plan that their label names, and of the Jobs those that a Plan has to look at on any node: what
@@ -127,7 +120,7 @@ func hashOnly(object any) (any, error) {
 
 // SetupWithManager makes the manager run this controller.
 func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
-	c.channels = newChannels(ctx, c.clock, &c.options)
+	c.channels = newChannels(ctx, c.Clock, &c.options)
 	indexer := m.GetFieldIndexer()
 	if err := errors.Join(
 		indexer.IndexField(ctx, &batchv1.Job{}, indexPlan, indexedByPlan),
@@ -145,7 +138,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		Watches(&corev1.Pod{}, c.soon(planOfLabel)).
 		Watches(&corev1.Node{}, c.soon(c.plansOfNode), builder.WithPredicates(nodeChanged)).
 		Watches(&corev1.Secret{}, c.soon(c.plansOfSecret)).
-		WatchesRawSource(source.Channel(c.fleet.Wake(ctx, c.queued), c.soon(itself))).
+		WatchesRawSource(source.Channel(c.Fleet.Wake(ctx, c.Waiting), c.soon(itself))).
 		WatchesRawSource(source.Channel(c.channels.answered, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.options.Threads}).
 		Complete(c)
@@ -162,7 +155,7 @@ func (c *Controller) soon(requests mapFunc) handler.Funcs {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(ctx context.Context, q queue, objects ...client.Object) {
 		for _, r := range requests(ctx, objects...) {
-			q.AddAfter(r, c.pace.Wait(c.clock.Now()))
+			q.AddAfter(r, fleet.Coalesce)
 		}
 	}
 	return handler.Funcs{
@@ -243,7 +236,7 @@ func (c *Controller) plansOfSecret(ctx context.Context, objects ...client.Object
 func (c *Controller) eachPlan(ctx context.Context, do func(*unstructured.Unstructured)) {
 	plans := &unstructured.UnstructuredList{}
 	plans.SetGroupVersionKind(groupVersionKind)
-	if err := c.client.List(ctx, plans, client.InNamespace(c.options.Namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+	if err := c.Client.List(ctx, plans, client.InNamespace(c.options.Namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing plans")
 		return
 	}

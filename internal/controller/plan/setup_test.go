@@ -23,6 +23,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/turn"
 )
 
 var managed = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
@@ -202,7 +203,7 @@ func TestPlansOf(t *testing.T) {
 			secrets(upgradev1.SecretSpec{Name: "s1"}, upgradev1.SecretSpec{Name: "s2", IgnoreUpdates: true})(p)
 		}),
 	}
-	c := &Controller{options: *testOptions(), client: clientfake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+	c := &Controller{options: *testOptions(), Engine: &turn.Engine{Client: clientfake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
 		List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			var o client.ListOptions
 			o.ApplyOptions(opts)
@@ -212,7 +213,7 @@ func TestPlansOf(t *testing.T) {
 			list.(*unstructured.UnstructuredList).Items = plans
 			return nil
 		},
-	}).Build()}
+	}).Build()}}
 
 	role := func(role string) func(*corev1.Node) {
 		return func(n *corev1.Node) { n.Labels["role"] = role }

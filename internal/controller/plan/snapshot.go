@@ -29,17 +29,17 @@ type snapshot struct {
 
 func (c *Controller) gather(ctx context.Context, plan types.NamespacedName) (snapshot, error) {
 	holder := node.Holder(kind, plan)
-	nodes, err := c.fleet.Snapshot(ctx)
+	nodes, err := c.Fleet.Snapshot(ctx)
 	if err != nil {
 		return snapshot{}, err
 	}
 	ofPlan := []client.ListOption{client.InNamespace(plan.Namespace), client.MatchingFields{indexPlan: plan.Name}, client.UnsafeDisableDeepCopy}
 	var jobs batchv1.JobList
-	if err := c.client.List(ctx, &jobs, ofPlan...); err != nil {
+	if err := c.Client.List(ctx, &jobs, ofPlan...); err != nil {
 		return snapshot{}, fmt.Errorf("listing jobs, %w", err)
 	}
 	var pods corev1.PodList
-	if err := c.client.List(ctx, &pods, ofPlan...); err != nil {
+	if err := c.Client.List(ctx, &pods, ofPlan...); err != nil {
 		return snapshot{}, fmt.Errorf("listing pods, %w", err)
 	}
 	s := snapshot{Snapshot: nodes, jobs: map[string][]*batchv1.Job{}, pods: map[string][]*corev1.Pod{}}
@@ -65,7 +65,7 @@ func (c *Controller) gather(ctx context.Context, plan types.NamespacedName) (sna
 // jobsOn are all Jobs of the Plan on a node.
 func (c *Controller) jobsOn(ctx context.Context, plan types.NamespacedName, name string) ([]*batchv1.Job, error) {
 	var list batchv1.JobList
-	err := c.client.List(ctx, &list, client.InNamespace(plan.Namespace), client.MatchingFields{indexNode: onNode(plan.Name, name)},
+	err := c.Client.List(ctx, &list, client.InNamespace(plan.Namespace), client.MatchingFields{indexNode: onNode(plan.Name, name)},
 		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency) // The list of all has waited for that.
 	if err != nil {
 		return nil, fmt.Errorf("listing jobs of node %s, %w", name, err)

@@ -5,6 +5,8 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/status"
+	"moult.dev/moult/internal/turn"
 )
 
 // picture is a snapshot that a test puts together, node by node.
@@ -48,11 +51,12 @@ func (f *picture) turning(n *corev1.Node, claim func(*v1alpha1.Claim), job func(
 
 // report judges and decides, and returns what the status is made of.
 func (f *picture) report(window *rollout.Window, r resolution) status.Progress {
-	p := &pass{Controller: &Controller{clock: clocktesting.NewFakePassiveClock(now), reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters()}, world: f.world, window: window}
+	c := &Controller{Engine: turn.NewEngine(kind, clocktesting.NewFakePassiveClock(now), nil, nil, nil)}
 	f.world.fleet = f.Fleet
-	p.turns = turns(f.world, f.snapshot)
+	slices.SortFunc(f.Objects, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	p := c.newPass(f.world, window, f.snapshot)
 	if r.ready {
-		p.decide(f.Fleet)
+		p.Decide(f.Fleet)
 	}
 	return p.count(r)
 }

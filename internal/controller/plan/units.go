@@ -16,47 +16,27 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
+	"moult.dev/moult/internal/turn"
 )
 
-// step is what a turn needs next, before anything new is started.
-type step int
-
+// Steps that only Plans have.
 const (
-	stepNone    step = iota
-	stepAdopt        // claim the node for a Job that an earlier controller left there
-	stepStop         // delete Jobs that are no longer wanted, and wait until they are gone
-	stepFail         // record in the claim why the turn failed
-	stepVerify       // record in the claim that the change is done, and that the node is not healthy yet
-	stepSoak         // record in the claim that the change is done, and give the node back to the scheduler
-	stepFinish       // label the node and release it: it is updated
-	stepAbandon      // release the node: the Plan wants nothing of it any more
-	stepUnmark       // drop the mark of a cordon that a person has lifted, lest a later one be taken for it
-	stepDrained      // record in the claim that the drain is over, which its node does not say
-	stepTaint        // taint the node as one that is still to be updated
-	stepUntaint      // take that taint off
+	stepStop    turn.Step = "stop"    // delete Jobs that are not wanted any more, and wait until they are gone
+	stepVerify  turn.Step = "verify"  // record in the claim that the Job has succeeded, while the node is not healthy
+	stepUnmark  turn.Step = "unmark"  // remove the mark of a cordon that a person has lifted
+	stepDrained turn.Step = "drained" // record in the claim that the drain is over, which the node does not say
 )
 
-// turn is one node's part in the Plan: what the API shows, what state that is, and what to do next.
-type turn struct {
-	node  *corev1.Node
-	claim *v1alpha1.Claim // the Plan's own, or nil
-	job   *batchv1.Job    // the claim's, or nil
-	pod   *corev1.Pod     // the newest of the Job's, or nil
-	stray []*batchv1.Job  // other Jobs of the Plan that still run on the node
-	unit  rollout.Unit
-	step  step
-	// pending is true for a claim whose Job is still to be made.
+// unit is one node's part in the Plan.
+type unit struct {
+	turn.Turn
+	job     *batchv1.Job   // the claim's, or nil
+	pod     *corev1.Pod    // the newest of the Job's, or nil
+	unowned []*batchv1.Job // other Jobs of the Plan that still run on the node
+	// pending is true for a claim whose Job is not made yet.
 	pending bool
-	// unreadable is true when the node's claims can't be read.
-	unreadable bool
-	// counted is false for a node that the Plan does not select (any more), and only has to leave.
-	counted bool
-	failure v1alpha1.ClaimFailure // for stepFail
-	// verifying says what of a node's health a turn waits for whose Job has succeeded.
-	verifying string
-	// soakEnd is when it will have soaked, for stepSoak.
-	soakEnd time.Time
-	wake    time.Time // when the clock alone changes the step
+	// unhealthy says why the node is not healthy although its Job has succeeded.
+	unhealthy string
 }
 
 // world is what all turns of one Plan are judged by.
@@ -68,13 +48,13 @@ type world struct {
 	ready    bool
 	template string
 	spec     string // see specDigest
-	// label is the key of the nodes' label with the hash, and taint that of the taint of outdated ones: see turns.
-	label, taint string
-	fleet        rollout.Fleet
-	nodesVersion uint64
-	memo         *memo
-	seen         *sightings
-	now          time.Time
+	// label is the key of the nodes' label with the hash: see units.
+	label string
+	fleet rollout.Fleet
+	seen  *sightings
+	// refused is the API server's refusal of a Job that keeps the Plan from making others now, or nil.
+	refused *refusal
+	now     time.Time
 }
 
 // cordons reports whether the Plan's Jobs make their node unschedulable.
@@ -83,74 +63,58 @@ func cordons(p *upgradev1.Plan) bool { return p.Spec.Cordon || p.Spec.Drain != n
 // shared reports whether the Plan tolerates others of its kind on a node.
 func shared(p *upgradev1.Plan) bool { return !cordons(p) && !p.Spec.Exclusive }
 
-// turns judges every node that the Plan selects, or still has something on.
-func turns(w *world, s snapshot) []turn {
-	w.label, w.taint = upgradev1.LabelPlanHash(w.plan.Name), taintOf(w.plan.Name)
-	w.memo.begin(w, s)
-	all := w.memo.turns
+// units judges every node that the Plan selects, or still has something on.
+func units(w *world, s snapshot) []*unit {
+	w.label = upgradev1.LabelPlanHash(w.plan.Name)
+	taint := taintOf(w.plan.Name)
+	all := make([]*unit, 0, len(s.Objects))
 	for _, n := range s.Objects {
-		if q, ok := w.memo.quiet[n]; ok {
-			if !q.left {
-				all = append(all, turn{node: n, unit: q.unit, step: q.step, counted: q.counted})
-			}
-			continue
-		}
 		_, hasHostname := n.Labels[corev1.LabelHostname]
 		selected := w.ready && hasHostname && w.selector.Matches(labels.Set(n.Labels))
 		known := s.Nodes[n.Name]
-		t := turn{node: n, claim: node.Held(known.Claims, w.plan.UID), unreadable: known.ClaimError != ""}
-		if jobs := s.jobs[n.Name]; len(jobs) > 0 || t.claim != nil {
+		t := &unit{Turn: turn.Turn{Node: n, Claim: node.Held(known.Claims, w.plan.UID), Unreadable: known.ClaimError != "", Counted: selected}}
+		if jobs := s.jobs[n.Name]; len(jobs) > 0 || t.Claim != nil {
 			t.sort(w, jobs, s.pods[n.Name])
 		}
-		left := !selected && t.claim == nil && len(t.stray) == 0 && !t.leaves() && !node.Tainted(n, w.taint)
-		if !left {
-			t.counted = selected
-			t.judge(w, selected)
+		if selected || t.Claim != nil || len(t.unowned) > 0 || t.leaves() || node.Tainted(n, taint) {
+			t.judge(w, taint)
 			all = append(all, t)
 		}
-		if t.claim == nil && !t.unreadable && len(s.jobs[n.Name]) == 0 {
-			w.memo.rest(n, quiet{left: left, unit: t.unit, step: t.step, counted: t.counted})
-		}
 	}
-	w.memo.turns = all
-	tellHostnames(all, s.SharedHostnames)
+	refuseSharedHostnames(all, s.SharedHostnames)
 	return all
 }
 
-// tellHostnames keeps the Plan away from nodes that share their hostname label: their Jobs find their node by it, and
-// might run on the wrong one.
-func tellHostnames(all []turn, shared map[string]bool) {
-	if len(shared) == 0 {
-		return
-	}
-	for i := range all {
-		t := &all[i]
-		hostname := t.node.Labels[corev1.LabelHostname]
-		if t.unit.State == v1alpha1.UnitOutdated && t.unit.Reason == "" && shared[hostname] {
-			t.unit.Reason = v1alpha1.ReasonHostnameShared
-			t.unit.Message = "another node has the same label " + corev1.LabelHostname + "=" + hostname + ", by which its Job would find it"
+// refuseSharedHostnames keeps the Plan away from nodes that share their hostname label: a Job finds its node by that label, and could run on
+// the wrong one.
+func refuseSharedHostnames(all []*unit, shared map[string]bool) {
+	for _, t := range all {
+		hostname := t.Node.Labels[corev1.LabelHostname]
+		if shared[hostname] && t.Unit.State == v1alpha1.UnitOutdated && t.Unit.Reason == "" {
+			t.Unit.Reason = v1alpha1.ReasonHostnameShared
+			t.Unit.Message = "another node has the same label " + corev1.LabelHostname + "=" + hostname + ", by which its Job would find it"
 		}
 	}
 }
 
 // sort finds the turn's own Job and pod among those on the node.
-func (t *turn) sort(w *world, jobs []*batchv1.Job, pods []*corev1.Pod) {
+func (t *unit) sort(w *world, jobs []*batchv1.Job, pods []*corev1.Pod) {
 	var foreign *batchv1.Job
 	for _, j := range jobs {
 		switch {
-		case t.claim != nil && turnOf(j) == t.claim.Turn:
+		case t.Claim != nil && turnOf(j) == t.Claim.Turn:
 			t.job = j
 		case !metav1.IsControlledBy(j, w.plan) && finished(j) == nil:
-			t.stray = append(t.stray, j)
-		case t.claim == nil && adoptable(w, t.node, j):
+			t.unowned = append(t.unowned, j)
+		case t.Claim == nil && adoptable(w, t.Node, j):
 			if foreign == nil || foreign.CreationTimestamp.Before(&j.CreationTimestamp) {
 				foreign = j
 			}
 		case finished(j) == nil:
-			t.stray = append(t.stray, j)
+			t.unowned = append(t.unowned, j)
 		}
 	}
-	if t.claim == nil {
+	if t.Claim == nil {
 		t.job = foreign
 	} else if t.job != nil {
 		w.seen.see(t.key(w))
@@ -168,16 +132,16 @@ func (t *turn) sort(w *world, jobs []*batchv1.Job, pods []*corev1.Pod) {
 }
 
 // key names the turn that the claim is for.
-func (t *turn) key(w *world) turnKey {
-	return turnKey{plan: w.plan.UID, node: t.node.Name, turn: t.claim.Turn}
+func (t *unit) key(w *world) turnKey {
+	return turnKey{plan: w.plan.UID, node: t.Node.Name, turn: t.Claim.Turn}
 }
 
 func nodeOf(j *batchv1.Job) string { return j.Labels[upgradev1.LabelNode] }
 
 // turnOf is the turn that a Job belongs to. One that carries none was made by another controller, and is adopted by uid.
 func turnOf(j *batchv1.Job) string {
-	if turn, ok := j.Annotations[v1alpha1.AnnotationTurn]; ok {
-		return turn
+	if id, ok := j.Annotations[v1alpha1.AnnotationTurn]; ok {
+		return id
 	}
 	return "job/" + string(j.UID)
 }
@@ -196,49 +160,55 @@ func adoptable(w *world, n *corev1.Node, j *batchv1.Job) bool {
 func hashOf(w *world, j *batchv1.Job) string { return j.Labels[w.label] }
 
 // judge sets the unit's state and the next step.
-func (t *turn) judge(w *world, selected bool) {
-	value := t.node.Labels[w.label]
+func (t *unit) judge(w *world, taint string) {
+	value := t.Node.Labels[w.label]
 	optedOut := value == upgradev1.LabelDisabled
 	updated := w.ready && value == w.plan.Status.LatestHash
-	t.unit = rollout.Unit{Node: t.node.Name, State: v1alpha1.UnitUpdating, OptedOut: optedOut}
-	if t.claim == nil {
-		t.judgeUnclaimed(w, selected, updated)
-		t.taint(w, selected)
+	t.Unit = rollout.Unit{Node: t.Node.Name, State: v1alpha1.UnitUpdating, OptedOut: optedOut}
+	if t.Claim == nil {
+		t.judgeUnclaimed(w, updated)
+		t.keepTaint(w, taint)
 		return
 	}
-	t.unit.Since = t.claim.Since.Time
+	t.Unit.Since = t.Claim.Since.Time
 	switch {
-	case t.done() && (t.claim.Failed == nil || t.claim.Attempt == w.attempt(t.node)):
+	case t.done() && (t.Claim.Failed == nil || t.Claim.Attempt == w.attempt(t.Node)):
 		t.finish(w)
 	case !w.ready:
 		t.observe()
-	case !selected || optedOut || updated:
-		t.step = stepAbandon
+	case !t.Counted || optedOut || updated:
+		t.Step = turn.StepRelease
 		if t.running() {
-			t.step = stepStop
+			t.Step = stepStop
 		}
-	case t.claim.Failed != nil:
+	case t.Claim.Failed != nil:
 		t.failed(w)
 	case t.job == nil:
 		t.jobless(w)
 	default:
 		t.jobbed(w)
 	}
-	t.unit.Claimed = !t.claim.Parked()
-	_, marked := t.node.Annotations[v1alpha1.AnnotationCordonedBy]
-	if t.step == stepNone && marked && !t.node.Spec.Unschedulable {
-		t.step = stepUnmark
+	t.Unit.Claimed = !t.Claim.Parked()
+	_, marked := t.Node.Annotations[v1alpha1.AnnotationCordonedBy]
+	if t.Step == turn.StepNone && marked && !t.Node.Spec.Unschedulable {
+		t.Step = stepUnmark
 	}
-	if t.step == stepNone && t.drained(w) {
-		t.step = stepDrained
+	if t.Step == turn.StepNone && t.drained(w) {
+		t.Step = stepDrained
 	}
-	t.taint(w, selected)
+	t.keepTaint(w, taint)
+}
+
+func (t *unit) keepTaint(w *world, taint string) {
+	if w.ready {
+		t.KeepTaint(w.plan.Spec.Strategy, taint)
+	}
 }
 
 // drained reports whether a budget waits for a drain that is over: its container has ended well, and the node does not say so. Those of
 // other images, and accounts that may not write conditions, say nothing.
-func (t *turn) drained(w *world) bool {
-	known := w.fleet.Nodes[t.node.Name]
+func (t *unit) drained(w *world) bool {
+	known := w.fleet.Nodes[t.Node.Name]
 	if t.pod == nil || known == nil || !known.Draining || !slices.ContainsFunc(w.fleet.Budgets, func(b rollout.Budget) bool { return b.Workloads }) {
 		return false
 	}
@@ -248,30 +218,30 @@ func (t *turn) drained(w *world) bool {
 }
 
 // judgeUnclaimed judges a node that the Plan has no claim on.
-func (t *turn) judgeUnclaimed(w *world, selected, updated bool) {
+func (t *unit) judgeUnclaimed(w *world, updated bool) {
 	switch {
-	case t.unreadable && updated:
-		t.unit.State = v1alpha1.UnitUpdated
-	case t.unreadable:
+	case t.Unreadable && updated:
+		t.Unit.State = v1alpha1.UnitUpdated
+	case t.Unreadable:
 		// Nobody may touch the node. What runs there holds its slot, and so does a node that was cordoned for it.
-		cordoned := t.node.Spec.Unschedulable && t.node.Annotations[v1alpha1.AnnotationCordonedBy] == holder(w.plan)
-		t.unit.State, t.unit.InTurn = v1alpha1.UnitOutdated, t.running() || cordoned
-	case t.job != nil && (selected || t.leaves()):
-		t.step = stepAdopt
+		cordoned := t.Node.Spec.Unschedulable && t.Node.Annotations[v1alpha1.AnnotationCordonedBy] == holder(w.plan)
+		t.Unit.State, t.Unit.InTurn = v1alpha1.UnitOutdated, t.running() || cordoned
+	case t.job != nil && (t.Counted || t.leaves()):
+		t.Step = turn.StepAdopt
 	case !w.ready:
 		// What runs without a claim may be what is to be adopted once the Plan is ready.
-	case len(t.stray) > 0:
-		t.step = stepStop
+	case len(t.unowned) > 0:
+		t.Step = stepStop
 	case updated:
-		t.unit.State = v1alpha1.UnitUpdated
+		t.Unit.State = v1alpha1.UnitUpdated
 	default:
 		t.outdated(w)
 	}
 }
 
 // done reports whether the turn's Job has succeeded. A claim that soaks says so after the Job is gone, too.
-func (t *turn) done() bool {
-	if t.claim.Soaking != nil || t.claim.Changed != nil {
+func (t *unit) done() bool {
+	if t.Claim.Soaking != nil || t.Claim.Changed != nil {
 		return true
 	}
 	if t.job == nil {
@@ -283,7 +253,7 @@ func (t *turn) done() bool {
 
 // leaves reports whether a Job without a claim has left something to be undone, though the Plan may not select its node any
 // more: it still runs, or it has succeeded and nobody has taken note.
-func (t *turn) leaves() bool {
+func (t *unit) leaves() bool {
 	if t.job == nil {
 		return false
 	}
@@ -292,87 +262,77 @@ func (t *turn) leaves() bool {
 }
 
 // running reports whether Jobs of the Plan still run on the node.
-func (t *turn) running() bool {
-	return len(t.stray) > 0 || t.job != nil && finished(t.job) == nil
+func (t *unit) running() bool {
+	return len(t.unowned) > 0 || t.job != nil && finished(t.job) == nil
 }
 
 // outdated is a unit that Decide may start.
-func (t *turn) outdated(w *world) {
-	t.unit.State = v1alpha1.UnitOutdated
-	if t.claim == nil {
-		t.unit.Rank = w.memo.rank(t.node)
+func (t *unit) outdated(w *world) {
+	t.Unit.State = v1alpha1.UnitOutdated
+	if t.Claim == nil {
+		t.Unit.Rank = max(1, rollout.Rank(t.Node.UID, w.plan.UID, w.plan.Status.LatestHash))
 	}
-	windows := t.node.Labels[corev1.LabelOSStable] == "windows"
-	if windows && cordons(w.plan) && w.options.Job.KubectlImageWindows == "" {
-		t.unit.Reason = v1alpha1.ReasonWindowsImageMissing
-		t.unit.Message = "a Windows node can't be cordoned or drained until SYSTEM_UPGRADE_JOB_KUBECTL_IMAGE_WINDOWS names an image for it"
-	}
-}
-
-// stays is a turn that has failed: it waits for a retry, or for a person.
-func (t *turn) stays(w *world, f *v1alpha1.ClaimFailure) {
-	t.unit.State, t.unit.Reason, t.unit.Message, t.unit.Since = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time
-	t.unit.Skipped = f.Skipped
-	if s := w.plan.Spec.Strategy; s != nil && !f.Skipped {
-		t.unit.RetryAt = rollout.RetryAt(s.Retries, t.claim.Failures, f.Time.Time)
+	windows := t.Node.Labels[corev1.LabelOSStable] == "windows"
+	switch {
+	case windows && cordons(w.plan) && w.options.Job.KubectlImageWindows == "":
+		t.Unit.Reason = v1alpha1.ReasonWindowsImageMissing
+		t.Unit.Message = "a Windows node can't be cordoned or drained until SYSTEM_UPGRADE_JOB_KUBECTL_IMAGE_WINDOWS names an image for it"
+	case w.refused != nil:
+		t.Unit.Reason, t.Unit.Message = v1alpha1.ReasonJobRefused, w.refused.why.Error()
+		t.WakeAt(w.refused.until)
 	}
 }
 
 // observe is a turn of a Plan that is not valid or not resolved now: only a failure is noted.
-func (t *turn) observe() {
-	if t.claim.Failed != nil {
-		t.unit.State, t.unit.Reason, t.unit.Message = v1alpha1.UnitFailed, t.claim.Failed.Reason, t.claim.Failed.Message
-		t.unit.Since = t.claim.Failed.Time.Time
-		t.unit.Skipped = t.claim.Parked()
+func (t *unit) observe() {
+	if t.Claim.Failed != nil {
+		t.Unit.State, t.Unit.Reason, t.Unit.Message = v1alpha1.UnitFailed, t.Claim.Failed.Reason, t.Claim.Failed.Message
+		t.Unit.Since = t.Claim.Failed.Time.Time
+		t.Unit.Skipped = t.Claim.Parked()
 	} else if t.job != nil && finished(t.job) != nil {
 		t.jobFailed(finished(t.job))
 	}
 }
 
 // failed is a turn that failed: it waits, until what was asked for then is not what is asked for now.
-func (t *turn) failed(w *world) {
-	f := t.claim.Failed
+func (t *unit) failed(w *world) {
 	switch {
 	case t.running():
-		// It is stopped, and nothing else is tried on the node before it is gone. Its slot is the next one's: a machine that is
-		// dead holds nobody up.
-		t.step = stepStop
-		t.stays(w, f)
-		if !t.unit.RetryAt.IsZero() {
-			t.unit.RetryAt = later(t.unit.RetryAt, w.now)
-			if t.unit.RetryAt.IsZero() {
-				t.unit.RetryAt = w.now.Add(podPatience)
-			}
+		// The Job is stopped, and nothing else starts on the node before it is gone. A dead machine does not hold up other nodes.
+		t.Step = stepStop
+		t.ShowFailure(w.plan.Spec.Strategy)
+		if at := t.Unit.RetryAt; !at.IsZero() && !at.After(w.now) {
+			t.Unit.RetryAt = w.now.Add(podPatience)
 		}
-		t.unit.Message += "; what runs on the node is being stopped"
-	case t.claim.Attempt != w.attempt(t.node):
+		t.Unit.Message += "; what runs on the node is being stopped"
+	case t.Claim.Attempt != w.attempt(t.Node):
 		t.outdated(w)
 	default:
-		t.stays(w, f)
+		t.ShowFailure(w.plan.Spec.Strategy)
 	}
 }
 
 // jobless is a claimed node without its Job.
-func (t *turn) jobless(w *world) {
-	age := w.now.Sub(t.claim.Since.Time)
+func (t *unit) jobless(w *world) {
+	age := w.now.Sub(t.Claim.Since.Time)
 	seen, missing := w.seen.absent(t.key(w), w.now)
 	switch {
-	case len(t.stray) > 0:
-		t.step = stepStop
+	case len(t.unowned) > 0:
+		t.Step = stepStop
 	case seen == jobSeen && w.now.Before(missing.Add(podPatience)):
 		// It has gone this moment: how it ended is about to be told.
-		t.wake = missing.Add(podPatience)
-	case seen == jobSeen, seen == jobLost, seen == jobUnseen && age > time.Duration(t.claim.KeptSeconds)*time.Second:
-		t.fails(v1alpha1.ReasonJobLost, fmt.Sprintf("the Job that was started on Node %s at %s is gone, and nobody saw how it ended; it is not run again unasked",
-			t.node.Name, t.claim.Since.UTC().Format(time.RFC3339)), metav1.Time{Time: w.now})
+		t.Wake = missing.Add(podPatience)
+	case seen == jobSeen, seen == jobLost, seen == jobUnseen && age > time.Duration(t.Claim.KeptSeconds)*time.Second:
+		t.Fail(v1alpha1.ReasonJobLost, fmt.Sprintf("the Job that was started on Node %s at %s is gone, and nobody saw how it ended; it is not run again unasked",
+			t.Node.Name, t.Claim.Since.UTC().Format(time.RFC3339)), w.now)
 	default:
 		t.outdated(w)
-		t.unit.InTurn, t.pending = true, true
+		t.Unit.InTurn, t.pending = true, true
 	}
 }
 
 // jobbed is a turn whose Job runs, or has failed.
-func (t *turn) jobbed(w *world) {
+func (t *unit) jobbed(w *world) {
 	_, ours := t.job.Annotations[v1alpha1.AnnotationTemplate]
 	current := hashOf(w, t.job) == w.plan.Status.LatestHash && (!ours || t.job.Annotations[v1alpha1.AnnotationTemplate] == w.template)
 	end := finished(t.job)
@@ -381,38 +341,32 @@ func (t *turn) jobbed(w *world) {
 		t.jobFailed(end)
 		if current {
 			// The failure is one of the Plan as it is now, also where it changed in what shapes no Job.
-			t.claim.Attempt = w.attempt(t.node)
+			t.Claim.Attempt = w.attempt(t.Node)
 		}
-	case len(t.stray) > 0:
-		t.step = stepStop
+	case len(t.unowned) > 0:
+		t.Step = stepStop
 	case t.job.DeletionTimestamp != nil:
 		t.expire(w, "what ran on it does not end")
 	case !current:
 		t.outdated(w)
-		t.unit.InTurn, t.unit.Running = true, true
+		t.Unit.InTurn, t.Unit.Running = true, true
 		t.expire(w, "what runs on it is stopped")
 	default:
 		t.expire(w, "what runs on it is stopped")
 	}
 }
 
-func (t *turn) fails(reason v1alpha1.Reason, message string, at metav1.Time) {
-	t.step = stepFail
-	t.failure = v1alpha1.ClaimFailure{Reason: reason, Message: message, Time: at}
-	t.unit.State, t.unit.Reason, t.unit.Message, t.unit.Since = v1alpha1.UnitFailed, reason, message, at.Time
-}
-
 // jobFailed tells from a Job that has failed what that was.
-func (t *turn) jobFailed(end *batchv1.JobCondition) {
+func (t *unit) jobFailed(end *batchv1.JobCondition) {
 	skipped, timedOut := drainEnd(t.job)
 	switch {
 	case skipped:
-		t.fails(v1alpha1.ReasonDrainTimeout, "the drain of Node "+t.node.Name+" was not done in time; the node is left as it was, and the rollout goes on without it", end.LastTransitionTime)
-		t.failure.Skipped, t.unit.Skipped = true, true
+		t.Fail(v1alpha1.ReasonDrainTimeout, "the drain of Node "+t.Node.Name+" was not done in time; the node is left as it was, and the rollout goes on without it", end.LastTransitionTime.Time)
+		t.Failure.Skipped, t.Unit.Skipped = true, true
 	case timedOut:
-		t.fails(v1alpha1.ReasonDrainTimeout, "the drain of Node "+t.node.Name+" was not done in time", end.LastTransitionTime)
+		t.Fail(v1alpha1.ReasonDrainTimeout, "the drain of Node "+t.Node.Name+" was not done in time", end.LastTransitionTime.Time)
 	default:
-		t.fails(v1alpha1.ReasonJobFailed, failureText(t.job, t.node.Name), end.LastTransitionTime)
+		t.Fail(v1alpha1.ReasonJobFailed, failureText(t.job, t.Node.Name), end.LastTransitionTime.Time)
 	}
 }
 

@@ -20,12 +20,13 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/rollout"
+	"moult.dev/moult/internal/turn"
 )
 
 // judged is all that judging a turn sets. Nil is a node that is none of the Plan's.
 type judged struct {
 	State            v1alpha1.UnitState
-	Step             step
+	Step             turn.Step
 	Reason           v1alpha1.Reason
 	Message          string
 	InTurn, OptedOut bool
@@ -43,12 +44,12 @@ type judged struct {
 func newWorld(p *upgradev1.Plan) *world {
 	return &world{
 		plan: p, options: testOptions(), selector: labels.Everything(), ready: true, template: templateDigest(p), spec: specDigest(p),
-		memo: &memo{}, seen: newSightings(), now: now,
+		seen: newSightings(), now: now,
 	}
 }
 
 // judges looks at one node with these claims, Jobs and pods.
-func judges(t *testing.T, w *world, n *corev1.Node, claims []v1alpha1.Claim, jobs []*batchv1.Job, pods []*corev1.Pod) *turn {
+func judges(t *testing.T, w *world, n *corev1.Node, claims []v1alpha1.Claim, jobs []*batchv1.Job, pods []*corev1.Pod) *unit {
 	t.Helper()
 	for i := range claims {
 		if claims[i].Attempt == asked {
@@ -61,25 +62,25 @@ func judges(t *testing.T, w *world, n *corev1.Node, claims []v1alpha1.Claim, job
 	s := snapshotOf(n)
 	s.jobs, s.pods = map[string][]*batchv1.Job{n.Name: jobs}, map[string][]*corev1.Pod{n.Name: pods}
 	w.fleet = s.Fleet
-	all := turns(w, s)
+	all := units(w, s)
 	switch len(all) {
 	case 0:
 		return nil
 	case 1:
-		return &all[0]
+		return all[0]
 	default:
 		t.Fatalf("%d turns of one node", len(all))
 		return nil
 	}
 }
 
-func summary(w *world, t *turn) *judged {
+func summary(w *world, t *unit) *judged {
 	if t == nil {
 		return nil
 	}
 	j := &judged{
-		State: t.unit.State, Step: t.step, Reason: t.unit.Reason, Message: t.unit.Message, InTurn: t.unit.InTurn, OptedOut: t.unit.OptedOut,
-		Pending: t.pending, Ranked: t.unit.Rank > 0, NotCounted: !t.counted, Since: t.unit.Since, Wake: t.wake,
+		State: t.Unit.State, Step: t.Step, Reason: t.Unit.Reason, Message: t.Unit.Message, InTurn: t.Unit.InTurn, OptedOut: t.Unit.OptedOut,
+		Pending: t.pending, Ranked: t.Unit.Rank > 0, NotCounted: !t.Counted, Since: t.Unit.Since, Wake: t.Wake,
 	}
 	if t.job != nil {
 		j.Job = string(t.job.UID)
@@ -87,11 +88,11 @@ func summary(w *world, t *turn) *judged {
 	if t.pod != nil {
 		j.Pod = t.pod.Name
 	}
-	for _, s := range t.stray {
+	for _, s := range t.unowned {
 		j.Stray = append(j.Stray, string(s.UID))
 	}
-	if t.claim != nil {
-		if j.Attempt = t.claim.Attempt; j.Attempt == w.attempt(t.node) {
+	if t.Claim != nil {
+		if j.Attempt = t.Claim.Attempt; j.Attempt == w.attempt(t.Node) {
 			j.Attempt = asked
 		}
 	}
@@ -237,7 +238,7 @@ func TestTurns(t *testing.T) {
 		"claimed by the process before, more than the TTL ago": {
 			claims: claims(claimed(old)),
 			want: &judged{
-				State: isFailed, Step: stepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T10:59:59Z"),
+				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T10:59:59Z"),
 				Since: now, Attempt: asked,
 			},
 		},
@@ -259,7 +260,7 @@ func TestTurns(t *testing.T) {
 			claims:   claims(claimed(old)),
 			sighting: &sighting{state: jobSeen, missing: now.Add(-podPatience)},
 			want: &judged{
-				State: isFailed, Step: stepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T10:59:59Z"),
+				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T10:59:59Z"),
 				Since: now, Attempt: asked,
 			},
 		},
@@ -271,7 +272,7 @@ func TestTurns(t *testing.T) {
 		"claimed by the process before, when the result was not kept": {
 			claims: claims(claimed(func(c *v1alpha1.Claim) { c.Since, c.KeptSeconds = ago(time.Second), 0 })),
 			want: &judged{
-				State: isFailed, Step: stepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T11:59:59Z"),
+				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T11:59:59Z"),
 				Since: now, Attempt: asked,
 			},
 		},
@@ -284,20 +285,20 @@ func TestTurns(t *testing.T) {
 			claims:   claims(claimed()),
 			sighting: &sighting{state: jobLost},
 			want: &judged{
-				State: isFailed, Step: stepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T11:50:00Z"),
+				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T11:50:00Z"),
 				Since: now, Attempt: asked,
 			},
 		},
 		"its Job had succeeded when it was deleted": {
 			claims:   claims(claimed()),
 			sighting: &sighting{state: jobFinished, end: newTurnJob(newPlan(), newNode("node-1"), succeeded)},
-			want:     &judged{State: soaking, Step: stepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
+			want:     &judged{State: soaking, Step: turn.StepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"its Job had failed when it was deleted": {
 			claims:   claims(claimed()),
 			sighting: &sighting{state: jobFinished, end: newTurnJob(newPlan(), newNode("node-1"), failed)},
 			want: &judged{
-				State: isFailed, Step: stepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
+				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
 			},
 		},
 
@@ -382,42 +383,42 @@ func TestTurns(t *testing.T) {
 		"succeeded": {
 			claims: claims(claimed()),
 			jobs:   newJobs(succeeded),
-			want:   &judged{State: soaking, Step: stepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: turn.StepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"succeeded, and what was cordoned is not any more": {
 			node:   []func(*corev1.Node){annotated(v1alpha1.AnnotationCordonedBy, self)},
 			claims: claims(claimed()),
 			jobs:   newJobs(succeeded),
-			want:   &judged{State: soaking, Step: stepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: turn.StepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"succeeded for something else": {
 			claims: claims(claimed(before)),
 			jobs:   newJobs(succeeded, forHash(oldHash)),
-			want:   &judged{State: soaking, Step: stepFinish, Job: "job-node-1", Since: minute, Attempt: "before"},
+			want:   &judged{State: soaking, Step: turn.StepFinish, Job: "job-node-1", Since: minute, Attempt: "before"},
 		},
 		"succeeded, and opted out": {
 			node:   []func(*corev1.Node){labelled("disabled")},
 			claims: claims(claimed()),
 			jobs:   newJobs(succeeded),
-			want:   &judged{State: soaking, Step: stepFinish, OptedOut: true, Job: "job-node-1", Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: turn.StepFinish, OptedOut: true, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"succeeded, and not selected": {
 			world:  func(w *world) { w.selector = labels.Nothing() },
 			claims: claims(claimed()),
 			jobs:   newJobs(succeeded),
-			want:   &judged{State: soaking, Step: stepFinish, NotCounted: true, Job: "job-node-1", Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: turn.StepFinish, NotCounted: true, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"succeeded, of a Plan that is not ready": {
 			world:  func(w *world) { w.ready = false },
 			claims: claims(claimed()),
 			jobs:   newJobs(succeeded),
-			want:   &judged{State: soaking, Step: stepFinish, NotCounted: true, Job: "job-node-1", Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: turn.StepFinish, NotCounted: true, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"succeeded, with a delay": {
 			plan:   soaks(3 * time.Minute),
 			claims: claims(claimed()),
 			jobs:   newJobs(succeeded),
-			want:   &judged{State: soaking, Step: stepSoak, Job: "job-node-1", Since: minute, Wake: minute.Add(3 * time.Minute), Attempt: asked},
+			want:   &judged{State: soaking, Step: turn.StepSoak, Job: "job-node-1", Since: minute, Wake: minute.Add(3 * time.Minute), Attempt: asked},
 		},
 		"soaking": {
 			plan:   soaks(3 * time.Minute),
@@ -440,17 +441,17 @@ func TestTurns(t *testing.T) {
 			plan:   soaks(time.Minute),
 			claims: claims(claimed(soaked)),
 			jobs:   newJobs(succeeded),
-			want:   &judged{State: soaking, Step: stepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: turn.StepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"soaked, and the Job is gone": {
 			plan:   soaks(time.Minute),
 			claims: claims(claimed(soaked)),
-			want:   &judged{State: soaking, Step: stepFinish, Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: turn.StepFinish, Since: minute, Attempt: asked},
 		},
 		"soaking, and the delay was taken away": {
 			claims: claims(claimed(soaked)),
 			jobs:   newJobs(succeeded),
-			want:   &judged{State: soaking, Step: stepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: turn.StepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 
 		// The Job has failed.
@@ -458,7 +459,7 @@ func TestTurns(t *testing.T) {
 			claims: claims(claimed()),
 			jobs:   newJobs(failed),
 			want: &judged{
-				State: isFailed, Step: stepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
+				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
 			},
 		},
 		"failed, and noted": {
@@ -481,18 +482,18 @@ func TestTurns(t *testing.T) {
 			node:   []func(*corev1.Node){labelled("disabled")},
 			claims: claims(claimed(broken)),
 			jobs:   newJobs(failed),
-			want:   &judged{State: updating, Step: stepAbandon, OptedOut: true, Job: "job-node-1", Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: turn.StepRelease, OptedOut: true, Job: "job-node-1", Since: since, Attempt: asked},
 		},
 		"failed, and not selected": {
 			world:  func(w *world) { w.selector = labels.Nothing() },
 			claims: claims(claimed(broken)),
 			jobs:   newJobs(failed),
-			want:   &judged{State: updating, Step: stepAbandon, NotCounted: true, Job: "job-node-1", Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: turn.StepRelease, NotCounted: true, Job: "job-node-1", Since: since, Attempt: asked},
 		},
 		"failed, and labelled as updated by hand": {
 			node:   []func(*corev1.Node){labelled(hash)},
 			claims: claims(claimed(broken)),
-			want:   &judged{State: updating, Step: stepAbandon, Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: turn.StepRelease, Since: since, Attempt: asked},
 		},
 		"failed, of a Plan that is not ready": {
 			world:  func(w *world) { w.ready = false },
@@ -504,7 +505,7 @@ func TestTurns(t *testing.T) {
 			claims: claims(claimed()),
 			jobs:   newJobs(failed),
 			want: &judged{
-				State: isFailed, Step: stepFail, NotCounted: true, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
+				State: isFailed, Step: turn.StepFail, NotCounted: true, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
 			},
 		},
 		"failed, and something runs": {
@@ -520,29 +521,29 @@ func TestTurns(t *testing.T) {
 			claims: claims(claimed(before)),
 			jobs:   newJobs(failed),
 			want: &judged{
-				State: isFailed, Step: stepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
+				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
 			},
 		},
 		"failed for something else": {
 			claims: claims(claimed(before)),
 			jobs:   newJobs(failed, forHash(oldHash)),
 			want: &judged{
-				State: isFailed, Step: stepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: "before",
+				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: "before",
 			},
 		},
 
 		// Jobs that system-upgrade-controller has left.
 		"left running": {
 			jobs: newJobs(left),
-			want: &judged{State: updating, Step: stepAdopt, Job: "job-node-1"},
+			want: &judged{State: updating, Step: turn.StepAdopt, Job: "job-node-1"},
 		},
 		"left complete": {
 			jobs: newJobs(left, succeeded),
-			want: &judged{State: updating, Step: stepAdopt, Job: "job-node-1"},
+			want: &judged{State: updating, Step: turn.StepAdopt, Job: "job-node-1"},
 		},
 		"left failed": {
 			jobs: newJobs(left, failed),
-			want: &judged{State: updating, Step: stepAdopt, Job: "job-node-1"},
+			want: &judged{State: updating, Step: turn.StepAdopt, Job: "job-node-1"},
 		},
 		"left complete, and the node is labelled": {
 			node: []func(*corev1.Node){labelled(hash)},
@@ -583,7 +584,7 @@ func TestTurns(t *testing.T) {
 		"left complete, and adopted": {
 			claims: claims(claimed(func(c *v1alpha1.Claim) { c.Turn = "job/job-node-1" })),
 			jobs:   newJobs(left, succeeded),
-			want:   &judged{State: soaking, Step: stepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: turn.StepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"left running, adopted, and the Plan has changed": {
 			claims: claims(claimed(before, func(c *v1alpha1.Claim) { c.Turn = "job/job-node-1" })),
@@ -598,13 +599,13 @@ func TestTurns(t *testing.T) {
 					newTurnJob(p, n, left, withUID("old"), created(ago(30*time.Minute))),
 				}
 			},
-			want: &judged{State: updating, Step: stepAdopt, Job: "newest"},
+			want: &judged{State: updating, Step: turn.StepAdopt, Job: "newest"},
 		},
 
 		// Jobs of its own whose claim is gone.
 		"running, and the claim is gone": {
 			jobs: newJobs(),
-			want: &judged{State: updating, Step: stepAdopt, Job: "job-node-1"},
+			want: &judged{State: updating, Step: turn.StepAdopt, Job: "job-node-1"},
 		},
 		"complete, and the claim is gone": {
 			jobs: newJobs(succeeded),
@@ -665,12 +666,12 @@ func TestTurns(t *testing.T) {
 		"claimed, and not selected": {
 			world:  func(w *world) { w.selector = labels.Nothing() },
 			claims: claims(claimed()),
-			want:   &judged{State: updating, Step: stepAbandon, NotCounted: true, Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: turn.StepRelease, NotCounted: true, Since: since, Attempt: asked},
 		},
 		"claimed, and without a hostname now": {
 			node:   []func(*corev1.Node){without(corev1.LabelHostname)},
 			claims: claims(claimed()),
-			want:   &judged{State: updating, Step: stepAbandon, NotCounted: true, Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: turn.StepRelease, NotCounted: true, Since: since, Attempt: asked},
 		},
 		"claimed, of a Plan that is not ready": {
 			world:  func(w *world) { w.ready = false },
@@ -680,7 +681,7 @@ func TestTurns(t *testing.T) {
 		"claimed, and opted out": {
 			node:   []func(*corev1.Node){labelled("disabled")},
 			claims: claims(claimed()),
-			want:   &judged{State: updating, Step: stepAbandon, OptedOut: true, Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: turn.StepRelease, OptedOut: true, Since: since, Attempt: asked},
 		},
 
 		// Claims that can't be read: the node is left alone, and what runs there holds its slot.
@@ -731,8 +732,8 @@ func TestTurns(t *testing.T) {
 			if diff := cmp.Diff(tc.want, summary(w, got), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if got != nil && got.step == stepFail && (got.failure.Reason != got.unit.Reason || got.failure.Message != got.unit.Message || !got.failure.Time.Time.Equal(got.unit.Since)) {
-				t.Errorf("fails with %+v", got.failure)
+			if got != nil && got.Step == turn.StepFail && (got.Failure.Reason != got.Unit.Reason || got.Failure.Message != got.Unit.Message || !got.Failure.Time.Time.Equal(got.Unit.Since)) {
+				t.Errorf("fails with %+v", got.Failure)
 			}
 		})
 	}
@@ -757,7 +758,7 @@ func TestTurnsDrained(t *testing.T) {
 		claim   func(*v1alpha1.Claim)
 		pod     *corev1.Pod
 		budgets []rollout.Budget
-		want    step
+		want    turn.Step
 	}{
 		"drained":                    {pod: drained(0), budgets: waits, want: stepDrained},
 		"drained, as the node says":  {node: says, pod: drained(0), budgets: waits},
@@ -789,14 +790,14 @@ func TestTurnsDrained(t *testing.T) {
 				s.pods[n.Name] = []*corev1.Pod{tc.pod}
 			}
 			w.fleet = rollout.Fleet{Nodes: s.Nodes, Budgets: tc.budgets}
-			all := turns(w, s)
-			if len(all) != 1 || all[0].step != tc.want {
-				t.Fatalf("got %+v, want step %d", all, tc.want)
+			all := units(w, s)
+			if len(all) != 1 || all[0].Step != tc.want {
+				t.Fatalf("got %+v, want step %s", all, tc.want)
 			}
-			if tc.want == stepNone {
+			if tc.want == turn.StepNone {
 				return
 			}
-			if err := (&pass{Controller: c.Controller, world: w}).step(t.Context(), &all[0]); err != nil {
+			if err := c.newPass(w, nil, s).Settle(t.Context(), func(*unit) bool { return true }); err != nil {
 				t.Fatal(err)
 			}
 			if fleet.NodeOf(c.node("node-1")).Draining {
@@ -814,10 +815,10 @@ func TestTurnsSelected(t *testing.T) {
 		newNode("none"), newNode("other", holding(other)), newNode("bad", annotated(v1alpha1.AnnotationClaims, "{")),
 		newNode("unselected", without(corev1.LabelHostname), holding(other)), newNode("empty", holding()),
 	)
-	all := turns(w, s)
+	all := units(w, s)
 	var names []string
 	for i := range all {
-		names = append(names, all[i].node.Name)
+		names = append(names, all[i].Node.Name)
 	}
 	if diff := cmp.Diff([]string{"none", "other", "bad", "empty"}, names); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -842,10 +843,10 @@ func TestTurnsHostnames(t *testing.T) {
 	)
 	s.jobs = map[string][]*batchv1.Job{"running": {newTurnJob(w.plan, running)}}
 	w.plan.Spec.Cordon = true // Which Windows nodes wait for anyway.
-	all := turns(w, s)
+	all := units(w, s)
 	got := map[string]v1alpha1.Reason{}
 	for i := range all {
-		got[all[i].node.Name] = all[i].unit.Reason
+		got[all[i].Node.Name] = all[i].Unit.Reason
 	}
 	want := map[string]v1alpha1.Reason{
 		"fresh-1": v1alpha1.ReasonHostnameShared, "fresh-2": v1alpha1.ReasonHostnameShared, "own": "", "updated": "", "running": "",
@@ -855,7 +856,7 @@ func TestTurnsHostnames(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if text := all[0].unit.Message; text != "another node has the same label kubernetes.io/hostname=a, by which its Job would find it" {
+	if text := all[0].Unit.Message; text != "another node has the same label kubernetes.io/hostname=a, by which its Job would find it" {
 		t.Errorf("says %s", text)
 	}
 }
@@ -868,14 +869,14 @@ func TestTurnsOfAStaleSnapshot(t *testing.T) {
 		want judged
 	}{
 		"of a Job that was stopped":    {isRunning, judged{State: v1alpha1.UnitOutdated, InTurn: true, Pending: true, Since: ago(10 * time.Minute).Time, Attempt: asked}},
-		"of a Job that had succeeded":  {succeeded, judged{State: v1alpha1.UnitSoaking, Step: stepFinish, Job: "job-node-1", Since: ago(time.Minute).Time, Attempt: asked}},
+		"of a Job that had succeeded":  {succeeded, judged{State: v1alpha1.UnitSoaking, Step: turn.StepFinish, Job: "job-node-1", Since: ago(time.Minute).Time, Attempt: asked}},
 		"of a Job that is made anew":   {isRunning, judged{State: v1alpha1.UnitUpdating, Job: "anew", Since: ago(10 * time.Minute).Time, Attempt: asked}},
 		"of a Job that was made again": {isRunning, judged{State: v1alpha1.UnitOutdated, InTurn: true, Pending: true, Since: ago(10 * time.Minute).Time, Attempt: asked}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(newPlan())
 			j := newTurnJob(w.plan, newNode("node-1"), tc.job)
-			look := func(jobs ...*batchv1.Job) *turn {
+			look := func(jobs ...*batchv1.Job) *unit {
 				got := judges(t, w, newNode("node-1"), []v1alpha1.Claim{claimed()}, jobs, nil)
 				return got
 			}
@@ -902,12 +903,12 @@ func TestTurnsOfAStaleSnapshot(t *testing.T) {
 func TestTurnsRank(t *testing.T) {
 	w := newWorld(newPlan())
 	fresh := judges(t, w, newNode("node-1"), nil, nil, nil)
-	if want := rollout.Rank("uid-node-1", uid, hash); fresh.unit.Rank != want {
-		t.Errorf("rank is %d, want %d", fresh.unit.Rank, want)
+	if want := rollout.Rank("uid-node-1", uid, hash); fresh.Unit.Rank != want {
+		t.Errorf("rank is %d, want %d", fresh.Unit.Rank, want)
 	}
 	retried := judges(t, w, newNode("node-1"), []v1alpha1.Claim{claimed(broken, func(c *v1alpha1.Claim) { c.Attempt = "before" })}, nil, nil)
-	if retried.unit.Rank != 0 {
-		t.Errorf("rank of a retry is %d", retried.unit.Rank)
+	if retried.Unit.Rank != 0 {
+		t.Errorf("rank of a retry is %d", retried.Unit.Rank)
 	}
 }
 
@@ -1042,11 +1043,11 @@ func TestNewClaim(t *testing.T) {
 				tc.world(w)
 			}
 			n := newNode("node-1", tc.node...)
-			turn := &turn{node: n, claim: tc.claim}
+			u := &unit{Turn: turn.Turn{Node: n, Claim: tc.claim}}
 			if tc.adopt != nil {
-				turn.step, turn.job = stepAdopt, newTurnJob(p, n, tc.adopt)
+				u.Step, u.job = turn.StepAdopt, newTurnJob(p, n, tc.adopt)
 			}
-			got := turn.newClaim(w)
+			got := u.newClaim(w)
 			tc.want.Rollout, tc.want.UID, tc.want.Revision, tc.want.Attempt = self, uid, hash, w.attempt(n)
 			if tc.want.KeptSeconds == 0 {
 				tc.want.KeptSeconds = 900
@@ -1058,7 +1059,7 @@ func TestNewClaim(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			w.now = now.Add(1)
-			if again := turn.newClaim(w); tc.adopt == nil && again.Turn == got.Turn {
+			if again := u.newClaim(w); tc.adopt == nil && again.Turn == got.Turn {
 				t.Error("another turn has the same name")
 			}
 		})

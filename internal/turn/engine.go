@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package turn
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/metrics"
+	"moult.dev/moult/internal/node"
+	"moult.dev/moult/internal/rollout"
+)
+
+// Engine takes the turns of all rollouts of one kind. What it remembers may be dropped at any time: that costs one more look or write.
+type Engine struct {
+	Kind    string
+	Clock   clock.PassiveClock
+	Client  client.Client
+	Fleet   *fleet.Fleet
+	Events  *events.Recorder
+	Reports *fleet.Reports
+	Waves   *fleet.Waves
+	// Waiting are the rollouts that a change of any budget or node may let go on.
+	Waiting *fleet.Waiters
+	Retries *Retries
+}
+
+// NewEngine returns the engine of one kind of rollouts.
+func NewEngine(kind string, clk clock.PassiveClock, c client.Client, f *fleet.Fleet, recorder *events.Recorder) *Engine {
+	return &Engine{
+		Kind: kind, Clock: clk, Client: c, Fleet: f, Events: recorder,
+		Reports: fleet.NewReports(), Waves: fleet.NewWaves(), Waiting: fleet.NewWaiters(), Retries: NewRetries(clk, kind),
+	}
+}
+
+// Reconcile brings one rollout a step further. It comes back when the clock alone asks for it, and after an error no later than that.
+func (e *Engine) Reconcile(ctx context.Context, request ctrl.Request, pass func(context.Context, types.NamespacedName) (time.Time, error)) (ctrl.Result, error) {
+	wake, err := pass(ctx, request.NamespacedName)
+	return e.Retries.Result(ctx, request.NamespacedName, wake, err), nil
+}
+
+// Forget drops what is remembered of a rollout that is gone.
+func (e *Engine) Forget(key types.NamespacedName) {
+	e.Waiting.Done(key)
+	e.Waves.Forget(key)
+	metrics.Forget(metrics.Rollout{Kind: e.Kind, NamespacedName: key})
+}
+
+// Mechanism is how one kind of rollouts changes a node. The engine does the rest: claims, failure, soak, release, who goes next.
+type Mechanism[T Taker] interface {
+	// Strategy is the rollout's, for that many nodes.
+	Strategy(total int) rollout.Strategy
+	// Start is the write that claims a node for its turn, or nil for a turn that has its claim already.
+	Start(T) *Write
+	// Take takes a step that is the mechanism's own.
+	Take(context.Context, T) error
+	// Soak, Finish, Fail and Release are what the mechanism writes when a turn is healthy, over, has failed, or is given up. The
+	// engine sets the claim, and, except in Fail, uncordons what the turn has cordoned.
+	Soak(T) Write
+	Finish(T) Write
+	Fail(T) Write
+	Release(T) Write
+}
+
+// Write is a write to a turn's node. Then, which may be nil, follows once it is written.
+type Write struct {
+	node.Step
+	Then func()
+}
+
+func (w *Write) written() {
+	if w.Then != nil {
+		w.Then()
+	}
+}
+
+// Pass is one reconcile of a rollout that exists.
+type Pass[T Taker] struct {
+	*Engine
+	Mechanism Mechanism[T]
+	Key       types.NamespacedName
+	UID       types.UID
+	// Holder is the rollout's name in claims.
+	Holder string
+	// Taint is the key of the taint of outdated nodes.
+	Taint string
+	// Spec is the rollout's strategy, or nil.
+	Spec *v1alpha1.Strategy
+	Turns []T
+	Seen  fleet.Snapshot
+	Now   time.Time
+	// Decision is that of rollout.Decide, once Start has asked for it.
+	Decision rollout.Decision
+	// Wake is when to come back, or zero.
+	Wake time.Time
+
+	settled  bool // A node was written, so the nodes are no longer as Seen.
+	happened []events.Event
+	took     []time.Duration
+	mu       sync.Mutex // guards Decision, Wake, happened and took while several nodes are written at once
+}
+
+// WakeAt asks to come back at this time. A zero time asks for nothing.
+func (p *Pass[T]) WakeAt(when time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !when.IsZero() && (p.Wake.IsZero() || when.Before(p.Wake)) {
+		p.Wake = when
+	}
+}
+
+// Happened notes an Event, to be emitted with the status.
+func (p *Pass[T]) Happened(e events.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.happened = append(p.happened, e)
+}
+
+// Settle takes each of these turns its next step.
+func (p *Pass[T]) Settle(ctx context.Context, of func(T) bool) error {
+	var due []T
+	for _, t := range p.Turns {
+		b := t.Base()
+		p.WakeAt(b.Wake)
+		if b.Step != StepNone && of(t) {
+			due = append(due, t)
+		}
+	}
+	p.settled = p.settled || len(due) > 0
+	return Each(due, func(t T) error { return p.take(ctx, t) })
+}
+
+func (p *Pass[T]) take(ctx context.Context, t T) error {
+	b := t.Base()
+	switch b.Step {
+	case StepNone:
+		return nil
+	case StepFail:
+		return p.Fail(ctx, t)
+	case StepSoak:
+		return p.soak(ctx, t)
+	case StepFinish:
+		return p.finish(ctx, t)
+	case StepRelease:
+		return p.Release(ctx, t)
+	case StepTaint:
+		return node.Taint(ctx, p.Client, b.Node, p.Taint)
+	case StepUntaint:
+		return node.Untaint(ctx, p.Client, b.Node, p.Taint)
+	default:
+		return p.Mechanism.Take(ctx, t)
+	}
+}
+
+// Hold writes the claim with a step.
+func (p *Pass[T]) Hold(ctx context.Context, t T, claim v1alpha1.Claim, s node.Step) error {
+	b := t.Base()
+	s.Claim = claim
+	if err := node.Write(ctx, p.Client, b.Node, s); err != nil {
+		return err
+	}
+	b.Claim = &claim
+	b.Unit.Claimed = !claim.Parked()
+	return nil
+}
+
+// Fail records in the claim why the turn failed.
+func (p *Pass[T]) Fail(ctx context.Context, t T) error {
+	b := t.Base()
+	claim, failure := *b.Claim, b.Failure
+	claim.Failed = &failure
+	claim.Failures++
+	write := p.Mechanism.Fail(t)
+	var err error
+	if write.GiveBack {
+		err = p.endMaintenance(ctx, b)
+	}
+	if err == nil {
+		err = p.Hold(ctx, t, claim, write.Step)
+	}
+	if err != nil {
+		// It has not failed before that is recorded: the node is as the turn left it.
+		b.Unit.State, b.Unit.Since, b.Unit.Reason, b.Unit.Message, b.Unit.Skipped = v1alpha1.UnitUpdating, claim.Since.Time, "", "", false
+		b.Message = failure.Message
+		return err
+	}
+	b.Unit.RetryAt = retryAt(p.Spec, b.Claim)
+	log.FromContext(ctx).Info("node failed", "node", b.Node.Name, "reason", failure.Reason, "message", failure.Message)
+	metrics.ObserveTurn(p.Name(), metrics.TurnFailed, failure.Time.Sub(claim.Since.Time))
+	write.written()
+	return nil
+}
+
+func (p *Pass[T]) soak(ctx context.Context, t T) error {
+	b := t.Base()
+	claim := *b.Claim
+	claim.Soaking = &metav1.Time{Time: b.Unit.Since}
+	if err := p.endMaintenance(ctx, b); err != nil {
+		return err
+	}
+	write := p.Mechanism.Soak(t)
+	write.GiveBack = true
+	if err := p.Hold(ctx, t, claim, write.Step); err != nil {
+		return err
+	}
+	write.written()
+	return nil
+}
+
+func (p *Pass[T]) finish(ctx context.Context, t T) error {
+	b := t.Base()
+	claim := *b.Claim
+	write := p.Mechanism.Finish(t)
+	if err := p.release(ctx, b, write.Also); err != nil {
+		return err
+	}
+	took := p.Now.Sub(claim.Since.Time)
+	if claim.Failed == nil {
+		metrics.ObserveTurn(p.Name(), metrics.TurnUpdated, took)
+		p.mu.Lock()
+		p.took = append(p.took, took)
+		p.mu.Unlock()
+	}
+	log.FromContext(ctx).Info("node updated", "node", b.Node.Name, "revision", claim.Revision, "took", took.String())
+	b.Unit.State = v1alpha1.UnitUpdated
+	write.written()
+	return nil
+}
+
+// Release releases a node on which the rollout does not want the change any more.
+func (p *Pass[T]) Release(ctx context.Context, t T) error {
+	b := t.Base()
+	write := p.Mechanism.Release(t)
+	if err := p.release(ctx, b, write.Also); err != nil {
+		return err
+	}
+	log.FromContext(ctx).Info("node released", "node", b.Node.Name)
+	b.Unit.State, b.Unit.InTurn = v1alpha1.UnitOutdated, false
+	write.written()
+	return nil
+}
+
+func (p *Pass[T]) release(ctx context.Context, b *Turn, also []node.Also) error {
+	if err := Release(ctx, p.Client, b.Node, *b.Claim, p.Now, also); err != nil {
+		return err
+	}
+	b.Claim, b.Message = nil, ""
+	b.Unit.Claimed, b.Unit.Skipped, b.Unit.Reason, b.Unit.Message, b.Unit.RetryAt = false, false, "", "", time.Time{}
+	return nil
+}
+
+// endMaintenance clears the conditions of the node's maintenance, before the write that returns the node to the scheduler.
+func (p *Pass[T]) endMaintenance(ctx context.Context, b *Turn) error {
+	n, err := EndMaintenance(ctx, p.Client, b.Node, p.Holder, p.Now)
+	if err == nil {
+		b.Node = n
+	}
+	return err
+}
+
+// Start asks who goes next, and claims those nodes under the fleet's lock, on what is seen there. It returns the turns that start.
+func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
+	p.Decide(p.Seen.Fleet)
+	var err error
+	if p.settled || slices.ContainsFunc(p.chosen(), p.needsClaim) {
+		err = p.Fleet.Admit(ctx, func(now fleet.Snapshot) error {
+			p.Now = p.Clock.Now() // To be admitted may have taken long.
+			p.Decide(now.Fleet)
+			return p.claim(ctx)
+		})
+	}
+	log.FromContext(ctx).V(1).Info("decided", "start", p.Decision.Start, "waiting", len(p.Decision.Waiting), "next", p.Decision.Next)
+	p.WakeAt(p.Decision.Next)
+	return p.chosen(), err
+}
+
+// Decide asks who goes next on this fleet.
+func (p *Pass[T]) Decide(f rollout.Fleet) {
+	units, total := make([]rollout.Unit, 0, len(p.Turns)), 0
+	for _, t := range p.Turns {
+		b := t.Base()
+		if b.Counted && (!b.Unit.OptedOut || b.Unit.State != v1alpha1.UnitOutdated) {
+			total++
+		}
+		if b.Counted || b.Unit.HoldsSlot() {
+			units = append(units, b.Unit)
+		}
+	}
+	s := p.Mechanism.Strategy(total)
+	if slices.ContainsFunc(s.Order, func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }) {
+		f.Nodes = p.Fleet.CountEvictions(f.Nodes)
+	}
+	p.Decision = rollout.Decide(s, units, f, p.Now)
+	p.Waiting.Set(p.Key, slices.ContainsFunc(p.Decision.Waiting, fleet.ForBudget))
+}
+
+// chosen are the turns that the decision starts.
+func (p *Pass[T]) chosen() []T {
+	if len(p.Decision.Start) == 0 {
+		return nil
+	}
+	names := make(map[string]bool, len(p.Decision.Start))
+	for _, name := range p.Decision.Start {
+		names[name] = true
+	}
+	chosen := make([]T, 0, len(names))
+	for _, t := range p.Turns {
+		if b := t.Base(); b.Unit.State != v1alpha1.UnitUpdated && names[b.Node.Name] {
+			chosen = append(chosen, t)
+		}
+	}
+	return chosen
+}
+
+func (p *Pass[T]) needsClaim(t T) bool { return p.Mechanism.Start(t) != nil }
+
+// claim claims the nodes that the decision starts.
+func (p *Pass[T]) claim(ctx context.Context) error {
+	return Each(p.chosen(), func(t T) error {
+		b, write := t.Base(), p.Mechanism.Start(t)
+		if write == nil {
+			return nil
+		}
+		if err := p.Hold(ctx, t, write.Claim, write.Step); err != nil {
+			p.Waits(t, v1alpha1.ReasonClaimLost, err)
+			return err
+		}
+		b.Unit.State, b.Unit.Since, b.Unit.Reason, b.Unit.Message = v1alpha1.UnitUpdating, write.Claim.Since.Time, "", ""
+		b.Unit.InTurn, b.Unit.Skipped, b.Message = false, false, ""
+		log.FromContext(ctx).Info("node claimed", "node", b.Node.Name, "revision", write.Claim.Revision)
+		write.written()
+		return nil
+	})
+}
+
+// Waits notes why a unit that was chosen did not start.
+func (p *Pass[T]) Waits(t T, reason v1alpha1.Reason, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Decision.Waiting = append([]rollout.Wait{{Node: t.Base().Node.Name, Reason: reason, Message: err.Error()}}, p.Decision.Waiting...)
+}
+
+// Name is the rollout's in metrics.
+func (p *Pass[T]) Name() metrics.Rollout { return metrics.Rollout{Kind: p.Kind, NamespacedName: p.Key} }
