@@ -145,11 +145,11 @@ func conditionsBesideAKubelet(t *testing.T, c client.Client) {
 	expectCondition(t, c, maintenance, yes, ReasonTurn, plan+": maintained")
 	expectCondition(t, c, draining, no, ReasonTurn, plan+": over")
 	expectCondition(t, c, drained, yes, ReasonTurn, plan+": drained")
-	if err := ClearConditions(t.Context(), c, stale, plan, at); err != nil {
+	if _, err := ClearConditions(t.Context(), c, stale, plan, at); err != nil {
 		t.Fatal(err) // There were none when it was read.
 	}
 	expectCondition(t, c, drained, yes, ReasonTurn, plan+": drained")
-	if err := ClearConditions(t.Context(), c, read(t, c), plan, at.Add(2*time.Hour)); err != nil {
+	if _, err := ClearConditions(t.Context(), c, read(t, c), plan, at.Add(2*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	stop()
@@ -175,7 +175,7 @@ func conditionsOfANodeThatWasReadBefore(t *testing.T, c client.Client) {
 	if err := c.Status().Patch(t.Context(), read(t, c), client.RawPatch(types.JSONPatchType, []byte(body))); err != nil {
 		t.Fatal(err)
 	}
-	if err := ClearConditions(t.Context(), c, stale, plan, now.Time); err != nil {
+	if _, err := ClearConditions(t.Context(), c, stale, plan, now.Time); err != nil {
 		t.Fatal(err)
 	}
 	expectCondition(t, c, draining, no, ReasonTurn, plan+": over")
@@ -208,7 +208,7 @@ func conditionsThatAnotherTookMeanwhile(t *testing.T, c client.Client) {
 	}
 	stale = read(t, c)
 	takes()
-	if err := ClearConditions(t.Context(), c, stale, plan, now.Time); err != nil {
+	if _, err := ClearConditions(t.Context(), c, stale, plan, now.Time); err != nil {
 		t.Fatal(err)
 	}
 	expectCondition(t, c, draining, yes, "Rack42", "new disks")
@@ -227,7 +227,7 @@ func conditionsAreClearedBesideARelease(t *testing.T, c client.Client) {
 	decide(t, c, func(n *corev1.Node) error { return Hold(t.Context(), c, n, own()) })
 	n := decide(t, c, func(n *corev1.Node) error { return Release(t.Context(), c, n, own(), nil) })
 	for range 2 {
-		if err := ClearConditions(t.Context(), c, n, plan, now.Time); err != nil {
+		if _, err := ClearConditions(t.Context(), c, n, plan, now.Time); err != nil {
 			t.Fatal(err)
 		}
 	}

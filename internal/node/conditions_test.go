@@ -189,7 +189,7 @@ func TestClearConditions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			patches := 0
 			c := watched(tc.node, &patches)
-			if err := ClearConditions(t.Context(), c, read(t, c), tc.by, now.Time); err != nil {
+			if _, err := ClearConditions(t.Context(), c, read(t, c), tc.by, now.Time); err != nil {
 				t.Fatal(err)
 			}
 			expectConditions(t, tc.want, read(t, c))
@@ -212,7 +212,7 @@ func TestConditionsThatCannotBeSet(t *testing.T) {
 	if !apierrors.IsForbidden(err) || !strings.HasPrefix(err.Error(), "setting conditions of node n1, ") {
 		t.Errorf("got %v", err)
 	}
-	err = ClearConditions(t.Context(), c, read(t, c), plan, now.Time)
+	_, err = ClearConditions(t.Context(), c, read(t, c), plan, now.Time)
 	if !apierrors.IsForbidden(err) || !strings.HasPrefix(err.Error(), "clearing conditions of node n1, ") {
 		t.Errorf("got %v", err)
 	}

@@ -97,7 +97,7 @@ type Pass[T Taker] struct {
 	// Taint is the key of the taint of outdated nodes.
 	Taint string
 	// Spec is the rollout's strategy, or nil.
-	Spec *v1alpha1.Strategy
+	Spec  *v1alpha1.Strategy
 	Turns []T
 	Seen  fleet.Snapshot
 	Now   time.Time
@@ -106,10 +106,12 @@ type Pass[T Taker] struct {
 	// Wake is when to come back, or zero.
 	Wake time.Time
 
-	settled  bool // A node was written, so the nodes are no longer as Seen.
-	happened []events.Event
-	took     []time.Duration
-	mu       sync.Mutex // guards Decision, Wake, happened and took while several nodes are written at once
+	// Pending are the Events to emit with the status.
+	Pending []events.Event
+
+	settled bool // A node was written, so the nodes are no longer as Seen.
+	took    []time.Duration
+	mu      sync.Mutex // guards Decision, Wake, Pending and took while several nodes are written at once
 }
 
 // WakeAt asks to come back at this time. A zero time asks for nothing.
@@ -125,7 +127,7 @@ func (p *Pass[T]) WakeAt(when time.Time) {
 func (p *Pass[T]) Happened(e events.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.happened = append(p.happened, e)
+	p.Pending = append(p.Pending, e)
 }
 
 // Settle takes each of these turns its next step.

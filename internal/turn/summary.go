@@ -109,8 +109,8 @@ func (p *Pass[T]) TurnSeconds(before int32) int32 {
 // fleet.StatusInterval after the last write. It reports whether it has written the status.
 func (p *Pass[T]) Report(ctx context.Context, stored *unstructured.Unstructured, before, after any) (written bool, err error) {
 	// It happened, whether or not the status can be written now.
-	p.Events.Emit(p.happened...)
-	p.happened = nil
+	p.Events.Emit(p.Pending...)
+	p.Pending = nil
 	if equality.Semantic.DeepEqual(before, after) {
 		return false, nil
 	}

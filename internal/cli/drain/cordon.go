@@ -58,7 +58,7 @@ load balancers off, if a drain has put it there, and the conditions MaintenanceI
 			if _, err := node.Uncordon(ctx, c.write(api), n); err != nil {
 				return false, err
 			}
-			if err := node.ClearConditions(ctx, c.write(api), n, "", c.clock.Now()); err != nil {
+			if _, err := node.ClearConditions(ctx, c.write(api), n, "", c.clock.Now()); err != nil {
 				fmt.Fprintf(c.ErrOut, "Warning: %v\n", err)
 			}
 			return was, nil

@@ -51,7 +51,8 @@ func (d *draining) undo(ctx context.Context, name string) error {
 	if uncordoned {
 		fmt.Fprintf(d.Out, "node/%s uncordoned\n", name)
 	}
-	d.warn(node.ClearConditions(ctx, d.api, &n, d.holder(), d.clock.Now()))
+	_, err = node.ClearConditions(ctx, d.api, &n, d.holder(), d.clock.Now())
+	d.warn(err)
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -19,13 +18,14 @@ import (
 // passing is a look at one node, whose steps are written to a client that is a double.
 func passing(t *testing.T, r *v1alpha1.NodeRollout, n *corev1.Node) (*pass, *unit) {
 	t.Helper()
-	c := &Controller{clock: clocktesting.NewFakePassiveClock(now), client: fake.NewClientBuilder().WithObjects(n).Build(), works: turn.NewWorks(noPods{})}
-	p := &pass{Controller: c}
-	if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(n), n); err != nil {
+	c := newTestController(t, fake.NewClientBuilder().WithObjects(n).Build())
+	if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(n), n); err != nil {
 		t.Fatal(err)
 	}
-	p.turns = []unit{*judged(t, r, n, func(w *world) { p.world = w })}
-	return p, &p.turns[0]
+	var w *world
+	judged(t, r, n, func(of *world) { w = of })
+	p := c.newPass(w, nil, snapshotOf(n))
+	return p, p.Turns[0]
 }
 
 // A turn that fails gives its node back, but for one whose host has changed: its node is to become well first.
@@ -43,12 +43,12 @@ func TestFail(t *testing.T) {
 	} {
 		p, s := passing(t, r.DeepCopy(), newNode(words("reboot-update,reboot-update,ready true"), runs("1.1.0"), booted("boot-2"), holding(claimed(tc.claim)), cordonedBy(self),
 			labelled(v1alpha1.LabelAfterReboot, "true"), annotated("after", "true")))
-		s.fails(v1alpha1.ReasonNotRebooted, "it broke", now)
-		if err := p.fail(t.Context(), s); err != nil {
+		s.Fail(v1alpha1.ReasonNotRebooted, "it broke", now)
+		if err := p.Fail(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 		n := &corev1.Node{}
-		if err := p.client.Get(t.Context(), client.ObjectKey{Name: "a"}, n); err != nil {
+		if err := p.Client.Get(t.Context(), client.ObjectKey{Name: "a"}, n); err != nil {
 			t.Fatal(err)
 		}
 		if got := line(n); got != tc.want || (n.Annotations["after"] == "true") != tc.works || p.working()["a"] != tc.works {
@@ -72,13 +72,13 @@ func TestTakeBack(t *testing.T) {
 		"it is being taken back":        {old("reset-state,reset-state,busy unknown", checked), "reset-state,reset-state,busy unknown"},
 	} {
 		for how, end := range map[string]func(*pass, *unit) error{
-			"given up": func(p *pass, s *unit) error { return p.abandon(t.Context(), s) },
+			"given up": func(p *pass, s *unit) error { return p.Release(t.Context(), s) },
 			"failed": func(p *pass, s *unit) error {
-				s.fails(v1alpha1.ReasonTurnTimeout, "it broke", now)
-				return p.fail(t.Context(), s)
+				s.Fail(v1alpha1.ReasonTurnTimeout, "it broke", now)
+				return p.Fail(t.Context(), s)
 			},
 			"the NodeRollout is gone": func(p *pass, s *unit) error {
-				_, err := p.leave(t.Context(), s.node, *s.claim)
+				_, err := p.controller.leave(t.Context(), s.Node, *s.Claim)
 				return err
 			},
 		} {
@@ -88,7 +88,7 @@ func TestTakeBack(t *testing.T) {
 			if err := end(p, s); err != nil {
 				t.Fatal(err)
 			}
-			if err := p.client.Get(t.Context(), client.ObjectKey{Name: "a"}, n); err != nil {
+			if err := p.Client.Get(t.Context(), client.ObjectKey{Name: "a"}, n); err != nil {
 				t.Fatal(err)
 			}
 			if got := line(n); !strings.HasPrefix(got, tc.want) {
@@ -102,14 +102,14 @@ func TestTakeBack(t *testing.T) {
 func TestFinishFailed(t *testing.T) {
 	for version, want := range map[string]string{"1.1.0": "Node a is updated to 1.1.0", "1.0.0": ""} {
 		p, s := passing(t, newRollout(), newNode(words("stabilize,stabilize,ready false"), runs(version), booted("boot-2"), holding(claimed(broken, rebooting))))
-		if s.step != turn.StepFinish {
+		if s.Step != turn.StepFinish {
 			t.Fatalf("%s: %+v", version, summary(s))
 		}
-		if err := p.step(t.Context(), s); err != nil {
+		if err := p.Settle(t.Context(), only(s)); err != nil {
 			t.Fatal(err)
 		}
-		if got := told(p.happened); got != want || s.claim != nil || s.unit.State != done {
-			t.Errorf("%s: %q, %+v", version, got, s.unit)
+		if got := told(p.Pending); got != want || s.Claim != nil || s.Unit.State != done {
+			t.Errorf("%s: %q, %+v", version, got, s.Unit)
 		}
 	}
 }
@@ -118,14 +118,14 @@ func TestFinishFailed(t *testing.T) {
 func TestCordonAgain(t *testing.T) {
 	r := newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.Drain = &v1alpha1.NodeDrain{Disabled: true} })
 	p, s := passing(t, r, newNode(words("perform-update,perform-update,ready true"), runs("1.0.0"), offers("1.1.0"), holding(claimed(begun, cordoned))))
-	if s.step != stepCordon {
+	if s.Step != stepCordon {
 		t.Fatalf("%+v", summary(s))
 	}
-	if err := p.step(t.Context(), s); err != nil {
+	if err := p.Settle(t.Context(), only(s)); err != nil {
 		t.Fatal(err)
 	}
 	n := &corev1.Node{}
-	if err := p.client.Get(t.Context(), client.ObjectKey{Name: "a"}, n); err != nil {
+	if err := p.Client.Get(t.Context(), client.ObjectKey{Name: "a"}, n); err != nil {
 		t.Fatal(err)
 	}
 	claims, err := v1alpha1.ParseClaims(n.Annotations)
@@ -139,11 +139,14 @@ func TestFinishForAnother(t *testing.T) {
 	for pinned, want := range map[string]bool{"1.1.0": false, "1.2.0": true} {
 		r := newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.Version = pinned })
 		p, s := passing(t, r, newNode(words("reboot-update,reboot-update,ready true"), runs("1.1.0"), booted("boot-2"), holding(claimed(rebooting))))
-		if err := p.step(t.Context(), s); err != nil || s.unit.State != done || s.unit.Unoffered != want {
-			t.Errorf("pinned to %s: %+v, %v", pinned, s.unit, err)
+		if err := p.Settle(t.Context(), only(s)); err != nil || s.Unit.State != done || s.Unit.Unoffered != want {
+			t.Errorf("pinned to %s: %+v, %v", pinned, s.Unit, err)
 		}
 	}
 }
+
+// only is that unit alone.
+func only(s *unit) func(*unit) bool { return func(t *unit) bool { return t == s } }
 
 // told are the messages of Events.
 func told(all []events.Event) string {

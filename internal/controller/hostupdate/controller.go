@@ -5,14 +5,13 @@
 // A reconcile is one pass over what the caches show:
 //
 //	read      the NodeRollout, one by one decoded, so that a bad one harms no other
-//	resolve   what its spec comes to                                        resolve.go
-//	gather    the nodes, and what each tells of its host                    units.go, memo.go
+//	resolve   its spec                                                      resolve.go
+//	gather    the nodes, and what each says of its host                     units.go, memo.go
 //	judge     each node's state, and what its turn needs next               units.go, turn.go, verify.go, claim.go
-//	settle    do that: ask, perform, cordon, drain, reboot, finish          apply.go, words.go, drain.go
-//	decide    who goes next (package rollout)                               decide.go
-//	admit     decide again under the fleet's lock, and claim those nodes    decide.go
-//	ask again hosts that are not started, for what others have to offer    apply.go
-//	report    one status write, then Events                                 status.go, transitions.go
+//	settle    do that                                                       package turn, mechanism.go, words.go, drain.go
+//	start     decide who goes next, and claim those nodes                   package turn, mechanism.go
+//	ask again hosts that are not started, for what other hosts offer        controller.go
+//	report    one status write, then Events                                 status.go
 //
 // A turn on one Node, each line one write of the operator's:
 //
@@ -31,7 +30,6 @@ package hostupdate
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -47,7 +45,6 @@ import (
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/node"
-	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/turn"
 )
 
@@ -75,22 +72,14 @@ type Options struct {
 
 // Controller reconciles NodeRollouts.
 type Controller struct {
-	clock   clock.PassiveClock
-	client  client.Client
+	*turn.Engine
 	drainer *drain.Drainer
 	pods    podWatcher
-	fleet   *fleet.Fleet
-	events  *events.Recorder
 	options Options
-	reports *fleet.Reports
-	waves   *fleet.Waves
-	queued  *fleet.Waiters
-	pace    fleet.Pace
 	memos   *memos
 	works   *turn.Works
 	asked   *backoffs
 	woken   *turn.Bell
-	retries *turn.Retries
 }
 
 // podWatcher follows the pods of the nodes that are worked on; drain.Watcher does.
@@ -103,21 +92,17 @@ type podWatcher interface {
 // a config that drain.NeverWait has passed, and follows the pods of the nodes that it drains by the other.
 func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.PodsGetter, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	r := &Controller{
-		clock: clk, client: c, drainer: drain.New(clk, live), fleet: f, events: recorder, options: o,
-		reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters(), memos: newMemos(), asked: newBackoffs(), woken: &turn.Bell{},
-		retries: turn.NewRetries(clk, kind),
+		Engine: turn.NewEngine(kind, clk, c, f, recorder), drainer: drain.New(clk, live), options: o,
+		memos: newMemos(), asked: newBackoffs(), woken: &turn.Bell{},
 	}
 	r.pods = drain.NewWatcher(pods, r.podsChanged)
 	r.works = turn.NewWorks(r.pods)
 	return r
 }
 
-// Reconcile brings one NodeRollout a step further. It comes back by itself when the clock alone calls for it, and after an error no
-// later than that: what fails on one node keeps no other waiting.
+// Reconcile brings one NodeRollout a step further.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	key := request.NamespacedName
-	wake, err := c.reconcile(ctx, key)
-	return c.retries.Result(ctx, key, wake, err), nil
+	return c.Engine.Reconcile(ctx, request, c.reconcile)
 }
 
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (wake time.Time, err error) {
@@ -128,46 +113,59 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if r != nil && turn.Replaces(stored) {
 		return c.leaveOut(ctx, key, r.UID)
 	}
-	now := c.clock.Now()
-	// What changes from here on is not in the snapshot, so the rollout must be told of it until it is known to wait for nothing.
-	c.queued.Set(key, true)
-	s, err := c.fleet.Snapshot(ctx)
+	// From here on a change may not be in the snapshot. It wakes the rollout until the rollout is known to wait for nothing.
+	c.Waiting.Set(key, true)
+	s, err := c.Fleet.Snapshot(ctx)
 	if err != nil {
 		return wake, err
 	}
 	if r == nil {
-		c.queued.Done(key)
-		c.waves.Forget(key)
+		c.Forget(key)
 		c.memos.forget(key)
 		c.works.Keep(key, nil)
 		metrics.ForgetNodeRollout(key)
 		return c.clear(ctx, key, "", s)
 	}
 	w, problem := c.resolve(r, malformed)
-	w.fleet, w.nodesVersion, w.memo, w.now = s.Fleet, s.Version, c.memos.of(key), now
-	p := &pass{Controller: c, world: w, problem: problem}
-	p.turns = turns(w, s)
-	p.cost = c.clock.Since(now)
-	defer func() { c.pace.Took(p.cost, c.clock.Now()) }()
+	w.fleet, w.memo, w.now = s.Fleet, c.memos.of(key), c.Clock.Now()
+	p := c.newPass(w, problem, s)
 	left, err := c.clear(ctx, key, r.UID, s)
-	p.at(left)
-	errs := []error{err, p.settle(ctx)}
+	p.WakeAt(left)
+	errs := []error{err, p.Settle(ctx, func(t *unit) bool { return !t.again })}
 	if problem == nil {
-		errs = append(errs, p.start(ctx))
+		_, err := p.Start(ctx)
+		p.now = p.Now
+		r.Status.Wave = p.Waves.Keep(key, r.UID, p.Decision.Wave)
+		errs = append(errs, err)
 	} else {
-		c.queued.Done(key)
+		c.Waiting.Done(key)
 	}
 	c.works.Keep(key, p.working())
-	errs = append(errs, p.askAgain(ctx), p.report(ctx, stored))
-	return p.wake, turn.First(errs)
+	errs = append(errs,
+		p.Settle(ctx, isAskedAgain),
+		p.report(ctx, stored))
+	return p.Wake, turn.First(errs)
+}
+
+// isAskedAgain reports whether the host is only asked for what others offer, and was not started with what it has.
+func isAskedAgain(t *unit) bool { return t.again && (t.Claim == nil || t.Claim.Failed != nil) }
+
+// newPass judges the turns of a rollout.
+func (c *Controller) newPass(w *world, problem error, s fleet.Snapshot) *pass {
+	p := &pass{world: w, controller: c, problem: problem}
+	p.Pass = &turn.Pass[*unit]{
+		Engine: c.Engine, Mechanism: hosts{p}, Key: client.ObjectKeyFromObject(w.rollout), UID: w.rollout.UID, Holder: w.holder, Taint: w.taint,
+		Spec: w.rollout.Spec.Strategy, Turns: units(w, s), Seen: s, Now: w.now,
+	}
+	return p
 }
 
 // leaveOut gives back what a NodeRollout had that was of the same name as one with a replacement, which is for another controller. Of that, no change of
 // other nodes comes here: it says itself when it is to be looked at again.
 func (c *Controller) leaveOut(ctx context.Context, key types.NamespacedName, live types.UID) (wake time.Time, err error) {
-	c.queued.Done(key)
+	c.Waiting.Done(key)
 	c.works.Keep(key, nil)
-	s, err := c.fleet.Snapshot(ctx)
+	s, err := c.Fleet.Snapshot(ctx)
 	if err != nil {
 		return wake, err
 	}
@@ -176,7 +174,7 @@ func (c *Controller) leaveOut(ctx context.Context, key types.NamespacedName, liv
 
 // read gets a NodeRollout. One that is being deleted is gone; one with a replacement is for another controller.
 func (c *Controller) read(ctx context.Context, key types.NamespacedName) (r *v1alpha1.NodeRollout, stored *unstructured.Unstructured, malformed, err error) {
-	stored, err = turn.Get(ctx, c.client, key)
+	stored, err = turn.Get(ctx, c.Client, key)
 	if err != nil || stored == nil {
 		return nil, nil, nil, err
 	}
@@ -187,52 +185,15 @@ func (c *Controller) read(ctx context.Context, key types.NamespacedName) (r *v1a
 	return r, stored, malformed, err
 }
 
-// pass is one reconcile of a live NodeRollout.
-type pass struct {
-	*Controller
-	*world
-	turns    []unit
-	problem  error         // why the spec can't be carried out
-	cost     time.Duration // of looking and deciding, without what is written
-	decision rollout.Decision
-	happened []events.Event
-	mu       sync.Mutex // guards what is written for several turns at once: happened, decision, wake, and the status
-	wake     time.Time
-}
-
-// at notes an instant to come back at.
-func (p *pass) at(when time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !when.IsZero() && (p.wake.IsZero() || when.Before(p.wake)) {
-		p.wake = when
-	}
-}
-
-// happens notes an Event, to be written after the status.
-func (p *pass) happens(e events.Event) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.happened = append(p.happened, e)
-}
-
 // working are the nodes that this process remembers something of: those of turns that go on, or that failed and whose nodes are to become well.
 func (p *pass) working() map[string]bool {
 	nodes := map[string]bool{}
-	for i := range p.turns {
-		if t := &p.turns[i]; t.Claim != nil && (t.Claim.Failed == nil || t.Claim.Changed != nil) {
+	for _, t := range p.Turns {
+		if t.Claim != nil && (t.Claim.Failed == nil || t.Claim.Changed != nil) {
 			nodes[t.Node.Name] = true
 		}
 	}
 	return nodes
-}
-
-func (p *pass) key() types.NamespacedName { return client.ObjectKeyFromObject(p.rollout) }
-
-func (p *pass) name() metrics.Rollout { return named(p.key()) }
-
-func named(key types.NamespacedName) metrics.Rollout {
-	return metrics.Rollout{Kind: kind, NamespacedName: key}
 }
 
 func holder(r *v1alpha1.NodeRollout) string { return node.Holder(kind, client.ObjectKeyFromObject(r)) }

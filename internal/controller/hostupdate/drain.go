@@ -18,8 +18,8 @@ import (
 // drainOf is the drain of a turn's node.
 func (p *pass) drainOf(t *unit) *turn.Drain {
 	return &turn.Drain{
-		Client: p.client, Drainer: p.drainer, Works: p.world.works, Options: p.drain, Of: t.of(p.world), Generation: p.rollout.Generation,
-		Holder: p.holder, Now: p.now,
+		Client: p.Client, Drainer: p.controller.drainer, Works: p.works, Options: p.drain, Of: t.of(p.world), Generation: p.rollout.Generation,
+		Holder: p.Holder, Now: p.now,
 	}
 }
 
@@ -40,12 +40,12 @@ func (p *pass) cordon(ctx context.Context, t *unit) error {
 		case err != nil:
 			return err
 		case failure != nil:
-			t.failing(*failure)
-			return p.fail(ctx, t)
+			t.FailWith(*failure)
+			return p.Fail(ctx, t)
 		}
 		also, written = append(also, recording...), recorded
 	}
-	if err := p.hold(ctx, t, claim, node.Step{Cordon: true, Also: also}); err != nil {
+	if err := p.Hold(ctx, t, claim, node.Step{Cordon: true, Also: also}); err != nil {
 		return err
 	}
 	written()
@@ -58,20 +58,20 @@ func (p *pass) drainNode(ctx context.Context, t *unit) error {
 	d := p.drainOf(t)
 	o, err := d.Pass(ctx, t.Node, t.drainSince(p.world))
 	t.Message = o.Message
-	p.at(o.Wake)
+	p.WakeAt(o.Wake)
 	switch {
 	case err != nil:
 		return err
 	case o.Failure != nil:
-		t.failing(*o.Failure)
-		return p.fail(ctx, t)
+		t.FailWith(*o.Failure)
+		return p.Fail(ctx, t)
 	case !o.Done:
 		return p.tell(ctx, t)
 	case d.Announced(t.Node):
 		return p.reboot(ctx, t)
 	}
 	// It is said on the node that it is drained, and then its host is told to reboot.
-	p.at(p.now.Add(fleet.Coalesce)) // The node is another one then.
+	p.WakeAt(p.now.Add(fleet.Coalesce)) // The node is another one then.
 	return p.tell(ctx, t)
 }
 
@@ -83,11 +83,11 @@ func (p *pass) tell(ctx context.Context, t *unit) error {
 		return nil
 	case !c.Drains || c.Rebooting == nil && p.now.Before(t.cordoned(p.world)):
 		stage = turn.Maintained
-	case c.Rebooting == nil && c.Changed == nil && !p.world.works.Of(t.of(p.world)).Drained:
+	case c.Rebooting == nil && c.Changed == nil && !p.works.Of(t.of(p.world)).Drained:
 		stage = turn.Draining
 	}
 	wake, err := p.drainOf(t).Tell(ctx, t.Node, stage)
-	p.at(wake)
+	p.WakeAt(wake)
 	return err
 }
 

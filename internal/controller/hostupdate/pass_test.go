@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,18 +40,15 @@ func TestWavesHeedHealth(t *testing.T) {
 		}
 		next := newNode(func(n *corev1.Node) { n.Name, n.UID = "b", "uid-b" }, words("stabilize,stabilize,ready true"), runs("1.0.0"), offers("1.1.0"))
 		s := fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{"a": fleet.NodeOf(updated), "b": fleet.NodeOf(next)}}, Objects: []*corev1.Node{updated, next}}
-		c := &Controller{
-			clock: clock.RealClock{}, works: turn.NewWorks(noPods{}), asked: newBackoffs(), reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters(), memos: newMemos(),
-		}
+		c := newTestController(t, nil)
 		w, err := c.resolve(r, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.fleet, w.memo, w.now = s.Fleet, c.memos.of(types.NamespacedName{Name: "os"}), now
-		p := &pass{Controller: c, world: w}
-		p.turns = turns(w, s)
-		p.decide(s.Fleet)
-		if got := p.decision; got.Wave == nil || got.Wave.State != want || (len(got.Start) > 0) == broken {
+		p := c.newPass(w, nil, s)
+		p.Decide(s.Fleet)
+		if got := p.Decision; got.Wave == nil || got.Wave.State != want || (len(got.Start) > 0) == broken {
 			t.Errorf("broken %v: wave %+v, starting %v", broken, got.Wave, got.Start)
 		}
 	}
@@ -80,9 +76,8 @@ func TestLeaveOut(t *testing.T) {
 		if err := corev1.AddToScheme(scheme); err != nil {
 			t.Fatal(err)
 		}
-		clk := clocktesting.NewFakePassiveClock(now)
 		api := clientfake.NewClientBuilder().WithScheme(scheme).WithObjects(stored.DeepCopy(), newNode(words("reboot-update,perform-update,ready true"), runs("1.0.0"), holding(claimed(tc.claim)))).Build()
-		c := &Controller{clock: clk, client: api, fleet: fleet.New(clk, api, nil), works: turn.NewWorks(noPods{}), queued: fleet.NewWaiters()}
+		c := newTestController(t, api)
 		wake, err := c.reconcile(t.Context(), types.NamespacedName{Name: "os"})
 		n := &corev1.Node{}
 		if err := errors.Join(err, api.Get(t.Context(), client.ObjectKey{Name: "a"}, n)); err != nil {
@@ -113,23 +108,19 @@ func TestWindowClosesMeanwhile(t *testing.T) {
 			},
 		}).Build()
 		s := fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{"a": fleet.NodeOf(n)}}, Objects: []*corev1.Node{n}, Version: 1}
-		c := &Controller{
-			clock: clk, client: api, fleet: fleet.New(clk, api, nil), works: turn.NewWorks(noPods{}), asked: newBackoffs(), reports: fleet.NewReports(),
-			waves: fleet.NewWaves(), queued: fleet.NewWaiters(), memos: newMemos(),
-		}
+		c := newTestController(t, api)
+		c.Clock = clk
 		w, err := c.resolve(r, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.fleet, w.nodesVersion, w.memo, w.now = s.Fleet, s.Version, c.memos.of(types.NamespacedName{Name: "os"}), now
-		w.fleet.Budgets = []rollout.Budget{}
-		p := &pass{Controller: c, world: w}
-		p.turns = turns(w, s)
-		if err := p.start(t.Context()); err != nil {
+		w.fleet, w.memo, w.now = s.Fleet, c.memos.of(types.NamespacedName{Name: "os"}), now
+		p := c.newPass(w, nil, s)
+		if _, err := p.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if len(p.decision.Start) != starts || (p.turns[0].claim != nil) != (starts > 0) {
-			t.Errorf("after %s: starts %v, claim %+v", waits, p.decision.Start, p.turns[0].claim)
+		if len(p.Decision.Start) != starts || (p.Turns[0].Claim != nil) != (starts > 0) {
+			t.Errorf("after %s: starts %v, claim %+v", waits, p.Decision.Start, p.Turns[0].Claim)
 		}
 	}
 }
@@ -155,9 +146,7 @@ func BenchmarkPass(b *testing.B) {
 				n := newNode(change...)
 				s.Objects, s.Nodes[n.Name] = append(s.Objects, n), fleet.NodeOf(n)
 			}
-			c := &Controller{
-				clock: clock.RealClock{}, works: turn.NewWorks(noPods{}), asked: newBackoffs(), reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters(), memos: newMemos(),
-			}
+			c := newTestController(b, nil)
 			b.ReportAllocs()
 			for b.Loop() {
 				w, err := c.resolve(r, nil)
@@ -165,12 +154,11 @@ func BenchmarkPass(b *testing.B) {
 					b.Fatal(err)
 				}
 				w.fleet, w.memo, w.now = s.Fleet, c.memos.of(types.NamespacedName{Name: "os"}), now
-				p := &pass{Controller: c, world: w}
-				p.turns = turns(w, s)
-				p.decide(s.Fleet)
+				p := c.newPass(w, nil, s)
+				p.Decide(s.Fleet)
 				p.count()
-				if got := r.Status.Counts; got.Updating != int32(min(50, nodes/2)) || len(p.decision.Start) > 0 {
-					b.Fatalf("%+v, starting %v", got, p.decision.Start)
+				if got := r.Status.Counts; got.Updating != int32(min(50, nodes/2)) || len(p.Decision.Start) > 0 {
+					b.Fatalf("%+v, starting %v", got, p.Decision.Start)
 				}
 			}
 		})
@@ -194,10 +182,10 @@ func (c one) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...cl
 
 // A NodeRollout that can't be read keeps what its status says.
 func TestReadMalformed(t *testing.T) {
-	c := &Controller{client: one{content: map[string]any{
+	c := newTestController(t, one{content: map[string]any{
 		"metadata": map[string]any{"name": "os", "uid": "1"}, "spec": "nonsense",
 		"status": map[string]any{"revision": "1.1.0", "releases": []any{map[string]any{"version": "1.1.0", "since": "2026-11-20T12:00:00Z"}}},
-	}}}
+	}})
 	r, _, malformed, err := c.read(t.Context(), types.NamespacedName{Name: "os"})
 	if err != nil || malformed == nil {
 		t.Fatal(malformed, err)

@@ -5,6 +5,7 @@ package hostupdate
 import (
 	"errors"
 	"fmt"
+	"k8s.io/apimachinery/pkg/runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -15,15 +16,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/rollout"
-	"moult.dev/moult/internal/turn"
 )
 
 // A release that one host has found is asked for on all others, and nothing but a host that runs it lets the wave of the canary end.
@@ -88,24 +86,24 @@ func TestReleaseIsFound(t *testing.T) {
 			}
 			var w *world
 			judged(t, r, newNode(), func(seen *world) { w = seen })
-			w.memo = &memo{basis: basis{rollout: uid}, updated: map[types.UID]bool{}, told: tc.told}
+			w.memo = &memo{rollout: uid, told: tc.told}
 			var got []string
-			var units []rollout.Unit
+			var all []rollout.Unit
 			for _, one := range w.sees(tc.nodes...) {
-				u := &one.unit
+				u := &one.Unit
 				words := []string{u.Node, string(u.State)}
-				if one.step == stepAsk {
+				if one.Step == stepAsk {
 					words = append(words, "asked")
 				}
 				if u.Unoffered {
 					words = append(words, "unoffered")
 				}
 				got = append(got, strings.TrimSpace(strings.Join(append(words, string(u.Reason)), " ")))
-				units = append(units, *u)
+				all = append(all, *u)
 			}
-			s := rollout.New(&v1alpha1.Strategy{Waves: tc.waves}, 1, len(units))
+			s := rollout.New(&v1alpha1.Strategy{Waves: tc.waves}, 1, len(all))
 			s.UID, s.Revision, s.Wave = uid, w.revision, r.Status.Wave
-			d := rollout.Decide(s, units, w.fleet, now)
+			d := rollout.Decide(s, all, w.fleet, now)
 			got = append(got, w.revision, strings.TrimSpace("starts "+strings.Join(d.Start, " ")), fmt.Sprintf("%s %s %d/%d", d.Wave.Name, d.Wave.State, d.Wave.Updated, d.Wave.Nodes))
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -142,11 +140,12 @@ func newLookout(t *testing.T, nodes ...client.Object) *lookout {
 		r.Spec.Strategy = &v1alpha1.Strategy{MaxConcurrent: ptr.To(intstr.FromInt32(10))}
 		r.Status.Releases = []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Hour)}}
 	})}
-	api := fake.NewClientBuilder().WithObjects(nodes...).Build()
-	l.Controller = &Controller{
-		clock: clocktesting.NewFakePassiveClock(now), client: api, works: turn.NewWorks(noPods{}), asked: newBackoffs(), reports: fleet.NewReports(),
-		waves: fleet.NewWaves(), queued: fleet.NewWaiters(), memos: newMemos(),
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
 	}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(nodes...).Build()
+	l.Controller = newTestController(t, api)
 	return l
 }
 
@@ -159,26 +158,29 @@ func (l *lookout) looks(after time.Duration, starts bool) *pass {
 	}
 	w.memo, w.now = l.memos.of(types.NamespacedName{Name: "os"}), now.Add(after)
 	var list corev1.NodeList
-	if err := l.client.List(l.Context(), &list); err != nil {
+	if err := l.Client.List(l.Context(), &list); err != nil {
 		l.Fatal(err)
 	}
 	var nodes []*corev1.Node
 	for i := range list.Items {
 		nodes = append(nodes, &list.Items[i])
 	}
-	p := &pass{Controller: l.Controller, world: w, turns: w.sees(nodes...)}
-	err = p.settle(l.Context())
-	p.decide(w.fleet)
+	s := snapshotOf(nodes...)
+	w.fleet = s.Fleet
+	p := l.newPass(w, nil, s)
+	err = p.Settle(l.Context(), func(t *unit) bool { return !t.again })
+	p.Decide(w.fleet)
 	if starts {
-		err = errors.Join(err, p.claim(l.Context()))
+		_, startErr := p.Start(l.Context())
+		err = errors.Join(err, startErr)
 	}
-	if err := errors.Join(err, p.askAgain(l.Context())); err != nil {
+	if err := errors.Join(err, p.Settle(l.Context(), isAskedAgain)); err != nil {
 		l.Fatal(err)
 	}
 	l.rollout.Status.Releases = p.releases
 	for _, n := range nodes {
 		now := &corev1.Node{}
-		if err := l.client.Get(l.Context(), client.ObjectKeyFromObject(n), now); err != nil {
+		if err := l.Client.Get(l.Context(), client.ObjectKeyFromObject(n), now); err != nil {
 			l.Fatal(err)
 		}
 		if line(now) == "stabilize,unknown,unknown unknown" && line(n) != line(now) {
@@ -192,27 +194,27 @@ func (l *lookout) looks(after time.Duration, starts bool) *pass {
 func (l *lookout) says(name string, how ...func(*corev1.Node)) {
 	l.Helper()
 	n := &corev1.Node{}
-	if err := l.client.Get(l.Context(), client.ObjectKey{Name: name}, n); err != nil {
+	if err := l.Client.Get(l.Context(), client.ObjectKey{Name: name}, n); err != nil {
 		l.Fatal(err)
 	}
 	for _, how := range how {
 		how(n)
 	}
 	status := n.Status
-	err := l.client.Update(l.Context(), n)
+	err := l.Client.Update(l.Context(), n)
 	n.Status = status
-	if err := errors.Join(err, l.client.Status().Update(l.Context(), n)); err != nil {
+	if err := errors.Join(err, l.Client.Status().Update(l.Context(), n)); err != nil {
 		l.Fatal(err)
 	}
 }
 
-// units are what is made of each, and who would start.
-func units(p *pass) map[string]string {
+// made is what is made of each, and who would start.
+func made(p *pass) map[string]string {
 	all := map[string]string{}
-	for i := range p.turns {
-		u := &p.turns[i].unit
+	for _, t := range p.Turns {
+		u := &t.Unit
 		all[u.Node] = strings.TrimSpace(fmt.Sprintf("%s %s", u.State, u.Reason))
-		if slices.Contains(p.decision.Start, u.Node) {
+		if slices.Contains(p.Decision.Start, u.Node) {
 			all[u.Node] += " starts"
 		}
 	}
@@ -234,7 +236,7 @@ func threeHosts() []client.Object {
 func TestAskedAgainAtMost(t *testing.T) {
 	l := newLookout(t, threeHosts()...)
 	if p := l.looks(0, false); len(l.asks) > 0 {
-		t.Fatalf("asked %v, %v", l.asks, units(p))
+		t.Fatalf("asked %v, %v", l.asks, made(p))
 	}
 	want := map[string]string{"a": "Outdated starts", "b": "Updated", "c": "Outdated starts"}
 	tells := func(version string, after time.Duration, asks int) {
@@ -242,7 +244,7 @@ func TestAskedAgainAtMost(t *testing.T) {
 		l.says("a", words("stabilize,stabilize,ready true"), offers(version))
 		for range 2 {
 			p := l.looks(after, false)
-			if diff := cmp.Diff(want, units(p)); diff != "" || l.asks["b"] != asks || l.asks["c"] != asks || l.asks["a"] > 0 || p.revision != version {
+			if diff := cmp.Diff(want, made(p)); diff != "" || l.asks["b"] != asks || l.asks["c"] != asks || l.asks["a"] > 0 || p.revision != version {
 				t.Errorf("%s after %s, to %s: asked %v, want %d each (-want +got):\n%s", version, after, p.revision, l.asks, asks, diff)
 			}
 		}
@@ -255,8 +257,8 @@ func TestAskedAgainAtMost(t *testing.T) {
 	l.says("b", words("stabilize,stabilize,ready false"))
 	l.says("c", words("stabilize,stabilize,ready true"))
 	tells("99.0.3", time.Minute, 1)
-	if p := l.looks(2*time.Minute, false); !p.wake.Equal(now.Add(askAgain)) {
-		t.Errorf("it looks again at %s", p.wake)
+	if p := l.looks(2*time.Minute, false); !p.Wake.Equal(now.Add(askAgain)) {
+		t.Errorf("it looks again at %s", p.Wake)
 	}
 	tells("99.0.3", askAgain-time.Second, 1)
 	tells("99.0.3", askAgain, 2)
@@ -288,7 +290,7 @@ func TestAnswersAgain(t *testing.T) {
 		l.looks(0, false)
 		l.says("b", tc.change...)
 		for range 2 {
-			if got := units(l.looks(time.Second, false))["b"]; l.asks["b"] == 0 || got != tc.want {
+			if got := made(l.looks(time.Second, false))["b"]; l.asks["b"] == 0 || got != tc.want {
 				t.Errorf("%s: %s, want %s; asked %v", name, got, tc.want, l.asks)
 			}
 		}
@@ -305,7 +307,7 @@ func TestStartsWhileAsked(t *testing.T) {
 		}
 		l.looks(time.Second, true)
 		c := &corev1.Node{}
-		if err := l.client.Get(t.Context(), client.ObjectKey{Name: "c"}, c); err != nil {
+		if err := l.Client.Get(t.Context(), client.ObjectKey{Name: "c"}, c); err != nil {
 			t.Fatal(err)
 		}
 		if c.Annotations[bottlerocket.Wanted] != "prepare-update" || c.Annotations[v1alpha1.AnnotationHostWanted] != "1.1.0" || (l.asks["c"] > 0) != asked || l.asks["b"] != 1 {
@@ -344,7 +346,7 @@ func TestAwaitsAnswers(t *testing.T) {
 		})
 		var w *world
 		judged(t, r, newNode(), func(seen *world) { w = seen })
-		w.memo = &memo{updated: map[types.UID]bool{}}
+		w.memo = &memo{}
 		if tc.own {
 			w.own = "n0"
 		}
@@ -361,8 +363,8 @@ func TestAwaitsAnswers(t *testing.T) {
 		var got []v1alpha1.Reason
 		var wake time.Duration
 		for _, one := range w.sees(nodes...) {
-			if got = append(got, one.unit.Reason); !one.wake.IsZero() {
-				wake = one.wake.Sub(w.now)
+			if got = append(got, one.Unit.Reason); !one.Wake.IsZero() {
+				wake = one.Wake.Sub(w.now)
 			}
 		}
 		if diff := cmp.Diff(tc.want, got); diff != "" || wake != tc.wake {

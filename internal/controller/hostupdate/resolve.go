@@ -45,11 +45,10 @@ type world struct {
 	own string
 
 	// What is to be seen at the moment. healthy is the fleet with one more budget: spec.health.
-	fleet        rollout.Fleet
-	healthy      rollout.Fleet
-	nodesVersion uint64
-	memo         *memo
-	now          time.Time
+	fleet   rollout.Fleet
+	healthy rollout.Fleet
+	memo    *memo
+	now     time.Time
 
 	// What follows from all hosts together. unlabelled counts the selected nodes whose host's interface nothing names.
 	revision   string
@@ -113,11 +112,6 @@ func (w *world) parse() (err error) {
 		return fmt.Errorf("spec.nodeSelector is invalid, %w", err)
 	}
 	return nil
-}
-
-// look makes the fleet one by which a changed node is healthy: with what spec.health asks for.
-func (w *world) look() {
-	w.healthy = turn.Healthy(w.fleet, w.rollout.Spec.Health)
 }
 
 // attempt identifies what a turn on this node is started for. A failed turn is tried again once it differs: after a change of how hosts

@@ -96,7 +96,7 @@ func TestTaintOutdated(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rollout *v1alpha1.NodeRollout
 		node    *corev1.Node
-		want    step
+		want    turn.Step
 	}{
 		"outdated":                       {wants, old("stabilize,stabilize,ready true"), turn.StepTaint},
 		"outdated, and tainted":          {wants, old("stabilize,stabilize,ready true", tainted), turn.StepNone},
@@ -107,7 +107,7 @@ func TestTaintOutdated(t *testing.T) {
 		"nobody asks for it, and it was": {newRollout(), old("stabilize,stabilize,ready true", tainted), turn.StepUntaint},
 		"nobody asks for it":             {newRollout(), old("stabilize,stabilize,ready true"), turn.StepNone},
 	} {
-		if got := judged(t, tc.rollout.DeepCopy(), tc.node); got == nil || got.step != tc.want {
+		if got := judged(t, tc.rollout.DeepCopy(), tc.node); got == nil || got.Step != tc.want {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -115,7 +115,7 @@ func TestTaintOutdated(t *testing.T) {
 
 // What was found out once about a host is told of the rollout: the versions, and the revision.
 func TestSurvey(t *testing.T) {
-	host := func(name, runs, offers string) turn {
+	host := func(name, runs, offers string) *unit {
 		n := newNode(words("stabilize,stabilize,ready true"), func(n *corev1.Node) { n.Name = name })
 		if offers == "" {
 			words("stabilize,stabilize,ready false")(n)
@@ -123,13 +123,13 @@ func TestSurvey(t *testing.T) {
 			n.Annotations[v1alpha1.AnnotationHostTarget] = offers
 		}
 		n.Annotations[v1alpha1.AnnotationHostVersion] = runs
-		s := unit{node: n, counted: true, speaks: true}
+		s := &unit{Turn: turn.Turn{Node: n, Counted: true}, speaks: true}
 		s.report, _ = readHost(n)
 		return s
 	}
 	hidden := host("x", "9.0.0", "9.1.0")
-	hidden.unit.OptedOut = true
-	all := []unit{host("a", "1.0.0", "1.1.0"), host("b", "1.0.0", "1.2.0"), host("c", "1.1.0", ""), hidden}
+	hidden.Unit.OptedOut = true
+	all := []*unit{host("a", "1.0.0", "1.1.0"), host("b", "1.0.0", "1.2.0"), host("c", "1.1.0", ""), hidden}
 	known := []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Hour)}, {Version: "0.9.0", Since: ago(2 * time.Hour)}}
 	wantReleases := []v1alpha1.HostRelease{{Version: "1.2.0", Since: metav1.Time{Time: now}}, {Version: "1.1.0", Since: ago(time.Hour)}}
 	if diff := cmp.Diff(wantReleases, releases(known, all, now)); diff != "" {
@@ -138,7 +138,7 @@ func TestSurvey(t *testing.T) {
 	if diff := cmp.Diff([]v1alpha1.HostVersion{{Version: "1.0.0", Nodes: 2}, {Version: "1.1.0", Nodes: 1}}, versions(all)); diff != "" {
 		t.Errorf("versions (-want +got):\n%s", diff)
 	}
-	var many []unit
+	var many []*unit
 	for i := range 30 {
 		many = append(many, host("m", "1.0."+string(rune('0'+i%10))+string(rune('0'+i/10)), "2.0."+string(rune('1'+i/10))+string(rune('0'+i%10))))
 	}

@@ -4,15 +4,11 @@ package hostupdate
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/hostupdate"
-	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/turn"
 )
 
@@ -73,7 +69,7 @@ func (t *unit) prepares(w *world) {
 	case r.Wanted != v1alpha1.HostActionPrepare && r.Wanted != v1alpha1.HostActionPerform, r.Fresh():
 		t.Step = stepPrepare // Somebody has taken away what was said.
 	case r.Answers(r.Wanted) && r.State == v1alpha1.HostStateError:
-		t.fails(v1alpha1.ReasonHostUpdateFailed, "on Node "+t.Node.Name+" "+string(r.Wanted)+" failed: "+t.said(), w.now)
+		t.Fail(v1alpha1.ReasonHostUpdateFailed, "on Node "+t.Node.Name+" "+string(r.Wanted)+" failed: "+t.said(), w.now)
 		return
 	case r.Ready(v1alpha1.HostActionPrepare):
 		t.Step = stepPerform
@@ -236,7 +232,7 @@ func (t *unit) failed(w *world, gone bool) {
 		version = t.verdict.Version
 	}
 	current := t.Claim.Attempt == w.attempt(t.Node, version)
-	t.stays(w, f)
+	t.ShowFailure(w.rollout.Spec.Strategy)
 	switch {
 	case gone:
 		t.Step = turn.StepRelease
@@ -298,39 +294,5 @@ func (t *unit) asks(w *world) bool {
 	return t.Step == stepAsk
 }
 
-// stays is a turn that has failed: it waits for a retry, or for a person.
-func (t *unit) stays(w *world, f *v1alpha1.ClaimFailure) {
-	t.Unit.State, t.Unit.Reason, t.Unit.Message, t.Unit.Since = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time
-	t.Unit.Skipped = f.Skipped
-	if s := w.rollout.Spec.Strategy; s != nil && !f.Skipped {
-		t.Unit.RetryAt = rollout.RetryAt(s.Retries, t.Claim.Failures, f.Time.Time)
-	}
-}
-
-// fails lets a turn fail.
-func (t *unit) fails(reason v1alpha1.Reason, message string, at time.Time) {
-	t.failing(v1alpha1.ClaimFailure{Reason: reason, Message: turn.Short(message), Time: metav1.Time{Time: at}})
-}
-
-func (t *unit) failing(f v1alpha1.ClaimFailure) {
-	t.Step, t.Failure = turn.StepFail, f
-	t.Unit.State, t.Unit.Reason, t.Unit.Message, t.Unit.Since, t.Unit.Skipped = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time, f.Skipped
-}
-
-// expire lets a turn fail that takes longer than the strategy allows.
-func (t *unit) expire(w *world) {
-	s := w.rollout.Spec.Strategy
-	if s == nil || s.TurnTimeout == nil || t.Step == turn.StepFail {
-		return
-	}
-	deadline := t.Claim.Since.Add(s.TurnTimeout.Duration)
-	if w.now.Before(deadline) {
-		t.WakeAt(deadline)
-		return
-	}
-	message := fmt.Sprintf("the turn of Node %s took longer than turnTimeout, %s", t.Node.Name, s.TurnTimeout.Duration)
-	if t.Message != "" {
-		message += "; " + t.Message
-	}
-	t.fails(v1alpha1.ReasonTurnTimeout, message, deadline)
-}
+// expire fails a turn that takes longer than turnTimeout.
+func (t *unit) expire(w *world) { t.Expire(w.rollout.Spec.Strategy, t.Message, w.now) }

@@ -12,10 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	clocktesting "k8s.io/utils/clock/testing"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/turn"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // now is when the tests look at the world.
@@ -162,7 +164,7 @@ func (noPods) Pods(string) ([]corev1.Pod, bool) { return nil, false }
 // seen is what one look at a node makes of it.
 type seen struct {
 	State   v1alpha1.UnitState
-	Step    step
+	Step    turn.Step
 	Reason  v1alpha1.Reason
 	Message string
 	// Wake is after how long the clock alone changes that.
@@ -174,7 +176,7 @@ type seen struct {
 // judged looks at one node. The attempt "asked" of a claim stands for what the rollout asks for now, and "other" for another.
 func judged(t *testing.T, r *v1alpha1.NodeRollout, n *corev1.Node, prepare ...func(*world)) *unit {
 	t.Helper()
-	c := &Controller{works: turn.NewWorks(noPods{}), asked: newBackoffs()}
+	c := newTestController(t, nil)
 	w, err := c.resolve(r, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +191,7 @@ func judged(t *testing.T, r *v1alpha1.NodeRollout, n *corev1.Node, prepare ...fu
 			holding(claims...)(n)
 		}
 	}
-	w.memo, w.now = &memo{updated: map[types.UID]bool{}}, now
+	w.memo, w.now = &memo{}, now
 	for _, how := range prepare {
 		how(w)
 	}
@@ -197,18 +199,33 @@ func judged(t *testing.T, r *v1alpha1.NodeRollout, n *corev1.Node, prepare ...fu
 	if len(all) == 0 {
 		return nil
 	}
-	return &all[0]
+	return all[0]
 }
 
-// sees looks at nodes.
-func (w *world) sees(nodes ...*corev1.Node) []unit {
+// newTestController returns a controller for calls by hand. The client may be nil where nothing is read or written.
+func newTestController(tb testing.TB, api client.Client) *Controller {
+	tb.Helper()
+	clk := clocktesting.NewFakePassiveClock(now)
+	return &Controller{
+		Engine: turn.NewEngine(kind, clk, api, fleet.New(clk, api, nil), nil), works: turn.NewWorks(noPods{}), asked: newBackoffs(), memos: newMemos(),
+	}
+}
+
+// snapshotOf is a look at these nodes.
+func snapshotOf(nodes ...*corev1.Node) fleet.Snapshot {
 	s := fleet.Snapshot{Objects: nodes}
 	s.Nodes = map[string]*rollout.Node{}
 	for _, n := range nodes {
 		s.Nodes[n.Name] = fleet.NodeOf(n)
 	}
+	return s
+}
+
+// sees looks at nodes.
+func (w *world) sees(nodes ...*corev1.Node) []*unit {
+	s := snapshotOf(nodes...)
 	w.fleet = s.Fleet
-	return turns(w, s)
+	return units(w, s)
 }
 
 func summary(t *unit) seen {
@@ -272,7 +289,7 @@ func TestAdoption(t *testing.T) {
 	} {
 		var seen *world
 		s := judged(t, newRollout(), tc.node, func(w *world) { seen = w })
-		if s.step != turn.StepAdopt || s.adoption(seen).Uncordon != tc.want {
+		if s.Step != turn.StepAdopt || s.adoption(seen).Uncordon != tc.want {
 			t.Errorf("%s: %+v, adopted with %+v", name, summary(s), s.adoption(seen))
 		}
 	}

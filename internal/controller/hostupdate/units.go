@@ -20,38 +20,28 @@ import (
 	"moult.dev/moult/internal/hostupdate"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
+	"moult.dev/moult/internal/turn"
 )
 
-// step is what a turn needs next, before anything new is started.
-type step int
-
+// Steps that only host updates have.
 const (
-	turn.StepNone     step = iota
-	stepAsk           // say stabilize: the agent is to find out what its host has to offer
-	turn.StepAdopt         // claim the node of a host that another operator has told to reboot
-	stepReturn        // give a node back whose claim somebody has taken away
-	stepPrepare       // say prepare-update once more: somebody has taken the word away
-	stepPerform       // say perform-update
-	stepCall          // label the node: the hooks before the reboot are waited for
-	stepCordon        // cordon the node
-	stepDrain         // take the drain as far as it goes now
-	stepReboot        // say reboot-update
-	stepWithdraw      // say stabilize in the middle of a turn: what was said is gone, and the host is judged by what it does
-	stepChanged       // record in the claim that the host runs what it should, and label the node where hooks are waited for
-	turn.StepSoak          // record in the claim that the node is well, and give it back to the scheduler
-	turn.StepFinish        // release the node: it is updated
-	turn.StepFail          // record in the claim why the turn failed, and give the node back
-	turn.StepRelease       // release the node: the rollout wants nothing of it any more
-	turn.StepTaint         // taint the node as one that is still to be updated
-	turn.StepUntaint       // take that taint off
-	stepTell          // say in the node's conditions how the turn stands
+	stepAsk      turn.Step = "ask"      // say stabilize: the agent finds out what its host has to offer
+	stepReturn   turn.Step = "return"   // release a node whose claim a person has removed
+	stepPrepare  turn.Step = "prepare"  // say prepare-update once more: somebody has removed the order
+	stepPerform  turn.Step = "perform"  // say perform-update
+	stepCall     turn.Step = "call"     // label the node for the hooks before the reboot
+	stepCordon   turn.Step = "cordon"   // cordon the node
+	stepDrain    turn.Step = "drain"    // take the drain as far as it goes now
+	stepReboot   turn.Step = "reboot"   // say reboot-update
+	stepWithdraw turn.Step = "withdraw" // say stabilize in the middle of a turn: the order is gone, and the host is judged by what it does
+	stepChanged  turn.Step = "changed"  // record in the claim that the host runs what it should, and label the node for the hooks after the reboot
+	stepTell     turn.Step = "tell"     // set the node's conditions
 )
 
-// turn is one node's part in the rollout: what the API shows, what state that is, and what to do next.
+// unit is one node's part in the rollout.
 type unit struct {
-	node  *corev1.Node
+	turn.Turn
 	known *rollout.Node
-	claim *v1alpha1.Claim // the rollout's own, or nil
 	// report is what the host says of itself, and speaks whether there is a label that names its interface.
 	report hostupdate.Report
 	speaks bool
@@ -61,59 +51,31 @@ type unit struct {
 	before *hostupdate.Report
 	// verdict is what the rollout wants of the host.
 	verdict hostupdate.Verdict
-	unit    rollout.Unit
-	step    step
-	// unreadable is true when the node's claims can't be read.
-	unreadable bool
-	// counted is false for a node that is none of the rollout's (any more), and only has to leave.
-	counted bool
-	failure v1alpha1.ClaimFailure // for turn.StepFail
-	// message says what the turn waits for.
-	message string
-	// soakEnd is when it will have soaked, for turn.StepSoak.
-	soakEnd time.Time
-	wake    time.Time // when the clock alone changes the step
 }
 
-// at notes an instant at which the step can be another.
-func (t *unit) at(when time.Time) {
-	if !when.IsZero() && (t.Wake.IsZero() || when.Before(t.Wake)) {
-		t.Wake = when
-	}
-}
-
-// turns judges every node that the rollout selects, or still has something on.
-func turns(w *world, s fleet.Snapshot) []unit {
+// units judges every node that the rollout selects, or still has something on.
+func units(w *world, s fleet.Snapshot) []*unit {
 	w.memo.begin(w, len(s.Objects))
-	w.look()
-	all := w.memo.turns
+	w.healthy = turn.Healthy(w.fleet, w.rollout.Spec.Health)
+	all := make([]*unit, 0, len(s.Objects))
 	for _, n := range s.Objects {
-		h := w.memo.hosts[n]
-		if h == nil {
-			h = &sight{selected: w.selector.Matches(labels.Set(n.Labels))}
-			h.report, h.speaks = hostupdate.Read(n)
-			w.memo.hosts[n] = h
-		}
 		known := s.Nodes[n.Name]
-		t := unit{
-			node: n, known: known, claim: node.Held(known.Claims, w.rollout.UID), unreadable: known.ClaimError != "",
-			report: h.report, speaks: h.speaks, counted: h.selected && h.speaks,
-		}
-		if t.Counted {
-			t.before = w.memo.unanswered(&t)
-		}
+		t := &unit{Turn: turn.Turn{Node: n, Claim: node.Held(known.Claims, w.rollout.UID), Unreadable: known.ClaimError != ""}, known: known}
+		t.report, t.speaks = hostupdate.Read(n)
+		selected := w.selector.Matches(labels.Set(n.Labels))
 		t.Unit.OptedOut = n.Labels[w.optOut] == v1alpha1.LabelNodeRolloutDisabled
-		if h.selected && !h.speaks && !t.Unit.OptedOut {
+		if t.Counted = selected && t.speaks; t.Counted {
+			t.before = w.memo.unanswered(t)
+		} else if selected && !t.Unit.OptedOut {
 			w.unlabelled++
 		}
 		if t.Counted || t.Claim != nil || t.marked(w) || node.Tainted(n, w.taint) {
 			all = append(all, t)
 		}
 	}
-	w.memo.turns = all
 	w.survey(all)
-	for i := range all {
-		all[i].judge(w)
+	for _, t := range all {
+		t.judge(w)
 	}
 	w.awaits(all)
 	return all
@@ -124,14 +86,13 @@ const patience = time.Minute
 
 // awaits keeps units from being started before their time while others do not know yet whether they are to be: the node that the operator runs on,
 // and where the strategy gives an order all of them. An agent that is not there holds nobody up for long.
-func (w *world) awaits(all []unit) {
+func (w *world) awaits(all []*unit) {
 	if !w.ready {
 		return
 	}
 	silent, name := 0, ""
 	var end time.Time
-	for i := range all {
-		t := &all[i]
+	for _, t := range all {
 		if !t.awaited() {
 			delete(w.memo.silent, t.Node.UID)
 			continue
@@ -155,8 +116,8 @@ func (w *world) awaits(all []unit) {
 	}
 	s := w.rollout.Spec.Strategy
 	ordered := s != nil && len(s.Order) > 0
-	for i := range all {
-		if t := &all[i]; t.Claim == nil && t.Unit.State == v1alpha1.UnitOutdated && t.Unit.Reason == "" && (ordered || t.Node.Name == w.own) {
+	for _, t := range all {
+		if t.Claim == nil && t.Unit.State == v1alpha1.UnitOutdated && t.Unit.Reason == "" && (ordered || t.Node.Name == w.own) {
 			t.Unit.Reason = v1alpha1.ReasonHostSilent
 			t.Unit.Message = fmt.Sprintf("others may come first: the agents of %s have not said yet whether there is an update; they are waited for until %s",
 				others(name, silent), end.UTC().Format(time.RFC3339))
@@ -181,7 +142,7 @@ func others(name string, n int) string {
 }
 
 // survey finds out what follows from all hosts together.
-func (w *world) survey(all []unit) {
+func (w *world) survey(all []*unit) {
 	status := &w.rollout.Status
 	w.releases, w.versions = releases(status.Releases, all, w.now), versions(all)
 	w.wish = hostupdate.WishOf(&w.host, w.releases)
@@ -197,10 +158,10 @@ func (w *world) survey(all []unit) {
 }
 
 // reports are the last answers of the hosts that count.
-func reports(all []unit) iter.Seq[*hostupdate.Report] {
+func reports(all []*unit) iter.Seq[*hostupdate.Report] {
 	return func(yield func(*hostupdate.Report) bool) {
-		for i := range all {
-			if t := &all[i]; t.Counted && !t.Unit.OptedOut && !yield(t.answer()) {
+		for _, t := range all {
+			if t.Counted && !t.Unit.OptedOut && !yield(t.answer()) {
 				return
 			}
 		}
@@ -209,7 +170,7 @@ func reports(all []unit) iter.Seq[*hostupdate.Report] {
 
 // releases are the versions that hosts have to offer, and since when: those that were known, as long as any host offers or runs them, and
 // those that are new.
-func releases(known []v1alpha1.HostRelease, all []unit, now time.Time) []v1alpha1.HostRelease {
+func releases(known []v1alpha1.HostRelease, all []*unit, now time.Time) []v1alpha1.HostRelease {
 	offered, there := map[string]bool{}, map[string]bool{}
 	for r := range reports(all) {
 		there[r.Version] = true
@@ -236,7 +197,7 @@ func releases(known []v1alpha1.HostRelease, all []unit, now time.Time) []v1alpha
 }
 
 // versions counts which versions run on how many nodes.
-func versions(all []unit) []v1alpha1.HostVersion {
+func versions(all []*unit) []v1alpha1.HostVersion {
 	count := map[string]int32{}
 	for r := range reports(all) {
 		if r.Version != "" {
@@ -285,7 +246,9 @@ func (t *unit) judge(w *world) {
 		t.Unit.Unoffered = t.Claim == nil && t.verdict.Unoffered()
 	case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking, v1alpha1.UnitFailed:
 	}
-	t.taint(w)
+	if w.ready {
+		t.KeepTaint(w.rollout.Spec.Strategy, w.taint)
+	}
 }
 
 // judgeUnclaimed judges a node that the rollout has no claim on.
@@ -374,21 +337,6 @@ func (t *unit) outdated(w *world) {
 		}
 	}
 	if t.Unit.State == v1alpha1.UnitOutdated && t.Claim == nil {
-		t.Unit.Rank = w.memo.rank(w, t.Node)
-	}
-}
-
-// taint keeps the taint of outdated nodes as the strategy asks for it, where nothing else is to be done.
-func (t *unit) taint(w *world) {
-	if t.Step != turn.StepNone || !w.ready {
-		return
-	}
-	s := w.rollout.Spec.Strategy
-	wanted := s != nil && s.TaintOutdated && t.Counted && !t.Unit.OptedOut && t.Unit.State != v1alpha1.UnitUpdated && t.Unit.State != v1alpha1.UnitSoaking
-	switch has := node.Tainted(t.Node, w.taint); {
-	case wanted && !has:
-		t.Step = turn.StepTaint
-	case !wanted && has:
-		t.Step = turn.StepUntaint
+		t.Unit.Rank = max(1, rollout.Rank(t.Node.UID, w.rollout.UID, w.revision))
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/hostupdate"
+	"moult.dev/moult/internal/turn"
 )
 
 // afterthought is how long an agent must have said that a reboot failed, while the kubelet still tells of the boot from before, until that
@@ -99,13 +100,13 @@ func (t *unit) verify(w *world) {
 			t.WakeAt(at)
 			return
 		}
-		t.fails(v1alpha1.ReasonNotRebooted, "the host of Node "+t.Node.Name+" was told to reboot and has not: "+t.said(), w.now)
+		t.Fail(v1alpha1.ReasonNotRebooted, "the host of Node "+t.Node.Name+" was told to reboot and has not: "+t.said(), w.now)
 	case same:
 		// Its agent says that all is well, or looks for updates: the host may still be on its way down.
 	case !another && r.Wanted != v1alpha1.HostActionReboot:
 		// Nothing tells that it has rebooted.
 	case !another && failed:
-		t.fails(v1alpha1.ReasonHostUpdateFailed, "on Node "+t.Node.Name+" "+string(r.Wanted)+" failed: "+t.said(), w.now)
+		t.Fail(v1alpha1.ReasonHostUpdateFailed, "on Node "+t.Node.Name+" "+string(r.Wanted)+" failed: "+t.said(), w.now)
 	default:
 		t.compare(w)
 	}
@@ -136,7 +137,7 @@ func (t *unit) compare(w *world) {
 		if r.Error != "" {
 			message += ": " + r.Error
 		}
-		t.fails(v1alpha1.ReasonVersionUnchanged, message, w.now)
+		t.Fail(v1alpha1.ReasonVersionUnchanged, message, w.now)
 	case t.ready():
 		t.changed(w, w.now)
 	}
@@ -148,10 +149,10 @@ func (t *unit) late(w *world, deadline time.Time) {
 	took := fmt.Sprintf("the host of Node %s was told to reboot at %s, and ", t.Node.Name, t.Claim.Rebooting.UTC().Format(time.RFC3339))
 	switch {
 	case same && t.ready():
-		t.fails(v1alpha1.ReasonNotRebooted, took+"has not within rebootTimeout, "+w.rebootTimeout.String(), deadline)
+		t.Fail(v1alpha1.ReasonNotRebooted, took+"has not within rebootTimeout, "+w.rebootTimeout.String(), deadline)
 	case another && t.ready():
-		t.fails(v1alpha1.ReasonRebootTimeout, took+"has rebooted, but its agent has not said what it runs within rebootTimeout, "+w.rebootTimeout.String(), deadline)
+		t.Fail(v1alpha1.ReasonRebootTimeout, took+"has rebooted, but its agent has not said what it runs within rebootTimeout, "+w.rebootTimeout.String(), deadline)
 	default:
-		t.fails(v1alpha1.ReasonRebootTimeout, took+"its node was not ready again within rebootTimeout, "+w.rebootTimeout.String(), deadline)
+		t.Fail(v1alpha1.ReasonRebootTimeout, took+"its node was not ready again within rebootTimeout, "+w.rebootTimeout.String(), deadline)
 	}
 }

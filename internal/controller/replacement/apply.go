@@ -345,11 +345,12 @@ func (p *pass) fail(ctx context.Context, t *machine.Turn, n *machine.Node) error
 		claim = *n.Claim
 	}
 	claim.Failed, claim.Failures = t.Failed, t.Failures+1
-	if err := turnof.EndMaintenance(ctx, p.client, n.Node, p.holder, p.now); err != nil {
-		return err
+	cleared, err := turnof.EndMaintenance(ctx, p.client, n.Node, p.holder, p.now)
+	if err != nil {
+		return client.IgnoreNotFound(err)
 	}
 	p.soon()
-	return node.Write(ctx, p.client, n.Node, node.Step{Claim: claim, GiveBack: true})
+	return node.Write(ctx, p.client, cleared, node.Step{Claim: claim, GiveBack: true})
 }
 
 // failed notes that a turn has failed.
