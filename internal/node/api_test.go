@@ -224,8 +224,8 @@ func conditionsAreClearedBesideARelease(t *testing.T, c client.Client) {
 	if err := SetConditions(t.Context(), c, read(t, c), plan, now.Time, Condition{maintenance, true, "x"}, Condition{drained, true, "y"}); err != nil {
 		t.Fatal(err)
 	}
-	decide(t, c, func(n *corev1.Node) error { return Hold(t.Context(), c, n, own()) })
-	n := decide(t, c, func(n *corev1.Node) error { return Release(t.Context(), c, n, own(), nil) })
+	decide(t, c, func(n *corev1.Node) error { return hold(t.Context(), c, n, own()) })
+	n := decide(t, c, func(n *corev1.Node) error { return releasesBare(t.Context(), c, n, own()) })
 	for range 2 {
 		if _, err := ClearConditions(t.Context(), c, n, plan, now.Time); err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -32,7 +33,6 @@ const (
 	ownFlagged   = `{"rollout":"Plan/system-upgrade/k3s","uid":"u1","revision":"h1","attempt":"a1","turn":"t1","since":"2026-11-20T12:00:00Z","uncordon":true}`
 	ownSoaking   = `{"rollout":"Plan/system-upgrade/k3s","uid":"u1","revision":"h1","attempt":"a1","turn":"t1","since":"2026-11-20T12:00:00Z","soaking":"2026-11-20T12:00:00Z"}`
 	ownFailed    = `{"rollout":"Plan/system-upgrade/k3s","uid":"u1","revision":"h1","attempt":"a1","turn":"t1","since":"2026-11-20T12:00:00Z","failed":{"reason":"JobFailed","message":"it broke","time":"2026-11-20T12:00:00Z"}}`
-	ownParked    = `{"rollout":"Plan/system-upgrade/k3s","uid":"u1","revision":"h1","attempt":"a1","turn":"t1","since":"2026-11-20T12:00:00Z","failed":{"reason":"DrainTimeout","time":"2026-11-20T12:00:00Z","skipped":true}}`
 	otherParked  = `{"rollout":"Plan/system-upgrade/other","uid":"u2","revision":"h9","turn":"t9","since":"2026-11-20T11:00:00Z","failed":{"reason":"DrainTimeout","time":"2026-11-20T11:00:00Z","skipped":true}}`
 	ownBefore    = `{"rollout":"Plan/system-upgrade/k3s","uid":"u1","revision":"h0","turn":"t0","since":"2026-11-19T12:00:00Z"}`
 	otherText    = `{"rollout":"Plan/system-upgrade/other","uid":"u2","revision":"h9","turn":"t9","since":"2026-11-20T11:00:00Z"}`
@@ -96,13 +96,21 @@ func (b body) String() string {
 
 type writes func(context.Context, client.Writer, *corev1.Node, v1alpha1.Claim) error
 
+func hold(ctx context.Context, c client.Writer, n *corev1.Node, claim v1alpha1.Claim) error {
+	return Write(ctx, c, n, Step{Claim: claim})
+}
+
+func soak(ctx context.Context, c client.Writer, n *corev1.Node, claim v1alpha1.Claim) error {
+	return Write(ctx, c, n, Step{Claim: claim, GiveBack: true})
+}
+
 // releases puts labels on.
 func releases(ctx context.Context, c client.Writer, n *corev1.Node, claim v1alpha1.Claim) error {
-	return Release(ctx, c, n, claim, map[string]string{"plan": "h1", "kept": "yes"})
+	return Write(ctx, c, n, Step{Claim: claim, Release: true, GiveBack: true, Also: []Also{Labelling(map[string]*string{"plan": ptr.To("h1"), "kept": ptr.To("yes")})}})
 }
 
 func releasesBare(ctx context.Context, c client.Writer, n *corev1.Node, claim v1alpha1.Claim) error {
-	return Release(ctx, c, n, claim, nil)
+	return Write(ctx, c, n, Step{Claim: claim, Release: true, GiveBack: true})
 }
 
 func TestClaimPatches(t *testing.T) {
@@ -113,41 +121,36 @@ func TestClaimPatches(t *testing.T) {
 		node  *corev1.Node
 		want  body
 	}{
-		"hold":                           {Hold, own(), holding(false, ""), body{claims: list(ownText)}},
-		"hold over an earlier turn":      {Hold, own(), holding(false, "", ownBefore), body{claims: list(ownText)}},
-		"hold, failed":                   {Hold, own(broken), holding(false, "", ownText), body{claims: list(ownFailed)}},
-		"hold beside another":            {Hold, own(sharing), holding(false, "", otherSharing), body{claims: list(otherSharing, ownSharing)}},
-		"hold beside others, again":      {Hold, own(sharing), holding(false, "", ownBefore, otherSharing, thirdSharing), body{claims: list(otherSharing, thirdSharing, ownSharing)}},
-		"hold what a person cordoned":    {Hold, own(), holding(true, ""), body{claims: list(ownText)}},
-		"hold leaves a marked cordon":    {Hold, own(broken), holding(true, plan, ownText), body{claims: list(ownFailed)}},
-		"hold leaves a flagged cordon":   {Hold, own(flagged), holding(true, "", ownText), body{claims: list(ownFlagged)}},
-		"hold leaves another's cordon":   {Hold, own(), holding(true, other), body{claims: list(ownText)}},
-		"hold takes an old mark off":     {Hold, own(), holding(false, plan), body{claims: list(ownText), unmark: true}},
-		"hold takes another's off":       {Hold, own(), holding(false, other), body{claims: list(ownText), unmark: true}},
-		"hold beside a parked one":       {Hold, own(), holding(false, "", otherParked), body{claims: list(otherParked, ownText)}},
-		"park":                           {Park, own(parked), holding(false, "", ownText), body{claims: list(ownParked)}},
-		"park beside an exclusive one":   {Park, own(parked), holding(false, "", otherText, ownText), body{claims: list(otherText, ownParked)}},
-		"park uncordons what is marked":  {Park, own(parked), holding(true, plan, ownText), body{claims: list(ownParked), unmark: true, uncordon: true}},
-		"park leaves a person's cordon":  {Park, own(parked), holding(true, "", ownText), body{claims: list(ownParked)}},
-		"soak":                           {Soak, own(soaking), holding(false, "", ownText), body{claims: list(ownSoaking)}},
-		"soak beside another":            {Soak, own(sharing), holding(false, "", otherSharing, ownBefore), body{claims: list(otherSharing, ownSharing)}},
-		"soak uncordons what is marked":  {Soak, own(soaking), holding(true, plan, ownText), body{claims: list(ownSoaking), unmark: true, uncordon: true}},
-		"soak uncordons what is flagged": {Soak, own(flagged), holding(true, "", ownText), body{claims: list(ownFlagged), unmark: true, uncordon: true}},
-		"soak leaves a person's cordon":  {Soak, own(soaking), holding(true, "", ownText), body{claims: list(ownSoaking)}},
-		"soak leaves another's cordon":   {Soak, own(soaking), holding(true, other, ownText), body{claims: list(ownSoaking)}},
-		"soak takes an old mark off":     {Soak, own(soaking), holding(false, plan, ownText), body{claims: list(ownSoaking), unmark: true}},
+		"hold":                           {hold, own(), holding(false, ""), body{claims: list(ownText)}},
+		"hold over an earlier turn":      {hold, own(), holding(false, "", ownBefore), body{claims: list(ownText)}},
+		"hold, failed":                   {hold, own(broken), holding(false, "", ownText), body{claims: list(ownFailed)}},
+		"hold beside another":            {hold, own(sharing), holding(false, "", otherSharing), body{claims: list(otherSharing, ownSharing)}},
+		"hold beside others, again":      {hold, own(sharing), holding(false, "", ownBefore, otherSharing, thirdSharing), body{claims: list(otherSharing, thirdSharing, ownSharing)}},
+		"hold what a person cordoned":    {hold, own(), holding(true, ""), body{claims: list(ownText)}},
+		"hold leaves a marked cordon":    {hold, own(broken), holding(true, plan, ownText), body{claims: list(ownFailed)}},
+		"hold leaves a flagged cordon":   {hold, own(flagged), holding(true, "", ownText), body{claims: list(ownFlagged)}},
+		"hold leaves another's cordon":   {hold, own(), holding(true, other), body{claims: list(ownText)}},
+		"hold takes an old mark off":     {hold, own(), holding(false, plan), body{claims: list(ownText), unmark: true}},
+		"hold takes another's off":       {hold, own(), holding(false, other), body{claims: list(ownText), unmark: true}},
+		"hold beside a parked one":       {hold, own(), holding(false, "", otherParked), body{claims: list(otherParked, ownText)}},
+		"soak":                           {soak, own(soaking), holding(false, "", ownText), body{claims: list(ownSoaking)}},
+		"soak beside another":            {soak, own(sharing), holding(false, "", otherSharing, ownBefore), body{claims: list(otherSharing, ownSharing)}},
+		"soak uncordons what is marked":  {soak, own(soaking), holding(true, plan, ownText), body{claims: list(ownSoaking), unmark: true, uncordon: true}},
+		"soak uncordons what is flagged": {soak, own(flagged), holding(true, "", ownText), body{claims: list(ownFlagged), uncordon: true}},
+		"soak leaves a person's cordon":  {soak, own(soaking), holding(true, "", ownText), body{claims: list(ownSoaking)}},
+		"soak leaves another's cordon":   {soak, own(soaking), holding(true, other, ownText), body{claims: list(ownSoaking)}},
+		"soak takes an old mark off":     {soak, own(soaking), holding(false, plan, ownText), body{claims: list(ownSoaking), unmark: true}},
 
 		"release":                           {releases, own(), holding(false, "", ownText), body{labels: true}},
 		"release beside others":             {releases, own(sharing), holding(false, "", otherSharing, ownSharing, thirdSharing), body{claims: list(otherSharing, thirdSharing), labels: true}},
 		"release uncordons what is marked":  {releases, own(), holding(true, plan, ownText), body{labels: true, unmark: true, uncordon: true}},
-		"release uncordons what is flagged": {releases, own(flagged), holding(true, "", ownText), body{labels: true, unmark: true, uncordon: true}},
+		"release uncordons what is flagged": {releases, own(flagged), holding(true, "", ownText), body{labels: true, uncordon: true}},
 		"release leaves a person's cordon":  {releases, own(), holding(true, "", ownText), body{labels: true}},
 		"release leaves another's cordon":   {releases, own(), holding(true, other, ownText), body{labels: true}},
 		// A person has lifted the rollout's cordon, and may cordon the node again later: that must not be taken for the rollout's.
-		"release takes an old mark off":           {releases, own(), holding(false, plan, ownText), body{labels: true, unmark: true}},
-		"release takes an old mark off, flagged":  {releases, own(flagged), holding(false, plan, ownText), body{labels: true, unmark: true}},
-		"release without labels":                  {releasesBare, own(), holding(true, plan, ownText), body{unmark: true, uncordon: true}},
-		"release of what is not claimed any more": {releases, own(), holding(false, "", otherText), body{claims: list(otherText), labels: true}},
+		"release takes an old mark off":          {releases, own(), holding(false, plan, ownText), body{labels: true, unmark: true}},
+		"release takes an old mark off, flagged": {releases, own(flagged), holding(false, plan, ownText), body{labels: true, unmark: true}},
+		"release without labels":                 {releasesBare, own(), holding(true, plan, ownText), body{unmark: true, uncordon: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
@@ -194,11 +197,11 @@ func TestClaimRefused(t *testing.T) {
 		node  *corev1.Node
 		want  string
 	}{
-		"exclusive beside exclusive": {Hold, own(), holding(false, "", otherText), "claiming node n1, Plan/system-upgrade/other" + since},
-		"exclusive beside shared":    {Hold, own(), holding(false, "", otherSharing), "claiming node n1, Plan/system-upgrade/other" + since},
-		"shared beside exclusive":    {Hold, own(sharing), holding(false, "", otherText), "claiming node n1, Plan/system-upgrade/other" + since},
-		"shared beside both":         {Hold, own(sharing), holding(false, "", thirdSharing, otherText), "claiming node n1, Plan/system-upgrade/other" + since},
-		"soaking beside exclusive":   {Soak, own(), holding(false, "", otherText), "soaking node n1, Plan/system-upgrade/other" + since},
+		"exclusive beside exclusive": {hold, own(), holding(false, "", otherText), "writing node n1, Plan/system-upgrade/other" + since},
+		"exclusive beside shared":    {hold, own(), holding(false, "", otherSharing), "writing node n1, Plan/system-upgrade/other" + since},
+		"shared beside exclusive":    {hold, own(sharing), holding(false, "", otherText), "writing node n1, Plan/system-upgrade/other" + since},
+		"shared beside both":         {hold, own(sharing), holding(false, "", thirdSharing, otherText), "writing node n1, Plan/system-upgrade/other" + since},
+		"soaking beside exclusive":   {soak, own(), holding(false, "", otherText), "writing node n1, Plan/system-upgrade/other" + since},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := fake.NewClientBuilder().WithObjects(tc.node).WithInterceptorFuncs(unwritten(t)).Build()
@@ -210,12 +213,12 @@ func TestClaimRefused(t *testing.T) {
 }
 
 func TestClaimUnreadable(t *testing.T) {
-	for name, do := range map[string]writes{"claiming node n1, ": Hold, "soaking node n1, ": Soak, "parking node n1, ": Park, "releasing node n1, ": releases} {
+	for _, do := range map[string]writes{"hold": hold, "soak": soak, "release": releases} {
 		for _, value := range []string{"{", `{"rollout":"x"}`, `[{"uid":"u1"}]`} {
 			n := holding(true, plan)
 			n.Annotations[v1alpha1.AnnotationClaims] = value
 			c := fake.NewClientBuilder().WithObjects(n).WithInterceptorFuncs(unwritten(t)).Build()
-			if err := do(t.Context(), c, read(t, c), own()); err == nil || !strings.HasPrefix(err.Error(), name+"reading annotation moult.dev/claims, ") {
+			if err := do(t.Context(), c, read(t, c), own()); err == nil || !strings.HasPrefix(err.Error(), "writing node n1, reading annotation moult.dev/claims, ") {
 				t.Errorf("%s: got %v", value, err)
 			}
 		}
@@ -233,14 +236,14 @@ func unwritten(t *testing.T) interceptor.Funcs {
 
 // Whoever has seen an older node loses, and so does whoever claims one that is gone.
 func TestClaimLoses(t *testing.T) {
-	for name, do := range map[string]writes{"claiming node n1, ": Hold, "soaking node n1, ": Soak, "parking node n1, ": Park, "releasing node n1, ": releases} {
+	for name, do := range map[string]writes{"hold": hold, "soak": soak, "release": releases} {
 		c := fake.NewClientBuilder().WithObjects(holding(true, plan, ownText)).Build()
 		stale := read(t, c)
-		if err := Hold(t.Context(), c, read(t, c), own(broken)); err != nil {
+		if err := hold(t.Context(), c, read(t, c), own(broken)); err != nil {
 			t.Fatal(err)
 		}
 		before := read(t, c)
-		if err := do(t.Context(), c, stale, own()); !apierrors.IsConflict(err) || !strings.HasPrefix(err.Error(), name) {
+		if err := do(t.Context(), c, stale, own(soaking)); !apierrors.IsConflict(err) || !strings.HasPrefix(err.Error(), "writing node n1, ") {
 			t.Errorf("%s: got %v, want a conflict", name, err)
 		}
 		if diff := cmp.Diff(before, read(t, c)); diff != "" {
@@ -249,7 +252,7 @@ func TestClaimLoses(t *testing.T) {
 		if err := c.Delete(t.Context(), before.DeepCopy()); err != nil {
 			t.Fatal(err)
 		}
-		if err := do(t.Context(), c, before, own()); !apierrors.IsNotFound(err) {
+		if err := do(t.Context(), c, before, own(soaking)); !apierrors.IsNotFound(err) {
 			t.Errorf("%s: got %v, want that the node is gone", name, err)
 		}
 	}
@@ -288,7 +291,7 @@ func TestHolder(t *testing.T) {
 
 func TestHeld(t *testing.T) {
 	claims := []v1alpha1.Claim{{Rollout: plan, UID: "u0"}, {Rollout: other, UID: "u2"}, {Rollout: plan, UID: "u1"}}
-	if got := Held(claims, "u1"); got != &claims[2] {
+	if got := Held(claims, "u1"); got == nil || got.UID != "u1" || got == &claims[2] {
 		t.Errorf("got %+v", got)
 	}
 	if got := Held(claims, "u3"); got != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -126,10 +127,9 @@ func TestClaimIncludes(t *testing.T) {
 		"release takes an old mark off":   {releasesBare, leftover(false, "", other), cordonable(false, "")},
 		"release of a person's cordon":    {releasesBare, excluded(true, "", plan), cordonable(true, "")},
 		"release with the label as asked": {releasesExcluded, excluded(false, "", plan), excluded(false, "", "")},
-		"soak":                            {Soak, excluded(true, plan, plan), cordonable(false, "")},
-		"park":                            {Park, excluded(true, plan, plan), cordonable(false, "")},
-		"hold":                            {Hold, excluded(true, plan, plan), excluded(true, plan, plan)},
-		"hold takes an old mark off":      {Hold, leftover(true, plan, plan), cordonable(true, plan)},
+		"soak":                            {soak, excluded(true, plan, plan), cordonable(false, "")},
+		"hold":                            {hold, excluded(true, plan, plan), excluded(true, plan, plan)},
+		"hold takes an old mark off":      {hold, leftover(true, plan, plan), cordonable(true, plan)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := fake.NewClientBuilder().WithObjects(tc.node).Build()
@@ -145,7 +145,7 @@ func TestClaimIncludes(t *testing.T) {
 
 // releasesExcluded releases a node that the rollout itself wants labelled.
 func releasesExcluded(ctx context.Context, c client.Writer, n *corev1.Node, claim v1alpha1.Claim) error {
-	return Release(ctx, c, n, claim, map[string]string{corev1.LabelNodeExcludeBalancers: ""})
+	return Write(ctx, c, n, Step{Claim: claim, Release: true, GiveBack: true, Also: []Also{Labelling(map[string]*string{corev1.LabelNodeExcludeBalancers: ptr.To("")})}})
 }
 
 func expectNode(t *testing.T, want *corev1.Node, c client.Reader) {

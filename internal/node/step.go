@@ -61,6 +61,17 @@ func Write(ctx context.Context, c client.Writer, n *corev1.Node, s Step) error {
 	return nil
 }
 
+type patch struct {
+	Metadata patchMetadata  `json:"metadata"`
+	Spec     map[string]any `json:"spec,omitempty"`
+}
+
+type patchMetadata struct {
+	ResourceVersion string             `json:"resourceVersion"`
+	Annotations     map[string]*string `json:"annotations,omitempty"`
+	Labels          map[string]*string `json:"labels,omitempty"`
+}
+
 // difference is what makes one map of the other; nil takes a key off.
 func difference(before, after map[string]string) map[string]*string {
 	d := map[string]*string{}
