@@ -188,6 +188,10 @@ verify-format: ## Fail if gofmt would change a file that people write.
 verify-modules: ## Fail if a go.mod is not tidy or a dependency is not what go.sum says.
 	@for m in $(MODULES); do (set -x; cd $$m && go mod tidy -diff && go mod verify); done
 
+.PHONY: lines
+lines: ## Print the lines of product code of each package, without comments, blank lines and generated files.
+	@hack/lines.sh
+
 ##@ Cluster
 
 .PHONY: cluster-up
