@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/hostupdate"
+	"moult.dev/moult/internal/kind/hostupdate"
 )
 
 // newClaim starts a turn, or starts one over that has failed.

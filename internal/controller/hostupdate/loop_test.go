@@ -33,7 +33,7 @@ import (
 	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
-	"moult.dev/moult/internal/hostupdate"
+	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/turn"
 )
 

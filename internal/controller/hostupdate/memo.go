@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/hostupdate"
+	"moult.dev/moult/internal/kind/hostupdate"
 )
 
 // memos keep for each NodeRollout what one look at it can take over from the last. To forget them costs time only.

@@ -11,7 +11,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
-	"moult.dev/moult/internal/hostupdate"
+	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/status"
 	"moult.dev/moult/internal/turn"

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/hostupdate"
+	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/turn"
 )
 

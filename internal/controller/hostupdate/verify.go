@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/hostupdate"
+	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/turn"
 )
 

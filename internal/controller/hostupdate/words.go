@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/hostupdate"
+	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/node"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"moult.dev/moult/internal/hostupdate"
+	"moult.dev/moult/internal/kind/hostupdate"
 )
 
 func readHost(n *corev1.Node) (hostupdate.Report, bool) { return hostupdate.Read(n) }

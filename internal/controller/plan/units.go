@@ -67,12 +67,13 @@ func shared(p *upgradev1.Plan) bool { return !cordons(p) && !p.Spec.Exclusive }
 func units(w *world, s snapshot) []*unit {
 	w.label = upgradev1.LabelPlanHash(w.plan.Name)
 	taint := taintOf(w.plan.Name)
-	all := make([]*unit, 0, len(s.Objects))
-	for _, n := range s.Objects {
+	all, backing := make([]*unit, 0, len(s.Objects)), make([]unit, len(s.Objects))
+	for i, n := range s.Objects {
 		_, hasHostname := n.Labels[corev1.LabelHostname]
 		selected := w.ready && hasHostname && w.selector.Matches(labels.Set(n.Labels))
 		known := s.Nodes[n.Name]
-		t := &unit{Turn: turn.Turn{Node: n, Claim: node.Held(known.Claims, w.plan.UID), Unreadable: known.ClaimError != "", Counted: selected}}
+		t := &backing[i]
+		t.Turn = turn.Turn{Node: n, Claim: node.Held(known.Claims, w.plan.UID), Unreadable: known.ClaimError != "", Counted: selected}
 		if jobs := s.jobs[n.Name]; len(jobs) > 0 || t.Claim != nil {
 			t.sort(w, jobs, s.pods[n.Name])
 		}

@@ -14,7 +14,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/controlplane"
-	"moult.dev/moult/internal/hostupdate"
+	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/node"
 	machine "moult.dev/moult/internal/replacement"
 	"moult.dev/moult/internal/rollout"
