@@ -216,10 +216,6 @@ type ControlPlane struct {
 	// +optional
 	// +kubebuilder:default=Stacked
 	Etcd EtcdTopology `json:"etcd,omitempty"`
-	// LeaveKubeadmConfig leaves ConfigMap kube-system/kubeadm-config alone. By default the node is taken out of its ClusterStatus, where it
-	// has one. Default false.
-	// +optional
-	LeaveKubeadmConfig bool `json:"leaveKubeadmConfig,omitempty"`
 }
 
 // EtcdTopology says where etcd runs.

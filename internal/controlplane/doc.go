@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controlplane takes nodes out of a control plane that kubeadm made, with a member of etcd on each: one step a call, and only where
-// etcd keeps its quorum, and keeps bearing a failure where it did.
+// Package controlplane takes nodes out of a control plane that kubeadm made, with a member of etcd on each. One call makes one step, and only where
+// etcd keeps its quorum, and still tolerates a failure if it did before.
 //
-// Nothing is remembered between calls. What is left to do is read each time: members from etcd itself, by the addresses in its pods, and
-// ConfigMap kube-system/kubeadm-config. So a caller that is killed calls again.
+//	plane.go     when a node may leave, and the steps of leaving
+//	observe.go   the state of etcd, read from its members
+//	quorum.go    how many members may leave, and which member leads next
+//	members.go   which member is a node's
+//	connect.go   what is asked of a member, and etcd.go how
+//	kubeadm.go   the Kubernetes version that joining machines read
+//
+// Nothing is remembered between calls. Each call reads the members from etcd itself, at the addresses of its pods. So a caller that is killed
+// calls again.
 package controlplane

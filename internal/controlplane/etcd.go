@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,38 +15,39 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 )
 
-// DefaultCertificates is where kubeadm keeps those of etcd.
+// DefaultCertificates is the directory in which kubeadm keeps the certificates of etcd.
 const DefaultCertificates = "/etc/kubernetes/pki/etcd"
 
-// callTimeout is how long a call to a member may take.
+// callTimeout bounds a call to a member.
 const callTimeout = 4 * time.Second
 
-// Certificates is a directory with what it takes to speak to etcd: ca.crt, and of the pairs in clientPairs the first that is there. Empty is
-// DefaultCertificates. The files are read for each connection: they may be renewed at any time.
+// Certificates is a directory with the certificates for etcd: ca.crt, and the first pair of clientPairs that exists. Empty is DefaultCertificates.
+// The files are read for each connection: they may be renewed at any time.
 type Certificates string
 
-// clientPairs are the names that a client's certificate and key go by, without .crt and .key: kubeadm's own for clients, the one that Ducklett
-// took, and that of a Secret of type kubernetes.io/tls.
+// clientPairs are names of a client's certificate and key, without .crt and .key: kubeadm's own for clients, the one that Ducklett used, and that of
+// a Secret of type kubernetes.io/tls.
 var clientPairs = []string{"healthcheck-client", "server", "tls"}
 
-// Connect prepares to speak to the member at that URL. Without TLS, http://, nothing is read.
+// Connect prepares to speak to the member at that URL. For http:// it reads no certificates.
 func (c Certificates) Connect(endpoint string) (Conn, error) {
 	config := clientv3.Config{
 		Endpoints: []string{endpoint},
 		Logger:    zap.NewNop(),
-		// The caller tries again, with what then is.
+		// The caller tries again, after it has observed etcd again.
 		MaxUnaryRetries: 2,
 		DialOptions:     []grpc.DialOption{grpc.WithNoProxy(), grpc.WithChainUnaryInterceptor(failFast)},
 	}
 	if !strings.HasPrefix(endpoint, "http://") {
 		var err error
-		if config.TLS, err = c.load(); err != nil {
+		if config.TLS, err = c.tls(); err != nil {
 			return nil, fmt.Errorf("reading the certificates for etcd, %w", err)
 		}
 	}
@@ -58,26 +58,15 @@ func (c Certificates) Connect(endpoint string) (Conn, error) {
 	return &conn{endpoint: endpoint, client: client}, nil
 }
 
-func (c Certificates) load() (*tls.Config, error) {
+// tls reads the certificates as etcdctl does.
+func (c Certificates) tls() (*tls.Config, error) {
 	dir := cmp.Or(string(c), DefaultCertificates)
-	authority, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(authority) {
-		return nil, fmt.Errorf("%s holds no certificate", filepath.Join(dir, "ca.crt"))
-	}
 	for _, name := range clientPairs {
 		base := filepath.Join(dir, name)
-		pair, err := tls.LoadX509KeyPair(base+".crt", base+".key")
-		if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(base + ".crt"); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%s.crt, %w", base, err)
-		}
-		return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+		return transport.TLSInfo{TrustedCAFile: filepath.Join(dir, "ca.crt"), CertFile: base + ".crt", KeyFile: base + ".key"}.ClientConfig()
 	}
 	return nil, fmt.Errorf("%s holds none of the pairs .crt and .key of %s", dir, strings.Join(clientPairs, ", "))
 }
@@ -88,12 +77,12 @@ type conn struct {
 	client   *clientv3.Client
 }
 
-// failFast lets a call fail with what keeps it from being made, where etcd's client would wait for that to pass, and say nothing of it.
+// failFast makes a call fail with the reason why the connection can't be made. By default etcd's client waits, and says only that time is over.
 func failFast(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	return invoke(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(false))...)
 }
 
-// call makes one call, in its time, and shortens what it says.
+// call makes one call with a timeout, and shortens its error.
 func call[T any](ctx context.Context, do func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -124,7 +113,7 @@ func (c *conn) Members(ctx context.Context) (uint64, []Member, error) {
 	return list.Header.ClusterId, members, nil
 }
 
-// Status implements Conn. Alarms, which it lists for all members, are left out.
+// Status implements Conn. It leaves out alarms, which etcd lists for all members there.
 func (c *conn) Status(ctx context.Context) (Status, error) {
 	is, err := call(ctx, func(ctx context.Context) (*clientv3.StatusResponse, error) { return c.client.Status(ctx, c.endpoint) })
 	if err != nil {
@@ -139,7 +128,7 @@ func (c *conn) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// Read implements Conn. The key need not be there, and one that it may not read was agreed on as well.
+// Read implements Conn. The key need not exist. That the client may not read it was decided by a quorum as well.
 func (c *conn) Read(ctx context.Context) error {
 	_, err := call(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		answer, err := c.client.Get(ctx, "health")

@@ -20,114 +20,109 @@ type Plane struct {
 	connect Connector
 }
 
-// New makes a Plane. The client must read what is, not what was: Nodes, the pods of namespace kube-system, and ConfigMap kubeadm-config there, which
-// it patches.
+// New makes a Plane. The client must read from the API server, not from a cache: Nodes, the pods of namespace kube-system, and ConfigMap
+// kubeadm-config there, which it patches.
 func New(c client.Client, connect Connector) *Plane { return &Plane{client: c, connect: connect} }
 
 // Options say how a node leaves.
 type Options struct {
 	// Etcd is true where a member of etcd runs on each node.
 	Etcd bool
-	// Kubeadm takes the node out of kubeadm's ClusterStatus, where there is one.
-	Kubeadm bool
-	// Replacement is the node that takes the place, if that is known; for one that came in vain, the node that stays. A control plane of one or
-	// two nodes can be left only if it is.
+	// Replacement is the node that takes the place, if that is known. For a replacement that is removed again it is the node that stays. A control
+	// plane of one or two nodes can be left only if it is known.
 	Replacement string
-	// Leaving are other nodes that are going to leave. They don't count any more, and don't get the lead.
+	// Leaving are other nodes that will leave. They are not counted any more, and do not get the lead.
 	Leaving []string
 	// Gone is true when the node's machine does not come back, or is deleted in any case: its own member need not be healthy then.
 	Gone bool
 }
 
-// Leavable is how many of these nodes may leave now at once, 0 with why not. leaving are those that are members still and on their way. It is
-// for the begin of turns, and says one at least where all is healthy and nobody is leaving: MayLeave tells whether one node may go now.
+// Leavable returns how many nodes may begin to leave now, and why none may. leaving are nodes on their way out whose members are still there. It
+// is at least one where all is healthy and no node is leaving: MayLeave tells whether one node may go now.
 func (p *Plane) Leavable(ctx context.Context, leaving []string) (n int, why string, err error) {
-	s, err := p.look(ctx, "")
+	o, err := p.observe(ctx, "")
 	if err != nil {
 		return 0, "", err
 	}
-	ids, err := p.ids(ctx, s, leaving)
+	ids, err := p.memberIDs(ctx, o, leaving)
 	if err != nil {
 		return 0, "", err
 	}
-	n, why = leavable(s.members, len(ids))
+	n, why = leavable(o.members, len(ids))
 	return n, why, nil
 }
 
-// MayLeave is why the node can't leave now, "" if it can. Leave asks the same again. It is to be asked before the node is disrupted.
+// MayLeave says why the node can't leave now, or returns "". Ask it before the node is disrupted. Leave asks the same again.
 func (p *Plane) MayLeave(ctx context.Context, node string, o Options) (why string, err error) {
-	if o.Etcd {
-		if _, _, why, err = p.judge(ctx, node, o); err != nil || why != "" {
-			return why, err
-		}
-	}
-	if !o.Kubeadm {
-		return "", nil
-	}
-	cm, err := p.readKubeadm(ctx)
-	if err != nil {
-		return "", err
-	}
-	// What can't be changed would be found out too late: once the node is drained, and nothing goes back.
-	if _, err := editIn(cm, clusterStatus, withoutNode(node)); err != nil {
-		why = err.Error()
-	}
-	return why, nil
-}
-
-// withoutNode takes a node out of a ClusterStatus.
-func withoutNode(node string) func(text string) (string, error) {
-	return func(text string) (string, error) { return withoutEndpoint(text, node) }
-}
-
-// Leave takes a node out of the control plane, a step each call, and never waits: done when nothing of it is left, in kubeadm-config and in etcd.
-// Until then the message says what has been done, or why nothing may be: then nothing was. It can be called again at any time. For a node whose name is
-// not known, which is empty, nothing is done, and it is done once there is no member of etcd that could be its.
-func (p *Plane) Leave(ctx context.Context, node string, o Options) (done bool, message string, err error) {
-	if node == "" {
-		message, err = p.stray(ctx, o)
-		return message == "" && err == nil, message, err
-	}
-	var s *survey
-	var d departure
-	if o.Etcd {
-		var why string
-		if s, d, why, err = p.judge(ctx, node, o); err != nil || why != "" {
-			return false, why, err
-		}
-	}
-	if o.Kubeadm {
-		changed, err := p.editKubeadm(ctx, clusterStatus, withoutNode(node))
-		if err != nil || changed {
-			return false, "its API endpoint was taken out of kubeadm's " + clusterStatus, err
-		}
-	}
-	if d.own == nil {
-		return true, "", nil
-	}
-	if d.own.Leader {
-		return p.abdicate(ctx, s, d)
-	}
-	err = p.with(s.asked, func(c Conn) error { return c.Remove(ctx, d.own.ID) })
-	if err != nil {
-		return false, "", fmt.Errorf("removing etcd member %s, %w", d.own, err)
-	}
-	return false, fmt.Sprintf("etcd member %s was removed", d.own), nil
-}
-
-// stray says which members of etcd are of no node, or returns "". One whose pod runs is of that one's.
-func (p *Plane) stray(ctx context.Context, o Options) (why string, err error) {
 	if !o.Etcd {
 		return "", nil
 	}
-	s, err := p.look(ctx, "")
+	_, _, why, err = p.removalOf(ctx, node, o)
+	return why, err
+}
+
+// Leave takes a node out of etcd, one step a call, and never waits. It is done when the node has no member. Until then the message says what it has
+// done, or why it has done nothing. It can be called again at any time. With an empty name, for a node whose name is not known, it does nothing,
+// and is done once every member of etcd has a node.
+func (p *Plane) Leave(ctx context.Context, node string, o Options) (done bool, message string, err error) {
+	if !o.Etcd {
+		return true, "", nil
+	}
+	if node == "" {
+		message, err = p.unowned(ctx)
+		return message == "" && err == nil, message, err
+	}
+	seen, r, why, err := p.removalOf(ctx, node, o)
+	switch {
+	case err != nil || why != "":
+		return false, why, err
+	case r.own == nil:
+		return true, "", nil
+	case r.own.Leader:
+		message, err = p.moveLead(ctx, seen, r)
+		return false, message, err
+	}
+	if err = p.connected(seen.asked, func(c Conn) error { return c.Remove(ctx, r.own.ID) }); err != nil {
+		return false, "", fmt.Errorf("removing etcd member %s, %w", r.own, err)
+	}
+	return false, fmt.Sprintf("etcd member %s was removed", r.own), nil
+}
+
+// removalOf observes etcd, and says why the node can't leave. The node has no member where own is nil.
+func (p *Plane) removalOf(ctx context.Context, node string, o Options) (seen *observation, r removal, why string, err error) {
+	if seen, err = p.observe(ctx, node); errors.Is(err, errAlone) {
+		return nil, r, errAlone.Error() + ": another must have joined before", nil
+	} else if err != nil {
+		return nil, r, "", err
+	}
+	if r.own, err = p.memberOf(ctx, seen, node); err != nil || r.own == nil {
+		return seen, r, "", err
+	}
+	r.gone = o.Gone
+	if r.leaving, err = p.memberIDs(ctx, seen, o.Leaving); err != nil {
+		return seen, r, "", err
+	}
+	if o.Replacement != "" && o.Replacement != node {
+		if r.replacement, err = p.memberOf(ctx, seen, o.Replacement); err != nil {
+			return seen, r, "", err
+		}
+		if r.replacement == nil {
+			return seen, r, fmt.Sprintf("etcd has no member on node %s yet, which takes the place", o.Replacement), nil
+		}
+	}
+	return seen, r, r.refused(seen.members), nil
+}
+
+// unowned says which members of etcd have no node and no running pod, or returns "".
+func (p *Plane) unowned(ctx context.Context) (why string, err error) {
+	seen, err := p.observe(ctx, "")
 	if err != nil {
 		return "", err
 	}
 	var all []string
-	for i := range s.members {
-		m := &s.members[i]
-		if slices.ContainsFunc(s.pods, func(one pod) bool { return slices.ContainsFunc(m.Clients, identity{clients: one.endpoints}.listens) }) {
+	for i := range seen.members {
+		m := &seen.members[i]
+		if slices.ContainsFunc(seen.pods, func(e etcdPod) bool { return identity{clients: []string{e.endpoint}}.hasClient(m) }) {
 			continue
 		}
 		if m.Name != "" {
@@ -144,84 +139,32 @@ func (p *Plane) stray(ctx context.Context, o Options) (why string, err error) {
 	return strings.Join(all, "; "), nil
 }
 
-// abdicate moves the lead away from the member that leaves. Only its own end can be asked for that.
-func (p *Plane) abdicate(ctx context.Context, s *survey, d departure) (bool, string, error) {
-	heir := d.heir(s.members)
-	if heir == nil {
-		return false, fmt.Sprintf("etcd member %s leads, and there is no other to take the lead", d.own), nil
+// moveLead moves the lead away from the member that leaves. Only that member can do it.
+func (p *Plane) moveLead(ctx context.Context, seen *observation, r removal) (message string, err error) {
+	next := r.nextLeader(seen.members) // A leader has told a URL for clients.
+	if next == nil {
+		return fmt.Sprintf("etcd member %s leads, and there is no other to take the lead", r.own), nil
 	}
-	var errs []error
-	for _, endpoint := range d.own.Clients {
-		err := p.with(endpoint, func(c Conn) error { return c.MoveLeader(ctx, heir.ID) })
-		if err == nil {
-			return false, fmt.Sprintf("the lead of etcd was moved from member %s to %s", d.own, heir), nil
-		}
-		errs = append(errs, err)
+	if err := p.connected(r.own.Clients[0], func(c Conn) error { return c.MoveLeader(ctx, next.ID) }); err != nil {
+		return "", fmt.Errorf("moving the lead of etcd from member %s to %s, %w", r.own, next, err)
 	}
-	return false, "", fmt.Errorf("moving the lead of etcd from member %s to %s, %w", d.own, heir, errors.Join(errs...))
+	return fmt.Sprintf("the lead of etcd was moved from member %s to %s", r.own, next), nil
 }
 
-// Joined says why the node's member is not a healthy voter yet, "" once it is.
+// Joined says why the node's member is not a healthy voter yet, or returns "".
 func (p *Plane) Joined(ctx context.Context, node string) (why string, err error) {
-	s, err := p.look(ctx, "")
+	seen, err := p.observe(ctx, "")
 	if err != nil {
 		return "", err
 	}
-	m, err := p.of(ctx, s, node)
+	m, err := p.memberOf(ctx, seen, node)
 	switch {
 	case err != nil:
 		return "", err
 	case m == nil:
 		return fmt.Sprintf("etcd has no member on node %s yet", node), nil
-	case m.ill() != "":
-		return fmt.Sprintf("etcd member %s %s", m, m.ill()), nil
+	case m.unhealthy() != "":
+		return fmt.Sprintf("etcd member %s %s", m, m.unhealthy()), nil
 	}
 	return "", nil
-}
-
-// SetVersion writes kubernetesVersion of kubeadm-config, which machines join by, if it really differs. A newer one becomes older only where older is
-// true. Without kubeadm-config nothing is done.
-func (p *Plane) SetVersion(ctx context.Context, version string, older bool) error {
-	_, err := p.editKubeadm(ctx, clusterConfiguration, func(text string) (string, error) { return withVersion(text, version, older) })
-	return err
-}
-
-// judge looks at etcd, and tells why the node can't leave. It has no member where own is nil.
-func (p *Plane) judge(ctx context.Context, node string, o Options) (s *survey, d departure, why string, err error) {
-	if s, err = p.look(ctx, node); errors.Is(err, errAlone) {
-		return nil, d, errAlone.Error() + ": another must have joined before", nil
-	} else if err != nil {
-		return nil, d, "", err
-	}
-	if d.own, err = p.of(ctx, s, node); err != nil || d.own == nil {
-		return s, d, "", err
-	}
-	d.gone = o.Gone
-	if d.leaving, err = p.ids(ctx, s, o.Leaving); err != nil {
-		return s, d, "", err
-	}
-	if o.Replacement != "" && o.Replacement != node {
-		if d.replacement, err = p.of(ctx, s, o.Replacement); err != nil {
-			return s, d, "", err
-		}
-		if d.replacement == nil {
-			return s, d, fmt.Sprintf("etcd has no member on node %s yet, which takes the place", o.Replacement), nil
-		}
-	}
-	return s, d, d.refused(s.members), nil
-}
-
-// ids are those of the members of these nodes, of those that have one.
-func (p *Plane) ids(ctx context.Context, s *survey, nodes []string) ([]uint64, error) {
-	var ids []uint64
-	for _, node := range nodes {
-		m, err := p.of(ctx, s, node)
-		if err != nil {
-			return nil, err
-		}
-		if m != nil {
-			ids = append(ids, m.ID)
-		}
-	}
-	return ids, nil
 }

@@ -7,17 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -178,7 +176,6 @@ func (c *tableConn) Close() error { return nil }
 // objects are the Nodes of that name, each with a pod of etcd, and kubeadm-config.
 func objects(nodes ...string) []client.Object {
 	var all []client.Object
-	status := "apiEndpoints:\n"
 	for _, name := range nodes {
 		all = append(all, &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -191,11 +188,10 @@ func objects(nodes ...string) []client.Object {
 			Spec:   corev1.PodSpec{NodeName: name},
 			Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: host(name)},
 		})
-		status += "  " + name + ":\n    bindPort: 6443\n"
 	}
 	return append(all, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: kubeadmConfig},
-		Data:       map[string]string{clusterStatus: status, clusterConfiguration: "kubernetesVersion: v1.36.2\n", "other": "kept"},
+		Data:       map[string]string{clusterConfiguration: "kubernetesVersion: v1.36.2\n", "other": "kept"},
 	})
 }
 
@@ -221,7 +217,7 @@ func config(t *testing.T, c client.Client) map[string]string {
 	return cm.Data
 }
 
-var whole = Options{Etcd: true, Kubeadm: true}
+var whole = Options{Etcd: true}
 
 // steps calls Leave until it is done, and returns what it said.
 func steps(t *testing.T, p *Plane, node string, o Options) []string {
@@ -243,27 +239,17 @@ func steps(t *testing.T, p *Plane, node string, o Options) []string {
 
 func TestLeave(t *testing.T) {
 	for _, test := range []struct {
-		name      string
-		leader    uint64
-		o         Options
-		want      []string
-		endpoints string
-		listed    []string
+		name   string
+		leader uint64
+		o      Options
+		want   []string
 	}{
 		{
-			name: "the leader", leader: 1, o: Options{Etcd: true, Kubeadm: true, Replacement: "cp-4"},
-			want: []string{
-				"its API endpoint was taken out of kubeadm's ClusterStatus", "the lead of etcd was moved from member cp-1 to cp-4",
-				"etcd member cp-1 was removed",
-			},
+			name: "the leader", leader: 1, o: Options{Etcd: true, Replacement: "cp-4"},
+			want: []string{"the lead of etcd was moved from member cp-1 to cp-4", "etcd member cp-1 was removed"},
 		},
-		{
-			name: "a follower", leader: 2, o: whole,
-			want: []string{"its API endpoint was taken out of kubeadm's ClusterStatus", "etcd member cp-1 was removed"},
-		},
-		{name: "kubeadm-config is left alone", leader: 2, o: Options{Etcd: true}, want: []string{"etcd member cp-1 was removed"}},
-		{name: "etcd is elsewhere", leader: 1, o: Options{Kubeadm: true}, want: []string{"its API endpoint was taken out of kubeadm's ClusterStatus"}},
-		{name: "nothing of it", leader: 1, o: Options{}},
+		{name: "a follower", leader: 2, o: whole, want: []string{"etcd member cp-1 was removed"}},
+		{name: "etcd is elsewhere", leader: 1, o: Options{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			nodes := []string{"cp-1", "cp-2", "cp-3", "cp-4"}
@@ -272,9 +258,6 @@ func TestLeave(t *testing.T) {
 			p := New(c, e)
 			if diff := cmp.Diff(test.want, steps(t, p, "cp-1", test.o)); diff != "" {
 				t.Error(diff)
-			}
-			if in := strings.Contains(config(t, c)[clusterStatus], "cp-1"); in == test.o.Kubeadm {
-				t.Errorf("kubeadm-config is %q", config(t, c)[clusterStatus])
 			}
 			if in := e.name(1) == "cp-1"; in == test.o.Etcd {
 				t.Errorf("members are %v", e.members)
@@ -312,11 +295,7 @@ func TestLeaveIsInterrupted(t *testing.T) {
 			} else {
 				e.before = fail
 			}
-			c := interceptor.NewClient(build(objects(nodes...)).(client.WithWatch), interceptor.Funcs{
-				Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-					return e.change("kubeadm", func() error { return c.Patch(ctx, o, p, opts...) })
-				},
-			})
+			c := build(objects(nodes...))
 			failures, done := 0, false
 			for i := 0; i < 10 && !done; i++ {
 				var err error
@@ -324,7 +303,7 @@ func TestLeaveIsInterrupted(t *testing.T) {
 					failures++
 				}
 			}
-			want := []string{"kubeadm", "lead cp-1 to cp-2", "remove cp-1"}
+			want := []string{"lead cp-1 to cp-2", "remove cp-1"}
 			if diff := cmp.Diff(want, e.changes); diff != "" || !done {
 				t.Errorf("at %d, effective %t: done %t, %s", step, effective, done, diff)
 			}
@@ -347,7 +326,7 @@ func TestLeaveIsRefused(t *testing.T) {
 	}{
 		{name: "too few", nodes: three, o: whole, why: "etcd would be left with 2 voters, and would not bear the failure of one: another one must join before"},
 		{
-			name: "the replacement has not joined", nodes: four, o: Options{Etcd: true, Kubeadm: true, Replacement: "cp-5"},
+			name: "the replacement has not joined", nodes: four, o: Options{Etcd: true, Replacement: "cp-5"},
 			why: "etcd has no member on node cp-5 yet, which takes the place",
 		},
 		{
@@ -419,39 +398,6 @@ func TestLeaveIsRefused(t *testing.T) {
 	}
 }
 
-// What kubeadm keeps, and nobody can take a node out of, is told before the node is disrupted, and nothing is written.
-func TestMayLeaveKubeadm(t *testing.T) {
-	nodes := []string{"cp-1", "cp-2", "cp-3", "cp-4"}
-	unreadable := "apiEndpoints:\n  cp-1: [\n"
-	for name, test := range map[string]struct {
-		status string
-		o      Options
-		why    string
-	}{
-		"it is in order":      {status: "apiEndpoints:\n  cp-1:\n    bindPort: 6443\n", o: whole},
-		"it can't be read":    {status: unreadable, o: whole, why: "changing ClusterStatus of ConfigMap kube-system/kubeadm-config, yaml: "},
-		"etcd is elsewhere":   {status: unreadable, o: Options{Kubeadm: true}, why: "changing ClusterStatus of ConfigMap kube-system/kubeadm-config, yaml: "},
-		"it is left alone":    {status: unreadable, o: Options{Etcd: true}},
-		"it is no mapping":    {status: "- a\n", o: whole, why: "changing ClusterStatus of ConfigMap kube-system/kubeadm-config, it is no mapping"},
-		"nothing is in there": {o: whole},
-	} {
-		t.Run(name, func(t *testing.T) {
-			all := objects(nodes...)
-			find[*corev1.ConfigMap](all, kubeadmConfig).Data[clusterStatus] = test.status
-			c := build(all)
-			before, e := config(t, c), newTable(nodes...)
-			p := New(c, e)
-			why, err := p.MayLeave(t.Context(), "cp-1", test.o)
-			if !strings.HasPrefix(why, test.why) || (why == "") != (test.why == "") || err != nil {
-				t.Errorf("got %q, %v", why, err)
-			}
-			if diff := cmp.Diff(before, config(t, c)); diff != "" || e.changes != nil {
-				t.Errorf("did %v, %s", e.changes, diff)
-			}
-		})
-	}
-}
-
 // What can't be looked at is an error, and changes nothing.
 func TestLookFails(t *testing.T) {
 	nodes := []string{"cp-1", "cp-2", "cp-3", "cp-4"}
@@ -514,7 +460,7 @@ func TestLeaveOfAMachineThatIsGone(t *testing.T) {
 	if n, why, err := p.Leavable(t.Context(), nil); n != 0 || !strings.HasPrefix(why, "etcd member cp-3 does not answer") || err != nil {
 		t.Errorf("got %d, %q, %v", n, why, err)
 	}
-	steps(t, p, "cp-3", Options{Etcd: true, Kubeadm: true, Gone: true})
+	steps(t, p, "cp-3", Options{Etcd: true, Gone: true})
 	if diff := cmp.Diff([]string{"remove cp-3"}, e.changes); diff != "" {
 		t.Error(diff)
 	}
@@ -548,7 +494,7 @@ func TestLeaveWithoutName(t *testing.T) {
 			name: "not started", o: whole, why: "etcd member 9 at https://10.0.0.9:2380 " + is,
 			spoil: func(e *table) { e.members = append(e.members, Member{ID: 9, Peers: []string{"https://10.0.0.9:2380"}}) },
 		},
-		{name: "etcd is elsewhere", o: Options{Kubeadm: true}, spoil: func(e *table) { e.members = append(e.members, Member{ID: 9, Name: "cp-9"}) }},
+		{name: "etcd is elsewhere", o: Options{}, spoil: func(e *table) { e.members = append(e.members, Member{ID: 9, Name: "cp-9"}) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			nodes := []string{"cp-1", "cp-2", "cp-3"}
@@ -561,27 +507,6 @@ func TestLeaveWithoutName(t *testing.T) {
 				t.Errorf("got %t, %q, %v, and did %v", done, message, err, e.changes)
 			}
 		})
-	}
-}
-
-func TestLeaveLosesARace(t *testing.T) {
-	nodes := []string{"cp-1", "cp-2", "cp-3", "cp-4"}
-	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, kubeadmConfig, errors.New("changed"))
-	c := interceptor.NewClient(build(objects(nodes...)).(client.WithWatch), interceptor.Funcs{
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			body, err := p.Data(o)
-			if err == nil && !strings.Contains(string(body), "resourceVersion") {
-				err = fmt.Errorf("no precondition in %s", body)
-			}
-			return errors.Join(err, conflict)
-		},
-	})
-	e := newTable(nodes...)
-	if done, _, err := New(c, e).Leave(t.Context(), "cp-1", whole); done || !apierrors.IsConflict(err) {
-		t.Errorf("got %t, %v", done, err)
-	}
-	if e.changes != nil {
-		t.Errorf("did %v", e.changes)
 	}
 }
 
@@ -620,18 +545,15 @@ func TestPods(t *testing.T) {
 	change("cp-3", func(p *corev1.Pod) { p.Annotations, p.Status.PodIP = nil, "fd00::3" })
 	change("cp-4", func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending })
 	change("cp-5", func(p *corev1.Pod) { p.Annotations, p.Status.PodIP = nil, "" })
-	change("cp-6", func(p *corev1.Pod) { p.Annotations[annotationClientURLs] = "https://a:1, https://b:2" })
-	got, err := New(build(all), nil).pods(t.Context())
+	change("cp-6", func(p *corev1.Pod) {
+		p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: time.Unix(1, 0)}, []string{"a/b"}
+	})
+	got, err := New(build(all), nil).etcdPods(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []pod{
-		{"cp-1", []string{at("cp-1")}},
-		{"cp-2", []string{"https://10.0.0.2:2379"}},
-		{"cp-3", []string{"https://" + net.JoinHostPort("fd00::3", "2379")}},
-		{"cp-6", []string{"https://a:1", "https://b:2"}},
-	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(pod{})); diff != "" {
+	want := []etcdPod{{"cp-1", at("cp-1")}, {"cp-2", "https://10.0.0.2:2379"}, {"cp-3", "https://[fd00::3]:2379"}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(etcdPod{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -642,6 +564,9 @@ func TestSetVersion(t *testing.T) {
 	counted := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			writes++
+			if body, err := p.Data(o); err != nil || !strings.Contains(string(body), "resourceVersion") {
+				t.Errorf("no precondition in %s, %v", body, err)
+			}
 			return c.Patch(ctx, o, p, opts...)
 		},
 	})
@@ -651,7 +576,7 @@ func TestSetVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := map[string]string{clusterStatus: "apiEndpoints:\n", clusterConfiguration: "kubernetesVersion: v1.37.0\n", "other": "kept"}
+	want := map[string]string{clusterConfiguration: "kubernetesVersion: v1.37.0\n", "other": "kept"}
 	if diff := cmp.Diff(want, config(t, c)); diff != "" || writes != 1 {
 		t.Errorf("%d writes, %s", writes, diff)
 	}

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// bears is how many voters etcd needs to bear the failure of one.
-const bears = 3
+// tolerant is how many voters etcd needs to tolerate the failure of one.
+const tolerant = 3
 
-// unwell says which members are not as all must be before any may leave, but for the excused, or returns "".
-func unwell(members []Member, excused *Member) string {
+// unhealthy says which members, except one, are not as all must be before any may leave, or returns "".
+func unhealthy(members []Member, except *Member) string {
 	var all []string
 	leaders := 0
 	for i := range members {
@@ -20,8 +20,8 @@ func unwell(members []Member, excused *Member) string {
 		if m.Leader {
 			leaders++
 		}
-		if ill := m.ill(); ill != "" && (excused == nil || m.ID != excused.ID) {
-			all = append(all, fmt.Sprintf("etcd member %s %s", m, ill))
+		if why := m.unhealthy(); why != "" && (except == nil || m.ID != except.ID) {
+			all = append(all, fmt.Sprintf("etcd member %s %s", m, why))
 		}
 	}
 	switch {
@@ -35,100 +35,92 @@ func unwell(members []Member, excused *Member) string {
 	return ""
 }
 
-func voters(members []Member) int {
+// voters counts the members that vote, without those with these ids.
+func voters(members []Member, without ...uint64) int {
 	n := 0
 	for i := range members {
-		if members[i].voter() {
+		if !members[i].Learner && !slices.Contains(without, members[i].ID) {
 			n++
 		}
 	}
 	return n
 }
 
-// leavable is how many turns more may be under way, 0 with why not, where so many of the members are leaving already. As many as leave etcd
-// enough voters to bear a failure, not counting those that may be there only because others leave; one at least.
+// leavable returns how many more turns may begin while so many members are leaving, and why none may. Enough voters must stay to tolerate a
+// failure, without those that may be there only because others leave. It is at least one when all members are healthy and none is leaving.
 func leavable(members []Member, leaving int) (n int, why string) {
-	if why = unwell(members, nil); why != "" {
+	if why = unhealthy(members, nil); why != "" {
 		return 0, why
 	}
 	all := voters(members)
-	if n = max(1, all-leaving-bears) - leaving; n <= 0 {
+	if n = max(1, all-leaving-tolerant) - leaving; n <= 0 {
 		return 0, fmt.Sprintf("%d of the %d voters of etcd %s leaving, and no more may at once", leaving, all, plural(leaving, "is", "are"))
 	}
 	return n, ""
 }
 
-// departure is a member about to leave.
-type departure struct {
+// removal is a member about to be removed.
+type removal struct {
 	// own is the member.
 	own *Member
-	// leaving are the ids of others that are going to.
+	// leaving are the ids of other members that will be removed.
 	leaving []uint64
-	// replacement takes its place; nil when nothing does, or nothing is known.
+	// replacement is the member that takes its place; nil when there is none, or it is not known.
 	replacement *Member
-	// gone is true when its machine is.
+	// gone is true when the member's machine is gone.
 	gone bool
 }
 
-// refused is why the member can't leave, "" if it can. Everybody must be healthy; but a member that does not vote, or whose machine is gone, is no
-// loss whatever its state. Then there must be as many voters left as bear a failure, or at least as many as there were before the
-// replacement came.
-func (d departure) refused(members []Member) string {
-	lost := d.gone && d.own.ill() != ""
-	harmless := d.own.Learner || lost
-	excused := d.own
-	if !harmless {
-		excused = nil
+// refused says why the member must not be removed, or returns "". All others must be healthy. The member itself must be too, unless it does not vote
+// or its machine is gone: then etcd loses nothing. As many voters must stay as tolerate a failure, or as there were before the replacement came.
+func (r removal) refused(members []Member) string {
+	dead := r.gone && r.own.unhealthy() != ""
+	except := r.own
+	if !r.own.Learner && !dead {
+		except = nil
 	}
-	if why := unwell(members, excused); why != "" {
+	if why := unhealthy(members, except); why != "" {
 		return why
 	}
-	if d.replacement != nil && d.replacement.Learner {
-		return fmt.Sprintf("etcd member %s, which takes the place, does not vote yet", d.replacement)
+	if r.replacement != nil && r.replacement.Learner {
+		return fmt.Sprintf("etcd member %s, which takes the place, does not vote yet", r.replacement)
 	}
 	before := voters(members)
-	if harmless {
-		if healthy := before - 1; !d.own.Learner && healthy < quorum(before) {
-			return fmt.Sprintf("%d of %d voters of etcd are healthy, which is no quorum", healthy, before)
-		}
+	switch {
+	case r.own.Learner:
+		return ""
+	case dead && before-1 < quorum(before):
+		return fmt.Sprintf("%d of %d voters of etcd are healthy, which is no quorum", before-1, before)
+	case dead:
 		return ""
 	}
-	after := 0
-	for i := range members {
-		if m := &members[i]; m.voter() && m.ID != d.own.ID && !slices.Contains(d.leaving, m.ID) {
-			after++
-		}
-	}
-	if d.replacement != nil {
+	after := voters(members, append(slices.Clone(r.leaving), r.own.ID)...)
+	if r.replacement != nil {
 		before--
 	}
-	if need := min(bears, before); after < need || after == 0 {
-		return fmt.Sprintf("etcd would be left with %d %s, and %s: another one must join before",
-			after, plural(after, "voter", "voters"), shortage(after))
+	if after > 0 && after >= min(tolerant, before) {
+		return ""
 	}
-	return ""
+	loss := "would not bear the failure of one"
+	if after == 0 {
+		loss = "all that it knows would be lost"
+	}
+	return fmt.Sprintf("etcd would be left with %d %s, and %s: another one must join before", after, plural(after, "voter", "voters"), loss)
 }
 
+// quorum is how many of so many voters must agree.
 func quorum(voters int) int { return voters/2 + 1 }
 
-// shortage says what that many voters are too few for.
-func shortage(voters int) string {
-	if voters == 0 {
-		return "all that it knows would be lost"
-	}
-	return "would not bear the failure of one"
-}
-
-// heir is the member to lead in place of the one that leaves: the replacement, which stays longest, else the first by name that is not
-// leaving. Nil when there is none.
-func (d departure) heir(members []Member) *Member {
+// nextLeader returns the member to lead in place of the one that leaves: the replacement, which stays longest, else the first by name of those that
+// are not leaving. Nil when there is none.
+func (r removal) nextLeader(members []Member) *Member {
 	var best *Member
 	for i := range members {
 		m := &members[i]
-		if m.ID == d.own.ID || m.ill() != "" || slices.Contains(d.leaving, m.ID) {
+		if m.ID == r.own.ID || m.unhealthy() != "" || slices.Contains(r.leaving, m.ID) {
 			continue
 		}
-		if d.replacement != nil && m.ID == d.replacement.ID {
+		if r.replacement != nil && m.ID == r.replacement.ID {
 			return m
 		}
 		if best == nil || m.Name < best.Name {

@@ -127,14 +127,14 @@ func TestRefused(t *testing.T) {
 		{members: "a:learner b* c:sick", own: "a", why: "etcd member c sick"},
 	} {
 		members := cluster(test.members)
-		d := departure{own: named(members, test.own), replacement: named(members, test.replacement), gone: test.gone}
-		if d.own == nil {
+		r := removal{own: named(members, test.own), replacement: named(members, test.replacement), gone: test.gone}
+		if r.own == nil {
 			t.Fatalf("%+v has no such member", test)
 		}
 		for name := range strings.FieldsSeq(test.leaving) {
-			d.leaving = append(d.leaving, named(members, name).ID)
+			r.leaving = append(r.leaving, named(members, name).ID)
 		}
-		if got := d.refused(members); got != test.why {
+		if got := r.refused(members); got != test.why {
 			t.Errorf("%+v: got %q", test, got)
 		}
 	}
@@ -154,8 +154,8 @@ func TestRefusedAlways(t *testing.T) {
 			}
 			bore, left := tolerates(before), before
 			for i := 0; i < len(members); {
-				d := departure{own: &members[i]}
-				if d.refused(members) != "" {
+				r := removal{own: &members[i]}
+				if r.refused(members) != "" {
 					i++
 					continue
 				}
@@ -170,7 +170,7 @@ func TestRefusedAlways(t *testing.T) {
 					t.Fatalf("%d voters went down to %d", before, left)
 				}
 			}
-			if want := max(min(before, bears), 1); sick < 0 && left != want {
+			if want := max(min(before, tolerant), 1); sick < 0 && left != want {
 				t.Errorf("%d voters went down to %d, want %d", before, left, want)
 			}
 		}
@@ -180,7 +180,7 @@ func TestRefusedAlways(t *testing.T) {
 // tolerates reports whether so many voters bear the failure of one.
 func tolerates(voters int) bool { return voters-1 >= quorum(voters) }
 
-func TestHeir(t *testing.T) {
+func TestNextLeader(t *testing.T) {
 	for _, test := range []struct{ members, own, leaving, replacement, want string }{
 		{"a* b c r", "a", "", "r", "r"},
 		{"a* b c r", "a", "", "", "b"},
@@ -191,13 +191,13 @@ func TestHeir(t *testing.T) {
 		{"a* b", "a", "b", "", ""},
 	} {
 		members := cluster(test.members)
-		d := departure{own: named(members, test.own), replacement: named(members, test.replacement)}
+		r := removal{own: named(members, test.own), replacement: named(members, test.replacement)}
 		for name := range strings.FieldsSeq(test.leaving) {
-			d.leaving = append(d.leaving, named(members, name).ID)
+			r.leaving = append(r.leaving, named(members, name).ID)
 		}
 		got := ""
-		if heir := d.heir(members); heir != nil {
-			got = heir.Name
+		if next := r.nextLeader(members); next != nil {
+			got = next.Name
 		}
 		if got != test.want {
 			t.Errorf("%+v: got %q", test, got)

@@ -22,7 +22,7 @@ replacement:
   onFull: DeleteFirst
   replacementReady: {timeout: 30m, startupTaints: [example.com/agent-not-ready]}
   keepFailedFor: 1h
-  controlPlane: {etcd: External, leaveKubeadmConfig: true}
+  controlPlane: {etcd: External}
   kubernetesVersionFromImage: true
   detectOnly: true
   rollback: true

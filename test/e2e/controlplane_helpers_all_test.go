@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -89,12 +88,7 @@ func (h *kubeadmHosts) Start(ctx context.Context, m clouds.Machine) error {
 		return err
 	}
 	h.members = append(h.members, m.NodeName)
-	return changeKubeadmConfig(ctx, func(data map[string]string) {
-		endpoint := endpointOf(m.NodeName)
-		if !strings.Contains(data["ClusterStatus"], endpoint) {
-			data["ClusterStatus"] = strings.Replace(data["ClusterStatus"], "apiVersion:", endpoint+"apiVersion:", 1)
-		}
-	})
+	return nil
 }
 
 // startNode lets the node come. A machine whose start fails once has failed for good.
@@ -149,25 +143,16 @@ func (h *kubeadmHosts) pod(ctx context.Context, node string) error {
 	})
 }
 
-// endpointOf is a node's entry of ClusterStatus.
-func endpointOf(node string) string {
-	return "  " + node + ":\n    advertiseAddress: 192.0.2.1\n    bindPort: 6443\n"
-}
-
-// What kubeadm keeps of the cluster, with what people and later versions may have added.
-const (
-	clusterStatusBegin = "# by kubeadm\napiEndpoints:\n"
-	clusterStatusEnd   = "apiVersion: kubeadm.k8s.io/v1beta2\nkind: ClusterStatus   # until 1.22\n"
-	clusterConfig      = "apiServer:\n  extraArgs:\n  - name: audit-log-path\n    value: \"/var/log/audit\"\napiVersion: kubeadm.k8s.io/v1beta4\n" +
-		"kind: ClusterConfiguration\nkubernetesVersion: v%s  # of all nodes\nunknownToUs: {a:   1}\n"
-)
+// clusterConfig is what kubeadm keeps of the cluster, with what people and later versions may have added.
+const clusterConfig = "apiServer:\n  extraArgs:\n  - name: audit-log-path\n    value: \"/var/log/audit\"\napiVersion: kubeadm.k8s.io/v1beta4\n" +
+	"kind: ClusterConfiguration\nkubernetesVersion: v%s  # of all nodes\nunknownToUs: {a:   1}\n"
 
 // makeKubeadmConfig makes ConfigMap kubeadm-config until the test ends.
 func makeKubeadmConfig(t *testing.T, version string) {
 	t.Helper()
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"},
-		Data:       map[string]string{"ClusterStatus": clusterStatusBegin + clusterStatusEnd, "ClusterConfiguration": fmt.Sprintf(clusterConfig, version)},
+		Data:       map[string]string{"ClusterConfiguration": fmt.Sprintf(clusterConfig, version)},
 	}
 	if err := world.Create(t.Context(), cm); err != nil {
 		t.Fatal(err)
@@ -182,17 +167,6 @@ func makeKubeadmConfig(t *testing.T, version string) {
 func readKubeadmConfig(ctx context.Context) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
 	return cm, world.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, cm)
-}
-
-func changeKubeadmConfig(ctx context.Context, change func(data map[string]string)) error {
-	return persistently(ctx, func(ctx context.Context) error {
-		cm, err := readKubeadmConfig(ctx)
-		if err != nil {
-			return client.IgnoreNotFound(err)
-		}
-		change(cm.Data)
-		return world.Update(ctx, cm)
-	})
 }
 
 // etcdUser writes and reads all along, each time through another member, as long as the test does not end it.

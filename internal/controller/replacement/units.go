@@ -208,8 +208,7 @@ func (p *pass) joined(ctx context.Context, t *machine.Turn) (node, why string, e
 
 // departure says how nodes leave.
 func (p *pass) departure(leaving []string) controlplane.Options {
-	cp := p.replacement.ControlPlane
-	return controlplane.Options{Etcd: p.etcd(), Kubeadm: cp != nil && !cp.LeaveKubeadmConfig, Leaving: leaving}
+	return controlplane.Options{Etcd: p.etcd(), Leaving: leaving}
 }
 
 // judge says what every turn needs next, and how every other node stands.

@@ -191,9 +191,6 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: dev.moult.moult.api.v1alpha1.EtcdTopology
       default: Stacked
-    - name: leaveKubeadmConfig
-      type:
-        scalar: boolean
 - name: dev.moult.moult.api.v1alpha1.DrainOnTimeout
   scalar: string
 - name: dev.moult.moult.api.v1alpha1.EtcdTopology

@@ -17,9 +17,6 @@ type ControlPlaneApplyConfiguration struct {
 	// Etcd is where it runs. Stacked: a member on each node, as kubeadm makes it; the member is removed, after leadership was moved away, before
 	// the machine is deleted, and the next node goes when the new one is a voter. External: elsewhere, and it is left alone. Default Stacked.
 	Etcd *apiv1alpha1.EtcdTopology `json:"etcd,omitempty"`
-	// LeaveKubeadmConfig leaves ConfigMap kube-system/kubeadm-config alone. By default the node is taken out of its ClusterStatus, where it
-	// has one. Default false.
-	LeaveKubeadmConfig *bool `json:"leaveKubeadmConfig,omitempty"`
 }
 
 // ControlPlaneApplyConfiguration constructs a declarative configuration of the ControlPlane type for use with
@@ -33,13 +30,5 @@ func ControlPlane() *ControlPlaneApplyConfiguration {
 // If called multiple times, the Etcd field is set to the value of the last call.
 func (b *ControlPlaneApplyConfiguration) WithEtcd(value apiv1alpha1.EtcdTopology) *ControlPlaneApplyConfiguration {
 	b.Etcd = &value
-	return b
-}
-
-// WithLeaveKubeadmConfig sets the LeaveKubeadmConfig field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the LeaveKubeadmConfig field is set to the value of the last call.
-func (b *ControlPlaneApplyConfiguration) WithLeaveKubeadmConfig(value bool) *ControlPlaneApplyConfiguration {
-	b.LeaveKubeadmConfig = &value
 	return b
 }
