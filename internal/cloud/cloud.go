@@ -32,8 +32,9 @@ type Location struct {
 type ScaleSet interface {
 	// Describe reads how it is set up. KindNotFound: there is none of that name.
 	Describe(ctx context.Context) (Set, error)
-	// Machines reads all its machines, also those that come or go.
-	Machines(ctx context.Context) ([]Machine, error)
+	// Machines reads all its machines, also those that come or go. inTurn are ids of machines in turns: a cloud that tells Machine.Protected of one
+	// machine a request reads it of these alone.
+	Machines(ctx context.Context, inTurn ...string) ([]Machine, error)
 	// Prepare makes an operation of a change of the set as it was described, and sends nothing. KindFull: it would have more machines than it may.
 	// KindInvalid: it can't be done to this set.
 	Prepare(ctx context.Context, s *Set, c Change) (Operation, error)
@@ -87,7 +88,7 @@ type Machine struct {
 	UpToDate bool
 	// State is how it stands.
 	State State
-	// Protected is true where the cloud is told to refuse its deletion.
+	// Protected is true where people have told the cloud to refuse its deletion. See ScaleSet.Machines.
 	Protected bool
 	// Aside says that people have set it aside, and what to do about that: it must not be deleted meanwhile. Empty where they have not.
 	Aside string

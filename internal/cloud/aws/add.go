@@ -27,22 +27,15 @@ func (s *scaleSet) prepareAdd(ctx context.Context, set *cloud.Set, c cloud.Chang
 	if capacity+c.Add > limit {
 		return nil, cloud.Errorf(cloud.KindFull, "adding %d machines to %s, it has %d of at most %d", c.Add, s.name, capacity, limit)
 	}
-	if s.launches(g) {
+	if launchable(g) {
 		return &memory{Verb: launch, Add: c.Add, Zone: zoneFor(g, c.Zone)}, nil
 	}
-	m := &memory{Verb: scale, Add: c.Add, Capacity: capacity, Before: compact(g.Instances)}
+	m := &memory{Verb: scale, Add: c.Add, Capacity: capacity, Before: counted(g.Instances)}
 	last, err := s.activities(ctx, 1)
 	if len(last) > 0 {
 		m.Activity = aws.ToString(last[0].ActivityId)
 	}
 	return m, err
-}
-
-// launches reports whether machines are added by LaunchInstances.
-func (s *scaleSet) launches(g *types.AutoScalingGroup) bool {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	return !s.c.noLaunch[s.name] && launchable(g)
 }
 
 // launchable reports whether LaunchInstances takes a group: not one that mixes on-demand and spot instances.
@@ -91,12 +84,6 @@ func (s *scaleSet) sendLaunch(ctx context.Context, token string, m *memory) erro
 	doing := fmt.Sprintf("launching %d instances in %s", m.Add, s.name)
 	out, err := s.c.scaling.LaunchInstances(ctx, in)
 	if err != nil {
-		if c := code(err); c == "UnsupportedOperation" || c == "InvalidAction" {
-			s.c.mu.Lock()
-			s.c.noLaunch[s.name] = true
-			s.c.mu.Unlock()
-			return conflictf("%w", classify(doing, err))
-		}
 		return classify(doing, err)
 	}
 	m.Machines = nil

@@ -41,10 +41,6 @@ type Cloud struct {
 	// templates and images are what does not change: numbered versions of launch templates, and the names of images.
 	templates map[versionKey]template
 	images    map[string]string
-	// protections are what was found out of the machines of a group, and noLaunch the groups that LaunchInstances does not take.
-	protections map[string]map[string]protection
-	asked       int
-	noLaunch    map[string]bool
 }
 
 // New makes a Cloud. It finds the credentials that are used, and asks for none yet.
@@ -71,7 +67,7 @@ func open(ctx context.Context, o Options, load ...func(*config.LoadOptions) erro
 	}
 	return &Cloud{
 		scaling: autoscaling.NewFromConfig(c), ec2: ec2.NewFromConfig(c),
-		templates: map[versionKey]template{}, images: map[string]string{}, protections: map[string]map[string]protection{}, noLaunch: map[string]bool{},
+		templates: map[versionKey]template{}, images: map[string]string{},
 	}, nil
 }
 
@@ -82,9 +78,9 @@ var again = retry.NewStandard(func(o *retry.StandardOptions) {
 	o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 100 * time.Millisecond, nil })
 })
 
-// lookAtScaling and lookAtEC2 are for calls that change nothing. Others are sent again by those who know what that does.
-func lookAtScaling(o *autoscaling.Options) { o.Retryer = again }
-func lookAtEC2(o *ec2.Options)             { o.Retryer = again }
+// readScaling and readEC2 are for calls that change nothing. Others are sent again by those who know what that does.
+func readScaling(o *autoscaling.Options) { o.Retryer = again }
+func readEC2(o *ec2.Options)             { o.Retryer = again }
 
 // instancesPerCall is how many instances DescribeAutoScalingInstances takes.
 const instancesPerCall = 50
@@ -103,7 +99,7 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]clou
 	for batch := range slices.Chunk(ids, instancesPerCall) {
 		in := &autoscaling.DescribeAutoScalingInstancesInput{InstanceIds: batch}
 		for pages := autoscaling.NewDescribeAutoScalingInstancesPaginator(c.scaling, in); pages.HasMorePages(); {
-			page, err := pages.NextPage(ctx, lookAtScaling)
+			page, err := pages.NextPage(ctx, readScaling)
 			if err != nil {
 				return nil, classify("finding the groups of instances", err)
 			}

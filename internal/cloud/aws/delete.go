@@ -14,33 +14,17 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// prepareDelete makes an operation that deletes machines, unless the group would get too small for it, or one is protected.
+// prepareDelete makes an operation that deletes machines, unless the group would get smaller than its minimum.
 func (s *scaleSet) prepareDelete(ctx context.Context, c cloud.Change) (*memory, error) {
 	g, err := s.group(ctx, true)
 	if err != nil {
 		return nil, err
 	}
 	going := 0
-	var kept []string
 	for _, id := range c.Delete {
-		i := find(g, id)
-		if i == nil || !member(i.LifecycleState) || leaving(i.LifecycleState) {
-			continue
-		}
-		if counts(i) {
+		if i := find(g, id); i != nil && counts(i) {
 			going++
 		}
-		protected, err := s.protected(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		if protected {
-			kept = append(kept, id)
-		}
-	}
-	if len(kept) > 0 {
-		// The next look shows all of them, and the others are deleted without.
-		return nil, cloud.Errorf(cloud.KindInvalid, "deleting machines of %s, these are protected from termination: %s", s.name, strings.Join(kept, " "))
 	}
 	capacity, least := int(aws.ToInt32(g.DesiredCapacity)), int(aws.ToInt32(g.MinSize))
 	if going > 0 && capacity-going < least {
@@ -75,29 +59,44 @@ func (s *scaleSet) sendDelete(ctx context.Context, m *memory) error {
 		if i == nil || !member(i.LifecycleState) || leaving(i.LifecycleState) {
 			continue
 		}
-		out, err := s.c.scaling.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
-			// What is in standby is not counted by the capacity.
-			InstanceId: aws.String(id), ShouldDecrementDesiredCapacity: aws.Bool(!standby(i)),
-		})
-		if err != nil {
-			least := belowMinimum.MatchString(message(err))
-			err = classify("deleting machine "+id+" of "+s.name, err)
-			switch kind := cloud.KindOf(err); {
-			case kind == cloud.KindNotFound:
-				continue
-			case kind == cloud.KindInvalid || least:
-				// The others go all the same; Poll tells.
-				m.refuse(&cloud.Error{Kind: cloud.KindInvalid, Err: err})
-				m.Activities[n] = refusedActivity
-				continue
-			}
+		activity, err := s.terminate(ctx, i)
+		switch kind := cloud.KindOf(err); {
+		case kind == cloud.KindNotFound:
+		case kind == cloud.KindInvalid:
+			// The others are deleted all the same, and Poll ends with this error.
+			m.refuse(err)
+			m.Activities[n] = refusedActivity
+		case err != nil:
 			return err
-		}
-		if out.Activity != nil {
-			m.Activities[n] = aws.ToString(out.Activity.ActivityId)
+		default:
+			m.Activities[n] = activity
 		}
 	}
 	return nil
+}
+
+// terminate deletes one machine, and returns the activity that does so. KindInvalid: it is protected, or AWS refuses.
+func (s *scaleSet) terminate(ctx context.Context, i *types.Instance) (activity string, err error) {
+	id := aws.ToString(i.InstanceId)
+	// The group itself does not respect termination protection.
+	protected, err := s.protected(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	if protected {
+		return "", cloud.Errorf(cloud.KindInvalid, "deleting machine %s of %s, it is protected from termination", id, s.name)
+	}
+	out, err := s.c.scaling.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
+		// The capacity does not count what is in standby.
+		InstanceId: aws.String(id), ShouldDecrementDesiredCapacity: aws.Bool(!standby(i)),
+	})
+	if err != nil {
+		return "", classify("deleting machine "+id+" of "+s.name, err)
+	}
+	if out.Activity == nil {
+		return "", nil
+	}
+	return aws.ToString(out.Activity.ActivityId), nil
 }
 
 // refusedActivity stands for the activity of a machine that AWS refuses to delete.
@@ -162,7 +161,7 @@ func (s *scaleSet) cameBack(ctx context.Context, machines, activities []string) 
 	if len(ids) > 0 {
 		out, err := s.c.scaling.DescribeScalingActivities(ctx, &autoscaling.DescribeScalingActivitiesInput{
 			AutoScalingGroupName: aws.String(s.name), ActivityIds: ids,
-		}, lookAtScaling)
+		}, readScaling)
 		if err != nil {
 			return cloud.Progress{}, classify("reading activities of "+s.name, err)
 		}

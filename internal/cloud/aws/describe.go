@@ -25,7 +25,7 @@ func (s *scaleSet) group(ctx context.Context, instances bool) (*types.AutoScalin
 		in.IncludeInstances = aws.Bool(false)
 	}
 	for pages := autoscaling.NewDescribeAutoScalingGroupsPaginator(s.c.scaling, in); pages.HasMorePages(); {
-		page, err := pages.NextPage(ctx, lookAtScaling)
+		page, err := pages.NextPage(ctx, readScaling)
 		if err != nil {
 			return nil, classify("reading Auto Scaling group "+s.name, err)
 		}
@@ -47,7 +47,7 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 	set := cloud.Set{
 		Name: s.name, Capacity: int(aws.ToInt32(g.DesiredCapacity)), Min: int(aws.ToInt32(g.MinSize)), Max: int(aws.ToInt32(g.MaxSize)), Heals: true,
 	}
-	if s.launches(g) {
+	if launchable(g) {
 		set.Zones = slices.Sorted(slices.Values(g.AvailabilityZones))
 	}
 	limit, unfit := limitOf(g)
@@ -132,7 +132,7 @@ func (s *scaleSet) busy(ctx context.Context, g *types.AutoScalingGroup) (string,
 	}
 	out, err := s.c.scaling.DescribeInstanceRefreshes(ctx, &autoscaling.DescribeInstanceRefreshesInput{
 		AutoScalingGroupName: aws.String(s.name), MaxRecords: aws.Int32(5),
-	}, lookAtScaling)
+	}, readScaling)
 	if err != nil {
 		return "", classify("reading instance refreshes of "+s.name, err)
 	}

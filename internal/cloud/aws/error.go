@@ -111,6 +111,8 @@ func kindOfInvalid(message string) cloud.Kind {
 	switch {
 	case strings.Contains(strings.ToLower(message), "not found"):
 		return cloud.KindNotFound
+	case belowMinimum.MatchString(message):
+		return cloud.KindInvalid
 	case aboveMaximum.MatchString(message):
 		return cloud.KindFull
 	}
@@ -148,22 +150,6 @@ type answered struct {
 
 func (a *answered) Error() string { return a.text }
 func (a *answered) Unwrap() error { return a.err }
-
-// code is the error code of an answer; empty where there was none.
-func code(err error) string {
-	if answer, ok := errors.AsType[smithy.APIError](err); ok {
-		return answer.ErrorCode()
-	}
-	return ""
-}
-
-// message is the message of an answer; empty where there was none.
-func message(err error) string {
-	if answer, ok := errors.AsType[smithy.APIError](err); ok {
-		return answer.ErrorMessage()
-	}
-	return ""
-}
 
 // conflict is a refusal that is meant: the operation has had no effect and never will. Other conflicts are not meant so: that somebody else is changing
 // the group does not tell of an earlier attempt, whose answer was lost.

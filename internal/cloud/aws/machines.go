@@ -3,9 +3,7 @@
 package aws
 
 import (
-	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strings"
 
@@ -18,7 +16,7 @@ import (
 )
 
 // Machines implements cloud.ScaleSet.
-func (s *scaleSet) Machines(ctx context.Context) ([]cloud.Machine, error) {
+func (s *scaleSet) Machines(ctx context.Context, inTurn ...string) ([]cloud.Machine, error) {
 	g, err := s.group(ctx, true)
 	if err != nil {
 		return nil, err
@@ -48,9 +46,14 @@ func (s *scaleSet) Machines(ctx context.Context) ([]cloud.Machine, error) {
 		if standby(&i) {
 			m.Aside = "it is in standby, where the capacity does not count it: put it back into service, or terminate it"
 		}
+		if m.State != cloud.Deleting && slices.Contains(inTurn, id) {
+			if m.Protected, err = s.protected(ctx, id); err != nil {
+				return nil, err
+			}
+		}
 		machines = append(machines, m)
 	}
-	return machines, s.protections(ctx, machines)
+	return machines, nil
 }
 
 // instances reads what EC2 says of the group's instances, by id.
@@ -61,7 +64,7 @@ func (s *scaleSet) instances(ctx context.Context) (map[string]ec2types.Instance,
 	}
 	all := map[string]ec2types.Instance{}
 	for pages := ec2.NewDescribeInstancesPaginator(s.c.ec2, in); pages.HasMorePages(); {
-		page, err := pages.NextPage(ctx, lookAtEC2)
+		page, err := pages.NextPage(ctx, readEC2)
 		if err != nil {
 			return nil, classify("reading instances of "+s.name, err)
 		}
@@ -121,65 +124,11 @@ func stateOf(i *types.Instance, vm ec2types.Instance) (cloud.State, string) {
 	return cloud.Failed, "its lifecycle state is " + l
 }
 
-// protection is whether a machine was found to be protected from termination, and which of all questions for that it was.
-type protection struct {
-	on    bool
-	asked int
-}
-
-// protectionsPerLook bounds the calls that a look at a group costs: EC2 tells termination protection of one instance at a time.
-const protectionsPerLook = 25
-
-// protections finds out which machines are protected from termination, of those that are to be replaced and those that were found to be when they were
-// to be deleted. One that was found to be not protected is not asked for again until it is to be deleted; one that is, until it is not.
-func (s *scaleSet) protections(ctx context.Context, machines []cloud.Machine) error {
-	known := map[string]protection{}
-	var ask []*cloud.Machine
-	s.c.mu.Lock()
-	for n := range machines {
-		m := &machines[n]
-		p, ok := s.c.protections[s.name][m.ID]
-		if ok {
-			known[m.ID] = p
-		}
-		m.Protected = p.on
-		if p.on || !ok && !m.UpToDate && m.State != cloud.Creating && m.State != cloud.Deleting {
-			ask = append(ask, m)
-		}
-	}
-	s.c.protections[s.name] = maps.Clone(known) // Those that are gone are forgotten.
-	s.c.mu.Unlock()
-	// Those first that nobody has asked for, and then those for which that is the longest ago.
-	slices.SortStableFunc(ask, func(a, b *cloud.Machine) int { return cmp.Compare(known[a.ID].asked, known[b.ID].asked) })
-	for _, m := range ask[:min(len(ask), protectionsPerLook)] {
-		var err error
-		if m.Protected, err = s.protected(ctx, m.ID); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// protected reports whether EC2 is told to refuse the termination of an instance, and remembers that.
+// protected reports whether EC2 is told to refuse the termination of an instance. EC2 tells it of one instance a call.
 func (s *scaleSet) protected(ctx context.Context, id string) (bool, error) {
-	on, err := s.c.protected(ctx, id)
-	if err != nil {
-		return false, err
-	}
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	if s.c.protections[s.name] == nil {
-		s.c.protections[s.name] = map[string]protection{}
-	}
-	s.c.asked++
-	s.c.protections[s.name][id] = protection{on, s.c.asked}
-	return on, nil
-}
-
-func (c *Cloud) protected(ctx context.Context, id string) (bool, error) {
-	out, err := c.ec2.DescribeInstanceAttribute(ctx, &ec2.DescribeInstanceAttributeInput{
+	out, err := s.c.ec2.DescribeInstanceAttribute(ctx, &ec2.DescribeInstanceAttributeInput{
 		Attribute: ec2types.InstanceAttributeNameDisableApiTermination, InstanceId: aws.String(id),
-	}, lookAtEC2)
+	}, readEC2)
 	if err != nil {
 		err = classify("reading termination protection of "+id, err)
 		if cloud.KindOf(err) == cloud.KindNotFound {

@@ -44,9 +44,9 @@ type memory struct {
 	Zone string `json:"zone,omitempty"`
 
 	// Capacity was the group's, Before its machines, and Activity its last activity.
-	Capacity int    `json:"capacity,omitempty"`
-	Before   string `json:"before,omitempty"`
-	Activity string `json:"activity,omitempty"`
+	Capacity int      `json:"capacity,omitempty"`
+	Before   []string `json:"before,omitempty"`
+	Activity string   `json:"activity,omitempty"`
 
 	// From is the launch template that the group had, as it stands there, and Source its version. Template and Version are what it gets, or Image is
 	// the AMI of a new version.

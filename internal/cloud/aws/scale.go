@@ -4,8 +4,6 @@ package aws
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,41 +15,15 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// mark is a short form of an instance's id.
-const markSize = 5
-
-type mark [markSize]byte
-
-func markOf(i *types.Instance) mark {
-	sum := sha256.Sum256([]byte(aws.ToString(i.InstanceId)))
-	return mark(sum[:markSize])
-}
-
-// compact keeps which instances a group has that count.
-func compact(instances []types.Instance) string {
-	var all []byte
+// counted returns the ids of the instances that the desired capacity counts.
+func counted(instances []types.Instance) []string {
+	var ids []string
 	for _, i := range instances {
 		if counts(&i) {
-			m := markOf(&i)
-			all = append(all, m[:]...)
+			ids = append(ids, aws.ToString(i.InstanceId))
 		}
 	}
-	return base64.RawURLEncoding.EncodeToString(all)
-}
-
-// expand is what compact has kept.
-func expand(s string) (map[mark]bool, error) {
-	data, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil {
-		return nil, cloud.Errorf(cloud.KindInvalid, "reading which machines there were, %w", err)
-	}
-	all := map[mark]bool{}
-	for m := range slices.Chunk(data, markSize) {
-		if len(m) == markSize {
-			all[mark(m)] = true
-		}
-	}
-	return all, nil
+	return ids
 }
 
 // counts reports whether an instance is one of those that the desired capacity counts.
@@ -76,20 +48,13 @@ func (s *scaleSet) tally(ctx context.Context, m *memory) (tally, error) {
 	if err != nil {
 		return tally{}, err
 	}
-	before, err := expand(m.Before)
-	if err != nil {
-		return tally{}, err
-	}
-	t := tally{capacity: int(aws.ToInt32(g.DesiredCapacity)), gone: len(before)}
-	for _, i := range g.Instances {
-		switch {
-		case !counts(&i):
-		case before[markOf(&i)]:
+	t := tally{capacity: int(aws.ToInt32(g.DesiredCapacity)), gone: len(m.Before)}
+	for _, id := range counted(g.Instances) {
+		t.live++
+		if slices.Contains(m.Before, id) {
 			t.gone--
-			t.live++
-		default:
-			t.live++
-			t.added = append(t.added, aws.ToString(i.InstanceId))
+		} else {
+			t.added = append(t.added, id)
 		}
 	}
 	return t, nil
@@ -181,7 +146,7 @@ func (s *scaleSet) failure(ctx context.Context, since string) (string, error) {
 func (s *scaleSet) activities(ctx context.Context, n int32) ([]types.Activity, error) {
 	out, err := s.c.scaling.DescribeScalingActivities(ctx, &autoscaling.DescribeScalingActivitiesInput{
 		AutoScalingGroupName: aws.String(s.name), MaxRecords: aws.Int32(n),
-	}, lookAtScaling)
+	}, readScaling)
 	if err != nil {
 		return nil, classify("reading activities of "+s.name, err)
 	}

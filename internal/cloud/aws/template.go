@@ -112,7 +112,7 @@ func (c *Cloud) version(ctx context.Context, s *types.LaunchTemplateSpecificatio
 	if follow {
 		in.ResolveAlias = aws.Bool(true)
 	}
-	out, err := c.ec2.DescribeLaunchTemplateVersions(ctx, in, lookAtEC2)
+	out, err := c.ec2.DescribeLaunchTemplateVersions(ctx, in, readEC2)
 	if err != nil {
 		err = classify("reading launch template "+raw(s), err)
 		if cloud.KindOf(err) == cloud.KindNotFound {
@@ -211,7 +211,7 @@ func (c *Cloud) imageName(ctx context.Context, ami string) (string, error) {
 	if ok {
 		return name, nil
 	}
-	out, err := c.ec2.DescribeImages(ctx, &ec2.DescribeImagesInput{ImageIds: []string{ami}}, lookAtEC2)
+	out, err := c.ec2.DescribeImages(ctx, &ec2.DescribeImagesInput{ImageIds: []string{ami}}, readEC2)
 	if err != nil {
 		if err = classify("reading image "+ami, err); cloud.KindOf(err) == cloud.KindNotFound {
 			return ami, nil

@@ -15,7 +15,7 @@ import (
 )
 
 // Machines reads all machines of the scale set.
-func (s *scaleSet) Machines(ctx context.Context) ([]cloud.Machine, error) {
+func (s *scaleSet) Machines(ctx context.Context, _ ...string) ([]cloud.Machine, error) {
 	return s.list(ctx, true)
 }
 

@@ -164,7 +164,7 @@ func unfit(g group, m *compute.InstanceGroupManager) string {
 }
 
 // Machines reads all machines of the group.
-func (s *scaleSet) Machines(ctx context.Context) ([]cloud.Machine, error) {
+func (s *scaleSet) Machines(ctx context.Context, _ ...string) ([]cloud.Machine, error) {
 	g, err := s.locate(ctx)
 	if err != nil {
 		return nil, err

@@ -120,7 +120,7 @@ func (l *layer) Describe(context.Context) (d cloud.Set, err error) {
 	return d, err
 }
 
-func (l *layer) Machines(context.Context) (all []cloud.Machine, err error) {
+func (l *layer) Machines(context.Context, ...string) (all []cloud.Machine, err error) {
 	err = l.sky.call("Machines", l.name, func() error {
 		s, _ := l.sky.world.Set(l.name)
 		for _, m := range l.sky.world.Machines(l.name) {

@@ -369,7 +369,7 @@ func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
 	})
 	if err == nil {
 		err = p.call(ctx, "Machines", func(ctx context.Context) (err error) {
-			all, err = api.Machines(ctx)
+			all, err = api.Machines(ctx, ours...)
 			return err
 		})
 	}

@@ -127,7 +127,7 @@ func (p *pass) putBack(ctx context.Context) {
 func (p *pass) there(ctx context.Context, s *set, ids []string) (bool, error) {
 	var all []cloud.Machine
 	err := p.call(ctx, "Machines", func(ctx context.Context) (err error) {
-		all, err = p.api.ScaleSet(s.name).Machines(ctx)
+		all, err = p.api.ScaleSet(s.name).Machines(ctx, ids...)
 		return err
 	})
 	if err != nil {
