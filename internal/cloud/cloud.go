@@ -123,6 +123,23 @@ type Change struct {
 	Token string
 }
 
+// MostMachines is how many machines one change adds or deletes at most.
+const MostMachines = 100
+
+// Check returns an error of KindInvalid unless exactly one of Add, Delete and Image is set, within bounds, and there is a token.
+func (c *Change) Check() error {
+	set := 0
+	for _, is := range []bool{c.Add != 0, len(c.Delete) > 0, c.Image != ""} {
+		if is {
+			set++
+		}
+	}
+	if set != 1 || c.Token == "" || c.Add < 0 || c.Add > MostMachines || len(c.Delete) > MostMachines {
+		return Errorf(KindInvalid, "a change must have a token, and be one of add, delete and image, of at most %d machines", MostMachines)
+	}
+	return nil
+}
+
 // Operation is a change under way. It is plain data, and kept by the caller.
 type Operation struct {
 	// Token is the change's.

@@ -71,3 +71,13 @@ func RetryAfter(err error) time.Duration {
 	}
 	return 0
 }
+
+// NotFinal makes of an error of a question one that does not say how the operation has ended: it is asked again.
+func NotFinal(err error) error {
+	switch KindOf(err) {
+	case KindQuota, KindFull, KindInvalid, KindDenied, KindFailed:
+		return &Error{Kind: KindUnavailable, RetryAfter: RetryAfter(err), Err: err}
+	case "", KindNotFound, KindConflict, KindThrottled, KindUnavailable:
+	}
+	return err
+}

@@ -100,19 +100,16 @@ func recall(o cloud.Operation) (*memory, error) {
 
 // Prepare implements cloud.ScaleSet.
 func (s *scaleSet) Prepare(ctx context.Context, set *cloud.Set, c cloud.Change) (cloud.Operation, error) {
-	var (
-		m   *memory
-		err error
-	)
+	err := c.Check()
+	var m *memory
 	switch {
-	case c.Add > 0 && len(c.Delete) == 0 && c.Image == "":
+	case err != nil:
+	case c.Add > 0:
 		m, err = s.prepareAdd(ctx, set, c)
-	case c.Add == 0 && len(c.Delete) > 0 && c.Image == "":
+	case len(c.Delete) > 0:
 		m, err = s.prepareDelete(ctx, c)
-	case c.Add == 0 && len(c.Delete) == 0 && c.Image != "":
-		m, err = s.prepareImage(ctx, set, c)
 	default:
-		err = cloud.Errorf(cloud.KindInvalid, "changing %s, a change is one of add, delete and image", s.name)
+		m, err = s.prepareImage(ctx, set, c)
 	}
 	if err != nil {
 		return cloud.Operation{}, err

@@ -34,7 +34,7 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 func (s *scaleSet) get(ctx context.Context) (*armcompute.VirtualMachineScaleSet, error) {
 	answer, err := s.sets.Get(ctx, s.group, s.name, nil)
 	if err != nil {
-		return nil, refused(err, "reading scale set %s", s.name)
+		return nil, classify(err, "reading scale set %s", s.name)
 	}
 	set := &answer.VirtualMachineScaleSet
 	if set.Properties == nil {

@@ -30,8 +30,8 @@ var noRoom = []string{
 // longest is how long the text of an answer may be that is passed on.
 const longest = 500
 
-// refused is what an answer that is an error means, said with what was asked for. Nil stays nil.
-func refused(err error, doing string, args ...any) error {
+// classify says what an answer that is an error means, said with what was asked for. Nil stays nil.
+func classify(err error, doing string, args ...any) error {
 	if err == nil {
 		return nil
 	}

@@ -95,11 +95,11 @@ func (c *Cloud) setsOf(ctx context.Context, names map[string]string) (map[string
 	case len(unknown) <= singly:
 		for _, key := range unknown {
 			answer, err := c.singles.Get(ctx, c.group, names[key], nil)
-			if cloud.KindOf(refused(err, "reading machine %s", names[key])) == cloud.KindNotFound {
+			if cloud.KindOf(classify(err, "reading machine %s", names[key])) == cloud.KindNotFound {
 				continue
 			}
 			if err != nil {
-				return nil, refused(err, "reading machine %s", names[key])
+				return nil, classify(err, "reading machine %s", names[key])
 			}
 			learn(&answer.VirtualMachine)
 		}
@@ -107,7 +107,7 @@ func (c *Cloud) setsOf(ctx context.Context, names map[string]string) (map[string
 		for pager := c.singles.NewListPager(c.group, nil); pager.More(); {
 			page, err := pager.NextPage(ctx)
 			if err != nil {
-				return nil, refused(err, "listing the machines of resource group %s", c.group)
+				return nil, classify(err, "listing the machines of resource group %s", c.group)
 			}
 			for _, m := range page.Value {
 				learn(m)

@@ -3,11 +3,14 @@
 package azure
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
+
+	"moult.dev/moult/internal/cloud"
 )
 
 // The paths that references of shared images begin with, in lower case.
@@ -113,11 +116,25 @@ func storage(set *armcompute.VirtualMachineScaleSet, image string) *armcompute.V
 	return update
 }
 
-// value is what a pointer of the SDK's points to, and zero for none.
-func value[T any](p *T) T {
-	if p == nil {
-		var zero T
-		return zero
+// pollImage looks whether the image is set.
+func (s *scaleSet) pollImage(ctx context.Context, token string, m *memory, progress *cloud.Progress) error {
+	progress.Message = fmt.Sprintf("Azure sets the image of scale set %s", s.name)
+	if m.Ended || m.Failed != "" {
+		progress.Done = true
+		return nil
 	}
-	return *p
+	if m.Resume != "" {
+		return nil
+	}
+	set, err := s.get(ctx)
+	switch {
+	case err != nil:
+		return err
+	case strings.EqualFold(imageText(imageOf(set)), m.Image) || landed(set, token) && busy(set) == "":
+		m.Ended, progress.Done = true, true
+	case busy(set) == "":
+		m.fail(fmt.Sprintf("setting the image of scale set %s, Azure has not done it", s.name), cloud.KindFailed)
+		progress.Done = true
+	}
+	return nil
 }

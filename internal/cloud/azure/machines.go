@@ -31,7 +31,7 @@ func (s *scaleSet) list(ctx context.Context, views bool) ([]cloud.Machine, error
 	for pager := s.machines.NewListPager(s.group, s.name, options); pager.More(); {
 		page, err := pager.NextPage(ctx)
 		if err != nil {
-			return nil, refused(err, "listing the machines of scale set %s", s.name)
+			return nil, classify(err, "listing the machines of scale set %s", s.name)
 		}
 		for _, vm := range page.Value {
 			if vm == nil || vm.Properties == nil {

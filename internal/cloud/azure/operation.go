@@ -3,64 +3,93 @@
 package azure
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 
 	"moult.dev/moult/internal/cloud"
 )
 
 const (
-	// tagOperation is the tag that names the last changes of a scale set that were made by this package, the latest first.
+	// tagOperation is the tag of a scale set that lists the tokens of the last changes made here, the latest first.
 	tagOperation = "moult-operation"
-	// tagTokens is how many of them: a tag's value has at most 256 characters.
+	// tagTokens is how many tokens it lists: a tag's value has at most 256 characters.
 	tagTokens = 7
-	// atOnce is how many machines one change adds or deletes.
-	atOnce = 100
 )
 
-// Prepare makes an operation of a change. For an addition it lists the machines that are there.
-func (s *scaleSet) Prepare(ctx context.Context, set *cloud.Set, c cloud.Change) (cloud.Operation, error) {
-	m := memory{Etag: set.Version, Capacity: int64(set.Capacity)}
-	given := 0
-	for _, is := range []bool{c.Add != 0, len(c.Delete) > 0, c.Image != ""} {
-		if is {
-			given++
-		}
+// memory is what cloud.Operation.State keeps of an operation.
+type memory struct {
+	// The change: one of these is set.
+	Add    int      `json:"add,omitempty"`
+	Delete []string `json:"delete,omitempty"`
+	Image  string   `json:"image,omitempty"`
+	// Etag and Capacity are the scale set's before an addition or an image, and Newest is when its newest machine was made.
+	Etag     string    `json:"etag,omitempty"`
+	Capacity int64     `json:"capacity,omitempty"`
+	Newest   time.Time `json:"newest,omitzero"`
+	// Sent is true once Azure has accepted the change. Resume is the SDK's token to poll it; empty where it is not known.
+	Sent   bool   `json:"sent,omitempty"`
+	Resume string `json:"resume,omitempty"`
+	// Ended is true once the change has succeeded. Failed and Kind are its error, while its effects are undone.
+	Ended  bool       `json:"ended,omitempty"`
+	Failed string     `json:"failed,omitempty"`
+	Kind   cloud.Kind `json:"kind,omitempty"`
+	// Added are the new machines.
+	Added []string `json:"added,omitempty"`
+}
+
+func (m *memory) fail(why string, kind cloud.Kind) { m.Failed, m.Kind = why, kind }
+
+func remember(o cloud.Operation) (memory, error) {
+	var m memory
+	if err := json.Unmarshal([]byte(o.State), &m); err != nil {
+		return m, cloud.Errorf(cloud.KindInvalid, "reading operation %s, %w", o.Token, err)
 	}
-	switch {
-	case c.Token == "" || given != 1 || c.Add < 0 || c.Add > atOnce || len(c.Delete) > atOnce:
-		return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid,
-			"preparing a change of scale set %s, it must have a token, and be one thing, of at most %d machines", s.name, atOnce)
-	case set.Unfit != "":
+	return m, nil
+}
+
+func (m *memory) operation(token string) (cloud.Operation, error) {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "writing operation %s, %w", token, err)
+	}
+	return cloud.Operation{Token: token, State: string(text)}, nil
+}
+
+// Prepare makes an operation of a change.
+func (s *scaleSet) Prepare(ctx context.Context, set *cloud.Set, c cloud.Change) (cloud.Operation, error) {
+	if err := c.Check(); err != nil {
+		return cloud.Operation{}, err
+	}
+	if set.Unfit != "" {
 		return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "preparing a change of scale set %s, %s", s.name, set.Unfit)
-	case c.Add > 0:
-		if set.Max > 0 && set.Capacity+c.Add > set.Max {
-			return cloud.Operation{}, cloud.Errorf(cloud.KindFull,
-				"scale set %s has %d machines, and %d at most: there is no room for %d more", s.name, set.Capacity, set.Max, c.Add)
-		}
-		machines, err := s.list(ctx, false)
-		if err != nil {
-			return cloud.Operation{}, err
-		}
-		ids := make([]string, 0, len(machines))
-		for _, machine := range machines {
-			ids = append(ids, machine.ID)
-		}
-		m.Add, m.Before = c.Add, pack(ids)
-	case c.Image != "":
-		image, err := Reference(s.subscription, s.group, c.Image)
-		if err != nil {
-			return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "preparing a change of scale set %s, %w", s.name, err)
-		}
-		m.Image = image
-	default:
+	}
+	m := memory{}
+	var err error
+	switch {
+	case len(c.Delete) > 0:
 		m.Delete = slices.Compact(slices.Sorted(slices.Values(c.Delete)))
-		// Nothing of the scale set is needed to delete machines.
-		m.Etag, m.Capacity = "", 0
+	case c.Image != "":
+		m.Etag, m.Capacity = set.Version, int64(set.Capacity)
+		if m.Image, err = Reference(s.subscription, s.group, c.Image); err != nil {
+			err = cloud.Errorf(cloud.KindInvalid, "preparing a change of scale set %s, %w", s.name, err)
+		}
+	default:
+		m.Etag, m.Capacity = set.Version, int64(set.Capacity)
+		err = s.prepareAdd(ctx, set, c.Add, &m)
+	}
+	if err != nil {
+		return cloud.Operation{}, err
 	}
 	return m.operation(c.Token)
 }
@@ -83,7 +112,7 @@ func (s *scaleSet) Send(ctx context.Context, o cloud.Operation) (cloud.Operation
 	return m.operation(o.Token)
 }
 
-// sendUpdate sends an addition or an image: one PATCH, which Azure takes if the scale set is as it was described, and which leaves its token there.
+// sendUpdate sends an addition or an image: one PATCH, which Azure accepts if the scale set is as it was described, and which leaves its token there.
 func (s *scaleSet) sendUpdate(ctx context.Context, token string, m *memory) error {
 	set, err := s.get(ctx)
 	if err != nil {
@@ -97,23 +126,21 @@ func (s *scaleSet) sendUpdate(ctx context.Context, token string, m *memory) erro
 		return nil
 	}
 	if value(set.Etag) != m.Etag || set.SKU == nil || value(set.SKU.Capacity) != m.Capacity {
-		return cloud.Errorf(cloud.KindConflict, "changing scale set %s, somebody else has changed it meanwhile", s.name)
+		return cloud.Errorf(cloud.KindConflict, "changing scale set %s, it was changed meanwhile", s.name)
 	}
-	update := armcompute.VirtualMachineScaleSetUpdate{Tags: tagged(set, token)}
+	update := armcompute.VirtualMachineScaleSetUpdate{}
 	if m.Image != "" {
 		update.Properties = &armcompute.VirtualMachineScaleSetUpdateProperties{
-			VirtualMachineProfile: &armcompute.VirtualMachineScaleSetUpdateVMProfile{
-				StorageProfile: storage(set, m.Image),
-			},
+			VirtualMachineProfile: &armcompute.VirtualMachineScaleSetUpdateVMProfile{StorageProfile: storage(set, m.Image)},
 		}
 	} else {
 		update.SKU = resized(set, m.Capacity+int64(m.Add))
 	}
-	err = s.patch(ctx, set, update, m)
+	err = s.patch(ctx, set, token, update, m)
 	if cloud.KindOf(err) != cloud.KindConflict {
 		return err
 	}
-	// It may be this very PATCH, delivered twice, that has changed it.
+	// This same PATCH, delivered twice, may have changed it.
 	now, readErr := s.get(ctx)
 	switch {
 	case readErr != nil:
@@ -125,75 +152,121 @@ func (s *scaleSet) sendUpdate(ctx context.Context, token string, m *memory) erro
 	}
 }
 
-// patch sends a PATCH that is for the scale set as it was read.
-func (s *scaleSet) patch(ctx context.Context, set *armcompute.VirtualMachineScaleSet, update armcompute.VirtualMachineScaleSetUpdate, m *memory) error {
+// patch sends a PATCH with a token, on condition that the scale set is as it was read.
+func (s *scaleSet) patch(ctx context.Context, set *armcompute.VirtualMachineScaleSet, token string, update armcompute.VirtualMachineScaleSetUpdate,
+	m *memory,
+) error {
+	update.Tags = tagged(set, token)
 	poller, err := s.sets.BeginUpdate(ctx, s.group, s.name, update, &armcompute.VirtualMachineScaleSetsClientBeginUpdateOptions{IfMatch: set.Etag})
 	if err != nil {
-		return refused(err, "changing scale set %s", s.name)
+		return classify(err, "changing scale set %s", s.name)
 	}
-	m.Resume, m.Ended = started(poller)
-	// Machines are not made while a request waits: one that says so is no proof.
+	m.Resume, m.Ended = resumeToken(poller)
+	// Azure makes no machines while a request waits: an addition that seems to have ended has not.
 	m.Ended = m.Ended && m.Add == 0
 	return nil
 }
 
-// sendDelete sends a deletion. Sent again, it is for those that are there still.
-func (s *scaleSet) sendDelete(ctx context.Context, m *memory) error {
-	err := s.postDelete(ctx, m, m.Delete, true)
-	kind := cloud.KindOf(err)
-	if kind != cloud.KindInvalid && kind != cloud.KindNotFound && kind != cloud.KindConflict {
-		return err
+// resumeToken returns what a poller is resumed by later, and true where the operation has succeeded already.
+func resumeToken[T any](p *runtime.Poller[T]) (token string, ended bool) {
+	if p.Done() {
+		return "", true
 	}
-	// Azure refuses all where one is gone.
-	staying, leaving, listErr := s.remaining(ctx, m.Delete)
-	switch {
-	case listErr != nil:
-		return listErr
-	case len(staying)+len(leaving) == 0:
-		m.Ended = true
-		return nil
-	case len(staying) == 0:
-		return nil
-	case kind == cloud.KindConflict || len(staying) == len(m.Delete):
-		return err
-	default:
-		return s.postDelete(ctx, m, staying, len(leaving) == 0)
-	}
+	token, _ = p.ResumeToken() // Without one, the scale set tells how the operation ends.
+	return token, false
 }
 
-// postDelete deletes machines, which are all of the operation's that are there, or else others are going already.
-func (s *scaleSet) postDelete(ctx context.Context, m *memory, ids []string, all bool) error {
-	request := armcompute.VirtualMachineScaleSetVMInstanceRequiredIDs{}
-	for _, id := range ids {
-		request.InstanceIDs = append(request.InstanceIDs, &id)
-	}
-	poller, err := s.sets.BeginDeleteInstances(ctx, s.group, s.name, request, nil)
+// Poll asks how an operation stands: Azure itself as long as it knows the operation, and then the scale set and its machines.
+func (s *scaleSet) Poll(ctx context.Context, o cloud.Operation) (cloud.Operation, cloud.Progress, error) {
+	m, err := remember(o)
 	if err != nil {
-		return refused(err, "deleting machines of scale set %s", s.name)
+		return o, cloud.Progress{}, err
 	}
-	if all {
-		m.Resume, m.Ended = started(poller)
+	var progress cloud.Progress
+	if m.Resume != "" && !m.Ended && m.Failed == "" {
+		progress.After, err = s.resume(ctx, &m)
 	}
-	return nil
-}
-
-// remaining are those of these machines that are there still, and those that are being deleted.
-func (s *scaleSet) remaining(ctx context.Context, ids []string) (staying, leaving []string, err error) {
-	machines, err := s.list(ctx, false)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, id := range ids {
-		i := slices.IndexFunc(machines, func(m cloud.Machine) bool { return strings.EqualFold(m.ID, id) })
+	if err == nil {
 		switch {
-		case i < 0:
-		case machines[i].State == cloud.Deleting:
-			leaving = append(leaving, id)
+		case m.Add > 0:
+			err = s.pollAdd(ctx, o.Token, &m, &progress)
+		case len(m.Delete) > 0:
+			err = s.pollDelete(ctx, &m, &progress)
 		default:
-			staying = append(staying, id)
+			err = s.pollImage(ctx, o.Token, &m, &progress)
 		}
 	}
-	return staying, leaving, nil
+	next, failure := m.operation(o.Token)
+	switch {
+	case failure != nil:
+		return o, cloud.Progress{}, failure
+	case err != nil:
+		return next, progress, cloud.NotFinal(err)
+	case m.Failed != "" && progress.Done:
+		progress.Done = false
+		return next, progress, cloud.Errorf(m.Kind, "%s", m.Failed)
+	default:
+		return next, progress, nil
+	}
+}
+
+// resume asks Azure how the operation stands, and returns when it is worth asking again. It forgets Resume where Azure does not know the operation.
+func (s *scaleSet) resume(ctx context.Context, m *memory) (time.Duration, error) {
+	if len(m.Delete) > 0 {
+		p, err := s.sets.BeginDeleteInstances(ctx, s.group, s.name, armcompute.VirtualMachineScaleSetVMInstanceRequiredIDs{},
+			&armcompute.VirtualMachineScaleSetsClientBeginDeleteInstancesOptions{ResumeToken: m.Resume})
+		return pollOnce(ctx, s.name, m, p, err)
+	}
+	p, err := s.sets.BeginUpdate(ctx, s.group, s.name, armcompute.VirtualMachineScaleSetUpdate{},
+		&armcompute.VirtualMachineScaleSetsClientBeginUpdateOptions{ResumeToken: m.Resume})
+	return pollOnce(ctx, s.name, m, p, err)
+}
+
+func pollOnce[T any](ctx context.Context, name string, m *memory, p *runtime.Poller[T], err error) (time.Duration, error) {
+	if err != nil {
+		m.Resume = "" // The token can't be read.
+		return 0, nil
+	}
+	response, err := p.Poll(ctx)
+	if err != nil {
+		err = classify(err, "polling a change of scale set %s", name)
+		if kind := cloud.KindOf(err); !errors.Is(err, errElsewhere) && (kind == cloud.KindThrottled || kind == cloud.KindUnavailable) {
+			return 0, err
+		}
+		m.Resume = ""
+		return 0, nil
+	}
+	defer response.Body.Close()
+	if !p.Done() {
+		return retryAfter(response), nil
+	}
+	status := statusOf(response)
+	if strings.EqualFold(status, "Succeeded") {
+		m.Ended = true
+		return 0, nil
+	}
+	if _, err = p.Result(ctx); err == nil {
+		m.Ended = true
+		return 0, nil
+	}
+	s := answered(response).inner()
+	if strings.EqualFold(s.Code, "OperationPreempted") || strings.EqualFold(status, "Canceled") {
+		m.Resume = "" // A later change continues it.
+		return 0, nil
+	}
+	m.fail(fmt.Sprintf("changing scale set %s, %s", name, short(cmp.Or(s.Code, "Failed")+": "+s.Message)), ended(s.Code, s.Message))
+	return 0, nil
+}
+
+// statusOf is the status of an operation in an answer; empty where the answer is the operation's result.
+func statusOf(r *http.Response) string {
+	var of struct {
+		Status string `json:"status"`
+	}
+	if body, err := runtime.Payload(r); err != nil || json.Unmarshal(body, &of) != nil {
+		return ""
+	}
+	return of.Status
 }
 
 // landed reports whether the change with a token is in the scale set.
@@ -214,12 +287,4 @@ func tagged(set *armcompute.VirtualMachineScaleSet, token string) map[string]*st
 	text := strings.Join(tokens[:min(len(tokens), tagTokens)], " ")
 	tags[tagOperation] = &text
 	return tags
-}
-
-// resized is the size of a scale set's machines, and how many they are to be. Nothing else of what they are made of is in the PATCH, so that Azure
-// does not take it for a new model.
-func resized(set *armcompute.VirtualMachineScaleSet, capacity int64) *armcompute.SKU {
-	sku := *set.SKU
-	sku.Capacity = &capacity
-	return &sku
 }

@@ -72,14 +72,15 @@ func (m *memory) fails(kind cloud.Kind, text string) {
 
 // Prepare chooses the names of machines to add, so that they are known whatever happens to the answer.
 func (s *scaleSet) Prepare(ctx context.Context, set *cloud.Set, c cloud.Change) (cloud.Operation, error) {
+	if err := c.Check(); err != nil {
+		return cloud.Operation{}, err
+	}
 	g, err := s.locate(ctx)
 	if err != nil {
 		return cloud.Operation{}, err
 	}
 	m := &memory{}
 	switch {
-	case c.Token == "":
-		return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "changing group %s without a token", g)
 	case set.Unfit != "" && len(c.Delete) == 0: // what was added before it became unfit can still be removed
 		return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "changing group %s, %s", g, set.Unfit)
 	case c.Add > 0:
@@ -103,13 +104,11 @@ func (s *scaleSet) Prepare(ctx context.Context, set *cloud.Set, c cloud.Change) 
 			}
 			m.Delete = append(m.Delete, zone+"/"+name)
 		}
-	case c.Image != "":
+	default:
 		m.Image, m.Fingerprint = s.cloud.template(c.Image), set.Version
 		if !templateName.MatchString(m.Image) {
 			return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "setting the image of group %s: %q is no instance template", g, c.Image)
 		}
-	default:
-		return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "changing nothing of group %s", g)
 	}
 	return m.operation(c.Token)
 }
@@ -188,7 +187,7 @@ func landed(doing string, err error, look func() (bool, error)) error {
 	done, lookErr := look()
 	switch {
 	case lookErr != nil:
-		return unanswered(lookErr)
+		return cloud.NotFinal(lookErr)
 	case done:
 		return nil
 	}

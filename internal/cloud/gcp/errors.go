@@ -120,16 +120,6 @@ func says(code, message string) string {
 	return code + ": " + message
 }
 
-// unanswered turns an error of asking how an operation stands into one that does not say how it has ended.
-func unanswered(err error) error {
-	switch cloud.KindOf(err) {
-	case cloud.KindThrottled, cloud.KindUnavailable, cloud.KindNotFound, cloud.KindConflict, "":
-		return err
-	default:
-		return &cloud.Error{Kind: cloud.KindUnavailable, RetryAfter: cloud.RetryAfter(err), Err: err}
-	}
-}
-
 // retryAfter reads a header that counts seconds.
 func retryAfter(h http.Header) time.Duration {
 	seconds, err := strconv.Atoi(h.Get("Retry-After"))

@@ -120,7 +120,7 @@ func TestUnanswered(t *testing.T) {
 		cloud.KindNotFound, cloud.KindConflict, cloud.KindThrottled, cloud.KindQuota, cloud.KindFull, cloud.KindDenied, cloud.KindInvalid, cloud.KindFailed,
 		cloud.KindUnavailable,
 	} {
-		got := unanswered(&cloud.Error{Kind: kind, RetryAfter: time.Second, Err: errors.New("x")})
+		got := cloud.NotFinal(&cloud.Error{Kind: kind, RetryAfter: time.Second, Err: errors.New("x")})
 		switch cloud.KindOf(got) {
 		case cloud.KindNotFound, cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable:
 		default:
@@ -130,7 +130,7 @@ func TestUnanswered(t *testing.T) {
 			t.Errorf("%s has lost when to ask again", kind)
 		}
 	}
-	if unanswered(nil) != nil {
+	if cloud.NotFinal(nil) != nil {
 		t.Error("nil became an error")
 	}
 }

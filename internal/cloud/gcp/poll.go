@@ -22,7 +22,7 @@ func (s *scaleSet) Poll(ctx context.Context, o cloud.Operation) (cloud.Operation
 	}
 	g, err := s.locate(ctx)
 	if err != nil {
-		return o, cloud.Progress{}, unanswered(err)
+		return o, cloud.Progress{}, cloud.NotFinal(err)
 	}
 	var p cloud.Progress
 	p, err = s.poll(ctx, g, o.Token, m)
@@ -43,7 +43,7 @@ func (s *scaleSet) poll(ctx context.Context, g group, token string, m *memory) (
 		case err != nil:
 			err = classify("reading operation "+m.Operation, err)
 			if cloud.KindOf(err) != cloud.KindNotFound { // those are forgotten after a while
-				return cloud.Progress{}, unanswered(err)
+				return cloud.Progress{}, cloud.NotFinal(err)
 			}
 		case op.Status != "DONE":
 			return cloud.Progress{Message: fmt.Sprintf("operation %s is %s", m.Operation, strings.ToLower(cmp.Or(op.Status, "pending")))}, nil
@@ -85,7 +85,7 @@ func (s *scaleSet) deleted(ctx context.Context, g group, m *memory) (cloud.Progr
 		return cloud.Progress{Done: true}, nil // and its machines with it
 	}
 	if err != nil {
-		return cloud.Progress{}, unanswered(err)
+		return cloud.Progress{}, cloud.NotFinal(err)
 	}
 	ids := m.machines()
 	left, said := 0, ""
@@ -125,7 +125,7 @@ func (s *scaleSet) added(ctx context.Context, g group, token string, m *memory) 
 		return cloud.Progress{}, cloud.Errorf(cloud.KindFailed, "%s, it is gone", doing(g, m))
 	}
 	if err != nil {
-		return cloud.Progress{}, unanswered(err)
+		return cloud.Progress{}, cloud.NotFinal(err)
 	}
 	known := m.Failure != ""
 	made, hopeless, busy := m.sort(managed)
@@ -137,7 +137,7 @@ func (s *scaleSet) added(ctx context.Context, g group, token string, m *memory) 
 		slices.Sort(hopeless)
 		request := requestID(append([]string{g.String(), token, "undo"}, hopeless...)...)
 		if _, err := s.cloud.remove(ctx, g, hopeless, request); err != nil {
-			return cloud.Progress{Added: made}, unanswered(classify("removing machines that group "+g.String()+" can't make", err))
+			return cloud.Progress{Added: made}, cloud.NotFinal(classify("removing machines that group "+g.String()+" can't make", err))
 		}
 		return cloud.Progress{Added: made, Message: fmt.Sprintf("%d of %d machines can't be made and are removed, %s", len(hopeless), len(m.Add), m.Failure)}, nil
 	}

@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,65 +21,9 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-func TestPack(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	for name, id := range map[string]func(int) string{
-		"in a row":   strconv.Itoa,
-		"with holes": func(n int) string { return strconv.Itoa(n*3 + n%2) },
-		"far apart":  func(n int) string { return strconv.Itoa(n*900 + random.IntN(900)) },
-		"names":      func(n int) string { return fmt.Sprintf("some-long-name-of-a-scale-set_%08x%d", random.Uint32(), n) },
-		"both":       func(n int) string { return strings.Repeat("x", n%2) + strconv.Itoa(n) },
-		"zeros":      func(n int) string { return fmt.Sprintf("%08d", n) },
-	} {
-		for _, n := range []int{0, 1, 2, 1000} {
-			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
-				var ids []string
-				for i := range n {
-					ids = append(ids, id(i))
-				}
-				random.Shuffle(n, func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
-				packed := pack(ids)
-				if len(packed) > 7<<10 {
-					t.Errorf("%d bytes", len(packed))
-				}
-				known := unpack(packed)
-				have := map[string]bool{}
-				for _, id := range ids {
-					have[id] = true
-					if !known(id) {
-						t.Errorf("%s is lost", id)
-					}
-				}
-				for _, other := range []string{"", "new", "1000000000", "000", "-1", "18446744073709551615"} {
-					if known(other) != have[other] {
-						t.Errorf("%q is known", other)
-					}
-				}
-				if name != "names" {
-					for i := n; i < n+50; i++ {
-						if id := id(i); known(id) {
-							t.Errorf("%s is known", id)
-						}
-					}
-				}
-			})
-		}
-	}
-	for _, broken := range []string{"", "n", "nx-", "n-1", "n1-zzzzzzzz", "h!", "h", "n1,,2"} {
-		if unpack(broken)("7") {
-			t.Errorf("in %q is a machine", broken)
-		}
-	}
-}
-
-// TestMemoryHolds is that what an operation keeps of itself has room in 16 KiB, with a thousand machines and the longest answer of Azure.
+// TestMemoryHolds is that what an operation keeps of itself has room in 16 KiB, with the longest answer of Azure.
 func TestMemoryHolds(t *testing.T) {
 	m := memory{Add: 100, Etag: `W/"datetime'2026-01-01T00%3A00%3A00.0000000Z'"`, Capacity: 1000, Sent: true, Resume: strings.Repeat("x", 5<<10)}
-	var ids []string
-	for i := range 1000 {
-		ids = append(ids, fmt.Sprintf("name_%d", i))
-	}
-	m.Before = pack(ids)
 	for i := range 100 {
 		m.Added = append(m.Added, fmt.Sprintf("%s%03d", strings.Repeat("x", 20), i))
 	}
@@ -196,7 +138,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestClassify(t *testing.T) {
 	for _, test := range []struct {
 		status        int
 		code, message string
@@ -233,17 +175,17 @@ func TestRefused(t *testing.T) {
 		if test.header != "" {
 			answer.Header.Set("Retry-After", test.header)
 		}
-		err := refused(runtime.NewResponseError(answer), "doing %s", "this")
+		err := classify(runtime.NewResponseError(answer), "doing %s", "this")
 		said := strings.HasPrefix(err.Error(), "doing this, ") && strings.Contains(err.Error(), test.message)
 		if cloud.KindOf(err) != test.want || cloud.RetryAfter(err) != test.after || !said {
 			t.Errorf("%d %s: %v, %s after %s; want %s after %s", test.status, test.code, err, cloud.KindOf(err), cloud.RetryAfter(err), test.want, test.after)
 		}
 	}
-	if refused(nil, "doing nothing") != nil {
+	if classify(nil, "doing nothing") != nil {
 		t.Error("no error is one")
 	}
 	for _, err := range []error{io.ErrUnexpectedEOF, errors.New("nonsense"), &azcore.ResponseError{StatusCode: 502}} {
-		if got := cloud.KindOf(refused(err, "doing this")); got != cloud.KindUnavailable {
+		if got := cloud.KindOf(classify(err, "doing this")); got != cloud.KindUnavailable {
 			t.Errorf("%v: %s", err, got)
 		}
 	}

@@ -2,20 +2,22 @@
 
 // Package azure is virtual machine scale sets of Azure, uniform and flexible ones.
 //
-//	New, Credential   to whom requests go, and who sends them                azure.go, credential.go
-//	Find              of which scale sets nodes are                          find.go
-//	Describe          the scale set as one GET shows it                      describe.go, image.go
-//	Machines          its machines, page by page                             machines.go
-//	Prepare, Send     one PATCH or POST, which takes effect once             operation.go, memory.go
-//	Poll              how that stands, by a resume token or by looking       poll.go
+//	cloud.go       New: where requests go; credential.go: who sends them
+//	find.go        Find: which scale sets nodes belong to
+//	describe.go    Describe: the scale set, from one GET
+//	machines.go    Machines: its machines, page by page
+//	operation.go   Prepare, Send, Poll: one PATCH or POST, which takes effect once
+//	add.go, delete.go, image.go   the three changes
+//	error.go       what answers mean
 //
-// What was sent leaves its token in the scale set's tag moult-operation, in the same PATCH. So an answer that was lost is no loss.
+// A PATCH leaves its token in the scale set's tag moult-operation. So an answer that was lost does no harm.
 package azure
 
 import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -46,7 +48,6 @@ type Options struct {
 // Cloud is the scale sets of one resource group.
 type Cloud struct {
 	subscription, group string
-	endpoint            *url.URL
 	sets                *armcompute.VirtualMachineScaleSetsClient
 	machines            *armcompute.VirtualMachineScaleSetVMsClient
 	singles             *armcompute.VirtualMachinesClient
@@ -80,6 +81,8 @@ func New(o Options) (*Cloud, error) {
 			Retry:     policy.RetryOptions{MaxRetries: -1},
 			Telemetry: policy.TelemetryOptions{ApplicationID: "moult"},
 			Transport: o.Transport,
+			// What NodeRollouts keep of an operation has URLs in it. Nobody else may be sent a token.
+			PerCallPolicies: []policy.Policy{onlyTo{endpoint}},
 		},
 		DisableRPRegistration: true,
 	})
@@ -89,7 +92,6 @@ func New(o Options) (*Cloud, error) {
 	return &Cloud{
 		subscription: o.SubscriptionID,
 		group:        o.ResourceGroup,
-		endpoint:     endpoint,
 		sets:         factory.NewVirtualMachineScaleSetsClient(),
 		machines:     factory.NewVirtualMachineScaleSetVMsClient(),
 		singles:      factory.NewVirtualMachinesClient(),
@@ -129,7 +131,29 @@ func configuration(endpoint string) (azcloud.Configuration, *url.URL, error) {
 	}, at, nil
 }
 
+// onlyTo refuses requests to other hosts than that of the endpoint, before they have credentials.
+type onlyTo struct{ endpoint *url.URL }
+
+var errElsewhere = errors.New("the URL is not that of the endpoint of Azure Resource Manager")
+
+// Do implements policy.Policy.
+func (o onlyTo) Do(r *policy.Request) (*http.Response, error) {
+	if to := r.Raw().URL; to.Scheme != o.endpoint.Scheme || !strings.EqualFold(to.Host, o.endpoint.Host) {
+		return nil, errElsewhere
+	}
+	return r.Next()
+}
+
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// value is what a pointer of the SDK's points to, and zero for none.
+func value[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
 }
