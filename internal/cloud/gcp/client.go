@@ -23,9 +23,6 @@ func (c *Cloud) get(ctx context.Context, g group) (*compute.InstanceGroupManager
 	if err != nil {
 		return nil, classify("reading group "+g.String(), err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.bases[g] = m.BaseInstanceName
 	return m, nil
 }
 
@@ -49,15 +46,6 @@ func (c *Cloud) list(ctx context.Context, g group) ([]*compute.ManagedInstance, 
 	if err != nil {
 		return nil, classify("listing the machines of group "+g.String(), err)
 	}
-	members := make(map[string]bool, len(all))
-	for _, m := range all {
-		if zone, name, ok := machineOf(m.Instance); ok {
-			members[machineID(zone, name)] = true
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.members[g] = members
 	return all, nil
 }
 

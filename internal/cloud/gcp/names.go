@@ -3,11 +3,7 @@
 package gcp
 
 import (
-	"crypto/sha256"
-	"encoding/base32"
-	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -82,51 +78,8 @@ func (c *Cloud) machineOfProviderID(id string) (zone, name string, ok bool) {
 	return parts[1], parts[2], true
 }
 
-// template is an instance template's URL without the part that says which server has it: projects/P/global/instanceTemplates/T.
-func (c *Cloud) template(link string) string {
-	if link == "" {
-		return ""
-	}
-	if _, after, ok := strings.Cut(link, "/projects/"); ok {
-		return "projects/" + after
-	}
-	switch {
-	case strings.HasPrefix(link, "projects/"):
-		return link
-	case strings.HasPrefix(link, "global/"), strings.HasPrefix(link, "regions/"):
-		return "projects/" + c.project + "/" + link
-	case !strings.Contains(link, "/"):
-		return "projects/" + c.project + "/global/instanceTemplates/" + link
-	}
-	return link
-}
-
-// templateName is one that can be given to a group.
-var templateName = regexp.MustCompile(`^projects/[a-z0-9.:-]+/(global|regions/[a-z0-9-]+)/instanceTemplates/[A-Za-z0-9._-]+$`)
-
 // last is what stands behind the last slash.
 func last(link string) string { return link[strings.LastIndexByte(link, '/')+1:] }
-
-// sequence is the end of a base name that asks for running numbers.
-var sequence = regexp.MustCompile(`-#+(\[[0-9]*\])?$`)
-
-var letters = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
-
-// newNames makes the names of n machines from a token: the same ones each time, and no others' ever.
-func newNames(base, token string, n int) []string {
-	const longest = 63 - 11
-	base = sequence.ReplaceAllString(base, "")
-	if len(base) > longest {
-		base = base[:longest]
-	}
-	sum := sha256.Sum256([]byte(token))
-	mark := letters.EncodeToString(sum[:5])
-	names := make([]string, n)
-	for i := range names {
-		names[i] = fmt.Sprintf("%s-%s%02s", strings.TrimRight(base, "-"), mark, strconv.FormatInt(int64(i), 36))
-	}
-	return names
-}
 
 // requestID is the id of a request that is one, however often it is sent.
 func requestID(parts ...string) string {

@@ -39,12 +39,6 @@ type Cloud struct {
 	mu sync.Mutex
 	// located holds where groups are that were named without that.
 	located map[string]group
-	// members holds the machines of the groups seen so far, by group, as Machine.ID.
-	members map[group]map[string]bool
-	// loners are machines that no group has made.
-	loners map[string]bool
-	// bases are the names that groups begin those of their machines with.
-	bases map[group]string
 	// born holds what is asked but once of a machine, by its numeric id.
 	born map[uint64]birth
 }
@@ -80,12 +74,18 @@ func New(ctx context.Context, o Options) (*Cloud, error) {
 	}
 	return &Cloud{
 		service: service, project: o.Project, locations: o.Locations,
-		located: map[string]group{}, members: map[group]map[string]bool{}, loners: map[string]bool{}, bases: map[group]string{}, born: map[uint64]birth{},
+		located: map[string]group{}, born: map[uint64]birth{},
 	}, nil
 }
 
 // ScaleSet is the group of that name: zones/ZONE/NAME, regions/REGION/NAME, or NAME in one of the locations.
 func (c *Cloud) ScaleSet(name string) cloud.ScaleSet { return &scaleSet{cloud: c, name: name} }
+
+// scaleSet is one group.
+type scaleSet struct {
+	cloud *Cloud
+	name  string
+}
 
 // root completes the address of the API.
 func root(endpoint string) (string, error) {

@@ -4,12 +4,16 @@ package gcp
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"cloud.google.com/go/auth"
+	"cloud.google.com/go/compute/metadata"
 	"google.golang.org/api/compute/v1"
 	"google.golang.org/api/googleapi"
 
@@ -19,13 +23,13 @@ import (
 // classify says of an error what kind it is. doing is what was tried.
 func classify(doing string, err error) error {
 	if answer, ok := errors.AsType[*googleapi.Error](err); ok {
-		return &cloud.Error{Kind: kindOf(answer), RetryAfter: retryAfter(answer.Header), Err: wrap(doing, err)}
+		return &cloud.Error{Kind: kindOf(answer), RetryAfter: retryAfter(answer.Header), Err: fmt.Errorf("%s, %w", doing, err)}
 	}
 	kind := cloud.KindUnavailable
 	if tokenRefused(err) {
 		kind = cloud.KindDenied
 	}
-	return &cloud.Error{Kind: kind, Err: wrap(doing, err)}
+	return &cloud.Error{Kind: kind, Err: fmt.Errorf("%s, %w", doing, err)}
 }
 
 // kindOf goes by the status of an answer, and by the reason where that says more.
@@ -127,4 +131,30 @@ func retryAfter(h http.Header) time.Duration {
 		return 0
 	}
 	return time.Duration(seconds) * time.Second
+}
+
+// tokenRefused reports whether an error says that there is no token to be had, rather than that whoever gives them does not answer.
+func tokenRefused(err error) bool {
+	if refused, ok := errors.AsType[*auth.Error](err); ok && refused.Response != nil {
+		return definite(refused.Response.StatusCode)
+	}
+	if machine, ok := errors.AsType[*metadata.Error](err); ok {
+		return definite(machine.Code)
+	}
+	if _, ok := errors.AsType[metadata.NotDefinedError](err); ok {
+		return true
+	}
+	// Exchanges of tokens say it in words alone.
+	said := exchange.FindStringSubmatch(err.Error())
+	if said == nil {
+		return false
+	}
+	status, err := strconv.Atoi(said[1])
+	return err == nil && definite(status)
+}
+
+var exchange = regexp.MustCompile(`(?:credentials|impersonate): status code ([0-9]{3})`)
+
+func definite(status int) bool {
+	return status >= 400 && status < 500 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout
 }

@@ -3,8 +3,10 @@
 package gcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -91,11 +93,11 @@ func (s *scaleSet) Prepare(ctx context.Context, set *cloud.Set, c cloud.Change) 
 		if c.Zone != "" && !g.regional && c.Zone != g.location {
 			return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "adding machines in zone %s to group %s", c.Zone, g)
 		}
-		base, err := s.cloud.base(ctx, g)
+		now, err := s.cloud.get(ctx, g)
 		if err != nil {
 			return cloud.Operation{}, err
 		}
-		m.Add = newNames(base, c.Token, c.Add)
+		m.Add = newNames(cmp.Or(now.BaseInstanceName, g.name), c.Token, c.Add)
 	case len(c.Delete) > 0:
 		for _, id := range c.Delete {
 			zone, name, ok := machineOf(id)
@@ -111,24 +113,6 @@ func (s *scaleSet) Prepare(ctx context.Context, set *cloud.Set, c cloud.Change) 
 		}
 	}
 	return m.operation(c.Token)
-}
-
-// base is what the group begins the names of machines with.
-func (c *Cloud) base(ctx context.Context, g group) (string, error) {
-	c.mu.Lock()
-	base, ok := c.bases[g]
-	c.mu.Unlock()
-	if !ok {
-		m, err := c.get(ctx, g)
-		if err != nil {
-			return "", err
-		}
-		base = m.BaseInstanceName
-	}
-	if base == "" {
-		base = g.name
-	}
-	return base, nil
 }
 
 // Send sends an operation under an id of its own, by which Compute Engine tells that it has seen it. It forgets such ids after a while; then the names of
@@ -192,4 +176,68 @@ func landed(doing string, err error, look func() (bool, error)) error {
 		return nil
 	}
 	return err
+}
+
+// Poll asks about the operation and, once that is done, about the machines: Compute Engine calls an operation done when the group has taken it in.
+func (s *scaleSet) Poll(ctx context.Context, o cloud.Operation) (cloud.Operation, cloud.Progress, error) {
+	m, err := remember(o)
+	if err != nil {
+		return o, cloud.Progress{}, err
+	}
+	g, err := s.locate(ctx)
+	if err != nil {
+		return o, cloud.Progress{}, cloud.NotFinal(err)
+	}
+	var p cloud.Progress
+	p, err = s.poll(ctx, g, o.Token, m)
+	next, unwritten := m.operation(o.Token)
+	if unwritten != nil {
+		return o, cloud.Progress{}, unwritten
+	}
+	return next, p, err
+}
+
+func (s *scaleSet) poll(ctx context.Context, g group, token string, m *memory) (cloud.Progress, error) {
+	if !m.Taken {
+		return cloud.Progress{Message: "it was not sent yet"}, nil
+	}
+	if !m.Over && m.Operation != "" {
+		op, err := s.cloud.operation(ctx, g, m.Operation)
+		switch {
+		case err != nil:
+			err = classify("reading operation "+m.Operation, err)
+			if cloud.KindOf(err) != cloud.KindNotFound { // those are forgotten after a while
+				return cloud.Progress{}, cloud.NotFinal(err)
+			}
+		case op.Status != "DONE":
+			return cloud.Progress{Message: fmt.Sprintf("operation %s is %s", m.Operation, strings.ToLower(cmp.Or(op.Status, "pending")))}, nil
+		default:
+			if err := ended(op); err != nil {
+				if m.Image != "" {
+					return cloud.Progress{}, cloud.Errorf(cloud.KindOf(err), "%s, %w", doing(g, m), err)
+				}
+				// The group itself tells what has come of it: some may have been done, or all of it by a request before this one.
+				m.fails(cloud.KindOf(err), err.Error())
+			}
+		}
+	}
+	m.Over = true
+	switch {
+	case m.Image != "":
+		return cloud.Progress{Done: true}, nil
+	case len(m.Delete) > 0:
+		return s.deleted(ctx, g, m)
+	}
+	return s.added(ctx, g, token, m)
+}
+
+// doing says what an operation does.
+func doing(g group, m *memory) string {
+	switch {
+	case m.Image != "":
+		return "setting the template of group " + g.String()
+	case len(m.Delete) > 0:
+		return "deleting machines of group " + g.String()
+	}
+	return "adding machines to group " + g.String()
 }

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gcp
+
+import (
+	"regexp"
+	"strings"
+
+	"google.golang.org/api/compute/v1"
+)
+
+// template is an instance template's URL without the part that says which server has it: projects/P/global/instanceTemplates/T.
+func (c *Cloud) template(link string) string {
+	if link == "" {
+		return ""
+	}
+	if _, after, ok := strings.Cut(link, "/projects/"); ok {
+		return "projects/" + after
+	}
+	switch {
+	case strings.HasPrefix(link, "projects/"):
+		return link
+	case strings.HasPrefix(link, "global/"), strings.HasPrefix(link, "regions/"):
+		return "projects/" + c.project + "/" + link
+	case !strings.Contains(link, "/"):
+		return "projects/" + c.project + "/global/instanceTemplates/" + link
+	}
+	return link
+}
+
+// templateName is one that can be given to a group.
+var templateName = regexp.MustCompile(`^projects/[a-z0-9.:-]+/(global|regions/[a-z0-9-]+)/instanceTemplates/[A-Za-z0-9._-]+$`)
+
+// wanted is the template that the group makes new machines of.
+func (c *Cloud) wanted(m *compute.InstanceGroupManager) string {
+	for _, v := range m.Versions {
+		if !partial(v) {
+			return c.template(v.InstanceTemplate)
+		}
+	}
+	return c.template(m.InstanceTemplate)
+}
+
+// partial reports whether only some machines are to be of a version. What the API has calculated is not said by anybody.
+func partial(v *compute.InstanceGroupManagerVersion) bool {
+	return v.TargetSize != nil && (v.TargetSize.Fixed != 0 || v.TargetSize.Percent != 0 && v.TargetSize.Percent != 100)
+}
