@@ -8,6 +8,7 @@ package cloud
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 )
 
@@ -146,6 +147,30 @@ type Operation struct {
 	Token string
 	// State is the provider's memory of it, at most 16 KiB of text.
 	State string
+}
+
+// maxState bounds Operation.State.
+const maxState = 16 << 10
+
+// NewOperation makes an operation whose State is a provider's memory as JSON. KindInvalid: the memory is too large.
+func NewOperation(token string, memory any) (Operation, error) {
+	text, err := json.Marshal(memory)
+	if err != nil {
+		return Operation{}, Errorf(KindInvalid, "writing operation %s, %w", token, err)
+	}
+	if len(text) > maxState {
+		return Operation{}, Errorf(KindInvalid, "writing operation %s, its state has %d bytes and must have at most %d: it is about too many machines",
+			token, len(text), maxState)
+	}
+	return Operation{Token: token, State: string(text)}, nil
+}
+
+// Read reads the memory that NewOperation was given.
+func (o Operation) Read(memory any) error {
+	if err := json.Unmarshal([]byte(o.State), memory); err != nil {
+		return Errorf(KindInvalid, "reading operation %s, %w", o.Token, err)
+	}
+	return nil
 }
 
 // Progress is how an operation stands.

@@ -5,6 +5,8 @@ package cloud
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -62,6 +64,15 @@ func KindOf(err error) Kind {
 		return e.Kind
 	}
 	return KindUnavailable
+}
+
+// RetryAfterSeconds reads the header Retry-After, where it counts seconds; 0 where it does not.
+func RetryAfterSeconds(h http.Header) time.Duration {
+	seconds, err := strconv.Atoi(h.Get("Retry-After"))
+	if err != nil || seconds < 0 {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
 }
 
 // RetryAfter is how long the cloud wants to be left alone after an error; 0 where it does not say.

@@ -7,8 +7,6 @@ package aws
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -81,51 +79,6 @@ var again = retry.NewStandard(func(o *retry.StandardOptions) {
 // readScaling and readEC2 are for calls that change nothing. Others are sent again by those who know what that does.
 func readScaling(o *autoscaling.Options) { o.Retryer = again }
 func readEC2(o *ec2.Options)             { o.Retryer = again }
-
-// instancesPerCall is how many instances DescribeAutoScalingInstances takes.
-const instancesPerCall = 50
-
-// Find implements cloud.Cloud.
-func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]cloud.Location, error) {
-	byID := map[string]string{}
-	var ids []string
-	for _, p := range providerIDs {
-		if id, ok := parseProviderID(p); ok && byID[id] == "" {
-			byID[id] = p
-			ids = append(ids, id)
-		}
-	}
-	found := map[string]cloud.Location{}
-	for batch := range slices.Chunk(ids, instancesPerCall) {
-		in := &autoscaling.DescribeAutoScalingInstancesInput{InstanceIds: batch}
-		for pages := autoscaling.NewDescribeAutoScalingInstancesPaginator(c.scaling, in); pages.HasMorePages(); {
-			page, err := pages.NextPage(ctx, readScaling)
-			if err != nil {
-				return nil, classify("finding the groups of instances", err)
-			}
-			for _, i := range page.AutoScalingInstances {
-				id := aws.ToString(i.InstanceId)
-				if p, ok := byID[id]; ok {
-					found[p] = cloud.Location{ScaleSet: aws.ToString(i.AutoScalingGroupName), Machine: id}
-				}
-			}
-		}
-	}
-	return found, nil
-}
-
-// parseProviderID is the instance of aws:///ZONE/INSTANCE.
-func parseProviderID(p string) (instance string, ok bool) {
-	path, ok := strings.CutPrefix(p, "aws://")
-	if !ok {
-		return "", false
-	}
-	instance = path[strings.LastIndexByte(path, '/')+1:]
-	return instance, strings.HasPrefix(instance, "i-") && instance != path
-}
-
-// providerID is the other way.
-func providerID(zone, instance string) string { return "aws:///" + zone + "/" + instance }
 
 // ScaleSet implements cloud.Cloud.
 func (c *Cloud) ScaleSet(name string) cloud.ScaleSet { return &scaleSet{c: c, name: name} }

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
@@ -17,7 +15,7 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// kinds are the error codes that say something by themselves.
+// kinds are the error codes that no rule of kindOf covers.
 var kinds = map[string]cloud.Kind{
 	"RequestLimitExceeded":     cloud.KindThrottled,
 	"RequestThrottled":         cloud.KindThrottled,
@@ -31,22 +29,9 @@ var kinds = map[string]cloud.Kind{
 	"ResourceInUse":             cloud.KindConflict,
 	"InstanceRefreshInProgress": cloud.KindConflict,
 
-	"LimitExceeded":                        cloud.KindQuota,
-	"InsufficientInstanceCapacity":         cloud.KindQuota,
-	"InsufficientCapacity":                 cloud.KindQuota,
-	"InsufficientHostCapacity":             cloud.KindQuota,
-	"InsufficientReservedInstanceCapacity": cloud.KindQuota,
-	"InsufficientFreeAddressesInSubnet":    cloud.KindQuota,
-	"InsufficientAddressCapacity":          cloud.KindQuota,
-	"InsufficientVolumeCapacity":           cloud.KindQuota,
-	"UnfulfillableCapacity":                cloud.KindQuota,
-	"VcpuLimitExceeded":                    cloud.KindQuota,
-	"InstanceLimitExceeded":                cloud.KindQuota,
-	"VolumeLimitExceeded":                  cloud.KindQuota,
-	"MaxSpotInstanceCountExceeded":         cloud.KindQuota,
+	"UnfulfillableCapacity":        cloud.KindQuota,
+	"MaxSpotInstanceCountExceeded": cloud.KindQuota,
 
-	"UnauthorizedOperation":       cloud.KindDenied,
-	"UnauthorizedAccess":          cloud.KindDenied,
 	"AuthFailure":                 cloud.KindDenied,
 	"InvalidClientTokenId":        cloud.KindDenied,
 	"UnrecognizedClientException": cloud.KindDenied,
@@ -63,15 +48,6 @@ var kinds = map[string]cloud.Kind{
 	"UnsupportedOperation":        cloud.KindInvalid,
 	"IdempotentParameterMismatch": cloud.KindInvalid,
 	"Unsupported":                 cloud.KindInvalid,
-
-	"InvalidAction": cloud.KindInvalid,
-
-	"IdempotentCallInProgress": cloud.KindUnavailable,
-	"InternalFailure":          cloud.KindUnavailable,
-	"InternalError":            cloud.KindUnavailable,
-	"ServiceUnavailable":       cloud.KindUnavailable,
-	"Unavailable":              cloud.KindUnavailable,
-	"RequestTimeout":           cloud.KindUnavailable,
 }
 
 var (
@@ -126,9 +102,7 @@ func classify(doing string, err error) error {
 	status := 0
 	if errors.As(err, &response) && response.Response != nil {
 		status = response.HTTPStatusCode()
-		if s, err := strconv.Atoi(response.Response.Header.Get("Retry-After")); err == nil && s > 0 {
-			e.RetryAfter = time.Duration(s) * time.Second
-		}
+		e.RetryAfter = cloud.RetryAfterSeconds(response.Response.Header)
 	}
 	var answer smithy.APIError
 	switch {

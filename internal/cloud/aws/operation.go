@@ -4,8 +4,6 @@ package aws
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"moult.dev/moult/internal/cloud"
@@ -57,21 +55,6 @@ type memory struct {
 	Image    string `json:"image,omitempty"`
 }
 
-// maxMemory is how large the state of an operation may get.
-const maxMemory = 16 << 10
-
-// keep makes an operation of what is kept of it.
-func (m *memory) keep(token string) (cloud.Operation, error) {
-	data, err := json.Marshal(m)
-	if err != nil {
-		return cloud.Operation{}, fmt.Errorf("keeping operation %s, %w", token, err)
-	}
-	if len(data) > maxMemory {
-		return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "keeping operation %s, the group has too many machines for it", token)
-	}
-	return cloud.Operation{Token: token, State: string(data)}, nil
-}
-
 // refuse keeps what AWS has refused for good, with a kind that says so.
 func (m *memory) refuse(err error) {
 	m.Kind, m.Error = cloud.KindOf(err), err.Error()
@@ -90,14 +73,6 @@ func (m *memory) refused() error {
 	return cloud.Errorf(m.Kind, "%s", m.Error)
 }
 
-func recall(o cloud.Operation) (*memory, error) {
-	var m memory
-	if err := json.Unmarshal([]byte(o.State), &m); err != nil {
-		return nil, cloud.Errorf(cloud.KindInvalid, "reading the state of operation %s, %w", o.Token, err)
-	}
-	return &m, nil
-}
-
 // Prepare implements cloud.ScaleSet.
 func (s *scaleSet) Prepare(ctx context.Context, set *cloud.Set, c cloud.Change) (cloud.Operation, error) {
 	err := c.Check()
@@ -114,12 +89,13 @@ func (s *scaleSet) Prepare(ctx context.Context, set *cloud.Set, c cloud.Change) 
 	if err != nil {
 		return cloud.Operation{}, err
 	}
-	return m.keep(c.Token)
+	return cloud.NewOperation(c.Token, m)
 }
 
 // Send implements cloud.ScaleSet.
 func (s *scaleSet) Send(ctx context.Context, o cloud.Operation) (cloud.Operation, error) {
-	m, err := recall(o)
+	m := &memory{}
+	err := o.Read(m)
 	if err != nil || m.Sent {
 		return o, err
 	}
@@ -139,11 +115,7 @@ func (s *scaleSet) Send(ctx context.Context, o cloud.Operation) (cloud.Operation
 		return o, decided(err)
 	}
 	m.Sent = true
-	next, err := m.keep(o.Token)
-	if err != nil {
-		return o, err
-	}
-	return next, nil
+	return cloud.NewOperation(o.Token, m)
 }
 
 // Poll implements cloud.ScaleSet. Of an operation whose answer was lost it finds that out by sending it again.
@@ -155,8 +127,8 @@ func (s *scaleSet) Poll(ctx context.Context, o cloud.Operation) (cloud.Operation
 	if err != nil {
 		return o, cloud.Progress{}, err
 	}
-	m, err := recall(o)
-	if err != nil {
+	m := &memory{}
+	if err := o.Read(m); err != nil {
 		return o, cloud.Progress{}, err
 	}
 	switch m.Verb {

@@ -245,13 +245,13 @@ func TestStateOfLargeGroups(t *testing.T) {
 	a := start(t, func(s *clouds.Set) { s.Capacity, s.Max, s.Settings["policy"] = n, 2*n, "mixed" })
 	o := a.prepare(cloud.Change{Add: 100, Token: "one"})
 	o = a.send(o)
-	if p := a.done(o); len(p.Added) != 100 || len(o.State) > maxMemory {
+	if p := a.done(o); len(p.Added) != 100 || len(o.State) > 16<<10 {
 		t.Errorf("%d machines, %d bytes", len(p.Added), len(o.State))
 	}
 	a.settled(n + 100)
 	o = a.prepare(cloud.Change{Delete: a.ids()[:100], Token: "two"})
 	o = a.send(o)
-	if len(o.State) > maxMemory {
+	if len(o.State) > 16<<10 {
 		t.Errorf("%d bytes", len(o.State))
 	}
 	a.done(o)

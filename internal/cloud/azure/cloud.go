@@ -20,7 +20,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
@@ -51,10 +50,6 @@ type Cloud struct {
 	sets                *armcompute.VirtualMachineScaleSetsClient
 	machines            *armcompute.VirtualMachineScaleSetVMsClient
 	singles             *armcompute.VirtualMachinesClient
-
-	mu sync.Mutex
-	// flexible is which scale sets machines of flexible ones are in, by the machine's name in lower case. That never changes.
-	flexible map[string]string
 }
 
 var _ cloud.Cloud = (*Cloud)(nil)
@@ -95,7 +90,6 @@ func New(o Options) (*Cloud, error) {
 		sets:         factory.NewVirtualMachineScaleSetsClient(),
 		machines:     factory.NewVirtualMachineScaleSetVMsClient(),
 		singles:      factory.NewVirtualMachinesClient(),
-		flexible:     map[string]string{},
 	}, nil
 }
 

@@ -23,60 +23,42 @@ func Credential(kind v1alpha1.AzureCredential, clientID string) (azcore.TokenCre
 	options := policy.ClientOptions{Retry: policy.RetryOptions{
 		MaxRetries: 1, RetryDelay: time.Second, MaxRetryDelay: 5 * time.Second, TryTimeout: 8 * time.Second,
 	}}
+	environment := func() (azcore.TokenCredential, error) {
+		return azidentity.NewEnvironmentCredential(&azidentity.EnvironmentCredentialOptions{ClientOptions: options})
+	}
+	workload := func() (azcore.TokenCredential, error) {
+		return azidentity.NewWorkloadIdentityCredential(&azidentity.WorkloadIdentityCredentialOptions{ClientOptions: options, ClientID: clientID})
+	}
+	managed := func() (azcore.TokenCredential, error) {
+		o := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: options}
+		if id := cmp.Or(clientID, os.Getenv("AZURE_CLIENT_ID")); id != "" {
+			o.ID = azidentity.ClientID(id)
+		}
+		return azidentity.NewManagedIdentityCredential(o)
+	}
+	var c azcore.TokenCredential
+	var err error
 	switch kind {
 	case v1alpha1.AzureCredentialEnvironment:
-		return environment(options)
+		c, err = environment()
 	case v1alpha1.AzureCredentialWorkload:
-		return workload(options, clientID)
+		c, err = workload()
 	case v1alpha1.AzureCredentialManaged:
-		return managed(options, clientID)
+		c, err = managed()
 	case v1alpha1.AzureCredentialAuto, "":
 		var all []azcore.TokenCredential
-		// Those that lack a variable are not meant.
-		if c, err := environment(options); err == nil {
-			all = append(all, c)
+		for _, newCredential := range []func() (azcore.TokenCredential, error){environment, workload, managed} {
+			// A credential that lacks a variable is left out.
+			if one, err := newCredential(); err == nil {
+				all = append(all, one)
+			}
 		}
-		if c, err := workload(options, clientID); err == nil {
-			all = append(all, c)
-		}
-		c, err := managed(options, clientID)
-		if err != nil {
-			return nil, err
-		}
-		chain, err := azidentity.NewChainedTokenCredential(append(all, c), nil)
-		if err != nil {
-			return nil, fmt.Errorf("making a credential for Azure, %w", err)
-		}
-		return chain, nil
+		c, err = azidentity.NewChainedTokenCredential(all, nil)
 	default:
 		return nil, fmt.Errorf("credential %q for Azure is none of Auto, Environment, Workload and Managed", kind)
 	}
-}
-
-func environment(o policy.ClientOptions) (azcore.TokenCredential, error) {
-	c, err := azidentity.NewEnvironmentCredential(&azidentity.EnvironmentCredentialOptions{ClientOptions: o})
 	if err != nil {
-		return nil, fmt.Errorf("making a credential for Azure of the environment, %w", err)
-	}
-	return c, nil
-}
-
-func workload(o policy.ClientOptions, clientID string) (azcore.TokenCredential, error) {
-	c, err := azidentity.NewWorkloadIdentityCredential(&azidentity.WorkloadIdentityCredentialOptions{ClientOptions: o, ClientID: clientID})
-	if err != nil {
-		return nil, fmt.Errorf("making a credential for Azure of the workload identity, %w", err)
-	}
-	return c, nil
-}
-
-func managed(o policy.ClientOptions, clientID string) (azcore.TokenCredential, error) {
-	options := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: o}
-	if id := cmp.Or(clientID, os.Getenv("AZURE_CLIENT_ID")); id != "" {
-		options.ID = azidentity.ClientID(id)
-	}
-	c, err := azidentity.NewManagedIdentityCredential(options)
-	if err != nil {
-		return nil, fmt.Errorf("making a credential for Azure of the managed identity, %w", err)
+		return nil, fmt.Errorf("making credential %s for Azure, %w", cmp.Or(kind, v1alpha1.AzureCredentialAuto), err)
 	}
 	return c, nil
 }

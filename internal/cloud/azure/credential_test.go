@@ -51,7 +51,7 @@ func TestCredential(t *testing.T) {
 		"workload": {v1alpha1.AzureCredentialWorkload, map[string]string{
 			"AZURE_TENANT_ID": "t", "AZURE_CLIENT_ID": "c", "AZURE_FEDERATED_TOKEN_FILE": filepath.Join(t.TempDir(), "token"),
 		}, ""},
-		"workload is not set up": {v1alpha1.AzureCredentialWorkload, nil, "workload identity"},
+		"workload is not set up": {v1alpha1.AzureCredentialWorkload, nil, "credential Workload for Azure"},
 		"unknown":                {"Magic", nil, `"Magic"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,7 +4,6 @@ package azure
 
 import (
 	"context"
-	"maps"
 	"regexp"
 	"strings"
 
@@ -13,11 +12,8 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// singly is how many machines of flexible scale sets are asked for one by one before all of the group are listed.
+// singly is how many machines of flexible scale sets are read one by one. For more, all machines of the resource group are listed.
 const singly = 3
-
-// remembered is how many machines of flexible scale sets are remembered before all are forgotten, those that are gone with them.
-const remembered = 20000
 
 // idOf is how ids begin.
 const idOf = `(?i)^/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/Microsoft\.Compute`
@@ -31,7 +27,7 @@ var (
 	setID = regexp.MustCompile(idOf + `/virtualMachineScaleSets/([^/]+)$`)
 )
 
-// Find finds out of which scale sets machines are. That of a uniform one stands in the provider id. For others Azure is asked once.
+// Find finds out of which scale sets machines are. The provider id of a uniform one says so. For others it asks Azure.
 func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]cloud.Location, error) {
 	found := make(map[string]cloud.Location, len(providerIDs))
 	single := map[string][]string{} // provider ids by the machine's name in lower case
@@ -68,20 +64,10 @@ func (c *Cloud) ours(id []string) bool {
 	return strings.EqualFold(id[1], c.subscription) && strings.EqualFold(id[2], c.group)
 }
 
-// setsOf says in which scale sets machines are, by their names in lower case, and leaves out those that are in none.
+// setsOf says in which scale sets machines are, by their names in lower case, and leaves out machines of no scale set.
 func (c *Cloud) setsOf(ctx context.Context, names map[string]string) (map[string]string, error) {
 	sets := map[string]string{}
-	var unknown []string
-	c.mu.Lock()
-	for key := range names {
-		if set, ok := c.flexible[key]; ok {
-			sets[key] = set
-		} else {
-			unknown = append(unknown, key)
-		}
-	}
-	c.mu.Unlock()
-	learn := func(m *armcompute.VirtualMachine) {
+	note := func(m *armcompute.VirtualMachine) {
 		if m == nil || m.Properties == nil || m.Properties.VirtualMachineScaleSet == nil {
 			return
 		}
@@ -90,35 +76,27 @@ func (c *Cloud) setsOf(ctx context.Context, names map[string]string) (map[string
 			sets[key] = id[3]
 		}
 	}
-	switch {
-	case len(unknown) == 0:
-	case len(unknown) <= singly:
-		for _, key := range unknown {
-			answer, err := c.singles.Get(ctx, c.group, names[key], nil)
-			if cloud.KindOf(classify(err, "reading machine %s", names[key])) == cloud.KindNotFound {
+	if len(names) <= singly {
+		for _, name := range names {
+			answer, err := c.singles.Get(ctx, c.group, name, nil)
+			if err = classify(err, "reading machine %s", name); cloud.KindOf(err) == cloud.KindNotFound {
 				continue
 			}
 			if err != nil {
-				return nil, classify(err, "reading machine %s", names[key])
+				return nil, err
 			}
-			learn(&answer.VirtualMachine)
+			note(&answer.VirtualMachine)
 		}
-	default:
-		for pager := c.singles.NewListPager(c.group, nil); pager.More(); {
-			page, err := pager.NextPage(ctx)
-			if err != nil {
-				return nil, classify(err, "listing the machines of resource group %s", c.group)
-			}
-			for _, m := range page.Value {
-				learn(m)
-			}
+		return sets, nil
+	}
+	for pager := c.singles.NewListPager(c.group, nil); pager.More(); {
+		page, err := pager.NextPage(ctx)
+		if err != nil {
+			return nil, classify(err, "listing the machines of resource group %s", c.group)
+		}
+		for _, m := range page.Value {
+			note(m)
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.flexible) > remembered {
-		clear(c.flexible)
-	}
-	maps.Copy(c.flexible, sets)
 	return sets, nil
 }

@@ -239,16 +239,20 @@ func TestFind(t *testing.T) {
 				want[id] = at
 			}
 		}
-		for range 2 {
-			got, err := c.Find(t.Context(), asked)
+		flex0, gone := where+"/virtualMachines/Flex_0", where+"/virtualMachines/gone"
+		for _, test := range []struct {
+			asked []string
+			want  map[string]cloud.Location
+		}{{asked, want}, {[]string{flex0, gone}, map[string]cloud.Location{flex0: want[flex0]}}} {
+			got, err := c.Find(t.Context(), test.asked)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		}
-		// Four were unknown at first, and the two that are in no set after that.
+		// Four are listed together, and two are read.
 		if diff := cmp.Diff(map[string]int{"ListGroup": 1, "GetMachine": 2}, a.Calls()); diff != "" {
 			t.Errorf("calls (-want +got):\n%s", diff)
 		}

@@ -50,22 +50,6 @@ type memory struct {
 
 func (m *memory) fail(why string, kind cloud.Kind) { m.Failed, m.Kind = why, kind }
 
-func remember(o cloud.Operation) (memory, error) {
-	var m memory
-	if err := json.Unmarshal([]byte(o.State), &m); err != nil {
-		return m, cloud.Errorf(cloud.KindInvalid, "reading operation %s, %w", o.Token, err)
-	}
-	return m, nil
-}
-
-func (m *memory) operation(token string) (cloud.Operation, error) {
-	text, err := json.Marshal(m)
-	if err != nil {
-		return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "writing operation %s, %w", token, err)
-	}
-	return cloud.Operation{Token: token, State: string(text)}, nil
-}
-
 // Prepare makes an operation of a change.
 func (s *scaleSet) Prepare(ctx context.Context, set *cloud.Set, c cloud.Change) (cloud.Operation, error) {
 	if err := c.Check(); err != nil {
@@ -91,12 +75,13 @@ func (s *scaleSet) Prepare(ctx context.Context, set *cloud.Set, c cloud.Change) 
 	if err != nil {
 		return cloud.Operation{}, err
 	}
-	return m.operation(c.Token)
+	return cloud.NewOperation(c.Token, m)
 }
 
 // Send sends an operation.
 func (s *scaleSet) Send(ctx context.Context, o cloud.Operation) (cloud.Operation, error) {
-	m, err := remember(o)
+	m := memory{}
+	err := o.Read(&m)
 	if err != nil || m.Sent {
 		return o, err
 	}
@@ -109,7 +94,7 @@ func (s *scaleSet) Send(ctx context.Context, o cloud.Operation) (cloud.Operation
 		return o, err
 	}
 	m.Sent = true
-	return m.operation(o.Token)
+	return cloud.NewOperation(o.Token, m)
 }
 
 // sendUpdate sends an addition or an image: one PATCH, which Azure accepts if the scale set is as it was described, and which leaves its token there.
@@ -178,7 +163,8 @@ func resumeToken[T any](p *runtime.Poller[T]) (token string, ended bool) {
 
 // Poll asks how an operation stands: Azure itself as long as it knows the operation, and then the scale set and its machines.
 func (s *scaleSet) Poll(ctx context.Context, o cloud.Operation) (cloud.Operation, cloud.Progress, error) {
-	m, err := remember(o)
+	m := memory{}
+	err := o.Read(&m)
 	if err != nil {
 		return o, cloud.Progress{}, err
 	}
@@ -196,7 +182,7 @@ func (s *scaleSet) Poll(ctx context.Context, o cloud.Operation) (cloud.Operation
 			err = s.pollImage(ctx, o.Token, &m, &progress)
 		}
 	}
-	next, failure := m.operation(o.Token)
+	next, failure := cloud.NewOperation(o.Token, m)
 	switch {
 	case failure != nil:
 		return o, cloud.Progress{}, failure

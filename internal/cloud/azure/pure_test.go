@@ -27,11 +27,11 @@ func TestMemoryHolds(t *testing.T) {
 	for i := range 100 {
 		m.Added = append(m.Added, fmt.Sprintf("%s%03d", strings.Repeat("x", 20), i))
 	}
-	o, err := m.operation("t")
+	o, err := cloud.NewOperation("t", m)
 	if err != nil || len(o.State) > 16<<10 {
 		t.Errorf("%d bytes, %v", len(o.State), err)
 	}
-	if _, err := remember(cloud.Operation{State: "{"}); cloud.KindOf(err) != cloud.KindInvalid {
+	if err := (cloud.Operation{State: "{"}).Read(&m); cloud.KindOf(err) != cloud.KindInvalid {
 		t.Errorf("%v, want invalid", err)
 	}
 }

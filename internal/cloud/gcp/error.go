@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"cloud.google.com/go/auth"
 	"cloud.google.com/go/compute/metadata"
@@ -23,7 +22,7 @@ import (
 // classify says of an error what kind it is. doing is what was tried.
 func classify(doing string, err error) error {
 	if answer, ok := errors.AsType[*googleapi.Error](err); ok {
-		return &cloud.Error{Kind: kindOf(answer), RetryAfter: retryAfter(answer.Header), Err: fmt.Errorf("%s, %w", doing, err)}
+		return &cloud.Error{Kind: kindOf(answer), RetryAfter: cloud.RetryAfterSeconds(answer.Header), Err: fmt.Errorf("%s, %w", doing, err)}
 	}
 	kind := cloud.KindUnavailable
 	if tokenRefused(err) {
@@ -122,15 +121,6 @@ func says(code, message string) string {
 		return code
 	}
 	return code + ": " + message
-}
-
-// retryAfter reads a header that counts seconds.
-func retryAfter(h http.Header) time.Duration {
-	seconds, err := strconv.Atoi(h.Get("Retry-After"))
-	if err != nil || seconds < 0 {
-		return 0
-	}
-	return time.Duration(seconds) * time.Second
 }
 
 // tokenRefused reports whether an error says that there is no token to be had, rather than that whoever gives them does not answer.

@@ -56,12 +56,12 @@ func TestStateSize(t *testing.T) {
 	for range 100 {
 		m.Delete = append(m.Delete, "northamerica-northeast1-b/"+long)
 	}
-	o, err := m.operation("t")
+	o, err := cloud.NewOperation("t", m)
 	if err != nil || len(o.State) > 16<<10 {
 		t.Errorf("%d bytes, %v", len(o.State), err)
 	}
 	m.Delete, m.Add = nil, newNames(long[:58], "t", 100)
-	if o, err = m.operation("t"); err != nil || len(o.State) > 16<<10 {
+	if o, err = cloud.NewOperation("t", m); err != nil || len(o.State) > 16<<10 {
 		t.Errorf("%d bytes, %v", len(o.State), err)
 	}
 }

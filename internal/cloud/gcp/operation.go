@@ -5,7 +5,6 @@ package gcp
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,18 +33,10 @@ type memory struct {
 	Kind    cloud.Kind `json:"kind,omitempty"`
 }
 
-func (m *memory) operation(token string) (cloud.Operation, error) {
-	text, err := json.Marshal(m)
-	if err != nil {
-		return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "writing operation %s, %w", token, err)
-	}
-	return cloud.Operation{Token: token, State: string(text)}, nil
-}
-
 func remember(o cloud.Operation) (*memory, error) {
 	m := &memory{}
-	if err := json.Unmarshal([]byte(o.State), m); err != nil {
-		return nil, cloud.Errorf(cloud.KindInvalid, "reading operation %s, %w", o.Token, err)
+	if err := o.Read(m); err != nil {
+		return nil, err
 	}
 	if len(m.Add) == 0 && len(m.Delete) == 0 && m.Image == "" {
 		return nil, cloud.Errorf(cloud.KindInvalid, "reading operation %s: there is nothing to do in it", o.Token)
@@ -112,7 +103,7 @@ func (s *scaleSet) Prepare(ctx context.Context, set *cloud.Set, c cloud.Change) 
 			return cloud.Operation{}, cloud.Errorf(cloud.KindInvalid, "setting the image of group %s: %q is no instance template", g, c.Image)
 		}
 	}
-	return m.operation(c.Token)
+	return cloud.NewOperation(c.Token, m)
 }
 
 // Send sends an operation under an id of its own, by which Compute Engine tells that it has seen it. It forgets such ids after a while; then the names of
@@ -152,11 +143,7 @@ func (s *scaleSet) Send(ctx context.Context, o cloud.Operation) (cloud.Operation
 	if op != nil {
 		m.Operation = op.Name
 	}
-	next, err := m.operation(o.Token)
-	if err != nil {
-		return o, err
-	}
-	return next, nil
+	return cloud.NewOperation(o.Token, m)
 }
 
 // landed looks, when a request was refused, whether that was because it had been done before.
@@ -190,7 +177,7 @@ func (s *scaleSet) Poll(ctx context.Context, o cloud.Operation) (cloud.Operation
 	}
 	var p cloud.Progress
 	p, err = s.poll(ctx, g, o.Token, m)
-	next, unwritten := m.operation(o.Token)
+	next, unwritten := cloud.NewOperation(o.Token, m)
 	if unwritten != nil {
 		return o, cloud.Progress{}, unwritten
 	}
