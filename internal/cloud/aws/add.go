@@ -27,7 +27,7 @@ func (s *scaleSet) prepareAdd(ctx context.Context, set *cloud.Set, c cloud.Chang
 	if capacity+c.Add > limit {
 		return nil, cloud.Errorf(cloud.KindFull, "adding %d machines to %s, it has %d of at most %d", c.Add, s.name, capacity, limit)
 	}
-	if launchable(g) {
+	if takesLaunchInstances(g) {
 		return &memory{Verb: launch, Add: c.Add, Zone: zoneFor(g, c.Zone)}, nil
 	}
 	m := &memory{Verb: scale, Add: c.Add, Capacity: capacity, Before: counted(g.Instances)}
@@ -38,8 +38,8 @@ func (s *scaleSet) prepareAdd(ctx context.Context, set *cloud.Set, c cloud.Chang
 	return m, err
 }
 
-// launchable reports whether LaunchInstances takes a group: not one that mixes on-demand and spot instances.
-func launchable(g *types.AutoScalingGroup) bool {
+// takesLaunchInstances reports whether LaunchInstances takes a group: not one that mixes on-demand and spot instances.
+func takesLaunchInstances(g *types.AutoScalingGroup) bool {
 	p := g.MixedInstancesPolicy
 	if p == nil || p.InstancesDistribution == nil {
 		return true
@@ -56,7 +56,7 @@ func launchable(g *types.AutoScalingGroup) bool {
 func zoneFor(g *types.AutoScalingGroup, wanted string) string {
 	count := map[string]int{}
 	for _, i := range g.Instances {
-		if member(i.LifecycleState) && !leaving(i.LifecycleState) {
+		if isMember(i.LifecycleState) && !isLeaving(i.LifecycleState) {
 			count[aws.ToString(i.AvailabilityZone)]++
 		}
 	}
@@ -95,11 +95,11 @@ func (s *scaleSet) sendLaunch(ctx context.Context, token string, m *memory) erro
 		return nil
 	case len(out.Errors) > 0:
 		e := out.Errors[0]
-		m.refuse(cloud.Errorf(kindOf(aws.ToString(e.ErrorCode), aws.ToString(e.ErrorMessage), 0), "%s, %d launched, %s: %s",
+		m.fail(cloud.Errorf(kindOf(aws.ToString(e.ErrorCode), aws.ToString(e.ErrorMessage), 0), "%s, %d launched, %s: %s",
 			doing, len(m.Machines), aws.ToString(e.ErrorCode), aws.ToString(e.ErrorMessage)))
 		return nil
 	case len(m.Machines) > 0:
-		m.refuse(cloud.Errorf(cloud.KindFailed, "%s, %d launched", doing, len(m.Machines)))
+		m.fail(cloud.Errorf(cloud.KindFailed, "%s, %d launched", doing, len(m.Machines)))
 		return nil
 	}
 	// Neither instances nor errors: it takes longer than an answer may.

@@ -22,7 +22,7 @@ func (s *scaleSet) prepareDelete(ctx context.Context, c cloud.Change) (*memory, 
 	}
 	going := 0
 	for _, id := range c.Delete {
-		if i := find(g, id); i != nil && counts(i) {
+		if i := instanceIn(g, id); i != nil && isCounted(i) {
 			going++
 		}
 	}
@@ -34,7 +34,7 @@ func (s *scaleSet) prepareDelete(ctx context.Context, c cloud.Change) (*memory, 
 	return &memory{Verb: terminate, Machines: c.Delete}, nil
 }
 
-func find(g *types.AutoScalingGroup, id string) *types.Instance {
+func instanceIn(g *types.AutoScalingGroup, id string) *types.Instance {
 	for n := range g.Instances {
 		if aws.ToString(g.Instances[n].InstanceId) == id {
 			return &g.Instances[n]
@@ -55,8 +55,8 @@ func (s *scaleSet) sendDelete(ctx context.Context, m *memory) error {
 	}
 	m.Activities = make([]string, len(m.Machines))
 	for n, id := range m.Machines {
-		i := find(g, id)
-		if i == nil || !member(i.LifecycleState) || leaving(i.LifecycleState) {
+		i := instanceIn(g, id)
+		if i == nil || !isMember(i.LifecycleState) || isLeaving(i.LifecycleState) {
 			continue
 		}
 		activity, err := s.terminate(ctx, i)
@@ -64,7 +64,7 @@ func (s *scaleSet) sendDelete(ctx context.Context, m *memory) error {
 		case kind == cloud.KindNotFound:
 		case kind == cloud.KindInvalid:
 			// The others are deleted all the same, and Poll ends with this error.
-			m.refuse(err)
+			m.fail(err)
 			m.Activities[n] = refusedActivity
 		case err != nil:
 			return err
@@ -88,7 +88,7 @@ func (s *scaleSet) terminate(ctx context.Context, i *types.Instance) (activity s
 	}
 	out, err := s.c.scaling.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
 		// The capacity does not count what is in standby.
-		InstanceId: aws.String(id), ShouldDecrementDesiredCapacity: aws.Bool(!standby(i)),
+		InstanceId: aws.String(id), ShouldDecrementDesiredCapacity: aws.Bool(!isStandby(i)),
 	})
 	if err != nil {
 		return "", classify("deleting machine "+id+" of "+s.name, err)
@@ -114,10 +114,10 @@ func (s *scaleSet) pollDelete(ctx context.Context, m *memory) (cloud.Progress, e
 	waits := map[types.LifecycleState]int{}
 	var back, activities []string
 	for n, id := range m.Machines {
-		i := find(g, id)
+		i := instanceIn(g, id)
 		switch {
-		case i == nil || !member(i.LifecycleState) || n < len(m.Activities) && m.Activities[n] == refusedActivity:
-		case leaving(i.LifecycleState):
+		case i == nil || !isMember(i.LifecycleState) || n < len(m.Activities) && m.Activities[n] == refusedActivity:
+		case isLeaving(i.LifecycleState):
 			waits[i.LifecycleState]++
 		default:
 			back = append(back, id)
@@ -130,13 +130,13 @@ func (s *scaleSet) pollDelete(ctx context.Context, m *memory) (cloud.Progress, e
 		return s.cameBack(ctx, back, activities)
 	}
 	if len(waits) > 0 {
-		return cloud.Progress{Message: words(waits), After: patience}, nil
+		return cloud.Progress{Message: waitMessage(waits), After: patience}, nil
 	}
-	err = m.refused()
+	err = m.failed()
 	return cloud.Progress{Done: err == nil}, err
 }
 
-func words(waits map[types.LifecycleState]int) string {
+func waitMessage(waits map[types.LifecycleState]int) string {
 	var all []string
 	for _, l := range types.LifecycleState("").Values() {
 		if n := waits[l]; n > 0 {

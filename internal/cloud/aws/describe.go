@@ -47,14 +47,14 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 	set := cloud.Set{
 		Name: s.name, Capacity: int(aws.ToInt32(g.DesiredCapacity)), Min: int(aws.ToInt32(g.MinSize)), Max: int(aws.ToInt32(g.MaxSize)), Heals: true,
 	}
-	if launchable(g) {
+	if takesLaunchInstances(g) {
 		set.Zones = slices.Sorted(slices.Values(g.AvailabilityZones))
 	}
 	limit, unfit := limitOf(g)
 	if limit > 0 {
 		set.Max = min(set.Max, limit)
 	}
-	if set.Unfit = unfitness(g); set.Unfit == "" {
+	if set.Unfit = unfitReason(g); set.Unfit == "" {
 		set.Unfit = unfit
 	}
 	all, err := s.c.templatesOf(ctx, g)
@@ -91,8 +91,8 @@ func limitOf(g *types.AutoScalingGroup) (limit int, unfit string) {
 	return 0, ""
 }
 
-// unfitness says why a group must not be touched.
-func unfitness(g *types.AutoScalingGroup) string {
+// unfitReason says why a group must not be touched.
+func unfitReason(g *types.AutoScalingGroup) string {
 	switch {
 	case g.Operator != nil && aws.ToString(g.Operator.Principal) != "":
 		return "it is managed by " + aws.ToString(g.Operator.Principal) + ", which alone may change it"
@@ -104,7 +104,7 @@ func unfitness(g *types.AutoScalingGroup) string {
 		return "it replaces machines by itself: its maximum instance lifetime is set"
 	case g.WarmPoolConfiguration != nil && g.WarmPoolConfiguration.Status == "":
 		return "it has a warm pool, whose machines may be of another image"
-	case weighted(g):
+	case hasWeights(g):
 		return "its capacity is no number of machines: it has weights, or a capacity type other than units"
 	}
 	for _, p := range g.SuspendedProcesses {
@@ -115,7 +115,7 @@ func unfitness(g *types.AutoScalingGroup) string {
 	return ""
 }
 
-func weighted(g *types.AutoScalingGroup) bool {
+func hasWeights(g *types.AutoScalingGroup) bool {
 	if t := aws.ToString(g.DesiredCapacityType); t != "" && t != "units" {
 		return true
 	}

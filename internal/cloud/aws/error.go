@@ -135,8 +135,8 @@ func conflictf(format string, args ...any) error {
 	return &cloud.Error{Kind: cloud.KindConflict, Err: conflict{fmt.Errorf(format, args...)}}
 }
 
-// decided makes of an error of a sender one as Send has it: a conflict that is not meant is one after which the operation is to be sent again.
-func decided(err error) error {
+// sendError makes of an error of a sender one as Send has it: a conflict that is not meant is one after which the operation is to be sent again.
+func sendError(err error) error {
 	var c conflict
 	if cloud.KindOf(err) == cloud.KindConflict && !errors.As(err, &c) {
 		return &cloud.Error{Kind: cloud.KindUnavailable, RetryAfter: cloud.RetryAfter(err), Err: err}

@@ -90,7 +90,7 @@ func TestDecided(t *testing.T) {
 		{conflictf("it was changed"), cloud.KindConflict},
 		{cloud.Errorf(cloud.KindQuota, "no room"), cloud.KindQuota},
 	} {
-		if got := cloud.KindOf(decided(tc.err)); got != tc.want {
+		if got := cloud.KindOf(sendError(tc.err)); got != tc.want {
 			t.Errorf("%v: %s", tc.err, got)
 		}
 	}

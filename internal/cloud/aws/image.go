@@ -33,7 +33,7 @@ func (s *scaleSet) prepareImage(ctx context.Context, set *cloud.Set, c cloud.Cha
 	if set != nil && set.Image != "" && set.Image != now.String() {
 		return nil, conflictf("setting the image of %s, it was %s when it was looked at, and somebody has changed it to %s", s.name, set.Image, now.String())
 	}
-	m := &memory{Verb: image, From: raw(own), Source: now.version, Template: now.id}
+	m := &memory{Verb: image, From: specificationText(own), Source: now.version, Template: now.id}
 	if parts := reference.FindStringSubmatch(c.Image); parts != nil {
 		m.Template, m.Version = parts[1], parts[2]
 		_, err := s.c.resolve(ctx, &types.LaunchTemplateSpecification{LaunchTemplateId: aws.String(m.Template), Version: aws.String(m.Version)})
@@ -53,7 +53,7 @@ func (s *scaleSet) sendImage(ctx context.Context, token string, m *memory) error
 		return err
 	}
 	own := specification(g)
-	now, was := template{}, raw(own)
+	now, was := template{}, specificationText(own)
 	if own != nil {
 		if now, err = s.c.resolve(ctx, own); err != nil {
 			return err

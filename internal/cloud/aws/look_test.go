@@ -328,11 +328,11 @@ func TestUnfitness(t *testing.T) {
 		{types.AutoScalingGroup{LaunchTemplate: spec, Operator: &types.Operator{Principal: aws.String("eks.amazonaws.com")}}, "it is managed by eks.amazonaws.com"},
 		{types.AutoScalingGroup{}, "it has no launch template"},
 	} {
-		if got := unfitness(&tc.group); !strings.HasPrefix(got, tc.want) || (got == "") != (tc.want == "") {
+		if got := unfitReason(&tc.group); !strings.HasPrefix(got, tc.want) || (got == "") != (tc.want == "") {
 			t.Errorf("%q, want %q", got, tc.want)
 		}
 	}
-	expect(t, "a template by name", "workers:$Default", raw(spec))
+	expect(t, "a template by name", "workers:$Default", specificationText(spec))
 }
 
 func TestErrorsOfReads(t *testing.T) {

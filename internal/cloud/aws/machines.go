@@ -34,7 +34,7 @@ func (s *scaleSet) Machines(ctx context.Context, inTurn ...string) ([]cloud.Mach
 	}
 	var machines []cloud.Machine
 	for _, i := range g.Instances {
-		if !member(i.LifecycleState) {
+		if !isMember(i.LifecycleState) {
 			continue
 		}
 		id, zone := aws.ToString(i.InstanceId), aws.ToString(i.AvailabilityZone)
@@ -43,7 +43,7 @@ func (s *scaleSet) Machines(ctx context.Context, inTurn ...string) ([]cloud.Mach
 			ID: id, ProviderID: providerID(zone, id), Zone: zone, UpToDate: upToDate(g, all, &i, aws.ToString(vm.ImageId)), Created: aws.ToTime(vm.LaunchTime),
 		}
 		m.State, m.Message = stateOf(&i, vm)
-		if standby(&i) {
+		if isStandby(&i) {
 			m.Aside = "it is in standby, where the capacity does not count it: put it back into service, or terminate it"
 		}
 		if m.State != cloud.Deleting && slices.Contains(inTurn, id) {
@@ -77,9 +77,9 @@ func (s *scaleSet) instances(ctx context.Context) (map[string]ec2types.Instance,
 	return all, nil
 }
 
-// member reports whether an instance in that state is the group's still. One that its lifecycle policy retains is not: the group has terminated it, its
+// isMember reports whether an instance in that state is the group's still. One that its lifecycle policy retains is not: the group has terminated it, its
 // capacity does not count it, and whoever has set the policy is to terminate it for good.
-func member(l types.LifecycleState) bool {
+func isMember(l types.LifecycleState) bool {
 	switch l {
 	case types.LifecycleStateTerminated, types.LifecycleStateTerminatingRetained, types.LifecycleStateDetaching, types.LifecycleStateDetached:
 		return false
@@ -87,8 +87,8 @@ func member(l types.LifecycleState) bool {
 	return !strings.HasPrefix(string(l), "Warmed:")
 }
 
-// leaving reports whether an instance in that state is on its way out. Capacity does not count it.
-func leaving(l types.LifecycleState) bool { return strings.HasPrefix(string(l), "Terminating") }
+// isLeaving reports whether an instance in that state is on its way out. Capacity does not count it.
+func isLeaving(l types.LifecycleState) bool { return strings.HasPrefix(string(l), "Terminating") }
 
 // stateOf is how an instance stands, by its group and by EC2.
 func stateOf(i *types.Instance, vm ec2types.Instance) (cloud.State, string) {
@@ -101,7 +101,7 @@ func stateOf(i *types.Instance, vm ec2types.Instance) (cloud.State, string) {
 	}
 	l := string(i.LifecycleState)
 	switch {
-	case leaving(i.LifecycleState):
+	case isLeaving(i.LifecycleState):
 		return cloud.Deleting, ""
 	case name == ec2types.InstanceStateNameShuttingDown || name == ec2types.InstanceStateNameTerminated:
 		return cloud.Deleting, reason

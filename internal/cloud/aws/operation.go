@@ -55,8 +55,8 @@ type memory struct {
 	Image    string `json:"image,omitempty"`
 }
 
-// refuse keeps what AWS has refused for good, with a kind that says so.
-func (m *memory) refuse(err error) {
+// fail keeps what AWS has refused for good, with a kind that says so.
+func (m *memory) fail(err error) {
 	m.Kind, m.Error = cloud.KindOf(err), err.Error()
 	switch m.Kind {
 	case cloud.KindQuota, cloud.KindFull, cloud.KindInvalid, cloud.KindDenied:
@@ -65,8 +65,8 @@ func (m *memory) refuse(err error) {
 	}
 }
 
-// refused is that error again, nil where there is none.
-func (m *memory) refused() error {
+// failed is that error again, nil where there is none.
+func (m *memory) failed() error {
 	if m.Kind == "" {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (s *scaleSet) Send(ctx context.Context, o cloud.Operation) (cloud.Operation
 		err = cloud.Errorf(cloud.KindInvalid, "sending operation %s, it is a %q", o.Token, m.Verb)
 	}
 	if err != nil {
-		return o, decided(err)
+		return o, sendError(err)
 	}
 	m.Sent = true
 	return cloud.NewOperation(o.Token, m)
@@ -140,6 +140,6 @@ func (s *scaleSet) Poll(ctx context.Context, o cloud.Operation) (cloud.Operation
 		return o, p, err
 	}
 	// The others are done when they are sent.
-	err = m.refused()
+	err = m.failed()
 	return o, cloud.Progress{Done: err == nil, Added: m.Machines, Message: m.Error}, err
 }

@@ -19,19 +19,19 @@ import (
 func counted(instances []types.Instance) []string {
 	var ids []string
 	for _, i := range instances {
-		if counts(&i) {
+		if isCounted(&i) {
 			ids = append(ids, aws.ToString(i.InstanceId))
 		}
 	}
 	return ids
 }
 
-// counts reports whether an instance is one of those that the desired capacity counts.
-func counts(i *types.Instance) bool {
-	return member(i.LifecycleState) && !leaving(i.LifecycleState) && !standby(i)
+// isCounted reports whether an instance is one of those that the desired capacity counts.
+func isCounted(i *types.Instance) bool {
+	return isMember(i.LifecycleState) && !isLeaving(i.LifecycleState) && !isStandby(i)
 }
 
-func standby(i *types.Instance) bool {
+func isStandby(i *types.Instance) bool {
 	return i.LifecycleState == types.LifecycleStateStandby || i.LifecycleState == types.LifecycleStateEnteringStandby
 }
 
@@ -111,7 +111,7 @@ func (s *scaleSet) pollScale(ctx context.Context, m *memory) (cloud.Progress, er
 	}
 	if wanted > 0 {
 		if err := s.setCapacity(ctx, t.capacity-min(wanted, missing)); err != nil {
-			return cloud.Progress{}, decided(err)
+			return cloud.Progress{}, sendError(err)
 		}
 	}
 	kind := cloud.KindFailed

@@ -60,8 +60,8 @@ func overrides(g *types.AutoScalingGroup) []types.LaunchTemplateOverrides {
 	return nil
 }
 
-// raw is a specification as text, to see whether somebody has changed it.
-func raw(s *types.LaunchTemplateSpecification) string {
+// specificationText is a specification as text, to see whether somebody has changed it.
+func specificationText(s *types.LaunchTemplateSpecification) string {
 	if s == nil {
 		return ""
 	}
@@ -114,14 +114,14 @@ func (c *Cloud) version(ctx context.Context, s *types.LaunchTemplateSpecificatio
 	}
 	out, err := c.ec2.DescribeLaunchTemplateVersions(ctx, in, readEC2)
 	if err != nil {
-		err = classify("reading launch template "+raw(s), err)
+		err = classify("reading launch template "+specificationText(s), err)
 		if cloud.KindOf(err) == cloud.KindNotFound {
 			err = &cloud.Error{Kind: cloud.KindInvalid, Err: err} // it is not the group that is not there
 		}
 		return t, false, err
 	}
 	if len(out.LaunchTemplateVersions) != 1 {
-		return t, false, cloud.Errorf(cloud.KindInvalid, "reading launch template %s, there is no such version", raw(s))
+		return t, false, cloud.Errorf(cloud.KindInvalid, "reading launch template %s, there is no such version", specificationText(s))
 	}
 	v := out.LaunchTemplateVersions[0]
 	t = template{id: aws.ToString(v.LaunchTemplateId), version: strconv.FormatInt(aws.ToInt64(v.VersionNumber), 10)}

@@ -46,7 +46,7 @@ func (s *scaleSet) pollAdd(ctx context.Context, token string, m *memory, progres
 		if set, err = s.get(ctx); err != nil {
 			return err
 		}
-		blind = busy(set) == ""
+		blind = busyReason(set) == ""
 	}
 	machines, err := s.list(ctx, m.Failed != "" || blind)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *scaleSet) pollAdd(ctx context.Context, token string, m *memory, progres
 	}
 	news := m.newMachines(machines, m.Ended || m.Failed != "" || blind)
 	if blind {
-		s.judge(set, token, m, news)
+		s.concludeAdd(set, token, m, news)
 	}
 	switch {
 	case m.Failed != "":
@@ -64,16 +64,16 @@ func (s *scaleSet) pollAdd(ctx context.Context, token string, m *memory, progres
 	case m.Ended:
 		progress.Done = true
 	default:
-		progress.Message = fmt.Sprintf("Azure adds %s to scale set %s, of which there are %d", count(m.Add), s.name, len(m.Added))
+		progress.Message = fmt.Sprintf("Azure adds %s to scale set %s, of which there are %d", machineCount(m.Add), s.name, len(m.Added))
 	}
 	return nil
 }
 
-// judge finds out how an addition has ended, of a scale set with which Azure does nothing any more and its new machines.
-func (s *scaleSet) judge(set *armcompute.VirtualMachineScaleSet, token string, m *memory, news []cloud.Machine) {
+// concludeAdd finds out how an addition has ended, of a scale set with which Azure does nothing any more and its new machines.
+func (s *scaleSet) concludeAdd(set *armcompute.VirtualMachineScaleSet, token string, m *memory, news []cloud.Machine) {
 	if i := slices.IndexFunc(news, func(n cloud.Machine) bool { return n.State == cloud.Failed }); i >= 0 {
 		code, _, _ := strings.Cut(news[i].Message, ":")
-		m.fail(fmt.Sprintf("adding machines to scale set %s, %s", s.name, news[i].Message), ended(code, news[i].Message))
+		m.fail(fmt.Sprintf("adding machines to scale set %s, %s", s.name, news[i].Message), kindOfFailure(code, news[i].Message))
 		return
 	}
 	switch {
@@ -81,7 +81,7 @@ func (s *scaleSet) judge(set *armcompute.VirtualMachineScaleSet, token string, m
 		m.Ended = true
 	case strings.EqualFold(value(set.Properties.ProvisioningState), "Failed"):
 		m.fail(fmt.Sprintf("adding machines to scale set %s, its provisioning state is Failed", s.name), cloud.KindFailed)
-	case !landed(set, token):
+	case !hasToken(set, token):
 		m.fail(fmt.Sprintf("adding machines to scale set %s, Azure has not done it", s.name), cloud.KindFailed)
 	default:
 		// Those that are missing were there, and have been removed.
@@ -127,9 +127,9 @@ func (s *scaleSet) undo(ctx context.Context, token string, m *memory) (bool, err
 	switch {
 	case err != nil:
 		return false, err
-	case landed(set, token+undone):
+	case hasToken(set, token+undone):
 		return true, nil
-	case busy(set) != "":
+	case busyReason(set) != "":
 		return false, nil
 	}
 	// The etag was read first: what comes or goes after it makes the PATCH fail.
@@ -145,19 +145,19 @@ func (s *scaleSet) undo(ctx context.Context, token string, m *memory) (bool, err
 	}
 	missing := m.Add - len(m.newMachines(machines, true))
 	capacity := max(value(set.SKU.Capacity)-int64(missing), int64(there))
-	if capacity >= value(set.SKU.Capacity) || !landed(set, token) {
+	if capacity >= value(set.SKU.Capacity) || !hasToken(set, token) {
 		return true, nil
 	}
-	err = s.patch(ctx, set, token+undone, armcompute.VirtualMachineScaleSetUpdate{SKU: resized(set, capacity)}, &memory{})
+	err = s.patch(ctx, set, token+undone, armcompute.VirtualMachineScaleSetUpdate{SKU: skuWithCapacity(set, capacity)}, &memory{})
 	if cloud.KindOf(err) == cloud.KindConflict {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// resized is the size of a scale set's machines, and how many they are to be. Nothing else of what they are made of is in the PATCH, so that Azure
+// skuWithCapacity is the size of a scale set's machines, and how many they are to be. Nothing else of what they are made of is in the PATCH, so that Azure
 // does not take it for a new model.
-func resized(set *armcompute.VirtualMachineScaleSet, capacity int64) *armcompute.SKU {
+func skuWithCapacity(set *armcompute.VirtualMachineScaleSet, capacity int64) *armcompute.SKU {
 	sku := *set.SKU
 	sku.Capacity = &capacity
 	return &sku

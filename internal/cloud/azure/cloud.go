@@ -64,11 +64,11 @@ func New(o Options) (*Cloud, error) {
 	case o.Credential == nil:
 		return nil, errors.New("no Azure credential is given")
 	}
-	where, endpoint, err := configuration(o.Endpoint)
+	where, endpoint, err := cloudOf(o.Endpoint)
 	if err != nil {
 		return nil, err
 	}
-	factory, err := armcompute.NewClientFactory(o.SubscriptionID, proving{o.Credential}, &arm.ClientOptions{
+	factory, err := armcompute.NewClientFactory(o.SubscriptionID, markedCredential{o.Credential}, &arm.ClientOptions{
 		ClientOptions: policy.ClientOptions{
 			Cloud:                           where,
 			InsecureAllowCredentialWithHTTP: endpoint.Scheme == "http",
@@ -102,8 +102,8 @@ type scaleSet struct {
 	name string
 }
 
-// configuration says which cloud an endpoint is of.
-func configuration(endpoint string) (azcloud.Configuration, *url.URL, error) {
+// cloudOf says which cloud an endpoint is of.
+func cloudOf(endpoint string) (azcloud.Configuration, *url.URL, error) {
 	if endpoint == "" {
 		endpoint = azcloud.AzurePublic.Services[azcloud.ResourceManager].Endpoint
 	}
@@ -112,7 +112,7 @@ func configuration(endpoint string) (azcloud.Configuration, *url.URL, error) {
 	if err != nil {
 		return azcloud.Configuration{}, nil, fmt.Errorf("reading the endpoint of Azure Resource Manager, %w", err)
 	}
-	if at.Host == "" || at.Scheme != "https" && (at.Scheme != "http" || !loopback(at.Hostname())) {
+	if at.Host == "" || at.Scheme != "https" && (at.Scheme != "http" || !isLoopback(at.Hostname())) {
 		return azcloud.Configuration{}, nil, fmt.Errorf("endpoint %q of Azure Resource Manager must begin with https://, but on loopback", endpoint)
 	}
 	for _, known := range []azcloud.Configuration{azcloud.AzurePublic, azcloud.AzureGovernment, azcloud.AzureChina} {
@@ -138,7 +138,7 @@ func (o onlyTo) Do(r *policy.Request) (*http.Response, error) {
 	return r.Next()
 }
 
-func loopback(host string) bool {
+func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

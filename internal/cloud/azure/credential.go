@@ -63,23 +63,23 @@ func Credential(kind v1alpha1.AzureCredential, clientID string) (azcore.TokenCre
 	return c, nil
 }
 
-// proving is a credential whose errors are told from others.
-type proving struct{ azcore.TokenCredential }
+// markedCredential is a credential whose errors are told from others.
+type markedCredential struct{ azcore.TokenCredential }
 
-// GetToken gets a token, or an error that is unproven.
-func (p proving) GetToken(ctx context.Context, o policy.TokenRequestOptions) (azcore.AccessToken, error) {
+// GetToken gets a token, or an error that is tokenError.
+func (p markedCredential) GetToken(ctx context.Context, o policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	token, err := p.TokenCredential.GetToken(ctx, o)
 	if err != nil {
-		return token, &unproven{err}
+		return token, &tokenError{err}
 	}
 	return token, nil
 }
 
-// unproven is why a credential has no token.
-type unproven struct{ error }
+// tokenError is why a credential has no token.
+type tokenError struct{ error }
 
 // Unwrap is the credential's own error.
-func (u *unproven) Unwrap() error { return u.error }
+func (u *tokenError) Unwrap() error { return u.error }
 
 // NonRetriable tells the SDK not to ask again.
-func (*unproven) NonRetriable() {}
+func (*tokenError) NonRetriable() {}

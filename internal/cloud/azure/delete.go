@@ -22,7 +22,7 @@ func (s *scaleSet) sendDelete(ctx context.Context, m *memory) error {
 		return err
 	}
 	// Azure refuses all where one is gone.
-	staying, leaving, listErr := s.remaining(ctx, m.Delete)
+	staying, leaving, listErr := s.stillThere(ctx, m.Delete)
 	switch {
 	case listErr != nil:
 		return listErr
@@ -54,8 +54,8 @@ func (s *scaleSet) postDelete(ctx context.Context, m *memory, ids []string, all 
 	return nil
 }
 
-// remaining are those of these machines that are there still, and those that are being deleted.
-func (s *scaleSet) remaining(ctx context.Context, ids []string) (staying, leaving []string, err error) {
+// stillThere are those of these machines that are there still, and those that are being deleted.
+func (s *scaleSet) stillThere(ctx context.Context, ids []string) (staying, leaving []string, err error) {
 	machines, err := s.list(ctx, false)
 	if err != nil {
 		return nil, nil, err
@@ -75,7 +75,7 @@ func (s *scaleSet) remaining(ctx context.Context, ids []string) (staying, leavin
 
 // pollDelete looks whether the machines are gone.
 func (s *scaleSet) pollDelete(ctx context.Context, m *memory, progress *cloud.Progress) error {
-	progress.Message = fmt.Sprintf("Azure deletes %s of scale set %s", count(len(m.Delete)), s.name)
+	progress.Message = fmt.Sprintf("Azure deletes %s of scale set %s", machineCount(len(m.Delete)), s.name)
 	if m.Ended {
 		progress.Done = true
 		return nil
@@ -90,9 +90,9 @@ func (s *scaleSet) pollDelete(ctx context.Context, m *memory, progress *cloud.Pr
 		if err != nil {
 			return err
 		}
-		idle = busy(set) == ""
+		idle = busyReason(set) == ""
 	}
-	staying, leaving, err := s.remaining(ctx, m.Delete)
+	staying, leaving, err := s.stillThere(ctx, m.Delete)
 	if err != nil {
 		return err
 	}
@@ -102,13 +102,13 @@ func (s *scaleSet) pollDelete(ctx context.Context, m *memory, progress *cloud.Pr
 		return nil
 	}
 	if idle && len(leaving) == 0 {
-		m.fail(fmt.Sprintf("deleting machines of scale set %s, Azure has left %s", s.name, count(len(staying))), cloud.KindFailed)
+		m.fail(fmt.Sprintf("deleting machines of scale set %s, Azure has left %s", s.name, machineCount(len(staying))), cloud.KindFailed)
 	}
 	progress.Done = m.Failed != "" && len(leaving) == 0
 	return nil
 }
 
-func count(machines int) string {
+func machineCount(machines int) string {
 	if machines == 1 {
 		return "one machine"
 	}

@@ -44,7 +44,7 @@ func (s *scaleSet) get(ctx context.Context) (*armcompute.VirtualMachineScaleSet,
 }
 
 func describe(name string, set *armcompute.VirtualMachineScaleSet) (cloud.Set, error) {
-	described := cloud.Set{Name: name, Version: value(set.Etag), Busy: busy(set), Unfit: unfit(set), Overprovisions: value(set.Properties.Overprovision)}
+	described := cloud.Set{Name: name, Version: value(set.Etag), Busy: busyReason(set), Unfit: unfitReason(set), Overprovisions: value(set.Properties.Overprovision)}
 	if set.SKU != nil {
 		described.Capacity = int(value(set.SKU.Capacity))
 	}
@@ -93,8 +93,8 @@ func model(set *armcompute.VirtualMachineScaleSet) (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// busy says what Azure does with a scale set.
-func busy(set *armcompute.VirtualMachineScaleSet) string {
+// busyReason says what Azure does with a scale set.
+func busyReason(set *armcompute.VirtualMachineScaleSet) string {
 	switch state := value(set.Properties.ProvisioningState); strings.ToLower(state) {
 	case "", "succeeded", "failed", "canceled":
 		return ""
@@ -103,8 +103,8 @@ func busy(set *armcompute.VirtualMachineScaleSet) string {
 	}
 }
 
-// unfit says why a scale set must not be touched.
-func unfit(set *armcompute.VirtualMachineScaleSet) string {
+// unfitReason says why a scale set must not be touched.
+func unfitReason(set *armcompute.VirtualMachineScaleSet) string {
 	p := set.Properties
 	if policy := p.UpgradePolicy; policy != nil {
 		if mode := value(policy.Mode); mode != "" && mode != armcompute.UpgradeModeManual {

@@ -39,23 +39,23 @@ func classify(err error, doing string, args ...any) error {
 	e := &cloud.Error{Kind: cloud.KindUnavailable}
 	var answer *azcore.ResponseError
 	var failed *azidentity.AuthenticationFailedError
-	var proof *unproven
+	var proof *tokenError
 	switch {
 	case errors.As(err, &answer):
 		e.Kind, e.RetryAfter = kindOf(answer), retryAfter(answer.RawResponse)
-		e.Err = fmt.Errorf("%s, %s", doing, text(answer))
+		e.Err = fmt.Errorf("%s, %s", doing, textOf(answer))
 		return e
 	case errors.As(err, &failed):
 		// Without an answer, and after 429 and 5xx, nothing is said about who asks.
 		if r := failed.RawResponse; r != nil && r.StatusCode != http.StatusTooManyRequests && r.StatusCode < http.StatusInternalServerError {
 			e.Kind = cloud.KindDenied
 		}
-		e.Err = fmt.Errorf("%s, proving who asks, %s", doing, short(failed.Error()))
+		e.Err = fmt.Errorf("%s, proving who asks, %s", doing, oneLine(failed.Error()))
 		return e
 	case errors.As(err, &proof) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
 		// No credential is there at all.
 		e.Kind = cloud.KindDenied
-		e.Err = fmt.Errorf("%s, proving who asks, %s", doing, short(err.Error()))
+		e.Err = fmt.Errorf("%s, proving who asks, %s", doing, oneLine(err.Error()))
 		return e
 	}
 	e.Err = fmt.Errorf("%s, %w", doing, err)
@@ -68,11 +68,11 @@ func kindOf(answer *azcore.ResponseError) cloud.Kind {
 	if status == http.StatusTooManyRequests {
 		return cloud.KindThrottled
 	}
-	if full(answer.ErrorCode, text(answer)) {
+	if saysNoRoom(answer.ErrorCode, textOf(answer)) {
 		return cloud.KindQuota
 	}
 	switch {
-	case status == http.StatusUnauthorized || status == http.StatusForbidden || forbidden(answer.ErrorCode) || unseen(answer.ErrorCode):
+	case status == http.StatusUnauthorized || status == http.StatusForbidden || isLockOrPolicy(answer.ErrorCode) || isUnknownSubscription(answer.ErrorCode):
 		return cloud.KindDenied
 	case status == http.StatusNotFound:
 		return cloud.KindNotFound
@@ -85,83 +85,83 @@ func kindOf(answer *azcore.ResponseError) cloud.Kind {
 	}
 }
 
-// full reports whether a code, with the text beside it, says that there is no room or no quota.
-func full(code, message string) bool {
+// saysNoRoom reports whether a code, with the text beside it, says that there is no room or no quota.
+func saysNoRoom(code, message string) bool {
 	code = strings.ToLower(code)
 	message = strings.ToLower(message)
 	return slices.Contains(noRoom, code) ||
 		code == "operationnotallowed" && (strings.Contains(message, "quota") || strings.Contains(message, "exceeding approved"))
 }
 
-// forbidden reports whether a code says that a lock or a policy is in the way, which Azure answers as if others were at work.
-func forbidden(code string) bool {
+// isLockOrPolicy reports whether a code says that a lock or a policy is in the way, which Azure answers as if others were at work.
+func isLockOrPolicy(code string) bool {
 	return slices.Contains([]string{"scopelocked", "readonlydisabledsubscription", "requestdisallowedbypolicy"}, strings.ToLower(code))
 }
 
-// unseen reports whether a code says that there is no such subscription, which Azure answers also to those who have no right in it. It says nothing of what
+// isUnknownSubscription reports whether a code says that there is no such subscription, which Azure answers also to those who have no right in it. It says nothing of what
 // is there.
-func unseen(code string) bool { return strings.EqualFold(code, "SubscriptionNotFound") }
+func isUnknownSubscription(code string) bool { return strings.EqualFold(code, "SubscriptionNotFound") }
 
-// ended is the kind of the error that an operation has ended with in Azure: only those that Poll may end with.
-func ended(code, message string) cloud.Kind {
+// kindOfFailure is the kind of the error that an operation has ended with in Azure: only those that Poll may end with.
+func kindOfFailure(code, message string) cloud.Kind {
 	switch lower := strings.ToLower(code); {
-	case full(code, message):
+	case saysNoRoom(code, message):
 		return cloud.KindQuota
-	case strings.Contains(lower, "authorization") || forbidden(code):
+	case strings.Contains(lower, "authorization") || isLockOrPolicy(code):
 		return cloud.KindDenied
 	default:
 		return cloud.KindFailed
 	}
 }
 
-// said is an error as Azure writes it.
-type said struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Details []said `json:"details"`
+// azureError is an error as Azure writes it.
+type azureError struct {
+	Code    string       `json:"code"`
+	Message string       `json:"message"`
+	Details []azureError `json:"details"`
 }
 
 // inner is the most particular of the errors that lie in each other.
-func (s said) inner() said {
+func (s azureError) inner() azureError {
 	if len(s.Details) > 0 && s.Details[0].Code != "" {
 		return s.Details[0].inner()
 	}
 	return s
 }
 
-// answered reads the error in an answer.
-func answered(r *http.Response) said {
+// errorIn reads the error in an answer.
+func errorIn(r *http.Response) azureError {
 	if r == nil || r.Body == nil {
-		return said{}
+		return azureError{}
 	}
 	body, err := runtime.Payload(r)
 	if err != nil {
-		return said{}
+		return azureError{}
 	}
 	var wrapped struct {
-		said
-		Error *said `json:"error"`
+		azureError
+		Error *azureError `json:"error"`
 	}
 	if json.Unmarshal(body, &wrapped) != nil {
-		return said{}
+		return azureError{}
 	}
 	if wrapped.Error != nil {
 		return *wrapped.Error
 	}
-	return wrapped.said
+	return wrapped.azureError
 }
 
-// text is what an answer says, in one line.
-func text(answer *azcore.ResponseError) string {
-	s := answered(answer.RawResponse)
+// textOf is what an answer says, in one line.
+func textOf(answer *azcore.ResponseError) string {
+	s := errorIn(answer.RawResponse)
 	code := cmp.Or(s.Code, answer.ErrorCode, strconv.Itoa(answer.StatusCode)+" "+http.StatusText(answer.StatusCode))
 	if s.Message == "" {
-		return short(code)
+		return oneLine(code)
 	}
-	return short(code + ": " + s.Message)
+	return oneLine(code + ": " + s.Message)
 }
 
-func short(message string) string {
+func oneLine(message string) string {
 	message = strings.Join(strings.Fields(message), " ")
 	if len(message) > longest {
 		message = strings.ToValidUTF8(message[:longest], "") + "..."

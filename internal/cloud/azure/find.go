@@ -37,9 +37,9 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]clou
 		if !strings.EqualFold(scheme, "azure") {
 			continue
 		}
-		if m := uniformID.FindStringSubmatch(id); m != nil && c.ours(m) {
+		if m := uniformID.FindStringSubmatch(id); m != nil && c.isOwn(m) {
 			found[providerID] = cloud.Location{ScaleSet: m[3], Machine: m[4]}
-		} else if m := singleID.FindStringSubmatch(id); m != nil && c.ours(m) {
+		} else if m := singleID.FindStringSubmatch(id); m != nil && c.isOwn(m) {
 			key := strings.ToLower(m[3])
 			single[key], names[key] = append(single[key], providerID), m[3]
 		}
@@ -59,8 +59,8 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]clou
 	return found, nil
 }
 
-// ours reports whether an id's subscription and group are this Cloud's.
-func (c *Cloud) ours(id []string) bool {
+// isOwn reports whether an id's subscription and group are this Cloud's.
+func (c *Cloud) isOwn(id []string) bool {
 	return strings.EqualFold(id[1], c.subscription) && strings.EqualFold(id[2], c.group)
 }
 
@@ -72,7 +72,7 @@ func (c *Cloud) setsOf(ctx context.Context, names map[string]string) (map[string
 			return
 		}
 		key := strings.ToLower(value(m.Name))
-		if id := setID.FindStringSubmatch(value(m.Properties.VirtualMachineScaleSet.ID)); id != nil && c.ours(id) && names[key] != "" {
+		if id := setID.FindStringSubmatch(value(m.Properties.VirtualMachineScaleSet.ID)); id != nil && c.isOwn(id) && names[key] != "" {
 			sets[key] = id[3]
 		}
 	}

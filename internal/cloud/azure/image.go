@@ -97,9 +97,9 @@ func imageReference(image string, before *armcompute.ImageReference) *armcompute
 	return r
 }
 
-// storage is what a PATCH that sets the image of a scale set says of storage: all that it has beside the image, because Azure has reset disks that such
+// storageUpdate is what a PATCH that sets the image of a scale set says of storage: all that it has beside the image, because Azure has reset disks that such
 // a PATCH did not name. The OS disk is left out where it is ephemeral: it can't be changed, and Azure takes any mention of it for a new model.
-func storage(set *armcompute.VirtualMachineScaleSet, image string) *armcompute.VirtualMachineScaleSetUpdateStorageProfile {
+func storageUpdate(set *armcompute.VirtualMachineScaleSet, image string) *armcompute.VirtualMachineScaleSetUpdateStorageProfile {
 	update := &armcompute.VirtualMachineScaleSetUpdateStorageProfile{ImageReference: imageReference(image, imageOf(set))}
 	if set.Properties == nil || set.Properties.VirtualMachineProfile == nil || set.Properties.VirtualMachineProfile.StorageProfile == nil {
 		return update
@@ -130,9 +130,9 @@ func (s *scaleSet) pollImage(ctx context.Context, token string, m *memory, progr
 	switch {
 	case err != nil:
 		return err
-	case strings.EqualFold(imageText(imageOf(set)), m.Image) || landed(set, token) && busy(set) == "":
+	case strings.EqualFold(imageText(imageOf(set)), m.Image) || hasToken(set, token) && busyReason(set) == "":
 		m.Ended, progress.Done = true, true
-	case busy(set) == "":
+	case busyReason(set) == "":
 		m.fail(fmt.Sprintf("setting the image of scale set %s, Azure has not done it", s.name), cloud.KindFailed)
 		progress.Done = true
 	}

@@ -149,7 +149,7 @@ func troubleOf(vm *armcompute.VirtualMachineScaleSetVM) string {
 			continue
 		}
 		code := value(status.Code)[len(value(status.Code))-len(rest):]
-		return short(strings.TrimSuffix(cmp.Or(strings.TrimPrefix(code, "/"), "Failed")+": "+cmp.Or(value(status.Message), value(status.DisplayStatus)), ": "))
+		return oneLine(strings.TrimSuffix(cmp.Or(strings.TrimPrefix(code, "/"), "Failed")+": "+cmp.Or(value(status.Message), value(status.DisplayStatus)), ": "))
 	}
 	return "its provisioning state is " + value(vm.Properties.ProvisioningState)
 }

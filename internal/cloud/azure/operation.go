@@ -103,7 +103,7 @@ func (s *scaleSet) sendUpdate(ctx context.Context, token string, m *memory) erro
 	if err != nil {
 		return err
 	}
-	if landed(set, token) {
+	if hasToken(set, token) {
 		return nil
 	}
 	if m.Image != "" && strings.EqualFold(imageText(imageOf(set)), m.Image) {
@@ -116,10 +116,10 @@ func (s *scaleSet) sendUpdate(ctx context.Context, token string, m *memory) erro
 	update := armcompute.VirtualMachineScaleSetUpdate{}
 	if m.Image != "" {
 		update.Properties = &armcompute.VirtualMachineScaleSetUpdateProperties{
-			VirtualMachineProfile: &armcompute.VirtualMachineScaleSetUpdateVMProfile{StorageProfile: storage(set, m.Image)},
+			VirtualMachineProfile: &armcompute.VirtualMachineScaleSetUpdateVMProfile{StorageProfile: storageUpdate(set, m.Image)},
 		}
 	} else {
-		update.SKU = resized(set, m.Capacity+int64(m.Add))
+		update.SKU = skuWithCapacity(set, m.Capacity+int64(m.Add))
 	}
 	err = s.patch(ctx, set, token, update, m)
 	if cloud.KindOf(err) != cloud.KindConflict {
@@ -130,7 +130,7 @@ func (s *scaleSet) sendUpdate(ctx context.Context, token string, m *memory) erro
 	switch {
 	case readErr != nil:
 		return cloud.Errorf(cloud.KindUnavailable, "changing scale set %s, whether that was done is not known, %w", s.name, readErr)
-	case landed(now, token):
+	case hasToken(now, token):
 		return nil
 	default:
 		return err
@@ -141,7 +141,7 @@ func (s *scaleSet) sendUpdate(ctx context.Context, token string, m *memory) erro
 func (s *scaleSet) patch(ctx context.Context, set *armcompute.VirtualMachineScaleSet, token string, update armcompute.VirtualMachineScaleSetUpdate,
 	m *memory,
 ) error {
-	update.Tags = tagged(set, token)
+	update.Tags = tagsWith(set, token)
 	poller, err := s.sets.BeginUpdate(ctx, s.group, s.name, update, &armcompute.VirtualMachineScaleSetsClientBeginUpdateOptions{IfMatch: set.Etag})
 	if err != nil {
 		return classify(err, "changing scale set %s", s.name)
@@ -235,12 +235,12 @@ func pollOnce[T any](ctx context.Context, name string, m *memory, p *runtime.Pol
 		m.Ended = true
 		return 0, nil
 	}
-	s := answered(response).inner()
+	s := errorIn(response).inner()
 	if strings.EqualFold(s.Code, "OperationPreempted") || strings.EqualFold(status, "Canceled") {
 		m.Resume = "" // A later change continues it.
 		return 0, nil
 	}
-	m.fail(fmt.Sprintf("changing scale set %s, %s", name, short(cmp.Or(s.Code, "Failed")+": "+s.Message)), ended(s.Code, s.Message))
+	m.fail(fmt.Sprintf("changing scale set %s, %s", name, oneLine(cmp.Or(s.Code, "Failed")+": "+s.Message)), kindOfFailure(s.Code, s.Message))
 	return 0, nil
 }
 
@@ -255,14 +255,14 @@ func statusOf(r *http.Response) string {
 	return of.Status
 }
 
-// landed reports whether the change with a token is in the scale set.
-func landed(set *armcompute.VirtualMachineScaleSet, token string) bool {
+// hasToken reports whether the change with a token is in the scale set.
+func hasToken(set *armcompute.VirtualMachineScaleSet, token string) bool {
 	tag, _ := tagOf(set, tagOperation)
 	return slices.Contains(strings.Fields(tag), token)
 }
 
-// tagged are the tags of a scale set, with a token put in front of those of the changes before. A PATCH replaces them all.
-func tagged(set *armcompute.VirtualMachineScaleSet, token string) map[string]*string {
+// tagsWith are the tags of a scale set, with a token put in front of those of the changes before. A PATCH replaces them all.
+func tagsWith(set *armcompute.VirtualMachineScaleSet, token string) map[string]*string {
 	tags := maps.Clone(set.Tags)
 	if tags == nil {
 		tags = map[string]*string{}

@@ -36,8 +36,8 @@ func (a *account) capacity(t *testing.T, want int) {
 	}
 }
 
-// count is how often the world was asked for something.
-func (a *account) count(name string) int {
+// machineCount is how often the world was asked for something.
+func (a *account) machineCount(name string) int {
 	n := 0
 	for _, c := range a.Journal() {
 		if c.Name == name {
@@ -120,7 +120,7 @@ func TestChangesTakeEffectOnce(t *testing.T) {
 						t.Errorf("image %s", now.Image)
 					}
 					// A change of capacity is an edit too, for its tag.
-					if n := a.count(c.world); n != 1 {
+					if n := a.machineCount(c.world); n != 1 {
 						t.Errorf("done %d times: %v", n, a.Journal())
 					}
 				})
@@ -228,7 +228,7 @@ func TestCrash(t *testing.T) {
 						t.Error("the other process does not come to the end")
 					}
 					a.capacity(t, c.left)
-					if n := a.count(c.world); n != 1 {
+					if n := a.machineCount(c.world); n != 1 {
 						t.Errorf("done %d times: %v", n, a.Journal())
 					}
 				})

@@ -85,12 +85,12 @@ func TestStorage(t *testing.T) {
 		if err := json.Unmarshal([]byte(`{"properties":{"virtualMachineProfile":{"storageProfile":`+tc.before+`}}}`), set); err != nil {
 			t.Fatal(err)
 		}
-		got, err := json.Marshal(storage(set, "/subscriptions/b"))
+		got, err := json.Marshal(storageUpdate(set, "/subscriptions/b"))
 		if diff := cmp.Diff(tc.want, string(got)); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
 	}
-	if got := storage(&armcompute.VirtualMachineScaleSet{}, "/subscriptions/b"); got.OSDisk != nil || got.ImageReference == nil {
+	if got := storageUpdate(&armcompute.VirtualMachineScaleSet{}, "/subscriptions/b"); got.OSDisk != nil || got.ImageReference == nil {
 		t.Errorf("%+v", got)
 	}
 }
@@ -193,14 +193,14 @@ func TestClassify(t *testing.T) {
 
 // TestLongAnswers are those with a reason in a reason, and with more text than anybody reads.
 func TestLongAnswers(t *testing.T) {
-	inner := said{Code: "DeploymentFailed", Details: []said{{Code: "Conflict", Details: []said{{Code: "QuotaExceeded", Message: "m"}}}}}.inner()
+	inner := azureError{Code: "DeploymentFailed", Details: []azureError{{Code: "Conflict", Details: []azureError{{Code: "QuotaExceeded", Message: "m"}}}}}.inner()
 	if inner.Code != "QuotaExceeded" {
 		t.Errorf("%+v", inner)
 	}
-	if got := short(strings.Repeat("ä\n", 1000)); len(got) > longest+3 || strings.Contains(got, "\n") {
+	if got := oneLine(strings.Repeat("ä\n", 1000)); len(got) > longest+3 || strings.Contains(got, "\n") {
 		t.Errorf("%d bytes", len(got))
 	}
-	if got := ended("OperationNotAllowed", "exceeding approved quota"); got != cloud.KindQuota {
+	if got := kindOfFailure("OperationNotAllowed", "exceeding approved quota"); got != cloud.KindQuota {
 		t.Error(got)
 	}
 }

@@ -18,19 +18,19 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// added looks whether machines were made. The group goes on trying for ever to make one that can't be made: such a one is taken out of it again. What
+// pollAdd looks whether machines were made. The group goes on trying for ever to make one that can't be made: such a one is taken out of it again. What
 // is left of an operation that has failed are the machines that were made, which it gives beside the error. One whose machines somebody else has deleted
 // has ended well, with those that are left.
-func (s *scaleSet) added(ctx context.Context, g group, token string, m *memory) (cloud.Progress, error) {
+func (s *scaleSet) pollAdd(ctx context.Context, g group, token string, m *memory) (cloud.Progress, error) {
 	managed, err := s.cloud.list(ctx, g)
 	if cloud.KindOf(err) == cloud.KindNotFound {
-		return cloud.Progress{}, cloud.Errorf(cloud.KindFailed, "%s, it is gone", doing(g, m))
+		return cloud.Progress{}, cloud.Errorf(cloud.KindFailed, "%s, it is gone", description(g, m))
 	}
 	if err != nil {
 		return cloud.Progress{}, cloud.NotFinal(err)
 	}
 	known := m.Failure != ""
-	made, hopeless, busy := m.sort(managed)
+	made, hopeless, busy := m.sortMachines(managed)
 	if len(hopeless) > 0 && !known {
 		// Once they are removed nothing tells the reason any more: it is written down before.
 		return cloud.Progress{Added: made, Message: fmt.Sprintf("%d of %d machines can't be made, %s", len(hopeless), len(m.Add), m.Failure)}, nil
@@ -47,11 +47,11 @@ func (s *scaleSet) added(ctx context.Context, g group, token string, m *memory) 
 		return cloud.Progress{Added: made, Message: fmt.Sprintf("%d of %d machines are made", len(made), len(m.Add))}, nil
 	}
 	if len(made) == 0 {
-		return cloud.Progress{}, cloud.Errorf(cmp.Or(m.Kind, cloud.KindFailed), "%s, %s", doing(g, m), cmp.Or(m.Failure, "it has none of them"))
+		return cloud.Progress{}, cloud.Errorf(cmp.Or(m.Kind, cloud.KindFailed), "%s, %s", description(g, m), cmp.Or(m.Failure, "it has none of them"))
 	}
 	short := len(m.Add) - len(made)
 	if short > 0 && m.Failure != "" {
-		return cloud.Progress{Added: made}, cloud.Errorf(m.Kind, "%s, %d of %d could not be made, %s", doing(g, m), short, len(m.Add), m.Failure)
+		return cloud.Progress{Added: made}, cloud.Errorf(m.Kind, "%s, %d of %d could not be made, %s", description(g, m), short, len(m.Add), m.Failure)
 	}
 	p := cloud.Progress{Done: true, Added: made}
 	if short > 0 {
@@ -60,21 +60,21 @@ func (s *scaleSet) added(ctx context.Context, g group, token string, m *memory) 
 	return p, nil
 }
 
-// sort parts the machines to add into those that were made, those that can't be, and the number of those of which that is not known yet. It remembers
+// sortMachines parts the machines to add into those that were made, those that can't be, and the number of those of which that is not known yet. It remembers
 // why one can't be.
-func (m *memory) sort(managed []*compute.ManagedInstance) (made, hopeless []string, busy int) {
+func (m *memory) sortMachines(managed []*compute.ManagedInstance) (made, hopeless []string, busy int) {
 	for _, i := range managed {
 		if !slices.Contains(m.Add, i.Name) {
 			continue
 		}
 		zone, name, placed := machineOf(i.Instance)
-		code, text := trouble(i)
+		code, text := lastError(i)
 		switch {
 		case i.CurrentAction == "DELETING" || i.CurrentAction == "ABANDONING":
 			busy++
 		case i.InstanceStatus == "" && text != "" && placed:
 			hopeless = append(hopeless, machineID(zone, name))
-			m.fails(failed(code), text)
+			m.fail(kindOfFailure(code), text)
 		case i.InstanceStatus == "" || !placed:
 			busy++
 		default:

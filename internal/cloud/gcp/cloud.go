@@ -49,7 +49,7 @@ var _ cloud.Cloud = (*Cloud)(nil)
 func New(ctx context.Context, o Options) (*Cloud, error) {
 	var options []option.ClientOption
 	if o.Endpoint != "" {
-		endpoint, err := root(o.Endpoint)
+		endpoint, err := apiRoot(o.Endpoint)
 		if err != nil {
 			return nil, err
 		}
@@ -87,8 +87,8 @@ type scaleSet struct {
 	name  string
 }
 
-// root completes the address of the API.
-func root(endpoint string) (string, error) {
+// apiRoot completes the address of the API.
+func apiRoot(endpoint string) (string, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil {
 		return "", cloud.Errorf(cloud.KindInvalid, "reading the endpoint of Compute Engine, %w", err)
@@ -97,14 +97,14 @@ func root(endpoint string) (string, error) {
 	case u.Host == "":
 		return "", cloud.Errorf(cloud.KindInvalid, "the endpoint of Compute Engine %q has no host", endpoint)
 	case u.Scheme == "https":
-	case u.Scheme == "http" && loopback(u.Hostname()):
+	case u.Scheme == "http" && isLoopback(u.Hostname()):
 	default:
 		return "", cloud.Errorf(cloud.KindInvalid, "the endpoint of Compute Engine must be https: %s", endpoint)
 	}
 	return fmt.Sprintf("%s://%s%s/compute/v1/", u.Scheme, u.Host, strings.TrimSuffix(u.Path, "/")), nil
 }
 
-// loopback reports whether a host is this one.
-func loopback(host string) bool {
+// isLoopback reports whether a host is this one.
+func isLoopback(host string) bool {
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }

@@ -11,8 +11,8 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// deleted looks whether machines are gone.
-func (s *scaleSet) deleted(ctx context.Context, g group, m *memory) (cloud.Progress, error) {
+// pollDelete looks whether machines are gone.
+func (s *scaleSet) pollDelete(ctx context.Context, g group, m *memory) (cloud.Progress, error) {
 	managed, err := s.cloud.list(ctx, g)
 	if cloud.KindOf(err) == cloud.KindNotFound {
 		return cloud.Progress{Done: true}, nil // and its machines with it
@@ -27,13 +27,13 @@ func (s *scaleSet) deleted(ctx context.Context, g group, m *memory) (cloud.Progr
 		if !ok || !slices.Contains(ids, machineID(zone, name)) {
 			continue
 		}
-		code, text := trouble(i)
+		code, text := lastError(i)
 		if i.CurrentAction != "DELETING" && i.CurrentAction != "ABANDONING" {
 			kind := m.Kind
 			if code != "" {
-				kind = failed(code)
+				kind = kindOfFailure(code)
 			}
-			return cloud.Progress{}, cloud.Errorf(cmp.Or(kind, cloud.KindFailed), "%s, it keeps %s, %s", doing(g, m), name,
+			return cloud.Progress{}, cloud.Errorf(cmp.Or(kind, cloud.KindFailed), "%s, it keeps %s, %s", description(g, m), name,
 				cmp.Or(text, m.Failure, "and does not say why"))
 		}
 		left++

@@ -61,14 +61,14 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 	if err != nil {
 		return cloud.Set{}, err
 	}
-	image := s.cloud.wanted(m)
+	image := s.cloud.templateOf(m)
 	set := cloud.Set{
 		Name:  g.String(),
-		Image: image, ImageName: last(image), Model: image,
+		Image: image, ImageName: lastPart(image), Model: image,
 		Capacity: int(m.TargetSize),
-		Zones:    zones(g, m),
+		Zones:    zonesOf(g, m),
 		Heals:    true,
-		Unfit:    unfit(g, m),
+		Unfit:    unfitReason(g, m),
 		Version:  m.Fingerprint,
 	}
 	if m.Status != nil {
@@ -76,7 +76,7 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 			set.Busy = "the group makes machines in bulk"
 		}
 		if m.Status.Autoscaler != "" {
-			if set.Max, err = s.maximum(ctx, g, last(m.Status.Autoscaler)); err != nil {
+			if set.Max, err = s.autoscalerMaximum(ctx, g, lastPart(m.Status.Autoscaler)); err != nil {
 				return cloud.Set{}, err
 			}
 		}
@@ -84,8 +84,8 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 	return set, nil
 }
 
-// maximum reads how many machines an autoscaler leaves a group. One that may not be read, or is off, bounds nothing.
-func (s *scaleSet) maximum(ctx context.Context, g group, name string) (int, error) {
+// autoscalerMaximum reads how many machines an autoscaler leaves a group. One that may not be read, or is off, bounds nothing.
+func (s *scaleSet) autoscalerMaximum(ctx context.Context, g group, name string) (int, error) {
 	a, err := s.cloud.autoscaler(ctx, g, name)
 	if err != nil {
 		err = classify("reading autoscaler "+name, err)
@@ -100,29 +100,29 @@ func (s *scaleSet) maximum(ctx context.Context, g group, name string) (int, erro
 	return 0, nil
 }
 
-// zones are those that a group spreads its machines over.
-func zones(g group, m *compute.InstanceGroupManager) []string {
+// zonesOf are those that a group spreads its machines over.
+func zonesOf(g group, m *compute.InstanceGroupManager) []string {
 	if !g.regional {
 		return []string{g.location}
 	}
 	var all []string
 	if m.DistributionPolicy != nil {
 		for _, z := range m.DistributionPolicy.Zones {
-			all = append(all, last(z.Zone))
+			all = append(all, lastPart(z.Zone))
 		}
 	}
 	return all
 }
 
-// unfit says why a group must not be touched.
-func unfit(g group, m *compute.InstanceGroupManager) string {
+// unfitReason says why a group must not be touched.
+func unfitReason(g group, m *compute.InstanceGroupManager) string {
 	p := m.UpdatePolicy
 	switch {
 	case p == nil || p.Type != "OPPORTUNISTIC":
 		return "updatePolicy.type is not OPPORTUNISTIC: the group replaces machines by itself"
 	case len(m.Versions) > 1:
 		return fmt.Sprintf("the group has %d versions: a canary update of its own is under way", len(m.Versions))
-	case len(m.Versions) == 1 && partial(m.Versions[0]):
+	case len(m.Versions) == 1 && isPartial(m.Versions[0]):
 		return "the only version of the group has a targetSize: a canary update of its own is under way"
 	case len(m.Versions) == 0 && m.InstanceTemplate == "":
 		return "the group has no instance template"

@@ -48,7 +48,7 @@ func kindOf(e *googleapi.Error) cloud.Kind {
 			return cloud.KindThrottled
 		}
 		return cloud.KindQuota
-	case exhausted(e.Message):
+	case saysNoRoom(e.Message):
 		return cloud.KindQuota
 	case has("resourceNotReady", "resourceInUse", "resourceInUseByAnotherResource", "operationInProgress", "conditionNotMet", "resourceFingerprintInvalid"):
 		return cloud.KindConflict
@@ -69,11 +69,11 @@ func kindOf(e *googleapi.Error) cloud.Kind {
 	return cloud.KindUnavailable
 }
 
-// failed says what kind of end a code is, of an operation or of an attempt to make a machine.
-func failed(code string) cloud.Kind {
+// kindOfFailure says what kind of end a code is, of an operation or of an attempt to make a machine.
+func kindOfFailure(code string) cloud.Kind {
 	code = strings.ToUpper(code)
 	switch {
-	case exhausted(code), strings.Contains(code, "RATE_LIMIT"):
+	case saysNoRoom(code), strings.Contains(code, "RATE_LIMIT"):
 		return cloud.KindQuota
 	case strings.Contains(code, "PERMISSION"), code == "FORBIDDEN":
 		return cloud.KindDenied
@@ -83,14 +83,14 @@ func failed(code string) cloud.Kind {
 	return cloud.KindFailed
 }
 
-// exhausted reports whether a text says that there is no room, or no quota.
-func exhausted(text string) bool {
+// saysNoRoom reports whether a text says that there is no room, or no quota.
+func saysNoRoom(text string) bool {
 	return slices.ContainsFunc([]string{"QUOTA_EXCEEDED", "POOL_EXHAUSTED", "LIMIT_EXCEEDED", "STOCKOUT", "INSUFFICIENT_RESOURCES"},
 		func(s string) bool { return strings.Contains(text, s) })
 }
 
-// ended is the error that an operation has ended with, nil if it has ended well.
-func ended(o *compute.Operation) error {
+// operationError is the error that an operation has ended with, nil if it has ended well.
+func operationError(o *compute.Operation) error {
 	if o.Error == nil || len(o.Error.Errors) == 0 {
 		switch o.HttpErrorStatusCode {
 		case 0:
@@ -102,21 +102,21 @@ func ended(o *compute.Operation) error {
 	}
 	var said []string
 	for _, e := range o.Error.Errors {
-		said = append(said, says(e.Code, e.Message))
+		said = append(said, codeAndMessage(e.Code, e.Message))
 	}
-	return cloud.Errorf(failed(o.Error.Errors[0].Code), "%s", strings.Join(said, "; "))
+	return cloud.Errorf(kindOfFailure(o.Error.Errors[0].Code), "%s", strings.Join(said, "; "))
 }
 
-// trouble is what a group says of its last attempt to make or to delete a machine: a code, and a text with it for people. Empty: nothing.
-func trouble(m *compute.ManagedInstance) (code, text string) {
+// lastError is what a group says of its last attempt to make or to delete a machine: a code, and a text with it for people. Empty: nothing.
+func lastError(m *compute.ManagedInstance) (code, text string) {
 	if m.LastAttempt == nil || m.LastAttempt.Errors == nil || len(m.LastAttempt.Errors.Errors) == 0 {
 		return "", ""
 	}
 	e := m.LastAttempt.Errors.Errors[0]
-	return e.Code, says(e.Code, e.Message)
+	return e.Code, codeAndMessage(e.Code, e.Message)
 }
 
-func says(code, message string) string {
+func codeAndMessage(code, message string) string {
 	if message == "" {
 		return code
 	}
@@ -126,10 +126,10 @@ func says(code, message string) string {
 // tokenRefused reports whether an error says that there is no token to be had, rather than that whoever gives them does not answer.
 func tokenRefused(err error) bool {
 	if refused, ok := errors.AsType[*auth.Error](err); ok && refused.Response != nil {
-		return definite(refused.Response.StatusCode)
+		return isRefusal(refused.Response.StatusCode)
 	}
 	if machine, ok := errors.AsType[*metadata.Error](err); ok {
-		return definite(machine.Code)
+		return isRefusal(machine.Code)
 	}
 	if _, ok := errors.AsType[metadata.NotDefinedError](err); ok {
 		return true
@@ -140,11 +140,11 @@ func tokenRefused(err error) bool {
 		return false
 	}
 	status, err := strconv.Atoi(said[1])
-	return err == nil && definite(status)
+	return err == nil && isRefusal(status)
 }
 
 var exchange = regexp.MustCompile(`(?:credentials|impersonate): status code ([0-9]{3})`)
 
-func definite(status int) bool {
+func isRefusal(status int) bool {
 	return status >= 400 && status < 500 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout
 }

@@ -103,7 +103,7 @@ func TestEnded(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			err := ended(test.operation)
+			err := operationError(test.operation)
 			if got := cloud.KindOf(err); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
@@ -193,7 +193,7 @@ func TestUnfit(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := unfit(group{}, &test.group); (got == "") != test.fit {
+			if got := unfitReason(group{}, &test.group); (got == "") != test.fit {
 				t.Errorf("unfit because %q", got)
 			}
 		})

@@ -63,7 +63,7 @@ func (c *Cloud) groupOfMachine(ctx context.Context, id string) (group, bool, err
 	if instance.Metadata != nil {
 		for _, item := range instance.Metadata.Items {
 			if item.Key == "created-by" && item.Value != nil {
-				g, ok := creator(*item.Value)
+				g, ok := groupFromMetadata(*item.Value)
 				return g, ok, nil
 			}
 		}

@@ -31,17 +31,17 @@ func (c *Cloud) template(link string) string {
 // templateName is one that can be given to a group.
 var templateName = regexp.MustCompile(`^projects/[a-z0-9.:-]+/(global|regions/[a-z0-9-]+)/instanceTemplates/[A-Za-z0-9._-]+$`)
 
-// wanted is the template that the group makes new machines of.
-func (c *Cloud) wanted(m *compute.InstanceGroupManager) string {
+// templateOf is the template that the group makes new machines of.
+func (c *Cloud) templateOf(m *compute.InstanceGroupManager) string {
 	for _, v := range m.Versions {
-		if !partial(v) {
+		if !isPartial(v) {
 			return c.template(v.InstanceTemplate)
 		}
 	}
 	return c.template(m.InstanceTemplate)
 }
 
-// partial reports whether only some machines are to be of a version. What the API has calculated is not said by anybody.
-func partial(v *compute.InstanceGroupManagerVersion) bool {
+// isPartial reports whether only some machines are to be of a version. What the API has calculated is not said by anybody.
+func isPartial(v *compute.InstanceGroupManagerVersion) bool {
 	return v.TargetSize != nil && (v.TargetSize.Fixed != 0 || v.TargetSize.Percent != 0 && v.TargetSize.Percent != 100)
 }

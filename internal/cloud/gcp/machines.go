@@ -25,10 +25,10 @@ func (s *scaleSet) Machines(ctx context.Context, _ ...string) ([]cloud.Machine, 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cloud.learn(ctx, managed); err != nil {
+	if err := s.cloud.readBirths(ctx, managed); err != nil {
 		return nil, err
 	}
-	wanted := s.cloud.wanted(m)
+	wanted := s.cloud.templateOf(m)
 	all := make([]cloud.Machine, 0, len(managed))
 	for _, m := range managed {
 		all = append(all, s.cloud.machine(m, wanted))
@@ -56,7 +56,7 @@ func (c *Cloud) machine(m *compute.ManagedInstance, wanted string) cloud.Machine
 
 // stateOf says how a machine stands: by what the group does with it and, while it does nothing, by what runs.
 func stateOf(m *compute.ManagedInstance) (cloud.State, string) {
-	_, text := trouble(m)
+	_, text := lastError(m)
 	switch m.CurrentAction {
 	case "CREATING", "CREATING_WITHOUT_RETRIES", "RECREATING":
 		if text != "" {
@@ -81,9 +81,9 @@ func stateOf(m *compute.ManagedInstance) (cloud.State, string) {
 	return cloud.Creating, ""
 }
 
-// learn reads when machines were made that were not seen yet, and whether they are protected; those that were are asked for again. A machine that the
+// readBirths reads when machines were made that were not seen yet, and whether they are protected; those that were are asked for again. A machine that the
 // group makes anew under its old name is another one here. What may not be read stays unknown, or as it was.
-func (c *Cloud) learn(ctx context.Context, managed []*compute.ManagedInstance) error {
+func (c *Cloud) readBirths(ctx context.Context, managed []*compute.ManagedInstance) error {
 	ask, ids := map[string]bool{}, map[uint64]bool{}
 	c.mu.Lock()
 	for _, m := range managed {

@@ -32,8 +32,8 @@ func groupOf(name string) (group, bool) {
 	return group{regional: parts[0] == "regions", location: parts[1], name: parts[2]}, true
 }
 
-// creator reads the metadata created-by of a machine: projects/NUMBER/zones/ZONE/instanceGroupManagers/NAME.
-func creator(metadata string) (group, bool) {
+// groupFromMetadata reads the metadata created-by of a machine: projects/NUMBER/zones/ZONE/instanceGroupManagers/NAME.
+func groupFromMetadata(metadata string) (group, bool) {
 	parts := strings.Split(metadata, "/")
 	if n := len(parts); n >= 4 && parts[n-2] == "instanceGroupManagers" {
 		return groupOf(parts[n-4] + "/" + parts[n-3] + "/" + parts[n-1])
@@ -78,8 +78,8 @@ func (c *Cloud) machineOfProviderID(id string) (zone, name string, ok bool) {
 	return parts[1], parts[2], true
 }
 
-// last is what stands behind the last slash.
-func last(link string) string { return link[strings.LastIndexByte(link, '/')+1:] }
+// lastPart is what stands behind the last slash.
+func lastPart(link string) string { return link[strings.LastIndexByte(link, '/')+1:] }
 
 // requestID is the id of a request that is one, however often it is sent.
 func requestID(parts ...string) string {

@@ -49,7 +49,7 @@ func TestRequestID(t *testing.T) {
 func TestStateSize(t *testing.T) {
 	long := strings.Repeat("n", 63)
 	m := memory{Operation: strings.Repeat("o", 100), Taken: true, Over: true}
-	m.fails(cloud.KindQuota, strings.Repeat("é", 10000))
+	m.fail(cloud.KindQuota, strings.Repeat("é", 10000))
 	if !utf8.ValidString(m.Failure) {
 		t.Errorf("half a letter: %q", m.Failure[len(m.Failure)-2:])
 	}
@@ -103,7 +103,7 @@ func TestRoot(t *testing.T) {
 		"://":                               "",
 		"ftp://127.0.0.1":                   "",
 	} {
-		got, err := root(endpoint)
+		got, err := apiRoot(endpoint)
 		if got != want || (cloud.KindOf(err) == cloud.KindInvalid) != (want == "") {
 			t.Errorf("%s: %q, %v, want %q", endpoint, got, err, want)
 		}
@@ -128,7 +128,7 @@ func TestGroupOf(t *testing.T) {
 		"projects/123/regions/r/instanceGroupManagers/n": {regional: true, location: "r", name: "n"},
 		"": {}, "projects/123/zones/z/instances/n": {}, "instanceGroupManagers/n": {},
 	} {
-		if got, ok := creator(metadata); got != want || ok != (want != group{}) {
+		if got, ok := groupFromMetadata(metadata); got != want || ok != (want != group{}) {
 			t.Errorf("%s: %+v, %v", metadata, got, ok)
 		}
 	}

@@ -54,8 +54,8 @@ func (m *memory) machines() []string {
 	return ids
 }
 
-// fails remembers what has gone wrong, as far as there is room for that.
-func (m *memory) fails(kind cloud.Kind, text string) {
+// fail remembers what has gone wrong, as far as there is room for that.
+func (m *memory) fail(kind cloud.Kind, text string) {
 	const most = 500
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "")
@@ -122,18 +122,18 @@ func (s *scaleSet) Send(ctx context.Context, o cloud.Operation) (cloud.Operation
 	switch {
 	case len(m.Add) > 0:
 		op, err = c.create(ctx, g, m.Add, request)
-		err = landed("adding machines to group "+g.String(), err, func() (bool, error) {
+		err = unlessDone("adding machines to group "+g.String(), err, func() (bool, error) {
 			managed, err := c.list(ctx, g)
 			return slices.ContainsFunc(managed, func(i *compute.ManagedInstance) bool { return slices.Contains(m.Add, i.Name) }), err
 		})
 	case len(m.Delete) > 0:
 		op, err = c.remove(ctx, g, m.machines(), request)
-		err = landed("deleting machines of group "+g.String(), err, func() (bool, error) { return false, nil })
+		err = unlessDone("deleting machines of group "+g.String(), err, func() (bool, error) { return false, nil })
 	default:
 		op, err = c.set(ctx, g, m.Image, m.Fingerprint, request)
-		err = landed("setting the template of group "+g.String(), err, func() (bool, error) {
+		err = unlessDone("setting the template of group "+g.String(), err, func() (bool, error) {
 			now, err := c.get(ctx, g)
-			return err == nil && c.wanted(now) == m.Image, err
+			return err == nil && c.templateOf(now) == m.Image, err
 		})
 	}
 	if err != nil {
@@ -146,8 +146,8 @@ func (s *scaleSet) Send(ctx context.Context, o cloud.Operation) (cloud.Operation
 	return cloud.NewOperation(o.Token, m)
 }
 
-// landed looks, when a request was refused, whether that was because it had been done before.
-func landed(doing string, err error, look func() (bool, error)) error {
+// unlessDone looks, when a request was refused, whether that was because it had been done before.
+func unlessDone(doing string, err error, look func() (bool, error)) error {
 	if err == nil {
 		return nil
 	}
@@ -199,12 +199,12 @@ func (s *scaleSet) poll(ctx context.Context, g group, token string, m *memory) (
 		case op.Status != "DONE":
 			return cloud.Progress{Message: fmt.Sprintf("operation %s is %s", m.Operation, strings.ToLower(cmp.Or(op.Status, "pending")))}, nil
 		default:
-			if err := ended(op); err != nil {
+			if err := operationError(op); err != nil {
 				if m.Image != "" {
-					return cloud.Progress{}, cloud.Errorf(cloud.KindOf(err), "%s, %w", doing(g, m), err)
+					return cloud.Progress{}, cloud.Errorf(cloud.KindOf(err), "%s, %w", description(g, m), err)
 				}
 				// The group itself tells what has come of it: some may have been done, or all of it by a request before this one.
-				m.fails(cloud.KindOf(err), err.Error())
+				m.fail(cloud.KindOf(err), err.Error())
 			}
 		}
 	}
@@ -213,13 +213,13 @@ func (s *scaleSet) poll(ctx context.Context, g group, token string, m *memory) (
 	case m.Image != "":
 		return cloud.Progress{Done: true}, nil
 	case len(m.Delete) > 0:
-		return s.deleted(ctx, g, m)
+		return s.pollDelete(ctx, g, m)
 	}
-	return s.added(ctx, g, token, m)
+	return s.pollAdd(ctx, g, token, m)
 }
 
-// doing says what an operation does.
-func doing(g group, m *memory) string {
+// description says what an operation does.
+func description(g group, m *memory) string {
 	switch {
 	case m.Image != "":
 		return "setting the template of group " + g.String()
