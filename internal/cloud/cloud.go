@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cloud is what a rollout needs of a cloud: scale sets, whose machines are added and deleted one by one. Each cloud is a folder below.
+// Package cloud is what a rollout needs of a cloud: scale sets, whose machines are added and deleted one by one. Each cloud is a folder below, with the
+// same files: cloud.go, find.go, describe.go, machines.go, operation.go, add.go, delete.go, image.go, error.go.
 //
-// Nothing here waits. A change is prepared, which may read and changes nothing; the caller writes the operation down; it is sent, as often as
-// the caller likes, and takes effect once; and it is polled, by whoever has what was written down, until it is done.
+// Nothing here waits. Prepare makes an operation of a change: it may read, and changes nothing. The caller writes the operation down. Send may be
+// repeated, and takes effect once. Poll is repeated until the operation is done, also by another process.
 package cloud
 
 import (
@@ -12,12 +13,12 @@ import (
 	"time"
 )
 
-// Cloud is one cloud, by the rights of one NodeRollout. It is safe for concurrent use.
+// Cloud is one cloud, with the credentials of one NodeRollout. It is safe for concurrent use.
 type Cloud interface {
-	// Find finds out of which scale sets the machines with these provider ids (Node.spec.providerID) are. Those that are of none, of another cloud, or
-	// of another account, are left out of the answer; that is no error.
+	// Find finds the scale sets of machines with these provider ids (Node.spec.providerID). The answer leaves out machines of no scale set, of another
+	// cloud, or of another account.
 	Find(ctx context.Context, providerIDs []string) (map[string]Location, error)
-	// ScaleSet is the scale set of that name. It asks nothing.
+	// ScaleSet is the scale set of that name. It sends no request.
 	ScaleSet(name string) ScaleSet
 }
 
@@ -31,49 +32,47 @@ type Location struct {
 
 // ScaleSet is a set of machines that are made alike: a virtual machine scale set, an Auto Scaling group, a managed instance group.
 type ScaleSet interface {
-	// Describe reads how it is set up. KindNotFound: there is none of that name.
+	// Describe reads the settings. KindNotFound: there is no scale set of that name.
 	Describe(ctx context.Context) (Set, error)
-	// Machines reads all its machines, also those that come or go. inTurn are ids of machines in turns: a cloud that tells Machine.Protected of one
+	// Machines reads all machines, also those being made or deleted. inTurn are ids of machines in turns: a cloud that tells Machine.Protected of one
 	// machine a request reads it of these alone.
 	Machines(ctx context.Context, inTurn ...string) ([]Machine, error)
-	// Prepare makes an operation of a change of the set as it was described, and sends nothing. KindFull: it would have more machines than it may.
-	// KindInvalid: it can't be done to this set.
+	// Prepare makes an operation of a change of the set as it was described, and changes nothing. KindFull: the set would have more machines than its
+	// maximum. KindInvalid: the set can't be changed so.
 	Prepare(ctx context.Context, s *Set, c Change) (Operation, error)
-	// Send sends an operation that was prepared, and returns it with what is known of it since. An operation that was sent before, by this process
-	// or by another, is not done a second time, and no error. KindConflict: the set has been changed since the operation was prepared, and the
-	// operation has had no effect and never will: another one is to be prepared. KindQuota, KindFull: it has had no effect, and can be sent again.
-	// After any other error it is not known whether it had: it is to be sent again.
+	// Send sends a prepared operation, and returns it with its new state. An operation that was sent before, by this process or by another, takes no
+	// effect a second time. KindConflict: the set was changed since the operation was prepared. The operation has had no effect and never will: prepare
+	// another one. KindQuota, KindFull: it has had no effect, and can be sent again. After any other error its effect is not known: send it again.
 	Send(ctx context.Context, o Operation) (Operation, error)
-	// Poll asks how an operation stands that was sent. An error of KindQuota, KindFull, KindInvalid, KindDenied or KindFailed is how it ended. After any
-	// other error it is to be asked again.
+	// Poll reads the progress of an operation that was sent. An error of KindQuota, KindFull, KindInvalid, KindDenied or KindFailed is how it ended. After
+	// any other error, poll again.
 	Poll(ctx context.Context, o Operation) (Operation, Progress, error)
 }
 
-// Set is how a scale set is set up.
+// Set is the settings of a scale set.
 type Set struct {
 	// Name is the scale set's.
 	Name string
-	// Image is the reference of the image that new machines are made of, as Change.Image takes it, and ImageName its name for people: the last part.
+	// Image is the reference of the image of new machines, as Change.Image takes it, and ImageName its name for people: the last part.
 	Image, ImageName string
-	// ImageID is the image itself, where Image is more than that, as a version of a launch template is. Change.Image takes it as well. Else empty.
+	// ImageID is the image itself, where Image refers to more, such as a version of a launch template. Change.Image takes it as well. Else empty.
 	ImageID string
 	// Model identifies all that new machines are made of: two sets with the same one make the same machines.
 	Model string
-	// Capacity is how many machines it is to have, Max how many it may, and Min how many it must, 0 where there is no limit. A limit that people set by tag
-	// counts.
+	// Capacity is the desired number of machines. Max and Min are its limits, 0 where there is none. Max respects the limit that people set by a tag.
 	Capacity, Min, Max int
-	// Zones in each of which machines can be asked for at the same time as in the others; none where the cloud chooses the zone, or that is not
-	// known. Then one operation at a time may add machines.
+	// Zones are those that can be asked for machines, at the same time. None: the cloud chooses the zone, and one operation at a time may add
+	// machines.
 	Zones []string
-	// Overprovisions is true where the cloud makes more machines than it is asked for, and takes some away again: which it keeps is known once it is done.
+	// Overprovisions is true where the cloud makes more machines than it is asked for, and deletes some of them in the end.
 	Overprovisions bool
-	// Busy says what the cloud does with the set at present that keeps it from being changed; empty when nothing does.
+	// Busy says why the set can't be changed now, such as another change under way; empty when it can.
 	Busy string
 	// Unfit says why the set must not be touched: it replaces machines by itself, or can't add or delete single ones. Empty when it can be used.
 	Unfit string
 	// Heals is true where the cloud itself replaces machines that fail.
 	Heals bool
-	// Version is what the cloud tells a change of the set by, such as an ETag; empty where it has none.
+	// Version changes with each change of the set, such as an ETag; empty where the cloud has none.
 	Version string
 }
 
@@ -87,11 +86,11 @@ type Machine struct {
 	Zone string
 	// UpToDate reports whether it is made of what new ones are made of.
 	UpToDate bool
-	// State is how it stands.
+	// State of the machine.
 	State State
 	// Protected is true where people have told the cloud to refuse its deletion. See ScaleSet.Machines.
 	Protected bool
-	// Aside says that people have set it aside, and what to do about that: it must not be deleted meanwhile. Empty where they have not.
+	// Aside says that people have set the machine aside, and what to do about it. It must not be deleted meanwhile. Empty where they have not.
 	Aside string
 	// Created is when it was made; zero where that is not known.
 	Created time.Time
@@ -99,7 +98,7 @@ type Machine struct {
 	Message string
 }
 
-// State is how a machine stands.
+// State is the state of a machine.
 type State string
 
 // The states of machines.
@@ -145,7 +144,7 @@ func (c *Change) Check() error {
 type Operation struct {
 	// Token is the change's.
 	Token string
-	// State is the provider's memory of it, at most 16 KiB of text.
+	// State is what the provider keeps of it, at most 16 KiB of text.
 	State string
 }
 
@@ -173,15 +172,15 @@ func (o Operation) Read(memory any) error {
 	return nil
 }
 
-// Progress is how an operation stands.
+// Progress is the progress of an operation.
 type Progress struct {
-	// Done is true once it has ended well: the machines are asked for, or gone, or the image is set.
+	// Done is true once the operation has succeeded: the machines are being made, or gone, or the image is set.
 	Done bool
-	// Added are the IDs of the machines that an operation has added, as far as they are known. All are once it is done. They need not run yet. Those that
-	// run may be used before it is done, but for a set that overprovisions.
+	// Added are the known IDs of the machines that the operation has added: all of them once it is done. They need not run yet. Those that run may be used
+	// before it is done, except in a set that overprovisions.
 	Added []string
-	// Message says how it goes on, for people.
+	// Message tells people about the progress.
 	Message string
-	// After is when it is worth asking again; zero leaves that to the caller.
+	// After is how long to wait before the next poll; zero leaves that to the caller.
 	After time.Duration
 }

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// Kind is what has gone wrong, as far as that tells what to do about it.
+// Kind is the kind of an error. It decides what is done about it.
 type Kind string
 
 // The kinds of errors.
 const (
 	// KindNotFound: there is no such scale set, or no such machine.
 	KindNotFound Kind = "NotFound"
-	// KindConflict: somebody else has changed the scale set, or is changing it.
+	// KindConflict: the scale set was changed meanwhile, or is being changed.
 	KindConflict Kind = "Conflict"
-	// KindThrottled: the cloud is asked too often.
+	// KindThrottled: there were too many requests.
 	KindThrottled Kind = "Throttled"
 	// KindQuota: the cloud has no room, or the account no quota.
 	KindQuota Kind = "Quota"
@@ -27,27 +27,27 @@ const (
 	KindFull Kind = "Full"
 	// KindDenied: the credentials are missing, wrong, or not enough.
 	KindDenied Kind = "Denied"
-	// KindInvalid: the cloud does not understand, or does not do that.
+	// KindInvalid: the cloud does not accept the request.
 	KindInvalid Kind = "Invalid"
-	// KindFailed: the operation has failed for a reason of its own, and is over.
+	// KindFailed: the operation has failed, and is over.
 	KindFailed Kind = "Failed"
-	// KindUnavailable: the cloud does not answer, or not with sense. So is every error that is none of this package.
+	// KindUnavailable: the cloud does not answer, or its answer can't be read. Every error of other packages is of this kind.
 	KindUnavailable Kind = "Unavailable"
 )
 
-// Error is what a cloud has answered.
+// Error is an error of a cloud.
 type Error struct {
 	Kind Kind
-	// RetryAfter is how long the cloud wants to be left alone; 0 where it does not say.
+	// RetryAfter is how long to wait before the next request; 0 where the cloud does not say.
 	RetryAfter time.Duration
-	// Err is the answer itself.
+	// Err is the answer.
 	Err error
 }
 
-// Error says what the cloud has said.
+// Error implements error.
 func (e *Error) Error() string { return e.Err.Error() }
 
-// Unwrap is the answer itself.
+// Unwrap returns the answer.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Errorf makes an error of a kind.
@@ -75,7 +75,7 @@ func RetryAfterSeconds(h http.Header) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// RetryAfter is how long the cloud wants to be left alone after an error; 0 where it does not say.
+// RetryAfter is how long to wait after an error before the next request; 0 where the cloud does not say.
 func RetryAfter(err error) time.Duration {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.RetryAfter
