@@ -7,8 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/url"
 	"sync"
 
 	"github.com/spf13/pflag"
@@ -53,21 +51,14 @@ func (c *clouds) bind(flags *pflag.FlagSet, v *variables) {
 // check says which of the endpoints can't be used: credentials are sent there.
 func (c *clouds) check() (problems []error) {
 	for _, of := range []struct{ flag, value string }{{"azure-endpoint", c.azureEndpoint}, {"gcp-endpoint", c.gcpEndpoint}} {
-		if of.value != "" && !safe(of.value) {
-			problems = append(problems, fmt.Errorf("--%s must be an https URL, or an http one of this machine, not %q", of.flag, of.value))
+		if of.value == "" {
+			continue
+		}
+		if _, err := cloud.Endpoint(of.value); err != nil {
+			problems = append(problems, fmt.Errorf("reading --%s, %w", of.flag, err))
 		}
 	}
 	return problems
-}
-
-// safe reports whether what is sent to this URL can't be read on the way.
-func safe(endpoint string) bool {
-	u, err := url.Parse(endpoint)
-	if err != nil || u.Host == "" {
-		return false
-	}
-	ip := net.ParseIP(u.Hostname())
-	return u.Scheme == "https" || u.Scheme == "http" && (ip != nil && ip.IsLoopback() || u.Hostname() == "localhost")
 }
 
 // of is the cloud of a provider. One that could not be made is tried again when it is next asked for.

@@ -16,7 +16,6 @@ package azure
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -108,12 +107,9 @@ func cloudOf(endpoint string) (azcloud.Configuration, *url.URL, error) {
 		endpoint = azcloud.AzurePublic.Services[azcloud.ResourceManager].Endpoint
 	}
 	endpoint = strings.TrimRight(endpoint, "/")
-	at, err := url.Parse(endpoint)
+	at, err := cloud.Endpoint(endpoint)
 	if err != nil {
 		return azcloud.Configuration{}, nil, fmt.Errorf("reading the endpoint of Azure Resource Manager, %w", err)
-	}
-	if at.Host == "" || at.Scheme != "https" && (at.Scheme != "http" || !isLoopback(at.Hostname())) {
-		return azcloud.Configuration{}, nil, fmt.Errorf("endpoint %q of Azure Resource Manager must begin with https://, but on loopback", endpoint)
 	}
 	for _, known := range []azcloud.Configuration{azcloud.AzurePublic, azcloud.AzureGovernment, azcloud.AzureChina} {
 		if strings.EqualFold(known.Services[azcloud.ResourceManager].Endpoint, endpoint) {
@@ -136,11 +132,6 @@ func (o onlyTo) Do(r *policy.Request) (*http.Response, error) {
 		return nil, errElsewhere
 	}
 	return r.Next()
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // value is what a pointer of the SDK's points to, and zero for none.

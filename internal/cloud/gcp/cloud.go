@@ -6,8 +6,6 @@ package gcp
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/url"
 	"strings"
 	"sync"
 
@@ -89,22 +87,9 @@ type scaleSet struct {
 
 // apiRoot completes the address of the API.
 func apiRoot(endpoint string) (string, error) {
-	u, err := url.Parse(endpoint)
+	u, err := cloud.Endpoint(endpoint)
 	if err != nil {
 		return "", cloud.Errorf(cloud.KindInvalid, "reading the endpoint of Compute Engine, %w", err)
 	}
-	switch {
-	case u.Host == "":
-		return "", cloud.Errorf(cloud.KindInvalid, "the endpoint of Compute Engine %q has no host", endpoint)
-	case u.Scheme == "https":
-	case u.Scheme == "http" && isLoopback(u.Hostname()):
-	default:
-		return "", cloud.Errorf(cloud.KindInvalid, "the endpoint of Compute Engine must be https: %s", endpoint)
-	}
 	return fmt.Sprintf("%s://%s%s/compute/v1/", u.Scheme, u.Host, strings.TrimSuffix(u.Path, "/")), nil
-}
-
-// isLoopback reports whether a host is this one.
-func isLoopback(host string) bool {
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
