@@ -99,7 +99,7 @@ func (s *scaleSet) terminate(ctx context.Context, i *types.Instance) (activity s
 	return aws.ToString(out.Activity.ActivityId), nil
 }
 
-// refusedActivity stands for the activity of a machine that AWS refuses to delete.
+// refusedActivity is written in place of the activity of a machine that must not be deleted.
 const refusedActivity = "-"
 
 // pollDelete looks whether the machines are gone.
@@ -149,7 +149,7 @@ func waitMessage(waits map[types.LifecycleState]int) string {
 // activitiesPerCall is how many activities DescribeScalingActivities takes.
 const activitiesPerCall = 50
 
-// cameBack says how it stands with machines that are in service although their deletion was taken.
+// cameBack says why machines are in service although AWS has accepted their deletion, or that AWS is still at it.
 func (s *scaleSet) cameBack(ctx context.Context, machines, activities []string) (cloud.Progress, error) {
 	var ids []string
 	for _, a := range activities {

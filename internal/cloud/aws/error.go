@@ -125,8 +125,8 @@ type answered struct {
 func (a *answered) Error() string { return a.text }
 func (a *answered) Unwrap() error { return a.err }
 
-// conflict is a refusal that is meant: the operation has had no effect and never will. Other conflicts are not meant so: that somebody else is changing
-// the group does not tell of an earlier attempt, whose answer was lost.
+// conflict is a conflict after which the operation has had no effect and never will. A conflict that AWS answers says nothing of an earlier attempt, whose
+// answer was lost.
 type conflict struct{ error }
 
 func (c conflict) Unwrap() error { return c.error }
@@ -135,7 +135,7 @@ func conflictf(format string, args ...any) error {
 	return &cloud.Error{Kind: cloud.KindConflict, Err: conflict{fmt.Errorf(format, args...)}}
 }
 
-// sendError makes of an error of a sender one as Send has it: a conflict that is not meant is one after which the operation is to be sent again.
+// sendError is the error that Send returns. After a conflict that AWS answers, the operation is sent again.
 func sendError(err error) error {
 	var c conflict
 	if cloud.KindOf(err) == cloud.KindConflict && !errors.As(err, &c) {

@@ -31,7 +31,7 @@ func (s *scaleSet) prepareImage(ctx context.Context, set *cloud.Set, c cloud.Cha
 		return nil, err
 	}
 	if set != nil && set.Image != "" && set.Image != now.String() {
-		return nil, conflictf("setting the image of %s, it was %s when it was looked at, and somebody has changed it to %s", s.name, set.Image, now.String())
+		return nil, conflictf("setting the image of %s, it was %s when it was looked at, and was changed to %s", s.name, set.Image, now.String())
 	}
 	m := &memory{Verb: image, From: specificationText(own), Source: now.version, Template: now.id}
 	if parts := reference.FindStringSubmatch(c.Image); parts != nil {
@@ -46,7 +46,7 @@ func (s *scaleSet) prepareImage(ctx context.Context, set *cloud.Set, c cloud.Cha
 	return m, nil
 }
 
-// sendImage sets the launch template, unless that has been done or somebody else has changed it.
+// sendImage sets the launch template, unless that has been done, or it was changed otherwise.
 func (s *scaleSet) sendImage(ctx context.Context, token string, m *memory) error {
 	g, err := s.group(ctx, false)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *scaleSet) sendImage(ctx context.Context, token string, m *memory) error
 		return nil
 	}
 	if was != m.From || now.version != m.Source {
-		return conflictf("setting the image of %s, its launch template was %s, version %s, and somebody has changed it to %s, version %s",
+		return conflictf("setting the image of %s, its launch template was %s, version %s, and was changed to %s, version %s",
 			s.name, m.From, m.Source, was, now.version)
 	}
 	to := m.Version

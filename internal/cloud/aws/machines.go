@@ -90,7 +90,7 @@ func isMember(l types.LifecycleState) bool {
 // isLeaving reports whether an instance in that state is on its way out. Capacity does not count it.
 func isLeaving(l types.LifecycleState) bool { return strings.HasPrefix(string(l), "Terminating") }
 
-// stateOf is how an instance stands, by its group and by EC2.
+// stateOf is the state of an instance, by its group and by EC2.
 func stateOf(i *types.Instance, vm ec2types.Instance) (cloud.State, string) {
 	name, reason := ec2types.InstanceStateName(""), ""
 	if vm.State != nil {

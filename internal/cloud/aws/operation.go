@@ -9,7 +9,7 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// patience is when it is worth asking again how an operation stands.
+// patience is how long to wait before the next poll.
 const patience = 5 * time.Second
 
 // verb is how an operation is done.
@@ -46,7 +46,7 @@ type memory struct {
 	Before   []string `json:"before,omitempty"`
 	Activity string   `json:"activity,omitempty"`
 
-	// From is the launch template that the group had, as it stands there, and Source its version. Template and Version are what it gets, or Image is
+	// From is the launch template that the group had, as written, and Source its version. Template and Version are what it gets, or Image is
 	// the AMI of a new version.
 	From     string `json:"from,omitempty"`
 	Source   string `json:"source,omitempty"`

@@ -71,7 +71,7 @@ func (s *scaleSet) sendScale(ctx context.Context, m *memory) error {
 	case had >= m.Capacity+m.Add, len(t.added) >= m.Add:
 		return nil
 	case had != m.Capacity:
-		return conflictf("adding %d machines to %s, its capacity was %d, and somebody has changed it to %d since",
+		return conflictf("adding %d machines to %s, its capacity was %d, and was changed to %d since",
 			m.Add, s.name, m.Capacity, t.capacity)
 	}
 	return s.setCapacity(ctx, t.capacity+m.Add)

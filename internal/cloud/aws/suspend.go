@@ -14,7 +14,7 @@ import (
 const (
 	// rebalance is the process that launches and terminates instances to even out zones.
 	rebalance = "AZRebalance"
-	// suspendedTag is the group's tag that remembers that it is suspended here, and by nobody else.
+	// suspendedTag is the group's tag that says that Moult has suspended the process.
 	suspendedTag = "moult.dev/suspended"
 )
 

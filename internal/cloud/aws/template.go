@@ -41,7 +41,7 @@ var amiPattern = regexp.MustCompile(`^ami-[0-9a-z]+$`)
 // madeBy begins the description of a version that an operation has made; its token follows.
 const madeBy = "moult "
 
-// specification is the launch template of a group as it stands there, where $Latest is $Latest; nil where it has none.
+// specification is the launch template of a group, with the version as written, such as $Latest; nil where it has none.
 func specification(g *types.AutoScalingGroup) *types.LaunchTemplateSpecification {
 	if g.LaunchTemplate != nil {
 		return g.LaunchTemplate
@@ -60,7 +60,7 @@ func overrides(g *types.AutoScalingGroup) []types.LaunchTemplateOverrides {
 	return nil
 }
 
-// specificationText is a specification as text, to see whether somebody has changed it.
+// specificationText is a specification as text, to see whether it was changed.
 func specificationText(s *types.LaunchTemplateSpecification) string {
 	if s == nil {
 		return ""
@@ -80,7 +80,7 @@ func versionOf(s *types.LaunchTemplateSpecification) string {
 	return "$Default"
 }
 
-// resolve reads the version of a launch template that a specification stands for. KindInvalid: there is none.
+// resolve reads the version of a launch template that a specification names. KindInvalid: there is none.
 func (c *Cloud) resolve(ctx context.Context, s *types.LaunchTemplateSpecification) (template, error) {
 	key := versionKey{aws.ToString(s.LaunchTemplateId), versionOf(s)}
 	c.mu.Lock()

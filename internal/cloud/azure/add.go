@@ -35,13 +35,13 @@ func (s *scaleSet) prepareAdd(ctx context.Context, set *cloud.Set, add int, m *m
 	return nil
 }
 
-// pollAdd looks which machines are new, and puts right what has failed.
+// pollAdd looks which machines are new, and undoes what has failed.
 func (s *scaleSet) pollAdd(ctx context.Context, token string, m *memory, progress *cloud.Progress) error {
 	defer func() { progress.Added = m.Added }()
 	var set *armcompute.VirtualMachineScaleSet
 	blind := m.Resume == "" && !m.Ended && m.Failed == ""
 	if blind {
-		// How it stands can only be seen: first of the scale set, so that the machines are not older news.
+		// Only the scale set can tell. It is read before the machines, so that these are not older.
 		var err error
 		if set, err = s.get(ctx); err != nil {
 			return err
@@ -155,8 +155,7 @@ func (s *scaleSet) undo(ctx context.Context, token string, m *memory) (bool, err
 	return err == nil, err
 }
 
-// skuWithCapacity is the size of a scale set's machines, and how many they are to be. Nothing else of what they are made of is in the PATCH, so that Azure
-// does not take it for a new model.
+// skuWithCapacity is the SKU of a scale set with another capacity. A PATCH has nothing else of the model, so that Azure does not see a new model.
 func skuWithCapacity(set *armcompute.VirtualMachineScaleSet, capacity int64) *armcompute.SKU {
 	sku := *set.SKU
 	sku.Capacity = &capacity

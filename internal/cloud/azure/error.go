@@ -169,7 +169,7 @@ func oneLine(message string) string {
 	return message
 }
 
-// retryAfter is how long an answer asks to be left alone, in the three ways that Azure says it.
+// retryAfter is how long an answer asks to wait, in the three ways that Azure says it.
 func retryAfter(r *http.Response) time.Duration {
 	if r == nil {
 		return 0

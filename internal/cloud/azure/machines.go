@@ -109,7 +109,7 @@ func (s *scaleSet) providerID(rest string) string {
 	return fmt.Sprintf("azure:///subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/%s", s.subscription, strings.ToLower(s.group), rest)
 }
 
-// stateOf is how a machine stands.
+// stateOf is the state of a machine.
 func stateOf(vm *armcompute.VirtualMachineScaleSetVM) cloud.State {
 	switch strings.ToLower(value(vm.Properties.ProvisioningState)) {
 	case "creating":

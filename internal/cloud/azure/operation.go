@@ -161,7 +161,7 @@ func resumeToken[T any](p *runtime.Poller[T]) (token string, ended bool) {
 	return token, false
 }
 
-// Poll asks how an operation stands: Azure itself as long as it knows the operation, and then the scale set and its machines.
+// Poll reads the progress of an operation: from Azure's own operation as long as it is known, and then from the scale set and its machines.
 func (s *scaleSet) Poll(ctx context.Context, o cloud.Operation) (cloud.Operation, cloud.Progress, error) {
 	m := memory{}
 	err := o.Read(&m)
@@ -196,7 +196,7 @@ func (s *scaleSet) Poll(ctx context.Context, o cloud.Operation) (cloud.Operation
 	}
 }
 
-// resume asks Azure how the operation stands, and returns when it is worth asking again. It forgets Resume where Azure does not know the operation.
+// resume polls Azure's operation once, and returns how long to wait before the next poll. It clears Resume where Azure does not know the operation.
 func (s *scaleSet) resume(ctx context.Context, m *memory) (time.Duration, error) {
 	if len(m.Delete) > 0 {
 		p, err := s.sets.BeginDeleteInstances(ctx, s.group, s.name, armcompute.VirtualMachineScaleSetVMInstanceRequiredIDs{},

@@ -18,9 +18,8 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// pollAdd looks whether machines were made. The group goes on trying for ever to make one that can't be made: such a one is taken out of it again. What
-// is left of an operation that has failed are the machines that were made, which it gives beside the error. One whose machines somebody else has deleted
-// has ended well, with those that are left.
+// pollAdd looks whether the machines were made. A group never stops trying to make a machine that can't be made, so pollAdd removes it from the group.
+// An operation that fails returns the machines that were made, with the error. An operation whose machines were deleted by others succeeds with the rest.
 func (s *scaleSet) pollAdd(ctx context.Context, g group, token string, m *memory) (cloud.Progress, error) {
 	managed, err := s.cloud.list(ctx, g)
 	if cloud.KindOf(err) == cloud.KindNotFound {

@@ -75,7 +75,7 @@ func (c *Cloud) remove(ctx context.Context, g group, machines []string, request 
 		RequestId(request).Context(ctx).Do()
 }
 
-// set has a group make its machines of another template, if nobody has changed it since it had this fingerprint.
+// set sets the template of a group, on condition that the group has this fingerprint.
 func (c *Cloud) set(ctx context.Context, g group, template, fingerprint, request string) (*compute.Operation, error) {
 	change := &compute.InstanceGroupManager{
 		Fingerprint: fingerprint,

@@ -41,7 +41,7 @@ func (c *Cloud) templateOf(m *compute.InstanceGroupManager) string {
 	return c.template(m.InstanceTemplate)
 }
 
-// isPartial reports whether only some machines are to be of a version. What the API has calculated is not said by anybody.
+// isPartial reports whether a version is for some of the machines only. Compute Engine itself sets TargetSize to all of them.
 func isPartial(v *compute.InstanceGroupManagerVersion) bool {
 	return v.TargetSize != nil && (v.TargetSize.Fixed != 0 || v.TargetSize.Percent != 0 && v.TargetSize.Percent != 100)
 }

@@ -54,7 +54,7 @@ func (c *Cloud) machine(m *compute.ManagedInstance, wanted string) cloud.Machine
 	return machine
 }
 
-// stateOf says how a machine stands: by what the group does with it and, while it does nothing, by what runs.
+// stateOf is the state of a machine: by what the group does with it, else by the instance's status.
 func stateOf(m *compute.ManagedInstance) (cloud.State, string) {
 	_, text := lastError(m)
 	switch m.CurrentAction {

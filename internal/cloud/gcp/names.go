@@ -78,7 +78,7 @@ func (c *Cloud) machineOfProviderID(id string) (zone, name string, ok bool) {
 	return parts[1], parts[2], true
 }
 
-// lastPart is what stands behind the last slash.
+// lastPart is the part after the last slash.
 func lastPart(link string) string { return link[strings.LastIndexByte(link, '/')+1:] }
 
 // requestID is the id of a request that is one, however often it is sent.

@@ -14,7 +14,7 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// memory is what is kept of an operation, as Operation.State: one of Add, Delete and Image, and what has become of it.
+// memory is what cloud.Operation.State keeps of an operation: one of Add, Delete and Image, and how far it is.
 type memory struct {
 	// Add holds the names of machines to make.
 	Add []string `json:"add,omitempty"`
@@ -23,12 +23,12 @@ type memory struct {
 	// Image is the template to set, on a group with this Fingerprint.
 	Image       string `json:"image,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
-	// Operation is what Compute Engine calls it, once it has taken it. Empty with Taken: it has taken it at some time, and the name is lost.
+	// Taken is true once Compute Engine has accepted the change. Operation is its name for it; empty with Taken: the name is lost.
 	Operation string `json:"operation,omitempty"`
 	Taken     bool   `json:"taken,omitempty"`
-	// Over is true once that operation is done. What it has begun goes on.
+	// Over is true once that operation is done. The group goes on making or deleting the machines.
 	Over bool `json:"over,omitempty"`
-	// Failure is what has gone wrong so far, and Kind what kind of failure that is.
+	// Failure is the first error, and Kind its kind.
 	Failure string     `json:"failure,omitempty"`
 	Kind    cloud.Kind `json:"kind,omitempty"`
 }
@@ -106,8 +106,8 @@ func (s *scaleSet) Prepare(ctx context.Context, set *cloud.Set, c cloud.Change) 
 	return cloud.NewOperation(c.Token, m)
 }
 
-// Send sends an operation under an id of its own, by which Compute Engine tells that it has seen it. It forgets such ids after a while; then the names of
-// new machines, or the fingerprint of the group, tell the same.
+// Send sends an operation with a request id, by which Compute Engine recognizes a repetition. It forgets such ids after a while. Then the names of new
+// machines, or the fingerprint of the group, prevent a second effect.
 func (s *scaleSet) Send(ctx context.Context, o cloud.Operation) (cloud.Operation, error) {
 	m, err := remember(o)
 	if err != nil || m.Taken {
