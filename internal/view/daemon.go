@@ -12,7 +12,7 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/daemon"
+	"moult.dev/moult/internal/kind/daemonset"
 )
 
 // KindDaemonSet is the kind of the rollouts that ExtendedDaemonSets are.
@@ -42,7 +42,7 @@ func (c *Cluster) Daemons(d Daemons) *Cluster {
 }
 
 // TrimPod keeps of a Pod what is looked at here. It is a transform of a cache, and changes the Pod that it is given.
-func TrimPod(object any) (any, error) { return daemon.TrimPod(object) }
+func TrimPod(object any) (any, error) { return daemonset.TrimPod(object) }
 
 // AtRest reports whether all pods of an ExtendedDaemonSet are as they should be, as far as its status tells: then there is no need
 // to look at them.
@@ -58,31 +58,31 @@ func AtRest(eds *edsv1.ExtendedDaemonSet) bool {
 
 // RevisionOf is what identifies the template of an ExtendedDaemonSet; empty when it has none that could be read.
 func RevisionOf(eds *edsv1.ExtendedDaemonSet) string {
-	hash, err := daemon.TemplateHash(&eds.Spec.Template)
+	hash, err := daemonset.TemplateHash(&eds.Spec.Template)
 	if err != nil {
 		return ""
 	}
 	return hash
 }
 
-// rollout is how an ExtendedDaemonSet stands.
+// TakesOver reports whether a pod belongs to the DaemonSet that an ExtendedDaemonSet takes over from, or was orphaned by it.
+func TakesOver(eds *edsv1.ExtendedDaemonSet, p *corev1.Pod) bool { return daemonset.TakesOver(eds, p) }
+
+// rollout is the state of an ExtendedDaemonSet.
 func (d *daemonSet) rollout() Rollout {
-	s := &d.eds.Status
+	s := &d.EDS.Status
 	r := Rollout{
-		Kind: KindDaemonSet, Namespace: d.eds.Namespace, Name: d.eds.Name, Version: s.ActiveReplicaSet, Revision: d.hash, Stage: s.State,
+		Kind: KindDaemonSet, Namespace: d.EDS.Namespace, Name: d.EDS.Name, Version: s.ActiveReplicaSet, Revision: RevisionOf(d.EDS), Stage: s.State,
 		Wave: s.Wave, Canary: d.canary(), Pods: &PodCounts{s.Desired, s.Current, s.Ready, s.Available, s.UpToDate},
 	}
 	if s.Canary != nil {
 		r.Version = s.Canary.ReplicaSet
 	}
-	r.Paused, r.PausedBy = d.pausedBy()
+	r.Paused, r.PausedBy = d.IsPaused()
 	r.Nodes = sorted(d.lines)
 	if d.known {
-		r.Counts, r.Wave = count(r.Nodes), d.decision.Wave
-		if d.trial != nil {
-			r.Wave = d.trial.decision.Wave
-		}
-		if h := d.decision.Halted; h != nil {
+		r.Counts = count(r.Nodes)
+		if h := d.Decision.Halted; h != nil {
 			r.Halted = h.Message
 		}
 	} else {
@@ -98,7 +98,7 @@ func (d *daemonSet) rollout() Rollout {
 
 // told counts the units as far as the status tells.
 func (d *daemonSet) told() v1alpha1.UnitCounts {
-	s := &d.eds.Status
+	s := &d.EDS.Status
 	c := v1alpha1.UnitCounts{Total: s.Desired}
 	for i := range s.Updating {
 		if s.Updating[i].Phase == "" {
@@ -115,7 +115,7 @@ func (d *daemonSet) told() v1alpha1.UnitCounts {
 
 // state sums up the conditions of an ExtendedDaemonSet.
 func (d *daemonSet) state(counts v1alpha1.UnitCounts) (State, string, *metav1.Time) {
-	s, now := &d.eds.Status, d.cluster.now
+	s, now := &d.EDS.Status, d.cluster.now
 	ready, stalled := edsv1.FindCondition(s.Conditions, edsv1.ConditionReady), edsv1.FindCondition(s.Conditions, edsv1.ConditionStalled)
 	nobody := ready == nil && s.ActiveReplicaSet == ""
 	var since *metav1.Time
@@ -127,15 +127,15 @@ func (d *daemonSet) state(counts v1alpha1.UnitCounts) (State, string, *metav1.Ti
 		trouble = c.Message
 	}
 	switch {
-	case nobody && now.Sub(d.eds.CreationTimestamp.Time) < unnoticed:
+	case nobody && now.Sub(d.EDS.CreationTimestamp.Time) < unnoticed:
 		return Pending, "", nil
 	case nobody:
-		return Pending, "no controller has looked at it: does one run, and for namespace " + d.eds.Namespace + "?", nil
-	case s.ObservedGeneration != 0 && s.ObservedGeneration != d.eds.Generation:
+		return Pending, "no controller has looked at it: does one run, and for namespace " + d.EDS.Namespace + "?", nil
+	case s.ObservedGeneration != 0 && s.ObservedGeneration != d.EDS.Generation:
 		return Pending, "the controller has not looked at its latest change yet", nil
 	case stalled != nil && stalled.Status == metav1.ConditionTrue:
 		return Stalled, stalled.Message, known(stalled.LastTransitionTime.Time)
-	case AtRest(d.eds):
+	case AtRest(d.EDS):
 		return Complete, trouble, since
 	case counts.Updating > 0 || d.known && slices.ContainsFunc(d.lines, func(n Node) bool { return n.State == v1alpha1.UnitOutdated && n.Reason == "" }):
 		return Progressing, trouble, since
@@ -144,26 +144,14 @@ func (d *daemonSet) state(counts v1alpha1.UnitCounts) (State, string, *metav1.Ti
 	}
 }
 
-// pausedBy reports whether nothing is replaced because somebody has said so, and by which annotation; none is by the spec.
-func (d *daemonSet) pausedBy() (bool, string) {
-	for _, key := range []string{edsv1.AnnotationRolloutFrozen, edsv1.AnnotationRollingUpdatePaused} {
-		if d.is(key) {
-			return true, key
-		}
-	}
-	return d.eds.Spec.Strategy.Paused, ""
-}
-
-func (d *daemonSet) is(annotation string) bool { return d.eds.Annotations[annotation] == edsv1.True }
-
 // canary is how the canary stands; nil when there is none, and none has failed.
 func (d *daemonSet) canary() *Canary {
-	s := &d.eds.Status
+	s := &d.EDS.Status
 	if failed := edsv1.FindCondition(s.Conditions, edsv1.ConditionCanaryFailed); s.Canary == nil && failed != nil && failed.Status == metav1.ConditionTrue {
 		c := &Canary{State: CanaryFailed, Message: failed.Message}
-		if d.target != nil {
-			c.Revision = d.target.Name
-			if of := edsv1.FindCondition(d.target.Status.Conditions, edsv1.ConditionCanaryFailed); of != nil {
+		if d.Target != nil {
+			c.Revision = d.Target.Name
+			if of := edsv1.FindCondition(d.Target.Status.Conditions, edsv1.ConditionCanaryFailed); of != nil {
 				c.Reason, c.Message = edsv1.StatusReason(of.Reason), cmp.Or(of.Message, c.Message)
 			}
 		}
@@ -173,9 +161,9 @@ func (d *daemonSet) canary() *Canary {
 		return nil
 	}
 	c := &Canary{Revision: s.Canary.ReplicaSet, Nodes: s.Canary.Nodes, State: CanaryProgressing}
-	if d.canaryPaused() {
+	if d.Annotated(edsv1.AnnotationCanaryPaused) || s.State == edsv1.StateCanaryPaused {
 		c.State, c.Reason = CanaryPaused, s.Reason
-		if rs := d.revisions[c.Revision]; rs != nil {
+		if rs := d.Find(c.Revision); rs != nil {
 			if of := edsv1.FindCondition(rs.Status.Conditions, edsv1.ConditionCanaryPaused); of != nil && of.Status == metav1.ConditionTrue {
 				c.Message = of.Message
 			}
@@ -184,19 +172,18 @@ func (d *daemonSet) canary() *Canary {
 	return c
 }
 
-// canaryPaused reports whether somebody, or the canary's own pods, have paused it.
-func (d *daemonSet) canaryPaused() bool {
-	s := &d.eds.Status
-	return s.Canary != nil && (d.is(edsv1.AnnotationCanaryPaused) || s.State == edsv1.StateCanaryPaused)
+// onCanary reports whether the canary runs on a node, as the status says.
+func (d *daemonSet) onCanary(node string) bool {
+	return d.EDS.Status.Canary != nil && slices.Contains(d.EDS.Status.Canary.Nodes, node)
 }
 
 // list takes what the status lists.
 func (d *daemonSet) list() {
-	s := &d.eds.Status
+	s := &d.EDS.Status
 	listed := map[string]bool{}
 	add := func(from v1alpha1.UnitStatus, state v1alpha1.UnitState) {
 		line := unit(from, state)
-		line.Canary = d.onCanary[from.Node]
+		line.Canary = d.onCanary(from.Node)
 		listed[line.Node] = true
 		d.lines = append(d.lines, line)
 	}

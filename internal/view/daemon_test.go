@@ -20,7 +20,7 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/daemon"
+	"moult.dev/moult/internal/kind/daemonset"
 )
 
 // farm is an ExtendedDaemonSet "ns/foo" with its nodes, pods and revisions, of which "foo-old" is older than "foo-new". The new one is
@@ -60,7 +60,7 @@ func newFarm(nodes int, options ...func(*farm)) *farm {
 			Namespace: "ns", Name: name, UID: types.UID(name), Labels: map[string]string{edsv1.LabelName: "foo"}, CreationTimestamp: *at(now.Add(time.Duration(i-2) * time.Hour)),
 		}}
 		rs.Spec.Template = template(strings.TrimPrefix(name, "foo-"))
-		rs.Spec.TemplateGeneration, _ = daemon.TemplateHash(&rs.Spec.Template)
+		rs.Spec.TemplateGeneration, _ = daemonset.TemplateHash(&rs.Spec.Template)
 		f.sets[name] = rs
 	}
 	f.sets["foo-new"].Status.Conditions = []edsv1.Condition{{Type: edsv1.ConditionActive, Status: metav1.ConditionTrue, LastTransitionTime: *at(now.Add(-time.Hour))}}
@@ -77,7 +77,7 @@ func newFarm(nodes int, options ...func(*farm)) *farm {
 // has puts ready pods of a revision on nodes.
 func (f *farm) has(revision string, how func(*corev1.Pod), nodes ...int) *farm {
 	for _, n := range nodes {
-		pod := daemon.NewPod(f.sets["foo-"+revision], "foo", &f.nodes[n], daemon.Overrides{}, daemon.PodOptions{NodeName: true})
+		pod := daemonset.NewPod(f.sets["foo-"+revision], "foo", &f.nodes[n], daemonset.Overrides{}, daemonset.PodOptions{NodeName: true})
 		pod.Name = revision + "-on-" + f.nodes[n].Name
 		pod.CreationTimestamp = *at(now.Add(-30 * time.Minute))
 		pod.Status = corev1.PodStatus{
@@ -183,7 +183,7 @@ func lines(nodes []Node) string {
 func unscheduled(p *corev1.Pod) {
 	notReady(p)
 	n := aNode(p.Spec.NodeName)
-	p.Spec = daemon.NewPod(newFarm(0).sets["foo-old"], "foo", &n, daemon.Overrides{}, daemon.PodOptions{}).Spec
+	p.Spec = daemonset.NewPod(newFarm(0).sets["foo-old"], "foo", &n, daemonset.Overrides{}, daemonset.PodOptions{}).Spec
 }
 
 func TestDaemonNodes(t *testing.T) {
@@ -331,7 +331,7 @@ func TestDaemonNodes(t *testing.T) {
 		},
 		"a canary begins in the middle of a rolling update": {
 			newFarm(4).tries("n0").has("new", nil, 0, 1).has("old", nil, 2, 3),
-			"n0 Updated canary, n1 Outdated WavePending, n2 Outdated WaveSoaking, n3 Outdated WaveSoaking",
+			"n0 Updated canary, n1 Outdated WaveSoaking, n2 Outdated WaveSoaking, n3 Outdated WaveSoaking",
 		},
 		"old pods that nobody schedules go last, as far as they are ignored": {
 			newFarm(4, func(f *farm) {
@@ -355,7 +355,7 @@ func TestDaemonNodes(t *testing.T) {
 		},
 		"what is not of the active revision waits for the canary": {
 			newFarm(3).tries("n0").has("new", nil, 0).has("old", ownerless, 1).has("old", nil, 2),
-			"n0 Updated canary, n1 Outdated WavePending, n2 Outdated WaveSoaking",
+			"n0 Updated canary, n1 Outdated WaveSoaking, n2 Outdated WaveSoaking",
 		},
 		"after a canary that failed its node goes back": {
 			newFarm(2, func(f *farm) {
@@ -566,7 +566,10 @@ func TestDaemonWhy(t *testing.T) {
 		"behind a canary that has soaked and restarted": {
 			farm: newFarm(2, func(f *farm) {
 				f.eds.Status.Wave = &v1alpha1.WaveStatus{Name: "canary", Number: 1, Revision: f.sets["foo-new"].Spec.TemplateGeneration, State: v1alpha1.WaveSoaking, Since: *at(now.Add(-time.Hour))}
-				f.sets["foo-new"].Status.Conditions = []edsv1.Condition{{Type: edsv1.ConditionPodRestarting, Status: metav1.ConditionTrue, LastUpdateTime: *at(minute)}}
+				f.sets["foo-new"].Status.Conditions = []edsv1.Condition{
+					{Type: edsv1.ConditionCanary, Status: metav1.ConditionTrue, LastTransitionTime: *at(now.Add(-time.Hour))},
+					{Type: edsv1.ConditionPodRestarting, Status: metav1.ConditionTrue, LastUpdateTime: *at(minute)},
+				}
 			}).tries("n0").has("new", nil, 0).has("old", nil, 1),
 			node: "n1", state: v1alpha1.UnitOutdated, no: []string{"canary WaveSoaking"}, pods: []string{"old-on-n1"},
 		},

@@ -15,7 +15,7 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/daemon"
+	"moult.dev/moult/internal/kind/daemonset"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -27,50 +27,57 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 	d := c.readDaemonSet(eds)
 	v := Preview{New: s.New, Problem: d.problem, Steps: []Step{}}
 	version := ""
-	if d.target == nil {
-		d.wish().Name = eds.Name + newRevision
+	if !d.exists {
+		d.Target = d.template()
+		d.Target.Name = eds.Name + newRevision
 		version = "a new revision"
 	}
-	d.known, d.target = true, d.wish()
-	first := d.active == nil
+	d.known = true
 	switch {
-	case first:
-		d.active = d.target
-	case lost(d.target):
-		v.Notes = append(v.Notes, "The canary of this template has failed, so the nodes stay at revision "+d.active.Name+", or go back to it: "+
+	case d.Active == nil:
+		d.Active = d.Target
+	case d.CanaryFailed():
+		v.Notes = append(v.Notes, "The canary of this template has failed, so the nodes stay at revision "+d.Active.Name+", or go back to it: "+
 			"kubectl eds canary reset "+eds.Name+" -n "+eds.Namespace+" tries it again.")
-		d.target = d.active
+		d.Target = d.Active
 	}
-	tries := d.tries()
-	d.onCanary = map[string]bool{}
-	if tries {
-		v.Canary = d.pick()
-		if len(v.Canary.Nodes) < v.Canary.Wanted {
-			v.Notes = append(v.Notes, fmt.Sprintf("The canary wants %s, and only %d are ready, schedulable, of nobody else and fit.", plural(v.Canary.Wanted), len(v.Canary.Nodes)))
+	var canary []string
+	var trial *daemonset.Canary
+	wanted := d.CanaryWanted()
+	if wanted {
+		d.survey(d.CanaryNodes())
+		v.Canary = d.pickCanary()
+		canary = v.Canary.Nodes
+		if len(canary) < v.Canary.Wanted {
+			v.Notes = append(v.Notes, fmt.Sprintf("The canary wants %s, and only %d are ready, schedulable, of nobody else and fit.", plural(v.Canary.Wanted), len(canary)))
 		}
 	}
-	d.survey(func(node string) (*edsv1.ExtendedDaemonSetReplicaSet, bool) { return d.target, d.onCanary[node] })
-	if tries {
-		d.try()
+	d.Active = d.Target // As it will be when the canary is over.
+	d.survey(canary)
+	if d.problem != "" {
+		v.Problem = d.problem
+		return v
 	}
-	d.active = d.target // As it will be when the canary is over.
-	d.units()
-	for i := range d.spots {
-		if s := &d.spots[i]; s.canary {
-			d.asked = append(d.asked, rollout.Unit{Node: s.node.Name, State: v1alpha1.UnitUpdated})
-		}
+	if wanted {
+		d.JudgeCanaryPods()
+		d.DecideCanary()
+		trial, d.Canary, d.EDS.Status.Wave = d.Canary, nil, nil
 	}
-	nodes := len(d.asked)
-	d.strategy = d.rolling(nodes)
-	d.decision = rollout.Decide(d.strategy, d.asked, c.fleet, c.now)
-	d.limit()
+	d.Decide()
+	if d.Canary = trial; trial != nil {
+		d.EDS.Status.Wave = trial.Decision.Wave
+	}
 	d.describe()
 	v.Rollout = d.rollout()
-	v.Rollout.Version = cmp.Or(version, d.target.Name)
-	v.Rollout.Counts = count(d.stands())
-	v.AtOnce, v.AtOnceBy = d.atOnce(nodes)
+	v.Rollout.Version = cmp.Or(version, d.Target.Name)
+	v.Rollout.Counts = count(d.counted())
+	ru := &d.Strategy.RollingUpdate
+	v.AtOnce, v.AtOnceBy = d.Limits.AtOnce, "spec.strategy.rollingUpdate.maxUnavailable is "+ru.MaxUnavailable.String()
+	if d.Surges() {
+		v.AtOnceBy = "spec.strategy.rollingUpdate.maxSurge is " + ru.MaxSurge.String()
+	}
 	v.Creation, v.Unfit = d.creations(), d.unfits()
-	v.Problem = cmp.Or(v.Problem, d.strategy.Problem())
+	v.Problem = cmp.Or(v.Problem, d.Rolling.Problem())
 	v.sort(c)
 	starts := map[string]time.Time{}
 	if s.Turn > 0 && v.Problem == "" {
@@ -78,7 +85,7 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 	}
 	v.Steps = d.steps(starts)
 	v.InTurn = slices.DeleteFunc(v.InTurn, func(n Node) bool {
-		// Those without a pod are counted as such, and the canary's are still to go.
+		// Those without a pod are counted as such, and the canary's are still to come.
 		return n.Pod == "" || slices.ContainsFunc(v.Steps, func(s Step) bool { return s.Node == n.Node })
 	})
 	if s.New && len(v.Steps) > 1 {
@@ -106,79 +113,49 @@ func fillPorts(s *corev1.PodSpec) {
 	}
 }
 
-// pick chooses the nodes of the canary as the controller would.
-func (d *daemonSet) pick() *Trial {
-	before := d.eds.Status.Canary
-	var current []string
-	if before != nil {
-		current = before.Nodes
-	}
-	goes := func(node string) bool {
-		return before != nil && before.ReplicaSet == d.target.Name && slices.Contains(current, node)
-	}
-	d.survey(func(node string) (*edsv1.ExtendedDaemonSetReplicaSet, bool) {
-		if goes(node) {
-			return d.target, true
-		}
-		return d.active, false
-	})
-	var candidates []daemon.CanaryNode
-	desired := 0
-	for i := range d.spots {
-		s := &d.spots[i]
-		if s.counts() {
-			desired++
-		}
-		fits := d.place(s.fact, d.target)
-		n := daemon.CanaryNode{
-			Node: s.node, Claimed: s.claimed(), Fits: fits.Create || fits.Keep && s.canary && (s.blamed != "" || s.fresh != nil),
-		}
-		for _, p := range []*pod{s.fresh, s.old} {
-			if p != nil {
-				n.Restarts += p.look.Restarts
-			}
-		}
-		candidates = append(candidates, n)
-	}
-	c := d.spec.Strategy.Canary
-	t := &Trial{Wanted: max(1, daemon.Count(c.Replicas, desired)), Manual: c.ValidationMode == edsv1.ValidationModeManual}
-	t.Nodes = daemon.PickCanaries(c, t.Wanted, current, candidates)
+// pickCanary chooses the nodes of the canary.
+func (d *daemonSet) pickCanary() *Trial {
+	c := d.Strategy.Canary
+	t := &Trial{Nodes: d.StartCanary(), Manual: c.ValidationMode == edsv1.ValidationModeManual}
+	t.Wanted = d.Canary.Wanted
 	if c.Duration != nil {
 		t.Duration = c.Duration.Duration.String()
 	}
 	if c.NoRestartsDuration != nil {
 		t.Calm = c.NoRestartsDuration.Duration.String()
 	}
-	for _, name := range t.Nodes {
-		d.onCanary[name] = true
-	}
 	return t
 }
 
-// stands are the nodes by how they stand to the revision that is wanted.
-func (d *daemonSet) stands() []Node {
-	all := make([]Node, 0, len(d.spots))
-	for i := range d.spots {
-		s := &d.spots[i]
+// counted are the nodes by their state to the revision that is wanted.
+func (d *daemonSet) counted() []Node {
+	all := make([]Node, 0, len(d.States))
+	for i := range d.States {
+		s := &d.States[i]
 		switch {
-		case s.missing(), s.canary && s.fresh == nil && s.going == nil:
-			all = append(all, Node{Node: s.node.Name, State: v1alpha1.UnitOutdated})
-		case s.counts() || s.going != nil:
-			all = append(all, Node{Node: s.node.Name, State: s.state()})
+		case isMissing(s), s.Canary && s.Current == nil && s.Terminating == nil:
+			all = append(all, Node{Node: s.Node.Name, State: v1alpha1.UnitOutdated})
+		case s.Counts() || s.Terminating != nil:
+			all = append(all, Node{Node: s.Node.Name, State: s.UnitState()})
 		}
 	}
 	return all
 }
 
-// creations says how nodes get a pod that have none; nil when all have one.
+// isMissing reports whether a pod is created on the node, which has none.
+func isMissing(s *daemonset.NodeState) bool {
+	return s.Placement.Create && s.Current == nil && s.Outdated == nil && s.Terminating == nil
+}
+
+// creations says how nodes without a pod get one; nil when all have one.
 func (d *daemonSet) creations() *Creation {
-	ru := &d.spec.Strategy.RollingUpdate
+	ru := &d.Strategy.RollingUpdate
+	first, _ := d.CreationLimitAt(d.cluster.now, d.cluster.now)
 	c := Creation{
-		Limit: d.creation.limit, Increase: max(1, daemon.Count(ru.SlowStartAdditiveIncrease, max(1, d.eligible()))),
-		Interval: ru.SlowStartIntervalDuration.Duration.String(), Most: int(ptr.Deref(ru.MaxParallelPodCreation, 0)),
+		Limit: d.Limits.Creation, Increase: first, Interval: ru.SlowStartIntervalDuration.Duration.String(), Most: int(ptr.Deref(ru.MaxParallelPodCreation, 0)),
 	}
-	for i := range d.spots {
-		if d.spots[i].missing() {
+	for i := range d.States {
+		if isMissing(&d.States[i]) {
 			c.Nodes++
 		}
 	}
@@ -188,16 +165,11 @@ func (d *daemonSet) creations() *Creation {
 	return &c
 }
 
-// missing reports whether a pod is to be made on the node, which has none.
-func (s *spot) missing() bool {
-	return s.placement.Create && s.fresh == nil && s.old == nil && s.going == nil
-}
-
-// unfits are the nodes on which no pod would be made, by why not.
+// unfits are the nodes on which no pod would be created, by why not.
 func (d *daemonSet) unfits() []Unfit {
 	var all []Unfit
-	for _, f := range d.cluster.byName {
-		placement := d.place(f, d.target)
+	for _, n := range d.Nodes {
+		placement := d.place(n, d.Target)
 		if placement.Create {
 			continue
 		}
@@ -206,7 +178,7 @@ func (d *daemonSet) unfits() []Unfit {
 			i = len(all)
 			all = append(all, Unfit{Message: placement.Why})
 		}
-		all[i].Nodes = append(all[i].Nodes, f.node.Name)
+		all[i].Nodes = append(all[i].Nodes, n.Name)
 	}
 	slices.SortStableFunc(all, func(a, b Unfit) int { return cmp.Compare(len(a.Nodes), len(b.Nodes)) })
 	return all
@@ -215,31 +187,28 @@ func (d *daemonSet) unfits() []Unfit {
 // steps are the nodes that are to be started: those of the canary, and then the others in their order.
 func (d *daemonSet) steps(starts map[string]time.Time) []Step {
 	all := []Step{}
-	for i := range d.spots {
-		s := &d.spots[i]
-		if !s.canary || s.fresh != nil {
+	for i := range d.States {
+		s := &d.States[i]
+		if !s.Canary || s.Current != nil {
 			continue
 		}
-		step := Step{Node: s.node.Name, Wave: waveCanary, At: known(starts[s.node.Name])}
-		if d.canaryPaused() {
-			step.Reason, step.Message = v1alpha1.ReasonPaused, d.pausedCanary()
+		step := Step{Node: s.Node.Name, Wave: daemonset.WaveCanary, At: known(starts[s.Node.Name])}
+		if d.Canary.Paused() {
+			step.Reason, step.Message = d.CanaryCheck()
 		}
 		all = append(all, step)
 	}
-	room, why := d.room()
-	for _, from := range rollout.Sequence(d.strategy, d.asked, d.cluster.fleet, d.cluster.now) {
+	waits := map[string]rollout.Wait{}
+	for _, w := range d.Waits() {
+		waits[w.Node] = w
+	}
+	for _, from := range rollout.Sequence(d.Rolling, d.Units, d.cluster.fleet, d.cluster.now) {
 		step := Step{Node: from.Node, Wave: from.Wave, Reason: from.Reason, Message: from.Message, At: known(starts[from.Node])}
-		switch {
-		case d.trial != nil:
+		if d.Canary != nil {
 			step.Wave = cmp.Or(step.Wave, remainder)
-			if from.Reason != v1alpha1.ReasonNodeUnfit && from.Reason != v1alpha1.ReasonOnDelete {
-				step.Reason, step.Message = d.trial.waits[from.Node].Reason, d.trial.waits[from.Node].Message
-			}
-		case step.Reason != "":
-		case room > 0:
-			room--
-		default:
-			step.Reason, step.Message = v1alpha1.ReasonSlowStart, why
+		}
+		if from.Reason != v1alpha1.ReasonNodeUnfit && from.Reason != v1alpha1.ReasonOnDelete {
+			step.Reason, step.Message = waits[from.Node].Reason, waits[from.Node].Message
 		}
 		all = append(all, step)
 	}
@@ -258,30 +227,29 @@ func (d *daemonSet) schedule(turn time.Duration) (*Schedule, map[string]time.Tim
 	begin := now
 	var without []string
 	starts := map[string]time.Time{}
-	if t := d.trial; t != nil {
-		begin = latest(now, t.until)
-		c := d.spec.Strategy.Canary
-		for i := range d.spots {
-			s := &d.spots[i]
-			if !s.canary || s.fresh.available() {
+	if t := d.Canary; t != nil {
+		begin = latest(now, t.Until)
+		for i := range d.States {
+			s := &d.States[i]
+			if !s.Canary || s.Current.Available() {
 				continue
 			}
-			if s.fresh == nil {
-				starts[s.node.Name] = now
+			if s.Current == nil {
+				starts[s.Node.Name] = now
 			}
-			begin = latest(begin, now.Add(turn+ptr.Deref(c.Duration, noDuration).Duration))
+			begin = latest(begin, now.Add(turn+ptr.Deref(d.Strategy.Canary.Duration, noDuration).Duration))
 		}
-		if d.canaryPaused() {
+		if t.Paused() {
 			without = append(without, "the time until the canary is unpaused")
 		}
-		if t.strategy.Waves[0].Manual {
+		if t.Strategy.Waves[0].Manual {
 			without = append(without, "the time until the canary is validated")
 		}
 	}
-	if soak := d.spec.Strategy.Soak; soak != nil {
+	if soak := d.Strategy.Soak; soak != nil {
 		turn += soak.Duration
 	}
-	p := d.cluster.newPlay(d.strategy, d.asked, begin, turn)
+	p := d.cluster.newPlay(d.Rolling, d.Units, begin, turn)
 	p.without = append(without, p.without...)
 	p.room = d.roomAt(begin)
 	for name, at := range d.creates() {
@@ -296,40 +264,40 @@ func (d *daemonSet) schedule(turn time.Duration) (*Schedule, map[string]time.Tim
 
 // creates says when those nodes get a pod that have none, by the slow start.
 func (d *daemonSet) creates() map[string]time.Time {
-	since, eligible, long := d.slowStart(), max(1, d.eligible()), d.creationTime()
+	since, long := d.SlowStart(), d.CreationTime()
 	at := map[string]time.Time{}
 	now := d.cluster.now
 	var made []time.Time // in order; those before first are not in creation any more
 	first := 0
-	for i := range d.spots {
-		s := &d.spots[i]
-		if !s.missing() {
+	for i := range d.States {
+		s := &d.States[i]
+		if !isMissing(s) {
 			continue
 		}
 		for {
 			for first < len(made) && !now.Before(made[first].Add(long)) {
 				first++
 			}
-			limit, next := daemon.CreationLimit(&d.spec.Strategy.RollingUpdate, since, now, eligible)
+			limit, next := d.CreationLimitAt(since, now)
 			if len(made)-first < limit || first == len(made) {
 				break
 			}
 			now = earliest(next, made[first].Add(long))
 		}
 		made = append(made, now)
-		at[s.node.Name] = now
+		at[s.Node.Name] = now
 	}
 	return at
 }
 
 // roomAt bounds how many pods are replaced at a time by the slow start: where a canary has to end first, it begins then.
 func (d *daemonSet) roomAt(begin time.Time) func(*play) (int, time.Time) {
-	since, eligible, long := d.slowStart(), max(1, d.eligible()), d.creationTime()
-	if d.trial != nil {
+	since, long := d.SlowStart(), d.CreationTime()
+	if d.Canary != nil {
 		since = begin
 	}
 	return func(p *play) (int, time.Time) {
-		limit, next := daemon.CreationLimit(&d.spec.Strategy.RollingUpdate, since, p.now, eligible)
+		limit, next := d.CreationLimitAt(since, p.now)
 		creating := 0
 		for _, at := range p.starts {
 			if end := at.Add(long); p.now.Before(end) {

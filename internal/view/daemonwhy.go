@@ -7,7 +7,7 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/daemon"
+	"moult.dev/moult/internal/kind/daemonset"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -19,45 +19,26 @@ func (c *Cluster) SelectsNode(eds *edsv1.ExtendedDaemonSet, name string) bool {
 		return false
 	}
 	d := c.readDaemonSet(eds)
-	return d.onCanary[name] || d.mentions(name) || d.place(f, d.wish()).Keep || d.active != nil && d.place(f, d.active).Keep
+	return d.onCanary(name) || d.mentions(name) || d.place(f.node, d.template()).Keep || d.Active != nil && d.place(f.node, d.Active).Keep
 }
 
 // mentions reports whether the status lists a node.
 func (d *daemonSet) mentions(name string) bool {
 	of := func(u v1alpha1.UnitStatus) bool { return u.Node == name }
-	return slices.ContainsFunc(d.eds.Status.Updating, of) || slices.ContainsFunc(d.eds.Status.Waiting, of)
+	return slices.ContainsFunc(d.EDS.Status.Updating, of) || slices.ContainsFunc(d.EDS.Status.Waiting, of)
 }
-
-// wish is the revision of the template as it is in the spec.
-func (d *daemonSet) wish() *edsv1.ExtendedDaemonSetReplicaSet {
-	if d.target != nil {
-		return d.target
-	}
-	if d.wished == nil {
-		d.wished = &edsv1.ExtendedDaemonSetReplicaSet{}
-		d.wished.Namespace, d.wished.Name = d.eds.Namespace, d.eds.Name+newRevision
-		if AtRest(d.eds) {
-			d.wished.Name = d.eds.Status.ActiveReplicaSet
-		}
-		d.wished.Spec.Template, d.wished.Spec.TemplateGeneration = d.spec.Template, d.hash
-	}
-	return d.wished
-}
-
-// newRevision follows the name of an ExtendedDaemonSet for a revision that has no name yet.
-const newRevision = "-(new)"
 
 // unselected says why an ExtendedDaemonSet has nothing to do with a node, or "".
 func (d *daemonSet) unselected(f *fact) string {
 	name := f.node.Name
-	if d.onCanary[name] || d.mentions(name) || len(d.pods[name]) > 0 {
+	if d.onCanary(name) || d.mentions(name) || len(d.pods[name]) > 0 {
 		return ""
 	}
-	at := d.active
-	if at == nil || AtRest(d.eds) {
-		at = d.wish()
+	at := d.Active
+	if at == nil || AtRest(d.EDS) {
+		at = d.template()
 	}
-	placement := d.place(f, at)
+	placement := d.place(f.node, at)
 	if placement.Create || d.seenOn(name) {
 		return ""
 	}
@@ -72,33 +53,39 @@ func (d *daemonSet) seenOn(name string) bool {
 // part says how the node stands in an ExtendedDaemonSet that has to do with it.
 func (d *daemonSet) part(name string) Part {
 	r := d.rollout()
-	part := Part{Rollout: r, Unit: Node{Node: name, State: v1alpha1.UnitOutdated, Canary: d.onCanary[name]}}
+	part := Part{Rollout: r, Unit: Node{Node: name, State: v1alpha1.UnitOutdated, Canary: d.onCanary(name)}}
 	part.Rollout.Nodes = nil
 	if i := slices.IndexFunc(r.Nodes, func(n Node) bool { return n.Node == name }); i >= 0 {
 		part.Unit = r.Nodes[i]
 	}
-	s := d.spotOf(name)
-	if s != nil {
-		part.Pods = s.pods()
-	} else {
-		part.Pods = d.anyPods(name)
-	}
-	if s == nil || !d.known || part.Unit.State != v1alpha1.UnitOutdated {
-		return part
-	}
-	if s.without.Reason != "" {
-		part.Checks = []Check{{Name: checkCreation, Reason: s.without.Reason, Message: s.without.Message}}
-		return part
-	}
-	if e := rollout.Explain(d.strategy, d.asked, d.cluster.fleet, d.cluster.now, name); e.Place > 0 {
-		part.Wave, part.Place, part.Asking, part.Ahead = e.Wave, e.Place, e.Asking, e.Ahead[:min(len(e.Ahead), maxAhead)]
-		for _, v := range e.Verdicts {
-			part.Checks = append(part.Checks, Check{Name: v.Check, Reason: v.Reason, Message: v.Message})
+	i := slices.IndexFunc(d.States, func(s daemonset.NodeState) bool { return s.Node.Name == name })
+	if i < 0 {
+		for _, pod := range d.pods[name] {
+			part.Pods = append(part.Pods, describePod(&daemonset.Pod{Pod: pod, Look: daemonset.LookAt(pod, 0, d.cluster.now)}, false))
 		}
-		part.Checks = append(part.Checks, d.creationCheck(name))
 		return part
 	}
-	part.Checks = d.trialChecks(name)
+	s := &d.States[i]
+	for _, p := range podsOf(s) {
+		part.Pods = append(part.Pods, describePod(p, p == s.Current))
+	}
+	if !d.known || part.Unit.State != v1alpha1.UnitOutdated {
+		return part
+	}
+	if s.NoPod.Reason != "" {
+		part.Checks = []Check{{Name: checkCreation, Reason: s.NoPod.Reason, Message: s.NoPod.Message}}
+		return part
+	}
+	e := d.Explain(name)
+	if e.Place == 0 {
+		part.Checks = d.canaryChecks(name)
+		return part
+	}
+	part.Wave, part.Place, part.Asking, part.Ahead = e.Wave, e.Place, e.Asking, e.Ahead[:min(len(e.Ahead), maxAhead)]
+	for _, v := range e.Verdicts {
+		part.Checks = append(part.Checks, Check{Name: v.Check, Reason: v.Reason, Message: v.Message})
+	}
+	part.Checks = append(part.Checks, d.creationCheck(name))
 	return part
 }
 
@@ -110,67 +97,28 @@ const (
 
 // creationCheck says whether the creation of pods keeps an outdated one from being replaced.
 func (d *daemonSet) creationCheck(name string) Check {
-	c := Check{Name: checkCreation}
-	room, message := d.room()
-	// What does not start now would at best take the place of the last that does.
-	at := slices.Index(d.decision.Start, name)
-	if at < 0 {
-		at = min(room, len(d.decision.Start))
+	room, message := d.Room()
+	if slices.Contains(d.Decision.Start, name) || len(d.Decision.Start) < room {
+		return Check{Name: checkCreation}
 	}
-	if at >= room {
-		c.Reason, c.Message = v1alpha1.ReasonSlowStart, message
-	}
-	return c
+	return Check{Name: checkCreation, Reason: v1alpha1.ReasonSlowStart, Message: message}
 }
 
-// trialChecks say why the canary's revision does not come to a node yet.
-func (d *daemonSet) trialChecks(name string) []Check {
-	if d.trial == nil {
+// canaryChecks say why the canary's revision does not come to a node yet. The engine's other rules are asked when the canary is over.
+func (d *daemonSet) canaryChecks(name string) []Check {
+	if d.Canary == nil {
 		return nil
 	}
 	var all []Check
-	stands := false
-	e := rollout.Explain(d.trial.strategy, d.trial.asked, d.cluster.fleet, d.cluster.now, name)
+	e := rollout.Explain(d.Canary.Strategy, d.Canary.Units, d.cluster.fleet, d.cluster.now, name)
 	for _, v := range e.Verdicts {
-		// All other rules are for whose turn it is, and that is asked when the canary is over.
 		if v.Check == "wave" {
-			stands = v.Reason != ""
 			all = append(all, Check{Name: v.Check, Reason: v.Reason, Message: v.Message})
 		}
 	}
-	if reason, message := d.promotion(d.trial); !stands || reason == v1alpha1.ReasonPaused {
+	waits := slices.ContainsFunc(all, func(c Check) bool { return c.Reason != "" })
+	if reason, message := d.CanaryCheck(); !waits || reason == v1alpha1.ReasonPaused {
 		all = append(all, Check{Name: checkCanary, Reason: reason, Message: message})
-	}
-	return all
-}
-
-// spotOf is what there is on a node, or nil.
-func (d *daemonSet) spotOf(name string) *spot {
-	for i := range d.spots {
-		if d.spots[i].node.Name == name {
-			return &d.spots[i]
-		}
-	}
-	return nil
-}
-
-// pods are those on the node.
-func (s *spot) pods() []Pod {
-	var all []Pod
-	for _, p := range []*pod{s.fresh, s.old, s.going, s.ended, s.extra} {
-		if p != nil {
-			all = append(all, p.describe(p == s.fresh))
-		}
-	}
-	return all
-}
-
-// anyPods are those on a node of which it is not known what they should be.
-func (d *daemonSet) anyPods(name string) []Pod {
-	var all []Pod
-	for _, o := range d.pods[name] {
-		p := &pod{Pod: o, look: daemon.LookAt(o, 0, d.cluster.now)}
-		all = append(all, p.describe(false))
 	}
 	return all
 }
@@ -180,16 +128,16 @@ func (p *Pod) Says(message string) bool {
 	return message == "pod "+p.Name+" is not ready" || message == "pod "+p.Name+": "+p.Message
 }
 
-func (p *pod) describe(fresh bool) Pod {
+func describePod(p *daemonset.Pod, current bool) Pod {
 	d := Pod{
-		Name: p.Name, Revision: ofSet(p.Pod), UpToDate: fresh, Ready: p.look.Ready, Since: known(p.CreationTimestamp.Time),
-		Restarts: p.look.Restarts, Message: p.look.Message,
+		Name: p.Name, Revision: daemonset.ReplicaSetOf(p.Pod), UpToDate: current, Ready: p.Look.Ready, Since: known(p.CreationTimestamp.Time),
+		Restarts: p.Look.Restarts, Message: p.Look.Message,
 	}
-	if p.look.Ready {
-		d.Since = known(p.look.ReadySince)
+	if p.Look.Ready {
+		d.Since = known(p.Look.ReadySince)
 	}
-	if p.look.Terminating {
-		d.Deleted = p.deleted()
+	if p.Look.Terminating {
+		d.Deleted = deletedAt(p.Pod)
 	}
 	return d
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,36 +16,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/daemon"
+	"moult.dev/moult/internal/kind/daemonset"
 )
 
 // atOnce is how many requests one ExtendedDaemonSet makes at a time.
 const atOnce = 32
 
-// deeds are how many pods a pass has created, deleted to be replaced, and cleaned up. What the API server refuses does not count:
-// it changes nothing, and so nothing is written of it.
-type deeds struct{ created, replaced, cleaned atomic.Int32 }
+// done counts the pods that a pass has created, deleted to be replaced, and cleaned up, without what the API server has refused.
+type done struct{ created, replaced, cleaned atomic.Int32 }
 
-func noted(n *atomic.Int32, err error) error {
-	if err == nil {
-		n.Add(1)
-	}
-	return err
-}
-
-// apply does what was decided. What fails for one pod keeps no other waiting, unless it takes its time to fail: see slow.
+// apply does what was decided. A request that fails does not delay other pods, unless it is slow to fail: see slow.
 func (p *pass) apply(ctx context.Context) error {
-	err := errors.Join(
-		p.each(p.plan.extra, func(pod *corev1.Pod) error { return noted(&p.deeds.cleaned, p.remove(ctx, pod)) }),
-		p.each(p.plan.done, func(pod *corev1.Pod) error { return p.remove(ctx, pod) }),
-		p.each(p.plan.next, func(pod *corev1.Pod) error { return noted(&p.deeds.replaced, p.remove(ctx, pod)) }),
-		p.each(p.plan.label, func(pod *corev1.Pod) error { return p.label(ctx, pod, `"`+edsv1.True+`"`) }),
-		p.each(p.plan.unlabel, func(pod *corev1.Pod) error { return p.label(ctx, pod, "null") }),
-		p.each(p.plan.excuse, func(pod *corev1.Pod) error { return p.noteExcuse(ctx, pod) }),
-		p.make(ctx),
-		p.prune(ctx),
+	a := &p.Actions
+	return errors.Join(
+		p.each(a.Clean, func(pod *corev1.Pod) error { return p.deletePod(ctx, pod, &p.done.cleaned) }),
+		p.each(a.Superseded, func(pod *corev1.Pod) error { return p.deletePod(ctx, pod, nil) }),
+		p.each(a.Replace, func(pod *corev1.Pod) error { return p.deletePod(ctx, pod, &p.done.replaced) }),
+		p.each(a.Label, func(pod *corev1.Pod) error { return p.labelCanary(ctx, pod, `"`+edsv1.True+`"`) }),
+		p.each(a.Unlabel, func(pod *corev1.Pod) error { return p.labelCanary(ctx, pod, "null") }),
+		p.each(a.Excuse, func(pod *corev1.Pod) error { return p.excuseRestarts(ctx, pod) }),
+		p.createPods(ctx),
+		p.deleteIdleRevisions(ctx),
 	)
-	return err
 }
 
 // slow is how long a request that fails may have taken. After one that took longer, as where an admission webhook does not answer, a pass
@@ -85,56 +76,51 @@ func each[T any](all []T, do func(T) error) error {
 // Jobs alone, never shows them, so that whoever lists pods there must not wait until it does.
 const unseen = client.DisableReadYourWritesConsistency
 
-// remove deletes a pod, if it is the one that was decided about.
-func (p *pass) remove(ctx context.Context, pod *corev1.Pod) error {
-	p.expected.deletes(p.key, pod)
+// deletePod deletes a pod, if it is the one that was decided about, and counts it.
+func (p *pass) deletePod(ctx context.Context, pod *corev1.Pod, count *atomic.Int32) error {
+	p.memory.note(p.key, func(r *requested) { r.deleted[pod.UID] = true })
 	err := p.client.Delete(ctx, &corev1.Pod{ObjectMeta: pod.ObjectMeta}, client.Preconditions{UID: &pod.UID}, unseen)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case apierrors.IsConflict(err):
-		return nil // Another pod has its name by now: it has gone.
-	case err != nil:
-		p.expected.keeps(p.key, pod)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // With a conflict another pod has its name by now.
+		p.memory.note(p.key, func(r *requested) { delete(r.deleted, pod.UID) })
 		return fmt.Errorf("deleting pod %s, %w", pod.Name, err)
 	}
-	log.FromContext(ctx).V(1).Info("pod deleted", "pod", pod.Name, "node", daemon.NodeOf(pod))
+	if count != nil {
+		count.Add(1)
+	}
+	log.FromContext(ctx).V(1).Info("pod deleted", "pod", pod.Name, "node", daemonset.NodeOf(pod))
 	return nil
 }
 
-// borne is how many batches of pods may be refused in a row before a pass leaves it at that.
-const borne = 3
+// maxRefused is how many batches of pods may be refused in a row before a pass creates no more.
+const maxRefused = 3
 
-// make creates the pods that were decided upon. Where the API server refuses one it may refuse all: the first of them tries, and
-// with its success twice as many, and so on. After a refusal one alone tries again; what is refused comes last in the next pass.
-func (p *pass) make(ctx context.Context) error {
-	left := p.rested(p.plan.create)
+// refusedPause is for how long a pod that was refused is not tried again.
+const refusedPause = 5 * time.Second
+
+// createPods creates the pods that were decided upon. Where the API server refuses one it may refuse all. So the first pod is created
+// alone, and each success doubles the next batch. After a refusal one pod alone tries again.
+func (p *pass) createPods(ctx context.Context) error {
+	var left []*daemonset.NodeState
+	for _, s := range p.Actions.Create {
+		if again := s.Refused.Add(refusedPause); !s.Refused.IsZero() && p.now.Before(again) {
+			p.WakeAt(again)
+		} else {
+			left = append(left, s)
+		}
+	}
 	inARow := 0
 	var first error
-	for size := 1; len(left) > 0 && inARow < borne && !p.slowed.Load(); {
+	for size := 1; len(left) > 0 && inARow < maxRefused && !p.slowed.Load(); {
 		batch := left[:min(size, len(left))]
 		left = left[len(batch):]
-		var mu sync.Mutex
-		var refused error
-		made := 0
-		_ = each(batch, func(s *spot) error {
-			return p.timed(func() error {
-				err := p.create(ctx, s)
-				mu.Lock()
-				defer mu.Unlock()
-				if err != nil {
-					refused = err
-					p.refusals.refuse(p.key, s.node.Name, err.Error(), p.now)
-				} else {
-					made++
-				}
-				return err
-			})
+		created := p.done.created.Load()
+		refused := each(batch, func(s *daemonset.NodeState) error {
+			return p.timed(func() error { return p.createPod(ctx, s) })
 		})
 		switch {
 		case refused == nil:
 			size, inARow = min(2*size, 4*atOnce), 0
-		case made > 0:
+		case p.done.created.Load() > created:
 			size, inARow = 1, 0
 		default:
 			size, inARow = 1, inARow+1
@@ -146,41 +132,52 @@ func (p *pass) make(ctx context.Context) error {
 	return first
 }
 
+// createPod creates a node's pod, and remembers whether it was refused.
+func (p *pass) createPod(ctx context.Context, s *daemonset.NodeState) error {
+	err := p.create(ctx, s)
+	s.Refused = time.Time{}
+	if err != nil {
+		s.Refused = p.now
+		p.memory.note(p.key, func(r *requested) { r.refused[s.Node.Name] = daemonset.Refusal{At: p.now, Message: err.Error()} })
+	}
+	return err
+}
+
 // names is how many names a pod may have on its node: each but the first is for when something else has those before it.
 const names = 8
 
-func (p *pass) create(ctx context.Context, s *spot) error {
+func (p *pass) create(ctx context.Context, s *daemonset.NodeState) error {
 	for attempt := range names {
-		o := daemon.PodOptions{NodeName: p.options.NodeName, Canary: s.canary, Attempt: attempt}
-		pod := daemon.NewPod(s.want, p.key.Name, s.node, s.overrides, o)
-		if s.old != nil && s.old.pod.Name == pod.Name {
-			continue // It was of this revision once, and is not any more: somebody has changed what it says of itself.
+		o := daemonset.PodOptions{NodeName: p.options.NodeName, Canary: s.Canary, Attempt: attempt}
+		pod := daemonset.NewPod(s.Want, p.key.Name, s.Node, s.Overrides, o)
+		if s.Outdated != nil && s.Outdated.Name == pod.Name {
+			continue // It was of this revision once: somebody has changed its labels or annotations.
 		}
 		err := p.client.Create(ctx, pod, unseen)
 		if apierrors.IsAlreadyExists(err) {
-			ours, err := p.has(ctx, s, pod.Name)
-			if ours || err != nil {
+			exists, err := p.podExists(ctx, s, pod.Name)
+			if exists || err != nil {
 				return err // The cache will show it.
 			}
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("creating a pod for node %s, %w", s.node.Name, err)
+			return fmt.Errorf("creating a pod for node %s, %w", s.Node.Name, err)
 		}
-		p.deeds.created.Add(1)
-		if s.old != nil {
-			p.deeds.replaced.Add(1) // It is begun with the new pod.
+		p.done.created.Add(1)
+		if s.Outdated != nil {
+			p.done.replaced.Add(1) // The replacement begins with the new pod.
 		}
-		p.expected.created(p.key, pod, s.node.Name, p.now)
-		log.FromContext(ctx).V(1).Info("pod created", "pod", pod.Name, "node", s.node.Name, "revision", s.want.Name)
+		p.memory.note(p.key, func(r *requested) { r.created[pod.UID] = creation{s.Node.Name, p.now} })
+		log.FromContext(ctx).V(1).Info("pod created", "pod", pod.Name, "node", s.Node.Name, "revision", s.Want.Name)
 		return nil
 	}
-	return fmt.Errorf("creating a pod for node %s, %d pods have the names that it might have", s.node.Name, names)
+	return fmt.Errorf("creating a pod for node %s, %d pods have the names that it might have", s.Node.Name, names)
 }
 
-// has reports whether the pod of this name is the one that the spot should have, or is gone by now. One whose labels somebody has
-// taken away is left to them.
-func (p *pass) has(ctx context.Context, s *spot, name string) (bool, error) {
+// podExists reports whether the pod of this name is the one that the node should have, or is gone by now. One without its labels is
+// another's.
+func (p *pass) podExists(ctx context.Context, s *daemonset.NodeState, name string) (bool, error) {
 	var pod corev1.Pod
 	err := p.live.Get(ctx, client.ObjectKey{Namespace: p.key.Namespace, Name: name}, &pod)
 	if apierrors.IsNotFound(err) {
@@ -189,21 +186,21 @@ func (p *pass) has(ctx context.Context, s *spot, name string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("reading pod %s, %w", name, err)
 	}
-	return pod.Labels[edsv1.LabelName] == p.key.Name && ofSet(&pod) == s.want.Name, nil
+	return pod.Labels[edsv1.LabelName] == p.key.Name && daemonset.ReplicaSetOf(&pod) == s.Want.Name, nil
 }
 
-// label sets the canary's label on a pod, or removes it.
-func (p *pass) label(ctx context.Context, pod *corev1.Pod, value string) error {
-	return p.mark(ctx, pod, fmt.Appendf(nil, `{"metadata":{"uid":%q,"labels":{%q:%s}}}`, pod.UID, edsv1.LabelReplicaSetCanary, value))
+// labelCanary sets the canary's label on a pod, or removes it.
+func (p *pass) labelCanary(ctx context.Context, pod *corev1.Pod, value string) error {
+	return p.patchPod(ctx, pod, fmt.Appendf(nil, `{"metadata":{"uid":%q,"labels":{%q:%s}}}`, pod.UID, edsv1.LabelReplicaSetCanary, value))
 }
 
-// noteExcuse writes on a pod which of its restarts don't count.
-func (p *pass) noteExcuse(ctx context.Context, pod *corev1.Pod) error {
-	return p.mark(ctx, pod, fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, pod.UID, edsv1.AnnotationExcusedRestarts, daemon.Excuse(pod)))
+// excuseRestarts writes on a pod which of its restarts do not count.
+func (p *pass) excuseRestarts(ctx context.Context, pod *corev1.Pod) error {
+	return p.patchPod(ctx, pod, fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, pod.UID, edsv1.AnnotationExcusedRestarts, daemonset.Excuse(pod)))
 }
 
-// mark patches a pod, if it is the one that was decided about.
-func (p *pass) mark(ctx context.Context, pod *corev1.Pod, body []byte) error {
+// patchPod patches a pod, if it is the one that was decided about.
+func (p *pass) patchPod(ctx context.Context, pod *corev1.Pod, body []byte) error {
 	target := &corev1.Pod{}
 	target.Namespace, target.Name = pod.Namespace, pod.Name
 	err := p.client.Patch(ctx, target, client.RawPatch(mergePatch, body), unseen)
@@ -211,7 +208,7 @@ func (p *pass) mark(ctx context.Context, pod *corev1.Pod, body []byte) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("marking pod %s, %w", pod.Name, err)
+		return fmt.Errorf("patching pod %s, %w", pod.Name, err)
 	}
 	return nil
 }

@@ -25,9 +25,9 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/daemon"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/kind/daemonset"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -62,7 +62,7 @@ func newWorld(nodes int) *world {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "foo-" + name, UID: types.UID(name), CreationTimestamp: ago(2*time.Hour - time.Duration(i)*time.Hour)},
 		}
 		rs.Spec.Template.Spec.Containers = []corev1.Container{{Name: "c", Image: name}}
-		rs.Spec.TemplateGeneration, _ = daemon.TemplateHash(&rs.Spec.Template)
+		rs.Spec.TemplateGeneration, _ = daemonset.TemplateHash(&rs.Spec.Template)
 		w.sets = append(w.sets, rs)
 	}
 	w.sets[1].Status.Conditions = []edsv1.Condition{{Type: edsv1.ConditionActive, Status: metav1.ConditionTrue, LastTransitionTime: ago(time.Hour)}}
@@ -81,7 +81,7 @@ func newNode(i int) *corev1.Node {
 func (w *world) has(revision string, how func(*corev1.Pod), nodes ...int) *world {
 	i := slices.IndexFunc(w.sets, func(rs *edsv1.ExtendedDaemonSetReplicaSet) bool { return rs.Name == "foo-"+revision })
 	for _, n := range nodes {
-		pod := daemon.NewPod(w.sets[i], "foo", w.nodes[n], daemon.Overrides{}, daemon.PodOptions{})
+		pod := daemonset.NewPod(w.sets[i], "foo", w.nodes[n], daemonset.Overrides{}, daemonset.PodOptions{})
 		pod.UID, pod.CreationTimestamp = types.UID(pod.Name), ago(30*time.Minute)
 		pod.Spec.NodeName = w.nodes[n].Name
 		pod.Status = corev1.PodStatus{
@@ -176,10 +176,10 @@ func (w *world) begin(t *testing.T, c *Controller) *pass {
 	t.Helper()
 	p := &pass{
 		Controller: c, key: types.NamespacedName{Namespace: "ns", Name: "foo"}, stored: w.eds, eds: w.eds.DeepCopy(), now: now,
-		spec: daemon.Defaulted(&w.eds.Spec, edsv1.ValidationModeAuto), sets: w.sets, pods: w.pods, settings: w.settings, kept: w.kept,
+		spec: daemonset.Defaulted(&w.eds.Spec, edsv1.ValidationModeAuto), sets: w.sets, pods: w.pods, settings: w.settings, kept: w.kept,
 	}
 	p.strategy, p.memo = &p.spec.Strategy, c.memos.of(p.key)
-	if err := daemon.Validate(p.spec); err != nil {
+	if err := daemonset.Validate(p.spec); err != nil {
 		t.Fatal(err)
 	}
 	p.fleet = fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{}}, Objects: w.nodes, Version: 1}
@@ -187,7 +187,7 @@ func (w *world) begin(t *testing.T, c *Controller) *pass {
 		p.fleet.Nodes[n.Name] = fleet.NodeOf(n)
 	}
 	p.nodes = p.memo.sorted(p.fleet)
-	p.hash, _ = daemon.TemplateHash(&p.spec.Template)
+	p.hash, _ = daemonset.TemplateHash(&p.spec.Template)
 	p.active, p.target = p.find(w.eds.Status.ActiveReplicaSet), p.wanted(p.sets)
 	if err := p.survey(); err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func (p *pass) show() string {
 	of := func(pods []*corev1.Pod) []string {
 		var nodes []string
 		for _, pod := range pods {
-			nodes = append(nodes, daemon.NodeOf(pod)+"/"+strings.TrimPrefix(cmp.Or(ofSet(pod), "foo-orphan"), "foo-"))
+			nodes = append(nodes, daemonset.NodeOf(pod)+"/"+strings.TrimPrefix(cmp.Or(ofSet(pod), "foo-orphan"), "foo-"))
 		}
 		return nodes
 	}

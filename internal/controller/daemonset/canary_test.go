@@ -15,7 +15,7 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/daemon"
+	"moult.dev/moult/internal/kind/daemonset"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -147,7 +147,7 @@ func TestCandidates(t *testing.T) {
 // What people have set for one canary is not taken for the next, which begins in the middle of it; but who has paused it has it paused.
 func TestNextCanaryBeginsAnew(t *testing.T) {
 	approved := func(w *world, set int) string {
-		return rollout.ApprovalOf(daemon.WaveCanary, w.sets[set].Spec.TemplateGeneration)
+		return rollout.ApprovalOf(daemonset.WaveCanary, w.sets[set].Spec.TemplateGeneration)
 	}
 	for name, tc := range map[string]struct {
 		set, want func(*world) map[string]string

@@ -3,19 +3,16 @@
 // Package daemonset carries out ExtendedDaemonSets: a pod on each node, brought to a new template after a canary, so many at
 // a time.
 //
-// A reconcile is one pass over what the caches show:
+// A reconcile is one pass over what the caches show. package kind/daemonset decides, and this package reads and writes:
 //
-//	read      the ExtendedDaemonSet, with its defaults filled in
-//	gather    its revisions, its pods, settings and nodes                    snapshot.go, legacy.go
-//	revise    which revision is wanted, and which is active                  revisions.go
-//	survey    what is on each node, and what should be                      spots.go
-//	try       the canary: its nodes, its end                                canary.go
-//	decide    whose pod is replaced next (package rollout)                  units.go, decide.go
-//	apply     create and delete pods                                        apply.go, expectations.go, backoff.go
-//	report    the status of the revisions and of the ExtendedDaemonSet      status.go, report.go
+//	gather     its revisions, pods, settings and nodes                       gather.go, legacy.go
+//	revise     which revision is wanted, and which is active                 revisions.go
+//	canary     its nodes, its failure, its promotion                         canary.go
+//	apply      create and delete pods                                        apply.go
+//	report     the status of the revisions and of the ExtendedDaemonSet      report.go
 //
-// What is decided for good is written down before anything follows from it: the nodes of a canary, its failure, and its
-// promotion each end a pass. All memory is in the API: pods, revisions, and the two statuses.
+// The nodes of a canary, its failure and its promotion are written before anything follows from them: each ends a pass. memory.go holds what
+// this process has requested, and the caches do not show yet.
 package daemonset
 
 import (
@@ -23,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,9 +33,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/daemon"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/kind/daemonset"
 	"moult.dev/moult/internal/metrics"
 )
 
@@ -68,23 +66,25 @@ type Options struct {
 
 // Controller reconciles ExtendedDaemonSets.
 type Controller struct {
-	clock    clock.PassiveClock
-	client   client.Client
-	live     client.Reader
-	pods     cache.Cache
-	legacy   *legacy
-	fleet    *fleet.Fleet
-	events   *events.Recorder
-	options  Options
-	expected *expectations
-	failures *backoffs
-	refusals refusals
-	reports  *reports
-	memos    *memos
-	queued   *fleet.Waiters
-	pace     pace
-	retries  workqueue.TypedRateLimiter[types.NamespacedName]
+	clock   clock.PassiveClock
+	client  client.Client
+	live    client.Reader
+	pods    cache.Cache
+	legacy  *legacy
+	fleet   *fleet.Fleet
+	events  *events.Recorder
+	options Options
+	memory  *memory
+	reports *fleet.Reports
+	queued  *fleet.Waiters
+	retries workqueue.TypedRateLimiter[types.NamespacedName]
 }
+
+// What fails is tried again, first soon and then more and more seldom.
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
 
 // Caches are what the controller reads besides the client's cache: the pods that bear the label of an ExtendedDaemonSet, and
 // all pods and DaemonSets, which are watched only while one is being replaced.
@@ -96,7 +96,7 @@ type Caches struct {
 func NewController(clk clock.PassiveClock, c client.Client, live client.Reader, caches Caches, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	return &Controller{
 		clock: clk, client: c, live: live, pods: caches.Pods, legacy: newLegacy(caches.Legacy), fleet: f, events: recorder, options: o,
-		expected: newExpectations(), failures: newBackoffs(), reports: newReports(), memos: newMemos(), queued: fleet.NewWaiters(),
+		memory: newMemory(), reports: fleet.NewReports(), queued: fleet.NewWaiters(),
 		retries: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
 	}
 }
@@ -111,7 +111,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil // The process ends, and so do its requests.
 	case apierrors.IsConflict(err):
 		log.FromContext(ctx).V(1).Info("deciding again", "conflict", err.Error())
-		after = coalesce
+		after = fleet.Coalesce
 	case err != nil:
 		after = c.retries.When(key)
 		log.FromContext(ctx).Error(err, "a step failed, and is tried again", "after", after.String())
@@ -127,6 +127,19 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
+// pass is one reconcile of an ExtendedDaemonSet.
+type pass struct {
+	*Controller
+	*daemonset.Judge
+	key types.NamespacedName
+	now time.Time
+	// stored is the object as it was read, or as it was last written.
+	stored *edsv1.ExtendedDaemonSet
+	done   done
+	// slowed is true when a request for a pod was slow to fail.
+	slowed atomic.Bool
+}
+
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (wake time.Time, err error) {
 	eds := &edsv1.ExtendedDaemonSet{}
 	if err := c.client.Get(ctx, key, eds); err != nil && !apierrors.IsNotFound(err) {
@@ -134,75 +147,74 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	}
 	if eds.UID == "" || eds.DeletionTimestamp != nil {
 		c.forget(key)
-		return wake, nil // What it owns goes with it.
+		return wake, nil // What it owns is deleted with it.
 	}
-	p := &pass{Controller: c, key: key, stored: eds, eds: eds.DeepCopy(), spec: daemon.Defaulted(&eds.Spec, c.options.ValidationMode), now: c.clock.Now()}
-	p.strategy = &p.spec.Strategy
-	if err := p.gather(ctx); errors.Is(err, errStillNotSeen) {
-		p.problem, p.problemReason = err, "DaemonSetNotSeen"
-		return p.wake, errors.Join(err, p.report(ctx))
-	} else if err != nil {
+	p := &pass{Controller: c, key: key, stored: eds, now: c.clock.Now()}
+	facts, err := p.gather(ctx)
+	if err != nil && !errors.Is(err, errStillNotSeen) {
 		return wake, err
 	}
-	defer func() { c.pace.took(p.cost) }()
-	if p.problem = daemon.Validate(p.spec); p.problem != nil {
-		p.problemReason = "InvalidSpec"
-		return p.wake, p.report(ctx)
+	var invalid error
+	p.Judge, invalid = daemonset.New(facts, p.now)
+	switch {
+	case err != nil:
+		err = errors.Join(err, p.reportProblem(ctx, "DaemonSetNotSeen", err))
+	case invalid != nil:
+		err = p.reportProblem(ctx, "InvalidSpec", invalid)
+	default:
+		err = p.run(ctx)
 	}
-	if again, err := p.revise(ctx); refuses(err) {
-		p.problem, p.problemReason = sameAgain(err, p.key.Name), "RevisionRefused"
-		return p.wake, errors.Join(err, p.report(ctx))
-	} else if again || err != nil {
-		return p.soon(err), err
-	}
-	if err := p.survey(); err != nil {
-		return wake, err
-	}
-	if again, err := p.try(ctx); again || err != nil {
-		return p.soon(err), err
-	}
-	p.decide()
-	return p.wake, errors.Join(p.apply(ctx), p.report(ctx))
+	return p.Wake, err
 }
 
-// refuses reports whether the API server does not want what was written, as against being out of reach for a moment.
-func refuses(err error) bool {
+// run makes the pass of an ExtendedDaemonSet that is valid.
+func (p *pass) run(ctx context.Context) error {
+	again, err := p.revise(ctx)
+	if isRefusal(err) {
+		return errors.Join(err, p.reportProblem(ctx, "RevisionRefused", withoutName(err, p.key.Name)))
+	}
+	if again || err != nil {
+		return p.lookAgain(err)
+	}
+	if err := p.Survey(p.CanaryNodes()); err != nil {
+		return err
+	}
+	if again, err := p.runCanary(ctx); again || err != nil {
+		return p.lookAgain(err)
+	}
+	p.Decide()
+	p.queued.Set(p.key, len(p.Decision.Waiting) > 0 || p.Canary != nil)
+	return errors.Join(p.apply(ctx), p.report(ctx))
+}
+
+// lookAgain begins another pass at once, with what this one has written. What could not be written is retried later.
+func (p *pass) lookAgain(err error) error {
+	p.Wake = time.Time{}
+	if err == nil {
+		p.Wake = p.now.Add(time.Millisecond)
+	}
+	return err
+}
+
+// isRefusal reports whether the API server does not want what was written, as against being out of reach for a moment.
+func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// sameAgain is an error without the name that the API server has made up for a revision: it is another each time, and the status
-// would be written each time.
-func sameAgain(err error, eds string) error {
-	return errors.New(madeUp(eds).ReplaceAllString(err.Error(), `"`+eds+`-…"`))
+// withoutName is an error without the name that the API server has generated for a revision. It differs each time, and the status would be
+// written each time.
+func withoutName(err error, eds string) error {
+	return errors.New(generatedName(eds).ReplaceAllString(err.Error(), `"`+eds+`-…"`))
 }
 
-func madeUp(eds string) *regexp.Regexp {
+func generatedName(eds string) *regexp.Regexp {
 	return regexp.MustCompile(`"` + regexp.QuoteMeta(eds[:min(len(eds), 57)]) + `[^" ]*-?[a-z0-9]{5}"`)
 }
 
-// forget drops what there is of an ExtendedDaemonSet that is gone.
+// forget drops what is remembered of an ExtendedDaemonSet that is deleted.
 func (c *Controller) forget(key types.NamespacedName) {
-	c.expected.forget(key)
-	c.memos.forget(key)
-	c.reports.forget(key)
+	c.memory.forget(key)
 	c.queued.Set(key, false)
-	c.refusals.forget(key)
 	c.legacy.forget(key)
 	metrics.ForgetDaemonSet(key)
-}
-
-// soon is the next moment, for a pass that goes on from what this one has written. What could not be written is tried again
-// in its time.
-func (p *pass) soon(err error) time.Time {
-	if err != nil {
-		return time.Time{}
-	}
-	return p.now.Add(time.Millisecond)
-}
-
-// at notes an instant at which there may be something to do.
-func (p *pass) at(t time.Time) {
-	if !t.IsZero() && (p.wake.IsZero() || t.Before(p.wake)) {
-		p.wake = t
-	}
 }

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/daemon"
+	"moult.dev/moult/internal/kind/daemonset"
 )
 
 // legacy knows the pods of DaemonSets that ExtendedDaemonSets take over from. It watches pods that are not ours only while
@@ -50,13 +50,13 @@ func (l *legacy) forget(key types.NamespacedName) {
 	delete(l.from, key)
 }
 
-// pods are those of the DaemonSet of this name, and kept says which of them it still controls: while it is there it would make
-// them again, so that they can't be replaced. The others are replaced like outdated ones. They are on nodes where it makes no
-// more, such as those whose taint it does not tolerate any more, or were left when it was deleted without them: such are known by
-// their names, and by the label that DaemonSets give.
-func (l *legacy) pods(ctx context.Context, key types.NamespacedName, name string, nodes []*corev1.Node, now time.Time) (
+// pods are those of the DaemonSet that an ExtendedDaemonSet takes over from. kept says which of them the DaemonSet still controls: it
+// would make them again, so that they can't be replaced. The others are replaced like outdated ones. They are on nodes where the
+// DaemonSet makes no more, or it was deleted without them.
+func (l *legacy) pods(ctx context.Context, eds *edsv1.ExtendedDaemonSet, nodes []*corev1.Node, now time.Time) (
 	pods []*corev1.Pod, kept map[types.UID]bool, err error,
 ) {
+	name, key := eds.Annotations[edsv1.AnnotationOldDaemonset], client.ObjectKeyFromObject(eds)
 	if name == "" {
 		l.forget(key)
 		return nil, nil, l.rest(ctx)
@@ -76,23 +76,19 @@ func (l *legacy) pods(ctx context.Context, key types.NamespacedName, name string
 	again := makesAgain(&ds, nodes)
 	for i := range list.Items {
 		pod := &list.Items[i]
-		owner := metav1.GetControllerOf(pod)
-		_, ours := pod.Labels[edsv1.LabelName]
-		controlled := owner != nil && owner.Kind == "DaemonSet" && owner.Name == name
-		_, revised := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
-		left := owner == nil && revised && pod.GenerateName == name+"-"
-		if ours || !controlled && !left || daemon.NodeOf(pod) == "" {
+		if !daemonset.TakesOver(eds, pod) {
 			continue
 		}
 		pods = append(pods, pod)
-		kept[pod.UID] = controlled && ds.UID == owner.UID && ds.DeletionTimestamp == nil && again(daemon.NodeOf(pod))
+		owner := metav1.GetControllerOf(pod)
+		kept[pod.UID] = owner != nil && ds.UID == owner.UID && ds.DeletionTimestamp == nil && again(daemonset.NodeOf(pod))
 	}
 	return pods, kept, nil
 }
 
 // makesAgain says on which nodes, which are given by name, a DaemonSet would make a pod again.
 func makesAgain(ds *appsv1.DaemonSet, nodes []*corev1.Node) func(node string) bool {
-	placer, err := daemon.NewPlacer(nil, &ds.Spec.Template)
+	placer, err := daemonset.NewPlacer(nil, &ds.Spec.Template)
 	return func(node string) bool {
 		i, known := slices.BinarySearchFunc(nodes, node, func(n *corev1.Node, name string) int { return strings.Compare(n.Name, name) })
 		return err != nil || !known || placer.Place(nodes[i]).Create

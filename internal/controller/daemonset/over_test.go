@@ -13,14 +13,14 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/daemon"
+	"moult.dev/moult/internal/kind/daemonset"
 )
 
 // soaking is a world in which a canary of ten minutes has soaked for eleven, as was written down.
 func soaking() *world {
 	w := newWorld(3).trying()
 	w.eds.Status.Wave = &v1alpha1.WaveStatus{
-		Name: daemon.WaveCanary, Number: 1, Revision: w.sets[1].Spec.TemplateGeneration, State: v1alpha1.WaveSoaking, Since: ago(11 * time.Minute),
+		Name: daemonset.WaveCanary, Number: 1, Revision: w.sets[1].Spec.TemplateGeneration, State: v1alpha1.WaveSoaking, Since: ago(11 * time.Minute),
 	}
 	return w
 }

@@ -7,165 +7,124 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
-	"sync"
-	"time"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/daemon"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/kind/daemonset"
+	"moult.dev/moult/internal/metrics"
 )
 
 const mergePatch = types.MergePatchType
 
-// statusInterval is how often at most a status is written that only reports.
-const statusInterval = time.Second
-
-// reports remembers this process's last write of each status, and the last batches of pods. To forget it costs one write too
-// early.
-type reports struct {
-	mu      sync.Mutex
-	last    map[types.UID]time.Time
-	batches map[types.UID]batches
-	uids    map[types.NamespacedName]types.UID
-}
-
-// batches are when pods of an ExtendedDaemonSet were last created, replaced, and cleaned up.
-type batches struct{ created, replaced, cleaned time.Time }
-
-func newReports() *reports {
-	return &reports{last: map[types.UID]time.Time{}, batches: map[types.UID]batches{}, uids: map[types.NamespacedName]types.UID{}}
-}
-
-// due is when the status of an object may be written next.
-func (r *reports) due(uid types.UID) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if last, ok := r.last[uid]; ok {
-		return last.Add(statusInterval)
-	}
-	return time.Time{}
-}
-
-func (r *reports) written(uid types.UID, at time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.last[uid] = at
-	for other, old := range r.last {
-		if at.Sub(old) > time.Hour {
-			delete(r.last, other)
-		}
-	}
-}
-
-// did notes what a pass did to pods.
-func (r *reports) did(key types.NamespacedName, uid types.UID, d *deeds, now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.uids[key] = uid
-	b := r.batches[uid]
-	if d.created.Load() > 0 {
-		b.created = now
-	}
-	if d.replaced.Load() > 0 {
-		b.replaced = now
-	}
-	if d.cleaned.Load() > 0 {
-		b.cleaned = now
-	}
-	r.batches[uid] = b
-}
-
-func (r *reports) batchesOf(uid types.UID) batches {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.batches[uid]
-}
-
-func (r *reports) lastBatch(uid types.UID) time.Time { return r.batchesOf(uid).replaced }
-
-func (r *reports) forget(key types.NamespacedName) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.batches, r.uids[key])
-	delete(r.last, r.uids[key])
-	delete(r.uids, key)
+// reportProblem writes why nothing can be done.
+func (p *pass) reportProblem(ctx context.Context, reason string, problem error) error {
+	p.Summarize(reason, problem)
+	return p.reportStatus(ctx, p.stalledEvents)
 }
 
 // report writes the statuses that changed, and then the Events.
 func (p *pass) report(ctx context.Context) error {
+	p.noteBatches()
 	var errs []error
-	if p.problem == nil {
-		p.reports.did(p.key, p.eds.UID, &p.deeds, p.now)
-		for _, r := range p.revisions {
-			errs = append(errs, p.reportRevision(ctx, r))
+	for _, rs := range p.Owned {
+		errs = append(errs, p.reportRevision(ctx, rs))
+	}
+	p.Summarize("", nil)
+	p.measure()
+	return errors.Join(append(errs, p.reportStatus(ctx, p.rolloutEvents))...)
+}
+
+// noteBatches remembers what the pass has done to pods, and which pods are still refused.
+func (p *pass) noteBatches() {
+	refused := map[string]bool{}
+	for i := range p.States {
+		refused[p.States[i].Node.Name] = !p.States[i].Refused.IsZero()
+	}
+	p.memory.note(p.key, func(r *requested) {
+		for kind, n := range map[string]*atomic.Int32{
+			edsv1.ConditionPodCreation: &p.done.created, edsv1.ConditionPodDeletion: &p.done.replaced,
+			edsv1.ConditionPodsCleanupDone: &p.done.cleaned,
+		} {
+			if n.Load() > 0 {
+				r.batches[kind] = p.now
+			}
 		}
+		maps.DeleteFunc(r.refused, func(node string, _ daemonset.Refusal) bool { return !refused[node] })
+		p.InFlight.Refused, p.InFlight.Batches = maps.Clone(r.refused), maps.Clone(r.batches)
+	})
+}
+
+// reportStatus writes the status if it changed, and then the Events.
+func (p *pass) reportStatus(ctx context.Context, changes func(before *edsv1.ExtendedDaemonSet) []events.Event) error {
+	if equality.Semantic.DeepEqual(p.stored.Status, p.EDS.Status) {
+		return nil
+	}
+	if due := p.reports.Due(p.stored.UID, p.stored.ResourceVersion, p.now); p.now.Before(due) {
+		p.WakeAt(due)
+		return nil
 	}
 	before := p.stored
-	p.summarize()
-	p.measure()
-	if equality.Semantic.DeepEqual(p.stored.Status, p.eds.Status) {
-		return errors.Join(errs...)
-	}
-	if due := p.reports.due(p.eds.UID); p.now.Before(due) {
-		p.at(due)
-		return errors.Join(errs...)
-	}
 	if err := p.writeStatus(ctx); err != nil {
-		return errors.Join(append(errs, fmt.Errorf("writing the status, %w", err))...)
+		return fmt.Errorf("writing the status, %w", err)
 	}
-	p.events.Emit(p.transitions(before)...)
-	return errors.Join(errs...)
-}
-
-func (p *pass) reportRevision(ctx context.Context, r *revision) error {
-	status := p.statusOf(r)
-	if equality.Semantic.DeepEqual(r.set.Status, status) {
-		return nil
-	}
-	if due := p.reports.due(r.set.UID); p.now.Before(due) {
-		p.at(due)
-		return nil
-	}
-	changed := r.set.DeepCopy()
-	changed.Status = status
-	return p.writeRevision(ctx, r.set, changed)
-}
-
-// writeRevision writes the status of a revision, if nobody else has in the meantime. It is written whole: some of its fields
-// must be there also when they are 0.
-func (p *pass) writeRevision(ctx context.Context, before, changed *edsv1.ExtendedDaemonSetReplicaSet) error {
-	if err := p.client.Status().Update(ctx, changed); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("writing the status of revision %s, %w", before.Name, err))
-	}
-	p.reports.written(before.UID, p.now)
+	p.events.Emit(changes(before)...)
 	return nil
 }
 
-// condemn writes down that a revision has failed as a canary.
-func (p *pass) condemn(ctx context.Context, rs *edsv1.ExtendedDaemonSetReplicaSet, v daemon.Verdict) error {
-	changed := rs.DeepCopy()
-	set(&changed.Status.Conditions, edsv1.ConditionCanaryFailed, true, string(v.Reason), v.Message, p.now)
-	changed.Status.Status = edsv1.ReplicaSetCanaryFailed
-	return p.writeRevision(ctx, rs, changed)
+func (p *pass) reportRevision(ctx context.Context, rs *daemonset.ReplicaSet) error {
+	status := p.ReplicaSetStatus(rs)
+	if equality.Semantic.DeepEqual(rs.Status, status) {
+		return nil
+	}
+	if due := p.reports.Due(rs.UID, rs.ResourceVersion, p.now); p.now.Before(due) {
+		p.WakeAt(due)
+		return nil
+	}
+	return p.writeRevision(ctx, rs, status)
 }
 
-// writeStatus writes the status as it stands, if nobody else has in the meantime.
+// writeRevision writes the status of a revision, if it has not changed in the meantime. It is written whole: some of its fields
+// must be present also when they are 0.
+func (p *pass) writeRevision(ctx context.Context, rs *daemonset.ReplicaSet, status edsv1.ExtendedDaemonSetReplicaSetStatus) error {
+	changed := rs.DeepCopy()
+	changed.Status = status
+	if err := p.client.Status().Update(ctx, changed); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("writing the status of revision %s, %w", rs.Name, err))
+	}
+	p.reports.Written(rs.UID, changed.ResourceVersion, p.now)
+	return nil
+}
+
+// writeFailure writes that a revision has failed as a canary.
+func (p *pass) writeFailure(ctx context.Context, rs *daemonset.ReplicaSet, v daemonset.Verdict) error {
+	status := *rs.Status.DeepCopy()
+	daemonset.SetCondition(&status.Conditions, edsv1.ConditionCanaryFailed, true, string(v.Reason), v.Message, p.now)
+	status.Status = edsv1.ReplicaSetCanaryFailed
+	return p.writeRevision(ctx, rs, status)
+}
+
+// writeStatus writes the status as it is now, if the object has not changed in the meantime.
 func (p *pass) writeStatus(ctx context.Context) error {
 	changed := p.stored.DeepCopy()
-	changed.Status = *p.eds.Status.DeepCopy()
+	changed.Status = *p.EDS.Status.DeepCopy()
 	if err := p.client.Status().Update(ctx, changed); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	p.stored = changed
-	p.reports.written(p.eds.UID, p.now)
+	p.reports.Written(p.EDS.UID, changed.ResourceVersion, p.now)
 	return nil
 }
 
-// unannotate removes annotations of the ExtendedDaemonSet, if nobody has changed it in the meantime.
+// unannotate removes annotations of the ExtendedDaemonSet, if it has not changed in the meantime.
 func (p *pass) unannotate(ctx context.Context, keys []string) error {
 	if len(keys) == 0 {
 		return nil
@@ -186,4 +145,69 @@ func (p *pass) unannotate(ctx context.Context, keys []string) error {
 		p.stored.ResourceVersion = changed.ResourceVersion
 	}
 	return nil
+}
+
+// stalledEvents are the Events of a rollout that has stalled since the status was last written.
+func (p *pass) stalledEvents(before *edsv1.ExtendedDaemonSet) []events.Event {
+	if !p.hasBecomeTrue(before, edsv1.ConditionStalled) {
+		return nil
+	}
+	c := edsv1.FindCondition(p.EDS.Status.Conditions, edsv1.ConditionStalled)
+	return []events.Event{events.RolloutStalled(p.EDS, c.Reason+": "+c.Message)}
+}
+
+func (p *pass) hasBecomeTrue(before *edsv1.ExtendedDaemonSet, kind string) bool {
+	return !edsv1.IsConditionTrue(before.Status.Conditions, kind) && edsv1.IsConditionTrue(p.EDS.Status.Conditions, kind)
+}
+
+// rolloutEvents are the Events of all that has changed since the status was last written.
+func (p *pass) rolloutEvents(before *edsv1.ExtendedDaemonSet) []events.Event {
+	var all []events.Event
+	conditions := p.EDS.Status.Conditions
+	if p.hasBecomeTrue(before, edsv1.ConditionCanaryPaused) {
+		all = append(all, events.CanaryPaused(p.EDS, p.Target.Name, string(p.EDS.Status.Reason), p.Canary.Verdict.Message))
+	}
+	if edsv1.IsConditionTrue(before.Status.Conditions, edsv1.ConditionCanaryPaused) && p.Canary != nil && !p.Canary.Paused() {
+		all = append(all, events.CanaryUnpaused(p.EDS, p.Target.Name))
+	}
+	if p.hasBecomeTrue(before, edsv1.ConditionCanaryFailed) {
+		c := edsv1.FindCondition(p.Target.Status.Conditions, edsv1.ConditionCanaryFailed)
+		all = append(all, events.CanaryFailed(p.EDS, p.Target.Name, c.Reason, c.Message))
+	}
+	if p.wasReset(before) {
+		all = append(all, events.CanaryReset(p.EDS, p.Target.Name))
+	}
+	c, old := edsv1.FindCondition(conditions, edsv1.ConditionReconcileError), edsv1.FindCondition(before.Status.Conditions, edsv1.ConditionReconcileError)
+	if c != nil && c.Status == metav1.ConditionTrue && c.Reason == daemonset.ReasonRefused &&
+		(old == nil || old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message) {
+		all = append(all, events.PodCreateFailed(p.EDS, c.Message))
+	}
+	if p.hasBecomeTrue(before, edsv1.ConditionReady) {
+		all = append(all, events.RolloutComplete(p.EDS))
+	}
+	return append(all, p.stalledEvents(before)...)
+}
+
+// wasReset reports whether the failure in the last status was taken back, so that the same revision is tried again.
+func (p *pass) wasReset(before *edsv1.ExtendedDaemonSet) bool {
+	c := edsv1.FindCondition(p.Target.Status.Conditions, edsv1.ConditionCanaryFailed)
+	return c != nil && c.Reason == edsv1.ReasonReset && edsv1.IsConditionTrue(before.Status.Conditions, edsv1.ConditionCanaryFailed) &&
+		!edsv1.IsConditionTrue(p.EDS.Status.Conditions, edsv1.ConditionCanaryFailed)
+}
+
+// measure sets the metrics of the nodes.
+func (p *pass) measure() {
+	states, reasons := map[v1alpha1.UnitState]int{}, map[v1alpha1.Reason]int{}
+	for i := range p.Units {
+		states[p.Units[i].State]++
+	}
+	for i := range p.Decision.Waiting {
+		reasons[p.Decision.Waiting[i].Reason]++
+	}
+	metrics.SetUnits(metrics.DaemonSet(p.key), states, reasons)
+	stuck := map[string]bool{}
+	for _, rs := range p.Owned {
+		stuck[rs.Name] = rs == p.Active && p.Canary == nil && states[v1alpha1.UnitOutdated] > 0 && len(p.Decision.Start) == 0
+	}
+	metrics.SetStuck(p.key, stuck)
 }

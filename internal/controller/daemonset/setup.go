@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/daemon"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/kind/daemonset"
 )
 
 // indexName finds pods by the ExtendedDaemonSet that their label names.
@@ -70,7 +70,7 @@ func NewCaches(cfg *rest.Config, o Options, with cache.Options) (Caches, error) 
 	made := func(selector labels.Selector) (cache.Cache, error) {
 		with.DefaultTransform = cache.TransformStripManagedFields()
 		with.ByObject = map[client.Object]cache.ByObject{
-			&corev1.Pod{}:       {Label: selector, Namespaces: namespaces(o), Transform: daemon.TrimPod},
+			&corev1.Pod{}:       {Label: selector, Namespaces: namespaces(o), Transform: daemonset.TrimPod},
 			&appsv1.DaemonSet{}: {Namespaces: namespaces(o)},
 		}
 		c, err := cache.New(cfg, with)
@@ -98,7 +98,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		Watches(&edsv1.ExtendedDaemonSetReplicaSet{}, c.soon(ofLabel)).
 		Watches(&edsv1.ExtendedDaemonsetSetting{}, c.soon(ofReference)).
 		Watches(&corev1.Node{}, c.soon(c.all), builder.WithPredicates(nodeChanged)).
-		WatchesRawSource(source.Kind[client.Object](c.pods, &corev1.Pod{}, c.seeing(c.soon(ofLabel)))).
+		WatchesRawSource(source.Kind[client.Object](c.pods, &corev1.Pod{}, c.soon(ofLabel))).
 		WatchesRawSource(source.Channel(c.legacy.woken, c.soon(itself))).
 		WatchesRawSource(source.Channel(c.fleet.Wake(ctx, c.queued), c.soon(itself))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, c.options.Threads)}).
@@ -157,7 +157,7 @@ func (c *Controller) soon(requests func(context.Context, client.Object) []reconc
 	add := func(ctx context.Context, q queue, objects ...client.Object) {
 		for _, o := range objects {
 			for _, r := range requests(ctx, o) {
-				q.AddAfter(r, c.pace.wait())
+				q.AddAfter(r, fleet.Coalesce)
 			}
 		}
 	}
@@ -167,15 +167,4 @@ func (c *Controller) soon(requests func(context.Context, client.Object) []reconc
 		DeleteFunc:  func(ctx context.Context, e event.DeleteEvent, q queue) { add(ctx, q, e.Object) },
 		GenericFunc: func(ctx context.Context, e event.GenericEvent, q queue) { add(ctx, q, e.Object) },
 	}
-}
-
-// seeing notes pods that go before anybody has looked at them.
-func (c *Controller) seeing(next handler.Funcs) handler.Funcs {
-	wake := next.DeleteFunc
-	next.DeleteFunc = func(ctx context.Context, e event.DeleteEvent, q queue) {
-		key := types.NamespacedName{Namespace: e.Object.GetNamespace(), Name: e.Object.GetLabels()[edsv1.LabelName]}
-		c.expected.saw(key, e.Object.GetUID())
-		wake(ctx, e, q)
-	}
-	return next
 }

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/daemon"
+	"moult.dev/moult/internal/kind/daemonset"
 	"moult.dev/moult/internal/events"
 )
 
@@ -48,13 +48,13 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := c.client.List(ctx, &list, client.InNamespace(request.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing settings, %w", err)
 	}
-	settings := daemon.SettingsOf(list.Items, request.Name)
-	if c.rivals.set(request.NamespacedName, daemon.MayMeet(settings)) {
+	settings := daemonset.SettingsOf(list.Items, request.Name)
+	if c.rivals.set(request.NamespacedName, daemonset.MayMeet(settings)) {
 		var nodes corev1.NodeList
 		if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 			return ctrl.Result{}, fmt.Errorf("listing nodes, %w", err)
 		}
-		daemon.JudgeSettings(settings, func(yield func(map[string]string) bool) {
+		daemonset.JudgeSettings(settings, func(yield func(map[string]string) bool) {
 			for i := range nodes.Items {
 				if !yield(nodes.Items[i].Labels) {
 					return
@@ -74,7 +74,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 }
 
 // report writes a Setting's status if it changed, and then the Event.
-func (c *Controller) report(ctx context.Context, of *daemon.SettingVerdict) error {
+func (c *Controller) report(ctx context.Context, of *daemonset.SettingVerdict) error {
 	want := edsv1.ExtendedDaemonsetSettingStatus{Status: edsv1.SettingValid}
 	if of.Problem != "" {
 		want.Status, want.Error = edsv1.SettingError, of.Problem

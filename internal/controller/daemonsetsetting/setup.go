@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/daemon"
+	"moult.dev/moult/internal/kind/daemonset"
 )
 
 // What changes together is looked at once, a moment later. Nodes may come by the thousand, and a look is at all of them.
@@ -61,7 +61,7 @@ var ofDaemonSet = handler.Funcs{
 func enqueue(q queue, objects ...client.Object) {
 	for _, o := range objects {
 		if s, ok := o.(*edsv1.ExtendedDaemonsetSetting); ok {
-			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: s.Namespace, Name: daemon.ReferenceOf(s)}}, coalesce)
+			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: s.Namespace, Name: daemonset.ReferenceOf(s)}}, coalesce)
 		}
 	}
 }

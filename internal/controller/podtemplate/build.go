@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/daemon"
+	"moult.dev/moult/internal/kind/daemonset"
 )
 
 // build is the PodTemplate of an ExtendedDaemonSet, with its labels and annotations. What kubectl apply remembers there of
 // the ExtendedDaemonSet itself is left out: on a PodTemplate it would mislead the next kubectl apply.
 func build(d *edsv1.ExtendedDaemonSet) (*corev1.PodTemplate, error) {
-	hash, err := daemon.TemplateHash(&d.Spec.Template)
+	hash, err := daemonset.TemplateHash(&d.Spec.Template)
 	if err != nil {
 		return nil, fmt.Errorf("hashing template, %w", err)
 	}

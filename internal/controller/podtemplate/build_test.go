@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/daemon"
+	"moult.dev/moult/internal/kind/daemonset"
 )
 
 const (
@@ -47,7 +47,7 @@ func TestBuild(t *testing.T) {
 	if diff := cmp.Diff(before, d); diff != "" {
 		t.Errorf("it changes the original (-want +got):\n%s", diff)
 	}
-	hash, err := daemon.TemplateHash(&d.Spec.Template)
+	hash, err := daemonset.TemplateHash(&d.Spec.Template)
 	if err != nil {
 		t.Fatal(err)
 	}

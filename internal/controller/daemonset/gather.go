@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/kind/daemonset"
+)
+
+// gather reads from the caches what the judge decides by.
+func (p *pass) gather(ctx context.Context) (daemonset.Facts, error) {
+	facts := daemonset.Facts{EDS: p.stored.DeepCopy(), ValidationMode: p.options.ValidationMode}
+	snapshot, err := p.fleet.Snapshot(ctx)
+	if err != nil {
+		return facts, err
+	}
+	facts.Fleet = snapshot.Fleet
+	facts.Nodes = slices.SortedFunc(slices.Values(snapshot.Objects), func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	here := []client.ListOption{client.InNamespace(p.key.Namespace), client.UnsafeDisableDeepCopy}
+	var sets edsv1.ExtendedDaemonSetReplicaSetList
+	if err := p.client.List(ctx, &sets, append(here, client.MatchingLabels{edsv1.LabelName: p.key.Name})...); err != nil {
+		return facts, fmt.Errorf("listing revisions, %w", err)
+	}
+	facts.ReplicaSets = sets.Items
+	var settings edsv1.ExtendedDaemonsetSettingList
+	if err := p.client.List(ctx, &settings, here...); err != nil {
+		return facts, fmt.Errorf("listing settings, %w", err)
+	}
+	facts.Settings = settings.Items
+	var pods corev1.PodList
+	if err := p.pods.List(ctx, &pods, append(here, client.MatchingFields{indexName: p.key.Name})...); err != nil {
+		return facts, fmt.Errorf("listing pods, %w", err)
+	}
+	for i := range pods.Items {
+		if pod := &pods.Items[i]; daemonset.IsDaemonPod(pod) {
+			facts.Pods = append(facts.Pods, pod)
+		}
+	}
+	old, kept, err := p.legacy.pods(ctx, p.stored, facts.Nodes, p.now)
+	if err != nil {
+		return facts, err
+	}
+	facts.Pods, facts.Kept, facts.Migrates = append(facts.Pods, old...), kept, len(old) > 0
+	facts.InFlight = p.memory.inFlight(p.key, facts.Pods, p.now)
+	return facts, nil
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+// Limits are how many pods may be replaced and created now.
+type Limits struct {
+	// AtOnce is how many nodes are replaced at once.
+	AtOnce int
+	// Ignored is how many nodes lack an available pod that nothing waits for.
+	Ignored int
+	// Creation is how many pods may be in creation, Creating how many are, and Missing on how many nodes one is still to be created.
+	Creation, Creating, Missing int
+	// NextCreation is when Creation grows; zero: never. NextBatch is when outdated pods may be replaced again.
+	NextCreation, NextBatch time.Time
+}
+
+// Actions are what is done to pods.
+type Actions struct {
+	// Clean are deleted in any case, Superseded because another pod has taken their place, and Replace so that one does.
+	Clean, Superseded, Replace []*corev1.Pod
+	// Label and Unlabel are pods that get or lose the canary's label.
+	Label, Unlabel []*corev1.Pod
+	// Excuse are pods whose restarts so far were caused by their nodes.
+	Excuse []*corev1.Pod
+	// Create are the nodes that get a pod.
+	Create []*NodeState
+}
+
+// Decide decides what is done. Pods are created on nodes without one, as fast as the slow start allows. The engine decides which
+// outdated pods are replaced.
+func (j *Judge) Decide() {
+	j.makeUnits()
+	j.limitCreation()
+	j.Actions.Clean = j.Orphans
+	for _, s := range j.refusedLast() {
+		for _, pod := range s.Extra {
+			j.Actions.Clean = append(j.Actions.Clean, pod.Pod)
+		}
+		switch {
+		case s.Canary:
+			j.decideCanaryNode(s)
+		case s.Current.Available() && s.Outdated != nil && !s.Kept:
+			j.Actions.Superseded = append(j.Actions.Superseded, s.Outdated.Pod)
+		case s.lacksPod() && s.Outdated == nil:
+			j.createMissing(s)
+		}
+		j.labelCanary(s)
+		j.excuseRestarts(s)
+	}
+	j.Rolling = j.rollingStrategy()
+	j.decideRollingUpdate()
+	if j.Canary == nil {
+		j.EDS.Status.Wave = j.Decision.Wave
+	} else {
+		j.EDS.Status.Wave = j.Canary.Decision.Wave
+	}
+	j.replaceOutdated()
+}
+
+// refusedLast are the states by node, and after them those whose pod was refused, the one that has waited longest first. A pod that is
+// refused on one node does not keep others from being created.
+func (j *Judge) refusedLast() []*NodeState {
+	states := make([]*NodeState, len(j.States))
+	for i := range j.States {
+		states[i] = &j.States[i]
+	}
+	slices.SortStableFunc(states, func(a, b *NodeState) int {
+		return cmp.Or(a.Refused.Compare(b.Refused), strings.Compare(a.Node.Name, b.Node.Name))
+	})
+	return states
+}
+
+// createMissing creates a pod on a node that has none, if the slow start allows it, and else says why not.
+func (j *Judge) createMissing(s *NodeState) {
+	frozen := j.Annotated(edsv1.AnnotationRolloutFrozen)
+	if s.isEmpty() && !frozen && j.Limits.Creating < j.Limits.Creation {
+		j.Limits.Creating++
+		j.Actions.Create = append(j.Actions.Create, s)
+		return
+	}
+	if !s.hasOtherCause() {
+		j.Limits.Missing++
+	}
+	switch {
+	case !s.isEmpty():
+	case frozen:
+		s.NoPod = rollout.Wait{Node: s.Node.Name, Reason: v1alpha1.ReasonPaused, Message: "the rollout is frozen, so no pod is made"}
+	default:
+		s.NoPod = rollout.Wait{
+			Node: s.Node.Name, Reason: v1alpha1.ReasonSlowStart,
+			Message: fmt.Sprintf("no pod yet: %d are in creation, and the slow start allows %d now", j.Limits.Creating, j.Limits.Creation),
+		}
+	}
+}
+
+// decideCanaryNode decides what is done on a node of the canary. An outdated pod is deleted at once, and the new one is created at once.
+// With maxSurge the new one is created beside the old one, which is deleted when the new one is available. While the node has a problem,
+// an old pod stays, and only a missing one is created.
+func (j *Judge) decideCanaryNode(s *NodeState) {
+	may := s.Current == nil && s.Placement.Create && !j.Canary.Paused()
+	replaces := may && s.NodeProblem == ""
+	switch {
+	case may && s.isEmpty(), replaces && s.Kept && s.Created.IsZero():
+		j.Actions.Create = append(j.Actions.Create, s)
+	case s.Outdated == nil || s.Kept:
+	case replaces && j.Surges() && !portsConflict(&s.Outdated.Spec, &j.Target.Spec.Template.Spec):
+		if s.Created.IsZero() && s.Terminating == nil {
+			j.Actions.Create = append(j.Actions.Create, s)
+		}
+	case replaces:
+		j.Actions.Replace = append(j.Actions.Replace, s.Outdated.Pod)
+	case s.Current.Available():
+		j.Actions.Superseded = append(j.Actions.Superseded, s.Outdated.Pod)
+	}
+}
+
+// labelCanary keeps the canary's label on the canary's pods, and on no others.
+func (j *Judge) labelCanary(s *NodeState) {
+	for _, p := range []*Pod{s.Current, s.Outdated} {
+		if p == nil || p.Look.Terminating {
+			continue
+		}
+		is := p.Labels[edsv1.LabelReplicaSetCanary] == edsv1.True
+		switch should := s.Canary && p == s.Current; {
+		case should && !is:
+			j.Actions.Label = append(j.Actions.Label, p.Pod)
+		case !should && is:
+			j.Actions.Unlabel = append(j.Actions.Unlabel, p.Pod)
+		}
+	}
+}
+
+// excuseRestarts records that the node has caused the restarts of a pod so far, where restarts count later. When the node is ready or
+// released, these restarts look like any others.
+func (j *Judge) excuseRestarts(s *NodeState) {
+	counts := s.Canary || j.Strategy.MaxFailures != nil
+	if counts && s.Current != nil && !s.Current.Look.Terminating && s.excuses(s.Current) && Excuse(s.Current.Pod) != "" {
+		j.Actions.Excuse = append(j.Actions.Excuse, s.Current.Pod)
+	}
+}
+
+// rollingStrategy is the strategy of the rolling update.
+func (j *Judge) rollingStrategy() rollout.Strategy {
+	from := j.Strategy
+	j.Limits.AtOnce = Count(from.RollingUpdate.MaxUnavailable, len(j.Units))
+	if j.Surges() {
+		j.Limits.AtOnce = Count(from.RollingUpdate.MaxSurge, len(j.Units))
+	}
+	paused, _ := j.IsPaused()
+	s := rollout.New(&v1alpha1.Strategy{
+		Order: from.Order, Waves: from.Waves, MaxFailures: from.MaxFailures, Windows: from.Windows, Paused: paused,
+	}, j.Limits.AtOnce, len(j.Units))
+	s.UID, s.Revision, s.Beside = j.EDS.UID, HashOf(j.Active), true
+	s.Approved = j.EDS.Annotations[v1alpha1.AnnotationApprove]
+	if j.Canary == nil {
+		s.Wave = j.EDS.Status.Wave
+	}
+	return s
+}
+
+// IsPaused reports whether the rolling update is paused, and by which annotation; "" means by the spec.
+func (j *Judge) IsPaused() (paused bool, annotation string) {
+	for _, key := range []string{edsv1.AnnotationRolloutFrozen, edsv1.AnnotationRollingUpdatePaused} {
+		if j.Annotated(key) {
+			return true, key
+		}
+	}
+	return j.Strategy.Paused, ""
+}
+
+// CreationTime is how long a pod that is not ready counts as being in creation. ExtendedDaemonSet creates so many in each interval of
+// reconcileFrequency.
+func (j *Judge) CreationTime() time.Duration {
+	if f := j.Strategy.ReconcileFrequency; f != nil && f.Duration > 0 {
+		return f.Duration
+	}
+	return 10 * time.Second
+}
+
+// CreationLimitAt is how many pods may be in creation at an instant, and when it grows.
+func (j *Judge) CreationLimitAt(since, at time.Time) (limit int, next time.Time) {
+	return CreationLimit(&j.Strategy.RollingUpdate, since, at, max(1, j.eligible()))
+}
+
+// limitCreation finds how many pods may be created and replaced now.
+func (j *Judge) limitCreation() {
+	j.Limits.Creation, j.Limits.NextCreation = j.CreationLimitAt(j.SlowStart(), j.Now)
+	for i := range j.States {
+		s := &j.States[i]
+		if s.Canary {
+			continue
+		}
+		since := s.Created
+		if s.Current != nil && !s.Current.Look.Ready {
+			since = s.Current.CreationTimestamp.Time
+		}
+		if end := since.Add(j.CreationTime()); !since.IsZero() && j.Now.Before(end) {
+			j.Limits.Creating++
+			j.WakeAt(end)
+		}
+	}
+	if j.Limits.Creating >= j.Limits.Creation {
+		j.WakeAt(j.Limits.NextCreation)
+	}
+}
+
+// SlowStart is when the slow start began: when the revision became active, or a pause was over.
+func (j *Judge) SlowStart() time.Time {
+	since := j.Now
+	conditions := j.Active.Status.Conditions
+	if c := edsv1.FindCondition(conditions, edsv1.ConditionActive); c != nil && c.Status == metav1.ConditionTrue {
+		since = c.LastTransitionTime.Time
+	}
+	for _, kind := range []string{edsv1.ConditionRolloutFrozen, edsv1.ConditionRollingUpdatePaused} {
+		if c := edsv1.FindCondition(conditions, kind); c != nil && c.LastTransitionTime.After(since) {
+			since = c.LastTransitionTime.Time
+		}
+	}
+	return since
+}
+
+// replaceOutdated turns the engine's answer into what is done. Deletions do not outrun creations: a node would be without a pod for
+// nothing. Where reconcileFrequency is set, there is one batch in each interval.
+func (j *Judge) replaceOutdated() {
+	j.Limits.NextBatch = j.nextBatch()
+	if len(j.Decision.Start) == 0 {
+		return
+	}
+	room, message := j.Room()
+	if room < len(j.Decision.Start) {
+		j.WakeAt(j.Limits.NextCreation)
+		if j.Now.Before(j.Limits.NextBatch) {
+			j.WakeAt(j.Limits.NextBatch)
+		}
+		held := make([]rollout.Wait, 0, len(j.Decision.Start)-room+len(j.Decision.Waiting))
+		for _, name := range j.Decision.Start[room:] {
+			held = append(held, rollout.Wait{Node: name, Reason: v1alpha1.ReasonSlowStart, Message: message})
+		}
+		j.Decision.Waiting = append(held, j.Decision.Waiting...) // They would go first.
+		j.Decision.Start = j.Decision.Start[:room]
+	}
+	states := make(map[string]*NodeState, len(j.States))
+	for i := range j.States {
+		states[j.States[i].Node.Name] = &j.States[i]
+	}
+	for _, name := range j.Decision.Start {
+		s := states[name]
+		if s.Kept || j.Surges() && !portsConflict(&s.Outdated.Spec, &j.Active.Spec.Template.Spec) {
+			j.Actions.Create = append(j.Actions.Create, s)
+		} else {
+			j.Actions.Replace = append(j.Actions.Replace, s.Outdated.Pod)
+		}
+	}
+}
+
+// Room is how many outdated pods may be replaced now, and why no more.
+func (j *Judge) Room() (n int, message string) {
+	if j.Now.Before(j.Limits.NextBatch) {
+		return 0, fmt.Sprintf("spec.strategy.reconcileFrequency is %s: the next pods are replaced at %s",
+			j.Strategy.ReconcileFrequency.Duration, j.Limits.NextBatch.UTC().Format(time.RFC3339))
+	}
+	used := j.Limits.Creating + j.Limits.Missing
+	return max(0, j.Limits.Creation-used), fmt.Sprintf("%d pods are in creation or missing, and the slow start allows %d now", used, j.Limits.Creation)
+}
+
+// nextBatch is when outdated pods may be replaced again; zero without reconcileFrequency.
+func (j *Judge) nextBatch() time.Time {
+	f := j.Strategy.ReconcileFrequency
+	if f == nil || f.Duration <= 0 {
+		return time.Time{}
+	}
+	last := j.InFlight.Batches[edsv1.ConditionPodDeletion]
+	if c := edsv1.FindCondition(j.Active.Status.Conditions, edsv1.ConditionPodDeletion); c != nil {
+		last = latest(last, c.LastUpdateTime.Time)
+	}
+	if last.IsZero() {
+		return last
+	}
+	return last.Add(f.Duration)
+}

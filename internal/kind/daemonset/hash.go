@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"bytes"
+	"crypto/md5"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Where a creationTimestamp is not set, k8s.io/api v0.31 wrote null, and later versions write nothing. To have the null back
+// in its place among the other fields, the last second that can be written stands there for it.
+var (
+	unset       = metav1.NewTime(time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC))
+	unsetJSON   = []byte(`"creationTimestamp":"9999-12-31T23:59:59Z"`)
+	unsetJSON31 = []byte(`"creationTimestamp":null`)
+)
+
+// TemplateHash is the revision that a template stands for: the MD5, in hexadecimal digits, of its JSON as k8s.io/api v0.31.1
+// writes it, without its name. That is the hash which ExtendedDaemonSet has left on its objects. Fields that are younger are
+// part of it when they are set.
+func TemplateHash(t *corev1.PodTemplateSpec) (string, error) {
+	t = t.DeepCopy()
+	t.Name = ""
+	mark(&t.ObjectMeta)
+	for i := range t.Spec.Volumes {
+		if e := t.Spec.Volumes[i].Ephemeral; e != nil && e.VolumeClaimTemplate != nil {
+			mark(&e.VolumeClaimTemplate.ObjectMeta)
+		}
+	}
+	raw, err := json.Marshal(t)
+	if err != nil {
+		return "", fmt.Errorf("hashing the template, %w", err)
+	}
+	sum := md5.Sum(bytes.ReplaceAll(raw, unsetJSON, unsetJSON31))
+	return hex.EncodeToString(sum[:]), nil
+}
+
+func mark(m *metav1.ObjectMeta) {
+	if m.CreationTimestamp.IsZero() {
+		m.CreationTimestamp = unset
+	}
+}

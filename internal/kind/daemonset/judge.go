@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+// ReplicaSet is one revision of an ExtendedDaemonSet.
+type ReplicaSet = edsv1.ExtendedDaemonSetReplicaSet
+
+// Facts are what the judge decides by. Nothing in them is changed, except the status of EDS.
+type Facts struct {
+	// EDS is a copy of the ExtendedDaemonSet. The judge writes the new status into it.
+	EDS *edsv1.ExtendedDaemonSet
+	// ValidationMode of a canary that names none.
+	ValidationMode edsv1.ValidationMode
+	// ReplicaSets and Settings are those of the namespace.
+	ReplicaSets []ReplicaSet
+	Settings    []edsv1.ExtendedDaemonsetSetting
+	// Pods are those of the ExtendedDaemonSet, and of the DaemonSet that it takes over from.
+	Pods []*corev1.Pod
+	// Kept holds the pods that their DaemonSet would make again.
+	Kept map[types.UID]bool
+	// Migrates is true while there are pods of a DaemonSet.
+	Migrates bool
+	// Nodes are all nodes, by name, and Fleet has the same as budgets and checks see them.
+	Nodes []*corev1.Node
+	Fleet rollout.Fleet
+	// InFlight is what was requested and the caches do not show yet.
+	InFlight InFlight
+}
+
+// InFlight is what the operator has requested for one ExtendedDaemonSet, as far as the caches do not show it.
+type InFlight struct {
+	// Created says by node when a pod was created, and Deleted which pods are being deleted.
+	Created map[string]time.Time
+	Deleted map[types.UID]bool
+	// Refused says by node which pods the API server has refused.
+	Refused map[string]Refusal
+	// Created, replaced and cleaned up: when a batch of pods last was, by the type of the condition that shows it.
+	Batches map[string]time.Time
+}
+
+// Refusal is when the API server last refused a node's pod, and why.
+type Refusal struct {
+	At      time.Time
+	Message string
+}
+
+// Judge decides what happens to one ExtendedDaemonSet. Its methods are called in this order:
+//
+//	New          its revisions: the one that is wanted, and the active one
+//	Survey       the state of each node
+//	StartCanary  where CanaryWanted: the canary's nodes, its verdict, its end
+//	Decide       which pods are created, replaced and deleted, and why the others wait
+//	Summarize    the status
+type Judge struct {
+	Facts
+	Now time.Time
+	// Wake is the next instant at which the clock alone changes a decision; zero: none.
+	Wake time.Time
+
+	Spec     *edsv1.ExtendedDaemonSetSpec // with defaults
+	Strategy *edsv1.ExtendedDaemonSetSpecStrategy
+	// Hash is the revision of the template, Target its ReplicaSet, and Active the one of all nodes outside of the canary.
+	Hash           string
+	Target, Active *ReplicaSet
+	// Owned are the ExtendedDaemonSet's ReplicaSets, the oldest first, and Counts their pods, by name.
+	Owned  []*ReplicaSet
+	Counts map[string]*PodCounts
+
+	States  []NodeState
+	Orphans []*corev1.Pod // on nodes that do not exist
+	Canary  *Canary       // nil without one
+
+	Limits   Limits
+	Rolling  rollout.Strategy
+	Units    []rollout.Unit
+	Decision rollout.Decision
+	Actions  Actions
+
+	settings           []*edsv1.ExtendedDaemonsetSetting
+	active, target     *Placer
+	invalidAnnotations map[string]string // by node
+	leftovers          *leftovers
+}
+
+// New returns the judge of an ExtendedDaemonSet. The error says what is invalid in its spec.
+func New(f Facts, now time.Time) (*Judge, error) {
+	j := &Judge{Facts: f, Now: now, Spec: Defaulted(&f.EDS.Spec, f.ValidationMode), Counts: map[string]*PodCounts{}}
+	j.Strategy = &j.Spec.Strategy
+	j.settings = ValidSettings(f.Settings, f.EDS, f.Nodes)
+	for i := range f.ReplicaSets {
+		rs := &f.ReplicaSets[i]
+		if rs.Namespace == f.EDS.Namespace && rs.Labels[edsv1.LabelName] == f.EDS.Name && rs.DeletionTimestamp == nil && Owns(f.EDS, rs) {
+			j.Owned = append(j.Owned, rs)
+		}
+	}
+	slices.SortFunc(j.Owned, func(a, b *ReplicaSet) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	j.Active = j.Find(f.EDS.Status.ActiveReplicaSet)
+	if err := Validate(j.Spec); err != nil {
+		return j, err
+	}
+	var err error
+	if j.Hash, err = TemplateHash(&j.Spec.Template); err != nil {
+		return j, err
+	}
+	for _, rs := range j.Owned {
+		if HashOf(rs) == j.Hash && (j.Target == nil || rs == j.Active) {
+			j.Target = rs
+		}
+	}
+	return j, nil
+}
+
+// Owns reports whether a ReplicaSet belongs to the ExtendedDaemonSet, or to nothing.
+func Owns(eds *edsv1.ExtendedDaemonSet, rs *ReplicaSet) bool {
+	owner := metav1.GetControllerOf(rs)
+	return owner == nil || owner.UID == eds.UID
+}
+
+// IsDaemonPod reports whether a pod with the ExtendedDaemonSet's label is a pod of its: it belongs to a revision, or to nothing.
+func IsDaemonPod(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(pod)
+	return (owner == nil || owner.Kind == kindReplicaSet) && NodeOf(pod) != ""
+}
+
+const kindReplicaSet = "ExtendedDaemonSetReplicaSet"
+
+// ReplicaSetOf is the name of the revision that a pod was made for, or "".
+func ReplicaSetOf(pod *corev1.Pod) string {
+	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == kindReplicaSet {
+		return owner.Name
+	}
+	return ""
+}
+
+// HashOf is the hash of a ReplicaSet's template.
+func HashOf(rs *ReplicaSet) string {
+	return cmp.Or(rs.Spec.TemplateGeneration, rs.Annotations[edsv1.AnnotationTemplateHash])
+}
+
+// HasFailed reports whether a revision has failed as a canary.
+func HasFailed(rs *ReplicaSet) bool {
+	return edsv1.IsConditionTrue(rs.Status.Conditions, edsv1.ConditionCanaryFailed)
+}
+
+// Find returns the ReplicaSet of this name, or nil.
+func (j *Judge) Find(name string) *ReplicaSet {
+	for _, rs := range j.Owned {
+		if rs.Name == name {
+			return rs
+		}
+	}
+	return nil
+}
+
+// Successor is the ReplicaSet that becomes active where none is: the one that was active before its name was lost from the status, or
+// else the template's. If the active one was deleted during a canary, or after one failed, the canary's is not promoted by that
+// as long as there is a third.
+func (j *Judge) Successor() *ReplicaSet {
+	for _, rs := range slices.Backward(j.Owned) {
+		if edsv1.IsConditionTrue(rs.Status.Conditions, edsv1.ConditionActive) {
+			return rs
+		}
+	}
+	s := &j.EDS.Status
+	// Without a change since, and without a canary, the template's own ReplicaSet was deleted.
+	same := s.Canary == nil && s.ObservedGeneration == j.EDS.Generation
+	if s.ActiveReplicaSet == "" || (same || j.Strategy.Canary == nil) && !HasFailed(j.Target) {
+		return j.Target
+	}
+	for _, rs := range slices.Backward(j.Owned) {
+		if rs != j.Target && !HasFailed(rs) {
+			return rs
+		}
+	}
+	return j.Target
+}
+
+// Idle are the ReplicaSets that are deleted, because they have no pods and exceed revisionHistoryLimit: first those that were not
+// active for longest, so that the last good one stays.
+func (j *Judge) Idle() []*ReplicaSet {
+	var idle []*ReplicaSet
+	for _, rs := range j.Owned {
+		if rs != j.Active && rs != j.Target && j.Counts[rs.Name].All == 0 {
+			idle = append(idle, rs)
+		}
+	}
+	slices.SortStableFunc(idle, func(a, b *ReplicaSet) int { return j.lastActive(a).Compare(j.lastActive(b)) })
+	return idle[:max(0, len(idle)-int(*j.Spec.RevisionHistoryLimit))]
+}
+
+// lastActive is until when a revision was active, or when it was created if it never was.
+func (j *Judge) lastActive(rs *ReplicaSet) time.Time {
+	c := edsv1.FindCondition(rs.Status.Conditions, edsv1.ConditionActive)
+	switch {
+	case c == nil:
+		return rs.CreationTimestamp.Time
+	case c.Status == metav1.ConditionTrue:
+		return j.Now // The condition is not updated yet.
+	}
+	return c.LastTransitionTime.Time
+}
+
+// ValidSettings are the Settings that apply to an ExtendedDaemonSet. Their own status follows a moment later. If it decided here, pods
+// would be replaced twice when a Setting goes that another was in conflict with.
+func ValidSettings(all []edsv1.ExtendedDaemonsetSetting, eds *edsv1.ExtendedDaemonSet, nodes []*corev1.Node) []*edsv1.ExtendedDaemonsetSetting {
+	var own []edsv1.ExtendedDaemonsetSetting
+	for i := range all {
+		if all[i].Namespace == eds.Namespace {
+			own = append(own, all[i])
+		}
+	}
+	verdicts := SettingsOf(own, eds.Name)
+	if MayMeet(verdicts) {
+		JudgeSettings(verdicts, func(yield func(map[string]string) bool) {
+			for _, n := range nodes {
+				if !yield(n.Labels) {
+					return
+				}
+			}
+		})
+	}
+	var valid []*edsv1.ExtendedDaemonsetSetting
+	for i := range verdicts {
+		if verdicts[i].Problem == "" {
+			valid = append(valid, verdicts[i].Setting)
+		}
+	}
+	return valid
+}
+
+// Annotated reports whether an annotation of the ExtendedDaemonSet is "true".
+func (j *Judge) Annotated(key string) bool { return j.EDS.Annotations[key] == edsv1.True }
+
+// WakeAt notes an instant at which there may be something to do.
+func (j *Judge) WakeAt(t time.Time) {
+	if !t.IsZero() && (j.Wake.IsZero() || t.Before(j.Wake)) {
+		j.Wake = t
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// newPlacer returns the Placer of a revision's pods.
+func (j *Judge) newPlacer(rs *ReplicaSet) (*Placer, error) {
+	placer, err := NewPlacer(j.Spec.Selector, &rs.Spec.Template)
+	if err != nil {
+		return nil, fmt.Errorf("reading where pods of revision %s belong, %w", rs.Name, err)
+	}
+	return placer, nil
+}
+
+// TakesOver reports whether a pod belongs to the DaemonSet that an ExtendedDaemonSet takes over from, or was orphaned by it. An orphan
+// is recognised by its name, and by the label that DaemonSets set.
+func TakesOver(eds *edsv1.ExtendedDaemonSet, pod *corev1.Pod) bool {
+	from := eds.Annotations[edsv1.AnnotationOldDaemonset]
+	if _, ours := pod.Labels[edsv1.LabelName]; from == "" || ours || NodeOf(pod) == "" {
+		return false
+	}
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		return owner.Kind == "DaemonSet" && owner.Name == from
+	}
+	_, revised := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
+	return revised && pod.GenerateName == from+"-"
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+)
+
+// PodOptions are what is the same for many pods.
+type PodOptions struct {
+	// NodeName binds the pod by spec.nodeName; else a required node affinity leads the scheduler to the node.
+	NodeName bool
+	// Canary puts the canary's label on the pod.
+	Canary bool
+	// Attempt is 0 for the name that the pod has, and counts on where that is taken by a pod that is none of the daemon's.
+	Attempt int
+}
+
+// NewPod makes the pod of a revision for a node. Its name follows from revision, node, overrides and attempt, so that the same pod
+// can't be created twice. The Overrides must be those of that node.
+func NewPod(rs *edsv1.ExtendedDaemonSetReplicaSet, eds string, n *corev1.Node, o Overrides, opts PodOptions) *corev1.Pod {
+	t := rs.Spec.Template.DeepCopy()
+	base := namePrefix(rs.Name)
+	parts := []string{string(rs.UID), n.Name, o.Hash}
+	if opts.Attempt > 0 {
+		parts = append(parts, strconv.Itoa(opts.Attempt))
+	}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: rs.Namespace, GenerateName: base, Name: base + nameSuffix(parts...),
+			Labels: map[string]string{}, Annotations: map[string]string{}, Finalizers: t.Finalizers,
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(rs, edsv1.GroupVersion.WithKind("ExtendedDaemonSetReplicaSet")),
+			},
+		},
+		Spec: t.Spec,
+	}
+	maps.Copy(p.Labels, t.Labels)
+	put(p.Labels, edsv1.LabelName, eds)
+	put(p.Labels, edsv1.LabelReplicaSetName, rs.Name)
+	put(p.Labels, edsv1.LabelReplicaSetCanary, "")
+	if opts.Canary {
+		put(p.Labels, edsv1.LabelReplicaSetCanary, edsv1.True)
+	}
+	put(p.Labels, edsv1.LabelSettingName, o.SettingName)
+	put(p.Labels, edsv1.LabelSettingNamespace, o.SettingNamespace)
+	maps.Copy(p.Annotations, t.Annotations)
+	put(p.Annotations, edsv1.AnnotationTemplateHash, rs.Spec.TemplateGeneration)
+	put(p.Annotations, edsv1.AnnotationDaemonsetPod, edsv1.True)
+	put(p.Annotations, edsv1.AnnotationNodeHash, o.NodeHash)
+	put(p.Annotations, edsv1.AnnotationOverrides, o.Hash)
+	for i := range p.Spec.Containers {
+		if r, ok := o.Resources[p.Spec.Containers[i].Name]; ok {
+			p.Spec.Containers[i].Resources = *r.DeepCopy()
+		}
+	}
+	p.Spec.Tolerations = tolerations(&p.Spec)
+	if opts.NodeName {
+		p.Spec.NodeName = n.Name
+	} else {
+		bind(&p.Spec, n.Name)
+	}
+	return p
+}
+
+// put sets a key that is ours, or removes what the template says in its place.
+func put(m map[string]string, key, value string) {
+	if value == "" {
+		delete(m, key)
+		return
+	}
+	m[key] = value
+}
+
+// A name is no longer than a host's may be, as with names that the API server generates.
+const (
+	nameLength   = 63
+	suffixLength = 10
+)
+
+func namePrefix(rs string) string {
+	base := rs + "-"
+	return base[:min(len(base), nameLength-suffixLength)]
+}
+
+var nameEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567")
+
+func nameSuffix(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return nameEncoding.EncodeToString(sum[:])[:suffixLength]
+}
+
+// revisionLength and revisionAlphabet are of the characters by which the API server makes names unique, without those that spell
+// words.
+const (
+	revisionLength   = 5
+	revisionAlphabet = "bcdfghjklmnpqrstvwxz2456789"
+)
+
+// RevisionName is the name of a template's revision. It looks like one that the API server makes up, and follows from the
+// ExtendedDaemonSet and the template's hash, so that no two are made of one.
+func RevisionName(eds *edsv1.ExtendedDaemonSet, hash string) string {
+	sum := sha256.Sum256([]byte(string(eds.UID) + "\x00" + hash))
+	number := binary.BigEndian.Uint64(sum[:])
+	base := eds.Name + "-"
+	name := []byte(base[:min(len(base), nameLength-revisionLength)])
+	for range revisionLength {
+		name = append(name, revisionAlphabet[number%uint64(len(revisionAlphabet))])
+		number /= uint64(len(revisionAlphabet))
+	}
+	return string(name)
+}
+
+// bind leads the scheduler to a node, besides what the affinity says already.
+func bind(s *corev1.PodSpec, node string) {
+	if s.Affinity == nil {
+		s.Affinity = &corev1.Affinity{}
+	}
+	if s.Affinity.NodeAffinity == nil {
+		s.Affinity.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	required := &s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if *required == nil {
+		*required = &corev1.NodeSelector{}
+	}
+	if len((*required).NodeSelectorTerms) == 0 {
+		(*required).NodeSelectorTerms = make([]corev1.NodeSelectorTerm, 1)
+	}
+	for i := range (*required).NodeSelectorTerms {
+		// The name is the only field that can be required.
+		(*required).NodeSelectorTerms[i].MatchFields = []corev1.NodeSelectorRequirement{named(node)}
+	}
+}
+
+func named(node string) corev1.NodeSelectorRequirement {
+	return corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}
+}
+
+// standard are the tolerations that daemons have: neither a node's condition nor a cordon takes them away, or keeps them from
+// coming back.
+var standard = []corev1.Toleration{
+	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+	{Key: corev1.TaintNodeDiskPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+	{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+	{Key: corev1.TaintNodePIDPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+	{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+}
+
+// tolerations are those of a pod's spec and the standard ones. As with the built-in DaemonSet a standard one replaces the same
+// with a time limit, and only pods in the node's own network tolerate that it has no other.
+func tolerations(s *corev1.PodSpec) []corev1.Toleration {
+	added := standard
+	if s.HostNetwork {
+		added = append(slices.Clip(added), corev1.Toleration{
+			Key: corev1.TaintNodeNetworkUnavailable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
+		})
+	}
+	all := slices.DeleteFunc(slices.Clone(s.Tolerations), func(t corev1.Toleration) bool {
+		return slices.ContainsFunc(added, func(a corev1.Toleration) bool { return t.MatchToleration(&a) })
+	})
+	return append(all, added...)
+}
+
+// NodeOf is the node that a pod is on or is bound for, or "" when that is open.
+func NodeOf(p *corev1.Pod) string {
+	if p.Spec.NodeName != "" {
+		return p.Spec.NodeName
+	}
+	a := p.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return ""
+	}
+	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, f := range term.MatchFields {
+			if f.Key == metav1.ObjectNameField && f.Operator == corev1.NodeSelectorOpIn && len(f.Values) == 1 {
+				return f.Values[0]
+			}
+		}
+	}
+	return ""
+}
+
+// TrimPod keeps of a Pod what is read of it here: what identifies it, whose it is, where it is, how it goes, and what its
+// containers ask for. It is a transform of a cache, and changes the Pod that it is given.
+func TrimPod(object any) (any, error) {
+	p, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	p.ManagedFields = nil
+	maps.DeleteFunc(p.Annotations, func(key, _ string) bool { return !slices.Contains(keptAnnotations, key) })
+	spec := corev1.PodSpec{
+		NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork, Containers: trimContainers(p.Spec.Containers),
+		TerminationGracePeriodSeconds: p.Spec.TerminationGracePeriodSeconds,
+	}
+	if node := NodeOf(p); node != "" && spec.NodeName == "" {
+		bind(&spec, node)
+	}
+	for _, c := range p.Spec.InitContainers {
+		// Those that go on running have ports like the others.
+		if c.RestartPolicy != nil {
+			spec.InitContainers = append(spec.InitContainers, corev1.Container{Name: c.Name, Ports: c.Ports, RestartPolicy: c.RestartPolicy})
+		}
+	}
+	p.Spec = spec
+	s := &p.Status
+	p.Status = corev1.PodStatus{
+		Phase: s.Phase, Conditions: s.Conditions, Message: s.Message, Reason: s.Reason, StartTime: s.StartTime,
+		InitContainerStatuses: trimStatuses(s.InitContainerStatuses), ContainerStatuses: trimStatuses(s.ContainerStatuses),
+		EphemeralContainerStatuses: trimStatuses(s.EphemeralContainerStatuses),
+	}
+	return p, nil
+}
+
+// limitRanger is the annotation of pods whose resources a LimitRange has filled in.
+const limitRanger = "kubernetes.io/limit-ranger"
+
+var keptAnnotations = []string{
+	edsv1.AnnotationTemplateHash, edsv1.AnnotationNodeHash, edsv1.AnnotationOverrides, edsv1.AnnotationDaemonsetPod,
+	edsv1.AnnotationExcusedRestarts, limitRanger,
+}
+
+func trimContainers(all []corev1.Container) []corev1.Container {
+	kept := make([]corev1.Container, 0, len(all))
+	for _, c := range all {
+		kept = append(kept, corev1.Container{Name: c.Name, Ports: c.Ports, Resources: c.Resources})
+	}
+	return kept
+}
+
+func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var kept []corev1.ContainerStatus
+	for _, s := range all {
+		kept = append(kept, corev1.ContainerStatus{
+			Name: s.Name, State: s.State, LastTerminationState: s.LastTerminationState, Ready: s.Ready, RestartCount: s.RestartCount,
+			Started: s.Started,
+		})
+	}
+	return kept
+}

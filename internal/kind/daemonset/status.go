@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+// SetCondition updates a condition. It adds one that is False only for the conditions of kstatus. Times change only with the rest of the
+// condition.
+func SetCondition(conditions *[]edsv1.Condition, kind string, is bool, reason, message string, now time.Time) {
+	status := metav1.ConditionFalse
+	if is {
+		status = metav1.ConditionTrue
+	}
+	old := edsv1.FindCondition(*conditions, kind)
+	switch {
+	case old == nil && !is && kind != edsv1.ConditionReady && kind != edsv1.ConditionReconciling && kind != edsv1.ConditionStalled:
+		return
+	case old == nil:
+		*conditions = append(*conditions, edsv1.Condition{Type: kind})
+		old = &(*conditions)[len(*conditions)-1]
+	case old.Status == status && old.Reason == reason && old.Message == message:
+		return
+	}
+	at := metav1.NewTime(now.Truncate(time.Second))
+	if old.Status != status {
+		old.LastTransitionTime = at
+	}
+	old.Status, old.Reason, old.Message, old.LastUpdateTime = status, reason, message, at
+}
+
+// Summarize writes the status of the ExtendedDaemonSet. A problem is why nothing was decided.
+func (j *Judge) Summarize(reason string, problem error) {
+	s := &j.EDS.Status
+	s.ObservedGeneration = j.EDS.Generation
+	if problem != nil {
+		j.setHealth(problem.Error(), reason)
+		SetCondition(&s.Conditions, edsv1.ConditionReconcileError, true, reason, problem.Error(), j.Now)
+		return
+	}
+	j.countPods()
+	j.setState()
+	s.Updating, s.Waiting = j.listUnits()
+	reason, message := j.reconcileError()
+	SetCondition(&s.Conditions, edsv1.ConditionReconcileError, message != "", reason, message, j.Now)
+	busy := len(j.Decision.Start) > 0 || slices.ContainsFunc(j.Units, func(u rollout.Unit) bool {
+		return u.State == v1alpha1.UnitUpdating && !u.Excused
+	})
+	switch invalid := j.Rolling.Problem(); {
+	case j.CanaryFailed():
+		j.setHealth(j.canaryFailure(), edsv1.ReasonCanaryFailed)
+	case j.Decision.Halted != nil && !busy:
+		j.setHealth(j.Decision.Halted.Message, string(v1alpha1.ReasonHalted))
+	case invalid != "" && len(j.Decision.Waiting) > 0:
+		j.setHealth(invalid, string(v1alpha1.ReasonStrategyInvalid))
+	default:
+		j.setHealth("", "")
+	}
+}
+
+// countPods sums up the pods.
+func (j *Judge) countPods() {
+	s := &j.EDS.Status
+	s.Desired, s.Current, s.Ready, s.Available, s.UpToDate, s.IgnoredUnresponsiveNodes = 0, 0, 0, 0, 0, int32(j.Limits.Ignored)
+	for i := range j.States {
+		at := &j.States[i]
+		if at.Counts() {
+			s.Desired++
+		}
+		for _, p := range []*Pod{at.Current, at.Outdated} {
+			if p == nil || p == at.Outdated && at.Kept {
+				continue
+			}
+			s.Current++
+			if p.Look.Ready {
+				s.Ready++
+			}
+			if p.Look.Available {
+				s.Available++
+			}
+		}
+		if at.Current != nil && (j.Canary == nil || at.Canary) {
+			s.UpToDate++
+		}
+	}
+}
+
+// setState sets the state, in ExtendedDaemonSet's words.
+func (j *Judge) setState() {
+	s := &j.EDS.Status
+	told := edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed)
+	s.Reason = ""
+	switch {
+	case j.Canary.Paused():
+		s.State, s.Reason = edsv1.StateCanaryPaused, j.PauseReason()
+	case j.Canary != nil:
+		s.State = edsv1.StateCanary
+	case j.CanaryFailed() && (!told || s.State == edsv1.StateCanaryFailed && j.Counts[j.Target.Name].All > 0):
+		// Until its pods are gone, and never again after that: the failure stays in the conditions.
+		s.State = edsv1.StateCanaryFailed
+		if c := edsv1.FindCondition(j.Target.Status.Conditions, edsv1.ConditionCanaryFailed); c != nil {
+			s.Reason = edsv1.StatusReason(c.Reason)
+		}
+		if !told {
+			j.WakeAt(j.Now.Add(time.Second))
+		}
+	default:
+		s.State = j.rollingState()
+	}
+	message, failure := "", ""
+	if j.Canary.Paused() {
+		message = "canary paused with ers: " + j.Target.Name
+	}
+	SetCondition(&s.Conditions, edsv1.ConditionCanaryPaused, j.Canary.Paused(), string(s.Reason), message, j.Now)
+	reason := ""
+	if j.CanaryFailed() {
+		reason, failure = edsv1.ReasonCanaryFailed, j.canaryFailure()
+	}
+	SetCondition(&s.Conditions, edsv1.ConditionCanaryFailed, j.CanaryFailed(), reason, failure, j.Now)
+}
+
+// rollingState is the state without a canary.
+func (j *Judge) rollingState() edsv1.State {
+	switch paused, _ := j.IsPaused(); {
+	case j.Annotated(edsv1.AnnotationRolloutFrozen):
+		return edsv1.StateRolloutFrozen
+	case paused:
+		return edsv1.StateRollingUpdatePaused
+	}
+	return edsv1.StateRunning
+}
+
+// EndCanary removes the canary from the status.
+func (j *Judge) EndCanary() {
+	s := &j.EDS.Status
+	s.Canary, s.Wave, s.State, s.Reason = nil, nil, j.rollingState(), ""
+	SetCondition(&s.Conditions, edsv1.ConditionCanaryPaused, false, "", "", j.Now)
+}
+
+// canaryFailure says which canary has failed, and why.
+func (j *Judge) canaryFailure() string {
+	c := edsv1.FindCondition(j.Target.Status.Conditions, edsv1.ConditionCanaryFailed)
+	text := "canary failed with ers: " + j.Target.Name
+	for _, part := range []string{c.Reason, c.Message} {
+		if part != "" {
+			text += ": " + part
+		}
+	}
+	return text
+}
+
+// setHealth sets the conditions of kstatus. stalled says why nothing happens, or is "".
+func (j *Judge) setHealth(stalled, reason string) {
+	s := &j.EDS.Status
+	done := stalled == "" && j.Canary == nil && s.UpToDate == s.Desired && s.Available >= s.Desired && s.Current == s.Desired
+	set := func(kind string, is bool, reason, message string) {
+		SetCondition(&s.Conditions, kind, is, reason, message, j.Now)
+	}
+	set(edsv1.ConditionStalled, stalled != "", reason, stalled)
+	switch {
+	case done:
+		set(edsv1.ConditionReconciling, false, "Complete", "")
+		set(edsv1.ConditionReady, true, "Complete", fmt.Sprintf("all %d pods are up to date and available", s.Desired))
+	case stalled != "":
+		set(edsv1.ConditionReconciling, false, reason, "")
+		set(edsv1.ConditionReady, false, reason, stalled)
+	default:
+		progress := fmt.Sprintf("%d of %d pods are up to date, %d are available", s.UpToDate, s.Desired, s.Available)
+		if j.Canary != nil && j.Canary.Decision.Wave != nil {
+			progress = cmp.Or(j.Canary.Decision.Wave.Message, progress)
+		}
+		set(edsv1.ConditionReconciling, true, "Progressing", progress)
+		set(edsv1.ConditionReady, false, "Progressing", progress)
+	}
+}
+
+// listUnits are the first nodes whose pods are being replaced, and the first that wait.
+func (j *Judge) listUnits() (updating, waiting []v1alpha1.UnitStatus) {
+	failed := map[string]bool{}
+	for i := range j.Units {
+		u := &j.Units[i]
+		failed[u.Node] = u.State == v1alpha1.UnitFailed
+		phase := v1alpha1.PhaseChanging
+		switch u.State {
+		case v1alpha1.UnitUpdating:
+		case v1alpha1.UnitSoaking:
+			phase = v1alpha1.PhaseSoaking
+		case v1alpha1.UnitFailed:
+			phase = ""
+		default:
+			continue
+		}
+		if len(updating) < v1alpha1.MaxListedUnits {
+			updating = append(updating, v1alpha1.UnitStatus{Node: u.Node, Phase: phase, Reason: u.Reason, Message: u.Message})
+		}
+	}
+	for _, w := range j.Waits() {
+		if len(waiting) < v1alpha1.MaxListedUnits && !failed[w.Node] {
+			waiting = append(waiting, v1alpha1.UnitStatus{Node: w.Node, Reason: w.Reason, Message: w.Message})
+		}
+	}
+	return updating, waiting
+}
+
+// Waits says of each node that waits why it does, in the order in which they come.
+func (j *Judge) Waits() []rollout.Wait {
+	waits := j.Decision.Waiting
+	if j.Canary != nil {
+		waits = slices.Concat(j.Canary.Decision.Waiting, waits)
+	}
+	seen := make(map[string]bool, len(waits))
+	first := make([]rollout.Wait, 0, len(waits))
+	for _, w := range waits {
+		if !seen[w.Node] {
+			seen[w.Node] = true
+			first = append(first, w)
+		}
+	}
+	return first
+}
+
+// ReasonRefused is the condition's reason where the API server refuses a pod.
+const ReasonRefused = "PodRefused"
+
+// Refusal says why the API server refuses a pod: that of the first node, so that it does not depend on which is tried last. It is ""
+// where none is refused.
+func (j *Judge) Refusal() string {
+	for i := range j.States {
+		if s := &j.States[i]; !s.Refused.IsZero() {
+			return j.InFlight.Refused[s.Node.Name].Message
+		}
+	}
+	return ""
+}
+
+// reconcileError is what the API server refuses, or what of the strategy or of the nodes is invalid.
+func (j *Judge) reconcileError() (reason, message string) {
+	if why := j.Refusal(); why != "" {
+		return ReasonRefused, why
+	}
+	if why := j.Rolling.Problem(); why != "" {
+		return string(v1alpha1.ReasonStrategyInvalid), why
+	}
+	for _, node := range slices.Sorted(maps.Keys(j.invalidAnnotations)) {
+		return "NodeAnnotationInvalid", "node " + node + ": " + j.invalidAnnotations[node]
+	}
+	return "", ""
+}
+
+// ReplicaSetStatus is the status of a revision.
+func (j *Judge) ReplicaSetStatus(rs *ReplicaSet) edsv1.ExtendedDaemonSetReplicaSetStatus {
+	s := *rs.Status.DeepCopy()
+	counts := j.Counts[rs.Name]
+	s.Desired, s.Current, s.Ready, s.Available = int32(counts.Desired), int32(counts.Current), int32(counts.Ready), int32(counts.Available)
+	s.IgnoredUnresponsiveNodes = int32(counts.Ignored)
+	active, canary := rs == j.Active, rs == j.Target && j.Canary != nil
+	switch {
+	case active:
+		s.Status = edsv1.ReplicaSetActive
+	case canary:
+		s.Status = edsv1.ReplicaSetCanary
+	case rs == j.Target && HasFailed(rs):
+		s.Status = edsv1.ReplicaSetCanaryFailed
+	default:
+		s.Status = edsv1.ReplicaSetUnknown
+	}
+	set := func(kind string, is bool, reason, message string) {
+		SetCondition(&s.Conditions, kind, is, reason, message, j.Now)
+	}
+	set(edsv1.ConditionActive, active, "", "")
+	reason, message := "", ""
+	if canary && len(j.EDS.Status.Canary.Nodes) < j.Canary.Wanted {
+		reason, message = "TooFewNodes", fmt.Sprintf("it runs on %d nodes, and should on %d: no other is ready, schedulable, unclaimed and fit",
+			len(j.EDS.Status.Canary.Nodes), j.Canary.Wanted)
+	}
+	set(edsv1.ConditionCanary, canary, reason, message)
+	set(edsv1.ConditionRollingUpdatePaused, active && (j.Annotated(edsv1.AnnotationRollingUpdatePaused) || j.Strategy.Paused), "", "")
+	set(edsv1.ConditionRolloutFrozen, active && j.Annotated(edsv1.AnnotationRolloutFrozen), "", "")
+	unscheduled, problem := "", ""
+	reason = ""
+	if active || canary {
+		unscheduled = j.unscheduledPods(canary)
+		reason, problem = j.reconcileError()
+	}
+	set(edsv1.ConditionUnschedule, unscheduled != "", "", unscheduled)
+	set(edsv1.ConditionReconcileError, problem != "", reason, problem)
+	if canary {
+		v := j.Canary.Verdict
+		set(edsv1.ConditionCanaryPaused, j.Canary.Paused(), string(j.PauseReason()), j.pauseMessage())
+		set(edsv1.ConditionPodCannotStart, v.CannotStart != "", string(v.CannotStart), v.CannotStartMessage)
+		if !v.FirstRestart.IsZero() {
+			setRestarting(&s.Conditions, v)
+		}
+	} else {
+		set(edsv1.ConditionCanaryPaused, false, "", "")
+		set(edsv1.ConditionPodCannotStart, false, "", "")
+	}
+	if active {
+		// Somebody has failed it in the moment in which it passed. All nodes get it, and it is not refused when it comes back.
+		set(edsv1.ConditionCanaryFailed, false, "", "")
+		j.setBatches(&s.Conditions)
+	}
+	return s
+}
+
+// setRestarting keeps the first and the last restart of the canary's pods, as ExtendedDaemonSet does: in the transition and the update
+// of the condition.
+func setRestarting(conditions *[]edsv1.Condition, v Verdict) {
+	c := edsv1.FindCondition(*conditions, edsv1.ConditionPodRestarting)
+	if c == nil {
+		*conditions = append(*conditions, edsv1.Condition{Type: edsv1.ConditionPodRestarting})
+		c = &(*conditions)[len(*conditions)-1]
+	}
+	c.Status, c.Reason = metav1.ConditionTrue, string(v.Reason)
+	c.LastTransitionTime, c.LastUpdateTime = metav1.NewTime(v.FirstRestart.Truncate(time.Second)), metav1.NewTime(v.LastRestart.Truncate(time.Second))
+}
+
+// unscheduledPods says on which nodes pods are not scheduled, or is "".
+func (j *Judge) unscheduledPods(canary bool) string {
+	var nodes []string
+	for i := range j.States {
+		s := &j.States[i]
+		if s.Canary != canary || s.Current == nil || s.Current.Spec.NodeName != "" || s.Current.Look.Ready {
+			continue
+		}
+		if c := podCondition(s.Current.Pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+			nodes = append(nodes, s.Node.Name)
+		}
+	}
+	if len(nodes) == 0 {
+		return ""
+	}
+	if more := len(nodes) - v1alpha1.MaxListedUnits; more > 0 {
+		nodes = append(nodes[:v1alpha1.MaxListedUnits], fmt.Sprintf("and %d more", more))
+	}
+	return "nodes:" + strings.Join(nodes, ";")
+}
+
+// setBatches says when pods were last created, replaced and cleaned up.
+func (j *Judge) setBatches(conditions *[]edsv1.Condition) {
+	for kind, at := range j.InFlight.Batches {
+		if c := edsv1.FindCondition(*conditions, kind); c == nil || c.LastUpdateTime.Time.Before(at.Truncate(time.Second)) {
+			SetCondition(conditions, kind, true, "", "", at)
+			edsv1.FindCondition(*conditions, kind).LastUpdateTime = metav1.NewTime(at.Truncate(time.Second))
+		}
+	}
+	slices.SortStableFunc(*conditions, func(a, b edsv1.Condition) int { return strings.Compare(a.Type, b.Type) })
+}

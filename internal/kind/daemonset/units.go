@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"math"
+	"time"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+// makeUnits makes a unit of each node outside of the canary. A node with an outdated pod waits to be started. A node without an
+// available pod of the active revision is in its turn.
+func (j *Judge) makeUnits() {
+	j.Units = make([]rollout.Unit, 0, len(j.States))
+	unresponsive := Count(j.Strategy.RollingUpdate.MaxPodSchedulerFailure, j.eligible()) // how many of them are not counted
+	soak := time.Duration(0)
+	if j.Strategy.Soak != nil {
+		soak = j.Strategy.Soak.Duration
+	}
+	for i := range j.States {
+		s := &j.States[i]
+		if s.Canary && j.Active == j.Target { // A preview of when the canary is over.
+			j.Units = append(j.Units, rollout.Unit{Node: s.Node.Name, State: v1alpha1.UnitUpdated})
+		}
+		if s.Canary || !s.Counts() && s.Terminating == nil {
+			continue
+		}
+		ignored := unresponsive > 0 && s.isUnresponsive()
+		u := rollout.Unit{Node: s.Node.Name, State: s.UnitState(), Rank: rollout.Rank(s.Node.UID, j.EDS.UID, HashOf(j.Active))}
+		switch u.State {
+		case v1alpha1.UnitOutdated:
+			u.Down = !s.Outdated.Available()
+			u.Reason, u.Message = j.whyUnfit(s)
+			if ignored { // There may be no room for a new pod either. It would hold a slot until that is certain.
+				u.Down, u.Rank = false, math.MaxUint64
+				j.ignore(s)
+			}
+		case v1alpha1.UnitUpdated:
+			ignored = false
+			u.Since = s.Current.Look.ReadySince
+			// In the first rollout nothing waits for pods to soak.
+			end := j.Fleet.SoakEnd(s.Node.Name, u.Since, soak)
+			if soak > 0 && j.Now.Before(end) && (len(j.Owned) > 1 || j.Migrates) {
+				u.State = v1alpha1.UnitSoaking
+				j.WakeAt(end)
+			}
+		default:
+			ignored = ignored && s.NodeProblem == ""
+			u.Excused = ignored || s.NodeProblem != ""
+			if why := j.whyFailed(s); why != "" && !u.Excused {
+				u.State, u.Reason, u.Message = v1alpha1.UnitFailed, v1alpha1.ReasonPodFailed, why
+			}
+			if u.Excused {
+				j.ignore(s)
+			}
+		}
+		if ignored {
+			unresponsive--
+		}
+		j.Units = append(j.Units, u)
+	}
+}
+
+// ignore counts a node that lacks an available pod, and that nothing waits for.
+func (j *Judge) ignore(s *NodeState) {
+	j.Limits.Ignored++
+	j.Counts[s.Want.Name].Ignored++
+}
+
+// isUnresponsive reports whether a pod on the node is not scheduled, or does not terminate.
+func (s *NodeState) isUnresponsive() bool {
+	pod := s.Current
+	if pod == nil {
+		pod = s.Outdated
+	}
+	return s.Stuck || pod != nil && pod.Look.Unresponsive
+}
+
+// whyUnfit says why an outdated pod may not be replaced, whatever the strategy says.
+func (j *Judge) whyUnfit(s *NodeState) (v1alpha1.Reason, string) {
+	retry := s.Refused.Add(refusedFor)
+	switch {
+	case j.Strategy.Type == edsv1.StrategyOnDelete && !j.isLeftover(s):
+		return v1alpha1.ReasonOnDelete, "spec.strategy.type is OnDelete: the pod is replaced when somebody deletes it"
+	case s.Kept && portsConflict(&s.Outdated.Spec, &j.Active.Spec.Template.Spec):
+		return v1alpha1.ReasonNodeUnfit, "pod " + s.Outdated.Name + " has a port of the host that the new pod needs, and its DaemonSet would make it again: " +
+			"delete the DaemonSet with --cascade=orphan"
+	case !s.Placement.Create:
+		return v1alpha1.ReasonNodeUnfit, "no new pod would be made on the node: " + s.Placement.Why
+	case !s.Refused.IsZero() && j.Now.Before(retry):
+		j.WakeAt(retry)
+		return v1alpha1.ReasonNodeUnfit, MessageRefused
+	case s.NodeProblem != "" && !s.isClaimed(): // The engine says itself that a node is claimed.
+		return v1alpha1.ReasonNodeNotReady, s.NodeProblem
+	case j.CanaryWanted() && ReplicaSetOf(s.Outdated.Pod) != j.Active.Name && !j.isLeftover(s):
+		return v1alpha1.ReasonWavePending, "the canary of revision " + j.Target.Name + " goes on: " + j.Active.Name +
+			" comes to no more nodes, as it may be what the template was taken from"
+	}
+	return "", ""
+}
+
+// MessageRefused is why an outdated pod stays whose successor was refused.
+const MessageRefused = "the API server refuses the new pod"
+
+// refusedFor is for how long an old pod stays after its successor was refused.
+const refusedFor = 30 * time.Second
+
+// defaultRestarts is how often a pod may restart in a rolling update without a canary.
+const defaultRestarts = 5
+
+// whyFailed says why a new pod counts as failed, where the strategy limits failures.
+func (j *Judge) whyFailed(s *NodeState) string {
+	if j.Strategy.MaxFailures == nil || s.Current == nil || s.excuses(s.Current) {
+		return ""
+	}
+	limit := int32(defaultRestarts)
+	if c := j.Strategy.Canary; c != nil && c.AutoFail != nil && c.AutoFail.MaxRestarts != nil {
+		limit = *c.AutoFail.MaxRestarts
+	}
+	look := s.Current.Look
+	switch {
+	case look.CannotStart != "":
+		return "pod " + s.Current.Name + " can't start: " + string(look.CannotStart) + ": " + look.Message
+	case look.Restarts > limit:
+		return "pod " + s.Current.Name + " restarts again and again: " + string(look.RestartReason)
+	}
+	return ""
+}
+
+// eligible is how many nodes the rolling update goes over.
+func (j *Judge) eligible() int {
+	n := 0
+	for i := range j.States {
+		if s := &j.States[i]; !s.Canary && s.Counts() {
+			n++
+		}
+	}
+	return n
+}
