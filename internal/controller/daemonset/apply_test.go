@@ -24,7 +24,7 @@ func TestApplyEndsWithARequestThatHangs(t *testing.T) {
 	}{
 		"all is well":                    {0, false, false, 1, 8},
 		"it takes long, but not in vain": {30 * time.Second, false, false, 1, 8},
-		"creations fail at once":         {0, false, true, 1, borne},
+		"creations fail at once":         {0, false, true, 1, maxRefused},
 		"creations hang":                 {30 * time.Second, false, true, 1, 1},
 		"deletions fail at once":         {0, true, false, 1, 8},
 		"deletions hang":                 {30 * time.Second, true, false, 1, 0},
@@ -56,10 +56,10 @@ func TestApplyEndsWithARequestThatHangs(t *testing.T) {
 				},
 			})
 			p := w.begin(t, c)
-			p.plan.extra = w.pods[:1]
-			for i := range p.spots {
-				if s := &p.spots[i]; len(s.extra) == 0 {
-					p.plan.create = append(p.plan.create, s)
+			p.Actions.Clean = w.pods[:1]
+			for i := range p.States {
+				if s := &p.States[i]; len(s.Extra) == 0 {
+					p.Actions.Create = append(p.Actions.Create, s)
 				}
 			}
 			if err := p.apply(t.Context()); (err != nil) != (tc.creates || tc.deletes) {

@@ -3,11 +3,9 @@
 package daemonset
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -37,12 +35,10 @@ func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 
 // world is what the caches show, to be changed by a test.
 type world struct {
-	eds      *edsv1.ExtendedDaemonSet
-	sets     []*edsv1.ExtendedDaemonSetReplicaSet
-	nodes    []*corev1.Node
-	pods     []*corev1.Pod
-	settings []*edsv1.ExtendedDaemonsetSetting
-	kept     map[types.UID]bool
+	eds   *edsv1.ExtendedDaemonSet
+	sets  []*edsv1.ExtendedDaemonSetReplicaSet
+	nodes []*corev1.Node
+	pods  []*corev1.Pod
 }
 
 // newWorld has so many nodes and two revisions, "old" and "new", of which the new one is active since an hour ago. There are
@@ -59,7 +55,7 @@ func newWorld(nodes int) *world {
 	}
 	for i, name := range []string{"old", "new"} {
 		rs := &edsv1.ExtendedDaemonSetReplicaSet{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "foo-" + name, UID: types.UID(name), CreationTimestamp: ago(2*time.Hour - time.Duration(i)*time.Hour)},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "foo-" + name, Labels: map[string]string{edsv1.LabelName: "foo"}, UID: types.UID(name), CreationTimestamp: ago(2*time.Hour - time.Duration(i)*time.Hour)},
 		}
 		rs.Spec.Template.Spec.Containers = []corev1.Container{{Name: "c", Image: name}}
 		rs.Spec.TemplateGeneration, _ = daemonset.TemplateHash(&rs.Spec.Template)
@@ -101,50 +97,7 @@ func unready(p *corev1.Pod) {
 	p.Status.Conditions[0].Status, p.Status.ContainerStatuses[0].Ready = corev1.ConditionFalse, false
 }
 
-func unscheduled(p *corev1.Pod) { unready(p); p.Spec.NodeName = "" }
-
-func fresh(p *corev1.Pod) { unready(p); p.CreationTimestamp = ago(2 * time.Second) }
-
-func going(p *corev1.Pod) {
-	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = ptr.To(ago(time.Second)), ptr.To[int64](30)
-}
-
 func ended(p *corev1.Pod) { unready(p); p.Status.Phase = corev1.PodFailed }
-
-func orphan(p *corev1.Pod) { p.OwnerReferences = nil }
-
-// keeps lets a DaemonSet keep all the pods that are there.
-func (w *world) keeps() *world {
-	w.kept = map[types.UID]bool{}
-	for _, pod := range w.pods {
-		w.kept[pod.UID] = true
-		pod.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Name: "agent", Controller: ptr.To(true)}}
-	}
-	return w
-}
-
-// down makes nodes not ready.
-func (w *world) down(nodes ...int) *world {
-	for _, n := range nodes {
-		w.nodes[n].Status.Conditions[0].Status = corev1.ConditionFalse
-	}
-	return w
-}
-
-// look makes a pass over the world, up to what it decides.
-func (w *world) look(t *testing.T) *pass {
-	t.Helper()
-	p := w.begin(t, newController())
-	p.decide()
-	return p
-}
-
-// newController has no client: it can only decide.
-func newController() *Controller {
-	return &Controller{
-		clock: testingclock.NewFakePassiveClock(now), expected: newExpectations(), failures: newBackoffs(), reports: newReports(), memos: newMemos(), queued: fleet.NewWaiters(),
-	}
-}
 
 // serve is a controller of which a client has what is in the world. What there is of it in the world is as that has it.
 func (w *world) serve(t *testing.T) *Controller {
@@ -160,7 +113,9 @@ func (w *world) serve(t *testing.T) *Controller {
 	for _, pod := range w.pods {
 		all = append(all, pod)
 	}
-	c := newController()
+	c := &Controller{
+		clock: testingclock.NewFakePassiveClock(now), memory: newMemory(), reports: fleet.NewReports(), queued: fleet.NewWaiters(),
+	}
 	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).WithStatusSubresource(&edsv1.ExtendedDaemonSet{}, &edsv1.ExtendedDaemonSetReplicaSet{}).Build()
 	c.live, c.pods, c.fleet = c.client, &informertest.FakeInformers{Scheme: scheme}, fleet.New(c.clock, c.client, c.client)
 	c.events = events.NewRecorder(t.Context(), testingclock.NewFakeClock(now), fakeclientset.NewClientset().CoreV1().Events(""), scheme, "moult", "n1")
@@ -172,61 +127,26 @@ func (w *world) serve(t *testing.T) *Controller {
 	return c
 }
 
+// begin makes a pass over the world, up to the state of its nodes.
 func (w *world) begin(t *testing.T, c *Controller) *pass {
 	t.Helper()
-	p := &pass{
-		Controller: c, key: types.NamespacedName{Namespace: "ns", Name: "foo"}, stored: w.eds, eds: w.eds.DeepCopy(), now: now,
-		spec: daemonset.Defaulted(&w.eds.Spec, edsv1.ValidationModeAuto), sets: w.sets, pods: w.pods, settings: w.settings, kept: w.kept,
+	p := &pass{Controller: c, key: client.ObjectKeyFromObject(w.eds), stored: w.eds, now: now}
+	f := daemonset.Facts{
+		EDS: w.eds.DeepCopy(), ValidationMode: edsv1.ValidationModeAuto, Pods: w.pods, Nodes: w.nodes,
+		Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{}}, InFlight: c.memory.inFlight(p.key, w.pods, now),
 	}
-	p.strategy, p.memo = &p.spec.Strategy, c.memos.of(p.key)
-	if err := daemonset.Validate(p.spec); err != nil {
+	for _, rs := range w.sets {
+		f.ReplicaSets = append(f.ReplicaSets, *rs)
+	}
+	for _, n := range w.nodes {
+		f.Fleet.Nodes[n.Name] = fleet.NodeOf(n)
+	}
+	var err error
+	if p.Judge, err = daemonset.New(f, now); err != nil {
 		t.Fatal(err)
 	}
-	p.fleet = fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{}}, Objects: w.nodes, Version: 1}
-	for _, n := range w.nodes {
-		p.fleet.Nodes[n.Name] = fleet.NodeOf(n)
-	}
-	p.nodes = p.memo.sorted(p.fleet)
-	p.hash, _ = daemonset.TemplateHash(&p.spec.Template)
-	p.active, p.target = p.find(w.eds.Status.ActiveReplicaSet), p.wanted(p.sets)
-	if err := p.survey(); err != nil {
+	if err := p.Survey(p.CanaryNodes()); err != nil {
 		t.Fatal(err)
 	}
 	return p
-}
-
-// show is what a pass decided, in a few words.
-func (p *pass) show() string {
-	var parts []string
-	list := func(what string, nodes []string) {
-		if slices.Sort(nodes); len(nodes) > 0 {
-			parts = append(parts, what+" "+strings.Join(nodes, ","))
-		}
-	}
-	of := func(pods []*corev1.Pod) []string {
-		var nodes []string
-		for _, pod := range pods {
-			nodes = append(nodes, daemonset.NodeOf(pod)+"/"+strings.TrimPrefix(cmp.Or(ofSet(pod), "foo-orphan"), "foo-"))
-		}
-		return nodes
-	}
-	list("clean", of(p.plan.extra))
-	list("done", of(p.plan.done))
-	list("replace", of(p.plan.next))
-	var create []string
-	for _, s := range p.plan.create {
-		create = append(create, s.node.Name)
-	}
-	list("create", create)
-	waits := map[v1alpha1.Reason][]string{}
-	for _, w := range p.decision.Waiting {
-		waits[w.Reason] = append(waits[w.Reason], w.Node)
-	}
-	var reasons []string
-	for reason, nodes := range waits {
-		slices.Sort(nodes)
-		reasons = append(reasons, string(reason)+" "+strings.Join(nodes, ","))
-	}
-	slices.Sort(reasons)
-	return strings.Join(append(parts, reasons...), "; ")
 }

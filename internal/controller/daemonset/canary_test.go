@@ -3,13 +3,15 @@
 package daemonset
 
 import (
+	"errors"
 	"maps"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,123 +27,6 @@ func (w *world) trying() *world {
 	w.eds.Status.ActiveReplicaSet = "foo-old"
 	w.eds.Status.Canary = &edsv1.ExtendedDaemonSetStatusCanary{ReplicaSet: "foo-new", Nodes: []string{"n0"}}
 	return w
-}
-
-// lookCanary makes a pass over the world in which a canary goes on, up to what it decides.
-func (w *world) lookCanary(t *testing.T) *pass {
-	t.Helper()
-	p := w.begin(t, newController())
-	p.canary = &trial{wanted: 1}
-	p.decide()
-	return p
-}
-
-// halfway has a canary of the new revision in the middle of the rolling update from it to the old one, which somebody takes back.
-func halfway() *world {
-	w := newWorld(4).trying()
-	w.sets[1].Status.Conditions[0].Status = metav1.ConditionFalse // It was active once.
-	return w
-}
-
-// overridden is a pod that was made with other resources than its node's are now.
-func overridden(p *corev1.Pod) { p.Annotations[edsv1.AnnotationOverrides] = "other" }
-
-func TestDecideOnCanary(t *testing.T) {
-	surge := func(w *world) *world {
-		w.eds.Spec.Strategy.RollingUpdate.MaxUnavailable, w.eds.Spec.Strategy.RollingUpdate.MaxSurge = nil, ptr.To(intstr.FromInt32(1))
-		return w
-	}
-	port := func(w *world) *world {
-		for _, rs := range w.sets {
-			rs.Spec.Template.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}}
-		}
-		return w
-	}
-	busy := func(w *world) *world {
-		w.nodes[0].Annotations[v1alpha1.AnnotationClaims] = `[{"rollout":"Plan/a/b","uid":"u","revision":"r","turn":"t","since":"2026-03-04T11:00:00Z"}]`
-		return w
-	}
-	frozen := func(w *world) *world {
-		w.eds.Annotations = map[string]string{edsv1.AnnotationRolloutFrozen: edsv1.True}
-		return w
-	}
-	for name, tc := range map[string]struct {
-		world func() *world
-		want  string
-	}{
-		"while the rollout is frozen it goes on":                        {func() *world { return frozen(newWorld(3).trying().has("old", nil, 0, 1)) }, "replace n0/old"},
-		"an outdated pod goes at once":                                  {func() *world { return newWorld(3).trying().has("old", nil, 0, 1, 2) }, "replace n0/old"},
-		"a new one is made at once":                                     {func() *world { return newWorld(3).trying().has("old", nil, 1, 2) }, "create n0"},
-		"with surge it is made beside the old one":                      {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2)) }, "create n0"},
-		"which stays while the new one starts":                          {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2).has("new", fresh, 0)) }, ""},
-		"and goes then":                                                 {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2).has("new", nil, 0)) }, "done n0/old"},
-		"where both want the same port it goes now":                     {func() *world { return port(surge(newWorld(3).trying())).has("old", nil, 0, 1, 2) }, "replace n0/old"},
-		"on a node that another rollout has an old pod stays":           {func() *world { return busy(newWorld(3).trying().has("old", nil, 0, 1, 2)) }, ""},
-		"with surge too":                                                {func() *world { return busy(surge(newWorld(3).trying().has("old", nil, 0, 1, 2))) }, ""},
-		"and where a DaemonSet keeps it":                                {func() *world { return busy(newWorld(3).trying().has("old", nil, 0).keeps().has("old", nil, 1, 2)) }, ""},
-		"one that is missing is made":                                   {func() *world { return busy(newWorld(3).trying().has("old", nil, 1, 2)) }, "create n0"},
-		"what surge has made beside it replaces it":                     {func() *world { return busy(surge(newWorld(3).trying().has("old", nil, 0, 1, 2).has("new", nil, 0))) }, "done n0/old"},
-		"on a node that is not ready an old pod stays":                  {func() *world { return newWorld(3).trying().has("old", nil, 0, 1, 2).down(0) }, ""},
-		"what the active revision has not come to, it does not come to": {func() *world { return halfway().has("new", nil, 0, 1, 2).has("old", nil, 3) }, "WavePending n1,n2"},
-		"also where the pod is nobody's":                                {func() *world { return halfway().has("new", nil, 0).has("old", nil, 2, 3).has("old", orphan, 1) }, "WavePending n1"},
-		"but a node without a pod gets one":                             {func() *world { return halfway().has("new", nil, 0, 2).has("old", nil, 3) }, "create n1; WavePending n2"},
-		"a pod of the active revision gets its node's other resources":  {func() *world { return halfway().has("new", nil, 0).has("old", overridden, 1, 2, 3) }, "replace n2/old,n3/old; MaxConcurrent n1"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := tc.world().lookCanary(t).show(); got != tc.want {
-				t.Errorf("got %q, want %q", got, tc.want)
-			}
-		})
-	}
-}
-
-// A node that is not ready is tainted, and a taint may linger: neither moves a canary that runs there.
-func TestCandidates(t *testing.T) {
-	taint := func(w *world) *world {
-		w.nodes[0].Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}}
-		return w
-	}
-	since := func(w *world, d time.Duration) *world {
-		w.nodes[0].Status.Conditions[0].LastTransitionTime = ago(d)
-		return w
-	}
-	claimed := func(w *world, how string) *world {
-		w.nodes[0].Annotations[v1alpha1.AnnotationClaims] = `[{"rollout":"Plan/a/b","uid":"u","revision":"r","turn":"t","since":"2026-03-04T11:00:00Z"` + how + `}]`
-		return w
-	}
-	const hasFailed = `,"failed":{"reason":"JobFailed","time":"2026-03-04T11:30:00Z"}`
-	elsewhere := func(w *world) *world {
-		w.eds.Status.Canary.Nodes = []string{"n1"}
-		return w
-	}
-	maintained := func(w *world) *world {
-		w.nodes[0].Status.Conditions = append(w.nodes[0].Status.Conditions, corev1.NodeCondition{Type: corev1.NodeMaintenanceInProgress, Status: corev1.ConditionTrue})
-		return w
-	}
-	for name, tc := range map[string]struct {
-		world *world
-		fits  bool
-	}{
-		"a ready node fits":                           {newWorld(2).trying(), true},
-		"the canary's, when it has just gone":         {taint(since(newWorld(2).trying().down(0), 30*time.Second)), true},
-		"but not when it stays away":                  {taint(newWorld(2).trying().down(0)), false},
-		"unless a rollout is at work there":           {claimed(taint(newWorld(2).trying().down(0)), ""), true},
-		"but not one whose turn has failed":           {claimed(taint(newWorld(2).trying().down(0)), hasFailed), false},
-		"which is waited for a moment":                {claimed(taint(since(newWorld(2).trying().down(0), 30*time.Second)), hasFailed), true},
-		"and stays when it is ready":                  {claimed(newWorld(2).trying(), hasFailed), true},
-		"the canary's, with its pod":                  {taint(newWorld(2).trying().has("new", nil, 0)), true},
-		"not one that is tainted before it has a pod": {taint(newWorld(2).trying()), false},
-		"nor another one that somebody works on":      {elsewhere(maintained(newWorld(2).trying())), false},
-		"but the canary's stays meanwhile":            {maintained(newWorld(2).trying()), true},
-		"nor another one that is not ready":           {elsewhere(taint(newWorld(2).trying().down(0))), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			nodes, desired := tc.world.lookCanary(t).candidates()
-			if desired == 0 || nodes[0].Node.Name != "n0" || nodes[0].Fits != tc.fits {
-				t.Errorf("of %d nodes %s fits: %v", desired, nodes[0].Node.Name, nodes[0].Fits)
-			}
-		})
-	}
 }
 
 // What people have set for one canary is not taken for the next, which begins in the middle of it; but who has paused it has it paused.
@@ -189,7 +74,7 @@ func TestNextCanaryBeginsAnew(t *testing.T) {
 			w.eds.Status.Canary.ReplicaSet = before.Name
 			w.eds.Annotations = tc.set(w)
 			p := w.begin(t, w.serve(t))
-			if again, err := p.try(t.Context()); !again || err != nil {
+			if again, err := p.runCanary(t.Context()); !again || err != nil {
 				t.Fatalf("the canary does not begin: %v", err)
 			}
 			got := &edsv1.ExtendedDaemonSet{}
@@ -224,9 +109,9 @@ func TestRestartsUnderAClaim(t *testing.T) {
 	look := func() *pass {
 		t.Helper()
 		p := w.begin(t, c)
-		p.canary = &trial{wanted: 1}
-		p.judge()
-		p.decide()
+		p.Canary = &daemonset.Canary{Wanted: 1}
+		p.JudgeCanaryPods()
+		p.Decide()
 		if err := p.apply(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -235,49 +120,75 @@ func TestRestartsUnderAClaim(t *testing.T) {
 		}
 		return p
 	}
-	if v := look().canary.verdict; v.Failed {
+	if v := look().Canary.Verdict; v.Failed {
 		t.Errorf("under the claim it has failed: %+v", v)
 	}
 	version := w.pods[0].ResourceVersion
-	if p := look(); len(p.plan.excuse) > 0 || w.pods[0].ResourceVersion != version {
+	if p := look(); len(p.Actions.Excuse) > 0 || w.pods[0].ResourceVersion != version {
 		t.Error("the same is written again")
 	}
 	delete(w.nodes[0].Annotations, v1alpha1.AnnotationClaims)
-	if v := look().canary.verdict; v.Failed || !v.LastRestart.IsZero() {
+	if v := look().Canary.Verdict; v.Failed || !v.LastRestart.IsZero() {
 		t.Errorf("after the claim it has failed: %+v", v)
 	}
 	restarted(5, time.Minute)(w.pods[0])
-	if v := look().canary.verdict; v.Failed {
+	if v := look().Canary.Verdict; v.Failed {
 		t.Errorf("after two restarts of its own it has failed: %+v", v)
 	}
 	restarted(6, time.Second)(w.pods[0])
-	if v := look().canary.verdict; !v.Failed {
+	if v := look().Canary.Verdict; !v.Failed {
 		t.Error("after three of its own it has not failed")
 	}
 }
 
-// The time that a node keeps the canary waiting is not the canary's.
-func TestCanaryTimeout(t *testing.T) {
-	for name, tc := range map[string]struct {
-		how  func(*world)
-		want bool
-	}{
-		"it fails when it takes too long":            {func(*world) {}, true},
-		"not while its node is not ready":            {func(w *world) { w.down(0) }, false},
-		"nor at once when the node is back":          {func(w *world) { w.nodes[0].Status.Conditions[0].LastTransitionTime = ago(time.Minute) }, false},
-		"but when it takes too long from then on":    {func(w *world) { w.nodes[0].Status.Conditions[0].LastTransitionTime = ago(25 * time.Minute) }, true},
-		"another node than the canary's is no cause": {func(w *world) { w.down(1) }, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(2).trying().has("new", unready, 0).has("old", nil, 1)
-			w.eds.Spec.Strategy.Canary.AutoFail = &edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoFail{CanaryTimeout: &metav1.Duration{Duration: 20 * time.Minute}}
-			w.sets[1].Status.Conditions = []edsv1.Condition{{Type: edsv1.ConditionCanary, Status: metav1.ConditionTrue, LastTransitionTime: ago(time.Hour)}}
-			tc.how(w)
-			p := w.lookCanary(t)
-			p.judge()
-			if p.canary.verdict.Failed != tc.want {
-				t.Errorf("failed is %v: %+v", p.canary.verdict.Failed, p.canary.verdict)
+// However many pods are made at once, few requests are under way: no health check need bear a goroutine for each.
+func TestEachIsBounded(t *testing.T) {
+	var running, most atomic.Int32
+	began := make(chan struct{}, 1000)
+	release := make(chan struct{})
+	done := make(chan error)
+	go func() {
+		done <- each(make([]int, 1000), func(int) error {
+			if n := running.Add(1); n > most.Load() {
+				most.Store(n)
 			}
+			began <- struct{}{}
+			<-release
+			running.Add(-1)
+			return nil
 		})
+	}()
+	for range atOnce {
+		<-began
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if most.Load() > atOnce {
+		t.Errorf("%d at once, want at most %d", most.Load(), atOnce)
+	}
+}
+
+// What can't be carried out is told of, though there is no revision.
+func TestTransitionsWithoutARevision(t *testing.T) {
+	w := newWorld(1)
+	p := w.begin(t, w.serve(t))
+	p.Summarize("InvalidSpec", errNotSeen)
+	all := p.stalledEvents(w.eds)
+	if len(all) != 1 || all[0].Reason != "Stalled" {
+		t.Errorf("got %+v", all)
+	}
+}
+
+func TestWithoutName(t *testing.T) {
+	long := strings.Repeat("n", 63)
+	for _, tc := range []struct{ eds, text, want string }{
+		{"foo", `sets "foo-x7b2c" is forbidden: quota "foo" is used up`, `sets "foo-…" is forbidden: quota "foo" is used up`},
+		{long, `sets "` + long[:58] + `x7b2c" is forbidden`, `sets "` + long + `-…" is forbidden`},
+	} {
+		if got := withoutName(errors.New(tc.text), tc.eds).Error(); got != tc.want {
+			t.Errorf("got %s, want %s", got, tc.want)
+		}
 	}
 }

@@ -43,7 +43,7 @@ func TestPrune(t *testing.T) {
 			}
 			w.eds.Spec.RevisionHistoryLimit = ptr.To(tc.limit)
 			p := w.begin(t, w.serve(t))
-			if err := p.prune(t.Context()); err != nil {
+			if err := p.deleteIdleRevisions(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			var left edsv1.ExtendedDaemonSetReplicaSetList
@@ -73,7 +73,7 @@ func TestFirstStatus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(1)
 			p := w.begin(t, w.serve(t))
-			p.eds.Status = edsv1.ExtendedDaemonSetStatus{ObservedGeneration: tc.observed}
+			p.EDS.Status = edsv1.ExtendedDaemonSetStatus{ObservedGeneration: tc.observed}
 			if err := p.activate(t.Context(), w.sets[1]); err != nil {
 				t.Fatal(err)
 			}

@@ -163,6 +163,7 @@ func (j *Judge) DecideCanary() {
 		Approved: j.EDS.Annotations[v1alpha1.AnnotationApprove], Beside: true, SoakLast: true,
 	}
 	c.Decision = rollout.Decide(c.Strategy, c.Units, j.Fleet, j.Now)
+	j.EDS.Status.Wave = c.Decision.Wave
 	j.WakeAt(c.Decision.Next)
 	j.finishCanary()
 }
@@ -196,7 +197,7 @@ func (j *Judge) finishCanary() {
 	}
 	w := c.Decision.Wave
 	waveOver := w != nil && (w.Number != 1 || w.State == v1alpha1.WaveComplete)
-	reason, message := j.whyNotPromoted()
+	reason, message := j.CanaryCheck()
 	c.Over = waveOver && available && pods > 0 && reason == ""
 	if reason == v1alpha1.ReasonWaveSoaking && available && !c.Paused() {
 		j.WakeAt(c.Until)
@@ -211,10 +212,8 @@ func (j *Judge) finishCanary() {
 	c.Decision.Waiting = append(waiting, c.Decision.Waiting...)
 }
 
-// CanaryCheck says why the canary is not promoted though its wave is over; the Reason is empty when it is.
-func (j *Judge) CanaryCheck() (v1alpha1.Reason, string) { return j.whyNotPromoted() }
-
-func (j *Judge) whyNotPromoted() (v1alpha1.Reason, string) {
+// CanaryCheck says why the canary is not promoted though its wave is over; the reason is "" when it is.
+func (j *Judge) CanaryCheck() (v1alpha1.Reason, string) {
 	switch {
 	case j.Canary.Paused():
 		return v1alpha1.ReasonPaused, j.canaryPauseMessage()

@@ -279,21 +279,21 @@ func canaryPod(node string, l Look) CanaryPod {
 // hasRestarted is a pod that restarted so often, the last time so long ago.
 func hasRestarted(times int32, last time.Duration) Look {
 	return Look{
-		Running: true, Restarts: times, RestartContainer: "app", RestartReason: edsv1.StatusReasonOOM, LastRestart: lookedAt.Add(-last),
+		Running: true, Restarts: times, RestartContainer: "app", RestartReason: edsv1.StatusReasonOOM, LastRestart: now.Add(-last),
 	}
 }
 
 // badImage is a pod with a bad image, since so long ago.
 func badImage(since time.Duration) Look {
 	return Look{
-		CannotStart: edsv1.StatusReasonErrImagePull, Message: "container app can't start, ErrImagePull: not found", Creating: lookedAt.Add(-since),
+		CannotStart: edsv1.StatusReasonErrImagePull, Message: "container app can't start, ErrImagePull: not found", Creating: now.Add(-since),
 	}
 }
 
 func TestJudge(t *testing.T) {
 	const minute = time.Minute
 	duration := func(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
-	at := func(d time.Duration) time.Time { return lookedAt.Add(-d) }
+	at := func(d time.Duration) time.Time { return now.Add(-d) }
 	type (
 		autoPause = edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoPause
 		autoFail  = edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoFail
@@ -447,7 +447,7 @@ func TestJudge(t *testing.T) {
 		"the sooner of two": {strategy(autoPause{MaxSlowStartDuration: duration(2 * minute)}, autoFail{CanaryTimeout: duration(21 * minute)}),
 			[]CanaryPod{canaryPod("n1", creating(30*time.Second))}, began, Verdict{Wake: at(-minute)}},
 	} {
-		got := JudgeCanary(tc.canary, tc.pods, tc.history, lookedAt)
+		got := JudgeCanary(tc.canary, tc.pods, tc.history, now)
 		if (got.CannotStart == "") != (got.CannotStartMessage == "") {
 			t.Errorf("%s: %q is told as %q", name, got.CannotStart, got.CannotStartMessage)
 		}
@@ -463,7 +463,7 @@ func TestJudgeTellsWhatCannotStart(t *testing.T) {
 	patient := &canary{AutoPause: &edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoPause{
 		MaxSlowStartDuration: &metav1.Duration{Duration: 2 * time.Minute},
 	}}
-	bad, slow := badImage(time.Minute), Look{Creating: lookedAt.Add(-3 * time.Minute)}
+	bad, slow := badImage(time.Minute), Look{Creating: now.Add(-3 * time.Minute)}
 	const image = "container app can't start, ErrImagePull: not found"
 	for name, tc := range map[string]struct {
 		canary *canary
@@ -479,7 +479,7 @@ func TestJudgeTellsWhatCannotStart(t *testing.T) {
 		"it is slow":                {patient, []CanaryPod{canaryPod("n2", slow), canaryPod("n1", slow)}, "pod on node n1: it has not started within 2m0s"},
 		"it is slow, and may be":    {&canary{}, []CanaryPod{canaryPod("n1", slow)}, ""},
 	} {
-		if got := JudgeCanary(tc.canary, tc.pods, CanaryHistory{}, lookedAt).CannotStartMessage; got != tc.want {
+		if got := JudgeCanary(tc.canary, tc.pods, CanaryHistory{}, now).CannotStartMessage; got != tc.want {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}
 	}
@@ -489,7 +489,7 @@ func TestJudgeTellsWhatCannotStart(t *testing.T) {
 func TestJudgeHolds(t *testing.T) {
 	r := rand.New(rand.NewPCG(seedOf(t), 0))
 	past := func(most time.Duration) time.Time {
-		return lookedAt.Add(-time.Duration(r.Int64N(int64(most)))).Truncate(time.Second)
+		return now.Add(-time.Duration(r.Int64N(int64(most)))).Truncate(time.Second)
 	}
 	maybe := func(d time.Duration) *metav1.Duration {
 		if r.IntN(3) == 0 {
@@ -529,12 +529,12 @@ func TestJudgeHolds(t *testing.T) {
 			}
 			pods = append(pods, p)
 		}
-		v := JudgeCanary(c, pods, h, lookedAt)
-		if diff := cmp.Diff(v, JudgeCanary(c, counted, h, lookedAt)); diff != "" {
+		v := JudgeCanary(c, pods, h, now)
+		if diff := cmp.Diff(v, JudgeCanary(c, counted, h, now)); diff != "" {
 			t.Fatalf("what is excused counts (-with +without):\n%s", diff)
 		}
 		r.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
-		if diff := cmp.Diff(v, JudgeCanary(c, pods, h, lookedAt)); diff != "" {
+		if diff := cmp.Diff(v, JudgeCanary(c, pods, h, now)); diff != "" {
 			t.Fatalf("the order of the pods counts (-one +other):\n%s", diff)
 		}
 		switch {
@@ -547,9 +547,9 @@ func TestJudgeHolds(t *testing.T) {
 		}
 		until := v.Wake.Add(-1)
 		if v.Wake.IsZero() {
-			until = lookedAt.AddDate(1, 0, 0)
+			until = now.AddDate(1, 0, 0)
 		}
-		if diff := cmp.Diff(v, JudgeCanary(c, pods, h, until)); diff != "" || until.Before(lookedAt) {
+		if diff := cmp.Diff(v, JudgeCanary(c, pods, h, until)); diff != "" || until.Before(now) {
 			t.Fatalf("it changes before it wakes (-now +later):\n%s", diff)
 		}
 	}

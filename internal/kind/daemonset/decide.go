@@ -66,8 +66,6 @@ func (j *Judge) Decide() {
 	j.decideRollingUpdate()
 	if j.Canary == nil {
 		j.EDS.Status.Wave = j.Decision.Wave
-	} else {
-		j.EDS.Status.Wave = j.Canary.Decision.Wave
 	}
 	j.replaceOutdated()
 }

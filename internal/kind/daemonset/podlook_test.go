@@ -16,11 +16,6 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
 
-// lookedAt is when the tests look.
-var lookedAt = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-
-func ago(d time.Duration) metav1.Time { return metav1.NewTime(lookedAt.Add(-d)) }
-
 // podOf is a pod on a node that has started well, an hour ago.
 func podOf(change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
@@ -88,14 +83,14 @@ func runs(since time.Duration) corev1.ContainerState {
 	return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: ago(since)}}
 }
 
-func ended(reason string, started, finished time.Duration) corev1.ContainerState {
+func terminated(reason string, started, finished time.Duration) corev1.ContainerState {
 	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 		Reason: reason, Message: "as the runtime says", StartedAt: ago(started), FinishedAt: ago(finished),
 	}}
 }
 
 func TestLookAtReadiness(t *testing.T) {
-	since := lookedAt.Add(-time.Minute)
+	since := now.Add(-time.Minute)
 	for name, tc := range map[string]struct {
 		pod      *corev1.Pod
 		minReady time.Duration
@@ -104,13 +99,13 @@ func TestLookAtReadiness(t *testing.T) {
 		"not a word":           {podOf(), 0, Look{Running: true}},
 		"not ready":            {podOf(notReady), 0, Look{Running: true}},
 		"ready":                {podOf(readyFor(time.Minute)), 0, Look{Running: true, Ready: true, Available: true, ReadySince: since}},
-		"not for long enough":  {podOf(readyFor(time.Minute)), 61 * time.Second, Look{Running: true, Ready: true, ReadySince: since, Wake: lookedAt.Add(time.Second)}},
+		"not for long enough":  {podOf(readyFor(time.Minute)), 61 * time.Second, Look{Running: true, Ready: true, ReadySince: since, Wake: now.Add(time.Second)}},
 		"for just long enough": {podOf(readyFor(time.Minute)), time.Minute, Look{Running: true, Ready: true, Available: true, ReadySince: since}},
 		"by a clock that is ahead": {
-			podOf(readyFor(-time.Minute)), 0, Look{Running: true, Ready: true, Available: true, ReadySince: lookedAt.Add(time.Minute)},
+			podOf(readyFor(-time.Minute)), 0, Look{Running: true, Ready: true, Available: true, ReadySince: now.Add(time.Minute)},
 		},
 		"by a clock that is ahead, for a while": {
-			podOf(readyFor(-time.Minute)), time.Minute, Look{Running: true, Ready: true, ReadySince: lookedAt.Add(time.Minute), Wake: lookedAt.Add(2 * time.Minute)},
+			podOf(readyFor(-time.Minute)), time.Minute, Look{Running: true, Ready: true, ReadySince: now.Add(time.Minute), Wake: now.Add(2 * time.Minute)},
 		},
 		"nobody knows since when": {podOf(func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -122,14 +117,14 @@ func TestLookAtReadiness(t *testing.T) {
 		"ended without an error": {podOf(phase(corev1.PodSucceeded), notReady), 0, Look{Failed: true, Message: "the pod has ended"}},
 		"nobody knows":           {podOf(phase(corev1.PodUnknown)), 0, Look{}},
 	} {
-		if diff := cmp.Diff(tc.want, LookAt(tc.pod, tc.minReady, lookedAt)); diff != "" {
+		if diff := cmp.Diff(tc.want, LookAt(tc.pod, tc.minReady, now)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }
 
 func TestLookAtRestarts(t *testing.T) {
-	at := func(d time.Duration) time.Time { return lookedAt.Add(-d) }
+	at := func(d time.Duration) time.Time { return now.Add(-d) }
 	const s = time.Second
 	crashes := waits("CrashLoopBackOff", "back-off 40s restarting failed container=app pod=foo-x")
 	type want struct {
@@ -142,21 +137,21 @@ func TestLookAtRestarts(t *testing.T) {
 		want want
 	}{
 		"none":                        {podOf(container("app", 0, runs(time.Hour), nothing)), want{}},
-		"it has ended, and not begun": {podOf(container("app", 0, crashes, ended("Error", 60*s, 50*s))), want{}},
+		"it has ended, and not begun": {podOf(container("app", 0, crashes, terminated("Error", 60*s, 50*s))), want{}},
 		"once, and it runs": {
-			podOf(container("app", 1, runs(40*s), ended("Error", 60*s, 50*s))),
+			podOf(container("app", 1, runs(40*s), terminated("Error", 60*s, 50*s))),
 			want{1, at(40 * s), "Error", "container app has restarted 1 time, the last time with Error"},
 		},
 		"it waits to restart": {
-			podOf(container("app", 3, crashes, ended("OOMKilled", 60*s, 50*s))),
+			podOf(container("app", 3, crashes, terminated("OOMKilled", 60*s, 50*s))),
 			want{3, at(50 * s), "OOMKilled", "container app has restarted 3 times, the last time with OOMKilled"},
 		},
 		"it has ended just now": {
-			podOf(container("app", 3, ended("Error", 30*s, 5*s), nothing)),
+			podOf(container("app", 3, terminated("Error", 30*s, 5*s), nothing)),
 			want{3, at(30 * s), "Error", "container app has restarted 3 times, the last time with Error"},
 		},
 		"with an end without a reason": {
-			podOf(container("app", 3, crashes, ended("", 60*s, 50*s))),
+			podOf(container("app", 3, crashes, terminated("", 60*s, 50*s))),
 			want{3, at(50 * s), "CrashLoopBackOff", "container app has restarted 3 times, the last time with CrashLoopBackOff"},
 		},
 		"nobody knows when or why": {
@@ -168,27 +163,27 @@ func TestLookAtRestarts(t *testing.T) {
 			want{1, time.Time{}, "Unknown", "container app has restarted 1 time, the last time with Unknown"},
 		},
 		"most of one, last of another": {
-			podOf(container("app", 2, runs(40*s), ended("Error", 60*s, 50*s)), container("side", 1, runs(20*s), ended("OOMKilled", 60*s, 30*s))),
+			podOf(container("app", 2, runs(40*s), terminated("Error", 60*s, 50*s)), container("side", 1, runs(20*s), terminated("OOMKilled", 60*s, 30*s))),
 			want{2, at(20 * s), "Error", "container app has restarted 2 times, the last time with Error"},
 		},
 		"the first of two": {
-			podOf(container("app", 2, runs(40*s), ended("Error", 60*s, 50*s)), container("side", 2, runs(20*s), ended("OOMKilled", 60*s, 30*s))),
+			podOf(container("app", 2, runs(40*s), terminated("Error", 60*s, 50*s)), container("side", 2, runs(20*s), terminated("OOMKilled", 60*s, 30*s))),
 			want{2, at(20 * s), "Error", "container app has restarted 2 times, the last time with Error"},
 		},
 		"an init container that got through": {
-			podOf(container("setup", 2, ended("Completed", 40*s, 30*s), ended("Error", 60*s, 50*s)), initially, container("app", 0, runs(25*s), nothing)),
+			podOf(container("setup", 2, terminated("Completed", 40*s, 30*s), terminated("Error", 60*s, 50*s)), initially, container("app", 0, runs(25*s), nothing)),
 			want{2, at(40 * s), "Error", "container setup has restarted 2 times, the last time with Error"},
 		},
 		"an ephemeral container": {
-			podOf(container("debug", 4, runs(40*s), ended("Error", 60*s, 50*s)), ephemerally, container("app", 1, runs(45*s), nothing)),
+			podOf(container("debug", 4, runs(40*s), terminated("Error", 60*s, 50*s)), ephemerally, container("app", 1, runs(45*s), nothing)),
 			want{4, at(40 * s), "Error", "container debug has restarted 4 times, the last time with Error"},
 		},
 		"ready again": {
-			podOf(container("app", 1, runs(40*s), ended("Error", 60*s, 50*s)), readyFor(30*s)),
+			podOf(container("app", 1, runs(40*s), terminated("Error", 60*s, 50*s)), readyFor(30*s)),
 			want{1, at(40 * s), "Error", ""},
 		},
 	} {
-		l := LookAt(tc.pod, 0, lookedAt)
+		l := LookAt(tc.pod, 0, now)
 		if got := (want{l.Restarts, l.LastRestart, string(l.RestartReason), l.Message}); got != tc.want {
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)
 		}
@@ -197,7 +192,7 @@ func TestLookAtRestarts(t *testing.T) {
 
 func TestLookAtLost(t *testing.T) {
 	gone := func(reason string, code int32) corev1.ContainerState {
-		s := ended(reason, time.Hour, time.Minute)
+		s := terminated(reason, time.Hour, time.Minute)
 		s.Terminated.ExitCode = code
 		return s
 	}
@@ -213,7 +208,7 @@ func TestLookAtLost(t *testing.T) {
 		"another restarts more":           {podOf(container("app", 1, runs(time.Minute), gone("Unknown", 255)), container("side", 2, runs(time.Minute), gone("Error", 1))), false},
 		"nobody knows that it ended ever": {podOf(container("app", 1, runs(time.Minute), nothing)), false},
 	} {
-		if l := LookAt(tc.pod, 0, lookedAt); l.Lost != tc.want {
+		if l := LookAt(tc.pod, 0, now); l.Lost != tc.want {
 			t.Errorf("%s: got %t", name, l.Lost)
 		}
 	}
@@ -221,7 +216,7 @@ func TestLookAtLost(t *testing.T) {
 
 func TestLookAtStart(t *testing.T) {
 	const s = time.Second
-	started, made := lookedAt.Add(-time.Hour+10*s), lookedAt.Add(-time.Hour)
+	started, made := now.Add(-time.Hour+10*s), now.Add(-time.Hour)
 	pending := phase(corev1.PodPending)
 	creating := waits("ContainerCreating", "")
 	initializing := container("app", 0, waits("PodInitializing", ""), nothing)
@@ -241,10 +236,10 @@ func TestLookAtStart(t *testing.T) {
 		"nobody has seen it":          {podOf(phase(""), func(p *corev1.Pod) { p.Status.StartTime = nil }), "", made, ""},
 		"its containers are created":  {podOf(pending, container("app", 0, creating, nothing)), "", started, ""},
 		"its init containers run":     {podOf(pending, container("setup", 0, runs(s), nothing), initially, initializing), "", started, ""},
-		"a container is started anew": {podOf(container("app", 1, runs(s), ended("Error", 3*s, 2*s)), readyFor(s)), "", time.Time{}, ""},
+		"a container is started anew": {podOf(container("app", 1, runs(s), terminated("Error", 3*s, 2*s)), readyFor(s)), "", time.Time{}, ""},
 		"a node for it is sought": {
 			podOf(pending, unscheduled, condition(corev1.PodScheduled, corev1.ConditionFalse, s, "0/3 nodes are available")),
-			"", lookedAt.Add(-time.Minute), "the pod is not scheduled: 0/3 nodes are available",
+			"", now.Add(-time.Minute), "the pod is not scheduled: 0/3 nodes are available",
 		},
 		"no such ConfigMap": {
 			podOf(pending, container("app", 0, waits("CreateContainerConfigError", `configmap "gone" not found`), nothing)),
@@ -255,24 +250,24 @@ func TestLookAtStart(t *testing.T) {
 			"ErrImageNeverPull", started, "container app can't start, ErrImageNeverPull",
 		},
 		"no such command": {
-			podOf(container("app", 0, waits("RunContainerError", "exec: nope: not found"), ended("StartError", s, s))),
+			podOf(container("app", 0, waits("RunContainerError", "exec: nope: not found"), terminated("StartError", s, s))),
 			"StartError", started, "container app can't start, StartError: exec: nope: not found",
 		},
 		"no such command, later": {
-			podOf(container("app", 2, crashes, ended("StartError", 9*s, 8*s))),
+			podOf(container("app", 2, crashes, terminated("StartError", 9*s, 8*s))),
 			"StartError", started, "container app can't start, StartError: as the runtime says",
 		},
 		"no such command, as other runtimes say": {
-			podOf(container("app", 2, crashes, ended("ContainerCannotRun", 9*s, 8*s))),
+			podOf(container("app", 2, crashes, terminated("ContainerCannotRun", 9*s, 8*s))),
 			"StartError", started, "container app can't start, StartError: as the runtime says",
 		},
 		"no such command, between two attempts": {
-			podOf(container("app", 2, ended("StartError", 9*s, 8*s), nothing)),
+			podOf(container("app", 2, terminated("StartError", 9*s, 8*s), nothing)),
 			"StartError", started, "container app can't start, StartError: as the runtime says",
 		},
-		"no such command, once": {podOf(container("app", 2, runs(s), ended("StartError", 9*s, 8*s)), readyFor(s)), "", time.Time{}, ""},
+		"no such command, once": {podOf(container("app", 2, runs(s), terminated("StartError", 9*s, 8*s)), readyFor(s)), "", time.Time{}, ""},
 		"it crashes": {
-			podOf(container("app", 2, crashes, ended("Error", 9*s, 8*s))),
+			podOf(container("app", 2, crashes, terminated("Error", 9*s, 8*s))),
 			"", time.Time{}, "container app has restarted 2 times, the last time with Error",
 		},
 		"an init container": {
@@ -280,7 +275,7 @@ func TestLookAtStart(t *testing.T) {
 			"ErrImagePull", started, "container setup can't start, ErrImagePull: not found",
 		},
 		"an init container crashes": {
-			podOf(pending, container("setup", 1, crashes, ended("Error", 9*s, 8*s)), initially, initializing),
+			podOf(pending, container("setup", 1, crashes, terminated("Error", 9*s, 8*s)), initially, initializing),
 			"", started, "container setup has restarted 1 time, the last time with Error",
 		},
 		"the first of two": {
@@ -288,12 +283,12 @@ func TestLookAtStart(t *testing.T) {
 			"ErrImagePull", started, "container side can't start, ErrImagePull: not found",
 		},
 		"somebody debugs it":        {podOf(container("app", 0, runs(time.Minute), nothing), container("debug", 0, bad, nothing), ephemerally, readyFor(time.Minute)), "", time.Time{}, ""},
-		"it ran a while ago":        {podOf(container("app", 1, bad, ended("Error", 9*s, 8*s))), "ErrImagePull", started, "container app can't start, ErrImagePull: not found"},
-		"it failed":                 {podOf(phase(corev1.PodFailed), container("app", 1, ended("StartError", 9*s, 8*s), nothing)), "", time.Time{}, "the pod has ended"},
+		"it ran a while ago":        {podOf(container("app", 1, bad, terminated("Error", 9*s, 8*s))), "ErrImagePull", started, "container app can't start, ErrImagePull: not found"},
+		"it failed":                 {podOf(phase(corev1.PodFailed), container("app", 1, terminated("StartError", 9*s, 8*s), nothing)), "", time.Time{}, "the pod has ended"},
 		"it is deleted before":      {podOf(pending, container("app", 0, bad, nothing), func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(ago(0)) }), "", time.Time{}, ""},
-		"the node has lost contact": {podOf(container("app", 0, creating, ended("ContainerStatusUnknown", 0, 0))), "", time.Time{}, ""},
+		"the node has lost contact": {podOf(container("app", 0, creating, terminated("ContainerStatusUnknown", 0, 0))), "", time.Time{}, ""},
 	} {
-		l := LookAt(tc.pod, 0, lookedAt)
+		l := LookAt(tc.pod, 0, now)
 		if l.CannotStart != tc.reason || !l.Creating.Equal(tc.creating) || l.Message != tc.message {
 			t.Errorf("%s: got %q since %s, %q; want %q since %s, %q", name, l.CannotStart, l.Creating, l.Message, tc.reason, tc.creating, tc.message)
 		}
@@ -323,7 +318,7 @@ func TestLookAtReasons(t *testing.T) {
 		"PodInitializing":            "",
 		"":                           "",
 	} {
-		if got := LookAt(podOf(container("app", 0, waits(reason, ""), nothing)), 0, lookedAt).CannotStart; got != want {
+		if got := LookAt(podOf(container("app", 0, waits(reason, ""), nothing)), 0, now).CannotStart; got != want {
 			t.Errorf("%s: got %q, want %q", reason, got, want)
 		}
 	}
@@ -356,10 +351,10 @@ func TestLookAtResponse(t *testing.T) {
 		"the sooner of two":                       {podOf(unscheduled(9*time.Minute), deleted(-10*time.Second, ptr.To(int64(10)))), true, false, 20 * time.Second},
 		"not scheduled for too long, and deleted": {podOf(unscheduled(time.Hour), deleted(-10*time.Second, ptr.To(int64(10)))), true, true, 0},
 	} {
-		l := LookAt(tc.pod, 0, lookedAt)
+		l := LookAt(tc.pod, 0, now)
 		var wake time.Time
 		if tc.wake > 0 {
-			wake = lookedAt.Add(tc.wake)
+			wake = now.Add(tc.wake)
 		}
 		if l.Terminating != tc.terminating || l.Unresponsive != tc.unresponsive || !l.Wake.Equal(wake) {
 			t.Errorf("%s: got %t, %t, wake %s; want %t, %t, wake %s", name, l.Terminating, l.Unresponsive, l.Wake, tc.terminating, tc.unresponsive, wake)
@@ -370,7 +365,7 @@ func TestLookAtResponse(t *testing.T) {
 // TestLookAtDetail quotes a kubelet on one line, and not at any length.
 func TestLookAtDetail(t *testing.T) {
 	long := strings.Repeat("ä", 400)
-	l := LookAt(podOf(container("app", 0, waits("ErrImagePull", "so:\n\t"+long), nothing)), 0, lookedAt)
+	l := LookAt(podOf(container("app", 0, waits("ErrImagePull", "so:\n\t"+long), nothing)), 0, now)
 	want := "container app can't start, ErrImagePull: so: " + strings.Repeat("ä", 146) + "…"
 	if l.Message != want {
 		t.Errorf("got %d bytes: %s", len(l.Message), l.Message)
@@ -389,14 +384,14 @@ func TestLookAtWake(t *testing.T) {
 			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = ptr.To(ago(time.Duration(r.IntN(100)-50)*time.Second)), ptr.To(r.Int64N(60))
 		}
 		minReady := time.Duration(r.IntN(100)) * time.Second
-		l := LookAt(p, minReady, lookedAt)
+		l := LookAt(p, minReady, now)
 		if l.Wake.IsZero() {
-			if diff := cmp.Diff(l, LookAt(p, minReady, lookedAt.AddDate(1, 0, 0))); diff != "" {
+			if diff := cmp.Diff(l, LookAt(p, minReady, now.AddDate(1, 0, 0))); diff != "" {
 				t.Fatalf("it changes, and nobody wakes (-now +later):\n%s", diff)
 			}
 			continue
 		}
-		if diff := cmp.Diff(l, LookAt(p, minReady, l.Wake.Add(-1))); diff != "" || !l.Wake.After(lookedAt) {
+		if diff := cmp.Diff(l, LookAt(p, minReady, l.Wake.Add(-1))); diff != "" || !l.Wake.After(now) {
 			t.Fatalf("it changes before %s (-now +later):\n%s", l.Wake, diff)
 		}
 		then := LookAt(p, minReady, l.Wake)
@@ -415,25 +410,25 @@ func TestExcuse(t *testing.T) {
 	if want := `{"a":3,"b":1}`; text != want {
 		t.Fatalf("got %s, want %s", text, want)
 	}
-	if l := LookAt(p, 0, lookedAt); l.Restarts != 3 {
+	if l := LookAt(p, 0, now); l.Restarts != 3 {
 		t.Errorf("before, %d count", l.Restarts)
 	}
 	p.Annotations = map[string]string{edsv1.AnnotationExcusedRestarts: text}
-	if l := LookAt(p, 0, lookedAt); l.Restarts != 0 || l.RestartContainer != "" || l.LastRestart.IsZero() {
+	if l := LookAt(p, 0, now); l.Restarts != 0 || l.RestartContainer != "" || l.LastRestart.IsZero() {
 		t.Errorf("afterwards: %+v", l)
 	}
 	if again := Excuse(p); again != "" {
 		t.Errorf("it would be written again: %s", again)
 	}
 	p.Status.ContainerStatuses[1].RestartCount += 2
-	if l := LookAt(p, 0, lookedAt); l.Restarts != 2 || l.RestartContainer != "b" || l.RestartReason != "Error" {
+	if l := LookAt(p, 0, now); l.Restarts != 2 || l.RestartContainer != "b" || l.RestartReason != "Error" {
 		t.Errorf("when one goes on restarting: %+v", l)
 	}
 	if again, want := Excuse(p), `{"a":3,"b":3}`; again != want {
 		t.Errorf("got %s, want %s", again, want)
 	}
 	p.Annotations[edsv1.AnnotationExcusedRestarts] = "many"
-	if l := LookAt(p, 0, lookedAt); l.Restarts != 3 {
+	if l := LookAt(p, 0, now); l.Restarts != 3 {
 		t.Errorf("what can't be read excuses something: %+v", l)
 	}
 	if none := Excuse(podOf(container("a", 0, running, corev1.ContainerState{}))); none != "" {

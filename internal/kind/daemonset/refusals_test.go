@@ -3,9 +3,6 @@
 package daemonset
 
 import (
-	"errors"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -47,11 +44,12 @@ func TestDecideAfterRefusals(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := tc.world().begin(t, newController())
-			for n, since := range tc.refused {
-				p.refusals.refuse(p.key, p.nodes[n].Name, "no", now.Add(-since))
-			}
-			p.decide()
+			p := tc.world().look(t, func(f *Facts) {
+				f.InFlight.Refused = map[string]Refusal{}
+				for n, since := range tc.refused {
+					f.InFlight.Refused[f.Nodes[n].Name] = Refusal{At: now.Add(-since), Message: "no"}
+				}
+			})
 			if got := p.show(); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
@@ -82,8 +80,8 @@ func TestSuccessor(t *testing.T) {
 			w.eds.Status.ActiveReplicaSet = "foo-gone"
 			w.sets[1].Status.Conditions = nil
 			tc.world(w)
-			p := &pass{eds: w.eds, spec: &w.eds.Spec, strategy: &w.eds.Spec.Strategy, sets: w.sets, target: w.sets[1]}
-			if got := p.successor().Name; got != tc.want {
+			p := &Judge{Facts: Facts{EDS: w.eds}, Strategy: &w.eds.Spec.Strategy, Owned: w.sets, Target: w.sets[1]}
+			if got := p.Successor().Name; got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
@@ -102,53 +100,14 @@ func (w *world) says(name, condition string) {
 	}
 }
 
-func TestSameAgain(t *testing.T) {
-	long := strings.Repeat("n", 63)
-	for _, tc := range []struct{ eds, text, want string }{
-		{"foo", `sets "foo-x7b2c" is forbidden: quota "foo" is used up`, `sets "foo-…" is forbidden: quota "foo" is used up`},
-		{long, `sets "` + long[:58] + `x7b2c" is forbidden`, `sets "` + long + `-…" is forbidden`},
+// The message about refused pods does not depend on which of them was tried last.
+func TestRefusal(t *testing.T) {
+	refused := map[string]Refusal{"n1": {now.Add(-time.Second), "no room on n1"}, "n2": {now, "no room on n2"}}
+	for want, w := range map[string]*world{
+		"no room on n1": newWorld(3), "no room on n2": newWorld(3).has("new", nil, 1), "": newWorld(3).has("new", nil, 1, 2),
 	} {
-		if got := sameAgain(errors.New(tc.text), tc.eds).Error(); got != tc.want {
-			t.Errorf("got %s, want %s", got, tc.want)
+		if got := w.look(t, func(f *Facts) { f.InFlight.Refused = refused }).Refusal(); got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
-	}
-}
-
-// What is said of refused pods does not change with which of them is tried.
-func TestRefusalsSayTheSame(t *testing.T) {
-	p := newWorld(3).begin(t, newController())
-	said := func() string {
-		p.decide()
-		return p.refused()
-	}
-	if why := said(); why != "" {
-		t.Errorf("nothing is refused, and it says %q", why)
-	}
-	for i, n := range []int{2, 1, 2, 1, 2} {
-		p.refusals.refuse(p.key, p.nodes[n].Name, "no room on "+p.nodes[n].Name, now.Add(time.Duration(i)*time.Second))
-		if why := said(); i > 0 && why != "no room on n1" {
-			t.Errorf("after %d refusals it says %q", i+1, why)
-		}
-	}
-	w := newWorld(3).has("new", nil, 0, 1)
-	p.pods = w.pods
-	if err := p.survey(); err != nil {
-		t.Fatal(err)
-	}
-	if why := said(); why != "no room on n2" {
-		t.Errorf("once n1 has its pod it says %q", why)
-	}
-}
-
-// A node whose pod was refused a moment ago is not tried again before its time.
-func TestRested(t *testing.T) {
-	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	never, long, justNow := &spot{}, &spot{refused: now.Add(-refusedPause)}, &spot{refused: now.Add(-time.Second)}
-	p := &pass{now: now}
-	if got := p.rested([]*spot{justNow, never, long}); !slices.Equal(got, []*spot{never, long}) {
-		t.Errorf("%v are tried", got)
-	}
-	if want := now.Add(refusedPause - time.Second); !p.wake.Equal(want) {
-		t.Errorf("it looks again at %s, want %s", p.wake, want)
 	}
 }

@@ -13,7 +13,6 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/kind/daemonset"
 )
 
 func TestDecide(t *testing.T) {
@@ -182,7 +181,7 @@ func TestDecide(t *testing.T) {
 				for i := range w.sets {
 					c := &w.sets[i].Spec.Template.Spec.Containers[0]
 					c.Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
-					w.sets[i].Spec.TemplateGeneration, _ = daemonset.TemplateHash(&w.sets[i].Spec.Template)
+					w.sets[i].Spec.TemplateGeneration, _ = TemplateHash(&w.sets[i].Spec.Template)
 				}
 				w.eds.Spec.Template.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 				w.has("old", nil, 0, 1)
@@ -213,7 +212,7 @@ func TestDecide(t *testing.T) {
 				port := []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 				for i := range w.sets {
 					w.sets[i].Spec.Template.Spec.Containers[0].Ports = port
-					w.sets[i].Spec.TemplateGeneration, _ = daemonset.TemplateHash(&w.sets[i].Spec.Template)
+					w.sets[i].Spec.TemplateGeneration, _ = TemplateHash(&w.sets[i].Spec.Template)
 				}
 				w.eds.Spec.Template.Spec.Containers[0].Ports = port
 				return w.has("old", nil, 0).keeps()

@@ -26,25 +26,25 @@ func TestCountBesideALargerDaemonSet(t *testing.T) {
 		return w
 	}
 	p := world().look(t)
-	p.summarize()
+	p.Summarize("", nil)
 	if got, want := p.show(), "create n0; MaxConcurrent n1"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if s := &p.eds.Status; s.Desired != 2 || len(s.Waiting) != 1 || p.revisions["foo-new"].desired != 2 {
-		t.Errorf("%d are desired, of the revision %d, and %d wait", s.Desired, p.revisions["foo-new"].desired, len(s.Waiting))
+	if s := &p.EDS.Status; s.Desired != 2 || len(s.Waiting) != 1 || p.Counts["foo-new"].Desired != 2 {
+		t.Errorf("%d are desired, of the revision %d, and %d wait", s.Desired, p.Counts["foo-new"].Desired, len(s.Waiting))
 	}
 	p = world().has("new", nil, 0, 1).look(t)
-	p.summarize()
-	if s := &p.eds.Status; !edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionReady) {
+	p.Summarize("", nil)
+	if s := &p.EDS.Status; !edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionReady) {
 		t.Errorf("with all its pods it is not ready: %+v", s)
 	}
 	p = world().trying().lookCanary(t)
 	if _, desired := p.candidates(); desired != 2 {
 		t.Errorf("the canary is of %d nodes", desired)
 	}
-	p.decideTrial()
-	if len(p.canary.units) != 2 {
-		t.Errorf("it is to come to %d nodes", len(p.canary.units))
+	p.DecideCanary()
+	if len(p.Canary.Units) != 2 {
+		t.Errorf("it is to come to %d nodes", len(p.Canary.Units))
 	}
 }
 
@@ -53,12 +53,12 @@ func TestActiveRevisionHasNotFailed(t *testing.T) {
 	w := newWorld(1).has("new", nil, 0)
 	w.failed("foo-new")
 	p := w.look(t)
-	if s := p.statusOf(p.revisions["foo-new"]); edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed) {
+	if s := p.ReplicaSetStatus(p.Find("foo-new")); edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed) {
 		t.Errorf("it has failed: %+v", s.Conditions)
 	}
 	w.eds.Status.ActiveReplicaSet = "foo-old"
 	p = w.look(t)
-	if s := p.statusOf(p.revisions["foo-new"]); !edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed) {
+	if s := p.ReplicaSetStatus(p.Find("foo-new")); !edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed) {
 		t.Errorf("one that is not active has not failed: %+v", s.Conditions)
 	}
 }
@@ -97,8 +97,8 @@ func TestStateAfterAFailedCanary(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := tc.world.look(t)
-			p.summarize()
-			s := &p.eds.Status
+			p.Summarize("", nil)
+			s := &p.EDS.Status
 			if s.State != tc.want || !edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed) {
 				t.Errorf("the state is %q, want %q: %+v", s.State, tc.want, s.Conditions)
 			}
@@ -121,7 +121,7 @@ func TestConditionsEndWithTheirPart(t *testing.T) {
 			rs := tc.world.sets[tc.revision]
 			p := tc.world.look(t)
 			for _, kind := range kinds {
-				if c := edsv1.FindCondition(p.statusOf(p.revisions[rs.Name]).Conditions, kind); c != nil {
+				if c := edsv1.FindCondition(p.ReplicaSetStatus(p.Find(rs.Name)).Conditions, kind); c != nil {
 					t.Errorf("it never was, and is told of: %+v", c)
 				}
 			}
@@ -131,7 +131,7 @@ func TestConditionsEndWithTheirPart(t *testing.T) {
 				})
 			}
 			p = tc.world.look(t)
-			first := p.statusOf(p.revisions[rs.Name])
+			first := p.ReplicaSetStatus(p.Find(rs.Name))
 			for _, kind := range kinds {
 				c := edsv1.FindCondition(first.Conditions, kind)
 				if c.Status != metav1.ConditionFalse || c.Reason != "" || c.Message != "" || !c.LastTransitionTime.Time.Equal(now) {
@@ -140,8 +140,8 @@ func TestConditionsEndWithTheirPart(t *testing.T) {
 			}
 			rs.Status = first
 			p = tc.world.look(t)
-			p.now = now.Add(time.Minute)
-			if again := p.statusOf(p.revisions[rs.Name]); !equality.Semantic.DeepEqual(again, first) {
+			p.Now = now.Add(time.Minute)
+			if again := p.ReplicaSetStatus(p.Find(rs.Name)); !equality.Semantic.DeepEqual(again, first) {
 				t.Errorf("it is written again: %+v, was %+v", again.Conditions, first.Conditions)
 			}
 		})

@@ -74,9 +74,7 @@ func TestSendBack(t *testing.T) {
 		"not one that was never tried":                 {with(untried(gaveUp(0, 1)), closed), nil, "OutsideWindow n0,n1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := tc.world.begin(t, newController())
-			p.fleet.Budgets = tc.budgets
-			p.decide()
+			p := tc.world.look(t, func(f *Facts) { f.Fleet.Budgets = tc.budgets })
 			if got := p.show(); got != tc.want {
 				t.Errorf("got  %q\nwant %q", got, tc.want)
 			}

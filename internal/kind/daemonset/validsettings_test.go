@@ -48,10 +48,9 @@ func TestSettingsThatCount(t *testing.T) {
 		"never one that can't be read":            {[]edsv1.ExtendedDaemonsetSetting{unreadable}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newWorld(2).begin(t, newController())
-			p.heed(tc.settings)
+			w := newWorld(2)
 			var got []string
-			for _, s := range p.settings {
+			for _, s := range ValidSettings(tc.settings, w.eds, w.nodes) {
 				got = append(got, s.Name)
 			}
 			if slices.Sort(got); !slices.Equal(got, tc.want) {

@@ -4,7 +4,6 @@ package daemonset
 
 import (
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,14 +12,13 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/kind/daemonset"
 )
 
 // soaking is a world in which a canary of ten minutes has soaked for eleven, as was written down.
 func soaking() *world {
 	w := newWorld(3).trying()
 	w.eds.Status.Wave = &v1alpha1.WaveStatus{
-		Name: daemonset.WaveCanary, Number: 1, Revision: w.sets[1].Spec.TemplateGeneration, State: v1alpha1.WaveSoaking, Since: ago(11 * time.Minute),
+		Name: WaveCanary, Number: 1, Revision: w.sets[1].Spec.TemplateGeneration, State: v1alpha1.WaveSoaking, Since: ago(11 * time.Minute),
 	}
 	return w
 }
@@ -58,18 +56,18 @@ func TestOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := tc.world.lookCanary(t)
-			p.judge()
-			p.decideTrial()
-			if got := p.over(); got != tc.want {
-				t.Errorf("over is %t: %+v", got, p.canary.decision.Wave)
+			p.JudgeCanaryPods()
+			p.DecideCanary()
+			if got := p.Canary.Over; got != tc.want {
+				t.Errorf("over is %t: %+v", got, p.Canary.Decision.Wave)
 			}
 		})
 	}
 	p := soaking().has("new", nil, 0).lookCanary(t)
-	p.judge()
-	p.decideTrial()
-	p.canary.byHand = true
-	if p.over() {
+	p.JudgeCanaryPods()
+	p.Canary.PausedByHand = true
+	p.DecideCanary()
+	if p.Canary.Over {
 		t.Error("it is over while it is paused")
 	}
 }
@@ -83,9 +81,9 @@ func (w *world) on(nodes ...string) *world {
 // Where no node can have the canary, that is what everything waits for.
 func TestTrialWithoutANode(t *testing.T) {
 	p := soaking().on().has("old", nil, 0, 1, 2).lookCanary(t)
-	p.decideTrial()
+	p.DecideCanary()
 	const want = "wave 1 (canary) has no node; it is the canary, and without one nothing begins"
-	if got := p.decisionOfCanary(); got != want || p.over() {
+	if got := p.Canary.Decision.Wave.Message; got != want || p.Canary.Over {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -110,9 +108,9 @@ func TestPausedCanaryLeavesPods(t *testing.T) {
 		"a missing one is missed": {newWorld(2).trying().has("old", nil, 1), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := tc.world.begin(t, newController())
-			p.canary = &trial{wanted: 1, byHand: true}
-			p.decide()
+			p := tc.world.begin(t)
+			p.Canary = &Canary{Wanted: 1, PausedByHand: true}
+			p.Decide()
 			if got := p.show(); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
@@ -130,51 +128,11 @@ func TestRelabel(t *testing.T) {
 		return nodes
 	}
 	p := newWorld(3).has("new", labelled, 0, 2).has("new", nil, 1).look(t)
-	if got := names(p.plan.unlabel); !slices.Equal(got, []string{"n0", "n2"}) || len(p.plan.label) > 0 {
+	if got := names(p.Actions.Unlabel); !slices.Equal(got, []string{"n0", "n2"}) || len(p.Actions.Label) > 0 {
 		t.Errorf("after the canary labels go on %v", got)
 	}
 	p = newWorld(3).trying().has("new", nil, 0).has("old", labelled, 1).has("old", nil, 2).lookCanary(t)
-	if on, off := names(p.plan.label), names(p.plan.unlabel); !slices.Equal(on, []string{"n0"}) || !slices.Equal(off, []string{"n1"}) {
+	if on, off := names(p.Actions.Label), names(p.Actions.Unlabel); !slices.Equal(on, []string{"n0"}) || !slices.Equal(off, []string{"n1"}) {
 		t.Errorf("during the canary labels come on %v and go on %v", on, off)
-	}
-}
-
-// However many pods are made at once, few requests are under way: no health check need bear a goroutine for each.
-func TestEachIsBounded(t *testing.T) {
-	var running, most atomic.Int32
-	began := make(chan struct{}, 1000)
-	release := make(chan struct{})
-	done := make(chan error)
-	go func() {
-		done <- each(make([]int, 1000), func(int) error {
-			if n := running.Add(1); n > most.Load() {
-				most.Store(n)
-			}
-			began <- struct{}{}
-			<-release
-			running.Add(-1)
-			return nil
-		})
-	}()
-	for range atOnce {
-		<-began
-	}
-	close(release)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if most.Load() > atOnce {
-		t.Errorf("%d at once, want at most %d", most.Load(), atOnce)
-	}
-}
-
-// What can't be carried out is told of, though there is no revision.
-func TestTransitionsWithoutARevision(t *testing.T) {
-	w := newWorld(1)
-	p := &pass{Controller: newController(), stored: w.eds, eds: w.eds.DeepCopy(), now: now, problem: errNotSeen, problemReason: "InvalidSpec"}
-	p.summarize()
-	all := p.transitions(w.eds)
-	if len(all) != 1 || all[0].Reason != "Stalled" {
-		t.Errorf("got %+v", all)
 	}
 }
