@@ -51,7 +51,7 @@ var layers = []layer{
 		"k8s.io/apimachinery/pkg/util/sets",
 	}},
 
-	{path: "internal/daemon", pure: true, own: []string{"api/..."}, others: []string{
+	{path: "internal/kind/daemonset", pure: true, own: []string{"api/...", "internal/rollout"}, others: []string{
 		"k8s.io/api/...",
 		"k8s.io/apimachinery/...",
 		"k8s.io/component-helpers/scheduling/...",
@@ -99,7 +99,7 @@ var layers = []layer{
 
 	// The node's half, and the two faces that people see. `moult drain` is a verb that acts.
 	{path: "internal/agent", own: []string{"api/..."}},
-	{path: "internal/view", own: []string{"api/...", "internal/daemon", "internal/kind/hostupdate", "internal/rollout"}},
+	{path: "internal/view", own: []string{"api/...", "internal/kind/...", "internal/rollout"}},
 	{path: "internal/cli", own: []string{"api/...", "internal/view"}},
 	{path: "internal/cli/drain", own: []string{"api/...", "internal/drain", "internal/node"}},
 	{path: "internal/cli/setimage", own: []string{"api/...", "internal/cli/text", "internal/cloud"}},
@@ -121,7 +121,7 @@ var (
 	applied = append([]string{"k8s.io/client-go/applyconfigurations/...", "sigs.k8s.io/structured-merge-diff/..."}, data...)
 	acting  = []string{
 		"api/...", "internal/cloud", "internal/drain", "internal/events", "internal/fleet", "internal/metrics", "internal/node",
-		"internal/controlplane", "internal/daemon", "internal/kind/hostupdate", "internal/replacement", "internal/rollout/...", "internal/status", "internal/turn",
+		"internal/controlplane", "internal/kind/...", "internal/replacement", "internal/rollout/...", "internal/status", "internal/turn",
 	}
 )
 

@@ -4,7 +4,7 @@
 // ExtendedDaemonSets.
 //
 //	read      the Settings of one ExtendedDaemonSet, and the Nodes where two of them may meet
-//	judge     each of them                                                     package daemon
+//	judge     each of them                                                     package kind/daemonset
 //	report    one status write for each whose verdict is another, then Events
 //
 // Whether a Setting counts depends on the others, so one reconcile is about all those of one ExtendedDaemonSet.
@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/kind/daemonset"
 	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/kind/daemonset"
 )
 
 // +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsetsettings,verbs=get;list;watch

@@ -1,17 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemonset knows what an ExtendedDaemonSet wants of one node and its pod. It is pure: no client, no clock, no logger.
+// Package daemonset decides about one ExtendedDaemonSet: facts from caches become the states of nodes, units for rollout.Decide, and
+// then actions and a status. It is pure: no client, no clock, no logger. The controller and view call the same Judge.
 //
-//	defaults.go   the spec with all that its author left out, and what is wrong with it
-//	hash.go       the hash of a template, which names a revision
-//	fit.go        whether the daemon belongs on a node
-//	settings.go   which Settings count
-//	overrides.go  which resources its containers get on a node
-//	make.go       the pod for a node
-//	sync.go       whether a pod is what would be made today
-//	look.go       what state a pod is in
-//	canary.go     which nodes are canaries, and whether the canary is to be paused or has failed
-//	limits.go     how many pods may be in creation, and what percentages come to
+//	judge.go          the facts, and which revision is wanted and active
+//	nodestate.go      which pods are on a node, and which should be
+//	units.go          what the engine decides about, and why an outdated pod may not be replaced
+//	decide.go         which pods are created, replaced and deleted
+//	leftovers.go      which pods of a failed canary go first
+//	canary.go         where the canary runs, and when it is promoted
+//	status.go         the statuses
+//
+// What one node, one pod or one field is to it:
+//
+//	defaults.go       the spec with its defaults, and what is invalid in it
+//	hash.go           the hash of a template, which names a revision
+//	fit.go            whether pods belong on a node
+//	ports.go          whether two pods need the same port of the host
+//	settings.go       which Settings apply
+//	overrides.go      which resources the containers get on a node
+//	make.go           the pod for a node
+//	sync.go           whether a pod is what would be created today
+//	podlook.go        the state of a pod
+//	canaryverdict.go  which nodes become canaries, and whether the canary is paused or has failed
+//	limits.go         how many pods may be in creation, and what percentages come to
 //
 // It takes over the pods of DataDog's ExtendedDaemonSet as they are: hashes, keys and formulas are the same.
 package daemonset
