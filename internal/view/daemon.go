@@ -86,7 +86,7 @@ func (d *daemonSet) rollout() Rollout {
 			r.Halted = h.Message
 		}
 	} else {
-		r.Counts = d.told()
+		r.Counts = d.statusCounts()
 	}
 	if c := edsv1.FindCondition(s.Conditions, edsv1.ConditionStalled); r.Halted == "" && c != nil && c.Status == metav1.ConditionTrue && c.Reason == string(v1alpha1.ReasonHalted) {
 		r.Halted = c.Message
@@ -96,8 +96,8 @@ func (d *daemonSet) rollout() Rollout {
 	return r
 }
 
-// told counts the units as far as the status tells.
-func (d *daemonSet) told() v1alpha1.UnitCounts {
+// statusCounts counts the units as far as the status shows them.
+func (d *daemonSet) statusCounts() v1alpha1.UnitCounts {
 	s := &d.EDS.Status
 	c := v1alpha1.UnitCounts{Total: s.Desired}
 	for i := range s.Updating {
@@ -117,7 +117,7 @@ func (d *daemonSet) told() v1alpha1.UnitCounts {
 func (d *daemonSet) state(counts v1alpha1.UnitCounts) (State, string, *metav1.Time) {
 	s, now := &d.EDS.Status, d.cluster.now
 	ready, stalled := edsv1.FindCondition(s.Conditions, edsv1.ConditionReady), edsv1.FindCondition(s.Conditions, edsv1.ConditionStalled)
-	nobody := ready == nil && s.ActiveReplicaSet == ""
+	unseen := ready == nil && s.ActiveReplicaSet == ""
 	var since *metav1.Time
 	if ready != nil && !ready.LastTransitionTime.IsZero() {
 		since = &ready.LastTransitionTime
@@ -127,9 +127,9 @@ func (d *daemonSet) state(counts v1alpha1.UnitCounts) (State, string, *metav1.Ti
 		trouble = c.Message
 	}
 	switch {
-	case nobody && now.Sub(d.EDS.CreationTimestamp.Time) < unnoticed:
+	case unseen && now.Sub(d.EDS.CreationTimestamp.Time) < unnoticed:
 		return Pending, "", nil
-	case nobody:
+	case unseen:
 		return Pending, "no controller has looked at it: does one run, and for namespace " + d.EDS.Namespace + "?", nil
 	case s.ObservedGeneration != 0 && s.ObservedGeneration != d.EDS.Generation:
 		return Pending, "the controller has not looked at its latest change yet", nil

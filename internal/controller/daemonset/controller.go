@@ -86,7 +86,7 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
-// Caches are what the controller reads besides the client's cache: the pods that bear the label of an ExtendedDaemonSet, and
+// Caches are what the controller reads besides the client's cache: the pods with the label of an ExtendedDaemonSet, and
 // all pods and DaemonSets, which are watched only while one is being replaced.
 type Caches struct {
 	Pods, Legacy cache.Cache

@@ -105,7 +105,7 @@ func (l *legacy) begin(ctx context.Context, key types.NamespacedName, name strin
 			if now.Sub(l.began) >= seenWithin {
 				return errStillNotSeen
 			}
-			return errNotSeen // Nobody else waits for that.
+			return errNotSeen // No other ExtendedDaemonSet waits for that.
 		}
 	}
 	if len(l.watched) > 0 {
@@ -160,7 +160,7 @@ func (l *legacy) changed(o any) {
 	}
 }
 
-// rest ends the watch when nobody needs it any more.
+// rest ends the watch when no ExtendedDaemonSet needs it any more.
 func (l *legacy) rest(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -34,12 +34,11 @@ import (
 type Controller struct {
 	client client.Client
 	events *events.Recorder
-	rivals *rivals
 }
 
 // NewController returns a controller of Settings; SetupWithManager makes it run. The client reads from a cache.
 func NewController(c client.Client, recorder *events.Recorder) *Controller {
-	return &Controller{client: c, events: recorder, rivals: newRivals()}
+	return &Controller{client: c, events: recorder}
 }
 
 // Reconcile judges all Settings of the ExtendedDaemonSet that the request names; with no name, those that name none.
@@ -49,7 +48,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, fmt.Errorf("listing settings, %w", err)
 	}
 	settings := daemonset.SettingsOf(list.Items, request.Name)
-	if c.rivals.set(request.NamespacedName, daemonset.MayMeet(settings)) {
+	if daemonset.MayMeet(settings) {
 		var nodes corev1.NodeList
 		if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 			return ctrl.Result{}, fmt.Errorf("listing nodes, %w", err)

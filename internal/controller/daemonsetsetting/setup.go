@@ -5,7 +5,6 @@ package daemonsetsetting
 import (
 	"context"
 	"maps"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -36,7 +36,7 @@ func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(m).
 		Named("daemonsetsetting.status").
 		Watches(&edsv1.ExtendedDaemonsetSetting{}, ofDaemonSet, builder.WithPredicates(specChanged)).
-		Watches(&corev1.Node{}, c.rivals.wokenByNodes(), builder.WithPredicates(labelsChanged)).
+		Watches(&corev1.Node{}, c.wokenByNodes(), builder.WithPredicates(labelsChanged)).
 		Complete(c)
 }
 
@@ -66,38 +66,30 @@ func enqueue(q queue, objects ...client.Object) {
 	}
 }
 
-// rivals are the ExtendedDaemonSets with several Settings: which of these count depends on the nodes.
-type rivals struct {
-	mu   sync.Mutex
-	keys map[types.NamespacedName]bool
-}
-
-func newRivals() *rivals { return &rivals{keys: map[types.NamespacedName]bool{}} }
-
-// set notes whether there are several, and returns that. From then on nodes that change wake them.
-func (r *rivals) set(key types.NamespacedName, several bool) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if several {
-		r.keys[key] = true
-	} else {
-		delete(r.keys, key)
+// ofNodes enqueues the ExtendedDaemonSets with several Settings. Which of these apply depends on the nodes.
+func (c *Controller) ofNodes(ctx context.Context, q queue) {
+	var list edsv1.ExtendedDaemonsetSettingList
+	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "settings can't be listed")
+		return
 	}
-	return several
-}
-
-// wokenByNodes enqueues them all when a node comes, goes or changes.
-func (r *rivals) wokenByNodes() handler.Funcs {
-	wake := func(q queue) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for key := range r.keys {
+	settings := map[types.NamespacedName]int{}
+	for i := range list.Items {
+		s := &list.Items[i]
+		settings[types.NamespacedName{Namespace: s.Namespace, Name: daemonset.ReferenceOf(s)}]++
+	}
+	for key, n := range settings {
+		if n > 1 {
 			q.AddAfter(reconcile.Request{NamespacedName: key}, coalesceNodes)
 		}
 	}
+}
+
+// wokenByNodes enqueues them when a node comes, goes or changes.
+func (c *Controller) wokenByNodes() handler.Funcs {
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, _ event.CreateEvent, q queue) { wake(q) },
-		UpdateFunc: func(_ context.Context, _ event.UpdateEvent, q queue) { wake(q) },
-		DeleteFunc: func(_ context.Context, _ event.DeleteEvent, q queue) { wake(q) },
+		CreateFunc: func(ctx context.Context, _ event.CreateEvent, q queue) { c.ofNodes(ctx, q) },
+		UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q queue) { c.ofNodes(ctx, q) },
+		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q queue) { c.ofNodes(ctx, q) },
 	}
 }

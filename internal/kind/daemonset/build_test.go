@@ -121,8 +121,8 @@ func (w *world) down(nodes ...int) *world {
 	return w
 }
 
-// begin surveys the world.
-func (w *world) begin(t *testing.T, how ...func(*Facts)) *Judge {
+// facts are those of the world.
+func (w *world) facts(t testing.TB) Facts {
 	t.Helper()
 	f := Facts{EDS: w.eds.DeepCopy(), ValidationMode: edsv1.ValidationModeAuto, Pods: w.pods, Kept: w.kept, Nodes: w.nodes}
 	for _, rs := range w.sets {
@@ -141,6 +141,13 @@ func (w *world) begin(t *testing.T, how ...func(*Facts)) *Judge {
 			Name: n.Name, Labels: n.Labels, Taints: n.Spec.Taints, Conditions: n.Status.Conditions, Unschedulable: n.Spec.Unschedulable, Claims: claims,
 		}
 	}
+	return f
+}
+
+// begin surveys the world.
+func (w *world) begin(t *testing.T, how ...func(*Facts)) *Judge {
+	t.Helper()
+	f := w.facts(t)
 	for _, change := range how {
 		change(&f)
 	}

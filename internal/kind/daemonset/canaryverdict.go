@@ -17,7 +17,7 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
 
-// Defaults of how many restarts of a pod are borne.
+// Defaults of how many restarts of a pod are allowed.
 const (
 	defaultPauseRestarts = 2
 	defaultFailRestarts  = 5
@@ -40,7 +40,7 @@ type CanaryNode struct {
 // canary.nodeSelector any more. One that is not ready or claimed stays, also when who has claimed it cordons it: it comes back, and
 // meanwhile nothing on it counts. When fewer are wanted those go first, and then the last by name.
 //
-// A new one must be ready and nobody's, too. Those with the fewest restarts come first, and then by name. With
+// A new one must be ready and unclaimed, too. Those with the fewest restarts come first, and then by name. With
 // canary.nodeAntiAffinityKeys no more than wanted/values, rounded up, have the same values of these labels. Only where that leaves
 // too few it may be one more, and so on. A nodeSelector that can't be read selects nothing.
 func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, current []string, nodes []CanaryNode) []string {
@@ -58,7 +58,7 @@ func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, curren
 	for _, name := range current {
 		was[name] = true
 	}
-	var held, fresh []candidate
+	var before, others []candidate
 	values := map[string]bool{}
 	for i := range nodes {
 		n := nodes[i].Node
@@ -68,27 +68,27 @@ func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, curren
 		d := candidate{CanaryNode: &nodes[i], name: n.Name, value: valuesOf(n, keys), busy: nodes[i].Claimed || !nodeReady(n)}
 		switch {
 		case was[n.Name]:
-			held = append(held, d)
+			before = append(before, d)
 		case !d.busy:
-			fresh = append(fresh, d)
+			others = append(others, d)
 		default:
 			continue
 		}
 		values[d.value] = true
 	}
-	slices.SortFunc(held, func(a, b candidate) int {
+	slices.SortFunc(before, func(a, b candidate) int {
 		if a.busy != b.busy {
 			return first(b.busy)
 		}
 		return cmp.Compare(a.name, b.name)
 	})
-	slices.SortFunc(fresh, func(a, b candidate) int {
+	slices.SortFunc(others, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.Restarts, b.Restarts), cmp.Compare(a.name, b.name))
 	})
 	p := pick{want: want, used: map[string]int{}}
 	most := (max(want, 0) + len(values) - 1) / max(len(values), 1)
-	p.take(held, most)
-	p.take(fresh, most)
+	p.take(before, most)
+	p.take(others, most)
 	slices.Sort(p.names)
 	return p.names
 }
@@ -162,7 +162,7 @@ type CanaryHistory struct {
 	Began time.Time
 	// FirstRestart and LastRestart are those of a Verdict before.
 	FirstRestart, LastRestart time.Time
-	// Unpaused is that somebody has overruled autoPause.
+	// Unpaused is that autoPause is overruled by hand.
 	Unpaused bool
 }
 
@@ -309,10 +309,10 @@ func (j *canaryJudge) pause(a edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoPause
 	return cmp.Or(stopped, slow, j.tooManyRestarts(ptr.Deref(a.MaxRestarts, defaultPauseRestarts)))
 }
 
-// tooManyRestarts tells of the pod that has restarted most often, if that is more than is borne.
-func (j *canaryJudge) tooManyRestarts(borne int32) finding {
+// tooManyRestarts tells of the pod that has restarted most often, if that is more than allowed.
+func (j *canaryJudge) tooManyRestarts(limit int32) finding {
 	var worst *CanaryPod
-	most := borne
+	most := limit
 	for _, p := range j.pods {
 		if n := j.restarts(p); n > most {
 			worst, most = p, n
@@ -321,7 +321,7 @@ func (j *canaryJudge) tooManyRestarts(borne int32) finding {
 	if worst == nil {
 		return finding{}
 	}
-	message := fmt.Sprintf("%s, and %d are borne", worst.Look.restarted(), borne)
+	message := fmt.Sprintf("%s, and %d are allowed", worst.Look.restarted(), limit)
 	return finding{cmp.Or(worst.Look.RestartReason, edsv1.StatusReasonUnknown), worst.says(message)}
 }
 

@@ -334,35 +334,35 @@ func TestJudge(t *testing.T) {
 		"nothing is known of it":  {&canary{}, []CanaryPod{{}}, CanaryHistory{}, Verdict{}},
 		"it has begun by no time": {timeout, nil, CanaryHistory{}, Verdict{}},
 
-		"restarts that are borne": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(2, minute))}, began, once(minute, Verdict{})},
+		"restarts that are allowed": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(2, minute))}, began, once(minute, Verdict{})},
 		"more than that": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(3, minute))}, began, once(minute, Verdict{
-			Paused: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 3 times, the last time with OOMKilled, and 2 are borne",
+			Paused: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 3 times, the last time with OOMKilled, and 2 are allowed",
 		})},
 		"more than that, but for somebody": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(3, minute))}, unpaused, once(minute, Verdict{})},
 		"nearly too many":                  {defaults, []CanaryPod{canaryPod("n1", hasRestarted(5, minute))}, unpaused, once(minute, Verdict{})},
 		"too many": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(6, minute))}, began, once(minute, Verdict{
-			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 6 times, the last time with OOMKilled, and 5 are borne",
+			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 6 times, the last time with OOMKilled, and 5 are allowed",
 		})},
 		"too many, which nobody can pardon": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(6, minute))}, unpaused, once(minute, Verdict{
-			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 6 times, the last time with OOMKilled, and 5 are borne",
+			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 6 times, the last time with OOMKilled, and 5 are allowed",
 		})},
 		"too many, by default": {&canary{}, []CanaryPod{canaryPod("n1", hasRestarted(6, minute))}, began, once(minute, Verdict{
-			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 6 times, the last time with OOMKilled, and 5 are borne",
+			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 6 times, the last time with OOMKilled, and 5 are allowed",
 		})},
 		"more than that, by default": {&canary{}, []CanaryPod{canaryPod("n1", hasRestarted(3, minute))}, began, once(minute, Verdict{
-			Paused: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 3 times, the last time with OOMKilled, and 2 are borne",
+			Paused: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 3 times, the last time with OOMKilled, and 2 are allowed",
 		})},
 		"none is borne": {none, []CanaryPod{canaryPod("n1", hasRestarted(1, minute))}, began, once(minute, Verdict{
-			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 1 time, the last time with OOMKilled, and 0 are borne",
+			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 1 time, the last time with OOMKilled, and 0 are allowed",
 		})},
 		"nobody cares": {off, []CanaryPod{canaryPod("n1", hasRestarted(99, minute)), canaryPod("n2", creating(time.Hour))}, began, once(minute, Verdict{})},
 		"the worst pod is told of": {defaults, []CanaryPod{
 			canaryPod("n3", hasRestarted(7, minute)), canaryPod("n2", hasRestarted(7, minute)), canaryPod("n1", hasRestarted(6, minute)),
 		}, began, once(minute, Verdict{
-			Failed: true, Reason: "OOMKilled", Message: "pod on node n2: container app has restarted 7 times, the last time with OOMKilled, and 5 are borne",
+			Failed: true, Reason: "OOMKilled", Message: "pod on node n2: container app has restarted 7 times, the last time with OOMKilled, and 5 are allowed",
 		})},
 		"nobody knows why or when": {defaults, []CanaryPod{canaryPod("n1", Look{Restarts: 6, RestartContainer: "app"})}, began, Verdict{
-			Failed: true, Reason: "Unknown", Message: "pod on node n1: container app has restarted 6 times, the last time with Unknown, and 5 are borne",
+			Failed: true, Reason: "Unknown", Message: "pod on node n1: container app has restarted 6 times, the last time with Unknown, and 5 are allowed",
 		}},
 		"before it began":         {defaults, []CanaryPod{canaryPod("n1", hasRestarted(9, 21*minute))}, began, Verdict{}},
 		"the node is to blame":    {defaults, []CanaryPod{{Node: canaryPod("n1", well).Node, Excused: true, Look: hasRestarted(9, minute)}}, began, Verdict{}},
@@ -397,7 +397,7 @@ func TestJudge(t *testing.T) {
 		"it has no more time, all well":  {timeout, []CanaryPod{canaryPod("n1", well)}, CanaryHistory{Began: at(31 * minute), Unpaused: true}, Verdict{Failed: true, Reason: "TimeoutExceeded", Message: "the canary has taken more than 30m0s"}},
 		"nobody cares how long it takes": {offAndTimed, []CanaryPod{canaryPod("n1", creating(minute))}, CanaryHistory{Began: at(time.Hour), FirstRestart: at(time.Hour), LastRestart: at(minute)}, Verdict{FirstRestart: at(time.Hour), LastRestart: at(minute)}},
 		"restarts are worse": {timeout, []CanaryPod{canaryPod("n1", hasRestarted(6, minute))}, CanaryHistory{Began: at(31 * minute)}, once(minute, Verdict{
-			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 6 times, the last time with OOMKilled, and 5 are borne",
+			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 6 times, the last time with OOMKilled, and 5 are allowed",
 		})},
 
 		"a bad image": {defaults, []CanaryPod{canaryPod("n1", badImage(minute))}, began, Verdict{
@@ -413,7 +413,7 @@ func TestJudge(t *testing.T) {
 			Paused: true, Reason: "ErrImagePull", Message: "pod on node n2: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
 		})},
 		"too many restarts are worse than a bad image": {defaults, []CanaryPod{canaryPod("n1", badImage(minute)), canaryPod("n2", hasRestarted(6, minute))}, began, once(minute, Verdict{
-			Failed: true, Reason: "OOMKilled", Message: "pod on node n2: container app has restarted 6 times, the last time with OOMKilled, and 5 are borne", CannotStart: "ErrImagePull",
+			Failed: true, Reason: "OOMKilled", Message: "pod on node n2: container app has restarted 6 times, the last time with OOMKilled, and 5 are allowed", CannotStart: "ErrImagePull",
 		})},
 		"two bad images": {defaults, []CanaryPod{canaryPod("n2", badImage(minute)), canaryPod("n1", badImage(minute))}, began, Verdict{
 			Paused: true, Reason: "ErrImagePull", Message: "pod on node n1: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",

@@ -92,7 +92,7 @@ type Judge struct {
 	Decision rollout.Decision
 	Actions  Actions
 
-	settings           []*edsv1.ExtendedDaemonsetSetting
+	settings           []SettingVerdict
 	active, target     *Placer
 	invalidAnnotations map[string]string // by node
 	leftovers          *leftovers
@@ -130,13 +130,13 @@ func New(f Facts, now time.Time) (*Judge, error) {
 
 // Owns reports whether a ReplicaSet belongs to the ExtendedDaemonSet, or to nothing.
 func Owns(eds *edsv1.ExtendedDaemonSet, rs *ReplicaSet) bool {
-	owner := metav1.GetControllerOf(rs)
+	owner := metav1.GetControllerOfNoCopy(rs)
 	return owner == nil || owner.UID == eds.UID
 }
 
 // IsDaemonPod reports whether a pod with the ExtendedDaemonSet's label is a pod of its: it belongs to a revision, or to nothing.
 func IsDaemonPod(pod *corev1.Pod) bool {
-	owner := metav1.GetControllerOf(pod)
+	owner := metav1.GetControllerOfNoCopy(pod)
 	return (owner == nil || owner.Kind == kindReplicaSet) && NodeOf(pod) != ""
 }
 
@@ -144,7 +144,7 @@ const kindReplicaSet = "ExtendedDaemonSetReplicaSet"
 
 // ReplicaSetOf is the name of the revision that a pod was made for, or "".
 func ReplicaSetOf(pod *corev1.Pod) string {
-	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == kindReplicaSet {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && owner.Kind == kindReplicaSet {
 		return owner.Name
 	}
 	return ""
@@ -220,30 +220,16 @@ func (j *Judge) lastActive(rs *ReplicaSet) time.Time {
 
 // ValidSettings are the Settings that apply to an ExtendedDaemonSet. Their own status follows a moment later. If it decided here, pods
 // would be replaced twice when a Setting goes that another was in conflict with.
-func ValidSettings(all []edsv1.ExtendedDaemonsetSetting, eds *edsv1.ExtendedDaemonSet, nodes []*corev1.Node) []*edsv1.ExtendedDaemonsetSetting {
-	var own []edsv1.ExtendedDaemonsetSetting
-	for i := range all {
-		if all[i].Namespace == eds.Namespace {
-			own = append(own, all[i])
-		}
-	}
-	verdicts := SettingsOf(own, eds.Name)
-	if MayMeet(verdicts) {
-		JudgeSettings(verdicts, func(yield func(map[string]string) bool) {
-			for _, n := range nodes {
-				if !yield(n.Labels) {
-					return
-				}
+func ValidSettings(all []edsv1.ExtendedDaemonsetSetting, eds *edsv1.ExtendedDaemonSet, nodes []*corev1.Node) []SettingVerdict {
+	verdicts := slices.DeleteFunc(SettingsOf(all, eds.Name), func(v SettingVerdict) bool { return v.Setting.Namespace != eds.Namespace })
+	JudgeSettings(verdicts, func(yield func(map[string]string) bool) {
+		for _, n := range nodes {
+			if !yield(n.Labels) {
+				return
 			}
-		})
-	}
-	var valid []*edsv1.ExtendedDaemonsetSetting
-	for i := range verdicts {
-		if verdicts[i].Problem == "" {
-			valid = append(valid, verdicts[i].Setting)
 		}
-	}
-	return valid
+	})
+	return slices.DeleteFunc(verdicts, func(v SettingVerdict) bool { return v.Problem != "" })
 }
 
 // Annotated reports whether an annotation of the ExtendedDaemonSet is "true".
@@ -279,7 +265,7 @@ func TakesOver(eds *edsv1.ExtendedDaemonSet, pod *corev1.Pod) bool {
 	if _, ours := pod.Labels[edsv1.LabelName]; from == "" || ours || NodeOf(pod) == "" {
 		return false
 	}
-	if owner := metav1.GetControllerOf(pod); owner != nil {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
 		return owner.Kind == "DaemonSet" && owner.Name == from
 	}
 	_, revised := pod.Labels[appsv1.ControllerRevisionHashLabelKey]

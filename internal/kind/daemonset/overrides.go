@@ -4,7 +4,6 @@ package daemonset
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/md5"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,7 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -35,11 +34,11 @@ type Overrides struct {
 	Hash string
 }
 
-// OverridesOf returns what applies to a node: the Setting that selects it, the newest if several do and the last by name among
-// those of one age, and then the node's annotations, each of which replaces all that is said of a container. Settings must be the valid
-// ones of this ExtendedDaemonSet. The error is of annotations that can't be read; the others count nevertheless.
+// OverridesOf returns what applies to a node: the first of the Settings, as SettingsOf orders them, that selects it, and then the node's
+// annotations, each of which replaces all that the Setting says of a container. The error is of annotations that are invalid. The
+// others apply.
 func OverridesOf(
-	eds types.NamespacedName, containers []corev1.Container, n *corev1.Node, settings []*edsv1.ExtendedDaemonsetSetting,
+	eds types.NamespacedName, containers []corev1.Container, n *corev1.Node, settings []SettingVerdict,
 ) (Overrides, error) {
 	var o Overrides
 	put := func(name string, r corev1.ResourceRequirements) {
@@ -48,7 +47,9 @@ func OverridesOf(
 		}
 		o.Resources[name] = r
 	}
-	if s := settingOf(n, settings); s != nil {
+	applies := func(s SettingVerdict) bool { return s.Problem == "" && s.selector.Matches(labels.Set(n.Labels)) }
+	if i := slices.IndexFunc(settings, applies); i >= 0 {
+		s := settings[i].Setting
 		o.SettingName, o.SettingNamespace = s.Name, s.Namespace
 		for _, c := range s.Spec.Containers {
 			if slices.ContainsFunc(containers, func(of corev1.Container) bool { return of.Name == c.Name }) {
@@ -102,51 +103,6 @@ func nodeHash(keys []string, n *corev1.Node) string {
 	slices.Sort(pairs)
 	sum := md5.Sum([]byte(strings.Join(pairs, "")))
 	return hex.EncodeToString(sum[:])
-}
-
-// settingOf is the Setting that applies to a node.
-func settingOf(n *corev1.Node, settings []*edsv1.ExtendedDaemonsetSetting) *edsv1.ExtendedDaemonsetSetting {
-	var found *edsv1.ExtendedDaemonsetSetting
-	for _, s := range settings {
-		if selects(&s.Spec.NodeSelector, n.Labels) && (found == nil || newer(s, found)) {
-			found = s
-		}
-	}
-	return found
-}
-
-func newer(a, b *edsv1.ExtendedDaemonsetSetting) bool {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) > 0
-}
-
-// selects reports whether a selector selects these labels; one that can't be read selects nothing. It is asked for each node and
-// each Setting, and so does without a compiled selector.
-func selects(s *metav1.LabelSelector, labels map[string]string) bool {
-	for key, value := range s.MatchLabels {
-		if got, ok := labels[key]; !ok || got != value {
-			return false
-		}
-	}
-	for i := range s.MatchExpressions {
-		r := &s.MatchExpressions[i]
-		value, ok := labels[r.Key]
-		switch r.Operator {
-		case metav1.LabelSelectorOpIn:
-			ok = ok && slices.Contains(r.Values, value)
-		case metav1.LabelSelectorOpNotIn:
-			ok = len(r.Values) > 0 && (!ok || !slices.Contains(r.Values, value))
-		case metav1.LabelSelectorOpExists:
-			ok = ok && len(r.Values) == 0
-		case metav1.LabelSelectorOpDoesNotExist:
-			ok = !ok && len(r.Values) == 0
-		default:
-			ok = false
-		}
-		if !ok {
-			return false
-		}
-	}
-	return true
 }
 
 // overridesHash is short, and fit for an annotation.

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -61,10 +61,19 @@ func setting(name string, age int, change ...func(*edsv1.ExtendedDaemonsetSettin
 	s := &edsv1.ExtendedDaemonsetSetting{ObjectMeta: metav1.ObjectMeta{
 		Namespace: foo.Namespace, Name: name, CreationTimestamp: metav1.NewTime(time.Unix(int64(1e9-age), 0)),
 	}}
+	s.Spec.Reference = &autoscalingv1.CrossVersionObjectReference{Name: foo.Name}
 	for _, c := range change {
 		c(s)
 	}
 	return s
+}
+
+func verdicts(settings []*edsv1.ExtendedDaemonsetSetting) []SettingVerdict {
+	all := make([]edsv1.ExtendedDaemonsetSetting, 0, len(settings))
+	for _, s := range settings {
+		all = append(all, *s)
+	}
+	return SettingsOf(all, foo.Name)
 }
 
 func sets(container string, r corev1.ResourceRequirements) func(*edsv1.ExtendedDaemonsetSetting) {
@@ -164,7 +173,7 @@ func TestOverridesOf(t *testing.T) {
 			r := rand.New(rand.NewPCG(seedOf(t), 0))
 			for range 3 { // Whatever the order of maps and lists.
 				r.Shuffle(len(tc.settings), func(i, j int) { tc.settings[i], tc.settings[j] = tc.settings[j], tc.settings[i] })
-				got, err := OverridesOf(foo, containers("a", "b", "c"), tc.node, tc.settings)
+				got, err := OverridesOf(foo, containers("a", "b", "c"), tc.node, verdicts(tc.settings))
 				if text := fmt.Sprint(err); (err != nil || tc.err != "") && !strings.HasPrefix(text, tc.err) || tc.err == "" && err != nil {
 					t.Errorf("the error is %v, want %s", err, tc.err)
 				}
@@ -212,36 +221,6 @@ func TestOverridesHash(t *testing.T) {
 			t.Errorf("%d and %d have the hash %s", i, j, other)
 		}
 		seen[other] = i
-	}
-}
-
-// The selector that is not compiled selects what the compiled one does.
-func TestSelects(t *testing.T) {
-	r := rand.New(rand.NewPCG(seedOf(t), 0))
-	operators := []metav1.LabelSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist", "Gt"}
-	word := func() string { return string("abc"[r.IntN(3)]) }
-	for range 10_000 {
-		s, set := &metav1.LabelSelector{}, map[string]string{}
-		for range r.IntN(3) {
-			set[word()] = word()
-		}
-		for range r.IntN(2) {
-			metav1.AddLabelToSelector(s, word(), word())
-		}
-		for range r.IntN(3) {
-			e := metav1.LabelSelectorRequirement{Key: word(), Operator: operators[r.IntN(len(operators))]}
-			for range r.IntN(3) {
-				e.Values = append(e.Values, word())
-			}
-			if (e.Operator == "Exists" || e.Operator == "DoesNotExist") && r.IntN(5) > 0 {
-				e.Values = nil
-			}
-			s.MatchExpressions = append(s.MatchExpressions, e)
-		}
-		compiled, err := metav1.LabelSelectorAsSelector(s)
-		if want := err == nil && compiled.Matches(labels.Set(set)); selects(s, set) != want {
-			t.Fatalf("%+v selects %v: %v, want %v (%v)", s, set, !want, want, err)
-		}
 	}
 }
 
@@ -313,6 +292,6 @@ func (p *pool) step() {
 }
 
 func (p *pool) overrides() Overrides {
-	o, _ := OverridesOf(foo, p.containers, p.node, p.settings) // What can't be read is left out.
+	o, _ := OverridesOf(foo, p.containers, p.node, verdicts(p.settings)) // What can't be read is left out.
 	return o
 }

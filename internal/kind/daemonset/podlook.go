@@ -45,7 +45,8 @@ type Look struct {
 	RestartContainer string
 	// RestartReason is why that container ended the last time, as the kubelet says; empty without restarts.
 	RestartReason edsv1.StatusReason
-	// Lost is that nobody saw the container end the last time that has restarted most, excused or not: its machine, or the container runtime, went down under it.
+	// Lost is that the container that has restarted most, excused or not, ended unseen the last time: its machine, or the container
+	// runtime, went down.
 	Lost bool
 	// LastRestart is when any container restarted, or ended before a restart, the last time; zero without restarts, or when unknown.
 	LastRestart time.Time
@@ -57,7 +58,7 @@ type Look struct {
 	// Creating is since when it is being started, or ought to be: by its node when it has come there, else by the scheduler; zero
 	// when all its containers have started.
 	Creating time.Time
-	// Unresponsive is that nobody on its node cares for it: it was not scheduled for 10 minutes, or was to be gone a whole grace
+	// Unresponsive is that nothing on its node reacts to it: it was not scheduled for 10 minutes, or was to be gone a whole grace
 	// period ago, and 10 seconds at least.
 	Unresponsive bool
 }
@@ -244,7 +245,7 @@ func neverRan(t *corev1.ContainerStateTerminated) (reason edsv1.StatusReason, de
 // leastResponse is how long after the end of its grace period a pod may be there at the least.
 const leastResponse = 10 * time.Second
 
-// response tells whether somebody cares for the pod.
+// response finds whether the scheduler or the kubelet reacts to the pod.
 func (l *Look) response(p *corev1.Pod, now time.Time) {
 	var since time.Time
 	if p.Spec.NodeName == "" {

@@ -101,20 +101,20 @@ func (j *Judge) countPods() {
 // setState sets the state, in ExtendedDaemonSet's words.
 func (j *Judge) setState() {
 	s := &j.EDS.Status
-	told := edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed)
+	shown := edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed)
 	s.Reason = ""
 	switch {
 	case j.Canary.Paused():
 		s.State, s.Reason = edsv1.StateCanaryPaused, j.PauseReason()
 	case j.Canary != nil:
 		s.State = edsv1.StateCanary
-	case j.CanaryFailed() && (!told || s.State == edsv1.StateCanaryFailed && j.Counts[j.Target.Name].All > 0):
+	case j.CanaryFailed() && (!shown || s.State == edsv1.StateCanaryFailed && j.Counts[j.Target.Name].All > 0):
 		// Until its pods are gone, and never again after that: the failure stays in the conditions.
 		s.State = edsv1.StateCanaryFailed
 		if c := edsv1.FindCondition(j.Target.Status.Conditions, edsv1.ConditionCanaryFailed); c != nil {
 			s.Reason = edsv1.StatusReason(c.Reason)
 		}
-		if !told {
+		if !shown {
 			j.WakeAt(j.Now.Add(time.Second))
 		}
 	default:
@@ -309,7 +309,7 @@ func (j *Judge) ReplicaSetStatus(rs *ReplicaSet) edsv1.ExtendedDaemonSetReplicaS
 		set(edsv1.ConditionPodCannotStart, false, "", "")
 	}
 	if active {
-		// Somebody has failed it in the moment in which it passed. All nodes get it, and it is not refused when it comes back.
+		// It was failed by hand in the moment in which it passed. All nodes get it, and it is not refused when it comes back.
 		set(edsv1.ConditionCanaryFailed, false, "", "")
 		j.setBatches(&s.Conditions)
 	}

@@ -32,7 +32,7 @@ func UpToDate(p *corev1.Pod, revision string, want Overrides) bool {
 	case setting == "" && want.SettingName == "":
 		return true
 	case setting != "" && setting != want.SettingName:
-		return false // What only the other had set can't be told from what the template says.
+		return false // What only the other had set looks like what the template says.
 	}
 	for name, r := range want.Resources {
 		i := slices.IndexFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == name })

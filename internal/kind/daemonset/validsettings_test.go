@@ -51,7 +51,7 @@ func TestSettingsThatCount(t *testing.T) {
 			w := newWorld(2)
 			var got []string
 			for _, s := range ValidSettings(tc.settings, w.eds, w.nodes) {
-				got = append(got, s.Name)
+				got = append(got, s.Setting.Name)
 			}
 			if slices.Sort(got); !slices.Equal(got, tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
