@@ -65,6 +65,9 @@ func RevisionOf(eds *edsv1.ExtendedDaemonSet) string {
 	return hash
 }
 
+// NodeOf is the node that a pod of an ExtendedDaemonSet is on or is bound for, or "" when that is open.
+func NodeOf(p *corev1.Pod) string { return daemonset.NodeOf(p) }
+
 // TakesOver reports whether a pod belongs to the DaemonSet that an ExtendedDaemonSet takes over from, or was orphaned by it.
 func TakesOver(eds *edsv1.ExtendedDaemonSet, p *corev1.Pod) bool { return daemonset.TakesOver(eds, p) }
 

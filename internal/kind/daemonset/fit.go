@@ -4,13 +4,12 @@ package daemonset
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
 // Placement is whether a daemon belongs on a node.
@@ -27,21 +26,8 @@ type Placement struct {
 type Placer struct {
 	selector, nodeSelector labels.Selector
 	nodeName               string
-	affinity               []affinityTerm
-	anywhere               bool
+	affinity               *nodeaffinity.NodeSelector // nil: any node
 	tolerations            []corev1.Toleration
-}
-
-// affinityTerm is one of several of which a node has to match any.
-type affinityTerm struct {
-	labels labels.Selector
-	names  []nameRule
-}
-
-// nameRule says that a node must have a name, or must not.
-type nameRule struct {
-	name string
-	not  bool
 }
 
 // NewPlacer returns a Placer for the nodes that the selector selects, all when it is nil, with the nodeSelector, the required
@@ -49,7 +35,7 @@ type nameRule struct {
 func NewPlacer(selector *metav1.LabelSelector, t *corev1.PodTemplateSpec) (*Placer, error) {
 	p := &Placer{
 		selector: labels.Everything(), nodeSelector: labels.SelectorFromSet(t.Spec.NodeSelector), nodeName: t.Spec.NodeName,
-		anywhere: true, tolerations: tolerations(&t.Spec),
+		tolerations: tolerations(&t.Spec),
 	}
 	if selector != nil {
 		var err error
@@ -61,55 +47,11 @@ func NewPlacer(selector *metav1.LabelSelector, t *corev1.PodTemplateSpec) (*Plac
 	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return p, nil
 	}
-	p.anywhere = false
-	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-		if len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0 {
-			continue // It selects nothing.
-		}
-		read, err := readTerm(&term)
-		if err != nil {
-			return nil, fmt.Errorf("reading the template's node affinity, %w", err)
-		}
-		p.affinity = append(p.affinity, read)
+	var err error
+	if p.affinity, err = nodeaffinity.NewNodeSelector(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
+		return nil, fmt.Errorf("reading the template's node affinity, %w", err)
 	}
 	return p, nil
-}
-
-var operators = map[corev1.NodeSelectorOperator]selection.Operator{
-	corev1.NodeSelectorOpIn:           selection.In,
-	corev1.NodeSelectorOpNotIn:        selection.NotIn,
-	corev1.NodeSelectorOpExists:       selection.Exists,
-	corev1.NodeSelectorOpDoesNotExist: selection.DoesNotExist,
-	corev1.NodeSelectorOpGt:           selection.GreaterThan,
-	corev1.NodeSelectorOpLt:           selection.LessThan,
-}
-
-// readTerm reads a term. As everywhere, the only field is the node's name, and a requirement of it has one value.
-func readTerm(from *corev1.NodeSelectorTerm) (affinityTerm, error) {
-	t := affinityTerm{labels: labels.NewSelector()}
-	for _, e := range from.MatchExpressions {
-		operator, ok := operators[e.Operator]
-		if !ok {
-			return t, fmt.Errorf("matchExpressions of %s: there is no operator %q", e.Key, e.Operator)
-		}
-		r, err := labels.NewRequirement(e.Key, operator, e.Values)
-		if err != nil {
-			return t, fmt.Errorf("matchExpressions of %s: %w", e.Key, err)
-		}
-		t.labels = t.labels.Add(*r)
-	}
-	for _, f := range from.MatchFields {
-		switch {
-		case f.Key != metav1.ObjectNameField:
-			return t, fmt.Errorf("matchFields: there is no field %q, only %s", f.Key, metav1.ObjectNameField)
-		case f.Operator != corev1.NodeSelectorOpIn && f.Operator != corev1.NodeSelectorOpNotIn:
-			return t, fmt.Errorf("matchFields of %s: the operator must be In or NotIn, not %q", f.Key, f.Operator)
-		case len(f.Values) != 1:
-			return t, fmt.Errorf("matchFields of %s: there must be one value, not %d", f.Key, len(f.Values))
-		}
-		t.names = append(t.names, nameRule{name: f.Values[0], not: f.Operator == corev1.NodeSelectorOpNotIn})
-	}
-	return t, nil
 }
 
 // Place says whether the daemon belongs on a node. A taint NoSchedule that the pod does not tolerate keeps new ones away and
@@ -123,7 +65,7 @@ func (p *Placer) Place(n *corev1.Node) Placement {
 		return Placement{Why: "the template's nodeName is " + p.nodeName}
 	case !p.nodeSelector.Matches(set):
 		return Placement{Why: "the template's nodeSelector does not select it"}
-	case !p.anywhere && !p.attracted(n.Name, set):
+	case p.affinity != nil && !p.affinity.Match(n):
 		return Placement{Why: "the template's node affinity does not select it"}
 	}
 	why := ""
@@ -143,17 +85,6 @@ func (p *Placer) Place(n *corev1.Node) Placement {
 		why = "it is being deleted"
 	}
 	return Placement{Create: why == "", Keep: true, Why: why}
-}
-
-func (p *Placer) attracted(name string, set labels.Set) bool {
-	return slices.ContainsFunc(p.affinity, func(t affinityTerm) bool {
-		for _, r := range t.names {
-			if (r.name == name) == r.not {
-				return false
-			}
-		}
-		return t.labels.Matches(set)
-	})
 }
 
 func (p *Placer) tolerates(t *corev1.Taint) bool {

@@ -249,13 +249,10 @@ func TestNewPlacerErrors(t *testing.T) {
 		"reading spec.selector, ": {
 			selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Gt"}}},
 		},
-		affinity + `matchExpressions of a: there is no operator "Near"`: {affinity: required(expression("a", "Near"))},
-		affinity + "matchExpressions of a: values":                      {affinity: required(expression("a", in))},
-		affinity + `matchFields: there is no field "spec.x", only metadata.name`: {
-			affinity: required(field("spec.x", in, "a")),
-		},
-		affinity + `matchFields of metadata.name: the operator must be In or NotIn, not "Exists"`: {affinity: required(field(name, exists))},
-		affinity + "matchFields of metadata.name: there must be one value, not 2":                 {affinity: required(field(name, in, "a", "b"))},
+		affinity + `nodeSelectorTerms[0].matchExpressions[0].operator: Unsupported value: "Near"`: {affinity: required(expression("a", "Near"))},
+		affinity + "nodeSelectorTerms[0].matchExpressions[0].values":                              {affinity: required(expression("a", in))},
+		affinity + `nodeSelectorTerms[0].matchFields[0].operator`:                                 {affinity: required(field(name, exists))},
+		affinity + "nodeSelectorTerms[0].matchFields[0].values":                                   {affinity: required(field(name, in, "a", "b"))},
 	} {
 		_, err := NewPlacer(tc.selector, &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Affinity: tc.affinity}})
 		if err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -21,6 +21,7 @@ import (
 	"moult.dev/moult/internal/cli/eds/feed"
 	"moult.dev/moult/internal/cli/eds/object"
 	"moult.dev/moult/internal/cli/target"
+	"moult.dev/moult/internal/view"
 )
 
 // Values of --select.
@@ -194,7 +195,7 @@ func podRows(pods []*corev1.Pod, ready map[string]bool, which string) []row {
 	for _, p := range pods {
 		notReady, reason := podNotReady(p)
 		total, waiting, restarts := containers(p)
-		node := nodeOf(p)
+		node := view.NodeOf(p)
 		nodeReady := "Unknown"
 		if is, known := ready[node]; known {
 			nodeReady = strconv.FormatBool(is)
@@ -255,25 +256,6 @@ func waitsFor(p *corev1.Pod) string {
 		all = append(all, "Terminating")
 	}
 	return strings.Join(all, ",")
-}
-
-// nodeOf is the node of a pod, also of one that is bound to it and not scheduled yet.
-func nodeOf(p *corev1.Pod) string {
-	if p.Spec.NodeName != "" || p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil {
-		return p.Spec.NodeName
-	}
-	required := p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	if required == nil {
-		return ""
-	}
-	for _, term := range required.NodeSelectorTerms {
-		for _, field := range term.MatchFields {
-			if field.Key == metav1.ObjectNameField && field.Operator == corev1.NodeSelectorOpIn && len(field.Values) == 1 {
-				return field.Values[0]
-			}
-		}
-	}
-	return ""
 }
 
 func nodeReady(n *corev1.Node) bool {
