@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+)
+
+// podCache shows the pods that a client has.
+type podCache struct {
+	cache.Cache
+	client client.Client
+}
+
+func (p podCache) List(ctx context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	return p.client.List(ctx, list)
+}
+
+// live is a world in which pods start at once.
+type live struct {
+	*testing.T
+	*Controller
+	clock *testingclock.FakePassiveClock
+	key   types.NamespacedName
+	uids  int
+	// most is how many nodes were without an available pod at once.
+	most int
+}
+
+// run reconciles for so long, with pods that become ready after a second.
+func (l *live) run(d time.Duration, restart bool) {
+	l.Helper()
+	for end := l.clock.Now().Add(d); l.clock.Now().Before(end); l.clock.SetTime(l.clock.Now().Add(time.Second)) {
+		for range 20 {
+			if restart {
+				l.memory = newMemory()
+			}
+			wake, err := l.reconcile(l.Context(), l.key)
+			if err != nil {
+				l.Fatal(err)
+			}
+			if wake.IsZero() || wake.Sub(l.clock.Now()) >= time.Second {
+				break
+			}
+		}
+		l.startPods()
+	}
+}
+
+func (l *live) startPods() {
+	available := map[string]bool{}
+	for _, pod := range l.pods() {
+		available[pod.Spec.NodeName] = len(pod.Status.Conditions) > 0
+		if pod.UID == "" {
+			l.uids++
+			pod.UID, pod.CreationTimestamp = types.UID(fmt.Sprint("pod-", l.uids)), metav1.NewTime(l.clock.Now())
+			if err := l.client.Update(l.Context(), &pod); err != nil {
+				l.Fatal(err)
+			}
+		}
+		if len(pod.Status.Conditions) == 0 {
+			pod.Status.Phase = corev1.PodRunning
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(l.clock.Now())}}
+			if err := l.client.Status().Update(l.Context(), &pod); err != nil {
+				l.Fatal(err)
+			}
+		}
+	}
+	missing := 0
+	for _, name := range []string{"n0", "n1", "n2", "n3", "n4", "n5"} {
+		if !available[name] {
+			missing++
+		}
+	}
+	l.most = max(l.most, missing)
+}
+
+func (l *live) pods() []corev1.Pod {
+	var list corev1.PodList
+	if err := l.client.List(l.Context(), &list); err != nil {
+		l.Fatal(err)
+	}
+	return list.Items
+}
+
+// images are those that run, by node.
+func (l *live) images() (images []string) {
+	for _, pod := range l.pods() {
+		images = append(images, pod.Spec.NodeName+"="+pod.Spec.Containers[0].Image)
+	}
+	slices.Sort(images)
+	return images
+}
+
+func (l *live) eds() *edsv1.ExtendedDaemonSet {
+	eds := &edsv1.ExtendedDaemonSet{}
+	if err := l.client.Get(l.Context(), l.key, eds); err != nil {
+		l.Fatal(err)
+	}
+	return eds
+}
+
+// A new template first runs on one node, as a canary, and then on all. It makes no difference whether the process forgets everything
+// before each reconcile.
+func TestRollout(t *testing.T) {
+	for name, restart := range map[string]bool{"one process": false, "restarted before each reconcile": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(6)
+			w.sets, w.eds.Status = nil, edsv1.ExtendedDaemonSetStatus{}
+			w.eds.Spec.Template.Spec.Containers[0].Image = "one"
+			w.eds.Spec.Strategy.Canary = &edsv1.ExtendedDaemonSetSpecStrategyCanary{Duration: &metav1.Duration{Duration: time.Minute}}
+			c := w.serve(t)
+			l := &live{T: t, Controller: c, clock: testingclock.NewFakePassiveClock(now), key: client.ObjectKeyFromObject(w.eds)}
+			c.clock, c.pods, c.legacy = l.clock, podCache{client: c.client}, newLegacy(nil)
+			c.options.NodeName = true
+			for _, n := range w.nodes {
+				if err := c.client.Create(t.Context(), n); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.run(20*time.Second, restart)
+			if got := l.images(); len(got) != 6 || !edsv1.IsConditionTrue(l.eds().Status.Conditions, edsv1.ConditionReady) {
+				t.Fatalf("after the creation: %v, %+v", got, l.eds().Status)
+			}
+			eds := l.eds()
+			eds.Spec.Template.Spec.Containers[0].Image = "two"
+			if err := c.client.Update(t.Context(), eds); err != nil {
+				t.Fatal(err)
+			}
+			l.most = 0
+			l.run(20*time.Second, restart)
+			if got, want := l.images(), []string{"n0=two", "n1=one", "n2=one", "n3=one", "n4=one", "n5=one"}; !slices.Equal(got, want) {
+				t.Errorf("in the canary: %v, %+v", got, l.eds().Status.Canary)
+			}
+			l.run(90*time.Second, restart)
+			want := []string{"n0=two", "n1=two", "n2=two", "n3=two", "n4=two", "n5=two"}
+			if got := l.images(); !slices.Equal(got, want) || !edsv1.IsConditionTrue(l.eds().Status.Conditions, edsv1.ConditionReady) {
+				t.Errorf("after the rollout: %v, %+v", got, l.eds().Status)
+			}
+			if l.most > 2 {
+				t.Errorf("%d nodes were without an available pod at once, and maxUnavailable is 2", l.most)
+			}
+		})
+	}
+}
