@@ -196,7 +196,8 @@ func (p *pass) labelCanary(ctx context.Context, pod *corev1.Pod, value string) e
 
 // excuseRestarts writes on a pod which of its restarts do not count.
 func (p *pass) excuseRestarts(ctx context.Context, pod *corev1.Pod) error {
-	return p.patchPod(ctx, pod, fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, pod.UID, edsv1.AnnotationExcusedRestarts, daemonset.Excuse(pod)))
+	const body = `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`
+	return p.patchPod(ctx, pod, fmt.Appendf(nil, body, pod.UID, edsv1.AnnotationExcusedRestarts, daemonset.Excuse(pod)))
 }
 
 // patchPod patches a pod, if it is the one that was decided about.

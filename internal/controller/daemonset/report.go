@@ -163,7 +163,6 @@ func (p *pass) hasBecomeTrue(before *edsv1.ExtendedDaemonSet, kind string) bool 
 // rolloutEvents are the Events of all that has changed since the status was last written.
 func (p *pass) rolloutEvents(before *edsv1.ExtendedDaemonSet) []events.Event {
 	var all []events.Event
-	conditions := p.EDS.Status.Conditions
 	if p.hasBecomeTrue(before, edsv1.ConditionCanaryPaused) {
 		all = append(all, events.CanaryPaused(p.EDS, p.Target.Name, string(p.EDS.Status.Reason), p.Canary.Verdict.Message))
 	}
@@ -177,7 +176,8 @@ func (p *pass) rolloutEvents(before *edsv1.ExtendedDaemonSet) []events.Event {
 	if p.wasReset(before) {
 		all = append(all, events.CanaryReset(p.EDS, p.Target.Name))
 	}
-	c, old := edsv1.FindCondition(conditions, edsv1.ConditionReconcileError), edsv1.FindCondition(before.Status.Conditions, edsv1.ConditionReconcileError)
+	c := edsv1.FindCondition(p.EDS.Status.Conditions, edsv1.ConditionReconcileError)
+	old := edsv1.FindCondition(before.Status.Conditions, edsv1.ConditionReconcileError)
 	if c != nil && c.Status == metav1.ConditionTrue && c.Reason == daemonset.ReasonRefused &&
 		(old == nil || old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message) {
 		all = append(all, events.PodCreateFailed(p.EDS, c.Message))

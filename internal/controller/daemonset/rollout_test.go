@@ -121,7 +121,7 @@ func TestRollout(t *testing.T) {
 			w := newWorld(6)
 			w.sets, w.eds.Status = nil, edsv1.ExtendedDaemonSetStatus{}
 			w.eds.Spec.Template.Spec.Containers[0].Image = "one"
-			w.eds.Spec.Strategy.Canary = &edsv1.ExtendedDaemonSetSpecStrategyCanary{Duration: &metav1.Duration{Duration: time.Minute}}
+			w.eds.Spec.Strategy.Canary = &edsv1.ExtendedDaemonSetSpecStrategyCanary{Duration: &metav1.Duration{Duration: 10 * time.Second}}
 			c := w.serve(t)
 			l := &live{T: t, Controller: c, clock: testingclock.NewFakePassiveClock(now), key: client.ObjectKeyFromObject(w.eds)}
 			c.clock, c.pods, c.legacy = l.clock, podCache{client: c.client}, newLegacy(nil)
@@ -131,7 +131,7 @@ func TestRollout(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			l.run(20*time.Second, restart)
+			l.run(5*time.Second, restart)
 			if got := l.images(); len(got) != 6 || !edsv1.IsConditionTrue(l.eds().Status.Conditions, edsv1.ConditionReady) {
 				t.Fatalf("after the creation: %v, %+v", got, l.eds().Status)
 			}
@@ -141,11 +141,11 @@ func TestRollout(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.most = 0
-			l.run(20*time.Second, restart)
+			l.run(5*time.Second, restart)
 			if got, want := l.images(), []string{"n0=two", "n1=one", "n2=one", "n3=one", "n4=one", "n5=one"}; !slices.Equal(got, want) {
 				t.Errorf("in the canary: %v, %+v", got, l.eds().Status.Canary)
 			}
-			l.run(90*time.Second, restart)
+			l.run(25*time.Second, restart)
 			want := []string{"n0=two", "n1=two", "n2=two", "n3=two", "n4=two", "n5=two"}
 			if got := l.images(); !slices.Equal(got, want) || !edsv1.IsConditionTrue(l.eds().Status.Conditions, edsv1.ConditionReady) {
 				t.Errorf("after the rollout: %v, %+v", got, l.eds().Status)

@@ -109,7 +109,8 @@ func (j *Judge) JudgeCanaryPods() {
 	if c := edsv1.FindCondition(conditions, edsv1.ConditionCanary); c != nil && c.Status == metav1.ConditionTrue {
 		h.Began = c.LastTransitionTime.Time
 	}
-	if c := edsv1.FindCondition(conditions, edsv1.ConditionPodRestarting); c != nil && c.Status == metav1.ConditionTrue && !c.LastUpdateTime.Time.Before(h.Began) {
+	restarting := edsv1.FindCondition(conditions, edsv1.ConditionPodRestarting)
+	if c := restarting; c != nil && c.Status == metav1.ConditionTrue && !c.LastUpdateTime.Time.Before(h.Began) {
 		h.FirstRestart, h.LastRestart = c.LastTransitionTime.Time, c.LastUpdateTime.Time
 	}
 	var pods []CanaryPod

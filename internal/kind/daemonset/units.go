@@ -86,8 +86,8 @@ func (j *Judge) whyUnfit(s *NodeState) (v1alpha1.Reason, string) {
 	case j.Strategy.Type == edsv1.StrategyOnDelete && !j.isLeftover(s):
 		return v1alpha1.ReasonOnDelete, "spec.strategy.type is OnDelete: the pod is replaced when somebody deletes it"
 	case s.Kept && portsConflict(&s.Outdated.Spec, &j.Active.Spec.Template.Spec):
-		return v1alpha1.ReasonNodeUnfit, "pod " + s.Outdated.Name + " has a port of the host that the new pod needs, and its DaemonSet would make it again: " +
-			"delete the DaemonSet with --cascade=orphan"
+		return v1alpha1.ReasonNodeUnfit, "pod " + s.Outdated.Name + " has a port of the host that the new pod needs, " +
+			"and its DaemonSet would make it again: delete the DaemonSet with --cascade=orphan"
 	case !s.Placement.Create:
 		return v1alpha1.ReasonNodeUnfit, "no new pod would be made on the node: " + s.Placement.Why
 	case !s.Refused.IsZero() && j.Now.Before(retry):
