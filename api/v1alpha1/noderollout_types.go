@@ -42,10 +42,11 @@ type NodeRolloutList struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.hostUpdate) != has(self.replacement)",message="exactly one of hostUpdate and replacement must be given: hostUpdate: {} brings hosts to the newest version that they have to offer"
 // +kubebuilder:validation:XValidation:rule="has(self.hostUpdate) == has(oldSelf.hostUpdate)",message="hostUpdate and replacement can't take each other's place: make another NodeRollout"
+// +kubebuilder:validation:XValidation:rule="!has(self.hostUpdate) || !has(self.hostUpdate.labelNodes) || !self.hostUpdate.labelNodes || ((!has(self.nodeSelector.matchLabels) || !['bottlerocket.aws/updater-interface-version', 'thar.amazonaws.com/platform-version', 'moult.dev/updater-interface-version'].exists(k, k in self.nodeSelector.matchLabels)) && (!has(self.nodeSelector.matchExpressions) || !self.nodeSelector.matchExpressions.exists(e, e.key in ['bottlerocket.aws/updater-interface-version', 'thar.amazonaws.com/platform-version', 'moult.dev/updater-interface-version'] && e.operator in ['In', 'Exists'])))",message="hostUpdate.labelNodes labels nodes without an interface label, and this nodeSelector requires one: select the nodes by other labels"
 type NodeRolloutSpec struct {
-	// NodeSelector selects the nodes; {} selects all. With hostUpdate, of those that it selects only hosts are looked at that have a label which
-	// names their interface, such as bottlerocket.aws/updater-interface-version; with replacement, only machines of scale sets. A node with the
-	// label noderollout.moult.dev/NAME=disabled is left alone.
+	// NodeSelector selects the nodes; {} selects all. With hostUpdate, of the selected nodes only those are updated that have a label which
+	// names the interface of their host, such as bottlerocket.aws/updater-interface-version; with replacement, only machines of scale sets.
+	// A node with the label noderollout.moult.dev/NAME=disabled is not touched.
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="operator must be In, NotIn, Exists or DoesNotExist"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator == 'In' || e.operator == 'NotIn') ? (has(e.values) && size(e.values) > 0) : (!has(e.values) || size(e.values) == 0))",message="values must be given for the operators In and NotIn, and left out for Exists and DoesNotExist"
 	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
@@ -180,6 +181,12 @@ type HostUpdate struct {
 	// DetectOnly shows which hosts have an update, and touches none. Default false.
 	// +optional
 	DetectOnly bool `json:"detectOnly,omitempty"`
+	// LabelNodes adds the label that names the interface of the host to selected Nodes that have no such label, by status.nodeInfo.osImage:
+	// bottlerocket.aws/updater-interface-version=2.0.0 for Bottlerocket 0.4.1 and newer, =1.0.0 for older Bottlerocket, and
+	// thar.amazonaws.com/platform-version=1.0.0 for Thar. The label starts the agent of that interface there. A label that is there already is
+	// never changed or removed, and other hosts get none. Default false: label the Nodes yourself.
+	// +optional
+	LabelNodes bool `json:"labelNodes,omitempty"`
 	// MinimumAge is how long a version must have been known before a host is brought to it, from when any selected host first offered it
 	// (status.releases). Default: none.
 	// +optional

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command moult-agent is the part of Moult that runs on each host which updates itself: moult-agent run has the host do what the
-// operator asks for, and moult-agent label puts the label on Bottlerocket hosts by which they are found.
+// Command moult-agent is the part of Moult that runs on each host which updates itself. It has the host do what the operator asks for.
 package main
 
 import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"runtime"
@@ -22,9 +20,9 @@ import (
 var version = "dev"
 
 func main() {
-	//nolint:forbidigo // It begins here.
+	//nolint:forbidigo // The program starts here.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	slim(os.LookupEnv)
+	limitResources(os.LookupEnv)
 	err := execute(ctx, os.Args[1:], os.LookupEnv, os.Stdout, os.Stderr)
 	stop()
 	if err != nil {
@@ -33,14 +31,14 @@ func main() {
 	}
 }
 
-// What the process takes of a host, however many processors that has: little is done here, and little is kept.
+// The limits of the process, however many processors the host has.
 const (
 	processors  = 2
 	memoryLimit = 10 << 20
 )
 
-// slim keeps the process small, as far as the environment does not say how.
-func slim(lookup func(string) (string, bool)) {
+// limitResources keeps the process small, unless the environment sets other limits.
+func limitResources(lookup func(string) (string, bool)) {
 	if _, ok := lookup("GOMAXPROCS"); !ok {
 		runtime.GOMAXPROCS(min(processors, runtime.GOMAXPROCS(0)))
 	}
@@ -68,18 +66,9 @@ The spelling of the Bottlerocket update operator works too: moult-agent -agent -
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newRunCommand(lookup), newLabelCommand(lookup))
+	root.AddCommand(newRunCommand(lookup))
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(errOut)
 	return root.ExecuteContext(ctx)
-}
-
-// logger logs as text.
-func logger(w io.Writer, verbose bool) *slog.Logger {
-	level := slog.LevelInfo
-	if verbose {
-		level = slog.LevelDebug
-	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }

@@ -3,25 +3,107 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"moult.dev/moult/internal/agent"
+	"moult.dev/moult/internal/agent/host"
 )
 
-// variables says which environment variables stand for which flag, the first that is set first.
-type variables map[string][]string
+// settings are those of moult-agent run.
+type settings struct {
+	nodeName      string
+	kubeconfig    string
+	readAsNode    string
+	verbose       bool
+	checkInterval time.Duration
+	rebootGrace   time.Duration
+	probeAddress  string
+	hostRoot      string
+	socket        string
+	bootIDFile    string
 
-// load takes from the environment what no flag says.
-func (v variables) load(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
+	sentinelFile    string
+	sentinelCommand command
+	rebootMethod    string
+	rebootCommand   command
+	rebootSignal    string
+}
+
+// Where the root of a host is mounted, for hosts that are reached through it.
+const (
+	rootBottlerocket = "/.bottlerocket/rootfs"
+	rootDogswatch    = "/.thar/rootfs"
+)
+
+// defaultSignal tells systemd to reboot.
+const defaultSignal = "SIGRTMIN+5"
+
+// The ways to reboot a host with a sentinel.
+const (
+	byCommand = "command"
+	bySignal  = "signal"
+)
+
+// environment names the environment variables that stand for a flag. The first that is set counts.
+var environment = map[string][]string{
+	"node-name":               {"NODE_NAME", "MY_NODE_NAME", "KURED_NODE_ID"},
+	"kubeconfig":              {"KUBECONFIG"},
+	"reboot-sentinel-file":    {"KURED_REBOOT_SENTINEL"},
+	"reboot-sentinel-command": {"KURED_REBOOT_SENTINEL_COMMAND"},
+	"reboot-command":          {"KURED_REBOOT_COMMAND"},
+	"reboot-signal":           {"KURED_REBOOT_SIGNAL"},
+	"reboot-method":           {"KURED_REBOOT_METHOD"},
+}
+
+func (s *settings) bind(flags *pflag.FlagSet) {
+	s.rebootCommand = host.DefaultRebootCommand
+	flags.StringVar(&s.nodeName, "node-name", "", "name of the Node of this host")
+	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "file that says how the API server is reached (default: as a Pod, by its service account)")
+	flags.StringVar(&s.readAsNode, "read-as-node", string(agent.ReadAsNodeAuto),
+		"read the Node as the node itself, which sees no other: auto (where Kubernetes can, 1.36 and newer), always or never")
+	flags.BoolVar(&s.verbose, "debug", false, "log more")
+	flags.DurationVar(&s.checkInterval, "check-interval", agent.DefaultCheckInterval,
+		"time between two checks for updates, up to a fifth more or less at random")
+	flags.DurationVar(&s.rebootGrace, "reboot-grace", agent.DefaultRebootGrace, "how long the host may fail to report its version after a boot, "+
+		"and how long it may stay up after the order to reboot before the log says so")
+	flags.StringVar(&s.probeAddress, "health-probe-bind-address", "", "address of /healthz, such as :8081 (default: none)")
+	flags.StringVar(&s.hostRoot, "host-root", "", "root of the host, for updog (default "+rootBottlerocket+", or "+rootDogswatch+
+		" for Dogswatch's label) and for the sentinel (default: the namespaces of process 1, which needs hostPID)")
+	flags.StringVar(&s.socket, "api-socket", host.UpdateAPISocket, "socket of the Update API")
+	flags.StringVar(&s.bootIDFile, "boot-id-file", host.DefaultBootIDFile, "file with the id of the present boot")
+	flags.StringVar(&s.sentinelFile, "reboot-sentinel-file", host.DefaultSentinelFile, "file on the host that is there when a reboot is needed")
+	flags.Var(&s.sentinelCommand, "reboot-sentinel-command",
+		`command on the host that ends with 0 when a reboot is needed, in place of the file; words, or a JSON list such as ["sh","-c","..."]`)
+	flags.Var(&s.rebootCommand, "reboot-command", `command on the host that reboots it; words, or a JSON list such as ["sh","-c","..."]`)
+	flags.StringVar(&s.rebootSignal, "reboot-signal", "",
+		"signal to process 1 of the host that reboots it, such as "+defaultSignal+", in place of the command")
+	flags.StringVar(&s.rebootMethod, "reboot-method", "", "command or signal (default: signal if there is one, else command)")
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "reboot-sentinel" { // kured's name of it.
+			name = "reboot-sentinel-file"
+		}
+		return pflag.NormalizedName(name)
+	})
+	flags.VisitAll(func(f *pflag.Flag) {
+		if names := environment[f.Name]; len(names) > 0 {
+			f.Usage += " [$" + strings.Join(names, ", $") + "]"
+		}
+	})
+}
+
+// load takes from the environment what no flag sets.
+func (s *settings) load(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var problems []error
 	flags.VisitAll(func(f *pflag.Flag) {
-		for _, name := range v[f.Name] {
+		for _, name := range environment[f.Name] {
 			value, ok := lookup(name)
 			if f.Changed || !ok || value == "" {
 				continue
@@ -35,49 +117,37 @@ func (v variables) load(flags *pflag.FlagSet, lookup func(string) (string, bool)
 	return errors.Join(problems...)
 }
 
-// document says in each flag's help which variables stand for it.
-func (v variables) document(flags *pflag.FlagSet) {
-	flags.VisitAll(func(f *pflag.Flag) {
-		if names := v[f.Name]; len(names) > 0 {
-			f.Usage += " [$" + strings.Join(names, ", $") + "]"
-		}
-	})
-}
-
-// own are the settings that both commands have: which Node, and how the API server is reached.
-type own struct {
-	nodeName   string
-	kubeconfig string
-	readAsNode string
-	verbose    bool
-}
-
-// nodeVariables are the environment variables of own.
-func nodeVariables() variables {
-	return variables{"node-name": {"NODE_NAME", "MY_NODE_NAME", "KURED_NODE_ID"}, "kubeconfig": {"KUBECONFIG"}}
-}
-
-func (o *own) bind(flags *pflag.FlagSet) {
-	flags.StringVar(&o.nodeName, "node-name", "", "name of the Node of this host")
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says how the API server is reached (default: as a Pod, by its service account)")
-	flags.StringVar(&o.readAsNode, "read-as-node", string(agent.ReadAsNodeAuto),
-		"read the Node as the node itself, which sees no other: auto (where Kubernetes can, 1.36 and newer), always or never")
-	flags.BoolVar(&o.verbose, "debug", false, "log more")
-}
-
 // complete checks what flags alone can't.
-func (o *own) complete() error {
-	if strings.TrimSpace(o.nodeName) == "" {
-		return errors.New("--node-name must be given, or $NODE_NAME, and not be empty")
+func (s *settings) complete() error {
+	var problems []error
+	if strings.TrimSpace(s.nodeName) == "" {
+		problems = append(problems, errors.New("--node-name must be given, or $NODE_NAME, and not be empty"))
 	}
-	return nil
+	if s.checkInterval < time.Second {
+		problems = append(problems, fmt.Errorf("--check-interval must be 1s or more, not %s", s.checkInterval))
+	}
+	if s.rebootGrace < time.Second {
+		problems = append(problems, fmt.Errorf("--reboot-grace must be 1s or more, not %s", s.rebootGrace))
+	}
+	switch s.rebootMethod {
+	case "":
+	case byCommand:
+		s.rebootSignal = ""
+	case bySignal:
+		if s.rebootSignal == "" {
+			s.rebootSignal = defaultSignal
+		}
+	default:
+		problems = append(problems, fmt.Errorf("--reboot-method must be %s or %s, not %q", byCommand, bySignal, s.rebootMethod))
+	}
+	return errors.Join(problems...)
 }
 
 // restConfig finds the API server.
-func (o *own) restConfig() (*rest.Config, error) {
+func (s *settings) restConfig() (*rest.Config, error) {
 	find := rest.InClusterConfig
-	if o.kubeconfig != "" {
-		find = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", o.kubeconfig) }
+	if s.kubeconfig != "" {
+		find = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", s.kubeconfig) }
 	}
 	config, err := find()
 	if err != nil {
@@ -86,3 +156,36 @@ func (o *own) restConfig() (*rest.Config, error) {
 	config.UserAgent = "moult-agent/" + version
 	return config, nil
 }
+
+// command is a flag: a program and its arguments, as words between spaces or as a JSON list.
+type command []string
+
+var _ pflag.Value = (*command)(nil)
+
+// Set reads the command. No shell runs it, so quotes would be passed on as they are: they are refused.
+func (c *command) Set(text string) error {
+	const write = `write a JSON list of the program and its arguments, such as ["sh","-c","! needs-restarting -r"]`
+	text = strings.TrimSpace(text)
+	var list []string
+	switch {
+	case strings.HasPrefix(text, "["):
+		if err := json.Unmarshal([]byte(text), &list); err != nil {
+			return errors.New("this is no list of strings: " + write)
+		}
+		if len(list) == 0 || list[0] == "" {
+			return errors.New("the list names no program: " + write)
+		}
+	case strings.ContainsAny(text, `'"\`):
+		return errors.New("quotes and backslashes are not understood here: " + write)
+	default:
+		list = strings.Fields(text)
+	}
+	*c = list
+	return nil
+}
+
+// String shows the command in the help.
+func (c *command) String() string { return strings.Join(*c, " ") }
+
+// Type names the value in the help.
+func (c *command) Type() string { return "command" }

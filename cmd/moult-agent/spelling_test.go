@@ -28,7 +28,6 @@ func TestTranslate(t *testing.T) {
 		"-agent -nodeName n1 more":             `error: unexpected argument "more"`,
 		"-agent -nodename n1":                  "error: flag provided but not defined: -nodename",
 		"run --node-name n1":                   "run --node-name n1",
-		"label --node-name n1 --debug":         "label --node-name n1 --debug",
 		"run --node-name -agent":               "run --node-name -agent",
 		"--help":                               "--help",
 		"":                                     "",
@@ -51,9 +50,7 @@ func TestCommandLines(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "") // This is no Pod.
 	for line, want := range map[string]string{
 		"run":                                   "--node-name must be given, or $NODE_NAME, and not be empty",
-		"label":                                 "--node-name must be given, or $NODE_NAME, and not be empty",
 		"run --node-name n1":                    "finding the API server (is $KUBECONFIG set?), unable to load in-cluster configuration",
-		"label --node-name n1":                  "finding the API server (is $KUBECONFIG set?), unable to load in-cluster configuration",
 		"-agent -nodeName n1":                   "finding the API server (is $KUBECONFIG set?), unable to load in-cluster configuration",
 		"run --node-name n1 --kubeconfig none":  "finding the API server (is $KUBECONFIG set?), stat none",
 		"run --node-name n1 --check-interval=0": "--check-interval must be 1s or more, not 0s",
@@ -71,7 +68,6 @@ func TestCommandLines(t *testing.T) {
 		"--version":       "moult-agent version dev",
 		"--help":          "moult-agent -agent -nodeName NAME",
 		"run --help":      "[$NODE_NAME, $MY_NODE_NAME, $KURED_NODE_ID]",
-		"label --help":    "bottlerocket.aws/updater-interface-version",
 		"completion bash": "bash completion",
 		"":                "Available Commands",
 	} {
@@ -93,9 +89,13 @@ func TestSettings(t *testing.T) {
 			return "", false
 		}
 	}
-	type chosen struct{ Node, File, Command, Reboot, Signal string }
+	type chosen struct {
+		Node, File      string
+		Command, Reboot command
+		Signal          string
+	}
 	usual := func(node, signal string) chosen {
-		return chosen{node, host.DefaultSentinelFile, "", host.DefaultRebootCommand, signal}
+		return chosen{node, host.DefaultSentinelFile, nil, host.DefaultRebootCommand, signal}
 	}
 	for name, tc := range map[string]struct {
 		environment func(string) (string, bool)
@@ -107,31 +107,36 @@ func TestSettings(t *testing.T) {
 		"brupop's": {environment("MY_NODE_NAME=n1"), "", usual("n1", ""), ""},
 		"kured's": {
 			environment("KURED_NODE_ID=n1", "KURED_REBOOT_SENTINEL=/s", "KURED_REBOOT_SENTINEL_COMMAND=needs -r", "KURED_REBOOT_COMMAND=/sbin/reboot"), "",
-			chosen{"n1", "/s", "needs -r", "/sbin/reboot", ""}, "",
+			chosen{"n1", "/s", command{"needs", "-r"}, command{"/sbin/reboot"}, ""}, "",
 		},
 		"kured's signal":          {environment("NODE_NAME=n1", "KURED_REBOOT_METHOD=signal"), "", usual("n1", "SIGRTMIN+5"), ""},
 		"kured's own signal":      {environment("NODE_NAME=n1", "KURED_REBOOT_METHOD=signal", "KURED_REBOOT_SIGNAL=39"), "", usual("n1", "39"), ""},
 		"a signal that is unused": {environment("NODE_NAME=n1", "KURED_REBOOT_METHOD=command", "KURED_REBOOT_SIGNAL=39"), "", usual("n1", ""), ""},
 		"a flag wins": {
 			environment("NODE_NAME=n1", "KURED_REBOOT_SENTINEL=/s"), "--node-name=n2 --reboot-sentinel-file=/f",
-			chosen{"n2", "/f", "", host.DefaultRebootCommand, ""}, "",
+			chosen{"n2", "/f", nil, host.DefaultRebootCommand, ""}, "",
 		},
 		"a flag of kured": {
-			environment("NODE_NAME=n1"), "--reboot-sentinel=/f --reboot-signal=SIGINT", chosen{"n1", "/f", "", host.DefaultRebootCommand, "SIGINT"}, "",
+			environment("NODE_NAME=n1"), "--reboot-sentinel=/f --reboot-signal=SIGINT", chosen{"n1", "/f", nil, host.DefaultRebootCommand, "SIGINT"}, "",
 		},
 		"the first variable wins": {environment("MY_NODE_NAME=n2", "NODE_NAME=n1"), "", usual("n1", ""), ""},
 		"an empty one is none":    {environment("NODE_NAME=", "MY_NODE_NAME=n2"), "", usual("n2", ""), ""},
-		"a bad method":            {environment("NODE_NAME=n1", "KURED_REBOOT_METHOD=magic"), "", chosen{}, `--reboot-method must be command or signal, not "magic"`},
+		"a list": {
+			environment("NODE_NAME=n1", `KURED_REBOOT_SENTINEL_COMMAND=["sh", "-c", "! needs -r"]`), `--reboot-command=["/sbin/reboot","-f"]`,
+			chosen{"n1", host.DefaultSentinelFile, command{"sh", "-c", "! needs -r"}, command{"/sbin/reboot", "-f"}, ""}, "",
+		},
+		"an empty command is none": {environment("NODE_NAME=n1"), "--reboot-sentinel-command=", chosen{"n1", host.DefaultSentinelFile, command{}, host.DefaultRebootCommand, ""}, ""},
+		"a bad method":             {environment("NODE_NAME=n1", "KURED_REBOOT_METHOD=magic"), "", chosen{}, `--reboot-method must be command or signal, not "magic"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := newRunCommand(tc.environment)
 			s := &settings{}
 			cmd.ResetFlags()
-			known := s.bind(cmd.Flags())
+			s.bind(cmd.Flags())
 			if err := cmd.ParseFlags(strings.Fields(tc.args)); err != nil {
 				t.Fatal(err)
 			}
-			err := known.load(cmd.Flags(), tc.environment)
+			err := s.load(cmd.Flags(), tc.environment)
 			if err == nil {
 				err = s.complete()
 			}
@@ -148,5 +153,21 @@ func TestSettings(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestCommandRefused(t *testing.T) {
+	const list = `write a JSON list of the program and its arguments, such as ["sh","-c","! needs-restarting -r"]`
+	for text, want := range map[string]string{
+		`sh -c "! needs -r"`: "quotes and backslashes are not understood here: " + list,
+		`a\ b`:               "quotes and backslashes are not understood here: " + list,
+		"[ -f /needed ]":     "this is no list of strings: " + list,
+		"[]":                 "the list names no program: " + list,
+		`[""]`:               "the list names no program: " + list,
+	} {
+		var c command
+		if err := c.Set(text); err == nil || err.Error() != want {
+			t.Errorf("%s: error %v, want %s", text, err, want)
+		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The pods of agents and labeller have of the host and of tokens what docs/security.md says.
+// The pods of agents have the access to the host that docs/security.md lists.
 func TestManifests(t *testing.T) {
 	type pod struct {
 		Account                        string
@@ -28,11 +28,10 @@ func TestManifests(t *testing.T) {
 		"moult-agent-updog":      {Account: agentAccount, Privileged: true, Root: true, HostPID: true, TTY: true, Host: []string{"/ Directory"}},
 		"moult-agent-thar":       {Account: agentAccount, Privileged: true, Root: true, HostPID: true, TTY: true, Host: []string{"/ Directory"}},
 		"moult-agent-sentinel":   {Account: agentAccount, Privileged: true, Root: true, HostPID: true},
-		"moult-labeller":         {Account: labellerAccount, Group: 65532, Host: []string{"/run Directory ro", "/usr/bin Directory ro"}},
 	}
 	got := map[string]pod{}
 	var sets []*appsv1.DaemonSet
-	for _, name := range []string{"agent-update-api", "agent-updog", "agent-thar", "agent-sentinel", "labeller"} {
+	for _, name := range []string{"agent-update-api", "agent-updog", "agent-thar", "agent-sentinel"} {
 		text, err := os.ReadFile(name + ".yaml")
 		if err != nil {
 			t.Fatal(err)

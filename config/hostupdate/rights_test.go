@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostupdate tests the rights that these manifests give to agents and labeller.
+// Package hostupdate tests the rights that these manifests give to agents.
 package hostupdate
 
 import (
@@ -37,9 +37,8 @@ import (
 )
 
 const (
-	namespace       = "system-upgrade"
-	agentAccount    = "moult-agent"
-	labellerAccount = "moult-labeller"
+	namespace    = "system-upgrade"
+	agentAccount = "moult-agent"
 )
 
 // thief is somebody who has stolen a token, and does with it what he likes.
@@ -200,7 +199,7 @@ func start(t *testing.T) (own, other string) {
 			t.Fatalf("kubectl %v: %v\n%s", args, err, out)
 		}
 	}
-	files := []string{"-f", "agent-account.yaml", "-f", "agent-policy.yaml", "-f", "labeller-account.yaml", "-f", "labeller-policy.yaml"}
+	files := []string{"-f", "agent-account.yaml", "-f", "agent-policy.yaml"}
 	kubectl(t.Context(), "apply", "--server-side", "-f", "../namespace/namespace.yaml") // It stays.
 	kubectl(t.Context(), append([]string{"apply", "--server-side"}, files...)...)
 	t.Cleanup(func() {
@@ -259,9 +258,7 @@ func TestAPIRights(t *testing.T) {
 	key, _ := agentKeys()
 	eventually(t, "the policies hold", func(context.Context) (string, bool) {
 		code, answer := agent.try(http.MethodPatch, nodePath(other), mergePatch, metadata("annotations", key[0], "a"))
-		labeller := steal(t, namespace, labellerAccount, own)
-		other, more := labeller.try(http.MethodPatch, nodePath(other), mergePatch, metadata("labels", "a", "b"))
-		return answer + more, code == http.StatusForbidden && other == http.StatusForbidden
+		return answer, code == http.StatusForbidden
 	})
 	t.Run("needs", func(t *testing.T) { agentMay(t, agent.in(t), own) })
 	t.Run("others", func(t *testing.T) { agentLeavesOthersAlone(t, agent.in(t), own, other) })
@@ -270,7 +267,6 @@ func TestAPIRights(t *testing.T) {
 	t.Run("impersonation", func(t *testing.T) { agentIsNobodyElse(t, agent.in(t), own, other) })
 	t.Run("tokens", func(t *testing.T) { tokensWithoutTheNode(t, own, other) })
 	t.Run("richer", func(t *testing.T) { policyBoundsWhatRolesAllow(t, own, other) })
-	t.Run("labeller", func(t *testing.T) { labellerMay(t, own, other) })
 }
 
 // in is the thief in a subtest.
@@ -663,65 +659,4 @@ func policyBoundsWhatRolesAllow(t *testing.T, own, other string) {
 		t.Fatal(err)
 	}
 	admin.refused("a whole Node", "the spec of its Node", http.MethodPut, nodePath(own), "application/json", whole)
-}
-
-// labellerMay puts one label on its own Node where there is none, and says so.
-func labellerMay(t *testing.T, own, other string) {
-	t.Helper()
-	const only, annotations = "the labeller may only add the label", "the labeller may not change the annotations"
-	label := v1alpha1.HostProtocols[0].InterfaceLabel
-	labeller := steal(t, namespace, labellerAccount, own)
-	path := nodePath(own)
-	labeller.asNode(own).allowed("reading the own Node", http.MethodGet, path, "", nil)
-	labeller.asNode(own).refused("watching", "impersonate", http.MethodGet, "/api/v1/nodes?watch=true&fieldSelector="+url.QueryEscape("metadata.name="+own), "", nil)
-	labeller.asNode(own).refused("reading another", "only its own Node", http.MethodGet, nodePath(other), "", nil)
-	labeller.refused("direct read", `cannot get resource "nodes"`, http.MethodGet, path, "", nil)
-
-	labeller.refused("another value", only, http.MethodPatch, path, mergePatch, metadata("labels", label, "sentinel"))
-	labeller.refused("another node", "the labeller may only change the Node", http.MethodPatch, nodePath(other), mergePatch, metadata("labels", label, "2.0.0"))
-	labeller.refused("another label", only, http.MethodPatch, path, mergePatch, metadata("labels", v1alpha1.HostProtocols[1].InterfaceLabel, "2.0.0"))
-	labeller.refused("two labels", only, http.MethodPatch, path, mergePatch, metadata("labels", label, "2.0.0", "a", "b"))
-	labeller.refused("another's label", only, http.MethodPatch, path, mergePatch, []byte(`{"metadata":{"labels":{"e2e.moult.dev/foreign":null}}}`))
-	labeller.refused("an annotation", annotations, http.MethodPatch, path, mergePatch, metadata("annotations", v1alpha1.AnnotationHostVersion, "6.6.6"))
-	labeller.refused("what is wanted", annotations, http.MethodPatch, path, mergePatch, metadata("annotations", v1alpha1.HostProtocols[0].Wanted, "reboot-update"))
-	labeller.refused("a cordon", "the spec of its Node", http.MethodPatch, path, mergePatch, []byte(`{"spec":{"unschedulable":true}}`))
-	labeller.refused("status", "nodes/status", http.MethodPatch, path+"/status", mergePatch, []byte(`{}`))
-	labeller.refused("delete", "nodes", http.MethodDelete, path, "", nil)
-	stealBound(t, namespace, labellerAccount, nil).refused("a token of no pod", "not known", http.MethodPatch, path, mergePatch, metadata("labels", label, "2.0.0"))
-
-	labeller.allowed("the label", http.MethodPatch, path, mergePatch, metadata("labels", label, "2.0.0"))
-	labeller.refused("to change it", only, http.MethodPatch, path, mergePatch, metadata("labels", label, "1.0.0"))
-	labeller.refused("to take it off", only, http.MethodPatch, path, mergePatch, []byte(`{"metadata":{"labels":{"`+label+`":null}}}`))
-	if got := node(t, own).Labels[label]; got != "2.0.0" {
-		t.Errorf("the label is %q", got)
-	}
-
-	event := func(ns, kind, name string) (path string, body []byte) {
-		about := map[string]any{"apiVersion": "v1", "kind": kind, "name": name, "uid": name}
-		if ns != metav1.NamespaceDefault {
-			about["namespace"] = ns
-		}
-		body, err := json.Marshal(map[string]any{
-			"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"generateName": "rights-", "namespace": ns},
-			"involvedObject": about, "reason": "Labelled", "type": "Normal",
-			"message": "x", "source": map[string]any{"component": labellerAccount}, "count": 1,
-			"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z",
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return "/api/v1/namespaces/" + ns + "/events", body
-	}
-	const events = "the labeller may only make Events about the Node"
-	where, body := event("default", "Node", own)
-	labeller.allowed("an Event about its node", http.MethodPost, where, "application/json", body)
-	where, body = event("default", "Node", other)
-	labeller.refused("an Event about another node", events, http.MethodPost, where, "application/json", body)
-	where, body = event("default", "Pod", own)
-	labeller.refused("an Event about a pod", events, http.MethodPost, where, "application/json", body)
-	where, body = event("kube-system", "Node", own)
-	labeller.refused("an Event elsewhere", events, http.MethodPost, where, "application/json", body)
-	labeller.refused("reading Events", `cannot list resource "events"`, http.MethodGet, "/api/v1/events", "", nil)
-
-	labeller.mayOnly(own, "patch nodes", "create events")
 }

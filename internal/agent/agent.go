@@ -5,11 +5,11 @@ package agent
 import (
 	"cmp"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -17,28 +17,28 @@ import (
 	"moult.dev/moult/internal/agent/host"
 )
 
-// Options are what an agent needs, and how it goes about it.
+// Options are the settings of an agent.
 type Options struct {
 	// NodeName is the name of the agent's own Node.
 	NodeName string
-	// Config is how the API server is reached. Limits of requests are set by New.
+	// Config is how the API server is reached. New sets the limits of requests.
 	Config *rest.Config
 	// ReadAsNode says as whom the Node is read. Default ReadAsNodeAuto.
 	ReadAsNode ReadAsNode
-	// Host makes the host, whose interface is one of v1alpha1.Interface…. It is called once, when the Node's label has told it. An error
-	// is what every action then ends with.
+	// Host makes the host, whose interface is one of v1alpha1.Interface…. It is called once, when the Node's label is known. Every action
+	// then fails with its error.
 	Host func(protocol v1alpha1.HostProtocol, hostInterface string) (host.Host, error)
 	// CheckInterval is how long to wait between checks for updates, up to a fifth more or less at random. Default 30m.
 	CheckInterval time.Duration
-	// RebootGrace is how long after a boot a host may not answer what it runs, and how long it may stay up after it was told to reboot
-	// before the log says so. Default 5m.
+	// RebootGrace is how long after a boot the host may fail to report what it runs, and how long after the order to reboot the host may stay
+	// up before the log says so. Default 5m.
 	RebootGrace time.Duration
 	// Clock is the clock. Default the real one.
 	Clock clock.WithTicker
-	// Random gives numbers from 0 up to 1. Default those of math/rand.
+	// Random returns numbers from 0 up to 1. Default those of math/rand.
 	Random func() float64
 	// Log gets one line for each step. Default none.
-	Log *slog.Logger
+	Log logr.Logger
 }
 
 // Defaults of Options.
@@ -48,19 +48,17 @@ const (
 )
 
 const (
-	// firstCheck is within how long after the start the first check is.
+	// firstCheck is the longest time from the start to the first check.
 	firstCheck = time.Minute
-	// checkShare is how much more or less than the interval it is between two checks.
+	// checkShare is how much more or less than the interval the agent waits between two checks.
 	checkShare = 0.2
-	// failedChecks in a row are not chance: the Node is told of it.
+	// failedChecks in a row are written on the Node.
 	failedChecks = 3
-	// deadSocket is how long the host may refuse connections before the process ends: a socket that was mounted when the container was
-	// started is dead for it when the host makes a new one.
+	// deadSocket is how long the host may refuse connections before the process ends: a socket that was mounted when the container
+	// started is dead when the host makes a new one.
 	deadSocket = 10 * time.Minute
-	// stuck is how long a round may take at most: it makes a few requests, each bounded.
+	// stuck is the longest time that a round may take: it makes a few requests, each bounded.
 	stuck = 5 * time.Minute
-	// manyConflicts in a row are not chance: the next attempt waits.
-	manyConflicts = 5
 )
 
 // apiBackoff is the pace of attempts while the API server does not answer, or refuses.
@@ -68,34 +66,30 @@ func apiBackoff() backoff { return backoff{first: time.Second, most: 2 * time.Mi
 
 // Agent is the node's half of a host update.
 type Agent struct {
-	options Options
-	log     *slog.Logger
-	reads   *reader
-	writes  *writer
-	sight   *sight
-	doubt   time.Duration
+	options  Options
+	log      logr.Logger
+	client   *nodeClient
+	observed *observation
+	doubt    time.Duration
 	// busySince is when the present round began; nil while there is none.
 	busySince atomic.Pointer[time.Time]
 
-	// What follows belongs to the goroutine of Run.
+	// The fields below belong to the goroutine of Run.
 
-	// host is nil until the Node's label has told which it is: label is its key, and face what its value stands for.
-	host        host.Host
-	label, face string
-	// quiet is why the agent does not act at present, as it was logged last.
-	quiet string
-	// moved says that the Node's label names another interface than the host's, or is another label; nil while that is not so.
+	// host is nil until the Node's label is known: label is its key, and hostInterface the interface that its value selects.
+	host                 host.Host
+	label, hostInterface string
+	// inactive is the last logged reason why the agent does not act, or empty.
+	inactive string
+	// moved is the error of a label that now names another interface than the host's, or nil.
 	moved error
-	// odd is what was wanted last, if that is nothing that an agent can do.
-	odd v1alpha1.HostAction
-	// work is under way, or nil. ended is its outcome, once it has one that is not yet written.
+	// work is under way, or nil. ended is its outcome until that is written.
 	work  *work
 	ended *outcome
-	// retry fires when the API server is to be tried again; nil while nothing failed.
-	retry     clock.Timer
-	pause     backoff
-	conflicts int
-	// check fires when the next check is due; due is true from then until it is begun. failures are of the last ones in a row.
+	// retry fires when the next write may be tried; nil while no write failed.
+	retry clock.Timer
+	pause backoff
+	// check fires when the next check is due; due is true from then until the check starts. failures counts the last ones in a row.
 	check    clock.Timer
 	due      bool
 	failures int
@@ -104,7 +98,7 @@ type Agent struct {
 	refused time.Time
 }
 
-// New makes an agent. It fails without a name of the Node, with an interval below 0, and where Config or ReadAsNode is of no use.
+// New makes an agent. It fails without a NodeName, with a negative interval, and with an invalid Config or ReadAsNode.
 func New(o Options) (*Agent, error) {
 	if o.NodeName == "" {
 		return nil, errors.New("the name of the Node is not given")
@@ -120,21 +114,13 @@ func New(o Options) (*Agent, error) {
 	if o.Random == nil {
 		o.Random = rand.Float64
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	log := o.Log.With("node", o.NodeName)
-	config := limited(o.Config)
-	reads, err := newReader(config, o.ReadAsNode, o.NodeName, log)
-	if err != nil {
-		return nil, err
-	}
-	writes, err := newWriter(config, o.NodeName)
+	log := o.Log.WithValues("node", o.NodeName)
+	client, err := newNodeClient(o.Config, o.ReadAsNode, o.NodeName, log)
 	if err != nil {
 		return nil, err
 	}
 	return &Agent{
-		options: o, log: log, reads: reads, writes: writes, sight: newSight(), doubt: doubt, pause: apiBackoff(),
+		options: o, log: log, client: client, observed: newObservation(), doubt: doubt, pause: apiBackoff(),
 		checks: backoff{first: min(time.Minute, o.CheckInterval), most: o.CheckInterval},
 	}, nil
 }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent is the node's half of a host update. The operator says on the Node what it wants; the agent takes it up, has the
-// host do it, and says how it went, on the same Node:
+// Package agent is the node's half of a host update. The operator writes on the Node what it wants. The agent acknowledges that, has the
+// host do it, and writes the result on the same Node:
 //
-//	Node ──watch──▶ hear ──next──▶ acknowledge ──▶ work on the host ──▶ succeeded or failed ──patch──▶ Node
+//	node.go      reads and watches the Node, and patches it
+//	protocol.go  what operator and agent have written on the Node, and the next step        pure
+//	report.go    what the agent writes on the Node                                          pure
+//	run.go       the loop: acknowledge, start work, write the result
+//	work.go      the work on the host, in a goroutine of its own
 //
-// It does nothing that disrupts unless the operator asks for it. Its memory is the Node's annotations and the host itself, so that it
-// may end between any two steps: the next process goes on. Each write is a patch of its own keys alone with the resourceVersion that the
-// decision was made on; whoever loses decides again. Between words of the operator and checks of the host it makes no request but one
-// watch of its own Node.
+// The agent disrupts nothing unless the operator asks for it. Its memory is the Node's annotations and the host itself, so the process may
+// end between any two steps, and the next process continues. Each write is a patch of the agent's own keys with the resourceVersion that the
+// decision was made on. After a conflict the agent decides again. In steady state the agent has one watch of its own Node and sends no other
+// request.
 package agent

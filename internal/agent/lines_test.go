@@ -5,6 +5,9 @@ package agent
 import (
 	"strings"
 	"sync"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 )
 
 // lines is a log of which tests wait for lines.
@@ -20,8 +23,12 @@ type hook struct {
 	do   func()
 }
 
-func (l *lines) Write(p []byte) (int, error) {
-	line := string(p)
+// logger writes to the lines, debug messages too.
+func (l *lines) logger() logr.Logger {
+	return funcr.New(func(_, line string) { l.add(line) }, funcr.Options{Verbosity: 1})
+}
+
+func (l *lines) add(line string) {
 	var due []func()
 	l.mu.Lock()
 	l.all = append(l.all, line)
@@ -36,7 +43,6 @@ func (l *lines) Write(p []byte) (int, error) {
 	for _, do := range due {
 		do()
 	}
-	return len(p), nil
 }
 
 // after has something done when so many lines with a text have come, before the logger goes on.
@@ -62,5 +68,5 @@ func (l *lines) with(text string) []string {
 func (l *lines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.Join(l.all, "")
+	return strings.Join(l.all, "\n")
 }

@@ -4,7 +4,6 @@ package agent
 
 import (
 	"errors"
-	"log/slog"
 	"maps"
 	"testing"
 	"time"
@@ -45,8 +44,8 @@ func TestVerify(t *testing.T) {
 			if tc.boot != "" {
 				others[v1alpha1.AnnotationHostBoot] = tc.boot
 			}
-			s, _ := hear(nodeSaying(bottlerocketKeys, [4]string{"reboot-update", "reboot-update", "busy", "true"}, others))
-			a := &Agent{host: tc.machine, log: slog.New(slog.DiscardHandler), options: Options{Clock: clock.RealClock{}, RebootGrace: time.Minute}}
+			s, _ := readNode(nodeSaying(bottlerocketKeys, [4]string{"reboot-update", "reboot-update", "busy", "true"}, others))
+			a := &Agent{host: tc.machine, options: Options{Clock: clock.RealClock{}, RebootGrace: time.Minute}}
 			o := a.do(t.Context(), v1alpha1.HostActionReboot, s)
 			if got := text(o.err); got != tc.want {
 				t.Errorf("error %q, want %q", got, tc.want)
@@ -69,10 +68,10 @@ func TestVerifyWaits(t *testing.T) {
 			m.fails["version"] = errors.New("connection refused")
 			log := &lines{}
 			a := &Agent{
-				host: m, log: slog.New(slog.NewTextHandler(log, nil)),
+				host: m, log: log.logger(),
 				options: Options{Clock: clock.RealClock{}, RebootGrace: grace, Random: func() float64 { return 0 }},
 			}
-			s, _ := hear(nodeSaying(bottlerocketKeys, [4]string{"reboot-update", "reboot-update", "busy", "true"}, map[string]string{
+			s, _ := readNode(nodeSaying(bottlerocketKeys, [4]string{"reboot-update", "reboot-update", "busy", "true"}, map[string]string{
 				v1alpha1.AnnotationHostWanted: "1.1.0", v1alpha1.AnnotationHostBoot: "boot-0",
 			}))
 			log.after("is not known yet", 1, func() {

@@ -13,18 +13,18 @@ import (
 	"moult.dev/moult/internal/agent/host"
 )
 
-// doubt is how long an agent waits after a host has refused to reboot before it says so: the answer may be lost because the host
+// doubt is how long an agent waits after a host has refused to reboot before it reports that: the answer may be lost because the host
 // goes down.
 const doubt = 15 * time.Second
 
 // work is what the host is about to do, or does.
 type work struct {
-	// action is what was taken up; empty for a check that nobody asked for.
+	// action is what was taken up; empty for a periodic check.
 	action v1alpha1.HostAction
 	cancel context.CancelFunc
 	// done gets one outcome.
 	done chan outcome
-	// dropped is true when nobody wants the outcome any more.
+	// dropped is true when the outcome is not wanted any more.
 	dropped bool
 }
 
@@ -34,11 +34,11 @@ type outcome struct {
 	err   error
 }
 
-// errWithdrawn says that the order to reboot was taken back before it was carried out.
-var errWithdrawn = errors.New("the order was taken back")
+// errWithdrawn says that the order to reboot was withdrawn before it was carried out.
+var errWithdrawn = errors.New("the order was withdrawn")
 
-// fits reports whether the work is still what is said to be under way.
-func (w *work) fits(s *said) bool {
+// matches reports whether the Node still says that this work is under way.
+func (w *work) matches(s *nodeState) bool {
 	if w.action == "" {
 		return s.mayCheck()
 	}
@@ -46,18 +46,15 @@ func (w *work) fits(s *said) bool {
 }
 
 // begin has the host do what was taken up, or look for updates if action is empty.
-func (a *Agent) begin(ctx context.Context, action v1alpha1.HostAction, s *said) {
-	working, cancel := context.WithCancel(ctx)
+func (a *Agent) begin(ctx context.Context, action v1alpha1.HostAction, s *nodeState) {
+	ctx, cancel := context.WithCancel(ctx)
 	w := &work{action: action, cancel: cancel, done: make(chan outcome, 1)}
 	a.work = w
-	go func() {
-		o := a.do(working, action, s)
-		w.done <- o
-	}()
+	go func() { w.done <- a.do(ctx, action, s) }()
 }
 
-// do is the work. It returns when that is done, has failed, or the context ends.
-func (a *Agent) do(ctx context.Context, action v1alpha1.HostAction, s *said) outcome {
+// do does the work. It returns when that is done, has failed, or the context ends.
+func (a *Agent) do(ctx context.Context, action v1alpha1.HostAction, s *nodeState) outcome {
 	switch action {
 	case v1alpha1.HostActionPrepare:
 		return outcome{err: a.host.Prepare(ctx, s.version)}
@@ -68,7 +65,7 @@ func (a *Agent) do(ctx context.Context, action v1alpha1.HostAction, s *said) out
 		if err != nil {
 			return outcome{err: fmt.Errorf("reading the boot id, %w", err)}
 		}
-		if step := s.reboot(boot); step != order {
+		if step := s.rebootStep(boot); step != order {
 			return a.verify(ctx, s, step)
 		}
 		return outcome{err: a.reboot(ctx, s, boot)}
@@ -93,13 +90,13 @@ func (a *Agent) look(ctx context.Context) outcome {
 	return outcome{found: &finding{runs: runs, offer: offer}}
 }
 
-// reboot tells the host to reboot, if the operator still wants it, and returns only if it has refused, or nobody wants that any more. How long
-// it may take to go down is for the operator to say.
-func (a *Agent) reboot(ctx context.Context, s *said, boot string) error {
-	if s.unreadable != nil {
-		return fmt.Errorf("not rebooting, %w", s.unreadable)
+// reboot orders the host to reboot, if the operator still wants that. It returns only if the host has refused, or the order is not wanted any
+// more. The operator decides how long the host may take to go down.
+func (a *Agent) reboot(ctx context.Context, s *nodeState, boot string) error {
+	if s.claimError != nil {
+		return fmt.Errorf("not rebooting, %w", s.claimError)
 	}
-	now, err := a.ask(ctx)
+	now, err := a.readAgain(ctx)
 	if err != nil {
 		return err
 	}
@@ -107,11 +104,11 @@ func (a *Agent) reboot(ctx context.Context, s *said, boot string) error {
 		return errWithdrawn
 	}
 	a.log.Info("rebooting", "intent", now.intent(), "boot", boot, "runs", now.runs, "goal", now.goal())
-	telling, cancel := context.WithCancel(ctx)
-	told, over := make(chan error, 1), make(chan struct{})
+	ordering, cancel := context.WithCancel(ctx)
+	answered, over := make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(over)
-		told <- a.host.Reboot(telling)
+		answered <- a.host.Reboot(ordering)
 	}()
 	defer func() { cancel(); <-over }()
 	grace := a.options.Clock.NewTimer(a.options.RebootGrace)
@@ -120,73 +117,76 @@ func (a *Agent) reboot(ctx context.Context, s *said, boot string) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case err := <-told:
+		case err := <-answered:
 			if err == nil {
-				continue // It has taken the order, and goes down.
+				continue // The host has taken the order, and goes down.
 			}
 			if !sleep(ctx, a.options.Clock, a.doubt) {
 				return ctx.Err()
 			}
 			return fmt.Errorf("telling the host to reboot, %w", err)
 		case <-grace.C():
-			a.log.Warn("the host has been told to reboot and is still up", "after", a.options.RebootGrace)
+			a.log.Info("the host was told to reboot and is still up", "after", a.options.RebootGrace.String())
 		}
 	}
 }
 
-// ask reads the Node anew until the API server answers.
-func (a *Agent) ask(ctx context.Context) (*said, error) {
+// readAgain reads the Node from the API server, until that answers: the watch may be behind. It returns nil where there is no Node, or none with
+// a label.
+func (a *Agent) readAgain(ctx context.Context) (*nodeState, error) {
 	pause := apiBackoff()
 	for {
-		n, err := a.reads.get(ctx)
-		if err == nil {
-			if n == nil {
-				return nil, nil
-			}
-			s, _ := hear(n)
+		n, err := a.client.get(ctx)
+		switch {
+		case err == nil && n == nil:
+			a.observed.remove(nil)
+			return nil, nil
+		case err == nil:
+			a.observed.set(n)
+			s, _ := readNode(n)
 			return s, nil
 		}
 		wait := pause.next(a.options.Random)
-		a.log.Warn("the Node can't be read before the reboot", "error", err, "again", wait.Round(time.Millisecond))
+		a.log.Error(err, "the Node can't be read before the reboot", "again", wait.Round(time.Millisecond).String())
 		if !sleep(ctx, a.options.Clock, wait) {
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// verify finds out, after a reboot, whether the host is what it was to become. What it asks may not be up yet, so soon after a boot.
-func (a *Agent) verify(ctx context.Context, s *said, step rebootStep) outcome {
+// verify finds out, after a reboot, whether the host runs what it should. So soon after a boot the host may not answer yet.
+func (a *Agent) verify(ctx context.Context, s *nodeState, step rebootStep) outcome {
 	pause := backoff{first: time.Second, most: 30 * time.Second}
 	until := a.options.Clock.Now().Add(a.options.RebootGrace)
 	for {
-		o, certain := a.judge(ctx, s, step)
-		if o.err == nil || certain || ctx.Err() != nil {
+		o, answered := a.verifyOnce(ctx, s, step)
+		if answered || ctx.Err() != nil {
 			return o
 		}
 		wait := pause.next(a.options.Random)
 		if a.options.Clock.Now().Add(wait).After(until) {
 			return o
 		}
-		a.log.Warn("what the host runs after the reboot is not known yet", "error", o.err, "again", wait.Round(time.Millisecond))
+		a.log.Error(o.err, "what the host runs after the reboot is not known yet", "again", wait.Round(time.Millisecond).String())
 		if !sleep(ctx, a.options.Clock, wait) {
 			return outcome{err: ctx.Err()}
 		}
 	}
 }
 
-// judge is one attempt of verify. It returns true if the answer is certain.
-func (a *Agent) judge(ctx context.Context, s *said, step rebootStep) (outcome, bool) {
+// verifyOnce is one attempt of verify. It returns false if the host does not answer.
+func (a *Agent) verifyOnce(ctx context.Context, s *nodeState, step rebootStep) (outcome, bool) {
 	runs, err := a.host.Version(ctx)
 	if err != nil {
 		return outcome{err: fmt.Errorf("reading the version after the reboot, %w", err)}, false
 	}
-	why := "after the reboot the host"
+	subject := "after the reboot the host"
 	if step == verifyOnly {
-		why = "another agent took up the reboot without saying in which boot, and the host"
+		subject = "another agent took up the reboot without saying in which boot, and the host"
 	}
 	if goal := s.goal(); runs != "" && goal != "" {
-		if !same(runs, goal) {
-			return outcome{err: fmt.Errorf("%s runs %s, not %s", why, runs, goal)}, true
+		if strings.TrimPrefix(runs, "v") != strings.TrimPrefix(goal, "v") {
+			return outcome{err: fmt.Errorf("%s runs %s, not %s", subject, runs, goal)}, true
 		}
 		return outcome{found: &finding{runs: runs}}, true
 	}
@@ -196,25 +196,22 @@ func (a *Agent) judge(ctx context.Context, s *said, step rebootStep) (outcome, b
 	}
 	switch {
 	case offer.Available && offer.Version != "":
-		return outcome{err: fmt.Errorf("%s runs %s and still offers %s", why, runs, offer.Version)}, true
+		return outcome{err: fmt.Errorf("%s runs %s and still offers %s", subject, runs, offer.Version)}, true
 	case offer.Available:
-		return outcome{err: fmt.Errorf("%s still needs to reboot", why)}, true
+		return outcome{err: fmt.Errorf("%s still needs to reboot", subject)}, true
 	}
 	return outcome{found: &finding{runs: runs}}, true
 }
 
-// same reports whether two names are of one version: they may differ by a leading v.
-func same(a, b string) bool { return strings.TrimPrefix(a, "v") == strings.TrimPrefix(b, "v") }
+// unusable is a host that can't be reached, for a reason.
+type unusable struct{ reason error }
 
-// useless is a host of which nothing can be asked, for a reason.
-type useless struct{ reason error }
+var _ host.Host = unusable{}
 
-var _ host.Host = useless{}
-
-func (u useless) Version(context.Context) (string, error)   { return "", u.reason }
-func (u useless) BootID() (string, error)                   { return "", u.reason }
-func (u useless) Check(context.Context) (host.Offer, error) { return host.Offer{}, u.reason }
-func (u useless) Prepare(context.Context, string) error     { return u.reason }
-func (u useless) Perform(context.Context, string) error     { return u.reason }
-func (u useless) Revert(context.Context) error              { return u.reason }
-func (u useless) Reboot(context.Context) error              { return u.reason }
+func (u unusable) Version(context.Context) (string, error)   { return "", u.reason }
+func (u unusable) BootID() (string, error)                   { return "", u.reason }
+func (u unusable) Check(context.Context) (host.Offer, error) { return host.Offer{}, u.reason }
+func (u unusable) Prepare(context.Context, string) error     { return u.reason }
+func (u unusable) Perform(context.Context, string) error     { return u.reason }
+func (u unusable) Revert(context.Context) error              { return u.reason }
+func (u unusable) Reboot(context.Context) error              { return u.reason }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -94,7 +93,7 @@ func (w *world) agent() *Agent {
 	o.NodeName, o.Config, o.ReadAsNode = w.node, rest.CopyConfig(w.config), ReadAsNodeNever
 	o.Config.Wrap(func(next http.RoundTripper) http.RoundTripper { return w.wire.around(next) })
 	o.Host = func(v1alpha1.HostProtocol, string) (host.Host, error) { return w.machine, nil }
-	o.Log = slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	o.Log = w.log.logger()
 	a, err := New(o)
 	if err != nil {
 		w.t.Fatal(err)
@@ -403,7 +402,6 @@ func (w *wire) count() map[string]int {
 	defer w.mu.Unlock()
 	counts := maps.Clone(w.counts)
 	counts["patch"] -= w.conflicts
-	counts["get"] -= w.conflicts
 	for verb := range counts {
 		if counts[verb] -= w.late[verb]; counts[verb] == 0 {
 			delete(counts, verb)

@@ -14,6 +14,8 @@ const (
 	health   = host + "{}\nhealth: "
 	goes     = host + "{}\nstrategy: "
 	selects  = "hostUpdate: {}\nnodeSelector: "
+	labels   = "hostUpdate: {labelNodes: true}\nnodeSelector: "
+	labelled = "hostUpdate.labelNodes labels nodes without an interface label, and this nodeSelector requires one: select the nodes by other labels"
 	notAKey  = "must be the key of an annotation, such as storage.example.com/replicas-moved"
 	ownKey   = "keys of moult.dev, bottlerocket.aws and thar.amazonaws.com are the operator's and its agents' own: take one of another domain"
 	negative = "must not be negative"
@@ -59,6 +61,10 @@ hostUpdate:
 	{host + "{detectOnly: true, minimumAge: 72h}", ""},
 	{"{}", "spec.nodeSelector: Required value"},
 	{"nodeSelector: {}", "spec: Invalid value: exactly one of hostUpdate and replacement must be given: hostUpdate: {} brings hosts to the newest version that they have to offer"},
+	{host + "{labelNodes: true}", ""},
+	{labels + "{matchLabels: {a: b}, matchExpressions: [{key: moult.dev/updater-interface-version, operator: NotIn, values: [sentinel]}]}", ""},
+	{labels + "{matchLabels: {bottlerocket.aws/updater-interface-version: 2.0.0}}", "spec: Invalid value: " + labelled},
+	{labels + "{matchExpressions: [{key: thar.amazonaws.com/platform-version, operator: Exists}]}", "spec: Invalid value: " + labelled},
 	{host + "{versions: x}", `unknown field "spec.hostUpdate.versions"`},
 	{selects + "{matchExpressions: [{key: a, operator: Equals, values: [b]}]}", "spec.nodeSelector: Invalid value: operator must be In, NotIn, Exists or DoesNotExist"},
 	{selects + "{matchExpressions: [{key: a, operator: Exists, values: [b]}]}", "left out for Exists and DoesNotExist"},

@@ -5,8 +5,8 @@ package host
 import (
 	"context"
 	"errors"
+	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -233,7 +233,7 @@ func TestDoubleFaults(t *testing.T) {
 		"API, activate fails":   {api, state.ActivateFails, "no GPT", []step{prepared}, performed, "performing 1.20.0, activating the update, the host's updater failed (exit status 1): no GPT"},
 		"API, reboot inhibited": {api, state.RebootInhibited, "", []step{prepared, performed}, reboot, "rebooting, the Update API answers 500: Failed to reboot, exit code: 1, stderr: Operation inhibited by"},
 		"API, reboot ignored":   {api, state.RebootIgnored, "", []step{prepared, performed}, reboot, ""},
-		"updog, refresh fails":  {updog, state.RefreshFails, "no route", nil, check, "running updog check-update --json, exit status 1: no route"},
+		"updog, refresh fails":  {updog, state.RefreshFails, "no route", nil, check, "running updog check-update, exit status 1: no route"},
 		"updog, prepare fails":  {updog, state.PrepareFails, "disk full", nil, prepared, "preparing 1.20.0, updog update-image, exit status 1: Starting update to 1.20.0; disk full"},
 		"updog, activate fails": {updog, state.ActivateFails, "no GPT", []step{prepared}, performed, "performing 1.20.0, updog update-apply, exit status 1: no GPT"},
 		"updog, reboot ignored": {updog, state.RebootIgnored, "", []step{prepared, performed}, reboot, ""},
@@ -368,25 +368,8 @@ func TestDoubleSlow(t *testing.T) {
 func busy(t *testing.T, d *bottlerocket.Directory) bool {
 	t.Helper()
 	_, err := apiOf(d).status(t.Context())
-	return isBusy(err)
-}
-
-// TestDoublePresent looks for updog without running it.
-func TestDoublePresent(t *testing.T) {
-	t.Parallel()
-	d := startDouble(t, v1alpha1.InterfaceUpdog)
-	// From outside the link to the program leads elsewhere.
-	if err := os.Remove(d.Root.Path(updogBinary)); err != nil {
-		t.Fatal(err)
-	}
-	u := NewUpdog(UpdogOptions{Root: string(d.Root)})
-	if there, err := u.Present(); there || err != nil {
-		t.Errorf("updog is there, %v", err)
-	}
-	write(t, filepath.Join(string(d.Root), updogBinary), "#!/bin/sh\n")
-	if there, err := u.Present(); !there || err != nil {
-		t.Errorf("updog is not there, %v", err)
-	}
+	var answer *answerError
+	return errors.As(err, &answer) && answer.code == http.StatusLocked
 }
 
 // TestDoubleSentinel reboots a host because of its sentinel.
@@ -397,7 +380,7 @@ func TestDoubleSentinel(t *testing.T) {
 	t.Parallel()
 	d := startDouble(t, v1alpha1.InterfaceSentinel)
 	s, err := NewSentinel(SentinelOptions{
-		File: "/run/reboot-required", RebootCommand: "systemctl reboot", Root: string(d.Root), BootIDFile: d.Root.Path(state.BootIDFile),
+		File: "/run/reboot-required", RebootCommand: []string{"systemctl", "reboot"}, Root: string(d.Root), BootIDFile: d.Root.Path(state.BootIDFile),
 	})
 	if err != nil {
 		t.Fatal(err)

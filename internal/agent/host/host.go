@@ -5,14 +5,23 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"strings"
 )
 
-// ErrOther says that the host has another version to offer than the one that it is to be brought to, or none at all.
-var ErrOther = errors.New("the host has another version to offer")
+// ErrOther says that the host does not offer the wanted version.
+var ErrOther = errors.New("the host does not offer the wanted version")
 
-// Offer is what a host has to offer.
+// otherVersion is an ErrOther that names the versions. Both may be empty: any version is wanted, or none is offered.
+func otherVersion(wanted, offered string) error {
+	return fmt.Errorf("%w: %s is wanted, and it offers %s", ErrOther, cmp.Or(wanted, "any"), cmp.Or(offered, "none"))
+}
+
+// Offer is what a host offers.
 type Offer struct {
 	// Available is true when there is an update, or a reboot is needed.
 	Available bool
@@ -20,21 +29,48 @@ type Offer struct {
 	Version string
 }
 
-// Host is one machine. Its methods may be called again after any of them was broken off, by the end of the process too: what
-// is done already is not done again, and is no error. Each returns when it is done or has failed, or with the context's error.
+// Host is one machine. Its methods may be called again after any of them was broken off, also by the end of the process: a step that is
+// done already is not repeated, and is no error. Each returns when it is done or has failed, or with the context's error.
 type Host interface {
-	// Version is what the host runs, such as "1.20.3"; empty where versions have no name.
+	// Version returns what the host runs, such as "1.20.3"; empty where versions have no name.
 	Version(ctx context.Context) (string, error)
-	// BootID is the id of the present boot; another one after each reboot.
+	// BootID returns the id of the present boot; another one after each reboot.
 	BootID() (string, error)
-	// Check asks for what the host has to offer.
+	// Check returns what the host offers.
 	Check(ctx context.Context) (Offer, error)
 	// Prepare fetches the version. Empty is whatever the host offers; ErrOther if it offers another one.
 	Prepare(ctx context.Context, version string) error
-	// Perform makes the next boot one into the version that was prepared. ErrOther if that is another one.
+	// Perform makes the next boot use the version that was prepared. ErrOther if that is another one.
 	Perform(ctx context.Context, version string) error
-	// Revert makes the next boot one into what runs, where Perform has changed that.
+	// Revert makes the next boot use what runs now, where Perform has changed that.
 	Revert(ctx context.Context) error
-	// Reboot tells the host to reboot, and returns when it has taken the order, which may be never.
+	// Reboot orders the reboot, and returns when the host has taken the order, which may be never.
 	Reboot(ctx context.Context) error
+}
+
+// bareVersion returns a version without a leading v.
+func bareVersion(v string) string { return strings.TrimPrefix(v, "v") }
+
+// DefaultBootIDFile is where the kernel shows the id of the present boot, also in containers. The kubelet takes
+// status.nodeInfo.bootID from it.
+const DefaultBootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// boot is the present boot of the host.
+type boot struct {
+	// file holds its id; empty is DefaultBootIDFile.
+	file string
+}
+
+// BootID returns the id of the present boot.
+func (b boot) BootID() (string, error) {
+	file := cmp.Or(b.file, DefaultBootIDFile)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("reading the boot id, %w", err)
+	}
+	id := strings.TrimSpace(string(data))
+	if id == "" {
+		return "", fmt.Errorf("reading the boot id, %s is empty", file)
+	}
+	return id, nil
 }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -37,69 +36,54 @@ type place struct {
 	grace time.Duration
 }
 
-// own is true for the agent's own place, where nothing needs to be entered.
-func (p place) own() bool {
+// isOwn reports whether it is the agent's own place, where nothing needs to be entered.
+func (p place) isOwn() bool {
 	return p.mounts == "" && (p.root == "" || p.root == "/")
 }
 
-// outcome is what a command that ran to its end has left.
-type outcome struct {
+// result is what a command that ran to its end has left.
+type result struct {
 	stdout, stderr string
 	// code is the exit code, -1 if a signal ended it.
 	code   int
 	signal syscall.Signal
 }
 
-// failure is why the command has failed, nil if it has not.
-func (o *outcome) failure() error {
-	said := brief(o.stderr)
-	if said == "" {
-		said = brief(o.stdout)
-	}
-	var how string
-	switch {
-	case o.code == 0:
+// failure returns why the command has failed, or nil.
+func (r *result) failure() error {
+	if r.code == 0 {
 		return nil
-	case o.code < 0:
-		how = "ended by signal " + o.signal.String()
-	default:
-		how = fmt.Sprintf("exit status %d", o.code)
 	}
-	if said == "" {
-		return errors.New(how)
+	how := fmt.Sprintf("exit status %d", r.code)
+	if r.code < 0 {
+		how = "ended by signal " + r.signal.String()
 	}
-	return fmt.Errorf("%s: %s", how, said)
+	if said := cmp.Or(brief(r.stderr), brief(r.stdout)); said != "" {
+		how += ": " + said
+	}
+	return errors.New(how)
 }
 
-// maxBrief bounds what an error repeats of what a command or server has said, in bytes.
+// maxBrief bounds what an error repeats of the output of a command or server, in bytes.
 const maxBrief = 600
 
-// brief is what was said last, in one line.
-func brief(said string) string {
-	said = strings.ToValidUTF8(said, "?")
-	lines := strings.FieldsFunc(said, func(r rune) bool { return r == '\n' || r == '\r' })
-	kept := ""
-	for _, line := range slices.Backward(lines) {
-		line = strings.Join(strings.Fields(line), " ")
-		switch {
-		case line == "":
-			continue
-		case kept == "":
-			kept = line
-		case len(line)+2+len(kept) > maxBrief:
-			return kept
-		default:
-			kept = line + "; " + kept
+// brief returns the end of a text, in one line.
+func brief(text string) string {
+	var lines []string
+	for line := range strings.Lines(strings.ReplaceAll(text, "\r", "\n")) {
+		if line = strings.Join(strings.Fields(line), " "); line != "" {
+			lines = append(lines, line)
 		}
 	}
+	kept := strings.ToValidUTF8(strings.Join(lines, "; "), "?")
 	if len(kept) > maxBrief {
-		kept = strings.ToValidUTF8(kept[:maxBrief], "") + "..."
+		kept = "..." + strings.ToValidUTF8(kept[len(kept)-maxBrief:], "")
 	}
 	return kept
 }
 
 // run runs a command there, to its end. The error says that it could not be run, or is the context's.
-func (p place) run(ctx context.Context, argv ...string) (*outcome, error) {
+func (p place) run(ctx context.Context, argv ...string) (*result, error) {
 	// Opened here: the host's root may be one without /dev.
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -134,24 +118,42 @@ func (p place) run(ctx context.Context, argv ...string) (*outcome, error) {
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
 		return nil, fmt.Errorf("running %s%s, %w", argv[0], p.where(), err)
 	}
-	o := &outcome{stdout: stdout.String(), stderr: stderr.String(), code: cmd.ProcessState.ExitCode()}
+	o := &result{stdout: stdout.String(), stderr: stderr.String(), code: cmd.ProcessState.ExitCode()}
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		o.signal = status.Signal()
 	}
 	return o, nil
 }
 
-// within is run with a limit to how long the command may take. The error says so when that is over.
-func (p place) within(ctx context.Context, limit time.Duration, argv ...string) (*outcome, error) {
+// runWithin is run with a limit to how long the command may take.
+func (p place) runWithin(ctx context.Context, limit time.Duration, argv ...string) (*result, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has not ended within %s", limit))
 	defer cancel()
 	return p.run(ctx, argv...)
 }
 
-// where is said of the place in errors.
+// reboot runs a command that reboots the host. The reboot may end the command before it ends by itself, which is no failure. There is no
+// limit to how long it may take, for a host may take its time to go down.
+func (p place) reboot(ctx context.Context, argv ...string) error {
+	r, err := p.run(ctx, argv...)
+	if err != nil {
+		return fmt.Errorf("rebooting, %w", err)
+	}
+	// A shell reports by 128 and the signal that a signal ended what it ran.
+	term, hup := syscall.SIGTERM, syscall.SIGHUP
+	if r.signal == term || r.signal == hup || r.code == 128+int(term) || r.code == 128+int(hup) {
+		return nil
+	}
+	if err := r.failure(); err != nil {
+		return fmt.Errorf("rebooting by %s, %w", strings.Join(argv, " "), err)
+	}
+	return nil
+}
+
+// where names the place in errors.
 func (p place) where() string {
 	switch {
-	case p.own():
+	case p.isOwn():
 		return ""
 	case p.mounts != "":
 		return " on the host"
@@ -180,9 +182,6 @@ func (p place) exists(name string) (bool, error) {
 	return found, nil
 }
 
-// errNoCommand says that a host has no such command.
-var errNoCommand = errors.New("no such command")
-
 // lookUp finds a command, as a shell does.
 func lookUp(name string) (string, error) {
 	if strings.Contains(name, "/") {
@@ -194,7 +193,7 @@ func lookUp(name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("%w in %s", errNoCommand, searchPath)
+	return "", errors.New("no such command in " + searchPath)
 }
 
 // environment is what a command on the host gets of the agent's: nothing but proxies. Old versions of updog can't begin to log

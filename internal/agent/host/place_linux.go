@@ -21,7 +21,7 @@ var errHostPID = errors.New("process 1 is the agent itself: its pod needs hostPI
 
 // do calls a function that has the place's root as its root directory. Whatever the function starts in other goroutines has not.
 func (p place) do(f func() error) error {
-	if p.own() {
+	if p.isOwn() {
 		return f()
 	}
 	done := make(chan error, 1)

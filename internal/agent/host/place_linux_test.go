@@ -82,7 +82,7 @@ func TestMountNamespace(t *testing.T) {
 func TestRunKilled(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	p := place{grace: 200 * time.Millisecond}
-	_, err := p.within(t.Context(), 3*time.Second, "sh", "-c", "trap '' TERM; sleep 60 & echo $! >"+file+"; wait")
+	_, err := p.runWithin(t.Context(), 3*time.Second, "sh", "-c", "trap '' TERM; sleep 60 & echo $! >"+file+"; wait")
 	failing(t, err, "running sh, it has not ended within 3s")
 	pid, err := os.ReadFile(file)
 	if err != nil {
@@ -125,14 +125,4 @@ func TestChroot(t *testing.T) {
 	failing(t, err, "running /bin/none in "+root+", fork/exec /bin/none: no such file or directory")
 	_, err = place{root: filepath.Join(root, "none")}.exists("/")
 	failing(t, err, "entering "+root+"/none, no such file or directory")
-}
-
-// Updog reboots by itself where the host has no program that does. Here it has no updog either, which shows that it was tried.
-func TestUpdogRebootsWithoutShutdown(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("chroot needs root")
-	}
-	u := NewUpdog(UpdogOptions{Root: t.TempDir()})
-	u.performed = true
-	failing(t, u.Reboot(t.Context()), "rebooting, running "+updogBinary)
 }

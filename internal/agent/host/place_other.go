@@ -16,7 +16,7 @@ const initMounts = "/proc/1/ns/mnt"
 var errLinux = errors.New("hosts are Linux machines")
 
 func (p place) do(f func() error) error {
-	if p.own() {
+	if p.isOwn() {
 		return f()
 	}
 	return errLinux

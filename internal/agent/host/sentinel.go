@@ -5,7 +5,6 @@ package host
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,182 +12,132 @@ import (
 	"time"
 )
 
-// Defaults of SentinelOptions.
-const (
-	// DefaultSentinelFile is where Debian, Ubuntu and others say that a reboot is needed.
-	DefaultSentinelFile = "/var/run/reboot-required"
-	// DefaultRebootCommand reboots a host with systemd.
-	DefaultRebootCommand = "/bin/systemctl reboot"
-)
+// DefaultSentinelFile is where Debian, Ubuntu and others say that a reboot is needed.
+const DefaultSentinelFile = "/var/run/reboot-required"
 
-// SentinelOptions say how a host tells that it needs a reboot, and how it is rebooted.
+// DefaultRebootCommand reboots a host with systemd.
+var DefaultRebootCommand = []string{"/bin/systemctl", "reboot"}
+
+// SentinelOptions say how a host shows that it needs a reboot, and how it is rebooted.
 type SentinelOptions struct {
 	// File is the file whose presence says that a reboot is needed, as the host sees it. Default DefaultSentinelFile.
 	File string
-	// Command is asked instead of the file, if given: exit status 0 says that a reboot is needed, any other that none is. 126, 127 and an end
-	// by a signal are errors. It is split into words as a shell does; no shell runs it.
-	Command string
+	// Command and its arguments are run instead, if given. Exit status 0 says that a reboot is needed, any other that none is. 126, 127 and
+	// an end by a signal are errors. No shell runs it.
+	Command []string
 	// Check is how long Command may take. Default 5m.
 	Check time.Duration
-	// RebootCommand reboots the host. It is split as Command is. Default DefaultRebootCommand.
-	RebootCommand string
+	// RebootCommand and its arguments reboot the host. Default DefaultRebootCommand.
+	RebootCommand []string
 	// RebootSignal is sent to the host's process 1 instead, if given: a number, or a name such as "SIGRTMIN+5" or "SIGINT". It needs hostPID.
 	RebootSignal string
-	// Root is a directory in which the host's root is mounted, where commands are run in a chroot, which needs CAP_SYS_CHROOT. Empty: they are
+	// Root is a directory in which the host's root is mounted. Commands run in a chroot there, which needs CAP_SYS_CHROOT. Empty: they
 	// run in the mount namespace of the host's process 1, which needs hostPID, CAP_SYS_ADMIN, CAP_SYS_CHROOT and CAP_SYS_PTRACE.
 	Root string
-	// BootIDFile is where the boot id is. Default DefaultBootIDFile.
+	// BootIDFile holds the boot id. Default DefaultBootIDFile.
 	BootIDFile string
 }
 
-// Sentinel is any Linux host on which something says that a reboot is needed. What a reboot brings has no version: it is prepared
-// and performed already.
+// Sentinel is any Linux host on which a file or a command says that a reboot is needed. What a reboot brings has no version: it is
+// prepared and performed already.
 type Sentinel struct {
 	boot
+	options SentinelOptions
 	at      place
-	file    string
-	command []string
-	check   time.Duration
-	reboot  []string
 	signal  syscall.Signal
 }
 
 var _ Host = (*Sentinel)(nil)
 
-// NewSentinel makes one. It fails where a command or the signal can't be understood.
+// NewSentinel makes one. It fails where the signal is not known.
 func NewSentinel(o SentinelOptions) (*Sentinel, error) {
-	s := &Sentinel{boot: boot{o.BootIDFile}, file: cmp.Or(o.File, DefaultSentinelFile), check: cmp.Or(o.Check, 5*time.Minute), at: place{root: o.Root}}
+	o.File = cmp.Or(o.File, DefaultSentinelFile)
+	o.Check = cmp.Or(o.Check, 5*time.Minute)
+	if len(o.RebootCommand) == 0 {
+		o.RebootCommand = DefaultRebootCommand
+	}
+	s := &Sentinel{boot: boot{o.BootIDFile}, options: o, at: place{root: o.Root}}
 	if o.Root == "" {
 		s.at = place{mounts: initMounts}
 	}
-	var err error
-	if o.Command != "" {
-		if s.command, err = splitCommand(o.Command); err != nil {
-			return nil, fmt.Errorf("reading the sentinel's command %q, %w", o.Command, err)
-		}
-	}
-	if s.reboot, err = splitCommand(cmp.Or(o.RebootCommand, DefaultRebootCommand)); err != nil {
-		return nil, fmt.Errorf("reading the command that reboots %q, %w", o.RebootCommand, err)
-	}
 	if o.RebootSignal != "" {
-		if s.signal, err = parseSignal(o.RebootSignal); err != nil {
-			return nil, fmt.Errorf("reading the signal that reboots, %w", err)
+		if s.signal = parseSignal(o.RebootSignal); s.signal == 0 {
+			return nil, fmt.Errorf("there is no signal %q: write a number, or a name such as SIGRTMIN+5 or SIGINT", o.RebootSignal)
 		}
 	}
 	return s, nil
 }
 
-func splitCommand(line string) ([]string, error) {
-	words, err := splitWords(line)
-	if err == nil && (len(words) == 0 || words[0] == "") {
-		err = errors.New("there is no command")
-	}
-	return words, err
-}
-
-// The real-time signals, as the C library and all that is written with it count them.
+// The first and the last real-time signal, as the C library counts them.
 const (
 	firstRealTime = 34
 	lastRealTime  = 64
 )
 
-// parseSignal reads a signal: its number, its name, or its distance from the first or last real-time signal.
-func parseSignal(text string) (syscall.Signal, error) {
-	name := strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(text)), "SIG")
-	for _, base := range []struct {
-		name  string
-		first int
-	}{{"RTMIN", firstRealTime}, {"RTMAX", lastRealTime}} {
-		rest, found := strings.CutPrefix(name, base.name)
-		if !found {
-			continue
-		}
-		n := 0
-		if rest != "" {
-			var err error
-			if n, err = strconv.Atoi(rest); err != nil || (rest[0] != '+' && rest[0] != '-') {
-				return 0, fmt.Errorf("there is no signal %q", text)
-			}
-		}
-		if n += base.first; n < firstRealTime || n > lastRealTime {
-			return 0, fmt.Errorf("there is no signal %q", text)
-		}
-		return syscall.Signal(n), nil
-	}
+// parseSignal reads the number or the name of a signal; 0 if there is none.
+func parseSignal(text string) syscall.Signal {
+	name := strings.TrimPrefix(strings.ToUpper(text), "SIG")
 	n, err := strconv.Atoi(name)
-	if err != nil {
-		n = int(namedSignal(name))
+	if offset, ok := strings.CutPrefix(name, "RTMIN+"); ok {
+		n, err = strconv.Atoi(offset)
+		n += firstRealTime
+	} else if err != nil {
+		return namedSignal(name)
 	}
-	if n < 1 || n > lastRealTime {
-		return 0, fmt.Errorf("there is no signal %q", text)
+	if err != nil || n < 1 || n > lastRealTime {
+		return 0
 	}
-	return syscall.Signal(n), nil
+	return syscall.Signal(n)
 }
 
 // Version is empty: what these hosts run has no name.
 func (s *Sentinel) Version(context.Context) (string, error) { return "", nil }
 
-// Check asks the sentinel.
+// Check looks for the file, or runs the command.
 func (s *Sentinel) Check(ctx context.Context) (Offer, error) {
-	if len(s.command) == 0 {
-		needed, err := s.at.exists(s.file)
+	if len(s.options.Command) == 0 {
+		needed, err := s.at.exists(s.options.File)
 		return Offer{Available: needed}, err
 	}
-	o, err := s.at.within(ctx, s.check, s.command...)
+	r, err := s.at.runWithin(ctx, s.options.Check, s.options.Command...)
 	if err != nil {
 		return Offer{}, fmt.Errorf("asking the sentinel, %w", err)
 	}
-	switch {
-	case o.code == 0:
-		return Offer{Available: true}, nil
-	case o.code < 0 || o.code == 126 || o.code == 127:
-		return Offer{}, fmt.Errorf("asking the sentinel, %s, %w", s.command[0], o.failure())
-	default:
-		return Offer{}, nil
+	if r.code < 0 || r.code == 126 || r.code == 127 {
+		return Offer{}, fmt.Errorf("asking the sentinel, %s, %w", s.options.Command[0], r.failure())
 	}
+	return Offer{Available: r.code == 0}, nil
 }
 
 // Prepare does nothing where a reboot is still needed.
 func (s *Sentinel) Prepare(ctx context.Context, version string) error {
-	if err := s.still(ctx, version); err != nil {
+	if err := s.expectNeeded(ctx, version); err != nil {
 		return fmt.Errorf("preparing the reboot, %w", err)
 	}
 	return nil
 }
 
 // Perform does nothing where a reboot is still needed.
-func (s *Sentinel) Perform(ctx context.Context, version string) error {
-	if err := s.still(ctx, version); err != nil {
-		return fmt.Errorf("preparing the reboot, %w", err)
-	}
-	return nil
-}
+func (s *Sentinel) Perform(ctx context.Context, version string) error { return s.Prepare(ctx, version) }
 
-// still fails where no reboot is needed any more, or something else is wanted.
-func (s *Sentinel) still(ctx context.Context, version string) error {
+// expectNeeded fails where no reboot is needed any more, or a version is wanted.
+func (s *Sentinel) expectNeeded(ctx context.Context, version string) error {
 	if version != "" {
-		return otherError(fmt.Sprintf("this host's updates have no names such as %s", version))
+		return fmt.Errorf("%w: this host's updates have no names such as %s", ErrOther, version)
 	}
 	offer, err := s.Check(ctx)
-	switch {
-	case err != nil:
-		return err
-	case !offer.Available:
-		return otherError("the host needs no reboot any more")
+	if err == nil && !offer.Available {
+		err = fmt.Errorf("%w: it needs no reboot any more", ErrOther)
 	}
-	return nil
+	return err
 }
 
 // Revert does nothing: Perform does not either.
 func (s *Sentinel) Revert(context.Context) error { return nil }
 
-// Reboot runs the command, or sends the signal, where a reboot is still needed: somebody may have rebooted the host since it was performed. The
-// reboot may end the command before it ends by itself, which is no failure.
+// Reboot runs the command, or sends the signal, where a reboot is still needed: a person may have rebooted the host since it was performed.
 func (s *Sentinel) Reboot(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := s.still(ctx, ""); err != nil {
+	if err := s.expectNeeded(ctx, ""); err != nil {
 		return fmt.Errorf("rebooting, %w", err)
 	}
 	if s.signal != 0 {
@@ -197,15 +146,5 @@ func (s *Sentinel) Reboot(ctx context.Context) error {
 		}
 		return nil
 	}
-	o, err := s.at.run(ctx, s.reboot...)
-	if err != nil {
-		return fmt.Errorf("rebooting, %w", err)
-	}
-	if ended(o) {
-		return nil
-	}
-	if err := o.failure(); err != nil {
-		return fmt.Errorf("rebooting by %s, %w", strings.Join(s.reboot, " "), err)
-	}
-	return nil
+	return s.at.reboot(ctx, s.options.RebootCommand...)
 }

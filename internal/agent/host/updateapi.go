@@ -18,30 +18,29 @@ import (
 // UpdateAPISocket is where Bottlerocket's API is served.
 const UpdateAPISocket = "/run/api.sock"
 
-// UpdateAPIOptions say where the Update API is, and how long it may take. Each duration that is 0 is its default.
+// UpdateAPIOptions say where the Update API is, and how long it may take. Each duration that is 0 has its default.
 type UpdateAPIOptions struct {
 	// Socket is the path of its Unix socket. Default UpdateAPISocket.
 	Socket string
-	// Clock is what time is told by. It must be given.
+	// Clock must be given.
 	Clock clock.Clock
 	// Refresh is how long finding updates may take. Default 10s.
 	Refresh time.Duration
 	// Prepare is how long fetching one may take. Default 10m.
 	Prepare time.Duration
-	// Activate is how long making it the next boot's, or taking that back, may take. Default 5s.
+	// Activate is how long it may take to make the next boot use it, or to revert that. Default 5s.
 	Activate time.Duration
 	// Request is how long one answer may take. Default 10s; the answer to the order to reboot may take three times as long.
 	Request time.Duration
-	// Poll is the time from a command to the first look at how it stands, and between the first looks; later ones are further apart,
-	// up to 20 times that. Default 100ms.
+	// Poll is the time between two looks at how a command goes on; it grows to 20 times that. Default 100ms.
 	Poll time.Duration
-	// BootIDFile is where the boot id is. Default DefaultBootIDFile.
+	// BootIDFile holds the boot id. Default DefaultBootIDFile.
 	BootIDFile string
 }
 
 // UpdateAPI is a Bottlerocket host that is updated by its Update API.
 //
-// The API remembers how a host stands, until it reboots: that, and not the memory of the UpdateAPI, tells what is done already.
+// The API remembers what is done, until the host reboots. The UpdateAPI itself remembers nothing.
 type UpdateAPI struct {
 	boot
 	options UpdateAPIOptions
@@ -50,7 +49,7 @@ type UpdateAPI struct {
 
 var _ Host = (*UpdateAPI)(nil)
 
-// NewUpdateAPI makes one. Nothing is asked before the first call.
+// NewUpdateAPI makes one. No request is sent before the first call.
 func NewUpdateAPI(o UpdateAPIOptions) *UpdateAPI {
 	o.Socket = cmp.Or(o.Socket, UpdateAPISocket)
 	o.Refresh = cmp.Or(o.Refresh, 10*time.Second)
@@ -71,7 +70,7 @@ func NewUpdateAPI(o UpdateAPIOptions) *UpdateAPI {
 	}}
 }
 
-// Version is the version_id of GET /os.
+// Version returns the version_id of GET /os.
 func (a *UpdateAPI) Version(ctx context.Context) (string, error) {
 	var system struct {
 		VersionID string `json:"version_id"`
@@ -94,7 +93,7 @@ func (a *UpdateAPI) Check(ctx context.Context) (Offer, error) {
 	return Offer{Available: status.Chosen != nil, Version: status.chosen()}, nil
 }
 
-// Prepare stages the version. One that is staged already, or to be booted next, is prepared.
+// Prepare stages the version. One that is staged already, or that the next boot uses, is prepared.
 func (a *UpdateAPI) Prepare(ctx context.Context, version string) error {
 	if err := a.prepare(ctx, bareVersion(version)); err != nil {
 		return fmt.Errorf("preparing %s, %w", cmp.Or(version, "the update"), err)
@@ -103,12 +102,12 @@ func (a *UpdateAPI) Prepare(ctx context.Context, version string) error {
 }
 
 func (a *UpdateAPI) prepare(ctx context.Context, version string) error {
-	// The process before this one may have been ended while its command went on; that is waited for.
-	status, err := a.settled(ctx, a.options.Prepare)
+	// The previous process may have ended while its command went on.
+	status, err := a.idleStatus(ctx)
 	if err != nil {
 		return err
 	}
-	if version != "" && status.stands(version) {
+	if version != "" && status.staged() == version {
 		return nil
 	}
 	if status, err = a.command(ctx, refresh, a.options.Refresh); err != nil {
@@ -116,12 +115,12 @@ func (a *UpdateAPI) prepare(ctx context.Context, version string) error {
 	}
 	chosen := status.chosen()
 	if chosen == "" || (version != "" && chosen != version) {
-		return other(version, chosen)
+		return otherVersion(version, chosen)
 	}
-	if status.stands(chosen) {
+	if status.staged() == chosen {
 		return nil
 	}
-	// Another one is to be booted next, and only once it is not can this one take its place.
+	// The next boot uses another version. The API prepares nothing until that is reverted.
 	if status.State == stateReady {
 		if _, err := a.command(ctx, deactivate, a.options.Activate); err != nil {
 			return err
@@ -132,35 +131,34 @@ func (a *UpdateAPI) prepare(ctx context.Context, version string) error {
 	}
 	// It may have chosen anew in the meantime.
 	if staged := status.staged(); staged != chosen {
-		return other(chosen, staged)
+		return otherVersion(chosen, staged)
 	}
 	return nil
 }
 
-// Perform activates the version. What is lost by a reboot in between is prepared again.
+// Perform activates the version. What a reboot in between has removed is prepared again.
 func (a *UpdateAPI) Perform(ctx context.Context, version string) error {
-	version = bareVersion(version)
-	if err := a.perform(ctx, version); err != nil {
+	if err := a.perform(ctx, bareVersion(version)); err != nil {
 		return fmt.Errorf("performing %s, %w", cmp.Or(version, "the update"), err)
 	}
 	return nil
 }
 
 func (a *UpdateAPI) perform(ctx context.Context, version string) error {
-	status, err := a.settled(ctx, a.options.Prepare)
+	status, err := a.idleStatus(ctx)
 	if err != nil {
 		return err
 	}
-	switch staged := status.staged(); {
-	case staged == "":
+	if status.staged() == "" {
 		if err := a.prepare(ctx, version); err != nil {
 			return err
 		}
-		if status, err = a.settled(ctx, a.options.Activate); err != nil {
+		if status, err = a.idleStatus(ctx); err != nil {
 			return err
 		}
-	case version != "" && staged != version:
-		return otherError(fmt.Sprintf("%s is prepared", staged))
+	}
+	if staged := status.staged(); version != "" && staged != version {
+		return fmt.Errorf("%w: %s is prepared", ErrOther, staged)
 	}
 	if status.State == stateReady {
 		return nil
@@ -168,15 +166,15 @@ func (a *UpdateAPI) perform(ctx context.Context, version string) error {
 	if status, err = a.command(ctx, activate, a.options.Activate); err != nil {
 		return err
 	}
-	if !status.isActive() {
+	if status.State != stateReady || status.Staging == nil || !status.Staging.NextToBoot {
 		return fmt.Errorf("the Update API has activated the update, and is in the state %s", status.State)
 	}
 	return nil
 }
 
-// Revert deactivates what is to be booted next. It stays staged.
+// Revert deactivates what the next boot would use. It stays staged.
 func (a *UpdateAPI) Revert(ctx context.Context) error {
-	status, err := a.settled(ctx, a.options.Prepare)
+	status, err := a.idleStatus(ctx)
 	if err == nil && status.State == stateReady {
 		_, err = a.command(ctx, deactivate, a.options.Activate)
 	}
@@ -189,14 +187,14 @@ func (a *UpdateAPI) Revert(ctx context.Context) error {
 // Reboot orders the reboot. A connection that breaks before the answer, or an answer that does not come, is taken for the reboot itself.
 func (a *UpdateAPI) Reboot(ctx context.Context) error {
 	err := a.post(ctx, "/actions/reboot", 3*a.options.Request)
-	if err == nil || (ctx.Err() == nil && brokenOff(err)) {
+	if err == nil || (ctx.Err() == nil && isConnectionLost(err)) {
 		return nil
 	}
 	return fmt.Errorf("rebooting, %w", err)
 }
 
-// brokenOff tells whether the other side has gone away after it was reached.
-func brokenOff(err error) bool {
+// isConnectionLost reports whether the other side was reached, and then went away or was silent.
+func isConnectionLost(err error) bool {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
 		return false

@@ -249,6 +249,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: hooks
       type:
         namedType: dev.moult.moult.api.v1alpha1.RebootHooks
+    - name: labelNodes
+      type:
+        scalar: boolean
     - name: minimumAge
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration

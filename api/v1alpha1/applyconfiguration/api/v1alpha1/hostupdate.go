@@ -18,6 +18,11 @@ type HostUpdateApplyConfiguration struct {
 	Version *string `json:"version,omitempty"`
 	// DetectOnly shows which hosts have an update, and touches none. Default false.
 	DetectOnly *bool `json:"detectOnly,omitempty"`
+	// LabelNodes adds the label that names the interface of the host to selected Nodes that have no such label, by status.nodeInfo.osImage:
+	// bottlerocket.aws/updater-interface-version=2.0.0 for Bottlerocket 0.4.1 and newer, =1.0.0 for older Bottlerocket, and
+	// thar.amazonaws.com/platform-version=1.0.0 for Thar. The label starts the agent of that interface there. A label that is there already is
+	// never changed or removed, and other hosts get none. Default false: label the Nodes yourself.
+	LabelNodes *bool `json:"labelNodes,omitempty"`
 	// MinimumAge is how long a version must have been known before a host is brought to it, from when any selected host first offered it
 	// (status.releases). Default: none.
 	MinimumAge *v1.Duration `json:"minimumAge,omitempty"`
@@ -50,6 +55,14 @@ func (b *HostUpdateApplyConfiguration) WithVersion(value string) *HostUpdateAppl
 // If called multiple times, the DetectOnly field is set to the value of the last call.
 func (b *HostUpdateApplyConfiguration) WithDetectOnly(value bool) *HostUpdateApplyConfiguration {
 	b.DetectOnly = &value
+	return b
+}
+
+// WithLabelNodes sets the LabelNodes field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LabelNodes field is set to the value of the last call.
+func (b *HostUpdateApplyConfiguration) WithLabelNodes(value bool) *HostUpdateApplyConfiguration {
+	b.LabelNodes = &value
 	return b
 }
 

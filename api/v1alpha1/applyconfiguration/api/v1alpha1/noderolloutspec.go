@@ -13,9 +13,9 @@ import (
 //
 // NodeRolloutSpec says which nodes, to what, and how.
 type NodeRolloutSpecApplyConfiguration struct {
-	// NodeSelector selects the nodes; {} selects all. With hostUpdate, of those that it selects only hosts are looked at that have a label which
-	// names their interface, such as bottlerocket.aws/updater-interface-version; with replacement, only machines of scale sets. A node with the
-	// label noderollout.moult.dev/NAME=disabled is left alone.
+	// NodeSelector selects the nodes; {} selects all. With hostUpdate, of the selected nodes only those are updated that have a label which
+	// names the interface of their host, such as bottlerocket.aws/updater-interface-version; with replacement, only machines of scale sets.
+	// A node with the label noderollout.moult.dev/NAME=disabled is not touched.
 	NodeSelector *v1.LabelSelectorApplyConfiguration `json:"nodeSelector,omitempty"`
 	// Strategy is how fast, and in which order. Default: one node at a time.
 	Strategy *StrategyApplyConfiguration `json:"strategy,omitempty"`

@@ -76,7 +76,7 @@ func TestNext(t *testing.T) {
 		{"format-disk", "format-disk", "busy", "true"}:          idle,
 	} {
 		for _, p := range v1alpha1.HostProtocols {
-			s, ok := hear(nodeSaying(p, intent, nil))
+			s, ok := readNode(nodeSaying(p, intent, nil))
 			if !ok {
 				t.Fatalf("%s is not heard", p.InterfaceLabel)
 			}
@@ -98,7 +98,7 @@ func TestMayCheck(t *testing.T) {
 		{"perform-update", "perform-update", "error", "true"}: false,
 		{"reboot-update", "reboot-update", "ready", "true"}:   false,
 	} {
-		s, _ := hear(nodeSaying(bottlerocketKeys, intent, nil))
+		s, _ := readNode(nodeSaying(bottlerocketKeys, intent, nil))
 		if got := s.mayCheck(); got != want {
 			t.Errorf("%s: may check: %t, want %t", s.intent(), got, want)
 		}
@@ -107,15 +107,15 @@ func TestMayCheck(t *testing.T) {
 
 func TestWhatIsLeftOfAReboot(t *testing.T) {
 	for host, want := range map[string]rebootStep{"": verifyOnly, "boot-2": order, "boot-1": verify} {
-		s := &said{boot: host}
-		if got := s.reboot("boot-2"); got != want {
+		s := &nodeState{boot: host}
+		if got := s.rebootStep("boot-2"); got != want {
 			t.Errorf("taken up in %q, now in boot-2: %d, want %d", host, got, want)
 		}
 	}
 }
 
-// TestTaken is what the agent writes when it takes something up.
-func TestTaken(t *testing.T) {
+// TestAcknowledgement is what the agent writes when it takes something up.
+func TestAcknowledgement(t *testing.T) {
 	claim := func(boot, rest string) map[string]string {
 		const before = `[{"rollout":"NodeRollout/r","uid":"u","revision":"2","turn":"t","since":null,"bootID":"`
 		return map[string]string{v1alpha1.AnnotationClaims: before + boot + `"` + rest + `}]`}
@@ -142,14 +142,14 @@ func TestTaken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := map[string]string{bottlerocketKeys.Active: tc.wanted, bottlerocketKeys.State: "busy"}
 			maps.Copy(want, tc.want)
-			s, _ := hear(nodeSaying(bottlerocketKeys, [4]string{tc.wanted, "unknown", "unknown", "true"}, tc.others))
-			expectWords(t, s.taken("boot-2"), want, nil)
+			s, _ := readNode(nodeSaying(bottlerocketKeys, [4]string{tc.wanted, "unknown", "unknown", "true"}, tc.others))
+			expectChange(t, s.acknowledgement("boot-2"), want, nil)
 		})
 	}
 }
 
-// expectWords compares words; what is taken off is "-".
-func expectWords(t *testing.T, got words, annotations, labels map[string]string) {
+// expectChange compares changes; a key that is removed is "-".
+func expectChange(t *testing.T, got change, annotations, labels map[string]string) {
 	t.Helper()
 	plain := func(of map[string]*string) map[string]string {
 		all := map[string]string{}
@@ -173,7 +173,7 @@ func expectWords(t *testing.T, got words, annotations, labels map[string]string)
 
 // TestClaimsThatCannotBeRead: nobody can tell then whether the host has rebooted since the order.
 func TestClaimsThatCannotBeRead(t *testing.T) {
-	s, _ := hear(nodeSaying(bottlerocketKeys, [4]string{"reboot-update", "reboot-update", "busy", "true"}, map[string]string{
+	s, _ := readNode(nodeSaying(bottlerocketKeys, [4]string{"reboot-update", "reboot-update", "busy", "true"}, map[string]string{
 		v1alpha1.AnnotationClaims: "{", v1alpha1.AnnotationHostBoot: "boot-1",
 	}))
 	m := &machine{boots: 1}
@@ -205,13 +205,13 @@ func TestPace(t *testing.T) {
 	}
 }
 
-func TestFaces(t *testing.T) {
+func TestInterfaceOf(t *testing.T) {
 	for value, want := range map[string][3]string{
 		"1.0.0": {"1.0.0", "1.0.0", "1.0.0"}, "2.0.0": {"2.0.0", "2.0.0", "2.0.0"}, "sentinel": {"sentinel", "sentinel", "sentinel"},
 		"3.0.0": {"3.0.0", "1.0.0", "3.0.0"}, "": {"", "1.0.0", ""}, "0.1.0-zeta": {"0.1.0-zeta", "1.0.0", "0.1.0-zeta"},
 	} {
 		for i, p := range v1alpha1.HostProtocols {
-			if got := faceOf(p, value); got != want[i] {
+			if got := interfaceOf(p, value); got != want[i] {
 				t.Errorf("%s=%s is %s, want %s", p.InterfaceLabel, value, got, want[i])
 			}
 		}

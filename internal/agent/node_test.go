@@ -3,7 +3,7 @@
 package agent
 
 import (
-	"log/slog"
+	"context"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,7 +24,7 @@ import (
 
 func TestReadAsNode(t *testing.T) {
 	for as, want := range map[ReadAsNode][]string{"": {"system:node:n1", ""}, "auto": {"system:node:n1", ""}, "always": {"system:node:n1"}, "never": {""}} {
-		configs, err := as.configs(&rest.Config{}, "n1")
+		configs, err := as.readConfigs(&rest.Config{}, "n1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func TestReadAsNode(t *testing.T) {
 			t.Errorf("%q reads as %q, want %q", as, got, want)
 		}
 	}
-	if _, err := ReadAsNode("perhaps").configs(&rest.Config{}, "n1"); err == nil {
+	if _, err := ReadAsNode("perhaps").readConfigs(&rest.Config{}, "n1"); err == nil {
 		t.Error("perhaps is taken")
 	}
 }
@@ -84,15 +84,15 @@ func readsThatAreRefused(t *testing.T, config *rest.Config) {
 		t.Fatal(err)
 	}
 	log := &lines{}
-	reader := func(as ReadAsNode, config *rest.Config) *reader {
-		r, err := newReader(limited(config), as, n.Name, slog.New(slog.NewTextHandler(log, nil)))
+	reader := func(as ReadAsNode, config *rest.Config) *nodeClient {
+		c, err := newNodeClient(config, as, n.Name, log.logger())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return r
+		return c
 	}
 	reads := account(t, config, client, "reads", true)
-	r := reader(ReadAsNodeAuto, reads)
+	c := reader(ReadAsNodeAuto, reads)
 	for wait := 0; ; wait++ { // Until the API server knows of the binding.
 		if _, err := reader(ReadAsNodeNever, reads).get(t.Context()); err == nil {
 			break
@@ -101,36 +101,34 @@ func readsThatAreRefused(t *testing.T, config *rest.Config) {
 		}
 	}
 	for range 2 {
-		if got, err := r.get(t.Context()); err != nil || got == nil || got.UID != n.UID {
+		if got, err := c.get(t.Context()); err != nil || got == nil || got.UID != n.UID {
 			t.Fatalf("%v, error %v", got, err)
 		}
 	}
-	if got := len(log.with("work in another")); got != 1 || r.first.Load() != 1 {
-		t.Errorf("said %d times, remembers %d", got, r.first.Load())
+	if got := len(log.with("allowed as the other")); got != 1 || c.preferred.Load() != 1 {
+		t.Errorf("logged %d times, prefers %d", got, c.preferred.Load())
 	}
-	if got, from, err := r.list(t.Context()); err != nil || got == nil || got.UID != n.UID || from == "" {
-		t.Errorf("%v from %q, error %v", got, from, err)
+	observed := newObservation()
+	ctx, cancel := context.WithCancel(t.Context())
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		reader(ReadAsNodeAuto, reads).watch(ctx, observed)
+	}()
+	await(t, observed.changed, "the Node to be observed")
+	cancel()
+	<-watched
+	if got, synced := observed.get(); !synced || got == nil || got.UID != n.UID {
+		t.Errorf("observes %v, %t", got, synced)
 	}
 	if _, err := reader(ReadAsNodeAlways, reads).get(t.Context()); !apierrors.IsForbidden(err) {
 		t.Errorf("reading as the node alone: %v", err)
 	}
 
 	refused := reader(ReadAsNodeAuto, account(t, config, client, "nobody", false))
-	for range 3 {
-		_, err := refused.get(t.Context())
-		if err == nil || !strings.Contains(err.Error(), "neither as system:node:"+n.Name) || !apierrors.IsForbidden(err) {
-			t.Errorf("error %v", err)
-		}
-	}
-	if got := len(log.with("can't be read")); got != 1 || refused.first.Load() != 0 {
-		t.Errorf("said %d times, begins with %d", got, refused.first.Load())
-	}
-	l, err := NewLabeller(LabellerOptions{NodeName: n.Name, Config: reads})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := l.read(t.Context()); err != nil || got.Metadata.ResourceVersion == "" || l.first != 1 {
-		t.Errorf("the labeller reads %v in way %d, error %v", got, l.first, err)
+	_, err = refused.get(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "reading as system:node:"+n.Name) || !apierrors.IsForbidden(err) {
+		t.Errorf("error %v", err)
 	}
 	if err := client.CoreV1().Nodes().Delete(t.Context(), n.Name, metav1.DeleteOptions{}); err != nil {
 		t.Error(err)
@@ -185,32 +183,44 @@ func TestAlive(t *testing.T) {
 	}
 }
 
-func TestSight(t *testing.T) {
+func TestObservation(t *testing.T) {
 	node := func(uid types.UID, version string) *metav1.PartialObjectMetadata {
 		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: uid, ResourceVersion: version}}
 	}
-	s := newSight()
-	if n, synced := s.now(); n != nil || synced {
-		t.Error("it knows something")
+	o := newObservation()
+	expect := func(want string, wantSynced bool) {
+		t.Helper()
+		got, synced := "", false
+		n, synced := o.get()
+		if n != nil {
+			got = n.ResourceVersion
+		}
+		if got != want || synced != wantSynced {
+			t.Errorf("observed %q, %t; want %q, %t", got, synced, want, wantSynced)
+		}
 	}
-	s.see(node("old", "9"))
-	s.see(node("old", "10"))
-	s.see(node("old", "9")) // What the watch sends late.
-	if n, _ := s.now(); n.ResourceVersion != "10" {
-		t.Errorf("it sees %s", n.ResourceVersion)
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Error(err)
+		}
 	}
-	s.see(node("new", "12"))
-	s.miss(node("old", "11")) // The one before.
-	if n, _ := s.now(); n == nil || n.ResourceVersion != "12" {
-		t.Errorf("it sees %v", n)
-	}
-	s.miss(node("new", "13"))
-	if n, synced := s.now(); n != nil || !synced {
-		t.Errorf("it sees %v", n)
-	}
-	s.see(node("old", "odd"))
-	s.see(node("old", "other"))
-	if n, _ := s.now(); n.ResourceVersion != "other" {
-		t.Errorf("it sees %s", n.ResourceVersion)
+	expect("", false)
+	do(o.Replace([]any{node("old", "9")}, "9"))
+	do(o.Update(node("old", "10")))
+	do(o.Update(node("old", "9"))) // The watch sends it late.
+	expect("10", true)
+	do(o.Add(node("new", "12")))
+	do(o.Delete(node("old", "11"))) // The previous Node.
+	expect("12", true)
+	do(o.Delete(node("new", "13")))
+	expect("", true)
+	do(o.Add(node("old", "odd")))
+	do(o.Update(node("old", "other")))
+	expect("other", true)
+	do(o.Replace(nil, "14"))
+	expect("", true)
+	if err := o.Add(&metav1.Status{}); err == nil {
+		t.Error("a Status is taken for a Node")
 	}
 }

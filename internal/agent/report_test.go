@@ -65,14 +65,14 @@ func TestSucceeded(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _ := hear(nodeSaying(p, [4]string{tc.action, tc.action, "busy", "unknown"}, tc.others))
+			s, _ := readNode(nodeSaying(p, [4]string{tc.action, tc.action, "busy", "unknown"}, tc.others))
 			want := map[string]string{p.State: "ready"}
 			maps.Copy(want, tc.want)
 			var labels map[string]string
 			if tc.update != "" {
 				labels = map[string]string{p.Update: tc.update}
 			}
-			expectWords(t, s.unsaid(s.succeeded(tc.found, at)), want, labels)
+			expectChange(t, s.missing(s.success(tc.found, at)), want, labels)
 		})
 	}
 }
@@ -83,19 +83,19 @@ func TestChecked(t *testing.T) {
 	before := map[string]string{version: "1.0.0", target: "1.1.0", checked: "before"}
 	known := &finding{"1.0.0", host.Offer{Available: true, Version: "1.1.0"}}
 
-	s, _ := hear(nodeSaying(p, [4]string{"stabilize", "stabilize", "ready", "true"}, before))
-	expectWords(t, s.checked(known, at), nil, nil)
-	expectWords(t, s.checked(&finding{"1.0.0", host.Offer{Available: true, Version: "1.2.0"}}, at), map[string]string{target: "1.2.0", checked: checkedAt}, nil)
-	expectWords(t, s.checked(&finding{"1.0.0", host.Offer{}}, at),
+	s, _ := readNode(nodeSaying(p, [4]string{"stabilize", "stabilize", "ready", "true"}, before))
+	expectChange(t, s.checkResult(known, at), nil, nil)
+	expectChange(t, s.checkResult(&finding{"1.0.0", host.Offer{Available: true, Version: "1.2.0"}}, at), map[string]string{target: "1.2.0", checked: checkedAt}, nil)
+	expectChange(t, s.checkResult(&finding{"1.0.0", host.Offer{}}, at),
 		map[string]string{p.Update: "false", target: "-", checked: checkedAt}, map[string]string{p.Update: "false"})
 
 	delete(s.meta.Labels, p.Update)
-	expectWords(t, s.checked(known, at), map[string]string{checked: checkedAt}, map[string]string{p.Update: "true"})
+	expectChange(t, s.checkResult(known, at), map[string]string{checked: checkedAt}, map[string]string{p.Update: "true"})
 
-	s, _ = hear(nodeSaying(p, [4]string{"stabilize", "stabilize", "error", "true"}, map[string]string{
+	s, _ = readNode(nodeSaying(p, [4]string{"stabilize", "stabilize", "error", "true"}, map[string]string{
 		version: "1.0.0", target: "1.1.0", v1alpha1.AnnotationHostError: "bad",
 	}))
-	expectWords(t, s.checked(known, at), map[string]string{p.State: "ready", v1alpha1.AnnotationHostError: "-", checked: checkedAt}, nil)
+	expectChange(t, s.checkResult(known, at), map[string]string{p.State: "ready", v1alpha1.AnnotationHostError: "-", checked: checkedAt}, nil)
 }
 
 // TestOwnKeys: whatever happens, the agent writes no key but its own.
@@ -106,9 +106,9 @@ func TestOwnKeys(t *testing.T) {
 			"moult.dev/host-error", "moult.dev/host-checked", "moult.dev/host-boot",
 		}
 		for _, action := range []string{"stabilize", "unknown", "reset-state", "prepare-update", "perform-update", "reboot-update"} {
-			s, _ := hear(nodeSaying(p, [4]string{action, action, "busy", "unknown"}, map[string]string{v1alpha1.AnnotationHostWanted: "1.2.0"}))
+			s, _ := readNode(nodeSaying(p, [4]string{action, action, "busy", "unknown"}, map[string]string{v1alpha1.AnnotationHostWanted: "1.2.0"}))
 			f := &finding{"1.0.0", host.Offer{Available: true, Version: "1.1.0"}}
-			for _, w := range []words{s.taken("boot"), s.succeeded(f, at), s.checked(f, at), s.failed(errors.New("bad"))} {
+			for _, w := range []change{s.acknowledgement("boot"), s.success(f, at), s.checkResult(f, at), s.failure(errors.New("bad"))} {
 				for key := range w.annotations {
 					if !slices.Contains(annotations, key) {
 						t.Errorf("%s writes the annotation %s", action, key)
@@ -120,11 +120,7 @@ func TestOwnKeys(t *testing.T) {
 					}
 				}
 				var patch struct{ Metadata map[string]any }
-				body, err := s.patch(w)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := json.Unmarshal(body, &patch); err != nil {
+				if err := json.Unmarshal(s.patch(w), &patch); err != nil {
 					t.Fatal(err)
 				}
 				for key := range patch.Metadata {
@@ -144,7 +140,7 @@ func TestErrorsFit(t *testing.T) {
 	for _, text := range []string{
 		"", "  \n", "short", strings.Repeat("long ", 1000), strings.Repeat("ü", 1000), strings.Repeat("a", 1019) + "üüüüü", "not \xff UTF-8",
 	} {
-		got := cut(text)
+		got := shorten(text)
 		if len(got) > maxError || got == "" || !utf8.ValidString(got) {
 			t.Errorf("%.20q becomes %d bytes: %q", text, len(got), got)
 		}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// requestTimeout bounds each request but a watch.
+const requestTimeout = 30 * time.Second
+
+// watchFor is the shortest time that a watch is requested for; the longest is twice that. It is renewed without a list.
+const watchFor = 30 * time.Minute
+
+// The limit of one agent's requests: per second, and at once.
+const (
+	qps   = 5
+	burst = 10
+)
+
+// fieldManager names the agent in a Node's managed fields.
+const fieldManager = "moult-agent"
+
+// ReadAsNode says as whom an agent reads its own Node. As the node itself the API server shows it that one Node alone.
+type ReadAsNode string
+
+// As whom an agent reads its own Node.
+const (
+	// ReadAsNodeAuto reads as the node where the API server allows that to a service account, from Kubernetes 1.36 on, and else as the
+	// service account.
+	ReadAsNodeAuto ReadAsNode = "auto"
+	// ReadAsNodeAlways reads as the node only.
+	ReadAsNodeAlways ReadAsNode = "always"
+	// ReadAsNodeNever reads as the service account.
+	ReadAsNodeNever ReadAsNode = "never"
+)
+
+var nodes = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+
+// nodeClient reads and patches one Node. Several goroutines may use it.
+type nodeClient struct {
+	name string
+	log  logr.Logger
+	// readers are the identities to read as. When the API server refuses one, the other is tried; preferred is the index of the one that
+	// worked.
+	readers   []metadata.Getter
+	preferred atomic.Int32
+	writer    metadata.Getter
+}
+
+// readConfigs returns the configurations to read a Node with, the preferred one first.
+func (as ReadAsNode) readConfigs(config *rest.Config, name string) ([]*rest.Config, error) {
+	asNode := rest.CopyConfig(config)
+	asNode.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + name}
+	switch as {
+	case "", ReadAsNodeAuto:
+		return []*rest.Config{asNode, config}, nil
+	case ReadAsNodeAlways:
+		return []*rest.Config{asNode}, nil
+	case ReadAsNodeNever:
+		return []*rest.Config{config}, nil
+	}
+	return nil, fmt.Errorf("reading as the node must be auto, always or never, not %q", as)
+}
+
+func newNodeClient(config *rest.Config, as ReadAsNode, name string, log logr.Logger) (*nodeClient, error) {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst, config.Timeout = qps, burst, 0
+	configs, err := as.readConfigs(config, name)
+	if err != nil {
+		return nil, err
+	}
+	c := &nodeClient{name: name, log: log}
+	for _, config := range append(configs, config) {
+		client, err := metadata.NewForConfig(config)
+		if err != nil {
+			return nil, fmt.Errorf("making a client, %w", err)
+		}
+		c.readers = append(c.readers, client.Resource(nodes))
+	}
+	last := len(configs)
+	c.readers, c.writer = c.readers[:last], c.readers[last]
+	return c, nil
+}
+
+// read reads as one identity, and where that is forbidden as the other.
+func (c *nodeClient) read(read func(metadata.Getter) error) error {
+	preferred := int(c.preferred.Load())
+	err := read(c.readers[preferred])
+	if !apierrors.IsForbidden(err) || len(c.readers) == 1 {
+		return err
+	}
+	other := 1 - preferred
+	otherErr := read(c.readers[other])
+	if apierrors.IsForbidden(otherErr) {
+		return fmt.Errorf("reading as system:node:%s needs Kubernetes 1.36 or newer, and reading directly needs config/hostupdate/direct-reads: %w; %w",
+			c.name, err, otherErr)
+	}
+	if otherErr == nil {
+		c.preferred.Store(int32(other))
+		c.log.Info("reads are forbidden as one identity and allowed as the other", "asNode", other == 0, "forbidden", err)
+	}
+	return otherErr
+}
+
+// get reads the Node; nil when there is none.
+func (c *nodeClient) get(ctx context.Context) (n *metav1.PartialObjectMetadata, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err = c.read(func(g metadata.Getter) error {
+		n, err = g.Get(ctx, c.name, metav1.GetOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading node %s, %w", c.name, err)
+	}
+	return n, nil
+}
+
+// patch changes the Node, and returns it with the change.
+func (c *nodeClient) patch(ctx context.Context, body []byte) (*metav1.PartialObjectMetadata, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	n, err := c.writer.Patch(ctx, c.name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("writing to node %s, %w", c.name, err)
+	}
+	return n, nil
+}
+
+// watch keeps the observation up to date until the context ends. The reflector reconnects by itself.
+func (c *nodeClient) watch(ctx context.Context, o *observation) {
+	selector := metav1.ObjectNameField + "=" + c.name
+	node := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (list runtime.Object, err error) {
+			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+			defer cancel()
+			options.FieldSelector = selector
+			err = c.read(func(g metadata.Getter) error {
+				list, err = g.List(ctx, options)
+				return err
+			})
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (w watch.Interface, err error) {
+			options.FieldSelector = selector
+			err = c.read(func(g metadata.Getter) error {
+				w, err = g.Watch(ctx, options)
+				return err
+			})
+			return w, err
+		},
+	}
+	options := cache.ReflectorOptions{Logger: &c.log, Name: "node", MinWatchTimeout: watchFor}
+	cache.NewReflectorWithOptions(node, &metav1.PartialObjectMetadata{}, o, options).RunWithContext(logr.NewContext(ctx, c.log))
+}
+
+// observation is the newest known state of the agent's own Node. The reflector fills it, and the agent's own reads and writes do.
+type observation struct {
+	changed chan struct{}
+
+	mu     sync.Mutex
+	synced bool
+	node   *metav1.PartialObjectMetadata
+}
+
+var _ cache.ReflectorStore = (*observation)(nil)
+
+func newObservation() *observation { return &observation{changed: make(chan struct{}, 1)} }
+
+// get returns the Node, nil when there is none; false when nothing is known yet.
+func (o *observation) get() (*metav1.PartialObjectMetadata, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.node, o.synced
+}
+
+// set takes a state of the Node, unless a newer one is known. It takes a state whose order is not known.
+func (o *observation) set(n *metav1.PartialObjectMetadata) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.node != nil {
+		order, err := resourceversion.CompareResourceVersion(n.ResourceVersion, o.node.ResourceVersion)
+		if err == nil && order <= 0 {
+			return
+		}
+	}
+	o.store(n)
+}
+
+// remove takes it that there is no Node. If deleted is not nil, that very Node was deleted.
+func (o *observation) remove(deleted *metav1.PartialObjectMetadata) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.node != nil && deleted != nil && o.node.UID != deleted.UID {
+		return
+	}
+	o.store(nil)
+}
+
+func (o *observation) store(n *metav1.PartialObjectMetadata) {
+	o.node, o.synced = n, true
+	select {
+	case o.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Add takes a Node that the reflector reports.
+func (o *observation) Add(object any) error {
+	n, ok := object.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return fmt.Errorf("the API server sent %T, not a Node", object)
+	}
+	o.set(n)
+	return nil
+}
+
+// Update takes a Node that the reflector reports.
+func (o *observation) Update(object any) error { return o.Add(object) }
+
+// Delete takes the end of a Node that the reflector reports.
+func (o *observation) Delete(object any) error {
+	n, ok := object.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return fmt.Errorf("the API server sent %T, not a Node", object)
+	}
+	o.remove(n)
+	return nil
+}
+
+// Replace takes a list that the reflector reports: the Node, or nothing.
+func (o *observation) Replace(all []any, _ string) error {
+	if len(all) == 0 {
+		o.remove(nil)
+		return nil
+	}
+	return o.Add(all[0])
+}
+
+// Resync does nothing: every state is handled when it comes.
+func (o *observation) Resync() error { return nil }

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// nodeState is what operator and agent have written on a Node, as far as the agent acts on it.
+type nodeState struct {
+	protocol      v1alpha1.HostProtocol
+	hostInterface string
+
+	// Written by the operator. orderedIn is the boot id that the Node had when the operator ordered the reboot, if it is known. claimError
+	// is why the claims can't be read.
+	wanted     v1alpha1.HostAction
+	version    string
+	orderedIn  string
+	claimError error
+
+	// Written by the agent, or by another agent before it.
+	active   v1alpha1.HostAction
+	state    v1alpha1.HostState
+	update   string
+	target   string
+	runs     string
+	boot     string
+	attempts int
+
+	// meta is the Node that all that was read from.
+	meta *metav1.PartialObjectMetadata
+}
+
+// readNode reads a Node. It returns false if no label names the interface of its host.
+func readNode(n *metav1.PartialObjectMetadata) (*nodeState, bool) {
+	protocol, hostInterface, ok := v1alpha1.HostProtocolOf(n.Labels)
+	if !ok {
+		return nil, false
+	}
+	attempts, _ := strconv.Atoi(n.Annotations[v1alpha1.AnnotationHostAttempts]) // An invalid number counts as 0.
+	s := &nodeState{
+		protocol:      protocol,
+		hostInterface: hostInterface,
+		wanted:        v1alpha1.HostAction(n.Annotations[protocol.Wanted]),
+		version:       n.Annotations[v1alpha1.AnnotationHostWanted],
+		active:        v1alpha1.HostAction(n.Annotations[protocol.Active]),
+		state:         v1alpha1.HostState(n.Annotations[protocol.State]),
+		update:        n.Annotations[protocol.Update],
+		target:        n.Annotations[v1alpha1.AnnotationHostTarget],
+		runs:          n.Annotations[v1alpha1.AnnotationHostVersion],
+		boot:          n.Annotations[v1alpha1.AnnotationHostBoot],
+		attempts:      max(attempts, 0),
+		meta:          n,
+	}
+	claims, err := v1alpha1.ParseClaims(n.Annotations)
+	s.claimError = err
+	for i := range claims {
+		if claims[i].Failed == nil && claims[i].BootID != "" {
+			s.orderedIn = claims[i].BootID
+		}
+	}
+	return s, true
+}
+
+// intent returns the protocol's keys in one word: "wanted,active,state update:available".
+func (s *nodeState) intent() string {
+	return fmt.Sprintf("%s,%s,%s update:%s", s.wanted, s.active, s.state, s.update)
+}
+
+// step is what an agent does next.
+type step int
+
+const (
+	// idle: every wanted action is done.
+	idle step = iota
+	// acknowledge: write that the wanted action is taken up.
+	acknowledge
+	// carryOn: do what has been taken up, perhaps by a process before this one.
+	carryOn
+)
+
+// next returns the agent's next step.
+func (s *nodeState) next() step {
+	switch {
+	case !isKnown(s.wanted):
+		return idle
+	case s.active != s.wanted:
+		return acknowledge
+	case s.state == v1alpha1.HostStateBusy:
+		return carryOn
+	}
+	return idle
+}
+
+// isKnown reports whether an agent can take up the action.
+func isKnown(action v1alpha1.HostAction) bool {
+	switch action {
+	case v1alpha1.HostActionPrepare, v1alpha1.HostActionPerform, v1alpha1.HostActionReboot:
+		return true
+	}
+	return isCheck(action)
+}
+
+// isCheck reports whether an action only finds out whether there is an update.
+func isCheck(action v1alpha1.HostAction) bool {
+	return action == v1alpha1.HostActionStabilize || action == v1alpha1.HostActionUnknown || action == v1alpha1.HostActionReset
+}
+
+// mayCheck reports whether a periodic check may run: the operator has asked for a check before, and the host is not in a turn.
+func (s *nodeState) mayCheck() bool {
+	return s.next() == idle && isCheck(s.wanted) && (s.state == v1alpha1.HostStateReady || s.state == v1alpha1.HostStateError)
+}
+
+// rebootStep is what is left to do of a reboot that was taken up.
+type rebootStep int
+
+const (
+	// order: the host is in the boot in which the reboot was taken up. An earlier order had no effect yet.
+	order rebootStep = iota
+	// verify: the host has rebooted since; compare what it runs.
+	verify
+	// verifyOnly: another agent took the reboot up, and did not write in which boot. There must be no second reboot.
+	verifyOnly
+)
+
+// rebootStep returns what is left to do of a reboot, in this boot.
+func (s *nodeState) rebootStep(boot string) rebootStep {
+	switch s.boot {
+	case "":
+		return verifyOnly
+	case boot:
+		return order
+	}
+	return verify
+}
+
+// goal returns the version that the host must run after the reboot; empty if that is not known, or versions have no name.
+func (s *nodeState) goal() string {
+	if s.version != "" {
+		return s.version
+	}
+	return s.target
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostupdate
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// oldestUpdateAPI is the first version of Bottlerocket whose Update API is complete.
+const oldestUpdateAPI = "0.4.1"
+
+// InterfaceLabel returns the label that names the interface of a Node's host, by what the kubelet reports as the operating system. It returns
+// false for a Node that has such a label already, and for hosts that are neither Bottlerocket nor Thar.
+func InterfaceLabel(n *corev1.Node) (key, value string, ok bool) {
+	if _, _, labelled := v1alpha1.HostProtocolOf(n.Labels); labelled {
+		return "", "", false
+	}
+	image := n.Status.NodeInfo.OSImage
+	if version := versionOf(image); version != "" {
+		value = v1alpha1.InterfaceUpdateAPI
+		if CompareVersions(version, oldestUpdateAPI) < 0 {
+			value = v1alpha1.InterfaceUpdog
+		}
+		return v1alpha1.HostProtocols[0].InterfaceLabel, value, true
+	}
+	if strings.HasPrefix(image, "Thar, ") || strings.HasPrefix(image, "Thar ") {
+		return v1alpha1.HostProtocols[1].InterfaceLabel, v1alpha1.InterfaceUpdog, true
+	}
+	return "", "", false
+}
