@@ -75,7 +75,7 @@ type testHost struct {
 	osImage string
 }
 
-// newHost makes a host of a machine. The Node has its label from the beginning: the labeller would find another one otherwise.
+// newHost makes a host of a machine. The Node has its label from the beginning: by its osImage the operator would choose another one.
 func newHost(t *testing.T, m *cluster.Machine, kind hostKind) *testHost {
 	t.Helper()
 	h := &testHost{machine: m, kind: kind, osImage: node(t, m.Name()).Status.NodeInfo.OSImage}

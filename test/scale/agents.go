@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -115,7 +114,7 @@ type machine struct {
 func (m *machine) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		a, err := agent.New(agent.Options{
-			NodeName: m.node, Config: rest.CopyConfig(m.config), CheckInterval: m.interval, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler),
+			NodeName: m.node, Config: rest.CopyConfig(m.config), CheckInterval: m.interval, Clock: clock.RealClock{},
 			Host: func(v1alpha1.HostProtocol, string) (host.Host, error) { return m.host, nil },
 		})
 		if err != nil {

@@ -131,7 +131,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	p := c.newPass(w, problem, s)
 	left, err := c.clear(ctx, key, r.UID, s)
 	p.WakeAt(left)
-	errs := []error{err, c.labelNodes(ctx, w, s.Objects), p.Settle(ctx, func(t *unit) bool { return !t.again })}
+	errs := []error{err, labelNodes(ctx, c.Client, w, s.Objects), p.Settle(ctx, func(t *unit) bool { return !t.again })}
 	if problem == nil {
 		_, err := p.Start(ctx)
 		p.now = p.Now
