@@ -472,7 +472,7 @@ func whatWasPerformedIsTakenBack(t *testing.T, w *world) {
 	w.say("stabilize", nil)
 	w.until("stabilize,stabilize,ready true")
 	w.say("reset-state", nil)
-	if n := w.until("reset-state,reset-state,error true"); n.Annotations[v1alpha1.AnnotationHostError] != "no GPT" {
+	if n := w.until("reset-state,reset-state,error true"); n.Annotations[v1alpha1.AnnotationHostError] != "reverting the update, no GPT" {
 		t.Errorf("it says %q", n.Annotations[v1alpha1.AnnotationHostError])
 	}
 }
@@ -611,7 +611,7 @@ func theHostOffersAnotherVersion(t *testing.T, w *world) {
 	w.live()
 	w.say("prepare-update", map[string]string{v1alpha1.AnnotationHostWanted: "1.5.0"})
 	n := w.until("prepare-update,prepare-update,error ")
-	if got := n.Annotations[v1alpha1.AnnotationHostError]; got != host.ErrOther.Error() {
+	if got := n.Annotations[v1alpha1.AnnotationHostError]; got != "preparing 1.5.0, "+host.ErrOther.Error() {
 		t.Errorf("error %q", got)
 	}
 }

@@ -174,13 +174,16 @@ func (c *nodeClient) watch(ctx context.Context, o *observation) {
 	cache.NewReflectorWithOptions(node, &metav1.PartialObjectMetadata{}, o, options).RunWithContext(logr.NewContext(ctx, c.log))
 }
 
-// observation is the newest known state of the agent's own Node. The reflector fills it, and the agent's own reads and writes do.
+// observation is the newest known state of the agent's own Node. The reflector fills it, and the agent's own reads and writes do. They come
+// in any order, so an older state never replaces a newer one.
 type observation struct {
 	changed chan struct{}
 
 	mu     sync.Mutex
 	synced bool
 	node   *metav1.PartialObjectMetadata
+	// version is the resourceVersion of the newest state, also of one without a Node.
+	version string
 }
 
 var _ cache.ReflectorStore = (*observation)(nil)
@@ -194,31 +197,17 @@ func (o *observation) get() (*metav1.PartialObjectMetadata, bool) {
 	return o.node, o.synced
 }
 
-// set takes a state of the Node, unless a newer one is known. It takes a state whose order is not known.
-func (o *observation) set(n *metav1.PartialObjectMetadata) {
+// set takes the state at a resourceVersion: the Node, or nil for none. It takes a state whose order is not known.
+func (o *observation) set(n *metav1.PartialObjectMetadata, version string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.node != nil {
-		order, err := resourceversion.CompareResourceVersion(n.ResourceVersion, o.node.ResourceVersion)
-		if err == nil && order <= 0 {
-			return
-		}
-	}
-	o.store(n)
-}
-
-// remove takes it that there is no Node. If deleted is not nil, that very Node was deleted.
-func (o *observation) remove(deleted *metav1.PartialObjectMetadata) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.node != nil && deleted != nil && o.node.UID != deleted.UID {
+	if order, err := resourceversion.CompareResourceVersion(version, o.version); err == nil && order <= 0 {
 		return
 	}
-	o.store(nil)
-}
-
-func (o *observation) store(n *metav1.PartialObjectMetadata) {
 	o.node, o.synced = n, true
+	if version != "" {
+		o.version = version
+	}
 	select {
 	case o.changed <- struct{}{}:
 	default:
@@ -231,7 +220,7 @@ func (o *observation) Add(object any) error {
 	if !ok {
 		return fmt.Errorf("the API server sent %T, not a Node", object)
 	}
-	o.set(n)
+	o.set(n, n.ResourceVersion)
 	return nil
 }
 
@@ -244,14 +233,14 @@ func (o *observation) Delete(object any) error {
 	if !ok {
 		return fmt.Errorf("the API server sent %T, not a Node", object)
 	}
-	o.remove(n)
+	o.set(nil, n.ResourceVersion)
 	return nil
 }
 
 // Replace takes a list that the reflector reports: the Node, or nothing.
-func (o *observation) Replace(all []any, _ string) error {
+func (o *observation) Replace(all []any, version string) error {
 	if len(all) == 0 {
-		o.remove(nil)
+		o.set(nil, version)
 		return nil
 	}
 	return o.Add(all[0])

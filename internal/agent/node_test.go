@@ -215,6 +215,8 @@ func TestObservation(t *testing.T) {
 	expect("12", true)
 	do(o.Delete(node("new", "13")))
 	expect("", true)
+	do(o.Update(node("new", "12"))) // The answer to a write comes late.
+	expect("", true)
 	do(o.Add(node("old", "odd")))
 	do(o.Update(node("old", "other")))
 	expect("other", true)

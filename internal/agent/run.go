@@ -305,7 +305,7 @@ func (a *Agent) write(ctx context.Context, s *nodeState, c change, log string) b
 	switch {
 	case err == nil:
 		a.pause.reset()
-		a.observed.set(n)
+		a.observed.set(n, n.ResourceVersion)
 		if now, ok := readNode(n); ok {
 			a.log.Info(log, "action", now.active, "intent", now.intent(), "runs", now.runs, "target", now.target)
 		}

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,11 +56,13 @@ func (a *Agent) begin(ctx context.Context, action v1alpha1.HostAction, s *nodeSt
 
 // do does the work. It returns when that is done, has failed, or the context ends.
 func (a *Agent) do(ctx context.Context, action v1alpha1.HostAction, s *nodeState) outcome {
+	version := strings.TrimPrefix(s.version, "v")
+	update := cmp.Or(version, "the update")
 	switch action {
 	case v1alpha1.HostActionPrepare:
-		return outcome{err: a.host.Prepare(ctx, s.version)}
+		return outcome{err: wrap("preparing "+update, a.host.Prepare(ctx, version))}
 	case v1alpha1.HostActionPerform:
-		return outcome{err: a.host.Perform(ctx, s.version)}
+		return outcome{err: wrap("performing "+update, a.host.Perform(ctx, version))}
 	case v1alpha1.HostActionReboot:
 		boot, err := a.host.BootID()
 		if err != nil {
@@ -71,10 +74,18 @@ func (a *Agent) do(ctx context.Context, action v1alpha1.HostAction, s *nodeState
 		return outcome{err: a.reboot(ctx, s, boot)}
 	case v1alpha1.HostActionReset:
 		if err := a.host.Revert(ctx); err != nil {
-			return outcome{err: err}
+			return outcome{err: wrap("reverting the update", err)}
 		}
 	}
 	return a.look(ctx)
+}
+
+// wrap says of an error what was being done; nil stays nil.
+func wrap(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s, %w", doing, err)
 }
 
 // look finds out what the host runs and offers.
@@ -139,10 +150,10 @@ func (a *Agent) readAgain(ctx context.Context) (*nodeState, error) {
 		n, err := a.client.get(ctx)
 		switch {
 		case err == nil && n == nil:
-			a.observed.remove(nil)
+			a.observed.set(nil, "")
 			return nil, nil
 		case err == nil:
-			a.observed.set(n)
+			a.observed.set(n, n.ResourceVersion)
 			s, _ := readNode(n)
 			return s, nil
 		}

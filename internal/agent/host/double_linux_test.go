@@ -229,13 +229,13 @@ func TestDoubleFaults(t *testing.T) {
 		err           string
 	}{
 		"API, refresh fails":    {api, state.RefreshFails, "no route", nil, check, "looking for updates, the host's updater failed (exit status 1): no route"},
-		"API, prepare fails":    {api, state.PrepareFails, "disk full", nil, prepared, "preparing 1.20.0, fetching the update, the host's updater failed (exit status 1): "},
-		"API, activate fails":   {api, state.ActivateFails, "no GPT", []step{prepared}, performed, "performing 1.20.0, activating the update, the host's updater failed (exit status 1): no GPT"},
-		"API, reboot inhibited": {api, state.RebootInhibited, "", []step{prepared, performed}, reboot, "rebooting, the Update API answers 500: Failed to reboot, exit code: 1, stderr: Operation inhibited by"},
+		"API, prepare fails":    {api, state.PrepareFails, "disk full", nil, prepared, "fetching the update, the host's updater failed (exit status 1): "},
+		"API, activate fails":   {api, state.ActivateFails, "no GPT", []step{prepared}, performed, "activating the update, the host's updater failed (exit status 1): no GPT"},
+		"API, reboot inhibited": {api, state.RebootInhibited, "", []step{prepared, performed}, reboot, "the Update API answers 500: Failed to reboot, exit code: 1, stderr: Operation inhibited by"},
 		"API, reboot ignored":   {api, state.RebootIgnored, "", []step{prepared, performed}, reboot, ""},
 		"updog, refresh fails":  {updog, state.RefreshFails, "no route", nil, check, "running updog check-update, exit status 1: no route"},
-		"updog, prepare fails":  {updog, state.PrepareFails, "disk full", nil, prepared, "preparing 1.20.0, updog update-image, exit status 1: Starting update to 1.20.0; disk full"},
-		"updog, activate fails": {updog, state.ActivateFails, "no GPT", []step{prepared}, performed, "performing 1.20.0, updog update-apply, exit status 1: no GPT"},
+		"updog, prepare fails":  {updog, state.PrepareFails, "disk full", nil, prepared, "updog update-image, exit status 1: Starting update to 1.20.0; disk full"},
+		"updog, activate fails": {updog, state.ActivateFails, "no GPT", []step{prepared}, performed, "updog update-apply, exit status 1: no GPT"},
 		"updog, reboot ignored": {updog, state.RebootIgnored, "", []step{prepared, performed}, reboot, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -38,7 +38,7 @@ type Host interface {
 	BootID() (string, error)
 	// Check returns what the host offers.
 	Check(ctx context.Context) (Offer, error)
-	// Prepare fetches the version. Empty is whatever the host offers; ErrOther if it offers another one.
+	// Prepare fetches the version, which has no leading v. Empty is whatever the host offers; ErrOther if it offers another one.
 	Prepare(ctx context.Context, version string) error
 	// Perform makes the next boot use the version that was prepared. ErrOther if that is another one.
 	Perform(ctx context.Context, version string) error

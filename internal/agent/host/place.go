@@ -137,7 +137,7 @@ func (p place) runWithin(ctx context.Context, limit time.Duration, argv ...strin
 func (p place) reboot(ctx context.Context, argv ...string) error {
 	r, err := p.run(ctx, argv...)
 	if err != nil {
-		return fmt.Errorf("rebooting, %w", err)
+		return err
 	}
 	// A shell reports by 128 and the signal that a signal ended what it ran.
 	term, hup := syscall.SIGTERM, syscall.SIGHUP
@@ -145,7 +145,7 @@ func (p place) reboot(ctx context.Context, argv ...string) error {
 		return nil
 	}
 	if err := r.failure(); err != nil {
-		return fmt.Errorf("rebooting by %s, %w", strings.Join(argv, " "), err)
+		return fmt.Errorf("%s, %w", strings.Join(argv, " "), err)
 	}
 	return nil
 }

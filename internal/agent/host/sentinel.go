@@ -109,19 +109,8 @@ func (s *Sentinel) Check(ctx context.Context) (Offer, error) {
 	return Offer{Available: r.code == 0}, nil
 }
 
-// Prepare does nothing where a reboot is still needed.
+// Prepare does nothing where a reboot is still needed. It fails where none is needed any more, or a version is wanted.
 func (s *Sentinel) Prepare(ctx context.Context, version string) error {
-	if err := s.expectNeeded(ctx, version); err != nil {
-		return fmt.Errorf("preparing the reboot, %w", err)
-	}
-	return nil
-}
-
-// Perform does nothing where a reboot is still needed.
-func (s *Sentinel) Perform(ctx context.Context, version string) error { return s.Prepare(ctx, version) }
-
-// expectNeeded fails where no reboot is needed any more, or a version is wanted.
-func (s *Sentinel) expectNeeded(ctx context.Context, version string) error {
 	if version != "" {
 		return fmt.Errorf("%w: this host's updates have no names such as %s", ErrOther, version)
 	}
@@ -132,19 +121,19 @@ func (s *Sentinel) expectNeeded(ctx context.Context, version string) error {
 	return err
 }
 
+// Perform does the same as Prepare.
+func (s *Sentinel) Perform(ctx context.Context, version string) error { return s.Prepare(ctx, version) }
+
 // Revert does nothing: Perform does not either.
 func (s *Sentinel) Revert(context.Context) error { return nil }
 
 // Reboot runs the command, or sends the signal, where a reboot is still needed: a person may have rebooted the host since it was performed.
 func (s *Sentinel) Reboot(ctx context.Context) error {
-	if err := s.expectNeeded(ctx, ""); err != nil {
-		return fmt.Errorf("rebooting, %w", err)
+	if err := s.Prepare(ctx, ""); err != nil {
+		return err
 	}
 	if s.signal != 0 {
-		if err := killInit(s.signal); err != nil {
-			return fmt.Errorf("rebooting by signal %d, %w", s.signal, err)
-		}
-		return nil
+		return killInit(s.signal)
 	}
 	return s.at.reboot(ctx, s.options.RebootCommand...)
 }

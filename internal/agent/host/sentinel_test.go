@@ -99,7 +99,7 @@ func TestSentinelReboot(t *testing.T) {
 		"true":                         "",
 		"kill $$; sleep 9":             "",
 		"exit 143":                     "",
-		"echo not allowed >&2; exit 1": "rebooting by sh -c echo not allowed >&2; exit 1, exit status 1: not allowed",
+		"echo not allowed >&2; exit 1": "sh -c echo not allowed >&2; exit 1, exit status 1: not allowed",
 	} {
 		t.Run(script, func(t *testing.T) {
 			s := local(t, SentinelOptions{Command: []string{"true"}, RebootCommand: []string{"sh", "-c", script}})

@@ -95,13 +95,6 @@ func (a *UpdateAPI) Check(ctx context.Context) (Offer, error) {
 
 // Prepare stages the version. One that is staged already, or that the next boot uses, is prepared.
 func (a *UpdateAPI) Prepare(ctx context.Context, version string) error {
-	if err := a.prepare(ctx, bareVersion(version)); err != nil {
-		return fmt.Errorf("preparing %s, %w", cmp.Or(version, "the update"), err)
-	}
-	return nil
-}
-
-func (a *UpdateAPI) prepare(ctx context.Context, version string) error {
 	// The previous process may have ended while its command went on.
 	status, err := a.idleStatus(ctx)
 	if err != nil {
@@ -138,19 +131,12 @@ func (a *UpdateAPI) prepare(ctx context.Context, version string) error {
 
 // Perform activates the version. What a reboot in between has removed is prepared again.
 func (a *UpdateAPI) Perform(ctx context.Context, version string) error {
-	if err := a.perform(ctx, bareVersion(version)); err != nil {
-		return fmt.Errorf("performing %s, %w", cmp.Or(version, "the update"), err)
-	}
-	return nil
-}
-
-func (a *UpdateAPI) perform(ctx context.Context, version string) error {
 	status, err := a.idleStatus(ctx)
 	if err != nil {
 		return err
 	}
 	if status.staged() == "" {
-		if err := a.prepare(ctx, version); err != nil {
+		if err := a.Prepare(ctx, version); err != nil {
 			return err
 		}
 		if status, err = a.idleStatus(ctx); err != nil {
@@ -178,10 +164,7 @@ func (a *UpdateAPI) Revert(ctx context.Context) error {
 	if err == nil && status.State == stateReady {
 		_, err = a.command(ctx, deactivate, a.options.Activate)
 	}
-	if err != nil {
-		return fmt.Errorf("reverting the update, %w", err)
-	}
-	return nil
+	return err
 }
 
 // Reboot orders the reboot. A connection that breaks before the answer, or an answer that does not come, is taken for the reboot itself.
@@ -190,7 +173,7 @@ func (a *UpdateAPI) Reboot(ctx context.Context) error {
 	if err == nil || (ctx.Err() == nil && isConnectionLost(err)) {
 		return nil
 	}
-	return fmt.Errorf("rebooting, %w", err)
+	return err
 }
 
 // isConnectionLost reports whether the other side was reached, and then went away or was silent.

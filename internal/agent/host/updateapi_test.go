@@ -332,7 +332,7 @@ func TestUpdateAPIPrepare(t *testing.T) {
 				status("Available", "1.3.0", "", "refresh", "02"), taken(postPrepare), status("Staged", "1.3.0", "1.3.0", "prepare", "03"),
 			},
 		},
-		"staged already":                    {version: "v1.3.0", exchanges: []exchange{status("Staged", "1.3.0", "1.3.0", "prepare", "01")}},
+		"staged already":                    {version: "1.3.0", exchanges: []exchange{status("Staged", "1.3.0", "1.3.0", "prepare", "01")}},
 		"to be booted next already":         {version: "1.3.0", exchanges: []exchange{status("Ready", "1.4.0", "1.3.0", "activate", "01")}},
 		"under way since a process before":  {version: "1.3.0", exchanges: []exchange{locked, locked, status("Staged", "1.3.0", "1.3.0", "prepare", "01")}},
 		"whatever there is, staged already": {exchanges: []exchange{status("Staged", "1.3.0", "1.3.0", "prepare", "01"), status("Staged", "1.3.0", "1.3.0", "prepare", "01"), taken(postRefresh), status("Staged", "1.3.0", "1.3.0", "refresh", "02")}},
@@ -354,16 +354,16 @@ func TestUpdateAPIPrepare(t *testing.T) {
 		"another one is offered": {
 			version:   "1.3.0",
 			exchanges: []exchange{never, never, taken(postRefresh), status("Available", "1.4.0", "", "refresh", "01")},
-			err:       "preparing 1.3.0, the host does not offer the wanted version: 1.3.0 is wanted, and it offers 1.4.0", other: true,
+			err:       "the host does not offer the wanted version: 1.3.0 is wanted, and it offers 1.4.0", other: true,
 		},
 		"none is offered": {
 			version:   "1.3.0",
 			exchanges: []exchange{never, never, taken(postRefresh), status("Idle", "", "", "refresh", "01")},
-			err:       "preparing 1.3.0, the host does not offer the wanted version: 1.3.0 is wanted, and it offers none", other: true,
+			err:       "the host does not offer the wanted version: 1.3.0 is wanted, and it offers none", other: true,
 		},
 		"none is offered any more": {
 			exchanges: []exchange{never, never, taken(postRefresh), status("Idle", "", "", "refresh", "01")},
-			err:       "preparing the update, the host does not offer the wanted version: any is wanted, and it offers none", other: true,
+			err:       "the host does not offer the wanted version: any is wanted, and it offers none", other: true,
 		},
 		"another one is fetched": {
 			version: "1.3.0",
@@ -379,7 +379,7 @@ func TestUpdateAPIPrepare(t *testing.T) {
 				never, never, taken(postRefresh), status("Available", "1.3.0", "", "refresh", "01"),
 				status("Available", "1.3.0", "", "refresh", "01"), taken(postPrepare), locked, status("Available", "1.3.0", "", "prepare", "02", "Failed writing update data to disk: No space left"),
 			},
-			err: "preparing 1.3.0, fetching the update, the host's updater failed (exit status 1): Failed writing update data to disk: No space left",
+			err: "fetching the update, the host's updater failed (exit status 1): Failed writing update data to disk: No space left",
 		},
 		"the update is gone": {
 			version: "1.3.0",
@@ -416,9 +416,9 @@ func TestUpdateAPIPerform(t *testing.T) {
 		"another command comes in between": {
 			version:   "1.3.0",
 			exchanges: []exchange{staged, staged, taken(postActivate), locked, status("Ready", "1.3.0", "1.3.0", "refresh", "03")},
-			err:       "performing 1.3.0, activating the update, another command of the Update API came in between",
+			err:       "activating the update, another command of the Update API came in between",
 		},
-		"another is staged": {version: "1.4.0", exchanges: []exchange{staged}, err: "performing 1.4.0, the host does not offer the wanted version: 1.3.0 is prepared", other: true},
+		"another is staged": {version: "1.4.0", exchanges: []exchange{staged}, err: "the host does not offer the wanted version: 1.3.0 is prepared", other: true},
 		"lost by a reboot": {
 			version: "1.3.0",
 			exchanges: []exchange{
@@ -430,14 +430,14 @@ func TestUpdateAPIPerform(t *testing.T) {
 		"it fails": {
 			version:   "1.3.0",
 			exchanges: []exchange{staged, staged, taken(postActivate), locked, status("Staged", "1.3.0", "1.3.0", "activate", "02", "Could not mark inactive partition for boot")},
-			err:       "performing 1.3.0, activating the update, the host's updater failed (exit status 1): Could not mark inactive partition for boot",
+			err:       "activating the update, the host's updater failed (exit status 1): Could not mark inactive partition for boot",
 		},
 		"it is refused": {
 			version: "1.3.0", exchanges: []exchange{staged, staged, refused(postActivate, 409, notNowText)}, err: "the Update API answers 409: " + notNowText,
 		},
 		"nothing comes of it": {
 			version: "1.3.0", exchanges: []exchange{staged, staged, taken(postActivate), status("Staged", "1.3.0", "1.3.0", "activate", "02")},
-			err: "performing 1.3.0, the Update API has activated the update, and is in the state Staged",
+			err: "the Update API has activated the update, and is in the state Staged",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -463,7 +463,7 @@ func TestUpdateAPIRevert(t *testing.T) {
 		"it is being made ready": {exchanges: []exchange{locked, ready, ready, taken(postDeactivate), status("Staged", "1.3.0", "1.3.0", "deactivate", "02")}},
 		"it fails": {
 			exchanges: []exchange{ready, ready, taken(postDeactivate), status("Ready", "1.3.0", "1.3.0", "deactivate", "02", "no GPT")},
-			err:       "reverting the update, reverting the update, the host's updater failed (exit status 1): no GPT",
+			err:       "reverting the update, the host's updater failed (exit status 1): no GPT",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -483,7 +483,7 @@ func TestUpdateAPIReboot(t *testing.T) {
 		"no answer to it": {exchange: faulty(taken(postReboot), "hangs")},
 		"refused": {
 			exchange: refused(postReboot, 500, "Failed to reboot, exit code: 1, stderr: Operation inhibited by \"updog\"\n"),
-			err:      `rebooting, the Update API answers 500: Failed to reboot, exit code: 1, stderr: Operation inhibited by "updog"`,
+			err:      `the Update API answers 500: Failed to reboot, exit code: 1, stderr: Operation inhibited by "updog"`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -558,5 +558,5 @@ func TestUpdateAPINotThere(t *testing.T) {
 	a := NewUpdateAPI(UpdateAPIOptions{Socket: filepath.Join(t.TempDir(), "api.sock"), Clock: clock.RealClock{}, Poll: time.Millisecond})
 	_, err := a.Check(t.Context())
 	failing(t, err, "looking for updates, GET /updates/status, dial unix "+a.options.Socket+": connect: no such file or directory")
-	failing(t, a.Reboot(t.Context()), "rebooting, POST /actions/reboot, dial unix")
+	failing(t, a.Reboot(t.Context()), "POST /actions/reboot, dial unix")
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -95,26 +96,14 @@ func lastVersion(text string) string {
 }
 
 func containsAny(text string, words []string) bool {
-	for _, w := range words {
-		if strings.Contains(text, w) {
-			return true
-		}
-	}
-	return false
-}
-
-// Prepare is `updog update-image`, where the host offers the version.
-func (u *Updog) Prepare(ctx context.Context, version string) error {
-	if err := u.prepare(ctx, bareVersion(version)); err != nil {
-		return fmt.Errorf("preparing %s, %w", cmp.Or(version, "the update"), err)
-	}
-	return nil
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 }
 
 // notFetched are the words by which updog says, with exit status 0, that it has fetched nothing.
 var notFetched = []string{"No update required", "Update available at", "in later wave"}
 
-func (u *Updog) prepare(ctx context.Context, version string) error {
+// Prepare is `updog update-image`, where the host offers the version.
+func (u *Updog) Prepare(ctx context.Context, version string) error {
 	if version != "" && u.prepared == version {
 		return nil
 	}
@@ -150,15 +139,8 @@ func (u *Updog) prepare(ctx context.Context, version string) error {
 
 // Perform is `updog update-apply`. It prepares what this Updog has not prepared itself.
 func (u *Updog) Perform(ctx context.Context, version string) error {
-	if err := u.perform(ctx, bareVersion(version)); err != nil {
-		return fmt.Errorf("performing %s, %w", cmp.Or(version, "the update"), err)
-	}
-	return nil
-}
-
-func (u *Updog) perform(ctx context.Context, version string) error {
 	if u.prepared == "" {
-		if err := u.prepare(ctx, version); err != nil {
+		if err := u.Prepare(ctx, version); err != nil {
 			return err
 		}
 	}
@@ -193,7 +175,7 @@ func (u *Updog) Revert(ctx context.Context) error {
 		err = r.failure()
 	}
 	if err != nil {
-		return fmt.Errorf("reverting the update, updog update-revert, %w", err)
+		return fmt.Errorf("updog update-revert, %w", err)
 	}
 	return nil
 }
@@ -201,7 +183,7 @@ func (u *Updog) Revert(ctx context.Context) error {
 // Reboot is `updog update-apply`, where this Updog has not applied yet, and then `shutdown -r now`, as `updog update-apply -r` does.
 func (u *Updog) Reboot(ctx context.Context) error {
 	if err := u.apply(ctx); err != nil {
-		return fmt.Errorf("rebooting, %w", err)
+		return err
 	}
 	return u.at.reboot(ctx, u.shutdown...)
 }

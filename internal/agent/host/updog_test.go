@@ -96,15 +96,15 @@ func TestUpdogPrepare(t *testing.T) {
 		other    bool
 		calls    []string
 	}{
-		"a version": {version: "v1.2.0", branches: applies, calls: both},
+		"a version": {version: "1.2.0", branches: applies, calls: both},
 		"any":       {branches: applies, calls: both},
 		"not offered": {
-			version: "1.3.0", branches: applies, err: "preparing 1.3.0, the host does not offer the wanted version: 1.3.0 is wanted, and it offers 1.2.0",
+			version: "1.3.0", branches: applies, err: "the host does not offer the wanted version: 1.3.0 is wanted, and it offers 1.2.0",
 			other: true, calls: []string{"check-update"},
 		},
 		"none": {
 			branches: `check-update) echo "No update available" >&2; exit 1;;`,
-			err:      "preparing the update, the host does not offer the wanted version: any is wanted, and it offers none", other: true,
+			err:      "the host does not offer the wanted version: any is wanted, and it offers none", other: true,
 			calls: []string{"check-update"},
 		},
 		"gone meanwhile": {
@@ -126,7 +126,7 @@ func TestUpdogPrepare(t *testing.T) {
 		"it fails": {
 			version:  "1.2.0",
 			branches: offers + `update-image) echo "Starting update to 1.2.0" >&2; echo "Failed writing update data to disk: I/O error" >&2; exit 1;;`,
-			err:      "preparing 1.2.0, updog update-image, exit status 1: Starting update to 1.2.0; Failed writing update data to disk: I/O error",
+			err:      "updog update-image, exit status 1: Starting update to 1.2.0; Failed writing update data to disk: I/O error",
 			calls:    both,
 		},
 	} {
@@ -161,10 +161,10 @@ func TestUpdogPerform(t *testing.T) {
 		"prepared":           {version: "1.2.0", branches: flips, prepared: "1.2.0", calls: []string{"update-apply"}},
 		"whatever":           {branches: flips, prepared: "1.2.0", calls: []string{"update-apply"}},
 		"by another process": {version: "1.2.0", branches: applies + flips, calls: []string{"check-update", "update-image", "update-apply"}},
-		"another":            {version: "1.3.0", prepared: "1.2.0", err: "performing 1.3.0, the host does not offer the wanted version: 1.2.0 is prepared", other: true},
+		"another":            {version: "1.3.0", prepared: "1.2.0", err: "the host does not offer the wanted version: 1.2.0 is prepared", other: true},
 		"it fails": {
 			version: "1.2.0", prepared: "1.2.0", branches: `update-apply) echo "Could not mark inactive partition for boot: it has not been marked valid for upgrade" >&2; exit 1;;`,
-			err: "performing 1.2.0, updog update-apply, exit status 1: Could not mark", calls: []string{"update-apply"},
+			err: "updog update-apply, exit status 1: Could not mark", calls: []string{"update-apply"},
 		},
 		"done before": {
 			version: "1.2.0", prepared: "1.2.0", branches: `update-apply) echo "Could not mark inactive partition for boot: Inactive partition /dev/a is already marked for upgrade" >&2; exit 1;;`,
@@ -194,7 +194,7 @@ func TestUpdogRevert(t *testing.T) {
 	}{
 		"reverted":        {branches: `update-revert) ;;`},
 		"no such command": {branches: `update-revert) echo "USAGE: updog <SUBCOMMAND>" >&2; exit 1;;`},
-		"it fails":        {branches: `update-revert) echo "no GPT" >&2; exit 1;;`, err: "reverting the update, updog update-revert, exit status 1: no GPT"},
+		"it fails":        {branches: `update-revert) echo "no GPT" >&2; exit 1;;`, err: "updog update-revert, exit status 1: no GPT"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -240,7 +240,7 @@ func TestUpdogReboot(t *testing.T) {
 		},
 		"nothing is prepared": {
 			branches: `update-apply) echo "it has not been marked valid for upgrade" >&2; exit 1;;`,
-			err:      "rebooting, updog update-apply, exit status 1: it has not been marked valid for upgrade", calls: []string{"update-apply"},
+			err:      "updog update-apply, exit status 1: it has not been marked valid for upgrade", calls: []string{"update-apply"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
