@@ -269,7 +269,7 @@ func (a *Agent) result(s *nodeState) (change, string) {
 	case o.err == nil:
 		return s.checkResult(o.found, now), "checked"
 	case a.failures < failedChecks || s.state == v1alpha1.HostStateError:
-		a.log.Error(o.err, "a check has failed", "failures", a.failures)
+		a.log.Info("a check has failed", "error", o.err, "failures", a.failures)
 		return newChange(), ""
 	}
 	a.log.Error(o.err, "checks fail again and again", "failures", a.failures)
@@ -313,7 +313,7 @@ func (a *Agent) write(ctx context.Context, s *nodeState, c change, log string) b
 	case ctx.Err() == nil && !apierrors.IsConflict(err):
 		wait := a.pause.next(a.options.Random)
 		a.retry = a.options.Clock.NewTimer(wait)
-		a.log.Error(err, "the Node can't be written to", "again", wait.Round(time.Millisecond).String())
+		a.log.Info("the Node can't be written to", "error", err, "again", wait.Round(time.Millisecond).String())
 	}
 	return false
 }

@@ -158,7 +158,7 @@ func (a *Agent) readAgain(ctx context.Context) (*nodeState, error) {
 			return s, nil
 		}
 		wait := pause.next(a.options.Random)
-		a.log.Error(err, "the Node can't be read before the reboot", "again", wait.Round(time.Millisecond).String())
+		a.log.Info("the Node can't be read before the reboot", "error", err, "again", wait.Round(time.Millisecond).String())
 		if !sleep(ctx, a.options.Clock, wait) {
 			return nil, ctx.Err()
 		}
@@ -178,7 +178,7 @@ func (a *Agent) verify(ctx context.Context, s *nodeState, step rebootStep) outco
 		if a.options.Clock.Now().Add(wait).After(until) {
 			return o
 		}
-		a.log.Error(o.err, "what the host runs after the reboot is not known yet", "again", wait.Round(time.Millisecond).String())
+		a.log.Info("what the host runs after the reboot is not known yet", "error", o.err, "again", wait.Round(time.Millisecond).String())
 		if !sleep(ctx, a.options.Clock, wait) {
 			return outcome{err: ctx.Err()}
 		}
