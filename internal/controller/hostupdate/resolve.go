@@ -89,7 +89,9 @@ func (w *world) parse() (err error) {
 	if t := w.host.RebootTimeout; t != nil {
 		w.rebootTimeout = t.Duration
 	}
-	w.spec = turn.Digest(spec.HostUpdate, spec.Drain, spec.Health, w.rollout.Annotations[v1alpha1.AnnotationRetry])
+	attempted := w.host
+	attempted.LabelNodes = false // It changes nothing about a turn.
+	w.spec = turn.Digest(attempted, spec.Drain, spec.Health, w.rollout.Annotations[v1alpha1.AnnotationRetry])
 	if w.drain, err = turn.DrainOptions(spec.Drain); err != nil {
 		return err
 	}
