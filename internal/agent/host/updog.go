@@ -160,7 +160,7 @@ func (u *Updog) apply(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.failure(); err != nil && !strings.Contains(r.stderr, "already marked for upgrade") {
+	if err := r.failure(); err != nil && !strings.Contains(r.stderr, applied) {
 		return fmt.Errorf("updog update-apply, %w", err)
 	}
 	u.performed = true
@@ -180,10 +180,14 @@ func (u *Updog) Revert(ctx context.Context) error {
 	return nil
 }
 
-// Reboot is `updog update-apply`, where this Updog has not applied yet, and then `shutdown -r now`, as `updog update-apply -r` does.
+// applied is what updog says when the next boot uses the other partitions already.
+const applied = "already marked for upgrade"
+
+// Reboot is `updog update-apply -r`. Where updog refuses because the update is applied, it is `shutdown -r now`, which updog would run.
 func (u *Updog) Reboot(ctx context.Context) error {
-	if err := u.apply(ctx); err != nil {
-		return err
+	err := u.at.reboot(ctx, u.binary, "update-apply", "-r")
+	if err != nil && strings.Contains(err.Error(), applied) {
+		return u.at.reboot(ctx, u.shutdown...)
 	}
-	return u.at.reboot(ctx, u.shutdown...)
+	return err
 }

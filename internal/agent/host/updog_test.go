@@ -225,28 +225,27 @@ func TestUpdogOnce(t *testing.T) {
 }
 
 func TestUpdogReboot(t *testing.T) {
+	const again = `"update-apply -r") echo "Inactive partition /dev/a is already marked for upgrade" >&2; exit 1;;` + "\n"
 	for name, test := range map[string]struct {
-		branches  string
-		performed bool
-		err       string
-		calls     []string
+		branches string
+		err      string
+		calls    []string
 	}{
-		"performed":                 {branches: `shutdown) ;;`, performed: true, calls: []string{"shutdown"}},
-		"by another process":        {branches: flips + `shutdown) ;;`, calls: []string{"update-apply", "shutdown"}},
-		"ended":                     {branches: `shutdown) kill -TERM $$; sleep 9;;`, performed: true, calls: []string{"shutdown"}},
-		"ended, as a shell says it": {branches: `shutdown) exit 143;;`, performed: true, calls: []string{"shutdown"}},
+		"not applied yet":           {branches: `"update-apply -r") ;;`, calls: []string{"update-apply -r"}},
+		"applied":                   {branches: again + `shutdown) ;;`, calls: []string{"update-apply -r", "shutdown"}},
+		"ended":                     {branches: `"update-apply -r") kill -TERM $$; sleep 9;;`, calls: []string{"update-apply -r"}},
+		"ended, as a shell says it": {branches: `"update-apply -r") exit 143;;`, calls: []string{"update-apply -r"}},
 		"it fails": {
-			branches: `shutdown) echo "no such file" >&2; exit 1;;`, performed: true, err: "shutdown, exit status 1: no such file", calls: []string{"shutdown"},
+			branches: again + `shutdown) echo "no such file" >&2; exit 1;;`, err: "shutdown, exit status 1: no such file", calls: []string{"update-apply -r", "shutdown"},
 		},
 		"nothing is prepared": {
-			branches: `update-apply) echo "it has not been marked valid for upgrade" >&2; exit 1;;`,
-			err:      "updog update-apply, exit status 1: it has not been marked valid for upgrade", calls: []string{"update-apply"},
+			branches: `"update-apply -r") echo "it has not been marked valid for upgrade" >&2; exit 1;;`,
+			err:      "updog update-apply -r, exit status 1: it has not been marked valid for upgrade", calls: []string{"update-apply -r"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u, calls := scripted(t, test.branches)
-			u.performed = test.performed
 			failing(t, u.Reboot(t.Context()), test.err)
 			if diff := cmp.Diff(test.calls, calls()); diff != "" {
 				t.Error(diff)
@@ -279,8 +278,8 @@ func TestUpdogHangs(t *testing.T) {
 			err:      "updog, it has not ended within 100ms",
 		},
 		"reboot": {
-			branches: `shutdown) sleep 0.3;;`,
-			step:     func(u *Updog) error { u.performed = true; return u.Reboot(t.Context()) },
+			branches: `"update-apply -r") sleep 0.3;;`,
+			step:     func(u *Updog) error { return u.Reboot(t.Context()) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
