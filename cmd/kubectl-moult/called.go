@@ -30,9 +30,9 @@ func called(args []string) *cobra.Command {
 	create := newCommand
 	switch {
 	case name == "kubectl-eds" || completing && plugin == "eds":
-		create = edsCommand
+		create = eds.NewCommand
 	case name == "check-eds":
-		create = checkCommand
+		create = eds.NewCheck
 	}
 	cluster := config.NewFlags()
 	root := create(clock.RealClock{}, genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, cluster)
@@ -44,12 +44,4 @@ func called(args []string) *cobra.Command {
 	}
 	root.SetArgs(args)
 	return root
-}
-
-func edsCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
-	return eds.NewCommand(clk, streams, cluster)
-}
-
-func checkCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
-	return eds.NewCheck(clk, streams, cluster)
 }

@@ -101,8 +101,8 @@ var layers = []layer{
 	{path: "internal/agent", own: []string{"api/..."}},
 	{path: "internal/view", own: []string{"api/...", "internal/kind/...", "internal/rollout"}},
 	{path: "internal/cli", own: []string{"api/...", "internal/view"}},
-	{path: "internal/cli/drain", own: []string{"api/...", "internal/drain", "internal/node"}},
-	{path: "internal/cli/setimage", own: []string{"api/...", "internal/cli/text", "internal/cloud"}},
+	{path: "internal/cli/drain", own: []string{"api/...", "internal/cli/config", "internal/cli/flags", "internal/cli/target", "internal/drain", "internal/node"}},
+	{path: "internal/cli/setimage", own: []string{"api/...", "internal/cli/flags", "internal/cli/text", "internal/cloud"}},
 	{path: "internal/cli/preview", own: []string{"api/...", "internal/cli/...", "internal/drain", "internal/view"}},
 	{path: "internal/dashboard", own: []string{"api/...", "internal/view"}},
 

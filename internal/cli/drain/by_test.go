@@ -21,7 +21,7 @@ func TestBy(t *testing.T) {
 		"a Plan without a namespace": {map[string]string{"SYSTEM_UPGRADE_PLAN_NAME": "k3s"}, "", "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := inside(tc.env, tc.file).by()
+			got, err := inside(tc.env, tc.file).holder()
 			if got != tc.want || (err != nil) != tc.err {
 				t.Errorf("got %q, %v", got, err)
 			}

@@ -8,13 +8,14 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/internal/node"
 )
 
 func newCordon(c *command) *cobra.Command {
-	return c.mount(&cobra.Command{
+	return c.complete(&cobra.Command{
 		Use:     "cordon NODE...",
 		Short:   "Mark nodes as unschedulable",
 		Long:    "Mark nodes as unschedulable, so that no new pods come to them.",
@@ -24,25 +25,25 @@ func newCordon(c *command) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		by, err := c.environment.by()
+		by, err := c.environment.holder()
 		if err != nil {
 			return err
 		}
-		_, err = c.each(nodes, "cordoned", func(n *target) (bool, error) {
-			if c.dryRun == dryRunClient {
+		_, err = c.each(nodes, "cordoned", func(n *corev1.Node) (bool, error) {
+			if c.dryRun.Client() {
 				return !n.Spec.Unschedulable, nil
 			}
-			return node.Cordon(ctx, c.write(api), n, by)
+			return node.Cordon(ctx, c.writer(api), n, by)
 		})
 		return err
 	})
 }
 
 func newUncordon(c *command) *cobra.Command {
-	return c.mount(&cobra.Command{
+	return c.complete(&cobra.Command{
 		Use:   "uncordon NODE...",
 		Short: "Mark nodes as schedulable",
-		Long: `Mark nodes as schedulable, whoever cordoned them, and take back what a drain has left on them: the label that keeps external
+		Long: `Mark nodes as schedulable, whoever cordoned them, and undo what a drain has left on them: the label that keeps external
 load balancers off, if a drain has put it there, and the conditions MaintenanceInProgress and Drained.`,
 		Example: "  moult uncordon node-1",
 	}, func(ctx context.Context, args []string) error {
@@ -50,34 +51,34 @@ load balancers off, if a drain has put it there, and the conditions MaintenanceI
 		if err != nil {
 			return err
 		}
-		_, err = c.each(nodes, "uncordoned", func(n *target) (bool, error) {
-			if c.dryRun == dryRunClient {
-				return n.Spec.Unschedulable, nil
+		_, err = c.each(nodes, "uncordoned", func(n *corev1.Node) (bool, error) {
+			cordoned := n.Spec.Unschedulable
+			if c.dryRun.Client() {
+				return cordoned, nil
 			}
-			was := n.Spec.Unschedulable
-			if _, err := node.Uncordon(ctx, c.write(api), n); err != nil {
+			if _, err := node.Uncordon(ctx, c.writer(api), n); err != nil {
 				return false, err
 			}
-			if _, err := node.ClearConditions(ctx, c.write(api), n, "", c.clock.Now()); err != nil {
+			if _, err := node.ClearConditions(ctx, c.writer(api), n, "", c.clock.Now()); err != nil {
 				fmt.Fprintf(c.ErrOut, "Warning: %v\n", err)
 			}
-			return was, nil
+			return cordoned, nil
 		})
 		return err
 	})
 }
 
-// write is the client to write with: in a dry run the API server writes nothing.
-func (c *command) write(api client.Client) client.Client {
-	if c.dryRun == dryRunServer {
+// writer is the client to write with: in a dry run the API server writes nothing.
+func (c *command) writer(api client.Client) client.Client {
+	if c.dryRun.Server() {
 		return client.NewDryRunClient(api)
 	}
 	return api
 }
 
-// each does the same to every node, says what became of it, and gives those that it succeeded with.
-func (c *command) each(nodes []target, what string, do func(*target) (bool, error)) ([]target, error) {
-	var done []target
+// each does the same to every node, prints the result, and returns the nodes that it succeeded with.
+func (c *command) each(nodes []corev1.Node, what string, do func(*corev1.Node) (changed bool, err error)) ([]corev1.Node, error) {
+	var done []corev1.Node
 	var errs []error
 	for i := range nodes {
 		changed, err := do(&nodes[i])
@@ -89,7 +90,7 @@ func (c *command) each(nodes []target, what string, do func(*target) (bool, erro
 		if !changed {
 			already = "already "
 		}
-		fmt.Fprintf(c.Out, "node/%s %s%s%s\n", nodes[i].Name, already, what, c.dryRun.suffix())
+		fmt.Fprintf(c.Out, "node/%s %s%s%s\n", nodes[i].Name, already, what, c.dryRun.Suffix())
 		done = append(done, nodes[i])
 	}
 	return done, errors.Join(errs...)

@@ -287,12 +287,12 @@ func TestCommandLinesThatCannotBe(t *testing.T) {
 		"cordon":                      "cordon needs the name of a node, or --selector: see moult cordon --help",
 		"drain n1 -l zone=a":          "drain takes names of nodes or --selector, not both",
 		"drain n1 n4":                 `reading node n4, nodes "n4" not found`,
-		"drain pod/a":                 `reading "pod/a", expected a node`,
+		"drain pod/a":                 `"pod/a" is not the name of a Node: the word before the slash must be node`,
 		"drain n1 --pod-selector=a,(": "reading --pod-selector, ",
 		"uncordon -l a,(":             "reading --selector, ",
-		"drain n1 --dry-run=never":    `invalid argument "never" for "--dry-run" flag: must be "none", "server" or "client"`,
+		"drain n1 --dry-run=never":    `invalid argument "never" for "--dry-run" flag: it must be none, client or server`,
 		"drain n1 --no-such-flag":     "unknown flag: --no-such-flag",
-		"drain n1 --on-timeout=skip":  `invalid argument "skip" for "--on-timeout" flag: must be "Halt", "Skip", "Force"`,
+		"drain n1 --on-timeout=skip":  `invalid argument "skip" for "--on-timeout" flag: it must be Halt, Skip or Force`,
 	} {
 		if got := w.run(t.Context(), line); !strings.HasPrefix(got.Error, want) {
 			t.Errorf("%q: got %q", line, got.Error)

@@ -10,7 +10,7 @@ import (
 	"moult.dev/moult/internal/drain"
 )
 
-// failure is an error of the engine's for people to read: a line for each pod, and the flag that would help.
+// failure is an error of the engine for people to read: a line for each pod, and the flag that would help.
 type failure struct {
 	text  string
 	cause error
@@ -42,9 +42,9 @@ func (d *draining) explain(err error) error {
 	heading := "draining node " + e.Node
 	switch {
 	case drain.IsSkipped(err):
-		heading += ", its time is over, the node is skipped, and " + still(e.Pods)
+		heading += ", its time is over, the node is skipped, and " + leftText(e.Pods)
 	case drain.IsTimedOut(err):
-		heading += ", its time is over and " + still(e.Pods)
+		heading += ", its time is over and " + leftText(e.Pods)
 	case drain.IsRefused(err):
 		heading += ", nothing is touched because of these pods"
 	default:
@@ -57,16 +57,11 @@ func (d *draining) explain(err error) error {
 	return f
 }
 
-func still(pods []drain.Outcome) string {
+func leftText(pods []drain.Outcome) string {
 	if len(pods) == 0 {
 		return "these volumes are still attached"
 	}
 	return "these pods are still there"
-}
-
-// timedOut is the error of an API server that does not answer until the time is over.
-func (d *draining) timedOut(err error) error {
-	return &failure{text: err.Error(), cause: err, code: d.timedOutCode()}
 }
 
 // timedOutCode is what the process exits with when the time is over.
@@ -81,10 +76,10 @@ func (d *draining) timedOutCode() int {
 	}
 }
 
-// join makes one error of why nodes were not drained and why some of these could not be given back. Its exit code is
-// that of the former if they agree, else 1: a node that is not given back is the controller's to release.
-func join(failed, kept []error) error {
-	all := errors.Join(append(slices.Clone(failed), kept...)...)
+// join makes one error of why nodes were not drained and why some could not be released. Its exit code is that of the former if
+// they agree, else 1: the controller releases a node that is not released here.
+func join(failed, unreleased []error) error {
+	all := errors.Join(append(slices.Clone(failed), unreleased...)...)
 	if all == nil {
 		return nil
 	}
@@ -106,8 +101,8 @@ func join(failed, kept []error) error {
 }
 
 // interrupted says what is left on the node when the command is stopped.
-func interrupted(node string, last *drain.Result) error {
-	heading := "draining node " + node
+func interrupted(p *progress) error {
+	heading, last := "draining node "+p.name, p.last
 	if last == nil {
 		return errors.New(heading + ", it had not begun")
 	}
@@ -115,10 +110,10 @@ func interrupted(node string, last *drain.Result) error {
 		Pods:     last.In(drain.Waiting, drain.Blocked, drain.Failed, drain.Evicted, drain.Terminating),
 		Attached: last.Attached,
 	}
-	return errors.New(list(heading+", "+still(left.Pods), left))
+	return errors.New(list(heading+", "+leftText(left.Pods), left))
 }
 
-// list says what stands in the way: the pods, and then the volumes.
+// list says what is in the way: the pods, and then the volumes.
 func list(heading string, e *drain.Error) string {
 	var b strings.Builder
 	b.WriteString(heading + ":")

@@ -87,10 +87,11 @@ func TestOptions(t *testing.T) {
 		"--on-timeout=Force --timeout=5m":             {OnTimeout: drain.ForceOnTimeout, Timeout: 5 * time.Minute},
 	} {
 		t.Run(line, func(t *testing.T) {
-			var f flags
-			set := pflag.NewFlagSet("drain", pflag.ContinueOnError)
+			var f drainFlags
+			cmd := &cobra.Command{}
+			f.add(cmd)
+			set := cmd.Flags()
 			set.SetOutput(&strings.Builder{})
-			f.add(set)
 			args := strings.Fields(line)
 			for i := range args {
 				args[i] = strings.ReplaceAll(args[i], "~", " ")
@@ -98,10 +99,11 @@ func TestOptions(t *testing.T) {
 			if err := set.Parse(args); err != nil {
 				t.Fatal(err)
 			}
-			got, err := f.options()
+			got, err := f.read()
 			if err != nil {
 				t.Fatal(err)
 			}
+			want.ChunkSize = chunk
 			if want.OnTimeout == "" {
 				want.OnTimeout = drain.HaltOnTimeout
 			}
@@ -125,24 +127,8 @@ func selector(t *testing.T, s string) labels.Selector {
 }
 
 func TestPodSelectorThatCannotBeRead(t *testing.T) {
-	f := flags{podSelector: "a in"}
-	if _, err := f.options(); err == nil || !strings.HasPrefix(err.Error(), "reading --pod-selector, ") {
+	f := drainFlags{podSelector: "a in"}
+	if _, err := f.read(); err == nil || !strings.HasPrefix(err.Error(), "reading --pod-selector, ") {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestDryRun(t *testing.T) {
-	for line, want := range map[string]dryRun{
-		"": dryRunNone, "--dry-run=none": dryRunNone, "--dry-run=client": dryRunClient, "--dry-run=server": dryRunServer,
-		"--dry-run": dryRunClient, "--dry-run=true": dryRunClient, "--dry-run=false": dryRunNone, "--dry-run=sometimes": "",
-	} {
-		var got dryRun
-		set := pflag.NewFlagSet("drain", pflag.ContinueOnError)
-		set.SetOutput(&strings.Builder{})
-		got.addFlag(set)
-		err := set.Parse(strings.Fields(line))
-		if want == "" && err == nil || want != "" && (err != nil || got != want) {
-			t.Errorf("%q: got %q, %v", line, got, err)
-		}
 	}
 }

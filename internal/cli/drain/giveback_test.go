@@ -127,7 +127,7 @@ func TestDrainKeepsWhatItHasDrained(t *testing.T) {
 
 // An API server that fails for a moment fails no giving back.
 func TestDrainGivesBackWhenItCan(t *testing.T) {
-	for failures, want := range map[int]string{giveBackAttempts - 1: "false ", giveBackAttempts: "true "} {
+	for failures, want := range map[int]string{releaseAttempts - 1: "false ", releaseAttempts: "true "} {
 		w := newWorld(t, aNode("n1"), pod("u", "n1", unowned))
 		gets := 0
 		w.Client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{

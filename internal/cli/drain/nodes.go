@@ -4,21 +4,18 @@ package drain
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"moult.dev/moult/internal/cli/target"
 )
 
-// target is a node that the command line names.
-type target = corev1.Node
-
 // nodes reads the nodes that the command line names. Nothing is done if one of them is missing.
-func (c *command) nodes(ctx context.Context, args []string) (client.Client, []target, error) {
+func (c *command) nodes(ctx context.Context, args []string) (client.Client, []corev1.Node, error) {
 	names, err := nodeNames(args)
 	if err != nil {
 		return nil, nil, err
@@ -28,10 +25,10 @@ func (c *command) nodes(ctx context.Context, args []string) (client.Client, []ta
 		return nil, nil, err
 	}
 	if len(args) == 0 {
-		nodes, err := c.selected(ctx, api)
+		nodes, err := c.selectNodes(ctx, api)
 		return api, nodes, err
 	}
-	nodes := make([]target, len(names))
+	nodes := make([]corev1.Node, len(names))
 	for i, name := range names {
 		if err := api.Get(ctx, client.ObjectKey{Name: name}, &nodes[i]); err != nil {
 			return nil, nil, fmt.Errorf("reading node %s, %w", name, err)
@@ -40,22 +37,19 @@ func (c *command) nodes(ctx context.Context, args []string) (client.Client, []ta
 	return api, nodes, nil
 }
 
-func (c *command) selected(ctx context.Context, api client.Client) ([]target, error) {
+func (c *command) selectNodes(ctx context.Context, api client.Client) ([]corev1.Node, error) {
 	selector, err := labels.Parse(c.selector)
 	if err != nil {
 		return nil, fmt.Errorf("reading --selector, %w", err)
 	}
-	var nodes []target
-	opts := client.ListOptions{LabelSelector: selector, Limit: c.chunk}
-	for {
+	var nodes []corev1.Node
+	options := client.ListOptions{LabelSelector: selector, Limit: c.chunk}
+	for more := true; more; more = options.Continue != "" {
 		var page corev1.NodeList
-		if err := api.List(ctx, &page, &opts); err != nil {
+		if err := api.List(ctx, &page, &options); err != nil {
 			return nil, fmt.Errorf("listing nodes, %w", err)
 		}
-		nodes = append(nodes, page.Items...)
-		if opts.Continue = page.Continue; opts.Continue == "" {
-			break
-		}
+		nodes, options.Continue = append(nodes, page.Items...), page.Continue
 	}
 	if len(nodes) == 0 {
 		fmt.Fprintf(c.ErrOut, "no node has the labels %s\n", c.selector)
@@ -67,23 +61,12 @@ func (c *command) selected(ctx context.Context, api client.Client) ([]target, er
 func nodeNames(args []string) ([]string, error) {
 	var names []string
 	for _, arg := range args {
-		name := arg
-		if kind, rest, ok := strings.Cut(arg, "/"); ok {
-			switch strings.ToLower(kind) {
-			case "node", "nodes", "no":
-				name = rest
-			default:
-				return nil, fmt.Errorf("reading %q, expected a node", arg)
-			}
+		node, err := target.Parse(arg, target.Node)
+		if err != nil {
+			return nil, err
 		}
-		if strings.Contains(name, "/") {
-			return nil, fmt.Errorf("reading %q, a node's name has no slash", arg)
-		}
-		if name == "" {
-			return nil, errors.New("reading the names of nodes, one is empty")
-		}
-		if !slices.Contains(names, name) {
-			names = append(names, name)
+		if !slices.Contains(names, node.Name) {
+			names = append(names, node.Name)
 		}
 	}
 	return names, nil

@@ -17,9 +17,9 @@ func TestNodeNames(t *testing.T) {
 		"plain":      {[]string{"a", "b"}, []string{"a", "b"}, ""},
 		"with kind":  {[]string{"node/a", "nodes/b", "no/c", "Node/d"}, []string{"a", "b", "c", "d"}, ""},
 		"twice":      {[]string{"a", "node/a"}, []string{"a"}, ""},
-		"not a node": {[]string{"pod/a"}, nil, `reading "pod/a", expected a node`},
-		"slash":      {[]string{"node/a/b"}, nil, `reading "node/a/b", a node's name has no slash`},
-		"empty":      {[]string{"node/"}, nil, "reading the names of nodes, one is empty"},
+		"not a node": {[]string{"pod/a"}, nil, `"pod/a" is not the name of a Node: the word before the slash must be node`},
+		"slash":      {[]string{"node/a/b"}, nil, `"node/a/b" is not the name of a Node`},
+		"empty":      {[]string{"node/"}, nil, `"node/" is not the name of a Node`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := nodeNames(tc.args)

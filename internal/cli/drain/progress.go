@@ -4,45 +4,48 @@ package drain
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/internal/drain"
+	"moult.dev/moult/internal/node"
 )
 
-// progress tells what changes from one pass over a node to the next, each thing once.
+// progress is the drain of one node, and prints what changes from one pass to the next, each thing once.
 type progress struct {
-	out, errOut io.Writer
-	// deletes is true when pods are deleted, not evicted.
-	deletes bool
-	// suffix follows what is only said.
-	suffix string
+	*draining
+	name string
+	// done is what was done to the node.
+	done node.Done
+	// recorded are the workloads in the node's record of evictions.
+	recorded map[node.Workload]bool
+	// left is what the conditions say of what is left, and leftAt since when; zero while that is of the beginning.
+	left   string
+	leftAt time.Time
 
 	last *drain.Result
-	// told is what was last said of a pod.
-	told map[types.UID]string
-	// going holds the pods that were told to go.
+	// printed is what was last printed about a pod.
+	printed map[types.UID]string
+	// going holds the pods that are being evicted or deleted.
 	going map[types.UID]types.NamespacedName
 	// detaching holds the volumes that are waited for.
 	detaching []string
 }
 
-func newProgress(c *command, o *drain.Options) *progress {
+func newProgress(d *draining, name string) *progress {
 	return &progress{
-		out: c.Out, errOut: c.ErrOut,
-		deletes: o.DisableEviction, suffix: c.dryRun.suffix(),
-		told:  map[types.UID]string{},
-		going: map[types.UID]types.NamespacedName{},
+		draining: d, name: name, recorded: map[node.Workload]bool{},
+		printed: map[types.UID]string{}, going: map[types.UID]types.NamespacedName{},
 	}
 }
 
-// show tells what is new in this pass.
+// show prints what is new in this pass.
 func (p *progress) show(r drain.Result) {
 	if p.last == nil {
-		p.warn(r)
+		p.warnings(r)
 	}
 	p.last = &r
 	there := map[types.UID]bool{}
@@ -55,24 +58,24 @@ func (p *progress) show(r drain.Result) {
 	p.volumes(r.Attached)
 }
 
-// volumes tells which are waited for, and which are not any more.
+// volumes prints which are waited for, and which are not any more.
 func (p *progress) volumes(attached []string) {
 	for _, name := range p.detaching {
 		if !slices.Contains(attached, name) {
-			fmt.Fprintf(p.out, "volume/%s detached\n", name)
+			fmt.Fprintf(p.Out, "volume/%s detached\n", name)
 		}
 	}
 	for _, name := range attached {
 		if !slices.Contains(p.detaching, name) {
-			fmt.Fprintf(p.out, "waiting for volume %s to be detached\n", name)
+			fmt.Fprintf(p.Out, "waiting for volume %s to be detached\n", name)
 		}
 	}
 	p.detaching = attached
 }
 
-// gone tells of the pods that have ended.
+// gone prints the pods that have ended.
 func (p *progress) gone(there map[types.UID]bool) {
-	if p.suffix != "" {
+	if !p.dryRun.None() {
 		return
 	}
 	var names []string
@@ -84,42 +87,42 @@ func (p *progress) gone(there map[types.UID]bool) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		fmt.Fprintf(p.out, "pod/%s %s\n", name, p.verb("evicted", "deleted"))
+		fmt.Fprintf(p.Out, "pod/%s %s\n", name, p.verb("evicted", "deleted"))
 	}
 }
 
-// pod tells how a pod stands, if that is new.
+// pod prints the state of a pod, if that is new.
 func (p *progress) pod(o *drain.Outcome) {
 	text := o.String()
-	if p.told[o.UID] == text && o.State != drain.Evicted {
+	if p.printed[o.UID] == text && o.State != drain.Evicted {
 		return
 	}
-	p.told[o.UID] = text
+	p.printed[o.UID] = text
 	switch o.State {
 	case drain.Evicted:
 		p.going[o.UID] = o.Pod
-		fmt.Fprintf(p.out, "%s pod %s%s\n", p.verb("evicting", "deleting"), o.Pod, p.suffix)
+		fmt.Fprintf(p.Out, "%s pod %s%s\n", p.verb("evicting", "deleting"), o.Pod, p.dryRun.Suffix())
 	case drain.Terminating:
 		if _, known := p.going[o.UID]; !known {
 			p.going[o.UID] = o.Pod
-			fmt.Fprintf(p.out, "waiting for pod %s%s\n", o.Pod, p.suffix)
+			fmt.Fprintf(p.Out, "waiting for pod %s%s\n", o.Pod, p.dryRun.Suffix())
 		}
 	case drain.Blocked, drain.Failed:
-		fmt.Fprintln(p.errOut, text)
+		fmt.Fprintln(p.ErrOut, text)
 	case drain.Skipped:
 		if o.Reason == drain.ReasonDeletionOverdue || o.Reason == drain.ReasonReturned {
-			fmt.Fprintln(p.errOut, text+", and is left")
+			fmt.Fprintln(p.ErrOut, text+", and is left")
 			delete(p.going, o.UID)
 		}
 	}
 }
 
-// warn tells what the flags give leave to, once for the node.
-func (p *progress) warn(r drain.Result) {
+// warnings prints what the flags give leave to, once for the node.
+func (p *progress) warnings(r drain.Result) {
 	if len(r.In(drain.Refused)) > 0 {
 		return
 	}
-	for _, w := range warnings {
+	for _, w := range leaves {
 		var pods []string
 		for i := range r.Pods {
 			if o := &r.Pods[i]; o.State == drain.Skipped && o.Reason == w.reason || slices.Contains(o.Costs, w.reason) {
@@ -127,12 +130,13 @@ func (p *progress) warn(r drain.Result) {
 			}
 		}
 		if len(pods) > 0 {
-			fmt.Fprintf(p.errOut, "Warning: %s: %s\n", w.text, strings.Join(pods, ", "))
+			fmt.Fprintf(p.ErrOut, "Warning: %s: %s\n", w.text, strings.Join(pods, ", "))
 		}
 	}
 }
 
-var warnings = []struct {
+// leaves are what flags give leave to.
+var leaves = []struct {
 	reason drain.Reason
 	text   string
 }{
@@ -143,7 +147,7 @@ var warnings = []struct {
 }
 
 func (p *progress) verb(evict, del string) string {
-	if p.deletes {
+	if p.options.DisableEviction {
 		return del
 	}
 	return evict

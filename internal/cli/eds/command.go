@@ -16,7 +16,7 @@ import (
 )
 
 // NewCommand makes the command with all its verbs. Which cluster, and which namespace, is the config's to say.
-func NewCommand(clk clock.Clock, streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
+func NewCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "kubectl-eds",
 		Short:         "See and steer ExtendedDaemonSets",
@@ -37,7 +37,7 @@ func NewCommand(clk clock.Clock, streams genericiooptions.IOStreams, cluster con
 }
 
 // NewCheck makes check-eds, whose one verb, upgrade, is wait.
-func NewCheck(clk clock.Clock, streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
+func NewCheck(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "check-eds",
 		Short:         "Wait until ExtendedDaemonSets are up to date",

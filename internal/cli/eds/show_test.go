@@ -45,7 +45,7 @@ func getSets(b *bench) {
 	}
 	b.says("error: ExtendedDaemonSet eds-get/nope not found", "get", "nope")
 	b.says("error: ExtendedDaemonSet nope not found in any namespace", "get", "nope", "-A")
-	b.says(`error: "pod/foo" is not the name of an ExtendedDaemonSet: before the slash stands extendeddaemonset`, "get", "pod/foo")
+	b.says(`error: "pod/foo" is not the name of an ExtendedDaemonSet: the word before the slash must be extendeddaemonset`, "get", "pod/foo")
 }
 
 func getElsewhere(b *bench) {

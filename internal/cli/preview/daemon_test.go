@@ -137,8 +137,8 @@ func TestPreviewDaemonsFails(t *testing.T) {
 		text    string
 		want    string
 	}{
-		"unknown":          {args: []string{"eds/x"}, want: `there is no ExtendedDaemonSet "x" in namespace fleet`},
-		"of the same name": {objects: both, args: []string{"agents"}, want: `there are a Plan and an ExtendedDaemonSet of the name "agents": say plan/agents or eds/agents`},
+		"unknown":          {args: []string{"eds/x"}, want: `ExtendedDaemonSet fleet/x not found`},
+		"of the same name": {objects: both, args: []string{"agents"}, want: `there are a Plan and an ExtendedDaemonSet named "agents": say plan/agents or eds/agents`},
 		"unknown field":    {args: []string{"-"}, text: strings.Replace(daemonManifest, "maxUnavailable", "maxUnavailble", 1), want: `unknown field "spec.strategy.rollingUpdate.maxUnavailble"`},
 		"nameless":         {args: []string{"-"}, text: strings.Replace(daemonManifest, "name: exporter, ", "", 1), want: "document 1: the ExtendedDaemonSet has no metadata.name"},
 		"pods not seen":    {objects: there, args: []string{"exporter"}, want: "pods, revisions and settings of ExtendedDaemonSets can't all be listed"},

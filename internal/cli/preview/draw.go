@@ -8,19 +8,19 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
 
+func nodes[T any](all []T) string { return text.Count(len(all), "node") }
+
 // draw writes what a rollout would do.
-func (c *command) draw(l *text.Page, r *result, s *subject, now time.Time) {
-	c.head(l, r)
+func (c *command) draw(l *text.Lines, r *result, s *subject, now time.Time) {
+	drawHead(l, r)
 	if r.Problem != "" {
 		l.Add(text.Red.Of("  nothing would start: " + r.Problem))
 	}
@@ -32,78 +32,74 @@ func (c *command) draw(l *text.Page, r *result, s *subject, now time.Time) {
 		n := &r.InTurn[i]
 		l.Add(text.Yellow.Of("  ▶ "), text.Plain.Of(n.Node+"  "), text.Yellow.Of(string(n.Phase)), text.Plain.Of("  in its turn"))
 	}
-	c.daemon(l, r)
-	surge(l, r.Surge)
-	c.steps(l, r, now)
-	c.unfit(l, r)
-	if n := len(r.Unlabelled); n > 0 {
-		l.Add(text.Plain.Of(fmt.Sprintf("  not looked at: %s (%s), no label names the interface of the host", nodes(n), strings.Join(c.few(r.Unlabelled), ", "))))
+	c.drawDaemon(l, r)
+	drawSurge(l, r.Surge)
+	c.drawSteps(l, r, now)
+	for i := range r.Unfit {
+		u := &r.Unfit[i]
+		l.Add(text.Plain.Format("  no pod on %s (%s): %s", nodes(u.Nodes), c.few(u.Nodes), u.Message))
+	}
+	if len(r.Unlabelled) > 0 {
+		l.Add(text.Plain.Format("  not looked at: %s (%s), no label names the interface of the host", nodes(r.Unlabelled), c.few(r.Unlabelled)))
 	}
 	for i := range r.Budgets {
 		b := &r.Budgets[i]
 		l.Add(text.Plain.Of("  budget " + b.Name + ": " + string(b.State) + ", " + b.Line()))
 	}
-	if end := when(r, now); end != "" {
+	if end := endText(r, now); end != "" {
 		l.Add(text.Plain.Of("  " + end))
 	}
-	c.drawDrains(l, r, s)
+	if s.eds == nil && len(r.Steps) > 0 {
+		c.drawDrains(l, r, s)
+	}
 	for _, note := range r.Notes {
 		l.Add(text.Dim.Of("  " + note))
 	}
 }
 
-func (c *command) head(l *text.Page, r *result) {
-	head := text.Line{text.Plain.Of(r.Rollout.Kind + " "), text.Bold.Of(r.Rollout.FullName())}
+func drawHead(l *text.Lines, r *result) {
+	version := r.Rollout.Version
 	if r.New {
-		head = append(head, text.Plain.Of("  not in the cluster yet"))
-	} else if r.Rollout.Version != "" {
-		head = append(head, text.Plain.Of("  "+r.Rollout.Version))
+		version = "not in the cluster yet"
 	}
 	n := &r.Rollout.Counts
-	said := fmt.Sprintf("  %s selected", nodes(int(n.Total)))
+	counts := []string{text.Count(int(n.Total), "node") + " selected"}
 	for _, part := range []struct {
 		n    int32
 		what string
 	}{{n.Updated, "updated"}, {n.Updating, "in a turn"}, {n.Failed, "failed"}, {r.Rollout.OptedOut, "opted out"}} {
 		if part.n > 0 {
-			said += fmt.Sprintf(", %d %s", part.n, part.what)
+			counts = append(counts, fmt.Sprintf("%d %s", part.n, part.what))
 		}
 	}
-	l.Add(append(head, text.Plain.Of(said))...)
+	l.Add(text.Plain.Of(r.Rollout.Kind+" "), text.Bold.Of(r.Rollout.FullName()), text.Plain.Of("  "+text.JoinSet("  ", version, strings.Join(counts, ", "))))
 }
 
-func nodes(n int) string {
-	if n == 1 {
-		return "1 node"
-	}
-	return fmt.Sprintf("%d nodes", n)
-}
-
-// steps writes the nodes in their order, wave by wave. Those that are too many are counted.
-func (c *command) steps(l *text.Page, r *result, now time.Time) {
-	if len(r.Steps) == 0 && r.Creation != nil {
-		return
-	}
+// drawSteps writes the nodes in their order, wave by wave. Those that are too many are counted.
+func (c *command) drawSteps(l *text.Lines, r *result, now time.Time) {
 	if len(r.Steps) == 0 {
-		l.Add(text.Green.Of("  no node is to be started"))
+		if r.Creation == nil {
+			l.Add(text.Green.Of("  no node is to be started"))
+		}
 		return
 	}
-	name := 0
+	name, inWave := 0, map[string]int{}
 	for i := range r.Steps {
-		name = max(name, utf8.RuneCountInString(r.Steps[i].Node))
+		name = max(name, text.Width(r.Steps[i].Node))
+		inWave[r.Steps[i].Wave]++
 	}
-	wave, last, hidden := "", "", 0
-	for i := range r.Steps {
-		s := &r.Steps[i]
-		if !c.all && i >= c.limit {
-			hidden++
-			continue
-		}
+	steps := r.Steps
+	if !c.all {
+		steps = steps[:min(len(steps), c.limit)]
+	}
+	wave, last := "", ""
+	for i := range steps {
+		s := &steps[i]
 		if s.Wave != wave && s.Wave != "" {
 			wave = s.Wave
-			l.Add(text.Bold.Of("  wave "+wave), text.Plain.Of(ofWave(r.Steps, wave)))
+			l.Add(text.Bold.Of("  wave "+wave), text.Plain.Of(": "+text.Count(inWave[wave], "node")))
 		}
-		line := text.Line{text.Plain.Of(fmt.Sprintf("  %3d. %-*s  ", i+1, name, s.Node))}
+		line := text.Line{text.Plain.Format("  %3d. %s  ", i+1, text.Fill(s.Node, name))}
 		if s.To != "" {
 			line = append(line, text.Plain.Of(strings.TrimPrefix(s.From+" → "+s.To+"  ", " ")))
 		}
@@ -120,67 +116,55 @@ func (c *command) steps(l *text.Page, r *result, now time.Time) {
 		}
 		l.Add(line...)
 	}
-	if hidden > 0 {
-		l.Add(text.Dim.Of(fmt.Sprintf("       and %d more: --all shows them", hidden)))
+	if hidden := len(r.Steps) - len(steps); hidden > 0 {
+		l.Add(text.Dim.Format("       and %d more: --all shows them", hidden))
 	}
 }
 
-// daemon writes what is to be said of an ExtendedDaemonSet before its nodes: the canary, how many go at once, and who gets a first pod.
-func (c *command) daemon(l *text.Page, r *result) {
+// drawDaemon writes what comes before the nodes of an ExtendedDaemonSet: the canary, how many go at once, and which get a first pod.
+func (c *command) drawDaemon(l *text.Lines, r *result) {
 	if t := r.Canary; t != nil {
-		said := fmt.Sprintf("  canary on %s", nodes(len(t.Nodes)))
+		on, until := nodes(t.Nodes), "its pods have been ready for "+t.Duration+" and none has restarted for "+t.Calm
 		if len(t.Nodes) > 0 {
-			said += " (" + strings.Join(c.few(t.Nodes), ", ") + ")"
+			on += " (" + c.few(t.Nodes) + ")"
 		}
-		switch {
-		case t.Manual:
-			said += ", until somebody validates it"
-		default:
-			said += ", until its pods have been ready for " + t.Duration + " and none has restarted for " + t.Calm
+		if t.Manual {
+			until = "somebody validates it"
 		}
-		l.Add(text.Plain.Of(said))
+		l.Add(text.Plain.Of("  canary on " + on + ", until " + until))
 	}
 	if r.AtOnceBy != "" && len(r.Steps) > 0 {
-		l.Add(text.Plain.Of(fmt.Sprintf("  %s at once (%s)", nodes(r.AtOnce), r.AtOnceBy)))
+		l.Add(text.Plain.Format("  %s at once (%s)", text.Count(r.AtOnce, "node"), r.AtOnceBy))
 	}
 	if n := r.Creation; n != nil {
-		l.Add(text.Plain.Of(fmt.Sprintf("  %s to get a first pod: %d at once, %d more after each %s, at most %d (slow start)",
-			nodes(n.Nodes), n.Limit, n.Increase, n.Interval, n.Most)))
+		l.Add(text.Plain.Format("  %s to get a first pod: %d at once, %d more after each %s, at most %d (slow start)",
+			text.Count(n.Nodes, "node"), n.Limit, n.Increase, n.Interval, n.Most))
 	}
 }
 
-// surge writes how machines are added and deleted.
-func surge(l *text.Page, s *view.Surge) {
+// drawSurge writes how machines are added and deleted.
+func drawSurge(l *text.Lines, s *view.Surge) {
 	if s == nil {
 		return
 	}
-	switch {
+	switch added := "  a machine is added before another is deleted, surge " + s.Rule + " of each scale set; "; {
 	case s.DeletesFirst:
 		l.Add(text.Plain.Of("  each machine is deleted before the one that takes its place is added (surge 0)"))
 	case s.OnFull == v1alpha1.OnFullDeleteFirst:
-		l.Add(text.Plain.Of("  a machine is added before another is deleted, surge " + s.Rule + " of each scale set; the other way round where one is full (onFull: DeleteFirst)"))
+		l.Add(text.Plain.Of(added + "the other way round where one is full (onFull: DeleteFirst)"))
 	default:
-		l.Add(text.Plain.Of("  a machine is added before another is deleted, surge " + s.Rule + " of each scale set; where one is full its nodes wait (onFull: Wait)"))
+		l.Add(text.Plain.Of(added + "where one is full its nodes wait (onFull: Wait)"))
 	}
 	for i := range s.ScaleSets {
-		of := &s.ScaleSets[i]
-		said := fmt.Sprintf("  scale set %s: %d machines, %d outdated", of.Name, of.Machines, of.Outdated)
+		set := &s.ScaleSets[i]
+		line := text.Line{text.Plain.Format("  scale set %s: %d machines, %d outdated", set.Name, set.Machines, set.Outdated)}
 		if !s.DeletesFirst {
-			said += fmt.Sprintf(", at most %d more at once", of.More)
+			line = append(line, text.Plain.Format(", at most %d more at once", set.More))
 		}
-		if of.Message != "" {
-			l.Add(text.Plain.Of(said), text.Red.Of("; "+of.Message))
-			continue
+		if set.Message != "" {
+			line = append(line, text.Red.Of("; "+set.Message))
 		}
-		l.Add(text.Plain.Of(said))
-	}
-}
-
-// unfit writes on which nodes there would be no pod.
-func (c *command) unfit(l *text.Page, r *result) {
-	for i := range r.Unfit {
-		u := &r.Unfit[i]
-		l.Add(text.Plain.Of(fmt.Sprintf("  no pod on %s (%s): %s", nodes(len(u.Nodes)), strings.Join(c.few(u.Nodes), ", "), u.Message)))
+		l.Add(line...)
 	}
 }
 
@@ -192,18 +176,8 @@ func about(t, now time.Time) string {
 	return "at about " + t.UTC().Format("2006-01-02 15:04 UTC")
 }
 
-func ofWave(steps []view.Step, wave string) string {
-	n := 0
-	for i := range steps {
-		if steps[i].Wave == wave {
-			n++
-		}
-	}
-	return ": " + nodes(n)
-}
-
-// when says when it ends.
-func when(r *result, now time.Time) string {
+// endText says when the rollout ends.
+func endText(r *result, now time.Time) string {
 	s := r.Schedule
 	if s == nil {
 		if len(r.Steps) == 0 || r.Problem != "" {
@@ -211,27 +185,25 @@ func when(r *result, now time.Time) string {
 		}
 		return "no turn has been measured yet, so nothing is said about when it ends (--turn supposes how long one takes)"
 	}
-	said := ""
+	end := ""
 	switch {
 	case s.Stuck != "":
-		said = fmt.Sprintf("does not end by itself: %s left, %s", nodes(s.Left), s.Stuck)
+		end = "does not end by itself: " + text.Count(s.Left, "node") + " left, " + s.Stuck
 	case s.End != nil && !s.End.After(now):
 		return ""
 	case s.End != nil:
-		said = "ends " + about(s.End.Time, now)
+		end = "ends " + about(s.End.Time, now)
 	}
-	said += "; a turn takes " + duration.HumanDuration(time.Duration(s.TurnSeconds)*time.Second)
+	end += "; a turn takes " + duration.HumanDuration(time.Duration(s.TurnSeconds)*time.Second)
 	if len(s.Without) > 0 {
-		said += "; not counted: " + strings.Join(s.Without, ", ")
+		end += "; not counted: " + strings.Join(s.Without, ", ")
 	}
-	return said
+	return end
 }
 
-// drawDrains writes what drains would meet.
-func (c *command) drawDrains(l *text.Page, r *result, s *subject) {
+// drawDrains writes what drains would do.
+func (c *command) drawDrains(l *text.Lines, r *result, s *subject) {
 	switch {
-	case s.eds != nil || len(r.Steps) == 0:
-		return
 	case s.drains():
 	case s.hosts != nil:
 		l.Add(text.Plain.Of("  nodes are cordoned; no pod is evicted (spec.drain.disabled)"))
@@ -249,8 +221,8 @@ func (c *command) drawDrains(l *text.Page, r *result, s *subject) {
 			l.Add(text.Plain.Of("  drain of "), text.Bold.Of(d.Node), text.Red.Of(": "+d.Error))
 			continue
 		}
-		l.Add(text.Plain.Of("  drain of "), text.Bold.Of(d.Node), text.Plain.Of(fmt.Sprintf(": %s would go, %d stay", pods(len(d.Evict)), d.Stays)))
-		for _, name := range c.few(d.Evict) {
+		l.Add(text.Plain.Of("  drain of "), text.Bold.Of(d.Node), text.Plain.Format(": %s would go, %d stay", text.Count(len(d.Evict), "pod"), d.Stays))
+		for _, name := range c.some(d.Evict) {
 			l.Add(text.Plain.Of("    " + name))
 		}
 		for _, x := range d.Refused {
@@ -264,65 +236,44 @@ func (c *command) drawDrains(l *text.Page, r *result, s *subject) {
 			l.Add(text.Yellow.Of("    ! "+h.Pod), text.Plain.Of("  held by PodDisruptionBudget "+h.Budget+": "+h.Message))
 		}
 	}
-	if stops(r.Drains) {
-		if s.hosts != nil {
-			l.Add(text.Plain.Of("  a drain that can't go on " + hostEnding(s.hosts.Spec.Drain, r.Drains)))
-		} else {
-			l.Add(text.Plain.Of("  a drain that can't go on " + ending(s.plan.Spec.Drain)))
-		}
+	refused := slices.ContainsFunc(r.Drains, func(d drained) bool { return len(d.Refused) > 0 })
+	if refused || slices.ContainsFunc(r.Drains, func(d drained) bool { return len(d.Held) > 0 }) {
+		l.Add(text.Plain.Of("  a drain that can't go on " + blockedDrainText(s, refused)))
 	}
 }
 
-func pods(n int) string {
-	if n == 1 {
-		return "1 pod"
-	}
-	return fmt.Sprintf("%d pods", n)
-}
-
-// few are the first names, and how many more there are.
-func (c *command) few(names []string) []string {
-	const some = 5
-	if c.all || len(names) <= some {
+// some are the first names, and how many more there are.
+func (c *command) some(names []string) []string {
+	if c.all {
 		return names
 	}
-	return append(append([]string{}, names[:some]...), fmt.Sprintf("and %d more", len(names)-some))
+	return text.First(5, names)
 }
 
-func stops(all []drained) bool {
-	for i := range all {
-		if len(all[i].Refused)+len(all[i].Held) > 0 {
-			return true
+func (c *command) few(names []string) string { return strings.Join(c.some(names), ", ") }
+
+// blockedDrainText says what happens when a drain can't go on.
+func blockedDrainText(s *subject, refused bool) string {
+	if s.hosts == nil {
+		d := s.plan.Spec.Drain
+		if d.Timeout == nil {
+			return "tries until its Job's deadline (spec.drain.timeout is absent)"
 		}
+		return "after " + d.Timeout.String() + " " + timeoutText(string(d.OnTimeout))
 	}
-	return false
-}
-
-// ending says what happens when a drain can't go on.
-func ending(d *upgradev1.DrainSpec) string {
-	if d.Timeout == nil {
-		return "tries until its Job's deadline (spec.drain.timeout is absent)"
-	}
-	return "after " + d.Timeout.String() + " " + onTimeout(string(d.OnTimeout))
-}
-
-// hostEnding says what happens when a drain of a NodeRollout can't go on.
-func hostEnding(d *v1alpha1.NodeDrain, drains []drained) string {
-	refuses := slices.ContainsFunc(drains, func(d drained) bool { return len(d.Refused) > 0 })
-	after := ""
-	if refuses {
-		after = "fails its node's turn at once where a pod is refused; else "
+	d, first := s.hosts.Spec.Drain, ""
+	if refused {
+		first = "fails its node's turn at once where a pod is refused; else "
 	}
 	if d == nil || d.Timeout == nil {
-		return after + "waits (spec.drain.timeout is absent)"
+		return first + "waits (spec.drain.timeout is absent)"
 	}
-	after += "after " + duration.HumanDuration(d.Timeout.Duration) + " "
-	return after + onTimeout(string(cmp.Or(d.OnTimeout, "Halt")))
+	return first + "after " + duration.HumanDuration(d.Timeout.Duration) + " " + timeoutText(string(cmp.Or(d.OnTimeout, "Halt")))
 }
 
-// onTimeout says what happens when the time of a drain is over.
-func onTimeout(how string) string {
-	switch how {
+// timeoutText says what happens when the time of a drain is over.
+func timeoutText(onTimeout string) string {
+	switch onTimeout {
 	case "Halt":
 		return "fails its node's turn (spec.drain.onTimeout: Halt)"
 	case "Skip":

@@ -35,9 +35,9 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
-	"moult.dev/moult/internal/cli/text"
 )
 
 var (
@@ -161,7 +161,7 @@ func preview(t *testing.T, plans, objects []runtime.Object, change func(*command
 	var out bytes.Buffer
 	c := &command{
 		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(manifest), Out: &out, ErrOut: &out}, clock: clocktesting.NewFakePassiveClock(now),
-		limit: 10, src: &source.Source{Client: client, Core: core.CoreV1()}, policy: core.PolicyV1(), apps: core.AppsV1(), namespace: "fleet",
+		limit: 10, src: &source.Source{Client: client, Core: core.CoreV1(), Namespace: "fleet"}, policy: core.PolicyV1(), apps: core.AppsV1(),
 	}
 	if change != nil {
 		change(c)
@@ -201,8 +201,8 @@ func TestPreview(t *testing.T) {
 		"many":     {plans: []runtime.Object{inCluster(t)}, objects: many, change: func(c *command) { c.limit = 3 }, args: []string{"agents"}},
 		"many-wide": {plans: []runtime.Object{inCluster(t)}, objects: many, change: func(c *command) {
 			c.limit = 3
-			c.output.AddFlag(&cobra.Command{}, text.Wide)
-			if err := c.output.Set(text.Wide); err != nil {
+			c.output.Add(&cobra.Command{}, flags.Wide)
+			if err := c.output.Set(flags.Wide); err != nil {
 				t.Fatal(err)
 			}
 		}, args: []string{"agents"}},
@@ -295,7 +295,7 @@ func TestPreviewFails(t *testing.T) {
 	}{
 		"without a name":  {want: "preview needs the name of a rollout, or a file"},
 		"with both":       {args: []string{"p"}, change: func(c *command) { c.file = "-" }, want: "not both"},
-		"unknown":         {args: []string{"p"}, want: `there is no Plan "p" in namespace fleet`},
+		"unknown":         {args: []string{"p"}, want: `Plan fleet/p not found`},
 		"unknown field":   {args: []string{file}, want: `plan.yaml, document 2: strict decoding error: unknown field "spec.concurency"`},
 		"no such file":    {args: []string{"nothing.yaml"}, want: "no such file"},
 		"a negative turn": {args: []string{"p"}, change: func(c *command) { c.turn = -1 }, want: "must not be negative"},
@@ -360,45 +360,6 @@ func TestSameRevision(t *testing.T) {
 			}
 			if got := sameRevision(a, b); got != tc.want {
 				t.Errorf("%v, want %v", got, tc.want)
-			}
-		})
-	}
-}
-
-// TestHolds has the rules by which the API server judges evictions.
-func TestHolds(t *testing.T) {
-	always := func(b *policyv1.PodDisruptionBudget) {
-		b.Spec.UnhealthyPodEvictionPolicy = ptr.To(policyv1.AlwaysAllow)
-	}
-	lacking := func(b *policyv1.PodDisruptionBudget) { b.Status.CurrentHealthy = 0 }
-	elsewhere := func(b *policyv1.PodDisruptionBudget) { b.Namespace = "other" }
-	for name, tc := range map[string]struct {
-		pod     *corev1.Pod
-		budgets []*policyv1.PodDisruptionBudget
-		want    string
-	}{
-		"no budget":                            {pod: aPod("n", "cart-1")},
-		"one that allows":                      {pod: aPod("n", "cart-1"), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 1)}},
-		"one that allows none":                 {pod: aPod("n", "cart-1"), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0)}, want: "b"},
-		"one of others":                        {pod: aPod("n", "cart-1"), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "front", 0)}},
-		"one of another namespace":             {pod: aPod("n", "cart-1"), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0, elsewhere)}},
-		"two, though both allow":               {pod: aPod("n", "cart-1"), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 1), aBudget("c", "cart", 1)}, want: "b, c"},
-		"not ready, and enough are":            {pod: aPod("n", "cart-1", unready), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0)}},
-		"not ready, and not enough are":        {pod: aPod("n", "cart-1", unready), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0, lacking)}, want: "b"},
-		"not ready, and that always goes":      {pod: aPod("n", "cart-1", unready), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0, lacking, always)}},
-		"it has ended":                         {pod: aPod("n", "cart-1", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0)}},
-		"it goes already":                      {pod: aPod("n", "cart-1", func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} }), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0)}},
-		"it has not begun":                     {pod: aPod("n", "cart-1", func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0)}},
-		"ready, and those that are not may go": {pod: aPod("n", "cart-1"), budgets: []*policyv1.PodDisruptionBudget{aBudget("b", "cart", 0, always)}, want: "b"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var budgets []policyv1.PodDisruptionBudget
-			for _, b := range tc.budgets {
-				budgets = append(budgets, *b)
-			}
-			held, ok := holds(tc.pod, budgets)
-			if ok != (tc.want != "") || ok && held.Budget != tc.want {
-				t.Errorf("%v %+v, want %q", ok, held, tc.want)
 			}
 		})
 	}

@@ -25,7 +25,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/cli/text"
+	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cloud"
 )
 
@@ -45,7 +45,7 @@ type command struct {
 	connect Connect
 	lookup  func(string) (string, bool)
 	token   func() string
-	output  text.Output
+	output  flags.Output
 
 	image      string
 	provider   string
@@ -88,22 +88,22 @@ not be put back, and have different images.`,
 		Args:         cobra.MaximumNArgs(1),
 		SilenceUsage: true,
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&c.image, "imageid", "", "The image.")
-	flags.StringVar(&c.provider, "provider", "azure", "The cloud: azure, aws or gcp.")
-	flags.StringArrayVar(&c.scaleSets, "scale-set", nil, "A scale set, by name; may be given again. Default: the four of $CLUSTER_NAME.")
-	flags.BoolVar(&c.dryRun, "dry-run", false, "Look and prepare, wait for nothing, and change nothing.")
-	flags.DurationVar(&c.timeout, "timeout", 10*time.Minute, "How long the change of one scale set may take; before that, how long to wait until none is being changed.")
-	flags.StringVar(&c.azure.SubscriptionID, "subscription-id", "", "Azure: the subscription. [$ARM_SUBSCRIPTION_ID]")
-	flags.StringVar(&c.azure.ResourceGroup, "resource-group", "", "Azure: the resource group. [$ARM_RESOURCE_GROUP]")
-	flags.StringVar(&c.credential, "credential", "", "Azure: Auto, Environment, Workload or Managed. Default Auto; Managed where $ARM_USE_MANAGED_IDENTITY_EXTENSION is true.")
-	flags.StringVar(&c.azure.ClientID, "client-id", "", "Azure: which of several identities. [$AZURE_CLIENT_ID]")
-	flags.StringVar(&c.aws.Region, "region", "", "AWS: the region. [$AWS_REGION]")
-	flags.StringVar(&c.aws.RoleARN, "role-arn", "", "AWS: a role to assume.")
-	flags.StringVar(&c.gcp.Project, "project", "", "Google: the project.")
-	flags.StringSliceVar(&c.gcp.Locations, "location", nil, "Google: zones and regions to look for the groups in.")
-	flags.StringVar(&c.gcp.ServiceAccount, "service-account", "", "Google: a service account to impersonate.")
-	c.output.AddFlag(cmd, text.JSON, text.YAML)
+	f := cmd.Flags()
+	f.StringVar(&c.image, "imageid", "", "The image.")
+	f.StringVar(&c.provider, "provider", "azure", "The cloud: azure, aws or gcp.")
+	f.StringArrayVar(&c.scaleSets, "scale-set", nil, "A scale set, by name; may be given again. Default: the four of $CLUSTER_NAME.")
+	f.BoolVar(&c.dryRun, "dry-run", false, "Look and prepare, wait for nothing, and change nothing.")
+	f.DurationVar(&c.timeout, "timeout", 10*time.Minute, "How long the change of one scale set may take; before that, how long to wait until none is being changed.")
+	f.StringVar(&c.azure.SubscriptionID, "subscription-id", "", "Azure: the subscription. [$ARM_SUBSCRIPTION_ID]")
+	f.StringVar(&c.azure.ResourceGroup, "resource-group", "", "Azure: the resource group. [$ARM_RESOURCE_GROUP]")
+	f.StringVar(&c.credential, "credential", "", "Azure: Auto, Environment, Workload or Managed. Default Auto; Managed where $ARM_USE_MANAGED_IDENTITY_EXTENSION is true.")
+	f.StringVar(&c.azure.ClientID, "client-id", "", "Azure: which of several identities. [$AZURE_CLIENT_ID]")
+	f.StringVar(&c.aws.Region, "region", "", "AWS: the region. [$AWS_REGION]")
+	f.StringVar(&c.aws.RoleARN, "role-arn", "", "AWS: a role to assume.")
+	f.StringVar(&c.gcp.Project, "project", "", "Google: the project.")
+	f.StringSliceVar(&c.gcp.Locations, "location", nil, "Google: zones and regions to look for the groups in.")
+	f.StringVar(&c.gcp.ServiceAccount, "service-account", "", "Google: a service account to impersonate.")
+	c.output.Add(cmd, flags.JSON, flags.YAML)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"text/tabwriter"
 
+	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/text"
 )
 
@@ -49,7 +50,7 @@ type Report struct {
 }
 
 // write writes the report, for people or for programs.
-func (r *Report) write(to io.Writer, o *text.Output) error {
+func (r *Report) write(to io.Writer, o *flags.Output) error {
 	if o.Structured() {
 		return o.Print(to, r)
 	}

@@ -80,7 +80,8 @@ func TestReadDaemons(t *testing.T) {
 				where = append(where, action.GetNamespace()+" "+of+" "+r.Fields.String())
 				return false, nil, nil
 			})
-			d, note, err := src.ReadDaemons(t.Context(), tc.sets, "node", func(*edsv1.ExtendedDaemonSet) Reach { return tc.reach })
+			d, err := src.ReadDaemons(t.Context(), tc.sets, "node", func(*edsv1.ExtendedDaemonSet) Reach { return tc.reach })
+			note := strings.Join(src.Notes, "")
 			if (err != nil) != tc.err || note != tc.note || len(d.Sets) != len(tc.sets) && !tc.err {
 				t.Errorf("%+v, %q, %v", d.Sets, note, err)
 			}

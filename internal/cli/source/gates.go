@@ -4,31 +4,75 @@ package source
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"moult.dev/moult/internal/view"
 )
 
-// NoGated is said to those who may not see what gates of nodes go by.
-const NoGated = "Pods and namespaces can't all be listed: whether a pod on a node closes a gate is known only where a rollout's status says so."
-
-// Gated is what gates of nodes go by that no status lists.
-type Gated struct {
-	Pods []corev1.Pod
-	// Namespaces has the labels of each; nil where they don't matter.
-	Namespaces map[string]labels.Set
+// PodGates is what gates by pods go by, which no status lists: the pods of nodes, and the labels of namespaces.
+type PodGates struct {
+	pods       map[string][]corev1.Pod
+	namespaces map[string]labels.Set
 }
 
-// ReadGated returns the pods that are on a node, or where none is named all there are, and where they matter the labels of namespaces. Where
-// these can't all be listed there is nothing, and a note says so.
-func (src *Source) ReadGated(ctx context.Context, node string, namespaces bool) (g Gated, note string, err error) {
-	g.Pods, err = src.readPodsOn(ctx, node)
-	if err == nil && namespaces {
-		g.Namespaces, err = src.ReadNamespaces(ctx)
+// ReadPodGates reads what the gates by pods of these nodes go by. Where it cannot all be listed, there is nothing.
+func (src *Source) ReadPodGates(ctx context.Context, cluster *view.Cluster, nodes ...string) (PodGates, error) {
+	g := PodGates{pods: map[string][]corev1.Pod{}}
+	byNamespace := false
+	for _, name := range nodes {
+		byPods, byLabels := cluster.PodGates(name)
+		if byPods {
+			g.pods[name] = nil
+		}
+		byNamespace = byNamespace || byLabels
 	}
-	if apierrors.IsForbidden(err) {
-		return Gated{}, NoGated, nil
+	if len(g.pods) == 0 {
+		return g, nil
 	}
-	return g, "", err
+	var o metav1.ListOptions
+	if len(nodes) == 1 {
+		o.FieldSelector = onNode(nodes[0])
+	}
+	pods, err := src.ReadPods(ctx, metav1.NamespaceAll, o)
+	if err == nil && byNamespace {
+		err = g.readNamespaces(ctx, src)
+	}
+	switch {
+	case apierrors.IsForbidden(err):
+		src.Notes = append(src.Notes, NoGated)
+		return PodGates{}, nil
+	case err != nil:
+		return PodGates{}, fmt.Errorf("reading the pods on nodes, %w", err)
+	}
+	for i := range pods {
+		on := pods[i].Spec.NodeName
+		if len(nodes) == 1 {
+			on = nodes[0]
+		}
+		if _, gated := g.pods[on]; gated {
+			g.pods[on] = append(g.pods[on], pods[i])
+		}
+	}
+	return g, nil
+}
+
+func (g *PodGates) readNamespaces(ctx context.Context, src *Source) error {
+	namespaces, err := List[corev1.Namespace](ctx, src.Core.Namespaces(), metav1.ListOptions{})
+	g.namespaces = map[string]labels.Set{}
+	for i := range namespaces {
+		g.namespaces[namespaces[i].Name] = namespaces[i].Labels
+	}
+	return err
+}
+
+// Tell closes the gates of a view that go by them.
+func (g *PodGates) Tell(cluster *view.Cluster) {
+	for node, pods := range g.pods {
+		cluster.PodsOn(node, pods, g.namespaces)
+	}
 }

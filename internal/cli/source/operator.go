@@ -16,37 +16,32 @@ import (
 // leases are where the operator's processes agree on which of them works.
 var leases = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 
-// NoOperator is said to those who may not see where the operator runs.
-const NoOperator = "The operator's own node, which goes last, is not known: its pods, or its Lease, can't be read."
-
-// ReadOperatorNode returns the node that the operator runs on: of several of its pods that of the one that holds the Lease. Where it is not to be
-// seen a note says so.
-func (src *Source) ReadOperatorNode(ctx context.Context) (node, note string) {
-	var pods []corev1.Pod
+// ReadOperatorNode returns the node that the operator runs on: of several pods, that of the one that holds the Lease. It is empty when it is
+// not known, or when the operator runs elsewhere.
+func (src *Source) ReadOperatorNode(ctx context.Context) string {
 	// The pods of Plans' Jobs have the first label, too.
-	o := metav1.ListOptions{LabelSelector: upgradev1.LabelController + ",!" + upgradev1.LabelPlan}
-	err := src.eachPod(ctx, metav1.NamespaceAll, o, func(p *corev1.Pod) {
-		if p.Spec.NodeName != "" && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
-			pods = append(pods, *p)
+	all, err := src.ReadPods(ctx, metav1.NamespaceAll, metav1.ListOptions{LabelSelector: upgradev1.LabelController + ",!" + upgradev1.LabelPlan})
+	var pods []*corev1.Pod
+	for i := range all {
+		if p := &all[i]; p.Spec.NodeName != "" && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			pods = append(pods, p)
 		}
-	})
-	switch {
-	case err != nil:
-		return "", NoOperator
-	case len(pods) == 0:
-		return "", "" // It runs elsewhere.
-	case len(pods) == 1:
-		return pods[0].Spec.NodeName, ""
 	}
-	for i := range pods {
-		p := &pods[i]
+	switch {
+	case err == nil && len(pods) == 0:
+		return ""
+	case err == nil && len(pods) == 1:
+		return pods[0].Spec.NodeName
+	}
+	for _, p := range pods {
 		lease, err := src.Client.Resource(leases).Namespace(p.Namespace).Get(ctx, p.Labels[upgradev1.LabelController], metav1.GetOptions{})
 		if err != nil {
 			continue
 		}
 		if holder, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity"); holder == p.Name {
-			return p.Spec.NodeName, ""
+			return p.Spec.NodeName
 		}
 	}
-	return "", NoOperator
+	src.Notes = append(src.Notes, NoOperator)
+	return ""
 }

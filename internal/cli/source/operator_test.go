@@ -4,6 +4,7 @@ package source
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,7 +60,7 @@ func TestReadOperatorNode(t *testing.T) {
 				})
 			}
 			src := &Source{Client: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), objects...), Core: core.CoreV1()}
-			if node, note := src.ReadOperatorNode(t.Context()); node != tc.node || note != tc.note {
+			if node, note := src.ReadOperatorNode(t.Context()), strings.Join(src.Notes, ""); node != tc.node || note != tc.note {
 				t.Errorf("got %q, %q; want %q, %q", node, note, tc.node, tc.note)
 			}
 		})

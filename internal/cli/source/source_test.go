@@ -4,6 +4,7 @@ package source
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,33 +65,34 @@ func fakes(objects ...runtime.Object) (*Source, *dynamicfake.FakeDynamicClient, 
 
 func TestReadSaysWhereElseToLook(t *testing.T) {
 	src, _, _ := fakes(aPlan(t, "system-upgrade", "p"))
-	_, err := src.ReadRollouts(t.Context(), Scope{Namespace: "default", Name: "p", Kind: target.Plan})
-	if want := `there is no Plan "p" in namespace default, but in system-upgrade: use -n`; err == nil || err.Error() != want {
+	src.Namespace = "default"
+	_, err := src.ReadRollouts(t.Context(), target.Target{Name: "p", Kind: target.Plan})
+	if want := `Plan default/p not found, but there is one in system-upgrade: use -n`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 	want := "No rollouts in namespace default. There are some in system-upgrade: use -n, or -A for all."
-	if got := src.Nothing(t.Context(), Scope{Namespace: "default"}); got != want {
+	if got := src.Nothing(t.Context(), "rollouts", target.Rollouts...); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
 
-// TestDecodeForgives objects that the API server has taken, but whose spec does not fit the type.
-func TestDecodeForgives(t *testing.T) {
+// TestAsForgives objects that the API server has taken, but whose spec does not fit the type.
+func TestAsForgives(t *testing.T) {
 	u := aPlan(t, "ns", "p")
 	u.Object["spec"] = map[string]any{"concurrency": "two"}
-	if p := DecodePlan(u); p.Name != "p" || p.Namespace != "ns" || p.Status.LatestHash != "h" {
+	if p := As[upgradev1.Plan](u); p.Name != "p" || p.Namespace != "ns" || p.Status.LatestHash != "h" {
 		t.Errorf("%+v", p)
 	}
 	u = object(t, &v1alpha1.NodeRollout{
 		ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "u"}, Status: v1alpha1.NodeRolloutStatus{Revision: "1.20.3"},
 	})
 	u.Object["spec"] = map[string]any{"hostUpdate": "yes"}
-	if r := DecodeNodeRollout(u); r.Name != "r" || r.UID != "u" || r.Status.Revision != "1.20.3" || r.Spec.HostUpdate != nil {
+	if r := As[v1alpha1.NodeRollout](u); r.Name != "r" || r.UID != "u" || r.Status.Revision != "1.20.3" || r.Spec.HostUpdate != nil {
 		t.Errorf("%+v", r)
 	}
 	u = aBudget(t, "b")
 	u.Object["spec"] = map[string]any{"paused": "yes"}
-	if b := DecodeBudget(u); b.Name != "b" || b.Status.Matched != 3 {
+	if b := As[v1alpha1.NodeDisruptionBudget](u); b.Name != "b" || b.Status.Matched != 3 {
 		t.Errorf("%+v", b)
 	}
 }
@@ -116,7 +118,8 @@ func TestReadGoesOn(t *testing.T) {
 			}
 			dynamic.PrependReactor("list", "nodedisruptionbudgets", fail(tc.budgets))
 			core.PrependReactor("list", "nodes", fail(tc.nodes))
-			budgets, note, err := src.ReadBudgets(t.Context())
+			budgets, err := src.ReadBudgets(t.Context())
+			note := strings.Join(src.Notes, "")
 			if (err != nil) != tc.budgetErr || note != tc.budgetNote || tc.budgets == nil && len(budgets) != 1 {
 				t.Errorf("budgets: %v, %q, %v", budgets, note, err)
 			}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status is `kubectl moult status`: how rollouts stand, once or as a live view.
+// Package status is `kubectl moult status`: the state of rollouts, once or as a live view.
 //
 //	source ──▶ package view ──▶ frame: a header and a bar a rollout, a line a node ──▶ out     once
 //	feed   ──▶ package view ──┬▶ frame, cut to the terminal's size ──▶ live            in place, on a terminal
@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -18,9 +19,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"moult.dev/moult/internal/cli/config"
+	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
-	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
 
@@ -31,28 +32,28 @@ type command struct {
 	config config.Config
 
 	allNamespaces, watch, untilComplete bool
-	output                              text.Output
+	output                              flags.Output
 }
 
-// NewCommand makes the command. Which cluster, and which namespace, is the config's to say.
+// NewCommand makes the command.
 func NewCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
 	c := &command{IOStreams: streams, clock: clk, config: cluster}
 	cmd := &cobra.Command{
 		Use:   "status [ROLLOUT]",
-		Short: "Show how rollouts stand: which nodes are updated, which are not, and why",
-		Long: `Show how rollouts stand: which nodes are updated, which are not, and why.
+		Short: "Show the state of rollouts: which nodes are updated, which are not, and why",
+		Long: `Show the state of rollouts: which nodes are updated, which are not, and why.
 
 Each rollout has a bar, and a line for every node that is in a turn or has failed; the others are counted, with the
-reason why they wait. -o wide has a line for every node. Below stand the NodeDisruptionBudgets: how many of their nodes
-are unavailable, how many more may be taken, and what blocks since when; of one rollout, those that select its nodes. They are of no
-namespace, and shown also where there is no rollout.
+reason why they wait. -o wide has a line for every node. NodeDisruptionBudgets follow: how many of their nodes are
+unavailable, how many more may be taken, and what blocks since when. For one rollout, these are the budgets that select
+its nodes. Budgets have no namespace, and are shown also where there is no rollout.
 
 A rollout is named NAME, plan/NAME or plan.upgrade.cattle.io/NAME; an ExtendedDaemonSet eds/NAME or extendeddaemonset/NAME, a NodeRollout
-nr/NAME or noderollout/NAME, and just NAME where there is no Plan of that name. NodeRollouts are in no namespace, and shown with those of any.
+nr/NAME or noderollout/NAME, and just NAME where there is no Plan of that name. NodeRollouts have no namespace, and are shown with those of any.
 
 With --watch this is a live view, repainted in place on a terminal; elsewhere each change is a line. It ends with
-Ctrl-C, or with --until-complete when every rollout shown is complete. It fails then if one of them stalls. With -o wide each node says for
-itself why it waits, and each budget who uses it up, as far as there is room on the terminal.`,
+Ctrl-C, or with --until-complete when every rollout shown is complete. It fails then if one of them stalls. With -o wide each node has its
+own reason to wait, and each budget names the nodes that use it up, as far as there is room on the terminal.`,
 		Example: `  kubectl moult status -A
   kubectl moult status -n system-upgrade --watch
   kubectl moult status k3s-agent -n system-upgrade --until-complete
@@ -61,47 +62,50 @@ itself why it waits, and each budget who uses it up, as far as there is room on 
 		Args:              cobra.MaximumNArgs(1),
 		SilenceUsage:      true,
 		ValidArgsFunction: source.Complete(cluster, &c.allNamespaces, target.Rollouts...),
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
 	}
-	flags := cmd.Flags()
-	flags.BoolVarP(&c.allNamespaces, "all-namespaces", "A", false, "Show the rollouts of all namespaces.")
-	flags.BoolVarP(&c.watch, "watch", "w", false, "Follow the rollouts until Ctrl-C.")
-	flags.BoolVar(&c.untilComplete, "until-complete", false, "Follow the rollouts until all are complete. Fail if one of them stalls.")
-	c.output.AddFlag(cmd, text.Wide, text.JSON, text.YAML)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) }
+	cmd.Flags().BoolVarP(&c.allNamespaces, "all-namespaces", "A", false, "Show the rollouts of all namespaces.")
+	cmd.Flags().BoolVarP(&c.watch, "watch", "w", false, "Follow the rollouts until Ctrl-C.")
+	cmd.Flags().BoolVar(&c.untilComplete, "until-complete", false, "Follow the rollouts until all are complete. Fail if one of them stalls.")
+	c.output.Add(cmd, flags.Wide, flags.JSON, flags.YAML)
 	return cmd
 }
 
 func (c *command) run(ctx context.Context, args []string) error {
-	watch := c.watch || c.untilComplete
-	wide := c.output.String() == text.Wide
-	if watch && c.output.Structured() {
+	if (c.watch || c.untilComplete) && c.output.Structured() {
 		return errors.New("--output json and yaml show rollouts once, --watch and --until-complete follow them: use one of them")
 	}
-	where, err := c.scope(args)
+	src, err := source.Connect(c.config)
 	if err != nil {
 		return err
 	}
-	rest, err := c.config.REST()
-	if err != nil {
-		return err
+	return c.show(ctx, src, args)
+}
+
+func (c *command) show(ctx context.Context, src *source.Source, args []string) error {
+	var named target.Target
+	var err error
+	if len(args) > 0 {
+		if named, err = target.Parse(args[0], target.Rollouts...); err != nil {
+			return err
+		}
 	}
-	src, err := source.Connect(rest)
-	if err != nil {
-		return err
+	if c.allNamespaces {
+		src.Namespace = ""
 	}
-	if watch {
-		return follow(ctx, c.clock, src, where, newPainter(c.IOStreams, c.clock.Now(), wide), c.untilComplete)
+	if c.watch || c.untilComplete {
+		return follow(ctx, c.clock, src, named, newPainter(c.IOStreams, c.clock.Now(), c.output.Wide()), c.untilComplete)
 	}
-	return c.once(ctx, src, where)
+	return c.once(ctx, src, named)
 }
 
 // once shows the rollouts as they are.
-func (c *command) once(ctx context.Context, src *source.Source, where source.Scope) error {
-	found, err := src.ReadRollouts(ctx, where)
+func (c *command) once(ctx context.Context, src *source.Source, named target.Target) error {
+	found, err := src.ReadRollouts(ctx, named)
 	if err != nil {
 		return err
 	}
-	budgets, noteBudgets, err := src.ReadBudgets(ctx)
+	budgets, err := src.ReadBudgets(ctx)
 	if err != nil {
 		return err
 	}
@@ -110,58 +114,43 @@ func (c *command) once(ctx context.Context, src *source.Source, where source.Sco
 		if nodes, err = src.ReadNodes(ctx); err != nil {
 			return err
 		}
+		if nodes == nil {
+			src.Notes = append(src.Notes, source.NoNodes)
+		}
 	}
-	daemons, noteDaemons, err := src.ReadDaemons(ctx, found.DaemonSets, "", source.Unrest)
+	daemons, err := src.ReadDaemons(ctx, found.DaemonSets, "", source.PodsUnlessAtRest)
 	if err != nil {
 		return err
 	}
-	for _, note := range append(found.Notes, notes(nodes, noteBudgets, noteDaemons)...) {
+	for _, note := range src.Notes {
 		fmt.Fprintln(c.ErrOut, note)
 	}
 	now := c.clock.Now()
-	s := show(view.See(found.Plans, nodes, budgets, now).Daemons(daemons).NodeRollouts(found.NodeRollouts), where.Name != "")
+	s := shownOf(view.See(found.Plans, nodes, budgets, now).Daemons(daemons).NodeRollouts(found.NodeRollouts), named.Name != "")
 	switch {
-	case c.output.Structured() && where.Name != "" && (where.Namespace != "" || where.Kind == target.NodeRollout) && len(s.rollouts) == 1:
+	case c.output.Structured() && named.Name != "" && (src.Namespace != "" || named.Kind == target.NodeRollout) && len(s.rollouts) == 1:
 		return c.output.Print(c.Out, s.rollouts[0])
 	case c.output.Structured():
 		return c.output.Print(c.Out, map[string]any{"items": s.rollouts, "budgets": s.budgets})
 	case len(s.rollouts) == 0:
-		fmt.Fprintln(c.ErrOut, src.Nothing(ctx, where))
+		fmt.Fprintln(c.ErrOut, src.Nothing(ctx, "rollouts", target.Rollouts...))
 	}
-	detail := showCounted
-	if c.output.String() == text.Wide {
-		detail = showAll
-	}
-	f := frame(s, newHistory(), now, detail, 0)
-	_, err = c.Out.Write(f.Text(0, text.LookAt(c.Out).Colour))
-	return err
+	return frame(s, newHistory(), now, layout{all: c.output.Wide()}).Print(c.Out)
 }
 
-// notes say what could not be seen.
-func notes(nodes []corev1.Node, others ...string) []string {
-	var all []string
-	if nodes == nil {
-		all = append(all, source.NoNodes)
-	}
-	for _, note := range others {
-		all = append(all, nonempty(note)...)
-	}
-	return all
+// shown is what a status shows.
+type shown struct {
+	rollouts []view.Rollout
+	budgets  []view.Budget
 }
 
-func (c *command) scope(args []string) (source.Scope, error) {
-	var s source.Scope
-	if len(args) > 0 {
-		named, err := target.Parse(args[0], target.Rollouts...)
-		if err != nil {
-			return s, err
-		}
-		s.Name, s.Kind = named.Name, named.Kind
+// shownOf is all of a cluster; where a rollout is named, of the budgets those that select its nodes.
+func shownOf(c *view.Cluster, named bool) *shown {
+	s := &shown{rollouts: c.Rollouts(), budgets: c.Budgets()}
+	if named {
+		s.budgets = slices.DeleteFunc(s.budgets, func(b view.Budget) bool {
+			return !slices.ContainsFunc(s.rollouts, func(r view.Rollout) bool { return slices.Contains(r.Budgets, b.Name) })
+		})
 	}
-	if c.allNamespaces {
-		return s, nil
-	}
-	var err error
-	s.Namespace, err = c.config.Namespace()
-	return s, err
+	return s
 }

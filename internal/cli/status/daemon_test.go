@@ -27,9 +27,9 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
-	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
 
@@ -99,7 +99,7 @@ func daemonRollouts() []view.Rollout {
 }
 
 func TestFrameOfDaemons(t *testing.T) {
-	golden(t, "daemons", frame(&shown{rollouts: daemonRollouts()}, newHistory(), now, showCounted, 0).Text(0, false))
+	golden(t, "daemons", frame(&shown{rollouts: daemonRollouts()}, newHistory(), now, layout{}).Text(0, false))
 }
 
 func TestJournalOfDaemons(t *testing.T) {
@@ -175,8 +175,8 @@ func TestOnce(t *testing.T) {
 		"asked for it":      {objects: []runtime.Object{plan}, fails: map[string]error{"extendeddaemonsets": gone(sets)}, args: []string{"eds/d"}, err: "this cluster has no ExtendedDaemonSets"},
 		"no Plans":          {objects: []runtime.Object{aDaemonSet("ns", "d")}, fails: map[string]error{"plans": gone(plans)}, want: []string{"ExtendedDaemonSet ns/d", "This cluster does not know Plans: only ExtendedDaemonSets and NodeRollouts are shown."}},
 		"neither":           {fails: map[string]error{"plans": gone(plans), "extendeddaemonsets": gone(sets)}, err: "this cluster has no Plans, Moult is not installed in it"},
-		"not there":         {objects: []runtime.Object{aDaemonSet("other", "d")}, args: []string{"d"}, err: `there is no Plan "d" in namespace ns; there is an ExtendedDaemonSet "d" in other`},
-		"not there by kind": {objects: []runtime.Object{aDaemonSet("other", "d")}, args: []string{"eds/d"}, err: `there is no ExtendedDaemonSet "d" in namespace ns, but in other: use -n`},
+		"not there":         {objects: []runtime.Object{aDaemonSet("other", "d")}, args: []string{"d"}, err: `Plan ns/d not found; there is an ExtendedDaemonSet "d" in other`},
+		"not there by kind": {objects: []runtime.Object{aDaemonSet("other", "d")}, args: []string{"eds/d"}, err: `ExtendedDaemonSet ns/d not found, but there is one in other: use -n`},
 		"elsewhere":         {objects: []runtime.Object{aDaemonSet("other", "d")}, want: []string{"No rollouts in namespace ns. There are some in other: use -n, or -A for all."}},
 		"no rollout, but a budget": {
 			objects: []runtime.Object{aDaemonSet("other", "d"), aBudget()},
@@ -210,17 +210,13 @@ func TestOnce(t *testing.T) {
 				core.PrependReactor("list", resource, fail)
 			}
 			var out bytes.Buffer
-			c := &command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakeClock(now), config: inNamespace("ns")}
+			c := &command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakeClock(now)}
 			cmd := &cobra.Command{}
-			c.output.AddFlag(cmd, text.Wide, text.JSON, text.YAML)
+			c.output.Add(cmd, flags.Wide, flags.JSON, flags.YAML)
 			if err := cmd.ParseFlags(tc.args); err != nil {
 				t.Fatal(err)
 			}
-			where, err := c.scope(cmd.Flags().Args())
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = c.once(t.Context(), src, where)
+			err := c.show(t.Context(), src, cmd.Flags().Args())
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
 				t.Fatalf("%v, want %q", err, tc.err)
 			}
@@ -267,7 +263,7 @@ func TestFollowDaemons(t *testing.T) {
 				core.PrependReactor("list", resource, fail)
 			}
 			painter, ended := make(seen, 1), make(chan error, 1)
-			go func() { ended <- follow(ctx, clock.RealClock{}, src, source.Scope{Namespace: "ns"}, painter, true) }()
+			go func() { ended <- follow(ctx, clock.RealClock{}, src, target.Target{}, painter, true) }()
 			for said := false; !said; {
 				select {
 				case all := <-painter:
@@ -278,7 +274,7 @@ func TestFollowDaemons(t *testing.T) {
 					t.Fatal("it does not say so")
 				}
 			}
-			if _, err := src.DaemonSets("ns").Update(ctx, aDaemonSet("ns", "d"), metav1.UpdateOptions{}); err != nil {
+			if _, err := src.Of(target.DaemonSet).Update(ctx, aDaemonSet("ns", "d"), metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-ended; err != nil {

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/rest"
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
@@ -56,7 +55,7 @@ func fakes(t *testing.T, plans ...runtime.Object) (*source.Source, *dynamicfake.
 	core := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: "node", Labels: map[string]string{corev1.LabelHostname: "node", upgradev1.LabelPlanHash("p"): "h"},
 	}})
-	return &source.Source{Client: dynamic, Core: core.CoreV1()}, dynamic, core
+	return &source.Source{Client: dynamic, Core: core.CoreV1(), Namespace: "ns"}, dynamic, core
 }
 
 // seen is a painter that passes on what it is shown.
@@ -87,7 +86,7 @@ func TestFollow(t *testing.T) {
 			defer cancel()
 			src, _, core := fakes(t, aPlan("ns", "p", under), aPlan("other", "p", stalled))
 			painter, ended := make(seen, 1), make(chan error, 1)
-			go func() { ended <- follow(ctx, clock.RealClock{}, src, source.Scope{Namespace: "ns"}, painter, true) }()
+			go func() { ended <- follow(ctx, clock.RealClock{}, src, target.Target{}, painter, true) }()
 
 			var rollouts []view.Rollout
 			select {
@@ -98,7 +97,7 @@ func TestFollow(t *testing.T) {
 			if len(rollouts) != 1 || rollouts[0].State != view.Progressing || rollouts[0].Counts.Updated != 1 {
 				t.Fatalf("first seen: %+v", rollouts)
 			}
-			if _, err := src.Plans("ns").Update(ctx, aPlan("ns", "p", tc.conditions...), metav1.UpdateOptions{}); err != nil {
+			if _, err := src.Of(target.Plan).Update(ctx, aPlan("ns", "p", tc.conditions...), metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-ended; err == nil && tc.want != "" || err != nil && err.Error() != tc.want {
@@ -116,23 +115,22 @@ func TestFollow(t *testing.T) {
 func TestFollowEnds(t *testing.T) {
 	forbidden := apierrors.NewForbidden(target.Plan.Resource.GroupResource(), "", errors.New("no"))
 	for name, tc := range map[string]struct {
-		where source.Scope
-		fails map[string]error
-		want  string
+		named     target.Target
+		namespace string
+		fails     map[string]error
+		want      string
 	}{
-		"when there is no such Plan":        {where: source.Scope{Namespace: "nowhere", Name: "p"}, want: `there is no Plan "p" in namespace nowhere, but in ns: use -n`},
-		"when Plans may not be seen":        {where: source.Scope{Namespace: "ns"}, fails: map[string]error{"plans": forbidden}, want: "forbidden"},
-		"when there are no Plans":           {where: source.Scope{Namespace: "ns"}, fails: map[string]error{"plans": apierrors.NewNotFound(target.Plan.Resource.GroupResource(), "")}, want: "not installed"},
-		"when the API server can't be seen": {where: source.Scope{Namespace: "ns"}, fails: map[string]error{"plans": errors.New("connection refused")}, want: "connection refused"},
+		"when there is no such Plan":        {named: target.Target{Name: "p"}, namespace: "nowhere", want: `Plan nowhere/p not found, but there is one in ns: use -n`},
+		"when Plans may not be seen":        {fails: map[string]error{"plans": forbidden}, want: "forbidden"},
+		"when there are no Plans":           {fails: map[string]error{"plans": apierrors.NewNotFound(target.Plan.Resource.GroupResource(), "")}, want: "not installed"},
+		"when the API server can't be seen": {fails: map[string]error{"plans": errors.New("connection refused")}, want: "connection refused"},
 		"when complete, though budgets may not be seen": {
-			where: source.Scope{Namespace: "ns"},
 			fails: map[string]error{"nodedisruptionbudgets": apierrors.NewForbidden(target.Budget.Resource.GroupResource(), "", errors.New("no"))},
 		},
 		"when complete, though there is no such kind as budgets": {
-			where: source.Scope{Namespace: "ns"},
 			fails: map[string]error{"nodedisruptionbudgets": apierrors.NewNotFound(target.Budget.Resource.GroupResource(), "")},
 		},
-		"when complete, though nodes may not be seen": {where: source.Scope{Namespace: "ns"}, fails: map[string]error{"nodes": apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("no"))}},
+		"when complete, though nodes may not be seen": {fails: map[string]error{"nodes": apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("no"))}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -143,27 +141,13 @@ func TestFollowEnds(t *testing.T) {
 				dynamic.PrependReactor("list", resource, fail)
 				core.PrependReactor("list", resource, fail)
 			}
-			err := follow(ctx, clock.RealClock{}, src, tc.where, make(seen), true)
+			if tc.namespace != "" {
+				src.Namespace = tc.namespace
+			}
+			err := follow(ctx, clock.RealClock{}, src, tc.named, make(seen), true)
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("it ends with %v, want %q", err, tc.want)
 			}
 		})
 	}
 }
-
-func TestScope(t *testing.T) {
-	for arg, want := range map[string]string{"p": "p", "plan/p": "p", "plans.upgrade.cattle.io/p": "p", "pod/p": "", "plan/": ""} {
-		c := &command{config: inNamespace("ns")}
-		got, err := c.scope([]string{arg})
-		if want == "" && err == nil || want != "" && (got.Namespace != "ns" || got.Name != want) {
-			t.Errorf("%s: %v, %v", arg, got, err)
-		}
-	}
-}
-
-// inNamespace is a configuration that knows a namespace, and no cluster.
-type inNamespace string
-
-func (n inNamespace) Namespace() (string, error) { return string(n), nil }
-
-func (inNamespace) REST() (*rest.Config, error) { return nil, errors.New("no cluster") }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -18,153 +17,132 @@ import (
 	"moult.dev/moult/internal/view"
 )
 
-// frame draws what is to be seen: of each rollout a header, and then its nodes in as many lines as detail and height allow;
-// and a line of each budget.
-func frame(s *shown, h *history, now time.Time, d detail, height int) lines {
+var stateStyles = map[view.State]text.Style{view.Complete: text.Green, view.Progressing: text.Yellow, view.Stalled: text.Red}
+
+// frame draws of each rollout a header, and then its nodes in as many lines as the layout allows; and a line of each budget.
+func frame(s *shown, h *history, now time.Time, l layout) text.Lines {
 	blocks := make([]block, 0, len(s.rollouts)+1)
 	for i := range s.rollouts {
-		blocks = append(blocks, draw(&s.rollouts[i], h, now))
+		r := &s.rollouts[i]
+		blocks = append(blocks, block{header: drawHeader(r, now), groups: drawNodes(r, h, now)})
 	}
 	if len(s.budgets) > 0 {
-		blocks = append(blocks, drawBudgets(s.budgets, now, d))
+		blocks = append(blocks, drawBudgets(s.budgets, now, l.all))
 	}
-	return fit(blocks, d, height)
+	return fit(blocks, l)
 }
 
-// draw makes the lines of one rollout.
-func draw(r *view.Rollout, h *history, now time.Time) block {
-	c := columns{now: now, phase: len(v1alpha1.ReasonMaxConcurrent)}
-	c.measure(r.Nodes)
-	b := block{header: header(r, now)}
+// drawHeader makes the lines about the rollout itself.
+func drawHeader(r *view.Rollout, now time.Time) text.Lines {
+	l := text.Line{text.Plain.Of(r.Kind + " "), text.Bold.Of(r.FullName())}
+	if r.Version != "" {
+		l = append(l, text.Plain.Of("  "+r.Version))
+	}
+	l = append(l, stateStyles[r.State].Of("  "+string(r.State)), text.Plain.Of(text.For(r.Since, now)))
+	if r.State == view.Complete {
+		l = append(l, text.Plain.Format(", %d of %d updated", r.Counts.Updated, r.Counts.Total))
+	}
+	if r.Stage != "" && r.Stage != edsv1.StateRunning {
+		l = append(l, text.Plain.Format(" (%s)", r.Stage))
+	}
+	if r.OptedOut > 0 {
+		l = append(l, text.Dim.Format(" (%d opted out)", r.OptedOut))
+	}
+	if r.Unlabelled > 0 {
+		l = append(l, text.Dim.Format(" (%d without an interface label)", r.Unlabelled))
+	}
+	all := text.Lines{l}
 	if r.State != view.Complete && r.State != view.Pending && r.Counts.Total > 0 {
-		b.header = append(b.header, progress(r.Counts))
-		if r.Pods != nil {
-			b.header = append(b.header, pods(r.Pods))
+		all = append(all, progressBar(r.Counts))
+		if p := r.Pods; p != nil {
+			all.Add(text.Plain.Format("  pods: %d desired, %d current, %d ready, %d available, %d up to date",
+				p.Desired, p.Current, p.Ready, p.Available, p.UpToDate))
 		}
 	}
 	if len(r.Versions) > 0 {
-		b.header = append(b.header, versions(r.Versions))
+		var versions []string
+		for _, v := range r.Versions {
+			versions = append(versions, fmt.Sprintf("%s on %d", v.Version, v.Nodes))
+		}
+		all.Add(text.Plain.Of("  versions: " + strings.Join(text.First(v1alpha1.MaxListedReleases, versions), ", ")))
 	}
-	b.header = append(b.header, scaleSets(r, now)...)
-	b.header = append(b.header, steering(r, now)...)
-	said := func(n view.Node) bool { return strings.HasPrefix(n.Message, r.Message) }
-	if r.Message != "" && !slices.ContainsFunc(r.Nodes, said) && !repeated(r) {
-		b.header = append(b.header, line{colourOf(r.State).Of("  " + r.Message)})
+	all = append(all, drawScaleSets(r, now)...)
+	all = append(all, drawSteering(r, now)...)
+	inNodes := func(n view.Node) bool { return strings.HasPrefix(n.Message, r.Message) }
+	if r.Message != "" && !slices.ContainsFunc(r.Nodes, inNodes) && !isSteeringMessage(r) {
+		all.Add(stateStyles[r.State].Of("  " + r.Message))
 	}
+	return all
+}
 
-	failed, turning, updated := group{rank: rankFailed}, group{rank: rankTurning}, group{rank: rankUpdated}
-	var waiting []group
-	for i := range r.Nodes {
-		switch n := &r.Nodes[i]; n.State {
-		case v1alpha1.UnitFailed:
-			failed.lines = append(failed.lines, c.node("✗", red, n, string(n.Reason), n.Message))
-		case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking:
-			turning.lines = append(turning.lines, c.node("▶", yellow, n, string(n.Phase), n.Message))
-		case v1alpha1.UnitOutdated:
-			waiting = c.wait(waiting, n)
-		case v1alpha1.UnitUpdated:
+// barWidth is the width of a progress bar.
+const barWidth = 30
+
+// progressBar draws how far a rollout has come, and says it.
+func progressBar(c v1alpha1.UnitCounts) text.Line {
+	l := text.Line{text.Plain.Of("  ")}
+	counts := []string{fmt.Sprintf("%d of %d updated", c.Updated, c.Total)}
+	done, cells := 0, 0
+	for _, part := range []struct {
+		n     int32
+		what  string
+		cell  string
+		style text.Style
+	}{
+		{c.Updated, "", "█", text.Green}, {c.Updating, "updating", "▓", text.Yellow}, {c.Failed, "failed", "×", text.Red}, {c.Waiting, "waiting", "░", text.Dim},
+	} {
+		done += int(part.n)
+		end := done * barWidth / int(c.Total)
+		l = append(l, part.style.Of(strings.Repeat(part.cell, end-cells)))
+		cells = end
+		if part.n > 0 && part.what != "" {
+			counts = append(counts, fmt.Sprintf("%d %s", part.n, part.what))
 		}
 	}
-	failed.rest = func(n int) line { return line{red.Of(remaining(n, len(failed.lines), "failed"))} }
-	turning.rest = func(n int) line { return line{yellow.Of(remaining(n, len(turning.lines), "updating"))} }
-	for _, n := range h.latestFirst(r) {
-		updated.lines = append(updated.lines, c.updated(n, h.took(r, n)))
-	}
-	updated.rest = func(n int) line {
-		return line{green.Of("  ✓ "), dim.Of(strings.TrimLeft(remaining(n, len(updated.lines), "updated"), " "))}
-	}
-	b.groups = slices.Concat([]group{failed, turning}, waiting, []group{updated})
-	return b
+	return append(l, text.Plain.Of("  "+strings.Join(counts, ", ")))
 }
 
-// remaining says how many lines are not shown.
-func remaining(hidden, all int, what string) string {
-	if hidden < all {
-		return fmt.Sprintf("    and %d more %s", hidden, what)
-	}
-	return fmt.Sprintf("    %d %s", hidden, what)
-}
-
-func header(r *view.Rollout, now time.Time) []line {
-	l := line{plain.Of(r.Kind + " "), bold.Of(r.FullName())}
-	if r.Version != "" {
-		l = append(l, plain.Of("  "+r.Version))
-	}
-	l = append(l, colourOf(r.State).Of("  "+string(r.State)))
-	if age := text.Since(r.Since, now); age != "" {
-		l = append(l, plain.Of(" for "+age))
-	}
-	if r.State == view.Complete {
-		l = append(l, plain.Of(fmt.Sprintf(", %d of %d updated", r.Counts.Updated, r.Counts.Total)))
-	}
-	if r.Stage != "" && r.Stage != edsv1.StateRunning {
-		l = append(l, plain.Of(" ("+string(r.Stage)+")"))
-	}
-	if r.OptedOut > 0 {
-		l = append(l, dim.Of(fmt.Sprintf(" (%d opted out)", r.OptedOut)))
-	}
-	if r.Unlabelled > 0 {
-		l = append(l, dim.Of(fmt.Sprintf(" (%d without an interface label)", r.Unlabelled)))
-	}
-	return []line{l}
-}
-
-// versions says how many nodes run which version.
-func versions(of []v1alpha1.HostVersion) line {
-	var all []string
-	for _, v := range of[:min(len(of), v1alpha1.MaxListedReleases)] {
-		all = append(all, fmt.Sprintf("%s on %d", v.Version, v.Nodes))
-	}
-	if more := len(of) - v1alpha1.MaxListedReleases; more > 0 {
-		all = append(all, fmt.Sprintf("and %d more", more))
-	}
-	return line{plain.Of("  versions: " + strings.Join(all, ", "))}
-}
-
-// maxScaleSets bounds how many scale sets are shown of which there is nothing to say.
+// maxScaleSets bounds how many scale sets without trouble are shown.
 const maxScaleSets = 5
 
-// scaleSets says how the scale sets of a rollout stand, those with trouble first. Where all is done, only those are shown.
-func scaleSets(r *view.Rollout, now time.Time) []line {
-	var trouble, others []line
+// drawScaleSets makes a line for each scale set, those with trouble first. Where the rollout is complete, only those are shown.
+func drawScaleSets(r *view.Rollout, now time.Time) text.Lines {
+	var trouble, others text.Lines
 	for i := range r.ScaleSets {
 		s := &r.ScaleSets[i]
-		said := fmt.Sprintf("  scale set %s: %d machine", s.Name, s.Machines)
-		if s.Machines != 1 {
-			said += "s"
-		}
+		parts := []string{fmt.Sprintf("  scale set %s: %s", s.Name, text.Count(int(s.Machines), "machine"))}
 		if s.Outdated > 0 {
-			said += fmt.Sprintf(", %d outdated", s.Outdated)
+			parts = append(parts, fmt.Sprintf("%d outdated", s.Outdated))
 		}
-		said += under(s)
+		parts = append(parts, operations(s)...)
 		if s.Image != "" {
-			said += ", image " + s.Image[strings.LastIndex(s.Image, "/")+1:]
+			parts = append(parts, "image "+s.Image[strings.LastIndex(s.Image, "/")+1:])
 		}
 		if s.RolledBack != "" {
-			said += ", put back in place of " + s.RolledBack[strings.LastIndex(s.RolledBack, "/")+1:]
+			parts = append(parts, "put back in place of "+s.RolledBack[strings.LastIndex(s.RolledBack, "/")+1:])
 		}
-		l := line{plain.Of(said)}
+		l := text.Line{text.Plain.Of(strings.Join(parts, ", "))}
 		if s.Reason == "" {
 			others = append(others, l)
 			continue
 		}
-		l = append(l, red.Of("  "+string(s.Reason)))
-		if age := text.Since(s.Since, now); age != "" {
-			l = append(l, plain.Of(" for "+age))
+		l = append(l, text.Red.Of("  "+string(s.Reason)), text.Plain.Of(text.For(s.Since, now)))
+		if s.Message != "" {
+			l = append(l, text.Plain.Of(": "+s.Message))
 		}
-		trouble = append(trouble, append(l, plain.Of(strings.Join(append([]string{""}, nonempty(s.Message)...), ": "))))
+		trouble = append(trouble, l)
 	}
 	if r.State == view.Complete {
 		return trouble
 	}
 	if more := len(others) - maxScaleSets; more > 0 {
-		others = append(others[:maxScaleSets], line{dim.Of(fmt.Sprintf("  and %d more scale sets", more))})
+		others = append(others[:maxScaleSets], text.Line{text.Dim.Format("  and %d more scale sets", more)})
 	}
 	return append(trouble, others...)
 }
 
-// under says what the cloud is doing with a scale set for the rollout.
-func under(s *v1alpha1.ScaleSetStatus) string {
+// operations says what the cloud is doing with a scale set for the rollout.
+func operations(s *v1alpha1.ScaleSetStatus) []string {
 	adds, deletes, images := 0, 0, 0
 	for i := range s.Operations {
 		switch o := &s.Operations[i]; o.Kind {
@@ -176,62 +154,59 @@ func under(s *v1alpha1.ScaleSetStatus) string {
 			images++
 		}
 	}
-	said := ""
+	var all []string
 	if adds > 0 {
-		said += fmt.Sprintf(", %d being added", adds)
+		all = append(all, fmt.Sprintf("%d being added", adds))
 	}
 	if deletes > 0 {
-		said += fmt.Sprintf(", %d being deleted", deletes)
+		all = append(all, fmt.Sprintf("%d being deleted", deletes))
 	}
 	if images > 0 {
-		said += ", its image being set"
+		all = append(all, "its image being set")
 	}
-	return said
+	return all
 }
 
-func colourOf(s view.State) style {
-	switch s {
-	case view.Complete:
-		return green
-	case view.Progressing:
-		return yellow
-	case view.Stalled:
-		return red
-	case view.Pending, view.Waiting:
-	}
-	return plain
-}
-
-// barWidth is the width of a progress bar.
-const barWidth = 30
-
-// progress draws how far a rollout has come, and says it.
-func progress(c v1alpha1.UnitCounts) line {
-	l := line{plain.Of("  ")}
-	said := []string{fmt.Sprintf("%d of %d updated", c.Updated, c.Total)}
-	done, cells := 0, 0
-	for _, part := range []struct {
-		n     int32
-		what  string
-		cell  string
-		style style
-	}{
-		{c.Updated, "", "█", green}, {c.Updating, "updating", "▓", yellow}, {c.Failed, "failed", "×", red}, {c.Waiting, "waiting", "░", dim},
-	} {
-		done += int(part.n)
-		upto := done * barWidth / int(c.Total)
-		l = append(l, part.style.Of(strings.Repeat(part.cell, upto-cells)))
-		cells = upto
-		if part.n > 0 && part.what != "" {
-			said = append(said, fmt.Sprintf("%d %s", part.n, part.what))
+// drawNodes makes the lines of the rollout's nodes, in groups.
+func drawNodes(r *view.Rollout, h *history, now time.Time) []group {
+	c := columns{now: now, phase: len(v1alpha1.ReasonMaxConcurrent)}
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		c.name = max(c.name, min(text.Width(n.Node), widest))
+		if n.State != v1alpha1.UnitUpdated {
+			c.phase = max(c.phase, min(len(n.Reason), widest), len(n.Phase))
 		}
 	}
-	return append(l, plain.Of("  "+strings.Join(said, ", ")))
+	failed, updating, updated := group{rank: rankFailed}, group{rank: rankUpdating}, group{rank: rankUpdated}
+	var waiting []group
+	for i := range r.Nodes {
+		switch n := &r.Nodes[i]; n.State {
+		case v1alpha1.UnitFailed:
+			failed.lines = append(failed.lines, c.node("✗", text.Red, n, string(n.Reason), n.Message))
+		case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking:
+			updating.lines = append(updating.lines, c.node("▶", text.Yellow, n, string(n.Phase), n.Message))
+		case v1alpha1.UnitOutdated:
+			waiting = c.addWaiting(waiting, n)
+		case v1alpha1.UnitUpdated:
+		}
+	}
+	for _, n := range h.updatedNodes(r) {
+		updated.lines = append(updated.lines, c.updated(n, h.took(r, n)))
+	}
+	failed.rest = func(n int) text.Line { return text.Line{text.Red.Of(remaining(n, len(failed.lines), "failed"))} }
+	updating.rest = func(n int) text.Line { return text.Line{text.Yellow.Of(remaining(n, len(updating.lines), "updating"))} }
+	updated.rest = func(n int) text.Line {
+		return text.Line{text.Green.Of("  ✓ "), text.Dim.Of(strings.TrimLeft(remaining(n, len(updated.lines), "updated"), " "))}
+	}
+	return slices.Concat([]group{failed, updating}, waiting, []group{updated})
 }
 
-// pods says how many pods a daemon has.
-func pods(c *view.PodCounts) line {
-	return line{plain.Of(fmt.Sprintf("  pods: %d desired, %d current, %d ready, %d available, %d up to date", c.Desired, c.Current, c.Ready, c.Available, c.UpToDate))}
+// remaining says how many lines are not shown.
+func remaining(hidden, all int, what string) string {
+	if hidden < all {
+		return fmt.Sprintf("    and %d more %s", hidden, what)
+	}
+	return fmt.Sprintf("    %d %s", hidden, what)
 }
 
 // columns keeps the lines of one rollout aligned.
@@ -243,65 +218,53 @@ type columns struct {
 // widest bounds a column: what is longer does not move the others.
 const widest = 40
 
-func (c *columns) measure(nodes []view.Node) {
-	for i := range nodes {
-		n := &nodes[i]
-		c.name = max(c.name, min(utf8.RuneCountInString(n.Node), widest))
-		if n.State != v1alpha1.UnitUpdated {
-			c.phase = max(c.phase, min(len(n.Reason), widest), len(n.Phase))
-		}
-	}
-}
-
-// node draws one node: how it stands, since when, and why.
-func (c *columns) node(symbol string, s style, n *view.Node, word, message string) line {
-	l := line{
+// node draws one node: its step, since when, and why.
+func (c *columns) node(symbol string, s text.Style, n *view.Node, word, message string) text.Line {
+	return text.Line{
 		s.Of("  " + symbol + " "),
-		plain.Of(fmt.Sprintf("%-*s  ", c.name, n.Node)),
-		s.Of(fmt.Sprintf("%-*s  ", c.phase, word)),
-		plain.Of(fmt.Sprintf("%-5s  ", text.Since(n.Since, c.now))),
-	}
-	return append(l, dim.Of(strings.Join(append(flags(n), nonempty(message)...), ", "))).Trimmed()
+		text.Plain.Of(text.Fill(n.Node, c.name) + "  "),
+		s.Format("%-*s  ", c.phase, word),
+		text.Plain.Format("%-5s  ", text.Since(n.Since, c.now)),
+		text.Dim.Of(text.JoinSet(", ", append(marks(n), message)...)),
+	}.Trimmed()
 }
 
-func (c *columns) updated(n *view.Node, took time.Duration) line {
+func (c *columns) updated(n *view.Node, took time.Duration) text.Line {
 	word := "Updated"
 	if took > 0 {
 		word += " in " + duration.HumanDuration(max(took, time.Second))
 	}
-	l := line{green.Of("  ✓ "), plain.Of(fmt.Sprintf("%-*s  ", c.name, n.Node)), green.Of(fmt.Sprintf("%-*s  ", c.phase+7, word))}
-	return append(l, dim.Of(strings.Join(flags(n), ", "))).Trimmed()
+	return text.Line{
+		text.Green.Of("  ✓ "), text.Plain.Of(text.Fill(n.Node, c.name) + "  "), text.Green.Format("%-*s  ", c.phase+7, word),
+		text.Dim.Of(strings.Join(marks(n), ", ")),
+	}.Trimmed()
 }
 
-// wait adds a node to those that wait for the same reason. The first of them says it at length.
-func (c *columns) wait(groups []group, n *view.Node) []group {
-	reason := string(cmp.Or(n.Reason, "Next"))
-	message := ""
+// addWaiting adds a node to those that wait for the same reason. Only the first has the message.
+func (c *columns) addWaiting(groups []group, n *view.Node) []group {
+	reason, message := string(cmp.Or(n.Reason, "Next")), ""
 	i := slices.IndexFunc(groups, func(g group) bool { return g.reason == reason })
 	if i < 0 {
 		i, message = len(groups), n.Message
 		groups = append(groups, group{rank: rankWaiting, reason: reason, message: n.Message})
 	}
 	g := &groups[i]
-	g.lines = append(g.lines, c.node("·", dim, n, reason, message))
-	total, said := len(g.lines), strings.Join(append([]string{reason}, nonempty(g.message)...), ": ")
-	g.rest = func(hidden int) line {
+	g.lines = append(g.lines, c.node("·", text.Dim, n, reason, message))
+	total, why := len(g.lines), text.JoinSet(": ", reason, g.message)
+	g.rest = func(hidden int) text.Line {
 		if hidden < total {
-			return line{dim.Of(fmt.Sprintf("  · and %d more wait: %s", hidden, reason))}
+			return text.Line{text.Dim.Format("  · and %d more wait: %s", hidden, reason)}
 		}
-		return line{dim.Of("  · "), plain.Of(fmt.Sprintf("%d wait: %s", hidden, said))}
+		return text.Line{text.Dim.Of("  · "), text.Plain.Format("%d wait: %s", hidden, why)}
 	}
 	return groups
 }
 
-// flags tells of a node what its turn does not explain.
-func flags(n *view.Node) []string {
+// marks are what a node's turn does not explain.
+func marks(n *view.Node) []string {
 	var all []string
-	switch {
-	case n.Version != "" && n.Target != "":
-		all = append(all, n.Version+" → "+n.Target)
-	case n.Version+n.Target != "":
-		all = append(all, n.Version+n.Target)
+	if versions := text.JoinSet(" → ", n.Version, n.Target); versions != "" {
+		all = append(all, versions)
 	}
 	if n.Canary {
 		all = append(all, "canary")
@@ -313,11 +276,4 @@ func flags(n *view.Node) []string {
 		all = append(all, "not ready")
 	}
 	return all
-}
-
-func nonempty(said string) []string {
-	if said == "" {
-		return nil
-	}
-	return []string{said}
 }

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
 
@@ -24,25 +25,25 @@ func crowded() []view.Budget {
 func TestFrame(t *testing.T) {
 	both := []view.Rollout{agents(12, 9), servers()}
 	for name, tc := range map[string]struct {
-		rollouts      []view.Rollout
-		budgets       []view.Budget
-		detail        detail
-		width, height int
-		colour        bool
+		rollouts []view.Rollout
+		budgets  []view.Budget
+		layout   layout
+		width    int
+		colour   bool
 	}{
-		"once":          {rollouts: both, detail: showCounted},
-		"wide":          {rollouts: []view.Rollout{agents(3, 3), servers()}, detail: showAll},
-		"live-large":    {rollouts: both, detail: showFitting, width: 120, height: 50},
-		"live-medium":   {rollouts: both, detail: showFitting, width: 100, height: 22},
-		"live-small":    {rollouts: both, detail: showFitting, width: 60, height: 11},
-		"live-tiny":     {rollouts: both, detail: showFitting, width: 30, height: 4},
-		"colour":        {rollouts: both, detail: showCounted, width: 80, colour: true},
-		"strategy":      {rollouts: steered(), budgets: budgets(), detail: showCounted},
-		"strategy-wide": {rollouts: steered()[:1], budgets: budgets(), detail: showAll},
-		"live-budgets":  {rollouts: both, budgets: budgets(), detail: showFitting, width: 100, height: 16},
-		"live-wide":     {rollouts: []view.Rollout{servers()}, budgets: budgets(), detail: showAllFitting, width: 100, height: 16},
-		"live-wide-low": {rollouts: []view.Rollout{servers()}, budgets: crowded(), detail: showAllFitting, width: 100, height: 7},
-		"states": {detail: showCounted, rollouts: []view.Rollout{
+		"once":          {rollouts: both},
+		"wide":          {rollouts: []view.Rollout{agents(3, 3), servers()}, layout: layout{all: true}},
+		"live-large":    {rollouts: both, width: 120, layout: layout{height: 50}},
+		"live-medium":   {rollouts: both, width: 100, layout: layout{height: 22}},
+		"live-small":    {rollouts: both, width: 60, layout: layout{height: 11}},
+		"live-tiny":     {rollouts: both, width: 30, layout: layout{height: 4}},
+		"colour":        {rollouts: both, width: 80, colour: true},
+		"strategy":      {rollouts: steered(), budgets: budgets()},
+		"strategy-wide": {rollouts: steered()[:1], budgets: budgets(), layout: layout{all: true}},
+		"live-budgets":  {rollouts: both, budgets: budgets(), width: 100, layout: layout{height: 16}},
+		"live-wide":     {rollouts: []view.Rollout{servers()}, budgets: budgets(), width: 100, layout: layout{all: true, height: 16}},
+		"live-wide-low": {rollouts: []view.Rollout{servers()}, budgets: crowded(), width: 100, layout: layout{all: true, height: 7}},
+		"states": {rollouts: []view.Rollout{
 			{Kind: "Plan", Namespace: "a", Name: "pending", State: view.Pending, Message: "no controller has looked at it: does one run, and for namespace a?"},
 			{
 				Kind: "Plan", Namespace: "a", Name: "waiting", Version: "v2", State: view.Waiting, Since: ago(time.Hour), Message: "current time is not within configured window",
@@ -54,17 +55,17 @@ func TestFrame(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := frame(&shown{rollouts: tc.rollouts, budgets: tc.budgets}, newHistory(), now, tc.detail, tc.height)
-			if tc.height > 0 && len(f) > tc.height {
-				t.Errorf("%d lines, want at most %d", len(f), tc.height)
+			f := frame(&shown{rollouts: tc.rollouts, budgets: tc.budgets}, newHistory(), now, tc.layout)
+			if tc.layout.height > 0 && len(f) > tc.layout.height {
+				t.Errorf("%d lines, want at most %d", len(f), tc.layout.height)
 			}
-			text := f.Text(tc.width, tc.colour)
-			for l := range strings.Lines(string(text)) {
+			drawn := f.Text(tc.width, tc.colour)
+			for l := range strings.Lines(string(drawn)) {
 				if n := utf8.RuneCountInString(strings.TrimSuffix(l, "\n")); tc.width > 0 && !tc.colour && n > tc.width {
 					t.Errorf("%d columns, want at most %d: %s", n, tc.width, l)
 				}
 			}
-			golden(t, name, text)
+			golden(t, name, drawn)
 		})
 	}
 }
@@ -72,9 +73,9 @@ func TestFrame(t *testing.T) {
 // TestFit draws in every height: no line is lost without being counted.
 func TestFit(t *testing.T) {
 	rollouts := []view.Rollout{agents(12, 9), servers()}
-	all := len(frame(&shown{rollouts: rollouts}, newHistory(), now, showAll, 0))
+	all := len(frame(&shown{rollouts: rollouts}, newHistory(), now, layout{all: true}))
 	for height := 1; height <= all+1; height++ {
-		f := frame(&shown{rollouts: rollouts}, newHistory(), now, showFitting, height)
+		f := frame(&shown{rollouts: rollouts}, newHistory(), now, layout{height: height})
 		if len(f) != min(height, all) && height > 12 {
 			t.Errorf("%d lines in a height of %d", len(f), height)
 		}
@@ -90,7 +91,7 @@ func TestUpdatedNodesSayHowLongTheyTook(t *testing.T) {
 	h.note([]view.Rollout{r}, now)
 	r.Nodes[1] = view.Node{Node: "machine-2", State: v1alpha1.UnitUpdated}
 	h.note([]view.Rollout{r}, now.Add(3*time.Second))
-	text := string(frame(&shown{rollouts: []view.Rollout{r}}, h, now, showAll, 0).Text(0, false))
+	text := string(frame(&shown{rollouts: []view.Rollout{r}}, h, now, layout{all: true}).Text(0, false))
 	if !strings.Contains(text, "✓ machine-2  Updated in 15s") {
 		t.Errorf("machine-2 took 15s:\n%s", text)
 	}
@@ -98,7 +99,7 @@ func TestUpdatedNodesSayHowLongTheyTook(t *testing.T) {
 
 func TestMessagesCannotMoveTheCursor(t *testing.T) {
 	var out bytes.Buffer
-	line{plain.Of("a\x1b[2J\nb\rc")}.Write(&out, 0, false)
+	text.Line{text.Plain.Of("a\x1b[2J\nb\rc")}.Write(&out, 0, false)
 	if got := out.String(); got != "a [2J b c" {
 		t.Errorf("%q", got)
 	}
@@ -115,8 +116,8 @@ func TestLive(t *testing.T) {
 	l.show(&shown{rollouts: []view.Rollout{agents(2, 1)}}, "", now)
 	l.close()
 	golden(t, "live", []byte(emulate(out.String())))
-	if wide := newLive(&out, nil, false, true); wide.detail != showAllFitting || l.detail != showFitting {
-		t.Errorf("it shows %v, and wide %v", l.detail, wide.detail)
+	if wide := newLive(&out, nil, false, true); !wide.all || l.all {
+		t.Errorf("it shows %v, and wide %v", l.all, wide.all)
 	}
 	if !strings.HasSuffix(out.String(), showCursor) || strings.Count(out.String(), hideCursor) != 1 {
 		t.Error("the cursor is not shown again")

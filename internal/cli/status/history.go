@@ -10,7 +10,7 @@ import (
 	"moult.dev/moult/internal/view"
 )
 
-// history remembers what has been seen of turns: a node that is updated does not tell how long that took.
+// history remembers the turns that were seen: an updated node does not tell how long its turn took.
 type history struct {
 	began map[unit]time.Time
 	ended map[unit]turn
@@ -30,12 +30,19 @@ func newHistory() *history {
 
 func unitOf(r *view.Rollout, n *view.Node) unit { return unit{r.Kind, r.Namespace, r.Name, n.Node} }
 
+func nodesOf(r *view.Rollout) []*view.Node {
+	var all []*view.Node
+	for i := range r.Nodes {
+		all = append(all, &r.Nodes[i])
+	}
+	return all
+}
+
 // note looks at the rollouts as they are now.
 func (h *history) note(rollouts []view.Rollout, now time.Time) {
 	for i := range rollouts {
 		r := &rollouts[i]
-		for j := range r.Nodes {
-			n := &r.Nodes[j]
+		for _, n := range nodesOf(r) {
 			u := unitOf(r, n)
 			began, inTurn := h.began[u]
 			switch {
@@ -58,14 +65,9 @@ func (h *history) took(r *view.Rollout, n *view.Node) time.Duration {
 	return h.ended[unitOf(r, n)].took
 }
 
-// latestFirst are the rollout's updated nodes, the last one first.
-func (h *history) latestFirst(r *view.Rollout) []*view.Node {
-	var updated []*view.Node
-	for i := range r.Nodes {
-		if n := &r.Nodes[i]; n.State == v1alpha1.UnitUpdated {
-			updated = append(updated, n)
-		}
-	}
+// updatedNodes are the rollout's updated nodes, the last one first.
+func (h *history) updatedNodes(r *view.Rollout) []*view.Node {
+	updated := slices.DeleteFunc(nodesOf(r), func(n *view.Node) bool { return n.State != v1alpha1.UnitUpdated })
 	slices.SortStableFunc(updated, func(a, b *view.Node) int {
 		return h.ended[unitOf(r, b)].at.Compare(h.ended[unitOf(r, a)].at)
 	})

@@ -23,9 +23,8 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/target"
-	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
 
@@ -78,8 +77,8 @@ func hostRollouts() []view.Rollout {
 }
 
 func TestFrameOfNodeRollouts(t *testing.T) {
-	golden(t, "hosts", frame(&shown{rollouts: hostRollouts()}, newHistory(), now, showCounted, 0).Text(0, false))
-	golden(t, "hosts-wide", frame(&shown{rollouts: hostRollouts()[:1]}, newHistory(), now, showAll, 0).Text(0, false))
+	golden(t, "hosts", frame(&shown{rollouts: hostRollouts()}, newHistory(), now, layout{}).Text(0, false))
+	golden(t, "hosts-wide", frame(&shown{rollouts: hostRollouts()[:1]}, newHistory(), now, layout{all: true}).Text(0, false))
 }
 
 func TestJournalOfNodeRollouts(t *testing.T) {
@@ -145,8 +144,8 @@ func TestOnceOfNodeRollouts(t *testing.T) {
 		"by its kind":       {objects: []runtime.Object{plan, done}, args: []string{"nr/bottlerocket"}, want: []string{"NodeRollout bottlerocket"}, not: "Plan"},
 		"as JSON":           {objects: []runtime.Object{done}, args: []string{"nr/bottlerocket", "-o", "json"}, want: []string{`"kind": "NodeRollout"`, `"revision": "1.20.3"`}, not: "items"},
 		"as JSON, of all":   {objects: []runtime.Object{done}, args: []string{"nr/bottlerocket", "-o", "json", "-A"}, want: []string{`"kind": "NodeRollout"`}, not: "items"},
-		"not there":         {objects: []runtime.Object{plan}, args: []string{"nr/x"}, err: `there is no NodeRollout "x"`},
-		"not there at all":  {args: []string{"x"}, err: `there is no Plan "x" in namespace ns`},
+		"not there":         {objects: []runtime.Object{plan}, args: []string{"nr/x"}, err: `NodeRollout x not found`},
+		"not there at all":  {args: []string{"x"}, err: `Plan ns/x not found`},
 		"no such kind":      {objects: []runtime.Object{plan}, fails: map[string]error{"noderollouts": gone}, want: []string{"Plan ns/p", "This cluster does not know NodeRollouts: only Plans and ExtendedDaemonSets are shown."}},
 		"no two such kinds": {objects: []runtime.Object{plan}, fails: map[string]error{"noderollouts": gone, "extendeddaemonsets": gone}, want: []string{"This cluster does not know ExtendedDaemonSets and NodeRollouts: only Plans are shown."}},
 		"one and the other": {objects: []runtime.Object{plan}, fails: map[string]error{"noderollouts": denied, "extendeddaemonsets": gone}, want: []string{"This cluster does not know ExtendedDaemonSets, and NodeRollouts can't be listed: only Plans are shown."}},
@@ -161,18 +160,14 @@ func TestOnceOfNodeRollouts(t *testing.T) {
 				dynamic.PrependReactor("list", resource, func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 			}
 			var out bytes.Buffer
-			c := &command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakeClock(now), config: inNamespace("ns")}
+			c := &command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakeClock(now)}
 			cmd := &cobra.Command{}
-			c.output.AddFlag(cmd, text.Wide, text.JSON, text.YAML)
+			c.output.Add(cmd, flags.Wide, flags.JSON, flags.YAML)
 			cmd.Flags().BoolVarP(&c.allNamespaces, "all-namespaces", "A", false, "")
 			if err := cmd.ParseFlags(tc.args); err != nil {
 				t.Fatal(err)
 			}
-			where, err := c.scope(cmd.Flags().Args())
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = c.once(t.Context(), src, where)
+			err := c.show(t.Context(), src, cmd.Flags().Args())
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
 				t.Fatalf("%v, want %q", err, tc.err)
 			}
@@ -201,7 +196,7 @@ func TestFollowNodeRollouts(t *testing.T) {
 	}
 	painter, ended := make(seen, 1), make(chan error, 1)
 	go func() {
-		ended <- follow(ctx, clock.RealClock{}, src, source.Scope{Namespace: "ns", Name: "bottlerocket"}, painter, true)
+		ended <- follow(ctx, clock.RealClock{}, src, target.Target{Name: "bottlerocket"}, painter, true)
 	}()
 	for said := false; !said; {
 		select {
@@ -216,7 +211,7 @@ func TestFollowNodeRollouts(t *testing.T) {
 			t.Fatal("it does not say so")
 		}
 	}
-	if _, err := src.NodeRollouts().Update(ctx, aNodeRollout("bottlerocket", metav1.ConditionTrue), metav1.UpdateOptions{}); err != nil {
+	if _, err := src.Of(target.NodeRollout).Update(ctx, aNodeRollout("bottlerocket", metav1.ConditionTrue), metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	released := aHost(t)
@@ -235,7 +230,7 @@ func TestFollowEndsOfNodeRollouts(t *testing.T) {
 		fails map[string]error
 		want  string
 	}{
-		"there is none":         {want: `there is no NodeRollout "x"`},
+		"there is none":         {want: `NodeRollout x not found`},
 		"there is no such kind": {fails: map[string]error{"noderollouts": gone}, want: "this cluster has no NodeRollouts"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -245,7 +240,7 @@ func TestFollowEndsOfNodeRollouts(t *testing.T) {
 			for resource, err := range tc.fails {
 				dynamic.PrependReactor("list", resource, func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 			}
-			err := follow(ctx, clock.RealClock{}, src, source.Scope{Namespace: "ns", Name: "x", Kind: target.NodeRollout}, make(seen), true)
+			err := follow(ctx, clock.RealClock{}, src, target.Target{Kind: target.NodeRollout, Name: "x"}, make(seen), true)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("it ends with %v, want %q", err, tc.want)
 			}
@@ -257,7 +252,7 @@ func TestFollowEndsOfNodeRollouts(t *testing.T) {
 func TestTrimKeeps(t *testing.T) {
 	n := aHost(t)
 	n.Annotations["example.com/checked"], n.Annotations["example.com/other"], n.Annotations["bottlerocket.aws/other"] = "true", "x", "x"
-	trimmed, err := trim(n)
+	trimmed, err := trimNode(n)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@
 package status
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -14,100 +13,76 @@ import (
 	"moult.dev/moult/internal/view"
 )
 
-// steering are the lines about what a person has done to the rollout, or is to do.
-func steering(r *view.Rollout, now time.Time) []line {
-	var all []line
+var waveStyles = map[v1alpha1.WaveState]text.Style{
+	v1alpha1.WaveHalted: text.Red, v1alpha1.WaveUnhealthy: text.Red, v1alpha1.WaveWaitingForApproval: text.Yellow,
+	v1alpha1.WaveSoaking: text.Yellow, v1alpha1.WaveProgressing: text.Yellow, v1alpha1.WaveComplete: text.Green,
+}
+
+// drawSteering makes the lines about what a person has done to the rollout, or has to do.
+func drawSteering(r *view.Rollout, now time.Time) text.Lines {
+	var all text.Lines
+	arg := target.Arg(r.Kind, r.Namespace, r.Name)
+	command := func(line string) text.Piece { return text.Dim.Of("  (" + line + ")") }
 	if r.Paused && r.State != view.Complete {
-		all = append(all, paused(r))
+		all.Add(drawPaused(r, command)...)
 	}
 	if r.Halted != "" {
-		all = append(all, line{red.Of("  halted: " + r.Halted)})
+		l := text.Line{text.Red.Of("  halted: " + r.Halted)}
 		if r.Kind != target.DaemonSet.Name {
-			all[len(all)-1] = append(all[len(all)-1], dim.Of("  (kubectl moult retry "+named(r)+")"))
+			l = append(l, command("kubectl moult retry "+arg))
 		}
+		all.Add(l...)
 	}
 	if c := r.Canary; c != nil && c.State != view.CanaryProgressing {
-		all = append(all, canary(r))
+		style, did, verb := text.Yellow, "paused", "unpause"
+		if c.State == view.CanaryFailed {
+			style, did, verb = text.Red, "failed", "reset"
+		}
+		all.Add(style.Of(text.JoinSet(": ", "  canary "+c.Revision+" "+did, c.Said())), command("kubectl eds canary "+verb+" "+r.Name+" -n "+r.Namespace))
 	}
 	if w := r.Wave; w != nil && r.State != view.Complete {
-		l := line{plain.Of(fmt.Sprintf("  wave %d of %d, %s: ", w.Number, w.Of, w.Name)), colourOfWave(w.State).Of(string(w.State))}
-		if age := text.Since(&w.Since, now); !w.Since.IsZero() && !now.IsZero() {
-			l = append(l, plain.Of(" for "+age))
+		l := text.Line{text.Plain.Format("  wave %d of %d, %s: ", w.Number, w.Of, w.Name), waveStyles[w.State].Of(string(w.State))}
+		if !now.IsZero() {
+			l = append(l, text.Plain.Of(text.For(&w.Since, now)))
 		}
-		l = append(l, plain.Of(fmt.Sprintf(", %d of %d updated", w.Updated, w.Nodes)))
+		l = append(l, text.Plain.Format(", %d of %d updated", w.Updated, w.Nodes))
 		if message := waveMessage(r); message != "" {
-			l = append(l, plain.Of("; "+message))
+			l = append(l, text.Plain.Of("; "+message))
 		}
 		if w.State == v1alpha1.WaveWaitingForApproval {
-			l = append(l, dim.Of("  (kubectl moult approve "+named(r)+")"))
+			l = append(l, command("kubectl moult approve "+arg))
 		}
-		all = append(all, l)
+		all.Add(l...)
 	}
 	return all
 }
 
-// paused says by what the rollout is paused, where that is not its strategy.
-func paused(r *view.Rollout) line {
-	by, what, how := "", "nothing new starts", "kubectl moult resume "+named(r)
+// drawPaused says what pauses the rollout, where that is not its strategy.
+func drawPaused(r *view.Rollout, command func(string) text.Piece) text.Line {
+	eds := func(verb string) text.Piece {
+		return command("kubectl eds " + verb + " " + r.Name + " -n " + r.Namespace)
+	}
 	switch r.PausedBy {
 	case edsv1.AnnotationRollingUpdatePaused:
-		by, how = " by annotation "+r.PausedBy, "kubectl eds unpause-rolling-update "+r.Name+" -n "+r.Namespace
+		return text.Line{text.Yellow.Of("  paused by annotation " + r.PausedBy + ": nothing new starts"), eds("unpause-rolling-update")}
 	case edsv1.AnnotationRolloutFrozen:
-		by, how = " by annotation "+r.PausedBy, "kubectl eds unfreeze-rollout "+r.Name+" -n "+r.Namespace
-		what = "no pod is replaced, and none is made"
+		return text.Line{text.Yellow.Of("  paused by annotation " + r.PausedBy + ": no pod is replaced, and none is made"), eds("unfreeze-rollout")}
 	}
-	return line{yellow.Of("  paused" + by + ": " + what), dim.Of("  (" + how + ")")}
+	return text.Line{text.Yellow.Of("  paused: nothing new starts"), command("kubectl moult resume " + target.Arg(r.Kind, r.Namespace, r.Name))}
 }
 
-// canary says why a canary is paused or has failed.
-func canary(r *view.Rollout) line {
-	c := r.Canary
-	style, did, how := yellow, "paused", "unpause"
-	if c.State == view.CanaryFailed {
-		style, did, how = red, "failed", "reset"
-	}
-	said := "  canary " + c.Revision + " " + did
-	if why := c.Said(); why != "" {
-		said += ": " + why
-	}
-	return line{style.Of(said), dim.Of("  (kubectl eds canary " + how + " " + r.Name + " -n " + r.Namespace + ")")}
-}
-
-// repeated reports whether the rollout's message says only what these lines say.
-func repeated(r *view.Rollout) bool {
-	if c := r.Canary; c != nil && c.State == view.CanaryFailed && c.Revision != "" && strings.Contains(r.Message, c.Revision) {
-		return true
-	}
-	return r.Halted != "" && strings.Contains(r.Message, r.Halted) || waveMessage(r) != "" && strings.Contains(r.Message, waveMessage(r))
+// isSteeringMessage reports whether the rollout's message says only what these lines say.
+func isSteeringMessage(r *view.Rollout) bool {
+	contains := func(part string) bool { return part != "" && strings.Contains(r.Message, part) }
+	return r.Canary != nil && r.Canary.State == view.CanaryFailed && contains(r.Canary.Revision) || contains(r.Halted) || contains(waveMessage(r))
 }
 
 // waveMessage is what the wave's state does not say already.
 func waveMessage(r *view.Rollout) string {
-	if r.Wave == nil || r.Halted != "" {
+	w := r.Wave
+	if w == nil || r.Halted != "" || w.State == v1alpha1.WaveWaitingForApproval || w.State == v1alpha1.WaveComplete ||
+		w.State == v1alpha1.WaveProgressing && w.Nodes > 0 {
 		return ""
 	}
-	switch r.Wave.State {
-	case v1alpha1.WaveSoaking, v1alpha1.WaveUnhealthy, v1alpha1.WaveHalted:
-		return r.Wave.Message
-	case v1alpha1.WaveProgressing:
-		if r.Wave.Nodes == 0 {
-			return r.Wave.Message
-		}
-	case v1alpha1.WaveWaitingForApproval, v1alpha1.WaveComplete:
-	}
-	return ""
+	return w.Message
 }
-
-func colourOfWave(s v1alpha1.WaveState) style {
-	switch s {
-	case v1alpha1.WaveHalted, v1alpha1.WaveUnhealthy:
-		return red
-	case v1alpha1.WaveWaitingForApproval, v1alpha1.WaveSoaking, v1alpha1.WaveProgressing:
-		return yellow
-	case v1alpha1.WaveComplete:
-	}
-	return green
-}
-
-// named is how a command line names the rollout.
-func named(r *view.Rollout) string { return target.Arg(r.Kind, r.Namespace, r.Name) }

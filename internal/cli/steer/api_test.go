@@ -232,7 +232,7 @@ func pauseABudget(b *bench) {
 	if read(b, fresh).Spec.Paused {
 		b.t.Error("it is paused")
 	}
-	b.says(`error: there is no NodeDisruptionBudget "staging"`, "pause", "ndb/staging")
+	b.says(`error: NodeDisruptionBudget staging not found`, "pause", "ndb/staging")
 }
 
 func dryRunsWriteNothing(b *bench) {
@@ -280,7 +280,7 @@ func approveRefuses(b *bench) {
 	b.says("error: plan.upgrade.cattle.io/soaks: wave canary (1 of 2) does not wait for approval, it is Soaking: wave 1 (canary) soaks until noon", "approve", "soaks")
 	b.plan("old", canary, waits(v1alpha1.WaveWaitingForApproval, ""), func(s *upgradev1.PlanStatus) { s.LatestHash = "another" })
 	b.says("error: plan.upgrade.cattle.io/old: wave canary waits at an older revision: the rollout has changed, and begins at its first wave", "approve", "old")
-	b.says(`error: there is no Plan "nowhere" in namespace steer-refuses`, "approve", "nowhere")
+	b.says(`error: Plan steer-refuses/nowhere not found`, "approve", "nowhere")
 }
 
 const stamp = "2026-11-20T12:00:00Z"
@@ -301,7 +301,7 @@ func retryANode(b *bench) {
 	b.says("node/single is retried: steer-node/two (JobFailed)", "retry", "node/single", "--rollout=plan/two")
 	b.node("healthy")
 	b.says("error: nothing has failed on node healthy, so there is nothing to retry", "retry", "healthy")
-	b.says(`error: there is no Node "nowhere", and there is no Plan "nowhere" in namespace steer-node`, "retry", "nowhere")
+	b.says(`error: Node nowhere not found, and Plan steer-node/nowhere not found`, "retry", "nowhere")
 }
 
 func retryAPlan(b *bench) {
@@ -320,15 +320,15 @@ func retryAPlan(b *bench) {
 func retryOfAmbiguousNames(b *bench) {
 	p := b.plan("both", nil)
 	b.node("both", p)
-	b.says(`error: there are a Node and a Plan of the name "both": say node/both or plan/both`, "retry", "both")
+	b.says(`error: there are a Node and a Plan named "both": say node/both or plan/both`, "retry", "both")
 	b.says("node/both is retried: steer-names/both (JobFailed)", "retry", "node/both")
 }
 
 func aPlanElsewhere(b *bench) {
 	b.plan("p", nil)
 	b.namespace = "default"
-	b.says(`error: there is no Plan "p" in namespace default, but in steer-where: use -n`, "pause", "p")
-	b.says(`error: there is no Node "p", and there is no Plan "p" in namespace default, but in steer-where: use -n`, "retry", "p")
+	b.says(`error: Plan default/p not found, but there is one in steer-where: use -n`, "pause", "p")
+	b.says(`error: Node p not found, and Plan default/p not found, but there is one in steer-where: use -n`, "retry", "p")
 }
 
 // daemon is an ExtendedDaemonSet with a canary, in which state its wave may be.
@@ -368,7 +368,7 @@ func pauseADaemonSet(b *bench) {
 	}
 	b.says("extendeddaemonset.datadoghq.com/d is not paused\n"+
 		"annotation extendeddaemonset.datadoghq.com/rollout-frozen still pauses it: kubectl eds unfreeze-rollout d -n steer-daemon", "resume", "eds/d")
-	b.says(`error: there is no ExtendedDaemonSet "x" in namespace steer-daemon`, "pause", "eds/x")
+	b.says(`error: ExtendedDaemonSet steer-daemon/x not found`, "pause", "eds/x")
 	b.says(`error: "eds/d" is not the name of a Node, a Plan or a NodeRollout: before the slash stands node, plan or noderollout`, "retry", "eds/d")
 }
 
@@ -398,9 +398,9 @@ func bareNames(b *bench) {
 	b.daemon("d", nil)
 	b.says("extendeddaemonset.datadoghq.com/d paused", "pause", "d")
 	b.plan("d", nil)
-	b.says(`error: there are a Plan and an ExtendedDaemonSet of the name "d": say plan/d or eds/d`, "pause", "d")
+	b.says(`error: there are a Plan and an ExtendedDaemonSet named "d": say plan/d or eds/d`, "pause", "d")
 	b.says("plan.upgrade.cattle.io/d paused", "pause", "plan/d")
-	b.says(`error: there is no Plan "nothing" in namespace steer-either`, "pause", "nothing")
+	b.says(`error: Plan steer-either/nothing not found`, "pause", "nothing")
 	b.namespace = "default"
-	b.says(`error: there is no Plan "d" in namespace default, but in steer-either: use -n; there is an ExtendedDaemonSet "d" in steer-either`, "approve", "d")
+	b.says(`error: Plan default/d not found, but there is one in steer-either: use -n; there is an ExtendedDaemonSet "d" in steer-either`, "approve", "d")
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
@@ -18,7 +20,7 @@ import (
 
 func newApprove(c *command) *cobra.Command {
 	var wave string
-	cmd := &cobra.Command{
+	cmd := c.complete(&cobra.Command{
 		Use:   "approve ROLLOUT",
 		Short: "Approve the current wave of a rollout, so that the next begins",
 		Long: `Approve the current wave of a rollout, so that the next begins: sets the annotation moult.dev/approve to the value that
@@ -29,34 +31,28 @@ The canary of an ExtendedDaemonSet is its first wave; one with validationMode ma
   kubectl moult approve k3s-agent -n system-upgrade --wave canary
   kubectl moult approve eds/node-exporter -n monitoring
   kubectl moult approve nr/bottlerocket`,
-	}
-	cmd = c.mount(cmd, func(ctx context.Context, arg string) error { return c.approve(ctx, arg, wave) }, target.Rollouts...)
+	}, target.Rollouts, func(ctx context.Context, named target.Target) error { return c.approve(ctx, named, wave) })
 	cmd.Flags().StringVar(&wave, "wave", "", "Approve only if this is the wave that waits for it.")
-	c.dryRun.complete(cmd)
 	return cmd
 }
 
-func (c *command) approve(ctx context.Context, arg, wave string) error {
-	named, err := target.Parse(arg, target.Rollouts...)
-	if err != nil {
-		return err
-	}
-	k, o, err := c.rollout(ctx, named)
+func (c *command) approve(ctx context.Context, named target.Target, wave string) error {
+	k, _, err := c.src.Find(ctx, named, target.Rollouts...)
 	if err != nil {
 		return err
 	}
 	var refused error
 	var approved *v1alpha1.WaveStatus
-	changed, err := c.write(ctx, k, o, func(o *unstructured.Unstructured) map[string]any {
-		r := waving(k, o)
+	changed, err := c.write(ctx, k, named.Name, func(u *unstructured.Unstructured) (*source.Change, error) {
+		r := wavesOf(k, u)
 		if refused = r.approvable(wave); refused != nil {
-			return nil
+			return nil, nil
 		}
 		approved = r.wave
-		if o.GetAnnotations()[v1alpha1.AnnotationApprove] == approved.ApproveWith {
-			return nil
+		if u.GetAnnotations()[v1alpha1.AnnotationApprove] == approved.ApproveWith {
+			return nil, nil
 		}
-		return annotate(v1alpha1.AnnotationApprove, approved.ApproveWith)
+		return source.Annotate(map[string]any{v1alpha1.AnnotationApprove: approved.ApproveWith}), nil
 	})
 	switch {
 	case err != nil:
@@ -74,15 +70,15 @@ func (c *command) approve(ctx context.Context, arg, wave string) error {
 // waves are what an approval is about.
 type waves struct {
 	wave *v1alpha1.WaveStatus
-	// none says why there are none; "" when there are.
+	// none says why there are no waves; empty when there are.
 	none string
-	// current is true when the wave is of what the rollout wants now.
+	// current is true when the wave is of the rollout's current revision.
 	current bool
 }
 
-func waving(k *target.Kind, o *unstructured.Unstructured) waves {
+func wavesOf(k *target.Kind, o *unstructured.Unstructured) waves {
 	if k == target.DaemonSet {
-		eds := source.DecodeDaemonSet(o)
+		eds := source.As[edsv1.ExtendedDaemonSet](o)
 		w := waves{wave: eds.Status.Wave}
 		if s := &eds.Spec.Strategy; len(s.Waves) == 0 && s.Canary == nil {
 			w.none = "it has neither a canary (spec.strategy.canary) nor waves (spec.strategy.waves)"
@@ -96,10 +92,10 @@ func waving(k *target.Kind, o *unstructured.Unstructured) waves {
 	var strategy *v1alpha1.Strategy
 	revision := ""
 	if k == target.NodeRollout {
-		r := source.DecodeNodeRollout(o)
+		r := source.As[v1alpha1.NodeRollout](o)
 		w.wave, strategy, revision = r.Status.Wave, r.Spec.Strategy, r.Status.Revision
 	} else {
-		p := source.DecodePlan(o)
+		p := source.As[upgradev1.Plan](o)
 		w.wave, strategy, revision = p.Status.Wave, p.Spec.Strategy, p.Status.LatestHash
 	}
 	if strategy == nil || len(strategy.Waves) == 0 {
@@ -109,7 +105,7 @@ func waving(k *target.Kind, o *unstructured.Unstructured) waves {
 	return w
 }
 
-// approvable says why there is nothing to approve.
+// approvable is the error that there is nothing to approve.
 func (r waves) approvable(wave string) error {
 	w := r.wave
 	switch {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package steer is how people steer rollouts: `kubectl moult pause`, resume, approve and retry. Each writes one field or
-// annotation of one object, which says the same to anybody who writes it in another way.
+// annotation of one object; anything else that writes it has the same effect.
 package steer
 
 import (
@@ -10,10 +10,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
 	"moult.dev/moult/internal/cli/config"
+	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
 )
@@ -23,13 +26,11 @@ type command struct {
 	genericiooptions.IOStreams
 	clock  clock.PassiveClock
 	config config.Config
-	dryRun dryRun
-
-	src       *source.Source
-	namespace string
+	dryRun flags.DryRun
+	src    *source.Source
 }
 
-// NewCommands makes the commands. Which cluster, and which namespace, is the config's to say.
+// NewCommands makes the commands.
 func NewCommands(clk clock.PassiveClock, streams genericiooptions.IOStreams, cluster config.Config) []*cobra.Command {
 	var commands []*cobra.Command
 	for _, verb := range []func(*command) *cobra.Command{newPause, newResume, newApprove, newRetry} {
@@ -38,39 +39,43 @@ func NewCommands(clk clock.PassiveClock, streams genericiooptions.IOStreams, clu
 	return commands
 }
 
-// mount gives the cobra command what the verbs share.
-func (c *command) mount(cmd *cobra.Command, run func(ctx context.Context, arg string) error, kinds ...*target.Kind) *cobra.Command {
+// complete gives the cobra command what the verbs share. Its argument is an object of these kinds.
+func (c *command) complete(cmd *cobra.Command, kinds []*target.Kind, run func(ctx context.Context, named target.Target) error) *cobra.Command {
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.SilenceUsage = true
 	cmd.ValidArgsFunction = source.Complete(c.config, nil, kinds...)
-	c.dryRun.addFlag(cmd.Flags())
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := c.connect(); err != nil {
+	c.dryRun.Add(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if c.src, err = source.Connect(c.config); err != nil {
 			return err
 		}
-		return run(cmd.Context(), args[0])
+		named, err := target.Parse(args[0], kinds...)
+		if err != nil {
+			return err
+		}
+		return run(cmd.Context(), named)
 	}
 	return cmd
 }
 
-func (c *command) connect() (err error) {
-	if c.src != nil {
-		return nil
-	}
-	if c.namespace, err = c.config.Namespace(); err != nil {
-		return err
-	}
-	rest, err := c.config.REST()
-	if err != nil {
-		return err
-	}
-	c.src, err = source.Connect(rest)
-	return err
+// write changes an object. change returns nil when there is nothing to change: then changed is false.
+func (c *command) write(
+	ctx context.Context, k *target.Kind, name string, change func(*unstructured.Unstructured) (*source.Change, error),
+) (changed bool, err error) {
+	o := metav1.PatchOptions{FieldManager: "kubectl-moult", DryRun: c.dryRun.Request()}
+	err = c.src.Write(ctx, k, name, o, func(u *unstructured.Unstructured) (*source.Change, error) {
+		what, err := change(u)
+		if changed = what != nil; c.dryRun.Client() {
+			what = nil
+		}
+		return what, err
+	})
+	return changed, err
 }
 
-// say tells what was done to an object, as kubectl does.
+// say prints what was done to an object, as kubectl does.
 func (c *command) say(kind *target.Kind, name, done string) {
-	fmt.Fprintf(c.Out, "%s %s%s\n", kind.String(name), done, c.dryRun.suffix())
+	fmt.Fprintf(c.Out, "%s %s%s\n", kind.String(name), done, c.dryRun.Suffix())
 }
 
 // stamp is a value that an annotation has not had before.

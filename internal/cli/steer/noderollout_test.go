@@ -44,7 +44,7 @@ func steerANodeRollout(b *bench) {
 		b.t.Errorf("a strategy is left: %+v", s)
 	}
 	b.says("error: noderollout.moult.dev/bottlerocket: it has no waves (spec.strategy.waves), so there is nothing to approve", "approve", "nr/bottlerocket")
-	b.says(`error: there is no NodeRollout "x"`, "pause", "nr/x")
+	b.says(`error: NodeRollout x not found`, "pause", "nr/x")
 
 	wave := &v1alpha1.WaveStatus{
 		Name: "canary", Number: 1, Of: 2, Revision: "1.20.3", State: v1alpha1.WaveWaitingForApproval, Since: metav1.Time{Time: now}, Nodes: 1, Updated: 1, ApproveWith: "canary@1.20.3",
@@ -62,7 +62,7 @@ func steerANodeRollout(b *bench) {
 	b.says("error: noderollout.moult.dev/waves: wave canary waits at an older revision: the rollout has changed, and begins at its first wave", "approve", "nr/waves")
 
 	b.plan("waves", nil)
-	b.says(`error: there are a Plan and a NodeRollout of the name "waves": say plan/waves or nr/waves`, "pause", "waves")
+	b.says(`error: there are a Plan and a NodeRollout named "waves": say plan/waves or nr/waves`, "pause", "waves")
 }
 
 func retryANodeRollout(b *bench) {
@@ -94,7 +94,7 @@ func retryANodeRollout(b *bench) {
 		b.t.Errorf("annotated %q", got)
 	}
 	b.nodeRollout("host-1", nil, nil)
-	b.says(`error: there are a Node and a NodeRollout of the name "host-1": say node/host-1 or nr/host-1`, "retry", "host-1")
+	b.says(`error: there are a Node and a NodeRollout named "host-1": say node/host-1 or nr/host-1`, "retry", "host-1")
 }
 
 // retryMachines: what has failed is also what no claim tells.
@@ -134,7 +134,7 @@ func retryMachines(b *bench) {
 // TestHolder is how claims' holders are called.
 func TestHolder(t *testing.T) {
 	for rollout, want := range map[string]string{"Plan/ns/p": "ns/p", "NodeRollout/r": "nr/r"} {
-		if got := holder(rollout); got != want {
+		if got := holderName(rollout); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}

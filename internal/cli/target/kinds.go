@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package target is what a command line names: a rollout, a node or a budget. Its table of kinds is the one place to add
-// another kind of rollout.
+// Package target is what a command line names: a rollout, a node or a budget. Another kind of rollout is added to its table.
 package target
 
 import (
@@ -17,38 +16,34 @@ import (
 type Kind struct {
 	// Name is the kind, as in a manifest.
 	Name string
-	// Singular and its Aliases are what may stand before the slash: singular/NAME.
+	// Singular and Aliases are the words that may come before the slash: singular/NAME.
 	Singular string
 	Aliases  []string
-	// Short is the one of them that is shortest to read.
-	Short string
-	// Resource is what the API calls it.
-	Resource schema.GroupVersionResource
-	// Namespaced is true when its objects are in namespaces.
+	// Short is the shortest of these words.
+	Short      string
+	Resource   schema.GroupVersionResource
 	Namespaced bool
-	// Rollout is true for one that brings nodes to a revision.
-	Rollout bool
-	// Paused is the path of the field that pauses it; none can't be paused.
+	// Paused is the path of the field that pauses it; empty when it cannot be paused.
 	Paused []string
-	// Strategic is true when spec.strategy must be there, even if it holds nothing.
-	Strategic bool
-	// Article stands before Name in a sentence.
+	// StrategyRequired is true when spec.strategy must be there, even if it is empty.
+	StrategyRequired bool
+	// Article is "a" or "an".
 	Article string
 }
 
 // The kinds.
 var (
 	Plan = &Kind{
-		Name: "Plan", Article: "a", Singular: "plan", Aliases: []string{"plans"}, Short: "plan", Namespaced: true, Rollout: true,
+		Name: "Plan", Article: "a", Singular: "plan", Aliases: []string{"plans"}, Short: "plan", Namespaced: true,
 		Resource: upgradev1.GroupVersion.WithResource("plans"), Paused: []string{"spec", "strategy", "paused"},
 	}
 	DaemonSet = &Kind{
 		Name: "ExtendedDaemonSet", Article: "an", Singular: "extendeddaemonset", Aliases: []string{"extendeddaemonsets", "eds"}, Short: "eds",
-		Namespaced: true, Rollout: true, Strategic: true,
+		Namespaced: true, StrategyRequired: true,
 		Resource: edsv1.GroupVersion.WithResource("extendeddaemonsets"), Paused: []string{"spec", "strategy", "paused"},
 	}
 	NodeRollout = &Kind{
-		Name: "NodeRollout", Article: "a", Singular: "noderollout", Aliases: []string{"noderollouts", "nr"}, Short: "nr", Rollout: true,
+		Name: "NodeRollout", Article: "a", Singular: "noderollout", Aliases: []string{"noderollouts", "nr"}, Short: "nr",
 		Resource: v1alpha1.GroupVersion.WithResource("noderollouts"), Paused: []string{"spec", "strategy", "paused"},
 	}
 	Budget = &Kind{
@@ -59,13 +54,25 @@ var (
 		Name: "Node", Article: "a", Singular: "node", Aliases: []string{"nodes", "no"}, Short: "node",
 		Resource: corev1.SchemeGroupVersion.WithResource("nodes"),
 	}
+	Pod = &Kind{
+		Name: "Pod", Article: "a", Singular: "pod", Namespaced: true, Resource: corev1.SchemeGroupVersion.WithResource("pods"),
+	}
+	// ReplicaSet is a revision of an ExtendedDaemonSet.
+	ReplicaSet = &Kind{
+		Name: "ExtendedDaemonSetReplicaSet", Article: "an", Singular: "extendeddaemonsetreplicaset",
+		Aliases: []string{"extendeddaemonsetreplicasets", "ers"}, Short: "ers", Namespaced: true,
+		Resource: edsv1.GroupVersion.WithResource("extendeddaemonsetreplicasets"),
+	}
+	Setting = &Kind{
+		Name: "ExtendedDaemonsetSetting", Article: "an", Singular: "extendeddaemonsetsetting", Namespaced: true,
+		Resource: edsv1.GroupVersion.WithResource("extendeddaemonsetsettings"),
+	}
 )
 
-// Rollouts are the kinds of rollouts. A name without a kind means one of the first, and one of another kind only where there is none
-// of the first.
+// Rollouts are the kinds of rollouts. A name without a kind is that of a rollout of any kind.
 var Rollouts = []*Kind{Plan, DaemonSet, NodeRollout}
 
-// Arg is how a command line names a rollout: NAME, or kind/NAME where the kind is not the first, and its namespace if it is in one.
+// Arg names a rollout on a command line: NAME for a Plan, kind/NAME for others, and the namespace if there is one.
 func Arg(kind, namespace, name string) string {
 	for _, k := range Rollouts[1:] {
 		if k.Name == kind {

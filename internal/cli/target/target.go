@@ -6,41 +6,50 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"moult.dev/moult/internal/cli/text"
 )
 
 // Target is an object that a command line names.
 type Target struct {
-	// Kind of the object; nil when the command line does not say.
+	// Kind of the object; nil when the command line does not name it.
 	Kind *Kind
 	Name string
 }
 
+// Means reports whether objects of a kind are meant.
+func (t Target) Means(k *Kind) bool { return t.Kind == nil || t.Kind == k }
+
 // Parse reads NAME, kind/NAME or kind.group/NAME, where the kind is one of these.
 func Parse(arg string, of ...*Kind) (Target, error) {
-	kind, name, said := strings.Cut(arg, "/")
-	if !said {
+	kind, name, hasKind := strings.Cut(arg, "/")
+	if !hasKind {
 		kind, name = "", arg
 	}
 	if name == "" || strings.Contains(name, "/") {
 		return Target{}, fmt.Errorf("%q is not the name of %s", arg, names(of))
 	}
-	if !said {
+	if !hasKind {
 		return Target{Name: name}, nil
 	}
-	i := slices.IndexFunc(of, func(k *Kind) bool { return k.called(kind) })
+	i := slices.IndexFunc(of, func(k *Kind) bool { return k.hasName(kind) })
 	if i < 0 {
-		return Target{}, fmt.Errorf("%q is not the name of %s: before the slash stands %s", arg, names(of), prefixes(of))
+		words := make([]string, len(of))
+		for i, k := range of {
+			words[i] = k.Singular
+		}
+		return Target{}, fmt.Errorf("%q is not the name of %s: the word before the slash must be %s", arg, names(of), text.Or(words))
 	}
 	return Target{of[i], name}, nil
 }
 
-// called reports whether this names the kind: plan, plans, plan.upgrade.cattle.io, plans.v1.upgrade.cattle.io.
-func (k *Kind) called(text string) bool {
-	word, group, said := strings.Cut(strings.ToLower(text), ".")
+// hasName reports whether this names the kind: plan, plans, plan.upgrade.cattle.io, plans.v1.upgrade.cattle.io.
+func (k *Kind) hasName(text string) bool {
+	word, group, hasGroup := strings.Cut(strings.ToLower(text), ".")
 	if word != k.Singular && !slices.Contains(k.Aliases, word) {
 		return false
 	}
-	return !said || group == k.Resource.Group || group == k.Resource.Version+"."+k.Resource.Group
+	return !hasGroup || group == k.Resource.Group || group == k.Resource.Version+"."+k.Resource.Group
 }
 
 // names is "a Plan", "a Node or a Plan", or "a Node, a Plan or an ExtendedDaemonSet".
@@ -49,21 +58,14 @@ func names(of []*Kind) string {
 	for i, k := range of {
 		all[i] = k.Article + " " + k.Name
 	}
-	return either(all)
+	return text.Or(all)
 }
 
-func prefixes(of []*Kind) string {
-	all := make([]string, len(of))
-	for i, k := range of {
-		all[i] = k.Singular
+// Ambiguous is the error that objects of several kinds have the name.
+func Ambiguous(name string, kinds []*Kind) error {
+	var there, args []string
+	for _, k := range kinds {
+		there, args = append(there, k.Article+" "+k.Name), append(args, k.Short+"/"+name)
 	}
-	return either(all)
-}
-
-func either(of []string) string {
-	last := len(of) - 1
-	if last == 0 {
-		return of[0]
-	}
-	return strings.Join(of[:last], ", ") + " or " + of[last]
+	return fmt.Errorf("there are %s named %q: say %s", text.And(there), name, text.Or(args))
 }

@@ -6,9 +6,11 @@ package text
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"unicode"
-	"unicode/utf8"
+
+	"github.com/mattn/go-runewidth"
 )
 
 // Style is how a piece of text looks, by its ANSI number.
@@ -33,25 +35,28 @@ type Piece struct {
 // Of is a piece of text in this style.
 func (s Style) Of(text string) Piece { return Piece{Text: text, Style: s} }
 
+// Format is a piece of formatted text in this style.
+func (s Style) Format(format string, args ...any) Piece { return s.Of(fmt.Sprintf(format, args...)) }
+
 // Line is a row of the screen.
 type Line []Piece
 
-// Len is how many columns the line takes up.
-func (l Line) Len() (n int) {
+// Width is how many columns the line takes up.
+func (l Line) Width() (columns int) {
 	for _, p := range l {
-		n += utf8.RuneCountInString(p.Text)
+		columns += runewidth.StringWidth(Clean(p.Text))
 	}
-	return n
+	return columns
 }
 
 // Write adds the line, cut to so many columns; 0 does not cut.
 func (l Line) Write(to *bytes.Buffer, width int, colour bool) {
-	cut := width > 0 && l.Len() > width
-	room := width - 1 // For what says that it is cut.
+	cut := width > 0 && l.Width() > width
+	room := width
 	for _, p := range l {
 		text := Clean(p.Text)
-		if n := utf8.RuneCountInString(text); cut && n > room {
-			text, room = string([]rune(text)[:room])+"…", 0
+		if n := runewidth.StringWidth(text); cut && n >= room {
+			text, room = runewidth.Truncate(text+" ", room, "…"), 0
 		} else {
 			room -= n
 		}
@@ -77,7 +82,7 @@ func (l Line) Trimmed() Line {
 	return l
 }
 
-// Clean keeps what others wrote, such as messages, from moving the cursor: each control character is a blank.
+// Clean keeps what others wrote, such as messages, from moving the cursor: each control character becomes a blank.
 func Clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -87,8 +92,17 @@ func Clean(text string) string {
 	}, text)
 }
 
+// Fill is text with blanks up to this width.
+func Fill(text string, width int) string { return runewidth.FillRight(Clean(text), width) }
+
+// Width is how many columns the text takes up.
+func Width(text string) int { return runewidth.StringWidth(Clean(text)) }
+
 // Lines is what one screen shows.
 type Lines []Line
+
+// Add adds a line of these pieces.
+func (all *Lines) Add(pieces ...Piece) { *all = append(*all, Line(pieces).Trimmed()) }
 
 // Text is the lines, each cut to so many columns; 0 does not cut.
 func (all Lines) Text(width int, colour bool) []byte {
@@ -99,11 +113,3 @@ func (all Lines) Text(width int, colour bool) []byte {
 	}
 	return out.Bytes()
 }
-
-// Page is lines that are being written.
-type Page struct {
-	Lines Lines
-}
-
-// Add adds a line of these pieces.
-func (p *Page) Add(pieces ...Piece) { p.Lines = append(p.Lines, Line(pieces).Trimmed()) }

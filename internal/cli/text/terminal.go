@@ -9,32 +9,36 @@ import (
 	"golang.org/x/term"
 )
 
-// Screen is what a stream leads to.
-type Screen struct {
-	fd   int // -1 when it is no terminal
-	dumb bool
-	// Colour is true when it shows colours.
+// Terminal is where a stream goes.
+type Terminal struct {
+	fd int
+	// Live is true when what is written can be painted over.
+	Live bool
+	// Colour is true when colours are shown.
 	Colour bool
 }
 
-// LookAt looks at a stream. Colours are for terminals, and for people who have not said NO_COLOR.
-func LookAt(out io.Writer) Screen {
+// TerminalOf looks at a stream. Colours are for terminals, and for people who have not said NO_COLOR.
+func TerminalOf(out io.Writer) Terminal {
 	f, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return Screen{fd: -1}
+		return Terminal{}
 	}
-	dumb := os.Getenv("TERM") == "dumb"
-	return Screen{fd: int(f.Fd()), dumb: dumb, Colour: !dumb && os.Getenv("NO_COLOR") == ""}
+	live := os.Getenv("TERM") != "dumb"
+	return Terminal{fd: int(f.Fd()), Live: live, Colour: live && os.Getenv("NO_COLOR") == ""}
 }
 
-// Size is the terminal's now, or a usual one when it does not tell.
-func (s Screen) Size() (width, height int) {
-	width, height, err := term.GetSize(s.fd)
+// Size is the current size, or a usual one when the terminal does not tell.
+func (t Terminal) Size() (width, height int) {
+	width, height, err := term.GetSize(t.fd)
 	if err != nil || width <= 0 || height <= 0 {
 		return 80, 24
 	}
 	return width, height
 }
 
-// Live reports whether what is on the screen can be painted over.
-func (s Screen) Live() bool { return s.fd >= 0 && !s.dumb }
+// Print writes the lines to a stream.
+func (all Lines) Print(out io.Writer) error {
+	_, err := out.Write(all.Text(0, TerminalOf(out).Colour))
+	return err
+}

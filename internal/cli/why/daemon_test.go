@@ -246,8 +246,8 @@ func TestExplain(t *testing.T) {
 				core.PrependReactor("list", resource, fail)
 			}
 			var out bytes.Buffer
-			c := &command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakePassiveClock(now), config: inNamespace("monitoring")}
-			err := c.explain(t.Context(), &source.Source{Client: dynamic, Core: core.CoreV1()}, "worker-1")
+			c := &command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakePassiveClock(now)}
+			err := c.explain(t.Context(), &source.Source{Client: dynamic, Core: core.CoreV1(), Namespace: "monitoring"}, "worker-1")
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
 				t.Fatalf("%v, want %q", err, tc.err)
 			}

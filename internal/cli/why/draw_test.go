@@ -162,7 +162,7 @@ func TestUnknown(t *testing.T) {
 		"worker":   `there is no node "worker", but 4 whose name contains that, such as worker-1, worker-2, worker-3`,
 		"worker-9": `there is no node "worker-9" among 5 nodes`,
 	} {
-		if err := unknown(name, nodes); err.Error() != want {
+		if err := notFound(name, nodes); err.Error() != want {
 			t.Errorf("%s: %v, want %s", name, err, want)
 		}
 	}

@@ -68,8 +68,8 @@ func TestExplainPodGates(t *testing.T) {
 				})
 			}
 			var out bytes.Buffer
-			c := &command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakePassiveClock(now), config: inNamespace("ns")}
-			if err := c.explain(t.Context(), &source.Source{Client: dynamic, Core: core.CoreV1()}, "worker-1"); err != nil {
+			c := &command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakePassiveClock(now)}
+			if err := c.explain(t.Context(), &source.Source{Client: dynamic, Core: core.CoreV1(), Namespace: "ns"}, "worker-1"); err != nil {
 				t.Fatal(err)
 			}
 			if !strings.Contains(out.String(), tc.want) {

@@ -115,8 +115,4 @@ func TestAdviceForMachines(t *testing.T) {
 			t.Errorf("%s, want %q:\n%s", reason, want, got)
 		}
 	}
-	// No advice for what only time or others can do.
-	if got := aboutMachine(v1alpha1.ReasonClaimed, "r", "n"); got != "" {
-		t.Errorf("advice %q", got)
-	}
 }

@@ -92,7 +92,7 @@ func (w *world) parse() (err error) {
 	attempted := w.host
 	attempted.LabelNodes = false // It changes nothing about a turn.
 	w.spec = turn.Digest(attempted, spec.Drain, spec.Health, w.rollout.Annotations[v1alpha1.AnnotationRetry])
-	if w.drain, err = turn.DrainOptions(spec.Drain); err != nil {
+	if w.drain, err = drain.OptionsOf(spec.Drain); err != nil {
 		return err
 	}
 	w.drains, w.exclude = spec.Drain == nil || !spec.Drain.Disabled, true

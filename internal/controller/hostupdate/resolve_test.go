@@ -10,11 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/turn"
 )
 
@@ -54,36 +51,6 @@ func TestResolve(t *testing.T) {
 		}
 		if got != tc.want && (tc.want == "" || len(got) < len(tc.want) || got[:len(tc.want)] != tc.want) || w.ready != (err == nil || tc.goesOn) {
 			t.Errorf("%s: %v, and says %q", name, w.ready, got)
-		}
-	}
-}
-
-func TestDrainOptions(t *testing.T) {
-	for name, tc := range map[string]struct {
-		spec *v1alpha1.NodeDrain
-		want drain.Options
-		pods string
-	}{
-		"by itself": {nil, drain.Options{IgnoreDaemonSets: true, DeleteEmptyDirData: true}, "!upgrade.cattle.io/controller"},
-		"in full": {&v1alpha1.NodeDrain{
-			Timeout: duration(time.Minute), OnTimeout: "Force", Force: true, DeleteEmptyDirData: ptr.To(false), GracePeriodSeconds: ptr.To[int64](5), DisableEviction: true,
-			SkipWaitForDeleteSeconds: ptr.To[int32](7), PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}, WaitForVolumeDetach: true,
-		}, drain.Options{
-			IgnoreDaemonSets: true, Timeout: time.Minute, OnTimeout: drain.ForceOnTimeout, Force: true, GracePeriodSeconds: ptr.To[int64](5), DisableEviction: true,
-			SkipWaitForDelete: 7 * time.Second, WaitForVolumeDetach: true,
-		}, "app=a,!upgrade.cattle.io/controller"},
-	} {
-		got, err := turn.DrainOptions(tc.spec)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pods := got.PodSelector
-		got.PodSelector = nil
-		if diff := cmp.Diff(tc.want, got); diff != "" || pods.String() != tc.pods {
-			t.Errorf("%s: of pods %s (-want +got):\n%s", name, pods, diff)
-		}
-		if pods.Matches(labels.Set{"app": "a", "upgrade.cattle.io/controller": "x"}) || !pods.Matches(labels.Set{"app": "a"}) {
-			t.Errorf("%s: pods are %s", name, pods)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func (w *world) parse() (err error) {
 			w.rules.Wait = e.Wait.Duration
 		}
 	}
-	if w.drain, err = turnof.DrainOptions(spec.Drain); err != nil {
+	if w.drain, err = drain.OptionsOf(spec.Drain); err != nil {
 		return err
 	}
 	if spec.Health != nil {

@@ -14,11 +14,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/yaml"
 
-	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/cli/config"
 	"moult.dev/moult/internal/cli/eds/object"
 	"moult.dev/moult/internal/cli/source"
@@ -30,40 +30,39 @@ import (
 const external = "KUBECTL_EXTERNAL_DIFF"
 
 // command is one call of diff.
-type command struct {
-	genericiooptions.IOStreams
-	config config.Config
-}
+type command struct{ genericiooptions.IOStreams }
 
-// NewCommand makes the command. Which cluster, and which namespace, is the config's to say.
+// NewCommand makes the command.
 func NewCommand(streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
-	c := &command{IOStreams: streams, config: cluster}
+	c := &command{streams}
 	return &cobra.Command{
 		Use:   "diff [ExtendedDaemonSet name]",
 		Short: "Show in what the canary's revision differs from the active one",
 		Long: `Show in what the canary's ExtendedDaemonSetReplicaSet differs from the active one, side by side.
 
 It uses the program diff. $KUBECTL_EXTERNAL_DIFF names another one, which gets the names of two files, as for kubectl diff.
-Where there is none that can do it, the lines that differ are shown below each other.`,
+Without a suitable program, the lines that differ are shown below each other.`,
 		Example: `  kubectl eds diff agent -n monitoring
   KUBECTL_EXTERNAL_DIFF="diff -u" kubectl eds diff agent`,
 		Args:              object.OneName,
 		SilenceUsage:      true,
 		ValidArgsFunction: source.Complete(cluster, nil, target.DaemonSet),
-		RunE:              func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := object.Name(target.DaemonSet, args[0])
+			if err != nil {
+				return err
+			}
+			client, err := object.Connect(cluster)
+			if err != nil {
+				return err
+			}
+			return c.run(cmd.Context(), client, name)
+		},
 	}
 }
 
-func (c *command) run(ctx context.Context, arg string) error {
-	name, err := object.Name(target.DaemonSet, arg)
-	if err != nil {
-		return err
-	}
-	client, err := object.Connect(c.config)
-	if err != nil {
-		return err
-	}
-	eds, err := client.Get(ctx, name)
+func (c *command) run(ctx context.Context, client *object.Client, name string) error {
+	eds, err := client.DaemonSet(ctx, name)
 	switch {
 	case err != nil:
 		return err
@@ -78,8 +77,9 @@ func (c *command) run(ctx context.Context, arg string) error {
 		if err != nil {
 			return err
 		}
-		if sides[i], err = sideOf(ers); err != nil {
-			return err
+		sides[i].name = ers.Name
+		if sides[i].text, err = yaml.Marshal(ers.Spec); err != nil {
+			return fmt.Errorf("writing the spec of %s, %w", ers.Name, err)
 		}
 	}
 	return c.show(ctx, sides[0], sides[1])
@@ -91,21 +91,13 @@ type side struct {
 	text []byte
 }
 
-func sideOf(ers *edsv1.ExtendedDaemonSetReplicaSet) (side, error) {
-	text, err := yaml.Marshal(ers.Spec)
-	if err != nil {
-		return side{}, fmt.Errorf("writing the spec of %s, %w", ers.Name, err)
-	}
-	return side{name: ers.Name, text: text}, nil
-}
-
 // show shows the difference.
 func (c *command) show(ctx context.Context, active, canary side) error {
-	screen := text.LookAt(c.Out)
-	line := text.Lines{{
+	terminal := text.TerminalOf(c.Out)
+	heading := text.Lines{{
 		text.Plain.Of("Diffing between "), text.Green.Of(active.name + " (active)"), text.Plain.Of(" and "), text.Yellow.Of(canary.name + " (canary)"),
 	}}
-	if _, err := c.Out.Write(line.Text(0, screen.Colour)); err != nil {
+	if err := heading.Print(c.Out); err != nil {
 		return err
 	}
 	if string(active.text) == string(canary.text) {
@@ -124,47 +116,55 @@ func (c *command) show(ctx context.Context, active, canary side) error {
 			return fmt.Errorf("making files to compare, %w", err)
 		}
 	}
-	if words := chosen(os.Getenv(external)); len(words) > 0 {
-		if out, differ, err := compare(ctx, append(words, files[:]...)); !differ {
+	out, differ, err := []byte(nil), false, error(nil)
+	if words := externalDiff(os.Getenv(external)); len(words) > 0 {
+		if out, differ, err = compare(ctx, append(words, files[:]...)); !differ {
 			return fmt.Errorf("running $%s %q, %w: %s", external, words, err, out)
-		} else if _, err := c.Out.Write(out); err != nil {
+		}
+	} else if out, differ, _ = compare(ctx, append(sideBySide(terminal), files[:]...)); !differ {
+		// That diff is missing, or does not know these flags.
+		if out, err = unified(active, canary); err != nil {
 			return err
 		}
-		return nil
-	}
-	out, differ, _ := compare(ctx, append(sideBySide(screen), files[:]...))
-	if !differ {
-		out = unified(active, canary) // That diff is missing, or does not know these flags.
 	}
 	_, err = c.Out.Write(out)
 	return err
 }
 
-// sideBySide is a call of GNU's diff.
-func sideBySide(screen text.Screen) []string {
-	call := []string{"diff", "-y"}
-	if screen.Live() {
-		width, _ := screen.Size()
-		call = append(call, "-W", strconv.Itoa(width))
-	}
-	if screen.Colour {
-		return append(call, "--color=always")
-	}
-	return append(call, "--color=never")
+// unified shows in what two texts differ, line by line, as diff -u does.
+func unified(active, canary side) ([]byte, error) {
+	lines := func(text []byte) []string { return difflib.SplitLines(strings.TrimSuffix(string(text), "\n")) }
+	out, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
+		A: lines(active.text), B: lines(canary.text), FromFile: active.name + " (active)", ToFile: canary.name + " (canary)", Context: 3,
+	})
+	return []byte(out), err
 }
 
-// word is what of $KUBECTL_EXTERNAL_DIFF is used: kubectl drops all else, so that nothing of it can do harm.
-var word = regexp.MustCompile(`^[a-zA-Z0-9-=]+$`)
+// sideBySide is a call of GNU's diff.
+func sideBySide(terminal text.Terminal) []string {
+	call := []string{"diff", "-y", "--color=never"}
+	if terminal.Colour {
+		call[2] = "--color=always"
+	}
+	if terminal.Live {
+		width, _ := terminal.Size()
+		call = append(call, "-W", strconv.Itoa(width))
+	}
+	return call
+}
 
-// chosen is the call that the environment asks for. The first word is a program, others are its flags.
-func chosen(text string) []string {
+// safeWord is a word of $KUBECTL_EXTERNAL_DIFF that is used: like kubectl, the plugin drops all others.
+var safeWord = regexp.MustCompile(`^[a-zA-Z0-9-=]+$`)
+
+// externalDiff is the call that the environment asks for. The first word is a program, others are its flags.
+func externalDiff(text string) []string {
 	words := strings.Fields(text)
 	if len(words) == 0 {
 		return nil
 	}
 	call := words[:1:1]
 	for _, w := range words[1:] {
-		if word.MatchString(w) {
+		if safeWord.MatchString(w) {
 			call = append(call, w)
 		}
 	}

@@ -59,7 +59,11 @@ func TestUnified(t *testing.T) {
 				t.Skip("this diff knows no -u")
 			}
 			want := strings.SplitN(string(out), "\n", 3)[2]
-			got := strings.SplitN(string(unified(tc.a, tc.b)), "\n", 3)
+			diff, err := unified(tc.a, tc.b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := strings.SplitN(string(diff), "\n", 3)
 			if got[0] != "--- side (active)" || got[1] != "+++ side (canary)" {
 				t.Errorf("it begins with %q, %q", got[0], got[1])
 			}
@@ -70,7 +74,7 @@ func TestUnified(t *testing.T) {
 	}
 }
 
-func TestChosen(t *testing.T) {
+func TestExternalDiff(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                            nil,
 		"  ":                          nil,
@@ -78,7 +82,7 @@ func TestChosen(t *testing.T) {
 		"diff -u -N --width=80":       {"diff", "-u", "-N", "--width=80"},
 		"colordiff -u; rm -rf / && x": {"colordiff", "rm", "-rf", "x"},
 	} {
-		if got := chosen(text); !slices.Equal(got, want) {
+		if got := externalDiff(text); !slices.Equal(got, want) {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
@@ -116,7 +120,7 @@ func TestShow(t *testing.T) {
 				}
 			}
 			var out bytes.Buffer
-			c := &command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}}
+			c := &command{genericiooptions.IOStreams{Out: &out, ErrOut: &out}}
 			err := c.show(t.Context(), a, tc.b)
 			if err == nil && tc.err != "" || err != nil && (tc.err == "" || !strings.Contains(err.Error(), tc.err)) {
 				t.Errorf("%v, want %q", err, tc.err)

@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package show is what `kubectl eds` shows: get, get-ers, pods, canary pods and history, once or with each change.
+//
+//	object, pods, nodes ──▶ rows ──▶ table, -o json|yaml|wide|name      once
+//	feed                ──▶ rows ──▶ those that are new or different    --watch
 package show
 
 import (
+	"context"
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/cli/config"
 	"moult.dev/moult/internal/cli/eds/object"
+	"moult.dev/moult/internal/cli/feed"
+	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
-	"moult.dev/moult/internal/cli/text"
 )
 
 // command is one call of a verb.
@@ -21,10 +31,10 @@ type command struct {
 	config config.Config
 
 	allNamespaces, watch bool
-	output               text.Output
+	output               flags.Output
 }
 
-// NewCommands makes get, get-ers, pods and history. Which cluster, and which namespace, is the config's to say.
+// NewCommands makes get, get-ers, pods and history.
 func NewCommands(clk clock.Clock, streams genericiooptions.IOStreams, cluster config.Config) []*cobra.Command {
 	var commands []*cobra.Command
 	for _, verb := range []func(*command) *cobra.Command{newGet, newGetERS, newPods, newHistory} {
@@ -38,24 +48,47 @@ func NewCanaryPods(clk clock.Clock, streams genericiooptions.IOStreams, cluster 
 	return newCanaryPods(&command{IOStreams: streams, clock: clk, config: cluster})
 }
 
-// mount gives the cobra command what the verbs share. Its argument is a name of this kind.
-func (c *command) mount(cmd *cobra.Command, k *target.Kind) {
+// complete gives the cobra command what the verbs share. Its argument is a name of this kind.
+func (c *command) complete(cmd *cobra.Command, k *target.Kind, run func(ctx context.Context, args []string) error) *cobra.Command {
 	cmd.SilenceUsage = true
 	cmd.ValidArgsFunction = source.Complete(c.config, &c.allNamespaces, k)
-	c.output.AddFlag(cmd, formats...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), args) }
+	c.output.Add(cmd, flags.Wide, flags.JSON, flags.YAML, flags.Name)
+	return cmd
 }
 
-// addWatch adds --watch.
 func (c *command) addWatch(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&c.watch, "watch", "w", false, "Go on to show what changes, until Ctrl-C.")
 }
 
-// connect makes a client, and reads the name of the ExtendedDaemonSet that is meant.
-func (c *command) connect(args []string) (*object.Client, string, error) {
+// daemonSet makes a client, and reads the ExtendedDaemonSet that is named.
+func (c *command) daemonSet(ctx context.Context, args []string) (*object.Client, *edsv1.ExtendedDaemonSet, error) {
 	name, err := object.Name(target.DaemonSet, args[0])
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	client, err := object.Connect(c.config)
-	return client, name, err
+	if err != nil {
+		return nil, nil, err
+	}
+	eds, err := client.DaemonSet(ctx, name)
+	return client, eds, err
+}
+
+// follow writes rows when they change, until the context ends.
+func (c *command) follow(ctx context.Context, f *feed.Feed, p *printer, look func() ([]row, error)) error {
+	ended := f.Run(ctx, c.clock, nil, func() (bool, error) {
+		rows, err := look()
+		if err != nil {
+			return false, err
+		}
+		slices.SortFunc(rows, func(a, b row) int {
+			return strings.Compare(a.namespace+"\x00"+a.name, b.namespace+"\x00"+b.name)
+		})
+		return false, p.changes(rows, c.clock.Now())
+	})
+	if ctx.Err() == nil {
+		return ended
+	}
+	return nil
 }

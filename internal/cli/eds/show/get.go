@@ -18,14 +18,13 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/cli/eds/object"
+	"moult.dev/moult/internal/cli/feed"
+	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
 )
 
-// few is how many names a cell holds.
-const few = 3
-
 func newGet(c *command) *cobra.Command {
-	cmd := &cobra.Command{
+	return c.completeGet(&cobra.Command{
 		Use:   "get [ExtendedDaemonSet name]",
 		Short: "Show ExtendedDaemonSets: how many pods they have, of which revision, and what they do",
 		Long: `Show ExtendedDaemonSets: how many pods they have, how many of these are ready, up to date and available, what the
@@ -36,18 +35,17 @@ and the names of the active and of the canary's ExtendedDaemonSetReplicaSet.
 		Example: `  kubectl eds get
   kubectl eds get agent -n monitoring --watch
   kubectl eds get -A -o wide`,
-	}
-	return c.mountGet(cmd, columns{
+	}, columns{
 		kind: target.DaemonSet,
 		cells: []string{
 			"Namespace", "Name", "Desired", "Current", "Ready", "Up-to-date", "Available", "Ignored unresponsive nodes", "Status", "Reason", "Active RS", "Canary RS",
 		},
 		wide: []string{"Canary nodes", "Containers", "Images", "Node selector"},
-	}, setRow)
+	}, daemonSetRow)
 }
 
 func newGetERS(c *command) *cobra.Command {
-	cmd := &cobra.Command{
+	return c.completeGet(&cobra.Command{
 		Use:   "get-ers [ExtendedDaemonSetReplicaSet name]",
 		Short: "Show ExtendedDaemonSetReplicaSets, each of which is a revision of an ExtendedDaemonSet",
 		Long: `Show ExtendedDaemonSetReplicaSets: how many pods of the revision there are, and whether it is the active one, the canary's,
@@ -56,30 +54,27 @@ or none of both (unknown). kubectl eds history NAME shows those of one ExtendedD
 -o wide shows the hash of the template, the containers, their images and the selector of nodes, too.`,
 		Example: `  kubectl eds get-ers
   kubectl eds get-ers agent-7xk2p -n monitoring -o yaml`,
-	}
-	return c.mountGet(cmd, columns{
-		kind:  object.ReplicaSet,
+	}, columns{
+		kind:  target.ReplicaSet,
 		cells: []string{"Namespace", "Name", "Desired", "Current", "Ready", "Available", "Ignored unresponsive nodes", "Status"},
 		wide:  []string{"Template hash", "Containers", "Images", "Node selector"},
 	}, revisionRow)
 }
 
-// mountGet gives the cobra command what both kinds share.
-func (c *command) mountGet(cmd *cobra.Command, of columns, show func(*unstructured.Unstructured) row) *cobra.Command {
+// completeGet gives the cobra command what both kinds share.
+func (c *command) completeGet(cmd *cobra.Command, of columns, rowOf func(*unstructured.Unstructured) row) *cobra.Command {
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 1 {
 			return errors.New("either one or no arguments are allowed")
 		}
 		return nil
 	}
-	c.mount(cmd, of.kind)
 	c.addWatch(cmd)
 	cmd.Flags().BoolVarP(&c.allNamespaces, "all-namespaces", "A", false, "Show those of all namespaces.")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.get(cmd.Context(), args, of, show) }
-	return cmd
+	return c.complete(cmd, of.kind, func(ctx context.Context, args []string) error { return c.get(ctx, args, of, rowOf) })
 }
 
-func (c *command) get(ctx context.Context, args []string, of columns, show func(*unstructured.Unstructured) row) error {
+func (c *command) get(ctx context.Context, args []string, of columns, rowOf func(*unstructured.Unstructured) row) error {
 	client, err := object.Connect(c.config)
 	if err != nil {
 		return err
@@ -87,97 +82,93 @@ func (c *command) get(ctx context.Context, args []string, of columns, show func(
 	if c.allNamespaces {
 		client.Namespace = ""
 	}
-	name, which := "", metav1.ListOptions{}
+	name := ""
 	if len(args) > 0 {
 		if name, err = object.Name(of.kind, args[0]); err != nil {
 			return err
 		}
-		which = object.Named(name)
 	}
 	p := newPrinter(c.Out, &c.output, of)
 	if c.watch {
-		return c.followObjects(ctx, client, p, name, which, show)
+		return c.followObjects(ctx, client, p, name, rowOf)
 	}
-	single := name != "" && client.Namespace != ""
-	var items []unstructured.Unstructured
-	if single {
-		u, err := client.Object(ctx, of.kind, name)
-		if err != nil {
-			return err
-		}
-		items = append(items, *u)
-	} else if items, err = client.List(ctx, of.kind, which); err != nil {
-		return err
-	}
+	items, err := source.List[unstructured.Unstructured](ctx, client.Of(of.kind), source.Named(name))
 	switch {
+	case err != nil:
+		return source.Explain(of.kind, err)
 	case len(items) == 0 && name != "":
 		return client.NotFound(ctx, of.kind, name)
 	case len(items) == 0:
-		fmt.Fprintln(c.ErrOut, nothing(ctx, client, of.kind))
+		fmt.Fprintln(c.ErrOut, client.Nothing(ctx, of.kind.Name+"s", of.kind))
 	}
-	rows := []row{}
+	rows := make([]row, len(items))
 	for i := range items {
-		items[i].SetManagedFields(nil)
-		rows = append(rows, show(&items[i]))
+		rows[i] = rowOf(&items[i])
 	}
-	return p.print(rows, single, c.clock.Now())
+	return p.print(rows, name != "" && client.Namespace != "", c.clock.Now())
 }
 
-// nothing says that there is nothing to show, and where to look.
-func nothing(ctx context.Context, client *object.Client, k *target.Kind) string {
-	if client.Namespace == "" {
-		return "No " + k.Name + "s in any namespace."
+// followObjects shows objects of one kind with each of their changes.
+func (c *command) followObjects(
+	ctx context.Context, client *object.Client, p *printer, name string, rowOf func(*unstructured.Unstructured) row,
+) error {
+	f, k := feed.New(client.Client), p.columns.kind
+	objects, err := feed.Add[unstructured.Unstructured](f, client.Of(k), feed.Options{
+		FieldSelector: source.Named(name).FieldSelector, Explain: func(err error) error { return source.Explain(k, err) },
+	})
+	if err != nil {
+		return err
 	}
-	text := "No " + k.Name + "s in namespace " + client.Namespace + "."
-	if others := client.Elsewhere(ctx, k, metav1.ListOptions{}); len(others) > 0 {
-		text += " There are some in " + strings.Join(others, ", ") + ": use -n, or -A for all."
-	}
-	return text
+	known := name == ""
+	return c.follow(ctx, f, p, func() ([]row, error) {
+		var rows []row
+		for _, o := range objects.All() {
+			rows = append(rows, rowOf(&o))
+		}
+		switch {
+		case len(rows) > 0:
+			known = true
+		case !known:
+			return nil, client.NotFound(ctx, k, name)
+		case name != "":
+			return nil, fmt.Errorf("%s %s has been deleted", k.Name, name)
+		}
+		return rows, nil
+	})
 }
 
-// setRow is the line of an ExtendedDaemonSet. Of one whose spec does not fit the type, its status is what there is to show.
-func setRow(u *unstructured.Unstructured) row {
-	var spec edsv1.ExtendedDaemonSetSpec
-	var s edsv1.ExtendedDaemonSetStatus
-	object.Part(u, "spec", &spec)
-	object.Part(u, "status", &s)
-	canary, nodes := "-", ""
+// daemonSetRow is the line of an ExtendedDaemonSet.
+func daemonSetRow(u *unstructured.Unstructured) row {
+	eds := source.As[edsv1.ExtendedDaemonSet](u)
+	s, canary, nodes := &eds.Status, "-", ""
 	if s.Canary != nil {
 		canary, nodes = s.Canary.ReplicaSet, some(s.Canary.Nodes)
 	}
+	// A failed canary stays to be seen when its nodes have gone back, and the state is another.
+	reason := string(s.Reason)
+	if edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed) {
+		reason = cmp.Or(reason, edsv1.ReasonCanaryFailed)
+	}
 	r := newRow(u)
 	r.cells = []string{
-		u.GetNamespace(), u.GetName(), count(s.Desired), count(s.Current), count(s.Ready), count(s.UpToDate), count(s.Available),
-		count(s.IgnoredUnresponsiveNodes), string(s.State), reasonOf(&s), s.ActiveReplicaSet, canary,
+		eds.Namespace, eds.Name, count(s.Desired), count(s.Current), count(s.Ready), count(s.UpToDate), count(s.Available),
+		count(s.IgnoredUnresponsiveNodes), string(s.State), reason, s.ActiveReplicaSet, canary,
 	}
-	containers, images := of(&spec.Template)
-	r.wide = []string{nodes, containers, images, metav1.FormatLabelSelector(spec.Selector)}
+	containers, images := containersOf(&eds.Spec.Template)
+	r.wide = []string{nodes, containers, images, metav1.FormatLabelSelector(eds.Spec.Selector)}
 	return r
-}
-
-// reasonOf is the status's reason, or that a canary has failed: that stays to be seen when its nodes have gone back, and the
-// state is another.
-func reasonOf(s *edsv1.ExtendedDaemonSetStatus) string {
-	if edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed) {
-		return cmp.Or(string(s.Reason), edsv1.ReasonCanaryFailed)
-	}
-	return string(s.Reason)
 }
 
 // revisionRow is the line of an ExtendedDaemonSetReplicaSet.
 func revisionRow(u *unstructured.Unstructured) row {
-	var spec edsv1.ExtendedDaemonSetReplicaSetSpec
-	var s edsv1.ExtendedDaemonSetReplicaSetStatus
-	object.Part(u, "spec", &spec)
-	object.Part(u, "status", &s)
-	r := newRow(u)
+	ers := source.As[edsv1.ExtendedDaemonSetReplicaSet](u)
+	s, r := &ers.Status, newRow(u)
 	r.cells = []string{
-		u.GetNamespace(), u.GetName(), count(s.Desired), count(s.Current), count(s.Ready), count(s.Available),
-		count(s.IgnoredUnresponsiveNodes), string(s.Status),
+		ers.Namespace, ers.Name, count(s.Desired), count(s.Current), count(s.Ready), count(s.Available), count(s.IgnoredUnresponsiveNodes), string(s.Status),
 	}
-	containers, images := of(&spec.Template)
-	hash := cmp.Or(u.GetAnnotations()[edsv1.AnnotationTemplateHash], spec.TemplateGeneration)
-	r.wide = []string{hash, containers, images, metav1.FormatLabelSelector(spec.Selector)}
+	containers, images := containersOf(&ers.Spec.Template)
+	hash := cmp.Or(ers.Annotations[edsv1.AnnotationTemplateHash], ers.Spec.TemplateGeneration)
+	r.wide = []string{hash, containers, images, metav1.FormatLabelSelector(ers.Spec.Selector)}
 	return r
 }
 
@@ -185,10 +176,10 @@ func newRow(u *unstructured.Unstructured) row {
 	return row{namespace: u.GetNamespace(), name: u.GetName(), created: u.GetCreationTimestamp().Time, content: u.Object}
 }
 
-func count(n int32) string { return strconv.FormatInt(int64(n), 10) }
+func count(n int32) string { return strconv.Itoa(int(n)) }
 
-// of are the names of a template's containers, and their images.
-func of(t *corev1.PodTemplateSpec) (names, images string) {
+// containersOf are the names of a template's containers, and their images.
+func containersOf(t *corev1.PodTemplateSpec) (names, images string) {
 	var n, i []string
 	for _, c := range t.Spec.Containers {
 		n, i = append(n, c.Name), append(i, c.Image)
@@ -198,10 +189,10 @@ func of(t *corev1.PodTemplateSpec) (names, images string) {
 
 // some are the first of the names, and how many more there are.
 func some(names []string) string {
+	const few = 3
 	names = slices.Sorted(slices.Values(names))
-	text := strings.Join(names[:min(few, len(names))], ",")
 	if more := len(names) - few; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ","), more)
 	}
-	return text
+	return strings.Join(names, ",")
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // A canary that has failed is to be seen until it is over, whatever the state is by then.
-func TestSetRowShowsAFailedCanary(t *testing.T) {
+func TestDaemonSetRowShowsAFailedCanary(t *testing.T) {
 	const manually = edsv1.StatusReason(edsv1.ReasonManuallyFailed)
 	for name, tc := range map[string]struct {
 		state  edsv1.State
@@ -35,7 +35,7 @@ func TestSetRowShowsAFailedCanary(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := strings.Join(setRow(&unstructured.Unstructured{Object: content}).cells[8:10], ", "); got != tc.want {
+			if got := strings.Join(daemonSetRow(&unstructured.Unstructured{Object: content}).cells[8:10], ", "); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})

@@ -19,7 +19,7 @@ import (
 const changeCause = "kubernetes.io/change-cause"
 
 func newHistory(c *command) *cobra.Command {
-	cmd := &cobra.Command{
+	return c.complete(&cobra.Command{
 		Use:   "history [ExtendedDaemonSet name]",
 		Short: "Show the revisions of an ExtendedDaemonSet, to which kubectl eds rollback can go back",
 		Long: `Show the revisions of an ExtendedDaemonSet that are kept (spec.revisionHistoryLimit), the oldest first, with their images and
@@ -30,18 +30,11 @@ The number of a revision is its place in this list: it becomes less when an olde
 		Example: `  kubectl eds history agent -n monitoring
   kubectl eds history agent -o yaml`,
 		Args: object.OneName,
-	}
-	c.mount(cmd, target.DaemonSet)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.history(cmd.Context(), args) }
-	return cmd
+	}, target.DaemonSet, c.history)
 }
 
 func (c *command) history(ctx context.Context, args []string) error {
-	client, name, err := c.connect(args)
-	if err != nil {
-		return err
-	}
-	eds, err := client.Get(ctx, name)
+	client, eds, err := c.daemonSet(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -53,7 +46,7 @@ func (c *command) history(ctx context.Context, args []string) error {
 		fmt.Fprintf(c.ErrOut, "ExtendedDaemonSet %s/%s has no revisions yet.\n", eds.Namespace, eds.Name)
 	}
 	p := newPrinter(c.Out, &c.output, columns{
-		kind:  object.ReplicaSet,
+		kind:  target.ReplicaSet,
 		cells: []string{"Revision", "Name", "Status", "Reason", "In spec", "Current", "Ready", "Images", "Change cause"},
 		wide:  []string{"Template hash", "Containers", "Node selector"},
 	})
@@ -66,14 +59,14 @@ func historyRows(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonS
 	rows := []row{}
 	for i := range revisions {
 		r := &revisions[i]
-		r.APIVersion, r.Kind, r.ManagedFields = edsv1.GroupVersion.String(), object.ReplicaSet.Name, nil
+		r.APIVersion, r.Kind = edsv1.GroupVersion.String(), target.ReplicaSet.Name
 		status, reason := string(r.Status.Status), ""
 		if failed := object.CanaryFailed(r); failed != nil {
 			status, reason = string(edsv1.ReplicaSetCanaryFailed), failed.Reason
 		} else if paused := edsv1.FindCondition(r.Status.Conditions, edsv1.ConditionCanaryPaused); paused != nil && paused.Status == metav1.ConditionTrue {
 			reason = paused.Reason
 		}
-		containers, images := of(&r.Spec.Template)
+		containers, images := containersOf(&r.Spec.Template)
 		rows = append(rows, row{
 			namespace: r.Namespace, name: r.Name, created: r.CreationTimestamp.Time, content: r,
 			cells: []string{

@@ -7,23 +7,20 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
-	"moult.dev/moult/internal/cli/eds/table"
+	"github.com/liggitt/tabwriter"
+
+	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/cli/text"
 )
 
-// byName is the format of output that has only names.
-const byName = "name"
-
-// formats of output.
-var formats = []string{text.Wide, text.JSON, text.YAML, byName}
-
 // row is a line of a table, and the object that it is about.
 type row struct {
 	namespace, name string
-	// cells stand before the age, and wide ones after it with -o wide.
+	// cells come before the age, and wide ones after it with -o wide.
 	cells, wide []string
 	created     time.Time
 	// content is the object for programs.
@@ -40,20 +37,17 @@ type columns struct {
 
 // printer writes rows in one of the formats.
 type printer struct {
-	out    io.Writer
-	output *text.Output
-	kind   *target.Kind
-	table  *table.Table
+	out     io.Writer
+	output  *flags.Output
+	columns columns
+	table   *tabwriter.Writer
+	headed  bool
 	// shown are the rows that a watch has written, by their keys.
 	shown map[string]row
 }
 
-func newPrinter(out io.Writer, output *text.Output, of columns) *printer {
-	all := append(slices.Clone(of.cells), "Age")
-	if output.String() == text.Wide {
-		all = append(all, of.wide...)
-	}
-	return &printer{out: out, output: output, kind: of.kind, table: table.New(out, all...), shown: map[string]row{}}
+func newPrinter(out io.Writer, output *flags.Output, of columns) *printer {
+	return &printer{out: out, output: output, columns: of, table: newTable(out), shown: map[string]row{}}
 }
 
 // print writes all rows. Programs get a single object as it is, and others as a list.
@@ -75,8 +69,8 @@ func (p *printer) print(rows []row, single bool, now time.Time) error {
 
 // changes writes the rows that differ from what was written of them before.
 func (p *printer) changes(rows []row, now time.Time) error {
-	var fresh []row
-	there := map[string]row{}
+	var changed []row
+	shown := map[string]row{}
 	for _, r := range rows {
 		key := r.namespace + "/" + r.name
 		before, known := p.shown[key]
@@ -84,18 +78,18 @@ func (p *printer) changes(rows []row, now time.Time) error {
 			continue
 		}
 		if !known || !p.same(before, r) {
-			fresh = append(fresh, r)
+			changed = append(changed, r)
 		}
 		if !r.unlisted {
-			there[key] = r
+			shown[key] = r
 		}
 	}
-	p.shown = there
+	p.shown = shown
 	if !p.output.Structured() {
-		return p.lines(fresh, now)
+		return p.lines(changed, now)
 	}
-	for _, r := range fresh {
-		if p.output.String() == text.YAML {
+	for _, r := range changed {
+		if p.output.Value == flags.YAML {
 			fmt.Fprintln(p.out, "---")
 		}
 		if err := p.output.Print(p.out, r.content); err != nil {
@@ -110,24 +104,44 @@ func (p *printer) same(a, b row) bool {
 	if p.output.Structured() {
 		return reflect.DeepEqual(a.content, b.content)
 	}
-	return slices.Equal(a.cells, b.cells) && (p.output.String() != text.Wide || slices.Equal(a.wide, b.wide))
+	return slices.Equal(a.cells, b.cells) && (!p.output.Wide() || slices.Equal(a.wide, b.wide))
 }
 
 // lines writes the rows for people.
 func (p *printer) lines(rows []row, now time.Time) error {
-	if p.output.String() == byName {
+	if p.output.Value == flags.Name {
 		for _, r := range rows {
-			fmt.Fprintln(p.out, p.kind.String(r.name))
+			fmt.Fprintln(p.out, p.columns.kind.String(r.name))
 		}
 		return nil
 	}
-	var lines [][]string
-	for _, r := range rows {
-		line := append(slices.Clone(r.cells), table.Age(now.Sub(r.created)))
-		if p.output.String() == text.Wide {
-			line = append(line, r.wide...)
-		}
-		lines = append(lines, line)
+	if !p.headed {
+		p.write(p.columns.cells, "Age", p.columns.wide, strings.ToUpper)
+		p.headed = true
 	}
-	return p.table.Write(lines...)
+	for _, r := range rows {
+		p.write(r.cells, ageText(now.Sub(r.created)), r.wide, text.Clean)
+	}
+	return p.table.Flush()
+}
+
+func (p *printer) write(cells []string, age string, wide []string, change func(string) string) {
+	cells = append(slices.Clone(cells), age)
+	if p.output.Wide() {
+		cells = append(cells, wide...)
+	}
+	for i := range cells {
+		cells[i] = change(cells[i])
+	}
+	writeRow(p.table, cells...)
+}
+
+// newTable makes a table in the layout of ExtendedDaemonSet's plugin: two blanks before the first column and after each. Columns are as wide as
+// what they have held so far.
+func newTable(out io.Writer) *tabwriter.Writer {
+	return tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.RememberWidths)
+}
+
+func writeRow(table *tabwriter.Writer, cells ...string) {
+	fmt.Fprintln(table, "  "+strings.Join(cells, "\t")+"\t")
 }

@@ -6,29 +6,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
-	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/cli/eds/object"
+	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/target"
 )
 
 // off is the value of annotations that are off.
 const off = "false"
 
-func newValidate(c *command) (*cobra.Command, func(context.Context, string) error) {
-	return &cobra.Command{
-		Use:   "validate",
-		Short: "Validate the canary: all other nodes get its template now",
-		Long: `Validate the canary: all other nodes get its template now, by the rolling update, whether the canary is paused, ready or
-neither. Sets the annotation extendeddaemonset.datadoghq.com/canary-valid to the name of the canary's
-ExtendedDaemonSetReplicaSet: it is for this canary only.`,
-		Example: `  kubectl eds canary validate agent -n monitoring`,
-	}, c.validate
+// canaryOf is the name of the canary's ExtendedDaemonSetReplicaSet, or why there is none.
+func canaryOf(eds *edsv1.ExtendedDaemonSet) (string, error) {
+	switch {
+	case eds.Spec.Strategy.Canary == nil:
+		return "", errors.New("the ExtendedDaemonset does not have a canary strategy")
+	case eds.Status.Canary == nil:
+		return "", errors.New("the ExtendedDaemonset does not have an active canary deployment")
+	}
+	return eds.Status.Canary.ReplicaSet, nil
 }
 
 func (c *command) validate(ctx context.Context, name string) error {
 	var valid string
-	err := c.client.Annotate(ctx, name, func(eds *edsv1.ExtendedDaemonSet) (map[string]any, error) {
+	err := c.annotate(ctx, name, func(eds *edsv1.ExtendedDaemonSet) (map[string]any, error) {
 		if eds.Status.Canary == nil {
 			return nil, errors.New("the ExtendedDaemonset is not currently running a canary replicaset")
 		}
@@ -44,43 +49,132 @@ func (c *command) validate(ctx context.Context, name string) error {
 	return err
 }
 
-func newPause(c *command) (*cobra.Command, func(context.Context, string) error) {
-	return &cobra.Command{
-		Use:   "pause",
-		Short: "Pause the canary: it is not promoted, and no canary pod is created",
-		Long: `Pause the canary: it is not promoted, and no canary pod is created. Sets the annotations
-extendeddaemonset.datadoghq.com/canary-paused to true and canary-unpaused to false.`,
-		Example: `  kubectl eds canary pause agent -n monitoring`,
-	}, func(ctx context.Context, name string) error { return c.setPaused(ctx, name, true) }
+func pauseCanary(paused bool) verb {
+	return func(c *command, ctx context.Context, name string) error {
+		err := c.annotate(ctx, name, func(eds *edsv1.ExtendedDaemonSet) (map[string]any, error) {
+			if _, err := canaryOf(eds); err != nil {
+				return nil, err
+			}
+			switch is := eds.Annotations[edsv1.AnnotationCanaryPaused]; {
+			case paused && is == edsv1.True:
+				return nil, errors.New("canary deployment already paused")
+			case paused:
+				return map[string]any{edsv1.AnnotationCanaryPaused: edsv1.True, edsv1.AnnotationCanaryUnpaused: off}, nil
+			case is == off:
+				return nil, errors.New("canary deployment is not paused; cannot unpause")
+			}
+			return map[string]any{edsv1.AnnotationCanaryPaused: off, edsv1.AnnotationCanaryUnpaused: edsv1.True}, nil
+		})
+		if err == nil {
+			c.say(name, fmt.Sprintf("deployment paused set to %t", paused))
+		}
+		return err
+	}
 }
 
-func newUnpause(c *command) (*cobra.Command, func(context.Context, string) error) {
-	return &cobra.Command{
-		Use:   "unpause",
-		Short: "Let a paused canary go on, also one that was paused by itself",
-		Long: `Let a paused canary go on. If it was paused by itself (spec.strategy.canary.autoPause), it is not paused so again. Sets the
-annotations extendeddaemonset.datadoghq.com/canary-paused to false and canary-unpaused to true.`,
-		Example: `  kubectl eds canary unpause agent -n monitoring`,
-	}, func(ctx context.Context, name string) error { return c.setPaused(ctx, name, false) }
+func (c *command) fail(ctx context.Context, name string) error {
+	eds, err := c.client.DaemonSet(ctx, name)
+	if err != nil {
+		return err
+	}
+	revision, err := canaryOf(eds)
+	if err != nil {
+		return err
+	}
+	err = c.setFailed(ctx, revision, metav1.ConditionTrue, edsv1.ReasonManuallyFailed, func(ers *edsv1.ExtendedDaemonSetReplicaSet) error {
+		switch {
+		case object.CanaryFailed(ers) != nil:
+			return errors.New("canary deployment already failed")
+		case ers.Status.Status == edsv1.ReplicaSetActive:
+			return fmt.Errorf("canary replicaset '%s' is active already; cannot fail it", revision)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	// The status of the revision becomes active a moment after that of the ExtendedDaemonSet. The condition of an active one has no effect.
+	if eds, err = c.client.DaemonSet(ctx, name); err != nil {
+		return err
+	}
+	if eds.Status.ActiveReplicaSet == revision {
+		return fmt.Errorf("canary replicaset '%s' has become active in this moment; cannot fail it: see kubectl eds rollback", revision)
+	}
+	c.sayOfRevision(name, "canary deployment set to failed") // Scripts know it so, with the name of the ExtendedDaemonSet.
+	return nil
 }
 
-func (c *command) setPaused(ctx context.Context, name string, paused bool) error {
-	err := c.client.Annotate(ctx, name, func(eds *edsv1.ExtendedDaemonSet) (map[string]any, error) {
-		if _, err := canary(eds); err != nil {
-			return nil, err
+func (c *command) reset(ctx context.Context, name string) error {
+	eds, err := c.client.DaemonSet(ctx, name)
+	if err != nil {
+		return err
+	}
+	revisions, err := c.client.Revisions(ctx, eds)
+	if err != nil {
+		return err
+	}
+	revision, err := resettable(eds, revisions)
+	if err != nil {
+		return err
+	}
+	err = c.setFailed(ctx, revision, metav1.ConditionFalse, edsv1.ReasonReset, func(ers *edsv1.ExtendedDaemonSetReplicaSet) error {
+		if object.CanaryFailed(ers) == nil {
+			return errors.New("canary deployment already reset")
 		}
-		switch is := eds.Annotations[edsv1.AnnotationCanaryPaused]; {
-		case paused && is == edsv1.True:
-			return nil, errors.New("canary deployment already paused")
-		case paused:
-			return map[string]any{edsv1.AnnotationCanaryPaused: edsv1.True, edsv1.AnnotationCanaryUnpaused: off}, nil
-		case is == off:
-			return nil, errors.New("canary deployment is not paused; cannot unpause")
-		}
-		return map[string]any{edsv1.AnnotationCanaryPaused: off, edsv1.AnnotationCanaryUnpaused: edsv1.True}, nil
+		return nil
 	})
 	if err == nil {
-		c.sayOf(name, fmt.Sprintf("deployment paused set to %t", paused))
+		c.sayOfRevision(revision, "canary deployment reset")
 	}
 	return err
+}
+
+// resettable is the name of the revision whose canary has failed and is to be tried again: that of spec.template.
+func resettable(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet) (string, error) {
+	var failed []string
+	for i := range revisions {
+		if r := &revisions[i]; object.CanaryFailed(r) != nil && r.Name != eds.Status.ActiveReplicaSet {
+			failed = append(failed, r.Name)
+		}
+	}
+	if len(failed) == 0 {
+		return "", errors.New("no canary deployment of the ExtendedDaemonset has failed; cannot reset")
+	}
+	if i := object.InSpec(eds, revisions); i >= 0 {
+		if r := &revisions[i]; object.CanaryFailed(r) == nil || r.Name == eds.Status.ActiveReplicaSet {
+			return "", fmt.Errorf("spec.template is that of '%s', whose canary has not failed; cannot reset that of %s", r.Name, strings.Join(failed, ", "))
+		}
+		return revisions[i].Name, nil
+	}
+	if len(failed) > 1 {
+		return "", fmt.Errorf("none of the failed canaries %s has the template of the ExtendedDaemonset; cannot reset", strings.Join(failed, ", "))
+	}
+	return failed[0], nil
+}
+
+// setFailed sets the condition Canary-Failed of a revision, unless check refuses that.
+func (c *command) setFailed(
+	ctx context.Context, revision string, is metav1.ConditionStatus, reason string, check func(*edsv1.ExtendedDaemonSetReplicaSet) error,
+) error {
+	return c.client.Write(ctx, target.ReplicaSet, revision, object.Write, func(u *unstructured.Unstructured) (*source.Change, error) {
+		ers := source.As[edsv1.ExtendedDaemonSetReplicaSet](u)
+		if err := check(ers); err != nil {
+			return nil, err
+		}
+		now := metav1.Time{Time: c.clock.Now()}
+		condition := edsv1.Condition{Type: edsv1.ConditionCanaryFailed, Status: is, Reason: reason, LastTransitionTime: now, LastUpdateTime: now}
+		status := &ers.Status
+		if there := edsv1.FindCondition(status.Conditions, condition.Type); there != nil {
+			*there = condition
+		} else {
+			status.Conditions = append(status.Conditions, condition)
+		}
+		// All of the status: one without its required fields would be refused.
+		return &source.Change{Merge: map[string]any{"status": status}, Subresource: "status"}, nil
+	})
+}
+
+// sayOfRevision prints what was done to the ExtendedDaemonSetReplicaSet.
+func (c *command) sayOfRevision(name, done string) {
+	fmt.Fprintf(c.Out, "ExtendedDaemonSetReplicaSet '%s/%s' %s\n", c.client.Namespace, name, done)
 }

@@ -38,11 +38,11 @@ func TestFailComesTooLate(t *testing.T) {
 			}
 			eds.Spec.Strategy.Canary = &edsv1.ExtendedDaemonSetSpecStrategyCanary{}
 			ers := revision("b")
-			ers.TypeMeta, ers.Namespace = metav1.TypeMeta{APIVersion: edsv1.GroupVersion.String(), Kind: object.ReplicaSet.Name}, "ns"
+			ers.TypeMeta, ers.Namespace = metav1.TypeMeta{APIVersion: edsv1.GroupVersion.String(), Kind: target.ReplicaSet.Name}, "ns"
 			ers.Status.Status = edsv1.ReplicaSetCanary
-			kinds := map[schema.GroupVersionResource]string{target.DaemonSet.Resource: "ExtendedDaemonSetList", object.ReplicaSet.Resource: "ExtendedDaemonSetReplicaSetList"}
+			kinds := map[schema.GroupVersionResource]string{target.DaemonSet.Resource: "ExtendedDaemonSetList", target.ReplicaSet.Resource: "ExtendedDaemonSetReplicaSetList"}
 			dynamic := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, asIs(t, eds), asIs(t, &ers))
-			dynamic.PrependReactor("patch", object.ReplicaSet.Resource.Resource, func(ktesting.Action) (bool, runtime.Object, error) {
+			dynamic.PrependReactor("patch", target.ReplicaSet.Resource.Resource, func(ktesting.Action) (bool, runtime.Object, error) {
 				if tc.passes {
 					eds.Status.ActiveReplicaSet, eds.Status.Canary = "foo-b", nil
 				}
@@ -51,7 +51,7 @@ func TestFailComesTooLate(t *testing.T) {
 			var out bytes.Buffer
 			c := &command{
 				IOStreams: genericiooptions.IOStreams{Out: &out}, clock: clocktesting.NewFakePassiveClock(now),
-				client: &object.Client{Source: &source.Source{Client: dynamic}, Namespace: "ns"},
+				client: &object.Client{Source: &source.Source{Client: dynamic, Namespace: "ns"}},
 			}
 			err := c.fail(t.Context(), "foo")
 			if err == nil && tc.err != "" || err != nil && err.Error() != tc.err || out.String() != tc.out {

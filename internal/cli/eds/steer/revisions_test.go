@@ -92,7 +92,7 @@ func TestEarlier(t *testing.T) {
 		"of another name":   {eds: set("c", "foo-c"), revisions: rolled, to: "bar-a", err: "the ExtendedDaemonset has no revision 'bar-a': see kubectl eds history"},
 		"of another kind": {
 			eds: set("c", "foo-c"), revisions: rolled, to: "eds/foo-a",
-			err: `"eds/foo-a" is not the name of an ExtendedDaemonSetReplicaSet: before the slash stands extendeddaemonsetreplicaset`,
+			err: `"eds/foo-a" is not the name of an ExtendedDaemonSetReplicaSet: the word before the slash must be extendeddaemonsetreplicaset`,
 		},
 		"number 0": {
 			eds: set("c", "foo-c"), revisions: rolled, to: "0",

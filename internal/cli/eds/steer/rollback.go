@@ -10,15 +10,18 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/cli/config"
 	"moult.dev/moult/internal/cli/eds/object"
+	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
 )
 
-func newRollback(c *command) (*cobra.Command, func(context.Context, string) error) {
+func newRollback(c *command, cluster config.Config) *cobra.Command {
 	var to string
-	cmd := &cobra.Command{
+	cmd := c.complete(cluster, &cobra.Command{
 		Use:   "rollback",
 		Short: "Go back to an earlier revision: writes its template to the spec",
 		Long: `Go back to an earlier revision: writes the template of its ExtendedDaemonSetReplicaSet to spec.template. Nodes get it as they get
@@ -29,36 +32,46 @@ before. kubectl eds history lists all. Where the manifest is kept elsewhere, suc
 		Example: `  kubectl eds rollback agent -n monitoring
   kubectl eds rollback agent --to-revision agent-7xk2p
   kubectl eds rollback agent --to-revision 3`,
-	}
+	}, func(c *command, ctx context.Context, name string) error { return c.rollback(ctx, name, to) })
 	cmd.Flags().StringVar(&to, "to-revision", "", "The revision: the name of its ExtendedDaemonSetReplicaSet, or its number in kubectl eds history.")
-	if err := cmd.RegisterFlagCompletionFunc("to-revision", c.completeRevision); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc("to-revision", completeRevision(cluster)); err != nil {
 		panic(err) // There is no such flag.
 	}
-	return cmd, func(ctx context.Context, name string) error { return c.rollback(ctx, name, to) }
+	return cmd
 }
 
 func (c *command) rollback(ctx context.Context, name, to string) error {
-	var chosen edsv1.ExtendedDaemonSetReplicaSet
-	err := c.client.SetTemplate(ctx, name, func(eds *edsv1.ExtendedDaemonSet) (string, error) {
+	var chosen *edsv1.ExtendedDaemonSetReplicaSet
+	err := c.client.Write(ctx, target.DaemonSet, name, object.Write, func(u *unstructured.Unstructured) (*source.Change, error) {
+		eds := source.As[edsv1.ExtendedDaemonSet](u)
 		revisions, err := c.client.Revisions(ctx, eds)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		i, err := earlier(eds, revisions, to)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		chosen = revisions[i]
-		return chosen.Name, nil
+		chosen = &revisions[i]
+		// As it is stored: the types of this program may know less than the API server.
+		stored, err := c.client.Get(ctx, target.ReplicaSet, chosen.Name)
+		if err != nil {
+			return nil, err
+		}
+		template, _, err := unstructured.NestedMap(stored.Object, "spec", "template")
+		if err != nil || template == nil {
+			return nil, fmt.Errorf("reading ExtendedDaemonSetReplicaSet %s/%s, it has no template", chosen.Namespace, chosen.Name)
+		}
+		return &source.Change{JSON: []map[string]any{{"op": "replace", "path": "/spec/template", "value": template}}}, nil
 	})
 	if err == nil {
-		c.sayOf(name, fmt.Sprintf("rolled back to the template of ExtendedDaemonSetReplicaSet '%s/%s'", chosen.Namespace, chosen.Name))
+		c.say(name, fmt.Sprintf("rolled back to the template of ExtendedDaemonSetReplicaSet '%s/%s'", chosen.Namespace, chosen.Name))
 	}
 	return err
 }
 
 // earlier is the index of the revision to go back to: the one that is named by its name or its number, or else the active one
-// if spec.template is another, or else the one that was active last before. It refuses one that makes no sense.
+// if spec.template is another, or else the one that was active last before. It refuses one that has failed, or that is there already.
 func earlier(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet, to string) (int, error) {
 	if eds.DeletionTimestamp != nil {
 		return 0, errors.New("the ExtendedDaemonset is being deleted; cannot roll back")
@@ -84,7 +97,7 @@ func earlier(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetRe
 
 // find is the index of a revision by its name or its number.
 func find(revisions []edsv1.ExtendedDaemonSetReplicaSet, to string) (int, error) {
-	name, err := object.Name(object.ReplicaSet, to)
+	name, err := object.Name(target.ReplicaSet, to)
 	if err != nil {
 		return 0, err
 	}
@@ -133,30 +146,25 @@ func lastActive(r *edsv1.ExtendedDaemonSetReplicaSet) time.Time {
 }
 
 // completeRevision offers the revisions of the ExtendedDaemonSet that is named.
-func (c *command) completeRevision(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	const none = cobra.ShellCompDirectiveNoFileComp
-	if len(args) == 0 {
-		return nil, none
+func completeRevision(cluster config.Config) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+		const none = cobra.ShellCompDirectiveNoFileComp
+		client, err := object.Connect(cluster)
+		if err != nil || len(args) == 0 {
+			return nil, none
+		}
+		name, err := object.Name(target.DaemonSet, args[0])
+		if err != nil {
+			return nil, none
+		}
+		eds, err := client.DaemonSet(cmd.Context(), name)
+		if err != nil {
+			return nil, none
+		}
+		revisions, _ := client.Revisions(cmd.Context(), eds)
+		for i := range revisions {
+			names = append(names, revisions[i].Name)
+		}
+		return names, none
 	}
-	name, err := object.Name(target.DaemonSet, args[0])
-	if err != nil {
-		return nil, none
-	}
-	client, err := object.Connect(c.config)
-	if err != nil {
-		return nil, none
-	}
-	eds, err := client.Get(cmd.Context(), name)
-	if err != nil {
-		return nil, none
-	}
-	revisions, err := client.Revisions(cmd.Context(), eds)
-	if err != nil {
-		return nil, none
-	}
-	var names []cobra.Completion
-	for i := range revisions {
-		names = append(names, revisions[i].Name)
-	}
-	return names, none
 }

@@ -13,18 +13,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/cli/config"
-	"moult.dev/moult/internal/cli/eds/feed"
 	"moult.dev/moult/internal/cli/eds/object"
+	"moult.dev/moult/internal/cli/feed"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
 )
@@ -39,8 +34,7 @@ const (
 // command is one call of wait.
 type command struct {
 	genericiooptions.IOStreams
-	clock  clock.Clock
-	config config.Config
+	clock clock.Clock
 
 	timeout time.Duration
 	enough  enough
@@ -48,7 +42,7 @@ type command struct {
 
 // NewCommand makes the command. Which cluster, and which namespace, is the config's to say.
 func NewCommand(clk clock.Clock, streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
-	c := &command{IOStreams: streams, clock: clk, config: cluster}
+	c := &command{IOStreams: streams, clock: clk}
 	cmd := &cobra.Command{
 		Use:   "wait [ExtendedDaemonSet name]",
 		Short: "Wait until the pods are up to date; fail when they will not be",
@@ -145,50 +139,38 @@ func (c *command) wait(ctx context.Context, client *object.Client, name string) 
 		}()
 	}
 	f := feed.New(client.Client)
-	which := object.Named(name)
-	objects, err := f.Add(&unstructured.Unstructured{}, &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = which.FieldSelector
-			list, err := client.Of(target.DaemonSet).List(ctx, o)
-			return list, object.Explain(target.DaemonSet, err)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = which.FieldSelector
-			return client.Of(target.DaemonSet).Watch(ctx, o)
-		},
-	}, false)
+	objects, err := feed.Add[edsv1.ExtendedDaemonSet](f, client.Of(target.DaemonSet), feed.Options{
+		FieldSelector: source.Named(name).FieldSelector, Explain: func(err error) error { return source.Explain(target.DaemonSet, err) },
+	})
 	if err != nil {
 		return err
 	}
-	said := ""
-	err = f.Run(ctx, c.clock, func() (bool, error) {
+	last := ""
+	err = f.Run(ctx, c.clock, nil, func() (bool, error) {
 		all := objects.All()
 		switch {
-		case len(all) == 0 && said == "":
+		case len(all) == 0 && last == "":
 			return false, client.NotFound(ctx, target.DaemonSet, name)
 		case len(all) == 0:
 			return false, fmt.Errorf("ExtendedDaemonSet %s/%s has been deleted", client.Namespace, name)
 		}
-		eds := &edsv1.ExtendedDaemonSet{}
-		if err := object.Decode(all[0].(*unstructured.Unstructured), eds); err != nil {
-			return false, err
-		}
+		eds := &all[0]
 		done, text, err := judge(eds, active(ctx, client, eds), c.enough)
-		if _, canary := errors.AsType[canaryFailure](err); canary && reset(ctx, client, eds) {
+		if _, canary := errors.AsType[canaryFailure](err); canary && wasReset(ctx, client, eds) {
 			text, err = "the operator has not seen yet that the canary was reset", nil
 		}
 		if err != nil {
 			return false, fmt.Errorf("ExtendedDaemonSet %s/%s: %w", eds.Namespace, eds.Name, err)
 		}
-		if text != said {
-			said = text
+		if text != last {
+			last = text
 			fmt.Fprintf(c.Out, "[%s] ExtendedDaemonset '%s/%s': %s\n", c.clock.Now().UTC().Format("2006-01-02T15:04:05.999Z"), eds.Namespace, eds.Name, text)
 		}
 		return done, nil
 	})
 	switch {
 	case errors.Is(err, errTimeout):
-		return fmt.Errorf("ExtendedDaemonSet %s/%s is not up to date after %s: %s", client.Namespace, name, c.timeout, said)
+		return fmt.Errorf("ExtendedDaemonSet %s/%s is not up to date after %s: %s", client.Namespace, name, c.timeout, last)
 	case ctx.Err() != nil:
 		return fmt.Errorf("ExtendedDaemonSet %s/%s is not up to date, %w", client.Namespace, name, err)
 	}
@@ -211,8 +193,8 @@ func active(ctx context.Context, client *object.Client, eds *edsv1.ExtendedDaemo
 	return ers
 }
 
-// reset reports whether the canary that has failed, by the status, was reset since: it is its revision that knows first.
-func reset(ctx context.Context, client *object.Client, eds *edsv1.ExtendedDaemonSet) bool {
+// wasReset reports whether the canary that has failed, by the status, was reset since: the status of its revision has that first.
+func wasReset(ctx context.Context, client *object.Client, eds *edsv1.ExtendedDaemonSet) bool {
 	if legacy(eds) {
 		return false // It gives the ExtendedDaemonSet another template.
 	}

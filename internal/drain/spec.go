@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package turn
+package drain
 
 import (
 	"errors"
@@ -14,17 +14,16 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/drain"
 )
 
-// DrainOptions is the drain that a spec asks for. Pods of the operator, and of its Jobs, always stay.
-func DrainOptions(d *v1alpha1.NodeDrain) (drain.Options, error) {
+// OptionsOf is the drain of a NodeRollout's spec. Pods of the operator, and of its Jobs, always stay.
+func OptionsOf(d *v1alpha1.NodeDrain) (Options, error) {
 	apart, err := labels.NewRequirement(upgradev1.LabelController, selection.DoesNotExist, nil)
 	if err != nil {
-		return drain.Options{}, err
+		return Options{}, err
 	}
 	selector := labels.NewSelector().Add(*apart)
-	o := drain.Options{IgnoreDaemonSets: true, DeleteEmptyDirData: true}
+	o := Options{IgnoreDaemonSets: true, DeleteEmptyDirData: true}
 	if d == nil {
 		o.PodSelector = selector
 		return o, nil
@@ -44,9 +43,20 @@ func DrainOptions(d *v1alpha1.NodeDrain) (drain.Options, error) {
 	o.Force, o.DeleteEmptyDirData, o.DisableEviction = d.Force, ptr.Deref(d.DeleteEmptyDirData, true), d.DisableEviction
 	o.GracePeriodSeconds = d.GracePeriodSeconds
 	o.SkipWaitForDelete = time.Duration(ptr.Deref(d.SkipWaitForDeleteSeconds, 0)) * time.Second
-	o.OnTimeout, o.WaitForVolumeDetach = drain.OnTimeout(d.OnTimeout), d.WaitForVolumeDetach
+	o.OnTimeout, o.WaitForVolumeDetach = OnTimeout(d.OnTimeout), d.WaitForVolumeDetach
 	if d.Timeout != nil {
 		o.Timeout = d.Timeout.Duration
 	}
 	return o, nil
+}
+
+// OptionsOfPlan is the drain of a Plan's spec, as its Jobs do it.
+func OptionsOfPlan(d *upgradev1.DrainSpec) (Options, error) {
+	o, err := OptionsOf(&v1alpha1.NodeDrain{
+		PodSelector: d.PodSelector, Force: d.Force, DisableEviction: d.DisableEviction,
+		DeleteEmptyDirData: ptr.To(ptr.Deref(d.DeleteLocalData, true) && ptr.Deref(d.DeleteEmptydirData, true)),
+	})
+	o.IgnoreDaemonSets = ptr.Deref(d.IgnoreDaemonSets, true)
+	o.SkipWaitForDelete = time.Duration(d.SkipWaitForDeleteTimeout) * time.Second
+	return o, err
 }

@@ -11,9 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 )
 
@@ -24,18 +22,25 @@ func node(name, version string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}
 }
 
-// lists are nodes, or an error, and then what is sent to the watch.
-func lists(err error, w watch.Interface, nodes ...corev1.Node) *cache.ListWatch {
-	return &cache.ListWatch{
-		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
-			if err != nil {
-				return nil, err
-			}
-			return &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: nodes}, nil
-		},
-		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return w, err },
-	}
+// lister lists nodes, or fails, and watches what is sent.
+type lister struct {
+	err   error
+	watch watch.Interface
+	nodes []corev1.Node
 }
+
+func (l lister) List(context.Context, metav1.ListOptions) (*corev1.NodeList, error) {
+	if l.err != nil {
+		return nil, l.err
+	}
+	return &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: l.nodes}, nil
+}
+
+func (l lister) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return l.watch, l.err
+}
+
+func lists(err error, w watch.Interface, nodes ...corev1.Node) lister { return lister{err, w, nodes} }
 
 // plain is a client that can't list by a watch.
 type plain struct{}
@@ -46,20 +51,20 @@ func TestRun(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	f, w := New(plain{}), watch.NewFake()
-	objects, err := f.Add(&corev1.Node{}, lists(nil, w, *node("a", "1")), false)
+	objects, err := Add[corev1.Node](f, lists(nil, w, *node("a", "1")), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	enough := errors.New("enough")
 	var seen []int
-	err = f.Run(ctx, clock.RealClock{}, func() (bool, error) {
+	err = f.Run(ctx, clock.RealClock{}, nil, func() (bool, error) {
 		n := len(objects.All())
 		if len(seen) == 0 {
 			go w.Add(node("b", "2"))
 		}
 		seen = append(seen, n)
 		if n == 2 {
-			return false, enough
+			return true, enough
 		}
 		return false, nil
 	})
@@ -72,11 +77,11 @@ func TestRunSeesThatThereIsNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	f := New(plain{})
-	objects, err := f.Add(&corev1.Node{}, lists(nil, watch.NewFake()), false)
+	objects, err := Add[corev1.Node](f, lists(nil, watch.NewFake()), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Run(ctx, clock.RealClock{}, func() (bool, error) { return len(objects.All()) == 0, nil }); err != nil {
+	if err := f.Run(ctx, clock.RealClock{}, nil, func() (bool, error) { return len(objects.All()) == 0, nil }); err != nil {
 		t.Error(err)
 	}
 }
@@ -98,16 +103,16 @@ func TestRunEnds(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			f := New(plain{})
-			if _, err := f.Add(&corev1.Node{}, lists(nil, watch.NewFake(), *node("a", "1")), false); err != nil {
+			if _, err := Add[corev1.Node](f, lists(nil, watch.NewFake(), *node("a", "1")), Options{}); err != nil {
 				t.Fatal(err)
 			}
-			other, err := f.Add(&corev1.Node{}, lists(tc.err, watch.NewFake()), tc.optional)
+			other, err := Add[corev1.Node](f, lists(tc.err, watch.NewFake()), Options{Optional: tc.optional})
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = f.Run(ctx, clock.RealClock{}, func() (bool, error) { return true, nil })
-			if !errors.Is(err, tc.want) || other.Denied() != tc.denied {
-				t.Errorf("it ends with %v, want %v; denied: %t", err, tc.want, other.Denied())
+			err = f.Run(ctx, clock.RealClock{}, nil, func() (bool, error) { return true, nil })
+			if !errors.Is(err, tc.want) || (other.Denied() != nil) != tc.denied {
+				t.Errorf("it ends with %v, want %v; denied: %v", err, tc.want, other.Denied())
 			}
 		})
 	}
@@ -118,11 +123,11 @@ var errNoServer = errors.New("connection refused")
 func TestRunStops(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	f := New(plain{})
-	if _, err := f.Add(&corev1.Node{}, lists(nil, watch.NewFake()), false); err != nil {
+	if _, err := Add[corev1.Node](f, lists(nil, watch.NewFake()), Options{}); err != nil {
 		t.Fatal(err)
 	}
 	stopped := errors.New("stopped")
-	err := f.Run(ctx, clock.RealClock{}, func() (bool, error) {
+	err := f.Run(ctx, clock.RealClock{}, nil, func() (bool, error) {
 		cancel(stopped)
 		return false, nil
 	})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package table
+package show
 
 import (
 	"bytes"
@@ -27,15 +27,16 @@ func TestWrite(t *testing.T) {
 			"  é       false       \n" +
 			"  longer  x           \n" +
 			"  b                   \n"},
-		"what moves the cursor": {writes: [][][]string{{{"a\nb", "\x1b[2J"}}}, want: "" +
-			"  NAME  NODE READY  \n" +
-			"  a b    [2J        \n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			table := New(&out, "Name", "Node ready")
+			table := newTable(&out)
+			writeRow(table, "NAME", "NODE READY")
 			for _, rows := range tc.writes {
-				if err := table.Write(rows...); err != nil {
+				for _, row := range rows {
+					writeRow(table, row...)
+				}
+				if err := table.Flush(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -53,11 +54,11 @@ func TestLayout(t *testing.T) {
 		"  default      foo                     3           Rollout frozen                            -          16 seconds  \n" +
 		"  kube-system  a-longer-name-of-a-set  12          Canary                      ErrImagePull  foo-abcde  1 day       \n"
 	var out bytes.Buffer
-	table := New(&out, "Namespace", "Name", "Up-to-date", "Ignored Unresponsive Nodes", "Reason", "Canary RS", "Age")
-	err := table.Write(
-		[]string{"default", "foo", "3", "Rollout frozen", "", "-", "16 seconds"},
-		[]string{"kube-system", "a-longer-name-of-a-set", "12", "Canary", "ErrImagePull", "foo-abcde", "1 day"},
-	)
+	table := newTable(&out)
+	writeRow(table, "NAMESPACE", "NAME", "UP-TO-DATE", "IGNORED UNRESPONSIVE NODES", "REASON", "CANARY RS", "AGE")
+	writeRow(table, "default", "foo", "3", "Rollout frozen", "", "-", "16 seconds")
+	writeRow(table, "kube-system", "a-longer-name-of-a-set", "12", "Canary", "ErrImagePull", "foo-abcde", "1 day")
+	err := table.Flush()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-func TestAge(t *testing.T) {
+func TestAgeText(t *testing.T) {
 	const day = 24 * time.Hour
 	for d, want := range map[time.Duration]string{
 		0:                               "0 seconds",
@@ -87,7 +88,7 @@ func TestAge(t *testing.T) {
 		-3 * time.Second:                "-3 seconds",
 		-(24*time.Hour + 1*time.Minute): "-1 day",
 	} {
-		if got := Age(d); got != want {
+		if got := ageText(d); got != want {
 			t.Errorf("%s: %q, want %q", d, got, want)
 		}
 	}

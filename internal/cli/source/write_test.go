@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package object
+package source
 
 import (
 	"encoding/json"
@@ -17,7 +17,6 @@ import (
 	ktesting "k8s.io/client-go/testing"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
 )
 
@@ -29,7 +28,7 @@ func TestWriteAgain(t *testing.T) {
 	}{
 		"at once":           {conflicts: 0, reads: 1},
 		"after others":      {conflicts: 2, reads: 3},
-		"others never rest": {conflicts: 100, reads: attempts, err: "writing ExtendedDaemonSet ns/foo, "},
+		"others never stop": {conflicts: 100, reads: attempts, err: "writing extendeddaemonset.datadoghq.com/foo, "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kinds := map[schema.GroupVersionResource]string{target.DaemonSet.Resource: "ExtendedDaemonSetList"}
@@ -49,11 +48,11 @@ func TestWriteAgain(t *testing.T) {
 				}
 				return false, nil, nil
 			})
-			c := &Client{Source: &source.Source{Client: dynamic}, Namespace: "ns"}
+			c := &Source{Client: dynamic, Namespace: "ns"}
 			reads := 0
-			err := c.Annotate(t.Context(), "foo", func(*edsv1.ExtendedDaemonSet) (map[string]any, error) {
+			err := c.Write(t.Context(), target.DaemonSet, "foo", metav1.PatchOptions{}, func(*unstructured.Unstructured) (*Change, error) {
 				reads++
-				return map[string]any{"key": "value"}, nil
+				return Annotate(map[string]any{"key": "value"}), nil
 			})
 			if err == nil && tc.err != "" || err != nil && (tc.err == "" || !strings.Contains(err.Error(), tc.err)) {
 				t.Errorf("%v, want %q", err, tc.err)
@@ -72,9 +71,9 @@ func TestRefusalWritesNothing(t *testing.T) {
 		"apiVersion": edsv1.GroupVersion.String(), "kind": target.DaemonSet.Name, "metadata": map[string]any{"namespace": "ns", "name": "foo"},
 	}}
 	dynamic := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, foo)
-	c := &Client{Source: &source.Source{Client: dynamic}, Namespace: "ns"}
+	c := &Source{Client: dynamic, Namespace: "ns"}
 	refused := errors.New("no")
-	err := c.Annotate(t.Context(), "foo", func(*edsv1.ExtendedDaemonSet) (map[string]any, error) { return nil, refused })
+	err := c.Write(t.Context(), target.DaemonSet, "foo", metav1.PatchOptions{}, func(*unstructured.Unstructured) (*Change, error) { return nil, refused })
 	if !errors.Is(err, refused) {
 		t.Errorf("%v, want %v", err, refused)
 	}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package feed keeps objects up to date by watches, for commands that follow them.
+package feed
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"moult.dev/moult/internal/cli/source"
+)
+
+// settle is how long a feed rests after something has changed: what changes together is looked at once.
+const settle = 100 * time.Millisecond
+
+// Feed watches objects of some kinds.
+type Feed struct {
+	// client is asked whether it can list by a watch; those of tests can't.
+	client  any
+	watched []*watched
+	changed chan struct{}
+	// start runs an informer; nil before the feed runs.
+	start func(*watched)
+
+	mu sync.Mutex
+	// looked is true once there was something to look at.
+	looked         bool
+	fatal, trouble error
+}
+
+// New makes a feed of no objects.
+func New(client any) *Feed {
+	return &Feed{client: client, changed: make(chan struct{}, 1)}
+}
+
+// watched is one kind of objects.
+type watched struct {
+	informer cache.SharedIndexInformer
+	options  Options
+	denied   error
+}
+
+// Options say how objects are watched.
+type Options struct {
+	// LabelSelector and FieldSelector restrict what is watched.
+	LabelSelector, FieldSelector string
+	// Optional objects may be out of reach: then Denied says so, and the feed goes on without them.
+	Optional bool
+	// Explain makes an error readable; nil leaves it.
+	Explain func(error) error
+	// Trim removes from an object what is not needed; nil removes nothing.
+	Trim cache.TransformFunc
+}
+
+// Objects are those of one kind, as far as they are known.
+type Objects[T any] struct {
+	feed *Feed
+	*watched
+}
+
+// Add watches more objects. It may be called while the feed runs.
+func Add[T any, L runtime.Object](f *Feed, from source.Lister[L], o Options) (*Objects[T], error) {
+	only := func(l metav1.ListOptions) metav1.ListOptions {
+		l.LabelSelector, l.FieldSelector = o.LabelSelector, o.FieldSelector
+		return l
+	}
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, l metav1.ListOptions) (runtime.Object, error) {
+			return from.List(ctx, only(l))
+		},
+		WatchFuncWithContext: func(ctx context.Context, l metav1.ListOptions) (watch.Interface, error) {
+			return from.Watch(ctx, only(l))
+		},
+	}
+	w := &watched{options: o, informer: cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, f.client), nil, 0, nil)}
+	news := func() {
+		f.mu.Lock()
+		f.trouble = nil
+		f.mu.Unlock()
+		f.wake()
+	}
+	_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { news() }, UpdateFunc: func(any, any) { news() }, DeleteFunc: func(any) { news() },
+	})
+	err = errors.Join(err, w.informer.SetTransform(func(object any) (any, error) {
+		if _, err := meta.Accessor(object); err != nil {
+			return object, nil // It is a bookmark, or an object that is gone.
+		}
+		typed := source.As[T](object)
+		if o.Trim == nil {
+			return typed, nil
+		}
+		return o.Trim(typed)
+	}), w.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(w, err) }))
+	f.watched = append(f.watched, w)
+	if f.start != nil {
+		f.start(w)
+	}
+	return &Objects[T]{feed: f, watched: w}, err
+}
+
+// All returns the objects, by namespace and name. They must not be changed. A nil *Objects has none.
+func (o *Objects[T]) All() []T {
+	if o == nil {
+		return nil
+	}
+	store := o.informer.GetStore()
+	keys := store.ListKeys()
+	slices.Sort(keys)
+	all := make([]T, 0, len(keys))
+	for _, key := range keys {
+		if object, ok, _ := store.GetByKey(key); ok {
+			all = append(all, *object.(*T))
+		}
+	}
+	return all
+}
+
+// Denied says why the objects cannot be seen; nil when they can.
+func (o *Objects[T]) Denied() error {
+	if o == nil {
+		return nil
+	}
+	o.feed.mu.Lock()
+	defer o.feed.mu.Unlock()
+	return o.denied
+}
+
+// Trouble says why what is known may be out of date; nil when it is not.
+func (f *Feed) Trouble() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.trouble
+}
+
+func (f *Feed) wake() {
+	select {
+	case f.changed <- struct{}{}:
+	default: // The next look sees it.
+	}
+}
+
+// failed notes that a watch ended. The informer begins another.
+func (f *Feed) failed(w *watched, err error) {
+	if errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return
+	}
+	denied := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err)
+	if w.options.Explain != nil {
+		err = w.options.Explain(err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case denied && w.options.Optional:
+		w.denied = err
+	case denied, !f.looked && !w.informer.HasSynced():
+		f.fatal = err
+	default:
+		f.trouble = err
+	}
+	f.wake()
+}
+
+// isReady reports whether everything is there that can be seen.
+func (f *Feed) isReady() (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, w := range f.watched {
+		if w.denied == nil && !w.informer.HasSynced() {
+			return false, f.fatal
+		}
+	}
+	f.looked = f.fatal == nil
+	return true, f.fatal
+}
+
+// Run watches. It calls look when everything is there, again when something has changed, and at each tick, until look says that it is done or
+// fails, or the context ends: then it returns the context's cause.
+func (f *Feed) Run(ctx context.Context, clk clock.Clock, tick <-chan time.Time, look func() (done bool, err error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	// What the libraries log would come between the lines.
+	quiet := klog.NewContext(ctx, logr.Discard())
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel()
+	f.start = func(w *watched) {
+		group.Go(func() { w.informer.RunWithContext(quiet) })
+		// An empty list is news, too.
+		group.Go(func() {
+			select {
+			case <-w.informer.HasSyncedChecker().Done():
+				f.wake()
+			case <-ctx.Done():
+			}
+		})
+	}
+	for _, w := range f.watched {
+		f.start(w)
+	}
+	changed, rested := f.changed, (<-chan time.Time)(nil)
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-rested:
+			changed, rested = f.changed, nil
+			continue
+		case <-changed:
+			changed, rested = nil, clk.After(settle)
+		case <-tick:
+		}
+		ready, err := f.isReady()
+		done := false
+		if ready && err == nil {
+			done, err = look()
+		}
+		if done || err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"moult.dev/moult/internal/cli/target"
+)
+
+// attempts bounds how often an object is read and written again after a conflict.
+const attempts = 5
+
+// Change is what is written to an object: a merge patch, or a JSON patch. It needs no resourceVersion: Write adds it.
+type Change struct {
+	Merge map[string]any
+	JSON  []map[string]any
+	// Subresource is the one that is written; empty is the object.
+	Subresource string
+}
+
+// Write changes an object, with its resourceVersion as precondition. change gets the object as it is, and returns nil when there is nothing
+// to write. After a conflict the object is read again.
+func (src *Source) Write(
+	ctx context.Context, k *target.Kind, name string, o metav1.PatchOptions, change func(*unstructured.Unstructured) (*Change, error),
+) error {
+	for attempt := 1; ; attempt++ {
+		u, err := src.Get(ctx, k, name)
+		if err != nil {
+			return err
+		}
+		c, err := change(u)
+		if err != nil || c == nil {
+			return err
+		}
+		err = src.patch(ctx, k, u, o, c)
+		if err == nil {
+			return nil
+		}
+		if !apierrors.IsConflict(err) || attempt == attempts {
+			return fmt.Errorf("writing %s, %w", k.String(name), err)
+		}
+	}
+}
+
+func (src *Source) patch(ctx context.Context, k *target.Kind, u *unstructured.Unstructured, o metav1.PatchOptions, c *Change) error {
+	how, version := types.MergePatchType, u.GetResourceVersion()
+	var content any = c.Merge
+	if c.JSON != nil {
+		how = types.JSONPatchType
+		content = append([]map[string]any{{"op": "replace", "path": "/metadata/resourceVersion", "value": version}}, c.JSON...)
+	} else if err := unstructured.SetNestedField(c.Merge, version, "metadata", "resourceVersion"); err != nil {
+		return err
+	}
+	body, err := json.Marshal(content)
+	if err != nil {
+		return err
+	}
+	var subresources []string
+	if c.Subresource != "" {
+		subresources = []string{c.Subresource}
+	}
+	_, err = src.Of(k).Patch(ctx, u.GetName(), how, body, o, subresources...)
+	return err
+}
+
+// Annotate is a change that sets annotations; nil removes one.
+func Annotate(annotations map[string]any) *Change {
+	return &Change{Merge: map[string]any{"metadata": map[string]any{"annotations": annotations}}}
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drain
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// HeldBy returns the PodDisruptionBudget that would refuse the eviction of a pod now, as the API server decides it, and why. It is empty when
+// the pod may go.
+func HeldBy(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) (budget, message string) {
+	if pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning {
+		return "", "" // The API server asks no budget.
+	}
+	var of []*policyv1.PodDisruptionBudget
+	for i := range budgets {
+		b := &budgets[i]
+		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if err == nil && b.Namespace == pod.Namespace && selector.Matches(labels.Set(pod.Labels)) {
+			of = append(of, b)
+		}
+	}
+	switch {
+	case len(of) == 0:
+		return "", ""
+	case len(of) > 1:
+		return of[0].Name + ", " + of[1].Name, "more than one PodDisruptionBudget selects it, which the API server never lets go"
+	}
+	b := of[0]
+	ready := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+	if b.Status.DisruptionsAllowed > 0 || !ready && allowsUnready(b) {
+		return "", ""
+	}
+	return b.Name, fmt.Sprintf("it allows no disruption now: %d of %d desired pods are healthy", b.Status.CurrentHealthy, b.Status.DesiredHealthy)
+}
+
+// allowsUnready reports whether the budget lets pods go that are not ready.
+func allowsUnready(b *policyv1.PodDisruptionBudget) bool {
+	if p := b.Spec.UnhealthyPodEvictionPolicy; p != nil && *p == policyv1.AlwaysAllow {
+		return true
+	}
+	return b.Status.CurrentHealthy >= b.Status.DesiredHealthy && b.Status.DesiredHealthy > 0
+}
