@@ -5,7 +5,9 @@ package ksmetrics
 import (
 	"strings"
 
+	dto "github.com/prometheus/client_model/go"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
@@ -17,37 +19,43 @@ type (
 
 const leaderName = "eds_controller_leader"
 
-// family is one metric of a kind: add writes an object's sample.
-type family[T any] struct {
+// sample is a value of a metric. All are gauges with whole numbers.
+type sample struct {
+	value  int64
+	labels []label
+}
+
+// family is one metric of a kind.
+type family[T metav1.Object] struct {
 	name, help string
-	add        func(t *text, name string, of *T)
+	of         func(T) sample
 }
 
 // ofDaemonSets are the metrics of ExtendedDaemonSets.
-var ofDaemonSets = []family[daemonset]{
-	{"eds_labels", "1, with the object's labels.", func(t *text, name string, d *daemonset) {
-		t.sample(name, 1, labelsOf(&d.ObjectMeta)...)
+var ofDaemonSets = []family[*daemonset]{
+	{"eds_labels", "1, with the object's labels.", func(d *daemonset) sample {
+		return sample{1, labelsOf(d)}
 	}},
-	{"eds_created", "When the object was created, in seconds since the epoch.", func(t *text, name string, d *daemonset) {
-		t.sample(name, d.CreationTimestamp.Unix(), identity(&d.ObjectMeta)...)
+	{"eds_created", "When the object was created, in seconds since the epoch.", func(d *daemonset) sample {
+		return sample{d.CreationTimestamp.Unix(), identity(d)}
 	}},
-	edsCount("eds_status_desired", "Nodes that should have a pod.", func(s *edsv1.ExtendedDaemonSetStatus) int32 { return s.Desired }),
-	edsCount("eds_status_current", "Pods that there are.", func(s *edsv1.ExtendedDaemonSetStatus) int32 { return s.Current }),
-	edsCount("eds_status_ready", "Pods that are ready.", func(s *edsv1.ExtendedDaemonSetStatus) int32 { return s.Ready }),
-	edsCount("eds_status_available", "Pods that are available.", func(s *edsv1.ExtendedDaemonSetStatus) int32 { return s.Available }),
-	edsCount("eds_status_uptodate", "Pods of the active revision; during a canary, of the canary's.",
-		func(s *edsv1.ExtendedDaemonSetStatus) int32 { return s.UpToDate }),
-	edsCount("eds_status_ignored_unresponsive_nodes", "Nodes that the rolling update does not count as unavailable, though their pods don't respond.",
-		func(s *edsv1.ExtendedDaemonSetStatus) int32 { return s.IgnoredUnresponsiveNodes }),
-	{"eds_status_canary_activated", "1 while there is a canary, with its replica set.", func(t *text, name string, d *daemonset) {
+	count("eds_status_desired", "Nodes that should have a pod.", func(d *daemonset) int32 { return d.Status.Desired }),
+	count("eds_status_current", "Pods that there are.", func(d *daemonset) int32 { return d.Status.Current }),
+	count("eds_status_ready", "Pods that are ready.", func(d *daemonset) int32 { return d.Status.Ready }),
+	count("eds_status_available", "Pods that are available.", func(d *daemonset) int32 { return d.Status.Available }),
+	count("eds_status_uptodate", "Pods of the active revision; during a canary, of the canary's.",
+		func(d *daemonset) int32 { return d.Status.UpToDate }),
+	count("eds_status_ignored_unresponsive_nodes", "Nodes that the rolling update does not count as unavailable, though their pods don't respond.",
+		func(d *daemonset) int32 { return d.Status.IgnoredUnresponsiveNodes }),
+	{"eds_status_canary_activated", "1 while there is a canary, with its replica set.", func(d *daemonset) sample {
 		c, rs := d.Status.Canary, ""
 		if c != nil {
 			rs = c.ReplicaSet
 		}
-		t.sample(name, is(c != nil), append(identity(&d.ObjectMeta), label{"replicaset", rs})...)
+		return sample{is(c != nil), append(identity(d), label{"replicaset", rs})}
 	}},
-	{"eds_status_canary_paused", "1 while the canary is paused, with the reason.", func(t *text, name string, d *daemonset) {
-		labels, paused := identity(&d.ObjectMeta), false
+	{"eds_status_canary_paused", "1 while the canary is paused, with the reason.", func(d *daemonset) sample {
+		labels, paused := identity(d), false
 		if c := d.Status.Canary; c != nil {
 			labels = append(labels, label{"replicaset", c.ReplicaSet})
 			condition := edsv1.FindCondition(d.Status.Conditions, edsv1.ConditionCanaryPaused)
@@ -55,63 +63,56 @@ var ofDaemonSets = []family[daemonset]{
 				labels = append(labels, label{"paused_reason", condition.Reason})
 			}
 		}
-		t.sample(name, is(paused), labels...)
+		return sample{is(paused), labels}
 	}},
-	{"eds_status_canary_failed", "1 from when a canary has failed until it is reset or the template changes.", func(t *text, name string, d *daemonset) {
+	{"eds_status_canary_failed", "1 from when a canary has failed until it is reset or the template changes.", func(d *daemonset) sample {
 		failed := edsv1.IsConditionTrue(d.Status.Conditions, edsv1.ConditionCanaryFailed)
-		t.sample(name, is(failed), identity(&d.ObjectMeta)...)
+		return sample{is(failed), identity(d)}
 	}},
-	{"eds_status_canary_node_number", "Nodes of the canary.", func(t *text, name string, d *daemonset) {
+	{"eds_status_canary_node_number", "Nodes of the canary.", func(d *daemonset) sample {
 		nodes := 0
 		if d.Status.Canary != nil {
 			nodes = len(d.Status.Canary.Nodes)
 		}
-		t.sample(name, int64(nodes), identity(&d.ObjectMeta)...)
+		return sample{int64(nodes), identity(d)}
 	}},
-	{"eds_status_rolling_update_paused", "1 while the rolling update is paused.", func(t *text, name string, d *daemonset) {
-		t.sample(name, is(d.Status.State == edsv1.StateRollingUpdatePaused), identity(&d.ObjectMeta)...)
+	{"eds_status_rolling_update_paused", "1 while the rolling update is paused.", func(d *daemonset) sample {
+		return sample{is(d.Status.State == edsv1.StateRollingUpdatePaused), identity(d)}
 	}},
-	{"eds_status_rollout_frozen", "1 while the rollout is frozen.", func(t *text, name string, d *daemonset) {
-		t.sample(name, is(d.Status.State == edsv1.StateRolloutFrozen), identity(&d.ObjectMeta)...)
+	{"eds_status_rollout_frozen", "1 while the rollout is frozen.", func(d *daemonset) sample {
+		return sample{is(d.Status.State == edsv1.StateRolloutFrozen), identity(d)}
 	}},
 }
 
 // ofReplicaSets are the metrics of ExtendedDaemonSetReplicaSets.
-var ofReplicaSets = []family[replicaset]{
-	{"ers_labels", "1, with the object's labels.", func(t *text, name string, r *replicaset) {
-		t.sample(name, 1, labelsOf(&r.ObjectMeta)...)
+var ofReplicaSets = []family[*replicaset]{
+	{"ers_labels", "1, with the object's labels.", func(r *replicaset) sample {
+		return sample{1, labelsOf(r)}
 	}},
-	{"ers_created", "When the object was created, in seconds since the epoch.", func(t *text, name string, r *replicaset) {
-		t.sample(name, r.CreationTimestamp.Unix(), identity(&r.ObjectMeta)...)
+	{"ers_created", "When the object was created, in seconds since the epoch.", func(r *replicaset) sample {
+		return sample{r.CreationTimestamp.Unix(), identity(r)}
 	}},
-	ersCount("ers_status_desired", "Nodes that should have a pod of this revision.",
-		func(s *edsv1.ExtendedDaemonSetReplicaSetStatus) int32 { return s.Desired }),
-	{"ers_status_current", "Pods of this revision, with the part that it has.", func(t *text, name string, r *replicaset) {
+	count("ers_status_desired", "Nodes that should have a pod of this revision.",
+		func(r *replicaset) int32 { return r.Status.Desired }),
+	{"ers_status_current", "Pods of this revision, with the part that it has.", func(r *replicaset) sample {
 		part := strings.ToLower(string(r.Status.Status))
-		t.sample(name, int64(r.Status.Current), append(identity(&r.ObjectMeta), label{"status", part})...)
+		return sample{int64(r.Status.Current), append(identity(r), label{"status", part})}
 	}},
-	ersCount("ers_status_ready", "Pods of this revision that are ready.",
-		func(s *edsv1.ExtendedDaemonSetReplicaSetStatus) int32 { return s.Ready }),
-	ersCount("ers_status_available", "Pods of this revision that are available.",
-		func(s *edsv1.ExtendedDaemonSetReplicaSetStatus) int32 { return s.Available }),
-	ersCount("ers_status_ignored_unresponsive_nodes", "Nodes that the rolling update does not count as unavailable, though their pods don't respond.",
-		func(s *edsv1.ExtendedDaemonSetReplicaSetStatus) int32 { return s.IgnoredUnresponsiveNodes }),
-	{"ers_status_canary_failed", "1 when this revision's canary has failed.", func(t *text, name string, r *replicaset) {
+	count("ers_status_ready", "Pods of this revision that are ready.",
+		func(r *replicaset) int32 { return r.Status.Ready }),
+	count("ers_status_available", "Pods of this revision that are available.",
+		func(r *replicaset) int32 { return r.Status.Available }),
+	count("ers_status_ignored_unresponsive_nodes", "Nodes that the rolling update does not count as unavailable, though their pods don't respond.",
+		func(r *replicaset) int32 { return r.Status.IgnoredUnresponsiveNodes }),
+	{"ers_status_canary_failed", "1 when this revision's canary has failed.", func(r *replicaset) sample {
 		failed := edsv1.IsConditionTrue(r.Status.Conditions, edsv1.ConditionCanaryFailed)
-		t.sample(name, is(failed), identity(&r.ObjectMeta)...)
+		return sample{is(failed), identity(r)}
 	}},
 }
 
-func edsCount(name, help string, of func(*edsv1.ExtendedDaemonSetStatus) int32) family[daemonset] {
-	return family[daemonset]{name, help, func(t *text, name string, d *daemonset) {
-		t.sample(name, int64(of(&d.Status)), identity(&d.ObjectMeta)...)
-	}}
-}
-
-func ersCount(name, help string, of func(*edsv1.ExtendedDaemonSetReplicaSetStatus) int32) family[replicaset] {
-	return family[replicaset]{name, help, func(t *text, name string, r *replicaset) {
-		t.sample(name, int64(of(&r.Status)), identity(&r.ObjectMeta)...)
-	}}
+// count is a metric that has no labels but the object's name.
+func count[T metav1.Object](name, help string, of func(T) int32) family[T] {
+	return family[T]{name, help, func(o T) sample { return sample{int64(of(o)), identity(o)} }}
 }
 
 func is(b bool) int64 {
@@ -119,4 +120,29 @@ func is(b bool) int64 {
 		return 1
 	}
 	return 0
+}
+
+// familiesOf are the metrics of all objects of a kind.
+func familiesOf[T metav1.Object](families []family[T], objects []T) []*dto.MetricFamily {
+	all := make([]*dto.MetricFamily, len(families))
+	for i, f := range families {
+		samples := make([]sample, len(objects))
+		for j, o := range objects {
+			samples[j] = f.of(o)
+		}
+		all[i] = gauge(f.name, f.help, samples...)
+	}
+	return all
+}
+
+func gauge(name, help string, samples ...sample) *dto.MetricFamily {
+	f := &dto.MetricFamily{Name: &name, Help: &help, Type: dto.MetricType_GAUGE.Enum()}
+	for _, s := range samples {
+		m := &dto.Metric{Gauge: &dto.Gauge{Value: ptr.To(float64(s.value))}}
+		for _, l := range s.labels {
+			m.Label = append(m.Label, &dto.LabelPair{Name: &l.name, Value: &l.value})
+		}
+		f.Metric = append(f.Metric, m)
+	}
+	return f
 }

@@ -5,7 +5,7 @@
 //
 //	ksmetrics.go    the handler
 //	families.go     every metric
-//	text.go         the text format of Prometheus
+//	labels.go       the labels of an object, by names that Prometheus allows
 package ksmetrics
 
 import (
@@ -14,7 +14,10 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 
+	"github.com/prometheus/common/expfmt"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -34,30 +37,25 @@ func New(r client.Reader, leader func() bool) http.Handler {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		var t text
-		for _, f := range ofDaemonSets {
-			t.family(f.name, f.help)
-			for i := range daemonsets {
-				f.add(&t, f.name, &daemonsets[i])
-			}
-		}
-		for _, f := range ofReplicaSets {
-			t.family(f.name, f.help)
-			for i := range replicasets {
-				f.add(&t, f.name, &replicasets[i])
-			}
-		}
-		t.family(leaderName, "1, with whether this process leads the controllers.")
-		t.sample(leaderName, 1, label{"leader", fmt.Sprint(leader())})
+		families := append(familiesOf(ofDaemonSets, daemonsets), familiesOf(ofReplicaSets, replicasets)...)
+		families = append(families, gauge(leaderName, "1, with whether this process leads the controllers.",
+			sample{1, []label{{"leader", strconv.FormatBool(leader())}}}))
 		w.Header().Set("Content-Type", contentType)
-		if _, err := w.Write(t.Bytes()); err != nil {
-			log.FromContext(request.Context()).V(1).Info("the one who asked for metrics has gone", "error", err.Error())
+		encoder := expfmt.NewEncoder(w, expfmt.NewFormat(expfmt.TypeTextPlain))
+		for _, f := range families {
+			if len(f.Metric) == 0 {
+				continue
+			}
+			if err := encoder.Encode(f); err != nil {
+				log.FromContext(request.Context()).V(1).Info("the client of the metrics has gone", "error", err.Error())
+				return
+			}
 		}
 	})
 }
 
 // read lists all there are, by namespace and name.
-func read(ctx context.Context, r client.Reader) ([]edsv1.ExtendedDaemonSet, []edsv1.ExtendedDaemonSetReplicaSet, error) {
+func read(ctx context.Context, r client.Reader) ([]*daemonset, []*replicaset, error) {
 	var daemonsets edsv1.ExtendedDaemonSetList
 	if err := r.List(ctx, &daemonsets, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, fmt.Errorf("listing daemon sets, %w", err)
@@ -66,11 +64,19 @@ func read(ctx context.Context, r client.Reader) ([]edsv1.ExtendedDaemonSet, []ed
 	if err := r.List(ctx, &replicasets, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, fmt.Errorf("listing replica sets, %w", err)
 	}
-	slices.SortFunc(daemonsets.Items, func(a, b edsv1.ExtendedDaemonSet) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	return sorted[daemonset](daemonsets.Items), sorted[replicaset](replicasets.Items), nil
+}
+
+func sorted[T any, P interface {
+	*T
+	metav1.Object
+}](items []T) []P {
+	all := make([]P, len(items))
+	for i := range items {
+		all[i] = &items[i]
+	}
+	slices.SortFunc(all, func(a, b P) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 	})
-	slices.SortFunc(replicasets.Items, func(a, b edsv1.ExtendedDaemonSetReplicaSet) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	return daemonsets.Items, replicasets.Items, nil
+	return all
 }

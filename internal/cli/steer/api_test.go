@@ -208,7 +208,7 @@ func pauseAndResume(b *bench) {
 	if s := read(b, fresh).Spec.Strategy; s != nil {
 		b.t.Errorf("a strategy is left: %+v", s)
 	}
-	b.says(`error: "pod/p" is not the name of a Plan, an ExtendedDaemonSet, a NodeRollout or a NodeDisruptionBudget: before the slash stands plan, extendeddaemonset, noderollout or nodedisruptionbudget`, "pause", "pod/p")
+	b.says(`error: "pod/p" is not the name of a Plan, an ExtendedDaemonSet, a NodeRollout or a NodeDisruptionBudget: the word before the slash must be plan, extendeddaemonset, noderollout or nodedisruptionbudget`, "pause", "pod/p")
 }
 
 func resumeKeepsWhatPauseDidNotMake(b *bench) {
@@ -369,7 +369,7 @@ func pauseADaemonSet(b *bench) {
 	b.says("extendeddaemonset.datadoghq.com/d is not paused\n"+
 		"annotation extendeddaemonset.datadoghq.com/rollout-frozen still pauses it: kubectl eds unfreeze-rollout d -n steer-daemon", "resume", "eds/d")
 	b.says(`error: ExtendedDaemonSet steer-daemon/x not found`, "pause", "eds/x")
-	b.says(`error: "eds/d" is not the name of a Node, a Plan or a NodeRollout: before the slash stands node, plan or noderollout`, "retry", "eds/d")
+	b.says(`error: "eds/d" is not the name of a Node, a Plan or a NodeRollout: the word before the slash must be node, plan or noderollout`, "retry", "eds/d")
 }
 
 func approveADaemonSet(b *bench) {
