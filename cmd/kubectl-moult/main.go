@@ -28,7 +28,7 @@ var version = "dev"
 func main() {
 	//nolint:forbidigo // It begins here.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := called(os.Args).ExecuteContext(ctx)
+	err := commandFor(os.Args).ExecuteContext(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)

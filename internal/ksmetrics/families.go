@@ -52,7 +52,7 @@ var ofDaemonSets = []family[*daemonset]{
 		if c != nil {
 			rs = c.ReplicaSet
 		}
-		return sample{is(c != nil), append(identity(d), label{"replicaset", rs})}
+		return sample{oneIf(c != nil), append(identity(d), label{"replicaset", rs})}
 	}},
 	{"eds_status_canary_paused", "1 while the canary is paused, with the reason.", func(d *daemonset) sample {
 		labels, paused := identity(d), false
@@ -63,11 +63,11 @@ var ofDaemonSets = []family[*daemonset]{
 				labels = append(labels, label{"paused_reason", condition.Reason})
 			}
 		}
-		return sample{is(paused), labels}
+		return sample{oneIf(paused), labels}
 	}},
 	{"eds_status_canary_failed", "1 from when a canary has failed until it is reset or the template changes.", func(d *daemonset) sample {
 		failed := edsv1.IsConditionTrue(d.Status.Conditions, edsv1.ConditionCanaryFailed)
-		return sample{is(failed), identity(d)}
+		return sample{oneIf(failed), identity(d)}
 	}},
 	{"eds_status_canary_node_number", "Nodes of the canary.", func(d *daemonset) sample {
 		nodes := 0
@@ -77,10 +77,10 @@ var ofDaemonSets = []family[*daemonset]{
 		return sample{int64(nodes), identity(d)}
 	}},
 	{"eds_status_rolling_update_paused", "1 while the rolling update is paused.", func(d *daemonset) sample {
-		return sample{is(d.Status.State == edsv1.StateRollingUpdatePaused), identity(d)}
+		return sample{oneIf(d.Status.State == edsv1.StateRollingUpdatePaused), identity(d)}
 	}},
 	{"eds_status_rollout_frozen", "1 while the rollout is frozen.", func(d *daemonset) sample {
-		return sample{is(d.Status.State == edsv1.StateRolloutFrozen), identity(d)}
+		return sample{oneIf(d.Status.State == edsv1.StateRolloutFrozen), identity(d)}
 	}},
 }
 
@@ -106,7 +106,7 @@ var ofReplicaSets = []family[*replicaset]{
 		func(r *replicaset) int32 { return r.Status.IgnoredUnresponsiveNodes }),
 	{"ers_status_canary_failed", "1 when this revision's canary has failed.", func(r *replicaset) sample {
 		failed := edsv1.IsConditionTrue(r.Status.Conditions, edsv1.ConditionCanaryFailed)
-		return sample{is(failed), identity(r)}
+		return sample{oneIf(failed), identity(r)}
 	}},
 }
 
@@ -115,7 +115,7 @@ func count[T metav1.Object](name, help string, of func(T) int32) family[T] {
 	return family[T]{name, help, func(o T) sample { return sample{int64(of(o)), identity(o)} }}
 }
 
-func is(b bool) int64 {
+func oneIf(b bool) int64 {
 	if b {
 		return 1
 	}

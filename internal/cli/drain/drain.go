@@ -107,7 +107,7 @@ func (c *command) drain(ctx context.Context, args []string, o drain.Options, f *
 	for i := range cordoned {
 		name := cordoned[i].Name
 		if ctx.Err() == nil {
-			err := d.one(ctx, d.nodes[name])
+			err := d.drainNode(ctx, d.nodes[name])
 			if err == nil {
 				fmt.Fprintf(c.Out, "node/%s drained%s\n", name, c.dryRun.Suffix())
 				continue
@@ -147,8 +147,8 @@ func (d *draining) cordonAll(ctx context.Context, nodes []corev1.Node) ([]corev1
 	})
 }
 
-// one drains one node.
-func (d *draining) one(ctx context.Context, p *progress) error {
+// drainNode drains one node.
+func (d *draining) drainNode(ctx context.Context, p *progress) error {
 	if d.dryRun.Client() {
 		r, err := d.engine.Preview(ctx, p.name, d.options)
 		if err != nil {

@@ -130,6 +130,9 @@ func (o *Objects[T]) All() []T {
 	return all
 }
 
+// IsKnown reports whether the objects have been read.
+func (o *Objects[T]) IsKnown() bool { return o.informer.HasSynced() }
+
 // Denied says why the objects cannot be seen; nil when they can.
 func (o *Objects[T]) Denied() error {
 	if o == nil {
@@ -176,12 +179,12 @@ func (f *Feed) failed(w *watched, err error) {
 	f.wake()
 }
 
-// isReady reports whether everything is there that can be seen.
+// isReady reports whether everything is there that can be seen. What is added later is not waited for while there is trouble.
 func (f *Feed) isReady() (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, w := range f.watched {
-		if w.denied == nil && !w.informer.HasSynced() {
+		if w.denied == nil && !w.informer.HasSynced() && (!f.looked || f.trouble == nil) {
 			return false, f.fatal
 		}
 	}

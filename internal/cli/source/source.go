@@ -147,7 +147,7 @@ func (src *Source) Get(ctx context.Context, k *target.Kind, name string) (*unstr
 }
 
 // Find reads the object that the command line names. A name without a kind may be that of an object of any of these kinds, and it is an
-// error when there are several. Kinds but the first need not be visible.
+// error when there are several. Only the first kind and Plans need be visible.
 func (src *Source) Find(ctx context.Context, named target.Target, kinds ...*target.Kind) (*target.Kind, *unstructured.Unstructured, error) {
 	if named.Kind != nil {
 		o, err := src.Get(ctx, named.Kind, named.Name)
@@ -161,7 +161,7 @@ func (src *Source) Find(ctx context.Context, named target.Target, kinds ...*targ
 		switch {
 		case err == nil:
 			found, objects = append(found, k), append(objects, o)
-		case isObjectNotFound(err), i > 0 && isHidden(err):
+		case isObjectNotFound(err), i > 0 && k != target.Plan && isHidden(err):
 		case failed == nil:
 			failed = Explain(k, err)
 		}
@@ -176,7 +176,7 @@ func (src *Source) Find(ctx context.Context, named target.Target, kinds ...*targ
 	}
 	err := src.NotFound(ctx, nil, named.Name)
 	if kinds[0] == target.Node {
-		err = fmt.Errorf("Node %s not found, and %w", named.Name, err)
+		err = fmt.Errorf("%s %s not found, and %w", target.Node.Name, named.Name, err)
 	}
 	return nil, nil, err
 }

@@ -125,6 +125,9 @@ func (o *objects) daemons(sets []edsv1.ExtendedDaemonSet) (d view.Daemons, compl
 		o.src.Notes = append(o.src.Notes, source.NoPodsSeen)
 		return d, true, nil
 	}
+	if !o.revisions.IsKnown() || !o.settings.IsKnown() || !o.pods.IsKnown() {
+		return d, true, nil // There is trouble, which is noted.
+	}
 	d.Revisions, d.Settings, d.Pods = o.revisions.All(), o.settings.All(), map[types.NamespacedName]view.DaemonPods{}
 	for i := range sets {
 		if eds := &sets[i]; !view.AtRest(eds) && eds.Annotations[edsv1.AnnotationOldDaemonset] == "" {

@@ -242,7 +242,7 @@ func dryRunsWriteNothing(b *bench) {
 	if s := read(b, p).Spec.Strategy; s != nil {
 		b.t.Errorf("strategy: %+v", s)
 	}
-	if got := b.run("pause", "p", "--dry-run=yes"); !strings.Contains(got, `must be "none", "server" or "client"`) {
+	if got := b.run("pause", "p", "--dry-run=yes"); !strings.Contains(got, `it must be none, client or server`) {
 		b.t.Error(got)
 	}
 }

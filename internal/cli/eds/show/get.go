@@ -142,7 +142,7 @@ func daemonSetRow(u *unstructured.Unstructured) row {
 	eds := source.As[edsv1.ExtendedDaemonSet](u)
 	s, canary, nodes := &eds.Status, "-", ""
 	if s.Canary != nil {
-		canary, nodes = s.Canary.ReplicaSet, some(s.Canary.Nodes)
+		canary, nodes = s.Canary.ReplicaSet, firstNames(s.Canary.Nodes)
 	}
 	// A failed canary stays to be seen when its nodes have gone back, and the state is another.
 	reason := string(s.Reason)
@@ -187,8 +187,8 @@ func containersOf(t *corev1.PodTemplateSpec) (names, images string) {
 	return strings.Join(n, ","), strings.Join(i, ",")
 }
 
-// some are the first of the names, and how many more there are.
-func some(names []string) string {
+// firstNames are the first of the names, and how many more there are.
+func firstNames(names []string) string {
 	const few = 3
 	names = slices.Sorted(slices.Values(names))
 	if more := len(names) - few; more > 0 {

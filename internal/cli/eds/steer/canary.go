@@ -113,7 +113,7 @@ func (c *command) reset(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	revision, err := resettable(eds, revisions)
+	revision, err := revisionToReset(eds, revisions)
 	if err != nil {
 		return err
 	}
@@ -129,8 +129,8 @@ func (c *command) reset(ctx context.Context, name string) error {
 	return err
 }
 
-// resettable is the name of the revision whose canary has failed and is to be tried again: that of spec.template.
-func resettable(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet) (string, error) {
+// revisionToReset is the name of the revision whose canary has failed and is to be tried again: that of spec.template.
+func revisionToReset(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet) (string, error) {
 	var failed []string
 	for i := range revisions {
 		if r := &revisions[i]; object.CanaryFailed(r) != nil && r.Name != eds.Status.ActiveReplicaSet {

@@ -115,7 +115,7 @@ func TestEarlier(t *testing.T) {
 		"to the active one": {eds: set("c", "foo-b"), revisions: failed, to: "foo-b", want: "foo-b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			i, err := earlier(tc.eds, tc.revisions, tc.to)
+			i, err := rollbackIndex(tc.eds, tc.revisions, tc.to)
 			if err == nil && tc.err != "" || err != nil && err.Error() != tc.err {
 				t.Fatalf("%v, want %q", err, tc.err)
 			}
@@ -148,7 +148,7 @@ func TestResettable(t *testing.T) {
 		"it was validated all the same": {eds: set("b", "foo-b"), revisions: revisions{revision("a"), revision("b", failure)}, err: none},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := resettable(tc.eds, tc.revisions)
+			got, err := revisionToReset(tc.eds, tc.revisions)
 			if err == nil && tc.err != "" || err != nil && err.Error() != tc.err {
 				t.Fatalf("%v, want %q", err, tc.err)
 			}

@@ -48,7 +48,7 @@ func (c *command) rollback(ctx context.Context, name, to string) error {
 		if err != nil {
 			return nil, err
 		}
-		i, err := earlier(eds, revisions, to)
+		i, err := rollbackIndex(eds, revisions, to)
 		if err != nil {
 			return nil, err
 		}
@@ -70,16 +70,16 @@ func (c *command) rollback(ctx context.Context, name, to string) error {
 	return err
 }
 
-// earlier is the index of the revision to go back to: the one that is named by its name or its number, or else the active one
+// rollbackIndex is the index of the revision to go back to: the one that is named by its name or its number, or else the active one
 // if spec.template is another, or else the one that was active last before. It refuses one that has failed, or that is there already.
-func earlier(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet, to string) (int, error) {
+func rollbackIndex(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet, to string) (int, error) {
 	if eds.DeletionTimestamp != nil {
 		return 0, errors.New("the ExtendedDaemonset is being deleted; cannot roll back")
 	}
 	if to == "" {
-		return previous(eds, revisions)
+		return previousIndex(eds, revisions)
 	}
-	i, err := find(revisions, to)
+	i, err := indexOf(revisions, to)
 	if err != nil {
 		return 0, err
 	}
@@ -95,8 +95,8 @@ func earlier(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetRe
 	return i, nil
 }
 
-// find is the index of a revision by its name or its number.
-func find(revisions []edsv1.ExtendedDaemonSetReplicaSet, to string) (int, error) {
+// indexOf is the index of a revision by its name or its number.
+func indexOf(revisions []edsv1.ExtendedDaemonSetReplicaSet, to string) (int, error) {
 	name, err := object.Name(target.ReplicaSet, to)
 	if err != nil {
 		return 0, err
@@ -116,8 +116,8 @@ func find(revisions []edsv1.ExtendedDaemonSetReplicaSet, to string) (int, error)
 	return number - 1, nil
 }
 
-// previous is the index of the revision that was active last before that of the spec.
-func previous(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet) (int, error) {
+// previousIndex is the index of the revision that was active last before that of the spec.
+func previousIndex(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet) (int, error) {
 	best := -1
 	for i := range revisions {
 		r := &revisions[i]

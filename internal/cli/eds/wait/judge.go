@@ -18,15 +18,15 @@ type enough struct {
 	min int32
 }
 
-// reached reports whether so many pods of all are up to date.
-func (e enough) reached(upToDate, all int32) bool {
+// isReached reports whether so many pods of all are up to date.
+func (e enough) isReached(upToDate, all int32) bool {
 	left := all - upToDate
 	return left <= 0 || float64(upToDate)*100 > float64(all)*e.percent || all > e.min && left < e.min
 }
 
-// legacy reports whether the status is of a controller that does not say which generation it has seen. Nor does the first that the
+// isLegacy reports whether the status is of a controller that does not say which generation it has seen. Nor does the first that the
 // operator writes, before it has counted anything; but that it still has to.
-func legacy(eds *edsv1.ExtendedDaemonSet) bool {
+func isLegacy(eds *edsv1.ExtendedDaemonSet) bool {
 	s := &eds.Status
 	first := s.Desired == 0 && edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionReconciling)
 	return s.ObservedGeneration == 0 && s.State != "" && !first
@@ -39,10 +39,10 @@ func judge(eds *edsv1.ExtendedDaemonSet, active *edsv1.ExtendedDaemonSetReplicaS
 	switch {
 	case eds.DeletionTimestamp != nil:
 		return false, "", errors.New("it is being deleted")
-	case !legacy(eds) && s.ObservedGeneration < eds.Generation:
+	case !isLegacy(eds) && s.ObservedGeneration < eds.Generation:
 		return false, "the operator has not seen the change yet", nil
 	}
-	if err := failed(eds, active); err != nil {
+	if err := failureOf(eds, active); err != nil {
 		return false, "", err
 	}
 	if s.Canary != nil {
@@ -64,9 +64,9 @@ func judge(eds *edsv1.ExtendedDaemonSet, active *edsv1.ExtendedDaemonSetReplicaS
 	counts := fmt.Sprintf("nb pods: %d, nb updated pods: %d", s.Current, s.UpToDate)
 	switch {
 	// A node without a pod of its own lacks one, whoever else has a pod there.
-	case !enough.reached(s.UpToDate, max(s.Desired, s.Current)):
+	case !enough.isReached(s.UpToDate, max(s.Desired, s.Current)):
 		return false, "still upgrading " + counts, nil
-	case enough.percent >= 100 && !legacy(eds) && s.Available < s.Desired:
+	case enough.percent >= 100 && !isLegacy(eds) && s.Available < s.Desired:
 		return false, fmt.Sprintf("still upgrading %s, nb available pods: %d", counts, s.Available), nil
 	}
 	return true, "upgrade is now finished " + counts, nil
@@ -75,8 +75,8 @@ func judge(eds *edsv1.ExtendedDaemonSet, active *edsv1.ExtendedDaemonSetReplicaS
 // canaryFailure is that the canary has failed.
 type canaryFailure struct{ error }
 
-// failed says why the template will not come to the nodes, if that is so.
-func failed(eds *edsv1.ExtendedDaemonSet, active *edsv1.ExtendedDaemonSetReplicaSet) error {
+// failureOf says why the template will not come to the nodes, if that is so.
+func failureOf(eds *edsv1.ExtendedDaemonSet, active *edsv1.ExtendedDaemonSetReplicaSet) error {
 	s := &eds.Status
 	canary := edsv1.FindCondition(s.Conditions, edsv1.ConditionCanaryFailed)
 	switch {
@@ -90,7 +90,7 @@ func failed(eds *edsv1.ExtendedDaemonSet, active *edsv1.ExtendedDaemonSetReplica
 		}
 		return canaryFailure{errors.New(text)}
 	// A legacy controller takes the condition back within seconds. What was active before is active still.
-	case legacy(eds) && s.Canary == nil && canary != nil && active != nil && active.CreationTimestamp.Before(&canary.LastTransitionTime):
+	case isLegacy(eds) && s.Canary == nil && canary != nil && active != nil && active.CreationTimestamp.Before(&canary.LastTransitionTime):
 		return canaryFailure{fmt.Errorf("the canary has failed: %s is active, which was made before that", active.Name)}
 	}
 	if stalled := edsv1.FindCondition(s.Conditions, edsv1.ConditionStalled); edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionStalled) {

@@ -15,16 +15,16 @@ import (
 	"moult.dev/moult/internal/cli/eds"
 )
 
-// completes begins the name by which kubectl asks how to complete a plugin's command line.
+// completes is the prefix of the name by which kubectl asks how to complete a plugin's command line.
 const completes = "kubectl_complete-"
 
-// called is the command that a command line means, whose first word is the name that the program was called by:
+// commandFor is the command of a command line, whose first word is the name of the program:
 //
 //	kubectl-eds                                   kubectl eds
 //	check-eds                                     kubectl eds wait, as its verb upgrade
 //	kubectl_complete-moult, kubectl_complete-eds  what kubectl asks how to complete a line
 //	kubectl-moult, and any other                  kubectl moult
-func called(args []string) *cobra.Command {
+func commandFor(args []string) *cobra.Command {
 	name := strings.TrimSuffix(filepath.Base(args[0]), ".exe")
 	plugin, completing := strings.CutPrefix(name, completes)
 	create := newCommand

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestCalled(t *testing.T) {
+func TestCommandFor(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string
 		want string // What it says begins so.
@@ -28,7 +28,7 @@ func TestCalled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			cmd := called(tc.args)
+			cmd := commandFor(tc.args)
 			cmd.SetOut(&out)
 			cmd.SetErr(&bytes.Buffer{})
 			if err := cmd.ExecuteContext(t.Context()); err != nil {
@@ -56,7 +56,7 @@ func TestWide(t *testing.T) {
 		"preview agents -o name":                     "it must be wide, json or yaml",
 		"preview agents -o wide --nodes=2 --turn=1m": nowhere,
 	} {
-		cmd := called(append([]string{"kubectl-moult", "--kubeconfig", nowhere}, strings.Fields(args)...))
+		cmd := commandFor(append([]string{"kubectl-moult", "--kubeconfig", nowhere}, strings.Fields(args)...))
 		cmd.SetOut(&bytes.Buffer{})
 		cmd.SetErr(&bytes.Buffer{})
 		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
@@ -67,7 +67,7 @@ func TestWide(t *testing.T) {
 
 // TestVerbs are those of ExtendedDaemonSet's plugin, each with kubectl's flags.
 func TestVerbs(t *testing.T) {
-	root := called([]string{"kubectl-eds"})
+	root := commandFor([]string{"kubectl-eds"})
 	for _, verb := range []string{
 		"get", "get-ers", "pods", "canary pods", "canary validate", "canary pause", "canary unpause", "canary fail", "canary reset",
 		"pause-rolling-update", "unpause-rolling-update", "freeze-rollout", "unfreeze-rollout", "diff", "wait", "history", "rollback",
