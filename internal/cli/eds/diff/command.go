@@ -21,8 +21,6 @@ import (
 
 	"moult.dev/moult/internal/cli/config"
 	"moult.dev/moult/internal/cli/eds/object"
-	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/cli/text"
 )
 
@@ -35,7 +33,7 @@ type command struct{ genericiooptions.IOStreams }
 // NewCommand makes the command.
 func NewCommand(streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
 	c := &command{streams}
-	return &cobra.Command{
+	return object.Complete(cluster, &cobra.Command{
 		Use:   "diff [ExtendedDaemonSet name]",
 		Short: "Show in what the canary's revision differs from the active one",
 		Long: `Show in what the canary's ExtendedDaemonSetReplicaSet differs from the active one, side by side.
@@ -44,21 +42,7 @@ It uses the program diff. $KUBECTL_EXTERNAL_DIFF names another one, which gets t
 Without a suitable program, the lines that differ are shown below each other.`,
 		Example: `  kubectl eds diff agent -n monitoring
   KUBECTL_EXTERNAL_DIFF="diff -u" kubectl eds diff agent`,
-		Args:              object.OneName,
-		SilenceUsage:      true,
-		ValidArgsFunction: source.Complete(cluster, nil, target.DaemonSet),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := object.Name(target.DaemonSet, args[0])
-			if err != nil {
-				return err
-			}
-			client, err := object.Connect(cluster)
-			if err != nil {
-				return err
-			}
-			return c.run(cmd.Context(), client, name)
-		},
-	}
+	}, c.run)
 }
 
 func (c *command) run(ctx context.Context, client *object.Client, name string) error {

@@ -31,8 +31,28 @@ func Connect(cluster config.Config) (*Client, error) {
 // Write is how the API server records the plugin's writes.
 var Write = metav1.PatchOptions{FieldManager: "kubectl-eds"}
 
-// OneName refuses a command line without the name of an ExtendedDaemonSet, or with more.
-func OneName(_ *cobra.Command, args []string) error {
+// Complete gives a command what all have whose one argument is the name of an ExtendedDaemonSet.
+func Complete(cluster config.Config, cmd *cobra.Command, run func(ctx context.Context, c *Client, name string) error) *cobra.Command {
+	if cmd.Args == nil {
+		cmd.Args = oneName
+	}
+	cmd.SilenceUsage = true
+	cmd.ValidArgsFunction = source.Complete(cluster, nil, target.DaemonSet)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		name, err := Name(target.DaemonSet, args[0])
+		if err != nil {
+			return err
+		}
+		client, err := Connect(cluster)
+		if err != nil {
+			return err
+		}
+		return run(cmd.Context(), client, name)
+	}
+	return cmd
+}
+
+func oneName(_ *cobra.Command, args []string) error {
 	switch len(args) {
 	case 0:
 		return errors.New("the extendeddaemonset name is required")

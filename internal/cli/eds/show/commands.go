@@ -20,8 +20,6 @@ import (
 	"moult.dev/moult/internal/cli/eds/object"
 	"moult.dev/moult/internal/cli/feed"
 	"moult.dev/moult/internal/cli/flags"
-	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 )
 
 // command is one call of a verb.
@@ -48,31 +46,26 @@ func NewCanaryPods(clk clock.Clock, streams genericiooptions.IOStreams, cluster 
 	return newCanaryPods(&command{IOStreams: streams, clock: clk, config: cluster})
 }
 
-// complete gives the cobra command what the verbs share. Its argument is a name of this kind.
-func (c *command) complete(cmd *cobra.Command, k *target.Kind, run func(ctx context.Context, args []string) error) *cobra.Command {
-	cmd.SilenceUsage = true
-	cmd.ValidArgsFunction = source.Complete(c.config, &c.allNamespaces, k)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), args) }
+// completeOne gives the cobra command what those verbs share that are about one ExtendedDaemonSet.
+func (c *command) completeOne(
+	cmd *cobra.Command, run func(context.Context, *object.Client, *edsv1.ExtendedDaemonSet) error,
+) *cobra.Command {
+	c.addOutput(cmd)
+	return object.Complete(c.config, cmd, func(ctx context.Context, client *object.Client, name string) error {
+		eds, err := client.DaemonSet(ctx, name)
+		if err != nil {
+			return err
+		}
+		return run(ctx, client, eds)
+	})
+}
+
+func (c *command) addOutput(cmd *cobra.Command) {
 	c.output.Add(cmd, flags.Wide, flags.JSON, flags.YAML, flags.Name)
-	return cmd
 }
 
 func (c *command) addWatch(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&c.watch, "watch", "w", false, "Go on to show what changes, until Ctrl-C.")
-}
-
-// daemonSet makes a client, and reads the ExtendedDaemonSet that is named.
-func (c *command) daemonSet(ctx context.Context, args []string) (*object.Client, *edsv1.ExtendedDaemonSet, error) {
-	name, err := object.Name(target.DaemonSet, args[0])
-	if err != nil {
-		return nil, nil, err
-	}
-	client, err := object.Connect(c.config)
-	if err != nil {
-		return nil, nil, err
-	}
-	eds, err := client.DaemonSet(ctx, name)
-	return client, eds, err
 }
 
 // follow writes rows when they change, until the context ends.

@@ -71,7 +71,11 @@ func (c *command) completeGet(cmd *cobra.Command, of columns, rowOf func(*unstru
 	}
 	c.addWatch(cmd)
 	cmd.Flags().BoolVarP(&c.allNamespaces, "all-namespaces", "A", false, "Show those of all namespaces.")
-	return c.complete(cmd, of.kind, func(ctx context.Context, args []string) error { return c.get(ctx, args, of, rowOf) })
+	c.addOutput(cmd)
+	cmd.SilenceUsage = true
+	cmd.ValidArgsFunction = source.Complete(c.config, &c.allNamespaces, of.kind)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.get(cmd.Context(), args, of, rowOf) }
+	return cmd
 }
 
 func (c *command) get(ctx context.Context, args []string, of columns, rowOf func(*unstructured.Unstructured) row) error {

@@ -19,7 +19,7 @@ import (
 const changeCause = "kubernetes.io/change-cause"
 
 func newHistory(c *command) *cobra.Command {
-	return c.complete(&cobra.Command{
+	return c.completeOne(&cobra.Command{
 		Use:   "history [ExtendedDaemonSet name]",
 		Short: "Show the revisions of an ExtendedDaemonSet, to which kubectl eds rollback can go back",
 		Long: `Show the revisions of an ExtendedDaemonSet that are kept (spec.revisionHistoryLimit), the oldest first, with their images and
@@ -29,15 +29,10 @@ spec.template asks for.
 The number of a revision is its place in this list: it becomes less when an older one is dropped. Its name stays.`,
 		Example: `  kubectl eds history agent -n monitoring
   kubectl eds history agent -o yaml`,
-		Args: object.OneName,
-	}, target.DaemonSet, c.history)
+	}, c.history)
 }
 
-func (c *command) history(ctx context.Context, args []string) error {
-	client, eds, err := c.daemonSet(ctx, args)
-	if err != nil {
-		return err
-	}
+func (c *command) history(ctx context.Context, client *object.Client, eds *edsv1.ExtendedDaemonSet) error {
 	revisions, err := client.Revisions(ctx, eds)
 	if err != nil {
 		return err

@@ -37,20 +37,19 @@ var podColumns = columns{
 
 func newPods(c *command) *cobra.Command {
 	var which string
-	cmd := c.complete(&cobra.Command{
+	cmd := c.completeOne(&cobra.Command{
 		Use:   "pods [ExtendedDaemonSet name]",
 		Short: "Show pods of an ExtendedDaemonSet: those of its canary, or those that are not ready",
 		Long: `Show pods of an ExtendedDaemonSet with their nodes: those of its canary (--select canary), or those that are not ready
 (--select not-ready). -o wide shows their revision and what their containers wait for, too.`,
 		Example: `  kubectl eds pods agent --select not-ready
   kubectl eds pods agent --select canary --watch`,
-		Args: object.OneName,
-	}, target.DaemonSet, func(ctx context.Context, args []string) error {
+	}, func(ctx context.Context, client *object.Client, eds *edsv1.ExtendedDaemonSet) error {
 		switch which {
 		case "":
 			return errors.New("missing --select flag")
 		case selectCanary, selectNotReady:
-			return c.pods(ctx, args, which)
+			return c.pods(ctx, client, eds, which)
 		}
 		return fmt.Errorf("invalid select flag value '%s': the supported select values are: 'canary' 'not-ready'", which)
 	})
@@ -64,13 +63,14 @@ func newPods(c *command) *cobra.Command {
 }
 
 func newCanaryPods(c *command) *cobra.Command {
-	cmd := c.complete(&cobra.Command{
+	cmd := c.completeOne(&cobra.Command{
 		Use:     "pods [ExtendedDaemonSet name]",
 		Short:   "Show the pods of the canary",
 		Long:    `Show the pods of the canary with their nodes. It is the same as kubectl eds pods NAME --select canary.`,
 		Example: `  kubectl eds canary pods agent --watch`,
-		Args:    object.OneName,
-	}, target.DaemonSet, func(ctx context.Context, args []string) error { return c.pods(ctx, args, selectCanary) })
+	}, func(ctx context.Context, client *object.Client, eds *edsv1.ExtendedDaemonSet) error {
+		return c.pods(ctx, client, eds, selectCanary)
+	})
 	c.addWatch(cmd)
 	return cmd
 }
@@ -78,11 +78,7 @@ func newCanaryPods(c *command) *cobra.Command {
 // noNodes is said to those who may not see nodes.
 const noNodes = "Nodes can't be listed: whether those of the pods are ready is not known."
 
-func (c *command) pods(ctx context.Context, args []string, which string) error {
-	client, eds, err := c.daemonSet(ctx, args)
-	if err != nil {
-		return err
-	}
+func (c *command) pods(ctx context.Context, client *object.Client, eds *edsv1.ExtendedDaemonSet, which string) error {
 	selector := labels.Set{edsv1.LabelName: eds.Name}
 	if which == selectCanary {
 		if eds.Status.Canary == nil {

@@ -109,20 +109,10 @@ func (c *command) complete(cluster config.Config, cmd *cobra.Command, do verb) *
 		cmd.Example = "  kubectl eds " + cmd.Use + " agent -n monitoring"
 	}
 	cmd.Use += " [ExtendedDaemonSet name]"
-	cmd.Args = object.OneName
-	cmd.SilenceUsage = true
-	cmd.ValidArgsFunction = source.Complete(cluster, nil, target.DaemonSet)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		name, err := object.Name(target.DaemonSet, args[0])
-		if err != nil {
-			return err
-		}
-		if c.client, err = object.Connect(cluster); err != nil {
-			return err
-		}
-		return do(c, cmd.Context(), name)
-	}
-	return cmd
+	return object.Complete(cluster, cmd, func(ctx context.Context, client *object.Client, name string) error {
+		c.client = client
+		return do(c, ctx, name)
+	})
 }
 
 // annotate sets annotations of an ExtendedDaemonSet. change says which, or why not.

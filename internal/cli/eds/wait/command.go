@@ -43,7 +43,7 @@ type command struct {
 // NewCommand makes the command. Which cluster, and which namespace, is the config's to say.
 func NewCommand(clk clock.Clock, streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
 	c := &command{IOStreams: streams, clock: clk}
-	cmd := &cobra.Command{
+	cmd := object.Complete(cluster, &cobra.Command{
 		Use:   "wait [ExtendedDaemonSet name]",
 		Short: "Wait until the pods are up to date; fail when they will not be",
 		Long: `Wait until the pods of an ExtendedDaemonSet are up to date, saying what it does meanwhile.
@@ -65,27 +65,12 @@ CHECK_TIMEOUT_MINUTES, NODE_COMPLETION_PCT and NODE_COMPLETION_MIN.`,
 			}
 			return nil
 		},
-		SilenceUsage:      true,
-		ValidArgsFunction: source.Complete(cluster, nil, target.DaemonSet),
-	}
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return c.environment(cmd) },
+	}, c.wait)
 	flags := cmd.Flags()
 	flags.DurationVar(&c.timeout, "timeout", 2*time.Hour, "How long to wait, such as 30m; 0 is for ever. Else $"+envTimeout+".")
 	flags.Float64Var(&c.enough.percent, "percent", 95, "More than so many percent of the pods up to date are enough; 100 is all of them, and available. Else $"+envPercent+".")
 	flags.Int32Var(&c.enough.min, "min", 10, "Fewer pods than this that are not up to date do not count. Else $"+envMin+".")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		name, err := object.Name(target.DaemonSet, args[0])
-		if err == nil {
-			err = c.environment(cmd)
-		}
-		if err != nil {
-			return err
-		}
-		client, err := object.Connect(cluster)
-		if err != nil {
-			return err
-		}
-		return c.wait(cmd.Context(), client, name)
-	}
 	return cmd
 }
 
