@@ -26,7 +26,9 @@ type Output struct{ Choice }
 
 // Add adds the flag to a command. It takes these formats.
 func (o *Output) Add(cmd *cobra.Command, formats ...string) {
-	o.Choice.Add(cmd, "output", "o", "Output format: "+text.Or(formats)+".", formats...)
+	o.values = formats
+	cmd.Flags().VarP(o, "output", "o", "Output format: "+text.Or(formats)+".")
+	complete(cmd, "output", formats)
 }
 
 // Type implements pflag.Value.

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,30 +75,12 @@ CHECK_TIMEOUT_MINUTES, NODE_COMPLETION_PCT and NODE_COMPLETION_MIN.`,
 
 // environment reads the variables of flags that are not given.
 func (c *command) environment(cmd *cobra.Command) error {
-	for _, v := range []struct {
-		name, flag string
-		read       func(string) error
-	}{
-		{envTimeout, "timeout", func(text string) error {
-			minutes, err := strconv.ParseInt(text, 10, 32)
-			c.timeout = time.Duration(minutes) * time.Minute
-			return err
-		}},
-		{envPercent, "percent", func(text string) (err error) {
-			c.enough.percent, err = strconv.ParseFloat(text, 64)
-			return err
-		}},
-		{envMin, "min", func(text string) error {
-			n, err := strconv.ParseInt(text, 10, 32)
-			c.enough.min = int32(n)
-			return err
-		}},
-	} {
-		text, set := os.LookupEnv(v.name)
-		if !set || text == "" || cmd.Flags().Changed(v.flag) {
+	for _, v := range []struct{ name, flag, unit string }{{envTimeout, "timeout", "m"}, {envPercent, "percent", ""}, {envMin, "min", ""}} {
+		text := os.Getenv(v.name)
+		if text == "" || cmd.Flags().Changed(v.flag) {
 			continue
 		}
-		if err := v.read(text); err != nil {
+		if err := cmd.Flags().Set(v.flag, text+v.unit); err != nil {
 			return fmt.Errorf("reading $%s, %q is not a number", v.name, text)
 		}
 	}
