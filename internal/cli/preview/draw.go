@@ -72,7 +72,8 @@ func drawHead(l *text.Lines, r *result) {
 			counts = append(counts, fmt.Sprintf("%d %s", part.n, part.what))
 		}
 	}
-	l.Add(text.Plain.Of(r.Rollout.Kind+" "), text.Bold.Of(r.Rollout.FullName()), text.Plain.Of("  "+text.JoinSet("  ", version, strings.Join(counts, ", "))))
+	summary := text.JoinSet("  ", version, strings.Join(counts, ", "))
+	l.Add(text.Plain.Of(r.Rollout.Kind+" "), text.Bold.Of(r.Rollout.FullName()), text.Plain.Of("  "+summary))
 }
 
 // drawSteps writes the nodes in their order, wave by wave. Those that are too many are counted.

@@ -73,7 +73,8 @@ func (src *Source) readKinds(ctx context.Context, named target.Target, instead s
 		err := src.readKind(ctx, &r, k, src.Namespace, named.Name)
 		if apierrors.IsForbidden(err) && k.Namespaced && instead != "" {
 			if err = src.readKind(ctx, &r, k, instead, named.Name); err == nil {
-				src.Notes = append(src.Notes, fmt.Sprintf("%ss of all namespaces can't be listed: only those of namespace %s are looked at.", k.Name, instead))
+				const note = "%ss of all namespaces can't be listed: only those of namespace %s are looked at."
+				src.Notes = append(src.Notes, fmt.Sprintf(note, k.Name, instead))
 			}
 		}
 		switch {

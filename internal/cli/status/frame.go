@@ -89,7 +89,8 @@ func progressBar(c v1alpha1.UnitCounts) text.Line {
 		cell  string
 		style text.Style
 	}{
-		{c.Updated, "", "█", text.Green}, {c.Updating, "updating", "▓", text.Yellow}, {c.Failed, "failed", "×", text.Red}, {c.Waiting, "waiting", "░", text.Dim},
+		{c.Updated, "", "█", text.Green}, {c.Updating, "updating", "▓", text.Yellow},
+		{c.Failed, "failed", "×", text.Red}, {c.Waiting, "waiting", "░", text.Dim},
 	} {
 		done += int(part.n)
 		end := done * barWidth / int(c.Total)

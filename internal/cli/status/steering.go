@@ -38,7 +38,8 @@ func drawSteering(r *view.Rollout, now time.Time) text.Lines {
 		if c.State == view.CanaryFailed {
 			style, did, verb = text.Red, "failed", "reset"
 		}
-		all.Add(style.Of(text.JoinSet(": ", "  canary "+c.Revision+" "+did, c.Said())), command("kubectl eds canary "+verb+" "+r.Name+" -n "+r.Namespace))
+		what := text.JoinSet(": ", "  canary "+c.Revision+" "+did, c.Said())
+		all.Add(style.Of(what), command("kubectl eds canary "+verb+" "+r.Name+" -n "+r.Namespace))
 	}
 	if w := r.Wave; w != nil && r.State != view.Complete {
 		l := text.Line{text.Plain.Format("  wave %d of %d, %s: ", w.Number, w.Of, w.Name), waveStyles[w.State].Of(string(w.State))}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestBy(t *testing.T) {
+func TestHolder(t *testing.T) {
 	for name, tc := range map[string]struct {
 		env  map[string]string
 		file string
