@@ -56,6 +56,8 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 	d.survey(canary)
 	if d.problem != "" {
 		v.Problem = d.problem
+		v.Rollout = d.rollout()
+		v.Rollout.Version, v.Rollout.Counts = cmp.Or(version, d.Target.Name), count(d.counted())
 		return v
 	}
 	if wanted {

@@ -28,6 +28,7 @@ func aPod(namespace, name, of string, owner *metav1.OwnerReference) *corev1.Pod 
 	if owner != nil {
 		p.OwnerReferences = []metav1.OwnerReference{*owner}
 	}
+	p.Spec.NodeName = "node"
 	p.Spec.Containers = []corev1.Container{{Name: "c", Env: []corev1.EnvVar{{Name: "SECRET", Value: "x"}}}}
 	return p
 }
