@@ -60,7 +60,7 @@ var layers = []layer{
 
 	{path: "internal/kind/hostupdate", pure: true, own: []string{"api/..."}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},
 
-	{path: "internal/replacement", pure: true, own: []string{"api/...", "internal/rollout"}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},
+	{path: "internal/kind/replacement", pure: true, own: []string{"api/...", "internal/rollout"}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},
 
 	// What acts on one node, or reports on one rollout.
 	{path: "internal/drain", own: []string{"api/..."}},
@@ -121,7 +121,7 @@ var (
 	applied = append([]string{"k8s.io/client-go/applyconfigurations/...", "sigs.k8s.io/structured-merge-diff/..."}, data...)
 	acting  = []string{
 		"api/...", "internal/cloud", "internal/drain", "internal/events", "internal/fleet", "internal/metrics", "internal/node",
-		"internal/controlplane", "internal/kind/...", "internal/replacement", "internal/rollout/...", "internal/status", "internal/turn",
+		"internal/controlplane", "internal/kind/...", "internal/rollout/...", "internal/status", "internal/turn",
 	}
 )
 

@@ -16,7 +16,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/node"
-	machine "moult.dev/moult/internal/replacement"
+	machine "moult.dev/moult/internal/kind/replacement"
 	turnof "moult.dev/moult/internal/turn"
 )
 

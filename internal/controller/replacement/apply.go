@@ -22,7 +22,7 @@ import (
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/node"
-	machine "moult.dev/moult/internal/replacement"
+	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/rollout"
 	turnof "moult.dev/moult/internal/turn"
 )

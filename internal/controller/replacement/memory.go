@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"moult.dev/moult/internal/cloud"
-	machine "moult.dev/moult/internal/replacement"
+	machine "moult.dev/moult/internal/kind/replacement"
 )
 
 // memory is what this process remembers of each NodeRollout. To forget it costs another look.

@@ -15,7 +15,7 @@ import (
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/controlplane"
 	"moult.dev/moult/internal/events"
-	machine "moult.dev/moult/internal/replacement"
+	machine "moult.dev/moult/internal/kind/replacement"
 	turnof "moult.dev/moult/internal/turn"
 )
 

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
-	machine "moult.dev/moult/internal/replacement"
+	machine "moult.dev/moult/internal/kind/replacement"
 	turnof "moult.dev/moult/internal/turn"
 )
 

@@ -14,7 +14,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/fleet"
-	machine "moult.dev/moult/internal/replacement"
+	machine "moult.dev/moult/internal/kind/replacement"
 	turnof "moult.dev/moult/internal/turn"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
-	machine "moult.dev/moult/internal/replacement"
+	machine "moult.dev/moult/internal/kind/replacement"
 )
 
 // How often a scale set is looked at while something is under way in it, and how soon after something has changed.

@@ -18,7 +18,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/metrics"
-	machine "moult.dev/moult/internal/replacement"
+	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/status"
 	turnof "moult.dev/moult/internal/turn"

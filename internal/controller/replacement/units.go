@@ -16,7 +16,7 @@ import (
 	"moult.dev/moult/internal/controlplane"
 	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/node"
-	machine "moult.dev/moult/internal/replacement"
+	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/rollout"
 	turnof "moult.dev/moult/internal/turn"
 )
