@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/node"
 	machine "moult.dev/moult/internal/kind/replacement"
+	"moult.dev/moult/internal/node"
 	turnof "moult.dev/moult/internal/turn"
 )
 

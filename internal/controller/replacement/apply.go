@@ -20,9 +20,9 @@ import (
 	"moult.dev/moult/internal/controlplane"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
+	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/node"
-	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/rollout"
 	turnof "moult.dev/moult/internal/turn"
 )
@@ -56,7 +56,7 @@ func (p *pass) settle(ctx context.Context) error {
 // wantsTaint reports whether a node is to carry the taint of those that are still to be replaced.
 func (p *pass) wantsTaint(s *machine.Spot) bool {
 	strategy := p.rollout.Spec.Strategy
-	return strategy != nil && strategy.TaintOutdated && !p.rules.Ending && !p.rules.DetectOnly && s.Counted && !s.Nodeless() && !s.OptedOut && s.Unit.State != v1alpha1.UnitUpdated
+	return strategy != nil && strategy.TaintOutdated && !p.rules.Ending && !p.rules.DetectOnly && s.Counted && !s.WithoutNode() && !s.OptedOut && s.Unit.State != v1alpha1.UnitUpdated
 }
 
 func (p *pass) step(ctx context.Context, t *machine.Turn) error {

@@ -38,9 +38,9 @@ import (
 	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
+	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/node"
-	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/rollout"
 	turnof "moult.dev/moult/internal/turn"
 )
@@ -199,11 +199,9 @@ type pass struct {
 	alone        int
 	blind        v1alpha1.Reason
 	blindMessage string
-	gone         bool // the NodeRollout is
-	// leaving are the nodes that are on their way out of the control plane, by turn, and spent what Judge has taken off the ledgers, by set.
-	leaving  map[string]string
-	spent    map[string]int
-	happened []events.Event
+	gone         bool              // the NodeRollout is
+	leaving      map[string]string // the nodes that are on their way out of the control plane, by turn
+	happened     []events.Event
 	// restored is told of images that have been put back, once that is written down.
 	restored []events.Event
 	mu       sync.Mutex // guards what is written for several turns at once: happened, decision, wake, and the status
@@ -216,12 +214,11 @@ func (p *pass) carryOut(ctx context.Context) error {
 	began := p.clock.Now()
 	p.gather()
 	p.cost += p.clock.Since(began)
-	if err := p.rivals(ctx); err != nil {
-		return turnof.First(append(errs, err)) // Nobody knows what others have begun.
+	if err := p.refuseAmbiguity(ctx); err != nil {
+		return turnof.First(append(errs, err)) // Whether another NodeRollout is for the same scale sets is not known.
 	}
 	errs = append(errs, p.adopt(ctx))
 	p.ask(ctx)
-	errs = append(errs, p.wrecks(ctx))
 	began = p.clock.Now()
 	p.judge()
 	p.cost += p.clock.Since(began)

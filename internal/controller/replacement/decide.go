@@ -3,7 +3,6 @@
 package replacement
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -17,8 +16,8 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
-	"moult.dev/moult/internal/node"
 	machine "moult.dev/moult/internal/kind/replacement"
+	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
 	turnof "moult.dev/moult/internal/turn"
 )
@@ -104,7 +103,7 @@ func (p *pass) atOnce(nodes int) int {
 func (p *pass) claim(ctx context.Context) error {
 	var chosen []*machine.Turn
 	for _, t := range p.turns {
-		if t.Claimable && slices.Contains(p.decision.Start, t.Unit.Node) && (t.Node == "" || p.view.Nodes[t.Node] != nil) {
+		if t.Claimable && slices.Contains(p.decision.Start, t.Unit.Node) && p.view.Nodes[t.Node] != nil {
 			chosen = append(chosen, t)
 		}
 	}
@@ -113,13 +112,6 @@ func (p *pass) claim(ctx context.Context) error {
 		p.soon()
 	}
 	return turnof.Each(chosen, func(t *machine.Turn) error {
-		if t.Node == "" { // There is nothing to be claimed and drained.
-			t.Unit.State, t.Unit.InTurn, t.Unit.Reason, t.Unit.Message = v1alpha1.UnitUpdating, false, "", ""
-			t.Phase, t.PhaseSince, t.Step, t.Message = v1alpha1.MachineDeleting, *turnof.Stamp(p.now), machine.StepNone, ""
-			p.soon()
-			log.FromContext(ctx).Info("machine without a node goes", "scaleSet", t.ScaleSet, "machine", t.Machine)
-			return nil
-		}
 		claim := p.claimOf(t)
 		n := p.view.Nodes[t.Node]
 		if err := node.Write(ctx, p.client, n.Node, node.Step{Claim: claim}); err != nil {
@@ -161,9 +153,6 @@ func (p *pass) begin(ctx context.Context) {
 			continue
 		}
 		room := rooms[s.Set.Name]
-		if s.Nodeless() {
-			room = machine.Room{N: 1, DeletesFirst: true} // It needs no room: another comes once it is gone.
-		}
 		if room.N <= 0 || total >= v1alpha1.MaxMachineTurns {
 			if room.Reason == "" {
 				room.Reason, room.Message = v1alpha1.ReasonSurgeExhausted, "scale set "+s.Set.Name+" has as many machines more than before as surge allows, or is about to"
@@ -172,11 +161,9 @@ func (p *pass) begin(ctx context.Context) {
 			continue
 		}
 		total++
-		if !s.Nodeless() {
-			room.N--
-			rooms[s.Set.Name] = room
-		}
-		t := p.view.Begin(s, p.id(cmp.Or(string(s.UID), name)), room.DeletesFirst)
+		room.N--
+		rooms[s.Set.Name] = room
+		t := p.view.Begin(s, p.id(string(s.UID)), room.DeletesFirst)
 		t.Unit = s.Unit
 		t.Unit.InTurn, t.Unit.Reason, t.Unit.Message, t.Unit.State = true, v1alpha1.ReasonReplacementPending, "a machine is to be added to scale set "+s.Set.Name, v1alpha1.UnitOutdated
 		if t.Phase == v1alpha1.MachineAdding {
@@ -189,9 +176,6 @@ func (p *pass) begin(ctx context.Context) {
 		log.FromContext(ctx).Info("turn begun", "node", name, "scaleSet", s.Set.Name, "machine", s.Machine.ID, "deletesFirst", t.DeletesFirst)
 	}
 	p.spots = slices.DeleteFunc(p.spots, func(s machine.Spot) bool {
-		if s.Nodeless() {
-			return machine.Taken(p.turns, s.Set.Name, s.Machine.ID)
-		}
 		return slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return t.Node == s.Name && t.NodeUID == s.UID })
 	})
 }
@@ -229,7 +213,7 @@ func (p *pass) rollBack() {
 	for i := range p.rollout.Status.ScaleSets {
 		status := &p.rollout.Status.ScaleSets[i]
 		s := p.view.Sets[status.Name]
-		if s == nil || !s.Known || s.Reason != "" || s.Unfit != "" || s.Alias != "" {
+		if s == nil || !s.Known || s.Reason != "" || s.Unfit != "" {
 			continue
 		}
 		if slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationSetImage }) {
@@ -259,8 +243,8 @@ func (p *pass) rollBack() {
 // failing reports whether turns of a set have failed for what its machines are made of now.
 func (p *pass) failing(s *machine.Set) bool {
 	return slices.ContainsFunc(p.turns, func(t *machine.Turn) bool {
-		return t.ScaleSet == s.Name && t.Failed != nil && !t.Failed.Skipped && !t.Unit.Nodeless && t.Attempt == p.attempt(s, p.view.Nodes[t.Node])
+		return t.ScaleSet == s.Name && t.Failed != nil && !t.Failed.Skipped && t.Attempt == p.attempt(s, p.view.Nodes[t.Node])
 	}) || slices.ContainsFunc(p.spots, func(spot machine.Spot) bool {
-		return spot.Set == s && spot.Unit.State == v1alpha1.UnitFailed && !spot.Unit.Skipped
+		return spot.Set == s && spot.Unit.State == v1alpha1.UnitFailed && !spot.Unit.Skipped && !spot.WithoutNode()
 	})
 }

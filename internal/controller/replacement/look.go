@@ -16,7 +16,6 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/metrics"
-	machine "moult.dev/moult/internal/kind/replacement"
 	turnof "moult.dev/moult/internal/turn"
 )
 
@@ -73,11 +72,6 @@ func (p *pass) know(names []string) {
 			continue
 		}
 		p.memo.sets[name] = newSet(name)
-		for i := range p.rollout.Status.ScaleSets {
-			if s := &p.rollout.Status.ScaleSets[i]; s.Name == name && s.Accounted != nil {
-				p.memo.sets[name].ledger = machine.Resume(*s.Accounted)
-			}
-		}
 	}
 }
 
@@ -253,7 +247,6 @@ func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet) {
 	maps.DeleteFunc(s.unsent, over)
 	maps.DeleteFunc(s.sure, over)
 	maps.DeleteFunc(s.added, func(token string, _ []string) bool { return over(token, false) })
-	maps.DeleteFunc(s.ledger.Ends, func(token string, _ int) bool { return over(token, false) })
 	for i := range operations {
 		o := &operations[i]
 		if _, over := s.ended[o.Token]; over || !o.Sent {
@@ -316,17 +309,13 @@ func (p *pass) ends(s *set, o *v1alpha1.CloudOperation, progress cloud.Progress,
 	}
 	switch {
 	case err == nil && o.Kind == v1alpha1.CloudOperationAdd:
-		s.ledger.Ended(o.Token, machine.Made(o, progress.Added))
 		s.adding = trouble{}
 	case err == nil && o.Kind == v1alpha1.CloudOperationDelete:
-		s.ledger.Deleted(o.Token, o.Machines)
 		s.changing = trouble{}
 	case err == nil:
 	case kind == cloud.KindQuota || kind == cloud.KindFull:
-		s.ledger.Ended(o.Token, machine.Made(o, progress.Added))
 		s.adding.fails(err, p.now)
 	default:
-		s.ledger.Ended(o.Token, machine.Made(o, progress.Added))
 		s.changing.fails(err, p.now)
 	}
 }
@@ -375,7 +364,7 @@ func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
 	}
 	if s.isGone(err, p.rules.Ending, p.now) {
 		log.FromContext(ctx).Info("a scale set is gone", "scaleSet", s.name, "message", err.Error())
-		s.vanishes(err, operations, ours, p.now)
+		s.vanishes(err, ours, p.now)
 		p.at(s.looking.until)
 		return
 	}
@@ -385,7 +374,7 @@ func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
 		p.at(s.looking.until)
 		return
 	}
-	s.looked(d, all, operations, ours, p.now)
+	s.looked(d, all, ours, p.now)
 	for _, t := range []*trouble{&s.preparing, &s.changing, &s.adding} {
 		if !busy && !t.rests(p.now) {
 			*t = trouble{} // Nothing is wanted of it any more that it has refused.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,8 +27,8 @@ import (
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/controlplane"
 	"moult.dev/moult/internal/fleet"
-	"moult.dev/moult/internal/node"
 	machine "moult.dev/moult/internal/kind/replacement"
+	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
 	turnof "moult.dev/moult/internal/turn"
 	"moult.dev/moult/test/clouds"
@@ -152,48 +151,6 @@ func TestKeptSets(t *testing.T) {
 		t.Error(diff)
 	}
 	p.count()
-}
-
-// What is known of a set's capacity outlives the process: a machine that has died and was made again is no capacity that has gone.
-func TestAccountIsKept(t *testing.T) {
-	turn := turnIn(v1alpha1.MachineJoining)
-	looked := func(capacity int, ids ...string) *pass {
-		three := int32(3)
-		p := passOf(t, v1alpha1.NodeRolloutStatus{
-			Turns: []v1alpha1.MachineTurn{turn}, ScaleSets: []v1alpha1.ScaleSetStatus{{Name: turn.ScaleSet, Capacity: 3, Accounted: &three}},
-		})
-		p.memo.sets = map[string]*set{}
-		p.know([]string{turn.ScaleSet})
-		machines := make([]cloud.Machine, len(ids))
-		for i, id := range ids {
-			machines[i] = cloud.Machine{ID: id, State: cloud.Running}
-		}
-		p.memo.sets[turn.ScaleSet].looked(cloud.Set{Name: turn.ScaleSet, Capacity: capacity}, machines, nil, []string{turn.Machine}, p.now)
-		return p
-	}
-	for what, tc := range map[string]struct {
-		capacity, lost int
-		ids            []string
-	}{
-		"healed": {3, 0, []string{"x", "y", "healed"}},
-		"gone":   {2, 1, []string{"x", "y"}},
-	} {
-		p := looked(tc.capacity, tc.ids...)
-		if l := &p.memo.sets[turn.ScaleSet].ledger; l.Lost != tc.lost {
-			t.Errorf("%s: %d are lost", what, l.Lost)
-		}
-		p.view = &machine.World{Sets: map[string]*machine.Set{turn.ScaleSet: p.memo.sets[turn.ScaleSet].view(nil, p.now)}}
-		p.turns = []*machine.Turn{{MachineTurn: turn}}
-		p.remember()
-		if got := p.rollout.Status.ScaleSets[0].Accounted; got == nil || *got != 3 || p.remembered() != true {
-			t.Errorf("%s: accounted for is %v of %d, remembered %v", what, got, tc.capacity, p.remembered())
-		}
-		p.spent = map[string]int{turn.ScaleSet: tc.lost}
-		p.remember()
-		if got := p.rollout.Status.ScaleSets[0].Accounted; *got != int32(tc.capacity) || p.remembered() != (tc.lost == 0) {
-			t.Errorf("%s, and taken account of: %d of %d", what, *got, tc.capacity)
-		}
-	}
 }
 
 func TestMessagesAreCut(t *testing.T) {
@@ -697,14 +654,12 @@ func TestCompleteImages(t *testing.T) {
 			spot(v1alpha1.UnitOutdated, func(s *machine.Spot) { s.Counted = false }),
 			spot(v1alpha1.UnitOutdated, func(s *machine.Spot) { s.Unit.OptedOut = true }),
 			spot(v1alpha1.UnitOutdated, func(s *machine.Spot) { s.Machine.Protected = true }),
-			spot(v1alpha1.UnitOutdated, func(s *machine.Spot) { s.Unit.Nodeless = true }),
 			spot(v1alpha1.UnitFailed, func(s *machine.Spot) { s.Unit.Skipped = true }),
 		}, true, true},
 		"only such":       {[]func(*pass){spot(v1alpha1.UnitUpdated, func(s *machine.Spot) { s.Unit.OptedOut = true })}, false, true},
 		"a turn goes on":  {[]func(*pass){updated, turn(func(*machine.Turn) {})}, false, true},
 		"a turn is over":  {[]func(*pass){updated, turn(func(t *machine.Turn) { t.Over = true })}, true, true},
 		"another's turn":  {[]func(*pass){updated, turn(func(t *machine.Turn) { t.ScaleSet = "other" })}, true, true},
-		"no node's turn":  {[]func(*pass){updated, turn(func(t *machine.Turn) { t.Unit.Nodeless = true })}, true, true},
 		"it is not known": {[]func(*pass){updated, func(p *pass) { p.view.Sets["set"].Known = false }}, false, true},
 	} {
 		for _, before := range []bool{false, true} {
@@ -880,27 +835,6 @@ func TestNamesInOtherCases(t *testing.T) {
 		}
 		if p.world = &aws; p.canonical("prod-agents") != "prod-agents" {
 			t.Errorf("%s: other cases are no other name", name)
-		}
-	}
-}
-
-// What turns have taken account of is spent once it is written down, and not before.
-func TestSpend(t *testing.T) {
-	p := passOf(t, v1alpha1.NodeRolloutStatus{})
-	s := newSet("set")
-	s.ledger.Lost = 2
-	p.memo.sets["set"], p.spent = s, map[string]int{"set": 1}
-	p.stored.SetResourceVersion("1")
-	p.rollout.Status.Revision = "two"
-	if err := p.writeStatus(t.Context()); !apierrors.IsConflict(err) || s.ledger.Lost != 2 {
-		t.Errorf("after %v %d are lost", err, s.ledger.Lost)
-	}
-	if err := p.client.Get(t.Context(), p.key, p.stored); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if err := p.writeStatus(t.Context()); err != nil || s.ledger.Lost != 1 {
-			t.Errorf("after %v %d are lost", err, s.ledger.Lost)
 		}
 	}
 }

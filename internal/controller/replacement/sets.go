@@ -3,7 +3,6 @@
 package replacement
 
 import (
-	"slices"
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -103,8 +102,8 @@ type set struct {
 	suspended *bool
 	suspendAt time.Time
 	unresumed string
-	// ledger keeps account of its capacity.
-	ledger machine.Ledger
+	// missing is since when machines of turns are not listed.
+	missing map[string]time.Time
 }
 
 type poll struct {
@@ -141,8 +140,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// looked takes in what a look has shown. operations are those under way, and ours the machines of turns.
-func (s *set) looked(d cloud.Set, machines []cloud.Machine, operations []v1alpha1.CloudOperation, ours []string, now time.Time) {
+// looked takes in what a look has shown. ours are the machines of turns.
+func (s *set) looked(d cloud.Set, machines []cloud.Machine, ours []string, now time.Time) {
 	if s.known && s.described.Model != d.Model {
 		s.agrees() // Something else is asked for from now on.
 	}
@@ -155,11 +154,7 @@ func (s *set) looked(d cloud.Set, machines []cloud.Machine, operations []v1alpha
 			Protected: m.Protected || m.Aside != "", Aside: m.Aside, Message: m.Message,
 		}
 	}
-	underWay := slices.ContainsFunc(operations, func(o v1alpha1.CloudOperation) bool {
-		_, over := s.ended[o.Token]
-		return o.Kind != v1alpha1.CloudOperationSetImage && !over
-	})
-	s.ledger.Looked(d.Capacity, s.machines, ours, underWay, now)
+	s.missing = machine.StillMissing(s.missing, s.machines, ours, now)
 }
 
 // goneAfter is how long a cloud must have said that there is no such set until that is believed, and goneEnding how long where the NodeRollout is being
@@ -185,9 +180,9 @@ func (s *set) isGone(err error, ending bool, now time.Time) bool {
 }
 
 // vanishes takes in that there is no such set any more, and so no machine in it.
-func (s *set) vanishes(err error, operations []v1alpha1.CloudOperation, ours []string, now time.Time) {
+func (s *set) vanishes(err error, ours []string, now time.Time) {
 	since := s.unfound
-	s.looked(cloud.Set{Name: s.name}, nil, operations, ours, now)
+	s.looked(cloud.Set{Name: s.name}, nil, ours, now)
 	s.absent, s.unfound = true, since
 	s.looking = trouble{reason: reasonOf(cloud.KindOf(err)), message: err.Error(), failures: 1, until: now.Add(lookBusy)}
 }
@@ -223,7 +218,7 @@ func (s *set) impossible(token string, kind cloud.Kind) bool {
 
 // view is the set as it is judged by.
 func (s *set) view(operations []v1alpha1.CloudOperation, now time.Time) *machine.Set {
-	v := &machine.Set{Name: s.name, Known: s.known, Absent: s.absent, LookedAt: s.at, Missing: s.ledger.Missing, Last: s.ledger.Last, Lost: s.ledger.Lost, Operations: operations, Ended: s.ended}
+	v := &machine.Set{Name: s.name, Known: s.known, Absent: s.absent, LookedAt: s.at, Missing: s.missing, Operations: operations, Ended: s.ended}
 	if s.known {
 		d := &s.described
 		v.Image, v.ImageName, v.Model, v.Capacity, v.Min, v.Max = d.Image, d.ImageName, d.Model, d.Capacity, d.Min, d.Max

@@ -74,10 +74,10 @@ func TestAnswered(t *testing.T) {
 // What was declined of one model says nothing of another.
 func TestAnsweredOfAnotherModel(t *testing.T) {
 	s := newSet("set")
-	s.looked(cloud.Set{Name: "set", Model: "1"}, nil, nil, nil, noon)
+	s.looked(cloud.Set{Name: "set", Model: "1"}, nil, nil, noon)
 	s.answered(cloud.Errorf(cloud.KindInvalid, "no such image"), noon)
 	for model, want := range []string{"no such image", ""} {
-		s.looked(cloud.Set{Name: "set", Model: strconv.Itoa(model + 1)}, nil, nil, nil, noon)
+		s.looked(cloud.Set{Name: "set", Model: strconv.Itoa(model + 1)}, nil, nil, noon)
 		if v := s.view(nil, noon); v.Declined != want || v.DeclinedAt.IsZero() != (want == "") {
 			t.Errorf("%d: %q at %s", model+1, v.Declined, v.DeclinedAt)
 		}
@@ -209,11 +209,11 @@ func TestIsGone(t *testing.T) {
 				t.Errorf("ending %v, after %s: %v", ending, step.at, got)
 			}
 		}
-		s.vanishes(none, nil, nil, noon)
+		s.vanishes(none, nil, noon)
 		if !s.absent || !s.isGone(none, ending, noon.Add(after)) {
 			t.Errorf("ending %v: it is forgotten that it is gone", ending)
 		}
-		s.looked(cloud.Set{}, nil, nil, nil, noon)
+		s.looked(cloud.Set{}, nil, nil, noon)
 		if s.absent || s.isGone(none, ending, noon.Add(2*after)) {
 			t.Errorf("ending %v: it was there again, and is not any more at once", ending)
 		}
@@ -223,7 +223,7 @@ func TestIsGone(t *testing.T) {
 // What people have set aside is not to be deleted, as what is protected.
 func TestSetAside(t *testing.T) {
 	s := newSet("set")
-	s.looked(cloud.Set{}, []cloud.Machine{{ID: "a"}, {ID: "b", Aside: "it is in standby"}, {ID: "c", Protected: true}}, nil, nil, noon)
+	s.looked(cloud.Set{}, []cloud.Machine{{ID: "a"}, {ID: "b", Aside: "it is in standby"}, {ID: "c", Protected: true}}, nil, noon)
 	want := []machine.Machine{{ID: "a"}, {ID: "b", Protected: true, Aside: "it is in standby"}, {ID: "c", Protected: true}}
 	if !slices.Equal(s.machines, want) {
 		t.Errorf("%+v", s.machines)
@@ -235,7 +235,7 @@ func TestAddedSoFar(t *testing.T) {
 	for _, overprovisions := range []bool{false, true} {
 		s := newSet("set")
 		s.added["token"] = []string{"m-new"}
-		s.looked(cloud.Set{Name: "set", Overprovisions: overprovisions}, nil, nil, nil, noon)
+		s.looked(cloud.Set{Name: "set", Overprovisions: overprovisions}, nil, nil, noon)
 		if got := s.view(nil, noon).Added["token"]; (len(got) > 0) == overprovisions {
 			t.Errorf("overprovisions %v: %v", overprovisions, got)
 		}

@@ -17,8 +17,8 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
-	"moult.dev/moult/internal/metrics"
 	machine "moult.dev/moult/internal/kind/replacement"
+	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/status"
 	turnof "moult.dev/moult/internal/turn"
@@ -55,9 +55,6 @@ func (p *pass) remember() {
 			}
 		}
 		after := machine.Note(known[name], view, outdated)
-		if s := p.memo.sets[name]; s != nil {
-			after.Accounted = s.ledger.Accounted(after.Operations, p.spent[name])
-		}
 		if view.Known {
 			after.Complete = !p.failing(view) && (after.Complete || p.complete(view))
 		}
@@ -80,14 +77,14 @@ func (p *pass) complete(s *machine.Set) bool {
 	updated := false
 	for i := range p.spots {
 		switch spot := &p.spots[i]; {
-		case spot.Set != s || !spot.Counted || spot.Unit.OptedOut || spot.Unit.Skipped || spot.Unit.Nodeless:
+		case spot.Set != s || !spot.Counted || spot.Unit.OptedOut || spot.Unit.Skipped || spot.WithoutNode():
 		case spot.Unit.State == v1alpha1.UnitUpdated:
 			updated = true
 		case !spot.Machine.Protected:
 			return false
 		}
 	}
-	return updated && !slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return !t.Over && t.ScaleSet == s.Name && !t.Unit.Nodeless })
+	return updated && !slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return !t.Over && t.ScaleSet == s.Name })
 }
 
 // keeps reports whether the memory of a set that is not seen now is still needed: what is under way there, and what image it had before. While the cloud
@@ -100,7 +97,7 @@ func (p *pass) keeps(s *v1alpha1.ScaleSetStatus) bool {
 // kept is what stays in the status of a set that is not seen now. Why it had trouble is known no more, unless the cloud can't be asked at all.
 func kept(s v1alpha1.ScaleSetStatus, blind bool) v1alpha1.ScaleSetStatus {
 	if !blind {
-		s.Reason, s.Message, s.Since, s.Machines, s.Outdated, s.Accounted = "", "", nil, 0, 0, nil
+		s.Reason, s.Message, s.Since, s.Machines, s.Outdated = "", "", nil, 0, 0
 	}
 	return s
 }
@@ -114,10 +111,8 @@ func memoryOf(s *v1alpha1.NodeRolloutStatus) ([]v1alpha1.MachineTurn, map[string
 	sets := map[string]v1alpha1.ScaleSetStatus{}
 	for i := range s.ScaleSets {
 		from := &s.ScaleSets[i]
-		if len(from.Operations) > 0 || from.RolledBack != "" || from.PreviousImage != "" || from.Accounted != nil {
-			sets[from.Name] = v1alpha1.ScaleSetStatus{
-				Operations: from.Operations, RolledBack: from.RolledBack, PreviousImage: from.PreviousImage, Accounted: from.Accounted,
-			}
+		if len(from.Operations) > 0 || from.RolledBack != "" || from.PreviousImage != "" {
+			sets[from.Name] = v1alpha1.ScaleSetStatus{Operations: from.Operations, RolledBack: from.RolledBack, PreviousImage: from.PreviousImage}
 		}
 	}
 	return turns, sets
@@ -162,17 +157,8 @@ func (p *pass) writeStatus(ctx context.Context) error {
 	}
 	p.stored = changed
 	p.memo.written = changed.DeepCopy()
-	p.spend()
 	p.reports.Written(p.rollout.UID, changed.GetResourceVersion(), p.now)
 	return nil
-}
-
-// spend takes off the ledgers what turns have taken account of, now that this is written down.
-func (p *pass) spend() {
-	for name, n := range p.spent {
-		p.memo.sets[name].ledger.Lost -= n
-	}
-	p.spent = nil
 }
 
 // turned notes that a turn has come into another phase; it is told once that is written down.
@@ -343,8 +329,8 @@ func (p *pass) notes(g *status.Progress) {
 		notes = append(notes, "rollback is asked for, and neither strategy.maxFailures nor strategy.waves says when")
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.view.Sets)) {
-		if n, why := p.nodeless(p.view.Sets[name]); n > 0 {
-			notes = append(notes, fmt.Sprintf("scale set %s has %d outdated machines without a Node, which are left alone%s", name, n, why))
+		if n := p.withoutNode(p.view.Sets[name]); n > 0 {
+			notes = append(notes, fmt.Sprintf("scale set %s has %d outdated machines without a Node, which are not replaced", name, n))
 		}
 	}
 	g.Note = strings.Join(notes, "; ")
@@ -370,20 +356,16 @@ func (p *pass) limited() bool {
 	return s != nil && (s.MaxFailures != nil || len(s.Waves) > 0)
 }
 
-// nodeless counts the outdated machines of a set that are there, and have no Node and no turn, and won't get one. why is said of one that has failed.
-func (p *pass) nodeless(s *machine.Set) (n int, why string) {
+// withoutNode counts the outdated machines of a set that are there, and have no Node and no turn.
+func (p *pass) withoutNode(s *machine.Set) (n int) {
 	for i := range s.Machines {
 		m := &s.Machines[i]
 		there := m.State == machine.Running || m.State == machine.Failed || m.State == machine.Stopped
-		asks := slices.ContainsFunc(p.spots, func(spot machine.Spot) bool { return spot.Nodeless() && spot.Machine == m })
-		if there && !m.UpToDate && p.view.NodeOf(m) == nil && !asks && !machine.Taken(p.turns, s.Name, m.ID) {
+		if there && !m.UpToDate && p.view.NodeOf(m) == nil && !machine.Taken(p.turns, s.Name, m.ID) {
 			n++
-			if spared := p.view.Spared(s, m); m.State == machine.Failed && why == "" && spared != "" {
-				why = ": " + spared
-			}
 		}
 	}
-	return n, why
+	return n
 }
 
 // countMachines counts machines by their states.

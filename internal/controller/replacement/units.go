@@ -5,7 +5,6 @@ package replacement
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,8 +14,8 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/controlplane"
 	"moult.dev/moult/internal/kind/hostupdate"
-	"moult.dev/moult/internal/node"
 	machine "moult.dev/moult/internal/kind/replacement"
+	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
 	turnof "moult.dev/moult/internal/turn"
 )
@@ -40,7 +39,6 @@ func (p *pass) gather() {
 	p.view = v
 	for name, s := range p.memo.sets {
 		v.Sets[name] = s.view(p.operationsOf(name), p.now)
-		v.Sets[name].ID = p.identity(s)
 		for _, t := range []*trouble{&s.preparing, &s.changing, &s.adding} {
 			if t.rests(p.now) {
 				p.at(t.until)
@@ -60,22 +58,6 @@ func (p *pass) gather() {
 	for i := range p.turns {
 		p.turns[i] = &machine.Turn{MachineTurn: p.rollout.Status.Turns[i]}
 	}
-	v.Aliases(p.turns)
-}
-
-// identity is the same for all names of one scale set; empty where it is not known yet, or there is no such set.
-func (p *pass) identity(s *set) string {
-	switch {
-	case s.absent:
-		return ""
-	case p.replacement.Provider.Azure != nil:
-		return strings.ToLower(s.name)
-	case s.known:
-		return s.described.Name
-	case p.replacement.Provider.GCP != nil && !strings.Contains(s.name, "/"):
-		return "" // Where it is, only a look tells.
-	}
-	return s.name
 }
 
 // unhealthy says why a node is not healthy, and when the clock alone can change that.
@@ -217,17 +199,7 @@ func (p *pass) judge() {
 	for _, t := range p.turns {
 		before[t.Turn] = t.MachineTurn
 	}
-	lost := map[string]int{}
-	for name, s := range p.view.Sets {
-		lost[name] = s.Lost
-	}
 	p.turns = p.view.Judge(p.turns)
-	p.spent = map[string]int{}
-	for name, s := range p.view.Sets {
-		if n := lost[name] - s.Lost; n != 0 {
-			p.spent[name] = n
-		}
-	}
 	for _, t := range p.turns {
 		p.at(t.Wake)
 		switch then, known := before[t.Turn]; {
@@ -257,19 +229,12 @@ func (p *pass) lookAtSpots() {
 			continue
 		}
 		s := p.view.Look(known, rooms)
-		if s.Unit.Rank > 0 && p.view.Disputed(s.Set, s.Machine, known) != "" {
-			p.at(p.now.Add(lookBusy)) // That it is not any more need not show on its Node.
-		}
 		if known.Selected && s.Machine == nil && !s.Unit.OptedOut {
 			p.stranger(known)
 		}
 		p.spots = append(p.spots, s)
 	}
-	if p.view.Others != nil {
-		nodeless, wake := p.view.Nodeless(p.turns, p.spots)
-		p.spots = append(p.spots, nodeless...)
-		p.at(wake)
-	}
+	p.spots = append(p.spots, p.view.MachinesWithoutNode(p.turns)...)
 	p.spread()
 }
 

@@ -82,8 +82,8 @@ func (w *World) hindrance(s *Set, m *Machine, n *Node, room Room) (v1alpha1.Reas
 	switch {
 	case w.DetectOnly:
 		return v1alpha1.ReasonDetectOnly, "the machine is outdated, and the rollout only detects"
-	case or(s.Unfit, s.Alias) != "":
-		return v1alpha1.ReasonScaleSetUnfit, "scale set " + s.Name + ": " + or(s.Unfit, s.twice())
+	case s.Unfit != "":
+		return v1alpha1.ReasonScaleSetUnfit, "scale set " + s.Name + ": " + s.Unfit
 	case s.Reason != "":
 		return s.Reason, s.Message
 	case w.Waves && w.Blind != "":
@@ -94,8 +94,6 @@ func (w *World) hindrance(s *Set, m *Machine, n *Node, room Room) (v1alpha1.Reas
 		return v1alpha1.ReasonMachineProtected, protected(m)
 	case m.State == Deleting, m.State == Creating:
 		return v1alpha1.ReasonScaleSetBusy, fmt.Sprintf("machine %s is %s", m.ID, m.State)
-	case w.Disputed(s, m, n) != "":
-		return v1alpha1.ReasonScaleSetBusy, w.Disputed(s, m, n)
 	case s.maybeAdded(m, n):
 		return v1alpha1.ReasonScaleSetBusy, "machine " + m.ID + " may be one of those that are being added"
 	case w.doubled(m) != "":
@@ -116,8 +114,8 @@ func (s *Set) tooFew() string {
 		s.Name, s.Capacity, s.Min)
 }
 
-// apart is by how much the clocks of the cloud and of the operator may differ when it is told which machines are new.
-const apart = 30 * time.Second
+// maxClockSkew is by how much the clocks of the cloud and of the operator may differ when it is told which machines are new.
+const maxClockSkew = 30 * time.Second
 
 // maybeAdded reports whether a machine may be one that an operation under way has added, and that takes the place of another.
 func (s *Set) maybeAdded(m *Machine, n *Node) bool {
@@ -130,7 +128,7 @@ func maybeOf(o *v1alpha1.CloudOperation, m *Machine, n *Node) bool {
 	if made.IsZero() && n != nil {
 		made = n.CreationTimestamp.Time
 	}
-	return o.Kind == v1alpha1.CloudOperationAdd && made.After(o.Since.Add(-apart))
+	return o.Kind == v1alpha1.CloudOperationAdd && made.After(o.Since.Add(-maxClockSkew))
 }
 
 // Room is how many turns may begin in a set, and why not more.
@@ -209,7 +207,9 @@ func (w *World) Rooms(turns []*Turn) map[string]Room {
 		left := v1alpha1.MaxMachineTurns - len(turns)
 		surge := w.surge(s, u)
 		room := Room{N: min(surge-u.used, left)}
-		switch {
+		switch lost := s.lostMachine(turns); {
+		case lost != "":
+			room = Room{Reason: v1alpha1.ReasonScaleSetBusy, Message: "machine " + lost + " is gone from scale set " + s.Name + ": whether the cloud makes another is not known yet"}
 		case surge == 0:
 			room = s.lean(u, left, w.declining(s, turns))
 		case (s.NoRoom != "" || s.Max > 0 && s.Capacity+u.adding >= s.Max) && w.OnFull == v1alpha1.OnFullDeleteFirst:
@@ -397,7 +397,7 @@ func (w *World) Refused(set *Set, token string, turns []*Turn, noRoom bool, why 
 		if t.ScaleSet != set.Name || t.Operation != token {
 			continue
 		}
-		t.Operation = ""
+		t.Operation, t.Ordered = "", false
 		if t.Phase != v1alpha1.MachineAdding {
 			continue
 		}

@@ -118,6 +118,7 @@ func TestRooms(t *testing.T) {
 		"full, delete": {func(s *scene) { s.set.Max, s.OnFull = 4, v1alpha1.OnFullDeleteFirst }, nil, Room{N: 100, DeletesFirst: true}},
 	} {
 		s := newScene(v1alpha1.MachineAdding)
+		s.set.Machines = append(s.set.Machines, Machine{ID: "x", State: Running}, Machine{ID: "y", State: Running})
 		tc.change(s)
 		got := s.Rooms(tc.turns)["pool"]
 		if got.DeletesFirst && got.N > 0 {
@@ -324,88 +325,6 @@ func TestNoteAndRollback(t *testing.T) {
 	if blind.Image != "three" || blind.Reason != v1alpha1.ReasonCloudDenied || blind.Capacity != 3 || !blind.Complete || blind.PreviousImage != "one" {
 		t.Errorf("%+v", blind)
 	}
-}
-
-// What has become of the capacity is told by what operations explain of it.
-func TestLedger(t *testing.T) {
-	machines := func(ids ...string) (all []Machine) {
-		for _, id := range ids {
-			all = append(all, Machine{ID: id, State: Running})
-		}
-		return all
-	}
-	ours := []string{"a", "b"}
-	var l Ledger
-	at := now
-	look := func(capacity int, underWay bool, ids ...string) {
-		at = at.Add(10 * time.Second)
-		l.Looked(capacity, machines(ids...), ours, underWay, at)
-	}
-	expect := func(what string, lost int, missing ...string) {
-		t.Helper()
-		if l.Lost != lost || len(l.Missing) != len(missing) {
-			t.Errorf("%s: %d lost, missing %v", what, l.Lost, l.Missing)
-		}
-	}
-	look(2, false, "a", "b")
-	expect("at first", 0)
-	l.Ended("o", 1)
-	look(3, false, "a", "b", "c")
-	expect("one was added", 0)
-	look(2, false, "b", "c")
-	expect("one has died, and is lost", 1, "a")
-	l.Lost--
-	look(2, false, "c", "d")
-	expect("one has died, and another was made", 0, "a", "b")
-	since := l.Missing["b"]
-	look(3, true, "c", "d")
-	if !l.Missing["b"].After(since) {
-		t.Error("a machine is believed gone while something is under way")
-	}
-	for at.Sub(since) < believed-30*time.Second {
-		look(3, true, "c", "d")
-	}
-	if at.Sub(l.Missing["b"]) > MissingFor {
-		t.Errorf("missing since %s, at %s", l.Missing["b"], at)
-	}
-	for range 10 {
-		look(3, true, "c", "d")
-	}
-	if at.Sub(l.Missing["b"]) < MissingFor {
-		t.Errorf("it is never believed while something is under way: missing since %s, at %s", l.Missing["b"], at)
-	}
-	ours = nil
-	l = Ledger{}
-	look(3, false, "a", "b", "c")
-	look(2, false, "a", "b")
-	expect("an autoscaler takes one", 1)
-	for range 8 {
-		look(2, false, "a", "b")
-	}
-	expect("which is nobody's after a while", 0)
-	ours, l = []string{"x"}, Ledger{}
-	look(2, false, "a", "b")
-	expect("after a restart, and lost", 1, "x")
-	l = Ledger{}
-	l.Deleted("o", []string{"x"})
-	look(2, false, "a", "b")
-	expect("after a restart, and deleted since by an operation", 0, "x")
-	ours, l = []string{"a"}, Ledger{}
-	look(3, false, "a", "b", "c")
-	for range 20 {
-		at = at.Add(10 * time.Second)
-		l.Looked(2, append(machines("b", "c"), Machine{ID: "a", State: Deleting}), ours, false, at)
-	}
-	expect("somebody has been deleting one for long", 1)
-	look(2, false, "b", "c")
-	expect("and it has gone at last", 1, "a")
-	l = Ledger{}
-	l.Looked(2, append(machines("b", "c"), Machine{ID: "a", State: Deleting}), ours, false, at)
-	expect("somebody was deleting one at a restart", 1)
-	ours = []string{"x"}
-	l = Ledger{}
-	look(3, false, "a", "b")
-	expect("after a restart, and to be made", 0, "x")
 }
 
 func TestAdopt(t *testing.T) {

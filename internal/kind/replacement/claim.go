@@ -12,7 +12,7 @@ func (w *World) claiming(t *Turn, all []*Turn) bool {
 		return w.discard(t, why)
 	}
 	if gone, at := w.gone(s, t.Machine); gone {
-		return w.vanished(t)
+		return w.machineLost(t, all)
 	} else if t.at(at); !at.IsZero() || !s.Known {
 		return false
 	}
@@ -22,14 +22,8 @@ func (w *World) claiming(t *Turn, all []*Turn) bool {
 	if moved, ok := w.keepsReady(t, s, n, all); !ok {
 		return moved
 	}
-	if n == nil && (t.Node != "" || t.Machine == "") {
-		return w.leave(t) // Its Node is gone before its machine.
-	}
 	if n == nil {
-		// It never had one. What holds for nodes that are claimed holds for it, too.
-		t.Message = w.kept(t, s.Machine(t.Machine), all)
-		t.Claimable = t.Message == ""
-		return false
+		return w.leave(t) // Its Node is gone before its machine.
 	}
 	if w.Bound(t) {
 		return w.reclaims(t, n)
@@ -54,9 +48,11 @@ func (w *World) keepsReady(t *Turn, s *Set, n *Node, all []*Turn) (moved, ok boo
 		return w.enter(t, v1alpha1.MachineAdding), false
 	}
 	m := s.Machine(t.Replacement)
-	if m == nil || m.State == Failed || w.chooses(t) && w.Outdated(s, m, w.NodeOf(m)) {
-		w.enter(t, v1alpha1.MachineJoining)
-		return m != nil || w.bereft(t), false
+	if m == nil {
+		return w.replacementLost(t), false
+	}
+	if m.State == Failed || w.chooses(t) && w.Outdated(s, m, w.NodeOf(m)) {
+		return w.enter(t, v1alpha1.MachineJoining), false
 	}
 	if w.goes(t, m) {
 		return false, false

@@ -3,7 +3,6 @@
 package replacement
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -40,22 +39,8 @@ func (w *World) discarding(t *Turn, all []*Turn) bool {
 		}
 		return w.enter(t, v1alpha1.MachineAdding)
 	}
-	if t.nodeless() && t.Failed != nil && !gone && w.unwanted(t) == "" {
-		return w.again(t, s)
-	}
 	t.Over = true
 	return false
-}
-
-// again is a turn that has failed before its machine was gone, and stays until it is tried again, as there is no Node whose claim would say so.
-func (w *World) again(t *Turn, s *Set) bool {
-	t.Message = t.Failed.Message
-	if s.Machine(t.Machine) == nil || !w.retries(t) {
-		return false
-	}
-	t.Failures++
-	t.Failed = nil
-	return w.enter(t, v1alpha1.MachineClaiming)
 }
 
 // returning is what the node that was to go needs: it is given back, or goes with its machine if that has.
@@ -138,8 +123,7 @@ func (w *World) keeps(t *Turn) bool {
 	return true
 }
 
-// departed is a turn whose replacement is not listed any more, before it was deleted. If the set is to have as many machines as with it, the cloud makes
-// another in its place, which nobody has asked for: that one goes instead.
+// departed is a turn whose replacement went before it was deleted. If the cloud makes another in its place, which nobody asked for, that one is deleted.
 func (w *World) departed(t *Turn, s *Set, all []*Turn) bool {
 	gone, at := w.gone(s, t.Replacement)
 	t.at(at)
@@ -147,41 +131,25 @@ func (w *World) departed(t *Turn, s *Set, all []*Turn) bool {
 		t.Message = "machine " + t.Replacement + " is not listed by the cloud"
 		return false
 	}
-	if w.behind(t) {
+	if w.behind(t) || w.buried(t, s) {
 		return false
 	}
-	if !w.detached(t, s) && w.buried(t, s) {
-		return false
-	}
-	since := s.seen(t)
-	t.ReplacementNode, t.ReplacementProviderID = "", ""
-	if s.Lost > 0 || s.Absent {
-		s.Lost = max(0, s.Lost-1)
-		t.Replacement = ""
-		return true
-	}
-	if w.insists(t) {
-		t.Replacement = ""
-		delete(w.Left, t.Key(true))
-		return w.awaits(t, since) // There is to be one.
-	}
-	// While machines are being added for turns, one that has just come may be theirs.
-	adding := slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationAdd })
-	if m := w.newcomer(t, s, all, since); m != nil && !adding && !m.Created.Before(t.PhaseSince.Add(-skew)) {
-		t.Replacement = m.ID
-		w.forget(t, true)
-		delete(w.Left, t.Key(true))
-		return true
-	}
-	until := s.Missing[t.Replacement].Add(w.Timeout)
-	if soon := w.Now.Before(until); adding || soon || s.owes() {
-		if soon {
-			t.at(until)
-		}
+	if !s.Absent && !w.insists(t) && (s.isAdding() || s.lacksMachines()) {
 		t.Message = "machine " + t.Replacement + " is gone, and the one that the cloud makes in its place is to be deleted"
 		return false
 	}
-	t.Replacement = ""
+	w.forget(t, true)
+	t.forgetReplacement(w)
+	if s.Absent {
+		return true
+	}
+	if w.insists(t) {
+		w.awaitReplacement(t) // There is to be one.
+		return true
+	}
+	if m := w.successor(t, s, all); m != nil {
+		t.Replacement = m.ID
+	}
 	return true
 }
 
@@ -231,13 +199,6 @@ func (w *World) buried(t *Turn, s *Set) bool {
 	}
 	t.Step, t.ReplacementNode = StepDeleteBack, n.Name
 	return true
-}
-
-// detached reports whether a replacement that has not been listed for as long as it had to become ready has a Node that is well all the same: somebody has
-// taken it out of the set, and its Node is not waited for.
-func (w *World) detached(t *Turn, s *Set) bool {
-	n, since := w.Nodes[t.ReplacementNode], s.Missing[t.Replacement]
-	return n != nil && !w.ControlPlane && !since.IsZero() && !w.Now.Before(since.Add(w.Timeout)) && !w.Silent(t, true, n)
 }
 
 // clearing is what a replacement's node needs before its machine may be deleted. A member of etcd it may have also where there is no Node.

@@ -9,28 +9,6 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// vanished is a turn whose machine has gone by itself. If the set is to have a machine less since, the replacement has taken its place.
-func (w *World) vanished(t *Turn) bool {
-	s := w.set(t.ScaleSet)
-	switch {
-	case t.DeletesFirst && t.Ordered && t.Phase == v1alpha1.MachineDeleting && s.Lost > 0:
-		s.Lost-- // It was asked for, whatever the cloud says became of that, and is to be made up for.
-		t.Machine = ""
-		return true
-	case t.DeletesFirst:
-		return w.discard(t, "machine "+t.Machine+" has gone by itself")
-	}
-	if s.Lost <= 0 {
-		return w.discard(t, "machine "+t.Machine+" has gone by itself, and the cloud makes another in its place")
-	}
-	s.Lost--
-	t.DeletesFirst, t.Machine = true, ""
-	if t.Phase == v1alpha1.MachineJoining {
-		return true
-	}
-	return w.leave(t)
-}
-
 func (w *World) leave(t *Turn) bool {
 	if w.ControlPlane {
 		return w.enter(t, v1alpha1.MachineLeaving)
@@ -42,7 +20,7 @@ func (w *World) leave(t *Turn) bool {
 func (w *World) disturbed(t *Turn, all []*Turn) (moved, stop bool) {
 	s, n := w.set(t.ScaleSet), w.old(t)
 	if gone, at := w.gone(s, t.Machine); gone {
-		return w.vanished(t), true
+		return w.machineLost(t, all), true
 	} else if t.at(at); !at.IsZero() {
 		t.Message = "machine " + t.Machine + " is not listed by the cloud"
 		return false, true
@@ -55,18 +33,14 @@ func (w *World) disturbed(t *Turn, all []*Turn) (moved, stop bool) {
 		return false, false
 	}
 	if t.Replacement == "" {
-		m := w.newcomer(t, s, all, time.Time{})
-		if m == nil {
-			t.Message = "no machine has come to scale set " + s.Name + " that could take the place"
-			return false, true
-		}
-		t.Replacement = m.ID
+		w.awaitReplacement(t)
+		return true, true
 	}
 	if m := s.Machine(t.Replacement); m != nil {
 		t.joins(m, w.NodeOf(m))
 	}
 	if gone, at := w.gone(s, t.Replacement); gone {
-		return w.bereft(t), true
+		return w.replacementLost(t), true
 	} else if t.at(at); !at.IsZero() {
 		t.Message = "machine " + t.Replacement + ", which is to take the place, is not listed by the cloud"
 		return false, true

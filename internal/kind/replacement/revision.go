@@ -111,8 +111,6 @@ func Note(before v1alpha1.ScaleSetStatus, s *Set, outdated int) v1alpha1.ScaleSe
 		reason, message = s.Trouble, s.TroubleMessage
 	case s.Unfit != "":
 		reason, message = v1alpha1.ReasonScaleSetUnfit, s.Unfit
-	case s.Alias != "":
-		reason, message = v1alpha1.ReasonScaleSetUnfit, s.twice()
 	case s.NoRoom != "":
 		reason, message = s.NoRoom, s.NoRoomMessage
 	case s.Busy != "" && len(s.Operations) == 0:

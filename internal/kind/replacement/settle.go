@@ -169,7 +169,7 @@ func (w *World) deleted(s *Set, end Ended, waiting []*Turn) bool {
 		m := s.Machine(target(t))
 		switch {
 		case m == nil && !end.OK:
-			// What has become of it, the capacity tells.
+			// Whether it is gone, later looks tell.
 		case m == nil && t.Phase == v1alpha1.MachineDiscarding:
 			w.confirmed(t, true, end)
 			t.Replacement = ""          // Its Node is still to go,

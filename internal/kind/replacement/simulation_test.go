@@ -58,7 +58,7 @@ type simulation struct {
 	status     []v1alpha1.MachineTurn
 	operations []v1alpha1.CloudOperation
 
-	ledger        *Ledger
+	missing       map[string]time.Time
 	ended         map[string]Ended
 	unsent        map[string]bool // operations that this process has prepared, and not sent
 	drained, left map[string]bool
@@ -89,7 +89,6 @@ type simulation struct {
 	struck   int
 	// seen is the set as it was looked at last. When the next look shows it partly, there is no other until forgotten.
 	seen      *Set
-	accounted *int32
 	partly    bool
 	forgotten time.Time
 	log       []string
@@ -373,9 +372,8 @@ func (s *simulation) look() *Set {
 			ours = append(ours, s.status[i].Machine)
 		}
 	}
-	underWay := slices.ContainsFunc(s.operations, func(o v1alpha1.CloudOperation) bool { _, over := s.ended[o.Token]; return !over })
-	s.ledger.Looked(s.capacity, set.Machines, ours, underWay, s.now)
-	set.Missing, set.Last = s.ledger.Missing, s.ledger.Last
+	s.missing = StillMissing(s.missing, set.Machines, ours, s.now)
+	set.Missing = s.missing
 	s.seen, s.partly = set, false
 	again := *set
 	return &again
@@ -384,7 +382,6 @@ func (s *simulation) look() *Set {
 // world is what the controller sees.
 func (s *simulation) world() *World {
 	set := s.look()
-	set.Lost = s.ledger.Lost
 	w := &World{
 		Rules: s.rules, Now: s.now, Revision: fmt.Sprint(s.model), Sets: map[string]*Set{"set": set}, Nodes: map[string]*Node{},
 		Unhealthy: func(name string) (string, time.Time) {
@@ -428,13 +425,8 @@ func (s *simulation) reconcile() {
 		gone := func(id string) bool { return s.machine(id) == nil && slices.Contains(o.Machines, id) }
 		end := Ended{OK: true, Added: slices.DeleteFunc(slices.Clone(k.added), gone), At: s.now}
 		s.ended[o.Token] = end
-		switch o.Kind {
-		case v1alpha1.CloudOperationAdd:
+		if o.Kind == v1alpha1.CloudOperationAdd {
 			s.handed += len(o.Machines)
-			s.ledger.Ended(o.Token, Made(o, end.Added))
-		case v1alpha1.CloudOperationDelete:
-			s.ledger.Deleted(o.Token, o.Machines)
-		case v1alpha1.CloudOperationSetImage:
 		}
 	}
 	w := s.world()
@@ -449,7 +441,6 @@ func (s *simulation) reconcile() {
 	for i := range s.status {
 		turns = append(turns, &Turn{MachineTurn: s.status[i]})
 	}
-	lost := set.Lost
 	turns = w.Judge(turns)
 	turns = s.decide(w, turns)
 	for _, b := range w.Batches(turns) {
@@ -469,8 +460,7 @@ func (s *simulation) reconcile() {
 		s.note("the status has changed meanwhile")
 		return
 	}
-	s.write(turns, set, lost-set.Lost)
-	s.ledger.Lost -= lost - set.Lost
+	s.write(turns, set)
 	s.point()
 	for _, t := range turns {
 		if !t.Over {
@@ -478,7 +468,7 @@ func (s *simulation) reconcile() {
 		}
 	}
 	s.sendAll(w, set, turns)
-	s.write(turns, set, 0)
+	s.write(turns, set)
 	for _, t := range turns {
 		if t.Absent != nil && (t.Over || w.fresh(t) != nil && w.old(t) == nil) {
 			s.wrong("turn %s has a Node again, and still counts one that is absent: %+v", t.Turn, t.MachineTurn)
@@ -512,7 +502,7 @@ func (s *simulation) check(w *World, b *Batch) {
 }
 
 // write writes the status.
-func (s *simulation) write(turns []*Turn, set *Set, spent int) {
+func (s *simulation) write(turns []*Turn, set *Set) {
 	s.status = nil
 	for _, t := range turns {
 		if !t.Over {
@@ -520,7 +510,6 @@ func (s *simulation) write(turns []*Turn, set *Set, spent int) {
 		}
 	}
 	s.operations = slices.Clone(set.Operations)
-	s.accounted = s.ledger.Accounted(s.operations, spent)
 }
 
 // decide claims nodes, and begins turns.
@@ -776,10 +765,7 @@ func (s *simulation) sendAll(w *World, set *Set, turns []*Turn) {
 // start is a process that knows nothing yet.
 func (s *simulation) start() {
 	s.seen = nil
-	s.ledger, s.ended, s.unsent, s.drained, s.left = &Ledger{}, map[string]Ended{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
-	if s.accounted != nil {
-		*s.ledger = Resume(*s.accounted)
-	}
+	s.missing, s.ended, s.unsent, s.drained, s.left = nil, map[string]Ended{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 }
 
 // quiet reports whether nothing is left to be done.

@@ -13,7 +13,7 @@ import (
 func (w *World) soaking(t *Turn) bool {
 	s, n := w.set(t.ScaleSet), w.fresh(t)
 	if gone, at := w.gone(s, t.Replacement); gone {
-		return w.passed(t, s)
+		return w.placeLost(t, s)
 	} else if m := s.Machine(t.Replacement); w.ControlPlane && s.Known && (m == nil || m.State == Deleting) {
 		t.at(at)
 		t.Message = "machine " + t.Replacement + ", which has taken the place, goes: its node is to leave the control plane"
@@ -41,9 +41,9 @@ func (w *World) soaking(t *Turn) bool {
 	return w.finish(t, n)
 }
 
-// passed is a turn whose replacement had the place, and is gone before it was well for long enough. A control plane needs another, or it would have a member
-// less from then on; elsewhere it is as if any machine had died.
-func (w *World) passed(t *Turn, s *Set) bool {
+// placeLost is a turn whose replacement took the place, and is gone before it was well for long enough. A control plane needs another one, or it would have a
+// member less from then on; elsewhere it is as if any machine had died.
+func (w *World) placeLost(t *Turn, s *Set) bool {
 	if w.behind(t) || w.buried(t, s) {
 		return false
 	}
@@ -51,14 +51,10 @@ func (w *World) passed(t *Turn, s *Set) bool {
 		t.Over = true
 		return false
 	}
-	since, lost := s.seen(t), s.Lost > 0
-	delete(w.Left, t.Key(true))
-	t.Replacement, t.ReplacementNode, t.ReplacementProviderID, t.Failed, t.DeletesFirst = "", "", "", nil, true
-	if !lost {
-		return w.awaits(t, since)
-	}
-	s.Lost--
-	return w.enter(t, v1alpha1.MachineAdding)
+	t.forgetReplacement(w)
+	t.Failed, t.DeletesFirst = nil, true
+	w.awaitReplacement(t)
+	return true
 }
 
 // ill is a turn whose replacement, which has the place, is not well. It has failed once that has lasted for as long as it had to become ready, and until

@@ -88,8 +88,14 @@ func (t *Turn) Surplus() bool {
 	return !t.DeletesFirst
 }
 
+// enter takes a turn into a phase. While one of its machines is not listed the phase keeps its time: what came since may have been made in its place.
 func (w *World) enter(t *Turn, phase v1alpha1.MachinePhase) bool {
-	t.Phase, t.PhaseSince, t.UnreadySince, t.Message = phase, stamp(w.Now), nil, ""
+	s := w.set(t.ScaleSet)
+	isListed := func(id string) bool { return id == "" || !s.Known || s.Machine(id) != nil }
+	if isListed(t.Replacement) && isListed(t.Machine) {
+		t.PhaseSince = stamp(w.Now)
+	}
+	t.Phase, t.UnreadySince, t.Message = phase, nil, ""
 	return true
 }
 
@@ -130,7 +136,6 @@ func short(message string) string {
 func (w *World) unwanted(t *Turn) string {
 	s, n := w.set(t.ScaleSet), w.old(t)
 	m := s.Machine(t.Machine)
-	lone, yields := w.lone(t, s, m), w.yields(t, n)
 	switch {
 	case s.Absent:
 		return "scale set " + s.Name + " is gone"
@@ -146,10 +151,6 @@ func (w *World) unwanted(t *Turn) string {
 		return "the node's label opts it out"
 	case n != nil && !n.Selected:
 		return "the rollout does not select the node any more"
-	case lone != "":
-		return lone
-	case yields != "":
-		return yields
 	case m != nil && s.Known && !w.Outdated(s, m, n):
 		return "the machine is what it is to be"
 	}
@@ -181,17 +182,12 @@ func (w *World) registered(t *Turn) {
 		return
 	}
 	n := w.NodeOf(m)
-	switch {
-	case n == nil:
-	case t.Node == "" && t.Phase == v1alpha1.MachineDiscarding:
-		t.Over = t.Replacement == "" && t.Operation == ""
-	case t.Node == "" && t.Operation == "":
-		w.discard(t, "Node "+n.Name+" has joined, which is that of machine "+m.ID)
-	default:
-		t.Node, t.NodeUID = n.Name, n.UID
-		w.forget(t, false)
-		delete(w.Left, t.Key(false))
+	if n == nil {
+		return
 	}
+	t.Node, t.NodeUID = n.Name, n.UID
+	w.forget(t, false)
+	delete(w.Left, t.Key(false))
 }
 
 // advance takes a turn into its next phase if it has come so far, or else says what it needs.
@@ -231,7 +227,6 @@ func (w *World) unit(t *Turn) {
 	n := w.old(t)
 	t.Unit = rollout.Unit{Node: t.UnitName(), State: v1alpha1.UnitUpdating, Since: t.Since.Time, Claimed: n != nil && n.Claim != nil && !n.Claim.Skipped()}
 	u := &t.Unit
-	u.Nodeless = t.nodeless()
 	switch t.Phase {
 	case v1alpha1.MachineAdding, v1alpha1.MachineJoining:
 		if t.Machine != "" && !w.Bound(t) {
@@ -243,7 +238,7 @@ func (w *World) unit(t *Turn) {
 			break
 		}
 		// Its replacement costs money while it waits: it goes before those that have none.
-		u.State, u.InTurn, u.Down = v1alpha1.UnitOutdated, true, !u.Nodeless
+		u.State, u.InTurn, u.Down = v1alpha1.UnitOutdated, true, true
 		if !t.Claimable {
 			u.Reason, u.Message = w.waiting(t)
 		}
@@ -252,7 +247,7 @@ func (w *World) unit(t *Turn) {
 	case v1alpha1.MachineDraining, v1alpha1.MachineLeaving, v1alpha1.MachineDeleting, v1alpha1.MachineDiscarding:
 	}
 	if f := t.Failed; f != nil {
-		u.State, u.InTurn, u.Reason, u.Message, u.Since, u.Skipped = v1alpha1.UnitFailed, false, f.Reason, f.Message, f.Time.Time, f.Skipped || u.Nodeless // It says nothing of how nodes fare.
+		u.State, u.InTurn, u.Reason, u.Message, u.Since, u.Skipped = v1alpha1.UnitFailed, false, f.Reason, f.Message, f.Time.Time, f.Skipped
 		if t.Phase == v1alpha1.MachineSoaking || w.asksOn(t) {
 			return // There is nothing to be tried again.
 		}

@@ -3,7 +3,6 @@
 package replacement
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -90,24 +89,17 @@ type Ended struct {
 // Set is a scale set.
 type Set struct {
 	Name, Image, ImageName, Model string
-	// ID is the same for all names of one scale set, and Alias which of them is used, where that is another one; names are the others of that one.
-	ID, Alias          string
-	names              []string
-	Capacity, Min, Max int
-	Zones              []string
-	Busy, Unfit        string
-	Machines           []Machine
+	Capacity, Min, Max            int
+	Zones                         []string
+	Busy, Unfit                   string
+	Machines                      []Machine
 	// Known is false until the set was looked at, and Absent true when it is not there any more, and nothing of it.
 	Known, Absent bool
-	// LookedAt is when, and Missing since when machines of turns are not listed any more, as far as it can be told what has become of them; Last is when
-	// they were listed for the last time.
+	// LookedAt is when, and Missing since when machines of turns are not listed any more.
 	LookedAt time.Time
 	Missing  map[string]time.Time
-	Last     map[string]time.Time
 	// Heals is true where the cloud itself replaces machines that fail.
 	Heals bool
-	// Lost is how many machines the set is to have less than the rollout's own operations explain.
-	Lost int
 	// Reason and Message say why the set can't be looked at or changed now, and NoRoom and NoRoomMessage why no machine can be added.
 	Reason        v1alpha1.Reason
 	Message       string
@@ -207,12 +199,6 @@ type World struct {
 	Unjoined, Waits map[string]string
 	// Stays says, by turn, why a replacement can't leave the control plane, where that is asked.
 	Stays map[string]string
-	// Wrecks is since when machines have been seen to have failed without a Node, by their units, and Others the NodeRollouts that scale sets are for beside
-	// this one, by LastOf their names.
-	Wrecks map[string]time.Time
-	Others map[string]string
-	// Rivals are the turns of other NodeRollouts.
-	Rivals Rivals
 	// Closed says why no turn of the control plane can begin.
 	Closed string
 	// Blind and BlindMessage say why it is not known of all sets what their machines are made of.
@@ -245,7 +231,7 @@ func (w *World) find() *index {
 		return w.index
 	}
 	w.index = &index{map[string]at{}, map[string]at{}, map[string]*Node{}, map[*Machine][]string{}, nil}
-	for _, s := range slices.SortedFunc(maps.Values(w.Sets), func(a, b *Set) int { return cmp.Compare(b.Alias, a.Alias) }) { // aliases first
+	for _, s := range w.Sets {
 		for i := range s.Machines {
 			m := &s.Machines[i]
 			if m.ProviderID != "" {
@@ -280,6 +266,11 @@ func (w *World) doubled(m *Machine) string {
 		return ""
 	}
 	return "Nodes " + strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1] + " both say that they are machine " + m.ID
+}
+
+// isFor reports whether the rollout is for a scale set of this name.
+func (w *World) isFor(name string) bool {
+	return len(w.ScaleSets) == 0 || slices.Contains(w.ScaleSets, name)
 }
 
 // set of a turn; never nil.

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replacement
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// A machine of a turn may go without an order of the turn. Then either the cloud makes another one, or somebody made the scale set smaller. The set itself tells
+// which: another machine came since, or the set has fewer machines than its capacity. No account of earlier capacities is kept: each turn adds one
+// machine and deletes one, and machines of a set are alike, so any machine that no other turn has may be the one that the turn deletes.
+
+// successor is the first machine that came since the turn's phase began and that no turn has, or nil: later ones came for later losses. Of what Ducklett added
+// it is the newest.
+func (w *World) successor(t *Turn, s *Set, all []*Turn) *Machine {
+	var found *Machine
+	for i := range s.Machines {
+		m := &s.Machines[i]
+		if !m.State.Stays() || Taken(all, s.Name, m.ID) || !w.cameSince(t, s, m) {
+			continue
+		}
+		if found == nil || m.newer(found) == t.isDuckletts() {
+			found = m
+		}
+	}
+	return found
+}
+
+// cameSince reports whether a machine came since the turn's phase began, when what is gone was still there. Of a machine of unknown age only its revision tells, and so it does of one that Ducklett added.
+func (w *World) cameSince(t *Turn, s *Set, m *Machine) bool {
+	n := w.NodeOf(m)
+	made := m.Created
+	if made.IsZero() && n != nil {
+		made = n.CreationTimestamp.Time
+	}
+	if made.IsZero() || t.isDuckletts() {
+		return !w.Outdated(s, m, n)
+	}
+	return made.After(t.PhaseSince.Add(-maxClockSkew))
+}
+
+func (t *Turn) isDuckletts() bool { return strings.HasPrefix(t.Turn, v1alpha1.DucklettPrefix) }
+
+func (m *Machine) newer(than *Machine) bool {
+	return m.Created.After(than.Created) || m.Created.Equal(than.Created) && m.ID > than.ID
+}
+
+// Stays reports whether a machine in this state is not being deleted.
+func (s State) Stays() bool { return s != Deleting }
+
+// lacksMachines reports whether the cloud has still to make machines: the set has fewer than its capacity.
+func (s *Set) lacksMachines() bool {
+	there := 0
+	for i := range s.Machines {
+		if s.Machines[i].State.Stays() {
+			there++
+		}
+	}
+	return s.Known && s.Capacity > there
+}
+
+// isAdding reports whether an addition is under way: whose machines come then is not known.
+func (s *Set) isAdding() bool {
+	return slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationAdd })
+}
+
+// machineLost is a turn whose machine is gone, and not by a deletion that the cloud confirmed. If the cloud makes another one, the turn is given up; if the set got
+// smaller, the replacement takes the place. A deletion that the cloud said had failed may have been done.
+func (w *World) machineLost(t *Turn, all []*Turn) bool {
+	s := w.set(t.ScaleSet)
+	switch {
+	case s.isAdding():
+		t.Message = "machine " + t.Machine + " is gone, and machines are being added to scale set " + s.Name
+		return false
+	case s.lacksMachines() || w.successor(t, s, all) != nil:
+		return w.discard(t, "machine "+t.Machine+" has gone by itself, and the cloud makes another in its place")
+	case t.DeletesFirst && !t.Ordered:
+		return w.discard(t, "machine "+t.Machine+" has gone by itself")
+	}
+	mayJoin := t.DeletesFirst || t.Phase == v1alpha1.MachineJoining
+	t.DeletesFirst, t.Machine = true, ""
+	if mayJoin {
+		return true
+	}
+	return w.leave(t)
+}
+
+// replacementLost is a turn whose replacement is not listed. Once that is certain, the turn looks for another one.
+func (w *World) replacementLost(t *Turn) bool {
+	s := w.set(t.ScaleSet)
+	gone, at := w.gone(s, t.Replacement)
+	t.at(at)
+	if !gone {
+		t.Message = "machine " + t.Replacement + " is not listed by the cloud"
+		return false
+	}
+	if w.behind(t) || w.buried(t, s) {
+		return false
+	}
+	t.Bound = w.Bound(t) // The control plane may not let its node go before there is another, and it may have left by half.
+	t.forgetReplacement(w)
+	if !t.Bound {
+		w.forget(t, false)
+	}
+	w.awaitReplacement(t)
+	return true
+}
+
+// awaitReplacement is a turn without a replacement. Its phase keeps its time: what came since may be the replacement. How long it waits counts from now.
+func (w *World) awaitReplacement(t *Turn) {
+	since := stamp(w.Now)
+	t.Phase, t.UnreadySince, t.Message = v1alpha1.MachineJoining, &since, ""
+}
+
+// forgetReplacement leaves the turn without a replacement.
+func (t *Turn) forgetReplacement(w *World) {
+	delete(w.Left, t.Key(true)) // Another has not left.
+	t.Replacement, t.ReplacementNode, t.ReplacementProviderID = "", "", ""
+}
+
+// findReplacement is a turn whose replacement is gone. It takes the machine that the cloud makes in its place, and asks for one, or fails, if the cloud makes none.
+func (w *World) findReplacement(t *Turn, s *Set, all []*Turn) bool {
+	m := w.successor(t, s, all)
+	switch {
+	case !s.Known:
+		return false
+	case !s.isAdding() && m != nil:
+		t.Replacement, t.Failed = m.ID, nil
+		return w.enter(t, v1alpha1.MachineJoining)
+	case s.isAdding(), s.lacksMachines():
+		if t.Failed != nil && w.retries(t) {
+			t.Failures++
+			t.Failed, t.Attempt = nil, w.Attempt(s, w.old(t))
+			w.awaitReplacement(t)
+			return true
+		}
+		return w.late(t, "no machine has come to scale set "+s.Name+" that could take the place")
+	case w.insists(t):
+		return w.enter(t, v1alpha1.MachineAdding)
+	}
+	if why := w.unwanted(t); why != "" {
+		return w.discard(t, why)
+	}
+	return w.fail(t, v1alpha1.ReasonReplacementFailed, "the replacement of "+t.Machine+" in scale set "+s.Name+" is gone, and the cloud makes no other")
+}
+
+// StillMissing is since when machines of turns have not been listed, after a list of all; before is what the list before showed.
+func StillMissing(before map[string]time.Time, listed []Machine, ours []string, now time.Time) map[string]time.Time {
+	after := map[string]time.Time{}
+	for _, id := range ours {
+		if id == "" || slices.ContainsFunc(listed, func(m Machine) bool { return m.ID == id }) {
+			continue
+		}
+		after[id] = now
+		if since, known := before[id]; known {
+			after[id] = since
+		}
+	}
+	return after
+}
+
+// lostMachine is a machine that a turn has, or had, and that went without an order, as long as it is not settled what takes its place. No other turn begins
+// meanwhile: it might be for the machine that the cloud made instead.
+func (s *Set) lostMachine(turns []*Turn) string {
+	for _, t := range turns {
+		if t.ScaleSet != s.Name || t.Over || t.Operation != "" || !s.Known {
+			continue
+		}
+		if t.Phase == v1alpha1.MachineJoining && t.Replacement == "" {
+			return "that was to take the place of " + t.UnitName()
+		}
+		ids := []string{t.Replacement}
+		if t.Phase != v1alpha1.MachineSoaking {
+			ids = append(ids, t.Machine)
+		}
+		for _, id := range ids {
+			if id != "" && s.Machine(id) == nil {
+				return id
+			}
+		}
+	}
+	return ""
+}
