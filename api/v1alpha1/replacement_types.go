@@ -271,10 +271,6 @@ type ScaleSetStatus struct {
 	// Capacity is how many machines it is to have, as the cloud says.
 	// +optional
 	Capacity int32 `json:"capacity"`
-	// Accounted is the capacity as far as it is known what became of it. By how much Capacity is less, others have taken from it, and turns whose machines are
-	// gone have still to take account of that.
-	// +optional
-	Accounted *int32 `json:"accounted,omitempty"`
 	// Machines is how many there are, and Outdated how many of them are to be replaced.
 	// +optional
 	Machines int32 `json:"machines"`

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,25 +19,7 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// missing are the Nodes that went before others came, as this process has last written them down, by NodeRollout.
-type missing struct {
-	mu sync.Mutex
-	of map[types.NamespacedName][]*corev1.Node
-}
-
-// keep notes the Nodes that are absent in these turns, and calls changed where these are others.
-func (m *missing) keep(key types.NamespacedName, uid types.UID, turns []v1alpha1.MachineTurn, changed func()) {
-	now := absentees(node.Holder(turnof.Kind, key), uid, turns)
-	m.mu.Lock()
-	same := slices.EqualFunc(m.of[key], now, func(a, b *corev1.Node) bool { return a.Name == b.Name && a.ResourceVersion == b.ResourceVersion })
-	m.of[key] = now
-	m.mu.Unlock()
-	if !same {
-		changed()
-	}
-}
-
-// absent are the Nodes that went before others came, of all NodeRollouts. Of one that this process has not looked at yet the status tells.
+// absent are the Nodes that went before others came, of all NodeRollouts.
 func (c *Controller) absent(ctx context.Context) ([]*corev1.Node, error) {
 	rollouts, err := c.stores(ctx)
 	if err != nil {
@@ -46,15 +27,11 @@ func (c *Controller) absent(ctx context.Context) ([]*corev1.Node, error) {
 	}
 	var all []*corev1.Node
 	for i := range rollouts {
-		stored := &rollouts[i]
-		key := client.ObjectKeyFromObject(stored)
-		c.missing.mu.Lock()
-		known, seen := c.missing.of[key]
-		c.missing.mu.Unlock()
-		if !seen && turnof.Replaces(stored) {
-			known = absentees(node.Holder(turnof.Kind, key), stored.GetUID(), turnof.StatusOf(stored).Turns)
+		if stored := &rollouts[i]; turnof.Replaces(stored) {
+			key := client.ObjectKeyFromObject(stored)
+			turns := turnof.StatusOf(c.memory.newest(key, stored)).Turns
+			all = append(all, absentees(node.Holder(turnof.Kind, key), stored.GetUID(), turns)...)
 		}
-		all = append(all, known...)
 	}
 	slices.SortFunc(all, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
@@ -89,15 +66,16 @@ func record(evicted []string) string {
 	return string(text)
 }
 
-// inherit records on a replacement's Node what was evicted from the one that went before it came.
-func (p *pass) inherit(ctx context.Context, t *machine.Turn, heir *machine.Node) error {
+// recordEvicted records on a replacement's Node what was evicted from the one that went before it came. Then budgets need no absent Node any more.
+func (p *pass) recordEvicted(ctx context.Context, t *machine.Turn, replacement *machine.Node) error {
 	evicted, err := node.ParseEvicted(map[string]string{v1alpha1.AnnotationEvicted: record(t.Absent.Evicted)})
 	if err != nil {
 		return err
 	}
-	if err := node.RecordEvicted(ctx, p.client, heir.Node, evicted...); err != nil {
+	if err := node.RecordEvicted(ctx, p.client, replacement.Node, evicted...); err != nil {
 		return err
 	}
-	p.mark(p.memo.inherited, t.Turn)
+	t.Absent = nil
+	p.soon()
 	return nil
 }

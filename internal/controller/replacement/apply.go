@@ -35,8 +35,8 @@ func (p *pass) settle(ctx context.Context) error {
 		if !t.Over && t.Step != machine.StepNone {
 			due = append(due, func() error { return p.step(ctx, t) })
 		}
-		if heir := p.freshOf(t); t.Absent != nil && len(t.Absent.Evicted) > 0 && heir != nil && p.view.Nodes[t.Node] == nil {
-			due = append(due, func() error { return p.inherit(ctx, t, heir) })
+		if n := p.replacementOf(t); t.Absent != nil && len(t.Absent.Evicted) > 0 && n != nil && p.view.Nodes[t.Node] == nil {
+			due = append(due, func() error { return p.recordEvicted(ctx, t, n) })
 		}
 	}
 	for i := range p.spots {
@@ -60,20 +60,20 @@ func (p *pass) wantsTaint(s *machine.Spot) bool {
 }
 
 func (p *pass) step(ctx context.Context, t *machine.Turn) error {
-	old, fresh := p.view.Nodes[t.Node], p.freshOf(t)
+	old, replacement := p.view.Nodes[t.Node], p.replacementOf(t)
 	switch t.Step {
 	case machine.StepShield:
-		return p.shield(ctx, fresh, true)
+		return p.shield(ctx, replacement, true)
 	case machine.StepFinish:
-		return p.shield(ctx, fresh, false)
+		return p.shield(ctx, replacement, false)
 	case machine.StepCordon:
 		return p.cordon(ctx, t, old, false)
 	case machine.StepCordonBack:
-		return p.cordon(ctx, t, fresh, true)
+		return p.cordon(ctx, t, replacement, true)
 	case machine.StepDrain:
 		return p.drainNode(ctx, t, old, false)
 	case machine.StepDrainBack:
-		return p.drainNode(ctx, t, fresh, true)
+		return p.drainNode(ctx, t, replacement, true)
 	case machine.StepTell:
 		return p.tell(ctx, t, old)
 	case machine.StepLeave:
@@ -81,7 +81,7 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	case machine.StepLeaveBack:
 		return p.leavePlane(ctx, t, true)
 	case machine.StepDeleteNode:
-		return p.deleteNode(ctx, t, false, old, fresh)
+		return p.deleteNode(ctx, t, false, old, replacement)
 	case machine.StepDeleteBack:
 		return p.deleteNode(ctx, t, true, p.view.Nodes[t.ReplacementNode], nil)
 	case machine.StepFail:
@@ -89,7 +89,7 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	case machine.StepRelease:
 		return p.release(ctx, old)
 	case machine.StepHold:
-		return p.hold(ctx, t, fresh, t.Replacement, "machine "+t.Replacement+" is to be deleted again")
+		return p.hold(ctx, t, replacement, t.Replacement, "machine "+t.Replacement+" is to be deleted again")
 	case machine.StepClaim:
 		return p.hold(ctx, t, old, t.Machine, "machine "+t.Machine+" is to be deleted")
 	case machine.StepNone, machine.StepAdd, machine.StepDelete, machine.StepDiscard:
@@ -97,8 +97,8 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	return nil
 }
 
-// freshOf is the node of a turn's replacement; nil while there is none.
-func (p *pass) freshOf(t *machine.Turn) *machine.Node {
+// replacementOf is the node of a turn's replacement; nil while there is none.
+func (p *pass) replacementOf(t *machine.Turn) *machine.Node {
 	if m := p.view.Sets[t.ScaleSet].Machine(t.Replacement); m != nil {
 		return p.view.NodeOf(m)
 	}
@@ -303,7 +303,7 @@ func (p *pass) leavePlane(ctx context.Context, t *machine.Turn, back bool) error
 
 // deleteNode deletes a Node whose machine is gone. One that is Ready is not: somebody still speaks for it, whatever the cloud says. What was evicted from
 // it, and is not available again, is recorded on the one that takes its place.
-func (p *pass) deleteNode(ctx context.Context, t *machine.Turn, back bool, n, heir *machine.Node) error {
+func (p *pass) deleteNode(ctx context.Context, t *machine.Turn, back bool, n, replacement *machine.Node) error {
 	if n == nil {
 		return nil
 	}
@@ -311,8 +311,8 @@ func (p *pass) deleteNode(ctx context.Context, t *machine.Turn, back bool, n, he
 		t.Message = "the cloud says that the machine of Node " + n.Name + " is gone, and the Node is Ready: it is deleted once it is not"
 		return nil
 	}
-	if evicted, err := node.ParseEvicted(n.Annotations); err == nil && len(evicted) > 0 && heir != nil {
-		if err := node.RecordEvicted(ctx, p.client, heir.Node, evicted...); client.IgnoreNotFound(err) != nil {
+	if evicted, err := node.ParseEvicted(n.Annotations); err == nil && len(evicted) > 0 && replacement != nil {
+		if err := node.RecordEvicted(ctx, p.client, replacement.Node, evicted...); client.IgnoreNotFound(err) != nil {
 			return err
 		}
 	}

@@ -24,7 +24,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -97,7 +96,6 @@ type Controller struct {
 	woken   *turnof.Bell
 	retries *turnof.Retries
 	memory  *memory
-	missing *missing
 }
 
 // podWatcher follows the pods of the nodes that are worked on; drain.Watcher does.
@@ -112,7 +110,7 @@ func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, p
 	r := &Controller{
 		clock: clk, client: c, drainer: drain.New(clk, live), fleet: f, events: recorder, options: o,
 		reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters(), woken: &turnof.Bell{}, retries: turnof.NewRetries(clk, turnof.Kind),
-		memory: newMemory(), missing: &missing{of: map[types.NamespacedName][]*corev1.Node{}},
+		memory: newMemory(),
 	}
 	f.AlsoCounts(r.absent)
 	r.pods = drain.NewWatcher(pods, r.podsChanged)
@@ -147,7 +145,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		return wake, c.forget(ctx, key, stored)
 	}
 	m := c.memory.of(key, stored.GetUID())
-	stored = m.latest(stored)
+	stored = c.memory.newest(key, stored).DeepCopy()
 	r, malformed, err := turnof.Decode(stored)
 	if err != nil {
 		return wake, err
@@ -235,9 +233,7 @@ func (p *pass) carryOut(ctx context.Context) error {
 		return turnof.First(append(errs, err))
 	}
 	p.memo.keep(p.turns)
-	p.missing.keep(p.key, p.rollout.UID, p.rollout.Status.Turns, p.fleet.Changed)
 	p.suspend(ctx)
-	p.tellAgain(ctx)
 	return turnof.First(append(errs, p.settle(ctx), p.send(ctx)))
 }
 

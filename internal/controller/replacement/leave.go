@@ -27,7 +27,6 @@ func (c *Controller) forget(ctx context.Context, key types.NamespacedName, store
 	c.queued.Done(key)
 	c.waves.Forget(key)
 	c.memory.forget(key)
-	c.missing.keep(key, "", nil, c.fleet.Changed)
 	c.works.Keep(key, nil)
 	live := types.UID("")
 	if stored != nil {
@@ -135,7 +134,7 @@ func (p *pass) finalizers(ctx context.Context, all []string) error {
 		return fmt.Errorf("writing finalizers, %w", err)
 	}
 	p.stored = changed
-	p.memo.written = changed.DeepCopy()
+	p.memory.wrote(p.memo, changed)
 	return nil
 }
 

@@ -305,7 +305,7 @@ func (p *pass) ends(s *set, o *v1alpha1.CloudOperation, progress cloud.Progress,
 	s.polls[o.Token] = poll{}
 	s.stale, s.changed = true, p.now
 	if o.Kind == v1alpha1.CloudOperationAdd {
-		s.answered(err, p.now)
+		s.answered(err)
 	}
 	switch {
 	case err == nil && o.Kind == v1alpha1.CloudOperationAdd:
@@ -381,7 +381,7 @@ func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
 		}
 	}
 	if !busy {
-		s.agrees()
+		s.declined = ""
 	}
 	p.at(s.due(busy, p.checkPeriod))
 }

@@ -34,15 +34,9 @@ type memo struct {
 	sets   map[string]*set
 	// trouble keeps the cloud from being asked which sets there are.
 	trouble trouble
-	// drained and left are turns whose node is drained, and has left the control plane, by their keys, and deleted when their machine was. inherited are
-	// those whose replacement's Node has the record of what was evicted.
-	drained, left, inherited map[string]bool
-	deleted                  map[string]time.Time
-	// wrecks is since when machines have been seen to have failed without a Node, by their units.
-	wrecks map[string]time.Time
-	// told is the Kubernetes version of each scale set that machines join by, as this process has told it last, and untold why it could not be told again.
-	told   map[string]string
-	untold trouble
+	// drained and left are turns whose node is drained, and has left the control plane, by their keys, and deleted when their machine was.
+	drained, left map[string]bool
+	deleted       map[string]time.Time
 	// impossible is what an Event has said of why images can't be put back.
 	impossible string
 }
@@ -62,10 +56,32 @@ func (m *memory) of(key types.NamespacedName, uid types.UID) *memo {
 	if known := m.all[key]; known != nil && known.uid == uid {
 		return known
 	}
-	next := &memo{uid: uid, drained: map[string]bool{}, left: map[string]bool{}, inherited: map[string]bool{}, deleted: map[string]time.Time{}}
+	next := &memo{uid: uid, drained: map[string]bool{}, left: map[string]bool{}, deleted: map[string]time.Time{}}
 	next.reset("")
 	m.all[key] = next
 	return next
+}
+
+// newest is a NodeRollout as it is stored, or as this process has written it since. It must not be changed.
+func (m *memory) newest(key types.NamespacedName, stored *unstructured.Unstructured) *unstructured.Unstructured {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.all[key]
+	if known == nil || known.uid != stored.GetUID() || known.written == nil {
+		return stored
+	}
+	if order, err := resourceversion.CompareResourceVersion(stored.GetResourceVersion(), known.written.GetResourceVersion()); err != nil || order >= 0 {
+		known.written = nil
+		return stored
+	}
+	return known.written
+}
+
+// wrote notes a NodeRollout as this process has just written it.
+func (m *memory) wrote(memo *memo, stored *unstructured.Unstructured) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	memo.written = stored.DeepCopy()
 }
 
 func (m *memory) forget(key types.NamespacedName) {
@@ -77,7 +93,6 @@ func (m *memory) forget(key types.NamespacedName) {
 // reset forgets what a cloud has said that is not asked any more.
 func (m *memo) reset(provider string) {
 	m.provider, m.places, m.sets, m.trouble = provider, map[string]place{}, map[string]*set{}, trouble{}
-	m.told, m.untold = map[string]string{}, trouble{}
 }
 
 // keep forgets what is remembered of turns that are over.
@@ -91,19 +106,5 @@ func (m *memo) keep(turns []*machine.Turn) {
 	over := func(key string) bool { return !live[key] }
 	maps.DeleteFunc(m.drained, func(key string, _ bool) bool { return over(key) })
 	maps.DeleteFunc(m.left, func(key string, _ bool) bool { return over(key) })
-	maps.DeleteFunc(m.inherited, func(key string, _ bool) bool { return over(key) })
 	maps.DeleteFunc(m.deleted, func(key string, _ time.Time) bool { return over(key) })
-}
-
-// latest is the newer one of what is read and what was written.
-func (m *memo) latest(read *unstructured.Unstructured) *unstructured.Unstructured {
-	if m.written == nil {
-		return read
-	}
-	order, err := resourceversion.CompareResourceVersion(read.GetResourceVersion(), m.written.GetResourceVersion())
-	if err == nil && order < 0 {
-		return m.written.DeepCopy()
-	}
-	m.written = nil
-	return read
 }

@@ -4,7 +4,6 @@ package replacement
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -85,7 +84,7 @@ func (p *pass) prepare(ctx context.Context, o *order) {
 	})
 	if err != nil {
 		if o.kind == v1alpha1.CloudOperationAdd {
-			s.answered(err, p.now)
+			s.answered(err)
 		}
 		p.refused(ctx, s, o.set, o.kind, "", o.turns, err)
 		return
@@ -164,11 +163,7 @@ func (p *pass) tellVersion(ctx context.Context, s *machine.Set) error {
 		return nil
 	}
 	// Where machines of the control plane join, it is what they are to be; others may be older than the control plane, and never make it older.
-	if err := p.options.Plane.SetVersion(ctx, version, p.rules.ControlPlane); err != nil {
-		return err
-	}
-	p.memo.told[s.Name] = version
-	return nil
+	return p.options.Plane.SetVersion(ctx, version, p.rules.ControlPlane)
 }
 
 // versionOf is the Kubernetes version of what machines of a set are made of, where that is to be told.
@@ -177,61 +172,6 @@ func (p *pass) versionOf(s *machine.Set) (string, bool) {
 		return "", false
 	}
 	return controlplane.VersionOf(s.ImageName)
-}
-
-// tellAgain tells the version of what a control plane's machines are made of also while none is added: the image may have been set back since one was, and
-// what the cloud adds by itself could not join by a newer version. One that is newer than what was told is told once all machines are made of it, and so is
-// what this process has never told.
-func (p *pass) tellAgain(ctx context.Context) {
-	if p.api == nil || !p.rules.ControlPlane || p.rules.DetectOnly || p.rules.Ending {
-		return
-	}
-	for _, s := range p.view.Sets {
-		if !s.Known || slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationAdd }) {
-			return
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(p.view.Sets)) {
-		s, told := p.view.Sets[name], p.memo.told[name]
-		version, ok := p.versionOf(s)
-		switch {
-		case !ok || version == told, !p.renewed(s) && !controlplane.Newer(told, version):
-		case told == "" && p.mixed(version): // Which of them is to hold was told by whoever added a machine last.
-		case p.memo.untold.rests(p.now):
-			p.at(p.memo.untold.until)
-			return
-		default:
-			if err := p.tellVersion(ctx, s); err != nil {
-				p.memo.untold.fails(err, p.now)
-				p.at(p.memo.untold.until)
-				log.FromContext(ctx).Info("the Kubernetes version that machines join by can't be told", "scaleSet", name, "version", version, "error", err.Error())
-				return
-			}
-			p.memo.untold = trouble{}
-		}
-	}
-}
-
-// renewed reports whether all machines of a set, of which there are some, are what they are to be.
-func (p *pass) renewed(s *machine.Set) bool {
-	return len(s.Machines) > 0 && !slices.ContainsFunc(s.Machines, func(m machine.Machine) bool { return p.view.Outdated(s, &m, p.view.NodeOf(&m)) })
-}
-
-// mixed reports whether the control plane has, or may have, machines of another version than this one.
-func (p *pass) mixed(version string) bool {
-	for _, s := range p.view.Sets {
-		if other, ok := p.versionOf(s); ok && other != version {
-			return true
-		}
-	}
-	for _, n := range p.view.Nodes {
-		_, is := n.Labels["node-role.kubernetes.io/control-plane"]
-		_, was := n.Labels["node-role.kubernetes.io/master"]
-		if _, m := p.view.MachineOf(n); m == nil && (is || was) {
-			return true
-		}
-	}
-	return false
 }
 
 // refused notes that a cloud does not do something, which has had no effect.
@@ -343,7 +283,7 @@ func (p *pass) sendOne(ctx context.Context, s *set, view *machine.Set, o v1alpha
 	})
 	s.changed = p.now
 	if o.Kind == v1alpha1.CloudOperationAdd && err != nil { // Else the end of it tells.
-		s.answered(err, p.now)
+		s.answered(err)
 	}
 	kind := cloud.KindOf(err)
 	if s.impossible(o.Token, kind) {

@@ -53,9 +53,10 @@ func passOf(t *testing.T, status v1alpha1.NodeRolloutStatus, nodes ...*corev1.No
 	if err := c.Get(t.Context(), key, stored); err != nil {
 		t.Fatal(err)
 	}
+	all := newMemory()
 	p := &pass{
-		Controller: &Controller{clock: testingclock.NewFakePassiveClock(noon), client: c, reports: fleet.NewReports()}, now: noon, key: key, stored: stored,
-		memo: newMemory().of(key, r.UID), before: turnof.StatusOf(stored), snapshot: fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{}}},
+		Controller: &Controller{clock: testingclock.NewFakePassiveClock(noon), client: c, reports: fleet.NewReports(), memory: all}, now: noon, key: key, stored: stored,
+		memo: all.of(key, r.UID), before: turnof.StatusOf(stored), snapshot: fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{}}},
 	}
 	var err error
 	if p.world, err = p.resolve(r, nil); err != nil {
@@ -242,92 +243,6 @@ func (f *plane) Leave(_ context.Context, node string, _ controlplane.Options) (b
 func (f *plane) SetVersion(_ context.Context, version string, _ bool) error {
 	f.told = append(f.told, version)
 	return f.untells
-}
-
-// The version that machines of a control plane join by goes with the image also where no machine is added: it may have been set back since one was.
-func TestTellsAgain(t *testing.T) {
-	image := func(version string) string { return "flatcar-stable-" + version + "-v2-0badcafe" }
-	all := []machine.Machine{{ID: "m-old", State: machine.Running, UpToDate: true}}
-	some := append(slices.Clone(all), machine.Machine{ID: "m-new", State: machine.Running})
-	adding := []v1alpha1.CloudOperation{{Token: "token", Kind: v1alpha1.CloudOperationAdd}}
-	other := func(version string) func(*pass) {
-		return func(p *pass) {
-			p.view.Sets["other"] = &machine.Set{Name: "other", Known: true, ImageName: image(version), Machines: all}
-			p.memo.told["other"] = version
-		}
-	}
-	for what, tc := range map[string]struct {
-		told     string
-		image    string
-		machines []machine.Machine
-		change   func(*pass)
-		want     []string
-	}{
-		"told already":               {told: "1.31.4", image: image("1.31.4"), machines: all},
-		"another of the version":     {told: "1.31.4", image: "flatcar-stable-1.31.4-v3-deadbeef", machines: some},
-		"set back, and all are":      {told: "1.32.0", image: image("1.31.4"), machines: all, want: []string{"1.31.4"}},
-		"set back, and some are":     {told: "1.32.0", image: image("1.31.4"), machines: some, want: []string{"1.31.4"}},
-		"set back, one is added":     {told: "1.32.0", image: image("1.31.4"), machines: all, change: func(p *pass) { p.view.Sets["set"].Operations = adding }},
-		"newer, and some are":        {told: "1.31.4", image: image("1.32.0"), machines: some},
-		"newer, and all are":         {told: "1.31.4", image: image("1.32.0"), machines: all, want: []string{"1.32.0"}},
-		"begins, and all are":        {image: image("1.31.4"), machines: all, want: []string{"1.31.4"}},
-		"begins, and some are":       {image: image("1.31.4"), machines: some},
-		"begins, and none is there":  {image: image("1.31.4")},
-		"begins, others are older":   {image: image("1.31.4"), machines: all, change: other("1.30.0")},
-		"begins, others are as well": {image: image("1.31.4"), machines: all, change: other("1.31.4"), want: []string{"1.31.4"}},
-		"begins, another's nodes": {image: image("1.31.4"), machines: all, change: func(p *pass) {
-			p.view.Nodes["n"] = &machine.Node{Node: nodeNamed("n", func(n *corev1.Node) { n.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""} })}
-		}},
-		"no version":         {told: "1.32.0", image: "flatcar", machines: all},
-		"only detects":       {told: "1.32.0", image: image("1.31.4"), machines: all, change: func(p *pass) { p.rules.DetectOnly = true }},
-		"is being deleted":   {told: "1.32.0", image: image("1.31.4"), machines: all, change: func(p *pass) { p.rules.Ending = true }},
-		"no control plane":   {told: "1.32.0", image: image("1.31.4"), machines: all, change: func(p *pass) { p.rules.ControlPlane = false }},
-		"is not asked for":   {told: "1.32.0", image: image("1.31.4"), machines: all, change: func(p *pass) { p.replacement.KubernetesVersionFromImage = false }},
-		"it is not known":    {told: "1.32.0", image: image("1.31.4"), machines: all, change: func(p *pass) { p.view.Sets["set"].Known = false }},
-		"no cloud to be had": {told: "1.32.0", image: image("1.31.4"), machines: all, change: func(p *pass) { p.api = nil }},
-	} {
-		t.Run(what, func(t *testing.T) {
-			p := passOf(t, v1alpha1.NodeRolloutStatus{})
-			of := &plane{}
-			p.api, p.options.Plane, p.rules.ControlPlane, p.replacement.KubernetesVersionFromImage = newSky(nil), of, true, true
-			p.view.Sets["set"] = &machine.Set{Name: "set", Known: true, ImageName: tc.image, Machines: tc.machines}
-			if tc.told != "" {
-				p.memo.told["set"] = tc.told
-			}
-			if tc.change != nil {
-				tc.change(p)
-			}
-			for range 3 {
-				p.tellAgain(t.Context()) // Once is enough.
-			}
-			if diff := cmp.Diff(tc.want, of.told); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
-// A version that can't be told is told again, more and more seldom.
-func TestTellsAgainAfterAnError(t *testing.T) {
-	p := passOf(t, v1alpha1.NodeRolloutStatus{})
-	of := &plane{untells: errors.New("it can't be read")}
-	p.api, p.options.Plane, p.rules.ControlPlane, p.replacement.KubernetesVersionFromImage = newSky(nil), of, true, true
-	p.view.Sets["set"] = &machine.Set{
-		Name: "set", Known: true, ImageName: "flatcar-stable-1.31.4-v2-0badcafe", Machines: []machine.Machine{{ID: "m-old", State: machine.Running, UpToDate: true}},
-	}
-	for range 3 {
-		p.tellAgain(t.Context())
-	}
-	if len(of.told) != 1 || p.wake.Sub(noon) != firstBack {
-		t.Errorf("told %v, again after %s", of.told, p.wake.Sub(noon))
-	}
-	of.untells, p.now = nil, p.memo.untold.until
-	for range 3 {
-		p.tellAgain(t.Context())
-	}
-	if len(of.told) != 2 || p.memo.untold.failures != 0 {
-		t.Errorf("told %v, %+v", of.told, p.memo.untold)
-	}
 }
 
 // A machine whose node nobody has seen is not deleted while a member of etcd could be its.
@@ -1080,8 +995,6 @@ func TestAbsentNodes(t *testing.T) {
 	turn.Node, turn.NodeUID, turn.Machine, turn.DeletesFirst = "", "", "", true
 	turn.Absent = &v1alpha1.AbsentNode{Name: "old", Labels: map[string]string{"zone": "a"}, Evicted: []string{"ReplicaSet/shop/cart"}}
 	p := passOf(t, v1alpha1.NodeRolloutStatus{Turns: []v1alpha1.MachineTurn{turn}}, nodeNamed("new"))
-	changed := 0
-	p.missing = &missing{of: map[types.NamespacedName][]*corev1.Node{}}
 	count := func(want ...string) {
 		t.Helper()
 		nodes, err := p.absent(t.Context())
@@ -1099,21 +1012,20 @@ func TestAbsentNodes(t *testing.T) {
 		}
 	}
 	count("old")
-	p.missing.keep(p.key, "rollout", nil, func() { changed++ })
+	now := &machine.Turn{MachineTurn: turn}
+	if err := p.recordEvicted(t.Context(), now, p.view.Nodes["new"]); err != nil || now.Absent != nil {
+		t.Fatal(err, now.Absent)
+	}
+	replacement := &corev1.Node{}
+	if err := p.client.Get(t.Context(), types.NamespacedName{Name: "new"}, replacement); err != nil || replacement.Annotations[v1alpha1.AnnotationEvicted] != `["ReplicaSet/shop/cart"]` {
+		t.Errorf("%v, %v", replacement.Annotations, err)
+	}
+	// What this process has written counts before the cache shows it.
+	written := p.stored.DeepCopy()
+	written.SetResourceVersion("99999")
+	delete(written.Object, "status")
+	p.memory.wrote(p.memo, written)
 	count()
-	p.missing.keep(p.key, "rollout", []v1alpha1.MachineTurn{turn}, func() { changed++ })
-	p.missing.keep(p.key, "rollout", []v1alpha1.MachineTurn{turn}, func() { changed++ })
-	count("old")
-	if changed != 1 {
-		t.Errorf("said %d times that something has changed", changed)
-	}
-	if err := p.inherit(t.Context(), &machine.Turn{MachineTurn: turn}, p.view.Nodes["new"]); err != nil || !p.memo.inherited[turn.Turn] {
-		t.Fatal(err, p.memo.inherited)
-	}
-	heir := &corev1.Node{}
-	if err := p.client.Get(t.Context(), types.NamespacedName{Name: "new"}, heir); err != nil || heir.Annotations[v1alpha1.AnnotationEvicted] != `["ReplicaSet/shop/cart"]` {
-		t.Errorf("%v, %v", heir.Annotations, err)
-	}
 }
 
 // A node that is cordoned was schedulable before: it is drained again, and with it what has come since.

@@ -75,9 +75,6 @@ func (w *world) parse() (err error) {
 		OnFull: r.OnFull, Timeout: defaultTimeout, MatchOSImage: r.ImageMatch == v1alpha1.ImageMatchOSImage, ControlPlane: r.ControlPlane != nil,
 		Drains: spec.Drain == nil || !spec.Drain.Disabled, DetectOnly: r.DetectOnly, Ending: w.rollout.DeletionTimestamp != nil, ScaleSets: r.ScaleSets,
 	}
-	if at := w.rollout.DeletionTimestamp; at != nil {
-		w.rules.EndingSince = at.Time
-	}
 	surge := intstr.FromInt32(1)
 	if r.Surge != nil {
 		surge = *r.Surge

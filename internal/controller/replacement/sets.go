@@ -78,10 +78,8 @@ type set struct {
 	// looking is why it can't be looked at, preparing why nothing more can be asked for, changing why it can't be changed, and adding why there is no room
 	// for more machines.
 	looking, preparing, changing, adding trouble
-	// declined is why the cloud adds no machine whatever time it is given, declinedSince since when it has said nothing else of that, and declinedAt when it
-	// has said so last.
-	declined                  string
-	declinedSince, declinedAt time.Time
+	// declined is why the cloud adds no machine whatever time it is given, by its last answer.
+	declined string
 	// changed is when something of the rollout's was last done to it, and stale is true when it is to be looked at as soon as may be.
 	changed time.Time
 	stale   bool
@@ -143,7 +141,7 @@ func earlier(a, b time.Time) time.Time {
 // looked takes in what a look has shown. ours are the machines of turns.
 func (s *set) looked(d cloud.Set, machines []cloud.Machine, ours []string, now time.Time) {
 	if s.known && s.described.Model != d.Model {
-		s.agrees() // Something else is asked for from now on.
+		s.declined = "" // Something else is asked for from now on.
 	}
 	s.known, s.described, s.at, s.looking, s.stale, s.absent, s.unfound = true, d, now, trouble{}, false, false, time.Time{}
 	s.machines = make([]machine.Machine, len(machines))
@@ -188,21 +186,16 @@ func (s *set) vanishes(err error, ours []string, now time.Time) {
 }
 
 // answered takes in what the cloud says of an addition.
-func (s *set) answered(err error, now time.Time) {
+func (s *set) answered(err error) {
 	switch cloud.KindOf(err) {
 	case cloud.KindInvalid, cloud.KindNotFound, cloud.KindFailed:
-		if s.declined, s.declinedAt = err.Error(), now; s.declinedSince.IsZero() {
-			s.declinedSince = now
-		}
+		s.declined = err.Error()
 	case cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable:
 		// That says nothing of what was asked for.
 	case "", cloud.KindQuota, cloud.KindFull, cloud.KindDenied:
-		s.agrees()
+		s.declined = ""
 	}
 }
-
-// agrees forgets that the cloud has declined additions.
-func (s *set) agrees() { s.declined, s.declinedSince, s.declinedAt = "", time.Time{}, time.Time{} }
 
 // impossible reports whether an error of Send says that an operation has had no effect: the cloud does not do it, and it has not been asked before.
 func (s *set) impossible(token string, kind cloud.Kind) bool {
@@ -239,7 +232,7 @@ func (s *set) view(operations []v1alpha1.CloudOperation, now time.Time) *machine
 			v.Trouble, v.TroubleMessage = t.reason, t.message
 		}
 	}
-	v.Declined, v.DeclinedSince, v.DeclinedAt = s.declined, s.declinedSince, s.declinedAt
+	v.Declined = s.declined
 	v.Careful = s.adding.failures > 0 || s.declined != ""
 	if s.adding.rests(now) {
 		v.NoRoom, v.NoRoomMessage = s.adding.reason, s.adding.message

@@ -155,8 +155,12 @@ func (p *pass) writeStatus(ctx context.Context) error {
 		p.gone = client.IgnoreNotFound(err) == nil
 		return fmt.Errorf("writing status, %w", err)
 	}
+	absentBefore := absentees(p.holder, p.rollout.UID, turnof.StatusOf(p.stored).Turns)
 	p.stored = changed
-	p.memo.written = changed.DeepCopy()
+	p.memory.wrote(p.memo, changed)
+	if !equality.Semantic.DeepEqual(absentBefore, absentees(p.holder, p.rollout.UID, p.rollout.Status.Turns)) {
+		p.fleet.Changed() // Budgets count other Nodes now.
+	}
 	p.reports.Written(p.rollout.UID, changed.GetResourceVersion(), p.now)
 	return nil
 }

@@ -25,7 +25,7 @@ func (p *pass) gather() {
 	healthy := turnof.Healthy(p.snapshot.Fleet, p.rollout.Spec.Health)
 	v := &machine.World{
 		Rules: p.rules, Now: p.now, Sets: map[string]*machine.Set{}, Nodes: map[string]*machine.Node{}, Attempt: p.attempt,
-		Drained: p.memo.drained, Left: p.memo.left, Deleted: p.memo.deleted, Inherited: p.memo.inherited, Held: map[string]bool{},
+		Drained: p.memo.drained, Left: p.memo.left, Deleted: p.memo.deleted, Held: map[string]bool{},
 		Unjoined: map[string]string{}, Waits: map[string]string{}, Stays: map[string]string{},
 		Unhealthy: func(name string) (string, time.Time) { return unhealthy(&healthy, name, p.now) },
 		SoakEnd: func(name string, since time.Time) time.Time {

@@ -23,7 +23,7 @@ func (w *World) adding(t *Turn, all []*Turn) bool {
 		}
 		return false
 	}
-	if t.Failed != nil && w.Ending && !w.Bound(t) && s.Declined != "" && s.DeclinedAt.After(w.EndingSince) {
+	if t.Failed != nil && w.Ending && !w.Bound(t) && s.Declined != "" {
 		t.Over = true // It would ask for ever.
 		return false
 	}
@@ -59,18 +59,15 @@ func (w *World) exceeds(t *Turn, s *Set, all []*Turn) bool {
 	return u.used > w.surge(s, before)
 }
 
-// declined is a turn for which the cloud adds no machine, and says that it never will. It fails once a replacement would have had to be ready, and the cloud
-// says it still: until then people may mend what is wrong. One that can't do without a replacement, or that may have been given one, goes on asking.
+// declined is a turn for which the cloud adds no machine, and says that it never will. It fails once a replacement would have had to be ready: until then
+// people may mend what is wrong. One that can't do without a replacement, or that may have been given one, goes on asking.
 func (w *World) declined(t *Turn, s *Set) bool {
 	if s.Declined == "" {
 		return false
 	}
-	deadline := t.PhaseSince.Add(w.Timeout)
-	if later := s.DeclinedSince.Add(w.Timeout); later.After(deadline) {
-		deadline = later
-	}
-	if s.DeclinedAt.Before(deadline) {
-		return false // It is asked again, and that is when it is looked at again.
+	if deadline := t.PhaseSince.Add(w.Timeout); w.Now.Before(deadline) {
+		t.at(deadline)
+		return false
 	}
 	why := fmt.Sprintf("scale set %s has not got the machine that was to take the place of %s within replacementReady.timeout, %s: %s",
 		s.Name, or(or(t.Node, t.Machine), "one that is gone"), w.Timeout, s.Declined)

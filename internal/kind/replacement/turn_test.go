@@ -31,7 +31,7 @@ func newScene(phase v1alpha1.MachinePhase) *scene {
 	set := &Set{
 		Name: "pool", Image: "images/two", ImageName: "two", Model: "2", Capacity: 4, Known: true, LookedAt: now,
 		Machines: []Machine{
-			{ID: "old", ProviderID: "sky://old", Zone: "a", State: Running}, {ID: "other", ProviderID: "sky://other", Zone: "b", State: Running, UpToDate: true,},
+			{ID: "old", ProviderID: "sky://old", Zone: "a", State: Running}, {ID: "other", ProviderID: "sky://other", Zone: "b", State: Running, UpToDate: true},
 			{ID: "new", ProviderID: "sky://new", Zone: "a", State: Running, UpToDate: true},
 		},
 	}
@@ -75,9 +75,9 @@ func newScene(phase v1alpha1.MachinePhase) *scene {
 	return s
 }
 
-// declined is a cloud that adds no machine since so long, which is asked since so long.
-func (s *scene) declined(since, asked time.Duration) {
-	s.set.Declined, s.set.DeclinedSince, s.set.DeclinedAt = "no such image", now.Add(-since), now
+// declined is a cloud that adds no machine, which is asked since so long.
+func (s *scene) declined(asked time.Duration) {
+	s.set.Declined = "no such image"
 	s.turn.PhaseSince.Time = now.Add(-asked)
 }
 
@@ -253,21 +253,17 @@ func TestJudge(t *testing.T) {
 		}, verdict{giving, StepFail, failed, "has not joined yet", false}},
 		"failed late":       {adding, func(s *scene) { s.overdue(&Ended{Message: "it broke"}) }, verdict{giving, StepFail, failed, "it broke", false}},
 		"late, and no room": {adding, func(s *scene) { s.overdue(&Ended{NoRoom: true, Message: "no cores"}) }, verdict{adding, StepAdd, pending, "no cores", false}},
-		"declined":          {adding, func(s *scene) { s.declined(9*time.Minute, time.Hour) }, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
-		"declined for long": {adding, func(s *scene) { s.declined(10*time.Minute, time.Hour) }, verdict{giving, StepFail, failed,
+		"declined":          {adding, func(s *scene) { s.declined(time.Minute) }, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
+		"declined for long": {adding, func(s *scene) { s.declined(time.Hour) }, verdict{giving, StepFail, failed,
 			"has not got the machine that was to take the place of n-old within replacementReady.timeout, 10m0s: no such image", false}},
-		"declined some time ago": {adding, func(s *scene) {
-			s.declined(20*time.Minute, time.Hour)
-			s.set.DeclinedAt = now.Add(-11 * time.Minute)
-		}, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
-		"declined since before the turn": {adding, func(s *scene) { s.declined(time.Hour, 9*time.Minute) }, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
+		"declined since before the turn": {adding, func(s *scene) { s.declined(9 * time.Minute) }, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
 		"declined, and not sent for sure": {adding, func(s *scene) {
-			s.declined(time.Hour, time.Hour)
+			s.declined(time.Hour)
 			s.under("Add", nil)
 			s.set.Operations[0].Sent = false
 		}, verdict{adding, StepNone, failed, "no such image", false}},
 		"declined, and its machine is gone": {adding, func(s *scene) {
-			s.declined(time.Hour, time.Hour)
+			s.declined(time.Hour)
 			s.turn.Machine, s.turn.DeletesFirst = "", true
 		}, verdict{adding, StepAdd, failed, "no such image", false}},
 		"unknown set": {adding, func(s *scene) { s.set.Known = false }, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
@@ -462,7 +458,7 @@ func TestJudge(t *testing.T) {
 			s.ControlPlane = true
 			s.missing("new", time.Hour)
 			s.smaller(true)
-		}, verdict{deleting, StepDelete, "", "", false}},
+		}, verdict{adding, StepAdd, "", "", false}},
 		"a CP uncordoned":    {deleting, func(s *scene) { s.ControlPlane, s.Nodes["n-old"].Spec.Unschedulable = true, false }, verdict{deleting, StepCordon, "", "", false}},
 		"deletes uncordoned": {deleting, func(s *scene) { s.Nodes["n-old"].Spec.Unschedulable = false }, verdict{draining, StepCordon, "", "", false}},
 		"deletes undrained":  {deleting, func(s *scene) { s.Drained["t"] = false }, verdict{draining, StepDrain, "", "", false}},
@@ -649,7 +645,7 @@ func TestJudge(t *testing.T) {
 func TestDeclinedWithoutSurge(t *testing.T) {
 	s := newScene(v1alpha1.MachineAdding)
 	s.Retries = &v1alpha1.Retries{Limit: 3}
-	s.declined(time.Hour, time.Hour)
+	s.declined(time.Hour)
 	s.turn.Machine, s.turn.Node, s.turn.NodeUID, s.turn.DeletesFirst = "", "", "", true
 	next := &Turn{MachineTurn: v1alpha1.MachineTurn{
 		Turn: "u", Node: "n-old", NodeUID: "uid-old", ScaleSet: "pool", Machine: "old", Attempt: "2", Phase: v1alpha1.MachineClaiming, DeletesFirst: true,
@@ -682,11 +678,6 @@ func TestDeclinedWithoutSurge(t *testing.T) {
 	}
 	s.set.Declined = "no such image"
 	s.Ending = true
-	s.EndingSince = s.set.DeclinedAt.Add(time.Second)
-	if s.Judge([]*Turn{s.turn}); s.turn.Over {
-		t.Error("it is over, and the cloud was not asked since the rollout was deleted")
-	}
-	s.EndingSince = s.set.DeclinedAt.Add(-time.Second)
 	if s.Judge([]*Turn{s.turn}); !s.turn.Over {
 		t.Errorf("it asks for ever: %+v", s.turn)
 	}
@@ -1191,7 +1182,7 @@ func TestMadeOfWhatWasAskedForThen(t *testing.T) {
 		} {
 			s := newScene(phase)
 			s.without("new")
-			
+
 			s.turn.Attempt, s.machine("other").UpToDate = "1", false
 			healed := Machine{ID: "healed", ProviderID: "sky://healed", State: Running, UpToDate: true, Created: now.Add(-25 * time.Second)}
 			change(&healed)

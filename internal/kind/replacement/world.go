@@ -39,9 +39,8 @@ type Rules struct {
 	TurnTimeout time.Duration
 	// Retries of failed turns; nil is none.
 	Retries *v1alpha1.Retries
-	// Ending is true once the rollout is being deleted, and EndingSince since when.
-	Ending      bool
-	EndingSince time.Time
+	// Ending is true once the rollout is being deleted.
+	Ending bool
 	// ScaleSets are those that the rollout is for; none is all that its nodes are in.
 	ScaleSets []string
 	// Waves is true where the rollout has waves: how far it has come through them counts for one revision.
@@ -105,10 +104,8 @@ type Set struct {
 	Message       string
 	NoRoom        v1alpha1.Reason
 	NoRoomMessage string
-	// Declined is what the cloud says of additions that it does not do, whatever time it is given, DeclinedSince since when it has said nothing else, and
-	// DeclinedAt when it has said so last.
-	Declined                  string
-	DeclinedSince, DeclinedAt time.Time
+	// Declined is why the cloud adds no machine whatever time it is given, by its last answer.
+	Declined string
 	// Trouble and TroubleMessage are the last of these, also while it is being tried again.
 	Trouble        v1alpha1.Reason
 	TroubleMessage string
@@ -191,8 +188,6 @@ type World struct {
 	Drained, Left map[string]bool
 	// Deleted is when a cloud has confirmed that it has deleted a turn's machine, as the turn had asked for, by the same keys.
 	Deleted map[string]time.Time
-	// Inherited are the turns whose replacement's Node has the record of what was evicted from the one that went.
-	Inherited map[string]bool
 	// Held are the operations, by their tokens, that are written down and must not be sent yet: a node is not as it was when they were.
 	Held map[string]bool
 	// Unjoined says, by turn, why a replacement is no member of the control plane, and Waits why a node can't leave it: that may be for others.

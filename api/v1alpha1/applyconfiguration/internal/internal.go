@@ -765,9 +765,6 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: dev.moult.moult.api.v1alpha1.ScaleSetStatus
   map:
     fields:
-    - name: accounted
-      type:
-        scalar: numeric
     - name: capacity
       type:
         scalar: numeric

@@ -28,9 +28,6 @@ type ScaleSetStatusApplyConfiguration struct {
 	RolledBack *string `json:"rolledBack,omitempty"`
 	// Capacity is how many machines it is to have, as the cloud says.
 	Capacity *int32 `json:"capacity,omitempty"`
-	// Accounted is the capacity as far as it is known what became of it. By how much Capacity is less, others have taken from it, and turns whose machines are
-	// gone have still to take account of that.
-	Accounted *int32 `json:"accounted,omitempty"`
 	// Machines is how many there are, and Outdated how many of them are to be replaced.
 	Machines *int32 `json:"machines,omitempty"`
 	// Outdated is how many are to be replaced.
@@ -104,14 +101,6 @@ func (b *ScaleSetStatusApplyConfiguration) WithRolledBack(value string) *ScaleSe
 // If called multiple times, the Capacity field is set to the value of the last call.
 func (b *ScaleSetStatusApplyConfiguration) WithCapacity(value int32) *ScaleSetStatusApplyConfiguration {
 	b.Capacity = &value
-	return b
-}
-
-// WithAccounted sets the Accounted field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Accounted field is set to the value of the last call.
-func (b *ScaleSetStatusApplyConfiguration) WithAccounted(value int32) *ScaleSetStatusApplyConfiguration {
-	b.Accounted = &value
 	return b
 }
 
