@@ -127,7 +127,7 @@ func (u *machines) spread() {
 	}
 }
 
-// addGone adds the turns of which no Node is left, and machines that wait without one.
+// addGone adds the turns of which no Node is left, and machines that failed without one.
 func (u *machines) addGone() {
 	for i := range u.of.Status.Turns {
 		t := &u.of.Status.Turns[i]
@@ -136,21 +136,20 @@ func (u *machines) addGone() {
 		}
 		line := Node{Node: t.UnitName()}
 		u.turns(&line, t)
-		ask := rollout.Unit{Node: line.Node, State: line.State, Claimed: true, Skipped: line.Skipped, Nodeless: nodeless(t)}
+		ask := rollout.Unit{Node: line.Node, State: line.State, Claimed: true, Skipped: line.Skipped}
 		if line.RetryAt != nil {
 			ask.RetryAt = line.RetryAt.Time
 		}
 		u.nodes, u.asked = append(u.nodes, line), append(u.asked, ask)
 	}
-	for i := range u.of.Status.Waiting {
-		w := &u.of.Status.Waiting[i]
-		if !strings.Contains(w.Node, "/") || slices.ContainsFunc(u.nodes, func(n Node) bool { return n.Node == w.Node }) {
+	for i := range u.of.Status.Failed {
+		f := &u.of.Status.Failed[i]
+		if !strings.Contains(f.Node, "/") || slices.ContainsFunc(u.nodes, func(n Node) bool { return n.Node == f.Node }) {
 			continue
 		}
 		// A machine without a Node: the status alone knows it.
-		line := Node{Node: w.Node, State: v1alpha1.UnitOutdated, Reason: w.Reason, Message: w.Message, Since: w.Since}
-		u.nodes = append(u.nodes, line)
-		u.asked = append(u.asked, rollout.Unit{Node: line.Node, State: line.State, Nodeless: true, Reason: w.Reason, Message: w.Message})
+		u.nodes = append(u.nodes, Node{Node: f.Node, State: v1alpha1.UnitFailed, Reason: f.Reason, Message: f.Message, Since: f.Since})
+		u.asked = append(u.asked, rollout.Unit{Node: f.Node, State: v1alpha1.UnitFailed, Nodeless: true, Reason: f.Reason, Message: f.Message})
 	}
 }
 
@@ -269,9 +268,6 @@ var machineReasons = []v1alpha1.Reason{
 
 func machineReason(r v1alpha1.Reason) bool { return slices.Contains(machineReasons, r) }
 
-// nodeless reports whether a turn is that of a machine that has no Node.
-func nodeless(t *v1alpha1.MachineTurn) bool { return t.Node == "" && t.Machine != "" }
-
 // turns makes the line that of a node in a turn. One that has failed is failed in whatever phase it stays: not every failure is in the claim of its node.
 func (u *machines) turns(line *Node, t *v1alpha1.MachineTurn) {
 	line.State, line.Phase, line.Since, line.Started, line.Message = v1alpha1.UnitUpdating, v1alpha1.Phase(t.Phase), &t.PhaseSince, &t.Since, said(t)
@@ -282,7 +278,7 @@ func (u *machines) turns(line *Node, t *v1alpha1.MachineTurn) {
 	if f == nil {
 		return
 	}
-	line.State, line.Reason, line.Since, line.Skipped = v1alpha1.UnitFailed, f.Reason, &f.Time, f.Skipped || nodeless(t)
+	line.State, line.Reason, line.Since, line.Skipped = v1alpha1.UnitFailed, f.Reason, &f.Time, f.Skipped
 	s := u.of.Spec.Strategy
 	if s == nil || t.Phase == v1alpha1.MachineSoaking {
 		return // There is nothing to be tried again.

@@ -141,9 +141,9 @@ func TestMachines(t *testing.T) {
 		"failed, and has the place": {aReplacement(inTurn(v1alpha1.MachineSoaking, by("7", "n"), gone, func(t *v1alpha1.MachineTurn) { t.Machine = "" }, failedTurn)), aMachine("n", "pool"),
 			[]string{"n Failed Soaking ReplacementFailed not ready in 15m"}},
 		"without a Node": {aReplacement(func(nr *v1alpha1.NodeRollout) {
-			nr.Status.Waiting = []v1alpha1.UnitStatus{{Node: "pool/7", Reason: v1alpha1.ReasonScaleSetBusy, Message: "may still join"}}
-			nr.Status.Counts = &v1alpha1.UnitCounts{Total: 2, Updated: 1, Waiting: 1}
-		}), aMachine("m", "pool"), []string{"pool/7 Outdated ScaleSetBusy may still join", "m Updated"}},
+			nr.Status.Failed = []v1alpha1.UnitStatus{{Node: "pool/7", Reason: v1alpha1.ReasonMachineUnknown, Message: "it failed and has no Node"}}
+			nr.Status.Counts = &v1alpha1.UnitCounts{Total: 2, Updated: 1, Failed: 1}
+		}), aMachine("m", "pool"), []string{"pool/7 Failed MachineUnknown it failed and has no Node", "m Updated"}},
 		"failed": {aReplacement(), aMachine("n", "pool", taken(fails(v1alpha1.ReasonDrainTimeout, false))), []string{"n Failed DrainTimeout it broke"}},
 		"failed, and its replacement is on its way out": {
 			aReplacement(inTurn(v1alpha1.MachineDiscarding, by("7", ""), failedTurn)), aMachine("n", "pool", taken(fails(v1alpha1.ReasonReplacementFailed, false))),
@@ -191,10 +191,6 @@ func TestMachinesTriedAgain(t *testing.T) {
 		"skipped":          {rollout: aReplacement(retried, inTurn(v1alpha1.MachineJoining, failed(now.Add(-5*time.Minute), true))), node: "n", want: again, skipped: true},
 		"has the place":    {rollout: aReplacement(retried, inTurn(v1alpha1.MachineSoaking, failed(now.Add(-5*time.Minute), false))), node: "n"},
 		"its Node is gone": {rollout: aReplacement(retried, inTurn(v1alpha1.MachineJoining, failed(now.Add(-5*time.Minute), false))), node: "m", want: again},
-		"it never had a Node": {
-			rollout: aReplacement(retried, inTurn(v1alpha1.MachineJoining, func(t *v1alpha1.MachineTurn) { t.Node = "" }, failed(now.Add(-5*time.Minute), false))),
-			node:    "m", want: again, skipped: true,
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := See(nil, []corev1.Node{aMachine(tc.node, "pool")}, nil, now).NodeRollouts([]v1alpha1.NodeRollout{tc.rollout}).Rollouts()[0]

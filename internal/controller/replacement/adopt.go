@@ -22,7 +22,7 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// adopt takes over the nodes that Ducklett was replacing. Their turns are written down with everything else; what Ducklett has left on a node is taken
+// adopt takes over the nodes that Ducklett was replacing. Treplacement turns are written down with everything else; what Ducklett has left on a node is taken
 // off once that is done. While nothing may begin they are left as they are: whoever only wants to see can go back.
 func (p *pass) adopt(ctx context.Context) error {
 	s := p.rollout.Spec.Strategy

@@ -39,8 +39,8 @@ func (p *pass) settle(ctx context.Context) error {
 			due = append(due, func() error { return p.recordEvicted(ctx, t, n) })
 		}
 	}
-	for i := range p.spots {
-		s := &p.spots[i]
+	for i := range p.nodes {
+		s := &p.nodes[i]
 		switch {
 		case s.Step == machine.StepRelease:
 			due = append(due, func() error { return p.release(ctx, s.Node) })
@@ -54,7 +54,7 @@ func (p *pass) settle(ctx context.Context) error {
 }
 
 // wantsTaint reports whether a node is to carry the taint of those that are still to be replaced.
-func (p *pass) wantsTaint(s *machine.Spot) bool {
+func (p *pass) wantsTaint(s *machine.NodeState) bool {
 	strategy := p.rollout.Spec.Strategy
 	return strategy != nil && strategy.TaintOutdated && !p.rules.Ending && !p.rules.DetectOnly && s.Counted && !s.WithoutNode() && !s.OptedOut && s.Unit.State != v1alpha1.UnitUpdated
 }
@@ -236,7 +236,7 @@ func (p *pass) tell(ctx context.Context, t *machine.Turn, n *machine.Node) error
 	return p.told(p.drainOf(t, n, false).Tell(ctx, n.Node, stage))
 }
 
-// leaving are the nodes that are on their way out of the control plane, by turn.
+// leaving are the nodes that are on treplacement way out of the control plane, by turn.
 func leaving(turns []*machine.Turn) map[string]string {
 	nodes := map[string]string{}
 	for _, t := range turns {

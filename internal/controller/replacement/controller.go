@@ -189,7 +189,7 @@ type pass struct {
 	view     *machine.World
 	api      cloud.Cloud // nil where it can't be had
 	turns    []*machine.Turn
-	spots    []machine.Spot
+	nodes    []machine.NodeState
 	orders   []order
 	prepared map[string]bool // operations that are written down in this pass
 	decision rollout.Decision
@@ -198,7 +198,7 @@ type pass struct {
 	blind        v1alpha1.Reason
 	blindMessage string
 	gone         bool              // the NodeRollout is
-	leaving      map[string]string // the nodes that are on their way out of the control plane, by turn
+	leaving      map[string]string // the nodes that are on treplacement way out of the control plane, by turn
 	happened     []events.Event
 	// restored is told of images that have been put back, once that is written down.
 	restored []events.Event

@@ -23,7 +23,7 @@ import (
 )
 
 // start asks who goes next. Nodes whose replacement is ready are claimed, under the fleet's lock, on what is to be seen there; of others the turn
-// begins, as far as their scale set has room for it.
+// begins, as far as treplacement scale set has room for it.
 func (p *pass) start(ctx context.Context) error {
 	p.decide(p.snapshot.Fleet)
 	if p.rules.Ending {
@@ -57,8 +57,8 @@ func (p *pass) units() (units []rollout.Unit, total int) {
 			total++
 		}
 	}
-	for i := range p.spots {
-		s := &p.spots[i]
+	for i := range p.nodes {
+		s := &p.nodes[i]
 		if s.Counted && (!s.Unit.OptedOut || s.Unit.State != v1alpha1.UnitOutdated) {
 			total++
 		}
@@ -90,7 +90,7 @@ func (p *pass) decide(f rollout.Fleet) {
 	p.queued.Set(p.key, slices.ContainsFunc(p.decision.Waiting, fleet.ForBudget))
 }
 
-// atOnce is how many nodes of a control plane of so many may be in a turn at once: as many as leaves a quorum of their etcd if one more fails.
+// atOnce is how many nodes of a control plane of so many may be in a turn at once: as many as leaves a quorum of treplacement etcd if one more fails.
 func (p *pass) atOnce(nodes int) int {
 	if !p.etcd() {
 		return 1
@@ -135,12 +135,12 @@ func (p *pass) claimOf(t *machine.Turn) v1alpha1.Claim {
 	}
 }
 
-// begin begins the turns of nodes that the decision names, in order, as far as their scale sets have room.
+// begin begins the turns of nodes that the decision names, in order, as far as treplacement scale sets have room.
 func (p *pass) begin(ctx context.Context) {
 	rooms := p.view.Rooms(p.turns)
-	spots := map[string]*machine.Spot{}
-	for i := range p.spots {
-		spots[p.spots[i].Unit.Node] = &p.spots[i]
+	spots := map[string]*machine.NodeState{}
+	for i := range p.nodes {
+		spots[p.nodes[i].Unit.Node] = &p.nodes[i]
 	}
 	total := len(p.turns)
 	for _, name := range p.decision.Start {
@@ -175,7 +175,7 @@ func (p *pass) begin(ctx context.Context) {
 		p.reports.Start(p.rollout.UID, name)
 		log.FromContext(ctx).Info("turn begun", "node", name, "scaleSet", s.Set.Name, "machine", s.Machine.ID, "deletesFirst", t.DeletesFirst)
 	}
-	p.spots = slices.DeleteFunc(p.spots, func(s machine.Spot) bool {
+	p.nodes = slices.DeleteFunc(p.nodes, func(s machine.NodeState) bool {
 		return slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return t.Node == s.Name && t.NodeUID == s.UID })
 	})
 }
@@ -244,7 +244,7 @@ func (p *pass) rollBack() {
 func (p *pass) failing(s *machine.Set) bool {
 	return slices.ContainsFunc(p.turns, func(t *machine.Turn) bool {
 		return t.ScaleSet == s.Name && t.Failed != nil && !t.Failed.Skipped && t.Attempt == p.attempt(s, p.view.Nodes[t.Node])
-	}) || slices.ContainsFunc(p.spots, func(spot machine.Spot) bool {
+	}) || slices.ContainsFunc(p.nodes, func(spot machine.NodeState) bool {
 		return spot.Set == s && spot.Unit.State == v1alpha1.UnitFailed && !spot.Unit.Skipped && !spot.WithoutNode()
 	})
 }

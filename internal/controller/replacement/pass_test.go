@@ -538,13 +538,13 @@ func TestPutBack(t *testing.T) {
 
 // An image is complete once all nodes have it that are not left alone, and stays so until turns fail with it.
 func TestCompleteImages(t *testing.T) {
-	spot := func(state v1alpha1.UnitState, change ...func(*machine.Spot)) func(*pass) {
+	spot := func(state v1alpha1.UnitState, change ...func(*machine.NodeState)) func(*pass) {
 		return func(p *pass) {
-			s := machine.Spot{Set: p.view.Sets["set"], Machine: &machine.Machine{}, Counted: true, Unit: rollout.Unit{State: state}}
+			s := machine.NodeState{Set: p.view.Sets["set"], Machine: &machine.Machine{}, Counted: true, Unit: rollout.Unit{State: state}}
 			for _, how := range change {
 				how(&s)
 			}
-			p.spots = append(p.spots, s)
+			p.nodes = append(p.nodes, s)
 		}
 	}
 	updated, outdated, failed := spot(v1alpha1.UnitUpdated), spot(v1alpha1.UnitOutdated), spot(v1alpha1.UnitFailed)
@@ -563,15 +563,15 @@ func TestCompleteImages(t *testing.T) {
 		"all":            {[]func(*pass){updated, updated}, true, true},
 		"one outdated":   {[]func(*pass){updated, outdated}, false, true},
 		"one has failed": {[]func(*pass){updated, failed}, false, false},
-		"of another set": {[]func(*pass){updated, spot(v1alpha1.UnitOutdated, func(s *machine.Spot) { s.Set = &machine.Set{Name: "other"} })}, true, true},
+		"of another set": {[]func(*pass){updated, spot(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Set = &machine.Set{Name: "other"} })}, true, true},
 		"left alone": {[]func(*pass){
 			updated,
-			spot(v1alpha1.UnitOutdated, func(s *machine.Spot) { s.Counted = false }),
-			spot(v1alpha1.UnitOutdated, func(s *machine.Spot) { s.Unit.OptedOut = true }),
-			spot(v1alpha1.UnitOutdated, func(s *machine.Spot) { s.Machine.Protected = true }),
-			spot(v1alpha1.UnitFailed, func(s *machine.Spot) { s.Unit.Skipped = true }),
+			spot(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Counted = false }),
+			spot(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Unit.OptedOut = true }),
+			spot(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Machine.Protected = true }),
+			spot(v1alpha1.UnitFailed, func(s *machine.NodeState) { s.Unit.Skipped = true }),
 		}, true, true},
-		"only such":       {[]func(*pass){spot(v1alpha1.UnitUpdated, func(s *machine.Spot) { s.Unit.OptedOut = true })}, false, true},
+		"only such":       {[]func(*pass){spot(v1alpha1.UnitUpdated, func(s *machine.NodeState) { s.Unit.OptedOut = true })}, false, true},
 		"a turn goes on":  {[]func(*pass){updated, turn(func(*machine.Turn) {})}, false, true},
 		"a turn is over":  {[]func(*pass){updated, turn(func(t *machine.Turn) { t.Over = true })}, true, true},
 		"another's turn":  {[]func(*pass){updated, turn(func(t *machine.Turn) { t.ScaleSet = "other" })}, true, true},
@@ -623,7 +623,7 @@ func TestRollBack(t *testing.T) {
 	turn("changed-since", "another", false)
 	turn("skipped", now, true)
 	turn("put-back", now, false)
-	p.spots = []machine.Spot{{Set: p.view.Sets["by-node"], Unit: rollout.Unit{State: v1alpha1.UnitFailed}}, {Set: p.view.Sets["well"], Unit: rollout.Unit{State: v1alpha1.UnitUpdated}}}
+	p.nodes = []machine.NodeState{{Set: p.view.Sets["by-node"], Unit: rollout.Unit{State: v1alpha1.UnitFailed}}, {Set: p.view.Sets["well"], Unit: rollout.Unit{State: v1alpha1.UnitUpdated}}}
 	for range 2 {
 		p.orders = nil
 		p.decision.Halted.Message = "halted"
@@ -1098,7 +1098,7 @@ func TestWavesHeedHealth(t *testing.T) {
 		if broken {
 			p.snapshot.Nodes["new"].Taints = []corev1.Taint{{Key: "broken"}}
 		}
-		p.spots = []machine.Spot{
+		p.nodes = []machine.NodeState{
 			{Node: p.view.Nodes["new"], Counted: true, Unit: rollout.Unit{Node: "new", State: v1alpha1.UnitUpdated}},
 			{Node: p.view.Nodes["old"], Counted: true, Unit: rollout.Unit{Node: "old", State: v1alpha1.UnitOutdated}},
 		}
@@ -1174,7 +1174,7 @@ func TestBeginOncePerMachine(t *testing.T) {
 	set := &machine.Set{Name: "set", Known: true, Capacity: 3, Machines: []machine.Machine{{ID: "m-old"}}}
 	p.view.Sets["set"] = set
 	p.turns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineSoaking)}}
-	p.spots = []machine.Spot{{Node: p.view.Nodes["again"], Set: set, Machine: &set.Machines[0], Unit: rollout.Unit{Node: "again"}}}
+	p.nodes = []machine.NodeState{{Node: p.view.Nodes["again"], Set: set, Machine: &set.Machines[0], Unit: rollout.Unit{Node: "again"}}}
 	p.decision.Start = []string{"again"}
 	p.begin(t.Context())
 	if len(p.turns) != 1 || len(p.decision.Waiting) != 1 || p.decision.Waiting[0].Reason != v1alpha1.ReasonMachineUnknown {

@@ -75,8 +75,8 @@ func (p *pass) remember() {
 // complete reports whether all nodes of a set are of its image, but for those that are left alone, and no turn goes on in it.
 func (p *pass) complete(s *machine.Set) bool {
 	updated := false
-	for i := range p.spots {
-		switch spot := &p.spots[i]; {
+	for i := range p.nodes {
+		switch spot := &p.nodes[i]; {
 		case spot.Set != s || !spot.Counted || spot.Unit.OptedOut || spot.Unit.Skipped || spot.WithoutNode():
 		case spot.Unit.State == v1alpha1.UnitUpdated:
 			updated = true
@@ -275,7 +275,7 @@ func (p *pass) count() status.Progress {
 		return g
 	}
 	g.Blind, g.BlindMessage = p.blind, p.blindMessage
-	if len(p.view.Sets) == 0 && g.Blind == "" && p.alone == 0 && len(p.spots) == 0 {
+	if len(p.view.Sets) == 0 && g.Blind == "" && p.alone == 0 && len(p.nodes) == 0 {
 		g.Note = "no selected node is of a scale set"
 	}
 	tally := &tally{p: p, g: &g, states: map[v1alpha1.UnitState]int{}, failed: map[string]bool{}, waits: map[string]*rollout.Wait{}}
@@ -287,8 +287,8 @@ func (p *pass) count() status.Progress {
 			tally.turn(t)
 		}
 	}
-	for i := range p.spots {
-		tally.spot(&p.spots[i])
+	for i := range p.nodes {
+		tally.spot(&p.nodes[i])
 	}
 	list, reasons := turnof.Waiting(&p.decision, tally.failed, &g)
 	s.Waiting = list
@@ -372,7 +372,7 @@ func (p *pass) withoutNode(s *machine.Set) (n int) {
 	return n
 }
 
-// countMachines counts machines by their states.
+// countMachines counts machines by treplacement states.
 func (p *pass) countMachines() {
 	for i := range p.rollout.Status.ScaleSets {
 		s := &p.rollout.Status.ScaleSets[i]
@@ -445,7 +445,7 @@ func (y *tally) turn(t *machine.Turn) {
 }
 
 // spot counts a node that is in no turn.
-func (y *tally) spot(s *machine.Spot) {
+func (y *tally) spot(s *machine.NodeState) {
 	if !s.Unit.HoldsSlot() && (!s.Counted || s.Unit.OptedOut && s.Unit.State == v1alpha1.UnitOutdated) {
 		return
 	}

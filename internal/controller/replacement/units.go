@@ -210,12 +210,12 @@ func (p *pass) judge() {
 			p.failed(t) // It waits on for the cloud all the same.
 		}
 	}
-	p.lookAtSpots()
+	p.judgeNodes()
 }
 
-// lookAtSpots judges the nodes that are in no turn, and the machines without one.
-func (p *pass) lookAtSpots() {
-	p.spots, p.alone = p.spots[:0], 0
+// judgeNodes judges the nodes that are in no turn, and the machines without one.
+func (p *pass) judgeNodes() {
+	p.nodes, p.alone = p.nodes[:0], 0
 	inTurn := map[string]bool{}
 	for _, t := range p.turns {
 		if !t.Over {
@@ -232,9 +232,9 @@ func (p *pass) lookAtSpots() {
 		if known.Selected && s.Machine == nil && !s.Unit.OptedOut {
 			p.stranger(known)
 		}
-		p.spots = append(p.spots, s)
+		p.nodes = append(p.nodes, s)
 	}
-	p.spots = append(p.spots, p.view.MachinesWithoutNode(p.turns)...)
+	p.nodes = append(p.nodes, p.view.MachinesWithoutNode(p.turns)...)
 	p.spread()
 }
 
@@ -243,8 +243,8 @@ func (p *pass) spread() {
 	var places []string
 	var ranks []uint64
 	var asking []*rollout.Unit
-	for i := range p.spots {
-		if s := &p.spots[i]; s.Unit.Rank > 0 {
+	for i := range p.nodes {
+		if s := &p.nodes[i]; s.Unit.Rank > 0 {
 			places, ranks, asking = append(places, s.Set.Name+"/"+s.Machine.Zone), append(ranks, s.Unit.Rank), append(asking, &s.Unit)
 		}
 	}
@@ -254,7 +254,7 @@ func (p *pass) spread() {
 	}
 }
 
-// inTurn notes the nodes of a turn, which are no units of their own.
+// inTurn notes the nodes of a turn, which are no units of treplacement own.
 func (p *pass) inTurn(t *machine.Turn, nodes map[string]bool) {
 	if n := p.view.Nodes[t.Node]; n != nil && (t.NodeUID == "" || n.UID == t.NodeUID) {
 		nodes[t.Node] = true

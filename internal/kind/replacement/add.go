@@ -16,7 +16,7 @@ func (w *World) adding(t *Turn, all []*Turn) bool {
 		switch o := s.Operation(t.Operation); {
 		case o == nil:
 		case o.Sent:
-			w.overdue(t, o)
+			w.additionLate(t, o)
 		default:
 			t.Message = or(s.Message, t.Message)
 			w.declined(t, s)
@@ -27,7 +27,7 @@ func (w *World) adding(t *Turn, all []*Turn) bool {
 		t.Over = true // It would ask for ever.
 		return false
 	}
-	if why := w.unwanted(t); why != "" {
+	if why := w.whyUnwanted(t); why != "" {
 		return w.discard(t, why)
 	}
 	if gone, at := w.gone(s, t.Machine); gone {
@@ -36,7 +36,7 @@ func (w *World) adding(t *Turn, all []*Turn) bool {
 		t.at(at)
 		return false
 	}
-	if w.exceeds(t, s, all) {
+	if w.exceedsSurge(t, s, all) {
 		return w.discard(t, "surge does not allow for it any more") // It begins anew, in the way that is asked for now.
 	}
 	t.Step = StepAdd
@@ -48,9 +48,9 @@ func (w *World) adding(t *Turn, all []*Turn) bool {
 	return w.declined(t, s)
 }
 
-// exceeds reports whether a turn that has not asked for its machine yet can't have one, as surge allows for fewer since it began.
-func (w *World) exceeds(t *Turn, s *Set, all []*Turn) bool {
-	if !s.Known || !t.Surplus() || w.insists(t) {
+// exceedsSurge reports whether a turn that has not asked for its machine yet can't have one, as surge allows for fewer since it began.
+func (w *World) exceedsSurge(t *Turn, s *Set, all []*Turn) bool {
+	if !s.Known || !t.Surplus() || w.needsReplacement(t) {
 		return false
 	}
 	// What was added and nobody waits for goes, whatever is asked for.
@@ -71,37 +71,37 @@ func (w *World) declined(t *Turn, s *Set) bool {
 	}
 	why := fmt.Sprintf("scale set %s has not got the machine that was to take the place of %s within replacementReady.timeout, %s: %s",
 		s.Name, or(or(t.Node, t.Machine), "one that is gone"), w.Timeout, s.Declined)
-	if t.Operation == "" && !w.insists(t) {
+	if t.Operation == "" && !w.needsReplacement(t) {
 		return w.fail(t, v1alpha1.ReasonReplacementFailed, why)
 	}
 	w.failsInPlace(t, why)
 	return false
 }
 
-// asksOn reports whether a turn that has failed in its phase asks for a machine as before. One that the cloud is only slow to add may come.
-func (w *World) asksOn(t *Turn) bool {
+// asksAgain reports whether a turn that has failed in its phase asks for a machine as before. One that the cloud is only slow to add may come.
+func (w *World) asksAgain(t *Turn) bool {
 	s := w.set(t.ScaleSet)
 	o := s.Operation(t.Operation)
 	return t.Phase == v1alpha1.MachineAdding && t.Failed != nil && (s.Declined != "" || o == nil || !o.Sent)
 }
 
-// declining says that machines which are missing are not made up for, so that no further one may go before its replacement is there, or "".
-func (w *World) declining(s *Set, turns []*Turn) string {
+// additionsBlocked says that machines which are missing are not made up for, so that no further one may go before its replacement is there, or "".
+func (w *World) additionsBlocked(s *Set, turns []*Turn) string {
 	for _, t := range turns {
 		switch {
 		case t.ScaleSet != s.Name || t.Over || t.Phase != v1alpha1.MachineAdding:
 		case s.Declined != "":
 			return "no machine is added to scale set " + s.Name + ": " + s.Declined
-		case w.asksOn(t):
+		case w.asksAgain(t):
 			return t.Failed.Message
 		}
 	}
 	return ""
 }
 
-// overdue is a turn whose machine is being added still. It has failed once that takes longer than a replacement may take to become ready, and waits on: what
+// additionLate is a turn whose machine is being added still. It has failed once that takes longer than a replacement may take to become ready, and waits on: what
 // the cloud has begun can't be called back, and what comes of it is the turn's.
-func (w *World) overdue(t *Turn, o *v1alpha1.CloudOperation) {
+func (w *World) additionLate(t *Turn, o *v1alpha1.CloudOperation) {
 	if deadline := o.Since.Add(w.Timeout); w.Now.Before(deadline) {
 		t.at(deadline)
 		return

@@ -7,8 +7,8 @@ import (
 )
 
 func (w *World) claiming(t *Turn, all []*Turn) bool {
-	s, n := w.set(t.ScaleSet), w.old(t)
-	if why := w.unwanted(t); why != "" {
+	s, n := w.set(t.ScaleSet), w.oldNode(t)
+	if why := w.whyUnwanted(t); why != "" {
 		return w.discard(t, why)
 	}
 	if gone, at := w.gone(s, t.Machine); gone {
@@ -19,27 +19,27 @@ func (w *World) claiming(t *Turn, all []*Turn) bool {
 	if n != nil && n.Claim != nil && n.Claim.Turn == t.Turn {
 		return w.enter(t, v1alpha1.MachineDraining)
 	}
-	if moved, ok := w.keepsReady(t, s, n, all); !ok {
+	if moved, ok := w.replacementReady(t, s, n, all); !ok {
 		return moved
 	}
 	if n == nil {
-		return w.leave(t) // Its Node is gone before its machine.
+		return w.enterLeaving(t) // Its Node is gone before its machine.
 	}
 	if w.Bound(t) {
-		return w.reclaims(t, n)
+		return w.claimAgain(t, n)
 	}
 	if n.Claim == nil && n.Marked && !n.Unreadable && !n.Foreign {
-		// Somebody has taken its claim away. It is given back before it is claimed again: by its cordon it would be in its own way.
+		// Somebody has taken its claim away. It is released before it is claimed again: by its cordon it would be in its own way.
 		t.Step, t.Message = StepRelease, "the claim on Node "+n.Name+" was taken away"
 		return false
 	}
-	t.Message = w.kept(t, s.Machine(t.Machine), all)
+	t.Message = w.claimBlocked(t, s.Machine(t.Machine), all)
 	t.Claimable = t.Message == ""
 	return false
 }
 
-// keepsReady reports whether the replacement of a turn that was ready still is, or there is no room for one still.
-func (w *World) keepsReady(t *Turn, s *Set, n *Node, all []*Turn) (moved, ok bool) {
+// replacementReady reports whether the replacement of a turn that was ready still is, or there is no room for one still.
+func (w *World) replacementReady(t *Turn, s *Set, n *Node, all []*Turn) (moved, ok bool) {
 	if t.DeletesFirst {
 		if n == nil || t.Machine == "" || !w.hasRoom(s, all) {
 			return false, true
@@ -51,22 +51,22 @@ func (w *World) keepsReady(t *Turn, s *Set, n *Node, all []*Turn) (moved, ok boo
 	if m == nil {
 		return w.replacementLost(t), false
 	}
-	if m.State == Failed || w.chooses(t) && w.Outdated(s, m, w.NodeOf(m)) {
+	if m.State == Failed || w.mayRejectReplacement(t) && w.Outdated(s, m, w.NodeOf(m)) {
 		return w.enter(t, v1alpha1.MachineJoining), false
 	}
-	if w.goes(t, m) {
+	if w.replacementDeleting(t, m) {
 		return false, false
 	}
-	if why, next := w.unready(t); why != "" {
+	if why, next := w.notReady(t); why != "" {
 		t.at(next)
-		return w.wavers(t, "the replacement is not ready any more: "+why), false
+		return w.replacementUnready(t, "the replacement is not ready any more: "+why), false
 	}
 	t.UnreadySince = nil
 	return false, true
 }
 
-// goes reports whether a replacement is being deleted by others, though its Node may be well until the last moment.
-func (w *World) goes(t *Turn, m *Machine) bool {
+// replacementDeleting reports whether a replacement is being deleted by others, though its Node may be well until the last moment.
+func (w *World) replacementDeleting(t *Turn, m *Machine) bool {
 	if m == nil || m.State != Deleting {
 		return false
 	}
@@ -74,28 +74,28 @@ func (w *World) goes(t *Turn, m *Machine) bool {
 	return true
 }
 
-// kept says why a turn's node, whose replacement is ready, may not be claimed yet, or "".
-func (w *World) kept(t *Turn, m *Machine, all []*Turn) string {
+// claimBlocked says why a turn's node, whose replacement is ready, may not be claimed yet, or "".
+func (w *World) claimBlocked(t *Turn, m *Machine, all []*Turn) string {
 	s := w.set(t.ScaleSet)
 	switch {
-	case m != nil && w.doubled(m) != "":
-		return w.doubled(m)
+	case m != nil && w.duplicateNodes(m) != "":
+		return w.duplicateNodes(m)
 	case m != nil && m.Protected:
 		return protected(m)
-	case w.stray(w.old(t)) != "":
-		return w.stray(w.old(t))
-	case t.DeletesFirst && s.least():
+	case w.unownedControlPlane(w.oldNode(t)) != "":
+		return w.unownedControlPlane(w.oldNode(t))
+	case t.DeletesFirst && s.isAtMinimum():
 		return s.tooFew()
-	case t.DeletesFirst && w.declining(s, all) != "":
-		return w.declining(s, all)
-	case t.DeletesFirst && w.ControlPlane && !w.accompanied(t):
+	case t.DeletesFirst && w.additionsBlocked(s, all) != "":
+		return w.additionsBlocked(s, all)
+	case t.DeletesFirst && w.ControlPlane && !w.hasHealthyPeer(t):
 		return "no other node of the control plane is there and well, and none can be made without one: surge a machine first"
 	}
-	return w.locked(t)
+	return w.controlPlaneBlocks(t)
 }
 
-// accompanied reports whether the rollout has another node that is well than the one that goes.
-func (w *World) accompanied(t *Turn) bool {
+// hasHealthyPeer reports whether the rollout has another node that is well than the one that goes.
+func (w *World) hasHealthyPeer(t *Turn) bool {
 	for name, n := range w.Nodes {
 		if name != t.Node && n.Selected {
 			if why, _ := w.Unhealthy(name); why == "" {
@@ -106,11 +106,11 @@ func (w *World) accompanied(t *Turn) bool {
 	return false
 }
 
-// locked says why a turn's node can't leave the control plane now, or "".
-func (w *World) locked(t *Turn) string { return or(w.Unjoined[t.Turn], w.Waits[t.Turn]) }
+// controlPlaneBlocks says why a turn's node can't leave the control plane now, or "".
+func (w *World) controlPlaneBlocks(t *Turn) string { return or(w.Unjoined[t.Turn], w.Waits[t.Turn]) }
 
-// stray says why a node of the control plane is not to be touched by a rollout that knows nothing of control planes, or "".
-func (w *World) stray(n *Node) string {
+// unownedControlPlane says why a node of the control plane is not to be touched by a rollout that knows nothing of control planes, or "".
+func (w *World) unownedControlPlane(n *Node) string {
 	if w.ControlPlane || n == nil {
 		return ""
 	}

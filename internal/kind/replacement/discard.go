@@ -9,15 +9,15 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// discarding is a turn that is given up: the node that was to go is given back, and the replacement goes.
+// discarding is a turn that ends without a change: its node is released, and the replacement is deleted.
 func (w *World) discarding(t *Turn, all []*Turn) bool {
-	s, n := w.set(t.ScaleSet), w.old(t)
+	s, n := w.set(t.ScaleSet), w.oldNode(t)
 	gone := t.Machine == ""
 	if !gone {
 		gone, _ = w.gone(s, t.Machine)
 	}
 	if n != nil {
-		if t.Step = w.returning(t, n, gone); t.Step != StepNone {
+		if t.Step = w.stepToReturn(t, n, gone); t.Step != StepNone {
 			return false
 		}
 	} else if gone && w.ControlPlane && t.Node != "" && w.Nodes[t.Node] == nil && !w.Left[t.Key(false)] {
@@ -25,16 +25,16 @@ func (w *World) discarding(t *Turn, all []*Turn) bool {
 		return false
 	}
 	if t.Replacement != "" {
-		return w.back(t, s, all)
+		return w.discardReplacement(t, s, all)
 	}
-	if w.behind(t) || w.buried(t, s) {
+	if w.memberRemains(t) || w.nodeRemains(t, s) {
 		return false
 	}
 	t.ReplacementNode, t.ReplacementProviderID = "", ""
-	if w.insists(t) && !s.Absent {
-		w.forget(t, true)
+	if w.needsReplacement(t) && !s.Absent {
+		w.forgetDrained(t, true)
 		delete(w.Left, t.Key(true)) // Another has not.
-		if t.restores() {
+		if t.mustRestore() {
 			t.Node, t.NodeUID = "", ""
 		}
 		return w.enter(t, v1alpha1.MachineAdding)
@@ -43,8 +43,8 @@ func (w *World) discarding(t *Turn, all []*Turn) bool {
 	return false
 }
 
-// returning is what the node that was to go needs: it is given back, or goes with its machine if that has.
-func (w *World) returning(t *Turn, n *Node, gone bool) Step {
+// stepToReturn is what the node that was to go needs: it is released, or deleted if its machine is gone.
+func (w *World) stepToReturn(t *Turn, n *Node, gone bool) Step {
 	own := n.Claim
 	mine := own != nil && own.Turn == t.Turn
 	told := mine && own.Failed != nil
@@ -56,7 +56,7 @@ func (w *World) returning(t *Turn, n *Node, gone bool) Step {
 	case gone:
 		return StepDeleteNode
 	case w.Bound(t):
-		// It is not given back.
+		// It is not released.
 	case tells && !told:
 		return StepFail
 	case t.Failed != nil && told && !w.Ending:
@@ -67,34 +67,34 @@ func (w *World) returning(t *Turn, n *Node, gone bool) Step {
 	return StepNone
 }
 
-// back takes a replacement back.
-func (w *World) back(t *Turn, s *Set, all []*Turn) bool {
-	m, n := s.Machine(t.Replacement), w.fresh(t)
+// discardReplacement takes a replacement back.
+func (w *World) discardReplacement(t *Turn, s *Set, all []*Turn) bool {
+	m, n := s.Machine(t.Replacement), w.replacementNode(t)
 	if m != nil {
-		t.joins(m, n) // It may join in its last moment.
+		t.noteReplacementNode(m, n) // It may join in its last moment.
 	}
 	if t.Operation != "" {
 		t.Message = "machine " + t.Replacement + " is being deleted again"
-		if w.unsent(t, s, t.Replacement) {
-			w.hold(t, w.clearing(t, n))
+		if w.isUnsent(t, s, t.Replacement) {
+			w.blockOperation(t, w.stepToClear(t, n))
 		}
 		return false
 	}
 	if m == nil {
-		return w.departed(t, s, all)
+		return w.replacementGone(t, s, all)
 	}
-	if !w.ControlPlane && w.keeps(t) {
+	if !w.ControlPlane && w.keepsFailed(t) {
 		return false
 	}
 	if m.State == Deleting {
 		t.Message = "machine " + t.Replacement + " is being deleted again"
 		return false
 	}
-	if why := w.doubled(m); why != "" {
+	if why := w.duplicateNodes(m); why != "" {
 		t.Message = why
 		return false
 	}
-	if t.Step = w.clearing(t, n); t.Step != StepNone || w.keeps(t) {
+	if t.Step = w.stepToClear(t, n); t.Step != StepNone || w.keepsFailed(t) {
 		return false
 	}
 	if m.Protected {
@@ -108,10 +108,10 @@ func (w *World) back(t *Turn, s *Set, all []*Turn) bool {
 	return false
 }
 
-// keeps reports whether a replacement that has failed is still kept to be looked at: not where something else is asked for since, or that it is tried again.
+// keepsFailed reports whether a replacement that has failed is still kept to be looked at: not where something else is asked for since, or that it is tried again.
 // One of a control plane leaves it before: its member may be sick.
-func (w *World) keeps(t *Turn) bool {
-	if t.Failed == nil || w.KeepFailed <= 0 || w.Ending || t.Attempt != w.Attempt(w.set(t.ScaleSet), w.old(t)) {
+func (w *World) keepsFailed(t *Turn) bool {
+	if t.Failed == nil || w.KeepFailed <= 0 || w.Ending || t.Attempt != w.Attempt(w.set(t.ScaleSet), w.oldNode(t)) {
 		return false
 	}
 	until := t.Failed.Time.Add(w.KeepFailed)
@@ -123,27 +123,27 @@ func (w *World) keeps(t *Turn) bool {
 	return true
 }
 
-// departed is a turn whose replacement went before it was deleted. If the cloud makes another in its place, which nobody asked for, that one is deleted.
-func (w *World) departed(t *Turn, s *Set, all []*Turn) bool {
+// replacementGone is a turn whose replacement went before it was deleted. If the cloud makes another in its place, which nobody asked for, that one is deleted.
+func (w *World) replacementGone(t *Turn, s *Set, all []*Turn) bool {
 	gone, at := w.gone(s, t.Replacement)
 	t.at(at)
 	if !gone {
 		t.Message = "machine " + t.Replacement + " is not listed by the cloud"
 		return false
 	}
-	if w.behind(t) || w.buried(t, s) {
+	if w.memberRemains(t) || w.nodeRemains(t, s) {
 		return false
 	}
-	if !s.Absent && !w.insists(t) && (s.isAdding() || s.lacksMachines()) {
+	if !s.Absent && !w.needsReplacement(t) && (s.isAdding() || s.lacksMachines()) {
 		t.Message = "machine " + t.Replacement + " is gone, and the one that the cloud makes in its place is to be deleted"
 		return false
 	}
-	w.forget(t, true)
+	w.forgetDrained(t, true)
 	t.forgetReplacement(w)
 	if s.Absent {
 		return true
 	}
-	if w.insists(t) {
+	if w.needsReplacement(t) {
 		w.awaitReplacement(t) // There is to be one.
 		return true
 	}
@@ -153,9 +153,9 @@ func (w *World) departed(t *Turn, s *Set, all []*Turn) bool {
 	return true
 }
 
-// behind reports whether a replacement that is gone may have left a member in etcd, which then goes first. Where its Node was never seen, nobody can tell
+// memberRemains reports whether a replacement that is gone may have left a member in etcd, which then goes first. Where its Node was never seen, nobody can tell
 // which that is.
-func (w *World) behind(t *Turn) bool {
+func (w *World) memberRemains(t *Turn) bool {
 	if !w.ControlPlane || t.ReplacementNode == "" || w.Left[t.Key(true)] {
 		return false
 	}
@@ -188,8 +188,8 @@ func (w *World) Remains(t *Turn) (name string, seen bool) {
 	return name, seen
 }
 
-// buried reports whether a replacement that is gone has a Node still, which then goes first.
-func (w *World) buried(t *Turn, s *Set) bool {
+// nodeRemains reports whether a replacement that is gone has a Node still, which then goes first.
+func (w *World) nodeRemains(t *Turn, s *Set) bool {
 	n := w.Nodes[t.ReplacementNode]
 	if n == nil && t.ReplacementProviderID != "" {
 		n = w.find().nodes[strings.ToLower(t.ReplacementProviderID)]
@@ -201,16 +201,16 @@ func (w *World) buried(t *Turn, s *Set) bool {
 	return true
 }
 
-// clearing is what a replacement's node needs before its machine may be deleted. A member of etcd it may have also where there is no Node.
-func (w *World) clearing(t *Turn, n *Node) Step {
+// stepToClear is what a replacement's node needs before its machine may be deleted. A member of etcd it may have also where there is no Node.
+func (w *World) stepToClear(t *Turn, n *Node) Step {
 	switch {
 	case n == nil:
 	case n.Claim == nil || n.Claim.Turn != t.Turn:
-		w.forget(t, true)
+		w.forgetDrained(t, true)
 		delete(w.Left, t.Key(true)) // It may have become a member since there was none.
 		return StepHold
 	case n.Claim.Cordoned == nil || !n.Spec.Unschedulable:
-		w.forget(t, true)
+		w.forgetDrained(t, true)
 		return StepCordonBack
 	case w.Drains && !w.Drained[t.Key(true)]:
 		return StepDrainBack

@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replacement says what the turn of a machine that is replaced needs next: which machine is added for it, which one takes its place, when
-// its node goes, and what is taken back when it does not. It is given everything, and only says.
+// Package replacement judges the turns of machines that are replaced: which machine takes a place, what a turn does next, and why a node waits. It is pure: the
+// controller gathers a World, calls Judge, writes the turns to status, and then takes each turn's Step.
 //
-// Memory is a v1alpha1.MachineTurn for each turn and a v1alpha1.CloudOperation for each thing that a cloud was asked for, both in the rollout's
-// status, and the claim on the Node. What is said here is written down first, and done afterwards; and all that is done can be done again.
+//	Adding ─▶ Joining ─▶ Claiming ─▶ Draining ─▶ Leaving ─▶ Deleting ─▶ Soaking ─▶ over
+//	   └─────────┴──────────┴───────────┴───────────┴──────────┴─▶ Discarding ─▶ over
 //
-// Machines of a set are alike. A turn adds one and deletes one, and never more than that is counted: how many a set has in all is for others to
-// change at any time.
+// A turn without surge claims first, and adds once its machine is deleted: Claiming ─▶ Draining ─▶ Deleting ─▶ Adding ─▶ Joining ─▶ Deleting ─▶ Soaking. Leaving is
+// for nodes of the control plane alone: from there on a turn is bound, and is never released half-way.
+//
+// Invariants, which TestSimulation checks after each step:
+//
+//   - A scale set never has more machines than its own and surge. A turn adds one machine and deletes one.
+//   - Without orders to delete first, a set never has fewer machines than before.
+//   - Every order to a cloud is in status, with a token, before it is sent. An order that is sent twice is done once.
+//   - A machine is deleted only if its Node is claimed, cordoned and drained, or if it has none, and only if it has left etcd.
+//   - A Node is deleted only if its machine is gone. No node stays cordoned when its turn ends.
+//   - All memory is in status and in the claims on Nodes: an operator that starts continues what one before it began.
+//   - What can't be told apart is not guessed at: the turn or the rollout waits, with a reason that names the object.
+//
+// Machines of a set are alike, and how many a set has is for others to change at any time. So no account of its capacity is kept: see lost_machine.go.
 package replacement

@@ -14,10 +14,10 @@ func (w *World) joining(t *Turn, all []*Turn) bool {
 	if t.Replacement == "" {
 		return w.findReplacement(t, s, all)
 	}
-	if t.Failed != nil && w.retries(t) {
-		return w.rejoins(t, s)
+	if t.Failed != nil && w.isRetryDue(t) {
+		return w.retryReplacement(t, s)
 	}
-	if why := w.unwanted(t); why != "" {
+	if why := w.whyUnwanted(t); why != "" {
 		return w.discard(t, why)
 	}
 	if t.Failed != nil && w.Ending && !w.Bound(t) {
@@ -33,13 +33,13 @@ func (w *World) joining(t *Turn, all []*Turn) bool {
 	if m == nil {
 		return w.replacementLost(t)
 	}
-	return w.comes(t, s, m)
+	return w.checkReplacement(t, s, m)
 }
 
-// rejoins is a turn that is tried again.
-func (w *World) rejoins(t *Turn, s *Set) bool {
+// retryReplacement is a turn that is tried again.
+func (w *World) retryReplacement(t *Turn, s *Set) bool {
 	t.Failures++
-	t.Failed, t.Attempt = nil, w.Attempt(s, w.old(t))
+	t.Failed, t.Attempt = nil, w.Attempt(s, w.oldNode(t))
 	if w.Bound(t) && w.Stays[t.Turn] != "" {
 		return w.enter(t, v1alpha1.MachineJoining) // Etcd can't do without it: it has as long again to become ready.
 	}
@@ -49,34 +49,34 @@ func (w *World) rejoins(t *Turn, s *Set) bool {
 // changed is why turns begin anew.
 const changed = "what machines are made of has changed"
 
-// comes is a turn whose replacement is there.
-func (w *World) comes(t *Turn, s *Set, m *Machine) bool {
+// checkReplacement is a turn whose replacement is there.
+func (w *World) checkReplacement(t *Turn, s *Set, m *Machine) bool {
 	n := w.NodeOf(m)
-	t.joins(m, n)
+	t.noteReplacementNode(m, n)
 	switch {
 	case m.State == Failed:
 		return w.failsJoining(t, "machine "+m.ID+" was made, and has failed: "+or(m.Message, "the cloud does not say why"))
-	case w.goes(t, m):
+	case w.replacementDeleting(t, m):
 		return false
-	case w.chooses(t) && w.Outdated(s, m, n):
-		return w.drifted(t, s, m, n)
-	case w.chooses(t) && w.MatchOSImage && n == nil && !m.UpToDate && t.Attempt != w.Attempt(s, w.old(t)):
+	case w.mayRejectReplacement(t) && w.Outdated(s, m, n):
+		return w.replacementOutdated(t, s, m, n)
+	case w.mayRejectReplacement(t) && w.MatchOSImage && n == nil && !m.UpToDate && t.Attempt != w.Attempt(s, w.oldNode(t)):
 		return w.discard(t, changed) // It may never have a Node to tell by.
 	}
 	if n != nil && n.Shieldable && !n.Shielded {
 		t.Step = StepShield
 	}
-	why, next := w.unready(t)
+	why, next := w.notReady(t)
 	t.at(next)
 	if why == "" {
 		why = w.Unjoined[t.Turn]
 	}
 	if why != "" {
-		return w.late(t, why)
+		return w.replacementLate(t, why)
 	}
 	t.Failed = nil
 	if t.DeletesFirst && t.Node != "" {
-		return w.leave(t) // Its machine has gone by itself.
+		return w.enterLeaving(t) // Its machine has gone by itself.
 	}
 	if t.DeletesFirst {
 		return w.enter(t, v1alpha1.MachineDeleting)
@@ -84,13 +84,13 @@ func (w *World) comes(t *Turn, s *Set, m *Machine) bool {
 	return w.enter(t, v1alpha1.MachineClaiming)
 }
 
-// chooses reports whether a turn may do without a replacement that is not as it should be. Others take what comes: that is replaced in its own turn.
-func (w *World) chooses(t *Turn) bool {
+// mayRejectReplacement reports whether a turn may do without a replacement that is not as it should be. Others take what comes: that is replaced in its own turn.
+func (w *World) mayRejectReplacement(t *Turn) bool {
 	return !t.DeletesFirst && !w.Bound(t) && !t.isDuckletts()
 }
 
-// joins notes what the replacement's Node is known by, as far as that is known.
-func (t *Turn) joins(m *Machine, n *Node) {
+// noteReplacementNode notes what the replacement's Node is known by, as far as that is known.
+func (t *Turn) noteReplacementNode(m *Machine, n *Node) {
 	if m.ProviderID != "" {
 		t.ReplacementProviderID = m.ProviderID
 	}
@@ -103,22 +103,22 @@ func (t *Turn) joins(m *Machine, n *Node) {
 	}
 }
 
-// retries reports whether a turn without surge that failed is tried again.
-func (w *World) retries(t *Turn) bool {
+// isRetryDue reports whether a turn without surge that failed is tried again.
+func (w *World) isRetryDue(t *Turn) bool {
 	if w.Ending && !w.Bound(t) {
 		return false
 	}
 	at := rollout.RetryAt(w.Retries, t.Failures+1, t.Failed.Time.Time)
 	if at.IsZero() && w.Ending {
-		at = t.Failed.Time.Add(w.Timeout) // Nobody is to be asked any more, and it can't be given up.
+		at = t.Failed.Time.Add(w.Timeout) // It can't be released, and nobody is asked to change it.
 	}
 	t.at(at)
-	return t.Attempt != w.Attempt(w.set(t.ScaleSet), w.old(t)) || !at.IsZero() && !w.Now.Before(at)
+	return t.Attempt != w.Attempt(w.set(t.ScaleSet), w.oldNode(t)) || !at.IsZero() && !w.Now.Before(at)
 }
 
-// drifted is a turn whose replacement is not what machines are to be any more.
-func (w *World) drifted(t *Turn, s *Set, m *Machine, n *Node) bool {
-	if t.Attempt != w.Attempt(s, w.old(t)) {
+// replacementOutdated is a turn whose replacement is not what machines are to be any more.
+func (w *World) replacementOutdated(t *Turn, s *Set, m *Machine, n *Node) bool {
+	if t.Attempt != w.Attempt(s, w.oldNode(t)) {
 		return w.discard(t, changed)
 	}
 	why := "machine " + m.ID + " was made, and is outdated at once: the cloud says that it is not made of what scale set " + s.Name + " makes new ones of"
@@ -131,15 +131,15 @@ func (w *World) drifted(t *Turn, s *Set, m *Machine, n *Node) bool {
 // failsJoining fails a turn whose replacement is of no use. One that needs a replacement, as it has deleted its machine already, keeps it until it is
 // tried again: the set has no machine to spare. One for which the cloud is still to make a machine stays as well: whose would that be?
 func (w *World) failsJoining(t *Turn, why string) bool {
-	if !w.insists(t) && t.Replacement != "" {
+	if !w.needsReplacement(t) && t.Replacement != "" {
 		return w.fail(t, v1alpha1.ReasonReplacementFailed, why)
 	}
 	w.failsInPlace(t, why)
 	return false
 }
 
-// late is a turn whose replacement is not ready.
-func (w *World) late(t *Turn, why string) bool {
+// replacementLate is a turn whose replacement is not ready.
+func (w *World) replacementLate(t *Turn, why string) bool {
 	deadline := t.PhaseSince.Add(w.Timeout)
 	if t.Replacement == "" && t.UnreadySince != nil {
 		deadline = t.UnreadySince.Add(w.Timeout)

@@ -15,7 +15,7 @@ import (
 )
 
 // NextRevision is what the machines of all sets are brought to: the name of their image with what identifies all that they are made of, or, where they have
-// several images or none, the latter alone. Where machines are told by their nodes, their images are all that counts. told is what the status says of the
+// revisionOfSeveral images or none, the latter alone. Where machines are told by their nodes, their images are all that counts. told is what the status says of the
 // sets: what stood before stays as long as nothing differs from that, also where it is the image's name alone, and as long as not all sets are known.
 func (w *World) NextRevision(before string, told []v1alpha1.ScaleSetStatus) string {
 	var names []string
@@ -35,7 +35,7 @@ func (w *World) NextRevision(before string, told []v1alpha1.ScaleSetStatus) stri
 		model, image := s.Model, s.ImageName
 		if s.Known {
 			images = append(images, image)
-			changed = changed || w.differs(s, &then)
+			changed = changed || w.modelChanged(s, &then)
 		} else {
 			model, image, seen = then.Model, then.Image, false
 		}
@@ -63,7 +63,7 @@ func (w *World) NextRevision(before string, told []v1alpha1.ScaleSetStatus) stri
 	return images[0] + "@" + hex.EncodeToString(sum.Sum(nil))[:8]
 }
 
-// several is the revision of sets that have not one image.
+// revisionOfSeveral is the revision of sets that have not one image.
 func several(names []string, sum hash.Hash) string {
 	text := hex.EncodeToString(sum.Sum(nil))[:12]
 	if len(names) == 1 {
@@ -72,9 +72,9 @@ func several(names []string, sum hash.Hash) string {
 	return strconv.Itoa(len(names)) + "-sets-" + text
 }
 
-// differs reports whether what machines are made of is not what the status tells of the set. It says nothing of one that had none: that differs if it has
+// modelChanged reports whether what machines are made of is not what the status tells of the set. It says nothing of one that had none: that differs if it has
 // machines by now that are to be replaced.
-func (w *World) differs(s *Set, told *v1alpha1.ScaleSetStatus) bool {
+func (w *World) modelChanged(s *Set, told *v1alpha1.ScaleSetStatus) bool {
 	switch {
 	case w.MatchOSImage:
 		return told.Image != "" && told.Image != s.Image

@@ -32,7 +32,7 @@ func (w *World) settle(turns []*Turn) []*Turn {
 		})
 		for i := range s.Operations {
 			if o := &s.Operations[i]; o.Kind == v1alpha1.CloudOperationAdd && s.Known {
-				w.hands(s, o, turns)
+				w.assignEarly(s, o, turns)
 			}
 		}
 	}
@@ -59,9 +59,9 @@ func Taken(turns []*Turn, set, id string) bool {
 	return slices.ContainsFunc(turns, func(t *Turn) bool { return t.ScaleSet == set && (t.Replacement == id || t.Machine == id) })
 }
 
-// hands gives machines that run to turns while others of the same operation are still being added: one that hangs keeps no other waiting. The operation
-// keeps in mind which these are, since their turns may be over before it is.
-func (w *World) hands(s *Set, o *v1alpha1.CloudOperation, all []*Turn) {
+// assignEarly gives machines that run to turns while others of the same operation are still being added: one that hangs keeps no other waiting. The operation
+// keepsFailed in mind which these are, since their turns may be over before it is.
+func (w *World) assignEarly(s *Set, o *v1alpha1.CloudOperation, all []*Turn) {
 	_, ended := s.Ended[o.Token]
 	waiting := waitingFor(all, s, o.Token)
 	if ended || len(waiting) == 0 {
@@ -72,13 +72,13 @@ func (w *World) hands(s *Set, o *v1alpha1.CloudOperation, all []*Turn) {
 		return m == nil || m.State != Running || Taken(all, s.Name, id) || slices.Contains(o.Machines, id)
 	})
 	given := slices.Clone(ids)
-	_, ids = w.give(s, o, ids, waiting)
+	_, ids = w.assign(s, o, ids, waiting)
 	given = slices.DeleteFunc(given, func(id string) bool { return slices.Contains(ids, id) })
 	o.Machines = slices.Concat(o.Machines, given)
 }
 
-// give gives machines that were added to the turns that wait for them: one of the same zone where there is. It returns which are left of both.
-func (w *World) give(s *Set, o *v1alpha1.CloudOperation, ids []string, waiting []*Turn) (still []*Turn, left []string) {
+// assign gives machines that were added to the turns that wait for them: one of the same zone where there is. It returns which are left of both.
+func (w *World) assign(s *Set, o *v1alpha1.CloudOperation, ids []string, waiting []*Turn) (still []*Turn, left []string) {
 	take := func(fits func(id string) bool, t *Turn) bool {
 		i := slices.IndexFunc(ids, fits)
 		if i < 0 {
@@ -115,7 +115,7 @@ func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended, waiting, al
 		ids = slices.DeleteFunc(ids, failed)
 	}
 	before := len(waiting)
-	waiting, ids = w.give(s, o, ids, waiting)
+	waiting, ids = w.assign(s, o, ids, waiting)
 	// More than were asked for: others of the set have come at the same time, in the place of some that have died.
 	ids = ids[:min(len(ids), max(0, int(o.Count)-len(o.Machines)-(before-len(waiting))))]
 	for _, t := range waiting {
@@ -131,7 +131,7 @@ func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended, waiting, al
 			w.enter(t, v1alpha1.MachineClaiming)
 		case end.NoRoom:
 			t.Message = short(why)
-		case w.insists(t):
+		case w.needsReplacement(t):
 			t.Message, t.Failed = short(why), failed // It asks again, and has failed until it gets one.
 		default:
 			w.fail(t, v1alpha1.ReasonReplacementFailed, why)
@@ -171,11 +171,11 @@ func (w *World) deleted(s *Set, end Ended, waiting []*Turn) bool {
 		case m == nil && !end.OK:
 			// Whether it is gone, later looks tell.
 		case m == nil && t.Phase == v1alpha1.MachineDiscarding:
-			w.confirmed(t, true, end)
+			w.noteDeleted(t, true, end)
 			t.Replacement = ""          // Its Node is still to go,
 			delete(w.Left, t.Key(true)) // and a member that it may have added in its last moment.
 		case m == nil:
-			w.confirmed(t, false, end)
+			w.noteDeleted(t, false, end)
 			t.Machine = ""
 		case m.State == Deleting:
 			// It goes.
@@ -192,8 +192,8 @@ func (w *World) deleted(s *Set, end Ended, waiting []*Turn) bool {
 	return true
 }
 
-// confirmed notes that a machine which the turn had asked to be deleted is gone, and that the cloud says so.
-func (w *World) confirmed(t *Turn, back bool, end Ended) {
+// noteDeleted notes that a machine which the turn had asked to be deleted is gone, and that the cloud says so.
+func (w *World) noteDeleted(t *Turn, back bool, end Ended) {
 	if end.OK && end.Sure && w.Deleted != nil {
 		w.Deleted[t.Key(back)] = end.At
 	}

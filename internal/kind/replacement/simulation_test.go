@@ -470,7 +470,7 @@ func (s *simulation) reconcile() {
 	s.sendAll(w, set, turns)
 	s.write(turns, set)
 	for _, t := range turns {
-		if t.Absent != nil && (t.Over || w.fresh(t) != nil && w.old(t) == nil) {
+		if t.Absent != nil && (t.Over || w.replacementNode(t) != nil && w.oldNode(t) == nil) {
 			s.wrong("turn %s has a Node again, and still counts one that is absent: %+v", t.Turn, t.MachineTurn)
 		}
 	}
@@ -491,7 +491,7 @@ func (s *simulation) check(w *World, b *Batch) {
 		if name := "n-" + b.Machines[i]; s.nodes[name] != nil && s.pods[name] {
 			s.wrong("machine %s is deleted, and pods run on its node", b.Machines[i])
 		}
-		n := w.old(t)
+		n := w.oldNode(t)
 		if t.Phase == v1alpha1.MachineDeleting && n != nil && (n.Claim == nil || !n.Spec.Unschedulable) && s.slack == 0 {
 			s.wrong("machine %s is deleted, and its node is not claimed and cordoned", b.Machines[i])
 		}
@@ -521,15 +521,15 @@ func (s *simulation) decide(w *World, turns []*Turn) []*Turn {
 			continue
 		}
 		units = append(units, t.Unit)
-		if n := w.old(t); n != nil {
+		if n := w.oldNode(t); n != nil {
 			inTurn[n.Name] = true
 		}
-		if n := w.fresh(t); n != nil {
+		if n := w.replacementNode(t); n != nil {
 			inTurn[n.Name] = true
 		}
 	}
 	rooms := w.Rooms(turns)
-	spots := map[string]*Spot{}
+	states := map[string]*NodeState{}
 	for name, n := range w.Nodes {
 		if inTurn[name] {
 			continue
@@ -540,7 +540,7 @@ func (s *simulation) decide(w *World, turns []*Turn) []*Turn {
 		}
 		if p.Counted {
 			units = append(units, p.Unit)
-			spots[name] = &p
+			states[name] = &p
 		}
 	}
 	slices.SortFunc(units, func(a, b rollout.Unit) int { return strings.Compare(a.Node, b.Node) })
@@ -560,7 +560,7 @@ func (s *simulation) decide(w *World, turns []*Turn) []*Turn {
 			s.note("%s is claimed", t.Node)
 			t.Phase, t.Step = v1alpha1.MachineDraining, StepNone
 		}
-		if p := spots[name]; p != nil && rooms["set"].N > 0 {
+		if p := states[name]; p != nil && rooms["set"].N > 0 {
 			room := rooms["set"]
 			room.N--
 			rooms["set"] = room
@@ -608,7 +608,7 @@ func (s *simulation) cordon(n *Node) {
 
 // apply takes a turn its next step.
 func (s *simulation) apply(w *World, t *Turn) {
-	old, fresh := w.old(t), w.fresh(t)
+	old, fresh := w.oldNode(t), w.replacementNode(t)
 	if t.Step == StepNone {
 		return
 	}
@@ -661,7 +661,7 @@ func (s *simulation) apply(w *World, t *Turn) {
 		if m := s.machine(strings.TrimPrefix(name, "n-")); m != nil {
 			s.wrong("Node %s is deleted, and its machine is there: %+v", name, m.Machine)
 		}
-		if t.Step == StepDeleteNode && t.restores() && fresh == nil && (t.Absent == nil || t.Absent.Name != name) {
+		if t.Step == StepDeleteNode && t.mustRestore() && fresh == nil && (t.Absent == nil || t.Absent.Name != name) {
 			s.wrong("Node %s is deleted before another one has come, and what budgets count of it is not written down: %+v", name, t.Absent)
 		}
 		delete(s.nodes, name)

@@ -11,7 +11,7 @@ import (
 )
 
 func (w *World) soaking(t *Turn) bool {
-	s, n := w.set(t.ScaleSet), w.fresh(t)
+	s, n := w.set(t.ScaleSet), w.replacementNode(t)
 	if gone, at := w.gone(s, t.Replacement); gone {
 		return w.placeLost(t, s)
 	} else if m := s.Machine(t.Replacement); w.ControlPlane && s.Known && (m == nil || m.State == Deleting) {
@@ -19,32 +19,32 @@ func (w *World) soaking(t *Turn) bool {
 		t.Message = "machine " + t.Replacement + ", which has taken the place, goes: its node is to leave the control plane"
 		return false
 	} else if t.at(at); n == nil {
-		return w.ill(t, nil, "the node of machine "+t.Replacement+" is not there")
+		return w.replacementIll(t, nil, "the node of machine "+t.Replacement+" is not there")
 	}
 	t.ReplacementNode = n.Name
 	if w.Ending || n.OptedOut || !n.Selected {
-		return w.finish(t, n)
+		return w.finishTurn(t, n)
 	}
 	if why, next := w.Unhealthy(n.Name); why != "" {
 		t.at(next)
-		return w.ill(t, n, why)
+		return w.replacementIll(t, n, why)
 	}
 	if why, next := w.Unstable(t, n.Name); why != "" {
 		t.at(next)
-		return w.ill(t, n, why)
+		return w.replacementIll(t, n, why)
 	}
 	t.Message, t.Failed = "", nil
 	if end := w.SoakEnd(n.Name, t.PhaseSince.Time); w.Now.Before(end) {
 		t.at(end)
 		return false
 	}
-	return w.finish(t, n)
+	return w.finishTurn(t, n)
 }
 
 // placeLost is a turn whose replacement took the place, and is gone before it was well for long enough. A control plane needs another one, or it would have a
 // member less from then on; elsewhere it is as if any machine had died.
 func (w *World) placeLost(t *Turn, s *Set) bool {
-	if w.behind(t) || w.buried(t, s) {
+	if w.memberRemains(t) || w.nodeRemains(t, s) {
 		return false
 	}
 	if !w.ControlPlane || s.Absent {
@@ -57,9 +57,9 @@ func (w *World) placeLost(t *Turn, s *Set) bool {
 	return true
 }
 
-// ill is a turn whose replacement, which has the place, is not well. It has failed once that has lasted for as long as it had to become ready, and until
+// replacementIll is a turn whose replacement, which has the place, is not well. It has failed once that has lasted for as long as it had to become ready, and until
 // it is well: there is nothing to go back to.
-func (w *World) ill(t *Turn, n *Node, why string) bool {
+func (w *World) replacementIll(t *Turn, n *Node, why string) bool {
 	since := t.PhaseSince.Time
 	if n != nil {
 		for i := range n.Status.Conditions {
@@ -80,8 +80,8 @@ func (w *World) ill(t *Turn, n *Node, why string) bool {
 	return false
 }
 
-// finish ends a turn well, once nothing of it is left on the replacement's node.
-func (w *World) finish(t *Turn, n *Node) bool {
+// finishTurn ends a turn well, once nothing of it is left on the replacement's node.
+func (w *World) finishTurn(t *Turn, n *Node) bool {
 	if n.Shielded {
 		t.Step = StepFinish
 		return false

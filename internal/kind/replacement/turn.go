@@ -24,14 +24,14 @@ const (
 	StepTell            // say in its conditions how the turn stands
 	StepLeave           // let it leave the control plane, a step further
 	StepDeleteNode      // delete the Node that goes: its machine is gone
-	StepFail            // record in the claim on the node that goes why the turn failed, and give the node back
-	StepRelease         // give the node that goes back
+	StepFail            // record in the claim on the node that goes why the turn failed, and release the node
+	StepRelease         // release the node that goes
 	StepHold            // claim the node of a replacement that is discarded
 	StepCordonBack      // cordon it
 	StepDrainBack       // drain it
 	StepLeaveBack       // let it leave the control plane
 	StepDeleteBack      // delete its Node: its machine is gone
-	StepClaim           // claim the node that goes again: its turn can't be given up any more
+	StepClaim           // claim the node that goes again: its turn can't be released any more
 	StepFinish          // the replacement has taken the place: nothing keeps the cluster autoscaler from it any more
 )
 
@@ -62,19 +62,19 @@ func (t *Turn) Key(back bool) string {
 	return t.Turn
 }
 
-// Bound reports whether a turn is never given up any more: its node may have left the control plane already, and would be of no use.
+// Bound reports whether a turn is never released any more: its node may have left the control plane already, and would be of no use.
 func (w *World) Bound(t *Turn) bool {
 	return t.Bound || t.Phase == v1alpha1.MachineLeaving || t.Phase == v1alpha1.MachineDeleting && w.ControlPlane
 }
 
-// insists reports whether a turn needs a replacement, whatever has become of the one it had: its machine is to be made up for, or is bound to go.
-func (w *World) insists(t *Turn) bool {
+// needsReplacement reports whether a turn needs a replacement, whatever has become of the one it had: its machine is to be made up for, or is bound to go.
+func (w *World) needsReplacement(t *Turn) bool {
 	gone, _ := w.gone(w.set(t.ScaleSet), t.Machine)
-	return t.restores() || w.Bound(t) && !gone
+	return t.mustRestore() || w.Bound(t) && !gone
 }
 
-// forget takes back that one of a turn's nodes is drained: pods may have come to it since.
-func (w *World) forget(t *Turn, back bool) { delete(w.Drained, t.Key(back)) }
+// forgetDrained takes back that one of a turn's nodes is drained: pods may have come to it since.
+func (w *World) forgetDrained(t *Turn, back bool) { delete(w.Drained, t.Key(back)) }
 
 // Surplus reports whether the set has a machine more than before for the turn, or is about to.
 func (t *Turn) Surplus() bool {
@@ -99,8 +99,8 @@ func (w *World) enter(t *Turn, phase v1alpha1.MachinePhase) bool {
 	return true
 }
 
-// restores reports whether the turn has deleted, or lost, a machine that is to be made up for, whatever anybody wants now.
-func (t *Turn) restores() bool { return t.DeletesFirst && t.Machine == "" }
+// mustRestore reports whether the turn has deleted, or lost, a machine that is to be made up for, whatever anybody wants now.
+func (t *Turn) mustRestore() bool { return t.DeletesFirst && t.Machine == "" }
 
 // fail ends a turn badly: what it leaves behind is cleared away.
 func (w *World) fail(t *Turn, reason v1alpha1.Reason, message string) bool {
@@ -116,7 +116,7 @@ func (w *World) failsInPlace(t *Turn, why string) {
 	}
 }
 
-// discard gives a turn up that nobody wants any more.
+// discard ends a turn without a change.
 func (w *World) discard(t *Turn, why string) bool {
 	w.enter(t, v1alpha1.MachineDiscarding)
 	t.Message = why
@@ -132,14 +132,14 @@ func short(message string) string {
 	return message
 }
 
-// unwanted says why the turn's machine is not to be replaced any more, or "".
-func (w *World) unwanted(t *Turn) string {
-	s, n := w.set(t.ScaleSet), w.old(t)
+// whyUnwanted says why the turn's machine is not to be replaced any more, or "".
+func (w *World) whyUnwanted(t *Turn) string {
+	s, n := w.set(t.ScaleSet), w.oldNode(t)
 	m := s.Machine(t.Machine)
 	switch {
 	case s.Absent:
 		return "scale set " + s.Name + " is gone"
-	case t.restores(), w.Bound(t):
+	case t.mustRestore(), w.Bound(t):
 		return ""
 	case w.Ending:
 		return "the rollout is being deleted"
@@ -162,23 +162,23 @@ func (w *World) unwanted(t *Turn) string {
 func (w *World) Judge(turns []*Turn) []*Turn {
 	turns = w.settle(turns)
 	for _, t := range turns {
-		w.registered(t)
+		w.noteNewNode(t)
 		for range 12 {
 			if t.Over || !w.advance(t, turns) {
 				break
 			}
 			t.Step = StepNone
 		}
-		w.absent(t)
-		w.unit(t)
+		w.noteAbsent(t)
+		w.setUnit(t)
 	}
 	return turns
 }
 
-// registered takes account of a Node that was registered again: nothing that was done to the one before has been done to this one.
-func (w *World) registered(t *Turn) {
+// noteNewNode takes account of a Node that was registered again: nothing that was done to the one before has been done to this one.
+func (w *World) noteNewNode(t *Turn) {
 	m := w.set(t.ScaleSet).Machine(t.Machine)
-	if m == nil || t.Phase == v1alpha1.MachineSoaking || w.old(t) != nil {
+	if m == nil || t.Phase == v1alpha1.MachineSoaking || w.oldNode(t) != nil {
 		return
 	}
 	n := w.NodeOf(m)
@@ -186,7 +186,7 @@ func (w *World) registered(t *Turn) {
 		return
 	}
 	t.Node, t.NodeUID = n.Name, n.UID
-	w.forget(t, false)
+	w.forgetDrained(t, false)
 	delete(w.Left, t.Key(false))
 }
 
@@ -222,9 +222,9 @@ func or(text, other string) string {
 	return other
 }
 
-// unit is the unit of a turn.
-func (w *World) unit(t *Turn) {
-	n := w.old(t)
+// setUnit is the unit of a turn.
+func (w *World) setUnit(t *Turn) {
+	n := w.oldNode(t)
 	t.Unit = rollout.Unit{Node: t.UnitName(), State: v1alpha1.UnitUpdating, Since: t.Since.Time, Claimed: n != nil && n.Claim != nil && !n.Claim.Skipped()}
 	u := &t.Unit
 	switch t.Phase {
@@ -248,7 +248,7 @@ func (w *World) unit(t *Turn) {
 	}
 	if f := t.Failed; f != nil {
 		u.State, u.InTurn, u.Reason, u.Message, u.Since, u.Skipped = v1alpha1.UnitFailed, false, f.Reason, f.Message, f.Time.Time, f.Skipped
-		if t.Phase == v1alpha1.MachineSoaking || w.asksOn(t) {
+		if t.Phase == v1alpha1.MachineSoaking || w.asksAgain(t) {
 			return // There is nothing to be tried again.
 		}
 		if u.RetryAt = rollout.RetryAt(w.Retries, t.Failures+1, f.Time.Time); !u.RetryAt.IsZero() && !w.Now.Before(u.RetryAt) {
@@ -269,11 +269,11 @@ func (w *World) waiting(t *Turn) (v1alpha1.Reason, string) {
 		return v1alpha1.ReasonScaleSetUnfit, "scale set " + s.Name + ": " + s.Unfit
 	case asks && s.NoRoom != "":
 		return s.NoRoom, s.NoRoomMessage
-	case t.Phase == v1alpha1.MachineClaiming && m != nil && w.doubled(m) != "":
+	case t.Phase == v1alpha1.MachineClaiming && m != nil && w.duplicateNodes(m) != "":
 		return v1alpha1.ReasonMachineUnknown, t.Message
 	case t.Phase == v1alpha1.MachineClaiming && m != nil && m.Protected:
 		return v1alpha1.ReasonMachineProtected, t.Message
-	case t.Phase == v1alpha1.MachineClaiming && w.locked(t) != "":
+	case t.Phase == v1alpha1.MachineClaiming && w.controlPlaneBlocks(t) != "":
 		return v1alpha1.ReasonEtcdUnhealthy, t.Message
 	}
 	return v1alpha1.ReasonReplacementPending, or(t.Message, "it is being looked at")

@@ -115,19 +115,19 @@ func (s *scene) smaller(is bool) {
 	}
 }
 
-// overdue is an addition that took so long that the turn had failed by the time it ended.
+// additionLate is an addition that took so long that the turn had failed by the time it ended.
 func (s *scene) overdue(end *Ended) {
 	s.under(v1alpha1.CloudOperationAdd, end)
 	s.set.Operations[0].Since.Time = now.Add(-time.Hour)
 	s.turn.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: "it takes long", Time: metav1.Time{Time: now.Add(-time.Minute)}}
 }
 
-// unready is a replacement that was ready, and is not for so long.
+// notReady is a replacement that was ready, and is not for so long.
 func (s *scene) unready(since time.Duration) {
 	s.turn.UnreadySince = &metav1.Time{Time: now.Add(-since)}
 }
 
-// kept is a turn of a control plane that has failed, and whose replacement is to be kept.
+// claimBlocked is a turn of a control plane that has failed, and whose replacement is to be kept.
 func (s *scene) kept() {
 	s.ControlPlane, s.KeepFailed = true, time.Hour
 	s.turn.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: "x", Time: metav1.Time{Time: now}}
@@ -400,7 +400,7 @@ func TestJudge(t *testing.T) {
 		"leaves uncordoned": {leaving, func(s *scene) {
 			s.Nodes["n-old"].Spec.Unschedulable, s.Left["t"] = false, true
 		}, verdict{leaving, StepCordon, "", "", false}},
-		"leaves unclaimed": {leaving, func(s *scene) { s.Nodes["n-old"].Claim, s.Left["t"] = nil, true }, verdict{leaving, StepClaim, "", "can't be given back any more", false}},
+		"leaves unclaimed": {leaving, func(s *scene) { s.Nodes["n-old"].Claim, s.Left["t"] = nil, true }, verdict{leaving, StepClaim, "", "can't be released any more", false}},
 		"leaves again":     {leaving, func(s *scene) { s.Left["t"] = true; s.again("n-old") }, verdict{leaving, StepClaim, "", "", false}},
 		"leaves unknown":   {leaving, func(s *scene) { s.set.Known, s.Left["t"] = false, true }, verdict{leaving, StepNone, "", "", false}},
 		"leaves bereft":    {leaving, func(s *scene) { s.ControlPlane = true; s.without("new"); s.smaller(true) }, verdict{adding, StepAdd, "", "a machine is to be added", false}},
@@ -439,7 +439,7 @@ func TestJudge(t *testing.T) {
 			s.turn.Failed = &v1alpha1.ClaimFailure{Reason: failed, Message: "x", Time: metav1.Time{Time: now.Add(-time.Hour)}}
 		}, verdict{giving, StepLeaveBack, "", "it is tried again", false}},
 		"bound, and nothing to discard": {giving, func(s *scene) { s.bound(); s.without("new"); s.turn.Replacement = "" }, verdict{adding, StepAdd, "", "", false}},
-		"bound, and unclaimed":          {claiming, func(s *scene) { s.bound(); s.Nodes["n-old"].Claim, s.Nodes["n-old"].Marked = nil, true }, verdict{claiming, StepClaim, "", "can't be given back any more", false}},
+		"bound, and unclaimed":          {claiming, func(s *scene) { s.bound(); s.Nodes["n-old"].Claim, s.Nodes["n-old"].Marked = nil, true }, verdict{claiming, StepClaim, "", "can't be released any more", false}},
 		"bound, for long":               {draining, func(s *scene) { s.bound(); s.TurnTimeout = time.Minute }, verdict{draining, StepDrain, "", "", false}},
 		"bound, unready for long": {draining, func(s *scene) {
 			s.bound()

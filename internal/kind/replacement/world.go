@@ -254,8 +254,8 @@ func (w *World) find() *index {
 	return w.index
 }
 
-// doubled says which Nodes say that they are the same machine, or "". Which of them it is, and whose pods run there, nobody can tell.
-func (w *World) doubled(m *Machine) string {
+// duplicateNodes says which Nodes say that they are the same machine, or "". Which of them it is, and whose pods run there, nobody can tell.
+func (w *World) duplicateNodes(m *Machine) string {
 	names := w.find().says[m]
 	if len(names) < 2 {
 		return ""
@@ -276,8 +276,8 @@ func (w *World) set(name string) *Set {
 	return &Set{Name: name}
 }
 
-// old is the Node that goes, and fresh that of the replacement; nil where there is none.
-func (w *World) old(t *Turn) *Node {
+// oldNode is the Node that goes, and fresh that of the replacement; nil where there is none.
+func (w *World) oldNode(t *Turn) *Node {
 	n := w.Nodes[t.Node]
 	if n == nil || t.NodeUID != "" && n.UID != t.NodeUID {
 		return nil
@@ -285,7 +285,7 @@ func (w *World) old(t *Turn) *Node {
 	return n
 }
 
-func (w *World) fresh(t *Turn) *Node {
+func (w *World) replacementNode(t *Turn) *Node {
 	m := w.set(t.ScaleSet).Machine(t.Replacement)
 	if m == nil {
 		if n := w.Nodes[t.ReplacementNode]; n != nil && t.Replacement != "" {
@@ -366,16 +366,16 @@ var starting = []string{
 	"readiness.k8s.io/", "startup-taint.cluster-autoscaler.kubernetes.io/",
 }
 
-// unready says why a replacement can't take a place yet, or "".
-func (w *World) unready(t *Turn) (why string, next time.Time) {
-	n := w.fresh(t)
+// notReady says why a replacement can't take a place yet, or "".
+func (w *World) notReady(t *Turn) (why string, next time.Time) {
+	n := w.replacementNode(t)
 	if n == nil {
 		return "the node of machine " + t.Replacement + " has not joined yet", next
 	}
-	if _, m := w.MachineOf(n); m != nil && w.doubled(m) != "" {
-		return w.doubled(m), next
+	if _, m := w.MachineOf(n); m != nil && w.duplicateNodes(m) != "" {
+		return w.duplicateNodes(m), next
 	}
-	if w.MatchOSImage && w.chooses(t) && n.Status.NodeInfo.OSImage == "" {
+	if w.MatchOSImage && w.mayRejectReplacement(t) && n.Status.NodeInfo.OSImage == "" {
 		return "Node " + n.Name + " does not say yet what its OS image is", next
 	}
 	if n.Spec.Unschedulable {

@@ -12,10 +12,10 @@ import (
 // maxEvicted bounds how many controllers of evicted pods a turn remembers.
 const maxEvicted = 100
 
-// absent remembers the Node of a turn that deletes it before another one has come, for as long as neither is there: budgets count Nodes, and would
+// noteAbsent remembers the Node of a turn that deletes it before another one has come, for as long as neither is there: budgets count Nodes, and would
 // take what is missing for no loss. It is remembered before the Node goes, as nothing is known of it then.
-func (w *World) absent(t *Turn) {
-	n := w.old(t)
+func (w *World) noteAbsent(t *Turn) {
+	n := w.oldNode(t)
 	going := t.Phase == v1alpha1.MachineLeaving || t.Phase == v1alpha1.MachineDeleting || t.Machine == ""
 	switch {
 	case t.Over || !t.DeletesFirst || n != nil && !going:
@@ -25,7 +25,7 @@ func (w *World) absent(t *Turn) {
 		var evicted []string
 		_ = json.Unmarshal([]byte(n.Annotations[v1alpha1.AnnotationEvicted]), &evicted)
 		t.Absent = &v1alpha1.AbsentNode{Name: n.Name, Labels: maps.Clone(n.Labels), Evicted: evicted[:min(len(evicted), maxEvicted)]}
-	case t.Absent != nil && w.fresh(t) != nil && len(t.Absent.Evicted) == 0:
+	case t.Absent != nil && w.replacementNode(t) != nil && len(t.Absent.Evicted) == 0:
 		t.Absent = nil
 	}
 }

@@ -14,12 +14,12 @@ import (
 )
 
 // WithoutNode reports whether the spot is a machine without a Node.
-func (p *Spot) WithoutNode() bool { return p.Unit.Nodeless }
+func (p *NodeState) WithoutNode() bool { return p.Unit.Nodeless }
 
 // MachinesWithoutNode are the outdated machines that failed, that no turn has, and that are no Node's, as failed units: they use up concurrency, and the rollout
 // does not end. Nothing shows whose they are, so a person deletes them. A machine that a turn added is deleted by that turn. They are not looked for where the
 // cloud replaces machines that fail, and where only a Node tells whether its machine is outdated.
-func (w *World) MachinesWithoutNode(turns []*Turn) (spots []Spot) {
+func (w *World) MachinesWithoutNode(turns []*Turn) (states []NodeState) {
 	for _, name := range slices.Sorted(maps.Keys(w.Sets)) {
 		s := w.Sets[name]
 		if !s.Known || s.Heals || w.MatchOSImage || w.DetectOnly || w.Ending || !w.isFor(name) {
@@ -31,7 +31,7 @@ func (w *World) MachinesWithoutNode(turns []*Turn) (spots []Spot) {
 			if m.State != Failed || m.UpToDate || w.NodeOf(m) != nil || Taken(turns, name, m.ID) || w.Now.Before(failedSince) {
 				continue
 			}
-			spots = append(spots, Spot{
+			states = append(states, NodeState{
 				Node: &Node{Node: &corev1.Node{}, Selected: true}, Set: s, Machine: m, Counted: true,
 				Unit: rollout.Unit{
 					Node: v1alpha1.MachineUnit(name, m.ID), State: v1alpha1.UnitFailed, Nodeless: true, Reason: v1alpha1.ReasonMachineUnknown, Since: failedSince,
@@ -40,5 +40,5 @@ func (w *World) MachinesWithoutNode(turns []*Turn) (spots []Spot) {
 			})
 		}
 	}
-	return spots
+	return states
 }

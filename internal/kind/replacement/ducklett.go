@@ -31,10 +31,10 @@ func (w *World) Adopt(n *Node, turn string, all []*Turn) *Turn {
 	if m == nil || !s.Known || !n.Selected || n.OptedOut || w.Ending || w.DetectOnly || !added(s, n.Annotations) {
 		return nil
 	}
-	p := Spot{Node: n, Set: s, Machine: m}
+	p := NodeState{Node: n, Set: s, Machine: m}
 	t := w.Begin(&p, v1alpha1.DucklettPrefix+turn, false)
 	t.Phase = v1alpha1.MachineJoining
-	if made := w.unwantedSince(s, n.Annotations[v1alpha1.AnnotationDucklettImage], all); made != nil {
+	if made := w.ducklettReplacement(s, n.Annotations[v1alpha1.AnnotationDucklettImage], all); made != nil {
 		t.Replacement = made.ID
 	}
 	switch {
@@ -47,8 +47,8 @@ func (w *World) Adopt(n *Node, turn string, all []*Turn) *Turn {
 	return t
 }
 
-// unwantedSince is the newest machine that Ducklett may have added, for this image, and that is outdated by now; nil where there is none.
-func (w *World) unwantedSince(s *Set, image string, all []*Turn) *Machine {
+// ducklettReplacement is the newest machine that Ducklett may have added, for this image, and that is outdated by now; nil where there is none.
+func (w *World) ducklettReplacement(s *Set, image string, all []*Turn) *Machine {
 	if image = image[strings.LastIndex(image, "/")+1:]; image == "" {
 		return nil
 	}

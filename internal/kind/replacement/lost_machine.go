@@ -86,7 +86,7 @@ func (w *World) machineLost(t *Turn, all []*Turn) bool {
 	if mayJoin {
 		return true
 	}
-	return w.leave(t)
+	return w.enterLeaving(t)
 }
 
 // replacementLost is a turn whose replacement is not listed. Once that is certain, the turn looks for another one.
@@ -98,13 +98,13 @@ func (w *World) replacementLost(t *Turn) bool {
 		t.Message = "machine " + t.Replacement + " is not listed by the cloud"
 		return false
 	}
-	if w.behind(t) || w.buried(t, s) {
+	if w.memberRemains(t) || w.nodeRemains(t, s) {
 		return false
 	}
 	t.Bound = w.Bound(t) // The control plane may not let its node go before there is another, and it may have left by half.
 	t.forgetReplacement(w)
 	if !t.Bound {
-		w.forget(t, false)
+		w.forgetDrained(t, false)
 	}
 	w.awaitReplacement(t)
 	return true
@@ -132,17 +132,17 @@ func (w *World) findReplacement(t *Turn, s *Set, all []*Turn) bool {
 		t.Replacement, t.Failed = m.ID, nil
 		return w.enter(t, v1alpha1.MachineJoining)
 	case s.isAdding(), s.lacksMachines():
-		if t.Failed != nil && w.retries(t) {
+		if t.Failed != nil && w.isRetryDue(t) {
 			t.Failures++
-			t.Failed, t.Attempt = nil, w.Attempt(s, w.old(t))
+			t.Failed, t.Attempt = nil, w.Attempt(s, w.oldNode(t))
 			w.awaitReplacement(t)
 			return true
 		}
-		return w.late(t, "no machine has come to scale set "+s.Name+" that could take the place")
-	case w.insists(t):
+		return w.replacementLate(t, "no machine has come to scale set "+s.Name+" that could take the place")
+	case w.needsReplacement(t):
 		return w.enter(t, v1alpha1.MachineAdding)
 	}
-	if why := w.unwanted(t); why != "" {
+	if why := w.whyUnwanted(t); why != "" {
 		return w.discard(t, why)
 	}
 	return w.fail(t, v1alpha1.ReasonReplacementFailed, "the replacement of "+t.Machine+" in scale set "+s.Name+" is gone, and the cloud makes no other")

@@ -9,16 +9,16 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-func (w *World) leave(t *Turn) bool {
+func (w *World) enterLeaving(t *Turn) bool {
 	if w.ControlPlane {
 		return w.enter(t, v1alpha1.MachineLeaving)
 	}
 	return w.enter(t, v1alpha1.MachineDeleting)
 }
 
-// disturbed is a turn in the middle of its disruption that does not go on as it is.
-func (w *World) disturbed(t *Turn, all []*Turn) (moved, stop bool) {
-	s, n := w.set(t.ScaleSet), w.old(t)
+// checkMachines is a turn in the middle of its disruption that does not go on as it is.
+func (w *World) checkMachines(t *Turn, all []*Turn) (moved, stop bool) {
+	s, n := w.set(t.ScaleSet), w.oldNode(t)
 	if gone, at := w.gone(s, t.Machine); gone {
 		return w.machineLost(t, all), true
 	} else if t.at(at); !at.IsZero() {
@@ -37,7 +37,7 @@ func (w *World) disturbed(t *Turn, all []*Turn) (moved, stop bool) {
 		return true, true
 	}
 	if m := s.Machine(t.Replacement); m != nil {
-		t.joins(m, w.NodeOf(m))
+		t.noteReplacementNode(m, w.NodeOf(m))
 	}
 	if gone, at := w.gone(s, t.Replacement); gone {
 		return w.replacementLost(t), true
@@ -45,12 +45,12 @@ func (w *World) disturbed(t *Turn, all []*Turn) (moved, stop bool) {
 		t.Message = "machine " + t.Replacement + ", which is to take the place, is not listed by the cloud"
 		return false, true
 	}
-	return false, w.goes(t, s.Machine(t.Replacement))
+	return false, w.replacementDeleting(t, s.Machine(t.Replacement))
 }
 
-// expired reports whether a turn has taken longer than it may.
-func (w *World) expired(t *Turn) bool {
-	n := w.old(t)
+// turnExpired reports whether a turn has taken longer than it may.
+func (w *World) turnExpired(t *Turn) bool {
+	n := w.oldNode(t)
 	if w.TurnTimeout == 0 || n == nil || n.Claim == nil {
 		return false
 	}
@@ -67,39 +67,39 @@ func (w *World) expired(t *Turn) bool {
 }
 
 func (w *World) draining(t *Turn, all []*Turn) bool {
-	if moved, stop := w.disturbed(t, all); stop {
+	if moved, stop := w.checkMachines(t, all); stop {
 		return moved
 	}
-	n := w.old(t)
+	n := w.oldNode(t)
 	if n == nil {
-		return w.set(t.ScaleSet).Known && w.leave(t)
+		return w.set(t.ScaleSet).Known && w.enterLeaving(t)
 	}
 	if n.Claim == nil || n.Claim.Turn != t.Turn {
-		w.forget(t, false)
+		w.forgetDrained(t, false)
 		return w.enter(t, v1alpha1.MachineClaiming) // Somebody has taken the claim away.
 	}
-	if why := w.unwanted(t); why != "" {
+	if why := w.whyUnwanted(t); why != "" {
 		return w.discard(t, why)
 	}
-	if !w.Bound(t) && w.expired(t) {
+	if !w.Bound(t) && w.turnExpired(t) {
 		return true
 	}
-	if t.Step = w.emptying(t, n); t.Step != StepNone {
+	if t.Step = w.stepToEmpty(t, n); t.Step != StepNone {
 		t.UnreadySince = nil
 		return false
 	}
 	if !t.DeletesFirst {
-		if why, next := w.unready(t); why != "" {
+		if why, next := w.notReady(t); why != "" {
 			t.at(next)
 			t.Step = StepTell
-			return w.wavers(t, "the node is drained; its replacement is not ready any more: "+why)
+			return w.replacementUnready(t, "the node is drained; its replacement is not ready any more: "+why)
 		}
 	}
-	return w.leave(t)
+	return w.enterLeaving(t)
 }
 
-// wavers is a turn whose replacement was ready, and is not any more. It fails once that has lasted for as long as it had to become ready.
-func (w *World) wavers(t *Turn, why string) bool {
+// replacementUnready is a turn whose replacement was ready, and is not any more. It fails once that has lasted for as long as it had to become ready.
+func (w *World) replacementUnready(t *Turn, why string) bool {
 	if t.UnreadySince == nil {
 		since := stamp(w.Now)
 		t.UnreadySince = &since
@@ -115,10 +115,10 @@ func (w *World) wavers(t *Turn, why string) bool {
 	return w.fail(t, v1alpha1.ReasonReplacementFailed, fmt.Sprintf("for longer than replacementReady.timeout, %s, %s", w.Timeout, why))
 }
 
-// emptying is what the node that goes, which is claimed, needs until it is cordoned and drained.
-func (w *World) emptying(t *Turn, n *Node) Step {
+// stepToEmpty is what the node that goes, which is claimed, needs until it is cordoned and drained.
+func (w *World) stepToEmpty(t *Turn, n *Node) Step {
 	if n.Claim.Cordoned == nil || !n.Spec.Unschedulable {
-		w.forget(t, false)
+		w.forgetDrained(t, false)
 		t.Message = ""
 		return StepCordon
 	}
@@ -134,18 +134,18 @@ func (w *World) emptying(t *Turn, n *Node) Step {
 	return StepNone
 }
 
-// empty reports whether the node that goes is claimed, cordoned and drained still, at the last moment at which that matters: anybody may have uncordoned
+// isEmpty reports whether the node that goes is claimed, cordoned and drained still, at the last moment at which that matters: anybody may have uncordoned
 // it since it was. A turn whose node is not goes back, or does again what is missing where it can't.
-func (w *World) empty(t *Turn, n *Node) (moved, ok bool) {
+func (w *World) isEmpty(t *Turn, n *Node) (moved, ok bool) {
 	mine := n.Claim != nil && n.Claim.Turn == t.Turn && n.Claim.Failed == nil
 	switch {
 	case !mine && w.Bound(t):
-		return w.reclaims(t, n), false
+		return w.claimAgain(t, n), false
 	case !mine:
-		w.forget(t, false)
+		w.forgetDrained(t, false)
 		return w.enter(t, v1alpha1.MachineClaiming), false
 	}
-	step := w.emptying(t, n)
+	step := w.stepToEmpty(t, n)
 	switch {
 	case step == StepNone:
 		return false, true
@@ -156,22 +156,22 @@ func (w *World) empty(t *Turn, n *Node) (moved, ok bool) {
 	return w.enter(t, v1alpha1.MachineDraining), false
 }
 
-// reclaims is a turn that can't be given up, and whose node has lost its claim.
-func (w *World) reclaims(t *Turn, n *Node) bool {
-	w.forget(t, false)
-	t.Step, t.Message = StepClaim, "somebody has taken the claim on Node "+n.Name+" away, and it can't be given back any more"
+// claimAgain is a turn that can't be released, and whose node has lost its claim.
+func (w *World) claimAgain(t *Turn, n *Node) bool {
+	w.forgetDrained(t, false)
+	t.Step, t.Message = StepClaim, "somebody has taken the claim on Node "+n.Name+" away, and the turn can't be released any more"
 	return false
 }
 
 func (w *World) leaving(t *Turn, all []*Turn) bool {
-	if moved, stop := w.disturbed(t, all); stop {
+	if moved, stop := w.checkMachines(t, all); stop {
 		return moved
 	}
 	if !w.set(t.ScaleSet).Known {
 		return false // Its Node may have been registered again.
 	}
-	if n := w.old(t); n != nil && t.Machine != "" {
-		if moved, ok := w.empty(t, n); !ok {
+	if n := w.oldNode(t); n != nil && t.Machine != "" {
+		if moved, ok := w.isEmpty(t, n); !ok {
 			return moved
 		}
 	}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replacement
+
+import (
+	"fmt"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// Room is how many turns may begin in a set, and why not more.
+type Room struct {
+	N int
+	// DeletesFirst is true when they begin without surge.
+	DeletesFirst bool
+	Reason       v1alpha1.Reason
+	Message      string
+}
+
+// usage is what the turns of a set come to.
+type usage struct {
+	// used is how many machines more than before it has for them, or is about to, and adding how many of these are not asked for yet, or just now.
+	used, adding int
+	// without is how many go on without surge, and smaller how many of these have their machine still.
+	without, smaller int
+}
+
+func (s *Set) usage(turns []*Turn) (u usage) {
+	for _, t := range turns {
+		if t.ScaleSet != s.Name || t.Over {
+			continue
+		}
+		if t.Surplus() {
+			u.used++
+		}
+		if t.Phase == v1alpha1.MachineAdding {
+			u.adding++
+		}
+		if t.DeletesFirst {
+			u.without++
+		}
+		if t.DeletesFirst && t.Machine != "" {
+			u.smaller++
+		}
+	}
+	return u
+}
+
+// roomWithoutSurge is how many turns may begin without surge, of as many as are left: none where machines are missing that are not added, and why.
+func (s *Set) roomWithoutSurge(u usage, left int, why string) Room {
+	if why != "" {
+		return Room{Reason: v1alpha1.ReasonScaleSetUnfit, Message: why}
+	}
+	room := Room{N: left, DeletesFirst: true}
+	if s.Min > 0 {
+		room.N = min(left, max(0, s.Capacity-s.Min-u.smaller-u.used))
+	}
+	switch {
+	case room.N > 0 || left <= 0:
+	case u.without > 0:
+		room.Reason, room.Message = v1alpha1.ReasonSurgeExhausted, fmt.Sprintf("machines of scale set %s are to be made up for first: it must have %d", s.Name, s.Min)
+	default:
+		room.Reason, room.Message = v1alpha1.ReasonScaleSetUnfit, s.tooFew()
+	}
+	return room
+}
+
+// hasRoom reports whether a set may have a machine more than it has.
+func (w *World) hasRoom(s *Set, turns []*Turn) bool {
+	u := s.usage(turns)
+	return u.used < w.surge(s, u) && s.NoRoom == "" && s.Reason == "" && (s.Max <= 0 || s.Capacity+u.adding < s.Max)
+}
+
+// surge is how many machines more than before a set may have.
+func (w *World) surge(s *Set, u usage) int {
+	return min(w.Surge.Up(max(1, s.Capacity-u.used)), v1alpha1.MaxMachineTurns)
+}
+
+// Rooms says how many turns may begin in each set.
+func (w *World) Rooms(turns []*Turn) map[string]Room {
+	rooms := map[string]Room{}
+	for _, s := range w.Sets {
+		u := s.usage(turns)
+		left := v1alpha1.MaxMachineTurns - len(turns)
+		surge := w.surge(s, u)
+		room := Room{N: min(surge-u.used, left)}
+		switch lost := s.lostMachine(turns); {
+		case lost != "":
+			room = Room{Reason: v1alpha1.ReasonScaleSetBusy, Message: "machine " + lost + " is gone from scale set " + s.Name + ": whether the cloud makes another is not known yet"}
+		case surge == 0:
+			room = s.roomWithoutSurge(u, left, w.additionsBlocked(s, turns))
+		case (s.NoRoom != "" || s.Max > 0 && s.Capacity+u.adding >= s.Max) && w.OnFull == v1alpha1.OnFullDeleteFirst:
+			room = s.roomWithoutSurge(u, left, w.additionsBlocked(s, turns))
+		case s.NoRoom != "":
+			room = Room{Reason: s.NoRoom, Message: s.NoRoomMessage}
+		case s.Max > 0 && s.Capacity+u.adding >= s.Max:
+			room = Room{Reason: v1alpha1.ReasonScaleSetFull, Message: fmt.Sprintf("scale set %s is at its maximum of %d machines", s.Name, s.Max)}
+		case s.Max > 0:
+			room.N = min(room.N, s.Max-s.Capacity-u.adding)
+		}
+		if room.N <= 0 && room.Reason == "" {
+			room.Reason = v1alpha1.ReasonSurgeExhausted
+			room.Message = fmt.Sprintf("scale set %s has %d machines more than before, and surge allows %d", s.Name, u.used, surge)
+			if left <= 0 {
+				room.Message = fmt.Sprintf("%d machines are being replaced, which is the most at once", len(turns))
+			}
+		}
+		rooms[s.Name] = room
+	}
+	return rooms
+}
