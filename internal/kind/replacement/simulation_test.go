@@ -63,30 +63,31 @@ type simulation struct {
 	unsent        map[string]bool // operations that this process has prepared, and not sent
 	drained, left map[string]bool
 
-	rules    Rules
-	optedOut map[string]bool
-	faults   float64 // how often something goes wrong
-	restored bool    // machines were deleted before others came
-	base     int
-	slack    int     // how many machines have gone by themselves
-	outside  int     // by how many others have changed the capacity
-	kills    float64 // how often the process is killed
-	exact    bool    // each machine is to be replaced once
-	nevers   float64 // how often a machine that was ordered never joins
-	hangs    float64 // how often an operation takes long
-	handed   int     // how many machines turns were given before their operation was over
-	heals    bool    // the only disturbance is that machines die, and the cloud makes others, after so many seconds at most
-	images   bool    // but for other images
-	slow     int
-	healing  []time.Time // when others are made
-	shrinks  bool        // the only disturbance is that others delete machines, and the capacity with them, which takes so many seconds at most
-	edits    bool        // surge is changed meanwhile, to what is not more than at first
-	lingers  int
-	taken    int     // how many of these had a part in a turn: that one may have asked for another in their place
-	busy     float64 // how often the cloud has no time for a deletion
-	ordered  int
-	strikes  int // how many replacements die while nodes are leaving, and struck how many have
-	struck   int
+	rules         Rules
+	optedOut      map[string]bool
+	faults        float64 // how often something goes wrong
+	restored      bool    // machines were deleted before others came
+	base          int
+	slack         int     // how many machines have gone by themselves
+	outside       int     // by how many others have changed the capacity
+	kills         float64 // how often the process is killed
+	exact         bool    // each machine is to be replaced once
+	nevers        float64 // how often a machine that was ordered never joins
+	hangs         float64 // how often an operation takes long
+	handed        int     // how many machines turns were given before their operation was over
+	heals         bool    // the only disturbance is that machines die, and the cloud makes others, after so many seconds at most
+	images        bool    // but for other images
+	slow          int
+	healing       []time.Time // when others are made
+	shrinks       bool        // the only disturbance is that others delete machines, and the capacity with them, which takes so many seconds at most
+	failedMachine bool        // a machine failed before the rollout, and has no Node
+	edits         bool        // surge is changed meanwhile, to what is not more than at first
+	lingers       int
+	taken         int     // how many of these had a part in a turn: that one may have asked for another in their place
+	busy          float64 // how often the cloud has no time for a deletion
+	ordered       int
+	strikes       int // how many replacements die while nodes are leaving, and struck how many have
+	struck        int
 	// seen is the set as it was looked at last. When the next look shows it partly, there is no other until forgotten.
 	seen      *Set
 	partly    bool
@@ -543,6 +544,13 @@ func (s *simulation) decide(w *World, turns []*Turn) []*Turn {
 			states[name] = &p
 		}
 	}
+	found := w.MachinesWithoutNode(turns)
+	if s.failedMachine && (len(found) != 1 || found[0].Unit.Message == "") {
+		s.wrong("the machine without a Node is not reported: %+v", found)
+	}
+	for i := range found {
+		units = append(units, found[i].Unit)
+	}
 	slices.SortFunc(units, func(a, b rollout.Unit) int { return strings.Compare(a.Node, b.Node) })
 	if s.rules.Ending {
 		return turns
@@ -774,6 +782,9 @@ func (s *simulation) quiet() bool {
 		return false
 	}
 	for _, m := range s.machines {
+		if m.ID == "failed" {
+			continue
+		}
 		if m.State != Running || m.model != s.model && !s.optedOut["n-"+m.ID] && !s.rules.Ending && !m.never {
 			return false
 		}
@@ -790,6 +801,11 @@ func (s *simulation) run(surge int, disturbances int, ends bool) {
 	s.add(s.base, "a", false)
 	for range 12 {
 		s.tick()
+	}
+	if s.failedMachine {
+		s.base++
+		s.capacity++
+		s.machines = append(s.machines, &vm{Machine: Machine{ID: "failed", ProviderID: "sim://failed", State: Failed, Created: s.now.Add(-time.Hour)}, model: 1})
 	}
 	s.model = 2
 	s.rules.Surge = rollout.Amount{N: surge}
@@ -845,6 +861,9 @@ func (s *simulation) end() {
 	}
 	if s.live() != s.capacity {
 		s.wrong("there are %d machines in the end, and the capacity is %d", s.live(), s.capacity)
+	}
+	if m := s.machine("failed"); s.failedMachine && (m == nil || m.State != Failed) {
+		s.wrong("the machine without a Node, which nobody added, is gone: %+v", m)
 	}
 	for name, n := range s.nodes {
 		if n.Spec.Unschedulable || len(n.Annotations) > 0 {
@@ -920,6 +939,7 @@ func TestSimulation(t *testing.T) {
 		keeps        time.Duration
 		strikes      int
 		edits        bool
+		failed       bool
 	}{
 		{name: "undisturbed", surge: 1, exact: true},
 		{name: "killed", surge: 2, kills: 0.1, exact: true},
@@ -956,6 +976,7 @@ func TestSimulation(t *testing.T) {
 		{name: "hanging and refused", surge: 3, faults: 0.1, hangs: 0.5, nevers: 0.2},
 		{name: "hanging, disturbed control plane", surge: 2, faults: 0.05, disturbances: 6, plane: true, hangs: 0.5},
 		{name: "hanging and healed", surge: 3, disturbances: 6, heals: true, nevers: 0.2, busy: 0.5, hangs: 0.5},
+		{name: "a failed machine without a Node", surge: 1, kills: 0.05, faults: 0.05, failed: true},
 		{name: "edited", surge: 3, faults: 0.1, edits: true},
 		{name: "edited and killed", surge: 3, kills: 0.1, exact: true, edits: true},
 		{name: "edited control plane", surge: 2, faults: 0.05, disturbances: 6, plane: true, edits: true},
@@ -969,6 +990,7 @@ func TestSimulation(t *testing.T) {
 				s := newSimulation(t, first+i, tc.faults)
 				s.rules.ControlPlane, s.exact = tc.plane, tc.exact
 				s.kills, s.nevers, s.heals, s.busy, s.rules.KeepFailed = max(s.kills, tc.kills), tc.nevers, tc.heals, tc.busy, tc.keeps
+				s.failedMachine = tc.failed
 				s.hangs, s.strikes, s.slow, s.lingers, s.shrinks, s.images, s.edits = tc.hangs, tc.strikes, tc.slow, tc.lingers, tc.lingers > 0, tc.images, tc.edits
 				if tc.onFull != "" {
 					s.rules.OnFull = tc.onFull

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replacement
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
+)
+
+// Of two NodeRollouts for one scale set the later one is refused, and so is one that names a scale set twice.
+func TestRefuseAmbiguity(t *testing.T) {
+	aws := v1alpha1.CloudProvider{AWS: &v1alpha1.AWSProvider{}}
+	azure := v1alpha1.CloudProvider{Azure: &v1alpha1.AzureProvider{}}
+	gcp := v1alpha1.CloudProvider{GCP: &v1alpha1.GCPProvider{Project: "shop"}}
+	for name, tc := range map[string]struct {
+		provider, theirs v1alpha1.CloudProvider
+		sets             []string
+		other            string
+		made             time.Time
+		change           func(*v1alpha1.NodeRollout)
+		want             string
+	}{
+		"older":            {provider: aws, theirs: aws, sets: []string{"set"}, other: "set", made: noon.Add(-time.Hour), want: "NodeRollout z, which is older, replaces machines of scale set set"},
+		"younger":          {provider: aws, theirs: aws, sets: []string{"set"}, other: "set", made: noon.Add(time.Hour)},
+		"of the same time": {provider: aws, theirs: aws, sets: []string{"set"}, other: "set", made: noon},
+		"another set":      {provider: aws, theirs: aws, sets: []string{"set"}, other: "other", made: noon.Add(-time.Hour)},
+		"another cloud":    {provider: aws, theirs: azure, sets: []string{"set"}, other: "set", made: noon.Add(-time.Hour)},
+		"detects":          {provider: aws, theirs: aws, sets: []string{"set"}, other: "set", made: noon.Add(-time.Hour), change: func(r *v1alpha1.NodeRollout) { r.Spec.Replacement.DetectOnly = true }},
+		"found by nodes": {provider: aws, theirs: aws, sets: []string{"set"}, made: noon.Add(-time.Hour), change: func(r *v1alpha1.NodeRollout) {
+			r.Status.ScaleSets = []v1alpha1.ScaleSetStatus{{Name: "set", Machines: 1}}
+		}, want: "NodeRollout z"},
+		"in a turn":         {provider: aws, theirs: aws, sets: []string{"set"}, made: noon.Add(-time.Hour), change: func(r *v1alpha1.NodeRollout) { r.Status.Turns = []v1alpha1.MachineTurn{{ScaleSet: "set"}} }, want: "NodeRollout z"},
+		"in another case":   {provider: azure, theirs: azure, sets: []string{"Set"}, other: "sEt", made: noon.Add(-time.Hour), want: "scale set Set"},
+		"by its name alone": {provider: gcp, theirs: gcp, sets: []string{"zones/a/set"}, other: "set", made: noon.Add(-time.Hour), want: "NodeRollout z"},
+		"in another zone":   {provider: gcp, theirs: gcp, sets: []string{"zones/a/set"}, other: "zones/b/set", made: noon.Add(-time.Hour)},
+		"named twice":       {provider: azure, theirs: aws, sets: []string{"Set", "set"}, made: noon, want: "scale set set is Set by another name"},
+		"named twice, GCP":  {provider: gcp, theirs: aws, sets: []string{"set", "zones/a/set"}, made: noon, want: "scale set zones/a/set is set by another name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := passOf(t, v1alpha1.NodeRolloutStatus{})
+			p.rollout.CreationTimestamp = metav1.Time{Time: noon}
+			p.replacement.Provider = tc.provider
+			for _, name := range tc.sets {
+				s := newSet(name)
+				s.known, s.described = true, cloud.Set{Name: "zones/a/" + name[strings.LastIndex(name, "/")+1:]}
+				p.memo.sets[name] = s
+			}
+			r := &v1alpha1.NodeRollout{
+				ObjectMeta: metav1.ObjectMeta{Name: "z", CreationTimestamp: metav1.Time{Time: tc.made}},
+				Spec:       v1alpha1.NodeRolloutSpec{Replacement: &v1alpha1.Replacement{Provider: tc.theirs}},
+			}
+			if tc.other != "" {
+				r.Spec.Replacement.ScaleSets = []string{tc.other}
+			}
+			if tc.change != nil {
+				tc.change(r)
+			}
+			if err := p.client.Create(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.refuseAmbiguity(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			if p.problem != nil {
+				got = p.problem.Error()
+			}
+			if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+				t.Errorf("it is refused as %q, not %q", got, tc.want)
+			}
+		})
+	}
+}
