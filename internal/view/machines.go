@@ -8,13 +8,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -283,11 +283,7 @@ func (u *machines) turns(line *Node, t *v1alpha1.MachineTurn) {
 	if s == nil || t.Phase == v1alpha1.MachineSoaking {
 		return // There is nothing to be tried again.
 	}
-	at := rollout.RetryAt(s.Retries, t.Failures+1, f.Time.Time)
-	if !at.IsZero() && !u.cluster.now.Before(at) {
-		at = u.cluster.now.Add(time.Minute) // Once what it leaves behind is cleared away.
-	}
-	line.RetryAt = known(at)
+	line.RetryAt = known(replacement.RetryAt(t, s.Retries, u.cluster.now))
 }
 
 // said is what the turn itself says.

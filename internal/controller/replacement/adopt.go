@@ -59,7 +59,7 @@ func (p *pass) adopt(ctx context.Context) error {
 }
 
 // cleanse takes off what Ducklett has left on a node. A node that it has made unschedulable is marked as such of the rollout's if its turn goes on, and
-// else it is given back.
+// else it is released.
 func (p *pass) cleanse(ctx context.Context, n *corev1.Node, goesOn bool) error {
 	type operation struct {
 		Op    string `json:"op"`

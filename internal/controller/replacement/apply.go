@@ -27,7 +27,7 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// settle takes each turn, and each node that is to be given back, its next step.
+// settle takes each turn, and each node that is to be released, its next step.
 func (p *pass) settle(ctx context.Context) error {
 	p.leaving = leaving(p.turns)
 	var due []func() error
@@ -35,7 +35,7 @@ func (p *pass) settle(ctx context.Context) error {
 		if !t.Over && t.Step != machine.StepNone {
 			due = append(due, func() error { return p.step(ctx, t) })
 		}
-		if n := p.replacementOf(t); t.Absent != nil && len(t.Absent.Evicted) > 0 && n != nil && p.view.Nodes[t.Node] == nil {
+		if n := p.view.ReplacementNode(t); t.Absent != nil && len(t.Absent.Evicted) > 0 && n != nil && p.view.Nodes[t.Node] == nil {
 			due = append(due, func() error { return p.recordEvicted(ctx, t, n) })
 		}
 	}
@@ -60,7 +60,7 @@ func (p *pass) wantsTaint(s *machine.NodeState) bool {
 }
 
 func (p *pass) step(ctx context.Context, t *machine.Turn) error {
-	old, replacement := p.view.Nodes[t.Node], p.replacementOf(t)
+	old, replacement := p.view.Nodes[t.Node], p.view.ReplacementNode(t)
 	switch t.Step {
 	case machine.StepShield:
 		return p.shield(ctx, replacement, true)
@@ -97,17 +97,6 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	return nil
 }
 
-// replacementOf is the node of a turn's replacement; nil while there is none.
-func (p *pass) replacementOf(t *machine.Turn) *machine.Node {
-	if m := p.view.Sets[t.ScaleSet].Machine(t.Replacement); m != nil {
-		return p.view.NodeOf(m)
-	}
-	if t.Replacement == "" {
-		return nil
-	}
-	return p.view.Nodes[t.ReplacementNode]
-}
-
 // shield keeps the cluster autoscaler from a node, or lets it have the node again.
 func (p *pass) shield(ctx context.Context, n *machine.Node, on bool) error {
 	if n == nil {
@@ -135,7 +124,7 @@ func (p *pass) drainOf(t *machine.Turn, n *machine.Node, back bool) *turnof.Drai
 	}
 }
 
-// mayFail reports whether a turn fails if its drain does. One that is never given back waits until somebody takes away what keeps the drain from being done.
+// mayFail reports whether a turn fails if its drain does. One that is never released waits until somebody takes away what keeps the drain from being done.
 func (p *pass) mayFail(t *machine.Turn, back bool) bool {
 	return !back && !p.view.Bound(t) && t.Operation == ""
 }
@@ -265,7 +254,7 @@ func (p *pass) leaves(t *machine.Turn, back bool) controlplane.Options {
 		return o
 	}
 	o.Gone = gone
-	if t.Phase != v1alpha1.MachineDiscarding { // Else it is given up, and need not have become a member.
+	if t.Phase != v1alpha1.MachineDiscarding { // Else it ends without a change, and need not have become a member.
 		o.Replacement = t.ReplacementNode
 	}
 	return o

@@ -10,7 +10,7 @@
 //	judge     what each turn needs next (package internal/replacement)      units.go, adopt.go
 //	decide    who goes next (package rollout), and claim those              decide.go
 //	order     what clouds are asked for: prepared, and written down         operations.go
-//	settle    do all that: send, cordon, drain, leave, delete, give back    apply.go, operations.go
+//	settle    do all that: send, cordon, drain, leave, delete, release      apply.go, operations.go
 //	report    one status write, then Events                                 status.go
 //
 // # A NodeRollout that is being deleted takes back what it has begun            leave.go

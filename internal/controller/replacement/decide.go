@@ -138,13 +138,13 @@ func (p *pass) claimOf(t *machine.Turn) v1alpha1.Claim {
 // begin begins the turns of nodes that the decision names, in order, as far as treplacement scale sets have room.
 func (p *pass) begin(ctx context.Context) {
 	rooms := p.view.Rooms(p.turns)
-	spots := map[string]*machine.NodeState{}
+	nodes := map[string]*machine.NodeState{}
 	for i := range p.nodes {
-		spots[p.nodes[i].Unit.Node] = &p.nodes[i]
+		nodes[p.nodes[i].Unit.Node] = &p.nodes[i]
 	}
 	total := len(p.turns)
 	for _, name := range p.decision.Start {
-		s := spots[name]
+		s := nodes[name]
 		if s == nil || s.Machine == nil {
 			continue
 		}
@@ -244,7 +244,7 @@ func (p *pass) rollBack() {
 func (p *pass) failing(s *machine.Set) bool {
 	return slices.ContainsFunc(p.turns, func(t *machine.Turn) bool {
 		return t.ScaleSet == s.Name && t.Failed != nil && !t.Failed.Skipped && t.Attempt == p.attempt(s, p.view.Nodes[t.Node])
-	}) || slices.ContainsFunc(p.nodes, func(spot machine.NodeState) bool {
-		return spot.Set == s && spot.Unit.State == v1alpha1.UnitFailed && !spot.Unit.Skipped && !spot.WithoutNode()
+	}) || slices.ContainsFunc(p.nodes, func(n machine.NodeState) bool {
+		return n.Set == s && n.Unit.State == v1alpha1.UnitFailed && !n.Unit.Skipped && !n.WithoutNode()
 	})
 }

@@ -22,7 +22,7 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// forget drops a NodeRollout that is gone, or is none of this controller's, and gives back what it had.
+// forget drops a NodeRollout that is gone, or is none of this controller's, and releases its nodes.
 func (c *Controller) forget(ctx context.Context, key types.NamespacedName, stored *unstructured.Unstructured) error {
 	c.queued.Done(key)
 	c.waves.Forget(key)
@@ -41,7 +41,7 @@ func (c *Controller) forget(ctx context.Context, key types.NamespacedName, store
 	return turnof.First([]error{c.clear(ctx, key, live, s), c.unshield(ctx, key, s)})
 }
 
-// unshield lets the cluster autoscaler have the nodes again that a NodeRollout kept from it which is gone. Those with its claim are given back with that.
+// unshield lets the cluster autoscaler have the nodes again that a NodeRollout kept from it which is gone. Those with its claim are released with that.
 func (c *Controller) unshield(ctx context.Context, key types.NamespacedName, s fleet.Snapshot) error {
 	holder := node.Holder(turnof.Kind, key)
 	var errs []error
@@ -57,7 +57,7 @@ func (c *Controller) unshield(ctx context.Context, key types.NamespacedName, s f
 	return turnof.First(errs)
 }
 
-// clear gives back nodes that a NodeRollout has which is gone, or one of the same name before the present one.
+// clear releases nodes that a NodeRollout has which is gone, or one of the same name before the present one.
 func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live types.UID, s fleet.Snapshot) error {
 	holder := node.Holder(turnof.Kind, key)
 	var errs []error
@@ -100,7 +100,7 @@ func (p *pass) leave(ctx context.Context) error {
 	for _, o := range p.snapshot.Objects {
 		n := p.nodeOf(o)
 		if n.Claim != nil || n.Marked && !n.Unreadable || n.Shielded || node.Tainted(n.Node, p.taint) {
-			return nil // It is given back, and then it is looked at again.
+			return nil // It is released first.
 		}
 	}
 	log.FromContext(ctx).Info("nothing is left of the rollout")

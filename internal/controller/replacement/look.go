@@ -337,12 +337,12 @@ func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
 		}
 	}
 	// What has ended shows without delay.
-	fresh := slices.ContainsFunc(operations, func(o v1alpha1.CloudOperation) bool {
+	endedNow := slices.ContainsFunc(operations, func(o v1alpha1.CloudOperation) bool {
 		end, over := s.ended[o.Token]
 		return over && end.At.Equal(p.now)
 	})
 	due := s.due(busy, p.checkPeriod)
-	if s.known && p.now.Before(due) && (!fresh || s.looking.failures > 0) {
+	if s.known && p.now.Before(due) && (!endedNow || s.looking.failures > 0) {
 		p.at(due)
 		return
 	}

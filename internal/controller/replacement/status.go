@@ -76,11 +76,11 @@ func (p *pass) remember() {
 func (p *pass) complete(s *machine.Set) bool {
 	updated := false
 	for i := range p.nodes {
-		switch spot := &p.nodes[i]; {
-		case spot.Set != s || !spot.Counted || spot.Unit.OptedOut || spot.Unit.Skipped || spot.WithoutNode():
-		case spot.Unit.State == v1alpha1.UnitUpdated:
+		switch n := &p.nodes[i]; {
+		case n.Set != s || !n.Counted || n.Unit.OptedOut || n.Unit.Skipped || n.WithoutNode():
+		case n.Unit.State == v1alpha1.UnitUpdated:
 			updated = true
-		case !spot.Machine.Protected:
+		case !n.Machine.Protected:
 			return false
 		}
 	}
@@ -288,7 +288,7 @@ func (p *pass) count() status.Progress {
 		}
 	}
 	for i := range p.nodes {
-		tally.spot(&p.nodes[i])
+		tally.node(&p.nodes[i])
 	}
 	list, reasons := turnof.Waiting(&p.decision, tally.failed, &g)
 	s.Waiting = list
@@ -444,8 +444,8 @@ func (y *tally) turn(t *machine.Turn) {
 	y.p.rollout.Status.Updating = append(y.p.rollout.Status.Updating, u)
 }
 
-// spot counts a node that is in no turn.
-func (y *tally) spot(s *machine.NodeState) {
+// node counts a node that is in no turn.
+func (y *tally) node(s *machine.NodeState) {
 	if !s.Unit.HoldsSlot() && (!s.Counted || s.Unit.OptedOut && s.Unit.State == v1alpha1.UnitOutdated) {
 		return
 	}

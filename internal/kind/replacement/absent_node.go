@@ -25,7 +25,7 @@ func (w *World) noteAbsent(t *Turn) {
 		var evicted []string
 		_ = json.Unmarshal([]byte(n.Annotations[v1alpha1.AnnotationEvicted]), &evicted)
 		t.Absent = &v1alpha1.AbsentNode{Name: n.Name, Labels: maps.Clone(n.Labels), Evicted: evicted[:min(len(evicted), maxEvicted)]}
-	case t.Absent != nil && w.replacementNode(t) != nil && len(t.Absent.Evicted) == 0:
+	case t.Absent != nil && w.ReplacementNode(t) != nil && len(t.Absent.Evicted) == 0:
 		t.Absent = nil
 	}
 }

@@ -46,7 +46,7 @@ func TestLook(t *testing.T) {
 			s.machine("old").Created = now
 			s.set.Operations = []v1alpha1.CloudOperation{{Kind: v1alpha1.CloudOperationAdd, Since: metav1.Time{Time: now.Add(-time.Minute)}}}
 		}, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetBusy, StepNone, true}},
-		"doubled":              {"n-old", func(s *scene) { s.double("old") }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonMachineUnknown, StepNone, true}},
+		"duplicate":            {"n-old", func(s *scene) { s.double("old") }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonMachineUnknown, StepNone, true}},
 		"protected":            {"n-old", func(s *scene) { s.machine("old").Protected = true }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonMachineProtected, StepNone, true}},
 		"set aside":            {"n-old", func(s *scene) { s.aside() }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonMachineProtected, StepNone, true}},
 		"control plane":        {"n-old", func(s *scene) { s.labels("node-role.kubernetes.io/control-plane") }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonMachineProtected, StepNone, true}},

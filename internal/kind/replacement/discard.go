@@ -69,7 +69,7 @@ func (w *World) stepToReturn(t *Turn, n *Node, gone bool) Step {
 
 // discardReplacement takes a replacement back.
 func (w *World) discardReplacement(t *Turn, s *Set, all []*Turn) bool {
-	m, n := s.Machine(t.Replacement), w.replacementNode(t)
+	m, n := s.Machine(t.Replacement), w.ReplacementNode(t)
 	if m != nil {
 		t.noteReplacementNode(m, n) // It may join in its last moment.
 	}

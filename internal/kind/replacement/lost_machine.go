@@ -68,7 +68,7 @@ func (s *Set) isAdding() bool {
 	return slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationAdd })
 }
 
-// machineLost is a turn whose machine is gone, and not by a deletion that the cloud confirmed. If the cloud makes another one, the turn is given up; if the set got
+// machineLost is a turn whose machine is gone, and not by a deletion that the cloud confirmed. If the cloud makes another one, the turn ends without a change; if the set got
 // smaller, the replacement takes the place. A deletion that the cloud said had failed may have been done.
 func (w *World) machineLost(t *Turn, all []*Turn) bool {
 	s := w.set(t.ScaleSet)

@@ -13,7 +13,7 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// WithoutNode reports whether the spot is a machine without a Node.
+// WithoutNode reports whether it is a machine without a Node.
 func (p *NodeState) WithoutNode() bool { return p.Unit.Nodeless }
 
 // MachinesWithoutNode are the outdated machines that failed, that no turn has, and that are no Node's, as failed units: they use up concurrency, and the rollout

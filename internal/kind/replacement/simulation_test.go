@@ -471,7 +471,7 @@ func (s *simulation) reconcile() {
 	s.sendAll(w, set, turns)
 	s.write(turns, set)
 	for _, t := range turns {
-		if t.Absent != nil && (t.Over || w.replacementNode(t) != nil && w.oldNode(t) == nil) {
+		if t.Absent != nil && (t.Over || w.ReplacementNode(t) != nil && w.oldNode(t) == nil) {
 			s.wrong("turn %s has a Node again, and still counts one that is absent: %+v", t.Turn, t.MachineTurn)
 		}
 	}
@@ -525,7 +525,7 @@ func (s *simulation) decide(w *World, turns []*Turn) []*Turn {
 		if n := w.oldNode(t); n != nil {
 			inTurn[n.Name] = true
 		}
-		if n := w.replacementNode(t); n != nil {
+		if n := w.ReplacementNode(t); n != nil {
 			inTurn[n.Name] = true
 		}
 	}
@@ -587,17 +587,17 @@ func (s *simulation) decide(w *World, turns []*Turn) []*Turn {
 func (s *simulation) release(name string) {
 	s.point()
 	delete(s.claims, name)
-	s.giveBack(name)
+	s.releaseNode(name)
 	delete(s.nodes[name].Annotations, "shield")
 }
 
-func (s *simulation) giveBack(name string) {
+func (s *simulation) releaseNode(name string) {
 	n := s.nodes[name]
 	if n == nil {
 		return
 	}
 	if m := s.machine(strings.TrimPrefix(name, "n-")); m != nil && m.State == Running && s.away[n.UID] {
-		s.wrong("Node %s is given back, and has left the control plane", name)
+		s.wrong("Node %s is released, and has left the control plane", name)
 	}
 	if n.Annotations["by"] != "" {
 		n.Spec.Unschedulable = false
@@ -616,20 +616,20 @@ func (s *simulation) cordon(n *Node) {
 
 // apply takes a turn its next step.
 func (s *simulation) apply(w *World, t *Turn) {
-	old, fresh := w.oldNode(t), w.replacementNode(t)
+	old, replacement := w.oldNode(t), w.ReplacementNode(t)
 	if t.Step == StepNone {
 		return
 	}
 	s.point()
 	switch t.Step {
 	case StepShield:
-		s.nodes[fresh.Name].Annotations["shield"] = "r"
+		s.nodes[replacement.Name].Annotations["shield"] = "r"
 	case StepFinish:
-		delete(s.nodes[fresh.Name].Annotations, "shield")
+		delete(s.nodes[replacement.Name].Annotations, "shield")
 	case StepCordon:
 		s.cordon(old)
 	case StepCordonBack:
-		s.cordon(fresh)
+		s.cordon(replacement)
 	case StepClaim:
 		s.claims[old.Name] = &v1alpha1.Claim{UID: "r", Turn: t.Turn, Attempt: t.Attempt, Since: stamp(s.now), Failures: t.Failures, Machine: t.Machine}
 	case StepDrain:
@@ -639,14 +639,14 @@ func (s *simulation) apply(w *World, t *Turn) {
 			c.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonDrainRefused, Time: stamp(s.now)}
 			c.Failures++
 			s.claims[old.Name] = &c
-			s.giveBack(old.Name)
+			s.releaseNode(old.Name)
 			s.note("the drain of %s fails", old.Name)
 		case s.chance(0.5):
 			s.drained[t.Key(false)], s.pods[old.Name] = true, false
 		}
 	case StepDrainBack:
 		if s.chance(0.5) {
-			s.drained[t.Key(true)], s.pods[fresh.Name] = true, false
+			s.drained[t.Key(true)], s.pods[replacement.Name] = true, false
 		}
 	case StepLeave:
 		if !s.mayLeave(t) || s.strikes > 0 && s.chance(0.5) {
@@ -669,19 +669,19 @@ func (s *simulation) apply(w *World, t *Turn) {
 		if m := s.machine(strings.TrimPrefix(name, "n-")); m != nil {
 			s.wrong("Node %s is deleted, and its machine is there: %+v", name, m.Machine)
 		}
-		if t.Step == StepDeleteNode && t.mustRestore() && fresh == nil && (t.Absent == nil || t.Absent.Name != name) {
+		if t.Step == StepDeleteNode && t.mustRestore() && replacement == nil && (t.Absent == nil || t.Absent.Name != name) {
 			s.wrong("Node %s is deleted before another one has come, and what budgets count of it is not written down: %+v", name, t.Absent)
 		}
 		delete(s.nodes, name)
 		delete(s.claims, name)
 	case StepFail:
 		s.claims[old.Name] = &v1alpha1.Claim{UID: "r", Turn: t.Turn, Attempt: t.Attempt, Since: t.Since, Failed: t.Failed, Failures: t.Failures + 1}
-		s.giveBack(old.Name)
+		s.releaseNode(old.Name)
 		s.note("turn of %s has failed: %s", old.Name, t.Failed.Message)
 	case StepRelease:
 		s.release(old.Name)
 	case StepHold:
-		s.claims[fresh.Name] = &v1alpha1.Claim{UID: "r", Turn: t.Turn, Since: stamp(s.now), Machine: t.Replacement}
+		s.claims[replacement.Name] = &v1alpha1.Claim{UID: "r", Turn: t.Turn, Since: stamp(s.now), Machine: t.Replacement}
 	case StepNone, StepAdd, StepDelete, StepDiscard, StepTell:
 	}
 }

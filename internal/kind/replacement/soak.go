@@ -11,7 +11,7 @@ import (
 )
 
 func (w *World) soaking(t *Turn) bool {
-	s, n := w.set(t.ScaleSet), w.replacementNode(t)
+	s, n := w.set(t.ScaleSet), w.ReplacementNode(t)
 	if gone, at := w.gone(s, t.Replacement); gone {
 		return w.placeLost(t, s)
 	} else if m := s.Machine(t.Replacement); w.ControlPlane && s.Known && (m == nil || m.State == Deleting) {

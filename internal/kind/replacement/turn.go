@@ -251,10 +251,17 @@ func (w *World) setUnit(t *Turn) {
 		if t.Phase == v1alpha1.MachineSoaking || w.asksAgain(t) {
 			return // There is nothing to be tried again.
 		}
-		if u.RetryAt = rollout.RetryAt(w.Retries, t.Failures+1, f.Time.Time); !u.RetryAt.IsZero() && !w.Now.Before(u.RetryAt) {
-			u.RetryAt = w.Now.Add(time.Minute) // Once what it leaves behind is cleared away.
-		}
+		u.RetryAt = RetryAt(&t.MachineTurn, w.Retries, w.Now)
 	}
+}
+
+// RetryAt is when a failed turn is tried again; zero is never. One whose time is past is tried again once its replacement is deleted.
+func RetryAt(t *v1alpha1.MachineTurn, retries *v1alpha1.Retries, now time.Time) time.Time {
+	at := rollout.RetryAt(retries, t.Failures+1, t.Failed.Time.Time)
+	if !at.IsZero() && !now.Before(at) {
+		return now.Add(time.Minute)
+	}
+	return at
 }
 
 // waiting is why a turn's node can't be claimed yet.

@@ -377,7 +377,7 @@ func TestJudge(t *testing.T) {
 			})
 		}, verdict{giving, StepHold, v1alpha1.ReasonDrainRefused, "a bare pod", false}},
 		"too long":        {draining, func(s *scene) { s.TurnTimeout = time.Minute }, verdict{giving, StepFail, v1alpha1.ReasonTurnTimeout, "took longer than turnTimeout, 1m0s", false}},
-		"given up":        {draining, func(s *scene) { s.Ending = true }, verdict{giving, StepRelease, "", "the rollout is being deleted", false}},
+		"released":        {draining, func(s *scene) { s.Ending = true }, verdict{giving, StepRelease, "", "the rollout is being deleted", false}},
 		"Node gone then":  {draining, func(s *scene) { delete(s.Nodes, "n-old") }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
 		"nothing to take": {draining, func(s *scene) { s.missing("new", time.Hour); s.smaller(true) }, verdict{giving, StepFail, failed, "is gone", false}},
 
@@ -400,11 +400,11 @@ func TestJudge(t *testing.T) {
 		"leaves uncordoned": {leaving, func(s *scene) {
 			s.Nodes["n-old"].Spec.Unschedulable, s.Left["t"] = false, true
 		}, verdict{leaving, StepCordon, "", "", false}},
-		"leaves unclaimed": {leaving, func(s *scene) { s.Nodes["n-old"].Claim, s.Left["t"] = nil, true }, verdict{leaving, StepClaim, "", "can't be released any more", false}},
-		"leaves again":     {leaving, func(s *scene) { s.Left["t"] = true; s.again("n-old") }, verdict{leaving, StepClaim, "", "", false}},
-		"leaves unknown":   {leaving, func(s *scene) { s.set.Known, s.Left["t"] = false, true }, verdict{leaving, StepNone, "", "", false}},
-		"leaves bereft":    {leaving, func(s *scene) { s.ControlPlane = true; s.without("new"); s.smaller(true) }, verdict{adding, StepAdd, "", "a machine is to be added", false}},
-		"left, and bereft": {leaving, func(s *scene) {
+		"leaves unclaimed":            {leaving, func(s *scene) { s.Nodes["n-old"].Claim, s.Left["t"] = nil, true }, verdict{leaving, StepClaim, "", "can't be released any more", false}},
+		"leaves again":                {leaving, func(s *scene) { s.Left["t"] = true; s.again("n-old") }, verdict{leaving, StepClaim, "", "", false}},
+		"leaves unknown":              {leaving, func(s *scene) { s.set.Known, s.Left["t"] = false, true }, verdict{leaving, StepNone, "", "", false}},
+		"leaves lost its replacement": {leaving, func(s *scene) { s.ControlPlane = true; s.without("new"); s.smaller(true) }, verdict{adding, StepAdd, "", "a machine is to be added", false}},
+		"left, and lost its replacement": {leaving, func(s *scene) {
 			s.ControlPlane, s.Left["t"], s.set.Capacity = true, true, 2
 			s.without("new")
 		}, verdict{deleting, StepDelete, "", "is to be deleted", false}},
@@ -454,7 +454,7 @@ func TestJudge(t *testing.T) {
 		"ordered when over":   {deleting, func(s *scene) { s.Ending = true; s.under("Delete", nil) }, verdict{deleting, StepNone, "", "is being deleted", false}},
 		"a CP when over":      {deleting, func(s *scene) { s.Ending, s.ControlPlane = true, true }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
 		"a CP not deleted":    {deleting, func(s *scene) { s.ControlPlane = true; s.under("Delete", &Ended{Message: "no right"}) }, verdict{deleting, StepDelete, "", "", false}},
-		"a CP bereft": {deleting, func(s *scene) {
+		"a CP lost its replacement": {deleting, func(s *scene) {
 			s.ControlPlane = true
 			s.missing("new", time.Hour)
 			s.smaller(true)
@@ -464,7 +464,7 @@ func TestJudge(t *testing.T) {
 		"deletes undrained":  {deleting, func(s *scene) { s.Drained["t"] = false }, verdict{draining, StepDrain, "", "", false}},
 		"deletes unclaimed":  {deleting, func(s *scene) { s.Nodes["n-old"].Claim = nil }, verdict{claiming, StepNone, "", "", false}},
 		"deletes again":      {deleting, func(s *scene) { s.again("n-old") }, verdict{claiming, StepNone, "", "", false}},
-		"deletes doubled":    {deleting, func(s *scene) { s.double("old") }, verdict{deleting, StepNone, "", "both say that they are machine old", false}},
+		"deletes duplicate":  {deleting, func(s *scene) { s.double("old") }, verdict{deleting, StepNone, "", "both say that they are machine old", false}},
 		"deletes set aside":  {deleting, func(s *scene) { s.aside() }, verdict{deleting, StepNone, "", "machine old is not to be deleted, it is in standby", false}},
 		"deletes protected": {deleting, func(s *scene) {
 			s.machine("old").Protected = true
@@ -554,7 +554,7 @@ func TestJudge(t *testing.T) {
 			s.set.Operations[0].Sent = false
 		}, verdict{giving, StepLeaveBack, "", "is to be emptied again", false}},
 		"old gone unseen, a CP": {giving, func(s *scene) { s.ControlPlane = true; s.without("old") }, verdict{giving, StepLeave, "", "", false}},
-		"gives back first":      {giving, func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, verdict{giving, StepRelease, "", "", false}},
+		"releases first":        {giving, func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, verdict{giving, StepRelease, "", "", false}},
 		"kept for a look": {giving, func(s *scene) {
 			s.KeepFailed = time.Hour
 			s.turn.Failed = &v1alpha1.ClaimFailure{Reason: failed, Message: "x", Time: metav1.Time{Time: now}}
@@ -588,7 +588,7 @@ func TestJudge(t *testing.T) {
 			s.Drained["t/back"] = true
 			s.Nodes["n-new"].Claim = &v1alpha1.Claim{Turn: "t", Cordoned: &metav1.Time{Time: now}}
 		}, verdict{giving, StepCordonBack, "", "", false}},
-		"doubled back": {giving, func(s *scene) { s.double("new") }, verdict{giving, StepNone, "", "both say that they are machine new", false}},
+		"duplicate back": {giving, func(s *scene) { s.double("new") }, verdict{giving, StepNone, "", "both say that they are machine new", false}},
 		"is drained back": {giving, func(s *scene) {
 			s.Nodes["n-new"].Claim = &v1alpha1.Claim{Turn: "t", Cordoned: &metav1.Time{Time: now}}
 			s.Nodes["n-new"].Spec.Unschedulable = true
@@ -863,7 +863,7 @@ func TestDeparted(t *testing.T) {
 }
 
 // A replacement of a control plane that dies by itself leaves etcd before it is forgotten, wherever its turn is.
-func TestBereftOfMember(t *testing.T) {
+func TestReplacementLostOfMember(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		for _, phase := range []v1alpha1.MachinePhase{
 			v1alpha1.MachineJoining, v1alpha1.MachineClaiming, v1alpha1.MachineDraining, v1alpha1.MachineLeaving, v1alpha1.MachineDeleting,
@@ -890,7 +890,7 @@ func TestBereftOfMember(t *testing.T) {
 }
 
 // The Node of a replacement that dies by itself goes before that is forgotten, wherever its turn is.
-func TestBereftOfNode(t *testing.T) {
+func TestReplacementLostOfNode(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		for _, phase := range []v1alpha1.MachinePhase{
 			v1alpha1.MachineJoining, v1alpha1.MachineClaiming, v1alpha1.MachineDraining, v1alpha1.MachineDeleting, v1alpha1.MachineSoaking, v1alpha1.MachineDiscarding,
@@ -1075,7 +1075,7 @@ func TestRoomAgain(t *testing.T) {
 	}
 }
 
-// Turns that have not asked for a machine are given up where surge is lowered meanwhile, as many as are too many then: nodes begin anew in the way that is
+// Turns that have not asked for a machine end without a change where surge is lowered meanwhile, as many as are too many then: nodes begin anew in the way that is
 // asked for now. What was asked for comes, and what is missing is made up for all the same.
 func TestSurgeIsLowered(t *testing.T) {
 	of := func(n int) rollout.Amount { return rollout.Amount{N: n} }
@@ -1154,7 +1154,7 @@ func TestDuckletsMachineHasFailed(t *testing.T) {
 	}
 }
 
-// A turn that can't be given up is tried again when its rollout is deleted, also where nobody has asked for retries.
+// A turn that can't be released is tried again when its rollout is deleted, also where nobody has asked for retries.
 func TestBoundIsTriedAgainAtTheEnd(t *testing.T) {
 	s := newScene(v1alpha1.MachineJoining)
 	s.bound()

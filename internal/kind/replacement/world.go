@@ -276,7 +276,7 @@ func (w *World) set(name string) *Set {
 	return &Set{Name: name}
 }
 
-// oldNode is the Node that goes, and fresh that of the replacement; nil where there is none.
+// oldNode is the Node that goes; nil where there is none.
 func (w *World) oldNode(t *Turn) *Node {
 	n := w.Nodes[t.Node]
 	if n == nil || t.NodeUID != "" && n.UID != t.NodeUID {
@@ -285,7 +285,8 @@ func (w *World) oldNode(t *Turn) *Node {
 	return n
 }
 
-func (w *World) replacementNode(t *Turn) *Node {
+// ReplacementNode is the Node of the replacement; nil where there is none.
+func (w *World) ReplacementNode(t *Turn) *Node {
 	m := w.set(t.ScaleSet).Machine(t.Replacement)
 	if m == nil {
 		if n := w.Nodes[t.ReplacementNode]; n != nil && t.Replacement != "" {
@@ -368,7 +369,7 @@ var starting = []string{
 
 // notReady says why a replacement can't take a place yet, or "".
 func (w *World) notReady(t *Turn) (why string, next time.Time) {
-	n := w.replacementNode(t)
+	n := w.ReplacementNode(t)
 	if n == nil {
 		return "the node of machine " + t.Replacement + " has not joined yet", next
 	}
