@@ -75,7 +75,7 @@ const (
 
 // Why a machine that is, or may be, outdated is not replaced, or is not yet drained.
 const (
-	// ReasonMachineUnknown: the cloud does not know the node's machine, or it is in no scale set that the rollout is for.
+	// ReasonMachineUnknown: the cloud does not know the node's machine, it is in no scale set that the rollout is for, or a failed machine has no Node.
 	ReasonMachineUnknown Reason = "MachineUnknown"
 	// ReasonMachineProtected: the cloud is told not to let the machine be deleted.
 	ReasonMachineProtected Reason = "MachineProtected"
