@@ -179,7 +179,7 @@ func TestPluginHosts(t *testing.T) {
 	}
 	says(t, []string{"preview", write(t, r), "--turn=1m"}, "NodeRollout "+name+"  not in the cluster yet  3 nodes selected", "HostSilent",
 		"Whether there is an update is not known of 3 nodes", "does not end by itself")
-	refuses(t, []string{"status", "nr/" + name}, fmt.Sprintf("there is no NodeRollout %q", name))
+	refuses(t, []string{"status", "nr/" + name}, "NodeRollout "+name+" not found")
 	createRollout(t, r)
 
 	// Nobody has looked for updates yet.

@@ -124,7 +124,7 @@ func TestPluginSteers(t *testing.T) {
 	file := write(t, p)
 	says(t, []string{"preview", file, "--turn=1m"}, "not in the cluster yet", "3 nodes selected", "wave canary: 1 node", canary+"  starts now",
 		"ends in about 3m", "the time until wave canary is approved", "drain of "+canary)
-	refuses(t, []string{"approve", p.Name}, fmt.Sprintf("there is no Plan %q", p.Name))
+	refuses(t, []string{"approve", p.Name}, "Plan "+namespace+"/"+p.Name+" not found")
 
 	create(t, p)
 	halted := status(t, p.Name, "is halted", func(s *upgradev1.PlanStatus) bool {
