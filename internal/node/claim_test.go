@@ -51,9 +51,6 @@ func own(change ...func(*v1alpha1.Claim)) v1alpha1.Claim {
 func sharing(c *v1alpha1.Claim) { c.Shared = true }
 func flagged(c *v1alpha1.Claim) { c.Uncordon = true }
 func soaking(c *v1alpha1.Claim) { c.Soaking = noon.DeepCopy() }
-func parked(c *v1alpha1.Claim) {
-	c.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonDrainTimeout, Skipped: true, Time: noon}
-}
 func broken(c *v1alpha1.Claim) {
 	c.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonJobFailed, Message: "it broke", Time: noon}
 }

@@ -52,8 +52,7 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 		}
 		g.states[state]++
 		g.Counts.Total++
-		wait := waits[b.Node.Name]
-		switch {
+		switch wait := waits[b.Node.Name]; {
 		case state == v1alpha1.UnitUpdated:
 			g.Counts.Updated++
 		case state == v1alpha1.UnitFailed:
@@ -62,22 +61,11 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 			if g.Failure == "" || b.Unit.Since.After(newest) {
 				g.Failure, newest = b.Unit.Message, b.Unit.Since
 			}
-			unit := v1alpha1.UnitStatus{Node: b.Node.Name, Reason: b.Unit.Reason, Message: b.Unit.Message, Since: Stamp(b.Unit.Since)}
-			if wait != nil && wait.Reason == b.Unit.Reason {
-				unit.Message = wait.Message // It also says when the next attempt starts.
-			}
-			g.Failed = append(g.Failed, unit)
+			g.Failed = append(g.Failed, b.failedStatus(wait))
 		case holds:
 			g.Counts.Updating++
 			phase, since, message := phase(t)
-			unit := v1alpha1.UnitStatus{Node: b.Node.Name, Phase: phase, Reason: b.Unit.Reason, Message: message, Since: Stamp(since)}
-			if wait != nil {
-				unit.Reason, unit.Message = wait.Reason, wait.Message
-				if !b.Unreadable {
-					unit.Message = "it is to start over: " + unit.Message
-				}
-			}
-			g.Updating = append(g.Updating, unit)
+			g.Updating = append(g.Updating, b.turnStatus(phase, since, message, wait))
 		default:
 			g.Counts.Waiting++
 		}
@@ -85,13 +73,39 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 	g.Updating, g.Failed = Oldest(g.Updating), Oldest(g.Failed)
 	g.Waiting, g.reasons = Waiting(&p.Decision, failed, &g.Progress)
 	if g.Counts.Updating == 0 && !retries {
-		if h := p.Decision.Halted; h != nil {
-			g.Halted = h.Message
-		}
-		held := g.Counts.Waiting == 0 || g.Wait == v1alpha1.ReasonMaxConcurrent || g.Wait == v1alpha1.ReasonHalted
-		g.Stuck = g.Halted != "" || g.Counts.Failed > 0 && held
+		g.judgeHalt(p.Decision.Halted)
 	}
 	return g
+}
+
+// failedStatus is what the status says of a unit that failed. The wait is what the decision says of it, or nil.
+func (t *Turn) failedStatus(wait *rollout.Wait) v1alpha1.UnitStatus {
+	s := v1alpha1.UnitStatus{Node: t.Node.Name, Reason: t.Unit.Reason, Message: t.Unit.Message, Since: Stamp(t.Unit.Since)}
+	if wait != nil && wait.Reason == t.Unit.Reason {
+		s.Message = wait.Message // It also says when the next attempt starts.
+	}
+	return s
+}
+
+// turnStatus is what the status says of a turn in progress.
+func (t *Turn) turnStatus(phase v1alpha1.Phase, since time.Time, message string, wait *rollout.Wait) v1alpha1.UnitStatus {
+	s := v1alpha1.UnitStatus{Node: t.Node.Name, Phase: phase, Reason: t.Unit.Reason, Message: message, Since: Stamp(since)}
+	if wait != nil {
+		s.Reason, s.Message = wait.Reason, wait.Message
+		if !t.Unreadable {
+			s.Message = "it is to start over: " + s.Message
+		}
+	}
+	return s
+}
+
+// judgeHalt says whether a rollout without turns in progress needs a person.
+func (g *Summary) judgeHalt(halted *rollout.Wait) {
+	if halted != nil {
+		g.Halted = halted.Message
+	}
+	held := g.Counts.Waiting == 0 || g.Wait == v1alpha1.ReasonMaxConcurrent || g.Wait == v1alpha1.ReasonHalted
+	g.Stuck = g.Halted != "" || g.Counts.Failed > 0 && held
 }
 
 // Measure sets the metrics of the rollout's units.

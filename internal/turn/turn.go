@@ -30,8 +30,9 @@ const (
 	StepFinish Step = "finish"
 	// StepRelease: release the node. The rollout does not want the change any more.
 	StepRelease Step = "release"
-	// StepTaint and StepUntaint: add or remove the taint of outdated nodes.
-	StepTaint   Step = "taint"
+	// StepTaint: add the taint of outdated nodes.
+	StepTaint Step = "taint"
+	// StepUntaint: remove it.
 	StepUntaint Step = "untaint"
 )
 

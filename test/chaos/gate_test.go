@@ -170,8 +170,9 @@ type gate struct {
 	backend   *url.URL
 	transport http.RoundTripper
 	proxy     *httputil.ReverseProxy
-	// inFlight are the writes that are with the server. They are not interrupted, so that all are done before the next operator starts.
-	inFlight sync.WaitGroup
+	// inFlight is held for reading by the writes that are with the server. They are not interrupted, so that all are done before the next
+	// operator starts.
+	inFlight sync.RWMutex
 
 	mu sync.Mutex
 	// faults are requests that were forbidden or invalid.
@@ -232,8 +233,8 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	g.inFlight.Add(1)
-	defer g.inFlight.Done()
+	g.inFlight.RLock()
+	defer g.inFlight.RUnlock()
 	if g.trap.take(g.of(r, body), g.victim, func() { _, _, _ = g.send(r, body) }) { //nolint:bodyclose // send closes it.
 		panic(http.ErrAbortHandler)
 	}

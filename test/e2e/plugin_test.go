@@ -53,15 +53,18 @@ func moult(t *testing.T, args ...string) (string, error) {
 // says runs kubectl-moult, and checks that what it says contains these texts.
 func says(t *testing.T, args []string, want ...string) {
 	t.Helper()
-	out, err := moult(t, args...)
-	if err != nil {
-		t.Errorf("%v: %v\n%s", args, err, out)
-	}
-	for _, w := range want {
-		if !strings.Contains(out, w) {
-			t.Errorf("%v does not say %q:\n%s", args, w, out)
+	eventually(t, fmt.Sprint(args), func(context.Context) (string, bool) {
+		out, err := moult(t, args...)
+		missing := slices.DeleteFunc(slices.Clone(want), func(w string) bool { return strings.Contains(out, w) })
+		if err == nil && len(missing) == 0 {
+			return out, true
 		}
-	}
+		out = fmt.Sprintf("%v: %v, it does not say %q:\n%s", args, err, missing, out)
+		if !slices.Contains([]string{"status", "why", "preview"}, args[0]) {
+			t.Fatal(out) // It has changed something, and is not repeated.
+		}
+		return out, false
+	})
 }
 
 // refuses runs kubectl-moult, and checks that it fails with this text.

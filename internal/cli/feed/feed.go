@@ -13,7 +13,6 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -97,7 +96,7 @@ func Add[T any, L runtime.Object](f *Feed, from source.Lister[L], o Options) (*O
 		AddFunc: func(any) { news() }, UpdateFunc: func(any, any) { news() }, DeleteFunc: func(any) { news() },
 	})
 	err = errors.Join(err, w.informer.SetTransform(func(object any) (any, error) {
-		if _, err := meta.Accessor(object); err != nil {
+		if _, isObject := object.(metav1.Object); !isObject {
 			return object, nil // It is a bookmark, or an object that is gone.
 		}
 		typed := source.As[T](object)

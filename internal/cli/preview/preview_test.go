@@ -101,8 +101,6 @@ func withLocalData(p *corev1.Pod) {
 	p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 }
 
-func unready(p *corev1.Pod) { p.Status.Conditions = nil }
-
 func aBudget(name, app string, allowed int32, options ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
 	b := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},

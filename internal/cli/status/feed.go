@@ -123,7 +123,7 @@ func (o *objects) daemons(sets []edsv1.ExtendedDaemonSet) (d view.Daemons, compl
 	}
 	if o.revisions.Denied() != nil || o.settings.Denied() != nil || o.pods.Denied() != nil {
 		o.src.Notes = append(o.src.Notes, source.NoPodsSeen)
-		return d, true, nil
+		return d, true, nil //nolint:nilerr // The note says it.
 	}
 	if !o.revisions.IsKnown() || !o.settings.IsKnown() || !o.pods.IsKnown() {
 		return d, true, nil // There is trouble, which is noted.

@@ -46,7 +46,7 @@ func (c *command) approve(ctx context.Context, named target.Target, wave string)
 	changed, err := c.write(ctx, k, named.Name, func(u *unstructured.Unstructured) (*source.Change, error) {
 		r := wavesOf(k, u)
 		if refused = r.approvable(wave); refused != nil {
-			return nil, nil
+			return nil, nil //nolint:nilerr // It is returned below, once nothing was written.
 		}
 		approved = r.wave
 		if u.GetAnnotations()[v1alpha1.AnnotationApprove] == approved.ApproveWith {

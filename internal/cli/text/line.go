@@ -99,7 +99,7 @@ func Fill(text string, width int) string { return runewidth.FillRight(Clean(text
 func Width(text string) int { return runewidth.StringWidth(Clean(text)) }
 
 // Lines is what one screen shows.
-type Lines []Line
+type Lines []Line //nolint:recvcheck // Add alone changes them.
 
 // Add adds a line of these pieces.
 func (all *Lines) Add(pieces ...Piece) { *all = append(*all, Line(pieces).Trimmed()) }

@@ -236,6 +236,21 @@ func (a *advisor) machine(next bool) {
 	}
 }
 
+// canary says what to do about a canary that is paused or has failed.
+func (a *advisor) canary() {
+	c := a.part.Rollout.Canary
+	if c == nil || !a.part.Unit.Canary && len(a.part.Checks) == 0 && c.State != view.CanaryFailed {
+		return
+	}
+	switch c.State {
+	case view.CanaryPaused:
+		a.add("when that is mended: kubectl eds canary unpause {name} -n {namespace}; or give it up: kubectl eds canary fail {name} -n {namespace}")
+	case view.CanaryFailed:
+		a.add("change the template, or try the same again: kubectl eds canary reset {name} -n {namespace}")
+	case view.CanaryProgressing:
+	}
+}
+
 // daemon says what to do about a daemon's pod.
 func (a *advisor) daemon() {
 	p, r := a.part, &a.part.Rollout
@@ -244,15 +259,7 @@ func (a *advisor) daemon() {
 			a.add("see what keeps the pod from being ready: kubectl describe pod " + o.Name + " -n {namespace}")
 		}
 	}
-	if c := r.Canary; c != nil && (p.Unit.Canary || len(p.Checks) > 0 || c.State == view.CanaryFailed) {
-		switch c.State {
-		case view.CanaryPaused:
-			a.add("when that is mended: kubectl eds canary unpause {name} -n {namespace}; or give it up: kubectl eds canary fail {name} -n {namespace}")
-		case view.CanaryFailed:
-			a.add("change the template, or try the same again: kubectl eds canary reset {name} -n {namespace}")
-		case view.CanaryProgressing:
-		}
-	}
+	a.canary()
 	for _, c := range p.Checks {
 		switch {
 		case c.Reason == v1alpha1.ReasonPaused && c.Name == "canary":

@@ -20,7 +20,6 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/rest"
 	ktesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -146,13 +145,6 @@ func TestDrawDaemons(t *testing.T) {
 		})
 	}
 }
-
-// inNamespace is a configuration that knows a namespace, and no cluster.
-type inNamespace string
-
-func (n inNamespace) Namespace() (string, error) { return string(n), nil }
-
-func (inNamespace) REST() (*rest.Config, error) { return nil, errors.New("no cluster") }
 
 func object(t *testing.T, kind string, o runtime.Object) *unstructured.Unstructured {
 	t.Helper()

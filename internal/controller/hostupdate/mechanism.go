@@ -78,8 +78,9 @@ func (h hosts) Take(ctx context.Context, t *unit) error {
 		return h.change(ctx, t)
 	case stepTell:
 		return h.tell(ctx, t)
+	default:
+		return nil
 	}
-	return nil
 }
 
 // Soak of a node that is healthy.

@@ -11,13 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/turn"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // now is when the tests look at the world.

@@ -78,8 +78,9 @@ func (j jobs) Take(ctx context.Context, t *unit) error {
 		return j.Hold(ctx, t, claim, node.Step{})
 	case stepUnmark:
 		return j.Hold(ctx, t, *t.Claim, node.Step{}) // Every write drops a mark whose cordon is gone.
+	default:
+		return nil
 	}
-	return nil
 }
 
 // Soak of a node whose Job has succeeded.

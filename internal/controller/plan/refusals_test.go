@@ -4,9 +4,10 @@ package plan
 
 import (
 	"errors"
-	"moult.dev/moult/internal/turn"
 	"testing"
 	"time"
+
+	"moult.dev/moult/internal/turn"
 )
 
 func TestRefusals(t *testing.T) {

@@ -26,20 +26,20 @@ func TestRefuseAmbiguity(t *testing.T) {
 		change           func(*v1alpha1.NodeRollout)
 		want             string
 	}{
-		"older":            {provider: aws, theirs: aws, sets: []string{"set"}, other: "set", made: noon.Add(-time.Hour), want: "NodeRollout z, which is older, replaces machines of scale set set"},
-		"younger":          {provider: aws, theirs: aws, sets: []string{"set"}, other: "set", made: noon.Add(time.Hour)},
-		"of the same time": {provider: aws, theirs: aws, sets: []string{"set"}, other: "set", made: noon},
+		"older":            {provider: aws, theirs: aws, sets: []string{"a"}, other: "a", made: noon.Add(-time.Hour), want: "NodeRollout z, which is older, replaces machines of scale set a"},
+		"younger":          {provider: aws, theirs: aws, sets: []string{"a"}, other: "a", made: noon.Add(time.Hour)},
+		"of the same time": {provider: aws, theirs: aws, sets: []string{"a"}, other: "a", made: noon},
 		"another set":      {provider: aws, theirs: aws, sets: []string{"set"}, other: "other", made: noon.Add(-time.Hour)},
-		"another cloud":    {provider: aws, theirs: azure, sets: []string{"set"}, other: "set", made: noon.Add(-time.Hour)},
-		"detects":          {provider: aws, theirs: aws, sets: []string{"set"}, other: "set", made: noon.Add(-time.Hour), change: func(r *v1alpha1.NodeRollout) { r.Spec.Replacement.DetectOnly = true }},
-		"found by nodes": {provider: aws, theirs: aws, sets: []string{"set"}, made: noon.Add(-time.Hour), change: func(r *v1alpha1.NodeRollout) {
-			r.Status.ScaleSets = []v1alpha1.ScaleSetStatus{{Name: "set", Machines: 1}}
+		"another cloud":    {provider: aws, theirs: azure, sets: []string{"a"}, other: "a", made: noon.Add(-time.Hour)},
+		"detects":          {provider: aws, theirs: aws, sets: []string{"a"}, other: "a", made: noon.Add(-time.Hour), change: func(r *v1alpha1.NodeRollout) { r.Spec.Replacement.DetectOnly = true }},
+		"found by nodes": {provider: aws, theirs: aws, sets: []string{"a"}, made: noon.Add(-time.Hour), change: func(r *v1alpha1.NodeRollout) {
+			r.Status.ScaleSets = []v1alpha1.ScaleSetStatus{{Name: "a", Machines: 1}}
 		}, want: "NodeRollout z"},
-		"in a turn":         {provider: aws, theirs: aws, sets: []string{"set"}, made: noon.Add(-time.Hour), change: func(r *v1alpha1.NodeRollout) { r.Status.Turns = []v1alpha1.MachineTurn{{ScaleSet: "set"}} }, want: "NodeRollout z"},
+		"in a turn":         {provider: aws, theirs: aws, sets: []string{"a"}, made: noon.Add(-time.Hour), change: func(r *v1alpha1.NodeRollout) { r.Status.Turns = []v1alpha1.MachineTurn{{ScaleSet: "a"}} }, want: "NodeRollout z"},
 		"in another case":   {provider: azure, theirs: azure, sets: []string{"Set"}, other: "sEt", made: noon.Add(-time.Hour), want: "scale set Set"},
 		"by its name alone": {provider: gcp, theirs: gcp, sets: []string{"zones/a/set"}, other: "set", made: noon.Add(-time.Hour), want: "NodeRollout z"},
 		"in another zone":   {provider: gcp, theirs: gcp, sets: []string{"zones/a/set"}, other: "zones/b/set", made: noon.Add(-time.Hour)},
-		"named twice":       {provider: azure, theirs: aws, sets: []string{"Set", "set"}, made: noon, want: "scale set set is Set by another name"},
+		"named twice":       {provider: azure, theirs: aws, sets: []string{"A", "a"}, made: noon, want: "scale set a is A by another name"},
 		"named twice, GCP":  {provider: gcp, theirs: aws, sets: []string{"set", "zones/a/set"}, made: noon, want: "scale set zones/a/set is set by another name"},
 	} {
 		t.Run(name, func(t *testing.T) {

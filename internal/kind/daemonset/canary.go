@@ -173,8 +173,29 @@ func (j *Judge) DecideCanary() {
 // which there is at least one, has been ready for the duration and has not restarted of late. The engine counts from when it first
 // saw all of them ready, and the pods show what happened before that.
 func (j *Judge) finishCanary() {
+	c := j.Canary
+	pods, available := j.readCanaryPods()
+	w := c.Decision.Wave
+	waveOver := w != nil && (w.Number != 1 || w.State == v1alpha1.WaveComplete)
+	reason, message := j.CanaryCheck()
+	c.Over = waveOver && available && pods > 0 && reason == ""
+	if reason == v1alpha1.ReasonWaveSoaking && available && !c.Paused() {
+		j.WakeAt(c.Until)
+	}
+	if c.Over || reason == "" {
+		return
+	}
+	waiting := make([]rollout.Wait, 0, len(c.Decision.Start)+len(c.Decision.Waiting))
+	for _, node := range c.Decision.Start {
+		waiting = append(waiting, rollout.Wait{Node: node, Reason: reason, Message: message})
+	}
+	c.Decision.Waiting = append(waiting, c.Decision.Waiting...)
+}
+
+// readCanaryPods finds until when the canary goes on at least. It counts its available pods, and reports whether all are.
+func (j *Judge) readCanaryPods() (pods int, available bool) {
 	c, spec := j.Canary, j.Strategy.Canary
-	pods, available := 0, true
+	available = true
 	for i := range j.States {
 		s := &j.States[i]
 		switch {
@@ -196,21 +217,7 @@ func (j *Judge) finishCanary() {
 	if last := c.Verdict.LastRestart; spec.NoRestartsDuration != nil && !last.IsZero() {
 		c.Until = latest(c.Until, last.Add(spec.NoRestartsDuration.Duration))
 	}
-	w := c.Decision.Wave
-	waveOver := w != nil && (w.Number != 1 || w.State == v1alpha1.WaveComplete)
-	reason, message := j.CanaryCheck()
-	c.Over = waveOver && available && pods > 0 && reason == ""
-	if reason == v1alpha1.ReasonWaveSoaking && available && !c.Paused() {
-		j.WakeAt(c.Until)
-	}
-	if c.Over || reason == "" {
-		return
-	}
-	waiting := make([]rollout.Wait, 0, len(c.Decision.Start)+len(c.Decision.Waiting))
-	for _, node := range c.Decision.Start {
-		waiting = append(waiting, rollout.Wait{Node: node, Reason: reason, Message: message})
-	}
-	c.Decision.Waiting = append(waiting, c.Decision.Waiting...)
+	return pods, available
 }
 
 // CanaryCheck says why the canary is not promoted though its wave is over; the reason is "" when it is.

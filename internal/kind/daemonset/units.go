@@ -16,10 +16,6 @@ import (
 func (j *Judge) makeUnits() {
 	j.Units = make([]rollout.Unit, 0, len(j.States))
 	unresponsive := Count(j.Strategy.RollingUpdate.MaxPodSchedulerFailure, j.eligible()) // how many of them are not counted
-	soak := time.Duration(0)
-	if j.Strategy.Soak != nil {
-		soak = j.Strategy.Soak.Duration
-	}
 	for i := range j.States {
 		s := &j.States[i]
 		if s.Canary && j.Active == j.Target { // A preview of when the canary is over.
@@ -40,13 +36,7 @@ func (j *Judge) makeUnits() {
 			}
 		case v1alpha1.UnitUpdated:
 			ignored = false
-			u.Since = s.Current.Look.ReadySince
-			// In the first rollout nothing waits for pods to soak.
-			end := j.Fleet.SoakEnd(s.Node.Name, u.Since, soak)
-			if soak > 0 && j.Now.Before(end) && (len(j.Owned) > 1 || j.Migrates) {
-				u.State = v1alpha1.UnitSoaking
-				j.WakeAt(end)
-			}
+			j.soak(s, &u)
 		default:
 			ignored = ignored && s.NodeProblem == ""
 			u.Excused = ignored || s.NodeProblem != ""
@@ -61,6 +51,18 @@ func (j *Judge) makeUnits() {
 			unresponsive--
 		}
 		j.Units = append(j.Units, u)
+	}
+}
+
+// soak lets an updated unit soak for as long as the strategy says. In the first rollout nothing waits for pods to soak.
+func (j *Judge) soak(s *NodeState, u *rollout.Unit) {
+	u.Since = s.Current.Look.ReadySince
+	if j.Strategy.Soak == nil || j.Strategy.Soak.Duration <= 0 || len(j.Owned) <= 1 && !j.Migrates {
+		return
+	}
+	if end := j.Fleet.SoakEnd(s.Node.Name, u.Since, j.Strategy.Soak.Duration); j.Now.Before(end) {
+		u.State = v1alpha1.UnitSoaking
+		j.WakeAt(end)
 	}
 }
 
