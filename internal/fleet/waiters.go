@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,6 +15,9 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/rollout"
 )
+
+// Coalesce is how long a rollout waits after a change, so that it looks at several changes together.
+const Coalesce = 50 * time.Millisecond
 
 // Waiters are the rollouts of one controller that wait for what budgets look at.
 type Waiters struct {

@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"strings"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,12 +37,12 @@ func Itself(_ context.Context, objects ...client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(objects[0])}}
 }
 
-// Soon enqueues the requests of an object after a moment in which others may join them.
-func Soon(wait func() time.Duration, requests MapFunc) handler.Funcs {
+// Soon enqueues the requests of an object after fleet.Coalesce, in which others may join them.
+func Soon(requests MapFunc) handler.Funcs {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(ctx context.Context, q queue, objects ...client.Object) {
 		for _, r := range requests(ctx, objects...) {
-			q.AddAfter(r, wait())
+			q.AddAfter(r, fleet.Coalesce)
 		}
 	}
 	return handler.Funcs{
@@ -208,11 +207,11 @@ func (b *Bell) Source() source.Source {
 	})
 }
 
-// Ring enqueues a rollout after so long.
-func (b *Bell) Ring(rollout types.NamespacedName, after time.Duration) {
+// Ring enqueues a rollout after fleet.Coalesce.
+func (b *Bell) Ring(rollout types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.queue != nil {
-		b.queue.AddAfter(reconcile.Request{NamespacedName: rollout}, after)
+		b.queue.AddAfter(reconcile.Request{NamespacedName: rollout}, fleet.Coalesce)
 	}
 }

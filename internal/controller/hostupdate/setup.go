@@ -5,7 +5,6 @@ package hostupdate
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -16,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/turn"
 )
 
@@ -33,12 +31,9 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	return ctrl.NewControllerManagedBy(m).
 		Named("noderollout.hostupdate").
 		For(turn.Object(), builder.WithPredicates(turn.RolloutChanged)).
-		Watches(&corev1.Node{}, turn.Soon(c.wait, turn.RolloutsOfNode(c.Client, false)), builder.WithPredicates(turn.NodeChanged)).
-		WatchesRawSource(source.Channel(c.Fleet.Wake(ctx, c.Waiting), turn.Soon(c.wait, turn.Itself))).
+		Watches(&corev1.Node{}, turn.Soon(turn.RolloutsOfNode(c.Client, false)), builder.WithPredicates(turn.NodeChanged)).
+		WatchesRawSource(source.Channel(c.Fleet.Wake(ctx, c.Waiting), turn.Soon(turn.Itself))).
 		WatchesRawSource(c.woken.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, c.options.Threads)}).
 		Complete(c)
 }
-
-// wait is for how long what has changed is joined by others.
-func (c *Controller) wait() time.Duration { return fleet.Coalesce }

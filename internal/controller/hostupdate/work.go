@@ -20,7 +20,7 @@ func (t *unit) of(w *world) turn.Of {
 // podsChanged wakes the rollout whose turn the node is in.
 func (c *Controller) podsChanged(node string) {
 	if rollout, ok := c.works.Changed(node); ok {
-		c.woken.Ring(rollout, c.wait())
+		c.woken.Ring(rollout)
 	}
 }
 

@@ -33,6 +33,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/node"
+	"moult.dev/moult/internal/turn"
 )
 
 // indexPlan finds pods by the Plan that their label names, and of the Jobs those that a Plan has to look at on any node: what
@@ -134,36 +135,14 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	return ctrl.NewControllerManagedBy(m).
 		Named("plan.rollout").
 		For(plans, builder.WithPredicates(planChanged)).
-		Watches(&batchv1.Job{}, c.noting(c.soon(planOfLabel))).
-		Watches(&corev1.Pod{}, c.soon(planOfLabel)).
-		Watches(&corev1.Node{}, c.soon(c.plansOfNode), builder.WithPredicates(nodeChanged)).
-		Watches(&corev1.Secret{}, c.soon(c.plansOfSecret)).
-		WatchesRawSource(source.Channel(c.Fleet.Wake(ctx, c.Waiting), c.soon(itself))).
+		Watches(&batchv1.Job{}, c.noting(turn.Soon(planOfLabel))).
+		Watches(&corev1.Pod{}, turn.Soon(planOfLabel)).
+		Watches(&corev1.Node{}, turn.Soon(c.plansOfNode), builder.WithPredicates(nodeChanged)).
+		Watches(&corev1.Secret{}, turn.Soon(c.plansOfSecret)).
+		WatchesRawSource(source.Channel(c.Fleet.Wake(ctx, c.Waiting), turn.Soon(turn.Itself))).
 		WatchesRawSource(source.Channel(c.channels.answered, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.options.Threads}).
 		Complete(c)
-}
-
-func itself(_ context.Context, objects ...client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(objects[0])}}
-}
-
-type mapFunc func(ctx context.Context, objects ...client.Object) []reconcile.Request
-
-// soon enqueues the requests of an object, as it is and as it was, after a moment in which others may join them.
-func (c *Controller) soon(requests mapFunc) handler.Funcs {
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	add := func(ctx context.Context, q queue, objects ...client.Object) {
-		for _, r := range requests(ctx, objects...) {
-			q.AddAfter(r, fleet.Coalesce)
-		}
-	}
-	return handler.Funcs{
-		CreateFunc:  func(ctx context.Context, e event.CreateEvent, q queue) { add(ctx, q, e.Object) },
-		UpdateFunc:  func(ctx context.Context, e event.UpdateEvent, q queue) { add(ctx, q, e.ObjectOld, e.ObjectNew) },
-		DeleteFunc:  func(ctx context.Context, e event.DeleteEvent, q queue) { add(ctx, q, e.Object) },
-		GenericFunc: func(ctx context.Context, e event.GenericEvent, q queue) { add(ctx, q, e.Object) },
-	}
 }
 
 // noting remembers how Jobs ended that are deleted, before their Plan is woken.

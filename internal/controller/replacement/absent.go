@@ -37,7 +37,7 @@ func (c *Controller) absent(ctx context.Context) ([]*corev1.Node, error) {
 	return all, nil
 }
 
-// absentees are the absent Nodes of turns, claimed by treplacement rollout.
+// absentees are the absent Nodes of turns, claimed by their rollout.
 func absentees(holder string, uid types.UID, turns []v1alpha1.MachineTurn) (all []*corev1.Node) {
 	for i := range turns {
 		t := &turns[i]

@@ -225,7 +225,7 @@ func (p *pass) tell(ctx context.Context, t *machine.Turn, n *machine.Node) error
 	return p.told(p.drainOf(t, n, false).Tell(ctx, n.Node, stage))
 }
 
-// leaving are the nodes that are on treplacement way out of the control plane, by turn.
+// leaving are the nodes that are on their way out of the control plane, by turn.
 func leaving(turns []*machine.Turn) map[string]string {
 	nodes := map[string]string{}
 	for _, t := range turns {

@@ -46,9 +46,9 @@ func (p *pass) refuseAmbiguity(ctx context.Context) error {
 		if cmp.Or(r.CreationTimestamp.Compare(p.rollout.CreationTimestamp.Time), strings.Compare(r.Name, p.rollout.Name)) > 0 {
 			continue // That one is refused.
 		}
-		treplacements := scaleSetsOf(r)
+		theirs := scaleSetsOf(r)
 		for _, ours := range sets {
-			if slices.ContainsFunc(treplacements, func(name string) bool { return p.mayBeSame(ours, name) }) {
+			if slices.ContainsFunc(theirs, func(name string) bool { return p.mayBeSame(ours, name) }) {
 				p.refuse(fmt.Errorf("NodeRollout %s, which is older, replaces machines of scale set %s: remove the scale set from one of them", r.Name, ours))
 				p.at(p.now.Add(p.checkPeriod)) // What that one does shows on no Node of this one.
 			}

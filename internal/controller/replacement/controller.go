@@ -91,7 +91,6 @@ type Controller struct {
 	reports *fleet.Reports
 	waves   *fleet.Waves
 	queued  *fleet.Waiters
-	pace    fleet.Pace
 	works   *turnof.Works
 	woken   *turnof.Bell
 	retries *turnof.Retries
@@ -118,13 +117,10 @@ func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, p
 	return r
 }
 
-// wait is for how long what has changed is joined by others.
-func (c *Controller) wait() time.Duration { return c.pace.Wait(c.clock.Now()) }
-
 // podsChanged wakes the rollout whose turn the node is in.
 func (c *Controller) podsChanged(node string) {
 	if rollout, ok := c.works.Changed(node); ok {
-		c.woken.Ring(rollout, c.wait())
+		c.woken.Ring(rollout)
 	}
 }
 
@@ -159,7 +155,6 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	}
 	p := &pass{Controller: c, memo: m, prepared: map[string]bool{}, stored: stored, before: turnof.StatusOf(stored), now: now, key: key, snapshot: s}
 	p.world, p.problem = c.resolve(r, malformed)
-	defer func() { c.pace.Took(p.cost, c.clock.Now()) }()
 	errs := []error{c.clear(ctx, key, r.UID, s)}
 	if p.ready {
 		errs = append(errs, p.carryOut(ctx))
@@ -184,8 +179,7 @@ type pass struct {
 	snapshot fleet.Snapshot
 	key      types.NamespacedName
 	now      time.Time
-	problem  error         // why the spec can't be carried out
-	cost     time.Duration // of looking and deciding, without what is written or asked
+	problem  error // why the spec can't be carried out
 	view     *machine.World
 	api      cloud.Cloud // nil where it can't be had
 	turns    []*machine.Turn
@@ -198,7 +192,7 @@ type pass struct {
 	blind        v1alpha1.Reason
 	blindMessage string
 	gone         bool              // the NodeRollout is
-	leaving      map[string]string // the nodes that are on treplacement way out of the control plane, by turn
+	leaving      map[string]string // the nodes that are on their way out of the control plane, by turn
 	happened     []events.Event
 	// restored is told of images that have been put back, once that is written down.
 	restored []events.Event
@@ -209,17 +203,13 @@ type pass struct {
 // carryOut takes everything as far as it gets now.
 func (p *pass) carryOut(ctx context.Context) error {
 	errs := []error{p.look(ctx)}
-	began := p.clock.Now()
 	p.gather()
-	p.cost += p.clock.Since(began)
 	if err := p.refuseAmbiguity(ctx); err != nil {
 		return turnof.First(append(errs, err)) // Whether another NodeRollout is for the same scale sets is not known.
 	}
 	errs = append(errs, p.adopt(ctx))
 	p.ask(ctx)
-	began = p.clock.Now()
 	p.judge()
-	p.cost += p.clock.Since(began)
 	p.putBack(ctx)
 	if p.problem == nil {
 		errs = append(errs, p.start(ctx))

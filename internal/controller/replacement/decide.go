@@ -23,7 +23,7 @@ import (
 )
 
 // start asks who goes next. Nodes whose replacement is ready are claimed, under the fleet's lock, on what is to be seen there; of others the turn
-// begins, as far as treplacement scale set has room for it.
+// begins, as far as their scale set has room for it.
 func (p *pass) start(ctx context.Context) error {
 	p.decide(p.snapshot.Fleet)
 	if p.rules.Ending {
@@ -32,9 +32,7 @@ func (p *pass) start(ctx context.Context) error {
 	}
 	var err error
 	if len(p.decision.Start) > 0 {
-		began := p.clock.Now()
 		err = p.fleet.Admit(ctx, func(now fleet.Snapshot) error {
-			p.cost += p.clock.Since(began)
 			before := p.now
 			p.now = p.clock.Now() // To be let in may have taken long.
 			if fleet.Elapsed(before, p.now) || now.Version != p.snapshot.Version || !reflect.DeepEqual(now.Budgets, p.snapshot.Budgets) {
@@ -71,8 +69,6 @@ func (p *pass) units() (units []rollout.Unit, total int) {
 
 // decide asks the engine.
 func (p *pass) decide(f rollout.Fleet) {
-	began := p.clock.Now()
-	defer func() { p.cost += p.clock.Since(began) }()
 	units, total := p.units()
 	s := rollout.New(p.rollout.Spec.Strategy, 1, total)
 	s.UID, s.Revision, s.Drains, s.OwnNode = p.rollout.UID, p.view.Revision, p.rules.Drains, p.options.NodeName
@@ -90,7 +86,7 @@ func (p *pass) decide(f rollout.Fleet) {
 	p.queued.Set(p.key, slices.ContainsFunc(p.decision.Waiting, fleet.ForBudget))
 }
 
-// atOnce is how many nodes of a control plane of so many may be in a turn at once: as many as leaves a quorum of treplacement etcd if one more fails.
+// atOnce is how many nodes of a control plane of so many may be in a turn at once: as many as leaves a quorum of their etcd if one more fails.
 func (p *pass) atOnce(nodes int) int {
 	if !p.etcd() {
 		return 1
@@ -135,7 +131,7 @@ func (p *pass) claimOf(t *machine.Turn) v1alpha1.Claim {
 	}
 }
 
-// begin begins the turns of nodes that the decision names, in order, as far as treplacement scale sets have room.
+// begin begins the turns of nodes that the decision names, in order, as far as their scale sets have room.
 func (p *pass) begin(ctx context.Context) {
 	rooms := p.view.Rooms(p.turns)
 	nodes := map[string]*machine.NodeState{}

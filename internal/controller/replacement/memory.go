@@ -34,7 +34,7 @@ type memo struct {
 	sets   map[string]*set
 	// trouble keeps the cloud from being asked which sets there are.
 	trouble trouble
-	// drained and left are turns whose node is drained, and has left the control plane, by treplacement keys, and deleted when treplacement machine was.
+	// drained and left are turns whose node is drained, and has left the control plane, by their keys, and deleted when their machine was.
 	drained, left map[string]bool
 	deleted       map[string]time.Time
 	// impossible is what an Event has said of why images can't be put back.

@@ -213,14 +213,12 @@ func (p *pass) report(ctx context.Context) error {
 	if p.gone {
 		return nil
 	}
-	began := p.clock.Now()
 	if p.ready && p.view != nil {
 		p.remember()
 	}
 	progress := p.count()
 	status.SetNodeRolloutProgress(p.rollout, progress, p.now)
 	p.rollout.Status.ObservedGeneration = p.rollout.Generation
-	p.cost += p.clock.Since(began)
 
 	// What happened has happened, whether or not the status can be written now.
 	p.events.Emit(p.happened...)
@@ -372,7 +370,7 @@ func (p *pass) withoutNode(s *machine.Set) (n int) {
 	return n
 }
 
-// countMachines counts machines by treplacement states.
+// countMachines counts machines by their states.
 func (p *pass) countMachines() {
 	for i := range p.rollout.Status.ScaleSets {
 		s := &p.rollout.Status.ScaleSets[i]

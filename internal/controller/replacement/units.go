@@ -254,7 +254,7 @@ func (p *pass) spread() {
 	}
 }
 
-// inTurn notes the nodes of a turn, which are no units of treplacement own.
+// inTurn notes the nodes of a turn, which are no units of their own.
 func (p *pass) inTurn(t *machine.Turn, nodes map[string]bool) {
 	if n := p.view.Nodes[t.Node]; n != nil && (t.NodeUID == "" || n.UID == t.NodeUID) {
 		nodes[t.Node] = true
