@@ -25,7 +25,7 @@ stage() {
 }
 
 mapfile -t unit < <(go list -tags "$tags" -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./api/... ./cmd/... ./config/... ./hack/... ./internal/... ./test/layout/...)
-# Those whose only such tests have the tag "all" have none without it.
+# A package may have such tests only with the tag "all". Without ALL=1 none of its tests run here.
 mapfile -t api < <(grep -rlE '^func TestAPI' --include='*_test.go' . | xargs -n1 dirname | sort -u)
 mapfile -t cluster < <(go list -tags "$tags" -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./test/... | grep -vE '/test/(layout|admission)$')
 
@@ -33,7 +33,7 @@ failed=()
 started=$SECONDS
 took() { echo "== $1: $((SECONDS - started)) s since the start"; }
 
-# The API stage mostly waits and the unit stage computes, so they go together. What the API stage prints follows.
+# flock on the log folder lets one test binary run at a time, while the next ones are linked. The API stage mostly waits and the unit stage computes, so they go together. What the API stage prints follows.
 go build -o "${BIN:-bin}/cluster" ./test/cluster/cmd/cluster
 "${BIN:-bin}/cluster" run -- bash -c "$(declare -f stage); tags=$tags timeout=$timeout logs=$logs; stage api testname -exec 'flock $logs' -count 1 -run '^TestAPI' \"\$@\"" api "$@" "${api[@]}" \
 	>"$logs/api.log" 2>&1 &

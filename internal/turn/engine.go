@@ -23,7 +23,7 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Engine takes the turns of all rollouts of one kind. What it remembers may be dropped at any time: that costs one more look or write.
+// Engine runs the turns of all rollouts of one kind. What it remembers may be dropped at any time: that costs one more look or write.
 type Engine struct {
 	Kind    string
 	Clock   clock.PassiveClock
@@ -45,7 +45,7 @@ func NewEngine(kind string, clk clock.PassiveClock, c client.Client, f *fleet.Fl
 	}
 }
 
-// Reconcile brings one rollout a step further. It comes back when the clock alone asks for it, and after an error no later than that.
+// Reconcile runs one pass of a rollout. It requeues the rollout for the time that the pass returns, and after an error no later than that.
 func (e *Engine) Reconcile(ctx context.Context, request ctrl.Request, pass func(context.Context, types.NamespacedName) (time.Time, error)) (ctrl.Result, error) {
 	wake, err := pass(ctx, request.NamespacedName)
 	return e.Retries.Result(ctx, request.NamespacedName, wake, err), nil
@@ -60,14 +60,14 @@ func (e *Engine) Forget(key types.NamespacedName) {
 
 // Mechanism is how one kind of rollouts changes a node. The engine does the rest: claims, failure, soak, release, who goes next.
 type Mechanism[T Taker] interface {
-	// Strategy is the rollout's, for that many nodes.
+	// Strategy is the rollout's, for that many nodes. It is asked for before each decision.
 	Strategy(total int) rollout.Strategy
 	// Start is the write that claims a node for its turn, or nil for a turn that has its claim already.
 	Start(T) *Write
 	// Take takes a step that is the mechanism's own.
 	Take(context.Context, T) error
-	// Soak, Finish, Fail and Release are what the mechanism writes when a turn is healthy, over, has failed, or is given up. The
-	// engine sets the claim, and, except in Fail, uncordons what the turn has cordoned.
+	// Soak, Finish, Fail and Release are what the mechanism writes when a turn soaks, is over, has failed, or is not wanted any more.
+	// The engine sets the claim. Except in Fail, where GiveBack says so, it uncordons what the turn has cordoned.
 	Soak(T) Write
 	Finish(T) Write
 	Fail(T) Write
@@ -109,7 +109,7 @@ type Pass[T Taker] struct {
 	// Pending are the Events to emit with the status.
 	Pending []events.Event
 
-	settled bool // A node was written, so the nodes are no longer as Seen.
+	settled bool // Steps were performed, so the nodes are no longer as Seen.
 	took    []time.Duration
 	mu      sync.Mutex // guards Decision, Wake, Pending and took while several nodes are written at once
 }
@@ -130,7 +130,7 @@ func (p *Pass[T]) Happened(e events.Event) {
 	p.Pending = append(p.Pending, e)
 }
 
-// Settle takes each of these turns its next step.
+// Settle performs the next step of each turn for which of returns true.
 func (p *Pass[T]) Settle(ctx context.Context, of func(T) bool) error {
 	var due []T
 	for _, t := range p.Turns {
@@ -193,7 +193,7 @@ func (p *Pass[T]) Fail(ctx context.Context, t T) error {
 		err = p.Hold(ctx, t, claim, write.Step)
 	}
 	if err != nil {
-		// It has not failed before that is recorded: the node is as the turn left it.
+		// The failure is not recorded, so the node is shown as still updating. The next pass tries again.
 		b.Unit.State, b.Unit.Since, b.Unit.Reason, b.Unit.Message, b.Unit.Skipped = v1alpha1.UnitUpdating, claim.Since.Time, "", "", false
 		b.Message = failure.Message
 		return err

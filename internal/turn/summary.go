@@ -104,6 +104,7 @@ func (g *Summary) judgeHalt(halted *rollout.Wait) {
 	if halted != nil {
 		g.Halted = halted.Message
 	}
+	// Failed units hold all slots, or the failure limit is reached, or nothing else is left.
 	held := g.Counts.Waiting == 0 || g.Wait == v1alpha1.ReasonMaxConcurrent || g.Wait == v1alpha1.ReasonHalted
 	g.Stuck = g.Halted != "" || g.Counts.Failed > 0 && held
 }

@@ -36,8 +36,8 @@ const (
 	StepUntaint Step = "untaint"
 )
 
-// Turn is one node's part in a rollout: what the API shows, which state that is, and what to do next. A mechanism embeds it
-// beside the evidence of its own.
+// Turn is one node's part in a rollout: the node, the rollout's claim on it, its state, and its next step. A mechanism embeds it
+// and adds its own observations, such as a Job or what a host reports.
 type Turn struct {
 	Node  *corev1.Node
 	Claim *v1alpha1.Claim // of this rollout, or nil

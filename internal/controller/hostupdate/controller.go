@@ -134,7 +134,6 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	errs := []error{err, labelNodes(ctx, c.Client, w, s.Objects), p.Settle(ctx, func(t *unit) bool { return !t.again })}
 	if problem == nil {
 		_, err := p.Start(ctx)
-		p.now = p.Now
 		r.Status.Wave = p.Waves.Keep(key, r.UID, p.Decision.Wave)
 		errs = append(errs, err)
 	} else {

@@ -31,6 +31,7 @@ type hosts struct{ *pass }
 
 // Strategy of the rollout.
 func (h hosts) Strategy(total int) rollout.Strategy {
+	h.now = h.Now // A claim begins when the rollout is admitted.
 	r := h.rollout
 	s := rollout.New(r.Spec.Strategy, 1, total)
 	s.UID, s.Revision, s.Drains = r.UID, h.revision, h.drains

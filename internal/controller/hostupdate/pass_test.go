@@ -122,6 +122,9 @@ func TestWindowClosesMeanwhile(t *testing.T) {
 		if len(p.Decision.Start) != starts || (p.Turns[0].Claim != nil) != (starts > 0) {
 			t.Errorf("after %s: starts %v, claim %+v", waits, p.Decision.Start, p.Turns[0].Claim)
 		}
+		if c := p.Turns[0].Claim; c != nil && !c.Since.Time.Equal(now.Add(waits)) {
+			t.Errorf("the claim is since %s, not since it was admitted", c.Since)
+		}
 	}
 }
 

@@ -39,6 +39,7 @@ type jobs struct{ *pass }
 
 // Strategy of the Plan.
 func (j jobs) Strategy(total int) rollout.Strategy {
+	j.now = j.Now // A claim begins when the rollout is admitted.
 	p := j.plan
 	s := rollout.New(p.Spec.Strategy, int(min(p.Spec.Concurrency, math.MaxInt32)), total)
 	s.UID, s.Revision, s.Shared = p.UID, p.Status.LatestHash, shared(p)
@@ -49,7 +50,7 @@ func (j jobs) Strategy(total int) rollout.Strategy {
 	return s
 }
 
-// Start claims a node that has no claim for what the Plan asks for now. A node whose older Job still runs keeps its claim until that is gone.
+// Start claims a node that has no claim for what the Plan asks for now. A node whose older Job still runs keeps its claim until that Job is gone.
 func (j jobs) Start(t *unit) *turn.Write {
 	if (t.Unit.InTurn && !t.pending) || (t.pending && !t.interrupted(j.world)) {
 		return nil
@@ -148,7 +149,6 @@ func (p *pass) adopt(ctx context.Context, t *unit) error {
 // not start yet.
 func (p *pass) start(ctx context.Context) error {
 	next, err := p.Start(ctx)
-	p.now = p.Now
 	p.plan.Status.Wave = p.Waves.Keep(p.Key, p.UID, p.Decision.Wave)
 	var back []*unit
 	for _, t := range p.Turns {
