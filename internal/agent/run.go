@@ -294,8 +294,11 @@ func (a *Agent) checkLater() {
 	a.check = a.options.Clock.NewTimer(wait)
 }
 
-// write writes a change on the Node, unless the Node has it already. It returns false if the change is not on the Node: after a conflict
-// the watch brings what others wrote, and after another error a timer fires.
+// conflictPause is how long the agent waits after a conflict. By then the client may send at once what is made of the newest state: a
+// request that waits for the client's own limit conflicts again while others keep writing to the Node.
+const conflictPause = 250 * time.Millisecond
+
+// write writes a change on the Node, unless the Node has it already. It returns false if the change is not on the Node: then a timer fires.
 func (a *Agent) write(ctx context.Context, s *nodeState, c change, log string) bool {
 	c = s.missing(c)
 	if c.isEmpty() {
@@ -310,7 +313,9 @@ func (a *Agent) write(ctx context.Context, s *nodeState, c change, log string) b
 			a.log.Info(log, "action", now.active, "intent", now.intent(), "runs", now.runs, "target", now.target)
 		}
 		return true
-	case ctx.Err() == nil && !apierrors.IsConflict(err):
+	case apierrors.IsConflict(err):
+		a.retry = a.options.Clock.NewTimer(conflictPause)
+	case ctx.Err() == nil:
 		wait := a.pause.next(a.options.Random)
 		a.retry = a.options.Clock.NewTimer(wait)
 		a.log.Info("the Node can't be written to", "error", err, "again", wait.Round(time.Millisecond).String())
