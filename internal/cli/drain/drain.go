@@ -25,7 +25,7 @@ const (
 	retry = 5 * time.Second
 	// chunk is the page size of lists.
 	chunk = 500
-	// releaseTimeout bounds how long it tries to release a node: a pod that is told to end has 30 seconds.
+	// releaseTimeout bounds how long the release of a node may take. A pod gets 30 seconds to end.
 	releaseTimeout = 10 * time.Second
 	// releaseAttempts bounds how often.
 	releaseAttempts = 5

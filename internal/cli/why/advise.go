@@ -104,7 +104,7 @@ const (
 	hintOptedOut = "the label {label} keeps it out: without it the node is selected"
 )
 
-// agentPatience is how long an agent may take to act on what it is told.
+// agentPatience is how long an agent may take to act on an order.
 const agentPatience = 2 * time.Minute
 
 // advisor says what a person may do about a node's part in a rollout.
