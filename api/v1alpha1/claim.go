@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Claim is a rollout's right to one node, kept in the Node's annotation AnnotationClaims. An exclusive claim stands
-// alone; shared ones stand beside each other. A claim is also the memory of the turn: a controller that starts anew
-// reads from it what was begun, and what must be undone at the end.
+// Claim is a rollout's right to one node, kept in the Node's annotation AnnotationClaims. An exclusive claim is the only
+// one on its node; several shared claims may be on one node. A claim also records the progress of the turn. After a restart
+// the controller reads from it what was begun and what it must undo.
 type Claim struct {
 	// Rollout is the holder, as "Kind/namespace/name", or "Kind/name" for a cluster-scoped one.
 	Rollout string `json:"rollout"`
@@ -27,44 +27,45 @@ type Claim struct {
 	Attempt string `json:"attempt,omitempty"`
 	// Turn identifies this turn, so that what earlier turns left behind on the node is not taken for its result.
 	Turn string `json:"turn"`
-	// Since is when the claim was made, or when the turn was last started again.
+	// Since is when the claim was made, or when the turn was last restarted.
 	Since metav1.Time `json:"since"`
-	// KeptSeconds is how long what the turn leaves behind as its result is kept after its end. A claim that is older, and
-	// whose result nobody has seen, may be of a turn that is over.
+	// KeptSeconds is how long the turn's Job is kept after its end. If the claim is older and the Job is gone, the turn may
+	// have ended.
 	KeptSeconds int32 `json:"keptSeconds,omitempty"`
 	// Drains is true when the turn evicts the node's pods.
 	Drains bool `json:"drains,omitempty"`
-	// Uncordon is true when the node was schedulable when it was claimed and a tool that leaves no mark of its own
-	// (AnnotationCordonedBy) may cordon it: it is made schedulable at the end.
+	// Uncordon is true when the node was schedulable at the claim, and a tool that does not set AnnotationCordonedBy may
+	// cordon it. The node is uncordoned at the end.
 	Uncordon bool `json:"uncordon,omitempty"`
-	// From is the version that the host ran when the turn began, where it is known.
+	// From is the host's version at the start of the turn, if known.
 	From string `json:"from,omitempty"`
-	// Machine is the cloud's name of the node's machine, where that is to be deleted.
+	// Machine is the cloud's name of the node's machine, if the turn deletes it.
 	Machine string `json:"machine,omitempty"`
-	// Cordoned is since when the node is cordoned for the change, from which the time of its drain counts. It is anew where
-	// somebody has lifted the cordon meanwhile.
+	// Cordoned is when the node was cordoned for the change. The drain's timeout counts from it. It is set again when the
+	// node was uncordoned in between.
 	Cordoned *metav1.Time `json:"cordoned,omitempty"`
-	// Drained is when the drain was seen to be over, where the node's condition of that name does not say so.
+	// Drained is when the drain of a Plan's turn was complete. Its Job continues then.
 	Drained *metav1.Time `json:"drained,omitempty"`
-	// Rebooting is when the host was told to reboot.
+	// Rebooting is when the host was ordered to reboot.
 	Rebooting *metav1.Time `json:"rebooting,omitempty"`
-	// BootID is the boot id that the node had when its host was told to reboot, or before that when its turn began.
+	// BootID is the node's boot id when its host was ordered to reboot. Before that it is the boot id at the start of the
+	// turn.
 	BootID string `json:"bootID,omitempty"`
-	// Changed is when the change was done, for a node that was not healthy then.
+	// Changed is when the change was done, if the node was not healthy then.
 	Changed *metav1.Time `json:"changed,omitempty"`
-	// Soaking is since when the change has been done and the node only keeps its slot.
+	// Soaking is when the soak began: the change is done, and the node only keeps its slot.
 	Soaking *metav1.Time `json:"soaking,omitempty"`
-	// Failed says that, when and why the turn failed.
+	// Failed says when and why the turn failed; nil if it did not.
 	Failed *ClaimFailure `json:"failed,omitempty"`
-	// Failures is how many turns have failed one after the other for the same attempt.
+	// Failures is how many turns have failed in a row for the same attempt.
 	Failures int32 `json:"failures,omitempty"`
 }
 
-// Skipped reports whether the claim only remembers that the node was skipped.
+// Skipped reports whether the claim only records that the node was skipped.
 func (c *Claim) Skipped() bool { return c.Failed != nil && c.Failed.Skipped }
 
-// Parked reports whether the claim disrupts nothing, and only remembers that the node was skipped, or that its machine could not be replaced: it serves as
-// before. Nobody needs to keep off the node for it, and it uses up no budget.
+// Parked reports whether the claim only records a result: the node was skipped, or its machine could not be replaced. The
+// node serves as before, other rollouts may claim it, and it uses up no budget.
 func (c *Claim) Parked() bool { return c.Skipped() || c.Failed != nil && c.Machine != "" }
 
 // ClaimFailure says why a turn failed.
@@ -75,12 +76,12 @@ type ClaimFailure struct {
 	Message string `json:"message,omitempty"`
 	// Time is when it failed.
 	Time metav1.Time `json:"time"`
-	// Skipped is true when the node was left as it was and given back, so that the rollout goes on without it.
+	// Skipped is true when the node was released unchanged, and the rollout continues without it.
 	Skipped bool `json:"skipped,omitempty"`
 }
 
-// ParseClaims reads the claims from a Node's annotations. No annotation means no claims. A value that can't be read is
-// an error, and the node must be left alone.
+// ParseClaims reads the claims from a Node's annotations. No annotation means no claims. A value that can't be read is an
+// error, and no rollout may take the node.
 func ParseClaims(annotations map[string]string) ([]Claim, error) {
 	value, ok := annotations[AnnotationClaims]
 	if !ok || value == "" {
@@ -92,13 +93,13 @@ func ParseClaims(annotations map[string]string) ([]Claim, error) {
 	}
 	for _, c := range claims {
 		if c.Rollout == "" || c.UID == "" {
-			return nil, fmt.Errorf("reading annotation %s, a claim names no holder", AnnotationClaims)
+			return nil, fmt.Errorf("reading annotation %s, a claim has no rollout or uid", AnnotationClaims)
 		}
 	}
 	return claims, nil
 }
 
-// FormatClaims is the annotation's value for these claims.
+// FormatClaims returns the value of AnnotationClaims for these claims.
 func FormatClaims(claims []Claim) (string, error) {
 	value, err := json.Marshal(claims)
 	if err != nil {

@@ -2,19 +2,19 @@
 
 package v1alpha1
 
-// What Ducklett writes on Nodes. Nodes that it has left in the middle of their replacement are taken over, and these are taken off.
+// Keys that Ducklett writes on Nodes. Moult continues replacements that Ducklett began, and removes these keys.
 const (
 	// DucklettPrefix begins its annotations.
 	DucklettPrefix = "ducklett-"
-	// AnnotationDucklettStatus is how far it has come with a Node.
+	// AnnotationDucklettStatus is Ducklett's progress with a Node: one of DucklettUpgrade….
 	AnnotationDucklettStatus = DucklettPrefix + "status"
-	// AnnotationDucklettCount is how many machines the scale set was to have once those that take places were added.
+	// AnnotationDucklettCount is the scale set's capacity with the replacements that Ducklett added.
 	AnnotationDucklettCount = DucklettPrefix + "new-vm-count"
-	// AnnotationDucklettImage is the image that the Node was to be brought to.
+	// AnnotationDucklettImage is the target image of the Node.
 	AnnotationDucklettImage = DucklettPrefix + "upgrade-to-imageID"
 	// AnnotationDucklettDrain is when its drain began, in seconds since 1970.
 	AnnotationDucklettDrain = DucklettPrefix + "drain-timestamp"
-	// TaintDucklett is the taint with the effect NoSchedule of a Node that it has made unschedulable.
+	// TaintDucklett is the key of the NoSchedule taint with which Ducklett cordons a Node.
 	TaintDucklett = "DucklettUnschedable"
 )
 

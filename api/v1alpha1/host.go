@@ -2,23 +2,23 @@
 
 package v1alpha1
 
-// HostProtocol is the keys by which the operator and the agent of one host speak to each other on its Node. The key of the
-// label that names the host's interface tells which protocol it is. The first two are those of the Bottlerocket update
-// operator and of Dogswatch; hosts of both may be in one cluster.
+// HostProtocol is the set of keys by which the operator and a host's agent communicate on its Node. The interface label's
+// key identifies the protocol. The first two protocols are those of the Bottlerocket update operator and of Dogswatch; a
+// cluster may have both.
 type HostProtocol struct {
-	// InterfaceLabel is the label whose value names the interface by which the agent reaches the host: one of Interface….
+	// InterfaceLabel is the label whose value names the agent's interface to the host: one of Interface….
 	InterfaceLabel string
-	// Wanted is the annotation in which the operator says what is to be done: one of HostAction….
+	// Wanted is the annotation with the action that the operator requests: one of HostAction….
 	Wanted string
-	// Active is the annotation in which the agent says what it has taken up.
+	// Active is the annotation with the action that the agent has begun.
 	Active string
-	// State is the annotation in which the agent says how that stands: one of HostState….
+	// State is the annotation with the state of the active action: one of HostState….
 	State string
-	// Update is the annotation, and the label, in which the agent says whether there is an update: one of HostUpdate….
+	// Update is the annotation, and the label, with which the agent reports whether there is an update: one of HostUpdate….
 	Update string
 }
 
-// HostProtocols are all there are. A Node that has the label of several speaks the first of them.
+// HostProtocols are all protocols. The first one whose label a Node has applies.
 var HostProtocols = []HostProtocol{
 	hostProtocol("bottlerocket.aws", "updater-interface-version"),
 	hostProtocol("thar.amazonaws.com", "platform-version"),
@@ -32,7 +32,8 @@ func hostProtocol(prefix, label string) HostProtocol {
 	}
 }
 
-// HostProtocolOf tells from a Node's labels which protocol its host speaks, and the value of the label; false if none.
+// HostProtocolOf returns the protocol that a Node's labels select, and the value of the interface label; false if there is
+// none.
 func HostProtocolOf(labels map[string]string) (p HostProtocol, hostInterface string, ok bool) {
 	for _, p := range HostProtocols {
 		if value, ok := labels[p.InterfaceLabel]; ok {
@@ -42,7 +43,7 @@ func HostProtocolOf(labels map[string]string) (p HostProtocol, hostInterface str
 	return HostProtocol{}, "", false
 }
 
-// The interfaces of hosts. Dogswatch's label has any value; what is none of these there is Updog.
+// The interfaces of hosts. Dogswatch's label may have any value; unknown values mean Updog.
 const (
 	// InterfaceUpdog is Bottlerocket's updog, run in the host's root directory.
 	InterfaceUpdog = "1.0.0"
@@ -52,30 +53,31 @@ const (
 	InterfaceSentinel = "sentinel"
 )
 
-// HostAction is what a host is to do, or does.
+// HostAction is an action that a host's agent performs.
 type HostAction string
 
-// What a host is to do. The operator asks for them in this order.
+// The actions of a host, in the order in which the operator requests them.
 const (
-	// HostActionUnknown: nothing is known; the operator is about to say HostActionStabilize.
+	// HostActionUnknown: nothing is known; the operator requests HostActionStabilize next.
 	HostActionUnknown HostAction = "unknown"
 	// HostActionStabilize: find out whether there is an update. Nothing on the host is changed.
 	HostActionStabilize HostAction = "stabilize"
-	// HostActionPrepare: fetch the update. The host goes on with what it runs.
+	// HostActionPrepare: fetch the update. The running system does not change.
 	HostActionPrepare HostAction = "prepare-update"
-	// HostActionPerform: make the next boot one into the update.
+	// HostActionPerform: let the next boot start the update.
 	HostActionPerform HostAction = "perform-update"
 	// HostActionReboot: reboot. Only this disrupts what runs on the node.
 	HostActionReboot HostAction = "reboot-update"
-	// HostActionReset: take back what was performed, so that the next boot is one into what runs, and find out whether there is an update. It
-	// ends a turn that is given up after HostActionPerform. Only Moult's agents do more than for HostActionStabilize.
+	// HostActionReset: undo HostActionPerform, so that the next boot starts the running version, and find out whether there
+	// is an update. It ends a turn that is stopped after HostActionPerform. Only Moult's agents undo anything; others treat
+	// it like HostActionStabilize.
 	HostActionReset HostAction = "reset-state"
 )
 
-// HostState is how an action stands.
+// HostState is the state of an action.
 type HostState string
 
-// How an action stands.
+// The states of an action.
 const (
 	HostStateUnknown HostState = "unknown"
 	HostStateBusy    HostState = "busy"
@@ -90,10 +92,11 @@ const (
 	HostUpdateUnknown = "unknown"
 )
 
-// Keys of Moult's own beside those of the protocol, on the Node. All but the first three are the agent's.
+// Moult's own keys on the Node, besides those of the protocol. The operator writes the first three, the agent the others.
 const (
-	// AnnotationHostWanted is the version that the host is to be brought to, which the operator writes with HostActionPrepare. An agent
-	// whose host has another one to offer by then does nothing and says HostStateError. Absent: whatever the host offers.
+	// AnnotationHostWanted is the target version of the host. The operator writes it with HostActionPrepare. If the host
+	// now offers another version, its agent does nothing and reports HostStateError. Absent: the version that the host
+	// offers.
 	AnnotationHostWanted = "moult.dev/host-wanted"
 	// LabelBeforeReboot is "true" while the operator waits for the annotations of spec.hostUpdate.hooks.beforeReboot.
 	LabelBeforeReboot = "moult.dev/before-reboot"
@@ -102,16 +105,19 @@ const (
 
 	// AnnotationHostVersion is the version that the host runs.
 	AnnotationHostVersion = "moult.dev/host-version"
-	// AnnotationHostTarget is the version that the host has to offer; absent where there is none, or none that has a name.
+	// AnnotationHostTarget is the version that the host offers; absent if there is none, or it has no name.
 	AnnotationHostTarget = "moult.dev/host-target"
 	// AnnotationHostPrevious is the version that the host ran before its last update.
 	AnnotationHostPrevious = "moult.dev/host-previous"
-	// AnnotationHostAttempts counts how often the target was begun to be prepared. It goes when the host runs it.
+	// AnnotationHostAttempts counts how often HostActionPrepare began for the target. It is removed when the host runs the
+	// target.
 	AnnotationHostAttempts = "moult.dev/host-attempts"
-	// AnnotationHostError says why the last action ended in HostStateError, in at most 1024 bytes. It goes with the next that succeeds.
+	// AnnotationHostError says why the last action ended in HostStateError, in at most 1024 bytes. The next successful
+	// action removes it.
 	AnnotationHostError = "moult.dev/host-error"
-	// AnnotationHostChecked is when the host was last asked for updates and had another answer than before (RFC 3339).
+	// AnnotationHostChecked is when the result of the host's check for updates last changed (RFC 3339).
 	AnnotationHostChecked = "moult.dev/host-checked"
-	// AnnotationHostBoot is the boot id of the boot in which the agent took up HostActionReboot. While the host still has it, it has not rebooted.
+	// AnnotationHostBoot is the host's boot id when the agent began HostActionReboot. While the boot id is the same, the
+	// host has not rebooted.
 	AnnotationHostBoot = "moult.dev/host-boot"
 )

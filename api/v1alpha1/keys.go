@@ -15,17 +15,16 @@ const (
 	// unschedulable without it was cordoned by a person, or by another tool, and stays so.
 	AnnotationCordonedBy = "moult.dev/cordoned-by"
 
-	// AnnotationRetry asks for one more attempt of what has failed. On a rollout it means all its failed nodes, on a Node
-	// every rollout that failed there. Each new value counts once; the value itself means nothing (a date serves well).
+	// AnnotationRetry requests one more attempt of failed turns. On a rollout it applies to all its failed nodes, on a Node
+	// to every rollout that failed there. Each new value counts once. Any value works, such as a date.
 	AnnotationRetry = "moult.dev/retry"
 
-	// AnnotationExcludedBy names the rollout that put the label node.kubernetes.io/exclude-from-external-load-balancers on the
-	// Node, as "Kind/namespace/name". A Node that has the label without it had it from somebody else, and keeps it.
+	// AnnotationExcludedBy names the rollout that put the label node.kubernetes.io/exclude-from-external-load-balancers on
+	// the Node, as "Kind/namespace/name". Without this annotation the label was set by a person or another tool, and stays.
 	AnnotationExcludedBy = "moult.dev/excluded-by"
 
-	// AnnotationScaleDownBy names the rollout that told the cluster autoscaler not to remove the Node, by the annotation
-	// cluster-autoscaler.kubernetes.io/scale-down-disabled, as "Kind/namespace/name". A Node that has the annotation without it had it from
-	// somebody else, and keeps it.
+	// AnnotationScaleDownBy names the rollout that set AnnotationScaleDownDisabled on the Node, as "Kind/namespace/name".
+	// Without it the other annotation was set by a person or another tool, and stays.
 	AnnotationScaleDownBy = "moult.dev/scale-down-disabled-by"
 
 	// AnnotationEvicted lists the controllers of pods that a drain has evicted from the Node: a JSON list of
@@ -42,14 +41,14 @@ const (
 	AnnotationApprove = "moult.dev/approve"
 )
 
-// TaintOutdatedSuffix ends the prefix of the taint that nodes still to be updated carry, where a rollout asks for it:
+// TaintOutdatedSuffix is part of the key of the taint that strategy.taintOutdated puts on outdated nodes:
 // KIND.outdated.moult.dev/NAME, with the kind in lower case.
 const TaintOutdatedSuffix = ".outdated." + GroupName
 
 // Keys that Moult puts on the objects it creates.
 const (
-	// AnnotationTemplate identifies the template that a Job was made from. A Job whose template differs from the one that
-	// its rollout would make now is replaced.
+	// AnnotationTemplate identifies the template that a Job was made from. A Job is replaced when its rollout would now use
+	// another template.
 	AnnotationTemplate = "moult.dev/template"
 
 	// AnnotationTurn identifies the turn (Claim.Turn) that a Job was made for.

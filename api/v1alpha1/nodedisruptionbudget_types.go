@@ -18,11 +18,12 @@ import (
 // +kubebuilder:printcolumn:name="Message",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=='Ready')].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// NodeDisruptionBudget is what the cluster allows, whichever rollouts ask: how many of the selected nodes may be unavailable
-// at once for whatever cause, in which windows, and behind which health gates. When several select a node, all must allow.
+// NodeDisruptionBudget limits the disruption of nodes by all rollouts together: how many of the selected nodes may be
+// unavailable at once, in which windows, and behind which health gates. When several budgets select a node, all must allow
+// its disruption.
 //
-// A node is unavailable when it is not ready, or not for minReadySeconds yet; when it is unschedulable; when a rollout has a
-// claim on it; or when it is not healthy by gates.nodes; whoever made it so.
+// A node is unavailable for any of these causes: it is not ready, or for less than minReadySeconds; it is unschedulable; a
+// rollout has a claim on it; or it is not healthy by gates.nodes.
 type NodeDisruptionBudget struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -41,7 +42,7 @@ type NodeDisruptionBudgetList struct {
 	Items []NodeDisruptionBudget `json:"items"`
 }
 
-// NodeDisruptionBudgetSpec says what is allowed.
+// NodeDisruptionBudgetSpec is the allowed disruption.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.maxDomains) || has(self.topologyKey)",message="maxDomains needs topologyKey, the label that names a node's domain"
 type NodeDisruptionBudgetSpec struct {
@@ -66,39 +67,39 @@ type NodeDisruptionBudgetSpec struct {
 	// +kubebuilder:validation:MaxLength=317
 	TopologyKey string `json:"topologyKey,omitempty"`
 
-	// MaxDomains is in how many domains there may be unavailable nodes at once. Default 1, when topologyKey is given.
+	// MaxDomains is in how many domains nodes may be unavailable at once. Default 1 if topologyKey is set.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483647
 	MaxDomains *int32 `json:"maxDomains,omitempty"`
 
-	// Windows are when nodes may be taken: while any of them is open. Absent: always.
+	// Windows are the times when rollouts may claim nodes: while any window is open. Absent: always.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Windows []Window `json:"windows,omitempty"`
 
-	// Paused lets nobody take any of the selected nodes. What was started goes on. Default false.
+	// Paused lets no rollout claim any of the selected nodes. Turns in progress continue. Default false.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// MinReadySeconds is for how long a node must have been ready to be available. Default 0.
+	// MinReadySeconds is how long a node must have been ready to be available, in seconds. Default 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2147483647
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
 
-	// Gates are what must be well before another node is taken.
+	// Gates are health checks that must pass before a rollout claims another node.
 	// +optional
 	Gates *Gates `json:"gates,omitempty"`
 }
 
-// Gates are what must be well before another node is taken. All must be open.
+// Gates are health checks that must pass before a rollout claims another node. All must be open.
 type Gates struct {
-	// Workloads closes while what was evicted is not available again.
+	// Workloads closes while evicted workloads are not available again.
 	// +optional
 	Workloads *WorkloadsGate `json:"workloads,omitempty"`
-	// Pods closes while certain pods are there.
+	// Pods closes while certain pods exist.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -106,18 +107,18 @@ type Gates struct {
 	// Alerts closes while Prometheus has alerts.
 	// +optional
 	Alerts *AlertsGate `json:"alerts,omitempty"`
-	// Nodes says when a node is healthy, beside being ready.
+	// Nodes says when a node is healthy, in addition to being ready.
 	// +optional
 	Nodes *NodesGate `json:"nodes,omitempty"`
 }
 
-// WorkloadsGate is closed while anything that drains have evicted is not available again, and while any Deployment,
-// StatefulSet or DaemonSet that it selects has fewer available pods than it wants.
+// WorkloadsGate is closed while a workload whose pods a drain evicted is not available again. It is also closed while a
+// selected Deployment, StatefulSet or DaemonSet has fewer available pods than desired.
 type WorkloadsGate struct {
 	// Selector selects Deployments, StatefulSets and DaemonSets by their labels. Absent or {}: all.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
-	// NamespaceSelector bounds that to namespaces with such labels. Absent or {}: all.
+	// NamespaceSelector limits that to namespaces with these labels. Absent or {}: all.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 }
@@ -135,11 +136,11 @@ const (
 	PodsInCluster PodsScope = "Cluster"
 )
 
-// PodsGate is closed while there is a pod that it selects and that has not ended.
+// PodsGate is closed while a pod that it selects exists and has not ended.
 type PodsGate struct {
 	// Selector selects pods by their labels.
 	Selector metav1.LabelSelector `json:"selector"`
-	// NamespaceSelector bounds that to namespaces with such labels. Absent or {}: all.
+	// NamespaceSelector limits that to namespaces with these labels. Absent or {}: all.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	// Scope is Node when a pod blocks the node that it is on, and Cluster when it blocks all. Default Node.
@@ -166,39 +167,39 @@ type AlertsGate struct {
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() in ['http', 'https'] && url(self).getHost() != ''",message="must be an http or https URL"
 	URL string `json:"url"`
-	// Allow is a regular expression (RE2); alerts whose whole name it matches close nothing, all others do.
+	// Allow is a regular expression (RE2). Alerts whose whole name matches do not close the gate; all others do.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
 	Allow string `json:"allow,omitempty"`
-	// Deny is a regular expression (RE2); only alerts whose whole name it matches close the gate.
+	// Deny is a regular expression (RE2). Only alerts whose whole name matches close the gate.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
 	Deny string `json:"deny,omitempty"`
-	// FiringOnly leaves pending alerts out. Default false: both close the gate.
+	// FiringOnly ignores pending alerts. Default false: pending and firing alerts close the gate.
 	// +optional
 	FiringOnly bool `json:"firingOnly,omitempty"`
-	// WhenUnreachable says what happens when Prometheus does not answer, or not with sense. Default Closed.
+	// WhenUnreachable says what happens when Prometheus does not answer, or its answer can't be understood. Default Closed.
 	// +optional
 	WhenUnreachable Unreachable `json:"whenUnreachable,omitempty"`
-	// IntervalSeconds is how often Prometheus is asked. Default 15.
+	// IntervalSeconds is the time between two queries of Prometheus. Default 15.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	IntervalSeconds *int32 `json:"intervalSeconds,omitempty"`
 }
 
-// NodesGate says when a node is healthy, beside being ready. One that is not is unavailable.
+// NodesGate says when a node is healthy, in addition to being ready. An unhealthy node is unavailable.
 type NodesGate struct {
 	// Conditions that the node must have.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []NodeConditionRequirement `json:"conditions,omitempty"`
-	// AbsentTaints are keys of taints that the node must not have; one that ends in * stands for all that begin so, such as
-	// readiness.k8s.io/*, but not for that of a cordon (node.kubernetes.io/unschedulable) nor for those that Moult puts on nodes
-	// that are still to be updated (*.outdated.moult.dev/*): these count where they are named in full.
+	// AbsentTaints are keys of taints that the node must not have. A key that ends in * matches every key with this prefix,
+	// such as readiness.k8s.io/*. A prefix does not match the taint of a cordon (node.kubernetes.io/unschedulable) nor
+	// Moult's taints on outdated nodes (*.outdated.moult.dev/*); name these in full.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
@@ -213,14 +214,14 @@ type NodeConditionRequirement struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	Type string `json:"type"`
-	// Status that it must have. A condition that is absent does not have it.
+	// Status that it must have. An absent condition does not match.
 	// +kubebuilder:validation:Enum="True";"False";Unknown
 	Status metav1.ConditionStatus `json:"status"`
 }
 
-// NodeDisruptionBudgetStatus says how the budget stands.
+// NodeDisruptionBudgetStatus is the state of the budget.
 type NodeDisruptionBudgetStatus struct {
-	// ObservedGeneration is the metadata.generation that this status was made for.
+	// ObservedGeneration is the metadata.generation that this status reflects.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Matched is how many nodes are selected.
@@ -229,24 +230,24 @@ type NodeDisruptionBudgetStatus struct {
 	// Unavailable is how many of them are unavailable.
 	// +kubebuilder:validation:Maximum=2147483647
 	Unavailable int32 `json:"unavailable"`
-	// Allowed is how many more may be taken now; absent when there is no limit by number and nothing blocks.
+	// Allowed is how many more nodes may be claimed now; absent when there is no limit by number and nothing blocks.
 	// +optional
 	// +kubebuilder:validation:Maximum=2147483647
 	Allowed *int32 `json:"allowed,omitempty"`
-	// Domains is in how many domains there are unavailable nodes, when topologyKey is given.
+	// Domains is in how many domains nodes are unavailable, if topologyKey is set.
 	// +optional
 	// +kubebuilder:validation:Maximum=2147483647
 	Domains int32 `json:"domains,omitempty"`
-	// Holders are the unavailable nodes and why they are, at most 20.
+	// Holders are the unavailable nodes with their causes, at most 20.
 	// +optional
 	// +listType=atomic
 	Holders []BudgetHolder `json:"holders,omitempty"`
-	// BlockedBy is what blocks now, beside the number of unavailable nodes.
+	// BlockedBy lists what blocks now, other than the number of unavailable nodes.
 	// +optional
 	// +listType=atomic
 	BlockedBy []BudgetBlock `json:"blockedBy,omitempty"`
-	// Conditions: Ready is True when the budget is understood and governs; Open says whether nodes may be taken now;
-	// Reconciling and Stalled are there for tools that follow kstatus.
+	// Conditions: Ready is True when the budget is valid and in force; Open says whether nodes may be claimed now;
+	// Reconciling and Stalled are for tools that use kstatus.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -276,27 +277,28 @@ const (
 type BudgetHolder struct {
 	// Node is the node's name.
 	Node string `json:"node"`
-	// Cause says why it is unavailable; where several hold, the first in the order above.
+	// Cause says why it is unavailable: the first that applies of Claimed, Unschedulable, NotReady, MinReadySeconds,
+	// Unhealthy, ClaimUnreadable.
 	Cause UnavailableCause `json:"cause"`
-	// By is the rollout that has it, as "Kind/namespace/name".
+	// By is the rollout that has claimed it, as "Kind/namespace/name".
 	// +optional
 	By string `json:"by,omitempty"`
 	// Message says more.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Since is since when, where that is known.
+	// Since is when it became unavailable, if known.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 }
 
 // BudgetBlock is what blocks a budget.
 type BudgetBlock struct {
-	// Gate is what blocks, the word that stands in units' reasons: BudgetPaused, OutsideBudgetWindow, WorkloadsUnavailable,
-	// PodsBlock, AlertsActive, AlertsUnreachable, or BudgetInvalid.
+	// Gate is what blocks, one of the reasons of units: BudgetPaused, OutsideBudgetWindow, WorkloadsUnavailable, PodsBlock,
+	// AlertsActive, AlertsUnreachable, or BudgetInvalid.
 	Gate Reason `json:"gate"`
 	// Message says more.
 	Message string `json:"message"`
-	// Since is since when.
+	// Since is when it began to block.
 	Since metav1.Time `json:"since"`
 }
 
@@ -305,6 +307,6 @@ const (
 	ConditionReady       = "Ready"
 	ConditionReconciling = "Reconciling"
 	ConditionStalled     = "Stalled"
-	// ConditionOpen says whether nodes may be taken now.
+	// ConditionOpen says whether nodes may be claimed now.
 	ConditionOpen = "Open"
 )

@@ -38,34 +38,34 @@ type NodeRolloutList struct {
 	Items []NodeRollout `json:"items"`
 }
 
-// NodeRolloutSpec says which nodes, to what, and how.
+// NodeRolloutSpec says which nodes are updated, to what, and how.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.hostUpdate) != has(self.replacement)",message="exactly one of hostUpdate and replacement must be given: hostUpdate: {} brings hosts to the newest version that they have to offer"
 // +kubebuilder:validation:XValidation:rule="has(self.hostUpdate) == has(oldSelf.hostUpdate)",message="hostUpdate and replacement can't take each other's place: make another NodeRollout"
 // +kubebuilder:validation:XValidation:rule="!has(self.hostUpdate) || !has(self.hostUpdate.labelNodes) || !self.hostUpdate.labelNodes || ((!has(self.nodeSelector.matchLabels) || !['bottlerocket.aws/updater-interface-version', 'thar.amazonaws.com/platform-version', 'moult.dev/updater-interface-version'].exists(k, k in self.nodeSelector.matchLabels)) && (!has(self.nodeSelector.matchExpressions) || !self.nodeSelector.matchExpressions.exists(e, e.key in ['bottlerocket.aws/updater-interface-version', 'thar.amazonaws.com/platform-version', 'moult.dev/updater-interface-version'] && e.operator in ['In', 'Exists'])))",message="hostUpdate.labelNodes labels nodes without an interface label, and this nodeSelector requires one: select the nodes by other labels"
 type NodeRolloutSpec struct {
-	// NodeSelector selects the nodes; {} selects all. With hostUpdate, of the selected nodes only those are updated that have a label which
-	// names the interface of their host, such as bottlerocket.aws/updater-interface-version; with replacement, only machines of scale sets.
-	// A node with the label noderollout.moult.dev/NAME=disabled is not touched.
+	// NodeSelector selects the nodes; {} selects all. With hostUpdate only nodes that also have an interface label are
+	// updated, such as bottlerocket.aws/updater-interface-version. With replacement only machines of scale sets are. A node
+	// with the label noderollout.moult.dev/NAME=disabled is not touched.
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="operator must be In, NotIn, Exists or DoesNotExist"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator == 'In' || e.operator == 'NotIn') ? (has(e.values) && size(e.values) > 0) : (!has(e.values) || size(e.values) == 0))",message="values must be given for the operators In and NotIn, and left out for Exists and DoesNotExist"
 	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
 
-	// Strategy is how fast, and in which order. Default: one node at a time.
+	// Strategy is how fast and in which order nodes are updated. Default: one node at a time.
 	// +optional
 	Strategy *Strategy `json:"strategy,omitempty"`
 
-	// Drain is how a node is drained before it is disrupted. Default: every pod is evicted but those of DaemonSets, mirrors of static
-	// pods, and pods of the operator; a pod that no controller would make again stops the drain.
+	// Drain is how a node is drained before it is disrupted. Default: every pod is evicted except those of DaemonSets,
+	// mirrors of static pods, and pods of the operator. A pod without a controller stops the drain.
 	// +optional
 	Drain *NodeDrain `json:"drain,omitempty"`
 
-	// Health is what must hold, beside the node being Ready and beside gates.nodes of budgets, before a changed node counts as updated.
-	// Until then it stays cordoned.
+	// Health is what a changed node needs to count as updated, in addition to Ready and to gates.nodes of budgets. Until
+	// then it stays cordoned.
 	// +optional
 	Health *NodeHealth `json:"health,omitempty"`
 
-	// HostUpdate lets hosts update themselves and reboot, by the agent that runs on each.
+	// HostUpdate updates and reboots hosts by the agent that runs on each.
 	// +optional
 	HostUpdate *HostUpdate `json:"hostUpdate,omitempty"`
 
@@ -74,7 +74,7 @@ type NodeRolloutSpec struct {
 	Replacement *Replacement `json:"replacement,omitempty"`
 }
 
-// NodeDrain is how a node is drained. It is cordoned before, in any case.
+// NodeDrain is how a node is drained. The node is always cordoned first.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.onTimeout) || has(self.timeout)",message="onTimeout needs timeout"
 type NodeDrain struct {
@@ -87,30 +87,30 @@ type NodeDrain struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// OnTimeout says what happens when the time is over: Halt fails the turn, Skip gives the node back and goes on without it, Force
-	// deletes the pods that are left past every PodDisruptionBudget. Default Halt.
+	// OnTimeout says what happens after the timeout. Halt fails the turn. Skip releases the node, and the rollout continues
+	// without it. Force deletes the remaining pods and ignores every PodDisruptionBudget. Default Halt.
 	// +optional
 	OnTimeout DrainOnTimeout `json:"onTimeout,omitempty"`
-	// Force evicts pods too that no controller would make again. Default false.
+	// Force also evicts pods without a controller. Default false.
 	// +optional
 	Force bool `json:"force,omitempty"`
-	// DeleteEmptyDirData evicts pods too that have emptyDir volumes, whose content is lost. Default true.
+	// DeleteEmptyDirData also evicts pods with emptyDir volumes, whose content is lost. Default true.
 	// +optional
 	// +kubebuilder:default=true
 	DeleteEmptyDirData *bool `json:"deleteEmptyDirData,omitempty"`
-	// GracePeriodSeconds is how long each pod gets to end. Default: what the pod says itself.
+	// GracePeriodSeconds is how long each pod gets to end. Default: the pod's own terminationGracePeriodSeconds.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	GracePeriodSeconds *int64 `json:"gracePeriodSeconds,omitempty"`
-	// DisableEviction deletes pods instead of evicting them, past every PodDisruptionBudget. Default false.
+	// DisableEviction deletes pods instead of evicting them, and so ignores every PodDisruptionBudget. Default false.
 	// +optional
 	DisableEviction bool `json:"disableEviction,omitempty"`
-	// SkipWaitForDeleteSeconds does not wait for pods that are still there so long after the end of their grace period. Default: wait; but 30
-	// where the machine is to be deleted and its node has not been ready for a minute.
+	// SkipWaitForDeleteSeconds is how long to wait for a pod after the end of its grace period. Default: no limit; but 30
+	// if the turn deletes the machine and its node has not been ready for a minute.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	SkipWaitForDeleteSeconds *int32 `json:"skipWaitForDeleteSeconds,omitempty"`
-	// PodSelector bounds the drain to these pods. Default: all.
+	// PodSelector limits the drain to these pods. Default: all.
 	// +optional
 	PodSelector *metav1.LabelSelector `json:"podSelector,omitempty"`
 	// WaitForVolumeDetach waits, within the timeout, until the volumes of evicted pods are detached from the node. Default false.
@@ -118,17 +118,17 @@ type NodeDrain struct {
 	WaitForVolumeDetach bool `json:"waitForVolumeDetach,omitempty"`
 }
 
-// DrainOnTimeout says what happens when a drain's time is over.
+// DrainOnTimeout says what happens when a drain times out.
 //
 // +kubebuilder:validation:Enum=Halt;Skip;Force
 type DrainOnTimeout string
 
-// LoadBalancerExclusion is how a node is kept from external load balancers.
+// LoadBalancerExclusion is how a node is excluded from external load balancers.
 type LoadBalancerExclusion struct {
-	// Disabled leaves the label alone. Default false.
+	// Disabled does not set the label. Default false.
 	// +optional
 	Disabled bool `json:"disabled,omitempty"`
-	// Wait is how long the load balancers get between the label and the drain. Default: none.
+	// Wait is the time between the label and the drain, for the load balancers to react. Default: none.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must not be negative"
 	// +kubebuilder:validation:Type=string
@@ -136,30 +136,30 @@ type LoadBalancerExclusion struct {
 	Wait *metav1.Duration `json:"wait,omitempty"`
 }
 
-// NodeHealth is what must hold before a changed node counts as updated.
+// NodeHealth is what a changed node needs to count as updated.
 type NodeHealth struct {
 	NodesGate `json:",inline"`
 
-	// MinReadySeconds is for how many seconds the node must have been ready. Default 0.
+	// MinReadySeconds is how many seconds the node must have been ready. Default 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
-	// Pods that must be well on the node. Each entry is looked at for itself.
+	// Pods that must be stable on the node. Each entry is checked separately.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Pods []StablePods `json:"pods,omitempty"`
 }
 
-// StablePods are pods on a changed node that must be ready, and must not have restarted for a while. Where none are selected there is nothing
-// to wait for.
+// StablePods are pods on a changed node that must be ready, and must not have restarted for some time. If no pod is
+// selected, there is nothing to wait for.
 type StablePods struct {
 	// Namespace of the pods. Empty: all.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
-	// Selector selects them.
+	// Selector selects the pods.
 	Selector metav1.LabelSelector `json:"selector"`
 	// Seconds for which none of their containers may have restarted, counted from the change at the earliest. Default 0.
 	// +optional
@@ -170,49 +170,51 @@ type StablePods struct {
 
 // HostUpdate is how hosts update themselves.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.minimumAge) || !has(self.version) || size(self.version) == 0",message="minimumAge is for the newest version, and can't stand beside version"
+// +kubebuilder:validation:XValidation:rule="!has(self.minimumAge) || !has(self.version) || size(self.version) == 0",message="minimumAge is for the newest version, and can't be set together with version"
 type HostUpdate struct {
-	// Version to bring hosts to, such as "1.20.3". A host that has another one to offer waits. Empty: the newest that each host
-	// has to offer.
+	// Version to bring hosts to, such as "1.20.3". A host that offers another version waits. Empty: the newest version that
+	// each host offers.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^(v?[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.+-]+)?)?$`
 	Version string `json:"version,omitempty"`
-	// DetectOnly shows which hosts have an update, and touches none. Default false.
+	// DetectOnly shows which hosts have an update, and changes none. Default false.
 	// +optional
 	DetectOnly bool `json:"detectOnly,omitempty"`
-	// LabelNodes adds the label that names the interface of the host to selected Nodes that have no such label, by status.nodeInfo.osImage:
+	// LabelNodes adds the interface label to selected Nodes without one, by status.nodeInfo.osImage:
 	// bottlerocket.aws/updater-interface-version=2.0.0 for Bottlerocket 0.4.1 and newer, =1.0.0 for older Bottlerocket, and
-	// thar.amazonaws.com/platform-version=1.0.0 for Thar. The label starts the agent of that interface there. A label that is there already is
-	// never changed or removed, and other hosts get none. Default false: label the Nodes yourself.
+	// thar.amazonaws.com/platform-version=1.0.0 for Thar. The label starts the agent of that interface on the node.
+	// Existing labels are never changed or removed, and other hosts get none. Default false: label the Nodes yourself.
 	// +optional
 	LabelNodes bool `json:"labelNodes,omitempty"`
-	// MinimumAge is how long a version must have been known before a host is brought to it, from when any selected host first offered it
-	// (status.releases). Default: none.
+	// MinimumAge is how long a version must have been known before a host is updated to it. It counts from when any
+	// selected host first offered it (status.releases). Default: none.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must not be negative"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	MinimumAge *metav1.Duration `json:"minimumAge,omitempty"`
-	// RebootTimeout is how long a host may take from the order to reboot until its node is ready again and its agent answers. Then the turn
-	// fails. Default 15m.
+	// RebootTimeout is how long a host may take from the reboot order until its node is ready and its agent answers. After
+	// that the turn fails. Default 15m.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	RebootTimeout *metav1.Duration `json:"rebootTimeout,omitempty"`
-	// ExcludeFromLoadBalancers is how the node is kept from external load balancers, from before the drain until it is schedulable again, by the
-	// label node.kubernetes.io/exclude-from-external-load-balancers. One that has the label already keeps it.
+	// ExcludeFromLoadBalancers is how the node is excluded from external load balancers from before the drain until it is
+	// schedulable again. It uses the label node.kubernetes.io/exclude-from-external-load-balancers. A node that already has
+	// the label keeps it.
 	// +optional
 	ExcludeFromLoadBalancers *LoadBalancerExclusion `json:"excludeFromLoadBalancers,omitempty"`
-	// Hooks are annotations of the Node that others must set before and after the reboot.
+	// Hooks are annotations of the Node that your programs set before and after the reboot.
 	// +optional
 	Hooks *RebootHooks `json:"hooks,omitempty"`
 }
 
-// RebootHooks are keys of annotations of the Node that must have the value "true". While the rollout waits for those of one list the Node has
-// the label moult.dev/before-reboot=true or moult.dev/after-reboot=true, by which a DaemonSet can start what sets them. Afterwards label and
-// annotations are taken off, so that they are set anew the next time. Keys of moult.dev, bottlerocket.aws and thar.amazonaws.com are refused.
+// RebootHooks are keys of annotations of the Node that must have the value "true". While the rollout waits for a list, the
+// Node has the label moult.dev/before-reboot=true or moult.dev/after-reboot=true. A DaemonSet can use it to start the
+// program that sets the annotations. Afterwards the operator removes label and annotations. Keys of moult.dev,
+// bottlerocket.aws and thar.amazonaws.com are refused.
 type RebootHooks struct {
 	// BeforeReboot must be set before the node is cordoned.
 	// +optional
@@ -221,55 +223,56 @@ type RebootHooks struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=317
 	// +kubebuilder:validation:items:XValidation:rule="self.indexOf('/') <= 253 && self.matches('(?i)^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[a-z0-9]([-a-z0-9_.]{0,61}[a-z0-9])?$')",message="must be the key of an annotation, such as storage.example.com/replicas-moved"
-	// +kubebuilder:validation:items:XValidation:rule="!self.matches('^(([^/]*[.])?moult[.]dev|bottlerocket[.]aws|thar[.]amazonaws[.]com)/')",message="keys of moult.dev, bottlerocket.aws and thar.amazonaws.com are the operator's and its agents' own: take one of another domain, such as storage.example.com/replicas-moved"
+	// +kubebuilder:validation:items:XValidation:rule="!self.matches('^(([^/]*[.])?moult[.]dev|bottlerocket[.]aws|thar[.]amazonaws[.]com)/')",message="keys of moult.dev, bottlerocket.aws and thar.amazonaws.com are the operator's and its agents' own: use a key of another domain, such as storage.example.com/replicas-moved"
 	BeforeReboot []string `json:"beforeReboot,omitempty"`
-	// AfterReboot must be set, once the host runs what it should, before the node is made schedulable.
+	// AfterReboot must be set after the host runs the target version, before the node is uncordoned.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=317
 	// +kubebuilder:validation:items:XValidation:rule="self.indexOf('/') <= 253 && self.matches('(?i)^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[a-z0-9]([-a-z0-9_.]{0,61}[a-z0-9])?$')",message="must be the key of an annotation, such as storage.example.com/replicas-moved"
-	// +kubebuilder:validation:items:XValidation:rule="!self.matches('^(([^/]*[.])?moult[.]dev|bottlerocket[.]aws|thar[.]amazonaws[.]com)/')",message="keys of moult.dev, bottlerocket.aws and thar.amazonaws.com are the operator's and its agents' own: take one of another domain, such as storage.example.com/replicas-moved"
+	// +kubebuilder:validation:items:XValidation:rule="!self.matches('^(([^/]*[.])?moult[.]dev|bottlerocket[.]aws|thar[.]amazonaws[.]com)/')",message="keys of moult.dev, bottlerocket.aws and thar.amazonaws.com are the operator's and its agents' own: use a key of another domain, such as storage.example.com/replicas-moved"
 	AfterReboot []string `json:"afterReboot,omitempty"`
 }
 
-// LabelNodeRollout is the label that keeps a NodeRollout away from a Node, with the value LabelNodeRolloutDisabled.
+// LabelNodeRollout is the label that opts a Node out of a NodeRollout, with the value LabelNodeRolloutDisabled.
 func LabelNodeRollout(name string) string { return "noderollout." + GroupName + "/" + name }
 
 // LabelNodeRolloutDisabled is the value of LabelNodeRollout.
 const LabelNodeRolloutDisabled = "disabled"
 
-// MaxListedReleases bounds the lists of versions in a status.
+// MaxListedReleases limits the lists of versions in a status.
 const MaxListedReleases = 10
 
-// NodeRolloutStatus says how a NodeRollout stands.
+// NodeRolloutStatus is the state of a NodeRollout.
 type NodeRolloutStatus struct {
-	// Conditions: Ready, Reconciling and Stalled, for tools that follow kstatus.
+	// Conditions: Ready, Reconciling and Stalled, as kstatus defines them.
 	// +optional
 	// +patchMergeKey=type
 	// +patchStrategy=merge
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// ObservedGeneration is the metadata.generation that this status was made for.
+	// ObservedGeneration is the metadata.generation that this status reflects.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Revision is what nodes are brought to: the version of spec.hostUpdate, or the newest that any of the hosts has to offer or runs; where
-	// nothing newer is offered than what runs, and hosts have an older version to go back to, that one; for hosts without versions "reboot-" and how often they were all brought to it. With a replacement, the name of the image and what
-	// identifies all that machines are made of, or the latter alone where scale sets have several images.
+	// Revision is the target of the rollout. With hostUpdate it is spec.hostUpdate.version, or the newest version that any
+	// host offers or runs. If no host offers a newer version and some offer an older one, it is the older one. For hosts
+	// without versions it is "reboot-" and a number that increases after each complete rollout. With replacement it is the
+	// image's name and an identifier of the machine model, or only the identifier if scale sets have several images.
 	// +optional
 	Revision string `json:"revision,omitempty"`
 	// Counts of the selected nodes by state.
 	// +optional
 	Counts *UnitCounts `json:"counts,omitempty"`
-	// Wave is where a rollout whose strategy has waves stands.
+	// Wave is the progress of the waves, if the strategy has any.
 	// +optional
 	Wave *WaveStatus `json:"wave,omitempty"`
-	// TurnSeconds is how long the turns of this revision took on average, in seconds; an estimate of what is to come.
+	// TurnSeconds is the average duration of this revision's turns, in seconds; an estimate for the remaining ones.
 	// +optional
 	TurnSeconds int32 `json:"turnSeconds,omitempty"`
-	// Releases are the versions that hosts have to offer, newest first, at most 10.
+	// Releases are the versions that hosts offer, newest first, at most 10.
 	// +optional
 	// +listType=map
 	// +listMapKey=version
@@ -279,7 +282,7 @@ type NodeRolloutStatus struct {
 	// +listType=map
 	// +listMapKey=version
 	Versions []HostVersion `json:"versions,omitempty"`
-	// ScaleSets are those that machines are replaced in.
+	// ScaleSets are the scale sets whose machines are replaced.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -303,7 +306,7 @@ type NodeRolloutStatus struct {
 	Waiting []UnitStatus `json:"waiting,omitempty"`
 }
 
-// HostRelease is a version that hosts have to offer.
+// HostRelease is a version that hosts offer.
 type HostRelease struct {
 	// Version is its name.
 	Version string `json:"version"`

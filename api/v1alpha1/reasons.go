@@ -2,15 +2,14 @@
 
 package v1alpha1
 
-// Reason says in one word why a unit waits, or why it failed. The same word stands in status, Events, metrics and the
-// plugin's output.
+// Reason says in one word why a unit waits, or why it failed. Status, Events, metrics and the plugin use the same word.
 type Reason string
 
 // Why a unit waits.
 const (
 	// ReasonOptedOut: the node carries the rollout's opt-out label; it is not counted among the rollout's units.
 	ReasonOptedOut Reason = "OptedOut"
-	// ReasonWindowsImageMissing: a Windows node is to be cordoned or drained, and no image for that is configured.
+	// ReasonWindowsImageMissing: a Windows node needs a cordon or drain, and no image for that is configured.
 	ReasonWindowsImageMissing Reason = "WindowsImageMissing"
 	// ReasonHostnameShared: another node has the same hostname label, so that a Job might run on the wrong one.
 	ReasonHostnameShared Reason = "HostnameShared"
@@ -20,18 +19,18 @@ const (
 	ReasonWindowInvalid Reason = "WindowInvalid"
 	// ReasonClaimed: another rollout has the node now.
 	ReasonClaimed Reason = "Claimed"
-	// ReasonClaimUnreadable: the claims on the node can't be read, so nobody may take it.
+	// ReasonClaimUnreadable: the claims on the node can't be read, so no rollout may take it.
 	ReasonClaimUnreadable Reason = "ClaimUnreadable"
-	// ReasonClaimLost: somebody changed the node while it was being claimed; who goes next is decided again at once.
+	// ReasonClaimLost: the node changed while it was being claimed. The operator decides again at once.
 	ReasonClaimLost Reason = "ClaimLost"
-	// ReasonJobRefused: the API server refuses the Job, by a quota, a policy, or because it is not valid; the message says
-	// why. It is tried again, more and more seldom.
+	// ReasonJobRefused: the API server refuses the Job because of a quota, a policy or an invalid field; the message says
+	// which. The operator retries with growing delays.
 	ReasonJobRefused Reason = "JobRefused"
 	// ReasonPaused: the rollout's strategy says paused.
 	ReasonPaused Reason = "Paused"
 	// ReasonStrategyInvalid: the rollout's strategy can't be understood, so nothing is started.
 	ReasonStrategyInvalid Reason = "StrategyInvalid"
-	// ReasonHalted: more nodes have failed than the strategy bears, or one of the canary has.
+	// ReasonHalted: more nodes have failed than the strategy allows, or a canary node has failed.
 	ReasonHalted Reason = "Halted"
 	// ReasonWavePending: the node is in a later wave, and the current one is not done.
 	ReasonWavePending Reason = "WavePending"
@@ -39,7 +38,7 @@ const (
 	ReasonWaveSoaking Reason = "WaveSoaking"
 	// ReasonWaveUnhealthy: the node is in a later wave, and not all nodes of the current one are healthy.
 	ReasonWaveUnhealthy Reason = "WaveUnhealthy"
-	// ReasonWaitingForApproval: the node is in a later wave, and somebody must approve the current one.
+	// ReasonWaitingForApproval: the node is in a later wave, and a person must approve the current one.
 	ReasonWaitingForApproval Reason = "WaitingForApproval"
 	// ReasonMaxConcurrent: as many nodes as the rollout allows are in a turn, or have failed and keep their slot.
 	ReasonMaxConcurrent Reason = "MaxConcurrent"
@@ -47,77 +46,81 @@ const (
 
 // Why a daemon pod is not replaced.
 const (
-	// ReasonOnDelete: the strategy leaves it to people to delete outdated pods.
+	// ReasonOnDelete: the strategy is OnDelete: people delete outdated pods.
 	ReasonOnDelete Reason = "OnDelete"
-	// ReasonNodeUnfit: no new pod would be made on the node, so that the old one stays.
+	// ReasonNodeUnfit: no new pod would be created on the node, so the old one stays.
 	ReasonNodeUnfit Reason = "NodeUnfit"
-	// ReasonNodeNotReady: the node is not ready, or is being worked on.
+	// ReasonNodeNotReady: the node is not ready, or is under maintenance.
 	ReasonNodeNotReady Reason = "NodeNotReady"
-	// ReasonSlowStart: as many pods are in creation as the slow start allows, or the last ones were replaced a moment ago.
+	// ReasonSlowStart: as many pods are in creation as the slow start allows, or reconcileFrequency has not passed since
+	// the last batch.
 	ReasonSlowStart Reason = "SlowStart"
 )
 
-// Why a host that has, or may have, an update is not told to take it.
+// Why a host does not start an update that it has or may have.
 const (
 	// ReasonDetectOnly: the rollout only shows which hosts have an update.
 	ReasonDetectOnly Reason = "DetectOnly"
-	// ReasonVersionNotOffered: the host has another version to offer than the one that is asked for, or none.
+	// ReasonVersionNotOffered: the host offers no update, or another version than the requested one.
 	ReasonVersionNotOffered Reason = "VersionNotOffered"
-	// ReasonReleaseTooYoung: the version has not been known for as long as the rollout asks for.
+	// ReasonReleaseTooYoung: the version has been known for less time than minimumAge.
 	ReasonReleaseTooYoung Reason = "ReleaseTooYoung"
-	// ReasonHostSilent: the host's agent has not said whether there is an update; the message says what it was asked.
+	// ReasonHostSilent: the host's agent has not reported whether there is an update; the message names the pending
+	// request.
 	ReasonHostSilent Reason = "HostSilent"
-	// ReasonHostError: the host's agent could not find out whether there is an update; the message is its own.
+	// ReasonHostError: the host's agent could not find out whether there is an update; the message comes from the agent.
 	ReasonHostError Reason = "HostError"
-	// ReasonHostGone: the node has lost the label that names its host's interface in the middle of a turn.
+	// ReasonHostGone: the node lost the label that names its host's interface during a turn.
 	ReasonHostGone Reason = "HostGone"
 )
 
 // Why a machine that is, or may be, outdated is not replaced, or is not yet drained.
 const (
-	// ReasonMachineUnknown: the cloud does not know the node's machine, it is in no scale set that the rollout is for, or a failed machine has no Node.
+	// ReasonMachineUnknown: the cloud does not know the node's machine, the machine is in no scale set of the rollout, or a
+	// failed machine has no Node.
 	ReasonMachineUnknown Reason = "MachineUnknown"
-	// ReasonMachineProtected: the cloud is told not to let the machine be deleted.
+	// ReasonMachineProtected: the machine has deletion protection in the cloud.
 	ReasonMachineProtected Reason = "MachineProtected"
-	// ReasonSurgeExhausted: the scale set has as many machines more than before as the rollout allows.
+	// ReasonSurgeExhausted: the scale set already has as many extra machines as surge allows.
 	ReasonSurgeExhausted Reason = "SurgeExhausted"
 	// ReasonScaleSetFull: the scale set is at its maximum.
 	ReasonScaleSetFull Reason = "ScaleSetFull"
-	// ReasonScaleSetBusy: the scale set is being changed, by somebody else or by the cloud itself.
+	// ReasonScaleSetBusy: the cloud, or another client of it, is changing the scale set.
 	ReasonScaleSetBusy Reason = "ScaleSetBusy"
-	// ReasonScaleSetUnfit: the scale set is set up so that it would replace machines by itself, or can't be changed as is needed; the message says how.
+	// ReasonScaleSetUnfit: the scale set would replace machines by itself, or can't be changed as needed; the message says
+	// how.
 	ReasonScaleSetUnfit Reason = "ScaleSetUnfit"
 	// ReasonScaleSetNotFound: the cloud does not know the scale set.
 	ReasonScaleSetNotFound Reason = "ScaleSetNotFound"
 	// ReasonCloudQuota: the cloud has no room or no quota for one more machine.
 	ReasonCloudQuota Reason = "CloudQuota"
-	// ReasonCloudThrottled: the cloud is asked too often, by whomever, and wants to be left alone for a while.
+	// ReasonCloudThrottled: the cloud rejects requests because there are too many; the operator waits.
 	ReasonCloudThrottled Reason = "CloudThrottled"
-	// ReasonCloudDenied: the operator is not allowed to do what it must, or can't prove who it is.
+	// ReasonCloudDenied: the operator lacks a permission in the cloud, or its credentials are not accepted.
 	ReasonCloudDenied Reason = "CloudDenied"
-	// ReasonCloudError: the cloud does not answer, or not with sense.
+	// ReasonCloudError: the cloud does not answer, or its answer can't be understood.
 	ReasonCloudError Reason = "CloudError"
-	// ReasonReplacementPending: the machine that takes the place is not ready yet.
+	// ReasonReplacementPending: the replacement machine is not ready yet.
 	ReasonReplacementPending Reason = "ReplacementPending"
-	// ReasonEtcdUnhealthy: a member of etcd is not healthy, is a learner, or its quorum would be at risk.
+	// ReasonEtcdUnhealthy: a member of etcd is not healthy or is a learner, or the quorum of etcd would be at risk.
 	ReasonEtcdUnhealthy Reason = "EtcdUnhealthy"
 )
 
 // Why a NodeDisruptionBudget does not let a unit start.
 const (
-	// ReasonBudgetInvalid: a budget that selects the node, or may do so, can't be understood.
+	// ReasonBudgetInvalid: a budget that selects the node, or might select it, is invalid.
 	ReasonBudgetInvalid Reason = "BudgetInvalid"
 	// ReasonBudgetPaused: a budget is paused.
 	ReasonBudgetPaused Reason = "BudgetPaused"
 	// ReasonOutsideBudgetWindow: a budget's windows are closed now.
 	ReasonOutsideBudgetWindow Reason = "OutsideBudgetWindow"
-	// ReasonWorkloadsUnavailable: what was evicted is not available again, or a workload has too few available pods.
+	// ReasonWorkloadsUnavailable: an evicted workload is not available again, or a workload has too few available pods.
 	ReasonWorkloadsUnavailable Reason = "WorkloadsUnavailable"
-	// ReasonPodsBlock: there are pods that block.
+	// ReasonPodsBlock: pods that the budget selects are running.
 	ReasonPodsBlock Reason = "PodsBlock"
 	// ReasonAlertsActive: Prometheus has alerts.
 	ReasonAlertsActive Reason = "AlertsActive"
-	// ReasonAlertsUnreachable: Prometheus does not answer, or not with sense.
+	// ReasonAlertsUnreachable: Prometheus does not answer, or its answer can't be understood.
 	ReasonAlertsUnreachable Reason = "AlertsUnreachable"
 	// ReasonBudgetExhausted: as many nodes are unavailable as a budget allows.
 	ReasonBudgetExhausted Reason = "BudgetExhausted"
@@ -129,23 +132,23 @@ const (
 const (
 	// ReasonJobFailed: the Job on the node failed; the message says how.
 	ReasonJobFailed Reason = "JobFailed"
-	// ReasonJobLost: the Job is gone and nobody saw how it ended, so it is not run a second time unasked.
+	// ReasonJobLost: the Job is gone and its result is unknown. It runs again only after a retry is requested.
 	ReasonJobLost Reason = "JobLost"
 	// ReasonTurnTimeout: the turn took longer than the strategy allows.
 	ReasonTurnTimeout Reason = "TurnTimeout"
-	// ReasonDrainTimeout: the time for the drain was over; the message says what was left.
+	// ReasonDrainTimeout: the drain did not finish in time; the message lists what remains.
 	ReasonDrainTimeout Reason = "DrainTimeout"
-	// ReasonDrainRefused: there are pods on the node that the drain may not evict; the message names them.
+	// ReasonDrainRefused: the node has pods that the drain may not evict; the message names them.
 	ReasonDrainRefused Reason = "DrainRefused"
-	// ReasonHostUpdateFailed: the host's agent says that a step of the update failed; the message is its own.
+	// ReasonHostUpdateFailed: the host's agent reports that a step of the update failed; the message comes from the agent.
 	ReasonHostUpdateFailed Reason = "HostUpdateFailed"
-	// ReasonNotRebooted: the host was told to reboot, and its boot id is the same as before.
+	// ReasonNotRebooted: the host was ordered to reboot, and its boot id is unchanged.
 	ReasonNotRebooted Reason = "NotRebooted"
-	// ReasonVersionUnchanged: the host has rebooted, and does not run the version that it was to run.
+	// ReasonVersionUnchanged: the host has rebooted, and does not run the target version.
 	ReasonVersionUnchanged Reason = "VersionUnchanged"
-	// ReasonRebootTimeout: the host was told to reboot, and was not back in time.
+	// ReasonRebootTimeout: the host was ordered to reboot, and was not ready again in time.
 	ReasonRebootTimeout Reason = "RebootTimeout"
-	// ReasonReplacementFailed: the machine that was to take the place could not be made, or its node was not ready in time.
+	// ReasonReplacementFailed: the replacement machine could not be created, or its node was not ready in time.
 	ReasonReplacementFailed Reason = "ReplacementFailed"
 	// ReasonDeleteFailed: the cloud did not delete the machine.
 	ReasonDeleteFailed Reason = "DeleteFailed"

@@ -8,65 +8,72 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Replacement is how machines are replaced: another one is added to the scale set, the node is drained, and its machine is deleted.
+// Replacement is how machines are replaced: a machine is added to the scale set, the old node is drained, and its machine
+// is deleted.
 type Replacement struct {
-	// Provider is the cloud whose scale sets the machines are in. By whose rights it is used may be changed, and nothing else: make another NodeRollout.
+	// Provider is the cloud whose scale sets the machines are in. Only its credentials can be changed; for anything else
+	// make another NodeRollout.
 	Provider CloudProvider `json:"provider"`
-	// ScaleSets bounds the rollout to the machines of these, by name. Empty: those that the selected nodes belong to. A node whose machine is in
-	// none of them is left alone.
+	// ScaleSets limits the rollout to machines of these scale sets, by name. Empty: the scale sets of the selected nodes. A
+	// node whose machine is in none of them is not changed.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=255
 	ScaleSets []string `json:"scaleSets,omitempty"`
-	// ImageMatch says how an outdated machine is told from others. ScaleSetModel: by what the cloud says of it and of what the scale set makes
-	// new ones of. OSImage: by its node's status.nodeInfo.osImage, which must be the name of the scale set's image. Default ScaleSetModel.
+	// ImageMatch says how an outdated machine is detected. ScaleSetModel: the cloud compares the machine with the scale
+	// set's model for new machines. OSImage: its node's status.nodeInfo.osImage differs from the name of the scale set's
+	// image. Default ScaleSetModel.
 	// +optional
 	// +kubebuilder:default=ScaleSetModel
 	ImageMatch ImageMatch `json:"imageMatch,omitempty"`
-	// Surge is how many machines more than before each scale set may have at once, as a count or as a percentage of its machines, rounded up.
-	// With 0 a machine is deleted before the one that takes its place is added. At most 100 at once in any case. Default 1.
+	// Surge is how many extra machines each scale set may have at once: a count, or a percentage of its machines, rounded
+	// up. With 0 a machine is deleted before its replacement is added. At most 100 machines are replaced at once. Default
+	// 1.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 100 : self.matches('^(100|[0-9]{1,2})%$')",message="must be a count from 0 to 100, or a percentage from 0% to 100%"
 	Surge *intstr.IntOrString `json:"surge,omitempty"`
-	// OnFull says what happens where a scale set is at its maximum, or the cloud has no room or quota for one more machine. Wait: nothing is
-	// begun until there is. DeleteFirst: a machine is deleted before the one that takes its place is added. Default Wait.
+	// OnFull says what happens when a scale set is at its maximum, or the cloud lacks capacity or quota for one more
+	// machine. Wait: no replacement begins until there is room. DeleteFirst: a machine is deleted before its replacement is
+	// added. Default Wait.
 	// +optional
 	// +kubebuilder:default=Wait
 	OnFull OnFull `json:"onFull,omitempty"`
-	// ReplacementReady is what a new machine's node must be before another is drained for it.
+	// ReplacementReady says when a replacement node is ready, so that the old node may be drained.
 	// +optional
 	ReplacementReady *ReplacementReady `json:"replacementReady,omitempty"`
-	// KeepFailedFor is for how long a new machine is kept, to be looked at, whose node has not become ready in time. It takes up surge.
-	// One of a control plane is drained and leaves etcd before. Default: none.
+	// KeepFailedFor is how long a replacement whose node was not ready in time is kept for inspection. It uses up surge. A
+	// control plane node is drained and leaves etcd first. Default: none.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must not be negative"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	KeepFailedFor *metav1.Duration `json:"keepFailedFor,omitempty"`
-	// ControlPlane says that the nodes are those of the control plane, and how they leave it. Default: they are not.
+	// ControlPlane is set if the nodes are control plane nodes, and says how they leave it. Default: they are not.
 	// +optional
 	ControlPlane *ControlPlane `json:"controlPlane,omitempty"`
-	// KubernetesVersionFromImage writes the Kubernetes version in the name of the scale set's image, the third of exactly five parts between
-	// hyphens, into ConfigMap kube-system/kubeadm-config before the first machine is added that is made of it, and with controlPlane also when the
-	// image was set back, or all machines are made of it. Default false.
+	// KubernetesVersionFromImage writes the Kubernetes version of the scale set's image into ConfigMap
+	// kube-system/kubeadm-config. The version is the third of exactly five parts of the image's name, separated by hyphens.
+	// It is written before the first machine of the image is added. With controlPlane it is also written after a rollback
+	// of the image, and when all machines have the image. Default false.
 	// +optional
 	KubernetesVersionFromImage bool `json:"kubernetesVersionFromImage,omitempty"`
-	// DetectOnly shows which machines are outdated, and touches none. Default false.
+	// DetectOnly shows which machines are outdated, and replaces none. Default false.
 	// +optional
 	DetectOnly bool `json:"detectOnly,omitempty"`
-	// Rollback puts the last image back that all nodes of the scale set have had, once the strategy's failure limit has halted the rollout. Machines
-	// that are of the failed one already are replaced then. Default false.
+	// Rollback restores the scale set's previous image when the strategy's failure limit has halted the rollout. The
+	// previous image is the last one that all its nodes had. Machines with the failed image are then replaced. Default
+	// false.
 	// +optional
 	Rollback bool `json:"rollback,omitempty"`
-	// ExcludeFromLoadBalancers is how a node that goes is kept from external load balancers, from before its drain.
+	// ExcludeFromLoadBalancers is how an old node is excluded from external load balancers before its drain.
 	// +optional
 	ExcludeFromLoadBalancers *LoadBalancerExclusion `json:"excludeFromLoadBalancers,omitempty"`
-	// CheckPeriod is how often the cloud is asked about the scale sets while nothing is under way. Default 5m.
+	// CheckPeriod is how often the operator reads the scale sets from the cloud while nothing is in progress. Default 5m.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more"
 	// +kubebuilder:validation:Type=string
@@ -74,29 +81,29 @@ type Replacement struct {
 	CheckPeriod *metav1.Duration `json:"checkPeriod,omitempty"`
 }
 
-// ImageMatch says how an outdated machine is told from others.
+// ImageMatch says how an outdated machine is detected.
 //
 // +kubebuilder:validation:Enum=ScaleSetModel;OSImage
 type ImageMatch string
 
-// The ways to tell outdated machines.
+// The ways to detect outdated machines.
 const (
 	ImageMatchScaleSetModel ImageMatch = "ScaleSetModel"
 	ImageMatchOSImage       ImageMatch = "OSImage"
 )
 
-// OnFull says what happens where no machine can be added.
+// OnFull says what happens when no machine can be added.
 //
 // +kubebuilder:validation:Enum=Wait;DeleteFirst
 type OnFull string
 
-// What happens where no machine can be added.
+// What happens when no machine can be added.
 const (
 	OnFullWait        OnFull = "Wait"
 	OnFullDeleteFirst OnFull = "DeleteFirst"
 )
 
-// CloudProvider is a cloud, with what is needed to speak to it.
+// CloudProvider is a cloud and the settings to use it.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.azure) ? 1 : 0) + (has(self.aws) ? 1 : 0) + (has(self.gcp) ? 1 : 0) == 1",message="exactly one of azure, aws and gcp must be given"
 // +kubebuilder:validation:XValidation:rule="has(self.azure) == has(oldSelf.azure) && has(self.aws) == has(oldSelf.aws) && has(self.gcp) == has(oldSelf.gcp)",message="the cloud can't be changed"
@@ -125,18 +132,19 @@ type AzureProvider struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=90
 	ResourceGroup string `json:"resourceGroup,omitempty"`
-	// Credential is which of the operator's credentials is used. Auto tries the others, in this order: Environment, Workload (workload identity), Managed
-	// (the identity of the machine). Default Auto.
+	// Credential selects one of the operator's credentials. Auto tries the others, in this order: Environment, Workload
+	// (workload identity), Managed (the identity of the machine). Default Auto.
 	// +optional
 	// +kubebuilder:default=Auto
 	Credential AzureCredential `json:"credential,omitempty"`
-	// ClientID chooses one of several managed or workload identities. Default: the only one, or the environment variable AZURE_CLIENT_ID.
+	// ClientID selects one of several managed or workload identities. Default: the only one, or the environment variable
+	// AZURE_CLIENT_ID.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ClientID string `json:"clientID,omitempty"`
 }
 
-// AzureCredential is one of the ways to prove to Azure who the operator is.
+// AzureCredential is a source of credentials for Azure.
 //
 // +kubebuilder:validation:Enum=Auto;Environment;Workload;Managed
 type AzureCredential string
@@ -149,12 +157,13 @@ const (
 	AzureCredentialManaged     AzureCredential = "Managed"
 )
 
-// AWSProvider says where Auto Scaling groups are, and by whose rights they are changed. The operator's own credentials are found as by every program
-// with the AWS SDK: environment, web identity (IRSA), EKS Pod Identity, the machine's instance profile. The region can't be changed.
+// AWSProvider says where Auto Scaling groups are, and which role changes them. The operator uses the default credential
+// chain of the AWS SDK: environment, web identity (IRSA), EKS Pod Identity, the machine's instance profile. The region
+// can't be changed.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.region) == has(oldSelf.region) && (!has(self.region) || self.region == oldSelf.region)",message="region can't be changed"
 type AWSProvider struct {
-	// Region of the groups. Default: what the environment or the machine says.
+	// Region of the groups. Default: the region of the environment or of the machine.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[a-z]{2,}(-[a-z0-9]+)+$`
 	// +kubebuilder:validation:MaxLength=32
@@ -166,8 +175,9 @@ type AWSProvider struct {
 	RoleARN string `json:"roleARN,omitempty"`
 }
 
-// GCPProvider says where managed instance groups are, and by whose rights they are changed. The operator's own credentials are the application default
-// ones: GOOGLE_APPLICATION_CREDENTIALS, workload identity, the machine's service account. Where the groups are can't be changed.
+// GCPProvider says where managed instance groups are, and which account changes them. The operator uses application default
+// credentials: GOOGLE_APPLICATION_CREDENTIALS, workload identity, the machine's service account. Project and locations
+// can't be changed.
 //
 // +kubebuilder:validation:XValidation:rule="self.project == oldSelf.project",message="project can't be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.locations) == has(oldSelf.locations) && (!has(self.locations) || self.locations == oldSelf.locations)",message="locations can't be changed"
@@ -175,31 +185,33 @@ type GCPProvider struct {
 	// Project of the groups.
 	// +kubebuilder:validation:Pattern=`^([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$`
 	Project string `json:"project"`
-	// Locations are the zones and regions to look for groups in that scaleSets names. A group that nodes belong to is found without.
+	// Locations are the zones and regions in which groups of scaleSets are searched. Groups of existing nodes are found
+	// without them.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:Pattern=`^[a-z]+-[a-z]+[0-9]+(-(ai[0-9]+)?[a-z])?$`
 	// +kubebuilder:validation:items:MaxLength=63
 	Locations []string `json:"locations,omitempty"`
-	// ServiceAccount is one to impersonate, by its email address. Default: none.
+	// ServiceAccount is the email address of a service account to impersonate. Default: none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ServiceAccount string `json:"serviceAccount,omitempty"`
 }
 
-// ReplacementReady is what the node of a new machine must be, beside Ready, and beside spec.health and gates.nodes of budgets: without the taints
-// that a node has while it starts. These are node.kubernetes.io/not-ready and others that the cluster itself sets on nodes that can't be
-// used, node.cloudprovider.kubernetes.io/uninitialized, and those below readiness.k8s.io and startup-taint.cluster-autoscaler.kubernetes.io.
+// ReplacementReady says when a replacement node is ready. It must be Ready, meet spec.health and gates.nodes of budgets,
+// and have no startup taints. Startup taints are node.kubernetes.io/not-ready and other taints that the cluster sets on
+// unusable nodes, node.cloudprovider.kubernetes.io/uninitialized, and those with the prefixes readiness.k8s.io and
+// startup-taint.cluster-autoscaler.kubernetes.io.
 type ReplacementReady struct {
-	// Timeout is how long that may take from when the machine is asked for. Then it is deleted, and the turn fails. One that was ready, and is not any
-	// more before the node that goes is gone, gets as long to be ready again. Default 15m.
+	// Timeout is how long a replacement may take from its request until it is ready. After that it is deleted, and the turn
+	// fails. A replacement that becomes unready before the old node is gone has the same time to recover. Default 15m.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// StartupTaints are keys of further taints that must be gone.
+	// StartupTaints are keys of further startup taints.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
@@ -208,11 +220,13 @@ type ReplacementReady struct {
 	StartupTaints []string `json:"startupTaints,omitempty"`
 }
 
-// ControlPlane is how nodes leave the control plane before their machines are deleted. Only as many go at once as leaves a quorum of etcd if one
-// more member fails, whatever the strategy says, and only while every member is healthy and none is a learner.
+// ControlPlane is how nodes leave the control plane before their machines are deleted. Regardless of the strategy,
+// replacement never breaks etcd quorum, even if one more member fails. It waits until every member is healthy and none is a
+// learner.
 type ControlPlane struct {
-	// Etcd is where it runs. Stacked: a member on each node, as kubeadm makes it; the member is removed, after leadership was moved away, before
-	// the machine is deleted, and the next node goes when the new one is a voter. External: elsewhere, and it is left alone. Default Stacked.
+	// Etcd is where etcd runs. Stacked: a member on each node, as with kubeadm. Before the machine is deleted, leadership
+	// moves away and the member is removed; the next node waits until the new member is a voter. External: on other
+	// machines, and the operator does not change it. Default Stacked.
 	// +optional
 	// +kubebuilder:default=Stacked
 	Etcd EtcdTopology `json:"etcd,omitempty"`
@@ -229,116 +243,117 @@ const (
 	EtcdExternal EtcdTopology = "External"
 )
 
-// AbsentNode is what budgets look at of a Node that is not there any more.
+// AbsentNode is what budgets need to know of a deleted Node.
 type AbsentNode struct {
 	// Name of the Node.
 	Name string `json:"name"`
-	// Labels that it had, by which budgets select it and find its domain.
+	// Labels of the Node, by which budgets select it and find its domain.
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
-	// Evicted are the controllers of pods that were evicted from it, each as "Kind/namespace/name", at most 100. They are recorded on the Node that
-	// takes the place once that is there.
+	// Evicted are the controllers of pods that were evicted from it, each as "Kind/namespace/name", at most 100. They are
+	// recorded on the replacement Node when it exists.
 	// +optional
 	Evicted []string `json:"evicted,omitempty"`
 }
 
-// MaxMachineTurns bounds how many machines of a rollout are replaced at once, and so how long the lists of its status get.
+// MaxMachineTurns limits how many machines of a rollout are replaced at once, and so the lists of its status.
 const MaxMachineTurns = 100
 
-// FinalizerReplacement keeps a NodeRollout with a replacement until what it has begun in the cloud is ended: machines that were added are removed
-// again unless they have taken the place of others.
+// FinalizerReplacement keeps a NodeRollout with a replacement until its cloud operations have ended. Added machines are
+// deleted unless their turn is complete.
 const FinalizerReplacement = GroupName + "/replacement"
 
-// ScaleSetStatus says how a scale set stands.
+// ScaleSetStatus is the state of a scale set.
 type ScaleSetStatus struct {
-	// Name of it.
+	// Name of the scale set.
 	Name string `json:"name"`
-	// Image is what new machines are made of, as the cloud names it.
+	// Image is the image of new machines, as the cloud names it.
 	// +optional
 	Image string `json:"image,omitempty"`
-	// Model identifies all of what new machines are made of.
+	// Model identifies the complete model of new machines.
 	// +optional
 	Model string `json:"model,omitempty"`
-	// Complete is true once all nodes of the scale set that take part have been of this image, with no turn under way, until a turn fails with it.
+	// Complete is true after all participating nodes of the scale set have had this image with no turn in progress, until a
+	// turn fails with it.
 	// +optional
 	Complete bool `json:"complete,omitempty"`
-	// PreviousImage is the last one before that was complete; what a rollback puts back.
+	// PreviousImage is the last complete image before this one; a rollback restores it.
 	// +optional
 	PreviousImage string `json:"previousImage,omitempty"`
-	// RolledBack is the image that was taken out of the scale set again because it had failed.
+	// RolledBack is the failed image that a rollback replaced.
 	// +optional
 	RolledBack string `json:"rolledBack,omitempty"`
-	// Capacity is how many machines it is to have, as the cloud says.
+	// Capacity is the desired number of machines in the cloud.
 	// +optional
 	Capacity int32 `json:"capacity"`
-	// Machines is how many there are, and Outdated how many of them are to be replaced.
+	// Machines is how many machines exist.
 	// +optional
 	Machines int32 `json:"machines"`
-	// Outdated is how many are to be replaced.
+	// Outdated is how many machines are outdated.
 	// +optional
 	Outdated int32 `json:"outdated"`
-	// Operations are those under way in the cloud: each is written here before it is sent.
+	// Operations are those in progress in the cloud. Each is recorded here before it is sent.
 	// +optional
 	// +listType=map
 	// +listMapKey=token
 	// +kubebuilder:validation:MaxItems=32
 	Operations []CloudOperation `json:"operations,omitempty"`
-	// Reason and Message say why the scale set can't be looked at or changed, and Since since when.
+	// Reason says why the scale set can't be read or changed.
 	// +optional
 	Reason Reason `json:"reason,omitempty"`
 	// Message says the same to people.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Since is when that began.
+	// Since is when the reason began.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 }
 
-// CloudOperation is something that a cloud was asked to do, or is about to be.
+// CloudOperation is a request to a cloud, sent or about to be sent.
 type CloudOperation struct {
-	// Token identifies it, also to the cloud where that can be: it is never done twice.
+	// Token identifies the operation, in the cloud too if it supports that, so that it never runs twice.
 	Token string `json:"token"`
-	// Kind of it: Add, Delete or SetImage.
+	// Kind of the operation: Add, Delete or SetImage.
 	Kind CloudOperationKind `json:"kind"`
 	// Count is how many machines are added.
 	// +optional
 	Count int32 `json:"count,omitempty"`
-	// Machines are those that are deleted; of an addition under way, those that turns have been given already.
+	// Machines are the machines to delete. For an addition they are the new machines that turns have already received.
 	// +optional
 	// +listType=atomic
 	Machines []string `json:"machines,omitempty"`
-	// Image is the one that is set, and From the one that is taken out for it.
+	// Image is the new image.
 	// +optional
 	Image string `json:"image,omitempty"`
-	// From is the image that is taken out.
+	// From is the image before.
 	// +optional
 	From string `json:"from,omitempty"`
-	// State is what the provider needs to send it, to find out how it stands, and to take it up after a restart.
+	// State is what the provider needs to send the operation, to poll it, and to resume it after a restart.
 	// +optional
 	State string `json:"state,omitempty"`
-	// Since is when it was written down. It is sent afterwards.
+	// Since is when it was recorded. It is sent afterwards.
 	Since metav1.Time `json:"since"`
-	// Sent is true once the cloud has taken it.
+	// Sent is true after the cloud has accepted it.
 	// +optional
 	Sent bool `json:"sent,omitempty"`
 }
 
-// CloudOperationKind is what a cloud is asked for.
+// CloudOperationKind is the kind of a request to a cloud.
 type CloudOperationKind string
 
-// What a cloud is asked for.
+// The kinds of requests to a cloud.
 const (
 	CloudOperationAdd      CloudOperationKind = "Add"
 	CloudOperationDelete   CloudOperationKind = "Delete"
 	CloudOperationSetImage CloudOperationKind = "SetImage"
 )
 
-// MachineTurn is the turn of a machine: the memory of what takes its place, and of how far that has come. Beside it, while the node is disrupted,
-// stands the claim on its Node.
+// MachineTurn is the turn of a machine: its replacement and its progress. While the node is disrupted, its Node also has a
+// claim.
 type MachineTurn struct {
-	// Turn identifies it; it is also in the claim.
+	// Turn identifies the turn; the claim has it too.
 	Turn string `json:"turn"`
-	// Node that goes. Empty once nothing is left of it, and for a machine that never had one.
+	// Node is the old node. Empty after it is gone, and for a machine that never had one.
 	// +optional
 	Node string `json:"node,omitempty"`
 	// NodeUID is that Node's uid.
@@ -346,54 +361,56 @@ type MachineTurn struct {
 	NodeUID types.UID `json:"nodeUID,omitempty"`
 	// ScaleSet of the machine.
 	ScaleSet string `json:"scaleSet"`
-	// Machine that goes, as the cloud names it.
+	// Machine is the old machine, as the cloud names it.
 	// +optional
 	Machine string `json:"machine,omitempty"`
-	// Zone that it is in.
+	// Zone of the machine.
 	// +optional
 	Zone string `json:"zone,omitempty"`
-	// Revision that the turn was begun for.
+	// Revision for which the turn began.
 	Revision string `json:"revision"`
-	// Attempt identifies the state of the rollout that it was begun for.
+	// Attempt identifies the state of the rollout for which the turn began.
 	// +optional
 	Attempt string `json:"attempt,omitempty"`
-	// Failures is how many turns of the node have failed before it.
+	// Failures is how many earlier turns of the node have failed.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
-	// Phase it has come to.
+	// Phase of the turn.
 	Phase MachinePhase `json:"phase"`
-	// Since is when the turn began, and PhaseSince when this phase did.
+	// Since is when the turn began.
 	Since metav1.Time `json:"since"`
 	// PhaseSince is when this phase began.
 	PhaseSince metav1.Time `json:"phaseSince"`
 	// DeletesFirst is true for a turn without surge.
 	// +optional
 	DeletesFirst bool `json:"deletesFirst,omitempty"`
-	// Ordered is true once the machine's deletion was written down to be asked of the cloud: should it go then, that may be why.
+	// Ordered is true after the deletion of the machine was recorded. If the machine disappears later, this deletion may be
+	// the cause.
 	// +optional
 	Ordered bool `json:"ordered,omitempty"`
 	// Operation is the token of the operation in its scale set that the turn waits for.
 	// +optional
 	Operation string `json:"operation,omitempty"`
-	// Replacement is the machine that takes the place, and ReplacementNode its Node, once they are known.
+	// Replacement is the replacement machine, when it is known.
 	// +optional
 	Replacement string `json:"replacement,omitempty"`
-	// ReplacementNode is its Node.
+	// ReplacementNode is the Node of the replacement machine, when it is known.
 	// +optional
 	ReplacementNode string `json:"replacementNode,omitempty"`
-	// ReplacementProviderID is what its Node says that it is.
+	// ReplacementProviderID is the spec.providerID of that Node.
 	// +optional
 	ReplacementProviderID string `json:"replacementProviderID,omitempty"`
-	// Absent is the Node that went before another one came. Budgets count it as unavailable until that one is there.
+	// Absent is the old Node if it was deleted before its replacement exists. Budgets count it as unavailable until then.
 	// +optional
 	Absent *AbsentNode `json:"absent,omitempty"`
-	// Bound is true for a turn that looks for another replacement, and is never given up: its node may have left the control plane already.
+	// Bound is true for a turn that needs another replacement and can't be cancelled: its node may have left the control
+	// plane.
 	// +optional
 	Bound bool `json:"bound,omitempty"`
-	// UnreadySince is since when the replacement, which was ready, is not any more. It gets as long to be ready again as it had to become so.
+	// UnreadySince is when the replacement stopped being ready. It has replacementReady.timeout to be ready again.
 	// +optional
 	UnreadySince *metav1.Time `json:"unreadySince,omitempty"`
-	// Failed says why the turn failed, while what it leaves behind is cleared away.
+	// Failed says why the turn failed, while its machine is cleaned up.
 	// +optional
 	Failed *ClaimFailure `json:"failed,omitempty"`
 	// Message says what it waits for.
@@ -401,8 +418,8 @@ type MachineTurn struct {
 	Message string `json:"message,omitempty"`
 }
 
-// UnitName is the name of the turn's unit: of the node that goes, once that is gone of the one that takes the place, and where there is neither that of
-// MachineUnit.
+// UnitName is the name of the turn's unit: the old node, after its deletion the replacement node, or MachineUnit if there
+// is no node.
 func (t *MachineTurn) UnitName() string {
 	switch {
 	case t.Phase == MachineSoaking && t.ReplacementNode != "":
@@ -420,29 +437,29 @@ func (t *MachineTurn) UnitName() string {
 	return MachineUnit(t.ScaleSet, t.Turn)
 }
 
-// MachineUnit names the unit of a machine that has no Node.
+// MachineUnit names the unit of a machine without a node.
 func MachineUnit(scaleSet, machine string) string { return scaleSet + "/" + machine }
 
-// MachinePhase is how far a turn has come.
+// MachinePhase is the progress of a turn.
 type MachinePhase string
 
 // The phases of a turn, in order. With surge: Adding, Joining, Claiming, Draining, Leaving, Deleting, Soaking. Without: Claiming, Draining, Leaving, Deleting,
 // Adding, Joining, Soaking.
 const (
-	// MachineAdding: the machine that takes the place is asked for.
+	// MachineAdding: the replacement machine is requested.
 	MachineAdding MachinePhase = "Adding"
-	// MachineJoining: it is there, and its node is not ready yet.
+	// MachineJoining: the replacement machine exists, and its node is not ready yet.
 	MachineJoining MachinePhase = "Joining"
-	// MachineClaiming: the replacement is ready, and the node waits to be claimed.
+	// MachineClaiming: the replacement is ready, and the old node waits for its claim.
 	MachineClaiming MachinePhase = "Claiming"
-	// MachineDraining: the node is cordoned and drained.
+	// MachineDraining: the old node is cordoned and drained.
 	MachineDraining MachinePhase = "Draining"
-	// MachineLeaving: the node leaves the control plane.
+	// MachineLeaving: the old node leaves the control plane.
 	MachineLeaving MachinePhase = "Leaving"
-	// MachineDeleting: the machine is deleted, and then its Node.
+	// MachineDeleting: the old machine is deleted, and then its Node.
 	MachineDeleting MachinePhase = "Deleting"
-	// MachineSoaking: the replacement has taken the place, and only the slot is kept.
+	// MachineSoaking: the machine is replaced, and the turn only keeps its slot.
 	MachineSoaking MachinePhase = "Soaking"
-	// MachineDiscarding: the replacement is drained and deleted again, because it failed or nothing is left that it is for.
+	// MachineDiscarding: the replacement is drained and deleted, because it failed or is no longer needed.
 	MachineDiscarding MachinePhase = "Discarding"
 )

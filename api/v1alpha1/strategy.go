@@ -11,24 +11,23 @@ import (
 // those that opted out.
 type Strategy struct {
 	// MaxConcurrent is how many nodes may be in a turn at once: a count, or a percentage such as "10%", which is rounded
-	// down but is at least 1 node; 0 and "0%" start nothing. Absent: what the rollout's own field says, which for a Plan is
-	// spec.concurrency, and else 1.
+	// down but is at least 1 node; 0 and "0%" start nothing. Default: for a Plan spec.concurrency, otherwise 1.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$')",message="must be a count of 0 or more, or a percentage from 0% to 100%"
 	MaxConcurrent *intstr.IntOrString `json:"maxConcurrent,omitempty"`
 
-	// Order is in which order nodes go, among those that may: by the first entry, among equals by the second, and so on. What
-	// is left equal is shuffled, the same way each time for one revision. The node that the operator itself runs on is always
-	// the last. Order says who is taken first, not who must be done first: that is what waves are for.
+	// Order is the order in which nodes are started: by the first entry, then by the second, and so on. Nodes that are
+	// still equal are shuffled, in the same way each time for one revision. The node that the operator itself runs on is
+	// always last. Order does not wait for earlier nodes to finish; waves do.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	Order []Order `json:"order,omitempty"`
 
-	// Waves divide the rollout. The first is the canary. A wave begins when the one before it has been updated, has soaked and
-	// is approved. Nodes that no wave takes follow after the last.
+	// Waves divide the rollout. The first is the canary. A wave begins when the previous one is updated, has soaked and is
+	// approved. Nodes in no wave follow after the last.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -42,40 +41,40 @@ type Strategy struct {
 	// +kubebuilder:validation:MaxLength=64
 	Soak *metav1.Duration `json:"soak,omitempty"`
 
-	// MaxFailures is how many failed nodes the rollout bears: a count, or a percentage that is rounded down. With more nothing
-	// new is started. 0 halts at the first. Up to that limit a failed node gives its slot to the next. Absent: there is no limit,
-	// but a failed node keeps its slot. A failure in the first of several waves halts the rollout whatever stands here.
+	// MaxFailures is how many nodes may fail: a count, or a percentage that is rounded down. With more failures the rollout
+	// starts no further node. 0 halts it at the first failure. Up to the limit a failed node frees its slot for the next.
+	// Absent: no limit, but a failed node keeps its slot. A failure in the first of several waves always halts the rollout.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$')",message="must be a count of 0 or more, or a percentage from 0% to 100%"
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
 
-	// Retries lets failed turns be tried again by themselves. Absent: never.
+	// Retries repeats failed turns automatically. Absent: never.
 	// +optional
 	Retries *Retries `json:"retries,omitempty"`
 
-	// TurnTimeout is how long a turn may take, from the claim until the node is changed and healthy; then it fails. What runs on
-	// the node for it is stopped. Default: no limit.
+	// TurnTimeout is how long a turn may take, from the claim until the node is changed and healthy. After that the turn
+	// fails, and its change is stopped. Default: no limit.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be positive"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	TurnTimeout *metav1.Duration `json:"turnTimeout,omitempty"`
 
-	// Windows are when nodes may be started: while any of them is open. Absent: always. What was started goes on after they
-	// have closed.
+	// Windows are the times when nodes may be started: while any window is open. Absent: always. Turns in progress continue
+	// after the windows close.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Windows []Window `json:"windows,omitempty"`
 
-	// Paused starts nothing new. What was started goes on. Default false.
+	// Paused starts no further node. Turns in progress continue. Default false.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// TaintOutdated puts the taint KIND.outdated.moult.dev/NAME:PreferNoSchedule on nodes that are still to be updated, so that
-	// pods that are evicted land on updated ones and move only once. Default false.
+	// TaintOutdated puts the taint KIND.outdated.moult.dev/NAME:PreferNoSchedule on outdated nodes. Evicted pods then
+	// prefer updated nodes and move only once. Default false.
 	// +optional
 	TaintOutdated bool `json:"taintOutdated,omitempty"`
 }
@@ -87,19 +86,20 @@ type OrderBy string
 
 // What nodes are ordered by.
 const (
-	// OrderZone takes zone after zone, in the order of their names (label topology.kubernetes.io/zone); nodes without one come last.
+	// OrderZone starts zone after zone, by name (label topology.kubernetes.io/zone); nodes without a zone are last.
 	OrderZone OrderBy = "Zone"
-	// OrderLabel goes by a label's values.
+	// OrderLabel orders nodes by the values of a label.
 	OrderLabel OrderBy = "Label"
-	// OrderOldestFirst takes the nodes that have been in the cluster longest first.
+	// OrderOldestFirst starts the nodes first that have been in the cluster longest.
 	OrderOldestFirst OrderBy = "OldestFirst"
-	// OrderNewestFirst takes the nodes that joined last first.
+	// OrderNewestFirst starts the nodes first that joined the cluster last.
 	OrderNewestFirst OrderBy = "NewestFirst"
-	// OrderControlPlaneFirst takes nodes with the label node-role.kubernetes.io/control-plane, or master, before all others.
+	// OrderControlPlaneFirst starts nodes with the label node-role.kubernetes.io/control-plane, or master, before all
+	// others.
 	OrderControlPlaneFirst OrderBy = "ControlPlaneFirst"
-	// OrderControlPlaneLast takes them after all others.
+	// OrderControlPlaneLast starts them after all others.
 	OrderControlPlaneLast OrderBy = "ControlPlaneLast"
-	// OrderFewestEvictionsFirst takes nodes first on which the fewest pods run that a drain would evict.
+	// OrderFewestEvictionsFirst starts the nodes first whose drain would evict the fewest pods.
 	OrderFewestEvictionsFirst OrderBy = "FewestEvictionsFirst"
 )
 
@@ -109,25 +109,25 @@ const (
 type Order struct {
 	// By is what is compared.
 	By OrderBy `json:"by"`
-	// Key is the label's, for by: Label.
+	// Key is the key of the label, for by: Label.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	Key string `json:"key,omitempty"`
-	// Values of the label in the order in which they come; nodes with none of them come last. Empty: by the value's name, nodes
-	// without the label last.
+	// Values of the label, in order; nodes with another value are last. Empty: in alphabetical order, nodes without the
+	// label last.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Values []string `json:"values,omitempty"`
 }
 
-// Approval says whether somebody must agree before a rollout goes on.
+// Approval says whether a person must approve a wave before the rollout continues.
 //
 // +kubebuilder:validation:Enum=Auto;Manual
 type Approval string
 
-// Whether somebody must agree.
+// Whether a person must approve a wave.
 const (
 	ApprovalAuto   Approval = "Auto"
 	ApprovalManual Approval = "Manual"
@@ -142,14 +142,14 @@ type Wave struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name,omitempty"`
-	// Size is how many nodes the wave takes of those that no earlier wave has: a count, or a percentage of all the rollout's
-	// nodes, rounded up. Absent: all that nodeSelector selects.
+	// Size is how many nodes the wave has, not counting those of earlier waves: a count, or a percentage of all the
+	// rollout's nodes, rounded up. Absent: all that nodeSelector selects.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$') && self != '0%'",message="must be a count of 1 or more, or a percentage from 1% to 100%"
 	Size *intstr.IntOrString `json:"size,omitempty"`
-	// NodeSelector bounds the wave to these nodes. Absent: any.
+	// NodeSelector limits the wave to these nodes. Absent: any.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 	// Soak is how long all nodes of the wave must have been updated and healthy before the next begins. Default: none.
@@ -158,25 +158,25 @@ type Wave struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	Soak *metav1.Duration `json:"soak,omitempty"`
-	// Approval Manual holds the next wave, after the soak, until somebody approves this one (`kubectl moult approve`, or the
-	// annotation moult.dev/approve with the value that the status names). Default Auto.
+	// Approval Manual blocks the next wave until a person approves this one after its soak. To approve use `kubectl moult
+	// approve`, or the annotation moult.dev/approve with the value of status.wave.approveWith. Default Auto.
 	// +optional
 	Approval Approval `json:"approval,omitempty"`
 }
 
 // Retries says how often a failed turn is tried again, and when.
 type Retries struct {
-	// Limit is how often. A retry counts anew after a change of the rollout.
+	// Limit is how often. The count starts again after a change of the rollout.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	Limit int32 `json:"limit"`
-	// Backoff is how long to wait before the first retry; it doubles for each further one. Default 1m.
+	// Backoff is the wait before the first retry; it doubles for each further retry. Default 1m.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	Backoff *metav1.Duration `json:"backoff,omitempty"`
-	// MaxBackoff bounds that. Default 1h.
+	// MaxBackoff is the longest wait. Default 1h.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more"
 	// +kubebuilder:validation:Type=string
@@ -184,16 +184,17 @@ type Retries struct {
 	MaxBackoff *metav1.Duration `json:"maxBackoff,omitempty"`
 }
 
-// Window opens by a cron schedule, for a while.
+// Window opens by a cron schedule, for a duration.
 type Window struct {
-	// Schedule is when it opens: five fields of cron (minute, hour, day of the month, month of the year, day of the week), or @hourly, @daily,
-	// @weekly, @monthly or @yearly. An opening that the clocks skip when they are put forward comes at the moment they are; one
-	// that they repeat when they are put back comes once, the first time. A schedule whose hour is * opens every hour that passes.
+	// Schedule is when it opens: five fields of cron (minute, hour, day of the month, month of the year, day of the week),
+	// or @hourly, @daily, @weekly, @monthly or @yearly. At the change to summer time a skipped opening occurs at the moment
+	// of the change. At the change back a repeated opening occurs only the first time. A schedule whose hour is * opens
+	// every hour that passes.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|([^ \\t=@]+[ \\t]+){4}[^ \\t=@]+)$')",message="must be five fields of cron, such as '0 22 * * 1-5', or @hourly, @daily, @weekly, @monthly or @yearly; the time zone goes in timeZone"
 	Schedule string `json:"schedule"`
-	// Duration is how long it stays open: so much time passes, whatever the clocks do.
+	// Duration is how long the window stays open. A change to or from summer time does not change it.
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="must be 1m or more"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -204,40 +205,40 @@ type Window struct {
 	TimeZone string `json:"timeZone,omitempty"`
 }
 
-// WaveState is how a rollout's current wave stands.
+// WaveState is the state of a rollout's current wave.
 //
 // +kubebuilder:validation:Enum=Progressing;Soaking;Unhealthy;WaitingForApproval;Halted;Complete
 type WaveState string
 
 // The states of a wave.
 const (
-	// WaveProgressing: nodes of the wave are to be updated, or are being updated.
+	// WaveProgressing: nodes of the wave are outdated, or are being updated.
 	WaveProgressing WaveState = "Progressing"
-	// WaveSoaking: all are updated and healthy, and the wave's soak goes on.
+	// WaveSoaking: all are updated and healthy, and the wave soaks.
 	WaveSoaking WaveState = "Soaking"
-	// WaveUnhealthy: all are updated, and not all are healthy. The soak begins anew when they are.
+	// WaveUnhealthy: all are updated, and not all are healthy. The soak starts again when all are.
 	WaveUnhealthy WaveState = "Unhealthy"
-	// WaveWaitingForApproval: it has soaked, and somebody must approve it.
+	// WaveWaitingForApproval: it has soaked, and a person must approve it.
 	WaveWaitingForApproval WaveState = "WaitingForApproval"
-	// WaveHalted: nodes of the wave have failed, so that the next does not begin.
+	// WaveHalted: nodes of the wave have failed, so the next does not begin.
 	WaveHalted WaveState = "Halted"
-	// WaveComplete: it is the last, and all of it is updated.
+	// WaveComplete: it is the last wave, and all its nodes are updated.
 	WaveComplete WaveState = "Complete"
 )
 
-// WaveStatus says where a rollout with waves stands. It is also the memory of which waves have been passed.
+// WaveStatus is the progress of a rollout with waves. It also records which waves are complete.
 type WaveStatus struct {
 	// Name of the current wave.
 	Name string `json:"name"`
 	// Number of the current wave, from 1.
 	Number int32 `json:"number"`
-	// Of is how many waves there are, with the one of the nodes that are left over, if there are any.
+	// Of is how many waves there are, including the last one for nodes in no other wave.
 	Of int32 `json:"of"`
-	// Revision that the rollout was going to when this was written. With another it begins at the first wave again.
+	// Revision is the target revision of these waves. With another revision the rollout begins at the first wave again.
 	Revision string `json:"revision"`
 	// State of the current wave.
 	State WaveState `json:"state"`
-	// Since is when it came into this state.
+	// Since is when it entered this state.
 	Since metav1.Time `json:"since"`
 	// Message says what it waits for.
 	// +optional

@@ -22,10 +22,10 @@ const (
 	UnitFailed   UnitState = "Failed"
 )
 
-// Phase is where a turn stands while its unit is Updating or Soaking.
+// Phase is the progress of a turn while its unit is Updating or Soaking.
 type Phase string
 
-// The phases of a turn, in order. A turn skips those that its rollout does not ask for.
+// The phases of a turn, in order. A turn skips those that its rollout does not need.
 const (
 	// PhaseClaimed: the node is claimed, and nothing runs on it yet.
 	PhaseClaimed Phase = "Claimed"
@@ -37,7 +37,7 @@ const (
 	PhaseDraining Phase = "Draining"
 	// PhaseChanging: the change itself runs.
 	PhaseChanging Phase = "Changing"
-	// PhaseReplacing: what runs on the node is being stopped, because the rollout changed in the middle of the turn.
+	// PhaseReplacing: the running change is being stopped, because the rollout changed during the turn.
 	PhaseReplacing Phase = "Replacing"
 	// PhaseVerifying: the change succeeded, and the node is not healthy yet.
 	PhaseVerifying Phase = "Verifying"
@@ -54,19 +54,19 @@ type UnitCounts struct {
 	Total int32 `json:"total"`
 	// Updated is how many have the desired revision.
 	Updated int32 `json:"updated"`
-	// Updating is how many are in the middle of a turn, soaking ones included.
+	// Updating is how many are in a turn, soaking ones included.
 	Updating int32 `json:"updating"`
 	// Failed is how many failed and wait for a retry or for a change of the rollout.
 	Failed int32 `json:"failed"`
-	// Waiting is how many are still to be updated and have not been started.
+	// Waiting is how many are outdated and not in a turn.
 	Waiting int32 `json:"waiting"`
 }
 
-// UnitStatus says how one node stands in a rollout.
+// UnitStatus is the state of one node in a rollout.
 type UnitStatus struct {
 	// Node is the node's name.
 	Node string `json:"node"`
-	// Phase is where its turn stands; empty when it is not in a turn.
+	// Phase is the progress of its turn; empty when it is not in a turn.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 	// Reason says in one word why it waits or failed.
@@ -75,7 +75,7 @@ type UnitStatus struct {
 	// Message says the same to people.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Since is when it came into this phase, or failed.
+	// Since is when it entered this phase, or failed.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 }

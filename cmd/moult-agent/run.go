@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap/zapcore"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -54,9 +53,9 @@ func (s *settings) host(protocol v1alpha1.HostProtocol, hostInterface string) (h
 				root = rootDogswatch
 			}
 		}
-		return host.NewUpdog(host.UpdogOptions{Root: root, BootIDFile: s.bootIDFile}), nil
+		return host.NewUpdog(root, s.bootIDFile), nil
 	case v1alpha1.InterfaceUpdateAPI:
-		return host.NewUpdateAPI(host.UpdateAPIOptions{Socket: s.socket, Clock: clock.RealClock{}, BootIDFile: s.bootIDFile}), nil
+		return host.NewUpdateAPI(s.socket, s.bootIDFile), nil
 	}
 	return host.NewSentinel(host.SentinelOptions{
 		Root: s.hostRoot, File: s.sentinelFile, Command: s.sentinelCommand,
@@ -83,11 +82,9 @@ func (s *settings) run(cmd *cobra.Command) error {
 	}
 	ctx := cmd.Context()
 	if s.probeAddress != "" {
-		_, stop, err := serveHealth(ctx, s.probeAddress, a.Alive)
-		if err != nil {
+		if _, err := serveHealth(ctx, s.probeAddress); err != nil {
 			return err
 		}
-		defer stop()
 	}
 	log.Info("starting", "version", version, "node", s.nodeName)
 	err = a.Run(ctx)

@@ -71,7 +71,7 @@ func (s *settings) bind(flags *pflag.FlagSet) {
 		"read the Node as the node itself, which sees no other: auto (where Kubernetes can, 1.36 and newer), always or never")
 	flags.BoolVar(&s.verbose, "debug", false, "log more")
 	flags.DurationVar(&s.checkInterval, "check-interval", agent.DefaultCheckInterval,
-		"time between two checks for updates, up to a fifth more or less at random")
+		"time between two checks for updates, and up to a fifth of it more at random")
 	flags.DurationVar(&s.rebootGrace, "reboot-grace", agent.DefaultRebootGrace, "how long the host may fail to report its version after a boot, "+
 		"and how long it may stay up after the order to reboot before the log says so")
 	flags.StringVar(&s.probeAddress, "health-probe-bind-address", "", "address of /healthz, such as :8081 (default: none)")

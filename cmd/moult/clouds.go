@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/spf13/pflag"
-
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/cloud/aws"
@@ -18,37 +16,28 @@ import (
 	"moult.dev/moult/internal/cloud/gcp"
 )
 
-// clouds makes clouds: one for each distinct provider, when it is first asked for. Before that no credentials are looked for.
+// clouds connects to clouds: once for each distinct provider, when a rollout first needs it. Before that no credentials are looked for.
 type clouds struct {
 	azureEndpoint, gcpEndpoint string
 	lookup                     func(string) (string, bool)
-	// connect makes one.
-	connect func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error)
+	connect                    func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error)
 
-	mu   sync.Mutex
-	made map[string]*connection
-}
-
-// connection is a cloud, once it is made.
-type connection struct {
-	mu    sync.Mutex
-	cloud cloud.Cloud
+	mu        sync.Mutex
+	connected map[string]cloud.Cloud
 }
 
 func newClouds(lookup func(string) (string, bool)) *clouds {
-	c := &clouds{lookup: lookup, made: map[string]*connection{}}
+	c := &clouds{lookup: lookup, connected: map[string]cloud.Cloud{}}
 	c.connect = c.dial
 	return c
 }
 
-func (c *clouds) bind(flags *pflag.FlagSet, v *variables) {
-	flags.StringVar(&c.azureEndpoint, "azure-endpoint", "", "URL of Azure Resource Manager, in place of Azure's own; http on this machine only")
-	v.env("azure-endpoint", "AZURE_RESOURCE_MANAGER_ENDPOINT")
-	flags.StringVar(&c.gcpEndpoint, "gcp-endpoint", "", "URL of Compute Engine, in place of Google's own; http on this machine only")
-	v.env("gcp-endpoint", "GCP_COMPUTE_ENDPOINT")
+func (c *clouds) bind(v *variables) {
+	add(v, &c.azureEndpoint, "azure-endpoint", "", "AZURE_RESOURCE_MANAGER_ENDPOINT", "URL of Azure Resource Manager, in place of Azure's own; http on this machine only")
+	add(v, &c.gcpEndpoint, "gcp-endpoint", "", "GCP_COMPUTE_ENDPOINT", "URL of Compute Engine, in place of Google's own; http on this machine only")
 }
 
-// check says which of the endpoints can't be used: credentials are sent there.
+// check refuses endpoints to which credentials must not be sent.
 func (c *clouds) check() (problems []error) {
 	for _, of := range []struct{ flag, value string }{{"azure-endpoint", c.azureEndpoint}, {"gcp-endpoint", c.gcpEndpoint}} {
 		if of.value == "" {
@@ -61,34 +50,26 @@ func (c *clouds) check() (problems []error) {
 	return problems
 }
 
-// of is the cloud of a provider. One that could not be made is tried again when it is next asked for.
+// of is the cloud of a provider. After an error the next call tries again.
 func (c *clouds) of(ctx context.Context, p *v1alpha1.CloudProvider) (cloud.Cloud, error) {
 	key, err := json.Marshal(p)
 	if err != nil {
 		return nil, fmt.Errorf("reading the provider, %w", err)
 	}
 	c.mu.Lock()
-	made := c.made[string(key)]
-	if made == nil {
-		made = &connection{}
-		c.made[string(key)] = made
+	defer c.mu.Unlock()
+	if made := c.connected[string(key)]; made != nil {
+		return made, nil
 	}
-	c.mu.Unlock()
-	made.mu.Lock()
-	defer made.mu.Unlock()
-	if made.cloud != nil {
-		return made.cloud, nil
+	// The connection outlives this call.
+	made, err := c.connect(context.WithoutCancel(ctx), p.DeepCopy())
+	if err == nil {
+		c.connected[string(key)] = made
 	}
-	// It outlives whoever has asked first.
-	found, err := c.connect(context.WithoutCancel(ctx), p.DeepCopy())
-	if err != nil {
-		return nil, err
-	}
-	made.cloud = found
-	return found, nil
+	return made, err
 }
 
-// dial makes a cloud of what the provider and the environment say.
+// dial connects to the cloud of a provider. The environment may name the subscription and the resource group.
 func (c *clouds) dial(ctx context.Context, p *v1alpha1.CloudProvider) (cloud.Cloud, error) {
 	environment := func(name string) string { value, _ := c.lookup(name); return value }
 	switch {
@@ -105,21 +86,21 @@ func (c *clouds) dial(ctx context.Context, p *v1alpha1.CloudProvider) (cloud.Clo
 			return nil, cloud.Errorf(cloud.KindDenied, "finding credentials for Azure, %w", err)
 		}
 		made, err := azure.New(azure.Options{SubscriptionID: subscription, ResourceGroup: group, Endpoint: c.azureEndpoint, Credential: credential})
-		return connected("Azure", made, err)
+		return checked("Azure", made, err)
 	case p.AWS != nil:
 		made, err := aws.New(ctx, aws.Options{Region: p.AWS.Region, RoleARN: p.AWS.RoleARN})
-		return connected("AWS", made, err)
+		return checked("AWS", made, err)
 	case p.GCP != nil:
 		made, err := gcp.New(ctx, gcp.Options{
 			Project: p.GCP.Project, Locations: p.GCP.Locations, ServiceAccount: p.GCP.ServiceAccount, Endpoint: c.gcpEndpoint,
 		})
-		return connected("Google Cloud", made, err)
+		return checked("Google Cloud", made, err)
 	}
 	return nil, cloud.Errorf(cloud.KindInvalid, "spec.replacement.provider names no cloud")
 }
 
-// connected tells a cloud from none: what could not be made must not be taken for one.
-func connected(name string, made cloud.Cloud, err error) (cloud.Cloud, error) {
+// checked returns no cloud with an error: a nil pointer in an interface is not nil.
+func checked(name string, made cloud.Cloud, err error) (cloud.Cloud, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s, %w", name, err)
 	}

@@ -20,6 +20,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
@@ -41,6 +42,8 @@ import (
 	"moult.dev/moult/internal/controller/hostupdate"
 	"moult.dev/moult/internal/controller/plan"
 	"moult.dev/moult/internal/controller/podtemplate"
+	"moult.dev/moult/internal/controller/replacement"
+	"moult.dev/moult/internal/controlplane"
 	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
@@ -61,28 +64,25 @@ func newControllerCommand() *cobra.Command {
 		Short: "Run the operator, in a Pod or outside of the cluster",
 		Long: `Run the operator: in a Pod with its service account, or outside of the cluster with $KUBECONFIG.
 
-Each setting is a flag, and where [$NAME] stands an environment variable too. Those of
-system-upgrade-controller have their names and defaults here.`,
+Each setting is a flag. The variable [$NAME] sets it too. The variables of system-upgrade-controller have
+their names and defaults here.`,
 		Args: cobra.NoArgs,
 	}
 	variables := s.bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ignored := variables.load(os.LookupEnv)
-		more, fatal := s.complete(variables)
-		if len(fatal) > 0 {
-			return errors.Join(fatal...)
+		ignored, err := variables.load(os.LookupEnv)
+		if err := errors.Join(append(s.complete(variables), err)...); err != nil {
+			return err
 		}
 		if _, ok := os.LookupEnv("GOGC"); !ok {
 			debug.SetGCPercent(heapGrowth)
 		}
-		ignored = append(append(ignored, more...), s.freeAddresses(cmd.Context(), cmd.Flags())...)
 		return s.run(cmd.Context(), ignored)
 	}
 	return cmd
 }
 
-// heapGrowth is by how many percent the heap may grow until it is cleared of what nobody uses, where $GOGC does not say. Most of
-// it are caches, which stay: for Go's own 100 as much again would be kept free.
+// heapGrowth is the garbage collector's percentage where $GOGC is not set. Most of the heap are caches, which stay: Go's own 100 would double it.
 const heapGrowth = 70
 
 func newScheme() *runtime.Scheme {
@@ -115,13 +115,11 @@ func (s *settings) run(ctx context.Context, ignored []error) error {
 	scheme := newScheme()
 	recorder := events.NewRecorder(ctx, clock.RealClock{}, clientset.CoreV1().Events(""), scheme, s.Name, s.nodeName)
 	defer func() {
-		// What has happened is told, also when this ends.
 		flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 		defer cancel()
 		recorder.Shutdown(flush)
 	}()
 	recorder.Emit(events.ControllerStarting(s.nodeName, s.Name))
-
 	m, err := s.manager(ctx, cfg, clientset, scheme, recorder)
 	if err != nil {
 		recorder.Emit(events.ControllerStartFailed(s.nodeName, s.Name, err))
@@ -131,7 +129,7 @@ func (s *settings) run(ctx context.Context, ignored []error) error {
 	return m.Start(ctx)
 }
 
-// manager sets up everything that runs.
+// manager sets up all that runs.
 func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kubernetes.Interface, scheme *runtime.Scheme, recorder *events.Recorder) (ctrl.Manager, error) {
 	system, err := clientset.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
@@ -150,11 +148,15 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 	if err != nil {
 		return nil, err
 	}
+	cached := map[client.Object]cache.ByObject{}
+	for _, some := range []map[client.Object]cache.ByObject{
+		plan.CacheOptions(s.Options), fleet.CacheOptions(), daemonset.CacheOptions(s.daemons), podtemplate.CacheOptions(s.daemons.Namespaces...), hostupdate.CacheOptions(),
+	} {
+		maps.Copy(cached, some)
+	}
 	m, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme,
-		Cache: cache.Options{ByObject: cached(
-			plan.CacheOptions(s.Options), fleet.CacheOptions(), daemonset.CacheOptions(s.daemons), podtemplate.CacheOptions(s.daemons.Namespaces...), hostupdate.CacheOptions(),
-		)},
+		Cache:  cache.Options{ByObject: cached},
 		Client: client.Options{Cache: &client.CacheOptions{
 			Unstructured:                    true,
 			EnableReadYourWritesConsistency: ptr.To(true),
@@ -173,148 +175,156 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 	if err != nil {
 		return nil, fmt.Errorf("making the manager, %w", err)
 	}
-	f, err := newFleet(ctx, m)
-	if err != nil {
-		return nil, fmt.Errorf("setting up the fleet, %w", err)
-	}
-	if err := s.carryOut(ctx, m, f, recorder); err != nil {
+	if err := s.setUp(ctx, m, recorder); err != nil {
 		return nil, err
 	}
-	if err := m.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return nil, err
-	}
-	// A standby is ready when it could take over: it holds no caches before.
-	synced := make(chan struct{})
-	if err := m.AddReadyzCheck("started", func(*http.Request) error {
-		select {
-		case <-synced:
-			return nil
-		default:
+	// A standby is ready when it could take over. Its caches are filled before it leads.
+	isSynced := func(r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), syncTimeout)
+		defer cancel()
+		if !m.GetCache().WaitForCacheSync(ctx) {
 			return errors.New("caches are not in sync")
 		}
-	}); err != nil {
-		return nil, err
+		return nil
 	}
-	return m, m.Add(started{synced: synced, run: func(ctx context.Context) {
+	return m, errors.Join(m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("started", isSynced), m.Add(always(func(ctx context.Context) {
 		if m.GetCache().WaitForCacheSync(ctx) {
-			close(synced)
 			recorder.Emit(events.ControllerStarted(s.nodeName, s.Name))
 		}
-	}})
+	})))
 }
 
-// carryOut sets up the controllers that are chosen.
-func (s *settings) carryOut(ctx context.Context, m ctrl.Manager, f *fleet.Fleet, recorder *events.Recorder) error {
-	if err := budget.NewController(clock.RealClock{}, m.GetClient(), f, recorder).SetupWithManager(ctx, m); err != nil {
+// syncTimeout bounds how long a probe waits for the caches; a kubelet waits for 1 s.
+const syncTimeout = 500 * time.Millisecond
+
+// always runs whether the process leads or not.
+type always func(context.Context)
+
+// Start implements manager.Runnable.
+func (f always) Start(ctx context.Context) error { f(ctx); return nil }
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (always) NeedLeaderElection() bool { return false }
+
+// shared is what controllers are made of.
+type shared struct {
+	ctrl.Manager
+	clock    clock.Clock
+	fleet    *fleet.Fleet
+	recorder *events.Recorder
+}
+
+// setUp sets up the fleet, and the controllers that are chosen.
+func (s *settings) setUp(ctx context.Context, m ctrl.Manager, recorder *events.Recorder) error {
+	pods, err := fleet.NewPodCache(m.GetConfig(), cacheOptions(m))
+	if err != nil {
+		return fmt.Errorf("making the cache of pods, %w", err)
+	}
+	with := &shared{Manager: m, clock: clock.RealClock{}, recorder: recorder}
+	with.fleet = fleet.New(with.clock, m.GetClient(), pods)
+	if err := errors.Join(m.Add(pods), with.fleet.Watch(ctx, m.GetCache()), with.fleet.SetupWithManager(ctx, m)); err != nil {
+		return fmt.Errorf("setting up the fleet, %w", err)
+	}
+	if err := budget.NewController(with.clock, m.GetClient(), with.fleet, recorder).SetupWithManager(ctx, m); err != nil {
 		return fmt.Errorf("setting up the controller of budgets, %w", err)
 	}
-	s.NodeName = s.nodeName
-	if s.runs(controllerPlan) {
-		if err := plan.NewController(clock.RealClock{}, m.GetClient(), f, recorder, s.Options).SetupWithManager(ctx, m); err != nil {
-			return fmt.Errorf("setting up the controller of Plans, %w", err)
+	for _, c := range []struct {
+		name  string
+		setUp func(context.Context, *shared) error
+	}{
+		{controllerPlan, s.plans}, {controllerDaemonSet, s.daemonSets}, {controllerHostUpdate, s.hostUpdates}, {controllerReplacement, s.replacements},
+	} {
+		if !s.runs(c.name) {
+			continue
 		}
-	}
-	if s.runs(controllerDaemonSet) {
-		if err := s.daemonSets(ctx, m, f, recorder); err != nil {
-			return fmt.Errorf("setting up the controllers of ExtendedDaemonSets, %w", err)
-		}
-	}
-	if s.runs(controllerHostUpdate) {
-		if err := s.hostUpdates(ctx, m, f, recorder); err != nil {
-			return fmt.Errorf("setting up the controller of NodeRollouts, %w", err)
-		}
-	}
-	if s.runs(controllerReplacement) {
-		if err := s.replacements(ctx, m, f, recorder); err != nil {
-			return fmt.Errorf("setting up the controller of NodeRollouts with replacement, %w", err)
+		if err := c.setUp(ctx, with); err != nil {
+			return fmt.Errorf("setting up the controller %s, %w", c.name, err)
 		}
 	}
 	return nil
 }
 
-// hostUpdates sets up what looks after NodeRollouts with hostUpdate.
-func (s *settings) hostUpdates(ctx context.Context, m ctrl.Manager, f *fleet.Fleet, recorder *events.Recorder) error {
-	cfg := drain.NeverWait(m.GetConfig())
-	live, err := client.New(cfg, client.Options{Scheme: m.GetScheme(), Mapper: m.GetRESTMapper()})
-	if err != nil {
-		return fmt.Errorf("making a client, %w", err)
-	}
-	pods, err := kubernetes.NewForConfigAndClient(m.GetConfig(), m.GetHTTPClient())
-	if err != nil {
-		return fmt.Errorf("making a client, %w", err)
-	}
-	o := hostupdate.Options{NodeName: s.nodeName, Threads: s.Threads}
-	return hostupdate.NewController(clock.RealClock{}, m.GetClient(), live, pods.CoreV1(), f, recorder, o).SetupWithManager(ctx, m)
-}
-
-// daemonSets sets up what looks after ExtendedDaemonSets and their kin.
-func (s *settings) daemonSets(ctx context.Context, m ctrl.Manager, f *fleet.Fleet, recorder *events.Recorder) error {
-	caches, err := daemonset.NewCaches(m.GetConfig(), s.daemons, cache.Options{HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper()})
+func (s *settings) plans(ctx context.Context, with *shared) error {
+	live, pods, err := with.nodeClients()
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(m.Add(caches.Pods), m.Add(caches.Legacy)); err != nil {
+	return plan.NewController(with.clock, with.GetClient(), live, pods, with.fleet, with.recorder, s.Options).SetupWithManager(ctx, with)
+}
+
+// daemonSets sets up the controllers of ExtendedDaemonSets, their settings and their PodTemplates.
+func (s *settings) daemonSets(ctx context.Context, with *shared) error {
+	caches, err := daemonset.NewCaches(with.GetConfig(), s.daemons, cacheOptions(with))
+	if err != nil {
 		return err
 	}
 	leads := func() bool {
 		select {
-		case <-m.Elected():
+		case <-with.Elected():
 			return true
 		default:
 			return false
 		}
 	}
-	if err := m.AddMetricsServerExtraHandler("/ksmetrics", ksmetrics.New(m.GetClient(), leads)); err != nil {
-		return err
-	}
 	return errors.Join(
-		daemonset.NewController(clock.RealClock{}, m.GetClient(), m.GetAPIReader(), caches, f, recorder, s.daemons).SetupWithManager(ctx, m),
-		daemonsetsetting.NewController(m.GetClient(), recorder).SetupWithManager(ctx, m),
-		podtemplate.NewController(m.GetClient(), m.GetAPIReader(), recorder).SetupWithManager(ctx, m),
-		m.Add(started{run: func(ctx context.Context) { leading(ctx, m) }}),
+		with.Add(caches.Pods), with.Add(caches.Legacy), with.AddMetricsServerExtraHandler("/ksmetrics", ksmetrics.New(with.GetClient(), leads)),
+		daemonset.NewController(with.clock, with.GetClient(), with.GetAPIReader(), caches, with.fleet, with.recorder, s.daemons).SetupWithManager(ctx, with),
+		daemonsetsetting.NewController(with.GetClient(), with.recorder).SetupWithManager(ctx, with),
+		podtemplate.NewController(with.GetClient(), with.GetAPIReader(), with.recorder).SetupWithManager(ctx, with),
+		with.Add(always(func(ctx context.Context) {
+			select {
+			case <-ctx.Done():
+			case <-with.Elected():
+				metrics.SetLeader(true)
+			}
+		})),
 	)
 }
 
-// leading tells the metrics once this process leads.
-func leading(ctx context.Context, m ctrl.Manager) {
-	select {
-	case <-ctx.Done():
-	case <-m.Elected():
-		metrics.SetLeader(true)
-	}
-}
-
-// newFleet sets up what the decisions of all controllers share.
-func newFleet(ctx context.Context, m ctrl.Manager) (*fleet.Fleet, error) {
-	pods, err := fleet.NewPodCache(m.GetConfig(), cache.Options{HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper()})
+// hostUpdates sets up the controller of NodeRollouts with hostUpdate.
+func (s *settings) hostUpdates(ctx context.Context, with *shared) error {
+	live, pods, err := with.nodeClients()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := m.Add(pods); err != nil {
-		return nil, err
-	}
-	f := fleet.New(clock.RealClock{}, m.GetClient(), pods)
-	return f, errors.Join(f.Watch(ctx, m.GetCache()), f.SetupWithManager(ctx, m))
+	o := hostupdate.Options{NodeName: s.nodeName, Threads: s.Threads}
+	return hostupdate.NewController(with.clock, with.GetClient(), live, pods, with.fleet, with.recorder, o).SetupWithManager(ctx, with)
 }
 
-// cached puts together what controllers want to have cached of which objects.
-func cached(all ...map[client.Object]cache.ByObject) map[client.Object]cache.ByObject {
-	joined := map[client.Object]cache.ByObject{}
-	for _, some := range all {
-		maps.Copy(joined, some)
+// replacements sets up the controller of NodeRollouts with replacement, and the keeper of those that Ducklett's flags create.
+func (s *settings) replacements(ctx context.Context, with *shared) error {
+	live, pods, err := with.nodeClients()
+	if err != nil {
+		return err
 	}
-	return joined
+	if len(s.ducklettRollouts) > 0 {
+		if err := (&keeper{client: with.GetClient(), rollouts: s.ducklettRollouts}).SetupWithManager(with); err != nil {
+			return fmt.Errorf("setting up the keeper of Ducklett's NodeRollouts, %w", err)
+		}
+	}
+	o := replacement.Options{
+		NodeName: s.nodeName, Threads: s.Threads, Clouds: s.clouds.of, Plane: controlplane.New(live, controlplane.Certificates(s.etcdCertificates)),
+	}
+	return replacement.NewController(with.clock, with.GetClient(), live, pods, with.fleet, with.recorder, o).SetupWithManager(ctx, with)
 }
 
-// started runs once the manager has, whether it leads or not.
-type started struct {
-	synced chan struct{}
-	run    func(context.Context)
+// nodeClients are what drains use: a client without a cache that never waits, and one that lists the pods of a node.
+func (with *shared) nodeClients() (client.Client, typedcorev1.PodsGetter, error) {
+	live, err := client.New(drain.NeverWait(with.GetConfig()), client.Options{Scheme: with.GetScheme(), Mapper: with.GetRESTMapper()})
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a client, %w", err)
+	}
+	core, err := typedcorev1.NewForConfigAndClient(with.GetConfig(), with.GetHTTPClient())
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a client, %w", err)
+	}
+	return live, core, nil
 }
 
-func (s started) Start(ctx context.Context) error { s.run(ctx); return nil }
-
-func (started) NeedLeaderElection() bool { return false }
+// cacheOptions are those of caches beside the manager's.
+func cacheOptions(m ctrl.Manager) cache.Options {
+	return cache.Options{HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper()}
+}
 
 // restConfig finds the API server: by kubeconfig or, in a Pod, by the service account.
 func (s *settings) restConfig() (*rest.Config, error) {
@@ -328,12 +338,12 @@ func (s *settings) restConfig() (*rest.Config, error) {
 	}
 	cfg.QPS, cfg.Burst = s.qps, s.burst
 	cfg.UserAgent = "moult/" + version
-	// As other controllers do within a cluster: to pack and unpack what is watched costs both sides more than to send it.
+	// Within a cluster it costs both sides more to compress than to send.
 	cfg.DisableCompression = true
 	return cfg, nil
 }
 
-// findImage looks up the image of the Pod that this runs in, so that the Jobs' drain is never of another version.
+// findImage finds the image of the Pod that this runs in, so that the Jobs drain with the same version.
 func (s *settings) findImage(ctx context.Context, clientset kubernetes.Interface) error {
 	if s.Job.Image != "" {
 		return nil

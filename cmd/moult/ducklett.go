@@ -30,8 +30,8 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// ducklett is Ducklett's interface: three flags, and where the scale sets are by environment variables. With any of the flags the two
-// NodeRollouts that do what it does are made, and kept as the flags say; without, none is.
+// ducklett is Ducklett's interface: three flags, and environment variables that name the scale sets. With any of the flags the two NodeRollouts
+// that do the same are created, and kept as the flags say; without, none is.
 type ducklett struct {
 	checkPeriod       int64
 	workerConcurrency int32
@@ -45,9 +45,14 @@ const (
 	flagPlaneConcurrency  = "cp-concurrency"
 )
 
-var duckletFlags = []string{flagCheckPeriod, flagWorkerConcurrency, flagPlaneConcurrency}
+var (
+	ducklettFlags = []string{flagCheckPeriod, flagWorkerConcurrency, flagPlaneConcurrency}
+	// loggerFlags and loggerSwitches are those of its logger.
+	loggerFlags    = []string{"v", "stderrthreshold", "vmodule", "log_dir", "log_file", "log_file_max_size", "log_backtrace_at"}
+	loggerSwitches = []string{"logtostderr", "alsologtostderr", "add_dir_header", "skip_headers", "skip_log_headers", "one_output"}
+)
 
-// The NodeRollouts that are made.
+// The NodeRollouts that are created.
 const (
 	rolloutWorkers = "ducklett-workers"
 	rolloutPlane   = "ducklett-control-plane"
@@ -56,47 +61,30 @@ const (
 // managerDucklett is the field manager of what the flags say.
 const managerDucklett = "moult-ducklett"
 
-func (d *ducklett) bind(flags *pflag.FlagSet) {
-	flags.Int64Var(&d.checkPeriod, flagCheckPeriod, 300, "as of Ducklett: how often scale sets are looked at, in seconds; with any of these three flags the NodeRollouts "+rolloutWorkers+" and "+rolloutPlane+" are made")
-	flags.Int32Var(&d.workerConcurrency, flagWorkerConcurrency, 2, "as of Ducklett: how many workers are replaced at once")
-	flags.Int32Var(&d.planeConcurrency, flagPlaneConcurrency, 3, "as of Ducklett: how many nodes of the control plane are replaced at once, as far as etcd allows")
-
-	// What its logger takes.
-	var text string
-	var is bool
-	var number int
-	flags.IntVar(&number, "v", 0, "ignored")
-	flags.IntVar(&number, "stderrthreshold", 0, "ignored")
-	for _, name := range []string{"vmodule", "log_dir", "log_file", "log_file_max_size", "log_backtrace_at"} {
-		flags.StringVar(&text, name, "", "ignored")
-	}
-	for _, name := range []string{"logtostderr", "alsologtostderr", "add_dir_header", "skip_headers", "skip_log_headers", "one_output"} {
-		flags.BoolVar(&is, name, false, "ignored")
-	}
-	for _, name := range loggerFlags {
-		_ = flags.MarkHidden(name)
-	}
+func (d *ducklett) bind(v *variables) {
+	add(v, &d.checkPeriod, flagCheckPeriod, 300, "", "as in Ducklett: how often scale sets are looked at, in seconds; with any of these three flags the NodeRollouts "+rolloutWorkers+" and "+rolloutPlane+" are created")
+	add(v, &d.workerConcurrency, flagWorkerConcurrency, 2, "", "as in Ducklett: how many workers are replaced at once")
+	add(v, &d.planeConcurrency, flagPlaneConcurrency, 3, "", "as in Ducklett: how many nodes of the control plane are replaced at once, as far as etcd allows")
+	v.require(flagCheckPeriod, "from 1 to 31536000 seconds", func() bool { return d.checkPeriod >= 1 && d.checkPeriod <= 365*24*3600 })
+	nodes := func(n *int32) func() bool { return func() bool { return *n >= 0 && *n <= v1alpha1.MaxMachineTurns } }
+	v.require(flagWorkerConcurrency, fmt.Sprintf("from 0 to %d nodes", v1alpha1.MaxMachineTurns), nodes(&d.workerConcurrency))
+	v.require(flagPlaneConcurrency, fmt.Sprintf("from 0 to %d nodes", v1alpha1.MaxMachineTurns), nodes(&d.planeConcurrency))
 }
 
-var loggerFlags = []string{
-	"v", "stderrthreshold", "vmodule", "log_dir", "log_file", "log_file_max_size", "log_backtrace_at",
-	"logtostderr", "alsologtostderr", "add_dir_header", "skip_headers", "skip_log_headers", "one_output",
+// isUsed reports whether any of the flags is given.
+func (*ducklett) isUsed(flags *pflag.FlagSet) bool {
+	return slices.ContainsFunc(ducklettFlags, flags.Changed)
 }
 
-// asked reports whether any of the flags is given.
-func (*ducklett) asked(flags *pflag.FlagSet) bool {
-	return slices.ContainsFunc(duckletFlags, flags.Changed)
-}
-
-// kept is a NodeRollout that is made and kept: what the flags say of it, and what else it has when it is made.
+// kept is a NodeRollout that the operator creates and keeps: the fields that the flags set, and those that it has besides when it is created.
 type kept struct {
-	fixed, made v1alpha1.NodeRolloutSpec
+	fixed, initial v1alpha1.NodeRolloutSpec
 }
 
-// whole is what it is made with.
+// whole is the spec with which it is created.
 func (k *kept) whole() *v1alpha1.NodeRolloutSpec {
 	spec := k.fixed.DeepCopy()
-	spec.Drain, spec.Strategy.MaxFailures = k.made.Drain, k.made.Strategy.MaxFailures
+	spec.Drain, spec.Strategy.MaxFailures = k.initial.Drain, k.initial.Strategy.MaxFailures
 	return spec
 }
 
@@ -106,7 +94,7 @@ func (d *ducklett) rollouts(lookup func(string) (string, bool)) (map[string]kept
 	value := func(name string) string {
 		v, _ := lookup(name)
 		if v == "" {
-			problems = append(problems, fmt.Errorf("$%s must be given with --%s", name, strings.Join(duckletFlags, ", --")))
+			problems = append(problems, fmt.Errorf("$%s must be given with --%s", name, strings.Join(ducklettFlags, ", --")))
 		}
 		return v
 	}
@@ -114,19 +102,6 @@ func (d *ducklett) rollouts(lookup func(string) (string, bool)) (map[string]kept
 	cluster := value("CLUSTER_NAME")
 	if managed, _ := lookup("ARM_USE_MANAGED_IDENTITY_EXTENSION"); managed == "true" {
 		azure.Credential = v1alpha1.AzureCredentialManaged
-	}
-	for _, of := range []struct {
-		flag               string
-		value, least, most int64
-		of                 string
-	}{
-		{flagCheckPeriod, d.checkPeriod, 1, 365 * 24 * 3600, "seconds"},
-		{flagWorkerConcurrency, int64(d.workerConcurrency), 0, v1alpha1.MaxMachineTurns, "nodes"},
-		{flagPlaneConcurrency, int64(d.planeConcurrency), 0, v1alpha1.MaxMachineTurns, "nodes"},
-	} {
-		if of.value < of.least || of.value > of.most {
-			problems = append(problems, fmt.Errorf("--%s must be from %d to %d %s, not %d", of.flag, of.least, of.most, of.of, of.value))
-		}
 	}
 	if len(problems) > 0 {
 		return nil, errors.Join(problems...)
@@ -157,7 +132,7 @@ func (d *ducklett) rollouts(lookup func(string) (string, bool)) (map[string]kept
 	plane := spec(d.planeConcurrency, []metav1.LabelSelectorRequirement{{Key: pool, Operator: metav1.LabelSelectorOpNotIn, Values: pools}})
 	plane.Replacement.ScaleSets = []string{cluster + "-cp"}
 	plane.Replacement.ControlPlane = &v1alpha1.ControlPlane{Etcd: v1alpha1.EtcdStacked}
-	return map[string]kept{rolloutWorkers: {workers, duckletDefaults()}, rolloutPlane: {plane, duckletDefaults()}}, nil
+	return map[string]kept{rolloutWorkers: {workers, ducklettDefaults()}, rolloutPlane: {plane, ducklettDefaults()}}, nil
 }
 
 const (
@@ -165,9 +140,9 @@ const (
 	labelMaster       = "node-role.kubernetes.io/master"
 )
 
-// duckletDefaults are how Ducklett drains, and what takes the place of its trying for ever: a failure halts. A turn that is tried again by itself counts
-// as no failure before it was for the last time, and so an image that is no good would come to further nodes meanwhile.
-func duckletDefaults() v1alpha1.NodeRolloutSpec {
+// ducklettDefaults drain as Ducklett does. Ducklett retries for ever; here the first failure halts. With retries a turn would fail only after the
+// last one, and a bad image would come to more nodes meanwhile.
+func ducklettDefaults() v1alpha1.NodeRolloutSpec {
 	return v1alpha1.NodeRolloutSpec{
 		Drain: &v1alpha1.NodeDrain{
 			Timeout: &metav1.Duration{Duration: 6 * time.Minute}, OnTimeout: "Force", Force: true, DeleteEmptyDirData: ptr.To(true),
@@ -176,8 +151,7 @@ func duckletDefaults() v1alpha1.NodeRolloutSpec {
 	}
 }
 
-// keeper makes the NodeRollouts, and puts back what somebody changes of what the flags say. What these do not say is set when one is made, and
-// then theirs who change it.
+// keeper creates the NodeRollouts, and restores the fields that the flags set. The other fields have initial values, and people may change them.
 type keeper struct {
 	client   client.Client
 	rollouts map[string]kept
@@ -194,50 +168,39 @@ func (k *keeper) SetupWithManager(m ctrl.Manager) error {
 	})
 	return ctrl.NewControllerManagedBy(m).
 		Named("noderollout.ducklett").
-		For(nodeRollout(""), builder.WithPredicates(predicate.NewPredicateFuncs(ours), predicate.Or(predicate.GenerationChangedPredicate{}, another))).
+		For(nodeRollout(""), builder.WithPredicates(predicate.NewPredicateFuncs(ours), predicate.Or(predicate.GenerationChangedPredicate{}, recreated))).
 		WatchesRawSource(atStart).
 		Complete(k)
 }
 
-// another is one that was made in the place of one that was deleted: after a watch has broken that is an update, and both may be of the same generation.
-var another = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() }}
+// recreated finds a NodeRollout that was deleted and created while the watch was broken: both may have the same generation.
+var recreated = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() }}
 
-// Reconcile brings one of them to what it should be.
+// Reconcile creates one of them, or restores its fields.
 func (k *keeper) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	want, ours := k.rollouts[r.Name]
 	if !ours {
 		return reconcile.Result{}, nil
 	}
 	there := nodeRollout(r.Name)
-	switch err := k.client.Get(ctx, r.NamespacedName, there); {
+	err := k.client.Get(ctx, r.NamespacedName, there)
+	switch {
 	case apierrors.IsNotFound(err):
-		return reconcile.Result{}, k.make(ctx, r.Name, &want)
-	case err != nil:
-		return reconcile.Result{}, fmt.Errorf("reading NodeRollout %s, %w", r.Name, err)
-	case there.GetDeletionTimestamp() != nil:
-		return reconcile.Result{}, nil // It is made again once it is gone.
-	}
-	o, err := withSpec(r.Name, &want.fixed)
-	if err == nil {
-		o.SetUID(there.GetUID()) // An apply makes what is not there, and one deleted since it was read would come back with half of its settings.
-		err = k.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(managerDucklett), client.ForceOwnership)
+		// All fields at once, so that it never exists with half of its settings.
+		if there, err = withSpec(r.Name, want.whole()); err == nil {
+			err = k.client.Create(ctx, there, client.FieldOwner(managerDucklett))
+		}
+	case err == nil && there.GetDeletionTimestamp() == nil: // Else it is created again once it is gone.
+		uid := there.GetUID()
+		if there, err = withSpec(r.Name, &want.fixed); err == nil {
+			there.SetUID(uid) // An apply would create it again with half of its settings, if it was deleted since.
+			err = k.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(there), client.FieldOwner(managerDucklett), client.ForceOwnership)
+		}
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("keeping NodeRollout %s, %w", r.Name, err)
 	}
 	return reconcile.Result{}, nil
-}
-
-// make makes one of them whole, so that it is never there with half of its settings.
-func (k *keeper) make(ctx context.Context, name string, want *kept) error {
-	o, err := withSpec(name, want.whole())
-	if err == nil {
-		err = k.client.Create(ctx, o, client.FieldOwner(managerDucklett))
-	}
-	if err != nil {
-		return fmt.Errorf("making NodeRollout %s, %w", name, err)
-	}
-	return nil
 }
 
 func nodeRollout(name string) *unstructured.Unstructured {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command moult is the operator (moult controller), and the tool that drains and cordons nodes for it.
+// Command moult is the operator (moult controller), and what the Jobs of its Plans wait with.
 package main
 
 import (

@@ -14,6 +14,9 @@ import (
 	"moult.dev/moult/internal/cli/setimage"
 )
 
+// controllerFlags are flags of Ducklett's, which have one dash there.
+var controllerFlags = slices.Concat(ducklettFlags, loggerFlags, loggerSwitches)
+
 // ofPeers are the arguments of this program for those of the programs whose place it takes: with these it is called by their names and
 // flags. The first is what the program is called; other arguments come back as they are.
 func ofPeers(called []string) ([]string, error) {
@@ -27,9 +30,9 @@ func ofPeers(called []string) ([]string, error) {
 	case len(args) > 0 && slices.Contains([]string{setImage, setimage.Alias}, args[0]):
 		return doubleDashed(args, setImageFlags), nil
 	case len(args) > 0 && args[0] == "controller":
-		return doubleDashed(args, append(duckletFlags, loggerFlags...)), nil
-	case len(args) > 0 && strings.HasPrefix(args[0], "-") && slices.ContainsFunc(args, func(a string) bool { return isFlag(a, duckletFlags) }):
-		return doubleDashed(append([]string{"controller"}, args...), append(duckletFlags, loggerFlags...)), nil
+		return doubleDashed(args, controllerFlags), nil
+	case len(args) > 0 && strings.HasPrefix(args[0], "-") && slices.ContainsFunc(args, func(a string) bool { return isFlag(a, ducklettFlags) }):
+		return doubleDashed(append([]string{"controller"}, args...), controllerFlags), nil
 	}
 	return ofBrupop(args)
 }

@@ -23,9 +23,10 @@ func newSetImageCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	c := newClouds(os.LookupEnv)
 	cmd := setimage.NewCommand(clock.RealClock{}, streams, os.LookupEnv, c.of)
 	v := newVariables(cmd.Flags())
-	c.bind(cmd.Flags(), v)
+	c.bind(v)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
-		return errors.Join(append(v.load(os.LookupEnv), c.check()...)...)
+		ignored, err := v.load(os.LookupEnv)
+		return errors.Join(append(append(ignored, err), c.check()...)...)
 	}
 	return cmd
 }

@@ -4,8 +4,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
-	"net"
 	"os"
 	"strings"
 	"testing"
@@ -89,12 +87,15 @@ func load(t *testing.T, args []string, environment map[string]string) (s *settin
 	if err := flags.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	problems = v.load(func(name string) (string, bool) {
+	problems, err := v.load(func(name string) (string, bool) {
 		value, ok := environment[name]
 		return value, ok
 	})
-	more, fatal := s.complete(v)
-	return s, append(problems, more...), fatal
+	fatal = s.complete(v)
+	if err != nil {
+		fatal = append(fatal, err)
+	}
+	return s, problems, fatal
 }
 
 // values are all settings, by flag.
@@ -134,8 +135,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// Each variable sets what it names, and nothing else; a flag wins over it; and a value that is of no use is reported and
-// ignored, because a controller that does not start helps nobody.
+// Each variable sets what it names, and nothing else. A flag wins over it. An invalid value is logged and ignored, so that the
+// operator starts.
 func TestVariables(t *testing.T) {
 	plain, _, _ := load(t, nil, nil)
 	for _, v := range allVariables(t) {
@@ -218,22 +219,31 @@ func TestPollingInterval(t *testing.T) {
 	}
 }
 
-// A flag that is of no use is an error: whoever gives it can see that.
+// A wrong flag is an error, and so is a wrong validation mode: its default promotes canaries.
 func TestBadFlags(t *testing.T) {
 	for arg, want := range map[string]string{
-		"--job-image-pull-policy=Sometimes":  `--job-image-pull-policy must be Always, IfNotPresent or Never, not "Sometimes"`,
-		"--job-image-pull-policy=":           `--job-image-pull-policy must be Always, IfNotPresent or Never, not ""`,
-		"--job-pod-replacement-policy=Never": `--job-pod-replacement-policy must be TerminatingOrFailed or Failed, not "Never"`,
-		"--name= ":                           `--name must be a name, not " "`,
-		"--namespace=":                       `--namespace must be a name, not ""`,
-		"--threads=0":                        `--threads must be 1 or more, not "0"`,
-		"--job-backoff-limit=-1":             `--job-backoff-limit must be 0 or more, not "-1"`,
-		"--job-ttl-seconds-after-finish=-1":  `--job-ttl-seconds-after-finish must be 0 or more, not "-1"`,
+		"--job-image-pull-policy=Sometimes":  "it must be Always, IfNotPresent or Never",
+		"--job-image-pull-policy=":           "it must be Always, IfNotPresent or Never",
+		"--job-pod-replacement-policy=Never": "it must be TerminatingOrFailed or Failed",
+		"--name= ":                           "it must be a name",
+		"--namespace=":                       "it must be a name",
+		"--threads=0":                        "it must be 1 or more",
+		"--job-backoff-limit=-1":             "it must be 0 or more",
+		"--job-ttl-seconds-after-finish=-1":  "it must be 0 or more",
+		"--check-period=0":                   "it must be from 1 to 31536000 seconds",
+		"--worker-concurrency=-1":            "it must be from 0 to 100 nodes",
+		"--cp-concurrency=101":               "it must be from 0 to 100 nodes",
 	} {
-		_, problems, fatal := load(t, []string{arg}, nil)
-		if err := errors.Join(fatal...); err == nil || err.Error() != want || len(problems) > 0 {
-			t.Errorf("%s: got %v, %v; want %s", arg, err, problems, want)
+		flags := pflag.NewFlagSet("moult", pflag.ContinueOnError)
+		new(settings).bind(flags)
+		name, _, _ := strings.Cut(arg, "=")
+		if err := flags.Parse([]string{arg}); err == nil || !strings.HasSuffix(err.Error(), want) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: got %v; want %s", arg, err, want)
 		}
+	}
+	_, ignored, fatal := load(t, nil, map[string]string{"EDS_VALIDATION_MODE": "none"})
+	if len(ignored) > 0 || len(fatal) != 1 || fatal[0].Error() != "reading $EDS_VALIDATION_MODE, it must be auto or manual" {
+		t.Errorf("got %v, %v", ignored, fatal)
 	}
 }
 
@@ -295,39 +305,6 @@ func TestVariableNames(t *testing.T) {
 func TestServiceAccountIsIgnored(t *testing.T) {
 	if _, problems, fatal := load(t, []string{"--service-account=system-upgrade"}, nil); len(problems)+len(fatal) > 0 {
 		t.Errorf("got %v, %v", problems, fatal)
-	}
-}
-
-func TestFreeAddresses(t *testing.T) {
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	taken := listener.Addr().String()
-
-	for name, tc := range map[string]struct {
-		usual, address string
-		want           string
-		problems       int
-	}{
-		"a default that is free":                {"127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", 0},
-		"a default that somebody has":           {taken, taken, "0", 1},
-		"another address that somebody has":     {"127.0.0.1:0", taken, taken, 0},
-		"none, which nobody can have":           {taken, "0", "0", 0},
-		"another address, and the default gone": {taken, "127.0.0.1:0", "127.0.0.1:0", 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := &settings{}
-			flags := pflag.NewFlagSet("moult", pflag.ContinueOnError)
-			s.bind(flags)
-			flags.Lookup("metrics-bind-address").DefValue = tc.usual
-			s.metricsAddress, s.probeAddress = tc.address, "0"
-			problems := s.freeAddresses(t.Context(), flags)
-			if s.metricsAddress != tc.want || len(problems) != tc.problems || s.probeAddress != "0" {
-				t.Errorf("got %s, %s, %v", s.metricsAddress, s.probeAddress, problems)
-			}
-		})
 	}
 }
 

@@ -40,7 +40,7 @@ type Program struct {
 	Output string
 	// LDFlags are flags of the linker besides -s -w.
 	LDFlags string
-	// Large makes progress show how many packages are left. Counting them takes seconds.
+	// Large makes progress show how many packages are left, and refuses to begin without room for them. Counting them takes seconds.
 	Large bool
 	// Env has what the build needs besides the environment, each as NAME=value. Example: GOOS=linux.
 	Env []string
@@ -75,6 +75,9 @@ func (p Program) Build(ctx context.Context, log io.Writer) (err error) {
 			return fmt.Errorf("finding out what %s consists of, %w", p.Name, err)
 		}
 		watch.compiles(stale.Load())
+		if err := checkRoom(ctx, stale.Load()); err != nil {
+			return err
+		}
 	}
 
 	partial := filepath.Join(work, "program")
@@ -128,10 +131,11 @@ func (p Program) goCommand(ctx context.Context, work string, expect func(line st
 	var unknown []string
 	for i, pipe := range []io.Reader{stdout, stderr} {
 		group.Go(func() {
-			lines := bufio.NewScanner(pipe)
-			lines.Buffer(nil, 1<<20)
-			for lines.Scan() {
-				if line := lines.Text(); line != "" && !expect(line, i == 0) {
+			lines := bufio.NewReader(pipe) // A scanner stops at a long line, and go waits for a reader.
+			for err := error(nil); err == nil; {
+				var line string
+				line, err = lines.ReadString('\n')
+				if line = strings.TrimRight(line, "\r\n"); line != "" && !expect(line, i == 0) {
 					mu.Lock()
 					unknown = append(unknown, line)
 					mu.Unlock()

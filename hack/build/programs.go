@@ -60,9 +60,6 @@ func Programs(ctx context.Context, log io.Writer) (string, error) {
 	if isBuilt(dir) {
 		return dir, nil
 	}
-	if err := checkRoom(ctx); err != nil {
-		return "", err
-	}
 	// Clients parse the version that the API server reports.
 	const variable = " -X k8s.io/component-base/version.gitVersion=%s -X k8s.io/client-go/pkg/version.gitVersion=%[1]s"
 	linked := Program{
@@ -170,14 +167,14 @@ func lock(ctx context.Context, path string, log io.Writer) (unlock func(), err e
 }
 
 const (
-	gibibyte = 1 << 30
-	// diskNeeded and memoryNeeded are what a build from empty caches needs in all, and what linking needs.
-	diskNeeded   = 6 * gibibyte
-	memoryNeeded = 3 * gibibyte
+	mebibyte, gibibyte = 1 << 20, 1 << 30
+	// A package takes about packageSize in Go's cache, and linking takes linkSize of disk and memoryNeeded.
+	packageSize, linkSize = 2 * mebibyte, gibibyte / 2
+	memoryNeeded          = 3 * gibibyte
 )
 
-// checkRoom refuses to begin a build for which this machine has no room.
-func checkRoom(ctx context.Context) error {
+// checkRoom refuses to begin a build for which this machine has no room: these packages are to be compiled, and a program linked.
+func checkRoom(ctx context.Context, packages int64) error {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOCACHE").Output()
 	if err != nil {
 		return fmt.Errorf("asking go for its cache, %w", err)
@@ -190,8 +187,9 @@ func checkRoom(ctx context.Context) error {
 	if err := syscall.Statfs(cache, &disk); err != nil {
 		return err
 	}
-	if free := disk.Bavail * uint64(disk.Bsize); free < diskNeeded {
-		return fmt.Errorf("building the cluster's programs needs %d GiB of disk in %s, and %.1f GiB are free", diskNeeded/gibibyte, cache, float64(free)/gibibyte)
+	needed := uint64(packages*packageSize + linkSize)
+	if free := disk.Bavail * uint64(disk.Bsize); free < needed {
+		return fmt.Errorf("building the cluster's programs needs %.1f GiB of disk in %s, and %.1f GiB are free", float64(needed)/gibibyte, cache, float64(free)/gibibyte)
 	}
 	free, ok := freeMemory()
 	if ok && free < memoryNeeded {

@@ -19,7 +19,7 @@ import (
 // The images that a checkout builds. Manifests, tests and the demo use these names; they are on no registry, so
 // pods that use them set `imagePullPolicy: Never`.
 const (
-	// Operator is the image of the operator, which Plan Jobs also run for `moult drain`.
+	// Operator is the image of the operator, in which Jobs of Plans also wait, by `moult drain`.
 	Operator = "moult.dev/moult:dev"
 	// Agent is the image of the node agent.
 	Agent = "moult.dev/moult-agent:dev"

@@ -4,12 +4,12 @@ package agent
 
 import (
 	"cmp"
-	"errors"
+	"math"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -28,15 +28,11 @@ type Options struct {
 	// Host makes the host, whose interface is one of v1alpha1.Interface…. It is called once, when the Node's label is known. Every action
 	// then fails with its error.
 	Host func(protocol v1alpha1.HostProtocol, hostInterface string) (host.Host, error)
-	// CheckInterval is how long to wait between checks for updates, up to a fifth more or less at random. Default 30m.
+	// CheckInterval is how long to wait between checks for updates, and up to a fifth of it more at random. Default 30m.
 	CheckInterval time.Duration
 	// RebootGrace is how long after a boot the host may fail to report what it runs, and how long after the order to reboot the host may stay
 	// up before the log says so. Default 5m.
 	RebootGrace time.Duration
-	// Clock is the clock. Default the real one.
-	Clock clock.WithTicker
-	// Random returns numbers from 0 up to 1. Default those of math/rand.
-	Random func() float64
 	// Log gets one line for each step. Default none.
 	Log logr.Logger
 }
@@ -48,21 +44,24 @@ const (
 )
 
 const (
-	// firstCheck is the longest time from the start to the first check.
-	firstCheck = time.Minute
-	// checkShare is how much more or less than the interval the agent waits between two checks.
-	checkShare = 0.2
+	// longestFirstCheck is the longest time from the start to the first check.
+	longestFirstCheck = time.Minute
+	// checkJitter is the part of the interval that the agent at most waits longer between two checks.
+	checkJitter = 0.2
 	// failedChecks in a row are written on the Node.
 	failedChecks = 3
 	// deadSocket is how long the host may refuse connections before the process ends: a socket that was mounted when the container
 	// started is dead when the host makes a new one.
 	deadSocket = 10 * time.Minute
-	// stuck is the longest time that a round may take: it makes a few requests, each bounded.
-	stuck = 5 * time.Minute
 )
 
-// apiBackoff is the pace of attempts while the API server does not answer, or refuses.
-func apiBackoff() backoff { return backoff{first: time.Second, most: 2 * time.Minute} }
+// backoff doubles the time between attempts, with up to half of it more at random.
+func backoff(first, most time.Duration) wait.Backoff {
+	return wait.Backoff{Duration: first, Factor: 2, Jitter: 0.5, Steps: math.MaxInt32, Cap: most}
+}
+
+// apiBackoff is the time between attempts while the API server does not answer, or refuses.
+func apiBackoff() wait.Backoff { return backoff(time.Second, 2*time.Minute) }
 
 // Agent is the node's half of a host update.
 type Agent struct {
@@ -70,14 +69,17 @@ type Agent struct {
 	log      logr.Logger
 	client   *nodeClient
 	observed *observation
+	clock    clock.WithTicker
 	doubt    time.Duration
-	// busySince is when the present round began; nil while there is none.
-	busySince atomic.Pointer[time.Time]
+	// firstCheck is the time to the first check.
+	firstCheck time.Duration
 
 	// The fields below belong to the goroutine of Run.
 
-	// host is nil until the Node's label is known: label is its key, and hostInterface the interface that its value selects.
+	// host is nil until the Node's label is known, and where hostErr says why it can't be reached. label is the key, and hostInterface the interface
+	// that its value selects; empty until then.
 	host                 host.Host
+	hostErr              error
 	label, hostInterface string
 	// inactive is the last logged reason why the agent does not act, or empty.
 	inactive string
@@ -88,39 +90,34 @@ type Agent struct {
 	ended *outcome
 	// retry fires when the next write may be tried; nil while no write failed.
 	retry clock.Timer
-	pause backoff
+	pause wait.Backoff
 	// check fires when the next check is due; due is true from then until the check starts. failures counts the last ones in a row.
 	check    clock.Timer
 	due      bool
 	failures int
-	checks   backoff
+	checks   wait.Backoff
 	// refused is since when the host has refused connections; zero while it does not.
 	refused time.Time
 }
 
-// New makes an agent. It fails without a NodeName, with a negative interval, and with an invalid Config or ReadAsNode.
+// New makes an agent. It fails with an invalid Config or ReadAsNode.
 func New(o Options) (*Agent, error) {
-	if o.NodeName == "" {
-		return nil, errors.New("the name of the Node is not given")
-	}
 	o.CheckInterval = cmp.Or(o.CheckInterval, DefaultCheckInterval)
 	o.RebootGrace = cmp.Or(o.RebootGrace, DefaultRebootGrace)
-	if o.CheckInterval < 0 || o.RebootGrace < 0 {
-		return nil, errors.New("intervals must be positive")
-	}
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	if o.Random == nil {
-		o.Random = rand.Float64
-	}
 	log := o.Log.WithValues("node", o.NodeName)
 	client, err := newNodeClient(o.Config, o.ReadAsNode, o.NodeName, log)
 	if err != nil {
 		return nil, err
 	}
-	return &Agent{
-		options: o, log: log, client: client, observed: newObservation(), doubt: doubt, pause: apiBackoff(),
-		checks: backoff{first: min(time.Minute, o.CheckInterval), most: o.CheckInterval},
-	}, nil
+	a := &Agent{
+		options: o, log: log, client: client, observed: newObservation(), clock: clock.RealClock{}, doubt: doubt, pause: apiBackoff(),
+		firstCheck: time.Duration(rand.Float64() * float64(min(longestFirstCheck, o.CheckInterval))), //nolint:gosec // No secret.
+	}
+	a.checks = a.checkBackoff()
+	return a, nil
+}
+
+// checkBackoff is the time between checks that fail.
+func (a *Agent) checkBackoff() wait.Backoff {
+	return backoff(min(time.Minute, a.options.CheckInterval), a.options.CheckInterval)
 }

@@ -138,7 +138,7 @@ func readsThatAreRefused(t *testing.T, config *rest.Config) {
 // TestDeadSocket: where the host refuses connections for long, a new process may see another socket.
 func TestDeadSocket(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
-	a := &Agent{options: Options{Clock: clock}}
+	a := &Agent{clock: clock}
 	finish := func(action v1alpha1.HostAction, err error) error {
 		a.work = &work{action: action}
 		return a.finish(outcome{err: err})
@@ -162,24 +162,6 @@ func TestDeadSocket(t *testing.T) {
 		if err := finish(step.action, step.err); (err != nil) != step.ends {
 			t.Errorf("%s later %q ends with %v: error %v", step.after, step.action, step.err, err)
 		}
-	}
-}
-
-func TestAlive(t *testing.T) {
-	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
-	a := &Agent{options: Options{Clock: clock}}
-	if err := a.Alive(); err != nil {
-		t.Error(err)
-	}
-	now := clock.Now()
-	a.busySince.Store(&now)
-	clock.Step(stuck)
-	if err := a.Alive(); err != nil {
-		t.Error(err)
-	}
-	clock.Step(time.Second)
-	if err := a.Alive(); err == nil {
-		t.Error("a round that takes so long is none")
 	}
 }
 

@@ -5,7 +5,6 @@ package agent
 import (
 	"maps"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -180,28 +179,6 @@ func TestClaimsThatCannotBeRead(t *testing.T) {
 	a := &Agent{host: m}
 	if err := a.reboot(t.Context(), s, "boot-1"); err == nil || m.calls["reboot"] != 0 {
 		t.Errorf("rebooted %d times, error %v", m.calls["reboot"], err)
-	}
-}
-
-func TestPace(t *testing.T) {
-	for _, random := range []float64{0, 0.25, 0.5, 0.999999} {
-		r := func() float64 { return random }
-		if d := spread(30*time.Minute, checkShare, r); d < 24*time.Minute || d > 36*time.Minute {
-			t.Errorf("%v: a check after %s", random, d)
-		}
-		b := backoff{first: time.Second, most: time.Minute}
-		most := time.Second
-		for i := range 100 {
-			d := b.next(r)
-			if d < most/2 || d > most {
-				t.Errorf("%v: failure %d waits %s, want %s to %s", random, i+1, d, most/2, most)
-			}
-			most = min(2*most, time.Minute)
-		}
-		b.reset()
-		if d := b.next(r); d > time.Second {
-			t.Errorf("%v: after a success the first failure waits %s", random, d)
-		}
 	}
 }
 

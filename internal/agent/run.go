@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"moult.dev/moult/api/v1alpha1"
 )
@@ -31,13 +32,10 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		<-watched
 	}()
-	a.check = a.options.Clock.NewTimer(time.Duration(a.options.Random() * float64(min(firstCheck, a.options.CheckInterval))))
+	a.check = a.clock.NewTimer(a.firstCheck)
 	defer a.check.Stop()
 	for {
-		now := a.options.Clock.Now()
-		a.busySince.Store(&now)
 		a.advance(ctx)
-		a.busySince.Store(nil)
 		if a.moved != nil && a.work == nil {
 			return a.moved
 		}
@@ -63,18 +61,6 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.due = true
 		}
 	}
-}
-
-// Alive returns an error if one round of Run takes too long. It may be called at any time.
-func (a *Agent) Alive() error {
-	since := a.busySince.Load()
-	if since == nil {
-		return nil
-	}
-	if busy := a.options.Clock.Since(*since); busy > stuck {
-		return fmt.Errorf("one round takes for %s", busy.Round(time.Second))
-	}
-	return nil
 }
 
 // advance does all that can be done at once.
@@ -126,7 +112,7 @@ func (a *Agent) current() *nodeState {
 		return nil
 	}
 	label, hostInterface := s.protocol.InterfaceLabel, interfaceOf(s.protocol, s.hostInterface)
-	if a.host == nil {
+	if a.label == "" {
 		a.makeHost(s, hostInterface)
 	}
 	if label != a.label || hostInterface != a.hostInterface {
@@ -148,17 +134,15 @@ func (a *Agent) current() *nodeState {
 // makeHost makes the host that the Node's label names.
 func (a *Agent) makeHost(s *nodeState, hostInterface string) {
 	a.label, a.hostInterface, a.inactive = s.protocol.InterfaceLabel, hostInterface, ""
-	var err error
 	switch hostInterface {
 	case v1alpha1.InterfaceUpdog, v1alpha1.InterfaceUpdateAPI, v1alpha1.InterfaceSentinel:
-		a.host, err = a.options.Host(s.protocol, hostInterface)
+		a.host, a.hostErr = a.options.Host(s.protocol, hostInterface)
 	default:
-		err = fmt.Errorf("label %s has the value %q, which names no interface that this agent knows: these are %s, %s and %s",
+		a.hostErr = fmt.Errorf("label %s has the value %q, which names no interface that this agent knows: these are %s, %s and %s",
 			a.label, s.hostInterface, v1alpha1.InterfaceUpdog, v1alpha1.InterfaceUpdateAPI, v1alpha1.InterfaceSentinel)
 	}
-	if err != nil {
-		a.log.Error(err, "the host can't be reached")
-		a.host = unusable{err}
+	if a.hostErr != nil {
+		a.log.Error(a.hostErr, "the host can't be reached")
 	}
 	a.log.Info("listening", "label", a.label, "interface", hostInterface, "intent", s.intent())
 }
@@ -189,7 +173,7 @@ func (a *Agent) logInactive(why string) {
 // acknowledge writes that the wanted action is taken up. It returns false if that must wait.
 func (a *Agent) acknowledge(ctx context.Context, s *nodeState) bool {
 	boot := ""
-	if s.wanted == v1alpha1.HostActionReboot {
+	if s.wanted == v1alpha1.HostActionReboot && a.hostErr == nil {
 		var err error
 		if boot, err = a.host.BootID(); err != nil {
 			a.log.Error(err, "the boot id can't be read")
@@ -209,7 +193,7 @@ func (a *Agent) finish(o outcome) error {
 	case !isCheck(w.action) && w.action != "":
 	case o.err == nil:
 		a.failures = 0
-		a.checks.reset()
+		a.checks = a.checkBackoff()
 	default:
 		a.failures++
 	}
@@ -217,7 +201,7 @@ func (a *Agent) finish(o outcome) error {
 		a.refused = time.Time{}
 		return nil
 	}
-	now := a.options.Clock.Now()
+	now := a.clock.Now()
 	if a.refused.IsZero() {
 		a.refused = now
 	}
@@ -257,7 +241,7 @@ func (a *Agent) conclude(ctx context.Context, s *nodeState) bool {
 
 // result returns what to write about work that has ended, and what the log says of it.
 func (a *Agent) result(s *nodeState) (change, string) {
-	o, now := a.ended, a.options.Clock.Now()
+	o, now := a.ended, a.clock.Now()
 	if a.work.action != "" {
 		if o.err != nil {
 			a.log.Error(o.err, "failed", "action", a.work.action)
@@ -286,12 +270,12 @@ func (a *Agent) endWork() {
 // checkLater sets the time of the next check.
 func (a *Agent) checkLater() {
 	a.due = false
-	wait := spread(a.options.CheckInterval, checkShare, a.options.Random)
+	next := wait.Jitter(a.options.CheckInterval, checkJitter)
 	if a.failures > 0 {
-		wait = a.checks.next(a.options.Random)
+		next = a.checks.Step()
 	}
 	a.check.Stop()
-	a.check = a.options.Clock.NewTimer(wait)
+	a.check = a.clock.NewTimer(next)
 }
 
 // conflictPause is how long the agent waits after a conflict. By then the client may send at once what is made of the newest state: a
@@ -307,18 +291,18 @@ func (a *Agent) write(ctx context.Context, s *nodeState, c change, log string) b
 	n, err := a.client.patch(ctx, s.patch(c))
 	switch {
 	case err == nil:
-		a.pause.reset()
+		a.pause = apiBackoff()
 		a.observed.set(n, n.ResourceVersion)
 		if now, ok := readNode(n); ok {
 			a.log.Info(log, "action", now.active, "intent", now.intent(), "runs", now.runs, "target", now.target)
 		}
 		return true
 	case apierrors.IsConflict(err):
-		a.retry = a.options.Clock.NewTimer(conflictPause)
+		a.retry = a.clock.NewTimer(conflictPause)
 	case ctx.Err() == nil:
-		wait := a.pause.next(a.options.Random)
-		a.retry = a.options.Clock.NewTimer(wait)
-		a.log.Info("the Node can't be written to", "error", err, "again", wait.Round(time.Millisecond).String())
+		next := a.pause.Step()
+		a.retry = a.clock.NewTimer(next)
+		a.log.Info("the Node can't be written to", "error", err, "again", next.Round(time.Millisecond).String())
 	}
 	return false
 }

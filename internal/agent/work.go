@@ -10,8 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/agent/host"
 )
 
 // doubt is how long an agent waits after a host has refused to reboot before it reports that: the answer may be lost because the host
@@ -56,6 +57,9 @@ func (a *Agent) begin(ctx context.Context, action v1alpha1.HostAction, s *nodeSt
 
 // do does the work. It returns when that is done, has failed, or the context ends.
 func (a *Agent) do(ctx context.Context, action v1alpha1.HostAction, s *nodeState) outcome {
+	if a.hostErr != nil {
+		return outcome{err: a.hostErr}
+	}
 	version := strings.TrimPrefix(s.version, "v")
 	update := cmp.Or(version, "the update")
 	switch action {
@@ -122,7 +126,7 @@ func (a *Agent) reboot(ctx context.Context, s *nodeState, boot string) error {
 		answered <- a.host.Reboot(ordering)
 	}()
 	defer func() { cancel(); <-over }()
-	grace := a.options.Clock.NewTimer(a.options.RebootGrace)
+	grace := a.clock.NewTimer(a.options.RebootGrace)
 	defer grace.Stop()
 	for {
 		select {
@@ -132,7 +136,7 @@ func (a *Agent) reboot(ctx context.Context, s *nodeState, boot string) error {
 			if err == nil {
 				continue // The host has taken the order, and goes down.
 			}
-			if !sleep(ctx, a.options.Clock, a.doubt) {
+			if !sleep(ctx, a.clock, a.doubt) {
 				return ctx.Err()
 			}
 			return fmt.Errorf("telling the host to reboot, %w", err)
@@ -157,9 +161,9 @@ func (a *Agent) readAgain(ctx context.Context) (*nodeState, error) {
 			s, _ := readNode(n)
 			return s, nil
 		}
-		wait := pause.next(a.options.Random)
-		a.log.Info("the Node can't be read before the reboot", "error", err, "again", wait.Round(time.Millisecond).String())
-		if !sleep(ctx, a.options.Clock, wait) {
+		next := pause.Step()
+		a.log.Info("the Node can't be read before the reboot", "error", err, "again", next.Round(time.Millisecond).String())
+		if !sleep(ctx, a.clock, next) {
 			return nil, ctx.Err()
 		}
 	}
@@ -167,19 +171,19 @@ func (a *Agent) readAgain(ctx context.Context) (*nodeState, error) {
 
 // verify finds out, after a reboot, whether the host runs what it should. So soon after a boot the host may not answer yet.
 func (a *Agent) verify(ctx context.Context, s *nodeState, step rebootStep) outcome {
-	pause := backoff{first: time.Second, most: 30 * time.Second}
-	until := a.options.Clock.Now().Add(a.options.RebootGrace)
+	pause := backoff(time.Second, 30*time.Second)
+	until := a.clock.Now().Add(a.options.RebootGrace)
 	for {
 		o, answered := a.verifyOnce(ctx, s, step)
 		if answered || ctx.Err() != nil {
 			return o
 		}
-		wait := pause.next(a.options.Random)
-		if a.options.Clock.Now().Add(wait).After(until) {
+		next := pause.Step()
+		if a.clock.Now().Add(next).After(until) {
 			return o
 		}
-		a.log.Info("what the host runs after the reboot is not known yet", "error", o.err, "again", wait.Round(time.Millisecond).String())
-		if !sleep(ctx, a.options.Clock, wait) {
+		a.log.Info("what the host runs after the reboot is not known yet", "error", o.err, "again", next.Round(time.Millisecond).String())
+		if !sleep(ctx, a.clock, next) {
 			return outcome{err: ctx.Err()}
 		}
 	}
@@ -214,15 +218,14 @@ func (a *Agent) verifyOnce(ctx context.Context, s *nodeState, step rebootStep) (
 	return outcome{found: &finding{runs: runs}}, true
 }
 
-// unusable is a host that can't be reached, for a reason.
-type unusable struct{ reason error }
-
-var _ host.Host = unusable{}
-
-func (u unusable) Version(context.Context) (string, error)   { return "", u.reason }
-func (u unusable) BootID() (string, error)                   { return "", u.reason }
-func (u unusable) Check(context.Context) (host.Offer, error) { return host.Offer{}, u.reason }
-func (u unusable) Prepare(context.Context, string) error     { return u.reason }
-func (u unusable) Perform(context.Context, string) error     { return u.reason }
-func (u unusable) Revert(context.Context) error              { return u.reason }
-func (u unusable) Reboot(context.Context) error              { return u.reason }
+// sleep waits; it returns false if the context ends before.
+func sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
+	timer := c.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C():
+		return true
+	}
+}

@@ -54,7 +54,7 @@ func newWorld(t *testing.T, config *rest.Config, p v1alpha1.HostProtocol, hostIn
 	w := &world{
 		t: t, config: config, client: client, protocol: p, machine: newMachine("1.0.0", "1.1.0"), wire: &wire{counts: map[string]int{}, late: map[string]int{}},
 		log: &lines{}, kill: make(chan struct{}, 10), claims: true,
-		options: Options{CheckInterval: time.Hour, RebootGrace: time.Hour, Random: func() float64 { return 0 }},
+		options: Options{CheckInterval: time.Hour, RebootGrace: time.Hour},
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -98,7 +98,7 @@ func (w *world) agent() *Agent {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	a.doubt = 100 * time.Millisecond
+	a.doubt, a.firstCheck = 100*time.Millisecond, 0
 	return a
 }
 

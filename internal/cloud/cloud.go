@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cloud is what a rollout needs of a cloud: scale sets, whose machines are added and deleted one by one. Each cloud is a folder below, with the
-// same files: cloud.go, find.go, describe.go, machines.go, operation.go, add.go, delete.go, image.go, error.go.
+// Package cloud is what a rollout needs of a cloud: scale sets whose machines are added and deleted one by one. Each cloud is a folder below.
 //
-// Nothing here waits. Prepare makes an operation of a change: it may read, and changes nothing. The caller writes the operation down. Send may be
+//	cloud.go       the interface
+//	operation.go   what operations of all clouds have in common
+//	error.go       the kinds of errors
+//
+// Nothing here waits. Prepare makes an operation of a change: it may read, and changes nothing. The caller records the operation. Send may be
 // repeated, and takes effect once. Poll is repeated until the operation is done, also by another process.
 package cloud
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -34,18 +40,18 @@ type Location struct {
 type ScaleSet interface {
 	// Describe reads the settings. KindNotFound: there is no scale set of that name.
 	Describe(ctx context.Context) (Set, error)
-	// Machines reads all machines, also those being made or deleted. inTurn are ids of machines in turns: a cloud that tells Machine.Protected of one
-	// machine a request reads it of these alone.
+	// Machines reads all machines, also those being made or deleted. inTurn are ids of machines in turns: a cloud that needs a request for each
+	// Machine.Protected reads it for these alone.
 	Machines(ctx context.Context, inTurn ...string) ([]Machine, error)
 	// Prepare makes an operation of a change of the set as it was described, and changes nothing. KindFull: the set would have more machines than its
-	// maximum. KindInvalid: the set can't be changed so.
+	// maximum. KindInvalid: this change can't be made.
 	Prepare(ctx context.Context, s *Set, c Change) (Operation, error)
-	// Send sends a prepared operation, and returns it with its new state. An operation that was sent before, by this process or by another, takes no
-	// effect a second time. KindConflict: the set was changed since the operation was prepared. The operation has had no effect and never will: prepare
-	// another one. KindQuota, KindFull: it has had no effect, and can be sent again. After any other error its effect is not known: send it again.
+	// Send sends a prepared operation, and returns it with its new state. An operation that was sent before, by this process or by another, has no second
+	// effect. KindConflict: the set was changed since the operation was prepared. The operation has had no effect and never will: prepare another one.
+	// KindQuota, KindFull: it has had no effect, and can be sent again. After any other error its effect is not known: send it again.
 	Send(ctx context.Context, o Operation) (Operation, error)
-	// Poll reads the progress of an operation that was sent. An error of KindQuota, KindFull, KindInvalid, KindDenied or KindFailed is how it ended. After
-	// any other error, poll again.
+	// Poll reads the progress of an operation that was sent. An error of KindQuota, KindFull, KindInvalid, KindDenied or KindFailed is how it ended.
+	// After any other error, poll again.
 	Poll(ctx context.Context, o Operation) (Operation, Progress, error)
 }
 
@@ -53,18 +59,17 @@ type ScaleSet interface {
 type Set struct {
 	// Name is the scale set's.
 	Name string
-	// Image is the reference of the image of new machines, as Change.Image takes it, and ImageName its name for people: the last part.
+	// Image is the reference of the image of new machines, as Change.Image takes it, and ImageName its short name for messages.
 	Image, ImageName string
 	// ImageID is the image itself, where Image refers to more, such as a version of a launch template. Change.Image takes it as well. Else empty.
 	ImageID string
-	// Model identifies all that new machines are made of: two sets with the same one make the same machines.
+	// Model identifies all that new machines are made of: sets with the same Model make the same machines.
 	Model string
-	// Capacity is the desired number of machines. Max and Min are its limits, 0 where there is none. Max respects the limit that people set by a tag.
+	// Capacity is the desired number of machines. Max and Min are its limits, 0 where there is none. Max respects the tag TagMax.
 	Capacity, Min, Max int
-	// Zones are those that can be asked for machines, at the same time. None: the cloud chooses the zone, and one operation at a time may add
-	// machines.
+	// Zones are those in which machines can be added, at the same time. None: the cloud chooses the zone, and one operation at a time may add machines.
 	Zones []string
-	// Overprovisions is true where the cloud makes more machines than it is asked for, and deletes some of them in the end.
+	// Overprovisions is true where the cloud makes more machines than requested, and deletes some of them later.
 	Overprovisions bool
 	// Busy says why the set can't be changed now, such as another change under way; empty when it can.
 	Busy string
@@ -76,11 +81,24 @@ type Set struct {
 	Version string
 }
 
+// TagMax is the tag of a scale set with a maximum of machines, below the cloud's own.
+const TagMax = "max"
+
+// LimitTo sets the maximum by the value of TagMax. A value that is no number of machines makes the set unfit.
+func (s *Set) LimitTo(tag string) {
+	n, err := strconv.Atoi(strings.TrimSpace(tag))
+	if err != nil || n < 1 {
+		s.Unfit = cmp.Or(s.Unfit, fmt.Sprintf("its tag %s is %q, which is no number of machines", TagMax, tag))
+	} else if s.Max == 0 || n < s.Max {
+		s.Max = n
+	}
+}
+
 // Machine is one machine of a scale set.
 type Machine struct {
 	// ID names it among those of its scale set, for as long as it exists.
 	ID string
-	// ProviderID is the Node's spec.providerID, and NodeName the Node's name; either may be empty where the cloud can't tell.
+	// ProviderID is the Node's spec.providerID, and NodeName the Node's name; either is empty where the cloud does not provide it.
 	ProviderID, NodeName string
 	// Zone that it is in, as the label topology.kubernetes.io/zone has it; empty where there are none.
 	Zone string
@@ -88,9 +106,9 @@ type Machine struct {
 	UpToDate bool
 	// State of the machine.
 	State State
-	// Protected is true where people have told the cloud to refuse its deletion. See ScaleSet.Machines.
+	// Protected is true where the machine is protected from deletion in the cloud. See ScaleSet.Machines.
 	Protected bool
-	// Aside says that people have set the machine aside, and what to do about it. It must not be deleted meanwhile. Empty where they have not.
+	// Aside says why the machine must not be deleted although it is not protected, and what to do about it. Else it is empty.
 	Aside string
 	// Created is when it was made; zero where that is not known.
 	Created time.Time
@@ -112,75 +130,32 @@ const (
 
 // Change is one change of a scale set: exactly one of Add, Delete and Image is set.
 type Change struct {
-	// Add is how many machines to add, at most 100, and Zone where, if the cloud lets that be chosen; empty is anywhere.
-	Add  int
-	Zone string
-	// Delete holds the IDs of machines to delete, at most 100. The scale set's capacity goes down by as many.
-	Delete []string
+	// Add is how many machines to add, at most 100. Zone is their zone, where the cloud allows a choice; empty is any zone.
+	Add  int    `json:"add,omitempty"`
+	Zone string `json:"zone,omitempty"`
+	// Delete holds the IDs of machines to delete, at most 100. The scale set's capacity is lowered by as many.
+	Delete []string `json:"delete,omitempty"`
 	// Image is the reference of the image that machines are made of from now on.
-	Image string
+	Image string `json:"image,omitempty"`
 	// Token identifies the change: lower case letters and digits, at most 32, unique.
-	Token string
-}
-
-// MostMachines is how many machines one change adds or deletes at most.
-const MostMachines = 100
-
-// Check returns an error of KindInvalid unless exactly one of Add, Delete and Image is set, within bounds, and there is a token.
-func (c *Change) Check() error {
-	set := 0
-	for _, is := range []bool{c.Add != 0, len(c.Delete) > 0, c.Image != ""} {
-		if is {
-			set++
-		}
-	}
-	if set != 1 || c.Token == "" || c.Add < 0 || c.Add > MostMachines || len(c.Delete) > MostMachines {
-		return Errorf(KindInvalid, "a change must have a token, and be one of add, delete and image, of at most %d machines", MostMachines)
-	}
-	return nil
-}
-
-// Operation is a change under way. It is plain data, and kept by the caller.
-type Operation struct {
-	// Token is the change's.
-	Token string
-	// State is what the provider keeps of it, at most 16 KiB of text.
-	State string
-}
-
-// maxState bounds Operation.State.
-const maxState = 16 << 10
-
-// NewOperation makes an operation whose State is a provider's memory as JSON. KindInvalid: the memory is too large.
-func NewOperation(token string, memory any) (Operation, error) {
-	text, err := json.Marshal(memory)
-	if err != nil {
-		return Operation{}, Errorf(KindInvalid, "writing operation %s, %w", token, err)
-	}
-	if len(text) > maxState {
-		return Operation{}, Errorf(KindInvalid, "writing operation %s, its state has %d bytes and must have at most %d: it is about too many machines",
-			token, len(text), maxState)
-	}
-	return Operation{Token: token, State: string(text)}, nil
-}
-
-// Read reads the memory that NewOperation was given.
-func (o Operation) Read(memory any) error {
-	if err := json.Unmarshal([]byte(o.State), memory); err != nil {
-		return Errorf(KindInvalid, "reading operation %s, %w", o.Token, err)
-	}
-	return nil
+	Token string `json:"-"`
 }
 
 // Progress is the progress of an operation.
 type Progress struct {
 	// Done is true once the operation has succeeded: the machines are being made, or gone, or the image is set.
 	Done bool
-	// Added are the known IDs of the machines that the operation has added: all of them once it is done. They need not run yet. Those that run may be used
-	// before it is done, except in a set that overprovisions.
+	// Added are the known IDs of the machines that the operation has added: all of them once it is done. They need not run yet. Those that run may be
+	// used before it is done, except in a set that overprovisions.
 	Added []string
-	// Message tells people about the progress.
+	// Message describes the progress.
 	Message string
 	// After is how long to wait before the next poll; zero leaves that to the caller.
 	After time.Duration
+}
+
+// Suspender is a ScaleSet whose cloud replaces machines to balance zones, unless that is suspended.
+type Suspender interface {
+	// Suspend stops that while turns are under way. With on false it resumes what Moult suspended, also in another process. Both may be repeated.
+	Suspend(ctx context.Context, on bool) error
 }

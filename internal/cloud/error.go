@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
+	"slices"
 	"strconv"
 	"time"
 )
 
-// Kind is the kind of an error. It decides what is done about it.
+// Kind is the kind of an error. It decides how callers handle it.
 type Kind string
 
 // The kinds of errors.
@@ -83,12 +85,59 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// NotFinal makes of an error of a question one that does not say how the operation has ended: it is asked again.
-func NotFinal(err error) error {
-	switch KindOf(err) {
-	case KindQuota, KindFull, KindInvalid, KindDenied, KindFailed:
+// notFinal makes an error that does not end an operation: it is polled again.
+func notFinal(err error) error {
+	if KindOf(err).ends() {
 		return &Error{Kind: KindUnavailable, RetryAfter: RetryAfter(err), Err: err}
-	case "", KindNotFound, KindConflict, KindThrottled, KindUnavailable:
 	}
 	return err
+}
+
+// ends reports whether Poll ends an operation with an error of this kind.
+func (k Kind) ends() bool {
+	return slices.Contains([]Kind{KindQuota, KindFull, KindInvalid, KindDenied, KindFailed}, k)
+}
+
+// Rule gives a kind to the answers whose text, the code and then the message, matches.
+type Rule struct {
+	Text *regexp.Regexp
+	Kind Kind
+}
+
+// KindOfAnswer is the kind by the first rule that matches, and otherwise this one.
+func KindOfAnswer(rules []Rule, text string, otherwise Kind) Kind {
+	for _, r := range rules {
+		if r.Text.MatchString(text) {
+			return r.Kind
+		}
+	}
+	return otherwise
+}
+
+// CodeAndMessage is the text of an answer.
+func CodeAndMessage(code, message string) string {
+	if message == "" {
+		return code
+	}
+	return code + ": " + message
+}
+
+// KindOfStatus is the kind of an answer of which only the HTTP status is known.
+func KindOfStatus(status int) Kind {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return KindDenied
+	case http.StatusNotFound, http.StatusGone:
+		return KindNotFound
+	case http.StatusConflict, http.StatusPreconditionFailed:
+		return KindConflict
+	case http.StatusTooManyRequests:
+		return KindThrottled
+	case http.StatusRequestTimeout:
+		return KindUnavailable
+	}
+	if status >= http.StatusBadRequest && status < http.StatusInternalServerError {
+		return KindInvalid
+	}
+	return KindUnavailable
 }

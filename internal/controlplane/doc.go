@@ -7,9 +7,8 @@
 //	observe.go   the state of etcd, read from its members
 //	quorum.go    how many members may leave, and which member leads next
 //	members.go   which member is a node's
-//	connect.go   what is asked of a member, and etcd.go how
+//	etcd.go      connections to members
 //	kubeadm.go   the Kubernetes version that joining machines read
 //
-// Nothing is remembered between calls. Each call reads the members from etcd itself, at the addresses of its pods. So a caller that is killed
-// calls again.
+// Nothing is kept between calls. Each call reads the members from etcd itself, at the addresses of its pods. So a caller that was killed calls again.
 package controlplane

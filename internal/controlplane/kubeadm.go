@@ -21,12 +21,8 @@ const (
 	clusterConfiguration = "ClusterConfiguration"
 )
 
-var (
-	// version matches a version of Kubernetes.
-	version = regexp.MustCompile(`^v?[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.+-]+)?$`)
-	// versionLine matches the line of a ClusterConfiguration that has the version, as kubeadm writes it, up to the end of the version.
-	versionLine = regexp.MustCompile(`(?m)^(kubernetesVersion:[ \t]*["']?)[^\s"'#]+`)
-)
+// versionLine matches the line of a ClusterConfiguration that has the version, as kubeadm writes it, up to the end of the version.
+var versionLine = regexp.MustCompile(`(?m)^(kubernetesVersion:[ \t]*["']?)[^\s"'#]+`)
 
 // SetVersion writes kubernetesVersion of ConfigMap kubeadm-config, which joining machines read, if it differs. It replaces a newer version only where
 // older is true. Without that ConfigMap it does nothing.
@@ -50,15 +46,19 @@ func (p *Plane) SetVersion(ctx context.Context, to string, older bool) error {
 	return nil
 }
 
-// withVersion returns a ClusterConfiguration with another Kubernetes version, and the rest of the text unchanged. It returns the same text when that
-// is its version already, with or without a v, when its version is newer and may not become older, or when it has none.
+// withVersion returns a ClusterConfiguration with another Kubernetes version, and the rest of the text unchanged. It returns the same text when that is its
+// version already, with or without a v, when its version is newer and may not become older, or when it has none.
 func withVersion(text, to string, older bool) (string, error) {
-	if !version.MatchString(to) {
+	want, err := utilversion.ParseSemantic(to)
+	if err != nil {
 		return "", fmt.Errorf("%q is not a version of Kubernetes", to)
 	}
 	now, err := versionIn(text)
-	if err != nil || now == "" || bare(now) == bare(to) || !older && Newer(now, to) {
+	if err != nil || now == "" {
 		return text, err
+	}
+	if have, err := utilversion.ParseSemantic(now); err == nil && (have.EqualTo(want) || !older && want.LessThan(have)) {
+		return text, nil
 	}
 	edited := versionLine.ReplaceAllString(text, "${1}v"+bare(to))
 	if got, err := versionIn(edited); err != nil || bare(got) != bare(to) {
@@ -79,20 +79,13 @@ func versionIn(clusterConfiguration string) (string, error) {
 // flatcar-stable-1.36.2-v0.3.0-cc9e4ddc. False: the name has none.
 func VersionOf(image string) (string, bool) {
 	parts := strings.Split(image, "-")
-	if len(parts) != 5 || !version.MatchString(parts[2]) {
+	if len(parts) != 5 {
+		return "", false
+	}
+	if _, err := utilversion.ParseSemantic(parts[2]); err != nil {
 		return "", false
 	}
 	return bare(parts[2]), true
-}
-
-// Newer reports whether one version is newer than another. It is false when one of them is not a version.
-func Newer(one, other string) bool {
-	a, err := utilversion.ParseSemantic(bare(one))
-	if err != nil {
-		return false
-	}
-	b, err := utilversion.ParseSemantic(bare(other))
-	return err == nil && b.LessThan(a)
 }
 
 // bare returns a version without its leading v.

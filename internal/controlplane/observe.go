@@ -11,18 +11,20 @@ import (
 	"strings"
 	"sync"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// annotationClientURLs is where kubeadm writes on a pod of etcd the URLs that it listens at.
+// annotationClientURLs is kubeadm's annotation of a pod of etcd with the URLs that it listens at.
 const annotationClientURLs = "kubeadm.kubernetes.io/etcd.advertise-client-urls"
 
 // etcdLabels are those of etcd's pods.
 var etcdLabels = client.MatchingLabels{"component": "etcd", "tier": "control-plane"}
 
-// errAlone means that etcd could be asked only through the member that leaves.
+// errAlone means that etcd can be read only through the member that leaves.
 var errAlone = errors.New("no pod of etcd runs on another node")
 
 // etcdPod is a running pod of etcd.
@@ -32,12 +34,12 @@ type etcdPod struct{ node, endpoint string }
 type observation struct {
 	members []Member
 	pods    []etcdPod
-	// asked is the URL of the member that has listed the others, and cluster the id of its cluster.
-	asked   string
+	// listed is the URL of the member that listed the others, and cluster the id of its cluster.
+	listed  string
 	cluster uint64
 }
 
-// observe lists the members of etcd, through its pods except that of one node, and asks each member how it is.
+// observe lists the members of etcd, through its pods except that of one node, and reads the status of each member.
 func (p *Plane) observe(ctx context.Context, except string) (*observation, error) {
 	pods, err := p.etcdPods(ctx)
 	if err != nil {
@@ -82,7 +84,7 @@ func (p *Plane) etcdPods(ctx context.Context) ([]etcdPod, error) {
 	return running, nil
 }
 
-// listMembers reads the members. All pods that answer must be of one cluster: a member that has founded its own knows nothing of the others.
+// listMembers reads the members. All pods that answer must be of one cluster: a member that founded its own does not list the others.
 func (p *Plane) listMembers(ctx context.Context, o *observation, except string) error {
 	alone := true
 	var errs []error
@@ -91,95 +93,106 @@ func (p *Plane) listMembers(ctx context.Context, o *observation, except string) 
 			continue
 		}
 		alone = false
-		var cluster uint64
-		var members []Member
-		err := p.connected(pod.endpoint, func(c Conn) (err error) {
-			cluster, members, err = c.Members(ctx)
+		var list *clientv3.MemberListResponse
+		err := p.connected(ctx, pod.endpoint, func(ctx context.Context, c Conn) (err error) {
+			list, err = c.MemberList(ctx)
 			return err
 		})
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("%s: %w", pod.endpoint, err))
-		case o.asked == "":
-			o.asked, o.cluster, o.members = pod.endpoint, cluster, members
-		case cluster != o.cluster:
-			return fmt.Errorf("etcd at %s and at %s are two clusters, %x and %x", o.asked, pod.endpoint, o.cluster, cluster)
+		case o.listed == "":
+			o.listed, o.cluster = pod.endpoint, list.Header.ClusterId
+			for _, m := range list.Members {
+				o.members = append(o.members, Member{ID: m.ID, Name: m.Name, Peers: m.PeerURLs, Clients: m.ClientURLs, Learner: m.IsLearner})
+			}
+		case list.Header.ClusterId != o.cluster:
+			return fmt.Errorf("etcd at %s and at %s are two clusters, %x and %x", o.listed, pod.endpoint, o.cluster, list.Header.ClusterId)
 		}
 	}
 	switch {
 	case alone:
 		return errAlone
-	case o.asked == "":
+	case o.listed == "":
 		return fmt.Errorf("listing the members of etcd, %w", errors.Join(errs...))
 	}
 	return nil
 }
 
-// checkMember asks a member how it is, and reads a key through it if it votes and has a leader.
+// checkMember reads the status of a member, and a key through it if it votes and has a leader. A read needs a quorum.
 func (p *Plane) checkMember(ctx context.Context, m *Member) {
 	switch {
 	case m.Name == "":
 		return
 	case len(m.Clients) == 0:
-		m.Problem = "tells no URL for clients"
+		m.Problem = "has no URL for clients"
 		return
 	}
-	var status Status
-	err := p.connected(m.Clients[0], func(c Conn) (err error) {
-		if status, err = c.Status(ctx); err != nil || status.Member != m.ID || status.Leader == 0 || m.Learner {
+	var status *clientv3.StatusResponse
+	err := p.connected(ctx, m.Clients[0], func(ctx context.Context, c Conn) (err error) {
+		if status, err = c.Status(ctx, m.Clients[0]); err == nil && status.Header.MemberId != m.ID {
+			err = fmt.Errorf("another member answers, %x", status.Header.MemberId)
+		}
+		if err != nil || status.Leader == 0 || m.Learner {
 			return err
 		}
-		if err = c.Read(ctx); err != nil {
-			return fmt.Errorf("reading through it, %w", err)
+		// A quorum decides also that the client has no permission.
+		if _, err = c.Get(ctx, "health"); err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			return fmt.Errorf("reading through it, %w", shorten(err))
 		}
 		return nil
 	})
-	if err == nil && status.Member != m.ID {
-		err = fmt.Errorf("another member answers, %x", status.Member)
-	}
-	switch {
-	case err != nil:
+	if err != nil {
 		m.Problem = fmt.Sprintf("does not answer as it should at %s: %v", m.Clients[0], err)
 		return
+	}
+	// The status has the alarms of all members.
+	errs := slices.DeleteFunc(status.Errors, func(e string) bool { return strings.Contains(e, "alarm:") })
+	switch {
 	case status.Leader == 0:
-		m.Problem = "knows of no leader"
-	case len(status.Errors) > 0:
-		m.Problem = "says " + strings.Join(status.Errors, ", ")
+		m.Problem = "has no leader"
+	case len(errs) > 0:
+		m.Problem = "reports " + strings.Join(errs, ", ")
 	}
 	m.Leader = status.Leader == m.ID
 }
 
-// checkAlarms reads which alarms are raised. That etcd can't tell is an error only if all members are healthy: else they say why.
+// checkAlarms reads which alarms are raised. An error counts only if all members are healthy: else their problems explain it.
 func (p *Plane) checkAlarms(ctx context.Context, o *observation) error {
 	healthy := !slices.ContainsFunc(o.members, func(m Member) bool { return m.unhealthy() != "" })
-	var alarms map[uint64][]string
-	err := p.connected(o.asked, func(c Conn) (err error) {
-		alarms, err = c.Alarms(ctx)
-		return err
-	})
-	if err != nil && healthy {
-		return fmt.Errorf("reading the alarms of etcd at %s, %w", o.asked, err)
-	}
-	for i := range o.members {
-		m := &o.members[i]
-		if raised := alarms[m.ID]; len(raised) > 0 && m.Problem == "" {
-			m.Problem = "has raised the alarm " + strings.Join(raised, ", ")
+	return p.connected(ctx, o.listed, func(ctx context.Context, c Conn) error {
+		list, err := c.AlarmList(ctx)
+		if err != nil {
+			if healthy {
+				return fmt.Errorf("reading the alarms of etcd at %s, %w", o.listed, shorten(err))
+			}
+			return nil
 		}
-	}
-	return nil
+		for i := range o.members {
+			m := &o.members[i]
+			for _, a := range list.Alarms {
+				if a.MemberID == m.ID && m.Problem == "" {
+					m.Problem = "has raised the alarm " + a.Alarm.String()
+				}
+			}
+		}
+		return nil
+	})
 }
 
-// connected speaks to the member at a URL.
-func (p *Plane) connected(endpoint string, do func(Conn) error) error {
+// connected makes calls to the member at a URL.
+func (p *Plane) connected(ctx context.Context, endpoint string, do func(context.Context, Conn) error) error {
 	c, err := p.connect.Connect(endpoint)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Close() }()
-	return do(c)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return shorten(do(ctx, c))
 }
 
-// memberOf finds the member of a node. Nil: it has none.
+// memberOf finds the member of a node. Nil: the node has none.
 func (p *Plane) memberOf(ctx context.Context, o *observation, node string) (*Member, error) {
 	who := identity{node: node}
 	n := &corev1.Node{}
@@ -199,19 +212,4 @@ func (p *Plane) memberOf(ctx context.Context, o *observation, node string) (*Mem
 		}
 	}
 	return who.memberIn(o.members)
-}
-
-// memberIDs returns the ids of the members of these nodes. Nodes without one are left out.
-func (p *Plane) memberIDs(ctx context.Context, o *observation, nodes []string) ([]uint64, error) {
-	var ids []uint64
-	for _, node := range nodes {
-		m, err := p.memberOf(ctx, o, node)
-		if err != nil {
-			return nil, err
-		}
-		if m != nil {
-			ids = append(ids, m.ID)
-		}
-	}
-	return ids, nil
 }

@@ -9,12 +9,13 @@ import (
 	"slices"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Plane is a control plane. It is safe for concurrent use.
+// Plane is a control plane. It is safe for concurrent use. Its methods say why something can't be done now, or return "".
 type Plane struct {
 	client  client.Client
 	connect Connector
@@ -28,31 +29,33 @@ func New(c client.Client, connect Connector) *Plane { return &Plane{client: c, c
 type Options struct {
 	// Etcd is true where a member of etcd runs on each node.
 	Etcd bool
-	// Replacement is the node that takes the place, if that is known. For a replacement that is removed again it is the node that stays. A control
-	// plane of one or two nodes can be left only if it is known.
+	// Replacement is the node that takes the place, if it is known. For a replacement that is removed again it is the node that stays. A control plane of
+	// one or two nodes can be left only if it is known.
 	Replacement string
-	// Leaving are other nodes that will leave. They are not counted any more, and do not get the lead.
+	// Leaving are other nodes that will leave. They do not count, and do not become the leader.
 	Leaving []string
-	// Gone is true when the node's machine does not come back, or is deleted in any case: its own member need not be healthy then.
+	// Gone is true when the node's machine does not return, or is deleted in any case: its own member need not be healthy then.
 	Gone bool
 }
 
-// Leavable returns how many nodes may begin to leave now, and why none may. leaving are nodes on their way out whose members are still there. It
-// is at least one where all is healthy and no node is leaving: MayLeave tells whether one node may go now.
-func (p *Plane) Leavable(ctx context.Context, leaving []string) (n int, why string, err error) {
+// Healthy says which members of etcd are not healthy voters. No node may begin to leave before all are.
+func (p *Plane) Healthy(ctx context.Context) (why string, err error) {
 	o, err := p.observe(ctx, "")
 	if err != nil {
-		return 0, "", err
+		return "", err
 	}
-	ids, err := p.memberIDs(ctx, o, leaving)
-	if err != nil {
-		return 0, "", err
-	}
-	n, why = leavable(o.members, len(ids))
-	return n, why, nil
+	return unhealthy(o.members, nil), nil
 }
 
-// MayLeave says why the node can't leave now, or returns "". Ask it before the node is disrupted. Leave asks the same again.
+// Leavable returns 1 if a node may begin to leave, and otherwise 0 and why none may.
+func (p *Plane) Leavable(ctx context.Context, _ []string) (n int, why string, err error) {
+	if why, err = p.Healthy(ctx); why == "" && err == nil {
+		n = 1
+	}
+	return n, why, err
+}
+
+// MayLeave says why the node can't leave now. It is called before the node is disrupted; Leave checks the same again.
 func (p *Plane) MayLeave(ctx context.Context, node string, o Options) (why string, err error) {
 	if !o.Etcd {
 		return "", nil
@@ -62,8 +65,8 @@ func (p *Plane) MayLeave(ctx context.Context, node string, o Options) (why strin
 }
 
 // Leave takes a node out of etcd, one step a call, and never waits. It is done when the node has no member. Until then the message says what it has
-// done, or why it has done nothing. It can be called again at any time. With an empty name, for a node whose name is not known, it does nothing,
-// and is done once every member of etcd has a node.
+// done, or why it has done nothing. It can be called again at any time. With an empty name, for a node whose name is not known, it does nothing, and is
+// done once every member of etcd has a node.
 func (p *Plane) Leave(ctx context.Context, node string, o Options) (done bool, message string, err error) {
 	if !o.Etcd {
 		return true, "", nil
@@ -82,7 +85,14 @@ func (p *Plane) Leave(ctx context.Context, node string, o Options) (done bool, m
 		message, err = p.moveLead(ctx, seen, r)
 		return false, message, err
 	}
-	if err = p.connected(seen.asked, func(c Conn) error { return c.Remove(ctx, r.own.ID) }); err != nil {
+	err = p.connected(ctx, seen.listed, func(ctx context.Context, c Conn) error {
+		_, err := c.MemberRemove(ctx, r.own.ID)
+		if errors.Is(err, rpctypes.ErrMemberNotFound) {
+			err = nil
+		}
+		return err
+	})
+	if err != nil {
 		return false, "", fmt.Errorf("removing etcd member %s, %w", r.own, err)
 	}
 	return false, fmt.Sprintf("etcd member %s was removed", r.own), nil
@@ -91,7 +101,7 @@ func (p *Plane) Leave(ctx context.Context, node string, o Options) (done bool, m
 // removalOf observes etcd, and says why the node can't leave. The node has no member where own is nil.
 func (p *Plane) removalOf(ctx context.Context, node string, o Options) (seen *observation, r removal, why string, err error) {
 	if seen, err = p.observe(ctx, node); errors.Is(err, errAlone) {
-		return nil, r, errAlone.Error() + ": another must have joined before", nil
+		return nil, r, errAlone.Error() + ": another must join first", nil
 	} else if err != nil {
 		return nil, r, "", err
 	}
@@ -99,21 +109,27 @@ func (p *Plane) removalOf(ctx context.Context, node string, o Options) (seen *ob
 		return seen, r, "", err
 	}
 	r.gone = o.Gone
-	if r.leaving, err = p.memberIDs(ctx, seen, o.Leaving); err != nil {
-		return seen, r, "", err
+	for _, leaving := range o.Leaving {
+		m, err := p.memberOf(ctx, seen, leaving)
+		if err != nil {
+			return seen, r, "", err
+		}
+		if m != nil {
+			r.leaving = append(r.leaving, m.ID)
+		}
 	}
 	if o.Replacement != "" && o.Replacement != node {
 		if r.replacement, err = p.memberOf(ctx, seen, o.Replacement); err != nil {
 			return seen, r, "", err
 		}
 		if r.replacement == nil {
-			return seen, r, fmt.Sprintf("etcd has no member on node %s yet, which takes the place", o.Replacement), nil
+			return seen, r, fmt.Sprintf("etcd has no member on the replacement %s yet", o.Replacement), nil
 		}
 	}
 	return seen, r, r.refused(seen.members), nil
 }
 
-// unowned says which members of etcd have no node and no running pod, or returns "".
+// unowned says which members of etcd have no node and no running pod.
 func (p *Plane) unowned(ctx context.Context) (why string, err error) {
 	seen, err := p.observe(ctx, "")
 	if err != nil {
@@ -134,24 +150,28 @@ func (p *Plane) unowned(ctx context.Context) (why string, err error) {
 				return "", fmt.Errorf("reading node %s, %w", m.Name, err)
 			}
 		}
-		all = append(all, fmt.Sprintf("etcd member %s is of no node, and may be that of the machine: it must be removed before", m))
+		all = append(all, fmt.Sprintf("etcd member %s has no node, and may be that of the machine: it must be removed first", m))
 	}
 	return strings.Join(all, "; "), nil
 }
 
-// moveLead moves the lead away from the member that leaves. Only that member can do it.
+// moveLead makes another member the leader. Only the leader can do it.
 func (p *Plane) moveLead(ctx context.Context, seen *observation, r removal) (message string, err error) {
-	next := r.nextLeader(seen.members) // A leader has told a URL for clients.
+	next := r.nextLeader(seen.members)
 	if next == nil {
-		return fmt.Sprintf("etcd member %s leads, and there is no other to take the lead", r.own), nil
+		return fmt.Sprintf("etcd member %s leads, and no other can become the leader", r.own), nil
 	}
-	if err := p.connected(r.own.Clients[0], func(c Conn) error { return c.MoveLeader(ctx, next.ID) }); err != nil {
-		return "", fmt.Errorf("moving the lead of etcd from member %s to %s, %w", r.own, next, err)
+	err = p.connected(ctx, r.own.Clients[0], func(ctx context.Context, c Conn) error {
+		_, err := c.MoveLeader(ctx, next.ID)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("moving the leader of etcd from member %s to %s, %w", r.own, next, err)
 	}
-	return fmt.Sprintf("the lead of etcd was moved from member %s to %s", r.own, next), nil
+	return fmt.Sprintf("the leader of etcd was moved from member %s to %s", r.own, next), nil
 }
 
-// Joined says why the node's member is not a healthy voter yet, or returns "".
+// Joined says why the node's member is not a healthy voter yet.
 func (p *Plane) Joined(ctx context.Context, node string) (why string, err error) {
 	seen, err := p.observe(ctx, "")
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,7 +28,7 @@ type table struct {
 	members []Member
 	leader  uint64
 	cluster uint64
-	alarms  map[uint64][]string
+	alarms  map[uint64]etcdserverpb.AlarmType
 	// silent URLs don't answer, foreign ones are of another cluster, and partial ones take part in no reads.
 	silent, foreign, partial map[string]bool
 	// errs is what a member's status says.
@@ -101,71 +102,80 @@ func (c *tableConn) reach() (own *Member, unlock func(), err error) {
 	return nil, nil, errors.New("etcdserver: server stopped")
 }
 
-func (c *tableConn) Members(context.Context) (uint64, []Member, error) {
+func (c *tableConn) MemberList(context.Context, ...clientv3.OpOption) (*clientv3.MemberListResponse, error) {
 	own, unlock, err := c.reach()
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	defer unlock()
 	c.listed = append(c.listed, c.endpoint)
+	header, members := &etcdserverpb.ResponseHeader{ClusterId: c.cluster}, c.members
 	if c.foreign[c.endpoint] {
-		return 8, []Member{*own}, nil
+		header.ClusterId, members = 8, []Member{*own}
 	}
-	return c.cluster, slices.Clone(c.members), nil
+	list := &clientv3.MemberListResponse{Header: header}
+	for _, m := range members {
+		list.Members = append(list.Members, &etcdserverpb.Member{ID: m.ID, Name: m.Name, PeerURLs: m.Peers, ClientURLs: m.Clients, IsLearner: m.Learner})
+	}
+	return list, nil
 }
 
-func (c *tableConn) Status(context.Context) (Status, error) {
+func (c *tableConn) Status(context.Context, string) (*clientv3.StatusResponse, error) {
 	own, unlock, err := c.reach()
 	if err != nil {
-		return Status{}, err
+		return nil, err
 	}
 	defer unlock()
-	return Status{Member: own.ID, Leader: c.leader, Errors: c.errs[own.ID]}, nil
+	return &clientv3.StatusResponse{Header: &etcdserverpb.ResponseHeader{MemberId: own.ID}, Leader: c.leader, Errors: c.errs[own.ID]}, nil
 }
 
-func (c *tableConn) Read(context.Context) error {
-	_, unlock, err := c.reach()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if c.partial[c.endpoint] {
-		return errors.New("no answer within 4s")
-	}
-	return nil
-}
-
-func (c *tableConn) Alarms(context.Context) (map[uint64][]string, error) {
+func (c *tableConn) Get(context.Context, string, ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	_, unlock, err := c.reach()
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	return maps.Clone(c.alarms), nil
+	if c.partial[c.endpoint] {
+		return nil, context.DeadlineExceeded
+	}
+	return &clientv3.GetResponse{}, nil
 }
 
-func (c *tableConn) MoveLeader(_ context.Context, to uint64) error {
+func (c *tableConn) AlarmList(context.Context) (*clientv3.AlarmResponse, error) {
+	_, unlock, err := c.reach()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	list := &clientv3.AlarmResponse{}
+	for id, alarm := range c.alarms {
+		list.Alarms = append(list.Alarms, &etcdserverpb.AlarmMember{MemberID: id, Alarm: alarm})
+	}
+	return list, nil
+}
+
+func (c *tableConn) MoveLeader(_ context.Context, to uint64) (*clientv3.MoveLeaderResponse, error) {
 	own, unlock, err := c.reach()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer unlock()
 	if own.ID != c.leader {
-		return errors.New("etcdserver: not leader")
+		return nil, errors.New("etcdserver: not leader")
 	}
-	return c.change(fmt.Sprintf("lead %s to %s", own.Name, c.name(to)), func() error {
+	return nil, c.change(fmt.Sprintf("lead %s to %s", own.Name, c.name(to)), func() error {
 		c.leader = to
 		return nil
 	})
 }
 
-func (c *tableConn) Remove(_ context.Context, id uint64) error {
+func (c *tableConn) MemberRemove(_ context.Context, id uint64) (*clientv3.MemberRemoveResponse, error) {
 	_, unlock, err := c.reach()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer unlock()
-	return c.change("remove "+c.name(id), func() error {
+	return nil, c.change("remove "+c.name(id), func() error {
 		c.members = slices.DeleteFunc(c.members, func(m Member) bool { return m.ID == id })
 		return nil
 	})
@@ -246,7 +256,7 @@ func TestLeave(t *testing.T) {
 	}{
 		{
 			name: "the leader", leader: 1, o: Options{Etcd: true, Replacement: "cp-4"},
-			want: []string{"the lead of etcd was moved from member cp-1 to cp-4", "etcd member cp-1 was removed"},
+			want: []string{"the leader of etcd was moved from member cp-1 to cp-4", "etcd member cp-1 was removed"},
 		},
 		{name: "a follower", leader: 2, o: whole, want: []string{"etcd member cp-1 was removed"}},
 		{name: "etcd is elsewhere", leader: 1, o: Options{}},
@@ -324,10 +334,10 @@ func TestLeaveIsRefused(t *testing.T) {
 		spoil func(*table, []client.Object)
 		why   string
 	}{
-		{name: "too few", nodes: three, o: whole, why: "etcd would be left with 2 voters, and would not bear the failure of one: another one must join before"},
+		{name: "too few", nodes: three, o: whole, why: "the voters of etcd would go down to 2, which does not tolerate the failure of one: another must join first"},
 		{
 			name: "the replacement has not joined", nodes: four, o: Options{Etcd: true, Replacement: "cp-5"},
-			why: "etcd has no member on node cp-5 yet, which takes the place",
+			why: "etcd has no member on the replacement cp-5 yet",
 		},
 		{
 			name: "a member is not there", nodes: four, o: whole, spoil: func(e *table, _ []client.Object) { e.silent[at("cp-3")] = true },
@@ -342,16 +352,18 @@ func TestLeaveIsRefused(t *testing.T) {
 			why: "etcd member cp-2 does not answer as it should at https://10.0.0.2:2379: reading through it, no answer within 4s",
 		},
 		{
-			name: "out of space", nodes: four, o: whole, spoil: func(e *table, _ []client.Object) { e.alarms = map[uint64][]string{2: {"NOSPACE"}} },
+			name: "out of space", nodes: four, o: whole, spoil: func(e *table, _ []client.Object) {
+				e.alarms = map[uint64]etcdserverpb.AlarmType{2: etcdserverpb.AlarmType_NOSPACE}
+			},
 			why: "etcd member cp-2 has raised the alarm NOSPACE",
 		},
 		{
 			name: "corrupt", nodes: four, o: whole, spoil: func(e *table, _ []client.Object) { e.errs = map[uint64][]string{4: {"etcdserver: corrupt cluster"}} },
-			why: "etcd member cp-4 says etcdserver: corrupt cluster",
+			why: "etcd member cp-4 reports etcdserver: corrupt cluster",
 		},
 		{
 			name: "nobody leads", nodes: four, o: whole, spoil: func(e *table, _ []client.Object) { e.leader = 0 },
-			why: "etcd member cp-1 knows of no leader; etcd member cp-2 knows of no leader; etcd member cp-3 knows of no leader; etcd member cp-4 knows of no leader",
+			why: "etcd member cp-1 has no leader; etcd member cp-2 has no leader; etcd member cp-3 has no leader; etcd member cp-4 has no leader",
 		},
 		{
 			name: "a learner", nodes: four, o: whole, spoil: func(e *table, _ []client.Object) { e.members[3].Learner = true },
@@ -372,7 +384,7 @@ func TestLeaveIsRefused(t *testing.T) {
 					find[*corev1.Pod](all, "etcd-"+name).Status.Phase = corev1.PodFailed
 				}
 			},
-			why: "no pod of etcd runs on another node: another must have joined before",
+			why: "no pod of etcd runs on another node: another must join first",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -441,8 +453,8 @@ func TestLookFails(t *testing.T) {
 			if done || message != "" || err == nil || !strings.HasPrefix(err.Error(), test.err) {
 				t.Errorf("got %t, %q, %v", done, message, err)
 			}
-			if n, why, err := p.Leavable(t.Context(), []string{"cp-1"}); n != 0 || why != "" || err == nil {
-				t.Errorf("leavable: got %d, %q, %v", n, why, err)
+			if why, err := p.Healthy(t.Context()); why != "" || err == nil && test.name != "twins" { // It looks for no node.
+				t.Errorf("healthy: got %q, %v", why, err)
 			}
 			if e.changes != nil {
 				t.Errorf("did %v", e.changes)
@@ -457,8 +469,8 @@ func TestLeaveOfAMachineThatIsGone(t *testing.T) {
 	e, all := newTable(nodes...), objects(nodes...)
 	e.silent[at("cp-3")] = true
 	p := New(build(all), e)
-	if n, why, err := p.Leavable(t.Context(), nil); n != 0 || !strings.HasPrefix(why, "etcd member cp-3 does not answer") || err != nil {
-		t.Errorf("got %d, %q, %v", n, why, err)
+	if why, err := p.Healthy(t.Context()); !strings.HasPrefix(why, "etcd member cp-3 does not answer") || err != nil {
+		t.Errorf("got %q, %v", why, err)
 	}
 	steps(t, p, "cp-3", Options{Etcd: true, Gone: true})
 	if diff := cmp.Diff([]string{"remove cp-3"}, e.changes); diff != "" {
@@ -474,7 +486,7 @@ func TestLeaveOfAMachineThatIsGone(t *testing.T) {
 
 // A machine whose name is not known goes once there is no member that could be its.
 func TestLeaveWithoutName(t *testing.T) {
-	const is = "is of no node, and may be that of the machine: it must be removed before"
+	const is = "has no node, and may be that of the machine: it must be removed first"
 	for _, test := range []struct {
 		name  string
 		spoil func(*table)
@@ -530,11 +542,8 @@ func TestJoined(t *testing.T) {
 	expect("etcd member cp-4 is a learner, and does not vote yet")
 	e.members[3].Learner = false
 	expect("")
-	if n, why, err := p.Leavable(t.Context(), []string{"cp-1", "cp-9"}); n != 0 || why != "1 of the 4 voters of etcd is leaving, and no more may at once" || err != nil {
-		t.Errorf("got %d, %q, %v", n, why, err)
-	}
-	if n, why, err := p.Leavable(t.Context(), []string{"cp-9"}); n != 1 || why != "" || err != nil {
-		t.Errorf("got %d, %q, %v", n, why, err)
+	if why, err := p.Healthy(t.Context()); why != "" || err != nil {
+		t.Errorf("got %q, %v", why, err)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // tolerant is how many voters etcd needs to tolerate the failure of one.
 const tolerant = 3
 
-// unhealthy says which members, except one, are not as all must be before any may leave, or returns "".
+// unhealthy says which members, except one, are not healthy voters, or that they do not agree on one leader. It returns "" if all is well.
 func unhealthy(members []Member, except *Member) string {
 	var all []string
 	leaders := 0
@@ -46,26 +46,13 @@ func voters(members []Member, without ...uint64) int {
 	return n
 }
 
-// leavable returns how many more turns may begin while so many members are leaving, and why none may. Enough voters must stay to tolerate a
-// failure, without those that may be there only because others leave. It is at least one when all members are healthy and none is leaving.
-func leavable(members []Member, leaving int) (n int, why string) {
-	if why = unhealthy(members, nil); why != "" {
-		return 0, why
-	}
-	all := voters(members)
-	if n = max(1, all-leaving-tolerant) - leaving; n <= 0 {
-		return 0, fmt.Sprintf("%d of the %d voters of etcd %s leaving, and no more may at once", leaving, all, plural(leaving, "is", "are"))
-	}
-	return n, ""
-}
-
 // removal is a member about to be removed.
 type removal struct {
 	// own is the member.
 	own *Member
 	// leaving are the ids of other members that will be removed.
 	leaving []uint64
-	// replacement is the member that takes its place; nil when there is none, or it is not known.
+	// replacement is the member that takes its place; nil when there is none or it is not known.
 	replacement *Member
 	// gone is true when the member's machine is gone.
 	gone bool
@@ -83,7 +70,7 @@ func (r removal) refused(members []Member) string {
 		return why
 	}
 	if r.replacement != nil && r.replacement.Learner {
-		return fmt.Sprintf("etcd member %s, which takes the place, does not vote yet", r.replacement)
+		return fmt.Sprintf("etcd member %s, the replacement, does not vote yet", r.replacement)
 	}
 	before := voters(members)
 	switch {
@@ -101,18 +88,18 @@ func (r removal) refused(members []Member) string {
 	if after > 0 && after >= min(tolerant, before) {
 		return ""
 	}
-	loss := "would not bear the failure of one"
+	loss := "which does not tolerate the failure of one"
 	if after == 0 {
-		loss = "all that it knows would be lost"
+		loss = "and all data would be lost"
 	}
-	return fmt.Sprintf("etcd would be left with %d %s, and %s: another one must join before", after, plural(after, "voter", "voters"), loss)
+	return fmt.Sprintf("the voters of etcd would go down to %d, %s: another must join first", after, loss)
 }
 
 // quorum is how many of so many voters must agree.
 func quorum(voters int) int { return voters/2 + 1 }
 
-// nextLeader returns the member to lead in place of the one that leaves: the replacement, which stays longest, else the first by name of those that
-// are not leaving. Nil when there is none.
+// nextLeader returns the member to lead instead of the one that leaves: the replacement, which stays longest, else the first by name of those that are not
+// leaving. Nil when there is none.
 func (r removal) nextLeader(members []Member) *Member {
 	var best *Member
 	for i := range members {
@@ -128,11 +115,4 @@ func (r removal) nextLeader(members []Member) *Member {
 		}
 	}
 	return best
-}
-
-func plural(n int, one, more string) string {
-	if n == 1 {
-		return one
-	}
-	return more
 }

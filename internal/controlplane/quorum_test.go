@@ -38,44 +38,28 @@ func named(members []Member, name string) *Member {
 	return nil
 }
 
-func TestLeavable(t *testing.T) {
-	for _, test := range []struct {
-		members string
-		leaving int
-		n       int
-		why     string
-	}{
-		{"a*", 0, 1, ""},
-		{"a* b", 0, 1, ""},
-		{"a* b c", 0, 1, ""},
-		{"a* b c", 1, 0, "1 of the 3 voters of etcd is leaving, and no more may at once"},
-		{"a* b c d", 1, 0, "1 of the 4 voters of etcd is leaving, and no more may at once"},
-		{"a* b c d", 0, 1, ""},
-		{"a* b c d e", 0, 2, ""},
-		{"a* b c d e", 1, 0, "1 of the 5 voters of etcd is leaving, and no more may at once"},
-		{"a* b c d e r", 1, 1, ""},
-		{"a* b c d e r s", 2, 0, "2 of the 7 voters of etcd are leaving, and no more may at once"},
-		{"a* b c d e f g", 0, 4, ""},
-
-		{"", 0, 0, "etcd has no members"},
-		{"a* b c:sick", 0, 0, "etcd member c sick"},
-		{"a* b c:learner", 0, 0, "etcd member c is a learner, and does not vote yet"},
-		{"a* b c:unstarted", 0, 0, "etcd member 3 at https://10.0.0.3:2380 has not started yet"},
-		{"a* b:sick c:learner d", 0, 0, "etcd member b sick; etcd member c is a learner, and does not vote yet"},
-		{"a b c", 0, 0, "the members of etcd do not agree on which of them leads"},
-		{"a* b* c", 0, 0, "the members of etcd do not agree on which of them leads"},
+func TestUnhealthy(t *testing.T) {
+	for _, test := range []struct{ members, why string }{
+		{"a*", ""},
+		{"a* b c", ""},
+		{"", "etcd has no members"},
+		{"a* b c:sick", "etcd member c sick"},
+		{"a* b c:learner", "etcd member c is a learner, and does not vote yet"},
+		{"a* b c:unstarted", "etcd member 3 at https://10.0.0.3:2380 has not started yet"},
+		{"a* b:sick c:learner d", "etcd member b sick; etcd member c is a learner, and does not vote yet"},
+		{"a b c", "the members of etcd do not agree on which of them leads"},
+		{"a* b* c", "the members of etcd do not agree on which of them leads"},
 	} {
-		n, why := leavable(cluster(test.members), test.leaving)
-		if n != test.n || why != test.why {
-			t.Errorf("%s, %d leaving: got %d, %q", test.members, test.leaving, n, why)
+		if why := unhealthy(cluster(test.members), nil); why != test.why {
+			t.Errorf("%s: got %q", test.members, why)
 		}
 	}
 }
 
 func TestRefused(t *testing.T) {
-	const two, one, none = "etcd would be left with 2 voters, and would not bear the failure of one: another one must join before",
-		"etcd would be left with 1 voter, and would not bear the failure of one: another one must join before",
-		"etcd would be left with 0 voters, and all that it knows would be lost: another one must join before"
+	const two, one, none = "the voters of etcd would go down to 2, which does not tolerate the failure of one: another must join first",
+		"the voters of etcd would go down to 1, which does not tolerate the failure of one: another must join first",
+		"the voters of etcd would go down to 0, and all data would be lost: another must join first"
 	for _, test := range []struct {
 		members, own, leaving, replacement string
 		gone                               bool
@@ -140,7 +124,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedAlways tries every cluster of up to seven voters: whoever is let go, in any order and number, there is a quorum, and it bears a
+// TestRefusedAlways tries every cluster of up to seven voters: whoever may leave, in any order and number, there is a quorum, and it tolerates a
 // failure where it did before.
 func TestRefusedAlways(t *testing.T) {
 	for before := 1; before <= 7; before++ {
@@ -177,7 +161,7 @@ func TestRefusedAlways(t *testing.T) {
 	}
 }
 
-// tolerates reports whether so many voters bear the failure of one.
+// tolerates reports whether so many voters tolerate the failure of one.
 func tolerates(voters int) bool { return voters-1 >= quorum(voters) }
 
 func TestNextLeader(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// answer is how a pod stands after the API's answer to its eviction.
+// answer returns the outcome of a pod after the API's answer to its eviction.
 func answer(v *Verdict, err error) Outcome {
 	o := outcomeOf(v, Evicted, "")
 	switch {
@@ -22,7 +22,7 @@ func answer(v *Verdict, err error) Outcome {
 	case apierrors.IsNotFound(err) || replaced(err):
 		o.State = Gone
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		// Its namespace's end will delete it, and evictions are forbidden meanwhile.
+		// The deletion of the namespace deletes it, and evictions are forbidden until then.
 		o.State, o.Message = Terminating, "its namespace is being deleted"
 	case blocked(err):
 		o.State, o.Err = Blocked, err
@@ -33,14 +33,14 @@ func answer(v *Verdict, err error) Outcome {
 	return o
 }
 
-// replaced says that the pod of this name has another uid by now, so that ours is gone. The API server has two texts for
+// replaced reports whether the pod of this name has another uid now, so that ours is gone. The API server has two texts for
 // it, "UID in precondition" and "the UID in the precondition", and no field.
 func replaced(err error) bool {
 	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in ")
 }
 
-// blocked says that the eviction was refused for now. The API server says so for a budget; webhooks that evict in their
-// own way (a virtual machine that moves first) say so without one.
+// blocked reports whether the eviction was refused for now. The API server does so for a budget. Webhooks do so without
+// one, for example until a virtual machine has moved.
 func blocked(err error) bool {
 	if apierrors.IsTooManyRequests(err) {
 		return true
@@ -48,7 +48,7 @@ func blocked(err error) bool {
 	return apierrors.IsForbidden(err) && details(err).Kind == "poddisruptionbudget"
 }
 
-// budget finds the name of the budget in the API's answer, which has no field for it.
+// budget returns the name of the budget in the API's answer, which has no field for it.
 func budget(namespace string, err error) string {
 	if d := details(err); d.Kind == "poddisruptionbudget" {
 		return namespace + "/" + d.Name
@@ -65,7 +65,7 @@ func budget(namespace string, err error) string {
 	return namespace + "/" + name
 }
 
-// message is the API's own, with the cause that counts the healthy pods.
+// message returns the API's message, with the cause that counts the healthy pods.
 func message(err error) string {
 	if cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause); ok {
 		return err.Error() + " " + cause.Message
@@ -81,7 +81,7 @@ func details(err error) metav1.StatusDetails {
 	return metav1.StatusDetails{}
 }
 
-// IsTransient says that what the API refused may succeed later without anybody's doing.
+// IsTransient reports whether a refused request may succeed later without an action of a person.
 func IsTransient(err error) bool {
 	if errors.Is(err, context.Canceled) {
 		return false
@@ -91,7 +91,7 @@ func IsTransient(err error) bool {
 		return true // The API server did not answer.
 	}
 	if strings.Contains(err.Error(), "more than one PodDisruptionBudget") {
-		return false // The API server calls this an internal error, but only a person can mend it.
+		return false // The API server returns an internal error, but only a person can fix it.
 	}
 	code := status.Status().Code
 	return code == http.StatusConflict || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError

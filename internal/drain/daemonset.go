@@ -8,11 +8,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// daemonSet never evicts the pod of a DaemonSet, or of an ExtendedDaemonSet, which would be back at once, unless its DaemonSet is gone and the options
-// force it.
+// daemonSet never evicts the pod of a DaemonSet or an ExtendedDaemonSet, which would return at once. The exception is a
+// deleted DaemonSet with Force.
 func daemonSet(pod *corev1.Pod, f *Facts, o *Options) ruling {
 	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "ExtendedDaemonSetReplicaSet" {
-		// It would be back at once just so; and there is nothing to read, for it goes with its owner.
+		// It would return at once too. No owner is read, because the pod is deleted with its owner.
 		if o.IgnoreDaemonSets {
 			return ruling{Skip, ReasonDaemonSet, "belongs to " + owner.Kind + " " + owner.Name}
 		}

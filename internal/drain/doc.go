@@ -1,33 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drain takes the pods off a node. It decides purely which pods go (Filter), asks for their eviction in passes
-// that never wait (Drainer.Pass), and explains what still stands in the way (Result). It writes to pods only: cordon
-// the node first.
+// Package drain evicts the pods of a node. Filter decides which pods to evict, without I/O. Drainer.Pass evicts them and
+// never waits. Result explains what still blocks the drain. The package writes to pods only: cordon the node first.
 //
-// A pass sorts every pod of the node into one state. The caller calls Pass again when the node's pods change or at
+// A pass puts every pod of the node into one state. The caller calls Pass again when the node's pods change or at
 // Result.Next, until Result.Done or until Result.Stuck:
 //
-//	                 ┌─ Skipped      left where it is, for a reason that Filter gives
-//	                 ├─ Refused      needs a leave that the options don't give: then nothing is evicted at all
-//	pod ─ Filter ────┤                     ┌─ Blocked      a budget says no for now: asked again in a later pass
-//	                 │                     ├─ Failed       the API said something else
+//	                 ┌─ Skipped      stays, for a reason of Filter
+//	                 ├─ Refused      the options do not allow its eviction: then no pod is evicted
+//	pod ─ Filter ────┤                     ┌─ Blocked      a budget refuses it for now: a later pass tries again
+//	                 │                     ├─ Failed       the API returned another error
 //	                 └─ may be evicted ────┼─ Evicted ──── Terminating ──── Gone
-//	                                       └─ Waiting      its turn is not yet, or the time is over
+//	                                       └─ Waiting      its priority is not next, or the drain timed out
 //
-// Nothing is remembered between passes but since, the time when the drain began, which the caller keeps (a controller
-// in the API, the command line in a variable). All else is read from the pods, so that another process can go on where
-// this one stopped.
+// The only state between passes is since, the time when the drain began, and the caller keeps it in the API. Everything
+// else is read from the pods, so another process can continue a drain.
 //
-// Order. Pods go in ascending priority, those of the same priority together. Pods of the classes system-cluster-critical
-// and system-node-critical (priority from 2,000,000,000) go last: they are not asked for until all others are gone,
-// because the others may need them to end well. This is the one thing that kubectl does not do.
+// Order. Pods are evicted in ascending priority, those of the same priority together. Pods of the classes
+// system-cluster-critical and system-node-critical (priority from 2,000,000,000) are evicted last, after all others are
+// gone, because others may need them to end cleanly. Only this differs from kubectl.
 //
-// The end. Options.Timeout says how long a drain may take, Options.OnTimeout what then happens: Halt and Skip leave the
-// rest alone and are never done, Force deletes it past every budget. Halt means that the drain has failed, Skip that the
-// node is to be given back and left out.
+// The end. Options.Timeout is how long a drain may take, and Options.OnTimeout is what happens then. Halt and Skip evict
+// nothing more, and the drain is never done. Force deletes the remaining pods and ignores every budget. After Halt the
+// drain has failed; after Skip the caller releases the node and skips it.
 //
-// Volumes. With Options.WaitForVolumeDetach a drain is done only when, after its pods, the volumes of these are detached
-// from the node, too: Result.Attached lists those that are not. What pods use that stay on the node stays with them.
+// Volumes. With Options.WaitForVolumeDetach a drain is done when the volumes of evicted pods are detached too.
+// Result.Attached lists those that are still attached. Volumes of pods that stay are not waited for.
 //
-// A Watcher tells when pods of a node have changed, so that a controller passes again only then.
+// A Watcher reports when pods of a node have changed, so that a controller calls Pass only then.
 package drain

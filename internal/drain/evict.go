@@ -12,18 +12,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// parallel bounds how many evictions of one node are asked for at the same time.
+// parallel limits the concurrent evictions of one node.
 const parallel = 20
 
-// request is how pods are told to go.
+// request is how pods are evicted.
 type request struct {
 	grace  *int64
 	delete bool
 	dryRun bool
 }
 
-// all tells these pods to go, at the same time, and gives the answers in their order.
-func (d *Drainer) all(ctx context.Context, verdicts []Verdict, r request) []Outcome {
+// evictAll evicts these pods concurrently, and returns the outcomes in their order.
+func (d *Drainer) evictAll(ctx context.Context, verdicts []Verdict, r request) []Outcome {
 	outcomes := make([]Outcome, len(verdicts))
 	slots := make(chan struct{}, parallel)
 	var wg sync.WaitGroup
@@ -31,15 +31,15 @@ func (d *Drainer) all(ctx context.Context, verdicts []Verdict, r request) []Outc
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			outcomes[i] = answer(&verdicts[i], d.one(ctx, verdicts[i].Pod, r))
+			outcomes[i] = answer(&verdicts[i], d.evictOne(ctx, verdicts[i].Pod, r))
 		})
 	}
 	wg.Wait()
 	return outcomes
 }
 
-// one tells one pod to go. The uid is a precondition: a pod of the same name that came in its place is not meant.
-func (d *Drainer) one(ctx context.Context, pod *corev1.Pod, r request) error {
+// evictOne evicts one pod. The uid is a precondition, so that a new pod of the same name is not evicted.
+func (d *Drainer) evictOne(ctx context.Context, pod *corev1.Pod, r request) error {
 	preconditions := &metav1.Preconditions{UID: &pod.UID}
 	var dryRun []string
 	if r.dryRun {
@@ -58,9 +58,9 @@ func (d *Drainer) one(ctx context.Context, pod *corev1.Pod, r request) error {
 	})
 }
 
-// asked says that the pod was told to go before, in the way that the request would tell it. A shorter grace period is
-// told again: the API server shortens a running one, and never lengthens it.
-func asked(pod *corev1.Pod, r request) bool {
+// isRequested reports whether the pod already terminates as the request wants. A shorter grace period is requested again:
+// the API server shortens a running one, and never lengthens it.
+func isRequested(pod *corev1.Pod, r request) bool {
 	if pod.DeletionTimestamp.IsZero() {
 		return false
 	}

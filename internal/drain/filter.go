@@ -14,11 +14,11 @@ import (
 type Action string
 
 const (
-	// Evict: the pod goes.
+	// Evict: the pod is evicted.
 	Evict Action = "Evict"
-	// Skip: the pod stays, and nobody waits for it.
+	// Skip: the pod stays, and the drain does not wait for it.
 	Skip Action = "Skip"
-	// Block: the pod may not go, and the drain not without it.
+	// Block: the pod may not be evicted, so the drain evicts nothing.
 	Block Action = "Block"
 )
 
@@ -30,50 +30,49 @@ const (
 	ReasonNotSelected Reason = "NotSelected"
 	// ReasonDeletionOverdue: it should have ended longer ago than Options.SkipWaitForDelete.
 	ReasonDeletionOverdue Reason = "DeletionOverdue"
-	// ReasonReturned: it came to the node after the drain began, and would come again.
+	// ReasonReturned: it came to the node after the drain began, and would return.
 	ReasonReturned Reason = "Returned"
 	// ReasonMirrorPod: it mirrors a file on the node; the API can't end it.
 	ReasonMirrorPod Reason = "MirrorPod"
-	// ReasonDaemonSet: its DaemonSet ignores cordons and would make it again at once.
+	// ReasonDaemonSet: its DaemonSet ignores cordons and would recreate it at once.
 	ReasonDaemonSet Reason = "DaemonSet"
 	// ReasonDaemonSetUnread: its DaemonSet is gone or can't be read.
 	ReasonDaemonSetUnread Reason = "DaemonSetUnread"
 	// ReasonLocalStorage: it has emptyDir volumes.
 	ReasonLocalStorage Reason = "LocalStorage"
-	// ReasonUnmanaged: no controller would make it again.
+	// ReasonUnmanaged: it has no controller that recreates it.
 	ReasonUnmanaged Reason = "Unmanaged"
 )
 
-// Verdict is what Filter says of one pod.
+// Verdict is Filter's result for one pod.
 type Verdict struct {
 	Pod    *corev1.Pod
 	Action Action
 	// Reason and Message say why, unless the pod is simply evicted.
 	Reason  Reason
 	Message string
-	// Costs is what is lost when the pod is evicted, which the options gave leave to lose.
+	// Costs is what the eviction loses, as the options allow.
 	Costs []Reason
 }
 
-// Facts is what the rules know besides the pods.
+// Facts are the inputs of the rules besides the pods.
 type Facts struct {
 	// Now is the time.
 	Now time.Time
 	// Since is when the drain began. Zero: it begins now.
 	Since time.Time
-	// DaemonSets holds why a DaemonSet that pods name as their controller could not be read. Those that were read have
-	// no entry.
+	// DaemonSets holds the errors of DaemonSets that could not be read. Those that were read have no entry.
 	DaemonSets map[types.NamespacedName]error
 }
 
-// ruling is what one rule says of one pod. An empty action leaves the pod to the next rule; a reason with it is a cost.
+// ruling is the result of one rule for one pod. An empty action continues with the next rule; a reason with it is a cost.
 type ruling struct {
 	action  Action
 	reason  Reason
 	message string
 }
 
-// rules is the chain, in order. The first that decides gives the verdict; a pod that none decides is evicted.
+// rules is the chain, in order. The first rule with an action decides; a pod without one is evicted.
 var rules = []struct {
 	name string
 	rule func(*corev1.Pod, *Facts, *Options) ruling
@@ -88,8 +87,8 @@ var rules = []struct {
 	{"unmanaged", unmanaged},
 }
 
-// Filter says of each pod whether it is evicted, skipped or blocks the drain. The verdicts come in the order in which
-// the pods should go.
+// Filter decides for each pod whether it is evicted, skipped or blocks the drain. The verdicts are in the order of
+// eviction.
 func Filter(pods []corev1.Pod, f Facts, o Options) []Verdict {
 	verdicts := make([]Verdict, 0, len(pods))
 	for i := range pods {
@@ -116,7 +115,7 @@ func judge(pod *corev1.Pod, f *Facts, o *Options) Verdict {
 	return v
 }
 
-// daemonSetOf is the DaemonSet that controls the pod, if one does.
+// daemonSetOf returns the DaemonSet that controls the pod, if there is one.
 func daemonSetOf(pod *corev1.Pod) (types.NamespacedName, types.UID, bool) {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil || owner.Kind != "DaemonSet" || owner.APIVersion != "apps/v1" {

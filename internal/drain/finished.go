@@ -4,7 +4,7 @@ package drain
 
 import corev1 "k8s.io/api/core/v1"
 
-// finished evicts pods that have run to their end, whoever made them and whatever they hold: nothing runs any more.
+// finished evicts pods that have succeeded or failed, regardless of controller and volumes, because nothing runs in them.
 func finished(pod *corev1.Pod, _ *Facts, _ *Options) ruling {
 	if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
 		return ruling{}

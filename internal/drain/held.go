@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// HeldBy returns the PodDisruptionBudget that would refuse the eviction of a pod now, as the API server decides it, and why. It is empty when
-// the pod may go.
+// HeldBy returns the PodDisruptionBudget that would refuse the eviction of a pod now, and why, by the API server's rules.
+// It is empty if the pod may be evicted.
 func HeldBy(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) (budget, message string) {
 	if pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning {
-		return "", "" // The API server asks no budget.
+		return "", "" // The API server ignores budgets for such a pod.
 	}
 	var of []*policyv1.PodDisruptionBudget
 	for i := range budgets {
@@ -30,7 +30,7 @@ func HeldBy(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) (budget, me
 	case len(of) == 0:
 		return "", ""
 	case len(of) > 1:
-		return of[0].Name + ", " + of[1].Name, "more than one PodDisruptionBudget selects it, which the API server never lets go"
+		return of[0].Name + ", " + of[1].Name, "more than one PodDisruptionBudget selects it, so the API server never evicts it"
 	}
 	b := of[0]
 	ready := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -42,7 +42,7 @@ func HeldBy(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) (budget, me
 	return b.Name, fmt.Sprintf("it allows no disruption now: %d of %d desired pods are healthy", b.Status.CurrentHealthy, b.Status.DesiredHealthy)
 }
 
-// allowsUnready reports whether the budget lets pods go that are not ready.
+// allowsUnready reports whether the budget allows the eviction of unready pods.
 func allowsUnready(b *policyv1.PodDisruptionBudget) bool {
 	if p := b.Spec.UnhealthyPodEvictionPolicy; p != nil && *p == policyv1.AlwaysAllow {
 		return true

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// maxNamed bounds how many volumes Left names.
+// maxNamed is how many volumes Left names.
 const maxNamed = 5
 
-// Left says in one line what is left on the node, and what holds it: how many pods, the first that is refused, held or
-// can't be evicted, and how many more are; when no pod is left, the volumes. It changes only when that changes.
+// Left describes in one line what remains on the node: the number of pods, the first one that is refused, blocked or
+// failed, and how many more are. If no pod remains, it names the volumes. Equal states give equal texts.
 func (r *Result) Left() string {
 	left := r.In(Refused, Waiting, Blocked, Failed, Evicted, Terminating)
 	if len(left) == 0 && len(r.Attached) > 0 {

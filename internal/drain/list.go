@@ -15,24 +15,16 @@ import (
 // NodeNameField is the field by which a pass lists pods. A client that reads from a cache needs an index of this name.
 const NodeNameField = "spec.nodeName"
 
-// list gets the node's pods.
-func (d *Drainer) list(ctx context.Context, node string, chunk int64) ([]corev1.Pod, error) {
-	var pods []corev1.Pod
-	opts := client.ListOptions{Limit: chunk}
-	client.MatchingFields{NodeNameField: node}.ApplyToList(&opts)
-	for {
-		var page corev1.PodList
-		if err := d.client.List(ctx, &page, &opts); err != nil {
-			return nil, fmt.Errorf("listing the pods of node %s, %w", node, err)
-		}
-		pods = append(pods, page.Items...)
-		if opts.Continue = page.Continue; chunk <= 0 || opts.Continue == "" {
-			return pods, nil
-		}
+// list returns the node's pods.
+func (d *Drainer) list(ctx context.Context, node string) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	if err := d.client.List(ctx, &pods, client.MatchingFields{NodeNameField: node}); err != nil {
+		return nil, fmt.Errorf("listing the pods of node %s, %w", node, err)
 	}
+	return pods.Items, nil
 }
 
-// daemonSets reads the DaemonSets of running pods, and gives why the others could not be read.
+// daemonSets reads the DaemonSets of pods, and returns the errors of those that could not be read.
 func (d *Drainer) daemonSets(ctx context.Context, pods []corev1.Pod) map[types.NamespacedName]error {
 	failed := map[types.NamespacedName]error{}
 	for i := range pods {

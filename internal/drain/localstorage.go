@@ -4,7 +4,7 @@ package drain
 
 import corev1 "k8s.io/api/core/v1"
 
-// localStorage keeps pods from losing the content of their emptyDir volumes, unless the options allow it.
+// localStorage blocks pods that would lose the content of emptyDir volumes, unless the options allow it.
 func localStorage(pod *corev1.Pod, _ *Facts, o *Options) ruling {
 	for i := range pod.Spec.Volumes {
 		if pod.Spec.Volumes[i].EmptyDir == nil {

@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// NeverWait is the config with which evictions answer at once. client-go obeys the Retry-After of a refused eviction by
-// itself: it would sleep ten seconds, ten times, inside one call. The error still tells.
+// NeverWait returns a config whose evictions return at once. By itself client-go obeys the Retry-After of a refused
+// eviction: it would sleep ten seconds, ten times, inside one call. The error is unchanged.
 func NeverWait(c *rest.Config) *rest.Config {
 	c = rest.CopyConfig(c)
 	c.Wrap(func(next http.RoundTripper) http.RoundTripper {

@@ -4,10 +4,10 @@ package drain
 
 import "time"
 
-// retryAfter is when what was blocked or failed is asked again, and when volumes are looked at again.
+// retryAfter is the time until blocked or failed evictions are retried, and volumes are read again.
 const retryAfter = 5 * time.Second
 
-// next is the earliest time at which another pass can differ though no pod has changed.
+// next returns the earliest time at which another pass can have another result without a change of a pod.
 func next(r *Result, verdicts []Verdict, o *Options, since, now time.Time) time.Time {
 	if r.Done() || r.Stuck() {
 		return time.Time{}

@@ -8,57 +8,54 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// OnTimeout is what happens to the pods that are still there when the drain's time is over. It gives no leave that the
-// options don't give: a pod that they refuse is refused for as long as it is there.
+// OnTimeout is what happens to the remaining pods when the drain times out. It does not override the options: a refused pod
+// stays refused.
 type OnTimeout string
 
 const (
-	// HaltOnTimeout evicts nothing more, and the drain is not done: it has failed. It is the default.
+	// HaltOnTimeout evicts nothing more, and the drain has failed. It is the default.
 	HaltOnTimeout OnTimeout = "Halt"
-	// SkipOnTimeout evicts nothing more, and the drain is not done either: whoever drains skips the node, gives it back, and
-	// goes on with others.
+	// SkipOnTimeout evicts nothing more. The caller skips and releases the node, and continues with others.
 	SkipOnTimeout OnTimeout = "Skip"
-	// ForceOnTimeout deletes the rest, whatever PodDisruptionBudgets say, and is done when it is gone. It waits for no volume
-	// any more.
+	// ForceOnTimeout deletes the remaining pods and ignores PodDisruptionBudgets. The drain is done when they are gone; it
+	// waits for no volume.
 	ForceOnTimeout OnTimeout = "Force"
 )
 
-// Options says which pods a drain may take off a node, and how. The zero value is the most careful drain: pods with a
-// controller and without local data, evicted within their budgets, without a limit of time.
+// Options say which pods a drain may evict, and how. The zero value is the most careful drain: it evicts pods with a
+// controller and without local data, within their budgets and without a timeout.
 type Options struct {
-	// PodSelector leaves alone the pods that it doesn't select. Nil selects every pod.
+	// PodSelector limits the drain to the pods that it selects. Nil selects every pod.
 	PodSelector labels.Selector
-	// Force also takes pods that no controller would make again, and those of a DaemonSet that is gone.
+	// Force also evicts pods without a controller, and those of a deleted DaemonSet.
 	Force bool
-	// IgnoreDaemonSets leaves the pods of DaemonSets where they are. Without it they refuse the drain.
+	// IgnoreDaemonSets skips the pods of DaemonSets. Without it they block the drain.
 	IgnoreDaemonSets bool
-	// DeleteEmptyDirData also takes pods with emptyDir volumes, whose content is lost.
+	// DeleteEmptyDirData also evicts pods with emptyDir volumes, whose content is lost.
 	DeleteEmptyDirData bool
-	// GracePeriodSeconds replaces the pods' own. Nil keeps it, 0 kills at once. A pod that already terminates with a
-	// longer one is asked again with this.
+	// GracePeriodSeconds replaces the pods' own grace period. Nil keeps it, 0 kills at once. A pod that already terminates
+	// with a longer one is evicted again with this one.
 	GracePeriodSeconds *int64
-	// DisableEviction deletes pods instead of evicting them, and so asks no PodDisruptionBudget.
+	// DisableEviction deletes pods instead of evicting them, and so ignores every PodDisruptionBudget.
 	DisableEviction bool
-	// SkipWaitForDelete, if positive, stops waiting for a pod so long after the end of its grace period: its node will
-	// probably never end it.
+	// SkipWaitForDelete, if positive, is how long to wait for a pod after the end of its grace period. After that its node
+	// will probably never end it.
 	SkipWaitForDelete time.Duration
-	// Timeout, if positive, is how long the drain may take, counted from the time that the caller gives to Pass.
+	// Timeout, if positive, is how long the drain may take, from Pass's argument since.
 	Timeout time.Duration
-	// OnTimeout says what happens then. Empty is HaltOnTimeout.
+	// OnTimeout is what happens after the timeout. Empty means HaltOnTimeout.
 	OnTimeout OnTimeout
-	// WaitForVolumeDetach is done only when the volumes of the pods that went are detached from the node, too. Those of pods
-	// that stay are not waited for. It lists VolumeAttachments, and reads the PersistentVolumeClaims of pods that stay.
+	// WaitForVolumeDetach also waits until the volumes of evicted pods are detached from the node. It lists
+	// VolumeAttachments, and reads the PersistentVolumeClaims of pods that stay.
 	WaitForVolumeDetach bool
-	// ChunkSize, if positive, lists pods and VolumeAttachments in pages of that size. Leave it 0 with a client that reads from a cache.
-	ChunkSize int64
-	// DryRun asks the API server to judge every eviction and to do none.
+	// DryRun sends every eviction as a dry run, so that no pod is evicted.
 	DryRun bool
 }
 
-// ended says that, when the time is over, nothing more is evicted.
+// ended reports whether nothing more is evicted after the timeout.
 func (t OnTimeout) ended() bool { return t == HaltOnTimeout || t == SkipOnTimeout }
 
-// deadline is when the drain's time is over, or zero if it has no end.
+// deadline returns when the drain times out, or zero if it has no timeout.
 func (o *Options) deadline(since time.Time) time.Time {
 	if o.Timeout <= 0 || since.IsZero() {
 		return time.Time{}

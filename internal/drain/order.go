@@ -9,17 +9,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// critical is where the priorities of system-cluster-critical and, a thousand higher, system-node-critical begin.
+// critical is the priority of system-cluster-critical; system-node-critical is a thousand higher.
 const critical int32 = 2_000_000_000
 
-// order puts the pods that should go first first: lowest priority, then by namespace and name so that two passes agree.
+// order sorts pods for eviction: by ascending priority, then by namespace and name, so that two passes agree.
 func order(verdicts []Verdict) {
 	slices.SortFunc(verdicts, func(a, b Verdict) int {
 		return first(outcomeOf(&a, "", ""), outcomeOf(&b, "", ""))
 	})
 }
 
-// first compares pods by which goes first.
+// first compares pods by their order of eviction.
 func first(a, b Outcome) int {
 	return cmp.Or(
 		cmp.Compare(a.Priority, b.Priority),
@@ -28,7 +28,7 @@ func first(a, b Outcome) int {
 	)
 }
 
-// priority is 0 for a pod that was admitted without one, as it is for one without a class.
+// priority returns the priority of a pod, 0 if it has none.
 func priority(pod *corev1.Pod) int32 {
 	if pod.Spec.Priority == nil {
 		return 0

@@ -7,45 +7,45 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// State is how a pod stands after a pass.
+// State is the state of a pod after a pass.
 type State string
 
 const (
-	// Skipped: the pod stays on the node, and nobody waits for it.
+	// Skipped: the pod stays on the node, and the drain does not wait for it.
 	Skipped State = "Skipped"
-	// Refused: the pod may not go with these options, and so no pod goes.
+	// Refused: the options do not allow the eviction, so no pod is evicted.
 	Refused State = "Refused"
-	// Waiting: the pod was not asked to go in this pass.
+	// Waiting: the pod was not evicted in this pass.
 	Waiting State = "Waiting"
-	// Blocked: a budget, or whoever else answers evictions with "too many requests", says not now.
+	// Blocked: a budget or a webhook refuses the eviction for now.
 	Blocked State = "Blocked"
-	// Failed: the API said something else; Outcome.Err holds it.
+	// Failed: the API returned another error; Outcome.Err holds it.
 	Failed State = "Failed"
-	// Evicted: the pod was told to go in this pass.
+	// Evicted: the pod was evicted in this pass.
 	Evicted State = "Evicted"
-	// Terminating: the pod was told to go before.
+	// Terminating: the pod was evicted or deleted earlier.
 	Terminating State = "Terminating"
-	// Gone: the pod went while the pass ran. In later passes it is not there at all.
+	// Gone: the pod disappeared during the pass. Later passes do not list it.
 	Gone State = "Gone"
 )
 
-// Outcome is how one pod stands, and why.
+// Outcome is the state of one pod, and why.
 type Outcome struct {
 	Pod      types.NamespacedName
 	UID      types.UID
 	Priority int32
-	// Owner is the controller that made the pod, or nil.
+	// Owner is the pod's controller, or nil.
 	Owner *metav1.OwnerReference
 	State State
-	// Reason is Filter's, for pods that are skipped or refused.
+	// Reason is Filter's reason, for skipped and refused pods.
 	Reason Reason
 	// Costs is what evicting the pod loses.
 	Costs []Reason
-	// Budget is the PodDisruptionBudget that blocks, as "namespace/name", where the API names one.
+	// Budget is the PodDisruptionBudget that blocks, as "namespace/name", if the API names one.
 	Budget string
-	// Message says why, in the words of whoever decided.
+	// Message says why, in the words of Filter or of the API.
 	Message string
-	// Err is what the API answered to the eviction of a pod that is Blocked or Failed.
+	// Err is the API's error for a pod that is Blocked or Failed.
 	Err error
 }
 
@@ -62,7 +62,7 @@ func outcomeOf(v *Verdict, s State, message string) Outcome {
 	}
 }
 
-// String says it in one line.
+// String returns the outcome in one line.
 func (o *Outcome) String() string {
 	pod := "pod " + o.Pod.String()
 	switch o.State {

@@ -35,9 +35,9 @@ func New(clk clock.PassiveClock, c Client) *Drainer {
 	return &Drainer{clock: clk, client: c}
 }
 
-// Pass brings the drain of a node forward as far as it goes now, and never waits for a pod. The drain began at since,
-// from which its time counts; zero means that it begins now. The error says that the node's pods or volumes could not be
-// read; what happened to each is in the result.
+// Pass advances the drain of a node as far as possible now, and never waits for a pod. The drain began at since, and its
+// timeout counts from then; zero means that it begins now. An error means that the node's pods or volumes could not be
+// read. The result has the outcome of each pod.
 func (d *Drainer) Pass(ctx context.Context, node string, since time.Time, o Options) (Result, error) {
 	now := d.clock.Now()
 	verdicts, err := d.judge(ctx, node, now, since, &o)
@@ -45,15 +45,15 @@ func (d *Drainer) Pass(ctx context.Context, node string, since time.Time, o Opti
 		return Result{}, err
 	}
 	r := Result{Node: node, DryRun: o.DryRun, TimedOut: timedOut(&o, since, now)}
-	candidates := sift(&r, verdicts)
+	candidates := evictable(&r, verdicts)
 	if len(r.In(Refused)) > 0 {
-		leave(&r, candidates, Waiting, "other pods are refused")
+		record(&r, candidates, Waiting, "other pods are refused")
 	} else {
 		d.evict(ctx, &r, candidates, &o)
 	}
 	slices.SortFunc(r.Pods, first)
 	if o.WaitForVolumeDetach && r.TimedOut != ForceOnTimeout && !o.DryRun && r.Done() {
-		if r.Attached, err = d.attached(ctx, node, staying(verdicts), o.ChunkSize); err != nil {
+		if r.Attached, err = d.attached(ctx, node, staying(verdicts)); err != nil {
 			return Result{}, err
 		}
 	}
@@ -61,19 +61,19 @@ func (d *Drainer) Pass(ctx context.Context, node string, since time.Time, o Opti
 	return r, nil
 }
 
-// Preview is a first pass that tells nobody anything, not even the API server: what would be evicted is Evicted in its
-// result. It looks at no volumes.
+// Preview is a first pass without any write or dry run. Pods that a pass would evict are Evicted in its result. It ignores
+// volumes.
 func (d *Drainer) Preview(ctx context.Context, node string, o Options) (Result, error) {
 	verdicts, err := d.judge(ctx, node, d.clock.Now(), time.Time{}, &o)
 	if err != nil {
 		return Result{}, err
 	}
 	r := Result{Node: node, DryRun: true}
-	candidates := sift(&r, verdicts)
+	candidates := evictable(&r, verdicts)
 	if len(r.In(Refused)) > 0 {
-		leave(&r, candidates, Waiting, "other pods are refused")
+		record(&r, candidates, Waiting, "other pods are refused")
 	} else {
-		leave(&r, candidates, Evicted, "")
+		record(&r, candidates, Evicted, "")
 	}
 	slices.SortFunc(r.Pods, first)
 	return r, nil
@@ -81,14 +81,14 @@ func (d *Drainer) Preview(ctx context.Context, node string, o Options) (Result, 
 
 // judge reads the node's pods and filters them.
 func (d *Drainer) judge(ctx context.Context, node string, now, since time.Time, o *Options) ([]Verdict, error) {
-	pods, err := d.list(ctx, node, o.ChunkSize)
+	pods, err := d.list(ctx, node)
 	if err != nil {
 		return nil, err
 	}
 	return Filter(pods, Facts{Now: now, Since: since, DaemonSets: d.daemonSets(ctx, pods)}, *o), nil
 }
 
-// timedOut is what governs when the time is over, and empty before.
+// timedOut returns the action after the timeout, and empty before.
 func timedOut(o *Options, since, now time.Time) OnTimeout {
 	deadline := o.deadline(since)
 	switch {
@@ -101,8 +101,8 @@ func timedOut(o *Options, since, now time.Time) OnTimeout {
 	}
 }
 
-// sift notes the pods that Filter keeps from going, and gives the others.
-func sift(r *Result, verdicts []Verdict) []Verdict {
+// evictable records the pods that Filter skips or blocks, and returns the others.
+func evictable(r *Result, verdicts []Verdict) []Verdict {
 	candidates := make([]Verdict, 0, len(verdicts))
 	for i := range verdicts {
 		switch v := &verdicts[i]; v.Action {
@@ -117,14 +117,14 @@ func sift(r *Result, verdicts []Verdict) []Verdict {
 	return candidates
 }
 
-// leave notes pods that are not told to go.
-func leave(r *Result, verdicts []Verdict, s State, message string) {
+// record adds pods that are not evicted in this pass.
+func record(r *Result, verdicts []Verdict, s State, message string) {
 	for i := range verdicts {
 		r.Pods = append(r.Pods, outcomeOf(&verdicts[i], s, message))
 	}
 }
 
-// evict tells the candidates to go, lowest priority first, those of one priority together.
+// evict evicts the candidates, lowest priority first, those of one priority together.
 func (d *Drainer) evict(ctx context.Context, r *Result, candidates []Verdict, o *Options) {
 	ended := r.TimedOut.ended()
 	how := request{
@@ -132,34 +132,34 @@ func (d *Drainer) evict(ctx context.Context, r *Result, candidates []Verdict, o 
 		delete: o.DisableEviction || r.TimedOut == ForceOnTimeout,
 		dryRun: o.DryRun || ended,
 	}
-	// Where nothing will end, or where there is no time left, nothing is kept for later.
+	// In a dry run, and after the timeout, critical pods are not postponed.
 	hold := !o.DryRun && r.TimedOut == ""
 	for len(candidates) > 0 {
 		group := candidates[:samePriority(candidates)]
 		candidates = candidates[len(group):]
 		if hold && priority(group[0].Pod) >= critical && !r.Done() {
-			leave(r, group, Waiting, "its priority is critical, it goes after all others")
+			record(r, group, Waiting, "its priority is critical, so it is evicted last")
 			continue
 		}
-		var ask []Verdict
+		var requested []Verdict
 		for i := range group {
-			if asked(group[i].Pod, how) {
+			if isRequested(group[i].Pod, how) {
 				r.Pods = append(r.Pods, outcomeOf(&group[i], Terminating, ""))
 			} else {
-				ask = append(ask, group[i])
+				requested = append(requested, group[i])
 			}
 		}
-		outcomes := d.all(ctx, ask, how)
+		outcomes := d.evictAll(ctx, requested, how)
 		for i := range outcomes {
 			if ended && outcomes[i].State == Evicted {
-				outcomes[i].State, outcomes[i].Message = Waiting, "the time is over"
+				outcomes[i].State, outcomes[i].Message = Waiting, "the drain timed out"
 			}
 		}
 		r.Pods = append(r.Pods, outcomes...)
 	}
 }
 
-// samePriority counts the pods at the beginning that have the same priority.
+// samePriority counts the first pods with the same priority.
 func samePriority(verdicts []Verdict) int {
 	n := 1
 	for n < len(verdicts) && priority(verdicts[n].Pod) == priority(verdicts[0].Pod) {

@@ -7,30 +7,30 @@ import (
 	"time"
 )
 
-// Result explains how a drain stands after a pass.
+// Result is the state of a drain after a pass.
 type Result struct {
 	Node string
-	// Pods is every pod of the node, in the order in which they go.
+	// Pods is every pod of the node, in the order of eviction.
 	Pods []Outcome
-	// Attached names the PersistentVolumes that are waited for: those of the node that no pod uses that stays there. It is
-	// empty while there are pods to wait for.
+	// Attached names the PersistentVolumes that the drain waits for: those of the node that no staying pod uses. It is
+	// empty while the drain waits for pods.
 	Attached []string
-	// TimedOut is empty until the drain's time is over, and then what governs. Halt and Skip still ask, in dry run, so that
-	// the result goes on saying what blocks.
+	// TimedOut is the action after the timeout, and empty before. Halt and Skip still send dry runs, so that the result
+	// names what blocks.
 	TimedOut OnTimeout
-	// DryRun says that the options asked to judge evictions and to do none.
+	// DryRun is true for a pass in dry run.
 	DryRun bool
-	// Next is when another pass can say something new though no pod has changed. Zero: only when a pod changes.
+	// Next is when another pass can have another result without a change of a pod. Zero: only after a change of a pod.
 	Next time.Time
 }
 
-// Done says that nothing is left to wait for.
+// Done reports whether nothing is left to wait for.
 func (r *Result) Done() bool {
 	return len(r.Attached) == 0 && !slices.ContainsFunc(r.Pods, r.pending)
 }
 
-// Stuck says that the drain is not done, and that passing again with these options does not bring it further: they
-// refuse a pod, its time is over, or the API forbids all that is left.
+// Stuck reports whether the drain is not done and another pass can't advance it: the options refuse a pod, it timed out, or
+// the API forbids all remaining evictions.
 func (r *Result) Stuck() bool {
 	if r.Done() {
 		return false
@@ -41,7 +41,7 @@ func (r *Result) Stuck() bool {
 	return len(r.Attached) == 0 && !slices.ContainsFunc(r.Pods, moving)
 }
 
-// In lists the pods in any of these states.
+// In returns the pods in any of these states.
 func (r *Result) In(states ...State) []Outcome {
 	var in []Outcome
 	for i := range r.Pods {
@@ -52,7 +52,7 @@ func (r *Result) In(states ...State) []Outcome {
 	return in
 }
 
-// pending says that the drain is not done while the pod stands so.
+// pending reports whether the drain waits for a pod in this state.
 func (r *Result) pending(o Outcome) bool {
 	switch o.State {
 	case Skipped, Gone:
@@ -64,7 +64,7 @@ func (r *Result) pending(o Outcome) bool {
 	}
 }
 
-// moving says that the pod may stand otherwise in a later pass, without anybody's doing.
+// moving reports whether the state of the pod may change without an action of a person.
 func moving(o Outcome) bool {
 	switch o.State {
 	case Evicted, Terminating, Blocked:

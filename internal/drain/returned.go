@@ -10,12 +10,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// settle is how long after the beginning of a drain a pod that a cordon keeps away can still arrive, because the
+// settle is how long after the beginning of a drain a pod without toleration of the cordon can still arrive, because the
 // scheduler had not seen the cordon.
 const settle = 30 * time.Second
 
-// returned skips pods that were made after the drain began and that a cordon does not keep away: evicted, they would be
-// back, and the drain would never end. A pod that has merely slipped past a fresh cordon goes with the others.
+// returned skips pods that were created after the drain began and tolerate the cordon. They would return after an eviction,
+// and the drain would never end. A pod that the scheduler placed before it saw the cordon is evicted.
 func returned(pod *corev1.Pod, f *Facts, _ *Options) ruling {
 	made := pod.CreationTimestamp.Time
 	if f.Since.IsZero() || made.Before(f.Since) {

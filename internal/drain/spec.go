@@ -10,13 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// OptionsOf is the drain of a NodeRollout's spec. Pods of the operator, and of its Jobs, always stay.
+// OptionsOf returns the options of a NodeRollout's spec. Pods of the operator, and of its Jobs, always stay.
 func OptionsOf(d *v1alpha1.NodeDrain) (Options, error) {
 	apart, err := labels.NewRequirement(upgradev1.LabelController, selection.DoesNotExist, nil)
 	if err != nil {
@@ -50,13 +51,29 @@ func OptionsOf(d *v1alpha1.NodeDrain) (Options, error) {
 	return o, nil
 }
 
-// OptionsOfPlan is the drain of a Plan's spec, as its Jobs do it.
+// OptionsOfPlan returns the options of a Plan's spec.
 func OptionsOfPlan(d *upgradev1.DrainSpec) (Options, error) {
 	o, err := OptionsOf(&v1alpha1.NodeDrain{
-		PodSelector: d.PodSelector, Force: d.Force, DisableEviction: d.DisableEviction,
+		PodSelector: d.PodSelector, Force: d.Force, DisableEviction: d.DisableEviction, WaitForVolumeDetach: d.WaitForVolumeDetach,
 		DeleteEmptyDirData: ptr.To(ptr.Deref(d.DeleteLocalData, true) && ptr.Deref(d.DeleteEmptydirData, true)),
 	})
-	o.IgnoreDaemonSets = ptr.Deref(d.IgnoreDaemonSets, true)
+	o.IgnoreDaemonSets, o.OnTimeout = ptr.Deref(d.IgnoreDaemonSets, true), OnTimeout(d.OnTimeout)
 	o.SkipWaitForDelete = time.Duration(d.SkipWaitForDeleteTimeout) * time.Second
+	if g := d.GracePeriod; g != nil && *g >= 0 {
+		o.GracePeriodSeconds = ptr.To(int64(*g))
+	}
+	if err == nil && d.Timeout != nil {
+		if o.Timeout, err = time.ParseDuration(TimeoutOf(*d.Timeout)); err != nil {
+			err = fmt.Errorf("spec.drain.timeout must be a duration such as 5m, %w", err)
+		}
+	}
 	return o, err
+}
+
+// TimeoutOf returns the timeout of a Plan's drain as text. A number counts nanoseconds.
+func TimeoutOf(t intstr.IntOrString) string {
+	if t.Type == intstr.Int {
+		return time.Duration(t.IntVal).String()
+	}
+	return t.StrVal
 }

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// unmanaged keeps pods that nothing would make again, unless the options force it.
+// unmanaged blocks pods without a controller, unless the options force it.
 func unmanaged(pod *corev1.Pod, _ *Facts, o *Options) ruling {
 	if metav1.GetControllerOfNoCopy(pod) != nil {
 		return ruling{}

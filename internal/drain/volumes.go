@@ -12,12 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// attached names the PersistentVolumes that are attached to the node and that no pod uses that stays there.
-func (d *Drainer) attached(ctx context.Context, node string, staying []*corev1.Pod, chunk int64) ([]string, error) {
-	attachments, err := d.attachments(ctx, node, chunk)
+// attached returns the PersistentVolumes that are attached to the node and that no staying pod uses.
+func (d *Drainer) attached(ctx context.Context, node string, staying []*corev1.Pod) ([]string, error) {
+	attachments, err := d.attachments(ctx, node)
 	if err != nil || len(attachments) == 0 {
 		return nil, err
 	}
@@ -28,7 +27,7 @@ func (d *Drainer) attached(ctx context.Context, node string, staying []*corev1.P
 	return detaching(attachments, kept), nil
 }
 
-// staying are the pods that stay on the node.
+// staying returns the pods that stay on the node.
 func staying(verdicts []Verdict) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for i := range verdicts {
@@ -39,7 +38,7 @@ func staying(verdicts []Verdict) []*corev1.Pod {
 	return pods
 }
 
-// claimsOf names the PersistentVolumeClaims that pods use, their own ephemeral ones too, each once.
+// claimsOf returns the PersistentVolumeClaims that pods use, including ephemeral ones, without duplicates.
 func claimsOf(pods []*corev1.Pod) []types.NamespacedName {
 	var claims []types.NamespacedName
 	for _, pod := range pods {
@@ -61,8 +60,8 @@ func claimsOf(pods []*corev1.Pod) []types.NamespacedName {
 	return claims
 }
 
-// detaching names, in order and each once, the PersistentVolumes of these attachments but for those that are kept. Volumes
-// that a pod's spec holds inline have no name, and are left out.
+// detaching returns the PersistentVolumes of these attachments except kept ones, sorted and without duplicates. Inline
+// volumes have no name, and are omitted.
 func detaching(attachments []storagev1.VolumeAttachment, kept sets.Set[string]) []string {
 	var names []string
 	for i := range attachments {
@@ -75,26 +74,15 @@ func detaching(attachments []storagev1.VolumeAttachment, kept sets.Set[string]) 
 }
 
 // attachments reads the node's VolumeAttachments. The API server can't select them by node.
-func (d *Drainer) attachments(ctx context.Context, node string, chunk int64) ([]storagev1.VolumeAttachment, error) {
-	var attachments []storagev1.VolumeAttachment
-	opts := client.ListOptions{Limit: chunk}
-	for {
-		var page storagev1.VolumeAttachmentList
-		if err := d.client.List(ctx, &page, &opts); err != nil {
-			return nil, fmt.Errorf("listing the volumes attached to node %s, %w", node, err)
-		}
-		for i := range page.Items {
-			if page.Items[i].Spec.NodeName == node {
-				attachments = append(attachments, page.Items[i])
-			}
-		}
-		if opts.Continue = page.Continue; chunk <= 0 || opts.Continue == "" {
-			return attachments, nil
-		}
+func (d *Drainer) attachments(ctx context.Context, node string) ([]storagev1.VolumeAttachment, error) {
+	var all storagev1.VolumeAttachmentList
+	if err := d.client.List(ctx, &all); err != nil {
+		return nil, fmt.Errorf("listing the volumes attached to node %s, %w", node, err)
 	}
+	return slices.DeleteFunc(all.Items, func(a storagev1.VolumeAttachment) bool { return a.Spec.NodeName != node }), nil
 }
 
-// volumesOf reads which PersistentVolumes claims are bound to. A claim that is gone has none.
+// volumesOf returns the PersistentVolumes of claims. A deleted claim has none.
 func (d *Drainer) volumesOf(ctx context.Context, node string, claims []types.NamespacedName) (sets.Set[string], error) {
 	volumes := sets.New[string]()
 	for _, claim := range claims {

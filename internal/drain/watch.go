@@ -19,8 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Watcher follows the pods of those nodes alone that somebody works on: one list and one watch for each. It is safe for concurrent
-// use.
+// Watcher watches the pods of selected nodes only: one list and one watch for each node. It is safe for concurrent use.
 type Watcher struct {
 	client  typedcorev1.PodsGetter
 	changed func(node string)
@@ -32,15 +31,15 @@ type Watcher struct {
 	wg    sync.WaitGroup
 }
 
-// NewWatcher makes a Watcher. It calls changed once the pods of a node are known, and whenever one of them comes, goes, or becomes
-// another to what drains and health look at. The function must not block; it may call the Watcher. The client's config must have
-// no timeout, which would end each watch.
+// NewWatcher makes a Watcher. It calls changed when the pods of a node are first known, and after every addition, deletion
+// or relevant change of a pod. The function must not block; it may call the Watcher. The client's config must have no
+// timeout, which would end each watch.
 func NewWatcher(pods typedcorev1.PodsGetter, changed func(node string)) *Watcher {
 	return &Watcher{client: pods, changed: changed, nodes: map[string]*podsOf{}}
 }
 
-// Run watches until the context ends, and returns when all watches have ended. It never fails: what goes wrong is tried again, ever
-// more seldom, up to twice a minute. It may be called once.
+// Run watches until the context ends, and returns when all watches have ended. It never fails: errors are retried with a
+// backoff of up to 30 seconds. It may be called once.
 func (w *Watcher) Run(ctx context.Context) error {
 	w.mu.Lock()
 	w.run = func(watch func(context.Context)) context.CancelFunc {
@@ -65,7 +64,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// Watch begins to follow a node's pods, if they are not followed already. Before Run it only notes the node.
+// Watch starts to watch a node's pods, unless they are watched already. Before Run it only records the node.
 func (w *Watcher) Watch(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,7 +78,7 @@ func (w *Watcher) Watch(node string) {
 	}
 }
 
-// Stop ends that, and forgets the pods.
+// Stop ends the watch of a node, and drops its pods.
 func (w *Watcher) Stop(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,8 +92,8 @@ func (w *Watcher) Stop(node string) {
 	}
 }
 
-// Pods are the node's pods, those that have ended too, by namespace and name: only what drains and health look at is there. They are
-// shared, and must not be changed. It is false while they are not known.
+// Pods returns the node's pods, including ended ones, sorted by namespace and name. They have only the fields that drains
+// and health need. They are shared, and must not be changed. It returns false while they are not known.
 func (w *Watcher) Pods(node string) ([]corev1.Pod, bool) {
 	w.mu.Lock()
 	pods, ok := w.nodes[node]
@@ -105,7 +104,7 @@ func (w *Watcher) Pods(node string) ([]corev1.Pod, bool) {
 	return pods.list()
 }
 
-// start begins a node's watch. The caller holds the lock.
+// start starts a node's watch. The caller holds the lock.
 func (w *Watcher) start(node string, pods *podsOf) {
 	api := w.client.Pods(metav1.NamespaceAll)
 	selector := fields.OneTermEqualSelector(NodeNameField, node).String()
@@ -130,7 +129,7 @@ func (w *Watcher) start(node string, pods *podsOf) {
 	})
 }
 
-// podsOf holds the pods of one node. It is what a reflector writes to.
+// podsOf holds the pods of one node. A reflector writes to it.
 type podsOf struct {
 	stop    context.CancelFunc
 	changed func()
@@ -158,10 +157,10 @@ func (p *podsOf) list() ([]corev1.Pod, bool) {
 	return pods, true
 }
 
-// Add is called for a pod that comes.
+// Add is called for a new pod.
 func (p *podsOf) Add(object any) error { return p.Update(object) }
 
-// Update is called for a pod that changes.
+// Update is called for a changed pod.
 func (p *podsOf) Update(object any) error {
 	if pod, ok := object.(*corev1.Pod); ok {
 		p.mu.Lock()
@@ -174,7 +173,7 @@ func (p *podsOf) Update(object any) error {
 	return nil
 }
 
-// Delete is called for a pod that goes.
+// Delete is called for a deleted pod.
 func (p *podsOf) Delete(object any) error {
 	if pod, ok := object.(*corev1.Pod); ok {
 		p.mu.Lock()
@@ -188,7 +187,7 @@ func (p *podsOf) Delete(object any) error {
 	return nil
 }
 
-// Replace is called with all pods, at the beginning and after a watch was lost.
+// Replace is called with all pods, at the beginning and after a broken watch.
 func (p *podsOf) Replace(objects []any, _ string) error {
 	all := make(map[types.UID]*corev1.Pod, len(objects))
 	p.mu.Lock()
@@ -207,10 +206,10 @@ func (p *podsOf) Replace(objects []any, _ string) error {
 	return nil
 }
 
-// Resync is called never.
+// Resync is never called.
 func (p *podsOf) Resync() error { return nil }
 
-// put puts what matters of a pod into a map, and says whether it is other than what was known of it.
+// put stores a trimmed pod in a map, and reports whether it differs from the known one.
 func put(into, known map[types.UID]*corev1.Pod, pod *corev1.Pod) bool {
 	kept := trim(pod)
 	if before, ok := known[pod.UID]; ok && equality.Semantic.DeepEqual(before, kept) {
@@ -221,8 +220,8 @@ func put(into, known map[types.UID]*corev1.Pod, pod *corev1.Pod) bool {
 	return true
 }
 
-// trim keeps of a pod what the rules of drains and the health of a node look at. It has no resource version: that changes for
-// nothing.
+// trim keeps the fields of a pod that drains and health need. It drops the resourceVersion, which changes with every other
+// field.
 func trim(p *corev1.Pod) *corev1.Pod {
 	kept := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -255,7 +254,7 @@ func trim(p *corev1.Pod) *corev1.Pod {
 	return kept
 }
 
-// trimVolume keeps of a volume that it is local, or which claim it uses; nil for all others.
+// trimVolume keeps whether a volume is local, or which claim it uses; nil for all others.
 func trimVolume(v *corev1.Volume) *corev1.Volume {
 	kept := &corev1.Volume{Name: v.Name}
 	switch {
@@ -271,7 +270,7 @@ func trimVolume(v *corev1.Volume) *corev1.Volume {
 	return kept
 }
 
-// trimStatuses keeps of containers how often they were restarted, whether they are ready, and since when they run.
+// trimStatuses keeps the restarts, the readiness and the start time of containers.
 func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var kept []corev1.ContainerStatus
 	for i := range all {

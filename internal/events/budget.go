@@ -2,23 +2,18 @@
 
 package events
 
-import (
-	corev1 "k8s.io/api/core/v1"
+import "moult.dev/moult/api/v1alpha1"
 
-	"moult.dev/moult/api/v1alpha1"
+type budget = *v1alpha1.NodeDisruptionBudget
+
+var (
+	// BudgetInvalid: the budget has an error, so no rollout may take its nodes.
+	BudgetInvalid = saying[budget](warning, string(v1alpha1.ReasonBudgetInvalid), "The budget can't be understood, no node may be taken: %s")
+	// BudgetOpened: no gate blocks any more.
+	BudgetOpened = fixed[budget](normal, "Opened", "Nothing blocks any more")
 )
 
-// BudgetInvalid: the budget can't be understood, so that none of its nodes may be taken.
-func BudgetInvalid(b *v1alpha1.NodeDisruptionBudget, why string) Event {
-	return Event{b, corev1.EventTypeWarning, string(v1alpha1.ReasonBudgetInvalid), "The budget can't be understood, no node may be taken: " + why}
-}
-
-// BudgetBlocked: a gate lets none of the budget's nodes be taken. The reason is the gate.
+// BudgetBlocked: a gate keeps rollouts from taking the budget's nodes. The reason is the gate.
 func BudgetBlocked(b *v1alpha1.NodeDisruptionBudget, gate v1alpha1.Reason, why string) Event {
-	return Event{b, corev1.EventTypeNormal, string(gate), "No node may be taken: " + why}
-}
-
-// BudgetOpened: no gate blocks any more.
-func BudgetOpened(b *v1alpha1.NodeDisruptionBudget) Event {
-	return Event{b, corev1.EventTypeNormal, "Opened", "Nothing blocks any more"}
+	return Event{b, normal, string(gate), "No node may be taken: " + why}
 }

@@ -8,24 +8,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// onNode is an Event about the node that the controller runs on. Like the kubelet's own, it bears the node's name as uid,
-// by which kubectl describe finds it.
+// onNode is an Event about the node that the controller runs on. As in the kubelet's own Events, the uid is the node's name: kubectl describe
+// finds it by that.
 func onNode(node, kind, reason, message string) Event {
-	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, UID: types.UID(node)}}
-	return Event{object, kind, reason, message}
+	return Event{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, UID: types.UID(node)}}, kind, reason, message}
 }
 
 // ControllerStarting: the controller is about to start on this node.
 func ControllerStarting(node, name string) Event {
-	return onNode(node, corev1.EventTypeNormal, "Starting", name+" is starting")
+	return onNode(node, normal, "Starting", name+" is starting")
 }
 
 // ControllerStarted: the controller watches.
 func ControllerStarted(node, name string) Event {
-	return onNode(node, corev1.EventTypeNormal, "Started", name+" has started")
+	return onNode(node, normal, "Started", name+" has started")
 }
 
 // ControllerStartFailed: the controller could not start.
 func ControllerStartFailed(node, name string, err error) Event {
-	return onNode(node, corev1.EventTypeWarning, "StartFailed", name+" could not start: "+err.Error())
+	return onNode(node, warning, "StartFailed", name+" could not start: "+err.Error())
 }

@@ -4,130 +4,93 @@ package events
 
 import (
 	"fmt"
-	"strings"
-
-	corev1 "k8s.io/api/core/v1"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
 
-// The Events of an ExtendedDaemonSet that begin with Create or Update, and their messages, are those of ExtendedDaemonSet.
+type daemonset = *edsv1.ExtendedDaemonSet
+
+// The Events of an ExtendedDaemonSet. Those whose reasons begin with Create or Update have the messages of ExtendedDaemonSet.
+var (
+	// CanaryPromoted: the canary was healthy for the required time.
+	CanaryPromoted = saying[daemonset](normal, "CanaryPromoted", "Canary %s has passed")
+	// CanaryValidated: a person has validated the canary.
+	CanaryValidated = saying[daemonset](normal, "CanaryValidated", "Canary %s was validated")
+	// CanaryUnpaused: the canary goes on.
+	CanaryUnpaused = saying[daemonset](normal, "CanaryUnpaused", "Canary %s goes on")
+	// CanaryReset: a revision whose canary has failed is tried again.
+	CanaryReset = saying[daemonset](normal, "CanaryReset", "Canary %s is tried again")
+	// ReplicaSetActivated: another revision is now the one for all nodes.
+	ReplicaSetActivated = saying[daemonset](normal, "Activated", "All nodes are brought to %s")
+	// PodCreateFailed: the API server refuses pods. The reason is that of built-in controllers.
+	PodCreateFailed = saying[daemonset](warning, "FailedCreate", "Pods can't be created: %s")
+	// RolloutStalled: nothing goes on until a person acts.
+	RolloutStalled = saying[daemonset](warning, "Stalled", "No more pods are replaced: %s")
+	// SettingInvalid: the setting has no effect.
+	SettingInvalid = saying[*edsv1.ExtendedDaemonsetSetting](warning, "Invalid", "The setting has no effect: %s")
+)
 
 // ReplicaSetCreated: there is a new revision.
 func ReplicaSetCreated(d *edsv1.ExtendedDaemonSet, name string) Event {
-	return Event{d, corev1.EventTypeNormal, "Create ExtendedDaemonSetReplicaSet", d.Namespace + "/" + name}
+	return Event{d, normal, "Create ExtendedDaemonSetReplicaSet", d.Namespace + "/" + name}
 }
 
-// ReplicaSetDeleted: an old revision is forgotten.
+// ReplicaSetDeleted: an old revision is deleted.
 func ReplicaSetDeleted(d *edsv1.ExtendedDaemonSet, name string) Event {
-	return Event{d, corev1.EventTypeNormal, "Delete ExtendedDaemonSetReplicaSet", d.Namespace + "/" + name}
-}
-
-// ReplicaSetActivated: another revision is the one that all nodes are to have.
-func ReplicaSetActivated(d *edsv1.ExtendedDaemonSet, name string) Event {
-	return Event{d, corev1.EventTypeNormal, "Activated", "All nodes are brought to " + name}
+	return Event{d, normal, "Delete ExtendedDaemonSetReplicaSet", d.Namespace + "/" + name}
 }
 
 // CanaryStarted: a revision is tried on these nodes.
 func CanaryStarted(d *edsv1.ExtendedDaemonSet, replicaset string, nodes []string) Event {
-	text := "Canary " + replicaset + " runs on " + some(nodes)
 	if len(nodes) == 0 {
-		text = "Canary " + replicaset + " has no node to run on"
+		return Event{d, normal, "CanaryStarted", "Canary " + replicaset + " has no node to run on"}
 	}
-	return Event{d, corev1.EventTypeNormal, "CanaryStarted", text}
+	return Event{d, normal, "CanaryStarted", "Canary " + replicaset + " runs on " + some(nodes)}
 }
 
-// CanaryPromoted: the canary has been healthy for as long as it had to.
-func CanaryPromoted(d *edsv1.ExtendedDaemonSet, replicaset string) Event {
-	return Event{d, corev1.EventTypeNormal, "CanaryPromoted", "Canary " + replicaset + " has passed"}
-}
-
-// CanaryValidated: somebody has said that the canary is good.
-func CanaryValidated(d *edsv1.ExtendedDaemonSet, replicaset string) Event {
-	return Event{d, corev1.EventTypeNormal, "CanaryValidated", "Canary " + replicaset + " was validated"}
-}
-
-// CanaryPaused: the canary waits until somebody acts. There may be no message.
+// CanaryPaused: the canary waits until a person acts. The message may be empty.
 func CanaryPaused(d *edsv1.ExtendedDaemonSet, replicaset, reason, message string) Event {
-	return Event{d, corev1.EventTypeWarning, "CanaryPaused", "Canary " + replicaset + " is paused" + because(reason, message)}
+	return Event{d, warning, "CanaryPaused", "Canary " + replicaset + " is paused" + because(reason, message)}
 }
 
-// CanaryUnpaused: the canary goes on.
-func CanaryUnpaused(d *edsv1.ExtendedDaemonSet, replicaset string) Event {
-	return Event{d, corev1.EventTypeNormal, "CanaryUnpaused", "Canary " + replicaset + " goes on"}
-}
-
-// CanaryFailed: the canary's nodes go back to the active revision. There may be no message.
+// CanaryFailed: the canary's nodes return to the active revision. The message may be empty.
 func CanaryFailed(d *edsv1.ExtendedDaemonSet, replicaset, reason, message string) Event {
-	return Event{d, corev1.EventTypeWarning, "CanaryFailed", "Canary " + replicaset + " has failed" + because(reason, message)}
-}
-
-// CanaryReset: a revision whose canary has failed is tried again.
-func CanaryReset(d *edsv1.ExtendedDaemonSet, replicaset string) Event {
-	return Event{d, corev1.EventTypeNormal, "CanaryReset", "Canary " + replicaset + " is tried again"}
-}
-
-// PodCreateFailed: the API server refuses pods. The reason is that of built-in controllers.
-func PodCreateFailed(d *edsv1.ExtendedDaemonSet, why string) Event {
-	return Event{d, corev1.EventTypeWarning, "FailedCreate", "Pods can't be created: " + why}
+	return Event{d, warning, "CanaryFailed", "Canary " + replicaset + " has failed" + because(reason, message)}
 }
 
 // RolloutComplete: every node has the active revision.
 func RolloutComplete(d *edsv1.ExtendedDaemonSet) Event {
-	return Event{d, corev1.EventTypeNormal, "Complete", "All nodes have " + d.Status.ActiveReplicaSet}
+	return Event{d, normal, "Complete", "All nodes have " + d.Status.ActiveReplicaSet}
 }
 
-// RolloutStalled: nothing goes on until somebody acts.
-func RolloutStalled(d *edsv1.ExtendedDaemonSet, why string) Event {
-	return Event{d, corev1.EventTypeWarning, "Stalled", "No more pods are replaced: " + why}
-}
-
-// SettingInvalid: the setting does not count.
-func SettingInvalid(s *edsv1.ExtendedDaemonsetSetting, why string) Event {
-	return Event{s, corev1.EventTypeWarning, "Invalid", "The setting does not count: " + why}
-}
-
-// PodTemplateCreated: the cluster autoscaler learns of these pods.
+// PodTemplateCreated: the cluster autoscaler now sees these pods.
 func PodTemplateCreated(d *edsv1.ExtendedDaemonSet) Event {
-	return Event{d, corev1.EventTypeNormal, "Create PodTemplate", d.Namespace + "/" + d.Name}
+	return Event{d, normal, "Create PodTemplate", d.Namespace + "/" + d.Name}
 }
 
-// PodTemplateUpdated: the cluster autoscaler learns of a change.
+// PodTemplateUpdated: the cluster autoscaler now sees the change.
 func PodTemplateUpdated(d *edsv1.ExtendedDaemonSet) Event {
-	return Event{d, corev1.EventTypeNormal, "Update PodTemplate", d.Namespace + "/" + d.Name}
+	return Event{d, normal, "Update PodTemplate", d.Namespace + "/" + d.Name}
 }
 
-// PodTemplateForeign: there is a PodTemplate of that name which is not the ExtendedDaemonSet's.
+// PodTemplateForeign: a PodTemplate of that name has another owner.
 func PodTemplateForeign(d *edsv1.ExtendedDaemonSet) Event {
-	return Event{
-		d, corev1.EventTypeWarning, "PodTemplateForeign",
-		"PodTemplate " + d.Namespace + "/" + d.Name + " is somebody else's and left alone: the cluster autoscaler is not told of these pods",
-	}
+	return Event{d, warning, "PodTemplateForeign", fmt.Sprintf(
+		"PodTemplate %s/%s belongs to another owner and is not changed: the cluster autoscaler does not see these pods", d.Namespace, d.Name,
+	)}
 }
 
 // PodTemplateInvalid: the API server refuses the PodTemplate.
 func PodTemplateInvalid(d *edsv1.ExtendedDaemonSet, err error) Event {
-	return Event{d, corev1.EventTypeWarning, "PodTemplateInvalid", "The cluster autoscaler is not told of these pods: " + err.Error()}
+	return Event{d, warning, "PodTemplateInvalid", "The cluster autoscaler does not see these pods: " + err.Error()}
 }
 
-// because is what follows what has happened: nothing when nothing is known.
-func because(reason, message string) string {
-	text := ""
+// because gives the reason and the message that are not empty.
+func because(reason, message string) (text string) {
 	for _, part := range []string{reason, message} {
 		if part != "" {
 			text += ": " + part
 		}
 	}
 	return text
-}
-
-// named is how many nodes an Event names.
-const named = 10
-
-// some of the nodes, by name, and how many more there are.
-func some(nodes []string) string {
-	if len(nodes) <= named {
-		return strings.Join(nodes, ",")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(nodes[:named], ","), len(nodes)-named)
 }

@@ -45,15 +45,15 @@ func TestDaemonSetEvents(t *testing.T) {
 		"pod":            {PodCreateFailed(d, "no"), d, "Warning", "FailedCreate", "Pods can't be created: no"},
 		"complete":       {RolloutComplete(d), d, "Normal", "Complete", "All nodes have d-1"},
 		"stalled":        {RolloutStalled(d, "no"), d, "Warning", "Stalled", "No more pods are replaced: no"},
-		"setting":        {SettingInvalid(s, "no"), s, "Warning", "Invalid", "The setting does not count: no"},
+		"setting":        {SettingInvalid(s, "no"), s, "Warning", "Invalid", "The setting has no effect: no"},
 		"template":       {PodTemplateCreated(d), d, "Normal", "Create PodTemplate", "a/d"},
 		"template again": {PodTemplateUpdated(d), d, "Normal", "Update PodTemplate", "a/d"},
 		"template, foreign": {
 			PodTemplateForeign(d), d, "Warning", "PodTemplateForeign",
-			"PodTemplate a/d is somebody else's and left alone: the cluster autoscaler is not told of these pods",
+			"PodTemplate a/d belongs to another owner and is not changed: the cluster autoscaler does not see these pods",
 		},
 		"template, refused": {
-			PodTemplateInvalid(d, errors.New("no")), d, "Warning", "PodTemplateInvalid", "The cluster autoscaler is not told of these pods: no",
+			PodTemplateInvalid(d, errors.New("no")), d, "Warning", "PodTemplateInvalid", "The cluster autoscaler does not see these pods: no",
 		},
 	} {
 		if diff := cmp.Diff(Event{tc.object, tc.kind, tc.reason, tc.message}, tc.got); diff != "" {

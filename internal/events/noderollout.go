@@ -6,53 +6,48 @@ import (
 	"cmp"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// NodeRolloutInvalid: the spec can't be carried out.
-func NodeRolloutInvalid(r *v1alpha1.NodeRollout, why string) Event {
-	return Event{r, corev1.EventTypeWarning, "Invalid", "Nothing is done: " + why}
-}
+type nodeRollout = *v1alpha1.NodeRollout
 
-// NodeRolloutRevision: nodes are brought to something else than before.
+// The Events of a NodeRollout.
+var (
+	// NodeRolloutInvalid: the spec has an error.
+	NodeRolloutInvalid = saying[nodeRollout](warning, "Invalid", "Nothing is done: %s")
+	// NodeRolloutHalted: nothing new is started until a person acts.
+	NodeRolloutHalted = saying[nodeRollout](warning, "Halted", "No more nodes are started: %s")
+	// HostFailed: a node's turn failed.
+	HostFailed = saying[nodeRollout](warning, "Failed", "%s")
+)
+
+// NodeRolloutRevision: the rollout has another revision than before.
 func NodeRolloutRevision(r *v1alpha1.NodeRollout) Event {
-	return Event{r, corev1.EventTypeNormal, "Revision", "Nodes are brought to " + r.Status.Revision}
+	return Event{r, normal, "Revision", "Nodes are brought to " + r.Status.Revision}
 }
 
 // HostsStarted: these nodes are in a turn.
 func HostsStarted(r *v1alpha1.NodeRollout, nodes []string) Event {
-	return Event{r, corev1.EventTypeNormal, "Started", "Started on Nodes " + some(nodes)}
+	return Event{r, normal, "Started", "Started on Nodes " + some(nodes)}
 }
 
-// HostRebooting: a node is drained, and its host is told to reboot. The version may have no name.
+// HostRebooting: a node is drained, and its host has the order to reboot. The version may be empty.
 func HostRebooting(r *v1alpha1.NodeRollout, node, version string) Event {
-	return Event{r, corev1.EventTypeNormal, "Rebooting", "The host of Node " + node + " is told to reboot into " + cmp.Or(version, "its update")}
+	return Event{r, normal, "Rebooting", "The host of Node " + node + " is told to reboot into " + cmp.Or(version, "its update")}
 }
 
-// HostUpdated: a node's host runs what it should, and its node is well. The version may have no name.
+// HostUpdated: a node's host runs the revision, and the node is healthy. The version may be empty.
 func HostUpdated(r *v1alpha1.NodeRollout, node, version string) Event {
 	text := "Node " + node + " is updated"
 	if version != "" {
 		text += " to " + version
 	}
-	return Event{r, corev1.EventTypeNormal, "Updated", text}
+	return Event{r, normal, "Updated", text}
 }
 
-// HostFailed: a node's turn failed.
-func HostFailed(r *v1alpha1.NodeRollout, why string) Event {
-	return Event{r, corev1.EventTypeWarning, "Failed", why}
-}
-
-// NodeRolloutWave: the rollout has come to another wave, or the wave to another state.
+// NodeRolloutWave: another wave is current, or the wave has another state.
 func NodeRolloutWave(r *v1alpha1.NodeRollout, w *v1alpha1.WaveStatus) Event {
 	return wave(r, w, "noderollout/"+r.Name)
-}
-
-// NodeRolloutHalted: nothing new is started until somebody acts.
-func NodeRolloutHalted(r *v1alpha1.NodeRollout, why string) Event {
-	return Event{r, corev1.EventTypeWarning, "Halted", "No more nodes are started: " + why}
 }
 
 // NodeRolloutComplete: every selected node is updated.
@@ -61,5 +56,5 @@ func NodeRolloutComplete(r *v1alpha1.NodeRollout) Event {
 	if r.Status.Counts != nil {
 		n = r.Status.Counts.Total
 	}
-	return Event{r, corev1.EventTypeNormal, "Complete", fmt.Sprintf("All %d nodes are updated", n)}
+	return Event{r, normal, "Complete", fmt.Sprintf("All %d nodes are updated", n)}
 }

@@ -4,9 +4,11 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +32,33 @@ type Event struct {
 	Message string
 }
 
+// The types of Events.
+const (
+	normal  = corev1.EventTypeNormal
+	warning = corev1.EventTypeWarning
+)
+
+// fixed is the constructor of an Event whose message never changes.
+func fixed[O runtime.Object](kind, reason, message string) func(O) Event {
+	return func(object O) Event { return Event{object, kind, reason, message} }
+}
+
+// saying is the constructor of an Event whose message has one text in it.
+func saying[O runtime.Object](kind, reason, format string) func(O, string) Event {
+	return func(object O, text string) Event { return Event{object, kind, reason, fmt.Sprintf(format, text)} }
+}
+
+// maxNamed is how many nodes an Event names.
+const maxNamed = 10
+
+// some gives the first nodes, and how many more there are.
+func some(nodes []string) string {
+	if len(nodes) <= maxNamed {
+		return strings.Join(nodes, ",")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(nodes[:maxNamed], ","), len(nodes)-maxNamed)
+}
+
 // Recorder writes Events in the background, one after the other, and drops none: a rollout has one Event for each node, all
 // of one kind on one object, and an operator wants each of them. The library's recorder filters those as spam, and drops
 // what its queue can't hold; only its memory of Events that repeat is used here.
@@ -41,10 +70,10 @@ type Recorder struct {
 	correlator *record.EventCorrelator
 
 	mu      sync.Mutex
+	changed sync.Cond // of queue and closing
 	queue   []*corev1.Event
-	last    int64         // the number in the last Event's name
-	more    chan struct{} // holds one token when the queue is not empty
 	closing bool
+	last    int64 // the number in the last Event's name
 	done    chan struct{}
 }
 
@@ -59,9 +88,9 @@ func NewRecorder(ctx context.Context, clk clock.Clock, events typedcorev1.EventI
 		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{
 			BurstSize: math.MaxInt32, QPS: math.MaxInt32, MaxEvents: math.MaxInt32,
 		}),
-		more: make(chan struct{}, 1),
 		done: make(chan struct{}),
 	}
+	r.changed.L = &r.mu
 	go r.run(context.WithoutCancel(ctx))
 	return r
 }
@@ -78,18 +107,14 @@ func (r *Recorder) Emit(all ...Event) {
 		}
 		r.queue = append(r.queue, r.event(object, e))
 	}
-	r.signal()
+	r.changed.Signal()
 }
 
 func (r *Recorder) event(object *corev1.ObjectReference, e Event) *corev1.Event {
 	now := metav1.Time{Time: r.clock.Now()}
 	r.last = max(r.last+1, now.UnixNano())
-	namespace := object.Namespace
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault
-	}
 	return &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", object.Name, r.last), Namespace: namespace},
+		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", object.Name, r.last), Namespace: cmp.Or(object.Namespace, metav1.NamespaceDefault)},
 		InvolvedObject: *object,
 		Source:         r.source, ReportingController: r.source.Component,
 		Type: e.Type, Reason: e.Reason, Message: e.Message,
@@ -97,18 +122,11 @@ func (r *Recorder) event(object *corev1.ObjectReference, e Event) *corev1.Event 
 	}
 }
 
-func (r *Recorder) signal() {
-	select {
-	case r.more <- struct{}{}:
-	default:
-	}
-}
-
 // Shutdown returns when what was emitted is written, or when ctx ends.
 func (r *Recorder) Shutdown(ctx context.Context) {
 	r.mu.Lock()
 	r.closing = true
-	r.signal()
+	r.changed.Signal()
 	r.mu.Unlock()
 	select {
 	case <-r.done:
@@ -118,21 +136,19 @@ func (r *Recorder) Shutdown(ctx context.Context) {
 
 func (r *Recorder) run(ctx context.Context) {
 	defer close(r.done)
-	for range r.more {
-		for {
-			r.mu.Lock()
-			queue, closing := r.queue, r.closing
-			r.queue = nil
-			r.mu.Unlock()
-			for _, e := range queue {
-				r.write(ctx, e)
-			}
-			if len(queue) == 0 && closing {
-				return
-			}
-			if len(queue) == 0 {
-				break
-			}
+	for {
+		r.mu.Lock()
+		for len(r.queue) == 0 && !r.closing {
+			r.changed.Wait()
+		}
+		queue := r.queue
+		r.queue = nil
+		r.mu.Unlock()
+		for _, e := range queue {
+			r.write(ctx, e)
+		}
+		if len(queue) == 0 {
+			return
 		}
 	}
 }
@@ -146,14 +162,10 @@ func (r *Recorder) write(ctx context.Context, e *corev1.Event) {
 	var written *corev1.Event
 	var last error
 	err = wait.ExponentialBackoffWithContext(ctx, retry, func(ctx context.Context) (bool, error) {
-		written, last = r.send(ctx, result)
-		if last == nil {
-			return true, nil
-		}
-		if final(last) {
+		if written, last = r.send(ctx, result); isFinal(last) {
 			return false, last
 		}
-		return false, nil
+		return last == nil, nil
 	})
 	if err != nil {
 		log.Log.Error(last, "an event can't be written", "reason", e.Reason, "message", e.Message)
@@ -162,8 +174,8 @@ func (r *Recorder) write(ctx context.Context, e *corev1.Event) {
 	r.correlator.UpdateState(written)
 }
 
-// final reports whether the API server has refused something that it will refuse again.
-func final(err error) bool {
+// isFinal reports whether the API server has refused something that it will refuse again.
+func isFinal(err error) bool {
 	answered := apierrors.ReasonForError(err) != metav1.StatusReasonUnknown
 	passing := apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
 		apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)

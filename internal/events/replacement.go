@@ -6,24 +6,29 @@ import (
 	"cmp"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"moult.dev/moult/api/v1alpha1"
+)
+
+// The Events of a NodeRollout that replaces machines.
+var (
+	// MachineAdopted: Ducklett had begun to replace this node, and the rollout continues.
+	MachineAdopted = saying[nodeRollout](normal, "Adopted", "Node %s is taken over from Ducklett in the middle of its replacement")
+	// MachineFailed: a turn failed.
+	MachineFailed = HostFailed
+	// ScaleSetWell: the cloud answers for a scale set again.
+	ScaleSetWell = saying[nodeRollout](normal, "ScaleSetWell", "Scale set %s can be changed again")
+	// RollbackImpossible: the previous image can't be restored.
+	RollbackImpossible = saying[nodeRollout](warning, "RollbackImpossible", "More turns have failed than the strategy allows, and no image is restored: %s")
 )
 
 // MachinesStarted: the machines of these nodes are being replaced.
 func MachinesStarted(r *v1alpha1.NodeRollout, nodes []string) Event {
-	return Event{r, corev1.EventTypeNormal, "Started", "The machines of Nodes " + some(nodes) + " are being replaced"}
+	return Event{r, normal, "Started", "The machines of Nodes " + some(nodes) + " are being replaced"}
 }
 
-// MachineAdopted: a node is taken over that Ducklett was replacing.
-func MachineAdopted(r *v1alpha1.NodeRollout, node string) Event {
-	return Event{r, corev1.EventTypeNormal, "Adopted", "Node " + node + " is taken over from Ducklett in the middle of its replacement"}
-}
-
-// MachineAdded: a machine has come that takes the place of a node's.
+// MachineAdded: a replacement was added.
 func MachineAdded(r *v1alpha1.NodeRollout, t *v1alpha1.MachineTurn) Event {
-	return Event{r, corev1.EventTypeNormal, "MachineAdded", fmt.Sprintf("Machine %s of scale set %s takes the place of %s",
+	return Event{r, normal, "MachineAdded", fmt.Sprintf("Machine %s of scale set %s takes the place of %s",
 		t.Replacement, t.ScaleSet, cmp.Or(t.Node, t.Machine, "one that is gone"))}
 }
 
@@ -33,49 +38,34 @@ func MachineDraining(r *v1alpha1.NodeRollout, t *v1alpha1.MachineTurn) Event {
 	if t.ReplacementNode != "" {
 		text += ": its replacement, Node " + t.ReplacementNode + ", is ready"
 	}
-	return Event{r, corev1.EventTypeNormal, "Draining", text}
+	return Event{r, normal, "Draining", text}
 }
 
-// MachineDeleted: the machine of a node is gone, and the node with it; or it never had one. before is the turn as it was.
+// MachineDeleted: a machine and its node are gone. before is the turn as it was; it may have had no node.
 func MachineDeleted(r *v1alpha1.NodeRollout, t, before *v1alpha1.MachineTurn) Event {
 	what := "The machine of Node " + before.Node
 	if before.Node == "" {
 		what = "Machine " + before.Machine + ", which has no Node,"
 	}
-	return Event{r, corev1.EventTypeNormal, "MachineDeleted", fmt.Sprintf("%s in scale set %s is deleted", what, t.ScaleSet)}
+	return Event{r, normal, "MachineDeleted", fmt.Sprintf("%s in scale set %s is deleted", what, t.ScaleSet)}
 }
 
-// MachineReplaced: the turn is over.
+// MachineReplaced: the turn has ended.
 func MachineReplaced(r *v1alpha1.NodeRollout, t *v1alpha1.MachineTurn) Event {
-	return Event{r, corev1.EventTypeNormal, "Updated", fmt.Sprintf("Node %s of scale set %s has taken its place, and is well", cmp.Or(t.ReplacementNode, t.Replacement), t.ScaleSet)}
+	return Event{r, normal, "Updated", fmt.Sprintf("Node %s of scale set %s has taken its place, and is well", cmp.Or(t.ReplacementNode, t.Replacement), t.ScaleSet)}
 }
 
-// MachineDiscarded: a machine is taken back that was to take a place.
+// MachineDiscarded: a replacement is deleted, because the turn is no longer wanted.
 func MachineDiscarded(r *v1alpha1.NodeRollout, t *v1alpha1.MachineTurn, why string) Event {
-	return Event{r, corev1.EventTypeNormal, "MachineDiscarded", fmt.Sprintf("Machine %s of scale set %s is deleted again: %s", t.Replacement, t.ScaleSet, why)}
+	return Event{r, normal, "MachineDiscarded", fmt.Sprintf("Machine %s of scale set %s is deleted again: %s", t.Replacement, t.ScaleSet, why)}
 }
 
-// MachineFailed: a turn failed.
-func MachineFailed(r *v1alpha1.NodeRollout, why string) Event {
-	return Event{r, corev1.EventTypeWarning, "Failed", why}
-}
-
-// ScaleSetTrouble: a scale set can't be looked at or changed.
+// ScaleSetTrouble: a scale set can't be read or changed.
 func ScaleSetTrouble(r *v1alpha1.NodeRollout, s *v1alpha1.ScaleSetStatus) Event {
-	return Event{r, corev1.EventTypeWarning, string(s.Reason), "Scale set " + s.Name + ": " + s.Message}
+	return Event{r, warning, string(s.Reason), "Scale set " + s.Name + ": " + s.Message}
 }
 
-// ScaleSetWell: a scale set can be looked at and changed again.
-func ScaleSetWell(r *v1alpha1.NodeRollout, name string) Event {
-	return Event{r, corev1.EventTypeNormal, "ScaleSetWell", "Scale set " + name + " can be changed again"}
-}
-
-// RollbackImpossible: the image before is to be put back, and can't be.
-func RollbackImpossible(r *v1alpha1.NodeRollout, why string) Event {
-	return Event{r, corev1.EventTypeWarning, "RollbackImpossible", "More turns have failed than the strategy bears, and no image is put back: " + why}
-}
-
-// RolledBack: the image before has been put back.
+// RolledBack: the previous image is restored.
 func RolledBack(r *v1alpha1.NodeRollout, set, from, to string) Event {
-	return Event{r, corev1.EventTypeWarning, "RolledBack", fmt.Sprintf("Scale set %s has got image %s back: more turns have failed with %s than the strategy bears", set, to, from)}
+	return Event{r, warning, "RolledBack", fmt.Sprintf("Scale set %s has image %s again: more turns have failed with %s than the strategy allows", set, to, from)}
 }

@@ -23,7 +23,7 @@ func TestReplacementEvents(t *testing.T) {
 		"Warning Failed it broke":                                 MachineFailed(r, "it broke"),
 		"Warning CloudQuota Scale set pool: no cores":             ScaleSetTrouble(r, &v1alpha1.ScaleSetStatus{Name: "pool", Reason: v1alpha1.ReasonCloudQuota, Message: "no cores"}),
 		"Normal ScaleSetWell Scale set pool can be changed again": ScaleSetWell(r, "pool"),
-		"Warning RolledBack Scale set pool has got image one back: more turns have failed with two than the strategy bears": RolledBack(r, "pool", "two", "one"),
+		"Warning RolledBack Scale set pool has image one again: more turns have failed with two than the strategy allows": RolledBack(r, "pool", "two", "one"),
 	} {
 		if got := e.Type + " " + e.Reason + " " + e.Message; got != want {
 			t.Errorf("%s, want %s", got, want)

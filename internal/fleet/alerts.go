@@ -15,7 +15,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// alerts knows which alerts Prometheus has, by budget. A poller asks for each, in the background.
+// alerts holds the alerts of Prometheus, by budget. One poller for each budget queries them in the background.
 type alerts struct {
 	gates *gates
 
@@ -23,7 +23,7 @@ type alerts struct {
 	pollers map[string]*poller
 }
 
-// poller asks Prometheus for one budget.
+// poller queries Prometheus for one budget.
 type poller struct {
 	gates *gates
 	rule  *alertsRule
@@ -31,19 +31,18 @@ type poller struct {
 	ended chan struct{}
 
 	mu sync.Mutex
-	// asked is true once it has been tried.
+	// asked is true after the first query.
 	asked bool
-	// answered is when the last answer came that made sense, and active what it said: how often each alert is there.
+	// answered is the time of the last valid answer, and active its number of alerts by name.
 	answered time.Time
 	active   map[string]int
-	// err says why there was no answer since.
+	// err is the error of the last query, if it failed.
 	err error
 }
 
 func newAlerts(g *gates) *alerts { return &alerts{gates: g, pollers: map[string]*poller{}} }
 
-// Poll sees to it that Prometheus is asked for a budget as its alerts gate says, or not at all if it has none. It is for the
-// leader alone to call.
+// Poll starts the poller of a budget's alerts gate, or stops it if the budget has none. Only the leader calls it.
 func (f *Fleet) Poll(from *v1alpha1.NodeDisruptionBudget) {
 	if r := f.gates.read(from); r.alerts != nil {
 		f.gates.alerts.poll(from.Name, r.alerts)
@@ -66,7 +65,7 @@ func (a *alerts) poll(budget string, rule *alertsRule) {
 	a.gates.start()
 }
 
-// serves reports whether the poller asks what a gate wants to know.
+// serves reports whether the poller's query is that of the gate.
 func (p *poller) serves(rule *alertsRule) bool {
 	return p.rule == rule || equality.Semantic.DeepEqual(p.rule.gate, rule.gate)
 }
@@ -80,8 +79,8 @@ func (a *alerts) stop(budget string) {
 	}
 }
 
-// take returns the pollers that are to be started now.
-func (a *alerts) take() []*poller {
+// takeNew returns the pollers to start now.
+func (a *alerts) takeNew() []*poller {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var next []*poller
@@ -94,7 +93,7 @@ func (a *alerts) take() []*poller {
 	return next
 }
 
-// run asks again and again, until ctx ends or the poller is stopped.
+// run queries repeatedly, until ctx ends or the poller is stopped.
 func (p *poller) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -107,25 +106,25 @@ func (p *poller) run(ctx context.Context) {
 	}()
 	from, err := newPrometheus(p.rule.gate.URL)
 	if err != nil {
-		p.note(nil, err)
+		p.store(nil, err)
 		return
 	}
 	defer from.close()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-clock.RealClock{}.After(p.ask(ctx, from)):
+		case <-clock.RealClock{}.After(p.query(ctx, from)):
 		}
 	}
 }
 
-// ask asks once, and says when to ask again: soon, if there was no answer.
-func (p *poller) ask(ctx context.Context, from *prometheus) (pause time.Duration) {
+// query queries once, and returns the pause until the next query. It is short after an error.
+func (p *poller) query(ctx context.Context, from *prometheus) (pause time.Duration) {
 	short, cancel := context.WithTimeout(ctx, p.rule.timeout)
 	defer cancel()
 	all, err := from.alerts(short)
 	if ctx.Err() == nil {
-		p.note(all, err)
+		p.store(all, err)
 	}
 	if err != nil {
 		return min(p.rule.interval, retryInterval)
@@ -133,8 +132,8 @@ func (p *poller) ask(ctx context.Context, from *prometheus) (pause time.Duration
 	return p.rule.interval
 }
 
-// note keeps an answer.
-func (p *poller) note(all []alert, err error) {
+// store keeps an answer.
+func (p *poller) store(all []alert, err error) {
 	active := map[string]int{}
 	for _, a := range all {
 		if (a.firing || !p.rule.gate.FiringOnly) && p.rule.matters(a.name) {
@@ -153,16 +152,16 @@ func (p *poller) note(all []alert, err error) {
 	}
 }
 
-// look says whether the gate is closed.
+// look adds to an answer whether the gate is closed.
 func (a *alerts) look(budget string, rule *alertsRule, to *answer) {
 	if p := a.of(budget, rule); p == nil {
-		to.close(v1alpha1.ReasonAlertsUnreachable, "Prometheus has not been asked yet")
+		to.close(v1alpha1.ReasonAlertsUnreachable, "Prometheus has not been queried yet")
 	} else if gate, why := p.closed(a.gates.clock.Now()); gate != "" && (gate != v1alpha1.ReasonAlertsUnreachable || rule.gate.WhenUnreachable != v1alpha1.UnreachableOpen) {
 		to.close(gate, why)
 	}
 }
 
-// of returns the poller of a budget, if it has asked.
+// of returns the poller of a budget, if it has queried.
 func (a *alerts) of(budget string, rule *alertsRule) *poller {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -178,7 +177,7 @@ func (a *alerts) of(budget string, rule *alertsRule) *poller {
 	return p
 }
 
-// Unreachable says why Prometheus does not answer a budget whose alerts gate is open all the same, or "".
+// Unreachable returns why Prometheus does not answer, for a budget whose alerts gate is open then; or "".
 func (f *Fleet) Unreachable(from *v1alpha1.NodeDisruptionBudget) string {
 	r := f.gates.read(from)
 	if r.alerts == nil || r.alerts.gate.WhenUnreachable != v1alpha1.UnreachableOpen {
@@ -194,14 +193,14 @@ func (f *Fleet) Unreachable(from *v1alpha1.NodeDisruptionBudget) string {
 	return ""
 }
 
-// closed says what the answers amount to. A good one counts for a while, though later ones fail to come.
+// closed returns why the gate is closed. A valid answer counts for some time if later queries fail.
 func (p *poller) closed(now time.Time) (gate v1alpha1.Reason, why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.answered.IsZero() || now.Sub(p.answered) > p.rule.patience() {
 		err := p.err
 		if err == nil {
-			err = fmt.Errorf("the last answer is of %s", p.answered.UTC().Format(time.RFC3339))
+			err = fmt.Errorf("the last answer was at %s", p.answered.UTC().Format(time.RFC3339))
 		}
 		return v1alpha1.ReasonAlertsUnreachable, "Prometheus does not answer: " + short(err.Error())
 	}

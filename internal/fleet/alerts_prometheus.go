@@ -19,16 +19,16 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// maxAnswer bounds an answer, in bytes: ten thousand alerts fit.
+// maxAnswer limits an answer, in bytes: ten thousand alerts fit.
 const maxAnswer = 16 << 20
 
-// alert is one that is pending or firing.
+// alert is a pending or firing alert.
 type alert struct {
 	name   string
 	firing bool
 }
 
-// prometheus is asked for alerts.
+// prometheus queries alerts.
 type prometheus struct {
 	api       promv1.API
 	transport *http.Transport
@@ -50,7 +50,7 @@ func newPrometheus(address string) (*prometheus, error) {
 
 func (p *prometheus) close() { p.transport.CloseIdleConnections() }
 
-// bounded reads no more of an answer than is sensible.
+// bounded limits the size of an answer to maxAnswer.
 type bounded struct{ next http.RoundTripper }
 
 func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -64,12 +64,12 @@ func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// alerts asks for the alerts that are pending or firing: by the series ALERTS, which every store of Prometheus' data has, or
-// where there are no queries, by the list of alerts.
+// alerts returns the pending and firing alerts. It queries the series ALERTS, which every compatible store has. A server
+// without queries is asked for its list of alerts.
 func (p *prometheus) alerts(ctx context.Context) ([]alert, error) {
 	value, warnings, _, err := p.api.Query(ctx, "ALERTS", time.Time{})
 	switch {
-	case notThere(err):
+	case isNotFound(err):
 		return p.listed(ctx)
 	case err != nil:
 		return nil, cause(err)
@@ -78,7 +78,7 @@ func (p *prometheus) alerts(ctx context.Context) ([]alert, error) {
 	}
 	series, ok := value.(model.Vector)
 	if !ok {
-		return nil, errors.New("the answer is no list of series")
+		return nil, errors.New("the answer is not a list of series")
 	}
 	var all []alert
 	for _, s := range series {
@@ -95,7 +95,7 @@ func (p *prometheus) listed(ctx context.Context) ([]alert, error) {
 		return nil, cause(err)
 	}
 	if result.Alerts == nil {
-		return nil, errors.New("the answer holds no list of alerts")
+		return nil, errors.New("the answer has no list of alerts")
 	}
 	var all []alert
 	for _, a := range result.Alerts {
@@ -106,16 +106,16 @@ func (p *prometheus) listed(ctx context.Context) ([]alert, error) {
 	return all, nil
 }
 
-// notThere reports whether the server knows no such endpoint.
-func notThere(err error) bool {
+// isNotFound reports whether the server does not have the endpoint.
+func isNotFound(err error) bool {
 	e, ok := errors.AsType[*promv1.Error](err)
 	return ok && e.Type == promv1.ErrClient && strings.HasSuffix(e.Msg, strconv.Itoa(http.StatusNotFound))
 }
 
-// cause is what a request failed of, without what differs each time, such as the port that it came from.
+// cause returns why a request failed, without parts that differ each time, such as the local port.
 func cause(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return errors.New("it takes too long")
+		return errors.New("the query timed out")
 	}
 	if inner, ok := errors.AsType[*url.Error](err); ok {
 		err = inner.Err

@@ -80,7 +80,7 @@ func listsOnly(body string) http.HandlerFunc {
 func (b *bench) asks(from *v1alpha1.NodeDisruptionBudget) string {
 	b.t.Helper()
 	b.Poll(from)
-	for _, p := range b.gates.alerts.take() {
+	for _, p := range b.gates.alerts.takeNew() {
 		ctx, cancel := context.WithCancel(b.t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { p.run(ctx) })
@@ -133,14 +133,14 @@ func TestAlertsGate(t *testing.T) {
 		"refused":           {answer: says(422, `{"status":"error","errorType":"execution","error":"too much"}`), want: unreachable + "execution: too much"},
 		"garbage":           {answer: says(200, "<html>"), want: unreachable + "bad_response: "},
 		"no data":           {answer: says(200, `{"status":"success"}`), want: unreachable},
-		"no vector":         {answer: says(200, `{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}`), want: unreachable + "the answer is no list of series"},
+		"no vector":         {answer: says(200, `{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}`), want: unreachable + "the answer is not a list of series"},
 		"part of it":        {answer: says(200, `{"status":"success","warnings":["a store is down"],"data":{"resultType":"vector","result":[]}}`), want: unreachable + "the answer may not be complete: a store is down"},
 		"endless":           {answer: says(200, vector(sample(strings.Repeat("x", maxAnswer), "firing", "1"))), want: unreachable + "bad_response: "},
 		"slow": {gate: ", intervalSeconds: 1", answer: func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body) // Only then does the server see that nobody waits any more.
 			<-r.Context().Done()
 		},
-			want: unreachable + "it takes too long"},
+			want: unreachable + "the query timed out"},
 		"open when unreachable": {gate: ", whenUnreachable: Open", answer: says(500, "oops")},
 		"no queries": {
 			answer: listsOnly(`{"status":"success","data":{"alerts":[{"labels":{"alertname":"A"},"state":"firing","value":"1"},{"labels":{"alertname":"B"},"state":"pending","value":"1"},{"labels":{"alertname":"C"},"state":"inactive","value":"0"}]}}`),
@@ -176,7 +176,7 @@ func TestAlertsGateOfNobody(t *testing.T) {
 // A good answer counts for some time after the next is due, and then no more.
 func TestAlertsGateAnswersAge(t *testing.T) {
 	for name, tc := range map[string]struct{ gate, late string }{
-		"closed": {"", "AlertsUnreachable: Prometheus does not answer: the last answer is of 2026-03-02T09:00:00Z"},
+		"closed": {"", "AlertsUnreachable: Prometheus does not answer: the last answer was at 2026-03-02T09:00:00Z"},
 		"open":   {", whenUnreachable: Open", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -218,18 +218,18 @@ func TestAlertsGateAsksAgain(t *testing.T) {
 		b := newBench(t)
 		from := budgetWith(t, fmt.Sprintf("{alerts: {url: '%s', intervalSeconds: %d}}", s.URL, tc.interval/time.Second))
 		b.Poll(from)
-		p := b.gates.alerts.take()[0]
+		p := b.gates.alerts.takeNew()[0]
 		at, err := newPrometheus(p.rule.gate.URL)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(at.close)
-		if pause := p.ask(t.Context(), at); pause != tc.interval {
+		if pause := p.query(t.Context(), at); pause != tc.interval {
 			t.Errorf("every %s: it is asked again after %s", tc.interval, pause)
 		}
 		s.set(says(500, "oops"))
 		b.clock.SetTime(morning.Add(tc.counts))
-		if pause := p.ask(t.Context(), at); pause != tc.again {
+		if pause := p.query(t.Context(), at); pause != tc.again {
 			t.Errorf("every %s: without an answer it is asked again after %s", tc.interval, pause)
 		}
 		if got := b.says(from); got != active {
@@ -247,7 +247,7 @@ func TestAlertsGateBearsAHitch(t *testing.T) {
 	b := newBench(t)
 	from := budgetWith(t, "{alerts: {url: 'http://127.0.0.1:1'}}")
 	b.Poll(from)
-	p := b.gates.alerts.take()[0]
+	p := b.gates.alerts.takeNew()[0]
 	for _, step := range []struct {
 		after time.Duration
 		all   []alert
@@ -263,7 +263,7 @@ func TestAlertsGateBearsAHitch(t *testing.T) {
 		{15 * time.Second, nil, nil, ""},
 	} {
 		b.clock.SetTime(b.clock.Now().Add(step.after))
-		p.note(step.all, step.err)
+		p.store(step.all, step.err)
 		if got := b.says(from); got != step.want {
 			t.Errorf("after %s: got %q, want %q", b.clock.Since(morning), got, step.want)
 		}
@@ -296,7 +296,7 @@ func TestPollersComeAndGo(t *testing.T) {
 
 	from.Generation++
 	from.Spec.Gates.Alerts.FiringOnly = true
-	if got := b.says(from); got != "AlertsUnreachable: Prometheus has not been asked yet" {
+	if got := b.says(from); got != "AlertsUnreachable: Prometheus has not been queried yet" {
 		t.Errorf("with another gate it says %q", got)
 	}
 	s.set(says(200, vector(sample("A", "firing", "1"))))

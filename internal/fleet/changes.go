@@ -16,20 +16,20 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// changes tells those who wait for a budget that something may have changed.
+// changes notifies listeners when something that affects a budget may have changed.
 type changes struct {
 	mu        sync.RWMutex
 	listeners []func()
 }
 
-// OnChange calls f, from then on, whenever a budget, what a budget counts, or a gate has changed. It must return at once.
+// OnChange calls f whenever a budget, what a budget counts, or a gate has changed. f must return at once.
 func (c *changes) OnChange(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.listeners = append(c.listeners, f)
 }
 
-// Changed tells all listeners.
+// Changed notifies all listeners.
 func (c *changes) Changed() {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -38,7 +38,7 @@ func (c *changes) Changed() {
 	}
 }
 
-// Watch makes the fleet notice what changes in the cache.
+// Watch notifies the listeners of changes in the cache.
 func (f *Fleet) Watch(ctx context.Context, from cache.Informers) error {
 	nodes, err := from.GetInformer(ctx, &corev1.Node{})
 	if err != nil {
@@ -72,14 +72,14 @@ func (f *Fleet) whenChanged(changed func(old, now any) bool) toolscache.Resource
 	}
 }
 
-// nodeChanged reports whether what budgets look at of a Node differs.
+// nodeChanged reports whether the relevant fields of a Node differ.
 func nodeChanged(old, now any) bool {
 	a, okA := old.(*corev1.Node)
 	b, okB := now.(*corev1.Node)
 	return !okA || !okB || NodeChanged(a, b)
 }
 
-// NodeChanged reports whether what a decision looks at of a Node, which is trimmed, differs.
+// NodeChanged reports whether the fields of a trimmed Node that decisions need differ.
 func NodeChanged(a, b *corev1.Node) bool {
 	return a.Spec.Unschedulable != b.Spec.Unschedulable || a.Spec.ProviderID != b.Spec.ProviderID || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) ||
 		a.Status.NodeInfo.BootID != b.Status.NodeInfo.BootID || a.Status.NodeInfo.OSImage != b.Status.NodeInfo.OSImage ||

@@ -19,41 +19,41 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Fleet is what the caches show of the cluster.
+// Fleet is the state of the cluster in the caches.
 type Fleet struct {
 	clock  clock.PassiveClock
 	client client.Client
 	gates  *gates
 	nodes  nodes
-	// store holds the Nodes themselves, if Watch has found it, and absent finds Nodes that are counted though they are not there.
+	// store holds the Nodes, if Watch has found it. absent returns deleted Nodes that budgets still count.
 	store  toolscache.Store
 	absent func(context.Context) ([]*corev1.Node, error)
 	changes
 
-	// admission is held from looking at the nodes until the claims that follow from that are written.
+	// admission is held from the snapshot until the claims of its decision are written.
 	admission sync.Mutex
 }
 
-// New returns a fleet. The client reads nodes and budgets from a cache that shows its own writes; pods, which may be nil,
-// reads the pods of all namespaces, and is asked only where a budget or a strategy needs it.
+// New returns a fleet. The client reads nodes and budgets from a cache that shows its own writes. pods, which may be nil,
+// reads the pods of all namespaces. It is used only if a budget or a strategy needs it.
 func New(clk clock.PassiveClock, c client.Client, pods client.Reader) *Fleet {
 	return &Fleet{clock: clk, client: c, gates: newGates(clk, c, pods)}
 }
 
-// Snapshot is the fleet at one moment. What it points to is never changed.
+// Snapshot is the fleet at one moment. It and its objects must not be changed.
 type Snapshot struct {
 	rollout.Fleet
 	// Objects are the Nodes, by name.
 	Objects []*corev1.Node
-	// Claimed names the nodes that have claims, in no order.
+	// Claimed names the nodes that have claims, unsorted.
 	Claimed []string
-	// Version is another whenever the Nodes are others.
+	// Version changes whenever the Nodes change.
 	Version uint64
-	// SharedHostnames are values of the label kubernetes.io/hostname that more than one of them has.
+	// SharedHostnames are values of the label kubernetes.io/hostname that several Nodes have.
 	SharedHostnames map[string]bool
 }
 
-// Snapshot looks at the fleet.
+// Snapshot returns the fleet now.
 func (f *Fleet) Snapshot(ctx context.Context) (Snapshot, error) {
 	objects, err := f.list(ctx)
 	if err != nil {
@@ -75,14 +75,14 @@ func (f *Fleet) Snapshot(ctx context.Context) (Snapshot, error) {
 	return f.nodes.with(s, absent), nil
 }
 
-// AlsoCounts lets budgets count Nodes that are not there: machines of theirs were deleted and others are to come. They are in a snapshot's Nodes
-// alone, and not where there is one of that name. It is called once, before anything looks at the fleet.
+// AlsoCounts lets budgets count deleted Nodes whose replacements do not exist yet. They are only in a snapshot's Nodes, and
+// not if a Node of that name exists. It is called once, before the first snapshot.
 func (f *Fleet) AlsoCounts(absent func(context.Context) ([]*corev1.Node, error)) {
 	f.absent, f.gates.absent = absent, absent
 }
 
-// Admit lets one rollout at a time decide and claim: decide gets a fleet that shows all claims made so far, and has written
-// its own when it returns.
+// Admit lets one rollout at a time decide and claim. decide receives a snapshot with all earlier claims, and writes its own
+// before it returns.
 func (f *Fleet) Admit(ctx context.Context, decide func(Snapshot) error) error {
 	f.admission.Lock()
 	defer f.admission.Unlock()
@@ -93,16 +93,16 @@ func (f *Fleet) Admit(ctx context.Context, decide func(Snapshot) error) error {
 	return decide(s)
 }
 
-// Elapsed reports whether the clock may have changed a decision since it was made: windows and what the API tells of times change by whole
-// seconds.
+// Elapsed reports whether the clock may have changed a decision: windows and times in the API change by whole seconds.
 func Elapsed(decided, now time.Time) bool { return decided.Unix() != now.Unix() }
 
-// list returns the Nodes of the cache, in no order, with everything in them that this process has written.
+// list returns the Nodes of the cache, unsorted, with all writes of this process.
 func (f *Fleet) list(ctx context.Context) ([]*corev1.Node, error) {
 	var nodes corev1.NodeList
 	opts := []client.ListOption{client.UnsafeDisableDeepCopy}
 	if f.store != nil {
-		// The client waits until the cache shows this process's writes. To copy thousands of Nodes takes longer than to decide.
+		// This call waits until the cache shows this process's writes. It reads one Node, because a copy of thousands takes
+		// longer than a decision.
 		opts = append(opts, client.Limit(1))
 	}
 	if err := f.client.List(ctx, &nodes, opts...); err != nil {
@@ -125,7 +125,7 @@ func (f *Fleet) list(ctx context.Context) ([]*corev1.Node, error) {
 	return objects, nil
 }
 
-// budgets reads the budgets, by name.
+// budgets returns the budgets, sorted by name.
 func (f *Fleet) budgets(ctx context.Context) ([]rollout.Budget, error) {
 	var list v1alpha1.NodeDisruptionBudgetList
 	if err := f.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -141,7 +141,7 @@ func (f *Fleet) budgets(ctx context.Context) ([]rollout.Budget, error) {
 	return budgets, nil
 }
 
-// Budget is one budget with the gates that are closed now.
+// Budget returns a budget with the gates that are closed now.
 func (f *Fleet) Budget(ctx context.Context, from *v1alpha1.NodeDisruptionBudget) rollout.Budget {
 	b := rollout.NewBudget(from)
 	f.gates.look(ctx, from, &b)

@@ -19,24 +19,25 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// gates knows which gates of which budget are closed. All that it looks at is in memory: watches and pollers, which are
-// started when a budget first needs them, write it there, and until they have, a gate is closed.
+// gates computes which gates of each budget are closed. It reads only memory. Watches and pollers fill it; they start when
+// a budget first needs them. Until their first result a gate is closed.
 type gates struct {
 	clock      clock.PassiveClock
 	client     client.Client
-	namespaces *namespaces
-	workloads  *workloads
-	pods       *pods
+	namespaces *watch
+	pods       *watch
+	workloads  map[string]*watch
+	watches    []*watch // all of them
+	evictions  evictions
 	alerts     *alerts
-	records    records
 	absent     func(context.Context) ([]*corev1.Node, error)
 
-	// changed tells all who wait for a budget; noticed tells who looks for them whether an answer differs.
+	// changed wakes all rollouts that wait for a budget; noticed wakes the listeners that compute the answers again.
 	changed func()
 	noticed changes
-	// version counts what was noticed: an answer that nothing newer can change is given again.
+	// version counts changes: an answer is valid until the next change.
 	version atomic.Uint64
-	// started is given a token when there are watches or pollers to start.
+	// started receives a token when there are watches or pollers to start.
 	started chan struct{}
 
 	mu    sync.Mutex
@@ -44,45 +45,38 @@ type gates struct {
 }
 
 func newGates(clk clock.PassiveClock, c client.Client, pods client.Reader) *gates {
-	g := &gates{clock: clk, client: c, changed: func() {}, started: make(chan struct{}, 1), rules: map[string]*rules{}}
+	g := &gates{
+		clock: clk, client: c, changed: func() {}, started: make(chan struct{}, 1), rules: map[string]*rules{}, evictions: evictions{count: map[string]int{}},
+	}
 	g.version.Store(1)
-	g.namespaces = newNamespaces(g)
-	g.workloads = newWorkloads(g)
-	g.pods = newPods(g)
-	g.alerts = newAlerts(g)
+	g.namespaces, g.pods, g.workloads, g.alerts = newNamespaces(g), newPods(g), newWorkloads(g), newAlerts(g)
+	g.watches = append(slices.Collect(maps.Values(g.workloads)), g.namespaces, g.pods)
 	if from, ok := pods.(cache.Informers); ok {
-		g.pods.watch.from = from
+		g.pods.from = from
 	}
 	return g
 }
 
-// OnGates calls f, from then on, whenever something was noticed that may open or close a gate. It must return at once, and
-// see to it that the budgets are looked at soon: whoever looks first finds out whether an answer differs, and tells all.
+// OnGates calls notice after every change that may open or close a gate. notice must return at once and have the budgets
+// computed soon. The first computation with another answer wakes all waiting rollouts.
 func (f *Fleet) OnGates(notice func()) { f.gates.noticed.OnChange(notice) }
 
-// notice is called after something was noticed.
+// notice is called after a change that may open or close a gate.
 func (g *gates) notice() {
 	g.version.Add(1)
 	g.noticed.Changed()
 }
 
-// Forget drops what is remembered of a budget that is gone, and no longer asks Prometheus for it.
+// Forget drops the state of a deleted budget, and stops its poller.
 func (f *Fleet) Forget(budget string) {
 	g := f.gates
 	g.alerts.stop(budget)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.drop(budget)
+	delete(g.rules, budget)
 }
 
-func (g *gates) drop(budget string) {
-	if r := g.rules[budget]; r != nil {
-		g.pods.forget(r.pods)
-		delete(g.rules, budget)
-	}
-}
-
-// answer is which gates of a budget are closed. It is replaced, never changed.
+// answer is the closed gates of a budget. It is replaced, never changed.
 type answer struct {
 	blocks []rollout.Block
 	nodes  map[string]rollout.Block
@@ -96,23 +90,22 @@ func (a *answer) equal(b *answer) bool {
 	return slices.Equal(a.blocks, b.blocks) && maps.Equal(a.nodes, b.nodes)
 }
 
-// look adds to a budget which of its gates are closed now.
+// look adds the gates that are closed now to a budget.
 func (g *gates) look(ctx context.Context, from *v1alpha1.NodeDisruptionBudget, b *rollout.Budget) {
 	r := g.read(from)
 	if r.problem != "" {
-		// All of its nodes are blocked by that.
+		// An invalid budget blocks all its nodes.
 		if b.Error == "" {
 			b.Error = r.problem
 		}
 		return
 	}
 	var a answer
+	found := r.found(g)
 	if r.workloads != nil {
-		g.workloads.look(ctx, r.workloads, b.Selector, &a)
+		g.closedByWorkloads(ctx, r.workloads, found.missing, b.Selector, &a)
 	}
-	if len(r.pods) > 0 {
-		g.pods.look(r, &a)
-	}
+	a.blocks, a.nodes = append(a.blocks, found.pods.blocks...), found.pods.nodes
 	if r.alerts != nil {
 		g.alerts.look(from.Name, r.alerts, &a)
 	}
@@ -126,20 +119,49 @@ func (g *gates) look(ctx context.Context, from *v1alpha1.NodeDisruptionBudget, b
 type rules struct {
 	uid        types.UID
 	generation int64
-	// problem says what can't be understood; nothing else is set then.
+	// problem says what is invalid; nothing else is set then.
 	problem   string
 	workloads *workloadsRule
-	pods      []*podsRule
+	pods      []rollout.PodsGate
 	alerts    *alertsRule
 
-	mu   sync.Mutex
-	last *answer
-	// podsSeen is the version that podsLast was made of.
-	podsSeen uint64
-	podsLast *answer
+	mu     sync.Mutex
+	last   *answer
+	latest found
 }
 
-// differs notes an answer, and reports whether it is another than the last one.
+// found is the result of the pod and workload gates, at one version.
+type found struct {
+	version uint64
+	missing []string // workloads
+	pods    answer
+}
+
+// found checks all pods and workloads again after a relevant change.
+func (r *rules) found(g *gates) found {
+	version := g.version.Load()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.latest.version == version {
+		return r.latest
+	}
+	r.latest = found{version: version}
+	if r.workloads != nil && g.unknownWorkloads(r.workloads) == "" {
+		r.latest.missing = g.missingSelected(r.workloads)
+	}
+	if len(r.pods) > 0 {
+		r.latest.pods = g.closedByPods(r)
+	}
+	return r.latest
+}
+
+// byNamespace reports whether a gate selects by the labels of namespaces.
+func (r *rules) byNamespace() bool {
+	return r.workloads != nil && r.workloads.namespaces != nil ||
+		slices.ContainsFunc(r.pods, func(g rollout.PodsGate) bool { return g.Namespaces != nil })
+}
+
+// differs stores an answer, and reports whether it differs from the last one.
 func (r *rules) differs(a answer) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,7 +177,6 @@ func (g *gates) read(from *v1alpha1.NodeDisruptionBudget) *rules {
 	if r := g.rules[from.Name]; r != nil && r.uid == from.UID && r.generation == from.Generation {
 		return r
 	}
-	g.drop(from.Name)
 	r := &rules{uid: from.UID, generation: from.Generation}
 	if gates := from.Spec.Gates; gates != nil {
 		if err := r.parse(gates); err != nil {
@@ -167,20 +188,17 @@ func (g *gates) read(from *v1alpha1.NodeDisruptionBudget) *rules {
 	return r
 }
 
-// need starts what these gates look at.
+// need starts the watches that these gates need.
 func (g *gates) need(r *rules) {
-	byNamespace := r.workloads != nil && r.workloads.namespaces != nil
 	if r.workloads != nil {
-		for _, w := range g.workloads.watches {
+		for _, w := range g.workloads {
 			w.want()
 		}
 	}
-	for _, rule := range r.pods {
-		byNamespace = byNamespace || rule.namespaces != nil
-		g.pods.watch.want()
-		g.pods.add(rule)
+	if len(r.pods) > 0 {
+		g.pods.want()
 	}
-	if byNamespace {
-		g.namespaces.watch.want()
+	if r.byNamespace() {
+		g.namespaces.want()
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// CacheOptions bounds the manager's cache to the fields that the fleet looks at. What is watched only for a gate stands here
-// too: its watch is not opened before.
+// CacheOptions limits the manager's cache to the fields that the fleet needs. It includes kinds that only gates watch;
+// their watches open when a gate needs them.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&corev1.Node{}:                   {Transform: TrimNode},
@@ -26,7 +26,7 @@ func CacheOptions() map[client.Object]cache.ByObject {
 	}
 }
 
-// TrimWorkload keeps of a workload how many pods it wants and has, and of a Namespace the labels.
+// TrimWorkload keeps the desired and available pods of a workload, and the labels of a Namespace.
 func TrimWorkload(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Namespace:

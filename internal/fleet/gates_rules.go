@@ -7,10 +7,10 @@ import (
 	"regexp"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
 )
 
 // parse reads a budget's gates. The error names the field.
@@ -18,23 +18,15 @@ func (r *rules) parse(from *v1alpha1.Gates) error {
 	var err error
 	if w := from.Workloads; w != nil {
 		r.workloads = &workloadsRule{}
-		if r.workloads.selector, err = selector(w.Selector); err != nil {
+		if r.workloads.selector, err = rollout.NewSelector(w.Selector); err != nil {
 			return fmt.Errorf("workloads.selector: %w", err)
 		}
-		if r.workloads.namespaces, err = selector(w.NamespaceSelector); err != nil {
+		if r.workloads.namespaces, err = rollout.NewSelector(w.NamespaceSelector); err != nil {
 			return fmt.Errorf("workloads.namespaceSelector: %w", err)
 		}
 	}
-	for i := range from.Pods {
-		p := &from.Pods[i]
-		rule := &podsRule{cluster: p.Scope == v1alpha1.PodsInCluster}
-		if rule.selector, err = selector(&p.Selector); err != nil {
-			return fmt.Errorf("pods[%d].selector: %w", i, err)
-		}
-		if rule.namespaces, err = selector(p.NamespaceSelector); err != nil {
-			return fmt.Errorf("pods[%d].namespaceSelector: %w", i, err)
-		}
-		r.pods = append(r.pods, rule)
+	if r.pods, err = rollout.NewPodsGates(from.Pods); err != nil {
+		return err
 	}
 	if a := from.Alerts; a != nil {
 		if r.alerts, err = newAlertsRule(a); err != nil {
@@ -44,27 +36,12 @@ func (r *rules) parse(from *v1alpha1.Gates) error {
 	return nil
 }
 
-// selector reads a selector; nil is one that selects everything.
-func selector(from *metav1.LabelSelector) (labels.Selector, error) {
-	if from == nil {
-		return nil, nil
-	}
-	s, err := metav1.LabelSelectorAsSelector(from)
-	if err != nil {
-		return nil, err
-	}
-	if s.Empty() {
-		return nil, nil
-	}
-	return s, nil
-}
-
 func selects(s labels.Selector, set map[string]string) bool {
 	return s == nil || s.Matches(labels.Set(set))
 }
 
-// How often Prometheus is asked, at least so soon again when it did not answer, and for how long it may think about that; and for how long
-// an answer that is overdue is waited for.
+// The interval of queries to Prometheus, the longest interval after an error, the longest timeout of a query, and the
+// longest grace for an overdue answer.
 const (
 	defaultInterval = 15 * time.Second
 	retryInterval   = 15 * time.Second
@@ -89,7 +66,7 @@ func newAlertsRule(from *v1alpha1.AlertsGate) (*alertsRule, error) {
 		if e.from == "" {
 			continue
 		}
-		// By itself first, so that it can't close the group that anchors it.
+		// Compiled without the anchors first, so that it can't close their group.
 		if _, err := regexp.Compile(e.from); err != nil {
 			return nil, fmt.Errorf("%s: %w", e.field, err)
 		}
@@ -113,7 +90,7 @@ func (r *alertsRule) matters(name string) bool {
 	return true
 }
 
-// patience is for how long an answer counts: until the next, and for some time in which that may be asked for again.
+// patience is how long an answer is valid: one interval, and a grace for another query.
 func (r *alertsRule) patience() time.Duration {
 	return r.interval + min(r.interval, longestGrace) + r.timeout
 }

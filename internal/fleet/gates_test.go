@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -44,12 +46,15 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	b.Client = clientfake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithIndex(&corev1.Node{}, IndexEvicted, Evicted).Build()
 	b.Fleet = New(b.clock, b.Client, nil)
 	b.gates.changed = func() { b.told++ }
+	for _, w := range b.gates.watches {
+		w.store = toolscache.NewStore(toolscache.MetaNamespaceKeyFunc)
+	}
 	return b
 }
 
 // synced lets all watches know everything.
 func (b *bench) synced() *bench {
-	for _, w := range b.gates.watches() {
+	for _, w := range b.gates.watches {
 		w.synced = true
 	}
 	b.gates.notice()
@@ -58,13 +63,27 @@ func (b *bench) synced() *bench {
 
 // sees feeds objects to the watches, as informers do.
 func (b *bench) sees(objects ...client.Object) *bench {
+	b.t.Helper()
 	for _, o := range objects {
-		b.watch(o).handler().OnAdd(o, false)
+		w := b.watch(o)
+		old, known, err := w.store.Get(o)
+		if err := errors.Join(err, w.store.Add(o)); err != nil {
+			b.t.Fatal(err)
+		}
+		if known {
+			w.handler().OnUpdate(old, o)
+		} else {
+			w.handler().OnAdd(o, false)
+		}
 	}
 	return b
 }
 
 func (b *bench) loses(o client.Object) *bench {
+	b.t.Helper()
+	if err := b.watch(o).store.Delete(o); err != nil {
+		b.t.Fatal(err)
+	}
 	b.watch(o).handler().OnDelete(o)
 	return b
 }
@@ -72,11 +91,11 @@ func (b *bench) loses(o client.Object) *bench {
 func (b *bench) watch(o client.Object) *watch {
 	switch o.(type) {
 	case *corev1.Pod:
-		return b.gates.pods.watch
+		return b.gates.pods
 	case *corev1.Namespace:
-		return b.gates.namespaces.watch
+		return b.gates.namespaces
 	}
-	return b.gates.workloads.watches[0] // All kinds of workloads are treated alike.
+	return b.gates.workloads[reflect.TypeOf(o).Elem().Name()]
 }
 
 // looks at a budget with these gates, in YAML.
@@ -120,22 +139,23 @@ func TestGatesAreClosedUntilTheyKnow(t *testing.T) {
 	b := newBench(t)
 	all := "{workloads: {}, pods: [{selector: {}, namespaceSelector: {matchLabels: {a: b}}}], alerts: {url: 'http://p', whenUnreachable: Open}}"
 	want := []rollout.Block{
-		{Gate: v1alpha1.ReasonWorkloadsUnavailable, Message: "deployments are being read"},
+		{Gate: v1alpha1.ReasonWorkloadsUnavailable, Message: "daemonsets are being read"},
 		{Gate: v1alpha1.ReasonPodsBlock, Message: "pods are being read"},
-		{Gate: v1alpha1.ReasonAlertsUnreachable, Message: "Prometheus has not been asked yet"},
+		{Gate: v1alpha1.ReasonAlertsUnreachable, Message: "Prometheus has not been queried yet"},
 	}
 	if diff := cmp.Diff(want, b.looks(all).Blocks); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	for _, w := range b.gates.watches() {
+	for _, w := range b.gates.watches {
 		if !w.wanted {
-			t.Errorf("nobody reads the %s", w.what)
+			t.Errorf("nobody reads the %s", w.kind)
 		}
 	}
-	b.gates.workloads.watches[4].problem = "reading replicationcontrollers, forbidden"
-	for _, w := range append(b.gates.workloads.watches[:4:4], b.gates.pods.watch) {
-		w.synced = true
+	for _, w := range b.gates.watches {
+		w.synced = w != b.gates.namespaces && w.kind != "replicationcontrollers"
 	}
+	b.gates.workloads["ReplicationController"].problem = "reading replicationcontrollers, forbidden"
+	b.gates.notice()
 	want[0].Message, want[1].Message = "reading replicationcontrollers, forbidden", "namespaces are being read"
 	if diff := cmp.Diff(want, b.looks(all).Blocks); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -152,15 +172,15 @@ func TestGatesWatchNothingUnasked(t *testing.T) {
 		b.looks(gates)
 		b.Forget("all")
 	}
-	for _, w := range b.gates.watches() {
+	for _, w := range b.gates.watches {
 		if w.wanted {
-			t.Errorf("the %s are read", w.what)
+			t.Errorf("the %s are read", w.kind)
 		}
 	}
 	b.looks("{pods: [{selector: {}}]}")
-	for _, w := range b.gates.watches() {
-		if w.wanted != (w == b.gates.pods.watch) {
-			t.Errorf("that the %s are read is %t", w.what, w.wanted)
+	for _, w := range b.gates.watches {
+		if w.wanted != (w == b.gates.pods) {
+			t.Errorf("that the %s are read is %t", w.kind, w.wanted)
 		}
 	}
 }
@@ -234,11 +254,8 @@ func TestGatesOfABudgetThatChanges(t *testing.T) {
 	if got := blocks(); got != 1 {
 		t.Errorf("%d blocks of the new one", got)
 	}
-	if got := len(b.gates.pods.selected); got != 1 {
-		t.Errorf("%d rules are remembered", got)
-	}
 	b.Forget(from.Name)
-	if got := len(b.gates.pods.selected) + len(b.gates.rules); got != 0 {
+	if got := len(b.gates.rules); got != 0 {
 		t.Errorf("%d are remembered", got)
 	}
 }

@@ -4,12 +4,11 @@ package fleet
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
-// named is how many of many things a message names.
+// named is how many items a message names.
 const named = 3
 
 // firstOf joins the first few texts, and counts the others.
@@ -25,23 +24,13 @@ func firstOf(texts []string, between string) string {
 	return text
 }
 
-// longest bounds what a message repeats of what others have written.
+// longest limits text of other programs in a message.
 const longest = 200
 
-// short is a text, cut where it is too long.
+// short shortens a text that is too long.
 func short(text string) string {
 	if utf8.RuneCountInString(text) <= longest {
 		return text
 	}
 	return string([]rune(text)[:longest]) + "…"
-}
-
-// sentence is about one or several things: "pod a/b is there", "pods a/b, a/c and 3 more are there".
-func sentence(noun string, names []string, end string) string {
-	slices.Sort(names)
-	names = slices.Compact(names)
-	if len(names) == 1 {
-		return noun + " " + short(names[0]) + " is " + end
-	}
-	return noun + "s " + firstOf(names, ", ") + " are " + end
 }

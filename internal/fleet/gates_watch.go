@@ -19,43 +19,39 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// What can't be read is tried again that often, each time for so long.
+// The interval and the timeout of attempts to read objects.
 const (
 	watchRetry   = 5 * time.Second
 	watchTimeout = 10 * time.Second
 )
 
-// SetupWithManager makes the manager run what the gates need: watches and pollers, in the leader alone, each from when a
-// budget or a rollout's order first asks for it.
+// SetupWithManager makes the manager run the watches and pollers of the gates, in the leader only. Each starts when a
+// budget or a rollout's order first needs it.
 func (f *Fleet) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
 	g := f.gates
 	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.Node{}, IndexEvicted, Evicted); err != nil {
 		return fmt.Errorf("indexing nodes, %w", err)
 	}
 	g.changed = f.Changed
-	for _, w := range g.watches() {
-		if w.from == nil && w != g.pods.watch {
+	for _, w := range g.watches {
+		if w.from == nil && w != g.pods {
 			w.from = m.GetCache()
 		}
 	}
 	return m.Add(manager.RunnableFunc(func(ctx context.Context) error { return g.run(ctx, m.GetAPIReader()) }))
 }
 
-func (g *gates) watches() []*watch {
-	return append([]*watch{g.namespaces.watch, g.pods.watch}, g.workloads.watches...)
-}
-
-// run starts what is wanted, until ctx ends.
+// run starts wanted watches and pollers, until ctx ends.
 func (g *gates) run(ctx context.Context, api client.Reader) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for {
-		for _, w := range g.watches() {
+		for _, w := range g.watches {
 			if w.take() {
 				running.Go(func() { w.run(ctx, api) })
 			}
 		}
-		for _, p := range g.alerts.take() {
+		for _, p := range g.alerts.takeNew() {
 			running.Go(func() { p.run(ctx) })
 		}
 		select {
@@ -66,7 +62,7 @@ func (g *gates) run(ctx context.Context, api client.Reader) error {
 	}
 }
 
-// start lets run see what is wanted.
+// start makes run check for new watches and pollers.
 func (g *gates) start() {
 	select {
 	case g.started <- struct{}{}:
@@ -74,18 +70,18 @@ func (g *gates) start() {
 	}
 }
 
-// watch is one kind of objects that gates look at.
+// watch is the watch of one kind of objects for gates.
 type watch struct {
-	// what is the kind's plural, for messages.
-	what   string
+	// kind is the plural, for messages.
+	kind   string
 	object client.Object
 	list   client.ObjectList
 	from   cache.Informers
-	// seen and gone are told of each object, and say whether that may matter to a gate.
-	seen, gone func(client.Object) bool
-	// opened, if not nil, is called once all objects have been seen.
-	opened func()
-	gates  *gates
+	// store holds the objects, after the watch is open.
+	store toolscache.Store
+	// matters reports whether a change may affect a gate. The old or the new object may be nil.
+	matters func(old, now client.Object) bool
+	gates   *gates
 
 	mu            sync.Mutex
 	wanted, taken bool
@@ -93,7 +89,7 @@ type watch struct {
 	problem       string
 }
 
-// want sees to it that the watch is started.
+// want starts the watch, if it is not started.
 func (w *watch) want() {
 	w.mu.Lock()
 	first := !w.wanted
@@ -104,7 +100,7 @@ func (w *watch) want() {
 	}
 }
 
-// take reports whether the watch is to be started now.
+// take reports whether the watch must be started now.
 func (w *watch) take() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,7 +109,7 @@ func (w *watch) take() bool {
 	return take
 }
 
-// unknown says why the objects are not known, or "".
+// unknown returns why the objects are not known, or "".
 func (w *watch) unknown() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,10 +119,18 @@ func (w *watch) unknown() string {
 	case w.problem != "":
 		return w.problem
 	}
-	return w.what + " are being read"
+	return w.kind + " are being read"
 }
 
-// run starts the watch, and again until that succeeds. It returns when all objects are known.
+// get returns an object of the store, or nil.
+func (w *watch) get(namespace, name string) client.Object {
+	key := toolscache.ObjectName{Namespace: namespace, Name: name}.String()
+	found, _, _ := w.store.GetByKey(key) // A store in memory returns no error.
+	o, _ := found.(client.Object)
+	return o
+}
+
+// run opens the watch, with retries. It returns when all objects are known.
 func (w *watch) run(ctx context.Context, api client.Reader) {
 	var handler toolscache.ResourceEventHandlerRegistration
 	err := wait.PollUntilContextCancel(ctx, watchRetry, true, func(ctx context.Context) (bool, error) {
@@ -141,9 +145,6 @@ func (w *watch) run(ctx context.Context, api client.Reader) {
 	w.mu.Lock()
 	w.synced = true
 	w.mu.Unlock()
-	if w.opened != nil {
-		w.opened()
-	}
 	w.gates.notice()
 }
 
@@ -151,7 +152,7 @@ func (w *watch) open(ctx context.Context, api client.Reader) (toolscache.Resourc
 	if w.from == nil {
 		return nil, errors.New("there is no cache for them")
 	}
-	// An informer keeps to itself why it can't read.
+	// An informer does not return read errors.
 	short, cancel := context.WithTimeout(ctx, watchTimeout)
 	defer cancel()
 	if err := api.List(short, w.list, client.Limit(1)); err != nil {
@@ -161,20 +162,25 @@ func (w *watch) open(ctx context.Context, api client.Reader) (toolscache.Resourc
 	if err != nil {
 		return nil, err
 	}
+	shared, ok := informer.(toolscache.SharedInformer)
+	if !ok {
+		return nil, errors.New("their cache has no store")
+	}
+	w.store = shared.GetStore()
 	return informer.AddEventHandler(w.handler())
 }
 
 func (w *watch) fail(ctx context.Context, err error) {
 	problem := ""
 	if err != nil {
-		problem = "reading " + w.what + ", " + err.Error()
+		problem = "reading " + w.kind + ", " + err.Error()
 	}
 	w.mu.Lock()
 	changed := problem != w.problem
 	w.problem = problem
 	w.mu.Unlock()
 	if changed && err != nil {
-		log.FromContext(ctx).Error(err, "a gate stays closed, as it can't read what it looks at", "what", w.what)
+		log.FromContext(ctx).Error(err, "gate stays closed because its objects can't be read", "kind", w.kind)
 	}
 	if changed {
 		w.gates.notice()
@@ -182,17 +188,19 @@ func (w *watch) fail(ctx context.Context, err error) {
 }
 
 func (w *watch) handler() toolscache.ResourceEventHandler {
-	tell := func(object any, how func(client.Object) bool) {
-		if last, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
-			object = last.Obj
+	changed := func(old, now any) {
+		if last, ok := old.(toolscache.DeletedFinalStateUnknown); ok {
+			old = last.Obj
 		}
-		if o, ok := object.(client.Object); ok && how(o) && w.unknown() == "" {
+		before, _ := old.(client.Object)
+		after, _ := now.(client.Object)
+		if w.matters(before, after) && w.unknown() == "" {
 			w.gates.notice()
 		}
 	}
 	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { tell(o, w.seen) },
-		UpdateFunc: func(_, o any) { tell(o, w.seen) },
-		DeleteFunc: func(o any) { tell(o, w.gone) },
+		AddFunc:    func(o any) { changed(nil, o) },
+		UpdateFunc: changed,
+		DeleteFunc: func(o any) { changed(o, nil) },
 	}
 }

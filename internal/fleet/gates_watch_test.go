@@ -31,13 +31,13 @@ func TestWatchSaysWhatItFailsOf(t *testing.T) {
 		{refused{}, "PodsBlock: reading pods, pods is forbidden"},
 	} {
 		if _, refuses := tc.api.(refused); refuses {
-			b.gates.pods.watch.from = struct{ cache.Informers }{} // It is not asked.
+			b.gates.pods.from = struct{ cache.Informers }{} // It is not asked.
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			b.gates.pods.watch.run(ctx, tc.api)
+			b.gates.pods.run(ctx, tc.api)
 		}()
 		b.eventually(tc.want, func() bool { return b.says(from) == tc.want })
 		cancel()
@@ -46,13 +46,17 @@ func TestWatchSaysWhatItFailsOf(t *testing.T) {
 }
 
 // What an informer has seen last of what it missed counts as gone.
-func TestWatchHeedsWhatItMissed(t *testing.T) {
-	b := newBench(t).synced().sees(labelled(pod("a", "x", "n1")))
+func TestWatchCountsMissedDeletions(t *testing.T) {
+	x := labelled(pod("a", "x", "n1"))
+	b := newBench(t).synced().sees(x)
 	from := budgetWith(t, "{pods: [{selector: {matchLabels: {a: b}}, scope: Cluster}]}")
 	if got := b.says(from); got == "" {
 		t.Error("the pod does not block")
 	}
-	b.gates.pods.watch.handler().OnDelete(toolscache.DeletedFinalStateUnknown{Key: "a/x", Obj: labelled(pod("a", "x", "n1"))})
+	if err := b.gates.pods.store.Delete(x); err != nil {
+		t.Fatal(err)
+	}
+	b.gates.pods.handler().OnDelete(toolscache.DeletedFinalStateUnknown{Key: "a/x", Obj: x})
 	if got := b.says(from); got != "" {
 		t.Errorf("it says %q", got)
 	}

@@ -16,27 +16,28 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// nodes keeps each Node as the engine wants it for as long as it does not change.
+// nodes caches each Node in the engine's form until it changes.
 type nodes struct {
 	mu sync.Mutex
-	// last is what was returned last; it is replaced, never changed.
+	// last is the last result; it is replaced, never changed.
 	last map[string]*rollout.Node
-	// claimed are those of them that have claims, and listed is the same as it was returned last.
+	// claimed are the nodes with claims, and listed is the last list of them.
 	claimed map[string]bool
 	listed  []string
-	// made says of which object each was made: the cache replaces an object that changes.
+	// made holds the source object of each: the cache replaces an object that changes.
 	made map[string]*corev1.Node
-	// objects are those, by name; it is replaced, never changed.
+	// objects are these objects, sorted by name; the list is replaced, never changed.
 	objects []*corev1.Node
-	// hostnames counts who has which, and shared holds those that several have. It too is replaced, never changed.
+	// hostnames counts the nodes of each hostname, and shared holds the hostnames of several nodes. shared is replaced,
+	// never changed.
 	hostnames map[string]int
 	shared    map[string]bool
 	version   uint64
-	// absent says which Nodes were counted last that are not there.
+	// absent identifies the deleted Nodes of the last snapshot.
 	absent string
 }
 
-// read is a snapshot of these Nodes, without budgets.
+// read returns a snapshot of these Nodes, without budgets.
 func (n *nodes) read(objects []*corev1.Node) Snapshot {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -44,7 +45,7 @@ func (n *nodes) read(objects []*corev1.Node) Snapshot {
 	return Snapshot{Fleet: rollout.Fleet{Nodes: n.last}, Objects: n.objects, Claimed: n.listed, Version: n.version, SharedHostnames: n.shared}
 }
 
-// with adds Nodes that are counted though they are not there.
+// with adds deleted Nodes that budgets still count.
 func (n *nodes) with(s Snapshot, absent []*corev1.Node) Snapshot {
 	var those strings.Builder
 	for _, o := range absent {
@@ -63,14 +64,14 @@ func (n *nodes) with(s Snapshot, absent []*corev1.Node) Snapshot {
 	s.Nodes = maps.Clone(s.Nodes)
 	for _, o := range absent {
 		if s.Nodes[o.Name] == nil {
-			s.Nodes[o.Name] = NodeOf(o)
+			s.Nodes[o.Name] = rollout.NewNode(o)
 		}
 	}
 	return s
 }
 
-// update makes anew what has changed. Lists that several rollouts have got from the cache may come here in another order than they were
-// got: then an older list is followed, and the next newer one sets it right.
+// update rebuilds changed nodes. Concurrent rollouts may pass their lists in another order than they read them. An older
+// list is then used until the next newer one.
 func (n *nodes) update(objects []*corev1.Node) {
 	var changed []*corev1.Node
 	for _, o := range objects {
@@ -89,7 +90,7 @@ func (n *nodes) update(objects []*corev1.Node) {
 	}
 	renamed := false
 	for _, o := range changed {
-		now, before := NodeOf(o), next[o.Name]
+		now, before := rollout.NewNode(o), next[o.Name]
 		if before == nil || before.Labels[corev1.LabelHostname] != now.Labels[corev1.LabelHostname] {
 			renamed = true
 			n.count(now, 1)
@@ -124,7 +125,7 @@ func (n *nodes) update(objects []*corev1.Node) {
 	n.last, n.listed = next, slices.Collect(maps.Keys(n.claimed))
 }
 
-// sort puts what has changed in its place among the objects, and takes out what is not there any more.
+// sort inserts changed objects in order, and removes deleted ones.
 func (n *nodes) sort(changed []*corev1.Node, there map[string]*rollout.Node) {
 	n.objects = slices.Clone(n.objects)
 	for _, o := range changed {
@@ -139,7 +140,7 @@ func (n *nodes) sort(changed []*corev1.Node, there map[string]*rollout.Node) {
 	}
 }
 
-// count notes that so many more nodes have this one's hostname.
+// count adds to the number of nodes with this node's hostname.
 func (n *nodes) count(of *rollout.Node, by int) {
 	if of == nil {
 		return
@@ -149,7 +150,7 @@ func (n *nodes) count(of *rollout.Node, by int) {
 	}
 }
 
-// share finds the hostnames that several nodes have.
+// share finds the hostnames of several nodes.
 func (n *nodes) share() {
 	n.shared = map[string]bool{}
 	for hostname, count := range n.hostnames {
@@ -162,36 +163,7 @@ func (n *nodes) share() {
 	}
 }
 
-// NodeOf is a Node as the engine wants it.
-func NodeOf(o *corev1.Node) *rollout.Node {
-	n := &rollout.Node{
-		Name: o.Name, Labels: o.Labels, Created: o.CreationTimestamp.Time, Unschedulable: o.Spec.Unschedulable,
-		Taints: o.Spec.Taints, Conditions: o.Status.Conditions, Evictions: -1,
-	}
-	var err error
-	if n.Claims, err = v1alpha1.ParseClaims(o.Annotations); err != nil {
-		n.ClaimError = err.Error()
-	}
-	n.Draining = undrained(o, n.Claims)
-	return n.Settled()
-}
-
-// undrained reports whether the node has been claimed for a drain that is not over. It is when the node or the claim says so, or
-// when the turn has got further. What a schedulable node says of a drain is not true any more.
-func undrained(o *corev1.Node, claims []v1alpha1.Claim) bool {
-	for i := range claims {
-		c := &claims[i]
-		if !c.Drains || c.Drained != nil || c.Rebooting != nil || c.Changed != nil || c.Soaking != nil || c.Failed != nil {
-			continue
-		}
-		return !o.Spec.Unschedulable || !slices.ContainsFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeDrained && c.Status == corev1.ConditionTrue
-		})
-	}
-	return false
-}
-
-// TrimNode keeps of a Node in the cache what decisions are made of, and nothing that a heartbeat changes.
+// TrimNode keeps the fields of a Node that decisions need, and nothing that a heartbeat changes.
 func TrimNode(object any) (any, error) {
 	n, ok := object.(*corev1.Node)
 	if !ok {
@@ -219,8 +191,8 @@ func TrimNode(object any) (any, error) {
 	return n, nil
 }
 
-// prefixes of the annotations that are kept: Moult's own and those by which hosts are spoken to, what daemon pods get, what the cluster autoscaler
-// is told, and what Ducklett left.
+// prefixes of the annotations that are kept: those of Moult, of the host protocols, of daemon pods' resources, of the
+// cluster autoscaler, and of Ducklett.
 var prefixes = func() []string {
 	all := []string{edsv1.AnnotationResourcesPrefix, v1alpha1.GroupName + "/", v1alpha1.AnnotationScaleDownDisabled, v1alpha1.DucklettPrefix}
 	for _, p := range v1alpha1.HostProtocols {
@@ -230,7 +202,7 @@ var prefixes = func() []string {
 	return all
 }()
 
-// matters reports whether an annotation is kept: it has one of the prefixes, or it may be one that a rollout waits for to be "true".
+// matters reports whether an annotation is kept: it has one of the prefixes, or may be a reboot hook with the value "true".
 func matters(key, value string) bool {
 	return value == "true" || slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }

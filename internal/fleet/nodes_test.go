@@ -202,7 +202,7 @@ func TestUndrained(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: tc.annotations}, Spec: corev1.NodeSpec{Unschedulable: !tc.schedulable},
 			Status: corev1.NodeStatus{Conditions: tc.conditions},
 		}
-		if got := NodeOf(o).Draining; got != tc.want {
+		if got := rollout.NewNode(o).Draining; got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// StatusInterval is how often at most a rollout's status is written.
+// StatusInterval is the minimum time between two writes of a rollout's status.
 const StatusInterval = time.Second
 
-// Reports remembers this process's last write of each rollout's status. To forget it costs one write too early.
+// Reports stores this process's last write of each rollout's status. It may be dropped: one write is then too early.
 type Reports struct {
 	mu   sync.Mutex
 	last map[types.UID]written
-	// started are the nodes that were started since, for the next Event of that.
+	// started are the nodes that were started since, for the next Event.
 	started map[types.UID][]string
 }
 
@@ -29,19 +29,19 @@ type written struct {
 	version string
 }
 
-// NewReports returns an empty memory.
+// NewReports returns an empty store.
 func NewReports() *Reports {
 	return &Reports{last: map[types.UID]written{}, started: map[types.UID][]string{}}
 }
 
-// Start notes that a node of a rollout was started.
+// Start records that a node of a rollout was started.
 func (r *Reports) Start(rollout types.UID, node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.started[rollout] = append(r.started[rollout], node)
 }
 
-// TakeStarted returns which nodes were started since it was last called, sorted.
+// TakeStarted returns the nodes that were started since its last call, sorted.
 func (r *Reports) TakeStarted(rollout types.UID) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +51,7 @@ func (r *Reports) TakeStarted(rollout types.UID) []string {
 	return slices.Compact(all)
 }
 
-// Due is when a status that is read at this resourceVersion may be written next.
+// Due returns when a status that was read at this resourceVersion may be written next.
 func (r *Reports) Due(rollout types.UID, version string, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +66,7 @@ func (r *Reports) Due(rollout types.UID, version string, now time.Time) time.Tim
 	return due
 }
 
-// Written notes that a status was written, and at which resourceVersion it is since.
+// Written records that a status was written, and the new resourceVersion.
 func (r *Reports) Written(rollout types.UID, version string, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

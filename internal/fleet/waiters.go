@@ -16,19 +16,19 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Coalesce is how long a rollout waits after a change, so that it looks at several changes together.
+// Coalesce is how long a rollout waits after a change, so that one decision covers several changes.
 const Coalesce = 50 * time.Millisecond
 
-// Waiters are the rollouts of one controller that wait for what budgets look at.
+// Waiters are the rollouts of one controller that wait for a budget.
 type Waiters struct {
 	mu  sync.Mutex
 	all map[types.NamespacedName]bool
 }
 
-// NewWaiters returns none.
+// NewWaiters returns an empty set.
 func NewWaiters() *Waiters { return &Waiters{all: map[types.NamespacedName]bool{}} }
 
-// Set notes whether a rollout waits.
+// Set records whether a rollout waits.
 func (w *Waiters) Set(rollout types.NamespacedName, waits bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -39,7 +39,7 @@ func (w *Waiters) Set(rollout types.NamespacedName, waits bool) {
 	}
 }
 
-// Done notes that a rollout does not wait.
+// Done records that a rollout does not wait.
 func (w *Waiters) Done(rollout types.NamespacedName) { w.Set(rollout, false) }
 
 func (w *Waiters) keys() []types.NamespacedName {
@@ -52,8 +52,8 @@ func (w *Waiters) keys() []types.NamespacedName {
 	return all
 }
 
-// ForBudget reports whether it is a budget, or the health of nodes, that lets a unit wait: then it is not only the rollout's own nodes that
-// can end that.
+// ForBudget reports whether a unit waits for a budget or for the health of nodes. Changes outside the rollout can then end
+// the wait.
 func ForBudget(w rollout.Wait) bool { return slices.Contains(reasonsOfBudgets, w.Reason) }
 
 var reasonsOfBudgets = []v1alpha1.Reason{
@@ -62,13 +62,13 @@ var reasonsOfBudgets = []v1alpha1.Reason{
 	v1alpha1.ReasonAlertsUnreachable, v1alpha1.ReasonWaveUnhealthy,
 }
 
-// Wake sends those that wait whenever something has changed that budgets look at, until ctx ends.
+// Wake sends an event for each waiting rollout after every change that may affect a budget, until ctx ends.
 func (f *Fleet) Wake(ctx context.Context, w *Waiters) <-chan event.GenericEvent {
 	changed, woken := make(chan struct{}, 1), make(chan event.GenericEvent)
 	f.OnChange(func() {
 		select {
 		case changed <- struct{}{}:
-		default: // It will be looked at anyway.
+		default: // A wake-up is already pending.
 		}
 	})
 	go func() {

@@ -10,8 +10,8 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Waves remembers how far each rollout of one controller has come through its waves, while what it has written of that is not to be read
-// yet. To forget it costs nothing: a status that is some moments old leads to the same wave a moment later.
+// Waves stores the wave progress of each rollout of a controller until the cache shows the written status. It may be
+// dropped: an older status leads to the same wave a moment later.
 type Waves struct {
 	mu   sync.Mutex
 	last map[types.NamespacedName]wave
@@ -22,10 +22,10 @@ type wave struct {
 	status  *v1alpha1.WaveStatus
 }
 
-// NewWaves returns an empty memory.
+// NewWaves returns an empty store.
 func NewWaves() *Waves { return &Waves{last: map[types.NamespacedName]wave{}} }
 
-// Keep notes how far a rollout has come, and gives it back for the status.
+// Keep stores the progress of a rollout, and returns a copy for the status.
 func (w *Waves) Keep(key types.NamespacedName, rollout types.UID, s *v1alpha1.WaveStatus) *v1alpha1.WaveStatus {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -33,7 +33,7 @@ func (w *Waves) Keep(key types.NamespacedName, rollout types.UID, s *v1alpha1.Wa
 	return s.DeepCopy()
 }
 
-// Latest is how far a rollout has come, by what is known newest: by its status, or by what was noted since.
+// Latest returns the latest progress of a rollout: the stored one, or that of its status.
 func (w *Waves) Latest(key types.NamespacedName, rollout types.UID, status *v1alpha1.WaveStatus) *v1alpha1.WaveStatus {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -43,7 +43,7 @@ func (w *Waves) Latest(key types.NamespacedName, rollout types.UID, status *v1al
 	return status
 }
 
-// Forget drops a rollout that is gone.
+// Forget drops a deleted rollout.
 func (w *Waves) Forget(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

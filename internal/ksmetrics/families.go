@@ -5,7 +5,6 @@ package ksmetrics
 import (
 	"strings"
 
-	dto "github.com/prometheus/client_model/go"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -17,9 +16,7 @@ type (
 	replicaset = edsv1.ExtendedDaemonSetReplicaSet
 )
 
-const leaderName = "eds_controller_leader"
-
-// sample is a value of a metric. All are gauges with whole numbers.
+// sample is a value of a metric, with labels beside the object's name. All metrics are gauges with whole numbers.
 type sample struct {
 	value  int64
 	labels []label
@@ -36,9 +33,7 @@ var ofDaemonSets = []family[*daemonset]{
 	{"eds_labels", "1, with the object's labels.", func(d *daemonset) sample {
 		return sample{1, labelsOf(d)}
 	}},
-	{"eds_created", "When the object was created, in seconds since the epoch.", func(d *daemonset) sample {
-		return sample{d.CreationTimestamp.Unix(), identity(d)}
-	}},
+	{"eds_created", "When the object was created, in seconds since the epoch.", age[*daemonset]},
 	count("eds_status_desired", "Nodes that should have a pod.", func(d *daemonset) int32 { return d.Status.Desired }),
 	count("eds_status_current", "Pods that there are.", func(d *daemonset) int32 { return d.Status.Current }),
 	count("eds_status_ready", "Pods that are ready.", func(d *daemonset) int32 { return d.Status.Ready }),
@@ -52,10 +47,11 @@ var ofDaemonSets = []family[*daemonset]{
 		if c != nil {
 			rs = c.ReplicaSet
 		}
-		return sample{oneIf(c != nil), append(identity(d), label{"replicaset", rs})}
+		return sample{oneIf(c != nil), []label{{"replicaset", rs}}}
 	}},
 	{"eds_status_canary_paused", "1 while the canary is paused, with the reason.", func(d *daemonset) sample {
-		labels, paused := identity(d), false
+		var labels []label
+		paused := false
 		if c := d.Status.Canary; c != nil {
 			labels = append(labels, label{"replicaset", c.ReplicaSet})
 			condition := edsv1.FindCondition(d.Status.Conditions, edsv1.ConditionCanaryPaused)
@@ -65,23 +61,18 @@ var ofDaemonSets = []family[*daemonset]{
 		}
 		return sample{oneIf(paused), labels}
 	}},
-	{"eds_status_canary_failed", "1 from when a canary has failed until it is reset or the template changes.", func(d *daemonset) sample {
-		failed := edsv1.IsConditionTrue(d.Status.Conditions, edsv1.ConditionCanaryFailed)
-		return sample{oneIf(failed), identity(d)}
-	}},
-	{"eds_status_canary_node_number", "Nodes of the canary.", func(d *daemonset) sample {
-		nodes := 0
-		if d.Status.Canary != nil {
-			nodes = len(d.Status.Canary.Nodes)
-		}
-		return sample{int64(nodes), identity(d)}
-	}},
-	{"eds_status_rolling_update_paused", "1 while the rolling update is paused.", func(d *daemonset) sample {
-		return sample{oneIf(d.Status.State == edsv1.StateRollingUpdatePaused), identity(d)}
-	}},
-	{"eds_status_rollout_frozen", "1 while the rollout is frozen.", func(d *daemonset) sample {
-		return sample{oneIf(d.Status.State == edsv1.StateRolloutFrozen), identity(d)}
-	}},
+	truth("eds_status_canary_failed", "1 from when a canary has failed until it is reset or the template changes.",
+		func(d *daemonset) bool {
+			return edsv1.IsConditionTrue(d.Status.Conditions, edsv1.ConditionCanaryFailed)
+		}),
+	count("eds_status_canary_node_number", "Nodes of the canary.",
+		func(d *daemonset) int32 {
+			return int32(len(ptr.Deref(d.Status.Canary, edsv1.ExtendedDaemonSetStatusCanary{}).Nodes))
+		}),
+	truth("eds_status_rolling_update_paused", "1 while the rolling update is paused.",
+		func(d *daemonset) bool { return d.Status.State == edsv1.StateRollingUpdatePaused }),
+	truth("eds_status_rollout_frozen", "1 while the rollout is frozen.",
+		func(d *daemonset) bool { return d.Status.State == edsv1.StateRolloutFrozen }),
 }
 
 // ofReplicaSets are the metrics of ExtendedDaemonSetReplicaSets.
@@ -89,14 +80,12 @@ var ofReplicaSets = []family[*replicaset]{
 	{"ers_labels", "1, with the object's labels.", func(r *replicaset) sample {
 		return sample{1, labelsOf(r)}
 	}},
-	{"ers_created", "When the object was created, in seconds since the epoch.", func(r *replicaset) sample {
-		return sample{r.CreationTimestamp.Unix(), identity(r)}
-	}},
+	{"ers_created", "When the object was created, in seconds since the epoch.", age[*replicaset]},
 	count("ers_status_desired", "Nodes that should have a pod of this revision.",
 		func(r *replicaset) int32 { return r.Status.Desired }),
 	{"ers_status_current", "Pods of this revision, with the part that it has.", func(r *replicaset) sample {
 		part := strings.ToLower(string(r.Status.Status))
-		return sample{int64(r.Status.Current), append(identity(r), label{"status", part})}
+		return sample{int64(r.Status.Current), []label{{"status", part}}}
 	}},
 	count("ers_status_ready", "Pods of this revision that are ready.",
 		func(r *replicaset) int32 { return r.Status.Ready }),
@@ -104,45 +93,28 @@ var ofReplicaSets = []family[*replicaset]{
 		func(r *replicaset) int32 { return r.Status.Available }),
 	count("ers_status_ignored_unresponsive_nodes", "Nodes that the rolling update does not count as unavailable, though their pods don't respond.",
 		func(r *replicaset) int32 { return r.Status.IgnoredUnresponsiveNodes }),
-	{"ers_status_canary_failed", "1 when this revision's canary has failed.", func(r *replicaset) sample {
-		failed := edsv1.IsConditionTrue(r.Status.Conditions, edsv1.ConditionCanaryFailed)
-		return sample{oneIf(failed), identity(r)}
-	}},
+	truth("ers_status_canary_failed", "1 when this revision's canary has failed.",
+		func(r *replicaset) bool {
+			return edsv1.IsConditionTrue(r.Status.Conditions, edsv1.ConditionCanaryFailed)
+		}),
 }
 
 // count is a metric that has no labels but the object's name.
 func count[T metav1.Object](name, help string, of func(T) int32) family[T] {
-	return family[T]{name, help, func(o T) sample { return sample{int64(of(o)), identity(o)} }}
+	return family[T]{name, help, func(o T) sample { return sample{value: int64(of(o))} }}
 }
+
+// truth is a metric that is 1 or 0, and has no labels but the object's name.
+func truth[T metav1.Object](name, help string, of func(T) bool) family[T] {
+	return family[T]{name, help, func(o T) sample { return sample{value: oneIf(of(o))} }}
+}
+
+// age is when the object was created.
+func age[T metav1.Object](o T) sample { return sample{value: o.GetCreationTimestamp().Unix()} }
 
 func oneIf(b bool) int64 {
 	if b {
 		return 1
 	}
 	return 0
-}
-
-// familiesOf are the metrics of all objects of a kind.
-func familiesOf[T metav1.Object](families []family[T], objects []T) []*dto.MetricFamily {
-	all := make([]*dto.MetricFamily, len(families))
-	for i, f := range families {
-		samples := make([]sample, len(objects))
-		for j, o := range objects {
-			samples[j] = f.of(o)
-		}
-		all[i] = gauge(f.name, f.help, samples...)
-	}
-	return all
-}
-
-func gauge(name, help string, samples ...sample) *dto.MetricFamily {
-	f := &dto.MetricFamily{Name: &name, Help: &help, Type: dto.MetricType_GAUGE.Enum()}
-	for _, s := range samples {
-		m := &dto.Metric{Gauge: &dto.Gauge{Value: ptr.To(float64(s.value))}}
-		for _, l := range s.labels {
-			m.Label = append(m.Label, &dto.LabelPair{Name: &l.name, Value: &l.value})
-		}
-		f.Metric = append(f.Metric, m)
-	}
-	return f
 }

@@ -9,14 +9,12 @@
 package ksmetrics
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 
-	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -24,59 +22,61 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
 
-// contentType is that of the text format.
-const contentType = "text/plain; version=0.0.4; charset=utf-8"
-
-// New returns the handler. It reads from r, a cache, at each request, so that it shows the namespaces that r shows. leader says
-// whether this process leads. When r can't be read the answer is 503.
+// New returns the handler. It reads from r, a cache, at each request, so that it shows the namespaces that r shows. leader reports whether this
+// process leads. When r can't be read the answer is 503.
 func New(r client.Reader, leader func() bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		daemonsets, replicasets, err := read(request.Context(), r)
+		var found collected
+		var daemonsets edsv1.ExtendedDaemonSetList
+		var replicasets edsv1.ExtendedDaemonSetReplicaSetList
+		err := r.List(request.Context(), &daemonsets, client.UnsafeDisableDeepCopy)
+		if err == nil {
+			err = r.List(request.Context(), &replicasets, client.UnsafeDisableDeepCopy)
+		}
 		if err != nil {
 			log.FromContext(request.Context()).Error(err, "metrics can't be served")
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			http.Error(w, fmt.Sprintf("listing daemon sets and replica sets, %v", err), http.StatusServiceUnavailable)
 			return
 		}
-		families := append(familiesOf(ofDaemonSets, daemonsets), familiesOf(ofReplicaSets, replicasets)...)
-		families = append(families, gauge(leaderName, "1, with whether this process leads the controllers.",
-			sample{1, []label{{"leader", strconv.FormatBool(leader())}}}))
-		w.Header().Set("Content-Type", contentType)
-		encoder := expfmt.NewEncoder(w, expfmt.NewFormat(expfmt.TypeTextPlain))
-		for _, f := range families {
-			if len(f.Metric) == 0 {
-				continue
-			}
-			if err := encoder.Encode(f); err != nil {
-				log.FromContext(request.Context()).V(1).Info("the client of the metrics has gone", "error", err.Error())
-				return
-			}
+		for i := range daemonsets.Items {
+			add(&found, ofDaemonSets, &daemonsets.Items[i])
 		}
+		for i := range replicasets.Items {
+			add(&found, ofReplicaSets, &replicasets.Items[i])
+		}
+		found.gauge("eds_controller_leader", "1, with whether this process leads the controllers.", 1, label{"leader", strconv.FormatBool(leader())})
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(found)
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, request)
 	})
 }
 
-// read lists all there are, by namespace and name.
-func read(ctx context.Context, r client.Reader) ([]*daemonset, []*replicaset, error) {
-	var daemonsets edsv1.ExtendedDaemonSetList
-	if err := r.List(ctx, &daemonsets, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, nil, fmt.Errorf("listing daemon sets, %w", err)
+// collected are the metrics of one request. It has no descriptions, as the labels differ from object to object.
+type collected []prometheus.Metric //nolint:recvcheck // gauge alone changes it.
+
+// Describe implements prometheus.Collector.
+func (collected) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c collected) Collect(to chan<- prometheus.Metric) {
+	for _, m := range c {
+		to <- m
 	}
-	var replicasets edsv1.ExtendedDaemonSetReplicaSetList
-	if err := r.List(ctx, &replicasets, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, nil, fmt.Errorf("listing replica sets, %w", err)
-	}
-	return sorted[daemonset](daemonsets.Items), sorted[replicaset](replicasets.Items), nil
 }
 
-func sorted[T any, P interface {
-	*T
-	metav1.Object
-}](items []T) []P {
-	all := make([]P, len(items))
-	for i := range items {
-		all[i] = &items[i]
+func (c *collected) gauge(name, help string, value int64, labels ...label) {
+	names, values := make([]string, len(labels)), make([]string, len(labels))
+	for i, l := range labels {
+		names[i], values[i] = l.name, l.value
 	}
-	slices.SortFunc(all, func(a, b P) int {
-		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
-	})
-	return all
+	*c = append(*c, prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil), prometheus.GaugeValue, float64(value), values...))
+}
+
+// add adds all metrics of one object.
+func add[T metav1.Object](to *collected, families []family[T], o T) {
+	identity := []label{{"namespace", o.GetNamespace()}, {"name", o.GetName()}}
+	for _, f := range families {
+		s := f.of(o)
+		to.gauge(f.name, f.help, s.value, append(identity[:2:2], s.labels...)...)
+	}
 }

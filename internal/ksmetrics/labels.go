@@ -14,16 +14,12 @@ import (
 // label is a name and its value.
 type label struct{ name, value string }
 
-// identity names the object.
-func identity(o metav1.Object) []label {
-	return []label{{"namespace", o.GetNamespace()}, {"name", o.GetName()}}
-}
-
-// labelsOf are the object's identity and its labels, by names that Prometheus allows: every other character becomes an
+// labelsOf are the object's labels, by names that Prometheus allows: every other character becomes an
 // underscore, as in ExtendedDaemonSet. Of keys that become the same the first keeps the name, and the others get a number;
 // to give two labels one name would make Prometheus refuse the whole page.
 func labelsOf(o metav1.Object) []label {
-	all, values := identity(o), o.GetLabels()
+	var all []label
+	values := o.GetLabels()
 	taken := map[string]bool{"namespace": true, "name": true}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		name := labelName(key)

@@ -6,32 +6,21 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
 // These have the names and labels that they have in ExtendedDaemonSet.
 var (
-	rollingUpdateStuck = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "ers_rolling_update_stuck",
-		Help: "1 while pods of an ExtendedDaemonSetReplicaSet's predecessors wait to be replaced, and none may be.",
-	}, []string{"name", "namespace"})
-
-	controllerLeader = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "eds_controller_leader",
-		Help: "1, with whether this process leads the controllers.",
-	}, []string{"leader"})
+	rollingUpdateStuck = gauge("ers_rolling_update_stuck",
+		"1 while pods of an ExtendedDaemonSetReplicaSet's predecessors wait to be replaced, and none may be.", "name", "namespace")
+	controllerLeader = gauge("eds_controller_leader", "1, with whether this process leads the controllers.", "leader")
 )
 
-func init() { //nolint:gochecknoinits // The registry of controller-runtime is global, and so are its collectors.
-	metrics.Registry.MustRegister(rollingUpdateStuck, controllerLeader)
-	SetLeader(false)
-}
+func init() { SetLeader(false) } //nolint:gochecknoinits // A process does not lead before it says so.
 
 // SetLeader sets whether this process leads.
 func SetLeader(leads bool) {
-	controllerLeader.DeleteLabelValues(strconv.FormatBool(!leads))
+	controllerLeader.Reset()
 	controllerLeader.WithLabelValues(strconv.FormatBool(leads)).Set(1)
 }
 
@@ -40,7 +29,7 @@ func DaemonSet(key types.NamespacedName) Rollout {
 	return Rollout{Kind: "ExtendedDaemonSet", NamespacedName: key}
 }
 
-// stuckOf remembers of each ExtendedDaemonSet which replica sets are told of, as their metrics don't name it.
+// stuckOf remembers of each ExtendedDaemonSet its replica sets, as their series don't name it.
 var stuckOf = struct {
 	mu    sync.Mutex
 	names map[types.NamespacedName]map[string]bool

@@ -7,40 +7,47 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"moult.dev/moult/api/v1alpha1"
 )
 
-var rolloutLabels = []string{"kind", "namespace", "name"}
+// registry makes collectors in the registry of controller-runtime.
+var registry = promauto.With(metrics.Registry)
+
+func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	return registry.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+}
+
+func histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return registry.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+}
+
+// forget removes the series with these labels.
+func forget(labels prometheus.Labels, from ...interface {
+	DeletePartialMatch(labels prometheus.Labels) int
+},
+) {
+	for _, vec := range from {
+		vec.DeletePartialMatch(labels)
+	}
+}
+
+// seconds are the buckets of turns and of their phases.
+var seconds = []float64{1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 3600, 7200}
 
 var (
-	units = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "moult_units",
-		Help: "Nodes of a rollout by the state of their unit.",
-	}, append(rolloutLabels, "state"))
-
-	waiting = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "moult_units_waiting",
-		Help: "Nodes of a rollout that need a turn and are not started, by the reason.",
-	}, append(rolloutLabels, "reason"))
-
-	turns = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "moult_turn_duration_seconds",
-		Help:    "How long a node's turn took, from claim to release or failure, by result.",
-		Buckets: []float64{1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 3600, 7200},
-	}, append(rolloutLabels, "result"))
-
-	reconcileErrors = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "moult_reconcile_errors_total",
-		Help: "Reconciles of a rollout that ended in an error.",
-	}, rolloutLabels)
+	units   = gauge("moult_units", "Nodes of a rollout by the state of their unit.", "kind", "namespace", "name", "state")
+	waiting = gauge("moult_units_waiting", "Nodes of a rollout that need a turn and are not started, by the reason.",
+		"kind", "namespace", "name", "reason")
+	turns = histogram("moult_turn_duration_seconds", "How long a node's turn took, from claim to release or failure, by result.",
+		seconds, "kind", "namespace", "name", "result")
+	reconcileErrors = registry.NewCounterVec(prometheus.CounterOpts{
+		Name: "moult_reconcile_errors_total", Help: "Reconciles of a rollout that ended in an error.",
+	}, []string{"kind", "namespace", "name"})
 )
-
-func init() { //nolint:gochecknoinits // The registry of controller-runtime is global, and so are its collectors.
-	metrics.Registry.MustRegister(units, waiting, turns, reconcileErrors, budgetMatched, budgetUnavailable, budgetAllowed, budgetBlocked)
-}
 
 // Rollout names a rollout in metrics.
 type Rollout struct {
@@ -63,7 +70,7 @@ func SetUnits(r Rollout, states map[v1alpha1.UnitState]int, reasons map[v1alpha1
 	} {
 		units.WithLabelValues(r.values(string(s))...).Set(float64(states[s]))
 	}
-	waiting.DeletePartialMatch(r.labels())
+	forget(r.labels(), waiting)
 	for reason, n := range reasons {
 		waiting.WithLabelValues(r.values(string(reason))...).Set(float64(n))
 	}
@@ -83,11 +90,5 @@ func ObserveTurn(r Rollout, result string, took time.Duration) {
 // CountError notes a reconcile that failed.
 func CountError(r Rollout) { reconcileErrors.WithLabelValues(r.values()...).Inc() }
 
-// Forget drops a rollout that is gone.
-func Forget(r Rollout) {
-	for _, vec := range []interface {
-		DeletePartialMatch(labels prometheus.Labels) int
-	}{units, waiting, turns, reconcileErrors} {
-		vec.DeletePartialMatch(r.labels())
-	}
-}
+// Forget removes a rollout that was deleted.
+func Forget(r Rollout) { forget(r.labels(), units, waiting, turns, reconcileErrors) }

@@ -32,11 +32,10 @@ func TestAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]func(*testing.T, client.Client){
-		"kubelet":  conditionsBesideAKubelet,
-		"stale":    conditionsOfANodeThatWasReadBefore,
-		"another":  conditionsThatAnotherTookMeanwhile,
-		"release":  conditionsAreClearedBesideARelease,
-		"giveback": aGiveBackUndoesACordon,
+		"kubelet": conditionsBesideAKubelet,
+		"stale":   conditionsOfANodeThatWasReadBefore,
+		"another": conditionsThatAnotherTookMeanwhile,
+		"release": conditionsAreClearedBesideARelease,
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
@@ -217,10 +216,9 @@ func conditionsThatAnotherTookMeanwhile(t *testing.T, c client.Client) {
 
 // A controller releases a node and clears its conditions by the one node that it has read, in either order for the latter.
 func conditionsAreClearedBesideARelease(t *testing.T, c client.Client) {
-	excluded := false
-	if _, err := Cordon(t.Context(), c, read(t, c), plan, Excluding(&excluded), Evicting(db)); err != nil || !excluded {
-		t.Fatal(excluded, err)
-	}
+	decide(t, c, func(n *corev1.Node) error {
+		return Write(t.Context(), c, n, Step{Claim: own(), Cordon: true, Also: []Also{Excluding, Evicting(db)}})
+	})
 	if err := SetConditions(t.Context(), c, read(t, c), plan, now.Time, Condition{maintenance, true, "x"}, Condition{drained, true, "y"}); err != nil {
 		t.Fatal(err)
 	}
@@ -246,27 +244,5 @@ func conditionsAreClearedBesideARelease(t *testing.T, c client.Client) {
 	decide(t, c, func(n *corev1.Node) error { return ForgetEvicted(t.Context(), c, n, db) })
 	if left := marks(read(t, c)); len(left) != 0 {
 		t.Errorf("got %v", left)
-	}
-}
-
-func aGiveBackUndoesACordon(t *testing.T, c client.Client) {
-	var done Done
-	var err error
-	stale := read(t, c)
-	heartbeat(t.Context(), t, c, 1)
-	if done.Cordoned, err = Cordon(t.Context(), c, stale, "", Excluding(&done.Excluded)); err != nil {
-		t.Fatal(err)
-	}
-	n := read(t, c)
-	if !n.Spec.Unschedulable || n.Annotations["moult.dev/excluded-by"] != ByHand {
-		t.Errorf("got %+v", n)
-	}
-	heartbeat(t.Context(), t, c, 2)
-	if uncordoned, err := GiveBack(t.Context(), c, n, "", done); !uncordoned || err != nil {
-		t.Error(uncordoned, err)
-	}
-	n = read(t, c)
-	if _, ok := n.Labels[corev1.LabelNodeExcludeBalancers]; ok || n.Spec.Unschedulable || len(marks(n)) != 0 {
-		t.Errorf("got labels %v, annotations %v", n.Labels, n.Annotations)
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node writes what Moult writes on Nodes: claims, the cordon, and labels. Each write is one small patch with the
-// resourceVersion that the decision was made on as its precondition: whoever loses decides again.
+// Package node has all writes to Nodes: claims, the cordon, labels, taints and conditions. Each write is one small patch.
+// Its precondition is the resourceVersion of the decision; after a conflict the caller decides again.
 package node
 
 import (
@@ -32,14 +32,14 @@ func Held(claims []v1alpha1.Claim, rollout types.UID) *v1alpha1.Claim {
 	return nil
 }
 
-// CordonedFor reports whether the node is unschedulable because of this claim, and so is to be made schedulable at the end
-// of its turn: it carries the rollout's mark, or it was schedulable before and the tool that cordons leaves no mark. What
-// a person had cordoned has neither.
+// CordonedFor reports whether the node is unschedulable because of this claim, so that the end of the turn uncordons it.
+// Such a node has the rollout's mark, or it was schedulable at the claim and the tool that cordons sets no mark. A node
+// that a person cordoned has neither.
 func CordonedFor(n *corev1.Node, claim v1alpha1.Claim) bool {
 	return n.Spec.Unschedulable && (n.Annotations[v1alpha1.AnnotationCordonedBy] == claim.Rollout || claim.Uncordon)
 }
 
-// claimsWith is the annotation's value with the rollout's own claim or without it, or nil when no claim is left.
+// claimsWith returns the annotation's value with or without the rollout's own claim, or nil if no claim remains.
 func claimsWith(n *corev1.Node, own v1alpha1.Claim, keep bool) (*string, error) {
 	claims, err := v1alpha1.ParseClaims(n.Annotations)
 	if err != nil {
@@ -49,7 +49,7 @@ func claimsWith(n *corev1.Node, own v1alpha1.Claim, keep bool) (*string, error) 
 	if keep {
 		for _, other := range claims {
 			if !own.Parked() && !other.Parked() && (!own.Shared || !other.Shared) {
-				return nil, fmt.Errorf("%s has it since %s", other.Rollout, other.Since.UTC())
+				return nil, fmt.Errorf("claimed by %s since %s", other.Rollout, other.Since.UTC())
 			}
 		}
 		claims = append(claims, own)

@@ -98,16 +98,16 @@ func hold(ctx context.Context, c client.Writer, n *corev1.Node, claim v1alpha1.C
 }
 
 func soak(ctx context.Context, c client.Writer, n *corev1.Node, claim v1alpha1.Claim) error {
-	return Write(ctx, c, n, Step{Claim: claim, GiveBack: true})
+	return Write(ctx, c, n, Step{Claim: claim, Restore: true})
 }
 
 // releases puts labels on.
 func releases(ctx context.Context, c client.Writer, n *corev1.Node, claim v1alpha1.Claim) error {
-	return Write(ctx, c, n, Step{Claim: claim, Release: true, GiveBack: true, Also: []Also{Labelling(map[string]*string{"plan": ptr.To("h1"), "kept": ptr.To("yes")})}})
+	return Write(ctx, c, n, Step{Claim: claim, Release: true, Restore: true, Also: []Also{Labelling(map[string]*string{"plan": ptr.To("h1"), "kept": ptr.To("yes")})}})
 }
 
 func releasesBare(ctx context.Context, c client.Writer, n *corev1.Node, claim v1alpha1.Claim) error {
-	return Write(ctx, c, n, Step{Claim: claim, Release: true, GiveBack: true})
+	return Write(ctx, c, n, Step{Claim: claim, Release: true, Restore: true})
 }
 
 func TestClaimPatches(t *testing.T) {
@@ -187,18 +187,18 @@ func TestClaimPatches(t *testing.T) {
 }
 
 func TestClaimRefused(t *testing.T) {
-	since := " has it since 2026-11-20 11:00:00 +0000 UTC"
+	since := " since 2026-11-20 11:00:00 +0000 UTC"
 	for name, tc := range map[string]struct {
 		do    writes
 		claim v1alpha1.Claim
 		node  *corev1.Node
 		want  string
 	}{
-		"exclusive beside exclusive": {hold, own(), holding(false, "", otherText), "writing node n1, Plan/system-upgrade/other" + since},
-		"exclusive beside shared":    {hold, own(), holding(false, "", otherSharing), "writing node n1, Plan/system-upgrade/other" + since},
-		"shared beside exclusive":    {hold, own(sharing), holding(false, "", otherText), "writing node n1, Plan/system-upgrade/other" + since},
-		"shared beside both":         {hold, own(sharing), holding(false, "", thirdSharing, otherText), "writing node n1, Plan/system-upgrade/other" + since},
-		"soaking beside exclusive":   {soak, own(), holding(false, "", otherText), "writing node n1, Plan/system-upgrade/other" + since},
+		"exclusive beside exclusive": {hold, own(), holding(false, "", otherText), "writing node n1, claimed by Plan/system-upgrade/other" + since},
+		"exclusive beside shared":    {hold, own(), holding(false, "", otherSharing), "writing node n1, claimed by Plan/system-upgrade/other" + since},
+		"shared beside exclusive":    {hold, own(sharing), holding(false, "", otherText), "writing node n1, claimed by Plan/system-upgrade/other" + since},
+		"shared beside both":         {hold, own(sharing), holding(false, "", thirdSharing, otherText), "writing node n1, claimed by Plan/system-upgrade/other" + since},
+		"soaking beside exclusive":   {soak, own(), holding(false, "", otherText), "writing node n1, claimed by Plan/system-upgrade/other" + since},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := fake.NewClientBuilder().WithObjects(tc.node).WithInterceptorFuncs(unwritten(t)).Build()

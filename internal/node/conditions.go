@@ -17,13 +17,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ReasonTurn is the reason in the conditions that Moult sets on a Node. Those with another reason are somebody else's.
+// ReasonTurn is the reason of the conditions that Moult sets on a Node. Conditions with another reason belong to other
+// programs.
 const ReasonTurn = "MoultTurn"
 
-// maxMessage bounds a condition's message, in bytes.
+// maxMessage limits a condition's message, in bytes.
 const maxMessage = 1024
 
-// lifecycle is the conditions of Kubernetes 1.37 that say what is done to a Node.
+// lifecycle lists the maintenance conditions of a Node in Kubernetes 1.37.
 var lifecycle = []corev1.NodeConditionType{corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained}
 
 // Condition is a condition to set on a Node.
@@ -36,10 +37,9 @@ type Condition struct {
 	Message string
 }
 
-// SetConditions sets conditions on the node for a rollout (by; empty: a drain by hand), all in one patch of its status that
-// leaves the others as they are. One that somebody else holds True is left alone, and so is, for a drain by hand, a
-// rollout's. One that is not there, or not Moult's, is not made False. It writes nothing if all are so already. It needs to
-// get nodes and to patch nodes/status, and does not change the object it is given.
+// SetConditions sets conditions on the node for a rollout (by), in one patch of its status. It does not change a condition
+// that another program holds True. A condition that is absent, or not Moult's, is not set to False. It writes nothing if
+// nothing changes. It needs the rights to get nodes and to patch nodes/status, and does not change its argument.
 func SetConditions(ctx context.Context, c client.Client, n *corev1.Node, by string, now time.Time, conditions ...Condition) error {
 	err := retry(ctx, c, n, func(n *corev1.Node) error {
 		var changed []corev1.NodeCondition
@@ -76,7 +76,7 @@ type status struct {
 	Conditions []corev1.NodeCondition `json:"conditions"`
 }
 
-// on is the condition as it is to be on the node, unless there is nothing to write.
+// on returns the new condition, and whether it must be written.
 func (c Condition) on(n *corev1.Node, by string, now time.Time) (corev1.NodeCondition, bool) {
 	next := corev1.NodeCondition{
 		Type: c.Type, Status: corev1.ConditionFalse, Reason: ReasonTurn, Message: message(by, c.Message),
@@ -91,8 +91,8 @@ func (c Condition) on(n *corev1.Node, by string, now time.Time) (corev1.NodeCond
 	}
 	last := &n.Status.Conditions[i]
 	switch {
-	case last.Status == corev1.ConditionTrue && (last.Reason != ReasonTurn || by == "" && !names(last, by)):
-		return next, false // Somebody else's.
+	case last.Status == corev1.ConditionTrue && last.Reason != ReasonTurn:
+		return next, false // Another program's.
 	case last.Reason != ReasonTurn && !c.True:
 		return next, false
 	case last.Status == next.Status && last.Reason == next.Reason && last.Message == next.Message:
@@ -103,9 +103,9 @@ func (c Condition) on(n *corev1.Node, by string, now time.Time) (corev1.NodeCond
 	return next, true
 }
 
-// ClearConditions sets the conditions that SetConditions has set True for this rollout (by; empty: for anybody) to False, in one
-// patch of the node's status, and returns the node as it is then. It writes nothing if there are none. Other changes of the node
-// do not matter to it. It needs to get nodes and to patch nodes/status.
+// ClearConditions sets this rollout's True conditions (by) to False, in one patch of the node's status. It returns the
+// patched node. It writes nothing if there are none. Other changes of the node do not cause a conflict. It needs the rights
+// to get nodes and to patch nodes/status.
 func ClearConditions(ctx context.Context, c client.Client, n *corev1.Node, by string, now time.Time) (*corev1.Node, error) {
 	cleared := n
 	err := retry(ctx, c, n, func(n *corev1.Node) error {
@@ -127,19 +127,19 @@ func ClearConditions(ctx context.Context, c client.Client, n *corev1.Node, by st
 	return cleared, nil
 }
 
-// InMaintenance reports whether the node's conditions say that this rollout is at work there.
+// InMaintenance reports whether the node has a True condition of this rollout.
 func InMaintenance(n *corev1.Node, by string) bool {
 	for i := range n.Status.Conditions {
-		if c := &n.Status.Conditions[i]; ours(c, by) {
+		if c := &n.Status.Conditions[i]; isOurs(c, by) {
 			return true
 		}
 	}
 	return false
 }
 
-// ours says that the condition is one of the lifecycle that is True for this rollout (by; empty: for anybody).
-func ours(c *corev1.NodeCondition, by string) bool {
-	return slices.Contains(lifecycle, c.Type) && c.Status == corev1.ConditionTrue && c.Reason == ReasonTurn && (by == "" || names(c, by))
+// isOurs reports whether the condition is a lifecycle condition that is True for this rollout.
+func isOurs(c *corev1.NodeCondition, by string) bool {
+	return slices.Contains(lifecycle, c.Type) && c.Status == corev1.ConditionTrue && c.Reason == ReasonTurn && isNamed(c, by)
 }
 
 type operation struct {
@@ -148,22 +148,21 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// clearing is the JSON patch that makes the rollout's conditions False. It tests that they stand where they stood.
+// clearing returns the JSON patch that sets the rollout's conditions to False. It tests that their positions are unchanged.
 func clearing(n *corev1.Node, by string, now time.Time) []operation {
 	var operations []operation
 	for i := range n.Status.Conditions {
 		c := &n.Status.Conditions[i]
-		if !ours(c, by) {
+		if !isOurs(c, by) {
 			continue
 		}
-		holder, _, _ := strings.Cut(c.Message, ": ")
 		at := fmt.Sprintf("/status/conditions/%d/", i)
 		operations = append(operations,
 			operation{"test", at + "type", c.Type},
 			operation{"test", at + "status", c.Status},
 			operation{"test", at + "reason", c.Reason},
 			operation{"add", at + "status", corev1.ConditionFalse},
-			operation{"add", at + "message", message(holder, "over")},
+			operation{"add", at + "message", message(by, "over")},
 			operation{"add", at + "lastHeartbeatTime", metav1.NewTime(now)},
 			operation{"add", at + "lastTransitionTime", metav1.NewTime(now)},
 		)
@@ -171,9 +170,9 @@ func clearing(n *corev1.Node, by string, now time.Time) []operation {
 	return operations
 }
 
-// message begins with the name of the rollout.
+// message returns the text after the name of the rollout.
 func message(by, text string) string {
-	m := actor(by) + ": " + text
+	m := by + ": " + text
 	if len(m) <= maxMessage {
 		return m
 	}
@@ -184,12 +183,12 @@ func message(by, text string) string {
 	return m[:end] + "…"
 }
 
-// names says that the condition was set for this rollout.
-func names(c *corev1.NodeCondition, by string) bool {
-	return strings.HasPrefix(c.Message, actor(by)+": ")
+// isNamed reports whether the condition was set for this rollout.
+func isNamed(c *corev1.NodeCondition, by string) bool {
+	return strings.HasPrefix(c.Message, by+": ")
 }
 
-// patchStatus returns the node as it is after the patch.
+// patchStatus returns the patched node.
 func patchStatus(ctx context.Context, c client.Client, n *corev1.Node, kind types.PatchType, body []byte) (*corev1.Node, error) {
 	written := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
 	err := c.Status().Patch(ctx, written, client.RawPatch(kind, body))

@@ -84,7 +84,6 @@ func TestSetConditions(t *testing.T) {
 			condition(maintenance, yes, now, now, ReasonTurn, plan+": maintained"),
 			condition(draining, yes, now, now, ReasonTurn, plan+": 3 pods left"),
 		), 1},
-		"by hand": {"", begin[1:], with(), with(condition(draining, yes, now, now, ReasonTurn, "moult drain: 3 pods left")), 1},
 		"another message is no transition": {
 			plan, []Condition{{draining, true, "2 pods left"}}, with(was(draining, yes, ReasonTurn, plan+": 3 pods left")),
 			with(condition(draining, yes, before, now, ReasonTurn, plan+": 2 pods left")), 1,
@@ -127,11 +126,6 @@ func TestSetConditions(t *testing.T) {
 		"over another rollout's that has left it": {
 			plan, []Condition{{draining, true, "drains"}}, with(was(draining, yes, ReasonTurn, other+": drains")),
 			with(condition(draining, yes, before, now, ReasonTurn, plan+": drains")), 1,
-		},
-		"by hand, not over a rollout's": {
-			"", []Condition{{draining, true, "drains"}, {drained, false, "over"}},
-			with(was(draining, yes, ReasonTurn, plan+": drains"), was(drained, yes, ReasonTurn, plan+": drained")),
-			with(was(draining, yes, ReasonTurn, plan+": drains"), was(drained, yes, ReasonTurn, plan+": drained")), 0,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -176,14 +170,6 @@ func TestClearConditions(t *testing.T) {
 				was(draining, no, ReasonTurn, plan+": y"),
 				condition(drained, no, now, now, ReasonTurn, plan+": over"),
 			), 1,
-		},
-		"of anybody": {
-			"", with(was(draining, yes, ReasonTurn, plan+": x"), was(drained, yes, "Rack42", "x")),
-			with(condition(draining, no, now, now, ReasonTurn, plan+": over"), was(drained, yes, "Rack42", "x")), 1,
-		},
-		"by hand": {
-			ByHand, with(was(draining, yes, ReasonTurn, plan+": x"), was(drained, yes, ReasonTurn, "moult drain: x")),
-			with(was(draining, yes, ReasonTurn, plan+": x"), condition(drained, no, now, now, ReasonTurn, "moult drain: over")), 1,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

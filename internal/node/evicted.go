@@ -17,7 +17,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// MaxEvicted bounds how many workloads the record of evictions on one Node names.
+// MaxEvicted limits how many workloads the record of evictions on one Node names.
 const MaxEvicted = 500
 
 // Workload is the controller of pods that were evicted: a ReplicaSet, a StatefulSet or a ReplicationController.
@@ -25,10 +25,10 @@ type Workload struct {
 	Kind, Namespace, Name string
 }
 
-// String is "Kind/namespace/name", as in the annotation.
+// String returns "Kind/namespace/name", as in the annotation.
 func (w Workload) String() string { return w.Kind + "/" + w.Namespace + "/" + w.Name }
 
-// WorkloadOf is the controller of a pod, if it is one of those that the record of evictions names.
+// WorkloadOf returns the controller of a pod, if its kind belongs in the record of evictions.
 func WorkloadOf(namespace string, owner *metav1.OwnerReference) (Workload, bool) {
 	if owner == nil {
 		return Workload{}, false
@@ -41,8 +41,8 @@ func WorkloadOf(namespace string, owner *metav1.OwnerReference) (Workload, bool)
 	}
 }
 
-// ParseEvicted reads the record of evictions from a Node's annotations. No annotation means that nothing was evicted. A
-// value that can't be read is an error, and what was evicted is not known.
+// ParseEvicted reads the record of evictions from a Node's annotations. No annotation means that nothing was evicted. An
+// unreadable value is an error.
 func ParseEvicted(annotations map[string]string) ([]Workload, error) {
 	value, ok := annotations[v1alpha1.AnnotationEvicted]
 	if !ok || value == "" {
@@ -63,7 +63,7 @@ func ParseEvicted(annotations map[string]string) ([]Workload, error) {
 	return workloads, nil
 }
 
-// formatEvicted is the annotation's value: sorted, each once, and no more than MaxEvicted.
+// formatEvicted returns the annotation's value: sorted, without duplicates, at most MaxEvicted.
 func formatEvicted(workloads []Workload) (string, error) {
 	lines := make([]string, len(workloads))
 	for i := range workloads {
@@ -75,7 +75,7 @@ func formatEvicted(workloads []Workload) (string, error) {
 	return string(value), err
 }
 
-// Evicting also records these workloads, beside those that are recorded already. A record that can't be read is replaced.
+// Evicting also adds these workloads to the record of evictions. An unreadable record is replaced.
 func Evicting(workloads ...Workload) Also {
 	return func(n *corev1.Node, _ string) bool {
 		if len(workloads) == 0 {
@@ -94,8 +94,7 @@ func Evicting(workloads ...Workload) Also {
 	}
 }
 
-// RecordEvicted writes these workloads into the Node's record of evictions, beside those that it names already. It writes
-// nothing if it names them all.
+// RecordEvicted adds these workloads to the Node's record of evictions. It writes nothing if the record has them all.
 func RecordEvicted(ctx context.Context, c client.Client, n *corev1.Node, workloads ...Workload) error {
 	record := Evicting(workloads...)
 	if _, err := rewrite(ctx, c, n, func(n *corev1.Node) bool { return record(n, "") }); err != nil {
@@ -104,13 +103,12 @@ func RecordEvicted(ctx context.Context, c client.Client, n *corev1.Node, workloa
 	return nil
 }
 
-// ForgetEvicted takes these workloads out of the Node's record of evictions, and with the last one the annotation. It
-// writes nothing if the record names none of them. It fails if somebody else wrote to the Node since it was read: then
-// decide again.
+// ForgetEvicted removes these workloads from the Node's record of evictions; an empty record is deleted. It writes nothing
+// if the record has none of them. It fails with a conflict if the Node changed since it was read; the caller decides again.
 func ForgetEvicted(ctx context.Context, c client.Writer, n *corev1.Node, workloads ...Workload) error {
 	recorded, err := ParseEvicted(n.Annotations)
 	if err != nil {
-		return fmt.Errorf("forgetting evictions from node %s, %w", n.Name, err)
+		return fmt.Errorf("clearing evictions of node %s, %w", n.Name, err)
 	}
 	left := slices.DeleteFunc(slices.Clone(recorded), func(w Workload) bool { return slices.Contains(workloads, w) })
 	if len(left) == len(recorded) {
@@ -120,7 +118,7 @@ func ForgetEvicted(ctx context.Context, c client.Writer, n *corev1.Node, workloa
 	if len(left) > 0 {
 		value, err := formatEvicted(left)
 		if err != nil {
-			return fmt.Errorf("forgetting evictions from node %s, %w", n.Name, err)
+			return fmt.Errorf("clearing evictions of node %s, %w", n.Name, err)
 		}
 		annotation = &value
 	}
@@ -128,11 +126,11 @@ func ForgetEvicted(ctx context.Context, c client.Writer, n *corev1.Node, workloa
 		ResourceVersion: n.ResourceVersion, Annotations: map[string]*string{v1alpha1.AnnotationEvicted: annotation},
 	}})
 	if err != nil {
-		return fmt.Errorf("forgetting evictions from node %s, %w", n.Name, err)
+		return fmt.Errorf("clearing evictions of node %s, %w", n.Name, err)
 	}
 	written := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
 	if err := c.Patch(ctx, written, client.RawPatch(types.MergePatchType, body)); err != nil {
-		return fmt.Errorf("forgetting evictions from node %s, %w", n.Name, err)
+		return fmt.Errorf("clearing evictions of node %s, %w", n.Name, err)
 	}
 	return nil
 }

@@ -98,19 +98,6 @@ func TestRecordEvicted(t *testing.T) {
 	}
 }
 
-func TestCordonRecords(t *testing.T) {
-	c := fake.NewClientBuilder().WithObjects(recording(`["StatefulSet/shop/db"]`)).Build()
-	if cordoned, err := Cordon(t.Context(), c, read(t, c), plan, Evicting(cart)); !cordoned || err != nil {
-		t.Fatal(cordoned, err)
-	}
-	if cordoned, err := Cordon(t.Context(), c, read(t, c), plan, Evicting(stock)); cordoned || err != nil {
-		t.Fatal(cordoned, err)
-	}
-	want := cordonable(true, plan)
-	want.Annotations[v1alpha1.AnnotationEvicted] = `["ReplicaSet/shop/cart-5d4f","ReplicationController/depot/stock","StatefulSet/shop/db"]`
-	expectNode(t, want, c)
-}
-
 func TestRecordIsBounded(t *testing.T) {
 	var many []Workload
 	for i := range MaxEvicted + 100 {
@@ -165,7 +152,7 @@ func TestForgetEvictedLoses(t *testing.T) {
 	expectNode(t, recording(`["ReplicaSet/shop/cart-5d4f","StatefulSet/shop/db"]`), c)
 
 	broken := recording("{")
-	if err := ForgetEvicted(t.Context(), c, broken, db); err == nil || !strings.HasPrefix(err.Error(), "forgetting evictions from node n1, reading annotation ") {
+	if err := ForgetEvicted(t.Context(), c, broken, db); err == nil || !strings.HasPrefix(err.Error(), "clearing evictions of node n1, reading annotation ") {
 		t.Errorf("got %v", err)
 	}
 }

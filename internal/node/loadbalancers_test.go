@@ -32,84 +32,22 @@ func leftover(unschedulable bool, cordonedBy, by string) *corev1.Node {
 }
 
 func TestExcluding(t *testing.T) {
-	for name, tc := range map[string]struct {
-		by             string
-		node, want     *corev1.Node
-		cordoned, done bool
-	}{
-		"a rollout":                         {plan, cordonable(false, ""), excluded(true, plan, plan), true, true},
-		"a rollout again":                   {plan, excluded(true, plan, plan), excluded(true, plan, plan), false, false},
-		"by hand":                           {"", cordonable(false, ""), excluded(true, "", ByHand), true, true},
-		"a label that was there stays":      {plan, excluded(false, "", ""), excluded(true, plan, ""), true, false},
-		"another's label stays":             {plan, excluded(false, "", other), excluded(true, plan, other), true, false},
-		"a mark that is left over":          {plan, leftover(false, "", other), excluded(true, plan, plan), true, true},
-		"a node that a person has cordoned": {plan, cordonable(true, ""), excluded(true, "", plan), false, true},
+	for name, tc := range map[string]struct{ node, want *corev1.Node }{
+		"a rollout":                         {cordonable(false, ""), excluded(true, plan, plan)},
+		"a rollout again":                   {excluded(true, plan, plan), excluded(true, plan, plan)},
+		"a label that was there stays":      {excluded(false, "", ""), excluded(true, plan, "")},
+		"another's label stays":             {excluded(false, "", other), excluded(true, plan, other)},
+		"a mark that is left over":          {leftover(false, "", other), excluded(true, plan, plan)},
+		"a node that a person has cordoned": {cordonable(true, ""), excluded(true, "", plan)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := fake.NewClientBuilder().WithObjects(tc.node).Build()
-			var done bool
-			cordoned, err := Cordon(t.Context(), c, read(t, c), tc.by, Excluding(&done))
-			if err != nil || cordoned != tc.cordoned || done != tc.done {
-				t.Errorf("cordoned is %v, excluded is %v, %v", cordoned, done, err)
+			if err := Write(t.Context(), c, read(t, c), Step{Claim: own(), Cordon: true, Also: []Also{Excluding}}); err != nil {
+				t.Fatal(err)
 			}
-			expectNode(t, tc.want, c)
-		})
-	}
-}
-
-func TestGiveBack(t *testing.T) {
-	both := Done{Cordoned: true, Excluded: true}
-	for name, tc := range map[string]struct {
-		by         string
-		done       Done
-		node, want *corev1.Node
-		uncordoned bool
-	}{
-		"a rollout's":                               {plan, both, excluded(true, plan, plan), cordonable(false, ""), true},
-		"a rollout's, from an earlier attempt":      {plan, Done{}, excluded(true, plan, plan), cordonable(false, ""), true},
-		"a rollout leaves a person's cordon":        {plan, Done{Excluded: true}, excluded(true, "", plan), cordonable(true, ""), false},
-		"a rollout leaves what a person took over":  {plan, both, excluded(true, "", ""), excluded(true, "", ""), false},
-		"a rollout leaves another's":                {plan, Done{}, excluded(true, other, other), excluded(true, other, other), false},
-		"a rollout leaves a label without mark":     {plan, Done{Cordoned: true}, excluded(true, plan, ""), excluded(false, "", ""), true},
-		"what a person has given back already":      {plan, both, leftover(false, plan, plan), cordonable(false, ""), false},
-		"by hand":                                   {"", both, excluded(true, "", ByHand), cordonable(false, ""), true},
-		"by hand, not cordoned by this":             {"", Done{Excluded: true}, excluded(true, "", ByHand), cordonable(true, ""), false},
-		"by hand, not excluded by this":             {"", Done{Cordoned: true}, excluded(true, "", ByHand), excluded(false, "", ByHand), true},
-		"by hand, nothing of it by this":            {"", Done{}, excluded(true, "", ByHand), excluded(true, "", ByHand), false},
-		"by hand, and a rollout has it by now":      {"", both, excluded(true, plan, plan), excluded(true, plan, plan), false},
-		"by hand, and a rollout has excluded it":    {"", both, excluded(true, "", plan), excluded(false, "", plan), true},
-		"by hand, a mark of the rollout left over":  {"", both, leftover(false, plan, ""), cordonable(false, ""), false},
-		"by hand, given back by a person meanwhile": {"", both, cordonable(false, ""), cordonable(false, ""), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := fake.NewClientBuilder().WithObjects(tc.node).Build()
-			uncordoned, err := GiveBack(t.Context(), c, read(t, c), tc.by, tc.done)
-			if err != nil || uncordoned != tc.uncordoned {
-				t.Errorf("uncordoned is %v, %v", uncordoned, err)
-			}
-			expectNode(t, tc.want, c)
-		})
-	}
-}
-
-func TestUncordonIncludes(t *testing.T) {
-	for name, tc := range map[string]struct {
-		node, want *corev1.Node
-		changed    bool
-	}{
-		"a rollout's":               {excluded(true, plan, plan), cordonable(false, ""), true},
-		"by hand":                   {excluded(true, "", ByHand), cordonable(false, ""), true},
-		"a label without mark":      {excluded(true, "", ""), excluded(false, "", ""), true},
-		"schedulable, and excluded": {excluded(false, "", plan), cordonable(false, ""), true},
-		"a mark that is left over":  {leftover(false, "", plan), cordonable(false, ""), true},
-		"nothing":                   {excluded(false, "", ""), excluded(false, "", ""), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := fake.NewClientBuilder().WithObjects(tc.node).Build()
-			if changed, err := Uncordon(t.Context(), c, read(t, c)); err != nil || changed != tc.changed {
-				t.Errorf("changed is %v, %v", changed, err)
-			}
-			expectNode(t, tc.want, c)
+			n := read(t, c)
+			delete(n.Annotations, v1alpha1.AnnotationClaims)
+			expectSame(t, tc.want, n)
 		})
 	}
 }
@@ -122,7 +60,6 @@ func TestClaimIncludes(t *testing.T) {
 	}{
 		"release":                         {releasesBare, excluded(true, plan, plan), cordonable(false, "")},
 		"release leaves another's":        {releasesBare, excluded(false, "", other), excluded(false, "", other)},
-		"release leaves one by hand":      {releasesBare, excluded(false, "", ByHand), excluded(false, "", ByHand)},
 		"release leaves a user's":         {releasesBare, excluded(false, "", ""), excluded(false, "", "")},
 		"release takes an old mark off":   {releasesBare, leftover(false, "", other), cordonable(false, "")},
 		"release of a person's cordon":    {releasesBare, excluded(true, "", plan), cordonable(true, "")},
@@ -145,7 +82,7 @@ func TestClaimIncludes(t *testing.T) {
 
 // releasesExcluded releases a node that the rollout itself wants labelled.
 func releasesExcluded(ctx context.Context, c client.Writer, n *corev1.Node, claim v1alpha1.Claim) error {
-	return Write(ctx, c, n, Step{Claim: claim, Release: true, GiveBack: true, Also: []Also{Labelling(map[string]*string{corev1.LabelNodeExcludeBalancers: ptr.To("")})}})
+	return Write(ctx, c, n, Step{Claim: claim, Release: true, Restore: true, Also: []Also{Labelling(map[string]*string{corev1.LabelNodeExcludeBalancers: ptr.To("")})}})
 }
 
 func expectNode(t *testing.T, want *corev1.Node, c client.Reader) {

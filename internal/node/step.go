@@ -15,25 +15,26 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Step is what a turn writes on its Node at once. What it does not name stays as it is.
+// Step is one write of a turn to its Node. Fields that it does not name are unchanged.
 type Step struct {
-	// Claim of the rollout, which is written in place of one that it has there already, or, with Release, taken back.
+	// Claim of the rollout. It replaces the rollout's earlier claim; with Release it is removed.
 	Claim   v1alpha1.Claim
 	Release bool
-	// Unclaimed leaves the claims as they are; of Claim only the rollout's name counts then.
+	// Unclaimed does not change the claims; only the rollout's name of Claim is used.
 	Unclaimed bool
-	// Cordon makes the node unschedulable, and marks for whom. One that is unschedulable already is left so and unmarked.
+	// Cordon makes the node unschedulable, and marks it for the rollout. A node that is already unschedulable is not
+	// marked.
 	Cordon bool
-	// GiveBack undoes what the turn had done: it makes the node schedulable if the turn had made it unschedulable, and lets external load
-	// balancers have it again if the rollout had kept it from them.
-	GiveBack bool
-	// Also is written besides.
+	// Restore undoes the changes of the turn: it uncordons the node if the turn cordoned it, and removes the rollout's
+	// exclusion from external load balancers.
+	Restore bool
+	// Also are further changes of the same write.
 	Also []Also
 }
 
-// Write writes a step in one patch, on condition that the Node is as it was read: whoever loses decides again. It writes nothing if all is
-// so already. It fails if another claim, that is neither shared with this one nor parked, is there. Of the Node it needs no more than what is
-// kept in the operator's cache: what is not there is not touched.
+// Write writes a step in one patch with the Node's resourceVersion as precondition. After a conflict the caller decides
+// again. It writes nothing if nothing changes. It fails if another claim exists that is neither shared nor parked. A Node
+// from the operator's trimmed cache is sufficient: fields that the cache drops are not changed.
 func Write(ctx context.Context, c client.Writer, n *corev1.Node, s Step) error {
 	changed := n.DeepCopy()
 	if err := s.edit(changed); err != nil {
@@ -72,7 +73,7 @@ type patchMetadata struct {
 	Labels          map[string]*string `json:"labels,omitempty"`
 }
 
-// difference is what makes one map of the other; nil takes a key off.
+// difference returns the patch from one map to the other; nil removes a key.
 func difference(before, after map[string]string) map[string]*string {
 	d := map[string]*string{}
 	for key, value := range after {
@@ -90,7 +91,7 @@ func difference(before, after map[string]string) map[string]*string {
 
 func (s *Step) edit(n *corev1.Node) error {
 	by := s.Claim.Rollout
-	// As it stood before: to uncordon counts what the turn had done, not what it does now.
+	// Computed before the claim changes: the uncordon depends on the earlier claim.
 	cordoned := CordonedFor(n, s.Claim)
 	if !s.Unclaimed {
 		claims, err := claimsWith(n, s.Claim, !s.Release)
@@ -100,23 +101,23 @@ func (s *Step) edit(n *corev1.Node) error {
 		assign(&n.Annotations, v1alpha1.AnnotationClaims, claims)
 	}
 	switch {
-	case s.GiveBack && cordoned:
+	case s.Restore && cordoned:
 		n.Spec.Unschedulable = false
 		mark(n, "")
 	case s.Cordon && !n.Spec.Unschedulable:
 		n.Spec.Unschedulable = true
 		mark(n, by)
 	case !n.Spec.Unschedulable:
-		mark(n, "") // A mark outlives the cordon it stands for when a person has lifted that.
+		mark(n, "") // A person has uncordoned the node, and the mark is out of date.
 	}
-	include(n, func(holder string) bool { return s.GiveBack && holder == by })
+	include(n, by, s.Restore)
 	for _, also := range s.Also {
 		also(n, by)
 	}
 	return nil
 }
 
-// Annotating also sets annotations of the node; nil takes one off.
+// Annotating also sets annotations of the node; nil removes one.
 func Annotating(values map[string]*string) Also {
 	return func(n *corev1.Node, _ string) bool {
 		changed := false
@@ -127,7 +128,7 @@ func Annotating(values map[string]*string) Also {
 	}
 }
 
-// Labelling also sets labels of the node; nil takes one off.
+// Labelling also sets labels of the node; nil removes one.
 func Labelling(values map[string]*string) Also {
 	return func(n *corev1.Node, _ string) bool {
 		changed := false
@@ -138,7 +139,7 @@ func Labelling(values map[string]*string) Also {
 	}
 }
 
-// assign sets a key, or takes it off with nil, and says whether that changed anything.
+// assign sets a key, or removes it with nil, and reports whether that changed anything.
 func assign(m *map[string]string, key string, value *string) bool {
 	old, there := (*m)[key]
 	switch {

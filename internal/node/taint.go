@@ -20,7 +20,7 @@ import (
 // Tainted reports whether the node has the taint key:PreferNoSchedule.
 func Tainted(n *corev1.Node, key string) bool { return taintAt(n, key) >= 0 }
 
-// TaintedBy names the rollouts of a kind that have tainted the node as one that is still to be updated.
+// TaintedBy returns the rollouts of a kind that have tainted the node as outdated.
 func TaintedBy(o client.Object, kind string) []string {
 	n, ok := o.(*corev1.Node)
 	if !ok {
@@ -40,8 +40,8 @@ func taintAt(n *corev1.Node, key string) int {
 	return slices.IndexFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == corev1.TaintEffectPreferNoSchedule })
 }
 
-// Taint puts the taint key:PreferNoSchedule on the node, and leaves the others as they are. It writes nothing if it is there.
-// It fails with a conflict if somebody else wrote to the node since it was read: then decide again.
+// Taint adds the taint key:PreferNoSchedule to the node. It writes nothing if the node has it. It fails with a conflict if
+// the node changed since it was read; the caller decides again.
 func Taint(ctx context.Context, c client.Writer, n *corev1.Node, key string) error {
 	if Tainted(n, key) {
 		return nil
@@ -57,22 +57,23 @@ func Taint(ctx context.Context, c client.Writer, n *corev1.Node, key string) err
 	return nil
 }
 
-// Untaint takes the taint key:PreferNoSchedule off the node. It writes nothing if it is not there, and fails as Taint does.
+// Untaint removes the taint key:PreferNoSchedule from the node. It writes nothing if the node does not have it, and fails
+// like Taint.
 func Untaint(ctx context.Context, c client.Writer, n *corev1.Node, key string) error {
 	i := taintAt(n, key)
 	if i < 0 {
 		return nil
 	}
 	if err := patchTaints(ctx, c, n, operation{Op: "remove", Path: fmt.Sprintf("/spec/taints/%d", i)}); err != nil {
-		return fmt.Errorf("taking the taint off node %s, %w", n.Name, err)
+		return fmt.Errorf("untainting node %s, %w", n.Name, err)
 	}
 	return nil
 }
 
-// patchTaints changes the list of taints on condition that the node is as it was read: a merge would have to know all of
-// every taint.
+// patchTaints changes the list of taints with the resourceVersion as precondition. It uses a JSON patch because a merge
+// patch needs all fields of every taint.
 func patchTaints(ctx context.Context, c client.Writer, n *corev1.Node, change operation) error {
-	// A resourceVersion that is added is a precondition; one that is tested is an error of its own when it differs.
+	// Replacing the resourceVersion makes it a precondition. Testing it would return another error on a difference.
 	body, err := json.Marshal([]operation{{"replace", "/metadata/resourceVersion", n.ResourceVersion}, change})
 	if err != nil {
 		return err

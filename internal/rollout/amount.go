@@ -32,7 +32,7 @@ func ParseAmount(from intstr.IntOrString) (Amount, error) {
 	return Amount{N: int(n), Percent: true}, nil
 }
 
-// AtLeastOne is the amount of so many nodes: rounded down, but at least 1 unless it is zero itself.
+// AtLeastOne applies the amount to this many nodes: rounded down, but at least 1 unless the amount is zero.
 func (a Amount) AtLeastOne(total int) int {
 	if a.Percent && a.N > 0 {
 		return max(1, total*a.N/100)
@@ -40,7 +40,7 @@ func (a Amount) AtLeastOne(total int) int {
 	return a.Down(total)
 }
 
-// Down is the amount of so many nodes, rounded down.
+// Down applies the amount to this many nodes, rounded down.
 func (a Amount) Down(total int) int {
 	if a.Percent {
 		return total * a.N / 100
@@ -48,7 +48,7 @@ func (a Amount) Down(total int) int {
 	return a.N
 }
 
-// Up is the amount of so many nodes, rounded up.
+// Up applies the amount to this many nodes, rounded up.
 func (a Amount) Up(total int) int {
 	if a.Percent {
 		return (total*a.N + 99) / 100

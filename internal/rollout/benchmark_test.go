@@ -53,7 +53,7 @@ waves:
 					if i%100 == 0 {
 						m.claims = []v1alpha1.Claim{shared("other")}
 					}
-					f.Nodes[node] = m.node(node).Settled()
+					f.Nodes[node] = m.node(node).withReadiness()
 					state := v1alpha1.UnitOutdated
 					if i < done {
 						state = v1alpha1.UnitUpdated

@@ -13,22 +13,22 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Account is how a budget stands.
+// Account is the state of a budget.
 type Account struct {
 	// Matched is how many nodes the budget selects.
 	Matched int
 	// Limit is how many of them may be unavailable; negative when there is no limit by number.
 	Limit int
-	// Holders are the nodes that are unavailable, by name.
+	// Holders are the unavailable nodes, sorted by name.
 	Holders []Holder
-	// Domains are those with unavailable nodes, and how many they have.
+	// Domains are the domains with unavailable nodes, and how many they have.
 	Domains map[string]int
-	// Blocks are what else keeps every selected node from being taken now.
+	// Blocks are all other causes for which no selected node may be claimed now.
 	Blocks []Block
-	// Next is when the clock alone can change any of that; zero when it can't.
+	// Next is when the clock alone can change the account; zero if it can't.
 	Next time.Time
 
-	// draining are the nodes whose drain is not over, and switches how many of the blocks are no gates.
+	// draining are the nodes whose drain is not complete, and switches is how many of the blocks are not gates.
 	draining []string
 	switches int
 }
@@ -42,13 +42,13 @@ type Holder struct {
 	Since   time.Time
 }
 
-// Examine sees how a budget stands.
+// Examine returns the state of a budget.
 func (b *Budget) Examine(nodes map[string]*Node, now time.Time) Account {
 	a := Account{Limit: -1, Domains: map[string]int{}}
 	for name, n := range nodes {
 		a.count(b, name, n, n.ready(), now)
 	}
-	a.close(b, now)
+	a.finish(b, now)
 	return a
 }
 
@@ -73,8 +73,8 @@ func (a *Account) count(b *Budget, name string, n *Node, r readiness, now time.T
 	}
 }
 
-// close adds what follows from the nodes together, and what does not depend on them.
-func (a *Account) close(b *Budget, now time.Time) {
+// finish adds what depends on all nodes, or on none.
+func (a *Account) finish(b *Budget, now time.Time) {
 	slices.SortFunc(a.Holders, func(x, y Holder) int { return cmp.Compare(x.Node, y.Node) })
 	if b.MaxUnavailable != nil {
 		a.Limit = b.MaxUnavailable.AtLeastOne(a.Matched)
@@ -89,7 +89,7 @@ func (a *Account) close(b *Budget, now time.Time) {
 		open, next := openAt(b.Windows, now)
 		a.wake(next, now)
 		if !open {
-			a.Blocks = append(a.Blocks, Block{v1alpha1.ReasonOutsideBudgetWindow, closed(next)})
+			a.Blocks = append(a.Blocks, Block{v1alpha1.ReasonOutsideBudgetWindow, closedMessage(next)})
 		}
 	}
 	a.switches = len(a.Blocks)
@@ -100,8 +100,8 @@ func (a *Account) close(b *Budget, now time.Time) {
 	}
 }
 
-// undrained closes the gate of workloads until a drain is over. A pod in its place may be one that is about to be evicted, and
-// one that is ending counts as available while it is ready: else two drains could go on together, and each find nothing missing.
+// undrained closes the workloads gate until a drain is complete. Pods that are not evicted yet, or that terminate, still
+// count as available. Without this rule two drains could run together, and each would find all workloads available.
 func undrained(nodes ...string) Block {
 	return Block{v1alpha1.ReasonWorkloadsUnavailable, "nodes that are not drained yet: " + list(nodes, len(nodes))}
 }
@@ -117,7 +117,7 @@ func (b *Budget) selects(n *Node) bool {
 	return b.Selector == nil || b.Selector.Empty() || b.Selector.Matches(labels.Set(n.Labels))
 }
 
-// unavailable says why a node is unavailable, and when the clock alone ends that.
+// unavailable returns why a node is unavailable, and when the clock alone ends that.
 func (b *Budget) unavailable(n *Node, r readiness, now time.Time) (h Holder, end time.Time) {
 	for i := range n.Claims {
 		if c := &n.Claims[i]; !c.Parked() {
@@ -127,14 +127,14 @@ func (b *Budget) unavailable(n *Node, r readiness, now time.Time) (h Holder, end
 	if n.Unschedulable {
 		return Holder{Cause: v1alpha1.CauseUnschedulable, Message: "unschedulable"}, end
 	}
-	cause, message, since, end := b.ill(n, r, now)
+	cause, message, since, end := b.unhealthy(n, r, now)
 	if cause == "" && n.ClaimError != "" {
 		return Holder{Cause: v1alpha1.CauseUnreadable, Message: n.ClaimError}, time.Time{}
 	}
 	return Holder{Cause: cause, Message: message, Since: since}, end
 }
 
-// account is a budget during one pass: what it held at the beginning, and what the pass has started since.
+// account is a budget during one pass: its state at the beginning, and the units that the pass started since.
 type account struct {
 	*Budget
 	Account
@@ -142,15 +142,15 @@ type account struct {
 	domains map[string]int
 	holders map[string]bool
 	started []string
-	// blocks and gates are what closes it, with the budget's name in the messages.
+	// blocks and gates close the budget; their messages have its name.
 	blocks, gates []Block
-	// The texts are the same for every unit that waits for the budget, or that is in one domain.
+	// The texts are cached: they are the same for every unit, or for every unit of a domain.
 	message       string
 	domainMessage map[string]string
 }
 
-// open sees how all budgets stand, in one go through the nodes.
-func (p *pass) open() {
+// openAccounts computes the state of all budgets in one loop over the nodes.
+func (p *pass) openAccounts() {
 	p.opened = true
 	for i := range p.fleet.Budgets {
 		p.accounts = append(p.accounts, &account{
@@ -165,7 +165,7 @@ func (p *pass) open() {
 	for name, n := range p.fleet.Nodes {
 		ready := n.ready()
 		for _, a := range p.accounts {
-			if name != p.fleet.Leaves {
+			if name != p.fleet.Leaving {
 				a.count(a.Budget, name, n, ready, p.now)
 			} else if a.selects(n) {
 				a.Matched++
@@ -173,7 +173,7 @@ func (p *pass) open() {
 		}
 	}
 	for _, a := range p.accounts {
-		a.close(a.Budget, p.now)
+		a.finish(a.Budget, p.now)
 		a.used, a.domains = len(a.Holders), a.Domains
 		for _, h := range a.Holders {
 			a.holders[h.Node] = true
@@ -191,10 +191,11 @@ func (p *pass) open() {
 
 func (a *account) says(what string) string { return "budget " + a.Name + ": " + what }
 
-// budgets are those that select the candidate's node. Budgets are looked at only when a unit gets so far.
+// budgets returns the accounts of the budgets that select the candidate's node. They are computed for the first unit that
+// needs them.
 func (p *pass) budgets(c *candidate) []*account {
 	if !p.opened {
-		p.open()
+		p.openAccounts()
 	}
 	if !c.looked {
 		c.looked = true
@@ -210,10 +211,10 @@ func (p *pass) budgets(c *candidate) []*account {
 	return c.accounts
 }
 
-// spend books what a unit costs the budgets that is started now. A node that was unavailable before costs nothing more, but
-// is drained all the same.
+// spend books the cost of a unit that is started now. A node that was already unavailable adds no cost, but its drain
+// counts.
 func spend(p *pass, c *candidate) {
-	if !p.takes(c) {
+	if !p.disrupts(c) {
 		return
 	}
 	for _, a := range p.budgets(c) {
@@ -234,20 +235,20 @@ func spend(p *pass, c *candidate) {
 	}
 }
 
-// takes reports whether a start makes the node unavailable: the rollout has not claimed it yet, and does not work beside it.
-func (p *pass) takes(c *candidate) bool { return !c.Claimed && !p.strategy.Beside }
+// disrupts reports whether a start makes the node unavailable: the rollout has not claimed it yet, and claims nodes at all.
+func (p *pass) disrupts(c *candidate) bool { return !c.Claimed && !p.strategy.Claimless }
 
-// budgetUnderstood starts nothing where a budget can't be read: who knows what it was to forbid.
+// budgetUnderstood starts nothing on nodes of an invalid budget.
 func budgetUnderstood(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	return blocked(p, c, v1alpha1.ReasonBudgetInvalid)
 }
 
-// budgetPaused is the switch that stops everything, what is to start over too.
+// budgetPaused starts nothing on nodes of a paused budget, restarts included.
 func budgetPaused(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	return blocked(p, c, v1alpha1.ReasonBudgetPaused)
 }
 
-// insideBudgetWindow starts nothing while the windows of a budget are closed.
+// insideBudgetWindow starts nothing on nodes of a budget while its windows are closed.
 func insideBudgetWindow(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	return blocked(p, c, v1alpha1.ReasonOutsideBudgetWindow)
 }
@@ -263,11 +264,11 @@ func blocked(p *pass, c *candidate, by v1alpha1.Reason) (v1alpha1.Reason, string
 	return "", ""
 }
 
-// budgetLeft keeps the nodes that are unavailable, for whatever cause, within what each budget allows. Where that is used up
-// nothing starts, not even on a node that is unavailable already: whoever cordoned it may be at work there. Only a unit
-// whose node the rollout has claimed goes on: it makes no further one unavailable, and ends that.
+// budgetLeft keeps the number of unavailable nodes within each budget, for any cause of unavailability. A used-up budget
+// starts nothing, not even on an unavailable node: a person who cordoned it may be working there. Only claimed nodes
+// continue, because they make no further node unavailable.
 func budgetLeft(p *pass, c *candidate) (v1alpha1.Reason, string) {
-	if !p.takes(c) {
+	if !p.disrupts(c) {
 		return "", ""
 	}
 	for _, a := range p.budgets(c) {
@@ -278,7 +279,7 @@ func budgetLeft(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	return "", ""
 }
 
-// explain is the same text for every unit that waits for this budget.
+// explain returns why the budget is used up.
 func (a *account) explain() string {
 	if a.message == "" {
 		a.message = a.says(fmt.Sprintf("%s unavailable, at most %d allowed", count(a.used), a.Limit))
@@ -296,10 +297,10 @@ func (a *account) explain() string {
 	return a.message
 }
 
-// domainFree keeps unavailable nodes within as many domains as each budget allows. Where they are in more already, because
-// nodes have failed by themselves, no further one is taken in any of them.
+// domainFree keeps unavailable nodes within each budget's number of domains. If more domains are already affected, because
+// nodes failed by themselves, no further node starts in any of them.
 func domainFree(p *pass, c *candidate) (v1alpha1.Reason, string) {
-	if !p.takes(c) {
+	if !p.disrupts(c) {
 		return "", ""
 	}
 	for _, a := range p.budgets(c) {
@@ -318,7 +319,7 @@ func domainFree(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	return "", ""
 }
 
-// explainDomain is the same text for every unit of a domain that waits for this budget.
+// explainDomain returns why a unit of a domain waits for this budget.
 func (a *account) explainDomain(own string) string {
 	text := a.domainMessage[own]
 	if text == "" {

@@ -219,7 +219,7 @@ func TestHealth(t *testing.T) {
 		t.Errorf("without budgets: %s", got)
 	}
 	if got := f.Unhealthy("z", noon); got != "there is no such node" {
-		t.Errorf("nowhere: %s", got)
+		t.Errorf("unknownNode: %s", got)
 	}
 	if got := f.SoakEnd("a", noon.Add(-2*time.Minute), time.Hour); !got.Equal(noon.Add(59 * time.Minute)) {
 		t.Errorf("it became ready after the change: %s", got)
@@ -267,7 +267,7 @@ func TestBesideBudgets(t *testing.T) {
 			if tc.edit != nil {
 				tc.edit(&f.Budgets[0])
 			}
-			d := Decide(Strategy{UID: own, MaxConcurrent: 9, Beside: true, Drains: true}, []Unit{outdated("a"), outdated("b")}, f, noon)
+			d := Decide(Strategy{UID: own, MaxConcurrent: 9, Claimless: true, Drains: true}, []Unit{outdated("a"), outdated("b")}, f, noon)
 			if tc.reason == "" {
 				if len(d.Start) != 2 {
 					t.Errorf("starts %v, and waiting are %+v", d.Start, d.Waiting)
@@ -316,7 +316,7 @@ func TestLeaves(t *testing.T) {
 			if d := Decide(Strategy{UID: own, MaxConcurrent: 1}, []Unit{outdated("a")}, f, noon); len(d.Start) > 0 {
 				t.Errorf("by itself: %+v", d)
 			}
-			f.Leaves = "a"
+			f.Leaving = "a"
 			if d := Decide(Strategy{UID: own, MaxConcurrent: 1}, []Unit{outdated("a")}, f, noon); len(d.Start) > 0 != tc.starts {
 				t.Errorf("%+v", d)
 			}
@@ -346,8 +346,8 @@ func TestFits(t *testing.T) {
 		{"*", "moult.dev/quarantine", true},
 		{"*", "example.com/outdated.moult.dev", true},
 	} {
-		if got := fits(tc.pattern, tc.taint); got != tc.want {
-			t.Errorf("%s fits %s: %v", tc.pattern, tc.taint, got)
+		if got := taintMatches(tc.pattern, tc.taint); got != tc.want {
+			t.Errorf("%s matches %s: %v", tc.pattern, tc.taint, got)
 		}
 	}
 }

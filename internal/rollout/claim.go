@@ -8,16 +8,15 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// unclaimed keeps a rollout away from nodes that another one has. Shared claims tolerate each other; an exclusive one
-// tolerates none, in either direction; and a rollout that claims no nodes is not to change anything under another's hands.
-// One that only remembers that its node was skipped is in nobody's way.
+// unclaimed refuses nodes that another rollout has claimed. Shared claims may coexist. An exclusive claim excludes all
+// others. A rollout that claims no nodes waits for every claim. A parked claim excludes nothing.
 func unclaimed(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	if c.node.ClaimError != "" {
 		return v1alpha1.ReasonClaimUnreadable, c.node.ClaimError
 	}
 	for i := range c.node.Claims {
 		claim := &c.node.Claims[i]
-		shared := claim.Shared && p.strategy.Shared && !p.strategy.Beside
+		shared := claim.Shared && p.strategy.Shared && !p.strategy.Claimless
 		if claim.UID == p.strategy.UID || shared || claim.Parked() {
 			continue
 		}

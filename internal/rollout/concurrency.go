@@ -11,8 +11,8 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// slotFree keeps a rollout within its concurrency. Units in a turn hold a slot, and so do failed ones, unless there is a
-// limit of failures: a rollout whose every turn fails stops by itself.
+// slotFree enforces the concurrency. Units in a turn hold a slot. Without a failure limit failed units hold one too, so
+// that a rollout whose turns all fail stops by itself.
 func slotFree(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	holds := p.slots.holds(c.Unit)
 	if holds && p.slots.busy < p.slots.limit || !holds && p.slots.free > 0 {
@@ -21,22 +21,22 @@ func slotFree(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	return v1alpha1.ReasonMaxConcurrent, p.slots.explain()
 }
 
-// takeSlot notes that a unit starts, or starts over.
+// takeSlot books the slot of a unit that starts or restarts.
 func takeSlot(p *pass, c *candidate) { p.slots.start(c.Unit) }
 
-// slots counts what a rollout has in flight, and remembers who, to say so.
+// slots counts the units of a rollout that hold slots, and keeps names for messages.
 type slots struct {
-	// frees is true when a unit that has failed for good gives its slot to the next.
+	// frees is true when a unit that failed for good frees its slot.
 	frees       bool
 	limit, free int
-	// busy counts those of the holders that do not ask to start: one that does may only as far as these leave room.
+	// busy counts the holders that do not wait for a start. A holder that restarts needs busy to be below the limit.
 	busy             int
 	holders, failed  int
 	holder, failures []string
 	message          string
 }
 
-// named bounds how many holders a message names.
+// named is how many holders a message names.
 const named = 3
 
 func countSlots(s *Strategy, units []Unit, now time.Time) slots {
@@ -52,7 +52,7 @@ func countSlots(s *Strategy, units []Unit, now time.Time) slots {
 				c.failures = append(c.failures, u.Node)
 			}
 		}
-		if !u.asks(now) {
+		if !u.wantsStart(now) {
 			c.busy++
 		}
 		c.take(u.Node)
@@ -61,16 +61,16 @@ func countSlots(s *Strategy, units []Unit, now time.Time) slots {
 }
 
 // holds reports whether the unit uses up a slot.
-func (c *slots) holds(u *Unit) bool { return u.HoldsSlot() && (!c.frees || !u.lost()) }
+func (c *slots) holds(u *Unit) bool { return u.HoldsSlot() && (!c.frees || !u.failedForGood()) }
 
-// start notes that a unit starts, or starts over.
+// start records that a unit starts or restarts.
 func (c *slots) start(u *Unit) {
 	c.busy++
 	switch {
 	case !c.holds(u):
 		c.take(u.Node)
 	case u.State == v1alpha1.UnitFailed:
-		// It is tried again.
+		// A retry.
 		c.failed--
 		c.failures = slices.DeleteFunc(c.failures, func(name string) bool { return name == u.Node })
 		c.message = ""
@@ -86,7 +86,7 @@ func (c *slots) take(node string) {
 	c.message = ""
 }
 
-// explain is the same text for every unit that waits for a slot, so it is made once.
+// explain returns why no slot is free. The text is the same for every unit, so it is built once.
 func (c *slots) explain() string {
 	if c.message != "" {
 		return c.message
@@ -102,7 +102,7 @@ func (c *slots) explain() string {
 	return c.message
 }
 
-// list names the first of so many.
+// list joins the first names, and counts the others.
 func list(names []string, total int) string {
 	names = names[:min(len(names), named)]
 	text := strings.Join(names, ", ")

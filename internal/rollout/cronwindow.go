@@ -15,12 +15,11 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// CronWindow opens by a cron schedule, for a while.
+// CronWindow opens by a cron schedule, for a duration.
 //
-// The schedule is read on the wall clock of its time zone. Where the clocks are put forward, an opening in the hour that
-// they skip comes at the moment they are. Where they are put back, one in the hour that they repeat comes once, the first
-// time. Only a schedule for every hour opens in every hour that passes. How long it stays open is counted in time that
-// passes.
+// The schedule uses the wall clock of its time zone. An opening in an hour that the change to summer time skips occurs at
+// the moment of the change. An opening in an hour that the change back repeats occurs once, the first time. Only a schedule
+// for every hour opens in every hour that passes. The duration is elapsed time.
 type CronWindow struct {
 	schedule  cron.Schedule
 	everyHour bool
@@ -28,7 +27,7 @@ type CronWindow struct {
 	location  *time.Location
 }
 
-// starBit marks a field that was written as * in the schedule of the cron library.
+// starBit marks a field with the value * in the cron library's schedule.
 const starBit = 1 << 63
 
 // NewCronWindow reads a window.
@@ -52,7 +51,7 @@ func NewCronWindow(schedule string, duration time.Duration, location string) (Cr
 		return w, fmt.Errorf("schedule: %q does not name times of day", schedule)
 	}
 	w.everyHour = spec.Hour&starBit != 0
-	spec.Location = time.UTC // It is asked about wall clocks, which know no zone.
+	spec.Location = time.UTC // Its input is a wall clock, which has no zone.
 	return w, nil
 }
 
@@ -69,13 +68,13 @@ func NewCronWindows(from []v1alpha1.Window) ([]CronWindow, error) {
 	return all, nil
 }
 
-// Contains reports whether the window is open at t: an opening belongs to it, and its end does not.
+// Contains reports whether the window is open at t; its first instant is included, its end is not.
 func (w *CronWindow) Contains(t time.Time) bool {
 	opens := w.after(t.Add(-w.duration))
 	return !opens.IsZero() && !opens.After(t)
 }
 
-// Next is the first instant at or after t at which the window is open, or zero when it never opens.
+// Next returns the first instant at or after t at which the window is open, or zero if it never opens.
 func (w *CronWindow) Next(t time.Time) time.Time {
 	if w.Contains(t) {
 		return t
@@ -83,8 +82,8 @@ func (w *CronWindow) Next(t time.Time) time.Time {
 	return w.after(t)
 }
 
-// Ends is when a window that is open at t closes, as far as that can be told without looking far ahead: at that instant it
-// may be open still, but not closed before. t itself when it is not open then.
+// Ends returns when a window that is open at t closes. The search is limited: the window may still be open then, but it
+// does not close earlier. It returns t if the window is closed at t.
 func (w *CronWindow) Ends(t time.Time) time.Time {
 	end := t
 	for range 16 {
@@ -97,12 +96,12 @@ func (w *CronWindow) Ends(t time.Time) time.Time {
 	return end
 }
 
-// after is the first opening after t, or zero when there is none.
+// after returns the first opening after t, or zero if there is none.
 func (w *CronWindow) after(t time.Time) time.Time {
 	if w.everyHour {
 		return w.afterEveryHour(t)
 	}
-	// Where the clocks have just been put back, what comes next may show a time that they have shown before.
+	// Shortly after clocks were put back, the next opening may be at a wall time before the current one.
 	local := t.In(w.location)
 	from := wall(local)
 	if start, _ := local.ZoneBounds(); !start.IsZero() && t.Sub(start) <= margin {
@@ -116,7 +115,7 @@ func (w *CronWindow) after(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// afterEveryHour looks at one stretch after the other in which the clocks are not changed.
+// afterEveryHour searches the periods between clock changes one by one.
 func (w *CronWindow) afterEveryHour(t time.Time) time.Time {
 	for range stretches {
 		local := t.In(w.location)
@@ -136,18 +135,18 @@ func (w *CronWindow) afterEveryHour(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// stretches is more than there are in the five years that a schedule is searched for.
+// stretches is more than the clock changes in the five years that the library searches.
 const stretches = 40
 
-// wall is what the clocks show, as if it were UTC.
+// wall returns the wall clock time as if it were UTC.
 func wall(local time.Time) time.Time {
 	return time.Date(local.Year(), local.Month(), local.Day(), local.Hour(), local.Minute(), local.Second(), local.Nanosecond(), time.UTC)
 }
 
-// margin is more than clocks are ever changed by.
+// margin is more than any clock change.
 const margin = 26 * time.Hour
 
-// instant is the first at which the clocks show this time of day, or when they skip it, that at which they do.
+// instant returns the first instant with this wall clock time, or the moment of the change that skips it.
 func (w *CronWindow) instant(wall time.Time) time.Time {
 	at := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), 0, w.location)
 	start, end := at.ZoneBounds()
@@ -155,26 +154,25 @@ func (w *CronWindow) instant(wall time.Time) time.Time {
 	if !start.IsZero() {
 		_, before := start.Add(-time.Second).Zone()
 		if earlier := at.Add(time.Duration(offset-before) * time.Second); earlier.Before(start) && shows(earlier, wall) {
-			return earlier // Shown twice: this is the first time.
+			return earlier // It occurs twice: this is the first.
 		}
 	}
 	if shows(at, wall) {
 		return at
 	}
-	// Skipped: it lies on either side of the change, which is what counts.
+	// Skipped: at is before or after the change, and the change counts.
 	if !end.IsZero() && end.Sub(at) < margin && at.Before(end) && end.Sub(at) <= at.Sub(start) {
 		return end
 	}
 	return start
 }
 
-// shows reports whether the clocks show this time of day at an instant.
+// shows reports whether this is the wall clock time at an instant.
 func shows(at, wall time.Time) bool {
 	return at.Hour() == wall.Hour() && at.Minute() == wall.Minute() && at.Day() == wall.Day()
 }
 
-// openAt reports whether any of the windows is open, and when that changes next: when they close, or when one opens. It is
-// zero when that never happens.
+// openAt reports whether any of the windows is open, and when that changes next; zero if never.
 func openAt(windows []CronWindow, now time.Time) (open bool, next time.Time) {
 	for i := range windows {
 		w := &windows[i]
@@ -192,13 +190,13 @@ func openAt(windows []CronWindow, now time.Time) (open bool, next time.Time) {
 	return open, next
 }
 
-// zones keeps time zones, which are read from files.
+// zones caches time zones, which are read from files.
 var zones sync.Map
 
-// zone is a time zone by its name.
+// zone returns a time zone by its name.
 func zone(name string) (*time.Location, error) {
 	if name == "Local" {
-		return nil, errors.New(`"Local" is no IANA name: it is another zone on each machine`)
+		return nil, errors.New(`"Local" is not an IANA name: its meaning depends on the machine`)
 	}
 	if known, ok := zones.Load(name); ok {
 		return known.(*time.Location), nil
@@ -210,8 +208,8 @@ func zone(name string) (*time.Location, error) {
 	return location, err
 }
 
-// closed says that windows are closed, and until when.
-func closed(next time.Time) string {
+// closedMessage says that windows are closed, and until when.
+func closedMessage(next time.Time) string {
 	if next.IsZero() {
 		return "its windows never open"
 	}

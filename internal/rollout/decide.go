@@ -9,7 +9,8 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// rules are what a decision is made by. Each has a name, so that a test can leave it out and see that this is noticed.
+// rules are all rules of a decision. Each has a name, so that the mutation test can disable one and expect the simulation
+// to fail.
 type rules struct {
 	checks  []check
 	halts   []halt
@@ -17,19 +18,19 @@ type rules struct {
 	books   []book
 }
 
-// check is one rule: it says why a unit may not start, or "".
+// check is one rule. It returns why a unit may not start, or "".
 type check struct {
-	name string
-	ask  func(p *pass, c *candidate) (v1alpha1.Reason, string)
+	name    string
+	refusal func(p *pass, c *candidate) (v1alpha1.Reason, string)
 }
 
-// book notes what a unit costs that is started now.
+// book records the cost of a unit that is started now.
 type book struct {
 	name string
 	note func(p *pass, c *candidate)
 }
 
-// standard is the rules. Of the checks, which are in order, the first that says no gives the reason.
+// standard holds the product's rules. The first check in order that refuses a unit determines its reason.
 var standard = rules{
 	checks: []check{
 		{"optedOut", optedOut},
@@ -56,7 +57,7 @@ var standard = rules{
 		{"there", waveThere},
 		{"updated", waveUpdated},
 		{"offered", waveOffered},
-		{"borne", waveBorne},
+		{"allowed", waveAllowed},
 		{"complete", waveComplete},
 		{"healthy", waveHealthy},
 		{"soaked", waveSoaked},
@@ -68,18 +69,18 @@ var standard = rules{
 	},
 }
 
-// candidate is a unit that asks to be started.
+// candidate is a unit that waits for its start.
 type candidate struct {
 	*Unit
 	node *Node
 	// wave is the index of the unit's wave.
 	wave int
-	// accounts are those of the budgets that select the node, once a check has asked for them.
+	// accounts are those of the budgets that select the node, after the first check that needs them.
 	accounts []*account
 	looked   bool
 }
 
-// pass is what the checks of one Decide share.
+// pass is the state that the checks of one Decide share.
 type pass struct {
 	*rules
 	strategy *Strategy
@@ -87,48 +88,48 @@ type pass struct {
 	now      time.Time
 	next     time.Time
 
-	// The window's answer is the same for every unit, and so is that of the failure limit.
+	// The results of the window and of the failure limit are the same for every unit.
 	windowReason  v1alpha1.Reason
 	windowMessage string
 	halted        string
 
 	wave  waves
 	slots slots
-	// accounts are made when the first unit gets so far; asking is how many units may.
+	// accounts are computed for the first unit that needs them; asking counts the candidates.
 	accounts []*account
 	matched  []*account
 	opened   bool
 	asking   int
 }
 
-// wake notes an instant at which the answer can change.
+// wake records an instant at which the answer can change.
 func (p *pass) wake(at time.Time) {
 	if !at.IsZero() && (p.next.IsZero() || at.Before(p.next)) {
 		p.next = at
 	}
 }
 
-// nowhere stands for a node of which nothing is known.
-var nowhere = Node{Evictions: -1}
+// unknownNode is a node without any facts.
+var unknownNode Node
 
 func (p *pass) node(name string) *Node {
 	if n := p.fleet.Nodes[name]; n != nil {
 		return n
 	}
-	return &nowhere
+	return &unknownNode
 }
 
-// Decide says which of the units may start now, and of every other one that needs a turn, why not. It never starts a
-// unit that does not ask for it, and never more than the strategy and the budgets allow together with what is under way.
+// Decide returns which units may start now, and why every other unit that needs a turn waits. It never starts a unit that
+// needs no turn. Together with the turns in progress it never exceeds the strategy or a budget.
 func Decide(s Strategy, units []Unit, fleet Fleet, now time.Time) Decision {
 	return decide(&standard, s, units, fleet, now)
 }
 
 func decide(by *rules, s Strategy, units []Unit, fleet Fleet, now time.Time) Decision {
-	p, order := begin(by, &s, units, &fleet, now)
+	p, order := newPass(by, &s, units, &fleet, now)
 	var d Decision
 	for i := range units {
-		if u := &units[i]; u.State == v1alpha1.UnitFailed && !u.asks(now) {
+		if u := &units[i]; u.State == v1alpha1.UnitFailed && !u.wantsStart(now) {
 			d.Waiting = append(d.Waiting, p.failed(u))
 		}
 	}
@@ -148,18 +149,18 @@ func decide(by *rules, s Strategy, units []Unit, fleet Fleet, now time.Time) Dec
 	return d
 }
 
-// begin makes a pass, and the units that ask to be started in their order.
-func begin(by *rules, s *Strategy, units []Unit, fleet *Fleet, now time.Time) (*pass, []*candidate) {
+// newPass returns a pass, and the units that wait for their start, in order.
+func newPass(by *rules, s *Strategy, units []Unit, fleet *Fleet, now time.Time) (*pass, []*candidate) {
 	p := &pass{rules: by, strategy: s, fleet: fleet, now: now, slots: countSlots(s, units, now)}
 	p.lookAtWindow()
 	for i := range units {
-		if units[i].asks(now) {
+		if units[i].wantsStart(now) {
 			p.asking++
 		}
 	}
 	candidates := make([]candidate, 0, p.asking)
 	for i := range units {
-		if u := &units[i]; u.asks(now) {
+		if u := &units[i]; u.wantsStart(now) {
 			candidates = append(candidates, candidate{Unit: u, node: p.node(u.Node)})
 		}
 	}
@@ -169,9 +170,9 @@ func begin(by *rules, s *Strategy, units []Unit, fleet *Fleet, now time.Time) (*
 	return p, order
 }
 
-// admit says why a unit may not start, or "", and then books it.
+// admit returns why a unit may not start. If it may, admit books its cost and returns "".
 func (p *pass) admit(c *candidate) (v1alpha1.Reason, string) {
-	if reason, message := p.ask(c); reason != "" {
+	if reason, message := p.refusal(c); reason != "" {
 		return reason, message
 	}
 	for i := range p.books {
@@ -180,9 +181,9 @@ func (p *pass) admit(c *candidate) (v1alpha1.Reason, string) {
 	return "", ""
 }
 
-func (p *pass) ask(c *candidate) (v1alpha1.Reason, string) {
+func (p *pass) refusal(c *candidate) (v1alpha1.Reason, string) {
 	for i := range p.checks {
-		if reason, message := p.checks[i].ask(p, c); reason != "" {
+		if reason, message := p.checks[i].refusal(p, c); reason != "" {
 			return reason, message
 		}
 	}

@@ -348,7 +348,7 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		"what is down takes a slot, also beside": {
-			strategy: Strategy{MaxConcurrent: 2, Beside: true},
+			strategy: Strategy{MaxConcurrent: 2, Claimless: true},
 			units:    []Unit{outdated("a", ranked(1)), outdated("b", down, ranked(9)), outdated("c", ranked(2)), outdated("d", down, ranked(8))},
 			want: Decision{
 				Start: []string{"d", "b"},
@@ -359,7 +359,7 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		"beside a shared claim of another": {
-			strategy: Strategy{MaxConcurrent: 3, Beside: true, Shared: true},
+			strategy: Strategy{MaxConcurrent: 3, Claimless: true, Shared: true},
 			units:    []Unit{outdated("a"), outdated("b"), outdated("c")},
 			fleet:    nodesOf(map[string]*Node{"a": claimed(shared("other")), "b": claimed(parked()), "c": {ClaimError: "bad"}}),
 			want: Decision{

@@ -6,31 +6,31 @@
 //	objects ──units.go──▶ []Unit ┐
 //	nodes, budgets ──────▶ Fleet ├─▶ Decide ─▶ Start    (claim these, in this order)
 //	spec ─────────────▶ Strategy │             Waiting  (every other unit that needs a turn, each with its reason)
-//	now ─────────────────────────┘             Wave     (how far the rollout has come; to be kept for the next decision)
+//	now ─────────────────────────┘             Wave     (the progress of the waves; stored for the next decision)
 //	                                           Next     (when the answer can change by the clock alone)
 //
-// Units are sorted (order.go, rank.go) and divided into waves (wave.go). Then each passes an ordered chain of checks, one rule
-// a file. The first that says no gives the reason:
+// Units are sorted (order.go, rank.go) and divided into waves (wave.go). Then each unit passes an ordered chain of checks,
+// one rule a file. The first refusal is the reason:
 //
 //	optedOut          optout.go       the node carries the rollout's opt-out label
-//	fit               fit.go          the rollout can be carried out on such a node at all
-//	understood        pause.go        the strategy can be read
-//	paused            pause.go        nobody has paused the rollout
-//	failures          failures.go     not more has failed than the strategy bears, and nothing of the canary
+//	fit               fit.go          the unit can be updated at all
+//	understood        pause.go        the strategy is valid
+//	paused            pause.go        the rollout is not paused
+//	failures          failures.go     no more units failed than maxFailures allows, and none of the canary
 //	window            window.go       the rollout's windows are open (cronwindow.go has those of cron)
 //	wave              wave.go         the unit's wave has begun
-//	claim             claim.go        no other rollout has the node, or all share it
+//	claim             claim.go        no other rollout has claimed the node, or all claims are shared
 //	concurrency       concurrency.go  a slot is free
-//	budgetUnderstood  budget.go       every budget that selects the node can be read
-//	budgetPaused      budget.go       nobody has paused one
+//	budgetUnderstood  budget.go       every budget that selects the node is valid
+//	budgetPaused      budget.go       no such budget is paused
 //	budgetWindow      budget.go       their windows are open
 //	gates             gate.go         their health gates are open
-//	domains           budget.go       no further domain has to become unavailable, or one more may
-//	budget            budget.go       no further node has to become unavailable, or one more may
+//	domains           budget.go       the budget allows unavailable nodes in the node's domain
+//	budget            budget.go       the budget allows one more unavailable node
 //
-// A unit whose node the rollout has claimed already costs the cluster nothing more: failures, waves, gates, domains and the
-// number of unavailable nodes do not hold it up.
+// A unit whose node the rollout has already claimed adds no cost: failures, waves, gates, domains and the number of
+// unavailable nodes do not stop it.
 //
-// A rollout that changes something beside what runs on its nodes, and takes none of them, such as that of a daemon, is asked
-// for neither domains nor the number of unavailable nodes (Strategy.Beside).
+// A rollout that leaves its nodes in service, such as an ExtendedDaemonSet, is not limited by domains or by the number of
+// unavailable nodes (Strategy.Claimless).
 package rollout

@@ -8,21 +8,21 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Explanation says of one unit what every check says of it, and where it stands among those that ask to be started.
+// Explanation is the result of every check for one unit, and the unit's place among the candidates.
 type Explanation struct {
-	// Place of the unit, from 1; 0 for one that does not ask to be started.
+	// Place of the unit, from 1; 0 for one that does not wait for its start.
 	Place int
-	// Asking is how many units ask to be started, with this one.
+	// Asking is how many units wait for their start, including this one.
 	Asking int
-	// Ahead holds the nodes of the units that come before it, in order.
+	// Ahead holds the nodes of the units before it, in order.
 	Ahead []string
 	// Wave is the name of the unit's wave; empty for a rollout without waves.
 	Wave string
-	// Verdicts are those of all checks, in their order; none for a unit that does not ask.
+	// Verdicts are the results of all checks, in order; empty for a unit that does not wait for its start.
 	Verdicts []Verdict
 }
 
-// Verdict is what one check says of a unit.
+// Verdict is the result of one check for a unit.
 type Verdict struct {
 	// Check is the name of the check.
 	Check string
@@ -32,7 +32,7 @@ type Verdict struct {
 	Message string
 }
 
-// Step is a unit that asks to be started, and what Decide says of it.
+// Step is a unit that waits for its start, with Decide's answer.
 type Step struct {
 	Node string
 	// Wave is the name of its wave; empty for a rollout without waves.
@@ -42,9 +42,9 @@ type Step struct {
 	Message string
 }
 
-// Sequence holds every unit that asks to be started, in the order in which they are asked, with Decide's answer.
+// Sequence returns every unit that waits for its start, in order, with Decide's answer.
 func Sequence(s Strategy, units []Unit, fleet Fleet, now time.Time) []Step {
-	p, order := begin(&standard, &s, units, &fleet, now)
+	p, order := newPass(&standard, &s, units, &fleet, now)
 	steps := make([]Step, 0, len(order))
 	for _, c := range order {
 		step := Step{Node: c.Node, Wave: p.waveOf(c)}
@@ -54,10 +54,10 @@ func Sequence(s Strategy, units []Unit, fleet Fleet, now time.Time) []Step {
 	return steps
 }
 
-// Explain decides like Decide as far as the node's place in the order, and then asks every check about it, whatever the
-// ones before have said.
+// Explain decides like Decide up to the node's place in the order. Then it runs every check for the node, also after a
+// refusal.
 func Explain(s Strategy, units []Unit, fleet Fleet, now time.Time, node string) Explanation {
-	p, order := begin(&standard, &s, units, &fleet, now)
+	p, order := newPass(&standard, &s, units, &fleet, now)
 	e := Explanation{Asking: len(order)}
 	for i, c := range order {
 		if c.Node != node {
@@ -67,7 +67,7 @@ func Explain(s Strategy, units []Unit, fleet Fleet, now time.Time, node string) 
 		}
 		e.Place, e.Wave = i+1, p.waveOf(c)
 		for _, check := range p.checks {
-			reason, message := check.ask(p, c)
+			reason, message := check.refusal(p, c)
 			e.Verdicts = append(e.Verdicts, Verdict{Check: check.name, Reason: reason, Message: message})
 		}
 		return e

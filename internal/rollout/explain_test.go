@@ -92,7 +92,7 @@ func TestExplainAgreesWithDecide(t *testing.T) {
 				s.Waves[0].Nodes = names("n00", "n03", "n05")
 			}
 		}
-		s.Beside = random.IntN(3) == 0
+		s.Claimless = random.IntN(3) == 0
 		f := Fleet{Nodes: map[string]*Node{}, Budgets: []Budget{{Name: "b", Selector: labels.Everything(), MaxUnavailable: &Amount{N: 1 + random.IntN(6)}}}}
 		var units []Unit
 		for i := range random.IntN(12) {

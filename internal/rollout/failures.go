@@ -9,14 +9,14 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// halt is a cause for which nothing new is started: it says which, or "".
+// halt is a cause that halts a rollout. It returns the message, or "".
 type halt struct {
 	name string
 	why  func(p *pass, failed []string) string
 }
 
-// notHalted starts nothing new once more units have failed than the strategy bears. What the rollout has in its hands
-// already may be tried again: that is how it gets out of it.
+// notHalted starts no further unit after more failures than the strategy allows. Claimed nodes may still be retried,
+// because a successful retry ends the halt.
 func notHalted(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	if p.halted == "" || c.Claimed {
 		return "", ""
@@ -24,11 +24,11 @@ func notHalted(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	return v1alpha1.ReasonHalted, p.halted
 }
 
-// lookAtFailures says why the rollout is halted, if it is.
+// lookAtFailures sets why the rollout is halted, if it is.
 func (p *pass) lookAtFailures(units []Unit) {
 	var failed []string
 	for i := range units {
-		if u := &units[i]; u.lost() && !u.OptedOut {
+		if u := &units[i]; u.failedForGood() && !u.OptedOut {
 			failed = append(failed, u.Node)
 		}
 	}
@@ -39,23 +39,22 @@ func (p *pass) lookAtFailures(units []Unit) {
 	}
 }
 
-// canaryFailed halts a rollout by a failure in its first wave, whatever the limit: to fail there, and not elsewhere, is
-// what a canary is for.
+// canaryFailed halts a rollout after a failure in its first wave, regardless of the limit: the first wave is the canary.
 func canaryFailed(p *pass, _ []string) string {
 	if len(p.wave.tally) == 0 || len(p.wave.tally[0].failed) == 0 {
 		return ""
 	}
 	canaries := p.wave.tally[0].failed
-	return fmt.Sprintf("the change has failed on %s, in the first wave (%s)", list(canaries, len(canaries)), p.strategy.Waves[0].Name)
+	return fmt.Sprintf("the change failed on %s, in the first wave (%s)", list(canaries, len(canaries)), p.strategy.Waves[0].Name)
 }
 
-// tooManyFailed halts a rollout that has failed on more nodes than it bears.
+// tooManyFailed halts a rollout that failed on more nodes than maxFailures.
 func tooManyFailed(p *pass, failed []string) string {
 	limit := p.strategy.MaxFailures
 	if limit == nil || len(failed) <= *limit {
 		return ""
 	}
-	return fmt.Sprintf("the change has failed on %s, and maxFailures bears %d: %s", count(len(failed)), *limit, list(failed, len(failed)))
+	return fmt.Sprintf("%s failed; maxFailures is %d: %s", count(len(failed)), *limit, list(failed, len(failed)))
 }
 
 func count(n int) string {
@@ -65,12 +64,12 @@ func count(n int) string {
 	return fmt.Sprintf("%d nodes", n)
 }
 
-// failed is what is said of a unit that has failed and is not to be tried again now.
+// failed returns the entry of a failed unit that is not retried now.
 func (p *pass) failed(u *Unit) Wait {
 	w := Wait{Node: u.Node, Reason: u.Reason, Message: u.Message, Holds: p.slots.holds(u)}
 	if !u.RetryAt.IsZero() {
 		p.wake(u.RetryAt)
-		w.Message += " (it is tried again at " + u.RetryAt.UTC().Format(time.RFC3339) + ")"
+		w.Message += " (retry at " + u.RetryAt.UTC().Format(time.RFC3339) + ")"
 	}
 	return w
 }
@@ -81,7 +80,7 @@ const (
 	maxBackoff = time.Hour
 )
 
-// RetryAt is when a turn is tried again that failed at this time, as the so-manieth in a row; zero is never.
+// RetryAt returns when a turn that failed at this time is retried; failures is how many failed in a row. Zero means never.
 func RetryAt(r *v1alpha1.Retries, failures int32, at time.Time) time.Time {
 	if r == nil || failures > r.Limit {
 		return time.Time{}
@@ -95,7 +94,7 @@ func RetryAt(r *v1alpha1.Retries, failures int32, at time.Time) time.Time {
 	}
 	for i := int32(1); i < failures && wait < most; i++ {
 		if wait > most/2 {
-			wait = most // It would be more, or overflow.
+			wait = most // Doubling would exceed the maximum, or overflow.
 			break
 		}
 		wait *= 2

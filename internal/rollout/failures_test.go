@@ -82,24 +82,24 @@ func TestFailures(t *testing.T) {
 			units:    []Unit{lost("a", retried(time.Minute)), outdated("b")},
 			want: Decision{
 				Waiting: []Wait{
-					{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke (it is tried again at 2026-11-20T12:01:00Z)", Holds: true},
+					{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke (retry at 2026-11-20T12:01:00Z)", Holds: true},
 					{Node: "b", Reason: v1alpha1.ReasonMaxConcurrent, Message: "1 of 1 slots taken, 1 of them by failed nodes (a)"},
 				},
 				Next: noon.Add(time.Minute),
 			},
 		},
-		"it keeps its slot until then, also where failures are borne": {
+		"it keeps its slot until then, also where failures are allowed": {
 			strategy: Strategy{MaxConcurrent: 1, MaxFailures: ptr.To(1)},
 			units:    []Unit{lost("a", retried(time.Minute)), outdated("b")},
 			want: Decision{
 				Waiting: []Wait{
-					{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke (it is tried again at 2026-11-20T12:01:00Z)", Holds: true},
+					{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke (retry at 2026-11-20T12:01:00Z)", Holds: true},
 					{Node: "b", Reason: v1alpha1.ReasonMaxConcurrent, Message: "1 of 1 slots taken, 1 of them by failed nodes (a)"},
 				},
 				Next: noon.Add(time.Minute),
 			},
 		},
-		"one that has failed for good gives its slot up where failures are borne": {
+		"one that has failed for good gives its slot up where failures are allowed": {
 			strategy: Strategy{MaxConcurrent: 1, MaxFailures: ptr.To(1)},
 			units:    []Unit{lost("a"), outdated("b")},
 			want: Decision{
@@ -114,9 +114,9 @@ func TestFailures(t *testing.T) {
 				Waiting: []Wait{
 					{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke"},
 					{Node: "b", Reason: v1alpha1.ReasonJobFailed, Message: "b broke"},
-					{Node: "c", Reason: v1alpha1.ReasonHalted, Message: "the change has failed on 2 nodes, and maxFailures bears 1: a, b"},
+					{Node: "c", Reason: v1alpha1.ReasonHalted, Message: "2 nodes failed; maxFailures is 1: a, b"},
 				},
-				Halted: &Wait{Reason: v1alpha1.ReasonHalted, Message: "the change has failed on 2 nodes, and maxFailures bears 1: a, b"},
+				Halted: &Wait{Reason: v1alpha1.ReasonHalted, Message: "2 nodes failed; maxFailures is 1: a, b"},
 			},
 		},
 		"0 halts at the first, and what is claimed may be tried again": {
@@ -126,9 +126,9 @@ func TestFailures(t *testing.T) {
 				Start: []string{"b"},
 				Waiting: []Wait{
 					{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke"},
-					{Node: "c", Reason: v1alpha1.ReasonHalted, Message: "the change has failed on 1 node, and maxFailures bears 0: a"},
+					{Node: "c", Reason: v1alpha1.ReasonHalted, Message: "1 node failed; maxFailures is 0: a"},
 				},
-				Halted: &Wait{Reason: v1alpha1.ReasonHalted, Message: "the change has failed on 1 node, and maxFailures bears 0: a"},
+				Halted: &Wait{Reason: v1alpha1.ReasonHalted, Message: "1 node failed; maxFailures is 0: a"},
 			},
 		},
 		"one to be tried again does not count": {
@@ -136,7 +136,7 @@ func TestFailures(t *testing.T) {
 			units:    []Unit{lost("a", retried(time.Minute)), outdated("b")},
 			want: Decision{
 				Start:   []string{"b"},
-				Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke (it is tried again at 2026-11-20T12:01:00Z)", Holds: true}},
+				Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke (retry at 2026-11-20T12:01:00Z)", Holds: true}},
 				Next:    noon.Add(time.Minute),
 			},
 		},
@@ -161,7 +161,7 @@ func TestFailures(t *testing.T) {
 			units:    []Unit{failedAnd("a", func(u *Unit) { u.Excused, u.RetryAt = true, noon.Add(time.Minute) }), outdated("b")},
 			want: Decision{
 				Start:   []string{"b"},
-				Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke (it is tried again at 2026-11-20T12:01:00Z)"}},
+				Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke (retry at 2026-11-20T12:01:00Z)"}},
 				Next:    noon.Add(time.Minute),
 			},
 		},
@@ -185,7 +185,7 @@ func TestFailures(t *testing.T) {
 			units:    []Unit{lost("a", retried(time.Minute)), outdated("b", inTurn)},
 			want: Decision{
 				Waiting: []Wait{
-					{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke (it is tried again at 2026-11-20T12:01:00Z)", Holds: true},
+					{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke (retry at 2026-11-20T12:01:00Z)", Holds: true},
 					{Node: "b", Reason: v1alpha1.ReasonMaxConcurrent, Message: "2 of 1 slots taken, 1 of them by failed nodes (a)", Holds: true},
 				},
 				Next: noon.Add(time.Minute),

@@ -4,8 +4,8 @@ package rollout
 
 import "moult.dev/moult/api/v1alpha1"
 
-// gatesOpen starts nothing while a health gate of a budget is closed. What the rollout has in its hands already goes on:
-// that may be what closes the gate, and to hold it would keep it closed for ever.
+// gatesOpen starts nothing while a health gate of a budget is closed. Claimed nodes continue: one of them may be the cause
+// of the closed gate, and to stop it would keep the gate closed forever.
 func gatesOpen(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	if c.Claimed {
 		return "", ""

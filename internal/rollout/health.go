@@ -13,14 +13,15 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Unhealthy says why a node is not healthy, or "": it is not ready, or not for long enough, or it does not meet what a budget
-// that selects it asks of its nodes. A node that is not there is not healthy.
+// Unhealthy returns why a node is not healthy, or "". A healthy node exists, has been ready for long enough, and meets
+// gates.nodes of every budget that selects it.
 func (f *Fleet) Unhealthy(name string, now time.Time) string {
 	why, _ := f.health(name, &Health{}, now)
 	return why
 }
 
-// health says why a node is not healthy, of which a rollout asks this besides, and when the clock alone can change that.
+// health returns why a node is not healthy by the budgets and by a rollout's own requirements. It also returns when the
+// clock alone can change that.
 func (f *Fleet) health(name string, own *Health, now time.Time) (why string, end time.Time) {
 	n := f.Nodes[name]
 	if n == nil {
@@ -30,7 +31,7 @@ func (f *Fleet) health(name string, own *Health, now time.Time) (why string, end
 	if !r.ready {
 		return "not ready" + from(r.since), end
 	}
-	if cause, message, _, end := ill(own.MinReady, &own.NodesGate, n, r, now); cause != "" {
+	if cause, message, _, end := unhealthy(own.MinReady, &own.NodesGate, n, r, now); cause != "" {
 		return message, end
 	}
 	for i := range f.Budgets {
@@ -38,32 +39,33 @@ func (f *Fleet) health(name string, own *Health, now time.Time) (why string, end
 		if !b.selects(n) {
 			continue
 		}
-		if cause, message, _, end := b.ill(n, r, now); cause != "" {
+		if cause, message, _, end := b.unhealthy(n, r, now); cause != "" {
 			return message, end
 		}
 	}
 	return "", end
 }
 
-// healthySince is since when a node that is healthy now, also by what a rollout asks besides, has been so, as far as its conditions tell.
+// healthySince returns since when a node has been healthy by the budgets and by a rollout's own requirements, according to
+// its conditions.
 func (f *Fleet) healthySince(name string, own *Health) time.Time {
 	n := f.Nodes[name]
 	if n == nil {
 		return time.Time{}
 	}
-	since := n.wellSince(own.MinReady, &own.NodesGate)
+	since := n.meetsSince(own.MinReady, &own.NodesGate)
 	for i := range f.Budgets {
 		b := &f.Budgets[i]
 		if b.MinReady == 0 && len(b.Health.Conditions) == 0 || !b.selects(n) {
 			continue
 		}
-		since = later(since, n.wellSince(b.MinReady, &b.Health))
+		since = later(since, n.meetsSince(b.MinReady, &b.Health))
 	}
 	return since
 }
 
-// wellSince is since when a node has met what is asked of it.
-func (n *Node) wellSince(least time.Duration, asked *v1alpha1.NodesGate) time.Time {
+// meetsSince returns since when a node has met these requirements.
+func (n *Node) meetsSince(least time.Duration, asked *v1alpha1.NodesGate) time.Time {
 	since := n.ready().since.Add(least)
 	for _, want := range asked.Conditions {
 		if c := n.condition(want.Type); c != nil {
@@ -73,8 +75,8 @@ func (n *Node) wellSince(least time.Duration, asked *v1alpha1.NodesGate) time.Ti
 	return since
 }
 
-// SoakEnd is when a node has soaked that was changed at this time: so long after it has become healthy, as far as its
-// conditions tell. Whether it is healthy is not asked.
+// SoakEnd returns when the soak of a changed node ends: this long after the later of the change and the node's health. It
+// does not check whether the node is healthy now.
 func (f *Fleet) SoakEnd(name string, changed time.Time, soak time.Duration) time.Time {
 	return later(changed, f.healthySince(name, &Health{})).Add(soak)
 }
@@ -95,14 +97,14 @@ func (n *Node) condition(kind string) *corev1.NodeCondition {
 	return nil
 }
 
-// readiness is whether a node is ready, and since when it is or is not.
+// readiness is whether a node is ready, and since when.
 type readiness struct {
 	ready bool
 	since time.Time
 }
 
-// Settled returns the node, which is not changed any more, with what is asked of it again and again found out.
-func (n *Node) Settled() *Node {
+// withReadiness stores the node's readiness. The node must not change afterwards.
+func (n *Node) withReadiness() *Node {
 	r := n.ready()
 	n.readiness = &r
 	return n
@@ -119,13 +121,13 @@ func (n *Node) ready() readiness {
 	return readiness{c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time}
 }
 
-// ill says why a node is unavailable for itself, since when, and when the clock alone ends that.
-func (b *Budget) ill(n *Node, r readiness, now time.Time) (cause v1alpha1.UnavailableCause, message string, since, end time.Time) {
-	return ill(b.MinReady, &b.Health, n, r, now)
+// unhealthy returns why a node is unhealthy by this budget, since when, and when the clock alone ends that.
+func (b *Budget) unhealthy(n *Node, r readiness, now time.Time) (cause v1alpha1.UnavailableCause, message string, since, end time.Time) {
+	return unhealthy(b.MinReady, &b.Health, n, r, now)
 }
 
-// ill says why a node is not healthy that is to be ready for so long at least and to meet what is asked.
-func ill(least time.Duration, asked *v1alpha1.NodesGate, n *Node, r readiness, now time.Time) (cause v1alpha1.UnavailableCause, message string, since, end time.Time) {
+// unhealthy returns why a node is unhealthy: it must have been ready for the minimum time and meet the gate.
+func unhealthy(least time.Duration, asked *v1alpha1.NodesGate, n *Node, r readiness, now time.Time) (cause v1alpha1.UnavailableCause, message string, since, end time.Time) {
 	ready, since := r.ready, r.since
 	switch until := since.Add(least); {
 	case !ready:
@@ -144,7 +146,7 @@ func ill(least time.Duration, asked *v1alpha1.NodesGate, n *Node, r readiness, n
 	}
 	for _, pattern := range asked.AbsentTaints {
 		for i := range n.Taints {
-			if taint := n.Taints[i].Key; fits(pattern, taint) {
+			if taint := n.Taints[i].Key; taintMatches(pattern, taint) {
 				return v1alpha1.CauseUnhealthy, "taint " + taint + " must be absent", time.Time{}, end
 			}
 		}
@@ -152,9 +154,9 @@ func ill(least time.Duration, asked *v1alpha1.NodesGate, n *Node, r readiness, n
 	return "", "", since, end
 }
 
-// fits reports whether a key is the pattern, or begins like one that ends in *. That of a cordon and those of outdated nodes tell of no
-// illness, but of what a rollout does, or is to do: who waits for their absence in general would wait for itself.
-func fits(pattern, taint string) bool {
+// taintMatches reports whether a key equals the pattern, or has the prefix of a pattern that ends in *. A prefix never
+// matches the taint of a cordon or of outdated nodes: rollouts set these themselves, and would wait for themselves.
+func taintMatches(pattern, taint string) bool {
 	prefix, ok := strings.CutSuffix(pattern, "*")
 	if !ok {
 		return pattern == taint

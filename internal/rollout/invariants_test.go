@@ -48,7 +48,7 @@ func (w *world) facts(p *party, units []Unit) *facts {
 		if !u.OptedOut {
 			f.total++
 		}
-		if f.asks(u) {
+		if f.wantsStart(u) {
 			f.order = append(f.order, u)
 		}
 		if u.State == v1alpha1.UnitFailed && u.RetryAt.IsZero() && !u.Skipped && !u.Excused && !u.OptedOut {
@@ -56,7 +56,7 @@ func (w *world) facts(p *party, units []Unit) *facts {
 		}
 		if f.holds(u) {
 			f.holders++
-			if !f.asks(u) {
+			if !f.wantsStart(u) {
 				f.busy++
 			}
 		}
@@ -76,7 +76,7 @@ func (w *world) facts(p *party, units []Unit) *facts {
 	return f
 }
 
-func (f *facts) asks(u *Unit) bool {
+func (f *facts) wantsStart(u *Unit) bool {
 	return u.State == v1alpha1.UnitOutdated || u.State == v1alpha1.UnitFailed && !u.RetryAt.IsZero() && !u.RetryAt.After(f.now)
 }
 
@@ -144,7 +144,7 @@ func (f *facts) halted() bool {
 		return true
 	}
 	return len(f.spec.Waves) > 0 && slices.ContainsFunc(f.lost, func(name string) bool {
-		return f.wave[name] == 0 || f.trying() && f.fits(0, name) && f.shadow.canaries[key2{f.name, name}] == f.wants()
+		return f.wave[name] == 0 || f.trying() && f.taintMatches(0, name) && f.shadow.canaries[key2{f.name, name}] == f.wants()
 	})
 }
 
@@ -245,7 +245,7 @@ func (f *facts) divide(units []Unit) {
 	var row []*Unit
 	for _, state := range []v1alpha1.UnitState{v1alpha1.UnitUpdated, v1alpha1.UnitUpdating, v1alpha1.UnitSoaking, v1alpha1.UnitFailed} {
 		for i := range units {
-			if units[i].State == state && !f.asks(&units[i]) {
+			if units[i].State == state && !f.wantsStart(&units[i]) {
 				row = append(row, &units[i])
 			}
 		}
@@ -281,7 +281,7 @@ func (f *facts) unoffered(u *Unit) int {
 	switch {
 	case !u.Unoffered:
 		return 0
-	case f.asks(u):
+	case f.wantsStart(u):
 		return 1
 	}
 	return 2
@@ -290,10 +290,10 @@ func (f *facts) unoffered(u *Unit) int {
 func (f *facts) takes(i int, u *Unit) bool {
 	wave := &f.spec.Waves[i]
 	full := wave.Size != nil && len(f.groups[i]) >= max(1, amount(wave.Size, f.total, math.Ceil))
-	return !full && f.fits(i, u.Node)
+	return !full && f.taintMatches(i, u.Node)
 }
 
-func (f *facts) fits(i int, name string) bool {
+func (f *facts) taintMatches(i int, name string) bool {
 	selector := f.spec.Waves[i].NodeSelector
 	if i == 0 && f.picked != nil && !f.picked[name] {
 		return false
@@ -438,7 +438,7 @@ func (f *facts) tried(wave int) bool {
 func (f *facts) soaked(wave int, more time.Duration) bool {
 	soak := f.spec.Waves[wave].Soak
 	for _, u := range f.groups[wave] {
-		if u.State == v1alpha1.UnitUpdated && (f.unwell(f.party, u.Node) || soak != nil && f.now.Sub(f.wellSince(u.Node, wave)) < soak.Duration+more) {
+		if u.State == v1alpha1.UnitUpdated && (f.unwell(f.party, u.Node) || soak != nil && f.now.Sub(f.meetsSince(u.Node, wave)) < soak.Duration+more) {
 			return false
 		}
 	}
@@ -473,8 +473,8 @@ func (w *world) ill(b *v1alpha1.NodeDisruptionBudget, m machine) bool {
 	return gates != nil && gates.Nodes != nil && (len(gates.Nodes.AbsentTaints) > 0 && m.taint || len(gates.Nodes.Conditions) > 0 && m.offline)
 }
 
-// wellSince is since when an updated node of the wave has been that, and healthy.
-func (f *facts) wellSince(name string, wave int) time.Time {
+// meetsSince is since when an updated node of the wave has been that, and healthy.
+func (f *facts) meetsSince(name string, wave int) time.Time {
 	m := f.present()[name]
 	since := m.readySince
 	if !f.waits(wave) {
@@ -708,7 +708,7 @@ func (f *facts) mayStart(u *Unit, wave int) {
 		}
 	}
 	m := w.present()[u.Node]
-	refuse(!f.asks(u), "which does not ask for it")
+	refuse(!f.wantsStart(u), "which does not ask for it")
 	refuse(u.OptedOut, "which opted out")
 	refuse(u.State == v1alpha1.UnitOutdated && u.Reason != "", "where it can't be carried out")
 	refuse(p.spec != nil && p.spec.Paused, "and is paused")
@@ -765,7 +765,7 @@ func (f *facts) verifyWait(wait Wait, d Decision) {
 		w.fail("%s has %+v wait, which is %s", p.name, wait, u.State)
 	}
 	m := w.present()[u.Node]
-	asks, spec := f.asks(u), p.spec
+	waits, spec := f.wantsStart(u), p.spec
 	if spec == nil {
 		spec = &v1alpha1.Strategy{}
 	}
@@ -817,11 +817,11 @@ func (f *facts) verifyWait(wait Wait, d Decision) {
 		_, b := f.left(u.Node)
 		is = b != nil && !u.Claimed && !p.beside
 	case v1alpha1.ReasonJobFailed, v1alpha1.ReasonPodFailed, v1alpha1.ReasonTurnTimeout, v1alpha1.ReasonDrainTimeout:
-		is, asks = u.State == v1alpha1.UnitFailed && !asks && u.Reason == wait.Reason, true
+		is, waits = u.State == v1alpha1.UnitFailed && !waits && u.Reason == wait.Reason, true
 	default:
 		is = f.closed(u.Node)[wait.Reason] && (!u.Claimed || !slices.Contains(gateReasons, wait.Reason))
 	}
-	if !is || !asks {
+	if !is || !waits {
 		w.fail("%s has %s wait for %s, which is not true: %s; unit %+v, node %+v, wave %+v", p.name, wait.Node, wait.Reason, wait.Message, *u, m, d.Wave)
 	}
 }

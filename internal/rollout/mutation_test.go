@@ -38,8 +38,8 @@ var omissions = map[string]func(*Strategy, []Unit){
 			units[i].Unoffered = units[i].Unoffered && units[i].State != v1alpha1.UnitOutdated
 		}
 	},
-	"Beside":   func(s *Strategy, _ []Unit) { s.Beside = false },
-	"SoakLast": func(s *Strategy, _ []Unit) { s.SoakLast = false },
+	"Claimless": func(s *Strategy, _ []Unit) { s.Claimless = false },
+	"SoakLast":  func(s *Strategy, _ []Unit) { s.SoakLast = false },
 	"Nodes": func(s *Strategy, _ []Unit) {
 		for i := range s.Waves {
 			s.Waves[i].Nodes = nil
@@ -83,23 +83,23 @@ func mutations() []mutation {
 
 // partial are engines in which one rule does not look at all that it should.
 func partial() []mutation {
-	taking, hasty := func(s *Strategy) { s.Beside = false }, func(s *Strategy) { s.SoakLast = false }
+	taking, hasty := func(s *Strategy) { s.Claimless = false }, func(s *Strategy) { s.SoakLast = false }
 	var all []mutation
 	for i, c := range standard.checks {
 		switch c.name {
 		case "claim", "domains", "budget":
 			all = append(all, mutation{"check " + c.name + " for one that takes nodes", func(s *subject) {
-				s.checks[i].ask = func(p *pass, u *candidate) (v1alpha1.Reason, string) {
+				s.checks[i].refusal = func(p *pass, u *candidate) (v1alpha1.Reason, string) {
 					defer alter(p, taking)()
-					return c.ask(p, u)
+					return c.refusal(p, u)
 				}
 			}})
 		case "wave":
 			all = append(all, mutation{"check wave of what has failed", func(s *subject) {
-				s.checks[i].ask = func(p *pass, u *candidate) (v1alpha1.Reason, string) {
+				s.checks[i].refusal = func(p *pass, u *candidate) (v1alpha1.Reason, string) {
 					fresh := *u.Unit
 					fresh.State = v1alpha1.UnitOutdated
-					return c.ask(p, &candidate{Unit: &fresh, node: u.node, wave: u.wave})
+					return c.refusal(p, &candidate{Unit: &fresh, node: u.node, wave: u.wave})
 				}
 			}})
 		}
@@ -116,11 +116,11 @@ func partial() []mutation {
 	}
 	for i, e := range standard.endings {
 		switch e.name {
-		case "there", "borne", "complete", "soaked", "approved":
+		case "there", "allowed", "complete", "soaked", "approved":
 			all = append(all, mutation{"ending " + e.name + " where the last need not soak", func(s *subject) {
-				s.endings[i].ask = func(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
+				s.endings[i].unmet = func(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 					defer alter(p, hasty)()
-					return e.ask(p, index, before)
+					return e.unmet(p, index, before)
 				}
 			}})
 		}

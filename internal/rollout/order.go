@@ -13,25 +13,26 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// last is the number of nodes that a criterion puts after all others.
+// last is the key of nodes that a criterion puts after all others.
 const last = math.MaxInt64
 
-// place is what a candidate is sorted by, beside its keys. It is small and points to nothing, for it is moved a lot.
+// place is what a candidate is sorted by, besides its keys. It is small and has no pointers, because the sort moves it
+// often.
 type place struct {
 	rank uint64
 	// index is that of the candidate.
 	index int32
-	// turn is lower for what goes before others, whatever the criteria say.
+	// turn sorts before all criteria; lower is first.
 	turn int32
 }
 
-// sort gives the candidates in the order in which they would go: those that the rollout has claimed already, then those that
-// are down, then the others; the operator's own node after its like; and then by the strategy's criteria and by rank.
+// sort returns the candidates in order: claimed ones, then those that are down, then the others. The operator's own node is
+// last of its group. Within a group the strategy's criteria decide, then the rank.
 func (p *pass) sort(candidates []candidate) []*candidate {
 	criteria := p.strategy.Order
 	keys := make([][]int64, len(criteria))
 	for i := range criteria {
-		keys[i] = keysOf(&criteria[i], candidates)
+		keys[i] = p.keysOf(&criteria[i], candidates)
 	}
 	places := make([]place, len(candidates))
 	for i := range candidates {
@@ -76,8 +77,8 @@ func before(first bool) int {
 	return 1
 }
 
-// keysOf is what a criterion compares of all candidates.
-func keysOf(o *v1alpha1.Order, candidates []candidate) []int64 {
+// keysOf returns the sort key of every candidate for a criterion.
+func (p *pass) keysOf(o *v1alpha1.Order, candidates []candidate) []int64 {
 	keys := make([]int64, len(candidates))
 	switch {
 	case o.By == v1alpha1.OrderZone:
@@ -93,6 +94,13 @@ func keysOf(o *v1alpha1.Order, candidates []candidate) []int64 {
 				}
 			}
 		}
+	case o.By == v1alpha1.OrderFewestEvictionsFirst:
+		for i := range candidates {
+			keys[i] = last
+			if n, known := p.fleet.Evictions[candidates[i].Unit.Node]; known {
+				keys[i] = int64(n)
+			}
+		}
 	default:
 		for i := range candidates {
 			keys[i] = keyOf(o.By, candidates[i].node)
@@ -101,7 +109,7 @@ func keysOf(o *v1alpha1.Order, candidates []candidate) []int64 {
 	return keys
 }
 
-// byValue is by a label's values; nodes without it come last.
+// byValue sets keys by a label's values; nodes without the label are last.
 func byValue(label string, candidates []candidate, keys []int64) {
 	seen := map[string]int64{}
 	for i := range candidates {
@@ -115,7 +123,7 @@ func byValue(label string, candidates []candidate, keys []int64) {
 			keys[i] = n
 		}
 	}
-	// From the order in which they were seen to that of their names.
+	// Replace the order of discovery by the alphabetical order.
 	rank := make([]int64, len(seen))
 	for i, value := range slices.Sorted(maps.Keys(seen)) {
 		rank[seen[value]] = int64(i)
@@ -127,7 +135,7 @@ func byValue(label string, candidates []candidate, keys []int64) {
 	}
 }
 
-// keyOf is what a criterion compares that is no label.
+// keyOf returns the sort key of a node for a criterion that needs no label values.
 func keyOf(by v1alpha1.OrderBy, n *Node) int64 {
 	switch by {
 	case v1alpha1.OrderOldestFirst:
@@ -138,11 +146,7 @@ func keyOf(by v1alpha1.OrderBy, n *Node) int64 {
 		return int64(before(controlPlane(n)))
 	case v1alpha1.OrderControlPlaneLast:
 		return int64(-before(controlPlane(n)))
-	case v1alpha1.OrderFewestEvictionsFirst:
-		if n.Evictions >= 0 {
-			return int64(n.Evictions)
-		}
-	case v1alpha1.OrderZone, v1alpha1.OrderLabel:
+	case v1alpha1.OrderFewestEvictionsFirst, v1alpha1.OrderZone, v1alpha1.OrderLabel:
 	}
 	return last
 }

@@ -11,8 +11,8 @@ import (
 )
 
 func TestOrder(t *testing.T) {
-	node := func(zone, pool string, age, evictions int, labels ...string) *Node {
-		n := &Node{Labels: map[string]string{}, Created: noon.Add(-time.Duration(age) * time.Hour), Evictions: evictions}
+	node := func(zone, pool string, age int, labels ...string) *Node {
+		n := &Node{Labels: map[string]string{}, Created: noon.Add(-time.Duration(age) * time.Hour)}
 		if zone != "" {
 			n.Labels["topology.kubernetes.io/zone"] = zone
 		}
@@ -25,11 +25,12 @@ func TestOrder(t *testing.T) {
 		return n
 	}
 	fleet := nodesOf(map[string]*Node{
-		"a": node("west", "web", 5, 9),
-		"b": node("east", "db", 3, -1, "node-role.kubernetes.io/control-plane"),
-		"c": node("", "", 4, 0, "node-role.kubernetes.io/master"),
-		"d": node("east", "web", 1, 2),
+		"a": node("west", "web", 5),
+		"b": node("east", "db", 3, "node-role.kubernetes.io/control-plane"),
+		"c": node("", "", 4, "node-role.kubernetes.io/master"),
+		"d": node("east", "web", 1),
 	})
+	fleet.Evictions = map[string]int{"a": 9, "c": 0, "d": 2}
 	// By rank alone: d, c, b, a. Of node e nothing is known.
 	units := []Unit{outdated("a", ranked(4)), outdated("b", ranked(3)), outdated("c", ranked(2)), outdated("d", ranked(1)), outdated("e", ranked(5))}
 	by := func(all ...v1alpha1.OrderBy) []v1alpha1.Order {

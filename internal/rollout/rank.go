@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Rank shuffles nodes, the same way each time for one rollout and revision, so that no node is always the first to try
-// what is new. It is the order of system-upgrade-controller: by sha256 of node uid, rollout uid and revision.
+// Rank shuffles nodes, in the same way each time for one rollout and revision, so that no node is always first. It is the
+// order of system-upgrade-controller: by sha256 of node uid, rollout uid and revision.
 func Rank(node, rollout types.UID, revision string) uint64 {
 	buffer := make([]byte, 0, 160)
 	buffer = append(buffer, node...)

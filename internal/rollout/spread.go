@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// Spread changes the ranks of nodes so that the place goes next that has the most of them left, and within a place the order is that of the
-// ranks. Places are such as a zone of a scale set: a cloud that chooses the zones of new machines puts them where there are fewest, old and new together, so
-// that zones would be out of balance at the end if one were done much before the others. The ranks are those of the nodes with the same index.
-// Nodes whose turn has begun are not among them, although they are there still: which place has most of those changes with every one that goes, and
-// whoever followed it would begin all turns of one place for as long as one turn takes.
+// Spread changes the ranks of nodes so that the place with the most remaining nodes is next. Within a place the order of
+// the ranks stays. Each rank belongs to the node with the same index. A place is, for example, a zone of a scale set.
+// Clouds add machines in the zone with the fewest machines, so zones that finish early would unbalance the scale set. Nodes
+// in a turn are excluded. Their place has one node fewer only after the turn, and would attract every further start until
+// then.
 func Spread(places []string, ranks []uint64) {
 	rows := map[string][]int{}
 	for i, place := range places {
@@ -20,7 +20,7 @@ func Spread(places []string, ranks []uint64) {
 	for _, row := range rows {
 		slices.SortFunc(row, func(a, b int) int { return cmp.Compare(ranks[b], ranks[a]) })
 		for left, i := range row {
-			// So many of its place are left when it has gone: the more, the sooner it goes.
+			// The more nodes of its place remain after it, the earlier it starts.
 			ranks[i] = uint64(len(ranks)-left)<<40 | ranks[i]>>24
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// New makes a strategy of the API's, for a rollout of so many units that did not opt out. Without one, or where it does
-// not say, as many go at once as concurrency says. What can't be understood stands in the strategy's Error, or WindowError.
+// New makes a strategy from the API object, for a rollout with this many units that did not opt out. concurrency is the
+// default of maxConcurrent. Invalid fields are reported in Error or WindowError.
 func New(api *v1alpha1.Strategy, concurrency, total int) Strategy {
 	s := Strategy{MaxConcurrent: concurrency}
 	if api == nil {
@@ -70,7 +70,7 @@ func New(api *v1alpha1.Strategy, concurrency, total int) Strategy {
 	return s
 }
 
-// Problem says what of a strategy can't be understood, or "".
+// Problem returns what is invalid in a strategy, or "".
 func (s *Strategy) Problem() string {
 	if s.Error != "" {
 		return s.Error
@@ -78,7 +78,7 @@ func (s *Strategy) Problem() string {
 	return s.WindowError
 }
 
-// NewHealth is what a NodeRollout asks of nodes that it has changed, but for its pods.
+// NewHealth returns a NodeRollout's requirements for changed nodes, without those for pods.
 func NewHealth(from *v1alpha1.NodeHealth) Health {
 	if from == nil {
 		return Health{}
@@ -86,8 +86,8 @@ func NewHealth(from *v1alpha1.NodeHealth) Health {
 	return Health{MinReady: seconds(from.MinReadySeconds), NodesGate: from.NodesGate}
 }
 
-// NewBudget makes a budget of the API's; which gates are closed is for the caller to add. One that can't be understood has
-// an Error; if that is its selector, it selects every node.
+// NewBudget makes a budget from the API object; the caller adds the closed gates. An invalid budget has an Error. With an
+// invalid selector it selects every node.
 func NewBudget(from *v1alpha1.NodeDisruptionBudget) Budget {
 	b := Budget{Name: from.Name, Selector: labels.Everything(), Paused: from.Spec.Paused, TopologyKey: from.Spec.TopologyKey}
 	fail := func(err error) {

@@ -394,12 +394,12 @@ func TestApprovalOf(t *testing.T) {
 
 // A machine without a Node is no canary and in no wave of the strategy's, whatever that selects and however far its turn is, and comes when all are done.
 func TestWavesOfNodes(t *testing.T) {
-	nodeless := func(u *Unit) { u.Nodeless = true }
+	withoutNode := func(u *Unit) { u.NoNode = true }
 	strategy := New(strategyOf(t, "maxConcurrent: 5\nwaves:\n- {size: 1}\n- {nodeSelector: {matchExpressions: [{key: pool, operator: DoesNotExist}]}}"), 1, 11)
 	strategy.Revision = "v1"
 	for name, dead := range map[string]Unit{
-		"outdated": outdated("pool/dead", nodeless), "in its turn": outdated("pool/dead", nodeless, inTurn), "going": unit("pool/dead", v1alpha1.UnitUpdating, nodeless),
-		"failed": unit("pool/dead", v1alpha1.UnitFailed, nodeless, because(v1alpha1.ReasonDeleteFailed, "a lock"), func(u *Unit) { u.Skipped = true }),
+		"outdated": outdated("pool/dead", withoutNode), "in its turn": outdated("pool/dead", withoutNode, inTurn), "going": unit("pool/dead", v1alpha1.UnitUpdating, withoutNode),
+		"failed": unit("pool/dead", v1alpha1.UnitFailed, withoutNode, because(v1alpha1.ReasonDeleteFailed, "a lock"), func(u *Unit) { u.Skipped = true }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			units, fleet := bench()

@@ -11,12 +11,12 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// insideWindow starts units only while the windows are open; each one, not only the first.
+// insideWindow starts units only while the windows are open.
 func insideWindow(p *pass, _ *candidate) (v1alpha1.Reason, string) {
 	return p.windowReason, p.windowMessage
 }
 
-// lookAtWindow asks the windows once for the whole pass.
+// lookAtWindow evaluates the windows once for the whole pass.
 func (p *pass) lookAtWindow() {
 	s := p.strategy
 	if s.WindowError != "" {
@@ -33,7 +33,7 @@ func (p *pass) lookAtWindow() {
 		}
 	}
 	if len(opens) == 0 {
-		return // Nothing that waits for another reason may start after it has closed, but nothing changes by that either.
+		return // A window that closes starts nothing, so the pass need not wake for it.
 	}
 	p.windowReason = v1alpha1.ReasonOutsideWindow
 	p.windowMessage = "current time is not within configured window"
@@ -46,9 +46,9 @@ func (p *pass) lookAtWindow() {
 	p.windowMessage += ", it opens at " + next.Format(time.RFC3339)
 }
 
-// Window is a daily time window on some days of the week, as kured and system-upgrade-controller have it: from the start
-// to the last nanosecond of the end's second; when the start is later than the end it runs over midnight; and the weekday
-// that counts is that of the moment asked about, before and after midnight alike.
+// Window is a daily time window on some days of the week, as in kured and system-upgrade-controller. It includes the whole
+// second of its end. If the start is later than the end, it runs over midnight; days then applies to the current day on
+// both sides of midnight.
 type Window struct {
 	days       [7]bool
 	start, end clockTime
@@ -123,11 +123,11 @@ func (w *Window) Contains(t time.Time) bool {
 	return fromStart && tillEnd
 }
 
-// daysAhead is how far Next looks: a week, and another for a window that a change of the clocks takes away.
+// daysAhead limits the search of Next: a week, and another week in case a clock change skips the window.
 const daysAhead = 15
 
-// Next is the first instant at or after t at which the window is open, or zero when it never opens. It is exact but for
-// days on which the clocks change, where it is exact to the minute.
+// Next returns the first instant at or after t at which the window is open, or zero if it never opens. On days with a clock
+// change it is exact to the minute.
 func (w *Window) Next(t time.Time) time.Time {
 	t = t.In(w.location)
 	if w.Contains(t) {
@@ -135,7 +135,7 @@ func (w *Window) Next(t time.Time) time.Time {
 	}
 	for day := range daysAhead {
 		from, to := w.midnight(t, day), w.midnight(t, day+1)
-		// Midnight matters too: it is where a window that runs over it opens when only the later day is named.
+		// A window that runs over midnight opens at midnight if only the later day is listed.
 		opens := []time.Time{from, w.start.on(from)}
 		if !from.Add(24 * time.Hour).Equal(to) {
 			for at := from; at.Before(to); at = at.Add(time.Minute) {
@@ -152,7 +152,7 @@ func (w *Window) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// midnight is the first instant of the day so many days after that of t, which is not always at 0:00.
+// midnight returns the first instant of a day, this many days after t. It is not always at 0:00.
 func (w *Window) midnight(t time.Time, days int) time.Time {
 	date := time.Date(t.Year(), t.Month(), t.Day()+days, 12, 0, 0, 0, w.location).Day()
 	first := time.Date(t.Year(), t.Month(), t.Day()+days, 0, 0, 0, 0, w.location)

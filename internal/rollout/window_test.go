@@ -71,19 +71,19 @@ func TestNewWindowErrors(t *testing.T) {
 		start, end, zone string
 		want             string
 	}{
-		"no start":           {everyDay, "", "23:00", "", "invalid time format: "},
-		"no end":             {everyDay, "22:00", "", "", "invalid time format: "},
-		"an hour too many":   {everyDay, "24:00", "23:00", "", "invalid time format: 24:00"},
-		"a minute too many":  {everyDay, "22:00", "22:60", "", "invalid time format: 22:60"},
-		"a second too many":  {everyDay, "22:00", "22:00:60", "", "invalid time format: 22:00:60"},
-		"an hour past noon":  {everyDay, "13pm", "22:00", "", "invalid time format: 13pm"},
-		"a space":            {everyDay, "10 pm", "22:00", "", "invalid time format: 10 pm"},
-		"a capital":          {everyDay, "10PM", "22:00", "", "invalid time format: 10PM"},
-		"a word":             {everyDay, "noon", "22:00", "", "invalid time format: noon"},
-		"a day too many":     {[]string{"mo", "7"}, "22:00", "23:00", "", "invalid weekday: 7"},
-		"no day that is one": {[]string{"someday"}, "22:00", "23:00", "", "invalid weekday: someday"},
-		"a place nowhere":    {everyDay, "22:00", "23:00", "Europe/Atlantis", "unknown time zone Europe/Atlantis"},
-		"a way out":          {everyDay, "22:00", "23:00", "../etc/passwd", "time: invalid location name"},
+		"no start":            {everyDay, "", "23:00", "", "invalid time format: "},
+		"no end":              {everyDay, "22:00", "", "", "invalid time format: "},
+		"an hour too many":    {everyDay, "24:00", "23:00", "", "invalid time format: 24:00"},
+		"a minute too many":   {everyDay, "22:00", "22:60", "", "invalid time format: 22:60"},
+		"a second too many":   {everyDay, "22:00", "22:00:60", "", "invalid time format: 22:00:60"},
+		"an hour past noon":   {everyDay, "13pm", "22:00", "", "invalid time format: 13pm"},
+		"a space":             {everyDay, "10 pm", "22:00", "", "invalid time format: 10 pm"},
+		"a capital":           {everyDay, "10PM", "22:00", "", "invalid time format: 10PM"},
+		"a word":              {everyDay, "noon", "22:00", "", "invalid time format: noon"},
+		"a day too many":      {[]string{"mo", "7"}, "22:00", "23:00", "", "invalid weekday: 7"},
+		"no day that is one":  {[]string{"someday"}, "22:00", "23:00", "", "invalid weekday: someday"},
+		"a place unknownNode": {everyDay, "22:00", "23:00", "Europe/Atlantis", "unknown time zone Europe/Atlantis"},
+		"a way out":           {everyDay, "22:00", "23:00", "../etc/passwd", "time: invalid location name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, err := NewWindow(tc.days, tc.start, tc.end, tc.zone)

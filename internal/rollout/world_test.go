@@ -193,7 +193,7 @@ func (w *world) put(name string, m *machine) {
 // node is the machine as the engine sees it.
 func (m *machine) node(name string) *Node {
 	n := &Node{
-		Name: name, Labels: m.labels, Created: m.created, Unschedulable: m.cordoned, Claims: m.claims, ClaimError: m.claimError, Evictions: m.evictions,
+		Name: name, Labels: m.labels, Created: m.created, Unschedulable: m.cordoned, Claims: m.claims, ClaimError: m.claimError,
 		Conditions: []corev1.NodeCondition{
 			{Type: networkPresence, Status: truth(m.offline), LastTransitionTime: metav1.Time{Time: m.offSince}},
 			{Type: corev1.NodeReady, Status: truth(!m.notReady), LastTransitionTime: metav1.Time{Time: m.readySince}},
@@ -339,7 +339,10 @@ func (w *world) editBudget(i int, how func(*v1alpha1.NodeDisruptionBudgetSpec)) 
 
 // fleet is what the engine gets to see.
 func (w *world) fleet(of state) Fleet {
-	f := Fleet{Nodes: of.fleet}
+	f := Fleet{Nodes: of.fleet, Evictions: map[string]int{}}
+	for name, m := range of.machines {
+		f.Evictions[name] = m.evictions
+	}
 	for _, from := range w.budgets {
 		b, ok := w.made[from]
 		if !ok {
@@ -423,7 +426,7 @@ func (p *party) decidesBy(total int) Strategy {
 	}
 	p.strategy.UID, p.strategy.Shared, p.strategy.OwnNode = p.uid, p.shared, p.own
 	s := p.strategy
-	s.Drains, s.Beside, s.SoakLast = p.drains, p.beside, p.soakLast
+	s.Drains, s.Claimless, s.SoakLast = p.drains, p.beside, p.soakLast
 	if p.careful {
 		s.Health.Conditions = []v1alpha1.NodeConditionRequirement{{Type: networkPresence, Status: metav1.ConditionFalse}}
 	}

@@ -7,9 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"moult.dev/moult/api/v1alpha1"
 )
 
@@ -35,18 +32,13 @@ func SetBudgetConditions(b *v1alpha1.NodeDisruptionBudget, s Standing, now time.
 	for _, note := range s.Notes {
 		message += "; " + note
 	}
-	setBudget(b, v1alpha1.ConditionOpen, open, reason, message, now)
+	set := conditionSetter(&b.Status.Conditions, b.Generation, now)
+	set(v1alpha1.ConditionOpen, open, reason, message)
 	if s.Problem != "" {
-		invalid := string(v1alpha1.ReasonBudgetInvalid)
-		setBudget(b, v1alpha1.ConditionReady, false, invalid, s.Problem, now)
-		setBudget(b, v1alpha1.ConditionReconciling, false, invalid, "", now)
-		setBudget(b, v1alpha1.ConditionStalled, true, invalid, s.Problem, now)
+		setKstatus(set, false, true, string(v1alpha1.ReasonBudgetInvalid), s.Problem)
 		return
 	}
-	text := fmt.Sprintf("%d of %s unavailable; %s", b.Status.Unavailable, nodes(b.Status.Matched), message)
-	setBudget(b, v1alpha1.ConditionReady, true, reasonGoverns, text, now)
-	setBudget(b, v1alpha1.ConditionReconciling, false, reasonGoverns, "", now)
-	setBudget(b, v1alpha1.ConditionStalled, false, reasonGoverns, "", now)
+	setKstatus(set, true, false, reasonGoverns, fmt.Sprintf("%d of %s unavailable; %s", b.Status.Unavailable, nodes(int(b.Status.Matched)), message))
 }
 
 // budgetOpen says whether nodes may be taken now.
@@ -66,20 +58,13 @@ func budgetOpen(b *v1alpha1.NodeDisruptionBudget, s Standing) (open bool, reason
 	case left <= 0:
 		return false, string(v1alpha1.ReasonBudgetExhausted), fmt.Sprintf("no node may be taken: at most %d may be unavailable", s.Limit)
 	default:
-		return true, reasonOpen, nodes(int32(min(left, 1<<30))) + " may be taken"
+		return true, reasonOpen, nodes(left) + " may be taken"
 	}
 }
 
-func nodes(n int32) string {
+func nodes(n int) string {
 	if n == 1 {
 		return "1 node"
 	}
 	return fmt.Sprintf("%d nodes", n)
-}
-
-func setBudget(b *v1alpha1.NodeDisruptionBudget, kind string, status bool, reason, message string, now time.Time) {
-	meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{
-		Type: kind, Status: is(status), Reason: reason, Message: message,
-		ObservedGeneration: b.Generation, LastTransitionTime: metav1.NewTime(now.UTC().Truncate(time.Second)),
-	})
 }

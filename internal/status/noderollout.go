@@ -5,9 +5,6 @@ package status
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"moult.dev/moult/api/v1alpha1"
 )
 
@@ -52,18 +49,5 @@ func SetNodeRolloutProgress(r *v1alpha1.NodeRollout, g Progress, now time.Time) 
 	if g.Ready && g.Note != "" {
 		text += "; " + g.Note
 	}
-	stalled := !g.Ready && g.Problem != "" || g.Stuck
-	why := ""
-	if stalled {
-		why = text
-	}
-	set := func(kind string, status bool, message string) {
-		meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
-			Type: kind, Status: is(status), Reason: reason, Message: message,
-			ObservedGeneration: r.Generation, LastTransitionTime: metav1.NewTime(now.UTC().Truncate(time.Second)),
-		})
-	}
-	set(v1alpha1.ConditionReady, complete, text)
-	set(v1alpha1.ConditionReconciling, !complete && !stalled, "")
-	set(v1alpha1.ConditionStalled, stalled, why)
+	setKstatus(conditionSetter(&r.Status.Conditions, r.Generation, now), complete, g.stalled(), reason, text)
 }

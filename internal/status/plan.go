@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
@@ -20,12 +21,6 @@ const (
 	messageOutsideWindow = "current time is not within configured window"
 )
 
-func set(p *upgradev1.Plan, kind string, status metav1.ConditionStatus, reason, message string, now time.Time) {
-	p.Status.SetCondition(upgradev1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: p.Generation,
-	}, now)
-}
-
 func is(b bool) metav1.ConditionStatus {
 	if b {
 		return metav1.ConditionTrue
@@ -33,11 +28,17 @@ func is(b bool) metav1.ConditionStatus {
 	return metav1.ConditionFalse
 }
 
+func setPlan(p *upgradev1.Plan, kind string, status metav1.ConditionStatus, reason, message string, now time.Time) {
+	p.Status.SetCondition(upgradev1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: p.Generation,
+	}, now)
+}
+
 // InitPlan gives a new Plan the conditions that system-upgrade-controller's users find on every Plan, in their order.
 func InitPlan(p *upgradev1.Plan, now time.Time) {
 	for _, kind := range []string{upgradev1.ConditionValidated, upgradev1.ConditionLatestResolved, upgradev1.ConditionComplete} {
 		if p.Status.Condition(kind) == nil {
-			set(p, kind, metav1.ConditionUnknown, "", "", now)
+			setPlan(p, kind, metav1.ConditionUnknown, "", "", now)
 		}
 	}
 }
@@ -45,34 +46,34 @@ func InitPlan(p *upgradev1.Plan, now time.Time) {
 // SetPlanValidated says whether the spec is valid.
 func SetPlanValidated(p *upgradev1.Plan, problem error, now time.Time) {
 	if problem != nil {
-		set(p, upgradev1.ConditionValidated, metav1.ConditionFalse, upgradev1.ReasonError, problem.Error(), now)
+		setPlan(p, upgradev1.ConditionValidated, metav1.ConditionFalse, upgradev1.ReasonError, problem.Error(), now)
 		return
 	}
-	set(p, upgradev1.ConditionValidated, metav1.ConditionTrue, upgradev1.ReasonPlanIsValid, "", now)
+	setPlan(p, upgradev1.ConditionValidated, metav1.ConditionTrue, upgradev1.ReasonPlanIsValid, "", now)
 }
 
 // SetPlanUnresolved says that the version is not known yet: Unknown while it is being asked for, False with the problem.
 func SetPlanUnresolved(p *upgradev1.Plan, problem error, now time.Time) {
 	if problem != nil {
-		set(p, upgradev1.ConditionLatestResolved, metav1.ConditionFalse, upgradev1.ReasonError, problem.Error(), now)
+		setPlan(p, upgradev1.ConditionLatestResolved, metav1.ConditionFalse, upgradev1.ReasonError, problem.Error(), now)
 		return
 	}
-	set(p, upgradev1.ConditionLatestResolved, metav1.ConditionUnknown, upgradev1.ReasonChannel, "the channel is being asked", now)
+	setPlan(p, upgradev1.ConditionLatestResolved, metav1.ConditionUnknown, upgradev1.ReasonChannel, "the channel is being asked", now)
 }
 
 // SetPlanResolved says that the version is known, and from where. A note tells why a newer answer is not taken.
 func SetPlanResolved(p *upgradev1.Plan, reason, note string, now time.Time) {
-	set(p, upgradev1.ConditionLatestResolved, metav1.ConditionTrue, reason, note, now)
+	setPlan(p, upgradev1.ConditionLatestResolved, metav1.ConditionTrue, reason, note, now)
 }
 
-// Halted begins what a condition says of a rollout that starts nothing new until somebody acts.
+// Halted begins what a condition says of a rollout that starts nothing new until a person acts.
 const Halted = "halted: "
 
 // Progress is what the conditions Complete, Ready, Reconciling and Stalled are made of.
 type Progress struct {
 	// Ready is true when the spec is valid, and what it leads to is known.
 	Ready bool
-	// Problem says why it is not, when that is final until somebody changes something.
+	// Problem says why it is not, when that is final until a person changes something.
 	Problem string
 	Counts  v1alpha1.UnitCounts
 	// Failure is the newest failure's text.
@@ -80,7 +81,7 @@ type Progress struct {
 	// Wait is why the first unit in line waits.
 	Wait        v1alpha1.Reason
 	WaitMessage string
-	// Halted says why nothing new is started until somebody acts, or is empty.
+	// Halted says why nothing new is started until a person acts, or is empty.
 	Halted string
 	// Stuck is true when failures keep everything else from starting.
 	Stuck bool
@@ -110,17 +111,35 @@ func SetPlanProgress(p *upgradev1.Plan, g Progress, now time.Time) {
 	default:
 		complete, reason = true, upgradev1.ReasonComplete
 	}
-	set(p, upgradev1.ConditionComplete, is(complete), reason, message, now)
+	setPlan(p, upgradev1.ConditionComplete, is(complete), reason, message, now)
 
-	text := progressText(g)
-	set(p, upgradev1.ConditionReady, is(complete), reason, text, now)
-	stalled := !g.Ready && g.Problem != "" || g.Stuck
-	stalledMessage := ""
+	setKstatus(func(kind string, status bool, reason, message string) {
+		setPlan(p, kind, is(status), reason, message, now)
+	}, complete, g.stalled(), reason, progressText(g))
+}
+
+// stalled reports whether nothing goes on until a person acts.
+func (g *Progress) stalled() bool { return !g.Ready && g.Problem != "" || g.Stuck }
+
+// setKstatus sets Ready, Reconciling and Stalled, as kstatus reads them.
+func setKstatus(set func(kind string, status bool, reason, message string), complete, stalled bool, reason, text string) {
+	why := ""
 	if stalled {
-		stalledMessage = text
+		why = text
 	}
-	set(p, upgradev1.ConditionReconciling, is(!complete && !stalled), reason, "", now)
-	set(p, upgradev1.ConditionStalled, is(stalled), reason, stalledMessage, now)
+	set(v1alpha1.ConditionReady, complete, reason, text)
+	set(v1alpha1.ConditionReconciling, !complete && !stalled, reason, "")
+	set(v1alpha1.ConditionStalled, stalled, reason, why)
+}
+
+// conditionSetter sets conditions of an object in a list.
+func conditionSetter(list *[]metav1.Condition, generation int64, now time.Time) func(kind string, status bool, reason, message string) {
+	return func(kind string, status bool, reason, message string) {
+		meta.SetStatusCondition(list, metav1.Condition{
+			Type: kind, Status: is(status), Reason: reason, Message: message,
+			ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now.UTC().Truncate(time.Second)),
+		})
+	}
 }
 
 func progressText(g Progress) string {

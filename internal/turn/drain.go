@@ -16,6 +16,8 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/drain"
+	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/node"
 )
 
@@ -140,6 +142,57 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	return o, nil
 }
 
+// Cordon makes the node of a turn unschedulable, and in the same write records whose pods its drain, if it has one, is about to evict. A drain that
+// would be refused is not begun: the turn fails.
+func (p *Pass[T]) Cordon(ctx context.Context, t T, d *Drain, also ...node.Also) error {
+	b := t.Base()
+	claim := *b.Claim
+	claim.Cordoned = &metav1.Time{Time: p.Now}
+	written := func() {}
+	if d != nil {
+		recording, recorded, failure, err := d.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		if failure != nil {
+			b.FailWith(*failure)
+			return p.Fail(ctx, t)
+		}
+		also, written = append(also, recording...), recorded
+	}
+	if err := p.Hold(ctx, t, claim, node.Step{Cordon: true, Also: also}); err != nil {
+		return err
+	}
+	written()
+	log.FromContext(ctx).Info("node cordoned", "node", b.Node.Name)
+	return nil
+}
+
+// DrainNode takes a drain that began at this time as far as it goes now, and says in the node's conditions how it stands. It is true once the
+// drain is over and the node says so. A drain that can't be done fails the turn.
+func (p *Pass[T]) DrainNode(ctx context.Context, t T, d *Drain, since time.Time) (over bool, err error) {
+	b := t.Base()
+	o, err := d.Pass(ctx, b.Node, since)
+	b.Message = o.Message
+	p.WakeAt(o.Wake)
+	stage := Draining
+	switch {
+	case err != nil:
+		return false, err
+	case o.Failure != nil:
+		b.FailWith(*o.Failure)
+		return false, p.Fail(ctx, t)
+	case o.Done && d.Announced(b.Node):
+		return true, nil
+	case o.Done:
+		stage = Drained
+		p.WakeAt(p.Now.Add(fleet.Coalesce)) // The node is another one then.
+	}
+	wake, err := d.Tell(ctx, b.Node, stage)
+	p.WakeAt(wake)
+	return false, err
+}
+
 // soonest is the earlier of two instants, of which zero is none.
 func soonest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
@@ -176,7 +229,7 @@ func (d *Drain) stuck(r *drain.Result) *v1alpha1.ClaimFailure {
 }
 
 func (d *Drain) failure(reason v1alpha1.Reason, message string) *v1alpha1.ClaimFailure {
-	return &v1alpha1.ClaimFailure{Reason: reason, Message: Short(message), Time: metav1.Time{Time: d.Now}}
+	return &v1alpha1.ClaimFailure{Reason: reason, Message: nodeturn.Short(message), Time: metav1.Time{Time: d.Now}}
 }
 
 // tellEvery bounds how often the node's condition says anew what holds its drain.

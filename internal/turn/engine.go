@@ -18,6 +18,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
@@ -67,7 +68,7 @@ type Mechanism[T Taker] interface {
 	// Take takes a step that is the mechanism's own.
 	Take(context.Context, T) error
 	// Soak, Finish, Fail and Release are what the mechanism writes when a turn soaks, is over, has failed, or is not wanted any more.
-	// The engine sets the claim. Except in Fail, where GiveBack says so, it uncordons what the turn has cordoned.
+	// The engine sets the claim. Except in Fail, where Restore says so, it uncordons what the turn has cordoned.
 	Soak(T) Write
 	Finish(T) Write
 	Fail(T) Write
@@ -130,13 +131,13 @@ func (p *Pass[T]) Happened(e events.Event) {
 	p.Pending = append(p.Pending, e)
 }
 
-// Settle performs the next step of each turn for which of returns true.
-func (p *Pass[T]) Settle(ctx context.Context, of func(T) bool) error {
+// Settle performs the next step of each turn.
+func (p *Pass[T]) Settle(ctx context.Context) error {
 	var due []T
 	for _, t := range p.Turns {
 		b := t.Base()
 		p.WakeAt(b.Wake)
-		if b.Step != StepNone && of(t) {
+		if b.Step != StepNone {
 			due = append(due, t)
 		}
 	}
@@ -186,7 +187,7 @@ func (p *Pass[T]) Fail(ctx context.Context, t T) error {
 	claim.Failures++
 	write := p.Mechanism.Fail(t)
 	var err error
-	if write.GiveBack {
+	if write.Restore {
 		err = p.endMaintenance(ctx, b)
 	}
 	if err == nil {
@@ -198,7 +199,7 @@ func (p *Pass[T]) Fail(ctx context.Context, t T) error {
 		b.Message = failure.Message
 		return err
 	}
-	b.Unit.RetryAt = retryAt(p.Spec, b.Claim)
+	b.Unit.RetryAt = nodeturn.RetryAt(p.Spec, b.Claim)
 	log.FromContext(ctx).Info("node failed", "node", b.Node.Name, "reason", failure.Reason, "message", failure.Message)
 	metrics.ObserveTurn(p.Name(), metrics.TurnFailed, failure.Time.Sub(claim.Since.Time))
 	write.written()
@@ -213,7 +214,7 @@ func (p *Pass[T]) soak(ctx context.Context, t T) error {
 		return err
 	}
 	write := p.Mechanism.Soak(t)
-	write.GiveBack = true
+	write.Restore = true
 	if err := p.Hold(ctx, t, claim, write.Step); err != nil {
 		return err
 	}
@@ -290,19 +291,10 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 
 // Decide asks who goes next on this fleet.
 func (p *Pass[T]) Decide(f rollout.Fleet) {
-	units, total := make([]rollout.Unit, 0, len(p.Turns)), 0
-	for _, t := range p.Turns {
-		b := t.Base()
-		if b.Counted && (!b.Unit.OptedOut || b.Unit.State != v1alpha1.UnitOutdated) {
-			total++
-		}
-		if b.Counted || b.Unit.HoldsSlot() {
-			units = append(units, b.Unit)
-		}
-	}
+	units, total := nodeturn.Units(p.Turns)
 	s := p.Mechanism.Strategy(total)
 	if slices.ContainsFunc(s.Order, func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }) {
-		f.Nodes = p.Fleet.CountEvictions(f.Nodes)
+		f.Evictions = p.Fleet.CountEvictions(f.Nodes)
 	}
 	p.Decision = rollout.Decide(s, units, f, p.Now)
 	p.Waiting.Set(p.Key, slices.ContainsFunc(p.Decision.Waiting, fleet.ForBudget))
@@ -319,7 +311,7 @@ func (p *Pass[T]) chosen() []T {
 	}
 	chosen := make([]T, 0, len(names))
 	for _, t := range p.Turns {
-		if b := t.Base(); b.Unit.State != v1alpha1.UnitUpdated && names[b.Node.Name] {
+		if b := t.Base(); b.Unit.State != v1alpha1.UnitUpdated && names[b.Unit.Node] {
 			chosen = append(chosen, t)
 		}
 	}
@@ -351,7 +343,7 @@ func (p *Pass[T]) claim(ctx context.Context) error {
 func (p *Pass[T]) Waits(t T, reason v1alpha1.Reason, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.Decision.Waiting = append([]rollout.Wait{{Node: t.Base().Node.Name, Reason: reason, Message: err.Error()}}, p.Decision.Waiting...)
+	p.Decision.Waiting = append([]rollout.Wait{{Node: t.Base().Unit.Node, Reason: reason, Message: err.Error()}}, p.Decision.Waiting...)
 }
 
 // Name is the rollout's in metrics.

@@ -18,7 +18,7 @@ import (
 func Release(ctx context.Context, c client.Client, n *corev1.Node, claim v1alpha1.Claim, now time.Time, also []node.Also) error {
 	n, err := EndMaintenance(ctx, c, n, claim.Rollout, now)
 	if err == nil {
-		err = node.Write(ctx, c, n, node.Step{Claim: claim, Release: true, GiveBack: true, Also: also})
+		err = node.Write(ctx, c, n, node.Step{Claim: claim, Release: true, Restore: true, Also: also})
 	}
 	return client.IgnoreNotFound(err)
 }

@@ -52,20 +52,20 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 		}
 		g.states[state]++
 		g.Counts.Total++
-		switch wait := waits[b.Node.Name]; {
+		switch wait := waits[b.Unit.Node]; {
 		case state == v1alpha1.UnitUpdated:
 			g.Counts.Updated++
 		case state == v1alpha1.UnitFailed:
 			g.Counts.Failed++
-			failed[b.Node.Name] = true
+			failed[b.Unit.Node] = true
 			if g.Failure == "" || b.Unit.Since.After(newest) {
 				g.Failure, newest = b.Unit.Message, b.Unit.Since
 			}
-			g.Failed = append(g.Failed, b.failedStatus(wait))
+			g.Failed = append(g.Failed, b.FailedStatus(wait))
 		case holds:
 			g.Counts.Updating++
 			phase, since, message := phase(t)
-			g.Updating = append(g.Updating, b.turnStatus(phase, since, message, wait))
+			g.Updating = append(g.Updating, b.TurnStatus(phase, since, message, wait))
 		default:
 			g.Counts.Waiting++
 		}
@@ -76,27 +76,6 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 		g.judgeHalt(p.Decision.Halted)
 	}
 	return g
-}
-
-// failedStatus is what the status says of a unit that failed. The wait is what the decision says of it, or nil.
-func (t *Turn) failedStatus(wait *rollout.Wait) v1alpha1.UnitStatus {
-	s := v1alpha1.UnitStatus{Node: t.Node.Name, Reason: t.Unit.Reason, Message: t.Unit.Message, Since: Stamp(t.Unit.Since)}
-	if wait != nil && wait.Reason == t.Unit.Reason {
-		s.Message = wait.Message // It also says when the next attempt starts.
-	}
-	return s
-}
-
-// turnStatus is what the status says of a turn in progress.
-func (t *Turn) turnStatus(phase v1alpha1.Phase, since time.Time, message string, wait *rollout.Wait) v1alpha1.UnitStatus {
-	s := v1alpha1.UnitStatus{Node: t.Node.Name, Phase: phase, Reason: t.Unit.Reason, Message: message, Since: Stamp(since)}
-	if wait != nil {
-		s.Reason, s.Message = wait.Reason, wait.Message
-		if !t.Unreadable {
-			s.Message = "it is to start over: " + s.Message
-		}
-	}
-	return s
 }
 
 // judgeHalt says whether a rollout without turns in progress needs a person.
@@ -133,17 +112,25 @@ func (p *Pass[T]) Report(ctx context.Context, stored *unstructured.Unstructured,
 		p.WakeAt(due)
 		return false, nil
 	}
+	if _, err := p.WriteStatus(ctx, stored, after); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return true, nil
+}
+
+// WriteStatus writes the status, unless others have written the rollout since it was read. It returns the rollout as it is stored then.
+func (p *Pass[T]) WriteStatus(ctx context.Context, stored *unstructured.Unstructured, after any) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(after)
 	if err != nil {
-		return false, fmt.Errorf("writing status, %w", err)
+		return nil, fmt.Errorf("writing status, %w", err)
 	}
 	changed := stored.DeepCopy()
 	changed.Object["status"] = content
 	if err := p.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
-		return false, client.IgnoreNotFound(err)
+		return nil, fmt.Errorf("writing status, %w", err)
 	}
 	p.Reports.Written(p.UID, changed.GetResourceVersion(), p.Now)
-	return true, nil
+	return changed, nil
 }
 
 // EmitStarted emits the Event of the nodes that were started since the last one.

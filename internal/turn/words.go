@@ -4,44 +4,14 @@ package turn
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"math"
 	"slices"
-	"strings"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/status"
 )
-
-// Digest identifies values, which must be such as always marshal: strings and API types.
-func Digest(values ...any) string {
-	text, err := json.Marshal(values)
-	if err != nil {
-		panic(err)
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])[:16]
-}
-
-// longest is how much of a message a claim keeps, in bytes.
-const longest = 1024
-
-// Short is a message as a claim keeps it.
-func Short(message string) string {
-	if len(message) <= longest {
-		return message
-	}
-	return strings.ToValidUTF8(message[:longest-len("…")], "") + "…"
-}
-
-// Stamp is a time as the API stores it, in seconds.
-func Stamp(t time.Time) *metav1.Time { return &metav1.Time{Time: t.UTC().Truncate(time.Second)} }
 
 // Oldest keeps the first of a list, by age.
 func Oldest(list []v1alpha1.UnitStatus) []v1alpha1.UnitStatus {
@@ -78,17 +48,4 @@ func Waiting(d *rollout.Decision, failed map[string]bool, g *status.Progress) (l
 		}
 	}
 	return list, reasons
-}
-
-// TaintOf is the key of the taint that nodes carry which are still to be updated.
-func TaintOf(name string) string { return "noderollout" + v1alpha1.TaintOutdatedSuffix + "/" + name }
-
-// Healthy makes a fleet one by which a changed node is healthy: with what spec.health asks for as one more budget.
-func Healthy(f rollout.Fleet, h *v1alpha1.NodeHealth) rollout.Fleet {
-	if h == nil {
-		return f
-	}
-	own := rollout.Budget{Name: "spec.health", MinReady: time.Duration(h.MinReadySeconds) * time.Second, Health: h.NodesGate}
-	f.Budgets = append([]rollout.Budget{own}, f.Budgets...)
-	return f
 }

@@ -60,16 +60,6 @@ type Work struct {
 	toldAt time.Time
 	// recorded are the workloads in the node's record of evictions.
 	recorded map[node.Workload]bool
-	// first is when the turn was first seen to wait for an afterthought.
-	first time.Time
-}
-
-// Since is when this was first asked of the turn.
-func (k *Work) Since(now time.Time) time.Time {
-	if k.first.IsZero() {
-		k.first = now
-	}
-	return k.first
 }
 
 // fresh are the workloads whose pods go, and that are not recorded yet.
@@ -107,6 +97,14 @@ func (k *Works) Of(t Of) *Work {
 		k.all[t.Node], known = next, next
 	}
 	return known
+}
+
+// IsDrained reports whether the turn's drain of the node is done, as far as this process knows.
+func (k *Works) IsDrained(t Of) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	known := k.all[t.Node]
+	return known != nil && known.turn == t.Turn && known.Drained
 }
 
 // Pods are those of the node of a turn that is known already, once they are to be seen.

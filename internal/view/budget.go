@@ -15,10 +15,11 @@ import (
 	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/budget"
 	"moult.dev/moult/internal/rollout"
 )
 
-// BudgetState is how a NodeDisruptionBudget stands, in one word.
+// BudgetState is the state of a NodeDisruptionBudget, in one word.
 type BudgetState string
 
 // The states of a budget.
@@ -29,15 +30,15 @@ const (
 	BudgetExhausted BudgetState = "Exhausted"
 	// BudgetBlocked: something else than the number of unavailable nodes keeps nodes from being taken.
 	BudgetBlocked BudgetState = "Blocked"
-	// BudgetInvalid: it can't be understood, so that nothing may be taken.
+	// BudgetInvalid: it has an error, so no node may be taken.
 	BudgetInvalid BudgetState = "Invalid"
 )
 
-// Budget is how a NodeDisruptionBudget stands.
+// Budget is the state of a NodeDisruptionBudget.
 type Budget struct {
 	Name  string      `json:"name"`
 	State BudgetState `json:"state"`
-	// Message says what else is to be known, such as that the operator has not looked at it.
+	// Message is a note, such as that the operator has not looked at it.
 	Message string `json:"message,omitempty"`
 	// Matched is how many nodes it selects, and Unavailable how many of them are unavailable.
 	Matched     int `json:"matched"`
@@ -52,16 +53,8 @@ type Budget struct {
 	MaxDomains  int            `json:"maxDomains,omitempty"`
 	// Holders are the unavailable nodes, those that have been so longest first.
 	Holders []v1alpha1.BudgetHolder `json:"holders,omitempty"`
-	// BlockedBy is what blocks now, beside the number of unavailable nodes.
-	BlockedBy []Block `json:"blockedBy,omitempty"`
-}
-
-// Block is what blocks a budget.
-type Block struct {
-	Gate    v1alpha1.Reason `json:"gate"`
-	Message string          `json:"message,omitempty"`
-	// Since is since when, as far as the budget's status tells.
-	Since *metav1.Time `json:"since,omitempty"`
+	// BlockedBy is what blocks now, beside the number of unavailable nodes. Since is null where the budget's status does not have it.
+	BlockedBy []v1alpha1.BudgetBlock `json:"blockedBy,omitempty"`
 }
 
 // watched are the gates that only the operator can see.
@@ -69,7 +62,7 @@ var watched = []v1alpha1.Reason{
 	v1alpha1.ReasonWorkloadsUnavailable, v1alpha1.ReasonPodsBlock, v1alpha1.ReasonAlertsActive, v1alpha1.ReasonAlertsUnreachable,
 }
 
-// governing is the budget as the engine wants it, with the gates that its status says are closed.
+// governing is the budget for the engine, with the gates that are closed by its status.
 func governing(from *v1alpha1.NodeDisruptionBudget) rollout.Budget {
 	b := rollout.NewBudget(from)
 	if !current(from) {
@@ -91,7 +84,7 @@ func current(b *v1alpha1.NodeDisruptionBudget) bool {
 	return b.Status.ObservedGeneration == b.Generation
 }
 
-// Budgets says how the budgets stand, by name.
+// Budgets are the budgets by name.
 func (c *Cluster) Budgets() []Budget {
 	all := make([]Budget, 0, len(c.budgets))
 	for i := range c.budgets {
@@ -101,16 +94,28 @@ func (c *Cluster) Budgets() []Budget {
 	return all
 }
 
+// budgetsNamed are the budgets of these names.
+func (c *Cluster) budgetsNamed(names []string) []Budget {
+	return slices.DeleteFunc(c.Budgets(), func(b Budget) bool { return !slices.Contains(names, b.Name) })
+}
+
+// budget is the state of a budget by the engine; by its status where the nodes may not be read.
 func (c *Cluster) budget(from *v1alpha1.NodeDisruptionBudget) Budget {
 	b := Budget{Name: from.Name, Message: c.unobserved(from)}
-	engine := governing(from)
-	if c.facts == nil {
-		b.told(from)
-	} else {
-		b.examined(&engine, engine.Examine(c.fleet.Nodes, c.now))
-		for i := range b.BlockedBy {
-			b.BlockedBy[i].Since = since(from, b.BlockedBy[i].Gate)
+	engine, status := governing(from), from.Status
+	if c.facts != nil {
+		account := engine.Examine(c.fleet.Nodes, c.now)
+		status = budget.Status(from, &account, time.Time{})
+		if account.Limit >= 0 {
+			b.Limit = ptr.To(account.Limit)
 		}
+		if engine.TopologyKey != "" {
+			b.TopologyKey, b.Domains, b.MaxDomains = engine.TopologyKey, account.Domains, engine.MaxDomains
+		}
+	}
+	b.Matched, b.Unavailable, b.Holders, b.BlockedBy = int(status.Matched), int(status.Unavailable), status.Holders, status.BlockedBy
+	if status.Allowed != nil {
+		b.Allowed = ptr.To(int(*status.Allowed))
 	}
 	switch {
 	case engine.Error != "":
@@ -125,7 +130,7 @@ func (c *Cluster) budget(from *v1alpha1.NodeDisruptionBudget) Budget {
 	return b
 }
 
-// unobserved says that the operator has not looked at the budget, where that matters: nobody else sees its gates.
+// unobserved says that the operator has not looked at the budget, if it has gates that only the operator sees.
 func (c *Cluster) unobserved(from *v1alpha1.NodeDisruptionBudget) string {
 	g := from.Spec.Gates
 	switch {
@@ -137,52 +142,6 @@ func (c *Cluster) unobserved(from *v1alpha1.NodeDisruptionBudget) string {
 	return ""
 }
 
-// told takes what the status says.
-func (b *Budget) told(from *v1alpha1.NodeDisruptionBudget) {
-	s := &from.Status
-	b.Matched, b.Unavailable, b.Holders = int(s.Matched), int(s.Unavailable), s.Holders
-	if s.Allowed != nil {
-		b.Allowed = ptr.To(int(*s.Allowed))
-	}
-	for i := range s.BlockedBy {
-		b.BlockedBy = append(b.BlockedBy, Block{s.BlockedBy[i].Gate, s.BlockedBy[i].Message, &s.BlockedBy[i].Since})
-	}
-}
-
-// examined takes what the engine says.
-func (b *Budget) examined(from *rollout.Budget, a rollout.Account) {
-	b.Matched, b.Unavailable = a.Matched, len(a.Holders)
-	if a.Limit >= 0 {
-		b.Limit = ptr.To(a.Limit)
-		b.Allowed = ptr.To(max(0, a.Limit-len(a.Holders)))
-	}
-	if from.TopologyKey != "" {
-		b.TopologyKey, b.Domains, b.MaxDomains = from.TopologyKey, a.Domains, from.MaxDomains
-	}
-	for _, h := range a.Holders {
-		b.Holders = append(b.Holders, v1alpha1.BudgetHolder{Node: h.Node, Cause: h.Cause, By: h.By, Message: h.Message, Since: known(h.Since)})
-	}
-	slices.SortStableFunc(b.Holders, func(x, y v1alpha1.BudgetHolder) int {
-		switch {
-		case x.Since == nil || y.Since == nil:
-			return cmp.Compare(unsaid(x.Since), unsaid(y.Since))
-		default:
-			return x.Since.Compare(y.Since.Time)
-		}
-	})
-	for _, block := range a.Blocks {
-		b.Allowed = ptr.To(0)
-		b.BlockedBy = append(b.BlockedBy, Block{Gate: block.Gate, Message: block.Message})
-	}
-}
-
-func unsaid(t *metav1.Time) int {
-	if t == nil {
-		return 1
-	}
-	return 0
-}
-
 func known(t time.Time) *metav1.Time {
 	if t.IsZero() {
 		return nil
@@ -190,17 +149,7 @@ func known(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t}
 }
 
-// since is since when a gate has been closed, as the status remembers it.
-func since(from *v1alpha1.NodeDisruptionBudget, gate v1alpha1.Reason) *metav1.Time {
-	for i := range from.Status.BlockedBy {
-		if block := &from.Status.BlockedBy[i]; block.Gate == gate && !block.Since.IsZero() {
-			return &block.Since
-		}
-	}
-	return nil
-}
-
-// Line says in a few words how the budget stands.
+// Line is the budget in a few words.
 func (b *Budget) Line() string {
 	text := fmt.Sprintf("%d of %d unavailable", b.Unavailable, b.Matched)
 	switch {
@@ -217,17 +166,13 @@ func (b *Budget) Line() string {
 		text += fmt.Sprintf(", %d more may be taken", *b.Allowed)
 	}
 	if b.MaxDomains > 0 && len(b.Domains) >= b.MaxDomains {
-		text += ", only in " + b.TopologyKey + "=" + domains(b.Domains)
+		var names []string
+		for _, name := range slices.Sorted(maps.Keys(b.Domains)) {
+			names = append(names, cmp.Or(name, "(none)"))
+		}
+		text += ", only in " + b.TopologyKey + "=" + strings.Join(names, ", ")
 	}
 	return text
-}
-
-func domains(of map[string]int) string {
-	var names []string
-	for _, name := range slices.Sorted(maps.Keys(of)) {
-		names = append(names, cmp.Or(name, "(none)"))
-	}
-	return strings.Join(names, ", ")
 }
 
 // selecting are the names of the budgets that select any of these nodes.

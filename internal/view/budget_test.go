@@ -55,7 +55,7 @@ func TestBudgets(t *testing.T) {
 		Matched   int
 		Used      int
 		Allowed   *int
-		BlockedBy []Block
+		BlockedBy []v1alpha1.BudgetBlock
 		Line      string
 		Message   string
 	}
@@ -80,14 +80,14 @@ func TestBudgets(t *testing.T) {
 		"paused": {
 			budget: aBudget(atMost(3), func(b *v1alpha1.NodeDisruptionBudget) { b.Spec.Paused = true }), nodes: three,
 			want: want{
-				BudgetBlocked, 3, 2, ptr.To(0), []Block{{Gate: v1alpha1.ReasonBudgetPaused, Message: "it is paused"}},
+				BudgetBlocked, 3, 2, ptr.To(0), []v1alpha1.BudgetBlock{{Gate: v1alpha1.ReasonBudgetPaused, Message: "it is paused"}},
 				"2 of at most 3 unavailable, none more may be taken", "",
 			},
 		},
 		"a gate that only the operator sees, since when it says": {
 			budget: aBudget(closedBy(v1alpha1.ReasonWorkloadsUnavailable, "shop/cart")), nodes: three,
 			want: want{
-				BudgetBlocked, 3, 2, ptr.To(0), []Block{{v1alpha1.ReasonWorkloadsUnavailable, "shop/cart", at(minute)}},
+				BudgetBlocked, 3, 2, ptr.To(0), []v1alpha1.BudgetBlock{{Gate: v1alpha1.ReasonWorkloadsUnavailable, Message: "shop/cart", Since: *at(minute)}},
 				"2 of 3 unavailable, none more may be taken", "",
 			},
 		},
@@ -99,7 +99,7 @@ func TestBudgets(t *testing.T) {
 			budget: aBudget(func(b *v1alpha1.NodeDisruptionBudget) { b.Spec.MaxUnavailable = ptr.To(intstr.FromString("some")) }), nodes: three,
 			want: want{
 				BudgetInvalid, 3, 2, ptr.To(0),
-				[]Block{{Gate: v1alpha1.ReasonBudgetInvalid, Message: `spec.maxUnavailable: "some" is neither a count nor a percentage from 0% to 100%`}},
+				[]v1alpha1.BudgetBlock{{Gate: v1alpha1.ReasonBudgetInvalid, Message: `spec.maxUnavailable: "some" is neither a count nor a percentage from 0% to 100%`}},
 				"2 of at most 0 unavailable, none more may be taken", "",
 			},
 		},

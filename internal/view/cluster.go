@@ -40,7 +40,7 @@ func See(plans []upgradev1.Plan, nodes []corev1.Node, budgets []v1alpha1.NodeDis
 	c.fleet.Nodes = make(map[string]*rollout.Node, len(nodes))
 	for i := range c.facts {
 		f := &c.facts[i]
-		c.fleet.Nodes[f.node.Name] = f.engine()
+		c.fleet.Nodes[f.node.Name] = rollout.NewNode(f.node)
 		c.named[f.node.Name] = f
 		if hostname, ok := f.node.Labels[corev1.LabelHostname]; ok {
 			c.hosts[hostname]++
@@ -61,10 +61,9 @@ func (c *Cluster) OwnNode(name string) { c.ownNode = name }
 
 // Evictions tells how many pods a drain would evict from nodes, by their names, for a strategy that orders by it.
 func (c *Cluster) Evictions(count map[string]int) {
-	for name, n := range count {
-		if node := c.fleet.Nodes[name]; node != nil {
-			node.Evictions = n
-		}
+	c.fleet.Evictions = map[string]int{}
+	for name := range c.fleet.Nodes {
+		c.fleet.Evictions[name] = count[name]
 	}
 }
 
@@ -92,16 +91,4 @@ func read(nodes []corev1.Node) []fact {
 		facts = append(facts, f)
 	}
 	return facts
-}
-
-// engine is the node as the engine wants it.
-func (f *fact) engine() *rollout.Node {
-	n := &rollout.Node{
-		Name: f.node.Name, Labels: f.node.Labels, Created: f.node.CreationTimestamp.Time, Unschedulable: f.node.Spec.Unschedulable,
-		Taints: f.node.Spec.Taints, Conditions: f.node.Status.Conditions, Claims: f.claims, Evictions: -1,
-	}
-	if f.err != nil {
-		n.ClaimError = f.err.Error()
-	}
-	return n
 }

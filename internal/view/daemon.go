@@ -24,28 +24,27 @@ type Daemons struct {
 	// Revisions and Settings are theirs, and may be those of others too; none where they may not be read.
 	Revisions []edsv1.ExtendedDaemonSetReplicaSet
 	Settings  []edsv1.ExtendedDaemonsetSetting
-	// Pods are those of the ExtendedDaemonSets whose pods were looked at. Of the others there is to see what their status lists.
+	// Pods are those of the ExtendedDaemonSets whose pods were read. Of the others the view has what their status lists.
 	Pods map[types.NamespacedName]DaemonPods
 }
 
 // DaemonPods are the pods of one ExtendedDaemonSet, and of the DaemonSet that it takes over from.
 type DaemonPods struct {
 	Items []corev1.Pod
-	// Partial is true when these are not all, but only those on the node that is asked about.
+	// Partial is true when these are only the pods on one node.
 	Partial bool
 }
 
-// Daemons adds ExtendedDaemonSets to what is to be seen.
+// Daemons adds ExtendedDaemonSets to the cluster.
 func (c *Cluster) Daemons(d Daemons) *Cluster {
 	c.daemons = d
 	return c
 }
 
-// TrimPod keeps of a Pod what is looked at here. It is a transform of a cache, and changes the Pod that it is given.
+// TrimPod keeps the fields of a Pod that are read here. It is a transform of a cache, and changes the Pod that it is given.
 func TrimPod(object any) (any, error) { return daemonset.TrimPod(object) }
 
-// AtRest reports whether all pods of an ExtendedDaemonSet are as they should be, as far as its status tells: then there is no need
-// to look at them.
+// AtRest reports whether all pods of an ExtendedDaemonSet are as they should be, by its status. Then nobody needs to read them.
 func AtRest(eds *edsv1.ExtendedDaemonSet) bool {
 	s := &eds.Status
 	if edsv1.FindCondition(s.Conditions, edsv1.ConditionReady) != nil {
@@ -83,7 +82,7 @@ func (d *daemonSet) rollout() Rollout {
 	}
 	r.Paused, r.PausedBy = d.IsPaused()
 	r.Nodes = sorted(d.lines)
-	if d.known {
+	if d.decided {
 		r.Counts = count(r.Nodes)
 		if h := d.Decision.Halted; h != nil {
 			r.Halted = h.Message
@@ -140,7 +139,7 @@ func (d *daemonSet) state(counts v1alpha1.UnitCounts) (State, string, *metav1.Ti
 		return Stalled, stalled.Message, known(stalled.LastTransitionTime.Time)
 	case AtRest(d.EDS):
 		return Complete, trouble, since
-	case counts.Updating > 0 || d.known && slices.ContainsFunc(d.lines, func(n Node) bool { return n.State == v1alpha1.UnitOutdated && n.Reason == "" }):
+	case counts.Updating > 0 || d.decided && slices.ContainsFunc(d.lines, func(n Node) bool { return n.State == v1alpha1.UnitOutdated && n.Reason == "" }):
 		return Progressing, trouble, since
 	default:
 		return Waiting, trouble, since

@@ -24,30 +24,30 @@ type daemonSet struct {
 	problem string
 	// exists is false where the revision of the template is not created yet, or may not be read.
 	exists bool
-	// pods are by their nodes. looked is true when pods may be read, and partial when only those of one node were.
-	pods            map[string][]*corev1.Pod
-	looked, partial bool
-	// known is true when all pods are: then the judge has decided.
-	known bool
-	lines []Node
+	// pods are by their nodes. hasPods is true when pods were read, and partial when only those of one node were.
+	pods             map[string][]*corev1.Pod
+	hasPods, partial bool
+	// decided is true when all pods were read, so that the judge has decided.
+	decided bool
+	lines   []Node
 }
 
-// daemonSet looks at an ExtendedDaemonSet.
+// daemonSet judges an ExtendedDaemonSet, as far as its pods were read.
 func (c *Cluster) daemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 	d := c.readDaemonSet(eds)
-	if c.facts == nil || d.problem != "" || d.Active == nil && !AtRest(eds) || !d.looked && !AtRest(eds) {
+	if c.facts == nil || d.problem != "" || d.Active == nil && !AtRest(eds) || !d.hasPods && !AtRest(eds) {
 		d.list()
 		return d
 	}
-	d.known = d.looked && !d.partial && d.Active != nil
+	d.decided = d.hasPods && !d.partial && d.Active != nil
 	d.assumeRevisions()
 	if d.survey(d.CanaryNodes()); d.problem != "" {
-		d.known = false
+		d.decided = false
 		d.list()
 		return d
 	}
 	switch {
-	case d.known:
+	case d.decided:
 		if d.CanaryWanted() {
 			d.StartCanary()
 			d.JudgeCanaryPods()
@@ -74,7 +74,7 @@ func (c *Cluster) readDaemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 		facts.Nodes = append(facts.Nodes, f.node)
 	}
 	of, ok := c.daemons.Pods[types.NamespacedName{Namespace: eds.Namespace, Name: eds.Name}]
-	d.looked, d.partial = ok, of.Partial
+	d.hasPods, d.partial = ok, of.Partial
 	for i := range of.Items {
 		pod := &of.Items[i]
 		takesOver := daemonset.TakesOver(eds, pod)
@@ -215,9 +215,9 @@ func (d *daemonSet) describe() {
 func (d *daemonSet) fill(line *Node, s *daemonset.NodeState, u *rollout.Unit) {
 	switch line.State {
 	case v1alpha1.UnitUpdated:
-		line.Since = known(s.Current.Look.ReadySince)
+		line.Since = known(s.Current.State.ReadySince)
 	case v1alpha1.UnitSoaking:
-		line.Phase, line.Since = v1alpha1.PhaseSoaking, known(s.Current.Look.ReadySince)
+		line.Phase, line.Since = v1alpha1.PhaseSoaking, known(s.Current.State.ReadySince)
 	case v1alpha1.UnitFailed:
 		line.Since = known(s.Current.CreationTimestamp.Time)
 	case v1alpha1.UnitUpdating:
@@ -240,17 +240,17 @@ func (d *daemonSet) turn(s *daemonset.NodeState) (since *metav1.Time, message st
 	switch p := s.Current; {
 	case p.Available():
 		return known(p.CreationTimestamp.Time), "pod " + s.Outdated.Name + " is deleted, its successor is available"
-	case p != nil && p.Look.Ready:
-		end := p.Look.ReadySince.Add(time.Duration(d.Spec.MinReadySeconds) * time.Second)
+	case p != nil && p.State.Ready:
+		end := p.State.ReadySince.Add(time.Duration(d.Spec.MinReadySeconds) * time.Second)
 		return known(p.CreationTimestamp.Time), "pod " + p.Name + " is available at " + end.UTC().Format(time.RFC3339)
-	case p != nil && p.Look.Message == "":
+	case p != nil && p.State.Message == "":
 		return known(p.CreationTimestamp.Time), "pod " + p.Name + " is not ready"
 	case p != nil:
-		return known(p.CreationTimestamp.Time), "pod " + p.Name + ": " + p.Look.Message
+		return known(p.CreationTimestamp.Time), "pod " + p.Name + ": " + p.State.Message
 	case s.Terminating != nil:
 		return deletedAt(s.Terminating.Pod), "pod " + s.Terminating.Name + " has been deleted, and is not gone yet"
 	case s.Ended != nil:
-		return known(s.Ended.CreationTimestamp.Time), "pod " + s.Ended.Name + ": " + s.Ended.Look.Message + "; it is replaced a minute after it was created"
+		return known(s.Ended.CreationTimestamp.Time), "pod " + s.Ended.Name + ": " + s.Ended.State.Message + "; it is replaced a minute after it was created"
 	case s.Canary && d.Canary.Paused():
 		_, paused := d.CanaryCheck()
 		return nil, paused + "; no pod is made"
@@ -269,7 +269,7 @@ func deletedAt(p *corev1.Pod) *metav1.Time {
 	return known(at)
 }
 
-// presume makes lines of the nodes of an ExtendedDaemonSet that is complete, without a look at all pods.
+// presume makes lines of the nodes of an ExtendedDaemonSet that is complete, without its pods.
 func (d *daemonSet) presume() {
 	for i := range d.States {
 		s := &d.States[i]

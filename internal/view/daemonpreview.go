@@ -32,7 +32,7 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 		d.Target.Name = eds.Name + newRevision
 		version = "a new revision"
 	}
-	d.known = true
+	d.decided = true
 	switch {
 	case d.Active == nil:
 		d.Active = d.Target
@@ -91,7 +91,7 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 		return n.Pod == "" || slices.ContainsFunc(v.Steps, func(s Step) bool { return s.Node == n.Node })
 	})
 	if s.New && len(v.Steps) > 1 {
-		v.Notes = append(v.Notes, "Nodes that spec.strategy.order leaves equal are shuffled by the uid and the revision: they may come in another order.")
+		v.Notes = append(v.Notes, shuffled)
 	}
 	return v
 }

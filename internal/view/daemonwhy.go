@@ -61,7 +61,7 @@ func (d *daemonSet) part(name string) Part {
 	i := slices.IndexFunc(d.States, func(s daemonset.NodeState) bool { return s.Node.Name == name })
 	if i < 0 {
 		for _, pod := range d.pods[name] {
-			part.Pods = append(part.Pods, describePod(&daemonset.Pod{Pod: pod, Look: daemonset.LookAt(pod, 0, d.cluster.now)}, false))
+			part.Pods = append(part.Pods, describePod(&daemonset.Pod{Pod: pod, State: daemonset.StateOfPod(pod, 0, d.cluster.now)}, false))
 		}
 		return part
 	}
@@ -69,14 +69,14 @@ func (d *daemonSet) part(name string) Part {
 	for _, p := range podsOf(s) {
 		part.Pods = append(part.Pods, describePod(p, p == s.Current))
 	}
-	if !d.known || part.Unit.State != v1alpha1.UnitOutdated {
+	if !d.decided || part.Unit.State != v1alpha1.UnitOutdated {
 		return part
 	}
 	if s.NoPod.Reason != "" {
 		part.Checks = []Check{{Name: checkCreation, Reason: s.NoPod.Reason, Message: s.NoPod.Message}}
 		return part
 	}
-	e := d.Explain(name)
+	e := rollout.Explain(d.Rolling, d.Units, d.cluster.fleet, d.cluster.now, name)
 	if e.Place == 0 {
 		part.Checks = d.canaryChecks(name)
 		return part
@@ -130,13 +130,13 @@ func (p *Pod) Says(message string) bool {
 
 func describePod(p *daemonset.Pod, current bool) Pod {
 	d := Pod{
-		Name: p.Name, Revision: daemonset.ReplicaSetOf(p.Pod), UpToDate: current, Ready: p.Look.Ready, Since: known(p.CreationTimestamp.Time),
-		Restarts: p.Look.Restarts, Message: p.Look.Message,
+		Name: p.Name, Revision: daemonset.ReplicaSetOf(p.Pod), UpToDate: current, Ready: p.State.Ready, Since: known(p.CreationTimestamp.Time),
+		Restarts: p.State.Restarts, Message: p.State.Message,
 	}
-	if p.Look.Ready {
-		d.Since = known(p.Look.ReadySince)
+	if p.State.Ready {
+		d.Since = known(p.State.ReadySince)
 	}
-	if p.Look.Terminating {
+	if p.State.Terminating {
 		d.Deleted = deletedAt(p.Pod)
 	}
 	return d

@@ -5,7 +5,7 @@ package view
 import (
 	"cmp"
 	"fmt"
-	"time"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -19,33 +19,15 @@ func (c *Cluster) previewMachines(nr *v1alpha1.NodeRollout, s Supposition) Previ
 	u := &machines{selection: c.selected(nr)}
 	u.supposed = true
 	u.observe("")
-	v := Preview{Rollout: u.rollout(), New: s.New, Problem: cmp.Or(u.problem(), u.strategy.Problem()), Steps: []Step{}, Surge: surge(nr)}
+	v := Preview{Rollout: u.rollout(), New: s.New, Problem: cmp.Or(u.problem(), u.strategy.Problem()), Surge: surge(nr)}
 	v.Rollout.Counts = count(u.nodes)
-	lines := make(map[string]Node, len(u.nodes))
-	for _, n := range u.nodes {
-		lines[n.Node] = n
-	}
-	v.sort(c)
-	turn := s.Turn
-	if turn == 0 {
-		turn = time.Duration(nr.Status.TurnSeconds) * time.Second
-	}
-	starts := map[string]time.Time{}
-	if turn > 0 && v.Problem == "" {
-		p := c.newPlay(u.strategy, u.asked, c.now, turn)
+	v.foresee(c, u.strategy, u.asked, cmp.Or(s.Turn, seconds(nr.Status.TurnSeconds)), func(p *play) {
 		p.without = append(p.without, "that each scale set bounds how many machines are added at once")
-		v.Schedule, starts = p.schedule(), p.starts
-	}
-	for _, step := range rollout.Sequence(u.strategy, u.asked, c.fleet, c.now) {
-		line := lines[step.Node]
-		if line.InTurn() {
-			continue // Its turn has begun: only its claim is awaited.
-		}
-		v.Steps = append(v.Steps, Step{
-			Node: step.Node, Wave: step.Wave, Reason: step.Reason, Message: step.Message, At: known(starts[step.Node]),
-			From: line.Version, To: line.Target,
-		})
-	}
+	})
+	// The claim of a machine in its turn is a step too, but no start.
+	v.Steps = slices.DeleteFunc(v.Steps, func(s Step) bool {
+		return slices.ContainsFunc(v.InTurn, func(n Node) bool { return n.Node == s.Node })
+	})
 	v.Notes = u.notes(s, &v)
 	return v
 }
@@ -61,7 +43,7 @@ func (u *machines) notes(s Supposition, v *Preview) []string {
 		all = append(all, note+".")
 	}
 	if s.New && len(v.Steps) > 1 {
-		all = append(all, "Nodes that spec.strategy.order leaves equal are shuffled by the uid and the revision: they may come in another order.")
+		all = append(all, shuffled)
 	}
 	if u.of.Spec.Replacement.ControlPlane != nil {
 		all = append(all, "Nodes of the control plane go one at a time, or as few as etcd's quorum allows, whatever the strategy says.")

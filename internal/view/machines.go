@@ -3,9 +3,7 @@
 package view
 
 import (
-	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -18,7 +16,7 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// machines are the units of one NodeRollout with replacement: of what the cloud says no more is to be seen than its status tells.
+// machines are the units of one NodeRollout with replacement, as its status lists them: the cloud is not asked.
 type machines struct {
 	selection
 
@@ -33,7 +31,7 @@ type machines struct {
 	decision rollout.Decision
 }
 
-// Untold is the state of a node of which only the operator knows how it stands.
+// Untold is the state of a node of which only the operator knows whether it is outdated.
 const Untold v1alpha1.UnitState = "Untold"
 
 // Machine is a machine's part in a turn, as the status of its NodeRollout tells it.
@@ -59,48 +57,60 @@ func (c *Cluster) machinesOf(node string) []Machine {
 	return all
 }
 
-// observe judges every node that the NodeRollout selects, has a claim on or a turn for, and asks the engine. A node that is named counts also where
-// it has opted out.
+// observe collects the units that the NodeRollout's status lists, and asks the engine who is next. Nothing is judged but what Nodes tell by themselves. A node that
+// is named counts also where it has opted out.
 func (u *machines) observe(named string) {
 	c, nr := u.cluster, u.of
 	told := u.told()
-	revision := nr.Status.Revision
+	for _, f := range nr.Status.Failed {
+		told[f.Node] = entry{f, v1alpha1.UnitFailed, 0}
+	}
+	var unlisted []*fact
 	for i := range c.facts {
 		f := &c.facts[i]
-		own, turn := held(f.claims, nr.UID), u.turnOf(f.node.Name)
+		own, turn, status := held(f.claims, nr.UID), u.turnOf(f.node.Name), told[f.node.Name]
 		switch {
-		case succeeds(turn, own, f.node.Name):
-			continue // The line of the node whose place it takes tells of it, also while it is taken back.
+		case turn != nil && turn.UnitName() != f.node.Name:
+			// The line of the turn's unit names its replacement.
 		case own != nil, turn != nil:
-		case u.elsewhere(f) != "", !u.selector.Matches(labels.Set(f.node.Labels)):
-			continue
+			u.add(f, turn, own, status)
+		case u.unmanaged(f) != "":
 		case f.node.Labels[v1alpha1.LabelNodeRollout(nr.Name)] == v1alpha1.LabelNodeRolloutDisabled:
 			u.optedOut++
 			if f.node.Name == named {
 				u.asked = append(u.asked, rollout.Unit{Node: named, State: v1alpha1.UnitOutdated, OptedOut: true})
 			}
-			continue
+		case status.state == "":
+			unlisted = append(unlisted, f)
+		default:
+			u.add(f, nil, nil, status)
 		}
-		line, ask := u.judge(f, turn, own, told[f.node.Name])
-		if line.State == Untold {
-			u.untold = append(u.untold, line.Node)
+	}
+	// Those that the status does not list are updated, if it lists all others and counts them.
+	areUpdated := u.wholeStatus() && len(unlisted) <= int(nr.Status.Counts.Updated)
+	for _, f := range unlisted {
+		var status entry
+		switch state := u.byOSImage(f); {
+		case state != "":
+			status.state = state
+		case areUpdated:
+			status.state = v1alpha1.UnitUpdated
+		default:
+			u.untold = append(u.untold, f.node.Name)
 			if !u.supposed {
 				continue
 			}
-			line.State, ask.State = v1alpha1.UnitOutdated, v1alpha1.UnitOutdated
+			status.state = v1alpha1.UnitOutdated
 		}
-		if own == nil {
-			ask.Rank = max(1, rollout.Rank(f.node.UID, nr.UID, revision))
-		}
-		u.nodes, u.asked = append(u.nodes, line), append(u.asked, ask)
+		u.add(f, nil, nil, status)
 	}
 	u.spread()
-	u.addGone()
+	u.addWithoutNode()
 	total := len(u.nodes)
 	if n := nr.Status.Counts; n != nil && !u.supposed {
 		total = max(total, int(n.Total))
 	}
-	u.strategy = u.strategyFor(revision, total)
+	u.strategy = u.strategyFor(nr.Status.Revision, total)
 	if u.problem() == "" {
 		u.decision = rollout.Decide(u.strategy, u.asked, c.fleet, c.now)
 	}
@@ -127,29 +137,22 @@ func (u *machines) spread() {
 	}
 }
 
-// addGone adds the turns of which no Node is left, and machines that failed without one.
-func (u *machines) addGone() {
-	for i := range u.of.Status.Turns {
-		t := &u.of.Status.Turns[i]
-		if slices.ContainsFunc(u.nodes, func(n Node) bool { return n.Node == t.Node || n.Node == t.ReplacementNode }) {
-			continue
-		}
-		line := Node{Node: t.UnitName()}
-		u.turns(&line, t)
-		ask := rollout.Unit{Node: line.Node, State: line.State, Claimed: true, Skipped: line.Skipped}
-		if line.RetryAt != nil {
-			ask.RetryAt = line.RetryAt.Time
-		}
-		u.nodes, u.asked = append(u.nodes, line), append(u.asked, ask)
+// addWithoutNode adds the turns and the failed machines that have no Node.
+func (u *machines) addWithoutNode() {
+	isKnown := func(name string) bool {
+		return slices.ContainsFunc(u.nodes, func(n Node) bool { return n.Node == name })
 	}
-	for i := range u.of.Status.Failed {
-		f := &u.of.Status.Failed[i]
-		if !strings.Contains(f.Node, "/") || slices.ContainsFunc(u.nodes, func(n Node) bool { return n.Node == f.Node }) {
-			continue
+	for i := range u.of.Status.Turns {
+		if t := &u.of.Status.Turns[i]; !isKnown(t.UnitName()) {
+			line := Node{Node: t.UnitName()}
+			u.turns(&line, t)
+			u.ask(line, rollout.Unit{Claimed: true})
 		}
-		// A machine without a Node: the status alone knows it.
-		u.nodes = append(u.nodes, Node{Node: f.Node, State: v1alpha1.UnitFailed, Reason: f.Reason, Message: f.Message, Since: f.Since})
-		u.asked = append(u.asked, rollout.Unit{Node: f.Node, State: v1alpha1.UnitFailed, Nodeless: true, Reason: f.Reason, Message: f.Message})
+	}
+	for _, f := range u.of.Status.Failed {
+		if strings.Contains(f.Node, "/") && !isKnown(f.Node) {
+			u.ask(unit(f, v1alpha1.UnitFailed), rollout.Unit{NoNode: true})
+		}
 	}
 }
 
@@ -167,96 +170,72 @@ func (u *machines) turnOf(node string) *v1alpha1.MachineTurn {
 	return nil
 }
 
-// replaces reports whether a node is to take the place of another that is not gone yet: it is no unit of its own.
-func replaces(t *v1alpha1.MachineTurn, node string) bool { return t.Node != "" && t.Node != node }
-
-// succeeds reports whether a node is no unit of its own, as its machine is the replacement in a turn. It has the turn's claim while it is taken back.
-func succeeds(t *v1alpha1.MachineTurn, own *v1alpha1.Claim, node string) bool {
-	return t != nil && replaces(t, node) && (own == nil || own.Turn == t.Turn)
-}
-
-// judge tells a unit's state from its node's claim and from what the status tells: as a line, and as the engine wants it.
-func (u *machines) judge(f *fact, turn *v1alpha1.MachineTurn, own *v1alpha1.Claim, status entry) (Node, rollout.Unit) {
-	line := Node{Node: f.node.Name, State: v1alpha1.UnitOutdated, NotReady: !f.ready, Cordoned: f.node.Spec.Unschedulable}
-	if u.byOSImage() {
-		line.Version = f.node.Status.NodeInfo.OSImage
+// add adds the unit of a node: as its turn tells it, or its claim, or the status.
+func (u *machines) add(f *fact, turn *v1alpha1.MachineTurn, own *v1alpha1.Claim, status entry) {
+	line := unit(status.UnitStatus, status.state)
+	line.Node, line.NotReady, line.Cordoned = f.node.Name, !f.ready, f.node.Spec.Unschedulable
+	if status.state == v1alpha1.UnitUpdating {
+		line.State = turning(status.Phase)
 	}
-	image := u.image(f)
+	if u.of.Spec.Replacement.ImageMatch == v1alpha1.ImageMatchOSImage {
+		line.Version = f.node.Status.NodeInfo.OSImage
+		if image := u.image(); image != line.Version && line.State != v1alpha1.UnitUpdated {
+			line.Target = image
+		}
+	}
+	ask := rollout.Unit{Claimed: own != nil && !own.Skipped()}
 	switch {
-	case own != nil && own.Failed != nil:
-		u.failed(&line, turn, own, status)
+	case own != nil && own.Failed != nil && status.state != v1alpha1.UnitOutdated:
+		line.Started = &own.Since
+		line.fails(own, u.of.Spec.Strategy)
 	case turn != nil:
 		u.turns(&line, turn)
-		// The turn is written before the rest: what is told of another phase is not true any more.
+		// The turn is written before the rest: what is listed of another phase is not true any more.
 		if turn.Failed == nil && status.state == v1alpha1.UnitUpdating && status.Message != "" && status.Phase == v1alpha1.Phase(turn.Phase) {
 			line.Reason, line.Message = status.Reason, replacedBy(turn, status.Message)
 		}
-	case own != nil:
+	case own != nil && status.state == "":
 		line.State, line.Phase, line.Since, line.Started = v1alpha1.UnitUpdating, v1alpha1.PhaseClaimed, &own.Since, &own.Since
-	case status.state != v1alpha1.UnitOutdated:
-		line.State = u.unlisted(line.Version, image, u.unseen(f))
-	}
-	if u.byOSImage() && image != line.Version && line.State != v1alpha1.UnitUpdated {
-		line.Target = image
-	}
-	ask := rollout.Unit{
-		Node: line.Node, State: line.State, Claimed: own != nil && !own.Skipped(), Skipped: line.Skipped, Reason: line.Reason, Message: line.Message,
-	}
-	if line.RetryAt != nil {
-		ask.RetryAt = line.RetryAt.Time
 	}
 	switch {
 	case turn != nil && turn.Phase == v1alpha1.MachineClaiming && own == nil:
-		// It asks to be claimed, and what keeps it from that is to be seen.
-		ask.State, ask.InTurn, ask.Reason, ask.Message = v1alpha1.UnitOutdated, true, "", ""
-	case line.State == v1alpha1.UnitOutdated:
-		ask.Reason, ask.Message = u.keeps(status)
+		// It is about to be claimed, and the engine says what blocks it.
+		ask.State, ask.InTurn = v1alpha1.UnitOutdated, true
+	case line.State == v1alpha1.UnitOutdated && u.of.Spec.Replacement.DetectOnly:
+		ask.Reason, ask.Message = v1alpha1.ReasonDetectOnly, "the rollout only detects"
+	case line.State == v1alpha1.UnitOutdated && machineReason(status.Reason):
+		ask.Reason, ask.Message = status.Reason, status.Message // The cloud says so.
+	case line.State != v1alpha1.UnitOutdated:
+		ask.Reason, ask.Message = line.Reason, line.Message
 	}
-	return line, ask
+	if own == nil {
+		ask.Rank = max(1, rollout.Rank(f.node.UID, u.of.UID, u.of.Status.Revision))
+	}
+	u.ask(line, ask)
 }
 
-// failed makes the line that of a turn that has failed.
-func (u *machines) failed(line *Node, turn *v1alpha1.MachineTurn, own *v1alpha1.Claim, status entry) {
-	line.Started = &own.Since
-	if status.state != v1alpha1.UnitOutdated || status.Reason == own.Failed.Reason {
-		line.fails(own, u.of.Spec.Strategy)
+// ask adds a line, and its unit for the engine.
+func (u *machines) ask(line Node, ask rollout.Unit) {
+	if ask.Node = line.Node; ask.State == "" {
+		ask.State = line.State
 	}
-	if turn != nil && turn.Phase == v1alpha1.MachineDiscarding {
-		line.Message = strings.TrimPrefix(line.Message+"; "+discarded(turn), "; ")
+	if ask.Skipped = line.Skipped; line.RetryAt != nil {
+		ask.RetryAt = line.RetryAt.Time
 	}
+	u.nodes, u.asked = append(u.nodes, line), append(u.asked, ask)
 }
 
-// unlisted is the state of a unit that the status does not list as one that waits, in a turn or failed.
-func (u *machines) unlisted(version, image string, unseen bool) v1alpha1.UnitState {
-	tells := u.byOSImage() && image != "" && version != ""
+// byOSImage is the state of a node whose machine is told by its OS image, or "" if it is not.
+func (u *machines) byOSImage(f *fact) v1alpha1.UnitState {
+	image := u.image()
+	w := replacement.World{Rules: replacement.Rules{MatchOSImage: true}}
 	switch {
-	case tells && version != image:
+	case u.of.Spec.Replacement.ImageMatch != v1alpha1.ImageMatchOSImage, image == "", f.node.Status.NodeInfo.OSImage == "":
+		return ""
+	case w.Outdated(&replacement.Set{ImageName: image}, nil, &replacement.Node{Node: f.node}):
 		return v1alpha1.UnitOutdated
-	case tells, u.wholeStatus() && !unseen:
-		return v1alpha1.UnitUpdated
 	}
-	return Untold
-}
-
-// unseen reports whether the operator does not know the node's machine: it knows none that is updated, or could not look at its scale set yet.
-func (u *machines) unseen(f *fact) bool {
-	s, name := &u.of.Status, scaleSetOf(f.node.Spec.ProviderID)
-	if s.Counts == nil || s.Counts.Updated == 0 {
-		return true
-	}
-	known := func(s v1alpha1.ScaleSetStatus) bool { return strings.EqualFold(s.Name, name) && s.Machines > 0 }
-	return name != "" && !slices.ContainsFunc(s.ScaleSets, known)
-}
-
-// keeps is what keeps an outdated unit from being started that the engine can't know.
-func (u *machines) keeps(status entry) (v1alpha1.Reason, string) {
-	switch {
-	case u.of.Spec.Replacement.DetectOnly:
-		return v1alpha1.ReasonDetectOnly, "the rollout only detects"
-	case machineReason(status.Reason):
-		return status.Reason, status.Message // It is the cloud that says so.
-	}
-	return "", ""
+	return v1alpha1.UnitUpdated
 }
 
 // machineReasons are the reasons that only the operator can give, by what the cloud and etcd say.
@@ -270,7 +249,8 @@ func machineReason(r v1alpha1.Reason) bool { return slices.Contains(machineReaso
 
 // turns makes the line that of a node in a turn. One that has failed is failed in whatever phase it stays: not every failure is in the claim of its node.
 func (u *machines) turns(line *Node, t *v1alpha1.MachineTurn) {
-	line.State, line.Phase, line.Since, line.Started, line.Message = v1alpha1.UnitUpdating, v1alpha1.Phase(t.Phase), &t.PhaseSince, &t.Since, said(t)
+	line.State, line.Phase, line.Since, line.Started = v1alpha1.UnitUpdating, v1alpha1.Phase(t.Phase), &t.PhaseSince, &t.Since
+	line.Reason, line.Message = "", said(t)
 	if t.Phase == v1alpha1.MachineSoaking {
 		line.State = v1alpha1.UnitSoaking
 	}
@@ -295,18 +275,6 @@ func said(t *v1alpha1.MachineTurn) string {
 	return replacedBy(t, message)
 }
 
-// discarded says what becomes of a replacement that nothing is left for.
-func discarded(t *v1alpha1.MachineTurn) string {
-	by := cmp.Or(t.ReplacementNode, t.Replacement)
-	if by == "" {
-		return "its replacement is discarded"
-	}
-	if t.Message != "" {
-		return by + " is discarded: " + t.Message
-	}
-	return by + " is discarded"
-}
-
 // replacedBy says what takes the place, before what else there is to say.
 func replacedBy(t *v1alpha1.MachineTurn, message string) string {
 	by := ""
@@ -323,40 +291,25 @@ func replacedBy(t *v1alpha1.MachineTurn, message string) string {
 	return by + message
 }
 
-// byOSImage reports whether outdated machines are told by what their nodes say.
-func (u *machines) byOSImage() bool {
-	return u.of.Spec.Replacement.ImageMatch == v1alpha1.ImageMatchOSImage
-}
-
-// image is the name of the image that the node's machine is to be made of, as far as it is to be seen which scale set that is of.
-func (u *machines) image(f *fact) string {
-	all, name := u.of.Status.ScaleSets, scaleSetOf(f.node.Spec.ProviderID)
-	for i := range all {
-		if name == "" && len(all) == 1 || strings.EqualFold(all[i].Name, name) {
-			return all[i].Image[strings.LastIndex(all[i].Image, "/")+1:]
+// image is the name of the image of all scale sets; empty where they have several.
+func (u *machines) image() (name string) {
+	for i := range u.of.Status.ScaleSets {
+		of := u.of.Status.ScaleSets[i].Image
+		if of = of[strings.LastIndex(of, "/")+1:]; name != "" && of != name {
+			return ""
 		}
+		name = of
 	}
-	return ""
+	return name
 }
 
-// elsewhere says why the node's machine is in none of the scale sets that the rollout is for, as far as that is to be seen, or "".
-func (u *machines) elsewhere(f *fact) string {
+// unmanaged says why the rollout has nothing to do with a node that is in no turn, or "".
+func (u *machines) unmanaged(f *fact) string {
+	if !u.selector.Matches(labels.Set(f.node.Labels)) {
+		return asksFor(u.selector, f)
+	}
 	if f.node.Spec.ProviderID == "" {
 		return "the node has no spec.providerID, by which the cloud would know its machine"
-	}
-	name, bounds := scaleSetOf(f.node.Spec.ProviderID), u.of.Spec.Replacement.ScaleSets
-	if name == "" || len(bounds) == 0 || slices.ContainsFunc(bounds, func(of string) bool { return strings.EqualFold(of, name) }) {
-		return ""
-	}
-	return fmt.Sprintf("its machine is in scale set %s, and it is for %s", name, strings.Join(bounds, ", "))
-}
-
-var uniform = regexp.MustCompile(`(?i)^azure:///subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Compute/virtualMachineScaleSets/([^/]+)/virtualMachines/[^/]+$`)
-
-// scaleSetOf is the name of the scale set in a provider id, where it is in there: of uniform ones of Azure.
-func scaleSetOf(providerID string) string {
-	if m := uniform.FindStringSubmatch(providerID); m != nil {
-		return m[1]
 	}
 	return ""
 }
@@ -379,20 +332,17 @@ func (u *machines) rollout() Rollout {
 
 // unselected says why the NodeRollout has nothing to do with a node, or "".
 func (u *machines) unselected(f *fact) string {
-	own, turn := held(f.claims, u.of.UID), u.turnOf(f.node.Name)
+	turn := u.turnOf(f.node.Name)
 	switch {
-	case succeeds(turn, own, f.node.Name):
+	case turn != nil && turn.UnitName() != f.node.Name:
 		return fmt.Sprintf("its machine is to take the place of that of node %s, whose turn is at %s", turn.Node, turn.Phase)
-	case own != nil, turn != nil:
+	case turn != nil, held(f.claims, u.of.UID) != nil:
 		return ""
 	}
 	if problem := u.problem(); problem != "" && !invalid(u.of) {
 		return problem
 	}
-	if !u.selector.Matches(labels.Set(f.node.Labels)) {
-		return asksFor(u.selector, f)
-	}
-	return u.elsewhere(f)
+	return u.unmanaged(f)
 }
 
 // part says how the node stands in a NodeRollout that selects it, or has it.

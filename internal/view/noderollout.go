@@ -3,7 +3,6 @@
 package view
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/kind/hostupdate"
 )
 
 // KindNodeRollout is the kind of the rollouts that NodeRollouts are.
@@ -74,7 +72,7 @@ func describeNodeRollout(nr *v1alpha1.NodeRollout) Rollout {
 func (u *hosts) rollout() Rollout {
 	r := describeNodeRollout(u.of)
 	r.Version, r.Revision = u.strategy.Revision, u.strategy.Revision
-	r.Counts, r.OptedOut, r.Unlabelled, r.Versions = count(u.nodes), u.optedOut, int32(len(u.unlabelled)), versions(u.nodes) //nolint:gosec // So many nodes there are not.
+	r.Counts, r.OptedOut, r.Unlabelled, r.Versions = count(u.nodes), u.optedOut, int32(len(u.world.Unlabelled)), u.world.Versions //nolint:gosec // So many nodes there are not.
 	r.Wave = u.decision.Wave
 	if h := u.decision.Halted; h != nil {
 		r.Halted = h.Message
@@ -123,25 +121,4 @@ func controllerOf(nr *v1alpha1.NodeRollout) string {
 func invalid(nr *v1alpha1.NodeRollout) bool {
 	c := meta.FindStatusCondition(nr.Status.Conditions, v1alpha1.ConditionStalled)
 	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == reasonInvalid && nr.Status.ObservedGeneration == nr.Generation
-}
-
-// versions counts how many nodes run which version, the most frequent first.
-func versions(nodes []Node) []v1alpha1.HostVersion {
-	var all []v1alpha1.HostVersion
-	for i := range nodes {
-		version := nodes[i].Version
-		if version == "" {
-			continue
-		}
-		at := slices.IndexFunc(all, func(v v1alpha1.HostVersion) bool { return v.Version == version })
-		if at < 0 {
-			at = len(all)
-			all = append(all, v1alpha1.HostVersion{Version: version})
-		}
-		all[at].Nodes++
-	}
-	slices.SortFunc(all, func(a, b v1alpha1.HostVersion) int {
-		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), hostupdate.CompareVersions(b.Version, a.Version), cmp.Compare(a.Version, b.Version))
-	})
-	return all
 }

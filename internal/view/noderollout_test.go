@@ -15,6 +15,8 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/hostupdate"
+	"moult.dev/moult/internal/kind/nodeturn"
 )
 
 // aNodeRollout is one whose controller looks at it; options change it.
@@ -125,9 +127,21 @@ func rebootsSince(t time.Time) func(*v1alpha1.Claim) {
 func fails(reason v1alpha1.Reason, skipped bool) func(*v1alpha1.Claim) {
 	return func(c *v1alpha1.Claim) {
 		c.Failed = &v1alpha1.ClaimFailure{Reason: reason, Message: "it broke", Time: *at(minute), Skipped: skipped}
-		c.Failures = 1
+		c.Failures, c.Attempt = 1, currentAttempt()
 	}
 }
+
+// currentAttempt is what aNodeRollout starts turns to 1.20.3 for.
+func currentAttempt() string {
+	nr, t := aNodeRollout(), hostupdate.Unit{Turn: nodeturn.Turn{Node: &corev1.Node{}}, Verdict: hostupdate.Verdict{Version: "1.20.3"}}
+	w, err := hostupdate.NewWorld(&nr, nil)
+	if err != nil {
+		panic(err)
+	}
+	return w.NewClaim(&t).Attempt
+}
+
+func forAnother(c *v1alpha1.Claim) { c.Attempt = "another" }
 
 // TestHosts: what a node says of its host, and the claim on it, make its unit.
 func TestHosts(t *testing.T) {
@@ -217,18 +231,8 @@ func TestHosts(t *testing.T) {
 			rollout: aNodeRollout(func(nr *v1alpha1.NodeRollout) {
 				nr.Status.Waiting = []v1alpha1.UnitStatus{{Node: "n", Reason: v1alpha1.ReasonMaxConcurrent, Message: "1 of 1 slots taken (m)"}}
 			}),
-			node: offering("n", "1.19.0", "1.20.3", taken(fails(v1alpha1.ReasonVersionUnchanged, false))),
+			node: offering("n", "1.19.0", "1.20.3", taken(fails(v1alpha1.ReasonVersionUnchanged, false), forAnother)),
 			want: unit{State: outdated, Reason: v1alpha1.ReasonMaxConcurrent, Message: "1 of 1 slots taken (m)", Version: "1.19.0", Target: "1.20.3"},
-		},
-		"failed, and it is time to try again": {
-			rollout: aNodeRollout(func(nr *v1alpha1.NodeRollout) {
-				nr.Status.Updating = []v1alpha1.UnitStatus{{Node: "n", Phase: v1alpha1.PhasePreparing, Reason: v1alpha1.ReasonPaused, Message: "it is to start over: the rollout is paused"}}
-			}),
-			node: offering("n", "1.19.0", "1.20.3", taken(fails(v1alpha1.ReasonVersionUnchanged, false))),
-			want: unit{
-				State: v1alpha1.UnitFailed, Since: at(minute), Reason: v1alpha1.ReasonVersionUnchanged, Version: "1.19.0", Target: "1.20.3",
-				Message: "it broke; it is to start over: the rollout is paused",
-			},
 		},
 		"looks for updates again after its turn": {
 			rollout: aNodeRollout(func(nr *v1alpha1.NodeRollout) { nr.Status.Counts = &v1alpha1.UnitCounts{Total: 1, Updated: 1} }),
@@ -372,7 +376,7 @@ func TestWhyHosts(t *testing.T) {
 		},
 		"invalid": {rollout: aNodeRollout(isInvalid), node: offering("n", "1.19.0", "1.20.3"), state: v1alpha1.UnitOutdated},
 		"not decodable": {
-			rollout: aNodeRollout(func(nr *v1alpha1.NodeRollout) { nr.Spec.HostUpdate = nil }), node: upToDate("n", "1"), other: "spec.hostUpdate or spec.replacement must be given",
+			rollout: aNodeRollout(func(nr *v1alpha1.NodeRollout) { nr.Spec.HostUpdate = nil }), node: upToDate("n", "1"), other: "spec.hostUpdate must be given: {} brings hosts to the newest version that they have to offer",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -466,25 +470,25 @@ func TestPreviewHosts(t *testing.T) {
 		},
 		"without hostUpdate": {
 			rollout: aNodeRollout(func(nr *v1alpha1.NodeRollout) { nr.Spec.HostUpdate = nil }), nodes: old("a"), suppose: Supposition{Turn: time.Minute},
-			steps: []string{"a: 1.19.0 1.20.3 "}, problem: "spec.hostUpdate or spec.replacement must be given",
+			problem: "spec.hostUpdate must be given: ",
 		},
 		"selector": {
 			rollout: aNodeRollout(func(nr *v1alpha1.NodeRollout) {
 				nr.Spec.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Equals"}}
 			}),
-			nodes: old("a"), problem: "spec.nodeSelector: ",
+			nodes: old("a"), problem: "spec.nodeSelector is invalid, ",
 		},
 		"pods to evict": {
 			rollout: aNodeRollout(func(nr *v1alpha1.NodeRollout) {
 				nr.Spec.Drain = &v1alpha1.NodeDrain{PodSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Equals"}}}}
 			}),
-			nodes: old("a"), steps: []string{"a: 1.19.0 1.20.3 "}, problem: "spec.drain.podSelector: ",
+			nodes: old("a"), problem: "spec.drain.podSelector is invalid, ",
 		},
 		"pods that must be well": {
 			rollout: aNodeRollout(func(nr *v1alpha1.NodeRollout) {
 				nr.Spec.Health = &v1alpha1.NodeHealth{Pods: []v1alpha1.StablePods{{Selector: metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Equals"}}}}}}
 			}),
-			nodes: old("a"), steps: []string{"a: 1.19.0 1.20.3 "}, problem: "spec.health.pods[0].selector: ",
+			nodes: old("a"), problem: "spec.health.pods[0].selector is invalid, ",
 		},
 		"invalid before": {
 			rollout: aNodeRollout(isInvalid), nodes: old("a"), suppose: Supposition{Turn: time.Minute}, steps: []string{"a: 1.19.0 1.20.3 "}, end: time.Minute,

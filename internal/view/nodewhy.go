@@ -3,15 +3,12 @@
 package view
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/hostupdate"
-	"moult.dev/moult/internal/rollout"
 )
 
 // Host is what the operator and the agent of a host say to each other on its Node.
@@ -85,13 +82,7 @@ func (u *hosts) unselected(f *fact) string {
 
 // part says how the node stands in a NodeRollout that selects it, or has it.
 func (u *hosts) part(name string) Part {
-	r := u.rollout()
-	part := Part{Rollout: r, Unit: Node{Node: name, State: v1alpha1.UnitOutdated}}
-	part.Rollout.Nodes = nil
-	part.OptedOut = slices.ContainsFunc(u.asked, func(u rollout.Unit) bool { return u.Node == name && u.OptedOut })
-	if i := slices.IndexFunc(r.Nodes, func(n Node) bool { return n.Node == name }); i >= 0 {
-		part.Unit = r.Nodes[i]
-	}
+	part := newPart(u.rollout(), u.asked, name)
 	if u.problem() == "" {
 		u.cluster.explain(&part, u.strategy, u.asked, name, u.told()[name])
 	}

@@ -4,11 +4,11 @@ package view
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -20,52 +20,34 @@ const someNamed = 3
 
 // PodGates reports whether a gate goes by the pods on a node, which no status lists, and whether by the labels of their namespaces.
 func (c *Cluster) PodGates(node string) (pods, namespaces bool) {
-	c.onNode(node, func(_ *rollout.Budget, gate *v1alpha1.PodsGate) {
-		pods, namespaces = true, namespaces || gate.NamespaceSelector != nil
+	c.onNode(node, func(_ *rollout.Budget, gates []v1alpha1.PodsGate) {
+		pods = true
+		namespaces = namespaces || slices.ContainsFunc(gates, func(g v1alpha1.PodsGate) bool { return g.NamespaceSelector != nil })
 	})
 	return pods, namespaces
 }
 
-// PodsOn tells which pods are on a node, and the labels of namespaces, so that gates that go by them close.
+// PodsOn adds the pods on a node, and the labels of namespaces, so that gates that select such pods close.
 func (c *Cluster) PodsOn(node string, pods []corev1.Pod, namespaces map[string]labels.Set) {
-	blocking := map[*rollout.Budget][]string{}
-	c.onNode(node, func(b *rollout.Budget, gate *v1alpha1.PodsGate) {
-		selector, err := metav1.LabelSelectorAsSelector(&gate.Selector)
+	all := make([]*corev1.Pod, len(pods))
+	for i := range pods {
+		all[i] = &pods[i]
+	}
+	c.onNode(node, func(b *rollout.Budget, gates []v1alpha1.PodsGate) {
+		read, err := rollout.NewPodsGates(gates)
 		if err != nil {
-			return // The budget's status says that it can't be understood.
+			return // The budget's status says so.
 		}
-		within := labels.Everything()
-		if gate.NamespaceSelector != nil {
-			if within, err = metav1.LabelSelectorAsSelector(gate.NamespaceSelector); err != nil {
-				return
-			}
-		}
-		for i := range pods {
-			p := &pods[i]
-			// A namespace that is not known might be selected.
-			set, known := namespaces[p.Namespace]
-			ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-			if !ended && selector.Matches(labels.Set(p.Labels)) && (gate.NamespaceSelector == nil || !known || within.Matches(set)) {
-				blocking[b] = append(blocking[b], p.Namespace+"/"+p.Name)
-			}
-		}
-	})
-	for b, names := range blocking {
+		_, found := rollout.PodBlocks(read, all, func(name string) (labels.Set, bool) {
+			set, known := namespaces[name]
+			return set, known
+		})
+		b.NodeBlocks = maps.Clone(b.NodeBlocks)
 		if b.NodeBlocks == nil {
 			b.NodeBlocks = map[string]rollout.Block{}
 		}
-		b.NodeBlocks[node] = rollout.Block{Gate: v1alpha1.ReasonPodsBlock, Message: onIt(names)}
-	}
-}
-
-// onIt says which pods are on a node, as the operator does.
-func onIt(names []string) string {
-	slices.Sort(names)
-	names = slices.Compact(names)
-	if len(names) == 1 {
-		return "pod " + names[0] + " is on it"
-	}
-	return "pods " + someOf(names) + " are on it"
+		maps.Copy(b.NodeBlocks, found)
+	})
 }
 
 // someOf names the first of many, and says how many more there are.
@@ -77,8 +59,8 @@ func someOf(names []string) string {
 	return text
 }
 
-// onNode calls for every gate that goes by the pods on a node, of the budgets that select it.
-func (c *Cluster) onNode(name string, do func(*rollout.Budget, *v1alpha1.PodsGate)) {
+// onNode calls for the gates that pods on the node can close, of each budget that selects it.
+func (c *Cluster) onNode(name string, do func(*rollout.Budget, []v1alpha1.PodsGate)) {
 	n := c.fleet.Nodes[name]
 	if n == nil {
 		return
@@ -89,11 +71,9 @@ func (c *Cluster) onNode(name string, do func(*rollout.Budget, *v1alpha1.PodsGat
 		if at < 0 || c.budgets[at].Spec.Gates == nil || !b.Selector.Matches(labels.Set(n.Labels)) {
 			continue
 		}
-		gates := c.budgets[at].Spec.Gates.Pods
-		for j := range gates {
-			if gates[j].Scope != v1alpha1.PodsInCluster {
-				do(b, &gates[j])
-			}
+		gates := slices.DeleteFunc(slices.Clone(c.budgets[at].Spec.Gates.Pods), func(g v1alpha1.PodsGate) bool { return g.Scope == v1alpha1.PodsInCluster })
+		if len(gates) > 0 {
+			do(b, gates)
 		}
 	}
 }

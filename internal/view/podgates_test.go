@@ -29,7 +29,7 @@ func TestWhyPodsOnTheNode(t *testing.T) {
 		b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "blue"}}
 	}
 	pod := func(namespace, name, app string) corev1.Pod {
-		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": app}}}
+		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": app}}, Spec: corev1.PodSpec{NodeName: "n"}}
 	}
 	over := pod("ci", "over", "build")
 	over.Status.Phase = corev1.PodSucceeded
@@ -94,7 +94,7 @@ func TestPreviewOfBlockedNodes(t *testing.T) {
 		nodes := append(fleetOf(6), aNode("updated", labelled(hash)))
 		c := See(nil, nodes, []v1alpha1.NodeDisruptionBudget{budget}, now)
 		for _, n := range append(nodes[:blocked:blocked], nodes[6]) {
-			c.PodsOn(n.Name, []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "build"}}}, nil)
+			c.PodsOn(n.Name, []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "build"}, Spec: corev1.PodSpec{NodeName: n.Name}}}, nil)
 		}
 		v := c.Preview(&p, Supposition{})
 		if !slices.Equal(v.Schedule.Without, []string{want}) {

@@ -3,8 +3,8 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +22,7 @@ type Preview struct {
 	Rollout Rollout `json:"rollout"`
 	// New is true for one that is not in the cluster.
 	New bool `json:"new,omitempty"`
-	// Problem says what can't be understood, so that nothing would start; empty when all can.
+	// Problem is an error of the spec that keeps everything from starting.
 	Problem string `json:"problem,omitempty"`
 	// InTurn and Failed are the nodes that are in a turn, and those that have failed.
 	InTurn []Node `json:"inTurn,omitempty"`
@@ -40,13 +40,13 @@ type Preview struct {
 	Unlabelled []string `json:"unlabelled,omitempty"`
 	// Surge is how machines are added and deleted; only of a NodeRollout with replacement.
 	Surge *Surge `json:"surge,omitempty"`
-	// Steps are the nodes that are to be started, in their order.
+	// Steps are the nodes that will be started, in their order.
 	Steps []Step `json:"steps"`
 	// Schedule estimates when; nil while no turn has been measured, and none is assumed.
 	Schedule *Schedule `json:"schedule,omitempty"`
 	// Budgets are those that select any of its nodes, by name.
 	Budgets []Budget `json:"budgets,omitempty"`
-	// Notes say what the preview does not know.
+	// Notes are what the preview does not know.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -62,7 +62,7 @@ type Creation struct {
 	Most     int    `json:"most"`
 }
 
-// Trial is a canary that goes on, or would.
+// Trial is the canary of a preview.
 type Trial struct {
 	// Nodes that it runs on, of so many that are Wanted.
 	Nodes  []string `json:"nodes"`
@@ -70,7 +70,7 @@ type Trial struct {
 	// Duration is for how long its pods must have been ready, and Calm for how long none must have restarted.
 	Duration string `json:"duration,omitempty"`
 	Calm     string `json:"noRestartsDuration,omitempty"`
-	// Manual is true when somebody must validate it.
+	// Manual is true when a person must validate it.
 	Manual bool `json:"manual,omitempty"`
 }
 
@@ -104,7 +104,7 @@ type SurgeOf struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Step is a node that is to be started.
+// Step is a node that will be started.
 type Step struct {
 	Node string `json:"node"`
 	// Wave is the name of its wave, where there are waves.
@@ -119,7 +119,7 @@ type Step struct {
 	To   string `json:"to,omitempty"`
 }
 
-// Supposition is what a preview supposes of a rollout.
+// Supposition is what a preview assumes about a rollout.
 type Supposition struct {
 	// New: the rollout is not in the cluster.
 	New bool
@@ -140,29 +140,46 @@ func (c *Cluster) Preview(p *upgradev1.Plan, s Supposition) Preview {
 	if s.Unresolved {
 		u.supersede()
 	}
-	v := Preview{Rollout: u.rollout(), New: s.New, Problem: u.problem(), Steps: []Step{}}
+	v := Preview{Rollout: u.rollout(), New: s.New, Problem: u.problem()}
 	if s.Unresolved {
 		v.Rollout.Version = strings.ReplaceAll(p.Spec.Version, "+", "-")
 	}
-	v.sort(c)
-	turn := s.Turn
-	if turn == 0 {
-		turn = time.Duration(p.Status.TurnSeconds) * time.Second
-	}
-	starts := map[string]time.Time{}
-	if turn > 0 && v.Problem == "" {
-		v.Schedule, starts = u.schedule(turn)
-	}
-	for _, step := range rollout.Sequence(u.strategy, u.asked, c.fleet, c.now) {
-		v.Steps = append(v.Steps, Step{Node: step.Node, Wave: step.Wave, Reason: step.Reason, Message: step.Message, At: known(starts[step.Node])})
-	}
+	v.foresee(c, u.strategy, u.asked, cmp.Or(s.Turn, seconds(p.Status.TurnSeconds)), nil)
 	if s.Unresolved {
 		v.Notes = append(v.Notes, fmt.Sprintf("The revision is not known before the operator has resolved it: all %d nodes count as outdated.", len(u.nodes)))
 	}
 	if (s.Unresolved || s.New) && len(v.Steps) > 1 {
-		v.Notes = append(v.Notes, "Nodes that spec.strategy.order leaves equal are shuffled by the Plan's uid and revision: they may come in another order.")
+		v.Notes = append(v.Notes, shuffled)
 	}
 	return v
+}
+
+const shuffled = "Nodes that spec.strategy.order leaves equal are shuffled by the uid and the revision: they may come in another order."
+
+func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
+
+// foresee adds the steps in their order, and the estimate where the duration of a turn is known. prepare changes the simulation before it runs.
+func (v *Preview) foresee(c *Cluster, s rollout.Strategy, units []rollout.Unit, turn time.Duration, prepare func(*play)) {
+	lines := make(map[string]Node, len(v.Rollout.Nodes))
+	for _, n := range v.Rollout.Nodes {
+		lines[n.Node] = n
+	}
+	v.sort(c)
+	starts := map[string]time.Time{}
+	if turn > 0 && v.Problem == "" {
+		p := c.newPlay(s, units, c.now, turn)
+		if prepare != nil {
+			prepare(p)
+		}
+		v.Schedule, starts = p.schedule(), p.starts
+	}
+	v.Steps = []Step{}
+	for _, step := range rollout.Sequence(s, units, c.fleet, c.now) {
+		v.Steps = append(v.Steps, Step{
+			Node: step.Node, Wave: step.Wave, Reason: step.Reason, Message: step.Message, At: known(starts[step.Node]),
+			From: lines[step.Node].Version, To: lines[step.Node].Target,
+		})
+	}
 }
 
 // sort takes from the rollout's nodes those that are in a turn or have failed, and its budgets.
@@ -176,11 +193,7 @@ func (v *Preview) sort(c *Cluster) {
 		}
 	}
 	v.Rollout.Nodes = nil
-	for _, b := range c.Budgets() {
-		if slices.Contains(v.Rollout.Budgets, b.Name) {
-			v.Budgets = append(v.Budgets, b)
-		}
-	}
+	v.Budgets = c.budgetsNamed(v.Rollout.Budgets)
 }
 
 // supersede makes every unit outdated, as it is when the Plan comes to another revision.
@@ -204,7 +217,7 @@ func (u *units) supersede() {
 	u.decision = rollout.Decide(u.strategy, u.asked, u.cluster.fleet, u.now)
 }
 
-// problem says what of the Plan can't be understood, or "".
+// problem is an error of the spec, or "".
 func (u *units) problem() string {
 	spec := &u.plan.Spec
 	if _, err := metav1.LabelSelectorAsSelector(spec.NodeSelector); err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,8 +14,8 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Schedule is an estimate of when a rollout comes to its end, made by playing it with the engine that decides it: with its
-// concurrency, waves, soaks and windows, and those of the budgets.
+// Schedule is an estimate of when a rollout ends. It simulates the rollout with the engine that decides it: with its concurrency, waves, soaks and
+// windows, and with the budgets.
 type Schedule struct {
 	// TurnSeconds is how long a turn is taken to last.
 	TurnSeconds int `json:"turnSeconds"`
@@ -29,10 +28,10 @@ type Schedule struct {
 	Without []string `json:"without,omitempty"`
 }
 
-// work bounds how much is played: decisions times units. What is beyond is extrapolated.
+// work bounds the simulation: decisions times units. The rest is extrapolated.
 const work = 4_000_000
 
-// play is a rollout that is played.
+// play is a simulated rollout.
 type play struct {
 	strategy rollout.Strategy
 	units    []rollout.Unit
@@ -40,15 +39,14 @@ type play struct {
 	fleet    rollout.Fleet
 	now      time.Time
 	turn     time.Duration
-	// room bounds how many are started now, beside what the engine says, and tells when it may be more; nil is no bound.
+	// room is a further bound on how many are started now, and when it changes; nil is no bound.
 	room func(*play) (int, time.Time)
-	// starts and ends are when turns start and end; frees is when other rollouts' turns do, and ripens when units that can't be started
-	// can be.
+	// starts and ends are the times of turns, frees the ends of other rollouts' turns, and ripens when units that can't be started can be.
 	starts, ends, frees, ripens map[string]time.Time
 	without                     []string
 }
 
-// newPlay begins to play a rollout at this time.
+// newPlay begins the simulation at this time.
 func (c *Cluster) newPlay(s rollout.Strategy, units []rollout.Unit, now time.Time, turn time.Duration) *play {
 	p := &play{
 		strategy: s, units: slices.Clone(units), index: make(map[string]int, len(units)), now: now, turn: turn,
@@ -63,12 +61,6 @@ func (c *Cluster) newPlay(s rollout.Strategy, units []rollout.Unit, now time.Tim
 	return p
 }
 
-// schedule plays the rollout with turns that take so long, and says when each node starts.
-func (u *units) schedule(turn time.Duration) (*Schedule, map[string]time.Time) {
-	p := u.cluster.newPlay(u.strategy, u.asked, u.now, turn)
-	return p.schedule(), p.starts
-}
-
 func (p *play) schedule() *Schedule {
 	s := &Schedule{TurnSeconds: int(p.turn / time.Second)}
 	end, left := p.run(s)
@@ -79,7 +71,7 @@ func (p *play) schedule() *Schedule {
 	return s
 }
 
-// suppose takes away what a person or the world must, and says so.
+// suppose removes what only people or the world can end, and notes it.
 func (p *play) suppose() {
 	if p.strategy.Paused {
 		p.strategy.Paused = false
@@ -94,15 +86,15 @@ func (p *play) suppose() {
 		for _, block := range b.Blocks {
 			p.without = append(p.without, fmt.Sprintf("the time until budget %s opens (%s)", b.Name, block.Gate))
 		}
-		if held := p.held(b); len(held) > 0 {
-			p.without = append(p.without, fmt.Sprintf("the time until budget %s opens for %s (%s)", b.Name, someOf(held), b.NodeBlocks[held[0]].Gate))
+		if blocked := p.blockedBy(b); len(blocked) > 0 {
+			p.without = append(p.without, fmt.Sprintf("the time until budget %s opens for %s (%s)", b.Name, someOf(blocked), b.NodeBlocks[blocked[0]].Gate))
 		}
 		b.Blocks, b.NodeBlocks = nil, nil
 	}
 }
 
-// held are the nodes that are to be started, and that a gate of a budget keeps back for themselves.
-func (p *play) held(b *rollout.Budget) []string {
+// blockedBy are the nodes that have to start, and that a gate of a budget blocks one by one.
+func (p *play) blockedBy(b *rollout.Budget) []string {
 	var names []string
 	for name := range b.NodeBlocks {
 		if i, ok := p.index[name]; ok && p.units[i].State != v1alpha1.UnitUpdated && !p.units[i].Claimed {
@@ -113,7 +105,7 @@ func (p *play) held(b *rollout.Budget) []string {
 	return names
 }
 
-// underway sets when the turns end that are under way, this rollout's and those of others.
+// underway sets the ends of turns that have begun, of this rollout and of others.
 func (p *play) underway(c *Cluster) {
 	for i := range c.facts {
 		f := &c.facts[i]
@@ -129,7 +121,7 @@ func (p *play) underway(c *Cluster) {
 		switch {
 		case own != nil && own.Failed == nil && known && (p.units[unit].State != v1alpha1.UnitOutdated):
 			p.ends[n.Name] = latest(p.now, own.Since.Add(p.turn))
-		case p.strategy.Beside && known && p.units[unit].State == v1alpha1.UnitUpdating && !p.units[unit].Excused:
+		case p.strategy.Claimless && known && p.units[unit].State == v1alpha1.UnitUpdating && !p.units[unit].Excused:
 			p.ends[n.Name] = p.now.Add(p.turn)
 		case own == nil && slices.ContainsFunc(f.claims, func(c v1alpha1.Claim) bool { return c.Failed == nil }):
 			// How long others take is not known; about as long, then.
@@ -155,12 +147,14 @@ func earliest(a, b time.Time) time.Time {
 
 // put changes a copy of a node.
 func (p *play) put(name string, how func(*rollout.Node)) {
-	n := *p.fleet.Nodes[name]
-	how(&n)
-	p.fleet.Nodes[name] = &n
+	if before := p.fleet.Nodes[name]; before != nil {
+		n := *before
+		how(&n)
+		p.fleet.Nodes[name] = &n
+	}
 }
 
-// run plays until nothing happens any more. It returns when that is, and how many nodes are left.
+// run simulates until nothing happens any more. It returns that time, and how many nodes are left.
 func (p *play) run(s *Schedule) (end time.Time, left int) {
 	began, before := p.now, p.left()
 	for range max(10, work/max(1, len(p.units))) {
@@ -203,15 +197,14 @@ func stuck(d rollout.Decision) string {
 	if d.Halted != nil {
 		return string(v1alpha1.ReasonHalted) + ": " + d.Halted.Message
 	}
-	for _, w := range d.Waiting {
-		if !w.Holds {
-			return string(w.Reason) + ": " + w.Message
-		}
+	if i := slices.IndexFunc(d.Waiting, func(w rollout.Wait) bool { return !w.Holds }); i >= 0 {
+		return string(d.Waiting[i].Reason) + ": " + d.Waiting[i].Message
 	}
-	for _, w := range d.Waiting {
-		return w.Node + " " + string(w.Reason) + ": " + w.Message
+	if len(d.Waiting) == 0 {
+		return ""
 	}
-	return ""
+	w := d.Waiting[0]
+	return w.Node + " " + string(w.Reason) + ": " + w.Message
 }
 
 func (p *play) start(name string) {
@@ -219,9 +212,7 @@ func (p *play) start(name string) {
 	u.State, u.InTurn, u.Claimed, u.RetryAt, u.Reason, u.Message = v1alpha1.UnitUpdating, false, true, time.Time{}, "", ""
 	p.starts[name], p.ends[name] = p.now, p.now.Add(p.turn)
 	claim := v1alpha1.Claim{UID: p.strategy.UID, Rollout: "this rollout", Since: metav1.Time{Time: p.now}}
-	if p.fleet.Nodes[name] != nil {
-		p.put(name, func(n *rollout.Node) { n.Claims = append(slices.Clone(n.Claims), claim) })
-	}
+	p.put(name, func(n *rollout.Node) { n.Claims = append(slices.Clone(n.Claims), claim) })
 }
 
 // next is the next instant at which anything happens; zero when nothing does.
@@ -236,33 +227,34 @@ func (p *play) next(next time.Time) time.Time {
 
 // settle ends the turns whose time has come.
 func (p *play) settle() {
-	for name, at := range p.ends {
-		if at.After(p.now) {
-			continue
-		}
-		delete(p.ends, name)
+	for _, name := range p.due(p.ends) {
 		u := &p.units[p.index[name]]
 		u.State, u.Claimed = v1alpha1.UnitUpdated, false
-		p.put(name, func(n *rollout.Node) {
-			n.Claims = slices.DeleteFunc(slices.Clone(n.Claims), func(c v1alpha1.Claim) bool { return c.UID == p.strategy.UID })
-		})
+		p.release(name, func(c v1alpha1.Claim) bool { return c.UID == p.strategy.UID })
 	}
-	for name, at := range p.ripens {
+	for _, name := range p.due(p.ripens) {
+		u := &p.units[p.index[name]]
+		u.Reason, u.Message = "", ""
+	}
+	for _, name := range p.due(p.frees) {
+		p.release(name, func(c v1alpha1.Claim) bool { return c.Failed == nil })
+	}
+}
+
+// due takes out the nodes whose time has come.
+func (p *play) due(of map[string]time.Time) (names []string) {
+	for name, at := range of {
 		if !at.After(p.now) {
-			delete(p.ripens, name)
-			u := &p.units[p.index[name]]
-			u.Reason, u.Message = "", ""
+			names = append(names, name)
+			delete(of, name)
 		}
 	}
-	for name, at := range p.frees {
-		if at.After(p.now) {
-			continue
-		}
-		delete(p.frees, name)
-		p.put(name, func(n *rollout.Node) {
-			n.Claims = slices.DeleteFunc(slices.Clone(n.Claims), func(c v1alpha1.Claim) bool { return c.Failed == nil })
-		})
-	}
+	return names
+}
+
+// release removes claims from a node.
+func (p *play) release(name string, is func(v1alpha1.Claim) bool) {
+	p.put(name, func(n *rollout.Node) { n.Claims = slices.DeleteFunc(slices.Clone(n.Claims), is) })
 }
 
 // left is how many nodes are not updated, but for failed ones that are not tried again by themselves.
@@ -275,20 +267,4 @@ func (p *play) left() int {
 		}
 	}
 	return left
-}
-
-// Line says in a few words when the rollout ends.
-func (s *Schedule) Line(now time.Time) string {
-	text := ""
-	switch {
-	case s.Stuck != "":
-		text = fmt.Sprintf("It does not end by itself: %d nodes are left, %s", s.Left, s.Stuck)
-	case s.End != nil:
-		text = fmt.Sprintf("It ends at about %s, in %s", s.End.UTC().Format("2006-01-02 15:04 MST"), s.End.Sub(now).Round(time.Second))
-	}
-	text += fmt.Sprintf("; a turn takes %s", time.Duration(s.TurnSeconds)*time.Second)
-	if len(s.Without) > 0 {
-		text += ". Not counted: " + strings.Join(s.Without, "; ")
-	}
-	return text + "."
 }

@@ -17,7 +17,7 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Why says everything that is to be known about why one node is changed, or is not.
+// Why is everything about why one node is changed, or is not.
 type Why struct {
 	Node Facts `json:"node"`
 	// Rollouts are those that select the node or have a claim on it, by namespace and name.
@@ -28,7 +28,7 @@ type Why struct {
 	Budgets []Budget `json:"budgets"`
 }
 
-// Facts are what the node tells of itself.
+// Facts are the node's own state.
 type Facts struct {
 	Name string `json:"name"`
 	// Ready is the condition of that name, ReadySince since when it is so, and ReadyMessage what it says when it is not.
@@ -47,7 +47,7 @@ type Facts struct {
 	// Evicted are the workloads that were evicted from it and are not known to be available again, or why they can't be read.
 	Evicted      []string `json:"evicted,omitempty"`
 	EvictedError string   `json:"evictedError,omitempty"`
-	// Conditions that tell of trouble or of maintenance, beside Ready.
+	// Conditions beside Ready that are not False.
 	Conditions []Condition `json:"conditions,omitempty"`
 	// Taints that keep pods away, but for that of a cordon.
 	Taints []string `json:"taints,omitempty"`
@@ -164,18 +164,8 @@ func (c *Cluster) Why(name string) (Why, bool) {
 	slices.SortFunc(w.Others, func(a, b Other) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(b.Kind, a.Kind))
 	})
-	for i := range c.budgets {
-		if selects(&c.budgets[i], f.node) {
-			w.Budgets = append(w.Budgets, c.budget(&c.budgets[i]))
-		}
-	}
-	slices.SortFunc(w.Budgets, func(a, b Budget) int { return cmp.Compare(a.Name, b.Name) })
+	w.Budgets = c.budgetsNamed(c.selecting([]Node{{Node: name}}))
 	return w, true
-}
-
-func selects(b *v1alpha1.NodeDisruptionBudget, n *corev1.Node) bool {
-	engine := rollout.NewBudget(b)
-	return engine.Selector.Matches(labels.Set(n.Labels))
 }
 
 // unselected says why a Plan does not select the node, or "".
@@ -211,24 +201,28 @@ func asksFor(selector labels.Selector, f *fact) string {
 	return "its spec.nodeSelector asks for " + strings.Join(missing, ", ")
 }
 
-// part says how the node stands in a Plan that selects it, or has it.
+// part is the node's part in a Plan that selects it, or has a claim on it.
 func (c *Cluster) part(p *upgradev1.Plan, name string) Part {
 	u := c.observe(p, name)
-	r := u.rollout()
-	part := Part{Rollout: r, Unit: Node{Node: name, State: v1alpha1.UnitOutdated}}
-	part.Rollout.Nodes = nil
-	part.OptedOut = slices.ContainsFunc(u.asked, func(u rollout.Unit) bool { return u.Node == name && u.OptedOut })
-	if i := slices.IndexFunc(r.Nodes, func(n Node) bool { return n.Node == name }); i >= 0 {
-		part.Unit = r.Nodes[i]
+	part := newPart(u.rollout(), u.asked, name)
+	if ready(p) {
+		c.explain(&part, u.strategy, u.asked, name, u.told()[name])
 	}
-	if !ready(p) {
-		return part
-	}
-	c.explain(&part, u.strategy, u.asked, name, u.told()[name])
 	return part
 }
 
-// explain adds to the part of a node what every check says of it. What is told of it stands in the status.
+// newPart is the node's part in a rollout, without its checks.
+func newPart(r Rollout, units []rollout.Unit, name string) Part {
+	part := Part{Rollout: r, Unit: Node{Node: name, State: v1alpha1.UnitOutdated}}
+	part.Rollout.Nodes = nil
+	part.OptedOut = slices.ContainsFunc(units, func(u rollout.Unit) bool { return u.Node == name && u.OptedOut })
+	if i := slices.IndexFunc(r.Nodes, func(n Node) bool { return n.Node == name }); i >= 0 {
+		part.Unit = r.Nodes[i]
+	}
+	return part
+}
+
+// explain adds to the part of a node what every check says of it. told is the node's entry in the rollout's status.
 func (c *Cluster) explain(part *Part, s rollout.Strategy, asked []rollout.Unit, name string, told entry) {
 	e := rollout.Explain(s, asked, c.fleet, c.now, name)
 	part.Wave, part.Place, part.Ahead = e.Wave, e.Place, e.Ahead[:min(len(e.Ahead), maxAhead)]
@@ -239,33 +233,33 @@ func (c *Cluster) explain(part *Part, s rollout.Strategy, asked []rollout.Unit, 
 	for _, v := range e.Verdicts {
 		part.Checks = append(part.Checks, Check{Name: v.Check, Reason: v.Reason, Message: v.Message})
 	}
-	// What only the operator can know stands in the status.
+	// Only the operator knows some reasons, and writes them into the status.
 	if told.state == v1alpha1.UnitOutdated && e.Place > 0 && unseen(told.Reason, part.Checks) {
 		part.Checks = append(part.Checks, Check{Name: operator, Reason: told.Reason, Message: told.Message})
 	}
 }
 
-// uncounted says that the order is by how many pods a drain would evict, where nobody has counted them.
+// uncounted is a note that the order goes by the pods that a drain would evict, and that they are not counted.
 func (c *Cluster) uncounted(s *rollout.Strategy, name string) string {
 	counts := func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }
-	if n := c.fleet.Nodes[name]; n == nil || n.Evictions >= 0 || !slices.ContainsFunc(s.Order, counts) {
+	if _, counted := c.fleet.Evictions[name]; counted || !slices.ContainsFunc(s.Order, counts) {
 		return ""
 	}
 	return "its place is by the other criteria only: the pods that drains would evict are not counted here"
 }
 
-// unseen reports whether a reason is one that only the operator can give, and that no check has given.
+// unseen reports whether only the operator can give a reason, and no check has given it.
 func unseen(r v1alpha1.Reason, checks []Check) bool {
 	known := slices.Contains(watched, r) || machineReason(r) || r == v1alpha1.ReasonJobRefused || r == v1alpha1.ReasonClaimLost
 	return known && !slices.ContainsFunc(checks, func(c Check) bool { return c.Reason == r })
 }
 
-// Waits says whether the node asks to be started and something keeps it back.
+// Waits reports whether a check does not let the node start.
 func (p *Part) Waits() bool {
 	return slices.ContainsFunc(p.Checks, func(c Check) bool { return c.Reason != "" })
 }
 
-// facts are what the node tells of itself.
+// facts are the node's own state.
 func facts(f *fact) Facts {
 	n := f.node
 	all := Facts{
@@ -285,28 +279,21 @@ func facts(f *fact) Facts {
 			all.Evicted, all.EvictedError = nil, "reading annotation "+v1alpha1.AnnotationEvicted+", "+err.Error()
 		}
 	}
-	known := false
+	all.ReadyMessage = "its kubelet has never reported"
 	for i := range n.Status.Conditions {
 		c := &n.Status.Conditions[i]
 		switch {
 		case c.Type == corev1.NodeReady:
-			known = true
-			if !c.LastTransitionTime.IsZero() {
-				all.ReadySince = &c.LastTransitionTime
-			}
+			all.ReadyMessage = ""
+			all.ReadySince = known(c.LastTransitionTime.Time)
 			if !f.ready {
 				all.ReadyMessage = c.Message
 			}
 		case c.Status != corev1.ConditionFalse:
-			condition := Condition{Type: string(c.Type), Status: string(c.Status), Message: cmp.Or(c.Message, c.Reason)}
-			if !c.LastTransitionTime.IsZero() {
-				condition.Since = &c.LastTransitionTime
-			}
-			all.Conditions = append(all.Conditions, condition)
+			all.Conditions = append(all.Conditions, Condition{
+				Type: string(c.Type), Status: string(c.Status), Message: cmp.Or(c.Message, c.Reason), Since: known(c.LastTransitionTime.Time),
+			})
 		}
-	}
-	if !known {
-		all.ReadyMessage = "its kubelet has never reported"
 	}
 	for i := range n.Spec.Taints {
 		if t := &n.Spec.Taints[i]; t.Key != corev1.TaintNodeUnschedulable {

@@ -17,7 +17,7 @@ const (
 	labels   = "hostUpdate: {labelNodes: true}\nnodeSelector: "
 	labelled = "hostUpdate.labelNodes labels nodes without an interface label, and this nodeSelector requires one: select the nodes by other labels"
 	notAKey  = "must be the key of an annotation, such as storage.example.com/replicas-moved"
-	ownKey   = "keys of moult.dev, bottlerocket.aws and thar.amazonaws.com are the operator's and its agents' own: take one of another domain"
+	ownKey   = "keys of moult.dev, bottlerocket.aws and thar.amazonaws.com are the operator's and its agents' own: use a key of another domain"
 	negative = "must not be negative"
 )
 
@@ -71,7 +71,7 @@ hostUpdate:
 	{host + "{version: 1.20.3-rc.1+build5}", ""},
 	{host + "{version: '1.20'}", `spec.hostUpdate.version: Invalid value: "1.20": spec.hostUpdate.version in body should match`},
 	{host + "{version: ''}", ""},
-	{host + "{version: 1.20.3, minimumAge: 1h}", "spec.hostUpdate: Invalid value: minimumAge is for the newest version, and can't stand beside version"},
+	{host + "{version: 1.20.3, minimumAge: 1h}", "spec.hostUpdate: Invalid value: minimumAge is for the newest version, and can't be set together with version"},
 	{host + "{minimumAge: -1s}", `spec.hostUpdate.minimumAge: Invalid value: "-1s": ` + negative},
 	{host + "{rebootTimeout: 999ms}", `spec.hostUpdate.rebootTimeout: Invalid value: "999ms": must be 1s or more`},
 	{host + "{hooks: {beforeReboot: [a, A_b.c, Example.com/A, not-moult.dev/a, moult.dev.example.com/a], afterReboot: [moult.dev, x.bottlerocket.aws/a, " +

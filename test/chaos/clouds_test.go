@@ -38,8 +38,6 @@ type flavour struct {
 	env      func(url string) []string
 	// set is the scale set of that name, as the cloud names it.
 	set func(name string) string
-	// verbatim is true where a call that arrives late is done whatever has happened since: a capacity that is set to a number.
-	verbatim bool
 }
 
 // flavours are all clouds, with the usual scale set of each.
@@ -73,7 +71,7 @@ func allFlavours() []flavour {
 		case f.provider.Azure != nil:
 			f.settings, f.identify = map[string]string{"mode": "Flexible"}, azure.IdentifyFlexible
 		case f.provider.AWS != nil:
-			f.settings, f.verbatim = map[string]string{"policy": "mixed"}, true
+			f.settings = map[string]string{"policy": "spot"}
 		case f.provider.GCP != nil:
 			f.zones = f.zones[:1]
 			f.set = func(name string) string { return "zones/" + f.zones[0] + "/" + name }

@@ -21,7 +21,6 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/node"
 	"moult.dev/moult/test/cluster"
 )
 
@@ -33,6 +32,7 @@ const (
 	planAtOnce  = 4
 	podSeconds  = "0.3"
 	annotHang   = "test.moult.dev/hang"
+	annotAwaits = "test.moult.dev/awaits"
 	annotLength = "test.moult.dev/seconds"
 )
 
@@ -124,7 +124,7 @@ func (p *plans) begin(ctx context.Context) {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.namespace, Name: planName,
 			// Each pod has these too. It runs until the first is taken off it.
-			Annotations: map[string]string{annotHang: "true", annotLength: podSeconds},
+			Annotations: map[string]string{annotHang: "true", annotAwaits: "true", annotLength: podSeconds},
 		},
 		Spec: upgradev1.PlanSpec{
 			Concurrency: planAtOnce, Version: p.versions[0], Cordon: true, Upgrade: &upgradev1.ContainerSpec{Image: "example.com/upgrade"},
@@ -135,23 +135,19 @@ func (p *plans) begin(ctx context.Context) {
 	})
 }
 
-// runPod does what the Job's pod does before its change, which simulated pods do not: it cordons the node. Only then may
-// the pod come to its end.
+// runPod lets the Job's pod come to its end once the operator has cordoned the node, for which a container of the pod waits.
 func (p *plans) runPod(ctx context.Context, pod *corev1.Pod) {
 	for ctx.Err() == nil {
 		var n corev1.Node
 		err := p.client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &n)
-		if err == nil {
-			_, err = node.Cordon(ctx, p.client, &n, p.holder())
+		isCordoned := func(c v1alpha1.Claim) bool { return c.Rollout == p.holder() && c.Cordoned != nil }
+		if err == nil && slices.ContainsFunc(claimsOf(&n), isCordoned) {
+			if err = p.patch(ctx, pod.DeepCopy(), `{"metadata":{"annotations":{%q:null}}}`, annotHang); err == nil {
+				return
+			}
 		}
-		if err == nil {
-			err = p.patch(ctx, pod.DeepCopy(), `{"metadata":{"annotations":{%q:null}}}`, annotHang)
-		}
-		if err == nil {
-			return
-		}
-		if ctx.Err() == nil && !cluster.Passing(err) {
-			p.t.Errorf("cordoning node %s, %v", pod.Spec.NodeName, err)
+		if err != nil && ctx.Err() == nil && !cluster.Passing(err) {
+			p.t.Errorf("waiting until node %s is cordoned, %v", pod.Spec.NodeName, err)
 			return
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -74,7 +74,7 @@ func (m *machines) targets() []target {
 		// A late cordon may come when the image, and with it the replacement, has changed.
 		{name: machineCordons},
 		{name: machineEvicts, late: true}, {name: nodeDeletes, late: true}, {name: nodeDeletes, late: true},
-		{name: cloudAsks, most: 2}, {name: cloudChanges, most: 2, late: !m.verbatim}, {name: cloudChanges, late: !m.verbatim}, {name: cloudChanges, late: !m.verbatim},
+		{name: cloudAsks, most: 2}, {name: cloudChanges, most: 2, late: true}, {name: cloudChanges, late: true}, {name: cloudChanges, late: true},
 	}
 }
 

@@ -39,8 +39,7 @@ func showDaemons(ctx context.Context, d *demo) {
 	d.step("Setting the image to version %s, which crashes: the canary fails, and the other machines keep %s", brokenVersion, oldVersion)
 	d.setDaemonImage(ctx, brokenVersion)
 	stalled := d.follow(ctx, "default") // A canary that has failed is an error to it.
-	eds := &edsv1.ExtendedDaemonSet{}
-	until(ctx, d, eds, "default", "demo", func(e *edsv1.ExtendedDaemonSet) bool {
+	eds := until(ctx, d, &edsv1.ExtendedDaemonSet{}, "default", "demo", func(e *edsv1.ExtendedDaemonSet) bool {
 		return e.Status.State == edsv1.StateRunning && e.Status.Canary == nil && int(e.Status.Available) == d.machines
 	})
 	d.try(func() error {
@@ -59,7 +58,7 @@ func showDaemons(ctx context.Context, d *demo) {
 	d.machinesRun(ctx, latestVersion)
 	d.try(func() error { return w.tell(ctx, d, 0, false) })
 	d.try(func() error {
-		if n := len(w.tried[daemonImage+":"+brokenVersion]); n != 1 {
+		if n := w.nodesOf(daemonImage + ":" + brokenVersion); n != 1 {
 			return fmt.Errorf("%d nodes had pods of version %s, want that of the canary alone", n, brokenVersion)
 		}
 		return nil

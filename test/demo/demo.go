@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -320,18 +321,23 @@ func (d *demo) follow(ctx context.Context, namespace string) error {
 	return status.Follow(ctx, clock.RealClock{}, genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, d.cluster.Config(), namespace)
 }
 
-// until waits until an object of the cluster is so.
-func until[T client.Object](ctx context.Context, d *demo, o T, namespace, name string, so func(T) bool) {
+// until waits until an object of the cluster is so, and returns it. An API server that does not answer is asked again.
+func until[T client.Object](ctx context.Context, d *demo, empty T, namespace, name string, so func(T) bool) (now T) {
 	d.try(func() error {
+		var last error
 		err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-			err := d.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o)
-			return err == nil && so(o), err
+			now = empty.DeepCopyObject().(T) // Decoding keeps fields that a later answer does not have.
+			if last = d.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, now); apierrors.IsNotFound(last) {
+				return false, last
+			}
+			return last == nil && so(now), nil
 		})
 		if err != nil {
-			return fmt.Errorf("waiting for %T %s, %w", o, name, err)
+			return fmt.Errorf("waiting for %T %s, %w", empty, name, errors.Join(err, last))
 		}
 		return nil
 	})
+	return now
 }
 
 // complete ends the demo, and says what to try.

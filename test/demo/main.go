@@ -117,16 +117,8 @@ func claim(ctx context.Context, dir string) error {
 	if locked, err = os.OpenFile(filepath.Join(dir, marker), os.O_RDWR|os.O_CREATE, 0o644); err != nil {
 		return err
 	}
-	for unix.FcntlFlock(locked.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}) != nil {
-		holder := unix.Flock_t{Type: unix.F_WRLCK}
-		if err := unix.FcntlFlock(locked.Fd(), unix.F_GETLK, &holder); err != nil {
-			return fmt.Errorf("locking %s, %w", dir, err)
-		}
-		if holder.Type != unix.F_UNLCK {
-			fmt.Printf("Ending the demo that still runs as process %d.\n", holder.Pid)
-			_ = syscall.Kill(int(holder.Pid), syscall.SIGKILL) // unless it has ended meanwhile
-		}
-		time.Sleep(100 * time.Millisecond)
+	if err := endHolder(ctx, dir); err != nil {
+		return fmt.Errorf("locking %s, %w", dir, err)
 	}
 	stopOperator(dir)
 	if err := cluster.Down(ctx, filepath.Join(dir, "cluster")); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -143,6 +135,37 @@ func claim(ctx context.Context, dir string) error {
 
 // locked is open, and so locked, until this process ends.
 var locked *os.File
+
+// endHolder locks the state directory, and ends the demo that has it locked.
+func endHolder(ctx context.Context, dir string) error {
+	for told := false; ; {
+		err := unix.FcntlFlock(locked.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
+			return err
+		}
+		holder := unix.Flock_t{Type: unix.F_WRLCK}
+		if err := unix.FcntlFlock(locked.Fd(), unix.F_GETLK, &holder); err != nil {
+			return err
+		}
+		if holder.Type != unix.F_UNLCK {
+			if holder.Pid <= 0 {
+				return errors.New("another demo runs there, in a container or on another computer: end it first")
+			}
+			if !told {
+				fmt.Printf("Ending the demo that still runs in %s as process %d.\n", dir, holder.Pid)
+				told = true
+			}
+			if err := syscall.Kill(int(holder.Pid), syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("ending process %d, %w", holder.Pid, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
 
 // remove ends the demo in a directory, whatever there is of it.
 func remove(ctx context.Context, dir string) error {

@@ -145,6 +145,20 @@ func (w *witness) seeNode(n *corev1.Node, gone bool, now time.Time) {
 	w.most = max(w.most, cordoned)
 }
 
+// nodesOf is how many nodes have had pods of an image.
+func (w *witness) nodesOf(image string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.tried[image])
+}
+
+// bootsOf is how many boots of a node were seen.
+func (w *witness) bootsOf(node string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.boots[node])
+}
+
 func isReady(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue

@@ -163,7 +163,7 @@ func versionOf(s *corev1.PodSpec) string {
 	return ""
 }
 
-// canary runs on one node until somebody validates it.
+// canary runs on one node until a person validates it.
 func canary(e *edsv1.ExtendedDaemonSet) {
 	e.Spec.Strategy.Canary = &edsv1.ExtendedDaemonSetSpecStrategyCanary{
 		ValidationMode: edsv1.ValidationModeManual,

@@ -67,7 +67,7 @@ func TestDaemonsInMoult(t *testing.T) {
 
 	// What the preview says is what happens.
 	version("v2")(e)
-	says(t, of("preview", write(t, e)), "a new revision", "canary on 1 node ("+names[0]+"), until somebody validates it",
+	says(t, of("preview", write(t, e)), "a new revision", "canary on 1 node ("+names[0]+"), until a person validates it",
 		"1 node at once (spec.strategy.rollingUpdate.maxUnavailable is 1)", "wave remainder: 2 nodes")
 	d.edit(t, version("v2"))
 	if c := d.inCanary(t, 1).Status.Canary; !slices.Equal(c.Nodes, names[:1]) {

@@ -212,7 +212,7 @@ func TestPluginHosts(t *testing.T) {
 	a.why(name, "fetches", func(p *view.Part, w *view.Why) bool {
 		return inPhase(v1alpha1.PhasePreparing, "the host fetches "+newVersion)(p, w) && w.Node.Host.Asked == newVersion && w.Node.Host.Attempts == 1
 	})
-	says(t, []string{"why", a.name}, "claimed by NodeRollout/"+name, "host wanted prepare-update, active prepare-update, state busy, to be brought to "+newVersion+", attempt 1")
+	says(t, []string{"why", a.name}, "claimed by NodeRollout/"+name, "host wanted prepare-update, active prepare-update, state busy, target "+newVersion+", attempt 1")
 	b.why(name, "waits for the canary", waitsFor(v1alpha1.ReasonWavePending))
 	agree(t, name)
 	a.says(v1alpha1.HostActionPrepare, v1alpha1.HostStateReady)
@@ -260,7 +260,7 @@ func TestPluginHosts(t *testing.T) {
 	says(t, []string{"status", name, "--until-complete"}, "Complete, 2 of 2 updated")
 	says(t, []string{"status", name}, "Complete", "(1 opted out)", "versions: "+newVersion+" on 2")
 	agree(t, name)
-	says(t, []string{"preview", name}, "2 nodes selected, 2 updated, 1 opted out", "no node is to be started")
+	says(t, []string{"preview", name}, "2 nodes selected, 2 updated, 1 opted out", "no node needs a turn")
 
 	// Its name, as kubectl asks for it.
 	program, err := builtPlugin()
@@ -291,7 +291,7 @@ func TestPluginHostsThatWait(t *testing.T) {
 		want   v1alpha1.Reason
 		says   string
 	}{
-		{func(*v1alpha1.HostUpdate) {}, v1alpha1.ReasonDetectOnly, "→ without spec.hostUpdate.detectOnly it would be updated"},
+		{func(*v1alpha1.HostUpdate) {}, v1alpha1.ReasonDetectOnly, "→ without spec.hostUpdate.detectOnly its turn could begin"},
 		{func(u *v1alpha1.HostUpdate) { *u = v1alpha1.HostUpdate{Version: "9.9.9"} }, v1alpha1.ReasonVersionNotOffered, "is to be brought to 9.9.9"},
 		{func(u *v1alpha1.HostUpdate) {
 			*u = v1alpha1.HostUpdate{MinimumAge: &metav1.Duration{Duration: 72 * 3600e9}}

@@ -58,7 +58,11 @@ var layers = []layer{
 		"k8s.io/utils/ptr",
 	}},
 
-	{path: "internal/kind/hostupdate", pure: true, own: []string{"api/..."}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},
+	{path: "internal/kind/hostupdate", pure: true, own: []string{"api/...", "internal/kind/nodeturn", "internal/rollout"}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},
+
+	{path: "internal/kind/nodeturn", pure: true, own: []string{"api/...", "internal/rollout"}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},
+
+	{path: "internal/kind/budget", pure: true, own: []string{"api/...", "internal/rollout"}, others: []string{"k8s.io/apimachinery/...", "k8s.io/utils/ptr"}},
 
 	{path: "internal/kind/replacement", pure: true, own: []string{"api/...", "internal/rollout"}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},
 
@@ -77,7 +81,8 @@ var layers = []layer{
 
 	// What the turns of all rollouts of nodes have alike.
 	{path: "internal/turn", own: []string{
-		"api/...", "internal/drain", "internal/events", "internal/fleet", "internal/metrics", "internal/node", "internal/rollout", "internal/status",
+		"api/...", "internal/drain", "internal/events", "internal/fleet", "internal/kind/nodeturn", "internal/metrics", "internal/node", "internal/rollout",
+		"internal/status",
 	}},
 
 	// What kube-state-metrics would say of the kinds of ExtendedDaemonSet.
@@ -97,11 +102,11 @@ var layers = []layer{
 	{path: "internal/controller/podtemplate", own: acting},
 	{path: "internal/controller/replacement", own: acting},
 
-	// The node's half, and the two faces that people see. `moult drain` is a verb that acts.
+	// The node's half, and the two faces that people see.
 	{path: "internal/agent", own: []string{"api/..."}},
 	{path: "internal/view", own: []string{"api/...", "internal/kind/...", "internal/rollout"}},
 	{path: "internal/cli", own: []string{"api/...", "internal/view"}},
-	{path: "internal/cli/drain", own: []string{"api/...", "internal/cli/config", "internal/cli/flags", "internal/cli/target", "internal/drain", "internal/node"}},
+	{path: "internal/cli/drain", own: []string{"api/...", "internal/drain"}},
 	{path: "internal/cli/setimage", own: []string{"api/...", "internal/cli/flags", "internal/cli/text", "internal/cloud"}},
 	{path: "internal/cli/preview", own: []string{"api/...", "internal/cli/...", "internal/drain", "internal/view"}},
 	{path: "internal/dashboard", own: []string{"api/...", "internal/view"}},

@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
-	"k8s.io/utils/clock"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/agent"
@@ -114,7 +113,7 @@ type machine struct {
 func (m *machine) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		a, err := agent.New(agent.Options{
-			NodeName: m.node, Config: rest.CopyConfig(m.config), CheckInterval: m.interval, Clock: clock.RealClock{},
+			NodeName: m.node, Config: rest.CopyConfig(m.config), CheckInterval: m.interval,
 			Host: func(v1alpha1.HostProtocol, string) (host.Host, error) { return m.host, nil },
 		})
 		if err != nil {

@@ -67,7 +67,7 @@ var doubles = map[string]double{
 		identify: aws.Identify, id: aws.InstanceID, env: aws.Env,
 		handler: func(w *clouds.World) http.Handler { return aws.HandlerWithPages(w, page) },
 		changes: map[string]bool{
-			"LaunchInstances": true, "SetDesiredCapacity": true, "TerminateInstanceInAutoScalingGroup": true, "UpdateAutoScalingGroup": true,
+			"LaunchInstances": true, "TerminateInstanceInAutoScalingGroup": true, "UpdateAutoScalingGroup": true,
 			"SuspendProcesses": true, "ResumeProcesses": true, "CreateOrUpdateTags": true, "DeleteTags": true, "CreateLaunchTemplateVersion": true,
 		},
 	},

@@ -48,7 +48,7 @@ type Condition struct {
 	// LastTransitionTime is when the status last changed.
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty,omitzero"`
-	// LastUpdateTime is when the condition last changed in anything, or what it tells of happened last.
+	// LastUpdateTime is when any field of the condition last changed, or when its event last happened.
 	// +optional
 	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitempty,omitzero"`
 	// Reason of the last change in one word.

@@ -49,8 +49,8 @@ type ExtendedDaemonSetList struct {
 
 // ExtendedDaemonSetSpec says what to run, where, and how to change it.
 type ExtendedDaemonSetSpec struct {
-	// Selector selects nodes by their labels, whatever its name makes one think: it is that in ExtendedDaemonSet, too. Absent:
-	// all nodes that the template's nodeSelector, affinity and tolerations allow.
+	// Selector selects nodes by their labels, not pods, as in ExtendedDaemonSet. Absent: all nodes that the template's
+	// nodeSelector, affinity and tolerations allow.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="operator must be In, NotIn, Exists or DoesNotExist"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator == 'In' || e.operator == 'NotIn') ? (has(e.values) && size(e.values) > 0) : (!has(e.values) || size(e.values) == 0))",message="values must be given for the operators In and NotIn, and left out for Exists and DoesNotExist"
@@ -62,7 +62,7 @@ type ExtendedDaemonSetSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!has(self.spec) || !has(self.spec.activeDeadlineSeconds)",message="must be left out: the pods run for good",fieldPath=".spec.activeDeadlineSeconds"
 	Template corev1.PodTemplateSpec `json:"template"`
 
-	// Strategy says how a new template comes to the nodes.
+	// Strategy says how a new template is rolled out.
 	Strategy ExtendedDaemonSetSpecStrategy `json:"strategy"`
 
 	// MinReadySeconds is for how long a pod must have been ready to be available. Default 0. Addition to ExtendedDaemonSet's
@@ -89,16 +89,16 @@ type StrategyType string
 const (
 	// StrategyRollingUpdate replaces them, so many at a time.
 	StrategyRollingUpdate StrategyType = "RollingUpdate"
-	// StrategyOnDelete replaces those that somebody deletes.
+	// StrategyOnDelete replaces those that people delete.
 	StrategyOnDelete StrategyType = "OnDelete"
 )
 
-// ExtendedDaemonSetSpecStrategy says how a new template comes to the nodes.
+// ExtendedDaemonSetSpecStrategy says how a new template is rolled out.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.canary) || !has(self.waves) || self.waves.all(w, !has(w.name) || w.name != 'canary')",message="no wave may be called canary beside strategy.canary, which is a wave of that name",fieldPath=".waves"
 type ExtendedDaemonSetSpecStrategy struct {
-	// Type RollingUpdate, the default, replaces outdated pods; OnDelete waits until somebody deletes them. The canary is the same
-	// in both. Addition to ExtendedDaemonSet's fields, as in apps/v1 DaemonSet.
+	// Type RollingUpdate, the default, replaces outdated pods; OnDelete waits until people delete them. The canary is the
+	// same in both. Addition to ExtendedDaemonSet's fields, as in apps/v1 DaemonSet.
 	// +optional
 	Type StrategyType `json:"type,omitempty"`
 
@@ -106,54 +106,54 @@ type ExtendedDaemonSetSpecStrategy struct {
 	// +optional
 	RollingUpdate ExtendedDaemonSetSpecStrategyRollingUpdate `json:"rollingUpdate,omitempty,omitzero"`
 
-	// Canary tries a new template on some nodes before all others get it. Absent: no canary.
+	// Canary tests a new template on some nodes before all others get it. Absent: no canary.
 	// +optional
 	Canary *ExtendedDaemonSetSpecStrategyCanary `json:"canary,omitempty"`
 
-	// ReconcileFrequency, when set, is the least time between two batches of outdated pods that are replaced, such as "10s".
-	// Absent: a pod is replaced as soon as there is room. Nothing else waits for it.
+	// ReconcileFrequency is the minimum time between two batches of pods that are replaced, such as "10s". Nothing else
+	// waits for it. Absent: a pod is replaced as soon as the limits allow.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[-+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$') && duration(self) >= duration('0s')",message="must be a duration of 0s or more, such as 30s, 10m or 1h30m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	ReconcileFrequency *metav1.Duration `json:"reconcileFrequency,omitempty"`
 
-	// Order is in which order outdated pods are replaced, by their nodes, after those that are unavailable anyway. Addition to
-	// ExtendedDaemonSet's fields, as all that follow; they are those of every rollout's strategy.
+	// Order is the order in which outdated pods are replaced, by their nodes. Unavailable pods are replaced first. This
+	// field and the following ones are additions to ExtendedDaemonSet's fields, as in the strategy of every rollout.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	Order []v1alpha1.Order `json:"order,omitempty"`
 
-	// Waves divide the rolling update. It comes after the canary, where there is one.
+	// Waves divide the rolling update. It begins after the canary, if there is one.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:rule="self.all(w, !has(w.name) || self.exists_one(v, has(v.name) && v.name == w.name))",message="the names of waves must differ"
 	Waves []v1alpha1.Wave `json:"waves,omitempty"`
 
-	// Soak is how long a replaced pod keeps its place among those that are replaced at once after it is available. Default: none.
+	// Soak is how long a replaced pod keeps its slot after it is available. Default: none.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[-+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$') && duration(self) >= duration('0s')",message="must be a duration of 0s or more, such as 30s, 10m or 1h30m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	Soak *metav1.Duration `json:"soak,omitempty"`
 
-	// MaxFailures is how many new pods may fail to start in the rolling update, a count or a percentage that is rounded down.
-	// With more nothing is replaced any more. Absent: no limit, but each keeps its place among those that are replaced at once.
+	// MaxFailures is how many new pods may fail to start in the rolling update, a count or a percentage that is rounded
+	// down. With more failures no further pod is replaced. Absent: no limit, but each failed pod keeps its slot.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$')",message="must be a count of 0 or more, or a percentage from 0% to 100%"
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
 
-	// Windows are when outdated pods may be replaced. Absent: always. Pods are created where there is none at any time.
+	// Windows are the times when outdated pods may be replaced. Absent: always. Missing pods are created at any time.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Windows []v1alpha1.Window `json:"windows,omitempty"`
 
-	// Paused replaces no outdated pods; pods are still created where there is none. Default false. The annotation
+	// Paused replaces no outdated pods; missing pods are still created. Default false. The annotation
 	// extendeddaemonset.datadoghq.com/rolling-update-paused does the same.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
@@ -164,25 +164,28 @@ type ExtendedDaemonSetSpecStrategy struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.maxUnavailable) || !(type(self.maxUnavailable) == int ? self.maxUnavailable == 0 : self.maxUnavailable == '0%') || (has(self.maxSurge) && !(type(self.maxSurge) == int ? self.maxSurge == 0 : self.maxSurge == '0%'))",message="must not be 0 unless maxSurge is more: no pod could ever be replaced",fieldPath=".maxUnavailable"
 // +kubebuilder:validation:XValidation:rule="!has(self.maxSurge) || (type(self.maxSurge) == int ? self.maxSurge == 0 : self.maxSurge == '0%') || !has(self.maxUnavailable) || (type(self.maxUnavailable) == int ? self.maxUnavailable == 0 : self.maxUnavailable == '0%')",message="must be 0 or left out with maxSurge: the old pod stays until the new one is available",fieldPath=".maxUnavailable"
 type ExtendedDaemonSetSpecStrategyRollingUpdate struct {
-	// MaxUnavailable is how many nodes may be without an available pod because of the update: a count, or a percentage of the nodes
-	// that is rounded up. Default 1, or 0 with maxSurge. One of the two must be more than 0, and only one may be.
+	// MaxUnavailable is how many nodes may have no available pod because of the update: a count, or a percentage of the
+	// nodes that is rounded up. Default 1, or 0 with maxSurge. Exactly one of maxUnavailable and maxSurge must be more than
+	// 0.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$')",message="must be a count of 0 or more, or a percentage from 0% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
-	// MaxSurge is on how many nodes the new pod may be started beside the old one, which is deleted once the new one is available:
-	// a count, or a percentage of the nodes that is rounded up. Where both need the same port of the host, the old pod goes first,
-	// and the node counts just so. Default 0. Addition to ExtendedDaemonSet's fields, as in apps/v1 DaemonSet.
+	// MaxSurge is on how many nodes the new pod may run together with the old one: a count, or a percentage of the nodes
+	// that is rounded up. The old pod is deleted when the new one is available. If both need the same host port, the old
+	// pod is deleted first, and the node still counts. Default 0. Addition to ExtendedDaemonSet's fields, as in apps/v1
+	// DaemonSet.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$')",message="must be a count of 0 or more, or a percentage from 0% to 100%"
 	MaxSurge *intstr.IntOrString `json:"maxSurge,omitempty"`
 
-	// MaxPodSchedulerFailure is how many pods that were not scheduled for 10 minutes, or do not go away, are not counted as
-	// unavailable: a count, or a percentage of the nodes that is rounded up. Default 0. Nodes that are not ready are never counted.
+	// MaxPodSchedulerFailure is how many stuck pods are not counted as unavailable: a count, or a percentage of the nodes
+	// that is rounded up. A pod is stuck if it is not scheduled for 10 minutes, or does not terminate. Default 0. Pods on
+	// nodes that are not ready are never counted.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=64
@@ -194,7 +197,8 @@ type ExtendedDaemonSetSpecStrategyRollingUpdate struct {
 	// +kubebuilder:validation:XValidation:rule="self >= 1",message="must be 1 or more"
 	MaxParallelPodCreation *int32 `json:"maxParallelPodCreation,omitempty"`
 
-	// SlowStartIntervalDuration is after which time slowStartAdditiveIncrease more pods may be in creation at once. Default 1m.
+	// SlowStartIntervalDuration is the interval after which slowStartAdditiveIncrease more pods may be in creation at once.
+	// Default 1m.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[-+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$') && duration(self) > duration('0s')",message="must be a duration of more than 0s, such as 30s, 10m or 1h30m"
 	// +kubebuilder:validation:Type=string
@@ -210,35 +214,36 @@ type ExtendedDaemonSetSpecStrategyRollingUpdate struct {
 	SlowStartAdditiveIncrease *intstr.IntOrString `json:"slowStartAdditiveIncrease,omitempty"`
 }
 
-// ValidationMode says who ends a canary.
+// ValidationMode says how a canary is promoted.
 //
 // +kubebuilder:validation:Enum=auto;manual
 type ValidationMode string
 
-// Who ends a canary.
+// How a canary is promoted.
 const (
 	// ValidationModeAuto promotes it when it has been healthy for its duration.
 	ValidationModeAuto ValidationMode = "auto"
-	// ValidationModeManual waits until somebody validates it.
+	// ValidationModeManual waits until a person validates it.
 	ValidationModeManual ValidationMode = "manual"
 )
 
-// ExtendedDaemonSetSpecStrategyCanary is the trial of a new template on some nodes.
+// ExtendedDaemonSetSpecStrategyCanary is the test of a new template on some nodes.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.autoPause) && has(self.autoPause.enabled) && !self.autoPause.enabled) || (has(self.autoFail) && has(self.autoFail.enabled) && !self.autoFail.enabled) || (has(self.autoFail) && has(self.autoFail.maxRestarts) ? self.autoFail.maxRestarts : 5) >= (has(self.autoPause) && has(self.autoPause.maxRestarts) ? self.autoPause.maxRestarts : 2)",message="must not be less than autoPause.maxRestarts: 5 and 2 where nothing is given",fieldPath=".autoFail.maxRestarts"
 // +kubebuilder:validation:XValidation:rule="!has(self.autoFail) || !has(self.autoFail.canaryTimeout) || (has(self.autoFail.enabled) && !self.autoFail.enabled) || (has(self.validationMode) && self.validationMode == 'manual') || [self.autoFail.canaryTimeout, has(self.duration) ? self.duration : '10m'].exists(d, !d.matches('^[-+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$')) || duration(self.autoFail.canaryTimeout) > (has(self.duration) ? duration(self.duration) : duration('10m'))",message="must be more than the canary's duration: 10m where none is given",fieldPath=".autoFail.canaryTimeout"
-// +kubebuilder:validation:XValidation:rule="!(has(self.validationMode) && self.validationMode == 'manual') || !has(self.duration)",message="must be left out with validationMode manual: the canary goes on until somebody validates it",fieldPath=".duration"
-// +kubebuilder:validation:XValidation:rule="!(has(self.validationMode) && self.validationMode == 'manual') || !has(self.noRestartsDuration)",message="must be left out with validationMode manual: the canary goes on until somebody validates it",fieldPath=".noRestartsDuration"
+// +kubebuilder:validation:XValidation:rule="!(has(self.validationMode) && self.validationMode == 'manual') || !has(self.duration)",message="must be left out with validationMode manual: the canary continues until a person validates it",fieldPath=".duration"
+// +kubebuilder:validation:XValidation:rule="!(has(self.validationMode) && self.validationMode == 'manual') || !has(self.noRestartsDuration)",message="must be left out with validationMode manual: the canary continues until a person validates it",fieldPath=".noRestartsDuration"
 type ExtendedDaemonSetSpecStrategyCanary struct {
-	// Replicas is on how many nodes: a count, or a percentage of status.desired that is rounded up. Default 1.
+	// Replicas is how many nodes the canary runs on: a count, or a percentage of status.desired that is rounded up. Default
+	// 1.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$') && self != '0%'",message="must be a count of 1 or more, or a percentage from 1% to 100%"
 	Replicas *intstr.IntOrString `json:"replicas,omitempty"`
 
-	// Duration is for how long all canary pods, and at least one, must have been ready. Default 10m; with validationMode manual it
-	// may not be set.
+	// Duration is how long all canary pods, and at least one, must have been ready. Default 10m; it may not be set with
+	// validationMode manual.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[-+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$') && duration(self) >= duration('0s')",message="must be a duration of 0s or more, such as 30s, 10m or 1h30m"
 	// +kubebuilder:validation:Type=string
@@ -267,7 +272,8 @@ type ExtendedDaemonSetSpecStrategyCanary struct {
 	// +optional
 	AutoFail *ExtendedDaemonSetSpecStrategyCanaryAutoFail `json:"autoFail,omitempty"`
 
-	// NoRestartsDuration is for how long no canary pod must have restarted. Default 5m; with validationMode manual it may not be set.
+	// NoRestartsDuration is how long no canary pod may have restarted. Default 5m; it may not be set with validationMode
+	// manual.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[-+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$') && duration(self) >= duration('0s')",message="must be a duration of 0s or more, such as 30s, 10m or 1h30m"
 	// +kubebuilder:validation:Type=string
@@ -279,19 +285,19 @@ type ExtendedDaemonSetSpecStrategyCanary struct {
 	ValidationMode ValidationMode `json:"validationMode,omitempty"`
 }
 
-// ExtendedDaemonSetSpecStrategyCanaryAutoPause says when a canary is paused by itself.
+// ExtendedDaemonSetSpecStrategyCanaryAutoPause says when a canary is paused automatically.
 type ExtendedDaemonSetSpecStrategyCanaryAutoPause struct {
 	// Enabled turns it on. Default true.
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// MaxRestarts is how many restarts of a canary pod are borne. Default 2.
+	// MaxRestarts is how many restarts of a canary pod are allowed. Default 2.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self >= 0",message="must be 0 or more"
 	MaxRestarts *int32 `json:"maxRestarts,omitempty"`
 
-	// MaxSlowStartDuration is how long a pod may take to start, whatever keeps it from that. Default: one that is in creation is
-	// never too slow, and one that can't start pauses the canary at once.
+	// MaxSlowStartDuration is how long a pod may take to start, for any cause. Default: no limit for a pod in creation; a
+	// pod that can't start pauses the canary at once.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[-+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$') && duration(self) >= duration('0s')",message="must be a duration of 0s or more, such as 30s, 10m or 1h30m"
 	// +kubebuilder:validation:Type=string
@@ -299,14 +305,14 @@ type ExtendedDaemonSetSpecStrategyCanaryAutoPause struct {
 	MaxSlowStartDuration *metav1.Duration `json:"maxSlowStartDuration,omitempty"`
 }
 
-// ExtendedDaemonSetSpecStrategyCanaryAutoFail says when a canary fails by itself.
+// ExtendedDaemonSetSpecStrategyCanaryAutoFail says when a canary fails automatically.
 type ExtendedDaemonSetSpecStrategyCanaryAutoFail struct {
 	// Enabled turns it on. Default true.
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// MaxRestarts is how many restarts of a canary pod are borne. Default 5. It may not be less than autoPause.maxRestarts where
-	// both are enabled.
+	// MaxRestarts is how many restarts of a canary pod are allowed. Default 5. It may not be less than
+	// autoPause.maxRestarts if both are enabled.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self >= 0",message="must be 0 or more"
 	MaxRestarts *int32 `json:"maxRestarts,omitempty"`
@@ -326,7 +332,7 @@ type ExtendedDaemonSetSpecStrategyCanaryAutoFail struct {
 	CanaryTimeout *metav1.Duration `json:"canaryTimeout,omitempty"`
 }
 
-// ExtendedDaemonSetStatus is how an ExtendedDaemonSet stands.
+// ExtendedDaemonSetStatus is the state of an ExtendedDaemonSet.
 type ExtendedDaemonSetStatus struct {
 	// Desired is how many nodes should have a pod.
 	Desired int32 `json:"desired"`
@@ -344,9 +350,9 @@ type ExtendedDaemonSetStatus struct {
 	// State is what it is doing: Running, RollingUpdate Paused, Rollout frozen, Canary, Canary Paused, Canary Failed.
 	// +optional
 	State State `json:"state,omitempty"`
-	// ActiveReplicaSet is the ExtendedDaemonSetReplicaSet that all nodes are brought to, but for those of the canary.
+	// ActiveReplicaSet is the ExtendedDaemonSetReplicaSet of all nodes except those of the canary.
 	ActiveReplicaSet string `json:"activeReplicaSet"`
-	// Canary is the trial that goes on; absent when none does.
+	// Canary is the running canary; absent if there is none.
 	// +optional
 	Canary *ExtendedDaemonSetStatusCanary `json:"canary,omitempty"`
 	// Reason is why the canary is paused, or has failed.
@@ -358,24 +364,24 @@ type ExtendedDaemonSetStatus struct {
 	// +listMapKey=type
 	Conditions []Condition `json:"conditions,omitempty"`
 
-	// ObservedGeneration is the metadata.generation that this status tells of. Addition to ExtendedDaemonSet's fields, as all that
-	// follow.
+	// ObservedGeneration is the metadata.generation that this status reflects. This field and the following ones are
+	// additions to ExtendedDaemonSet's fields.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Wave is how far the canary, or the rolling update, has come.
+	// Wave is the progress of the canary, or of the rolling update.
 	// +optional
 	Wave *v1alpha1.WaveStatus `json:"wave,omitempty"`
 	// Updating are the first nodes whose pods are being replaced.
 	// +optional
 	// +listType=atomic
 	Updating []v1alpha1.UnitStatus `json:"updating,omitempty"`
-	// Waiting are the first nodes whose pods are still to be replaced, with the reason.
+	// Waiting are the first nodes whose outdated pods wait for replacement, with the reason.
 	// +optional
 	// +listType=atomic
 	Waiting []v1alpha1.UnitStatus `json:"waiting,omitempty"`
 }
 
-// ExtendedDaemonSetStatusCanary is a canary that goes on.
+// ExtendedDaemonSetStatusCanary is a running canary.
 type ExtendedDaemonSetStatusCanary struct {
 	// ReplicaSet is the name of its ExtendedDaemonSetReplicaSet.
 	ReplicaSet string `json:"replicaSet"`

@@ -19,7 +19,7 @@ import (
 // +kubebuilder:printcolumn:name="node selector",type=string,JSONPath=`.spec.selector`
 // +kubebuilder:printcolumn:name="age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// ExtendedDaemonSetReplicaSet is one revision of an ExtendedDaemonSet's template. The controller makes it; nobody else should.
+// ExtendedDaemonSetReplicaSet is one revision of an ExtendedDaemonSet's template. Only the controller creates it.
 type ExtendedDaemonSetReplicaSet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -50,7 +50,7 @@ type ExtendedDaemonSetReplicaSetSpec struct {
 	TemplateGeneration string `json:"templateGeneration,omitempty"`
 }
 
-// ExtendedDaemonSetReplicaSetStatus is how the pods of a revision stand.
+// ExtendedDaemonSetReplicaSetStatus is the state of a revision's pods.
 type ExtendedDaemonSetReplicaSetStatus struct {
 	// Status is active, canary, canary-failed or unknown.
 	Status ReplicaSetStatus `json:"status"`

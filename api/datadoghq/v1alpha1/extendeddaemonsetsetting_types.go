@@ -17,7 +17,7 @@ import (
 // +kubebuilder:printcolumn:name="age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name must have at most 63 characters: the pods have it as a label"
 
-// ExtendedDaemonsetSetting gives the containers of an ExtendedDaemonSet's pods other resources on some nodes.
+// ExtendedDaemonsetSetting overrides the resources of an ExtendedDaemonSet's containers on some nodes.
 type ExtendedDaemonsetSetting struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -36,7 +36,7 @@ type ExtendedDaemonsetSettingList struct {
 	Items []ExtendedDaemonsetSetting `json:"items"`
 }
 
-// ExtendedDaemonsetSettingSpec says which resources on which nodes.
+// ExtendedDaemonsetSettingSpec says which resources apply on which nodes.
 type ExtendedDaemonsetSettingSpec struct {
 	// Reference names the ExtendedDaemonSet, in the same namespace.
 	// +kubebuilder:validation:XValidation:rule="size(self.name) > 0",message="must name an ExtendedDaemonSet of this namespace",fieldPath=".name"
@@ -60,18 +60,18 @@ type ExtendedDaemonsetSettingContainerSpec struct {
 	Resources corev1.ResourceRequirements `json:"resources"`
 }
 
-// SettingStatus says whether a setting counts.
+// SettingStatus says whether a setting applies.
 type SettingStatus string
 
-// Whether a setting counts.
+// Whether a setting applies.
 const (
 	SettingValid SettingStatus = "valid"
 	SettingError SettingStatus = "error"
 )
 
-// ExtendedDaemonsetSettingStatus is whether a setting counts.
+// ExtendedDaemonsetSettingStatus says whether a setting applies.
 type ExtendedDaemonsetSettingStatus struct {
-	// Status is valid or error. A setting with an error does not count.
+	// Status is valid or error. A setting with an error does not apply.
 	Status SettingStatus `json:"status"`
 	// Error says what is wrong.
 	// +optional

@@ -38,12 +38,9 @@ const (
 	AnnotationTemplateHash = prefix + "templatehash"
 	// AnnotationNodeHash is on pods: the hash of what their node's annotations override.
 	AnnotationNodeHash = prefix + "nodehash"
-	// AnnotationOverrides is on pods: the hash of the resources that they were made with. It is Moult's own; pods without it
-	// were made by ExtendedDaemonSet, and are compared as it did.
+	// AnnotationOverrides is on pods: the hash of the resources of their template. It is Moult's own. Pods without it are
+	// from ExtendedDaemonSet, and are compared by its rules.
 	AnnotationOverrides = "moult.dev/overrides-hash"
-	// AnnotationExcusedRestarts is on pods: how often each container had restarted when its node was last to blame for that, as JSON, by
-	// container. These restarts don't count any more. It is Moult's own.
-	AnnotationExcusedRestarts = "moult.dev/excused-restarts"
 	// AnnotationDaemonsetPod is "true" on pods, and a label of PodTemplates, for the cluster autoscaler.
 	AnnotationDaemonsetPod = "cluster-autoscaler.kubernetes.io/daemonset-pod"
 )

@@ -15,10 +15,10 @@ const (
 	StateCanaryFailed        State = "Canary Failed"
 )
 
-// ReplicaSetStatus is which part an ExtendedDaemonSetReplicaSet has, in status.status.
+// ReplicaSetStatus is the role of an ExtendedDaemonSetReplicaSet, in status.status.
 type ReplicaSetStatus string
 
-// The parts of an ExtendedDaemonSetReplicaSet.
+// The roles of an ExtendedDaemonSetReplicaSet.
 const (
 	ReplicaSetActive       ReplicaSetStatus = "active"
 	ReplicaSetCanary       ReplicaSetStatus = "canary"
@@ -26,8 +26,8 @@ const (
 	ReplicaSetUnknown      ReplicaSetStatus = "unknown"
 )
 
-// StatusReason is why a canary is paused or failed, or why a pod does not start: one of these, or the reason with which a
-// container ended, as the kubelet gives it.
+// StatusReason is why a canary is paused or failed, or why a pod does not start: one of these, or the kubelet's reason why
+// a container ended.
 type StatusReason string
 
 // Why a canary is paused or failed.

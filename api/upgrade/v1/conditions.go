@@ -18,7 +18,7 @@ const (
 	ConditionStalled        = "Stalled"
 )
 
-// Condition reasons, as system-upgrade-controller has them.
+// Condition reasons, the same as in system-upgrade-controller.
 const (
 	ReasonError       = "Error"
 	ReasonPlanIsValid = "PlanIsValid"
@@ -32,8 +32,8 @@ const (
 	ReasonComplete    = "Complete"
 )
 
-// Condition is one aspect of a Plan's state. Times are plain strings, as in system-upgrade-controller, so that what it
-// has stored stays readable.
+// Condition is one aspect of a Plan's state. Times are plain strings, as in system-upgrade-controller, so that stored
+// objects stay readable.
 type Condition struct {
 	// Type of the condition.
 	Type string `json:"type"`
@@ -66,7 +66,7 @@ func (s *PlanStatus) Condition(conditionType string) *Condition {
 	return nil
 }
 
-// SetCondition sets a condition, and its times only as far as something changed.
+// SetCondition sets a condition. Its times change only with the fields that they belong to.
 func (s *PlanStatus) SetCondition(c Condition, now time.Time) {
 	stamp := now.UTC().Format(time.RFC3339)
 	old := s.Condition(c.Type)

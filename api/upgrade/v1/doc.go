@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1 holds the Plan (group upgrade.cattle.io), field for field that of Rancher's system-upgrade-controller, with
-// additions that its users can ignore.
+// Package v1 holds the Plan (group upgrade.cattle.io) with the fields of Rancher's system-upgrade-controller and optional
+// additions.
 //
 // +kubebuilder:object:generate=true
 // +kubebuilder:ac:generate=true

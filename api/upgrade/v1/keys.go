@@ -2,8 +2,8 @@
 
 package v1
 
-// Keys of system-upgrade-controller. LabelController, LabelExclusive, LabelNode, LabelPlan and LabelVersion stand on
-// Jobs and their pods, the others where they say.
+// Keys of system-upgrade-controller. LabelController, LabelExclusive, LabelNode, LabelPlan and LabelVersion are on Jobs and
+// their pods. The comments of the others name their objects.
 const (
 	// LabelController names the controller that made the object. Pods that have it are never drained by a Plan.
 	LabelController = "upgrade.cattle.io/controller"
@@ -20,7 +20,7 @@ const (
 	// AnnotationDigest, on a Plan, names the fields that the hash covers beside version, service account and secrets:
 	// dot-separated paths with commas between them and no spaces.
 	AnnotationDigest = "upgrade.cattle.io/digest"
-	// LabelDisabled is the value of a Plan's label on a node that keeps the Plan away from it.
+	// LabelDisabled is the value of a Plan's label with which a node opts out of the Plan.
 	LabelDisabled = "disabled"
 
 	labelPlanPrefix = "plan.upgrade.cattle.io/"

@@ -21,7 +21,7 @@ import (
 // +kubebuilder:printcolumn:name="Applying",type=string,JSONPath=`.status.applying`,priority=10
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// Plan runs a Job on each node that it selects and that does not have its latest hash yet, so many at a time.
+// Plan runs a Job on each selected node that does not have its latest hash, a limited number at a time.
 type Plan struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -47,8 +47,8 @@ type PlanSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self >= 0",message="must be 0 or more: how many nodes may be upgraded at once (0 starts none)"
 	Concurrency int64 `json:"concurrency,omitempty"`
 
-	// JobActiveDeadlineSecs ends a Job that takes longer, in seconds. Absent or negative: the controller's default
-	// (SYSTEM_UPGRADE_JOB_ACTIVE_DEADLINE_SECONDS); 0: no deadline. The controller's maximum, if it has one, bounds it.
+	// JobActiveDeadlineSecs is how long a Job may run, in seconds. Absent or negative: the controller's default
+	// (SYSTEM_UPGRADE_JOB_ACTIVE_DEADLINE_SECONDS); 0: no deadline. The controller's maximum, if it has one, still applies.
 	// +optional
 	JobActiveDeadlineSecs *int64 `json:"jobActiveDeadlineSecs,omitempty"`
 
@@ -62,17 +62,17 @@ type PlanSpec struct {
 	// +optional
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
-	// Channel is a URL that answers GET with 302 and a Location whose last path element is the version. It is asked again
-	// every SYSTEM_UPGRADE_PLAN_POLLING_INTERVAL. Version, when set, wins.
+	// Channel is a URL that answers GET with 302 and a Location whose last path element is the version. It is polled every
+	// SYSTEM_UPGRADE_PLAN_POLLING_INTERVAL. Version, when set, wins.
 	// +optional
 	Channel string `json:"channel,omitempty"`
 
-	// Version to bring the nodes to; each "+" becomes "-". It must serve as a label value and as an image tag.
+	// Version is the target version; each "+" becomes "-". It must be valid as a label value and as an image tag.
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// AllowDowngrade lets the channel lead to a lower version than the one resolved before. Default false: the older
-	// answer is refused, and the condition LatestResolved says so. Addition to system-upgrade-controller's fields.
+	// AllowDowngrade lets the channel resolve to a lower version than before. Default false: a lower version is refused,
+	// and the condition LatestResolved says so. Addition to system-upgrade-controller's fields.
 	// +optional
 	AllowDowngrade bool `json:"allowDowngrade,omitempty"`
 
@@ -80,16 +80,16 @@ type PlanSpec struct {
 	// +optional
 	Secrets []SecretSpec `json:"secrets,omitempty"`
 
-	// Tolerations of the Job's pod, beside that of node.kubernetes.io/unschedulable:NoSchedule.
+	// Tolerations of the Job's pod, in addition to that of node.kubernetes.io/unschedulable:NoSchedule.
 	// +optional
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 
-	// Exclusive keeps every other Plan away from a node while this one has it. A Plan with cordon or drain is exclusive
-	// towards others whether it says so or not.
+	// Exclusive keeps every other Plan away from a node while this Plan has claimed it. A Plan with cordon or drain is
+	// always exclusive.
 	// +optional
 	Exclusive bool `json:"exclusive,omitempty"`
 
-	// Window is when nodes may be started. Absent: always. What was started goes on after the window has closed.
+	// Window is the time when nodes may be started. Absent: always. Turns in progress continue after the window closes.
 	// +optional
 	Window *TimeWindowSpec `json:"window,omitempty"`
 
@@ -97,7 +97,7 @@ type PlanSpec struct {
 	// +optional
 	Prepare *ContainerSpec `json:"prepare,omitempty"`
 
-	// Upgrade is the container that does the change.
+	// Upgrade is the container that changes the node.
 	Upgrade *ContainerSpec `json:"upgrade"`
 
 	// Cordon makes the node unschedulable before the change and schedulable after it, unless it was unschedulable before.
@@ -123,12 +123,12 @@ type PlanSpec struct {
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 
 	// PostCompleteLabels are put on a node when its Job has succeeded. In values $(LATEST_VERSION) and $(LATEST_HASH) are
-	// replaced; $$(…) stands for a literal $(…).
+	// replaced; $$(…) means a literal $(…).
 	// +optional
 	PostCompleteLabels map[string]string `json:"postCompleteLabels,omitempty"`
 
-	// Strategy is how fast and in which order the nodes go, beside concurrency and window. With it a node also has to be
-	// healthy after its Job before it counts as updated. Addition to system-upgrade-controller's fields.
+	// Strategy is how fast and in which order nodes are updated, in addition to concurrency and window. With a strategy a
+	// node must also be healthy after its Job to count as updated. Addition to system-upgrade-controller's fields.
 	// +optional
 	Strategy *v1alpha1.Strategy `json:"strategy,omitempty"`
 }
@@ -150,7 +150,7 @@ type ContainerSpec struct {
 	// EnvFrom holds sources of further environment variables.
 	// +optional
 	EnvFrom []corev1.EnvFromSource `json:"envFrom,omitempty"`
-	// Volumes are paths of the host to mount, beside / at /host.
+	// Volumes are paths of the host to mount, in addition to / at /host.
 	// +optional
 	Volumes []VolumeSpec `json:"volumes,omitempty"`
 	// SecurityContext of the container. Default: for upgrade privileged (SYSTEM_UPGRADE_JOB_PRIVILEGED) with CAP_SYS_BOOT,
@@ -173,52 +173,52 @@ type VolumeSpec struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.onTimeout) || has(self.timeout)",message="onTimeout needs timeout"
 type DrainSpec struct {
-	// Timeout ends the drain, and with it the attempt. A string is a duration such as "5m"; a number counts nanoseconds.
+	// Timeout is how long the drain may take. A string is a duration such as "5m"; a number counts nanoseconds.
 	// Default: none.
 	// +optional
 	Timeout *intstr.IntOrString `json:"timeout,omitempty"`
-	// GracePeriod is how many seconds each pod gets to end. Absent or negative: what the pod says itself.
+	// GracePeriod is how many seconds each pod gets to end. Absent or negative: the pod's own
+	// terminationGracePeriodSeconds.
 	// +optional
 	GracePeriod *int32 `json:"gracePeriod,omitempty"`
 	// DeleteLocalData is the old name of DeleteEmptydirData. Set one of them only.
 	// +optional
 	DeleteLocalData *bool `json:"deleteLocalData,omitempty"`
-	// DeleteEmptydirData evicts pods that have emptyDir volumes too. Default true.
+	// DeleteEmptydirData also evicts pods with emptyDir volumes. Default true.
 	// +optional
 	DeleteEmptydirData *bool `json:"deleteEmptydirData,omitempty"`
 	// IgnoreDaemonSets leaves pods of DaemonSets where they are. Default true.
 	// +optional
 	IgnoreDaemonSets *bool `json:"ignoreDaemonSets,omitempty"`
-	// Force evicts pods that no controller will bring back too. Default false: they stop the drain.
+	// Force also evicts pods without a controller. Default false: they stop the drain.
 	// +optional
 	Force bool `json:"force,omitempty"`
-	// DisableEviction deletes pods instead of evicting them, past every PodDisruptionBudget. Default false.
+	// DisableEviction deletes pods instead of evicting them, and so ignores every PodDisruptionBudget. Default false.
 	// +optional
 	DisableEviction bool `json:"disableEviction,omitempty"`
 	// SkipWaitForDeleteTimeout, if positive, does not wait for pods that have been terminating for more seconds than this.
 	// +optional
 	SkipWaitForDeleteTimeout int `json:"skipWaitForDeleteTimeout,omitempty"`
-	// PodSelector bounds the drain to these pods. Default: all, but never pods labelled upgrade.cattle.io/controller.
+	// PodSelector limits the drain to these pods. Default: all, but never pods with the label upgrade.cattle.io/controller.
 	// +optional
 	PodSelector *metav1.LabelSelector `json:"podSelector,omitempty"`
-	// OnTimeout says what happens when the timeout is over. Halt fails the node's turn at once, without another attempt. Skip
+	// OnTimeout says what happens when the timeout is over. Halt, the default, fails the node's turn, without another attempt. Skip
 	// gives the node back as it was, and the rollout goes on without it. Force deletes the pods that are left, past every
-	// PodDisruptionBudget, and goes on. Absent: the attempt fails, and the Job may make another. Needs Moult's own drain
-	// image. Addition to system-upgrade-controller's fields.
+	// PodDisruptionBudget, and goes on. Counts for nothing where kubectl drains. Addition to system-upgrade-controller's fields.
 	// +optional
 	OnTimeout DrainOnTimeout `json:"onTimeout,omitempty"`
 	// WaitForVolumeDetach waits, within the timeout, until the volumes of evicted pods are detached from the node. Default
-	// false. Needs Moult's own drain image. Addition to system-upgrade-controller's fields.
+	// false. Counts for nothing where kubectl drains. Addition to system-upgrade-controller's fields.
 	// +optional
 	WaitForVolumeDetach bool `json:"waitForVolumeDetach,omitempty"`
 	// ExcludeFromLoadBalancers labels the node node.kubernetes.io/exclude-from-external-load-balancers before the drain, unless it
-	// has that label already, and takes it back afterwards. Default true. Needs Moult's own drain image. Addition to
+	// has that label already, and takes it back afterwards. Default true. Counts for nothing where kubectl drains. Addition to
 	// system-upgrade-controller's fields.
 	// +optional
 	ExcludeFromLoadBalancers *bool `json:"excludeFromLoadBalancers,omitempty"`
 }
 
-// DrainOnTimeout says what happens when a drain's time is over.
+// DrainOnTimeout says what happens when a drain times out.
 //
 // +kubebuilder:validation:Enum=Halt;Skip;Force
 type DrainOnTimeout string
@@ -229,8 +229,8 @@ type SecretSpec struct {
 	Name string `json:"name"`
 	// Path to mount it at: absolute, or relative to /run/system-upgrade/secrets. Empty: the Secret's name.
 	Path string `json:"path"`
-	// IgnoreUpdates leaves the Secret out of the hash, and lets it be absent. Default false: a change of the Secret makes
-	// every node outdated.
+	// IgnoreUpdates excludes the Secret from the hash, and allows it to be absent. Default false: a change of the Secret
+	// makes every node outdated.
 	// +optional
 	IgnoreUpdates bool `json:"ignoreUpdates,omitempty"`
 	// DefaultMode is the mode of its files.
@@ -243,8 +243,8 @@ type SecretSpec struct {
 // +kubebuilder:validation:Enum={"0","su","sun","sunday","1","mo","mon","monday","2","tu","tue","tuesday","3","we","wed","wednesday","4","th","thu","thursday","5","fr","fri","friday","6","sa","sat","saturday"}
 type Day string
 
-// TimeWindowSpec is a daily window. When startTime is later than endTime it runs over midnight, and the day that counts
-// is that of each moment itself.
+// TimeWindowSpec is a daily window. If startTime is later than endTime, it runs over midnight, and days applies to the
+// current day on both sides of midnight.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.days) && size(self.days) > 0",message="days must name at least one day of the week, or the window never opens"
 type TimeWindowSpec struct {
@@ -255,7 +255,7 @@ type TimeWindowSpec struct {
 	// StartTime of the window, such as "22:00", "22:00:30", "10:00pm", "22" or "10pm".
 	// +optional
 	StartTime string `json:"startTime,omitempty"`
-	// EndTime of the window, included to the end of its second.
+	// EndTime of the window; its second is included.
 	// +optional
 	EndTime string `json:"endTime,omitempty"`
 	// TimeZone is an IANA name such as "Europe/Berlin". Default UTC.
@@ -263,9 +263,9 @@ type TimeWindowSpec struct {
 	TimeZone string `json:"timeZone,omitempty"`
 }
 
-// PlanStatus says how a Plan stands. Conditions, latestVersion, latestHash and applying are system-upgrade-controller's.
+// PlanStatus is the state of a Plan. Conditions, latestVersion, latestHash and applying are system-upgrade-controller's.
 type PlanStatus struct {
-	// Conditions: Validated, LatestResolved and Complete; and Ready, Reconciling and Stalled for tools that follow kstatus.
+	// Conditions: Validated, LatestResolved and Complete; and Ready, Reconciling and Stalled, as kstatus defines them.
 	// +optional
 	// +patchMergeKey=type
 	// +patchStrategy=merge
@@ -275,24 +275,24 @@ type PlanStatus struct {
 	// LatestVersion is what spec.version or the channel resolved to.
 	// +optional
 	LatestVersion string `json:"latestVersion,omitempty"`
-	// LatestHash identifies version, service account, secrets and what the digest annotation names. A node whose label
-	// plan.upgrade.cattle.io/NAME has it as value is up to date.
+	// LatestHash identifies version, service account, secrets and the fields of the digest annotation. A node is up to date
+	// if its label plan.upgrade.cattle.io/NAME has this value.
 	// +optional
 	LatestHash string `json:"latestHash,omitempty"`
 	// Applying lists the hostnames of the nodes that hold a slot now; empty when the Plan is complete.
 	// +optional
 	Applying []string `json:"applying,omitempty"`
 
-	// ObservedGeneration is the metadata.generation that this status was made for.
+	// ObservedGeneration is the metadata.generation that this status reflects.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Counts of the selected nodes by state.
 	// +optional
 	Counts *v1alpha1.UnitCounts `json:"counts,omitempty"`
-	// Wave is where a rollout whose strategy has waves stands.
+	// Wave is the progress of the waves, if the strategy has any.
 	// +optional
 	Wave *v1alpha1.WaveStatus `json:"wave,omitempty"`
-	// TurnSeconds is how long the turns of this revision took on average, in seconds; an estimate of what is to come.
+	// TurnSeconds is the average duration of this revision's turns, in seconds; an estimate for the remaining ones.
 	// +optional
 	TurnSeconds int32 `json:"turnSeconds,omitempty"`
 	// Updating lists nodes in a turn, oldest first, at most 20.

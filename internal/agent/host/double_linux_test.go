@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/utils/clock"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/test/bottlerocket"
@@ -68,10 +67,9 @@ func startDouble(t *testing.T, hostInterface string, releases ...string) *bottle
 
 // apiOf is a new process that speaks to the double's Update API.
 func apiOf(d *bottlerocket.Directory) *UpdateAPI {
-	return NewUpdateAPI(UpdateAPIOptions{
-		Socket: d.Root.Path(state.APISocket), BootIDFile: d.Root.Path(state.BootIDFile), Clock: clock.RealClock{},
-		Poll: 5 * time.Millisecond, Request: 5 * time.Minute, Refresh: 5 * time.Minute, Activate: 5 * time.Minute,
-	})
+	a := NewUpdateAPI(d.Root.Path(state.APISocket), d.Root.Path(state.BootIDFile))
+	a.interval, a.requestLimit, a.refreshLimit, a.activateLimit = 5*time.Millisecond, 5*time.Minute, 5*time.Minute, 5*time.Minute
+	return a
 }
 
 // updogOf is a new process that runs the double's updog.
@@ -80,7 +78,7 @@ func updogOf(t *testing.T, d *bottlerocket.Directory) *Updog {
 	if os.Geteuid() != 0 {
 		t.Skip("chroot needs root")
 	}
-	return NewUpdog(UpdogOptions{Root: string(d.Root), BootIDFile: d.Root.Path(state.BootIDFile)})
+	return NewUpdog(string(d.Root), d.Root.Path(state.BootIDFile))
 }
 
 func fault(t *testing.T, d *bottlerocket.Directory, f state.Fault, value string) {
@@ -233,7 +231,7 @@ func TestDoubleFaults(t *testing.T) {
 		"API, activate fails":   {api, state.ActivateFails, "no GPT", []step{prepared}, performed, "activating the update, the host's updater failed (exit status 1): no GPT"},
 		"API, reboot inhibited": {api, state.RebootInhibited, "", []step{prepared, performed}, reboot, "the Update API answers 500: Failed to reboot, exit code: 1, stderr: Operation inhibited by"},
 		"API, reboot ignored":   {api, state.RebootIgnored, "", []step{prepared, performed}, reboot, ""},
-		"updog, refresh fails":  {updog, state.RefreshFails, "no route", nil, check, "running updog check-update, exit status 1: no route"},
+		"updog, refresh fails":  {updog, state.RefreshFails, "no route", nil, check, "updog check-update, exit status 1: no route"},
 		"updog, prepare fails":  {updog, state.PrepareFails, "disk full", nil, prepared, "updog update-image, exit status 1: Starting update to 1.20.0; disk full"},
 		"updog, activate fails": {updog, state.ActivateFails, "no GPT", []step{prepared}, performed, "updog update-apply, exit status 1: no GPT"},
 		"updog, reboot ignored": {updog, state.RebootIgnored, "", []step{prepared, performed}, reboot, ""},
@@ -274,7 +272,7 @@ func TestDoubleUnanswered(t *testing.T) {
 	before, err := h.BootID()
 	failing(t, err, "")
 	fault(t, d, state.RebootUnanswered, "")
-	h.options.Request = 500 * time.Millisecond
+	h.requestLimit = 500 * time.Millisecond
 	failing(t, h.Reboot(t.Context()), "")
 	rebooted(t, d, h, before)
 }

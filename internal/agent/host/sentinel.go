@@ -25,8 +25,6 @@ type SentinelOptions struct {
 	// Command and its arguments are run instead, if given. Exit status 0 says that a reboot is needed, any other that none is. 126, 127 and
 	// an end by a signal are errors. No shell runs it.
 	Command []string
-	// Check is how long Command may take. Default 5m.
-	Check time.Duration
 	// RebootCommand and its arguments reboot the host. Default DefaultRebootCommand.
 	RebootCommand []string
 	// RebootSignal is sent to the host's process 1 instead, if given: a number, or a name such as "SIGRTMIN+5" or "SIGINT". It needs hostPID.
@@ -45,6 +43,8 @@ type Sentinel struct {
 	options SentinelOptions
 	at      place
 	signal  syscall.Signal
+	// checkLimit is how long the sentinel command may take.
+	checkLimit time.Duration
 }
 
 var _ Host = (*Sentinel)(nil)
@@ -52,11 +52,10 @@ var _ Host = (*Sentinel)(nil)
 // NewSentinel makes one. It fails where the signal is not known.
 func NewSentinel(o SentinelOptions) (*Sentinel, error) {
 	o.File = cmp.Or(o.File, DefaultSentinelFile)
-	o.Check = cmp.Or(o.Check, 5*time.Minute)
 	if len(o.RebootCommand) == 0 {
 		o.RebootCommand = DefaultRebootCommand
 	}
-	s := &Sentinel{boot: boot{o.BootIDFile}, options: o, at: place{root: o.Root}}
+	s := &Sentinel{boot: boot{o.BootIDFile}, options: o, at: place{root: o.Root}, checkLimit: 5 * time.Minute}
 	if o.Root == "" {
 		s.at = place{mounts: initMounts}
 	}
@@ -99,7 +98,7 @@ func (s *Sentinel) Check(ctx context.Context) (Offer, error) {
 		needed, err := s.at.exists(s.options.File)
 		return Offer{Available: needed}, err
 	}
-	r, err := s.at.runWithin(ctx, s.options.Check, s.options.Command...)
+	r, err := s.at.runWithin(ctx, s.checkLimit, s.options.Command...)
 	if err != nil {
 		return Offer{}, fmt.Errorf("asking the sentinel, %w", err)
 	}

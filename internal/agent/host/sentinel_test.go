@@ -89,7 +89,8 @@ func TestSentinelCommand(t *testing.T) {
 }
 
 func TestSentinelHangs(t *testing.T) {
-	s := local(t, SentinelOptions{Command: []string{"sleep", "60"}, Check: 100 * time.Millisecond})
+	s := local(t, SentinelOptions{Command: []string{"sleep", "60"}})
+	s.checkLimit = 100 * time.Millisecond
 	_, err := s.Check(t.Context())
 	failing(t, err, "asking the sentinel, running sleep, it has not ended within 100ms")
 }

@@ -3,7 +3,6 @@
 package host
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,63 +10,43 @@ import (
 	"net/http"
 	"syscall"
 	"time"
-
-	"k8s.io/utils/clock"
 )
 
 // UpdateAPISocket is where Bottlerocket's API is served.
 const UpdateAPISocket = "/run/api.sock"
-
-// UpdateAPIOptions say where the Update API is, and how long it may take. Each duration that is 0 has its default.
-type UpdateAPIOptions struct {
-	// Socket is the path of its Unix socket. Default UpdateAPISocket.
-	Socket string
-	// Clock must be given.
-	Clock clock.Clock
-	// Refresh is how long finding updates may take. Default 10s.
-	Refresh time.Duration
-	// Prepare is how long fetching one may take. Default 10m.
-	Prepare time.Duration
-	// Activate is how long it may take to make the next boot use it, or to revert that. Default 5s.
-	Activate time.Duration
-	// Request is how long one answer may take. Default 10s; the answer to the order to reboot may take three times as long.
-	Request time.Duration
-	// Poll is the time between two looks at how a command goes on; it grows to 20 times that. Default 100ms.
-	Poll time.Duration
-	// BootIDFile holds the boot id. Default DefaultBootIDFile.
-	BootIDFile string
-}
 
 // UpdateAPI is a Bottlerocket host that is updated by its Update API.
 //
 // The API remembers what is done, until the host reboots. The UpdateAPI itself remembers nothing.
 type UpdateAPI struct {
 	boot
-	options UpdateAPIOptions
-	client  *http.Client
+	client *http.Client
+	// Limits of how long it may take to find updates, to fetch one, to make the next boot use it or not, and to answer. The answer to the order to
+	// reboot may take three times as long.
+	refreshLimit, prepareLimit, activateLimit, requestLimit time.Duration
+	// interval is the time between two looks at how a command goes on.
+	interval time.Duration
 }
 
 var _ Host = (*UpdateAPI)(nil)
 
-// NewUpdateAPI makes one. No request is sent before the first call.
-func NewUpdateAPI(o UpdateAPIOptions) *UpdateAPI {
-	o.Socket = cmp.Or(o.Socket, UpdateAPISocket)
-	o.Refresh = cmp.Or(o.Refresh, 10*time.Second)
-	o.Prepare = cmp.Or(o.Prepare, 10*time.Minute)
-	o.Activate = cmp.Or(o.Activate, 5*time.Second)
-	o.Request = cmp.Or(o.Request, 10*time.Second)
-	o.Poll = cmp.Or(o.Poll, 100*time.Millisecond)
+// NewUpdateAPI makes one for the API on this Unix socket. No request is sent before the first call.
+func NewUpdateAPI(socket, bootIDFile string) *UpdateAPI {
 	var dialer net.Dialer
-	return &UpdateAPI{boot: boot{o.BootIDFile}, options: o, client: &http.Client{
-		Transport: &http.Transport{
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return dialer.DialContext(ctx, "unix", o.Socket)
+	return &UpdateAPI{
+		boot: boot{bootIDFile}, refreshLimit: 10 * time.Second, prepareLimit: 10 * time.Minute, activateLimit: 5 * time.Second, requestLimit: 10 * time.Second,
+		interval: 500 * time.Millisecond,
+		client: &http.Client{
+			Transport: &http.Transport{
+				DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+					return dialer.DialContext(ctx, "unix", socket)
+				},
+				// Calls are hours apart, and the API may have been restarted since the last one.
+				DisableKeepAlives: true,
 			},
-			// Calls are hours apart, and the API may have been restarted since the last one.
-			DisableKeepAlives: true,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	}
 }
 
 // Version returns the version_id of GET /os.
@@ -86,7 +65,7 @@ func (a *UpdateAPI) Version(ctx context.Context) (string, error) {
 
 // Check refreshes the list of updates. The host offers the one that its API has chosen by its settings and its wave.
 func (a *UpdateAPI) Check(ctx context.Context) (Offer, error) {
-	status, err := a.command(ctx, refresh, a.options.Refresh)
+	status, err := a.command(ctx, refresh, a.refreshLimit)
 	if err != nil {
 		return Offer{}, err
 	}
@@ -103,7 +82,7 @@ func (a *UpdateAPI) Prepare(ctx context.Context, version string) error {
 	if version != "" && status.staged() == version {
 		return nil
 	}
-	if status, err = a.command(ctx, refresh, a.options.Refresh); err != nil {
+	if status, err = a.command(ctx, refresh, a.refreshLimit); err != nil {
 		return err
 	}
 	chosen := status.chosen()
@@ -115,11 +94,11 @@ func (a *UpdateAPI) Prepare(ctx context.Context, version string) error {
 	}
 	// The next boot uses another version. The API prepares nothing until that is reverted.
 	if status.State == stateReady {
-		if _, err := a.command(ctx, deactivate, a.options.Activate); err != nil {
+		if _, err := a.command(ctx, deactivate, a.activateLimit); err != nil {
 			return err
 		}
 	}
-	if status, err = a.command(ctx, prepare, a.options.Prepare); err != nil {
+	if status, err = a.command(ctx, prepare, a.prepareLimit); err != nil {
 		return err
 	}
 	// It may have chosen anew in the meantime.
@@ -149,7 +128,7 @@ func (a *UpdateAPI) Perform(ctx context.Context, version string) error {
 	if status.State == stateReady {
 		return nil
 	}
-	if status, err = a.command(ctx, activate, a.options.Activate); err != nil {
+	if status, err = a.command(ctx, activate, a.activateLimit); err != nil {
 		return err
 	}
 	if status.State != stateReady || status.Staging == nil || !status.Staging.NextToBoot {
@@ -162,14 +141,14 @@ func (a *UpdateAPI) Perform(ctx context.Context, version string) error {
 func (a *UpdateAPI) Revert(ctx context.Context) error {
 	status, err := a.idleStatus(ctx)
 	if err == nil && status.State == stateReady {
-		_, err = a.command(ctx, deactivate, a.options.Activate)
+		_, err = a.command(ctx, deactivate, a.activateLimit)
 	}
 	return err
 }
 
 // Reboot orders the reboot. A connection that breaks before the answer, or an answer that does not come, is taken for the reboot itself.
 func (a *UpdateAPI) Reboot(ctx context.Context) error {
-	err := a.post(ctx, "/actions/reboot", 3*a.options.Request)
+	err := a.post(ctx, "/actions/reboot", 3*a.requestLimit)
 	if err == nil || (ctx.Err() == nil && isConnectionLost(err)) {
 		return nil
 	}

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/utils/clock"
 )
 
 // exchange is a request that is expected, and the answer.
@@ -95,10 +94,10 @@ func serve(t *testing.T, exchanges ...exchange) *UpdateAPI {
 	if slices.ContainsFunc(exchanges, func(x exchange) bool { return x.fault == "hangs" }) {
 		request = time.Second // Its end is waited for.
 	}
-	return NewUpdateAPI(UpdateAPIOptions{
-		Socket: socket, Clock: clock.RealClock{}, Poll: time.Millisecond, Request: request,
-		Refresh: 10 * time.Second, Prepare: 10 * time.Second, Activate: 10 * time.Second,
-	})
+	a := NewUpdateAPI(socket, "")
+	a.interval, a.requestLimit = time.Millisecond, request
+	a.refreshLimit, a.prepareLimit, a.activateLimit = 10*time.Second, 10*time.Second, 10*time.Second
+	return a
 }
 
 func listenAt(t *testing.T, handler http.Handler) string {
@@ -527,7 +526,7 @@ func TestUpdateAPIBudget(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := serve(t, test.exchanges...)
-			a.options.Refresh, a.options.Poll = time.Second, 100*time.Millisecond
+			a.refreshLimit, a.interval = time.Second, 100*time.Millisecond
 			_, err := a.Check(t.Context())
 			failing(t, err, test.err)
 		})
@@ -544,7 +543,7 @@ func TestUpdateAPICancelled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := serve(t, exchanges...)
-			a.options.Request, a.options.Poll = time.Hour, 20*time.Millisecond
+			a.requestLimit, a.interval = time.Hour, 20*time.Millisecond
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if _, err := a.Check(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -555,8 +554,10 @@ func TestUpdateAPICancelled(t *testing.T) {
 }
 
 func TestUpdateAPINotThere(t *testing.T) {
-	a := NewUpdateAPI(UpdateAPIOptions{Socket: filepath.Join(t.TempDir(), "api.sock"), Clock: clock.RealClock{}, Poll: time.Millisecond})
+	socket := filepath.Join(t.TempDir(), "api.sock")
+	a := NewUpdateAPI(socket, "")
+	a.interval = time.Millisecond
 	_, err := a.Check(t.Context())
-	failing(t, err, "looking for updates, GET /updates/status, dial unix "+a.options.Socket+": connect: no such file or directory")
+	failing(t, err, "looking for updates, GET /updates/status, dial unix "+socket+": connect: no such file or directory")
 	failing(t, a.Reboot(t.Context()), "POST /actions/reboot, dial unix")
 }

@@ -13,6 +13,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // The states of the Update API.
@@ -114,7 +116,7 @@ func (a *UpdateAPI) command(ctx context.Context, c updateCommand, budget time.Du
 			if err != nil {
 				return false, err
 			}
-			err = a.post(ctx, c.path, a.options.Request)
+			err = a.post(ctx, c.path, a.requestLimit)
 			if answer := (*answerError)(nil); errors.As(err, &answer) {
 				return false, err // The API has refused it, perhaps for now.
 			}
@@ -141,7 +143,7 @@ func (a *UpdateAPI) command(ctx context.Context, c updateCommand, budget time.Du
 
 // idleStatus returns the status once no command goes on. It is empty if there was no command since the boot.
 func (a *UpdateAPI) idleStatus(ctx context.Context) (status *updateStatus, err error) {
-	err = a.poll(ctx, a.options.Prepare, func() (bool, error) {
+	err = a.poll(ctx, a.prepareLimit, func() (bool, error) {
 		status, err = a.status(ctx)
 		return err == nil, err
 	})
@@ -151,39 +153,34 @@ func (a *UpdateAPI) idleStatus(ctx context.Context) (status *updateStatus, err e
 // maxFailures is how many requests may fail in a poll. The answer that a command goes on is no failure.
 const maxFailures = 5
 
-// poll calls a function until it is done, for so long. It ends at once with an answer that refuses for good.
+// poll calls a function until it is done, for this long. It ends at once with an answer that refuses for good.
 func (a *UpdateAPI) poll(ctx context.Context, budget time.Duration, try func() (done bool, err error)) error {
-	end, pause, failures := a.options.Clock.Now().Add(budget), a.options.Poll, 0
-	for {
-		done, err := try()
-		if done {
-			return nil
+	var last error
+	failures := 0
+	err := wait.PollUntilContextTimeout(ctx, a.interval, budget, true, func(context.Context) (done bool, err error) {
+		if done, last = try(); done {
+			return true, nil
 		}
 		var answer *answerError
-		isAnswer := errors.As(err, &answer)
+		isAnswer := errors.As(last, &answer)
 		isBusy := isAnswer && answer.code == http.StatusLocked
-		if err != nil && !isBusy {
+		if last != nil && !isBusy {
 			failures++
 		}
 		if failures >= maxFailures || isAnswer && !isBusy && answer.code < http.StatusInternalServerError {
-			return err
+			return false, last
 		}
-		left := end.Sub(a.options.Clock.Now())
-		if left <= 0 && err != nil {
-			return fmt.Errorf("it is not done after %s, %w", budget, err)
-		}
-		if left <= 0 {
-			return fmt.Errorf("it is not done after %s", budget)
-		}
-		timer := a.options.Clock.NewTimer(min(pause, left))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
-		case <-timer.C():
-		}
-		pause = min(pause*3/2, 20*a.options.Poll)
+		return false, nil
+	})
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case !wait.Interrupted(err):
+		return err
+	case last != nil:
+		return fmt.Errorf("it is not done after %s, %w", budget, last)
 	}
+	return fmt.Errorf("it is not done after %s", budget)
 }
 
 // status reads the status; an empty one if there was no command since the boot.
@@ -211,7 +208,7 @@ func (e *answerError) Error() string {
 
 // get reads a JSON document.
 func (a *UpdateAPI) get(ctx context.Context, path string, into any) error {
-	body, err := a.request(ctx, http.MethodGet, path, a.options.Request)
+	body, err := a.request(ctx, http.MethodGet, path, a.requestLimit)
 	if err != nil {
 		return err
 	}

@@ -10,24 +10,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // updogBinary is Bottlerocket's updog, below its root.
 const updogBinary = "/usr/bin/updog"
-
-// UpdogOptions say where the host is, and how long updog may take. Each duration that is 0 has its default.
-type UpdogOptions struct {
-	// Root is the directory in which the host's root is mounted. updog runs in a chroot there, which needs CAP_SYS_CHROOT. Empty: the agent's own.
-	Root string
-	// BootIDFile holds the boot id. Default DefaultBootIDFile.
-	BootIDFile string
-	// Check is how long finding updates may take. Default 5m.
-	Check time.Duration
-	// Prepare is how long fetching one may take. Default 1h.
-	Prepare time.Duration
-	// Perform is how long it may take to make the next boot use it. Default 5m.
-	Perform time.Duration
-}
 
 // Updog is a Bottlerocket host that is updated by its program updog, in any version.
 //
@@ -35,12 +23,13 @@ type UpdogOptions struct {
 // makes the next boot use these. updog does not report what it has written, so the Updog remembers that: a new process fetches it again.
 type Updog struct {
 	boot
-	options UpdogOptions
-	at      place
-	root    string
-	binary  string
+	at     place
+	root   string
+	binary string
 	// shutdown is the command that reboots.
 	shutdown []string
+	// Limits of how long updog may take: to find updates, to fetch one, and to make the next boot use it.
+	checkLimit, prepareLimit, performLimit time.Duration
 
 	// prepared is the version that update-image has written, performed whether update-apply made the next boot use it.
 	prepared  string
@@ -49,15 +38,22 @@ type Updog struct {
 
 var _ Host = (*Updog)(nil)
 
-// NewUpdog makes one. Nothing runs before the first call.
-func NewUpdog(o UpdogOptions) *Updog {
-	o.Check = cmp.Or(o.Check, 5*time.Minute)
-	o.Prepare = cmp.Or(o.Prepare, time.Hour)
-	o.Perform = cmp.Or(o.Perform, 5*time.Minute)
+// NewUpdog makes one for the host whose root is mounted in this directory; empty is the agent's own. updog runs in a chroot there, which needs
+// CAP_SYS_CHROOT. Nothing runs before the first call.
+func NewUpdog(root, bootIDFile string) *Updog {
 	return &Updog{
-		boot: boot{o.BootIDFile}, options: o, at: place{root: o.Root}, root: cmp.Or(o.Root, "/"), binary: updogBinary,
-		shutdown: []string{"shutdown", "-r", "now"},
+		boot: boot{bootIDFile}, at: place{root: root}, root: cmp.Or(root, "/"), binary: updogBinary, shutdown: []string{"shutdown", "-r", "now"},
+		checkLimit: 5 * time.Minute, prepareLimit: time.Hour, performLimit: 5 * time.Minute,
 	}
+}
+
+// run runs a command of updog. The result is nil where it did not run to its end.
+func (u *Updog) run(ctx context.Context, limit time.Duration, command string) (*result, error) {
+	r, err := u.at.runWithin(ctx, limit, u.binary, command)
+	if err == nil && r.failure() != nil {
+		err = fmt.Errorf("updog %s, %w", command, r.failure())
+	}
+	return r, err
 }
 
 // Version returns what the host's os-release says.
@@ -68,15 +64,12 @@ var noUpdates = []string{"No update available", "wave in the future"}
 
 // Check is `updog check-update`. Whatever that prints is an update, such as "aws-k8s-1.15 1.20.3 (v0.0)".
 func (u *Updog) Check(ctx context.Context) (Offer, error) {
-	r, err := u.at.runWithin(ctx, u.options.Check, u.binary, "check-update")
-	if err != nil {
+	r, err := u.run(ctx, u.checkLimit, "check-update")
+	switch {
+	case r != nil && r.code == 1 && containsAny(r.stderr, noUpdates):
+		return Offer{}, nil
+	case err != nil:
 		return Offer{}, err
-	}
-	if err := r.failure(); err != nil {
-		if r.code == 1 && containsAny(r.stderr, noUpdates) {
-			return Offer{}, nil
-		}
-		return Offer{}, fmt.Errorf("running updog check-update, %w", err)
 	}
 	return Offer{Available: strings.TrimSpace(r.stdout) != "", Version: lastVersion(r.stdout)}, nil
 }
@@ -102,34 +95,27 @@ func containsAny(text string, words []string) bool {
 // notFetched are the words by which updog says, with exit status 0, that it has fetched nothing.
 var notFetched = []string{"No update required", "Update available at", "in later wave"}
 
-// Prepare is `updog update-image`, where the host offers the version.
+// Prepare is `updog update-image`, where the host offers the version. It fetches an older version than the one that runs only if that is wanted by
+// name: a host offers one by its version-lock.
 func (u *Updog) Prepare(ctx context.Context, version string) error {
 	if version != "" && u.prepared == version {
-		return nil
+		return nil // Perform checks that the host still offers it.
 	}
-	offer, err := u.Check(ctx)
-	switch {
-	case err != nil:
+	offer, err := u.offered(ctx, version)
+	if err != nil || offer != "" && offer == u.prepared {
 		return err
-	case !offer.Available || version != "" && offer.Version != version:
-		return otherVersion(version, offer.Version)
-	case offer.Version != "" && offer.Version == u.prepared:
-		return nil
 	}
 	// From here on what was written before may be overwritten.
 	u.prepared, u.performed = "", false
-	r, err := u.at.runWithin(ctx, u.options.Prepare, u.binary, "update-image")
+	r, err := u.run(ctx, u.prepareLimit, "update-image")
 	if err != nil {
 		return err
-	}
-	if err := r.failure(); err != nil {
-		return fmt.Errorf("updog update-image, %w", err)
 	}
 	if said := r.stderr + "\n" + r.stdout; containsAny(said, notFetched) {
 		return fmt.Errorf("updog update-image said %q, %w", brief(said), otherVersion(version, ""))
 	}
 	// "Starting update to V", "Update applied: VARIANT V". It may have chosen anew since the check.
-	fetched := cmp.Or(lastVersion(r.stdout), lastVersion(r.stderr), offer.Version)
+	fetched := cmp.Or(lastVersion(r.stdout), lastVersion(r.stderr), offer)
 	if version != "" && fetched != version {
 		return otherVersion(version, fetched)
 	}
@@ -137,31 +123,52 @@ func (u *Updog) Prepare(ctx context.Context, version string) error {
 	return nil
 }
 
-// Perform is `updog update-apply`. It prepares what this Updog has not prepared itself.
+// offered returns the name of what the host offers now. It fails where that is not the version, or an older one than the one that runs and no version
+// is wanted by name.
+func (u *Updog) offered(ctx context.Context, version string) (string, error) {
+	offer, err := u.Check(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case !offer.Available || version != "" && offer.Version != version:
+		return "", otherVersion(version, offer.Version)
+	case version != "" || offer.Version == "":
+		return offer.Version, nil
+	}
+	runs, err := u.Version(ctx)
+	if err == nil && isOlder(offer.Version, runs) {
+		err = fmt.Errorf("%w: it runs %s, and offers only %s, which is older", ErrOther, runs, offer.Version)
+	}
+	return offer.Version, err
+}
+
+// isOlder reports whether a version is older than another. One that is no semantic version is not.
+func isOlder(a, b string) bool {
+	x, errX := version.ParseSemantic(a)
+	y, errY := version.ParseSemantic(b)
+	return errX == nil && errY == nil && x.LessThan(y)
+}
+
+// Perform is `updog update-apply`, where the host still offers what is written. It prepares what this Updog has not prepared itself. The next boot may
+// use what is written already, by a process before this one: update-image had removed any older mark.
 func (u *Updog) Perform(ctx context.Context, version string) error {
 	if u.prepared == "" {
 		if err := u.Prepare(ctx, version); err != nil {
 			return err
 		}
 	}
-	if version != "" && u.prepared != version {
+	switch {
+	case version != "" && u.prepared != version:
 		return fmt.Errorf("%w: %s is prepared", ErrOther, u.prepared)
-	}
-	return u.apply(ctx)
-}
-
-// apply makes the next boot use what is written. It may have been done already, by a process before this one: update-image had taken any
-// older mark off.
-func (u *Updog) apply(ctx context.Context) error {
-	if u.performed {
+	case u.performed:
 		return nil
 	}
-	r, err := u.at.runWithin(ctx, u.options.Perform, u.binary, "update-apply")
-	if err != nil {
-		return err
+	if offer, err := u.offered(ctx, version); err != nil || offer != u.prepared {
+		return cmp.Or(err, fmt.Errorf("%w: %s is prepared, and it offers %s", ErrOther, u.prepared, offer))
 	}
-	if err := r.failure(); err != nil && !strings.Contains(r.stderr, applied) {
-		return fmt.Errorf("updog update-apply, %w", err)
+	r, err := u.run(ctx, u.performLimit, "update-apply")
+	if err != nil && (r == nil || !strings.Contains(r.stderr, applied)) {
+		return err
 	}
 	u.performed = true
 	return nil
@@ -170,14 +177,11 @@ func (u *Updog) apply(ctx context.Context) error {
 // Revert is `updog update-revert`, whoever has performed. The first versions of updog have no such command, and can't revert.
 func (u *Updog) Revert(ctx context.Context) error {
 	u.performed = false
-	r, err := u.at.runWithin(ctx, u.options.Perform, u.binary, "update-revert")
-	if err == nil && !strings.Contains(strings.ToLower(r.stderr+r.stdout), "usage:") {
-		err = r.failure()
+	r, err := u.run(ctx, u.performLimit, "update-revert")
+	if r != nil && strings.Contains(strings.ToLower(r.stderr+r.stdout), "usage:") {
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("updog update-revert, %w", err)
-	}
-	return nil
+	return err
 }
 
 // applied is what updog says when the next boot uses the other partitions already.

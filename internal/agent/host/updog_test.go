@@ -19,7 +19,7 @@ func scripted(t *testing.T, branches string) (*Updog, func() []string) {
 	t.Helper()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "updog"), "#!/bin/sh\necho \"$*\" >>"+dir+"/calls\ncase \"$*\" in\n"+branches+"\n*) echo USAGE: >&2; exit 1;;\nesac\n")
-	u := NewUpdog(UpdogOptions{})
+	u := NewUpdog("", "")
 	u.binary = filepath.Join(dir, "updog")
 	u.shutdown = []string{u.binary, "shutdown"} // Never this machine's.
 	// The root's os-release is not this machine's.
@@ -107,6 +107,14 @@ func TestUpdogPrepare(t *testing.T) {
 			err:      "the host does not offer the wanted version: any is wanted, and it offers none", other: true,
 			calls: []string{"check-update"},
 		},
+		"an older one that nobody asked for": {
+			branches: `check-update) echo "aws-k8s-1.15 1.0.9";;`,
+			err:      "the host does not offer the wanted version: it runs 1.1.0, and offers only 1.0.9, which is older", other: true,
+			calls: []string{"check-update"},
+		},
+		"an older one, by its version-lock": {
+			version: "1.0.9", branches: `check-update) echo "aws-k8s-1.15 1.0.9";;` + "\n" + `update-image) echo "Update applied: aws-k8s-1.15 1.0.9";;`, calls: both,
+		},
 		"gone meanwhile": {
 			branches: offers + `update-image) echo "No update required" >&2;;`,
 			err:      `updog update-image said "No update required"`, other: true, calls: both,
@@ -158,17 +166,25 @@ func TestUpdogPerform(t *testing.T) {
 		other    bool
 		calls    []string
 	}{
-		"prepared":           {version: "1.2.0", branches: flips, prepared: "1.2.0", calls: []string{"update-apply"}},
-		"whatever":           {branches: flips, prepared: "1.2.0", calls: []string{"update-apply"}},
-		"by another process": {version: "1.2.0", branches: applies + flips, calls: []string{"check-update", "update-image", "update-apply"}},
+		"prepared":           {version: "1.2.0", branches: offers + flips, prepared: "1.2.0", calls: []string{"check-update", "update-apply"}},
+		"whatever":           {branches: offers + flips, prepared: "1.2.0", calls: []string{"check-update", "update-apply"}},
+		"by another process": {version: "1.2.0", branches: applies + flips, calls: []string{"check-update", "update-image", "check-update", "update-apply"}},
 		"another":            {version: "1.3.0", prepared: "1.2.0", err: "the host does not offer the wanted version: 1.2.0 is prepared", other: true},
+		"not offered any more": {
+			version: "1.2.0", prepared: "1.2.0", branches: `check-update) echo "aws-k8s-1.15 1.3.0";;`,
+			err: "the host does not offer the wanted version: 1.2.0 is wanted, and it offers 1.3.0", other: true, calls: []string{"check-update"},
+		},
+		"another is offered by now": {
+			prepared: "1.2.0", branches: `check-update) echo "aws-k8s-1.15 1.3.0";;`,
+			err: "the host does not offer the wanted version: 1.2.0 is prepared, and it offers 1.3.0", other: true, calls: []string{"check-update"},
+		},
 		"it fails": {
-			version: "1.2.0", prepared: "1.2.0", branches: `update-apply) echo "Could not mark inactive partition for boot: it has not been marked valid for upgrade" >&2; exit 1;;`,
-			err: "updog update-apply, exit status 1: Could not mark", calls: []string{"update-apply"},
+			version: "1.2.0", prepared: "1.2.0", branches: offers + `update-apply) echo "Could not mark inactive partition for boot: it has not been marked valid for upgrade" >&2; exit 1;;`,
+			err: "updog update-apply, exit status 1: Could not mark", calls: []string{"check-update", "update-apply"},
 		},
 		"done before": {
-			version: "1.2.0", prepared: "1.2.0", branches: `update-apply) echo "Could not mark inactive partition for boot: Inactive partition /dev/a is already marked for upgrade" >&2; exit 1;;`,
-			calls: []string{"update-apply"},
+			version: "1.2.0", prepared: "1.2.0", branches: offers + `update-apply) echo "Could not mark inactive partition for boot: Inactive partition /dev/a is already marked for upgrade" >&2; exit 1;;`,
+			calls: []string{"check-update", "update-apply"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -198,11 +214,11 @@ func TestUpdogRevert(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			u, calls := scripted(t, test.branches+flips)
+			u, calls := scripted(t, test.branches+"\n"+offers+flips)
 			u.prepared, u.performed = "1.2.0", true
 			failing(t, u.Revert(t.Context()), test.err)
 			failing(t, u.Perform(t.Context(), "1.2.0"), "")
-			if diff := cmp.Diff([]string{"update-revert", "update-apply"}, calls()); diff != "" {
+			if diff := cmp.Diff([]string{"update-revert", "check-update", "update-apply"}, calls()); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -219,7 +235,7 @@ func TestUpdogOnce(t *testing.T) {
 		failing(t, u.Perform(t.Context(), "1.2.0"), "")
 	}
 	failing(t, u.Prepare(t.Context(), "1.2.0"), "")
-	if diff := cmp.Diff([]string{"check-update", "update-image", "update-apply"}, calls()); diff != "" {
+	if diff := cmp.Diff([]string{"check-update", "update-image", "check-update", "update-apply"}, calls()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -269,13 +285,16 @@ func TestUpdogHangs(t *testing.T) {
 		},
 		"prepare": {
 			branches: offers + `update-image) sleep 60;;`,
-			step:     func(u *Updog) error { u.options.Check = time.Minute; return u.Prepare(t.Context(), "") },
+			step:     func(u *Updog) error { u.checkLimit = time.Minute; return u.Prepare(t.Context(), "") },
 			err:      "updog, it has not ended within 100ms",
 		},
 		"perform": {
-			branches: `update-apply) sleep 60;;`,
-			step:     func(u *Updog) error { u.prepared = "1.2.0"; return u.Perform(t.Context(), "1.2.0") },
-			err:      "updog, it has not ended within 100ms",
+			branches: offers + `update-apply) sleep 60;;`,
+			step: func(u *Updog) error {
+				u.prepared, u.checkLimit = "1.2.0", time.Minute
+				return u.Perform(t.Context(), "1.2.0")
+			},
+			err: "updog, it has not ended within 100ms",
 		},
 		"reboot": {
 			branches: `"update-apply -r") sleep 0.3;;`,
@@ -285,7 +304,7 @@ func TestUpdogHangs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u, _ := scripted(t, test.branches)
-			u.options = UpdogOptions{Check: limit, Prepare: limit, Perform: limit}
+			u.checkLimit, u.prepareLimit, u.performLimit = limit, limit, limit
 			failing(t, test.step(u), test.err)
 		})
 	}
@@ -293,7 +312,7 @@ func TestUpdogHangs(t *testing.T) {
 
 func TestUpdogNotThere(t *testing.T) {
 	root := t.TempDir()
-	u := NewUpdog(UpdogOptions{})
+	u := NewUpdog("", "")
 	u.binary = filepath.Join(root, "updog")
 	u.root = "/"
 	_, err := u.Check(t.Context())

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -31,6 +30,7 @@ type Feed struct {
 	// client is asked whether it can list by a watch; those of tests can't.
 	client  any
 	watched []*watched
+	named   map[string]*watched
 	changed chan struct{}
 	// start runs an informer; nil before the feed runs.
 	start func(*watched)
@@ -43,7 +43,7 @@ type Feed struct {
 
 // New makes a feed of no objects.
 func New(client any) *Feed {
-	return &Feed{client: client, changed: make(chan struct{}, 1)}
+	return &Feed{client: client, named: map[string]*watched{}, changed: make(chan struct{}, 1)}
 }
 
 // watched is one kind of objects.
@@ -61,8 +61,6 @@ type Options struct {
 	Optional bool
 	// Explain makes an error readable; nil leaves it.
 	Explain func(error) error
-	// Trim removes from an object what is not needed; nil removes nothing.
-	Trim cache.TransformFunc
 }
 
 // Objects are those of one kind, as far as they are known.
@@ -73,18 +71,18 @@ type Objects[T any] struct {
 
 // Add watches more objects. It may be called while the feed runs.
 func Add[T any, L runtime.Object](f *Feed, from source.Lister[L], o Options) (*Objects[T], error) {
-	only := func(l metav1.ListOptions) metav1.ListOptions {
-		l.LabelSelector, l.FieldSelector = o.LabelSelector, o.FieldSelector
-		return l
+	transform := func(object any) (any, error) {
+		if _, isObject := object.(metav1.Object); !isObject {
+			return object, nil // It is a bookmark, or an object that is gone.
+		}
+		return source.As[T](object), nil
 	}
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, l metav1.ListOptions) (runtime.Object, error) {
-			return from.List(ctx, only(l))
-		},
-		WatchFuncWithContext: func(ctx context.Context, l metav1.ListOptions) (watch.Interface, error) {
-			return from.Watch(ctx, only(l))
-		},
-	}
+	w, err := f.watch(source.ListWatch(from, metav1.ListOptions{LabelSelector: o.LabelSelector, FieldSelector: o.FieldSelector}), o, transform)
+	return &Objects[T]{feed: f, watched: w}, err
+}
+
+// watch watches more objects.
+func (f *Feed) watch(lw *cache.ListWatch, o Options, transform cache.TransformFunc) (*watched, error) {
 	w := &watched{options: o, informer: cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, f.client), nil, 0, nil)}
 	news := func() {
 		f.mu.Lock()
@@ -95,21 +93,49 @@ func Add[T any, L runtime.Object](f *Feed, from source.Lister[L], o Options) (*O
 	_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { news() }, UpdateFunc: func(any, any) { news() }, DeleteFunc: func(any) { news() },
 	})
-	err = errors.Join(err, w.informer.SetTransform(func(object any) (any, error) {
-		if _, isObject := object.(metav1.Object); !isObject {
-			return object, nil // It is a bookmark, or an object that is gone.
-		}
-		typed := source.As[T](object)
-		if o.Trim == nil {
-			return typed, nil
-		}
-		return o.Trim(typed)
-	}), w.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(w, err) }))
+	err = errors.Join(err, w.informer.SetTransform(transform),
+		w.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(w, err) }))
 	f.watched = append(f.watched, w)
 	if f.start != nil {
 		f.start(w)
 	}
-	return &Objects[T]{feed: f, watched: w}, err
+	return w, err
+}
+
+// Objects implements source.Watches.
+func (f *Feed) Objects(name string, from *cache.ListWatch, transform cache.TransformFunc) ([]any, error) {
+	w := f.named[name]
+	if w == nil {
+		var err error
+		if w, err = f.watch(from, Options{Optional: true}, transform); err != nil {
+			return nil, err
+		}
+		f.named[name] = w
+	}
+	f.mu.Lock()
+	denied := w.denied
+	f.mu.Unlock()
+	switch {
+	case denied != nil:
+		return nil, denied
+	case !w.informer.HasSynced():
+		return nil, source.ErrNotRead
+	}
+	return w.all(), nil
+}
+
+// all are the objects, by namespace and name.
+func (w *watched) all() []any {
+	store := w.informer.GetStore()
+	keys := store.ListKeys()
+	slices.Sort(keys)
+	all := make([]any, 0, len(keys))
+	for _, key := range keys {
+		if object, ok, _ := store.GetByKey(key); ok {
+			all = append(all, object)
+		}
+	}
+	return all
 }
 
 // All returns the objects, by namespace and name. They must not be changed. A nil *Objects has none.
@@ -117,20 +143,12 @@ func (o *Objects[T]) All() []T {
 	if o == nil {
 		return nil
 	}
-	store := o.informer.GetStore()
-	keys := store.ListKeys()
-	slices.Sort(keys)
-	all := make([]T, 0, len(keys))
-	for _, key := range keys {
-		if object, ok, _ := store.GetByKey(key); ok {
-			all = append(all, *object.(*T))
-		}
+	var all []T
+	for _, object := range o.all() {
+		all = append(all, *object.(*T))
 	}
 	return all
 }
-
-// IsKnown reports whether the objects have been read.
-func (o *Objects[T]) IsKnown() bool { return o.informer.HasSynced() }
 
 // Denied says why the objects cannot be seen; nil when they can.
 func (o *Objects[T]) Denied() error {
@@ -187,7 +205,7 @@ func (f *Feed) isReady() (bool, error) {
 			return false, f.fatal
 		}
 	}
-	f.looked = f.fatal == nil
+	f.looked = f.fatal == nil && len(f.watched) > 0
 	return true, f.fatal
 }
 
@@ -214,6 +232,7 @@ func (f *Feed) Run(ctx context.Context, clk clock.Clock, tick <-chan time.Time, 
 	for _, w := range f.watched {
 		f.start(w)
 	}
+	f.wake() // Where nothing is watched yet, look begins to.
 	changed, rested := f.changed, (<-chan time.Time)(nil)
 	for {
 		select {

@@ -36,7 +36,7 @@ type refused struct {
 	Pod     string       `json:"pod"`
 	Reason  drain.Reason `json:"reason"`
 	Message string       `json:"message"`
-	// Field is the one of the rollout that would give leave; empty where none does.
+	// Field is the one of the rollout that would allow it; empty where none does.
 	Field string `json:"field,omitempty"`
 }
 

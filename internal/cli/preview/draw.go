@@ -22,7 +22,7 @@ func nodes[T any](all []T) string { return text.Count(len(all), "node") }
 func (c *command) draw(l *text.Lines, r *result, s *subject, now time.Time) {
 	drawHead(l, r)
 	if r.Problem != "" {
-		l.Add(text.Red.Of("  nothing would start: " + r.Problem))
+		l.Add(text.Red.Of("  nothing can start: " + r.Problem))
 	}
 	for i := range r.Failed {
 		n := &r.Failed[i]
@@ -40,7 +40,7 @@ func (c *command) draw(l *text.Lines, r *result, s *subject, now time.Time) {
 		l.Add(text.Plain.Format("  no pod on %s (%s): %s", nodes(u.Nodes), c.few(u.Nodes), u.Message))
 	}
 	if len(r.Unlabelled) > 0 {
-		l.Add(text.Plain.Format("  not looked at: %s (%s), no label names the interface of the host", nodes(r.Unlabelled), c.few(r.Unlabelled)))
+		l.Add(text.Plain.Format("  ignored: %s (%s), no label names the interface of the host", nodes(r.Unlabelled), c.few(r.Unlabelled)))
 	}
 	for i := range r.Budgets {
 		b := &r.Budgets[i]
@@ -80,7 +80,7 @@ func drawHead(l *text.Lines, r *result) {
 func (c *command) drawSteps(l *text.Lines, r *result, now time.Time) {
 	if len(r.Steps) == 0 {
 		if r.Creation == nil {
-			l.Add(text.Green.Of("  no node is to be started"))
+			l.Add(text.Green.Of("  no node needs a turn"))
 		}
 		return
 	}
@@ -130,7 +130,7 @@ func (c *command) drawDaemon(l *text.Lines, r *result) {
 			on += " (" + c.few(t.Nodes) + ")"
 		}
 		if t.Manual {
-			until = "somebody validates it"
+			until = "a person validates it"
 		}
 		l.Add(text.Plain.Of("  canary on " + on + ", until " + until))
 	}
@@ -227,9 +227,9 @@ func (c *command) drawDrains(l *text.Lines, r *result, s *subject) {
 			l.Add(text.Plain.Of("    " + name))
 		}
 		for _, x := range d.Refused {
-			advice := "no field gives leave"
+			advice := "no field allows it"
 			if x.Field != "" {
-				advice = x.Field + " would give leave"
+				advice = x.Field + " would allow it"
 			}
 			l.Add(text.Red.Of("    ✗ "+x.Pod+"  "+string(x.Reason)), text.Plain.Of(": it "+x.Message+", and stops the drain; "+advice))
 		}
@@ -278,7 +278,7 @@ func timeoutText(onTimeout string) string {
 	case "Halt":
 		return "fails its node's turn (spec.drain.onTimeout: Halt)"
 	case "Skip":
-		return "gives its node back, and the rollout goes on without it (spec.drain.onTimeout: Skip)"
+		return "releases its node, and the rollout goes on without it (spec.drain.onTimeout: Skip)"
 	case "Force":
 		return "deletes the pods that are left, past every PodDisruptionBudget (spec.drain.onTimeout: Force)"
 	}

@@ -229,7 +229,7 @@ func (c *changer) again(ctx context.Context, t *target, last error) (bool, error
 			t.op = cloud.Operation{}
 			return false, nil
 		case now.Image != t.found.Image:
-			return false, fmt.Errorf("somebody has meanwhile set its image to %s", cmp.Or(now.ImageName, now.Image))
+			return false, fmt.Errorf("another program or person has meanwhile set its image to %s", cmp.Or(now.ImageName, now.Image))
 		case now.Busy != "":
 			c.note(t, &now)
 			err = busy(&now)
@@ -239,7 +239,7 @@ func (c *changer) again(ctx context.Context, t *target, last error) (bool, error
 			}
 		}
 		if !passing(err) {
-			return false, fmt.Errorf("somebody has changed it meanwhile; looking at it again, %w", err)
+			return false, fmt.Errorf("it was changed meanwhile; looking at it again, %w", err)
 		}
 		last = err
 	}
@@ -337,7 +337,7 @@ func (c *changer) undo(ctx context.Context, t *target) (Outcome, error) {
 		case !c.has(&u.found, c.image) && !t.given():
 			return t.line.Outcome, nil
 		case !c.has(&u.found, c.image):
-			return NotPutBack, fmt.Errorf("somebody has meanwhile set its image to %s", cmp.Or(u.found.ImageName, u.found.Image))
+			return NotPutBack, fmt.Errorf("another program or person has meanwhile set its image to %s", cmp.Or(u.found.ImageName, u.found.Image))
 		default:
 			if err = back.change(ctx, u); err == nil {
 				return PutBack, nil

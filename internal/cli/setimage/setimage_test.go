@@ -364,7 +364,7 @@ func TestOutcomes(t *testing.T) {
 			change: func(s map[string]*fakeSet) {
 				s["c-agent-pool"].meanwhile = func(f *fakeSet) { f.version, f.set.Image, f.set.ImageName = f.version+1, images+"x", "" }
 			},
-			want: "PNNN", images: "oxoo", code: 1, message: "somebody has meanwhile set its image to " + images + "x", sends: 3,
+			want: "PNNN", images: "oxoo", code: 1, message: "another program or person has meanwhile set its image to " + images + "x", sends: 3,
 		},
 		"it races again and again": {
 			change: func(s map[string]*fakeSet) {

@@ -57,8 +57,9 @@ func (src *Source) ReadDaemons(
 		within = looked[0].Namespace
 	}
 	var err error
-	if d.Revisions, err = List[edsv1.ExtendedDaemonSetReplicaSet](ctx, src.In(within, target.ReplicaSet), metav1.ListOptions{}); err == nil {
-		d.Settings, err = List[edsv1.ExtendedDaemonsetSetting](ctx, src.In(within, target.Setting), metav1.ListOptions{})
+	of, all := func(k *target.Kind) string { return within + "/" + k.Name }, metav1.ListOptions{}
+	if d.Revisions, err = read[edsv1.ExtendedDaemonSetReplicaSet](ctx, src, src.In(within, target.ReplicaSet), all, of(target.ReplicaSet), nil); err == nil {
+		d.Settings, err = read[edsv1.ExtendedDaemonsetSetting](ctx, src, src.In(within, target.Setting), all, of(target.Setting), nil)
 	}
 	d.Pods = map[types.NamespacedName]view.DaemonPods{}
 	for _, eds := range looked {
@@ -101,12 +102,9 @@ func (src *Source) podsOf(ctx context.Context, eds *edsv1.ExtendedDaemonSet, nod
 func onNode(node string) string { return fields.OneTermEqualSelector("spec.nodeName", node).String() }
 
 // ReadPods returns pods with what the view looks at.
-func (src *Source) ReadPods(ctx context.Context, namespace string, o metav1.ListOptions) (pods []corev1.Pod, err error) {
-	err = Each(ctx, src.Core.Pods(namespace), o, func(p *corev1.Pod) {
-		_, _ = view.TrimPod(p) // It never fails for a pod.
-		pods = append(pods, *p)
-	})
-	return pods, err
+func (src *Source) ReadPods(ctx context.Context, namespace string, o metav1.ListOptions) ([]corev1.Pod, error) {
+	trim := func(p *corev1.Pod) { _, _ = view.TrimPod(p) } // It never fails for a pod.
+	return read(ctx, src, src.Core.Pods(namespace), o, namespace+"/Pod", trim)
 }
 
 // ReadPodsOn returns the pods of all namespaces that are on a node, as they are.

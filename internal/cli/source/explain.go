@@ -16,16 +16,16 @@ import (
 	"moult.dev/moult/internal/cli/text"
 )
 
-// What is said to those who may not see something.
+// Notes for people who may not list everything.
 const (
 	NoNodes    = "Nodes can't be listed: only those that a rollout's status lists are shown."
 	NoBudgets  = "NodeDisruptionBudgets can't be listed: what they forbid is known only where a rollout's status says so."
 	NoGated    = "Pods and namespaces can't all be listed: whether a pod on a node closes a gate is known only where a rollout's status says so."
 	NoPodsSeen = "Pods, revisions and settings of ExtendedDaemonSets can't all be listed: only the nodes that a status lists are shown."
-	NoOperator = "The operator's own node, which goes last, is not known: its pods, or its Lease, can't be read."
+	NoOperator = "The operator's own node, which goes last, is not known: the operator's pods, or its Lease, can't be read."
 )
 
-// Explain says what an error about objects of a kind means.
+// Explain is an error about objects of a kind in plain words.
 func Explain(k *target.Kind, err error) error {
 	if answer, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		err = answer // Without what libraries say around it.
@@ -42,7 +42,7 @@ func isObjectNotFound(err error) bool {
 	return ok && apierrors.IsNotFound(err) && answer.Status().Details != nil && answer.Status().Details.Name != ""
 }
 
-// NotFound says that there is no object of the name, and in which namespaces there is one. Without a kind it may be any rollout.
+// NotFound is the error that there is no object of the name. It lists namespaces that have one. Without a kind it may be any rollout.
 func (src *Source) NotFound(ctx context.Context, kind *target.Kind, name string) error {
 	k := kind
 	if k == nil {
@@ -69,7 +69,7 @@ func (src *Source) NotFound(ctx context.Context, kind *target.Kind, name string)
 	return err
 }
 
-// Nothing says that there is nothing of these kinds to show, and where to look. They are called so.
+// Nothing says that there are no objects of these kinds, and which namespaces have some. called is their common name.
 func (src *Source) Nothing(ctx context.Context, called string, kinds ...*target.Kind) string {
 	if src.Namespace == "" {
 		return "No " + called + " in any namespace."
@@ -105,8 +105,8 @@ func (src *Source) elsewhere(ctx context.Context, k *target.Kind, name string) [
 	return slices.Compact(namespaces)
 }
 
-// Hidden says which kinds of rollouts cannot be seen, of those that are asked for, and which are shown.
-func Hidden(errs map[*target.Kind]error) string {
+// hiddenNote names the kinds of rollouts that can't be listed, and those that are shown.
+func hiddenNote(errs map[*target.Kind]error) string {
 	var unknown, denied, others []string
 	for _, k := range target.Rollouts {
 		switch err := errs[k]; {

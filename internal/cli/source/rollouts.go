@@ -4,6 +4,7 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,90 +38,72 @@ func (r *Rollouts) Kinds() []*target.Kind {
 	return kinds
 }
 
-// ReadRollouts returns the rollouts that are named, or all where there is no name. Where no kind is named, kinds that cannot be seen are
-// left out, as long as there is something to show. It fails when a rollout is named and is not there.
-func (src *Source) ReadRollouts(ctx context.Context, named target.Target) (Rollouts, error) {
-	r, hidden, err := src.readKinds(ctx, named, "")
-	if err != nil {
-		return r, err
+// ReadRollouts returns the rollouts that are named, or all where there is no name. Where no kind is named, kinds that can't be listed are left out,
+// and a note names them. It fails when none can be listed, and when a rollout is named and does not exist.
+func (src *Source) ReadRollouts(ctx context.Context, named target.Target) (r Rollouts, err error) {
+	hidden, kinds, notRead := map[*target.Kind]error{}, 0, error(nil)
+	for _, k := range target.Rollouts {
+		if named.Kind != nil && named.Kind != k {
+			continue
+		}
+		kinds++
+		switch err := src.readKind(ctx, &r, k, named.Name); {
+		case err == nil:
+		case errors.Is(err, ErrNotRead):
+			notRead = err
+		case named.Kind == nil && isHidden(err):
+			hidden[k] = err
+		default:
+			return r, Explain(k, err)
+		}
 	}
-	if err := hidden[target.Plan]; err != nil && r.Len() == 0 {
-		return r, Explain(target.Plan, err)
-	}
-	if r.Len() == 0 && named.Name != "" {
+	switch {
+	case notRead != nil:
+		return r, notRead
+	case len(hidden) == kinds, hidden[target.Plan] != nil && r.Len() == 0:
+		return r, Explain(target.Plan, hidden[target.Plan])
+	case r.Len() == 0 && named.Name != "":
 		return r, src.NotFound(ctx, named.Kind, named.Name)
+	case len(hidden) > 0:
+		src.Notes = append(src.Notes, hiddenNote(hidden))
 	}
 	return r, nil
 }
 
-// ReadAllRollouts returns the rollouts of all namespaces, or where these may not be listed, of one.
-func (src *Source) ReadAllRollouts(ctx context.Context) (Rollouts, error) {
-	everywhere := &Source{Client: src.Client}
-	r, _, err := everywhere.readKinds(ctx, target.Target{}, src.Namespace)
-	src.Notes = append(src.Notes, everywhere.Notes...)
-	return r, err
-}
-
-// readKinds reads the kinds that are meant. Kinds that cannot be seen are left out, if none is named, and if any can be seen.
-func (src *Source) readKinds(ctx context.Context, named target.Target, instead string) (r Rollouts, hidden map[*target.Kind]error, err error) {
-	hidden = map[*target.Kind]error{}
-	kinds := 0
-	for _, k := range target.Rollouts {
-		if !named.Means(k) {
-			continue
-		}
-		kinds++
-		err := src.readKind(ctx, &r, k, src.Namespace, named.Name)
-		if apierrors.IsForbidden(err) && k.Namespaced && instead != "" {
-			if err = src.readKind(ctx, &r, k, instead, named.Name); err == nil {
-				const note = "%ss of all namespaces can't be listed: only those of namespace %s are looked at."
-				src.Notes = append(src.Notes, fmt.Sprintf(note, k.Name, instead))
-			}
-		}
-		switch {
-		case err == nil:
-		case named.Kind == nil && isHidden(err):
-			hidden[k] = err
-		default:
-			return r, nil, Explain(k, err)
-		}
-	}
-	switch {
-	case len(hidden) == kinds:
-		return r, nil, Explain(target.Plan, hidden[target.Plan])
-	case len(hidden) > 0:
-		src.Notes = append(src.Notes, Hidden(hidden))
-	}
-	return r, hidden, nil
-}
-
-func (src *Source) readKind(ctx context.Context, r *Rollouts, k *target.Kind, namespace, name string) (err error) {
-	switch from := src.In(namespace, k); k {
+func (src *Source) readKind(ctx context.Context, r *Rollouts, k *target.Kind, name string) (err error) {
+	switch from := src.Of(k); k {
 	case target.Plan:
-		r.Plans, err = List[upgradev1.Plan](ctx, from, Named(name))
+		r.Plans, err = read[upgradev1.Plan](ctx, src, from, Named(name), k.Name, nil)
 	case target.DaemonSet:
-		r.DaemonSets, err = List[edsv1.ExtendedDaemonSet](ctx, from, Named(name))
+		r.DaemonSets, err = read[edsv1.ExtendedDaemonSet](ctx, src, from, Named(name), k.Name, nil)
 	case target.NodeRollout:
-		r.NodeRollouts, err = List[v1alpha1.NodeRollout](ctx, from, Named(name))
+		r.NodeRollouts, err = read[v1alpha1.NodeRollout](ctx, src, from, Named(name), k.Name, nil)
 	}
 	return err
 }
 
 // ReadNodes returns all nodes; nil when they may not be listed.
 func (src *Source) ReadNodes(ctx context.Context) ([]corev1.Node, error) {
-	nodes, err := List[corev1.Node](ctx, src.Core.Nodes(), metav1.ListOptions{})
+	nodes, err := read(ctx, src, src.Core.Nodes(), metav1.ListOptions{}, target.Node.Name, trimNode)
 	switch {
 	case apierrors.IsForbidden(err):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("listing nodes, %w", err)
+	case nodes == nil:
+		nodes = []corev1.Node{}
 	}
 	return nodes, nil
 }
 
+// trimNode removes what is large and not shown.
+func trimNode(n *corev1.Node) {
+	n.Status.Images, n.Status.VolumesAttached, n.Status.VolumesInUse = nil, nil, nil
+}
+
 // ReadBudgets returns all NodeDisruptionBudgets. There are none where there is no such kind.
 func (src *Source) ReadBudgets(ctx context.Context) ([]v1alpha1.NodeDisruptionBudget, error) {
-	budgets, err := List[v1alpha1.NodeDisruptionBudget](ctx, src.Of(target.Budget), metav1.ListOptions{})
+	budgets, err := read[v1alpha1.NodeDisruptionBudget](ctx, src, src.Of(target.Budget), metav1.ListOptions{}, target.Budget.Name, nil)
 	switch {
 	case apierrors.IsForbidden(err):
 		src.Notes = append(src.Notes, NoBudgets)

@@ -14,8 +14,10 @@ package source
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -27,6 +29,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
 
 	"moult.dev/moult/internal/cli/config"
@@ -40,9 +43,20 @@ type Source struct {
 	Core   typedcorev1.CoreV1Interface
 	// Namespace is that of the command line; empty is all.
 	Namespace string
-	// Notes say what could not be read. Every read that goes on without something adds one.
+	// Notes are what could not be read. Every read that goes on without something adds one.
 	Notes []string
+	// Watches answer reads, for a command that follows objects; nil lists them.
+	Watches Watches
 }
+
+// Watches keep objects up to date.
+type Watches interface {
+	// Objects are those of a name that identifies the list, by namespace and name. The first call begins to watch. ErrNotRead: they are still read.
+	Objects(name string, from *cache.ListWatch, transform cache.TransformFunc) ([]any, error)
+}
+
+// ErrNotRead is the error of a read that has to be repeated, because a watch has just begun.
+var ErrNotRead = errors.New("not all objects are read yet")
 
 // Connect makes clients of the cluster and for the namespace of the command line.
 func Connect(cluster config.Config) (*Source, error) {
@@ -109,6 +123,49 @@ func List[T any, L runtime.Object](ctx context.Context, from Lister[L], o metav1
 		return nil, err
 	}
 	return all, nil
+}
+
+// read lists objects, or takes them from a watch. trim removes from each what is not needed; nil removes nothing.
+func read[T any, L runtime.Object](ctx context.Context, src *Source, from Lister[L], o metav1.ListOptions, name string, trim func(*T)) (all []T, err error) {
+	if trim == nil {
+		trim = func(*T) {}
+	}
+	if src.Watches == nil {
+		err = Each(ctx, from, o, func(object *T) {
+			trim(object)
+			all = append(all, *object)
+		})
+		return all, err
+	}
+	typed := func(object any) (any, error) {
+		if _, isObject := object.(metav1.Object); !isObject {
+			return object, nil // It is a bookmark, or an object that is gone.
+		}
+		t := As[T](object)
+		trim(t)
+		return t, nil
+	}
+	found, err := src.Watches.Objects(strings.Join([]string{name, o.LabelSelector, o.FieldSelector}, "/"), ListWatch(from, o), typed)
+	for _, object := range found {
+		all = append(all, *object.(*T))
+	}
+	return all, err
+}
+
+// ListWatch lists and watches the objects that the options select.
+func ListWatch[L runtime.Object](from Lister[L], o metav1.ListOptions) *cache.ListWatch {
+	only := func(l metav1.ListOptions) metav1.ListOptions {
+		l.LabelSelector, l.FieldSelector = o.LabelSelector, o.FieldSelector
+		return l
+	}
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, l metav1.ListOptions) (runtime.Object, error) {
+			return from.List(ctx, only(l))
+		},
+		WatchFuncWithContext: func(ctx context.Context, l metav1.ListOptions) (watch.Interface, error) {
+			return from.Watch(ctx, only(l))
+		},
+	}
 }
 
 // As is an object in its type, without managed fields. When the spec does not fit the type, the object has no spec.

@@ -5,6 +5,7 @@ package status
 import (
 	"time"
 
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
@@ -21,7 +22,7 @@ func drawBudgets(budgets []view.Budget, now time.Time, all bool) block {
 		state = max(state, len(budgets[i].State))
 	}
 	blk := block{header: text.Lines{{text.Bold.Of("Budgets")}}}
-	g := group{rank: rankBudget, rest: func(n int) text.Line { return text.Line{text.Dim.Of(remaining(n, len(budgets), "budgets"))} }}
+	g := group{rest: func(n int) text.Line { return text.Line{text.Dim.Of(remaining(n, len(budgets), "budgets"))} }}
 	for i := range budgets {
 		b := &budgets[i]
 		l := text.Line{
@@ -46,7 +47,7 @@ func drawBudgets(budgets []view.Budget, now time.Time, all bool) block {
 
 // drawHolders makes the lines of the nodes that use up a budget.
 func drawHolders(b *view.Budget) group {
-	g := group{rank: rankHolder}
+	g := group{minor: true}
 	for i := range b.Holders {
 		h := &b.Holders[i]
 		g.lines.Add(text.Plain.Of("    "+h.Node+"  "), text.Yellow.Of(string(h.Cause)), text.Dim.Of("  "+h.Message))
@@ -56,6 +57,6 @@ func drawHolders(b *view.Budget) group {
 }
 
 // blockText says what blocks, and since when.
-func blockText(b *view.Block, now time.Time) string {
-	return text.JoinSet(": ", string(b.Gate)+text.For(b.Since, now), b.Message)
+func blockText(b *v1alpha1.BudgetBlock, now time.Time) string {
+	return text.JoinSet(": ", string(b.Gate)+text.For(&b.Since, now), b.Message)
 }

@@ -73,7 +73,7 @@ func steered() []view.Rollout {
 	}
 	paused := rollout("paused", "the rollout is paused", v1alpha1.ReasonPaused)
 	paused.Paused = true
-	canary := rollout("canary", "wave 2 (tenth) has not begun: wave 1 (canary) waits for somebody's approval", v1alpha1.ReasonWaitingForApproval)
+	canary := rollout("canary", "wave 2 (tenth) has not begun: wave 1 (canary) waits for approval", v1alpha1.ReasonWaitingForApproval)
 	canary.Wave = &v1alpha1.WaveStatus{
 		Name: "canary", Number: 1, Of: 3, State: v1alpha1.WaveWaitingForApproval, Since: *ago(time.Minute), Nodes: 1, Updated: 1, ApproveWith: "canary@abc",
 	}
@@ -81,7 +81,7 @@ func steered() []view.Rollout {
 	soaks.Wave = &v1alpha1.WaveStatus{
 		Name: "canary", Number: 1, Of: 3, State: v1alpha1.WaveSoaking, Since: *ago(time.Minute), Nodes: 1, Updated: 1, Message: "wave 1 (canary) soaks until 2026-11-20T13:00:00Z",
 	}
-	const tooMany = "the change has failed on 2 nodes, and maxFailures bears 1: n3, n4"
+	const tooMany = "2 nodes failed; maxFailures is 1: n3, n4"
 	halted := rollout("halted", tooMany, v1alpha1.ReasonHalted)
 	halted.Halted, halted.State, halted.Message = tooMany, view.Stalled, tooMany
 	return []view.Rollout{paused, canary, soaks, halted}
@@ -93,8 +93,8 @@ func budgets() []view.Budget {
 		{Name: "everything", State: view.BudgetOpen, Matched: 9, Unavailable: 1, Limit: ptr.To(3), Allowed: ptr.To(2), Holders: []v1alpha1.BudgetHolder{
 			{Node: "n3", Cause: v1alpha1.CauseNotReady, Message: "not ready since 2026-11-20T11:00:00Z"},
 		}},
-		{Name: "shop", State: view.BudgetBlocked, Matched: 4, Allowed: ptr.To(0), BlockedBy: []view.Block{
-			{Gate: v1alpha1.ReasonWorkloadsUnavailable, Message: "Deployment shop/cart has 1 of 3 available", Since: ago(4 * time.Minute)},
+		{Name: "shop", State: view.BudgetBlocked, Matched: 4, Allowed: ptr.To(0), BlockedBy: []v1alpha1.BudgetBlock{
+			{Gate: v1alpha1.ReasonWorkloadsUnavailable, Message: "Deployment shop/cart has 1 of 3 available", Since: *ago(4 * time.Minute)},
 		}},
 	}
 }

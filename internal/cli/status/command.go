@@ -3,18 +3,19 @@
 // Package status is `kubectl moult status`: the state of rollouts, once or as a live view.
 //
 //	source ──▶ package view ──▶ frame: a header and a bar a rollout, a line a node ──▶ out     once
-//	feed   ──▶ package view ──┬▶ frame, cut to the terminal's size ──▶ live            in place, on a terminal
+//	feed ──▶ source ──▶ view ─┬▶ frame, cut to the terminal's size ──▶ live            in place, on a terminal
 //	                          └▶ what is new ──▶ journal                                line by line, elsewhere
 package status
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
@@ -101,32 +102,14 @@ func (c *command) show(ctx context.Context, src *source.Source, args []string) e
 
 // once shows the rollouts as they are.
 func (c *command) once(ctx context.Context, src *source.Source, named target.Target) error {
-	found, err := src.ReadRollouts(ctx, named)
-	if err != nil {
-		return err
-	}
-	budgets, err := src.ReadBudgets(ctx)
-	if err != nil {
-		return err
-	}
-	nodes := []corev1.Node{}
-	if found.Len() > 0 || len(budgets) > 0 {
-		if nodes, err = src.ReadNodes(ctx); err != nil {
-			return err
-		}
-		if nodes == nil {
-			src.Notes = append(src.Notes, source.NoNodes)
-		}
-	}
-	daemons, err := src.ReadDaemons(ctx, found.DaemonSets, "", source.PodsUnlessAtRest)
+	now := c.clock.Now()
+	s, err := read(ctx, src, named, now)
 	if err != nil {
 		return err
 	}
 	for _, note := range src.Notes {
 		fmt.Fprintln(c.ErrOut, note)
 	}
-	now := c.clock.Now()
-	s := shownOf(view.See(found.Plans, nodes, budgets, now).Daemons(daemons).NodeRollouts(found.NodeRollouts), named.Name != "")
 	switch {
 	case c.output.Structured() && named.Name != "" && (src.Namespace != "" || named.Kind == target.NodeRollout) && len(s.rollouts) == 1:
 		return c.output.Print(c.Out, s.rollouts[0])
@@ -135,7 +118,7 @@ func (c *command) once(ctx context.Context, src *source.Source, named target.Tar
 	case len(s.rollouts) == 0:
 		fmt.Fprintln(c.ErrOut, src.Nothing(ctx, "rollouts", target.Rollouts...))
 	}
-	return frame(s, newHistory(), now, layout{all: c.output.Wide()}).Print(c.Out)
+	return frame(s, now, layout{all: c.output.Wide()}).Print(c.Out)
 }
 
 // shown is what a status shows.
@@ -144,13 +127,28 @@ type shown struct {
 	budgets  []view.Budget
 }
 
-// shownOf is all of a cluster; where a rollout is named, of the budgets those that select its nodes.
-func shownOf(c *view.Cluster, named bool) *shown {
-	s := &shown{rollouts: c.Rollouts(), budgets: c.Budgets()}
-	if named {
+// read reads the cluster. Where a rollout is named, the budgets are those that select its nodes.
+func read(ctx context.Context, src *source.Source, named target.Target, now time.Time) (*shown, error) {
+	// All is asked for before an error counts, so that all watches begin at once.
+	found, errRollouts := src.ReadRollouts(ctx, named)
+	budgets, errBudgets := src.ReadBudgets(ctx)
+	nodes, errNodes := src.ReadNodes(ctx)
+	if err := cmp.Or(errRollouts, errBudgets, errNodes); err != nil {
+		return nil, err
+	}
+	if nodes == nil {
+		src.Notes = append(src.Notes, source.NoNodes)
+	}
+	daemons, err := src.ReadDaemons(ctx, found.DaemonSets, "", source.PodsUnlessAtRest)
+	if err != nil {
+		return nil, err
+	}
+	cluster := view.See(found.Plans, nodes, budgets, now).Daemons(daemons).NodeRollouts(found.NodeRollouts)
+	s := &shown{rollouts: cluster.Rollouts(), budgets: cluster.Budgets()}
+	if named.Name != "" {
 		s.budgets = slices.DeleteFunc(s.budgets, func(b view.Budget) bool {
 			return !slices.ContainsFunc(s.rollouts, func(r view.Rollout) bool { return slices.Contains(r.Budgets, b.Name) })
 		})
 	}
-	return s
+	return s, nil
 }

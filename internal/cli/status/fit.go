@@ -2,7 +2,12 @@
 
 package status
 
-import "moult.dev/moult/internal/cli/text"
+import (
+	"math"
+	"slices"
+
+	"moult.dev/moult/internal/cli/text"
+)
 
 // layout says how much is shown.
 type layout struct {
@@ -12,19 +17,6 @@ type layout struct {
 	height int
 }
 
-// rank orders groups of lines by how much they matter.
-type rank int
-
-const (
-	rankFailed rank = iota
-	rankUpdating
-	rankBudget
-	rankWaiting
-	rankHolder
-	rankUpdated
-	ranks
-)
-
 // block is one rollout's part of a frame.
 type block struct {
 	header text.Lines
@@ -33,75 +25,58 @@ type block struct {
 
 // group is lines of one kind. Those that don't fit are counted in one line, which rest makes.
 type group struct {
-	rank  rank
+	// minor lines are the first to be counted: those of nodes that wait or are updated.
+	minor bool
 	lines text.Lines
 	rest  func(hidden int) text.Line
-	shown int
 	// reason and message are what the nodes of the group wait for.
 	reason, message string
 }
 
-// height is how many rows the group takes up.
-func (g *group) height() int {
-	if g.shown < len(g.lines) {
-		return g.shown + 1
-	}
-	return g.shown
-}
-
-// fit chooses which lines are shown.
+// fit chooses which lines are shown. Without a height minor lines are counted, unless all are wanted.
 func fit(blocks []block, l layout) text.Lines {
-	var order []*group
-	for r := range ranks {
-		for i := range blocks {
-			for j := range blocks[i].groups {
-				if g := &blocks[i].groups[j]; g.rank == r && len(g.lines) > 0 {
-					order = append(order, g)
-				}
-			}
+	major, minor := math.MaxInt, 1
+	if l.all {
+		minor = math.MaxInt
+	}
+	if l.height == 0 {
+		return join(blocks, major, minor)
+	}
+	major, minor = l.height, l.height
+	all := join(blocks, major, minor)
+	for len(all) > l.height && major > 1 {
+		if minor > 1 {
+			minor--
+		} else {
+			major--
 		}
+		all = join(blocks, major, minor)
 	}
-	room := l.height - max(0, len(blocks)-1) // A blank line between blocks.
-	for i := range blocks {
-		room -= len(blocks[i].header)
-	}
-	for _, g := range order {
-		if l.height == 0 && (l.all || g.rank <= rankBudget) || len(g.lines) == 1 {
-			g.shown = len(g.lines)
-		}
-		room -= g.height()
-	}
-	// What matters most gets its lines first. The last line of a group takes the place of the one that counts.
-	for _, g := range order {
-		if more := len(g.lines) - 1; g.shown < len(g.lines) && room > 0 {
-			if room >= more {
-				g.shown, room = len(g.lines), room-more
-			} else {
-				g.shown, room = room, 0
-			}
-		}
-	}
-	all := join(blocks)
-	if l.height > 0 && len(all) > l.height {
+	if len(all) > l.height {
 		hidden := len(all) - l.height + 1
 		all = append(all[:max(0, l.height-1)], text.Line{text.Dim.Format("… and %d more lines", hidden)})
 	}
 	return all
 }
 
-func join(blocks []block) text.Lines {
+// join puts the blocks together, with so many lines at most of each group.
+func join(blocks []block, major, minor int) text.Lines {
 	var all text.Lines
 	for i := range blocks {
 		if i > 0 {
 			all.Add()
 		}
-		all = append(all, blocks[i].header...)
+		all = slices.Concat(all, blocks[i].header)
 		for j := range blocks[i].groups {
-			g := &blocks[i].groups[j]
-			all = append(all, g.lines[:g.shown]...)
-			if hidden := len(g.lines) - g.shown; hidden > 0 {
-				all = append(all, g.rest(hidden))
+			g, most := &blocks[i].groups[j], major
+			if g.minor {
+				most = minor
 			}
+			if len(g.lines) <= most {
+				all = append(all, g.lines...)
+				continue
+			}
+			all = append(append(all, g.lines[:most-1]...), g.rest(len(g.lines)-most+1))
 		}
 	}
 	return all

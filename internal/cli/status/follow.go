@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"moult.dev/moult/internal/cli/feed"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/cli/text"
@@ -51,31 +52,32 @@ func Follow(ctx context.Context, clk clock.WithTicker, streams genericiooptions.
 
 func follow(ctx context.Context, clk clock.WithTicker, src *source.Source, named target.Target, p painter, untilComplete bool) error {
 	defer p.close()
-	o, err := watchObjects(src, named)
-	if err != nil {
-		return err
-	}
+	watches := feed.New(src.Client)
+	src.Watches = watches
 	ticker := clk.NewTicker(tick)
 	defer ticker.Stop()
-	known := false
-	err = o.Run(ctx, clk, ticker.C(), func() (bool, error) {
+	var last *shown
+	err := watches.Run(ctx, clk, ticker.C(), func() (bool, error) {
 		now := clk.Now()
-		cluster, n, err := o.look(now)
+		src.Notes = nil
+		trouble := watches.Trouble()
+		if trouble != nil {
+			src.Notes = append(src.Notes, "What is shown may be out of date: "+trouble.Error())
+		}
+		s, err := read(ctx, src, named, now)
 		switch {
-		case err != nil || cluster == nil:
+		case err == nil:
+			last = s
+		case !errors.Is(err, source.ErrNotRead):
 			return false, err
-		case n == 0 && named.Name != "" && !known:
-			return false, src.NotFound(ctx, named.Kind, named.Name)
-		case n == 0 && named.Name != "":
-			return false, fmt.Errorf("the rollout %q has been deleted", named.Name)
+		case last == nil || trouble == nil:
+			return false, nil // Soon it is read.
 		}
-		known = true
-		s := shownOf(cluster, named.Name != "")
-		p.show(s, strings.Join(src.Notes, " "), now)
-		if !untilComplete {
-			return false, nil
+		p.show(last, strings.Join(src.Notes, " "), now)
+		if untilComplete && err == nil {
+			return isOver(s.rollouts)
 		}
-		return isOver(s.rollouts)
+		return false, nil // What could not be read is read later.
 	})
 	switch {
 	case ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)):

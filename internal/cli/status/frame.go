@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/duration"
-
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/text"
@@ -20,11 +18,11 @@ import (
 var stateStyles = map[view.State]text.Style{view.Complete: text.Green, view.Progressing: text.Yellow, view.Stalled: text.Red}
 
 // frame draws of each rollout a header, and then its nodes in as many lines as the layout allows; and a line of each budget.
-func frame(s *shown, h *history, now time.Time, l layout) text.Lines {
+func frame(s *shown, now time.Time, l layout) text.Lines {
 	blocks := make([]block, 0, len(s.rollouts)+1)
 	for i := range s.rollouts {
 		r := &s.rollouts[i]
-		blocks = append(blocks, block{header: drawHeader(r, now), groups: drawNodes(r, h, now)})
+		blocks = append(blocks, block{header: drawHeader(r, now), groups: drawNodes(r, now)})
 	}
 	if len(s.budgets) > 0 {
 		blocks = append(blocks, drawBudgets(s.budgets, now, l.all))
@@ -169,7 +167,7 @@ func operations(s *v1alpha1.ScaleSetStatus) []string {
 }
 
 // drawNodes makes the lines of the rollout's nodes, in groups.
-func drawNodes(r *view.Rollout, h *history, now time.Time) []group {
+func drawNodes(r *view.Rollout, now time.Time) []group {
 	c := columns{now: now, phase: len(v1alpha1.ReasonMaxConcurrent)}
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
@@ -178,7 +176,7 @@ func drawNodes(r *view.Rollout, h *history, now time.Time) []group {
 			c.phase = max(c.phase, min(len(n.Reason), widest), len(n.Phase))
 		}
 	}
-	failed, updating, updated := group{rank: rankFailed}, group{rank: rankUpdating}, group{rank: rankUpdated}
+	failed, updating, updated := group{}, group{}, group{minor: true}
 	var waiting []group
 	for i := range r.Nodes {
 		switch n := &r.Nodes[i]; n.State {
@@ -189,10 +187,11 @@ func drawNodes(r *view.Rollout, h *history, now time.Time) []group {
 		case v1alpha1.UnitOutdated:
 			waiting = c.addWaiting(waiting, n)
 		case v1alpha1.UnitUpdated:
+			updated.lines = append(updated.lines, text.Line{
+				text.Green.Of("  ✓ "), text.Plain.Of(text.Fill(n.Node, c.name) + "  "), text.Green.Format("%-*s  ", c.phase+7, n.State),
+				text.Dim.Of(strings.Join(marks(n), ", ")),
+			}.Trimmed())
 		}
-	}
-	for _, n := range h.updatedNodes(r) {
-		updated.lines = append(updated.lines, c.updated(n, h.took(r, n)))
 	}
 	failed.rest = func(n int) text.Line { return text.Line{text.Red.Of(remaining(n, len(failed.lines), "failed"))} }
 	updating.rest = func(n int) text.Line { return text.Line{text.Yellow.Of(remaining(n, len(updating.lines), "updating"))} }
@@ -230,24 +229,13 @@ func (c *columns) node(symbol string, s text.Style, n *view.Node, word, message 
 	}.Trimmed()
 }
 
-func (c *columns) updated(n *view.Node, took time.Duration) text.Line {
-	word := "Updated"
-	if took > 0 {
-		word += " in " + duration.HumanDuration(max(took, time.Second))
-	}
-	return text.Line{
-		text.Green.Of("  ✓ "), text.Plain.Of(text.Fill(n.Node, c.name) + "  "), text.Green.Format("%-*s  ", c.phase+7, word),
-		text.Dim.Of(strings.Join(marks(n), ", ")),
-	}.Trimmed()
-}
-
 // addWaiting adds a node to those that wait for the same reason. Only the first has the message.
 func (c *columns) addWaiting(groups []group, n *view.Node) []group {
 	reason, message := string(cmp.Or(n.Reason, "Next")), ""
 	i := slices.IndexFunc(groups, func(g group) bool { return g.reason == reason })
 	if i < 0 {
 		i, message = len(groups), n.Message
-		groups = append(groups, group{rank: rankWaiting, reason: reason, message: n.Message})
+		groups = append(groups, group{minor: true, reason: reason, message: n.Message})
 	}
 	g := &groups[i]
 	g.lines = append(g.lines, c.node("·", text.Dim, n, reason, message))

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/duration"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/text"
@@ -21,76 +21,76 @@ type journal struct {
 	out   io.Writer
 	began time.Time
 	// wide gives each node its own reason to wait, and names the nodes that use up a budget.
-	wide    bool
-	history *history
-	written map[unit]string
-	note    string
+	wide bool
+	// written is the last news of each subject.
+	written map[string]string
 }
 
 func newJournal(out io.Writer, now time.Time, wide bool) *journal {
-	return &journal{out: out, began: now, wide: wide, history: newHistory(), written: map[unit]string{}}
+	return &journal{out: out, began: now, wide: wide, written: map[string]string{}}
 }
 
 func (j *journal) show(s *shown, note string, now time.Time) {
-	j.history.note(s.rollouts, now)
-	if note != j.note && note != "" {
-		j.write(now, note)
-	}
-	j.note = note
+	j.write(now, "note", note, note)
 	for i := range s.rollouts {
 		j.rollout(&s.rollouts[i], now)
 	}
 	for i := range s.budgets {
-		j.budget(&s.budgets[i], now)
+		b := &s.budgets[i]
+		parts := []string{string(b.State) + ", " + b.Line()}
+		for _, block := range b.BlockedBy {
+			block.Since = metav1.Time{}
+			parts = append(parts, blockText(&block, now))
+		}
+		if j.wide {
+			for i := range b.Holders {
+				parts = append(parts, b.Holders[i].Node+" "+string(b.Holders[i].Cause))
+			}
+		}
+		said := strings.Join(parts, "; ")
+		j.write(now, "budget "+b.Name, said, "budget "+b.Name, said)
+	}
+}
+
+func (*journal) close() {}
+
+// write writes the parts as a line, if this is news about the subject.
+func (j *journal) write(now time.Time, subject, news string, parts ...string) {
+	last := j.written[subject]
+	if j.written[subject] = news; news != "" && news != last {
+		fmt.Fprintf(j.out, "%6.1fs  %s\n", now.Sub(j.began).Seconds(), text.Clean(strings.Join(parts, "  ")))
 	}
 }
 
 func (j *journal) rollout(r *view.Rollout, now time.Time) {
 	name := strings.ToLower(r.Kind) + " " + r.FullName()
-	about := func(what string) unit { return unit{r.Kind, r.Namespace, r.Name, what} }
-	// What begins is said before its nodes, what is complete after them.
-	turned := j.isNew(about(""), r.Version+" "+string(r.State)+" "+r.Message)
-	if turned && r.State != view.Complete {
-		j.write(now, name, headline(r))
+	// What begins is written before its nodes, what is complete after them.
+	headline := func() { j.write(now, name, r.Version+" "+string(r.State)+" "+r.Message, name, headline(r)) }
+	if r.State != view.Complete {
+		headline()
 	}
 	for _, l := range drawSteering(r, time.Time{}) {
-		topic, _, _ := strings.Cut(strings.TrimSpace(l[0].Text), " ")
-		if said := withoutHints(l); j.isNew(about("/"+topic), said) {
-			j.write(now, name, said)
+		said := withoutHints(l)
+		topic, _, _ := strings.Cut(said, " ")
+		j.write(now, name+"/"+topic, said, name, said)
+	}
+	var waits []string
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		subject, said := name+" "+n.Node, j.node(n)
+		if _, known := j.written[subject]; !known && n.State == v1alpha1.UnitUpdated {
+			j.written[subject] = said // It is no news.
+		}
+		j.write(now, subject, said, name, n.Node, said)
+		if n.State == v1alpha1.UnitOutdated && n.Reason != "" && !slices.Contains(waits, string(n.Reason)) {
+			waits = append(waits, string(n.Reason))
 		}
 	}
-	// Those whose turn is over come first: they made room for the others.
-	notUpdated := slices.DeleteFunc(nodesOf(r), func(n *view.Node) bool { return n.State == v1alpha1.UnitUpdated })
-	for _, n := range slices.Concat(j.history.updatedNodes(r), notUpdated) {
-		said := j.node(r, n)
-		// An updated node is news only if its turn was seen.
-		seen := n.State != v1alpha1.UnitUpdated || j.history.took(r, n) > 0
-		if j.isNew(about(n.Node), said) && said != "" && seen {
-			j.write(now, name, n.Node, said)
-		}
+	if said := strings.Join(waits, ", "); !j.wide {
+		j.write(now, name+"/waits", said, name, "nodes wait: "+said)
 	}
-	if said := j.reasons(r); j.isNew(about("/waits"), said) && said != "" {
-		j.write(now, name, said)
-	}
-	if turned && r.State == view.Complete {
-		j.write(now, name, headline(r))
-	}
-}
-
-// budget writes the state of a budget, where that has changed.
-func (j *journal) budget(b *view.Budget, now time.Time) {
-	parts := []string{string(b.State) + ", " + b.Line()}
-	for _, block := range b.BlockedBy {
-		block.Since = nil
-		parts = append(parts, blockText(&block, now))
-	}
-	if j.wide {
-		for i := range b.Holders {
-			parts = append(parts, b.Holders[i].Node+" "+string(b.Holders[i].Cause))
-		}
-	}
-	if said := strings.Join(parts, "; "); j.isNew(unit{kind: "/budget", name: b.Name}, said) {
-		j.write(now, "budget "+b.Name, said)
+	if r.State == view.Complete {
+		headline()
 	}
 }
 
@@ -105,39 +105,19 @@ func withoutHints(l text.Line) string {
 	return strings.TrimSpace(all.String())
 }
 
-// node says what a node does. Why nodes wait is said of all at once, but where all is shown.
-func (j *journal) node(r *view.Rollout, n *view.Node) string {
-	switch n.State {
-	case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking:
+// node is what a node does. Only a wide journal has why it waits, without the message: that changes whenever another node moves.
+func (j *journal) node(n *view.Node) string {
+	switch {
+	case n.InTurn():
 		return text.JoinSet(": ", string(n.Phase), n.Message)
-	case v1alpha1.UnitFailed:
-		return text.JoinSet(": ", "Failed", string(n.Reason), n.Message)
-	case v1alpha1.UnitUpdated:
-		if took := j.history.took(r, n); took > 0 {
-			return "Updated in " + duration.HumanDuration(took)
-		}
-		return "Updated"
-	case v1alpha1.UnitOutdated:
-		// Its message goes with the other nodes, and would be another line of each whenever one of them moves.
-		if j.wide && n.Reason != "" {
-			return "waits: " + string(n.Reason)
-		}
-	}
-	return ""
-}
-
-// reasons says why nodes wait, if each does not say so for itself.
-func (j *journal) reasons(r *view.Rollout) string {
-	var all []string
-	for _, n := range r.Nodes {
-		if !j.wide && n.State == v1alpha1.UnitOutdated && n.Reason != "" && !slices.Contains(all, string(n.Reason)) {
-			all = append(all, string(n.Reason))
-		}
-	}
-	if len(all) == 0 {
+	case n.State == v1alpha1.UnitOutdated && j.wide && n.Reason != "":
+		return "waits: " + string(n.Reason)
+	case n.State == v1alpha1.UnitOutdated:
 		return ""
+	case n.State == v1alpha1.UnitUpdated:
+		return string(n.State)
 	}
-	return "nodes wait: " + strings.Join(all, ", ")
+	return text.JoinSet(": ", string(n.State), string(n.Reason), n.Message)
 }
 
 func headline(r *view.Rollout) string {
@@ -147,16 +127,3 @@ func headline(r *view.Rollout) string {
 	}
 	return text.JoinSet(": ", said, r.Message)
 }
-
-// isNew reports whether this has not been said yet.
-func (j *journal) isNew(about unit, said string) bool {
-	last, known := j.written[about]
-	j.written[about] = said
-	return !known || last != said
-}
-
-func (j *journal) write(now time.Time, parts ...string) {
-	fmt.Fprintf(j.out, "%6.1fs  %s\n", now.Sub(j.began).Seconds(), text.Clean(strings.Join(parts, "  ")))
-}
-
-func (*journal) close() {}

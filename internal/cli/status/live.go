@@ -25,21 +25,25 @@ const smallHeight = 4
 
 // live repaints a terminal in place, below what is there already.
 type live struct {
-	out     io.Writer
-	size    func() (width, height int)
-	colour  bool
-	all     bool
-	history *history
-	// painted holds how long each line on the screen is.
-	painted []int
+	out    io.Writer
+	size   func() (width, height int)
+	colour bool
+	all    bool
+	// rows are those of the last frame.
+	rows int
+}
+
+func (l *live) close() {
+	if l.rows > 0 {
+		_, _ = io.WriteString(l.out, showCursor)
+	}
 }
 
 func newLive(out io.Writer, size func() (width, height int), colour, all bool) *live {
-	return &live{out: out, size: size, colour: colour, all: all, history: newHistory()}
+	return &live{out: out, size: size, colour: colour, all: all}
 }
 
 func (l *live) show(s *shown, note string, now time.Time) {
-	l.history.note(s.rollouts, now)
 	width, height := l.size()
 	width-- // A line as wide as the terminal would make some of them go on to the next.
 	var bottom text.Lines
@@ -47,7 +51,7 @@ func (l *live) show(s *shown, note string, now time.Time) {
 		bottom.Add(text.Red.Of(note))
 	}
 	// The cursor's own line stays free, and so does one of what was there before.
-	f := frame(s, l.history, now, layout{all: l.all, height: max(height-2-len(bottom), smallHeight)})
+	f := frame(s, now, layout{all: l.all, height: max(height-2-len(bottom), smallHeight)})
 	if len(s.rollouts) == 0 && len(s.budgets) == 0 {
 		f = text.Lines{{text.Dim.Of("No rollouts yet.")}}
 	}
@@ -56,28 +60,16 @@ func (l *live) show(s *shown, note string, now time.Time) {
 
 func (l *live) paint(f text.Lines, width int) {
 	var out bytes.Buffer
-	if l.painted == nil {
+	if l.rows > 0 {
+		fmt.Fprintf(&out, upTo, l.rows)
+	} else {
 		out.WriteString(hideCursor)
 	}
-	rows := 0 // Those of the last frame: where the terminal became narrower its lines have wrapped.
-	for _, n := range l.painted {
-		rows += 1 + max(0, n-1)/max(width+1, 1)
-	}
-	if rows > 0 {
-		fmt.Fprintf(&out, upTo, rows)
-	}
-	l.painted = make([]int, 0, len(f))
 	for _, row := range f {
 		row.Write(&out, width, l.colour)
 		out.WriteString(eraseToEnd + "\n")
-		l.painted = append(l.painted, min(row.Width(), width))
 	}
+	l.rows = len(f)
 	out.WriteString(eraseBelow)
 	_, _ = l.out.Write(out.Bytes()) // The terminal may be gone.
-}
-
-func (l *live) close() {
-	if l.painted != nil {
-		_, _ = io.WriteString(l.out, showCursor)
-	}
 }

@@ -55,8 +55,8 @@ func machineRollouts() []view.Rollout {
 }
 
 func TestFrameOfReplacements(t *testing.T) {
-	golden(t, "machines", frame(&shown{rollouts: machineRollouts()}, newHistory(), now, layout{}).Text(0, false))
-	golden(t, "machines-wide", frame(&shown{rollouts: machineRollouts()[:1]}, newHistory(), now, layout{all: true}).Text(0, false))
+	golden(t, "machines", frame(&shown{rollouts: machineRollouts()}, now, layout{}).Text(0, false))
+	golden(t, "machines-wide", frame(&shown{rollouts: machineRollouts()[:1]}, now, layout{all: true}).Text(0, false))
 }
 
 func TestJournalOfReplacements(t *testing.T) {

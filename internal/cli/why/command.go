@@ -75,7 +75,8 @@ func (c *command) explain(ctx context.Context, src *source.Source, name string) 
 	case !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == name }):
 		return notFound(name, nodes)
 	}
-	found, err := src.ReadAllRollouts(ctx)
+	src.Namespace = "" // Rollouts of any namespace may select the node.
+	found, err := src.ReadRollouts(ctx, target.Target{})
 	if err != nil {
 		return err
 	}

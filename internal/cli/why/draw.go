@@ -100,7 +100,7 @@ func drawPlace(l *text.Lines, p *view.Part) {
 	if p.Place == 0 {
 		return
 	}
-	line := text.Line{text.Plain.Format("  number %d of %d that are to be started", p.Place, p.Asking)}
+	line := text.Line{text.Plain.Format("  number %d of %d that wait for a start", p.Place, p.Asking)}
 	if p.Wave != "" {
 		line = append(line, text.Plain.Of(", in wave "+p.Wave))
 	}
@@ -204,7 +204,7 @@ func drawBudget(l *text.Lines, b *view.Budget, node string, now time.Time) {
 	l.Add(text.Plain.Of("Budget "), text.Bold.Of(b.Name), budgetStyles[b.State].Of("  "+string(b.State)), text.Plain.Of("  "+b.Line()))
 	for i := range b.BlockedBy {
 		block := &b.BlockedBy[i]
-		l.Add(text.Red.Of("  "+string(block.Gate)), since(block.Since, block.Message, now))
+		l.Add(text.Red.Of("  "+string(block.Gate)), since(&block.Since, block.Message, now))
 	}
 	for i := range b.Holders {
 		h := &b.Holders[i]

@@ -60,7 +60,7 @@ func TestExplainPodGates(t *testing.T) {
 				if by := where.Fields.String(); by != "spec.nodeName=worker-1" {
 					t.Errorf("pods are asked for by %q", by)
 				}
-				return true, &corev1.PodList{Items: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "build-17"}}}}, nil
+				return true, &corev1.PodList{Items: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "build-17"}, Spec: corev1.PodSpec{NodeName: "worker-1"}}}}, nil
 			})
 			if tc.denied != "" {
 				core.PrependReactor("list", tc.denied, func(ktesting.Action) (bool, runtime.Object, error) {

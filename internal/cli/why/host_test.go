@@ -24,6 +24,8 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/target"
+	"moult.dev/moult/internal/kind/hostupdate"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/view"
 )
 
@@ -72,8 +74,18 @@ func hostClaim(change ...func(*v1alpha1.Claim)) func(*corev1.Node) {
 
 func hostFails(reason v1alpha1.Reason, message string) func(*v1alpha1.Claim) {
 	return func(c *v1alpha1.Claim) {
-		c.Failed = &v1alpha1.ClaimFailure{Reason: reason, Message: message, Time: before(5 * time.Minute)}
+		c.Failed, c.Attempt = &v1alpha1.ClaimFailure{Reason: reason, Message: message, Time: before(5 * time.Minute)}, currentAttempt()
 	}
+}
+
+// currentAttempt is what aNodeRollout starts turns to 1.20.3 for.
+func currentAttempt() string {
+	nr, t := aNodeRollout(), hostupdate.Unit{Turn: nodeturn.Turn{Node: &corev1.Node{}}, Verdict: hostupdate.Verdict{Version: "1.20.3"}}
+	w, err := hostupdate.NewWorld(&nr, nil)
+	if err != nil {
+		panic(err)
+	}
+	return w.NewClaim(&t).Attempt
 }
 
 func TestDrawHosts(t *testing.T) {
@@ -134,7 +146,7 @@ func TestDrawHosts(t *testing.T) {
 func TestAdviceForFailedHosts(t *testing.T) {
 	for reason, want := range map[v1alpha1.Reason]string{
 		v1alpha1.ReasonHostUpdateFailed: "the log of the host's agent", v1alpha1.ReasonNotRebooted: "what keeps it from rebooting",
-		v1alpha1.ReasonVersionUnchanged: "does not boot what it was given", v1alpha1.ReasonRebootTimeout: "spec.hostUpdate.rebootTimeout",
+		v1alpha1.ReasonVersionUnchanged: "does not boot its update", v1alpha1.ReasonRebootTimeout: "spec.hostUpdate.rebootTimeout",
 		v1alpha1.ReasonDrainRefused: "spec.drain.force", v1alpha1.ReasonDrainTimeout: "PodDisruptionBudget", v1alpha1.ReasonTurnTimeout: "spec.strategy.turnTimeout",
 	} {
 		n := aNode("worker-1", aHost(), hostClaim(hostFails(reason, "it broke")))

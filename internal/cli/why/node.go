@@ -37,7 +37,7 @@ func drawNode(l *text.Lines, n *view.Facts, now time.Time) {
 	}
 	switch {
 	case n.Unschedulable && n.CordonedBy == "":
-		l.Add(text.Yellow.Of("  cordoned"), text.Plain.Of(" by a person or another tool: it stays so after a turn, and counts as unavailable"))
+		l.Add(text.Yellow.Of("  cordoned"), text.Plain.Of(" by a person or another tool: it stays cordoned after a turn, and counts as unavailable"))
 	case n.Unschedulable:
 		l.Add(text.Yellow.Of("  cordoned"), text.Plain.Of(" by "+n.CordonedBy))
 	}
@@ -45,7 +45,7 @@ func drawNode(l *text.Lines, n *view.Facts, now time.Time) {
 		l.Add(text.Plain.Of("  kept from external load balancers by " + cmp.Or(n.ExcludedBy, "a person or another tool")))
 	}
 	if n.ClaimError != "" {
-		l.Add(text.Red.Of("  claims unreadable: "+n.ClaimError), text.Plain.Of("; no rollout may take the node until somebody mends or removes the annotation"))
+		l.Add(text.Red.Of("  claims unreadable: "+n.ClaimError), text.Plain.Of("; no rollout may take the node until a person mends or removes the annotation"))
 	}
 	for i := range n.Claims {
 		drawClaim(l, &n.Claims[i], now)
@@ -73,7 +73,7 @@ func drawNode(l *text.Lines, n *view.Facts, now time.Time) {
 
 func drawClaim(l *text.Lines, c *v1alpha1.Claim, now time.Time) {
 	if c.Skipped() {
-		l.Add(text.Plain.Format("  skipped by %s %s ago: the claim only remembers that, and is in nobody's way", c.Rollout, text.Since(&c.Failed.Time, now)))
+		l.Add(text.Plain.Format("  skipped by %s %s ago: the claim records that, and blocks nothing", c.Rollout, text.Since(&c.Failed.Time, now)))
 		return
 	}
 	by := " by " + c.Rollout + text.For(&c.Since, now)
@@ -119,7 +119,7 @@ func drawHost(l *text.Lines, h *view.Host, now time.Time) {
 		hostStyles[h.State].Of(string(cmp.Or(h.State, "none"))),
 	}
 	if h.Asked != "" {
-		line = append(line, text.Plain.Of(", to be brought to "+h.Asked))
+		line = append(line, text.Plain.Of(", target "+h.Asked))
 	}
 	if h.Attempts > 0 {
 		line = append(line, text.Plain.Format(", attempt %d", h.Attempts))
@@ -132,7 +132,7 @@ func drawHost(l *text.Lines, h *view.Host, now time.Time) {
 
 // drawMachine writes which part the node's machine has in a turn.
 func drawMachine(l *text.Lines, m *view.Machine, now time.Time) {
-	machine, what := m.Machine, "is to be replaced"
+	machine, what := m.Machine, "will be replaced"
 	switch {
 	case m.Replaces && m.Node != "":
 		machine, what = m.Replacement, "takes the place of that of node "+m.Node

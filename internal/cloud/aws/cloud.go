@@ -2,12 +2,21 @@
 
 // Package aws is Auto Scaling groups of Amazon EC2.
 //
-// The SDK repeats no call here: what asks is asked again by whoever needs the answer, and what changes must first look whether it has been done.
+//	cloud.go       New, and how calls are repeated
+//	find.go        Find: the groups of nodes
+//	describe.go    Describe: the settings of a group
+//	machines.go    Machines: its instances
+//	template.go    launch templates: what instances are made of
+//	change.go      machines are added, and the launch template is set
+//	delete.go      machines are deleted
+//	suspend.go     AZRebalance is suspended
+//	error.go       the kinds of AWS's answers
+//
+// Every call may be repeated, except TerminateInstanceInAutoScalingGroup: it lowers the capacity each time.
 package aws
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -22,9 +31,9 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// Options says where the groups are, and by whose rights they are changed. The rest, such as credentials and AWS_ENDPOINT_URL, is the SDK's.
+// Options says where the groups are, and which credentials change them. The rest, such as AWS_ENDPOINT_URL, is the SDK's.
 type Options struct {
-	// Region of the groups. Default: what the environment or the machine says.
+	// Region of the groups. Default: that of the environment or of the machine.
 	Region string
 	// RoleARN is a role to assume. Default: none.
 	RoleARN string
@@ -34,19 +43,14 @@ type Options struct {
 type Cloud struct {
 	scaling *autoscaling.Client
 	ec2     *ec2.Client
-
-	mu sync.Mutex
-	// templates and images are what does not change: numbered versions of launch templates, and the names of images.
-	templates map[versionKey]template
-	images    map[string]string
 }
 
-// New makes a Cloud. It finds the credentials that are used, and asks for none yet.
+// New makes a Cloud. It finds the credentials, and requests none yet.
 func New(ctx context.Context, o Options) (*Cloud, error) { return open(ctx, o) }
 
 func open(ctx context.Context, o Options, load ...func(*config.LoadOptions) error) (*Cloud, error) {
-	// What the SDK would log is in the errors.
-	load = append(load, config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }), config.WithLogger(logging.Nop{}))
+	// The errors say what the SDK would log.
+	load = append(load, config.WithRetryer(func() aws.Retryer { return once }), config.WithLogger(logging.Nop{}))
 	if o.Region != "" {
 		load = append(load, config.WithRegion(o.Region))
 	}
@@ -56,32 +60,31 @@ func open(ctx context.Context, o Options, load ...func(*config.LoadOptions) erro
 	}
 	if c.Region == "" {
 		if c, err = config.LoadDefaultConfig(ctx, append(load, config.WithEC2IMDSRegion())...); err != nil {
-			return nil, cloud.Errorf(cloud.KindInvalid, "configuring AWS, there is no region: give one in provider.aws.region or AWS_REGION: %w", err)
+			return nil, cloud.Errorf(cloud.KindInvalid, "configuring AWS, there is no region: set provider.aws.region or AWS_REGION: %w", err)
 		}
 	}
 	if o.RoleARN != "" {
 		role := stscreds.NewAssumeRoleProvider(sts.NewFromConfig(c), o.RoleARN, func(a *stscreds.AssumeRoleOptions) { a.RoleSessionName = "moult" })
 		c.Credentials = aws.NewCredentialsCache(role)
 	}
-	return &Cloud{
-		scaling: autoscaling.NewFromConfig(c), ec2: ec2.NewFromConfig(c),
-		templates: map[versionKey]template{}, images: map[string]string{},
-	}, nil
+	return &Cloud{scaling: autoscaling.NewFromConfig(c), ec2: ec2.NewFromConfig(c)}, nil
 }
 
-// again repeats a call once whose connection broke: now and then that of an earlier one is used just as it is closed.
-var again = retry.NewStandard(func(o *retry.StandardOptions) {
+// once repeats a call once, if its connection broke: an idle one may be closed just as it is used. Callers repeat what else fails.
+var once = retry.NewStandard(func(o *retry.StandardOptions) {
 	o.MaxAttempts = 2
 	o.Retryables = []retry.IsErrorRetryable{retry.RetryableConnectionError{}}
 	o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 100 * time.Millisecond, nil })
 })
 
-// readScaling and readEC2 are for calls that change nothing. Others are sent again by those who know what that does.
-func readScaling(o *autoscaling.Options) { o.Retryer = again }
-func readEC2(o *ec2.Options)             { o.Retryer = again }
-
 // ScaleSet implements cloud.Cloud.
-func (c *Cloud) ScaleSet(name string) cloud.ScaleSet { return &scaleSet{c: c, name: name} }
+func (c *Cloud) ScaleSet(name string) cloud.ScaleSet {
+	s := &scaleSet{c: c, name: name}
+	return struct {
+		cloud.ScaleSet
+		cloud.Suspender
+	}{cloud.NewScaleSet(s), s}
+}
 
 // scaleSet is an Auto Scaling group.
 type scaleSet struct {
@@ -89,8 +92,45 @@ type scaleSet struct {
 	name string
 }
 
-var (
-	_ cloud.Cloud     = (*Cloud)(nil)
-	_ cloud.ScaleSet  = (*scaleSet)(nil)
-	_ cloud.Suspender = (*scaleSet)(nil)
-)
+var _ cloud.Cloud = (*Cloud)(nil)
+
+// memory is what is kept of an operation.
+type memory struct {
+	cloud.Memory
+	// Activities delete the machines. Refused are machines that must not be deleted.
+	Activities []string `json:"activities,omitempty"`
+	Refused    []string `json:"refused,omitempty"`
+	// From is the launch template of the group as written, and Source its version, before the image is set.
+	From   string `json:"from,omitempty"`
+	Source string `json:"source,omitempty"`
+}
+
+// Plan implements cloud.Driver.
+func (s *scaleSet) Plan(ctx context.Context, set *cloud.Set, m *memory) error {
+	switch {
+	case m.Add > 0:
+		return s.planAdd(ctx, set, m)
+	case m.Image != "":
+		return s.planImage(ctx, set, m)
+	}
+	return nil
+}
+
+// Submit implements cloud.Driver.
+func (s *scaleSet) Submit(ctx context.Context, m *memory) error {
+	switch {
+	case m.Add > 0:
+		return s.submitAdd(ctx, m)
+	case m.Image != "":
+		return s.submitImage(ctx, m)
+	}
+	return s.submitDelete(ctx, m)
+}
+
+// Follow implements cloud.Driver. Additions and images are done when they are sent.
+func (s *scaleSet) Follow(ctx context.Context, m *memory) (cloud.Progress, error) {
+	if len(m.Delete) > 0 {
+		return s.followDelete(ctx, m)
+	}
+	return cloud.Progress{Done: true, Message: m.Failure}, nil
+}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
@@ -15,27 +14,18 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// maxTag is the tag by which people bound a group below its MaxSize.
-const maxTag = "max"
-
-// group reads the group, with its instances where they are wanted.
+// group reads the group, with or without its instances.
 func (s *scaleSet) group(ctx context.Context, instances bool) (*types.AutoScalingGroup, error) {
-	in := &autoscaling.DescribeAutoScalingGroupsInput{AutoScalingGroupNames: []string{s.name}}
-	if !instances {
-		in.IncludeInstances = aws.Bool(false)
+	out, err := s.c.scaling.DescribeAutoScalingGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{
+		AutoScalingGroupNames: []string{s.name}, IncludeInstances: aws.Bool(instances),
+	})
+	if err != nil {
+		return nil, classify("reading Auto Scaling group "+s.name, err)
 	}
-	for pages := autoscaling.NewDescribeAutoScalingGroupsPaginator(s.c.scaling, in); pages.HasMorePages(); {
-		page, err := pages.NextPage(ctx, readScaling)
-		if err != nil {
-			return nil, classify("reading Auto Scaling group "+s.name, err)
-		}
-		for _, g := range page.AutoScalingGroups {
-			if aws.ToString(g.AutoScalingGroupName) == s.name {
-				return &g, nil
-			}
-		}
+	if len(out.AutoScalingGroups) != 1 {
+		return nil, cloud.Errorf(cloud.KindNotFound, "reading Auto Scaling group %s, there is none of that name", s.name)
 	}
-	return nil, cloud.Errorf(cloud.KindNotFound, "reading Auto Scaling group %s, there is none of that name", s.name)
+	return &out.AutoScalingGroups[0], nil
 }
 
 // Describe implements cloud.ScaleSet.
@@ -46,49 +36,28 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 	}
 	set := cloud.Set{
 		Name: s.name, Capacity: int(aws.ToInt32(g.DesiredCapacity)), Min: int(aws.ToInt32(g.MinSize)), Max: int(aws.ToInt32(g.MaxSize)), Heals: true,
+		Zones: slices.Sorted(slices.Values(g.AvailabilityZones)), Unfit: unfitReason(g),
 	}
-	if takesLaunchInstances(g) {
-		set.Zones = slices.Sorted(slices.Values(g.AvailabilityZones))
-	}
-	limit, unfit := limitOf(g)
-	if limit > 0 {
-		set.Max = min(set.Max, limit)
-	}
-	if set.Unfit = unfitReason(g); set.Unfit == "" {
-		set.Unfit = unfit
+	for _, t := range g.Tags {
+		if aws.ToString(t.Key) == cloud.TagMax {
+			set.LimitTo(aws.ToString(t.Value))
+		}
 	}
 	all, err := s.c.templatesOf(ctx, g)
-	switch {
-	case cloud.KindOf(err) == cloud.KindInvalid:
-		set.Unfit = err.Error()
-	case err != nil:
+	if cloud.KindOf(err) == cloud.KindInvalid {
+		set.Unfit, err = err.Error(), nil
+	}
+	if err != nil {
 		return cloud.Set{}, err
-	default:
-		set.Model = model(g, all)
 	}
 	if len(all) > 0 {
-		set.Image, set.ImageID = all[0].String(), all[0].image
+		set.Version, set.Image, set.ImageID, set.Model = specificationText(specification(g)), all[0].String(), all[0].image, model(g, all)
 		if set.ImageName, err = s.c.imageName(ctx, all[0].image); err != nil {
 			return cloud.Set{}, err
 		}
 	}
-	set.Busy, err = s.busy(ctx, g)
+	set.Busy, err = s.busyReason(ctx, g)
 	return set, err
-}
-
-// limitOf is what people bound a group to by its tag; 0 where they don't, or where it is no number, which makes the group unfit.
-func limitOf(g *types.AutoScalingGroup) (limit int, unfit string) {
-	for _, t := range g.Tags {
-		if aws.ToString(t.Key) != maxTag {
-			continue
-		}
-		n, err := strconv.Atoi(aws.ToString(t.Value))
-		if err != nil || n < 1 {
-			return 0, fmt.Sprintf("its tag %s is %q, which is no number of machines", maxTag, aws.ToString(t.Value))
-		}
-		return n, ""
-	}
-	return 0, ""
 }
 
 // unfitReason says why a group must not be touched.
@@ -106,6 +75,8 @@ func unfitReason(g *types.AutoScalingGroup) string {
 		return "it has a warm pool, whose machines may be of another image"
 	case hasWeights(g):
 		return "its capacity is no number of machines: it has weights, or a capacity type other than units"
+	case mixesSpot(g):
+		return "its mixed instances policy has on-demand and spot instances, to which AWS offers no safe way to add one: make a group of each"
 	}
 	for _, p := range g.SuspendedProcesses {
 		if name := aws.ToString(p.ProcessName); name == "Launch" || name == "Terminate" {
@@ -125,14 +96,26 @@ func hasWeights(g *types.AutoScalingGroup) bool {
 	})
 }
 
-// busy says what AWS does with the group at present.
-func (s *scaleSet) busy(ctx context.Context, g *types.AutoScalingGroup) (string, error) {
+// mixesSpot reports whether a group mixes on-demand and spot instances. LaunchInstances refuses such a group. SetDesiredCapacity has no token: a request
+// that is repeated or late could add a machine twice, or have AWS terminate one.
+func mixesSpot(g *types.AutoScalingGroup) bool {
+	if g.MixedInstancesPolicy == nil || g.MixedInstancesPolicy.InstancesDistribution == nil {
+		return false
+	}
+	d := g.MixedInstancesPolicy.InstancesDistribution
+	onDemand := d.OnDemandPercentageAboveBaseCapacity == nil || *d.OnDemandPercentageAboveBaseCapacity == 100
+	spot := !onDemand && *d.OnDemandPercentageAboveBaseCapacity == 0 && aws.ToInt32(d.OnDemandBaseCapacity) == 0
+	return !onDemand && !spot
+}
+
+// busyReason says which instance refresh is under way, or that the group is being deleted.
+func (s *scaleSet) busyReason(ctx context.Context, g *types.AutoScalingGroup) (string, error) {
 	if status := aws.ToString(g.Status); status != "" {
 		return "it is being deleted: " + status, nil
 	}
 	out, err := s.c.scaling.DescribeInstanceRefreshes(ctx, &autoscaling.DescribeInstanceRefreshesInput{
 		AutoScalingGroupName: aws.String(s.name), MaxRecords: aws.Int32(5),
-	}, readScaling)
+	})
 	if err != nil {
 		return "", classify("reading instance refreshes of "+s.name, err)
 	}

@@ -30,7 +30,7 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]clou
 	for batch := range slices.Chunk(ids, instancesPerCall) {
 		in := &autoscaling.DescribeAutoScalingInstancesInput{InstanceIds: batch}
 		for pages := autoscaling.NewDescribeAutoScalingInstancesPaginator(c.scaling, in); pages.HasMorePages(); {
-			page, err := pages.NextPage(ctx, readScaling)
+			page, err := pages.NextPage(ctx)
 			if err != nil {
 				return nil, classify("finding the groups of instances", err)
 			}
@@ -45,7 +45,7 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]clou
 	return found, nil
 }
 
-// parseProviderID is the instance of aws:///ZONE/INSTANCE.
+// parseProviderID returns the instance of aws:///ZONE/INSTANCE.
 func parseProviderID(p string) (instance string, ok bool) {
 	path, ok := strings.CutPrefix(p, "aws://")
 	if !ok {
@@ -54,6 +54,3 @@ func parseProviderID(p string) (instance string, ok bool) {
 	instance = path[strings.LastIndexByte(path, '/')+1:]
 	return instance, strings.HasPrefix(instance, "i-") && instance != path
 }
-
-// providerID is the other way.
-func providerID(zone, instance string) string { return "aws:///" + zone + "/" + instance }

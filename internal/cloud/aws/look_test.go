@@ -86,7 +86,7 @@ func TestDescribe(t *testing.T) {
 	lt := double.TemplateID("workers")
 	base := cloud.Set{
 		Name: "workers", Image: lt + ":1", ImageName: "one", ImageID: double.ImageID("one"), Model: lt + ":1/" + double.ImageID("one"),
-		Capacity: 3, Max: 10, Zones: zones, Heals: true,
+		Capacity: 3, Max: 10, Zones: zones, Heals: true, Version: lt + ":1",
 	}
 	for _, tc := range []struct {
 		name   string
@@ -95,9 +95,9 @@ func TestDescribe(t *testing.T) {
 	}{
 		{"plain", func(*clouds.Set) {}, func(*cloud.Set) {}},
 		{"a new image", func(s *clouds.Set) { s.Image = "two" }, func(s *cloud.Set) {
-			s.Image, s.ImageName, s.ImageID, s.Model = lt+":2", "two", double.ImageID("two"), lt+":2/"+double.ImageID("two")
+			s.Image, s.ImageName, s.ImageID, s.Model, s.Version = lt+":2", "two", double.ImageID("two"), lt+":2/"+double.ImageID("two"), lt+":2"
 		}},
-		{"$Latest", func(s *clouds.Set) { s.Settings["launchTemplate"] = "$Latest" }, func(*cloud.Set) {}},
+		{"$Latest", func(s *clouds.Set) { s.Settings["launchTemplate"] = "$Latest" }, func(s *cloud.Set) { s.Version = lt + ":$Latest" }},
 		{"the tag max", func(s *clouds.Set) { s.Tags = map[string]string{"max": "7"} }, func(s *cloud.Set) { s.Max = 7 }},
 		{"a tag max above", func(s *clouds.Set) { s.Tags = map[string]string{"max": "70"} }, func(*cloud.Set) {}},
 		{"a tag max of words", func(s *clouds.Set) { s.Tags = map[string]string{"max": "many"} }, func(s *cloud.Set) {
@@ -109,7 +109,7 @@ func TestDescribe(t *testing.T) {
 		}},
 		{"refreshed once", func(s *clouds.Set) { s.Settings["refresh"] = "Cancelled" }, func(*cloud.Set) {}},
 		{"launch configuration", func(s *clouds.Set) { s.Settings["launchConfiguration"] = "old" }, func(s *cloud.Set) {
-			s.Image, s.ImageName, s.ImageID, s.Model = "", "", "", "launch-configuration:old"
+			s.Image, s.ImageName, s.ImageID, s.Model, s.Version = "", "", "", "", ""
 			s.Unfit = "it makes machines of launch configuration old: give it a launch template"
 		}},
 		{"warm pool", func(s *clouds.Set) { s.Settings["warmPool"] = "1" }, func(s *cloud.Set) {
@@ -125,7 +125,7 @@ func TestDescribe(t *testing.T) {
 			s.Unfit = "its process Terminate is suspended"
 		}},
 		{"a version that is not there", func(s *clouds.Set) { s.Settings["launchTemplate"] = "9" }, func(s *cloud.Set) {
-			s.Image, s.ImageName, s.ImageID, s.Model = "", "", "", ""
+			s.Image, s.ImageName, s.ImageID, s.Model, s.Version = "", "", "", "", ""
 			s.Unfit = "reading launch template " + lt + ":9, InvalidLaunchTemplateId.VersionNotFound: " +
 				"Could not find the specified version 9 for the launch template with ID " + lt + "."
 		}},
@@ -145,10 +145,14 @@ func TestDescribeMixed(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	plain := a.describe()
-	a.edit(func(s *clouds.Set) { s.Settings["policy"] = "mixed" })
+	a.edit(func(s *clouds.Set) { s.Settings["policy"] = "spot" })
 	mixed := a.describe()
 	if !strings.HasPrefix(mixed.Model, plain.Model+"/") || mixed.Image != plain.Image || mixed.Unfit != "" {
 		t.Errorf("%+v", mixed)
+	}
+	a.edit(func(s *clouds.Set) { s.Settings["policy"] = "mixed" })
+	if got := a.describe().Unfit; !strings.HasPrefix(got, "its mixed instances policy has on-demand and spot instances") {
+		t.Error(got)
 	}
 	a.edit(func(s *clouds.Set) { s.Settings["weights"] = "1" })
 	if got := a.describe().Unfit; !strings.HasPrefix(got, "its capacity is no number of machines") {
@@ -217,7 +221,6 @@ func TestMachines(t *testing.T) {
 	}
 	// One of the three is being deleted already.
 	expect(t, "the questions for protection", 2, a.Calls()["DescribeInstanceAttribute"])
-	expect(t, "the questions for numbered versions", 1, a.Calls()["DescribeLaunchTemplateVersions"])
 }
 
 func TestParameterForAnImage(t *testing.T) {
@@ -276,10 +279,6 @@ func TestUpToDate(t *testing.T) {
 			t.Errorf("%s: %t", tc.name, got)
 		}
 	}
-	old := &types.AutoScalingGroup{LaunchConfigurationName: aws.String("old")}
-	if !upToDate(old, nil, &types.Instance{LaunchConfigurationName: aws.String("old")}, "") {
-		t.Error("a launch configuration that is the group's")
-	}
 }
 
 func TestStates(t *testing.T) {
@@ -304,8 +303,7 @@ func TestStates(t *testing.T) {
 		{"Standby", "Healthy", "running", cloud.Stopped},
 		{"Terminating", "Healthy", "running", cloud.Deleting},
 		{"Terminating:Wait", "Healthy", "running", cloud.Deleting},
-		{"ReplacingRootVolume:Wait", "Healthy", "running", cloud.Creating},
-		{"RootVolumeReplaced", "Healthy", "running", cloud.Running},
+		{"ReplacingRootVolume:Wait", "Healthy", "running", cloud.Failed},
 		{"Quarantined", "Healthy", "running", cloud.Failed},
 	} {
 		i := &types.Instance{LifecycleState: tc.lifecycle, HealthStatus: aws.String(tc.health)}
@@ -338,7 +336,7 @@ func TestUnfitness(t *testing.T) {
 func TestErrorsOfReads(t *testing.T) {
 	t.Parallel()
 	for fault, kind := range map[clouds.FaultKind]cloud.Kind{
-		clouds.Throttled: cloud.KindThrottled, clouds.Denied: cloud.KindDenied, clouds.Unavailable: cloud.KindUnavailable, clouds.Conflict: cloud.KindConflict,
+		clouds.Throttled: cloud.KindThrottled, clouds.Denied: cloud.KindDenied, clouds.Unavailable: cloud.KindUnavailable, clouds.Conflict: cloud.KindUnavailable,
 		clouds.DropBefore: cloud.KindUnavailable, clouds.DropAfter: cloud.KindUnavailable, clouds.Truncated: cloud.KindUnavailable,
 	} {
 		for _, call := range []string{

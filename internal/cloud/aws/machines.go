@@ -3,6 +3,7 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -40,7 +41,7 @@ func (s *scaleSet) Machines(ctx context.Context, inTurn ...string) ([]cloud.Mach
 		id, zone := aws.ToString(i.InstanceId), aws.ToString(i.AvailabilityZone)
 		vm := instances[id]
 		m := cloud.Machine{
-			ID: id, ProviderID: providerID(zone, id), Zone: zone, UpToDate: upToDate(g, all, &i, aws.ToString(vm.ImageId)), Created: aws.ToTime(vm.LaunchTime),
+			ID: id, ProviderID: "aws:///" + zone + "/" + id, Zone: zone, UpToDate: upToDate(g, all, &i, aws.ToString(vm.ImageId)), Created: aws.ToTime(vm.LaunchTime),
 		}
 		m.State, m.Message = stateOf(&i, vm)
 		if isStandby(&i) {
@@ -56,7 +57,7 @@ func (s *scaleSet) Machines(ctx context.Context, inTurn ...string) ([]cloud.Mach
 	return machines, nil
 }
 
-// instances reads what EC2 says of the group's instances, by id.
+// instances reads the group's instances from EC2, by id.
 func (s *scaleSet) instances(ctx context.Context) (map[string]ec2types.Instance, error) {
 	in := &ec2.DescribeInstancesInput{
 		Filters:    []ec2types.Filter{{Name: aws.String("tag:aws:autoscaling:groupName"), Values: []string{s.name}}},
@@ -64,7 +65,7 @@ func (s *scaleSet) instances(ctx context.Context) (map[string]ec2types.Instance,
 	}
 	all := map[string]ec2types.Instance{}
 	for pages := ec2.NewDescribeInstancesPaginator(s.c.ec2, in); pages.HasMorePages(); {
-		page, err := pages.NextPage(ctx, readEC2)
+		page, err := pages.NextPage(ctx)
 		if err != nil {
 			return nil, classify("reading instances of "+s.name, err)
 		}
@@ -77,8 +78,8 @@ func (s *scaleSet) instances(ctx context.Context) (map[string]ec2types.Instance,
 	return all, nil
 }
 
-// isMember reports whether an instance in that state is the group's still. One that its lifecycle policy retains is not: the group has terminated it, its
-// capacity does not count it, and whoever has set the policy is to terminate it for good.
+// isMember reports whether the group still has an instance in that state. It has not one that its lifecycle policy retains: the group terminated it, and
+// does not count it.
 func isMember(l types.LifecycleState) bool {
 	switch l {
 	case types.LifecycleStateTerminated, types.LifecycleStateTerminatingRetained, types.LifecycleStateDetaching, types.LifecycleStateDetached:
@@ -87,8 +88,12 @@ func isMember(l types.LifecycleState) bool {
 	return !strings.HasPrefix(string(l), "Warmed:")
 }
 
-// isLeaving reports whether an instance in that state is on its way out. Capacity does not count it.
+// isLeaving reports whether the group terminates an instance in that state. Capacity does not count it.
 func isLeaving(l types.LifecycleState) bool { return strings.HasPrefix(string(l), "Terminating") }
+
+func isStandby(i *types.Instance) bool {
+	return i.LifecycleState == types.LifecycleStateStandby || i.LifecycleState == types.LifecycleStateEnteringStandby
+}
 
 // stateOf is the state of an instance, by its group and by EC2.
 func stateOf(i *types.Instance, vm ec2types.Instance) (cloud.State, string) {
@@ -107,28 +112,23 @@ func stateOf(i *types.Instance, vm ec2types.Instance) (cloud.State, string) {
 		return cloud.Deleting, reason
 	case strings.HasPrefix(l, "Pending"):
 		return cloud.Creating, reason
-	case i.LifecycleState == types.LifecycleStateStandby || i.LifecycleState == types.LifecycleStateEnteringStandby:
+	case isStandby(i):
 		return cloud.Stopped, "it is in standby"
 	case name == ec2types.InstanceStateNameStopping || name == ec2types.InstanceStateNameStopped:
 		return cloud.Stopped, reason
-	case strings.HasPrefix(l, "ReplacingRootVolume"):
-		return cloud.Creating, "its root volume is being replaced"
 	case strings.EqualFold(aws.ToString(i.HealthStatus), "Unhealthy"):
-		if reason == "" {
-			reason = "the group finds it unhealthy"
-		}
-		return cloud.Failed, reason
-	case i.LifecycleState == types.LifecycleStateInService || i.LifecycleState == types.LifecycleStateRootVolumeReplaced:
+		return cloud.Failed, cmp.Or(reason, "the group reports it unhealthy")
+	case i.LifecycleState == types.LifecycleStateInService:
 		return cloud.Running, ""
 	}
 	return cloud.Failed, "its lifecycle state is " + l
 }
 
-// protected reports whether EC2 is told to refuse the termination of an instance. EC2 tells it of one instance a call.
+// protected reports whether an instance has termination protection. EC2 needs a call for each instance.
 func (s *scaleSet) protected(ctx context.Context, id string) (bool, error) {
 	out, err := s.c.ec2.DescribeInstanceAttribute(ctx, &ec2.DescribeInstanceAttributeInput{
 		Attribute: ec2types.InstanceAttributeNameDisableApiTermination, InstanceId: aws.String(id),
-	}, readEC2)
+	})
 	if err != nil {
 		err = classify("reading termination protection of "+id, err)
 		if cloud.KindOf(err) == cloud.KindNotFound {

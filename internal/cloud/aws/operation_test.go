@@ -38,31 +38,19 @@ func TestAdd(t *testing.T) {
 
 func TestAddIsDoneOnce(t *testing.T) {
 	t.Parallel()
-	for name, change := range both {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			a := start(t, change)
-			o := a.prepare(cloud.Change{Add: 2, Token: "one"})
-			first := a.send(o)
-			a.settled(5)
-			again := a.send(o)
-			p := a.done(again)
-			expect(t, "the same", a.done(first), p)
-			expect(t, "polled as it was prepared", p, a.done(o))
-			expect(t, "sent when it was sent", first, a.send(first))
-			a.settled(5)
-			slices.Sort(p.Added)
-			want := a.ids()[3:]
-			slices.Sort(want)
-			expect(t, "what was added", want, p.Added)
-		})
-	}
-}
-
-// both are the ways to add machines.
-var both = map[string]func(*clouds.Set){
-	"launch": func(*clouds.Set) {},
-	"scale":  func(s *clouds.Set) { s.Settings["policy"] = "mixed" },
+	a := start(t, nil)
+	o := a.prepare(cloud.Change{Add: 2, Token: "one"})
+	first := a.send(o)
+	a.settled(5)
+	again := a.send(o)
+	p := a.done(again)
+	expect(t, "the same", a.done(first), p)
+	expect(t, "sent when it was sent", first, a.send(first))
+	a.settled(5)
+	slices.Sort(p.Added)
+	want := a.ids()[3:]
+	slices.Sort(want)
+	expect(t, "what was added", want, p.Added)
 }
 
 func TestSpotAloneIsLaunched(t *testing.T) {
@@ -89,53 +77,42 @@ func TestGroupThatTakesNoLaunch(t *testing.T) {
 
 func TestAddAtTheMaximum(t *testing.T) {
 	t.Parallel()
-	for name, change := range both {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			a := start(t, change)
-			s := a.describe()
-			if _, err := a.workers().Prepare(t.Context(), &s, cloud.Change{Add: 8, Token: "one"}); cloud.KindOf(err) != cloud.KindFull {
-				t.Error(err)
-			}
-			s.Max = 3 // by tag
-			if _, err := a.workers().Prepare(t.Context(), &s, cloud.Change{Add: 1, Token: "one"}); cloud.KindOf(err) != cloud.KindFull {
-				t.Error(err)
-			}
-			o := a.prepare(cloud.Change{Add: 1, Token: "one"})
-			a.edit(func(s *clouds.Set) { s.Max = 3 })
-			if _, err := a.workers().Send(t.Context(), o); cloud.KindOf(err) != cloud.KindFull {
-				t.Error(err)
-			}
-			a.settled(3)
-			a.edit(func(s *clouds.Set) { s.Max = 4 })
-			a.done(a.send(o))
-			a.settled(4)
-		})
+	a := start(t, nil)
+	s := a.describe()
+	if _, err := a.workers().Prepare(t.Context(), &s, cloud.Change{Add: 8, Token: "one"}); cloud.KindOf(err) != cloud.KindFull {
+		t.Error(err)
 	}
+	s.Max = 3 // by tag
+	if _, err := a.workers().Prepare(t.Context(), &s, cloud.Change{Add: 1, Token: "one"}); cloud.KindOf(err) != cloud.KindFull {
+		t.Error(err)
+	}
+	o := a.prepare(cloud.Change{Add: 1, Token: "one"})
+	a.edit(func(s *clouds.Set) { s.Max = 3 })
+	if _, err := a.workers().Send(t.Context(), o); cloud.KindOf(err) != cloud.KindFull {
+		t.Error(err)
+	}
+	a.settled(3)
+	a.edit(func(s *clouds.Set) { s.Max = 4 })
+	a.done(a.send(o))
+	a.settled(4)
 }
 
 func TestNoRoom(t *testing.T) {
 	t.Parallel()
-	for name, change := range both {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			a := start(t, change)
-			a.Fault(clouds.Fault{Kind: clouds.Quota, Call: "Add"})
-			o := a.prepare(cloud.Change{Add: 2, Token: "one"})
-			o = a.send(o)
-			if p, err := a.ended(o); cloud.KindOf(err) != cloud.KindQuota || len(p.Added) != 0 || !strings.Contains(err.Error(), "vCPU") {
-				t.Errorf("%+v %v", p, err)
-			}
-			if _, err := a.ended(o); cloud.KindOf(err) != cloud.KindQuota {
-				t.Errorf("asked again: %v", err)
-			}
-			a.ClearFaults()
-			a.describe()
-			a.settled(3) // the capacity was given back
-			a.done(a.send(a.prepare(cloud.Change{Add: 2, Token: "two"})))
-			a.settled(5)
-		})
+	a := start(t, nil)
+	a.Fault(clouds.Fault{Kind: clouds.Quota, Call: "Add"})
+	o := a.prepare(cloud.Change{Add: 2, Token: "one"})
+	o = a.send(o)
+	if p, err := a.ended(o); cloud.KindOf(err) != cloud.KindQuota || len(p.Added) != 0 || !strings.Contains(err.Error(), "vCPU") {
+		t.Errorf("%+v %v", p, err)
 	}
+	if _, err := a.ended(o); cloud.KindOf(err) != cloud.KindQuota {
+		t.Errorf("asked again: %v", err)
+	}
+	a.ClearFaults()
+	a.settled(3)
+	a.done(a.send(a.prepare(cloud.Change{Add: 2, Token: "two"})))
+	a.settled(5)
 }
 
 func TestRoomForSome(t *testing.T) {
@@ -152,97 +129,13 @@ func TestRoomForSome(t *testing.T) {
 	a.settled(4)
 }
 
-func TestScalingWhileOthersDo(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name   string
-		others func(*account)
-		want   cloud.Kind
-		end    int
-	}{
-		{"a machine was deleted here", func(a *account) { a.delete(a.ids()[0]) }, "", 3},
-		{"an autoscaler has added one", func(a *account) { a.scale(4) }, "", 4},
-		{"an autoscaler has removed one", func(a *account) { a.scale(2) }, "", 3},
-		{"a machine has died", func(a *account) {
-			if err := a.Kill("workers", a.ids()[0], false); err != nil {
-				a.t.Fatal(err)
-			}
-		}, "", 3},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			a := start(t, both["scale"])
-			o := a.prepare(cloud.Change{Add: 1, Token: "one"})
-			tc.others(a)
-			o, err := a.workers().Send(t.Context(), o)
-			if cloud.KindOf(err) != tc.want {
-				t.Fatal(err)
-			}
-			if p := a.done(o); len(p.Added) != 1 {
-				t.Errorf("%+v", p)
-			}
-			a.settled(tc.end)
-		})
-	}
-	t.Run("deleted here after a lost answer", func(t *testing.T) {
-		t.Parallel()
-		a := start(t, both["scale"])
-		o := a.prepare(cloud.Change{Add: 1, Token: "one"})
-		a.Fault(clouds.Fault{Kind: clouds.DropAfter, Call: "SetDesiredCapacity", Times: 1})
-		if _, err := a.workers().Send(t.Context(), o); cloud.KindOf(err) != cloud.KindUnavailable {
-			t.Fatal(err)
-		}
-		a.delete(a.ids()[0])
-		a.done(a.send(o))
-		a.settled(3)
-	})
-	t.Run("others have added some of as many", func(t *testing.T) {
-		t.Parallel()
-		a := start(t, both["scale"])
-		o := a.prepare(cloud.Change{Add: 2, Token: "one"})
-		a.scale(4)
-		if _, err := a.workers().Send(t.Context(), o); cloud.KindOf(err) != cloud.KindConflict {
-			t.Error(err)
-		}
-		a.settled(4)
-	})
-	t.Run("lowered again", func(t *testing.T) {
-		t.Parallel()
-		a := startWith(t, clouds.Options{CreateTime: time.Hour}, both["scale"])
-		o := a.prepare(cloud.Change{Add: 2, Token: "one"})
-		o = a.send(o)
-		for _, id := range a.ids()[3:] {
-			if err := a.Kill("workers", id, true); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := a.ended(o); cloud.KindOf(err) != cloud.KindFailed || !strings.Contains(err.Error(), "lowered") {
-			t.Error(err)
-		}
-	})
-}
-
-// delete deletes a machine, as others of the same rollout do at the same time.
-func (a *account) delete(id string) {
-	a.t.Helper()
-	a.done(a.send(a.prepare(cloud.Change{Delete: []string{id}, Token: "delete"})))
-}
-
-// scale is an autoscaler.
-func (a *account) scale(n int) {
-	a.t.Helper()
-	if _, err := a.Scale("workers", n); err != nil {
-		a.t.Fatal(err)
-	}
-}
-
 func TestStateOfLargeGroups(t *testing.T) {
 	t.Parallel()
 	n := 150
 	if tier.All {
 		n = 600
 	}
-	a := start(t, func(s *clouds.Set) { s.Capacity, s.Max, s.Settings["policy"] = n, 2*n, "mixed" })
+	a := start(t, func(s *clouds.Set) { s.Capacity, s.Max = n, 2*n })
 	o := a.prepare(cloud.Change{Add: 100, Token: "one"})
 	o = a.send(o)
 	if p := a.done(o); len(p.Added) != 100 || len(o.State) > 16<<10 {
@@ -276,12 +169,10 @@ func TestDelete(t *testing.T) {
 	a.send(sent)
 	expect(t, "the capacity", 1, a.set().Capacity)
 	expect(t, "terminations", 2, a.Calls()["TerminateInstanceInAutoScalingGroup"])
-	for _, o := range []cloud.Operation{o, sent} {
-		_, p, err := a.workers().Poll(t.Context(), o)
-		expect(t, "the progress", cloud.Progress{Message: "machines are going: 2 Terminating", After: patience}, p)
-		if err != nil {
-			t.Error(err)
-		}
+	_, p, err := a.workers().Poll(t.Context(), sent)
+	expect(t, "the progress", cloud.Progress{Message: ids[0] + " is Terminating, " + ids[1] + " is Terminating"}, p)
+	if err != nil {
+		t.Error(err)
 	}
 	if got := a.ids(); !slices.Equal(got, ids[2:]) {
 		t.Errorf("machines %v", got)
@@ -301,19 +192,6 @@ func TestDeleteEnds(t *testing.T) {
 	o = a.prepare(cloud.Change{Delete: ids[:2], Token: "two"})
 	expect(t, "of those that are gone", cloud.Progress{Done: true}, a.done(a.send(o)))
 	a.settled(1)
-}
-
-func TestDeleteStandby(t *testing.T) {
-	t.Parallel()
-	a := start(t, func(s *clouds.Set) { s.Min = 2 })
-	id := a.ids()[0]
-	if err := a.EditMachine("workers", id, func(m *clouds.Machine) { m.State = "Standby" }); err != nil {
-		t.Fatal(err)
-	}
-	expect(t, "the capacity", 2, a.describe().Capacity)
-	a.done(a.send(a.prepare(cloud.Change{Delete: []string{id}, Token: "one"})))
-	expect(t, "the capacity", 2, a.describe().Capacity)
-	a.settled(2)
 }
 
 func TestDeleteAtTheMinimum(t *testing.T) {
@@ -337,7 +215,7 @@ func TestDeleteAtTheMinimum(t *testing.T) {
 // A machine that is protected, at whatever time, stays, and keeps no others from being deleted.
 func TestDeleteProtected(t *testing.T) {
 	t.Parallel()
-	for _, state := range []string{clouds.Running, clouds.Failed, "Standby"} {
+	for _, state := range []string{clouds.Running, clouds.Failed} {
 		t.Run(state, func(t *testing.T) {
 			t.Parallel()
 			a := start(t, nil)
@@ -374,6 +252,21 @@ func TestDeleteProtected(t *testing.T) {
 			expect(t, "who stays", ids[2:], a.ids())
 		})
 	}
+}
+
+// The capacity does not count a machine in standby: its deletion would lower the capacity for nothing.
+func TestDeleteStandby(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	ids := a.ids()
+	if err := a.EditMachine("workers", ids[0], func(m *clouds.Machine) { m.State = "Standby" }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.ended(a.send(a.prepare(cloud.Change{Delete: ids[:2], Token: "one"}))); cloud.KindOf(err) != cloud.KindInvalid || !strings.Contains(err.Error(), "standby") {
+		t.Error(err)
+	}
+	expect(t, "who stays", []string{ids[0], ids[2]}, a.ids())
+	expect(t, "the capacity", 1, a.describe().Capacity)
 }
 
 func TestDeleteThatFails(t *testing.T) {
@@ -439,7 +332,7 @@ func TestChangesThatAreNone(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	for _, o := range []cloud.Operation{{}, {State: "{"}, {State: "{}"}, {State: `{"verb":"scale","before":"?"}`}} {
+	for _, o := range []cloud.Operation{{}, {State: "{"}, {State: "{}"}, {State: `{"add":"?"}`}, {Token: "t", State: `{"add":1,"image":"ami-1"}`}} {
 		if _, err := a.workers().Send(t.Context(), o); cloud.KindOf(err) != cloud.KindInvalid {
 			t.Errorf("sending %+v: %v", o, err)
 		}
@@ -460,11 +353,11 @@ func TestSetImage(t *testing.T) {
 		then string
 	}{
 		{name: "an AMI", image: double.ImageID("three"), want: lt + ":3"},
-		{name: "an AMI, in a mixed policy", image: double.ImageID("three"), mixed: true, want: lt + ":3"},
+		{name: "an AMI, in a mixed instances policy", image: double.ImageID("three"), mixed: true, want: lt + ":3"},
 		{name: "an AMI, at $Latest", spec: "$Latest", image: double.ImageID("three"), want: lt + ":3", then: "$Latest"},
 		{name: "the same AMI", image: double.ImageID("two"), want: lt + ":2"},
 		{name: "the version before", image: lt + ":1", want: lt + ":1"},
-		{name: "the version before, in a mixed policy", image: lt + ":1", mixed: true, want: lt + ":1"},
+		{name: "the version before, in a mixed instances policy", image: lt + ":1", mixed: true, want: lt + ":1"},
 		{name: "the version before, from $Latest", spec: "$Latest", image: lt + ":1", want: lt + ":1"},
 		{name: "the same version", image: lt + ":2", want: lt + ":2"},
 	} {
@@ -472,7 +365,7 @@ func TestSetImage(t *testing.T) {
 			t.Parallel()
 			a := start(t, func(s *clouds.Set) {
 				if s.Settings["launchTemplate"] = tc.spec; tc.mixed {
-					s.Settings["policy"] = "mixed"
+					s.Settings["policy"] = "spot"
 				}
 			})
 			a.describe()
@@ -481,9 +374,7 @@ func TestSetImage(t *testing.T) {
 			o := a.prepare(cloud.Change{Image: tc.image, Token: "one"})
 			sent := a.send(o)
 			a.send(o)
-			for _, o := range []cloud.Operation{o, sent} {
-				expect(t, "the progress", cloud.Progress{Done: true}, a.done(o))
-			}
+			expect(t, "the progress", cloud.Progress{Done: true}, a.done(sent))
 			expect(t, "after", tc.want, a.describe().Image)
 			expect(t, "as it stands there", tc.then, a.set().Settings["launchTemplate"])
 			a.settled(3)
@@ -596,8 +487,10 @@ func TestCalls(t *testing.T) {
 	a.edit(func(s *clouds.Set) { s.Image = "two" })
 	c := a.fresh()
 	g := c.ScaleSet("workers")
+	var set cloud.Set
 	look := func() {
-		if _, err := g.Describe(t.Context()); err != nil {
+		var err error
+		if set, err = g.Describe(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := g.Machines(t.Context()); err != nil {
@@ -615,11 +508,10 @@ func TestCalls(t *testing.T) {
 	look()
 	before := calls()
 	look()
-	expect(t, "a look", 3, calls()-before)
+	expect(t, "a look", 6, calls()-before)
 	before = calls()
-	for _, change := range []cloud.Change{{Add: 1, Token: "one"}, {Delete: a.ids()[:1], Token: "two"}} {
-		s := cloud.Set{}
-		o, err := g.Prepare(t.Context(), &s, change)
+	for _, change := range []cloud.Change{{Add: 1, Zone: zones[0], Token: "one"}, {Delete: a.ids()[:1], Token: "two"}} {
+		o, err := g.Prepare(t.Context(), &set, change)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -630,5 +522,5 @@ func TestCalls(t *testing.T) {
 		a.done(o)
 		before += a.Calls()["DescribeAutoScalingGroups"] - polls
 	}
-	expect(t, "a replacement, without its looks and polls", 6, calls()-before)
+	expect(t, "a replacement, without its looks and polls", 4, calls()-before)
 }

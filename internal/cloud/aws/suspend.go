@@ -12,54 +12,41 @@ import (
 )
 
 const (
-	// rebalance is the process that launches and terminates instances to even out zones.
+	// rebalance is the process that launches and terminates instances to balance zones.
 	rebalance = "AZRebalance"
-	// suspendedTag is the group's tag that says that Moult has suspended the process.
+	// suspendedTag is the group's tag that says that Moult suspended the process.
 	suspendedTag = "moult.dev/suspended"
 )
 
-// Suspend implements cloud.Suspender: it suspends the process AZRebalance, which would answer an added machine by terminating another one undrained.
+// Suspend implements cloud.Suspender: it suspends the process AZRebalance, which would terminate an undrained machine after one was added. The tag is
+// written first and removed last, so that only what Moult suspended is resumed.
 func (s *scaleSet) Suspend(ctx context.Context, on bool) error {
 	g, err := s.group(ctx, false)
 	if err != nil {
 		return err
 	}
-	ours := slices.ContainsFunc(g.Tags, func(t types.TagDescription) bool { return aws.ToString(t.Key) == suspendedTag })
+	tagged := slices.ContainsFunc(g.Tags, func(t types.TagDescription) bool { return aws.ToString(t.Key) == suspendedTag })
 	suspended := slices.ContainsFunc(g.SuspendedProcesses, func(p types.SuspendedProcess) bool { return aws.ToString(p.ProcessName) == rebalance })
-	tag := types.Tag{
+	tags := []types.Tag{{
 		ResourceId: aws.String(s.name), ResourceType: aws.String("auto-scaling-group"), Key: aws.String(suspendedTag), Value: aws.String(rebalance),
 		PropagateAtLaunch: aws.Bool(false),
+	}}
+	name, processes, api := aws.String(s.name), []string{rebalance}, s.c.scaling
+	if on && !suspended {
+		if _, err = api.CreateOrUpdateTags(ctx, &autoscaling.CreateOrUpdateTagsInput{Tags: tags}); err == nil {
+			_, err = api.SuspendProcesses(ctx, &autoscaling.SuspendProcessesInput{AutoScalingGroupName: name, ScalingProcesses: processes})
+		}
 	}
-	if on {
+	if !on && tagged {
 		if suspended {
-			return nil // by us or by others
+			_, err = api.ResumeProcesses(ctx, &autoscaling.ResumeProcessesInput{AutoScalingGroupName: name, ScalingProcesses: processes})
 		}
-		if !ours {
-			if _, err := s.c.scaling.CreateOrUpdateTags(ctx, &autoscaling.CreateOrUpdateTagsInput{Tags: []types.Tag{tag}}); err != nil {
-				return classify("tagging "+s.name, err)
-			}
-		}
-		_, err := s.c.scaling.SuspendProcesses(ctx, &autoscaling.SuspendProcessesInput{
-			AutoScalingGroupName: aws.String(s.name), ScalingProcesses: []string{rebalance},
-		})
-		if err != nil {
-			return classify("suspending process "+rebalance+" of "+s.name, err)
-		}
-		return nil
-	}
-	if !ours {
-		return nil
-	}
-	if suspended {
-		_, err := s.c.scaling.ResumeProcesses(ctx, &autoscaling.ResumeProcessesInput{
-			AutoScalingGroupName: aws.String(s.name), ScalingProcesses: []string{rebalance},
-		})
-		if err != nil {
-			return classify("resuming process "+rebalance+" of "+s.name, err)
+		if err == nil {
+			_, err = api.DeleteTags(ctx, &autoscaling.DeleteTagsInput{Tags: tags})
 		}
 	}
-	if _, err := s.c.scaling.DeleteTags(ctx, &autoscaling.DeleteTagsInput{Tags: []types.Tag{tag}}); err != nil {
-		return classify("untagging "+s.name, err)
+	if err != nil {
+		return classify("suspending or resuming process "+rebalance+" of "+s.name, err)
 	}
 	return nil
 }

@@ -14,104 +14,93 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// undone is what the token of an addition is followed by in the tag, once what has come to nothing of it is taken out of the capacity again.
+// undone follows the token of an addition in the tag, once its missing machines are taken out of the capacity again.
 const undone = "-undone"
 
-// prepareAdd notes which machines there are, by the age of the newest one.
-func (s *scaleSet) prepareAdd(ctx context.Context, set *cloud.Set, add int, m *memory) error {
-	if set.Max > 0 && set.Capacity+add > set.Max {
-		return cloud.Errorf(cloud.KindFull, "scale set %s has %d machines, and %d at most: there is no room for %d more", s.name, set.Capacity, set.Max, add)
-	}
+// planAdd records the age of the newest machine: later ones are new.
+func (s *scaleSet) planAdd(ctx context.Context, m *memory) error {
 	machines, err := s.list(ctx, false)
-	if err != nil {
-		return err
-	}
-	m.Add = add
 	for _, machine := range machines {
 		if machine.Created.After(m.Newest) {
 			m.Newest = machine.Created
 		}
 	}
-	return nil
+	return err
 }
 
-// pollAdd looks which machines are new, and undoes what has failed.
-func (s *scaleSet) pollAdd(ctx context.Context, token string, m *memory, progress *cloud.Progress) error {
-	defer func() { progress.Added = m.Added }()
-	var set *armcompute.VirtualMachineScaleSet
-	blind := m.Resume == "" && !m.Ended && m.Failed == ""
-	if blind {
-		// Only the scale set can tell. It is read before the machines, so that these are not older.
-		var err error
-		if set, err = s.get(ctx); err != nil {
-			return err
-		}
-		blind = busyReason(set) == ""
-	}
-	machines, err := s.list(ctx, m.Failed != "" || blind)
+// followAdd reads which machines are new, and undoes an addition that failed.
+func (s *scaleSet) followAdd(ctx context.Context, m *memory) (cloud.Progress, error) {
+	// The scale set is read before the machines, so that these are not older.
+	set, err := s.get(ctx)
 	if err != nil {
-		return err
+		return cloud.Progress{}, err
 	}
-	news := m.newMachines(machines, m.Ended || m.Failed != "" || blind)
-	if blind {
-		s.concludeAdd(set, token, m, news)
+	idle := busyReason(set) == ""
+	machines, err := s.list(ctx, idle)
+	if err != nil {
+		return cloud.Progress{}, err
 	}
-	switch {
-	case m.Failed != "":
-		progress.Message = m.Failed
-		progress.Done, err = s.undo(ctx, token, m)
-		return err
-	case m.Ended:
-		progress.Done = true
-	default:
-		progress.Message = fmt.Sprintf("Azure adds %s to scale set %s, of which there are %d", machineCount(m.Add), s.name, len(m.Added))
+	machines = slices.DeleteFunc(machines, func(m cloud.Machine) bool { return m.State == cloud.Deleting })
+	found := m.newMachines(machines, idle)
+	p := cloud.Progress{Message: fmt.Sprintf("Azure has added %d of %d machines to scale set %s", len(found), m.Add, s.name)}
+	if m.Failure == "" {
+		if p.Done, err = s.concludeAdd(ctx, m, set, len(machines), found); err != nil || p.Done {
+			return p, err
+		}
 	}
-	return nil
+	if m.Failure != "" && idle {
+		p.Message = m.Failure
+		p.Done, err = s.undo(ctx, m, set, len(machines), len(found))
+	}
+	return p, err
 }
 
-// concludeAdd finds out how an addition has ended, of a scale set with which Azure does nothing any more and its new machines.
-func (s *scaleSet) concludeAdd(set *armcompute.VirtualMachineScaleSet, token string, m *memory, news []cloud.Machine) {
-	if i := slices.IndexFunc(news, func(n cloud.Machine) bool { return n.State == cloud.Failed }); i >= 0 {
-		code, _, _ := strings.Cut(news[i].Message, ":")
-		m.fail(fmt.Sprintf("adding machines to scale set %s, %s", s.name, news[i].Message), kindOfFailure(code, news[i].Message))
-		return
+// concludeAdd reports whether an addition was successful, or records that it failed. all is how many machines the scale set has.
+func (s *scaleSet) concludeAdd(ctx context.Context, m *memory, set *armcompute.VirtualMachineScaleSet, all int, found []cloud.Machine) (done bool, err error) {
+	idle, state := busyReason(set) == "", value(set.Properties.ProvisioningState)
+	broken, creating := -1, false
+	for n, machine := range found {
+		if machine.State == cloud.Failed {
+			broken = n
+		}
+		creating = creating || machine.State == cloud.Creating
 	}
-	switch {
-	case len(news) >= m.Add:
-		m.Ended = true
-	case strings.EqualFold(value(set.Properties.ProvisioningState), "Failed"):
-		m.fail(fmt.Sprintf("adding machines to scale set %s, its provisioning state is Failed", s.name), cloud.KindFailed)
-	case !hasToken(set, token):
-		m.fail(fmt.Sprintf("adding machines to scale set %s, Azure has not done it", s.name), cloud.KindFailed)
-	default:
-		// Those that are missing were there, and have been removed.
-		m.Ended = true
+	complete := len(found) == m.Add && broken < 0 && (idle || !creating && !value(set.Properties.Overprovision))
+	if complete || !idle {
+		return complete, nil
 	}
+	why := ""
+	if broken >= 0 {
+		why = found[broken].Message
+	} else {
+		if !strings.EqualFold(state, "Failed") && !hasToken(set, m.Token+undone) {
+			if all < int(value(set.SKU.Capacity)) {
+				return false, nil // Azure has still to make them.
+			}
+			if hasToken(set, m.Token) {
+				return true, nil // Others removed those that are missing.
+			}
+		}
+		over := false
+		if over, why, err = s.failure(ctx, m); err != nil || !over {
+			return false, err
+		}
+		why = cmp.Or(why, "its provisioning state is "+state)
+	}
+	m.Fail(cloud.KindOfAnswer(rules, why, cloud.KindFailed), fmt.Sprintf("adding machines to scale set %s, %s", s.name, why))
+	return false, nil
 }
 
-// newMachines returns the machines that were made since the operation was prepared, as many as it adds: those that it has had before, and then the
-// best and oldest. It keeps their ids. final is true once no more will come.
+// newMachines returns the machines that were made since the operation was planned, the oldest first and as many as it adds, and keeps their ids. final is
+// true once Azure makes no more: before, it may make more than it keeps.
 func (m *memory) newMachines(machines []cloud.Machine, final bool) []cloud.Machine {
 	found := slices.DeleteFunc(slices.Clone(machines), func(machine cloud.Machine) bool {
-		return !machine.Created.After(m.Newest) || machine.State == cloud.Deleting
-	})
-	rank := func(machine cloud.Machine) int {
-		switch {
-		case slices.Contains(m.Added, machine.ID):
-			return 0
-		case machine.UpToDate:
-			return 1
-		default:
-			return 2
-		}
-	}
-	slices.SortFunc(found, func(a, b cloud.Machine) int {
-		return cmp.Or(rank(a)-rank(b), a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
+		return !machine.Created.After(m.Newest)
 	})
 	if len(found) > m.Add && !final {
-		// Azure may be making more machines than it keeps, and which it keeps is not known yet.
 		found = slices.DeleteFunc(found, func(machine cloud.Machine) bool { return !slices.Contains(m.Added, machine.ID) })
 	}
+	slices.SortFunc(found, func(a, b cloud.Machine) int { return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID)) })
 	found = found[:min(len(found), m.Add)]
 	m.Added = nil
 	for _, machine := range found {
@@ -120,44 +109,17 @@ func (m *memory) newMachines(machines []cloud.Machine, final bool) []cloud.Machi
 	return found
 }
 
-// undo takes what an addition has failed to make out of the scale set's capacity again, so that Azure does not make it later, and reports whether
-// that is done. The capacity never goes below what machines there are, so that Azure deletes none.
-func (s *scaleSet) undo(ctx context.Context, token string, m *memory) (bool, error) {
-	set, err := s.get(ctx)
-	switch {
-	case err != nil:
-		return false, err
-	case hasToken(set, token+undone):
-		return true, nil
-	case busyReason(set) != "":
-		return false, nil
-	}
-	// The etag was read first: what comes or goes after it makes the PATCH fail.
-	machines, err := s.list(ctx, false)
-	if err != nil {
-		return false, err
-	}
-	there := 0
-	for _, machine := range machines {
-		if machine.State != cloud.Deleting {
-			there++
-		}
-	}
-	missing := m.Add - len(m.newMachines(machines, true))
-	capacity := max(value(set.SKU.Capacity)-int64(missing), int64(there))
-	if capacity >= value(set.SKU.Capacity) || !hasToken(set, token) {
+// undo takes the machines that an addition failed to make out of the capacity again, so that Azure does not make them later, and reports whether that is
+// done. The capacity never goes below the number of machines, so that Azure deletes none.
+func (s *scaleSet) undo(ctx context.Context, m *memory, set *armcompute.VirtualMachineScaleSet, all, found int) (bool, error) {
+	now := value(set.SKU.Capacity)
+	capacity := max(now-int64(m.Add-found), int64(all))
+	if capacity >= now || !hasToken(set, m.Token) || hasToken(set, m.Token+undone) {
 		return true, nil
 	}
-	err = s.patch(ctx, set, token+undone, armcompute.VirtualMachineScaleSetUpdate{SKU: skuWithCapacity(set, capacity)}, &memory{})
-	if cloud.KindOf(err) == cloud.KindConflict {
+	_, err := s.patch(ctx, set, m.Token+undone, armcompute.VirtualMachineScaleSetUpdate{SKU: skuWithCapacity(set, capacity)})
+	if cloud.KindOf(err) == cloud.KindConflict { // Others changed the scale set: it is read again.
 		return false, nil
 	}
 	return err == nil, err
-}
-
-// skuWithCapacity is the SKU of a scale set with another capacity. A PATCH has nothing else of the model, so that Azure does not see a new model.
-func skuWithCapacity(set *armcompute.VirtualMachineScaleSet, capacity int64) *armcompute.SKU {
-	sku := *set.SKU
-	sku.Capacity = &capacity
-	return &sku
 }

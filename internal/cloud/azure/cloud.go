@@ -2,15 +2,15 @@
 
 // Package azure is virtual machine scale sets of Azure, uniform and flexible ones.
 //
-//	cloud.go       New: where requests go; credential.go: who sends them
-//	find.go        Find: which scale sets nodes belong to
-//	describe.go    Describe: the scale set, from one GET
+//	cloud.go       New; credential.go: who sends requests
+//	find.go        Find: the scale sets of nodes
+//	describe.go    Describe: the settings of a scale set, from one GET
 //	machines.go    Machines: its machines, page by page
-//	operation.go   Prepare, Send, Poll: one PATCH or POST, which takes effect once
+//	change.go      what all changes share: one PATCH or POST, which has an effect once
 //	add.go, delete.go, image.go   the three changes
-//	error.go       what answers mean
+//	error.go       the kinds of Azure's answers
 //
-// A PATCH leaves its token in the scale set's tag moult-operation. So an answer that was lost does no harm.
+// A PATCH writes its token to the scale set's tag moult-operation, in the same request. So a lost answer does no harm.
 package azure
 
 import (
@@ -30,14 +30,14 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// Options says where scale sets are, and how to speak to Azure.
+// Options says where scale sets are, and how requests are sent to Azure.
 type Options struct {
 	// SubscriptionID and ResourceGroup of the scale sets.
 	SubscriptionID, ResourceGroup string
-	// Endpoint of Azure Resource Manager. Default: that of public Azure. Those of Azure Government and China are known; any other is taken as its
-	// own audience. It must be https, but on loopback.
+	// Endpoint of Azure Resource Manager. Default: that of public Azure. Those of Azure Government and China are known; the audience of any other is
+	// the endpoint itself. It must be https, except on this machine.
 	Endpoint string
-	// Credential proves who asks.
+	// Credential authenticates the operator.
 	Credential azcore.TokenCredential
 	// Transport sends requests. Default: the SDK's.
 	Transport policy.Transporter
@@ -53,16 +53,8 @@ type Cloud struct {
 
 var _ cloud.Cloud = (*Cloud)(nil)
 
-// New is the scale sets of a resource group. It asks nothing.
+// New makes a Cloud of the scale sets of a resource group. It sends no request.
 func New(o Options) (*Cloud, error) {
-	switch {
-	case o.SubscriptionID == "":
-		return nil, errors.New("no Azure subscription is given")
-	case o.ResourceGroup == "":
-		return nil, errors.New("no Azure resource group is given")
-	case o.Credential == nil:
-		return nil, errors.New("no Azure credential is given")
-	}
 	where, endpoint, err := cloudOf(o.Endpoint)
 	if err != nil {
 		return nil, err
@@ -71,11 +63,11 @@ func New(o Options) (*Cloud, error) {
 		ClientOptions: policy.ClientOptions{
 			Cloud:                           where,
 			InsecureAllowCredentialWithHTTP: endpoint.Scheme == "http",
-			// Who asks knows better when to ask again, and has no time to wait.
+			// Callers repeat requests.
 			Retry:     policy.RetryOptions{MaxRetries: -1},
 			Telemetry: policy.TelemetryOptions{ApplicationID: "moult"},
 			Transport: o.Transport,
-			// What NodeRollouts keep of an operation has URLs in it. Nobody else may be sent a token.
+			// The state of an operation in a NodeRollout has URLs. No other server may get a token.
 			PerCallPolicies: []policy.Policy{onlyTo{endpoint}},
 		},
 		DisableRPRegistration: true,
@@ -92,8 +84,10 @@ func New(o Options) (*Cloud, error) {
 	}, nil
 }
 
-// ScaleSet is the scale set of that name, in any case of letters. It asks nothing.
-func (c *Cloud) ScaleSet(name string) cloud.ScaleSet { return &scaleSet{Cloud: c, name: name} }
+// ScaleSet is the scale set of that name, in any case of letters.
+func (c *Cloud) ScaleSet(name string) cloud.ScaleSet {
+	return cloud.NewScaleSet(&scaleSet{Cloud: c, name: name})
+}
 
 // scaleSet is one scale set.
 type scaleSet struct {
@@ -101,7 +95,7 @@ type scaleSet struct {
 	name string
 }
 
-// cloudOf says which cloud an endpoint is of.
+// cloudOf returns the cloud of an endpoint.
 func cloudOf(endpoint string) (azcloud.Configuration, *url.URL, error) {
 	if endpoint == "" {
 		endpoint = azcloud.AzurePublic.Services[azcloud.ResourceManager].Endpoint
@@ -134,7 +128,7 @@ func (o onlyTo) Do(r *policy.Request) (*http.Response, error) {
 	return r.Next()
 }
 
-// value is what a pointer of the SDK's points to, and zero for none.
+// value is what a pointer of the SDK points to, or zero for nil.
 func value[T any](p *T) T {
 	if p == nil {
 		var zero T

@@ -16,8 +16,8 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Credential is one of the operator's credentials. clientID chooses one of several managed or workload identities; by default it is the environment
-// variable AZURE_CLIENT_ID. Empty is Auto, which tries those that the environment tells of. It asks nothing.
+// Credential makes one of the operator's credentials. clientID chooses one of several managed or workload identities; default: the environment variable
+// AZURE_CLIENT_ID. An empty kind is Auto, which tries those that the environment configures. Credential sends no request.
 func Credential(kind v1alpha1.AzureCredential, clientID string) (azcore.TokenCredential, error) {
 	// A reconcile waits for the token.
 	options := policy.ClientOptions{Retry: policy.RetryOptions{
@@ -63,10 +63,10 @@ func Credential(kind v1alpha1.AzureCredential, clientID string) (azcore.TokenCre
 	return c, nil
 }
 
-// markedCredential is a credential whose errors are told from others.
+// markedCredential is a credential whose errors are tokenErrors.
 type markedCredential struct{ azcore.TokenCredential }
 
-// GetToken gets a token, or an error that is tokenError.
+// GetToken implements azcore.TokenCredential.
 func (p markedCredential) GetToken(ctx context.Context, o policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	token, err := p.TokenCredential.GetToken(ctx, o)
 	if err != nil {
@@ -75,11 +75,7 @@ func (p markedCredential) GetToken(ctx context.Context, o policy.TokenRequestOpt
 	return token, nil
 }
 
-// tokenError is why a credential has no token.
+// tokenError is an error of a credential.
 type tokenError struct{ error }
 
-// Unwrap is the credential's own error.
-func (u *tokenError) Unwrap() error { return u.error }
-
-// NonRetriable tells the SDK not to ask again.
-func (*tokenError) NonRetriable() {}
+func (e *tokenError) Unwrap() error { return e.error }

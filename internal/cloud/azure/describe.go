@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
@@ -16,13 +15,10 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// tagMax is the tag in which people say how many machines a scale set may have.
-const tagMax = "max"
-
-// onePlacementGroup is how many machines a scale set has at most that must stay in one placement group.
+// onePlacementGroup is how many machines a scale set in a single placement group has at most.
 const onePlacementGroup = 100
 
-// Describe reads how the scale set is set up.
+// Describe implements cloud.ScaleSet.
 func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 	set, err := s.get(ctx)
 	if err != nil {
@@ -49,26 +45,32 @@ func describe(name string, set *armcompute.VirtualMachineScaleSet) (cloud.Set, e
 		described.Capacity = int(value(set.SKU.Capacity))
 	}
 	described.Image = imageText(imageOf(set))
-	described.ImageName = imageName(described.Image)
+	described.ImageName = cloud.LastPart(described.Image)
 	if value(set.Properties.SinglePlacementGroup) && value(set.Properties.OrchestrationMode) != armcompute.OrchestrationModeFlexible {
 		described.Max = onePlacementGroup
 	}
-	if tag, ok := tagOf(set, tagMax); ok {
-		if n, err := strconv.Atoi(strings.TrimSpace(tag)); err == nil && n > 0 && (described.Max == 0 || n < described.Max) {
-			described.Max = n
-		}
-	}
 	var err error
+	if tag, ok := tagOf(set, cloud.TagMax); ok {
+		described.LimitTo(tag)
+	}
 	described.Model, err = model(set)
 	return described, err
 }
 
-// imageOf is the reference of the image that new machines are made of; nil for none.
-func imageOf(set *armcompute.VirtualMachineScaleSet) *armcompute.ImageReference {
-	if set.Properties == nil || set.Properties.VirtualMachineProfile == nil || set.Properties.VirtualMachineProfile.StorageProfile == nil {
+// storageOf is the storage of new machines; nil for none.
+func storageOf(set *armcompute.VirtualMachineScaleSet) *armcompute.VirtualMachineScaleSetStorageProfile {
+	if set.Properties == nil || set.Properties.VirtualMachineProfile == nil {
 		return nil
 	}
-	return set.Properties.VirtualMachineProfile.StorageProfile.ImageReference
+	return set.Properties.VirtualMachineProfile.StorageProfile
+}
+
+// imageOf is the reference of the image that new machines are made of; nil for none.
+func imageOf(set *armcompute.VirtualMachineScaleSet) *armcompute.ImageReference {
+	if storage := storageOf(set); storage != nil {
+		return storage.ImageReference
+	}
+	return nil
 }
 
 // model is a hash of what new machines are made of.
@@ -93,7 +95,7 @@ func model(set *armcompute.VirtualMachineScaleSet) (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// busyReason says what Azure does with a scale set.
+// busyReason says that Azure is changing a scale set.
 func busyReason(set *armcompute.VirtualMachineScaleSet) string {
 	switch state := value(set.Properties.ProvisioningState); strings.ToLower(state) {
 	case "", "succeeded", "failed", "canceled":
@@ -120,15 +122,10 @@ func unfitReason(set *armcompute.VirtualMachineScaleSet) string {
 	if p.VirtualMachineProfile == nil || set.SKU == nil || set.SKU.Capacity == nil {
 		return "it has no machine profile, so that Azure can't add machines to it"
 	}
-	if tag, ok := tagOf(set, tagMax); ok {
-		if n, err := strconv.Atoi(strings.TrimSpace(tag)); err != nil || n < 1 {
-			return fmt.Sprintf("its tag %s is %q, which is no number of machines", tagMax, tag)
-		}
-	}
 	return ""
 }
 
-// tagOf is a tag of a scale set; their names are the same in any case of letters.
+// tagOf is a tag of a scale set, whose name may be in any case of letters.
 func tagOf(set *armcompute.VirtualMachineScaleSet, name string) (string, bool) {
 	for key, tag := range set.Tags {
 		if strings.EqualFold(key, name) {
@@ -138,7 +135,7 @@ func tagOf(set *armcompute.VirtualMachineScaleSet, name string) (string, bool) {
 	return "", false
 }
 
-// zoneLabel is what Azure's cloud provider labels nodes of a zone with.
+// zoneLabel is the label that Azure's cloud provider gives to nodes of a zone.
 func zoneLabel(location, zone string) string {
 	if zone == "" {
 		return ""

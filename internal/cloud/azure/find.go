@@ -7,15 +7,10 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
-
 	"moult.dev/moult/internal/cloud"
 )
 
-// singly is how many machines of flexible scale sets are read one by one. For more, all machines of the resource group are listed.
-const singly = 3
-
-// idOf is how ids begin.
+// idOf is the beginning of ids.
 const idOf = `(?i)^/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/Microsoft\.Compute`
 
 var (
@@ -27,11 +22,10 @@ var (
 	setID = regexp.MustCompile(idOf + `/virtualMachineScaleSets/([^/]+)$`)
 )
 
-// Find finds out of which scale sets machines are. The provider id of a uniform one says so. For others it asks Azure.
+// Find implements cloud.Cloud. The provider id of a machine names its uniform scale set. For other machines Find lists those of the resource group.
 func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]cloud.Location, error) {
 	found := make(map[string]cloud.Location, len(providerIDs))
-	single := map[string][]string{} // provider ids by the machine's name in lower case
-	names := map[string]string{}
+	singles := map[string][]string{} // provider ids by the machine's name in lower case
 	for _, providerID := range providerIDs {
 		scheme, id, _ := strings.Cut(providerID, "://")
 		if !strings.EqualFold(scheme, "azure") {
@@ -40,20 +34,28 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]clou
 		if m := uniformID.FindStringSubmatch(id); m != nil && c.isOwn(m) {
 			found[providerID] = cloud.Location{ScaleSet: m[3], Machine: m[4]}
 		} else if m := singleID.FindStringSubmatch(id); m != nil && c.isOwn(m) {
-			key := strings.ToLower(m[3])
-			single[key], names[key] = append(single[key], providerID), m[3]
+			singles[strings.ToLower(m[3])] = append(singles[strings.ToLower(m[3])], providerID)
 		}
 	}
-	if len(single) == 0 {
+	if len(singles) == 0 {
 		return found, nil
 	}
-	sets, err := c.setsOf(ctx, names)
-	if err != nil {
-		return nil, err
-	}
-	for key, set := range sets {
-		for _, providerID := range single[key] {
-			found[providerID] = cloud.Location{ScaleSet: set, Machine: names[key]}
+	for pager := c.singles.NewListPager(c.group, nil); pager.More(); {
+		page, err := pager.NextPage(ctx)
+		if err != nil {
+			return nil, classify(err, "listing the machines of resource group %s", c.group)
+		}
+		for _, m := range page.Value {
+			if m == nil || m.Properties == nil || m.Properties.VirtualMachineScaleSet == nil {
+				continue
+			}
+			id := setID.FindStringSubmatch(value(m.Properties.VirtualMachineScaleSet.ID))
+			if id == nil || !c.isOwn(id) {
+				continue
+			}
+			for _, providerID := range singles[strings.ToLower(value(m.Name))] {
+				found[providerID] = cloud.Location{ScaleSet: id[3], Machine: value(m.Name)}
+			}
 		}
 	}
 	return found, nil
@@ -62,41 +64,4 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]clou
 // isOwn reports whether an id's subscription and group are this Cloud's.
 func (c *Cloud) isOwn(id []string) bool {
 	return strings.EqualFold(id[1], c.subscription) && strings.EqualFold(id[2], c.group)
-}
-
-// setsOf says in which scale sets machines are, by their names in lower case, and leaves out machines of no scale set.
-func (c *Cloud) setsOf(ctx context.Context, names map[string]string) (map[string]string, error) {
-	sets := map[string]string{}
-	note := func(m *armcompute.VirtualMachine) {
-		if m == nil || m.Properties == nil || m.Properties.VirtualMachineScaleSet == nil {
-			return
-		}
-		key := strings.ToLower(value(m.Name))
-		if id := setID.FindStringSubmatch(value(m.Properties.VirtualMachineScaleSet.ID)); id != nil && c.isOwn(id) && names[key] != "" {
-			sets[key] = id[3]
-		}
-	}
-	if len(names) <= singly {
-		for _, name := range names {
-			answer, err := c.singles.Get(ctx, c.group, name, nil)
-			if err = classify(err, "reading machine %s", name); cloud.KindOf(err) == cloud.KindNotFound {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			note(&answer.VirtualMachine)
-		}
-		return sets, nil
-	}
-	for pager := c.singles.NewListPager(c.group, nil); pager.More(); {
-		page, err := pager.NextPage(ctx)
-		if err != nil {
-			return nil, classify(err, "listing the machines of resource group %s", c.group)
-		}
-		for _, m := range page.Value {
-			note(m)
-		}
-	}
-	return sets, nil
 }

@@ -5,6 +5,7 @@ package azure
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -13,37 +14,30 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// The paths that references of shared images begin with, in lower case.
-const (
-	communityPrefix    = "/communitygalleries/"
-	sharedPrefix       = "/sharedgalleries/"
-	subscriptionPrefix = "/subscriptions/"
-)
-
-// Reference is the full form of a reference of an image, and an error for one that is none. These are references:
+// Reference returns the full form of a reference of an image. These are references:
 //
 //	NAME                                        an image resource in the subscription and group
 //	/subscriptions/...                          an image resource, a gallery's image, or a version of one
 //	/CommunityGalleries/..., /SharedGalleries/...
 //	PUBLISHER:OFFER:SKU:VERSION                 an image of the marketplace
 func Reference(subscription, group, image string) (string, error) {
-	lower := strings.ToLower(image)
 	switch {
-	case image == "" || strings.ContainsAny(image, " \t\n?#%\"'<>\\") || strings.Contains(image, "//") || strings.HasSuffix(image, "/"):
-	case strings.HasPrefix(lower, subscriptionPrefix) && strings.Contains(lower, "/providers/microsoft.compute/"):
+	case fullReference.MatchString(image):
 		return image, nil
-	case strings.HasPrefix(lower, communityPrefix), strings.HasPrefix(lower, sharedPrefix):
-		return image, nil
-	case strings.Contains(image, ":"):
-		parts := strings.Split(image, ":")
-		if len(parts) == 4 && !strings.Contains(image, "::") && parts[0] != "" && parts[3] != "" && !strings.Contains(image, "/") {
-			return image, nil
-		}
-	case !strings.Contains(image, "/"):
+	case imageResource.MatchString(image):
 		return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/images/%s", subscription, group, image), nil
 	}
 	return "", fmt.Errorf("image %q is neither a name, nor the id of an image, nor publisher:offer:sku:version", image)
 }
+
+// part is a part of a reference, between slashes or colons.
+const part = `[^/:\s?#%"'<>\\]+`
+
+var (
+	imageResource = regexp.MustCompile(`^` + part + `$`)
+	fullReference = regexp.MustCompile(`(?i)^(/subscriptions(/` + part + `)+/providers/Microsoft\.Compute(/` + part + `)+|` +
+		`/(Community|Shared)Galleries(/` + part + `)+|` + part + `(:` + part + `){3})$`)
+)
 
 // imageText is the reference of an image as one string; empty for none.
 func imageText(r *armcompute.ImageReference) string {
@@ -63,21 +57,15 @@ func imageText(r *armcompute.ImageReference) string {
 	}
 }
 
-// imageName is the last part of a reference.
-func imageName(image string) string {
-	return image[strings.LastIndexAny(image, "/:")+1:]
-}
-
-// imageReference is what a full reference is to Azure, and takes away what another kind of reference has left in the scale set's one.
+// imageReference is a full reference in Azure's form. It removes the fields of before, the scale set's present one, that it does not have itself.
 func imageReference(image string, before *armcompute.ImageReference) *armcompute.ImageReference {
 	r := &armcompute.ImageReference{}
-	lower := strings.ToLower(image)
-	switch {
-	case strings.HasPrefix(lower, communityPrefix):
+	switch kind, _, _ := strings.Cut(strings.TrimPrefix(strings.ToLower(image), "/"), "/"); kind {
+	case "communitygalleries":
 		r.CommunityGalleryImageID = &image
-	case strings.HasPrefix(lower, sharedPrefix):
+	case "sharedgalleries":
 		r.SharedGalleryImageID = &image
-	case strings.HasPrefix(lower, subscriptionPrefix):
+	case "subscriptions":
 		r.ID = &image
 	default:
 		parts := strings.SplitN(image+":::", ":", 5)
@@ -97,14 +85,14 @@ func imageReference(image string, before *armcompute.ImageReference) *armcompute
 	return r
 }
 
-// storageUpdate is what a PATCH that sets the image of a scale set says of storage: all that it has beside the image, because Azure has reset disks that such
-// a PATCH did not name. The OS disk is left out where it is ephemeral: it can't be changed, and Azure takes any mention of it for a new model.
+// storageUpdate is the storage part of a PATCH that sets the image. It repeats the disks of the scale set, because Azure resets disks that such a PATCH
+// does not name. It leaves out an ephemeral OS disk: that can't be changed, and any mention of it is a new model.
 func storageUpdate(set *armcompute.VirtualMachineScaleSet, image string) *armcompute.VirtualMachineScaleSetUpdateStorageProfile {
 	update := &armcompute.VirtualMachineScaleSetUpdateStorageProfile{ImageReference: imageReference(image, imageOf(set))}
-	if set.Properties == nil || set.Properties.VirtualMachineProfile == nil || set.Properties.VirtualMachineProfile.StorageProfile == nil {
+	now := storageOf(set)
+	if now == nil {
 		return update
 	}
-	now := set.Properties.VirtualMachineProfile.StorageProfile
 	update.DataDisks, update.DiskAPIVersion, update.DiskControllerType = now.DataDisks, now.DiskAPIVersion, now.DiskControllerType
 	if disk := now.OSDisk; disk != nil && disk.DiffDiskSettings == nil {
 		update.OSDisk = &armcompute.VirtualMachineScaleSetUpdateOSDisk{
@@ -116,25 +104,18 @@ func storageUpdate(set *armcompute.VirtualMachineScaleSet, image string) *armcom
 	return update
 }
 
-// pollImage looks whether the image is set.
-func (s *scaleSet) pollImage(ctx context.Context, token string, m *memory, progress *cloud.Progress) error {
-	progress.Message = fmt.Sprintf("Azure sets the image of scale set %s", s.name)
-	if m.Ended || m.Failed != "" {
-		progress.Done = true
-		return nil
-	}
-	if m.Resume != "" {
-		return nil
-	}
+// followImage reads whether the image is set.
+func (s *scaleSet) followImage(ctx context.Context, m *memory) (cloud.Progress, error) {
 	set, err := s.get(ctx)
-	switch {
-	case err != nil:
-		return err
-	case strings.EqualFold(imageText(imageOf(set)), m.Image) || hasToken(set, token) && busyReason(set) == "":
-		m.Ended, progress.Done = true, true
-	case busyReason(set) == "":
-		m.fail(fmt.Sprintf("setting the image of scale set %s, Azure has not done it", s.name), cloud.KindFailed)
-		progress.Done = true
+	if err != nil {
+		return cloud.Progress{}, err
 	}
-	return nil
+	idle := busyReason(set) == ""
+	if strings.EqualFold(imageText(imageOf(set)), m.Image) || idle && hasToken(set, m.Token) {
+		return cloud.Progress{Done: true}, nil
+	}
+	if idle {
+		m.Fail(cloud.KindFailed, fmt.Sprintf("setting the image of scale set %s, Azure has not done it", s.name))
+	}
+	return cloud.Progress{Done: idle, Message: fmt.Sprintf("Azure sets the image of scale set %s", s.name)}, nil
 }

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,12 +16,12 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// Machines reads all machines of the scale set.
+// Machines implements cloud.ScaleSet.
 func (s *scaleSet) Machines(ctx context.Context, _ ...string) ([]cloud.Machine, error) {
 	return s.list(ctx, true)
 }
 
-// list reads all machines, with what they say of themselves where that is asked for, which costs Azure more.
+// list reads all machines, with or without the view of each, which costs Azure more.
 func (s *scaleSet) list(ctx context.Context, views bool) ([]cloud.Machine, error) {
 	options := &armcompute.VirtualMachineScaleSetVMsClientListOptions{}
 	if views {
@@ -27,7 +29,7 @@ func (s *scaleSet) list(ctx context.Context, views bool) ([]cloud.Machine, error
 		options.Expand = &view
 	}
 	var all []*armcompute.VirtualMachineScaleSetVM
-	untold := false
+	compare := false
 	for pager := s.machines.NewListPager(s.group, s.name, options); pager.More(); {
 		page, err := pager.NextPage(ctx)
 		if err != nil {
@@ -37,12 +39,12 @@ func (s *scaleSet) list(ctx context.Context, views bool) ([]cloud.Machine, error
 			if vm == nil || vm.Properties == nil {
 				continue
 			}
-			untold = untold || vm.Properties.LatestModelApplied == nil
+			compare = compare || vm.Properties.LatestModelApplied == nil
 			all = append(all, vm)
 		}
 	}
 	image := ""
-	if untold {
+	if compare {
 		set, err := s.get(ctx)
 		if err != nil {
 			return nil, err
@@ -56,7 +58,7 @@ func (s *scaleSet) list(ctx context.Context, views bool) ([]cloud.Machine, error
 	return machines, nil
 }
 
-// machine is a machine as Azure shows it. image is what the scale set makes new ones of, for one of which Azure does not tell.
+// machine is a machine as a rollout needs it. image is the scale set's: it is compared where Azure does not report whether a machine has the latest model.
 func (s *scaleSet) machine(vm *armcompute.VirtualMachineScaleSetVM, image string) cloud.Machine {
 	p := vm.Properties
 	m := cloud.Machine{
@@ -81,13 +83,13 @@ func (s *scaleSet) machine(vm *armcompute.VirtualMachineScaleSetVM, image string
 		m.UpToDate = strings.EqualFold(imageText(of), image)
 	}
 	if m.State == cloud.Failed {
-		m.Message = troubleOf(vm)
+		m.Message = failureOf(vm)
 	}
 	return m
 }
 
-// identify is how a machine is named in its scale set, and as a Node. One of a flexible scale set is a virtual machine of its own, named by its
-// name; one of a uniform one has a number.
+// identify returns the ids of a machine in its scale set and of its Node. A machine of a flexible scale set is a virtual machine of its own with a name; a
+// machine of a uniform one has a number.
 func (s *scaleSet) identify(vm *armcompute.VirtualMachineScaleSetVM) (id, providerID string) {
 	id = value(vm.InstanceID)
 	if m := singleID.FindStringSubmatch(value(vm.Properties.VirtualMachineResourceID)); m != nil {
@@ -104,7 +106,7 @@ func (s *scaleSet) identify(vm *armcompute.VirtualMachineScaleSetVM) (id, provid
 	return id, s.providerID("virtualMachines/" + id)
 }
 
-// providerID is as Azure's cloud provider writes it: with the resource group in lower case.
+// providerID is that of Azure's cloud provider, with the resource group in lower case.
 func (s *scaleSet) providerID(rest string) string {
 	return fmt.Sprintf("azure:///subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/%s", s.subscription, strings.ToLower(s.group), rest)
 }
@@ -132,24 +134,17 @@ func statusesOf(vm *armcompute.VirtualMachineScaleSetVM) []*armcompute.InstanceV
 	if vm.Properties.InstanceView == nil {
 		return nil
 	}
-	var statuses []*armcompute.InstanceViewStatus
-	for _, status := range vm.Properties.InstanceView.Statuses {
-		if status != nil {
-			statuses = append(statuses, status)
-		}
-	}
-	return statuses
+	return slices.DeleteFunc(slices.Clone(vm.Properties.InstanceView.Statuses), func(s *armcompute.InstanceViewStatus) bool { return s == nil })
 }
 
-// troubleOf says what is wrong with a machine that has failed. Its status's code is such as ProvisioningState/failed/AllocationFailed.
-func troubleOf(vm *armcompute.VirtualMachineScaleSetVM) string {
+// failureOf says why a machine failed. The code of its status is such as ProvisioningState/failed/AllocationFailed.
+func failureOf(vm *armcompute.VirtualMachineScaleSetVM) string {
 	for _, status := range statusesOf(vm) {
-		rest, ok := strings.CutPrefix(strings.ToLower(value(status.Code)), "provisioningstate/failed")
-		if !ok {
-			continue
+		if parts := failedStatus.FindStringSubmatch(value(status.Code)); parts != nil {
+			return cloud.OneLine(cloud.CodeAndMessage(cmp.Or(parts[1], "Failed"), cmp.Or(value(status.Message), value(status.DisplayStatus))))
 		}
-		code := value(status.Code)[len(value(status.Code))-len(rest):]
-		return oneLine(strings.TrimSuffix(cmp.Or(strings.TrimPrefix(code, "/"), "Failed")+": "+cmp.Or(value(status.Message), value(status.DisplayStatus)), ": "))
 	}
 	return "its provisioning state is " + value(vm.Properties.ProvisioningState)
 }
+
+var failedStatus = regexp.MustCompile(`(?i)^ProvisioningState/failed/?(.*)$`)

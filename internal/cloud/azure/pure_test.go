@@ -21,21 +21,6 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// TestMemoryHolds is that what an operation keeps of itself has room in 16 KiB, with the longest answer of Azure.
-func TestMemoryHolds(t *testing.T) {
-	m := memory{Add: 100, Etag: `W/"datetime'2026-01-01T00%3A00%3A00.0000000Z'"`, Capacity: 1000, Sent: true, Resume: strings.Repeat("x", 5<<10)}
-	for i := range 100 {
-		m.Added = append(m.Added, fmt.Sprintf("%s%03d", strings.Repeat("x", 20), i))
-	}
-	o, err := cloud.NewOperation("t", m)
-	if err != nil || len(o.State) > 16<<10 {
-		t.Errorf("%d bytes, %v", len(o.State), err)
-	}
-	if err := (cloud.Operation{State: "{"}).Read(&m); cloud.KindOf(err) != cloud.KindInvalid {
-		t.Errorf("%v, want invalid", err)
-	}
-}
-
 func TestReference(t *testing.T) {
 	const long = "/subscriptions/x/resourceGroups/g/providers/Microsoft.Compute/galleries/g/images/d"
 	for image, want := range map[string]string{
@@ -59,7 +44,7 @@ func TestReference(t *testing.T) {
 		}
 	}
 	for name, empty := range map[string]*armcompute.ImageReference{"none": nil, "empty": {}} {
-		if text := imageText(empty); text != "" || imageName(text) != "" {
+		if text := imageText(empty); text != "" || cloud.LastPart(text) != "" {
 			t.Errorf("%s: %q", name, text)
 		}
 	}
@@ -181,6 +166,9 @@ func TestClassify(t *testing.T) {
 			t.Errorf("%d %s: %v, %s after %s; want %s after %s", test.status, test.code, err, cloud.KindOf(err), cloud.RetryAfter(err), test.want, test.after)
 		}
 	}
+	if got := cloud.KindOfAnswer(rules, "LinkedAuthorizationFailed: no", cloud.KindFailed); got != cloud.KindDenied {
+		t.Error(got)
+	}
 	if classify(nil, "doing nothing") != nil {
 		t.Error("no error is one")
 	}
@@ -188,19 +176,5 @@ func TestClassify(t *testing.T) {
 		if got := cloud.KindOf(classify(err, "doing this")); got != cloud.KindUnavailable {
 			t.Errorf("%v: %s", err, got)
 		}
-	}
-}
-
-// TestLongAnswers are those with a reason in a reason, and with more text than anybody reads.
-func TestLongAnswers(t *testing.T) {
-	inner := azureError{Code: "DeploymentFailed", Details: []azureError{{Code: "Conflict", Details: []azureError{{Code: "QuotaExceeded", Message: "m"}}}}}.inner()
-	if inner.Code != "QuotaExceeded" {
-		t.Errorf("%+v", inner)
-	}
-	if got := oneLine(strings.Repeat("ä\n", 1000)); len(got) > longest+3 || strings.Contains(got, "\n") {
-		t.Errorf("%d bytes", len(got))
-	}
-	if got := kindOfFailure("OperationNotAllowed", "exceeding approved quota"); got != cloud.KindQuota {
-		t.Error(got)
 	}
 }

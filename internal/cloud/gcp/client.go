@@ -8,7 +8,7 @@ import (
 	"google.golang.org/api/compute/v1"
 )
 
-// page is how many entries are asked for at once, which is the most that the API gives.
+// page is the largest page of the API.
 const page = 500
 
 // get reads a group.
@@ -26,7 +26,7 @@ func (c *Cloud) get(ctx context.Context, g group) (*compute.InstanceGroupManager
 	return m, nil
 }
 
-// list reads all machines of a group, whatever the group does with them.
+// list reads all machines of a group.
 func (c *Cloud) list(ctx context.Context, g group) ([]*compute.ManagedInstance, error) {
 	var all []*compute.ManagedInstance
 	var err error
@@ -49,7 +49,7 @@ func (c *Cloud) list(ctx context.Context, g group) ([]*compute.ManagedInstance, 
 	return all, nil
 }
 
-// create asks a group for machines with these names.
+// create adds machines with these names to a group.
 func (c *Cloud) create(ctx context.Context, g group, names []string, request string) (*compute.Operation, error) {
 	instances := make([]*compute.PerInstanceConfig, len(names))
 	for i, name := range names {
@@ -63,7 +63,7 @@ func (c *Cloud) create(ctx context.Context, g group, names []string, request str
 		&compute.InstanceGroupManagersCreateInstancesRequest{Instances: instances}).RequestId(request).Context(ctx).Do()
 }
 
-// remove asks a group to delete machines, and to want as many fewer. Those that it has not, or deletes already, are passed over.
+// remove deletes machines of a group, and lowers its target size by as many. Machines that it does not have, or deletes already, are skipped.
 func (c *Cloud) remove(ctx context.Context, g group, machines []string, request string) (*compute.Operation, error) {
 	if g.regional {
 		return c.service.RegionInstanceGroupManagers.DeleteInstances(c.project, g.location, g.name,
@@ -95,7 +95,7 @@ func (c *Cloud) operation(ctx context.Context, g group, name string) (*compute.O
 	return c.service.ZoneOperations.Get(c.project, g.location, name).Context(ctx).Do()
 }
 
-// autoscaler reads what scales a group.
+// autoscaler reads a group's autoscaler.
 func (c *Cloud) autoscaler(ctx context.Context, g group, name string) (*compute.Autoscaler, error) {
 	if g.regional {
 		return c.service.RegionAutoscalers.Get(c.project, g.location, name).Context(ctx).Do()

@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package gcp is managed instance groups of Compute Engine, zonal and regional.
+//
+//	cloud.go       New, and what is kept of an operation
+//	client.go      the calls, each for zonal and regional groups
+//	find.go        Find: the groups of nodes
+//	describe.go    Describe: the settings of a group
+//	machines.go    Machines: its instances
+//	change.go      machines are added and deleted, and the template is set
+//	names.go       names of groups, machines and requests
+//	image.go       instance templates
+//	error.go       the kinds of Compute Engine's answers
 package gcp
 
 import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 
 	"google.golang.org/api/compute/v1"
 	"google.golang.org/api/impersonate"
@@ -16,15 +25,15 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// Options say where groups are, and by whose rights they are changed.
+// Options say where groups are, and which credentials change them.
 type Options struct {
 	// Project of the groups, by its id. Machines of another one are not found.
 	Project string
-	// Locations are the zones and regions to look for groups in that are named without one.
+	// Locations are the zones and regions of groups that are named without one.
 	Locations []string
-	// ServiceAccount is one to impersonate, by its email address. Empty: the application default credentials are used as they are.
+	// ServiceAccount is one to impersonate, by its email address. Default: the application default credentials are used as they are.
 	ServiceAccount string
-	// Endpoint is the root of the API, without the version. Default: Google's own. Over http it must be on this host.
+	// Endpoint is the root of the API, without the version. Default: Google's own. It must be https, except on this machine.
 	Endpoint string
 }
 
@@ -33,17 +42,11 @@ type Cloud struct {
 	service   *compute.Service
 	project   string
 	locations []string
-
-	mu sync.Mutex
-	// located holds where groups are that were named without that.
-	located map[string]group
-	// born holds what is asked but once of a machine, by its numeric id.
-	born map[uint64]birth
 }
 
 var _ cloud.Cloud = (*Cloud)(nil)
 
-// New makes a Cloud. It finds out which credentials there are; KindDenied: none.
+// New makes a Cloud. KindDenied: there are no credentials.
 func New(ctx context.Context, o Options) (*Cloud, error) {
 	var options []option.ClientOption
 	if o.Endpoint != "" {
@@ -70,19 +73,7 @@ func New(ctx context.Context, o Options) (*Cloud, error) {
 	if err != nil {
 		return nil, cloud.Errorf(cloud.KindDenied, "finding credentials for Google Cloud, %w", err)
 	}
-	return &Cloud{
-		service: service, project: o.Project, locations: o.Locations,
-		located: map[string]group{}, born: map[uint64]birth{},
-	}, nil
-}
-
-// ScaleSet is the group of that name: zones/ZONE/NAME, regions/REGION/NAME, or NAME in one of the locations.
-func (c *Cloud) ScaleSet(name string) cloud.ScaleSet { return &scaleSet{cloud: c, name: name} }
-
-// scaleSet is one group.
-type scaleSet struct {
-	cloud *Cloud
-	name  string
+	return &Cloud{service: service, project: o.Project, locations: o.Locations}, nil
 }
 
 // apiRoot completes the address of the API.
@@ -92,4 +83,56 @@ func apiRoot(endpoint string) (string, error) {
 		return "", cloud.Errorf(cloud.KindInvalid, "reading the endpoint of Compute Engine, %w", err)
 	}
 	return fmt.Sprintf("%s://%s%s/compute/v1/", u.Scheme, u.Host, strings.TrimSuffix(u.Path, "/")), nil
+}
+
+// ScaleSet is the group of that name: zones/ZONE/NAME, regions/REGION/NAME, or NAME in one of the locations.
+func (c *Cloud) ScaleSet(name string) cloud.ScaleSet { return cloud.NewScaleSet(&scaleSet{c, name}) }
+
+// scaleSet is one group.
+type scaleSet struct {
+	cloud *Cloud
+	name  string
+}
+
+// locate returns where the group is. It reads groups only where the name says no location and there are several.
+func (s *scaleSet) locate(ctx context.Context) (group, error) {
+	if g, ok := groupOf(s.name); ok {
+		return g, nil
+	}
+	if s.name == "" || strings.Contains(s.name, "/") {
+		return group{}, cloud.Errorf(cloud.KindInvalid, "%q names no managed instance group: zones/ZONE/NAME, regions/REGION/NAME, or NAME", s.name)
+	}
+	c := s.cloud
+	var found []group
+	for _, location := range c.locations {
+		g := group{regional: !isZone(location), location: location, name: s.name}
+		if len(c.locations) == 1 {
+			return g, nil
+		}
+		_, err := c.get(ctx, g)
+		if err == nil {
+			found = append(found, g)
+		} else if cloud.KindOf(err) != cloud.KindNotFound {
+			return group{}, err
+		}
+	}
+	switch len(found) {
+	case 0:
+		return group{}, cloud.Errorf(cloud.KindNotFound, "no managed instance group %s in project %s, locations %q", s.name, c.project, c.locations)
+	case 1:
+		return found[0], nil
+	}
+	return group{}, cloud.Errorf(cloud.KindInvalid, "there are several managed instance groups %s: name one of %v", s.name, found)
+}
+
+// memory is what is kept of an operation.
+type memory struct {
+	cloud.Memory
+	// Base is the beginning of the names of machines to add.
+	Base string `json:"base,omitempty"`
+	// Fingerprint is the group's before its template is set.
+	Fingerprint string `json:"fingerprint,omitempty"`
+	// Operation is Compute Engine's, and Over is true once it is done. The group goes on adding or deleting the machines.
+	Operation string `json:"operation,omitempty"`
+	Over      bool   `json:"over,omitempty"`
 }

@@ -5,53 +5,13 @@ package gcp
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"google.golang.org/api/compute/v1"
 
 	"moult.dev/moult/internal/cloud"
 )
 
-// locate finds out where the group is, if its name does not say so.
-func (s *scaleSet) locate(ctx context.Context) (group, error) {
-	if g, ok := groupOf(s.name); ok {
-		return g, nil
-	}
-	if s.name == "" || strings.Contains(s.name, "/") {
-		return group{}, cloud.Errorf(cloud.KindInvalid, "%q names no managed instance group: zones/ZONE/NAME, regions/REGION/NAME, or NAME", s.name)
-	}
-	c := s.cloud
-	c.mu.Lock()
-	g, ok := c.located[s.name]
-	c.mu.Unlock()
-	if ok {
-		return g, nil
-	}
-	var found []group
-	for _, location := range c.locations {
-		g := group{regional: !isZone(location), location: location, name: s.name}
-		_, err := c.get(ctx, g)
-		switch cloud.KindOf(err) {
-		case "":
-			found = append(found, g)
-		case cloud.KindNotFound:
-		default:
-			return group{}, err
-		}
-	}
-	switch len(found) {
-	case 0:
-		return group{}, cloud.Errorf(cloud.KindNotFound, "no managed instance group %s in project %s, locations %q", s.name, c.project, c.locations)
-	case 1:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.located[s.name] = found[0]
-		return found[0], nil
-	}
-	return group{}, cloud.Errorf(cloud.KindInvalid, "there are several managed instance groups %s: name one of %v", s.name, found)
-}
-
-// Describe reads how the group is set up, and its autoscaler if it has one.
+// Describe reads the settings of the group, and its autoscaler if it has one.
 func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 	g, err := s.locate(ctx)
 	if err != nil {
@@ -64,7 +24,7 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 	image := s.cloud.templateOf(m)
 	set := cloud.Set{
 		Name:  g.String(),
-		Image: image, ImageName: lastPart(image), Model: image,
+		Image: image, ImageName: cloud.LastPart(image), Model: image,
 		Capacity: int(m.TargetSize),
 		Zones:    zonesOf(g, m),
 		Heals:    true,
@@ -76,7 +36,7 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 			set.Busy = "the group makes machines in bulk"
 		}
 		if m.Status.Autoscaler != "" {
-			if set.Max, err = s.autoscalerMaximum(ctx, g, lastPart(m.Status.Autoscaler)); err != nil {
+			if set.Max, err = s.autoscalerMaximum(ctx, g, cloud.LastPart(m.Status.Autoscaler)); err != nil {
 				return cloud.Set{}, err
 			}
 		}
@@ -84,7 +44,7 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 	return set, nil
 }
 
-// autoscalerMaximum reads how many machines an autoscaler leaves a group. One that may not be read, or is off, bounds nothing.
+// autoscalerMaximum reads the maximum of an autoscaler; 0 for one that is off, or that the credentials may not read.
 func (s *scaleSet) autoscalerMaximum(ctx context.Context, g group, name string) (int, error) {
 	a, err := s.cloud.autoscaler(ctx, g, name)
 	if err != nil {
@@ -100,7 +60,7 @@ func (s *scaleSet) autoscalerMaximum(ctx context.Context, g group, name string) 
 	return 0, nil
 }
 
-// zonesOf are those that a group spreads its machines over.
+// zonesOf are the zones of a group.
 func zonesOf(g group, m *compute.InstanceGroupManager) []string {
 	if !g.regional {
 		return []string{g.location}
@@ -108,7 +68,7 @@ func zonesOf(g group, m *compute.InstanceGroupManager) []string {
 	var all []string
 	if m.DistributionPolicy != nil {
 		for _, z := range m.DistributionPolicy.Zones {
-			all = append(all, lastPart(z.Zone))
+			all = append(all, cloud.LastPart(z.Zone))
 		}
 	}
 	return all

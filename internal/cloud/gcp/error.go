@@ -19,132 +19,74 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// classify says of an error what kind it is. doing is what was tried.
+// rules are the kinds of Compute Engine's answers, by reason or code, and message. Those of operations and machines are in capital letters.
+var rules = []cloud.Rule{
+	{Text: regexp.MustCompile(`ateLimitExceeded|concurrentLimitExceeded|per minute`), Kind: cloud.KindThrottled},
+	{Text: regexp.MustCompile(`^quotaExceeded|^limitExceeded|QUOTA_EXCEEDED|POOL_EXHAUSTED|LIMIT_EXCEEDED|STOCKOUT|INSUFFICIENT_RESOURCES`), Kind: cloud.KindQuota},
+	{Text: regexp.MustCompile(`^(resourceNotReady|resourceInUse|operationInProgress|conditionNotMet|resourceFingerprintInvalid)`), Kind: cloud.KindConflict},
+	{Text: regexp.MustCompile(`^\w*PERMISSION|^FORBIDDEN`), Kind: cloud.KindDenied},
+	{Text: regexp.MustCompile(`^(INVALID|UNSUPPORTED)`), Kind: cloud.KindInvalid},
+}
+
+// classify makes a cloud.Error of an error of Google's library.
 func classify(doing string, err error) error {
+	e := &cloud.Error{Kind: cloud.KindUnavailable, Err: fmt.Errorf("%s, %w", doing, err)}
 	if answer, ok := errors.AsType[*googleapi.Error](err); ok {
-		return &cloud.Error{Kind: kindOf(answer), RetryAfter: cloud.RetryAfterSeconds(answer.Header), Err: fmt.Errorf("%s, %w", doing, err)}
-	}
-	kind := cloud.KindUnavailable
-	if tokenRefused(err) {
-		kind = cloud.KindDenied
-	}
-	return &cloud.Error{Kind: kind, Err: fmt.Errorf("%s, %w", doing, err)}
-}
-
-// kindOf goes by the status of an answer, and by the reason where that says more.
-func kindOf(e *googleapi.Error) cloud.Kind {
-	var reasons []string
-	for _, item := range e.Errors {
-		reasons = append(reasons, item.Reason)
-	}
-	has := func(these ...string) bool {
-		return slices.ContainsFunc(these, func(r string) bool { return slices.Contains(reasons, r) })
-	}
-	switch {
-	case has("rateLimitExceeded", "userRateLimitExceeded", "concurrentLimitExceeded", "operationRateLimitExceeded"), e.Code == http.StatusTooManyRequests:
-		return cloud.KindThrottled
-	case has("quotaExceeded", "limitExceeded"):
-		if strings.Contains(e.Message, "per minute") { // a quota of calls
-			return cloud.KindThrottled
+		reason := ""
+		if len(answer.Errors) > 0 {
+			reason = answer.Errors[0].Reason
 		}
-		return cloud.KindQuota
-	case saysNoRoom(e.Message):
-		return cloud.KindQuota
-	case has("resourceNotReady", "resourceInUse", "resourceInUseByAnotherResource", "operationInProgress", "conditionNotMet", "resourceFingerprintInvalid"):
-		return cloud.KindConflict
+		e.RetryAfter, e.Kind = cloud.RetryAfterSeconds(answer.Header), cloud.KindOfStatus(answer.Code)
+		if e.Kind != cloud.KindThrottled {
+			e.Kind = cloud.KindOfAnswer(rules, reason+": "+answer.Message, e.Kind)
+		}
+	} else if s := tokenStatus(err); s != 0 && !slices.Contains([]cloud.Kind{cloud.KindThrottled, cloud.KindUnavailable}, cloud.KindOfStatus(s)) {
+		e.Kind = cloud.KindDenied
 	}
-	switch e.Code {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return cloud.KindDenied
-	case http.StatusNotFound, http.StatusGone:
-		return cloud.KindNotFound
-	case http.StatusConflict, http.StatusPreconditionFailed:
-		return cloud.KindConflict
-	case http.StatusRequestTimeout:
-		return cloud.KindUnavailable
-	}
-	if e.Code >= 400 && e.Code < 500 {
-		return cloud.KindInvalid
-	}
-	return cloud.KindUnavailable
-}
-
-// kindOfFailure says what kind of end a code is, of an operation or of an attempt to make a machine.
-func kindOfFailure(code string) cloud.Kind {
-	code = strings.ToUpper(code)
-	switch {
-	case saysNoRoom(code), strings.Contains(code, "RATE_LIMIT"):
-		return cloud.KindQuota
-	case strings.Contains(code, "PERMISSION"), code == "FORBIDDEN":
-		return cloud.KindDenied
-	case strings.HasPrefix(code, "INVALID"), strings.HasPrefix(code, "UNSUPPORTED"):
-		return cloud.KindInvalid
-	}
-	return cloud.KindFailed
-}
-
-// saysNoRoom reports whether a text says that there is no room, or no quota.
-func saysNoRoom(text string) bool {
-	return slices.ContainsFunc([]string{"QUOTA_EXCEEDED", "POOL_EXHAUSTED", "LIMIT_EXCEEDED", "STOCKOUT", "INSUFFICIENT_RESOURCES"},
-		func(s string) bool { return strings.Contains(text, s) })
+	return e
 }
 
 // operationError is the error that an operation has ended with, nil if it has ended well.
 func operationError(o *compute.Operation) error {
 	if o.Error == nil || len(o.Error.Errors) == 0 {
-		switch o.HttpErrorStatusCode {
-		case 0:
+		if o.HttpErrorStatusCode == 0 {
 			return nil
-		case http.StatusForbidden:
-			return cloud.Errorf(cloud.KindDenied, "%s", o.HttpErrorMessage)
 		}
-		return cloud.Errorf(cloud.KindFailed, "%d %s", o.HttpErrorStatusCode, o.HttpErrorMessage)
+		return cloud.Errorf(cloud.KindOfStatus(int(o.HttpErrorStatusCode)), "%d %s", o.HttpErrorStatusCode, o.HttpErrorMessage)
 	}
-	var said []string
+	var texts []string
 	for _, e := range o.Error.Errors {
-		said = append(said, codeAndMessage(e.Code, e.Message))
+		texts = append(texts, cloud.CodeAndMessage(e.Code, e.Message))
 	}
-	return cloud.Errorf(kindOfFailure(o.Error.Errors[0].Code), "%s", strings.Join(said, "; "))
+	return cloud.Errorf(cloud.KindOfAnswer(rules, texts[0], cloud.KindFailed), "%s", strings.Join(texts, "; "))
 }
 
-// lastError is what a group says of its last attempt to make or to delete a machine: a code, and a text with it for people. Empty: nothing.
-func lastError(m *compute.ManagedInstance) (code, text string) {
+// lastError is why a group's last attempt to make or delete a machine failed; empty where it did not.
+func lastError(m *compute.ManagedInstance) string {
 	if m.LastAttempt == nil || m.LastAttempt.Errors == nil || len(m.LastAttempt.Errors.Errors) == 0 {
-		return "", ""
+		return ""
 	}
 	e := m.LastAttempt.Errors.Errors[0]
-	return e.Code, codeAndMessage(e.Code, e.Message)
+	return cloud.CodeAndMessage(e.Code, e.Message)
 }
 
-func codeAndMessage(code, message string) string {
-	if message == "" {
-		return code
-	}
-	return code + ": " + message
-}
-
-// tokenRefused reports whether an error says that there is no token to be had, rather than that whoever gives them does not answer.
-func tokenRefused(err error) bool {
-	if refused, ok := errors.AsType[*auth.Error](err); ok && refused.Response != nil {
-		return isRefusal(refused.Response.StatusCode)
-	}
-	if machine, ok := errors.AsType[*metadata.Error](err); ok {
-		return isRefusal(machine.Code)
-	}
-	if _, ok := errors.AsType[metadata.NotDefinedError](err); ok {
-		return true
-	}
-	// Exchanges of tokens say it in words alone.
-	said := exchange.FindStringSubmatch(err.Error())
-	if said == nil {
-		return false
-	}
-	status, err := strconv.Atoi(said[1])
-	return err == nil && isRefusal(status)
-}
-
+// exchange matches the errors of token exchanges, which have the status in their text alone.
 var exchange = regexp.MustCompile(`(?:credentials|impersonate): status code ([0-9]{3})`)
 
-func isRefusal(status int) bool {
-	return status >= 400 && status < 500 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout
+// tokenStatus is the HTTP status with which a token was refused; 0 for other errors.
+func tokenStatus(err error) int {
+	if refused, ok := errors.AsType[*auth.Error](err); ok && refused.Response != nil {
+		return refused.Response.StatusCode
+	}
+	if machine, ok := errors.AsType[*metadata.Error](err); ok {
+		return machine.Code
+	}
+	if _, ok := errors.AsType[metadata.NotDefinedError](err); ok {
+		return http.StatusNotFound
+	}
+	status := 0
+	if text := exchange.FindStringSubmatch(err.Error()); text != nil {
+		status, _ = strconv.Atoi(text[1])
+	}
+	return status
 }

@@ -98,8 +98,8 @@ func TestEnded(t *testing.T) {
 		"rights":       {with("PERMISSIONS_ERROR"), cloud.KindDenied, "PERMISSIONS_ERROR: words; OTHER"},
 		"invalid":      {with("INVALID_USAGE"), cloud.KindInvalid, "INVALID_USAGE: words; OTHER"},
 		"in use":       {with("RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"), cloud.KindFailed, "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE: words; OTHER"},
-		"status alone": {&compute.Operation{HttpErrorStatusCode: 409, HttpErrorMessage: "CONFLICT"}, cloud.KindFailed, "409 CONFLICT"},
-		"forbidden":    {&compute.Operation{HttpErrorStatusCode: 403, HttpErrorMessage: "FORBIDDEN"}, cloud.KindDenied, "FORBIDDEN"},
+		"status alone": {&compute.Operation{HttpErrorStatusCode: 409, HttpErrorMessage: "CONFLICT"}, cloud.KindConflict, "409 CONFLICT"},
+		"forbidden":    {&compute.Operation{HttpErrorStatusCode: 403, HttpErrorMessage: "FORBIDDEN"}, cloud.KindDenied, "403 FORBIDDEN"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -111,27 +111,6 @@ func TestEnded(t *testing.T) {
 				t.Errorf("%v, want %s", err, test.says)
 			}
 		})
-	}
-}
-
-// How asking goes wrong never looks like an end.
-func TestUnanswered(t *testing.T) {
-	for _, kind := range []cloud.Kind{
-		cloud.KindNotFound, cloud.KindConflict, cloud.KindThrottled, cloud.KindQuota, cloud.KindFull, cloud.KindDenied, cloud.KindInvalid, cloud.KindFailed,
-		cloud.KindUnavailable,
-	} {
-		got := cloud.NotFinal(&cloud.Error{Kind: kind, RetryAfter: time.Second, Err: errors.New("x")})
-		switch cloud.KindOf(got) {
-		case cloud.KindNotFound, cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable:
-		default:
-			t.Errorf("%s became %s", kind, cloud.KindOf(got))
-		}
-		if cloud.RetryAfter(got) != time.Second {
-			t.Errorf("%s has lost when to ask again", kind)
-		}
-	}
-	if cloud.NotFinal(nil) != nil {
-		t.Error("nil became an error")
 	}
 }
 

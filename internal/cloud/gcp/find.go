@@ -10,8 +10,7 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// Find finds out of which groups machines are. It reads the group of one machine from its metadata, and lists that group, which tells of its other
-// machines, and goes on with a machine that is still unknown.
+// Find implements cloud.Cloud. It reads the group of one machine from its metadata, lists that group, and goes on with the machines that are not in it.
 func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]cloud.Location, error) {
 	found := map[string]cloud.Location{}
 	unknown := map[string]string{} // provider ids by Machine.ID

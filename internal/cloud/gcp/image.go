@@ -28,7 +28,7 @@ func (c *Cloud) template(link string) string {
 	return link
 }
 
-// templateName is one that can be given to a group.
+// templateName is the name of an instance template.
 var templateName = regexp.MustCompile(`^projects/[a-z0-9.:-]+/(global|regions/[a-z0-9-]+)/instanceTemplates/[A-Za-z0-9._-]+$`)
 
 // templateOf is the template that the group makes new machines of.
@@ -41,7 +41,7 @@ func (c *Cloud) templateOf(m *compute.InstanceGroupManager) string {
 	return c.template(m.InstanceTemplate)
 }
 
-// isPartial reports whether a version is for some of the machines only. Compute Engine itself sets TargetSize to all of them.
+// isPartial reports whether a version is for a part of the machines. Compute Engine sets TargetSize for all of them.
 func isPartial(v *compute.InstanceGroupManagerVersion) bool {
 	return v.TargetSize != nil && (v.TargetSize.Fixed != 0 || v.TargetSize.Percent != 0 && v.TargetSize.Percent != 100)
 }

@@ -3,7 +3,11 @@
 package gcp
 
 import (
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -41,10 +45,10 @@ func groupFromMetadata(metadata string) (group, bool) {
 	return group{}, false
 }
 
-// zoneName is that of an AI zone, such as us-central1-ai1a, as well.
+// zoneName is a zone's name, also that of an AI zone such as us-central1-ai1a.
 var zoneName = regexp.MustCompile(`^[a-z]+-[a-z]+[0-9]+-(ai[0-9]+)?[a-z]$`)
 
-// isZone tells a zone's name from a region's.
+// isZone reports whether a location is a zone, and not a region.
 func isZone(location string) bool { return zoneName.MatchString(location) }
 
 // machineID is how a machine is named here, and in requests.
@@ -60,11 +64,6 @@ func machineOf(link string) (zone, name string, ok bool) {
 	return parts[n-3], parts[n-1], true
 }
 
-// providerID is what the cloud's controller writes in Node.spec.providerID.
-func (c *Cloud) providerID(zone, name string) string {
-	return "gce://" + c.project + "/" + zone + "/" + name
-}
-
 // machineOfProviderID reads a providerID of this project.
 func (c *Cloud) machineOfProviderID(id string) (zone, name string, ok bool) {
 	rest, ok := strings.CutPrefix(id, "gce://")
@@ -78,10 +77,28 @@ func (c *Cloud) machineOfProviderID(id string) (zone, name string, ok bool) {
 	return parts[1], parts[2], true
 }
 
-// lastPart is the part after the last slash.
-func lastPart(link string) string { return link[strings.LastIndexByte(link, '/')+1:] }
-
-// requestID is the id of a request that is one, however often it is sent.
+// requestID is the id of a request, the same however often it is sent.
 func requestID(parts ...string) string {
 	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://moult.dev/operations/"+strings.Join(parts, "/"))).String()
+}
+
+// sequence is the end of a base name that is a pattern for numbers.
+var sequence = regexp.MustCompile(`-#+(\[[0-9]*\])?$`)
+
+var letters = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+// newNames makes the names of n machines from a token: the same ones each time, and others for each other token.
+func newNames(base, token string, n int) []string {
+	const longest = 63 - 11
+	base = sequence.ReplaceAllString(base, "")
+	if len(base) > longest {
+		base = base[:longest]
+	}
+	sum := sha256.Sum256([]byte(token))
+	mark := letters.EncodeToString(sum[:5])
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s-%s%02s", strings.TrimRight(base, "-"), mark, strconv.FormatInt(int64(i), 36))
+	}
+	return names
 }

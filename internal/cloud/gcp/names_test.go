@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"moult.dev/moult/internal/cloud"
 )
@@ -42,35 +41,6 @@ func TestRequestID(t *testing.T) {
 	a, b, c := requestID("zones/a/b", "t"), requestID("zones/a/b", "t"), requestID("zones/a/b", "u")
 	if a != b || a == c || !valid.MatchString(a) {
 		t.Errorf("%s, %s, %s", a, b, c)
-	}
-}
-
-// What is kept of the largest changes, with the longest names that there are, has room in a status.
-func TestStateSize(t *testing.T) {
-	long := strings.Repeat("n", 63)
-	m := memory{Operation: strings.Repeat("o", 100), Taken: true, Over: true}
-	m.fail(cloud.KindQuota, strings.Repeat("é", 10000))
-	if !utf8.ValidString(m.Failure) {
-		t.Errorf("half a letter: %q", m.Failure[len(m.Failure)-2:])
-	}
-	for range 100 {
-		m.Delete = append(m.Delete, "northamerica-northeast1-b/"+long)
-	}
-	o, err := cloud.NewOperation("t", m)
-	if err != nil || len(o.State) > 16<<10 {
-		t.Errorf("%d bytes, %v", len(o.State), err)
-	}
-	m.Delete, m.Add = nil, newNames(long[:58], "t", 100)
-	if o, err = cloud.NewOperation("t", m); err != nil || len(o.State) > 16<<10 {
-		t.Errorf("%d bytes, %v", len(o.State), err)
-	}
-}
-
-func TestRemember(t *testing.T) {
-	for _, state := range []string{"", "{", "{}", `{"taken":true}`} {
-		if _, err := remember(cloud.Operation{State: state}); cloud.KindOf(err) != cloud.KindInvalid {
-			t.Errorf("%q: %v", state, err)
-		}
 	}
 }
 

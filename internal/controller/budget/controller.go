@@ -1,26 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package budget reports on NodeDisruptionBudgets. That they are kept is not its doing: every rollout asks them when it
-// decides. It says how they stand, asks Prometheus for them, and clears the Nodes' records of evictions that nobody needs
-// any more.
+// Package budget reports on NodeDisruptionBudgets. It does not enforce them: every rollout asks them when it decides. It writes their status,
+// starts the pollers of Prometheus, and removes a Node's record of evictions once all workloads are available again.
 //
-//	read      the budget, and the fleet with the gates that are closed
+//	read      the budgets, and the fleet with the gates that are closed
 //	examine   which nodes are unavailable, and what blocks (package rollout)
 //	report    one status write, then Events                                   status.go
 //
-//	records   of evictions, once all that was evicted is available again      records.go
+//	records   of evictions                                                    records.go
 package budget
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
@@ -35,57 +43,104 @@ import (
 // +kubebuilder:rbac:groups="",resources=namespaces;pods;replicationcontrollers,verbs=get;list;watch
 // +kubebuilder:rbac:groups=apps,resources=deployments;statefulsets;daemonsets;replicasets,verbs=get;list;watch
 
+// coalesce is how long the controller waits after a change of the fleet, so that it looks at several changes at once. It bounds how often a
+// status is written.
+const coalesce = time.Second
+
 // Controller reconciles NodeDisruptionBudgets.
 type Controller struct {
-	clock   clock.PassiveClock
-	client  client.Client
-	fleet   *fleet.Fleet
-	events  *events.Recorder
-	reports *reports
-	budgets *known
-	nodes   *known
+	clock  clock.PassiveClock
+	client client.Client
+	fleet  *fleet.Fleet
+	events *events.Recorder
 }
 
 // NewController returns a controller of budgets; SetupWithManager makes it run.
 func NewController(clk clock.PassiveClock, c client.Client, f *fleet.Fleet, recorder *events.Recorder) *Controller {
-	return &Controller{clock: clk, client: c, fleet: f, events: recorder, reports: newReports(), budgets: newKnown(), nodes: newKnown()}
+	return &Controller{clock: clk, client: c, fleet: f, events: recorder}
 }
 
-// Reconcile reports how one budget stands. It comes back by itself when the clock alone can change that.
+// SetupWithManager makes the manager run this controller. The fleet must be set up too.
+func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
+	status := ctrl.NewControllerManagedBy(m).
+		Named("budget.status").
+		For(&v1alpha1.NodeDisruptionBudget{}, builder.WithPredicates(specChanged)).
+		WatchesRawSource(source.Func(c.wokenByFleet)).
+		Complete(c)
+	records := ctrl.NewControllerManagedBy(m).
+		Named("budget.records").
+		Watches(&corev1.Node{}, soon, builder.WithPredicates(predicate.NewPredicateFuncs(hasRecord))).
+		WatchesRawSource(source.Func(c.wokenByFleet)).
+		Complete(reconcile.Func(c.reconcileRecords))
+	return errors.Join(status, records)
+}
+
+// specChanged leaves out this controller's own status writes.
+var specChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || e.ObjectOld.GetUID() != e.ObjectNew.GetUID() ||
+		(e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
+}}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// all is the request to look at all objects.
+var all = reconcile.Request{}
+
+// soon looks at all objects, a moment later.
+var soon = handler.Funcs{
+	CreateFunc: func(_ context.Context, _ event.CreateEvent, q queue) { q.AddAfter(all, coalesce) },
+	UpdateFunc: func(_ context.Context, _ event.UpdateEvent, q queue) { q.AddAfter(all, coalesce) },
+}
+
+// wokenByFleet looks at all objects, a moment after the fleet or a gate has changed.
+func (c *Controller) wokenByFleet(_ context.Context, q queue) error {
+	wake := func() { q.AddAfter(all, coalesce) }
+	c.fleet.OnChange(wake)
+	c.fleet.OnGates(wake)
+	return nil
+}
+
+// Reconcile reports how one budget stands, or all of them. It comes back by itself when the clock alone can change that.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	b := &v1alpha1.NodeDisruptionBudget{}
-	if err := c.client.Get(ctx, request.NamespacedName, b); err != nil && !apierrors.IsNotFound(err) {
-		return ctrl.Result{}, fmt.Errorf("reading budget, %w", err)
+	var budgets v1alpha1.NodeDisruptionBudgetList
+	if err := c.client.List(ctx, &budgets); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing budgets, %w", err)
 	}
-	if b.UID == "" || b.DeletionTimestamp != nil {
-		c.forget(request.Name)
-		return ctrl.Result{}, nil
+	exist := map[string]bool{}
+	budgets.Items = slices.DeleteFunc(budgets.Items, func(b v1alpha1.NodeDisruptionBudget) bool {
+		exist[b.Name] = b.DeletionTimestamp == nil
+		return !exist[b.Name] || request != all && request.Name != b.Name
+	})
+	if request != all && !exist[request.Name] {
+		c.fleet.Forget(request.Name)
+		metrics.ForgetBudget(request.Name)
 	}
-	c.budgets.add(request.Name)
-	c.fleet.Poll(b)
+	for i := range budgets.Items {
+		c.fleet.Poll(&budgets.Items[i])
+	}
 	s, err := c.fleet.Snapshot(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	i := slices.IndexFunc(s.Budgets, func(of rollout.Budget) bool { return of.Name == b.Name })
-	if i < 0 {
-		return ctrl.Result{}, nil // It has just gone, and comes here again for that.
-	}
 	now := c.clock.Now()
-	next, err := c.report(ctx, b, &s.Budgets[i], s.Nodes, now)
-	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: coalesce}, nil
+	var failed []error
+	var result ctrl.Result
+	for i := range budgets.Items {
+		b := &budgets.Items[i]
+		of := slices.IndexFunc(s.Budgets, func(of rollout.Budget) bool { return of.Name == b.Name })
+		if of < 0 {
+			continue // It was deleted a moment ago.
+		}
+		next, err := c.report(ctx, b, &s.Budgets[of], s.Nodes, now)
+		switch {
+		case apierrors.IsConflict(err):
+			next = now.Add(coalesce)
+		case err != nil:
+			failed = append(failed, err)
+		}
+		if wait := max(next.Sub(now), time.Millisecond); !next.IsZero() && (result.RequeueAfter == 0 || wait < result.RequeueAfter) {
+			result.RequeueAfter = wait
+		}
 	}
-	if err != nil || next.IsZero() {
-		return ctrl.Result{}, err
-	}
-	return ctrl.Result{RequeueAfter: max(next.Sub(now), time.Millisecond)}, nil
-}
-
-// forget drops what there is of a budget that is gone.
-func (c *Controller) forget(name string) {
-	c.budgets.drop(name)
-	c.fleet.Forget(name)
-	c.reports.forget(name)
-	metrics.ForgetBudget(name)
+	return result, errors.Join(failed...)
 }

@@ -5,68 +5,53 @@ package daemonset
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	testingclock "k8s.io/utils/clock/testing"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"moult.dev/moult/internal/kind/daemonset"
 )
 
-// Where requests hang until they fail a pass ends with the first of them, so that others get the thread.
-func TestApplyEndsWithARequestThatHangs(t *testing.T) {
-	hung := errors.New("context deadline exceeded")
+// Where the API server refuses all pods a pass asks for one. Where it refuses some, it asks for the others.
+func TestCreatePodsAfterRefusals(t *testing.T) {
 	for name, tc := range map[string]struct {
-		takes            time.Duration
-		deletes, creates bool // which of these fail
-		deleted, created int32
+		refused          []string
+		created, refuses int32
 	}{
-		"all is well":                    {0, false, false, 1, 8},
-		"it takes long, but not in vain": {30 * time.Second, false, false, 1, 8},
-		"creations fail at once":         {0, false, true, 1, maxRefused},
-		"creations hang":                 {30 * time.Second, false, true, 1, 1},
-		"deletions fail at once":         {0, true, false, 1, 8},
-		"deletions hang":                 {30 * time.Second, true, false, 1, 0},
+		"none":     {nil, 9, 0},
+		"all":      {[]string{"n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"}, 0, 1},
+		"some":     {[]string{"n2", "n5"}, 7, 2},
+		"the last": {[]string{"n8"}, 8, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(9).has("new", ended, 0)
+			w := newWorld(9)
 			c := w.serve(t)
-			clk := testingclock.NewFakePassiveClock(now)
-			c.clock = clk
-			var created, deleted atomic.Int32
-			ask := func(fails bool) error {
-				clk.SetTime(clk.Now().Add(tc.takes))
-				if fails {
-					return hung
-				}
-				return nil
-			}
+			var created, refused atomic.Int32
 			c.client = interceptor.NewClient(c.client.(client.WithWatch), interceptor.Funcs{
-				Create: func(ctx context.Context, with client.WithWatch, o client.Object, options ...client.CreateOption) error {
-					created.Add(1)
-					if err := ask(tc.creates); err != nil {
-						return err
+				Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+					if slices.Contains(tc.refused, daemonset.NodeOf(o.(*corev1.Pod))) {
+						refused.Add(1)
+						return errors.New("no room")
 					}
-					return with.Create(ctx, o, options...)
-				},
-				Delete: func(_ context.Context, _ client.WithWatch, _ client.Object, _ ...client.DeleteOption) error {
-					deleted.Add(1)
-					return ask(tc.deletes)
+					o.SetUID(types.UID(o.GetName()))
+					created.Add(1)
+					return nil
 				},
 			})
 			p := w.begin(t, c)
-			p.Actions.Clean = w.pods[:1]
 			for i := range p.States {
-				if s := &p.States[i]; len(s.Extra) == 0 {
-					p.Actions.Create = append(p.Actions.Create, s)
-				}
+				p.Actions.Create = append(p.Actions.Create, &p.States[i])
 			}
-			if err := p.apply(t.Context()); (err != nil) != (tc.creates || tc.deletes) {
+			if err := p.apply(t.Context()); (err != nil) != (len(tc.refused) > 0) {
 				t.Errorf("the error is %v", err)
 			}
-			if created.Load() != tc.created || deleted.Load() != tc.deleted {
-				t.Errorf("%d were asked for, and %d to go; want %d and %d", created.Load(), deleted.Load(), tc.created, tc.deleted)
+			if created.Load() != tc.created || refused.Load() != tc.refuses {
+				t.Errorf("%d were created, and %d refused; want %d and %d", created.Load(), refused.Load(), tc.created, tc.refuses)
 			}
 		})
 	}

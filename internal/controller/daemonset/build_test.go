@@ -97,8 +97,6 @@ func unready(p *corev1.Pod) {
 	p.Status.Conditions[0].Status, p.Status.ContainerStatuses[0].Ready = corev1.ConditionFalse, false
 }
 
-func ended(p *corev1.Pod) { unready(p); p.Status.Phase = corev1.PodFailed }
-
 // serve is a controller of which a client has what is in the world. What there is of it in the world is as that has it.
 func (w *world) serve(t *testing.T) *Controller {
 	t.Helper()
@@ -139,7 +137,7 @@ func (w *world) begin(t *testing.T, c *Controller) *pass {
 		f.ReplicaSets = append(f.ReplicaSets, *rs)
 	}
 	for _, n := range w.nodes {
-		f.Fleet.Nodes[n.Name] = fleet.NodeOf(n)
+		f.Fleet.Nodes[n.Name] = rollout.NewNode(n)
 	}
 	var err error
 	if p.Judge, err = daemonset.New(f, now); err != nil {

@@ -20,7 +20,8 @@ func (p *pass) runCanary(ctx context.Context) (again bool, err error) {
 	if !p.CanaryWanted() {
 		return p.endCanary(ctx)
 	}
-	if nodes := p.StartCanary(); p.movesCanary(nodes) {
+	nodes, before := p.StartCanary(), p.EDS.Status.Canary
+	if before == nil || before.ReplicaSet != p.Target.Name || !slices.Equal(before.Nodes, nodes) {
 		return true, p.writeCanaryNodes(ctx, nodes)
 	}
 	if p.EDS.Annotations[edsv1.AnnotationCanaryValid] == p.Target.Name {
@@ -29,11 +30,11 @@ func (p *pass) runCanary(ctx context.Context) (again bool, err error) {
 	}
 	p.JudgeCanaryPods()
 	if v := p.Canary.Verdict; v.Failed {
-		if err := p.writeFailure(ctx, p.Target, v); err != nil {
-			return true, fmt.Errorf("writing that the canary has failed, %w", err)
-		}
+		status := *p.Target.Status.DeepCopy()
+		daemonset.SetCondition(&status.Conditions, edsv1.ConditionCanaryFailed, true, string(v.Reason), v.Message, p.now)
+		status.Status = edsv1.ReplicaSetCanaryFailed
 		log.FromContext(ctx).Info("canary failed", "revision", p.Target.Name, "reason", v.Reason, "message", v.Message)
-		return true, nil
+		return true, p.writeRevision(ctx, p.Target, status)
 	}
 	p.DecideCanary()
 	if p.Canary.Over {
@@ -42,16 +43,17 @@ func (p *pass) runCanary(ctx context.Context) (again bool, err error) {
 	return false, nil
 }
 
-// endCanary removes from the status, and from the annotations, what applies only while a canary goes on.
+// endCanary removes the canary from the status, and then the annotations that were set for it.
 func (p *pass) endCanary(ctx context.Context) (again bool, err error) {
 	if p.EDS.Status.Canary == nil {
 		if p.Target == p.Active || p.CanaryFailed() {
-			return false, p.unannotate(ctx, p.SpentAnnotations())
+			return false, p.unannotate(ctx, p.SpentAnnotations(p.Target.Name, false))
 		}
 		return false, nil
 	}
 	p.EndCanary()
-	if c := edsv1.FindCondition(p.Target.Status.Conditions, edsv1.ConditionCanaryFailed); p.CanaryFailed() {
+	if p.CanaryFailed() {
+		c := edsv1.FindCondition(p.Target.Status.Conditions, edsv1.ConditionCanaryFailed)
 		p.EDS.Status.State, p.EDS.Status.Reason = edsv1.StateCanaryFailed, edsv1.StatusReason(c.Reason)
 	}
 	if err := p.writeStatus(ctx); err != nil {
@@ -60,22 +62,18 @@ func (p *pass) endCanary(ctx context.Context) (again bool, err error) {
 	return true, nil
 }
 
-// movesCanary reports whether the canary begins, or runs on other nodes than before.
-func (p *pass) movesCanary(nodes []string) bool {
-	before := p.EDS.Status.Canary
-	return before == nil || before.ReplicaSet != p.Target.Name || !slices.Equal(before.Nodes, nodes)
-}
-
+// writeCanaryNodes writes that the canary begins, or on which nodes it runs from now on.
 func (p *pass) writeCanaryNodes(ctx context.Context, nodes []string) error {
 	before := p.EDS.Status.Canary
 	begins := before == nil || before.ReplicaSet != p.Target.Name
 	if begins && before != nil {
 		// Before the new canary is written: if the process ends in between, this is done again.
-		if err := p.unannotate(ctx, p.AnnotationsOf(before.ReplicaSet)); err != nil {
+		if err := p.unannotate(ctx, p.SpentAnnotations(before.ReplicaSet, true)); err != nil {
 			return err
 		}
 	}
 	p.EDS.Status.Canary = &edsv1.ExtendedDaemonSetStatusCanary{ReplicaSet: p.Target.Name, Nodes: nodes}
+	var changes []events.Event
 	if begins {
 		p.EDS.Status.Wave = nil
 		p.EDS.Status.State, p.EDS.Status.Reason = edsv1.StateCanary, ""
@@ -83,17 +81,15 @@ func (p *pass) writeCanaryNodes(ctx context.Context, nodes []string) error {
 		for _, kind := range []string{edsv1.ConditionCanaryFailed, edsv1.ConditionStalled} {
 			daemonset.SetCondition(&p.EDS.Status.Conditions, kind, false, "", "", p.now)
 		}
+		if p.wasReset(p.stored) {
+			changes = append(changes, events.CanaryReset(p.EDS, p.Target.Name))
+		}
+		changes = append(changes, events.CanaryStarted(p.EDS, p.Target.Name, nodes))
 	}
-	reset := begins && p.wasReset(p.stored)
 	if err := p.writeStatus(ctx); err != nil {
 		return fmt.Errorf("writing the canary's nodes, %w", err)
 	}
 	log.FromContext(ctx).Info("canary nodes chosen", "revision", p.Target.Name, "nodes", nodes)
-	if reset {
-		p.events.Emit(events.CanaryReset(p.EDS, p.Target.Name))
-	}
-	if begins {
-		p.events.Emit(events.CanaryStarted(p.EDS, p.Target.Name, nodes))
-	}
+	p.events.Emit(changes...)
 	return nil
 }

@@ -12,31 +12,28 @@
 //	report     the status of the revisions and of the ExtendedDaemonSet      report.go
 //
 // The nodes of a canary, its failure and its promotion are written before anything follows from them: each ends a pass. memory.go holds what
-// this process has requested, and the caches do not show yet.
+// this process has requested and the caches do not show yet.
 package daemonset
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/kind/daemonset"
 	"moult.dev/moult/internal/metrics"
+	"moult.dev/moult/internal/turn"
 )
 
 const kind = "ExtendedDaemonSet"
@@ -77,14 +74,8 @@ type Controller struct {
 	memory  *memory
 	reports *fleet.Reports
 	queued  *fleet.Waiters
-	retries workqueue.TypedRateLimiter[types.NamespacedName]
+	retries *turn.Retries
 }
-
-// What fails is tried again, first soon and then more and more seldom.
-const (
-	firstRetry = 100 * time.Millisecond
-	lastRetry  = 30 * time.Second
-)
 
 // Caches are what the controller reads besides the client's cache: the pods with the label of an ExtendedDaemonSet, and
 // all pods and DaemonSets, which are watched only while one is being replaced.
@@ -97,7 +88,7 @@ func NewController(clk clock.PassiveClock, c client.Client, live client.Reader, 
 	return &Controller{
 		clock: clk, client: c, live: live, pods: caches.Pods, legacy: newLegacy(caches.Legacy), fleet: f, events: recorder, options: o,
 		memory: newMemory(), reports: fleet.NewReports(), queued: fleet.NewWaiters(),
-		retries: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
+		retries: turn.NewRetries(clk, kind),
 	}
 }
 
@@ -105,26 +96,7 @@ func NewController(clk clock.PassiveClock, c client.Client, live client.Reader, 
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	key := request.NamespacedName
 	wake, err := c.reconcile(ctx, key)
-	var after time.Duration
-	switch {
-	case errors.Is(ctx.Err(), context.Canceled):
-		return ctrl.Result{}, nil // The process ends, and so do its requests.
-	case apierrors.IsConflict(err):
-		log.FromContext(ctx).V(1).Info("deciding again", "conflict", err.Error())
-		after = fleet.Coalesce
-	case err != nil:
-		after = c.retries.When(key)
-		log.FromContext(ctx).Error(err, "a step failed, and is tried again", "after", after.String())
-	default:
-		c.retries.Forget(key)
-	}
-	if !wake.IsZero() {
-		until := max(wake.Sub(c.clock.Now()), time.Millisecond)
-		if after == 0 || until < after {
-			after = until
-		}
-	}
-	return ctrl.Result{RequeueAfter: after}, nil
+	return c.retries.Result(ctx, key, wake, err), nil
 }
 
 // pass is one reconcile of an ExtendedDaemonSet.
@@ -136,8 +108,6 @@ type pass struct {
 	// stored is the object as it was read, or as it was last written.
 	stored *edsv1.ExtendedDaemonSet
 	done   done
-	// slowed is true when a request for a pod was slow to fail.
-	slowed atomic.Bool
 }
 
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (wake time.Time, err error) {
@@ -171,24 +141,24 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 func (p *pass) run(ctx context.Context) error {
 	again, err := p.revise(ctx)
 	if isRefusal(err) {
-		return errors.Join(err, p.reportProblem(ctx, "RevisionRefused", withoutName(err, p.key.Name)))
+		return errors.Join(err, p.reportProblem(ctx, "RevisionRefused", err))
 	}
 	if again || err != nil {
-		return p.lookAgain(err)
+		return p.passAgain(err)
 	}
 	if err := p.Survey(p.CanaryNodes()); err != nil {
 		return err
 	}
 	if again, err := p.runCanary(ctx); again || err != nil {
-		return p.lookAgain(err)
+		return p.passAgain(err)
 	}
 	p.Decide()
 	p.queued.Set(p.key, len(p.Decision.Waiting) > 0 || p.Canary != nil)
 	return errors.Join(p.apply(ctx), p.report(ctx))
 }
 
-// lookAgain begins another pass at once, with what this one has written. What could not be written is retried later.
-func (p *pass) lookAgain(err error) error {
+// passAgain begins another pass at once, with what this one has written. What could not be written is retried later.
+func (p *pass) passAgain(err error) error {
 	p.Wake = time.Time{}
 	if err == nil {
 		p.Wake = p.now.Add(time.Millisecond)
@@ -196,25 +166,14 @@ func (p *pass) lookAgain(err error) error {
 	return err
 }
 
-// isRefusal reports whether the API server does not want what was written, as against being out of reach for a moment.
+// isRefusal reports whether the API server refuses what was written, and is not just out of reach for a moment.
 func isRefusal(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
-}
-
-// withoutName is an error without the name that the API server has generated for a revision. It differs each time, and the status would be
-// written each time.
-func withoutName(err error, eds string) error {
-	return errors.New(generatedName(eds).ReplaceAllString(err.Error(), `"`+eds+`-…"`))
-}
-
-func generatedName(eds string) *regexp.Regexp {
-	return regexp.MustCompile(`"` + regexp.QuoteMeta(eds[:min(len(eds), 57)]) + `[^" ]*-?[a-z0-9]{5}"`)
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsAlreadyExists(err)
 }
 
 // forget drops what is remembered of an ExtendedDaemonSet that is deleted.
 func (c *Controller) forget(key types.NamespacedName) {
 	c.memory.forget(key)
 	c.queued.Set(key, false)
-	c.legacy.forget(key)
 	metrics.ForgetDaemonSet(key)
 }

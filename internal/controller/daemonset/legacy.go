@@ -25,29 +25,19 @@ import (
 	"moult.dev/moult/internal/kind/daemonset"
 )
 
-// legacy knows the pods of DaemonSets that ExtendedDaemonSets take over from. It watches pods that are not ours only while
-// there is such a one.
+// legacy reads the pods of DaemonSets that ExtendedDaemonSets take over from. It watches pods and DaemonSets from the first such
+// ExtendedDaemonSet on, until the process ends.
 type legacy struct {
 	cache cache.Cache
 	woken chan event.GenericEvent
 
-	mu sync.Mutex
-	// from is which DaemonSet each ExtendedDaemonSet takes over from.
-	from    map[types.NamespacedName]string
+	mu      sync.Mutex
 	watched []cache.Informer
-	// began is when it began to watch.
-	began time.Time
+	began   time.Time
 }
 
 func newLegacy(c cache.Cache) *legacy {
-	return &legacy{cache: c, woken: make(chan event.GenericEvent, 1), from: map[types.NamespacedName]string{}}
-}
-
-// forget drops an ExtendedDaemonSet that is gone.
-func (l *legacy) forget(key types.NamespacedName) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.from, key)
+	return &legacy{cache: c, woken: make(chan event.GenericEvent, 1)}
 }
 
 // pods are those of the DaemonSet that an ExtendedDaemonSet takes over from. kept says which of them the DaemonSet still controls: it
@@ -56,32 +46,29 @@ func (l *legacy) forget(key types.NamespacedName) {
 func (l *legacy) pods(ctx context.Context, eds *edsv1.ExtendedDaemonSet, nodes []*corev1.Node, now time.Time) (
 	pods []*corev1.Pod, kept map[types.UID]bool, err error,
 ) {
-	name, key := eds.Annotations[edsv1.AnnotationOldDaemonset], client.ObjectKeyFromObject(eds)
+	name := eds.Annotations[edsv1.AnnotationOldDaemonset]
 	if name == "" {
-		l.forget(key)
-		return nil, nil, l.rest(ctx)
+		return nil, nil, nil
 	}
-	if err := l.begin(ctx, key, name, now); err != nil {
+	if err := l.watch(ctx, now); err != nil {
 		return nil, nil, err
 	}
 	var ds appsv1.DaemonSet
-	if err := l.cache.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: name}, &ds); err != nil && !apierrors.IsNotFound(err) {
+	if err := l.cache.Get(ctx, types.NamespacedName{Namespace: eds.Namespace, Name: name}, &ds); err != nil && !apierrors.IsNotFound(err) {
 		return nil, nil, fmt.Errorf("reading DaemonSet %s, %w", name, err)
 	}
 	var list corev1.PodList
-	if err := l.cache.List(ctx, &list, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := l.cache.List(ctx, &list, client.InNamespace(eds.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, fmt.Errorf("listing pods of DaemonSet %s, %w", name, err)
 	}
 	kept = map[types.UID]bool{}
 	again := makesAgain(&ds, nodes)
 	for i := range list.Items {
-		pod := &list.Items[i]
-		if !daemonset.TakesOver(eds, pod) {
-			continue
+		if pod := &list.Items[i]; daemonset.TakesOver(eds, pod) {
+			pods = append(pods, pod)
+			owner := metav1.GetControllerOfNoCopy(pod)
+			kept[pod.UID] = owner != nil && ds.UID == owner.UID && ds.DeletionTimestamp == nil && again(daemonset.NodeOf(pod))
 		}
-		pods = append(pods, pod)
-		owner := metav1.GetControllerOf(pod)
-		kept[pod.UID] = owner != nil && ds.UID == owner.UID && ds.DeletionTimestamp == nil && again(daemonset.NodeOf(pod))
 	}
 	return pods, kept, nil
 }
@@ -95,83 +82,52 @@ func makesAgain(ds *appsv1.DaemonSet, nodes []*corev1.Node) func(node string) bo
 	}
 }
 
-// begin watches pods and DaemonSets, from the first who needs it on.
-func (l *legacy) begin(ctx context.Context, key types.NamespacedName, name string, now time.Time) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.from[key] = name
-	for _, informer := range l.watched {
-		if !informer.HasSynced() {
-			if now.Sub(l.began) >= seenWithin {
-				return errStillNotSeen
-			}
-			return errNotSeen // No other ExtendedDaemonSet waits for that.
-		}
-	}
-	if len(l.watched) > 0 {
-		return nil
-	}
-	l.began = now
-	for _, o := range []client.Object{&corev1.Pod{}, &appsv1.DaemonSet{}} {
-		informer, err := l.cache.GetInformer(ctx, o, cache.BlockUntilSynced(false))
-		if err != nil {
-			return fmt.Errorf("watching %T, %w", o, err)
-		}
-		l.watched = append(l.watched, informer)
-		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { l.changed(o) },
-			UpdateFunc: func(_, o any) { l.changed(o) },
-			DeleteFunc: func(o any) { l.changed(o) },
-		}); err != nil {
-			return fmt.Errorf("watching %T, %w", o, err)
-		}
-	}
-	return errNotSeen
-}
-
-// seenWithin is how long that may take before the status tells of it: it does not pass by itself then.
+// seenWithin is how long the watches may take before the status says so: it does not pass by itself then.
 const seenWithin = 10 * time.Second
 
-// errNotSeen is said while what the watches begin with has not come, and errStillNotSeen when that takes too long.
+// errNotSeen is returned until the watches have shown all objects, and errStillNotSeen when that takes too long.
 var (
 	errNotSeen      = errors.New("pods and DaemonSets, of which one is to be taken over, are not all seen yet (may they be listed and watched?)")
 	errStillNotSeen = fmt.Errorf("%w", errNotSeen)
 )
 
-// changed wakes those who take over in the namespace of what has changed.
+// watch begins to watch pods and DaemonSets, once.
+func (l *legacy) watch(ctx context.Context, now time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.began.IsZero() {
+		l.began = now
+	}
+	for _, o := range []client.Object{&corev1.Pod{}, &appsv1.DaemonSet{}}[len(l.watched):] {
+		informer, err := l.cache.GetInformer(ctx, o, cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watching %T, %w", o, err)
+		}
+		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    l.changed,
+			UpdateFunc: func(_, o any) { l.changed(o) },
+			DeleteFunc: l.changed,
+		}); err != nil {
+			return fmt.Errorf("watching %T, %w", o, err)
+		}
+		l.watched = append(l.watched, informer)
+	}
+	synced := !slices.ContainsFunc(l.watched, func(i cache.Informer) bool { return !i.HasSynced() })
+	switch {
+	case synced:
+		return nil
+	case now.Sub(l.began) < seenWithin:
+		return errNotSeen
+	}
+	return errStillNotSeen
+}
+
+// changed wakes those that take over in the namespace of what has changed.
 func (l *legacy) changed(o any) {
 	if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
 		o = gone.Obj
 	}
-	object, ok := o.(client.Object)
-	if !ok || object.GetLabels()[edsv1.LabelName] != "" {
-		return
+	if object, ok := o.(client.Object); ok && object.GetLabels()[edsv1.LabelName] == "" {
+		l.woken <- event.GenericEvent{Object: object}
 	}
-	l.mu.Lock()
-	var keys []types.NamespacedName
-	for key := range l.from {
-		if key.Namespace == object.GetNamespace() {
-			keys = append(keys, key)
-		}
-	}
-	l.mu.Unlock()
-	for _, key := range keys {
-		l.woken <- event.GenericEvent{Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}}
-	}
-}
-
-// rest ends the watch when no ExtendedDaemonSet needs it any more.
-func (l *legacy) rest(ctx context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.watched) == 0 || len(l.from) > 0 {
-		return nil
-	}
-	for _, o := range []client.Object{&corev1.Pod{}, &appsv1.DaemonSet{}} {
-		if err := l.cache.RemoveInformer(ctx, o); err != nil {
-			return fmt.Errorf("ending the watch of %T, %w", o, err)
-		}
-	}
-	l.watched = nil
-	return nil
 }

@@ -17,35 +17,19 @@ import (
 // replaced at once. A process that starts has none: its caches begin with what the API server has.
 type memory struct {
 	mu  sync.Mutex
-	all map[types.NamespacedName]*requested
+	all map[types.NamespacedName]*daemonset.InFlight
 }
 
-// requested is what was requested for one ExtendedDaemonSet.
-type requested struct {
-	created map[types.UID]creation
-	deleted map[types.UID]bool
-	// refused says by node which pod the API server has refused. It is kept until the node has a pod. To forget it costs a request.
-	refused map[string]daemonset.Refusal
-	// batches says when pods were last created, replaced and cleaned up, until the status shows it.
-	batches map[string]time.Time
-}
-
-// creation is when a pod was created, and for which node.
-type creation struct {
-	node string
-	at   time.Time
-}
-
-func newMemory() *memory { return &memory{all: map[types.NamespacedName]*requested{}} }
+func newMemory() *memory { return &memory{all: map[types.NamespacedName]*daemonset.InFlight{}} }
 
 // note changes what is remembered of an ExtendedDaemonSet.
-func (m *memory) note(key types.NamespacedName, change func(*requested)) {
+func (m *memory) note(key types.NamespacedName, change func(*daemonset.InFlight)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.all[key] == nil {
-		m.all[key] = &requested{
-			created: map[types.UID]creation{}, deleted: map[types.UID]bool{},
-			refused: map[string]daemonset.Refusal{}, batches: map[string]time.Time{},
+		m.all[key] = &daemonset.InFlight{
+			Created: map[string]daemonset.Creation{}, Deleted: map[types.UID]bool{},
+			Refused: map[string]daemonset.Refusal{}, Batches: map[string]time.Time{},
 		}
 	}
 	change(m.all[key])
@@ -58,25 +42,21 @@ func (m *memory) forget(key types.NamespacedName) {
 }
 
 // inFlight drops what the caches show, and returns the rest.
-func (m *memory) inFlight(key types.NamespacedName, pods []*corev1.Pod, now time.Time) daemonset.InFlight {
-	f := daemonset.InFlight{Created: map[string]time.Time{}}
-	m.note(key, func(r *requested) {
-		deleted := map[types.UID]bool{}
-		for _, pod := range pods {
-			delete(r.created, pod.UID)
-			if r.deleted[pod.UID] && pod.DeletionTimestamp == nil {
-				deleted[pod.UID] = true
-			}
+func (m *memory) inFlight(key types.NamespacedName, pods []*corev1.Pod, now time.Time) (f daemonset.InFlight) {
+	shown := make(map[types.UID]*corev1.Pod, len(pods))
+	for _, pod := range pods {
+		shown[pod.UID] = pod
+	}
+	m.note(key, func(r *daemonset.InFlight) {
+		maps.DeleteFunc(r.Created, func(_ string, c daemonset.Creation) bool {
+			return shown[c.UID] != nil || now.Sub(c.At) >= daemonset.UnseenFor
+		})
+		maps.DeleteFunc(r.Deleted, func(uid types.UID, _ bool) bool {
+			return shown[uid] == nil || shown[uid].DeletionTimestamp != nil
+		})
+		f = daemonset.InFlight{
+			Created: maps.Clone(r.Created), Deleted: maps.Clone(r.Deleted), Refused: maps.Clone(r.Refused), Batches: maps.Clone(r.Batches),
 		}
-		r.deleted = deleted
-		for uid, c := range r.created {
-			if now.Sub(c.at) >= daemonset.UnseenFor {
-				delete(r.created, uid)
-				continue
-			}
-			f.Created[c.node] = c.at
-		}
-		f.Deleted, f.Refused, f.Batches = maps.Clone(deleted), maps.Clone(r.refused), maps.Clone(r.batches)
 	})
 	return f
 }

@@ -23,8 +23,6 @@ import (
 	"moult.dev/moult/internal/metrics"
 )
 
-const mergePatch = types.MergePatchType
-
 // reportProblem writes why nothing can be done.
 func (p *pass) reportProblem(ctx context.Context, reason string, problem error) error {
 	p.Summarize(reason, problem)
@@ -49,17 +47,17 @@ func (p *pass) noteBatches() {
 	for i := range p.States {
 		refused[p.States[i].Node.Name] = !p.States[i].Refused.IsZero()
 	}
-	p.memory.note(p.key, func(r *requested) {
+	p.memory.note(p.key, func(r *daemonset.InFlight) {
 		for kind, n := range map[string]*atomic.Int32{
 			edsv1.ConditionPodCreation: &p.done.created, edsv1.ConditionPodDeletion: &p.done.replaced,
 			edsv1.ConditionPodsCleanupDone: &p.done.cleaned,
 		} {
 			if n.Load() > 0 {
-				r.batches[kind] = p.now
+				r.Batches[kind] = p.now
 			}
 		}
-		maps.DeleteFunc(r.refused, func(node string, _ daemonset.Refusal) bool { return !refused[node] })
-		p.InFlight.Refused, p.InFlight.Batches = maps.Clone(r.refused), maps.Clone(r.batches)
+		maps.DeleteFunc(r.Refused, func(node string, _ daemonset.Refusal) bool { return !refused[node] })
+		p.InFlight.Refused, p.InFlight.Batches = maps.Clone(r.Refused), maps.Clone(r.Batches)
 	})
 }
 
@@ -68,11 +66,10 @@ func (p *pass) reportStatus(ctx context.Context, changes func(before *edsv1.Exte
 	if equality.Semantic.DeepEqual(p.stored.Status, p.EDS.Status) {
 		return nil
 	}
-	if due := p.reports.Due(p.stored.UID, p.stored.ResourceVersion, p.now); p.now.Before(due) {
-		p.WakeAt(due)
+	before := p.stored
+	if !p.isDue(before) {
 		return nil
 	}
-	before := p.stored
 	if err := p.writeStatus(ctx); err != nil {
 		return fmt.Errorf("writing the status, %w", err)
 	}
@@ -80,13 +77,19 @@ func (p *pass) reportStatus(ctx context.Context, changes func(before *edsv1.Exte
 	return nil
 }
 
+// isDue reports whether a status may be written now. If not, the pass comes back when it may.
+func (p *pass) isDue(o client.Object) bool {
+	due := p.reports.Due(o.GetUID(), o.GetResourceVersion(), p.now)
+	if p.now.Before(due) {
+		p.WakeAt(due)
+		return false
+	}
+	return true
+}
+
 func (p *pass) reportRevision(ctx context.Context, rs *daemonset.ReplicaSet) error {
 	status := p.ReplicaSetStatus(rs)
-	if equality.Semantic.DeepEqual(rs.Status, status) {
-		return nil
-	}
-	if due := p.reports.Due(rs.UID, rs.ResourceVersion, p.now); p.now.Before(due) {
-		p.WakeAt(due)
+	if equality.Semantic.DeepEqual(rs.Status, status) || !p.isDue(rs) {
 		return nil
 	}
 	return p.writeRevision(ctx, rs, status)
@@ -102,14 +105,6 @@ func (p *pass) writeRevision(ctx context.Context, rs *daemonset.ReplicaSet, stat
 	}
 	p.reports.Written(rs.UID, changed.ResourceVersion, p.now)
 	return nil
-}
-
-// writeFailure writes that a revision has failed as a canary.
-func (p *pass) writeFailure(ctx context.Context, rs *daemonset.ReplicaSet, v daemonset.Verdict) error {
-	status := *rs.Status.DeepCopy()
-	daemonset.SetCondition(&status.Conditions, edsv1.ConditionCanaryFailed, true, string(v.Reason), v.Message, p.now)
-	status.Status = edsv1.ReplicaSetCanaryFailed
-	return p.writeRevision(ctx, rs, status)
 }
 
 // writeStatus writes the status as it is now, if the object has not changed in the meantime.
@@ -138,7 +133,7 @@ func (p *pass) unannotate(ctx context.Context, keys []string) error {
 		return err
 	}
 	changed := p.stored.DeepCopy()
-	switch err := p.client.Patch(ctx, changed, client.RawPatch(mergePatch, body)); {
+	switch err := p.client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, body)); {
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("removing %s, %w", strings.Join(keys, ", "), err)
 	case err == nil:

@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -26,7 +25,7 @@ func (p *pass) revise(ctx context.Context) (again bool, err error) {
 	case p.Target == nil:
 		return true, p.newRevision(ctx)
 	case p.Active == nil:
-		// At the beginning, or when somebody has deleted the active one: its pods go with it.
+		// At the beginning, or when somebody has deleted the active one, and with it its pods.
 		return true, p.activate(ctx, p.Successor())
 	case p.Active != p.Target && p.Strategy.Canary == nil && !daemonset.HasFailed(p.Target):
 		return true, p.activate(ctx, p.Target)
@@ -37,8 +36,8 @@ func (p *pass) revise(ctx context.Context) (again bool, err error) {
 // adopt makes the ExtendedDaemonSet the owner of ReplicaSets without one, so that they are deleted with it. Whether it still exists is
 // read live: where it was deleted with --cascade=orphan, they would be deleted after all.
 func (p *pass) adopt(ctx context.Context) error {
-	orphan := func(rs *daemonset.ReplicaSet) bool { return metav1.GetControllerOf(rs) == nil }
-	if !slices.ContainsFunc(p.Owned, orphan) {
+	orphans := slices.DeleteFunc(slices.Clone(p.Owned), func(rs *daemonset.ReplicaSet) bool { return metav1.GetControllerOfNoCopy(rs) != nil })
+	if len(orphans) == 0 {
 		return nil
 	}
 	var live edsv1.ExtendedDaemonSet
@@ -48,10 +47,7 @@ func (p *pass) adopt(ctx context.Context) error {
 	if live.UID != p.EDS.UID || live.DeletionTimestamp != nil {
 		return nil
 	}
-	for _, rs := range p.Owned {
-		if !orphan(rs) {
-			continue
-		}
+	for _, rs := range orphans {
 		changed := rs.DeepCopy()
 		changed.OwnerReferences = append(changed.OwnerReferences, *metav1.NewControllerRef(p.EDS, edsv1.GroupVersion.WithKind(kind)))
 		if err := p.client.Patch(ctx, changed, client.MergeFromWithOptions(rs, client.MergeFromWithOptimisticLock{})); err != nil {
@@ -61,21 +57,11 @@ func (p *pass) adopt(ctx context.Context) error {
 	return nil
 }
 
-// newRevision creates the ReplicaSet of a template that has none. Another pass, or another process, may have created it a moment ago: each
-// gives it the same name.
+// newRevision creates the ReplicaSet of a template that has none. Its name follows from the template, so that no two are created.
 func (p *pass) newRevision(ctx context.Context) error {
-	var live edsv1.ExtendedDaemonSetReplicaSetList
-	if err := p.live.List(ctx, &live, client.InNamespace(p.key.Namespace), client.MatchingLabels{edsv1.LabelName: p.key.Name}); err != nil {
-		return fmt.Errorf("listing revisions, %w", err)
-	}
-	for i := range live.Items {
-		if p.isWanted(&live.Items[i]) {
-			return nil // The cache will show it.
-		}
-	}
 	rs := &daemonset.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.key.Namespace, GenerateName: p.key.Name + "-", Name: daemonset.RevisionName(p.EDS, p.Hash),
+			Namespace: p.key.Namespace, Name: daemonset.RevisionName(p.EDS, p.Hash),
 			Labels: maps.Clone(p.EDS.Labels), Annotations: maps.Clone(p.EDS.Annotations),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(p.EDS, edsv1.GroupVersion.WithKind(kind))},
 		},
@@ -83,29 +69,12 @@ func (p *pass) newRevision(ctx context.Context) error {
 	}
 	metav1.SetMetaDataLabel(&rs.ObjectMeta, edsv1.LabelName, p.key.Name)
 	metav1.SetMetaDataAnnotation(&rs.ObjectMeta, edsv1.AnnotationTemplateHash, p.Hash)
-	err := p.client.Create(ctx, rs)
-	if apierrors.IsAlreadyExists(err) {
-		var other daemonset.ReplicaSet
-		err = p.live.Get(ctx, client.ObjectKeyFromObject(rs), &other)
-		if err == nil && p.isWanted(&other) {
-			return nil
-		}
-		if err == nil { // It is another's, or terminating: any other name will do.
-			rs.Name = ""
-			err = p.client.Create(ctx, rs)
-		}
-	}
-	if err != nil {
+	if err := p.client.Create(ctx, rs); err != nil {
 		return fmt.Errorf("creating a revision, %w", err)
 	}
 	log.FromContext(ctx).Info("revision created", "revision", rs.Name)
 	p.events.Emit(events.ReplicaSetCreated(p.EDS, rs.Name))
 	return nil
-}
-
-// isWanted reports whether a ReplicaSet is the ExtendedDaemonSet's own, and has its template.
-func (p *pass) isWanted(rs *daemonset.ReplicaSet) bool {
-	return daemonset.HashOf(rs) == p.Hash && daemonset.Owns(p.EDS, rs) && rs.DeletionTimestamp == nil
 }
 
 // uncounted is the message of the first status.
@@ -151,19 +120,12 @@ func (p *pass) copySelector(ctx context.Context) error {
 
 // deleteIdleRevisions deletes the revisions that are not needed any more.
 func (p *pass) deleteIdleRevisions(ctx context.Context) error {
-	if p.slowed.Load() {
-		return nil
-	}
 	for _, rs := range p.Idle() {
-		err := p.client.Delete(ctx, rs, client.Preconditions{UID: &rs.UID, ResourceVersion: &rs.ResourceVersion})
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return fmt.Errorf("deleting revision %s, %w", rs.Name, err)
-		default:
-			log.FromContext(ctx).Info("revision deleted", "revision", rs.Name)
-			p.events.Emit(events.ReplicaSetDeleted(p.EDS, rs.Name))
+		if err := p.client.Delete(ctx, rs, client.Preconditions{UID: &rs.UID, ResourceVersion: &rs.ResourceVersion}); err != nil {
+			return client.IgnoreNotFound(fmt.Errorf("deleting revision %s, %w", rs.Name, err))
 		}
+		log.FromContext(ctx).Info("revision deleted", "revision", rs.Name)
+		p.events.Emit(events.ReplicaSetDeleted(p.EDS, rs.Name))
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
@@ -64,9 +65,8 @@ func (l *live) startPods() {
 	available := map[string]bool{}
 	for _, pod := range l.pods() {
 		available[pod.Spec.NodeName] = len(pod.Status.Conditions) > 0
-		if pod.UID == "" {
-			l.uids++
-			pod.UID, pod.CreationTimestamp = types.UID(fmt.Sprint("pod-", l.uids)), metav1.NewTime(l.clock.Now())
+		if pod.CreationTimestamp.IsZero() {
+			pod.CreationTimestamp = metav1.NewTime(l.clock.Now())
 			if err := l.client.Update(l.Context(), &pod); err != nil {
 				l.Fatal(err)
 			}
@@ -124,6 +124,13 @@ func TestRollout(t *testing.T) {
 			w.eds.Spec.Strategy.Canary = &edsv1.ExtendedDaemonSetSpecStrategyCanary{Duration: &metav1.Duration{Duration: 10 * time.Second}}
 			c := w.serve(t)
 			l := &live{T: t, Controller: c, clock: testingclock.NewFakePassiveClock(now), key: client.ObjectKeyFromObject(w.eds)}
+			c.client = interceptor.NewClient(c.client.(client.WithWatch), interceptor.Funcs{
+				Create: func(ctx context.Context, with client.WithWatch, o client.Object, options ...client.CreateOption) error {
+					l.uids++
+					o.SetUID(types.UID(fmt.Sprint(l.uids)))
+					return with.Create(ctx, o, options...)
+				},
+			})
 			c.clock, c.pods, c.legacy = l.clock, podCache{client: c.client}, newLegacy(nil)
 			c.options.NodeName = true
 			for _, n := range w.nodes {

@@ -5,7 +5,6 @@ package daemonset
 import (
 	"context"
 	"fmt"
-	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -13,14 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -29,6 +26,7 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/kind/daemonset"
+	"moult.dev/moult/internal/turn"
 )
 
 // indexName finds pods by the ExtendedDaemonSet that their label names.
@@ -60,31 +58,27 @@ func namespaces(o Options) map[string]cache.Config {
 	return all
 }
 
-// NewCaches returns the caches of pods, of which little is kept. They are to be added to the manager. Of the cache's options
-// those that the manager has made already, such as the scheme and the mapper, are worth giving.
+// NewCaches returns the caches of pods, which keep few fields. The caller adds them to the manager, and shares the manager's scheme and
+// mapper with them.
 func NewCaches(cfg *rest.Config, o Options, with cache.Options) (Caches, error) {
 	daemons, err := labels.NewRequirement(edsv1.LabelName, selection.Exists, nil)
 	if err != nil {
 		return Caches{}, err
 	}
-	made := func(selector labels.Selector) (cache.Cache, error) {
-		with.DefaultTransform = cache.TransformStripManagedFields()
+	with.DefaultTransform = cache.TransformStripManagedFields()
+	of := func(selector labels.Selector) (cache.Cache, error) {
 		with.ByObject = map[client.Object]cache.ByObject{
 			&corev1.Pod{}:       {Label: selector, Namespaces: namespaces(o), Transform: daemonset.TrimPod},
 			&appsv1.DaemonSet{}: {Namespaces: namespaces(o)},
 		}
-		c, err := cache.New(cfg, with)
-		if err != nil {
-			return nil, fmt.Errorf("making the cache of pods, %w", err)
-		}
-		return c, nil
+		return cache.New(cfg, with)
 	}
-	pods, err := made(labels.NewSelector().Add(*daemons))
+	pods, err := of(labels.NewSelector().Add(*daemons))
 	if err != nil {
-		return Caches{}, err
+		return Caches{}, fmt.Errorf("making the cache of pods, %w", err)
 	}
-	old, err := made(nil)
-	return Caches{Pods: pods, Legacy: old}, err
+	all, err := of(nil)
+	return Caches{Pods: pods, Legacy: all}, err
 }
 
 // SetupWithManager makes the manager run this controller.
@@ -94,23 +88,19 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	}
 	return ctrl.NewControllerManagedBy(m).
 		Named("extendeddaemonset.rollout").
-		For(&edsv1.ExtendedDaemonSet{}, builder.WithPredicates(asked)).
-		Watches(&edsv1.ExtendedDaemonSetReplicaSet{}, c.soon(ofLabel)).
-		Watches(&edsv1.ExtendedDaemonsetSetting{}, c.soon(ofReference)).
-		Watches(&corev1.Node{}, c.soon(c.all), builder.WithPredicates(nodeChanged)).
-		WatchesRawSource(source.Kind[client.Object](c.pods, &corev1.Pod{}, c.soon(ofLabel))).
-		WatchesRawSource(source.Channel(c.legacy.woken, c.soon(itself))).
-		WatchesRawSource(source.Channel(c.fleet.Wake(ctx, c.queued), c.soon(itself))).
+		For(&edsv1.ExtendedDaemonSet{}, builder.WithPredicates(changedByPeople)).
+		Watches(&edsv1.ExtendedDaemonSetReplicaSet{}, turn.Soon(ofLabel)).
+		Watches(&edsv1.ExtendedDaemonsetSetting{}, turn.Soon(ofReference)).
+		Watches(&corev1.Node{}, turn.Soon(c.all), builder.WithPredicates(nodeChanged)).
+		WatchesRawSource(source.Kind[client.Object](c.pods, &corev1.Pod{}, turn.Soon(ofLabel))).
+		WatchesRawSource(source.Channel(c.legacy.woken, turn.Soon(c.all))).
+		WatchesRawSource(source.Channel(c.fleet.Wake(ctx, c.queued), turn.Soon(turn.Itself))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, c.options.Threads)}).
 		Complete(c)
 }
 
-// asked is whatever people change of an ExtendedDaemonSet. Its status is the controller's own.
-var asked = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	a, b := e.ObjectOld, e.ObjectNew
-	return a.GetGeneration() != b.GetGeneration() || a.GetUID() != b.GetUID() || !maps.Equal(a.GetAnnotations(), b.GetAnnotations()) ||
-		!maps.Equal(a.GetLabels(), b.GetLabels()) || (a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil)
-}}
+// changedByPeople leaves out writes of the status.
+var changedByPeople = predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 
 var nodeChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	a, okA := e.ObjectOld.(*corev1.Node)
@@ -118,53 +108,34 @@ var nodeChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return !okA || !okB || fleet.NodeChanged(a, b)
 }}
 
-func itself(_ context.Context, o client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
-}
-
-func ofLabel(_ context.Context, o client.Object) []reconcile.Request {
-	if name := o.GetLabels()[edsv1.LabelName]; name != "" {
-		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
-	}
-	return nil
-}
-
-func ofReference(_ context.Context, o client.Object) []reconcile.Request {
-	if s, ok := o.(*edsv1.ExtendedDaemonsetSetting); ok && s.Spec.Reference != nil {
-		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: s.Namespace, Name: s.Spec.Reference.Name}}}
-	}
-	return nil
-}
-
-// all are the ExtendedDaemonSets that there are: what changes of a node may matter to each.
-func (c *Controller) all(ctx context.Context, _ client.Object) []reconcile.Request {
-	var list edsv1.ExtendedDaemonSetList
-	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "ExtendedDaemonSets can't be listed")
-		return nil
-	}
-	requests := make([]reconcile.Request, len(list.Items))
-	for i := range list.Items {
-		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
+// ofLabel are the ExtendedDaemonSets that the labels of pods and revisions name.
+func ofLabel(_ context.Context, objects ...client.Object) (requests []reconcile.Request) {
+	for _, o := range objects {
+		if name := o.GetLabels()[edsv1.LabelName]; name != "" {
+			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}})
+		}
 	}
 	return requests
 }
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
-// soon enqueues the requests of an object, as it is and as it was, after a moment in which others may join them.
-func (c *Controller) soon(requests func(context.Context, client.Object) []reconcile.Request) handler.Funcs {
-	add := func(ctx context.Context, q queue, objects ...client.Object) {
-		for _, o := range objects {
-			for _, r := range requests(ctx, o) {
-				q.AddAfter(r, fleet.Coalesce)
-			}
+// ofReference are the ExtendedDaemonSets that Settings name.
+func ofReference(_ context.Context, objects ...client.Object) (requests []reconcile.Request) {
+	for _, o := range objects {
+		if s, ok := o.(*edsv1.ExtendedDaemonsetSetting); ok {
+			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: s.Namespace, Name: daemonset.ReferenceOf(s)}})
 		}
 	}
-	return handler.Funcs{
-		CreateFunc:  func(ctx context.Context, e event.CreateEvent, q queue) { add(ctx, q, e.Object) },
-		UpdateFunc:  func(ctx context.Context, e event.UpdateEvent, q queue) { add(ctx, q, e.ObjectOld, e.ObjectNew) },
-		DeleteFunc:  func(ctx context.Context, e event.DeleteEvent, q queue) { add(ctx, q, e.Object) },
-		GenericFunc: func(ctx context.Context, e event.GenericEvent, q queue) { add(ctx, q, e.Object) },
+	return requests
+}
+
+// all are the ExtendedDaemonSets of an object's namespace, and of a node those of all namespaces. What changes may matter to each.
+func (c *Controller) all(ctx context.Context, objects ...client.Object) (requests []reconcile.Request) {
+	var list edsv1.ExtendedDaemonSetList
+	if err := c.client.List(ctx, &list, client.InNamespace(objects[0].GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "ExtendedDaemonSets can't be listed")
 	}
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
 }

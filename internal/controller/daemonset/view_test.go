@@ -73,10 +73,11 @@ func TestViewGivesTheReasonsOfStatus(t *testing.T) {
 			w.eds.Status.Wave = &v1alpha1.WaveStatus{
 				Name: "canary", Number: 1, Revision: w.sets[1].Spec.TemplateGeneration, State: v1alpha1.WaveSoaking, Since: ago(time.Hour),
 			}
+			w.sets[1].Status.Conditions = []edsv1.Condition{{Type: edsv1.ConditionCanary, Status: metav1.ConditionTrue, LastTransitionTime: ago(time.Hour)}}
 			s := &w.pods[0].Status.ContainerStatuses[0]
 			s.RestartCount, s.LastTerminationState.Terminated = 1, &corev1.ContainerStateTerminated{Reason: "Error", FinishedAt: ago(time.Minute)}
 		}), v1alpha1.ReasonWaveSoaking},
-		"leftovers of a canary": {func(w *world) {
+		"pods of a failed canary": {func(w *world) {
 			w.sets[0].Status.Conditions = []edsv1.Condition{{Type: edsv1.ConditionCanaryFailed, Status: metav1.ConditionTrue}}
 			w.eds.Spec.Strategy.Windows = []v1alpha1.Window{{Schedule: "0 3 * * *", Duration: metav1.Duration{Duration: time.Hour}}}
 		}, v1alpha1.ReasonMaxConcurrent},

@@ -71,7 +71,7 @@ func TestAPI(t *testing.T) {
 	second := b.setting(namespace, "b", "d", "{}")
 	b.says(second, valid)
 	b.says(first, conflicts+"b")
-	b.event(first, "The setting does not count: conflict with another ExtendedDaemonsetSetting: b")
+	b.event(first, "The setting has no effect: conflict with another ExtendedDaemonsetSetting: b")
 
 	b.patch(second, `{"spec": {"reference": {"name": "e"}}}`)
 	b.says(first, valid)

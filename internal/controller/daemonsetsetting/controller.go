@@ -1,24 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemonsetsetting says which ExtendedDaemonsetSettings count. That they do is the doing of the controller of
-// ExtendedDaemonSets.
+// Package daemonsetsetting writes into the status of each ExtendedDaemonsetSetting whether it applies. The controller of
+// ExtendedDaemonSets applies them, by the same rules.
 //
-//	read      the Settings of one ExtendedDaemonSet, and the Nodes where two of them may meet
+//	read      the Settings of one ExtendedDaemonSet, and the Nodes
 //	judge     each of them                                                     package kind/daemonset
-//	report    one status write for each whose verdict is another, then Events
+//	report    one status write for each whose verdict has changed, then Events
 //
-// Whether a Setting counts depends on the others, so one reconcile is about all those of one ExtendedDaemonSet.
+// Whether a Setting applies depends on the others, so one reconcile is about all those of one ExtendedDaemonSet.
 package daemonsetsetting
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/events"
@@ -29,6 +36,9 @@ import (
 // +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsetsettings/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
+
+// retryConflict is when a write that lost against another one is tried again.
+const retryConflict = 250 * time.Millisecond
 
 // Controller writes the status of ExtendedDaemonsetSettings.
 type Controller struct {
@@ -41,56 +51,78 @@ func NewController(c client.Client, recorder *events.Recorder) *Controller {
 	return &Controller{client: c, events: recorder}
 }
 
+// SetupWithManager makes the manager run this controller.
+func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(m).
+		Named("daemonsetsetting.status").
+		Watches(&edsv1.ExtendedDaemonsetSetting{}, handler.EnqueueRequestsFromMapFunc(referenced), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.allReferenced), builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Complete(c)
+}
+
+// referenced is the ExtendedDaemonSet that a Setting names.
+func referenced(_ context.Context, o client.Object) []reconcile.Request {
+	s, ok := o.(*edsv1.ExtendedDaemonsetSetting)
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: s.Namespace, Name: daemonset.ReferenceOf(s)}}}
+}
+
+// allReferenced are the ExtendedDaemonSets that Settings name. The nodes decide which Settings conflict.
+func (c *Controller) allReferenced(ctx context.Context, _ client.Object) []reconcile.Request {
+	var list edsv1.ExtendedDaemonsetSettingList
+	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "settings can't be listed")
+	}
+	var all []reconcile.Request
+	for i := range list.Items {
+		all = append(all, referenced(ctx, &list.Items[i])...)
+	}
+	return all
+}
+
 // Reconcile judges all Settings of the ExtendedDaemonSet that the request names; with no name, those that name none.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	var list edsv1.ExtendedDaemonsetSettingList
 	if err := c.client.List(ctx, &list, client.InNamespace(request.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing settings, %w", err)
 	}
-	settings := daemonset.SettingsOf(list.Items, request.Name)
-	if daemonset.MayMeet(settings) {
-		var nodes corev1.NodeList
-		if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-			return ctrl.Result{}, fmt.Errorf("listing nodes, %w", err)
-		}
-		daemonset.JudgeSettings(settings, func(yield func(map[string]string) bool) {
-			for i := range nodes.Items {
-				if !yield(nodes.Items[i].Labels) {
-					return
-				}
-			}
-		})
+	var nodes corev1.NodeList
+	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing nodes, %w", err)
+	}
+	has := make([]map[string]string, len(nodes.Items))
+	for i := range nodes.Items {
+		has[i] = nodes.Items[i].Labels
 	}
 	var errs []error
-	for i := range settings {
-		errs = append(errs, c.report(ctx, &settings[i]))
+	for _, verdict := range daemonset.JudgeSettings(list.Items, request.Name, has) {
+		errs = append(errs, c.report(ctx, verdict))
 	}
 	err := errors.Join(errs...)
 	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: coalesce}, nil
+		return ctrl.Result{RequeueAfter: retryConflict}, nil
 	}
 	return ctrl.Result{}, err
 }
 
 // report writes a Setting's status if it changed, and then the Event.
-func (c *Controller) report(ctx context.Context, of *daemonset.SettingVerdict) error {
+func (c *Controller) report(ctx context.Context, verdict daemonset.SettingVerdict) error {
 	want := edsv1.ExtendedDaemonsetSettingStatus{Status: edsv1.SettingValid}
-	if of.Problem != "" {
-		want.Status, want.Error = edsv1.SettingError, of.Problem
+	if verdict.Problem != "" {
+		want.Status, want.Error = edsv1.SettingError, verdict.Problem
 	}
-	if of.Setting.Status == want {
+	if verdict.Setting.Status == want {
 		return nil
 	}
-	s := of.Setting.DeepCopy()
+	s := verdict.Setting.DeepCopy()
 	s.Status = want
-	if err := c.client.Status().Patch(ctx, s, client.MergeFromWithOptions(of.Setting, client.MergeFromWithOptimisticLock{})); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil // It has just gone, and its going is looked at.
-		}
-		return fmt.Errorf("writing status of setting %s, %w", s.Name, err)
+	if err := c.client.Status().Patch(ctx, s, client.MergeFromWithOptions(verdict.Setting, client.MergeFromWithOptimisticLock{})); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("writing status of setting %s, %w", s.Name, err))
 	}
-	if of.Problem != "" {
-		c.events.Emit(events.SettingInvalid(s, of.Problem))
+	if verdict.Problem != "" {
+		c.events.Emit(events.SettingInvalid(s, verdict.Problem))
 	}
 	return nil
 }

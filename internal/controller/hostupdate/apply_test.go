@@ -22,13 +22,12 @@ func passing(t *testing.T, r *v1alpha1.NodeRollout, n *corev1.Node) (*pass, *uni
 	if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(n), n); err != nil {
 		t.Fatal(err)
 	}
-	var w *world
-	judged(t, r, n, func(of *world) { w = of })
-	p := c.newPass(w, nil, snapshotOf(n))
+	asked(newWorld(t, r), n)
+	p := c.newPass(r, nil, snapshotOf(n))
 	return p, p.Turns[0]
 }
 
-// A turn that fails gives its node back, but for one whose host has changed: its node is to become well first.
+// A turn that fails releases its node, except one whose host has changed: its node must become well first.
 func TestFail(t *testing.T) {
 	r := newRollout(func(r *v1alpha1.NodeRollout) {
 		r.Spec.HostUpdate.Hooks = &v1alpha1.RebootHooks{AfterReboot: []string{"after", "more"}}
@@ -51,14 +50,14 @@ func TestFail(t *testing.T) {
 		if err := p.Client.Get(t.Context(), client.ObjectKey{Name: "a"}, n); err != nil {
 			t.Fatal(err)
 		}
-		if got := line(n); got != tc.want || (n.Annotations["after"] == "true") != tc.works || p.working()["a"] != tc.works {
-			t.Errorf("%s: %s, annotations %v, followed: %v", name, got, n.Annotations, p.working())
+		if got := line(n); got != tc.want || (n.Annotations["after"] == "true") != tc.works || p.nodesInTurns()["a"] != tc.works {
+			t.Errorf("%s: %s, annotations %v, followed: %v", name, got, n.Annotations, p.nodesInTurns())
 		}
 	}
 }
 
-// A turn that is given up, or fails, after the host was told to perform has that taken back, by an agent that can.
-func TestTakeBack(t *testing.T) {
+// A turn that is released, or fails, after the order to perform has that reverted, by an agent that can.
+func TestRevertsWhatWasPerformed(t *testing.T) {
 	checked := annotated(v1alpha1.AnnotationHostChecked, "2026-11-20T11:00:00Z")
 	for name, tc := range map[string]struct {
 		node *corev1.Node
@@ -72,13 +71,13 @@ func TestTakeBack(t *testing.T) {
 		"it is being taken back":        {old("reset-state,reset-state,busy unknown", checked), "reset-state,reset-state,busy unknown"},
 	} {
 		for how, end := range map[string]func(*pass, *unit) error{
-			"given up": func(p *pass, s *unit) error { return p.Release(t.Context(), s) },
+			"released": func(p *pass, s *unit) error { return p.Release(t.Context(), s) },
 			"failed": func(p *pass, s *unit) error {
 				s.Fail(v1alpha1.ReasonTurnTimeout, "it broke", now)
 				return p.Fail(t.Context(), s)
 			},
 			"the NodeRollout is gone": func(p *pass, s *unit) error {
-				_, err := p.controller.leave(t.Context(), s.Node, *s.Claim)
+				_, err := p.controller.releaseWhenBack(t.Context(), s.Node, *s.Claim)
 				return err
 			},
 		} {
@@ -105,7 +104,7 @@ func TestFinishFailed(t *testing.T) {
 		if s.Step != turn.StepFinish {
 			t.Fatalf("%s: %+v", version, summary(s))
 		}
-		if err := p.Settle(t.Context(), only(s)); err != nil {
+		if err := p.Settle(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if got := told(p.Pending); got != want || s.Claim != nil || s.Unit.State != done {
@@ -121,7 +120,7 @@ func TestCordonAgain(t *testing.T) {
 	if s.Step != stepCordon {
 		t.Fatalf("%+v", summary(s))
 	}
-	if err := p.Settle(t.Context(), only(s)); err != nil {
+	if err := p.Settle(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	n := &corev1.Node{}
@@ -139,14 +138,11 @@ func TestFinishForAnother(t *testing.T) {
 	for pinned, want := range map[string]bool{"1.1.0": false, "1.2.0": true} {
 		r := newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.Version = pinned })
 		p, s := passing(t, r, newNode(words("reboot-update,reboot-update,ready true"), runs("1.1.0"), booted("boot-2"), holding(claimed(rebooting))))
-		if err := p.Settle(t.Context(), only(s)); err != nil || s.Unit.State != done || s.Unit.Unoffered != want {
+		if err := p.Settle(t.Context()); err != nil || s.Unit.State != done || s.Unit.Unoffered != want {
 			t.Errorf("pinned to %s: %+v, %v", pinned, s.Unit, err)
 		}
 	}
 }
-
-// only is that unit alone.
-func only(s *unit) func(*unit) bool { return func(t *unit) bool { return t == s } }
 
 // told are the messages of Events.
 func told(all []events.Event) string {

@@ -4,97 +4,73 @@ package hostupdate
 
 import (
 	"context"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/turn"
 )
 
 // drainOf is the drain of a turn's node.
-func (p *pass) drainOf(t *unit) *turn.Drain {
+func (p *pass) drainOf(t *hostupdate.Unit) *turn.Drain {
 	return &turn.Drain{
-		Client: p.Client, Drainer: p.controller.drainer, Works: p.works, Options: p.drain, Of: t.of(p.world), Generation: p.rollout.Generation,
-		Holder: p.Holder, Now: p.now,
+		Client: p.Client, Drainer: p.controller.drainer, Works: p.controller.works, Options: p.drain, Of: turnOf(p.Key, t), Generation: p.w.Rollout.Generation,
+		Holder: p.Holder, Now: p.w.Now,
 	}
 }
 
-// cordon makes the node unschedulable and, in the same write, records whose pods are about to be evicted. A drain that would be refused is not
-// begun.
-func (p *pass) cordon(ctx context.Context, t *unit) error {
-	claim := *t.Claim
-	// Where somebody has lifted the cordon, the drain begins anew: what has come since is not to be taken for pods that a cordon does not keep away.
-	claim.Cordoned = &metav1.Time{Time: p.now}
-	also := calling(v1alpha1.LabelBeforeReboot, false, before(&p.host))
-	if p.exclude {
-		also = append(also, node.Excluding(nil))
+// cordon makes the node unschedulable, before its drain if there is one.
+func (p *pass) cordon(ctx context.Context, t *hostupdate.Unit) error {
+	also := callHooks(v1alpha1.LabelBeforeReboot, false, p.w.Hooks().BeforeReboot)
+	if p.w.Exclude {
+		also = append(also, node.Excluding)
 	}
-	written := func() {}
-	if p.drains {
-		recording, recorded, failure, err := p.drainOf(t).Begin(ctx)
-		switch {
-		case err != nil:
-			return err
-		case failure != nil:
-			t.FailWith(*failure)
-			return p.Fail(ctx, t)
-		}
-		also, written = append(also, recording...), recorded
+	var d *turn.Drain
+	if p.w.Drains {
+		d = p.drainOf(t)
 	}
-	if err := p.Hold(ctx, t, claim, node.Step{Cordon: true, Also: also}); err != nil {
+	return p.Cordon(ctx, t, d, also...)
+}
+
+// drainNode takes a drain as far as it goes now, and then orders the reboot.
+func (p *pass) drainNode(ctx context.Context, t *hostupdate.Unit) error {
+	if over, err := p.DrainNode(ctx, t, p.drainOf(t), p.w.DrainSince(t)); err != nil || !over {
 		return err
 	}
-	written()
-	log.FromContext(ctx).Info("node cordoned", "node", t.Node.Name)
-	return nil
+	return p.reboot(ctx, t)
 }
 
-// drainNode takes a drain as far as it goes now.
-func (p *pass) drainNode(ctx context.Context, t *unit) error {
-	d := p.drainOf(t)
-	o, err := d.Pass(ctx, t.Node, t.drainSince(p.world))
-	t.Message = o.Message
-	p.WakeAt(o.Wake)
+// setConditions says in the node's conditions how its turn stands before the drain and after it.
+func (p *pass) setConditions(ctx context.Context, t *hostupdate.Unit) error {
+	c, stage := t.Claim, turn.Drained
 	switch {
-	case err != nil:
-		return err
-	case o.Failure != nil:
-		t.FailWith(*o.Failure)
-		return p.Fail(ctx, t)
-	case !o.Done:
-		return p.tell(ctx, t)
-	case d.Announced(t.Node):
-		return p.reboot(ctx, t)
-	}
-	// It is said on the node that it is drained, and then its host is told to reboot.
-	p.WakeAt(p.now.Add(fleet.Coalesce)) // The node is another one then.
-	return p.tell(ctx, t)
-}
-
-// tell says in the node's conditions how its turn stands.
-func (p *pass) tell(ctx context.Context, t *unit) error {
-	stage := turn.Drained
-	switch c := t.Claim; {
-	case c == nil || c.Failed != nil || c.Soaking != nil || c.Cordoned == nil && c.Rebooting == nil:
+	case c.Cordoned == nil && c.Rebooting == nil:
 		return nil
-	case !c.Drains || c.Rebooting == nil && p.now.Before(t.cordoned(p.world)):
+	case !c.Drains || c.Rebooting == nil && p.w.Now.Before(p.w.DrainSince(t)):
 		stage = turn.Maintained
-	case c.Rebooting == nil && c.Changed == nil && !p.works.Of(t.of(p.world)).Drained:
-		stage = turn.Draining
 	}
 	wake, err := p.drainOf(t).Tell(ctx, t.Node, stage)
 	p.WakeAt(wake)
 	return err
 }
 
-// cordoned is when the drain of a node that was cordoned begins, or has begun.
-func (t *unit) cordoned(w *world) time.Time {
-	if t.Claim.Cordoned == nil {
-		return time.Time{}
+// reboot orders the reboot, with the boot id that the host has now: that id shows that it has rebooted, and no agent reboots it twice.
+func (p *pass) reboot(ctx context.Context, t *hostupdate.Unit) error {
+	claim := *t.Claim
+	claim.Rebooting = &metav1.Time{Time: p.w.Now}
+	claim.BootID = t.Node.Status.NodeInfo.BootID
+	if err := p.Hold(ctx, t, claim, node.Step{Also: []node.Also{order(&t.Report, v1alpha1.HostActionReboot)}}); err != nil {
+		return err
 	}
-	return t.drainSince(w)
+	t.Message = ""
+	if health := p.w.Rollout.Spec.Health; health == nil || len(health.Pods) == 0 {
+		p.controller.works.Rest(t.Node.Name)
+	}
+	log.FromContext(ctx).Info("host told to reboot", "node", t.Node.Name, "revision", claim.Revision)
+	p.Happened(events.HostRebooting(p.w.Rollout, t.Node.Name, hostupdate.VersionOf(&claim)))
+	return nil
 }

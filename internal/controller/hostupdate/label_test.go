@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -36,11 +35,11 @@ func TestLabelNodes(t *testing.T) {
 				}
 				nodes[i] = n.DeepCopy()
 			}
-			w := &world{
-				selector: labels.SelectorFromSet(labels.Set{"pool": "a"}), optOut: optOut, holder: "NodeRollout/r",
-				host: v1alpha1.HostUpdate{LabelNodes: enabled},
-			}
-			if err := labelNodes(t.Context(), c, w, nodes); err != nil {
+			r := newRollout(func(r *v1alpha1.NodeRollout) {
+				r.Name, r.Spec.HostUpdate.LabelNodes, r.Spec.NodeSelector.MatchLabels = "r", enabled, map[string]string{"pool": "a"}
+			})
+			p := newTestController(t, c).newPass(r, nil, snapshotOf())
+			if err := p.labelNodes(t.Context(), nodes); err != nil {
 				t.Fatal(err)
 			}
 			var all corev1.NodeList
@@ -65,9 +64,9 @@ func TestLabelNodes(t *testing.T) {
 	t.Run("changed meanwhile", func(t *testing.T) {
 		n := newNode("n", nil)
 		c := fake.NewClientBuilder().WithObjects(n).Build()
-		w := &world{selector: labels.Everything(), host: v1alpha1.HostUpdate{LabelNodes: true}}
+		p := newTestController(t, c).newPass(newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.LabelNodes = true }), nil, snapshotOf())
 		n.ResourceVersion = "1"
-		if err := labelNodes(t.Context(), c, w, []*corev1.Node{n}); err == nil {
+		if err := p.labelNodes(t.Context(), []*corev1.Node{n}); err == nil {
 			t.Error("a Node that has changed is labelled")
 		}
 	})

@@ -5,10 +5,13 @@ package hostupdate
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/node"
@@ -16,127 +19,116 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// pass is one reconcile of a NodeRollout that exists.
+// pass is one reconcile of a NodeRollout that exists. It is the mechanism of its turns: agents change their hosts.
 type pass struct {
-	*turn.Pass[*unit]
-	*world
+	*turn.Pass[*hostupdate.Unit]
+	w          *hostupdate.World
 	controller *Controller
+	drain      drain.Options
 	problem    error // why the spec can't be carried out
 }
 
-var _ turn.Mechanism[*unit] = hosts{}
+var _ turn.Mechanism[*hostupdate.Unit] = hosts{}
 
-// hosts is the pass as the engine sees it: the agents of hosts change their nodes.
+// hosts is the pass as the engine sees it.
 type hosts struct{ *pass }
 
 // Strategy of the rollout.
 func (h hosts) Strategy(total int) rollout.Strategy {
-	h.now = h.Now // A claim begins when the rollout is admitted.
-	r := h.rollout
-	s := rollout.New(r.Spec.Strategy, 1, total)
-	s.UID, s.Revision, s.Drains = r.UID, h.revision, h.drains
-	s.OwnNode, s.Health = h.own, rollout.NewHealth(r.Spec.Health)
-	s.Wave = h.Waves.Latest(h.Key, r.UID, r.Status.Wave)
-	s.Approved = r.Annotations[v1alpha1.AnnotationApprove]
-	return s
+	h.w.Now = h.Now // A claim begins when the rollout is admitted.
+	return h.w.Strategy(total, h.Waves.Latest(h.Key, h.UID, h.w.Rollout.Status.Wave))
 }
 
-// Start claims a node and tells its host to prepare the update.
-func (h hosts) Start(t *unit) *turn.Write {
-	if !t.speaks {
+// Start claims a node and orders its host to prepare the update.
+func (h hosts) Start(t *hostupdate.Unit) *turn.Write {
+	if !t.Labelled {
 		return nil
 	}
-	claim := t.newClaim(h.world)
-	also := append(uncalling(t.Node, &h.host), ordering(&t.report, &claim))
+	claim := h.w.NewClaim(t)
+	also := append(removeHookLabels(t.Node, h.w.Hooks()), orderPrepare(&t.Report, &claim))
 	return &turn.Write{Step: node.Step{Claim: claim, Also: also}, Then: func() { h.Reports.Start(h.UID, t.Node.Name) }}
 }
 
 // Take takes a step that only host updates have.
-func (h hosts) Take(ctx context.Context, t *unit) error {
-	switch t.Step {
-	case stepAsk:
+func (h hosts) Take(ctx context.Context, t *hostupdate.Unit) error {
+	var also []node.Also
+	switch t.Step { //nolint:exhaustive // The engine takes the other steps.
+	case hostupdate.StepAsk:
 		return h.ask(ctx, t)
 	case turn.StepAdopt:
 		return h.adopt(ctx, t)
-	case stepReturn:
+	case hostupdate.StepReleaseUnclaimed:
 		claim := v1alpha1.Claim{Rollout: h.Holder, UID: h.UID}
-		return h.controller.release(ctx, t.Node, claim, ending(t.Node, h.UID, &h.host))
-	case stepPrepare:
-		return h.Hold(ctx, t, *t.Claim, node.Step{Also: []node.Also{forgetting(&t.report), ordering(&t.report, t.Claim)}})
-	case stepPerform:
-		return h.Hold(ctx, t, *t.Claim, node.Step{Also: []node.Also{saying(&t.report, v1alpha1.HostActionPerform)}})
-	case stepCall:
-		return h.Hold(ctx, t, *t.Claim, node.Step{Also: calling(v1alpha1.LabelBeforeReboot, true, before(&h.host))})
-	case stepCordon:
+		return h.controller.release(ctx, t.Node, claim, endOrders(t.Node, h.UID, h.w.Hooks()))
+	case hostupdate.StepCordon:
 		return h.cordon(ctx, t)
-	case stepDrain:
+	case hostupdate.StepDrain:
 		return h.drainNode(ctx, t)
-	case stepReboot:
+	case hostupdate.StepReboot:
 		return h.reboot(ctx, t)
-	case stepWithdraw:
-		return h.Hold(ctx, t, *t.Claim, node.Step{Also: asking(t.Node, &t.report)})
-	case stepChanged:
-		return h.change(ctx, t)
-	case stepTell:
-		return h.tell(ctx, t)
-	default:
-		return nil
+	case hostupdate.StepChanged:
+		return h.recordChange(ctx, t)
+	case hostupdate.StepConditions:
+		return h.setConditions(ctx, t)
+	case hostupdate.StepPrepare:
+		also = []node.Also{resetProgress(&t.Report), orderPrepare(&t.Report, t.Claim)}
+	case hostupdate.StepPerform:
+		also = []node.Also{order(&t.Report, v1alpha1.HostActionPerform)}
+	case hostupdate.StepCallHooks:
+		also = callHooks(v1alpha1.LabelBeforeReboot, true, h.w.Hooks().BeforeReboot)
 	}
+	return h.Hold(ctx, t, *t.Claim, node.Step{Also: also})
 }
 
 // Soak of a node that is healthy.
-func (h hosts) Soak(t *unit) turn.Write {
-	return turn.Write{Step: node.Step{Also: uncalling(t.Node, &h.host)}}
+func (h hosts) Soak(t *hostupdate.Unit) turn.Write {
+	return turn.Write{Step: node.Step{Also: removeHookLabels(t.Node, h.w.Hooks())}}
 }
 
-// Finish asks the host again for updates.
-func (h hosts) Finish(t *unit) turn.Write {
+// Finish has the host look for updates again.
+func (h hosts) Finish(t *hostupdate.Unit) turn.Write {
 	claim := *t.Claim
-	return turn.Write{Step: node.Step{Also: ending(t.Node, h.UID, &h.host)}, Then: func() {
+	return turn.Write{Step: node.Step{Also: endOrders(t.Node, h.UID, h.w.Hooks())}, Then: func() {
 		version := hostupdate.VersionOf(&claim)
-		if claim.Failed == nil || version == "" || hostupdate.CompareVersions(t.report.Version, version) == 0 {
-			h.Happened(events.HostUpdated(h.rollout, t.Node.Name, version))
+		if claim.Failed == nil || version == "" || hostupdate.CompareVersions(t.Report.Version, version) == 0 {
+			h.Happened(events.HostUpdated(h.w.Rollout, t.Node.Name, version))
 		}
-		t.Unit.Unoffered = hostupdate.Unoffered(&t.report, h.revision)
-		h.memo.mu.Lock()
-		defer h.memo.mu.Unlock()
-		h.memo.updated[t.Node.UID] = true
+		t.Unit.Unoffered = h.w.IsUnoffered(t)
 	}}
 }
 
-// Fail returns the node to the scheduler, except one that is changed and not healthy: it is kept from pods, and its hooks stay called.
-func (h hosts) Fail(t *unit) turn.Write {
-	step := node.Step{GiveBack: true, Also: ending(t.Node, h.UID, &h.host)}
+// Fail returns the node to the scheduler, except one that is changed and not healthy: it stays cordoned, and its hooks stay called.
+func (h hosts) Fail(t *hostupdate.Unit) turn.Write {
+	step := node.Step{Restore: true, Also: endOrders(t.Node, h.UID, h.w.Hooks())}
 	if t.Claim.Changed != nil {
-		step = node.Step{Also: asking(t.Node, &t.report)}
+		step = node.Step{Also: orderCheck(&t.Report, v1alpha1.HostActionStabilize)}
 	}
-	return turn.Write{Step: step, Then: func() { h.Happened(events.HostFailed(h.rollout, t.Failure.Message)) }}
+	return turn.Write{Step: step, Then: func() { h.Happened(events.HostFailed(h.w.Rollout, t.Failure.Message)) }}
 }
 
-// Release ends what the host was told.
-func (h hosts) Release(t *unit) turn.Write {
-	return turn.Write{Step: node.Step{Also: ending(t.Node, h.UID, &h.host)}, Then: func() {
+// Release ends the orders of the turn.
+func (h hosts) Release(t *hostupdate.Unit) turn.Write {
+	return turn.Write{Step: node.Step{Also: endOrders(t.Node, h.UID, h.w.Hooks())}, Then: func() {
 		t.Unit.Reason, t.Unit.Message = v1alpha1.ReasonHostSilent, "the host is being asked whether there is an update"
 	}}
 }
 
-// ask lets the agent find out what its host has to offer.
-func (p *pass) ask(ctx context.Context, t *unit) error {
-	step := node.Step{Claim: v1alpha1.Claim{Rollout: p.Holder}, Unclaimed: true, Also: asking(t.Node, &t.report)}
+// ask has the agent look for updates.
+func (p *pass) ask(ctx context.Context, t *hostupdate.Unit) error {
+	step := node.Step{Claim: v1alpha1.Claim{Rollout: p.Holder}, Unclaimed: true, Also: orderCheck(&t.Report, v1alpha1.HostActionStabilize)}
 	if t.Claim == nil || t.Claim.Changed == nil {
-		step.Also = append(step.Also, uncalling(t.Node, &p.host)...)
+		step.Also = append(step.Also, removeHookLabels(t.Node, p.w.Hooks())...)
 	}
 	if err := node.Write(ctx, p.Client, t.Node, step); err != nil {
 		return err
 	}
-	p.asked.asked(t.Node.UID)
-	p.memo.asked(t, p.latest, p.now)
 	log.FromContext(ctx).V(1).Info("host asked for updates", "node", t.Node.Name)
 	return nil
 }
 
-func (p *pass) adopt(ctx context.Context, t *unit) error {
-	claim := t.adoption(p.world)
+// adopt claims a node whose host has an order to reboot that no claim is for.
+func (p *pass) adopt(ctx context.Context, t *hostupdate.Unit) error {
+	claim := p.w.Adoption(t)
 	if err := p.Hold(ctx, t, claim, node.Step{}); err != nil {
 		return err
 	}
@@ -145,32 +137,32 @@ func (p *pass) adopt(ctx context.Context, t *unit) error {
 	return nil
 }
 
-// reboot tells the host to reboot, with the boot id that it has now: that id shows that the host has rebooted, and no agent reboots it twice.
-func (p *pass) reboot(ctx context.Context, t *unit) error {
-	claim := *t.Claim
-	claim.Rebooting = &metav1.Time{Time: p.now}
-	claim.BootID = t.Node.Status.NodeInfo.BootID
-	if err := p.Hold(ctx, t, claim, node.Step{Also: []node.Also{saying(&t.report, v1alpha1.HostActionReboot)}}); err != nil {
-		return err
-	}
-	t.Message = ""
-	if health := p.rollout.Spec.Health; health == nil || len(health.Pods) == 0 {
-		p.works.Rest(t.Node.Name)
-	}
-	log.FromContext(ctx).Info("host told to reboot", "node", t.Node.Name, "revision", claim.Revision)
-	p.Happened(events.HostRebooting(p.rollout, t.Node.Name, hostupdate.VersionOf(&claim)))
-	return nil
-}
-
-// change records that the host runs what it should, while its node is not healthy or hooks are waited for.
-func (p *pass) change(ctx context.Context, t *unit) error {
+// recordChange records that the host runs the version, while its node is not healthy or hooks are waited for.
+func (p *pass) recordChange(ctx context.Context, t *hostupdate.Unit) error {
 	claim := *t.Claim
 	if claim.Changed == nil {
-		claim.Changed = &metav1.Time{Time: p.now}
+		claim.Changed = &metav1.Time{Time: p.w.Now}
 	}
 	var also []node.Also
-	if hooks := after(&p.host); len(hooks) > 0 {
-		also = calling(v1alpha1.LabelAfterReboot, true, hooks)
+	if hooks := p.w.Hooks().AfterReboot; len(hooks) > 0 {
+		also = callHooks(v1alpha1.LabelAfterReboot, true, hooks)
 	}
 	return p.Hold(ctx, t, claim, node.Step{Also: also})
+}
+
+// labelNodes adds the label that names the interface of the host to selected Nodes that have none, where spec.hostUpdate.labelNodes asks for it.
+// The write fails with a conflict if the Node has changed since it was read, so a label that a person adds meanwhile stays.
+func (p *pass) labelNodes(ctx context.Context, nodes []*corev1.Node) error {
+	if !p.w.Host.LabelNodes {
+		return nil
+	}
+	return turn.Each(nodes, func(n *corev1.Node) error {
+		key, value, ok := hostupdate.InterfaceLabel(n)
+		optedOut := n.Labels[v1alpha1.LabelNodeRollout(p.Key.Name)] == v1alpha1.LabelNodeRolloutDisabled
+		if !ok || optedOut || !p.w.Selector.Matches(labels.Set(n.Labels)) {
+			return nil
+		}
+		label := node.Labelling(map[string]*string{key: &value})
+		return node.Write(ctx, p.Client, n, node.Step{Unclaimed: true, Claim: v1alpha1.Claim{Rollout: p.Holder}, Also: []node.Also{label}})
+	})
 }

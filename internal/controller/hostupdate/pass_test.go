@@ -23,12 +23,13 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/turn"
 )
 
 // What a rollout asks of changed nodes keeps its waves back, too.
-func TestWavesHeedHealth(t *testing.T) {
+func TestWavesRespectHealth(t *testing.T) {
 	for broken, want := range map[bool]v1alpha1.WaveState{true: v1alpha1.WaveUnhealthy, false: v1alpha1.WaveProgressing} {
 		r := newRollout(func(r *v1alpha1.NodeRollout) {
 			r.Spec.Strategy = &v1alpha1.Strategy{Waves: []v1alpha1.Wave{{Name: "canary", Size: ptr.To(intstr.FromInt32(1))}}}
@@ -39,14 +40,9 @@ func TestWavesHeedHealth(t *testing.T) {
 			updated.Spec.Taints = []corev1.Taint{{Key: "broken"}}
 		}
 		next := newNode(func(n *corev1.Node) { n.Name, n.UID = "b", "uid-b" }, words("stabilize,stabilize,ready true"), runs("1.0.0"), offers("1.1.0"))
-		s := fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{"a": fleet.NodeOf(updated), "b": fleet.NodeOf(next)}}, Objects: []*corev1.Node{updated, next}}
+		s := fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{"a": rollout.NewNode(updated), "b": rollout.NewNode(next)}}, Objects: []*corev1.Node{updated, next}}
 		c := newTestController(t, nil)
-		w, err := c.resolve(r, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.fleet, w.memo, w.now = s.Fleet, c.memos.of(types.NamespacedName{Name: "os"}), now
-		p := c.newPass(w, nil, s)
+		p := c.newPass(r, nil, s)
 		p.Decide(s.Fleet)
 		if got := p.Decision; got.Wave == nil || got.Wave.State != want || (len(got.Start) > 0) == broken {
 			t.Errorf("broken %v: wave %+v, starting %v", broken, got.Wave, got.Start)
@@ -54,9 +50,9 @@ func TestWavesHeedHealth(t *testing.T) {
 	}
 }
 
-// What a host update has left on nodes whose name a replacement has by now is given back; a host that is to reboot is waited for, and looked at again
+// What a host update has left on nodes whose name a replacement has by now is released; a host that is to reboot is waited for, and looked at again
 // in time though no other node changes.
-func TestLeaveOut(t *testing.T) {
+func TestSameNameAsAReplacement(t *testing.T) {
 	stored := turn.Object()
 	stored.SetName("os")
 	stored.SetUID("another")
@@ -67,7 +63,7 @@ func TestLeaveOut(t *testing.T) {
 		wake  time.Duration
 	}{
 		"preparing":              {begun, true, 0},
-		"told to reboot":         {rebooting, false, defaultRebootTimeout - 5*time.Minute},
+		"told to reboot":         {rebooting, false, hostupdate.DefaultRebootTimeout - 5*time.Minute},
 		"of a replacement's own": {func(c *v1alpha1.Claim) { c.UID = "another" }, false, 0},
 	} {
 		scheme := runtime.NewScheme()
@@ -107,15 +103,10 @@ func TestWindowClosesMeanwhile(t *testing.T) {
 				return w.List(ctx, list, opts...)
 			},
 		}).Build()
-		s := fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{"a": fleet.NodeOf(n)}}, Objects: []*corev1.Node{n}, Version: 1}
+		s := fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{"a": rollout.NewNode(n)}}, Objects: []*corev1.Node{n}, Version: 1}
 		c := newTestController(t, api)
 		c.Clock = clk
-		w, err := c.resolve(r, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.fleet, w.memo, w.now = s.Fleet, c.memos.of(types.NamespacedName{Name: "os"}), now
-		p := c.newPass(w, nil, s)
+		p := c.newPass(r, nil, s)
 		if _, err := p.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -147,17 +138,12 @@ func BenchmarkPass(b *testing.B) {
 					change = append(change, words("stabilize,stabilize,ready true"), runs("1.0.0"), offers("1.1.0"))
 				}
 				n := newNode(change...)
-				s.Objects, s.Nodes[n.Name] = append(s.Objects, n), fleet.NodeOf(n)
+				s.Objects, s.Nodes[n.Name] = append(s.Objects, n), rollout.NewNode(n)
 			}
 			c := newTestController(b, nil)
 			b.ReportAllocs()
 			for b.Loop() {
-				w, err := c.resolve(r, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
-				w.fleet, w.memo, w.now = s.Fleet, c.memos.of(types.NamespacedName{Name: "os"}), now
-				p := c.newPass(w, nil, s)
+				p := c.newPass(r, nil, s)
 				p.Decide(s.Fleet)
 				p.count()
 				if got := r.Status.Counts; got.Updating != int32(min(50, nodes/2)) || len(p.Decision.Start) > 0 {
@@ -189,7 +175,11 @@ func TestReadMalformed(t *testing.T) {
 		"metadata": map[string]any{"name": "os", "uid": "1"}, "spec": "nonsense",
 		"status": map[string]any{"revision": "1.1.0", "releases": []any{map[string]any{"version": "1.1.0", "since": "2026-11-20T12:00:00Z"}}},
 	}})
-	r, _, malformed, err := c.read(t.Context(), types.NamespacedName{Name: "os"})
+	stored, err := turn.Get(t.Context(), c.Client, types.NamespacedName{Name: "os"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, malformed, err := turn.Decode(stored)
 	if err != nil || malformed == nil {
 		t.Fatal(malformed, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -45,35 +46,34 @@ func TestReleaseIsFound(t *testing.T) {
 		name  string
 		waves []v1alpha1.Wave
 		wave  string
-		told  map[types.UID]question
 		known []v1alpha1.HostRelease
 		nodes []*corev1.Node
 		// want is each node's state, with its next step if it has one, then the revision, who starts, and how the wave stands.
 		want []string
 	}{
-		{"one finds it, and the others looked before", canary, "", nil, nil,
+		{"one finds it, and the others looked before", canary, "", nil,
 			[]*corev1.Node{host("a", "1.0.0", "1.1.0", -time.Minute), host("b", "1.0.0", "", -time.Hour), host("c", "1.0.0", "", -time.Hour)},
 			[]string{"a Outdated", "b Updated asked unoffered", "c Updated asked unoffered", "1.1.0", "starts a", "canary Progressing 0/1"}},
-		{"they are looking, and another operator has asked them", canary, "", map[types.UID]question{"uid-b": {latest: "1.1.0"}, "uid-c": {latest: "1.1.0"}}, nil,
+		{"they are looking, and had nothing to offer", canary, "", nil,
 			[]*corev1.Node{host("a", "1.0.0", "1.1.0", -time.Minute), looks("b", "1.0.0"), looks("c", "1.0.0")},
-			[]string{"a Outdated", "b Outdated unoffered HostSilent", "c Outdated unoffered HostSilent", "1.1.0", "starts a", "canary Progressing 0/1"}},
-		{"it is not for them yet, and they are no canary", canary, "", nil, []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Minute)}},
+			[]string{"a Outdated", "b Updated unoffered", "c Updated unoffered", "1.1.0", "starts a", "canary Progressing 0/1"}},
+		{"one looked before, and not long ago", canary, "", nil,
+			[]*corev1.Node{host("a", "1.0.0", "1.1.0", -time.Minute), host("b", "1.0.0", "", -askedAgainAfter+time.Second), host("c", "1.0.0", "", -askedAgainAfter)},
+			[]string{"a Outdated", "b Updated unoffered", "c Updated asked unoffered", "1.1.0", "starts a", "canary Progressing 0/1"}},
+		{"it is not for them yet, and they are no canary", canary, "", []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Minute)}},
 			[]*corev1.Node{host("a", "1.0.0", "1.1.0", -time.Minute), host("b", "1.0.0", "", -time.Second), host("c", "1.0.0", "", -time.Second)},
 			[]string{"a Outdated", "b Updated unoffered", "c Updated unoffered", "1.1.0", "starts a", "canary Progressing 0/1"}},
-		{"nor is it for them as far as is known, and they have been asked", canary, "", map[types.UID]question{"uid-b": {latest: "1.1.0"}, "uid-c": {latest: "1.1.0"}}, nil,
-			[]*corev1.Node{host("a", "1.0.0", "1.1.0", -time.Minute), host("b", "1.0.0", "", -time.Hour), host("c", "1.0.0", "", -time.Hour)},
-			[]string{"a Outdated", "b Updated unoffered", "c Updated unoffered", "1.1.0", "starts a", "canary Progressing 0/1"}},
-		{"it is not for the pool of the canary yet", pool, "", nil, []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Minute)}},
+		{"it is not for the pool of the canary yet", pool, "", []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Minute)}},
 			[]*corev1.Node{host("a", "1.0.0", "1.1.0", -time.Minute), host("test", "1.0.0", "", -time.Second)},
 			[]string{"a Outdated", "test Updated unoffered", "1.1.0", "starts", "canary Progressing 1/1"}},
-		{"the pool of the canary runs it", pool, "", nil, []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Minute)}},
+		{"the pool of the canary runs it", pool, "", []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Minute)}},
 			[]*corev1.Node{host("a", "1.0.0", "1.1.0", -time.Minute), host("test", "1.1.0", "", -time.Second)},
 			[]string{"a Outdated", "test Updated", "1.1.0", "starts a", "remainder Progressing 0/1"}},
-		{"nobody has anything to offer", pool, "", nil, nil,
+		{"nobody has anything to offer", pool, "", nil,
 			[]*corev1.Node{host("a", "1.1.0", "", -time.Minute), host("test", "1.0.0", "", -time.Hour)},
 			[]string{"a Updated", "test Updated unoffered", "1.1.0", "starts", "canary Complete 1/1"}},
-		{"one is to go back, and all had been brought to the newer one", canary, "1.1.0", nil, []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Hour)}},
-			[]*corev1.Node{host("a", "1.1.0", "1.0.0", -time.Minute), host("b", "1.1.0", "", -time.Minute), host("c", "1.1.0", "1.0.0", -time.Minute)},
+		{"one is to go back, and all had been brought to the newer one", canary, "1.1.0", []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Hour)}},
+			[]*corev1.Node{host("a", "1.1.0", "1.0.0", -time.Minute), host("b", "1.1.0", "", -time.Hour), host("c", "1.1.0", "1.0.0", -time.Minute)},
 			[]string{"a Outdated", "b Updated asked unoffered", "c Outdated", "1.0.0", "starts a", "canary Progressing 0/1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -84,12 +84,10 @@ func TestReleaseIsFound(t *testing.T) {
 			for _, n := range tc.nodes {
 				n.Labels["pool"] = n.Name
 			}
-			var w *world
-			judged(t, r, newNode(), func(seen *world) { w = seen })
-			w.memo = &memo{rollout: uid, told: tc.told}
+			w := newWorld(t, r)
 			var got []string
 			var all []rollout.Unit
-			for _, one := range w.sees(tc.nodes...) {
+			for _, one := range sees(w, tc.nodes...) {
 				u := &one.Unit
 				words := []string{u.Node, string(u.State)}
 				if one.Step == stepAsk {
@@ -102,9 +100,9 @@ func TestReleaseIsFound(t *testing.T) {
 				all = append(all, *u)
 			}
 			s := rollout.New(&v1alpha1.Strategy{Waves: tc.waves}, 1, len(all))
-			s.UID, s.Revision, s.Wave = uid, w.revision, r.Status.Wave
-			d := rollout.Decide(s, all, w.fleet, now)
-			got = append(got, w.revision, strings.TrimSpace("starts "+strings.Join(d.Start, " ")), fmt.Sprintf("%s %s %d/%d", d.Wave.Name, d.Wave.State, d.Wave.Updated, d.Wave.Nodes))
+			s.UID, s.Revision, s.Wave = uid, w.Revision, r.Status.Wave
+			d := rollout.Decide(s, all, w.Fleet, now)
+			got = append(got, w.Revision, strings.TrimSpace("starts "+strings.Join(d.Start, " ")), fmt.Sprintf("%s %s %d/%d", d.Wave.Name, d.Wave.State, d.Wave.Updated, d.Wave.Nodes))
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -112,20 +110,8 @@ func TestReleaseIsFound(t *testing.T) {
 	}
 }
 
-// What a host is asked for once is remembered, and what has been found since is another question.
-func TestAskedForRelease(t *testing.T) {
-	r := newRollout(func(r *v1alpha1.NodeRollout) {
-		r.Status.Releases = []v1alpha1.HostRelease{{Version: "1.0.0", Since: ago(time.Hour)}}
-	})
-	p, s := passing(t, r, newNode(words("stabilize,stabilize,ready false"), imaged("1.0.0")))
-	p.latest = "1.1.0"
-	if err := p.ask(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
-	if got := p.memo.told["uid-a"]; got.latest != "1.1.0" || !got.again.IsZero() || got.before != nil {
-		t.Errorf("it was asked for %+v", got)
-	}
-}
+// askedAgainAfter is how long a host that has answered is not asked again.
+const askedAgainAfter = 30 * time.Minute
 
 // lookout lets a rollout look at the same nodes again and again.
 type lookout struct {
@@ -135,28 +121,35 @@ type lookout struct {
 	asks    map[string]int
 }
 
-func newLookout(t *testing.T, nodes ...client.Object) *lookout {
+// newLookout has three hosts: a offers what it likes, b is updated, and c is not yet.
+func newLookout(t *testing.T) *lookout {
+	t.Helper()
 	l := &lookout{T: t, asks: map[string]int{}, rollout: newRollout(func(r *v1alpha1.NodeRollout) {
 		r.Spec.Strategy = &v1alpha1.Strategy{MaxConcurrent: ptr.To(intstr.FromInt32(10))}
-		r.Status.Releases = []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Hour)}}
+		r.Status.Releases = []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(2 * time.Hour)}}
 	})}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(nodes...).Build()
-	l.Controller = newTestController(t, api)
+	host := func(name, said, version, target string) client.Object {
+		return newNode(words(said), runs(version), offers(target), checked(-time.Hour),
+			func(n *corev1.Node) { n.Name, n.UID, n.ResourceVersion = name, types.UID("uid-"+name), "" })
+	}
+	const has, none = "stabilize,stabilize,ready true", "stabilize,stabilize,ready false"
+	l.Controller = newTestController(t, fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		host("a", none, "1.1.0", ""), host("b", none, "1.1.0", ""), host("c", has, "1.0.0", "1.1.0")).Build())
 	return l
 }
 
-// looks is one look, after so long, which does all but to start nodes, or that too.
-func (l *lookout) looks(after time.Duration, starts bool) *pass {
+func checked(after time.Duration) func(*corev1.Node) {
+	return annotated(v1alpha1.AnnotationHostChecked, now.Add(after).Format(time.RFC3339))
+}
+
+// looks is one look, after this time, which does all but to start nodes.
+func (l *lookout) looks(after time.Duration) *pass {
 	l.Helper()
-	w, err := l.resolve(l.rollout, nil)
-	if err != nil {
-		l.Fatal(err)
-	}
-	w.memo, w.now = l.memos.of(types.NamespacedName{Name: "os"}), now.Add(after)
+	l.Clock = clocktesting.NewFakePassiveClock(now.Add(after))
 	var list corev1.NodeList
 	if err := l.Client.List(l.Context(), &list); err != nil {
 		l.Fatal(err)
@@ -165,19 +158,12 @@ func (l *lookout) looks(after time.Duration, starts bool) *pass {
 	for i := range list.Items {
 		nodes = append(nodes, &list.Items[i])
 	}
-	s := snapshotOf(nodes...)
-	w.fleet = s.Fleet
-	p := l.newPass(w, nil, s)
-	err = p.Settle(l.Context(), func(t *unit) bool { return !t.again })
-	p.Decide(w.fleet)
-	if starts {
-		_, startErr := p.Start(l.Context())
-		err = errors.Join(err, startErr)
-	}
-	if err := errors.Join(err, p.Settle(l.Context(), isAskedAgain)); err != nil {
+	p := l.newPass(l.rollout, nil, snapshotOf(nodes...))
+	if err := p.Settle(l.Context()); err != nil {
 		l.Fatal(err)
 	}
-	l.rollout.Status.Releases = p.releases
+	p.Decide(p.w.Fleet)
+	l.rollout.Status.Releases = p.w.Releases
 	for _, n := range nodes {
 		now := &corev1.Node{}
 		if err := l.Client.Get(l.Context(), client.ObjectKeyFromObject(n), now); err != nil {
@@ -200,10 +186,7 @@ func (l *lookout) says(name string, how ...func(*corev1.Node)) {
 	for _, how := range how {
 		how(n)
 	}
-	status := n.Status
-	err := l.Client.Update(l.Context(), n)
-	n.Status = status
-	if err := errors.Join(err, l.Client.Status().Update(l.Context(), n)); err != nil {
+	if err := l.Client.Update(l.Context(), n); err != nil {
 		l.Fatal(err)
 	}
 }
@@ -221,54 +204,39 @@ func made(p *pass) map[string]string {
 	return all
 }
 
-// threeHosts are one that says what it likes, one that is updated, and one that is not yet.
-func threeHosts() []client.Object {
-	host := func(name, said, version, target string) client.Object {
-		return newNode(words(said), runs(version), offers(target), annotated(v1alpha1.AnnotationHostChecked, now.Add(-time.Hour).Format(time.RFC3339)),
-			func(n *corev1.Node) { n.Name, n.UID, n.ResourceVersion = name, types.UID("uid-"+name), "" })
-	}
-	const has, none = "stabilize,stabilize,ready true", "stabilize,stabilize,ready false"
-	return []client.Object{host("a", none, "1.1.0", ""), host("b", none, "1.1.0", ""), host("c", has, "1.0.0", "1.1.0")}
-}
-
-// A host that says again and again that it has another release to offer does not have the others asked again and again, and what these had
-// said counts until they answer.
+// A host that offers one release after another does not have the others asked again and again.
 func TestAskedAgainAtMost(t *testing.T) {
-	l := newLookout(t, threeHosts()...)
-	if p := l.looks(0, false); len(l.asks) > 0 {
+	l := newLookout(t)
+	if p := l.looks(0); len(l.asks) > 0 {
 		t.Fatalf("asked %v, %v", l.asks, made(p))
 	}
-	want := map[string]string{"a": "Outdated starts", "b": "Updated", "c": "Outdated starts"}
-	tells := func(version string, after time.Duration, asks int) {
+	tells := func(version string, after time.Duration, asks int, want map[string]string) *pass {
 		t.Helper()
 		l.says("a", words("stabilize,stabilize,ready true"), offers(version))
+		var p *pass
 		for range 2 {
-			p := l.looks(after, false)
-			if diff := cmp.Diff(want, made(p)); diff != "" || l.asks["b"] != asks || l.asks["c"] != asks || l.asks["a"] > 0 || p.revision != version {
-				t.Errorf("%s after %s, to %s: asked %v, want %d each (-want +got):\n%s", version, after, p.revision, l.asks, asks, diff)
+			p = l.looks(after)
+			if diff := cmp.Diff(want, made(p)); diff != "" || l.asks["b"] != asks || l.asks["c"] != asks || l.asks["a"] > 0 || p.w.Revision != version {
+				t.Errorf("%s after %s, to %s: asked %v, want %d each (-want +got):\n%s", version, after, p.w.Revision, l.asks, asks, diff)
 			}
 		}
+		return p
 	}
-	tells("99.0.0", 0, 1)
-	tells("99.0.1", 20*time.Second, 1)
-	l.says("b", words("stabilize,stabilize,busy unknown"))
-	l.says("c", words("stabilize,stabilize,busy unknown"))
-	tells("99.0.2", 40*time.Second, 1)
-	l.says("b", words("stabilize,stabilize,ready false"))
-	l.says("c", words("stabilize,stabilize,ready true"))
-	tells("99.0.3", time.Minute, 1)
-	if p := l.looks(2*time.Minute, false); !p.Wake.Equal(now.Add(askAgain)) {
+	waiting := map[string]string{"a": "Outdated starts", "b": "Updated", "c": "Outdated HostSilent"}
+	tells("99.0.0", 0, 1, waiting)
+	tells("99.0.1", 20*time.Second, 1, waiting)
+	answer := func(after time.Duration) {
+		l.says("b", words("stabilize,stabilize,ready false"), checked(after))
+		l.says("c", words("stabilize,stabilize,ready true"), checked(after))
+	}
+	answer(time.Minute)
+	if p := tells("99.0.2", 2*time.Minute, 1, map[string]string{"a": "Outdated starts", "b": "Updated", "c": "Outdated starts"}); !p.Wake.Equal(now.Add(time.Minute + askedAgainAfter)) {
 		t.Errorf("it looks again at %s", p.Wake)
 	}
-	tells("99.0.3", askAgain-time.Second, 1)
-	tells("99.0.3", askAgain, 2)
-	l.says("b", words("stabilize,stabilize,ready false"))
-	l.says("c", words("stabilize,stabilize,ready true"))
-	tells("99.0.3", 3*askAgain, 2)
-	tells("99.0.4", 3*askAgain, 3)
+	tells("99.0.2", time.Minute+askedAgainAfter, 2, waiting)
 }
 
-// What a host had said before it was asked again counts no longer than until it has said another thing, or is another.
+// What a host had said before it was asked again counts until it has answered.
 func TestAnswersAgain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change []func(*corev1.Node)
@@ -276,95 +244,70 @@ func TestAnswersAgain(t *testing.T) {
 	}{
 		"it has not taken it up":      {nil, "Updated"},
 		"it is looking":               {[]func(*corev1.Node){words("stabilize,stabilize,busy unknown")}, "Updated"},
-		"it has nothing to offer":     {[]func(*corev1.Node){words("stabilize,stabilize,ready false")}, "Updated"},
-		"it has something":            {[]func(*corev1.Node){words("stabilize,stabilize,ready true"), offers("1.2.0")}, "Outdated starts"},
+		"it has nothing to offer":     {[]func(*corev1.Node){words("stabilize,stabilize,ready false"), checked(time.Second)}, "Updated"},
+		"it has something":            {[]func(*corev1.Node){words("stabilize,stabilize,ready true"), offers("1.2.0"), checked(time.Second)}, "Outdated starts"},
 		"it could not find out":       {[]func(*corev1.Node){words("stabilize,stabilize,error unknown")}, "Outdated HostError"},
 		"it says neither":             {[]func(*corev1.Node){words("stabilize,stabilize,ready unknown")}, "Outdated HostSilent"},
-		"what it was asked is gone":   {[]func(*corev1.Node){words(",stabilize,ready false")}, "Outdated HostSilent"},
-		"it has rebooted":             {[]func(*corev1.Node){booted("boot-2")}, "Outdated HostSilent"},
-		"it runs another":             {[]func(*corev1.Node){runs("1.0.0")}, "Outdated HostSilent"},
+		"it had something":            {[]func(*corev1.Node){offers("1.1.5")}, "Outdated HostSilent"},
 		"it was told to do something": {[]func(*corev1.Node){words("prepare-update,unknown,unknown unknown")}, "Outdated HostSilent"},
 	} {
-		l := newLookout(t, threeHosts()...)
+		l := newLookout(t)
 		l.says("a", words("stabilize,stabilize,ready true"), offers("1.2.0"))
-		l.looks(0, false)
+		l.looks(0)
 		l.says("b", tc.change...)
-		for range 2 {
-			if got := made(l.looks(time.Second, false))["b"]; l.asks["b"] == 0 || got != tc.want {
-				t.Errorf("%s: %s, want %s; asked %v", name, got, tc.want, l.asks)
-			}
+		if got := made(l.looks(time.Second))["b"]; l.asks["b"] == 0 || got != tc.want {
+			t.Errorf("%s: %s, want %s; asked %v", name, got, tc.want, l.asks)
 		}
 	}
 }
 
-// A host that can be started with what it has to offer is not asked first, nor is it in the way that it has been asked.
-func TestStartsWhileAsked(t *testing.T) {
-	for _, asked := range []bool{false, true} {
-		l := newLookout(t, threeHosts()...)
-		l.says("a", words("stabilize,stabilize,ready true"), offers("1.2.0"))
-		if asked {
-			l.looks(0, false)
-		}
-		l.looks(time.Second, true)
-		c := &corev1.Node{}
-		if err := l.Client.Get(t.Context(), client.ObjectKey{Name: "c"}, c); err != nil {
-			t.Fatal(err)
-		}
-		if c.Annotations[bottlerocket.Wanted] != "prepare-update" || c.Annotations[v1alpha1.AnnotationHostWanted] != "1.1.0" || (l.asks["c"] > 0) != asked || l.asks["b"] != 1 {
-			t.Errorf("asked before %t: %s, %v; asked %v", asked, line(c), c.Annotations, l.asks)
-		}
-	}
-}
-
-// What goes last waits until the others have said whether they are to go, and not for ever.
+// What goes last waits until the others have said whether they are to go, and for a minute at most.
 func TestAwaitsAnswers(t *testing.T) {
-	const offers, asked, failed, again = "stabilize,stabilize,ready true", "stabilize,unknown,unknown unknown", "stabilize,stabilize,error unknown", "stabilize,stabilize,ready false"
+	const offering, asked, failed, again = "stabilize,stabilize,ready true", "stabilize,unknown,unknown unknown", "stabilize,stabilize,error unknown", "stabilize,stabilize,ready false"
 	for _, tc := range []struct {
 		name         string
 		own, ordered bool
 		// said is by whom: the first is the operator's own node, if there is one.
-		said  []string
+		said []string
+		// since is for how long the release is known.
 		since time.Duration
 		want  []v1alpha1.Reason
 		wake  time.Duration
 	}{
-		{"all have answered", true, true, []string{offers, offers}, 0, []v1alpha1.Reason{"", ""}, 0},
-		{"another has not", true, false, []string{offers, asked}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent}, time.Minute},
-		{"another has not for a while", true, false, []string{offers, asked}, 50 * time.Second, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent}, 10 * time.Second},
-		{"another does not answer at all", true, false, []string{offers, asked}, time.Minute, []v1alpha1.Reason{"", v1alpha1.ReasonHostSilent}, 0},
-		{"another could not say", true, false, []string{offers, failed}, 0, []v1alpha1.Reason{"", v1alpha1.ReasonHostError}, time.Minute},
-		{"only that of the operator has not", true, false, []string{asked, offers}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, ""}, 0},
-		{"another is asked again that does not run the newest", true, false, []string{offers, again}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, ""}, time.Minute},
-		{"and is not special", false, false, []string{offers, again}, 0, []v1alpha1.Reason{"", ""}, 0},
-		{"nobody is special", false, false, []string{offers, asked}, 0, []v1alpha1.Reason{"", v1alpha1.ReasonHostSilent}, 0},
-		{"there is an order", false, true, []string{offers, asked, offers}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent}, time.Minute},
+		{"all have answered", true, true, []string{offering, offering}, 0, []v1alpha1.Reason{"", ""}, 0},
+		{"another has not", true, false, []string{offering, asked}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent}, time.Minute},
+		{"another has not for a while", true, false, []string{offering, asked}, 50 * time.Second, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent}, 10 * time.Second},
+		{"another does not answer at all", true, false, []string{offering, asked}, time.Minute, []v1alpha1.Reason{"", v1alpha1.ReasonHostSilent}, 0},
+		{"another could not say", true, false, []string{offering, failed}, 0, []v1alpha1.Reason{"", v1alpha1.ReasonHostError}, 0},
+		{"only that of the operator has not", true, false, []string{asked, offering}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, ""}, 0},
+		{"another is asked again that does not run the newest", true, false, []string{offering, again}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, ""}, time.Minute},
+		{"and is not special", false, false, []string{offering, again}, 0, []v1alpha1.Reason{"", ""}, 0},
+		{"nobody is special", false, false, []string{offering, asked}, 0, []v1alpha1.Reason{"", v1alpha1.ReasonHostSilent}, 0},
+		{"there is an order", false, true, []string{offering, asked, offering}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent}, time.Minute},
 	} {
-		r := newRollout(func(r *v1alpha1.NodeRollout) {
+		w := newWorld(t, newRollout(func(r *v1alpha1.NodeRollout) {
+			r.Status.Releases = []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(tc.since)}}
 			if tc.ordered {
 				r.Spec.Strategy = &v1alpha1.Strategy{Order: []v1alpha1.Order{{By: v1alpha1.OrderZone}}}
 			}
-		})
-		var w *world
-		judged(t, r, newNode(), func(seen *world) { w = seen })
-		w.memo = &memo{}
+		}))
 		if tc.own {
-			w.own = "n0"
+			w.OwnNode = "n0"
 		}
 		var nodes []*corev1.Node
 		for i, said := range tc.said {
 			n := old(said, func(n *corev1.Node) { n.Name, n.UID = fmt.Sprintf("n%d", i), types.UID(fmt.Sprintf("uid-%d", i)) })
 			if said == again {
 				delete(n.Annotations, v1alpha1.AnnotationHostTarget)
+				checked(-time.Hour)(n)
 			}
 			nodes = append(nodes, n)
 		}
-		w.sees(nodes...)
-		w.now = now.Add(tc.since)
 		var got []v1alpha1.Reason
 		var wake time.Duration
-		for _, one := range w.sees(nodes...) {
+		for _, one := range sees(w, nodes...) {
 			if got = append(got, one.Unit.Reason); !one.Wake.IsZero() {
-				wake = one.Wake.Sub(w.now)
+				wake = one.Wake.Sub(now)
 			}
 		}
 		if diff := cmp.Diff(tc.want, got); diff != "" || wake != tc.wake {

@@ -4,6 +4,7 @@ package hostupdate
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/turn"
 )
 
@@ -44,13 +46,13 @@ func TestResolve(t *testing.T) {
 		if tc.change != nil {
 			tc.change(&r.Spec)
 		}
-		w, err := (&Controller{}).resolve(r, tc.malformed)
+		w, err := hostupdate.NewWorld(r, tc.malformed)
 		got := ""
 		if err != nil {
 			got = err.Error()
 		}
-		if got != tc.want && (tc.want == "" || len(got) < len(tc.want) || got[:len(tc.want)] != tc.want) || w.ready != (err == nil || tc.goesOn) {
-			t.Errorf("%s: %v, and says %q", name, w.ready, got)
+		if got != tc.want && (tc.want == "" || len(got) < len(tc.want) || got[:len(tc.want)] != tc.want) || w.Ready != (err == nil || tc.goesOn) {
+			t.Errorf("%s: %v, and says %q", name, w.Ready, got)
 		}
 	}
 }
@@ -74,45 +76,44 @@ func TestTaintOutdated(t *testing.T) {
 		"nobody asks for it, and it was": {newRollout(), old("stabilize,stabilize,ready true", tainted), turn.StepUntaint},
 		"nobody asks for it":             {newRollout(), old("stabilize,stabilize,ready true"), turn.StepNone},
 	} {
-		if got := judged(t, tc.rollout.DeepCopy(), tc.node); got == nil || got.Step != tc.want {
+		if got, _ := judged(t, tc.rollout.DeepCopy(), tc.node); got == nil || got.Step != tc.want {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }
 
-// What was found out once about a host is told of the rollout: the versions, and the revision.
+// The versions and the revision follow from all hosts that count.
 func TestSurvey(t *testing.T) {
-	host := func(name, runs, offers string) *unit {
-		n := newNode(words("stabilize,stabilize,ready true"), func(n *corev1.Node) { n.Name = name })
-		if offers == "" {
-			words("stabilize,stabilize,ready false")(n)
-		} else {
-			n.Annotations[v1alpha1.AnnotationHostTarget] = offers
+	host := func(name, version, target string) *corev1.Node {
+		n := newNode(words("stabilize,stabilize,ready false"), runs(version), func(n *corev1.Node) { n.Name = name })
+		if target != "" {
+			words("stabilize,stabilize,ready true")(n)
+			offers(target)(n)
 		}
-		n.Annotations[v1alpha1.AnnotationHostVersion] = runs
-		s := &unit{Turn: turn.Turn{Node: n, Counted: true}, speaks: true}
-		s.report, _ = readHost(n)
-		return s
+		return n
 	}
 	hidden := host("x", "9.0.0", "9.1.0")
-	hidden.Unit.OptedOut = true
-	all := []*unit{host("a", "1.0.0", "1.1.0"), host("b", "1.0.0", "1.2.0"), host("c", "1.1.0", ""), hidden}
-	known := []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Hour)}, {Version: "0.9.0", Since: ago(2 * time.Hour)}}
+	hidden.Labels[v1alpha1.LabelNodeRollout("os")] = v1alpha1.LabelNodeRolloutDisabled
+	w := newWorld(t, newRollout(func(r *v1alpha1.NodeRollout) {
+		r.Status.Releases = []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Hour)}, {Version: "0.9.0", Since: ago(2 * time.Hour)}}
+	}))
+	sees(w, host("a", "1.0.0", "1.1.0"), host("b", "1.0.0", "1.2.0"), host("c", "1.1.0", ""), hidden)
 	wantReleases := []v1alpha1.HostRelease{{Version: "1.2.0", Since: metav1.Time{Time: now}}, {Version: "1.1.0", Since: ago(time.Hour)}}
-	if diff := cmp.Diff(wantReleases, releases(known, all, now)); diff != "" {
+	if diff := cmp.Diff(wantReleases, w.Releases); diff != "" {
 		t.Errorf("releases (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]v1alpha1.HostVersion{{Version: "1.0.0", Nodes: 2}, {Version: "1.1.0", Nodes: 1}}, versions(all)); diff != "" {
+	if diff := cmp.Diff([]v1alpha1.HostVersion{{Version: "1.0.0", Nodes: 2}, {Version: "1.1.0", Nodes: 1}}, w.Versions); diff != "" {
 		t.Errorf("versions (-want +got):\n%s", diff)
 	}
-	var many []*unit
+	var many []*corev1.Node
 	for i := range 30 {
-		many = append(many, host("m", "1.0."+string(rune('0'+i%10))+string(rune('0'+i/10)), "2.0."+string(rune('1'+i/10))+string(rune('0'+i%10))))
+		many = append(many, host(fmt.Sprintf("m%d", i), fmt.Sprintf("1.0.%d", i), fmt.Sprintf("2.0.%d", i)))
 	}
-	if got := releases(nil, many, now); len(got) != v1alpha1.MaxListedReleases || got[0].Version != "2.0.39" {
-		t.Errorf("of many releases there are %d: %v", len(got), got)
+	w = newWorld(t, newRollout())
+	if sees(w, many...); len(w.Releases) != v1alpha1.MaxListedReleases || w.Releases[0].Version != "2.0.29" {
+		t.Errorf("of many releases there are %d: %v", len(w.Releases), w.Releases)
 	}
-	if got := versions(many); len(got) > v1alpha1.MaxListedReleases {
-		t.Errorf("of many versions there are %d", len(got))
+	if len(w.Versions) > v1alpha1.MaxListedReleases {
+		t.Errorf("of many versions there are %d", len(w.Versions))
 	}
 }

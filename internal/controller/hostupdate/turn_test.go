@@ -16,6 +16,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/turn"
 )
@@ -173,42 +174,67 @@ type seen struct {
 	Holds bool
 }
 
-// judged looks at one node. The attempt "asked" of a claim stands for what the rollout asks for now, and "other" for another.
-func judged(t *testing.T, r *v1alpha1.NodeRollout, n *corev1.Node, prepare ...func(*world)) *unit {
+// The judge's types and steps, as the tests name them.
+type (
+	unit  = hostupdate.Unit
+	world = hostupdate.World
+)
+
+const (
+	stepAsk              = hostupdate.StepAsk
+	stepReleaseUnclaimed = hostupdate.StepReleaseUnclaimed
+	stepPrepare          = hostupdate.StepPrepare
+	stepPerform          = hostupdate.StepPerform
+	stepCallHooks        = hostupdate.StepCallHooks
+	stepCordon           = hostupdate.StepCordon
+	stepDrain            = hostupdate.StepDrain
+	stepReboot           = hostupdate.StepReboot
+	stepChanged          = hostupdate.StepChanged
+	stepConditions       = hostupdate.StepConditions
+)
+
+// newWorld is what the nodes of a rollout are judged by.
+func newWorld(t *testing.T, r *v1alpha1.NodeRollout) *world {
 	t.Helper()
-	c := newTestController(t, nil)
-	w, err := c.resolve(r, nil)
+	w, err := hostupdate.NewWorld(r, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	version := strings.TrimPrefix(w.host.Version, "v") // As hosts name it.
-	if claims, err := v1alpha1.ParseClaims(n.Annotations); err == nil && len(claims) > 0 {
-		if own := &claims[0]; own.Attempt == "asked" {
-			if version == "" && !strings.HasPrefix(own.Revision, "reboot-") {
-				version = own.Revision
-			}
-			own.Attempt = w.attempt(n, version)
-			holding(claims...)(n)
-		}
-	}
-	w.memo, w.now = &memo{}, now
-	for _, how := range prepare {
-		how(w)
-	}
-	all := w.sees(n)
+	w.Now = now
+	return w
+}
+
+// judged looks at one node.
+func judged(t *testing.T, r *v1alpha1.NodeRollout, n *corev1.Node) (*unit, *world) {
+	t.Helper()
+	w := newWorld(t, r)
+	asked(w, n)
+	all := sees(w, n)
 	if len(all) == 0 {
-		return nil
+		return nil, w
 	}
-	return all[0]
+	return all[0], w
+}
+
+// asked puts the attempt that the rollout asks for now in place of "asked" in a claim.
+func asked(w *world, n *corev1.Node) {
+	version := strings.TrimPrefix(w.Host.Version, "v") // As hosts name it.
+	claims, err := v1alpha1.ParseClaims(n.Annotations)
+	if err != nil || len(claims) == 0 || claims[0].Attempt != "asked" {
+		return
+	}
+	if version == "" && !strings.HasPrefix(claims[0].Revision, "reboot-") {
+		version = claims[0].Revision
+	}
+	claims[0].Attempt = w.NewClaim(&unit{Turn: turn.Turn{Node: n}, Verdict: hostupdate.Verdict{Version: version}}).Attempt
+	holding(claims...)(n)
 }
 
 // newTestController returns a controller for calls by hand. The client may be nil where nothing is read or written.
 func newTestController(tb testing.TB, api client.Client) *Controller {
 	tb.Helper()
 	clk := clocktesting.NewFakePassiveClock(now)
-	return &Controller{
-		Engine: turn.NewEngine(kind, clk, api, fleet.New(clk, api, nil), nil), works: turn.NewWorks(noPods{}), asked: newBackoffs(), memos: newMemos(),
-	}
+	return &Controller{Engine: turn.NewEngine(turn.Kind, clk, api, fleet.New(clk, api, nil), nil), works: turn.NewWorks(noPods{})}
 }
 
 // snapshotOf is a look at these nodes.
@@ -216,16 +242,15 @@ func snapshotOf(nodes ...*corev1.Node) fleet.Snapshot {
 	s := fleet.Snapshot{Objects: nodes}
 	s.Nodes = map[string]*rollout.Node{}
 	for _, n := range nodes {
-		s.Nodes[n.Name] = fleet.NodeOf(n)
+		s.Nodes[n.Name] = rollout.NewNode(n)
 	}
 	return s
 }
 
 // sees looks at nodes.
-func (w *world) sees(nodes ...*corev1.Node) []*unit {
-	s := snapshotOf(nodes...)
-	w.fleet = s.Fleet
-	return units(w, s)
+func sees(w *world, nodes ...*corev1.Node) []*unit {
+	w.Fleet = snapshotOf(nodes...).Fleet
+	return w.Units(nodes)
 }
 
 func summary(t *unit) seen {
@@ -262,14 +287,13 @@ func TestNewClaim(t *testing.T) {
 		node *corev1.Node
 		want bool
 	}{
-		"the first":         {old("stabilize,stabilize,ready true", cordonedBy("")), false},
-		"still cordoned":    {old("stabilize,stabilize,ready true", cordonedBy(""), holding(claimed(broken, changedAt, elsewise, theirs))), true},
-		"uncordoned since":  {old("stabilize,stabilize,ready true", holding(claimed(broken, changedAt, elsewise, theirs))), false},
-		"given back before": {old("stabilize,stabilize,ready true", cordonedBy(""), holding(claimed(broken, elsewise, theirs))), false},
+		"the first":        {old("stabilize,stabilize,ready true", cordonedBy("")), false},
+		"still cordoned":   {old("stabilize,stabilize,ready true", cordonedBy(""), holding(claimed(broken, changedAt, elsewise, theirs))), true},
+		"uncordoned since": {old("stabilize,stabilize,ready true", holding(claimed(broken, changedAt, elsewise, theirs))), false},
+		"released before":  {old("stabilize,stabilize,ready true", cordonedBy(""), holding(claimed(broken, elsewise, theirs))), false},
 	} {
-		var seen *world
-		s := judged(t, newRollout(), tc.node, func(w *world) { seen = w })
-		if claim := s.newClaim(seen); claim.BootID != "boot-1" || claim.Uncordon != tc.want {
+		s, w := judged(t, newRollout(), tc.node)
+		if claim := w.NewClaim(s); claim.BootID != "boot-1" || claim.Uncordon != tc.want {
 			t.Errorf("%s: %+v", name, claim)
 		}
 	}
@@ -287,15 +311,33 @@ func TestAdoption(t *testing.T) {
 		"a person's, in a turn":      {old("reboot-update,reboot-update,busy true", cordonedBy(""), annotated(v1alpha1.AnnotationHostWanted, "1.1.0")), false},
 		"a person's, who reboots it": {newNode(unlabelledNode, labelled(v1alpha1.HostProtocols[2].InterfaceLabel, "sentinel"), annotated(v1alpha1.HostProtocols[2].Wanted, "reboot-update"), cordonedBy("")), false},
 	} {
-		var seen *world
-		s := judged(t, newRollout(), tc.node, func(w *world) { seen = w })
-		if s.Step != turn.StepAdopt || s.adoption(seen).Uncordon != tc.want {
-			t.Errorf("%s: %+v, adopted with %+v", name, summary(s), s.adoption(seen))
+		s, w := judged(t, newRollout(), tc.node)
+		if s.Step != turn.StepAdopt || w.Adoption(s).Uncordon != tc.want {
+			t.Errorf("%s: %+v, adopted with %+v", name, summary(s), w.Adoption(s))
 		}
 	}
 }
 
+// judgement is a node, and what is made of it.
+type judgement struct {
+	name    string
+	rollout *v1alpha1.NodeRollout
+	node    *corev1.Node
+	want    seen
+}
+
 func TestJudge(t *testing.T) {
+	for _, tc := range judgements() {
+		t.Run(tc.name, func(t *testing.T) {
+			s, _ := judged(t, tc.rollout.DeepCopy(), tc.node)
+			if diff := cmp.Diff(tc.want, summary(s)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func judgements() []judgement {
 	other := claimed(func(c *v1alpha1.Claim) { c.Rollout, c.UID = "NodeRollout/other", "u2" })
 	plan := claimed(func(c *v1alpha1.Claim) { c.Rollout, c.UID = "Plan/system-upgrade/k3s", "u3" })
 	hooked := newRollout(func(r *v1alpha1.NodeRollout) {
@@ -317,12 +359,7 @@ func TestJudge(t *testing.T) {
 	startup := func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "startup"}} }
 	silent := "the host's agent has not taken up stabilize: does it run on the node?"
 	const reboot, stabilize = "reboot-update,reboot-update,", "stabilize,stabilize,"
-	for _, tc := range []struct {
-		name    string
-		rollout *v1alpha1.NodeRollout
-		node    *corev1.Node
-		want    seen
-	}{
+	all := []judgement{
 		// A host in no turn.
 		{"not labelled", nil, newNode(unlabelledNode), seen{}},
 		{"opted out", nil, newNode(disabled), seen{State: outdated}},
@@ -335,7 +372,7 @@ func TestJudge(t *testing.T) {
 			Message: "the host's agent has not taken up reset-state: does it run on the node?"}},
 		{"what was performed is taken back", nil, old("reset-state,reset-state,ready true"), seen{State: outdated, Step: stepAsk, Reason: v1alpha1.ReasonHostSilent,
 			Message: "the host's agent has not been asked yet whether there is an update"}},
-		{"the look failed", nil, newNode(words(stabilize+"error unknown"), says("no network")), seen{State: outdated, Reason: v1alpha1.ReasonHostError, Message: "no network", Wake: time.Minute}},
+		{"the look failed", nil, newNode(words(stabilize+"error unknown"), says("no network")), seen{State: outdated, Reason: v1alpha1.ReasonHostError, Message: "no network"}},
 		{"left in prepare", nil, old("prepare-update,prepare-update,busy true"), seen{State: outdated, Step: stepAsk, Reason: v1alpha1.ReasonHostSilent, Message: "the host's agent is busy with prepare-update"}},
 		{"left in perform", nil, old("perform-update,perform-update,error true", says("x")), seen{State: outdated, Step: stepAsk, Reason: v1alpha1.ReasonHostError, Message: "x"}},
 		{"left in reboot", nil, old(reboot + "busy true"), seen{State: updating, Step: turn.StepAdopt, Holds: true}},
@@ -350,7 +387,7 @@ func TestJudge(t *testing.T) {
 			Message: "the host's agent has not been asked yet whether there is an update"}},
 		{"nothing said, and hosts are only looked at", looks, newNode(), seen{State: outdated, Step: stepAsk, Reason: v1alpha1.ReasonHostSilent, Message: "the host's agent has not been asked yet whether there is an update"}},
 		{"its claim was taken away in the reboot, and hosts are only looked at", looks, old(reboot+"busy true", cordonedBy(self)), seen{State: updating, Step: turn.StepAdopt, Holds: true}},
-		{"its claim was taken away, and its cordon is left", nil, old("perform-update,perform-update,ready true", cordonedBy(self)), seen{State: outdated, Step: stepReturn}},
+		{"its claim was taken away, and its cordon is left", nil, old("perform-update,perform-update,ready true", cordonedBy(self)), seen{State: outdated, Step: stepReleaseUnclaimed}},
 		{"its claim was taken away in the reboot", nil, old(reboot+"busy true", cordonedBy(self)), seen{State: updating, Step: turn.StepAdopt, Holds: true}},
 		{"its claims can't be read", nil, old(stabilize+"ready true", annotated(v1alpha1.AnnotationClaims, "{")), seen{State: outdated}},
 		{"its claims can't be read, and it is cordoned", nil, old(stabilize+"ready true", annotated(v1alpha1.AnnotationClaims, "{"), cordonedBy(self)), seen{State: outdated, Holds: true}},
@@ -365,7 +402,7 @@ func TestJudge(t *testing.T) {
 		{"perform failed, and nobody knows why", nil, old("perform-update,perform-update,error true", holding(claimed())), seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonHostUpdateFailed,
 			Message: "on Node a perform-update failed: the host's agent does not say why", Holds: true}},
 		{"performed", nil, old("perform-update,perform-update,ready true", holding(claimed())), seen{State: updating, Step: stepCordon, Holds: true}},
-		{"performed, and hooks are to be called", hooked, old("perform-update,perform-update,ready true", holding(claimed())), seen{State: updating, Step: stepCall,
+		{"performed, and hooks are to be called", hooked, old("perform-update,perform-update,ready true", holding(claimed())), seen{State: updating, Step: stepCallHooks,
 			Message: "the host is about to reboot; annotation before of the Node must become true before", Holds: true}},
 		{"performed, and hooks are called", hooked, old("perform-update,perform-update,ready true", holding(claimed()), labelled(v1alpha1.LabelBeforeReboot, "true")),
 			seen{State: updating, Message: "the host is about to reboot; annotation before of the Node must become true before", Holds: true}},
@@ -379,12 +416,12 @@ func TestJudge(t *testing.T) {
 		{"cordoned, and load balancers are waited for", newRollout(func(r *v1alpha1.NodeRollout) {
 			r.Spec.HostUpdate.ExcludeFromLoadBalancers = &v1alpha1.LoadBalancerExclusion{Wait: duration(9 * time.Minute)}
 		}), old("perform-update,perform-update,ready true", holding(claimed(cordoned)), cordonedBy(self)),
-			seen{State: updating, Step: stepTell, Message: "load balancers take the node out until 2026-11-20T12:01:00Z", Wake: time.Minute, Holds: true}},
+			seen{State: updating, Step: stepConditions, Message: "load balancers take the node out until 2026-11-20T12:01:00Z", Wake: time.Minute, Holds: true}},
 		{"what was wanted is gone", nil, old(",prepare-update,busy true", holding(claimed())), seen{State: updating, Step: stepPrepare, Holds: true}},
 		{"all that was said is gone", nil, newNode(holding(claimed())), seen{State: updating, Step: stepPrepare, Holds: true}},
 		{"how it stands is gone", nil, old("perform-update,perform-update, true", holding(claimed())), seen{State: updating, Step: stepPrepare, Holds: true}},
 		{"somebody else says reboot", nil, old("reboot-update,perform-update,ready true", holding(claimed())), seen{State: updating, Step: stepPrepare, Holds: true}},
-		{"somebody else has rebooted it", nil, newNode(words("perform-update,perform-update,ready true"), runs("1.1.0"), booted("boot-2"), holding(claimed())), seen{State: soaking, Step: turn.StepFinish, Holds: true}},
+		{"somebody else has rebooted it", nil, newNode(words("perform-update,perform-update,ready true"), runs("1.1.0"), booted("boot-2"), holding(claimed(begun))), seen{State: soaking, Step: turn.StepFinish, Holds: true}},
 		{"somebody else has rebooted it, since the turn began", nil, newNode(words("perform-update,perform-update,ready true"), runs("1.0.0"), imaged("1.1.0"), booted("boot-2"), holding(claimed(begun))),
 			seen{State: soaking, Step: turn.StepFinish, Holds: true}},
 		{"its agent says that it runs what it should, and it has not rebooted", nil, newNode(words("prepare-update,prepare-update,busy true"), runs("1.1.0"), holding(claimed(begun))),
@@ -402,18 +439,18 @@ func TestJudge(t *testing.T) {
 
 		// After it.
 		{"told to reboot", nil, old("reboot-update,perform-update,ready true", holding(claimed(rebooting)), cordonedBy(self)),
-			seen{State: updating, Step: stepTell, Message: "the host's agent has not taken up reboot-update yet", Wake: 10 * time.Minute, Holds: true}},
+			seen{State: updating, Step: stepConditions, Message: "the host's agent has not taken up reboot-update yet", Wake: 10 * time.Minute, Holds: true}},
 		{"about to go down", nil, old(reboot+"busy true", holding(claimed(rebooting)), cordonedBy(self)),
-			seen{State: updating, Step: stepTell, Message: "the host is to reboot, and has not gone down yet", Wake: 10 * time.Minute, Holds: true}},
+			seen{State: updating, Step: stepConditions, Message: "the host is to reboot, and has not gone down yet", Wake: 10 * time.Minute, Holds: true}},
 		{"down", nil, old(reboot+"busy true", holding(claimed(rebooting)), cordonedBy(self), unready),
-			seen{State: updating, Step: stepTell, Message: "the host reboots: not ready since 2026-11-20T11:59:00Z", Wake: 10 * time.Minute, Holds: true}},
+			seen{State: updating, Step: stepConditions, Message: "the host reboots: not ready since 2026-11-20T11:59:00Z", Wake: 10 * time.Minute, Holds: true}},
 		{"up, and its agent is not", nil, old(reboot+"busy true", holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")),
-			seen{State: updating, Step: stepTell, Message: "the host has rebooted, and its agent has not said yet what it runs", Wake: 10 * time.Minute, Holds: true}},
+			seen{State: updating, Step: stepConditions, Message: "the host has rebooted, and its agent has not said yet what it runs", Wake: 10 * time.Minute, Holds: true}},
 		{"up", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")), seen{State: soaking, Step: turn.StepSoak, Holds: true}},
 		{"up, and a person had cordoned it", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(""), booted("boot-2")),
 			seen{State: soaking, Step: turn.StepFinish, Holds: true}},
 		{"up, and its node is not ready yet", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2"), unready),
-			seen{State: updating, Step: stepTell, Message: "the host reboots: not ready since 2026-11-20T11:59:00Z", Wake: 10 * time.Minute, Holds: true}},
+			seen{State: updating, Step: stepConditions, Message: "the host reboots: not ready since 2026-11-20T11:59:00Z", Wake: 10 * time.Minute, Holds: true}},
 		{"up, and hooks are to be called", hooked, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")),
 			seen{State: updating, Step: stepChanged, Holds: true}},
 		{"up, though its agent says error", nil, newNode(words(reboot+"error true"), says("x"), runs("1.1.0"), holding(claimed(rebooting)), booted("boot-2"), cordonedBy(self)),
@@ -435,11 +472,11 @@ func TestJudge(t *testing.T) {
 			holding(claimed(rebooting, func(c *v1alpha1.Claim) { c.Revision = "reboot-1.0.0" })), booted("boot-2")), seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged,
 			Message: "the host of Node a has rebooted, and runs 1.0.0 as before", Holds: true}},
 		{"ready says the agent, of the boot from before", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self)),
-			seen{State: updating, Step: stepTell, Message: "the host is to reboot, and has not gone down yet", Wake: 10 * time.Minute, Holds: true}},
+			seen{State: updating, Step: stepConditions, Message: "the host is to reboot, and has not gone down yet", Wake: 10 * time.Minute, Holds: true}},
 		{"error says the agent, of the boot from before", nil, old(reboot+"error true", says("inhibited"), holding(claimed(rebooting)), cordonedBy(self)),
-			seen{State: updating, Step: stepTell, Message: "reboot-update failed: inhibited", Wake: afterthought, Holds: true}},
+			seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonNotRebooted, Message: "the host of Node a was told to reboot and has not: inhibited", Holds: true}},
 		{"error says the agent, of the boot from before, and it is going down", nil, old(reboot+"error true", says("inhibited"), holding(claimed(rebooting)), cordonedBy(self), unready),
-			seen{State: updating, Step: stepTell, Message: "reboot-update failed: inhibited", Wake: 10 * time.Minute, Holds: true}},
+			seen{State: updating, Step: stepConditions, Message: "reboot-update failed: inhibited", Wake: 10 * time.Minute, Holds: true}},
 		{"no boot id, and the agent says error", nil, old(reboot+"error true", says("x"), holding(claimed(rebooting)), booted("")), seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonHostUpdateFailed,
 			Message: "on Node a reboot-update failed: x", Holds: true}},
 		{"not back in time", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.RebootTimeout = duration(5 * time.Minute) }), old(reboot+"busy true", holding(claimed(rebooting)), unready),
@@ -451,15 +488,10 @@ func TestJudge(t *testing.T) {
 		{"its agent not back in time", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.RebootTimeout = duration(5 * time.Minute) }), old(reboot+"busy true", holding(claimed(rebooting)), booted("boot-2")),
 			seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonRebootTimeout, Holds: true,
 				Message: "the host of Node a was told to reboot at 2026-11-20T11:55:00Z, and has rebooted, but its agent has not said what it runs within rebootTimeout, 5m0s"}},
-		{"all that was said is gone after the order", nil, newNode(holding(claimed(rebooting)), cordonedBy(self)), seen{State: updating, Step: stepWithdraw, Holds: true,
-			Message: "the order to reboot is gone from the Node; the host is judged by what it does"}},
-		{"the order was withdrawn, and it has not rebooted", nil, old(stabilize+"ready true", holding(claimed(rebooting)), cordonedBy(self)), seen{State: updating, Step: stepTell, Wake: 10 * time.Minute, Holds: true,
-			Message: "the order to reboot is gone from the Node; the host is judged by what it does"}},
-		{"the order was withdrawn, and it has", nil, newNode(words(stabilize+"ready false"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")), seen{State: soaking, Step: turn.StepSoak, Holds: true}},
-		{"the order was withdrawn, and it runs what it did", nil, old(stabilize+"ready true", holding(claimed(rebooting)), booted("boot-2")), seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged,
-			Message: "the host of Node a has rebooted, and runs 1.0.0, not 1.1.0", Holds: true}},
-		{"the order was withdrawn, and it still needs a reboot", nil, newNode(words(stabilize+"ready true"), holding(claimed(rebooting, unnamed)), booted("boot-2")), seen{State: failed, Step: turn.StepFail,
-			Reason: v1alpha1.ReasonVersionUnchanged, Message: "the host of Node a has rebooted, and still has an update to take", Holds: true}},
+		{"all that was said is gone after the order", nil, newNode(holding(claimed(rebooting)), cordonedBy(self)), seen{State: updating, Step: stepConditions, Wake: 10 * time.Minute, Holds: true,
+			Message: "the order to reboot is gone from the Node; the host is judged when rebootTimeout is over"}},
+		{"the order was withdrawn, and it has not rebooted", nil, old(stabilize+"ready true", holding(claimed(rebooting)), cordonedBy(self)), seen{State: updating, Step: stepConditions, Wake: 10 * time.Minute, Holds: true,
+			Message: "the order to reboot is gone from the Node; the host is judged when rebootTimeout is over"}},
 		{"no label in the middle of the reboot", nil, old(reboot+"busy true", holding(claimed(rebooting)), unlabelledNode), seen{State: updating, Reason: v1alpha1.ReasonHostGone, Holds: true, Wake: 10 * time.Minute,
 			Message: "the node has lost the label that names its host's interface; it is waited for until it is back"}},
 		{"no label, and back", nil, old(reboot+"busy true", holding(claimed(rebooting)), unlabelledNode, booted("boot-2")), seen{State: updating, Step: turn.StepRelease, Reason: v1alpha1.ReasonHostGone, Holds: true,
@@ -468,7 +500,7 @@ func TestJudge(t *testing.T) {
 			Message: "the rollout has let go of the node in the middle of its turn; it is waited for until it is back"}},
 
 		// Well, and not well.
-		{"changed, and not ready", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2"), unready), seen{State: updating, Step: stepTell, Holds: true,
+		{"changed, and not ready", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2"), unready), seen{State: updating, Step: stepConditions, Holds: true,
 			Message: "the host runs what it should; its node is not well: not ready since 2026-11-20T11:59:00Z"}},
 		{"changed, and too long not ready", timed, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), booted("boot-2"), unready), seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonTurnTimeout, Holds: true,
 			Message: "the turn of Node a took longer than turnTimeout, 9m0s; the host runs what it should; its node is not well: not ready since 2026-11-20T11:59:00Z"}},
@@ -477,15 +509,15 @@ func TestJudge(t *testing.T) {
 		{"changed, and not healthy", newRollout(func(r *v1alpha1.NodeRollout) {
 			r.Spec.Health = &v1alpha1.NodeHealth{NodesGate: v1alpha1.NodesGate{AbsentTaints: []string{"startup"}}}
 		}), newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2"), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "startup"}} }),
-			seen{State: updating, Step: stepTell, Message: "the host runs what it should; its node is not well: taint startup must be absent", Holds: true}},
+			seen{State: updating, Step: stepConditions, Message: "the host runs what it should; its node is not well: taint startup must be absent", Holds: true}},
 		{"changed, and not ready for long enough", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.Health = &v1alpha1.NodeHealth{MinReadySeconds: 5400} }),
-			newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2")), seen{State: updating, Step: stepTell, Wake: 30 * time.Minute, Holds: true,
+			newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2")), seen{State: updating, Step: stepConditions, Wake: 30 * time.Minute, Holds: true,
 				Message: "the host runs what it should; its node is not well: ready only since 2026-11-20T11:00:00Z, and minReadySeconds is 1h30m0s"}},
 		{"changed, and its pods are not known", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.Health = &v1alpha1.NodeHealth{Pods: []v1alpha1.StablePods{{}}} }),
-			newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2")), seen{State: updating, Step: stepTell, Holds: true,
+			newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2")), seen{State: updating, Step: stepConditions, Holds: true,
 				Message: "the host runs what it should; its node is not well: its pods are being looked up"}},
 		{"changed, and hooks have not answered", hooked, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2"), labelled(v1alpha1.LabelAfterReboot, "true")),
-			seen{State: updating, Step: stepTell, Message: "the host has rebooted; annotation after of the Node must become true before", Holds: true}},
+			seen{State: updating, Step: stepConditions, Message: "the host has rebooted; annotation after of the Node must become true before", Holds: true}},
 		{"changed, and hooks have answered", hooked, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), booted("boot-2"), labelled(v1alpha1.LabelAfterReboot, "true"), annotated("after", "true")),
 			seen{State: soaking, Step: turn.StepSoak, Holds: true}},
 		{"changed, and not selected any more", nil, newNode(words(reboot+"ready true"), holding(claimed(changedAt)), unlabelledNode), seen{State: updating, Step: turn.StepFinish, Holds: true}},
@@ -500,7 +532,7 @@ func TestJudge(t *testing.T) {
 		{"failed, and looking again", nil, old("stabilize,unknown,unknown unknown", holding(claimed(broken))), seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke", Holds: true}},
 		{"failed, and nothing is said", nil, newNode(holding(claimed(broken))), seen{State: failed, Step: stepAsk, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke", Holds: true}},
 		{"failed, and the order was not withdrawn", nil, old(reboot+"busy true", holding(claimed(broken))), seen{State: failed, Step: stepAsk, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke", Holds: true}},
-		{"failed, and it can't look", nil, old(stabilize+"error true", says("x"), holding(claimed(broken))), seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke", Wake: time.Minute, Holds: true}},
+		{"failed, and it can't look", nil, old(stabilize+"error true", says("x"), holding(claimed(broken))), seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke", Holds: true}},
 		{"failed for something else", nil, old(stabilize+"ready true", holding(claimed(broken, func(c *v1alpha1.Claim) { c.Attempt = "other" }))), seen{State: outdated}},
 		{"failed for something else, and its agent is silent", nil, old("stabilize,unknown,unknown unknown", holding(claimed(broken, elsewise))),
 			seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke; another attempt waits: " + silent, Holds: true}},
@@ -523,8 +555,6 @@ func TestJudge(t *testing.T) {
 			seen{State: done, Step: turn.StepFinish, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke"}},
 		{"failed, and back with something else, says its kubelet, and its agent is dead", nil, newNode(words("stabilize,unknown,unknown unknown"), runs("1.1.0"), imaged("1.0.0"), holding(claimed(broken, rebooting)), booted("boot-2")),
 			seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke", Holds: true}},
-		{"failed, and its agent says that it runs what it should, and it has not rebooted", nil, newNode(words(stabilize+"ready false"), runs("1.1.0"), imaged("1.0.0"), holding(claimed(broken, rebooting))),
-			seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke", Holds: true}},
 		{"failed, and back late, and not ready", nil, newNode(words(stabilize+"ready false"), runs("1.1.0"), holding(claimed(broken, rebooting)), booted("boot-2"), unready), seen{State: failed, Step: stepChanged,
 			Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke; not ready since 2026-11-20T11:59:00Z", Holds: true}},
 		{"failed, and back late, and hooks are to be called", hooked, newNode(words(stabilize+"ready false"), runs("1.1.0"), holding(claimed(broken, rebooting)), booted("boot-2")),
@@ -543,15 +573,13 @@ func TestJudge(t *testing.T) {
 			Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke"}},
 		{"failed, and not selected any more", nil, old(stabilize+"ready true", holding(claimed(broken)), disabled), seen{State: failed, Step: turn.StepRelease, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke", Holds: true}},
 		{"failed, and it is time", retries, old(stabilize+"ready true", holding(claimed(broken))), seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke", Holds: true}},
-		{"failed, and it is time, and its agent is silent", retries, old("stabilize,unknown,unknown unknown", holding(claimed(broken))), seen{State: outdated, Reason: v1alpha1.ReasonHostSilent, Message: silent, Holds: true}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if tc.rollout == nil {
-				tc.rollout = newRollout()
-			}
-			if diff := cmp.Diff(tc.want, summary(judged(t, tc.rollout.DeepCopy(), tc.node))); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
+		{"failed, and it is time, and its agent is silent", retries, old("stabilize,unknown,unknown unknown", holding(claimed(broken))), seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed,
+			Message: "it broke; another attempt waits: " + silent, Holds: true}},
 	}
+	for i := range all {
+		if all[i].rollout == nil {
+			all[i].rollout = newRollout()
+		}
+	}
+	return all
 }

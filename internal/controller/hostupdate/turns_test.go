@@ -258,6 +258,7 @@ func TestTimes(t *testing.T) {
 	l.annotate("a", map[string]any{bottlerocket.State: "unknown"})
 	waits(v1alpha1.ReasonHostError)
 	delete(h.fails, "stabilize")
+	l.annotate("a", map[string]any{bottlerocket.State: "busy"}) // Its agent tries again by itself.
 	l.reaches("a", "claimed")
 	took("it starts", time.Hour)
 	l.reaches("a", string(v1alpha1.ReasonHostUpdateFailed))
@@ -312,7 +313,7 @@ func TestDrainEnds(t *testing.T) {
 }
 
 // A node that the rollout does not want any more is released: at once before its host was told to reboot, and when it is back otherwise.
-func TestAbandoned(t *testing.T) {
+func TestReleasedWhenUnwanted(t *testing.T) {
 	for how, leave := range map[string]func(*loop){
 		"deleted": func(l *loop) {
 			if err := l.api.Delete(t.Context(), newRollout()); err != nil {
@@ -484,6 +485,20 @@ func TestSentinel(t *testing.T) {
 	if a, b := l.hosts["a"].orders, l.hosts["b"].orders; a != 2 || b != 2 {
 		t.Errorf("they were told to reboot %d and %d times", a, b)
 	}
+}
+
+// A host that has rebooted by itself after its turn began is told to reboot in the boot that it is in then, and has rebooted only once it is in another.
+func TestRebootsByItselfBefore(t *testing.T) {
+	l := newLoop(t)
+	h := l.host("a", func(h *simulated) { h.ignores = true })
+	l.reaches("a", "claimed")
+	h.boot(l)
+	l.reaches("a", "rebooting")
+	claims, err := v1alpha1.ParseClaims(l.node("a").Annotations)
+	if err != nil || len(claims) != 1 || claims[0].BootID != h.bootID() {
+		t.Errorf("claims are %+v, %v, and the host is in %s", claims, err, h.bootID())
+	}
+	l.becomes(metav1.ConditionFalse, "has not within rebootTimeout")
 }
 
 // A node that a person has cordoned stays cordoned, even if somebody takes its claim away in the reboot.

@@ -19,7 +19,6 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -209,7 +208,7 @@ func snapshotOf(nodes ...*corev1.Node) snapshot {
 	hostnames := map[string]int{}
 	s.SharedHostnames = map[string]bool{}
 	for _, n := range nodes {
-		s.Nodes[n.Name] = fleet.NodeOf(n)
+		s.Nodes[n.Name] = rollout.NewNode(n)
 		hostname := n.Labels[corev1.LabelHostname]
 		if hostnames[hostname]++; hostnames[hostname] > 1 {
 			s.SharedHostnames[hostname] = true

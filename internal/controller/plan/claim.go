@@ -10,20 +10,21 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/turn"
 )
 
 // attempt identifies what a turn on this node is started for. A failed turn is tried again once it differs: after any
 // change of the Plan's spec, version or secrets, or when somebody asks for it.
 func (w *world) attempt(n *corev1.Node) string {
-	return turn.Digest(w.spec, w.template, w.plan.Annotations[v1alpha1.AnnotationRetry], n.Annotations[v1alpha1.AnnotationRetry])
+	return nodeturn.Digest(w.spec, w.template, w.plan.Annotations[v1alpha1.AnnotationRetry], n.Annotations[v1alpha1.AnnotationRetry])
 }
 
 // specDigest identifies what a Plan says but for its strategy: to pause a rollout, or to let it go faster, is no new attempt.
 func specDigest(p *upgradev1.Plan) string {
 	spec := p.Spec
 	spec.Strategy = nil
-	return turn.Digest(spec)
+	return nodeturn.Digest(spec)
 }
 
 // interrupted reports whether the turn had begun for something else than is asked for now.
@@ -32,7 +33,7 @@ func (t *unit) interrupted(w *world) bool { return t.Claim.Attempt != w.attempt(
 // newClaim starts a turn, or starts it over: then what is to be undone at the end stays known.
 func (t *unit) newClaim(w *world) v1alpha1.Claim {
 	p := w.plan
-	windows := t.Node.Labels[corev1.LabelOSStable] == "windows"
+	marked := w.options.Job.waits(isWindows(t.Node)) // Then the operator cordons, and leaves its mark.
 	claim := v1alpha1.Claim{
 		Rollout:  holder(p),
 		UID:      p.UID,
@@ -44,7 +45,7 @@ func (t *unit) newClaim(w *world) v1alpha1.Claim {
 
 		KeptSeconds: jobTTL(p, &w.options.Job),
 		Drains:      p.Spec.Drain != nil,
-		Uncordon:    cordons(p) && !w.options.Job.marksCordon(windows) && !t.Node.Spec.Unschedulable,
+		Uncordon:    cordons(p) && !marked && !t.Node.Spec.Unschedulable,
 	}
 	if t.Claim != nil {
 		claim.Uncordon = claim.Uncordon || t.Claim.Uncordon
@@ -59,7 +60,7 @@ func (t *unit) newClaim(w *world) v1alpha1.Claim {
 		if ttl := t.job.Spec.TTLSecondsAfterFinished; ttl != nil {
 			claim.KeptSeconds = *ttl
 		}
-		claim.Uncordon = cordons(p) && (!ours || !w.options.Job.marksCordon(windows))
+		claim.Uncordon = cordons(p) && (!ours || !marked)
 	}
 	return claim
 }

@@ -9,28 +9,26 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/internal/drain"
 )
 
 const (
 	volumeHostRoot = "host-root"
 	volumePodInfo  = "pod-info"
-	drainContainer = "drain"
 	secretsRoot    = "/run/system-upgrade/secrets"
+
+	cordonContainer = "cordon"
+	drainContainer  = "drain"
 )
 
 // initContainers run before the change, in this order: prepare, then drain, or cordon if there is no drain.
-func initContainers(p *upgradev1.Plan, nodeName string, windows bool, o *JobOptions) []corev1.Container {
+func initContainers(p *upgradev1.Plan, nodeName, turnID string, windows bool, o *JobOptions) []corev1.Container {
 	var all []corev1.Container
 	if spec := p.Spec.Prepare; spec != nil {
 		prepare := container("prepare", p, *spec, spec.Volumes, o)
@@ -46,13 +44,13 @@ func initContainers(p *upgradev1.Plan, nodeName string, windows bool, o *JobOpti
 	switch {
 	case p.Spec.Drain != nil:
 		name, args = drainContainer, drainArgs(p.Spec.Drain, nodeName)
-		if o.marksCordon(windows) {
-			args = append(args, ownDrainArgs(p.Spec.Drain)...)
-		}
 	case p.Spec.Cordon:
-		name, args = "cordon", []string{"cordon", nodeName}
+		name, args = cordonContainer, []string{"cordon", nodeName}
 	default:
 		return all
+	}
+	if o.waits(windows) {
+		args = append(args, "--turn", turnID)
 	}
 	spec := upgradev1.ContainerSpec{Image: o.cordonImage(windows), Args: args}
 	cordon := container(name, p, spec, p.Spec.Upgrade.Volumes, o)
@@ -74,9 +72,8 @@ func (o *JobOptions) cordonImage(windows bool) string {
 	}
 }
 
-// marksCordon reports whether what cordons and drains is this program's own image, which leaves the mark of this rollout on
-// the node and takes more arguments than kubectl.
-func (o *JobOptions) marksCordon(windows bool) bool { return !windows && o.KubectlImage == "" }
+// waits reports whether the container that cordons or drains runs this program's own image, which waits until the operator has done so.
+func (o *JobOptions) waits(windows bool) bool { return !windows && o.KubectlImage == "" }
 
 // upgradeContainer does the change.
 func upgradeContainer(p *upgradev1.Plan, windows bool, o *JobOptions) corev1.Container {
@@ -197,7 +194,8 @@ func secretVolume(secret string) string {
 
 // drainArgs are kubectl's, in system-upgrade-controller's order.
 func drainArgs(d *upgradev1.DrainSpec, nodeName string) []string {
-	args := []string{"drain", nodeName, "--pod-selector", drainSelector(d)}
+	options, _ := drain.OptionsOfPlan(d) // Validation has refused what can't be read.
+	args := []string{"drain", nodeName, "--pod-selector", options.PodSelector.String()}
 	if ptr.Deref(d.IgnoreDaemonSets, true) {
 		args = append(args, "--ignore-daemonsets")
 	}
@@ -208,7 +206,7 @@ func drainArgs(d *upgradev1.DrainSpec, nodeName string) []string {
 		args = append(args, "--force")
 	}
 	if t := d.Timeout; t != nil {
-		args = append(args, "--timeout", drainTimeout(*t))
+		args = append(args, "--timeout", drain.TimeoutOf(*t))
 	}
 	if d.GracePeriod != nil {
 		args = append(args, "--grace-period", strconv.Itoa(int(*d.GracePeriod)))
@@ -220,47 +218,6 @@ func drainArgs(d *upgradev1.DrainSpec, nodeName string) []string {
 		args = append(args, "--skip-wait-for-delete-timeout", strconv.Itoa(d.SkipWaitForDeleteTimeout))
 	}
 	return args
-}
-
-// ownDrainArgs are those that kubectl does not have.
-func ownDrainArgs(d *upgradev1.DrainSpec) []string {
-	var args []string
-	if d.OnTimeout != "" {
-		args = append(args, "--on-timeout", string(d.OnTimeout))
-	}
-	if d.WaitForVolumeDetach {
-		args = append(args, "--wait-for-volume-detach")
-	}
-	if !ptr.Deref(d.ExcludeFromLoadBalancers, true) {
-		args = append(args, "--exclude-from-load-balancers=false")
-	}
-	return args
-}
-
-// drainTimeout of a number counts nanoseconds; a string stands for itself.
-func drainTimeout(t intstr.IntOrString) string {
-	if t.Type == intstr.Int {
-		return time.Duration(t.IntVal).String()
-	}
-	return t.StrVal
-}
-
-// drainSelector is the Plan's, without the pods of upgrade controllers and their Jobs.
-func drainSelector(d *upgradev1.DrainSpec) string {
-	apart, err := labels.NewRequirement(upgradev1.LabelController, selection.DoesNotExist, nil)
-	if err != nil {
-		panic(err)
-	}
-	selector := labels.NewSelector().Add(*apart)
-	if d.PodSelector != nil {
-		// Validation has refused what can't be converted.
-		if own, err := metav1.LabelSelectorAsSelector(d.PodSelector); err == nil {
-			if requirements, ok := own.Requirements(); ok {
-				selector = selector.Add(requirements...)
-			}
-		}
-	}
-	return selector.String()
 }
 
 // withTag gives an image that names neither tag nor digest this tag. What can't be parsed is left for the kubelet to say.

@@ -155,59 +155,25 @@ func TestDrainSelector(t *testing.T) {
 		"app notin (csi,x),!upgrade.cattle.io/controller":         {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"x", "csi"}}}},
 		"!app,tier,!upgrade.cattle.io/controller,zone in (a,b,c)": {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: metav1.LabelSelectorOpIn, Values: []string{"c", "a", "b"}}, {Key: "tier", Operator: metav1.LabelSelectorOpExists}, {Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist}}},
 	} {
-		if got := drainSelector(&upgradev1.DrainSpec{PodSelector: selector}); got != want {
+		if got := drainArgs(&upgradev1.DrainSpec{PodSelector: selector}, "node-1")[3]; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
 }
 
-func TestOwnDrainArgs(t *testing.T) {
-	for name, tc := range map[string]struct {
-		spec upgradev1.DrainSpec
-		want []string
-	}{
-		"nothing":           {upgradev1.DrainSpec{}, nil},
-		"what is default":   {upgradev1.DrainSpec{ExcludeFromLoadBalancers: ptr.To(true)}, nil},
-		"no load balancers": {upgradev1.DrainSpec{ExcludeFromLoadBalancers: ptr.To(false)}, []string{"--exclude-from-load-balancers=false"}},
-		"an end and volumes": {
-			upgradev1.DrainSpec{OnTimeout: "Skip", WaitForVolumeDetach: true},
-			[]string{"--on-timeout", "Skip", "--wait-for-volume-detach"},
-		},
-	} {
-		if diff := cmp.Diff(tc.want, ownDrainArgs(&tc.spec)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-	}
-}
-
-// kubectl would refuse the arguments that only this program's own image knows.
-func TestOwnDrainArgsAreForTheOwnImage(t *testing.T) {
-	p := newPlan(func(p *upgradev1.Plan) {
-		p.Spec.Drain = &upgradev1.DrainSpec{Timeout: ptr.To(intstr.FromString("5m")), OnTimeout: "Halt", WaitForVolumeDetach: true, ExcludeFromLoadBalancers: ptr.To(false)}
-	})
-	for _, tc := range []struct {
-		kubectl string
-		windows bool
-		want    bool
-	}{{"", false, true}, {"rancher/kubectl", false, false}, {"", true, false}} {
-		o := &JobOptions{Image: "moult:v1", KubectlImage: tc.kubectl, KubectlImageWindows: "kubectl:windows"}
-		args := initContainers(p, "node-1", tc.windows, o)[0].Args
-		for _, arg := range []string{"--on-timeout", "--wait-for-volume-detach", "--exclude-from-load-balancers=false"} {
-			if slices.Contains(args, arg) != tc.want {
-				t.Errorf("%+v: %s in %v", tc, arg, args)
-			}
-		}
-	}
-}
-
-func TestMarksCordon(t *testing.T) {
+// kubectl would refuse the argument that only this program's own image knows.
+func TestTurnIsForTheOwnImage(t *testing.T) {
 	for _, tc := range []struct {
 		kubectl string
 		windows bool
 		want    bool
 	}{{"", false, true}, {"rancher/kubectl", false, false}, {"", true, false}, {"rancher/kubectl", true, false}} {
-		if got := (&JobOptions{KubectlImage: tc.kubectl}).marksCordon(tc.windows); got != tc.want {
-			t.Errorf("%+v: %v", tc, got)
+		o := &JobOptions{Image: "moult:v1", KubectlImage: tc.kubectl, KubectlImageWindows: "kubectl:windows"}
+		for _, change := range []func(*upgradev1.Plan){drains, func(p *upgradev1.Plan) { p.Spec.Cordon = true }} {
+			args := initContainers(newPlan(change), "node-1", "t1", tc.windows, o)[0].Args
+			if got := slices.Contains(args, "--turn") && args[len(args)-1] == "t1"; got != tc.want {
+				t.Errorf("%+v: the turn is in %v: %v", tc, args, got)
+			}
 		}
 	}
 }

@@ -24,11 +24,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/node"
@@ -48,6 +50,11 @@ var groupVersionKind = upgradev1.GroupVersion.WithKind(kind)
 // +kubebuilder:rbac:groups=moult.dev,resources=nodedisruptionbudgets,verbs=get;list;watch
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;create;patch
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get
+// +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=list
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=batch,namespace=system-upgrade,resources=jobs,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",namespace=system-upgrade,resources=pods,verbs=get;list;watch
@@ -59,13 +66,26 @@ type Controller struct {
 	*turn.Engine
 	options  Options
 	channels *channels
-	seen     *sightings
-	refusals *refusals
+	drainer  *drain.Drainer
+	works    *turn.Works
+	watcher  *drain.Watcher
+	woken    *turn.Bell
 }
 
-// NewController returns a controller of Plans; SetupWithManager makes it run.
-func NewController(clk clock.PassiveClock, c client.Client, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
-	return &Controller{Engine: turn.NewEngine(kind, clk, c, f, recorder), options: o, seen: newSightings(), refusals: newRefusals()}
+// NewController returns a controller of Plans; SetupWithManager makes it run. It drains by a client that reads past the cache, made from a config
+// that drain.NeverWait has passed, and follows the pods of the nodes that it drains by the other.
+func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.PodsGetter, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
+	r := &Controller{Engine: turn.NewEngine(kind, clk, c, f, recorder), options: o, drainer: drain.New(clk, live), woken: &turn.Bell{}}
+	r.watcher = drain.NewWatcher(pods, r.podsChanged)
+	r.works = turn.NewWorks(r.watcher)
+	return r
+}
+
+// podsChanged wakes the Plan whose turn the node is in.
+func (c *Controller) podsChanged(node string) {
+	if plan, ok := c.works.Changed(node); ok {
+		c.woken.Ring(plan)
+	}
 }
 
 // Reconcile brings one Plan a step further.
@@ -86,6 +106,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	}
 	if plan == nil {
 		c.channels.forget(key)
+		c.works.Keep(key, nil)
 		c.Forget(key)
 		return wake, c.clear(ctx, key, "", s)
 	}
@@ -93,19 +114,17 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	r := c.resolve(ctx, plan, malformed, now)
 	w := &world{
 		plan: plan, options: &c.options, selector: r.selector, ready: r.ready, template: templateDigest(plan), spec: specDigest(plan),
-		fleet: s.Fleet, seen: c.seen, now: now,
-	}
-	if last, refused := c.refusals.get(plan.UID, plan.Generation, now); refused {
-		w.refused = &last
+		fleet: s.Fleet, now: now,
 	}
 	p := c.newPass(w, r.window, s)
 	p.Wake = r.wake
-	errs := []error{c.clear(ctx, key, plan.UID, s), p.Settle(ctx, func(*unit) bool { return true })}
+	errs := []error{c.clear(ctx, key, plan.UID, s), p.Settle(ctx)}
 	if r.ready {
 		errs = append(errs, p.start(ctx))
 	} else {
 		c.Waiting.Done(key)
 	}
+	c.works.Keep(key, p.draining())
 	errs = append(errs, p.report(ctx, stored, r))
 	return p.Wake, turn.First(errs)
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"maps"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -19,15 +18,14 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/drain"
-	"moult.dev/moult/internal/turn"
+	"moult.dev/moult/internal/kind/nodeturn"
 )
 
 // newJob is the Job that carries out the Plan on one node, field for field system-upgrade-controller's, but for its name
 // and Moult's own two annotations.
 func newJob(p *upgradev1.Plan, n *corev1.Node, turnID string, o *Options) *batchv1.Job {
 	hostname := n.Labels[corev1.LabelHostname]
-	windows := n.Labels[corev1.LabelOSStable] == "windows"
+	windows := isWindows(n)
 	ttl := jobTTL(p, &o.Job)
 
 	labels := copied(p.Labels)
@@ -45,7 +43,7 @@ func newJob(p *upgradev1.Plan, n *corev1.Node, turnID string, o *Options) *batch
 	jobAnnotations[v1alpha1.AnnotationTemplate] = templateDigest(p)
 	jobAnnotations[v1alpha1.AnnotationTurn] = turnID
 
-	job := &batchv1.Job{
+	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        jobName(p, n.Name, turnID),
 			Namespace:   p.Namespace,
@@ -79,62 +77,12 @@ func newJob(p *upgradev1.Plan, n *corev1.Node, turnID string, o *Options) *batch
 						Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 					}}, p.Spec.Tolerations...),
 					Volumes:        volumes(p),
-					InitContainers: initContainers(p, n.Name, windows, &o.Job),
+					InitContainers: initContainers(p, n.Name, turnID, windows, &o.Job),
 					Containers:     []corev1.Container{upgradeContainer(p, windows, &o.Job)},
 				},
 			},
 		},
 	}
-	if endsWithDrain(p, windows, &o.Job) {
-		job.Spec.PodFailurePolicy = drainFailurePolicy()
-		job.Spec.PodReplacementPolicy = ptr.To(batchv1.Failed) // The only one that the API server takes beside it.
-	}
-	return job
-}
-
-// endsWithDrain reports whether the end of the drain's time is the end of the Job, without another attempt.
-func endsWithDrain(p *upgradev1.Plan, windows bool, o *JobOptions) bool {
-	if p.Spec.Drain == nil || !o.marksCordon(windows) {
-		return false
-	}
-	end := drain.OnTimeout(p.Spec.Drain.OnTimeout)
-	return end == drain.HaltOnTimeout || end == drain.SkipOnTimeout
-}
-
-// drainFailurePolicy fails the Job when its drain says that the time is over.
-func drainFailurePolicy() *batchv1.PodFailurePolicy {
-	return &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
-		Action: batchv1.PodFailurePolicyActionFailJob,
-		OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
-			ContainerName: ptr.To(drainContainer),
-			Operator:      batchv1.PodFailurePolicyOnExitCodesOpIn,
-			Values:        []int32{drain.ExitTimedOut, drain.ExitSkipped},
-		},
-	}}}
-}
-
-// drainEnded is how the job controller says that a pod has matched a rule of drainFailurePolicy. There is no field for it.
-var drainEnded = regexp.MustCompile(`^Container ` + drainContainer + ` for pod \S+ failed with exit code (\d+) matching FailJob rule`)
-
-// drainEnd says how the drain of a Job that has failed has ended, if the Job has failed because its time was over: the node
-// is to be skipped, or the turn has failed. Neither is true of a Job that has failed for another reason, or not.
-func drainEnd(j *batchv1.Job) (skipped, timedOut bool) {
-	for _, c := range j.Status.Conditions {
-		if c.Type != batchv1.JobFailed || c.Status != corev1.ConditionTrue || c.Reason != batchv1.JobReasonPodFailurePolicy {
-			continue
-		}
-		said := drainEnded.FindStringSubmatch(c.Message)
-		if said == nil {
-			continue
-		}
-		switch said[1] {
-		case strconv.Itoa(drain.ExitSkipped):
-			return true, false
-		case strconv.Itoa(drain.ExitTimedOut):
-			return false, true
-		}
-	}
-	return false, false
 }
 
 // copied are the labels or annotations of a Plan that its Jobs and pods get too: the user's own. Those of Moult itself say
@@ -157,13 +105,10 @@ func jobName(p *upgradev1.Plan, nodeName, turnID string) string {
 	return strings.TrimRight(strings.ReplaceAll(readable[:min(52, len(readable))], ".", "-"), "-") + "-" + hex.EncodeToString(sum[:])[:10]
 }
 
-// jobTTL outlasts the delay that the Job's node keeps its slot for.
+// jobTTL outlasts the delay that the Job's node keeps its slot for by a minute at least: the operator must see how the Job ended.
 func jobTTL(p *upgradev1.Plan, o *JobOptions) int32 {
-	ttl := o.TTLSecondsAfterFinish
-	if d := p.Spec.PostCompleteDelay; d != nil {
-		ttl = max(ttl, int32(min((d.Duration+time.Minute).Seconds(), math.MaxInt32)))
-	}
-	return ttl
+	delay := ptr.Deref(p.Spec.PostCompleteDelay, metav1.Duration{})
+	return max(o.TTLSecondsAfterFinish, int32(min((delay.Duration+time.Minute).Seconds(), math.MaxInt32)))
 }
 
 // deadline is the Plan's own, else the default, and at most the maximum; nil is none.
@@ -207,5 +152,5 @@ func templateDigest(p *upgradev1.Plan) string {
 	spec.Concurrency, spec.NodeSelector, spec.Window, spec.Strategy = 0, nil, nil, nil
 	spec.Channel, spec.Version, spec.AllowDowngrade = "", "", false
 	spec.PostCompleteDelay, spec.PostCompleteLabels, spec.Strategy = nil, nil, nil
-	return turn.Digest(spec, copied(p.Labels), copied(p.Annotations), p.Status.LatestVersion, p.Status.LatestHash)
+	return nodeturn.Digest(spec, copied(p.Labels), copied(p.Annotations), p.Status.LatestVersion, p.Status.LatestHash)
 }

@@ -3,7 +3,6 @@
 package plan
 
 import (
-	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -15,15 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/drain"
-	testcluster "moult.dev/moult/test/cluster"
 )
 
 // everything sets every field of a Plan that shapes its Jobs.
@@ -101,8 +96,7 @@ func everything(p *upgradev1.Plan) {
 
 // The goldens are checked field by field against what system-upgrade-controller was seen to make. What differs is meant to:
 // the Job's name, Moult's two annotations, parallelism 1 from the start, the names of volumes whose secret has dots, the
-// volumes of prepare, and by default the image that cordons and drains, with the arguments that it has beyond kubectl's and
-// the failure policy that goes with them.
+// volumes of prepare, and by default the image that cordons and drains, with the argument that it has beyond kubectl's.
 func TestNewJob(t *testing.T) {
 	kubectl := testOptions()
 	kubectl.Job.KubectlImage = "rancher/kubectl:v1.30.3"
@@ -151,149 +145,6 @@ func TestNewJobSharesNothing(t *testing.T) {
 	j.Labels["x"], j.Annotations["x"] = "y", "y"
 	if j.Spec.Template.Labels["x"] != "" || j.Spec.Template.Annotations["x"] != "" || p.Labels["x"] != "" || p.Annotations["x"] != "" {
 		t.Error("maps are shared")
-	}
-}
-
-// A Job ends with its drain only where the drain can say that its time is over, and was told that this is the end.
-func TestNewJobEndsWithItsDrain(t *testing.T) {
-	ends := func(end upgradev1.DrainOnTimeout) func(*upgradev1.Plan) {
-		return func(p *upgradev1.Plan) {
-			p.Spec.Cordon, p.Spec.Drain = true, &upgradev1.DrainSpec{Timeout: ptr.To(intstr.FromString("5m")), OnTimeout: end}
-		}
-	}
-	cordons := func(p *upgradev1.Plan) { p.Spec.Cordon = true }
-	for name, tc := range map[string]struct {
-		plan    *upgradev1.Plan
-		node    *corev1.Node
-		kubectl string
-		want    bool
-	}{
-		"halts":                     {newPlan(ends("Halt")), newNode("node-1"), "", true},
-		"skips":                     {newPlan(ends("Skip")), newNode("node-1"), "", true},
-		"forces":                    {newPlan(ends("Force")), newNode("node-1"), "", false},
-		"may try again":             {newPlan(ends("")), newNode("node-1"), "", false},
-		"no drain":                  {newPlan(cordons), newNode("node-1"), "", false},
-		"skips, by kubectl's image": {newPlan(ends("Skip")), newNode("node-1"), "rancher/kubectl", false},
-		"skips, on Windows":         {newPlan(ends("Skip")), newNode("node-1", windows), "", false},
-	} {
-		for _, policy := range []batchv1.PodReplacementPolicy{batchv1.TerminatingOrFailed, batchv1.Failed} {
-			o := testOptions()
-			o.Job.KubectlImage, o.Job.KubectlImageWindows, o.Job.PodReplacementPolicy = tc.kubectl, "rancher/kubectl-windows", policy
-			j := newJob(tc.plan, tc.node, "t1", o)
-			want := policy
-			if tc.want {
-				want = batchv1.Failed
-			}
-			if got := j.Spec.PodFailurePolicy != nil; got != tc.want || *j.Spec.PodReplacementPolicy != want {
-				t.Errorf("%s: ends is %v, pods are replaced when %s", name, got, *j.Spec.PodReplacementPolicy)
-			}
-		}
-	}
-}
-
-func TestDrainEnd(t *testing.T) {
-	failed := func(reason, message string) *batchv1.Job {
-		return &batchv1.Job{Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{
-			{Type: batchv1.JobFailureTarget, Status: corev1.ConditionTrue, Reason: reason, Message: message},
-			{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: reason, Message: message},
-		}}}
-	}
-	ends := func(code int) string {
-		return fmt.Sprintf("Container drain for pod system-upgrade/apply-k3s-x7k2p failed with exit code %d matching FailJob rule at index 0", code)
-	}
-	policy := func(message string) *batchv1.Job { return failed("PodFailurePolicy", message) }
-	running, denied := policy(ends(44)), policy(ends(44))
-	running.Status.Conditions = running.Status.Conditions[:1]
-	denied.Status.Conditions[1].Status = corev1.ConditionFalse
-	for name, tc := range map[string]struct {
-		job               *batchv1.Job
-		skipped, timedOut bool
-	}{
-		"skipped":           {policy(ends(44)), true, false},
-		"timed out":         {policy(ends(43)), false, true},
-		"another code":      {policy(ends(144)), false, false},
-		"another container": {policy(strings.Replace(ends(44), "drain", "upgrade", 1)), false, false},
-		"another policy":    {policy("Pod system-upgrade/apply-k3s-x7k2p has condition DisruptionTarget matching FailJob rule at index 0"), false, false},
-		"another reason":    {failed("BackoffLimitExceeded", ends(44)), false, false},
-		"not finished yet":  {running, false, false},
-		"not failed":        {denied, false, false},
-		"nothing":           {&batchv1.Job{}, false, false},
-	} {
-		if skipped, timedOut := drainEnd(tc.job); skipped != tc.skipped || timedOut != tc.timedOut {
-			t.Errorf("%s: skipped is %v, timed out is %v", name, skipped, timedOut)
-		}
-	}
-}
-
-// The API server takes a Job that ends with its drain, and the job controller ends it so and says which end it was in the
-// words that drainEnd reads.
-func TestAPIJobEndsWithItsDrain(t *testing.T) {
-	config := testcluster.Shared(t, 0).Config()
-	config.QPS = -1
-	c, err := client.New(config, client.Options{Scheme: clientgoscheme.Scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually := func(what string, is func() (bool, error)) {
-		t.Helper()
-		for deadline := time.Now().Add(5 * time.Minute); ; <-time.After(50 * time.Millisecond) {
-			ok, err := is()
-			if ok {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("waiting until %s: %v", what, err)
-			}
-		}
-	}
-	const own = "plan-jobs"
-	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: own}}); err != nil {
-		t.Fatal(err)
-	}
-	for _, tc := range []struct {
-		end               upgradev1.DrainOnTimeout
-		code              int32
-		skipped, timedOut bool
-		reason            string
-	}{
-		{"Skip", drain.ExitSkipped, true, false, "PodFailurePolicy"},
-		{"Halt", drain.ExitTimedOut, false, true, "PodFailurePolicy"},
-		{"Halt", 1, false, false, "BackoffLimitExceeded"},
-	} {
-		p := newPlan(func(p *upgradev1.Plan) {
-			p.Spec.Drain = &upgradev1.DrainSpec{Timeout: ptr.To(intstr.FromString("5m")), OnTimeout: tc.end}
-		})
-		o := testOptions()
-		o.Job.BackoffLimit = 0
-		// Nobody has a hostname like this node's, so that the pod waits for the test to end it.
-		job := newJob(p, newNode("node-1"), fmt.Sprint("turn", tc.code), o)
-		job.Namespace, job.OwnerReferences = own, nil // There is no such Plan in this cluster.
-		eventually("the Job is taken", func() (bool, error) {
-			err := c.Create(t.Context(), job)
-			return err == nil, err
-		})
-		var pods corev1.PodList
-		eventually("it has a pod", func() (bool, error) {
-			err := c.List(t.Context(), &pods, client.InNamespace(own), client.MatchingLabels{"job-name": job.Name})
-			return len(pods.Items) == 1, err
-		})
-		pod := &pods.Items[0]
-		unended := client.MergeFrom(pod.DeepCopy())
-		pod.Status.Phase = corev1.PodFailed
-		pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{
-			Name: "drain", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: tc.code, Reason: "Error"}},
-		}}
-		if err := c.Status().Patch(t.Context(), pod, unended); err != nil {
-			t.Fatal(err)
-		}
-		eventually("the Job has failed", func() (bool, error) {
-			err := c.Get(t.Context(), client.ObjectKeyFromObject(job), job)
-			return finished(job) != nil, err
-		})
-		skipped, timedOut := drainEnd(job)
-		if end := finished(job); skipped != tc.skipped || timedOut != tc.timedOut || end.Reason != tc.reason {
-			t.Errorf("%s, code %d: skipped is %v, timed out is %v, %s: %s", tc.end, tc.code, skipped, timedOut, end.Reason, end.Message)
-		}
 	}
 }
 
@@ -396,6 +247,7 @@ func TestJobTTL(t *testing.T) {
 		"a delay a minute below it":         {900, &metav1.Duration{Duration: 840 * time.Second}, 900},
 		"a delay that is a second too long": {900, &metav1.Duration{Duration: 841 * time.Second}, 901},
 		"a delay above the default":         {900, &metav1.Duration{Duration: time.Hour}, 3660},
+		"no delay and a short default":      {0, nil, 60},
 		"a delay and a short default":       {0, &metav1.Duration{Duration: time.Second}, 61},
 		"a delay of years":                  {900, &metav1.Duration{Duration: 100 * 365 * 24 * time.Hour}, math.MaxInt32},
 	} {

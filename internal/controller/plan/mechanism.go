@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -56,10 +56,7 @@ func (j jobs) Start(t *unit) *turn.Write {
 		return nil
 	}
 	claim := t.newClaim(j.world)
-	return &turn.Write{Step: node.Step{Claim: claim}, Then: func() {
-		j.seen.promise(t.key(j.world))
-		t.job, t.pending = nil, true
-	}}
+	return &turn.Write{Step: node.Step{Claim: claim}, Then: func() { t.job, t.pending = nil, true }}
 }
 
 // Take takes a step that only Plans have.
@@ -73,10 +70,10 @@ func (j jobs) Take(ctx context.Context, t *unit) error {
 		claim := *t.Claim
 		claim.Changed = &metav1.Time{Time: t.Unit.Since} // The Job may be gone before the node is healthy.
 		return j.Hold(ctx, t, claim, node.Step{})
-	case stepDrained:
-		claim := *t.Claim
-		claim.Drained = &metav1.Time{Time: j.now}
-		return j.Hold(ctx, t, claim, node.Step{})
+	case stepCordon:
+		return j.cordon(ctx, t)
+	case stepDrain:
+		return j.drainNode(ctx, t)
 	case stepUnmark:
 		return j.Hold(ctx, t, *t.Claim, node.Step{}) // Every write drops a mark whose cordon is gone.
 	default:
@@ -93,7 +90,7 @@ func (j jobs) Soak(t *unit) turn.Write {
 
 // Finish labels the node with the version and hash of its Job, which may not be the Plan's any more.
 func (j jobs) Finish(t *unit) turn.Write {
-	done, key := j.plan.DeepCopy(), t.key(j.world)
+	done := j.plan.DeepCopy()
 	done.Status.LatestHash = t.Claim.Revision
 	if t.job != nil {
 		done.Status.LatestVersion, done.Status.LatestHash = t.job.Labels[upgradev1.LabelVersion], hashOf(j.world, t.job)
@@ -107,7 +104,6 @@ func (j jobs) Finish(t *unit) turn.Write {
 		values[label] = &value
 	}
 	return turn.Write{Step: node.Step{Also: []node.Also{node.Labelling(values)}}, Then: func() {
-		j.seen.forget(key)
 		j.Happened(events.PlanJobComplete(j.plan, t.Node.Name))
 		if t.Unit.OptedOut || j.ready && done.Status.LatestHash != j.plan.Status.LatestHash {
 			t.outdated(j.world)
@@ -115,18 +111,17 @@ func (j jobs) Finish(t *unit) turn.Write {
 	}}
 }
 
-// Fail leaves the node cordoned for a person to look at it, except when the rollout goes on without the node.
+// Fail leaves the node cordoned for a person to look at it, except when its drain was not over: then it is unchanged.
 func (j jobs) Fail(t *unit) turn.Write {
-	return turn.Write{Step: node.Step{GiveBack: t.Failure.Skipped}, Then: func() {
+	undrained := t.Claim.Drains && t.Claim.Cordoned != nil && t.Claim.Drained == nil
+	return turn.Write{Step: node.Step{Restore: undrained}, Then: func() {
 		j.Happened(events.PlanJobFailed(j.plan, t.Failure.Message))
 	}}
 }
 
 // Release of a node that the Plan does not want to change any more.
 func (j jobs) Release(t *unit) turn.Write {
-	key := t.key(j.world)
 	return turn.Write{Then: func() {
-		j.seen.forget(key)
 		t.pending = false
 		if t.Node.Labels[j.label] == j.plan.Status.LatestHash {
 			t.Unit.State = v1alpha1.UnitUpdated
@@ -180,36 +175,23 @@ func (p *pass) launch(ctx context.Context, t *unit) error {
 func (p *pass) create(ctx context.Context, t *unit) error {
 	job := newJob(p.plan, t.Node, t.Claim.Turn, p.options)
 	err := p.Client.Create(ctx, job)
-	switch {
-	case err == nil:
-		t.job = job
-	case apierrors.IsAlreadyExists(err):
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err):
-		return p.refused(ctx, t, fmt.Errorf("the Job for Node %s was refused, %w", t.Node.Name, err))
-	default:
-		t.Unit.Message = "its Job can't be created: " + err.Error()
-		return fmt.Errorf("creating job for node %s, %w", t.Node.Name, err)
+	if err == nil || apierrors.IsAlreadyExists(err) {
+		if err == nil {
+			t.job = job
+		}
+		p.Reports.Start(p.UID, t.Node.Labels[corev1.LabelHostname])
+		return nil
 	}
-	p.controller.refusals.forget(p.UID)
-	p.seen.made(t.key(p.world))
-	p.Reports.Start(p.UID, t.Node.Labels[corev1.LabelHostname])
-	return nil
-}
-
-// refused releases a node whose Job the API server refuses: nothing was done to the node, and other rollouts may want it. It is tried again,
-// at growing intervals.
-func (p *pass) refused(ctx context.Context, t *unit, why error) error {
-	var n corev1.Node
-	if err := p.Client.Get(ctx, types.NamespacedName{Name: t.Node.Name}, &n); err != nil {
-		return fmt.Errorf("reading node %s, %w", t.Node.Name, err)
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) {
+		t.Unit.Reason = v1alpha1.ReasonJobRefused
 	}
-	t.Node = &n
-	if err := p.Release(ctx, t); err != nil {
-		return err
+	t.Unit.Message = "its Job can't be created: " + err.Error()
+	err = fmt.Errorf("creating job for node %s, %w", t.Node.Name, err)
+	if claim := *t.Claim; p.now.Sub(claim.Since.Time) > time.Duration(claim.KeptSeconds)*time.Second/2 {
+		claim.Since = metav1.Time{Time: p.now} // There has been no Job until now. An older claim would count as one whose Job is lost.
+		err = turn.First([]error{p.Hold(ctx, t, claim, node.Step{}), err})
 	}
-	p.Waits(t, v1alpha1.ReasonJobRefused, why)
-	p.controller.refusals.add(p.UID, p.plan.Generation, why, p.now)
-	return why
+	return err
 }
 
 // stop deletes the Jobs that still run on the node, with their pods: a Job is gone only after these.

@@ -4,13 +4,11 @@ package plan
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/node"
 )
 
 // podPatience is how long a Job may be without a pod before that is told.
@@ -37,27 +35,14 @@ func (t *unit) phase(now time.Time) (phase v1alpha1.Phase, since time.Time, mess
 	case t.pod == nil:
 		return v1alpha1.PhaseStarting, since, ""
 	}
-	if phase, began, message := podPhase(t.pod); !began.IsZero() {
-		if phase == v1alpha1.PhaseDraining {
-			message = t.draining()
-		}
-		return phase, began, message
-	} else if message != "" {
-		return phase, since, message
+	phase, began, message := podPhase(t.pod)
+	if phase == v1alpha1.PhaseDraining {
+		message = t.Message
 	}
-	return v1alpha1.PhaseStarting, since, ""
-}
-
-// draining is what the drain says of itself in the node's condition: what is left, and what holds it.
-func (t *unit) draining() string {
-	for i := range t.Node.Status.Conditions {
-		c := &t.Node.Status.Conditions[i]
-		if c.Type == corev1.NodeDrainInProgress && c.Status == corev1.ConditionTrue && c.Reason == node.ReasonTurn {
-			_, message, _ := strings.Cut(c.Message, ": ")
-			return message
-		}
+	if began.IsZero() {
+		began = since
 	}
-	return ""
+	return phase, began, message
 }
 
 // podPhase tells from a pod how far it has come. Without a time it has not begun, and the message says what holds it up.

@@ -62,9 +62,12 @@ func TestPhase(t *testing.T) {
 		"unschedulable": {unit{job: job(), pod: pod(nil, nil, corev1.PodCondition{
 			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes are available",
 		})}, v1alpha1.PhaseStarting, since, "Unschedulable: 0/3 nodes are available"},
-		"scheduled":                              {unit{job: job(), pod: pod(nil, nil, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, Reason: "x"})}, v1alpha1.PhaseStarting, since, ""},
-		"preparing":                              {unit{job: job(), pod: pod(list(running("prepare", later), waits("drain", "PodInitializing", "")), list(blank))}, v1alpha1.PhasePreparing, later, ""},
-		"draining":                               {unit{job: job(), pod: pod(list(terminated("prepare", since), running("drain", later)), list(blank))}, v1alpha1.PhaseDraining, later, ""},
+		"scheduled": {unit{job: job(), pod: pod(nil, nil, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, Reason: "x"})}, v1alpha1.PhaseStarting, since, ""},
+		"preparing": {unit{job: job(), pod: pod(list(running("prepare", later), waits("drain", "PodInitializing", "")), list(blank))}, v1alpha1.PhasePreparing, later, ""},
+		"draining":  {unit{job: job(), pod: pod(list(terminated("prepare", since), running("drain", later)), list(blank))}, v1alpha1.PhaseDraining, later, ""},
+		"draining, and held up": {
+			unit{Turn: turn.Turn{Message: "2 pods left"}, job: job(), pod: pod(list(running("drain", later)), list(blank))}, v1alpha1.PhaseDraining, later, "2 pods left",
+		},
 		"cordoning":                              {unit{job: job(), pod: pod(list(running("cordon", later)), list(blank))}, v1alpha1.PhaseDraining, later, ""},
 		"changing":                               {unit{job: job(), pod: pod(list(terminated("drain", since)), list(running("upgrade", later)))}, v1alpha1.PhaseChanging, later, ""},
 		"changed, and the Job does not know yet": {unit{job: job(), pod: pod(list(terminated("drain", since)), list(terminated("upgrade", later)))}, v1alpha1.PhaseChanging, later, ""},

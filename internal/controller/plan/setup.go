@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -25,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -130,31 +130,23 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	); err != nil {
 		return fmt.Errorf("indexing jobs and pods, %w", err)
 	}
+	if err := m.Add(manager.RunnableFunc(c.watcher.Run)); err != nil {
+		return fmt.Errorf("following pods, %w", err)
+	}
 	plans := &unstructured.Unstructured{}
 	plans.SetGroupVersionKind(groupVersionKind)
 	return ctrl.NewControllerManagedBy(m).
 		Named("plan.rollout").
 		For(plans, builder.WithPredicates(planChanged)).
-		Watches(&batchv1.Job{}, c.noting(turn.Soon(planOfLabel))).
+		Watches(&batchv1.Job{}, turn.Soon(planOfLabel)).
 		Watches(&corev1.Pod{}, turn.Soon(planOfLabel)).
 		Watches(&corev1.Node{}, turn.Soon(c.plansOfNode), builder.WithPredicates(nodeChanged)).
 		Watches(&corev1.Secret{}, turn.Soon(c.plansOfSecret)).
 		WatchesRawSource(source.Channel(c.Fleet.Wake(ctx, c.Waiting), turn.Soon(turn.Itself))).
+		WatchesRawSource(c.woken.Source()).
 		WatchesRawSource(source.Channel(c.channels.answered, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.options.Threads}).
 		Complete(c)
-}
-
-// noting remembers how Jobs ended that are deleted, before their Plan is woken.
-func (c *Controller) noting(next handler.Funcs) handler.Funcs {
-	wake := next.DeleteFunc
-	next.DeleteFunc = func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		if j, ok := e.Object.(*batchv1.Job); ok {
-			c.seen.gone(j, !e.DeleteStateUnknown)
-		}
-		wake(ctx, e, q)
-	}
-	return next
 }
 
 func planOfLabel(_ context.Context, objects ...client.Object) []reconcile.Request {

@@ -20,7 +20,6 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/status"
 	"moult.dev/moult/internal/turn"
@@ -37,7 +36,7 @@ func newPicture(p *upgradev1.Plan) *picture {
 }
 
 func (f *picture) add(n *corev1.Node) {
-	f.Objects, f.Nodes[n.Name] = append(f.Objects, n), fleet.NodeOf(n)
+	f.Objects, f.Nodes[n.Name] = append(f.Objects, n), rollout.NewNode(n)
 }
 
 // turning adds a node with the Plan's claim, changed like this, and its Job, changed like that.

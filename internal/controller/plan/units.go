@@ -21,10 +21,11 @@ import (
 
 // Steps that only Plans have.
 const (
-	stepStop    turn.Step = "stop"    // delete Jobs that are not wanted any more, and wait until they are gone
-	stepVerify  turn.Step = "verify"  // record in the claim that the Job has succeeded, while the node is not healthy
-	stepUnmark  turn.Step = "unmark"  // remove the mark of a cordon that a person has lifted
-	stepDrained turn.Step = "drained" // record in the claim that the drain is over, which the node does not say
+	stepStop   turn.Step = "stop"   // delete Jobs that are not wanted any more, and wait until they are gone
+	stepCordon turn.Step = "cordon" // cordon the node: the Job's pod waits for that
+	stepDrain  turn.Step = "drain"  // take its drain as far as it goes now: the Job's pod waits for the end
+	stepVerify turn.Step = "verify" // record in the claim that the Job has succeeded, while the node is not healthy
+	stepUnmark turn.Step = "unmark" // remove the mark of a cordon that a person has lifted
 )
 
 // unit is one node's part in the Plan.
@@ -51,13 +52,12 @@ type world struct {
 	// label is the key of the nodes' label with the hash: see units.
 	label string
 	fleet rollout.Fleet
-	seen  *sightings
-	// refused is the API server's refusal of a Job that keeps the Plan from making others now, or nil.
-	refused *refusal
-	now     time.Time
+	now   time.Time
 }
 
-// cordons reports whether the Plan's Jobs make their node unschedulable.
+func isWindows(n *corev1.Node) bool { return n.Labels[corev1.LabelOSStable] == "windows" }
+
+// cordons reports whether the Plan's turns make their node unschedulable.
 func cordons(p *upgradev1.Plan) bool { return p.Spec.Cordon || p.Spec.Drain != nil }
 
 // shared reports whether the Plan tolerates others of its kind on a node.
@@ -117,10 +117,6 @@ func (t *unit) sort(w *world, jobs []*batchv1.Job, pods []*corev1.Pod) {
 	}
 	if t.Claim == nil {
 		t.job = foreign
-	} else if t.job != nil {
-		w.seen.see(t.key(w))
-	} else if s := w.seen.get(t.key(w)); s.state == jobFinished {
-		t.job = s.end
 	}
 	if t.job == nil {
 		return
@@ -130,11 +126,6 @@ func (t *unit) sort(w *world, jobs []*batchv1.Job, pods []*corev1.Pod) {
 			t.pod = p
 		}
 	}
-}
-
-// key names the turn that the claim is for.
-func (t *unit) key(w *world) turnKey {
-	return turnKey{plan: w.plan.UID, node: t.Node.Name, turn: t.Claim.Turn}
 }
 
 func nodeOf(j *batchv1.Job) string { return j.Labels[upgradev1.LabelNode] }
@@ -194,8 +185,13 @@ func (t *unit) judge(w *world, taint string) {
 	if t.Step == turn.StepNone && marked && !t.Node.Spec.Unschedulable {
 		t.Step = stepUnmark
 	}
-	if t.Step == turn.StepNone && t.drained(w) {
-		t.Step = stepDrained
+	if t.Step == turn.StepNone && w.ready && t.awaitsOperator(w) {
+		switch c := t.Claim; {
+		case c.Cordoned == nil:
+			t.Step = stepCordon
+		case c.Drains && c.Drained == nil:
+			t.Step = stepDrain
+		}
 	}
 	t.keepTaint(w, taint)
 }
@@ -206,15 +202,14 @@ func (t *unit) keepTaint(w *world, taint string) {
 	}
 }
 
-// drained reports whether a budget waits for a drain that is over: its container has ended well, and the node does not say so. Those of
-// other images, and accounts that may not write conditions, say nothing.
-func (t *unit) drained(w *world) bool {
-	known := w.fleet.Nodes[t.Node.Name]
-	if t.pod == nil || known == nil || !known.Draining || !slices.ContainsFunc(w.fleet.Budgets, func(b rollout.Budget) bool { return b.Workloads }) {
+// awaitsOperator reports whether a container of the turn's Job waits until the operator has cordoned or drained the node. One with another image
+// does it itself.
+func (t *unit) awaitsOperator(w *world) bool {
+	if t.pod == nil || t.Claim.Failed != nil || finished(t.job) != nil || t.job.DeletionTimestamp != nil || !w.options.Job.waits(isWindows(t.Node)) {
 		return false
 	}
 	return slices.ContainsFunc(t.pod.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool {
-		return s.Name == drainContainer && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+		return (s.Name == drainContainer || s.Name == cordonContainer) && s.State.Running != nil
 	})
 }
 
@@ -273,14 +268,9 @@ func (t *unit) outdated(w *world) {
 	if t.Claim == nil {
 		t.Unit.Rank = max(1, rollout.Rank(t.Node.UID, w.plan.UID, w.plan.Status.LatestHash))
 	}
-	windows := t.Node.Labels[corev1.LabelOSStable] == "windows"
-	switch {
-	case windows && cordons(w.plan) && w.options.Job.KubectlImageWindows == "":
+	if isWindows(t.Node) && cordons(w.plan) && w.options.Job.KubectlImageWindows == "" {
 		t.Unit.Reason = v1alpha1.ReasonWindowsImageMissing
 		t.Unit.Message = "a Windows node can't be cordoned or drained until SYSTEM_UPGRADE_JOB_KUBECTL_IMAGE_WINDOWS names an image for it"
-	case w.refused != nil:
-		t.Unit.Reason, t.Unit.Message = v1alpha1.ReasonJobRefused, w.refused.why.Error()
-		t.WakeAt(w.refused.until)
 	}
 }
 
@@ -313,17 +303,14 @@ func (t *unit) failed(w *world) {
 	}
 }
 
-// jobless is a claimed node without its Job.
+// jobless is a claimed node without its Job. A finished Job is kept for KeptSeconds. So a claim that is younger has had no Job yet, or somebody
+// has deleted it, and it is made. The Job of an older claim may have ended unseen: it is not run again, unless the Plan asks for something else now.
 func (t *unit) jobless(w *world) {
-	age := w.now.Sub(t.Claim.Since.Time)
-	seen, missing := w.seen.absent(t.key(w), w.now)
+	kept := time.Duration(t.Claim.KeptSeconds) * time.Second
 	switch {
 	case len(t.unowned) > 0:
 		t.Step = stepStop
-	case seen == jobSeen && w.now.Before(missing.Add(podPatience)):
-		// It has gone this moment: how it ended is about to be told.
-		t.Wake = missing.Add(podPatience)
-	case seen == jobSeen, seen == jobLost, seen == jobUnseen && age > time.Duration(t.Claim.KeptSeconds)*time.Second:
+	case !t.interrupted(w) && w.now.Sub(t.Claim.Since.Time) > kept:
 		t.Fail(v1alpha1.ReasonJobLost, fmt.Sprintf("the Job that was started on Node %s at %s is gone, and nobody saw how it ended; it is not run again unasked",
 			t.Node.Name, t.Claim.Since.UTC().Format(time.RFC3339)), w.now)
 	default:
@@ -357,21 +344,8 @@ func (t *unit) jobbed(w *world) {
 	}
 }
 
-// jobFailed tells from a Job that has failed what that was.
+// jobFailed is a turn whose Job has failed.
 func (t *unit) jobFailed(end *batchv1.JobCondition) {
-	skipped, timedOut := drainEnd(t.job)
-	switch {
-	case skipped:
-		t.Fail(v1alpha1.ReasonDrainTimeout, "the drain of Node "+t.Node.Name+" was not done in time; the node is left as it was, and the rollout goes on without it", end.LastTransitionTime.Time)
-		t.Failure.Skipped, t.Unit.Skipped = true, true
-	case timedOut:
-		t.Fail(v1alpha1.ReasonDrainTimeout, "the drain of Node "+t.Node.Name+" was not done in time", end.LastTransitionTime.Time)
-	default:
-		t.Fail(v1alpha1.ReasonJobFailed, failureText(t.job, t.Node.Name), end.LastTransitionTime.Time)
-	}
-}
-
-func failureText(j *batchv1.Job, nodeName string) string {
-	end := finished(j)
-	return fmt.Sprintf("Job %s/%s failed on Node %s: %s: %s", j.Namespace, j.Name, nodeName, end.Reason, end.Message)
+	message := fmt.Sprintf("Job %s/%s failed on Node %s: %s: %s", t.job.Namespace, t.job.Name, t.Node.Name, end.Reason, end.Message)
+	t.Fail(v1alpha1.ReasonJobFailed, message, end.LastTransitionTime.Time)
 }

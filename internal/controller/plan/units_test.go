@@ -18,7 +18,6 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/turn"
 )
@@ -44,7 +43,7 @@ type judged struct {
 func newWorld(p *upgradev1.Plan) *world {
 	return &world{
 		plan: p, options: testOptions(), selector: labels.Everything(), ready: true, template: templateDigest(p), spec: specDigest(p),
-		seen: newSightings(), now: now,
+		now: now,
 	}
 }
 
@@ -144,14 +143,13 @@ func TestTurns(t *testing.T) {
 		}
 	)
 	for name, tc := range map[string]struct {
-		plan     func(*upgradev1.Plan)
-		world    func(*world)
-		node     []func(*corev1.Node)
-		claims   []v1alpha1.Claim
-		jobs     func(*upgradev1.Plan, *corev1.Node) []*batchv1.Job
-		pods     []*corev1.Pod
-		sighting *sighting // of turn "t1"
-		want     *judged
+		plan   func(*upgradev1.Plan)
+		world  func(*world)
+		node   []func(*corev1.Node)
+		claims []v1alpha1.Claim
+		jobs   func(*upgradev1.Plan, *corev1.Node) []*batchv1.Job
+		pods   []*corev1.Pod
+		want   *judged
 	}{
 		// Nothing has been done yet, or all of it.
 		"fresh": {
@@ -227,78 +225,34 @@ func TestTurns(t *testing.T) {
 			claims: claims(claimed(before)),
 			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: since, Attempt: "before"},
 		},
-		"claimed by the process before, less than the TTL ago": {
+		"claimed less than the TTL ago": {
 			claims: claims(claimed()),
 			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: since, Attempt: asked},
 		},
-		"claimed by the process before, a TTL ago": {
+		"claimed a TTL ago": {
 			claims: claims(claimed(func(c *v1alpha1.Claim) { c.Since = ago(15 * time.Minute) })),
 			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: ago(15 * time.Minute).Time, Attempt: asked},
 		},
-		"claimed by the process before, more than the TTL ago": {
+		"claimed more than the TTL ago": {
 			claims: claims(claimed(old)),
 			want: &judged{
 				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T10:59:59Z"),
 				Since: now, Attempt: asked,
 			},
 		},
-		"claimed by the process before, longer than its soak keeps its Job": {
+		"claimed more than the TTL ago, for what is not asked for any more": {
+			claims: claims(claimed(old, before)),
+			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: started.Add(-time.Second), Attempt: "before"},
+		},
+		"claimed longer ago than its soak keeps its Job": {
 			claims: claims(claimed(old, func(c *v1alpha1.Claim) { c.KeptSeconds = 7200 })),
 			want:   &judged{State: outdated, InTurn: true, Pending: true, Since: started.Add(-time.Second), Attempt: asked},
 		},
-		"claimed by this process long ago": {
-			sighting: &sighting{state: jobPromised},
-			claims:   claims(claimed(old)),
-			want:     &judged{State: outdated, InTurn: true, Pending: true, Since: started.Add(-time.Second), Attempt: asked},
-		},
-		"its Job has gone this moment": {
-			claims:   claims(claimed()),
-			sighting: &sighting{state: jobSeen},
-			want:     &judged{State: updating, Since: since, Wake: now.Add(podPatience), Attempt: asked},
-		},
-		"its Job has gone, and nobody says how": {
-			claims:   claims(claimed(old)),
-			sighting: &sighting{state: jobSeen, missing: now.Add(-podPatience)},
-			want: &judged{
-				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T10:59:59Z"),
-				Since: now, Attempt: asked,
-			},
-		},
-		"its Job has gone, and nobody tells how it ended yet": {
-			claims:   claims(claimed()),
-			sighting: &sighting{state: jobSeen, missing: now.Add(1 - podPatience)},
-			want:     &judged{State: updating, Since: since, Wake: now.Add(1), Attempt: asked},
-		},
-		"claimed by the process before, when the result was not kept": {
+		"claimed when the result was not kept": {
 			claims: claims(claimed(func(c *v1alpha1.Claim) { c.Since, c.KeptSeconds = ago(time.Second), 0 })),
 			want: &judged{
 				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T11:59:59Z"),
 				Since: now, Attempt: asked,
-			},
-		},
-		"its Job was stopped": {
-			claims:   claims(claimed(old)),
-			sighting: &sighting{state: jobStopped},
-			want:     &judged{State: outdated, InTurn: true, Pending: true, Since: started.Add(-time.Second), Attempt: asked},
-		},
-		"its Job was lost": {
-			claims:   claims(claimed()),
-			sighting: &sighting{state: jobLost},
-			want: &judged{
-				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T11:50:00Z"),
-				Since: now, Attempt: asked,
-			},
-		},
-		"its Job had succeeded when it was deleted": {
-			claims:   claims(claimed()),
-			sighting: &sighting{state: jobFinished, end: newTurnJob(newPlan(), newNode("node-1"), succeeded)},
-			want:     &judged{State: soaking, Step: turn.StepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
-		},
-		"its Job had failed when it was deleted": {
-			claims:   claims(claimed()),
-			sighting: &sighting{state: jobFinished, end: newTurnJob(newPlan(), newNode("node-1"), failed)},
-			want: &judged{
-				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
 			},
 		},
 
@@ -722,9 +676,6 @@ func TestTurns(t *testing.T) {
 			if tc.jobs != nil {
 				jobs = tc.jobs(p, n)
 			}
-			if tc.sighting != nil {
-				w.seen.seen[turnKey{uid, "node-1", "t1"}] = *tc.sighting
-			}
 			got := judges(t, w, n, tc.claims, jobs, tc.pods)
 			if tc.want != nil && strings.Contains(tc.want.Message, "NAME") {
 				tc.want.Message = strings.ReplaceAll(tc.want.Message, "NAME", got.job.Name)
@@ -739,69 +690,64 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// That a drain is over is recorded in the claim where a budget waits for that and the node does not say so.
-func TestTurnsDrained(t *testing.T) {
-	drained := func(code int32) *corev1.Pod {
+// The operator cordons and drains while a container of the Job waits for that.
+func TestTurnsAwaitOperator(t *testing.T) {
+	waiting := func(name string) *corev1.Pod {
 		p := newPod("p1", "job-node-1", ago(time.Minute))
-		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{
-			Name: drainContainer, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code}},
-		}}
+		p.Status.InitContainerStatuses = []corev1.ContainerStatus{terminated("prepare", ago(time.Minute)), running(name, ago(time.Minute))}
 		return p
 	}
-	says := func(n *corev1.Node) {
-		n.Spec.Unschedulable = true
-		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDrained, Status: corev1.ConditionTrue})
-	}
-	waits := []rollout.Budget{{Name: "free"}, {Name: "careful", Workloads: true}}
+	ended := newPod("p1", "job-node-1", ago(time.Minute))
+	ended.Status.InitContainerStatuses = []corev1.ContainerStatus{terminated("drain", ago(time.Minute))}
+	cordoned := func(c *v1alpha1.Claim) { c.Cordoned = ptr.To(ago(time.Minute)) }
 	for name, tc := range map[string]struct {
-		node    func(*corev1.Node)
-		claim   func(*v1alpha1.Claim)
-		pod     *corev1.Pod
-		budgets []rollout.Budget
-		want    turn.Step
+		world func(*world)
+		node  func(*corev1.Node)
+		claim func(*v1alpha1.Claim)
+		job   func(*batchv1.Job)
+		pod   *corev1.Pod
+		want  turn.Step
 	}{
-		"drained":                    {pod: drained(0), budgets: waits, want: stepDrained},
-		"drained, as the node says":  {node: says, pod: drained(0), budgets: waits},
-		"drained, as the claim says": {claim: func(c *v1alpha1.Claim) { c.Drained = ptr.To(ago(time.Minute)) }, pod: drained(0), budgets: waits},
-		"drained, and nobody waits":  {pod: drained(0), budgets: waits[:1]},
-		"not drained":                {pod: drained(1), budgets: waits},
-		"begun":                      {pod: newPod("p1", "job-node-1", ago(time.Minute)), budgets: waits},
-		"without a pod":              {budgets: waits},
-		"of a turn that does not":    {claim: func(c *v1alpha1.Claim) { c.Drains = false }, pod: drained(0), budgets: waits},
-		"drained, and schedulable":   {node: func(n *corev1.Node) { says(n); n.Spec.Unschedulable = false }, pod: drained(0), budgets: waits, want: stepDrained},
-		"soaking":                    {claim: func(c *v1alpha1.Claim) { c.Soaking = ptr.To(ago(time.Minute)) }, pod: drained(0), budgets: waits},
+		"to be cordoned":              {pod: waiting("cordon"), want: stepCordon},
+		"to be drained":               {pod: waiting("drain"), want: stepCordon},
+		"cordoned":                    {claim: cordoned, pod: waiting("drain"), want: stepDrain},
+		"cordoned, and no more":       {claim: func(c *v1alpha1.Claim) { cordoned(c); c.Drains = false }, pod: waiting("cordon")},
+		"drained":                     {claim: func(c *v1alpha1.Claim) { cordoned(c); c.Drained = ptr.To(ago(0)) }, pod: waiting("drain")},
+		"uncordoned by a person":      {node: annotated(v1alpha1.AnnotationCordonedBy, self), claim: cordoned, pod: waiting("drain"), want: stepUnmark},
+		"preparing":                   {pod: waiting("prepare")},
+		"without a pod":               {},
+		"past it":                     {pod: ended},
+		"with kubectl":                {world: func(w *world) { w.options.Job.KubectlImage = "kubectl" }, pod: waiting("drain")},
+		"Windows":                     {world: func(w *world) { w.options.Job.KubectlImageWindows = "kubectl" }, node: windows, pod: waiting("drain")},
+		"of a Plan that is not ready": {world: func(w *world) { w.ready = false }, pod: waiting("drain")},
+		"being deleted":               {job: deleted, pod: waiting("drain")},
+		"out of date":                 {job: madeFor("another"), pod: waiting("drain"), want: stepCordon},
+		"failed":                      {claim: broken, pod: waiting("drain"), want: stepStop},
+		"not selected":                {world: func(w *world) { w.selector = labels.Nothing() }, pod: waiting("drain"), want: stepStop},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(newPlan(drains, soaks(time.Hour)))
-			claim := claimed(func(c *v1alpha1.Claim) { c.Drains, c.Attempt = true, "" })
+			w := newWorld(newPlan(drains))
 			n := newNode("node-1")
-			claim.Attempt = w.attempt(n)
-			if tc.claim != nil {
-				tc.claim(&claim)
-			}
 			if tc.node != nil {
 				tc.node(n)
 			}
-			holding(claim)(n)
-			c := newCluster(t, n, w.plan)
-			s := snapshotOf(c.node("node-1"))
-			s.jobs[n.Name] = []*batchv1.Job{newTurnJob(w.plan, n)}
+			if tc.world != nil {
+				tc.world(w)
+			}
+			claim := claimed(func(c *v1alpha1.Claim) { c.Drains = true })
+			if tc.claim != nil {
+				tc.claim(&claim)
+			}
+			j := newTurnJob(w.plan, n)
+			if tc.job != nil {
+				tc.job(j)
+			}
+			var pods []*corev1.Pod
 			if tc.pod != nil {
-				s.pods[n.Name] = []*corev1.Pod{tc.pod}
+				pods = append(pods, tc.pod)
 			}
-			w.fleet = rollout.Fleet{Nodes: s.Nodes, Budgets: tc.budgets}
-			all := units(w, s)
-			if len(all) != 1 || all[0].Step != tc.want {
-				t.Fatalf("got %+v, want step %s", all, tc.want)
-			}
-			if tc.want == turn.StepNone {
-				return
-			}
-			if err := c.newPass(w, nil, s).Settle(t.Context(), func(*unit) bool { return true }); err != nil {
-				t.Fatal(err)
-			}
-			if fleet.NodeOf(c.node("node-1")).Draining {
-				t.Error("the node is being drained still")
+			if got := judges(t, w, n, []v1alpha1.Claim{claim}, []*batchv1.Job{j}, pods); got.Step != tc.want {
+				t.Errorf("step is %q, want %q", got.Step, tc.want)
 			}
 		})
 	}
@@ -858,44 +804,6 @@ func TestTurnsHostnames(t *testing.T) {
 	}
 	if text := all[0].Unit.Message; text != "another node has the same label kubernetes.io/hostname=a, by which its Job would find it" {
 		t.Errorf("says %s", text)
-	}
-}
-
-// A reconcile may look at what the caches showed just before a Job was deleted, and run on after that was told. What was
-// told stands, or the turn would wait for it for ever.
-func TestTurnsOfAStaleSnapshot(t *testing.T) {
-	for name, tc := range map[string]struct {
-		job  func(*batchv1.Job)
-		want judged
-	}{
-		"of a Job that was stopped":    {isRunning, judged{State: v1alpha1.UnitOutdated, InTurn: true, Pending: true, Since: ago(10 * time.Minute).Time, Attempt: asked}},
-		"of a Job that had succeeded":  {succeeded, judged{State: v1alpha1.UnitSoaking, Step: turn.StepFinish, Job: "job-node-1", Since: ago(time.Minute).Time, Attempt: asked}},
-		"of a Job that is made anew":   {isRunning, judged{State: v1alpha1.UnitUpdating, Job: "anew", Since: ago(10 * time.Minute).Time, Attempt: asked}},
-		"of a Job that was made again": {isRunning, judged{State: v1alpha1.UnitOutdated, InTurn: true, Pending: true, Since: ago(10 * time.Minute).Time, Attempt: asked}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(newPlan())
-			j := newTurnJob(w.plan, newNode("node-1"), tc.job)
-			look := func(jobs ...*batchv1.Job) *unit {
-				got := judges(t, w, newNode("node-1"), []v1alpha1.Claim{claimed()}, jobs, nil)
-				return got
-			}
-			look(j)
-			w.seen.gone(j, true)
-			look(j) // What the caches had shown before.
-			var jobs []*batchv1.Job
-			switch name {
-			case "of a Job that is made anew":
-				jobs = []*batchv1.Job{newTurnJob(w.plan, newNode("node-1"), withUID("anew"))}
-			case "of a Job that was made again":
-				again := newTurnJob(w.plan, newNode("node-1"), withUID("again"))
-				look(again)
-				w.seen.gone(again, true)
-			}
-			if diff := cmp.Diff(&tc.want, summary(w, look(jobs...)), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
 	}
 }
 

@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -79,43 +78,19 @@ func parse(p *upgradev1.Plan, lookup func(name string) error) (parsed, error) {
 	return out, nil
 }
 
-// checkDrainEnd refuses an end of a drain that never ends.
-func checkDrainEnd(d *upgradev1.DrainSpec) error {
-	if d == nil || d.OnTimeout == "" || d.Timeout == nil {
-		return nil
-	}
-	if timeout, err := time.ParseDuration(drainTimeout(*d.Timeout)); err == nil && timeout <= 0 {
-		return fmt.Errorf("spec.drain.timeout is %s, and must be positive for onTimeout: %s to come", timeout, d.OnTimeout)
-	}
-	return nil
-}
-
 // checkDrain refuses options of a drain that contradict each other, or that the drain itself could not read.
 func checkDrain(d *upgradev1.DrainSpec) error {
-	if err := checkDrainEnd(d); err != nil {
-		return err
-	}
 	if d == nil {
 		return nil
 	}
 	if d.DeleteEmptydirData != nil && d.DeleteLocalData != nil {
 		return errors.New("spec.drain cannot specify both deleteEmptydirData and deleteLocalData")
 	}
-	if d.PodSelector != nil {
-		selector, err := metav1.LabelSelectorAsSelector(d.PodSelector)
-		if err != nil {
-			return err
-		}
-		if _, selectable := selector.Requirements(); !selectable {
-			return errors.New("spec.drain.podSelector is not selectable")
-		}
+	o, err := drain.OptionsOfPlan(d)
+	if err == nil && d.OnTimeout != "" && d.Timeout != nil && o.Timeout <= 0 {
+		err = fmt.Errorf("spec.drain.timeout is %s, and must be positive for onTimeout: %s to come", o.Timeout, d.OnTimeout)
 	}
-	if d.Timeout != nil && d.Timeout.Type == intstr.String {
-		if _, err := time.ParseDuration(d.Timeout.StrVal); err != nil {
-			return fmt.Errorf("spec.drain.timeout must be a duration such as 5m, %w", err)
-		}
-	}
-	return nil
+	return err
 }
 
 // checkVersion refuses a version that could not stand as a label on the Job.

@@ -61,10 +61,10 @@ func TestParse(t *testing.T) {
 		"a pod selector of all": {func(p *upgradev1.Plan) { p.Spec.Drain = &upgradev1.DrainSpec{PodSelector: &metav1.LabelSelector{}} }, nil, ""},
 		"a pod selector without values": {func(p *upgradev1.Plan) {
 			p.Spec.Drain = &upgradev1.DrainSpec{PodSelector: selects(metav1.LabelSelectorOpIn)}
-		}, nil, "values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty"},
+		}, nil, "spec.drain.podSelector is invalid, values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty"},
 		"a pod selector of an unknown kind": {func(p *upgradev1.Plan) {
 			p.Spec.Drain = &upgradev1.DrainSpec{PodSelector: selects("Like", "x")}
-		}, nil, `"Like" is not a valid label selector operator`},
+		}, nil, `spec.drain.podSelector is invalid, "Like" is not a valid label selector operator`},
 
 		"a window":                 {window(monday, "22:00", "04:00", "Europe/Berlin"), nil, ""},
 		"a window on no day":       {window(nil, "22:00", "04:00", ""), nil, ""}, // It never opens, and was taken always.

@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podtemplate keeps a PodTemplate beside each ExtendedDaemonSet, by which the cluster autoscaler knows what a new
-// node will have to bear.
+// Package podtemplate keeps a PodTemplate beside each ExtendedDaemonSet. From it the cluster autoscaler knows which pods a new node
+// will run.
 //
 //	read      the ExtendedDaemonSet, and the PodTemplate of its name
-//	build     what the PodTemplate should be                                   build.go
-//	judge     whose it is, and whether it is that already                      owner.go, build.go
+//	judge     who owns the PodTemplate, and whether it is up to date
 //	write     create it, or patch it with a precondition; then Events
 //
-// When an ExtendedDaemonSet goes, its PodTemplate is collected as garbage.
+// When an ExtendedDaemonSet is deleted, garbage collection deletes its PodTemplate.
 package podtemplate
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/kind/daemonset"
 )
 
 // +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsets,verbs=get;list;watch
@@ -30,32 +32,34 @@ import (
 // +kubebuilder:rbac:groups="",resources=podtemplates,verbs=get;list;watch;create;patch
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
 
-// lookAgain is when a PodTemplate of somebody else's is looked at again which the cache does not show, so that nothing tells
-// of its going.
-const lookAgain = 10 * time.Minute
+const (
+	kind = "ExtendedDaemonSet"
+	// retryConflict is when a write that lost against another one is tried again.
+	retryConflict = 250 * time.Millisecond
+	// retryForeign is when a foreign PodTemplate is read again. Without the label the cache does not show when it is deleted.
+	retryForeign = 10 * time.Minute
+)
 
 // Controller keeps PodTemplates.
 type Controller struct {
 	client client.Client
 	live   client.Reader
 	events *events.Recorder
-	told   *told
 }
 
 // NewController returns a controller of PodTemplates; SetupWithManager makes it run. The client reads from a cache with
 // CacheOptions, which shows its own writes; live reads what that cache leaves out.
 func NewController(c client.Client, live client.Reader, recorder *events.Recorder) *Controller {
-	return &Controller{client: c, live: live, events: recorder, told: newTold()}
+	return &Controller{client: c, live: live, events: recorder}
 }
 
 // Reconcile keeps the PodTemplate of one ExtendedDaemonSet.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	d := &edsv1.ExtendedDaemonSet{}
-	if err := c.client.Get(ctx, request.NamespacedName, d); err != nil && !apierrors.IsNotFound(err) {
-		return ctrl.Result{}, fmt.Errorf("reading daemon set, %w", err)
+	if err := c.client.Get(ctx, request.NamespacedName, d); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if d.UID == "" || d.DeletionTimestamp != nil {
-		c.told.forget(request.NamespacedName)
+	if d.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil
 	}
 	want, err := build(d)
@@ -64,77 +68,105 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	have := &corev1.PodTemplate{}
 	err = c.client.Get(ctx, request.NamespacedName, have)
-	switch {
-	case apierrors.IsNotFound(err):
-		return c.create(ctx, d, want)
-	case err != nil:
-		return ctrl.Result{}, fmt.Errorf("reading pod template, %w", err)
+	if apierrors.IsNotFound(err) {
+		if err = c.client.Create(ctx, want.DeepCopy()); err == nil {
+			c.events.Emit(events.PodTemplateCreated(d))
+			return ctrl.Result{}, nil
+		}
+		if apierrors.IsAlreadyExists(err) { // It lacks the label, so the cache does not show it.
+			err = c.live.Get(ctx, request.NamespacedName, have)
+		}
 	}
-	_, err = c.update(ctx, d, have, want)
-	return c.result(d, err)
+	if err != nil {
+		return c.result(d, fmt.Errorf("creating the pod template, %w", err))
+	}
+	return c.update(ctx, d, have, want)
 }
 
-// create makes the PodTemplate. There may be one of that name that the cache does not show, for want of the label.
-func (c *Controller) create(ctx context.Context, d *edsv1.ExtendedDaemonSet, want *corev1.PodTemplate) (ctrl.Result, error) {
-	err := c.client.Create(ctx, want.DeepCopy())
-	if err == nil {
-		c.events.Emit(events.PodTemplateCreated(d))
+// update brings the PodTemplate up to date, unless it is foreign.
+func (c *Controller) update(ctx context.Context, d *edsv1.ExtendedDaemonSet, have, want *corev1.PodTemplate) (ctrl.Result, error) {
+	switch {
+	case ownerOf(have, d) == ownerPredecessor: // Garbage collection deletes it in a moment.
+		return ctrl.Result{}, nil
+	case ownerOf(have, d) == ownerForeign:
+		c.events.Emit(events.PodTemplateForeign(d))
+		return ctrl.Result{RequeueAfter: retryForeign}, nil
+	case have.DeletionTimestamp != nil || isCurrent(have, want):
 		return ctrl.Result{}, nil
 	}
-	if !apierrors.IsAlreadyExists(err) {
-		return c.result(d, fmt.Errorf("creating pod template, %w", err))
+	changed := have.DeepCopy()
+	changed.Labels, changed.Annotations, changed.Template = want.Labels, want.Annotations, want.Template
+	if metav1.GetControllerOfNoCopy(have) == nil {
+		changed.OwnerReferences = append(changed.OwnerReferences, want.OwnerReferences...)
 	}
-	have := &corev1.PodTemplate{}
-	err = c.live.Get(ctx, client.ObjectKeyFromObject(want), have)
-	switch {
-	case apierrors.IsNotFound(err):
-		return ctrl.Result{RequeueAfter: soon}, nil // It has just gone.
-	case err != nil:
-		return ctrl.Result{}, fmt.Errorf("reading pod template, %w", err)
-	}
-	ours, err := c.update(ctx, d, have, want)
-	if err == nil && !ours {
-		return ctrl.Result{RequeueAfter: lookAgain}, nil
-	}
-	return c.result(d, err)
-}
-
-// update brings the PodTemplate to what it should be, unless it is somebody else's, which it reports.
-func (c *Controller) update(ctx context.Context, d *edsv1.ExtendedDaemonSet, have, want *corev1.PodTemplate) (ours bool, err error) {
-	switch whose(have, d) {
-	case own:
-	case predecessors:
-		return false, nil // It is about to be collected.
-	case foreign:
-		if c.told.first(d, have.UID) {
-			c.events.Emit(events.PodTemplateForeign(d))
-		}
-		return false, nil
-	}
-	if have.DeletionTimestamp != nil || same(have, want) {
-		return true, nil
-	}
-	changed := merged(have, want)
 	if err := c.client.Patch(ctx, changed, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{})); err != nil {
-		return true, fmt.Errorf("writing pod template, %w", err)
+		return c.result(d, fmt.Errorf("writing the pod template, %w", err))
 	}
 	c.events.Emit(events.PodTemplateUpdated(d))
-	return true, nil
+	return ctrl.Result{}, nil
 }
 
-// result says what follows from an error: what the API server will refuse again is not tried again before something changes.
+// result says what follows from an error. What the API server refuses is tried again when the ExtendedDaemonSet changes.
 func (c *Controller) result(d *edsv1.ExtendedDaemonSet, err error) (ctrl.Result, error) {
 	switch {
-	case err == nil:
-		return ctrl.Result{}, nil
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return ctrl.Result{RequeueAfter: soon}, nil // Somebody was faster.
+		return ctrl.Result{RequeueAfter: retryConflict}, nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return ctrl.Result{}, nil // The ExtendedDaemonSet goes as well.
+		return ctrl.Result{}, nil
 	case apierrors.IsInvalid(err):
 		c.events.Emit(events.PodTemplateInvalid(d, err))
 		return ctrl.Result{}, nil
-	default:
-		return ctrl.Result{}, err
 	}
+	return ctrl.Result{}, err
+}
+
+// build is the PodTemplate of an ExtendedDaemonSet, with its labels and annotations. The annotation of kubectl apply is left out: it
+// describes the ExtendedDaemonSet, and would mislead the next kubectl apply of the PodTemplate.
+func build(d *edsv1.ExtendedDaemonSet) (*corev1.PodTemplate, error) {
+	hash, err := daemonset.TemplateHash(&d.Spec.Template)
+	if err != nil {
+		return nil, err
+	}
+	t := &corev1.PodTemplate{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: d.Namespace, Name: d.Name, Labels: maps.Clone(d.Labels), Annotations: maps.Clone(d.Annotations),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, edsv1.GroupVersion.WithKind(kind))},
+		},
+		Template: *d.Spec.Template.DeepCopy(),
+	}
+	t.Template.Name = ""
+	delete(t.Annotations, corev1.LastAppliedConfigAnnotation)
+	metav1.SetMetaDataLabel(&t.ObjectMeta, edsv1.AnnotationDaemonsetPod, edsv1.True)
+	metav1.SetMetaDataAnnotation(&t.ObjectMeta, edsv1.AnnotationTemplateHash, hash)
+	return t, nil
+}
+
+// isCurrent reports whether a PodTemplate is up to date. The template is compared by its hash, because the API server fills in defaults.
+func isCurrent(have, want *corev1.PodTemplate) bool {
+	return maps.Equal(have.Labels, want.Labels) && maps.Equal(have.Annotations, want.Annotations) &&
+		metav1.GetControllerOfNoCopy(have) != nil
+}
+
+// owner is who owns a PodTemplate.
+type owner int
+
+const (
+	// ownerSelf is the ExtendedDaemonSet, or nobody where the PodTemplate was made for one.
+	ownerSelf owner = iota
+	// ownerPredecessor is a deleted ExtendedDaemonSet of the same name.
+	ownerPredecessor
+	// ownerForeign is anybody else.
+	ownerForeign
+)
+
+// ownerOf says who owns a PodTemplate of the ExtendedDaemonSet's name.
+func ownerOf(t *corev1.PodTemplate, d *edsv1.ExtendedDaemonSet) owner {
+	switch by := metav1.GetControllerOfNoCopy(t); {
+	case by == nil && t.Labels[edsv1.AnnotationDaemonsetPod] == edsv1.True && t.Annotations[edsv1.AnnotationTemplateHash] != "",
+		by != nil && by.UID == d.UID:
+		return ownerSelf
+	case by != nil && by.Kind == kind && by.Name == d.Name:
+		return ownerPredecessor
+	}
+	return ownerForeign
 }

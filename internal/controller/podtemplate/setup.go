@@ -4,8 +4,6 @@ package podtemplate
 
 import (
 	"context"
-	"maps"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -13,15 +11,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
-
-// soon is after which time a write that somebody else's was ahead of is tried again.
-const soon = 250 * time.Millisecond
 
 // CacheOptions bounds the cache to PodTemplates for the cluster autoscaler, in these namespaces; with none, in those that the
 // cache has by default.
@@ -39,18 +33,12 @@ func CacheOptions(namespaces ...string) map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{&corev1.PodTemplate{}: by}
 }
 
-// SetupWithManager makes the manager run this controller. A PodTemplate wakes the ExtendedDaemonSet of its name, whosever it is.
+// SetupWithManager makes the manager run this controller. A PodTemplate wakes the ExtendedDaemonSet of its name, whoever owns it.
 func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
+	copied := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 	return ctrl.NewControllerManagedBy(m).
 		Named("podtemplate.autoscaler").
-		For(&edsv1.ExtendedDaemonSet{}, builder.WithPredicates(copiedChanged)).
+		For(&edsv1.ExtendedDaemonSet{}, builder.WithPredicates(copied)).
 		Watches(&corev1.PodTemplate{}, &handler.EnqueueRequestForObject{}).
 		Complete(c)
 }
-
-// copiedChanged leaves out status writes.
-var copiedChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || e.ObjectOld.GetUID() != e.ObjectNew.GetUID() ||
-		(e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil) ||
-		!maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) || !maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations())
-}}

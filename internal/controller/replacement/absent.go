@@ -19,9 +19,9 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// absent are the Nodes that went before others came, of all NodeRollouts.
+// absent are the Nodes that were deleted before their replacements came, of all NodeRollouts.
 func (c *Controller) absent(ctx context.Context) ([]*corev1.Node, error) {
-	rollouts, err := c.stores(ctx)
+	rollouts, err := stores(ctx, c.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -66,13 +66,13 @@ func record(evicted []string) string {
 	return string(text)
 }
 
-// recordEvicted records on a replacement's Node what was evicted from the one that went before it came. Then budgets need no absent Node any more.
+// recordEvicted records on a replacement's Node what was evicted from the Node that was deleted before it came. Then budgets need no absent Node any more.
 func (p *pass) recordEvicted(ctx context.Context, t *machine.Turn, replacement *machine.Node) error {
 	evicted, err := node.ParseEvicted(map[string]string{v1alpha1.AnnotationEvicted: record(t.Absent.Evicted)})
 	if err != nil {
 		return err
 	}
-	if err := node.RecordEvicted(ctx, p.client, replacement.Node, evicted...); err != nil {
+	if err := node.RecordEvicted(ctx, p.Client, replacement.Node, evicted...); err != nil {
 		return err
 	}
 	t.Absent = nil

@@ -22,15 +22,15 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// adopt takes over the nodes that Ducklett was replacing. Treplacement turns are written down with everything else; what Ducklett has left on a node is taken
-// off once that is done. While nothing may begin they are left as they are: whoever only wants to see can go back.
+// adopt takes over the nodes that Ducklett was replacing. Their turns are written down with everything else; what Ducklett has left on a node is removed
+// after that. While nothing may begin they stay as they are: Ducklett can take them back.
 func (p *pass) adopt(ctx context.Context) error {
 	s := p.rollout.Spec.Strategy
 	if p.rules.DetectOnly || s != nil && (s.Paused || s.MaxConcurrent != nil && *s.MaxConcurrent == intstr.FromInt32(0)) {
 		return nil
 	}
 	var errs []error
-	for _, n := range p.snapshot.Objects {
+	for _, n := range p.Seen.Objects {
 		known := p.view.Nodes[n.Name]
 		if !known.Selected || !machine.LeftByDucklett(n) {
 			continue
@@ -39,7 +39,7 @@ func (p *pass) adopt(ctx context.Context) error {
 		at := slices.IndexFunc(p.turns, func(t *machine.Turn) bool { return t.Node == n.Name && t.NodeUID == n.UID })
 		switch {
 		case s == nil || !s.Known || known.Unreadable:
-			continue // Whether it is of a scale set of the rollout's is not known.
+			continue // It is not known whether it is of a scale set of the rollout.
 		case at >= 0:
 			if slices.ContainsFunc(p.before.Turns, func(t v1alpha1.MachineTurn) bool { return t.Turn == p.turns[at].Turn }) {
 				errs = append(errs, p.cleanse(ctx, n, true))
@@ -48,7 +48,7 @@ func (p *pass) adopt(ctx context.Context) error {
 		}
 		if t := p.view.Adopt(known, p.id(string(n.UID)), p.turns); t != nil && len(p.turns) < v1alpha1.MaxMachineTurns {
 			p.turns = append(p.turns, t)
-			p.happens(events.MachineAdopted(p.rollout, n.Name))
+			p.Happened(events.MachineAdopted(p.rollout, n.Name))
 			p.soon()
 			log.FromContext(ctx).Info("node taken over from Ducklett", "node", n.Name, "was", n.Annotations[v1alpha1.AnnotationDucklettStatus])
 			continue
@@ -58,8 +58,7 @@ func (p *pass) adopt(ctx context.Context) error {
 	return turnof.First(errs)
 }
 
-// cleanse takes off what Ducklett has left on a node. A node that it has made unschedulable is marked as such of the rollout's if its turn goes on, and
-// else it is released.
+// cleanse removes what Ducklett has left on a node. A node that it has cordoned counts as cordoned by the rollout if its turn goes on, and is uncordoned else.
 func (p *pass) cleanse(ctx context.Context, n *corev1.Node, goesOn bool) error {
 	type operation struct {
 		Op    string `json:"op"`
@@ -91,10 +90,10 @@ func (p *pass) cleanse(ctx context.Context, n *corev1.Node, goesOn bool) error {
 	}
 	body, err := json.Marshal(all)
 	if err == nil {
-		err = p.client.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}, client.RawPatch(types.JSONPatchType, body))
+		err = p.Client.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}, client.RawPatch(types.JSONPatchType, body))
 	}
 	if err != nil {
-		return fmt.Errorf("taking off what Ducklett has left on node %s, %w", n.Name, err)
+		return fmt.Errorf("removing what Ducklett has left on node %s, %w", n.Name, err)
 	}
 	p.soon()
 	return nil

@@ -18,25 +18,30 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// refuseAmbiguity makes the spec a problem if it names one scale set twice, or if an older NodeRollout replaces machines of one of its scale sets. Turns go on;
+// refuseAmbiguity makes the spec a problem if it may name one scale set twice, or if an older NodeRollout replaces machines of one of its scale sets. Turns go on;
 // none begins, and no node is claimed. Claims on Nodes keep two rollouts from disrupting one node, also before this one knows its scale sets.
 func (p *pass) refuseAmbiguity(ctx context.Context) error {
+	refuse := func(format string, args ...any) {
+		if p.problem == nil {
+			p.problem = fmt.Errorf(format, args...)
+		}
+	}
 	sets := slices.Sorted(maps.Keys(p.memo.sets))
+	sets = slices.DeleteFunc(sets, func(name string) bool { return p.memo.sets[name].absent })
 	for i, name := range sets {
-		id := p.identity(p.memo.sets[name])
 		for _, other := range sets[:i] {
-			if id != "" && id == p.identity(p.memo.sets[other]) {
-				p.refuse(fmt.Errorf("scale set %s is %s by another name: remove one of them from spec.replacement.scaleSets", name, other))
+			if maySame(name, other) {
+				refuse("scale sets %s and %s may be the same: remove one of them from spec.replacement.scaleSets", other, name)
 			}
 		}
 	}
-	all, err := p.stores(ctx)
+	all, err := stores(ctx, p.Client)
 	if err != nil {
 		return err
 	}
 	for i := range all {
 		stored := &all[i]
-		if client.ObjectKeyFromObject(stored) == p.key || !turnof.Replaces(stored) {
+		if client.ObjectKeyFromObject(stored) == p.Key || !turnof.Replaces(stored) {
 			continue
 		}
 		r, malformed, err := turnof.Decode(stored)
@@ -48,37 +53,16 @@ func (p *pass) refuseAmbiguity(ctx context.Context) error {
 		}
 		theirs := scaleSetsOf(r)
 		for _, ours := range sets {
-			if slices.ContainsFunc(theirs, func(name string) bool { return p.mayBeSame(ours, name) }) {
-				p.refuse(fmt.Errorf("NodeRollout %s, which is older, replaces machines of scale set %s: remove the scale set from one of them", r.Name, ours))
-				p.at(p.now.Add(p.checkPeriod)) // What that one does shows on no Node of this one.
+			if slices.ContainsFunc(theirs, func(name string) bool { return maySame(ours, name) }) {
+				refuse("NodeRollout %s, which is older, replaces machines of scale set %s: remove the scale set from one of them", r.Name, ours)
+				p.at(p.Now.Add(p.checkPeriod)) // What that one does shows on no Node of this one.
 			}
 		}
 	}
 	return nil
 }
 
-func (p *pass) refuse(why error) {
-	if p.problem == nil {
-		p.problem = why
-	}
-}
-
-// identity is the same for all names of one scale set. It is empty while it is not known, and where there is no such set.
-func (p *pass) identity(s *set) string {
-	switch {
-	case s.absent:
-		return ""
-	case p.replacement.Provider.Azure != nil:
-		return strings.ToLower(s.name)
-	case s.known:
-		return s.described.Name
-	case p.replacement.Provider.GCP != nil && !strings.Contains(s.name, "/"):
-		return "" // Where it is, only a look tells.
-	}
-	return s.name
-}
-
-// scaleSetsOf are the names of the scale sets that a NodeRollout is for.
+// scaleSetsOf are the names of the scale sets of a NodeRollout.
 func scaleSetsOf(r *v1alpha1.NodeRollout) []string {
 	names := slices.Clone(r.Spec.Replacement.ScaleSets)
 	for i := range r.Status.ScaleSets {
@@ -92,37 +76,43 @@ func scaleSetsOf(r *v1alpha1.NodeRollout) []string {
 	return names
 }
 
-// mayBeSame reports whether two names may be of one scale set: GCP knows one by its name alone, or by where it is.
-func (w *world) mayBeSame(a, b string) bool {
-	switch {
-	case w.replacement.Provider.Azure != nil:
-		return strings.EqualFold(a, b)
-	case w.replacement.Provider.GCP != nil && strings.Contains(a, "/") != strings.Contains(b, "/"):
-		return path.Base(a) == path.Base(b)
+// maySame reports whether two names may be of one scale set: Azure knows it in any case, and GCP by its name alone, or by where it is.
+func maySame(a, b string) bool {
+	if strings.Contains(a, "/") != strings.Contains(b, "/") {
+		a, b = path.Base(a), path.Base(b)
 	}
-	return a == b
+	return strings.EqualFold(a, b)
 }
 
 // sameCloud reports whether another NodeRollout may be for the same machines as this one. What its spec leaves to a default may be the same.
 func (w *world) sameCloud(r *v1alpha1.Replacement) bool {
-	a, b := &r.Provider, &w.replacement.Provider
-	maySame := func(a, b string) bool { return a == "" || b == "" || strings.EqualFold(a, b) }
-	switch {
-	case a.Azure != nil && b.Azure != nil:
-		return maySame(a.Azure.SubscriptionID, b.Azure.SubscriptionID) && maySame(a.Azure.ResourceGroup, b.Azure.ResourceGroup)
-	case a.AWS != nil && b.AWS != nil:
-		return maySame(a.AWS.Region, b.AWS.Region)
-	case a.GCP != nil && b.GCP != nil:
-		return a.GCP.Project == b.GCP.Project
+	a, b := placeOf(&r.Provider), placeOf(&w.replacement.Provider)
+	for i := range a {
+		if a[i] != "" && b[i] != "" && !strings.EqualFold(a[i], b[i]) {
+			return false
+		}
 	}
-	return false
+	return true
+}
+
+// placeOf is where a provider's scale sets are, beginning with the cloud.
+func placeOf(p *v1alpha1.CloudProvider) [3]string {
+	switch {
+	case p.Azure != nil:
+		return [3]string{"azure", p.Azure.SubscriptionID, p.Azure.ResourceGroup}
+	case p.AWS != nil:
+		return [3]string{"aws", p.AWS.Region}
+	case p.GCP != nil:
+		return [3]string{"gcp", p.GCP.Project}
+	}
+	return [3]string{"unknown"}
 }
 
 // stores are all NodeRollouts as they are stored, which must not be changed.
-func (c *Controller) stores(ctx context.Context) ([]unstructured.Unstructured, error) {
+func stores(ctx context.Context, c client.Reader) ([]unstructured.Unstructured, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(turnof.Kind + "List"))
-	if err := c.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing NodeRollouts, %w", err)
 	}
 	return list.Items, nil

@@ -39,8 +39,8 @@ func TestRefuseAmbiguity(t *testing.T) {
 		"in another case":   {provider: azure, theirs: azure, sets: []string{"Set"}, other: "sEt", made: noon.Add(-time.Hour), want: "scale set Set"},
 		"by its name alone": {provider: gcp, theirs: gcp, sets: []string{"zones/a/set"}, other: "set", made: noon.Add(-time.Hour), want: "NodeRollout z"},
 		"in another zone":   {provider: gcp, theirs: gcp, sets: []string{"zones/a/set"}, other: "zones/b/set", made: noon.Add(-time.Hour)},
-		"named twice":       {provider: azure, theirs: aws, sets: []string{"A", "a"}, made: noon, want: "scale set a is A by another name"},
-		"named twice, GCP":  {provider: gcp, theirs: aws, sets: []string{"set", "zones/a/set"}, made: noon, want: "scale set zones/a/set is set by another name"},
+		"named twice":       {provider: azure, theirs: aws, sets: []string{"A", "a"}, made: noon, want: "scale sets A and a may be the same"},
+		"named twice, GCP":  {provider: gcp, theirs: aws, sets: []string{"set", "zones/a/set"}, made: noon, want: "scale sets set and zones/a/set may be the same"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := passOf(t, v1alpha1.NodeRolloutStatus{})
@@ -61,7 +61,7 @@ func TestRefuseAmbiguity(t *testing.T) {
 			if tc.change != nil {
 				tc.change(r)
 			}
-			if err := p.client.Create(t.Context(), r); err != nil {
+			if err := p.Client.Create(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
 			if err := p.refuseAmbiguity(t.Context()); err != nil {

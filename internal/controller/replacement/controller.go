@@ -2,21 +2,22 @@
 
 // Package replacement carries out NodeRollouts with replacement: it adds machines to scale sets, drains the nodes of others, and deletes these.
 //
-// A reconcile is one pass over what the caches show and what the clouds have said lately:
+// A reconcile is one pass over what the caches show and what the clouds have answered lately:
 //
 //	read      the NodeRollout, as it was written last                       controller.go, memory.go
-//	resolve   what its spec comes to                                        resolve.go
-//	look      the scale sets, and how operations stand                      look.go, sets.go
-//	judge     what each turn needs next (package internal/replacement)      units.go, adopt.go
+//	resolve   its spec                                                      resolve.go
+//	look      at the scale sets, and how operations stand                   look.go, sets.go
+//	judge     what each turn needs next (package kind/replacement)          units.go, controlplane.go, adopt.go
 //	decide    who goes next (package rollout), and claim those              decide.go
-//	order     what clouds are asked for: prepared, and written down         operations.go
-//	settle    do all that: send, cordon, drain, leave, delete, release      apply.go, operations.go
+//	order     prepare operations for the clouds                             operations.go
+//	write     turns and operations into the status                          status.go
+//	settle    act: send, cordon, drain, leave, delete, release              apply.go, operations.go
 //	report    one status write, then Events                                 status.go
 //
-// # A NodeRollout that is being deleted takes back what it has begun            leave.go
+// A NodeRollout that is being deleted ends what it has begun (leave.go).
 //
-// All memory is in the API: turns and operations in the status, which is written with a lock before anything is sent, and the claim on the Node.
-// What this process remembers besides costs another look to find out again.
+// All memory is in the API: turns and operations in the status, which is written with a lock before anything is sent, and claims on Nodes.
+// What this process remembers besides is read again after a restart.
 package replacement
 
 import (
@@ -38,9 +39,6 @@ import (
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
 	machine "moult.dev/moult/internal/kind/replacement"
-	"moult.dev/moult/internal/metrics"
-	"moult.dev/moult/internal/node"
-	"moult.dev/moult/internal/rollout"
 	turnof "moult.dev/moult/internal/turn"
 )
 
@@ -73,7 +71,7 @@ type Options struct {
 	NodeName string
 	// Threads is how many NodeRollouts are reconciled at once. Default 1.
 	Threads int
-	// Clouds gives the cloud that a NodeRollout is for. It is called often, and gives the same one for the same provider.
+	// Clouds returns the cloud of a NodeRollout. It is called often, and returns the same one for the same provider.
 	Clouds func(ctx context.Context, provider *v1alpha1.CloudProvider) (cloud.Cloud, error)
 	// Plane is the control plane of the cluster. Without one, no node of it is replaced.
 	Plane Plane
@@ -81,23 +79,21 @@ type Options struct {
 
 // Controller reconciles NodeRollouts with replacement.
 type Controller struct {
-	clock   clock.PassiveClock
-	client  client.Client
+	*turnof.Engine
+	*tools
+}
+
+// tools are what passes use besides the engine.
+type tools struct {
+	options Options
 	drainer *drain.Drainer
 	pods    podWatcher
-	fleet   *fleet.Fleet
-	events  *events.Recorder
-	options Options
-	reports *fleet.Reports
-	waves   *fleet.Waves
-	queued  *fleet.Waiters
 	works   *turnof.Works
 	woken   *turnof.Bell
-	retries *turnof.Retries
 	memory  *memory
 }
 
-// podWatcher follows the pods of the nodes that are worked on; drain.Watcher does.
+// podWatcher follows the pods of nodes in turns; drain.Watcher does.
 type podWatcher interface {
 	Run(ctx context.Context) error
 	turnof.PodsOfNodes
@@ -107,9 +103,8 @@ type podWatcher interface {
 // made from a config that drain.NeverWait has passed, and follows the pods of the nodes that it drains by the other.
 func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.PodsGetter, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	r := &Controller{
-		clock: clk, client: c, drainer: drain.New(clk, live), fleet: f, events: recorder, options: o,
-		reports: fleet.NewReports(), waves: fleet.NewWaves(), queued: fleet.NewWaiters(), woken: &turnof.Bell{}, retries: turnof.NewRetries(clk, turnof.Kind),
-		memory: newMemory(),
+		Engine: turnof.NewEngine(turnof.Kind, clk, c, f, recorder),
+		tools:  &tools{options: o, drainer: drain.New(clk, live), woken: &turnof.Bell{}, memory: newMemory()},
 	}
 	f.AlsoCounts(r.absent)
 	r.pods = drain.NewWatcher(pods, r.podsChanged)
@@ -124,135 +119,128 @@ func (c *Controller) podsChanged(node string) {
 	}
 }
 
-// Reconcile brings one NodeRollout a step further. It comes back by itself when the clock alone calls for it, and after an error no
-// later than that: what fails on one node or in one scale set keeps no other waiting.
+// Reconcile brings one NodeRollout a step further. What fails on one node or in one scale set delays no other.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	key := request.NamespacedName
-	wake, err := c.reconcile(ctx, key)
-	return c.retries.Result(ctx, key, wake, err), nil
+	return c.Engine.Reconcile(ctx, request, c.reconcile)
 }
 
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (wake time.Time, err error) {
-	stored, err := turnof.Get(ctx, c.client, key)
+	stored, err := turnof.Get(ctx, c.Client, key)
 	if err != nil {
 		return wake, err
 	}
 	if stored == nil || !turnof.Replaces(stored) {
 		return wake, c.forget(ctx, key, stored)
 	}
-	m := c.memory.of(key, stored.GetUID())
-	stored = c.memory.newest(key, stored).DeepCopy()
-	r, malformed, err := turnof.Decode(stored)
+	// From here on a change may not be in the snapshot. It wakes the rollout until the rollout is known to wait for nothing.
+	c.Waiting.Set(key, true)
+	s, err := c.Fleet.Snapshot(ctx)
 	if err != nil {
 		return wake, err
 	}
-	now := c.clock.Now()
-	// What changes from here on is not in the snapshot, so the rollout must be told of it until it is known to wait for nothing.
-	c.queued.Set(key, true)
-	s, err := c.fleet.Snapshot(ctx)
+	p, err := c.newPass(key, stored, s)
 	if err != nil {
 		return wake, err
 	}
-	p := &pass{Controller: c, memo: m, prepared: map[string]bool{}, stored: stored, before: turnof.StatusOf(stored), now: now, key: key, snapshot: s}
-	p.world, p.problem = c.resolve(r, malformed)
-	errs := []error{c.clear(ctx, key, r.UID, s)}
+	errs := []error{c.clear(ctx, key, p.UID, s)}
 	if p.ready {
 		errs = append(errs, p.carryOut(ctx))
 	} else {
-		c.queued.Done(key)
+		c.Waiting.Done(key)
 	}
 	c.works.Keep(key, p.working())
 	errs = append(errs, p.report(ctx))
-	if p.gone {
-		return p.wake, turnof.First(errs)
+	if !p.gone {
+		errs = append(errs, p.leave(ctx))
 	}
-	return p.wake, turnof.First(append(errs, p.leave(ctx)))
+	return p.Wake, turnof.First(errs)
 }
 
 // pass is one reconcile of a NodeRollout.
 type pass struct {
-	*Controller
+	*turnof.Pass[*unit]
+	*tools
 	*world
 	memo     *memo
 	stored   *unstructured.Unstructured
 	before   v1alpha1.NodeRolloutStatus
-	snapshot fleet.Snapshot
-	key      types.NamespacedName
-	now      time.Time
 	problem  error // why the spec can't be carried out
 	view     *machine.World
-	api      cloud.Cloud // nil where it can't be had
+	api      cloud.Cloud // nil where there is none
 	turns    []*machine.Turn
 	nodes    []machine.NodeState
 	orders   []order
-	prepared map[string]bool // operations that are written down in this pass
-	decision rollout.Decision
+	prepared map[string]bool // operations that were ordered in this pass
 	// alone counts the nodes that are selected and of no scale set, and blind says why not all is known.
 	alone        int
 	blind        v1alpha1.Reason
 	blindMessage string
 	gone         bool              // the NodeRollout is
 	leaving      map[string]string // the nodes that are on their way out of the control plane, by turn
-	happened     []events.Event
-	// restored is told of images that have been put back, once that is written down.
+	// restored are the Events of images that have been put back, to be emitted once that is written down.
 	restored []events.Event
-	mu       sync.Mutex // guards what is written for several turns at once: happened, decision, wake, and the status
-	wake     time.Time
+	mu       sync.Mutex // guards the memory while several nodes and scale sets are written at once
+}
+
+func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unstructured, s fleet.Snapshot) (*pass, error) {
+	stored = c.memory.newest(key, stored).DeepCopy()
+	r, malformed, err := turnof.Decode(stored)
+	if err != nil {
+		return nil, err
+	}
+	p := &pass{tools: c.tools, memo: c.memory.of(key, stored.GetUID()), stored: stored, before: turnof.StatusOf(stored), prepared: map[string]bool{}}
+	p.world, p.problem = c.resolve(r, malformed)
+	p.Pass = &turnof.Pass[*unit]{
+		Engine: c.Engine, Mechanism: machines{pass: p}, Key: key, UID: r.UID, Holder: p.holder, Taint: p.taint, Spec: r.Spec.Strategy, Seen: s, Now: c.Clock.Now(),
+	}
+	return p, nil
 }
 
 // carryOut takes everything as far as it gets now.
 func (p *pass) carryOut(ctx context.Context) error {
-	errs := []error{p.look(ctx)}
+	p.look(ctx)
 	p.gather()
 	if err := p.refuseAmbiguity(ctx); err != nil {
-		return turnof.First(append(errs, err)) // Whether another NodeRollout is for the same scale sets is not known.
+		return err // It is not known whether another NodeRollout is for the same scale sets.
 	}
-	errs = append(errs, p.adopt(ctx))
-	p.ask(ctx)
+	errs := []error{p.adopt(ctx)}
+	p.askPlane(ctx)
 	p.judge()
 	p.putBack(ctx)
 	if p.problem == nil {
 		errs = append(errs, p.start(ctx))
 		p.rollBack()
 	} else {
-		p.queued.Done(p.key) // What is in a turn goes on without a strategy; nothing is claimed or begun.
+		p.Waiting.Done(p.Key) // Turns go on without a strategy; nothing is claimed or begun.
 	}
 	p.order(ctx)
 	if err := p.write(ctx); err != nil {
-		// Nothing of what was decided is known to anybody: it is decided again.
-		return turnof.First(append(errs, err))
+		return turnof.First(append(errs, err)) // What was decided is decided again.
 	}
-	p.memo.keep(p.turns)
+	if len(p.turns) == 0 {
+		clear(p.memo.left)
+	}
 	p.suspend(ctx)
-	return turnof.First(append(errs, p.settle(ctx), p.send(ctx)))
+	errs = append(errs, p.settle(ctx))
+	p.send(ctx)
+	return turnof.First(errs)
 }
 
-// atLeast is how long a pass waits whose instant to come back at is past already.
+// atLeast is how long a pass waits that should have come back already.
 const atLeast = time.Second
 
-// at notes an instant to come back at. One that is past comes soon, and not at once: what waits for it would be looked at again and again.
+// at asks to come back at this time. A time that is past is soon, and not at once: the pass would be repeated without end.
 func (p *pass) at(when time.Time) {
-	if !when.IsZero() && !when.After(p.now) {
-		when = p.now.Add(atLeast)
+	if !when.IsZero() && !when.After(p.Now) {
+		when = p.Now.Add(atLeast)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !when.IsZero() && (p.wake.IsZero() || when.Before(p.wake)) {
-		p.wake = when
-	}
+	p.WakeAt(when)
 }
 
-// soon comes back at once: what was done has changed what is to be done.
-func (p *pass) soon() { p.at(p.now.Add(fleet.Coalesce)) }
+// soon asks to come back at once: what was done has changed what comes next.
+func (p *pass) soon() { p.WakeAt(p.Now.Add(fleet.Coalesce)) }
 
-// happens notes an Event, to be written after the status.
-func (p *pass) happens(e events.Event) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.happened = append(p.happened, e)
-}
-
-// working are the nodes that this process remembers something of: those of turns that go on.
+// working are the nodes of turns that go on, which this process follows.
 func (p *pass) working() map[string]bool {
 	nodes := map[string]bool{}
 	for _, t := range p.turns {
@@ -261,12 +249,4 @@ func (p *pass) working() map[string]bool {
 		}
 	}
 	return nodes
-}
-
-func (p *pass) name() metrics.Rollout {
-	return metrics.Rollout{Kind: turnof.Kind, NamespacedName: p.key}
-}
-
-func holder(r *v1alpha1.NodeRollout) string {
-	return node.Holder(turnof.Kind, client.ObjectKeyFromObject(r))
 }

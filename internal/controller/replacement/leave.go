@@ -22,10 +22,10 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// forget drops a NodeRollout that is gone, or is none of this controller's, and releases its nodes.
+// forget drops what is remembered of a NodeRollout that is gone, or is for another controller, and releases its nodes.
 func (c *Controller) forget(ctx context.Context, key types.NamespacedName, stored *unstructured.Unstructured) error {
-	c.queued.Done(key)
-	c.waves.Forget(key)
+	c.Waiting.Done(key)
+	c.Waves.Forget(key)
 	c.memory.forget(key)
 	c.works.Keep(key, nil)
 	live := types.UID("")
@@ -34,30 +34,23 @@ func (c *Controller) forget(ctx context.Context, key types.NamespacedName, store
 	} else {
 		metrics.ForgetNodeRollout(key)
 	}
-	s, err := c.fleet.Snapshot(ctx)
+	s, err := c.Fleet.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
-	return turnof.First([]error{c.clear(ctx, key, live, s), c.unshield(ctx, key, s)})
-}
-
-// unshield lets the cluster autoscaler have the nodes again that a NodeRollout kept from it which is gone. Those with its claim are released with that.
-func (c *Controller) unshield(ctx context.Context, key types.NamespacedName, s fleet.Snapshot) error {
+	errs := []error{c.clear(ctx, key, live, s)}
 	holder := node.Holder(turnof.Kind, key)
-	var errs []error
 	for _, n := range s.Objects {
-		if n.Annotations[v1alpha1.AnnotationScaleDownBy] != holder ||
-			slices.ContainsFunc(s.Nodes[n.Name].Claims, func(c v1alpha1.Claim) bool { return c.Rollout == holder }) {
-			continue
+		isClaimed := slices.ContainsFunc(s.Nodes[n.Name].Claims, func(c v1alpha1.Claim) bool { return c.Rollout == holder })
+		if n.Annotations[v1alpha1.AnnotationScaleDownBy] == holder && !isClaimed {
+			step := node.Step{Claim: v1alpha1.Claim{Rollout: holder}, Unclaimed: true, Also: []node.Also{unshielding(holder)}}
+			errs = append(errs, client.IgnoreNotFound(node.Write(ctx, c.Client, n, step)))
 		}
-		errs = append(errs, client.IgnoreNotFound(node.Write(ctx, c.client, n, node.Step{
-			Claim: v1alpha1.Claim{Rollout: holder}, Unclaimed: true, Also: []node.Also{unshielding(holder)},
-		})))
 	}
 	return turnof.First(errs)
 }
 
-// clear releases nodes that a NodeRollout has which is gone, or one of the same name before the present one.
+// clear releases nodes of a NodeRollout that is gone, or of one that had this name before the present one.
 func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live types.UID, s fleet.Snapshot) error {
 	holder := node.Holder(turnof.Kind, key)
 	var errs []error
@@ -66,7 +59,7 @@ func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live t
 			if claim.Rollout != holder || claim.UID == live || claim.Machine == "" {
 				continue
 			}
-			errs = append(errs, turnof.Release(ctx, c.client, n, claim, c.clock.Now(), []node.Also{unshielding(holder)}))
+			errs = append(errs, turnof.Release(ctx, c.Client, n, claim, c.Clock.Now(), []node.Also{unshielding(holder)}))
 			log.FromContext(ctx).Info("node released", "node", n.Name)
 			break
 		}
@@ -74,7 +67,7 @@ func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live t
 	return turnof.First(errs)
 }
 
-// keep puts the finalizer on the NodeRollout: from now on there is something to be ended before it may go.
+// keep puts the finalizer on the NodeRollout: from now on it has turns, which must end before it is deleted.
 func (p *pass) keep(ctx context.Context) error {
 	if slices.Contains(p.stored.GetFinalizers(), v1alpha1.FinalizerReplacement) || p.rules.Ending {
 		return nil
@@ -94,10 +87,10 @@ func (p *pass) leave(ctx context.Context) error {
 	}
 	for name, s := range p.memo.sets {
 		if p.maybeSuspended(name, s) {
-			return nil // It is let go on first.
+			return nil // It is resumed first.
 		}
 	}
-	for _, o := range p.snapshot.Objects {
+	for _, o := range p.Seen.Objects {
 		n := p.nodeOf(o)
 		if n.Claim != nil || n.Marked && !n.Unreadable || n.Shielded || node.Tainted(n.Node, p.taint) {
 			return nil // It is released first.
@@ -107,16 +100,18 @@ func (p *pass) leave(ctx context.Context) error {
 	return client.IgnoreNotFound(p.finalizers(ctx, slices.DeleteFunc(slices.Clone(p.stored.GetFinalizers()), func(f string) bool { return f == v1alpha1.FinalizerReplacement })))
 }
 
-// maybeSuspended reports whether a set may have been told not to move machines about, and was not told since that it may. Where the spec can't be carried
-// out no cloud can be asked, and only what this process has done counts.
+// maybeSuspended reports whether the balancing of zones may be suspended in a set. Where no cloud can be asked as the spec is wrong, only what this process has done
+// counts.
 func (p *pass) maybeSuspended(name string, s *set) bool {
 	switch {
+	case s.absent:
+		return false
 	case s.suspended != nil:
-		return *s.suspended && !s.absent
-	case !p.ready || s.absent:
+		return *s.suspended
+	case !p.ready:
 		return false
 	case p.api == nil:
-		return p.replacement.Provider.AWS != nil // Others have nothing to be suspended.
+		return p.replacement.Provider.AWS != nil // Others have nothing to suspend.
 	}
 	_, can := p.api.ScaleSet(name).(cloud.Suspender)
 	return can
@@ -129,8 +124,8 @@ func (p *pass) finalizers(ctx context.Context, all []string) error {
 		return err
 	}
 	changed := turnof.Object()
-	changed.SetName(p.key.Name)
-	if err := p.client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, body)); err != nil {
+	changed.SetName(p.Key.Name)
+	if err := p.Client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return fmt.Errorf("writing finalizers, %w", err)
 	}
 	p.stored = changed
@@ -138,7 +133,7 @@ func (p *pass) finalizers(ctx context.Context, all []string) error {
 	return nil
 }
 
-// unshielding lets the cluster autoscaler have a node again, if this rollout has kept it from it.
+// unshielding lets the cluster autoscaler have a node again that this rollout has kept from it.
 func unshielding(holder string) node.Also {
 	return func(n *corev1.Node, by string) bool {
 		if n.Annotations[v1alpha1.AnnotationScaleDownBy] != holder {

@@ -3,7 +3,6 @@
 package replacement
 
 import (
-	"maps"
 	"sync"
 	"time"
 
@@ -12,10 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"moult.dev/moult/internal/cloud"
-	machine "moult.dev/moult/internal/kind/replacement"
 )
 
-// memory is what this process remembers of each NodeRollout. To forget it costs another look.
+// memory is what this process remembers of each NodeRollout.
 type memory struct {
 	mu  sync.Mutex
 	all map[types.NamespacedName]*memo
@@ -27,17 +25,16 @@ type memo struct {
 	// written is the NodeRollout as this process has written it last. The cache may not show that yet, and a status is the memory of turns: what is
 	// decided on an older one would be decided twice.
 	written *unstructured.Unstructured
-	// provider identifies the cloud that the rest was asked of.
+	// provider identifies the cloud that the rest was read from.
 	provider string
-	// places are where machines are, by provider id, as the cloud has said, and when it was asked last about those that it does not know.
+	// places are where machines are, by provider id, and when the cloud was asked last about those that it does not know.
 	places map[string]place
 	sets   map[string]*set
-	// trouble keeps the cloud from being asked which sets there are.
+	// trouble delays the next attempt to find scale sets.
 	trouble trouble
-	// drained and left are turns whose node is drained, and has left the control plane, by their keys, and deleted when their machine was.
-	drained, left map[string]bool
-	deleted       map[string]time.Time
-	// impossible is what an Event has said of why images can't be put back.
+	// left are the nodes of turns that have left the control plane.
+	left map[string]bool
+	// impossible is the last reason, in an Event, why images can't be put back.
 	impossible string
 }
 
@@ -53,13 +50,13 @@ func newMemory() *memory { return &memory{all: map[types.NamespacedName]*memo{}}
 func (m *memory) of(key types.NamespacedName, uid types.UID) *memo {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if known := m.all[key]; known != nil && known.uid == uid {
-		return known
+	known := m.all[key]
+	if known == nil || known.uid != uid {
+		known = &memo{uid: uid, left: map[string]bool{}}
+		known.reset("")
+		m.all[key] = known
 	}
-	next := &memo{uid: uid, drained: map[string]bool{}, left: map[string]bool{}, deleted: map[string]time.Time{}}
-	next.reset("")
-	m.all[key] = next
-	return next
+	return known
 }
 
 // newest is a NodeRollout as it is stored, or as this process has written it since. It must not be changed.
@@ -90,21 +87,7 @@ func (m *memory) forget(key types.NamespacedName) {
 	delete(m.all, key)
 }
 
-// reset forgets what a cloud has said that is not asked any more.
+// reset forgets what was read from another cloud.
 func (m *memo) reset(provider string) {
 	m.provider, m.places, m.sets, m.trouble = provider, map[string]place{}, map[string]*set{}, trouble{}
-}
-
-// keep forgets what is remembered of turns that are over.
-func (m *memo) keep(turns []*machine.Turn) {
-	live := map[string]bool{}
-	for _, t := range turns {
-		if !t.Over {
-			live[t.Key(false)], live[t.Key(true)] = true, true
-		}
-	}
-	over := func(key string) bool { return !live[key] }
-	maps.DeleteFunc(m.drained, func(key string, _ bool) bool { return over(key) })
-	maps.DeleteFunc(m.left, func(key string, _ bool) bool { return over(key) })
-	maps.DeleteFunc(m.deleted, func(key string, _ time.Time) bool { return over(key) })
 }

@@ -10,10 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/drain"
 	machine "moult.dev/moult/internal/kind/replacement"
+	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
 	turnof "moult.dev/moult/internal/turn"
 )
@@ -24,7 +26,7 @@ const (
 	defaultCheckPeriod = 5 * time.Minute
 )
 
-// world is what all turns of one NodeRollout are judged by.
+// world is what the spec of one NodeRollout says.
 type world struct {
 	rollout *v1alpha1.NodeRollout
 	holder  string
@@ -46,7 +48,7 @@ type world struct {
 // resolve is what the spec comes to, or why it can't be carried out.
 func (c *Controller) resolve(r *v1alpha1.NodeRollout, malformed error) (*world, error) {
 	w := &world{
-		rollout: r, holder: holder(r), selector: labels.Nothing(), taint: turnof.TaintOf(r.Name), optOut: v1alpha1.LabelNodeRollout(r.Name), checkPeriod: defaultCheckPeriod,
+		rollout: r, holder: node.Holder(turnof.Kind, client.ObjectKeyFromObject(r)), selector: labels.Nothing(), taint: turnof.TaintOf(r.Name), optOut: v1alpha1.LabelNodeRollout(r.Name), checkPeriod: defaultCheckPeriod,
 	}
 	if malformed != nil {
 		return w, malformed

@@ -3,6 +3,8 @@
 package replacement
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -10,7 +12,7 @@ import (
 	machine "moult.dev/moult/internal/kind/replacement"
 )
 
-// How often a scale set is looked at while something is under way in it, and how soon after something has changed.
+// How often a scale set is read while something is under way in it, and how soon after something has changed.
 const (
 	lookBusy    = 10 * time.Second
 	lookChanged = 2 * time.Second
@@ -18,13 +20,13 @@ const (
 	recent = 15 * time.Second
 )
 
-// What fails is tried again, more and more seldom.
+// What fails is tried again, with growing intervals.
 const (
 	firstBack = time.Second
 	lastBack  = 2 * time.Minute
 )
 
-// trouble is why a cloud is left alone for a while.
+// trouble is why a cloud is not asked for a while.
 type trouble struct {
 	reason   v1alpha1.Reason
 	message  string
@@ -32,7 +34,7 @@ type trouble struct {
 	until    time.Time
 }
 
-// fails notes an error: the cloud is left alone for longer each time, and for as long as it says.
+// fails notes an error: the next attempt is later each time, and no earlier than the cloud says.
 func (t *trouble) fails(err error, now time.Time) {
 	t.reason, t.message = reasonOf(cloud.KindOf(err)), err.Error()
 	wait := lastBack
@@ -45,7 +47,7 @@ func (t *trouble) fails(err error, now time.Time) {
 
 func (t *trouble) rests(now time.Time) bool { return now.Before(t.until) }
 
-// reasonOf is the word for a kind of error.
+// reasonOf is the reason for a kind of error.
 func reasonOf(kind cloud.Kind) v1alpha1.Reason {
 	switch kind {
 	case cloud.KindNotFound:
@@ -67,7 +69,7 @@ func reasonOf(kind cloud.Kind) v1alpha1.Reason {
 	return v1alpha1.ReasonCloudError
 }
 
-// set is what is remembered of a scale set.
+// set is what was read of a scale set.
 type set struct {
 	name  string
 	known bool
@@ -75,28 +77,22 @@ type set struct {
 	described cloud.Set
 	machines  []machine.Machine
 	at        time.Time
-	// looking is why it can't be looked at, preparing why nothing more can be asked for, changing why it can't be changed, and adding why there is no room
-	// for more machines.
-	looking, preparing, changing, adding trouble
-	// declined is why the cloud adds no machine whatever time it is given, by its last answer.
+	// looking is why it can't be read, changing why it can't be changed, and adding why there is no room for more machines.
+	looking, changing, adding trouble
+	// declined is why the cloud adds no machine, however long it is asked, by its last answer.
 	declined string
-	// changed is when something of the rollout's was last done to it, and stale is true when it is to be looked at as soon as may be.
+	// changed is when something was last done to it, and stale is true when it must be read as soon as possible.
 	changed time.Time
 	stale   bool
-	// polls are those of operations, and ended how these ended.
-	polls map[string]poll
+	// polls are when operations are polled next, and ended the operations that have ended since the look before.
+	polls map[string]time.Time
 	ended map[string]machine.Ended
 	// added are the machines that additions under way have made so far.
 	added map[string][]string
-	// unsent are operations that this process has prepared, and has not asked the cloud for yet.
-	unsent map[string]bool
-	// sure are those that the cloud has taken at the first time of asking, just after they were prepared.
-	sure map[string]bool
-	// absent is true where the cloud says that there is no such set, and that is believed. unfound is since when it says so.
+	// absent is true once the scale set is deleted. unfound is since when the cloud says so.
 	absent  bool
 	unfound time.Time
-	// suspended is whether the set was told not to move machines about by itself; nil until that is known. suspendAt is when it is told again, and unresumed why
-	// it could not be told that it may.
+	// suspended is whether its balancing of zones is suspended; nil until that is known. suspendAt is when the next attempt is, and unresumed why it can't be resumed.
 	suspended *bool
 	suspendAt time.Time
 	unresumed string
@@ -104,16 +100,21 @@ type set struct {
 	missing map[string]time.Time
 }
 
-type poll struct {
-	at    time.Time
-	count int
-}
-
 func newSet(name string) *set {
-	return &set{name: name, polls: map[string]poll{}, ended: map[string]machine.Ended{}, added: map[string][]string{}, unsent: map[string]bool{}, sure: map[string]bool{}}
+	return &set{name: name, polls: map[string]time.Time{}, ended: map[string]machine.Ended{}, added: map[string][]string{}}
 }
 
-// due is when the set is looked at next.
+// keep forgets operations that are not under way any more.
+func (s *set) keep(operations []v1alpha1.CloudOperation) {
+	isOver := func(token string) bool {
+		return !slices.ContainsFunc(operations, func(o v1alpha1.CloudOperation) bool { return o.Token == token })
+	}
+	maps.DeleteFunc(s.polls, func(token string, _ time.Time) bool { return isOver(token) })
+	maps.DeleteFunc(s.added, func(token string, _ []string) bool { return isOver(token) })
+	clear(s.ended)
+}
+
+// due is when the set is read next.
 func (s *set) due(busy bool, period time.Duration) time.Time {
 	if s.looking.failures > 0 {
 		return s.looking.until
@@ -125,7 +126,7 @@ func (s *set) due(busy bool, period time.Duration) time.Time {
 	if s.stale {
 		return earlier(at, s.at.Add(lookChanged))
 	}
-	if !s.changed.IsZero() && s.changed.After(s.at) {
+	if s.changed.After(s.at) {
 		at = earlier(at, s.changed.Add(lookChanged))
 	}
 	return at
@@ -141,7 +142,7 @@ func earlier(a, b time.Time) time.Time {
 // looked takes in what a look has shown. ours are the machines of turns.
 func (s *set) looked(d cloud.Set, machines []cloud.Machine, ours []string, now time.Time) {
 	if s.known && s.described.Model != d.Model {
-		s.declined = "" // Something else is asked for from now on.
+		s.declined = "" // Another model is wanted now.
 	}
 	s.known, s.described, s.at, s.looking, s.stale, s.absent, s.unfound = true, d, now, trouble{}, false, false, time.Time{}
 	s.machines = make([]machine.Machine, len(machines))
@@ -155,87 +156,61 @@ func (s *set) looked(d cloud.Set, machines []cloud.Machine, ours []string, now t
 	s.missing = machine.StillMissing(s.missing, s.machines, ours, now)
 }
 
-// goneAfter is how long a cloud must have said that there is no such set until that is believed, and goneEnding how long where the NodeRollout is being
-// deleted. One answer alone is never believed: a machine that is still to be made up for would be forgotten with the set.
-const (
-	goneAfter  = 5 * time.Minute
-	goneEnding = machine.MissingFor
-)
+// goneAfter is how long a cloud must have said that there is no such set until it counts as deleted. One answer alone could be wrong, and would end its turns.
+const goneAfter = 5 * time.Minute
 
-// isGone takes in why a set can't be looked at, and reports whether it is not there any more.
-func (s *set) isGone(err error, ending bool, now time.Time) bool {
-	if cloud.KindOf(err) != cloud.KindNotFound {
-		return false
+// unread takes in why a set can't be read. Once it is deleted, it has no machines.
+func (s *set) unread(err error, ours []string, now time.Time) {
+	if cloud.KindOf(err) == cloud.KindNotFound {
+		if s.unfound.IsZero() {
+			s.unfound = now
+		}
+		if since := s.unfound; now.Sub(since) >= goneAfter {
+			s.looked(cloud.Set{Name: s.name}, nil, ours, now)
+			s.absent, s.unfound = true, since
+		}
 	}
-	if s.unfound.IsZero() {
-		s.unfound = now
-	}
-	after := goneAfter
-	if ending {
-		after = goneEnding
-	}
-	return now.Sub(s.unfound) >= after
+	clear(s.ended)
+	s.looking.fails(err, now)
 }
 
-// vanishes takes in that there is no such set any more, and so no machine in it.
-func (s *set) vanishes(err error, ours []string, now time.Time) {
-	since := s.unfound
-	s.looked(cloud.Set{Name: s.name}, nil, ours, now)
-	s.absent, s.unfound = true, since
-	s.looking = trouble{reason: reasonOf(cloud.KindOf(err)), message: err.Error(), failures: 1, until: now.Add(lookBusy)}
-}
-
-// answered takes in what the cloud says of an addition.
+// answered takes in what the cloud answers to an addition.
 func (s *set) answered(err error) {
 	switch cloud.KindOf(err) {
 	case cloud.KindInvalid, cloud.KindNotFound, cloud.KindFailed:
 		s.declined = err.Error()
 	case cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable:
-		// That says nothing of what was asked for.
-	case "", cloud.KindQuota, cloud.KindFull, cloud.KindDenied:
-		s.declined = ""
-	}
-}
-
-// impossible reports whether an error of Send says that an operation has had no effect: the cloud does not do it, and it has not been asked before.
-func (s *set) impossible(token string, kind cloud.Kind) bool {
-	switch kind {
-	case cloud.KindDenied, cloud.KindInvalid:
-		return s.unsent[token]
-	case cloud.KindNotFound:
-		return s.unsent[token] || s.absent
+		// That does not say whether it could be added.
 	default:
-		return false
+		s.declined = ""
 	}
 }
 
 // view is the set as it is judged by.
 func (s *set) view(operations []v1alpha1.CloudOperation, now time.Time) *machine.Set {
-	v := &machine.Set{Name: s.name, Known: s.known, Absent: s.absent, LookedAt: s.at, Missing: s.missing, Operations: operations, Ended: s.ended}
+	v := &machine.Set{
+		Name: s.name, Known: s.known, Absent: s.absent, LookedAt: s.at, Missing: s.missing, Operations: operations, Ended: s.ended,
+		Declined: s.declined, Careful: s.adding.failures > 0 || s.declined != "",
+	}
 	if s.known {
 		d := &s.described
 		v.Image, v.ImageName, v.Model, v.Capacity, v.Min, v.Max = d.Image, d.ImageName, d.Model, d.Capacity, d.Min, d.Max
 		v.Zones, v.Busy, v.Unfit, v.Heals = d.Zones, d.Busy, d.Unfit, d.Heals
 		v.Machines = s.machines
 		if !d.Overprovisions {
-			v.Added = s.added // Else it may still take them away again.
+			v.Added = s.added // Else the cloud may still delete them.
 		}
 	}
-	for _, t := range []*trouble{&s.looking, &s.preparing, &s.changing} {
-		if t.rests(now) || t == &s.looking && t.failures > 0 {
-			v.Reason, v.Message = t.reason, t.message
-			break
-		}
-	}
-	for _, t := range []*trouble{&s.looking, &s.preparing, &s.changing, &s.adding} {
+	for _, t := range []*trouble{&s.looking, &s.changing, &s.adding} {
 		if t.reason != "" && v.Trouble == "" {
 			v.Trouble, v.TroubleMessage = t.reason, t.message
 		}
-	}
-	v.Declined = s.declined
-	v.Careful = s.adding.failures > 0 || s.declined != ""
-	if s.adding.rests(now) {
-		v.NoRoom, v.NoRoomMessage = s.adding.reason, s.adding.message
+		switch {
+		case t == &s.adding && t.rests(now):
+			v.NoRoom, v.NoRoomMessage = t.reason, t.message
+		case v.Reason == "" && (t.rests(now) || t == &s.looking && t.failures > 0):
+			v.Reason, v.Message = t.reason, t.message
+		}
 	}
 	return v
 }

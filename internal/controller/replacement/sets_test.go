@@ -3,7 +3,6 @@
 package replacement
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -79,22 +77,6 @@ func TestAnsweredOfAnotherModel(t *testing.T) {
 	}
 }
 
-// An addition of which it is not known whether it was asked for keeps nothing else waiting.
-func TestInTurn(t *testing.T) {
-	s := newSet("set")
-	s.unsent["sure"] = true
-	got := ""
-	for _, o := range s.inTurn([]v1alpha1.CloudOperation{
-		{Token: "doubtful", Kind: v1alpha1.CloudOperationAdd}, {Token: "sure", Kind: v1alpha1.CloudOperationAdd}, {Token: "delete", Kind: v1alpha1.CloudOperationDelete},
-		{Token: "image", Kind: v1alpha1.CloudOperationSetImage},
-	}) {
-		got += o.Token + " "
-	}
-	if got != "sure delete image doubtful " {
-		t.Error(got)
-	}
-}
-
 func TestReasonOf(t *testing.T) {
 	for kind, want := range map[cloud.Kind]v1alpha1.Reason{
 		cloud.KindNotFound: v1alpha1.ReasonScaleSetNotFound, cloud.KindConflict: v1alpha1.ReasonScaleSetBusy, cloud.KindThrottled: v1alpha1.ReasonCloudThrottled,
@@ -153,7 +135,7 @@ func TestResolve(t *testing.T) {
 		if tc.change != nil {
 			tc.change(&r.Spec)
 		}
-		w, err := (&Controller{}).resolve(r, tc.malformed)
+		w, err := (&Controller{tools: &tools{}}).resolve(r, tc.malformed)
 		if got := text(err); got != tc.want || w.ready != (tc.want == "") {
 			t.Errorf("%s: %s", name, got)
 		}
@@ -169,49 +151,8 @@ func TestResolveStrategy(t *testing.T) {
 		Replacement: &v1alpha1.Replacement{},
 		Strategy:    &v1alpha1.Strategy{Windows: []v1alpha1.Window{{Schedule: "never", Duration: metav1.Duration{Duration: time.Hour}}}},
 	}}
-	if w, err := (&Controller{}).resolve(r, nil); err == nil || !w.ready {
+	if w, err := (&Controller{tools: &tools{}}).resolve(r, nil); err == nil || !w.ready {
 		t.Errorf("ready is %v: %v", w.ready, err)
-	}
-}
-
-// What is remembered of turns goes with them.
-func TestMemoKeeps(t *testing.T) {
-	m := newMemory().of(types.NamespacedName{Name: "r"}, "uid")
-	on, over, gone := &machine.Turn{}, &machine.Turn{Over: true}, &machine.Turn{}
-	on.Turn, over.Turn, gone.Turn = "on", "over", "gone"
-	for _, turn := range []*machine.Turn{on, over, gone} {
-		for _, back := range []bool{false, true} {
-			m.drained[turn.Key(back)], m.left[turn.Key(back)], m.deleted[turn.Key(back)] = true, true, noon
-		}
-	}
-	m.keep([]*machine.Turn{on, over})
-	if len(m.drained) != 2 || len(m.left) != 2 || len(m.deleted) != 2 || !m.drained[on.Key(false)] || !m.left[on.Key(true)] {
-		t.Errorf("%v, %v, %v", m.drained, m.left, m.deleted)
-	}
-}
-
-// A set is gone once the cloud has said so for a while.
-func TestIsGone(t *testing.T) {
-	none := cloud.Errorf(cloud.KindNotFound, "no such set")
-	for ending, after := range map[bool]time.Duration{false: goneAfter, true: goneEnding} {
-		s := newSet("set")
-		for _, step := range []struct {
-			err  error
-			at   time.Duration
-			want bool
-		}{{none, 0, false}, {none, after - time.Second, false}, {errors.New("down"), after, false}, {none, after, true}} {
-			if got := s.isGone(step.err, ending, noon.Add(step.at)); got != step.want {
-				t.Errorf("ending %v, after %s: %v", ending, step.at, got)
-			}
-		}
-		s.vanishes(none, nil, noon)
-		if !s.absent || !s.isGone(none, ending, noon.Add(after)) {
-			t.Errorf("ending %v: it is forgotten that it is gone", ending)
-		}
-		s.looked(cloud.Set{}, nil, nil, noon)
-		if s.absent || s.isGone(none, ending, noon.Add(2*after)) {
-			t.Errorf("ending %v: it was there again, and is not any more at once", ending)
-		}
 	}
 }
 
@@ -235,26 +176,4 @@ func TestAddedSoFar(t *testing.T) {
 			t.Errorf("overprovisions %v: %v", overprovisions, got)
 		}
 	}
-}
-
-// Polls keep what an addition has made so far, until the operation is gone.
-func TestPollKeepsAdded(t *testing.T) {
-	operation := v1alpha1.CloudOperation{Token: "token", Kind: v1alpha1.CloudOperationAdd, Count: 2, Sent: true}
-	p := passOf(t, v1alpha1.NodeRolloutStatus{ScaleSets: []v1alpha1.ScaleSetStatus{{Name: "set", Operations: []v1alpha1.CloudOperation{operation}}}})
-	s := newSet("set")
-	p.poll(t.Context(), s, half{})
-	if !slices.Equal(s.added["token"], []string{"m-new"}) || len(s.ended) > 0 {
-		t.Errorf("added %v, ended %v", s.added, s.ended)
-	}
-	p.rollout.Status.ScaleSets = nil
-	if p.poll(t.Context(), s, half{}); len(s.added) > 0 {
-		t.Errorf("added %v", s.added)
-	}
-}
-
-// half is a set where half of an addition is done.
-type half struct{ cloud.ScaleSet }
-
-func (half) Poll(_ context.Context, o cloud.Operation) (cloud.Operation, cloud.Progress, error) {
-	return o, cloud.Progress{Added: []string{"m-new"}}, nil
 }

@@ -31,8 +31,8 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	return ctrl.NewControllerManagedBy(m).
 		Named("noderollout.replacement").
 		For(turnof.Object(), builder.WithPredicates(turnof.RolloutChanged)).
-		Watches(&corev1.Node{}, turnof.Soon(turnof.RolloutsOfNode(c.client, true)), builder.WithPredicates(turnof.NodeChanged)).
-		WatchesRawSource(source.Channel(c.fleet.Wake(ctx, c.queued), turnof.Soon(turnof.Itself))).
+		Watches(&corev1.Node{}, turnof.Soon(turnof.RolloutsOfNode(c.Client, true)), builder.WithPredicates(turnof.NodeChanged)).
+		WatchesRawSource(source.Channel(c.Fleet.Wake(ctx, c.Waiting), turnof.Soon(turnof.Itself))).
 		WatchesRawSource(c.woken.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, c.options.Threads)}).
 		Complete(c)

@@ -165,3 +165,15 @@ func TestCanaryTimeout(t *testing.T) {
 		})
 	}
 }
+
+// A canary that has failed does not go on, and is not promoted by the time that passes.
+func TestFailedCanaryDoesNotGoOn(t *testing.T) {
+	w := soaking().has("new", nil, 0)
+	if j := w.begin(t); !j.CanaryWanted() {
+		t.Fatal("a canary that has not failed does not go on")
+	}
+	w.sets[1].Status.Conditions = append(w.sets[1].Status.Conditions, edsv1.Condition{Type: edsv1.ConditionCanaryFailed, Status: metav1.ConditionTrue})
+	if j := w.begin(t); j.CanaryWanted() || !j.CanaryFailed() {
+		t.Error("a canary that has failed goes on")
+	}
+}

@@ -20,6 +20,7 @@ func soaking() *world {
 	w.eds.Status.Wave = &v1alpha1.WaveStatus{
 		Name: WaveCanary, Number: 1, Revision: w.sets[1].Spec.TemplateGeneration, State: v1alpha1.WaveSoaking, Since: ago(11 * time.Minute),
 	}
+	w.sets[1].Status.Conditions = []edsv1.Condition{{Type: edsv1.ConditionCanary, Status: metav1.ConditionTrue, LastTransitionTime: ago(time.Hour)}}
 	return w
 }
 
@@ -82,7 +83,7 @@ func (w *world) on(nodes ...string) *world {
 func TestTrialWithoutANode(t *testing.T) {
 	p := soaking().on().has("old", nil, 0, 1, 2).lookCanary(t)
 	p.DecideCanary()
-	const want = "wave 1 (canary) has no node; it is the canary, and without one nothing begins"
+	const want = "wave 1 (canary) has no node; the rollout starts when this canary has one"
 	if got := p.Canary.Decision.Wave.Message; got != want || p.Canary.Over {
 		t.Errorf("got %q, want %q", got, want)
 	}

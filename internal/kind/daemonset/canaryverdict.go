@@ -12,15 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-)
-
-// Defaults of how many restarts of a pod are allowed.
-const (
-	defaultPauseRestarts = 2
-	defaultFailRestarts  = 5
 )
 
 // CanaryNode is a node that the ExtendedDaemonSet selects.
@@ -28,145 +21,110 @@ type CanaryNode struct {
 	Node *corev1.Node
 	// Fits is that the new template's pod can run there.
 	Fits bool
-	// Claimed is that a rollout has it in hand.
+	// Claimed is that a rollout has a claim on it.
 	Claimed bool
 	// Restarts is how often the containers of the daemon's pods restarted there.
 	Restarts int32
+
+	busy  bool
+	value string
 }
 
-// PickCanaries returns, sorted, on which nodes a canary runs. It may be fewer than are wanted: all that can be had.
+// PickCanaries returns, sorted, on which nodes a canary runs. It may be fewer than are wanted.
 //
 // A node that the canary runs on stays, unless it is gone or being deleted, cordoned, does not fit, or is not selected by
-// canary.nodeSelector any more. One that is not ready or claimed stays, also when who has claimed it cordons it: it comes back, and
-// meanwhile nothing on it counts. When fewer are wanted those go first, and then the last by name.
+// canary.nodeSelector any more. One that is not ready or claimed stays, also when it is cordoned by the claim's rollout. When fewer are
+// wanted those are removed first, and then the last by name.
 //
 // A new one must be ready and unclaimed, too. Those with the fewest restarts come first, and then by name. With
-// canary.nodeAntiAffinityKeys no more than wanted/values, rounded up, have the same values of these labels. Only where that leaves
-// too few it may be one more, and so on. A nodeSelector that can't be read selects nothing.
+// canary.nodeAntiAffinityKeys at most wanted/values, rounded up, have the same values of these labels. Only where that leaves
+// too few it may be one more, and so on.
 func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, current []string, nodes []CanaryNode) []string {
-	selector, keys := labels.Everything(), []string(nil)
-	if c != nil {
-		keys = c.NodeAntiAffinityKeys
-		if c.NodeSelector != nil {
-			var err error
-			if selector, err = metav1.LabelSelectorAsSelector(c.NodeSelector); err != nil {
-				selector = labels.Nothing()
-			}
+	selector := labels.Everything()
+	if c.NodeSelector != nil {
+		var err error
+		if selector, err = metav1.LabelSelectorAsSelector(c.NodeSelector); err != nil {
+			selector = labels.Nothing()
 		}
 	}
-	was := map[string]bool{}
-	for _, name := range current {
-		was[name] = true
-	}
-	var before, others []candidate
+	var before, others []*CanaryNode
 	values := map[string]bool{}
 	for i := range nodes {
-		n := nodes[i].Node
-		if n == nil || n.DeletionTimestamp != nil || n.Spec.Unschedulable && (!was[n.Name] || !nodes[i].Claimed) || !nodes[i].Fits || !selector.Matches(labels.Set(n.Labels)) {
+		n := &nodes[i]
+		has := slices.Contains(current, n.Node.Name)
+		cordoned := n.Node.Spec.Unschedulable && (!has || !n.Claimed)
+		if n.Node.DeletionTimestamp != nil || cordoned || !n.Fits || !selector.Matches(labels.Set(n.Node.Labels)) {
 			continue
 		}
-		d := candidate{CanaryNode: &nodes[i], name: n.Name, value: valuesOf(n, keys), busy: nodes[i].Claimed || !nodeReady(n)}
+		n.busy = n.Claimed || !isReady(n.Node)
+		n.value = ""
+		for _, key := range c.NodeAntiAffinityKeys {
+			n.value += n.Node.Labels[key] + "\x00"
+		}
 		switch {
-		case was[n.Name]:
-			before = append(before, d)
-		case !d.busy:
-			others = append(others, d)
+		case has:
+			before = append(before, n)
+		case !n.busy:
+			others = append(others, n)
 		default:
 			continue
 		}
-		values[d.value] = true
+		values[n.value] = true
 	}
-	slices.SortFunc(before, func(a, b candidate) int {
-		if a.busy != b.busy {
-			return first(b.busy)
+	slices.SortFunc(before, func(a, b *CanaryNode) int {
+		switch {
+		case a.busy == b.busy:
+			return cmp.Compare(a.Node.Name, b.Node.Name)
+		case b.busy:
+			return -1
 		}
-		return cmp.Compare(a.name, b.name)
+		return 1
 	})
-	slices.SortFunc(others, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.Restarts, b.Restarts), cmp.Compare(a.name, b.name))
+	slices.SortFunc(others, func(a, b *CanaryNode) int {
+		return cmp.Or(cmp.Compare(a.Restarts, b.Restarts), cmp.Compare(a.Node.Name, b.Node.Name))
 	})
-	p := pick{want: want, used: map[string]int{}}
-	most := (max(want, 0) + len(values) - 1) / max(len(values), 1)
-	p.take(before, most)
-	p.take(others, most)
-	slices.Sort(p.names)
-	return p.names
-}
-
-// candidate is a node that may be a canary.
-type candidate struct {
-	*CanaryNode
-	name, value string
-	busy        bool
-}
-
-// pick is the nodes taken so far, and how many of them have which values.
-type pick struct {
-	want  int
-	names []string
-	used  map[string]int
-}
-
-// take takes nodes in this order until there are enough: so many at most with the same values at first, then one more, and so on.
-func (p *pick) take(from []candidate, most int) {
-	for ; len(p.names) < p.want && len(from) > 0; most++ {
-		var left []candidate
-		for _, d := range from {
-			if len(p.names) >= p.want || p.used[d.value] >= most {
-				left = append(left, d)
-				continue
-			}
-			p.names = append(p.names, d.name)
-			p.used[d.value]++
+	var names []string
+	used := map[string]int{}
+	for _, from := range [][]*CanaryNode{before, others} {
+		most := (max(want, 0) + len(values) - 1) / max(len(values), 1)
+		for ; len(names) < want && len(from) > 0; most++ {
+			from = slices.DeleteFunc(from, func(n *CanaryNode) bool {
+				if len(names) >= want || used[n.value] >= most {
+					return false
+				}
+				names = append(names, n.Node.Name)
+				used[n.value]++
+				return true
+			})
 		}
-		from = left
 	}
+	slices.Sort(names)
+	return names
 }
 
-// valuesOf is a node's values of these labels, in one. One that it has not counts as empty.
-func valuesOf(n *corev1.Node, keys []string) string {
-	var b strings.Builder
-	for _, key := range keys {
-		// No value has such a byte.
-		b.WriteString(n.Labels[key])
-		b.WriteByte(0)
-	}
-	return b.String()
-}
-
-func nodeReady(n *corev1.Node) bool {
+func isReady(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-func first(yes bool) int {
-	if yes {
-		return -1
-	}
-	return 1
-}
-
 // CanaryPod is a pod of the canary's revision on one of its nodes.
 type CanaryPod struct {
-	// Node that it is on; nil when that is gone.
-	Node *corev1.Node
-	// Excused is that its node is to blame for what is wrong with it.
-	Excused bool
-	Look    Look
+	Name, Node string
+	State      PodState
 }
 
 // CanaryHistory is what is known of a canary from before.
 type CanaryHistory struct {
-	// Began is when it began; zero: it has not.
-	Began time.Time
+	// Began is when it began, and NodesReady since when all its nodes are ready.
+	Began, NodesReady time.Time
 	// FirstRestart and LastRestart are those of a Verdict before.
 	FirstRestart, LastRestart time.Time
-	// Unpaused is that autoPause is overruled by hand.
+	// Unpaused is that somebody has overruled autoPause.
 	Unpaused bool
 }
 
-// Verdict is how a canary does.
+// Verdict is what the canary's pods show about it.
 type Verdict struct {
 	// Failed is by autoFail, Paused by autoPause. Never both.
 	Failed, Paused bool
@@ -183,8 +141,14 @@ type Verdict struct {
 	FirstRestart, LastRestart time.Time
 }
 
-// JudgeCanary says whether a canary has failed or is to be paused. Pods that are excused, or being deleted, do not count, and restarts
-// from before it began do not either. In this order, worst pod first:
+// finding is why a canary fails or pauses.
+type finding struct {
+	reason  edsv1.StatusReason
+	message string
+}
+
+// JudgeCanary says whether a canary has failed or pauses now. Pods that are being deleted do not count, and restarts from before it began
+// do not either. In this order, worst pod first:
 //
 //	failed  a pod restarted more than autoFail.maxRestarts times
 //	        pods have restarted over more than autoFail.maxRestartsDuration    RestartsTimeoutExceeded
@@ -192,140 +156,84 @@ type Verdict struct {
 //	paused  a pod can't start (for autoPause.maxSlowStartDuration, where set)
 //	        a pod has not started for autoPause.maxSlowStartDuration           SlowStartTimeoutExceeded
 //	        a pod restarted more than autoPause.maxRestarts times
-//
-// It tells how the canary does now. That one which is paused or failed remains so is the caller's business.
 func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, pods []CanaryPod, h CanaryHistory, now time.Time) Verdict {
-	j := canaryJudge{history: h, now: now}
+	pods = slices.DeleteFunc(slices.Clone(pods), func(p CanaryPod) bool { return p.State.Terminating })
+	slices.SortFunc(pods, func(a, b CanaryPod) int { return cmp.Compare(a.Node, b.Node) })
+	v := Verdict{FirstRestart: h.FirstRestart, LastRestart: h.LastRestart}
+	worst := &CanaryPod{}
 	for i := range pods {
-		if p := &pods[i]; !p.Excused && p.Node != nil && !p.Look.Terminating {
-			j.pods = append(j.pods, p)
+		at := pods[i].State.LastRestart
+		if !at.IsZero() && at.Before(h.Began) || pods[i].State.Restarts == 0 {
+			continue // The pod was there already, or has not restarted.
+		}
+		if pods[i].State.Restarts > worst.State.Restarts {
+			worst = &pods[i]
+		}
+		if v.FirstRestart.IsZero() || !at.IsZero() && at.Before(v.FirstRestart) {
+			v.FirstRestart = at
+		}
+		v.LastRestart = latest(v.LastRestart, at)
+	}
+	restarts := func(limit int32) finding {
+		if worst.State.Restarts <= limit {
+			return finding{}
+		}
+		message := fmt.Sprintf("pod on node %s: %s, and %d are allowed", worst.Node, worst.State.restartMessage(), limit)
+		return finding{cmp.Or(worst.State.RestartReason, edsv1.StatusReasonUnknown), message}
+	}
+	pause := v.findStartProblem(c.AutoPause, pods, now)
+	if *c.AutoPause.Enabled {
+		pause = cmp.Or(pause, restarts(*c.AutoPause.MaxRestarts))
+	}
+	var fail finding
+	if *c.AutoFail.Enabled {
+		limit, timeout := c.AutoFail.MaxRestartsDuration, c.AutoFail.CanaryTimeout
+		fail = restarts(*c.AutoFail.MaxRestarts)
+		switch {
+		case fail.reason != "":
+		case limit != nil && v.LastRestart.Sub(v.FirstRestart) > limit.Duration:
+			fail = finding{edsv1.StatusReasonRestartsTimeoutExceeded, "pods have gone on restarting for more than " + limit.Duration.String()}
+		case timeout != nil && passed(&v.Wake, latest(h.Began, h.NodesReady).Add(timeout.Duration), now):
+			fail = finding{edsv1.StatusReasonTimeoutExceeded, "the canary has taken more than " + timeout.Duration.String()}
 		}
 	}
-	slices.SortFunc(j.pods, func(a, b *CanaryPod) int { return cmp.Compare(a.Node.Name, b.Node.Name) })
-	j.remember()
-	if c == nil {
-		return j.verdict
-	}
-	// What pauses it is looked at in any case, for what it tells of pods that can't start.
-	pause := j.pause(ptr.Deref(c.AutoPause, edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoPause{}))
-	fail := j.fail(ptr.Deref(c.AutoFail, edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoFail{}))
-	v := &j.verdict
 	switch {
 	case fail.reason != "":
 		v.Failed, v.Reason, v.Message = true, fail.reason, fail.message
 	case pause.reason != "" && !h.Unpaused:
 		v.Paused, v.Reason, v.Message = true, pause.reason, pause.message
 	}
-	return *v
+	return v
 }
 
-// canaryJudge is what a verdict is made from, and what of it there is.
-type canaryJudge struct {
-	history CanaryHistory
-	// pods that count, by the names of their nodes.
-	pods    []*CanaryPod
-	now     time.Time
-	verdict Verdict
-}
-
-// finding is why a canary fails or is paused.
-type finding struct {
-	reason  edsv1.StatusReason
-	message string
-}
-
-// remember adds the restarts of pods to those from before.
-func (j *canaryJudge) remember() {
-	v := &j.verdict
-	v.FirstRestart, v.LastRestart = j.history.FirstRestart, j.history.LastRestart
-	if v.FirstRestart.IsZero() {
-		v.FirstRestart = v.LastRestart
-	}
-	for _, p := range j.pods {
-		at := p.Look.LastRestart
-		if at.IsZero() || j.restarts(p) == 0 {
-			continue
-		}
-		if v.FirstRestart.IsZero() || at.Before(v.FirstRestart) {
-			v.FirstRestart = at
-		}
-		if at.After(v.LastRestart) {
-			v.LastRestart = at
-		}
-	}
-}
-
-// restarts is how often a pod has restarted; 0 when all of that was before the canary began: the pod was there already.
-func (j *canaryJudge) restarts(p *CanaryPod) int32 {
-	if last := p.Look.LastRestart; !last.IsZero() && last.Before(j.history.Began) {
-		return 0
-	}
-	return p.Look.Restarts
-}
-
-// fail says why the canary fails.
-func (j *canaryJudge) fail(a edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoFail) finding {
-	if !ptr.Deref(a.Enabled, true) {
-		return finding{}
-	}
-	if f := j.tooManyRestarts(ptr.Deref(a.MaxRestarts, defaultFailRestarts)); f.reason != "" {
-		return f
-	}
-	if d := a.MaxRestartsDuration; d != nil && j.verdict.LastRestart.Sub(j.verdict.FirstRestart) > d.Duration {
-		return finding{edsv1.StatusReasonRestartsTimeoutExceeded, "pods have gone on restarting for more than " + d.Duration.String()}
-	}
-	began := j.history.Began
-	if d := a.CanaryTimeout; d != nil && !began.IsZero() && j.passed(began.Add(d.Duration)) {
-		return finding{edsv1.StatusReasonTimeoutExceeded, "the canary has taken more than " + d.Duration.String()}
-	}
-	return finding{}
-}
-
-// pause says why the canary is to be paused, and notes which pods can't start.
-func (j *canaryJudge) pause(a edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoPause) finding {
-	on, limit := ptr.Deref(a.Enabled, true), a.MaxSlowStartDuration
+// findStartProblem returns why the canary pauses because a pod does not start, and notes which pods do not.
+func (v *Verdict) findStartProblem(a *edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoPause, pods []CanaryPod, now time.Time) finding {
 	var waiting, stopped, slow finding
-	for _, p := range j.pods {
-		l := &p.Look
-		patient := on && limit != nil && !l.Creating.IsZero()
-		late := patient && j.passed(l.Creating.Add(limit.Duration))
+	for i := range pods {
+		p := &pods[i]
+		limited := *a.Enabled && a.MaxSlowStartDuration != nil && !p.State.Creating.IsZero()
+		late := limited && passed(&v.Wake, p.State.Creating.Add(a.MaxSlowStartDuration.Duration), now)
 		switch {
-		case l.CannotStart != "":
-			this := finding{l.CannotStart, p.says(cmp.Or(l.Message, string(l.CannotStart)))}
+		case p.State.CannotStart != "":
+			this := p.cannotStart(p.State.CannotStart, p.State.Message)
 			waiting = cmp.Or(waiting, this)
-			if late || !patient {
+			if late || !limited {
 				stopped = cmp.Or(stopped, this)
 			}
 		case late:
-			message := withDetail("it has not started within "+limit.Duration.String(), l.Message)
-			slow = cmp.Or(slow, finding{edsv1.StatusReasonSlowStartTimeoutExceeded, p.says(message)})
+			message := withDetail("it has not started within "+a.MaxSlowStartDuration.Duration.String(), p.State.Message)
+			slow = cmp.Or(slow, p.cannotStart(edsv1.StatusReasonSlowStartTimeoutExceeded, message))
 		}
 	}
 	waiting = cmp.Or(waiting, slow)
-	j.verdict.CannotStart, j.verdict.CannotStartMessage = waiting.reason, waiting.message
-	if !on {
+	v.CannotStart, v.CannotStartMessage = waiting.reason, waiting.message
+	if !*a.Enabled {
 		return finding{}
 	}
-	return cmp.Or(stopped, slow, j.tooManyRestarts(ptr.Deref(a.MaxRestarts, defaultPauseRestarts)))
+	return cmp.Or(stopped, slow)
 }
 
-// tooManyRestarts tells of the pod that has restarted most often, if that is more than allowed.
-func (j *canaryJudge) tooManyRestarts(limit int32) finding {
-	var worst *CanaryPod
-	most := limit
-	for _, p := range j.pods {
-		if n := j.restarts(p); n > most {
-			worst, most = p, n
-		}
-	}
-	if worst == nil {
-		return finding{}
-	}
-	message := fmt.Sprintf("%s, and %d are allowed", worst.Look.restarted(), limit)
-	return finding{cmp.Or(worst.Look.RestartReason, edsv1.StatusReasonUnknown), worst.says(message)}
+func (p *CanaryPod) cannotStart(reason edsv1.StatusReason, detail string) finding {
+	on := strings.TrimSuffix("on node "+p.Node+": "+detail, ": ")
+	return finding{reason, cannotStartMessage(p.Name, reason, on)}
 }
-
-func (j *canaryJudge) passed(at time.Time) bool { return passed(&j.verdict.Wake, at, j.now) }
-
-// says begins a message with the node.
-func (p *CanaryPod) says(message string) string { return "pod on node " + p.Node.Name + ": " + message }

@@ -3,6 +3,7 @@
 package daemonset
 
 import (
+	gocmp "cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -84,7 +85,7 @@ func TestPickCanaries(t *testing.T) {
 		}}, 2, "", zoned("a1 b1"), ""},
 		"none that is anybody's": {
 			nil, 9, "", slices.Concat(
-				plain("n1", unfit), plain("n2", claimed), plain("n3", cordoned), plain("n4", down), plain("n5", unheard), plain("n6", deleted), plain("n7"), []CanaryNode{{Fits: true}},
+				plain("n1", unfit), plain("n2", claimed), plain("n3", cordoned), plain("n4", down), plain("n5", unheard), plain("n6", deleted), plain("n7"),
 			), "n7",
 		},
 
@@ -136,7 +137,7 @@ func TestPickCanaries(t *testing.T) {
 		"fewer, and as spread as may be":          {spread, 2, "a1 a2 a3", zoned("a1 a2 a3 b1"), "a1 a2"},
 		"fewer, and spread where nobody is ready": {spread, 2, "a1 a2 b1", append(zoned("a1 a2"), canaryNode("b1", "b", down)), "a1 b1"},
 	} {
-		got := PickCanaries(tc.canary, tc.want, strings.Fields(tc.current), tc.nodes)
+		got := PickCanaries(gocmp.Or(tc.canary, &canary{}), tc.want, strings.Fields(tc.current), tc.nodes)
 		want := strings.Fields(tc.picked)
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
@@ -272,20 +273,27 @@ func tell(nodes []CanaryNode) string {
 }
 
 // canaryPod is a pod on the node of this name.
-func canaryPod(node string, l Look) CanaryPod {
-	return CanaryPod{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, Look: l}
+func canaryPod(node string, l PodState) CanaryPod {
+	return CanaryPod{Name: "foo-" + node, Node: node, State: l}
+}
+
+// judged is the verdict about a canary with defaults.
+func judged(c *canary, pods []CanaryPod, h CanaryHistory, now time.Time) Verdict {
+	c = c.DeepCopy()
+	defaultCanary(c, "")
+	return JudgeCanary(c, pods, h, now)
 }
 
 // hasRestarted is a pod that restarted so often, the last time so long ago.
-func hasRestarted(times int32, last time.Duration) Look {
-	return Look{
-		Running: true, Restarts: times, RestartContainer: "app", RestartReason: edsv1.StatusReasonOOM, LastRestart: now.Add(-last),
+func hasRestarted(times int32, last time.Duration) PodState {
+	return PodState{
+		Restarts: times, RestartContainer: "app", RestartReason: edsv1.StatusReasonOOM, LastRestart: now.Add(-last),
 	}
 }
 
 // badImage is a pod with a bad image, since so long ago.
-func badImage(since time.Duration) Look {
-	return Look{
+func badImage(since time.Duration) PodState {
+	return PodState{
 		CannotStart: edsv1.StatusReasonErrImagePull, Message: "container app can't start, ErrImagePull: not found", Creating: now.Add(-since),
 	}
 }
@@ -313,8 +321,8 @@ func TestJudge(t *testing.T) {
 	manual.ValidationMode = edsv1.ValidationModeManual
 	restarting := strategy(autoPause{}, autoFail{MaxRestartsDuration: duration(10 * minute)})
 	none := strategy(autoPause{MaxRestarts: ptr.To(int32(0))}, autoFail{MaxRestarts: ptr.To(int32(0))})
-	well := Look{Ready: true, Available: true, Running: true}
-	creating := func(since time.Duration) Look { return Look{Creating: at(since)} }
+	well := PodState{Ready: true, Available: true}
+	creating := func(since time.Duration) PodState { return PodState{Creating: at(since)} }
 	began := CanaryHistory{Began: at(20 * minute)}
 	unpaused := CanaryHistory{Began: at(20 * minute), Unpaused: true}
 	// once is that the last restart was the only one.
@@ -328,11 +336,9 @@ func TestJudge(t *testing.T) {
 		history CanaryHistory
 		want    Verdict
 	}{
-		"no canary":               {nil, []CanaryPod{canaryPod("n1", hasRestarted(9, minute))}, began, once(minute, Verdict{})},
-		"no pods":                 {defaults, nil, began, Verdict{}},
-		"all is well":             {defaults, []CanaryPod{canaryPod("n1", well), canaryPod("n2", well)}, began, Verdict{}},
-		"nothing is known of it":  {&canary{}, []CanaryPod{{}}, CanaryHistory{}, Verdict{}},
-		"it has begun by no time": {timeout, nil, CanaryHistory{}, Verdict{}},
+		"no pods":                {defaults, nil, began, Verdict{}},
+		"all is well":            {defaults, []CanaryPod{canaryPod("n1", well), canaryPod("n2", well)}, began, Verdict{}},
+		"nothing is known of it": {&canary{}, []CanaryPod{{}}, CanaryHistory{}, Verdict{}},
 
 		"restarts that are allowed": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(2, minute))}, began, once(minute, Verdict{})},
 		"more than that": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(3, minute))}, began, once(minute, Verdict{
@@ -361,13 +367,11 @@ func TestJudge(t *testing.T) {
 		}, began, once(minute, Verdict{
 			Failed: true, Reason: "OOMKilled", Message: "pod on node n2: container app has restarted 7 times, the last time with OOMKilled, and 5 are allowed",
 		})},
-		"nobody knows why or when": {defaults, []CanaryPod{canaryPod("n1", Look{Restarts: 6, RestartContainer: "app"})}, began, Verdict{
+		"nobody knows why or when": {defaults, []CanaryPod{canaryPod("n1", PodState{Restarts: 6, RestartContainer: "app"})}, began, Verdict{
 			Failed: true, Reason: "Unknown", Message: "pod on node n1: container app has restarted 6 times, the last time with Unknown, and 5 are allowed",
 		}},
 		"before it began":         {defaults, []CanaryPod{canaryPod("n1", hasRestarted(9, 21*minute))}, began, Verdict{}},
-		"the node is to blame":    {defaults, []CanaryPod{{Node: canaryPod("n1", well).Node, Excused: true, Look: hasRestarted(9, minute)}}, began, Verdict{}},
-		"the node is gone":        {defaults, []CanaryPod{{Look: hasRestarted(9, minute)}}, began, Verdict{}},
-		"somebody has deleted it": {defaults, []CanaryPod{canaryPod("n1", Look{Terminating: true, Restarts: 9, LastRestart: at(minute)})}, began, Verdict{}},
+		"somebody has deleted it": {defaults, []CanaryPod{canaryPod("n1", PodState{Terminating: true, Restarts: 9, LastRestart: at(minute)})}, began, Verdict{}},
 
 		"it goes on restarting": {restarting, []CanaryPod{canaryPod("n1", hasRestarted(2, minute))}, CanaryHistory{
 			Began: at(20 * minute), FirstRestart: at(12 * minute), LastRestart: at(10 * minute),
@@ -386,8 +390,6 @@ func TestJudge(t *testing.T) {
 			Failed: true, Reason: "RestartsTimeoutExceeded", Message: "pods have gone on restarting for more than 10m0s",
 			FirstRestart: at(12 * minute), LastRestart: at(minute),
 		}},
-		"half is known":         {restarting, nil, CanaryHistory{LastRestart: at(minute)}, once(minute, Verdict{})},
-		"the other half":        {restarting, nil, CanaryHistory{FirstRestart: at(minute)}, Verdict{FirstRestart: at(minute)}},
 		"an older one is told":  {restarting, []CanaryPod{canaryPod("n1", hasRestarted(1, 9*minute))}, CanaryHistory{FirstRestart: at(minute), LastRestart: at(minute)}, Verdict{FirstRestart: at(9 * minute), LastRestart: at(minute)}},
 		"a restart of long ago": {restarting, []CanaryPod{canaryPod("n1", hasRestarted(1, time.Hour)), canaryPod("n2", hasRestarted(1, minute))}, began, once(minute, Verdict{})},
 
@@ -401,53 +403,52 @@ func TestJudge(t *testing.T) {
 		})},
 
 		"a bad image": {defaults, []CanaryPod{canaryPod("n1", badImage(minute))}, began, Verdict{
-			Paused: true, Reason: "ErrImagePull", Message: "pod on node n1: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
+			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
 		}},
-		"a bad image, without a word": {defaults, []CanaryPod{canaryPod("n1", Look{CannotStart: "ErrImagePull"})}, began, Verdict{
-			Paused: true, Reason: "ErrImagePull", Message: "pod on node n1: ErrImagePull", CannotStart: "ErrImagePull",
+		"a bad image, without a word": {defaults, []CanaryPod{canaryPod("n1", PodState{CannotStart: "ErrImagePull"})}, began, Verdict{
+			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1", CannotStart: "ErrImagePull",
 		}},
 		"a bad image, which somebody knows": {defaults, []CanaryPod{canaryPod("n1", badImage(minute))}, unpaused, Verdict{CannotStart: "ErrImagePull"}},
 		"a bad image, and nobody cares":     {off, []CanaryPod{canaryPod("n1", badImage(minute))}, began, Verdict{CannotStart: "ErrImagePull"}},
-		"a bad image, of a node to blame":   {defaults, []CanaryPod{{Node: canaryPod("n1", well).Node, Excused: true, Look: badImage(minute)}}, began, Verdict{}},
 		"a bad image is worse than restarts": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(4, minute)), canaryPod("n2", badImage(minute))}, began, once(minute, Verdict{
-			Paused: true, Reason: "ErrImagePull", Message: "pod on node n2: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
+			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n2 cannot start with reason: ErrImagePull, on node n2: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
 		})},
 		"too many restarts are worse than a bad image": {defaults, []CanaryPod{canaryPod("n1", badImage(minute)), canaryPod("n2", hasRestarted(6, minute))}, began, once(minute, Verdict{
 			Failed: true, Reason: "OOMKilled", Message: "pod on node n2: container app has restarted 6 times, the last time with OOMKilled, and 5 are allowed", CannotStart: "ErrImagePull",
 		})},
 		"two bad images": {defaults, []CanaryPod{canaryPod("n2", badImage(minute)), canaryPod("n1", badImage(minute))}, began, Verdict{
-			Paused: true, Reason: "ErrImagePull", Message: "pod on node n1: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
+			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
 		}},
 		"a bad image that may yet come": {slow, []CanaryPod{canaryPod("n1", badImage(minute))}, began, Verdict{CannotStart: "ErrImagePull", Wake: at(-minute)}},
 		"a bad image that has not come": {slow, []CanaryPod{canaryPod("n1", badImage(2*minute))}, began, Verdict{
-			Paused: true, Reason: "ErrImagePull", Message: "pod on node n1: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
+			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
 		}},
-		"a bad image since nobody knows when": {slow, []CanaryPod{canaryPod("n1", Look{CannotStart: "ErrImagePull"})}, began, Verdict{
-			Paused: true, Reason: "ErrImagePull", Message: "pod on node n1: ErrImagePull", CannotStart: "ErrImagePull",
+		"a bad image since nobody knows when": {slow, []CanaryPod{canaryPod("n1", PodState{CannotStart: "ErrImagePull"})}, began, Verdict{
+			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1", CannotStart: "ErrImagePull",
 		}},
 
 		"it is slow":                {defaults, []CanaryPod{canaryPod("n1", creating(time.Hour))}, began, Verdict{}},
 		"it is slow, and may be":    {slow, []CanaryPod{canaryPod("n1", creating(30*time.Second))}, began, Verdict{Wake: at(-90 * time.Second)}},
 		"it is slow, without limit": {off, []CanaryPod{canaryPod("n1", creating(time.Hour))}, began, Verdict{}},
 		"it is too slow": {slow, []CanaryPod{canaryPod("n2", creating(2*minute)), canaryPod("n3", creating(3*minute)), canaryPod("n1", creating(minute))}, began, Verdict{
-			Paused: true, Reason: "SlowStartTimeoutExceeded", Message: "pod on node n2: it has not started within 2m0s",
+			Paused: true, Reason: "SlowStartTimeoutExceeded", Message: "Pod foo-n2 cannot start with reason: SlowStartTimeoutExceeded, on node n2: it has not started within 2m0s",
 			CannotStart: "SlowStartTimeoutExceeded", Wake: at(-minute),
 		}},
-		"it is too slow, as nobody has room": {slow, []CanaryPod{canaryPod("n2", Look{Creating: at(3 * minute), Message: "the pod is not scheduled: 0/3 nodes are available"})}, began, Verdict{
+		"it is too slow, as nobody has room": {slow, []CanaryPod{canaryPod("n2", PodState{Creating: at(3 * minute), Message: "the pod is not scheduled: 0/3 nodes are available"})}, began, Verdict{
 			Paused: true, Reason: "SlowStartTimeoutExceeded", CannotStart: "SlowStartTimeoutExceeded",
-			Message: "pod on node n2: it has not started within 2m0s: the pod is not scheduled: 0/3 nodes are available",
+			Message: "Pod foo-n2 cannot start with reason: SlowStartTimeoutExceeded, on node n2: it has not started within 2m0s: the pod is not scheduled: 0/3 nodes are available",
 		}},
 		"it is too slow, which somebody knows": {slow, []CanaryPod{canaryPod("n1", creating(2*minute))}, unpaused, Verdict{CannotStart: "SlowStartTimeoutExceeded"}},
 		"a bad image is worse than slow": {slow, []CanaryPod{canaryPod("n1", creating(3*minute)), canaryPod("n2", badImage(3*minute))}, began, Verdict{
-			Paused: true, Reason: "ErrImagePull", Message: "pod on node n2: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
+			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n2 cannot start with reason: ErrImagePull, on node n2: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
 		}},
 		"slow is worse than a bad image that may yet come": {slow, []CanaryPod{canaryPod("n1", badImage(minute)), canaryPod("n2", creating(3*minute))}, began, Verdict{
-			Paused: true, Reason: "SlowStartTimeoutExceeded", Message: "pod on node n2: it has not started within 2m0s", CannotStart: "ErrImagePull", Wake: at(-minute),
+			Paused: true, Reason: "SlowStartTimeoutExceeded", Message: "Pod foo-n2 cannot start with reason: SlowStartTimeoutExceeded, on node n2: it has not started within 2m0s", CannotStart: "ErrImagePull", Wake: at(-minute),
 		}},
 		"the sooner of two": {strategy(autoPause{MaxSlowStartDuration: duration(2 * minute)}, autoFail{CanaryTimeout: duration(21 * minute)}),
 			[]CanaryPod{canaryPod("n1", creating(30*time.Second))}, began, Verdict{Wake: at(-minute)}},
 	} {
-		got := JudgeCanary(tc.canary, tc.pods, tc.history, now)
+		got := judged(tc.canary, tc.pods, tc.history, now)
 		if (got.CannotStart == "") != (got.CannotStartMessage == "") {
 			t.Errorf("%s: %q is told as %q", name, got.CannotStart, got.CannotStartMessage)
 		}
@@ -463,23 +464,23 @@ func TestJudgeTellsWhatCannotStart(t *testing.T) {
 	patient := &canary{AutoPause: &edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoPause{
 		MaxSlowStartDuration: &metav1.Duration{Duration: 2 * time.Minute},
 	}}
-	bad, slow := badImage(time.Minute), Look{Creating: now.Add(-3 * time.Minute)}
+	bad, slow := badImage(time.Minute), PodState{Creating: now.Add(-3 * time.Minute)}
 	const image = "container app can't start, ErrImagePull: not found"
 	for name, tc := range map[string]struct {
 		canary *canary
 		pods   []CanaryPod
 		want   string
 	}{
-		"nothing":                   {patient, []CanaryPod{canaryPod("n1", Look{Ready: true})}, ""},
-		"it pauses the canary":      {&canary{}, []CanaryPod{canaryPod("n2", bad), canaryPod("n1", bad)}, "pod on node n1: " + image},
-		"and all others are well":   {&canary{}, []CanaryPod{canaryPod("n1", bad), canaryPod("n2", Look{Ready: true})}, "pod on node n1: " + image},
-		"it may take its time":      {patient, []CanaryPod{canaryPod("n1", bad)}, "pod on node n1: " + image},
-		"another pauses the canary": {patient, []CanaryPod{canaryPod("n1", slow), canaryPod("n2", bad)}, "pod on node n2: " + image},
-		"restarts fail the canary":  {patient, []CanaryPod{canaryPod("n1", hasRestarted(9, 0)), canaryPod("n2", bad)}, "pod on node n2: " + image},
-		"it is slow":                {patient, []CanaryPod{canaryPod("n2", slow), canaryPod("n1", slow)}, "pod on node n1: it has not started within 2m0s"},
+		"nothing":                   {patient, []CanaryPod{canaryPod("n1", PodState{Ready: true})}, ""},
+		"it pauses the canary":      {&canary{}, []CanaryPod{canaryPod("n2", bad), canaryPod("n1", bad)}, "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: " + image},
+		"and all others are well":   {&canary{}, []CanaryPod{canaryPod("n1", bad), canaryPod("n2", PodState{Ready: true})}, "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: " + image},
+		"it may take its time":      {patient, []CanaryPod{canaryPod("n1", bad)}, "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: " + image},
+		"another pauses the canary": {patient, []CanaryPod{canaryPod("n1", slow), canaryPod("n2", bad)}, "Pod foo-n2 cannot start with reason: ErrImagePull, on node n2: " + image},
+		"restarts fail the canary":  {patient, []CanaryPod{canaryPod("n1", hasRestarted(9, 0)), canaryPod("n2", bad)}, "Pod foo-n2 cannot start with reason: ErrImagePull, on node n2: " + image},
+		"it is slow":                {patient, []CanaryPod{canaryPod("n2", slow), canaryPod("n1", slow)}, "Pod foo-n1 cannot start with reason: SlowStartTimeoutExceeded, on node n1: it has not started within 2m0s"},
 		"it is slow, and may be":    {&canary{}, []CanaryPod{canaryPod("n1", slow)}, ""},
 	} {
-		if got := JudgeCanary(tc.canary, tc.pods, CanaryHistory{}, now).CannotStartMessage; got != tc.want {
+		if got := judged(tc.canary, tc.pods, CanaryHistory{}, now).CannotStartMessage; got != tc.want {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}
 	}
@@ -513,28 +514,28 @@ func TestJudgeHolds(t *testing.T) {
 		}
 		var pods, counted []CanaryPod
 		for i := range r.IntN(5) {
-			p := canaryPod(fmt.Sprintf("n%d", i), Look{Running: true})
+			p := canaryPod(fmt.Sprintf("n%d", i), PodState{})
 			switch r.IntN(4) {
 			case 0:
-				p.Look = hasRestarted(r.Int32N(8), time.Duration(r.IntN(10_000))*time.Second)
+				p.State = hasRestarted(r.Int32N(8), time.Duration(r.IntN(10_000))*time.Second)
 			case 1:
-				p.Look = badImage(time.Duration(r.IntN(3600)) * time.Second)
+				p.State = badImage(time.Duration(r.IntN(3600)) * time.Second)
 			case 2:
-				p.Look = Look{Creating: past(time.Hour)}
+				p.State = PodState{Creating: past(time.Hour)}
 			}
 			if r.IntN(4) == 0 {
-				p.Excused = true
+				p.State.Terminating = true
 			} else {
 				counted = append(counted, p)
 			}
 			pods = append(pods, p)
 		}
-		v := JudgeCanary(c, pods, h, now)
-		if diff := cmp.Diff(v, JudgeCanary(c, counted, h, now)); diff != "" {
-			t.Fatalf("what is excused counts (-with +without):\n%s", diff)
+		v := judged(c, pods, h, now)
+		if diff := cmp.Diff(v, judged(c, counted, h, now)); diff != "" {
+			t.Fatalf("what is being deleted counts (-with +without):\n%s", diff)
 		}
 		r.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
-		if diff := cmp.Diff(v, JudgeCanary(c, pods, h, now)); diff != "" {
+		if diff := cmp.Diff(v, judged(c, pods, h, now)); diff != "" {
 			t.Fatalf("the order of the pods counts (-one +other):\n%s", diff)
 		}
 		switch {
@@ -549,7 +550,7 @@ func TestJudgeHolds(t *testing.T) {
 		if v.Wake.IsZero() {
 			until = now.AddDate(1, 0, 0)
 		}
-		if diff := cmp.Diff(v, JudgeCanary(c, pods, h, until)); diff != "" || until.Before(now) {
+		if diff := cmp.Diff(v, judged(c, pods, h, until)); diff != "" || until.Before(now) {
 			t.Fatalf("it changes before it wakes (-now +later):\n%s", diff)
 		}
 	}

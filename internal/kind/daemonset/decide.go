@@ -5,12 +5,14 @@ package daemonset
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
@@ -35,8 +37,6 @@ type Actions struct {
 	Clean, Superseded, Replace []*corev1.Pod
 	// Label and Unlabel are pods that get or lose the canary's label.
 	Label, Unlabel []*corev1.Pod
-	// Excuse are pods whose restarts so far were caused by their nodes.
-	Excuse []*corev1.Pod
 	// Create are the nodes that get a pod.
 	Create []*NodeState
 }
@@ -60,7 +60,6 @@ func (j *Judge) Decide() {
 			j.createMissing(s)
 		}
 		j.labelCanary(s)
-		j.excuseRestarts(s)
 	}
 	j.Rolling = j.rollingStrategy()
 	j.decideRollingUpdate()
@@ -130,7 +129,7 @@ func (j *Judge) decideCanaryNode(s *NodeState) {
 // labelCanary keeps the canary's label on the canary's pods, and on no others.
 func (j *Judge) labelCanary(s *NodeState) {
 	for _, p := range []*Pod{s.Current, s.Outdated} {
-		if p == nil || p.Look.Terminating {
+		if p == nil || p.State.Terminating {
 			continue
 		}
 		is := p.Labels[edsv1.LabelReplicaSetCanary] == edsv1.True
@@ -143,13 +142,54 @@ func (j *Judge) labelCanary(s *NodeState) {
 	}
 }
 
-// excuseRestarts records that the node has caused the restarts of a pod so far, where restarts count later. When the node is ready or
-// released, these restarts look like any others.
-func (j *Judge) excuseRestarts(s *NodeState) {
-	counts := s.Canary || j.Strategy.MaxFailures != nil
-	if counts && s.Current != nil && !s.Current.Look.Terminating && s.excuses(s.Current) && Excuse(s.Current.Pod) != "" {
-		j.Actions.Excuse = append(j.Actions.Excuse, s.Current.Pod)
+// isFailedCanary reports whether the outdated pod is of a revision that was a canary, and was never active.
+func (j *Judge) isFailedCanary(s *NodeState) bool {
+	rs := j.Find(ReplicaSetOf(s.Outdated.Pod))
+	if rs == nil || rs == j.Active {
+		return false
 	}
+	conditions := rs.Status.Conditions
+	tried := edsv1.FindCondition(conditions, edsv1.ConditionCanary) != nil && edsv1.FindCondition(conditions, edsv1.ConditionActive) == nil
+	return tried || HasFailed(rs)
+}
+
+// decideRollingUpdate decides which outdated pods are replaced now. Those of a failed canary come first. They are held up by slots and pauses,
+// but not by waves, windows, failures and budgets: none of these delayed the canary, and what it broke must not stay broken.
+func (j *Judge) decideRollingUpdate() {
+	failed := map[string]bool{}
+	for i := range j.States {
+		if s := &j.States[i]; !s.Canary && s.Outdated != nil && !s.Kept && j.isFailedCanary(s) {
+			failed[s.Node.Name] = true
+		}
+	}
+	units, first := j.Units, []string(nil)
+	if len(failed) > 0 {
+		strategy, alone := j.Rolling, slices.Clone(j.Units)
+		strategy.Waves, strategy.Wave, strategy.Windows, strategy.WindowError, strategy.Error = nil, nil, nil, "", ""
+		if strategy.MaxFailures != nil {
+			strategy.MaxFailures = ptr.To(math.MaxInt) // Failed units release their slots, and halt nothing.
+		}
+		for i := range alone {
+			if alone[i].State == v1alpha1.UnitOutdated && !failed[alone[i].Node] {
+				alone[i].State = v1alpha1.UnitUpdated
+			}
+		}
+		decision := rollout.Decide(strategy, alone, rollout.Fleet{Nodes: j.Fleet.Nodes}, j.Now)
+		first, units = decision.Start, slices.Clone(j.Units)
+		for i := range units {
+			u := &units[i]
+			waits := slices.IndexFunc(decision.Waiting, func(w rollout.Wait) bool { return w.Node == u.Node })
+			switch {
+			case slices.Contains(first, u.Node):
+				u.State = v1alpha1.UnitUpdating
+			case failed[u.Node] && waits >= 0:
+				u.Reason, u.Message = decision.Waiting[waits].Reason, decision.Waiting[waits].Message
+			}
+		}
+	}
+	j.Decision = rollout.Decide(j.Rolling, units, j.Fleet, j.Now)
+	j.Decision.Start = slices.Concat(first, j.Decision.Start)
+	j.WakeAt(j.Decision.Next)
 }
 
 // rollingStrategy is the strategy of the rolling update.
@@ -163,7 +203,7 @@ func (j *Judge) rollingStrategy() rollout.Strategy {
 	s := rollout.New(&v1alpha1.Strategy{
 		Order: from.Order, Waves: from.Waves, MaxFailures: from.MaxFailures, Windows: from.Windows, Paused: paused,
 	}, j.Limits.AtOnce, len(j.Units))
-	s.UID, s.Revision, s.Beside = j.EDS.UID, HashOf(j.Active), true
+	s.UID, s.Revision, s.Claimless = j.EDS.UID, HashOf(j.Active), true
 	s.Approved = j.EDS.Annotations[v1alpha1.AnnotationApprove]
 	if j.Canary == nil {
 		s.Wave = j.EDS.Status.Wave
@@ -181,8 +221,8 @@ func (j *Judge) IsPaused() (paused bool, annotation string) {
 	return j.Strategy.Paused, ""
 }
 
-// CreationTime is how long a pod that is not ready counts as being in creation. ExtendedDaemonSet creates so many in each interval of
-// reconcileFrequency.
+// CreationTime is how long a pod that is not ready counts as in creation: reconcileFrequency, in each interval of which ExtendedDaemonSet
+// creates as many pods.
 func (j *Judge) CreationTime() time.Duration {
 	if f := j.Strategy.ReconcileFrequency; f != nil && f.Duration > 0 {
 		return f.Duration
@@ -204,7 +244,7 @@ func (j *Judge) limitCreation() {
 			continue
 		}
 		since := s.Created
-		if s.Current != nil && !s.Current.Look.Ready {
+		if s.Current != nil && !s.Current.State.Ready {
 			since = s.Current.CreationTimestamp.Time
 		}
 		if end := since.Add(j.CreationTime()); !since.IsZero() && j.Now.Before(end) {

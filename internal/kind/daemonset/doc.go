@@ -7,7 +7,6 @@
 //	nodestate.go      which pods are on a node, and which should be
 //	units.go          what the engine decides about, and why an outdated pod may not be replaced
 //	decide.go         which pods are created, replaced and deleted
-//	leftovers.go      which pods of a failed canary go first
 //	canary.go         where the canary runs, and when it is promoted
 //	status.go         the statuses
 //
@@ -21,7 +20,7 @@
 //	overrides.go      which resources the containers get on a node
 //	make.go           the pod for a node
 //	sync.go           whether a pod is what would be created today
-//	podlook.go        the state of a pod
+//	podstate.go       the state of a pod
 //	canaryverdict.go  which nodes become canaries, and whether the canary is paused or has failed
 //	limits.go         how many pods may be in creation, and what percentages come to
 //

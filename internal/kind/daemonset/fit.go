@@ -4,6 +4,7 @@ package daemonset
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +23,7 @@ type Placement struct {
 	Why string
 }
 
-// Placer tells on which nodes a daemon belongs.
+// Placer says on which nodes a daemon belongs.
 type Placer struct {
 	selector, nodeSelector labels.Selector
 	nodeName               string
@@ -31,31 +32,36 @@ type Placer struct {
 }
 
 // NewPlacer returns a Placer for the nodes that the selector selects, all when it is nil, with the nodeSelector, the required
-// node affinity and the tolerations of the template. The error says which of these can't be read.
+// node affinity and the tolerations of the template. The error says which of these is invalid.
 func NewPlacer(selector *metav1.LabelSelector, t *corev1.PodTemplateSpec) (*Placer, error) {
 	p := &Placer{
 		selector: labels.Everything(), nodeSelector: labels.SelectorFromSet(t.Spec.NodeSelector), nodeName: t.Spec.NodeName,
 		tolerations: tolerations(&t.Spec),
 	}
+	var err error
 	if selector != nil {
-		var err error
 		if p.selector, err = metav1.LabelSelectorAsSelector(selector); err != nil {
 			return nil, fmt.Errorf("reading spec.selector, %w", err)
 		}
 	}
-	a := t.Spec.Affinity
-	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return p, nil
-	}
-	var err error
-	if p.affinity, err = nodeaffinity.NewNodeSelector(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
-		return nil, fmt.Errorf("reading the template's node affinity, %w", err)
+	if required := requiredAffinity(&t.Spec); required != nil {
+		if p.affinity, err = nodeaffinity.NewNodeSelector(required); err != nil {
+			return nil, fmt.Errorf("reading spec.template.spec.affinity, %w", err)
+		}
 	}
 	return p, nil
 }
 
-// Place says whether the daemon belongs on a node. A taint NoSchedule that the pod does not tolerate keeps new ones away and
-// lets be what runs, as with the built-in DaemonSet; so does it that the node is being deleted.
+// requiredAffinity is the required node affinity of a pod, or nil.
+func requiredAffinity(s *corev1.PodSpec) *corev1.NodeSelector {
+	if s.Affinity == nil || s.Affinity.NodeAffinity == nil {
+		return nil
+	}
+	return s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+}
+
+// Place says whether the daemon belongs on a node. On a node with a taint NoSchedule that is not tolerated, and on one that is being
+// deleted, no pod is made and those that run stay, as with the built-in DaemonSet.
 func (p *Placer) Place(n *corev1.Node) Placement {
 	set := labels.Set(n.Labels)
 	switch {
@@ -68,18 +74,12 @@ func (p *Placer) Place(n *corev1.Node) Placement {
 	case p.affinity != nil && !p.affinity.Match(n):
 		return Placement{Why: "the template's node affinity does not select it"}
 	}
+	if t := p.untolerated(n, corev1.TaintEffectNoExecute); t != nil {
+		return Placement{Why: "the template does not tolerate its taint " + t.ToString()}
+	}
 	why := ""
-	for i := range n.Spec.Taints {
-		t := &n.Spec.Taints[i]
-		if t.Effect != corev1.TaintEffectNoSchedule && t.Effect != corev1.TaintEffectNoExecute || p.tolerates(t) {
-			continue
-		}
-		if why == "" || t.Effect == corev1.TaintEffectNoExecute {
-			why = "the template does not tolerate its taint " + t.ToString()
-		}
-		if t.Effect == corev1.TaintEffectNoExecute {
-			return Placement{Why: why}
-		}
+	if t := p.untolerated(n, corev1.TaintEffectNoSchedule); t != nil {
+		why = "the template does not tolerate its taint " + t.ToString()
 	}
 	if n.DeletionTimestamp != nil {
 		why = "it is being deleted"
@@ -87,15 +87,18 @@ func (p *Placer) Place(n *corev1.Node) Placement {
 	return Placement{Create: why == "", Keep: true, Why: why}
 }
 
-func (p *Placer) tolerates(t *corev1.Taint) bool {
-	for i := range p.tolerations {
-		if tolerates(&p.tolerations[i], t) {
-			return true
+// untolerated is the first taint with this effect that the template does not tolerate, or nil.
+func (p *Placer) untolerated(n *corev1.Node, effect corev1.TaintEffect) *corev1.Taint {
+	for i := range n.Spec.Taints {
+		t := &n.Spec.Taints[i]
+		if t.Effect == effect && !slices.ContainsFunc(p.tolerations, func(by corev1.Toleration) bool { return tolerates(&by, t) }) {
+			return t
 		}
 	}
-	return false
+	return nil
 }
 
+// tolerates reports whether a toleration is for a taint, as the scheduler decides.
 func tolerates(by *corev1.Toleration, t *corev1.Taint) bool {
 	if by.Effect != "" && by.Effect != t.Effect || by.Key != "" && by.Key != t.Key {
 		return false
@@ -103,13 +106,10 @@ func tolerates(by *corev1.Toleration, t *corev1.Taint) bool {
 	switch by.Operator {
 	case "", corev1.TolerationOpEqual:
 		return by.Value == t.Value
-	case corev1.TolerationOpExists:
-		return true
 	case corev1.TolerationOpLt, corev1.TolerationOpGt:
 		limit, err1 := strconv.ParseInt(by.Value, 10, 64)
 		value, err2 := strconv.ParseInt(t.Value, 10, 64)
-		return err1 == nil && err2 == nil && (value < limit) == (by.Operator == corev1.TolerationOpLt) && value != limit
-	default:
-		return false
+		return err1 == nil && err2 == nil && value != limit && (value < limit) == (by.Operator == corev1.TolerationOpLt)
 	}
+	return by.Operator == corev1.TolerationOpExists
 }

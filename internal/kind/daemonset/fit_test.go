@@ -241,7 +241,7 @@ func TestPlaceOnNodeBeingDeleted(t *testing.T) {
 }
 
 func TestNewPlacerErrors(t *testing.T) {
-	const name, affinity = "metadata.name", "reading the template's node affinity, "
+	const name, affinity = "metadata.name", "reading spec.template.spec.affinity, "
 	for want, tc := range map[string]struct {
 		selector *metav1.LabelSelector
 		affinity *corev1.Affinity

@@ -4,7 +4,6 @@ package daemonset
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -45,13 +44,19 @@ type Facts struct {
 
 // InFlight is what the operator has requested for one ExtendedDaemonSet, as far as the caches do not show it.
 type InFlight struct {
-	// Created says by node when a pod was created, and Deleted which pods are being deleted.
-	Created map[string]time.Time
+	// Created says by node which pod was created, and Deleted which pods are being deleted.
+	Created map[string]Creation
 	Deleted map[types.UID]bool
 	// Refused says by node which pods the API server has refused.
 	Refused map[string]Refusal
-	// Created, replaced and cleaned up: when a batch of pods last was, by the type of the condition that shows it.
+	// Batches says when pods were last created, replaced and cleaned up, by the type of the condition that shows it.
 	Batches map[string]time.Time
+}
+
+// Creation is when a pod was created.
+type Creation struct {
+	UID types.UID
+	At  time.Time
 }
 
 // Refusal is when the API server last refused a node's pod, and why.
@@ -78,9 +83,10 @@ type Judge struct {
 	// Hash is the revision of the template, Target its ReplicaSet, and Active the one of all nodes outside of the canary.
 	Hash           string
 	Target, Active *ReplicaSet
-	// Owned are the ExtendedDaemonSet's ReplicaSets, the oldest first, and Counts their pods, by name.
+	// Owned are the ExtendedDaemonSet's ReplicaSets, the oldest first, and Counts their pods, by name. Total counts those of all.
 	Owned  []*ReplicaSet
 	Counts map[string]*PodCounts
+	Total  PodCounts
 
 	States  []NodeState
 	Orphans []*corev1.Pod // on nodes that do not exist
@@ -95,14 +101,13 @@ type Judge struct {
 	settings           []SettingVerdict
 	active, target     *Placer
 	invalidAnnotations map[string]string // by node
-	leftovers          *leftovers
 }
 
 // New returns the judge of an ExtendedDaemonSet. The error says what is invalid in its spec.
 func New(f Facts, now time.Time) (*Judge, error) {
 	j := &Judge{Facts: f, Now: now, Spec: Defaulted(&f.EDS.Spec, f.ValidationMode), Counts: map[string]*PodCounts{}}
 	j.Strategy = &j.Spec.Strategy
-	j.settings = ValidSettings(f.Settings, f.EDS, f.Nodes)
+	j.settings = validSettings(f.Settings, f.EDS, f.Nodes)
 	for i := range f.ReplicaSets {
 		rs := &f.ReplicaSets[i]
 		if rs.Namespace == f.EDS.Namespace && rs.Labels[edsv1.LabelName] == f.EDS.Name && rs.DeletionTimestamp == nil && Owns(f.EDS, rs) {
@@ -128,13 +133,13 @@ func New(f Facts, now time.Time) (*Judge, error) {
 	return j, nil
 }
 
-// Owns reports whether a ReplicaSet belongs to the ExtendedDaemonSet, or to nothing.
+// Owns reports whether a ReplicaSet belongs to the ExtendedDaemonSet, or to nobody.
 func Owns(eds *edsv1.ExtendedDaemonSet, rs *ReplicaSet) bool {
 	owner := metav1.GetControllerOfNoCopy(rs)
 	return owner == nil || owner.UID == eds.UID
 }
 
-// IsDaemonPod reports whether a pod with the ExtendedDaemonSet's label is a pod of its: it belongs to a revision, or to nothing.
+// IsDaemonPod reports whether a pod with the ExtendedDaemonSet's label is one of its pods: it belongs to a revision, or to nobody.
 func IsDaemonPod(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	return (owner == nil || owner.Kind == kindReplicaSet) && NodeOf(pod) != ""
@@ -170,9 +175,9 @@ func (j *Judge) Find(name string) *ReplicaSet {
 	return nil
 }
 
-// Successor is the ReplicaSet that becomes active where none is: the one that was active before its name was lost from the status, or
-// else the template's. If the active one was deleted during a canary, or after one failed, the canary's is not promoted by that
-// as long as there is a third.
+// Successor is the ReplicaSet that becomes active where none is: the one that says so itself, or else the template's. The status may have
+// lost the name, or somebody has deleted the active one. A template that is tried, or has failed, is not promoted by that: an earlier
+// revision becomes active, if one is kept that has not failed.
 func (j *Judge) Successor() *ReplicaSet {
 	for _, rs := range slices.Backward(j.Owned) {
 		if edsv1.IsConditionTrue(rs.Status.Conditions, edsv1.ConditionActive) {
@@ -180,14 +185,12 @@ func (j *Judge) Successor() *ReplicaSet {
 		}
 	}
 	s := &j.EDS.Status
-	// Without a change since, and without a canary, the template's own ReplicaSet was deleted.
-	same := s.Canary == nil && s.ObservedGeneration == j.EDS.Generation
-	if s.ActiveReplicaSet == "" || (same || j.Strategy.Canary == nil) && !HasFailed(j.Target) {
-		return j.Target
-	}
-	for _, rs := range slices.Backward(j.Owned) {
-		if rs != j.Target && !HasFailed(rs) {
-			return rs
+	changed := s.Canary != nil || s.ObservedGeneration != j.EDS.Generation
+	if s.ActiveReplicaSet != "" && (HasFailed(j.Target) || changed && j.Strategy.Canary != nil) {
+		for _, rs := range slices.Backward(j.Owned) {
+			if rs != j.Target && !HasFailed(rs) {
+				return rs
+			}
 		}
 	}
 	return j.Target
@@ -218,20 +221,6 @@ func (j *Judge) lastActive(rs *ReplicaSet) time.Time {
 	return c.LastTransitionTime.Time
 }
 
-// ValidSettings are the Settings that apply to an ExtendedDaemonSet. Their own status follows a moment later. If it decided here, pods
-// would be replaced twice when a Setting goes that another was in conflict with.
-func ValidSettings(all []edsv1.ExtendedDaemonsetSetting, eds *edsv1.ExtendedDaemonSet, nodes []*corev1.Node) []SettingVerdict {
-	verdicts := slices.DeleteFunc(SettingsOf(all, eds.Name), func(v SettingVerdict) bool { return v.Setting.Namespace != eds.Namespace })
-	JudgeSettings(verdicts, func(yield func(map[string]string) bool) {
-		for _, n := range nodes {
-			if !yield(n.Labels) {
-				return
-			}
-		}
-	})
-	return slices.DeleteFunc(verdicts, func(v SettingVerdict) bool { return v.Problem != "" })
-}
-
 // Annotated reports whether an annotation of the ExtendedDaemonSet is "true".
 func (j *Judge) Annotated(key string) bool { return j.EDS.Annotations[key] == edsv1.True }
 
@@ -247,15 +236,6 @@ func latest(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// newPlacer returns the Placer of a revision's pods.
-func (j *Judge) newPlacer(rs *ReplicaSet) (*Placer, error) {
-	placer, err := NewPlacer(j.Spec.Selector, &rs.Spec.Template)
-	if err != nil {
-		return nil, fmt.Errorf("reading where pods of revision %s belong, %w", rs.Name, err)
-	}
-	return placer, nil
 }
 
 // TakesOver reports whether a pod belongs to the DaemonSet that an ExtendedDaemonSet takes over from, or was orphaned by it. An orphan

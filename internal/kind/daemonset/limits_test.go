@@ -68,7 +68,6 @@ func TestCreationLimit(t *testing.T) {
 		// next is in how long it grows; 0: never.
 		next time.Duration
 	}{
-		"the defaults":                               {nil, now, 100, 1, time.Minute},
 		"the defaults, empty":                        {&rolling{}, now, 100, 1, time.Minute},
 		"the defaults after an hour and a half":      {&rolling{}, now.Add(-90*time.Minute - 10*time.Second), 100, 91, 50 * time.Second},
 		"the defaults in the end":                    {&rolling{}, now.Add(-250 * time.Minute), 1000, 250, 0},
@@ -86,10 +85,10 @@ func TestCreationLimit(t *testing.T) {
 		"an increase of zero is one":                 {start(250, time.Minute, intstr.FromInt32(0)), now.Add(-2 * time.Minute), 100, 3, time.Minute},
 		"an increase that can't be read is one":      {start(250, time.Minute, intstr.FromString("some")), now.Add(-2 * time.Minute), 100, 3, time.Minute},
 		"before it began":                            {start(250, time.Minute, five), now.Add(time.Second), 100, 5, time.Minute + time.Second},
-		"begun nobody knows when":                    {start(250, time.Minute, five), time.Time{}, 100, 5, time.Minute},
 		"begun long ago, with the shortest interval": {start(1<<31-1, 1, intstr.FromInt32(1<<31-1)), now.AddDate(-400, 0, 0), 100, 1<<31 - 1, 0},
 	} {
-		limit, next := CreationLimit(tc.ru, tc.since, now, tc.nodes)
+		defaulted := Defaulted(&spec{Strategy: edsv1.ExtendedDaemonSetSpecStrategy{RollingUpdate: *tc.ru}}, "")
+		limit, next := CreationLimit(&defaulted.Strategy.RollingUpdate, tc.since, now, tc.nodes)
 		var want time.Time
 		if tc.next > 0 {
 			want = now.Add(tc.next)

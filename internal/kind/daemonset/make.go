@@ -4,11 +4,9 @@ package daemonset
 
 import (
 	"crypto/sha256"
-	"encoding/base32"
 	"encoding/binary"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,25 +21,19 @@ type PodOptions struct {
 	NodeName bool
 	// Canary puts the canary's label on the pod.
 	Canary bool
-	// Attempt is 0 for the name that the pod has, and counts on where that is taken by a pod that is none of the daemon's.
-	Attempt int
 }
 
-// NewPod makes the pod of a revision for a node. Its name follows from revision, node, overrides and attempt, so that the same pod
-// can't be created twice. The Overrides must be those of that node.
+// NewPod makes the pod of a revision for a node. Its name follows from revision, node and overrides, so that the same pod can't be
+// created twice. The Overrides must be those of that node.
 func NewPod(rs *edsv1.ExtendedDaemonSetReplicaSet, eds string, n *corev1.Node, o Overrides, opts PodOptions) *corev1.Pod {
 	t := rs.Spec.Template.DeepCopy()
-	base := namePrefix(rs.Name)
-	parts := []string{string(rs.UID), n.Name, o.Hash}
-	if opts.Attempt > 0 {
-		parts = append(parts, strconv.Itoa(opts.Attempt))
-	}
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: rs.Namespace, GenerateName: base, Name: base + nameSuffix(parts...),
+			Namespace: rs.Namespace, GenerateName: namePrefix(rs.Name, podSuffix),
+			Name:   namePrefix(rs.Name, podSuffix) + nameSuffix(podSuffix, string(rs.UID), n.Name, o.Hash),
 			Labels: map[string]string{}, Annotations: map[string]string{}, Finalizers: t.Finalizers,
 			OwnerReferences: []metav1.OwnerReference{
-				*metav1.NewControllerRef(rs, edsv1.GroupVersion.WithKind("ExtendedDaemonSetReplicaSet")),
+				*metav1.NewControllerRef(rs, edsv1.GroupVersion.WithKind(kindReplicaSet)),
 			},
 		},
 		Spec: t.Spec,
@@ -83,43 +75,36 @@ func put(m map[string]string, key, value string) {
 	m[key] = value
 }
 
-// A name is no longer than a host's may be, as with names that the API server generates.
+// A name is no longer than a host's may be, as with names that the API server generates. Its suffix has the characters that the API
+// server uses, which spell no words.
 const (
-	nameLength   = 63
-	suffixLength = 10
+	nameLength     = 63
+	podSuffix      = 10
+	revisionSuffix = 5
+	alphabet       = "bcdfghjklmnpqrstvwxz2456789"
 )
 
-func namePrefix(rs string) string {
-	base := rs + "-"
-	return base[:min(len(base), nameLength-suffixLength)]
+func namePrefix(owner string, suffix int) string {
+	base := owner + "-"
+	return base[:min(len(base), nameLength-suffix)]
 }
 
-var nameEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567")
-
-func nameSuffix(parts ...string) string {
+// nameSuffix is a hash of the parts.
+func nameSuffix(length int, parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-	return nameEncoding.EncodeToString(sum[:])[:suffixLength]
+	number := binary.BigEndian.Uint64(sum[:])
+	text := make([]byte, length)
+	for i := range text {
+		text[i] = alphabet[number%uint64(len(alphabet))]
+		number /= uint64(len(alphabet))
+	}
+	return string(text)
 }
 
-// revisionLength and revisionAlphabet are of the characters by which the API server makes names unique, without those that spell
-// words.
-const (
-	revisionLength   = 5
-	revisionAlphabet = "bcdfghjklmnpqrstvwxz2456789"
-)
-
-// RevisionName is the name of a template's revision. It looks like one that the API server makes up, and follows from the
-// ExtendedDaemonSet and the template's hash, so that no two are made of one.
+// RevisionName is the name of a template's revision. It follows from the ExtendedDaemonSet and the template's hash, so that no two are made
+// of one template.
 func RevisionName(eds *edsv1.ExtendedDaemonSet, hash string) string {
-	sum := sha256.Sum256([]byte(string(eds.UID) + "\x00" + hash))
-	number := binary.BigEndian.Uint64(sum[:])
-	base := eds.Name + "-"
-	name := []byte(base[:min(len(base), nameLength-revisionLength)])
-	for range revisionLength {
-		name = append(name, revisionAlphabet[number%uint64(len(revisionAlphabet))])
-		number /= uint64(len(revisionAlphabet))
-	}
-	return string(name)
+	return namePrefix(eds.Name, revisionSuffix) + nameSuffix(revisionSuffix, string(eds.UID), hash)
 }
 
 // bind leads the scheduler to a node, besides what the affinity says already.
@@ -139,16 +124,13 @@ func bind(s *corev1.PodSpec, node string) {
 	}
 	for i := range (*required).NodeSelectorTerms {
 		// The name is the only field that can be required.
-		(*required).NodeSelectorTerms[i].MatchFields = []corev1.NodeSelectorRequirement{named(node)}
+		(*required).NodeSelectorTerms[i].MatchFields = []corev1.NodeSelectorRequirement{
+			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+		}
 	}
 }
 
-func named(node string) corev1.NodeSelectorRequirement {
-	return corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}
-}
-
-// standard are the tolerations that daemons have: neither a node's condition nor a cordon takes them away, or keeps them from
-// coming back.
+// standard are the tolerations of all daemon pods: neither a node's condition nor a cordon removes them, or prevents new ones.
 var standard = []corev1.Toleration{
 	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
@@ -178,11 +160,11 @@ func NodeOf(p *corev1.Pod) string {
 	if p.Spec.NodeName != "" {
 		return p.Spec.NodeName
 	}
-	a := p.Spec.Affinity
-	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+	required := requiredAffinity(&p.Spec)
+	if required == nil {
 		return ""
 	}
-	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+	for _, term := range required.NodeSelectorTerms {
 		for _, f := range term.MatchFields {
 			if f.Key == metav1.ObjectNameField && f.Operator == corev1.NodeSelectorOpIn && len(f.Values) == 1 {
 				return f.Values[0]
@@ -192,8 +174,7 @@ func NodeOf(p *corev1.Pod) string {
 	return ""
 }
 
-// TrimPod keeps of a Pod what is read of it here: what identifies it, whose it is, where it is, how it goes, and what its
-// containers ask for. It is a transform of a cache, and changes the Pod that it is given.
+// TrimPod keeps the fields of a Pod that are read here. It is a transform of a cache, and changes the Pod that it is given.
 func TrimPod(object any) (any, error) {
 	p, ok := object.(*corev1.Pod)
 	if !ok {
@@ -202,11 +183,13 @@ func TrimPod(object any) (any, error) {
 	p.ManagedFields = nil
 	maps.DeleteFunc(p.Annotations, func(key, _ string) bool { return !slices.Contains(keptAnnotations, key) })
 	spec := corev1.PodSpec{
-		NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork, Containers: trimContainers(p.Spec.Containers),
-		TerminationGracePeriodSeconds: p.Spec.TerminationGracePeriodSeconds,
+		NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork, TerminationGracePeriodSeconds: p.Spec.TerminationGracePeriodSeconds,
 	}
 	if node := NodeOf(p); node != "" && spec.NodeName == "" {
 		bind(&spec, node)
+	}
+	for _, c := range p.Spec.Containers {
+		spec.Containers = append(spec.Containers, corev1.Container{Name: c.Name, Ports: c.Ports, Resources: c.Resources})
 	}
 	for _, c := range p.Spec.InitContainers {
 		// Those that go on running have ports like the others.
@@ -214,12 +197,10 @@ func TrimPod(object any) (any, error) {
 			spec.InitContainers = append(spec.InitContainers, corev1.Container{Name: c.Name, Ports: c.Ports, RestartPolicy: c.RestartPolicy})
 		}
 	}
-	p.Spec = spec
 	s := &p.Status
-	p.Status = corev1.PodStatus{
+	p.Spec, p.Status = spec, corev1.PodStatus{
 		Phase: s.Phase, Conditions: s.Conditions, Message: s.Message, Reason: s.Reason, StartTime: s.StartTime,
 		InitContainerStatuses: trimStatuses(s.InitContainerStatuses), ContainerStatuses: trimStatuses(s.ContainerStatuses),
-		EphemeralContainerStatuses: trimStatuses(s.EphemeralContainerStatuses),
 	}
 	return p, nil
 }
@@ -228,16 +209,7 @@ func TrimPod(object any) (any, error) {
 const limitRanger = "kubernetes.io/limit-ranger"
 
 var keptAnnotations = []string{
-	edsv1.AnnotationTemplateHash, edsv1.AnnotationNodeHash, edsv1.AnnotationOverrides, edsv1.AnnotationDaemonsetPod,
-	edsv1.AnnotationExcusedRestarts, limitRanger,
-}
-
-func trimContainers(all []corev1.Container) []corev1.Container {
-	kept := make([]corev1.Container, 0, len(all))
-	for _, c := range all {
-		kept = append(kept, corev1.Container{Name: c.Name, Ports: c.Ports, Resources: c.Resources})
-	}
-	return kept
+	edsv1.AnnotationTemplateHash, edsv1.AnnotationNodeHash, edsv1.AnnotationOverrides, edsv1.AnnotationDaemonsetPod, limitRanger,
 }
 
 func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {

@@ -4,6 +4,7 @@ package daemonset
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -19,7 +20,7 @@ import (
 // NodeState is one node, the pods that the ExtendedDaemonSet has there, and those that it should have.
 type NodeState struct {
 	Node *corev1.Node
-	// Known is the node as budgets and checks see it.
+	// Known is the same node in the fleet.
 	Known *rollout.Node
 	// Want is the revision that the node should have.
 	Want      *ReplicaSet
@@ -50,11 +51,11 @@ type NodeState struct {
 // Pod is a pod and its state.
 type Pod struct {
 	*corev1.Pod
-	Look Look
+	State PodState
 }
 
 // Available reports whether there is a pod, and it is available.
-func (p *Pod) Available() bool { return p != nil && p.Look.Available }
+func (p *Pod) Available() bool { return p != nil && p.State.Available }
 
 // PodCounts are the pods of one revision.
 type PodCounts struct {
@@ -74,18 +75,15 @@ func (j *Judge) CanaryNodes() []string {
 
 // Survey finds the state of each node. The nodes of the canary should have the target revision, and all others the active one.
 func (j *Judge) Survey(canaryNodes []string) error {
-	for _, rs := range []*ReplicaSet{j.Active, j.Target} {
-		j.Counts[rs.Name] = &PodCounts{}
-	}
-	for _, rs := range j.Owned {
+	for _, rs := range append([]*ReplicaSet{j.Active, j.Target}, j.Owned...) {
 		j.Counts[rs.Name] = &PodCounts{}
 	}
 	var err error
-	if j.active, err = j.newPlacer(j.Active); err != nil {
-		return err
+	if j.active, err = NewPlacer(j.Spec.Selector, &j.Active.Spec.Template); err != nil {
+		return fmt.Errorf("reading where pods of revision %s belong, %w", j.Active.Name, err)
 	}
-	if j.target, err = j.newPlacer(j.Target); err != nil {
-		return err
+	if j.target, err = NewPlacer(j.Spec.Selector, &j.Target.Spec.Template); err != nil {
+		return fmt.Errorf("reading where pods of revision %s belong, %w", j.Target.Name, err)
 	}
 	onNode := map[string][]*corev1.Pod{}
 	for _, pod := range j.Pods {
@@ -112,10 +110,10 @@ func (j *Judge) Survey(canaryNodes []string) error {
 			}
 		}
 		s.NodeProblem = nodeProblem(s.Known)
-		if s.Created = j.InFlight.Created[n.Name]; !s.Created.IsZero() {
+		if s.Created = j.InFlight.Created[n.Name].At; !s.Created.IsZero() {
 			j.WakeAt(s.Created.Add(UnseenFor))
 		}
-		s.sort(j, pods)
+		s.assign(j, pods)
 		if s.lacksPod() {
 			s.Refused = j.InFlight.Refused[n.Name].At
 		}
@@ -135,28 +133,31 @@ func (j *Judge) Survey(canaryNodes []string) error {
 // UnseenFor is how long the caches may not show a created pod. After that it was deleted before they did.
 const UnseenFor = time.Minute
 
-// sort assigns each pod on the node its part in the state.
-func (s *NodeState) sort(j *Judge, pods []*corev1.Pod) {
+// assign gives each pod on the node its part in the state.
+func (s *NodeState) assign(j *Judge, pods []*corev1.Pod) {
 	var current, outdated []*Pod
 	minReady := time.Duration(j.Spec.MinReadySeconds) * time.Second
 	for _, pod := range pods {
 		if counts := j.Counts[ReplicaSetOf(pod)]; counts != nil {
 			counts.All++
 		}
-		p := &Pod{Pod: pod, Look: LookAt(pod, minReady, j.Now)}
-		j.WakeAt(p.Look.Wake)
+		p := &Pod{Pod: pod, State: StateOfPod(pod, minReady, j.Now)}
+		j.WakeAt(p.State.Wake)
 		switch {
 		case j.Kept[pod.UID]:
-			if !p.Look.Terminating && !p.Look.Failed {
+			if !p.State.Terminating && !p.State.Failed {
 				s.Outdated, s.Kept = p, true
 			}
-		case p.Look.Terminating || j.InFlight.Deleted[pod.UID]:
+		case p.State.Terminating || j.InFlight.Deleted[pod.UID]:
 			s.Terminating = p
-			s.Stuck = s.Stuck || p.Look.Unresponsive
+			s.Stuck = s.Stuck || p.State.Unresponsive
 		case !s.Placement.Keep:
 			s.Extra = append(s.Extra, p)
-		case p.Look.Failed:
-			s.end(j, p)
+		case p.State.Failed && j.Now.Before(pod.CreationTimestamp.Add(endedPodAge)):
+			s.Ended = p
+			j.WakeAt(pod.CreationTimestamp.Add(endedPodAge))
+		case p.State.Failed:
+			s.Extra = append(s.Extra, p)
 		case ReplicaSetOf(pod) == s.Want.Name && UpToDate(pod, HashOf(s.Want), s.Overrides):
 			current = append(current, p)
 		default:
@@ -170,7 +171,7 @@ func (s *NodeState) sort(j *Judge, pods []*corev1.Pod) {
 	if s.Current == nil || s.Outdated == nil || s.Kept || j.Surges() {
 		return
 	}
-	// There are two without surge: one was created by something that did not see the other.
+	// There are two without surge: whatever created the second one did not see the first.
 	if s.Current.Available() || !s.Outdated.Available() {
 		s.Extra, s.Outdated = append(s.Extra, s.Outdated), nil
 	} else {
@@ -182,16 +183,6 @@ func (s *NodeState) sort(j *Judge, pods []*corev1.Pod) {
 // on a node where all end at once.
 const endedPodAge = time.Minute
 
-// end deletes a pod that has ended, when it is old enough.
-func (s *NodeState) end(j *Judge, p *Pod) {
-	if at := p.CreationTimestamp.Add(endedPodAge); j.Now.Before(at) {
-		s.Ended = p
-		j.WakeAt(at)
-		return
-	}
-	s.Extra = append(s.Extra, p)
-}
-
 // keepBest returns the best of several pods. The others are extra.
 func (s *NodeState) keepBest(pods []*Pod) *Pod {
 	if len(pods) == 0 {
@@ -199,9 +190,9 @@ func (s *NodeState) keepBest(pods []*Pod) *Pod {
 	}
 	rank := func(p *Pod) int {
 		switch {
-		case p.Look.Available:
+		case p.State.Available:
 			return 0
-		case p.Look.Ready:
+		case p.State.Ready:
 			return 1
 		case p.Spec.NodeName != "":
 			return 2
@@ -215,26 +206,32 @@ func (s *NodeState) keepBest(pods []*Pod) *Pod {
 	return pods[0]
 }
 
-// count adds a node and its pods to those of their revisions.
+// count adds a node and its pods to those of their revisions, and to the total.
 func (j *Judge) count(s *NodeState) {
 	if s.Counts() {
+		j.Total.Desired++
 		j.Counts[s.Want.Name].Desired++
 	}
-	for _, p := range []*Pod{s.Current, s.Outdated} {
-		if p == nil {
-			continue
-		}
-		counts := j.Counts[ReplicaSetOf(p.Pod)]
-		if counts == nil {
-			continue
-		}
-		counts.Current++
-		if p.Look.Ready {
-			counts.Ready++
-		}
-		if p.Look.Available {
-			counts.Available++
-		}
+	if s.Current != nil {
+		j.Total.add(s.Current)
+		j.Counts[s.Want.Name].add(s.Current)
+	}
+	if s.Outdated == nil || s.Kept {
+		return
+	}
+	j.Total.add(s.Outdated)
+	if counts := j.Counts[ReplicaSetOf(s.Outdated.Pod)]; counts != nil {
+		counts.add(s.Outdated)
+	}
+}
+
+func (c *PodCounts) add(p *Pod) {
+	c.Current++
+	if p.State.Ready {
+		c.Ready++
+	}
+	if p.State.Available {
+		c.Available++
 	}
 }
 
@@ -248,7 +245,7 @@ func nodeProblem(n *rollout.Node) string {
 	if n == nil {
 		return "there is no such node"
 	}
-	if readyCondition(n) == nil {
+	if ready := nodeCondition(n, corev1.NodeReady); ready == nil || ready.Status != corev1.ConditionTrue {
 		return "the node is not ready"
 	}
 	for i := range n.Claims {
@@ -256,49 +253,42 @@ func nodeProblem(n *rollout.Node) string {
 			return "claimed by " + c.Rollout
 		}
 	}
-	for i := range n.Conditions {
-		c := &n.Conditions[i]
-		switch c.Type {
-		case corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained:
-			if c.Status == corev1.ConditionTrue {
-				return string(c.Type)
-			}
-		default:
+	for _, kind := range []corev1.NodeConditionType{corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained} {
+		if c := nodeCondition(n, kind); c != nil && c.Status == corev1.ConditionTrue {
+			return string(kind)
 		}
 	}
 	return ""
 }
 
-// settleTime is for how long after a node has become ready the node is the cause of restarts there.
-const settleTime = time.Minute
-
-// excuses reports whether the node is the cause of what happens to a pod: it has a problem now, or it has rebooted since the pod's
-// container last ended. A quick reboot is not seen in the node's conditions, but in how the container ended.
-func (s *NodeState) excuses(p *Pod) bool {
-	if s.NodeProblem != "" || p != nil && p.Look.Lost {
-		return true
-	}
-	ready := readySince(s.Known)
-	return p != nil && !p.Look.LastRestart.IsZero() && !ready.IsZero() && !p.Look.LastRestart.After(ready.Add(settleTime)) &&
-		p.CreationTimestamp.Time.Before(ready)
-}
-
-// readyCondition is the condition by which a node is ready, or nil.
-func readyCondition(n *rollout.Node) *corev1.NodeCondition {
+func nodeCondition(n *rollout.Node, kind corev1.NodeConditionType) *corev1.NodeCondition {
 	for i := range n.Conditions {
-		if c := &n.Conditions[i]; c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return c
+		if n.Conditions[i].Type == kind {
+			return &n.Conditions[i]
 		}
 	}
 	return nil
 }
 
-// readySince is since when a node is ready; zero when it is not, or that is not known.
+// readySince is since when a node is ready; zero when it is not, or that is unknown.
 func readySince(n *rollout.Node) time.Time {
-	if c := readyCondition(n); c != nil {
+	if c := nodeCondition(n, corev1.NodeReady); c != nil && c.Status == corev1.ConditionTrue {
 		return c.LastTransitionTime.Time
 	}
 	return time.Time{}
+}
+
+// settleTime is for how long after a node has become ready the node is the cause of restarts there.
+const settleTime = time.Minute
+
+// causesRestarts reports whether the node is the cause of what happens to a pod: it has a problem now, or the pod's last restart was
+// before the node became ready again. A quick reboot does not show in the node's conditions, but in how the container ended.
+func (s *NodeState) causesRestarts(p *Pod) bool {
+	if s.NodeProblem != "" || p.State.Lost {
+		return true
+	}
+	ready := readySince(s.Known)
+	return !p.State.LastRestart.IsZero() && !ready.IsZero() && !p.State.LastRestart.After(ready.Add(settleTime)) && p.CreationTimestamp.Time.Before(ready)
 }
 
 // isClaimed reports whether a rollout has the node.

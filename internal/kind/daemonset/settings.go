@@ -4,9 +4,9 @@ package daemonset
 
 import (
 	"cmp"
-	"iter"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -20,10 +20,10 @@ const (
 	conflict         = "conflict with another ExtendedDaemonsetSetting: "
 )
 
-// SettingVerdict says of a Setting among those of one ExtendedDaemonSet whether it counts.
+// SettingVerdict says whether a Setting applies.
 type SettingVerdict struct {
 	Setting *edsv1.ExtendedDaemonsetSetting
-	// Problem is why the Setting does not count, on no node, or "".
+	// Problem is why the Setting applies to no node, or "".
 	Problem string
 	// selector of nodes, or nil if it can't be read.
 	selector labels.Selector
@@ -37,10 +37,12 @@ func ReferenceOf(s *edsv1.ExtendedDaemonsetSetting) string {
 	return s.Spec.Reference.Name
 }
 
-// SettingsOf are those of a namespace's Settings that name this ExtendedDaemonSet, the newest first, and of the same age
-// the last by name, as ExtendedDaemonSet has them. Those that are being deleted are as good as gone. It notes what is wrong with each by
-// itself; with those that MayMeet JudgeSettings has more to say.
-func SettingsOf(settings []edsv1.ExtendedDaemonsetSetting, daemonset string) []SettingVerdict {
+// JudgeSettings returns those of a namespace's Settings that name this ExtendedDaemonSet, with what is wrong with each. The newest comes
+// first, and of the same age the last by name, as in ExtendedDaemonSet. Those that are being deleted are left out.
+//
+// A Setting that selects a node which a newer one selects too is in conflict with the newest such. That holds even where the newer one has
+// a conflict itself: when that is solved, nothing else changes.
+func JudgeSettings(settings []edsv1.ExtendedDaemonsetSetting, daemonset string, nodeLabels []map[string]string) []SettingVerdict {
 	var all []SettingVerdict
 	for i := range settings {
 		s := &settings[i]
@@ -62,32 +64,14 @@ func SettingsOf(settings []edsv1.ExtendedDaemonsetSetting, daemonset string) []S
 	slices.SortFunc(all, func(a, b SettingVerdict) int {
 		return cmp.Or(b.Setting.CreationTimestamp.Compare(a.Setting.CreationTimestamp.Time), cmp.Compare(b.Setting.Name, a.Setting.Name))
 	})
-	return all
-}
-
-// MayMeet reports whether it depends on the nodes which of them count.
-func MayMeet(settings []SettingVerdict) bool {
-	able := 0
-	for i := range settings {
-		if settings[i].selector != nil {
-			able++
-		}
-	}
-	return able > 1
-}
-
-// JudgeSettings notes the problem of each Setting that selects a node which a newer one selects too, and names the newest such. Of the
-// nodes it needs the labels. A newer one counts in that even if it has a problem of that kind itself: were that solved, nothing else would
-// change.
-func JudgeSettings(settings []SettingVerdict, nodes iter.Seq[map[string]string]) {
-	newest := make([]int, len(settings)) // by Setting, the newest of those before it that it meets
+	newest := make([]int, len(all)) // by Setting, the newest one that selects a node which it selects
 	for i := range newest {
 		newest[i] = i
 	}
-	for has := range nodes {
-		set, first := labels.Set(has), -1
-		for i := range settings {
-			if settings[i].selector == nil || !settings[i].selector.Matches(set) {
+	for _, set := range nodeLabels {
+		first := -1
+		for i := range all {
+			if all[i].selector == nil || !all[i].selector.Matches(labels.Set(set)) {
 				continue
 			}
 			if first < 0 {
@@ -98,7 +82,24 @@ func JudgeSettings(settings []SettingVerdict, nodes iter.Seq[map[string]string])
 	}
 	for i, other := range newest {
 		if other < i {
-			settings[i].Problem = conflict + settings[other].Setting.Name
+			all[i].Problem = conflict + all[other].Setting.Name
 		}
 	}
+	return all
+}
+
+// validSettings are the Settings that apply to an ExtendedDaemonSet. They are judged here, and not read from their status, which follows a
+// moment later: by an old status pods would be replaced twice.
+func validSettings(all []edsv1.ExtendedDaemonsetSetting, eds *edsv1.ExtendedDaemonSet, nodes []*corev1.Node) []SettingVerdict {
+	var here []edsv1.ExtendedDaemonsetSetting
+	for i := range all {
+		if all[i].Namespace == eds.Namespace {
+			here = append(here, all[i])
+		}
+	}
+	has := make([]map[string]string, len(nodes))
+	for i := range nodes {
+		has[i] = nodes[i].Labels
+	}
+	return slices.DeleteFunc(JudgeSettings(here, eds.Name, has), func(v SettingVerdict) bool { return v.Problem != "" })
 }

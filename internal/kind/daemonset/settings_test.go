@@ -4,7 +4,6 @@ package daemonset
 
 import (
 	"fmt"
-	"iter"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -39,25 +38,19 @@ func labelled(name string, has map[string]string) corev1.Node {
 
 // problemsOf are those of all Settings of d, by name.
 func problemsOf(all []edsv1.ExtendedDaemonsetSetting, d string, nodes ...corev1.Node) map[string]string {
-	settings := SettingsOf(all, d)
-	if MayMeet(settings) {
-		JudgeSettings(settings, labelsOf(nodes))
-	}
 	found := map[string]string{}
-	for _, v := range settings {
+	for _, v := range JudgeSettings(all, d, labelsOf(nodes)) {
 		found[v.Setting.Name] = v.Problem
 	}
 	return found
 }
 
-func labelsOf(nodes []corev1.Node) iter.Seq[map[string]string] {
-	return func(yield func(map[string]string) bool) {
-		for i := range nodes {
-			if !yield(nodes[i].Labels) {
-				return
-			}
-		}
+func labelsOf(nodes []corev1.Node) []map[string]string {
+	has := make([]map[string]string, len(nodes))
+	for i := range nodes {
+		has[i] = nodes[i].Labels
 	}
+	return has
 }
 
 func TestJudgeSettings(t *testing.T) {
@@ -196,6 +189,6 @@ func BenchmarkJudgeSettings(b *testing.B) {
 		nodes[i] = labelled(fmt.Sprintf("n%d", i), map[string]string{"pool": fmt.Sprint(i % 20)})
 	}
 	for b.Loop() {
-		JudgeSettings(SettingsOf(all, "d"), labelsOf(nodes))
+		JudgeSettings(all, "d", labelsOf(nodes))
 	}
 }

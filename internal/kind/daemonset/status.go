@@ -51,7 +51,7 @@ func (j *Judge) Summarize(reason string, problem error) {
 		SetCondition(&s.Conditions, edsv1.ConditionReconcileError, true, reason, problem.Error(), j.Now)
 		return
 	}
-	j.countPods()
+	j.setCounts()
 	j.setState()
 	s.Updating, s.Waiting = j.listUnits()
 	reason, message := j.reconcileError()
@@ -71,65 +71,45 @@ func (j *Judge) Summarize(reason string, problem error) {
 	}
 }
 
-// countPods sums up the pods.
-func (j *Judge) countPods() {
-	s := &j.EDS.Status
-	s.Desired, s.Current, s.Ready, s.Available, s.UpToDate, s.IgnoredUnresponsiveNodes = 0, 0, 0, 0, 0, int32(j.Limits.Ignored)
+// setCounts writes how many pods there are.
+func (j *Judge) setCounts() {
+	s, c := &j.EDS.Status, &j.Total
+	s.Desired, s.Current, s.Ready, s.Available = int32(c.Desired), int32(c.Current), int32(c.Ready), int32(c.Available)
+	s.UpToDate, s.IgnoredUnresponsiveNodes = 0, int32(j.Limits.Ignored)
 	for i := range j.States {
-		at := &j.States[i]
-		if at.Counts() {
-			s.Desired++
-		}
-		for _, p := range []*Pod{at.Current, at.Outdated} {
-			if p == nil || p == at.Outdated && at.Kept {
-				continue
-			}
-			s.Current++
-			if p.Look.Ready {
-				s.Ready++
-			}
-			if p.Look.Available {
-				s.Available++
-			}
-		}
-		if at.Current != nil && (j.Canary == nil || at.Canary) {
+		if at := &j.States[i]; at.Current != nil && (j.Canary == nil || at.Canary) {
 			s.UpToDate++
 		}
 	}
 }
 
-// setState sets the state, in ExtendedDaemonSet's words.
+// setState writes the state, in ExtendedDaemonSet's words.
 func (j *Judge) setState() {
 	s := &j.EDS.Status
 	shown := edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed)
 	s.Reason = ""
+	reason, failure, paused := "", "", ""
+	if j.CanaryFailed() {
+		reason, failure = edsv1.ReasonCanaryFailed, j.canaryFailure()
+	}
 	switch {
 	case j.Canary.Paused():
-		s.State, s.Reason = edsv1.StateCanaryPaused, j.PauseReason()
+		s.State, paused = edsv1.StateCanaryPaused, "canary paused with ers: "+j.Target.Name
+		s.Reason, _ = j.PauseReason()
 	case j.Canary != nil:
 		s.State = edsv1.StateCanary
-	case j.CanaryFailed() && (!shown || s.State == edsv1.StateCanaryFailed && j.Counts[j.Target.Name].All > 0):
+	case failure != "" && (!shown || s.State == edsv1.StateCanaryFailed && j.Counts[j.Target.Name].All > 0):
 		// Until its pods are gone, and never again after that: the failure stays in the conditions.
 		s.State = edsv1.StateCanaryFailed
-		if c := edsv1.FindCondition(j.Target.Status.Conditions, edsv1.ConditionCanaryFailed); c != nil {
-			s.Reason = edsv1.StatusReason(c.Reason)
-		}
+		s.Reason = edsv1.StatusReason(edsv1.FindCondition(j.Target.Status.Conditions, edsv1.ConditionCanaryFailed).Reason)
 		if !shown {
 			j.WakeAt(j.Now.Add(time.Second))
 		}
 	default:
 		s.State = j.rollingState()
 	}
-	message, failure := "", ""
-	if j.Canary.Paused() {
-		message = "canary paused with ers: " + j.Target.Name
-	}
-	SetCondition(&s.Conditions, edsv1.ConditionCanaryPaused, j.Canary.Paused(), string(s.Reason), message, j.Now)
-	reason := ""
-	if j.CanaryFailed() {
-		reason, failure = edsv1.ReasonCanaryFailed, j.canaryFailure()
-	}
-	SetCondition(&s.Conditions, edsv1.ConditionCanaryFailed, j.CanaryFailed(), reason, failure, j.Now)
+	SetCondition(&s.Conditions, edsv1.ConditionCanaryPaused, paused != "", string(s.Reason), paused, j.Now)
+	SetCondition(&s.Conditions, edsv1.ConditionCanaryFailed, failure != "", reason, failure, j.Now)
 }
 
 // rollingState is the state without a canary.
@@ -290,8 +270,7 @@ func (j *Judge) ReplicaSetStatus(rs *ReplicaSet) edsv1.ExtendedDaemonSetReplicaS
 	set(edsv1.ConditionRollingUpdatePaused, active && (j.Annotated(edsv1.AnnotationRollingUpdatePaused) || j.Strategy.Paused), "", "")
 	set(edsv1.ConditionRolloutFrozen, active && j.Annotated(edsv1.AnnotationRolloutFrozen), "", "")
 	unscheduled, problem := "", ""
-	reason = ""
-	if active || canary {
+	if reason = ""; active || canary {
 		unscheduled = j.unscheduledPods(canary)
 		reason, problem = j.reconcileError()
 	}
@@ -299,7 +278,8 @@ func (j *Judge) ReplicaSetStatus(rs *ReplicaSet) edsv1.ExtendedDaemonSetReplicaS
 	set(edsv1.ConditionReconcileError, problem != "", reason, problem)
 	if canary {
 		v := j.Canary.Verdict
-		set(edsv1.ConditionCanaryPaused, j.Canary.Paused(), string(j.PauseReason()), j.pauseMessage())
+		why, says := j.PauseReason()
+		set(edsv1.ConditionCanaryPaused, why != "", string(why), says)
 		set(edsv1.ConditionPodCannotStart, v.CannotStart != "", string(v.CannotStart), v.CannotStartMessage)
 		if !v.FirstRestart.IsZero() {
 			setRestarting(&s.Conditions, v)
@@ -309,7 +289,7 @@ func (j *Judge) ReplicaSetStatus(rs *ReplicaSet) edsv1.ExtendedDaemonSetReplicaS
 		set(edsv1.ConditionPodCannotStart, false, "", "")
 	}
 	if active {
-		// It was failed by hand in the moment in which it passed. All nodes get it, and it is not refused when it comes back.
+		// Somebody failed it at the instant at which it passed. All nodes get it, and it is not refused when it comes back.
 		set(edsv1.ConditionCanaryFailed, false, "", "")
 		j.setBatches(&s.Conditions)
 	}
@@ -333,7 +313,7 @@ func (j *Judge) unscheduledPods(canary bool) string {
 	var nodes []string
 	for i := range j.States {
 		s := &j.States[i]
-		if s.Canary != canary || s.Current == nil || s.Current.Spec.NodeName != "" || s.Current.Look.Ready {
+		if s.Canary != canary || s.Current == nil || s.Current.Spec.NodeName != "" || s.Current.State.Ready {
 			continue
 		}
 		if c := podCondition(s.Current.Pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
@@ -349,13 +329,14 @@ func (j *Judge) unscheduledPods(canary bool) string {
 	return "nodes:" + strings.Join(nodes, ";")
 }
 
-// setBatches says when pods were last created, replaced and cleaned up.
+// setBatches writes when pods were last created, replaced and cleaned up.
 func (j *Judge) setBatches(conditions *[]edsv1.Condition) {
-	for kind, at := range j.InFlight.Batches {
-		if c := edsv1.FindCondition(*conditions, kind); c == nil || c.LastUpdateTime.Time.Before(at.Truncate(time.Second)) {
+	for _, kind := range []string{edsv1.ConditionPodCreation, edsv1.ConditionPodDeletion, edsv1.ConditionPodsCleanupDone} {
+		at, ok := j.InFlight.Batches[kind]
+		at = at.Truncate(time.Second)
+		if c := edsv1.FindCondition(*conditions, kind); ok && (c == nil || c.LastUpdateTime.Time.Before(at)) {
 			SetCondition(conditions, kind, true, "", "", at)
-			edsv1.FindCondition(*conditions, kind).LastUpdateTime = metav1.NewTime(at.Truncate(time.Second))
+			edsv1.FindCondition(*conditions, kind).LastUpdateTime = metav1.NewTime(at)
 		}
 	}
-	slices.SortStableFunc(*conditions, func(a, b edsv1.Condition) int { return strings.Compare(a.Type, b.Type) })
 }

@@ -56,7 +56,7 @@ func (j *Judge) makeUnits() {
 
 // soak lets an updated unit soak for as long as the strategy says. In the first rollout nothing waits for pods to soak.
 func (j *Judge) soak(s *NodeState, u *rollout.Unit) {
-	u.Since = s.Current.Look.ReadySince
+	u.Since = s.Current.State.ReadySince
 	if j.Strategy.Soak == nil || j.Strategy.Soak.Duration <= 0 || len(j.Owned) <= 1 && !j.Migrates {
 		return
 	}
@@ -72,20 +72,20 @@ func (j *Judge) ignore(s *NodeState) {
 	j.Counts[s.Want.Name].Ignored++
 }
 
-// isUnresponsive reports whether a pod on the node is not scheduled, or does not terminate.
+// isUnresponsive reports whether a pod on the node is not scheduled, or does not terminate in time.
 func (s *NodeState) isUnresponsive() bool {
 	pod := s.Current
 	if pod == nil {
 		pod = s.Outdated
 	}
-	return s.Stuck || pod != nil && pod.Look.Unresponsive
+	return s.Stuck || pod != nil && pod.State.Unresponsive
 }
 
 // whyUnfit says why an outdated pod may not be replaced, whatever the strategy says.
 func (j *Judge) whyUnfit(s *NodeState) (v1alpha1.Reason, string) {
 	retry := s.Refused.Add(refusedFor)
 	switch {
-	case j.Strategy.Type == edsv1.StrategyOnDelete && !j.isLeftover(s):
+	case j.Strategy.Type == edsv1.StrategyOnDelete && !j.isFailedCanary(s):
 		return v1alpha1.ReasonOnDelete, "spec.strategy.type is OnDelete: the pod is replaced when somebody deletes it"
 	case s.Kept && portsConflict(&s.Outdated.Spec, &j.Active.Spec.Template.Spec):
 		return v1alpha1.ReasonNodeUnfit, "pod " + s.Outdated.Name + " has a port of the host that the new pod needs, " +
@@ -97,7 +97,7 @@ func (j *Judge) whyUnfit(s *NodeState) (v1alpha1.Reason, string) {
 		return v1alpha1.ReasonNodeUnfit, MessageRefused
 	case s.NodeProblem != "" && !s.isClaimed(): // The engine says itself that a node is claimed.
 		return v1alpha1.ReasonNodeNotReady, s.NodeProblem
-	case j.CanaryWanted() && ReplicaSetOf(s.Outdated.Pod) != j.Active.Name && !j.isLeftover(s):
+	case j.CanaryWanted() && ReplicaSetOf(s.Outdated.Pod) != j.Active.Name && !j.isFailedCanary(s):
 		return v1alpha1.ReasonWavePending, "the canary of revision " + j.Target.Name + " goes on: " + j.Active.Name +
 			" comes to no more nodes, as it may be what the template was taken from"
 	}
@@ -115,19 +115,19 @@ const defaultRestarts = 5
 
 // whyFailed says why a new pod counts as failed, where the strategy limits failures.
 func (j *Judge) whyFailed(s *NodeState) string {
-	if j.Strategy.MaxFailures == nil || s.Current == nil || s.excuses(s.Current) {
+	if j.Strategy.MaxFailures == nil || s.Current == nil || s.causesRestarts(s.Current) {
 		return ""
 	}
 	limit := int32(defaultRestarts)
-	if c := j.Strategy.Canary; c != nil && c.AutoFail != nil && c.AutoFail.MaxRestarts != nil {
+	if c := j.Strategy.Canary; c != nil {
 		limit = *c.AutoFail.MaxRestarts
 	}
-	look := s.Current.Look
+	state := &s.Current.State
 	switch {
-	case look.CannotStart != "":
-		return "pod " + s.Current.Name + " can't start: " + string(look.CannotStart) + ": " + look.Message
-	case look.Restarts > limit:
-		return "pod " + s.Current.Name + " restarts again and again: " + string(look.RestartReason)
+	case state.CannotStart != "":
+		return cannotStartMessage(s.Current.Name, state.CannotStart, state.Message)
+	case state.Restarts > limit:
+		return "pod " + s.Current.Name + " restarts again and again: " + string(state.RestartReason)
 	}
 	return ""
 }

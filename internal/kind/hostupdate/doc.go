@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostupdate says what a Node tells of its host, and what a rollout wants of it. It is pure: no client, no clock, no logger.
+// Package hostupdate judges NodeRollouts with hostUpdate, for their controller and for package view. It is pure: no client, no clock, no logger.
 //
-//	report.go    what the operator last said to the host's agent, and what that said            Read
-//	label.go     which label a Node without one gets for its host                              InterfaceLabel
-//	version.go   which of two versions is newer                                                 CompareVersions
-//	wish.go      whether a host is to be updated, and if it is and may not be yet, why not      Wish.Judge
-//	revision.go  what all hosts of a rollout are brought to                                     Wish.Revision
-//	phase.go     how far a turn has come, and what it waits for                                 PhaseOf, Awaits
-//	stable.go    whether pods on a changed node are well                                        Stable
+//	world.go     the spec, as turns are judged by it                                  NewWorld
+//	units.go     each node's state and next step; what follows from all hosts         World.Units
+//	claimed.go   the next step of a node in a turn
+//	reboot.go    the same after the order to reboot: boot id and version
+//	claim.go     the claim of a turn that begins                                      NewClaim, Adoption
+//	report.go    the operator's last order to the host's agent, and its answer        Read
+//	verdict.go   whether a host must be updated, and if it may not be yet, why not    Verdict
+//	revision.go  what all hosts of a rollout are brought to                           RevisionOf, VersionOf
+//	phase.go     how far a turn has come, and what it waits for                       PhaseOf, Awaits
+//	stable.go    whether pods on a changed node are well                              Stable
+//	label.go     which label a Node without one gets for its host                     InterfaceLabel
+//	version.go   which of two versions is newer                                       CompareVersions
 //
-// What operator and agent say to each other, and in which annotations, stands in api/v1alpha1/host.go.
+// api/v1alpha1/host.go has the annotations in which operator and agent write.
 package hostupdate

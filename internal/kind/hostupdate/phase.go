@@ -14,7 +14,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// PhaseOf tells from a turn's claim where the turn stands, and since when. The claim is of a turn that goes on.
+// PhaseOf is how far a turn in progress has come by its claim, and since when.
 func PhaseOf(c *v1alpha1.Claim) (v1alpha1.Phase, metav1.Time) {
 	switch {
 	case c.Soaking != nil:
@@ -29,8 +29,17 @@ func PhaseOf(c *v1alpha1.Claim) (v1alpha1.Phase, metav1.Time) {
 	return v1alpha1.PhasePreparing, c.Since
 }
 
-// Awaits says what a turn waits for, as far as the node, its host and the claim tell; "" where they do not, as in the middle of a drain.
-// The hooks are those of the rollout, and may be nil.
+// Phase is how far a unit's turn has come, since when, and what it waits for.
+func Phase(t *Unit) (v1alpha1.Phase, time.Time, string) {
+	if t.Claim == nil {
+		return v1alpha1.PhaseClaimed, t.Unit.Since, t.Message // It is about to be adopted, or its claims can't be read.
+	}
+	phase, since := PhaseOf(t.Claim)
+	return phase, since.Time, t.Message
+}
+
+// Awaits says what a turn waits for, as far as the node, its host and the claim tell; "" where they do not, as during a drain. The hooks are those of
+// the rollout, or nil.
 func Awaits(n *corev1.Node, r *Report, c *v1alpha1.Claim, hooks *v1alpha1.RebootHooks) string {
 	switch phase, _ := PhaseOf(c); phase {
 	case v1alpha1.PhasePreparing:
@@ -49,14 +58,14 @@ func Awaits(n *corev1.Node, r *Report, c *v1alpha1.Claim, hooks *v1alpha1.Reboot
 	return ""
 }
 
-// prepares says how far a host has come that still serves.
+// prepares says how far a host has come that has no order to reboot.
 func (r *Report) prepares(n *corev1.Node, hooks *v1alpha1.RebootHooks) string {
 	what := cmp.Or(n.Annotations[v1alpha1.AnnotationHostWanted], r.Target, "the update")
 	switch {
 	case r.Wanted != v1alpha1.HostActionPrepare && r.Wanted != v1alpha1.HostActionPerform:
 		return ""
 	case r.Wanted != r.Active:
-		return r.unheard()
+		return r.notTakenUp()
 	case r.State == v1alpha1.HostStateError:
 		return r.failed()
 	case r.State == v1alpha1.HostStateBusy && r.Wanted == v1alpha1.HostActionPrepare:
@@ -69,12 +78,12 @@ func (r *Report) prepares(n *corev1.Node, hooks *v1alpha1.RebootHooks) string {
 	return ""
 }
 
-// reboots says how far a host has come that was told to reboot.
+// reboots says how far a host has come that has the order to reboot.
 func (r *Report) reboots(n *corev1.Node, c *v1alpha1.Claim) string {
 	same := c.BootID != "" && n.Status.NodeInfo.BootID == c.BootID
 	switch {
 	case same && r.Active != v1alpha1.HostActionReboot:
-		return r.unheard()
+		return r.notTakenUp()
 	case same && r.State == v1alpha1.HostStateError:
 		return r.failed()
 	case same && readyMessage(n) == "":
@@ -87,7 +96,7 @@ func (r *Report) reboots(n *corev1.Node, c *v1alpha1.Claim) string {
 	return ""
 }
 
-func (r *Report) unheard() string {
+func (r *Report) notTakenUp() string {
 	return fmt.Sprintf("the host's agent has not taken up %s yet", r.Wanted)
 }
 
@@ -117,7 +126,7 @@ func awaitsHooks(n *corev1.Node, keys []string) string {
 	return "annotations " + strings.Join(missing, ", ") + " of the Node must become true before"
 }
 
-// readyMessage says since when a node is not ready; "" when it is.
+// readyMessage says since when a node is not ready; "" when it is ready.
 func readyMessage(n *corev1.Node) string {
 	for i := range n.Status.Conditions {
 		c := &n.Status.Conditions[i]

@@ -11,28 +11,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 )
 
-// Report is what a Node tells of its host: what the operator wants of it, what its agent says, and what the kubelet says. What is not there
-// is empty.
+// Report is what a Node tells of its host: the operator's order, the agent's answer, and what the kubelet says. What is absent is empty.
 type Report struct {
-	// Protocol is the keys by which operator and agent speak, and Interface the value of its label.
+	// Protocol is the keys that operator and agent use, and Interface the value of its label.
 	Protocol  v1alpha1.HostProtocol
 	Interface string
-	// Wanted is what the operator said last.
+	// Wanted is the operator's last order.
 	Wanted v1alpha1.HostAction
-	// Active is what the agent has taken up, and State how that stands.
+	// Active is the order that the agent has taken up, and State how that stands.
 	Active v1alpha1.HostAction
 	State  v1alpha1.HostState
 	// Update is whether there is one: v1alpha1.HostUpdateTrue, False or Unknown, or empty.
 	Update string
 	// Version is what the host runs: by the kubelet where the host is a Bottlerocket, or else by its agent.
 	Version string
-	// Said is what its agent says that it runs.
-	Said string
 	// Booted is what the kubelet says that a Bottlerocket runs. After a boot that is known before its agent has looked.
 	Booted string
-	// Target is the version that the host has to offer.
+	// Target is the version that the host offers.
 	Target string
 	// Error is why the agent's last action failed.
 	Error string
@@ -40,9 +38,9 @@ type Report struct {
 	BootID string
 	// RebootingFrom is the boot id of the boot in which the agent took up the order to reboot.
 	RebootingFrom string
-	// Attempts counts how often the target was begun to be prepared.
+	// Attempts counts how often the preparation of the target began.
 	Attempts int
-	// Checked is when the host was last asked for updates and had another answer than before.
+	// Checked is when the agent last answered an order to look for updates, or found another answer by itself.
 	Checked time.Time
 }
 
@@ -56,36 +54,27 @@ func Read(n *corev1.Node) (Report, bool) {
 	r := Report{
 		Protocol: protocol, Interface: hostInterface,
 		Wanted: v1alpha1.HostAction(a[protocol.Wanted]), Active: v1alpha1.HostAction(name(a[protocol.Active])), State: v1alpha1.HostState(a[protocol.State]),
-		Update: a[protocol.Update], Said: name(a[v1alpha1.AnnotationHostVersion]), Target: name(a[v1alpha1.AnnotationHostTarget]),
-		Error: cut(a[v1alpha1.AnnotationHostError]), BootID: n.Status.NodeInfo.BootID, RebootingFrom: a[v1alpha1.AnnotationHostBoot],
+		Update: a[protocol.Update], Target: name(a[v1alpha1.AnnotationHostTarget]),
+		Error: nodeturn.Short(a[v1alpha1.AnnotationHostError]), BootID: n.Status.NodeInfo.BootID, RebootingFrom: a[v1alpha1.AnnotationHostBoot],
 	}
-	// An agent that has not come back after a boot cannot take its word back.
+	// The kubelet also reports after a boot from which the agent has not come back.
 	r.Booted = versionOf(n.Status.NodeInfo.OSImage)
-	r.Version = cmp.Or(r.Booted, r.Said)
-	// What is no number, or no time, is not known.
+	r.Version = cmp.Or(r.Booted, name(a[v1alpha1.AnnotationHostVersion]))
+	// An invalid number or time counts as none.
 	r.Attempts, _ = strconv.Atoi(a[v1alpha1.AnnotationHostAttempts])
 	r.Checked, _ = time.Parse(time.RFC3339, a[v1alpha1.AnnotationHostChecked])
 	return r, true
 }
 
-// What is longer than that, in bytes, is no version, and what of an error is longer is left out: both go into statuses.
-const (
-	longestName  = 64
-	longestError = 1024
-)
+// longestName bounds a version, in bytes: versions go into statuses.
+const longestName = 64
 
+// name is a version, or empty for a text that is too long for one.
 func name(version string) string {
 	if len(version) > longestName {
 		return ""
 	}
 	return version
-}
-
-func cut(text string) string {
-	if len(text) <= longestError {
-		return text
-	}
-	return strings.ToValidUTF8(text[:longestError-len("…")], "") + "…"
 }
 
 // versionOf is the version in a Bottlerocket's name, such as "Bottlerocket OS 1.20.3 (aws-k8s-1.31)"; empty of others.
@@ -101,8 +90,7 @@ func versionOf(image string) string {
 	return version
 }
 
-// Fresh reports whether the agent is to be asked for what the host has to offer: nobody has said anything to it yet, or nothing that it can
-// act upon, or what it said to it is not known.
+// Fresh reports whether the agent must be asked for updates: it has no order yet, or none that it knows, or how its order stands was removed.
 func (r *Report) Fresh() bool {
 	unknown := r.State != v1alpha1.HostStateBusy && r.State != v1alpha1.HostStateReady && r.State != v1alpha1.HostStateError
 	switch r.Wanted {
@@ -115,18 +103,27 @@ func (r *Report) Fresh() bool {
 	return true
 }
 
-// Answers reports whether the agent has taken up this action, which is the one that is wanted, and ended it: with HostStateReady or
-// HostStateError.
+// Answers reports whether the order is this action, and the agent has ended it: with HostStateReady or HostStateError.
 func (r *Report) Answers(action v1alpha1.HostAction) bool {
 	return r.Wanted == action && r.Active == action && (r.State == v1alpha1.HostStateReady || r.State == v1alpha1.HostStateError)
 }
 
-// Ready reports whether the agent has ended this action well, which is the one that is wanted.
+// Ready reports whether the order is this action, and the agent has ended it well.
 func (r *Report) Ready(action v1alpha1.HostAction) bool {
 	return r.Answers(action) && r.State == v1alpha1.HostStateReady
 }
 
-// Knows reports whether the agent was asked last whether there is an update, and has said so.
+// Knows reports whether the last order was to look for updates, and the agent has said whether there is one.
 func (r *Report) Knows() bool {
 	return r.Ready(v1alpha1.HostActionStabilize) && (r.Update == v1alpha1.HostUpdateTrue || r.Update == v1alpha1.HostUpdateFalse)
 }
+
+// wasUpdated reports whether an agent that is looking for updates again had none for its host when it answered last. Agents of other operators do not
+// say when that was.
+func (r *Report) wasUpdated() bool {
+	return r.Wanted == v1alpha1.HostActionStabilize && !r.Fresh() && !r.Answers(v1alpha1.HostActionStabilize) &&
+		!r.Checked.IsZero() && (r.Target == "" || same(r.Target, r.Version))
+}
+
+// said is what the agent says of its last action, which failed.
+func (r *Report) said() string { return cmp.Or(r.Error, "the host's agent does not say why") }

@@ -33,11 +33,11 @@ func TestRead(t *testing.T) {
 		{name: "no label", annotations: full},
 		{"nothing said", map[string]string{own.InterfaceLabel: "sentinel"}, nil, "Ubuntu 24.04", Report{Protocol: own, Interface: "sentinel", BootID: "now"}, true},
 		{"everything said", map[string]string{bottlerocket.InterfaceLabel: "2.0.0"}, full, "Bottlerocket OS 1.0.0 (aws-k8s-1.31)", Report{
-			Protocol: bottlerocket, Interface: "2.0.0", Wanted: "prepare-update", Active: "stabilize", State: "ready", Update: "true", Version: "1.0.0", Said: "1.20.3", Booted: "1.0.0", Target: "1.21.0",
+			Protocol: bottlerocket, Interface: "2.0.0", Wanted: "prepare-update", Active: "stabilize", State: "ready", Update: "true", Version: "1.0.0", Booted: "1.0.0", Target: "1.21.0",
 			Error: "no space", BootID: "now", RebootingFrom: "old", Attempts: 2, Checked: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC),
 		}, true},
 		{"of several protocols the first counts", map[string]string{thar.InterfaceLabel: "x", own.InterfaceLabel: "sentinel"}, full, "", Report{
-			Protocol: thar, Interface: "x", Wanted: "reboot-update", State: "error", Version: "1.20.3", Said: "1.20.3", Target: "1.21.0",
+			Protocol: thar, Interface: "x", Wanted: "reboot-update", State: "error", Version: "1.20.3", Target: "1.21.0",
 			Error: "no space", BootID: "now", RebootingFrom: "old", Attempts: 2, Checked: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC),
 		}, true},
 		{"the kubelet tells the version", map[string]string{bottlerocket.InterfaceLabel: "1.0.0"}, nil, "Bottlerocket OS 1.19.2 (aws-k8s-1.31)",

@@ -14,14 +14,11 @@ import (
 // numbered begins the revision of hosts whose versions have no name.
 const numbered = "reboot-"
 
-// Revision is what all hosts are brought to: the version that is asked for, or else the newest that any of them has to offer or runs. But
-// where the newest only runs, and hosts are to go back to an older version than theirs, as by a version-lock, it is the newest of those. Where
-// versions have no name it is "reboot-" with a number that counts how often the hosts were all brought to it: it goes up when one needs
-// it again after none did. That takes the revision from before, and whether none needed it then. Without any host it is empty.
-func (w *Wish) Revision(reports iter.Seq[*Report], before string, complete bool) string {
-	if w.Version != "" {
-		return w.Version
-	}
+// revisionOf is what all hosts are brought to where no version is pinned: the newest that any of them offers or runs. But where the newest only runs,
+// and hosts offer an older version than theirs, as by a version-lock, it is the newest of those. Where versions have no name it is "reboot-" with a
+// number that counts how often the hosts were all brought to it: it goes up when one needs it again after none did. That takes the revision before,
+// whether none needed it then, and the revisions of turns. Without any host it is empty.
+func revisionOf(reports iter.Seq[*Report], before string, complete bool, turns []string) string {
 	newest, asked, hosts := "", false, false
 	seen := map[string]bool{"": true}
 	offered := map[[2]string]bool{} // By what the host runs and what it offers.
@@ -41,24 +38,26 @@ func (w *Wish) Revision(reports iter.Seq[*Report], before string, complete bool)
 		asked = asked || r.Knows() && r.Update == v1alpha1.HostUpdateTrue
 	}
 	if newest != "" {
-		return cmp.Or(goesBack(offered, newest), newest)
+		return cmp.Or(newestDowngrade(offered, newest), newest)
 	}
 	count := 0
-	if text, ok := strings.CutPrefix(before, numbered); ok {
-		count, _ = strconv.Atoi(text)
+	for _, revision := range append(turns, before) { // A turn may have begun since the status was written.
+		if text, ok := strings.CutPrefix(revision, numbered); ok {
+			n, _ := strconv.Atoi(text)
+			count = max(count, n)
+		}
 	}
 	if !hosts && count == 0 {
 		return ""
 	}
-	if asked && (complete || count == 0) {
+	if asked && (complete && len(turns) == 0 || count == 0) {
 		count++
 	}
 	return numbered + strconv.Itoa(count)
 }
 
-// goesBack is the newest of the versions that hosts are to go back to from newer ones, by what they run and what they have to offer; empty
-// where there is none, or where the newest of all is offered.
-func goesBack(offered map[[2]string]bool, newest string) (back string) {
+// newestDowngrade is the newest version that hosts offer which run a newer one; empty where there is none, or where a host offers the newest of all.
+func newestDowngrade(offered map[[2]string]bool, newest string) (back string) {
 	for pair := range offered {
 		runs, target := pair[0], pair[1]
 		if same(target, newest) {

@@ -9,11 +9,11 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// maxEvicted bounds how many controllers of evicted pods a turn remembers.
+// maxEvicted bounds how many controllers of evicted pods a turn notes.
 const maxEvicted = 100
 
-// noteAbsent remembers the Node of a turn that deletes it before another one has come, for as long as neither is there: budgets count Nodes, and would
-// take what is missing for no loss. It is remembered before the Node goes, as nothing is known of it then.
+// noteAbsent notes the Node of a turn that deletes it before its replacement has come, until that is there: budgets count Nodes, and would not count one that is
+// missing. It is noted before the Node goes.
 func (w *World) noteAbsent(t *Turn) {
 	n := w.oldNode(t)
 	going := t.Phase == v1alpha1.MachineLeaving || t.Phase == v1alpha1.MachineDeleting || t.Machine == ""
@@ -21,7 +21,7 @@ func (w *World) noteAbsent(t *Turn) {
 	case t.Over || !t.DeletesFirst || n != nil && !going:
 		t.Absent = nil
 	case n != nil:
-		// Strings always unmarshal as they were marshalled; what cannot be read counts as nothing, as it is told of elsewhere.
+		// What can't be read counts as nothing: budgets report it.
 		var evicted []string
 		_ = json.Unmarshal([]byte(n.Annotations[v1alpha1.AnnotationEvicted]), &evicted)
 		t.Absent = &v1alpha1.AbsentNode{Name: n.Name, Labels: maps.Clone(n.Labels), Evicted: evicted[:min(len(evicted), maxEvicted)]}

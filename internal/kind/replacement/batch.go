@@ -9,7 +9,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Batch is one operation to be asked of a cloud, for all these turns.
+// Batch is one operation for a cloud, for all these turns.
 type Batch struct {
 	Set      *Set
 	Kind     v1alpha1.CloudOperationKind
@@ -18,13 +18,13 @@ type Batch struct {
 	Turns    []*Turn
 }
 
-// The most that is under way in a set at once, and that one operation does.
+// The most deletions under way in a set at once, and the most machines of one operation.
 const (
 	maxDeletes = 8
 	maxBatch   = 100
 )
 
-// Batches puts the steps that clouds are asked for together: in each set one Add for each zone at a time, and a few Deletes.
+// Batches puts the steps together that are done by clouds: in each set one Add for each zone at a time, and a few Deletes.
 func (w *World) Batches(turns []*Turn) []Batch {
 	var all []Batch
 	for _, s := range w.Sets {
@@ -39,7 +39,7 @@ func (w *World) Batches(turns []*Turn) []Batch {
 	return all
 }
 
-// zone that a machine is asked for in the place of a turn's; empty where that can't be chosen.
+// zone of the machine that is ordered for a turn; empty where that can't be chosen.
 func (s *Set) zone(t *Turn) string {
 	if slices.Contains(s.Zones, t.Zone) {
 		return t.Zone
@@ -60,16 +60,23 @@ func (s *Set) additions(turns []*Turn) []Batch {
 	}
 	for i := range s.Operations {
 		if o := &s.Operations[i]; o.Kind == v1alpha1.CloudOperationAdd && !waited[o.Token] {
-			return nil // Nobody waits for it any more: what comes of it is not known yet.
+			return nil // No turn waits for it any more: its machines are not known yet.
 		}
 	}
-	// Those first that can't do without: nothing may keep machines that are gone already from being made up for.
-	turns = slices.Clone(turns)
-	slices.SortStableFunc(turns, func(a, b *Turn) int { return cmp.Compare(order(a), order(b)) })
-	room := s.roomToAdd()
-	for _, t := range turns {
+	room := maxBatch
+	if s.Careful {
+		room = 1
+	}
+	if s.Max > 0 {
+		room = min(room, max(1, s.Max-s.Capacity)) // The cloud refuses what is too much; it may know better.
+	}
+	// Those first that need a replacement: their machine is gone already.
+	isNeeded := func(t *Turn) bool { return t.mustRestore() || t.Bound }
+	needed, others := slices.Clone(turns), slices.Clone(turns)
+	needed = slices.DeleteFunc(needed, func(t *Turn) bool { return !isNeeded(t) })
+	for _, t := range slices.Concat(needed, slices.DeleteFunc(others, isNeeded)) {
 		z := s.zone(t)
-		if !s.mayAsk(t) || t.Step != StepAdd || busy[z] {
+		if !s.mayOrder(t) || t.Step != StepAdd || busy[z] {
 			continue
 		}
 		if room--; room < 0 {
@@ -89,25 +96,6 @@ func (s *Set) additions(turns []*Turn) []Batch {
 	return all
 }
 
-func order(t *Turn) int {
-	if t.mustRestore() || t.Bound {
-		return 0
-	}
-	return 1
-}
-
-// roomToAdd is how many machines can be asked for now.
-func (s *Set) roomToAdd() int {
-	room := maxBatch
-	if s.Careful {
-		room = 1
-	}
-	if s.Max > 0 {
-		room = min(room, max(1, s.Max-s.Capacity)) // What is too much, the cloud refuses; it may know better.
-	}
-	return room
-}
-
 // deletions is what is to be deleted.
 func (s *Set) deletions(turns []*Turn) []Batch {
 	under := 0
@@ -119,19 +107,20 @@ func (s *Set) deletions(turns []*Turn) []Batch {
 	b := Batch{Set: s, Kind: v1alpha1.CloudOperationDelete}
 	most := maxBatch
 	if s.Min > 0 {
-		most = min(most, max(1, s.Capacity-s.Min)) // What is too much, the cloud refuses; it may know better.
+		most = min(most, max(1, s.Capacity-s.Min)) // The cloud refuses what is too much; it may know better.
 	}
 	for _, t := range turns {
-		if !s.mayAsk(t) || under >= maxDeletes || len(b.Turns) >= most {
+		if !s.mayOrder(t) || under >= maxDeletes || len(b.Turns) >= most {
 			continue
 		}
-		switch t.Step {
-		case StepDelete:
-			b.Turns, b.Machines = append(b.Turns, t), append(b.Machines, t.Machine)
-		case StepDiscard:
-			b.Turns, b.Machines = append(b.Turns, t), append(b.Machines, t.Replacement)
-		default:
+		if t.Step != StepDelete {
+			continue
 		}
+		id := t.Machine
+		if t.OnReplacement {
+			id = t.Replacement
+		}
+		b.Turns, b.Machines = append(b.Turns, t), append(b.Machines, id)
 	}
 	if len(b.Turns) == 0 {
 		return nil
@@ -139,8 +128,8 @@ func (s *Set) deletions(turns []*Turn) []Batch {
 	return []Batch{b}
 }
 
-// mayAsk reports whether a turn may ask the set for something.
-func (s *Set) mayAsk(t *Turn) bool { return t.ScaleSet == s.Name && !t.Over && t.Operation == "" }
+// mayOrder reports whether a turn may order something.
+func (s *Set) mayOrder(t *Turn) bool { return t.ScaleSet == s.Name && !t.Over && t.Operation == "" }
 
 // Ordered is a batch that has become an operation: it is written down, and the turns wait for it.
 func (b *Batch) Ordered(o v1alpha1.CloudOperation) {
@@ -162,11 +151,8 @@ func (w *World) Refused(set *Set, token string, turns []*Turn, noRoom bool, why 
 		if t.Phase != v1alpha1.MachineAdding {
 			continue
 		}
-		if noRoom && w.OnFull == v1alpha1.OnFullDeleteFirst && !t.DeletesFirst && !w.Bound(t) {
-			t.DeletesFirst = true
-			w.enter(t, v1alpha1.MachineClaiming)
-			continue
+		if t.Message = short(why); noRoom {
+			w.notAdded(t, true, why)
 		}
-		t.Message = short(why)
 	}
 }

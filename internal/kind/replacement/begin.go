@@ -20,12 +20,10 @@ type NodeState struct {
 	Counted bool
 	Unit    rollout.Unit
 	Step    Step
-	// Message says why a claim is released.
-	Message string
 }
 
-// Look judges a node that is in no turn. With StepRelease the node is released and nothing else is done.
-func (w *World) Look(n *Node, room map[string]Room) NodeState {
+// JudgeNode judges a node that is in no turn. With StepRelease the node is released, and nothing else is done.
+func (w *World) JudgeNode(n *Node, room map[string]Room) NodeState {
 	s, m := w.MachineOf(n)
 	p := NodeState{Node: n, Set: s, Machine: m}
 	p.Counted = n.Selected && m != nil && w.isFor(s.Name)
@@ -35,7 +33,7 @@ func (w *World) Look(n *Node, room map[string]Room) NodeState {
 	if p.Counted && !outdated {
 		u.State = v1alpha1.UnitUpdated
 	}
-	if w.heldByRollout(&p, outdated) {
+	if w.isFailed(&p, outdated) {
 		return p
 	}
 	if u.State == v1alpha1.UnitOutdated && p.Counted {
@@ -45,8 +43,8 @@ func (w *World) Look(n *Node, room map[string]Room) NodeState {
 	return p
 }
 
-// heldByRollout judges what the rollout still has on a node, and says whether the node waits because its turn has failed.
-func (w *World) heldByRollout(p *NodeState, outdated bool) bool {
+// isFailed judges what the rollout still has on a node, and reports whether the node waits because its turn has failed.
+func (w *World) isFailed(p *NodeState, outdated bool) bool {
 	n, u := p.Node, &p.Unit
 	switch own := n.Claim; {
 	case n.Unreadable:
@@ -116,18 +114,11 @@ func (s *Set) tooFew() string {
 // maxClockSkew is by how much the clocks of the cloud and of the operator may differ when it is told which machines are new.
 const maxClockSkew = 30 * time.Second
 
-// maybeAdded reports whether a machine may be one that an operation under way has added, and that takes the place of another.
+// maybeAdded reports whether a machine may be one that an operation under way has added. Its Node may be nil.
 func (s *Set) maybeAdded(m *Machine, n *Node) bool {
-	return slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return maybeOf(&o, m, n) })
-}
-
-// maybeOf reports whether a machine may be one that an operation has added. Its Node may be nil.
-func maybeOf(o *v1alpha1.CloudOperation, m *Machine, n *Node) bool {
-	made := m.Created
-	if made.IsZero() && n != nil {
-		made = n.CreationTimestamp.Time
-	}
-	return o.Kind == v1alpha1.CloudOperationAdd && made.After(o.Since.Add(-maxClockSkew))
+	return slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool {
+		return o.Kind == v1alpha1.CloudOperationAdd && m.made(n).After(o.Since.Add(-maxClockSkew))
+	})
 }
 
 // Begin is a new turn of a node.

@@ -3,6 +3,8 @@
 package replacement
 
 import (
+	"fmt"
+
 	"moult.dev/moult/api/v1alpha1"
 )
 
@@ -13,40 +15,34 @@ func (w *World) claiming(t *Turn, all []*Turn) bool {
 	}
 	if gone, at := w.gone(s, t.Machine); gone {
 		return w.machineLost(t, all)
-	} else if t.at(at); !at.IsZero() || !s.Known {
+	} else if t.wakeAt(at); !at.IsZero() || !s.Known {
 		return false
 	}
 	if n != nil && n.Claim != nil && n.Claim.Turn == t.Turn {
 		return w.enter(t, v1alpha1.MachineDraining)
 	}
-	if moved, ok := w.replacementReady(t, s, n, all); !ok {
-		return moved
+	if !t.DeletesFirst {
+		if moved, ok := w.replacementReady(t, s); !ok {
+			return moved
+		}
 	}
-	if n == nil {
+	switch {
+	case n == nil:
 		return w.enterLeaving(t) // Its Node is gone before its machine.
-	}
-	if w.Bound(t) {
-		return w.claimAgain(t, n)
-	}
-	if n.Claim == nil && n.Marked && !n.Unreadable && !n.Foreign {
-		// Somebody has taken its claim away. It is released before it is claimed again: by its cordon it would be in its own way.
+	case w.Bound(t):
+		t.Step, t.Message = StepClaim, "the claim on Node "+n.Name+" was removed, and the turn can't be released any more"
+	case n.Claim == nil && n.Marked && !n.Unreadable && !n.Foreign:
+		// Its claim was removed. It is released before it is claimed again: by its cordon it would use up its own budget.
 		t.Step, t.Message = StepRelease, "the claim on Node "+n.Name+" was taken away"
-		return false
+	default:
+		t.Message = w.claimBlocked(t, s.Machine(t.Machine), all)
+		t.Claimable = t.Message == ""
 	}
-	t.Message = w.claimBlocked(t, s.Machine(t.Machine), all)
-	t.Claimable = t.Message == ""
 	return false
 }
 
-// replacementReady reports whether the replacement of a turn that was ready still is, or there is no room for one still.
-func (w *World) replacementReady(t *Turn, s *Set, n *Node, all []*Turn) (moved, ok bool) {
-	if t.DeletesFirst {
-		if n == nil || t.Machine == "" || !w.hasRoom(s, all) {
-			return false, true
-		}
-		t.DeletesFirst = false // There was none when it began.
-		return w.enter(t, v1alpha1.MachineAdding), false
-	}
+// replacementReady reports whether the replacement, which was ready, still is. If not, the turn may have moved.
+func (w *World) replacementReady(t *Turn, s *Set) (moved, ok bool) {
 	m := s.Machine(t.Replacement)
 	if m == nil {
 		return w.replacementLost(t), false
@@ -54,23 +50,41 @@ func (w *World) replacementReady(t *Turn, s *Set, n *Node, all []*Turn) (moved, 
 	if m.State == Failed || w.mayRejectReplacement(t) && w.Outdated(s, m, w.NodeOf(m)) {
 		return w.enter(t, v1alpha1.MachineJoining), false
 	}
-	if w.replacementDeleting(t, m) {
+	if t.isReplacementDeleting(m) {
 		return false, false
 	}
-	if why, next := w.notReady(t); why != "" {
-		t.at(next)
-		return w.replacementUnready(t, "the replacement is not ready any more: "+why), false
+	why, next := w.notReady(t)
+	if why == "" {
+		t.UnreadySince = nil
+		return false, true
 	}
-	t.UnreadySince = nil
-	return false, true
+	t.wakeAt(next)
+	return w.replacementUnready(t, "the replacement is not ready any more: "+why), false
 }
 
-// replacementDeleting reports whether a replacement is being deleted by others, though its Node may be well until the last moment.
-func (w *World) replacementDeleting(t *Turn, m *Machine) bool {
+// replacementUnready fails a turn whose replacement is not ready any more, once that has lasted for as long as it had to become ready.
+func (w *World) replacementUnready(t *Turn, why string) bool {
+	if t.UnreadySince == nil {
+		since := stamp(w.Now)
+		t.UnreadySince = &since
+	}
+	t.Message = why
+	if deadline := t.UnreadySince.Add(w.Timeout); w.Now.Before(deadline) {
+		t.wakeAt(deadline)
+		return false
+	}
+	if w.Bound(t) {
+		return w.enter(t, v1alpha1.MachineJoining) // There it fails, and is tried again with another.
+	}
+	return w.fail(t, v1alpha1.ReasonReplacementFailed, fmt.Sprintf("for longer than replacementReady.timeout, %s, %s", w.Timeout, why))
+}
+
+// isReplacementDeleting reports whether others delete the replacement, though its Node may be healthy until the last moment.
+func (t *Turn) isReplacementDeleting(m *Machine) bool {
 	if m == nil || m.State != Deleting {
 		return false
 	}
-	t.Message = "machine " + m.ID + ", which is to take the place, is being deleted"
+	t.Message = "machine " + m.ID + ", the replacement, is being deleted"
 	return true
 }
 
@@ -89,12 +103,12 @@ func (w *World) claimBlocked(t *Turn, m *Machine, all []*Turn) string {
 	case t.DeletesFirst && w.additionsBlocked(s, all) != "":
 		return w.additionsBlocked(s, all)
 	case t.DeletesFirst && w.ControlPlane && !w.hasHealthyPeer(t):
-		return "no other node of the control plane is there and well, and none can be made without one: surge a machine first"
+		return "no other node of the control plane is healthy, and none can be made without one: set spec.replacement.surge"
 	}
 	return w.controlPlaneBlocks(t)
 }
 
-// hasHealthyPeer reports whether the rollout has another node that is well than the one that goes.
+// hasHealthyPeer reports whether the rollout selects another healthy node beside the one that goes.
 func (w *World) hasHealthyPeer(t *Turn) bool {
 	for name, n := range w.Nodes {
 		if name != t.Node && n.Selected {
@@ -109,7 +123,7 @@ func (w *World) hasHealthyPeer(t *Turn) bool {
 // controlPlaneBlocks says why a turn's node can't leave the control plane now, or "".
 func (w *World) controlPlaneBlocks(t *Turn) string { return or(w.Unjoined[t.Turn], w.Waits[t.Turn]) }
 
-// unownedControlPlane says why a node of the control plane is not to be touched by a rollout that knows nothing of control planes, or "".
+// unownedControlPlane says why a node of the control plane must not be touched by a rollout without spec.replacement.controlPlane, or "".
 func (w *World) unownedControlPlane(n *Node) string {
 	if w.ControlPlane || n == nil {
 		return ""
@@ -126,5 +140,5 @@ func protected(m *Machine) string {
 	if m.Aside != "" {
 		return "machine " + m.ID + " is not to be deleted, " + m.Aside
 	}
-	return "the cloud is told not to let machine " + m.ID + " be deleted: take its protection off"
+	return "machine " + m.ID + " is protected from deletion in the cloud: take its protection off"
 }

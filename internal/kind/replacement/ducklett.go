@@ -22,48 +22,35 @@ func LeftByDucklett(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintDucklett })
 }
 
-// Adopt is the turn of a node that Ducklett was replacing, if it has added a machine for it already; nil where it has not, and the node is one
-// like others. Which machine takes the place it has not written down: the turn looks for one that could. Where another image is wanted since, it is the
-// newest of the image that Ducklett wanted: it takes the place all the same, and is replaced in its own turn; or it is taken back, where the node is as it
-// should be.
+// Adopt is the turn of a node for which Ducklett has added a machine. It returns nil if Ducklett has not, or if the machine is gone: then the node is one like
+// others. Ducklett does not record which machine it added: the newest up-to-date one takes the place, or, where another image is wanted since, the newest one is
+// discarded.
 func (w *World) Adopt(n *Node, turn string, all []*Turn) *Turn {
 	s, m := w.MachineOf(n)
 	if m == nil || !s.Known || !n.Selected || n.OptedOut || w.Ending || w.DetectOnly || !added(s, n.Annotations) {
 		return nil
 	}
-	p := NodeState{Node: n, Set: s, Machine: m}
-	t := w.Begin(&p, v1alpha1.DucklettPrefix+turn, false)
-	t.Phase = v1alpha1.MachineJoining
-	if made := w.ducklettReplacement(s, n.Annotations[v1alpha1.AnnotationDucklettImage], all); made != nil {
-		t.Replacement = made.ID
-	}
-	switch {
-	case w.Outdated(s, m, n):
-		return t
-	case t.Replacement == "":
-		return nil
-	}
-	w.discard(t, "the machine is what it is to be")
-	return t
-}
-
-// ducklettReplacement is the newest machine that Ducklett may have added, for this image, and that is outdated by now; nil where there is none.
-func (w *World) ducklettReplacement(s *Set, image string, all []*Turn) *Machine {
-	if image = image[strings.LastIndex(image, "/")+1:]; image == "" {
-		return nil
-	}
 	var newest *Machine
+	isOutdated := false
 	for i := range s.Machines {
-		m := &s.Machines[i]
-		n := w.NodeOf(m)
-		if n == nil || n.Status.NodeInfo.OSImage != image || !w.Outdated(s, m, n) || LeftByDucklett(n.Node) || m.State == Deleting || Taken(all, s.Name, m.ID) {
+		o := &s.Machines[i]
+		node := w.NodeOf(o)
+		if o.State == Deleting || Taken(all, s.Name, o.ID) || o.ID == m.ID || node != nil && LeftByDucklett(node.Node) {
 			continue
 		}
-		if newest == nil || m.newer(newest) {
-			newest = m
+		if outdated := w.Outdated(s, o, node); newest == nil || isOutdated && !outdated || isOutdated == outdated && o.newer(newest) {
+			newest, isOutdated = o, outdated
 		}
 	}
-	return newest
+	if newest == nil {
+		return nil
+	}
+	t := w.Begin(&NodeState{Node: n, Set: s, Machine: m}, v1alpha1.DucklettPrefix+turn, false)
+	t.Phase, t.Replacement = v1alpha1.MachineJoining, newest.ID
+	if isOutdated {
+		w.discard(t, "another image is wanted than that of the machine that Ducklett added")
+	}
+	return t
 }
 
 // added reports whether Ducklett has made the scale set larger for a node. It writes how many machines there are to be before it does, and that it has

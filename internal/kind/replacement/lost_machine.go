@@ -4,7 +4,6 @@ package replacement
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -14,49 +13,48 @@ import (
 // which: another machine came since, or the set has fewer machines than its capacity. No account of earlier capacities is kept: each turn adds one
 // machine and deletes one, and machines of a set are alike, so any machine that no other turn has may be the one that the turn deletes.
 
-// successor is the first machine that came since the turn's phase began and that no turn has, or nil: later ones came for later losses. Of what Ducklett added
-// it is the newest.
+// successor is the first machine that came since the turn's phase began and that no turn has, or nil: later ones came for later losses.
 func (w *World) successor(t *Turn, s *Set, all []*Turn) *Machine {
 	var found *Machine
 	for i := range s.Machines {
 		m := &s.Machines[i]
-		if !m.State.Stays() || Taken(all, s.Name, m.ID) || !w.cameSince(t, s, m) {
+		if m.State == Deleting || Taken(all, s.Name, m.ID) || !w.cameSince(t, s, m) {
 			continue
 		}
-		if found == nil || m.newer(found) == t.isDuckletts() {
+		if found == nil || found.newer(m) {
 			found = m
 		}
 	}
 	return found
 }
 
-// cameSince reports whether a machine came since the turn's phase began, when what is gone was still there. Of a machine of unknown age only its revision tells, and so it does of one that Ducklett added.
+// cameSince reports whether a machine came since the turn's phase began, when what is gone was still there. Of a machine of unknown age only its revision tells.
 func (w *World) cameSince(t *Turn, s *Set, m *Machine) bool {
 	n := w.NodeOf(m)
-	made := m.Created
-	if made.IsZero() && n != nil {
-		made = n.CreationTimestamp.Time
-	}
-	if made.IsZero() || t.isDuckletts() {
+	made := m.made(n)
+	if made.IsZero() {
 		return !w.Outdated(s, m, n)
 	}
 	return made.After(t.PhaseSince.Add(-maxClockSkew))
 }
 
-func (t *Turn) isDuckletts() bool { return strings.HasPrefix(t.Turn, v1alpha1.DucklettPrefix) }
+// made is when a machine was made, as far as the cloud or its Node, which may be nil, tells.
+func (m *Machine) made(n *Node) time.Time {
+	if m.Created.IsZero() && n != nil {
+		return n.CreationTimestamp.Time
+	}
+	return m.Created
+}
 
 func (m *Machine) newer(than *Machine) bool {
 	return m.Created.After(than.Created) || m.Created.Equal(than.Created) && m.ID > than.ID
 }
 
-// Stays reports whether a machine in this state is not being deleted.
-func (s State) Stays() bool { return s != Deleting }
-
 // lacksMachines reports whether the cloud has still to make machines: the set has fewer than its capacity.
 func (s *Set) lacksMachines() bool {
 	there := 0
 	for i := range s.Machines {
-		if s.Machines[i].State.Stays() {
+		if s.Machines[i].State != Deleting {
 			there++
 		}
 	}
@@ -68,8 +66,8 @@ func (s *Set) isAdding() bool {
 	return slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationAdd })
 }
 
-// machineLost is a turn whose machine is gone, and not by a deletion that the cloud confirmed. If the cloud makes another one, the turn ends without a change; if the set got
-// smaller, the replacement takes the place. A deletion that the cloud said had failed may have been done.
+// machineLost is a turn whose machine is gone, and not by a deletion that the cloud confirmed. If the cloud makes another one, the turn ends without a change; if
+// the set got smaller, the replacement takes its place. A deletion of which the cloud said that it failed may have been done.
 func (w *World) machineLost(t *Turn, all []*Turn) bool {
 	s := w.set(t.ScaleSet)
 	switch {
@@ -89,63 +87,56 @@ func (w *World) machineLost(t *Turn, all []*Turn) bool {
 	return w.enterLeaving(t)
 }
 
-// replacementLost is a turn whose replacement is not listed. Once that is certain, the turn looks for another one.
+// replacementLost is a turn whose replacement is not listed. Once that is certain the turn fails, or waits for another one if it can't do without.
 func (w *World) replacementLost(t *Turn) bool {
 	s := w.set(t.ScaleSet)
 	gone, at := w.gone(s, t.Replacement)
-	t.at(at)
-	if !gone {
-		t.Message = "machine " + t.Replacement + " is not listed by the cloud"
+	t.wakeAt(at)
+	switch {
+	case !gone && t.Replacement != "":
+		t.Message = "machine " + t.Replacement + ", the replacement, is not listed by the cloud"
+		return false
+	case !w.needsReplacement(t):
+		return w.fail(t, v1alpha1.ReasonReplacementFailed, "the replacement of "+or(t.Node, t.Machine)+" in scale set "+s.Name+", machine "+t.Replacement+", is gone")
+	case w.replacementRemains(t, s):
 		return false
 	}
-	if w.memberRemains(t) || w.nodeRemains(t, s) {
-		return false
-	}
-	t.Bound = w.Bound(t) // The control plane may not let its node go before there is another, and it may have left by half.
-	t.forgetReplacement(w)
-	if !t.Bound {
-		w.forgetDrained(t, false)
-	}
+	t.Bound = w.Bound(t) // The control plane may not let its node go before there is another, and it may have left in part.
+	t.forgetReplacement()
 	w.awaitReplacement(t)
 	return true
 }
 
-// awaitReplacement is a turn without a replacement. Its phase keeps its time: what came since may be the replacement. How long it waits counts from now.
+// awaitReplacement is a turn without a replacement, which needs one. Its phase keeps its time: what came since may be the replacement. How long it waits counts
+// from now.
 func (w *World) awaitReplacement(t *Turn) {
 	since := stamp(w.Now)
 	t.Phase, t.UnreadySince, t.Message = v1alpha1.MachineJoining, &since, ""
 }
 
-// forgetReplacement leaves the turn without a replacement.
-func (t *Turn) forgetReplacement(w *World) {
-	delete(w.Left, t.Key(true)) // Another has not left.
+func (t *Turn) forgetReplacement() {
 	t.Replacement, t.ReplacementNode, t.ReplacementProviderID = "", "", ""
 }
 
-// findReplacement is a turn whose replacement is gone. It takes the machine that the cloud makes in its place, and asks for one, or fails, if the cloud makes none.
+// findReplacement is a turn that needs a replacement and has none. It takes the machine that the cloud makes in place of the one that is gone, or orders one.
 func (w *World) findReplacement(t *Turn, s *Set, all []*Turn) bool {
 	m := w.successor(t, s, all)
 	switch {
 	case !s.Known:
 		return false
-	case !s.isAdding() && m != nil:
+	case !w.needsReplacement(t):
+		return w.replacementLost(t)
+	case s.isAdding() || s.lacksMachines() && m == nil:
+		since := t.PhaseSince.Time
+		if t.UnreadySince != nil {
+			since = t.UnreadySince.Time
+		}
+		return w.replacementLate(t, since, "no machine has come to scale set "+s.Name+" that could take the place")
+	case m != nil:
 		t.Replacement, t.Failed = m.ID, nil
 		return w.enter(t, v1alpha1.MachineJoining)
-	case s.isAdding(), s.lacksMachines():
-		if t.Failed != nil && w.isRetryDue(t) {
-			t.Failures++
-			t.Failed, t.Attempt = nil, w.Attempt(s, w.oldNode(t))
-			w.awaitReplacement(t)
-			return true
-		}
-		return w.replacementLate(t, "no machine has come to scale set "+s.Name+" that could take the place")
-	case w.needsReplacement(t):
-		return w.enter(t, v1alpha1.MachineAdding)
 	}
-	if why := w.whyUnwanted(t); why != "" {
-		return w.discard(t, why)
-	}
-	return w.fail(t, v1alpha1.ReasonReplacementFailed, "the replacement of "+t.Machine+" in scale set "+s.Name+" is gone, and the cloud makes no other")
+	return w.enter(t, v1alpha1.MachineAdding)
 }
 
 // StillMissing is since when machines of turns have not been listed, after a list of all; before is what the list before showed.
@@ -163,7 +154,7 @@ func StillMissing(before map[string]time.Time, listed []Machine, ours []string, 
 	return after
 }
 
-// lostMachine is a machine that a turn has, or had, and that went without an order, as long as it is not settled what takes its place. No other turn begins
+// lostMachine names a machine that a turn has, or had, and that went without an order, until it is known what takes its place. No other turn begins
 // meanwhile: it might be for the machine that the cloud made instead.
 func (s *Set) lostMachine(turns []*Turn) string {
 	for _, t := range turns {

@@ -14,10 +14,10 @@ import (
 )
 
 // WithoutNode reports whether it is a machine without a Node.
-func (p *NodeState) WithoutNode() bool { return p.Unit.Nodeless }
+func (p *NodeState) WithoutNode() bool { return p.Unit.NoNode }
 
 // MachinesWithoutNode are the outdated machines that failed, that no turn has, and that are no Node's, as failed units: they use up concurrency, and the rollout
-// does not end. Nothing shows whose they are, so a person deletes them. A machine that a turn added is deleted by that turn. They are not looked for where the
+// does not end. Nothing shows who added them, so a person deletes them. A machine that a turn added is deleted by that turn. They are not looked for where the
 // cloud replaces machines that fail, and where only a Node tells whether its machine is outdated.
 func (w *World) MachinesWithoutNode(turns []*Turn) (states []NodeState) {
 	for _, name := range slices.Sorted(maps.Keys(w.Sets)) {
@@ -34,7 +34,7 @@ func (w *World) MachinesWithoutNode(turns []*Turn) (states []NodeState) {
 			states = append(states, NodeState{
 				Node: &Node{Node: &corev1.Node{}, Selected: true}, Set: s, Machine: m, Counted: true,
 				Unit: rollout.Unit{
-					Node: v1alpha1.MachineUnit(name, m.ID), State: v1alpha1.UnitFailed, Nodeless: true, Reason: v1alpha1.ReasonMachineUnknown, Since: failedSince,
+					Node: v1alpha1.MachineUnit(name, m.ID), State: v1alpha1.UnitFailed, NoNode: true, Reason: v1alpha1.ReasonMachineUnknown, Since: failedSince,
 					Message: fmt.Sprintf("machine %s of scale set %s failed and has no Node: repair it, or delete it in the cloud", m.ID, name),
 				},
 			})

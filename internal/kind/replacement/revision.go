@@ -5,75 +5,58 @@ package replacement
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"hash"
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"moult.dev/moult/api/v1alpha1"
 )
 
 // NextRevision is what the machines of all sets are brought to: the name of their image with what identifies all that they are made of, or, where they have
-// revisionOfSeveral images or none, the latter alone. Where machines are told by their nodes, their images are all that counts. told is what the status says of the
-// sets: what stood before stays as long as nothing differs from that, also where it is the image's name alone, and as long as not all sets are known.
-func (w *World) NextRevision(before string, told []v1alpha1.ScaleSetStatus) string {
-	var names []string
+// several images or none, the latter alone. Where machines are told by their nodes, only images count. The revision before stays while no set differs from
+// what status says of it, and while not all sets are known.
+func (w *World) NextRevision(before string, in []v1alpha1.ScaleSetStatus) string {
+	all, changed := w.Blind == "", false
+	images, names := map[string]bool{}, 0
+	sum := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(w.Sets)) {
-		if !w.Sets[name].Absent {
-			names = append(names, name)
-		}
-	}
-	seen, changed := w.Blind == "", false
-	var images []string
-	sum, models := sha256.New(), sha256.New()
-	for _, name := range names {
 		s, then := w.Sets[name], v1alpha1.ScaleSetStatus{}
-		if i := slices.IndexFunc(told, func(t v1alpha1.ScaleSetStatus) bool { return t.Name == name }); i >= 0 {
-			then = told[i]
+		if s.Absent {
+			continue
+		}
+		if i := slices.IndexFunc(in, func(t v1alpha1.ScaleSetStatus) bool { return t.Name == name }); i >= 0 {
+			then = in[i]
 		}
 		model, image := s.Model, s.ImageName
 		if s.Known {
-			images = append(images, image)
+			images[image] = true
 			changed = changed || w.modelChanged(s, &then)
 		} else {
-			model, image, seen = then.Model, then.Image, false
+			model, image, all = then.Model, then.Image, false
 		}
-		_, _ = models.Write([]byte(name + "\x00" + model + "\x00"))
 		if w.MatchOSImage {
 			model = image
 		}
+		names++
 		_, _ = sum.Write([]byte(name + "\x00" + model + "\x00"))
 	}
-	if len(images) == 0 || !seen && (!changed || before == "") {
-		return before
-	}
-	images = slices.Compact(images)
+	digest := hex.EncodeToString(sum.Sum(nil))
+	one := slices.Collect(maps.Keys(images))
 	switch {
-	case len(images) > 1 || images[0] == "":
-		if before == several(names, models) && !changed {
-			return before
-		}
-		return several(names, sum)
-	case !changed && (before == images[0] || strings.HasPrefix(before, images[0]+"@")):
+	case len(images) == 0, before == "" && !all, before != "" && !changed:
 		return before
+	case len(images) > 1 && names > 1:
+		return strconv.Itoa(names) + "-sets-" + digest[:12]
+	case len(images) > 1 || one[0] == "":
+		return digest[:12]
 	case w.MatchOSImage:
-		return images[0]
+		return one[0]
 	}
-	return images[0] + "@" + hex.EncodeToString(sum.Sum(nil))[:8]
+	return one[0] + "@" + digest[:8]
 }
 
-// revisionOfSeveral is the revision of sets that have not one image.
-func several(names []string, sum hash.Hash) string {
-	text := hex.EncodeToString(sum.Sum(nil))[:12]
-	if len(names) == 1 {
-		return text
-	}
-	return strconv.Itoa(len(names)) + "-sets-" + text
-}
-
-// modelChanged reports whether what machines are made of is not what the status tells of the set. It says nothing of one that had none: that differs if it has
-// machines by now that are to be replaced.
+// modelChanged reports whether what machines are made of differs from what status says of the set. Status says nothing of a set without machines: that
+// differs if it has outdated machines by now.
 func (w *World) modelChanged(s *Set, told *v1alpha1.ScaleSetStatus) bool {
 	switch {
 	case w.MatchOSImage:
@@ -84,8 +67,8 @@ func (w *World) modelChanged(s *Set, told *v1alpha1.ScaleSetStatus) bool {
 	return told.Model != s.Model
 }
 
-// Note is the status of a set, as it was and as it is to be seen now. Of the images before the last one that was complete is remembered, as that one is
-// known to work, until something else of what machines are made of changes.
+// Note is the status of a set. It keeps the last image that was complete, as that one is known to work, until something else of what machines are made of
+// changes.
 func Note(before v1alpha1.ScaleSetStatus, s *Set, outdated int) v1alpha1.ScaleSetStatus {
 	after := before
 	after.Name, after.Operations = s.Name, s.Operations
@@ -123,7 +106,7 @@ func Note(before v1alpha1.ScaleSetStatus, s *Set, outdated int) v1alpha1.ScaleSe
 	return after
 }
 
-// Rollback is the image that a set is to have again; why is what keeps that from being done, where nothing can be.
+// Rollback is the image that a set gets again, or why there is none.
 func Rollback(s *v1alpha1.ScaleSetStatus) (image, why string) {
 	switch {
 	case s.Image == "":

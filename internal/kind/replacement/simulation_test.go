@@ -59,8 +59,8 @@ type simulation struct {
 	operations []v1alpha1.CloudOperation
 
 	missing       map[string]time.Time
-	ended         map[string]Ended
-	unsent        map[string]bool // operations that this process has prepared, and not sent
+	ended         map[string]Ended // those that this look has shown
+	prepared      map[string]bool  // operations of this pass
 	drained, left map[string]bool
 
 	rules         Rules
@@ -239,8 +239,8 @@ func (s *simulation) disturb() {
 	case 4:
 		if m != nil && m.State == Running && s.capacity > 1 {
 			m.State, m.until = Deleting, s.now.Add(5*time.Second)
-			made := func(o v1alpha1.CloudOperation) bool { return maybeOf(&o, &m.Machine, nil) }
-			if slices.ContainsFunc(s.status, func(t v1alpha1.MachineTurn) bool { return t.Machine == m.ID || t.Replacement == m.ID }) || slices.ContainsFunc(s.operations, made) {
+			adding := Set{Operations: s.operations}
+			if slices.ContainsFunc(s.status, func(t v1alpha1.MachineTurn) bool { return t.Machine == m.ID || t.Replacement == m.ID }) || adding.maybeAdded(&m.Machine, nil) {
 				s.taken++
 			}
 			if s.lingers > 0 {
@@ -351,7 +351,7 @@ func (s *simulation) send(o v1alpha1.CloudOperation) {
 func (s *simulation) look() *Set {
 	if s.seen != nil && s.now.Before(s.forgotten) && !s.partly {
 		set := *s.seen
-		set.Operations, set.Ended = slices.Clone(s.operations), s.ended
+		set.Operations, set.Ended = slices.Clone(s.operations), nil
 		return &set
 	}
 	set := &Set{
@@ -417,15 +417,15 @@ func (s *simulation) reconcile() {
 			s.start()
 		}
 	}()
+	s.ended, s.prepared = map[string]Ended{}, map[string]bool{}
 	for i := range s.operations {
 		o := &s.operations[i]
 		k := s.tasks[o.Token]
-		if _, over := s.ended[o.Token]; over || !o.Sent || k == nil || s.now.Before(k.done) {
+		if !o.Sent || k == nil || s.now.Before(k.done) {
 			continue
 		}
 		gone := func(id string) bool { return s.machine(id) == nil && slices.Contains(o.Machines, id) }
-		end := Ended{OK: true, Added: slices.DeleteFunc(slices.Clone(k.added), gone), At: s.now}
-		s.ended[o.Token] = end
+		s.ended[o.Token] = Ended{OK: true, Added: slices.DeleteFunc(slices.Clone(k.added), gone)}
 		if o.Kind == v1alpha1.CloudOperationAdd {
 			s.handed += len(o.Machines)
 		}
@@ -454,7 +454,7 @@ func (s *simulation) reconcile() {
 		}
 		s.check(w, &b)
 		b.Ordered(o)
-		s.unsent[o.Token] = true
+		s.prepared[o.Token] = true
 	}
 	s.point()
 	if s.chance(s.faults / 2) {
@@ -535,7 +535,7 @@ func (s *simulation) decide(w *World, turns []*Turn) []*Turn {
 		if inTurn[name] {
 			continue
 		}
-		p := w.Look(n, rooms)
+		p := w.JudgeNode(n, rooms)
 		if p.Step == StepRelease {
 			s.release(name)
 		}
@@ -621,55 +621,57 @@ func (s *simulation) apply(w *World, t *Turn) {
 		return
 	}
 	s.point()
+	n := old
+	if t.OnReplacement {
+		n = replacement
+	}
 	switch t.Step {
 	case StepShield:
-		s.nodes[replacement.Name].Annotations["shield"] = "r"
-	case StepFinish:
-		delete(s.nodes[replacement.Name].Annotations, "shield")
+		s.nodes[n.Name].Annotations["shield"] = "r"
+	case StepUnshield:
+		delete(s.nodes[n.Name].Annotations, "shield")
 	case StepCordon:
-		s.cordon(old)
-	case StepCordonBack:
-		s.cordon(replacement)
+		s.cordon(n)
+		delete(s.drained, t.Key(t.OnReplacement))
 	case StepClaim:
-		s.claims[old.Name] = &v1alpha1.Claim{UID: "r", Turn: t.Turn, Attempt: t.Attempt, Since: stamp(s.now), Failures: t.Failures, Machine: t.Machine}
+		id := t.Machine
+		if t.OnReplacement {
+			id = t.Replacement
+		}
+		s.claims[n.Name] = &v1alpha1.Claim{UID: "r", Turn: t.Turn, Attempt: t.Attempt, Since: stamp(s.now), Failures: t.Failures, Machine: id}
 	case StepDrain:
 		switch {
-		case s.chance(s.faults/4) && !w.Bound(t) && t.Operation == "":
-			c := *old.Claim
+		case !t.OnReplacement && s.chance(s.faults/4) && !w.Bound(t) && t.Operation == "":
+			c := *n.Claim
 			c.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonDrainRefused, Time: stamp(s.now)}
 			c.Failures++
-			s.claims[old.Name] = &c
-			s.releaseNode(old.Name)
-			s.note("the drain of %s fails", old.Name)
+			s.claims[n.Name] = &c
+			s.releaseNode(n.Name)
+			s.note("the drain of %s fails", n.Name)
 		case s.chance(0.5):
-			s.drained[t.Key(false)], s.pods[old.Name] = true, false
-		}
-	case StepDrainBack:
-		if s.chance(0.5) {
-			s.drained[t.Key(true)], s.pods[replacement.Name] = true, false
+			s.drained[t.Key(t.OnReplacement)], s.pods[n.Name] = true, false
 		}
 	case StepLeave:
-		if !s.mayLeave(t) || s.strikes > 0 && s.chance(0.5) {
+		name := t.Node
+		if t.OnReplacement {
+			name, _ = w.Remains(t)
+		} else if !s.mayLeave(t) || s.strikes > 0 && s.chance(0.5) {
 			return
 		}
-		s.left[t.Key(false)] = true
-		delete(s.members, strings.TrimPrefix(t.Node, "n-"))
-		if old != nil {
+		s.left[w.LeftKey(t, t.OnReplacement)] = true
+		delete(s.members, strings.TrimPrefix(name, "n-"))
+		if !t.OnReplacement && old != nil {
 			s.away[old.UID] = true
 		}
-	case StepLeaveBack:
-		s.left[t.Key(true)] = true
-		name, _ := w.Remains(t)
-		delete(s.members, strings.TrimPrefix(name, "n-"))
-	case StepDeleteNode, StepDeleteBack:
+	case StepDeleteNode:
 		name := t.Node
-		if t.Step == StepDeleteBack {
+		if t.OnReplacement {
 			name = t.ReplacementNode
 		}
 		if m := s.machine(strings.TrimPrefix(name, "n-")); m != nil {
 			s.wrong("Node %s is deleted, and its machine is there: %+v", name, m.Machine)
 		}
-		if t.Step == StepDeleteNode && t.mustRestore() && replacement == nil && (t.Absent == nil || t.Absent.Name != name) {
+		if !t.OnReplacement && t.mustRestore() && replacement == nil && (t.Absent == nil || t.Absent.Name != name) {
 			s.wrong("Node %s is deleted before another one has come, and what budgets count of it is not written down: %+v", name, t.Absent)
 		}
 		delete(s.nodes, name)
@@ -680,9 +682,7 @@ func (s *simulation) apply(w *World, t *Turn) {
 		s.note("turn of %s has failed: %s", old.Name, t.Failed.Message)
 	case StepRelease:
 		s.release(old.Name)
-	case StepHold:
-		s.claims[replacement.Name] = &v1alpha1.Claim{UID: "r", Turn: t.Turn, Since: stamp(s.now), Machine: t.Replacement}
-	case StepNone, StepAdd, StepDelete, StepDiscard, StepTell:
+	case StepNone, StepAdd, StepDelete, StepReport:
 	}
 }
 
@@ -738,13 +738,10 @@ func (s *simulation) sendAll(w *World, set *Set, turns []*Turn) {
 			continue
 		}
 		s.point()
-		late := s.tasks[o.Token] == nil && o.Kind == v1alpha1.CloudOperationDelete && s.unsent[o.Token]
 		switch {
-		case late && !s.there(&Batch{Machines: o.Machines}):
-			s.note("%s is withdrawn", o.Token)
-			w.Refused(set, o.Token, turns, false, "what was to be deleted has gone by itself")
-			continue
-		case late && s.chance(s.busy):
+		case s.prepared[o.Token] && o.Kind == v1alpha1.CloudOperationDelete && s.chance(s.busy):
+			s.note("%s is throttled", o.Token)
+			w.Refused(set, o.Token, turns, false, "too many requests")
 			continue
 		case s.tasks[o.Token] == nil && o.Kind == v1alpha1.CloudOperationAdd && s.max > 0 && s.capacity+int(o.Count) > s.max:
 			w.Refused(set, o.Token, turns, true, "it is full")
@@ -754,11 +751,9 @@ func (s *simulation) sendAll(w *World, set *Set, turns []*Turn) {
 			w.Refused(set, o.Token, turns, s.chance(0.5), "it is refused")
 			continue
 		case s.chance(s.faults / 2):
-			delete(s.unsent, o.Token)
-			continue // The question is lost.
+			continue // The request is lost.
 		}
 		s.send(o)
-		delete(s.unsent, o.Token)
 		s.point()
 		if s.chance(s.faults / 2) {
 			continue // The answer is lost.
@@ -773,7 +768,7 @@ func (s *simulation) sendAll(w *World, set *Set, turns []*Turn) {
 // start is a process that knows nothing yet.
 func (s *simulation) start() {
 	s.seen = nil
-	s.missing, s.ended, s.unsent, s.drained, s.left = nil, map[string]Ended{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	s.missing, s.drained, s.left = nil, map[string]bool{}, map[string]bool{}
 }
 
 // quiet reports whether nothing is left to be done.

@@ -3,63 +3,50 @@
 package replacement
 
 import (
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
-
-	"moult.dev/moult/api/v1alpha1"
 )
 
 func (w *World) soaking(t *Turn) bool {
-	s, n := w.set(t.ScaleSet), w.ReplacementNode(t)
-	if gone, at := w.gone(s, t.Replacement); gone {
-		return w.placeLost(t, s)
-	} else if m := s.Machine(t.Replacement); w.ControlPlane && s.Known && (m == nil || m.State == Deleting) {
-		t.at(at)
-		t.Message = "machine " + t.Replacement + ", which has taken the place, goes: its node is to leave the control plane"
+	s, n, m := w.set(t.ScaleSet), w.ReplacementNode(t), w.set(t.ScaleSet).Machine(t.Replacement)
+	gone, at := w.gone(s, t.Replacement)
+	t.wakeAt(at)
+	switch {
+	case gone:
+		// It is as if any machine had died, once its member has left etcd and its Node is gone.
+		t.Over = !w.replacementRemains(t, s)
 		return false
-	} else if t.at(at); n == nil {
-		return w.replacementIll(t, nil, "the node of machine "+t.Replacement+" is not there")
+	case s.Known && (m == nil || m.State == Deleting):
+		t.Message = "machine " + t.Replacement + ", which has taken the place, is being deleted"
+		return false
+	case n == nil:
+		return w.replacementUnhealthy(t, nil, "the node of machine "+t.Replacement+" is not there")
 	}
 	t.ReplacementNode = n.Name
-	if w.Ending || n.OptedOut || !n.Selected {
-		return w.finishTurn(t, n)
+	if !w.Ending && !n.OptedOut && n.Selected {
+		why, next := w.Unhealthy(n.Name)
+		if why == "" {
+			why, next = w.Unstable(t, n.Name)
+		}
+		if t.wakeAt(next); why != "" {
+			return w.replacementUnhealthy(t, n, why)
+		}
+		t.Message, t.Failed = "", nil
+		if end := w.SoakEnd(n.Name, t.PhaseSince.Time); w.Now.Before(end) {
+			t.wakeAt(end)
+			return false
+		}
 	}
-	if why, next := w.Unhealthy(n.Name); why != "" {
-		t.at(next)
-		return w.replacementIll(t, n, why)
-	}
-	if why, next := w.Unstable(t, n.Name); why != "" {
-		t.at(next)
-		return w.replacementIll(t, n, why)
-	}
-	t.Message, t.Failed = "", nil
-	if end := w.SoakEnd(n.Name, t.PhaseSince.Time); w.Now.Before(end) {
-		t.at(end)
+	if n.Shielded {
+		t.Step, t.OnReplacement = StepUnshield, true
 		return false
 	}
-	return w.finishTurn(t, n)
+	t.Over, t.Updated = true, true
+	return false
 }
 
-// placeLost is a turn whose replacement took the place, and is gone before it was well for long enough. A control plane needs another one, or it would have a
-// member less from then on; elsewhere it is as if any machine had died.
-func (w *World) placeLost(t *Turn, s *Set) bool {
-	if w.memberRemains(t) || w.nodeRemains(t, s) {
-		return false
-	}
-	if !w.ControlPlane || s.Absent {
-		t.Over = true
-		return false
-	}
-	t.forgetReplacement(w)
-	t.Failed, t.DeletesFirst = nil, true
-	w.awaitReplacement(t)
-	return true
-}
-
-// replacementIll is a turn whose replacement, which has the place, is not well. It has failed once that has lasted for as long as it had to become ready, and until
-// it is well: there is nothing to go back to.
-func (w *World) replacementIll(t *Turn, n *Node, why string) bool {
+// replacementUnhealthy is a turn whose replacement, which has the place, is not healthy. It has failed once that has lasted for as long as it had to become ready,
+// and until it is healthy: the old machine is gone.
+func (w *World) replacementUnhealthy(t *Turn, n *Node, why string) bool {
 	since := t.PhaseSince.Time
 	if n != nil {
 		for i := range n.Status.Conditions {
@@ -68,24 +55,11 @@ func (w *World) replacementIll(t *Turn, n *Node, why string) bool {
 			}
 		}
 	}
-	t.Message = why
 	if deadline := since.Add(w.Timeout); w.Now.Before(deadline) {
-		t.at(deadline)
-		return false
+		t.wakeAt(deadline)
+	} else {
+		w.failInPlace(t, "machine "+t.Replacement+" has taken the place, and is not healthy for longer than replacementReady.timeout, "+w.Timeout.String()+": "+why)
 	}
-	if t.Failed == nil {
-		message := fmt.Sprintf("machine %s has taken the place, and is not well for longer than replacementReady.timeout, %s: %s", t.Replacement, w.Timeout, why)
-		t.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: short(message), Time: stamp(w.Now)}
-	}
-	return false
-}
-
-// finishTurn ends a turn well, once nothing of it is left on the replacement's node.
-func (w *World) finishTurn(t *Turn, n *Node) bool {
-	if n.Shielded {
-		t.Step = StepFinish
-		return false
-	}
-	t.Over, t.Updated = true, true
+	t.Message = why
 	return false
 }

@@ -17,7 +17,7 @@ type Room struct {
 	Message      string
 }
 
-// usage is what the turns of a set come to.
+// usage is how many machines the turns of a set use.
 type usage struct {
 	// used is how many machines more than before it has for them, or is about to, and adding how many of these are not asked for yet, or just now.
 	used, adding int
@@ -58,17 +58,11 @@ func (s *Set) roomWithoutSurge(u usage, left int, why string) Room {
 	switch {
 	case room.N > 0 || left <= 0:
 	case u.without > 0:
-		room.Reason, room.Message = v1alpha1.ReasonSurgeExhausted, fmt.Sprintf("machines of scale set %s are to be made up for first: it must have %d", s.Name, s.Min)
+		room.Reason, room.Message = v1alpha1.ReasonSurgeExhausted, fmt.Sprintf("machines of scale set %s are replaced first: it must have %d", s.Name, s.Min)
 	default:
 		room.Reason, room.Message = v1alpha1.ReasonScaleSetUnfit, s.tooFew()
 	}
 	return room
-}
-
-// hasRoom reports whether a set may have a machine more than it has.
-func (w *World) hasRoom(s *Set, turns []*Turn) bool {
-	u := s.usage(turns)
-	return u.used < w.surge(s, u) && s.NoRoom == "" && s.Reason == "" && (s.Max <= 0 || s.Capacity+u.adding < s.Max)
 }
 
 // surge is how many machines more than before a set may have.
@@ -84,16 +78,15 @@ func (w *World) Rooms(turns []*Turn) map[string]Room {
 		left := v1alpha1.MaxMachineTurns - len(turns)
 		surge := w.surge(s, u)
 		room := Room{N: min(surge-u.used, left)}
+		isFull := s.Max > 0 && s.Capacity+u.adding >= s.Max
 		switch lost := s.lostMachine(turns); {
 		case lost != "":
-			room = Room{Reason: v1alpha1.ReasonScaleSetBusy, Message: "machine " + lost + " is gone from scale set " + s.Name + ": whether the cloud makes another is not known yet"}
-		case surge == 0:
-			room = s.roomWithoutSurge(u, left, w.additionsBlocked(s, turns))
-		case (s.NoRoom != "" || s.Max > 0 && s.Capacity+u.adding >= s.Max) && w.OnFull == v1alpha1.OnFullDeleteFirst:
+			room = Room{Reason: v1alpha1.ReasonScaleSetBusy, Message: "machine " + lost + " is gone from scale set " + s.Name + ": it is not known yet whether the cloud makes another"}
+		case surge == 0, (s.NoRoom != "" || isFull) && w.OnFull == v1alpha1.OnFullDeleteFirst:
 			room = s.roomWithoutSurge(u, left, w.additionsBlocked(s, turns))
 		case s.NoRoom != "":
 			room = Room{Reason: s.NoRoom, Message: s.NoRoomMessage}
-		case s.Max > 0 && s.Capacity+u.adding >= s.Max:
+		case isFull:
 			room = Room{Reason: v1alpha1.ReasonScaleSetFull, Message: fmt.Sprintf("scale set %s is at its maximum of %d machines", s.Name, s.Max)}
 		case s.Max > 0:
 			room.N = min(room.N, s.Max-s.Capacity-u.adding)

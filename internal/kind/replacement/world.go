@@ -72,17 +72,14 @@ type Machine struct {
 	Message string
 }
 
-// Ended is how an operation ended. It is known only once the set was looked at afterwards.
+// Ended is how an operation ended. The set was looked at afterwards.
 type Ended struct {
-	// Sure is true when it was sent once, just when it was prepared, and nothing else can have done it.
-	Sure bool
 	// OK is true when it has ended well. NoRoom is true when there was no quota or no room, and nothing was done.
 	OK, NoRoom bool
 	// Added are the machines that it has added.
 	Added []string
 	// Message says what went wrong.
 	Message string
-	At      time.Time
 }
 
 // Set is a scale set.
@@ -92,7 +89,7 @@ type Set struct {
 	Zones                         []string
 	Busy, Unfit                   string
 	Machines                      []Machine
-	// Known is false until the set was looked at, and Absent true when it is not there any more, and nothing of it.
+	// Known is false until the set was read, and Absent is true once it is deleted.
 	Known, Absent bool
 	// LookedAt is when, and Missing since when machines of turns are not listed any more.
 	LookedAt time.Time
@@ -106,10 +103,10 @@ type Set struct {
 	NoRoomMessage string
 	// Declined is why the cloud adds no machine whatever time it is given, by its last answer.
 	Declined string
-	// Trouble and TroubleMessage are the last of these, also while it is being tried again.
+	// Trouble and TroubleMessage are the last of these, also while the request is repeated.
 	Trouble        v1alpha1.Reason
 	TroubleMessage string
-	// Careful is true where machines that were asked for were not added: one is asked for at a time.
+	// Careful is true where machines that were ordered were not added: one is ordered at a time.
 	Careful bool
 	// Operations under way, and how those ended that have.
 	Operations []v1alpha1.CloudOperation
@@ -144,7 +141,7 @@ func (s *Set) Operation(token string) *v1alpha1.CloudOperation {
 	return nil
 }
 
-// MissingFor is how long a machine must not have been listed until that is believed.
+// MissingFor is how long a machine must not have been listed until it counts as gone.
 const MissingFor = 15 * time.Second
 
 // Node is a Node, and what the rollout has to do with it.
@@ -156,17 +153,17 @@ type Node struct {
 	Unreadable bool
 	// Selected by the rollout, and OptedOut of it.
 	Selected, OptedOut bool
-	// Marked is true when the rollout has left its mark on it: it is cordoned for it, or kept from load balancers.
+	// Marked is true when the rollout has cordoned it, or keeps it from load balancers.
 	Marked bool
 	// Shielded is true when the rollout keeps the cluster autoscaler from it.
 	Shielded bool
-	// Foreign is true when another rollout has a claim on it that is not parked.
+	// Foreign is true when another rollout has a claim on it that still holds it.
 	Foreign bool
-	// Shieldable is true when nobody has told the cluster autoscaler anything about it.
+	// Shieldable is true when the annotation that keeps the cluster autoscaler from it is free.
 	Shieldable bool
 }
 
-// World is all there is to be seen.
+// World is all that a rollout is judged by.
 type World struct {
 	Rules
 	Now      time.Time
@@ -175,7 +172,7 @@ type World struct {
 	Nodes    map[string]*Node
 	// Unhealthy says why a node is not healthy, "" if it is, and when the clock alone can change that.
 	Unhealthy func(node string) (why string, next time.Time)
-	// Unstable says why the pods of a node are not well since a turn's soak began.
+	// Unstable says why the pods of a node are not healthy since a turn's soak began.
 	Unstable func(t *Turn, node string) (why string, next time.Time)
 	// SoakEnd is when a node has soaked that was changed at this time.
 	SoakEnd func(node string, since time.Time) time.Time
@@ -183,16 +180,13 @@ type World struct {
 	Attempt func(set *Set, node *Node) string
 	// Rank orders what may start, by the uid of its Node.
 	Rank func(uid types.UID) uint64
-	// Drained are the turns whose node is drained, by their keys; Left those whose node has left the control plane. What is not true any more is taken
-	// out when turns are judged.
+	// Drained are the nodes that are drained, by Key: those that were cordoned again are not. Left are those that have left the control plane, by LeftKey.
 	Drained, Left map[string]bool
-	// Deleted is when a cloud has confirmed that it has deleted a turn's machine, as the turn had asked for, by the same keys.
-	Deleted map[string]time.Time
-	// Held are the operations, by their tokens, that are written down and must not be sent yet: a node is not as it was when they were.
+	// Held are the operations, by their tokens, that are written down and must not be sent yet: their node is not empty.
 	Held map[string]bool
-	// Unjoined says, by turn, why a replacement is no member of the control plane, and Waits why a node can't leave it: that may be for others.
+	// Unjoined says, by turn, why a replacement is no member of the control plane, and Waits why a node can't leave it.
 	Unjoined, Waits map[string]string
-	// Stays says, by turn, why a replacement can't leave the control plane, where that is asked.
+	// Stays says, by turn, why a replacement that failed can't leave the control plane.
 	Stays map[string]string
 	// Closed says why no turn of the control plane can begin.
 	Closed string
@@ -203,63 +197,53 @@ type World struct {
 	index *index
 }
 
-// index finds machines and nodes by each other.
+// index finds machines and Nodes by their provider ids, in lower case.
 type index struct {
-	providerIDs map[string]at
-	names       map[string]at
-	nodes       map[string]*Node
-	// says are the names of the Nodes that say that they are a machine.
-	says map[*Machine][]string
-	// strangers are the Nodes of machines that are not known.
-	strangers []*Node
+	machines map[string]member
+	// nodes has the newest Node of an id first.
+	nodes map[string][]*Node
 }
 
-// at is where a machine is in its set.
-type at struct {
-	set *Set
-	i   int
+// member is a machine of a set.
+type member struct {
+	set     *Set
+	machine *Machine
 }
 
-// find is the index, which is made when it is first asked for: sets and nodes must not change after that.
-func (w *World) find() *index {
+// ids is the index, which is made when it is first needed: sets and nodes must not change after that.
+func (w *World) ids() *index {
 	if w.index != nil {
 		return w.index
 	}
-	w.index = &index{map[string]at{}, map[string]at{}, map[string]*Node{}, map[*Machine][]string{}, nil}
+	w.index = &index{map[string]member{}, map[string][]*Node{}}
 	for _, s := range w.Sets {
 		for i := range s.Machines {
-			m := &s.Machines[i]
-			if m.ProviderID != "" {
-				w.index.providerIDs[strings.ToLower(m.ProviderID)] = at{s, i}
-			}
-			if m.NodeName != "" {
-				w.index.names[m.NodeName] = at{s, i}
-			}
+			w.index.machines[strings.ToLower(s.Machines[i].ProviderID)] = member{s, &s.Machines[i]}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Nodes)) {
 		n := w.Nodes[name]
-		if id := strings.ToLower(n.Spec.ProviderID); id != "" {
-			if other := w.index.nodes[id]; other == nil || other.CreationTimestamp.Before(&n.CreationTimestamp) {
-				w.index.nodes[id] = n
-			}
-		}
-		if place, ok := w.placeOf(n); ok {
-			m := &place.set.Machines[place.i]
-			w.index.says[m] = append(w.index.says[m], n.Name)
-		} else {
-			w.index.strangers = append(w.index.strangers, n)
-		}
+		id := strings.ToLower(n.Spec.ProviderID)
+		w.index.nodes[id] = append(w.index.nodes[id], n)
 	}
+	for _, nodes := range w.index.nodes {
+		slices.SortStableFunc(nodes, func(a, b *Node) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	}
+	delete(w.index.machines, "")
+	delete(w.index.nodes, "")
 	return w.index
 }
 
-// duplicateNodes says which Nodes say that they are the same machine, or "". Which of them it is, and whose pods run there, nobody can tell.
+// duplicateNodes says which Nodes have the machine's provider id, or "" if it is one at most. Which of them it is, and whose pods run there, is not known.
 func (w *World) duplicateNodes(m *Machine) string {
-	names := w.find().says[m]
+	var names []string
+	for _, n := range w.ids().nodes[strings.ToLower(m.ProviderID)] {
+		names = append(names, n.Name)
+	}
 	if len(names) < 2 {
 		return ""
 	}
+	slices.Sort(names)
 	return "Nodes " + strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1] + " both say that they are machine " + m.ID
 }
 
@@ -298,41 +282,23 @@ func (w *World) ReplacementNode(t *Turn) *Node {
 }
 
 // NodeOf is the Node of a machine; nil while there is none.
-func (w *World) NodeOf(m *Machine) *Node {
-	if m.ProviderID != "" {
-		if n := w.find().nodes[strings.ToLower(m.ProviderID)]; n != nil {
-			return n
-		}
-	}
-	if n := w.Nodes[m.NodeName]; m.NodeName != "" && n != nil && (m.ProviderID == "" || n.Spec.ProviderID == "") {
-		return n
+func (w *World) NodeOf(m *Machine) *Node { return w.nodeWith(m.ProviderID) }
+
+// nodeWith is the newest Node with this provider id, or nil.
+func (w *World) nodeWith(providerID string) *Node {
+	if nodes := w.ids().nodes[strings.ToLower(providerID)]; len(nodes) > 0 {
+		return nodes[0]
 	}
 	return nil
 }
 
 // MachineOf is the machine of a Node, and its set; nil where it is not known.
 func (w *World) MachineOf(n *Node) (*Set, *Machine) {
-	place, ok := w.placeOf(n)
-	if !ok {
-		return nil, nil
-	}
-	return place.set, &place.set.Machines[place.i]
+	m := w.ids().machines[strings.ToLower(n.Spec.ProviderID)]
+	return m.set, m.machine
 }
 
-func (w *World) placeOf(n *Node) (place at, ok bool) {
-	if n.Spec.ProviderID != "" {
-		if place, ok = w.find().providerIDs[strings.ToLower(n.Spec.ProviderID)]; ok {
-			return place, true
-		}
-	}
-	if place, ok = w.find().names[n.Name]; !ok {
-		return place, false
-	}
-	m := &place.set.Machines[place.i]
-	return place, m.ProviderID == "" || n.Spec.ProviderID == "" // Else it is another machine of the same name.
-}
-
-// Outdated reports whether a machine is to be replaced. Its Node may be nil, and may not say yet what runs there: then that is not known.
+// Outdated reports whether a machine must be replaced. Its Node may be nil, and may not say yet what runs there: then that is not known.
 func (w *World) Outdated(s *Set, m *Machine, n *Node) bool {
 	if !w.MatchOSImage {
 		return !m.UpToDate
@@ -340,8 +306,8 @@ func (w *World) Outdated(s *Set, m *Machine, n *Node) bool {
 	return n != nil && s.ImageName != "" && n.Status.NodeInfo.OSImage != "" && n.Status.NodeInfo.OSImage != s.ImageName
 }
 
-// gone reports whether a machine is not there any more, and when that may be known: one list without it is not believed, however long ago that was
-// seen. Of a set that is not known nothing is.
+// gone reports whether a machine is not there any more, and when that may be known: two lists without it are needed, some time apart. In a set that is not known
+// nothing is gone.
 func (w *World) gone(s *Set, id string) (gone bool, at time.Time) {
 	if !s.Known || id == "" || s.Machine(id) != nil {
 		return false, at
@@ -394,7 +360,7 @@ func (w *World) notReady(t *Turn) (why string, next time.Time) {
 		}
 	}
 	if why, next := w.Unhealthy(n.Name); why != "" {
-		return "Node " + n.Name + " is not well: " + why, next
+		return "Node " + n.Name + " is not healthy: " + why, next
 	}
 	return "", next
 }

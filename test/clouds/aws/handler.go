@@ -15,7 +15,7 @@
 //   - launchTemplate: $Latest or $Default, instead of the version's number; image is then always that of the newest version.
 //   - template: the set whose launch template it has, instead of one of its own. An image that there is a version of is that version.
 //   - alias: the version names a parameter of Systems Manager, so that another image is no other version.
-//   - policy: "mixed" for a mixed instances policy of on-demand and spot, which LaunchInstances does not take, "spot" for one of spot alone.
+//   - policy: "mixed" for a mixed instances policy of on-demand and spot, which LaunchInstances refuses, "spot" for one of spot alone.
 //   - suspended: the processes that are suspended, between commas.
 //   - refresh: the status of an instance refresh. Busy is InProgress.
 //   - room: how many instances a LaunchInstances launches at most.
@@ -88,7 +88,7 @@ func Handler(w *clouds.World) http.Handler { return HandlerWithPages(w, 100) }
 // HandlerWithPages is a Handler whose pages are no longer than that.
 func HandlerWithPages(w *clouds.World, page int) http.Handler {
 	d := &double{
-		world: w, page: page, templates: map[string]*template{}, launched: map[string]*launched{}, wanted: map[string]int{}, activities: map[string][]*activity{},
+		world: w, page: page, templates: map[string]*template{}, launched: map[string]*launched{}, activities: map[string][]*activity{},
 	}
 	// A call of STS has no name: it is not recorded, and no fault applies to it.
 	name := func(r *http.Request) string { return strings.TrimPrefix(form(r).Get("Action"), "AssumeRole") }
@@ -139,7 +139,6 @@ type double struct {
 	mu        sync.Mutex
 	templates map[string]*template // by the set whose own it is
 	launched  map[string]*launched // by set and token
-	wanted    map[string]int       // the desired capacity, where there was no room for it
 	// activities of a set, the newest first.
 	activities map[string][]*activity
 }

@@ -20,7 +20,6 @@ func (d *double) scaling() actions {
 		"DescribeInstanceRefreshes":           d.describeRefreshes,
 		"DescribeScalingActivities":           d.describeActivities,
 		"LaunchInstances":                     d.launch,
-		"SetDesiredCapacity":                  d.setCapacity,
 		"TerminateInstanceInAutoScalingGroup": d.terminate,
 		"UpdateAutoScalingGroup":              d.update,
 		"SuspendProcesses":                    d.suspend,
@@ -36,7 +35,6 @@ func (d *double) describeGroups(f url.Values) (fields, error) {
 	var all []fields
 	for _, s := range d.world.Sets() {
 		if len(names) == 0 || slices.Contains(names, s.Name) {
-			d.retry(&s)
 			all = append(all, d.group(s.Name, f.Get("IncludeInstances") != "false"))
 		}
 	}
@@ -48,7 +46,7 @@ func (d *double) group(name string, instances bool) fields {
 	s, _ := d.world.Set(name)
 	t := d.template(&s)
 	var members, suspended, tags []fields
-	desired := max(s.Capacity, d.wanted[name])
+	desired := s.Capacity
 	for _, m := range d.world.Machines(name) {
 		if m.State == "Standby" {
 			desired--

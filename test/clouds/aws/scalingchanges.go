@@ -74,44 +74,6 @@ func (d *double) launchIn(s *clouds.Set, zone string, n int) (fields, error) {
 	return answer, nil
 }
 
-func (d *double) setCapacity(f url.Values) (fields, error) {
-	s, err := d.set(f)
-	if err != nil {
-		return nil, err
-	}
-	delete(d.wanted, s.Name)
-	return nil, d.scale(s, number(f, "DesiredCapacity"))
-}
-
-// scale brings a group to a capacity, or to wanting it.
-func (d *double) scale(s *clouds.Set, n int) error {
-	cause := fmt.Sprintf("a user request explicitly set group desired capacity changing the desired capacity from %d to %d", s.Capacity, n)
-	task, err := d.world.Scale(s.Name, n)
-	switch {
-	case errors.Is(err, clouds.ErrQuota):
-		d.wanted[s.Name] = n
-		d.note(activity{group: s.Name, description: "Launching a new EC2 instance.  Status Reason: VcpuLimitExceeded", cause: cause, status: "Failed",
-			message: "You have requested more vCPU capacity than your current vCPU limit of 32 allows. Launching EC2 instance failed."})
-	case err != nil:
-		return err
-	case n > s.Capacity:
-		d.note(activity{group: s.Name, description: "Launching a new EC2 instance", cause: cause, task: task})
-	case n < s.Capacity:
-		d.note(activity{group: s.Name, description: "Terminating EC2 instance", cause: cause, task: task})
-	}
-	return nil
-}
-
-// retry tries again what there was no room for.
-func (d *double) retry(s *clouds.Set) {
-	if n, ok := d.wanted[s.Name]; ok && n > s.Capacity {
-		delete(d.wanted, s.Name)
-		if err := d.scale(s, n); err != nil {
-			d.wanted[s.Name] = n
-		}
-	}
-}
-
 func (d *double) terminate(f url.Values) (fields, error) {
 	s, m, err := d.machine(f.Get("InstanceId"))
 	if err != nil {
@@ -130,9 +92,6 @@ func (d *double) terminate(f url.Values) (fields, error) {
 	task, err := d.world.Delete(s.Name, []string{m.ID}, decrement || m.State == "Standby")
 	if err != nil {
 		return nil, err
-	}
-	if n, ok := d.wanted[s.Name]; ok && decrement {
-		d.wanted[s.Name] = n - 1
 	}
 	a := d.note(activity{
 		group: s.Name, description: "Terminating EC2 instance: " + m.ID, task: task,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package diff is `kubectl eds diff`: in what the canary's revision differs from the active one.
+// Package diff is `kubectl eds diff`: how the canary's revision differs from the active one.
 package diff
 
 import (
@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -101,7 +100,7 @@ func (c *command) show(ctx context.Context, active, canary side) error {
 		}
 	}
 	out, differ, err := []byte(nil), false, error(nil)
-	if words := externalDiff(os.Getenv(external)); len(words) > 0 {
+	if words := strings.Fields(os.Getenv(external)); len(words) > 0 {
 		if out, differ, err = compare(ctx, append(words, files[:]...)); !differ {
 			return fmt.Errorf("running $%s %q, %w: %s", external, words, err, out)
 		}
@@ -133,24 +132,6 @@ func sideBySide(terminal text.Terminal) []string {
 	if terminal.Live {
 		width, _ := terminal.Size()
 		call = append(call, "-W", strconv.Itoa(width))
-	}
-	return call
-}
-
-// safeWord is a word of $KUBECTL_EXTERNAL_DIFF that is used: like kubectl, the plugin drops all others.
-var safeWord = regexp.MustCompile(`^[a-zA-Z0-9-=]+$`)
-
-// externalDiff is the call that the environment asks for. The first word is a program, others are its flags.
-func externalDiff(text string) []string {
-	words := strings.Fields(text)
-	if len(words) == 0 {
-		return nil
-	}
-	call := words[:1:1]
-	for _, w := range words[1:] {
-		if safeWord.MatchString(w) {
-			call = append(call, w)
-		}
 	}
 	return call
 }

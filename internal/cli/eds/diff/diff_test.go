@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -71,20 +70,6 @@ func TestUnified(t *testing.T) {
 				t.Error(diff)
 			}
 		})
-	}
-}
-
-func TestExternalDiff(t *testing.T) {
-	for text, want := range map[string][]string{
-		"":                            nil,
-		"  ":                          nil,
-		"/usr/bin/my diff":            {"/usr/bin/my", "diff"},
-		"diff -u -N --width=80":       {"diff", "-u", "-N", "--width=80"},
-		"colordiff -u; rm -rf / && x": {"colordiff", "rm", "-rf", "x"},
-	} {
-		if got := externalDiff(text); !slices.Equal(got, want) {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
 	}
 }
 

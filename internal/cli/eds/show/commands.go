@@ -69,9 +69,9 @@ func (c *command) addWatch(cmd *cobra.Command) {
 }
 
 // follow writes rows when they change, until the context ends.
-func (c *command) follow(ctx context.Context, f *feed.Feed, p *printer, look func() ([]row, error)) error {
+func (c *command) follow(ctx context.Context, f *feed.Feed, p *printer, read func() ([]row, error)) error {
 	ended := f.Run(ctx, c.clock, nil, func() (bool, error) {
-		rows, err := look()
+		rows, err := read()
 		if err != nil {
 			return false, err
 		}

@@ -17,9 +17,6 @@ import (
 	"moult.dev/moult/internal/cli/target"
 )
 
-// off is the value of annotations that are off.
-const off = "false"
-
 // canaryOf is the name of the canary's ExtendedDaemonSetReplicaSet, or why there is none.
 func canaryOf(eds *edsv1.ExtendedDaemonSet) (string, error) {
 	switch {
@@ -47,29 +44,6 @@ func (c *command) validate(ctx context.Context, name string) error {
 		fmt.Fprintf(c.Out, "Canary replicaset '%s' was validated properly for extendeddaemonset %s/%s.\n", valid, c.client.Namespace, name)
 	}
 	return err
-}
-
-func pauseCanary(paused bool) verb {
-	return func(c *command, ctx context.Context, name string) error {
-		err := c.annotate(ctx, name, func(eds *edsv1.ExtendedDaemonSet) (map[string]any, error) {
-			if _, err := canaryOf(eds); err != nil {
-				return nil, err
-			}
-			switch is := eds.Annotations[edsv1.AnnotationCanaryPaused]; {
-			case paused && is == edsv1.True:
-				return nil, errors.New("canary deployment already paused")
-			case paused:
-				return map[string]any{edsv1.AnnotationCanaryPaused: edsv1.True, edsv1.AnnotationCanaryUnpaused: off}, nil
-			case is == off:
-				return nil, errors.New("canary deployment is not paused; cannot unpause")
-			}
-			return map[string]any{edsv1.AnnotationCanaryPaused: off, edsv1.AnnotationCanaryUnpaused: edsv1.True}, nil
-		})
-		if err == nil {
-			c.say(name, fmt.Sprintf("deployment paused set to %t", paused))
-		}
-		return err
-	}
 }
 
 func (c *command) fail(ctx context.Context, name string) error {

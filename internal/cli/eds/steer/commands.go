@@ -77,13 +77,13 @@ ExtendedDaemonSetReplicaSet: it is for this canary only.`,
 			Short: "Pause the canary: it is not promoted, and no canary pod is created",
 			Long: `Pause the canary: it is not promoted, and no canary pod is created. Sets the annotations
 extendeddaemonset.datadoghq.com/canary-paused to true and canary-unpaused to false.`,
-		}, pauseCanary(true)),
+		}, canaryPause.set(true)),
 		c.complete(cluster, &cobra.Command{
 			Use:   "unpause",
 			Short: "Unpause the canary, also one that was paused by itself",
 			Long: `Unpause the canary. If it was paused by itself (spec.strategy.canary.autoPause), it is not paused so again. Sets the
 annotations extendeddaemonset.datadoghq.com/canary-paused to false and canary-unpaused to true.`,
-		}, pauseCanary(false)),
+		}, canaryPause.set(false)),
 		c.complete(cluster, &cobra.Command{
 			Use:   "fail",
 			Short: "Fail the canary: its nodes get the active template back",

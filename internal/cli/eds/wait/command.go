@@ -121,7 +121,7 @@ func (c *command) wait(ctx context.Context, client *object.Client, name string) 
 			return false, fmt.Errorf("ExtendedDaemonSet %s/%s has been deleted", client.Namespace, name)
 		}
 		eds := &all[0]
-		done, text, err := judge(eds, activeRevision(ctx, client, eds), c.enough)
+		done, text, err := judge(eds, c.enough)
 		if _, canary := errors.AsType[canaryFailure](err); canary && wasReset(ctx, client, eds) {
 			text, err = "the operator has not seen yet that the canary was reset", nil
 		}
@@ -146,24 +146,8 @@ func (c *command) wait(ctx context.Context, client *object.Client, name string) 
 // errTimeout is that the time is over.
 var errTimeout = errors.New("the time is over")
 
-// activeRevision is the active revision, where it is needed to find out whether the canary has failed; nil where it is not, or can't
-// be read.
-func activeRevision(ctx context.Context, client *object.Client, eds *edsv1.ExtendedDaemonSet) *edsv1.ExtendedDaemonSetReplicaSet {
-	if !isLegacy(eds) || eds.Status.ActiveReplicaSet == "" || edsv1.FindCondition(eds.Status.Conditions, edsv1.ConditionCanaryFailed) == nil {
-		return nil
-	}
-	ers, err := client.Revision(ctx, eds.Status.ActiveReplicaSet)
-	if err != nil {
-		return nil
-	}
-	return ers
-}
-
 // wasReset reports whether the canary that has failed, by the status, was reset since: the status of its revision has that first.
 func wasReset(ctx context.Context, client *object.Client, eds *edsv1.ExtendedDaemonSet) bool {
-	if isLegacy(eds) {
-		return false // It gives the ExtendedDaemonSet another template.
-	}
 	revisions, err := client.Revisions(ctx, eds)
 	if err != nil {
 		return false

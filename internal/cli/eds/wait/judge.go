@@ -24,33 +24,24 @@ func (e enough) isReached(upToDate, all int32) bool {
 	return left <= 0 || float64(upToDate)*100 > float64(all)*e.percent || all > e.min && left < e.min
 }
 
-// isLegacy reports whether the status is of a controller that does not say which generation it has seen. Nor does the first that the
-// operator writes, before it has counted anything; but that it still has to.
-func isLegacy(eds *edsv1.ExtendedDaemonSet) bool {
-	s := &eds.Status
-	first := s.Desired == 0 && edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionReconciling)
-	return s.ObservedGeneration == 0 && s.State != "" && !first
-}
-
-// judge says whether an ExtendedDaemonSet is up to date, or what it does, or why it will never be. The active revision is
-// needed where the status is a legacy one.
-func judge(eds *edsv1.ExtendedDaemonSet, active *edsv1.ExtendedDaemonSetReplicaSet, enough enough) (done bool, text string, err error) {
+// judge says whether an ExtendedDaemonSet is up to date, or what it does, or why it will never be.
+func judge(eds *edsv1.ExtendedDaemonSet, enough enough) (done bool, text string, err error) {
 	s := &eds.Status
 	switch {
 	case eds.DeletionTimestamp != nil:
 		return false, "", errors.New("it is being deleted")
-	case !isLegacy(eds) && s.ObservedGeneration < eds.Generation:
+	case s.ObservedGeneration == 0 || s.ObservedGeneration < eds.Generation:
 		return false, "the operator has not seen the change yet", nil
 	}
-	if err := failureOf(eds, active); err != nil {
+	if err := failureOf(eds); err != nil {
 		return false, "", err
 	}
 	if s.Canary != nil {
-		text := fmt.Sprintf("canary running: %s on %d nodes", s.Canary.ReplicaSet, len(s.Canary.Nodes))
+		text := "canary running"
 		if s.State == edsv1.StateCanaryPaused {
-			text = fmt.Sprintf("canary paused (%s): %s on %d nodes", cmp.Or(s.Reason, edsv1.StatusReasonUnknown), s.Canary.ReplicaSet, len(s.Canary.Nodes))
+			text = fmt.Sprintf("canary paused (%s)", cmp.Or(s.Reason, edsv1.StatusReasonUnknown))
 		}
-		return false, text, nil
+		return false, fmt.Sprintf("%s: %s on %d nodes", text, s.Canary.ReplicaSet, len(s.Canary.Nodes)), nil
 	}
 	switch s.State {
 	case edsv1.StateRollingUpdatePaused, edsv1.StateRolloutFrozen:
@@ -66,7 +57,7 @@ func judge(eds *edsv1.ExtendedDaemonSet, active *edsv1.ExtendedDaemonSetReplicaS
 	// A node without a pod of its own lacks one, whoever else has a pod there.
 	case !enough.isReached(s.UpToDate, max(s.Desired, s.Current)):
 		return false, "still upgrading " + counts, nil
-	case enough.percent >= 100 && !isLegacy(eds) && s.Available < s.Desired:
+	case enough.percent >= 100 && s.Available < s.Desired:
 		return false, fmt.Sprintf("still upgrading %s, nb available pods: %d", counts, s.Available), nil
 	}
 	return true, "upgrade is now finished " + counts, nil
@@ -76,11 +67,9 @@ func judge(eds *edsv1.ExtendedDaemonSet, active *edsv1.ExtendedDaemonSetReplicaS
 type canaryFailure struct{ error }
 
 // failureOf says why the template will not come to the nodes, if that is so.
-func failureOf(eds *edsv1.ExtendedDaemonSet, active *edsv1.ExtendedDaemonSetReplicaSet) error {
+func failureOf(eds *edsv1.ExtendedDaemonSet) error {
 	s := &eds.Status
-	canary := edsv1.FindCondition(s.Conditions, edsv1.ConditionCanaryFailed)
-	switch {
-	case s.State == edsv1.StateCanaryFailed || edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed):
+	if canary := edsv1.FindCondition(s.Conditions, edsv1.ConditionCanaryFailed); s.State == edsv1.StateCanaryFailed || edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed) {
 		text := "the canary has failed"
 		if s.Reason != "" {
 			text += " (" + string(s.Reason) + ")"
@@ -89,9 +78,6 @@ func failureOf(eds *edsv1.ExtendedDaemonSet, active *edsv1.ExtendedDaemonSetRepl
 			text += ": " + canary.Message
 		}
 		return canaryFailure{errors.New(text)}
-	// A legacy controller takes the condition back within seconds. What was active before is active still.
-	case isLegacy(eds) && s.Canary == nil && canary != nil && active != nil && active.CreationTimestamp.Before(&canary.LastTransitionTime):
-		return canaryFailure{fmt.Errorf("the canary has failed: %s is active, which was made before that", active.Name)}
 	}
 	if stalled := edsv1.FindCondition(s.Conditions, edsv1.ConditionStalled); edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionStalled) {
 		return fmt.Errorf("it is stalled (%s): %s", stalled.Reason, stalled.Message)

@@ -56,17 +56,9 @@ func condition(kind string, is metav1.ConditionStatus, reason, message string) f
 	})
 }
 
-// unseen makes the status one of a controller that does not say which generation it has seen.
-func unseen(s *edsv1.ExtendedDaemonSetStatus) { s.ObservedGeneration = 0 }
-
-func made(ago time.Duration) *edsv1.ExtendedDaemonSetReplicaSet {
-	return &edsv1.ExtendedDaemonSetReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "foo-b", CreationTimestamp: metav1.Time{Time: now.Add(-ago)}}}
-}
-
 func TestJudge(t *testing.T) {
 	for name, tc := range map[string]struct {
 		eds    *edsv1.ExtendedDaemonSet
-		active *edsv1.ExtendedDaemonSetReplicaSet
 		enough enough
 		done   bool
 		text   string
@@ -85,12 +77,6 @@ func TestJudge(t *testing.T) {
 		},
 		"some are to be made": {eds: set(counts(3, 3), desired(6, 3)), text: "still upgrading nb pods: 3, nb updated pods: 3"},
 		"all are to be made":  {eds: set(counts(0, 0), desired(6, 0)), text: "still upgrading nb pods: 0, nb updated pods: 0"},
-		"all are to be made, of a legacy controller": {
-			eds: set(counts(0, 0), desired(6, 0), status(unseen)), text: "still upgrading nb pods: 0, nb updated pods: 0",
-		},
-		"no nodes, of a legacy controller": {
-			eds: set(counts(0, 0), desired(0, 0), status(unseen)), done: true, text: "upgrade is now finished nb pods: 0, nb updated pods: 0",
-		},
 		"not counted yet": {
 			eds: set(func(eds *edsv1.ExtendedDaemonSet) {
 				eds.Status = edsv1.ExtendedDaemonSetStatus{State: edsv1.StateRunning, ActiveReplicaSet: "foo-b"}
@@ -100,10 +86,6 @@ func TestJudge(t *testing.T) {
 		"one is not available": {eds: set(counts(6, 6), desired(6, 5)), done: true, text: "upgrade is now finished nb pods: 6, nb updated pods: 6"},
 		"one is not available, and all are wanted": {
 			eds: set(counts(6, 6), desired(6, 5)), enough: enough{percent: 100, min: 10}, text: "still upgrading nb pods: 6, nb updated pods: 6, nb available pods: 5",
-		},
-		"one is not available, and all are wanted of a legacy controller": {
-			eds: set(counts(6, 6), desired(6, 5), status(unseen)), enough: enough{percent: 100, min: 10},
-			done: true, text: "upgrade is now finished nb pods: 6, nb updated pods: 6",
 		},
 		"all are wanted, and available": {
 			eds: set(counts(6, 6), desired(6, 6)), enough: enough{percent: 100, min: 10}, done: true, text: "upgrade is now finished nb pods: 6, nb updated pods: 6",
@@ -126,16 +108,8 @@ func TestJudge(t *testing.T) {
 			err: "the canary has failed: canary failed with ers: foo-c",
 		},
 		"canary failed once, and was reset": {
-			eds: set(condition(edsv1.ConditionCanaryFailed, metav1.ConditionFalse, edsv1.ReasonReset, "")), active: made(time.Hour),
+			eds:  set(condition(edsv1.ConditionCanaryFailed, metav1.ConditionFalse, edsv1.ReasonReset, "")),
 			done: true, text: "upgrade is now finished nb pods: 100, nb updated pods: 100",
-		},
-		"canary failed, of a legacy controller": {
-			eds:    set(status(unseen), condition(edsv1.ConditionCanaryFailed, metav1.ConditionFalse, "", "")),
-			active: made(time.Hour), err: "the canary has failed: foo-b is active, which was made before that",
-		},
-		"canary failed before, of a legacy controller": {
-			eds:    set(status(unseen), condition(edsv1.ConditionCanaryFailed, metav1.ConditionFalse, "", "")),
-			active: made(-time.Hour), done: true, text: "upgrade is now finished nb pods: 100, nb updated pods: 100",
 		},
 		"stalled": {
 			eds: set(counts(1, 100), condition(edsv1.ConditionStalled, metav1.ConditionTrue, "FailureLimit", "2 pods have failed")),
@@ -161,7 +135,7 @@ func TestJudge(t *testing.T) {
 			if tc.enough == (enough{}) {
 				tc.enough = defaults
 			}
-			done, text, err := judge(tc.eds, tc.active, tc.enough)
+			done, text, err := judge(tc.eds, tc.enough)
 			if err == nil && tc.err != "" || err != nil && err.Error() != tc.err {
 				t.Fatalf("%v, want %q", err, tc.err)
 			}

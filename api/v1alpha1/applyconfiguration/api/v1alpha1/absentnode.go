@@ -7,14 +7,14 @@ package v1alpha1
 // AbsentNodeApplyConfiguration represents a declarative configuration of the AbsentNode type for use
 // with apply.
 //
-// AbsentNode is what budgets look at of a Node that is not there any more.
+// AbsentNode is what budgets need to know of a deleted Node.
 type AbsentNodeApplyConfiguration struct {
 	// Name of the Node.
 	Name *string `json:"name,omitempty"`
-	// Labels that it had, by which budgets select it and find its domain.
+	// Labels of the Node, by which budgets select it and find its domain.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Evicted are the controllers of pods that were evicted from it, each as "Kind/namespace/name", at most 100. They are recorded on the Node that
-	// takes the place once that is there.
+	// Evicted are the controllers of pods that were evicted from it, each as "Kind/namespace/name", at most 100. They are
+	// recorded on the replacement Node when it exists.
 	Evicted []string `json:"evicted,omitempty"`
 }
 

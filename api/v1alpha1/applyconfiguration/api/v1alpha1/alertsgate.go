@@ -15,15 +15,15 @@ import (
 type AlertsGateApplyConfiguration struct {
 	// URL of Prometheus, such as http://prometheus.monitoring:9090.
 	URL *string `json:"url,omitempty"`
-	// Allow is a regular expression (RE2); alerts whose whole name it matches close nothing, all others do.
+	// Allow is a regular expression (RE2). Alerts whose whole name matches do not close the gate; all others do.
 	Allow *string `json:"allow,omitempty"`
-	// Deny is a regular expression (RE2); only alerts whose whole name it matches close the gate.
+	// Deny is a regular expression (RE2). Only alerts whose whole name matches close the gate.
 	Deny *string `json:"deny,omitempty"`
-	// FiringOnly leaves pending alerts out. Default false: both close the gate.
+	// FiringOnly ignores pending alerts. Default false: pending and firing alerts close the gate.
 	FiringOnly *bool `json:"firingOnly,omitempty"`
-	// WhenUnreachable says what happens when Prometheus does not answer, or not with sense. Default Closed.
+	// WhenUnreachable says what happens when Prometheus does not answer, or its answer can't be understood. Default Closed.
 	WhenUnreachable *apiv1alpha1.Unreachable `json:"whenUnreachable,omitempty"`
-	// IntervalSeconds is how often Prometheus is asked. Default 15.
+	// IntervalSeconds is the time between two queries of Prometheus. Default 15.
 	IntervalSeconds *int32 `json:"intervalSeconds,omitempty"`
 }
 

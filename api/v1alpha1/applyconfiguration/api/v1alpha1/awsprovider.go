@@ -7,10 +7,11 @@ package v1alpha1
 // AWSProviderApplyConfiguration represents a declarative configuration of the AWSProvider type for use
 // with apply.
 //
-// AWSProvider says where Auto Scaling groups are, and by whose rights they are changed. The operator's own credentials are found as by every program
-// with the AWS SDK: environment, web identity (IRSA), EKS Pod Identity, the machine's instance profile. The region can't be changed.
+// AWSProvider says where Auto Scaling groups are, and which role changes them. The operator uses the default credential
+// chain of the AWS SDK: environment, web identity (IRSA), EKS Pod Identity, the machine's instance profile. The region
+// can't be changed.
 type AWSProviderApplyConfiguration struct {
-	// Region of the groups. Default: what the environment or the machine says.
+	// Region of the groups. Default: the region of the environment or of the machine.
 	Region *string `json:"region,omitempty"`
 	// RoleARN is a role to assume. Default: none.
 	RoleARN *string `json:"roleARN,omitempty"`

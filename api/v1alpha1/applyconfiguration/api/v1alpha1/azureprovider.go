@@ -17,10 +17,11 @@ type AzureProviderApplyConfiguration struct {
 	SubscriptionID *string `json:"subscriptionID,omitempty"`
 	// ResourceGroup of the scale sets. Default: the operator's environment variable ARM_RESOURCE_GROUP.
 	ResourceGroup *string `json:"resourceGroup,omitempty"`
-	// Credential is which of the operator's credentials is used. Auto tries the others, in this order: Environment, Workload (workload identity), Managed
-	// (the identity of the machine). Default Auto.
+	// Credential selects one of the operator's credentials. Auto tries the others, in this order: Environment, Workload
+	// (workload identity), Managed (the identity of the machine). Default Auto.
 	Credential *apiv1alpha1.AzureCredential `json:"credential,omitempty"`
-	// ClientID chooses one of several managed or workload identities. Default: the only one, or the environment variable AZURE_CLIENT_ID.
+	// ClientID selects one of several managed or workload identities. Default: the only one, or the environment variable
+	// AZURE_CLIENT_ID.
 	ClientID *string `json:"clientID,omitempty"`
 }
 

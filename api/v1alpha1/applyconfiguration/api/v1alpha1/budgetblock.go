@@ -14,12 +14,12 @@ import (
 //
 // BudgetBlock is what blocks a budget.
 type BudgetBlockApplyConfiguration struct {
-	// Gate is what blocks, the word that stands in units' reasons: BudgetPaused, OutsideBudgetWindow, WorkloadsUnavailable,
-	// PodsBlock, AlertsActive, AlertsUnreachable, or BudgetInvalid.
+	// Gate is what blocks, one of the reasons of units: BudgetPaused, OutsideBudgetWindow, WorkloadsUnavailable, PodsBlock,
+	// AlertsActive, AlertsUnreachable, or BudgetInvalid.
 	Gate *apiv1alpha1.Reason `json:"gate,omitempty"`
 	// Message says more.
 	Message *string `json:"message,omitempty"`
-	// Since is since when.
+	// Since is when it began to block.
 	Since *v1.Time `json:"since,omitempty"`
 }
 

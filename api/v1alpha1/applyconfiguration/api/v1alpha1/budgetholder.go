@@ -16,13 +16,14 @@ import (
 type BudgetHolderApplyConfiguration struct {
 	// Node is the node's name.
 	Node *string `json:"node,omitempty"`
-	// Cause says why it is unavailable; where several hold, the first in the order above.
+	// Cause says why it is unavailable: the first that applies of Claimed, Unschedulable, NotReady, MinReadySeconds,
+	// Unhealthy, ClaimUnreadable.
 	Cause *apiv1alpha1.UnavailableCause `json:"cause,omitempty"`
-	// By is the rollout that has it, as "Kind/namespace/name".
+	// By is the rollout that has claimed it, as "Kind/namespace/name".
 	By *string `json:"by,omitempty"`
 	// Message says more.
 	Message *string `json:"message,omitempty"`
-	// Since is since when, where that is known.
+	// Since is when it became unavailable, if known.
 	Since *v1.Time `json:"since,omitempty"`
 }
 

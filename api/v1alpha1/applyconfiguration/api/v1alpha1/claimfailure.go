@@ -20,7 +20,7 @@ type ClaimFailureApplyConfiguration struct {
 	Message *string `json:"message,omitempty"`
 	// Time is when it failed.
 	Time *v1.Time `json:"time,omitempty"`
-	// Skipped is true when the node was left as it was and given back, so that the rollout goes on without it.
+	// Skipped is true when the node was released unchanged, and the rollout continues without it.
 	Skipped *bool `json:"skipped,omitempty"`
 }
 

@@ -12,25 +12,25 @@ import (
 // CloudOperationApplyConfiguration represents a declarative configuration of the CloudOperation type for use
 // with apply.
 //
-// CloudOperation is something that a cloud was asked to do, or is about to be.
+// CloudOperation is a request to a cloud, sent or about to be sent.
 type CloudOperationApplyConfiguration struct {
-	// Token identifies it, also to the cloud where that can be: it is never done twice.
+	// Token identifies the operation, in the cloud too if it supports that, so that it never runs twice.
 	Token *string `json:"token,omitempty"`
-	// Kind of it: Add, Delete or SetImage.
+	// Kind of the operation: Add, Delete or SetImage.
 	Kind *apiv1alpha1.CloudOperationKind `json:"kind,omitempty"`
 	// Count is how many machines are added.
 	Count *int32 `json:"count,omitempty"`
-	// Machines are those that are deleted; of an addition under way, those that turns have been given already.
+	// Machines are the machines to delete. For an addition they are the new machines that turns have already received.
 	Machines []string `json:"machines,omitempty"`
-	// Image is the one that is set, and From the one that is taken out for it.
+	// Image is the new image.
 	Image *string `json:"image,omitempty"`
-	// From is the image that is taken out.
+	// From is the image before.
 	From *string `json:"from,omitempty"`
-	// State is what the provider needs to send it, to find out how it stands, and to take it up after a restart.
+	// State is what the provider needs to send the operation, to poll it, and to resume it after a restart.
 	State *string `json:"state,omitempty"`
-	// Since is when it was written down. It is sent afterwards.
+	// Since is when it was recorded. It is sent afterwards.
 	Since *v1.Time `json:"since,omitempty"`
-	// Sent is true once the cloud has taken it.
+	// Sent is true after the cloud has accepted it.
 	Sent *bool `json:"sent,omitempty"`
 }
 

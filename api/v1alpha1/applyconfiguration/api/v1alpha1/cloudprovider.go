@@ -7,7 +7,7 @@ package v1alpha1
 // CloudProviderApplyConfiguration represents a declarative configuration of the CloudProvider type for use
 // with apply.
 //
-// CloudProvider is a cloud, with what is needed to speak to it.
+// CloudProvider is a cloud and the settings to use it.
 type CloudProviderApplyConfiguration struct {
 	// Azure is for virtual machine scale sets.
 	Azure *AzureProviderApplyConfiguration `json:"azure,omitempty"`

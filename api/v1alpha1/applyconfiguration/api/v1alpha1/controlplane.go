@@ -11,11 +11,13 @@ import (
 // ControlPlaneApplyConfiguration represents a declarative configuration of the ControlPlane type for use
 // with apply.
 //
-// ControlPlane is how nodes leave the control plane before their machines are deleted. Only as many go at once as leaves a quorum of etcd if one
-// more member fails, whatever the strategy says, and only while every member is healthy and none is a learner.
+// ControlPlane is how nodes leave the control plane before their machines are deleted. Regardless of the strategy,
+// replacement never breaks etcd quorum, even if one more member fails. It waits until every member is healthy and none is a
+// learner.
 type ControlPlaneApplyConfiguration struct {
-	// Etcd is where it runs. Stacked: a member on each node, as kubeadm makes it; the member is removed, after leadership was moved away, before
-	// the machine is deleted, and the next node goes when the new one is a voter. External: elsewhere, and it is left alone. Default Stacked.
+	// Etcd is where etcd runs. Stacked: a member on each node, as with kubeadm. Before the machine is deleted, leadership
+	// moves away and the member is removed; the next node waits until the new member is a voter. External: on other
+	// machines, and the operator does not change it. Default Stacked.
 	Etcd *apiv1alpha1.EtcdTopology `json:"etcd,omitempty"`
 }
 

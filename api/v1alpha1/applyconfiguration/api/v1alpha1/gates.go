@@ -7,15 +7,15 @@ package v1alpha1
 // GatesApplyConfiguration represents a declarative configuration of the Gates type for use
 // with apply.
 //
-// Gates are what must be well before another node is taken. All must be open.
+// Gates are health checks that must pass before a rollout claims another node. All must be open.
 type GatesApplyConfiguration struct {
-	// Workloads closes while what was evicted is not available again.
+	// Workloads closes while evicted workloads are not available again.
 	Workloads *WorkloadsGateApplyConfiguration `json:"workloads,omitempty"`
-	// Pods closes while certain pods are there.
+	// Pods closes while certain pods exist.
 	Pods []PodsGateApplyConfiguration `json:"pods,omitempty"`
 	// Alerts closes while Prometheus has alerts.
 	Alerts *AlertsGateApplyConfiguration `json:"alerts,omitempty"`
-	// Nodes says when a node is healthy, beside being ready.
+	// Nodes says when a node is healthy, in addition to being ready.
 	Nodes *NodesGateApplyConfiguration `json:"nodes,omitempty"`
 }
 

@@ -7,14 +7,16 @@ package v1alpha1
 // GCPProviderApplyConfiguration represents a declarative configuration of the GCPProvider type for use
 // with apply.
 //
-// GCPProvider says where managed instance groups are, and by whose rights they are changed. The operator's own credentials are the application default
-// ones: GOOGLE_APPLICATION_CREDENTIALS, workload identity, the machine's service account. Where the groups are can't be changed.
+// GCPProvider says where managed instance groups are, and which account changes them. The operator uses application default
+// credentials: GOOGLE_APPLICATION_CREDENTIALS, workload identity, the machine's service account. Project and locations
+// can't be changed.
 type GCPProviderApplyConfiguration struct {
 	// Project of the groups.
 	Project *string `json:"project,omitempty"`
-	// Locations are the zones and regions to look for groups in that scaleSets names. A group that nodes belong to is found without.
+	// Locations are the zones and regions in which groups of scaleSets are searched. Groups of existing nodes are found
+	// without them.
 	Locations []string `json:"locations,omitempty"`
-	// ServiceAccount is one to impersonate, by its email address. Default: none.
+	// ServiceAccount is the email address of a service account to impersonate. Default: none.
 	ServiceAccount *string `json:"serviceAccount,omitempty"`
 }
 

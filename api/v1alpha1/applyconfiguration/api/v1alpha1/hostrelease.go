@@ -11,7 +11,7 @@ import (
 // HostReleaseApplyConfiguration represents a declarative configuration of the HostRelease type for use
 // with apply.
 //
-// HostRelease is a version that hosts have to offer.
+// HostRelease is a version that hosts offer.
 type HostReleaseApplyConfiguration struct {
 	// Version is its name.
 	Version *string `json:"version,omitempty"`

@@ -11,11 +11,11 @@ import (
 // LoadBalancerExclusionApplyConfiguration represents a declarative configuration of the LoadBalancerExclusion type for use
 // with apply.
 //
-// LoadBalancerExclusion is how a node is kept from external load balancers.
+// LoadBalancerExclusion is how a node is excluded from external load balancers.
 type LoadBalancerExclusionApplyConfiguration struct {
-	// Disabled leaves the label alone. Default false.
+	// Disabled does not set the label. Default false.
 	Disabled *bool `json:"disabled,omitempty"`
-	// Wait is how long the load balancers get between the label and the drain. Default: none.
+	// Wait is the time between the label and the drain, for the load balancers to react. Default: none.
 	Wait *v1.Duration `json:"wait,omitempty"`
 }
 

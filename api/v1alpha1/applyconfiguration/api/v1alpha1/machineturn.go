@@ -13,52 +13,54 @@ import (
 // MachineTurnApplyConfiguration represents a declarative configuration of the MachineTurn type for use
 // with apply.
 //
-// MachineTurn is the turn of a machine: the memory of what takes its place, and of how far that has come. Beside it, while the node is disrupted,
-// stands the claim on its Node.
+// MachineTurn is the turn of a machine: its replacement and its progress. While the node is disrupted, its Node also has a
+// claim.
 type MachineTurnApplyConfiguration struct {
-	// Turn identifies it; it is also in the claim.
+	// Turn identifies the turn; the claim has it too.
 	Turn *string `json:"turn,omitempty"`
-	// Node that goes. Empty once nothing is left of it, and for a machine that never had one.
+	// Node is the old node. Empty after it is gone, and for a machine that never had one.
 	Node *string `json:"node,omitempty"`
 	// NodeUID is that Node's uid.
 	NodeUID *types.UID `json:"nodeUID,omitempty"`
 	// ScaleSet of the machine.
 	ScaleSet *string `json:"scaleSet,omitempty"`
-	// Machine that goes, as the cloud names it.
+	// Machine is the old machine, as the cloud names it.
 	Machine *string `json:"machine,omitempty"`
-	// Zone that it is in.
+	// Zone of the machine.
 	Zone *string `json:"zone,omitempty"`
-	// Revision that the turn was begun for.
+	// Revision for which the turn began.
 	Revision *string `json:"revision,omitempty"`
-	// Attempt identifies the state of the rollout that it was begun for.
+	// Attempt identifies the state of the rollout for which the turn began.
 	Attempt *string `json:"attempt,omitempty"`
-	// Failures is how many turns of the node have failed before it.
+	// Failures is how many earlier turns of the node have failed.
 	Failures *int32 `json:"failures,omitempty"`
-	// Phase it has come to.
+	// Phase of the turn.
 	Phase *apiv1alpha1.MachinePhase `json:"phase,omitempty"`
-	// Since is when the turn began, and PhaseSince when this phase did.
+	// Since is when the turn began.
 	Since *v1.Time `json:"since,omitempty"`
 	// PhaseSince is when this phase began.
 	PhaseSince *v1.Time `json:"phaseSince,omitempty"`
 	// DeletesFirst is true for a turn without surge.
 	DeletesFirst *bool `json:"deletesFirst,omitempty"`
-	// Ordered is true once the machine's deletion was written down to be asked of the cloud: should it go then, that may be why.
+	// Ordered is true after the deletion of the machine was recorded. If the machine disappears later, this deletion may be
+	// the cause.
 	Ordered *bool `json:"ordered,omitempty"`
 	// Operation is the token of the operation in its scale set that the turn waits for.
 	Operation *string `json:"operation,omitempty"`
-	// Replacement is the machine that takes the place, and ReplacementNode its Node, once they are known.
+	// Replacement is the replacement machine, when it is known.
 	Replacement *string `json:"replacement,omitempty"`
-	// ReplacementNode is its Node.
+	// ReplacementNode is the Node of the replacement machine, when it is known.
 	ReplacementNode *string `json:"replacementNode,omitempty"`
-	// ReplacementProviderID is what its Node says that it is.
+	// ReplacementProviderID is the spec.providerID of that Node.
 	ReplacementProviderID *string `json:"replacementProviderID,omitempty"`
-	// Absent is the Node that went before another one came. Budgets count it as unavailable until that one is there.
+	// Absent is the old Node if it was deleted before its replacement exists. Budgets count it as unavailable until then.
 	Absent *AbsentNodeApplyConfiguration `json:"absent,omitempty"`
-	// Bound is true for a turn that looks for another replacement, and is never given up: its node may have left the control plane already.
+	// Bound is true for a turn that needs another replacement and can't be cancelled: its node may have left the control
+	// plane.
 	Bound *bool `json:"bound,omitempty"`
-	// UnreadySince is since when the replacement, which was ready, is not any more. It gets as long to be ready again as it had to become so.
+	// UnreadySince is when the replacement stopped being ready. It has replacementReady.timeout to be ready again.
 	UnreadySince *v1.Time `json:"unreadySince,omitempty"`
-	// Failed says why the turn failed, while what it leaves behind is cleared away.
+	// Failed says why the turn failed, while its machine is cleaned up.
 	Failed *ClaimFailureApplyConfiguration `json:"failed,omitempty"`
 	// Message says what it waits for.
 	Message *string `json:"message,omitempty"`

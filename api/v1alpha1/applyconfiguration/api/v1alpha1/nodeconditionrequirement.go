@@ -15,7 +15,7 @@ import (
 type NodeConditionRequirementApplyConfiguration struct {
 	// Type of the condition, such as NetworkUnavailable.
 	Type *string `json:"type,omitempty"`
-	// Status that it must have. A condition that is absent does not have it.
+	// Status that it must have. An absent condition does not match.
 	Status *v1.ConditionStatus `json:"status,omitempty"`
 }
 

@@ -16,11 +16,12 @@ import (
 // NodeDisruptionBudgetApplyConfiguration represents a declarative configuration of the NodeDisruptionBudget type for use
 // with apply.
 //
-// NodeDisruptionBudget is what the cluster allows, whichever rollouts ask: how many of the selected nodes may be unavailable
-// at once for whatever cause, in which windows, and behind which health gates. When several select a node, all must allow.
+// NodeDisruptionBudget limits the disruption of nodes by all rollouts together: how many of the selected nodes may be
+// unavailable at once, in which windows, and behind which health gates. When several budgets select a node, all must allow
+// its disruption.
 //
-// A node is unavailable when it is not ready, or not for minReadySeconds yet; when it is unschedulable; when a rollout has a
-// claim on it; or when it is not healthy by gates.nodes; whoever made it so.
+// A node is unavailable for any of these causes: it is not ready, or for less than minReadySeconds; it is unschedulable; a
+// rollout has a claim on it; or it is not healthy by gates.nodes.
 type NodeDisruptionBudgetApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`

@@ -12,7 +12,7 @@ import (
 // NodeDisruptionBudgetSpecApplyConfiguration represents a declarative configuration of the NodeDisruptionBudgetSpec type for use
 // with apply.
 //
-// NodeDisruptionBudgetSpec says what is allowed.
+// NodeDisruptionBudgetSpec is the allowed disruption.
 type NodeDisruptionBudgetSpecApplyConfiguration struct {
 	// Selector selects the nodes. Absent or {}: all.
 	Selector *v1.LabelSelectorApplyConfiguration `json:"selector,omitempty"`
@@ -22,15 +22,15 @@ type NodeDisruptionBudgetSpecApplyConfiguration struct {
 	// TopologyKey is the node label that names a node's domain, such as topology.kubernetes.io/zone. Nodes without it are one
 	// domain of their own.
 	TopologyKey *string `json:"topologyKey,omitempty"`
-	// MaxDomains is in how many domains there may be unavailable nodes at once. Default 1, when topologyKey is given.
+	// MaxDomains is in how many domains nodes may be unavailable at once. Default 1 if topologyKey is set.
 	MaxDomains *int32 `json:"maxDomains,omitempty"`
-	// Windows are when nodes may be taken: while any of them is open. Absent: always.
+	// Windows are the times when rollouts may claim nodes: while any window is open. Absent: always.
 	Windows []WindowApplyConfiguration `json:"windows,omitempty"`
-	// Paused lets nobody take any of the selected nodes. What was started goes on. Default false.
+	// Paused lets no rollout claim any of the selected nodes. Turns in progress continue. Default false.
 	Paused *bool `json:"paused,omitempty"`
-	// MinReadySeconds is for how long a node must have been ready to be available. Default 0.
+	// MinReadySeconds is how long a node must have been ready to be available, in seconds. Default 0.
 	MinReadySeconds *int32 `json:"minReadySeconds,omitempty"`
-	// Gates are what must be well before another node is taken.
+	// Gates are health checks that must pass before a rollout claims another node.
 	Gates *GatesApplyConfiguration `json:"gates,omitempty"`
 }
 

@@ -11,24 +11,24 @@ import (
 // NodeDisruptionBudgetStatusApplyConfiguration represents a declarative configuration of the NodeDisruptionBudgetStatus type for use
 // with apply.
 //
-// NodeDisruptionBudgetStatus says how the budget stands.
+// NodeDisruptionBudgetStatus is the state of the budget.
 type NodeDisruptionBudgetStatusApplyConfiguration struct {
-	// ObservedGeneration is the metadata.generation that this status was made for.
+	// ObservedGeneration is the metadata.generation that this status reflects.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// Matched is how many nodes are selected.
 	Matched *int32 `json:"matched,omitempty"`
 	// Unavailable is how many of them are unavailable.
 	Unavailable *int32 `json:"unavailable,omitempty"`
-	// Allowed is how many more may be taken now; absent when there is no limit by number and nothing blocks.
+	// Allowed is how many more nodes may be claimed now; absent when there is no limit by number and nothing blocks.
 	Allowed *int32 `json:"allowed,omitempty"`
-	// Domains is in how many domains there are unavailable nodes, when topologyKey is given.
+	// Domains is in how many domains nodes are unavailable, if topologyKey is set.
 	Domains *int32 `json:"domains,omitempty"`
-	// Holders are the unavailable nodes and why they are, at most 20.
+	// Holders are the unavailable nodes with their causes, at most 20.
 	Holders []BudgetHolderApplyConfiguration `json:"holders,omitempty"`
-	// BlockedBy is what blocks now, beside the number of unavailable nodes.
+	// BlockedBy lists what blocks now, other than the number of unavailable nodes.
 	BlockedBy []BudgetBlockApplyConfiguration `json:"blockedBy,omitempty"`
-	// Conditions: Ready is True when the budget is understood and governs; Open says whether nodes may be taken now;
-	// Reconciling and Stalled are there for tools that follow kstatus.
+	// Conditions: Ready is True when the budget is valid and in force; Open says whether nodes may be claimed now;
+	// Reconciling and Stalled are for tools that use kstatus.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

@@ -13,27 +13,27 @@ import (
 // NodeDrainApplyConfiguration represents a declarative configuration of the NodeDrain type for use
 // with apply.
 //
-// NodeDrain is how a node is drained. It is cordoned before, in any case.
+// NodeDrain is how a node is drained. The node is always cordoned first.
 type NodeDrainApplyConfiguration struct {
 	// Disabled only cordons the node. Default false.
 	Disabled *bool `json:"disabled,omitempty"`
 	// Timeout is how long the drain may take. Default: no limit.
 	Timeout *v1.Duration `json:"timeout,omitempty"`
-	// OnTimeout says what happens when the time is over: Halt fails the turn, Skip gives the node back and goes on without it, Force
-	// deletes the pods that are left past every PodDisruptionBudget. Default Halt.
+	// OnTimeout says what happens after the timeout. Halt fails the turn. Skip releases the node, and the rollout continues
+	// without it. Force deletes the remaining pods and ignores every PodDisruptionBudget. Default Halt.
 	OnTimeout *apiv1alpha1.DrainOnTimeout `json:"onTimeout,omitempty"`
-	// Force evicts pods too that no controller would make again. Default false.
+	// Force also evicts pods without a controller. Default false.
 	Force *bool `json:"force,omitempty"`
-	// DeleteEmptyDirData evicts pods too that have emptyDir volumes, whose content is lost. Default true.
+	// DeleteEmptyDirData also evicts pods with emptyDir volumes, whose content is lost. Default true.
 	DeleteEmptyDirData *bool `json:"deleteEmptyDirData,omitempty"`
-	// GracePeriodSeconds is how long each pod gets to end. Default: what the pod says itself.
+	// GracePeriodSeconds is how long each pod gets to end. Default: the pod's own terminationGracePeriodSeconds.
 	GracePeriodSeconds *int64 `json:"gracePeriodSeconds,omitempty"`
-	// DisableEviction deletes pods instead of evicting them, past every PodDisruptionBudget. Default false.
+	// DisableEviction deletes pods instead of evicting them, and so ignores every PodDisruptionBudget. Default false.
 	DisableEviction *bool `json:"disableEviction,omitempty"`
-	// SkipWaitForDeleteSeconds does not wait for pods that are still there so long after the end of their grace period. Default: wait; but 30
-	// where the machine is to be deleted and its node has not been ready for a minute.
+	// SkipWaitForDeleteSeconds is how long to wait for a pod after the end of its grace period. Default: no limit; but 30
+	// if the turn deletes the machine and its node has not been ready for a minute.
 	SkipWaitForDeleteSeconds *int32 `json:"skipWaitForDeleteSeconds,omitempty"`
-	// PodSelector bounds the drain to these pods. Default: all.
+	// PodSelector limits the drain to these pods. Default: all.
 	PodSelector *metav1.LabelSelectorApplyConfiguration `json:"podSelector,omitempty"`
 	// WaitForVolumeDetach waits, within the timeout, until the volumes of evicted pods are detached from the node. Default false.
 	WaitForVolumeDetach *bool `json:"waitForVolumeDetach,omitempty"`

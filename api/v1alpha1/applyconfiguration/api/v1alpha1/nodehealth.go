@@ -7,12 +7,12 @@ package v1alpha1
 // NodeHealthApplyConfiguration represents a declarative configuration of the NodeHealth type for use
 // with apply.
 //
-// NodeHealth is what must hold before a changed node counts as updated.
+// NodeHealth is what a changed node needs to count as updated.
 type NodeHealthApplyConfiguration struct {
 	NodesGateApplyConfiguration `json:""`
-	// MinReadySeconds is for how many seconds the node must have been ready. Default 0.
+	// MinReadySeconds is how many seconds the node must have been ready. Default 0.
 	MinReadySeconds *int32 `json:"minReadySeconds,omitempty"`
-	// Pods that must be well on the node. Each entry is looked at for itself.
+	// Pods that must be stable on the node. Each entry is checked separately.
 	Pods []StablePodsApplyConfiguration `json:"pods,omitempty"`
 }
 

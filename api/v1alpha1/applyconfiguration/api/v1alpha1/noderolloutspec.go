@@ -11,21 +11,21 @@ import (
 // NodeRolloutSpecApplyConfiguration represents a declarative configuration of the NodeRolloutSpec type for use
 // with apply.
 //
-// NodeRolloutSpec says which nodes, to what, and how.
+// NodeRolloutSpec says which nodes are updated, to what, and how.
 type NodeRolloutSpecApplyConfiguration struct {
-	// NodeSelector selects the nodes; {} selects all. With hostUpdate, of the selected nodes only those are updated that have a label which
-	// names the interface of their host, such as bottlerocket.aws/updater-interface-version; with replacement, only machines of scale sets.
-	// A node with the label noderollout.moult.dev/NAME=disabled is not touched.
+	// NodeSelector selects the nodes; {} selects all. With hostUpdate only nodes that also have an interface label are
+	// updated, such as bottlerocket.aws/updater-interface-version. With replacement only machines of scale sets are. A node
+	// with the label noderollout.moult.dev/NAME=disabled is not touched.
 	NodeSelector *v1.LabelSelectorApplyConfiguration `json:"nodeSelector,omitempty"`
-	// Strategy is how fast, and in which order. Default: one node at a time.
+	// Strategy is how fast and in which order nodes are updated. Default: one node at a time.
 	Strategy *StrategyApplyConfiguration `json:"strategy,omitempty"`
-	// Drain is how a node is drained before it is disrupted. Default: every pod is evicted but those of DaemonSets, mirrors of static
-	// pods, and pods of the operator; a pod that no controller would make again stops the drain.
+	// Drain is how a node is drained before it is disrupted. Default: every pod is evicted except those of DaemonSets,
+	// mirrors of static pods, and pods of the operator. A pod without a controller stops the drain.
 	Drain *NodeDrainApplyConfiguration `json:"drain,omitempty"`
-	// Health is what must hold, beside the node being Ready and beside gates.nodes of budgets, before a changed node counts as updated.
-	// Until then it stays cordoned.
+	// Health is what a changed node needs to count as updated, in addition to Ready and to gates.nodes of budgets. Until
+	// then it stays cordoned.
 	Health *NodeHealthApplyConfiguration `json:"health,omitempty"`
-	// HostUpdate lets hosts update themselves and reboot, by the agent that runs on each.
+	// HostUpdate updates and reboots hosts by the agent that runs on each.
 	HostUpdate *HostUpdateApplyConfiguration `json:"hostUpdate,omitempty"`
 	// Replacement replaces machines through the scale sets of their cloud.
 	Replacement *ReplacementApplyConfiguration `json:"replacement,omitempty"`

@@ -11,27 +11,28 @@ import (
 // NodeRolloutStatusApplyConfiguration represents a declarative configuration of the NodeRolloutStatus type for use
 // with apply.
 //
-// NodeRolloutStatus says how a NodeRollout stands.
+// NodeRolloutStatus is the state of a NodeRollout.
 type NodeRolloutStatusApplyConfiguration struct {
-	// Conditions: Ready, Reconciling and Stalled, for tools that follow kstatus.
+	// Conditions: Ready, Reconciling and Stalled, as kstatus defines them.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// ObservedGeneration is the metadata.generation that this status was made for.
+	// ObservedGeneration is the metadata.generation that this status reflects.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Revision is what nodes are brought to: the version of spec.hostUpdate, or the newest that any of the hosts has to offer or runs; where
-	// nothing newer is offered than what runs, and hosts have an older version to go back to, that one; for hosts without versions "reboot-" and how often they were all brought to it. With a replacement, the name of the image and what
-	// identifies all that machines are made of, or the latter alone where scale sets have several images.
+	// Revision is the target of the rollout. With hostUpdate it is spec.hostUpdate.version, or the newest version that any
+	// host offers or runs. If no host offers a newer version and some offer an older one, it is the older one. For hosts
+	// without versions it is "reboot-" and a number that increases after each complete rollout. With replacement it is the
+	// image's name and an identifier of the machine model, or only the identifier if scale sets have several images.
 	Revision *string `json:"revision,omitempty"`
 	// Counts of the selected nodes by state.
 	Counts *UnitCountsApplyConfiguration `json:"counts,omitempty"`
-	// Wave is where a rollout whose strategy has waves stands.
+	// Wave is the progress of the waves, if the strategy has any.
 	Wave *WaveStatusApplyConfiguration `json:"wave,omitempty"`
-	// TurnSeconds is how long the turns of this revision took on average, in seconds; an estimate of what is to come.
+	// TurnSeconds is the average duration of this revision's turns, in seconds; an estimate for the remaining ones.
 	TurnSeconds *int32 `json:"turnSeconds,omitempty"`
-	// Releases are the versions that hosts have to offer, newest first, at most 10.
+	// Releases are the versions that hosts offer, newest first, at most 10.
 	Releases []HostReleaseApplyConfiguration `json:"releases,omitempty"`
 	// Versions says how many nodes run which version, the most frequent first, at most 10.
 	Versions []HostVersionApplyConfiguration `json:"versions,omitempty"`
-	// ScaleSets are those that machines are replaced in.
+	// ScaleSets are the scale sets whose machines are replaced.
 	ScaleSets []ScaleSetStatusApplyConfiguration `json:"scaleSets,omitempty"`
 	// Turns are the machines that are being replaced, at most 100.
 	Turns []MachineTurnApplyConfiguration `json:"turns,omitempty"`

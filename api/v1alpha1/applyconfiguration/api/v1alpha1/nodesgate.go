@@ -7,13 +7,13 @@ package v1alpha1
 // NodesGateApplyConfiguration represents a declarative configuration of the NodesGate type for use
 // with apply.
 //
-// NodesGate says when a node is healthy, beside being ready. One that is not is unavailable.
+// NodesGate says when a node is healthy, in addition to being ready. An unhealthy node is unavailable.
 type NodesGateApplyConfiguration struct {
 	// Conditions that the node must have.
 	Conditions []NodeConditionRequirementApplyConfiguration `json:"conditions,omitempty"`
-	// AbsentTaints are keys of taints that the node must not have; one that ends in * stands for all that begin so, such as
-	// readiness.k8s.io/*, but not for that of a cordon (node.kubernetes.io/unschedulable) nor for those that Moult puts on nodes
-	// that are still to be updated (*.outdated.moult.dev/*): these count where they are named in full.
+	// AbsentTaints are keys of taints that the node must not have. A key that ends in * matches every key with this prefix,
+	// such as readiness.k8s.io/*. A prefix does not match the taint of a cordon (node.kubernetes.io/unschedulable) nor
+	// Moult's taints on outdated nodes (*.outdated.moult.dev/*); name these in full.
 	AbsentTaints []string `json:"absentTaints,omitempty"`
 }
 

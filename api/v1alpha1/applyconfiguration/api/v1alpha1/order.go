@@ -15,10 +15,10 @@ import (
 type OrderApplyConfiguration struct {
 	// By is what is compared.
 	By *apiv1alpha1.OrderBy `json:"by,omitempty"`
-	// Key is the label's, for by: Label.
+	// Key is the key of the label, for by: Label.
 	Key *string `json:"key,omitempty"`
-	// Values of the label in the order in which they come; nodes with none of them come last. Empty: by the value's name, nodes
-	// without the label last.
+	// Values of the label, in order; nodes with another value are last. Empty: in alphabetical order, nodes without the
+	// label last.
 	Values []string `json:"values,omitempty"`
 }
 

@@ -12,11 +12,11 @@ import (
 // PodsGateApplyConfiguration represents a declarative configuration of the PodsGate type for use
 // with apply.
 //
-// PodsGate is closed while there is a pod that it selects and that has not ended.
+// PodsGate is closed while a pod that it selects exists and has not ended.
 type PodsGateApplyConfiguration struct {
 	// Selector selects pods by their labels.
 	Selector *v1.LabelSelectorApplyConfiguration `json:"selector,omitempty"`
-	// NamespaceSelector bounds that to namespaces with such labels. Absent or {}: all.
+	// NamespaceSelector limits that to namespaces with these labels. Absent or {}: all.
 	NamespaceSelector *v1.LabelSelectorApplyConfiguration `json:"namespaceSelector,omitempty"`
 	// Scope is Node when a pod blocks the node that it is on, and Cluster when it blocks all. Default Node.
 	Scope *apiv1alpha1.PodsScope `json:"scope,omitempty"`

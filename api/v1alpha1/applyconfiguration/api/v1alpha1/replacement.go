@@ -13,41 +13,48 @@ import (
 // ReplacementApplyConfiguration represents a declarative configuration of the Replacement type for use
 // with apply.
 //
-// Replacement is how machines are replaced: another one is added to the scale set, the node is drained, and its machine is deleted.
+// Replacement is how machines are replaced: a machine is added to the scale set, the old node is drained, and its machine
+// is deleted.
 type ReplacementApplyConfiguration struct {
-	// Provider is the cloud whose scale sets the machines are in. By whose rights it is used may be changed, and nothing else: make another NodeRollout.
+	// Provider is the cloud whose scale sets the machines are in. Only its credentials can be changed; for anything else
+	// make another NodeRollout.
 	Provider *CloudProviderApplyConfiguration `json:"provider,omitempty"`
-	// ScaleSets bounds the rollout to the machines of these, by name. Empty: those that the selected nodes belong to. A node whose machine is in
-	// none of them is left alone.
+	// ScaleSets limits the rollout to machines of these scale sets, by name. Empty: the scale sets of the selected nodes. A
+	// node whose machine is in none of them is not changed.
 	ScaleSets []string `json:"scaleSets,omitempty"`
-	// ImageMatch says how an outdated machine is told from others. ScaleSetModel: by what the cloud says of it and of what the scale set makes
-	// new ones of. OSImage: by its node's status.nodeInfo.osImage, which must be the name of the scale set's image. Default ScaleSetModel.
+	// ImageMatch says how an outdated machine is detected. ScaleSetModel: the cloud compares the machine with the scale
+	// set's model for new machines. OSImage: its node's status.nodeInfo.osImage differs from the name of the scale set's
+	// image. Default ScaleSetModel.
 	ImageMatch *apiv1alpha1.ImageMatch `json:"imageMatch,omitempty"`
-	// Surge is how many machines more than before each scale set may have at once, as a count or as a percentage of its machines, rounded up.
-	// With 0 a machine is deleted before the one that takes its place is added. At most 100 at once in any case. Default 1.
+	// Surge is how many extra machines each scale set may have at once: a count, or a percentage of its machines, rounded
+	// up. With 0 a machine is deleted before its replacement is added. At most 100 machines are replaced at once. Default
+	// 1.
 	Surge *intstr.IntOrString `json:"surge,omitempty"`
-	// OnFull says what happens where a scale set is at its maximum, or the cloud has no room or quota for one more machine. Wait: nothing is
-	// begun until there is. DeleteFirst: a machine is deleted before the one that takes its place is added. Default Wait.
+	// OnFull says what happens when a scale set is at its maximum, or the cloud lacks capacity or quota for one more
+	// machine. Wait: no replacement begins until there is room. DeleteFirst: a machine is deleted before its replacement is
+	// added. Default Wait.
 	OnFull *apiv1alpha1.OnFull `json:"onFull,omitempty"`
-	// ReplacementReady is what a new machine's node must be before another is drained for it.
+	// ReplacementReady says when a replacement node is ready, so that the old node may be drained.
 	ReplacementReady *ReplacementReadyApplyConfiguration `json:"replacementReady,omitempty"`
-	// KeepFailedFor is for how long a new machine is kept, to be looked at, whose node has not become ready in time. It takes up surge.
-	// One of a control plane is drained and leaves etcd before. Default: none.
+	// KeepFailedFor is how long a replacement whose node was not ready in time is kept for inspection. It uses up surge. A
+	// control plane node is drained and leaves etcd first. Default: none.
 	KeepFailedFor *v1.Duration `json:"keepFailedFor,omitempty"`
-	// ControlPlane says that the nodes are those of the control plane, and how they leave it. Default: they are not.
+	// ControlPlane is set if the nodes are control plane nodes, and says how they leave it. Default: they are not.
 	ControlPlane *ControlPlaneApplyConfiguration `json:"controlPlane,omitempty"`
-	// KubernetesVersionFromImage writes the Kubernetes version in the name of the scale set's image, the third of exactly five parts between
-	// hyphens, into ConfigMap kube-system/kubeadm-config before the first machine is added that is made of it, and with controlPlane also when the
-	// image was set back, or all machines are made of it. Default false.
+	// KubernetesVersionFromImage writes the Kubernetes version of the scale set's image into ConfigMap
+	// kube-system/kubeadm-config. The version is the third of exactly five parts of the image's name, separated by hyphens.
+	// It is written before the first machine of the image is added. With controlPlane it is also written after a rollback
+	// of the image, and when all machines have the image. Default false.
 	KubernetesVersionFromImage *bool `json:"kubernetesVersionFromImage,omitempty"`
-	// DetectOnly shows which machines are outdated, and touches none. Default false.
+	// DetectOnly shows which machines are outdated, and replaces none. Default false.
 	DetectOnly *bool `json:"detectOnly,omitempty"`
-	// Rollback puts the last image back that all nodes of the scale set have had, once the strategy's failure limit has halted the rollout. Machines
-	// that are of the failed one already are replaced then. Default false.
+	// Rollback restores the scale set's previous image when the strategy's failure limit has halted the rollout. The
+	// previous image is the last one that all its nodes had. Machines with the failed image are then replaced. Default
+	// false.
 	Rollback *bool `json:"rollback,omitempty"`
-	// ExcludeFromLoadBalancers is how a node that goes is kept from external load balancers, from before its drain.
+	// ExcludeFromLoadBalancers is how an old node is excluded from external load balancers before its drain.
 	ExcludeFromLoadBalancers *LoadBalancerExclusionApplyConfiguration `json:"excludeFromLoadBalancers,omitempty"`
-	// CheckPeriod is how often the cloud is asked about the scale sets while nothing is under way. Default 5m.
+	// CheckPeriod is how often the operator reads the scale sets from the cloud while nothing is in progress. Default 5m.
 	CheckPeriod *v1.Duration `json:"checkPeriod,omitempty"`
 }
 

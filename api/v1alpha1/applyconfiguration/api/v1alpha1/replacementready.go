@@ -11,14 +11,15 @@ import (
 // ReplacementReadyApplyConfiguration represents a declarative configuration of the ReplacementReady type for use
 // with apply.
 //
-// ReplacementReady is what the node of a new machine must be, beside Ready, and beside spec.health and gates.nodes of budgets: without the taints
-// that a node has while it starts. These are node.kubernetes.io/not-ready and others that the cluster itself sets on nodes that can't be
-// used, node.cloudprovider.kubernetes.io/uninitialized, and those below readiness.k8s.io and startup-taint.cluster-autoscaler.kubernetes.io.
+// ReplacementReady says when a replacement node is ready. It must be Ready, meet spec.health and gates.nodes of budgets,
+// and have no startup taints. Startup taints are node.kubernetes.io/not-ready and other taints that the cluster sets on
+// unusable nodes, node.cloudprovider.kubernetes.io/uninitialized, and those with the prefixes readiness.k8s.io and
+// startup-taint.cluster-autoscaler.kubernetes.io.
 type ReplacementReadyApplyConfiguration struct {
-	// Timeout is how long that may take from when the machine is asked for. Then it is deleted, and the turn fails. One that was ready, and is not any
-	// more before the node that goes is gone, gets as long to be ready again. Default 15m.
+	// Timeout is how long a replacement may take from its request until it is ready. After that it is deleted, and the turn
+	// fails. A replacement that becomes unready before the old node is gone has the same time to recover. Default 15m.
 	Timeout *v1.Duration `json:"timeout,omitempty"`
-	// StartupTaints are keys of further taints that must be gone.
+	// StartupTaints are keys of further startup taints.
 	StartupTaints []string `json:"startupTaints,omitempty"`
 }
 

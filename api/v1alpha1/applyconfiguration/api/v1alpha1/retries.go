@@ -13,11 +13,11 @@ import (
 //
 // Retries says how often a failed turn is tried again, and when.
 type RetriesApplyConfiguration struct {
-	// Limit is how often. A retry counts anew after a change of the rollout.
+	// Limit is how often. The count starts again after a change of the rollout.
 	Limit *int32 `json:"limit,omitempty"`
-	// Backoff is how long to wait before the first retry; it doubles for each further one. Default 1m.
+	// Backoff is the wait before the first retry; it doubles for each further retry. Default 1m.
 	Backoff *v1.Duration `json:"backoff,omitempty"`
-	// MaxBackoff bounds that. Default 1h.
+	// MaxBackoff is the longest wait. Default 1h.
 	MaxBackoff *v1.Duration `json:"maxBackoff,omitempty"`
 }
 

@@ -12,33 +12,34 @@ import (
 // ScaleSetStatusApplyConfiguration represents a declarative configuration of the ScaleSetStatus type for use
 // with apply.
 //
-// ScaleSetStatus says how a scale set stands.
+// ScaleSetStatus is the state of a scale set.
 type ScaleSetStatusApplyConfiguration struct {
-	// Name of it.
+	// Name of the scale set.
 	Name *string `json:"name,omitempty"`
-	// Image is what new machines are made of, as the cloud names it.
+	// Image is the image of new machines, as the cloud names it.
 	Image *string `json:"image,omitempty"`
-	// Model identifies all of what new machines are made of.
+	// Model identifies the complete model of new machines.
 	Model *string `json:"model,omitempty"`
-	// Complete is true once all nodes of the scale set that take part have been of this image, with no turn under way, until a turn fails with it.
+	// Complete is true after all participating nodes of the scale set have had this image with no turn in progress, until a
+	// turn fails with it.
 	Complete *bool `json:"complete,omitempty"`
-	// PreviousImage is the last one before that was complete; what a rollback puts back.
+	// PreviousImage is the last complete image before this one; a rollback restores it.
 	PreviousImage *string `json:"previousImage,omitempty"`
-	// RolledBack is the image that was taken out of the scale set again because it had failed.
+	// RolledBack is the failed image that a rollback replaced.
 	RolledBack *string `json:"rolledBack,omitempty"`
-	// Capacity is how many machines it is to have, as the cloud says.
+	// Capacity is the desired number of machines in the cloud.
 	Capacity *int32 `json:"capacity,omitempty"`
-	// Machines is how many there are, and Outdated how many of them are to be replaced.
+	// Machines is how many machines exist.
 	Machines *int32 `json:"machines,omitempty"`
-	// Outdated is how many are to be replaced.
+	// Outdated is how many machines are outdated.
 	Outdated *int32 `json:"outdated,omitempty"`
-	// Operations are those under way in the cloud: each is written here before it is sent.
+	// Operations are those in progress in the cloud. Each is recorded here before it is sent.
 	Operations []CloudOperationApplyConfiguration `json:"operations,omitempty"`
-	// Reason and Message say why the scale set can't be looked at or changed, and Since since when.
+	// Reason says why the scale set can't be read or changed.
 	Reason *apiv1alpha1.Reason `json:"reason,omitempty"`
 	// Message says the same to people.
 	Message *string `json:"message,omitempty"`
-	// Since is when that began.
+	// Since is when the reason began.
 	Since *v1.Time `json:"since,omitempty"`
 }
 

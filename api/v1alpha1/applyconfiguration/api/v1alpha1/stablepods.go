@@ -11,12 +11,12 @@ import (
 // StablePodsApplyConfiguration represents a declarative configuration of the StablePods type for use
 // with apply.
 //
-// StablePods are pods on a changed node that must be ready, and must not have restarted for a while. Where none are selected there is nothing
-// to wait for.
+// StablePods are pods on a changed node that must be ready, and must not have restarted for some time. If no pod is
+// selected, there is nothing to wait for.
 type StablePodsApplyConfiguration struct {
 	// Namespace of the pods. Empty: all.
 	Namespace *string `json:"namespace,omitempty"`
-	// Selector selects them.
+	// Selector selects the pods.
 	Selector *v1.LabelSelectorApplyConfiguration `json:"selector,omitempty"`
 	// Seconds for which none of their containers may have restarted, counted from the change at the earliest. Default 0.
 	Seconds *int32 `json:"seconds,omitempty"`

@@ -16,34 +16,33 @@ import (
 // those that opted out.
 type StrategyApplyConfiguration struct {
 	// MaxConcurrent is how many nodes may be in a turn at once: a count, or a percentage such as "10%", which is rounded
-	// down but is at least 1 node; 0 and "0%" start nothing. Absent: what the rollout's own field says, which for a Plan is
-	// spec.concurrency, and else 1.
+	// down but is at least 1 node; 0 and "0%" start nothing. Default: for a Plan spec.concurrency, otherwise 1.
 	MaxConcurrent *intstr.IntOrString `json:"maxConcurrent,omitempty"`
-	// Order is in which order nodes go, among those that may: by the first entry, among equals by the second, and so on. What
-	// is left equal is shuffled, the same way each time for one revision. The node that the operator itself runs on is always
-	// the last. Order says who is taken first, not who must be done first: that is what waves are for.
+	// Order is the order in which nodes are started: by the first entry, then by the second, and so on. Nodes that are
+	// still equal are shuffled, in the same way each time for one revision. The node that the operator itself runs on is
+	// always last. Order does not wait for earlier nodes to finish; waves do.
 	Order []OrderApplyConfiguration `json:"order,omitempty"`
-	// Waves divide the rollout. The first is the canary. A wave begins when the one before it has been updated, has soaked and
-	// is approved. Nodes that no wave takes follow after the last.
+	// Waves divide the rollout. The first is the canary. A wave begins when the previous one is updated, has soaked and is
+	// approved. Nodes in no wave follow after the last.
 	Waves []WaveApplyConfiguration `json:"waves,omitempty"`
 	// Soak is how long a node keeps its slot after it has been changed and is healthy. Default: none.
 	Soak *v1.Duration `json:"soak,omitempty"`
-	// MaxFailures is how many failed nodes the rollout bears: a count, or a percentage that is rounded down. With more nothing
-	// new is started. 0 halts at the first. Up to that limit a failed node gives its slot to the next. Absent: there is no limit,
-	// but a failed node keeps its slot. A failure in the first of several waves halts the rollout whatever stands here.
+	// MaxFailures is how many nodes may fail: a count, or a percentage that is rounded down. With more failures the rollout
+	// starts no further node. 0 halts it at the first failure. Up to the limit a failed node frees its slot for the next.
+	// Absent: no limit, but a failed node keeps its slot. A failure in the first of several waves always halts the rollout.
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
-	// Retries lets failed turns be tried again by themselves. Absent: never.
+	// Retries repeats failed turns automatically. Absent: never.
 	Retries *RetriesApplyConfiguration `json:"retries,omitempty"`
-	// TurnTimeout is how long a turn may take, from the claim until the node is changed and healthy; then it fails. What runs on
-	// the node for it is stopped. Default: no limit.
+	// TurnTimeout is how long a turn may take, from the claim until the node is changed and healthy. After that the turn
+	// fails, and its change is stopped. Default: no limit.
 	TurnTimeout *v1.Duration `json:"turnTimeout,omitempty"`
-	// Windows are when nodes may be started: while any of them is open. Absent: always. What was started goes on after they
-	// have closed.
+	// Windows are the times when nodes may be started: while any window is open. Absent: always. Turns in progress continue
+	// after the windows close.
 	Windows []WindowApplyConfiguration `json:"windows,omitempty"`
-	// Paused starts nothing new. What was started goes on. Default false.
+	// Paused starts no further node. Turns in progress continue. Default false.
 	Paused *bool `json:"paused,omitempty"`
-	// TaintOutdated puts the taint KIND.outdated.moult.dev/NAME:PreferNoSchedule on nodes that are still to be updated, so that
-	// pods that are evicted land on updated ones and move only once. Default false.
+	// TaintOutdated puts the taint KIND.outdated.moult.dev/NAME:PreferNoSchedule on outdated nodes. Evicted pods then
+	// prefer updated nodes and move only once. Default false.
 	TaintOutdated *bool `json:"taintOutdated,omitempty"`
 }
 

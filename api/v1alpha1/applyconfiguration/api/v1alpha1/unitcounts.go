@@ -13,11 +13,11 @@ type UnitCountsApplyConfiguration struct {
 	Total *int32 `json:"total,omitempty"`
 	// Updated is how many have the desired revision.
 	Updated *int32 `json:"updated,omitempty"`
-	// Updating is how many are in the middle of a turn, soaking ones included.
+	// Updating is how many are in a turn, soaking ones included.
 	Updating *int32 `json:"updating,omitempty"`
 	// Failed is how many failed and wait for a retry or for a change of the rollout.
 	Failed *int32 `json:"failed,omitempty"`
-	// Waiting is how many are still to be updated and have not been started.
+	// Waiting is how many are outdated and not in a turn.
 	Waiting *int32 `json:"waiting,omitempty"`
 }
 

@@ -12,17 +12,17 @@ import (
 // UnitStatusApplyConfiguration represents a declarative configuration of the UnitStatus type for use
 // with apply.
 //
-// UnitStatus says how one node stands in a rollout.
+// UnitStatus is the state of one node in a rollout.
 type UnitStatusApplyConfiguration struct {
 	// Node is the node's name.
 	Node *string `json:"node,omitempty"`
-	// Phase is where its turn stands; empty when it is not in a turn.
+	// Phase is the progress of its turn; empty when it is not in a turn.
 	Phase *apiv1alpha1.Phase `json:"phase,omitempty"`
 	// Reason says in one word why it waits or failed.
 	Reason *apiv1alpha1.Reason `json:"reason,omitempty"`
 	// Message says the same to people.
 	Message *string `json:"message,omitempty"`
-	// Since is when it came into this phase, or failed.
+	// Since is when it entered this phase, or failed.
 	Since *v1.Time `json:"since,omitempty"`
 }
 

@@ -18,15 +18,15 @@ import (
 type WaveApplyConfiguration struct {
 	// Name of the wave. Default: its number, such as "wave-1".
 	Name *string `json:"name,omitempty"`
-	// Size is how many nodes the wave takes of those that no earlier wave has: a count, or a percentage of all the rollout's
-	// nodes, rounded up. Absent: all that nodeSelector selects.
+	// Size is how many nodes the wave has, not counting those of earlier waves: a count, or a percentage of all the
+	// rollout's nodes, rounded up. Absent: all that nodeSelector selects.
 	Size *intstr.IntOrString `json:"size,omitempty"`
-	// NodeSelector bounds the wave to these nodes. Absent: any.
+	// NodeSelector limits the wave to these nodes. Absent: any.
 	NodeSelector *v1.LabelSelectorApplyConfiguration `json:"nodeSelector,omitempty"`
 	// Soak is how long all nodes of the wave must have been updated and healthy before the next begins. Default: none.
 	Soak *metav1.Duration `json:"soak,omitempty"`
-	// Approval Manual holds the next wave, after the soak, until somebody approves this one (`kubectl moult approve`, or the
-	// annotation moult.dev/approve with the value that the status names). Default Auto.
+	// Approval Manual blocks the next wave until a person approves this one after its soak. To approve use `kubectl moult
+	// approve`, or the annotation moult.dev/approve with the value of status.wave.approveWith. Default Auto.
 	Approval *apiv1alpha1.Approval `json:"approval,omitempty"`
 }
 

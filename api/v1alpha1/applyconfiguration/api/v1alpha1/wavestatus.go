@@ -12,19 +12,19 @@ import (
 // WaveStatusApplyConfiguration represents a declarative configuration of the WaveStatus type for use
 // with apply.
 //
-// WaveStatus says where a rollout with waves stands. It is also the memory of which waves have been passed.
+// WaveStatus is the progress of a rollout with waves. It also records which waves are complete.
 type WaveStatusApplyConfiguration struct {
 	// Name of the current wave.
 	Name *string `json:"name,omitempty"`
 	// Number of the current wave, from 1.
 	Number *int32 `json:"number,omitempty"`
-	// Of is how many waves there are, with the one of the nodes that are left over, if there are any.
+	// Of is how many waves there are, including the last one for nodes in no other wave.
 	Of *int32 `json:"of,omitempty"`
-	// Revision that the rollout was going to when this was written. With another it begins at the first wave again.
+	// Revision is the target revision of these waves. With another revision the rollout begins at the first wave again.
 	Revision *string `json:"revision,omitempty"`
 	// State of the current wave.
 	State *apiv1alpha1.WaveState `json:"state,omitempty"`
-	// Since is when it came into this state.
+	// Since is when it entered this state.
 	Since *v1.Time `json:"since,omitempty"`
 	// Message says what it waits for.
 	Message *string `json:"message,omitempty"`

@@ -11,13 +11,14 @@ import (
 // WindowApplyConfiguration represents a declarative configuration of the Window type for use
 // with apply.
 //
-// Window opens by a cron schedule, for a while.
+// Window opens by a cron schedule, for a duration.
 type WindowApplyConfiguration struct {
-	// Schedule is when it opens: five fields of cron (minute, hour, day of the month, month of the year, day of the week), or @hourly, @daily,
-	// @weekly, @monthly or @yearly. An opening that the clocks skip when they are put forward comes at the moment they are; one
-	// that they repeat when they are put back comes once, the first time. A schedule whose hour is * opens every hour that passes.
+	// Schedule is when it opens: five fields of cron (minute, hour, day of the month, month of the year, day of the week),
+	// or @hourly, @daily, @weekly, @monthly or @yearly. At the change to summer time a skipped opening occurs at the moment
+	// of the change. At the change back a repeated opening occurs only the first time. A schedule whose hour is * opens
+	// every hour that passes.
 	Schedule *string `json:"schedule,omitempty"`
-	// Duration is how long it stays open: so much time passes, whatever the clocks do.
+	// Duration is how long the window stays open. A change to or from summer time does not change it.
 	Duration *v1.Duration `json:"duration,omitempty"`
 	// TimeZone of the schedule, an IANA name such as "Europe/Berlin". Default UTC.
 	TimeZone *string `json:"timeZone,omitempty"`

@@ -11,12 +11,12 @@ import (
 // WorkloadsGateApplyConfiguration represents a declarative configuration of the WorkloadsGate type for use
 // with apply.
 //
-// WorkloadsGate is closed while anything that drains have evicted is not available again, and while any Deployment,
-// StatefulSet or DaemonSet that it selects has fewer available pods than it wants.
+// WorkloadsGate is closed while a workload whose pods a drain evicted is not available again. It is also closed while a
+// selected Deployment, StatefulSet or DaemonSet has fewer available pods than desired.
 type WorkloadsGateApplyConfiguration struct {
 	// Selector selects Deployments, StatefulSets and DaemonSets by their labels. Absent or {}: all.
 	Selector *v1.LabelSelectorApplyConfiguration `json:"selector,omitempty"`
-	// NamespaceSelector bounds that to namespaces with such labels. Absent or {}: all.
+	// NamespaceSelector limits that to namespaces with these labels. Absent or {}: all.
 	NamespaceSelector *v1.LabelSelectorApplyConfiguration `json:"namespaceSelector,omitempty"`
 }
 

@@ -19,7 +19,7 @@ type ConditionApplyConfiguration struct {
 	Status *v1.ConditionStatus `json:"status,omitempty"`
 	// LastTransitionTime is when the status last changed.
 	LastTransitionTime *v1.Time `json:"lastTransitionTime,omitempty"`
-	// LastUpdateTime is when the condition last changed in anything, or what it tells of happened last.
+	// LastUpdateTime is when any field of the condition last changed, or when its event last happened.
 	LastUpdateTime *v1.Time `json:"lastUpdateTime,omitempty"`
 	// Reason of the last change in one word.
 	Reason *string `json:"reason,omitempty"`

@@ -16,7 +16,7 @@ import (
 // ExtendedDaemonSetReplicaSetApplyConfiguration represents a declarative configuration of the ExtendedDaemonSetReplicaSet type for use
 // with apply.
 //
-// ExtendedDaemonSetReplicaSet is one revision of an ExtendedDaemonSet's template. The controller makes it; nobody else should.
+// ExtendedDaemonSetReplicaSet is one revision of an ExtendedDaemonSet's template. Only the controller creates it.
 type ExtendedDaemonSetReplicaSetApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`

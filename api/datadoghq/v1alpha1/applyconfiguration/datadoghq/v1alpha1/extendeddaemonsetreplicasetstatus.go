@@ -11,7 +11,7 @@ import (
 // ExtendedDaemonSetReplicaSetStatusApplyConfiguration represents a declarative configuration of the ExtendedDaemonSetReplicaSetStatus type for use
 // with apply.
 //
-// ExtendedDaemonSetReplicaSetStatus is how the pods of a revision stand.
+// ExtendedDaemonSetReplicaSetStatus is the state of a revision's pods.
 type ExtendedDaemonSetReplicaSetStatusApplyConfiguration struct {
 	// Status is active, canary, canary-failed or unknown.
 	Status *datadoghqv1alpha1.ReplicaSetStatus `json:"status,omitempty"`

@@ -16,7 +16,7 @@ import (
 // ExtendedDaemonsetSettingApplyConfiguration represents a declarative configuration of the ExtendedDaemonsetSetting type for use
 // with apply.
 //
-// ExtendedDaemonsetSetting gives the containers of an ExtendedDaemonSet's pods other resources on some nodes.
+// ExtendedDaemonsetSetting overrides the resources of an ExtendedDaemonSet's containers on some nodes.
 type ExtendedDaemonsetSettingApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`

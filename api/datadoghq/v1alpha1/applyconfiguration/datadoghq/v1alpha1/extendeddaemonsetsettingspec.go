@@ -12,7 +12,7 @@ import (
 // ExtendedDaemonsetSettingSpecApplyConfiguration represents a declarative configuration of the ExtendedDaemonsetSettingSpec type for use
 // with apply.
 //
-// ExtendedDaemonsetSettingSpec says which resources on which nodes.
+// ExtendedDaemonsetSettingSpec says which resources apply on which nodes.
 type ExtendedDaemonsetSettingSpecApplyConfiguration struct {
 	// Reference names the ExtendedDaemonSet, in the same namespace.
 	Reference *v1.CrossVersionObjectReference `json:"reference,omitempty"`

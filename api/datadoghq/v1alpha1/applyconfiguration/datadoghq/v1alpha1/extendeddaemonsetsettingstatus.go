@@ -11,9 +11,9 @@ import (
 // ExtendedDaemonsetSettingStatusApplyConfiguration represents a declarative configuration of the ExtendedDaemonsetSettingStatus type for use
 // with apply.
 //
-// ExtendedDaemonsetSettingStatus is whether a setting counts.
+// ExtendedDaemonsetSettingStatus says whether a setting applies.
 type ExtendedDaemonsetSettingStatusApplyConfiguration struct {
-	// Status is valid or error. A setting with an error does not count.
+	// Status is valid or error. A setting with an error does not apply.
 	Status *datadoghqv1alpha1.SettingStatus `json:"status,omitempty"`
 	// Error says what is wrong.
 	Error *string `json:"error,omitempty"`

@@ -14,13 +14,13 @@ import (
 //
 // ExtendedDaemonSetSpec says what to run, where, and how to change it.
 type ExtendedDaemonSetSpecApplyConfiguration struct {
-	// Selector selects nodes by their labels, whatever its name makes one think: it is that in ExtendedDaemonSet, too. Absent:
-	// all nodes that the template's nodeSelector, affinity and tolerations allow.
+	// Selector selects nodes by their labels, not pods, as in ExtendedDaemonSet. Absent: all nodes that the template's
+	// nodeSelector, affinity and tolerations allow.
 	Selector *v1.LabelSelectorApplyConfiguration `json:"selector,omitempty"`
 	// Template of the pods. Its name is ignored. Its restartPolicy is Always, and activeDeadlineSeconds may not be set, as in apps/v1
 	// DaemonSet. A change of it is a new revision.
 	Template *corev1.PodTemplateSpec `json:"template,omitempty"`
-	// Strategy says how a new template comes to the nodes.
+	// Strategy says how a new template is rolled out.
 	Strategy *ExtendedDaemonSetSpecStrategyApplyConfiguration `json:"strategy,omitempty"`
 	// MinReadySeconds is for how long a pod must have been ready to be available. Default 0. Addition to ExtendedDaemonSet's
 	// fields, as in apps/v1 DaemonSet.

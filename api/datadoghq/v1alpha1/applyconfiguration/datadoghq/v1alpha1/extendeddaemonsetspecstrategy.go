@@ -14,31 +14,31 @@ import (
 // ExtendedDaemonSetSpecStrategyApplyConfiguration represents a declarative configuration of the ExtendedDaemonSetSpecStrategy type for use
 // with apply.
 //
-// ExtendedDaemonSetSpecStrategy says how a new template comes to the nodes.
+// ExtendedDaemonSetSpecStrategy says how a new template is rolled out.
 type ExtendedDaemonSetSpecStrategyApplyConfiguration struct {
-	// Type RollingUpdate, the default, replaces outdated pods; OnDelete waits until somebody deletes them. The canary is the same
-	// in both. Addition to ExtendedDaemonSet's fields, as in apps/v1 DaemonSet.
+	// Type RollingUpdate, the default, replaces outdated pods; OnDelete waits until people delete them. The canary is the
+	// same in both. Addition to ExtendedDaemonSet's fields, as in apps/v1 DaemonSet.
 	Type *datadoghqv1alpha1.StrategyType `json:"type,omitempty"`
 	// RollingUpdate says how many pods are replaced at once, and how fast pods are created.
 	RollingUpdate *ExtendedDaemonSetSpecStrategyRollingUpdateApplyConfiguration `json:"rollingUpdate,omitempty"`
-	// Canary tries a new template on some nodes before all others get it. Absent: no canary.
+	// Canary tests a new template on some nodes before all others get it. Absent: no canary.
 	Canary *ExtendedDaemonSetSpecStrategyCanaryApplyConfiguration `json:"canary,omitempty"`
-	// ReconcileFrequency, when set, is the least time between two batches of outdated pods that are replaced, such as "10s".
-	// Absent: a pod is replaced as soon as there is room. Nothing else waits for it.
+	// ReconcileFrequency is the minimum time between two batches of pods that are replaced, such as "10s". Nothing else
+	// waits for it. Absent: a pod is replaced as soon as the limits allow.
 	ReconcileFrequency *v1.Duration `json:"reconcileFrequency,omitempty"`
-	// Order is in which order outdated pods are replaced, by their nodes, after those that are unavailable anyway. Addition to
-	// ExtendedDaemonSet's fields, as all that follow; they are those of every rollout's strategy.
+	// Order is the order in which outdated pods are replaced, by their nodes. Unavailable pods are replaced first. This
+	// field and the following ones are additions to ExtendedDaemonSet's fields, as in the strategy of every rollout.
 	Order []apiv1alpha1.Order `json:"order,omitempty"`
-	// Waves divide the rolling update. It comes after the canary, where there is one.
+	// Waves divide the rolling update. It begins after the canary, if there is one.
 	Waves []apiv1alpha1.Wave `json:"waves,omitempty"`
-	// Soak is how long a replaced pod keeps its place among those that are replaced at once after it is available. Default: none.
+	// Soak is how long a replaced pod keeps its slot after it is available. Default: none.
 	Soak *v1.Duration `json:"soak,omitempty"`
-	// MaxFailures is how many new pods may fail to start in the rolling update, a count or a percentage that is rounded down.
-	// With more nothing is replaced any more. Absent: no limit, but each keeps its place among those that are replaced at once.
+	// MaxFailures is how many new pods may fail to start in the rolling update, a count or a percentage that is rounded
+	// down. With more failures no further pod is replaced. Absent: no limit, but each failed pod keeps its slot.
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
-	// Windows are when outdated pods may be replaced. Absent: always. Pods are created where there is none at any time.
+	// Windows are the times when outdated pods may be replaced. Absent: always. Missing pods are created at any time.
 	Windows []apiv1alpha1.Window `json:"windows,omitempty"`
-	// Paused replaces no outdated pods; pods are still created where there is none. Default false. The annotation
+	// Paused replaces no outdated pods; missing pods are still created. Default false. The annotation
 	// extendeddaemonset.datadoghq.com/rolling-update-paused does the same.
 	Paused *bool `json:"paused,omitempty"`
 }

@@ -14,12 +14,13 @@ import (
 // ExtendedDaemonSetSpecStrategyCanaryApplyConfiguration represents a declarative configuration of the ExtendedDaemonSetSpecStrategyCanary type for use
 // with apply.
 //
-// ExtendedDaemonSetSpecStrategyCanary is the trial of a new template on some nodes.
+// ExtendedDaemonSetSpecStrategyCanary is the test of a new template on some nodes.
 type ExtendedDaemonSetSpecStrategyCanaryApplyConfiguration struct {
-	// Replicas is on how many nodes: a count, or a percentage of status.desired that is rounded up. Default 1.
+	// Replicas is how many nodes the canary runs on: a count, or a percentage of status.desired that is rounded up. Default
+	// 1.
 	Replicas *intstr.IntOrString `json:"replicas,omitempty"`
-	// Duration is for how long all canary pods, and at least one, must have been ready. Default 10m; with validationMode manual it
-	// may not be set.
+	// Duration is how long all canary pods, and at least one, must have been ready. Default 10m; it may not be set with
+	// validationMode manual.
 	Duration *v1.Duration `json:"duration,omitempty"`
 	// NodeSelector selects the nodes on which the canary may run, of those that the ExtendedDaemonSet selects. Absent: any.
 	NodeSelector *metav1.LabelSelectorApplyConfiguration `json:"nodeSelector,omitempty"`
@@ -29,7 +30,8 @@ type ExtendedDaemonSetSpecStrategyCanaryApplyConfiguration struct {
 	AutoPause *ExtendedDaemonSetSpecStrategyCanaryAutoPauseApplyConfiguration `json:"autoPause,omitempty"`
 	// AutoFail ends the canary as failed when its pods restart too often, or it takes too long.
 	AutoFail *ExtendedDaemonSetSpecStrategyCanaryAutoFailApplyConfiguration `json:"autoFail,omitempty"`
-	// NoRestartsDuration is for how long no canary pod must have restarted. Default 5m; with validationMode manual it may not be set.
+	// NoRestartsDuration is how long no canary pod may have restarted. Default 5m; it may not be set with validationMode
+	// manual.
 	NoRestartsDuration *v1.Duration `json:"noRestartsDuration,omitempty"`
 	// ValidationMode is auto or manual. Default: the controller's ($EDS_VALIDATION_MODE), and else auto.
 	ValidationMode *datadoghqv1alpha1.ValidationMode `json:"validationMode,omitempty"`

@@ -11,12 +11,12 @@ import (
 // ExtendedDaemonSetSpecStrategyCanaryAutoFailApplyConfiguration represents a declarative configuration of the ExtendedDaemonSetSpecStrategyCanaryAutoFail type for use
 // with apply.
 //
-// ExtendedDaemonSetSpecStrategyCanaryAutoFail says when a canary fails by itself.
+// ExtendedDaemonSetSpecStrategyCanaryAutoFail says when a canary fails automatically.
 type ExtendedDaemonSetSpecStrategyCanaryAutoFailApplyConfiguration struct {
 	// Enabled turns it on. Default true.
 	Enabled *bool `json:"enabled,omitempty"`
-	// MaxRestarts is how many restarts of a canary pod are borne. Default 5. It may not be less than autoPause.maxRestarts where
-	// both are enabled.
+	// MaxRestarts is how many restarts of a canary pod are allowed. Default 5. It may not be less than
+	// autoPause.maxRestarts if both are enabled.
 	MaxRestarts *int32 `json:"maxRestarts,omitempty"`
 	// MaxRestartsDuration is for how long pods may go on restarting, from the first restart to the last. Default: no limit.
 	MaxRestartsDuration *v1.Duration `json:"maxRestartsDuration,omitempty"`

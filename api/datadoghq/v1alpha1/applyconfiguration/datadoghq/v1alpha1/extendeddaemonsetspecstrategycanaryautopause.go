@@ -11,14 +11,14 @@ import (
 // ExtendedDaemonSetSpecStrategyCanaryAutoPauseApplyConfiguration represents a declarative configuration of the ExtendedDaemonSetSpecStrategyCanaryAutoPause type for use
 // with apply.
 //
-// ExtendedDaemonSetSpecStrategyCanaryAutoPause says when a canary is paused by itself.
+// ExtendedDaemonSetSpecStrategyCanaryAutoPause says when a canary is paused automatically.
 type ExtendedDaemonSetSpecStrategyCanaryAutoPauseApplyConfiguration struct {
 	// Enabled turns it on. Default true.
 	Enabled *bool `json:"enabled,omitempty"`
-	// MaxRestarts is how many restarts of a canary pod are borne. Default 2.
+	// MaxRestarts is how many restarts of a canary pod are allowed. Default 2.
 	MaxRestarts *int32 `json:"maxRestarts,omitempty"`
-	// MaxSlowStartDuration is how long a pod may take to start, whatever keeps it from that. Default: one that is in creation is
-	// never too slow, and one that can't start pauses the canary at once.
+	// MaxSlowStartDuration is how long a pod may take to start, for any cause. Default: no limit for a pod in creation; a
+	// pod that can't start pauses the canary at once.
 	MaxSlowStartDuration *v1.Duration `json:"maxSlowStartDuration,omitempty"`
 }
 

@@ -14,19 +14,23 @@ import (
 //
 // ExtendedDaemonSetSpecStrategyRollingUpdate says how many pods are replaced at once, and how fast pods are created.
 type ExtendedDaemonSetSpecStrategyRollingUpdateApplyConfiguration struct {
-	// MaxUnavailable is how many nodes may be without an available pod because of the update: a count, or a percentage of the nodes
-	// that is rounded up. Default 1, or 0 with maxSurge. One of the two must be more than 0, and only one may be.
+	// MaxUnavailable is how many nodes may have no available pod because of the update: a count, or a percentage of the
+	// nodes that is rounded up. Default 1, or 0 with maxSurge. Exactly one of maxUnavailable and maxSurge must be more than
+	// 0.
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// MaxSurge is on how many nodes the new pod may be started beside the old one, which is deleted once the new one is available:
-	// a count, or a percentage of the nodes that is rounded up. Where both need the same port of the host, the old pod goes first,
-	// and the node counts just so. Default 0. Addition to ExtendedDaemonSet's fields, as in apps/v1 DaemonSet.
+	// MaxSurge is on how many nodes the new pod may run together with the old one: a count, or a percentage of the nodes
+	// that is rounded up. The old pod is deleted when the new one is available. If both need the same host port, the old
+	// pod is deleted first, and the node still counts. Default 0. Addition to ExtendedDaemonSet's fields, as in apps/v1
+	// DaemonSet.
 	MaxSurge *intstr.IntOrString `json:"maxSurge,omitempty"`
-	// MaxPodSchedulerFailure is how many pods that were not scheduled for 10 minutes, or do not go away, are not counted as
-	// unavailable: a count, or a percentage of the nodes that is rounded up. Default 0. Nodes that are not ready are never counted.
+	// MaxPodSchedulerFailure is how many stuck pods are not counted as unavailable: a count, or a percentage of the nodes
+	// that is rounded up. A pod is stuck if it is not scheduled for 10 minutes, or does not terminate. Default 0. Pods on
+	// nodes that are not ready are never counted.
 	MaxPodSchedulerFailure *intstr.IntOrString `json:"maxPodSchedulerFailure,omitempty"`
 	// MaxParallelPodCreation is how many pods may be in creation at once. Default 250.
 	MaxParallelPodCreation *int32 `json:"maxParallelPodCreation,omitempty"`
-	// SlowStartIntervalDuration is after which time slowStartAdditiveIncrease more pods may be in creation at once. Default 1m.
+	// SlowStartIntervalDuration is the interval after which slowStartAdditiveIncrease more pods may be in creation at once.
+	// Default 1m.
 	SlowStartIntervalDuration *v1.Duration `json:"slowStartIntervalDuration,omitempty"`
 	// SlowStartAdditiveIncrease is how many pods may be in creation at once in the first interval, and how many more in each that
 	// follows: a count, or a percentage of the nodes that is rounded up. Default 1.

@@ -12,7 +12,7 @@ import (
 // ExtendedDaemonSetStatusApplyConfiguration represents a declarative configuration of the ExtendedDaemonSetStatus type for use
 // with apply.
 //
-// ExtendedDaemonSetStatus is how an ExtendedDaemonSet stands.
+// ExtendedDaemonSetStatus is the state of an ExtendedDaemonSet.
 type ExtendedDaemonSetStatusApplyConfiguration struct {
 	// Desired is how many nodes should have a pod.
 	Desired *int32 `json:"desired,omitempty"`
@@ -28,22 +28,22 @@ type ExtendedDaemonSetStatusApplyConfiguration struct {
 	IgnoredUnresponsiveNodes *int32 `json:"ignoredUnresponsiveNodes,omitempty"`
 	// State is what it is doing: Running, RollingUpdate Paused, Rollout frozen, Canary, Canary Paused, Canary Failed.
 	State *datadoghqv1alpha1.State `json:"state,omitempty"`
-	// ActiveReplicaSet is the ExtendedDaemonSetReplicaSet that all nodes are brought to, but for those of the canary.
+	// ActiveReplicaSet is the ExtendedDaemonSetReplicaSet of all nodes except those of the canary.
 	ActiveReplicaSet *string `json:"activeReplicaSet,omitempty"`
-	// Canary is the trial that goes on; absent when none does.
+	// Canary is the running canary; absent if there is none.
 	Canary *ExtendedDaemonSetStatusCanaryApplyConfiguration `json:"canary,omitempty"`
 	// Reason is why the canary is paused, or has failed.
 	Reason *datadoghqv1alpha1.StatusReason `json:"reason,omitempty"`
 	// Conditions by type.
 	Conditions []ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// ObservedGeneration is the metadata.generation that this status tells of. Addition to ExtendedDaemonSet's fields, as all that
-	// follow.
+	// ObservedGeneration is the metadata.generation that this status reflects. This field and the following ones are
+	// additions to ExtendedDaemonSet's fields.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Wave is how far the canary, or the rolling update, has come.
+	// Wave is the progress of the canary, or of the rolling update.
 	Wave *apiv1alpha1.WaveStatus `json:"wave,omitempty"`
 	// Updating are the first nodes whose pods are being replaced.
 	Updating []apiv1alpha1.UnitStatus `json:"updating,omitempty"`
-	// Waiting are the first nodes whose pods are still to be replaced, with the reason.
+	// Waiting are the first nodes whose outdated pods wait for replacement, with the reason.
 	Waiting []apiv1alpha1.UnitStatus `json:"waiting,omitempty"`
 }
 

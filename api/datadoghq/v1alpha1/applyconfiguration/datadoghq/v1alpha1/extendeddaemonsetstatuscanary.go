@@ -7,7 +7,7 @@ package v1alpha1
 // ExtendedDaemonSetStatusCanaryApplyConfiguration represents a declarative configuration of the ExtendedDaemonSetStatusCanary type for use
 // with apply.
 //
-// ExtendedDaemonSetStatusCanary is a canary that goes on.
+// ExtendedDaemonSetStatusCanary is a running canary.
 type ExtendedDaemonSetStatusCanaryApplyConfiguration struct {
 	// ReplicaSet is the name of its ExtendedDaemonSetReplicaSet.
 	ReplicaSet *string `json:"replicaSet,omitempty"`

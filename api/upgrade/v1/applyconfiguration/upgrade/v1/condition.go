@@ -11,8 +11,8 @@ import (
 // ConditionApplyConfiguration represents a declarative configuration of the Condition type for use
 // with apply.
 //
-// Condition is one aspect of a Plan's state. Times are plain strings, as in system-upgrade-controller, so that what it
-// has stored stays readable.
+// Condition is one aspect of a Plan's state. Times are plain strings, as in system-upgrade-controller, so that stored
+// objects stay readable.
 type ConditionApplyConfiguration struct {
 	// Type of the condition.
 	Type *string `json:"type,omitempty"`

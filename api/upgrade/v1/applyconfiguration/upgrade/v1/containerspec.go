@@ -24,7 +24,7 @@ type ContainerSpecApplyConfiguration struct {
 	Env []corev1.EnvVar `json:"envs,omitempty"`
 	// EnvFrom holds sources of further environment variables.
 	EnvFrom []corev1.EnvFromSource `json:"envFrom,omitempty"`
-	// Volumes are paths of the host to mount, beside / at /host.
+	// Volumes are paths of the host to mount, in addition to / at /host.
 	Volumes []VolumeSpecApplyConfiguration `json:"volumes,omitempty"`
 	// SecurityContext of the container. Default: for upgrade privileged (SYSTEM_UPGRADE_JOB_PRIVILEGED) with CAP_SYS_BOOT,
 	// for prepare none.

@@ -15,35 +15,35 @@ import (
 //
 // DrainSpec holds the options of the drain, those of kubectl drain.
 type DrainSpecApplyConfiguration struct {
-	// Timeout ends the drain, and with it the attempt. A string is a duration such as "5m"; a number counts nanoseconds.
+	// Timeout is how long the drain may take. A string is a duration such as "5m"; a number counts nanoseconds.
 	// Default: none.
 	Timeout *intstr.IntOrString `json:"timeout,omitempty"`
-	// GracePeriod is how many seconds each pod gets to end. Absent or negative: what the pod says itself.
+	// GracePeriod is how many seconds each pod gets to end. Absent or negative: the pod's own
+	// terminationGracePeriodSeconds.
 	GracePeriod *int32 `json:"gracePeriod,omitempty"`
 	// DeleteLocalData is the old name of DeleteEmptydirData. Set one of them only.
 	DeleteLocalData *bool `json:"deleteLocalData,omitempty"`
-	// DeleteEmptydirData evicts pods that have emptyDir volumes too. Default true.
+	// DeleteEmptydirData also evicts pods with emptyDir volumes. Default true.
 	DeleteEmptydirData *bool `json:"deleteEmptydirData,omitempty"`
 	// IgnoreDaemonSets leaves pods of DaemonSets where they are. Default true.
 	IgnoreDaemonSets *bool `json:"ignoreDaemonSets,omitempty"`
-	// Force evicts pods that no controller will bring back too. Default false: they stop the drain.
+	// Force also evicts pods without a controller. Default false: they stop the drain.
 	Force *bool `json:"force,omitempty"`
-	// DisableEviction deletes pods instead of evicting them, past every PodDisruptionBudget. Default false.
+	// DisableEviction deletes pods instead of evicting them, and so ignores every PodDisruptionBudget. Default false.
 	DisableEviction *bool `json:"disableEviction,omitempty"`
 	// SkipWaitForDeleteTimeout, if positive, does not wait for pods that have been terminating for more seconds than this.
 	SkipWaitForDeleteTimeout *int `json:"skipWaitForDeleteTimeout,omitempty"`
-	// PodSelector bounds the drain to these pods. Default: all, but never pods labelled upgrade.cattle.io/controller.
+	// PodSelector limits the drain to these pods. Default: all, but never pods with the label upgrade.cattle.io/controller.
 	PodSelector *metav1.LabelSelectorApplyConfiguration `json:"podSelector,omitempty"`
-	// OnTimeout says what happens when the timeout is over. Halt fails the node's turn at once, without another attempt. Skip
+	// OnTimeout says what happens when the timeout is over. Halt, the default, fails the node's turn, without another attempt. Skip
 	// gives the node back as it was, and the rollout goes on without it. Force deletes the pods that are left, past every
-	// PodDisruptionBudget, and goes on. Absent: the attempt fails, and the Job may make another. Needs Moult's own drain
-	// image. Addition to system-upgrade-controller's fields.
+	// PodDisruptionBudget, and goes on. Counts for nothing where kubectl drains. Addition to system-upgrade-controller's fields.
 	OnTimeout *upgradev1.DrainOnTimeout `json:"onTimeout,omitempty"`
 	// WaitForVolumeDetach waits, within the timeout, until the volumes of evicted pods are detached from the node. Default
-	// false. Needs Moult's own drain image. Addition to system-upgrade-controller's fields.
+	// false. Counts for nothing where kubectl drains. Addition to system-upgrade-controller's fields.
 	WaitForVolumeDetach *bool `json:"waitForVolumeDetach,omitempty"`
 	// ExcludeFromLoadBalancers labels the node node.kubernetes.io/exclude-from-external-load-balancers before the drain, unless it
-	// has that label already, and takes it back afterwards. Default true. Needs Moult's own drain image. Addition to
+	// has that label already, and takes it back afterwards. Default true. Counts for nothing where kubectl drains. Addition to
 	// system-upgrade-controller's fields.
 	ExcludeFromLoadBalancers *bool `json:"excludeFromLoadBalancers,omitempty"`
 }

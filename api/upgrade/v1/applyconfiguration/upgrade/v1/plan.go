@@ -16,7 +16,7 @@ import (
 // PlanApplyConfiguration represents a declarative configuration of the Plan type for use
 // with apply.
 //
-// Plan runs a Job on each node that it selects and that does not have its latest hash yet, so many at a time.
+// Plan runs a Job on each selected node that does not have its latest hash, a limited number at a time.
 type PlanApplyConfiguration struct {
 	metav1.TypeMetaApplyConfiguration    `json:""`
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`

@@ -18,33 +18,33 @@ import (
 type PlanSpecApplyConfiguration struct {
 	// Concurrency is how many nodes may be in a turn at once; a failed node keeps its slot. 0, the default, starts none.
 	Concurrency *int64 `json:"concurrency,omitempty"`
-	// JobActiveDeadlineSecs ends a Job that takes longer, in seconds. Absent or negative: the controller's default
-	// (SYSTEM_UPGRADE_JOB_ACTIVE_DEADLINE_SECONDS); 0: no deadline. The controller's maximum, if it has one, bounds it.
+	// JobActiveDeadlineSecs is how long a Job may run, in seconds. Absent or negative: the controller's default
+	// (SYSTEM_UPGRADE_JOB_ACTIVE_DEADLINE_SECONDS); 0: no deadline. The controller's maximum, if it has one, still applies.
 	JobActiveDeadlineSecs *int64 `json:"jobActiveDeadlineSecs,omitempty"`
 	// NodeSelector selects the nodes. Absent: none; {}: all. A node without the label kubernetes.io/hostname is never selected.
 	NodeSelector *metav1.LabelSelectorApplyConfiguration `json:"nodeSelector,omitempty"`
 	// ServiceAccountName is the service account of the Job's pod. Default: the namespace's default. Part of the hash.
 	ServiceAccountName *string `json:"serviceAccountName,omitempty"`
-	// Channel is a URL that answers GET with 302 and a Location whose last path element is the version. It is asked again
-	// every SYSTEM_UPGRADE_PLAN_POLLING_INTERVAL. Version, when set, wins.
+	// Channel is a URL that answers GET with 302 and a Location whose last path element is the version. It is polled every
+	// SYSTEM_UPGRADE_PLAN_POLLING_INTERVAL. Version, when set, wins.
 	Channel *string `json:"channel,omitempty"`
-	// Version to bring the nodes to; each "+" becomes "-". It must serve as a label value and as an image tag.
+	// Version is the target version; each "+" becomes "-". It must be valid as a label value and as an image tag.
 	Version *string `json:"version,omitempty"`
-	// AllowDowngrade lets the channel lead to a lower version than the one resolved before. Default false: the older
-	// answer is refused, and the condition LatestResolved says so. Addition to system-upgrade-controller's fields.
+	// AllowDowngrade lets the channel resolve to a lower version than before. Default false: a lower version is refused,
+	// and the condition LatestResolved says so. Addition to system-upgrade-controller's fields.
 	AllowDowngrade *bool `json:"allowDowngrade,omitempty"`
 	// Secrets are mounted into every container of the Job's pod, read-only.
 	Secrets []SecretSpecApplyConfiguration `json:"secrets,omitempty"`
-	// Tolerations of the Job's pod, beside that of node.kubernetes.io/unschedulable:NoSchedule.
+	// Tolerations of the Job's pod, in addition to that of node.kubernetes.io/unschedulable:NoSchedule.
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
-	// Exclusive keeps every other Plan away from a node while this one has it. A Plan with cordon or drain is exclusive
-	// towards others whether it says so or not.
+	// Exclusive keeps every other Plan away from a node while this Plan has claimed it. A Plan with cordon or drain is
+	// always exclusive.
 	Exclusive *bool `json:"exclusive,omitempty"`
-	// Window is when nodes may be started. Absent: always. What was started goes on after the window has closed.
+	// Window is the time when nodes may be started. Absent: always. Turns in progress continue after the window closes.
 	Window *TimeWindowSpecApplyConfiguration `json:"window,omitempty"`
 	// Prepare is an init container that runs before cordon and drain.
 	Prepare *ContainerSpecApplyConfiguration `json:"prepare,omitempty"`
-	// Upgrade is the container that does the change.
+	// Upgrade is the container that changes the node.
 	Upgrade *ContainerSpecApplyConfiguration `json:"upgrade,omitempty"`
 	// Cordon makes the node unschedulable before the change and schedulable after it, unless it was unschedulable before.
 	// Drain, when set, includes it.
@@ -58,10 +58,10 @@ type PlanSpecApplyConfiguration struct {
 	// PriorityClassName of the Job's pod.
 	PriorityClassName *string `json:"priorityClassName,omitempty"`
 	// PostCompleteLabels are put on a node when its Job has succeeded. In values $(LATEST_VERSION) and $(LATEST_HASH) are
-	// replaced; $$(…) stands for a literal $(…).
+	// replaced; $$(…) means a literal $(…).
 	PostCompleteLabels map[string]string `json:"postCompleteLabels,omitempty"`
-	// Strategy is how fast and in which order the nodes go, beside concurrency and window. With it a node also has to be
-	// healthy after its Job before it counts as updated. Addition to system-upgrade-controller's fields.
+	// Strategy is how fast and in which order nodes are updated, in addition to concurrency and window. With a strategy a
+	// node must also be healthy after its Job to count as updated. Addition to system-upgrade-controller's fields.
 	Strategy *v1alpha1.Strategy `json:"strategy,omitempty"`
 }
 

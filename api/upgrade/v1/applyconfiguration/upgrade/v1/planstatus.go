@@ -11,24 +11,24 @@ import (
 // PlanStatusApplyConfiguration represents a declarative configuration of the PlanStatus type for use
 // with apply.
 //
-// PlanStatus says how a Plan stands. Conditions, latestVersion, latestHash and applying are system-upgrade-controller's.
+// PlanStatus is the state of a Plan. Conditions, latestVersion, latestHash and applying are system-upgrade-controller's.
 type PlanStatusApplyConfiguration struct {
-	// Conditions: Validated, LatestResolved and Complete; and Ready, Reconciling and Stalled for tools that follow kstatus.
+	// Conditions: Validated, LatestResolved and Complete; and Ready, Reconciling and Stalled, as kstatus defines them.
 	Conditions []ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// LatestVersion is what spec.version or the channel resolved to.
 	LatestVersion *string `json:"latestVersion,omitempty"`
-	// LatestHash identifies version, service account, secrets and what the digest annotation names. A node whose label
-	// plan.upgrade.cattle.io/NAME has it as value is up to date.
+	// LatestHash identifies version, service account, secrets and the fields of the digest annotation. A node is up to date
+	// if its label plan.upgrade.cattle.io/NAME has this value.
 	LatestHash *string `json:"latestHash,omitempty"`
 	// Applying lists the hostnames of the nodes that hold a slot now; empty when the Plan is complete.
 	Applying []string `json:"applying,omitempty"`
-	// ObservedGeneration is the metadata.generation that this status was made for.
+	// ObservedGeneration is the metadata.generation that this status reflects.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// Counts of the selected nodes by state.
 	Counts *v1alpha1.UnitCounts `json:"counts,omitempty"`
-	// Wave is where a rollout whose strategy has waves stands.
+	// Wave is the progress of the waves, if the strategy has any.
 	Wave *v1alpha1.WaveStatus `json:"wave,omitempty"`
-	// TurnSeconds is how long the turns of this revision took on average, in seconds; an estimate of what is to come.
+	// TurnSeconds is the average duration of this revision's turns, in seconds; an estimate for the remaining ones.
 	TurnSeconds *int32 `json:"turnSeconds,omitempty"`
 	// Updating lists nodes in a turn, oldest first, at most 20.
 	Updating []v1alpha1.UnitStatus `json:"updating,omitempty"`

@@ -13,8 +13,8 @@ type SecretSpecApplyConfiguration struct {
 	Name *string `json:"name,omitempty"`
 	// Path to mount it at: absolute, or relative to /run/system-upgrade/secrets. Empty: the Secret's name.
 	Path *string `json:"path,omitempty"`
-	// IgnoreUpdates leaves the Secret out of the hash, and lets it be absent. Default false: a change of the Secret makes
-	// every node outdated.
+	// IgnoreUpdates excludes the Secret from the hash, and allows it to be absent. Default false: a change of the Secret
+	// makes every node outdated.
 	IgnoreUpdates *bool `json:"ignoreUpdates,omitempty"`
 	// DefaultMode is the mode of its files.
 	DefaultMode *int32 `json:"defaultMode,omitempty"`

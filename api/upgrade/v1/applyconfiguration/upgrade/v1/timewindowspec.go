@@ -11,14 +11,14 @@ import (
 // TimeWindowSpecApplyConfiguration represents a declarative configuration of the TimeWindowSpec type for use
 // with apply.
 //
-// TimeWindowSpec is a daily window. When startTime is later than endTime it runs over midnight, and the day that counts
-// is that of each moment itself.
+// TimeWindowSpec is a daily window. If startTime is later than endTime, it runs over midnight, and days applies to the
+// current day on both sides of midnight.
 type TimeWindowSpecApplyConfiguration struct {
 	// Days on which the window opens.
 	Days []upgradev1.Day `json:"days,omitempty"`
 	// StartTime of the window, such as "22:00", "22:00:30", "10:00pm", "22" or "10pm".
 	StartTime *string `json:"startTime,omitempty"`
-	// EndTime of the window, included to the end of its second.
+	// EndTime of the window; its second is included.
 	EndTime *string `json:"endTime,omitempty"`
 	// TimeZone is an IANA name such as "Europe/Berlin". Default UTC.
 	TimeZone *string `json:"timeZone,omitempty"`

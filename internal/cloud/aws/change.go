@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aws
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
+	"github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"moult.dev/moult/internal/cloud"
+)
+
+// planAdd chooses the zone: the wanted one, or that with the fewest machines where the group does not have it.
+func (s *scaleSet) planAdd(ctx context.Context, set *cloud.Set, m *memory) error {
+	if slices.Contains(set.Zones, m.Zone) {
+		return nil
+	}
+	g, err := s.group(ctx, true)
+	if err != nil {
+		return err
+	}
+	count := map[string]int{}
+	for _, i := range g.Instances {
+		if isMember(i.LifecycleState) && !isLeaving(i.LifecycleState) {
+			count[aws.ToString(i.AvailabilityZone)]++
+		}
+	}
+	m.Zone = ""
+	for _, zone := range g.AvailabilityZones {
+		if m.Zone == "" || count[zone] < count[m.Zone] {
+			m.Zone = zone
+		}
+	}
+	return nil
+}
+
+// submitAdd launches. LaunchInstances gives the same answer to a token each time, also where it launched too few.
+func (s *scaleSet) submitAdd(ctx context.Context, m *memory) error {
+	in := &autoscaling.LaunchInstancesInput{
+		AutoScalingGroupName: aws.String(s.name), ClientToken: aws.String(m.Token), RequestedCapacity: aws.Int32(int32(m.Add)),
+		RetryStrategy: types.RetryStrategyNone,
+	}
+	if m.Zone != "" {
+		in.AvailabilityZones = []string{m.Zone}
+	}
+	doing := fmt.Sprintf("launching %d instances in %s", m.Add, s.name)
+	out, err := s.c.scaling.LaunchInstances(ctx, in)
+	if err != nil {
+		return classify(doing, err)
+	}
+	for _, i := range out.Instances {
+		m.Added = append(m.Added, i.InstanceIds...)
+	}
+	switch {
+	case len(m.Added) >= m.Add:
+	case len(out.Errors) > 0:
+		text := cloud.CodeAndMessage(aws.ToString(out.Errors[0].ErrorCode), aws.ToString(out.Errors[0].ErrorMessage))
+		m.Fail(cloud.KindOfAnswer(rules, text, cloud.KindFailed), fmt.Sprintf("%s, %d launched, %s", doing, len(m.Added), text))
+	case len(m.Added) > 0:
+		m.Fail(cloud.KindFailed, fmt.Sprintf("%s, %d launched", doing, len(m.Added)))
+	default: // It takes longer than an answer may.
+		return cloud.Errorf(cloud.KindUnavailable, "%s, the result is not known yet", doing)
+	}
+	return nil
+}
+
+// planImage checks the image, and records the launch template that it replaces. The image is a version of a launch template, or an AMI for a new
+// version of the group's own.
+func (s *scaleSet) planImage(ctx context.Context, set *cloud.Set, m *memory) error {
+	m.From, m.Source = set.Version, set.Image
+	if parts := reference.FindStringSubmatch(m.Image); parts != nil {
+		_, err := s.c.resolve(ctx, &types.LaunchTemplateSpecification{LaunchTemplateId: &parts[1], Version: &parts[2]})
+		return err
+	}
+	if !amiPattern.MatchString(m.Image) {
+		return cloud.Errorf(cloud.KindInvalid, "setting the image of %s, %q is neither LAUNCH-TEMPLATE-ID:VERSION nor the id of an AMI", s.name, m.Image)
+	}
+	return nil
+}
+
+// submitImage sets the launch template, unless the group has it already. KindConflict: the group has another one than when the operation was planned.
+func (s *scaleSet) submitImage(ctx context.Context, m *memory) error {
+	g, err := s.group(ctx, false)
+	if err != nil {
+		return err
+	}
+	own := specification(g)
+	if own == nil {
+		return cloud.Errorf(cloud.KindConflict, "setting the image of %s, it has no launch template any more", s.name)
+	}
+	now, err := s.c.resolve(ctx, own)
+	if err != nil {
+		return err
+	}
+	to, source := reference.FindStringSubmatch(m.Image), reference.FindStringSubmatch(m.Source)
+	switch {
+	case to != nil && now.String() == m.Image:
+		return nil
+	case to == nil && source != nil && now.id == source[1] && now.image == m.Image:
+		return nil // Groups at $Latest of one template have the version that was made for any of them.
+	case specificationText(own) != m.From || now.String() != m.Source:
+		return cloud.Errorf(cloud.KindConflict, "setting the image of %s, its launch template was %s, version %s, and was changed to %s, version %s",
+			s.name, m.From, m.Source, specificationText(own), now)
+	}
+	next := &types.LaunchTemplateSpecification{LaunchTemplateId: aws.String(now.id)}
+	if to != nil {
+		next.LaunchTemplateId, next.Version = &to[1], &to[2]
+	} else {
+		if next.Version, err = s.c.newVersion(ctx, now, m); err != nil || versionOf(own) == "$Latest" {
+			return err
+		}
+	}
+	in := &autoscaling.UpdateAutoScalingGroupInput{AutoScalingGroupName: aws.String(s.name)}
+	if policy := g.MixedInstancesPolicy; policy != nil && policy.LaunchTemplate != nil {
+		policy.LaunchTemplate.LaunchTemplateSpecification = next
+		in.MixedInstancesPolicy = policy
+	} else {
+		in.LaunchTemplate = next
+	}
+	if _, err := s.c.scaling.UpdateAutoScalingGroup(ctx, in); err != nil {
+		return classify("setting the launch template of "+s.name, err)
+	}
+	return nil
+}
+
+// newVersion makes a version of a launch template with another AMI, once for a token, and returns its number.
+func (c *Cloud) newVersion(ctx context.Context, from template, m *memory) (*string, error) {
+	out, err := c.ec2.CreateLaunchTemplateVersion(ctx, &ec2.CreateLaunchTemplateVersionInput{
+		LaunchTemplateId: aws.String(from.id), SourceVersion: aws.String(from.version), ClientToken: aws.String(m.Token),
+		VersionDescription: aws.String("moult " + m.Token), LaunchTemplateData: &ec2types.RequestLaunchTemplateData{ImageId: aws.String(m.Image)},
+	})
+	if err != nil {
+		return nil, classify("making a version of launch template "+from.id, err)
+	}
+	if out.LaunchTemplateVersion == nil {
+		return nil, cloud.Errorf(cloud.KindUnavailable, "making a version of launch template %s, the answer has none", from.id)
+	}
+	return aws.String(strconv.FormatInt(aws.ToInt64(out.LaunchTemplateVersion.VersionNumber), 10)), nil
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostupdate
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/hostupdate"
+	"moult.dev/moult/internal/node"
+)
+
+// order writes an order to the agent.
+func order(r *hostupdate.Report, action v1alpha1.HostAction) node.Also {
+	return node.Annotating(map[string]*string{r.Protocol.Wanted: ptr.To(string(action))})
+}
+
+// orderPrepare writes the first order of a turn, with the version if it has a name.
+func orderPrepare(r *hostupdate.Report, c *v1alpha1.Claim) node.Also {
+	values := map[string]*string{r.Protocol.Wanted: ptr.To(string(v1alpha1.HostActionPrepare)), v1alpha1.AnnotationHostWanted: nil}
+	if version := hostupdate.VersionOf(c); version != "" {
+		values[v1alpha1.AnnotationHostWanted] = &version
+	}
+	return node.Annotating(values)
+}
+
+// resetProgress lets an agent take up an order again of which it is not known how it stands.
+func resetProgress(r *hostupdate.Report) node.Also {
+	return node.Annotating(map[string]*string{
+		r.Protocol.Active: ptr.To(string(v1alpha1.HostActionUnknown)), r.Protocol.State: ptr.To(string(v1alpha1.HostStateUnknown)),
+	})
+}
+
+// orderCheck orders stabilize or reset-state, in place of any other order: the agent looks for updates. Without a label that names the host's
+// interface no agent can take it, and all orders are removed. It also removes the empty labels that the Bottlerocket update operator left, which
+// hide the annotations of the same keys in some views.
+func orderCheck(r *hostupdate.Report, action v1alpha1.HostAction) []node.Also {
+	annotations, labels := map[string]*string{v1alpha1.AnnotationHostWanted: nil}, map[string]*string{}
+	for _, p := range v1alpha1.HostProtocols {
+		// An order by a protocol that the host does not use now must not be found when it uses that again.
+		for _, key := range []string{p.Wanted, p.Active, p.State, p.Update} {
+			annotations[key], labels[key] = nil, nil
+		}
+	}
+	if p, unknown := r.Protocol, v1alpha1.HostUpdateUnknown; p.Wanted != "" {
+		annotations[p.Wanted], annotations[p.Active] = ptr.To(string(action)), &unknown
+		annotations[p.State], annotations[p.Update], labels[p.Update] = &unknown, &unknown, &unknown
+	}
+	return []node.Also{node.Annotating(annotations), node.Labelling(labels)}
+}
+
+// callHooks sets or removes the label for hooks. Either way they must answer again.
+func callHooks(label string, on bool, hooks []string) []node.Also {
+	annotations, labels := map[string]*string{}, map[string]*string{label: nil}
+	for _, key := range hooks {
+		annotations[key] = nil
+	}
+	if on {
+		labels[label] = ptr.To("true")
+	}
+	return []node.Also{node.Annotating(annotations), node.Labelling(labels)}
+}
+
+// removeHookLabels removes the labels for hooks, with their answers.
+func removeHookLabels(n *corev1.Node, hooks v1alpha1.RebootHooks) []node.Also {
+	var all []node.Also
+	if _, called := n.Labels[v1alpha1.LabelBeforeReboot]; called {
+		all = append(all, callHooks(v1alpha1.LabelBeforeReboot, false, hooks.BeforeReboot)...)
+	}
+	if _, called := n.Labels[v1alpha1.LabelAfterReboot]; called {
+		all = append(all, callHooks(v1alpha1.LabelAfterReboot, false, hooks.AfterReboot)...)
+	}
+	return all
+}
+
+// endOrders ends the orders of a turn, and has reverted what was performed. It writes no order to a host that another NodeRollout has by now.
+func endOrders(n *corev1.Node, rollout types.UID, hooks v1alpha1.RebootHooks) []node.Also {
+	claims, err := v1alpha1.ParseClaims(n.Annotations)
+	if err != nil || slices.ContainsFunc(claims, func(c v1alpha1.Claim) bool {
+		return strings.HasPrefix(c.Rollout, hostupdate.HolderOf("")) && c.UID != rollout && !c.Parked()
+	}) {
+		return nil
+	}
+	r, _ := hostupdate.Read(n)
+	action := v1alpha1.HostActionStabilize
+	switch r.Wanted {
+	case v1alpha1.HostActionStabilize, v1alpha1.HostActionReset:
+		return removeHookLabels(n, hooks)
+	case v1alpha1.HostActionPerform:
+		// The host boots into the version at the next reboot, whatever causes that. Only Moult's agents revert it. They say when they have looked.
+		if !r.Checked.IsZero() {
+			action = v1alpha1.HostActionReset
+		}
+	case v1alpha1.HostActionUnknown, v1alpha1.HostActionPrepare, v1alpha1.HostActionReboot:
+	}
+	return append(removeHookLabels(n, hooks), orderCheck(&r, action)...)
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podtemplate
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/kind/daemonset"
+)
+
+const (
+	labelPod        = "cluster-autoscaler.kubernetes.io/daemonset-pod"
+	annotationsHash = "extendeddaemonset.datadoghq.com/templatehash"
+)
+
+func newDaemonSet() *edsv1.ExtendedDaemonSet {
+	d := &edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "a", Name: "d", UID: "u1", Labels: map[string]string{"team": "infra"},
+		Annotations: map[string]string{"note": "x", corev1.LastAppliedConfigAnnotation: "{}"},
+	}}
+	d.Spec.Template = corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Name: "ignored", Labels: map[string]string{"app": "d"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "c", Image: "pause:3.10",
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
+		}}},
+	}
+	return d
+}
+
+func TestBuild(t *testing.T) {
+	d := newDaemonSet()
+	d.Labels[labelPod] = "false"
+	before := d.DeepCopy()
+	got, err := build(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, d); diff != "" {
+		t.Errorf("it changes the original (-want +got):\n%s", diff)
+	}
+	hash, err := daemonset.TemplateHash(&d.Spec.Template)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &corev1.PodTemplate{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "a", Name: "d", Labels: map[string]string{"team": "infra", labelPod: "true"},
+			Annotations: map[string]string{"note": "x", annotationsHash: hash},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "datadoghq.com/v1alpha1", Kind: "ExtendedDaemonSet", Name: "d", UID: "u1",
+				Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+			}},
+		},
+		Template: *d.Spec.Template.DeepCopy(),
+	}
+	want.Template.Name = ""
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+
+	// A daemon set may have neither labels nor annotations.
+	d.Labels, d.Annotations = nil, nil
+	if got, err := build(d); err != nil || len(got.Labels) != 1 || len(got.Annotations) != 1 {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestIsCurrent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(have *corev1.PodTemplate)
+		want   bool
+	}{
+		"nothing":        {func(*corev1.PodTemplate) {}, true},
+		"defaults":       {func(have *corev1.PodTemplate) { have.Template.Spec.RestartPolicy = corev1.RestartPolicyAlways }, true},
+		"a label":        {func(have *corev1.PodTemplate) { have.Labels["team"] = "apps" }, false},
+		"one label more": {func(have *corev1.PodTemplate) { have.Labels["new"] = "x" }, false},
+		"an annotation":  {func(have *corev1.PodTemplate) { delete(have.Annotations, "note") }, false},
+		"the hash":       {func(have *corev1.PodTemplate) { have.Annotations[annotationsHash] = "other" }, false},
+		"no owner":       {func(have *corev1.PodTemplate) { have.OwnerReferences = nil }, false},
+	} {
+		want, err := build(newDaemonSet())
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := want.DeepCopy()
+		tc.change(have)
+		if got := isCurrent(have, want); got != tc.want {
+			t.Errorf("%s: got %t", name, got)
+		}
+	}
+}
+
+func TestOwnerOf(t *testing.T) {
+	by := func(kind, name string, uid types.UID) func(*corev1.PodTemplate) {
+		return func(have *corev1.PodTemplate) {
+			have.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: name, UID: uid, Controller: ptr.To(true)}}
+		}
+	}
+	for name, tc := range map[string]struct {
+		change func(have *corev1.PodTemplate)
+		want   owner
+	}{
+		"made for it":             {func(*corev1.PodTemplate) {}, ownerSelf},
+		"its label was removed":   {func(have *corev1.PodTemplate) { have.Labels = nil }, ownerSelf},
+		"it has lost its owner":   {func(have *corev1.PodTemplate) { have.OwnerReferences = nil }, ownerSelf},
+		"of one that is gone":     {by("ExtendedDaemonSet", "d", "u0"), ownerPredecessor},
+		"of another":              {by("ExtendedDaemonSet", "e", "u2"), ownerForeign},
+		"of another kind":         {by("StatefulSet", "d", "u2"), ownerForeign},
+		"somebody's own":          {func(have *corev1.PodTemplate) { have.ObjectMeta = metav1.ObjectMeta{Name: "d"} }, ownerForeign},
+		"only the label is right": {func(have *corev1.PodTemplate) { have.OwnerReferences, have.Annotations = nil, nil }, ownerForeign},
+	} {
+		have, err := build(newDaemonSet())
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc.change(have)
+		if got := ownerOf(have, newDaemonSet()); got != tc.want {
+			t.Errorf("%s: got %d, want %d", name, got, tc.want)
+		}
+	}
+}
+
+func TestCacheOptions(t *testing.T) {
+	for _, by := range CacheOptions() {
+		if by.Namespaces != nil || by.Label.String() != labelPod+"=true" {
+			t.Errorf("got %+v", by)
+		}
+	}
+	for _, by := range CacheOptions("a", "b") {
+		if _, ok := by.Namespaces["b"]; !ok || len(by.Namespaces) != 2 {
+			t.Errorf("got %+v", by)
+		}
+	}
+}

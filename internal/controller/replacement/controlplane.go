@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replacement
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/controlplane"
+	machine "moult.dev/moult/internal/kind/replacement"
+)
+
+// askPlane asks the control plane, where nodes are of it: whether replacements are members, and whether others may leave.
+func (p *pass) askPlane(ctx context.Context) {
+	if !p.rules.ControlPlane {
+		return
+	}
+	var leaving []string
+	for _, t := range p.turns {
+		if t.Node != "" && (t.Phase == v1alpha1.MachineDraining || t.Phase == v1alpha1.MachineLeaving) {
+			leaving = append(leaving, t.Node)
+		}
+	}
+	for _, t := range p.turns {
+		switch t.Phase {
+		case v1alpha1.MachineAdding, v1alpha1.MachineJoining, v1alpha1.MachineClaiming:
+			p.askOf(ctx, t, leaving)
+		default:
+		}
+	}
+	if len(p.turns) > 0 || !p.etcd() {
+		return // Whether more may begin is asked when they are to be claimed.
+	}
+	n, why, err := p.options.Plane.Leavable(ctx, nil)
+	switch {
+	case err != nil:
+		p.view.Closed = "the control plane can't be read: " + err.Error()
+	case n == 0:
+		p.view.Closed = why
+	}
+	if p.view.Closed != "" {
+		p.at(p.Now.Add(planeEvery))
+	}
+}
+
+// askOf asks of a turn. It may come through several phases before this is asked again.
+func (p *pass) askOf(ctx context.Context, t *machine.Turn, leaving []string) {
+	note := func(in map[string]string, why string, err error) {
+		if err != nil {
+			why = "the control plane can't be read: " + err.Error()
+		}
+		if why != "" {
+			in[t.Turn] = why
+			p.at(p.Now.Add(planeEvery))
+		}
+	}
+	o := controlplane.Options{Etcd: p.etcd(), Leaving: leaving}
+	if p.etcd() && t.Failed != nil && t.Phase == v1alpha1.MachineJoining && p.view.Bound(t) {
+		if name, _ := p.view.Remains(t); name != "" {
+			why, err := p.options.Plane.MayLeave(ctx, name, o)
+			note(p.view.Stays, why, err)
+		}
+	}
+	if p.etcd() && (!t.DeletesFirst || t.Phase != v1alpha1.MachineClaiming) {
+		name, why, err := p.joined(ctx, t)
+		note(p.view.Unjoined, why, err)
+		if why != "" || err != nil {
+			return
+		}
+		o.Replacement = name
+	}
+	if t.Machine != "" {
+		why, err := p.options.Plane.MayLeave(ctx, t.Node, o)
+		note(p.view.Waits, why, err)
+	}
+}
+
+// planeEvery is how often a control plane is asked that is waited for.
+const planeEvery = 5 * time.Second
+
+// etcd reports whether its members are on the nodes.
+func (p *pass) etcd() bool {
+	return p.replacement.ControlPlane == nil || p.replacement.ControlPlane.Etcd != v1alpha1.EtcdExternal
+}
+
+// joined is the node of a turn's replacement, and says why that is no member of the control plane yet, or "".
+func (p *pass) joined(ctx context.Context, t *machine.Turn) (node, why string, err error) {
+	m := p.view.Sets[t.ScaleSet].Machine(t.Replacement)
+	if m == nil || p.view.NodeOf(m) == nil {
+		return "", "its replacement has not joined the control plane yet", nil
+	}
+	node = p.view.NodeOf(m).Name
+	why, err = p.options.Plane.Joined(ctx, node)
+	return node, why, err
+}
+
+// leaving are the nodes that are on their way out of the control plane, by turn.
+func leaving(turns []*machine.Turn) map[string]string {
+	nodes := map[string]string{}
+	for _, t := range turns {
+		if t.Node != "" && (t.Phase == v1alpha1.MachineLeaving || t.Bound) {
+			nodes[t.Turn] = t.Node
+		}
+	}
+	return nodes
+}
+
+// leaves says how one of a turn's nodes leaves the control plane.
+func (p *pass) leaves(t *machine.Turn, ofReplacement bool) controlplane.Options {
+	var others []string
+	for _, turn := range slices.Sorted(maps.Keys(p.leaving)) {
+		if turn != t.Turn {
+			others = append(others, p.leaving[turn])
+		}
+	}
+	o := controlplane.Options{Etcd: p.etcd(), Leaving: others}
+	m := p.view.Sets[t.ScaleSet].Machine(t.Machine)
+	gone := m == nil || m.State == machine.Deleting
+	if ofReplacement {
+		if o.Gone = true; !gone && !p.view.Bound(t) {
+			o.Replacement = t.Node // That one stays, and this one goes whatever its state.
+		}
+		return o
+	}
+	o.Gone = gone
+	if t.Phase != v1alpha1.MachineDiscarding { // Else it ends without a change, and need not have become a member.
+		o.Replacement = t.ReplacementNode
+	}
+	return o
+}
+
+// leavePlane takes a node out of the control plane, a step further. Where a machine that is to be deleted has a node that was never seen, no member of etcd
+// may be left that could be its.
+func (p *pass) leavePlane(ctx context.Context, t *machine.Turn) {
+	name, seen := t.Node, true
+	if t.OnReplacement {
+		name, seen = p.view.Remains(t)
+	}
+	o := p.leaves(t, t.OnReplacement)
+	done, message := true, ""
+	var err error
+	if name != "" {
+		done, message, err = p.options.Plane.Leave(ctx, name, o)
+	}
+	if done && err == nil && !seen && p.view.Sets[t.ScaleSet].Machine(t.Replacement) != nil {
+		done, message, err = p.options.Plane.Leave(ctx, "", o)
+	}
+	switch {
+	case err != nil:
+		t.Message = "leaving the control plane failed: " + err.Error()
+		p.at(p.Now.Add(planeEvery))
+	case done:
+		p.mu.Lock()
+		p.memo.left[p.view.LeftKey(t, t.OnReplacement)] = true
+		p.mu.Unlock()
+		p.soon()
+		log.FromContext(ctx).Info("node has left the control plane", "node", name)
+	default:
+		t.Message = message
+		p.at(p.Now.Add(planeEvery / 5))
+	}
+}

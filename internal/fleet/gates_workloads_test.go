@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/node"
+	"moult.dev/moult/internal/rollout"
+)
+
+func TestShortage(t *testing.T) {
+	zero, two := int32(0), int32(2)
+	meta := metav1.ObjectMeta{Namespace: "shop", Name: "cart", Generation: 4}
+	deleted := meta
+	deleted.DeletionTimestamp = &metav1.Time{Time: morning}
+	for name, tc := range map[string]struct {
+		of   client.Object
+		want string // "" is well
+	}{
+		"Deployment":                  {&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &two}, Status: appsv1.DeploymentStatus{ObservedGeneration: 4, AvailableReplicas: 1}}, "Deployment shop/cart has 1 of 2 available"},
+		"Deployment, well":            {&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &two}, Status: appsv1.DeploymentStatus{ObservedGeneration: 4, AvailableReplicas: 2}}, ""},
+		"Deployment, more":            {&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &two}, Status: appsv1.DeploymentStatus{ObservedGeneration: 5, AvailableReplicas: 3}}, ""},
+		"Deployment, default":         {&appsv1.Deployment{ObjectMeta: meta, Status: appsv1.DeploymentStatus{ObservedGeneration: 4}}, "Deployment shop/cart has 0 of 1 available"},
+		"Deployment, none":            {&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &zero}, Status: appsv1.DeploymentStatus{ObservedGeneration: 4}}, ""},
+		"Deployment, changed":         {&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &two}, Status: appsv1.DeploymentStatus{ObservedGeneration: 3, AvailableReplicas: 2}}, "Deployment shop/cart has changed, and its controller has not observed it yet"},
+		"Deployment, deleted":         {&appsv1.Deployment{ObjectMeta: deleted, Spec: appsv1.DeploymentSpec{Replicas: &two}}, ""},
+		"StatefulSet":                 {&appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Replicas: &two}, Status: appsv1.StatefulSetStatus{ObservedGeneration: 4, ReadyReplicas: 2, AvailableReplicas: 1}}, "StatefulSet shop/cart has 1 of 2 available"},
+		"StatefulSet, well":           {&appsv1.StatefulSet{ObjectMeta: meta, Status: appsv1.StatefulSetStatus{ObservedGeneration: 4, AvailableReplicas: 1}}, ""},
+		"DaemonSet":                   {&appsv1.DaemonSet{ObjectMeta: meta, Status: appsv1.DaemonSetStatus{ObservedGeneration: 4, DesiredNumberScheduled: 5, NumberAvailable: 4}}, "DaemonSet shop/cart has 4 of 5 available"},
+		"DaemonSet, on no node":       {&appsv1.DaemonSet{ObjectMeta: meta, Status: appsv1.DaemonSetStatus{ObservedGeneration: 4}}, ""},
+		"ReplicaSet":                  {&appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: &two}, Status: appsv1.ReplicaSetStatus{ObservedGeneration: 4}}, "ReplicaSet shop/cart has 0 of 2 available"},
+		"ReplicationController":       {&corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: &two}, Status: corev1.ReplicationControllerStatus{ObservedGeneration: 4}}, "ReplicationController shop/cart has 0 of 2 available"},
+		"ReplicationController, well": {&corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: &two}, Status: corev1.ReplicationControllerStatus{ObservedGeneration: 4, AvailableReplicas: 2}}, ""},
+		"something else":              {&corev1.ConfigMap{ObjectMeta: meta}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			if lacks := shortage(tc.of); lacks != "" {
+				got = reflect.TypeOf(tc.of).Elem().Name() + " " + tc.of.GetNamespace() + "/" + tc.of.GetName() + " " + lacks
+			}
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func namespace(name string, labels map[string]string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+}
+
+func replicaSet(namespace, name string, have, want int32) *appsv1.ReplicaSet {
+	return &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       appsv1.ReplicaSetSpec{Replicas: &want}, Status: appsv1.ReplicaSetStatus{AvailableReplicas: have},
+	}
+}
+
+func evictedFrom(name, record string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{"node": name}, Annotations: map[string]string{v1alpha1.AnnotationEvicted: record},
+	}}
+}
+
+func TestWorkloadsGate(t *testing.T) {
+	live := namespace("shop", map[string]string{"env": "live"})
+	for name, tc := range map[string]struct {
+		gates   string
+		nodes   []client.Object
+		objects []client.Object
+		want    string // "" is open
+	}{
+		"all are well": {gates: "{}", objects: []client.Object{deployment("shop", "cart", 2, 2)}},
+		"one is short": {
+			gates: "{}", objects: []client.Object{deployment("shop", "cart", 1, 2), deployment("shop", "web", 2, 2)},
+			want: "Deployment shop/cart has 1 of 2 available",
+		},
+		"many are short": {
+			gates: "{}", objects: []client.Object{deployment("shop", "d", 0, 1), deployment("shop", "a", 0, 1), deployment("shop", "b", 0, 1), deployment("shop", "c", 0, 1), deployment("shop", "e", 0, 1)},
+			want: "Deployment shop/a has 0 of 1 available; Deployment shop/b has 0 of 1 available; Deployment shop/c has 0 of 1 available and 2 more",
+		},
+		"one that is not selected is short": {gates: "{selector: {matchLabels: {a: b}}}", objects: []client.Object{deployment("shop", "cart", 1, 2)}},
+		"one that is selected is short": {
+			gates: "{selector: {matchLabels: {a: b}}}", objects: []client.Object{labelled(deployment("shop", "cart", 1, 2))},
+			want: "Deployment shop/cart has 1 of 2 available",
+		},
+		"another namespace": {
+			gates: "{namespaceSelector: {matchLabels: {env: test}}}", objects: []client.Object{live, deployment("shop", "cart", 1, 2)},
+		},
+		"the namespace": {
+			gates: "{namespaceSelector: {matchLabels: {env: live}}}", objects: []client.Object{live, deployment("shop", "cart", 1, 2)},
+			want: "Deployment shop/cart has 1 of 2 available",
+		},
+		"a namespace of which nothing is known": {
+			gates: "{namespaceSelector: {matchLabels: {env: test}}}", objects: []client.Object{deployment("new", "cart", 1, 2)},
+			want: "Deployment new/cart has 1 of 2 available",
+		},
+		"a ReplicaSet of a Deployment by itself": {gates: "{}", objects: []client.Object{replicaSet("shop", "cart-5d4f", 1, 2)}},
+		"evicted, whatever the gate selects": {
+			gates:   "{selector: {matchLabels: {a: b}}, namespaceSelector: {matchLabels: {env: test}}}",
+			nodes:   []client.Object{evictedFrom("n1", `["ReplicaSet/shop/cart-5d4f"]`)},
+			objects: []client.Object{live, replicaSet("shop", "cart-5d4f", 1, 2)},
+			want:    "evicted from n1: ReplicaSet shop/cart-5d4f has 1 of 2 available",
+		},
+		"evicted, and available again": {
+			gates: "{}", nodes: []client.Object{evictedFrom("n1", `["ReplicaSet/shop/cart-5d4f"]`)}, objects: []client.Object{replicaSet("shop", "cart-5d4f", 2, 2)},
+		},
+		"evicted, and gone": {gates: "{}", nodes: []client.Object{evictedFrom("n1", `["ReplicaSet/shop/cart-5d4f"]`)}},
+		"evicted from a node of no concern": {
+			gates: "{}", nodes: []client.Object{evictedFrom("other", `["ReplicaSet/shop/cart-5d4f"]`)}, objects: []client.Object{replicaSet("shop", "cart-5d4f", 1, 2)},
+		},
+		"evicted comes first": {
+			gates:   "{}",
+			nodes:   []client.Object{evictedFrom("n2", `["ReplicaSet/shop/b"]`), evictedFrom("n1", `["ReplicaSet/shop/b"]`)},
+			objects: []client.Object{deployment("shop", "a", 1, 2), replicaSet("shop", "b", 1, 2)},
+			want:    "evicted from n1: ReplicaSet shop/b has 1 of 2 available; evicted from n2: ReplicaSet shop/b has 1 of 2 available; Deployment shop/a has 1 of 2 available",
+		},
+		"a record that can't be read": {
+			gates: "{}", nodes: []client.Object{evictedFrom("n1", "shop/b")},
+			want: "node n1: reading annotation moult.dev/evicted, invalid character 's' looking for beginning of value",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, tc.nodes...).synced().sees(tc.objects...)
+			from := budgetWith(t, "{workloads: "+tc.gates+"}")
+			from.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "node", Operator: "In", Values: []string{"n1", "n2"}}}}
+			var want []rollout.Block
+			if tc.want != "" {
+				want = []rollout.Block{{Gate: v1alpha1.ReasonWorkloadsUnavailable, Message: tc.want}}
+			}
+			for range 2 { // The second time from memory.
+				if diff := cmp.Diff(want, b.Budget(t.Context(), from).Blocks); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// A namespace gets other labels, a workload other numbers, a node another record.
+func TestWorkloadsGateNoticesChanges(t *testing.T) {
+	n1 := evictedFrom("n1", `["ReplicaSet/shop/b"]`)
+	b := newBench(t, n1).synced().sees(namespace("shop", map[string]string{"env": "live"}), deployment("shop", "a", 1, 2))
+	const gates = "{workloads: {namespaceSelector: {matchLabels: {env: live}}}}"
+	expect := func(want string) {
+		t.Helper()
+		got := ""
+		for _, block := range b.looks(gates).Blocks {
+			got += block.Message
+		}
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	expect("Deployment shop/a has 1 of 2 available")
+	b.sees(namespace("shop", map[string]string{"env": "test"}))
+	expect("")
+	b.sees(namespace("shop", map[string]string{"env": "live"}), deployment("shop", "a", 0, 2))
+	expect("Deployment shop/a has 0 of 2 available")
+	b.loses(deployment("shop", "a", 0, 2))
+	expect("")
+	b.sees(replicaSet("shop", "c", 0, 1))
+	expect("")
+	n1.Annotations[v1alpha1.AnnotationEvicted] = `["ReplicaSet/shop/c"]`
+	if err := b.Update(t.Context(), n1); err != nil {
+		t.Fatal(err)
+	}
+	expect("evicted from n1: ReplicaSet shop/c has 0 of 1 available")
+	n1.Annotations = nil
+	if err := b.Update(t.Context(), n1); err != nil {
+		t.Fatal(err)
+	}
+	expect("")
+}
+
+func TestRecovered(t *testing.T) {
+	evicted := []node.Workload{{Kind: "ReplicaSet", Namespace: "shop", Name: "a"}, {Kind: "StatefulSet", Namespace: "shop", Name: "b"}}
+	for name, tc := range map[string]struct {
+		budgets  []client.Object
+		unsynced bool
+		objects  []client.Object
+		want     bool
+	}{
+		"no budget":                 {objects: []client.Object{replicaSet("shop", "a", 0, 1)}, want: true},
+		"no gate":                   {budgets: []client.Object{budgetWith(t, "{pods: [{selector: {}}]}")}, objects: []client.Object{replicaSet("shop", "a", 0, 1)}, want: true},
+		"one is not available":      {budgets: []client.Object{budgetWith(t, "{workloads: {}}")}, objects: []client.Object{replicaSet("shop", "a", 0, 1)}},
+		"all are available or gone": {budgets: []client.Object{budgetWith(t, "{workloads: {}}")}, objects: []client.Object{replicaSet("shop", "a", 1, 1)}, want: true},
+		"nothing is known yet":      {budgets: []client.Object{budgetWith(t, "{workloads: {}}")}, unsynced: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, tc.budgets...).sees(tc.objects...)
+			if !tc.unsynced {
+				b.synced()
+			}
+			got, err := b.Recovered(t.Context(), evicted)
+			if err != nil || got != tc.want {
+				t.Errorf("got %t, %v, want %t", got, err, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+)
+
+const (
+	// unscheduledFor is for how long a pod may be without a node.
+	unscheduledFor = 10 * time.Minute
+	// leastResponse is how long after the end of its grace period a pod may exist at the least.
+	leastResponse = 10 * time.Second
+	// maxDetail bounds what is quoted of a kubelet's or scheduler's message, in bytes.
+	maxDetail = 300
+)
+
+// PodState is the state of a daemon pod.
+type PodState struct {
+	// Ready is its condition of that name. Available is that it has been ready for long enough.
+	Ready, Available bool
+	// Terminating is that it was deleted and still exists.
+	Terminating bool
+	// Failed is that it has ended, with an error or without, and nothing restarts it.
+	Failed bool
+	// ReadySince is when it became ready; zero when it is not.
+	ReadySince time.Time
+	// Wake is when the clock alone changes any of this; zero: never.
+	Wake time.Time
+	// Restarts is the count of the container that has restarted most, RestartContainer. Init containers count too.
+	Restarts         int32
+	RestartContainer string
+	// RestartReason is why that container ended the last time, as the kubelet says; empty without restarts.
+	RestartReason edsv1.StatusReason
+	// Lost is that the container that has restarted most was gone when its machine, or the container runtime, came back.
+	Lost bool
+	// LastRestart is when any container restarted, or ended before a restart, the last time; zero without restarts, or when unknown.
+	LastRestart time.Time
+	// CannotStart is why a container can't be started, if that does not pass by itself; else empty.
+	CannotStart edsv1.StatusReason
+	// Message says what is wrong with the pod; empty when nothing is known to be.
+	Message string
+	// Creating is since when its node, or else the scheduler, has been starting it; zero when all its containers have started.
+	Creating time.Time
+	// Unresponsive is that the scheduler or the kubelet does not act on it: it was not scheduled for 10 minutes, or should have been gone
+	// a whole grace period ago, and at least 10 seconds ago.
+	Unresponsive bool
+}
+
+// StateOfPod is the state of a pod. It is available when it has been ready for minReady.
+func StateOfPod(p *corev1.Pod, minReady time.Duration, now time.Time) PodState {
+	l := PodState{
+		Terminating: p.DeletionTimestamp != nil,
+		Failed:      p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded,
+	}
+	if c := podCondition(p, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue {
+		l.Ready, l.ReadySince = true, c.LastTransitionTime.Time
+		// Without a minimum the clocks of node and controller do not matter.
+		l.Available = minReady <= 0 || passed(&l.Wake, l.ReadySince.Add(minReady), now)
+	}
+	containers := slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses)
+	l.readRestarts(containers)
+	l.readStart(p, containers)
+	l.readResponse(p, now)
+	if l.Message == "" && !l.Ready {
+		l.Message = l.problem(p)
+	}
+	return l
+}
+
+// readRestarts finds how often and when containers restarted.
+func (l *PodState) readRestarts(containers []corev1.ContainerStatus) {
+	for i := range containers {
+		c := &containers[i]
+		if c.RestartCount == 0 {
+			continue
+		}
+		l.LastRestart = latest(l.LastRestart, lastRestart(c))
+		if c.RestartCount > l.Restarts {
+			l.Restarts, l.RestartContainer, l.RestartReason, l.Lost = c.RestartCount, c.Name, restartReason(c), isLost(c)
+		}
+	}
+}
+
+// lastRestart is when a container that has restarted did so, or ended to do so again.
+func lastRestart(c *corev1.ContainerStatus) time.Time {
+	var all []metav1.Time
+	if t := c.LastTerminationState.Terminated; t != nil {
+		all = append(all, t.FinishedAt)
+	}
+	if r := c.State.Running; r != nil {
+		all = append(all, r.StartedAt)
+	}
+	// An init container may have completed: that is no restart, but its start was one.
+	if t := c.State.Terminated; t != nil {
+		all = append(all, t.StartedAt)
+	}
+	var last time.Time
+	for _, at := range all {
+		if at.Unix() > 0 { // A container that could not be started says 1970.
+			last = latest(last, at.Time)
+		}
+	}
+	return last
+}
+
+// isLost reports whether a container was gone when the container runtime, or the kubelet, came back. How it ended is unknown then.
+func isLost(c *corev1.ContainerStatus) bool {
+	t := c.LastTerminationState.Terminated
+	return t != nil && (t.Reason == "Unknown" && t.ExitCode == 255 || t.Reason == "ContainerStatusUnknown")
+}
+
+// restartReason is why a container ended the last time.
+func restartReason(c *corev1.ContainerStatus) edsv1.StatusReason {
+	for _, t := range []*corev1.ContainerStateTerminated{c.LastTerminationState.Terminated, c.State.Terminated} {
+		if t != nil && t.Reason != "" {
+			return edsv1.StatusReason(t.Reason)
+		}
+	}
+	if w := c.State.Waiting; w != nil && w.Reason == string(edsv1.StatusReasonCLB) {
+		return edsv1.StatusReasonCLB
+	}
+	return edsv1.StatusReasonUnknown
+}
+
+// readStart finds whether the pod is being started, and why it can't be.
+func (l *PodState) readStart(p *corev1.Pod, containers []corev1.ContainerStatus) {
+	if l.Terminating || l.Failed {
+		return
+	}
+	for i := range containers {
+		if reason, detail := startProblem(&containers[i]); reason != "" && l.CannotStart == "" {
+			l.CannotStart = reason
+			l.Message = withDetail(fmt.Sprintf("container %s can't start, %s", containers[i].Name, reason), detail)
+		}
+	}
+	if l.CannotStart != "" || p.Status.Phase == corev1.PodPending || p.Status.Phase == "" {
+		l.Creating = p.CreationTimestamp.Time
+		if t := p.Status.StartTime; t != nil {
+			l.Creating = t.Time
+		}
+	}
+}
+
+// startProblem is why a container can't be started, and the kubelet's message about it.
+func startProblem(c *corev1.ContainerStatus) (reason edsv1.StatusReason, detail string) {
+	ended := c.State.Terminated
+	if w := c.State.Waiting; w != nil {
+		switch edsv1.StatusReason(w.Reason) {
+		case edsv1.StatusReasonErrImagePull, edsv1.StatusReasonImagePullBackOff, edsv1.StatusReasonImageInspectError,
+			edsv1.StatusReasonErrImageNeverPull, edsv1.StatusReasonRegistryUnavailable, edsv1.StatusReasonInvalidImageName,
+			edsv1.StatusReasonCreateContainerConfigError, edsv1.StatusReasonCreateContainerError, edsv1.StatusReasonPreStartHookError,
+			edsv1.StatusReasonPostStartHookError, edsv1.StatusReasonPreCreateHookError, edsv1.StatusReasonStartError,
+			"SignatureValidationFailed", "ImageVolumeMountFailed":
+			return edsv1.StatusReason(w.Reason), w.Message
+		case "RunContainerError":
+			return edsv1.StatusReasonStartError, w.Message
+		case edsv1.StatusReasonCLB: // The kubelet waits before it tries again what the runtime could not do.
+			ended = c.LastTerminationState.Terminated
+		}
+	}
+	// The runtime could not start what is in the container, such as a command that does not exist.
+	if ended != nil && (ended.Reason == string(edsv1.StatusReasonStartError) || ended.Reason == "ContainerCannotRun") {
+		return edsv1.StatusReasonStartError, ended.Message
+	}
+	return "", ""
+}
+
+// readResponse finds whether the scheduler or the kubelet acts on the pod.
+func (l *PodState) readResponse(p *corev1.Pod, now time.Time) {
+	var since time.Time
+	if p.Spec.NodeName == "" {
+		since = p.CreationTimestamp.Add(unscheduledFor)
+	}
+	if p.DeletionTimestamp != nil {
+		grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
+		if p.DeletionGracePeriodSeconds != nil {
+			grace = *p.DeletionGracePeriodSeconds
+		}
+		// The timestamp is when the kubelet may kill the pod. It gets the same time again for that, and a minimum: when the pod has ended, the
+		// kubelet sets the grace period to 0.
+		if at := p.DeletionTimestamp.Add(max(time.Duration(grace)*time.Second, leastResponse)); since.IsZero() || at.Before(since) {
+			since = at
+		}
+	}
+	l.Unresponsive = !since.IsZero() && passed(&l.Wake, since, now)
+}
+
+// problem says what else is wrong with a pod that is not ready.
+func (l *PodState) problem(p *corev1.Pod) string {
+	switch scheduled := podCondition(p, corev1.PodScheduled); {
+	case l.Terminating:
+		return ""
+	case l.Failed && p.Status.Reason != "":
+		return withDetail("the pod has ended, "+p.Status.Reason, p.Status.Message)
+	case l.Failed:
+		return withDetail("the pod has ended", p.Status.Message)
+	case scheduled != nil && scheduled.Status == corev1.ConditionFalse:
+		return withDetail("the pod is not scheduled", scheduled.Message)
+	case l.Restarts > 0:
+		return l.restartMessage()
+	}
+	return ""
+}
+
+// restartMessage says which container restarted, how often and why.
+func (l *PodState) restartMessage() string {
+	times := "1 time"
+	if l.Restarts != 1 {
+		times = fmt.Sprintf("%d times", l.Restarts)
+	}
+	return fmt.Sprintf("container %s has restarted %s, the last time with %s", l.RestartContainer, times, cmp.Or(l.RestartReason, edsv1.StatusReasonUnknown))
+}
+
+// cannotStartMessage begins with the sentence that ExtendedDaemonSet writes, which its users search for.
+func cannotStartMessage(pod string, reason edsv1.StatusReason, detail string) string {
+	text := "Pod " + pod + " cannot start with reason: " + string(reason)
+	if detail == "" {
+		return text
+	}
+	return text + ", " + detail
+}
+
+// passed reports whether an instant has come. If not, wake is no later than that.
+func passed(wake *time.Time, at, now time.Time) bool {
+	if !now.Before(at) {
+		return true
+	}
+	if wake.IsZero() || at.Before(*wake) {
+		*wake = at
+	}
+	return false
+}
+
+func podCondition(p *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondition {
+	for i := range p.Status.Conditions {
+		if p.Status.Conditions[i].Type == of {
+			return &p.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// withDetail adds what a program of the node says, on one line, and shortened if it is long.
+func withDetail(message, detail string) string {
+	detail = strings.Join(strings.Fields(detail), " ")
+	if detail == "" {
+		return message
+	}
+	if len(detail) > maxDetail {
+		end := maxDetail - len("…")
+		for !utf8.RuneStart(detail[end]) {
+			end--
+		}
+		detail = detail[:end] + "…"
+	}
+	return message + ": " + detail
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostupdate
+
+import (
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// NewClaim is the claim of a turn that begins, or begins again after it has failed.
+func (w *World) NewClaim(t *Unit) v1alpha1.Claim {
+	claim := w.claim(t, t.Verdict.Version)
+	claim.Drains, claim.From, claim.BootID = w.Drains, t.Report.Version, t.Report.BootID
+	if c := t.Claim; c != nil {
+		claim.Uncordon = c.Uncordon && c.Changed != nil && t.Node.Spec.Unschedulable // It is still cordoned for the turn that failed.
+		if c.Attempt == claim.Attempt {
+			claim.Failures = c.Failures
+		}
+	}
+	return claim
+}
+
+// Adoption is the claim on a node whose host was ordered to reboot by another operator, or by this one before its claim was removed. Only this
+// operator leaves the version on the Node, and says who has cordoned it. Another operator uncordons the node in any case; but none uses Moult's own
+// protocol.
+func (w *World) Adoption(t *Unit) v1alpha1.Claim {
+	version := t.Node.Annotations[v1alpha1.AnnotationHostWanted]
+	theirs := version == "" && !strings.HasPrefix(t.Report.Protocol.Wanted, v1alpha1.GroupName+"/")
+	claim := w.claim(t, version)
+	claim.Uncordon = theirs && t.Node.Spec.Unschedulable && t.Node.Annotations[v1alpha1.AnnotationCordonedBy] == ""
+	claim.Rebooting, claim.BootID = &metav1.Time{Time: w.Now}, t.Report.RebootingFrom
+	if t.Report.Active != v1alpha1.HostActionReboot {
+		claim.BootID = t.Report.BootID // It has not gone down yet.
+	}
+	return claim
+}
+
+func (w *World) claim(t *Unit, version string) v1alpha1.Claim {
+	return v1alpha1.Claim{
+		Rollout: w.Holder, UID: w.Rollout.UID, Revision: RevisionOf(version, w.Revision), Attempt: w.attempt(t.Node, version),
+		Turn: strconv.FormatInt(w.Now.UnixNano(), 36), Since: metav1.Time{Time: w.Now},
+	}
+}

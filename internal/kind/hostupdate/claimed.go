@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostupdate
+
+import (
+	"strings"
+	"time"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
+)
+
+// judgeClaimed judges a node in a turn.
+func (w *World) judgeClaimed(t *Unit) {
+	c := t.Claim
+	t.Unit.Since = c.Since.Time
+	gone := !t.Counted || t.Unit.OptedOut
+	switch {
+	case !w.Ready && c.Failed != nil:
+		t.ShowFailure(nil)
+	case !w.Ready:
+		// The turn stays as it is: how it goes on is not known.
+	case c.Failed != nil:
+		w.failed(t, gone)
+	case c.Soaking != nil:
+		w.soaks(t, gone)
+	case c.Changed != nil && gone:
+		t.Step = nodeturn.StepFinish
+	case c.Changed != nil:
+		w.changed(t, c.Changed.Time)
+	case c.Rebooting != nil:
+		w.reboots(t, gone)
+	case gone || !w.wants(t):
+		t.Step = nodeturn.StepRelease
+	default:
+		w.prepares(t)
+	}
+}
+
+// wants reports whether the rollout still wants the version of the turn.
+func (w *World) wants(t *Unit) bool {
+	return !w.Host.DetectOnly && (w.Host.Version == "" || CompareVersions(VersionOf(t.Claim), w.Host.Version) == 0)
+}
+
+// prepares is a turn whose host has no order to reboot. The node serves until it is cordoned.
+func (w *World) prepares(t *Unit) {
+	r := &t.Report
+	if _, another := t.boot(); another && same(r.Version, VersionOf(t.Claim)) {
+		w.changed(t, w.Now) // A person has rebooted it.
+		return
+	}
+	t.Message = Awaits(t.Node, r, t.Claim, w.Host.Hooks)
+	switch {
+	case r.Wanted != v1alpha1.HostActionPrepare && r.Wanted != v1alpha1.HostActionPerform, r.Fresh():
+		t.Step = StepPrepare // The order was removed.
+	case r.Answers(r.Wanted) && r.State == v1alpha1.HostStateError:
+		t.Fail(v1alpha1.ReasonHostUpdateFailed, "on Node "+t.Node.Name+" "+string(r.Wanted)+" failed: "+r.said(), w.Now)
+		return
+	case r.Ready(v1alpha1.HostActionPrepare):
+		t.Step = StepPerform
+	case r.Ready(v1alpha1.HostActionPerform):
+		w.performed(t)
+	}
+	w.expire(t)
+}
+
+// performed is a turn whose host boots into the version next: hooks are waited for, and the node is cordoned and drained.
+func (w *World) performed(t *Unit) {
+	if t.Claim.Cordoned == nil {
+		_, called := t.Node.Labels[v1alpha1.LabelBeforeReboot]
+		switch {
+		case len(w.Hooks().BeforeReboot) > 0 && !called:
+			t.Step = StepCallHooks
+		case len(Unset(t.Node, w.Hooks().BeforeReboot)) == 0:
+			t.Step = StepCordon
+		}
+		return
+	}
+	since := w.DrainSince(t)
+	switch {
+	case !t.Node.Spec.Unschedulable:
+		t.Step = StepCordon // A person has uncordoned it. New pods must go, too.
+	case w.Now.Before(since):
+		t.WakeAt(since)
+		t.Step, t.Message = StepConditions, "load balancers take the node out until "+since.UTC().Format(time.RFC3339)
+	case !w.Drains:
+		t.Step = StepReboot
+	default:
+		t.Step = StepDrain
+		if w.DrainLeft != nil {
+			t.Message = w.DrainLeft(t)
+		}
+	}
+}
+
+// DrainSince is when the drain of a cordoned node begins: after the time that load balancers get.
+func (w *World) DrainSince(t *Unit) time.Time { return t.Claim.Cordoned.Add(w.wait) }
+
+// changed is a turn whose host runs the version since this time: its node must be healthy, hooks are waited for, and then it soaks.
+func (w *World) changed(t *Unit, since time.Time) {
+	switch {
+	case w.isWell(t, since):
+		w.done(t)
+		return
+	case t.Step == StepChanged:
+		return // A turn that fails later fails as one whose host has changed.
+	}
+	w.expire(t)
+	if t.Step == nodeturn.StepNone {
+		t.Step = StepConditions
+	}
+}
+
+// isWell reports whether the node of a host that runs the version since this time is healthy, and hooks have answered. Otherwise it sets what is
+// waited for, or what must be recorded first.
+func (w *World) isWell(t *Unit, since time.Time) bool {
+	hooks := w.Hooks().AfterReboot
+	_, called := t.Node.Labels[v1alpha1.LabelAfterReboot]
+	call := len(hooks) > 0 && !called
+	why := w.unhealthy(t, since)
+	switch {
+	case t.Claim.Changed == nil && why != "", call:
+		t.Step, t.Message = StepChanged, why
+	case why != "":
+		t.Message = "the host runs what it should; its node is not well: " + why
+	case len(Unset(t.Node, hooks)) > 0:
+		t.Message = Awaits(t.Node, &t.Report, t.Claim, w.Host.Hooks)
+	default:
+		return true
+	}
+	return false
+}
+
+// unhealthy says why a node is not healthy that was changed at this time, or "".
+func (w *World) unhealthy(t *Unit, since time.Time) string {
+	if why := w.healthy.Unhealthy(t.Node.Name, w.Now); why != "" {
+		w.wakeWhenHealthy(t)
+		return why
+	}
+	h := w.Rollout.Spec.Health
+	if h == nil || len(h.Pods) == 0 {
+		return ""
+	}
+	if w.Pods != nil {
+		if pods, known := w.Pods(t); known {
+			why, next := Stable(pods, h.Pods, since, w.Now)
+			t.WakeAt(next)
+			return why
+		}
+	}
+	return "its pods are being looked up"
+}
+
+// wakeWhenHealthy asks for another look when the clock alone may make the node healthy.
+func (w *World) wakeWhenHealthy(t *Unit) {
+	if end := w.healthy.SoakEnd(t.Node.Name, time.Time{}, 0); end.After(w.Now) {
+		t.WakeAt(end)
+	}
+}
+
+// done is a turn whose node is well: the node is uncordoned, soaks, and is released.
+func (w *World) done(t *Unit) {
+	t.Unit.State, t.Unit.Since, t.Message = v1alpha1.UnitSoaking, w.Now, ""
+	t.Step = nodeturn.StepFinish
+	_, called := t.Node.Labels[v1alpha1.LabelAfterReboot]
+	outOfService := called || w.isMarked(t) || t.Claim.Uncordon && t.Node.Spec.Unschedulable
+	if t.SoakEnd = w.soakEnd(t, w.Now); outOfService || w.Now.Before(t.SoakEnd) {
+		t.Step = nodeturn.StepSoak
+	}
+}
+
+// soakEnd is when a node has soaked that has been well since this time.
+func (w *World) soakEnd(t *Unit, since time.Time) time.Time {
+	if s := w.Rollout.Spec.Strategy; s != nil && s.Soak != nil {
+		return w.healthy.SoakEnd(t.Node.Name, since, s.Soak.Duration)
+	}
+	return since
+}
+
+// soaks is a turn that only keeps its slot. A node that is not healthy goes on soaking.
+func (w *World) soaks(t *Unit, gone bool) {
+	since := t.Claim.Soaking.Time
+	t.Unit.State, t.Unit.Since = v1alpha1.UnitSoaking, since
+	end := w.soakEnd(t, since)
+	switch why := w.healthy.Unhealthy(t.Node.Name, w.Now); {
+	case gone:
+		t.Step = nodeturn.StepFinish
+	case why != "":
+		t.Message = why
+		w.wakeWhenHealthy(t)
+	case w.Now.Before(end):
+		t.WakeAt(end)
+	default:
+		t.Step = nodeturn.StepFinish
+	}
+}
+
+// failed is a turn that failed. It waits until the rollout wants another attempt, or until its host is updated.
+func (w *World) failed(t *Unit, gone bool) {
+	t.ShowFailure(w.Rollout.Spec.Strategy)
+	r, v := &t.Report, &t.Verdict
+	pin, version := w.Host.Version, VersionOf(t.Claim)
+	switch {
+	case gone:
+		t.Step = nodeturn.StepRelease
+		return
+	case v.State == v1alpha1.UnitUpdated && (r.Knows() || pin != ""), !r.Knows() && t.hasBootedInto(version):
+		w.recovers(t)
+		return
+	}
+	if w.ask(t); t.Step == StepAsk {
+		return
+	}
+	// Another spelling of the pinned version is no other version.
+	if pin != "" && CompareVersions(pin, version) != 0 || pin == "" && r.Knows() {
+		version = v.Version
+	}
+	current := t.Claim.Attempt == w.attempt(t.Node, version)
+	due := !t.Unit.RetryAt.IsZero() && !w.Now.Before(t.Unit.RetryAt)
+	switch {
+	case v.Reason != "" && (!current || due):
+		// The host is not ready for another attempt, and may be dead.
+		t.Unit.RetryAt = time.Time{}
+		t.WakeAt(v.RetryAt)
+		t.Unit.Message = nodeturn.Short(t.Unit.Message + "; another attempt waits: " + v.Message)
+	case !current:
+		w.outdated(t)
+		t.Unit.InTurn = t.Claim.Changed != nil // Its node is out of service.
+	}
+}
+
+// recovers is a failed turn whose host has nothing left to be brought to. After a reboot it ends as any turn does, once its node is well, and is not
+// tried again until then.
+func (w *World) recovers(t *Unit) {
+	since, rebooted := w.Now, t.Claim.Rebooting != nil
+	if t.Claim.Changed != nil {
+		since, rebooted = t.Claim.Changed.Time, true
+	}
+	if !rebooted || w.isWell(t, since) {
+		t.Step, t.Unit.State = nodeturn.StepFinish, v1alpha1.UnitUpdated
+		return
+	}
+	t.Unit.RetryAt = time.Time{}
+	if !strings.Contains(t.Unit.Message, t.Message) {
+		t.Unit.Message = nodeturn.Short(t.Unit.Message + "; " + t.Message)
+	}
+}
+
+// expire fails a turn that takes longer than turnTimeout.
+func (w *World) expire(t *Unit) { t.Expire(w.Rollout.Spec.Strategy, t.Message, w.Now) }

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostupdate
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
+	"moult.dev/moult/internal/rollout"
+)
+
+// Steps that only host updates have.
+const (
+	StepAsk              nodeturn.Step = "ask"               // order stabilize: the agent looks for updates
+	StepReleaseUnclaimed nodeturn.Step = "release-unclaimed" // release a node whose claim a person has removed
+	StepPrepare          nodeturn.Step = "prepare"           // order prepare-update again: the order was removed
+	StepPerform          nodeturn.Step = "perform"           // order perform-update
+	StepCallHooks        nodeturn.Step = "call-hooks"        // label the node for the hooks before the reboot
+	StepCordon           nodeturn.Step = "cordon"            // cordon the node
+	StepDrain            nodeturn.Step = "drain"             // take the drain as far as it goes now
+	StepReboot           nodeturn.Step = "reboot"            // order reboot-update
+	StepChanged          nodeturn.Step = "changed"           // record in the claim that the host runs the version, and label the node for the hooks after the reboot
+	StepConditions       nodeturn.Step = "conditions"        // set the node's conditions
+)
+
+// Unit is one node's part in the rollout.
+type Unit struct {
+	nodeturn.Turn
+	// Report is what the Node tells of its host. Labelled is whether a label names the host's interface.
+	Report   Report
+	Labelled bool
+	// Verdict is what the rollout wants of the host.
+	Verdict Verdict
+
+	claims []v1alpha1.Claim // of all rollouts
+}
+
+// Units judges every node that the rollout selects, or still has something on.
+func (w *World) Units(nodes []*corev1.Node) []*Unit {
+	w.healthy = nodeturn.Healthy(w.Fleet, w.Rollout.Spec.Health)
+	optOut := v1alpha1.LabelNodeRollout(w.Rollout.Name)
+	all := make([]*Unit, 0, len(nodes))
+	for _, n := range nodes {
+		t := &Unit{Turn: nodeturn.Turn{Node: n}}
+		if known := w.Fleet.Nodes[n.Name]; known != nil {
+			t.claims, t.Unreadable = known.Claims, known.ClaimError != ""
+		}
+		if i := slices.IndexFunc(t.claims, func(c v1alpha1.Claim) bool { return c.UID == w.Rollout.UID }); i >= 0 {
+			own := t.claims[i]
+			t.Claim = &own
+		}
+		t.Report, t.Labelled = Read(n)
+		selected := w.Selector.Matches(labels.Set(n.Labels))
+		t.Unit.OptedOut = n.Labels[optOut] == v1alpha1.LabelNodeRolloutDisabled
+		if t.Counted = selected && t.Labelled; selected && !t.Labelled && !t.Unit.OptedOut {
+			w.Unlabelled = append(w.Unlabelled, n.Name)
+		}
+		if t.Counted || t.Claim != nil || w.isMarked(t) || nodeturn.Tainted(n, w.Taint) {
+			all = append(all, t)
+		}
+	}
+	w.survey(all)
+	for _, t := range all {
+		w.judge(t)
+	}
+	w.awaitAnswers(all)
+	return all
+}
+
+// answerTime is how long after a release has come to be known the nodes that go last wait for agents that have not answered.
+const answerTime = time.Minute
+
+// awaitAnswers keeps units from being started before others that may have to go first: the node that the operator runs on, and all units where the
+// strategy gives an order.
+func (w *World) awaitAnswers(all []*Unit) {
+	end := w.Rollout.CreationTimestamp.Time
+	if w.newestSince.After(end) {
+		end = w.newestSince
+	}
+	if end = end.Add(answerTime); !w.Ready || !w.Now.Before(end) {
+		return
+	}
+	count, first := 0, ""
+	for _, t := range all {
+		if t.awaitsAnswer() {
+			if count++; count == 1 {
+				first = t.Node.Name
+			}
+		}
+	}
+	if count == 0 {
+		return
+	}
+	if count > 1 {
+		first = fmt.Sprintf("%s and %d more", first, count-1)
+	}
+	s := w.Rollout.Spec.Strategy
+	ordered := s != nil && len(s.Order) > 0
+	for _, t := range all {
+		if t.Claim == nil && t.Unit.State == v1alpha1.UnitOutdated && t.Unit.Reason == "" && (ordered || t.Node.Name == w.OwnNode) {
+			t.Unit.Reason = v1alpha1.ReasonHostSilent
+			t.Unit.Message = fmt.Sprintf("others may come first: the agents of %s have not said yet whether there is an update; they are waited for until %s",
+				first, end.UTC().Format(time.RFC3339))
+			t.WakeAt(end)
+		}
+	}
+}
+
+// awaitsAnswer reports whether the agent is asked for updates, and its host may turn out to be one that goes first.
+func (t *Unit) awaitsAnswer() bool {
+	return t.Counted && !t.Unit.OptedOut && t.Unit.Unoffered &&
+		(t.Step == StepAsk || t.Unit.Reason == v1alpha1.ReasonHostSilent || t.Unit.State == v1alpha1.UnitUpdated && !t.Report.Knows())
+}
+
+// survey finds out what follows from all hosts together.
+func (w *World) survey(all []*Unit) {
+	status := &w.Rollout.Status
+	w.Releases, w.Versions = releases(status.Releases, reports(all), w.Now), versions(reports(all))
+	w.newest, w.newestSince = newestRelease(w.Releases)
+	if w.Ready {
+		w.Revision = cmp.Or(w.Host.Version, revisionOf(reports(all), status.Revision, w.isComplete(), claimed(all)))
+	}
+}
+
+// isComplete reports whether by its status no host needed the revision any more. Hosts of which that is not known do not count: what they need is
+// another reboot.
+func (w *World) isComplete() bool {
+	s := &w.Rollout.Status
+	return s.Counts != nil && s.Counts.Updating+s.Counts.Failed == 0 && int(s.Counts.Waiting) == len(s.Waiting) &&
+		!slices.ContainsFunc(s.Waiting, func(u v1alpha1.UnitStatus) bool {
+			return u.Reason != v1alpha1.ReasonHostSilent && u.Reason != v1alpha1.ReasonHostError
+		})
+}
+
+// claimed are the revisions of turns.
+func claimed(all []*Unit) []string {
+	var revisions []string
+	for _, t := range all {
+		if t.Claim != nil {
+			revisions = append(revisions, t.Claim.Revision)
+		}
+	}
+	return revisions
+}
+
+// reports are those of the hosts that count.
+func reports(all []*Unit) iter.Seq[*Report] {
+	return func(yield func(*Report) bool) {
+		for _, t := range all {
+			if t.Counted && !t.Unit.OptedOut && !yield(&t.Report) {
+				return
+			}
+		}
+	}
+}
+
+// releases are the versions that hosts offer, and since when: known ones as long as any host offers or runs them, and new ones.
+func releases(known []v1alpha1.HostRelease, reports iter.Seq[*Report], now time.Time) []v1alpha1.HostRelease {
+	offered, there := map[string]bool{}, map[string]bool{}
+	for r := range reports {
+		there[r.Version] = true
+		// An agent that is asked again, or fails, has not taken back what it has said.
+		there[r.Target] = there[r.Target] || r.Update != v1alpha1.HostUpdateFalse
+		if r.Target != "" && r.Update == v1alpha1.HostUpdateTrue {
+			offered[r.Target] = true
+		}
+	}
+	var list []v1alpha1.HostRelease
+	for _, r := range known {
+		if there[r.Version] {
+			list = append(list, r)
+			delete(offered, r.Version)
+		}
+	}
+	for version := range offered {
+		list = append(list, v1alpha1.HostRelease{Version: version, Since: metav1.Time{Time: now.UTC().Truncate(time.Second)}})
+	}
+	slices.SortFunc(list, func(a, b v1alpha1.HostRelease) int {
+		return cmp.Or(CompareVersions(b.Version, a.Version), cmp.Compare(a.Version, b.Version))
+	})
+	return list[:min(len(list), v1alpha1.MaxListedReleases)]
+}
+
+// versions counts which versions run on how many nodes, the most frequent first.
+func versions(reports iter.Seq[*Report]) []v1alpha1.HostVersion {
+	count := map[string]int32{}
+	for r := range reports {
+		if r.Version != "" {
+			count[r.Version]++
+		}
+	}
+	var list []v1alpha1.HostVersion
+	for version, n := range count {
+		list = append(list, v1alpha1.HostVersion{Version: version, Nodes: n})
+	}
+	slices.SortFunc(list, func(a, b v1alpha1.HostVersion) int {
+		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), CompareVersions(b.Version, a.Version), cmp.Compare(a.Version, b.Version))
+	})
+	return list[:min(len(list), v1alpha1.MaxListedReleases)]
+}
+
+// isMarked reports whether the rollout has cordoned the node, or keeps it from load balancers.
+func (w *World) isMarked(t *Unit) bool {
+	_, excluded := t.Node.Labels[corev1.LabelNodeExcludeBalancers]
+	return t.Node.Spec.Unschedulable && t.Node.Annotations[v1alpha1.AnnotationCordonedBy] == w.Holder ||
+		excluded && t.Node.Annotations[v1alpha1.AnnotationExcludedBy] == w.Holder
+}
+
+// judge sets the unit's state and the next step.
+func (w *World) judge(t *Unit) {
+	t.Unit.Node, t.Unit.State = t.Node.Name, v1alpha1.UnitUpdating
+	t.Verdict = w.verdict(&t.Report)
+	if t.Claim == nil {
+		w.judgeUnclaimed(t)
+	} else {
+		w.judgeClaimed(t)
+		t.Unit.Claimed = !t.Claim.Parked()
+	}
+	switch t.Unit.State {
+	case v1alpha1.UnitUpdated:
+		t.Unit.Unoffered = w.IsUnoffered(t)
+	case v1alpha1.UnitOutdated:
+		t.Unit.Unoffered = t.Claim == nil && t.Verdict.isUnoffered()
+	case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking, v1alpha1.UnitFailed:
+	}
+	if w.Ready {
+		t.KeepTaint(w.Rollout.Spec.Strategy, w.Taint)
+	}
+}
+
+// judgeUnclaimed judges a node that the rollout has no claim on.
+func (w *World) judgeUnclaimed(t *Unit) {
+	t.Unit.State = v1alpha1.UnitOutdated
+	counts := t.Counted && !t.Unit.OptedOut
+	switch {
+	case t.Unreadable:
+		// No rollout may change the node. One that was cordoned for the rollout holds its slot.
+		if t.Unit.InTurn = w.isMarked(t); t.Verdict.State == v1alpha1.UnitUpdated && !t.Unit.InTurn {
+			t.Unit.State = v1alpha1.UnitUpdated
+		}
+	case !w.Ready:
+	case counts && t.Report.Wanted == v1alpha1.HostActionReboot && (!w.Host.DetectOnly || w.isMarked(t)):
+		if !slices.ContainsFunc(t.claims, func(c v1alpha1.Claim) bool { return !c.Parked() }) {
+			t.Step, t.Unit.State = nodeturn.StepAdopt, v1alpha1.UnitUpdating
+		}
+	case w.isMarked(t) && !w.isOthers(t):
+		t.Step = StepReleaseUnclaimed
+	case counts:
+		w.ask(t)
+		w.outdated(t)
+	}
+}
+
+// isOthers reports whether another NodeRollout has the node, and gives its agent orders.
+func (w *World) isOthers(t *Unit) bool {
+	return slices.ContainsFunc(t.claims, func(c v1alpha1.Claim) bool {
+		return strings.HasPrefix(c.Rollout, HolderOf("")) && c.UID != w.Rollout.UID
+	})
+}
+
+// askAgain is how often at most a host is asked again because others offer a release that it has said nothing of. An agent that offers one
+// version after another must not make the operator write to all nodes.
+const askAgain = 30 * time.Minute
+
+// ask has the agent look for updates where nobody has asked it, an order of an earlier turn is left, or other hosts have found a release since its
+// last answer. An agent that failed to look tries again by itself.
+func (w *World) ask(t *Unit) {
+	r := &t.Report
+	ordered := r.Wanted == v1alpha1.HostActionPrepare || r.Wanted == v1alpha1.HostActionPerform || r.Wanted == v1alpha1.HostActionReboot
+	switch {
+	case w.isOthers(t):
+	case ordered && t.Claim == nil && w.Host.DetectOnly:
+		// Another operator updates it.
+	case ordered || r.Fresh():
+		t.Step = StepAsk
+	case w.isOvertaken(r):
+		if next := r.Checked.Add(askAgain); w.Now.Before(next) {
+			t.WakeAt(next)
+			return
+		}
+		t.Step = StepAsk
+		if t.Verdict.State == v1alpha1.UnitOutdated {
+			t.Verdict.Reason, t.Verdict.Message = v1alpha1.ReasonHostSilent, "the host is asked again: others offer "+w.newest
+		}
+	}
+}
+
+// outdated makes the unit one that may be started, unless its host is updated or the verdict says why not.
+func (w *World) outdated(t *Unit) {
+	v := &t.Verdict
+	t.Unit.State, t.Unit.Reason, t.Unit.Message = v.State, v.Reason, v.Message
+	t.WakeAt(v.RetryAt)
+	if t.Claim != nil || v.State != v1alpha1.UnitOutdated {
+		return
+	}
+	if v.Reason == v1alpha1.ReasonHostSilent && w.Host.Version == "" && t.Report.wasUpdated() {
+		// It is looking for updates again, as after each turn.
+		t.Unit.State, t.Unit.Reason, t.Unit.Message = v1alpha1.UnitUpdated, "", ""
+		return
+	}
+	t.Unit.Rank = max(1, rollout.Rank(t.Node.UID, w.Rollout.UID, w.Revision))
+}
+
+// IsUnoffered reports whether an updated host does not run the revision: it has nothing to offer. Where versions have no name that is not known.
+func (w *World) IsUnoffered(t *Unit) bool {
+	return w.Revision != "" && !strings.HasPrefix(w.Revision, numbered) && !same(t.Report.Version, w.Revision)
+}

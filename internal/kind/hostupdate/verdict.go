@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostupdate
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// Verdict is what a rollout wants of one host.
+type Verdict struct {
+	// State is Outdated or Updated.
+	State v1alpha1.UnitState
+	// Reason and Message say why an outdated host may not be updated now.
+	Reason  v1alpha1.Reason
+	Message string
+	// Version is what it would be updated to; empty where that has no name, or is not known.
+	Version string
+	// RetryAt is when the clock alone changes that.
+	RetryAt time.Time
+}
+
+// verdict says whether a host must be updated.
+func (w *World) verdict(r *Report) Verdict {
+	pin := w.Host.Version
+	switch {
+	case pin != "" && same(r.Version, pin):
+		return Verdict{State: v1alpha1.UnitUpdated, Version: pin}
+	case r.State == v1alpha1.HostStateError:
+		return waits(v1alpha1.ReasonHostError, pin, r.failure())
+	case r.Knows() && r.Update == v1alpha1.HostUpdateFalse && pin == "":
+		return Verdict{State: v1alpha1.UnitUpdated, Version: r.Version}
+	case !r.Knows():
+		return waits(v1alpha1.ReasonHostSilent, pin, r.silence())
+	case pin != "" && (r.Update == v1alpha1.HostUpdateFalse || !same(r.Target, pin)):
+		return waits(v1alpha1.ReasonVersionNotOffered, pin, "the host "+r.runs()+r.offers()+", and is to be brought to "+pin)
+	case w.Host.DetectOnly:
+		return waits(v1alpha1.ReasonDetectOnly, r.Target, "the host "+r.runs()+r.offers()+"; spec.hostUpdate.detectOnly leaves it at that")
+	}
+	return w.age(r)
+}
+
+// newestRelease is the version that came to be known last, and since when; of several at once the newest. It is empty where none is known.
+func newestRelease(releases []v1alpha1.HostRelease) (version string, since time.Time) {
+	for _, r := range releases {
+		if c := r.Since.Compare(since); version == "" || c > 0 || c == 0 && CompareVersions(r.Version, version) > 0 {
+			version, since = r.Version, r.Since.Time
+		}
+	}
+	return version, since
+}
+
+// isOvertaken reports whether a host has answered before the newest release came to be known, of which it says nothing: it may offer it by now. Hosts
+// whose versions have no name are not asked again, nor those of agents that do not say when they looked.
+func (w *World) isOvertaken(r *Report) bool {
+	if r.Version == "" || r.Checked.IsZero() || r.Update == v1alpha1.HostUpdateTrue && r.Target == "" {
+		return false
+	}
+	if w.Host.Version != "" || w.newest == "" || !r.Knows() || r.Checked.After(w.newestSince) || r.Target == w.newest || r.Version == w.newest {
+		return false
+	}
+	return !same(r.Target, w.newest) && !same(r.Version, w.newest) // To read versions costs more than all of the above.
+}
+
+// isUnoffered reports whether an outdated host does not offer the version, as far as is known.
+func (v *Verdict) isUnoffered() bool {
+	return v.Reason == v1alpha1.ReasonHostSilent || v.Reason == v1alpha1.ReasonHostError || v.Reason == v1alpha1.ReasonVersionNotOffered
+}
+
+// age judges a host that offers the version by how long that has been known. A version that is not among the releases is known since now.
+func (w *World) age(r *Report) Verdict {
+	v := Verdict{State: v1alpha1.UnitOutdated, Version: r.Target}
+	least := w.Host.MinimumAge
+	if least == nil || least.Duration <= 0 || w.Host.Version != "" {
+		return v
+	}
+	if r.Target == "" {
+		return waits(v1alpha1.ReasonReleaseTooYoung, "", "the host has an update without a name, so that nobody knows for how long it has been there; minimumAge is "+least.Duration.String())
+	}
+	since := w.Now
+	if i := slices.IndexFunc(w.Releases, func(known v1alpha1.HostRelease) bool { return known.Version == r.Target }); i >= 0 {
+		since = w.Releases[i].Since.Time
+	}
+	if end := since.Add(least.Duration); w.Now.Before(end) {
+		v = waits(v1alpha1.ReasonReleaseTooYoung, r.Target, fmt.Sprintf("%s has been known since %s, and minimumAge is %s: not before %s",
+			r.Target, since.UTC().Format(time.RFC3339), least.Duration, end.UTC().Format(time.RFC3339)))
+		v.RetryAt = end
+	}
+	return v
+}
+
+func waits(reason v1alpha1.Reason, version, message string) Verdict {
+	return Verdict{State: v1alpha1.UnitOutdated, Reason: reason, Version: version, Message: message}
+}
+
+// failure is what the agent says of an action that failed.
+func (r *Report) failure() string {
+	if r.Error != "" {
+		return r.Error
+	}
+	if r.Active == "" || r.Active == v1alpha1.HostActionUnknown || r.Active == v1alpha1.HostActionStabilize {
+		return "the host's agent could not find out whether there is an update, and does not say why"
+	}
+	return fmt.Sprintf("the host's agent says that %s has failed, and does not say why", r.Active)
+}
+
+// silence says why it is not known whether there is an update.
+func (r *Report) silence() string {
+	switch {
+	case r.Fresh():
+		return "the host's agent has not been asked yet whether there is an update"
+	case r.Wanted != r.Active:
+		return fmt.Sprintf("the host's agent has not taken up %s: does it run on the node?", r.Wanted)
+	case r.State == v1alpha1.HostStateBusy:
+		return fmt.Sprintf("the host's agent is busy with %s", r.Active)
+	}
+	return fmt.Sprintf("the host's agent has ended %s, and has not said whether there is an update", r.Active)
+}
+
+func (r *Report) runs() string {
+	if r.Version == "" {
+		return ""
+	}
+	return "runs " + r.Version + " and "
+}
+
+func (r *Report) offers() string {
+	switch {
+	case r.Update != v1alpha1.HostUpdateTrue:
+		return "has no update to offer"
+	case r.Target == "":
+		return "has an update to offer whose version its agent does not name"
+	}
+	return "has " + r.Target + " to offer"
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostupdate
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
+	"moult.dev/moult/internal/rollout"
+)
+
+// DefaultRebootTimeout of spec.hostUpdate.rebootTimeout.
+const DefaultRebootTimeout = 15 * time.Minute
+
+// World is what the turns of one NodeRollout are judged by. NewWorld fills it from the spec; the caller adds Fleet, OwnNode, Now and the functions.
+type World struct {
+	Rollout *v1alpha1.NodeRollout
+	Fleet   rollout.Fleet
+	// OwnNode is the node that the operator runs on.
+	OwnNode string
+	Now     time.Time
+	// Pods returns the pods of a turn's node, and false while they are not known. DrainLeft says what its drain waits for. Nil: nothing is known.
+	Pods      func(*Unit) ([]corev1.Pod, bool)
+	DrainLeft func(*Unit) string
+
+	// Holder is the rollout's name in claims.
+	Holder string
+	// Ready is false while the spec can't be read: turns stay as they are.
+	Ready    bool
+	Selector labels.Selector
+	Host     v1alpha1.HostUpdate
+	// Drains is false where nodes are only cordoned. Exclude is true where they are kept from load balancers, which get this wait.
+	Drains, Exclude bool
+	wait            time.Duration
+	rebootTimeout   time.Duration
+	// Taint is the key of the taint of outdated nodes.
+	Taint string
+	// digest identifies what of the spec makes a new attempt.
+	digest string
+
+	// What Units finds out about all hosts together. Unlabelled are the selected nodes without a label that names their host's interface.
+	Revision   string
+	Releases   []v1alpha1.HostRelease
+	Versions   []v1alpha1.HostVersion
+	Unlabelled []string
+	// newest is the release that came to be known last, at newestSince.
+	newest      string
+	newestSince time.Time
+	// healthy is the fleet with one more budget: spec.health.
+	healthy rollout.Fleet
+}
+
+// HolderOf is the name of a NodeRollout in claims.
+func HolderOf(name string) string { return "NodeRollout/" + name }
+
+// NewWorld reads a NodeRollout. The error says why its spec can't be carried out; malformed is such an error from before, or nil.
+func NewWorld(r *v1alpha1.NodeRollout, malformed error) (*World, error) {
+	w := &World{
+		Rollout: r, Holder: HolderOf(r.Name), Taint: nodeturn.TaintOf(r.Name), Selector: labels.Nothing(), Drains: true, Exclude: true,
+		rebootTimeout: DefaultRebootTimeout, Revision: r.Status.Revision,
+	}
+	if malformed != nil {
+		return w, malformed
+	}
+	if err := w.parse(); err != nil {
+		return w, err
+	}
+	w.Ready = true
+	if s := rollout.New(r.Spec.Strategy, 0, 1); s.Problem() != "" {
+		return w, errors.New(s.Problem()) // Nothing new is started. Turns in progress do not need the strategy.
+	}
+	return w, nil
+}
+
+func (w *World) parse() (err error) {
+	spec := &w.Rollout.Spec
+	if spec.HostUpdate == nil {
+		return errors.New("spec.hostUpdate must be given: {} brings hosts to the newest version that they have to offer")
+	}
+	w.Host = *spec.HostUpdate
+	if t := w.Host.RebootTimeout; t != nil {
+		w.rebootTimeout = t.Duration
+	}
+	attempted := w.Host
+	attempted.LabelNodes = false // It changes nothing about a turn.
+	w.digest = nodeturn.Digest(attempted, spec.Drain, spec.Health, w.Rollout.Annotations[v1alpha1.AnnotationRetry])
+	if spec.Drain != nil {
+		w.Drains = !spec.Drain.Disabled
+		if _, err := metav1.LabelSelectorAsSelector(spec.Drain.PodSelector); err != nil {
+			return fmt.Errorf("spec.drain.podSelector is invalid, %w", err)
+		}
+	}
+	if e := w.Host.ExcludeFromLoadBalancers; e != nil {
+		w.Exclude = !e.Disabled
+		if e.Wait != nil && w.Exclude {
+			w.wait = e.Wait.Duration
+		}
+	}
+	if spec.Health != nil {
+		for i := range spec.Health.Pods {
+			if _, err := metav1.LabelSelectorAsSelector(&spec.Health.Pods[i].Selector); err != nil {
+				return fmt.Errorf("spec.health.pods[%d].selector is invalid, %w", i, err)
+			}
+		}
+	}
+	selector, err := metav1.LabelSelectorAsSelector(&spec.NodeSelector)
+	if err != nil {
+		return fmt.Errorf("spec.nodeSelector is invalid, %w", err)
+	}
+	w.Selector = selector
+	return nil
+}
+
+// Strategy of the rollout for this many nodes, of which a wave has come so far.
+func (w *World) Strategy(total int, wave *v1alpha1.WaveStatus) rollout.Strategy {
+	r := w.Rollout
+	s := rollout.New(r.Spec.Strategy, 1, total)
+	s.UID, s.Revision, s.Drains = r.UID, w.Revision, w.Drains
+	s.OwnNode, s.Health = w.OwnNode, rollout.NewHealth(r.Spec.Health)
+	s.Wave, s.Approved = wave, r.Annotations[v1alpha1.AnnotationApprove]
+	return s
+}
+
+// attempt identifies what a turn on this node is started for. A failed turn is tried again when it differs: after a change of how hosts
+// are updated, drained and found healthy, with another version, or when a person asks for it.
+func (w *World) attempt(n *corev1.Node, version string) string {
+	return nodeturn.Digest(w.digest, version, n.Annotations[v1alpha1.AnnotationRetry])
+}
+
+// Hooks that are waited for before and after the reboot.
+func (w *World) Hooks() v1alpha1.RebootHooks {
+	if w.Host.Hooks == nil {
+		return v1alpha1.RebootHooks{}
+	}
+	return *w.Host.Hooks
+}

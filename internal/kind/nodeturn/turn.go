@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodeturn is one node's turn in a rollout, as the judges of Plans and host updates tell it and package turn carries it out. It is pure.
+package nodeturn
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+// Step is what a turn does next. These are the steps that all mechanisms have; each adds its own.
+type Step string
+
+const (
+	// StepNone: the turn waits, or there is none.
+	StepNone Step = ""
+	// StepAdopt: claim a node on which a predecessor has started the change.
+	StepAdopt Step = "adopt"
+	// StepFail: record in the claim why the turn failed.
+	StepFail Step = "fail"
+	// StepSoak: record in the claim that the node is changed and healthy, and release the node to the scheduler.
+	StepSoak Step = "soak"
+	// StepFinish: label and release the node. It is updated.
+	StepFinish Step = "finish"
+	// StepRelease: release the node. The rollout does not want the change any more.
+	StepRelease Step = "release"
+	// StepTaint: add the taint of outdated nodes.
+	StepTaint Step = "taint"
+	// StepUntaint: remove it.
+	StepUntaint Step = "untaint"
+)
+
+// Turn is one node's part in a rollout: the node, the rollout's claim on it, its state, and its next step. A mechanism embeds it
+// and adds its own observations, such as a Job or what a host reports.
+type Turn struct {
+	Node  *corev1.Node
+	Claim *v1alpha1.Claim // of this rollout, or nil
+	Unit  rollout.Unit
+	Step  Step
+	// Counted is false for a node that the rollout does not select any more, and only has to leave.
+	Counted bool
+	// Unreadable is true when the node's claims can't be decoded.
+	Unreadable bool
+	// Failure is why the turn fails, for StepFail.
+	Failure v1alpha1.ClaimFailure
+	// Message says what the turn waits for.
+	Message string
+	// SoakEnd is when the node will have soaked, for StepSoak.
+	SoakEnd time.Time
+	// Wake is when the clock alone changes the step, or zero.
+	Wake time.Time
+}
+
+// Base returns the turn itself, also of a type that embeds it.
+func (t *Turn) Base() *Turn { return t }
+
+// Taker is a mechanism's own type of turn, which embeds Turn.
+type Taker interface{ Base() *Turn }
+
+// WakeAt asks for another look at this time. A zero time asks for nothing.
+func (t *Turn) WakeAt(when time.Time) {
+	if !when.IsZero() && (t.Wake.IsZero() || when.Before(t.Wake)) {
+		t.Wake = when
+	}
+}
+
+// Fail makes the turn fail.
+func (t *Turn) Fail(reason v1alpha1.Reason, message string, at time.Time) {
+	t.FailWith(v1alpha1.ClaimFailure{Reason: reason, Message: Short(message), Time: metav1.Time{Time: at}})
+}
+
+// FailWith makes the turn fail with this failure.
+func (t *Turn) FailWith(f v1alpha1.ClaimFailure) {
+	t.Step, t.Failure = StepFail, f
+	t.Unit.State, t.Unit.Reason, t.Unit.Message, t.Unit.Since, t.Unit.Skipped = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time, f.Skipped
+}
+
+// ShowFailure shows the failure that the claim records. The turn waits for its next attempt, or for a person.
+func (t *Turn) ShowFailure(s *v1alpha1.Strategy) {
+	f := t.Claim.Failed
+	t.Unit.State, t.Unit.Reason, t.Unit.Message, t.Unit.Since = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time
+	t.Unit.Skipped = f.Skipped
+	t.Unit.RetryAt = RetryAt(s, t.Claim)
+}
+
+// RetryAt is when the strategy starts another attempt of a turn that failed, or zero.
+func RetryAt(s *v1alpha1.Strategy, c *v1alpha1.Claim) time.Time {
+	if s == nil || c.Failed.Skipped {
+		return time.Time{}
+	}
+	return rollout.RetryAt(s.Retries, c.Failures, c.Failed.Time.Time)
+}
+
+// Expire fails a turn that takes longer than the strategy's turnTimeout. The message says what the turn waited for; it may be empty.
+func (t *Turn) Expire(s *v1alpha1.Strategy, waitedFor string, now time.Time) {
+	if s == nil || s.TurnTimeout == nil || t.Step == StepFail {
+		return
+	}
+	deadline := t.Claim.Since.Add(s.TurnTimeout.Duration)
+	if now.Before(deadline) {
+		t.WakeAt(deadline)
+		return
+	}
+	message := fmt.Sprintf("the turn of Node %s took longer than turnTimeout, %s", t.Node.Name, s.TurnTimeout.Duration)
+	if waitedFor != "" {
+		message += "; " + waitedFor
+	}
+	t.Fail(v1alpha1.ReasonTurnTimeout, message, deadline)
+}
+
+// Tainted reports whether the node has the taint key:PreferNoSchedule.
+func Tainted(n *corev1.Node, key string) bool {
+	taint := corev1.Taint{Key: key, Effect: corev1.TaintEffectPreferNoSchedule}
+	return slices.ContainsFunc(n.Spec.Taints, func(c corev1.Taint) bool { return c.MatchTaint(&taint) })
+}
+
+// KeepTaint adds or removes the taint of outdated nodes, as the strategy asks for, when the turn has nothing else to do.
+func (t *Turn) KeepTaint(s *v1alpha1.Strategy, key string) {
+	if t.Step != StepNone {
+		return
+	}
+	wanted := s != nil && s.TaintOutdated && t.Counted && !t.Unit.OptedOut && t.Unit.State != v1alpha1.UnitUpdated && t.Unit.State != v1alpha1.UnitSoaking
+	switch has := Tainted(t.Node, key); {
+	case wanted && !has:
+		t.Step = StepTaint
+	case !wanted && has:
+		t.Step = StepUntaint
+	}
+}
+
+// Digest identifies values, which must be such as always marshal: strings and API types.
+func Digest(values ...any) string {
+	text, err := json.Marshal(values)
+	if err != nil {
+		panic(err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])[:16]
+}
+
+// longest is how much of a message a claim keeps, in bytes.
+const longest = 1024
+
+// Short is a message as a claim keeps it.
+func Short(message string) string {
+	if len(message) <= longest {
+		return message
+	}
+	return strings.ToValidUTF8(message[:longest-len("…")], "") + "…"
+}
+
+// Units are what rollout.Decide is asked about these turns, and for how many nodes the strategy is.
+func Units[T Taker](turns []T) (units []rollout.Unit, total int) {
+	units = make([]rollout.Unit, 0, len(turns))
+	for _, t := range turns {
+		b := t.Base()
+		if b.Counted && (!b.Unit.OptedOut || b.Unit.State != v1alpha1.UnitOutdated) {
+			total++
+		}
+		if b.Counted || b.Unit.HoldsSlot() {
+			units = append(units, b.Unit)
+		}
+	}
+	return units, total
+}
+
+// FailedStatus is what the status says of a unit that failed. The wait is what the decision says of it, or nil.
+func (t *Turn) FailedStatus(wait *rollout.Wait) v1alpha1.UnitStatus {
+	s := v1alpha1.UnitStatus{Node: t.Unit.Node, Reason: t.Unit.Reason, Message: t.Unit.Message, Since: Stamp(t.Unit.Since)}
+	if wait != nil && wait.Reason == t.Unit.Reason {
+		s.Message = wait.Message // It also says when the next attempt starts.
+	}
+	return s
+}
+
+// TurnStatus is what the status says of a turn in progress.
+func (t *Turn) TurnStatus(phase v1alpha1.Phase, since time.Time, message string, wait *rollout.Wait) v1alpha1.UnitStatus {
+	s := v1alpha1.UnitStatus{Node: t.Unit.Node, Phase: phase, Reason: t.Unit.Reason, Message: message, Since: Stamp(since)}
+	if wait != nil {
+		s.Reason, s.Message = wait.Reason, wait.Message
+		if t.Claim != nil {
+			s.Message = "it is to start over: " + s.Message
+		}
+	}
+	return s
+}
+
+// Stamp is a time as the API stores it, in seconds.
+func Stamp(t time.Time) *metav1.Time { return &metav1.Time{Time: t.UTC().Truncate(time.Second)} }
+
+// TaintOf is the key of the taint of nodes that a NodeRollout has not updated yet.
+func TaintOf(name string) string { return "noderollout" + v1alpha1.TaintOutdatedSuffix + "/" + name }
+
+// Healthy is the fleet by which a changed node is healthy: with what spec.health asks for as one more budget.
+func Healthy(f rollout.Fleet, h *v1alpha1.NodeHealth) rollout.Fleet {
+	if h == nil {
+		return f
+	}
+	own := rollout.Budget{Name: "spec.health", MinReady: time.Duration(h.MinReadySeconds) * time.Second, Health: h.NodesGate}
+	f.Budgets = append([]rollout.Budget{own}, f.Budgets...)
+	return f
+}

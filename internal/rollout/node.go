@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// NewNode returns the facts of a Node that the checks need.
+func NewNode(o *corev1.Node) *Node {
+	n := &Node{
+		Name: o.Name, Labels: o.Labels, Created: o.CreationTimestamp.Time, Unschedulable: o.Spec.Unschedulable,
+		Taints: o.Spec.Taints, Conditions: o.Status.Conditions,
+	}
+	var err error
+	if n.Claims, err = v1alpha1.ParseClaims(o.Annotations); err != nil {
+		n.ClaimError = err.Error()
+	}
+	n.Draining = draining(o, n.Claims)
+	return n.withReadiness()
+}
+
+// draining reports whether the node is claimed for a drain that is not complete. Node, claim or a later step of the turn
+// show that it is. The condition Drained of a schedulable node is out of date.
+func draining(o *corev1.Node, claims []v1alpha1.Claim) bool {
+	for i := range claims {
+		c := &claims[i]
+		if !c.Drains || c.Drained != nil || c.Rebooting != nil || c.Changed != nil || c.Soaking != nil || c.Failed != nil {
+			continue
+		}
+		return !o.Spec.Unschedulable || !slices.ContainsFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeDrained && c.Status == corev1.ConditionTrue
+		})
+	}
+	return false
+}
