@@ -175,25 +175,6 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
-func TestShell(t *testing.T) {
-	const busybox = "/bin/busybox"
-	if err := image.Static(busybox); err != nil {
-		t.Skipf("no static busybox here: %v", err)
-	}
-	spec, err := image.Shell(t.Context(), busybox)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, applet := range []string{"/bin/sh", "/bin/sleep", "/bin/wget"} {
-		if got := spec.Files[applet].Link; got != "busybox" {
-			t.Errorf("%s links to %q", applet, got)
-		}
-	}
-	if err := image.Build(t.Context(), spec, filepath.Join(t.TempDir(), "busybox.tar")); err != nil {
-		t.Error(err)
-	}
-}
-
 // entries lists what an image's file system holds.
 func entries(t *testing.T, img v1.Image) map[string]entry {
 	t.Helper()

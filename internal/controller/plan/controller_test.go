@@ -5,7 +5,6 @@ package plan
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -72,7 +71,8 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 						return err
 					}
 				}
-				o.SetUID(types.UID(fmt.Sprintf("job-%d", c.created.Add(1))))
+				c.created.Add(1)
+				o.SetUID(types.UID("uid-" + o.GetName()))
 				o.SetCreationTimestamp(metav1.NewTime(c.clock.Now()))
 				return w.Create(ctx, o, opts...)
 			},

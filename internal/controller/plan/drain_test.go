@@ -35,10 +35,15 @@ func podOn1(name string, managed bool) *corev1.Pod {
 // waits lets a container of the Job on node-1 wait for the operator.
 func (c *cluster) waits(container string) {
 	c.t.Helper()
-	j := c.jobs()["node-1"]
+	c.waitsOn("node-1", container)
+}
+
+func (c *cluster) waitsOn(node, container string) {
+	c.t.Helper()
+	j := c.jobs()[node]
 	p := newPod("pod-"+j.Name, j.UID, metav1.NewTime(c.clock.Now()))
-	p.Labels = map[string]string{upgradev1.LabelController: "x", upgradev1.LabelPlan: name, upgradev1.LabelNode: "node-1"}
-	p.Spec.NodeName = "node-1"
+	p.Labels = map[string]string{upgradev1.LabelController: "x", upgradev1.LabelPlan: name, upgradev1.LabelNode: node}
+	p.Spec.NodeName = node
 	p.Status.InitContainerStatuses = []corev1.ContainerStatus{running(container, metav1.NewTime(c.clock.Now()))}
 	if err := c.Client.Create(c.t.Context(), p); err != nil {
 		c.t.Fatal(err)
