@@ -239,7 +239,7 @@ waves:
   size: 2`
 	return walkthrough{
 		file: "the-canary-fails", title: "The canary fails",
-		intro: "A failure in the first wave halts a rollout, though it bears three failures elsewhere. What is under way goes on to its end. A person\n" +
+		intro: "A failure in the first wave halts a rollout, though it allows three failures elsewhere. What is under way goes on to its end. A person\n" +
 			"mends the version, and the rollout begins with the canary again.",
 		shows: []shown{{"The strategy", spec}}, nodes: five,
 		play: func(s script) {
@@ -269,7 +269,7 @@ retries:
 	return walkthrough{
 		file: "failures-retries-and-backoff", title: "Failures, retries and backoff",
 		intro: "A turn that fails is tried again by itself after one minute and after two more, and keeps its slot until then. A node that has failed\n" +
-			"for good gives its slot to the next, because the rollout bears one failure. The second is one too many.",
+			"for good gives its slot to the next, because the rollout allows one failure. The second is one too many.",
 		shows: []shown{{"The strategy", spec}}, nodes: five,
 		play: func(s script) {
 			os := s.wants(&party{name: "os", concurrency: 1, spec: strategyOf(t, spec)}, "two at once, with two retries and at most one failure")

@@ -89,7 +89,7 @@ func TestKilledAtAnyInstant(t *testing.T) {
 	c.finish(ctx)
 	t.Logf("all rollouts were complete after %.1f s", time.Since(began).Seconds())
 	c.check(ctx)
-	c.machines.abandon(ctx, c.random)
+	c.machines.deletesInTurn(ctx, c.random)
 	t.Logf("all was over after %.1f s", time.Since(began).Seconds())
 }
 

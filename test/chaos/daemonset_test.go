@@ -300,7 +300,7 @@ func (d *daemonReplay) invariants() []invariant {
 			return ""
 		}),
 		ofPods("no node has two pods, but for a surge", func(*corev1.Pod, *corev1.Pod, bool) string {
-			var doubled []string
+			var duplicates []string
 			for node, pods := range d.pods {
 				revisions := sets.New[string]()
 				staying := 0
@@ -314,12 +314,12 @@ func (d *daemonReplay) invariants() []invariant {
 					return fmt.Sprintf("node %s has %d pods of the revisions %v", node, staying, sets.List(revisions))
 				}
 				if staying == 2 && (d.name != surging || !d.unready.Has(node)) {
-					doubled = append(doubled, node)
+					duplicates = append(duplicates, node)
 				}
 			}
-			if len(doubled) > doubles {
-				slices.Sort(doubled)
-				return fmt.Sprintf("the nodes are %v, and %d may have", doubled, doubles)
+			if len(duplicates) > doubles {
+				slices.Sort(duplicates)
+				return fmt.Sprintf("the nodes are %v, and %d may have", duplicates, doubles)
 			}
 			return ""
 		}),

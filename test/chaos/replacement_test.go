@@ -215,9 +215,9 @@ func (m *machines) checkEnd(*replay) {
 	m.t.Logf("machines had %d images", m.images)
 }
 
-// abandon deletes the rollout in the middle of a turn, and kills the operator meanwhile. What was begun must be ended, and
+// deletesInTurn deletes the rollout in the middle of a turn, and kills the operator meanwhile. What was begun must be ended, and
 // nothing may be left behind.
-func (m *machines) abandon(ctx context.Context, random *rand.Rand) {
+func (m *machines) deletesInTurn(ctx context.Context, random *rand.Rand) {
 	m.t.Helper()
 	m.mu.Lock()
 	m.discards = true // What was added for nothing is deleted.

@@ -176,7 +176,7 @@ func (e *ending) check(t *testing.T, name string, h *testHost, journal *nodeJour
 		}
 	})
 	var n *corev1.Node
-	eventually(t, "the node is given back", func(context.Context) (string, bool) {
+	eventually(t, "the node is released", func(context.Context) (string, bool) {
 		n = node(t, h.machine.Name())
 		_, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]
 		return fmt.Sprintf("unschedulable %t, labels %v, annotations %v", n.Spec.Unschedulable, n.Labels, n.Annotations),

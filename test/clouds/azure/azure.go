@@ -42,7 +42,7 @@ const (
 
 // What the managed identity endpoint gives.
 const (
-	// Token is what it gives, and what every request must bear.
+	// Token is what it gives, and what every request must have.
 	Token        = "a-token"
 	identityPath = "/msi/token"
 )

@@ -31,7 +31,7 @@ const (
 // token is what calls prove themselves with.
 const token = "moult-test-token"
 
-// What Settings of a set this double heeds. Each has a default for a group that can be used.
+// The Settings of a set that this double respects. Each has a default for a group that can be used.
 const (
 	// UpdatePolicy is updatePolicy.type. Default OPPORTUNISTIC. "none": the group has no updatePolicy.
 	UpdatePolicy = "updatePolicy"
