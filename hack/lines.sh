@@ -5,7 +5,10 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-git ls-files 'api/*.go' 'cmd/*.go' 'internal/*.go' | grep -v '_test\.go$' | while read -r file; do
-	head -n 20 "$file" | grep -q '^// Code generated .* DO NOT EDIT\.$' && continue
-	printf '%s %s\n' "$(grep -cvE '^[[:space:]]*(//.*)?$' "$file" || true)" "$(dirname "$file")"
-done | awk '{ lines[$2] += $1; all += $1 } END { for (dir in lines) print lines[dir], dir; print all, "in all" }' | sort -n
+git ls-files -z 'api/*.go' 'cmd/*.go' 'internal/*.go' | grep -zv '_test\.go$' | while IFS= read -r -d '' file; do
+	[[ ! -e $file ]] || printf '%s\0' "$file"
+done | xargs -0 awk '
+	FNR == 1 { generated = own = 0; dir = FILENAME; sub("/[^/]*$", "", dir) }
+	FNR <= 20 && /^\/\/ Code generated .* DO NOT EDIT\.$/ { generated = 1; lines[dir] -= own; own = 0 }
+	!generated && !/^[[:space:]]*(\/\/.*)?$/ { lines[dir]++; own++ }
+	END { for (dir in lines) if (lines[dir]) { print lines[dir], dir; all += lines[dir] }; print all, "in all" }' | sort -n
