@@ -186,7 +186,7 @@ waves:
 	return walkthrough{
 		file: "canary-then-a-tenth-then-all", title: "A canary, then a tenth, then all",
 		intro: "Twenty nodes in waves: one node first, which has to be well for an hour; then a tenth of all, which is two; then the others, four at\n" +
-			"once. Which nodes are the canary follows from the order, and nobody has to pick them.",
+			"once. Which nodes are the canary follows from the order, and no one has to pick them.",
 		shows: []shown{{"The strategy", spec}}, nodes: nodes,
 		play: func(s script) {
 			os := s.wants(&party{name: "os", concurrency: 1, spec: strategyOf(t, spec)}, "in waves")
@@ -214,7 +214,7 @@ waves:
 			"version does not count.",
 		shows: []shown{{"The strategy", spec}}, nodes: five,
 		play: func(s script) {
-			os := s.wants(&party{name: "os", concurrency: 1, spec: strategyOf(t, spec)}, "a canary first, which somebody approves")
+			os := s.wants(&party{name: "os", concurrency: 1, spec: strategyOf(t, spec)}, "a canary first, which a person approves")
 			os.approved = "canary@v0"
 			s.event("os still has the annotation that approved the version before: moult.dev/approve=canary@v0.")
 			s.acts(os)
@@ -482,7 +482,7 @@ minReadySeconds: 120`
 	return walkthrough{
 		file: "the-soak-begins-anew", title: "The soak begins anew when a node flaps",
 		intro: "A wave has soaked when all of it has been updated and healthy for the whole time. A node that becomes not ready in between starts the\n" +
-			"clock again, also when nobody was there to see it: its condition tells since when it has been ready.",
+			"clock again, also when no one was there to see it: its condition tells since when it has been ready.",
 		shows: []shown{{"The strategy", spec}, {"The budget `steady`", budget}}, nodes: five[:3],
 		play: func(s script) {
 			s.addBudget("steady", budgetOf(t, budget))
@@ -521,7 +521,7 @@ waves:
 	return walkthrough{
 		file: "a-daemon-canary-then-one-at-a-time", title: "A daemon: a canary, then one node at a time",
 		intro: "An ExtendedDaemonSet replaces its pod on every node, and takes no node for that. Its canary runs on a node that was picked for\n" +
-			"that. Then one goes at a time: first where the pod is out of service already. A node that is not ready holds nobody up.",
+			"that. Then one goes at a time: first where the pod is out of service already. A node that is not ready holds no one up.",
 		shows: []shown{{"The strategy", "canary:\n  replicas: 1\n  duration: 10m\nrollingUpdate:\n  maxUnavailable: 1"}}, nodes: append([]string{"node-6"}, five...),
 		play: func(s script) {
 			agent := s.wants(&party{
