@@ -4,7 +4,6 @@ package daemonset
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"maps"
 	"slices"
 	"strings"
@@ -92,19 +91,27 @@ func namePrefix(owner string, suffix int) string {
 // nameSuffix is a hash of the parts.
 func nameSuffix(length int, parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-	number := binary.BigEndian.Uint64(sum[:])
 	text := make([]byte, length)
 	for i := range text {
-		text[i] = alphabet[number%uint64(len(alphabet))]
-		number /= uint64(len(alphabet))
+		text[i] = alphabet[int(sum[i])%len(alphabet)]
 	}
 	return string(text)
 }
 
-// RevisionName is the name of a template's revision. It follows from the ExtendedDaemonSet and the template's hash, so that no two are made
-// of one template.
-func RevisionName(eds *edsv1.ExtendedDaemonSet, hash string) string {
-	return namePrefix(eds.Name, revisionSuffix) + nameSuffix(revisionSuffix, string(eds.UID), hash)
+// newReplicaSet makes the ReplicaSet of a template that has none. Its name follows from the ExtendedDaemonSet and the template's hash, so
+// that no two are created of one template.
+func newReplicaSet(eds *edsv1.ExtendedDaemonSet, spec *edsv1.ExtendedDaemonSetSpec, hash string) *ReplicaSet {
+	rs := &ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: eds.Namespace, Name: namePrefix(eds.Name, revisionSuffix) + nameSuffix(revisionSuffix, string(eds.UID), hash),
+			Labels: maps.Clone(eds.Labels), Annotations: maps.Clone(eds.Annotations),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(eds, edsv1.GroupVersion.WithKind("ExtendedDaemonSet"))},
+		},
+		Spec: edsv1.ExtendedDaemonSetReplicaSetSpec{Selector: spec.Selector, Template: *spec.Template.DeepCopy(), TemplateGeneration: hash},
+	}
+	metav1.SetMetaDataLabel(&rs.ObjectMeta, edsv1.LabelName, eds.Name)
+	metav1.SetMetaDataAnnotation(&rs.ObjectMeta, edsv1.AnnotationTemplateHash, hash)
+	return rs
 }
 
 // bind leads the scheduler to a node, besides what the affinity says already.
