@@ -181,25 +181,20 @@ func (d *daemonSet) onCanary(node string) bool {
 
 // list takes what the status lists.
 func (d *daemonSet) list() {
-	s := &d.EDS.Status
-	listed := map[string]bool{}
-	add := func(from v1alpha1.UnitStatus, state v1alpha1.UnitState) {
-		line := unit(from, state)
-		line.Canary = d.onCanary(from.Node)
-		listed[line.Node] = true
-		d.lines = append(d.lines, line)
-	}
-	for _, u := range s.Updating {
+	for _, u := range d.EDS.Status.Updating {
+		state := turning(u.Phase)
 		if u.Phase == "" && u.Reason != "" {
-			add(u, v1alpha1.UnitFailed)
-		} else {
-			add(u, turning(u.Phase))
+			state = v1alpha1.UnitFailed
+		}
+		d.lines = append(d.lines, unit(u, state))
+	}
+	for _, u := range d.EDS.Status.Waiting {
+		if !slices.ContainsFunc(d.lines, func(n Node) bool { return n.Node == u.Node }) {
+			d.lines = append(d.lines, unit(u, v1alpha1.UnitOutdated))
 		}
 	}
-	for _, u := range s.Waiting {
-		if !listed[u.Node] {
-			add(u, v1alpha1.UnitOutdated)
-		}
+	for i := range d.lines {
+		d.lines[i].Canary = d.onCanary(d.lines[i].Node)
 	}
 }
 

@@ -27,10 +27,8 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 	d := c.readDaemonSet(eds)
 	v := Preview{New: s.New, Problem: d.problem, Steps: []Step{}}
 	version := ""
-	if !d.exists {
-		d.Target = d.template()
-		d.Target.Name = eds.Name + newRevision
-		version = "a new revision"
+	if !d.TargetExists {
+		d.Target.Name, version = eds.Name+newRevision, "a new revision"
 	}
 	d.decided = true
 	switch {
@@ -53,26 +51,25 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 		}
 	}
 	d.Active = d.Target // As it will be when the canary is over.
-	d.survey(canary)
-	if d.problem != "" {
+	valid := d.survey(canary) && d.problem == ""
+	if valid {
+		if wanted {
+			d.JudgeCanaryPods()
+			d.DecideCanary()
+			trial, d.Canary, d.EDS.Status.Wave = d.Canary, nil, nil
+		}
+		d.Decide()
+		if d.Canary = trial; trial != nil {
+			d.EDS.Status.Wave = trial.Decision.Wave
+		}
+		d.describe()
+	}
+	v.Rollout = d.rollout()
+	v.Rollout.Version, v.Rollout.Counts = cmp.Or(version, d.Target.Name), count(d.counted())
+	if !valid {
 		v.Problem = d.problem
-		v.Rollout = d.rollout()
-		v.Rollout.Version, v.Rollout.Counts = cmp.Or(version, d.Target.Name), count(d.counted())
 		return v
 	}
-	if wanted {
-		d.JudgeCanaryPods()
-		d.DecideCanary()
-		trial, d.Canary, d.EDS.Status.Wave = d.Canary, nil, nil
-	}
-	d.Decide()
-	if d.Canary = trial; trial != nil {
-		d.EDS.Status.Wave = trial.Decision.Wave
-	}
-	d.describe()
-	v.Rollout = d.rollout()
-	v.Rollout.Version = cmp.Or(version, d.Target.Name)
-	v.Rollout.Counts = count(d.counted())
 	ru := &d.Strategy.RollingUpdate
 	v.AtOnce, v.AtOnceBy = d.Limits.AtOnce, "spec.strategy.rollingUpdate.maxUnavailable is "+ru.MaxUnavailable.String()
 	if d.Surges() {

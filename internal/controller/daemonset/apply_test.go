@@ -32,7 +32,7 @@ func TestCreatePodsAfterRefusals(t *testing.T) {
 			w := newWorld(9)
 			c := w.serve(t)
 			var created, refused atomic.Int32
-			c.client = interceptor.NewClient(c.client.(client.WithWatch), interceptor.Funcs{
+			c.daemonPods = interceptor.NewClient(c.client.(client.WithWatch), interceptor.Funcs{
 				Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
 					if slices.Contains(tc.refused, daemonset.NodeOf(o.(*corev1.Pod))) {
 						refused.Add(1)

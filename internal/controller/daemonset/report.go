@@ -7,9 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
-	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,7 +29,6 @@ func (p *pass) reportProblem(ctx context.Context, reason string, problem error) 
 
 // report writes the statuses that changed, and then the Events.
 func (p *pass) report(ctx context.Context) error {
-	p.noteBatches()
 	var errs []error
 	for _, rs := range p.Owned {
 		errs = append(errs, p.reportRevision(ctx, rs))
@@ -39,26 +36,6 @@ func (p *pass) report(ctx context.Context) error {
 	p.Summarize("", nil)
 	p.measure()
 	return errors.Join(append(errs, p.reportStatus(ctx, p.rolloutEvents))...)
-}
-
-// noteBatches remembers what the pass has done to pods, and which pods are still refused.
-func (p *pass) noteBatches() {
-	refused := map[string]bool{}
-	for i := range p.States {
-		refused[p.States[i].Node.Name] = !p.States[i].Refused.IsZero()
-	}
-	p.memory.note(p.key, func(r *daemonset.InFlight) {
-		for kind, n := range map[string]*atomic.Int32{
-			edsv1.ConditionPodCreation: &p.done.created, edsv1.ConditionPodDeletion: &p.done.replaced,
-			edsv1.ConditionPodsCleanupDone: &p.done.cleaned,
-		} {
-			if n.Load() > 0 {
-				r.Batches[kind] = p.now
-			}
-		}
-		maps.DeleteFunc(r.Refused, func(node string, _ daemonset.Refusal) bool { return !refused[node] })
-		p.InFlight.Refused, p.InFlight.Batches = maps.Clone(r.Refused), maps.Clone(r.Batches)
-	})
 }
 
 // reportStatus writes the status if it changed, and then the Events.

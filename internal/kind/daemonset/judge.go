@@ -36,6 +36,12 @@ type Facts struct {
 	// Nodes are all nodes, by name, and Fleet has the same as budgets and checks see them.
 	Nodes []*corev1.Node
 	Fleet rollout.Fleet
+	Memory
+}
+
+// Memory is what the operator remembers of an ExtendedDaemonSet, as no object shows it, or not yet. Without it the operator tries refused
+// pods again at once.
+type Memory struct {
 	// Refused says by node which pods the API server has refused.
 	Refused map[string]Refusal
 	// Batches says when pods were last created, replaced and cleaned up, by the type of the condition that shows it.

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
@@ -206,6 +207,36 @@ func (j *Judge) Waits() []rollout.Wait {
 		}
 	}
 	return first
+}
+
+// Progress says what a node in its turn waits for, and since when.
+func (j *Judge) Progress(s *NodeState) (since time.Time, message string) {
+	switch p := s.Current; {
+	case p.Available():
+		return p.CreationTimestamp.Time, "pod " + s.Outdated.Name + " is deleted, its successor is available"
+	case p != nil && p.State.Ready:
+		end := p.State.ReadySince.Add(time.Duration(j.Spec.MinReadySeconds) * time.Second)
+		return p.CreationTimestamp.Time, "pod " + p.Name + " is available at " + end.UTC().Format(time.RFC3339)
+	case p != nil && p.State.Message == "":
+		return p.CreationTimestamp.Time, "pod " + p.Name + " is not ready"
+	case p != nil:
+		return p.CreationTimestamp.Time, "pod " + p.Name + ": " + p.State.Message
+	case s.Terminating != nil:
+		return DeletedAt(s.Terminating.Pod), "pod " + s.Terminating.Name + " has been deleted, and is not gone yet"
+	case s.Ended != nil:
+		return s.Ended.CreationTimestamp.Time, "pod " + s.Ended.Name + ": " + s.Ended.State.Message + "; it is replaced a minute after it was created"
+	case s.Canary && j.Canary.Paused():
+		_, paused := j.CanaryCheck()
+		return since, paused + "; no pod is made"
+	case s.Outdated != nil:
+		return since, "pod " + s.Outdated.Name + " is deleted next"
+	}
+	return since, "no pod yet"
+}
+
+// DeletedAt is when a pod was deleted: its timestamp is when the grace period ends.
+func DeletedAt(p *corev1.Pod) time.Time {
+	return p.DeletionTimestamp.Add(-time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second)
 }
 
 // ReasonRefused is the condition's reason where the API server refuses a pod.
