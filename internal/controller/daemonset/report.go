@@ -4,14 +4,14 @@ package daemonset
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -40,15 +40,12 @@ func (p *pass) report(ctx context.Context) error {
 
 // reportStatus writes the status if it changed, and then the Events.
 func (p *pass) reportStatus(ctx context.Context, changes func(before *edsv1.ExtendedDaemonSet) []events.Event) error {
-	if equality.Semantic.DeepEqual(p.stored.Status, p.EDS.Status) {
-		return nil
-	}
 	before := p.stored
-	if !p.isDue(before) {
+	if equality.Semantic.DeepEqual(before.Status, p.EDS.Status) || !p.isDue(before) {
 		return nil
 	}
 	if err := p.writeStatus(ctx); err != nil {
-		return fmt.Errorf("writing the status, %w", err)
+		return err
 	}
 	p.events.Emit(changes(before)...)
 	return nil
@@ -77,22 +74,25 @@ func (p *pass) reportRevision(ctx context.Context, rs *daemonset.ReplicaSet) err
 func (p *pass) writeRevision(ctx context.Context, rs *daemonset.ReplicaSet, status edsv1.ExtendedDaemonSetReplicaSetStatus) error {
 	changed := rs.DeepCopy()
 	changed.Status = status
-	if err := p.client.Status().Update(ctx, changed); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("writing the status of revision %s, %w", rs.Name, err))
-	}
-	p.reports.Written(rs.UID, changed.ResourceVersion, p.now)
-	return nil
+	return p.update(ctx, changed)
 }
 
 // writeStatus writes the status as it is now, if the object has not changed in the meantime.
 func (p *pass) writeStatus(ctx context.Context) error {
 	changed := p.stored.DeepCopy()
 	changed.Status = *p.EDS.Status.DeepCopy()
-	if err := p.client.Status().Update(ctx, changed); err != nil {
-		return client.IgnoreNotFound(err)
+	err := p.update(ctx, changed)
+	if err == nil {
+		p.stored = changed
 	}
-	p.stored = changed
-	p.reports.Written(p.EDS.UID, changed.ResourceVersion, p.now)
+	return err
+}
+
+func (p *pass) update(ctx context.Context, changed client.Object) error {
+	if err := p.client.Status().Update(ctx, changed); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("writing the status of %s, %w", changed.GetName(), err))
+	}
+	p.reports.Written(changed.GetUID(), changed.GetResourceVersion(), p.now)
 	return nil
 }
 
@@ -101,21 +101,12 @@ func (p *pass) unannotate(ctx context.Context, keys []string) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	annotations := map[string]any{}
-	for _, key := range keys {
-		annotations[key] = nil
-	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": p.stored.ResourceVersion, "annotations": annotations}})
-	if err != nil {
-		return err
-	}
 	changed := p.stored.DeepCopy()
-	switch err := p.client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, body)); {
-	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("removing %s, %w", strings.Join(keys, ", "), err)
-	case err == nil:
-		p.stored.ResourceVersion = changed.ResourceVersion
+	maps.DeleteFunc(changed.Annotations, func(key, _ string) bool { return slices.Contains(keys, key) })
+	if err := p.client.Patch(ctx, changed, client.MergeFromWithOptions(p.stored, client.MergeFromWithOptimisticLock{})); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("removing %s, %w", strings.Join(keys, ", "), err))
 	}
+	p.stored.ResourceVersion = changed.ResourceVersion
 	return nil
 }
 

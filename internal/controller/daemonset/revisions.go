@@ -80,7 +80,7 @@ func (p *pass) activate(ctx context.Context, rs *daemonset.ReplicaSet) error {
 		daemonset.SetCondition(&s.Conditions, edsv1.ConditionReady, false, "Progressing", uncounted, p.now)
 	}
 	if err := p.writeStatus(ctx); err != nil {
-		return fmt.Errorf("writing which revision is active, %w", err)
+		return err
 	}
 	log.FromContext(ctx).Info("revision is active", "revision", rs.Name, "before", before)
 	switch {

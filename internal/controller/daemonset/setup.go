@@ -18,14 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/kind/daemonset"
 	"moult.dev/moult/internal/turn"
 )
@@ -103,10 +100,10 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	}
 	running, err := ctrl.NewControllerManagedBy(m).
 		Named("extendeddaemonset.rollout").
-		For(&edsv1.ExtendedDaemonSet{}, builder.WithPredicates(changedByPeople)).
+		For(&edsv1.ExtendedDaemonSet{}, builder.WithPredicates(turn.RolloutChanged)).
 		Watches(&edsv1.ExtendedDaemonSetReplicaSet{}, turn.Soon(ofLabel)).
 		Watches(&edsv1.ExtendedDaemonsetSetting{}, turn.Soon(ofReference)).
-		Watches(&corev1.Node{}, turn.Soon(c.all), builder.WithPredicates(nodeChanged)).
+		Watches(&corev1.Node{}, turn.Soon(c.all), builder.WithPredicates(turn.NodeChanged)).
 		WatchesRawSource(source.Kind[client.Object](c.Pods, &corev1.Pod{}, turn.Soon(ofLabel))).
 		WatchesRawSource(source.Channel(c.fleet.Wake(ctx, c.queued), turn.Soon(turn.Itself))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, c.options.Threads)}).
@@ -118,19 +115,10 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	return nil
 }
 
-// changedByPeople leaves out writes of the status.
-var changedByPeople = predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
-
-var nodeChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	a, okA := e.ObjectOld.(*corev1.Node)
-	b, okB := e.ObjectNew.(*corev1.Node)
-	return !okA || !okB || fleet.NodeChanged(a, b)
-}}
-
 // ofLabel are the ExtendedDaemonSets that the labels of pods and revisions name.
 func ofLabel(_ context.Context, objects ...client.Object) (requests []reconcile.Request) {
 	for _, o := range objects {
-		if name := o.GetLabels()[edsv1.LabelName]; name != "" {
+		for _, name := range indexedByName(o) {
 			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}})
 		}
 	}

@@ -3,6 +3,7 @@
 package daemonset
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"maps"
 	"slices"
@@ -116,22 +117,16 @@ func newReplicaSet(eds *edsv1.ExtendedDaemonSet, spec *edsv1.ExtendedDaemonSetSp
 
 // bind leads the scheduler to a node, besides what the affinity says already.
 func bind(s *corev1.PodSpec, node string) {
-	if s.Affinity == nil {
-		s.Affinity = &corev1.Affinity{}
+	s.Affinity = cmp.Or(s.Affinity, &corev1.Affinity{})
+	s.Affinity.NodeAffinity = cmp.Or(s.Affinity.NodeAffinity, &corev1.NodeAffinity{})
+	required := cmp.Or(requiredAffinity(s), &corev1.NodeSelector{})
+	s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = required
+	if len(required.NodeSelectorTerms) == 0 {
+		required.NodeSelectorTerms = make([]corev1.NodeSelectorTerm, 1)
 	}
-	if s.Affinity.NodeAffinity == nil {
-		s.Affinity.NodeAffinity = &corev1.NodeAffinity{}
-	}
-	required := &s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	if *required == nil {
-		*required = &corev1.NodeSelector{}
-	}
-	if len((*required).NodeSelectorTerms) == 0 {
-		(*required).NodeSelectorTerms = make([]corev1.NodeSelectorTerm, 1)
-	}
-	for i := range (*required).NodeSelectorTerms {
+	for i := range required.NodeSelectorTerms {
 		// The name is the only field that can be required.
-		(*required).NodeSelectorTerms[i].MatchFields = []corev1.NodeSelectorRequirement{
+		required.NodeSelectorTerms[i].MatchFields = []corev1.NodeSelectorRequirement{
 			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
 		}
 	}
