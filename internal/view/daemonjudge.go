@@ -157,8 +157,7 @@ func (d *daemonSet) describe() {
 	for _, w := range d.Waits() {
 		place[w.Node], waits[w.Node] = len(place)+1, w
 	}
-	for i := range d.States {
-		s := &d.States[i]
+	for _, s := range d.States {
 		u := units[s.Node.Name]
 		if u == nil && !s.Canary {
 			continue
@@ -217,8 +216,7 @@ func (d *daemonSet) fill(line *Node, s *daemonset.NodeState, u *rollout.Unit) {
 
 // presume makes lines of the nodes of an ExtendedDaemonSet that is complete, without its pods.
 func (d *daemonSet) presume() {
-	for i := range d.States {
-		s := &d.States[i]
+	for _, s := range d.States {
 		line := d.line(s, v1alpha1.UnitUpdated)
 		if !s.Counts() && (!line.NotReady || !s.Placement.Keep) {
 			continue // A node that is not ready has a taint that keeps new pods away only.

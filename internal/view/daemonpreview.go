@@ -129,8 +129,7 @@ func (d *daemonSet) pickCanary() *Trial {
 // counted are the nodes by their state to the revision that is wanted.
 func (d *daemonSet) counted() []Node {
 	all := make([]Node, 0, len(d.States))
-	for i := range d.States {
-		s := &d.States[i]
+	for _, s := range d.States {
 		switch {
 		case isMissing(s), s.Canary && s.Current == nil && s.Terminating == nil:
 			all = append(all, Node{Node: s.Node.Name, State: v1alpha1.UnitOutdated})
@@ -153,8 +152,8 @@ func (d *daemonSet) creations() *Creation {
 	c := Creation{
 		Limit: d.Limits.Creation, Increase: first, Interval: ru.SlowStartIntervalDuration.Duration.String(), Most: int(ptr.Deref(ru.MaxParallelPodCreation, 0)),
 	}
-	for i := range d.States {
-		if isMissing(&d.States[i]) {
+	for _, s := range d.States {
+		if isMissing(s) {
 			c.Nodes++
 		}
 	}
@@ -186,8 +185,7 @@ func (d *daemonSet) unfits() []Unfit {
 // steps are the nodes that are to be started: those of the canary, and then the others in their order.
 func (d *daemonSet) steps(starts map[string]time.Time) []Step {
 	all := []Step{}
-	for i := range d.States {
-		s := &d.States[i]
+	for _, s := range d.States {
 		if !s.Canary || s.Current != nil {
 			continue
 		}
@@ -228,8 +226,7 @@ func (d *daemonSet) schedule(turn time.Duration) (*Schedule, map[string]time.Tim
 	starts := map[string]time.Time{}
 	if t := d.Canary; t != nil {
 		begin = latest(now, t.Until)
-		for i := range d.States {
-			s := &d.States[i]
+		for _, s := range d.States {
 			if !s.Canary || s.Current.Available() {
 				continue
 			}
@@ -268,8 +265,7 @@ func (d *daemonSet) creates() map[string]time.Time {
 	now := d.cluster.now
 	var made []time.Time // in order; those before first are not in creation any more
 	first := 0
-	for i := range d.States {
-		s := &d.States[i]
+	for _, s := range d.States {
 		if !isMissing(s) {
 			continue
 		}

@@ -104,8 +104,8 @@ func (p *pass) createPods(ctx context.Context) error {
 		}
 	}
 	clear(p.Refused)
-	for i := range p.States {
-		if s := &p.States[i]; !s.Refused.At.IsZero() {
+	for _, s := range p.States {
+		if !s.Refused.At.IsZero() {
 			p.Refused[s.Node.Name] = s.Refused
 		}
 	}

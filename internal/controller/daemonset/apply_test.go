@@ -44,9 +44,7 @@ func TestCreatePodsAfterRefusals(t *testing.T) {
 				},
 			})
 			p := w.begin(t, c)
-			for i := range p.States {
-				p.Actions.Create = append(p.Actions.Create, &p.States[i])
-			}
+			p.Actions.Create = p.States
 			if err := p.apply(t.Context()); (err != nil) != (len(tc.refused) > 0) {
 				t.Errorf("the error is %v", err)
 			}

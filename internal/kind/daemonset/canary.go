@@ -59,8 +59,7 @@ func (j *Judge) StartCanary() []string {
 
 // candidates are the nodes on which the canary may run, and how many the ExtendedDaemonSet has in all.
 func (j *Judge) candidates() (nodes []CanaryNode, desired int) {
-	for i := range j.States {
-		s := &j.States[i]
+	for _, s := range j.States {
 		if s.Counts() {
 			desired++
 		}
@@ -90,7 +89,7 @@ const absence = time.Minute
 // isAbsent reports whether a node has not been ready for longer than that.
 func (j *Judge) isAbsent(n *corev1.Node) bool {
 	c := nodeCondition(n, corev1.NodeReady)
-	return c.Status != "" && c.Status != corev1.ConditionTrue && passed(&j.Wake, c.LastTransitionTime.Add(absence), j.Now)
+	return c.Status != "" && c.Status != corev1.ConditionTrue && j.passed(c.LastTransitionTime.Add(absence))
 }
 
 // JudgeCanaryPods finds whether the canary's pods pause it, or make it fail.
@@ -105,8 +104,7 @@ func (j *Judge) JudgeCanaryPods() {
 		h.FirstRestart, h.LastRestart = c.LastTransitionTime.Time, c.LastUpdateTime.Time
 	}
 	var pods []CanaryPod
-	for i := range j.States {
-		s := &j.States[i]
+	for _, s := range j.States {
 		if !s.Canary {
 			continue
 		}
@@ -133,8 +131,7 @@ func (j *Judge) DecideCanary() {
 		Soak: ptr.Deref(spec.Duration, metav1.Duration{}).Duration,
 	}
 	allAvailable := true
-	for i := range j.States {
-		s := &j.States[i]
+	for _, s := range j.States {
 		if !s.Canary {
 			if s.Counts() {
 				c.Units = append(c.Units, rollout.Unit{Node: s.Node.Name, State: v1alpha1.UnitOutdated})

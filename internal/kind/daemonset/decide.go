@@ -3,11 +3,9 @@
 package daemonset
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,8 +21,6 @@ import (
 type Limits struct {
 	// AtOnce is how many nodes are replaced at once.
 	AtOnce int
-	// Ignored is how many nodes lack an available pod that nothing waits for.
-	Ignored int
 	// Creation is how many pods may be in creation, Creating how many are, and Missing on how many nodes one is still to be created.
 	Creation, Creating, Missing int
 	// NextCreation is when Creation grows; zero: never. NextBatch is when outdated pods may be replaced again.
@@ -69,13 +65,8 @@ func (j *Judge) Decide() {
 // refusedLast are the states by node, and after them those whose pod was refused, the one that has waited longest first. A pod that is
 // refused on one node does not keep others from being created.
 func (j *Judge) refusedLast() []*NodeState {
-	states := make([]*NodeState, len(j.States))
-	for i := range j.States {
-		states[i] = &j.States[i]
-	}
-	slices.SortStableFunc(states, func(a, b *NodeState) int {
-		return cmp.Or(a.Refused.At.Compare(b.Refused.At), strings.Compare(a.Node.Name, b.Node.Name))
-	})
+	states := slices.Clone(j.States)
+	slices.SortStableFunc(states, func(a, b *NodeState) int { return a.Refused.At.Compare(b.Refused.At) })
 	return states
 }
 
@@ -222,14 +213,12 @@ func (j *Judge) CreationLimitAt(since, at time.Time) (limit int, next time.Time)
 // limitCreation finds how many pods may be created and replaced now.
 func (j *Judge) limitCreation() {
 	j.Limits.Creation, j.Limits.NextCreation = j.CreationLimitAt(j.SlowStart(), j.Now)
-	for i := range j.States {
-		s := &j.States[i]
+	for _, s := range j.States {
 		if s.Canary || s.Current == nil || s.Current.State.Ready {
 			continue
 		}
-		if end := s.Current.CreationTimestamp.Add(j.CreationTime()); j.Now.Before(end) {
+		if !j.passed(s.Current.CreationTimestamp.Add(j.CreationTime())) {
 			j.Limits.Creating++
-			j.WakeAt(end)
 		}
 	}
 	if j.Limits.Creating >= j.Limits.Creation {

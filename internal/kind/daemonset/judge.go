@@ -78,7 +78,7 @@ type Judge struct {
 	Owned  []*ReplicaSet
 	Counts map[string]*PodCounts
 
-	States  []NodeState   // by the names of the nodes
+	States  []*NodeState  // by the names of the nodes
 	Orphans []*corev1.Pod // on nodes that do not exist
 	Canary  *Canary       // nil without one
 
@@ -215,6 +215,9 @@ func (j *Judge) WakeAt(t time.Time) {
 		j.Wake = t
 	}
 }
+
+// passed reports whether an instant has come. If not, the judge wakes then.
+func (j *Judge) passed(at time.Time) bool { return passed(&j.Wake, at, j.Now) }
 
 func latest(a, b time.Time) time.Time {
 	if b.After(a) {

@@ -77,11 +77,11 @@ func (j *Judge) counts(revision string) *PodCounts {
 
 // State is the state of a node, or nil.
 func (j *Judge) State(node string) *NodeState {
-	i, ok := slices.BinarySearchFunc(j.States, node, func(s NodeState, name string) int { return strings.Compare(s.Node.Name, name) })
+	i, ok := slices.BinarySearchFunc(j.States, node, func(s *NodeState, name string) int { return strings.Compare(s.Node.Name, name) })
 	if !ok {
 		return nil
 	}
-	return &j.States[i]
+	return j.States[i]
 }
 
 // CanaryNodes are the nodes of the canary, as the status has them.
@@ -106,9 +106,9 @@ func (j *Judge) Survey(canaryNodes []string) error {
 		onNode[NodeOf(pod)] = append(onNode[NodeOf(pod)], pod)
 	}
 	key := types.NamespacedName{Namespace: j.EDS.Namespace, Name: j.EDS.Name}
-	j.States, j.Orphans, j.Counts = make([]NodeState, 0, len(j.Nodes)), nil, map[string]*PodCounts{}
+	j.States, j.Orphans, j.Counts = make([]*NodeState, 0, len(j.Nodes)), nil, map[string]*PodCounts{}
 	for _, n := range j.Nodes {
-		s := NodeState{Node: n, Claims: j.Fleet.Nodes[n.Name].Claims, Want: j.Active, Canary: slices.Contains(canaryNodes, n.Name)}
+		s := &NodeState{Node: n, Claims: j.Fleet.Nodes[n.Name].Claims, Want: j.Active, Canary: slices.Contains(canaryNodes, n.Name)}
 		placer := j.active
 		if s.Canary {
 			s.Want, placer = j.Target, j.target
@@ -163,9 +163,8 @@ func (s *NodeState) assign(j *Judge, pods []*corev1.Pod) {
 			s.Stuck = s.Stuck || p.State.Unresponsive
 		case !s.Placement.Keep:
 			s.Extra = append(s.Extra, p)
-		case p.State.Failed && j.Now.Before(pod.CreationTimestamp.Add(endedPodAge)):
+		case p.State.Failed && !j.passed(pod.CreationTimestamp.Add(endedPodAge)):
 			s.Ended = p
-			j.WakeAt(pod.CreationTimestamp.Add(endedPodAge))
 		case p.State.Failed:
 			s.Extra = append(s.Extra, p)
 		case ReplicaSetOf(pod) == s.Want.Name && UpToDate(pod, HashOf(s.Want), s.Overrides):

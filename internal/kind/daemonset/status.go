@@ -53,12 +53,13 @@ func (j *Judge) Summarize(reason string, problem error) {
 	}
 	var c PodCounts
 	for _, of := range j.Counts {
-		c.Desired, c.Current, c.Ready, c.Available = c.Desired+of.Desired, c.Current+of.Current, c.Ready+of.Ready, c.Available+of.Available
+		c.Desired, c.Ignored = c.Desired+of.Desired, c.Ignored+of.Ignored
+		c.Current, c.Ready, c.Available = c.Current+of.Current, c.Ready+of.Ready, c.Available+of.Available
 	}
 	s.Desired, s.Current, s.Ready, s.Available = c.Desired, c.Current, c.Ready, c.Available
-	s.UpToDate, s.IgnoredUnresponsiveNodes = 0, int32(j.Limits.Ignored)
-	for i := range j.States {
-		if at := &j.States[i]; at.Current != nil && (j.Canary == nil || at.Canary) {
+	s.UpToDate, s.IgnoredUnresponsiveNodes = 0, c.Ignored
+	for _, at := range j.States {
+		if at.Current != nil && (j.Canary == nil || at.Canary) {
 			s.UpToDate++
 		}
 	}
@@ -246,11 +247,11 @@ const ReasonRefused = "PodRefused"
 // it does not depend on which is tried last.
 func (j *Judge) reconcileError() (reason, message string) {
 	invalid := ""
-	for i := range j.States {
-		if s := &j.States[i]; !s.Refused.At.IsZero() {
+	for _, s := range j.States {
+		if !s.Refused.At.IsZero() {
 			return ReasonRefused, s.Refused.Message
 		}
-		invalid = cmp.Or(invalid, j.States[i].Invalid)
+		invalid = cmp.Or(invalid, s.Invalid)
 	}
 	switch why := j.Rolling.Problem(); {
 	case why != "":
@@ -332,8 +333,7 @@ func setRestarting(conditions *[]edsv1.Condition, v Verdict) {
 // unscheduledPods says on which nodes pods are not scheduled, or is "".
 func (j *Judge) unscheduledPods(canary bool) string {
 	var nodes []string
-	for i := range j.States {
-		s := &j.States[i]
+	for _, s := range j.States {
 		if s.Canary != canary || s.Current == nil || s.Current.Spec.NodeName != "" || s.Current.State.Ready {
 			continue
 		}

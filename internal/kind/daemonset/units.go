@@ -16,12 +16,7 @@ import (
 func (j *Judge) makeUnits() {
 	j.Units = make([]rollout.Unit, 0, len(j.States))
 	unresponsive := Count(j.Strategy.RollingUpdate.MaxPodSchedulerFailure, j.eligible()) // how many of them are not counted
-	ignore := func(s *NodeState) {
-		j.Limits.Ignored++
-		j.counts(s.Want.Name).Ignored++
-	}
-	for i := range j.States {
-		s := &j.States[i]
+	for _, s := range j.States {
 		if s.Canary && j.Active == j.Target { // A preview of when the canary is over.
 			j.Units = append(j.Units, rollout.Unit{Node: s.Node.Name, State: v1alpha1.UnitUpdated})
 		}
@@ -36,7 +31,7 @@ func (j *Judge) makeUnits() {
 			u.Reason, u.Message = j.whyUnfit(s)
 			if ignored { // There may be no room for a new pod either. It would hold a slot until that is certain.
 				u.Down, u.Rank = false, math.MaxUint64
-				ignore(s)
+				j.counts(s.Want.Name).Ignored++
 			}
 		case v1alpha1.UnitUpdated:
 			ignored = false
@@ -48,7 +43,7 @@ func (j *Judge) makeUnits() {
 				u.State, u.Reason, u.Message = v1alpha1.UnitFailed, v1alpha1.ReasonPodFailed, why
 			}
 			if u.Excused {
-				ignore(s)
+				j.counts(s.Want.Name).Ignored++
 			}
 		}
 		if ignored {
@@ -64,9 +59,8 @@ func (j *Judge) soak(s *NodeState, u *rollout.Unit) {
 	if j.Strategy.Soak == nil || j.Strategy.Soak.Duration <= 0 || len(j.Owned) <= 1 && len(j.Kept) == 0 {
 		return
 	}
-	if end := j.Fleet.SoakEnd(s.Node.Name, u.Since, j.Strategy.Soak.Duration); j.Now.Before(end) {
+	if !j.passed(j.Fleet.SoakEnd(s.Node.Name, u.Since, j.Strategy.Soak.Duration)) {
 		u.State = v1alpha1.UnitSoaking
-		j.WakeAt(end)
 	}
 }
 
@@ -81,7 +75,6 @@ func (s *NodeState) isUnresponsive() bool {
 
 // whyUnfit says why an outdated pod may not be replaced, whatever the strategy says.
 func (j *Judge) whyUnfit(s *NodeState) (v1alpha1.Reason, string) {
-	retry := s.Refused.At.Add(refusedFor)
 	switch {
 	case j.Strategy.Type == edsv1.StrategyOnDelete && !s.FailedCanary:
 		return v1alpha1.ReasonOnDelete, "spec.strategy.type is OnDelete: the pod is replaced when somebody deletes it"
@@ -90,8 +83,7 @@ func (j *Judge) whyUnfit(s *NodeState) (v1alpha1.Reason, string) {
 			"and its DaemonSet would make it again: delete the DaemonSet with --cascade=orphan"
 	case !s.Placement.Create:
 		return v1alpha1.ReasonNodeUnfit, "no new pod would be made on the node: " + s.Placement.Why
-	case !s.Refused.At.IsZero() && j.Now.Before(retry):
-		j.WakeAt(retry)
+	case !s.Refused.At.IsZero() && !j.passed(s.Refused.At.Add(refusedFor)):
 		return v1alpha1.ReasonNodeUnfit, MessageRefused
 	case s.NodeProblem != "" && s.claim() < 0: // The engine says itself that a node is claimed.
 		return v1alpha1.ReasonNodeNotReady, s.NodeProblem
@@ -133,8 +125,8 @@ func (j *Judge) whyFailed(s *NodeState) string {
 // eligible is how many nodes the rolling update goes over.
 func (j *Judge) eligible() int {
 	n := 0
-	for i := range j.States {
-		if s := &j.States[i]; !s.Canary && s.Counts() {
+	for _, s := range j.States {
+		if !s.Canary && s.Counts() {
 			n++
 		}
 	}
