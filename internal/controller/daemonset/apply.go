@@ -3,10 +3,10 @@
 package daemonset
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -62,45 +62,29 @@ func (p *pass) deletePod(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-const (
-	// refusedPause is for how long a pod that was refused is not tried again.
-	refusedPause = 5 * time.Second
-	// maxBatch is how many pods are created before it is known whether the API server refuses them.
-	maxBatch = 128
-)
+// refusedPause is for how long a pod that was refused is not tried again.
+const refusedPause = 5 * time.Second
 
-// createPods creates the pods that were decided upon. Where the API server refuses one it may refuse all. So the first pod is created
-// alone, and each success doubles the next batch. After a batch of which it refuses all the pass creates no more. The next pass begins with
-// the pods that were not refused.
+// createPods creates the pods that were decided upon. Where the API server refuses one it may refuse all. So the first pod is created alone,
+// and the others only if it is not refused. The next pass begins with the pods that were not refused.
 func (p *pass) createPods(ctx context.Context) error {
-	var left []*daemonset.NodeState
-	for _, s := range p.Actions.Create {
-		if again := s.Refused.At.Add(refusedPause); !s.Refused.At.IsZero() && p.now.Before(again) {
-			p.WakeAt(again)
-		} else {
-			left = append(left, s)
-		}
+	create := slices.DeleteFunc(slices.Clone(p.Actions.Create), func(s *daemonset.NodeState) bool {
+		return !s.Refused.At.IsZero() && !p.Passed(s.Refused.At.Add(refusedPause))
+	})
+	one := func(s *daemonset.NodeState) error { return p.createPod(ctx, s) }
+	first := create[:min(1, len(create))]
+	err := turn.Each(first, one)
+	if err != nil {
+		create = first
+	} else {
+		err = turn.Each(create[len(first):], one)
 	}
-	var first error
-	for size := 1; len(left) > 0; size = min(2*size, maxBatch) {
-		batch := left[:min(size, len(left))]
-		left = left[len(batch):]
-		if err := turn.Each(batch, func(s *daemonset.NodeState) error { return p.createPod(ctx, s) }); err != nil {
-			first, size = cmp.Or(first, err), 1
-		}
-		created := false
-		for _, s := range batch {
-			if !s.Refused.At.IsZero() {
-				continue
-			}
-			created = true
+	for _, s := range create {
+		if s.Refused.At.IsZero() {
 			p.Batches[edsv1.ConditionPodCreation] = p.now
 			if s.Outdated != nil {
 				p.Batches[edsv1.ConditionPodDeletion] = p.now // The replacement begins with the new pod.
 			}
-		}
-		if !created {
-			break
 		}
 	}
 	clear(p.Refused)
@@ -109,7 +93,7 @@ func (p *pass) createPods(ctx context.Context) error {
 			p.Refused[s.Node.Name] = s.Refused
 		}
 	}
-	return first
+	return err
 }
 
 // createPod creates a node's pod, and notes whether it was refused.

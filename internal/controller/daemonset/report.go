@@ -31,7 +31,9 @@ func (p *pass) reportProblem(ctx context.Context, reason string, problem error) 
 func (p *pass) report(ctx context.Context) error {
 	var errs []error
 	for _, rs := range p.Owned {
-		errs = append(errs, p.reportRevision(ctx, rs))
+		if status := p.ReplicaSetStatus(rs); !equality.Semantic.DeepEqual(rs.Status, status) && p.isDue(rs) {
+			errs = append(errs, p.writeRevision(ctx, rs, status))
+		}
 	}
 	p.Summarize("", nil)
 	p.measure()
@@ -59,14 +61,6 @@ func (p *pass) isDue(o client.Object) bool {
 		return false
 	}
 	return true
-}
-
-func (p *pass) reportRevision(ctx context.Context, rs *daemonset.ReplicaSet) error {
-	status := p.ReplicaSetStatus(rs)
-	if equality.Semantic.DeepEqual(rs.Status, status) || !p.isDue(rs) {
-		return nil
-	}
-	return p.writeRevision(ctx, rs, status)
 }
 
 // writeRevision writes the status of a revision, if it has not changed in the meantime. It is written whole: some of its fields
@@ -139,11 +133,15 @@ func (p *pass) rolloutEvents(before *edsv1.ExtendedDaemonSet) []events.Event {
 	if p.wasReset(before) {
 		all = append(all, events.CanaryReset(p.EDS, p.Target.Name))
 	}
-	c := edsv1.FindCondition(p.EDS.Status.Conditions, edsv1.ConditionReconcileError)
-	old := edsv1.FindCondition(before.Status.Conditions, edsv1.ConditionReconcileError)
-	if c != nil && c.Status == metav1.ConditionTrue && c.Reason == daemonset.ReasonRefused &&
-		(old == nil || old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message) {
-		all = append(all, events.PodCreateFailed(p.EDS, c.Message))
+	refusal := func(of *edsv1.ExtendedDaemonSet) string {
+		c := edsv1.FindCondition(of.Status.Conditions, edsv1.ConditionReconcileError)
+		if c == nil || c.Status != metav1.ConditionTrue || c.Reason != daemonset.ReasonRefused {
+			return ""
+		}
+		return c.Message
+	}
+	if message := refusal(p.EDS); message != "" && message != refusal(before) {
+		all = append(all, events.PodCreateFailed(p.EDS, message))
 	}
 	if p.hasBecomeTrue(before, edsv1.ConditionReady) {
 		all = append(all, events.RolloutComplete(p.EDS))

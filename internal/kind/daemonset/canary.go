@@ -89,7 +89,7 @@ const absence = time.Minute
 // isAbsent reports whether a node has not been ready for longer than that.
 func (j *Judge) isAbsent(n *corev1.Node) bool {
 	c := nodeCondition(n, corev1.NodeReady)
-	return c.Status != "" && c.Status != corev1.ConditionTrue && j.passed(c.LastTransitionTime.Add(absence))
+	return c.Status != "" && c.Status != corev1.ConditionTrue && j.Passed(c.LastTransitionTime.Add(absence))
 }
 
 // JudgeCanaryPods finds whether the canary's pods pause it, or make it fail.

@@ -217,7 +217,7 @@ func (j *Judge) limitCreation() {
 		if s.Canary || s.Current == nil || s.Current.State.Ready {
 			continue
 		}
-		if !j.passed(s.Current.CreationTimestamp.Add(j.CreationTime())) {
+		if !j.Passed(s.Current.CreationTimestamp.Add(j.CreationTime())) {
 			j.Limits.Creating++
 		}
 	}

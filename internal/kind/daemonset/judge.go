@@ -216,8 +216,8 @@ func (j *Judge) WakeAt(t time.Time) {
 	}
 }
 
-// passed reports whether an instant has come. If not, the judge wakes then.
-func (j *Judge) passed(at time.Time) bool { return passed(&j.Wake, at, j.Now) }
+// Passed reports whether an instant has come. If not, the judge wakes then.
+func (j *Judge) Passed(at time.Time) bool { return passed(&j.Wake, at, j.Now) }
 
 func latest(a, b time.Time) time.Time {
 	if b.After(a) {

@@ -59,7 +59,7 @@ func (j *Judge) soak(s *NodeState, u *rollout.Unit) {
 	if j.Strategy.Soak == nil || j.Strategy.Soak.Duration <= 0 || len(j.Owned) <= 1 && len(j.Kept) == 0 {
 		return
 	}
-	if !j.passed(j.Fleet.SoakEnd(s.Node.Name, u.Since, j.Strategy.Soak.Duration)) {
+	if !j.Passed(j.Fleet.SoakEnd(s.Node.Name, u.Since, j.Strategy.Soak.Duration)) {
 		u.State = v1alpha1.UnitSoaking
 	}
 }
@@ -83,7 +83,7 @@ func (j *Judge) whyUnfit(s *NodeState) (v1alpha1.Reason, string) {
 			"and its DaemonSet would make it again: delete the DaemonSet with --cascade=orphan"
 	case !s.Placement.Create:
 		return v1alpha1.ReasonNodeUnfit, "no new pod would be made on the node: " + s.Placement.Why
-	case !s.Refused.At.IsZero() && !j.passed(s.Refused.At.Add(refusedFor)):
+	case !s.Refused.At.IsZero() && !j.Passed(s.Refused.At.Add(refusedFor)):
 		return v1alpha1.ReasonNodeUnfit, MessageRefused
 	case s.NodeProblem != "" && s.claim() < 0: // The engine says itself that a node is claimed.
 		return v1alpha1.ReasonNodeNotReady, s.NodeProblem
