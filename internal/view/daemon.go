@@ -90,7 +90,7 @@ func (d *daemonSet) rollout() Rollout {
 	} else {
 		r.Counts = d.statusCounts()
 	}
-	if c := edsv1.FindCondition(s.Conditions, edsv1.ConditionStalled); r.Halted == "" && c != nil && c.Status == metav1.ConditionTrue && c.Reason == string(v1alpha1.ReasonHalted) {
+	if c := trueCondition(s.Conditions, edsv1.ConditionStalled); r.Halted == "" && c.Reason == string(v1alpha1.ReasonHalted) {
 		r.Halted = c.Message
 	}
 	r.State, r.Message, r.Since = d.state(r.Counts)
@@ -118,16 +118,13 @@ func (d *daemonSet) statusCounts() v1alpha1.UnitCounts {
 // state sums up the conditions of an ExtendedDaemonSet.
 func (d *daemonSet) state(counts v1alpha1.UnitCounts) (State, string, *metav1.Time) {
 	s, now := &d.EDS.Status, d.cluster.now
-	ready, stalled := edsv1.FindCondition(s.Conditions, edsv1.ConditionReady), edsv1.FindCondition(s.Conditions, edsv1.ConditionStalled)
+	ready, stalled := edsv1.FindCondition(s.Conditions, edsv1.ConditionReady), trueCondition(s.Conditions, edsv1.ConditionStalled)
 	unseen := ready == nil && s.ActiveReplicaSet == ""
 	var since *metav1.Time
 	if ready != nil && !ready.LastTransitionTime.IsZero() {
 		since = &ready.LastTransitionTime
 	}
-	trouble := ""
-	if c := edsv1.FindCondition(s.Conditions, edsv1.ConditionReconcileError); c != nil && c.Status == metav1.ConditionTrue {
-		trouble = c.Message
-	}
+	trouble := trueCondition(s.Conditions, edsv1.ConditionReconcileError).Message
 	switch {
 	case unseen && now.Sub(d.EDS.CreationTimestamp.Time) < unnoticed:
 		return Pending, "", nil
@@ -135,7 +132,7 @@ func (d *daemonSet) state(counts v1alpha1.UnitCounts) (State, string, *metav1.Ti
 		return Pending, "no controller has looked at it: does one run, and for namespace " + d.EDS.Namespace + "?", nil
 	case s.ObservedGeneration != 0 && s.ObservedGeneration != d.EDS.Generation:
 		return Pending, "the controller has not looked at its latest change yet", nil
-	case stalled != nil && stalled.Status == metav1.ConditionTrue:
+	case stalled.Type != "":
 		return Stalled, stalled.Message, known(stalled.LastTransitionTime.Time)
 	case AtRest(d.EDS):
 		return Complete, trouble, since
@@ -149,29 +146,30 @@ func (d *daemonSet) state(counts v1alpha1.UnitCounts) (State, string, *metav1.Ti
 // canary is how the canary stands; nil when there is none, and none has failed.
 func (d *daemonSet) canary() *Canary {
 	s := &d.EDS.Status
-	if failed := edsv1.FindCondition(s.Conditions, edsv1.ConditionCanaryFailed); s.Canary == nil && failed != nil && failed.Status == metav1.ConditionTrue {
-		c := &Canary{State: CanaryFailed, Message: failed.Message}
-		if d.Target != nil {
-			c.Revision = d.Target.Name
-			if of := edsv1.FindCondition(d.Target.Status.Conditions, edsv1.ConditionCanaryFailed); of != nil {
-				c.Reason, c.Message = edsv1.StatusReason(of.Reason), cmp.Or(of.Message, c.Message)
-			}
-		}
-		return c
-	}
-	if s.Canary == nil {
+	failed := trueCondition(s.Conditions, edsv1.ConditionCanaryFailed)
+	switch {
+	case s.Canary == nil && failed.Type != "":
+		of := trueCondition(d.Target.Status.Conditions, edsv1.ConditionCanaryFailed)
+		return &Canary{Revision: d.Target.Name, State: CanaryFailed, Reason: edsv1.StatusReason(of.Reason), Message: cmp.Or(of.Message, failed.Message)}
+	case s.Canary == nil:
 		return nil
 	}
 	c := &Canary{Revision: s.Canary.ReplicaSet, Nodes: s.Canary.Nodes, State: CanaryProgressing}
 	if d.Annotated(edsv1.AnnotationCanaryPaused) || s.State == edsv1.StateCanaryPaused {
 		c.State, c.Reason = CanaryPaused, s.Reason
 		if rs := d.Find(c.Revision); rs != nil {
-			if of := edsv1.FindCondition(rs.Status.Conditions, edsv1.ConditionCanaryPaused); of != nil && of.Status == metav1.ConditionTrue {
-				c.Message = of.Message
-			}
+			c.Message = trueCondition(rs.Status.Conditions, edsv1.ConditionCanaryPaused).Message
 		}
 	}
 	return c
+}
+
+// trueCondition is a condition, or empty where it is not true.
+func trueCondition(conditions []edsv1.Condition, kind string) edsv1.Condition {
+	if c := edsv1.FindCondition(conditions, kind); c != nil && c.Status == metav1.ConditionTrue {
+		return *c
+	}
+	return edsv1.Condition{}
 }
 
 // onCanary reports whether the canary runs on a node, as the status says.
@@ -181,25 +179,20 @@ func (d *daemonSet) onCanary(node string) bool {
 
 // list takes what the status lists.
 func (d *daemonSet) list() {
-	s := &d.EDS.Status
-	listed := map[string]bool{}
-	add := func(from v1alpha1.UnitStatus, state v1alpha1.UnitState) {
-		line := unit(from, state)
-		line.Canary = d.onCanary(from.Node)
-		listed[line.Node] = true
-		d.lines = append(d.lines, line)
-	}
-	for _, u := range s.Updating {
+	for _, u := range d.EDS.Status.Updating {
+		state := turning(u.Phase)
 		if u.Phase == "" && u.Reason != "" {
-			add(u, v1alpha1.UnitFailed)
-		} else {
-			add(u, turning(u.Phase))
+			state = v1alpha1.UnitFailed
+		}
+		d.lines = append(d.lines, unit(u, state))
+	}
+	for _, u := range d.EDS.Status.Waiting {
+		if !slices.ContainsFunc(d.lines, func(n Node) bool { return n.Node == u.Node }) {
+			d.lines = append(d.lines, unit(u, v1alpha1.UnitOutdated))
 		}
 	}
-	for _, u := range s.Waiting {
-		if !listed[u.Node] {
-			add(u, v1alpha1.UnitOutdated)
-		}
+	for i := range d.lines {
+		d.lines[i].Canary = d.onCanary(d.lines[i].Node)
 	}
 }
 

@@ -78,7 +78,7 @@ func newFarm(nodes int, options ...func(*farm)) *farm {
 func (f *farm) has(revision string, how func(*corev1.Pod), nodes ...int) *farm {
 	for _, n := range nodes {
 		pod := daemonset.NewPod(f.sets["foo-"+revision], "foo", &f.nodes[n], daemonset.Overrides{}, daemonset.PodOptions{NodeName: true})
-		pod.Name = revision + "-on-" + f.nodes[n].Name
+		pod.Name, pod.UID = revision+"-on-"+f.nodes[n].Name, types.UID(revision+"-on-"+f.nodes[n].Name)
 		pod.CreationTimestamp = *at(now.Add(-30 * time.Minute))
 		pod.Status = corev1.PodStatus{
 			Phase: corev1.PodRunning, StartTime: at(now.Add(-30 * time.Minute)),

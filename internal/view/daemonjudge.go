@@ -5,7 +5,6 @@ package view
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,10 +21,7 @@ type daemonSet struct {
 	*daemonset.Judge
 	cluster *Cluster
 	problem string
-	// exists is false where the revision of the template is not created yet, or may not be read.
-	exists bool
-	// pods are by their nodes. hasPods is true when pods were read, and partial when only those of one node were.
-	pods             map[string][]*corev1.Pod
+	// hasPods is true when pods were read, and partial when only those of one node were.
 	hasPods, partial bool
 	// decided is true when all pods were read, so that the judge has decided.
 	decided bool
@@ -35,19 +31,20 @@ type daemonSet struct {
 // daemonSet judges an ExtendedDaemonSet, as far as its pods were read.
 func (c *Cluster) daemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 	d := c.readDaemonSet(eds)
-	if c.facts == nil || d.problem != "" || d.Active == nil && !AtRest(eds) || !d.hasPods && !AtRest(eds) {
-		d.list()
-		return d
+	rests, decidable := AtRest(eds), d.hasPods && !d.partial && d.Active != nil
+	switch { // Revisions may not exist yet, or not be readable.
+	case d.Active == nil && rests:
+		d.Active = d.Target
+	case d.Active != nil && !d.TargetExists:
+		d.Target = d.Active
 	}
-	d.decided = d.hasPods && !d.partial && d.Active != nil
-	d.assumeRevisions()
-	if d.survey(d.CanaryNodes()); d.problem != "" {
-		d.decided = false
+	if c.facts == nil || d.problem != "" || d.Active == nil || !d.hasPods && !rests || !d.survey(d.CanaryNodes()) {
 		d.list()
 		return d
 	}
 	switch {
-	case d.decided:
+	case decidable:
+		d.decided = true
 		if d.CanaryWanted() {
 			d.StartCanary()
 			d.JudgeCanaryPods()
@@ -55,7 +52,7 @@ func (c *Cluster) daemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 		}
 		d.Decide()
 		d.describe()
-	case AtRest(eds):
+	case rests:
 		d.presume()
 	default:
 		d.list()
@@ -63,12 +60,15 @@ func (c *Cluster) daemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 	return d
 }
 
+// newRevision follows the name of an ExtendedDaemonSet for a revision that has no name yet.
+const newRevision = "-(new)"
+
 // readDaemonSet gathers what belongs to an ExtendedDaemonSet.
 func (c *Cluster) readDaemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
-	d := &daemonSet{cluster: c, pods: map[string][]*corev1.Pod{}}
+	d := &daemonSet{cluster: c}
 	facts := daemonset.Facts{
 		EDS: eds.DeepCopy(), ValidationMode: modeOf(eds), ReplicaSets: c.daemons.Revisions, Settings: c.daemons.Settings,
-		Kept: map[types.UID]bool{}, Fleet: c.fleet, InFlight: daemonset.InFlight{Refused: map[string]daemonset.Refusal{}},
+		Kept: map[types.UID]bool{}, Fleet: c.fleet, Memory: daemonset.Memory{Refused: map[string]daemonset.Refusal{}},
 	}
 	for _, f := range c.byName {
 		facts.Nodes = append(facts.Nodes, f.node)
@@ -76,26 +76,30 @@ func (c *Cluster) readDaemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 	of, ok := c.daemons.Pods[types.NamespacedName{Namespace: eds.Namespace, Name: eds.Name}]
 	d.hasPods, d.partial = ok, of.Partial
 	for i := range of.Items {
-		pod := &of.Items[i]
-		takesOver := daemonset.TakesOver(eds, pod)
-		if !takesOver && (pod.Labels[edsv1.LabelName] != eds.Name || !daemonset.IsDaemonPod(pod)) {
-			continue
+		switch pod := &of.Items[i]; {
+		case daemonset.TakesOver(eds, pod):
+			facts.Kept[pod.UID] = metav1.GetControllerOf(pod) != nil
+			facts.Pods = append(facts.Pods, pod)
+		case pod.Labels[edsv1.LabelName] == eds.Name && daemonset.IsDaemonPod(pod):
+			facts.Pods = append(facts.Pods, pod)
 		}
-		facts.Migrates = facts.Migrates || takesOver
-		facts.Kept[pod.UID] = takesOver && metav1.GetControllerOf(pod) != nil
-		facts.Pods = append(facts.Pods, pod)
-		d.pods[daemonset.NodeOf(pod)] = append(d.pods[daemonset.NodeOf(pod)], pod)
 	}
 	for _, u := range eds.Status.Waiting {
 		if u.Reason == v1alpha1.ReasonNodeUnfit && u.Message == daemonset.MessageRefused { // The controller alone knows when.
-			facts.InFlight.Refused[u.Node] = daemonset.Refusal{At: c.now, Message: u.Message}
+			facts.Refused[u.Node] = daemonset.Refusal{At: c.now, Message: u.Message}
 		}
 	}
 	var err error
 	if d.Judge, err = daemonset.New(facts, c.now); err != nil {
 		d.problem = err.Error()
 	}
-	d.exists = d.Target != nil
+	switch {
+	case d.TargetExists:
+	case AtRest(eds):
+		d.Target.Name = eds.Status.ActiveReplicaSet
+	default:
+		d.Target.Name = eds.Name + newRevision
+	}
 	return d
 }
 
@@ -107,38 +111,13 @@ func modeOf(eds *edsv1.ExtendedDaemonSet) edsv1.ValidationMode {
 	return edsv1.ValidationModeAuto
 }
 
-// newRevision follows the name of an ExtendedDaemonSet for a revision that has no name yet.
-const newRevision = "-(new)"
-
-// template is the revision of the template, whether or not it is created.
-func (d *daemonSet) template() *daemonset.ReplicaSet {
-	if d.Target != nil && d.exists {
-		return d.Target
-	}
-	rs := &daemonset.ReplicaSet{}
-	rs.Namespace, rs.Name = d.EDS.Namespace, d.EDS.Name+newRevision
-	if AtRest(d.EDS) {
-		rs.Name = d.EDS.Status.ActiveReplicaSet
-	}
-	rs.Spec.Template, rs.Spec.TemplateGeneration = d.Spec.Template, d.Hash
-	return rs
-}
-
-// assumeRevisions takes the active revision for the one of the template, and the other way around, where one of them can't be read.
-func (d *daemonSet) assumeRevisions() {
-	if d.Active == nil {
-		d.Active = d.template()
-	}
-	if d.Target == nil {
-		d.Target = d.Active
-	}
-}
-
-// survey finds the state of each node.
-func (d *daemonSet) survey(canary []string) {
-	if err := d.Survey(canary); err != nil {
+// survey finds the state of each node, and reports whether that is possible.
+func (d *daemonSet) survey(canary []string) bool {
+	err := d.Survey(canary)
+	if err != nil {
 		d.problem = err.Error()
 	}
+	return err == nil
 }
 
 // place says whether pods of a revision belong on a node. None do where that is invalid.
@@ -178,8 +157,7 @@ func (d *daemonSet) describe() {
 	for _, w := range d.Waits() {
 		place[w.Node], waits[w.Node] = len(place)+1, w
 	}
-	for i := range d.States {
-		s := &d.States[i]
+	for _, s := range d.States {
 		u := units[s.Node.Name]
 		if u == nil && !s.Canary {
 			continue
@@ -226,7 +204,8 @@ func (d *daemonSet) fill(line *Node, s *daemonset.NodeState, u *rollout.Unit) {
 			return
 		}
 		line.Phase = v1alpha1.PhaseChanging
-		line.Since, line.Message = d.turn(s)
+		since, message := d.Progress(s)
+		line.Since, line.Message = known(since), message
 		line.Started = line.Since
 		if u != nil && u.Excused {
 			line.Message += "; not counted: " + cmp.Or(s.NodeProblem, "spec.strategy.rollingUpdate.maxPodSchedulerFailure allows it")
@@ -235,49 +214,14 @@ func (d *daemonSet) fill(line *Node, s *daemonset.NodeState, u *rollout.Unit) {
 	}
 }
 
-// turn says what a node in its turn waits for, and since when.
-func (d *daemonSet) turn(s *daemonset.NodeState) (since *metav1.Time, message string) {
-	switch p := s.Current; {
-	case p.Available():
-		return known(p.CreationTimestamp.Time), "pod " + s.Outdated.Name + " is deleted, its successor is available"
-	case p != nil && p.State.Ready:
-		end := p.State.ReadySince.Add(time.Duration(d.Spec.MinReadySeconds) * time.Second)
-		return known(p.CreationTimestamp.Time), "pod " + p.Name + " is available at " + end.UTC().Format(time.RFC3339)
-	case p != nil && p.State.Message == "":
-		return known(p.CreationTimestamp.Time), "pod " + p.Name + " is not ready"
-	case p != nil:
-		return known(p.CreationTimestamp.Time), "pod " + p.Name + ": " + p.State.Message
-	case s.Terminating != nil:
-		return deletedAt(s.Terminating.Pod), "pod " + s.Terminating.Name + " has been deleted, and is not gone yet"
-	case s.Ended != nil:
-		return known(s.Ended.CreationTimestamp.Time), "pod " + s.Ended.Name + ": " + s.Ended.State.Message + "; it is replaced a minute after it was created"
-	case s.Canary && d.Canary.Paused():
-		_, paused := d.CanaryCheck()
-		return nil, paused + "; no pod is made"
-	case s.Outdated != nil:
-		return nil, "pod " + s.Outdated.Name + " is deleted next"
-	}
-	return nil, "no pod yet"
-}
-
-// deletedAt is when a pod was deleted: its timestamp is when the grace period ends.
-func deletedAt(p *corev1.Pod) *metav1.Time {
-	at := p.DeletionTimestamp.Time
-	if p.DeletionGracePeriodSeconds != nil {
-		at = at.Add(-time.Duration(*p.DeletionGracePeriodSeconds) * time.Second)
-	}
-	return known(at)
-}
-
 // presume makes lines of the nodes of an ExtendedDaemonSet that is complete, without its pods.
 func (d *daemonSet) presume() {
-	for i := range d.States {
-		s := &d.States[i]
+	for _, s := range d.States {
 		line := d.line(s, v1alpha1.UnitUpdated)
 		if !s.Counts() && (!line.NotReady || !s.Placement.Keep) {
 			continue // A node that is not ready has a taint that keeps new pods away only.
 		}
-		if s.Current != nil || s.Outdated != nil || s.Terminating != nil || s.Ended != nil {
+		if len(podsOf(s)) > 0 {
 			line.State = s.UnitState()
 			d.fill(&line, s, nil)
 		}

@@ -27,10 +27,8 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 	d := c.readDaemonSet(eds)
 	v := Preview{New: s.New, Problem: d.problem, Steps: []Step{}}
 	version := ""
-	if !d.exists {
-		d.Target = d.template()
-		d.Target.Name = eds.Name + newRevision
-		version = "a new revision"
+	if !d.TargetExists {
+		d.Target.Name, version = eds.Name+newRevision, "a new revision"
 	}
 	d.decided = true
 	switch {
@@ -53,26 +51,25 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 		}
 	}
 	d.Active = d.Target // As it will be when the canary is over.
-	d.survey(canary)
-	if d.problem != "" {
+	valid := d.survey(canary) && d.problem == ""
+	if valid {
+		if wanted {
+			d.JudgeCanaryPods()
+			d.DecideCanary()
+			trial, d.Canary, d.EDS.Status.Wave = d.Canary, nil, nil
+		}
+		d.Decide()
+		if d.Canary = trial; trial != nil {
+			d.EDS.Status.Wave = trial.Decision.Wave
+		}
+		d.describe()
+	}
+	v.Rollout = d.rollout()
+	v.Rollout.Version, v.Rollout.Counts = cmp.Or(version, d.Target.Name), count(d.counted())
+	if !valid {
 		v.Problem = d.problem
-		v.Rollout = d.rollout()
-		v.Rollout.Version, v.Rollout.Counts = cmp.Or(version, d.Target.Name), count(d.counted())
 		return v
 	}
-	if wanted {
-		d.JudgeCanaryPods()
-		d.DecideCanary()
-		trial, d.Canary, d.EDS.Status.Wave = d.Canary, nil, nil
-	}
-	d.Decide()
-	if d.Canary = trial; trial != nil {
-		d.EDS.Status.Wave = trial.Decision.Wave
-	}
-	d.describe()
-	v.Rollout = d.rollout()
-	v.Rollout.Version = cmp.Or(version, d.Target.Name)
-	v.Rollout.Counts = count(d.counted())
 	ru := &d.Strategy.RollingUpdate
 	v.AtOnce, v.AtOnceBy = d.Limits.AtOnce, "spec.strategy.rollingUpdate.maxUnavailable is "+ru.MaxUnavailable.String()
 	if d.Surges() {
@@ -132,8 +129,7 @@ func (d *daemonSet) pickCanary() *Trial {
 // counted are the nodes by their state to the revision that is wanted.
 func (d *daemonSet) counted() []Node {
 	all := make([]Node, 0, len(d.States))
-	for i := range d.States {
-		s := &d.States[i]
+	for _, s := range d.States {
 		switch {
 		case isMissing(s), s.Canary && s.Current == nil && s.Terminating == nil:
 			all = append(all, Node{Node: s.Node.Name, State: v1alpha1.UnitOutdated})
@@ -156,8 +152,8 @@ func (d *daemonSet) creations() *Creation {
 	c := Creation{
 		Limit: d.Limits.Creation, Increase: first, Interval: ru.SlowStartIntervalDuration.Duration.String(), Most: int(ptr.Deref(ru.MaxParallelPodCreation, 0)),
 	}
-	for i := range d.States {
-		if isMissing(&d.States[i]) {
+	for _, s := range d.States {
+		if isMissing(s) {
 			c.Nodes++
 		}
 	}
@@ -189,8 +185,7 @@ func (d *daemonSet) unfits() []Unfit {
 // steps are the nodes that are to be started: those of the canary, and then the others in their order.
 func (d *daemonSet) steps(starts map[string]time.Time) []Step {
 	all := []Step{}
-	for i := range d.States {
-		s := &d.States[i]
+	for _, s := range d.States {
 		if !s.Canary || s.Current != nil {
 			continue
 		}
@@ -231,8 +226,7 @@ func (d *daemonSet) schedule(turn time.Duration) (*Schedule, map[string]time.Tim
 	starts := map[string]time.Time{}
 	if t := d.Canary; t != nil {
 		begin = latest(now, t.Until)
-		for i := range d.States {
-			s := &d.States[i]
+		for _, s := range d.States {
 			if !s.Canary || s.Current.Available() {
 				continue
 			}
@@ -271,8 +265,7 @@ func (d *daemonSet) creates() map[string]time.Time {
 	now := d.cluster.now
 	var made []time.Time // in order; those before first are not in creation any more
 	first := 0
-	for i := range d.States {
-		s := &d.States[i]
+	for _, s := range d.States {
 		if !isMissing(s) {
 			continue
 		}

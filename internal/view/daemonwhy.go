@@ -3,7 +3,10 @@
 package view
 
 import (
+	"cmp"
 	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
@@ -19,35 +22,29 @@ func (c *Cluster) SelectsNode(eds *edsv1.ExtendedDaemonSet, name string) bool {
 		return false
 	}
 	d := c.readDaemonSet(eds)
-	return d.onCanary(name) || d.mentions(name) || d.place(f.node, d.template()).Keep || d.Active != nil && d.place(f.node, d.Active).Keep
+	return d.mentions(name) || d.place(f.node, d.Target).Keep || d.Active != nil && d.place(f.node, d.Active).Keep
 }
 
-// mentions reports whether the status lists a node.
+// mentions reports whether the status names a node.
 func (d *daemonSet) mentions(name string) bool {
 	of := func(u v1alpha1.UnitStatus) bool { return u.Node == name }
-	return slices.ContainsFunc(d.EDS.Status.Updating, of) || slices.ContainsFunc(d.EDS.Status.Waiting, of)
+	return d.onCanary(name) || slices.ContainsFunc(d.EDS.Status.Updating, of) || slices.ContainsFunc(d.EDS.Status.Waiting, of)
 }
 
 // unselected says why an ExtendedDaemonSet has nothing to do with a node, or "".
 func (d *daemonSet) unselected(f *fact) string {
 	name := f.node.Name
-	if d.onCanary(name) || d.mentions(name) || len(d.pods[name]) > 0 {
-		return ""
-	}
-	at := d.Active
-	if at == nil || AtRest(d.EDS) {
-		at = d.template()
-	}
-	placement := d.place(f.node, at)
-	if placement.Create || d.seenOn(name) {
+	placement := d.place(f.node, cmp.Or(d.Active, d.Target))
+	if placement.Create || d.mentions(name) || len(d.podsOn(name)) > 0 ||
+		slices.ContainsFunc(d.lines, func(n Node) bool { return n.Node == name }) {
 		return ""
 	}
 	return "no pod is made there: " + placement.Why
 }
 
-// seenOn reports whether there is a line of the node.
-func (d *daemonSet) seenOn(name string) bool {
-	return slices.ContainsFunc(d.lines, func(n Node) bool { return n.Node == name })
+// podsOn are the pods on a node.
+func (d *daemonSet) podsOn(name string) []*corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(d.Pods), func(p *corev1.Pod) bool { return daemonset.NodeOf(p) != name })
 }
 
 // part says how the node stands in an ExtendedDaemonSet that has to do with it.
@@ -58,14 +55,13 @@ func (d *daemonSet) part(name string) Part {
 	if i := slices.IndexFunc(r.Nodes, func(n Node) bool { return n.Node == name }); i >= 0 {
 		part.Unit = r.Nodes[i]
 	}
-	i := slices.IndexFunc(d.States, func(s daemonset.NodeState) bool { return s.Node.Name == name })
-	if i < 0 {
-		for _, pod := range d.pods[name] {
+	s := d.State(name)
+	if s == nil {
+		for _, pod := range d.podsOn(name) {
 			part.Pods = append(part.Pods, describePod(&daemonset.Pod{Pod: pod, State: daemonset.StateOfPod(pod, 0, d.cluster.now)}, false))
 		}
 		return part
 	}
-	s := &d.States[i]
 	for _, p := range podsOf(s) {
 		part.Pods = append(part.Pods, describePod(p, p == s.Current))
 	}
@@ -137,7 +133,7 @@ func describePod(p *daemonset.Pod, current bool) Pod {
 		d.Since = known(p.State.ReadySince)
 	}
 	if p.State.Terminating {
-		d.Deleted = deletedAt(p.Pod)
+		d.Deleted = known(daemonset.DeletedAt(p.Pod))
 	}
 	return d
 }

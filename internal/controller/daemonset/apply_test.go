@@ -32,7 +32,7 @@ func TestCreatePodsAfterRefusals(t *testing.T) {
 			w := newWorld(9)
 			c := w.serve(t)
 			var created, refused atomic.Int32
-			c.client = interceptor.NewClient(c.client.(client.WithWatch), interceptor.Funcs{
+			c.daemonPods = interceptor.NewClient(c.client.(client.WithWatch), interceptor.Funcs{
 				Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
 					if slices.Contains(tc.refused, daemonset.NodeOf(o.(*corev1.Pod))) {
 						refused.Add(1)
@@ -44,9 +44,7 @@ func TestCreatePodsAfterRefusals(t *testing.T) {
 				},
 			})
 			p := w.begin(t, c)
-			for i := range p.States {
-				p.Actions.Create = append(p.Actions.Create, &p.States[i])
-			}
+			p.Actions.Create = p.States
 			if err := p.apply(t.Context()); (err != nil) != (len(tc.refused) > 0) {
 				t.Errorf("the error is %v", err)
 			}

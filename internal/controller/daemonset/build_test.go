@@ -17,7 +17,6 @@ import (
 	fakeclientset "k8s.io/client-go/kubernetes/fake"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -112,10 +111,11 @@ func (w *world) serve(t *testing.T) *Controller {
 		all = append(all, pod)
 	}
 	c := &Controller{
-		clock: testingclock.NewFakePassiveClock(now), memory: newMemory(), reports: fleet.NewReports(), queued: fleet.NewWaiters(),
+		clock: testingclock.NewFakePassiveClock(now), memory: map[types.NamespacedName]daemonset.Memory{}, reports: fleet.NewReports(), queued: fleet.NewWaiters(),
 	}
-	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).WithStatusSubresource(&edsv1.ExtendedDaemonSet{}, &edsv1.ExtendedDaemonSetReplicaSet{}).Build()
-	c.live, c.pods, c.fleet = c.client, &informertest.FakeInformers{Scheme: scheme}, fleet.New(c.clock, c.client, c.client)
+	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).WithIndex(&corev1.Pod{}, indexName, indexedByName).
+		WithStatusSubresource(&edsv1.ExtendedDaemonSet{}, &edsv1.ExtendedDaemonSetReplicaSet{}).Build()
+	c.live, c.daemonPods, c.fleet = c.client, c.client, fleet.New(c.clock, c.client, c.client)
 	c.events = events.NewRecorder(t.Context(), testingclock.NewFakeClock(now), fakeclientset.NewClientset().CoreV1().Events(""), scheme, "moult", "n1")
 	for _, o := range all {
 		if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
@@ -128,10 +128,10 @@ func (w *world) serve(t *testing.T) *Controller {
 // begin makes a pass over the world, up to the state of its nodes.
 func (w *world) begin(t *testing.T, c *Controller) *pass {
 	t.Helper()
-	p := &pass{Controller: c, key: client.ObjectKeyFromObject(w.eds), stored: w.eds, now: now}
+	p := &pass{Controller: c, key: client.ObjectKeyFromObject(w.eds), stored: w.eds, now: now, pods: c.daemonPods}
 	f := daemonset.Facts{
 		EDS: w.eds.DeepCopy(), ValidationMode: edsv1.ValidationModeAuto, Pods: w.pods, Nodes: w.nodes,
-		Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{}}, InFlight: c.memory.inFlight(p.key, w.pods, now),
+		Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{}}, Memory: c.remembered(p.key),
 	}
 	for _, rs := range w.sets {
 		f.ReplicaSets = append(f.ReplicaSets, *rs)

@@ -4,7 +4,6 @@ package daemonset
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -56,10 +55,7 @@ func (p *pass) endCanary(ctx context.Context) (again bool, err error) {
 		c := edsv1.FindCondition(p.Target.Status.Conditions, edsv1.ConditionCanaryFailed)
 		p.EDS.Status.State, p.EDS.Status.Reason = edsv1.StateCanaryFailed, edsv1.StatusReason(c.Reason)
 	}
-	if err := p.writeStatus(ctx); err != nil {
-		return false, fmt.Errorf("writing that the canary is over, %w", err)
-	}
-	return true, nil
+	return true, p.writeStatus(ctx)
 }
 
 // writeCanaryNodes writes that the canary begins, or on which nodes it runs from now on.
@@ -87,7 +83,7 @@ func (p *pass) writeCanaryNodes(ctx context.Context, nodes []string) error {
 		changes = append(changes, events.CanaryStarted(p.EDS, p.Target.Name, nodes))
 	}
 	if err := p.writeStatus(ctx); err != nil {
-		return fmt.Errorf("writing the canary's nodes, %w", err)
+		return err
 	}
 	log.FromContext(ctx).Info("canary nodes chosen", "revision", p.Target.Name, "nodes", nodes)
 	p.events.Emit(changes...)

@@ -4,7 +4,6 @@ package daemonset
 
 import (
 	"maps"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,36 +123,7 @@ func TestRestartsUnderAClaim(t *testing.T) {
 	}
 }
 
-// However many pods are made at once, few requests are under way: no health check need bear a goroutine for each.
-func TestEachIsBounded(t *testing.T) {
-	var running, most atomic.Int32
-	began := make(chan struct{}, 1000)
-	release := make(chan struct{})
-	done := make(chan error)
-	go func() {
-		done <- each(make([]int, 1000), func(int) error {
-			if n := running.Add(1); n > most.Load() {
-				most.Store(n)
-			}
-			began <- struct{}{}
-			<-release
-			running.Add(-1)
-			return nil
-		})
-	}()
-	for range atOnce {
-		<-began
-	}
-	close(release)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if most.Load() > atOnce {
-		t.Errorf("%d at once, want at most %d", most.Load(), atOnce)
-	}
-}
-
-// What can't be carried out is told of, though there is no revision.
+// What can't be carried out is reported, though there is no revision.
 func TestTransitionsWithoutARevision(t *testing.T) {
 	w := newWorld(1)
 	p := w.begin(t, w.serve(t))

@@ -11,21 +11,21 @@
 //	apply      create and delete pods                                        apply.go
 //	report     the status of the revisions and of the ExtendedDaemonSet      report.go
 //
-// The nodes of a canary, its failure and its promotion are written before anything follows from them: each ends a pass. memory.go holds what
-// this process has requested and the caches do not show yet.
+// The nodes of a canary, its failure and its promotion are written before anything follows from them: each ends a pass. Reads wait until the
+// caches show what this process has written, so no more pods are replaced at once than allowed.
 package daemonset
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -35,8 +35,6 @@ import (
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/turn"
 )
-
-const kind = "ExtendedDaemonSet"
 
 // +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsets,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsets/status,verbs=get;patch;update
@@ -63,32 +61,28 @@ type Options struct {
 
 // Controller reconciles ExtendedDaemonSets.
 type Controller struct {
+	Caches
 	clock   clock.PassiveClock
 	client  client.Client
 	live    client.Reader
-	pods    cache.Cache
 	legacy  *legacy
 	fleet   *fleet.Fleet
 	events  *events.Recorder
 	options Options
-	memory  *memory
 	reports *fleet.Reports
 	queued  *fleet.Waiters
 	retries *turn.Retries
-}
 
-// Caches are what the controller reads besides the client's cache: the pods with the label of an ExtendedDaemonSet, and
-// all pods and DaemonSets, which are watched only while one is being replaced.
-type Caches struct {
-	Pods, Legacy cache.Cache
+	mu     sync.Mutex
+	memory map[types.NamespacedName]daemonset.Memory
 }
 
 // NewController returns a controller of ExtendedDaemonSets; SetupWithManager makes it run. What must not be stale is read live.
 func NewController(clk clock.PassiveClock, c client.Client, live client.Reader, caches Caches, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	return &Controller{
-		clock: clk, client: c, live: live, pods: caches.Pods, legacy: newLegacy(caches.Legacy), fleet: f, events: recorder, options: o,
-		memory: newMemory(), reports: fleet.NewReports(), queued: fleet.NewWaiters(),
-		retries: turn.NewRetries(clk, kind),
+		Caches: caches, clock: clk, client: c, live: live, legacy: &legacy{cache: caches.Legacy}, fleet: f, events: recorder, options: o,
+		reports: fleet.NewReports(), queued: fleet.NewWaiters(), retries: turn.NewRetries(clk, "ExtendedDaemonSet"),
+		memory: map[types.NamespacedName]daemonset.Memory{},
 	}
 }
 
@@ -107,7 +101,8 @@ type pass struct {
 	now time.Time
 	// stored is the object as it was read, or as it was last written.
 	stored *edsv1.ExtendedDaemonSet
-	done   done
+	// pods reads and writes pods.
+	pods client.Client
 }
 
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (wake time.Time, err error) {
@@ -117,9 +112,11 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	}
 	if eds.UID == "" || eds.DeletionTimestamp != nil {
 		c.forget(key)
+		c.queued.Set(key, false)
+		metrics.ForgetDaemonSet(key)
 		return wake, nil // What it owns is deleted with it.
 	}
-	p := &pass{Controller: c, key: key, stored: eds, now: c.clock.Now()}
+	p := &pass{Controller: c, key: key, stored: eds, now: c.clock.Now(), pods: c.daemonPods}
 	facts, err := p.gather(ctx)
 	if err != nil && !errors.Is(err, errStillNotSeen) {
 		return wake, err
@@ -169,11 +166,4 @@ func (p *pass) passAgain(err error) error {
 // isRefusal reports whether the API server refuses what was written, and is not just out of reach for a moment.
 func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsAlreadyExists(err)
-}
-
-// forget drops what is remembered of an ExtendedDaemonSet that is deleted.
-func (c *Controller) forget(key types.NamespacedName) {
-	c.memory.forget(key)
-	c.queued.Set(key, false)
-	metrics.ForgetDaemonSet(key)
 }

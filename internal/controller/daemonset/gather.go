@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -17,7 +19,7 @@ import (
 
 // gather reads from the caches what the judge decides by.
 func (p *pass) gather(ctx context.Context) (daemonset.Facts, error) {
-	facts := daemonset.Facts{EDS: p.stored.DeepCopy(), ValidationMode: p.options.ValidationMode}
+	facts := daemonset.Facts{EDS: p.stored.DeepCopy(), ValidationMode: p.options.ValidationMode, Memory: p.remembered(p.key)}
 	snapshot, err := p.fleet.Snapshot(ctx)
 	if err != nil {
 		return facts, err
@@ -35,6 +37,9 @@ func (p *pass) gather(ctx context.Context) (daemonset.Facts, error) {
 		return facts, fmt.Errorf("listing settings, %w", err)
 	}
 	facts.Settings = settings.Items
+	if p.stored.Annotations[edsv1.AnnotationOldDaemonset] != "" {
+		return facts, p.gatherLegacy(ctx, &facts)
+	}
 	var pods corev1.PodList
 	if err := p.pods.List(ctx, &pods, append(here, client.MatchingFields{indexName: p.key.Name})...); err != nil {
 		return facts, fmt.Errorf("listing pods, %w", err)
@@ -44,11 +49,24 @@ func (p *pass) gather(ctx context.Context) (daemonset.Facts, error) {
 			facts.Pods = append(facts.Pods, pod)
 		}
 	}
-	old, kept, err := p.legacy.pods(ctx, p.stored, facts.Nodes, p.now)
-	if err != nil {
-		return facts, err
-	}
-	facts.Pods, facts.Kept, facts.Migrates = append(facts.Pods, old...), kept, len(old) > 0
-	facts.InFlight = p.memory.inFlight(p.key, facts.Pods, p.now)
 	return facts, nil
+}
+
+// remembered is what this process remembers of an ExtendedDaemonSet. Its maps are for one reconcile at a time.
+func (c *Controller) remembered(key types.NamespacedName) daemonset.Memory {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m, ok := c.memory[key]
+	if !ok {
+		m = daemonset.Memory{Refused: map[string]daemonset.Refusal{}, Batches: map[string]time.Time{}}
+		c.memory[key] = m
+	}
+	return m
+}
+
+// forget drops what is remembered of an ExtendedDaemonSet that is deleted.
+func (c *Controller) forget(key types.NamespacedName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.memory, key)
 }

@@ -16,65 +16,60 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/kind/daemonset"
+	"moult.dev/moult/internal/turn"
 )
 
-// legacy reads the pods of DaemonSets that ExtendedDaemonSets take over from. It watches pods and DaemonSets from the first such
-// ExtendedDaemonSet on, until the process ends.
+// legacy watches all pods and DaemonSets, from the first ExtendedDaemonSet on that takes over from a DaemonSet, until the process ends.
 type legacy struct {
 	cache cache.Cache
-	woken chan event.GenericEvent
+	// watch makes the controller watch a source.
+	watch func(source.Source) error
 
-	mu      sync.Mutex
-	watched []cache.Informer
-	began   time.Time
+	mu    sync.Mutex
+	began time.Time
 }
 
-func newLegacy(c cache.Cache) *legacy {
-	return &legacy{cache: c, woken: make(chan event.GenericEvent, 1)}
-}
-
-// pods are those of the DaemonSet that an ExtendedDaemonSet takes over from. kept says which of them the DaemonSet still controls: it
-// would make them again, so that they can't be replaced. The others are replaced like outdated ones. They are on nodes where the
-// DaemonSet makes no more, or it was deleted without them.
-func (l *legacy) pods(ctx context.Context, eds *edsv1.ExtendedDaemonSet, nodes []*corev1.Node, now time.Time) (
-	pods []*corev1.Pod, kept map[types.UID]bool, err error,
-) {
-	name := eds.Annotations[edsv1.AnnotationOldDaemonset]
-	if name == "" {
-		return nil, nil, nil
+// gatherLegacy reads all pods of the namespace: besides the ExtendedDaemonSet's own, those of the DaemonSet that it takes over from. The
+// DaemonSet keeps the pods that it still controls and would create again, so they can't be replaced. The others are replaced like outdated
+// ones. They are on nodes where the DaemonSet creates no more, or it was deleted without them.
+func (p *pass) gatherLegacy(ctx context.Context, facts *daemonset.Facts) error {
+	if err := p.watchLegacy(ctx); err != nil {
+		return err
 	}
-	if err := l.watch(ctx, now); err != nil {
-		return nil, nil, err
-	}
+	p.pods = p.legacyPods
 	var ds appsv1.DaemonSet
-	if err := l.cache.Get(ctx, types.NamespacedName{Namespace: eds.Namespace, Name: name}, &ds); err != nil && !apierrors.IsNotFound(err) {
-		return nil, nil, fmt.Errorf("reading DaemonSet %s, %w", name, err)
+	key := types.NamespacedName{Namespace: p.key.Namespace, Name: p.stored.Annotations[edsv1.AnnotationOldDaemonset]}
+	if err := p.legacy.cache.Get(ctx, key, &ds); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("reading DaemonSet %s, %w", key.Name, err)
 	}
 	var list corev1.PodList
-	if err := l.cache.List(ctx, &list, client.InNamespace(eds.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, nil, fmt.Errorf("listing pods of DaemonSet %s, %w", name, err)
+	if err := p.pods.List(ctx, &list, client.InNamespace(p.key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing pods of DaemonSet %s, %w", key.Name, err)
 	}
-	kept = map[types.UID]bool{}
-	again := makesAgain(&ds, nodes)
+	facts.Kept = map[types.UID]bool{}
+	createsAgain := createsAgain(&ds, facts.Nodes)
 	for i := range list.Items {
-		if pod := &list.Items[i]; daemonset.TakesOver(eds, pod) {
-			pods = append(pods, pod)
+		switch pod := &list.Items[i]; {
+		case daemonset.TakesOver(p.stored, pod):
+			facts.Pods = append(facts.Pods, pod)
 			owner := metav1.GetControllerOfNoCopy(pod)
-			kept[pod.UID] = owner != nil && ds.UID == owner.UID && ds.DeletionTimestamp == nil && again(daemonset.NodeOf(pod))
+			facts.Kept[pod.UID] = owner != nil && ds.UID == owner.UID && ds.DeletionTimestamp == nil && createsAgain(daemonset.NodeOf(pod))
+		case pod.Labels[edsv1.LabelName] == p.key.Name && daemonset.IsDaemonPod(pod):
+			facts.Pods = append(facts.Pods, pod)
 		}
 	}
-	return pods, kept, nil
+	return nil
 }
 
-// makesAgain says on which nodes, which are given by name, a DaemonSet would make a pod again.
-func makesAgain(ds *appsv1.DaemonSet, nodes []*corev1.Node) func(node string) bool {
+// createsAgain says on which nodes, which are given by name, a DaemonSet would create a pod again.
+func createsAgain(ds *appsv1.DaemonSet, nodes []*corev1.Node) func(node string) bool {
 	placer, err := daemonset.NewPlacer(nil, &ds.Spec.Template)
 	return func(node string) bool {
 		i, known := slices.BinarySearchFunc(nodes, node, func(n *corev1.Node, name string) int { return strings.Compare(n.Name, name) })
@@ -91,43 +86,38 @@ var (
 	errStillNotSeen = fmt.Errorf("%w", errNotSeen)
 )
 
-// watch begins to watch pods and DaemonSets, once.
-func (l *legacy) watch(ctx context.Context, now time.Time) error {
+// watchLegacy begins to watch pods and DaemonSets, once, and reports whether all of them are seen.
+func (p *pass) watchLegacy(ctx context.Context) error {
+	l := p.legacy
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	objects := []client.Object{&corev1.Pod{}, &appsv1.DaemonSet{}}
 	if l.began.IsZero() {
-		l.began = now
-	}
-	for _, o := range []client.Object{&corev1.Pod{}, &appsv1.DaemonSet{}}[len(l.watched):] {
-		informer, err := l.cache.GetInformer(ctx, o, cache.BlockUntilSynced(false))
-		if err != nil {
-			return fmt.Errorf("watching %T, %w", o, err)
+		for _, o := range objects {
+			if err := l.watch(source.Kind(l.cache, o, turn.Soon(p.ofUnlabelled))); err != nil {
+				return fmt.Errorf("watching %T, %w", o, err)
+			}
 		}
-		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    l.changed,
-			UpdateFunc: func(_, o any) { l.changed(o) },
-			DeleteFunc: l.changed,
-		}); err != nil {
+		l.began = p.now
+	}
+	for _, o := range objects {
+		switch informer, err := l.cache.GetInformer(ctx, o, cache.BlockUntilSynced(false)); {
+		case err != nil:
 			return fmt.Errorf("watching %T, %w", o, err)
+		case informer.HasSynced():
+		case p.now.Sub(l.began) < seenWithin:
+			return errNotSeen
+		default:
+			return errStillNotSeen
 		}
-		l.watched = append(l.watched, informer)
 	}
-	synced := !slices.ContainsFunc(l.watched, func(i cache.Informer) bool { return !i.HasSynced() })
-	switch {
-	case synced:
-		return nil
-	case now.Sub(l.began) < seenWithin:
-		return errNotSeen
-	}
-	return errStillNotSeen
+	return nil
 }
 
-// changed wakes those that take over in the namespace of what has changed.
-func (l *legacy) changed(o any) {
-	if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
-		o = gone.Obj
+// ofUnlabelled are the ExtendedDaemonSets of the namespace of an object that is not theirs.
+func (c *Controller) ofUnlabelled(ctx context.Context, objects ...client.Object) []reconcile.Request {
+	if objects[0].GetLabels()[edsv1.LabelName] != "" {
+		return nil
 	}
-	if object, ok := o.(client.Object); ok && object.GetLabels()[edsv1.LabelName] == "" {
-		l.woken <- event.GenericEvent{Object: object}
-	}
+	return c.all(ctx, objects...)
 }

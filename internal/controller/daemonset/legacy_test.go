@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
@@ -26,9 +27,9 @@ func TestDaemonSetsThatMayNotBeSeen(t *testing.T) {
 	w.eds.Annotations = map[string]string{edsv1.AnnotationOldDaemonset: "agent"}
 	c := w.serve(t)
 	seen := controllertest.NewFakeInformer()
-	c.legacy = newLegacy(&informertest.FakeInformers{InformersByGVK: map[schema.GroupVersionKind]toolscache.SharedIndexInformer{
+	c.legacy = &legacy{watch: func(source.Source) error { return nil }, cache: &informertest.FakeInformers{InformersByGVK: map[schema.GroupVersionKind]toolscache.SharedIndexInformer{
 		corev1.SchemeGroupVersion.WithKind("Pod"): seen, appsv1.SchemeGroupVersion.WithKind("DaemonSet"): seen,
-	}})
+	}}}
 	look := func(after time.Duration) *edsv1.ExtendedDaemonSet {
 		t.Helper()
 		clk := testingclock.NewFakePassiveClock(now.Add(after))
@@ -60,7 +61,7 @@ func TestDaemonSetsThatMayNotBeSeen(t *testing.T) {
 }
 
 // A DaemonSet keeps the pods that it would make again, and those alone.
-func TestMakesAgain(t *testing.T) {
+func TestCreatesAgain(t *testing.T) {
 	n := newNode(0)
 	for name, tc := range map[string]struct {
 		change func(*appsv1.DaemonSet, *corev1.Node)
@@ -82,7 +83,7 @@ func TestMakesAgain(t *testing.T) {
 	} {
 		ds, node := &appsv1.DaemonSet{}, n.DeepCopy()
 		tc.change(ds, node)
-		if got := makesAgain(ds, []*corev1.Node{node})(tc.node); got != tc.want {
+		if got := createsAgain(ds, []*corev1.Node{node})(tc.node); got != tc.want {
 			t.Errorf("%s: got %t", name, got)
 		}
 	}

@@ -4,16 +4,14 @@ package daemonset
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
-	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -31,47 +29,25 @@ func (p *pass) reportProblem(ctx context.Context, reason string, problem error) 
 
 // report writes the statuses that changed, and then the Events.
 func (p *pass) report(ctx context.Context) error {
-	p.noteBatches()
 	var errs []error
 	for _, rs := range p.Owned {
-		errs = append(errs, p.reportRevision(ctx, rs))
+		if status := p.ReplicaSetStatus(rs); !equality.Semantic.DeepEqual(rs.Status, status) && p.isDue(rs) {
+			errs = append(errs, p.writeRevision(ctx, rs, status))
+		}
 	}
 	p.Summarize("", nil)
 	p.measure()
 	return errors.Join(append(errs, p.reportStatus(ctx, p.rolloutEvents))...)
 }
 
-// noteBatches remembers what the pass has done to pods, and which pods are still refused.
-func (p *pass) noteBatches() {
-	refused := map[string]bool{}
-	for i := range p.States {
-		refused[p.States[i].Node.Name] = !p.States[i].Refused.IsZero()
-	}
-	p.memory.note(p.key, func(r *daemonset.InFlight) {
-		for kind, n := range map[string]*atomic.Int32{
-			edsv1.ConditionPodCreation: &p.done.created, edsv1.ConditionPodDeletion: &p.done.replaced,
-			edsv1.ConditionPodsCleanupDone: &p.done.cleaned,
-		} {
-			if n.Load() > 0 {
-				r.Batches[kind] = p.now
-			}
-		}
-		maps.DeleteFunc(r.Refused, func(node string, _ daemonset.Refusal) bool { return !refused[node] })
-		p.InFlight.Refused, p.InFlight.Batches = maps.Clone(r.Refused), maps.Clone(r.Batches)
-	})
-}
-
 // reportStatus writes the status if it changed, and then the Events.
 func (p *pass) reportStatus(ctx context.Context, changes func(before *edsv1.ExtendedDaemonSet) []events.Event) error {
-	if equality.Semantic.DeepEqual(p.stored.Status, p.EDS.Status) {
-		return nil
-	}
 	before := p.stored
-	if !p.isDue(before) {
+	if equality.Semantic.DeepEqual(before.Status, p.EDS.Status) || !p.isDue(before) {
 		return nil
 	}
 	if err := p.writeStatus(ctx); err != nil {
-		return fmt.Errorf("writing the status, %w", err)
+		return err
 	}
 	p.events.Emit(changes(before)...)
 	return nil
@@ -87,35 +63,30 @@ func (p *pass) isDue(o client.Object) bool {
 	return true
 }
 
-func (p *pass) reportRevision(ctx context.Context, rs *daemonset.ReplicaSet) error {
-	status := p.ReplicaSetStatus(rs)
-	if equality.Semantic.DeepEqual(rs.Status, status) || !p.isDue(rs) {
-		return nil
-	}
-	return p.writeRevision(ctx, rs, status)
-}
-
 // writeRevision writes the status of a revision, if it has not changed in the meantime. It is written whole: some of its fields
 // must be present also when they are 0.
 func (p *pass) writeRevision(ctx context.Context, rs *daemonset.ReplicaSet, status edsv1.ExtendedDaemonSetReplicaSetStatus) error {
 	changed := rs.DeepCopy()
 	changed.Status = status
-	if err := p.client.Status().Update(ctx, changed); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("writing the status of revision %s, %w", rs.Name, err))
-	}
-	p.reports.Written(rs.UID, changed.ResourceVersion, p.now)
-	return nil
+	return p.update(ctx, changed)
 }
 
 // writeStatus writes the status as it is now, if the object has not changed in the meantime.
 func (p *pass) writeStatus(ctx context.Context) error {
 	changed := p.stored.DeepCopy()
 	changed.Status = *p.EDS.Status.DeepCopy()
-	if err := p.client.Status().Update(ctx, changed); err != nil {
-		return client.IgnoreNotFound(err)
+	err := p.update(ctx, changed)
+	if err == nil {
+		p.stored = changed
 	}
-	p.stored = changed
-	p.reports.Written(p.EDS.UID, changed.ResourceVersion, p.now)
+	return err
+}
+
+func (p *pass) update(ctx context.Context, changed client.Object) error {
+	if err := p.client.Status().Update(ctx, changed); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("writing the status of %s, %w", changed.GetName(), err))
+	}
+	p.reports.Written(changed.GetUID(), changed.GetResourceVersion(), p.now)
 	return nil
 }
 
@@ -124,21 +95,12 @@ func (p *pass) unannotate(ctx context.Context, keys []string) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	annotations := map[string]any{}
-	for _, key := range keys {
-		annotations[key] = nil
-	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": p.stored.ResourceVersion, "annotations": annotations}})
-	if err != nil {
-		return err
-	}
 	changed := p.stored.DeepCopy()
-	switch err := p.client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, body)); {
-	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("removing %s, %w", strings.Join(keys, ", "), err)
-	case err == nil:
-		p.stored.ResourceVersion = changed.ResourceVersion
+	maps.DeleteFunc(changed.Annotations, func(key, _ string) bool { return slices.Contains(keys, key) })
+	if err := p.client.Patch(ctx, changed, client.MergeFromWithOptions(p.stored, client.MergeFromWithOptimisticLock{})); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("removing %s, %w", strings.Join(keys, ", "), err))
 	}
+	p.stored.ResourceVersion = changed.ResourceVersion
 	return nil
 }
 
@@ -171,11 +133,15 @@ func (p *pass) rolloutEvents(before *edsv1.ExtendedDaemonSet) []events.Event {
 	if p.wasReset(before) {
 		all = append(all, events.CanaryReset(p.EDS, p.Target.Name))
 	}
-	c := edsv1.FindCondition(p.EDS.Status.Conditions, edsv1.ConditionReconcileError)
-	old := edsv1.FindCondition(before.Status.Conditions, edsv1.ConditionReconcileError)
-	if c != nil && c.Status == metav1.ConditionTrue && c.Reason == daemonset.ReasonRefused &&
-		(old == nil || old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message) {
-		all = append(all, events.PodCreateFailed(p.EDS, c.Message))
+	refusal := func(of *edsv1.ExtendedDaemonSet) string {
+		c := edsv1.FindCondition(of.Status.Conditions, edsv1.ConditionReconcileError)
+		if c == nil || c.Status != metav1.ConditionTrue || c.Reason != daemonset.ReasonRefused {
+			return ""
+		}
+		return c.Message
+	}
+	if message := refusal(p.EDS); message != "" && message != refusal(before) {
+		all = append(all, events.PodCreateFailed(p.EDS, message))
 	}
 	if p.hasBecomeTrue(before, edsv1.ConditionReady) {
 		all = append(all, events.RolloutComplete(p.EDS))

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -22,8 +21,8 @@ import (
 // revise creates the ReplicaSet of a template that has none, and writes which one becomes active. Then the pass is over.
 func (p *pass) revise(ctx context.Context) (again bool, err error) {
 	switch {
-	case p.Target == nil:
-		return true, p.newRevision(ctx)
+	case !p.TargetExists:
+		return true, p.createRevision(ctx)
 	case p.Active == nil:
 		// At the beginning, or when somebody has deleted the active one, and with it its pods.
 		return true, p.activate(ctx, p.Successor())
@@ -49,7 +48,7 @@ func (p *pass) adopt(ctx context.Context) error {
 	}
 	for _, rs := range orphans {
 		changed := rs.DeepCopy()
-		changed.OwnerReferences = append(changed.OwnerReferences, *metav1.NewControllerRef(p.EDS, edsv1.GroupVersion.WithKind(kind)))
+		changed.OwnerReferences = append(changed.OwnerReferences, *metav1.NewControllerRef(p.EDS, edsv1.GroupVersion.WithKind("ExtendedDaemonSet")))
 		if err := p.client.Patch(ctx, changed, client.MergeFromWithOptions(rs, client.MergeFromWithOptimisticLock{})); err != nil {
 			return fmt.Errorf("adopting revision %s, %w", rs.Name, err)
 		}
@@ -57,23 +56,13 @@ func (p *pass) adopt(ctx context.Context) error {
 	return nil
 }
 
-// newRevision creates the ReplicaSet of a template that has none. Its name follows from the template, so that no two are created.
-func (p *pass) newRevision(ctx context.Context) error {
-	rs := &daemonset.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.key.Namespace, Name: daemonset.RevisionName(p.EDS, p.Hash),
-			Labels: maps.Clone(p.EDS.Labels), Annotations: maps.Clone(p.EDS.Annotations),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(p.EDS, edsv1.GroupVersion.WithKind(kind))},
-		},
-		Spec: edsv1.ExtendedDaemonSetReplicaSetSpec{Selector: p.Spec.Selector, Template: *p.Spec.Template.DeepCopy(), TemplateGeneration: p.Hash},
-	}
-	metav1.SetMetaDataLabel(&rs.ObjectMeta, edsv1.LabelName, p.key.Name)
-	metav1.SetMetaDataAnnotation(&rs.ObjectMeta, edsv1.AnnotationTemplateHash, p.Hash)
-	if err := p.client.Create(ctx, rs); err != nil {
+// createRevision creates the ReplicaSet of the template.
+func (p *pass) createRevision(ctx context.Context) error {
+	if err := p.client.Create(ctx, p.Target); err != nil {
 		return fmt.Errorf("creating a revision, %w", err)
 	}
-	log.FromContext(ctx).Info("revision created", "revision", rs.Name)
-	p.events.Emit(events.ReplicaSetCreated(p.EDS, rs.Name))
+	log.FromContext(ctx).Info("revision created", "revision", p.Target.Name)
+	p.events.Emit(events.ReplicaSetCreated(p.EDS, p.Target.Name))
 	return nil
 }
 
@@ -91,7 +80,7 @@ func (p *pass) activate(ctx context.Context, rs *daemonset.ReplicaSet) error {
 		daemonset.SetCondition(&s.Conditions, edsv1.ConditionReady, false, "Progressing", uncounted, p.now)
 	}
 	if err := p.writeStatus(ctx); err != nil {
-		return fmt.Errorf("writing which revision is active, %w", err)
+		return err
 	}
 	log.FromContext(ctx).Info("revision is active", "revision", rs.Name, "before", before)
 	switch {

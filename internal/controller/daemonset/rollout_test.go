@@ -13,22 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	testingclock "k8s.io/utils/clock/testing"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
-
-// podCache shows the pods that a client has.
-type podCache struct {
-	cache.Cache
-	client client.Client
-}
-
-func (p podCache) List(ctx context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	return p.client.List(ctx, list)
-}
 
 // live is a world in which pods start at once.
 type live struct {
@@ -47,7 +36,7 @@ func (l *live) run(d time.Duration, restart bool) {
 	for end := l.clock.Now().Add(d); l.clock.Now().Before(end); l.clock.SetTime(l.clock.Now().Add(time.Second)) {
 		for range 20 {
 			if restart {
-				l.memory = newMemory()
+				clear(l.memory)
 			}
 			wake, err := l.reconcile(l.Context(), l.key)
 			if err != nil {
@@ -131,7 +120,7 @@ func TestRollout(t *testing.T) {
 					return with.Create(ctx, o, options...)
 				},
 			})
-			c.clock, c.pods, c.legacy = l.clock, podCache{client: c.client}, newLegacy(nil)
+			c.clock, c.daemonPods = l.clock, c.client
 			c.options.NodeName = true
 			for _, n := range w.nodes {
 				if err := c.client.Create(t.Context(), n); err != nil {

@@ -12,19 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/kind/daemonset"
 	"moult.dev/moult/internal/turn"
 )
@@ -58,60 +56,69 @@ func namespaces(o Options) map[string]cache.Config {
 	return all
 }
 
+// Caches are what the controller reads besides the client's cache: the pods with the label of an ExtendedDaemonSet, and all pods and
+// DaemonSets, which are watched only while one is being replaced. The clients write pods, and read them as the caches show them after that.
+type Caches struct {
+	Pods, Legacy           cache.Cache
+	daemonPods, legacyPods client.Client
+}
+
 // NewCaches returns the caches of pods, which keep few fields. The caller adds them to the manager, and shares the manager's scheme and
 // mapper with them.
-func NewCaches(cfg *rest.Config, o Options, with cache.Options) (Caches, error) {
+func NewCaches(cfg *rest.Config, o Options, with cache.Options) (c Caches, err error) {
 	daemons, err := labels.NewRequirement(edsv1.LabelName, selection.Exists, nil)
 	if err != nil {
-		return Caches{}, err
+		return c, err
 	}
 	with.DefaultTransform = cache.TransformStripManagedFields()
-	of := func(selector labels.Selector) (cache.Cache, error) {
+	of := func(selector labels.Selector) (cache.Cache, client.Client, error) {
 		with.ByObject = map[client.Object]cache.ByObject{
 			&corev1.Pod{}:       {Label: selector, Namespaces: namespaces(o), Transform: daemonset.TrimPod},
 			&appsv1.DaemonSet{}: {Namespaces: namespaces(o)},
 		}
-		return cache.New(cfg, with)
+		pods, err := cache.New(cfg, with)
+		if err != nil {
+			return nil, nil, fmt.Errorf("making a cache of pods, %w", err)
+		}
+		through, err := client.New(cfg, client.Options{
+			HTTPClient: with.HTTPClient, Scheme: with.Scheme, Mapper: with.Mapper,
+			Cache: &client.CacheOptions{Reader: pods, EnableReadYourWritesConsistency: ptr.To(true)},
+		})
+		return pods, through, err
 	}
-	pods, err := of(labels.NewSelector().Add(*daemons))
-	if err != nil {
-		return Caches{}, fmt.Errorf("making the cache of pods, %w", err)
+	if c.Pods, c.daemonPods, err = of(labels.NewSelector().Add(*daemons)); err != nil {
+		return c, err
 	}
-	all, err := of(nil)
-	return Caches{Pods: pods, Legacy: all}, err
+	c.Legacy, c.legacyPods, err = of(nil)
+	return c, err
 }
 
 // SetupWithManager makes the manager run this controller.
 func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
-	if err := c.pods.IndexField(ctx, &corev1.Pod{}, indexName, indexedByName); err != nil {
+	if err := c.Pods.IndexField(ctx, &corev1.Pod{}, indexName, indexedByName); err != nil {
 		return fmt.Errorf("indexing pods, %w", err)
 	}
-	return ctrl.NewControllerManagedBy(m).
+	running, err := ctrl.NewControllerManagedBy(m).
 		Named("extendeddaemonset.rollout").
-		For(&edsv1.ExtendedDaemonSet{}, builder.WithPredicates(changedByPeople)).
+		For(&edsv1.ExtendedDaemonSet{}, builder.WithPredicates(turn.RolloutChanged)).
 		Watches(&edsv1.ExtendedDaemonSetReplicaSet{}, turn.Soon(ofLabel)).
 		Watches(&edsv1.ExtendedDaemonsetSetting{}, turn.Soon(ofReference)).
-		Watches(&corev1.Node{}, turn.Soon(c.all), builder.WithPredicates(nodeChanged)).
-		WatchesRawSource(source.Kind[client.Object](c.pods, &corev1.Pod{}, turn.Soon(ofLabel))).
-		WatchesRawSource(source.Channel(c.legacy.woken, turn.Soon(c.all))).
+		Watches(&corev1.Node{}, turn.Soon(c.all), builder.WithPredicates(turn.NodeChanged)).
+		WatchesRawSource(source.Kind[client.Object](c.Pods, &corev1.Pod{}, turn.Soon(ofLabel))).
 		WatchesRawSource(source.Channel(c.fleet.Wake(ctx, c.queued), turn.Soon(turn.Itself))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, c.options.Threads)}).
-		Complete(c)
+		Build(c)
+	if err != nil {
+		return err
+	}
+	c.legacy.watch = running.Watch
+	return nil
 }
-
-// changedByPeople leaves out writes of the status.
-var changedByPeople = predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
-
-var nodeChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	a, okA := e.ObjectOld.(*corev1.Node)
-	b, okB := e.ObjectNew.(*corev1.Node)
-	return !okA || !okB || fleet.NodeChanged(a, b)
-}}
 
 // ofLabel are the ExtendedDaemonSets that the labels of pods and revisions name.
 func ofLabel(_ context.Context, objects ...client.Object) (requests []reconcile.Request) {
 	for _, o := range objects {
-		if name := o.GetLabels()[edsv1.LabelName]; name != "" {
+		for _, name := range indexedByName(o) {
 			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}})
 		}
 	}

@@ -14,10 +14,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -36,9 +34,6 @@ import (
 // +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsetsettings/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
-
-// retryConflict is when a write that lost against another one is tried again.
-const retryConflict = 250 * time.Millisecond
 
 // Controller writes the status of ExtendedDaemonsetSettings.
 type Controller struct {
@@ -100,11 +95,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	for _, verdict := range daemonset.JudgeSettings(list.Items, request.Name, has) {
 		errs = append(errs, c.report(ctx, verdict))
 	}
-	err := errors.Join(errs...)
-	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: retryConflict}, nil
-	}
-	return ctrl.Result{}, err
+	return ctrl.Result{}, errors.Join(errs...)
 }
 
 // report writes a Setting's status if it changed, and then the Event.

@@ -85,10 +85,11 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 
 // update brings the PodTemplate up to date, unless it is foreign.
 func (c *Controller) update(ctx context.Context, d *edsv1.ExtendedDaemonSet, have, want *corev1.PodTemplate) (ctrl.Result, error) {
+	owner := metav1.GetControllerOfNoCopy(have)
 	switch {
-	case ownerOf(have, d) == ownerPredecessor: // Garbage collection deletes it in a moment.
+	case isPredecessors(owner, d): // Garbage collection deletes it in a moment.
 		return ctrl.Result{}, nil
-	case ownerOf(have, d) == ownerForeign:
+	case isForeign(have, d):
 		c.events.Emit(events.PodTemplateForeign(d))
 		return ctrl.Result{RequeueAfter: retryForeign}, nil
 	case have.DeletionTimestamp != nil || isCurrent(have, want):
@@ -96,7 +97,7 @@ func (c *Controller) update(ctx context.Context, d *edsv1.ExtendedDaemonSet, hav
 	}
 	changed := have.DeepCopy()
 	changed.Labels, changed.Annotations, changed.Template = want.Labels, want.Annotations, want.Template
-	if metav1.GetControllerOfNoCopy(have) == nil {
+	if owner == nil {
 		changed.OwnerReferences = append(changed.OwnerReferences, want.OwnerReferences...)
 	}
 	if err := c.client.Patch(ctx, changed, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{})); err != nil {
@@ -147,26 +148,15 @@ func isCurrent(have, want *corev1.PodTemplate) bool {
 		metav1.GetControllerOfNoCopy(have) != nil
 }
 
-// owner is who owns a PodTemplate.
-type owner int
+// isPredecessors reports whether the owner is a deleted ExtendedDaemonSet of the same name.
+func isPredecessors(owner *metav1.OwnerReference, d *edsv1.ExtendedDaemonSet) bool {
+	return owner != nil && owner.UID != d.UID && owner.Kind == kind && owner.Name == d.Name
+}
 
-const (
-	// ownerSelf is the ExtendedDaemonSet, or nobody where the PodTemplate was made for one.
-	ownerSelf owner = iota
-	// ownerPredecessor is a deleted ExtendedDaemonSet of the same name.
-	ownerPredecessor
-	// ownerForeign is anybody else.
-	ownerForeign
-)
-
-// ownerOf says who owns a PodTemplate of the ExtendedDaemonSet's name.
-func ownerOf(t *corev1.PodTemplate, d *edsv1.ExtendedDaemonSet) owner {
-	switch by := metav1.GetControllerOfNoCopy(t); {
-	case by == nil && t.Labels[edsv1.AnnotationDaemonsetPod] == edsv1.True && t.Annotations[edsv1.AnnotationTemplateHash] != "",
-		by != nil && by.UID == d.UID:
-		return ownerSelf
-	case by != nil && by.Kind == kind && by.Name == d.Name:
-		return ownerPredecessor
+// isForeign reports whether a PodTemplate has another owner, or has none and was not made for an ExtendedDaemonSet.
+func isForeign(t *corev1.PodTemplate, d *edsv1.ExtendedDaemonSet) bool {
+	if owner := metav1.GetControllerOfNoCopy(t); owner != nil {
+		return owner.UID != d.UID
 	}
-	return ownerForeign
+	return t.Labels[edsv1.AnnotationDaemonsetPod] != edsv1.True || t.Annotations[edsv1.AnnotationTemplateHash] == ""
 }

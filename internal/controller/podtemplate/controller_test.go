@@ -99,7 +99,7 @@ func TestIsCurrent(t *testing.T) {
 	}
 }
 
-func TestOwnerOf(t *testing.T) {
+func TestOwner(t *testing.T) {
 	by := func(kind, name string, uid types.UID) func(*corev1.PodTemplate) {
 		return func(have *corev1.PodTemplate) {
 			have.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: name, UID: uid, Controller: ptr.To(true)}}
@@ -107,24 +107,31 @@ func TestOwnerOf(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		change func(have *corev1.PodTemplate)
-		want   owner
+		want   string
 	}{
-		"made for it":             {func(*corev1.PodTemplate) {}, ownerSelf},
-		"its label was removed":   {func(have *corev1.PodTemplate) { have.Labels = nil }, ownerSelf},
-		"it has lost its owner":   {func(have *corev1.PodTemplate) { have.OwnerReferences = nil }, ownerSelf},
-		"of one that is gone":     {by("ExtendedDaemonSet", "d", "u0"), ownerPredecessor},
-		"of another":              {by("ExtendedDaemonSet", "e", "u2"), ownerForeign},
-		"of another kind":         {by("StatefulSet", "d", "u2"), ownerForeign},
-		"somebody's own":          {func(have *corev1.PodTemplate) { have.ObjectMeta = metav1.ObjectMeta{Name: "d"} }, ownerForeign},
-		"only the label is right": {func(have *corev1.PodTemplate) { have.OwnerReferences, have.Annotations = nil, nil }, ownerForeign},
+		"made for it":             {func(*corev1.PodTemplate) {}, "own"},
+		"its label was removed":   {func(have *corev1.PodTemplate) { have.Labels = nil }, "own"},
+		"it has lost its owner":   {func(have *corev1.PodTemplate) { have.OwnerReferences = nil }, "own"},
+		"of one that is gone":     {by("ExtendedDaemonSet", "d", "u0"), "predecessor's"},
+		"of another":              {by("ExtendedDaemonSet", "e", "u2"), "foreign"},
+		"of another kind":         {by("StatefulSet", "d", "u2"), "foreign"},
+		"somebody's own":          {func(have *corev1.PodTemplate) { have.ObjectMeta = metav1.ObjectMeta{Name: "d"} }, "foreign"},
+		"only the label is right": {func(have *corev1.PodTemplate) { have.OwnerReferences, have.Annotations = nil, nil }, "foreign"},
 	} {
 		have, err := build(newDaemonSet())
 		if err != nil {
 			t.Fatal(err)
 		}
 		tc.change(have)
-		if got := ownerOf(have, newDaemonSet()); got != tc.want {
-			t.Errorf("%s: got %d, want %d", name, got, tc.want)
+		got, d := "own", newDaemonSet()
+		switch {
+		case isPredecessors(metav1.GetControllerOf(have), d):
+			got = "predecessor's"
+		case isForeign(have, d):
+			got = "foreign"
+		}
+		if got != tc.want {
+			t.Errorf("%s: got %s, want %s", name, got, tc.want)
 		}
 	}
 }

@@ -24,10 +24,10 @@ func CacheOptions(namespaces ...string) map[client.Object]cache.ByObject {
 		Label:     labels.SelectorFromSet(labels.Set{edsv1.AnnotationDaemonsetPod: edsv1.True}),
 		Transform: cache.TransformStripManagedFields(),
 	}
+	if len(namespaces) > 0 {
+		by.Namespaces = map[string]cache.Config{}
+	}
 	for _, n := range namespaces {
-		if by.Namespaces == nil {
-			by.Namespaces = map[string]cache.Config{}
-		}
 		by.Namespaces[n] = cache.Config{}
 	}
 	return map[client.Object]cache.ByObject{&corev1.PodTemplate{}: by}

@@ -59,18 +59,17 @@ func (j *Judge) StartCanary() []string {
 
 // candidates are the nodes on which the canary may run, and how many the ExtendedDaemonSet has in all.
 func (j *Judge) candidates() (nodes []CanaryNode, desired int) {
-	for i := range j.States {
-		s := &j.States[i]
+	for _, s := range j.States {
 		if s.Counts() {
 			desired++
 		}
-		n := CanaryNode{Node: s.Node, Claimed: s.isClaimed()}
+		n := CanaryNode{Node: s.Node, Claimed: s.claim() >= 0}
 		place := j.target.Place(s.Node)
 		if s.Canary {
 			// A node that is not ready has a taint that keeps new pods away, and may come back. A turn that has failed keeps its claim, and its
 			// machine may never come back.
-			inTurn := slices.ContainsFunc(s.Known.Claims, func(c v1alpha1.Claim) bool { return c.Failed == nil })
-			n.Fits = (place.Create || place.Keep && (s.NodeProblem != "" || s.Current != nil)) && (inTurn || !j.isAbsent(s.Known))
+			inTurn := slices.ContainsFunc(s.Claims, func(c v1alpha1.Claim) bool { return c.Failed == nil })
+			n.Fits = (place.Create || place.Keep && (s.NodeProblem != "" || s.Current != nil)) && (inTurn || !j.isAbsent(s.Node))
 		} else { // On a node under maintenance no pod would be replaced.
 			n.Fits = place.Create && s.NodeProblem == ""
 		}
@@ -88,9 +87,9 @@ func (j *Judge) candidates() (nodes []CanaryNode, desired int) {
 const absence = time.Minute
 
 // isAbsent reports whether a node has not been ready for longer than that.
-func (j *Judge) isAbsent(n *rollout.Node) bool {
+func (j *Judge) isAbsent(n *corev1.Node) bool {
 	c := nodeCondition(n, corev1.NodeReady)
-	return c != nil && c.Status != corev1.ConditionTrue && passed(&j.Wake, c.LastTransitionTime.Add(absence), j.Now)
+	return c.Status != "" && c.Status != corev1.ConditionTrue && j.Passed(c.LastTransitionTime.Add(absence))
 }
 
 // JudgeCanaryPods finds whether the canary's pods pause it, or make it fail.
@@ -105,12 +104,11 @@ func (j *Judge) JudgeCanaryPods() {
 		h.FirstRestart, h.LastRestart = c.LastTransitionTime.Time, c.LastUpdateTime.Time
 	}
 	var pods []CanaryPod
-	for i := range j.States {
-		s := &j.States[i]
+	for _, s := range j.States {
 		if !s.Canary {
 			continue
 		}
-		h.NodesReady = latest(h.NodesReady, readySince(s.Known))
+		h.NodesReady = latest(h.NodesReady, readySince(s.Node))
 		if s.NodeProblem != "" {
 			h.NodesReady = j.Now
 		}
@@ -133,8 +131,7 @@ func (j *Judge) DecideCanary() {
 		Soak: ptr.Deref(spec.Duration, metav1.Duration{}).Duration,
 	}
 	allAvailable := true
-	for i := range j.States {
-		s := &j.States[i]
+	for _, s := range j.States {
 		if !s.Canary {
 			if s.Counts() {
 				c.Units = append(c.Units, rollout.Unit{Node: s.Node.Name, State: v1alpha1.UnitOutdated})
@@ -180,10 +177,8 @@ func (j *Judge) DecideCanary() {
 // CanaryCheck says why the canary is not promoted though its wave is over; the reason is "" when it is.
 func (j *Judge) CanaryCheck() (v1alpha1.Reason, string) {
 	switch reason, message := j.PauseReason(); {
-	case reason != "" && message != "":
-		return v1alpha1.ReasonPaused, "the canary is paused: " + string(reason) + ": " + message
 	case reason != "":
-		return v1alpha1.ReasonPaused, "the canary is paused: " + string(reason)
+		return v1alpha1.ReasonPaused, joined("the canary is paused", string(reason), message)
 	case j.Now.Before(j.Canary.Until):
 		return v1alpha1.ReasonWaveSoaking, "the canary is over at " + j.Canary.Until.UTC().Format(time.RFC3339) +
 			", if its pods stay ready and none restarts until then"

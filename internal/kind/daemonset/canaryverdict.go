@@ -26,8 +26,7 @@ type CanaryNode struct {
 	// Restarts is how often the containers of the daemon's pods restarted there.
 	Restarts int32
 
-	busy  bool
-	value string
+	value string // of canary.nodeAntiAffinityKeys
 }
 
 // PickCanaries returns, sorted, on which nodes a canary runs. It may be fewer than are wanted.
@@ -47,7 +46,8 @@ func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, curren
 			selector = labels.Nothing()
 		}
 	}
-	var before, others []*CanaryNode
+	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b CanaryNode) int { return cmp.Compare(a.Node.Name, b.Node.Name) })
+	var before, busy, others []*CanaryNode
 	values := map[string]bool{}
 	for i := range nodes {
 		n := &nodes[i]
@@ -56,36 +56,26 @@ func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, curren
 		if n.Node.DeletionTimestamp != nil || cordoned || !n.Fits || !selector.Matches(labels.Set(n.Node.Labels)) {
 			continue
 		}
-		n.busy = n.Claimed || !isReady(n.Node)
 		n.value = ""
 		for _, key := range c.NodeAntiAffinityKeys {
 			n.value += n.Node.Labels[key] + "\x00"
 		}
-		switch {
+		switch isBusy := n.Claimed || nodeCondition(n.Node, corev1.NodeReady).Status != corev1.ConditionTrue; {
+		case has && isBusy:
+			busy = append(busy, n)
 		case has:
 			before = append(before, n)
-		case !n.busy:
+		case !isBusy:
 			others = append(others, n)
 		default:
 			continue
 		}
 		values[n.value] = true
 	}
-	slices.SortFunc(before, func(a, b *CanaryNode) int {
-		switch {
-		case a.busy == b.busy:
-			return cmp.Compare(a.Node.Name, b.Node.Name)
-		case b.busy:
-			return -1
-		}
-		return 1
-	})
-	slices.SortFunc(others, func(a, b *CanaryNode) int {
-		return cmp.Or(cmp.Compare(a.Restarts, b.Restarts), cmp.Compare(a.Node.Name, b.Node.Name))
-	})
+	slices.SortStableFunc(others, func(a, b *CanaryNode) int { return cmp.Compare(a.Restarts, b.Restarts) })
 	var names []string
 	used := map[string]int{}
-	for _, from := range [][]*CanaryNode{before, others} {
+	for _, from := range [][]*CanaryNode{append(before, busy...), others} {
 		most := (max(want, 0) + len(values) - 1) / max(len(values), 1)
 		for ; len(names) < want && len(from) > 0; most++ {
 			from = slices.DeleteFunc(from, func(n *CanaryNode) bool {
@@ -100,12 +90,6 @@ func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, curren
 	}
 	slices.Sort(names)
 	return names
-}
-
-func isReady(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 // CanaryPod is a pod of the canary's revision on one of its nodes.

@@ -3,11 +3,9 @@
 package daemonset
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,8 +21,6 @@ import (
 type Limits struct {
 	// AtOnce is how many nodes are replaced at once.
 	AtOnce int
-	// Ignored is how many nodes lack an available pod that nothing waits for.
-	Ignored int
 	// Creation is how many pods may be in creation, Creating how many are, and Missing on how many nodes one is still to be created.
 	Creation, Creating, Missing int
 	// NextCreation is when Creation grows; zero: never. NextBatch is when outdated pods may be replaced again.
@@ -33,7 +29,7 @@ type Limits struct {
 
 // Actions are what is done to pods.
 type Actions struct {
-	// Clean are deleted in any case, Superseded because another pod has taken their place, and Replace so that one does.
+	// Clean are deleted in any case, Superseded because another pod has taken their place, and Replace so that one can.
 	Clean, Superseded, Replace []*corev1.Pod
 	// Label and Unlabel are pods that get or lose the canary's label.
 	Label, Unlabel []*corev1.Pod
@@ -63,22 +59,14 @@ func (j *Judge) Decide() {
 	}
 	j.Rolling = j.rollingStrategy()
 	j.decideRollingUpdate()
-	if j.Canary == nil {
-		j.EDS.Status.Wave = j.Decision.Wave
-	}
 	j.replaceOutdated()
 }
 
 // refusedLast are the states by node, and after them those whose pod was refused, the one that has waited longest first. A pod that is
 // refused on one node does not keep others from being created.
 func (j *Judge) refusedLast() []*NodeState {
-	states := make([]*NodeState, len(j.States))
-	for i := range j.States {
-		states[i] = &j.States[i]
-	}
-	slices.SortStableFunc(states, func(a, b *NodeState) int {
-		return cmp.Or(a.Refused.Compare(b.Refused), strings.Compare(a.Node.Name, b.Node.Name))
-	})
+	states := slices.Clone(j.States)
+	slices.SortStableFunc(states, func(a, b *NodeState) int { return a.Refused.At.Compare(b.Refused.At) })
 	return states
 }
 
@@ -90,8 +78,8 @@ func (j *Judge) createMissing(s *NodeState) {
 		j.Actions.Create = append(j.Actions.Create, s)
 		return
 	}
-	if !s.hasOtherCause() {
-		j.Limits.Missing++
+	if !s.Stuck && s.Ended == nil && s.NodeProblem == "" && s.Refused.At.IsZero() {
+		j.Limits.Missing++ // Only the slow start keeps it from being created, so other nodes wait for it.
 	}
 	switch {
 	case !s.isEmpty():
@@ -109,14 +97,14 @@ func (j *Judge) createMissing(s *NodeState) {
 // With maxSurge the new one is created beside the old one, which is deleted when the new one is available. While the node has a problem,
 // an old pod stays, and only a missing one is created.
 func (j *Judge) decideCanaryNode(s *NodeState) {
-	may := s.Current == nil && s.Placement.Create && !j.Canary.Paused()
+	may := s.lacksPod() && !j.Canary.Paused()
 	replaces := may && s.NodeProblem == ""
 	switch {
-	case may && s.isEmpty(), replaces && s.Kept && s.Created.IsZero():
+	case may && s.isEmpty(), replaces && s.Kept:
 		j.Actions.Create = append(j.Actions.Create, s)
 	case s.Outdated == nil || s.Kept:
-	case replaces && j.Surges() && !portsConflict(&s.Outdated.Spec, &j.Target.Spec.Template.Spec):
-		if s.Created.IsZero() && s.Terminating == nil {
+	case replaces && j.surgesOn(s):
+		if s.Terminating == nil {
 			j.Actions.Create = append(j.Actions.Create, s)
 		}
 	case replaces:
@@ -142,9 +130,9 @@ func (j *Judge) labelCanary(s *NodeState) {
 	}
 }
 
-// isFailedCanary reports whether the outdated pod is of a revision that was a canary, and was never active.
-func (j *Judge) isFailedCanary(s *NodeState) bool {
-	rs := j.Find(ReplicaSetOf(s.Outdated.Pod))
+// isFailedCanary reports whether an outdated pod is of a revision that was a canary, and was never active.
+func (j *Judge) isFailedCanary(p *Pod) bool {
+	rs := j.Find(ReplicaSetOf(p.Pod))
 	if rs == nil || rs == j.Active {
 		return false
 	}
@@ -153,43 +141,30 @@ func (j *Judge) isFailedCanary(s *NodeState) bool {
 	return tried || HasFailed(rs)
 }
 
-// decideRollingUpdate decides which outdated pods are replaced now. Those of a failed canary come first. They are held up by slots and pauses,
-// but not by waves, windows, failures and budgets: none of these delayed the canary, and what it broke must not stay broken.
+// decideRollingUpdate decides which outdated pods are replaced now. Those of a failed canary come first, and the others wait for them. They
+// are held up by slots and pauses, but not by waves, windows, failures and budgets: none of these delayed the canary, and what it broke must
+// not stay broken.
 func (j *Judge) decideRollingUpdate() {
-	failed := map[string]bool{}
-	for i := range j.States {
-		if s := &j.States[i]; !s.Canary && s.Outdated != nil && !s.Kept && j.isFailedCanary(s) {
-			failed[s.Node.Name] = true
-		}
-	}
-	units, first := j.Units, []string(nil)
-	if len(failed) > 0 {
-		strategy, alone := j.Rolling, slices.Clone(j.Units)
+	strategy, units, fleet := j.Rolling, slices.Clone(j.Units), j.Fleet
+	starts := func(u rollout.Unit) bool { return u.State == v1alpha1.UnitOutdated && u.Reason == "" }
+	reverts := slices.ContainsFunc(units, func(u rollout.Unit) bool { return starts(u) && j.State(u.Node).FailedCanary })
+	if reverts {
 		strategy.Waves, strategy.Wave, strategy.Windows, strategy.WindowError, strategy.Error = nil, nil, nil, "", ""
 		if strategy.MaxFailures != nil {
 			strategy.MaxFailures = ptr.To(math.MaxInt) // Failed units release their slots, and halt nothing.
 		}
-		for i := range alone {
-			if alone[i].State == v1alpha1.UnitOutdated && !failed[alone[i].Node] {
-				alone[i].State = v1alpha1.UnitUpdated
-			}
-		}
-		decision := rollout.Decide(strategy, alone, rollout.Fleet{Nodes: j.Fleet.Nodes}, j.Now)
-		first, units = decision.Start, slices.Clone(j.Units)
+		fleet.Budgets = nil
 		for i := range units {
-			u := &units[i]
-			waits := slices.IndexFunc(decision.Waiting, func(w rollout.Wait) bool { return w.Node == u.Node })
-			switch {
-			case slices.Contains(first, u.Node):
-				u.State = v1alpha1.UnitUpdating
-			case failed[u.Node] && waits >= 0:
-				u.Reason, u.Message = decision.Waiting[waits].Reason, decision.Waiting[waits].Message
+			if u := &units[i]; starts(*u) && !j.State(u.Node).FailedCanary {
+				u.Reason, u.Message = v1alpha1.ReasonWavePending, "the pods of the failed canary are replaced first"
 			}
 		}
 	}
-	j.Decision = rollout.Decide(j.Rolling, units, j.Fleet, j.Now)
-	j.Decision.Start = slices.Concat(first, j.Decision.Start)
+	j.Decision = rollout.Decide(strategy, units, fleet, j.Now)
 	j.WakeAt(j.Decision.Next)
+	if j.Canary == nil && !reverts {
+		j.EDS.Status.Wave = j.Decision.Wave
+	}
 }
 
 // rollingStrategy is the strategy of the rolling update.
@@ -238,18 +213,12 @@ func (j *Judge) CreationLimitAt(since, at time.Time) (limit int, next time.Time)
 // limitCreation finds how many pods may be created and replaced now.
 func (j *Judge) limitCreation() {
 	j.Limits.Creation, j.Limits.NextCreation = j.CreationLimitAt(j.SlowStart(), j.Now)
-	for i := range j.States {
-		s := &j.States[i]
-		if s.Canary {
+	for _, s := range j.States {
+		if s.Canary || s.Current == nil || s.Current.State.Ready {
 			continue
 		}
-		since := s.Created
-		if s.Current != nil && !s.Current.State.Ready {
-			since = s.Current.CreationTimestamp.Time
-		}
-		if end := since.Add(j.CreationTime()); !since.IsZero() && j.Now.Before(end) {
+		if !j.Passed(s.Current.CreationTimestamp.Add(j.CreationTime())) {
 			j.Limits.Creating++
-			j.WakeAt(end)
 		}
 	}
 	if j.Limits.Creating >= j.Limits.Creation {
@@ -292,13 +261,8 @@ func (j *Judge) replaceOutdated() {
 		j.Decision.Waiting = append(held, j.Decision.Waiting...) // They would go first.
 		j.Decision.Start = j.Decision.Start[:room]
 	}
-	states := make(map[string]*NodeState, len(j.States))
-	for i := range j.States {
-		states[j.States[i].Node.Name] = &j.States[i]
-	}
 	for _, name := range j.Decision.Start {
-		s := states[name]
-		if s.Kept || j.Surges() && !portsConflict(&s.Outdated.Spec, &j.Active.Spec.Template.Spec) {
+		if s := j.State(name); s.Kept || j.surgesOn(s) {
 			j.Actions.Create = append(j.Actions.Create, s)
 		} else {
 			j.Actions.Replace = append(j.Actions.Replace, s.Outdated.Pod)
@@ -322,7 +286,7 @@ func (j *Judge) nextBatch() time.Time {
 	if f == nil || f.Duration <= 0 {
 		return time.Time{}
 	}
-	last := j.InFlight.Batches[edsv1.ConditionPodDeletion]
+	last := j.Batches[edsv1.ConditionPodDeletion]
 	if c := edsv1.FindCondition(j.Active.Status.Conditions, edsv1.ConditionPodDeletion); c != nil {
 		last = latest(last, c.LastUpdateTime.Time)
 	}

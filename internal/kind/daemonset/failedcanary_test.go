@@ -56,7 +56,7 @@ func TestFailedCanary(t *testing.T) {
 		"whatever else is asked of the strategy": {failed(gaveUp(0, 1)), nil, "replace n0/new,n1/new"},
 		"as many as may be at once":              {failed(gaveUp(0, 1, 2)), nil, "replace n1/new,n2/new; MaxConcurrent n0"},
 		"before other outdated pods": {
-			failed(with(gaveUp(0), closed)).orphans(4), nil, "replace n0/new; OutsideWindow n4",
+			failed(with(gaveUp(0), closed)).orphans(4), nil, "replace n0/new; WavePending n4",
 		},
 		"waves, their soak and approval":               {with(failed(gaveUp(0, 1)), waves), nil, "replace n0/new,n1/new"},
 		"closed windows":                               {with(failed(gaveUp(0, 1)), closed), nil, "replace n0/new,n1/new"},

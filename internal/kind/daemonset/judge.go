@@ -31,32 +31,21 @@ type Facts struct {
 	Settings    []edsv1.ExtendedDaemonsetSetting
 	// Pods are those of the ExtendedDaemonSet, and of the DaemonSet that it takes over from.
 	Pods []*corev1.Pod
-	// Kept holds the pods that their DaemonSet would make again.
+	// Kept has an entry for each pod of a DaemonSet. It is true while the DaemonSet would create the pod again.
 	Kept map[types.UID]bool
-	// Migrates is true while there are pods of a DaemonSet.
-	Migrates bool
 	// Nodes are all nodes, by name, and Fleet has the same as budgets and checks see them.
 	Nodes []*corev1.Node
 	Fleet rollout.Fleet
-	// InFlight is what was requested and the caches do not show yet.
-	InFlight InFlight
+	Memory
 }
 
-// InFlight is what the operator has requested for one ExtendedDaemonSet, as far as the caches do not show it.
-type InFlight struct {
-	// Created says by node which pod was created, and Deleted which pods are being deleted.
-	Created map[string]Creation
-	Deleted map[types.UID]bool
+// Memory is what the operator remembers of an ExtendedDaemonSet, as no object shows it, or not yet. Without it the operator tries refused
+// pods again at once.
+type Memory struct {
 	// Refused says by node which pods the API server has refused.
 	Refused map[string]Refusal
 	// Batches says when pods were last created, replaced and cleaned up, by the type of the condition that shows it.
 	Batches map[string]time.Time
-}
-
-// Creation is when a pod was created.
-type Creation struct {
-	UID types.UID
-	At  time.Time
 }
 
 // Refusal is when the API server last refused a node's pod, and why.
@@ -83,12 +72,13 @@ type Judge struct {
 	// Hash is the revision of the template, Target its ReplicaSet, and Active the one of all nodes outside of the canary.
 	Hash           string
 	Target, Active *ReplicaSet
-	// Owned are the ExtendedDaemonSet's ReplicaSets, the oldest first, and Counts their pods, by name. Total counts those of all.
+	// TargetExists is false until the ReplicaSet of the template is created.
+	TargetExists bool
+	// Owned are the ExtendedDaemonSet's ReplicaSets, the oldest first, and Counts their pods, by name.
 	Owned  []*ReplicaSet
 	Counts map[string]*PodCounts
-	Total  PodCounts
 
-	States  []NodeState
+	States  []*NodeState  // by the names of the nodes
 	Orphans []*corev1.Pod // on nodes that do not exist
 	Canary  *Canary       // nil without one
 
@@ -98,19 +88,20 @@ type Judge struct {
 	Decision rollout.Decision
 	Actions  Actions
 
-	settings           []SettingVerdict
-	active, target     *Placer
-	invalidAnnotations map[string]string // by node
+	settings       []SettingVerdict
+	active, target *Placer
 }
 
 // New returns the judge of an ExtendedDaemonSet. The error says what is invalid in its spec.
 func New(f Facts, now time.Time) (*Judge, error) {
-	j := &Judge{Facts: f, Now: now, Spec: Defaulted(&f.EDS.Spec, f.ValidationMode), Counts: map[string]*PodCounts{}}
+	j := &Judge{Facts: f, Now: now, Spec: Defaulted(&f.EDS.Spec, f.ValidationMode)}
 	j.Strategy = &j.Spec.Strategy
 	j.settings = validSettings(f.Settings, f.EDS, f.Nodes)
 	for i := range f.ReplicaSets {
 		rs := &f.ReplicaSets[i]
-		if rs.Namespace == f.EDS.Namespace && rs.Labels[edsv1.LabelName] == f.EDS.Name && rs.DeletionTimestamp == nil && Owns(f.EDS, rs) {
+		owner := metav1.GetControllerOfNoCopy(rs)
+		if rs.Namespace == f.EDS.Namespace && rs.Labels[edsv1.LabelName] == f.EDS.Name && rs.DeletionTimestamp == nil &&
+			(owner == nil || owner.UID == f.EDS.UID) {
 			j.Owned = append(j.Owned, rs)
 		}
 	}
@@ -118,9 +109,6 @@ func New(f Facts, now time.Time) (*Judge, error) {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 	j.Active = j.Find(f.EDS.Status.ActiveReplicaSet)
-	if err := Validate(j.Spec); err != nil {
-		return j, err
-	}
 	var err error
 	if j.Hash, err = TemplateHash(&j.Spec.Template); err != nil {
 		return j, err
@@ -130,13 +118,10 @@ func New(f Facts, now time.Time) (*Judge, error) {
 			j.Target = rs
 		}
 	}
-	return j, nil
-}
-
-// Owns reports whether a ReplicaSet belongs to the ExtendedDaemonSet, or to nobody.
-func Owns(eds *edsv1.ExtendedDaemonSet, rs *ReplicaSet) bool {
-	owner := metav1.GetControllerOfNoCopy(rs)
-	return owner == nil || owner.UID == eds.UID
+	if j.TargetExists = j.Target != nil; !j.TargetExists {
+		j.Target = newReplicaSet(f.EDS, j.Spec, j.Hash)
+	}
+	return j, Validate(j.Spec)
 }
 
 // IsDaemonPod reports whether a pod with the ExtendedDaemonSet's label is one of its pods: it belongs to a revision, or to nobody.
@@ -201,7 +186,7 @@ func (j *Judge) Successor() *ReplicaSet {
 func (j *Judge) Idle() []*ReplicaSet {
 	var idle []*ReplicaSet
 	for _, rs := range j.Owned {
-		if rs != j.Active && rs != j.Target && j.Counts[rs.Name].All == 0 {
+		if rs != j.Active && rs != j.Target && j.counts(rs.Name).All == 0 {
 			idle = append(idle, rs)
 		}
 	}
@@ -230,6 +215,9 @@ func (j *Judge) WakeAt(t time.Time) {
 		j.Wake = t
 	}
 }
+
+// Passed reports whether an instant has come. If not, the judge wakes then.
+func (j *Judge) Passed(at time.Time) bool { return passed(&j.Wake, at, j.Now) }
 
 func latest(a, b time.Time) time.Time {
 	if b.After(a) {

@@ -3,8 +3,8 @@
 package daemonset
 
 import (
+	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
 	"maps"
 	"slices"
 	"strings"
@@ -92,39 +92,41 @@ func namePrefix(owner string, suffix int) string {
 // nameSuffix is a hash of the parts.
 func nameSuffix(length int, parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-	number := binary.BigEndian.Uint64(sum[:])
 	text := make([]byte, length)
 	for i := range text {
-		text[i] = alphabet[number%uint64(len(alphabet))]
-		number /= uint64(len(alphabet))
+		text[i] = alphabet[int(sum[i])%len(alphabet)]
 	}
 	return string(text)
 }
 
-// RevisionName is the name of a template's revision. It follows from the ExtendedDaemonSet and the template's hash, so that no two are made
-// of one template.
-func RevisionName(eds *edsv1.ExtendedDaemonSet, hash string) string {
-	return namePrefix(eds.Name, revisionSuffix) + nameSuffix(revisionSuffix, string(eds.UID), hash)
+// newReplicaSet makes the ReplicaSet of a template that has none. Its name follows from the ExtendedDaemonSet and the template's hash, so
+// that no two are created of one template.
+func newReplicaSet(eds *edsv1.ExtendedDaemonSet, spec *edsv1.ExtendedDaemonSetSpec, hash string) *ReplicaSet {
+	rs := &ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: eds.Namespace, Name: namePrefix(eds.Name, revisionSuffix) + nameSuffix(revisionSuffix, string(eds.UID), hash),
+			Labels: maps.Clone(eds.Labels), Annotations: maps.Clone(eds.Annotations),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(eds, edsv1.GroupVersion.WithKind("ExtendedDaemonSet"))},
+		},
+		Spec: edsv1.ExtendedDaemonSetReplicaSetSpec{Selector: spec.Selector, Template: *spec.Template.DeepCopy(), TemplateGeneration: hash},
+	}
+	metav1.SetMetaDataLabel(&rs.ObjectMeta, edsv1.LabelName, eds.Name)
+	metav1.SetMetaDataAnnotation(&rs.ObjectMeta, edsv1.AnnotationTemplateHash, hash)
+	return rs
 }
 
 // bind leads the scheduler to a node, besides what the affinity says already.
 func bind(s *corev1.PodSpec, node string) {
-	if s.Affinity == nil {
-		s.Affinity = &corev1.Affinity{}
+	s.Affinity = cmp.Or(s.Affinity, &corev1.Affinity{})
+	s.Affinity.NodeAffinity = cmp.Or(s.Affinity.NodeAffinity, &corev1.NodeAffinity{})
+	required := cmp.Or(requiredAffinity(s), &corev1.NodeSelector{})
+	s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = required
+	if len(required.NodeSelectorTerms) == 0 {
+		required.NodeSelectorTerms = make([]corev1.NodeSelectorTerm, 1)
 	}
-	if s.Affinity.NodeAffinity == nil {
-		s.Affinity.NodeAffinity = &corev1.NodeAffinity{}
-	}
-	required := &s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	if *required == nil {
-		*required = &corev1.NodeSelector{}
-	}
-	if len((*required).NodeSelectorTerms) == 0 {
-		(*required).NodeSelectorTerms = make([]corev1.NodeSelectorTerm, 1)
-	}
-	for i := range (*required).NodeSelectorTerms {
+	for i := range required.NodeSelectorTerms {
 		// The name is the only field that can be required.
-		(*required).NodeSelectorTerms[i].MatchFields = []corev1.NodeSelectorRequirement{
+		required.NodeSelectorTerms[i].MatchFields = []corev1.NodeSelectorRequirement{
 			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
 		}
 	}

@@ -273,7 +273,7 @@ func TestTrimPod(t *testing.T) {
 
 func TestRevisionName(t *testing.T) {
 	of := func(name, uid, hash string) string {
-		return RevisionName(&edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid)}}, hash)
+		return newReplicaSet(&edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid)}}, &edsv1.ExtendedDaemonSetSpec{}, hash).Name
 	}
 	one := of("foo", "u", "h")
 	if !regexp.MustCompile(`^foo-[bcdfghjklmnpqrstvwxz2456789]{5}$`).MatchString(one) {

@@ -20,8 +20,8 @@ import (
 // NodeState is one node, the pods that the ExtendedDaemonSet has there, and those that it should have.
 type NodeState struct {
 	Node *corev1.Node
-	// Known is the same node in the fleet.
-	Known *rollout.Node
+	// Claims are those of all rollouts on the node.
+	Claims []v1alpha1.Claim
 	// Want is the revision that the node should have.
 	Want      *ReplicaSet
 	Placement Placement
@@ -30,16 +30,18 @@ type NodeState struct {
 	Canary bool
 	// Current is the pod of that revision, and Outdated another one. Each may be nil.
 	Current, Outdated *Pod
-	// Kept is true while the outdated pod belongs to a DaemonSet that would make it again.
+	// Kept is true while the outdated pod belongs to a DaemonSet that would create it again.
 	Kept bool
+	// FailedCanary is true where the outdated pod is of a revision that was only ever a canary.
+	FailedCanary bool
 	// Terminating is a pod that was deleted and still exists, and Ended one that has ended and is deleted at a later time.
 	Terminating, Ended *Pod
 	// Stuck is true when a pod terminates for longer than it should.
 	Stuck bool
-	// Created is when a pod was created that the caches do not show yet.
-	Created time.Time
-	// Refused is when the API server last refused the missing pod; zero: it did not.
-	Refused time.Time
+	// Refused is when and why the API server last refused the missing pod; zero: it did not.
+	Refused Refusal
+	// Invalid says which of the node's annotations can't be read, or "".
+	Invalid string
 	// Extra pods are deleted in any case.
 	Extra []*Pod
 	// NodeProblem says why the node, and not its pods, is the cause of what happens there, or "".
@@ -60,9 +62,26 @@ func (p *Pod) Available() bool { return p != nil && p.State.Available }
 // PodCounts are the pods of one revision.
 type PodCounts struct {
 	// All includes pods that terminate.
-	All, Current, Ready, Available int
+	All, Current, Ready, Available int32
 	// Desired is on how many nodes the revision should run, and Ignored on how many of them a pod is missing that nothing waits for.
-	Desired, Ignored int
+	Desired, Ignored int32
+}
+
+// counts are those of a revision; "" is that of pods without one.
+func (j *Judge) counts(revision string) *PodCounts {
+	if j.Counts[revision] == nil {
+		j.Counts[revision] = &PodCounts{}
+	}
+	return j.Counts[revision]
+}
+
+// State is the state of a node, or nil.
+func (j *Judge) State(node string) *NodeState {
+	i, ok := slices.BinarySearchFunc(j.States, node, func(s *NodeState, name string) int { return strings.Compare(s.Node.Name, name) })
+	if !ok {
+		return nil
+	}
+	return j.States[i]
 }
 
 // CanaryNodes are the nodes of the canary, as the status has them.
@@ -75,9 +94,6 @@ func (j *Judge) CanaryNodes() []string {
 
 // Survey finds the state of each node. The nodes of the canary should have the target revision, and all others the active one.
 func (j *Judge) Survey(canaryNodes []string) error {
-	for _, rs := range append([]*ReplicaSet{j.Active, j.Target}, j.Owned...) {
-		j.Counts[rs.Name] = &PodCounts{}
-	}
 	var err error
 	if j.active, err = NewPlacer(j.Spec.Selector, &j.Active.Spec.Template); err != nil {
 		return fmt.Errorf("reading where pods of revision %s belong, %w", j.Active.Name, err)
@@ -90,9 +106,9 @@ func (j *Judge) Survey(canaryNodes []string) error {
 		onNode[NodeOf(pod)] = append(onNode[NodeOf(pod)], pod)
 	}
 	key := types.NamespacedName{Namespace: j.EDS.Namespace, Name: j.EDS.Name}
-	j.States, j.Orphans, j.invalidAnnotations = make([]NodeState, 0, len(j.Nodes)), nil, map[string]string{}
+	j.States, j.Orphans, j.Counts = make([]*NodeState, 0, len(j.Nodes)), nil, map[string]*PodCounts{}
 	for _, n := range j.Nodes {
-		s := NodeState{Node: n, Known: j.Fleet.Nodes[n.Name], Want: j.Active, Canary: slices.Contains(canaryNodes, n.Name)}
+		s := &NodeState{Node: n, Claims: j.Fleet.Nodes[n.Name].Claims, Want: j.Active, Canary: slices.Contains(canaryNodes, n.Name)}
 		placer := j.active
 		if s.Canary {
 			s.Want, placer = j.Target, j.target
@@ -106,23 +122,22 @@ func (j *Judge) Survey(canaryNodes []string) error {
 		if s.Placement.Keep {
 			var invalid error
 			if s.Overrides, invalid = OverridesOf(key, s.Want.Spec.Template.Spec.Containers, n, j.settings); invalid != nil {
-				j.invalidAnnotations[n.Name] = invalid.Error()
+				s.Invalid = "node " + n.Name + ": " + invalid.Error()
 			}
 		}
-		s.NodeProblem = nodeProblem(s.Known)
-		if s.Created = j.InFlight.Created[n.Name].At; !s.Created.IsZero() {
-			j.WakeAt(s.Created.Add(UnseenFor))
-		}
+		s.NodeProblem = s.nodeProblem()
 		s.assign(j, pods)
 		if s.lacksPod() {
-			s.Refused = j.InFlight.Refused[n.Name].At
+			s.Refused = j.Refused[n.Name]
+		}
+		if s.Counts() {
+			j.counts(s.Want.Name).Desired++
 		}
 		j.States = append(j.States, s)
-		j.count(&j.States[len(j.States)-1])
 	}
 	for _, pods := range onNode {
 		for _, pod := range pods {
-			if pod.DeletionTimestamp == nil && !j.InFlight.Deleted[pod.UID] {
+			if pod.DeletionTimestamp == nil {
 				j.Orphans = append(j.Orphans, pod)
 			}
 		}
@@ -130,17 +145,12 @@ func (j *Judge) Survey(canaryNodes []string) error {
 	return nil
 }
 
-// UnseenFor is how long the caches may not show a created pod. After that it was deleted before they did.
-const UnseenFor = time.Minute
-
 // assign gives each pod on the node its part in the state.
 func (s *NodeState) assign(j *Judge, pods []*corev1.Pod) {
 	var current, outdated []*Pod
 	minReady := time.Duration(j.Spec.MinReadySeconds) * time.Second
 	for _, pod := range pods {
-		if counts := j.Counts[ReplicaSetOf(pod)]; counts != nil {
-			counts.All++
-		}
+		j.counts(ReplicaSetOf(pod)).All++
 		p := &Pod{Pod: pod, State: StateOfPod(pod, minReady, j.Now)}
 		j.WakeAt(p.State.Wake)
 		switch {
@@ -148,14 +158,13 @@ func (s *NodeState) assign(j *Judge, pods []*corev1.Pod) {
 			if !p.State.Terminating && !p.State.Failed {
 				s.Outdated, s.Kept = p, true
 			}
-		case p.State.Terminating || j.InFlight.Deleted[pod.UID]:
+		case p.State.Terminating:
 			s.Terminating = p
 			s.Stuck = s.Stuck || p.State.Unresponsive
 		case !s.Placement.Keep:
 			s.Extra = append(s.Extra, p)
-		case p.State.Failed && j.Now.Before(pod.CreationTimestamp.Add(endedPodAge)):
+		case p.State.Failed && !j.Passed(pod.CreationTimestamp.Add(endedPodAge)):
 			s.Ended = p
-			j.WakeAt(pod.CreationTimestamp.Add(endedPodAge))
 		case p.State.Failed:
 			s.Extra = append(s.Extra, p)
 		case ReplicaSetOf(pod) == s.Want.Name && UpToDate(pod, HashOf(s.Want), s.Overrides):
@@ -168,14 +177,20 @@ func (s *NodeState) assign(j *Judge, pods []*corev1.Pod) {
 	if best := s.keepBest(outdated); best != nil {
 		s.Outdated, s.Kept = best, false
 	}
-	if s.Current == nil || s.Outdated == nil || s.Kept || j.Surges() {
-		return
+	if s.Current != nil && s.Outdated != nil && !s.Kept && !j.Surges() {
+		// There are two without surge: whatever created the second one did not see the first.
+		if s.Current.Available() || !s.Outdated.Available() {
+			s.Extra, s.Outdated = append(s.Extra, s.Outdated), nil
+		} else {
+			s.Extra, s.Current = append(s.Extra, s.Current), nil
+		}
 	}
-	// There are two without surge: whatever created the second one did not see the first.
-	if s.Current.Available() || !s.Outdated.Available() {
-		s.Extra, s.Outdated = append(s.Extra, s.Outdated), nil
-	} else {
-		s.Extra, s.Current = append(s.Extra, s.Current), nil
+	if s.Current != nil {
+		j.counts(s.Want.Name).add(s.Current)
+	}
+	if s.Outdated != nil && !s.Kept {
+		s.FailedCanary = j.isFailedCanary(s.Outdated)
+		j.counts(ReplicaSetOf(s.Outdated.Pod)).add(s.Outdated)
 	}
 }
 
@@ -206,25 +221,6 @@ func (s *NodeState) keepBest(pods []*Pod) *Pod {
 	return pods[0]
 }
 
-// count adds a node and its pods to those of their revisions, and to the total.
-func (j *Judge) count(s *NodeState) {
-	if s.Counts() {
-		j.Total.Desired++
-		j.Counts[s.Want.Name].Desired++
-	}
-	if s.Current != nil {
-		j.Total.add(s.Current)
-		j.Counts[s.Want.Name].add(s.Current)
-	}
-	if s.Outdated == nil || s.Kept {
-		return
-	}
-	j.Total.add(s.Outdated)
-	if counts := j.Counts[ReplicaSetOf(s.Outdated.Pod)]; counts != nil {
-		counts.add(s.Outdated)
-	}
-}
-
 func (c *PodCounts) add(p *Pod) {
 	c.Current++
 	if p.State.Ready {
@@ -240,39 +236,38 @@ func (j *Judge) Surges() bool {
 	return j.Strategy.Type != edsv1.StrategyOnDelete && Count(j.Strategy.RollingUpdate.MaxSurge, max(len(j.Nodes), 1)) > 0
 }
 
+// surgesOn reports whether the node's new pod is started beside its outdated one.
+func (j *Judge) surgesOn(s *NodeState) bool { return j.Surges() && !s.portsConflict() }
+
 // nodeProblem says why what happens to pods on a node is not caused by them, or "": it is not ready, or it is under maintenance.
-func nodeProblem(n *rollout.Node) string {
-	if n == nil {
-		return "there is no such node"
-	}
-	if ready := nodeCondition(n, corev1.NodeReady); ready == nil || ready.Status != corev1.ConditionTrue {
+func (s *NodeState) nodeProblem() string {
+	if ready := nodeCondition(s.Node, corev1.NodeReady); ready.Status != corev1.ConditionTrue {
 		return "the node is not ready"
 	}
-	for i := range n.Claims {
-		if c := &n.Claims[i]; !c.Parked() {
-			return "claimed by " + c.Rollout
-		}
+	if i := s.claim(); i >= 0 {
+		return "claimed by " + s.Claims[i].Rollout
 	}
 	for _, kind := range []corev1.NodeConditionType{corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained} {
-		if c := nodeCondition(n, kind); c != nil && c.Status == corev1.ConditionTrue {
+		if nodeCondition(s.Node, kind).Status == corev1.ConditionTrue {
 			return string(kind)
 		}
 	}
 	return ""
 }
 
-func nodeCondition(n *rollout.Node, kind corev1.NodeConditionType) *corev1.NodeCondition {
-	for i := range n.Conditions {
-		if n.Conditions[i].Type == kind {
-			return &n.Conditions[i]
+// nodeCondition is a condition of a node; its Status is "" where the node does not have it.
+func nodeCondition(n *corev1.Node, kind corev1.NodeConditionType) corev1.NodeCondition {
+	for _, c := range n.Status.Conditions {
+		if c.Type == kind {
+			return c
 		}
 	}
-	return nil
+	return corev1.NodeCondition{}
 }
 
 // readySince is since when a node is ready; zero when it is not, or that is unknown.
-func readySince(n *rollout.Node) time.Time {
-	if c := nodeCondition(n, corev1.NodeReady); c != nil && c.Status == corev1.ConditionTrue {
+func readySince(n *corev1.Node) time.Time {
+	if c := nodeCondition(n, corev1.NodeReady); c.Status == corev1.ConditionTrue {
 		return c.LastTransitionTime.Time
 	}
 	return time.Time{}
@@ -287,13 +282,13 @@ func (s *NodeState) causesRestarts(p *Pod) bool {
 	if s.NodeProblem != "" || p.State.Lost {
 		return true
 	}
-	ready := readySince(s.Known)
+	ready := readySince(s.Node)
 	return !p.State.LastRestart.IsZero() && !ready.IsZero() && !p.State.LastRestart.After(ready.Add(settleTime)) && p.CreationTimestamp.Time.Before(ready)
 }
 
-// isClaimed reports whether a rollout has the node.
-func (s *NodeState) isClaimed() bool {
-	return slices.ContainsFunc(s.Known.Claims, func(c v1alpha1.Claim) bool { return !c.Parked() })
+// claim is the index of the claim of the rollout whose turn it is, or -1.
+func (s *NodeState) claim() int {
+	return slices.IndexFunc(s.Claims, func(c v1alpha1.Claim) bool { return !c.Parked() })
 }
 
 // Counts reports whether the node should have a pod, or has one. A DaemonSet's pod does not count where the ExtendedDaemonSet's own may
@@ -302,20 +297,12 @@ func (s *NodeState) Counts() bool {
 	return s.Placement.Create || s.Current != nil || s.Outdated != nil && s.Placement.Keep
 }
 
-// lacksPod reports whether a pod of the wanted revision is missing, and none was created.
-func (s *NodeState) lacksPod() bool {
-	return s.Placement.Create && s.Current == nil && s.Created.IsZero()
-}
+// lacksPod reports whether a pod of the wanted revision is missing.
+func (s *NodeState) lacksPod() bool { return s.Placement.Create && s.Current == nil }
 
-// isEmpty reports whether there is no pod on the node, and none is about to be.
+// isEmpty reports whether there is no pod on the node.
 func (s *NodeState) isEmpty() bool {
-	return s.Current == nil && s.Outdated == nil && s.Terminating == nil && s.Ended == nil && s.Created.IsZero() && len(s.Extra) == 0
-}
-
-// hasOtherCause reports whether another cause than the slow start keeps a pod from being created. Then other nodes do not wait
-// for this one.
-func (s *NodeState) hasOtherCause() bool {
-	return s.Stuck || s.Ended != nil || s.NodeProblem != "" || !s.Refused.IsZero()
+	return s.Current == nil && s.Outdated == nil && s.Terminating == nil && s.Ended == nil && len(s.Extra) == 0
 }
 
 // UnitState is the state of the node in the rolling update.
@@ -323,7 +310,7 @@ func (s *NodeState) UnitState() v1alpha1.UnitState {
 	switch {
 	case s.Current.Available() && (s.Outdated == nil || s.Kept):
 		return v1alpha1.UnitUpdated
-	case s.Current == nil && s.Outdated != nil && s.Terminating == nil && s.Created.IsZero():
+	case s.Current == nil && s.Outdated != nil && s.Terminating == nil:
 		return v1alpha1.UnitOutdated
 	}
 	return v1alpha1.UnitUpdating

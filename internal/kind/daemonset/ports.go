@@ -15,11 +15,11 @@ type port struct {
 	number   int32
 }
 
-// portsConflict reports whether pods of two specs can't run on one node beside each other, because both want the same port of
-// the host. Different addresses of the host do not count.
-func portsConflict(a, b *corev1.PodSpec) bool {
-	taken := hostPorts(a)
-	return slices.ContainsFunc(hostPorts(b), func(p port) bool { return slices.Contains(taken, p) })
+// portsConflict reports whether the outdated pod and the new one can't run beside each other, because both want the same port of the host.
+// Different addresses of the host do not count.
+func (s *NodeState) portsConflict() bool {
+	taken := hostPorts(&s.Outdated.Spec)
+	return slices.ContainsFunc(hostPorts(&s.Want.Spec.Template.Spec), func(p port) bool { return slices.Contains(taken, p) })
 }
 
 // hostPorts are the ports of the host that a pod takes: with the host's network all that it names.

@@ -45,9 +45,9 @@ func TestDecideAfterRefusals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := tc.world().look(t, func(f *Facts) {
-				f.InFlight.Refused = map[string]Refusal{}
+				f.Refused = map[string]Refusal{}
 				for n, since := range tc.refused {
-					f.InFlight.Refused[f.Nodes[n].Name] = Refusal{At: now.Add(-since), Message: "no"}
+					f.Refused[f.Nodes[n].Name] = Refusal{At: now.Add(-since), Message: "no"}
 				}
 			})
 			if got := p.show(); got != tc.want {
@@ -106,7 +106,7 @@ func TestRefusal(t *testing.T) {
 	for want, w := range map[string]*world{
 		"no room on n1": newWorld(3), "no room on n2": newWorld(3).has("new", nil, 1), "": newWorld(3).has("new", nil, 1, 2),
 	} {
-		if got := w.look(t, func(f *Facts) { f.InFlight.Refused = refused }).Refusal(); got != want {
+		if _, got := w.look(t, func(f *Facts) { f.Refused = refused }).reconcileError(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

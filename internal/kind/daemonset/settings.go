@@ -91,12 +91,7 @@ func JudgeSettings(settings []edsv1.ExtendedDaemonsetSetting, daemonset string, 
 // validSettings are the Settings that apply to an ExtendedDaemonSet. They are judged here, and not read from their status, which follows a
 // moment later: by an old status pods would be replaced twice.
 func validSettings(all []edsv1.ExtendedDaemonsetSetting, eds *edsv1.ExtendedDaemonSet, nodes []*corev1.Node) []SettingVerdict {
-	var here []edsv1.ExtendedDaemonsetSetting
-	for i := range all {
-		if all[i].Namespace == eds.Namespace {
-			here = append(here, all[i])
-		}
-	}
+	here := slices.DeleteFunc(slices.Clone(all), func(s edsv1.ExtendedDaemonsetSetting) bool { return s.Namespace != eds.Namespace })
 	has := make([]map[string]string, len(nodes))
 	for i := range nodes {
 		has[i] = nodes[i].Labels

@@ -5,13 +5,13 @@ package daemonset
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
@@ -51,7 +51,18 @@ func (j *Judge) Summarize(reason string, problem error) {
 		SetCondition(&s.Conditions, edsv1.ConditionReconcileError, true, reason, problem.Error(), j.Now)
 		return
 	}
-	j.setCounts()
+	var c PodCounts
+	for _, of := range j.Counts {
+		c.Desired, c.Ignored = c.Desired+of.Desired, c.Ignored+of.Ignored
+		c.Current, c.Ready, c.Available = c.Current+of.Current, c.Ready+of.Ready, c.Available+of.Available
+	}
+	s.Desired, s.Current, s.Ready, s.Available = c.Desired, c.Current, c.Ready, c.Available
+	s.UpToDate, s.IgnoredUnresponsiveNodes = 0, c.Ignored
+	for _, at := range j.States {
+		if at.Current != nil && (j.Canary == nil || at.Canary) {
+			s.UpToDate++
+		}
+	}
 	j.setState()
 	s.Updating, s.Waiting = j.listUnits()
 	reason, message := j.reconcileError()
@@ -71,18 +82,6 @@ func (j *Judge) Summarize(reason string, problem error) {
 	}
 }
 
-// setCounts writes how many pods there are.
-func (j *Judge) setCounts() {
-	s, c := &j.EDS.Status, &j.Total
-	s.Desired, s.Current, s.Ready, s.Available = int32(c.Desired), int32(c.Current), int32(c.Ready), int32(c.Available)
-	s.UpToDate, s.IgnoredUnresponsiveNodes = 0, int32(j.Limits.Ignored)
-	for i := range j.States {
-		if at := &j.States[i]; at.Current != nil && (j.Canary == nil || at.Canary) {
-			s.UpToDate++
-		}
-	}
-}
-
 // setState writes the state, in ExtendedDaemonSet's words.
 func (j *Judge) setState() {
 	s := &j.EDS.Status
@@ -98,7 +97,7 @@ func (j *Judge) setState() {
 		s.Reason, _ = j.PauseReason()
 	case j.Canary != nil:
 		s.State = edsv1.StateCanary
-	case failure != "" && (!shown || s.State == edsv1.StateCanaryFailed && j.Counts[j.Target.Name].All > 0):
+	case failure != "" && (!shown || s.State == edsv1.StateCanaryFailed && j.counts(j.Target.Name).All > 0):
 		// Until its pods are gone, and never again after that: the failure stays in the conditions.
 		s.State = edsv1.StateCanaryFailed
 		s.Reason = edsv1.StatusReason(edsv1.FindCondition(j.Target.Status.Conditions, edsv1.ConditionCanaryFailed).Reason)
@@ -133,13 +132,12 @@ func (j *Judge) EndCanary() {
 // canaryFailure says which canary has failed, and why.
 func (j *Judge) canaryFailure() string {
 	c := edsv1.FindCondition(j.Target.Status.Conditions, edsv1.ConditionCanaryFailed)
-	text := "canary failed with ers: " + j.Target.Name
-	for _, part := range []string{c.Reason, c.Message} {
-		if part != "" {
-			text += ": " + part
-		}
-	}
-	return text
+	return joined("canary failed with ers: "+j.Target.Name, c.Reason, c.Message)
+}
+
+// joined are the parts that are not empty.
+func joined(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 }
 
 // setHealth sets the conditions of kstatus. stalled says why nothing happens, or is "".
@@ -212,30 +210,54 @@ func (j *Judge) Waits() []rollout.Wait {
 	return first
 }
 
+// Progress says what a node in its turn waits for, and since when.
+func (j *Judge) Progress(s *NodeState) (since time.Time, message string) {
+	switch p := s.Current; {
+	case p.Available():
+		return p.CreationTimestamp.Time, "pod " + s.Outdated.Name + " is deleted, its successor is available"
+	case p != nil && p.State.Ready:
+		end := p.State.ReadySince.Add(time.Duration(j.Spec.MinReadySeconds) * time.Second)
+		return p.CreationTimestamp.Time, "pod " + p.Name + " is available at " + end.UTC().Format(time.RFC3339)
+	case p != nil && p.State.Message == "":
+		return p.CreationTimestamp.Time, "pod " + p.Name + " is not ready"
+	case p != nil:
+		return p.CreationTimestamp.Time, "pod " + p.Name + ": " + p.State.Message
+	case s.Terminating != nil:
+		return DeletedAt(s.Terminating.Pod), "pod " + s.Terminating.Name + " has been deleted, and is not gone yet"
+	case s.Ended != nil:
+		return s.Ended.CreationTimestamp.Time, "pod " + s.Ended.Name + ": " + s.Ended.State.Message + "; it is replaced a minute after it was created"
+	case s.Canary && j.Canary.Paused():
+		_, paused := j.CanaryCheck()
+		return since, paused + "; no pod is made"
+	case s.Outdated != nil:
+		return since, "pod " + s.Outdated.Name + " is deleted next"
+	}
+	return since, "no pod yet"
+}
+
+// DeletedAt is when a pod was deleted: its timestamp is when the grace period ends.
+func DeletedAt(p *corev1.Pod) time.Time {
+	return p.DeletionTimestamp.Add(-time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second)
+}
+
 // ReasonRefused is the condition's reason where the API server refuses a pod.
 const ReasonRefused = "PodRefused"
 
-// Refusal says why the API server refuses a pod: that of the first node, so that it does not depend on which is tried last. It is ""
-// where none is refused.
-func (j *Judge) Refusal() string {
-	for i := range j.States {
-		if s := &j.States[i]; !s.Refused.IsZero() {
-			return j.InFlight.Refused[s.Node.Name].Message
-		}
-	}
-	return ""
-}
-
-// reconcileError is what the API server refuses, or what of the strategy or of the nodes is invalid.
+// reconcileError is what the API server refuses, or what of the strategy or of the nodes is invalid. It is that of the first node, so that
+// it does not depend on which is tried last.
 func (j *Judge) reconcileError() (reason, message string) {
-	if why := j.Refusal(); why != "" {
-		return ReasonRefused, why
+	invalid := ""
+	for _, s := range j.States {
+		if !s.Refused.At.IsZero() {
+			return ReasonRefused, s.Refused.Message
+		}
+		invalid = cmp.Or(invalid, s.Invalid)
 	}
-	if why := j.Rolling.Problem(); why != "" {
+	switch why := j.Rolling.Problem(); {
+	case why != "":
 		return string(v1alpha1.ReasonStrategyInvalid), why
-	}
-	for _, node := range slices.Sorted(maps.Keys(j.invalidAnnotations)) {
-		return "NodeAnnotationInvalid", "node " + node + ": " + j.invalidAnnotations[node]
+	case invalid != "":
+		return "NodeAnnotationInvalid", invalid
 	}
 	return "", ""
 }
@@ -243,9 +265,9 @@ func (j *Judge) reconcileError() (reason, message string) {
 // ReplicaSetStatus is the status of a revision.
 func (j *Judge) ReplicaSetStatus(rs *ReplicaSet) edsv1.ExtendedDaemonSetReplicaSetStatus {
 	s := *rs.Status.DeepCopy()
-	counts := j.Counts[rs.Name]
-	s.Desired, s.Current, s.Ready, s.Available = int32(counts.Desired), int32(counts.Current), int32(counts.Ready), int32(counts.Available)
-	s.IgnoredUnresponsiveNodes = int32(counts.Ignored)
+	counts := j.counts(rs.Name)
+	s.Desired, s.Current, s.Ready, s.Available = counts.Desired, counts.Current, counts.Ready, counts.Available
+	s.IgnoredUnresponsiveNodes = counts.Ignored
 	active, canary := rs == j.Active, rs == j.Target && j.Canary != nil
 	switch {
 	case active:
@@ -311,8 +333,7 @@ func setRestarting(conditions *[]edsv1.Condition, v Verdict) {
 // unscheduledPods says on which nodes pods are not scheduled, or is "".
 func (j *Judge) unscheduledPods(canary bool) string {
 	var nodes []string
-	for i := range j.States {
-		s := &j.States[i]
+	for _, s := range j.States {
 		if s.Canary != canary || s.Current == nil || s.Current.Spec.NodeName != "" || s.Current.State.Ready {
 			continue
 		}
@@ -332,7 +353,7 @@ func (j *Judge) unscheduledPods(canary bool) string {
 // setBatches writes when pods were last created, replaced and cleaned up.
 func (j *Judge) setBatches(conditions *[]edsv1.Condition) {
 	for _, kind := range []string{edsv1.ConditionPodCreation, edsv1.ConditionPodDeletion, edsv1.ConditionPodsCleanupDone} {
-		at, ok := j.InFlight.Batches[kind]
+		at, ok := j.Batches[kind]
 		at = at.Truncate(time.Second)
 		if c := edsv1.FindCondition(*conditions, kind); ok && (c == nil || c.LastUpdateTime.Time.Before(at)) {
 			SetCondition(conditions, kind, true, "", "", at)

@@ -16,8 +16,7 @@ import (
 func (j *Judge) makeUnits() {
 	j.Units = make([]rollout.Unit, 0, len(j.States))
 	unresponsive := Count(j.Strategy.RollingUpdate.MaxPodSchedulerFailure, j.eligible()) // how many of them are not counted
-	for i := range j.States {
-		s := &j.States[i]
+	for _, s := range j.States {
 		if s.Canary && j.Active == j.Target { // A preview of when the canary is over.
 			j.Units = append(j.Units, rollout.Unit{Node: s.Node.Name, State: v1alpha1.UnitUpdated})
 		}
@@ -32,7 +31,7 @@ func (j *Judge) makeUnits() {
 			u.Reason, u.Message = j.whyUnfit(s)
 			if ignored { // There may be no room for a new pod either. It would hold a slot until that is certain.
 				u.Down, u.Rank = false, math.MaxUint64
-				j.ignore(s)
+				j.counts(s.Want.Name).Ignored++
 			}
 		case v1alpha1.UnitUpdated:
 			ignored = false
@@ -44,7 +43,7 @@ func (j *Judge) makeUnits() {
 				u.State, u.Reason, u.Message = v1alpha1.UnitFailed, v1alpha1.ReasonPodFailed, why
 			}
 			if u.Excused {
-				j.ignore(s)
+				j.counts(s.Want.Name).Ignored++
 			}
 		}
 		if ignored {
@@ -57,19 +56,12 @@ func (j *Judge) makeUnits() {
 // soak lets an updated unit soak for as long as the strategy says. In the first rollout nothing waits for pods to soak.
 func (j *Judge) soak(s *NodeState, u *rollout.Unit) {
 	u.Since = s.Current.State.ReadySince
-	if j.Strategy.Soak == nil || j.Strategy.Soak.Duration <= 0 || len(j.Owned) <= 1 && !j.Migrates {
+	if j.Strategy.Soak == nil || j.Strategy.Soak.Duration <= 0 || len(j.Owned) <= 1 && len(j.Kept) == 0 {
 		return
 	}
-	if end := j.Fleet.SoakEnd(s.Node.Name, u.Since, j.Strategy.Soak.Duration); j.Now.Before(end) {
+	if !j.Passed(j.Fleet.SoakEnd(s.Node.Name, u.Since, j.Strategy.Soak.Duration)) {
 		u.State = v1alpha1.UnitSoaking
-		j.WakeAt(end)
 	}
-}
-
-// ignore counts a node that lacks an available pod, and that nothing waits for.
-func (j *Judge) ignore(s *NodeState) {
-	j.Limits.Ignored++
-	j.Counts[s.Want.Name].Ignored++
 }
 
 // isUnresponsive reports whether a pod on the node is not scheduled, or does not terminate in time.
@@ -83,21 +75,19 @@ func (s *NodeState) isUnresponsive() bool {
 
 // whyUnfit says why an outdated pod may not be replaced, whatever the strategy says.
 func (j *Judge) whyUnfit(s *NodeState) (v1alpha1.Reason, string) {
-	retry := s.Refused.Add(refusedFor)
 	switch {
-	case j.Strategy.Type == edsv1.StrategyOnDelete && !j.isFailedCanary(s):
+	case j.Strategy.Type == edsv1.StrategyOnDelete && !s.FailedCanary:
 		return v1alpha1.ReasonOnDelete, "spec.strategy.type is OnDelete: the pod is replaced when somebody deletes it"
-	case s.Kept && portsConflict(&s.Outdated.Spec, &j.Active.Spec.Template.Spec):
+	case s.Kept && s.portsConflict():
 		return v1alpha1.ReasonNodeUnfit, "pod " + s.Outdated.Name + " has a port of the host that the new pod needs, " +
 			"and its DaemonSet would make it again: delete the DaemonSet with --cascade=orphan"
 	case !s.Placement.Create:
 		return v1alpha1.ReasonNodeUnfit, "no new pod would be made on the node: " + s.Placement.Why
-	case !s.Refused.IsZero() && j.Now.Before(retry):
-		j.WakeAt(retry)
+	case !s.Refused.At.IsZero() && !j.Passed(s.Refused.At.Add(refusedFor)):
 		return v1alpha1.ReasonNodeUnfit, MessageRefused
-	case s.NodeProblem != "" && !s.isClaimed(): // The engine says itself that a node is claimed.
+	case s.NodeProblem != "" && s.claim() < 0: // The engine says itself that a node is claimed.
 		return v1alpha1.ReasonNodeNotReady, s.NodeProblem
-	case j.CanaryWanted() && ReplicaSetOf(s.Outdated.Pod) != j.Active.Name && !j.isFailedCanary(s):
+	case j.CanaryWanted() && ReplicaSetOf(s.Outdated.Pod) != j.Active.Name && !s.FailedCanary:
 		return v1alpha1.ReasonWavePending, "the canary of revision " + j.Target.Name + " goes on: " + j.Active.Name +
 			" comes to no more nodes, as it may be what the template was taken from"
 	}
@@ -135,8 +125,8 @@ func (j *Judge) whyFailed(s *NodeState) string {
 // eligible is how many nodes the rolling update goes over.
 func (j *Judge) eligible() int {
 	n := 0
-	for i := range j.States {
-		if s := &j.States[i]; !s.Canary && s.Counts() {
+	for _, s := range j.States {
+		if !s.Canary && s.Counts() {
 			n++
 		}
 	}
