@@ -22,10 +22,7 @@ const activitiesPerCall = 50
 func (s *scaleSet) members(ctx context.Context, m *memory) ([]types.Instance, error) {
 	g, err := s.group(ctx, true)
 	if err != nil {
-		if cloud.KindOf(err) == cloud.KindNotFound {
-			err = nil
-		}
-		return nil, err
+		return nil, cloud.IgnoreNotFound(err)
 	}
 	return slices.DeleteFunc(g.Instances, func(i types.Instance) bool {
 		id := aws.ToString(i.InstanceId)

@@ -130,11 +130,7 @@ func (s *scaleSet) protected(ctx context.Context, id string) (bool, error) {
 		Attribute: ec2types.InstanceAttributeNameDisableApiTermination, InstanceId: aws.String(id),
 	})
 	if err != nil {
-		err = classify("reading termination protection of "+id, err)
-		if cloud.KindOf(err) == cloud.KindNotFound {
-			return false, nil
-		}
-		return false, err
+		return false, cloud.IgnoreNotFound(classify("reading termination protection of "+id, err))
 	}
 	return out.DisableApiTermination != nil && aws.ToBool(out.DisableApiTermination.Value), nil
 }

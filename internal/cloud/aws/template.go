@@ -147,10 +147,7 @@ func (c *Cloud) imageName(ctx context.Context, ami string) (string, error) {
 	}
 	out, err := c.ec2.DescribeImages(ctx, &ec2.DescribeImagesInput{ImageIds: []string{ami}})
 	if err != nil {
-		if err = classify("reading image "+ami, err); cloud.KindOf(err) == cloud.KindNotFound {
-			return ami, nil
-		}
-		return "", err
+		return ami, cloud.IgnoreNotFound(classify("reading image "+ami, err))
 	}
 	if len(out.Images) != 1 {
 		return ami, nil
