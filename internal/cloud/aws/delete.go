@@ -78,9 +78,6 @@ func (s *scaleSet) terminate(ctx context.Context, i *types.Instance) (activity s
 	if err != nil {
 		return "", classify("deleting machine "+id+" of "+s.name, err)
 	}
-	if out.Activity == nil {
-		return "", cloud.Errorf(cloud.KindUnavailable, "deleting machine %s of %s, the answer has no activity", id, s.name)
-	}
 	return aws.ToString(out.Activity.ActivityId), nil
 }
 
