@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command moult-agent is the part of Moult that runs on each host which updates itself. It has the host do what the operator asks for.
+// Command moult-agent is the part of Moult that runs on each host which updates itself. It carries out on the host what the operator asks for.
 package main
 
 import (
@@ -49,25 +49,21 @@ func limitResources(lookup func(string) (string, bool)) {
 
 // execute runs a command line.
 func execute(ctx context.Context, args []string, lookup func(string) (string, bool), out, errOut io.Writer) error {
-	args, err := translate(args)
-	if err != nil {
-		return err
-	}
 	root := &cobra.Command{
 		Use:   "moult-agent",
 		Short: "The part of Moult that runs on each host which updates itself",
 		Long: `The part of Moult that runs on each host which updates itself, in a DaemonSet.
 
-It says on its own Node what the host runs and offers, and has the host prepare an update, make it the next boot and reboot
-when Moult's operator asks for it there. By itself it changes nothing.
+It writes on its own Node what the host runs and offers. The host prepares an update, makes it the next boot and reboots
+when Moult's operator asks for that on the Node. By itself it changes nothing.
 
-The spelling of the Bottlerocket update operator works too: moult-agent -agent -nodeName NAME [-debug].`,
+The command line of the Bottlerocket update operator works too: moult-agent -agent -nodeName NAME [-debug].`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.AddCommand(newRunCommand(lookup))
-	root.SetArgs(args)
+	root.SetArgs(translate(args))
 	root.SetOut(out)
 	root.SetErr(errOut)
 	return root.ExecuteContext(ctx)

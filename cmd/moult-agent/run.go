@@ -3,8 +3,14 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"fmt"
+	"net"
+	"net/http"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap/zapcore"
@@ -46,14 +52,11 @@ Where the help of a flag shows [$NAME], an environment variable may be used in p
 func (s *settings) host(protocol v1alpha1.HostProtocol, hostInterface string) (host.Host, error) {
 	switch hostInterface {
 	case v1alpha1.InterfaceUpdog:
-		root := s.hostRoot
-		if root == "" {
-			root = rootBottlerocket
-			if strings.HasPrefix(protocol.InterfaceLabel, "thar.amazonaws.com/") {
-				root = rootDogswatch
-			}
+		root := rootBottlerocket
+		if strings.HasPrefix(protocol.InterfaceLabel, "thar.amazonaws.com/") {
+			root = rootDogswatch
 		}
-		return host.NewUpdog(root, s.bootIDFile), nil
+		return host.NewUpdog(cmp.Or(s.hostRoot, root), s.bootIDFile), nil
 	case v1alpha1.InterfaceUpdateAPI:
 		return host.NewUpdateAPI(s.socket, s.bootIDFile), nil
 	}
@@ -90,4 +93,18 @@ func (s *settings) run(cmd *cobra.Command) error {
 	err = a.Run(ctx)
 	log.Info("ending", "node", s.nodeName)
 	return err
+}
+
+// serveHealth answers GET /healthz until the context ends. It returns the address that it has got.
+func serveHealth(ctx context.Context, address string) (served string, err error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return "", fmt.Errorf("listening for probes, %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	go func() { _ = server.Serve(listener) }()
+	return listener.Addr().String(), nil
 }

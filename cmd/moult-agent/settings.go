@@ -3,9 +3,11 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +32,9 @@ type settings struct {
 	socket        string
 	bootIDFile    string
 
+	// controller is a flag of the Bottlerocket update operator, whose one program is operator and agent.
+	controller bool
+
 	sentinelFile    string
 	sentinelCommand command
 	rebootMethod    string
@@ -52,7 +57,7 @@ const (
 	bySignal  = "signal"
 )
 
-// environment names the environment variables that stand for a flag. The first that is set counts.
+// environment lists the environment variables that set a flag. The first one with a value counts.
 var environment = map[string][]string{
 	"node-name":               {"NODE_NAME", "MY_NODE_NAME", "KURED_NODE_ID"},
 	"kubeconfig":              {"KUBECONFIG"},
@@ -61,6 +66,29 @@ var environment = map[string][]string{
 	"reboot-command":          {"KURED_REBOOT_COMMAND"},
 	"reboot-signal":           {"KURED_REBOOT_SIGNAL"},
 	"reboot-method":           {"KURED_REBOOT_METHOD"},
+}
+
+// peerNames are flags of the peers' programs that have another name here: kured's, and the Bottlerocket update operator's.
+var peerNames = map[string]string{"reboot-sentinel": "reboot-sentinel-file", "nodeName": "node-name"}
+
+// translate makes a command line of run of one of the Bottlerocket update operator or of Dogswatch, where flags have one dash. Any other stays
+// as it is.
+func translate(args []string) []string {
+	isTheirs := func(arg string) bool {
+		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		return strings.HasPrefix(arg, "-") && slices.Contains([]string{"agent", "controller", "nodeName"}, name)
+	}
+	if !slices.ContainsFunc(args, isTheirs) || !strings.HasPrefix(args[0], "-") {
+		return args
+	}
+	translated := []string{"run"}
+	for _, arg := range args {
+		if len(arg) > len("-h") && strings.HasPrefix(arg, "-") {
+			arg = "--" + strings.TrimLeft(arg, "-")
+		}
+		translated = append(translated, arg)
+	}
+	return translated
 }
 
 func (s *settings) bind(flags *pflag.FlagSet) {
@@ -86,11 +114,14 @@ func (s *settings) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&s.rebootSignal, "reboot-signal", "",
 		"signal to process 1 of the host that reboots it, such as "+defaultSignal+", in place of the command")
 	flags.StringVar(&s.rebootMethod, "reboot-method", "", "command or signal (default: signal if there is one, else command)")
+	flags.BoolVar(&s.controller, "controller", false, "")
+	flags.Bool("agent", false, "")
+	flags.Bool("skip-mitigation", false, "") // Dogswatch's. There is nothing to skip.
+	for _, name := range []string{"agent", "controller", "skip-mitigation"} {
+		_ = flags.MarkHidden(name)
+	}
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		if name == "reboot-sentinel" { // kured's name of it.
-			name = "reboot-sentinel-file"
-		}
-		return pflag.NormalizedName(name)
+		return pflag.NormalizedName(cmp.Or(peerNames[name], name))
 	})
 	flags.VisitAll(func(f *pflag.Flag) {
 		if names := environment[f.Name]; len(names) > 0 {
@@ -120,6 +151,9 @@ func (s *settings) load(flags *pflag.FlagSet, lookup func(string) (string, bool)
 // complete checks what flags alone can't.
 func (s *settings) complete() error {
 	var problems []error
+	if s.controller {
+		problems = append(problems, errors.New("this is the agent; the operator is another program: moult -controller -nodeName NAME, or moult controller"))
+	}
 	if strings.TrimSpace(s.nodeName) == "" {
 		problems = append(problems, errors.New("--node-name must be given, or $NODE_NAME, and not be empty"))
 	}
@@ -134,9 +168,7 @@ func (s *settings) complete() error {
 	case byCommand:
 		s.rebootSignal = ""
 	case bySignal:
-		if s.rebootSignal == "" {
-			s.rebootSignal = defaultSignal
-		}
+		s.rebootSignal = cmp.Or(s.rebootSignal, defaultSignal)
 	default:
 		problems = append(problems, fmt.Errorf("--reboot-method must be %s or %s, not %q", byCommand, bySignal, s.rebootMethod))
 	}
@@ -145,11 +177,13 @@ func (s *settings) complete() error {
 
 // restConfig finds the API server.
 func (s *settings) restConfig() (*rest.Config, error) {
-	find := rest.InClusterConfig
-	if s.kubeconfig != "" {
-		find = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", s.kubeconfig) }
+	var config *rest.Config
+	var err error
+	if s.kubeconfig == "" {
+		config, err = rest.InClusterConfig()
+	} else {
+		config, err = clientcmd.BuildConfigFromFlags("", s.kubeconfig)
 	}
-	config, err := find()
 	if err != nil {
 		return nil, fmt.Errorf("finding the API server (is $KUBECONFIG set?), %w", err)
 	}

@@ -63,10 +63,11 @@ func (c *clouds) of(ctx context.Context, p *v1alpha1.CloudProvider) (cloud.Cloud
 	}
 	// The connection outlives this call.
 	made, err := c.connect(context.WithoutCancel(ctx), p.DeepCopy())
-	if err == nil {
-		c.connected[string(key)] = made
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cloud, %w", err) // made may be a nil pointer in an interface that is not nil.
 	}
-	return made, err
+	c.connected[string(key)] = made
+	return made, nil
 }
 
 // dial connects to the cloud of a provider. The environment may name the subscription and the resource group.
@@ -74,7 +75,8 @@ func (c *clouds) dial(ctx context.Context, p *v1alpha1.CloudProvider) (cloud.Clo
 	environment := func(name string) string { value, _ := c.lookup(name); return value }
 	switch {
 	case p.Azure != nil:
-		subscription, group := cmp.Or(p.Azure.SubscriptionID, environment("ARM_SUBSCRIPTION_ID")), cmp.Or(p.Azure.ResourceGroup, environment("ARM_RESOURCE_GROUP"))
+		subscription := cmp.Or(p.Azure.SubscriptionID, environment("ARM_SUBSCRIPTION_ID"))
+		group := cmp.Or(p.Azure.ResourceGroup, environment("ARM_RESOURCE_GROUP"))
 		switch {
 		case subscription == "":
 			return nil, cloud.Errorf(cloud.KindDenied, "spec.replacement.provider.azure.subscriptionID, or $ARM_SUBSCRIPTION_ID of the operator, must say the subscription")
@@ -85,24 +87,13 @@ func (c *clouds) dial(ctx context.Context, p *v1alpha1.CloudProvider) (cloud.Clo
 		if err != nil {
 			return nil, cloud.Errorf(cloud.KindDenied, "finding credentials for Azure, %w", err)
 		}
-		made, err := azure.New(azure.Options{SubscriptionID: subscription, ResourceGroup: group, Endpoint: c.azureEndpoint, Credential: credential})
-		return checked("Azure", made, err)
+		return azure.New(azure.Options{SubscriptionID: subscription, ResourceGroup: group, Endpoint: c.azureEndpoint, Credential: credential})
 	case p.AWS != nil:
-		made, err := aws.New(ctx, aws.Options{Region: p.AWS.Region, RoleARN: p.AWS.RoleARN})
-		return checked("AWS", made, err)
+		return aws.New(ctx, aws.Options{Region: p.AWS.Region, RoleARN: p.AWS.RoleARN})
 	case p.GCP != nil:
-		made, err := gcp.New(ctx, gcp.Options{
+		return gcp.New(ctx, gcp.Options{
 			Project: p.GCP.Project, Locations: p.GCP.Locations, ServiceAccount: p.GCP.ServiceAccount, Endpoint: c.gcpEndpoint,
 		})
-		return checked("Google Cloud", made, err)
 	}
 	return nil, cloud.Errorf(cloud.KindInvalid, "spec.replacement.provider names no cloud")
-}
-
-// checked returns no cloud with an error: a nil pointer in an interface is not nil.
-func checked(name string, made cloud.Cloud, err error) (cloud.Cloud, error) {
-	if err != nil {
-		return nil, fmt.Errorf("connecting to %s, %w", name, err)
-	}
-	return made, nil
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -51,11 +53,18 @@ import (
 	"moult.dev/moult/internal/metrics"
 )
 
-// reconcileTimeout ends a reconcile whose API server does not answer.
-const reconcileTimeout = 2 * time.Minute
-
-// flushTimeout bounds how long the last Events hold up the end.
-const flushTimeout = 5 * time.Second
+const (
+	// reconcileTimeout ends a reconcile whose API server does not answer.
+	reconcileTimeout = 2 * time.Minute
+	// flushTimeout bounds how long the last Events delay the end.
+	flushTimeout = 5 * time.Second
+	// syncTimeout bounds how long a probe waits for the caches; a kubelet waits for 1 s.
+	syncTimeout = 500 * time.Millisecond
+	// heapGrowth is the garbage collector's percentage where $GOGC is not set. Most of the heap are caches, which stay: Go's own 100 would double it.
+	heapGrowth = 70
+	// defaultImage is this program's, without a version.
+	defaultImage = "ghcr.io/moult-dev/moult"
+)
 
 func newControllerCommand() *cobra.Command {
 	s := &settings{}
@@ -81,9 +90,6 @@ their names and defaults here.`,
 	}
 	return cmd
 }
-
-// heapGrowth is the garbage collector's percentage where $GOGC is not set. Most of the heap are caches, which stay: Go's own 100 would double it.
-const heapGrowth = 70
 
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
@@ -194,9 +200,6 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 	})))
 }
 
-// syncTimeout bounds how long a probe waits for the caches; a kubelet waits for 1 s.
-const syncTimeout = 500 * time.Millisecond
-
 // always runs whether the process leads or not.
 type always func(context.Context)
 
@@ -206,119 +209,77 @@ func (f always) Start(ctx context.Context) error { f(ctx); return nil }
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (always) NeedLeaderElection() bool { return false }
 
-// shared is what controllers are made of.
-type shared struct {
-	ctrl.Manager
-	clock    clock.Clock
-	fleet    *fleet.Fleet
-	recorder *events.Recorder
-}
-
-// setUp sets up the fleet, and the controllers that are chosen.
+// setUp sets up the fleet, the controller of budgets, and the controllers that are chosen.
 func (s *settings) setUp(ctx context.Context, m ctrl.Manager, recorder *events.Recorder) error {
-	pods, err := fleet.NewPodCache(m.GetConfig(), cacheOptions(m))
+	c := clock.RealClock{}
+	cached, err := fleet.NewPodCache(m.GetConfig(), cacheOptions(m))
 	if err != nil {
 		return fmt.Errorf("making the cache of pods, %w", err)
 	}
-	with := &shared{Manager: m, clock: clock.RealClock{}, recorder: recorder}
-	with.fleet = fleet.New(with.clock, m.GetClient(), pods)
-	if err := errors.Join(m.Add(pods), with.fleet.Watch(ctx, m.GetCache()), with.fleet.SetupWithManager(ctx, m)); err != nil {
+	// Drains use a client without a cache that never waits, and one that lists the pods of a node.
+	live, err := client.New(drain.NeverWait(m.GetConfig()), client.Options{Scheme: m.GetScheme(), Mapper: m.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("making a client, %w", err)
+	}
+	pods, err := typedcorev1.NewForConfigAndClient(m.GetConfig(), m.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("making a client, %w", err)
+	}
+	f := fleet.New(c, m.GetClient(), cached)
+	if err := errors.Join(m.Add(cached), f.Watch(ctx, m.GetCache()), f.SetupWithManager(ctx, m)); err != nil {
 		return fmt.Errorf("setting up the fleet, %w", err)
 	}
-	if err := budget.NewController(with.clock, m.GetClient(), with.fleet, recorder).SetupWithManager(ctx, m); err != nil {
+	if err := budget.NewController(c, m.GetClient(), f, recorder).SetupWithManager(ctx, m); err != nil {
 		return fmt.Errorf("setting up the controller of budgets, %w", err)
 	}
-	for _, c := range []struct {
-		name  string
-		setUp func(context.Context, *shared) error
-	}{
-		{controllerPlan, s.plans}, {controllerDaemonSet, s.daemonSets}, {controllerHostUpdate, s.hostUpdates}, {controllerReplacement, s.replacements},
-	} {
-		if !s.runs(c.name) {
+	setUps := map[string]func() error{
+		controllerPlan: func() error {
+			return plan.NewController(c, m.GetClient(), live, pods, f, recorder, s.Options).SetupWithManager(ctx, m)
+		},
+		controllerDaemonSet: func() error { return s.setUpDaemonSets(ctx, m, c, f, recorder) },
+		controllerHostUpdate: func() error {
+			o := hostupdate.Options{NodeName: s.nodeName, Threads: s.Threads}
+			return hostupdate.NewController(c, m.GetClient(), live, pods, f, recorder, o).SetupWithManager(ctx, m)
+		},
+		controllerReplacement: func() error {
+			o := replacement.Options{
+				NodeName: s.nodeName, Threads: s.Threads, Clouds: s.clouds.of, Plane: controlplane.New(live, controlplane.Certificates(s.etcdCertificates)),
+			}
+			return errors.Join(s.keepDucklettRollouts(m), replacement.NewController(c, m.GetClient(), live, pods, f, recorder, o).SetupWithManager(ctx, m))
+		},
+	}
+	for _, name := range allControllers {
+		if !s.runs(name) {
 			continue
 		}
-		if err := c.setUp(ctx, with); err != nil {
-			return fmt.Errorf("setting up the controller %s, %w", c.name, err)
+		if err := setUps[name](); err != nil {
+			return fmt.Errorf("setting up the controller %s, %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (s *settings) plans(ctx context.Context, with *shared) error {
-	live, pods, err := with.nodeClients()
-	if err != nil {
-		return err
-	}
-	return plan.NewController(with.clock, with.GetClient(), live, pods, with.fleet, with.recorder, s.Options).SetupWithManager(ctx, with)
-}
-
-// daemonSets sets up the controllers of ExtendedDaemonSets, their settings and their PodTemplates.
-func (s *settings) daemonSets(ctx context.Context, with *shared) error {
-	caches, err := daemonset.NewCaches(with.GetConfig(), s.daemons, cacheOptions(with))
+// setUpDaemonSets sets up the controllers of ExtendedDaemonSets, their settings and their PodTemplates.
+func (s *settings) setUpDaemonSets(ctx context.Context, m ctrl.Manager, c clock.Clock, f *fleet.Fleet, recorder *events.Recorder) error {
+	caches, err := daemonset.NewCaches(m.GetConfig(), s.daemons, cacheOptions(m))
 	if err != nil {
 		return err
 	}
 	leads := func() bool {
 		select {
-		case <-with.Elected():
+		case <-m.Elected():
 			return true
 		default:
 			return false
 		}
 	}
 	return errors.Join(
-		with.Add(caches.Pods), with.Add(caches.Legacy), with.AddMetricsServerExtraHandler("/ksmetrics", ksmetrics.New(with.GetClient(), leads)),
-		daemonset.NewController(with.clock, with.GetClient(), with.GetAPIReader(), caches, with.fleet, with.recorder, s.daemons).SetupWithManager(ctx, with),
-		daemonsetsetting.NewController(with.GetClient(), with.recorder).SetupWithManager(ctx, with),
-		podtemplate.NewController(with.GetClient(), with.GetAPIReader(), with.recorder).SetupWithManager(ctx, with),
-		with.Add(always(func(ctx context.Context) {
-			select {
-			case <-ctx.Done():
-			case <-with.Elected():
-				metrics.SetLeader(true)
-			}
-		})),
+		m.Add(caches.Pods), m.Add(caches.Legacy), m.AddMetricsServerExtraHandler("/ksmetrics", ksmetrics.New(m.GetClient(), leads)),
+		daemonset.NewController(c, m.GetClient(), m.GetAPIReader(), caches, f, recorder, s.daemons).SetupWithManager(ctx, m),
+		daemonsetsetting.NewController(m.GetClient(), recorder).SetupWithManager(ctx, m),
+		podtemplate.NewController(m.GetClient(), m.GetAPIReader(), recorder).SetupWithManager(ctx, m),
+		m.Add(manager.RunnableFunc(func(context.Context) error { metrics.SetLeader(true); return nil })),
 	)
-}
-
-// hostUpdates sets up the controller of NodeRollouts with hostUpdate.
-func (s *settings) hostUpdates(ctx context.Context, with *shared) error {
-	live, pods, err := with.nodeClients()
-	if err != nil {
-		return err
-	}
-	o := hostupdate.Options{NodeName: s.nodeName, Threads: s.Threads}
-	return hostupdate.NewController(with.clock, with.GetClient(), live, pods, with.fleet, with.recorder, o).SetupWithManager(ctx, with)
-}
-
-// replacements sets up the controller of NodeRollouts with replacement, and the keeper of those that Ducklett's flags create.
-func (s *settings) replacements(ctx context.Context, with *shared) error {
-	live, pods, err := with.nodeClients()
-	if err != nil {
-		return err
-	}
-	if len(s.ducklettRollouts) > 0 {
-		if err := (&keeper{client: with.GetClient(), rollouts: s.ducklettRollouts}).SetupWithManager(with); err != nil {
-			return fmt.Errorf("setting up the keeper of Ducklett's NodeRollouts, %w", err)
-		}
-	}
-	o := replacement.Options{
-		NodeName: s.nodeName, Threads: s.Threads, Clouds: s.clouds.of, Plane: controlplane.New(live, controlplane.Certificates(s.etcdCertificates)),
-	}
-	return replacement.NewController(with.clock, with.GetClient(), live, pods, with.fleet, with.recorder, o).SetupWithManager(ctx, with)
-}
-
-// nodeClients are what drains use: a client without a cache that never waits, and one that lists the pods of a node.
-func (with *shared) nodeClients() (client.Client, typedcorev1.PodsGetter, error) {
-	live, err := client.New(drain.NeverWait(with.GetConfig()), client.Options{Scheme: with.GetScheme(), Mapper: with.GetRESTMapper()})
-	if err != nil {
-		return nil, nil, fmt.Errorf("making a client, %w", err)
-	}
-	core, err := typedcorev1.NewForConfigAndClient(with.GetConfig(), with.GetHTTPClient())
-	if err != nil {
-		return nil, nil, fmt.Errorf("making a client, %w", err)
-	}
-	return live, core, nil
 }
 
 // cacheOptions are those of caches beside the manager's.
@@ -345,28 +306,20 @@ func (s *settings) restConfig() (*rest.Config, error) {
 
 // findImage finds the image of the Pod that this runs in, so that the Jobs drain with the same version.
 func (s *settings) findImage(ctx context.Context, clientset kubernetes.Interface) error {
-	if s.Job.Image != "" {
+	name := os.Getenv("POD_NAME")
+	switch {
+	case s.Job.Image != "":
+		return nil
+	case name == "":
+		s.Job.Image = defaultImage + ":" + version
 		return nil
 	}
-	if name := os.Getenv("POD_NAME"); name != "" {
-		pod, err := clientset.CoreV1().Pods(s.Namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return fmt.Errorf("looking up the image of this Pod, %w", err)
-		}
-		s.Job.Image = imageOf(pod)
-		return nil
+	pod, err := clientset.CoreV1().Pods(s.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("looking up the image of this Pod, %w", err)
 	}
-	s.Job.Image = defaultImage + ":" + version
+	containers := pod.Spec.Containers
+	own := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == "moult" })
+	s.Job.Image = containers[max(own, 0)].Image
 	return nil
-}
-
-const defaultImage = "ghcr.io/moult-dev/moult"
-
-func imageOf(pod *corev1.Pod) string {
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].Name == "moult" {
-			return pod.Spec.Containers[i].Image
-		}
-	}
-	return pod.Spec.Containers[0].Image
 }

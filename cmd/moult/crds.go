@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -67,12 +68,7 @@ func installCRDs(ctx context.Context, cfg *rest.Config) error {
 			if err != nil {
 				return false, err
 			}
-			for _, condition := range now.Status.Conditions {
-				if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
-					return true, nil
-				}
-			}
-			return false, nil
+			return apihelpers.IsCRDConditionTrue(now, apiextensionsv1.Established), nil
 		})
 		if err != nil {
 			return fmt.Errorf("waiting for definition %s to be served, %w", d.Name, err)

@@ -22,7 +22,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -76,20 +75,9 @@ func (*ducklett) isUsed(flags *pflag.FlagSet) bool {
 	return slices.ContainsFunc(ducklettFlags, flags.Changed)
 }
 
-// kept is a NodeRollout that the operator creates and keeps: the fields that the flags set, and those that it has besides when it is created.
-type kept struct {
-	fixed, initial v1alpha1.NodeRolloutSpec
-}
-
-// whole is the spec with which it is created.
-func (k *kept) whole() *v1alpha1.NodeRolloutSpec {
-	spec := k.fixed.DeepCopy()
-	spec.Drain, spec.Strategy.MaxFailures = k.initial.Drain, k.initial.Strategy.MaxFailures
-	return spec
-}
-
-// rollouts are the NodeRollouts by name.
-func (d *ducklett) rollouts(lookup func(string) (string, bool)) (map[string]kept, error) {
+// rollouts are the NodeRollouts by name, as they are created. They drain as Ducklett does. Ducklett retries for ever; here the first failure halts. With
+// retries a turn would fail only after the last one, and a bad image would come to more nodes meanwhile.
+func (d *ducklett) rollouts(lookup func(string) (string, bool)) (map[string]*v1alpha1.NodeRolloutSpec, error) {
 	var problems []error
 	value := func(name string) string {
 		v, _ := lookup(name)
@@ -106,10 +94,13 @@ func (d *ducklett) rollouts(lookup func(string) (string, bool)) (map[string]kept
 	if len(problems) > 0 {
 		return nil, errors.Join(problems...)
 	}
-	spec := func(concurrency int32, selects []metav1.LabelSelectorRequirement) v1alpha1.NodeRolloutSpec {
-		return v1alpha1.NodeRolloutSpec{
+	spec := func(concurrency int32, selects ...metav1.LabelSelectorRequirement) *v1alpha1.NodeRolloutSpec {
+		return &v1alpha1.NodeRolloutSpec{
 			NodeSelector: metav1.LabelSelector{MatchExpressions: selects},
-			Strategy:     &v1alpha1.Strategy{MaxConcurrent: ptr.To(intstr.FromInt32(concurrency))},
+			Strategy:     &v1alpha1.Strategy{MaxConcurrent: ptr.To(intstr.FromInt32(concurrency)), MaxFailures: ptr.To(intstr.FromInt32(0))},
+			Drain: &v1alpha1.NodeDrain{
+				Timeout: &metav1.Duration{Duration: 6 * time.Minute}, OnTimeout: "Force", Force: true, DeleteEmptyDirData: ptr.To(true),
+			},
 			Replacement: &v1alpha1.Replacement{
 				Provider:                   v1alpha1.CloudProvider{Azure: azure.DeepCopy()},
 				ImageMatch:                 v1alpha1.ImageMatchOSImage,
@@ -121,18 +112,18 @@ func (d *ducklett) rollouts(lookup func(string) (string, bool)) (map[string]kept
 	}
 	const pool = "nodegroup"
 	pools := []string{"agent", "telemetry", "storage"}
-	workers := spec(d.workerConcurrency, []metav1.LabelSelectorRequirement{
-		{Key: pool, Operator: metav1.LabelSelectorOpIn, Values: pools},
+	workers := spec(d.workerConcurrency,
+		metav1.LabelSelectorRequirement{Key: pool, Operator: metav1.LabelSelectorOpIn, Values: pools},
 		// Such a node must leave etcd first, whatever else its labels say.
-		{Key: labelControlPlane, Operator: metav1.LabelSelectorOpDoesNotExist},
-		{Key: labelMaster, Operator: metav1.LabelSelectorOpDoesNotExist},
-	})
+		metav1.LabelSelectorRequirement{Key: labelControlPlane, Operator: metav1.LabelSelectorOpDoesNotExist},
+		metav1.LabelSelectorRequirement{Key: labelMaster, Operator: metav1.LabelSelectorOpDoesNotExist},
+	)
 	// A selector can't say that a node has the one label or the other, and it must be one NodeRollout that looks after etcd: so it is for all
 	// machines of the scale set of the control plane, whichever label their nodes have.
-	plane := spec(d.planeConcurrency, []metav1.LabelSelectorRequirement{{Key: pool, Operator: metav1.LabelSelectorOpNotIn, Values: pools}})
+	plane := spec(d.planeConcurrency, metav1.LabelSelectorRequirement{Key: pool, Operator: metav1.LabelSelectorOpNotIn, Values: pools})
 	plane.Replacement.ScaleSets = []string{cluster + "-cp"}
 	plane.Replacement.ControlPlane = &v1alpha1.ControlPlane{Etcd: v1alpha1.EtcdStacked}
-	return map[string]kept{rolloutWorkers: {workers, ducklettDefaults()}, rolloutPlane: {plane, ducklettDefaults()}}, nil
+	return map[string]*v1alpha1.NodeRolloutSpec{rolloutWorkers: workers, rolloutPlane: plane}, nil
 }
 
 const (
@@ -140,21 +131,25 @@ const (
 	labelMaster       = "node-role.kubernetes.io/master"
 )
 
-// ducklettDefaults drain as Ducklett does. Ducklett retries for ever; here the first failure halts. With retries a turn would fail only after the
-// last one, and a bad image would come to more nodes meanwhile.
-func ducklettDefaults() v1alpha1.NodeRolloutSpec {
-	return v1alpha1.NodeRolloutSpec{
-		Drain: &v1alpha1.NodeDrain{
-			Timeout: &metav1.Duration{Duration: 6 * time.Minute}, OnTimeout: "Force", Force: true, DeleteEmptyDirData: ptr.To(true),
-		},
-		Strategy: &v1alpha1.Strategy{MaxFailures: ptr.To(intstr.FromInt32(0))},
-	}
+// fixed are the fields that the flags set. People may change the others.
+func fixed(spec *v1alpha1.NodeRolloutSpec) *v1alpha1.NodeRolloutSpec {
+	spec = spec.DeepCopy()
+	spec.Drain, spec.Strategy.MaxFailures = nil, nil
+	return spec
 }
 
 // keeper creates the NodeRollouts, and restores the fields that the flags set. The other fields have initial values, and people may change them.
 type keeper struct {
 	client   client.Client
-	rollouts map[string]kept
+	rollouts map[string]*v1alpha1.NodeRolloutSpec
+}
+
+// keepDucklettRollouts sets up the keeper of the NodeRollouts that Ducklett's flags create, if any.
+func (s *settings) keepDucklettRollouts(m ctrl.Manager) error {
+	if len(s.ducklettRollouts) == 0 {
+		return nil
+	}
+	return (&keeper{client: m.GetClient(), rollouts: s.ducklettRollouts}).SetupWithManager(m)
 }
 
 // SetupWithManager makes the manager run it.
@@ -168,31 +163,25 @@ func (k *keeper) SetupWithManager(m ctrl.Manager) error {
 	})
 	return ctrl.NewControllerManagedBy(m).
 		Named("noderollout.ducklett").
-		For(nodeRollout(""), builder.WithPredicates(predicate.NewPredicateFuncs(ours), predicate.Or(predicate.GenerationChangedPredicate{}, recreated))).
+		For(nodeRollout(""), builder.WithPredicates(predicate.NewPredicateFuncs(ours), predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(atStart).
 		Complete(k)
 }
 
-// recreated finds a NodeRollout that was deleted and created while the watch was broken: both may have the same generation.
-var recreated = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() }}
-
 // Reconcile creates one of them, or restores its fields.
 func (k *keeper) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-	want, ours := k.rollouts[r.Name]
-	if !ours {
-		return reconcile.Result{}, nil
-	}
+	want := k.rollouts[r.Name]
 	there := nodeRollout(r.Name)
 	err := k.client.Get(ctx, r.NamespacedName, there)
 	switch {
 	case apierrors.IsNotFound(err):
 		// All fields at once, so that it never exists with half of its settings.
-		if there, err = withSpec(r.Name, want.whole()); err == nil {
+		if there, err = withSpec(r.Name, want); err == nil {
 			err = k.client.Create(ctx, there, client.FieldOwner(managerDucklett))
 		}
 	case err == nil && there.GetDeletionTimestamp() == nil: // Else it is created again once it is gone.
 		uid := there.GetUID()
-		if there, err = withSpec(r.Name, &want.fixed); err == nil {
+		if there, err = withSpec(r.Name, fixed(want)); err == nil {
 			there.SetUID(uid) // An apply would create it again with half of its settings, if it was deleted since.
 			err = k.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(there), client.FieldOwner(managerDucklett), client.ForceOwnership)
 		}

@@ -2,16 +2,21 @@
 
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"k8s.io/client-go/rest"
+)
 
 func TestLeaseHolder(t *testing.T) {
 	holder := func(pod string) string {
 		t.Helper()
-		name, err := leaseHolder(pod)
+		t.Setenv("POD_NAME", pod)
+		lease, err := (&settings{leaderElect: true, nodeName: "n"}).lease(&rest.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return name
+		return lease.Identity()
 	}
 	if got := holder("moult-5d4f-x"); got != "moult-5d4f-x" {
 		t.Errorf("a Pod's container is %q", got)

@@ -28,16 +28,11 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newControllerCommand())
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
+	root.AddCommand(newControllerCommand(), newSetImageCommand(streams))
 	root.AddCommand(drain.NewCommands(clock.RealClock{}, streams)...)
-	root.AddCommand(newSetImageCommand(streams))
-	args, err := ofPeers(os.Args)
-	if err == nil {
-		root.SetArgs(args)
-		err = root.ExecuteContext(ctrl.SetupSignalHandler())
-	}
-	if err != nil {
+	root.SetArgs(ofPeers(os.Args))
+	if err := root.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		var coded interface{ ExitCode() int }
 		if errors.As(err, &coded) {

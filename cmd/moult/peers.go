@@ -3,10 +3,6 @@
 package main
 
 import (
-	"errors"
-	"flag"
-	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,27 +10,43 @@ import (
 	"moult.dev/moult/internal/cli/setimage"
 )
 
-// controllerFlags are flags of Ducklett's, which have one dash there.
-var controllerFlags = slices.Concat(ducklettFlags, loggerFlags, loggerSwitches)
+// The flags of the peers' programs, which have one dash there.
+var (
+	// setImageFlags are those of Ducklett's program that sets images.
+	setImageFlags = []string{"imageid", "provider", "scale-set", "dry-run"}
+	// brupopFlags say which part of the Bottlerocket update operator, or of Dogswatch, its one program is.
+	brupopFlags = []string{flagController, flagAgent, "nodeName"}
+	// controllerFlags are all those of the operators.
+	controllerFlags = slices.Concat(ducklettFlags, loggerFlags, loggerSwitches, brupopFlags, []string{"debug", "skip-mitigation", "help"})
+)
+
+// Flags of the Bottlerocket update operator.
+const (
+	flagController = "controller"
+	flagAgent      = "agent"
+)
 
 // ofPeers are the arguments of this program for those of the programs whose place it takes: with these it is called by their names and
 // flags. The first is what the program is called; other arguments come back as they are.
-func ofPeers(called []string) ([]string, error) {
+func ofPeers(called []string) []string {
 	name, args := "", []string(nil)
 	if len(called) > 0 {
 		name, args = strings.TrimSuffix(filepath.Base(called[0]), ".exe"), called[1:]
 	}
+	isOperators := func(arg string) bool { return isFlag(arg, ducklettFlags) || isFlag(arg, brupopFlags) }
 	switch {
 	case name == setimage.Alias:
-		return doubleDashed(append([]string{setImage}, args...), setImageFlags), nil
-	case len(args) > 0 && slices.Contains([]string{setImage, setimage.Alias}, args[0]):
-		return doubleDashed(args, setImageFlags), nil
-	case len(args) > 0 && args[0] == "controller":
-		return doubleDashed(args, controllerFlags), nil
-	case len(args) > 0 && strings.HasPrefix(args[0], "-") && slices.ContainsFunc(args, func(a string) bool { return isFlag(a, ducklettFlags) }):
-		return doubleDashed(append([]string{"controller"}, args...), controllerFlags), nil
+		return doubleDashed(append([]string{setImage}, args...), setImageFlags)
+	case len(args) == 0:
+		return args
+	case args[0] == setImage || args[0] == setimage.Alias:
+		return doubleDashed(args, setImageFlags)
+	case args[0] == "controller":
+		return doubleDashed(args, controllerFlags)
+	case strings.HasPrefix(args[0], "-") && slices.ContainsFunc(args, isOperators):
+		return doubleDashed(append([]string{"controller"}, args...), controllerFlags)
 	}
-	return ofBrupop(args)
+	return args
 }
 
 // isFlag reports whether an argument is one of these flags, after one dash or two.
@@ -56,41 +68,4 @@ func doubleDashed(args, of []string) []string {
 		}
 	}
 	return all
-}
-
-// ofBrupop are the arguments for those of the Bottlerocket update operator and of Dogswatch, whose one program is told by flags which part it
-// is: -controller -nodeName NODE.
-func ofBrupop(args []string) ([]string, error) {
-	part := func(arg string) bool { return isFlag(arg, []string{"controller", "agent", "nodeName"}) }
-	if len(args) == 0 || !strings.HasPrefix(args[0], "-") || !slices.ContainsFunc(args, part) {
-		return args, nil
-	}
-	flags := flag.NewFlagSet("moult", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	controller := flags.Bool("controller", false, "")
-	agent := flags.Bool("agent", false, "")
-	debug := flags.Bool("debug", false, "")
-	nodeName := flags.String("nodeName", "", "")
-	_ = flags.Bool("skip-mitigation", false, "") // Dogswatch's: there is nothing to skip.
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return []string{"controller", "--help"}, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading the Bottlerocket update operator's flags, %w", err)
-	case flags.NArg() > 0:
-		return nil, fmt.Errorf("reading the Bottlerocket update operator's flags, %q is none", flags.Arg(0))
-	case *agent && *controller:
-		return nil, errors.New("either -controller or -agent must be given, not both")
-	case *agent:
-		return nil, errors.New("the agent is a program of its own: moult-agent -agent -nodeName NODE, or moult-agent run --node-name NODE")
-	case !*controller:
-		return nil, errors.New("-controller must be given: moult -controller -nodeName NODE is moult controller --node-name NODE")
-	case *nodeName == "":
-		return nil, errors.New("-nodeName must be given: the node that the operator runs on")
-	}
-	args = []string{"controller", "--node-name=" + *nodeName}
-	if *debug {
-		args = append(args, "--debug")
-	}
-	return args, nil
 }

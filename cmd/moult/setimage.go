@@ -16,9 +16,6 @@ import (
 // setImage is the command's name.
 const setImage = "set-image"
 
-// setImageFlags are those that may stand after one dash, as the flag of Ducklett's program does.
-var setImageFlags = []string{"imageid", "provider", "scale-set", "dry-run"}
-
 func newSetImageCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	c := newClouds(os.LookupEnv)
 	cmd := setimage.NewCommand(clock.RealClock{}, streams, os.LookupEnv, c.of)

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/controller/daemonset"
 	"moult.dev/moult/internal/controller/plan"
 )
@@ -27,7 +30,7 @@ type settings struct {
 	clouds   *clouds
 	ducklett ducklett
 	// ducklettRollouts are the NodeRollouts that Ducklett's flags create, by name; none without them.
-	ducklettRollouts map[string]kept
+	ducklettRollouts map[string]*v1alpha1.NodeRolloutSpec
 
 	etcdCertificates             string
 	controllers, watchNamespace  string
@@ -129,17 +132,15 @@ func (s *settings) bind(flags *pflag.FlagSet) *variables {
 		return !slices.ContainsFunc(strings.Split(s.controllers, ","), func(c string) bool { return !slices.Contains(allControllers, c) })
 	})
 
-	// Flags of the peers' programs. system-upgrade-controller takes --service-account; the others are ExtendedDaemonSet's, and Ducklett's logger's.
-	same := map[string]pflag.NormalizedName{"metrics-addr": "metrics-bind-address", "enable-leader-election": "leader-elect"}
+	// Flags of the peers' programs. system-upgrade-controller takes --service-account; the others are those of ExtendedDaemonSet, of the Bottlerocket
+	// update operator and Dogswatch, and of Ducklett's logger.
+	same := map[string]string{"metrics-addr": "metrics-bind-address", "enable-leader-election": "leader-elect", "nodeName": "node-name"}
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		if here, ok := same[name]; ok {
-			return here
-		}
-		return pflag.NormalizedName(name)
+		return pflag.NormalizedName(cmp.Or(same[name], name))
 	})
 	flags.StringVar(&s.logLevel, "loglevel", "info", "debug is --debug")
 	_ = flags.MarkHidden("loglevel")
-	v.ignore([]string{"service-account", "logEncoder", "leader-election-resource"}, []string{"pprof", "ddProfilingEnabled"})
+	v.ignore([]string{"service-account", "logEncoder", "leader-election-resource"}, []string{"pprof", "ddProfilingEnabled", flagController, flagAgent, "skip-mitigation"})
 	v.ignore(loggerFlags, loggerSwitches)
 	return v
 }
@@ -151,6 +152,9 @@ func (s *settings) complete(v *variables) []error {
 	s.daemons.NodeName = s.affinitySupport != "1"
 	s.daemons.Namespaces = strings.FieldsFunc(s.watchNamespace, func(r rune) bool { return r == ',' || r == ' ' })
 	problems := s.clouds.check()
+	if v.flags.Changed(flagAgent) {
+		problems = append(problems, errors.New("the agent is a program of its own: moult-agent -agent -nodeName NODE, or moult-agent run --node-name NODE"))
+	}
 	if s.ducklett.isUsed(v.flags) {
 		var err error
 		if s.ducklettRollouts, err = s.ducklett.rollouts(s.clouds.lookup); err != nil {

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/pflag"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 )
 
 // hostname is the default of --node-name.
@@ -308,14 +310,18 @@ func TestServiceAccountIsIgnored(t *testing.T) {
 	}
 }
 
-func TestImageOf(t *testing.T) {
+func TestFindImage(t *testing.T) {
 	container := func(name string) corev1.Container { return corev1.Container{Name: name, Image: name + ":v1"} }
 	for want, containers := range map[string][]corev1.Container{
 		"moult:v1":    {container("proxy"), container("moult")},
 		"operator:v1": {container("operator"), container("proxy")},
 	} {
-		if got := imageOf(&corev1.Pod{Spec: corev1.PodSpec{Containers: containers}}); got != want {
-			t.Errorf("got %s, want %s", got, want)
+		t.Setenv("POD_NAME", "p")
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p"}, Spec: corev1.PodSpec{Containers: containers}}
+		s := &settings{}
+		s.Namespace = "n"
+		if err := s.findImage(t.Context(), fake.NewClientset(pod)); err != nil || s.Job.Image != want {
+			t.Errorf("got %s, %v, want %s", s.Job.Image, err, want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"math"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -50,9 +51,9 @@ const (
 	checkJitter = 0.2
 	// failedChecks in a row are written on the Node.
 	failedChecks = 3
-	// deadSocket is how long the host may refuse connections before the process ends: a socket that was mounted when the container
-	// started is dead when the host makes a new one.
-	deadSocket = 10 * time.Minute
+	// refusedChecks in a row, in which the host refused connections, end the process: a socket that was mounted when the container started is
+	// dead when the host makes a new one. With the pauses between them they take about 15 minutes.
+	refusedChecks = 5
 )
 
 // backoff doubles the time between attempts, with up to half of it more at random.
@@ -69,7 +70,7 @@ type Agent struct {
 	log      logr.Logger
 	client   *nodeClient
 	observed *observation
-	clock    clock.WithTicker
+	clock    clock.WithDelayedExecution
 	doubt    time.Duration
 	// firstCheck is the time to the first check.
 	firstCheck time.Duration
@@ -96,8 +97,8 @@ type Agent struct {
 	due      bool
 	failures int
 	checks   wait.Backoff
-	// refused is since when the host has refused connections; zero while it does not.
-	refused time.Time
+	// running are the goroutines that Run started.
+	running sync.WaitGroup
 }
 
 // New makes an agent. It fails with an invalid Config or ReadAsNode.

@@ -565,7 +565,7 @@ func theHostRefusesToReboot(t *testing.T, w *world) {
 	w.machine.fails["reboot"] = errors.New("a process inhibits it")
 	w.live()
 	_, err := w.operate()
-	if want := "the agent says error: telling the host to reboot, a process inhibits it"; text(err) != want {
+	if want := "the agent says error: ordering the reboot, a process inhibits it"; text(err) != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	if got := w.machine.count("reboot"); got != 1 {

@@ -86,17 +86,15 @@ func newNodeClient(config *rest.Config, as ReadAsNode, name string, log logr.Log
 	if err != nil {
 		return nil, err
 	}
-	c := &nodeClient{name: name, log: log}
+	var all []metadata.Getter
 	for _, config := range append(configs, config) {
 		client, err := metadata.NewForConfig(config)
 		if err != nil {
 			return nil, fmt.Errorf("making a client, %w", err)
 		}
-		c.readers = append(c.readers, client.Resource(nodes))
+		all = append(all, client.Resource(nodes))
 	}
-	last := len(configs)
-	c.readers, c.writer = c.readers[:last], c.readers[last]
-	return c, nil
+	return &nodeClient{name: name, log: log, readers: all[:len(configs)], writer: all[len(configs)]}, nil
 }
 
 // read reads as one identity, and where that is forbidden as the other.
@@ -214,12 +212,9 @@ func (o *observation) set(n *metav1.PartialObjectMetadata, version string) {
 	}
 }
 
-// Add takes a Node that the reflector reports.
+// Add takes a Node that the reflector reports. The reflector reports no other kind.
 func (o *observation) Add(object any) error {
-	n, ok := object.(*metav1.PartialObjectMetadata)
-	if !ok {
-		return fmt.Errorf("the API server sent %T, not a Node", object)
-	}
+	n := object.(*metav1.PartialObjectMetadata)
 	o.set(n, n.ResourceVersion)
 	return nil
 }
@@ -229,21 +224,17 @@ func (o *observation) Update(object any) error { return o.Add(object) }
 
 // Delete takes the end of a Node that the reflector reports.
 func (o *observation) Delete(object any) error {
-	n, ok := object.(*metav1.PartialObjectMetadata)
-	if !ok {
-		return fmt.Errorf("the API server sent %T, not a Node", object)
-	}
-	o.set(nil, n.ResourceVersion)
+	o.set(nil, object.(*metav1.PartialObjectMetadata).ResourceVersion)
 	return nil
 }
 
 // Replace takes a list that the reflector reports: the Node, or nothing.
 func (o *observation) Replace(all []any, version string) error {
-	if len(all) == 0 {
-		o.set(nil, version)
-		return nil
+	if len(all) > 0 {
+		return o.Add(all[0])
 	}
-	return o.Add(all[0])
+	o.set(nil, version)
+	return nil
 }
 
 // Resync does nothing: every state is handled when it comes.

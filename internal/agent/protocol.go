@@ -115,34 +115,3 @@ func isCheck(action v1alpha1.HostAction) bool {
 func (s *nodeState) mayCheck() bool {
 	return s.next() == idle && isCheck(s.wanted) && (s.state == v1alpha1.HostStateReady || s.state == v1alpha1.HostStateError)
 }
-
-// rebootStep is what is left to do of a reboot that was taken up.
-type rebootStep int
-
-const (
-	// order: the host is in the boot in which the reboot was taken up. An earlier order had no effect yet.
-	order rebootStep = iota
-	// verify: the host has rebooted since; compare what it runs.
-	verify
-	// verifyOnly: another agent took the reboot up, and did not write in which boot. There must be no second reboot.
-	verifyOnly
-)
-
-// rebootStep returns what is left to do of a reboot, in this boot.
-func (s *nodeState) rebootStep(boot string) rebootStep {
-	switch s.boot {
-	case "":
-		return verifyOnly
-	case boot:
-		return order
-	}
-	return verify
-}
-
-// goal returns the version that the host must run after the reboot; empty if that is not known, or versions have no name.
-func (s *nodeState) goal() string {
-	if s.version != "" {
-		return s.version
-	}
-	return s.target
-}

@@ -104,15 +104,6 @@ func TestMayCheck(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftOfAReboot(t *testing.T) {
-	for host, want := range map[string]rebootStep{"": verifyOnly, "boot-2": order, "boot-1": verify} {
-		s := &nodeState{boot: host}
-		if got := s.rebootStep("boot-2"); got != want {
-			t.Errorf("taken up in %q, now in boot-2: %d, want %d", host, got, want)
-		}
-	}
-}
-
 // TestAcknowledgement is what the agent writes when it takes something up.
 func TestAcknowledgement(t *testing.T) {
 	claim := func(boot, rest string) map[string]string {
@@ -142,30 +133,24 @@ func TestAcknowledgement(t *testing.T) {
 			want := map[string]string{bottlerocketKeys.Active: tc.wanted, bottlerocketKeys.State: "busy"}
 			maps.Copy(want, tc.want)
 			s, _ := readNode(nodeSaying(bottlerocketKeys, [4]string{tc.wanted, "unknown", "unknown", "true"}, tc.others))
-			expectChange(t, s.acknowledgement("boot-2"), want, nil)
+			expectChange(t, s.acknowledgement("boot-2"), want)
 		})
 	}
 }
 
-// expectChange compares changes; a key that is removed is "-".
-func expectChange(t *testing.T, got change, annotations, labels map[string]string) {
+// expectChange compares a change; a key that is removed is "-".
+func expectChange(t *testing.T, got change, want map[string]string) {
 	t.Helper()
-	plain := func(of map[string]*string) map[string]string {
-		all := map[string]string{}
-		for key, value := range of {
-			if all[key] = "-"; value != nil {
-				all[key] = *value
-			}
+	plain := map[string]string{}
+	for key, value := range got {
+		if plain[key] = "-"; value != nil {
+			plain[key] = *value
 		}
-		return all
 	}
-	if annotations == nil {
-		annotations = map[string]string{}
+	if want == nil {
+		want = map[string]string{}
 	}
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	if diff := cmp.Diff([]map[string]string{annotations, labels}, []map[string]string{plain(got.annotations), plain(got.labels)}); diff != "" {
+	if diff := cmp.Diff(want, plain); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -177,7 +162,7 @@ func TestClaimsThatCannotBeRead(t *testing.T) {
 	}))
 	m := &machine{boots: 1}
 	a := &Agent{host: m}
-	if err := a.reboot(t.Context(), s, "boot-1"); err == nil || m.calls["reboot"] != 0 {
+	if err := a.reboot(t.Context(), s); err == nil || m.calls["reboot"] != 0 {
 		t.Errorf("rebooted %d times, error %v", m.calls["reboot"], err)
 	}
 }

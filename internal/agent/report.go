@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"strconv"
@@ -10,33 +11,25 @@ import (
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/agent/host"
 )
 
 // maxError bounds AnnotationHostError, in bytes.
 const maxError = 1024
 
-// change is what the agent writes on its Node. Nil removes a key.
-type change struct {
-	annotations, labels map[string]*string
-}
-
-func newChange() change { return change{map[string]*string{}, map[string]*string{}} }
+// change is what the agent writes on its Node: values of annotations by key. Nil removes a key. The annotation Update is a label as well.
+type change map[string]*string
 
 // set writes an annotation; an empty value removes it.
 func (c change) set(key, value string) {
-	if value == "" {
-		c.annotations[key] = nil
-		return
+	c[key] = nil
+	if value != "" {
+		c[key] = &value
 	}
-	c.annotations[key] = &value
 }
-
-func (c change) isEmpty() bool { return len(c.annotations) == 0 && len(c.labels) == 0 }
 
 // acknowledgement reports that the wanted action is taken up in this boot.
 func (s *nodeState) acknowledgement(boot string) change {
-	c := newChange()
+	c := change{}
 	c.set(s.protocol.Active, string(s.wanted))
 	c.set(s.protocol.State, string(v1alpha1.HostStateBusy))
 	switch s.wanted {
@@ -44,31 +37,21 @@ func (s *nodeState) acknowledgement(boot string) change {
 		c.set(v1alpha1.AnnotationHostAttempts, strconv.Itoa(s.attempts+1))
 	case v1alpha1.HostActionReboot:
 		// A host that has rebooted between the order and now needs no second reboot.
-		if s.orderedIn != "" {
-			boot = s.orderedIn
-		}
-		c.set(v1alpha1.AnnotationHostBoot, boot)
+		c.set(v1alpha1.AnnotationHostBoot, cmp.Or(s.orderedIn, boot))
 	}
 	return c
 }
 
-// finding is what was found out about a host.
-type finding struct {
-	// runs is the version that it runs; empty where versions have no name.
-	runs  string
-	offer host.Offer
-}
-
 // success reports that the active action is done, with what it found out, if anything.
-func (s *nodeState) success(f *finding, now time.Time) change {
-	c := newChange()
+func (s *nodeState) success(o outcome, now time.Time) change {
+	c := change{}
 	switch {
 	case isCheck(s.active):
-		s.addFinding(c, f)
+		s.addFinding(c, o)
 		c.set(v1alpha1.AnnotationHostChecked, now.UTC().Format(time.RFC3339))
 		c.set(v1alpha1.AnnotationHostBoot, "")
 	case s.active == v1alpha1.HostActionReboot:
-		s.addVersion(c, f.runs)
+		s.addVersion(c, o.runs)
 		c.set(v1alpha1.AnnotationHostAttempts, "")
 		c.set(v1alpha1.AnnotationHostBoot, "")
 	}
@@ -78,12 +61,12 @@ func (s *nodeState) success(f *finding, now time.Time) change {
 }
 
 // checkResult reports what a periodic check found out; nothing if that is on the Node already.
-func (s *nodeState) checkResult(f *finding, now time.Time) change {
-	c := newChange()
-	s.addFinding(c, f)
+func (s *nodeState) checkResult(o outcome, now time.Time) change {
+	c := change{}
+	s.addFinding(c, o)
 	c.set(s.protocol.State, string(v1alpha1.HostStateReady))
 	c.set(v1alpha1.AnnotationHostError, "")
-	if c = s.missing(c); !c.isEmpty() {
+	if c = s.missing(c); len(c) > 0 {
 		c.set(v1alpha1.AnnotationHostChecked, now.UTC().Format(time.RFC3339))
 	}
 	return c
@@ -91,23 +74,22 @@ func (s *nodeState) checkResult(f *finding, now time.Time) change {
 
 // failure reports that the active action, or a periodic check, failed.
 func (s *nodeState) failure(err error) change {
-	c := newChange()
+	c := change{}
 	c.set(s.protocol.State, string(v1alpha1.HostStateError))
 	c.set(v1alpha1.AnnotationHostError, shorten(err.Error()))
 	return c
 }
 
 // addFinding adds what a host runs and offers.
-func (s *nodeState) addFinding(c change, f *finding) {
-	s.addVersion(c, f.runs)
+func (s *nodeState) addFinding(c change, o outcome) {
+	s.addVersion(c, o.runs)
 	update, target := v1alpha1.HostUpdateFalse, ""
-	if f.offer.Available {
-		update, target = v1alpha1.HostUpdateTrue, f.offer.Version
+	if o.offer.Available {
+		update, target = v1alpha1.HostUpdateTrue, o.offer.Version
 	}
 	c.set(s.protocol.Update, update)
-	c.labels[s.protocol.Update] = &update
 	c.set(v1alpha1.AnnotationHostTarget, target)
-	if !f.offer.Available || target != s.target {
+	if !o.offer.Available || target != s.target {
 		c.set(v1alpha1.AnnotationHostAttempts, "")
 	}
 }
@@ -122,29 +104,22 @@ func (s *nodeState) addVersion(c change, runs string) {
 
 // missing returns the part of a change that is not on the Node yet.
 func (s *nodeState) missing(c change) change {
-	isThere := func(on map[string]string) func(string, *string) bool {
-		return func(key string, value *string) bool {
-			is, ok := on[key]
-			if value == nil {
-				return !ok
-			}
-			return ok && is == *value
+	left := maps.Clone(c)
+	maps.DeleteFunc(left, func(key string, value *string) bool {
+		is, ok := s.meta.Annotations[key]
+		if value == nil {
+			return !ok
 		}
-	}
-	left := change{maps.Clone(c.annotations), maps.Clone(c.labels)}
-	maps.DeleteFunc(left.annotations, isThere(s.meta.Annotations))
-	maps.DeleteFunc(left.labels, isThere(s.meta.Labels))
+		return ok && is == *value && (key != s.protocol.Update || s.meta.Labels[key] == *value)
+	})
 	return left
 }
 
 // patch returns the change as a JSON merge patch of the Node, on condition that it is as it was read.
 func (s *nodeState) patch(c change) []byte {
-	metadata := map[string]any{"resourceVersion": s.meta.ResourceVersion}
-	if len(c.annotations) > 0 {
-		metadata["annotations"] = c.annotations
-	}
-	if len(c.labels) > 0 {
-		metadata["labels"] = c.labels
+	metadata := map[string]any{"resourceVersion": s.meta.ResourceVersion, "annotations": c}
+	if update := c[s.protocol.Update]; update != nil {
+		metadata["labels"] = change{s.protocol.Update: update}
 	}
 	body, _ := json.Marshal(map[string]any{"metadata": metadata}) // Maps of strings can always be encoded.
 	return body

@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
+
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/agent/host"
 )
@@ -28,51 +30,46 @@ func TestSucceeded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		action string
 		others map[string]string
-		found  *finding
+		found  outcome
 		want   map[string]string
-		update string
 	}{
 		"an update is found": {
-			"stabilize", nil, &finding{"1.0.0", host.Offer{Available: true, Version: "1.1.0"}},
-			map[string]string{p.Update: "true", version: "1.0.0", target: "1.1.0", checked: checkedAt}, "true",
+			"stabilize", nil, outcome{runs: "1.0.0", offer: host.Offer{Available: true, Version: "1.1.0"}},
+			map[string]string{p.Update: "true", version: "1.0.0", target: "1.1.0", checked: checkedAt},
 		},
 		"the same one is found again after an attempt": {
 			"stabilize", map[string]string{version: "1.0.0", target: "1.1.0", attempts: "2", failure: "bad", boot: "boot-1", checked: "before"},
-			&finding{"1.0.0", host.Offer{Available: true, Version: "1.1.0"}},
-			map[string]string{p.Update: "true", checked: checkedAt, failure: "-", boot: "-"}, "true",
+			outcome{runs: "1.0.0", offer: host.Offer{Available: true, Version: "1.1.0"}},
+			map[string]string{p.Update: "true", checked: checkedAt, failure: "-", boot: "-"},
 		},
 		"another one is found": {
 			"stabilize", map[string]string{version: "1.0.0", target: "1.1.0", attempts: "2"},
-			&finding{"1.0.0", host.Offer{Available: true, Version: "1.2.0"}},
-			map[string]string{p.Update: "true", checked: checkedAt, target: "1.2.0", attempts: "-"}, "true",
+			outcome{runs: "1.0.0", offer: host.Offer{Available: true, Version: "1.2.0"}},
+			map[string]string{p.Update: "true", checked: checkedAt, target: "1.2.0", attempts: "-"},
 		},
 		"an update without a name": {
-			"stabilize", map[string]string{attempts: "1"}, &finding{"", host.Offer{Available: true}},
-			map[string]string{p.Update: "true", checked: checkedAt}, "true",
+			"stabilize", map[string]string{attempts: "1"}, outcome{runs: "", offer: host.Offer{Available: true}},
+			map[string]string{p.Update: "true", checked: checkedAt},
 		},
 		"there is none any more": {
-			"stabilize", map[string]string{version: "1.0.0", target: "1.1.0", attempts: "2"}, &finding{"1.1.0", host.Offer{}},
-			map[string]string{p.Update: "false", version: "1.1.0", previous: "1.0.0", target: "-", attempts: "-", checked: checkedAt}, "false",
+			"stabilize", map[string]string{version: "1.0.0", target: "1.1.0", attempts: "2"}, outcome{runs: "1.1.0", offer: host.Offer{}},
+			map[string]string{p.Update: "false", version: "1.1.0", previous: "1.0.0", target: "-", attempts: "-", checked: checkedAt},
 		},
-		"it is prepared":  {"prepare-update", map[string]string{attempts: "1", failure: "bad"}, nil, map[string]string{failure: "-"}, ""},
-		"it is performed": {"perform-update", map[string]string{attempts: "1"}, nil, nil, ""},
+		"it is prepared":  {"prepare-update", map[string]string{attempts: "1", failure: "bad"}, outcome{}, map[string]string{failure: "-"}},
+		"it is performed": {"perform-update", map[string]string{attempts: "1"}, outcome{}, nil},
 		"it has rebooted": {
-			"reboot-update", map[string]string{version: "1.0.0", target: "1.1.0", attempts: "1", boot: "boot-1"}, &finding{runs: "1.1.0"},
-			map[string]string{version: "1.1.0", previous: "1.0.0", attempts: "-", boot: "-"}, "",
+			"reboot-update", map[string]string{version: "1.0.0", target: "1.1.0", attempts: "1", boot: "boot-1"}, outcome{runs: "1.1.0"},
+			map[string]string{version: "1.1.0", previous: "1.0.0", attempts: "-", boot: "-"},
 		},
 		"it has rebooted, without names": {
-			"reboot-update", map[string]string{attempts: "1", boot: "boot-1"}, &finding{}, map[string]string{attempts: "-", boot: "-"}, "",
+			"reboot-update", map[string]string{attempts: "1", boot: "boot-1"}, outcome{}, map[string]string{attempts: "-", boot: "-"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := readNode(nodeSaying(p, [4]string{tc.action, tc.action, "busy", "unknown"}, tc.others))
 			want := map[string]string{p.State: "ready"}
 			maps.Copy(want, tc.want)
-			var labels map[string]string
-			if tc.update != "" {
-				labels = map[string]string{p.Update: tc.update}
-			}
-			expectChange(t, s.missing(s.success(tc.found, at)), want, labels)
+			expectChange(t, s.missing(s.success(tc.found, at)), want)
 		})
 	}
 }
@@ -81,21 +78,20 @@ func TestChecked(t *testing.T) {
 	const version, target, checked = v1alpha1.AnnotationHostVersion, v1alpha1.AnnotationHostTarget, v1alpha1.AnnotationHostChecked
 	p := dogswatchKeys
 	before := map[string]string{version: "1.0.0", target: "1.1.0", checked: "before"}
-	known := &finding{"1.0.0", host.Offer{Available: true, Version: "1.1.0"}}
+	known := outcome{runs: "1.0.0", offer: host.Offer{Available: true, Version: "1.1.0"}}
 
 	s, _ := readNode(nodeSaying(p, [4]string{"stabilize", "stabilize", "ready", "true"}, before))
-	expectChange(t, s.checkResult(known, at), nil, nil)
-	expectChange(t, s.checkResult(&finding{"1.0.0", host.Offer{Available: true, Version: "1.2.0"}}, at), map[string]string{target: "1.2.0", checked: checkedAt}, nil)
-	expectChange(t, s.checkResult(&finding{"1.0.0", host.Offer{}}, at),
-		map[string]string{p.Update: "false", target: "-", checked: checkedAt}, map[string]string{p.Update: "false"})
+	expectChange(t, s.checkResult(known, at), nil)
+	expectChange(t, s.checkResult(outcome{runs: "1.0.0", offer: host.Offer{Available: true, Version: "1.2.0"}}, at), map[string]string{target: "1.2.0", checked: checkedAt})
+	expectChange(t, s.checkResult(outcome{runs: "1.0.0"}, at), map[string]string{p.Update: "false", target: "-", checked: checkedAt})
 
 	delete(s.meta.Labels, p.Update)
-	expectChange(t, s.checkResult(known, at), map[string]string{checked: checkedAt}, map[string]string{p.Update: "true"})
+	expectChange(t, s.checkResult(known, at), map[string]string{checked: checkedAt, p.Update: "true"})
 
 	s, _ = readNode(nodeSaying(p, [4]string{"stabilize", "stabilize", "error", "true"}, map[string]string{
 		version: "1.0.0", target: "1.1.0", v1alpha1.AnnotationHostError: "bad",
 	}))
-	expectChange(t, s.checkResult(known, at), map[string]string{p.State: "ready", v1alpha1.AnnotationHostError: "-", checked: checkedAt}, nil)
+	expectChange(t, s.checkResult(known, at), map[string]string{p.State: "ready", v1alpha1.AnnotationHostError: "-", checked: checkedAt})
 }
 
 // TestOwnKeys: whatever happens, the agent writes no key but its own.
@@ -107,16 +103,11 @@ func TestOwnKeys(t *testing.T) {
 		}
 		for _, action := range []string{"stabilize", "unknown", "reset-state", "prepare-update", "perform-update", "reboot-update"} {
 			s, _ := readNode(nodeSaying(p, [4]string{action, action, "busy", "unknown"}, map[string]string{v1alpha1.AnnotationHostWanted: "1.2.0"}))
-			f := &finding{"1.0.0", host.Offer{Available: true, Version: "1.1.0"}}
+			f := outcome{runs: "1.0.0", offer: host.Offer{Available: true, Version: "1.1.0"}}
 			for _, w := range []change{s.acknowledgement("boot"), s.success(f, at), s.checkResult(f, at), s.failure(errors.New("bad"))} {
-				for key := range w.annotations {
+				for key := range w {
 					if !slices.Contains(annotations, key) {
 						t.Errorf("%s writes the annotation %s", action, key)
-					}
-				}
-				for key := range w.labels {
-					if key != p.Update {
-						t.Errorf("%s writes the label %s", action, key)
 					}
 				}
 				var patch struct{ Metadata map[string]any }
@@ -127,6 +118,14 @@ func TestOwnKeys(t *testing.T) {
 					if !slices.Contains([]string{"resourceVersion", "annotations", "labels"}, key) {
 						t.Errorf("%s writes metadata.%s", action, key)
 					}
+				}
+				update, labelled := patch.Metadata["annotations"].(map[string]any)[p.Update]
+				var want any
+				if labelled {
+					want = map[string]any{p.Update: update}
+				}
+				if diff := cmp.Diff(want, patch.Metadata["labels"]); diff != "" {
+					t.Errorf("%s writes other labels (-want +got):\n%s", action, diff)
 				}
 				if patch.Metadata["resourceVersion"] != "7" {
 					t.Errorf("the precondition is %v", patch.Metadata["resourceVersion"])

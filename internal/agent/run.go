@@ -20,20 +20,10 @@ import (
 // new process may succeed.
 func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		a.client.watch(ctx, a.observed)
-	}()
-	defer func() {
-		cancel()
-		if a.work != nil && a.ended == nil {
-			<-a.work.done
-		}
-		<-watched
-	}()
+	defer func() { cancel(); a.running.Wait() }()
+	a.running.Go(func() { a.client.watch(ctx, a.observed) })
 	a.check = a.clock.NewTimer(a.firstCheck)
-	defer a.check.Stop()
+	defer func() { a.check.Stop() }()
 	for {
 		a.advance(ctx)
 		if a.moved != nil && a.work == nil {
@@ -185,29 +175,17 @@ func (a *Agent) acknowledge(ctx context.Context, s *nodeState) bool {
 // finish takes the outcome of the work under way. It returns an error if a new process may succeed.
 func (a *Agent) finish(o outcome) error {
 	a.ended = &o
-	w := a.work
-	if w.dropped {
+	if a.work.dropped || a.work.action != "" && !isCheck(a.work.action) {
 		return nil
 	}
-	switch {
-	case !isCheck(w.action) && w.action != "":
-	case o.err == nil:
+	if o.err == nil {
 		a.failures = 0
 		a.checks = a.checkBackoff()
-	default:
-		a.failures++
-	}
-	if !errors.Is(o.err, syscall.ECONNREFUSED) {
-		a.refused = time.Time{}
 		return nil
 	}
-	now := a.clock.Now()
-	if a.refused.IsZero() {
-		a.refused = now
-	}
-	if now.Sub(a.refused) >= deadSocket && w.action != v1alpha1.HostActionReboot {
-		return fmt.Errorf("the host has refused connections since %s, a new process may find another socket: %w",
-			a.refused.UTC().Format(time.RFC3339), o.err)
+	a.failures++
+	if a.failures >= refusedChecks && errors.Is(o.err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("the host has refused connections in %d checks, a new process may find another socket: %w", a.failures, o.err)
 	}
 	return nil
 }
@@ -247,14 +225,14 @@ func (a *Agent) result(s *nodeState) (change, string) {
 			a.log.Error(o.err, "failed", "action", a.work.action)
 			return s.failure(o.err), "failed"
 		}
-		return s.success(o.found, now), "done"
+		return s.success(*o, now), "done"
 	}
 	switch {
 	case o.err == nil:
-		return s.checkResult(o.found, now), "checked"
+		return s.checkResult(*o, now), "checked"
 	case a.failures < failedChecks || s.state == v1alpha1.HostStateError:
 		a.log.Info("a check has failed", "error", o.err, "failures", a.failures)
-		return newChange(), ""
+		return nil, ""
 	}
 	a.log.Error(o.err, "checks fail again and again", "failures", a.failures)
 	return s.failure(o.err), "checked"
@@ -285,7 +263,7 @@ const conflictPause = 250 * time.Millisecond
 // write writes a change on the Node, unless the Node has it already. It returns false if the change is not on the Node: then a timer fires.
 func (a *Agent) write(ctx context.Context, s *nodeState, c change, log string) bool {
 	c = s.missing(c)
-	if c.isEmpty() {
+	if len(c) == 0 {
 		return true
 	}
 	n, err := a.client.patch(ctx, s.patch(c))

@@ -50,8 +50,8 @@ func TestVerify(t *testing.T) {
 			if got := text(o.err); got != tc.want {
 				t.Errorf("error %q, want %q", got, tc.want)
 			}
-			if o.err == nil && o.found.runs != tc.machine.runs {
-				t.Errorf("it runs %q, want %q", o.found.runs, tc.machine.runs)
+			if o.err == nil && o.runs != tc.machine.runs {
+				t.Errorf("it runs %q, want %q", o.runs, tc.machine.runs)
 			}
 			if n := tc.machine.count("reboot"); n != 0 {
 				t.Errorf("rebooted %d times", n)

@@ -10,9 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/agent/host"
 )
 
 // doubt is how long an agent waits after a host has refused to reboot before it reports that: the answer may be lost because the host
@@ -30,9 +29,11 @@ type work struct {
 	dropped bool
 }
 
-// outcome is how work ended.
+// outcome is how work ended, and what it has found out about the host.
 type outcome struct {
-	found *finding
+	// runs is the version that the host runs; empty where versions have no name.
+	runs  string
+	offer host.Offer
 	err   error
 }
 
@@ -52,7 +53,7 @@ func (a *Agent) begin(ctx context.Context, action v1alpha1.HostAction, s *nodeSt
 	ctx, cancel := context.WithCancel(ctx)
 	w := &work{action: action, cancel: cancel, done: make(chan outcome, 1)}
 	a.work = w
-	go func() { w.done <- a.do(ctx, action, s) }()
+	a.running.Go(func() { w.done <- a.do(ctx, action, s) })
 }
 
 // do does the work. It returns when that is done, has failed, or the context ends.
@@ -61,35 +62,25 @@ func (a *Agent) do(ctx context.Context, action v1alpha1.HostAction, s *nodeState
 		return outcome{err: a.hostErr}
 	}
 	version := strings.TrimPrefix(s.version, "v")
-	update := cmp.Or(version, "the update")
+	var doing string
+	var err error
 	switch action {
-	case v1alpha1.HostActionPrepare:
-		return outcome{err: wrap("preparing "+update, a.host.Prepare(ctx, version))}
-	case v1alpha1.HostActionPerform:
-		return outcome{err: wrap("performing "+update, a.host.Perform(ctx, version))}
 	case v1alpha1.HostActionReboot:
-		boot, err := a.host.BootID()
-		if err != nil {
-			return outcome{err: fmt.Errorf("reading the boot id, %w", err)}
-		}
-		if step := s.rebootStep(boot); step != order {
-			return a.verify(ctx, s, step)
-		}
-		return outcome{err: a.reboot(ctx, s, boot)}
+		return a.rebootOrVerify(ctx, s)
+	case v1alpha1.HostActionPrepare:
+		doing, err = "preparing "+cmp.Or(version, "the update"), a.host.Prepare(ctx, version)
+	case v1alpha1.HostActionPerform:
+		doing, err = "performing "+cmp.Or(version, "the update"), a.host.Perform(ctx, version)
 	case v1alpha1.HostActionReset:
-		if err := a.host.Revert(ctx); err != nil {
-			return outcome{err: wrap("reverting the update", err)}
-		}
+		doing, err = "reverting the update", a.host.Revert(ctx)
 	}
-	return a.look(ctx)
-}
-
-// wrap says of an error what was being done; nil stays nil.
-func wrap(doing string, err error) error {
-	if err == nil {
-		return nil
+	switch {
+	case err != nil:
+		return outcome{err: fmt.Errorf("%s, %w", doing, err)}
+	case action == "" || isCheck(action):
+		return a.look(ctx)
 	}
-	return fmt.Errorf("%s, %w", doing, err)
+	return outcome{}
 }
 
 // look finds out what the host runs and offers.
@@ -102,12 +93,25 @@ func (a *Agent) look(ctx context.Context) outcome {
 	if err != nil {
 		return outcome{err: fmt.Errorf("reading the version, %w", err)}
 	}
-	return outcome{found: &finding{runs: runs, offer: offer}}
+	return outcome{runs: runs, offer: offer}
+}
+
+// rebootOrVerify orders the reboot in the boot in which it was taken up, where an earlier order had no effect yet. In a later boot, and where
+// another agent did not write in which boot it took the reboot up, it verifies what the host runs: there must be no second reboot.
+func (a *Agent) rebootOrVerify(ctx context.Context, s *nodeState) outcome {
+	boot, err := a.host.BootID()
+	switch {
+	case err != nil:
+		return outcome{err: fmt.Errorf("reading the boot id, %w", err)}
+	case s.boot == boot:
+		return outcome{err: a.reboot(ctx, s)}
+	}
+	return a.verify(ctx, s)
 }
 
 // reboot orders the host to reboot, if the operator still wants that. It returns only if the host has refused, or the order is not wanted any
 // more. The operator decides how long the host may take to go down.
-func (a *Agent) reboot(ctx context.Context, s *nodeState, boot string) error {
+func (a *Agent) reboot(ctx context.Context, s *nodeState) error {
 	if s.claimError != nil {
 		return fmt.Errorf("not rebooting, %w", s.claimError)
 	}
@@ -115,117 +119,83 @@ func (a *Agent) reboot(ctx context.Context, s *nodeState, boot string) error {
 	if err != nil {
 		return err
 	}
-	if now == nil || now.protocol != s.protocol || now.next() != carryOn || now.active != v1alpha1.HostActionReboot || now.boot != boot {
+	if now == nil || now.protocol != s.protocol || now.next() != carryOn || now.active != v1alpha1.HostActionReboot || now.boot != s.boot {
 		return errWithdrawn
 	}
-	a.log.Info("rebooting", "intent", now.intent(), "boot", boot, "runs", now.runs, "goal", now.goal())
-	ordering, cancel := context.WithCancel(ctx)
-	answered, over := make(chan error, 1), make(chan struct{})
-	go func() {
-		defer close(over)
-		answered <- a.host.Reboot(ordering)
-	}()
-	defer func() { cancel(); <-over }()
-	grace := a.clock.NewTimer(a.options.RebootGrace)
+	a.log.Info("rebooting", "intent", now.intent(), "boot", now.boot, "runs", now.runs, "goal", cmp.Or(now.version, now.target))
+	grace := a.clock.AfterFunc(a.options.RebootGrace, func() {
+		a.log.Info("the host was ordered to reboot and is still up", "after", a.options.RebootGrace.String())
+	})
 	defer grace.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case err := <-answered:
-			if err == nil {
-				continue // The host has taken the order, and goes down.
-			}
-			if !sleep(ctx, a.clock, a.doubt) {
-				return ctx.Err()
-			}
-			return fmt.Errorf("telling the host to reboot, %w", err)
-		case <-grace.C():
-			a.log.Info("the host was told to reboot and is still up", "after", a.options.RebootGrace.String())
-		}
+	if err = a.host.Reboot(ctx); err == nil {
+		<-ctx.Done() // The host has taken the order, and goes down.
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-a.clock.After(a.doubt):
+		return fmt.Errorf("ordering the reboot, %w", err)
 	}
 }
 
 // readAgain reads the Node from the API server, until that answers: the watch may be behind. It returns nil where there is no Node, or none with
 // a label.
-func (a *Agent) readAgain(ctx context.Context) (*nodeState, error) {
-	pause := apiBackoff()
-	for {
+func (a *Agent) readAgain(ctx context.Context) (s *nodeState, err error) {
+	err = apiBackoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		n, err := a.client.get(ctx)
 		switch {
-		case err == nil && n == nil:
+		case err != nil:
+			a.log.Info("the Node can't be read before the reboot", "error", err)
+			return false, nil
+		case n == nil:
 			a.observed.set(nil, "")
-			return nil, nil
-		case err == nil:
+		default:
 			a.observed.set(n, n.ResourceVersion)
-			s, _ := readNode(n)
-			return s, nil
+			s, _ = readNode(n)
 		}
-		next := pause.Step()
-		a.log.Info("the Node can't be read before the reboot", "error", err, "again", next.Round(time.Millisecond).String())
-		if !sleep(ctx, a.clock, next) {
-			return nil, ctx.Err()
-		}
-	}
+		return true, nil
+	})
+	return s, err
 }
 
 // verify finds out, after a reboot, whether the host runs what it should. So soon after a boot the host may not answer yet.
-func (a *Agent) verify(ctx context.Context, s *nodeState, step rebootStep) outcome {
-	pause := backoff(time.Second, 30*time.Second)
-	until := a.clock.Now().Add(a.options.RebootGrace)
-	for {
-		o, answered := a.verifyOnce(ctx, s, step)
-		if answered || ctx.Err() != nil {
-			return o
+func (a *Agent) verify(ctx context.Context, s *nodeState) (o outcome) {
+	limited, cancel := context.WithTimeout(ctx, a.options.RebootGrace)
+	defer cancel()
+	_ = backoff(time.Second, 30*time.Second).DelayFunc().Until(limited, true, true, func(context.Context) (answered bool, _ error) {
+		if o, answered = a.verifyOnce(ctx, s); !answered {
+			a.log.Info("what the host runs after the reboot is not known yet", "error", o.err)
 		}
-		next := pause.Step()
-		if a.clock.Now().Add(next).After(until) {
-			return o
-		}
-		a.log.Info("what the host runs after the reboot is not known yet", "error", o.err, "again", next.Round(time.Millisecond).String())
-		if !sleep(ctx, a.clock, next) {
-			return outcome{err: ctx.Err()}
-		}
-	}
+		return answered, nil
+	})
+	return o
 }
 
 // verifyOnce is one attempt of verify. It returns false if the host does not answer.
-func (a *Agent) verifyOnce(ctx context.Context, s *nodeState, step rebootStep) (outcome, bool) {
+func (a *Agent) verifyOnce(ctx context.Context, s *nodeState) (outcome, bool) {
 	runs, err := a.host.Version(ctx)
 	if err != nil {
 		return outcome{err: fmt.Errorf("reading the version after the reboot, %w", err)}, false
 	}
 	subject := "after the reboot the host"
-	if step == verifyOnly {
+	if s.boot == "" {
 		subject = "another agent took up the reboot without saying in which boot, and the host"
 	}
-	if goal := s.goal(); runs != "" && goal != "" {
+	// Without a goal, or where versions have no name, the host must not offer anything any more.
+	if goal := cmp.Or(s.version, s.target); runs != "" && goal != "" {
 		if strings.TrimPrefix(runs, "v") != strings.TrimPrefix(goal, "v") {
 			return outcome{err: fmt.Errorf("%s runs %s, not %s", subject, runs, goal)}, true
 		}
-		return outcome{found: &finding{runs: runs}}, true
+		return outcome{runs: runs}, true
 	}
 	offer, err := a.host.Check(ctx)
-	if err != nil {
-		return outcome{err: fmt.Errorf("looking for updates after the reboot, %w", err)}, false
-	}
 	switch {
+	case err != nil:
+		return outcome{err: fmt.Errorf("looking for updates after the reboot, %w", err)}, false
 	case offer.Available && offer.Version != "":
 		return outcome{err: fmt.Errorf("%s runs %s and still offers %s", subject, runs, offer.Version)}, true
 	case offer.Available:
 		return outcome{err: fmt.Errorf("%s still needs to reboot", subject)}, true
 	}
-	return outcome{found: &finding{runs: runs}}, true
-}
-
-// sleep waits; it returns false if the context ends before.
-func sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
-	timer := c.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C():
-		return true
-	}
+	return outcome{runs: runs}, true
 }

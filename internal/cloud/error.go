@@ -85,10 +85,10 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// notFinal makes an error that does not end an operation: it is polled again.
-func notFinal(err error) error {
-	if KindOf(err).ends() {
-		return &Error{Kind: KindUnavailable, RetryAfter: RetryAfter(err), Err: err}
+// IgnoreNotFound returns nil for an error of KindNotFound, and any other as it is.
+func IgnoreNotFound(err error) error {
+	if KindOf(err) == KindNotFound {
+		return nil
 	}
 	return err
 }
@@ -120,6 +120,15 @@ func CodeAndMessage(code, message string) string {
 		return code
 	}
 	return code + ": " + message
+}
+
+// FromAnswer makes an error of an answer that refuses, by its text and else by its status. It is in the words of the cloud after those of what was done.
+func FromAnswer(doing string, status int, header http.Header, text string, rules []Rule) *Error {
+	e := &Error{Kind: KindOfStatus(status), RetryAfter: RetryAfterSeconds(header), Err: fmt.Errorf("%s, %s", doing, text)}
+	if e.Kind != KindThrottled {
+		e.Kind = KindOfAnswer(rules, text, e.Kind)
+	}
+	return e
 }
 
 // KindOfStatus is the kind of an answer of which only the HTTP status is known.

@@ -11,10 +11,8 @@ import (
 )
 
 const (
-	// maxMachines is how many machines one change adds or deletes at most.
+	// maxMachines is how many machines one change adds or deletes at most. It bounds Operation.State.
 	maxMachines = 100
-	// maxState bounds Operation.State.
-	maxState = 16 << 10
 	// maxText bounds the text of a cloud that is kept.
 	maxText = 500
 )
@@ -23,7 +21,7 @@ const (
 type Operation struct {
 	// Token is the change's.
 	Token string
-	// State is what the cloud's driver keeps of it, as JSON of at most 16 KiB.
+	// State is what the cloud's driver keeps of it, as JSON.
 	State string
 }
 
@@ -94,7 +92,7 @@ func (s *scaleSet[M, P]) Prepare(ctx context.Context, set *Set, c Change) (Opera
 	if err := s.Plan(ctx, set, m); err != nil {
 		return Operation{}, err
 	}
-	return newOperation(c.Token, m)
+	return newOperation(c.Token, m), nil
 }
 
 // Send implements ScaleSet.
@@ -107,7 +105,7 @@ func (s *scaleSet[M, P]) Send(ctx context.Context, o Operation) (Operation, erro
 		return o, err
 	}
 	m.memory().Sent = true
-	return newOperation(o.Token, m)
+	return newOperation(o.Token, m), nil
 }
 
 // Poll implements ScaleSet.
@@ -122,12 +120,12 @@ func (s *scaleSet[M, P]) Poll(ctx context.Context, o Operation) (Operation, Prog
 	}
 	p, err := s.Follow(ctx, m)
 	p.Added = kept.Added
-	next, tooLarge := newOperation(o.Token, m)
+	next := newOperation(o.Token, m)
 	switch {
-	case tooLarge != nil:
-		return o, Progress{}, tooLarge
+	case KindOf(err).ends(): // No error of a request ends an operation.
+		return next, p, &Error{Kind: KindUnavailable, RetryAfter: RetryAfter(err), Err: err}
 	case err != nil:
-		return next, p, notFinal(err)
+		return next, p, err
 	case p.Done && kept.Failure != "":
 		p.Done = false
 		return next, p, Errorf(kept.Kind, "%s", kept.Failure)
@@ -145,15 +143,9 @@ func (s *scaleSet[M, P]) read(o Operation) (P, error) {
 	return m, m.memory().check()
 }
 
-func newOperation(token string, memory any) (Operation, error) {
-	text, err := json.Marshal(memory)
-	if err != nil {
-		return Operation{}, Errorf(KindInvalid, "writing operation %s, %w", token, err)
-	}
-	if len(text) > maxState {
-		return Operation{}, Errorf(KindInvalid, "writing operation %s, its state has %d bytes and must have at most %d", token, len(text), maxState)
-	}
-	return Operation{Token: token, State: string(text)}, nil
+func newOperation(token string, memory any) Operation {
+	text, _ := json.Marshal(memory) // Plain data can always be encoded.
+	return Operation{Token: token, State: string(text)}
 }
 
 // check returns an error unless exactly one of Add, Delete and Image is set, within bounds, and there is a token.

@@ -63,7 +63,6 @@ func TestPrepare(t *testing.T) {
 		"too many":               {Change{Token: "t", Add: 101}, Set{}, KindInvalid},
 		"add to an unfit set":    {Change{Token: "t", Add: 1}, unfit, KindInvalid},
 		"delete in an unfit set": {Change{Token: "t", Delete: []string{"a"}}, unfit, ""},
-		"too much to keep":       {Change{Token: "t", Image: strings.Repeat("i", maxState)}, Set{}, KindInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

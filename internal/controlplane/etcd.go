@@ -3,7 +3,6 @@
 package controlplane
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -20,9 +19,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 )
-
-// DefaultCertificates is the directory in which kubeadm keeps the certificates of etcd.
-const DefaultCertificates = "/etc/kubernetes/pki/etcd"
 
 // callTimeout bounds the calls to a member in one step.
 const callTimeout = 4 * time.Second
@@ -44,7 +40,7 @@ type Conn interface {
 	Close() error
 }
 
-// Certificates is a directory with the certificates for etcd: ca.crt, and the first pair of clientPairs that exists. Empty is DefaultCertificates.
+// Certificates is a directory with the certificates for etcd: ca.crt, and the first pair of clientPairs that exists.
 // The files are read for each connection: they may be renewed at any time.
 type Certificates string
 
@@ -72,7 +68,7 @@ func (c Certificates) Connect(endpoint string) (Conn, error) {
 
 // tls reads the certificates as etcdctl does.
 func (c Certificates) tls() (*tls.Config, error) {
-	dir := cmp.Or(string(c), DefaultCertificates)
+	dir := string(c)
 	for _, name := range clientPairs {
 		base := filepath.Join(dir, name)
 		if _, err := os.Stat(base + ".crt"); errors.Is(err, fs.ErrNotExist) {

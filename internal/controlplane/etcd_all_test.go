@@ -20,7 +20,7 @@ import (
 func (w *world) healthy(t *testing.T, because string) {
 	t.Helper()
 	eventually(t, "it says: "+because, func(ctx context.Context) (string, bool) {
-		why, err := w.Healthy(ctx)
+		_, why, err := w.Leavable(ctx, nil)
 		return fmt.Sprintf("%q, %v", why, err), why == because && err == nil
 	})
 }

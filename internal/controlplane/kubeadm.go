@@ -4,6 +4,7 @@ package controlplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -12,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 )
 
 // The ConfigMap in which kubeadm keeps the configuration of a cluster, and its key.
@@ -21,8 +21,8 @@ const (
 	clusterConfiguration = "ClusterConfiguration"
 )
 
-// versionLine matches the line of a ClusterConfiguration that has the version, as kubeadm writes it, up to the end of the version.
-var versionLine = regexp.MustCompile(`(?m)^(kubernetesVersion:[ \t]*["']?)[^\s"'#]+`)
+// versionLine matches the line of a ClusterConfiguration that has the version, as kubeadm writes it: what is before the version, and the version.
+var versionLine = regexp.MustCompile(`(?m)^(kubernetesVersion:[ \t]*["']?)([^\s"'#]+)`)
 
 // SetVersion writes kubernetesVersion of ConfigMap kubeadm-config, which joining machines read, if it differs. It replaces a newer version only where
 // older is true. Without that ConfigMap it does nothing.
@@ -53,26 +53,21 @@ func withVersion(text, to string, older bool) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%q is not a version of Kubernetes", to)
 	}
-	now, err := versionIn(text)
-	if err != nil || now == "" {
-		return text, err
+	line := versionLine.FindStringSubmatch(text)
+	switch {
+	case line == nil && !strings.Contains(text, "kubernetesVersion"):
+		return text, nil
+	case line == nil:
+		return "", errors.New("there is no line kubernetesVersion: write it on one line, as kubeadm does")
 	}
-	if have, err := utilversion.ParseSemantic(now); err == nil && (have.EqualTo(want) || !older && want.LessThan(have)) {
+	have, err := utilversion.ParseSemantic(line[2])
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("kubernetesVersion %q is not a version: write it on one line, as kubeadm does", line[2])
+	case have.EqualTo(want), !older && want.LessThan(have):
 		return text, nil
 	}
-	edited := versionLine.ReplaceAllString(text, "${1}v"+bare(to))
-	if got, err := versionIn(edited); err != nil || bare(got) != bare(to) {
-		return "", fmt.Errorf("no line kubernetesVersion: %s was found: write it on one line, as kubeadm does", now)
-	}
-	return edited, nil
-}
-
-func versionIn(clusterConfiguration string) (string, error) {
-	var config struct {
-		KubernetesVersion string `json:"kubernetesVersion"`
-	}
-	err := yaml.Unmarshal([]byte(clusterConfiguration), &config)
-	return config.KubernetesVersion, err
+	return versionLine.ReplaceAllString(text, "${1}v"+want.String()), nil
 }
 
 // VersionOf returns the Kubernetes version in an image's name, without a v: the third of exactly five parts between hyphens, as in
@@ -82,11 +77,9 @@ func VersionOf(image string) (string, bool) {
 	if len(parts) != 5 {
 		return "", false
 	}
-	if _, err := utilversion.ParseSemantic(parts[2]); err != nil {
+	version, err := utilversion.ParseSemantic(parts[2])
+	if err != nil {
 		return "", false
 	}
-	return bare(parts[2]), true
+	return version.String(), true
 }
-
-// bare returns a version without its leading v.
-func bare(version string) string { return strings.TrimPrefix(version, "v") }

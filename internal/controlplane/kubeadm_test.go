@@ -75,17 +75,16 @@ func TestWithVersion(t *testing.T) {
 			}
 		}
 	}
-	for _, text := range []string{"", "\n# nothing\n", "kind: ClusterConfiguration\n", "nested:\n  kubernetesVersion: v1.2.3\n"} {
+	for _, text := range []string{"", "\n# nothing\n", "kind: ClusterConfiguration\n"} {
 		if got, err := withVersion(text, "1.37.0", true); got != text || err != nil {
 			t.Errorf("%q: got %q, %v", text, got, err)
 		}
 	}
 	for text, want := range map[string]string{
-		"a: [":                              "yaml:",
-		"- a":                               "cannot unmarshal array",
-		"kubernetesVersion: [v1.2.3]":       "cannot unmarshal array",
-		"kubernetesVersion: >-\n  v1.2.3\n": "no line kubernetesVersion: v1.2.3 was found: write it on one line, as kubeadm does",
-		`{"kubernetesVersion": "v1.2.3"}`:   "no line kubernetesVersion: v1.2.3 was found: write it on one line, as kubeadm does",
+		"kubernetesVersion: [v1.2.3]":            `kubernetesVersion "[v1.2.3]" is not a version: write it on one line, as kubeadm does`,
+		"kubernetesVersion: >-\n  v1.2.3\n":      `kubernetesVersion ">-" is not a version: write it on one line, as kubeadm does`,
+		`{"kubernetesVersion": "v1.2.3"}`:        "there is no line kubernetesVersion: write it on one line, as kubeadm does",
+		"nested:\n  kubernetesVersion: v1.2.3\n": "there is no line kubernetesVersion: write it on one line, as kubeadm does",
 	} {
 		if got, err := withVersion(text, "1.37.0", true); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %q, %v, want %s", text, got, err, want)

@@ -86,13 +86,12 @@ func (p *Plane) etcdPods(ctx context.Context) ([]etcdPod, error) {
 
 // listMembers reads the members. All pods that answer must be of one cluster: a member that founded its own does not list the others.
 func (p *Plane) listMembers(ctx context.Context, o *observation, except string) error {
-	alone := true
+	others := slices.DeleteFunc(slices.Clone(o.pods), func(pod etcdPod) bool { return pod.node == except })
+	if len(others) == 0 {
+		return errAlone
+	}
 	var errs []error
-	for _, pod := range o.pods {
-		if pod.node == except {
-			continue
-		}
-		alone = false
+	for _, pod := range others {
 		var list *clientv3.MemberListResponse
 		err := p.connected(ctx, pod.endpoint, func(ctx context.Context, c Conn) (err error) {
 			list, err = c.MemberList(ctx)
@@ -110,10 +109,7 @@ func (p *Plane) listMembers(ctx context.Context, o *observation, except string) 
 			return fmt.Errorf("etcd at %s and at %s are two clusters, %x and %x", o.listed, pod.endpoint, o.cluster, list.Header.ClusterId)
 		}
 	}
-	switch {
-	case alone:
-		return errAlone
-	case o.listed == "":
+	if o.listed == "" {
 		return fmt.Errorf("listing the members of etcd, %w", errors.Join(errs...))
 	}
 	return nil

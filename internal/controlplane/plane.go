@@ -38,21 +38,16 @@ type Options struct {
 	Gone bool
 }
 
-// Healthy says which members of etcd are not healthy voters. No node may begin to leave before all are.
-func (p *Plane) Healthy(ctx context.Context) (why string, err error) {
+// Leavable returns 1 if a node may begin to leave, and otherwise 0 and which members of etcd are not healthy voters.
+func (p *Plane) Leavable(ctx context.Context, _ []string) (n int, why string, err error) {
 	o, err := p.observe(ctx, "")
 	if err != nil {
-		return "", err
+		return 0, "", err
 	}
-	return unhealthy(o.members, nil), nil
-}
-
-// Leavable returns 1 if a node may begin to leave, and otherwise 0 and why none may.
-func (p *Plane) Leavable(ctx context.Context, _ []string) (n int, why string, err error) {
-	if why, err = p.Healthy(ctx); why == "" && err == nil {
+	if why = unhealthy(o.members, nil); why == "" {
 		n = 1
 	}
-	return n, why, err
+	return n, why, nil
 }
 
 // MayLeave says why the node can't leave now. It is called before the node is disrupted; Leave checks the same again.

@@ -453,7 +453,7 @@ func TestLookFails(t *testing.T) {
 			if done || message != "" || err == nil || !strings.HasPrefix(err.Error(), test.err) {
 				t.Errorf("got %t, %q, %v", done, message, err)
 			}
-			if why, err := p.Healthy(t.Context()); why != "" || err == nil && test.name != "twins" { // It looks for no node.
+			if _, why, err := p.Leavable(t.Context(), nil); why != "" || err == nil && test.name != "twins" { // It looks for no node.
 				t.Errorf("healthy: got %q, %v", why, err)
 			}
 			if e.changes != nil {
@@ -469,7 +469,7 @@ func TestLeaveOfAMachineThatIsGone(t *testing.T) {
 	e, all := newTable(nodes...), objects(nodes...)
 	e.silent[at("cp-3")] = true
 	p := New(build(all), e)
-	if why, err := p.Healthy(t.Context()); !strings.HasPrefix(why, "etcd member cp-3 does not answer") || err != nil {
+	if _, why, err := p.Leavable(t.Context(), nil); !strings.HasPrefix(why, "etcd member cp-3 does not answer") || err != nil {
 		t.Errorf("got %q, %v", why, err)
 	}
 	steps(t, p, "cp-3", Options{Etcd: true, Gone: true})
@@ -542,7 +542,7 @@ func TestJoined(t *testing.T) {
 	expect("etcd member cp-4 is a learner, and does not vote yet")
 	e.members[3].Learner = false
 	expect("")
-	if why, err := p.Healthy(t.Context()); why != "" || err != nil {
+	if _, why, err := p.Leavable(t.Context(), nil); why != "" || err != nil {
 		t.Errorf("got %q, %v", why, err)
 	}
 }

@@ -10,6 +10,7 @@ package ksmetrics
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 
@@ -44,7 +45,7 @@ func New(r client.Reader, leader func() bool) http.Handler {
 		for i := range replicasets.Items {
 			add(&found, ofReplicaSets, &replicasets.Items[i])
 		}
-		found.gauge("eds_controller_leader", "1, with whether this process leads the controllers.", 1, label{"leader", strconv.FormatBool(leader())})
+		found.gauge("eds_controller_leader", "1, with whether this process leads the controllers.", 1, prometheus.Labels{"leader": strconv.FormatBool(leader())})
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(found)
 		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, request)
@@ -64,19 +65,16 @@ func (c collected) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-func (c *collected) gauge(name, help string, value int64, labels ...label) {
-	names, values := make([]string, len(labels)), make([]string, len(labels))
-	for i, l := range labels {
-		names[i], values[i] = l.name, l.value
-	}
-	*c = append(*c, prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil), prometheus.GaugeValue, float64(value), values...))
+func (c *collected) gauge(name, help string, value int64, labels prometheus.Labels) {
+	*c = append(*c, prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, labels), prometheus.GaugeValue, float64(value)))
 }
 
 // add adds all metrics of one object.
 func add[T metav1.Object](to *collected, families []family[T], o T) {
-	identity := []label{{"namespace", o.GetNamespace()}, {"name", o.GetName()}}
 	for _, f := range families {
 		s := f.of(o)
-		to.gauge(f.name, f.help, s.value, append(identity[:2:2], s.labels...)...)
+		labels := prometheus.Labels{"namespace": o.GetNamespace(), "name": o.GetName()}
+		maps.Copy(labels, s.labels)
+		to.gauge(f.name, f.help, s.value, labels)
 	}
 }

@@ -8,26 +8,25 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// label is a name and its value.
-type label struct{ name, value string }
-
 // labelsOf are the object's labels, by names that Prometheus allows: every other character becomes an
-// underscore, as in ExtendedDaemonSet. Of keys that become the same the first keeps the name, and the others get a number;
-// to give two labels one name would make Prometheus refuse the whole page.
-func labelsOf(o metav1.Object) []label {
-	var all []label
+// underscore, as in ExtendedDaemonSet. The first of keys that become the same keeps the name, and the others get a number:
+// Prometheus refuses a page on which a metric has two labels of one name.
+func labelsOf(o metav1.Object) prometheus.Labels {
+	all := prometheus.Labels{}
 	values := o.GetLabels()
-	taken := map[string]bool{"namespace": true, "name": true}
+	taken := sets.New("namespace", "name")
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		name := labelName(key)
-		for n := 1; taken[name]; n++ {
+		for n := 1; taken.Has(name); n++ {
 			name = labelName(key) + "_conflict" + strconv.Itoa(n)
 		}
-		taken[name] = true
-		all = append(all, label{name, values[key]})
+		taken.Insert(name)
+		all[name] = values[key]
 	}
 	return all
 }

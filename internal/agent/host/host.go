@@ -48,9 +48,6 @@ type Host interface {
 	Reboot(ctx context.Context) error
 }
 
-// bareVersion returns a version without a leading v.
-func bareVersion(v string) string { return strings.TrimPrefix(v, "v") }
-
 // DefaultBootIDFile is where the kernel shows the id of the present boot, also in containers. The kubelet takes
 // status.nodeInfo.bootID from it.
 const DefaultBootIDFile = "/proc/sys/kernel/random/boot_id"

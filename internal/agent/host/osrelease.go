@@ -21,10 +21,10 @@ func osVersion(root string) (string, error) {
 	data, err := dir.ReadFile(file)
 	if err != nil {
 		// It is a link to this file in most systems, which may lead out of the root.
-		var usrErr error
-		if data, usrErr = dir.ReadFile("usr/lib/os-release"); usrErr != nil {
-			return "", fmt.Errorf("reading the host's version, %w", errors.Join(err, usrErr))
-		}
+		data, err = dir.ReadFile("usr/lib/os-release")
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading the host's version, %w", err)
 	}
 	version := ""
 	for line := range strings.Lines(string(data)) {

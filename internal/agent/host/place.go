@@ -31,7 +31,7 @@ type place struct {
 	root string
 	// mounts is the file of a mount namespace, such as /proc/1/ns/mnt; it comes before root.
 	mounts string
-	// grace is how long a command has after it was told to end, before it is killed; and what it has left in the background has
+	// grace is how long a command has to end before it is killed; and what it has left in the background has
 	// for closing its streams. 0 is endGrace.
 	grace time.Duration
 }
@@ -107,16 +107,16 @@ func (p place) run(ctx context.Context, argv ...string) (*result, error) {
 		return cmd.Start()
 	})
 	if err != nil {
-		return nil, fmt.Errorf("running %s%s, %w", argv[0], p.where(), err)
+		return nil, fmt.Errorf("running %s, %w", argv[0], err)
 	}
 	err = cmd.Wait()
 	if err != nil && ctx.Err() != nil {
 		killGroup(cmd)
-		return nil, fmt.Errorf("running %s%s, %w", argv[0], p.where(), context.Cause(ctx))
+		return nil, fmt.Errorf("running %s, %w", argv[0], context.Cause(ctx))
 	}
 	// What it has left behind in the background may hold its streams open; it has ended itself.
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
-		return nil, fmt.Errorf("running %s%s, %w", argv[0], p.where(), err)
+		return nil, fmt.Errorf("running %s, %w", argv[0], err)
 	}
 	o := &result{stdout: stdout.String(), stderr: stderr.String(), code: cmd.ProcessState.ExitCode()}
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
@@ -150,19 +150,7 @@ func (p place) reboot(ctx context.Context, argv ...string) error {
 	return nil
 }
 
-// where names the place in errors.
-func (p place) where() string {
-	switch {
-	case p.isOwn():
-		return ""
-	case p.mounts != "":
-		return " on the host"
-	default:
-		return " in " + p.root
-	}
-}
-
-// exists tells whether there is a file of that name, which is no directory.
+// exists reports whether there is a file of that name, which is no directory.
 func (p place) exists(name string) (bool, error) {
 	found := false
 	err := p.do(func() error {
@@ -177,7 +165,7 @@ func (p place) exists(name string) (bool, error) {
 		return nil
 	})
 	if err != nil {
-		return false, fmt.Errorf("looking for %s%s, %w", name, p.where(), err)
+		return false, fmt.Errorf("looking for %s, %w", name, err)
 	}
 	return found, nil
 }

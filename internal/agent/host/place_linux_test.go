@@ -64,7 +64,7 @@ func TestMountNamespace(t *testing.T) {
 	wait.Wait()
 
 	_, err = place{mounts: "/proc/self/ns/none"}.exists(dir)
-	failing(t, err, "on the host, opening /proc/self/ns/none")
+	failing(t, err, "opening /proc/self/ns/none")
 	s, err := NewSentinel(SentinelOptions{File: filepath.Join(dir, "needed")})
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestChroot(t *testing.T) {
 		t.Errorf("the sentinel says %+v, %v", offer, err)
 	}
 	_, err = s.at.run(t.Context(), "/bin/none")
-	failing(t, err, "running /bin/none in "+root+", fork/exec /bin/none: no such file or directory")
+	failing(t, err, "running /bin/none, fork/exec /bin/none: no such file or directory")
 	_, err = place{root: filepath.Join(root, "none")}.exists("/")
 	failing(t, err, "entering "+root+"/none, no such file or directory")
 }

@@ -100,10 +100,10 @@ func (s *Sentinel) Check(ctx context.Context) (Offer, error) {
 	}
 	r, err := s.at.runWithin(ctx, s.checkLimit, s.options.Command...)
 	if err != nil {
-		return Offer{}, fmt.Errorf("asking the sentinel, %w", err)
+		return Offer{}, fmt.Errorf("running the sentinel command, %w", err)
 	}
 	if r.code < 0 || r.code == 126 || r.code == 127 {
-		return Offer{}, fmt.Errorf("asking the sentinel, %s, %w", s.options.Command[0], r.failure())
+		return Offer{}, fmt.Errorf("running the sentinel command, %s, %w", s.options.Command[0], r.failure())
 	}
 	return Offer{Available: r.code == 0}, nil
 }

@@ -72,8 +72,8 @@ func TestSentinelCommand(t *testing.T) {
 		"not needed":          {command: []string{"false"}},
 		"another status":      {command: shell("exit 3")},
 		"environment":         {command: shell(`test "$HOME$MOULT" = ""`), want: true},
-		"127":                 {command: shell("exit 127"), err: "asking the sentinel, sh, exit status 127"},
-		"killed":              {command: shell("kill -9 $$"), err: "asking the sentinel, sh, ended by signal killed"},
+		"127":                 {command: shell("exit 127"), err: "running the sentinel command, sh, exit status 127"},
+		"killed":              {command: shell("kill -9 $$"), err: "running the sentinel command, sh, ended by signal killed"},
 		"output":              {command: shell("echo no >&2; no-such-cmd"), err: "exit status 127: no; "},
 		"no such command":     {command: []string{"no-such-command"}, err: "running no-such-command, no such command in /usr/local/sbin:"},
 		"no such path":        {command: []string{"/no/such/command"}, err: "no such file or directory"},
@@ -92,7 +92,7 @@ func TestSentinelHangs(t *testing.T) {
 	s := local(t, SentinelOptions{Command: []string{"sleep", "60"}})
 	s.checkLimit = 100 * time.Millisecond
 	_, err := s.Check(t.Context())
-	failing(t, err, "asking the sentinel, running sleep, it has not ended within 100ms")
+	failing(t, err, "running the sentinel command, running sleep, it has not ended within 100ms")
 }
 
 func TestSentinelReboot(t *testing.T) {

@@ -6,8 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -54,13 +57,13 @@ func (a *UpdateAPI) Version(ctx context.Context) (string, error) {
 	var system struct {
 		VersionID string `json:"version_id"`
 	}
-	if err := a.get(ctx, "/os", &system); err != nil {
-		return "", fmt.Errorf("asking the host for its version, %w", err)
+	if err := a.request(ctx, http.MethodGet, "/os", a.requestLimit, &system); err != nil {
+		return "", fmt.Errorf("reading the host's version, %w", err)
 	}
 	if system.VersionID == "" {
-		return "", errors.New("asking the host for its version, the answer has no version_id")
+		return "", errors.New("reading the host's version, the answer has no version_id")
 	}
-	return bareVersion(system.VersionID), nil
+	return strings.TrimPrefix(system.VersionID, "v"), nil
 }
 
 // Check refreshes the list of updates. The host offers the one that its API has chosen by its settings and its wave.
@@ -148,7 +151,7 @@ func (a *UpdateAPI) Revert(ctx context.Context) error {
 
 // Reboot orders the reboot. A connection that breaks before the answer, or an answer that does not come, is taken for the reboot itself.
 func (a *UpdateAPI) Reboot(ctx context.Context) error {
-	err := a.post(ctx, "/actions/reboot", 3*a.requestLimit)
+	err := a.request(ctx, http.MethodPost, "/actions/reboot", 3*a.requestLimit, nil)
 	if err == nil || (ctx.Err() == nil && isConnectionLost(err)) {
 		return nil
 	}
@@ -161,5 +164,7 @@ func isConnectionLost(err error) bool {
 	if errors.As(err, &op) && op.Op == "dial" {
 		return false
 	}
-	return isEOF(err) || errors.Is(err, errSlow) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	return slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, errSlow, syscall.ECONNRESET, syscall.EPIPE}, func(lost error) bool {
+		return errors.Is(err, lost)
+	})
 }

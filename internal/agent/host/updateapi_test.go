@@ -286,7 +286,7 @@ func TestUpdateAPICheck(t *testing.T) {
 		},
 		"answers that break off": {
 			exchanges: []exchange{forever(faulty(found, "truncated"))},
-			err:       "GET /updates/status, the connection broke, unexpected EOF",
+			err:       "GET /updates/status, unexpected EOF",
 		},
 		"no JSON": {
 			exchanges: []exchange{forever(exchange{request: getStatus, code: 200, body: "<html>"})},
@@ -501,7 +501,7 @@ func TestUpdateAPIVersion(t *testing.T) {
 	}{
 		"there":     {exchange: exchange{request: "GET /os", code: 200, body: system}, want: "1.2.0"},
 		"not there": {exchange: exchange{request: "GET /os", code: 200, body: "{}"}, err: "the answer has no version_id"},
-		"no":        {exchange: exchange{request: "GET /os", code: 500}, err: "asking the host for its version, the Update API answers 500: Internal Server Error"},
+		"no":        {exchange: exchange{request: "GET /os", code: 500}, err: "reading the host's version, the Update API answers 500: Internal Server Error"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := serve(t, test.exchange).Version(t.Context())

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -54,7 +55,7 @@ func (s *updateStatus) chosen() string {
 	if s.Chosen == nil {
 		return ""
 	}
-	return bareVersion(s.Chosen.Version)
+	return strings.TrimPrefix(s.Chosen.Version, "v")
 }
 
 // staged returns the version on the other partitions; empty if there is none.
@@ -62,7 +63,7 @@ func (s *updateStatus) staged() string {
 	if (s.State != stateStaged && s.State != stateReady) || s.Staging == nil {
 		return ""
 	}
-	return bareVersion(s.Staging.Image.Version)
+	return strings.TrimPrefix(s.Staging.Image.Version, "v")
 }
 
 // lastEnd returns when the last command ended, as the API writes it; empty if there was none.
@@ -116,7 +117,7 @@ func (a *UpdateAPI) command(ctx context.Context, c updateCommand, budget time.Du
 			if err != nil {
 				return false, err
 			}
-			err = a.post(ctx, c.path, a.requestLimit)
+			err = a.request(ctx, http.MethodPost, c.path, a.requestLimit, nil)
 			if answer := (*answerError)(nil); errors.As(err, &answer) {
 				return false, err // The API has refused it, perhaps for now.
 			}
@@ -185,15 +186,12 @@ func (a *UpdateAPI) poll(ctx context.Context, budget time.Duration, try func() (
 
 // status reads the status; an empty one if there was no command since the boot.
 func (a *UpdateAPI) status(ctx context.Context) (*updateStatus, error) {
-	var status updateStatus
-	err := a.get(ctx, "/updates/status", &status)
+	status := &updateStatus{}
+	err := a.request(ctx, http.MethodGet, "/updates/status", a.requestLimit, status)
 	if answer := (*answerError)(nil); errors.As(err, &answer) && answer.code == http.StatusNotFound {
-		return &updateStatus{}, nil
+		err = nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &status, nil
+	return status, err
 }
 
 // answerError is an answer that refuses.
@@ -206,68 +204,41 @@ func (e *answerError) Error() string {
 	return fmt.Sprintf("the Update API answers %d: %s", e.code, cmp.Or(e.text, http.StatusText(e.code)))
 }
 
-// get reads a JSON document.
-func (a *UpdateAPI) get(ctx context.Context, path string, into any) error {
-	body, err := a.request(ctx, http.MethodGet, path, a.requestLimit)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("reading the answer of GET %s, %w", path, err)
-	}
-	return nil
-}
-
-// post sends a command.
-func (a *UpdateAPI) post(ctx context.Context, path string, timeout time.Duration) error {
-	_, err := a.request(ctx, http.MethodPost, path, timeout)
-	return err
-}
-
 // errSlow is why a request is broken off.
 var errSlow = errors.New("the Update API does not answer")
 
 // maxBody bounds what is read of an answer.
 const maxBody = 1 << 20
 
-func (a *UpdateAPI) request(ctx context.Context, method, path string, timeout time.Duration) ([]byte, error) {
+// request sends a request, and reads the JSON document of the answer unless into is nil.
+func (a *UpdateAPI) request(ctx context.Context, method, path string, timeout time.Duration, into any) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w within %s", errSlow, timeout))
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, "http://host"+path, http.NoBody)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	response, err := a.client.Do(request)
-	if err != nil {
-		return nil, requestError(ctx, method, path, err)
+	var body []byte
+	if err == nil {
+		defer func() { _ = response.Body.Close() }()
+		body, err = io.ReadAll(io.LimitReader(response.Body, maxBody))
 	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody))
 	if err != nil {
-		return nil, requestError(ctx, method, path, err)
+		// The client repeats the method and a URL that means nothing.
+		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+			err = wrapped.Err
+		}
+		return fmt.Errorf("%s %s, %w", method, path, cmp.Or(context.Cause(ctx), err))
 	}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
-		return nil, &answerError{code: response.StatusCode, text: brief(string(body))}
+		return &answerError{code: response.StatusCode, text: brief(string(body))}
 	}
-	return body, nil
-}
-
-// requestError is the error of a request without a whole answer.
-func requestError(ctx context.Context, method, path string, err error) error {
-	// The client repeats the method and a URL that means nothing.
-	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
-		err = wrapped.Err
+	if into == nil {
+		return nil
 	}
-	switch {
-	case ctx.Err() != nil:
-		err = context.Cause(ctx)
-	case isEOF(err):
-		err = fmt.Errorf("the connection broke, %w", err)
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("reading the answer of %s %s, %w", method, path, err)
 	}
-	return fmt.Errorf("%s %s, %w", method, path, err)
-}
-
-// isEOF reports whether an answer ended too soon.
-func isEOF(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	return nil
 }

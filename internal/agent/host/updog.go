@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/version"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 )
 
 // updogBinary is Bottlerocket's updog, below its root.
@@ -31,9 +31,8 @@ type Updog struct {
 	// Limits of how long updog may take: to find updates, to fetch one, and to make the next boot use it.
 	checkLimit, prepareLimit, performLimit time.Duration
 
-	// prepared is the version that update-image has written, performed whether update-apply made the next boot use it.
-	prepared  string
-	performed bool
+	// prepared is the version that update-image has written.
+	prepared string
 }
 
 var _ Host = (*Updog)(nil)
@@ -42,7 +41,7 @@ var _ Host = (*Updog)(nil)
 // CAP_SYS_CHROOT. Nothing runs before the first call.
 func NewUpdog(root, bootIDFile string) *Updog {
 	return &Updog{
-		boot: boot{bootIDFile}, at: place{root: root}, root: cmp.Or(root, "/"), binary: updogBinary, shutdown: []string{"shutdown", "-r", "now"},
+		boot: boot{bootIDFile}, at: place{root: root}, root: root, binary: updogBinary, shutdown: []string{"shutdown", "-r", "now"},
 		checkLimit: 5 * time.Minute, prepareLimit: time.Hour, performLimit: 5 * time.Minute,
 	}
 }
@@ -106,7 +105,7 @@ func (u *Updog) Prepare(ctx context.Context, version string) error {
 		return err
 	}
 	// From here on what was written before may be overwritten.
-	u.prepared, u.performed = "", false
+	u.prepared = ""
 	r, err := u.run(ctx, u.prepareLimit, "update-image")
 	if err != nil {
 		return err
@@ -136,17 +135,12 @@ func (u *Updog) offered(ctx context.Context, version string) (string, error) {
 		return offer.Version, nil
 	}
 	runs, err := u.Version(ctx)
-	if err == nil && isOlder(offer.Version, runs) {
+	older, offerErr := utilversion.ParseSemantic(offer.Version)
+	newer, runsErr := utilversion.ParseSemantic(runs)
+	if err == nil && offerErr == nil && runsErr == nil && older.LessThan(newer) {
 		err = fmt.Errorf("%w: it runs %s, and offers only %s, which is older", ErrOther, runs, offer.Version)
 	}
 	return offer.Version, err
-}
-
-// isOlder reports whether a version is older than another. One that is no semantic version is not.
-func isOlder(a, b string) bool {
-	x, errX := version.ParseSemantic(a)
-	y, errY := version.ParseSemantic(b)
-	return errX == nil && errY == nil && x.LessThan(y)
 }
 
 // Perform is `updog update-apply`, where the host still offers what is written. It prepares what this Updog has not prepared itself. The next boot may
@@ -157,11 +151,8 @@ func (u *Updog) Perform(ctx context.Context, version string) error {
 			return err
 		}
 	}
-	switch {
-	case version != "" && u.prepared != version:
+	if version != "" && u.prepared != version {
 		return fmt.Errorf("%w: %s is prepared", ErrOther, u.prepared)
-	case u.performed:
-		return nil
 	}
 	if offer, err := u.offered(ctx, version); err != nil || offer != u.prepared {
 		return cmp.Or(err, fmt.Errorf("%w: %s is prepared, and it offers %s", ErrOther, u.prepared, offer))
@@ -170,13 +161,11 @@ func (u *Updog) Perform(ctx context.Context, version string) error {
 	if err != nil && (r == nil || !strings.Contains(r.stderr, applied)) {
 		return err
 	}
-	u.performed = true
 	return nil
 }
 
 // Revert is `updog update-revert`, whoever has performed. The first versions of updog have no such command, and can't revert.
 func (u *Updog) Revert(ctx context.Context) error {
-	u.performed = false
 	r, err := u.run(ctx, u.performLimit, "update-revert")
 	if r != nil && strings.Contains(strings.ToLower(r.stderr+r.stdout), "usage:") {
 		return nil

@@ -139,8 +139,5 @@ func (c *Cloud) newVersion(ctx context.Context, from template, m *memory) (*stri
 	if err != nil {
 		return nil, classify("making a version of launch template "+from.id, err)
 	}
-	if out.LaunchTemplateVersion == nil {
-		return nil, cloud.Errorf(cloud.KindUnavailable, "making a version of launch template %s, the answer has none", from.id)
-	}
 	return aws.String(strconv.FormatInt(aws.ToInt64(out.LaunchTemplateVersion.VersionNumber), 10)), nil
 }

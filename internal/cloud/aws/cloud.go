@@ -45,10 +45,8 @@ type Cloud struct {
 	ec2     *ec2.Client
 }
 
-// New makes a Cloud. It finds the credentials, and requests none yet.
-func New(ctx context.Context, o Options) (*Cloud, error) { return open(ctx, o) }
-
-func open(ctx context.Context, o Options, load ...func(*config.LoadOptions) error) (*Cloud, error) {
+// New makes a Cloud. It finds the credentials, and requests none yet. Tests load other settings.
+func New(ctx context.Context, o Options, load ...func(*config.LoadOptions) error) (*Cloud, error) {
 	// The errors say what the SDK would log.
 	load = append(load, config.WithRetryer(func() aws.Retryer { return once }), config.WithLogger(logging.Nop{}))
 	if o.Region != "" {

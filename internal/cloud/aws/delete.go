@@ -22,10 +22,7 @@ const activitiesPerCall = 50
 func (s *scaleSet) members(ctx context.Context, m *memory) ([]types.Instance, error) {
 	g, err := s.group(ctx, true)
 	if err != nil {
-		if cloud.KindOf(err) == cloud.KindNotFound {
-			err = nil
-		}
-		return nil, err
+		return nil, cloud.IgnoreNotFound(err)
 	}
 	return slices.DeleteFunc(g.Instances, func(i types.Instance) bool {
 		id := aws.ToString(i.InstanceId)
@@ -80,9 +77,6 @@ func (s *scaleSet) terminate(ctx context.Context, i *types.Instance) (activity s
 	}, func(o *autoscaling.Options) { o.Retryer = aws.NopRetryer{} })
 	if err != nil {
 		return "", classify("deleting machine "+id+" of "+s.name, err)
-	}
-	if out.Activity == nil {
-		return "", cloud.Errorf(cloud.KindUnavailable, "deleting machine %s of %s, the answer has no activity", id, s.name)
 	}
 	return aws.ToString(out.Activity.ActivityId), nil
 }

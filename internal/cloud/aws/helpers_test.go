@@ -70,7 +70,7 @@ func startWith(t *testing.T, o clouds.Options, change func(*clouds.Set)) *accoun
 // fresh is a provider that remembers nothing.
 func (a *account) fresh() *Cloud {
 	a.t.Helper()
-	c, err := open(a.t.Context(), Options{Region: double.Region}, config.WithBaseEndpoint(a.url),
+	c, err := New(a.t.Context(), Options{Region: double.Region}, config.WithBaseEndpoint(a.url),
 		config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider("AKIATEST", "test", "")))
 	if err != nil {
 		a.t.Fatal(err)

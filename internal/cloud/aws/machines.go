@@ -25,7 +25,7 @@ func (s *scaleSet) Machines(ctx context.Context, inTurn ...string) ([]cloud.Mach
 	if len(g.Instances) == 0 {
 		return nil, nil
 	}
-	all, err := s.c.templatesOf(ctx, g)
+	own, err := s.c.templateOf(ctx, g)
 	if err != nil && cloud.KindOf(err) != cloud.KindInvalid {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (s *scaleSet) Machines(ctx context.Context, inTurn ...string) ([]cloud.Mach
 		id, zone := aws.ToString(i.InstanceId), aws.ToString(i.AvailabilityZone)
 		vm := instances[id]
 		m := cloud.Machine{
-			ID: id, ProviderID: "aws:///" + zone + "/" + id, Zone: zone, UpToDate: upToDate(g, all, &i, aws.ToString(vm.ImageId)), Created: aws.ToTime(vm.LaunchTime),
+			ID: id, ProviderID: "aws:///" + zone + "/" + id, Zone: zone, UpToDate: isMadeOf(own, &i, aws.ToString(vm.ImageId)), Created: aws.ToTime(vm.LaunchTime),
 		}
 		m.State, m.Message = stateOf(&i, vm)
 		if isStandby(&i) {
@@ -130,11 +130,7 @@ func (s *scaleSet) protected(ctx context.Context, id string) (bool, error) {
 		Attribute: ec2types.InstanceAttributeNameDisableApiTermination, InstanceId: aws.String(id),
 	})
 	if err != nil {
-		err = classify("reading termination protection of "+id, err)
-		if cloud.KindOf(err) == cloud.KindNotFound {
-			return false, nil
-		}
-		return false, err
+		return false, cloud.IgnoreNotFound(classify("reading termination protection of "+id, err))
 	}
 	return out.DisableApiTermination != nil && aws.ToBool(out.DisableApiTermination.Value), nil
 }

@@ -104,13 +104,8 @@ func (s *scaleSet) patch(ctx context.Context, set *armcompute.VirtualMachineScal
 	if err != nil {
 		return "", classify(err, "changing scale set %s", s.name)
 	}
-	return resumeToken(poller), nil
-}
-
-// resumeToken returns the token to poll an operation later; empty where Azure has ended it, or gives none.
-func resumeToken[T any](p *runtime.Poller[T]) string {
-	token, _ := p.ResumeToken()
-	return token
+	resume, _ = poller.ResumeToken() // Azure may have ended the operation, or give none.
+	return resume, nil
 }
 
 // failure polls Azure's own operation once, and reports whether it is over, and why it failed. Where Azure does not know the operation any more, or the

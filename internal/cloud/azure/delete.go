@@ -28,7 +28,7 @@ func (s *scaleSet) submitDelete(ctx context.Context, m *memory) error {
 	if err != nil {
 		return classify(err, "deleting machines of scale set %s", s.name)
 	}
-	m.Resume = resumeToken(poller)
+	m.Resume, _ = poller.ResumeToken()
 	return nil
 }
 

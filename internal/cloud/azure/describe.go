@@ -134,11 +134,3 @@ func tagOf(set *armcompute.VirtualMachineScaleSet, name string) (string, bool) {
 	}
 	return "", false
 }
-
-// zoneLabel is the label that Azure's cloud provider gives to nodes of a zone.
-func zoneLabel(location, zone string) string {
-	if zone == "" {
-		return ""
-	}
-	return strings.ToLower(strings.ReplaceAll(location, " ", "")) + "-" + zone
-}

@@ -34,21 +34,17 @@ func classify(err error, doing string, args ...any) error {
 		return nil
 	}
 	doing = fmt.Sprintf(doing, args...)
-	e := &cloud.Error{Kind: cloud.KindUnavailable, Err: fmt.Errorf("%s, %w", doing, err)}
 	if answer, ok := errors.AsType[*azcore.ResponseError](err); ok {
-		text := textOf(err)
-		e.Kind, e.Err = cloud.KindOfStatus(answer.StatusCode), fmt.Errorf("%s, %s", doing, text)
+		header := http.Header{}
 		if answer.RawResponse != nil {
-			e.RetryAfter = cloud.RetryAfterSeconds(answer.RawResponse.Header)
+			header = answer.RawResponse.Header
 		}
-		if e.Kind != cloud.KindThrottled {
-			e.Kind = cloud.KindOfAnswer(rules, text, e.Kind)
-		}
-	} else if _, ok := errors.AsType[*tokenError](err); ok {
-		e.Err = fmt.Errorf("%s, authenticating, %s", doing, cloud.OneLine(err.Error()))
-		e.Kind = kindOfTokenError(err)
+		return cloud.FromAnswer(doing, answer.StatusCode, header, textOf(err), rules)
 	}
-	return e
+	if _, ok := errors.AsType[*tokenError](err); ok {
+		return cloud.Errorf(kindOfTokenError(err), "%s, authenticating, %s", doing, cloud.OneLine(err.Error()))
+	}
+	return cloud.Errorf(cloud.KindUnavailable, "%s, %w", doing, err)
 }
 
 // kindOfTokenError is KindDenied where the credentials were refused, and KindUnavailable where no server answered.

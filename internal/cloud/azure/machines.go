@@ -71,7 +71,8 @@ func (s *scaleSet) machine(vm *armcompute.VirtualMachineScaleSetVM, image string
 		m.NodeName = strings.ToLower(value(p.OSProfile.ComputerName))
 	}
 	if len(vm.Zones) > 0 {
-		m.Zone = zoneLabel(value(vm.Location), value(vm.Zones[0]))
+		// As in the label that Azure's cloud provider gives to nodes of a zone.
+		m.Zone = strings.ToLower(strings.ReplaceAll(value(vm.Location), " ", "")) + "-" + value(vm.Zones[0])
 	}
 	if p.LatestModelApplied != nil {
 		m.UpToDate = *p.LatestModelApplied

@@ -99,7 +99,7 @@ func (s *scaleSet) Follow(ctx context.Context, m *memory) (cloud.Progress, error
 		op, err := s.cloud.operation(ctx, g, m.Operation)
 		if err != nil {
 			err = classify("reading operation "+m.Operation, err)
-			if cloud.KindOf(err) != cloud.KindNotFound { // Compute Engine forgets operations after a while.
+			if cloud.IgnoreNotFound(err) != nil { // Compute Engine forgets operations after a while.
 				return cloud.Progress{}, err
 			}
 		} else if op.Status != "DONE" {

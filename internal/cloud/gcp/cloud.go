@@ -105,7 +105,7 @@ func (s *scaleSet) locate(ctx context.Context) (group, error) {
 	c := s.cloud
 	var found []group
 	for _, location := range c.locations {
-		g := group{regional: !isZone(location), location: location, name: s.name}
+		g := group{regional: !zoneName.MatchString(location), location: location, name: s.name}
 		if len(c.locations) == 1 {
 			return g, nil
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -30,20 +29,20 @@ var rules = []cloud.Rule{
 
 // classify makes a cloud.Error of an error of Google's library.
 func classify(doing string, err error) error {
-	e := &cloud.Error{Kind: cloud.KindUnavailable, Err: fmt.Errorf("%s, %w", doing, err)}
 	if answer, ok := errors.AsType[*googleapi.Error](err); ok {
-		reason := ""
+		text := answer.Message
 		if len(answer.Errors) > 0 {
-			reason = answer.Errors[0].Reason
+			text = answer.Errors[0].Reason + ": " + text
 		}
-		e.RetryAfter, e.Kind = cloud.RetryAfterSeconds(answer.Header), cloud.KindOfStatus(answer.Code)
-		if e.Kind != cloud.KindThrottled {
-			e.Kind = cloud.KindOfAnswer(rules, reason+": "+answer.Message, e.Kind)
-		}
-	} else if s := tokenStatus(err); s != 0 && !slices.Contains([]cloud.Kind{cloud.KindThrottled, cloud.KindUnavailable}, cloud.KindOfStatus(s)) {
-		e.Kind = cloud.KindDenied
+		e := cloud.FromAnswer(doing, answer.Code, answer.Header, text, rules)
+		e.Err = fmt.Errorf("%s, %w", doing, err)
+		return e
 	}
-	return e
+	kind := cloud.KindUnavailable
+	if s := tokenStatus(err); s != 0 && cloud.KindOfStatus(s) != cloud.KindThrottled && cloud.KindOfStatus(s) != cloud.KindUnavailable {
+		kind = cloud.KindDenied
+	}
+	return cloud.Errorf(kind, "%s, %w", doing, err)
 }
 
 // operationError is the error that an operation has ended with, nil if it has ended well.

@@ -33,7 +33,7 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]clou
 		}
 		listed[g] = true
 		managed, err := c.list(ctx, g)
-		if err != nil && cloud.KindOf(err) != cloud.KindNotFound {
+		if cloud.IgnoreNotFound(err) != nil {
 			return nil, err
 		}
 		for _, i := range managed {
@@ -53,18 +53,15 @@ func (c *Cloud) groupOfMachine(ctx context.Context, id string) (group, bool, err
 	zone, name, _ := machineOf(id)
 	instance, err := c.service.Instances.Get(c.project, zone, name).Fields("metadata/items").Context(ctx).Do()
 	if err != nil {
-		err = classify("reading machine "+id, err)
-		if cloud.KindOf(err) == cloud.KindNotFound {
-			err = nil
-		}
-		return group{}, false, err
+		return group{}, false, cloud.IgnoreNotFound(classify("reading machine "+id, err))
 	}
-	if instance.Metadata != nil {
-		for _, item := range instance.Metadata.Items {
-			if item.Key == "created-by" && item.Value != nil {
-				g, ok := groupFromMetadata(*item.Value)
-				return g, ok, nil
-			}
+	if instance.Metadata == nil {
+		return group{}, false, nil
+	}
+	for _, item := range instance.Metadata.Items {
+		if item.Key == "created-by" && item.Value != nil {
+			g, ok := groupFromMetadata(*item.Value)
+			return g, ok, nil
 		}
 	}
 	return group{}, false, nil

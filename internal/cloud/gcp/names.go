@@ -48,9 +48,6 @@ func groupFromMetadata(metadata string) (group, bool) {
 // zoneName is a zone's name, also that of an AI zone such as us-central1-ai1a.
 var zoneName = regexp.MustCompile(`^[a-z]+-[a-z]+[0-9]+-(ai[0-9]+)?[a-z]$`)
 
-// isZone reports whether a location is a zone, and not a region.
-func isZone(location string) bool { return zoneName.MatchString(location) }
-
 // machineID is how a machine is named here, and in requests.
 func machineID(zone, name string) string { return "zones/" + zone + "/instances/" + name }
 

@@ -109,7 +109,7 @@ func TestIsZone(t *testing.T) {
 		"europe-west1": false, "europe-west1-b": true, "northamerica-northeast1": false, "us-central1-ai1a": true, "europe-west12-a": true, "me-central2": false,
 		"europe-west12": false,
 	} {
-		if isZone(location) != want {
+		if zoneName.MatchString(location) != want {
 			t.Errorf("%s: %v", location, !want)
 		}
 	}
