@@ -10,41 +10,42 @@ import (
 	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/internal/drain"
+	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/turn"
 )
 
 // drainOf is the drain of a turn's node; nil where the turn only cordons it, or the Plan does not ask for a drain any more.
-func (p *pass) drainOf(t *unit) (*turn.Drain, error) {
-	if !t.Claim.Drains || p.plan.Spec.Drain == nil {
+func (p *pass) drainOf(t *plan.Unit) (*turn.Drain, error) {
+	if !t.Claim.Drains || p.w.Plan.Spec.Drain == nil {
 		return nil, nil
 	}
-	options, err := drain.OptionsOfPlan(p.plan.Spec.Drain)
+	options, err := drain.OptionsOfPlan(p.w.Plan.Spec.Drain)
 	if err != nil {
 		return nil, fmt.Errorf("reading spec.drain, %w", err)
 	}
 	return &turn.Drain{
 		Client: p.Client, Drainer: p.controller.drainer, Works: p.controller.works, Options: options,
 		Of:         turn.Of{Rollout: p.Key, Node: t.Node.Name, Turn: t.Claim.Turn},
-		Generation: p.plan.Generation, Holder: p.Holder, Now: p.now,
+		Generation: p.w.Plan.Generation, Holder: p.Holder, Now: p.w.Now,
 	}, nil
 }
 
 // cordon makes the node unschedulable, before a drain if there is one.
-func (p *pass) cordon(ctx context.Context, t *unit) error {
+func (p *pass) cordon(ctx context.Context, t *plan.Unit) error {
 	d, err := p.drainOf(t)
 	if err != nil {
 		return err
 	}
 	var also []node.Also
-	if d != nil && ptr.Deref(p.plan.Spec.Drain.ExcludeFromLoadBalancers, true) {
+	if d != nil && ptr.Deref(p.w.Plan.Spec.Drain.ExcludeFromLoadBalancers, true) {
 		also = append(also, node.Excluding)
 	}
 	return p.Cordon(ctx, t, d, also...)
 }
 
 // drainNode takes the node's drain as far as it goes now, and records in the claim when it is over: the Job's pod waits for that.
-func (p *pass) drainNode(ctx context.Context, t *unit) error {
+func (p *pass) drainNode(ctx context.Context, t *plan.Unit) error {
 	d, err := p.drainOf(t)
 	if err != nil {
 		return err
@@ -55,7 +56,7 @@ func (p *pass) drainNode(ctx context.Context, t *unit) error {
 		}
 	}
 	claim := *t.Claim
-	claim.Drained = &metav1.Time{Time: p.now}
+	claim.Drained = &metav1.Time{Time: p.w.Now}
 	return p.Hold(ctx, t, claim, node.Step{})
 }
 

@@ -32,6 +32,7 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/turn"
 )
@@ -44,7 +45,7 @@ const (
 )
 
 func indexedByPlan(o client.Object) []string {
-	if j, ok := o.(*batchv1.Job); ok && finished(j) != nil {
+	if j, ok := o.(*batchv1.Job); ok && plan.Finished(j) != nil {
 		if _, ours := j.Annotations[v1alpha1.AnnotationTurn]; ours {
 			return nil
 		}
