@@ -65,26 +65,11 @@ type Controller struct {
 	*turn.Engine
 	options  Options
 	channels *channels
-	drainer  *drain.Drainer
-	works    *turn.Works
-	watcher  *drain.Watcher
-	woken    *turn.Bell
 }
 
-// NewController returns a controller of Plans; SetupWithManager makes it run. It drains by a client that reads past the cache, made from a config
-// that drain.NeverWait has passed, and follows the pods of the nodes that it drains by the other.
+// NewController returns a controller of Plans; SetupWithManager makes it run. See turn.Engine.DrainBy for the clients.
 func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.PodsGetter, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
-	r := &Controller{Engine: turn.NewEngine(kind, clk, c, f, recorder), options: o, drainer: drain.New(clk, live), woken: &turn.Bell{}}
-	r.watcher = drain.NewWatcher(pods, r.podsChanged)
-	r.works = turn.NewWorks(r.watcher)
-	return r
-}
-
-// podsChanged wakes the Plan whose turn the node is in.
-func (c *Controller) podsChanged(node string) {
-	if key, ok := c.works.Changed(node); ok {
-		c.woken.Ring(key)
-	}
+	return &Controller{Engine: turn.NewEngine(kind, clk, c, f, recorder).DrainBy(live, pods), options: o}
 }
 
 // Reconcile brings one Plan a step further.
@@ -105,7 +90,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	}
 	if p == nil {
 		c.channels.forget(key)
-		c.works.Keep(key, nil)
+		c.Works.Keep(key, nil)
 		c.Forget(key)
 		return wake, c.clear(ctx, key, "", s)
 	}
@@ -118,7 +103,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	} else {
 		c.Waiting.Done(key)
 	}
-	c.works.Keep(key, pass.draining())
+	pass.KeepPods(func(*plan.Unit) bool { return false })
 	errs = append(errs, pass.report(ctx, stored))
 	return pass.Wake, turn.First(errs)
 }
@@ -129,7 +114,10 @@ func (c *Controller) newPass(w *plan.World, s snapshot) *pass {
 	p := &pass{w: w, controller: c}
 	p.Pass = &turn.Pass[*plan.Unit]{
 		Engine: c.Engine, Mechanism: jobs{p}, Key: client.ObjectKeyFromObject(w.Plan), UID: w.Plan.UID, Holder: w.Holder, Taint: w.Taint,
-		Spec: w.Plan.Spec.Strategy, Turns: w.Units(s.Objects, s.jobs, s.pods), Seen: s.Snapshot, Now: w.Now,
+		Generation: w.Plan.Generation, Spec: w.Plan.Spec.Strategy, Turns: w.Units(s.Objects, s.jobs, s.pods), Seen: s.Snapshot, Now: w.Now,
+	}
+	if d := w.Plan.Spec.Drain; d != nil {
+		p.Options, _ = drain.OptionsOfPlan(d) // Validation has refused what can't be read.
 	}
 	return p
 }

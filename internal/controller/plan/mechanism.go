@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -64,7 +65,12 @@ func (j jobs) Take(ctx context.Context, t *plan.Unit) error {
 		claim.Changed = &metav1.Time{Time: t.Unit.Since} // The Job may be gone before the node is healthy.
 		return j.Hold(ctx, t, claim, node.Step{})
 	case plan.StepCordon:
-		return j.cordon(ctx, t)
+		spec := j.w.Plan.Spec.Drain
+		var also []node.Also
+		if t.Claim.Drains && spec != nil && ptr.Deref(spec.ExcludeFromLoadBalancers, true) {
+			also = append(also, node.Excluding)
+		}
+		return j.Cordon(ctx, t, t.Claim.Drains && spec != nil, also...)
 	case plan.StepDrain:
 		return j.drainNode(ctx, t)
 	case plan.StepUnmark:
@@ -120,6 +126,19 @@ func (j jobs) Release(t *plan.Unit) turn.Write {
 			t.Unit.State = v1alpha1.UnitUpdated
 		}
 	}}
+}
+
+// drainNode takes the node's drain as far as it goes now, unless the Plan asks for none any more. It records in the claim when the drain is over: the
+// Job's pod waits for that.
+func (p *pass) drainNode(ctx context.Context, t *plan.Unit) error {
+	if p.w.Plan.Spec.Drain != nil {
+		if over, err := p.DrainNode(ctx, t, t.Claim.Cordoned.Time); err != nil || !over {
+			return err
+		}
+	}
+	claim := *t.Claim
+	claim.Drained = &metav1.Time{Time: p.Now}
+	return p.Hold(ctx, t, claim, node.Step{})
 }
 
 // adopt claims a node on which a Job without a claim runs.

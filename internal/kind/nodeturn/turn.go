@@ -81,6 +81,17 @@ func (t *Turn) ReadClaims(known *rollout.Node, uid types.UID) {
 	}
 }
 
+// DrainMessage is what the drain of the rollout that holds the node waits for, by the node's conditions; "" when they say nothing.
+func (t *Turn) DrainMessage(holder string) string {
+	for i := range t.Node.Status.Conditions {
+		c := &t.Node.Status.Conditions[i]
+		if text, ok := strings.CutPrefix(c.Message, holder+": "); ok && c.Type == corev1.NodeDrainInProgress && c.Status == corev1.ConditionTrue {
+			return text
+		}
+	}
+	return ""
+}
+
 // WakeAt asks for another look at this time. A zero time asks for nothing.
 func (t *Turn) WakeAt(when time.Time) {
 	if !when.IsZero() && (t.Wake.IsZero() || when.Before(t.Wake)) {
