@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,13 +40,25 @@ type Condition struct {
 // that another program holds True. A condition that is absent, or not Moult's, is not set to False. It writes nothing if
 // nothing changes. It needs the rights to get nodes and to patch nodes/status, and does not change its argument.
 func SetConditions(ctx context.Context, c client.Client, n *corev1.Node, by string, now time.Time, conditions ...Condition) error {
-	err := retry(ctx, c, n, func(n *corev1.Node) error {
-		var changed []corev1.NodeCondition
+	_, err := patchConditions(ctx, c, n, func(n *corev1.Node) (changed []corev1.NodeCondition) {
 		for _, condition := range conditions {
 			if next, ok := condition.on(n, by, now); ok {
 				changed = append(changed, next)
 			}
 		}
+		return changed
+	})
+	if err != nil {
+		return fmt.Errorf("setting conditions of node %s, %w", n.Name, err)
+	}
+	return nil
+}
+
+// patchConditions writes those conditions of the node that change. The API server merges the list by type. It returns the patched node.
+func patchConditions(ctx context.Context, c client.Client, n *corev1.Node, changes func(*corev1.Node) []corev1.NodeCondition) (written *corev1.Node, err error) {
+	err = retry(ctx, c, n, func(n *corev1.Node) error {
+		written = n
+		changed := changes(n)
 		if len(changed) == 0 {
 			return nil
 		}
@@ -57,14 +68,10 @@ func SetConditions(ctx context.Context, c client.Client, n *corev1.Node, by stri
 		if err != nil {
 			return err
 		}
-		// The API server merges the list by type.
-		_, err = patchStatus(ctx, c, n, types.StrategicMergePatchType, body)
-		return err
+		written = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
+		return c.Status().Patch(ctx, written, client.RawPatch(types.StrategicMergePatchType, body))
 	})
-	if err != nil {
-		return fmt.Errorf("setting conditions of node %s, %w", n.Name, err)
-	}
-	return nil
+	return written, err
 }
 
 type statusPatch struct {
@@ -104,22 +111,16 @@ func (c Condition) on(n *corev1.Node, by string, now time.Time) (corev1.NodeCond
 }
 
 // ClearConditions sets this rollout's True conditions (by) to False, in one patch of the node's status. It returns the
-// patched node. It writes nothing if there are none. Other changes of the node do not cause a conflict. It needs the rights
-// to get nodes and to patch nodes/status.
+// patched node. It writes nothing if there are none. It needs the rights to get nodes and to patch nodes/status.
 func ClearConditions(ctx context.Context, c client.Client, n *corev1.Node, by string, now time.Time) (*corev1.Node, error) {
-	cleared := n
-	err := retry(ctx, c, n, func(n *corev1.Node) error {
-		operations := clearing(n, by, now)
-		if len(operations) == 0 {
-			cleared = n
-			return nil
+	cleared, err := patchConditions(ctx, c, n, func(n *corev1.Node) (changed []corev1.NodeCondition) {
+		for i := range n.Status.Conditions {
+			if last := &n.Status.Conditions[i]; isOurs(last, by) {
+				next, _ := Condition{Type: last.Type, Message: "over"}.on(n, by, now)
+				changed = append(changed, next)
+			}
 		}
-		body, err := json.Marshal(operations)
-		if err != nil {
-			return err
-		}
-		cleared, err = patchStatus(ctx, c, n, types.JSONPatchType, body)
-		return err
+		return changed
 	})
 	if err != nil {
 		return nil, fmt.Errorf("clearing conditions of node %s, %w", n.Name, err)
@@ -129,45 +130,12 @@ func ClearConditions(ctx context.Context, c client.Client, n *corev1.Node, by st
 
 // InMaintenance reports whether the node has a True condition of this rollout.
 func InMaintenance(n *corev1.Node, by string) bool {
-	for i := range n.Status.Conditions {
-		if c := &n.Status.Conditions[i]; isOurs(c, by) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return isOurs(&c, by) })
 }
 
 // isOurs reports whether the condition is a lifecycle condition that is True for this rollout.
 func isOurs(c *corev1.NodeCondition, by string) bool {
-	return slices.Contains(lifecycle, c.Type) && c.Status == corev1.ConditionTrue && c.Reason == ReasonTurn && isNamed(c, by)
-}
-
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
-
-// clearing returns the JSON patch that sets the rollout's conditions to False. It tests that their positions are unchanged.
-func clearing(n *corev1.Node, by string, now time.Time) []operation {
-	var operations []operation
-	for i := range n.Status.Conditions {
-		c := &n.Status.Conditions[i]
-		if !isOurs(c, by) {
-			continue
-		}
-		at := fmt.Sprintf("/status/conditions/%d/", i)
-		operations = append(operations,
-			operation{"test", at + "type", c.Type},
-			operation{"test", at + "status", c.Status},
-			operation{"test", at + "reason", c.Reason},
-			operation{"add", at + "status", corev1.ConditionFalse},
-			operation{"add", at + "message", message(by, "over")},
-			operation{"add", at + "lastHeartbeatTime", metav1.NewTime(now)},
-			operation{"add", at + "lastTransitionTime", metav1.NewTime(now)},
-		)
-	}
-	return operations
+	return slices.Contains(lifecycle, c.Type) && c.Status == corev1.ConditionTrue && c.Reason == ReasonTurn && strings.HasPrefix(c.Message, by+": ")
 }
 
 // message returns the text after the name of the rollout.
@@ -176,21 +144,5 @@ func message(by, text string) string {
 	if len(m) <= maxMessage {
 		return m
 	}
-	end := maxMessage - len("…")
-	for !utf8.RuneStart(m[end]) {
-		end--
-	}
-	return m[:end] + "…"
-}
-
-// isNamed reports whether the condition was set for this rollout.
-func isNamed(c *corev1.NodeCondition, by string) bool {
-	return strings.HasPrefix(c.Message, by+": ")
-}
-
-// patchStatus returns the patched node.
-func patchStatus(ctx context.Context, c client.Client, n *corev1.Node, kind types.PatchType, body []byte) (*corev1.Node, error) {
-	written := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
-	err := c.Status().Patch(ctx, written, client.RawPatch(kind, body))
-	return written, err
+	return strings.ToValidUTF8(m[:maxMessage-len("…")], "") + "…"
 }

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -64,40 +63,49 @@ func ParseEvicted(annotations map[string]string) ([]Workload, error) {
 }
 
 // formatEvicted returns the annotation's value: sorted, without duplicates, at most MaxEvicted.
-func formatEvicted(workloads []Workload) (string, error) {
+func formatEvicted(workloads []Workload) string {
 	lines := make([]string, len(workloads))
 	for i := range workloads {
 		lines[i] = workloads[i].String()
 	}
 	slices.Sort(lines)
 	lines = slices.Compact(lines)
-	value, err := json.Marshal(lines[:min(len(lines), MaxEvicted)])
-	return string(value), err
+	value, _ := json.Marshal(lines[:min(len(lines), MaxEvicted)]) // Strings always marshal.
+	return string(value)
 }
 
 // Evicting also adds these workloads to the record of evictions. An unreadable record is replaced.
 func Evicting(workloads ...Workload) Also {
-	return func(n *corev1.Node, _ string) bool {
-		if len(workloads) == 0 {
-			return false
-		}
+	return func(n *corev1.Node, _ string) {
 		recorded, err := ParseEvicted(n.Annotations)
 		if err != nil {
 			recorded = nil
 		}
-		value, err := formatEvicted(append(recorded, workloads...))
-		if err != nil || value == n.Annotations[v1alpha1.AnnotationEvicted] {
-			return false // Strings always marshal.
+		if len(workloads) > 0 {
+			record(n, append(recorded, workloads...))
 		}
-		set(&n.Annotations, v1alpha1.AnnotationEvicted, value)
-		return true
 	}
+}
+
+// record sets the record of evictions; an empty one is deleted.
+func record(n *corev1.Node, workloads []Workload) {
+	var value *string
+	if len(workloads) > 0 {
+		text := formatEvicted(workloads)
+		value = &text
+	}
+	set(&n.Annotations, map[string]*string{v1alpha1.AnnotationEvicted: value})
 }
 
 // RecordEvicted adds these workloads to the Node's record of evictions. It writes nothing if the record has them all.
 func RecordEvicted(ctx context.Context, c client.Client, n *corev1.Node, workloads ...Workload) error {
-	record := Evicting(workloads...)
-	if _, err := rewrite(ctx, c, n, func(n *corev1.Node) bool { return record(n, "") }); err != nil {
+	err := retry(ctx, c, n, func(n *corev1.Node) error {
+		return write(ctx, c, n, func(n *corev1.Node) error {
+			Evicting(workloads...)(n, "")
+			return nil
+		})
+	})
+	if err != nil {
 		return fmt.Errorf("recording evictions from node %s, %w", n.Name, err)
 	}
 	return nil
@@ -106,30 +114,15 @@ func RecordEvicted(ctx context.Context, c client.Client, n *corev1.Node, workloa
 // ForgetEvicted removes these workloads from the Node's record of evictions; an empty record is deleted. It writes nothing
 // if the record has none of them. It fails with a conflict if the Node changed since it was read; the caller decides again.
 func ForgetEvicted(ctx context.Context, c client.Writer, n *corev1.Node, workloads ...Workload) error {
-	recorded, err := ParseEvicted(n.Annotations)
-	if err != nil {
-		return fmt.Errorf("clearing evictions of node %s, %w", n.Name, err)
-	}
-	left := slices.DeleteFunc(slices.Clone(recorded), func(w Workload) bool { return slices.Contains(workloads, w) })
-	if len(left) == len(recorded) {
-		return nil
-	}
-	var annotation *string
-	if len(left) > 0 {
-		value, err := formatEvicted(left)
-		if err != nil {
-			return fmt.Errorf("clearing evictions of node %s, %w", n.Name, err)
+	err := write(ctx, c, n, func(n *corev1.Node) error {
+		recorded, err := ParseEvicted(n.Annotations)
+		left := slices.DeleteFunc(slices.Clone(recorded), func(w Workload) bool { return slices.Contains(workloads, w) })
+		if len(left) < len(recorded) {
+			record(n, left)
 		}
-		annotation = &value
-	}
-	body, err := json.Marshal(patch{Metadata: patchMetadata{
-		ResourceVersion: n.ResourceVersion, Annotations: map[string]*string{v1alpha1.AnnotationEvicted: annotation},
-	}})
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("clearing evictions of node %s, %w", n.Name, err)
-	}
-	written := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
-	if err := c.Patch(ctx, written, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return fmt.Errorf("clearing evictions of node %s, %w", n.Name, err)
 	}
 	return nil

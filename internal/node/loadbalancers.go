@@ -4,19 +4,18 @@ package node
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
 )
 
 // Excluding also labels the node node.kubernetes.io/exclude-from-external-load-balancers, and marks it for the rollout. A
 // node that already has the label is not changed.
-func Excluding(n *corev1.Node, by string) bool {
-	if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; excluded {
-		return false
+func Excluding(n *corev1.Node, by string) {
+	if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; !excluded {
+		set(&n.Labels, map[string]*string{corev1.LabelNodeExcludeBalancers: ptr.To("")})
+		set(&n.Annotations, map[string]*string{v1alpha1.AnnotationExcludedBy: &by})
 	}
-	set(&n.Labels, corev1.LabelNodeExcludeBalancers, "")
-	set(&n.Annotations, v1alpha1.AnnotationExcludedBy, by)
-	return true
 }
 
 // include removes the label with its mark, if the rollout releases the node and the mark says that it put the label there.
@@ -27,11 +26,4 @@ func include(n *corev1.Node, by string, releases bool) {
 		delete(n.Labels, corev1.LabelNodeExcludeBalancers)
 		delete(n.Annotations, v1alpha1.AnnotationExcludedBy)
 	}
-}
-
-func set(m *map[string]string, key, value string) {
-	if *m == nil {
-		*m = map[string]string{}
-	}
-	(*m)[key] = value
 }

@@ -36,9 +36,17 @@ type Step struct {
 // again. It writes nothing if nothing changes. It fails if another claim exists that is neither shared nor parked. A Node
 // from the operator's trimmed cache is sufficient: fields that the cache drops are not changed.
 func Write(ctx context.Context, c client.Writer, n *corev1.Node, s Step) error {
-	changed := n.DeepCopy()
-	if err := s.edit(changed); err != nil {
+	if err := write(ctx, c, n, s.edit); err != nil {
 		return fmt.Errorf("writing node %s, %w", n.Name, err)
+	}
+	return nil
+}
+
+// write patches what edit changes of a Node's annotations, labels and cordon.
+func write(ctx context.Context, c client.Writer, n *corev1.Node, edit func(*corev1.Node) error) error {
+	changed := n.DeepCopy()
+	if err := edit(changed); err != nil {
+		return err
 	}
 	p := patch{Metadata: patchMetadata{
 		ResourceVersion: n.ResourceVersion, Annotations: difference(n.Annotations, changed.Annotations), Labels: difference(n.Labels, changed.Labels),
@@ -53,13 +61,10 @@ func Write(ctx context.Context, c client.Writer, n *corev1.Node, s Step) error {
 		return nil
 	}
 	body, err := json.Marshal(p)
-	if err == nil {
-		err = c.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}, client.RawPatch(types.MergePatchType, body))
-	}
 	if err != nil {
-		return fmt.Errorf("writing node %s, %w", n.Name, err)
+		return err
 	}
-	return nil
+	return c.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}, client.RawPatch(types.MergePatchType, body))
 }
 
 type patch struct {
@@ -98,17 +103,17 @@ func (s *Step) edit(n *corev1.Node) error {
 		if err != nil {
 			return err
 		}
-		assign(&n.Annotations, v1alpha1.AnnotationClaims, claims)
+		set(&n.Annotations, map[string]*string{v1alpha1.AnnotationClaims: claims})
 	}
 	switch {
 	case s.Restore && cordoned:
 		n.Spec.Unschedulable = false
-		mark(n, "")
+		delete(n.Annotations, v1alpha1.AnnotationCordonedBy)
 	case s.Cordon && !n.Spec.Unschedulable:
 		n.Spec.Unschedulable = true
-		mark(n, by)
+		set(&n.Annotations, map[string]*string{v1alpha1.AnnotationCordonedBy: &by})
 	case !n.Spec.Unschedulable:
-		mark(n, "") // A person has uncordoned the node, and the mark is out of date.
+		delete(n.Annotations, v1alpha1.AnnotationCordonedBy) // A person has uncordoned the node, and the mark is out of date.
 	}
 	include(n, by, s.Restore)
 	for _, also := range s.Also {
@@ -117,38 +122,29 @@ func (s *Step) edit(n *corev1.Node) error {
 	return nil
 }
 
+// Also is a further change in the same patch, for the rollout of this name.
+type Also func(n *corev1.Node, by string)
+
 // Annotating also sets annotations of the node; nil removes one.
 func Annotating(values map[string]*string) Also {
-	return func(n *corev1.Node, _ string) bool {
-		changed := false
-		for key, value := range values {
-			changed = assign(&n.Annotations, key, value) || changed
-		}
-		return changed
-	}
+	return func(n *corev1.Node, _ string) { set(&n.Annotations, values) }
 }
 
 // Labelling also sets labels of the node; nil removes one.
 func Labelling(values map[string]*string) Also {
-	return func(n *corev1.Node, _ string) bool {
-		changed := false
-		for key, value := range values {
-			changed = assign(&n.Labels, key, value) || changed
-		}
-		return changed
-	}
+	return func(n *corev1.Node, _ string) { set(&n.Labels, values) }
 }
 
-// assign sets a key, or removes it with nil, and reports whether that changed anything.
-func assign(m *map[string]string, key string, value *string) bool {
-	old, there := (*m)[key]
-	switch {
-	case value == nil && there:
-		delete(*m, key)
-	case value != nil && (!there || old != *value):
-		set(m, key, *value)
-	default:
-		return false
+// set sets keys, or removes them with nil.
+func set(m *map[string]string, values map[string]*string) {
+	if *m == nil {
+		*m = map[string]string{}
 	}
-	return true
+	for key, value := range values {
+		if value == nil {
+			delete(*m, key)
+		} else {
+			(*m)[key] = *value
+		}
+	}
 }

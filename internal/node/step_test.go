@@ -18,7 +18,7 @@ import (
 
 // excludedBy makes a holding node one that is kept from load balancers.
 func excludedBy(by string, n *corev1.Node) *corev1.Node {
-	set(&n.Labels, corev1.LabelNodeExcludeBalancers, "")
+	set(&n.Labels, map[string]*string{corev1.LabelNodeExcludeBalancers: ptr.To("")})
 	n.Annotations[v1alpha1.AnnotationExcludedBy] = by
 	return n
 }

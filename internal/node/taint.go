@@ -47,14 +47,10 @@ func Taint(ctx context.Context, c client.Writer, n *corev1.Node, key string) err
 		return nil
 	}
 	taint := corev1.Taint{Key: key, Effect: corev1.TaintEffectPreferNoSchedule}
-	add := operation{"add", "/spec/taints/-", taint}
 	if len(n.Spec.Taints) == 0 {
-		add = operation{"add", "/spec/taints", []corev1.Taint{taint}}
+		return patchTaints(ctx, c, n, operation{"add", "/spec/taints", []corev1.Taint{taint}})
 	}
-	if err := patchTaints(ctx, c, n, add); err != nil {
-		return fmt.Errorf("tainting node %s, %w", n.Name, err)
-	}
-	return nil
+	return patchTaints(ctx, c, n, operation{"add", "/spec/taints/-", taint})
 }
 
 // Untaint removes the taint key:PreferNoSchedule from the node. It writes nothing if the node does not have it, and fails
@@ -64,10 +60,14 @@ func Untaint(ctx context.Context, c client.Writer, n *corev1.Node, key string) e
 	if i < 0 {
 		return nil
 	}
-	if err := patchTaints(ctx, c, n, operation{Op: "remove", Path: fmt.Sprintf("/spec/taints/%d", i)}); err != nil {
-		return fmt.Errorf("untainting node %s, %w", n.Name, err)
-	}
-	return nil
+	return patchTaints(ctx, c, n, operation{Op: "remove", Path: fmt.Sprintf("/spec/taints/%d", i)})
+}
+
+// operation is one of a JSON patch.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
 }
 
 // patchTaints changes the list of taints with the resourceVersion as precondition. It uses a JSON patch because a merge
@@ -75,9 +75,11 @@ func Untaint(ctx context.Context, c client.Writer, n *corev1.Node, key string) e
 func patchTaints(ctx context.Context, c client.Writer, n *corev1.Node, change operation) error {
 	// Replacing the resourceVersion makes it a precondition. Testing it would return another error on a difference.
 	body, err := json.Marshal([]operation{{"replace", "/metadata/resourceVersion", n.ResourceVersion}, change})
-	if err != nil {
-		return err
+	if err == nil {
+		err = c.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}, client.RawPatch(types.JSONPatchType, body))
 	}
-	written := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
-	return c.Patch(ctx, written, client.RawPatch(types.JSONPatchType, body))
+	if err != nil {
+		return fmt.Errorf("changing taints of node %s, %w", n.Name, err)
+	}
+	return nil
 }

@@ -44,8 +44,8 @@ const (
 	overdue   = 30 * time.Second
 )
 
-// dead reports whether nobody ends the pods of a node whose machine is deleted afterwards. If that is to be seen by the clock alone, it says when.
-func (d *Drain) dead(n *corev1.Node) (dead bool, at time.Time) {
+// isDead reports whether no kubelet ends the pods of a node whose machine is deleted afterwards, or when the clock alone will show that.
+func (d *Drain) isDead(n *corev1.Node) (dead bool, at time.Time) {
 	if !d.Deletes {
 		return false, time.Time{}
 	}
@@ -66,22 +66,31 @@ func (d *Drain) dead(n *corev1.Node) (dead bool, at time.Time) {
 	return true, time.Time{}
 }
 
-// Begin previews the drain of a node that is about to be cordoned: what is to be written with the cordon, so that it is known afterwards whose
-// pods were evicted, and what is to be called once that is written. One that would be refused is not begun: the failure says why.
-func (d *Drain) Begin(ctx context.Context) (also []node.Also, written func(), failure *v1alpha1.ClaimFailure, err error) {
+// Begin previews the drain of a node that is about to be cordoned. It returns what to write with the cordon: whose pods are evicted. A drain that
+// would be refused does not begin: the failure says why.
+func (d *Drain) Begin(ctx context.Context) (also []node.Also, failure *v1alpha1.ClaimFailure, err error) {
 	r, err := d.Drainer.Preview(ctx, d.Of.Node, d.Options)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	if len(r.In(drain.Refused)) > 0 {
-		return nil, nil, d.failure(v1alpha1.ReasonDrainRefused, "Node "+d.Of.Node+" can't be drained: "+r.Left()), nil
+		return nil, d.failure(v1alpha1.ReasonDrainRefused, "Node "+d.Of.Node+" can't be drained: "+r.Left()), nil
 	}
-	k := d.Works.Of(d.Of)
-	k.Left, k.Drained, k.announced, k.failure = r.Left(), false, false, nil
+	k := d.Works.of(d.Of)
+	k.last = Outcome{Message: r.Left()}
 	k.stale.Store(true) // A drain that was over knows nothing of what has come since.
-	evicting := k.fresh(&r)
-	d.Works.Follow(d.Of)
-	return []node.Also{node.Evicting(evicting...)}, func() { k.record(evicting) }, nil, nil
+	return []node.Also{node.Evicting(evictedBy(&r)...)}, nil, nil
+}
+
+// evictedBy are the workloads whose pods a pass has evicted.
+func evictedBy(r *drain.Result) []node.Workload {
+	var all []node.Workload
+	for _, o := range r.In(drain.Evicted) {
+		if w, ok := node.WorkloadOf(o.Pod.Namespace, o.Owner); ok {
+			all = append(all, w)
+		}
+	}
+	return all
 }
 
 // Outcome is how far a drain has come.
@@ -98,15 +107,16 @@ type Outcome struct {
 // Pass takes a drain that began at this time as far as it goes now. It passes over the node's pods again when one of them has changed, when the
 // clock calls for it, when the node has died or come back, or when the rollout is another.
 func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outcome, error) {
-	k := d.Works.Of(d.Of)
-	d.Works.Follow(d.Of)
-	dead, at := d.dead(n)
-	due := !k.next.IsZero() && !d.Now.Before(k.next)
+	k := d.Works.of(d.Of)
+	dead, at := d.isDead(n)
+	due := !k.last.Wake.IsZero() && !d.Now.Before(k.last.Wake)
 	switch {
-	case k.Drained:
-		return Outcome{Done: true, Message: k.Left}, nil
-	case k.passed == d.Generation && !k.stale.Load() && !due && k.dead == dead:
-		return Outcome{Failure: k.failure, Message: k.Left, Wake: soonest(k.next, at)}, nil
+	case k.last.Done:
+		return k.last, nil
+	case k.generation == d.Generation && !k.stale.Load() && !due && k.dead == dead:
+		o := k.last
+		o.Wake = soonest(o.Wake, at)
+		return o, nil
 	}
 	k.stale.Store(false)
 	options := d.Options
@@ -118,39 +128,42 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 		k.stale.Store(true)
 		return Outcome{Message: err.Error()}, err
 	}
-	k.passed, k.next, k.dead, k.Left, k.failure = d.Generation, r.Next, dead, r.Left(), nil
-	if dead && k.next.IsZero() && !r.Done() {
-		k.next = d.Now.Add(overdue) // Also where the time is over, pods are given up that do not end.
+	k.last, k.generation, k.dead = Outcome{Done: r.Done(), Message: r.Left(), Wake: soonest(r.Next, at)}, d.Generation, dead
+	if dead && r.Next.IsZero() && !r.Done() {
+		k.last.Wake = soonest(d.Now.Add(overdue), at) // Also after the drain's timeout, pods are given up that do not end.
 	}
-	o := Outcome{Message: k.Left, Wake: soonest(k.next, at)}
-	if evicted := k.fresh(&r); len(evicted) > 0 {
+	if evicted := evictedBy(&r); len(evicted) > 0 {
 		// What came to the node after it was cordoned.
 		if err := node.RecordEvicted(ctx, d.Client, n, evicted...); err != nil {
 			log.FromContext(ctx).Error(err, "evictions can't be recorded", "node", n.Name)
-		} else {
-			k.record(evicted)
 		}
 	}
 	switch {
 	case r.Done():
-		k.Drained, o.Done = true, true
+		k.last.Wake = time.Time{}
 		log.FromContext(ctx).Info("node drained", "node", n.Name)
 	case r.Stuck():
-		k.failure = d.stuck(&r)
-		o.Failure = k.failure
+		k.last.Failure = d.stuck(&r)
 	}
-	return o, nil
+	return k.last, nil
 }
 
-// Cordon makes the node of a turn unschedulable, and in the same write records whose pods its drain, if it has one, is about to evict. A drain that
-// would be refused is not begun: the turn fails.
-func (p *Pass[T]) Cordon(ctx context.Context, t T, d *Drain, also ...node.Also) error {
+// drainOf is the drain of a turn's node.
+func (p *Pass[T]) drainOf(b *Turn) *Drain {
+	return &Drain{
+		Client: p.Client, Drainer: p.Drainer, Works: p.Works, Options: p.Options, Of: Of{Rollout: p.Key, Node: b.Node.Name, Turn: b.Claim.Turn},
+		Generation: p.Generation, Holder: p.Holder, Now: p.Now,
+	}
+}
+
+// Cordon makes the node of a turn unschedulable. In the same write it records whose pods its drain, if it has one, is about to evict. A drain that
+// would be refused does not begin: the turn fails.
+func (p *Pass[T]) Cordon(ctx context.Context, t T, drains bool, also ...node.Also) error {
 	b := t.Base()
 	claim := *b.Claim
 	claim.Cordoned = &metav1.Time{Time: p.Now}
-	written := func() {}
-	if d != nil {
-		recording, recorded, failure, err := d.Begin(ctx)
+	if drains {
+		recording, failure, err := p.drainOf(b).Begin(ctx)
 		if err != nil {
 			return err
 		}
@@ -158,39 +171,66 @@ func (p *Pass[T]) Cordon(ctx context.Context, t T, d *Drain, also ...node.Also) 
 			b.FailWith(*failure)
 			return p.Fail(ctx, t)
 		}
-		also, written = append(also, recording...), recorded
+		also = append(also, recording...)
 	}
 	if err := p.Hold(ctx, t, claim, node.Step{Cordon: true, Also: also}); err != nil {
 		return err
 	}
-	written()
 	log.FromContext(ctx).Info("node cordoned", "node", b.Node.Name)
 	return nil
 }
 
-// DrainNode takes a drain that began at this time as far as it goes now, and says in the node's conditions how it stands. It is true once the
+// DrainNode takes a drain that began at this time as far as it goes now, and reports it in the node's conditions. It is true once the
 // drain is over and the node says so. A drain that can't be done fails the turn.
-func (p *Pass[T]) DrainNode(ctx context.Context, t T, d *Drain, since time.Time) (over bool, err error) {
+func (p *Pass[T]) DrainNode(ctx context.Context, t T, since time.Time) (over bool, err error) {
 	b := t.Base()
-	o, err := d.Pass(ctx, b.Node, since)
+	o, err := p.drainOf(b).Pass(ctx, b.Node, since)
 	b.Message = o.Message
 	p.WakeAt(o.Wake)
-	stage := Draining
 	switch {
 	case err != nil:
 		return false, err
 	case o.Failure != nil:
 		b.FailWith(*o.Failure)
 		return false, p.Fail(ctx, t)
-	case o.Done && d.Announced(b.Node):
+	case !o.Done:
+		return false, p.ReportStage(ctx, t, Draining)
+	case isReportedDrained(b.Node):
 		return true, nil
-	case o.Done:
-		stage = Drained
-		p.WakeAt(p.Now.Add(fleet.Coalesce)) // The node is another one then.
 	}
-	wake, err := d.Tell(ctx, b.Node, stage)
+	if _, err := p.drainOf(b).report(ctx, b.Node, Drained); err != nil {
+		return !apierrors.IsConflict(err), onlyConflict(ctx, b.Node, err)
+	}
+	p.WakeAt(p.Now.Add(fleet.Coalesce)) // The node is another one then.
+	return false, nil
+}
+
+// isReportedDrained reports whether the node's conditions say that it is drained.
+func isReportedDrained(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeDrained && c.Status == corev1.ConditionTrue
+	})
+}
+
+// ReportStage sets the node's conditions to the stage of its turn.
+func (p *Pass[T]) ReportStage(ctx context.Context, t T, stage Stage) error {
+	b := t.Base()
+	wake, err := p.drainOf(b).Tell(ctx, b.Node, stage)
 	p.WakeAt(wake)
-	return false, err
+	return err
+}
+
+// KeepPods follows no more pods than those of nodes that are drained now, and of turns for which needs is true.
+func (p *Pass[T]) KeepPods(needs func(T) bool) {
+	nodes := map[string]bool{}
+	for _, t := range p.Turns {
+		b := t.Base()
+		c := b.Claim
+		if c != nil && (needs(t) || c.Drains && c.Cordoned != nil && c.Drained == nil && c.Rebooting == nil && c.Failed == nil) {
+			nodes[b.Node.Name] = true
+		}
+	}
+	p.Works.Keep(p.Key, nodes)
 }
 
 // soonest is the earlier of two instants, of which zero is none.
@@ -199,16 +239,6 @@ func soonest(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// Announced reports whether it is said on a drained node that it is; if not, it is to be said now.
-func (d *Drain) Announced(n *corev1.Node) bool {
-	k := d.Works.Of(d.Of)
-	said := k.announced || slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeDrained && c.Status == corev1.ConditionTrue
-	})
-	k.announced = true
-	return said
 }
 
 // stuck is why a drain goes no further.
@@ -232,10 +262,10 @@ func (d *Drain) failure(reason v1alpha1.Reason, message string) *v1alpha1.ClaimF
 	return &v1alpha1.ClaimFailure{Reason: reason, Message: nodeturn.Short(message), Time: metav1.Time{Time: d.Now}}
 }
 
-// tellEvery bounds how often the node's condition says anew what holds its drain.
-const tellEvery = 10 * time.Second
+// reportEvery bounds how often the message of the node's condition is written.
+const reportEvery = 10 * time.Second
 
-// The states of a node in maintenance, as its conditions tell them.
+// Stage is the state of a node in maintenance, in its conditions.
 type Stage int
 
 // Maintained: nothing is drained, or not yet. Draining: the drain goes on. Drained: it is over.
@@ -245,34 +275,44 @@ const (
 	Drained
 )
 
-// Tell says in the node's conditions how its turn stands; wake is when there is more to say. What can't be said keeps no turn back.
+// Tell sets the node's conditions to the stage of its turn; wake is when there is more to write. A condition that can't be set keeps no turn back.
 func (d *Drain) Tell(ctx context.Context, n *corev1.Node, stage Stage) (wake time.Time, err error) {
+	wake, err = d.report(ctx, n, stage)
+	return wake, onlyConflict(ctx, n, err)
+}
+
+// onlyConflict logs an error that is no conflict.
+func onlyConflict(ctx context.Context, n *corev1.Node, err error) error {
+	if err == nil || apierrors.IsConflict(err) {
+		return err
+	}
+	log.FromContext(ctx).Error(err, "the node's conditions can't be set", "node", n.Name)
+	return nil
+}
+
+func (d *Drain) report(ctx context.Context, n *corev1.Node, stage Stage) (wake time.Time, err error) {
 	conditions := []node.Condition{{Type: corev1.NodeMaintenanceInProgress, True: true, Message: "the node is in maintenance"}}
 	switch stage {
 	case Maintained:
-		// These are True where it was drained before somebody lifted the cordon.
+		// These are True where it was drained before a person lifted the cordon.
 		conditions = append(conditions,
 			node.Condition{Type: corev1.NodeDrainInProgress, Message: "nothing is being drained"},
 			node.Condition{Type: corev1.NodeDrained, Message: "the node is not drained"})
 	case Draining:
-		k := d.Works.Of(d.Of)
-		if k.told == "" || k.Left != k.told && d.Now.Sub(k.toldAt) >= tellEvery {
-			k.told, k.toldAt = k.Left, d.Now
-		} else if k.Left != k.told {
-			wake = k.toldAt.Add(tellEvery)
+		k := d.Works.of(d.Of)
+		left := k.last.Message
+		if k.reported == "" || left != k.reported && d.Now.Sub(k.reportedAt) >= reportEvery {
+			k.reported, k.reportedAt = left, d.Now
+		} else if left != k.reported {
+			wake = k.reportedAt.Add(reportEvery)
 		}
 		conditions = append(conditions,
-			node.Condition{Type: corev1.NodeDrainInProgress, True: true, Message: k.told},
+			node.Condition{Type: corev1.NodeDrainInProgress, True: true, Message: k.reported},
 			node.Condition{Type: corev1.NodeDrained, Message: "the drain goes on"})
 	case Drained:
 		conditions = append(conditions,
 			node.Condition{Type: corev1.NodeDrainInProgress, Message: "the drain is over"},
 			node.Condition{Type: corev1.NodeDrained, True: true, Message: "the node is drained"})
 	}
-	err = node.SetConditions(ctx, d.Client, n, d.Holder, d.Now, conditions...)
-	if err != nil && !apierrors.IsConflict(err) {
-		log.FromContext(ctx).Error(err, "the node's conditions can't be set", "node", n.Name)
-		err = nil
-	}
-	return wake, err
+	return wake, node.SetConditions(ctx, d.Client, n, d.Holder, d.Now, conditions...)
 }

@@ -84,11 +84,9 @@ func (d *drained) at(now time.Time) {
 
 func (d *drained) begin() {
 	d.t.Helper()
-	_, written, failure, err := d.Begin(d.t.Context())
-	if err != nil || failure != nil {
+	if _, failure, err := d.Begin(d.t.Context()); err != nil || failure != nil {
 		d.t.Fatal(failure, err)
 	}
-	written()
 }
 
 func (d *drained) pass(since time.Time) Outcome {

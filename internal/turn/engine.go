@@ -4,18 +4,26 @@ package turn
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/kind/nodeturn"
@@ -36,6 +44,12 @@ type Engine struct {
 	// Waiting are the rollouts that a change of any budget or node may let go on.
 	Waiting *fleet.Waiters
 	Retries *Retries
+
+	// Drainer drains nodes, Works is what is known of that, and Woken wakes the rollout of a node whose pods have changed: see DrainBy.
+	Drainer    *drain.Drainer
+	Works      *Works
+	Woken      *Bell
+	followPods func(context.Context) error
 }
 
 // NewEngine returns the engine of one kind of rollouts.
@@ -44,6 +58,36 @@ func NewEngine(kind string, clk clock.PassiveClock, c client.Client, f *fleet.Fl
 		Kind: kind, Clock: clk, Client: c, Fleet: f, Events: recorder,
 		Reports: fleet.NewReports(), Waves: fleet.NewWaves(), Waiting: fleet.NewWaiters(), Retries: NewRetries(clk, kind),
 	}
+}
+
+// DrainBy lets the engine drain nodes by a client that reads past the cache, made from a config that drain.NeverWait has passed. It follows the pods of
+// the nodes that it drains by the other.
+func (e *Engine) DrainBy(live drain.Client, pods typedcorev1.PodsGetter) *Engine {
+	watcher := drain.NewWatcher(pods, e.PodsChanged)
+	e.Drainer, e.Works, e.Woken, e.followPods = drain.New(e.Clock, live), NewWorks(watcher), &Bell{}, watcher.Run
+	return e
+}
+
+// PodsChanged wakes the rollout whose turn the node is in.
+func (e *Engine) PodsChanged(node string) {
+	if rollout, ok := e.Works.Changed(node); ok {
+		e.Woken.Ring(rollout)
+	}
+}
+
+// NewController makes the manager run a controller of rollouts of this kind, which are woken by their Nodes and pods, and by budgets. The caller adds
+// what else wakes them, and completes it.
+func (e *Engine) NewController(ctx context.Context, m ctrl.Manager, name string, threads int, rollouts client.Object, ofNode MapFunc) (*builder.Builder, error) {
+	if err := m.Add(manager.RunnableFunc(e.followPods)); err != nil {
+		return nil, fmt.Errorf("following pods, %w", err)
+	}
+	return ctrl.NewControllerManagedBy(m).
+		Named(name).
+		For(rollouts, builder.WithPredicates(RolloutChanged)).
+		Watches(&corev1.Node{}, Soon(ofNode), builder.WithPredicates(NodeChanged)).
+		WatchesRawSource(source.Channel(e.Fleet.Wake(ctx, e.Waiting), Soon(Itself))).
+		WatchesRawSource(e.Woken.Source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, threads)}), nil
 }
 
 // Reconcile runs one pass of a rollout. It requeues the rollout for the time that the pass returns, and after an error no later than that.
@@ -97,6 +141,9 @@ type Pass[T Taker] struct {
 	Holder string
 	// Taint is the key of the taint of outdated nodes.
 	Taint string
+	// Generation is that of the rollout, and Options are those of its drains.
+	Generation int64
+	Options    drain.Options
 	// Spec is the rollout's strategy, or nil.
 	Spec  *v1alpha1.Strategy
 	Turns []T

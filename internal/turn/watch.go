@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -54,15 +55,26 @@ func Soon(requests MapFunc) handler.Funcs {
 }
 
 // RolloutsOfNode are the NodeRollouts of one controller, that of replacements or that of host updates, that select the node, as it is or as it was, and
-// those that have a claim on it, or their mark or taint. Of one that is for the other controller only what that leaves alone counts: what one of the same
-// name before it has left. One whose selector can't be read harms no other.
+// those that have a claim on it, or their mark or taint. Of one that is for the other controller only what that does not look at counts: what one of the
+// same name before it has left. One whose selector can't be read harms no other.
 func RolloutsOfNode(c client.Reader, replacements bool) MapFunc {
+	return rolloutsOfNode(c, GroupVersionKind, "", &replacements)
+}
+
+// PlansOfNode are the Plans of a namespace in the same sense.
+func PlansOfNode(c client.Reader, kind schema.GroupVersionKind, namespace string) MapFunc {
+	return rolloutsOfNode(c, kind, namespace, nil)
+}
+
+// rolloutsOfNode are those of one kind; of replacements or not, if they have a controller for each.
+func rolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace string, replacements *bool) MapFunc {
+	prefix := node.Holder(kind.Kind, types.NamespacedName{Namespace: namespace})
 	known := &selectors{all: map[types.NamespacedName]selects{}}
 	return func(ctx context.Context, objects ...client.Object) []reconcile.Request {
 		found, left := map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}
 		note := func(holder string, own bool) {
-			name, ok := strings.CutPrefix(holder, Kind+"/")
-			switch key := (types.NamespacedName{Name: name}); {
+			name, ok := strings.CutPrefix(holder, prefix)
+			switch key := (types.NamespacedName{Namespace: namespace, Name: name}); {
 			case !ok || name == "":
 			case own:
 				left[key] = true
@@ -74,24 +86,24 @@ func RolloutsOfNode(c client.Reader, replacements bool) MapFunc {
 			annotations := o.GetAnnotations()
 			note(annotations[v1alpha1.AnnotationCordonedBy], false)
 			note(annotations[v1alpha1.AnnotationExcludedBy], false)
-			note(annotations[v1alpha1.AnnotationScaleDownBy], replacements)
-			for _, name := range node.TaintedBy(o, Kind) {
-				note(Kind+"/"+name, false)
+			note(annotations[v1alpha1.AnnotationScaleDownBy], replacements != nil && *replacements)
+			for _, name := range node.TaintedBy(o, kind.Kind) {
+				note(prefix+name, false)
 			}
-			if !strings.Contains(annotations[v1alpha1.AnnotationClaims], Kind+"/") {
-				continue // Plans write most of them.
+			if !strings.Contains(annotations[v1alpha1.AnnotationClaims], prefix) {
+				continue // Most claims are of another kind.
 			}
 			claims, err := v1alpha1.ParseClaims(annotations)
 			if err != nil {
 				continue
 			}
 			for i := range claims {
-				note(claims[i].Rollout, (claims[i].Machine != "") == replacements)
+				note(claims[i].Rollout, replacements != nil && (claims[i].Machine != "") == *replacements)
 			}
 		}
-		EachRollout(ctx, c, func(r *unstructured.Unstructured) {
+		EachRollout(ctx, c, kind, namespace, func(r *unstructured.Unstructured) {
 			key := client.ObjectKeyFromObject(r)
-			if Replaces(r) != replacements {
+			if replacements != nil && Replaces(r) != *replacements {
 				delete(found, key)
 				return
 			}
@@ -103,20 +115,25 @@ func RolloutsOfNode(c client.Reader, replacements bool) MapFunc {
 			}
 		})
 		maps.Copy(found, left)
-		all := make([]reconcile.Request, 0, len(found))
-		for key := range found {
-			all = append(all, reconcile.Request{NamespacedName: key})
-		}
-		return all
+		return Requests(found)
 	}
 }
 
-// EachRollout does something for every NodeRollout in the cache.
-func EachRollout(ctx context.Context, c client.Reader, do func(*unstructured.Unstructured)) {
+// Requests are those of these rollouts.
+func Requests(keys map[types.NamespacedName]bool) []reconcile.Request {
+	all := make([]reconcile.Request, 0, len(keys))
+	for key := range keys {
+		all = append(all, reconcile.Request{NamespacedName: key})
+	}
+	return all
+}
+
+// EachRollout does something for every rollout of a kind in the cache, in one namespace or in all.
+func EachRollout(ctx context.Context, c client.Reader, kind schema.GroupVersionKind, namespace string, do func(*unstructured.Unstructured)) {
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(GroupVersionKind)
-	if err := c.List(ctx, list, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing NodeRollouts")
+	list.SetGroupVersionKind(kind)
+	if err := c.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing rollouts", "kind", kind.Kind)
 		return
 	}
 	for i := range list.Items {
@@ -124,7 +141,7 @@ func EachRollout(ctx context.Context, c client.Reader, do func(*unstructured.Uns
 	}
 }
 
-// selectors remembers how NodeRollouts select nodes: they are asked for each change of any.
+// selectors keeps how rollouts select nodes: that is read for each change of any node.
 type selectors struct {
 	mu  sync.Mutex
 	all map[types.NamespacedName]selects
@@ -137,7 +154,7 @@ type selects struct {
 	selector   labels.Selector
 }
 
-// forgotten is with how many NodeRollouts it begins anew: some are gone.
+// forgotten is with how many rollouts it begins anew: some are gone.
 const forgotten = 1000
 
 func (s *selectors) of(r *unstructured.Unstructured) labels.Selector {
@@ -155,7 +172,7 @@ func (s *selectors) of(r *unstructured.Unstructured) labels.Selector {
 	return now.selector
 }
 
-// nodeSelector of a NodeRollout that may be malformed: what can't be read selects nothing.
+// nodeSelector of a rollout that may be malformed: what can't be read selects nothing.
 func nodeSelector(r *unstructured.Unstructured) labels.Selector {
 	selects, found, err := unstructured.NestedMap(r.Object, "spec", "nodeSelector")
 	if err != nil || !found {

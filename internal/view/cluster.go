@@ -56,6 +56,15 @@ func See(plans []upgradev1.Plan, nodes []corev1.Node, budgets []v1alpha1.NodeDis
 	return c
 }
 
+// objects are all Nodes.
+func (c *Cluster) objects() []*corev1.Node {
+	nodes := make([]*corev1.Node, len(c.facts))
+	for i := range c.facts {
+		nodes[i] = c.facts[i].node
+	}
+	return nodes
+}
+
 // OwnNode tells on which node the operator runs: it goes last.
 func (c *Cluster) OwnNode(name string) { c.ownNode = name }
 

@@ -72,14 +72,9 @@ func describeNodeRollout(nr *v1alpha1.NodeRollout) Rollout {
 func (u *hosts) rollout() Rollout {
 	r := describeNodeRollout(u.of)
 	r.Version, r.Revision = u.strategy.Revision, u.strategy.Revision
-	r.Counts, r.OptedOut, r.Unlabelled, r.Versions = count(u.nodes), u.optedOut, int32(len(u.world.Unlabelled)), u.world.Versions //nolint:gosec // So many nodes there are not.
-	r.Wave = u.decision.Wave
-	if h := u.decision.Halted; h != nil {
-		r.Halted = h.Message
-	}
-	r.Nodes = sorted(u.nodes)
+	r.Unlabelled, r.Versions = int32(len(u.world.Unlabelled)), u.world.Versions //nolint:gosec // So many nodes there are not.
+	u.sumUp(u.cluster, &r)
 	r.State, r.Message, r.Since = nodeRolloutState(u.of, r.Counts, r.Nodes, u.cluster.now)
-	r.Budgets = u.cluster.selecting(r.Nodes)
 	return r
 }
 

@@ -4,17 +4,14 @@ package view
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/hostupdate"
-	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -40,19 +37,13 @@ func (c *Cluster) selected(nr *v1alpha1.NodeRollout) selection {
 // hosts are the units of one NodeRollout with hostUpdate.
 type hosts struct {
 	selection
+	units
 
 	world *hostupdate.World
 	// invalid says why the spec can't be carried out.
-	invalid  error
-	nodes    []Node
-	optedOut int32
+	invalid error
 	// ripens is when units that may not start yet may.
 	ripens map[string]time.Time
-
-	// asked is what the engine is asked about, with this strategy, and decision its answer.
-	asked    []rollout.Unit
-	strategy rollout.Strategy
-	decision rollout.Decision
 }
 
 // readHosts reads what a NodeRollout wants.
@@ -98,61 +89,26 @@ func (u *selection) problem() string {
 // observe judges every node that the NodeRollout selects or has a claim on, as its controller does, and asks the engine. A node that is named counts
 // also where it has opted out.
 func (u *hosts) observe(named string) {
-	c := u.cluster
-	nodes := make([]*corev1.Node, len(c.facts))
-	for i := range c.facts {
-		nodes[i] = c.facts[i].node
-	}
-	told := u.told()
-	turns := slices.DeleteFunc(u.world.Units(nodes), func(t *hostupdate.Unit) bool {
-		optedOut := t.Unit.OptedOut && t.Claim == nil && t.Counted
-		if optedOut {
-			u.optedOut++
-		}
-		return optedOut && t.Node.Name != named || !t.Counted && !t.Unit.HoldsSlot()
-	})
-	units, total := nodeturn.Units(turns)
-	u.asked, u.strategy = units, u.world.Strategy(total, u.of.Status.Wave)
-	if u.problem() == "" {
-		u.decision = rollout.Decide(u.strategy, u.asked, c.fleet, c.now)
-	}
-	waits := make(map[string]*rollout.Wait, len(u.decision.Waiting))
-	for i := range u.decision.Waiting {
-		waits[u.decision.Waiting[i].Node] = &u.decision.Waiting[i]
-	}
-	for _, t := range turns {
-		if !t.Unit.OptedOut || t.Claim != nil {
-			u.nodes = append(u.nodes, u.line(t, waits[t.Node.Name], told[t.Node.Name]))
-		}
-	}
-	explain(u.nodes, u.decision.Waiting, told)
+	turns := u.world.Units(u.cluster.objects())
+	strategy := func(total int) rollout.Strategy { return u.world.Strategy(total, u.of.Status.Wave) }
+	u.units = decide(u.cluster, turns, named, u.told(), u.problem() == "", strategy, u.line)
 }
 
-// line is what is shown of a unit: what its controller writes to the status. Of a drain the status knows more.
+// line is what is shown of a unit, with the version that its host is brought to. Of a drain the status knows more.
 func (u *hosts) line(t *hostupdate.Unit, wait *rollout.Wait, status entry) Node {
-	line := Node{
-		Node: t.Node.Name, State: t.Unit.State, NotReady: !u.cluster.named[t.Node.Name].ready, Cordoned: t.Node.Spec.Unschedulable, Version: t.Report.Version,
-	}
+	phase, since, message := hostupdate.Phase(t)
+	line := u.cluster.line(t.Base(), wait, phase, since, message)
+	line.Version = t.Report.Version
 	target := t.Verdict.Version
-	if t.Claim != nil {
-		line.Started = &t.Claim.Since
-	}
 	switch {
-	case t.Unit.State == v1alpha1.UnitFailed:
-		s := t.FailedStatus(wait)
-		line.Since, line.Reason, line.Message = s.Since, s.Reason, s.Message
-		line.Skipped, line.RetryAt = t.Unit.Skipped, known(t.Unit.RetryAt)
-	case t.Unit.HoldsSlot():
-		phase, since, message := hostupdate.Phase(t)
-		s := t.TurnStatus(phase, since, message, wait)
-		line.State, line.Phase, line.Since, line.Reason, line.Message = turning(phase), phase, s.Since, s.Reason, s.Message
+	case line.Phase != "":
 		if status.Phase == phase && status.Message != "" {
 			line.Message = status.Message
 		}
 		if t.Claim != nil && t.Claim.Failed == nil {
 			target = hostupdate.VersionOf(t.Claim)
 		}
-	case t.Unit.State == v1alpha1.UnitOutdated && t.Unit.Reason != "" && !t.Verdict.RetryAt.IsZero():
+	case line.State == v1alpha1.UnitOutdated && t.Unit.Reason != "" && !t.Verdict.RetryAt.IsZero():
 		u.ripens[line.Node] = t.Verdict.RetryAt
 	}
 	if line.State != v1alpha1.UnitUpdated && hostupdate.CompareVersions(target, line.Version) != 0 {

@@ -11,6 +11,8 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/plan"
+	"moult.dev/moult/internal/rollout"
 )
 
 // unnoticed is how old a Plan without a status may be before that is worth a word.
@@ -45,7 +47,7 @@ func (c *Cluster) plan(p *upgradev1.Plan) Rollout {
 		r.State, r.Message, r.Since = state(p, r.Counts, c.now)
 		return r
 	}
-	return c.observe(p, "").rollout()
+	return c.observe(p, "", false).rollout()
 }
 
 // describe is what the Plan itself tells.
@@ -60,20 +62,67 @@ func describe(p *upgradev1.Plan) Rollout {
 	return r
 }
 
-// rollout is how the units stand together.
-func (u *units) rollout() Rollout {
-	r := describe(u.plan)
-	r.Counts, r.OptedOut = count(u.nodes), u.optedOut
-	r.State, r.Message, r.Since = state(u.plan, r.Counts, u.now)
-	if ready(u.plan) {
-		r.Wave = u.decision.Wave
-		if h := u.decision.Halted; h != nil {
-			r.Halted = h.Message
-		}
+// planUnits are the units of one Plan.
+type planUnits struct {
+	units
+	cluster *Cluster
+	world   *plan.World
+	// invalid says why the spec can't be carried out.
+	invalid error
+}
+
+// observe judges every node that the Plan selects or has a claim on, as its controller does, but that Jobs are not read, and asks the engine. A Plan
+// that is assumed is taken for valid and resolved, whatever its controller has said.
+func (c *Cluster) observe(p *upgradev1.Plan, named string, assumed bool) *planUnits {
+	u := &planUnits{cluster: c}
+	u.world, u.invalid = plan.NewWorld(p)
+	u.world.Ready, u.world.Fleet, u.world.OwnNode, u.world.Now = assumed || ready(p), c.fleet, c.ownNode, c.now
+	u.world.SharedHostnames = map[string]bool{}
+	for hostname, n := range c.hosts {
+		u.world.SharedHostnames[hostname] = n > 1
 	}
-	r.Nodes = sorted(u.nodes)
-	r.Budgets = u.cluster.selecting(r.Nodes)
+	turns := u.world.Units(c.objects(), nil, nil)
+	strategy := func(total int) rollout.Strategy { return u.world.Strategy(total, p.Status.Wave) }
+	u.units = decide(c, turns, named, toldOf(p), u.world.Ready, strategy, u.line)
+	return u
+}
+
+// toldOf is what the Plan's status lists.
+func toldOf(p *upgradev1.Plan) map[string]entry {
+	told := entries(p.Status.Updating, p.Status.Waiting)
+	for _, f := range p.Status.Failed {
+		told[f.Node] = entry{f, v1alpha1.UnitFailed, 0}
+	}
+	return told
+}
+
+// line is what is shown of a unit. What only its Job shows is taken from the status, if that tells of this turn.
+func (u *planUnits) line(t *plan.Unit, wait *rollout.Wait, status entry) Node {
+	phase, since, message := t.Phase(u.cluster.now)
+	ofTurn := t.Claim != nil && status.Since != nil && status.Since.Unix() >= t.Claim.Since.Unix()
+	fromStatus := ofTurn && phase == v1alpha1.PhaseClaimed && status.Phase != ""
+	if fromStatus {
+		phase, since = status.Phase, status.Since.Time
+	}
+	line := u.cluster.line(t.Base(), wait, phase, since, message)
+	if fromStatus && line.Phase != "" || ofTurn && line.State == v1alpha1.UnitFailed && status.state == v1alpha1.UnitFailed {
+		line.Reason, line.Message = status.Reason, status.Message
+	}
+	return line
+}
+
+// rollout is how the units stand together.
+func (u *planUnits) rollout() Rollout {
+	r := describe(u.world.Plan)
+	u.sumUp(u.cluster, &r)
+	r.State, r.Message, r.Since = state(u.world.Plan, r.Counts, u.cluster.now)
 	return r
+}
+
+// ready reports whether the Plan's controller has found it valid and resolved.
+func ready(p *upgradev1.Plan) bool {
+	c := p.Status.Condition(upgradev1.ConditionComplete)
+	return c != nil && c.Reason != upgradev1.ReasonNotReady
 }
 
 // state sums up a Plan's conditions.

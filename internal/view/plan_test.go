@@ -14,6 +14,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/plan"
 )
 
 const hash = "abc123"
@@ -93,10 +94,31 @@ func own() v1alpha1.Claim {
 	return v1alpha1.Claim{Rollout: "Plan/system-upgrade/agents", UID: "plan", Since: *at(minute)}
 }
 
+// attempted makes the Plan's claims on nodes ones for what it asks for now, but for those that say for what they are.
+func attempted(p *upgradev1.Plan, nodes ...corev1.Node) []corev1.Node {
+	w, _ := plan.NewWorld(p)
+	for i := range nodes {
+		n := &nodes[i]
+		claims, err := v1alpha1.ParseClaims(n.Annotations)
+		if err != nil || len(claims) == 0 {
+			continue
+		}
+		for j := range claims {
+			if claims[j].UID == p.UID && claims[j].Attempt == "" {
+				claims[j].Attempt = w.Attempt(n)
+			}
+		}
+		claimed(claims...)(n)
+	}
+	return nodes
+}
+
 func TestNodes(t *testing.T) {
 	failed, soaking := own(), own()
 	failed.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonJobFailed, Message: "it broke", Time: *at(now)}
 	soaking.Soaking = at(now)
+	before := failed
+	before.Attempt = "before"
 	other := v1alpha1.Claim{Rollout: "Plan/system-upgrade/other", UID: "other", Since: *at(minute)}
 
 	type want struct {
@@ -177,7 +199,7 @@ func TestNodes(t *testing.T) {
 			plan: aPlan(func(p *upgradev1.Plan) {
 				p.Status.Waiting = []v1alpha1.UnitStatus{{Node: "a", Reason: v1alpha1.ReasonOutsideWindow}}
 			}),
-			node: aNode("a", claimed(failed)),
+			node: aNode("a", claimed(before)),
 			want: want{State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonOutsideWindow},
 		},
 		"in a turn, and not selected any more": {
@@ -190,7 +212,7 @@ func TestNodes(t *testing.T) {
 			if tc.plan.Name == "" {
 				tc.plan = aPlan()
 			}
-			r := See([]upgradev1.Plan{tc.plan}, []corev1.Node{tc.node}, nil, now).Rollouts()[0]
+			r := See([]upgradev1.Plan{tc.plan}, attempted(&tc.plan, tc.node), nil, now).Rollouts()[0]
 			if len(r.Nodes) != 1 {
 				t.Fatalf("nodes: %+v, want one", r.Nodes)
 			}
@@ -238,7 +260,7 @@ func TestOrder(t *testing.T) {
 	for i := range v1alpha1.MaxListedUnits + 5 {
 		nodes = append(nodes, aNode(fmt.Sprint("w", i)))
 	}
-	r := See([]upgradev1.Plan{p}, nodes, nil, now).Rollouts()[0]
+	r := See([]upgradev1.Plan{p}, attempted(&p, nodes...), nil, now).Rollouts()[0]
 	want := []string{"failed", "old", "young"}
 	for i := range v1alpha1.MaxListedUnits {
 		want = append(want, fmt.Sprint("w", i))

@@ -135,8 +135,7 @@ func (c *Cluster) Preview(p *upgradev1.Plan, s Supposition) Preview {
 		p = p.DeepCopy()
 		p.Status.LatestHash, p.Status.Wave = "", nil
 	}
-	u := &units{cluster: c, plan: p, now: c.now, assumed: true}
-	u.observe("")
+	u := c.observe(p, "", true)
 	if s.Unresolved {
 		u.supersede()
 	}
@@ -197,7 +196,7 @@ func (v *Preview) sort(c *Cluster) {
 }
 
 // supersede makes every unit outdated, as it is when the Plan comes to another revision.
-func (u *units) supersede() {
+func (u *planUnits) supersede() {
 	for i := range u.asked {
 		ask := &u.asked[i]
 		switch ask.State {
@@ -214,18 +213,15 @@ func (u *units) supersede() {
 			n.State, n.Reason, n.Message = v1alpha1.UnitOutdated, "", ""
 		}
 	}
-	u.decision = rollout.Decide(u.strategy, u.asked, u.cluster.fleet, u.now)
+	u.decision = rollout.Decide(u.strategy, u.asked, u.cluster.fleet, u.cluster.now)
 }
 
 // problem is an error of the spec, or "".
-func (u *units) problem() string {
-	spec := &u.plan.Spec
-	if _, err := metav1.LabelSelectorAsSelector(spec.NodeSelector); err != nil {
-		return "spec.nodeSelector: " + err.Error()
-	}
+func (u *planUnits) problem() string {
+	spec := &u.world.Plan.Spec
 	switch d := spec.Drain; {
-	case spec.Upgrade == nil || spec.Upgrade.Image == "":
-		return "spec.upgrade.image must name an image"
+	case u.invalid != nil:
+		return u.invalid.Error()
 	case spec.Version == "" && spec.Channel == "":
 		return "spec.version or spec.channel must say the version"
 	case d != nil && d.DeleteLocalData != nil && d.DeleteEmptydirData != nil:
@@ -235,5 +231,5 @@ func (u *units) problem() string {
 			return "spec.drain.timeout: " + err.Error()
 		}
 	}
-	return u.strategy.Problem()
+	return ""
 }

@@ -102,7 +102,7 @@ func TestSchedule(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := See(nil, tc.nodes, tc.budgets, now).Preview(&tc.plan, Supposition{})
+			v := See(nil, attempted(&tc.plan, tc.nodes...), tc.budgets, now).Preview(&tc.plan, Supposition{})
 			s := v.Schedule
 			if s == nil {
 				t.Fatal("there is no schedule")
@@ -169,7 +169,7 @@ func TestPreviewOfAnotherRevision(t *testing.T) {
 	failed.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonJobFailed, Time: *at(minute)}
 	p := measured(concurrency(9))
 	nodes := []corev1.Node{aNode("a", labelled(hash)), aNode("b", claimed(own())), aNode("c", claimed(failed)), aNode("d")}
-	v := See(nil, nodes, nil, now).Preview(&p, Supposition{Unresolved: true})
+	v := See(nil, attempted(&p, nodes...), nil, now).Preview(&p, Supposition{Unresolved: true})
 	if len(v.Steps) != 4 {
 		t.Errorf("%+v", v.Steps)
 	}
@@ -190,8 +190,8 @@ func TestPreviewProblems(t *testing.T) {
 	}{
 		"selector": {func(p *upgradev1.Plan) {
 			p.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Equals"}}}
-		}, "spec.nodeSelector: "},
-		"window":  {func(p *upgradev1.Plan) { p.Spec.Window = &upgradev1.TimeWindowSpec{Days: []upgradev1.Day{"someday"}} }, "spec.window: invalid weekday: someday"},
+		}, "spec.nodeSelector is invalid, "},
+		"window":  {func(p *upgradev1.Plan) { p.Spec.Window = &upgradev1.TimeWindowSpec{Days: []upgradev1.Day{"someday"}} }, "spec.window is invalid, invalid weekday: someday"},
 		"image":   {func(p *upgradev1.Plan) { p.Spec.Upgrade = nil }, "spec.upgrade.image must name an image"},
 		"version": {func(p *upgradev1.Plan) { p.Spec.Version = "" }, "spec.version or spec.channel must say the version"},
 		"drain": {func(p *upgradev1.Plan) {

@@ -8,30 +8,85 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/rollout"
 )
 
-// units are one Plan's.
+// units are those of a Plan, or of a NodeRollout with hostUpdate, as its controller judges them.
 type units struct {
-	cluster  *Cluster
-	plan     *upgradev1.Plan
-	now      time.Time
 	nodes    []Node
 	optedOut int32
-	// assumed takes the Plan for valid and resolved, whatever its controller has said.
-	assumed bool
-
-	// asked is what the engine is asked about, with this strategy, and decision its answer.
+	// asked is what the engine is asked about, with this strategy, and decision its answer. Nothing is decided where the rollout can't start nodes.
 	asked    []rollout.Unit
 	strategy rollout.Strategy
+	decided  bool
 	decision rollout.Decision
+}
+
+// decide asks the engine about the turns of a rollout, and makes the line of each. A node that is named counts also where it has opted out. told is what
+// the status lists.
+func decide[T nodeturn.Taker](
+	c *Cluster, turns []T, named string, told map[string]entry, decides bool, strategy func(total int) rollout.Strategy, line func(T, *rollout.Wait, entry) Node,
+) units {
+	u := units{decided: decides}
+	turns = slices.DeleteFunc(turns, func(t T) bool {
+		b := t.Base()
+		optedOut := b.Unit.OptedOut && b.Claim == nil && b.Counted
+		if optedOut {
+			u.optedOut++
+		}
+		return optedOut && b.Node.Name != named || !b.Counted && !b.Unit.HoldsSlot()
+	})
+	asked, total := nodeturn.Units(turns)
+	u.asked, u.strategy = asked, strategy(total)
+	if decides {
+		u.decision = rollout.Decide(u.strategy, u.asked, c.fleet, c.now)
+	}
+	waits := make(map[string]*rollout.Wait, len(u.decision.Waiting))
+	for i := range u.decision.Waiting {
+		waits[u.decision.Waiting[i].Node] = &u.decision.Waiting[i]
+	}
+	for _, t := range turns {
+		if b := t.Base(); !b.Unit.OptedOut || b.Claim != nil {
+			u.nodes = append(u.nodes, line(t, waits[b.Node.Name], told[b.Node.Name]))
+		}
+	}
+	explain(u.nodes, u.decision.Waiting, told)
+	return u
+}
+
+// line is what is shown of a unit, of which this is the phase of its turn: what its controller writes to the status.
+func (c *Cluster) line(t *nodeturn.Turn, wait *rollout.Wait, phase v1alpha1.Phase, since time.Time, message string) Node {
+	line := Node{Node: t.Node.Name, State: t.Unit.State, NotReady: !c.named[t.Node.Name].ready, Cordoned: t.Node.Spec.Unschedulable}
+	if t.Claim != nil {
+		line.Started = &t.Claim.Since
+	}
+	switch {
+	case t.Unit.State == v1alpha1.UnitFailed:
+		s := t.FailedStatus(wait)
+		line.Since, line.Reason, line.Message = s.Since, s.Reason, s.Message
+		line.Skipped, line.RetryAt = t.Unit.Skipped, known(t.Unit.RetryAt)
+	case t.Unit.HoldsSlot():
+		s := t.TurnStatus(phase, since, message, wait)
+		line.State, line.Phase, line.Since, line.Reason, line.Message = turning(phase), phase, s.Since, s.Reason, s.Message
+	}
+	return line
+}
+
+// sumUp adds to the rollout how its units stand together.
+func (u *units) sumUp(c *Cluster, r *Rollout) {
+	r.Counts, r.OptedOut, r.Nodes = count(u.nodes), u.optedOut, sorted(u.nodes)
+	r.Budgets = c.selecting(r.Nodes)
+	if u.decided {
+		r.Wave = u.decision.Wave
+	}
+	if h := u.decision.Halted; h != nil {
+		r.Halted = h.Message
+	}
 }
 
 // listed are the units that a status lists.
@@ -61,70 +116,6 @@ func turning(p v1alpha1.Phase) v1alpha1.UnitState {
 	return v1alpha1.UnitUpdating
 }
 
-// observe judges every node that the Plan selects or has a claim on, and asks the engine. A node that is named counts also
-// where it has opted out.
-func (c *Cluster) observe(p *upgradev1.Plan, named string) *units {
-	u := &units{cluster: c, plan: p, now: c.now}
-	u.observe(named)
-	return u
-}
-
-func (u *units) observe(named string) {
-	c, p := u.cluster, u.plan
-	told := u.told()
-	selector := u.selector()
-	for i := range c.facts {
-		f := &c.facts[i]
-		own := held(f.claims, p.UID)
-		_, hasHostname := f.node.Labels[corev1.LabelHostname]
-		selected := hasHostname && selector.Matches(labels.Set(f.node.Labels))
-		if own == nil && !selected {
-			continue
-		}
-		optedOut := own == nil && f.node.Labels[upgradev1.LabelPlanHash(p.Name)] == upgradev1.LabelDisabled
-		if optedOut {
-			u.optedOut++
-			if f.node.Name == named {
-				u.asked = append(u.asked, rollout.Unit{Node: named, State: v1alpha1.UnitOutdated, OptedOut: true})
-			}
-			continue
-		}
-		line := u.judge(f, own, told)
-		u.nodes = append(u.nodes, line)
-		u.asked = append(u.asked, u.engine(f, own, &line, told))
-	}
-	u.strategy = strategy(p, len(u.nodes))
-	u.strategy.OwnNode = c.ownNode
-	u.explain(told)
-}
-
-// judge tells a unit's state from its node's claim and label.
-func (u *units) judge(f *fact, own *v1alpha1.Claim, told map[string]entry) Node {
-	line := Node{Node: f.node.Name, State: v1alpha1.UnitOutdated, NotReady: !f.ready, Cordoned: f.node.Spec.Unschedulable}
-	status := told[f.node.Name]
-	value := f.node.Labels[upgradev1.LabelPlanHash(u.plan.Name)]
-	if own != nil {
-		line.Started = &own.Since
-	}
-	switch {
-	case own == nil && value != "" && value == u.plan.Status.LatestHash:
-		line.State = v1alpha1.UnitUpdated
-	case own == nil:
-	case own.Failed != nil && status.state == v1alpha1.UnitOutdated && status.Reason != own.Failed.Reason:
-		// It failed, the Plan has changed since, and it waits for another turn.
-	case own.Failed != nil:
-		line.fails(own, u.plan.Spec.Strategy)
-	case own.Soaking != nil:
-		line.State, line.Phase, line.Since = v1alpha1.UnitSoaking, v1alpha1.PhaseSoaking, own.Soaking
-	case status.Phase != "" && status.Since != nil && status.Since.Unix() >= own.Since.Unix():
-		line.State, line.Phase, line.Since, line.Message = turning(status.Phase), status.Phase, status.Since, status.Message
-	default:
-		// What the status tells is of an earlier turn.
-		line.State, line.Phase, line.Since = v1alpha1.UnitUpdating, v1alpha1.PhaseClaimed, &own.Since
-	}
-	return line
-}
-
 // fails makes the line that of a failed turn.
 func (n *Node) fails(own *v1alpha1.Claim, s *v1alpha1.Strategy) {
 	f := own.Failed
@@ -132,40 +123,6 @@ func (n *Node) fails(own *v1alpha1.Claim, s *v1alpha1.Strategy) {
 	if s != nil && !f.Skipped {
 		n.RetryAt = known(rollout.RetryAt(s.Retries, own.Failures, f.Time.Time))
 	}
-}
-
-// engine is the unit as the engine wants it.
-func (u *units) engine(f *fact, own *v1alpha1.Claim, line *Node, told map[string]entry) rollout.Unit {
-	ask := rollout.Unit{
-		Node: line.Node, State: line.State, Claimed: own != nil && !own.Parked(), Skipped: line.Skipped,
-		Reason: line.Reason, Message: line.Message,
-	}
-	if own == nil {
-		ask.Rank = max(1, rollout.Rank(f.node.UID, u.plan.UID, u.plan.Status.LatestHash))
-	}
-	if line.RetryAt != nil {
-		ask.RetryAt = line.RetryAt.Time
-	}
-	if line.State != v1alpha1.UnitOutdated {
-		return ask
-	}
-	hostname := f.node.Labels[corev1.LabelHostname]
-	switch status := told[line.Node]; {
-	case status.state == v1alpha1.UnitOutdated && status.Reason == v1alpha1.ReasonWindowsImageMissing:
-		ask.Reason, ask.Message = status.Reason, status.Message // It depends on the operator's settings.
-	case u.cluster.hosts[hostname] > 1:
-		ask.Reason = v1alpha1.ReasonHostnameShared
-		ask.Message = "another node has the same label " + corev1.LabelHostname + "=" + hostname + ", by which its Job would find it"
-	}
-	return ask
-}
-
-// explain asks the engine, and says of each unit that waits why.
-func (u *units) explain(told map[string]entry) {
-	if u.ready() {
-		u.decision = rollout.Decide(u.strategy, u.asked, u.cluster.fleet, u.now)
-	}
-	explain(u.nodes, u.decision.Waiting, told)
 }
 
 // explain says of each unit that waits why, and puts them in the order in which they come. What the status says comes first: its
@@ -195,51 +152,11 @@ func explain(nodes []Node, waiting []rollout.Wait, told map[string]entry) {
 	})
 }
 
-// strategy is the Plan's, as its controller reads it, for so many nodes that did not opt out.
-func strategy(p *upgradev1.Plan, nodes int) rollout.Strategy {
-	s := rollout.New(p.Spec.Strategy, int(min(p.Spec.Concurrency, math.MaxInt32)), nodes)
-	s.UID, s.Revision = p.UID, p.Status.LatestHash
-	s.Shared = !p.Spec.Exclusive && !p.Spec.Cordon && p.Spec.Drain == nil
-	s.Drains = p.Spec.Drain != nil
-	s.Wave, s.Approved = p.Status.Wave, p.Annotations[v1alpha1.AnnotationApprove]
-	if w := p.Spec.Window; w != nil {
-		days := make([]string, len(w.Days))
-		for i, day := range w.Days {
-			days[i] = string(day)
-		}
-		var err error
-		if s.Window, err = rollout.NewWindow(days, w.StartTime, w.EndTime, w.TimeZone); err != nil {
-			s.WindowError = "spec.window: " + err.Error()
-		}
-	}
-	return s
-}
-
-// selector is the Plan's, or one that selects nothing while the Plan is not valid and resolved.
-func (u *units) selector() labels.Selector {
-	if selector, err := metav1.LabelSelectorAsSelector(u.plan.Spec.NodeSelector); err == nil && u.ready() {
-		return selector
-	}
-	return labels.Nothing()
-}
-
-func (u *units) ready() bool { return u.assumed || ready(u.plan) }
-
-// ready reports whether the Plan's controller has found it valid and resolved.
-func ready(p *upgradev1.Plan) bool {
-	c := p.Status.Condition(upgradev1.ConditionComplete)
-	return c != nil && c.Reason != upgradev1.ReasonNotReady
-}
-
 // entry is what the status lists of one node.
 type entry struct {
 	v1alpha1.UnitStatus
 	state v1alpha1.UnitState
 	place int
-}
-
-func (u *units) told() map[string]entry {
-	return entries(u.plan.Status.Updating, u.plan.Status.Waiting)
 }
 
 // entries are what a status lists of the nodes that are in a turn or wait, by node.

@@ -203,10 +203,10 @@ func asksFor(selector labels.Selector, f *fact) string {
 
 // part is the node's part in a Plan that selects it, or has a claim on it.
 func (c *Cluster) part(p *upgradev1.Plan, name string) Part {
-	u := c.observe(p, name)
+	u := c.observe(p, name, false)
 	part := newPart(u.rollout(), u.asked, name)
-	if ready(p) {
-		c.explain(&part, u.strategy, u.asked, name, u.told()[name])
+	if u.decided {
+		c.explain(&part, u.strategy, u.asked, name, toldOf(p)[name])
 	}
 	return part
 }

@@ -99,7 +99,7 @@ func TestWhyAsksEveryCheck(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, ok := See([]upgradev1.Plan{tc.plan}, append(tc.others, tc.node), tc.budgets, now).Why("n")
+			w, ok := See([]upgradev1.Plan{tc.plan}, attempted(&tc.plan, append(tc.others, tc.node)...), tc.budgets, now).Why("n")
 			if !ok || len(w.Rollouts) != 1 {
 				t.Fatalf("%v, %+v", ok, w)
 			}
@@ -208,7 +208,8 @@ func TestSteering(t *testing.T) {
 	if i := slices.IndexFunc(r.Nodes, func(n Node) bool { return n.Node == "n" }); r.Nodes[i].Reason != v1alpha1.ReasonWaitingForApproval {
 		t.Errorf("n waits for %q", r.Nodes[i].Reason)
 	}
-	r = See([]upgradev1.Plan{aPlan(canary)}, []corev1.Node{aNode("c", claimed(failed)), aNode("n")}, nil, now).Rollouts()[0]
+	p := aPlan(canary)
+	r = See([]upgradev1.Plan{p}, attempted(&p, aNode("c", claimed(failed)), aNode("n")), nil, now).Rollouts()[0]
 	if r.Halted == "" || r.Wave == nil || r.Wave.State != v1alpha1.WaveHalted {
 		t.Errorf("halted: %q, %+v", r.Halted, r.Wave)
 	}
@@ -224,7 +225,7 @@ func TestSkipped(t *testing.T) {
 	p := aPlan(func(p *upgradev1.Plan) {
 		p.Status.Waiting = []v1alpha1.UnitStatus{{Node: "n", Reason: v1alpha1.ReasonDrainTimeout}}
 	})
-	n := See([]upgradev1.Plan{p}, []corev1.Node{aNode("n", claimed(skipped))}, nil, now).Rollouts()[0].Nodes[0]
+	n := See([]upgradev1.Plan{p}, attempted(&p, aNode("n", claimed(skipped))), nil, now).Rollouts()[0].Nodes[0]
 	if n.State != v1alpha1.UnitFailed || !n.Skipped {
 		t.Errorf("%+v", n)
 	}
@@ -235,7 +236,7 @@ func TestRetryAt(t *testing.T) {
 	failed := own()
 	failed.Failures, failed.Failed = 1, &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonJobFailed, Time: *at(now)}
 	p := aPlan(strategic(func(s *v1alpha1.Strategy) { s.Retries = &v1alpha1.Retries{Limit: 2} }))
-	n := See([]upgradev1.Plan{p}, []corev1.Node{aNode("n", claimed(failed))}, nil, now).Rollouts()[0].Nodes[0]
+	n := See([]upgradev1.Plan{p}, attempted(&p, aNode("n", claimed(failed))), nil, now).Rollouts()[0].Nodes[0]
 	if n.RetryAt == nil || !n.RetryAt.Time.Equal(now.Add(60e9)) {
 		t.Errorf("%+v", n)
 	}

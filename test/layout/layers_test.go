@@ -62,6 +62,12 @@ var layers = []layer{
 
 	{path: "internal/kind/nodeturn", pure: true, own: []string{"api/...", "internal/rollout"}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},
 
+	{path: "internal/kind/plan", pure: true, own: []string{"api/...", "internal/kind/nodeturn", "internal/rollout"}, others: []string{
+		"k8s.io/api/...",
+		"k8s.io/apimachinery/...",
+		"k8s.io/utils/ptr",
+	}},
+
 	{path: "internal/kind/budget", pure: true, own: []string{"api/...", "internal/rollout"}, others: []string{"k8s.io/apimachinery/...", "k8s.io/utils/ptr"}},
 
 	{path: "internal/kind/replacement", pure: true, own: []string{"api/...", "internal/rollout"}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},

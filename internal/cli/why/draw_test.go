@@ -17,6 +17,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/view"
 )
 
@@ -64,8 +65,11 @@ func claimed(claims ...v1alpha1.Claim) func(*corev1.Node) {
 	}
 }
 
+// claim is one for what the Plan asks for now.
 func claim() v1alpha1.Claim {
-	return v1alpha1.Claim{Rollout: "Plan/system-upgrade/agents", UID: "uid-of-plan", Since: before(12 * time.Second)}
+	p := aPlan("agents")
+	w, _ := plan.NewWorld(&p)
+	return v1alpha1.Claim{Rollout: w.Holder, UID: p.UID, Attempt: w.Attempt(&corev1.Node{}), Since: before(12 * time.Second)}
 }
 
 func TestDraw(t *testing.T) {

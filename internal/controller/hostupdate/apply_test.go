@@ -31,6 +31,7 @@ func passing(t *testing.T, r *v1alpha1.NodeRollout, n *corev1.Node) (*pass, *uni
 func TestFail(t *testing.T) {
 	r := newRollout(func(r *v1alpha1.NodeRollout) {
 		r.Spec.HostUpdate.Hooks = &v1alpha1.RebootHooks{AfterReboot: []string{"after", "more"}}
+		r.Spec.Health = &v1alpha1.NodeHealth{Pods: []v1alpha1.StablePods{{}}}
 	})
 	for name, tc := range map[string]struct {
 		claim func(*v1alpha1.Claim)
@@ -50,8 +51,8 @@ func TestFail(t *testing.T) {
 		if err := p.Client.Get(t.Context(), client.ObjectKey{Name: "a"}, n); err != nil {
 			t.Fatal(err)
 		}
-		if got := line(n); got != tc.want || (n.Annotations["after"] == "true") != tc.works || p.nodesInTurns()["a"] != tc.works {
-			t.Errorf("%s: %s, annotations %v, followed: %v", name, got, n.Annotations, p.nodesInTurns())
+		if got := line(n); got != tc.want || (n.Annotations["after"] == "true") != tc.works || p.needsPods(s) != tc.works {
+			t.Errorf("%s: %s, annotations %v, followed: %v", name, got, n.Annotations, p.needsPods(s))
 		}
 	}
 }

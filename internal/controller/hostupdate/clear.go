@@ -31,7 +31,7 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName, stored 
 		c.Forget(key)
 		metrics.ForgetNodeRollout(key)
 	}
-	c.works.Keep(key, nil)
+	c.Works.Keep(key, nil)
 	s, err := c.Fleet.Snapshot(ctx)
 	if err != nil {
 		return wake, err

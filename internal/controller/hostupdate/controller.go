@@ -67,28 +67,12 @@ type Options struct {
 // Controller reconciles NodeRollouts.
 type Controller struct {
 	*turn.Engine
-	drainer *drain.Drainer
-	pods    podWatcher
 	options Options
-	works   *turn.Works
-	woken   *turn.Bell
 }
 
-// podWatcher follows the pods of the nodes that are worked on; drain.Watcher does.
-type podWatcher interface {
-	Run(ctx context.Context) error
-	turn.PodsOfNodes
-}
-
-// NewController returns a controller of NodeRollouts; SetupWithManager makes it run. It drains by a client that reads past the cache, made from
-// a config that drain.NeverWait has passed, and follows the pods of the nodes that it drains by the other.
+// NewController returns a controller of NodeRollouts; SetupWithManager makes it run. See turn.Engine.DrainBy for the clients.
 func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.PodsGetter, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
-	r := &Controller{
-		Engine: turn.NewEngine(turn.Kind, clk, c, f, recorder), drainer: drain.New(clk, live), options: o, woken: &turn.Bell{},
-	}
-	r.pods = drain.NewWatcher(pods, r.podsChanged)
-	r.works = turn.NewWorks(r.pods)
-	return r
+	return &Controller{Engine: turn.NewEngine(turn.Kind, clk, c, f, recorder).DrainBy(live, pods), options: o}
 }
 
 // Reconcile brings one NodeRollout a step further.
@@ -125,7 +109,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	} else {
 		c.Waiting.Done(key)
 	}
-	c.works.Keep(key, p.nodesInTurns())
+	p.KeepPods(p.needsPods)
 	errs = append(errs, p.report(ctx, stored))
 	return p.Wake, turn.First(errs)
 }
@@ -135,39 +119,23 @@ func (c *Controller) newPass(r *v1alpha1.NodeRollout, malformed error, s fleet.S
 	key := client.ObjectKeyFromObject(r)
 	w, problem := hostupdate.NewWorld(r, malformed)
 	w.Fleet, w.OwnNode, w.Now = s.Fleet, c.options.NodeName, c.Clock.Now()
-	w.Pods = func(t *hostupdate.Unit) ([]corev1.Pod, bool) { return c.works.Pods(turnOf(key, t)) }
-	w.DrainLeft = func(t *hostupdate.Unit) string { return c.works.Of(turnOf(key, t)).Left }
+	w.Pods = func(t *hostupdate.Unit) ([]corev1.Pod, bool) {
+		return c.Works.Pods(turn.Of{Rollout: key, Node: t.Node.Name, Turn: t.Claim.Turn})
+	}
 	options, err := drain.OptionsOf(r.Spec.Drain)
 	if problem == nil {
 		problem = err
 	}
-	p := &pass{w: w, controller: c, drain: options, problem: problem}
+	p := &pass{w: w, controller: c, problem: problem}
 	p.Pass = &turn.Pass[*hostupdate.Unit]{
 		Engine: c.Engine, Mechanism: hosts{p}, Key: key, UID: r.UID, Holder: w.Holder, Taint: w.Taint,
-		Spec: r.Spec.Strategy, Turns: w.Units(s.Objects), Seen: s, Now: w.Now,
+		Generation: r.Generation, Options: options, Spec: r.Spec.Strategy, Turns: w.Units(s.Objects), Seen: s, Now: w.Now,
 	}
 	return p
 }
 
-// nodesInTurns are the nodes whose pods and drains this process keeps: those of turns in progress, and of failed turns whose nodes may become healthy.
-func (p *pass) nodesInTurns() map[string]bool {
-	nodes := map[string]bool{}
-	for _, t := range p.Turns {
-		if t.Claim != nil && (t.Claim.Failed == nil || t.Claim.Changed != nil) {
-			nodes[t.Node.Name] = true
-		}
-	}
-	return nodes
-}
-
-// turnOf names the turn of a unit.
-func turnOf(key types.NamespacedName, t *hostupdate.Unit) turn.Of {
-	return turn.Of{Rollout: key, Node: t.Node.Name, Turn: t.Claim.Turn}
-}
-
-// podsChanged wakes the rollout whose turn the node is in.
-func (c *Controller) podsChanged(node string) {
-	if rollout, ok := c.works.Changed(node); ok {
-		c.woken.Ring(rollout)
-	}
+// needsPods reports whether the turn's node must have healthy pods, as spec.health asks, before the turn ends.
+func (p *pass) needsPods(t *hostupdate.Unit) bool {
+	h := p.w.Rollout.Spec.Health
+	return h != nil && len(h.Pods) > 0 && (t.Claim.Failed == nil || t.Claim.Changed != nil)
 }

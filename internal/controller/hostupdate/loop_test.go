@@ -191,8 +191,7 @@ func (l *loop) restart() {
 	recorder := events.NewRecorder(l.Context(), clock.RealClock{}, noEvents{}, l.scheme, "moult", "n")
 	l.Cleanup(func() { recorder.Shutdown(context.Background()) })
 	o.Controller = NewController(l.clock, c, c, nil, f, recorder, Options{})
-	o.Controller.pods = podsIn{l.api}
-	o.works = turn.NewWorks(o.Controller.pods)
+	o.Works = turn.NewWorks(podsIn{l.api})
 	l.operator = o
 }
 
@@ -320,7 +319,7 @@ func (l *loop) look() (wake time.Time) {
 		names[list.Items[i].Name] = true
 	}
 	for _, node := range l.evicted {
-		l.works.Changed(node)
+		l.Works.Changed(node)
 	}
 	l.evicted = nil
 	for name := range names {

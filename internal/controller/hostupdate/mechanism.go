@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/node"
@@ -24,7 +23,6 @@ type pass struct {
 	*turn.Pass[*hostupdate.Unit]
 	w          *hostupdate.World
 	controller *Controller
-	drain      drain.Options
 	problem    error // why the spec can't be carried out
 }
 
@@ -61,9 +59,16 @@ func (h hosts) Take(ctx context.Context, t *hostupdate.Unit) error {
 		claim := v1alpha1.Claim{Rollout: h.Holder, UID: h.UID}
 		return h.controller.release(ctx, t.Node, claim, endOrders(t.Node, h.UID, h.w.Hooks()))
 	case hostupdate.StepCordon:
-		return h.cordon(ctx, t)
+		also = callHooks(v1alpha1.LabelBeforeReboot, false, h.w.Hooks().BeforeReboot)
+		if h.w.Exclude {
+			also = append(also, node.Excluding)
+		}
+		return h.Cordon(ctx, t, h.w.Drains, also...)
 	case hostupdate.StepDrain:
-		return h.drainNode(ctx, t)
+		if over, err := h.DrainNode(ctx, t, h.w.DrainSince(t)); err != nil || !over {
+			return err
+		}
+		return h.reboot(ctx, t)
 	case hostupdate.StepReboot:
 		return h.reboot(ctx, t)
 	case hostupdate.StepChanged:
@@ -148,6 +153,32 @@ func (p *pass) recordChange(ctx context.Context, t *hostupdate.Unit) error {
 		also = callHooks(v1alpha1.LabelAfterReboot, true, hooks)
 	}
 	return p.Hold(ctx, t, claim, node.Step{Also: also})
+}
+
+// setConditions sets the node's conditions before the drain and after it.
+func (p *pass) setConditions(ctx context.Context, t *hostupdate.Unit) error {
+	c, stage := t.Claim, turn.Drained
+	switch {
+	case c.Cordoned == nil && c.Rebooting == nil:
+		return nil
+	case !c.Drains || c.Rebooting == nil && p.w.Now.Before(p.w.DrainSince(t)):
+		stage = turn.Maintained
+	}
+	return p.ReportStage(ctx, t, stage)
+}
+
+// reboot orders the reboot, with the boot id that the host has now: that id shows that it has rebooted, and no agent reboots it twice.
+func (p *pass) reboot(ctx context.Context, t *hostupdate.Unit) error {
+	claim := *t.Claim
+	claim.Rebooting = &metav1.Time{Time: p.w.Now}
+	claim.BootID = t.Node.Status.NodeInfo.BootID
+	if err := p.Hold(ctx, t, claim, node.Step{Also: []node.Also{order(&t.Report, v1alpha1.HostActionReboot)}}); err != nil {
+		return err
+	}
+	t.Message = ""
+	log.FromContext(ctx).Info("host told to reboot", "node", t.Node.Name, "revision", claim.Revision)
+	p.Happened(events.HostRebooting(p.w.Rollout, t.Node.Name, hostupdate.VersionOf(&claim)))
+	return nil
 }
 
 // labelNodes adds the label that names the interface of the host to selected Nodes that have none, where spec.hostUpdate.labelNodes asks for it.

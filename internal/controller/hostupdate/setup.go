@@ -4,16 +4,10 @@ package hostupdate
 
 import (
 	"context"
-	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"moult.dev/moult/internal/turn"
 )
@@ -25,15 +19,9 @@ func CacheOptions() map[client.Object]cache.ByObject {
 
 // SetupWithManager makes the manager run this controller.
 func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
-	if err := m.Add(manager.RunnableFunc(c.pods.Run)); err != nil {
-		return fmt.Errorf("following pods, %w", err)
+	b, err := c.NewController(ctx, m, "noderollout.hostupdate", c.options.Threads, turn.Object(), turn.RolloutsOfNode(c.Client, false))
+	if err != nil {
+		return err
 	}
-	return ctrl.NewControllerManagedBy(m).
-		Named("noderollout.hostupdate").
-		For(turn.Object(), builder.WithPredicates(turn.RolloutChanged)).
-		Watches(&corev1.Node{}, turn.Soon(turn.RolloutsOfNode(c.Client, false)), builder.WithPredicates(turn.NodeChanged)).
-		WatchesRawSource(source.Channel(c.Fleet.Wake(ctx, c.Waiting), turn.Soon(turn.Itself))).
-		WatchesRawSource(c.woken.Source()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, c.options.Threads)}).
-		Complete(c)
+	return b.Complete(c)
 }

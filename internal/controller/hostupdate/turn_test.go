@@ -234,7 +234,9 @@ func asked(w *world, n *corev1.Node) {
 func newTestController(tb testing.TB, api client.Client) *Controller {
 	tb.Helper()
 	clk := clocktesting.NewFakePassiveClock(now)
-	return &Controller{Engine: turn.NewEngine(turn.Kind, clk, api, fleet.New(clk, api, nil), nil), works: turn.NewWorks(noPods{})}
+	e := turn.NewEngine(turn.Kind, clk, api, fleet.New(clk, api, nil), nil)
+	e.Works = turn.NewWorks(noPods{})
+	return &Controller{Engine: e}
 }
 
 // snapshotOf is a look at these nodes.

@@ -19,6 +19,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -72,7 +73,7 @@ func soaks(d time.Duration) func(*upgradev1.Plan) {
 func testOptions() *Options {
 	return &Options{
 		Name: "system-upgrade-controller", Namespace: namespace, Threads: 2, ClusterID: "cluster-uid", PollingInterval: 15 * time.Minute,
-		Job: JobOptions{
+		Job: plan.JobOptions{
 			ActiveDeadlineSeconds: 600, BackoffLimit: 2, Image: "ghcr.io/moult-dev/moult:v1", Privileged: true,
 			ImagePullPolicy: corev1.PullIfNotPresent, TTLSecondsAfterFinish: 900, PodReplacementPolicy: batchv1.TerminatingOrFailed,
 		},

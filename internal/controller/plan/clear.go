@@ -12,14 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/turn"
 )
 
 // clear removes what a Plan that is gone has left, or an earlier one of the same name: its taint, its Jobs, and, when they and their pods are
 // gone, its claims. It also deletes Jobs whose node is gone. The live Plan's UID is empty when there is none.
-func (c *Controller) clear(ctx context.Context, plan types.NamespacedName, live types.UID, s snapshot) error {
-	holder, taint := node.Holder(kind, plan), taintOf(plan.Name)
+func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live types.UID, s snapshot) error {
+	holder, taint := plan.HolderOf(key.Namespace, key.Name), plan.TaintOf(key.Name)
 	var errs []error
 	for _, n := range s.Objects {
 		known := s.Nodes[n.Name]
@@ -44,7 +45,7 @@ func (c *Controller) clear(ctx context.Context, plan types.NamespacedName, live 
 }
 
 func unfinished(jobs []*batchv1.Job) []*batchv1.Job {
-	return slices.DeleteFunc(slices.Clone(jobs), func(j *batchv1.Job) bool { return finished(j) != nil })
+	return slices.DeleteFunc(slices.Clone(jobs), func(j *batchv1.Job) bool { return plan.Finished(j) != nil })
 }
 
 func (c *Controller) clearNode(ctx context.Context, n *corev1.Node, claim v1alpha1.Claim, live types.UID, s snapshot) error {

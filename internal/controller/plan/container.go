@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"path"
@@ -16,19 +17,18 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/internal/drain"
+	"moult.dev/moult/internal/kind/plan"
 )
 
 const (
 	volumeHostRoot = "host-root"
 	volumePodInfo  = "pod-info"
 	secretsRoot    = "/run/system-upgrade/secrets"
-
-	cordonContainer = "cordon"
-	drainContainer  = "drain"
 )
 
 // initContainers run before the change, in this order: prepare, then drain, or cordon if there is no drain.
-func initContainers(p *upgradev1.Plan, nodeName, turnID string, windows bool, o *JobOptions) []corev1.Container {
+func initContainers(p *upgradev1.Plan, n *corev1.Node, turnID string, o *plan.JobOptions) []corev1.Container {
+	windows := plan.IsWindows(n)
 	var all []corev1.Container
 	if spec := p.Spec.Prepare; spec != nil {
 		prepare := container("prepare", p, *spec, spec.Volumes, o)
@@ -43,16 +43,19 @@ func initContainers(p *upgradev1.Plan, nodeName, turnID string, windows bool, o 
 	var args []string
 	switch {
 	case p.Spec.Drain != nil:
-		name, args = drainContainer, drainArgs(p.Spec.Drain, nodeName)
+		name, args = plan.DrainContainer, drainArgs(p.Spec.Drain, n.Name)
 	case p.Spec.Cordon:
-		name, args = cordonContainer, []string{"cordon", nodeName}
+		name, args = plan.CordonContainer, []string{"cordon", n.Name}
 	default:
 		return all
 	}
-	if o.waits(windows) {
+	if o.AwaitsOperator(n) {
 		args = append(args, "--turn", turnID)
 	}
-	spec := upgradev1.ContainerSpec{Image: o.cordonImage(windows), Args: args}
+	spec := upgradev1.ContainerSpec{Image: cmp.Or(o.KubectlImage, o.Image), Args: args}
+	if windows {
+		spec.Image = o.KubectlImageWindows
+	}
 	cordon := container(name, p, spec, p.Spec.Upgrade.Volumes, o)
 	if windows {
 		cordon.SecurityContext = hostProcess()
@@ -60,23 +63,8 @@ func initContainers(p *upgradev1.Plan, nodeName, turnID string, windows bool, o 
 	return append(all, cordon)
 }
 
-// cordonImage is the image that cordons and drains.
-func (o *JobOptions) cordonImage(windows bool) string {
-	switch {
-	case windows:
-		return o.KubectlImageWindows
-	case o.KubectlImage != "":
-		return o.KubectlImage
-	default:
-		return o.Image
-	}
-}
-
-// waits reports whether the container that cordons or drains runs this program's own image, which waits until the operator has done so.
-func (o *JobOptions) waits(windows bool) bool { return !windows && o.KubectlImage == "" }
-
 // upgradeContainer does the change.
-func upgradeContainer(p *upgradev1.Plan, windows bool, o *JobOptions) corev1.Container {
+func upgradeContainer(p *upgradev1.Plan, windows bool, o *plan.JobOptions) corev1.Container {
 	spec := *p.Spec.Upgrade
 	upgrade := container("upgrade", p, spec, spec.Volumes, o)
 	upgrade.Image = withTag(spec.Image, p.Status.LatestVersion)
@@ -95,7 +83,7 @@ func upgradeContainer(p *upgradev1.Plan, windows bool, o *JobOptions) corev1.Con
 }
 
 // container is what all of them share: the host's root, the pod's labels, the secrets, and the environment.
-func container(name string, p *upgradev1.Plan, spec upgradev1.ContainerSpec, mounts []upgradev1.VolumeSpec, o *JobOptions) corev1.Container {
+func container(name string, p *upgradev1.Plan, spec upgradev1.ContainerSpec, mounts []upgradev1.VolumeSpec, o *plan.JobOptions) corev1.Container {
 	c := corev1.Container{
 		Name:            name,
 		Image:           spec.Image,

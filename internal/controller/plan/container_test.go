@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/internal/kind/plan"
 )
 
 func TestWithTag(t *testing.T) {
@@ -168,9 +169,13 @@ func TestTurnIsForTheOwnImage(t *testing.T) {
 		windows bool
 		want    bool
 	}{{"", false, true}, {"rancher/kubectl", false, false}, {"", true, false}, {"rancher/kubectl", true, false}} {
-		o := &JobOptions{Image: "moult:v1", KubectlImage: tc.kubectl, KubectlImageWindows: "kubectl:windows"}
+		o := &plan.JobOptions{Image: "moult:v1", KubectlImage: tc.kubectl, KubectlImageWindows: "kubectl:windows"}
 		for _, change := range []func(*upgradev1.Plan){drains, func(p *upgradev1.Plan) { p.Spec.Cordon = true }} {
-			args := initContainers(newPlan(change), "node-1", "t1", tc.windows, o)[0].Args
+			n := newNode("node-1")
+			if tc.windows {
+				windows(n)
+			}
+			args := initContainers(newPlan(change), n, "t1", o)[0].Args
 			if got := slices.Contains(args, "--turn") && args[len(args)-1] == "t1"; got != tc.want {
 				t.Errorf("%+v: the turn is in %v: %v", tc, args, got)
 			}

@@ -7,7 +7,7 @@
 //	read      the Plan, one by one decoded, so that a bad one harms no other
 //	resolve   version and hash                                              resolve.go, channel.go, hash.go
 //	gather    nodes, Jobs and pods                                          snapshot.go
-//	judge     each node's state, and what its turn needs next               units.go, verify.go, claim.go
+//	judge     each node's state, and what its turn needs next               package kind/plan
 //	settle    do that                                                       package turn, mechanism.go
 //	start     decide who goes next, claim those nodes, make their Jobs      package turn, mechanism.go
 //	report    one status write, then Events                                 status.go
@@ -33,8 +33,7 @@ import (
 	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
-	"moult.dev/moult/internal/node"
-	"moult.dev/moult/internal/rollout"
+	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/turn"
 )
 
@@ -66,26 +65,11 @@ type Controller struct {
 	*turn.Engine
 	options  Options
 	channels *channels
-	drainer  *drain.Drainer
-	works    *turn.Works
-	watcher  *drain.Watcher
-	woken    *turn.Bell
 }
 
-// NewController returns a controller of Plans; SetupWithManager makes it run. It drains by a client that reads past the cache, made from a config
-// that drain.NeverWait has passed, and follows the pods of the nodes that it drains by the other.
+// NewController returns a controller of Plans; SetupWithManager makes it run. See turn.Engine.DrainBy for the clients.
 func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.PodsGetter, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
-	r := &Controller{Engine: turn.NewEngine(kind, clk, c, f, recorder), options: o, drainer: drain.New(clk, live), woken: &turn.Bell{}}
-	r.watcher = drain.NewWatcher(pods, r.podsChanged)
-	r.works = turn.NewWorks(r.watcher)
-	return r
-}
-
-// podsChanged wakes the Plan whose turn the node is in.
-func (c *Controller) podsChanged(node string) {
-	if plan, ok := c.works.Changed(node); ok {
-		c.woken.Ring(plan)
-	}
+	return &Controller{Engine: turn.NewEngine(kind, clk, c, f, recorder).DrainBy(live, pods), options: o}
 }
 
 // Reconcile brings one Plan a step further.
@@ -94,7 +78,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 }
 
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (wake time.Time, err error) {
-	plan, stored, malformed, err := c.read(ctx, key)
+	p, stored, malformed, err := c.read(ctx, key)
 	if err != nil {
 		return wake, err
 	}
@@ -104,37 +88,36 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if err != nil {
 		return wake, err
 	}
-	if plan == nil {
+	if p == nil {
 		c.channels.forget(key)
-		c.works.Keep(key, nil)
+		c.Works.Keep(key, nil)
 		c.Forget(key)
 		return wake, c.clear(ctx, key, "", s)
 	}
-	now := c.Clock.Now()
-	r := c.resolve(ctx, plan, malformed, now)
-	w := &world{
-		plan: plan, options: &c.options, selector: r.selector, ready: r.ready, template: templateDigest(plan), spec: specDigest(plan),
-		fleet: s.Fleet, now: now,
-	}
-	p := c.newPass(w, r.window, s)
-	p.Wake = r.wake
-	errs := []error{c.clear(ctx, key, plan.UID, s), p.Settle(ctx)}
-	if r.ready {
-		errs = append(errs, p.start(ctx))
+	w, problem, wake := c.resolve(ctx, p, malformed, c.Clock.Now())
+	pass := c.newPass(w, s)
+	pass.problem, pass.Wake = problem, wake
+	errs := []error{c.clear(ctx, key, p.UID, s), pass.Settle(ctx)}
+	if w.Ready {
+		errs = append(errs, pass.start(ctx))
 	} else {
 		c.Waiting.Done(key)
 	}
-	c.works.Keep(key, p.draining())
-	errs = append(errs, p.report(ctx, stored, r))
-	return p.Wake, turn.First(errs)
+	pass.KeepPods(func(*plan.Unit) bool { return false })
+	errs = append(errs, pass.report(ctx, stored))
+	return pass.Wake, turn.First(errs)
 }
 
 // newPass judges the turns of a Plan.
-func (c *Controller) newPass(w *world, window *rollout.Window, s snapshot) *pass {
-	p := &pass{world: w, controller: c, window: window}
-	p.Pass = &turn.Pass[*unit]{
-		Engine: c.Engine, Mechanism: jobs{p}, Key: client.ObjectKeyFromObject(w.plan), UID: w.plan.UID, Holder: holder(w.plan), Taint: taintOf(w.plan.Name),
-		Spec: w.plan.Spec.Strategy, Turns: units(w, s), Seen: s.Snapshot, Now: w.now,
+func (c *Controller) newPass(w *plan.World, s snapshot) *pass {
+	w.Fleet, w.SharedHostnames = s.Fleet, s.SharedHostnames
+	p := &pass{w: w, controller: c}
+	p.Pass = &turn.Pass[*plan.Unit]{
+		Engine: c.Engine, Mechanism: jobs{p}, Key: client.ObjectKeyFromObject(w.Plan), UID: w.Plan.UID, Holder: w.Holder, Taint: w.Taint,
+		Generation: w.Plan.Generation, Spec: w.Plan.Spec.Strategy, Turns: w.Units(s.Objects, s.jobs, s.pods), Seen: s.Snapshot, Now: w.Now,
+	}
+	if d := w.Plan.Spec.Drain; d != nil {
+		p.Options, _ = drain.OptionsOfPlan(d) // Validation has refused what can't be read.
 	}
 	return p
 }
@@ -162,5 +145,3 @@ func (c *Controller) read(ctx context.Context, key types.NamespacedName) (p *upg
 	}
 	return p, stored, malformed, nil
 }
-
-func holder(p *upgradev1.Plan) string { return node.Holder(kind, client.ObjectKeyFromObject(p)) }

@@ -34,6 +34,7 @@ import (
 	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/turn"
 )
 
@@ -168,8 +169,8 @@ func (c *cluster) jobs() map[string]*batchv1.Job {
 	}
 	all := map[string]*batchv1.Job{}
 	for i := range list.Items {
-		if j := &list.Items[i]; all[nodeOf(j)] == nil || finished(j) == nil {
-			all[nodeOf(j)] = j
+		if j := &list.Items[i]; all[j.Labels[upgradev1.LabelNode]] == nil || plan.Finished(j) == nil {
+			all[j.Labels[upgradev1.LabelNode]] = j
 		}
 	}
 	return all
@@ -218,7 +219,7 @@ func (c *cluster) expect(jobs, claims, labels string) {
 	}
 	var run, held, done []string
 	for node, j := range c.jobs() {
-		if finished(j) == nil {
+		if plan.Finished(j) == nil {
 			run = append(run, node)
 		}
 	}
@@ -858,7 +859,7 @@ func TestReconcileTurnTimeoutAndRetries(t *testing.T) {
 	}))
 	c.reconciles()
 	began := c.clock.Now()
-	c.passes(podPatience)
+	c.passes(10 * time.Second)
 	result := c.reconciles()
 	if at := c.clock.Now().Add(result.RequeueAfter); at.Before(began.Add(59*time.Minute)) || at.After(began.Add(time.Hour)) {
 		t.Errorf("it comes back at %s", at)

@@ -75,7 +75,7 @@ func (c *cluster) evicted() (names []string) {
 			}
 		}
 	}
-	c.podsChanged("node-1")
+	c.PodsChanged("node-1")
 	return names
 }
 

@@ -6,10 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
-	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,17 +16,15 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/kind/nodeturn"
+	"moult.dev/moult/internal/kind/plan"
 )
 
 // newJob is the Job that carries out the Plan on one node, field for field system-upgrade-controller's, but for its name
 // and Moult's own two annotations.
 func newJob(p *upgradev1.Plan, n *corev1.Node, turnID string, o *Options) *batchv1.Job {
-	hostname := n.Labels[corev1.LabelHostname]
-	windows := isWindows(n)
-	ttl := jobTTL(p, &o.Job)
+	ttl := o.Job.TTL(p)
 
-	labels := copied(p.Labels)
+	labels := plan.Copied(p.Labels)
 	maps.Copy(labels, map[string]string{
 		upgradev1.LabelController:       o.Name,
 		upgradev1.LabelExclusive:        strconv.FormatBool(p.Spec.Exclusive),
@@ -37,10 +33,10 @@ func newJob(p *upgradev1.Plan, n *corev1.Node, turnID string, o *Options) *batch
 		upgradev1.LabelVersion:          p.Status.LatestVersion,
 		upgradev1.LabelPlanHash(p.Name): p.Status.LatestHash,
 	})
-	podAnnotations := copied(p.Annotations)
+	podAnnotations := plan.Copied(p.Annotations)
 	jobAnnotations := maps.Clone(podAnnotations)
 	jobAnnotations[upgradev1.AnnotationTTL] = strconv.Itoa(int(ttl))
-	jobAnnotations[v1alpha1.AnnotationTemplate] = templateDigest(p)
+	jobAnnotations[v1alpha1.AnnotationTemplate] = plan.TemplateDigest(p)
 	jobAnnotations[v1alpha1.AnnotationTurn] = turnID
 
 	return &batchv1.Job{
@@ -72,29 +68,17 @@ func newJob(p *upgradev1.Plan, n *corev1.Node, turnID string, o *Options) *batch
 					ServiceAccountName: p.Spec.ServiceAccountName,
 					PriorityClassName:  p.Spec.PriorityClassName,
 					ImagePullSecrets:   p.Spec.ImagePullSecrets,
-					Affinity:           affinity(p, hostname),
+					Affinity:           affinity(p, n.Labels[corev1.LabelHostname]),
 					Tolerations: append([]corev1.Toleration{{
 						Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 					}}, p.Spec.Tolerations...),
 					Volumes:        volumes(p),
-					InitContainers: initContainers(p, n.Name, turnID, windows, &o.Job),
-					Containers:     []corev1.Container{upgradeContainer(p, windows, &o.Job)},
+					InitContainers: initContainers(p, n, turnID, &o.Job),
+					Containers:     []corev1.Container{upgradeContainer(p, plan.IsWindows(n), &o.Job)},
 				},
 			},
 		},
 	}
-}
-
-// copied are the labels or annotations of a Plan that its Jobs and pods get too: the user's own. Those of Moult itself say
-// something to the controller, and shape no Job.
-func copied(of map[string]string) map[string]string {
-	kept := make(map[string]string, len(of)+6)
-	for key, value := range of {
-		if !strings.Contains(key, "cattle.io/") && !strings.Contains(key, "kubectl.kubernetes.io/") && !strings.HasPrefix(key, v1alpha1.GroupName+"/") {
-			kept[key] = value
-		}
-	}
-	return kept
 }
 
 // jobName is unique for plan, node, hash and turn: two nodes whose names only begin alike never share a Job, and a turn
@@ -105,14 +89,8 @@ func jobName(p *upgradev1.Plan, nodeName, turnID string) string {
 	return strings.TrimRight(strings.ReplaceAll(readable[:min(52, len(readable))], ".", "-"), "-") + "-" + hex.EncodeToString(sum[:])[:10]
 }
 
-// jobTTL outlasts the delay that the Job's node keeps its slot for by a minute at least: the operator must see how the Job ended.
-func jobTTL(p *upgradev1.Plan, o *JobOptions) int32 {
-	delay := ptr.Deref(p.Spec.PostCompleteDelay, metav1.Duration{})
-	return max(o.TTLSecondsAfterFinish, int32(min((delay.Duration+time.Minute).Seconds(), math.MaxInt32)))
-}
-
 // deadline is the Plan's own, else the default, and at most the maximum; nil is none.
-func deadline(p *upgradev1.Plan, o *JobOptions) *int64 {
+func deadline(p *upgradev1.Plan, o *plan.JobOptions) *int64 {
 	seconds := o.ActiveDeadlineSeconds
 	if d := p.Spec.JobActiveDeadlineSecs; d != nil && *d >= 0 {
 		seconds = *d
@@ -143,14 +121,4 @@ func affinity(p *upgradev1.Plan, hostname string) *corev1.Affinity {
 			TopologyKey:   corev1.LabelHostname,
 		}}},
 	}
-}
-
-// templateDigest identifies what the Plan makes of its Jobs. It leaves out this program's own settings, so that an upgrade
-// of Moult interrupts nothing, and what does not shape a Job.
-func templateDigest(p *upgradev1.Plan) string {
-	spec := p.Spec
-	spec.Concurrency, spec.NodeSelector, spec.Window, spec.Strategy = 0, nil, nil, nil
-	spec.Channel, spec.Version, spec.AllowDowngrade = "", "", false
-	spec.PostCompleteDelay, spec.PostCompleteLabels, spec.Strategy = nil, nil, nil
-	return nodeturn.Digest(spec, copied(p.Labels), copied(p.Annotations), p.Status.LatestVersion, p.Status.LatestHash)
 }

@@ -19,6 +19,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/plan"
 )
 
 // everything sets every field of a Plan that shapes its Jobs.
@@ -102,7 +103,7 @@ func TestNewJob(t *testing.T) {
 	kubectl.Job.KubectlImage = "rancher/kubectl:v1.30.3"
 	others := testOptions()
 	others.Name = "suc"
-	others.Job = JobOptions{
+	others.Job = plan.JobOptions{
 		BackoffLimit: 99, Image: "moult:v2", KubectlImageWindows: "rancher/kubectl-windows:v1", ImagePullPolicy: corev1.PullAlways,
 		TTLSecondsAfterFinish: 60, PodReplacementPolicy: batchv1.Failed,
 	}
@@ -227,7 +228,7 @@ func TestDeadline(t *testing.T) {
 		"the greatest there is, at the bounds": {secs(math.MaxInt64), 600, 900, secs(900)},
 	} {
 		p := newPlan(func(p *upgradev1.Plan) { p.Spec.JobActiveDeadlineSecs = tc.plan })
-		o := &JobOptions{ActiveDeadlineSeconds: tc.usual, ActiveDeadlineSecondsMax: tc.limit}
+		o := &plan.JobOptions{ActiveDeadlineSeconds: tc.usual, ActiveDeadlineSecondsMax: tc.limit}
 		if diff := cmp.Diff(tc.want, deadline(p, o)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -252,7 +253,7 @@ func TestJobTTL(t *testing.T) {
 		"a delay of years":                  {900, &metav1.Duration{Duration: 100 * 365 * 24 * time.Hour}, math.MaxInt32},
 	} {
 		p := newPlan(func(p *upgradev1.Plan) { p.Spec.PostCompleteDelay = tc.delay })
-		if got := jobTTL(p, &JobOptions{TTLSecondsAfterFinish: tc.usual}); got != tc.want {
+		if got := (&plan.JobOptions{TTLSecondsAfterFinish: tc.usual}).TTL(p); got != tc.want {
 			t.Errorf("%s: got %d, want %d", name, got, tc.want)
 		}
 	}
@@ -300,7 +301,7 @@ func TestTemplateDigest(t *testing.T) {
 	} {
 		p := base.DeepCopy()
 		tc.change(p)
-		if other := templateDigest(p) != templateDigest(base); other != tc.other {
+		if other := plan.TemplateDigest(p) != plan.TemplateDigest(base); other != tc.other {
 			t.Errorf("%s: another template: %v", name, other)
 		}
 	}

@@ -5,7 +5,6 @@ package plan
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -13,12 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/turn"
@@ -26,55 +27,53 @@ import (
 
 // pass is one reconcile of a Plan that exists. It is the mechanism of its turns: a node is changed by a Job.
 type pass struct {
-	*turn.Pass[*unit]
-	*world
+	*turn.Pass[*plan.Unit]
+	w          *plan.World
 	controller *Controller
-	window     *rollout.Window
+	problem    error // why the Plan is not valid and resolved
 }
 
-var _ turn.Mechanism[*unit] = jobs{}
+var _ turn.Mechanism[*plan.Unit] = jobs{}
 
 // jobs is the pass as the engine sees it.
 type jobs struct{ *pass }
 
 // Strategy of the Plan.
 func (j jobs) Strategy(total int) rollout.Strategy {
-	j.now = j.Now // A claim begins when the rollout is admitted.
-	p := j.plan
-	s := rollout.New(p.Spec.Strategy, int(min(p.Spec.Concurrency, math.MaxInt32)), total)
-	s.UID, s.Revision, s.Shared = p.UID, p.Status.LatestHash, shared(p)
-	s.Drains = p.Spec.Drain != nil
-	s.Window, s.OwnNode = j.window, j.options.NodeName
-	s.Wave = j.Waves.Latest(j.Key, p.UID, p.Status.Wave)
-	s.Approved = p.Annotations[v1alpha1.AnnotationApprove]
-	return s
+	j.w.Now = j.Now // A claim begins when the rollout is admitted.
+	return j.w.Strategy(total, j.Waves.Latest(j.Key, j.UID, j.w.Plan.Status.Wave))
 }
 
 // Start claims a node that has no claim for what the Plan asks for now. A node whose older Job still runs keeps its claim until that Job is gone.
-func (j jobs) Start(t *unit) *turn.Write {
-	if (t.Unit.InTurn && !t.pending) || (t.pending && !t.interrupted(j.world)) {
+func (j jobs) Start(t *plan.Unit) *turn.Write {
+	if (t.Unit.InTurn && !t.Pending) || (t.Pending && !j.w.IsInterrupted(t)) {
 		return nil
 	}
-	claim := t.newClaim(j.world)
-	return &turn.Write{Step: node.Step{Claim: claim}, Then: func() { t.job, t.pending = nil, true }}
+	claim := j.w.NewClaim(t)
+	return &turn.Write{Step: node.Step{Claim: claim}, Then: func() { t.Job, t.Pending = nil, true }}
 }
 
 // Take takes a step that only Plans have.
-func (j jobs) Take(ctx context.Context, t *unit) error {
+func (j jobs) Take(ctx context.Context, t *plan.Unit) error {
 	switch t.Step {
 	case turn.StepAdopt:
 		return j.adopt(ctx, t)
-	case stepStop:
+	case plan.StepStop:
 		return j.stop(ctx, t)
-	case stepVerify:
+	case plan.StepVerify:
 		claim := *t.Claim
 		claim.Changed = &metav1.Time{Time: t.Unit.Since} // The Job may be gone before the node is healthy.
 		return j.Hold(ctx, t, claim, node.Step{})
-	case stepCordon:
-		return j.cordon(ctx, t)
-	case stepDrain:
+	case plan.StepCordon:
+		spec := j.w.Plan.Spec.Drain
+		var also []node.Also
+		if t.Claim.Drains && spec != nil && ptr.Deref(spec.ExcludeFromLoadBalancers, true) {
+			also = append(also, node.Excluding)
+		}
+		return j.Cordon(ctx, t, t.Claim.Drains && spec != nil, also...)
+	case plan.StepDrain:
 		return j.drainNode(ctx, t)
-	case stepUnmark:
+	case plan.StepUnmark:
 		return j.Hold(ctx, t, *t.Claim, node.Step{}) // Every write drops a mark whose cordon is gone.
 	default:
 		return nil
@@ -82,61 +81,74 @@ func (j jobs) Take(ctx context.Context, t *unit) error {
 }
 
 // Soak of a node whose Job has succeeded.
-func (j jobs) Soak(t *unit) turn.Write {
+func (j jobs) Soak(t *plan.Unit) turn.Write {
 	return turn.Write{Then: func() {
-		j.Happened(events.PlanJobCompleteWaiting(j.plan, t.Node.Name, t.SoakEnd.Sub(t.Unit.Since)))
+		j.Happened(events.PlanJobCompleteWaiting(j.w.Plan, t.Node.Name, t.SoakEnd.Sub(t.Unit.Since)))
 	}}
 }
 
 // Finish labels the node with the version and hash of its Job, which may not be the Plan's any more.
-func (j jobs) Finish(t *unit) turn.Write {
-	done := j.plan.DeepCopy()
+func (j jobs) Finish(t *plan.Unit) turn.Write {
+	done := j.w.Plan.DeepCopy()
 	done.Status.LatestHash = t.Claim.Revision
-	if t.job != nil {
-		done.Status.LatestVersion, done.Status.LatestHash = t.job.Labels[upgradev1.LabelVersion], hashOf(j.world, t.job)
+	if t.Job != nil {
+		done.Status.LatestVersion, done.Status.LatestHash = t.Job.Labels[upgradev1.LabelVersion], t.Job.Labels[j.w.Label]
 	}
 	labels, _ := postCompleteLabels(done) // The condition Validated says what is wrong with others.
 	if !t.Unit.OptedOut {
-		labels[j.label] = done.Status.LatestHash
+		labels[j.w.Label] = done.Status.LatestHash
 	}
 	values := map[string]*string{}
 	for label, value := range labels {
 		values[label] = &value
 	}
 	return turn.Write{Step: node.Step{Also: []node.Also{node.Labelling(values)}}, Then: func() {
-		j.Happened(events.PlanJobComplete(j.plan, t.Node.Name))
-		if t.Unit.OptedOut || j.ready && done.Status.LatestHash != j.plan.Status.LatestHash {
-			t.outdated(j.world)
+		j.Happened(events.PlanJobComplete(j.w.Plan, t.Node.Name))
+		if t.Unit.OptedOut || j.w.Ready && done.Status.LatestHash != j.w.Plan.Status.LatestHash {
+			j.w.Outdated(t)
 		}
 	}}
 }
 
 // Fail leaves the node cordoned for a person to look at it, except when its drain was not over: then it is unchanged.
-func (j jobs) Fail(t *unit) turn.Write {
+func (j jobs) Fail(t *plan.Unit) turn.Write {
 	undrained := t.Claim.Drains && t.Claim.Cordoned != nil && t.Claim.Drained == nil
 	return turn.Write{Step: node.Step{Restore: undrained}, Then: func() {
-		j.Happened(events.PlanJobFailed(j.plan, t.Failure.Message))
+		j.Happened(events.PlanJobFailed(j.w.Plan, t.Failure.Message))
 	}}
 }
 
 // Release of a node that the Plan does not want to change any more.
-func (j jobs) Release(t *unit) turn.Write {
+func (j jobs) Release(t *plan.Unit) turn.Write {
 	return turn.Write{Then: func() {
-		t.pending = false
-		if t.Node.Labels[j.label] == j.plan.Status.LatestHash {
+		t.Pending = false
+		if t.Node.Labels[j.w.Label] == j.w.Plan.Status.LatestHash {
 			t.Unit.State = v1alpha1.UnitUpdated
 		}
 	}}
 }
 
+// drainNode takes the node's drain as far as it goes now, unless the Plan asks for none any more. It records in the claim when the drain is over: the
+// Job's pod waits for that.
+func (p *pass) drainNode(ctx context.Context, t *plan.Unit) error {
+	if p.w.Plan.Spec.Drain != nil {
+		if over, err := p.DrainNode(ctx, t, t.Claim.Cordoned.Time); err != nil || !over {
+			return err
+		}
+	}
+	claim := *t.Claim
+	claim.Drained = &metav1.Time{Time: p.Now}
+	return p.Hold(ctx, t, claim, node.Step{})
+}
+
 // adopt claims a node on which a Job without a claim runs.
-func (p *pass) adopt(ctx context.Context, t *unit) error {
-	claim := t.newClaim(p.world)
+func (p *pass) adopt(ctx context.Context, t *plan.Unit) error {
+	claim := p.w.NewClaim(t)
 	if err := p.Hold(ctx, t, claim, node.Step{}); err != nil {
 		return err
 	}
 	t.Unit.State, t.Unit.Since, t.Unit.Reason, t.Unit.Message = v1alpha1.UnitUpdating, claim.Since.Time, "", ""
-	t.Unit.InTurn, t.pending = false, false
+	t.Unit.InTurn, t.Pending = false, false
 	return nil
 }
 
@@ -144,40 +156,40 @@ func (p *pass) adopt(ctx context.Context, t *unit) error {
 // not start yet.
 func (p *pass) start(ctx context.Context) error {
 	next, err := p.Start(ctx)
-	p.plan.Status.Wave = p.Waves.Keep(p.Key, p.UID, p.Decision.Wave)
-	var back []*unit
+	p.w.Plan.Status.Wave = p.Waves.Keep(p.Key, p.UID, p.Decision.Wave)
+	var back []*plan.Unit
 	for _, t := range p.Turns {
-		if t.pending && !t.Unreadable && !t.interrupted(p.world) && !slices.Contains(next, t) {
+		if t.Pending && !t.Unreadable && !p.w.IsInterrupted(t) && !slices.Contains(next, t) {
 			back = append(back, t)
 		}
 	}
 	return turn.First([]error{
 		err,
-		turn.Each(next, func(t *unit) error { return p.launch(ctx, t) }),
-		turn.Each(back, func(t *unit) error { return p.Release(ctx, t) }),
+		turn.Each(next, func(t *plan.Unit) error { return p.launch(ctx, t) }),
+		turn.Each(back, func(t *plan.Unit) error { return p.Release(ctx, t) }),
 	})
 }
 
-func (p *pass) launch(ctx context.Context, t *unit) error {
+func (p *pass) launch(ctx context.Context, t *plan.Unit) error {
 	switch {
 	case t.Unreadable:
 		return nil
-	case t.Unit.InTurn && !t.pending:
+	case t.Unit.InTurn && !t.Pending:
 		return p.stop(ctx, t) // The turn starts over when the older Job is gone.
-	case t.pending && !t.interrupted(p.world):
-		t.Unit.State, t.Unit.InTurn, t.pending = v1alpha1.UnitUpdating, false, false
+	case t.Pending && !p.w.IsInterrupted(t):
+		t.Unit.State, t.Unit.InTurn, t.Pending = v1alpha1.UnitUpdating, false, false
 		return p.create(ctx, t)
 	}
 	return nil
 }
 
 // create makes the Job of a claimed node. The turn names the Job, so making it twice makes one.
-func (p *pass) create(ctx context.Context, t *unit) error {
-	job := newJob(p.plan, t.Node, t.Claim.Turn, p.options)
+func (p *pass) create(ctx context.Context, t *plan.Unit) error {
+	job := newJob(p.w.Plan, t.Node, t.Claim.Turn, &p.controller.options)
 	err := p.Client.Create(ctx, job)
 	if err == nil || apierrors.IsAlreadyExists(err) {
 		if err == nil {
-			t.job = job
+			t.Job = job
 		}
 		p.Reports.Start(p.UID, t.Node.Labels[corev1.LabelHostname])
 		return nil
@@ -187,21 +199,21 @@ func (p *pass) create(ctx context.Context, t *unit) error {
 	}
 	t.Unit.Message = "its Job can't be created: " + err.Error()
 	err = fmt.Errorf("creating job for node %s, %w", t.Node.Name, err)
-	if claim := *t.Claim; p.now.Sub(claim.Since.Time) > time.Duration(claim.KeptSeconds)*time.Second/2 {
-		claim.Since = metav1.Time{Time: p.now} // There has been no Job until now. An older claim would count as one whose Job is lost.
+	if claim := *t.Claim; p.w.Now.Sub(claim.Since.Time) > time.Duration(claim.KeptSeconds)*time.Second/2 {
+		claim.Since = metav1.Time{Time: p.w.Now} // There has been no Job until now. An older claim would count as one whose Job is lost.
 		err = turn.First([]error{p.Hold(ctx, t, claim, node.Step{}), err})
 	}
 	return err
 }
 
 // stop deletes the Jobs that still run on the node, with their pods: a Job is gone only after these.
-func (p *pass) stop(ctx context.Context, t *unit) error {
+func (p *pass) stop(ctx context.Context, t *plan.Unit) error {
 	if t.Unit.State != v1alpha1.UnitFailed {
 		t.Unit.State, t.Unit.InTurn = v1alpha1.UnitUpdating, false
 	}
-	jobs := slices.Clone(t.unowned)
-	if t.job != nil && finished(t.job) == nil {
-		jobs = append(jobs, t.job)
+	jobs := slices.Clone(t.Unowned)
+	if t.Job != nil && plan.Finished(t.Job) == nil {
+		jobs = append(jobs, t.Job)
 	}
 	return p.controller.deleteJobs(ctx, jobs)
 }

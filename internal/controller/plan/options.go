@@ -5,8 +5,7 @@ package plan
 import (
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
+	"moult.dev/moult/internal/kind/plan"
 )
 
 // Options are the controller's settings; the comments name system-upgrade-controller's environment variables and defaults.
@@ -26,29 +25,5 @@ type Options struct {
 	// AllowDowngrade lets every channel lead to lower versions.
 	AllowDowngrade bool
 	// Job holds the settings of Jobs.
-	Job JobOptions
-}
-
-// JobOptions are the settings of the Jobs that run on nodes.
-type JobOptions struct {
-	// ActiveDeadlineSeconds is the default deadline; 0 is none. SYSTEM_UPGRADE_JOB_ACTIVE_DEADLINE_SECONDS, 600.
-	ActiveDeadlineSeconds int64
-	// ActiveDeadlineSecondsMax bounds what Plans ask for; 0 does not. SYSTEM_UPGRADE_JOB_ACTIVE_DEADLINE_SECONDS_MAX, 0.
-	ActiveDeadlineSecondsMax int64
-	// BackoffLimit is how often a failed pod is replaced. SYSTEM_UPGRADE_JOB_BACKOFF_LIMIT, 2.
-	BackoffLimit int32
-	// Image cordons and drains: this program's own.
-	Image string
-	// KubectlImage, when set, cordons and drains in its place. SYSTEM_UPGRADE_JOB_KUBECTL_IMAGE.
-	KubectlImage string
-	// KubectlImageWindows cordons and drains Windows nodes; without it they wait. SYSTEM_UPGRADE_JOB_KUBECTL_IMAGE_WINDOWS.
-	KubectlImageWindows string
-	// Privileged is the default of the upgrade container. SYSTEM_UPGRADE_JOB_PRIVILEGED, true.
-	Privileged bool
-	// ImagePullPolicy of all containers. SYSTEM_UPGRADE_JOB_IMAGE_PULL_POLICY, IfNotPresent.
-	ImagePullPolicy corev1.PullPolicy
-	// TTLSecondsAfterFinish keeps finished Jobs. SYSTEM_UPGRADE_JOB_TTL_SECONDS_AFTER_FINISH, 900.
-	TTLSecondsAfterFinish int32
-	// PodReplacementPolicy of Jobs. SYSTEM_UPGRADE_JOB_POD_REPLACEMENT_POLICY, TerminatingOrFailed.
-	PodReplacementPolicy batchv1.PodReplacementPolicy
+	Job plan.JobOptions
 }

@@ -28,22 +28,22 @@ func BenchmarkPass(b *testing.B) {
 					labelled(hash)(n)
 				case i < nodes/2+50:
 					c := claimed()
-					c.Attempt = w.attempt(n)
+					c.Attempt = w.Attempt(n)
 					holding(c)(n)
 				}
 				objects[i] = n
 			}
 			s := snapshotOf(objects...)
 			for _, n := range objects[nodes/2 : min(nodes, nodes/2+50)] {
-				s.jobs[n.Name] = append(s.jobs[n.Name], newTurnJob(w.plan, n))
+				s.jobs[n.Name] = append(s.jobs[n.Name], newTurnJob(w.Plan, n))
 			}
 			c := &Controller{Engine: turn.NewEngine(kind, clocktesting.NewFakePassiveClock(now), nil, nil, nil)}
 			b.ReportAllocs()
 			for b.Loop() {
-				p := c.newPass(w, nil, s)
+				p := c.newPass(w, s)
 				p.Decide(s.Fleet)
-				p.count(resolution{ready: true})
-				if got := p.plan.Status.Counts; got.Updating != int32(min(50, nodes/2)) || len(p.Decision.Start) > 0 {
+				p.count()
+				if got := w.Plan.Status.Counts; got.Updating != int32(min(50, nodes/2)) || len(p.Decision.Start) > 0 {
 					b.Fatalf("%+v, starting %v", got, p.Decision.Start)
 				}
 			}

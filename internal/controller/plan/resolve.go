@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,93 +14,68 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
-	"moult.dev/moult/internal/rollout"
+	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/status"
 )
 
 // annotationSecretHash holds the hash of a Secret in the cache, in place of its data.
 const annotationSecretHash = "moult.dev/hash"
 
-// resolution is what a Plan's spec, secrets and channel come to.
-type resolution struct {
-	// ready is true when the Plan is valid and resolved.
-	ready bool
-	// problem says what keeps it from being ready until somebody changes something.
-	problem  error
-	selector labels.Selector
-	window   *rollout.Window
-	wake     time.Time
-}
-
-// resolve sets the conditions Validated and LatestResolved, the version and the hash.
-func (c *Controller) resolve(ctx context.Context, p *upgradev1.Plan, malformed error, now time.Time) resolution {
+// resolve sets the conditions Validated and LatestResolved, the version and the hash. It returns the world that turns are judged by, what keeps the
+// Plan from being valid and resolved until a person changes something, and when its channel is asked again.
+func (c *Controller) resolve(ctx context.Context, p *upgradev1.Plan, malformed error, now time.Time) (w *plan.World, problem error, wake time.Time) { //nolint:revive,staticcheck // The problem is a result, not a failure.
 	status.InitPlan(p, now)
-	r := resolution{selector: labels.Nothing()}
 	hashes := map[string]string{}
-	what, err := parsed{}, malformed
-	if err == nil {
-		what, err = parse(p, func(name string) (err error) {
-			hashes[name], err = c.secretHash(ctx, p.Namespace, name)
-			return err
-		})
-	}
-	if err != nil {
+	w, err := parse(p, func(name string) (err error) {
+		hashes[name], err = c.secretHash(ctx, p.Namespace, name)
+		return err
+	})
+	w.Job, w.OwnNode, w.Now = &c.options.Job, c.options.NodeName, now
+	if err = cmp.Or(malformed, err); err != nil {
 		status.SetPlanValidated(p, err, now)
-		r.problem = err
-		return r
+		return w, err, wake
 	}
-	r.selector, r.window = what.selector, what.window
-
-	version, reason, note, err := c.version(p, &r)
-	switch {
-	case err != nil:
+	version, reason, note, wake, err := c.version(p)
+	if err != nil || version == "" {
 		status.SetPlanValidated(p, nil, now)
 		status.SetPlanUnresolved(p, err, now)
-		r.problem = err
-		return r
-	case version == "":
-		status.SetPlanValidated(p, nil, now)
-		status.SetPlanUnresolved(p, nil, now)
-		return r
+		return w, err, wake
 	}
 	oldVersion, oldHash := p.Status.LatestVersion, p.Status.LatestHash
 	p.Status.LatestVersion = version
 	if p.Status.LatestHash, err = latestHash(p, hashes); err == nil {
-		err = checkLabels(p)
+		_, err = postCompleteLabels(p)
 	}
 	status.SetPlanValidated(p, err, now)
 	if err != nil {
 		p.Status.LatestVersion, p.Status.LatestHash = oldVersion, oldHash
-		r.problem = err
-		return r
+		return w, err, wake
 	}
 	status.SetPlanResolved(p, reason, note, now)
-	r.ready = true
-	return r
+	w.Ready = true
+	return w, nil, wake
 }
 
-// version tells the Plan's version, where it is from, and what else is to be said of it. Without an error and without a
-// version the channel has not answered yet.
-func (c *Controller) version(p *upgradev1.Plan, r *resolution) (version, reason, note string, err error) {
+// version is the Plan's version, where it is from, what else there is to say of it, and when the channel is asked again. Without an error and without
+// a version the channel has not answered yet.
+func (c *Controller) version(p *upgradev1.Plan) (version, reason, note string, wake time.Time, err error) {
 	key := client.ObjectKeyFromObject(p)
 	switch {
 	case p.Spec.Version != "":
 		c.channels.forget(key)
 		version = munge(p.Spec.Version)
-		return version, upgradev1.ReasonVersion, "", checkVersion(version)
+		return version, upgradev1.ReasonVersion, "", wake, checkVersion(version)
 	case p.Spec.Channel == "":
 		c.channels.forget(key)
-		return "", "", "", errors.New("cannot resolve plan: missing channel and version")
+		return "", "", "", wake, errors.New("cannot resolve plan: missing channel and version")
 	}
-	known := c.known(p)
-	answer, due, problem := c.channels.ask(key, p.Spec.Channel, p.Status.LatestVersion)
-	r.wake = due
+	known := c.lastVersion(p)
+	answer, wake, problem := c.channels.ask(key, p.Spec.Channel, p.Status.LatestVersion)
 	if answer != "" {
 		if answer = munge(answer); checkVersion(answer) != nil {
 			answer, problem = "", checkVersion(answer)
@@ -115,15 +91,15 @@ func (c *Controller) version(p *upgradev1.Plan, r *resolution) (version, reason,
 	}
 	if problem != nil {
 		if known == "" {
-			return "", "", "", problem
+			return "", "", "", wake, problem
 		}
 		note = "version " + known + " stays: " + problem.Error()
 	}
-	return known, upgradev1.ReasonChannel, note, nil
+	return known, upgradev1.ReasonChannel, note, wake, nil
 }
 
-// known is the version that the Plan's channel led to before, if it is the same channel still.
-func (c *Controller) known(p *upgradev1.Plan) string {
+// lastVersion is the version that the Plan's channel led to before, if it is the same channel still.
+func (c *Controller) lastVersion(p *upgradev1.Plan) string {
 	condition := p.Status.Condition(upgradev1.ConditionLatestResolved)
 	if condition == nil || condition.Status != metav1.ConditionTrue || condition.Reason != upgradev1.ReasonChannel {
 		return ""
@@ -144,12 +120,6 @@ func (c *Controller) secretHash(ctx context.Context, namespace, name string) (st
 		return "", err
 	}
 	return s.Annotations[annotationSecretHash], nil
-}
-
-// checkLabels refuses labels that would not be valid with version and hash filled in.
-func checkLabels(p *upgradev1.Plan) error {
-	_, err := postCompleteLabels(p)
-	return err
 }
 
 // postCompleteLabels are the labels that a node gets, filled in: those that are valid, and what is wrong with another.

@@ -272,13 +272,13 @@ func TestResolve(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newResolver(t, tc.plan, tc.asked, tc.secrets...)
-			r := c.resolve(t.Context(), tc.plan, tc.malformed, now)
+			w, problem, wake := c.resolve(t.Context(), tc.plan, tc.malformed, now)
 			got := verdict{
-				Ready: r.ready, Version: tc.plan.Status.LatestVersion, Hash: tc.plan.Status.LatestHash,
-				Validated: told(tc.plan, upgradev1.ConditionValidated), Resolved: told(tc.plan, upgradev1.ConditionLatestResolved), Wake: r.wake,
+				Ready: w.Ready, Version: tc.plan.Status.LatestVersion, Hash: tc.plan.Status.LatestHash,
+				Validated: told(tc.plan, upgradev1.ConditionValidated), Resolved: told(tc.plan, upgradev1.ConditionLatestResolved), Wake: wake,
 			}
-			if r.problem != nil {
-				got.Problem = r.problem.Error()
+			if problem != nil {
+				got.Problem = problem.Error()
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -318,8 +318,8 @@ func TestResolveChannelAskedAnew(t *testing.T) {
 			if tc.ready {
 				want = "True Channel"
 			}
-			if r := c.resolve(t.Context(), p, nil, now); r.ready != tc.ready || r.problem != nil {
-				t.Errorf("got %+v", r)
+			if w, problem, _ := c.resolve(t.Context(), p, nil, now); w.Ready != tc.ready || problem != nil {
+				t.Errorf("got %v, %v", w.Ready, problem)
 			}
 			if got := told(p, upgradev1.ConditionLatestResolved); got != want {
 				t.Errorf("got %s, want %s", got, want)
@@ -332,8 +332,8 @@ func TestResolveAllowDowngradeOfAll(t *testing.T) {
 	p := newPlan(byChannel, resolved(latest, 3))
 	c := newResolver(t, p, said("v1.31.1+k3s1", nil))
 	c.options.AllowDowngrade = true
-	if r := c.resolve(t.Context(), p, nil, now); !r.ready || p.Status.LatestVersion != "v1.31.1-k3s1" {
-		t.Errorf("got %+v, %s", r, p.Status.LatestVersion)
+	if w, problem, _ := c.resolve(t.Context(), p, nil, now); !w.Ready || p.Status.LatestVersion != "v1.31.1-k3s1" {
+		t.Errorf("got %v, %v, and version %s", w.Ready, problem, p.Status.LatestVersion)
 	}
 }
 
@@ -346,8 +346,8 @@ func TestResolveSecretUnreadable(t *testing.T) {
 			return errors.New("the cache is not started")
 		},
 	}).Build()
-	if r := c.resolve(t.Context(), p, nil, now); r.ready || r.problem == nil || r.problem.Error() != "the cache is not started" {
-		t.Errorf("got %+v", r)
+	if w, problem, _ := c.resolve(t.Context(), p, nil, now); w.Ready || problem == nil || problem.Error() != "the cache is not started" {
+		t.Errorf("got %v, %v", w.Ready, problem)
 	}
 }
 

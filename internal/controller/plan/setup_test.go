@@ -133,7 +133,7 @@ func TestPredicates(t *testing.T) {
 	for name, tc := range plans {
 		old, now := newPlan(), newPlan()
 		tc.change(old, now)
-		if got := planChanged.Update(event.UpdateEvent{ObjectOld: old, ObjectNew: now}); got != tc.want {
+		if got := turn.RolloutChanged.Update(event.UpdateEvent{ObjectOld: old, ObjectNew: now}); got != tc.want {
 			t.Errorf("a Plan, %s: %v", name, got)
 		}
 	}
@@ -149,11 +149,11 @@ func TestPredicates(t *testing.T) {
 		"a claim":           {holding(claimed()), true},
 		"a retry":           {annotated(v1alpha1.AnnotationRetry, "1"), true},
 	} {
-		if got := nodeChanged.Update(event.UpdateEvent{ObjectOld: newNode("a"), ObjectNew: newNode("a", tc.change)}); got != tc.want {
+		if got := turn.NodeChanged.Update(event.UpdateEvent{ObjectOld: newNode("a"), ObjectNew: newNode("a", tc.change)}); got != tc.want {
 			t.Errorf("a node, %s: %v", name, got)
 		}
 	}
-	if !nodeChanged.Create(event.CreateEvent{Object: newNode("a")}) || !nodeChanged.Delete(event.DeleteEvent{Object: newNode("a")}) {
+	if !turn.NodeChanged.Create(event.CreateEvent{Object: newNode("a")}) || !turn.NodeChanged.Delete(event.DeleteEvent{Object: newNode("a")}) {
 		t.Error("nodes that come and go are left out")
 	}
 }
@@ -237,7 +237,7 @@ func TestPlansOf(t *testing.T) {
 		"a node with another kind's":    {[]client.Object{newNode("a", held("NodeRollout/x"))}, "all"},
 		"a node with what is no claims": {[]client.Object{newNode("a", annotated(v1alpha1.AnnotationClaims, "{"))}, "all"},
 	} {
-		if got := enqueued(c.plansOfNode(t.Context(), tc.nodes...)); got != tc.want {
+		if got := enqueued(turn.PlansOfNode(c.Client, groupVersionKind, namespace)(t.Context(), tc.nodes...)); got != tc.want {
 			t.Errorf("%s wakes %s, want %s", name, got, tc.want)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
-	"moult.dev/moult/internal/node"
+	"moult.dev/moult/internal/kind/plan"
 )
 
 // snapshot is what the caches show of one Plan's world. What it points to belongs to the caches and is never changed.
@@ -27,13 +27,13 @@ type snapshot struct {
 	pods map[string][]*corev1.Pod
 }
 
-func (c *Controller) gather(ctx context.Context, plan types.NamespacedName) (snapshot, error) {
-	holder := node.Holder(kind, plan)
+func (c *Controller) gather(ctx context.Context, key types.NamespacedName) (snapshot, error) {
+	holder := plan.HolderOf(key.Namespace, key.Name)
 	nodes, err := c.Fleet.Snapshot(ctx)
 	if err != nil {
 		return snapshot{}, err
 	}
-	ofPlan := []client.ListOption{client.InNamespace(plan.Namespace), client.MatchingFields{indexPlan: plan.Name}, client.UnsafeDisableDeepCopy}
+	ofPlan := []client.ListOption{client.InNamespace(key.Namespace), client.MatchingFields{indexPlan: key.Name}, client.UnsafeDisableDeepCopy}
 	var jobs batchv1.JobList
 	if err := c.Client.List(ctx, &jobs, ofPlan...); err != nil {
 		return snapshot{}, fmt.Errorf("listing jobs, %w", err)
@@ -45,13 +45,13 @@ func (c *Controller) gather(ctx context.Context, plan types.NamespacedName) (sna
 	s := snapshot{Snapshot: nodes, jobs: map[string][]*batchv1.Job{}, pods: map[string][]*corev1.Pod{}}
 	for i := range jobs.Items {
 		j := &jobs.Items[i]
-		s.jobs[nodeOf(j)] = append(s.jobs[nodeOf(j)], j)
+		s.jobs[j.Labels[upgradev1.LabelNode]] = append(s.jobs[j.Labels[upgradev1.LabelNode]], j)
 	}
 	for _, name := range s.Claimed {
 		if !slices.ContainsFunc(s.Nodes[name].Claims, func(c v1alpha1.Claim) bool { return c.Rollout == holder }) {
 			continue
 		}
-		if s.jobs[name], err = c.jobsOn(ctx, plan, name); err != nil {
+		if s.jobs[name], err = c.jobsOn(ctx, key, name); err != nil {
 			return snapshot{}, err
 		}
 	}
@@ -63,9 +63,9 @@ func (c *Controller) gather(ctx context.Context, plan types.NamespacedName) (sna
 }
 
 // jobsOn are all Jobs of the Plan on a node.
-func (c *Controller) jobsOn(ctx context.Context, plan types.NamespacedName, name string) ([]*batchv1.Job, error) {
+func (c *Controller) jobsOn(ctx context.Context, key types.NamespacedName, name string) ([]*batchv1.Job, error) {
 	var list batchv1.JobList
-	err := c.Client.List(ctx, &list, client.InNamespace(plan.Namespace), client.MatchingFields{indexNode: onNode(plan.Name, name)},
+	err := c.Client.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingFields{indexNode: onNode(key.Name, name)},
 		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency) // The list of all has waited for that.
 	if err != nil {
 		return nil, fmt.Errorf("listing jobs of node %s, %w", name, err)
@@ -75,15 +75,4 @@ func (c *Controller) jobsOn(ctx context.Context, plan types.NamespacedName, name
 		jobs = append(jobs, &list.Items[i])
 	}
 	return jobs, nil
-}
-
-// finished returns the condition that says how a Job ended, or nil while it has not.
-func finished(j *batchv1.Job) *batchv1.JobCondition {
-	for i := range j.Status.Conditions {
-		c := &j.Status.Conditions[i]
-		if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
-			return c
-		}
-	}
-	return nil
 }

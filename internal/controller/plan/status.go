@@ -13,37 +13,38 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/status"
 )
 
 // report writes the status if it changed, and then emits the Events.
-func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured, r resolution) error {
-	status.SetPlanProgress(p.plan, p.count(r), p.now)
-	p.plan.Status.ObservedGeneration = p.plan.Generation
+func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured) error {
+	status.SetPlanProgress(p.w.Plan, p.count(), p.w.Now)
+	p.w.Plan.Status.ObservedGeneration = p.w.Plan.Generation
 	before := upgradev1.PlanStatus{}
 	if content, ok := stored.Object["status"].(map[string]any); ok {
 		// A status that can't be decoded is written anew.
 		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(content, &before)
 	}
-	written, err := p.Report(ctx, stored, &before, &p.plan.Status)
+	written, err := p.Report(ctx, stored, &before, &p.w.Plan.Status)
 	if written {
-		p.EmitStarted(func(nodes []string) events.Event { return events.PlanSyncJob(p.plan, nodes) })
-		p.Events.Emit(transitions(&before, p.plan, r)...)
+		p.EmitStarted(func(nodes []string) events.Event { return events.PlanSyncJob(p.w.Plan, nodes) })
+		p.Events.Emit(transitions(&before, p.w.Plan, p.problem)...)
 	}
 	return err
 }
 
 // count sums up the turns in the status and the metrics, and returns what the conditions are made of.
-func (p *pass) count(r resolution) status.Progress {
-	g := p.Summarize(p.phase)
-	g.Ready = r.ready
-	if r.problem != nil {
-		g.Problem = r.problem.Error()
+func (p *pass) count() status.Progress {
+	g := p.Summarize(func(t *plan.Unit) (v1alpha1.Phase, time.Time, string) { return t.Phase(p.w.Now) })
+	g.Ready = p.w.Ready
+	if p.problem != nil {
+		g.Problem = p.problem.Error()
 	}
-	s := &p.plan.Status
+	s := &p.w.Plan.Status
 	s.Applying, s.Updating, s.Failed, s.Waiting = p.applying(), g.Updating, g.Failed, g.Waiting
 	s.TurnSeconds = p.TurnSeconds(s.TurnSeconds)
-	if r.ready {
+	if p.w.Ready {
 		s.Counts = &g.Counts
 		p.Measure(&g)
 	}
@@ -58,14 +59,4 @@ func (p *pass) applying() (hostnames []string) {
 		}
 	}
 	return hostnames
-}
-
-// phase is how far a turn is.
-func (p *pass) phase(t *unit) (v1alpha1.Phase, time.Time, string) {
-	if t.job != nil && t.pod == nil {
-		if told := t.job.CreationTimestamp.Add(podPatience); told.After(p.now) {
-			p.WakeAt(told)
-		}
-	}
-	return t.phase(p.now)
 }

@@ -20,6 +20,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/status"
 	"moult.dev/moult/internal/turn"
@@ -27,37 +28,37 @@ import (
 
 // picture is a snapshot that a test puts together, node by node.
 type picture struct {
-	*world
+	*plan.World
 	snapshot
 }
 
 func newPicture(p *upgradev1.Plan) *picture {
-	return &picture{world: newWorld(p), snapshot: snapshotOf()}
+	return &picture{World: newWorld(p), snapshot: snapshotOf()}
 }
 
 func (f *picture) add(n *corev1.Node) {
-	f.Objects, f.Nodes[n.Name] = append(f.Objects, n), rollout.NewNode(n)
+	f.Objects, f.snapshot.Nodes[n.Name] = append(f.Objects, n), rollout.NewNode(n)
 }
 
 // turning adds a node with the Plan's claim, changed like this, and its Job, changed like that.
 func (f *picture) turning(n *corev1.Node, claim func(*v1alpha1.Claim), job func(*batchv1.Job)) {
 	c := claimed(claim)
-	c.Attempt = f.attempt(n)
+	c.Attempt = f.Attempt(n)
 	holding(c)(n)
 	f.add(n)
-	f.jobs[n.Name] = []*batchv1.Job{newTurnJob(f.plan, n, job)}
+	f.jobs[n.Name] = []*batchv1.Job{newTurnJob(f.Plan, n, job)}
 }
 
 // report judges and decides, and returns what the status is made of.
-func (f *picture) report(window *rollout.Window, r resolution) status.Progress {
+func (f *picture) report(problem error) status.Progress {
 	c := &Controller{Engine: turn.NewEngine(kind, clocktesting.NewFakePassiveClock(now), nil, nil, nil)}
-	f.world.fleet = f.Fleet
 	slices.SortFunc(f.Objects, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	p := c.newPass(f.world, window, f.snapshot)
-	if r.ready {
-		p.Decide(f.Fleet)
+	p := c.newPass(f.World, f.snapshot)
+	p.problem = problem
+	if f.Ready {
+		p.Decide(f.snapshot.Fleet)
 	}
-	return p.count(r)
+	return p.count()
 }
 
 func asIs(*v1alpha1.Claim) {}
@@ -84,7 +85,7 @@ func TestCount(t *testing.T) {
 	f.add(newNode("waiting-1"))
 	f.add(newNode("waiting-2", annotated(v1alpha1.AnnotationClaims, "{")))
 
-	progress := f.report(nil, resolution{ready: true})
+	progress := f.report(nil)
 	full := "6 of 5 slots taken, 3 of them by failed nodes (cat, dog, eel)"
 	counts := v1alpha1.UnitCounts{Total: 10, Updated: 2, Updating: 3, Failed: 3, Waiting: 2}
 	want := upgradev1.PlanStatus{
@@ -106,7 +107,7 @@ func TestCount(t *testing.T) {
 			{Node: "waiting-1", Reason: v1alpha1.ReasonMaxConcurrent, Message: full},
 		},
 	}
-	if diff := cmp.Diff(want, f.plan.Status); diff != "" {
+	if diff := cmp.Diff(want, f.Plan.Status); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
 	wantProgress := status.Progress{
@@ -132,8 +133,8 @@ func TestCountLists(t *testing.T) {
 	for i := range 50 {
 		f.add(newNode(fmt.Sprintf("waiting-%02d", i)))
 	}
-	progress := f.report(nil, resolution{ready: true})
-	s := &f.plan.Status
+	progress := f.report(nil)
+	s := &f.Plan.Status
 	if len(s.Updating) != 20 || len(s.Failed) != 20 || len(s.Waiting) != 20 || len(s.Applying) != 60 {
 		t.Errorf("lists %d, %d, %d and %d", len(s.Updating), len(s.Failed), len(s.Waiting), len(s.Applying))
 	}
@@ -158,40 +159,36 @@ func TestCountLists(t *testing.T) {
 }
 
 func TestCountProgress(t *testing.T) {
-	closed, err := rollout.NewWindow([]string{"fri"}, "22:00", "23:00", "UTC")
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := window([]upgradev1.Day{"fri"}, "22:00", "23:00", "UTC")
 	for name, tc := range map[string]struct {
-		plan   []func(*upgradev1.Plan)
-		build  func(*picture)
-		window *rollout.Window
-		r      resolution
-		want   status.Progress
+		plan    []func(*upgradev1.Plan)
+		build   func(*picture)
+		problem error
+		want    status.Progress
 		// complete is the condition Complete that it makes.
 		complete string
 	}{
 		"no node": {
-			build: func(*picture) {}, r: resolution{ready: true},
-			want: status.Progress{Ready: true}, complete: "True Complete",
+			build: func(*picture) {},
+			want:  status.Progress{Ready: true}, complete: "True Complete",
 		},
 		"opted out": {
-			build: func(f *picture) { f.add(newNode("a", labelled("disabled"))) }, r: resolution{ready: true},
-			want: status.Progress{Ready: true}, complete: "True Complete",
+			build: func(f *picture) { f.add(newNode("a", labelled("disabled"))) },
+			want:  status.Progress{Ready: true}, complete: "True Complete",
 		},
 		"updated": {
-			build: func(f *picture) { f.add(newNode("a", labelled(hash))) }, r: resolution{ready: true},
-			want: status.Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 1, Updated: 1}}, complete: "True Complete",
+			build: func(f *picture) { f.add(newNode("a", labelled(hash))) },
+			want:  status.Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 1, Updated: 1}}, complete: "True Complete",
 		},
 		"in flight": {
 			build: func(f *picture) {
 				f.turning(newNode("a"), asIs, isRunning)
 				f.add(newNode("b", labelled(hash)))
-			}, r: resolution{ready: true},
+			},
 			want: status.Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 2, Updating: 1, Updated: 1}}, complete: "False SyncJob",
 		},
 		"outside of the window": {
-			build: func(f *picture) { f.add(newNode("a")) }, window: closed, r: resolution{ready: true},
+			build: func(f *picture) { f.add(newNode("a")) }, plan: []func(*upgradev1.Plan){closed},
 			want: status.Progress{
 				Ready: true, Counts: v1alpha1.UnitCounts{Total: 1, Waiting: 1}, Wait: v1alpha1.ReasonOutsideWindow,
 				WaitMessage: "current time is not within configured window, it opens at 2026-11-20T22:00:00Z",
@@ -200,7 +197,7 @@ func TestCountProgress(t *testing.T) {
 		},
 		"concurrency 0": {
 			plan:  []func(*upgradev1.Plan){func(p *upgradev1.Plan) { p.Spec.Concurrency = 0 }},
-			build: func(f *picture) { f.add(newNode("a")) }, r: resolution{ready: true},
+			build: func(f *picture) { f.add(newNode("a")) },
 			want: status.Progress{
 				Ready: true, Counts: v1alpha1.UnitCounts{Total: 1, Waiting: 1}, Wait: v1alpha1.ReasonMaxConcurrent,
 				WaitMessage: "the concurrency is 0, so no node is started",
@@ -212,7 +209,7 @@ func TestCountProgress(t *testing.T) {
 			build: func(f *picture) {
 				f.turning(newNode("a"), failedAt(time.Minute, "a broke"), failed)
 				f.add(newNode("b"))
-			}, r: resolution{ready: true},
+			},
 			want: status.Progress{
 				Ready: true, Counts: v1alpha1.UnitCounts{Total: 2, Failed: 1, Waiting: 1}, Failure: "a broke", Wait: v1alpha1.ReasonMaxConcurrent,
 				WaitMessage: "1 of 1 slots taken, 1 of them by failed nodes (a)", Stuck: true,
@@ -220,7 +217,7 @@ func TestCountProgress(t *testing.T) {
 			complete: "False JobFailed: a broke",
 		},
 		"all that is left has failed": {
-			build: func(f *picture) { f.turning(newNode("a"), failedAt(time.Minute, "a broke"), failed) }, r: resolution{ready: true},
+			build:    func(f *picture) { f.turning(newNode("a"), failedAt(time.Minute, "a broke"), failed) },
 			want:     status.Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 1, Failed: 1}, Failure: "a broke", Stuck: true},
 			complete: "False JobFailed: a broke",
 		},
@@ -228,7 +225,7 @@ func TestCountProgress(t *testing.T) {
 			build: func(f *picture) {
 				f.turning(newNode("a"), failedAt(time.Minute, "a broke"), failed)
 				f.turning(newNode("b"), asIs, isRunning)
-			}, r: resolution{ready: true},
+			},
 			want:     status.Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 2, Failed: 1, Updating: 1}, Failure: "a broke"},
 			complete: "False JobFailed: a broke",
 		},
@@ -237,7 +234,7 @@ func TestCountProgress(t *testing.T) {
 			build: func(f *picture) {
 				f.turning(newNode("a"), failedAt(time.Minute, "a broke"), failed)
 				f.add(newNode("b"))
-			}, window: closed, r: resolution{ready: true},
+			}, plan: []func(*upgradev1.Plan){closed},
 			want: status.Progress{
 				Ready: true, Counts: v1alpha1.UnitCounts{Total: 2, Failed: 1, Waiting: 1}, Failure: "a broke", Wait: v1alpha1.ReasonOutsideWindow,
 				WaitMessage: "current time is not within configured window, it opens at 2026-11-20T22:00:00Z",
@@ -245,16 +242,16 @@ func TestCountProgress(t *testing.T) {
 			complete: "False JobFailed: a broke",
 		},
 		"not selected any more, and still running": {
-			build: func(f *picture) { f.turning(newNode("a", without(corev1.LabelHostname)), asIs, isRunning) }, r: resolution{ready: true},
-			want: status.Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 1, Updating: 1}}, complete: "False SyncJob",
+			build: func(f *picture) { f.turning(newNode("a", without(corev1.LabelHostname)), asIs, isRunning) },
+			want:  status.Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 1, Updating: 1}}, complete: "False SyncJob",
 		},
 		"not ready": {
 			build: func(f *picture) {
-				f.ready = false
+				f.Ready = false
 				f.add(newNode("a"))
 				f.turning(newNode("b"), asIs, isRunning)
 				f.turning(newNode("c"), failedAt(time.Minute, "c broke"), failed)
-			}, r: resolution{problem: errors.New("secrets \"s\" not found")},
+			}, problem: errors.New("secrets \"s\" not found"),
 			want:     status.Progress{Problem: "secrets \"s\" not found", Counts: v1alpha1.UnitCounts{Total: 2, Updating: 1, Failed: 1}, Failure: "c broke", Stuck: false},
 			complete: "False NotReady: plan is not valid and resolved",
 		},
@@ -262,20 +259,20 @@ func TestCountProgress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newPicture(newPlan(tc.plan...))
 			tc.build(f)
-			got := f.report(tc.window, tc.r)
+			got := f.report(tc.problem)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if tc.r.ready == (f.plan.Status.Counts == nil) {
-				t.Errorf("counts are %v", f.plan.Status.Counts)
+			if f.Ready == (f.Plan.Status.Counts == nil) {
+				t.Errorf("counts are %v", f.Plan.Status.Counts)
 			}
-			status.SetPlanProgress(f.plan, got, now)
-			if got := told(f.plan, upgradev1.ConditionComplete); got != tc.complete {
+			status.SetPlanProgress(f.Plan, got, now)
+			if got := told(f.Plan, upgradev1.ConditionComplete); got != tc.complete {
 				t.Errorf("Complete is %s, want %s", got, tc.complete)
 			}
 			// k3s-upgrade and rke2-upgrade wait until this list is empty.
-			if complete := f.plan.Status.Condition(upgradev1.ConditionComplete); complete.Status == metav1.ConditionTrue && len(f.plan.Status.Applying) > 0 {
-				t.Errorf("complete, and applying %v", f.plan.Status.Applying)
+			if complete := f.Plan.Status.Condition(upgradev1.ConditionComplete); complete.Status == metav1.ConditionTrue && len(f.Plan.Status.Applying) > 0 {
+				t.Errorf("complete, and applying %v", f.Plan.Status.Applying)
 			}
 		})
 	}
@@ -326,7 +323,7 @@ func TestTransitions(t *testing.T) {
 			[]string{"Warning ValidateFailed: The plan is not valid: worse"},
 		},
 		"not valid, by its selector": {
-			with(), with(condition("Validated", no, "Error", "bad")), selectorError{errors.New("bad")},
+			with(), with(condition("Validated", no, "Error", "bad")), notSelector(t),
 			[]string{"Warning SelectNodesFailed: Nodes can't be selected: bad"},
 		},
 		"valid again": {
@@ -385,7 +382,7 @@ func TestTransitions(t *testing.T) {
 			p := newPlan()
 			p.Status = tc.after
 			var got []string
-			for _, e := range transitions(&tc.before, p, resolution{problem: tc.problem}) {
+			for _, e := range transitions(&tc.before, p, tc.problem) {
 				got = append(got, e.Type+" "+e.Reason+": "+e.Message)
 				if e.Object != any(p) {
 					t.Errorf("%s is about %v", e.Reason, e.Object)
@@ -396,4 +393,11 @@ func TestTransitions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// notSelector is why a Plan with a bad node selector is not valid.
+func notSelector(t *testing.T) error {
+	t.Helper()
+	_, err := parse(newPlan(func(p *upgradev1.Plan) { p.Spec.NodeSelector = selects("Gt", "1") }), secretsBut())
+	return err
 }

@@ -18,6 +18,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/turn"
 )
@@ -40,19 +41,21 @@ type judged struct {
 	Attempt          string // of the claim, afterwards
 }
 
-func newWorld(p *upgradev1.Plan) *world {
-	return &world{
-		plan: p, options: testOptions(), selector: labels.Everything(), ready: true, template: templateDigest(p), spec: specDigest(p),
-		now: now,
+func newWorld(p *upgradev1.Plan) *plan.World {
+	w, err := plan.NewWorld(p)
+	if err != nil {
+		panic(err)
 	}
+	w.Ready, w.Job, w.Now = true, &testOptions().Job, now
+	return w
 }
 
 // judges looks at one node with these claims, Jobs and pods.
-func judges(t *testing.T, w *world, n *corev1.Node, claims []v1alpha1.Claim, jobs []*batchv1.Job, pods []*corev1.Pod) *unit {
+func judges(t *testing.T, w *plan.World, n *corev1.Node, claims []v1alpha1.Claim, jobs []*batchv1.Job, pods []*corev1.Pod) *plan.Unit {
 	t.Helper()
 	for i := range claims {
 		if claims[i].Attempt == asked {
-			claims[i].Attempt = w.attempt(n)
+			claims[i].Attempt = w.Attempt(n)
 		}
 	}
 	if len(claims) > 0 {
@@ -60,8 +63,8 @@ func judges(t *testing.T, w *world, n *corev1.Node, claims []v1alpha1.Claim, job
 	}
 	s := snapshotOf(n)
 	s.jobs, s.pods = map[string][]*batchv1.Job{n.Name: jobs}, map[string][]*corev1.Pod{n.Name: pods}
-	w.fleet = s.Fleet
-	all := units(w, s)
+	w.Fleet, w.SharedHostnames = s.Fleet, s.SharedHostnames
+	all := w.Units(s.Objects, s.jobs, s.pods)
 	switch len(all) {
 	case 0:
 		return nil
@@ -73,25 +76,25 @@ func judges(t *testing.T, w *world, n *corev1.Node, claims []v1alpha1.Claim, job
 	}
 }
 
-func summary(w *world, t *unit) *judged {
+func summary(w *plan.World, t *plan.Unit) *judged {
 	if t == nil {
 		return nil
 	}
 	j := &judged{
 		State: t.Unit.State, Step: t.Step, Reason: t.Unit.Reason, Message: t.Unit.Message, InTurn: t.Unit.InTurn, OptedOut: t.Unit.OptedOut,
-		Pending: t.pending, Ranked: t.Unit.Rank > 0, NotCounted: !t.Counted, Since: t.Unit.Since, Wake: t.Wake,
+		Pending: t.Pending, Ranked: t.Unit.Rank > 0, NotCounted: !t.Counted, Since: t.Unit.Since, Wake: t.Wake,
 	}
-	if t.job != nil {
-		j.Job = string(t.job.UID)
+	if t.Job != nil {
+		j.Job = string(t.Job.UID)
 	}
-	if t.pod != nil {
-		j.Pod = t.pod.Name
+	if t.Pod != nil {
+		j.Pod = t.Pod.Name
 	}
-	for _, s := range t.unowned {
+	for _, s := range t.Unowned {
 		j.Stray = append(j.Stray, string(s.UID))
 	}
 	if t.Claim != nil {
-		if j.Attempt = t.Claim.Attempt; j.Attempt == w.attempt(t.Node) {
+		if j.Attempt = t.Claim.Attempt; j.Attempt == w.Attempt(t.Node) {
 			j.Attempt = asked
 		}
 	}
@@ -117,7 +120,35 @@ func newPod(name string, j types.UID, at metav1.Time) *corev1.Pod {
 	}}
 }
 
-func TestTurns(t *testing.T) {
+// judgement is a node with what the Plan has on it, and what the judge makes of that.
+type judgement struct {
+	plan   func(*upgradev1.Plan)
+	world  func(*plan.World)
+	node   []func(*corev1.Node)
+	claims []v1alpha1.Claim
+	jobs   func(*upgradev1.Plan, *corev1.Node) []*batchv1.Job
+	pods   []*corev1.Pod
+	want   *judged
+}
+
+// build makes the world, the node, and the Plan's Jobs there.
+func (tc *judgement) build() (*plan.World, *corev1.Node, []*batchv1.Job) {
+	p := newPlan()
+	if tc.plan != nil {
+		tc.plan(p)
+	}
+	w := newWorld(p)
+	if tc.world != nil {
+		tc.world(w)
+	}
+	n := newNode("node-1", tc.node...)
+	if tc.jobs == nil {
+		return w, n, nil
+	}
+	return w, n, tc.jobs(p, n)
+}
+
+func judgements() map[string]judgement {
 	const (
 		outdated = v1alpha1.UnitOutdated
 		updating = v1alpha1.UnitUpdating
@@ -142,15 +173,7 @@ func TestTurns(t *testing.T) {
 			}
 		}
 	)
-	for name, tc := range map[string]struct {
-		plan   func(*upgradev1.Plan)
-		world  func(*world)
-		node   []func(*corev1.Node)
-		claims []v1alpha1.Claim
-		jobs   func(*upgradev1.Plan, *corev1.Node) []*batchv1.Job
-		pods   []*corev1.Pod
-		want   *judged
-	}{
+	return map[string]judgement{
 		// Nothing has been done yet, or all of it.
 		"fresh": {
 			want: &judged{State: outdated, Ranked: true},
@@ -173,13 +196,13 @@ func TestTurns(t *testing.T) {
 			want: &judged{State: outdated, OptedOut: true, Ranked: true},
 		},
 		"not selected": {
-			world: func(w *world) { w.selector = labels.Nothing() },
+			world: func(w *plan.World) { w.Selector = labels.Nothing() },
 		},
 		"without a hostname": {
 			node: []func(*corev1.Node){without(corev1.LabelHostname)},
 		},
 		"of a Plan that is not ready": {
-			world: func(w *world) { w.ready = false },
+			world: func(w *plan.World) { w.Ready = false },
 		},
 		"Windows": {
 			node: []func(*corev1.Node){windows},
@@ -195,7 +218,7 @@ func TestTurns(t *testing.T) {
 		},
 		"Windows, to be drained, with an image for that": {
 			plan:  drains,
-			world: func(w *world) { w.options.Job.KubectlImageWindows = "win" },
+			world: func(w *plan.World) { w.Job.KubectlImageWindows = "win" },
 			node:  []func(*corev1.Node){windows},
 			want:  &judged{State: outdated, Ranked: true},
 		},
@@ -300,22 +323,22 @@ func TestTurns(t *testing.T) {
 			node:   []func(*corev1.Node){labelled("disabled")},
 			claims: claims(claimed()),
 			jobs:   newJobs(),
-			want:   &judged{State: updating, Step: stepStop, OptedOut: true, Job: "job-node-1", Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: plan.StepStop, OptedOut: true, Job: "job-node-1", Since: since, Attempt: asked},
 		},
 		"running, and not selected": {
-			world:  func(w *world) { w.selector = labels.Nothing() },
+			world:  func(w *plan.World) { w.Selector = labels.Nothing() },
 			claims: claims(claimed()),
 			jobs:   newJobs(),
-			want:   &judged{State: updating, Step: stepStop, NotCounted: true, Job: "job-node-1", Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: plan.StepStop, NotCounted: true, Job: "job-node-1", Since: since, Attempt: asked},
 		},
 		"running, and labelled as updated": {
 			node:   []func(*corev1.Node){labelled(hash)},
 			claims: claims(claimed()),
 			jobs:   newJobs(),
-			want:   &judged{State: updating, Step: stepStop, Job: "job-node-1", Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: plan.StepStop, Job: "job-node-1", Since: since, Attempt: asked},
 		},
 		"running, of a Plan that is not ready": {
-			world:  func(w *world) { w.ready = false },
+			world:  func(w *plan.World) { w.Ready = false },
 			claims: claims(claimed()),
 			jobs:   newJobs(),
 			want:   &judged{State: updating, NotCounted: true, Job: "job-node-1", Since: since, Attempt: asked},
@@ -324,7 +347,7 @@ func TestTurns(t *testing.T) {
 			node:   []func(*corev1.Node){annotated(v1alpha1.AnnotationCordonedBy, self)},
 			claims: claims(claimed()),
 			jobs:   newJobs(),
-			want:   &judged{State: updating, Step: stepUnmark, Job: "job-node-1", Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: plan.StepUnmark, Job: "job-node-1", Since: since, Attempt: asked},
 		},
 		"running, and cordoned": {
 			node:   []func(*corev1.Node){annotated(v1alpha1.AnnotationCordonedBy, self), unschedulable},
@@ -357,13 +380,13 @@ func TestTurns(t *testing.T) {
 			want:   &judged{State: soaking, Step: turn.StepFinish, OptedOut: true, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"succeeded, and not selected": {
-			world:  func(w *world) { w.selector = labels.Nothing() },
+			world:  func(w *plan.World) { w.Selector = labels.Nothing() },
 			claims: claims(claimed()),
 			jobs:   newJobs(succeeded),
 			want:   &judged{State: soaking, Step: turn.StepFinish, NotCounted: true, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"succeeded, of a Plan that is not ready": {
-			world:  func(w *world) { w.ready = false },
+			world:  func(w *plan.World) { w.Ready = false },
 			claims: claims(claimed()),
 			jobs:   newJobs(succeeded),
 			want:   &judged{State: soaking, Step: turn.StepFinish, NotCounted: true, Job: "job-node-1", Since: minute, Attempt: asked},
@@ -439,7 +462,7 @@ func TestTurns(t *testing.T) {
 			want:   &judged{State: updating, Step: turn.StepRelease, OptedOut: true, Job: "job-node-1", Since: since, Attempt: asked},
 		},
 		"failed, and not selected": {
-			world:  func(w *world) { w.selector = labels.Nothing() },
+			world:  func(w *plan.World) { w.Selector = labels.Nothing() },
 			claims: claims(claimed(broken)),
 			jobs:   newJobs(failed),
 			want:   &judged{State: updating, Step: turn.StepRelease, NotCounted: true, Job: "job-node-1", Since: since, Attempt: asked},
@@ -450,12 +473,12 @@ func TestTurns(t *testing.T) {
 			want:   &judged{State: updating, Step: turn.StepRelease, Since: since, Attempt: asked},
 		},
 		"failed, of a Plan that is not ready": {
-			world:  func(w *world) { w.ready = false },
+			world:  func(w *plan.World) { w.Ready = false },
 			claims: claims(claimed(broken)),
 			want:   &judged{State: isFailed, NotCounted: true, Reason: v1alpha1.ReasonJobFailed, Message: "it broke", Since: ago(5 * time.Minute).Time, Attempt: asked},
 		},
 		"failed just now, of a Plan that is not ready": {
-			world:  func(w *world) { w.ready = false },
+			world:  func(w *plan.World) { w.Ready = false },
 			claims: claims(claimed()),
 			jobs:   newJobs(failed),
 			want: &judged{
@@ -466,7 +489,7 @@ func TestTurns(t *testing.T) {
 			claims: claims(claimed(broken)),
 			jobs:   newJobs(ofTurn("t0"), withUID("stray")),
 			want: &judged{
-				State: v1alpha1.UnitFailed, Step: stepStop, Stray: []string{"stray"}, Since: ago(5 * time.Minute).Time, Attempt: asked,
+				State: v1alpha1.UnitFailed, Step: plan.StepStop, Stray: []string{"stray"}, Since: ago(5 * time.Minute).Time, Attempt: asked,
 				Reason: v1alpha1.ReasonJobFailed, Message: "it broke; what runs on the node is being stopped",
 			},
 		},
@@ -506,11 +529,11 @@ func TestTurns(t *testing.T) {
 		},
 		"left paused": {
 			jobs: newJobs(left, paused),
-			want: &judged{State: updating, Step: stepStop, Stray: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, Stray: []string{"job-node-1"}},
 		},
 		"left running for another hash": {
 			jobs: newJobs(left, forHash(oldHash)),
-			want: &judged{State: updating, Step: stepStop, Stray: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, Stray: []string{"job-node-1"}},
 		},
 		"left complete for another hash": {
 			jobs: newJobs(left, succeeded, forHash(oldHash)),
@@ -518,15 +541,15 @@ func TestTurns(t *testing.T) {
 		},
 		"left running, and being deleted": {
 			jobs: newJobs(left, deleted),
-			want: &judged{State: updating, Step: stepStop, Stray: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, Stray: []string{"job-node-1"}},
 		},
 		"left running on a node that opted out": {
 			node: []func(*corev1.Node){labelled("disabled")},
 			jobs: newJobs(left),
-			want: &judged{State: updating, Step: stepStop, OptedOut: true, Stray: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, OptedOut: true, Stray: []string{"job-node-1"}},
 		},
 		"left running, of a Plan that is not ready": {
-			world: func(w *world) { w.ready = false },
+			world: func(w *plan.World) { w.Ready = false },
 			jobs:  newJobs(left),
 			want:  &judged{State: updating, NotCounted: true, Stray: []string{"job-node-1"}},
 		},
@@ -567,18 +590,18 @@ func TestTurns(t *testing.T) {
 		},
 		"running for another hash, and the claim is gone": {
 			jobs: newJobs(forHash(oldHash)),
-			want: &judged{State: updating, Step: stepStop, Stray: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, Stray: []string{"job-node-1"}},
 		},
 		"running, the claim is gone, and not selected": {
-			world: func(w *world) { w.selector = labels.Nothing() },
+			world: func(w *plan.World) { w.Selector = labels.Nothing() },
 			jobs:  newJobs(forHash(oldHash)),
-			want:  &judged{State: updating, Step: stepStop, NotCounted: true, Stray: []string{"job-node-1"}},
+			want:  &judged{State: updating, Step: plan.StepStop, NotCounted: true, Stray: []string{"job-node-1"}},
 		},
 
 		// Jobs that should not be there.
 		"of an older Plan of the same name": {
 			jobs: newJobs(ownedBy("older")),
-			want: &judged{State: updating, Step: stepStop, Stray: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, Stray: []string{"job-node-1"}},
 		},
 		"of an older Plan of the same name, and complete": {
 			jobs: newJobs(ownedBy("older"), succeeded),
@@ -586,7 +609,7 @@ func TestTurns(t *testing.T) {
 		},
 		"of an older Plan of the same name, left": {
 			jobs: newJobs(ownedBy("older"), left),
-			want: &judged{State: updating, Step: stepStop, Stray: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, Stray: []string{"job-node-1"}},
 		},
 		"of an older Plan of the same name, left and complete": {
 			jobs: newJobs(ownedBy("older"), left, succeeded),
@@ -595,7 +618,7 @@ func TestTurns(t *testing.T) {
 		"claimed, and a Job of another turn runs": {
 			claims: claims(claimed()),
 			jobs:   newJobs(ofTurn("t0")),
-			want:   &judged{State: updating, Step: stepStop, Stray: []string{"job-node-1"}, Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: plan.StepStop, Stray: []string{"job-node-1"}, Since: since, Attempt: asked},
 		},
 		"claimed, and a Job of another turn has ended": {
 			claims: claims(claimed()),
@@ -607,18 +630,18 @@ func TestTurns(t *testing.T) {
 			jobs: func(p *upgradev1.Plan, n *corev1.Node) []*batchv1.Job {
 				return []*batchv1.Job{newTurnJob(p, n, ofTurn("t0"), withUID("stray")), newTurnJob(p, n)}
 			},
-			want: &judged{State: updating, Step: stepStop, Job: "job-node-1", Stray: []string{"stray"}, Since: since, Attempt: asked},
+			want: &judged{State: updating, Step: plan.StepStop, Job: "job-node-1", Stray: []string{"stray"}, Since: since, Attempt: asked},
 		},
 		"abandoned, and only a Job of another turn runs": {
 			node:   []func(*corev1.Node){labelled("disabled")},
 			claims: claims(claimed()),
 			jobs:   newJobs(ofTurn("t0")),
-			want:   &judged{State: updating, Step: stepStop, OptedOut: true, Stray: []string{"job-node-1"}, Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: plan.StepStop, OptedOut: true, Stray: []string{"job-node-1"}, Since: since, Attempt: asked},
 		},
 
 		// Not selected any more, and nothing runs.
 		"claimed, and not selected": {
-			world:  func(w *world) { w.selector = labels.Nothing() },
+			world:  func(w *plan.World) { w.Selector = labels.Nothing() },
 			claims: claims(claimed()),
 			want:   &judged{State: updating, Step: turn.StepRelease, NotCounted: true, Since: since, Attempt: asked},
 		},
@@ -628,7 +651,7 @@ func TestTurns(t *testing.T) {
 			want:   &judged{State: updating, Step: turn.StepRelease, NotCounted: true, Since: since, Attempt: asked},
 		},
 		"claimed, of a Plan that is not ready": {
-			world:  func(w *world) { w.ready = false },
+			world:  func(w *plan.World) { w.Ready = false },
 			claims: claims(claimed()),
 			want:   &judged{State: updating, NotCounted: true, Since: since, Attempt: asked},
 		},
@@ -661,24 +684,16 @@ func TestTurns(t *testing.T) {
 			node: []func(*corev1.Node){annotated(v1alpha1.AnnotationClaims, "{"), labelled("disabled")},
 			want: &judged{State: outdated, OptedOut: true},
 		},
-	} {
+	}
+}
+
+func TestTurns(t *testing.T) {
+	for name, tc := range judgements() {
 		t.Run(name, func(t *testing.T) {
-			p := newPlan()
-			if tc.plan != nil {
-				tc.plan(p)
-			}
-			w := newWorld(p)
-			if tc.world != nil {
-				tc.world(w)
-			}
-			n := newNode("node-1", tc.node...)
-			var jobs []*batchv1.Job
-			if tc.jobs != nil {
-				jobs = tc.jobs(p, n)
-			}
+			w, n, jobs := tc.build()
 			got := judges(t, w, n, tc.claims, jobs, tc.pods)
 			if tc.want != nil && strings.Contains(tc.want.Message, "NAME") {
-				tc.want.Message = strings.ReplaceAll(tc.want.Message, "NAME", got.job.Name)
+				tc.want.Message = strings.ReplaceAll(tc.want.Message, "NAME", got.Job.Name)
 			}
 			if diff := cmp.Diff(tc.want, summary(w, got), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -701,29 +716,29 @@ func TestTurnsAwaitOperator(t *testing.T) {
 	ended.Status.InitContainerStatuses = []corev1.ContainerStatus{terminated("drain", ago(time.Minute))}
 	cordoned := func(c *v1alpha1.Claim) { c.Cordoned = ptr.To(ago(time.Minute)) }
 	for name, tc := range map[string]struct {
-		world func(*world)
+		world func(*plan.World)
 		node  func(*corev1.Node)
 		claim func(*v1alpha1.Claim)
 		job   func(*batchv1.Job)
 		pod   *corev1.Pod
 		want  turn.Step
 	}{
-		"to be cordoned":              {pod: waiting("cordon"), want: stepCordon},
-		"to be drained":               {pod: waiting("drain"), want: stepCordon},
-		"cordoned":                    {claim: cordoned, pod: waiting("drain"), want: stepDrain},
+		"to be cordoned":              {pod: waiting("cordon"), want: plan.StepCordon},
+		"to be drained":               {pod: waiting("drain"), want: plan.StepCordon},
+		"cordoned":                    {claim: cordoned, pod: waiting("drain"), want: plan.StepDrain},
 		"cordoned, and no more":       {claim: func(c *v1alpha1.Claim) { cordoned(c); c.Drains = false }, pod: waiting("cordon")},
 		"drained":                     {claim: func(c *v1alpha1.Claim) { cordoned(c); c.Drained = ptr.To(ago(0)) }, pod: waiting("drain")},
-		"uncordoned by a person":      {node: annotated(v1alpha1.AnnotationCordonedBy, self), claim: cordoned, pod: waiting("drain"), want: stepUnmark},
+		"uncordoned by a person":      {node: annotated(v1alpha1.AnnotationCordonedBy, self), claim: cordoned, pod: waiting("drain"), want: plan.StepUnmark},
 		"preparing":                   {pod: waiting("prepare")},
 		"without a pod":               {},
 		"past it":                     {pod: ended},
-		"with kubectl":                {world: func(w *world) { w.options.Job.KubectlImage = "kubectl" }, pod: waiting("drain")},
-		"Windows":                     {world: func(w *world) { w.options.Job.KubectlImageWindows = "kubectl" }, node: windows, pod: waiting("drain")},
-		"of a Plan that is not ready": {world: func(w *world) { w.ready = false }, pod: waiting("drain")},
+		"with kubectl":                {world: func(w *plan.World) { w.Job.KubectlImage = "kubectl" }, pod: waiting("drain")},
+		"Windows":                     {world: func(w *plan.World) { w.Job.KubectlImageWindows = "kubectl" }, node: windows, pod: waiting("drain")},
+		"of a Plan that is not ready": {world: func(w *plan.World) { w.Ready = false }, pod: waiting("drain")},
 		"being deleted":               {job: deleted, pod: waiting("drain")},
-		"out of date":                 {job: madeFor("another"), pod: waiting("drain"), want: stepCordon},
-		"failed":                      {claim: broken, pod: waiting("drain"), want: stepStop},
-		"not selected":                {world: func(w *world) { w.selector = labels.Nothing() }, pod: waiting("drain"), want: stepStop},
+		"out of date":                 {job: madeFor("another"), pod: waiting("drain"), want: plan.StepCordon},
+		"failed":                      {claim: broken, pod: waiting("drain"), want: plan.StepStop},
+		"not selected":                {world: func(w *plan.World) { w.Selector = labels.Nothing() }, pod: waiting("drain"), want: plan.StepStop},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(newPlan(drains))
@@ -738,7 +753,7 @@ func TestTurnsAwaitOperator(t *testing.T) {
 			if tc.claim != nil {
 				tc.claim(&claim)
 			}
-			j := newTurnJob(w.plan, n)
+			j := newTurnJob(w.Plan, n)
 			if tc.job != nil {
 				tc.job(j)
 			}
@@ -761,7 +776,8 @@ func TestTurnsSelected(t *testing.T) {
 		newNode("none"), newNode("other", holding(other)), newNode("bad", annotated(v1alpha1.AnnotationClaims, "{")),
 		newNode("unselected", without(corev1.LabelHostname), holding(other)), newNode("empty", holding()),
 	)
-	all := units(w, s)
+	w.Fleet, w.SharedHostnames = s.Fleet, s.SharedHostnames
+	all := w.Units(s.Objects, s.jobs, s.pods)
 	var names []string
 	for i := range all {
 		names = append(names, all[i].Node.Name)
@@ -779,7 +795,7 @@ func TestTurnsHostnames(t *testing.T) {
 	w := newWorld(newPlan())
 	running := newNode("running", host("c"))
 	claim := claimed()
-	claim.Attempt = w.attempt(running)
+	claim.Attempt = w.Attempt(running)
 	holding(claim)(running)
 	s := snapshotOf(
 		newNode("fresh-1", host("a")), newNode("fresh-2", host("a")), newNode("own", host("b")),
@@ -787,9 +803,10 @@ func TestTurnsHostnames(t *testing.T) {
 		newNode("beside-an-updated", host("d")), newNode("updated-beside", host("d"), labelled(hash)),
 		newNode("windows", host("e"), windows), newNode("windows-beside", host("e"), labelled(hash)),
 	)
-	s.jobs = map[string][]*batchv1.Job{"running": {newTurnJob(w.plan, running)}}
-	w.plan.Spec.Cordon = true // Which Windows nodes wait for anyway.
-	all := units(w, s)
+	s.jobs = map[string][]*batchv1.Job{"running": {newTurnJob(w.Plan, running)}}
+	w.Plan.Spec.Cordon = true // Which Windows nodes wait for anyway.
+	w.Fleet, w.SharedHostnames = s.Fleet, s.SharedHostnames
+	all := w.Units(s.Objects, s.jobs, s.pods)
 	got := map[string]v1alpha1.Reason{}
 	for i := range all {
 		got[all[i].Node.Name] = all[i].Unit.Reason
@@ -821,7 +838,7 @@ func TestTurnsRank(t *testing.T) {
 }
 
 func TestAttempt(t *testing.T) {
-	base := newWorld(newPlan()).attempt(newNode("node-1"))
+	base := newWorld(newPlan()).Attempt(newNode("node-1"))
 	for name, tc := range map[string]struct {
 		plan  func(*upgradev1.Plan)
 		node  []func(*corev1.Node)
@@ -842,7 +859,7 @@ func TestAttempt(t *testing.T) {
 		if tc.plan != nil {
 			tc.plan(p)
 		}
-		if other := newWorld(p).attempt(newNode("node-1", tc.node...)) != base; other != tc.other {
+		if other := newWorld(p).Attempt(newNode("node-1", tc.node...)) != base; other != tc.other {
 			t.Errorf("%s: another attempt: %v", name, other)
 		}
 	}
@@ -858,17 +875,17 @@ func TestShared(t *testing.T) {
 		"cordon":    {func(p *upgradev1.Plan) { p.Spec.Cordon = true }, false},
 		"drain":     {drains, false},
 	} {
-		if got := shared(newPlan(tc.plan)); got != tc.want {
+		if got := newWorld(newPlan(tc.plan)).Strategy(1, nil).Shared; got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
 
 func TestNewClaim(t *testing.T) {
-	kubectl := func(w *world) { w.options.Job.KubectlImage = "rancher/kubectl" }
+	kubectl := func(w *plan.World) { w.Job.KubectlImage = "rancher/kubectl" }
 	for name, tc := range map[string]struct {
 		plan  func(*upgradev1.Plan)
-		world func(*world)
+		world func(*plan.World)
 		node  []func(*corev1.Node)
 		claim *v1alpha1.Claim
 		adopt func(*batchv1.Job)
@@ -894,7 +911,7 @@ func TestNewClaim(t *testing.T) {
 			want: v1alpha1.Claim{Drains: true},
 		},
 		"of a Plan that drains Windows": {
-			plan: drains, world: func(w *world) { w.options.Job.KubectlImageWindows = "win" }, node: []func(*corev1.Node){windows},
+			plan: drains, world: func(w *plan.World) { w.Job.KubectlImageWindows = "win" }, node: []func(*corev1.Node){windows},
 			want: v1alpha1.Claim{Drains: true, Uncordon: true},
 		},
 		"of a Plan that does not cordon, with kubectl": {
@@ -951,12 +968,12 @@ func TestNewClaim(t *testing.T) {
 				tc.world(w)
 			}
 			n := newNode("node-1", tc.node...)
-			u := &unit{Turn: turn.Turn{Node: n, Claim: tc.claim}}
+			u := &plan.Unit{Turn: turn.Turn{Node: n, Claim: tc.claim}}
 			if tc.adopt != nil {
-				u.Step, u.job = turn.StepAdopt, newTurnJob(p, n, tc.adopt)
+				u.Step, u.Job = turn.StepAdopt, newTurnJob(p, n, tc.adopt)
 			}
-			got := u.newClaim(w)
-			tc.want.Rollout, tc.want.UID, tc.want.Revision, tc.want.Attempt = self, uid, hash, w.attempt(n)
+			got := w.NewClaim(u)
+			tc.want.Rollout, tc.want.UID, tc.want.Revision, tc.want.Attempt = self, uid, hash, w.Attempt(n)
 			if tc.want.KeptSeconds == 0 {
 				tc.want.KeptSeconds = 900
 			}
@@ -966,8 +983,8 @@ func TestNewClaim(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			w.now = now.Add(1)
-			if again := u.newClaim(w); tc.adopt == nil && again.Turn == got.Turn {
+			w.Now = now.Add(1)
+			if again := w.NewClaim(u); tc.adopt == nil && again.Turn == got.Turn {
 				t.Error("another turn has the same name")
 			}
 		})

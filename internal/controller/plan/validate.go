@@ -3,53 +3,28 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/internal/drain"
-	"moult.dev/moult/internal/rollout"
+	"moult.dev/moult/internal/kind/plan"
 )
 
-// parsed is what a valid Plan's text means.
-type parsed struct {
-	selector labels.Selector
-	window   *rollout.Window
-}
-
-// selectorError is a node selector that can't be read. system-upgrade-controller has an Event of its own for it.
-type selectorError struct{ error }
-
+// isSelectorError reports whether a Plan is not valid because of its node selector.
 func isSelectorError(err error) bool {
-	_, ok := errors.AsType[selectorError](err)
+	_, ok := errors.AsType[plan.SelectorError](err)
 	return ok
 }
 
-// parse reads a Plan's spec. The first things it looks at are system-upgrade-controller's, in its order and its words; the
+// parse reads a Plan's spec. The first things it looks at are system-upgrade-controller's, in its words; the
 // rest is what that leaves to fail for ever and in silence. lookup says whether a Secret exists.
-func parse(p *upgradev1.Plan, lookup func(name string) error) (parsed, error) {
-	var out parsed
-	if err := checkDrain(p.Spec.Drain); err != nil {
-		return out, err
-	}
-	if w := p.Spec.Window; w != nil {
-		days := make([]string, len(w.Days))
-		for i, day := range w.Days {
-			days[i] = string(day)
-		}
-		var err error
-		if out.window, err = rollout.NewWindow(days, w.StartTime, w.EndTime, w.TimeZone); err != nil {
-			return out, fmt.Errorf("spec.window is invalid, %w", err)
-		}
-	}
-	if d := p.Spec.PostCompleteDelay; d != nil && d.Duration < 0 {
-		return out, errors.New("spec.postCompleteDelay is negative")
-	}
+func parse(p *upgradev1.Plan, lookup func(name string) error) (*plan.World, error) {
+	w, err := plan.NewWorld(p)
 	var missing []string
 	for _, s := range p.Spec.Secrets {
 		if !s.IgnoreUpdates {
@@ -59,23 +34,9 @@ func parse(p *upgradev1.Plan, lookup func(name string) error) (parsed, error) {
 		}
 	}
 	if len(missing) > 0 {
-		return out, errors.New(strings.Join(missing, ", "))
+		err = errors.New(strings.Join(missing, ", "))
 	}
-
-	if s := rollout.New(p.Spec.Strategy, 0, 1); s.Problem() != "" {
-		return out, errors.New(s.Problem())
-	}
-	if problems := validation.IsValidLabelValue(p.Name); len(problems) > 0 {
-		return out, fmt.Errorf("metadata.name must serve as a label value on Jobs and nodes: %s", strings.Join(problems, "; "))
-	}
-	if p.Spec.Upgrade == nil || p.Spec.Upgrade.Image == "" {
-		return out, errors.New("spec.upgrade.image must name an image")
-	}
-	var err error
-	if out.selector, err = metav1.LabelSelectorAsSelector(p.Spec.NodeSelector); err != nil {
-		return out, selectorError{fmt.Errorf("spec.nodeSelector is invalid, %w", err)}
-	}
-	return out, nil
+	return w, cmp.Or(checkDrain(p.Spec.Drain), err)
 }
 
 // checkDrain refuses options of a drain that contradict each other, or that the drain itself could not read.

@@ -103,10 +103,6 @@ func TestParse(t *testing.T) {
 			window(monday, "", "", "")(p)
 			soaks(-1)(p)
 		}, nil, "spec.window is invalid, invalid time format: "},
-		"delay before secrets": {func(p *upgradev1.Plan) {
-			soaks(-1)(p)
-			secrets(upgradev1.SecretSpec{Name: "a"})(p)
-		}, secretsBut("a"), "spec.postCompleteDelay is negative"},
 		"secrets before what Moult adds": {func(p *upgradev1.Plan) {
 			secrets(upgradev1.SecretSpec{Name: "a"})(p)
 			p.Spec.Upgrade, p.Spec.NodeSelector, p.Name = nil, selects("Gt"), strings.Repeat("x", 64)
@@ -149,19 +145,20 @@ func TestParseSelector(t *testing.T) {
 		"an expression":       {selects(metav1.LabelSelectorOpNotIn, "c"), labels.Set{}, true},
 	} {
 		got, err := parse(newPlan(func(p *upgradev1.Plan) { p.Spec.NodeSelector = tc.selector }), secretsBut())
-		if err != nil || got.selector.Matches(tc.labels) != tc.want {
-			t.Errorf("%s: got %v, %v", name, got.selector, err)
+		if err != nil || got.Selector.Matches(tc.labels) != tc.want {
+			t.Errorf("%s: got %v, %v", name, got.Selector, err)
 		}
 	}
 }
 
 // A window that is parsed is the one that was asked for.
 func TestParseWindow(t *testing.T) {
-	got, err := parse(newPlan(window([]upgradev1.Day{"5"}, "13:00", "1pm", "Europe/Berlin")), secretsBut())
-	if err != nil || !got.window.Contains(now) || got.window.Contains(now.Add(time.Second)) || got.window.Contains(now.Add(24*time.Hour)) {
-		t.Errorf("got %+v, %v", got.window, err)
+	w, err := parse(newPlan(window([]upgradev1.Day{"5"}, "13:00", "1pm", "Europe/Berlin")), secretsBut())
+	if got := w.Strategy(1, nil).Window; err != nil || !got.Contains(now) || got.Contains(now.Add(time.Second)) || got.Contains(now.Add(24*time.Hour)) {
+		t.Errorf("got %+v, %v", got, err)
 	}
-	if got, err = parse(newPlan(), secretsBut()); err != nil || got.window != nil {
-		t.Errorf("got %+v, %v", got.window, err)
+	w, err = parse(newPlan(), secretsBut())
+	if got := w.Strategy(1, nil).Window; err != nil || got != nil {
+		t.Errorf("got %+v, %v", got, err)
 	}
 }

@@ -118,18 +118,16 @@ func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) err
 	if p.exclude {
 		also = append(also, node.Excluding)
 	}
-	written := func() {}
 	if p.rules.Drains {
-		recording, recorded, failure, err := p.drainOf(t, n).Begin(ctx)
+		recording, failure, err := p.drainOf(t, n).Begin(ctx)
 		if err != nil || failure != nil {
 			return p.drainFails(ctx, t, n, failure, err)
 		}
-		also, written = append(also, recording...), recorded
+		also = append(also, recording...)
 	}
 	if err := node.Write(ctx, p.Client, n.Node, node.Step{Claim: claim, Cordon: true, Also: also}); err != nil {
 		return err
 	}
-	written()
 	p.soon()
 	log.FromContext(ctx).Info("node cordoned", "node", n.Name)
 	return nil

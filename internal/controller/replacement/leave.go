@@ -135,10 +135,9 @@ func (p *pass) finalizers(ctx context.Context, all []string) error {
 
 // unshielding lets the cluster autoscaler have a node again that this rollout has kept from it.
 func unshielding(holder string) node.Also {
-	return func(n *corev1.Node, by string) bool {
-		if n.Annotations[v1alpha1.AnnotationScaleDownBy] != holder {
-			return false
+	return func(n *corev1.Node, by string) {
+		if n.Annotations[v1alpha1.AnnotationScaleDownBy] == holder {
+			shielding(false, holder)(n, by)
 		}
-		return shielding(false, holder)(n, by)
 	}
 }

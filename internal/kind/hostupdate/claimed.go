@@ -86,10 +86,7 @@ func (w *World) performed(t *Unit) {
 	case !w.Drains:
 		t.Step = StepReboot
 	default:
-		t.Step = StepDrain
-		if w.DrainLeft != nil {
-			t.Message = w.DrainLeft(t)
-		}
+		t.Step, t.Message = StepDrain, t.DrainMessage(w.Holder)
 	}
 }
 

@@ -53,11 +53,8 @@ func (w *World) Units(nodes []*corev1.Node) []*Unit {
 	for _, n := range nodes {
 		t := &Unit{Turn: nodeturn.Turn{Node: n}}
 		if known := w.Fleet.Nodes[n.Name]; known != nil {
-			t.claims, t.Unreadable = known.Claims, known.ClaimError != ""
-		}
-		if i := slices.IndexFunc(t.claims, func(c v1alpha1.Claim) bool { return c.UID == w.Rollout.UID }); i >= 0 {
-			own := t.claims[i]
-			t.Claim = &own
+			t.claims = known.Claims
+			t.ReadClaims(known, w.Rollout.UID)
 		}
 		t.Report, t.Labelled = Read(n)
 		selected := w.Selector.Matches(labels.Set(n.Labels))

@@ -19,16 +19,15 @@ import (
 // DefaultRebootTimeout of spec.hostUpdate.rebootTimeout.
 const DefaultRebootTimeout = 15 * time.Minute
 
-// World is what the turns of one NodeRollout are judged by. NewWorld fills it from the spec; the caller adds Fleet, OwnNode, Now and the functions.
+// World is what the turns of one NodeRollout are judged by. NewWorld fills it from the spec; the caller adds Fleet, OwnNode, Now and Pods.
 type World struct {
 	Rollout *v1alpha1.NodeRollout
 	Fleet   rollout.Fleet
 	// OwnNode is the node that the operator runs on.
 	OwnNode string
 	Now     time.Time
-	// Pods returns the pods of a turn's node, and false while they are not known. DrainLeft says what its drain waits for. Nil: nothing is known.
-	Pods      func(*Unit) ([]corev1.Pod, bool)
-	DrainLeft func(*Unit) string
+	// Pods returns the pods of a turn's node, and false while they are not known. Nil: nothing is known.
+	Pods func(*Unit) ([]corev1.Pod, bool)
 
 	// Holder is the rollout's name in claims.
 	Holder string

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/rollout"
@@ -67,6 +68,29 @@ func (t *Turn) Base() *Turn { return t }
 
 // Taker is a mechanism's own type of turn, which embeds Turn.
 type Taker interface{ Base() *Turn }
+
+// ReadClaims sets what the node's claims say: whether they can be read, and a copy of the rollout's own.
+func (t *Turn) ReadClaims(known *rollout.Node, uid types.UID) {
+	if known == nil {
+		return
+	}
+	t.Unreadable = known.ClaimError != ""
+	if i := slices.IndexFunc(known.Claims, func(c v1alpha1.Claim) bool { return c.UID == uid }); i >= 0 {
+		own := known.Claims[i]
+		t.Claim = &own
+	}
+}
+
+// DrainMessage is what the drain of the rollout that holds the node waits for, by the node's conditions; "" when they say nothing.
+func (t *Turn) DrainMessage(holder string) string {
+	for i := range t.Node.Status.Conditions {
+		c := &t.Node.Status.Conditions[i]
+		if text, ok := strings.CutPrefix(c.Message, holder+": "); ok && c.Type == corev1.NodeDrainInProgress && c.Status == corev1.ConditionTrue {
+			return text
+		}
+	}
+	return ""
+}
 
 // WakeAt asks for another look at this time. A zero time asks for nothing.
 func (t *Turn) WakeAt(when time.Time) {

@@ -11,31 +11,31 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// podPatience is how long a Job may be without a pod before that is told.
+// podPatience is how long a Job may be without a pod before that is reported.
 const podPatience = 10 * time.Second
 
-// phase tells from a turn's Job and pod how far it has come, since when, and what holds it up.
-func (t *unit) phase(now time.Time) (phase v1alpha1.Phase, since time.Time, message string) {
+// Phase is how far a turn has come by its Job and pod, since when, and what holds it up.
+func (t *Unit) Phase(now time.Time) (phase v1alpha1.Phase, since time.Time, message string) {
 	since = t.Unit.Since
 	switch {
 	case t.Unit.State == v1alpha1.UnitSoaking:
 		return v1alpha1.PhaseSoaking, since, t.unhealthy
 	case t.unhealthy != "":
 		return v1alpha1.PhaseVerifying, since, t.unhealthy
-	case t.Step == stepStop, t.job != nil && t.job.DeletionTimestamp != nil:
+	case t.Step == StepStop, t.Job != nil && t.Job.DeletionTimestamp != nil:
 		return v1alpha1.PhaseReplacing, since, "what ran on the node is being stopped"
-	case t.job == nil:
+	case t.Job == nil:
 		return v1alpha1.PhaseClaimed, since, t.Unit.Message
-	case t.pod == nil && t.job.Status.Active > 0:
+	case t.Pod == nil && t.Job.Status.Active > 0:
 		return v1alpha1.PhaseChanging, since, "" // Its pod has ended this moment, and the Job does not say so yet.
-	case t.pod == nil && t.job.Status.Failed > 0:
-		return v1alpha1.PhaseStarting, since, fmt.Sprintf("failed attempts so far: %d", t.job.Status.Failed)
-	case t.pod == nil && now.Sub(t.job.CreationTimestamp.Time) >= podPatience:
-		return v1alpha1.PhaseStarting, since, "its Job has no pod: kubectl describe job -n " + t.job.Namespace + " " + t.job.Name + " tells why"
-	case t.pod == nil:
+	case t.Pod == nil && t.Job.Status.Failed > 0:
+		return v1alpha1.PhaseStarting, since, fmt.Sprintf("failed attempts so far: %d", t.Job.Status.Failed)
+	case t.Pod == nil && now.Sub(t.Job.CreationTimestamp.Time) >= podPatience:
+		return v1alpha1.PhaseStarting, since, "its Job has no pod: kubectl describe job -n " + t.Job.Namespace + " " + t.Job.Name + " tells why"
+	case t.Pod == nil:
 		return v1alpha1.PhaseStarting, since, ""
 	}
-	phase, began, message := podPhase(t.pod)
+	phase, began, message := podPhase(t.Pod)
 	if phase == v1alpha1.PhaseDraining {
 		message = t.Message
 	}
@@ -45,7 +45,7 @@ func (t *unit) phase(now time.Time) (phase v1alpha1.Phase, since time.Time, mess
 	return phase, began, message
 }
 
-// podPhase tells from a pod how far it has come. Without a time it has not begun, and the message says what holds it up.
+// podPhase is how far a pod has come. Without a time it has not begun, and the message says what holds it up.
 func podPhase(p *corev1.Pod) (phase v1alpha1.Phase, began time.Time, message string) {
 	var before time.Time // when the last step ended
 	for i := range p.Status.InitContainerStatuses {

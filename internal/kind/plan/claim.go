@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"maps"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
+)
+
+// Attempt identifies what a turn on this node is started for. A failed turn is tried again once it differs: after any
+// change of the Plan's spec, version or secrets, or when a person asks for it. A change of the strategy is no new attempt.
+func (w *World) Attempt(n *corev1.Node) string {
+	template := w.templateDigest()
+	return nodeturn.Digest(w.spec, template, w.Plan.Annotations[v1alpha1.AnnotationRetry], n.Annotations[v1alpha1.AnnotationRetry])
+}
+
+// templateDigest computes it once, and the digest of the spec.
+func (w *World) templateDigest() string {
+	if w.template == "" {
+		spec := w.Plan.Spec
+		spec.Strategy = nil
+		w.template, w.spec = TemplateDigest(w.Plan), nodeturn.Digest(spec)
+	}
+	return w.template
+}
+
+// TemplateDigest identifies what the Plan makes of its Jobs. It leaves out this program's own settings, so that an upgrade
+// of Moult interrupts nothing, and what does not shape a Job.
+func TemplateDigest(p *upgradev1.Plan) string {
+	spec := p.Spec
+	spec.Concurrency, spec.NodeSelector, spec.Window, spec.Strategy = 0, nil, nil, nil
+	spec.Channel, spec.Version, spec.AllowDowngrade = "", "", false
+	spec.PostCompleteDelay, spec.PostCompleteLabels = nil, nil
+	return nodeturn.Digest(spec, Copied(p.Labels), Copied(p.Annotations), p.Status.LatestVersion, p.Status.LatestHash)
+}
+
+// Copied are the labels or annotations of a Plan that its Jobs and pods get too: the user's own. Those of Moult itself are for
+// the controller, and shape no Job.
+func Copied(of map[string]string) map[string]string {
+	kept := make(map[string]string, len(of)+6)
+	maps.Copy(kept, of)
+	maps.DeleteFunc(kept, func(key, _ string) bool {
+		return strings.Contains(key, "cattle.io/") || strings.Contains(key, "kubectl.kubernetes.io/") || strings.HasPrefix(key, v1alpha1.GroupName+"/")
+	})
+	return kept
+}
+
+// IsInterrupted reports whether the turn began for something else than is asked for now.
+func (w *World) IsInterrupted(t *Unit) bool { return t.Claim.Attempt != w.Attempt(t.Node) }
+
+// NewClaim starts a turn, or starts it over: then it keeps what the end of the turn must undo.
+func (w *World) NewClaim(t *Unit) v1alpha1.Claim {
+	p := w.Plan
+	marked := w.Job.AwaitsOperator(t.Node) // Then the operator cordons, and leaves its mark.
+	claim := v1alpha1.Claim{
+		Rollout:  w.Holder,
+		UID:      p.UID,
+		Shared:   shared(p),
+		Revision: p.Status.LatestHash,
+		Attempt:  w.Attempt(t.Node),
+		Turn:     strconv.FormatInt(w.Now.UnixNano(), 36),
+		Since:    metav1.Time{Time: w.Now},
+
+		KeptSeconds: w.Job.TTL(p),
+		Drains:      p.Spec.Drain != nil,
+		Uncordon:    cordons(p) && !marked && !t.Node.Spec.Unschedulable,
+	}
+	if t.Claim != nil {
+		claim.Uncordon = claim.Uncordon || t.Claim.Uncordon
+		if claim.Attempt == t.Claim.Attempt {
+			claim.Failures = t.Claim.Failures
+		}
+	}
+	if t.Step == nodeturn.StepAdopt {
+		_, ours := t.Job.Annotations[v1alpha1.AnnotationTurn]
+		claim.Turn, claim.Since = turnOf(t.Job), t.Job.CreationTimestamp
+		if ttl := t.Job.Spec.TTLSecondsAfterFinished; ttl != nil {
+			claim.KeptSeconds = *ttl
+		}
+		claim.Uncordon = cordons(p) && (!ours || !marked)
+	}
+	return claim
+}

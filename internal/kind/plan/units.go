@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
+	"moult.dev/moult/internal/rollout"
+)
+
+// Steps that only Plans have.
+const (
+	StepStop   nodeturn.Step = "stop"   // delete Jobs that are not wanted any more, and wait until they are gone
+	StepCordon nodeturn.Step = "cordon" // cordon the node: the Job's pod waits for that
+	StepDrain  nodeturn.Step = "drain"  // take its drain as far as it goes now: the Job's pod waits for the end
+	StepVerify nodeturn.Step = "verify" // record in the claim that the Job has succeeded, while the node is not healthy
+	StepUnmark nodeturn.Step = "unmark" // remove the mark of a cordon that a person has lifted
+)
+
+// The containers that cordon or drain the node of a Job.
+const (
+	CordonContainer = "cordon"
+	DrainContainer  = "drain"
+)
+
+// Unit is one node's part in the Plan.
+type Unit struct {
+	nodeturn.Turn
+	Job     *batchv1.Job   // the claim's, or nil
+	Pod     *corev1.Pod    // the newest of the Job's, or nil
+	Unowned []*batchv1.Job // other Jobs of the Plan that still run on the node
+	// Pending is true for a claim whose Job is not made yet.
+	Pending bool
+
+	end *batchv1.JobCondition // says how the Job ended; nil while it has not
+	// unhealthy says why the node is not healthy although its Job has succeeded.
+	unhealthy string
+}
+
+// Units judges every node that the Plan selects, or still has something on. Jobs and pods are those of the Plan, by node.
+func (w *World) Units(nodes []*corev1.Node, jobs map[string][]*batchv1.Job, pods map[string][]*corev1.Pod) []*Unit {
+	all, backing := make([]*Unit, 0, len(nodes)), make([]Unit, len(nodes))
+	for i, n := range nodes {
+		_, hasHostname := n.Labels[corev1.LabelHostname]
+		t := &backing[i]
+		t.Turn = nodeturn.Turn{Node: n, Counted: w.Ready && hasHostname && w.Selector.Matches(labels.Set(n.Labels))}
+		t.ReadClaims(w.Fleet.Nodes[n.Name], w.Plan.UID)
+		if jobs := jobs[n.Name]; len(jobs) > 0 {
+			t.sort(w, jobs, pods[n.Name])
+		}
+		if t.Counted || t.Claim != nil || len(t.Unowned) > 0 || t.hasUnrecordedJob() || nodeturn.Tainted(n, w.Taint) {
+			w.judge(t)
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// sort finds the turn's own Job and pod among those on the node.
+func (t *Unit) sort(w *World, jobs []*batchv1.Job, pods []*corev1.Pod) {
+	for _, j := range jobs {
+		switch {
+		case t.Claim != nil && turnOf(j) == t.Claim.Turn:
+			t.Job = j
+		case t.Claim == nil && w.isAdoptable(t.Node, j):
+			if t.Job == nil || t.Job.CreationTimestamp.Before(&j.CreationTimestamp) {
+				t.Job = j
+			}
+		case Finished(j) == nil:
+			t.Unowned = append(t.Unowned, j)
+		}
+	}
+	if t.Job == nil {
+		return
+	}
+	t.end = Finished(t.Job)
+	for _, p := range pods {
+		if metav1.IsControlledBy(p, t.Job) && (t.Pod == nil || t.Pod.CreationTimestamp.Before(&p.CreationTimestamp)) {
+			t.Pod = p
+		}
+	}
+}
+
+// Finished returns the condition that says how a Job ended, or nil while it has not.
+func Finished(j *batchv1.Job) *batchv1.JobCondition {
+	for i := range j.Status.Conditions {
+		c := &j.Status.Conditions[i]
+		if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
+			return c
+		}
+	}
+	return nil
+}
+
+// turnOf is the turn that a Job belongs to. One that carries none was made by another controller, and is adopted by uid.
+func turnOf(j *batchv1.Job) string {
+	if id, ok := j.Annotations[v1alpha1.AnnotationTurn]; ok {
+		return id
+	}
+	return "job/" + string(j.UID)
+}
+
+// isAdoptable reports whether the Plan takes over a Job without a claim: one for the present hash, on a node that lacks it,
+// that system-upgrade-controller has left there and not paused; or one of our own that still runs, though its claim is
+// gone with the Node object or by a person's hand. To stop it in the middle would be worse.
+func (w *World) isAdoptable(n *corev1.Node, j *batchv1.Job) bool {
+	_, ours := j.Annotations[v1alpha1.AnnotationTurn]
+	value := n.Labels[w.Label]
+	return w.Ready && (!ours || Finished(j) == nil) && j.DeletionTimestamp == nil && metav1.IsControlledBy(j, w.Plan) &&
+		j.Labels[w.Label] == w.Plan.Status.LatestHash && value != w.Plan.Status.LatestHash && value != upgradev1.LabelDisabled &&
+		(j.Spec.Parallelism == nil || *j.Spec.Parallelism > 0)
+}
+
+// judge sets the unit's state and the next step.
+func (w *World) judge(t *Unit) {
+	value := t.Node.Labels[w.Label]
+	optedOut := value == upgradev1.LabelDisabled
+	updated := w.Ready && value != "" && value == w.Plan.Status.LatestHash
+	t.Unit = rollout.Unit{Node: t.Node.Name, State: v1alpha1.UnitUpdating, OptedOut: optedOut}
+	if t.Claim == nil {
+		w.judgeUnclaimed(t, updated)
+	} else {
+		w.judgeClaimed(t, updated || optedOut)
+	}
+	if hostname := t.Node.Labels[corev1.LabelHostname]; w.SharedHostnames[hostname] && t.Unit.State == v1alpha1.UnitOutdated && t.Unit.Reason == "" {
+		t.Unit.Reason = v1alpha1.ReasonHostnameShared // The Job could run on the wrong node.
+		t.Unit.Message = "another node has the same label " + corev1.LabelHostname + "=" + hostname + ", by which its Job would find it"
+	}
+	if w.Ready {
+		t.KeepTaint(w.Plan.Spec.Strategy, w.Taint)
+	}
+}
+
+// judgeClaimed judges a node in a turn. It may be one that the Plan does not want to change.
+func (w *World) judgeClaimed(t *Unit, unwanted bool) {
+	t.Unit.Since = t.Claim.Since.Time
+	t.Unit.Claimed = !t.Claim.Parked()
+	switch {
+	case t.isChanged() && (t.Claim.Failed == nil || !w.IsInterrupted(t)):
+		t.finish(w)
+	case !w.Ready && t.Claim.Failed != nil:
+		t.ShowFailure(nil)
+	case !w.Ready:
+		if t.end != nil {
+			t.jobFailed()
+		}
+	case !t.Counted || unwanted:
+		t.Step = nodeturn.StepRelease
+		if t.isRunning() {
+			t.Step = StepStop
+		}
+	case t.Claim.Failed != nil:
+		t.failed(w)
+	case t.Job != nil:
+		t.withJob(w)
+	case w.Job != nil:
+		t.withoutJob(w)
+	}
+	if t.Step != nodeturn.StepNone {
+		return
+	}
+	_, marked := t.Node.Annotations[v1alpha1.AnnotationCordonedBy]
+	switch c := t.Claim; {
+	case marked && !t.Node.Spec.Unschedulable:
+		t.Step = StepUnmark
+	case !w.Ready || !t.awaitsOperator(w):
+	case c.Cordoned == nil:
+		t.Step = StepCordon
+	case c.Drains && c.Drained == nil:
+		t.Step = StepDrain
+	}
+}
+
+// awaitsOperator reports whether a container of the turn's Job waits until the operator has cordoned or drained the node. One with another image
+// does it itself.
+func (t *Unit) awaitsOperator(w *World) bool {
+	if t.Pod == nil || t.Claim.Failed != nil || t.end != nil || t.Job.DeletionTimestamp != nil || !w.Job.AwaitsOperator(t.Node) {
+		return false
+	}
+	return slices.ContainsFunc(t.Pod.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return (s.Name == DrainContainer || s.Name == CordonContainer) && s.State.Running != nil
+	})
+}
+
+// judgeUnclaimed judges a node that the Plan has no claim on.
+func (w *World) judgeUnclaimed(t *Unit, updated bool) {
+	switch {
+	case t.Unreadable && updated:
+		t.Unit.State = v1alpha1.UnitUpdated
+	case t.Unreadable:
+		// No rollout may change the node. What runs there holds its slot, and so does a node that was cordoned for it.
+		cordoned := t.Node.Spec.Unschedulable && t.Node.Annotations[v1alpha1.AnnotationCordonedBy] == w.Holder
+		t.Unit.State, t.Unit.InTurn = v1alpha1.UnitOutdated, t.isRunning() || cordoned
+	case t.Job != nil && (t.Counted || t.hasUnrecordedJob()):
+		t.Step = nodeturn.StepAdopt
+	case !w.Ready:
+		// What runs without a claim may be adopted once the Plan is ready.
+	case len(t.Unowned) > 0:
+		t.Step = StepStop
+	case updated:
+		t.Unit.State = v1alpha1.UnitUpdated
+	default:
+		w.Outdated(t)
+	}
+}
+
+// isChanged reports whether the turn's Job has succeeded. The claim records that before the Job is gone.
+func (t *Unit) isChanged() bool {
+	return t.Claim.Soaking != nil || t.Claim.Changed != nil || t.end != nil && t.end.Type == batchv1.JobComplete
+}
+
+// hasUnrecordedJob reports whether a Job without a claim still runs, or has succeeded and no label says so, though the Plan may not select its node
+// any more.
+func (t *Unit) hasUnrecordedJob() bool {
+	return t.Job != nil && (t.end == nil || t.end.Type == batchv1.JobComplete)
+}
+
+// isRunning reports whether Jobs of the Plan still run on the node.
+func (t *Unit) isRunning() bool {
+	return len(t.Unowned) > 0 || t.Job != nil && t.end == nil
+}
+
+// Outdated makes the unit one that Decide may start.
+func (w *World) Outdated(t *Unit) {
+	t.Unit.State = v1alpha1.UnitOutdated
+	if t.Claim == nil {
+		t.Unit.Rank = max(1, rollout.Rank(t.Node.UID, w.Plan.UID, w.Plan.Status.LatestHash))
+	}
+	if IsWindows(t.Node) && cordons(w.Plan) && w.Job != nil && w.Job.KubectlImageWindows == "" {
+		t.Unit.Reason = v1alpha1.ReasonWindowsImageMissing
+		t.Unit.Message = "a Windows node can't be cordoned or drained until SYSTEM_UPGRADE_JOB_KUBECTL_IMAGE_WINDOWS names an image for it"
+	}
+}
+
+// failed is a turn that failed: it waits, until what was asked for then is not what is asked for now.
+func (t *Unit) failed(w *World) {
+	if !t.isRunning() && w.IsInterrupted(t) {
+		w.Outdated(t)
+		return
+	}
+	t.ShowFailure(w.Plan.Spec.Strategy)
+	if t.isRunning() {
+		// The Job is stopped, and nothing else starts on the node before it is gone. A dead machine does not hold up other nodes.
+		t.Step = StepStop
+		if at := t.Unit.RetryAt; !at.IsZero() && !at.After(w.Now) {
+			t.Unit.RetryAt = w.Now.Add(podPatience)
+		}
+		t.Unit.Message += "; what runs on the node is being stopped"
+	}
+}
+
+// withoutJob is a claimed node without its Job. A finished Job is kept for KeptSeconds. So a claim that is younger has had no Job yet, or a person
+// has deleted it, and it is made. The Job of an older claim may have ended unseen: it is not run again, unless the Plan asks for something else now.
+func (t *Unit) withoutJob(w *World) {
+	kept := time.Duration(t.Claim.KeptSeconds) * time.Second
+	switch {
+	case len(t.Unowned) > 0:
+		t.Step = StepStop
+	case !w.IsInterrupted(t) && w.Now.Sub(t.Claim.Since.Time) > kept:
+		t.Fail(v1alpha1.ReasonJobLost, fmt.Sprintf("the Job that was started on Node %s at %s is gone, and nobody saw how it ended; it is not run again unasked",
+			t.Node.Name, t.Claim.Since.UTC().Format(time.RFC3339)), w.Now)
+	default:
+		w.Outdated(t)
+		t.Unit.InTurn, t.Pending = true, true
+	}
+}
+
+// withJob is a turn whose Job runs, or has failed.
+func (t *Unit) withJob(w *World) {
+	template, ours := t.Job.Annotations[v1alpha1.AnnotationTemplate]
+	current := t.Job.Labels[w.Label] == w.Plan.Status.LatestHash && (!ours || template == w.templateDigest())
+	switch {
+	case t.end != nil:
+		t.jobFailed()
+		if current {
+			// The failure is one of the Plan as it is now, also where it changed in what shapes no Job.
+			t.Claim.Attempt = w.Attempt(t.Node)
+		}
+	case len(t.Unowned) > 0:
+		t.Step = StepStop
+	case t.Job.DeletionTimestamp != nil:
+		t.Expire(w.Plan.Spec.Strategy, "what ran on it does not end", w.Now)
+	default:
+		if !current {
+			w.Outdated(t)
+			t.Unit.InTurn, t.Unit.Running = true, true
+		}
+		if podless := t.Job.CreationTimestamp.Add(podPatience); t.Pod == nil && podless.After(w.Now) {
+			t.WakeAt(podless)
+		}
+		t.Expire(w.Plan.Spec.Strategy, "what runs on it is stopped", w.Now)
+	}
+}
+
+// jobFailed is a turn whose Job has failed.
+func (t *Unit) jobFailed() {
+	message := fmt.Sprintf("Job %s/%s failed on Node %s: %s: %s", t.Job.Namespace, t.Job.Name, t.Node.Name, t.end.Reason, t.end.Message)
+	t.Fail(v1alpha1.ReasonJobFailed, message, t.end.LastTransitionTime.Time)
+}
+
+// finish is a turn whose Job has succeeded: its node must be healthy, it soaks, and then the turn ends.
+func (t *Unit) finish(w *World) {
+	var since time.Time
+	switch {
+	case t.Claim.Soaking != nil:
+		since = t.Claim.Soaking.Time
+	case t.Claim.Changed != nil:
+		since = t.Claim.Changed.Time
+	default:
+		since = t.end.LastTransitionTime.Time
+	}
+	t.Unit.State, t.Unit.Since = v1alpha1.UnitSoaking, since
+	end := since
+	if d := w.Plan.Spec.PostCompleteDelay; d != nil {
+		end = since.Add(d.Duration)
+	}
+	if s := w.Plan.Spec.Strategy; s != nil {
+		if t.unhealthy = w.Fleet.Unhealthy(t.Node.Name, w.Now); t.unhealthy != "" {
+			t.verify(w)
+			return
+		}
+		var soak time.Duration
+		if s.Soak != nil {
+			soak = s.Soak.Duration
+		}
+		if soaked := w.Fleet.SoakEnd(t.Node.Name, since, soak); soaked.After(end) {
+			end = soaked
+		}
+	}
+	switch {
+	case !w.Now.Before(end):
+		t.Step = nodeturn.StepFinish
+	case t.Claim.Soaking == nil:
+		t.Step, t.Wake, t.SoakEnd = nodeturn.StepSoak, end, end
+	default:
+		t.Wake = end
+	}
+}
+
+// verify is a turn whose Job has succeeded and whose node is not healthy. It waits, and fails when its time is over. A node that has soaked for a
+// while goes on soaking.
+func (t *Unit) verify(w *World) {
+	switch {
+	case t.Claim.Soaking != nil:
+	case t.Claim.Failed != nil:
+		t.ShowFailure(w.Plan.Spec.Strategy)
+	default:
+		t.Unit.State = v1alpha1.UnitUpdating
+		if t.Claim.Changed == nil {
+			t.Step = StepVerify
+		}
+		t.Expire(w.Plan.Spec.Strategy, "its Job has succeeded, but the node is "+t.unhealthy, w.Now)
+	}
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plan judges Plans, for their controller and for package view. It is pure: no client, no clock, no logger.
+//
+//	world.go   the spec, as turns are judged by it                            NewWorld
+//	units.go   each node's state and the next step of its turn                World.Units
+//	claim.go   the claim of a turn that begins, and what is a new attempt     World.NewClaim
+//	phase.go   how far a turn has come, by its Job and pod                    Unit.Phase
+package plan
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
+
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+// World is what the turns of one Plan are judged by. NewWorld fills it from the spec; the caller adds Ready, Job, Fleet, SharedHostnames, OwnNode and Now.
+type World struct {
+	Plan *upgradev1.Plan
+	// Ready is false while the Plan is not valid and resolved: what runs is seen to its end, and nothing else happens.
+	Ready bool
+	// Job are the operator's settings of Jobs. Nil: neither they nor the Jobs are known.
+	Job   *JobOptions
+	Fleet rollout.Fleet
+	// SharedHostnames are values of the label kubernetes.io/hostname that several Nodes have.
+	SharedHostnames map[string]bool
+	// OwnNode is the node that the operator runs on.
+	OwnNode string
+	Now     time.Time
+
+	// Holder is the Plan's name in claims, Taint the key of the taint of outdated nodes, and Label that of the nodes' label with the hash.
+	Holder, Taint, Label string
+	Selector             labels.Selector
+	window               *rollout.Window
+	windowError          string
+	// template and spec identify what the turns are started for: see Attempt.
+	template, spec string
+}
+
+// JobOptions are the settings of the Jobs that run on nodes. The comments name system-upgrade-controller's environment variables and defaults.
+type JobOptions struct {
+	// ActiveDeadlineSeconds is the default deadline; 0 is none. SYSTEM_UPGRADE_JOB_ACTIVE_DEADLINE_SECONDS, 600.
+	ActiveDeadlineSeconds int64
+	// ActiveDeadlineSecondsMax bounds what Plans ask for; 0 does not. SYSTEM_UPGRADE_JOB_ACTIVE_DEADLINE_SECONDS_MAX, 0.
+	ActiveDeadlineSecondsMax int64
+	// BackoffLimit is how often a failed pod is replaced. SYSTEM_UPGRADE_JOB_BACKOFF_LIMIT, 2.
+	BackoffLimit int32
+	// Image cordons and drains: this program's own.
+	Image string
+	// KubectlImage, when set, cordons and drains in its place. SYSTEM_UPGRADE_JOB_KUBECTL_IMAGE.
+	KubectlImage string
+	// KubectlImageWindows cordons and drains Windows nodes; without it they wait. SYSTEM_UPGRADE_JOB_KUBECTL_IMAGE_WINDOWS.
+	KubectlImageWindows string
+	// Privileged is the default of the upgrade container. SYSTEM_UPGRADE_JOB_PRIVILEGED, true.
+	Privileged bool
+	// ImagePullPolicy of all containers. SYSTEM_UPGRADE_JOB_IMAGE_PULL_POLICY, IfNotPresent.
+	ImagePullPolicy corev1.PullPolicy
+	// TTLSecondsAfterFinish keeps finished Jobs. SYSTEM_UPGRADE_JOB_TTL_SECONDS_AFTER_FINISH, 900.
+	TTLSecondsAfterFinish int32
+	// PodReplacementPolicy of Jobs. SYSTEM_UPGRADE_JOB_POD_REPLACEMENT_POLICY, TerminatingOrFailed.
+	PodReplacementPolicy batchv1.PodReplacementPolicy
+}
+
+// AwaitsOperator reports whether the container that cordons or drains a node runs this program's own image, which waits until the operator has done so.
+func (o *JobOptions) AwaitsOperator(n *corev1.Node) bool {
+	return !IsWindows(n) && o.KubectlImage == ""
+}
+
+// TTL is for how many seconds the Plan's Jobs are kept. It outlasts the delay for which a Job's node keeps its slot by a minute at least: the operator
+// must see how the Job ended.
+func (o *JobOptions) TTL(p *upgradev1.Plan) int32 {
+	delay := ptr.Deref(p.Spec.PostCompleteDelay, metav1.Duration{})
+	return max(o.TTLSecondsAfterFinish, int32(min((delay.Duration+time.Minute).Seconds(), math.MaxInt32)))
+}
+
+// IsWindows reports whether the node runs Windows.
+func IsWindows(n *corev1.Node) bool { return n.Labels[corev1.LabelOSStable] == "windows" }
+
+// HolderOf is the name of a Plan in claims.
+func HolderOf(namespace, name string) string { return "Plan/" + namespace + "/" + name }
+
+// TaintOf is the key of the taint of nodes that a Plan has not updated yet.
+func TaintOf(name string) string { return "plan" + v1alpha1.TaintOutdatedSuffix + "/" + name }
+
+// SelectorError is a node selector that can't be read. system-upgrade-controller has an Event of its own for it.
+type SelectorError struct{ error }
+
+// NewWorld reads a Plan whose status has the version and the hash. The error says why its spec can't be carried out.
+func NewWorld(p *upgradev1.Plan) (*World, error) {
+	w := &World{
+		Plan: p, Holder: HolderOf(p.Namespace, p.Name), Taint: TaintOf(p.Name), Label: upgradev1.LabelPlanHash(p.Name), Selector: labels.Nothing(),
+	}
+	return w, w.parse()
+}
+
+func (w *World) parse() (err error) {
+	p := w.Plan
+	selector, errSelector := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector)
+	if errSelector == nil {
+		w.Selector = selector
+	}
+	if spec := p.Spec.Window; spec != nil {
+		days := make([]string, len(spec.Days))
+		for i, day := range spec.Days {
+			days[i] = string(day)
+		}
+		if w.window, err = rollout.NewWindow(days, spec.StartTime, spec.EndTime, spec.TimeZone); err != nil {
+			w.windowError = "spec.window is invalid, " + err.Error()
+			return errors.New(w.windowError)
+		}
+	}
+	if d := p.Spec.PostCompleteDelay; d != nil && d.Duration < 0 {
+		return errors.New("spec.postCompleteDelay is negative")
+	}
+	if s := rollout.New(p.Spec.Strategy, 0, 1); s.Problem() != "" {
+		return errors.New(s.Problem())
+	}
+	if problems := validation.IsValidLabelValue(p.Name); len(problems) > 0 {
+		return fmt.Errorf("metadata.name must serve as a label value on Jobs and nodes: %s", strings.Join(problems, "; "))
+	}
+	if p.Spec.Upgrade == nil || p.Spec.Upgrade.Image == "" {
+		return errors.New("spec.upgrade.image must name an image")
+	}
+	if errSelector != nil {
+		return SelectorError{fmt.Errorf("spec.nodeSelector is invalid, %w", errSelector)}
+	}
+	return nil
+}
+
+// Strategy of the Plan for this many nodes, of which a wave has come so far.
+func (w *World) Strategy(total int, wave *v1alpha1.WaveStatus) rollout.Strategy {
+	p := w.Plan
+	s := rollout.New(p.Spec.Strategy, int(min(p.Spec.Concurrency, math.MaxInt32)), total)
+	s.UID, s.Revision, s.Shared, s.Drains = p.UID, p.Status.LatestHash, shared(p), p.Spec.Drain != nil
+	s.Window, s.WindowError, s.OwnNode = w.window, cmp.Or(s.WindowError, w.windowError), w.OwnNode
+	s.Wave, s.Approved = wave, p.Annotations[v1alpha1.AnnotationApprove]
+	return s
+}
+
+// cordons reports whether the Plan's turns make their node unschedulable.
+func cordons(p *upgradev1.Plan) bool { return p.Spec.Cordon || p.Spec.Drain != nil }
+
+// shared reports whether the Plan tolerates others of its kind on a node.
+func shared(p *upgradev1.Plan) bool { return !cordons(p) && !p.Spec.Exclusive }
