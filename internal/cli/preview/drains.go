@@ -89,7 +89,7 @@ func (c *command) drains(ctx context.Context, s *subject, steps []view.Step) ([]
 	for i, step := range steps {
 		d := &all[i]
 		d.Node, d.Evict = step.Node, []string{}
-		pods, err := c.src.ReadPodsOn(ctx, step.Node)
+		pods, err := c.src.ReadPods(ctx, "", source.OnNode(step.Node))
 		if err != nil {
 			d.Error = err.Error()
 			continue

@@ -37,7 +37,6 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 )
 
 var (
@@ -139,8 +138,8 @@ func inCluster(t *testing.T, change ...func(*upgradev1.Plan)) *unstructured.Unst
 func preview(t *testing.T, plans, objects []runtime.Object, change func(*command), args ...string) (string, error) {
 	t.Helper()
 	kinds := map[schema.GroupVersionResource]string{
-		target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList", target.DaemonSet.Resource: "ExtendedDaemonSetList",
-		target.NodeRollout.Resource:                                     "NodeRolloutList",
+		source.Plan.Resource: "PlanList", source.Budget.Resource: "NodeDisruptionBudgetList", source.DaemonSet.Resource: "ExtendedDaemonSetList",
+		source.NodeRollout.Resource:                                     "NodeRolloutList",
 		edsv1.GroupVersion.WithResource("extendeddaemonsetreplicasets"): "ExtendedDaemonSetReplicaSetList",
 		edsv1.GroupVersion.WithResource("extendeddaemonsetsettings"):    "ExtendedDaemonsetSettingList",
 	}
