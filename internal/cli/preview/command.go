@@ -18,8 +18,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
-	typedpolicyv1 "k8s.io/client-go/kubernetes/typed/policy/v1"
 	"k8s.io/utils/clock"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -42,9 +40,7 @@ type command struct {
 	all    bool
 	turn   time.Duration
 
-	src    *source.Source
-	policy typedpolicyv1.PolicyV1Interface
-	apps   typedappsv1.AppsV1Interface
+	src *source.Source
 }
 
 // NewCommand makes the command.
@@ -112,7 +108,7 @@ func (c *command) run(ctx context.Context, args []string) (err error) {
 		return errors.New("--turn and --nodes must not be negative")
 	}
 	if c.src == nil {
-		if err := c.connect(); err != nil {
+		if c.src, err = source.Connect(c.config); err != nil {
 			return err
 		}
 	}
@@ -126,20 +122,6 @@ func isFile(arg string) bool {
 	}
 	info, err := os.Stat(arg)
 	return err == nil && info.Mode().IsRegular()
-}
-
-func (c *command) connect() (err error) {
-	if c.src, err = source.Connect(c.config); err != nil {
-		return err
-	}
-	rest, err := c.config.REST()
-	if err != nil {
-		return err
-	}
-	var errs [2]error
-	c.policy, errs[0] = typedpolicyv1.NewForConfig(rest)
-	c.apps, errs[1] = typedappsv1.NewForConfig(rest)
-	return errors.Join(errs[:]...)
 }
 
 // result is what is shown of one rollout.

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -35,8 +37,11 @@ var (
 	Budget      = newKind("NodeDisruptionBudget", v1alpha1.GroupVersion, false, "ndb")
 	Node        = newKind("Node", corev1.SchemeGroupVersion, false, "node", "no")
 	Pod         = newKind("Pod", corev1.SchemeGroupVersion, true, "pod")
+	PodBudget   = newKind("PodDisruptionBudget", policyv1.SchemeGroupVersion, true, "pdb")
 	ReplicaSet  = newKind("ExtendedDaemonSetReplicaSet", edsv1.GroupVersion, true, "ers")
-	Setting     = newKind("ExtendedDaemonsetSetting", edsv1.GroupVersion, true, "extendeddaemonsetsetting")
+	// KubeDaemonSet is the kind of Kubernetes.
+	KubeDaemonSet = newKind("DaemonSet", appsv1.SchemeGroupVersion, true, "ds")
+	Setting       = newKind("ExtendedDaemonsetSetting", edsv1.GroupVersion, true, "extendeddaemonsetsetting")
 )
 
 // Rollouts are the kinds of rollouts. A name without a kind is that of a rollout of any kind.
