@@ -18,6 +18,7 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/text"
 )
 
 func (c *command) newGet() *cobra.Command {
@@ -156,7 +157,7 @@ func daemonSetRow(u *unstructured.Unstructured) row {
 	eds := source.As[edsv1.ExtendedDaemonSet](u)
 	s, canary, nodes := &eds.Status, "-", ""
 	if s.Canary != nil {
-		canary, nodes = s.Canary.ReplicaSet, firstNames(s.Canary.Nodes)
+		canary, nodes = s.Canary.ReplicaSet, text.Some(3, slices.Sorted(slices.Values(s.Canary.Nodes)), ",")
 	}
 	// A failed canary stays to be seen when its nodes have gone back, and the state is another.
 	reason := string(s.Reason)
@@ -199,14 +200,4 @@ func containersOf(t *corev1.PodTemplateSpec) (names, images string) {
 		n, i = append(n, c.Name), append(i, c.Image)
 	}
 	return strings.Join(n, ","), strings.Join(i, ",")
-}
-
-// firstNames are the first of the names, and how many more there are.
-func firstNames(names []string) string {
-	const few = 3
-	names = slices.Sorted(slices.Values(names))
-	if more := len(names) - few; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ","), more)
-	}
-	return strings.Join(names, ",")
 }

@@ -40,12 +40,11 @@ func (c *command) approve(ctx context.Context, named source.Target, wave string)
 	if err != nil {
 		return err
 	}
-	var refused error
 	var approved *v1alpha1.WaveStatus
 	changed, err := c.write(ctx, k, named.Name, func(u *unstructured.Unstructured) (*source.Change, error) {
 		r := wavesOf(k, u)
-		if refused = r.approvable(wave); refused != nil {
-			return nil, nil //nolint:nilerr // It is returned below, once nothing was written.
+		if err := r.approvable(wave); err != nil {
+			return nil, fmt.Errorf("%s: %w", k.String(named.Name), err)
 		}
 		approved = r.wave
 		if u.GetAnnotations()[v1alpha1.AnnotationApprove] == approved.ApproveWith {
@@ -56,8 +55,6 @@ func (c *command) approve(ctx context.Context, named source.Target, wave string)
 	switch {
 	case err != nil:
 		return err
-	case refused != nil:
-		return fmt.Errorf("%s: %w", k.String(named.Name), refused)
 	case !changed:
 		fmt.Fprintf(c.Out, "%s: wave %s is approved already\n", k.String(named.Name), approved.Name)
 	default:

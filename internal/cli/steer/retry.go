@@ -16,6 +16,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
 
@@ -188,8 +189,5 @@ func list(k *source.Kind, failures []failure) string {
 		}
 		all = append(all, what+" ("+string(f.reason)+")")
 	}
-	if more := len(all) - few; more > 0 {
-		return strings.Join(all[:few], ", ") + fmt.Sprintf(" and %d more", more)
-	}
-	return strings.Join(all, ", ")
+	return text.Some(few, all, ", ")
 }
