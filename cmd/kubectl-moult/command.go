@@ -11,8 +11,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
-	"moult.dev/moult/internal/cli/config"
 	"moult.dev/moult/internal/cli/eds"
+	"moult.dev/moult/internal/cli/source"
 )
 
 // completes is the prefix of the name by which kubectl asks how to complete a plugin's command line.
@@ -34,7 +34,7 @@ func commandFor(args []string) *cobra.Command {
 	case name == "check-eds":
 		create = eds.NewCheck
 	}
-	cluster := config.NewFlags()
+	cluster := source.NewFlags()
 	root := create(clock.RealClock{}, genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, cluster)
 	root.Version = version
 	cluster.Add(root.PersistentFlags())

@@ -15,11 +15,12 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
-	"moult.dev/moult/internal/cli/config"
 	"moult.dev/moult/internal/cli/preview"
 	"moult.dev/moult/internal/cli/status"
 	"moult.dev/moult/internal/cli/steer"
 	"moult.dev/moult/internal/cli/why"
+
+	"moult.dev/moult/internal/cli/source"
 )
 
 // version is set by the linker.
@@ -36,7 +37,7 @@ func main() {
 	}
 }
 
-func newCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
+func newCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster source.Config) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "kubectl-moult",
 		Short:         "See and steer rolling changes across the nodes of a cluster",

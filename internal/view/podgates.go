@@ -18,31 +18,31 @@ import (
 // someNamed is how many are named of the pods that block a node, and of the nodes that are blocked.
 const someNamed = 3
 
-// PodGates reports whether a gate goes by the pods on a node, which no status lists, and whether by the labels of their namespaces.
+// PodGates reports whether a gate goes by the pods on the node, or on any where it has no name, which no status lists; and whether by the labels
+// of their namespaces.
 func (c *Cluster) PodGates(node string) (pods, namespaces bool) {
-	c.onNode(node, func(_ *rollout.Budget, gates []v1alpha1.PodsGate) {
+	c.eachPodsGate(node, func(_ string, _ *rollout.Budget, gates []v1alpha1.PodsGate) {
 		pods = true
 		namespaces = namespaces || slices.ContainsFunc(gates, func(g v1alpha1.PodsGate) bool { return g.NamespaceSelector != nil })
 	})
 	return pods, namespaces
 }
 
-// PodsOn adds the pods on a node, and the labels of namespaces, so that gates that select such pods close.
+// PodsOn adds the pods on the node, or on all where it has no name, and the labels of namespaces, so that gates that select such pods close.
 func (c *Cluster) PodsOn(node string, pods []corev1.Pod, namespaces map[string]labels.Set) {
-	all := make([]*corev1.Pod, len(pods))
+	on := map[string][]*corev1.Pod{}
 	for i := range pods {
-		all[i] = &pods[i]
+		on[pods[i].Spec.NodeName] = append(on[pods[i].Spec.NodeName], &pods[i])
 	}
-	c.onNode(node, func(b *rollout.Budget, gates []v1alpha1.PodsGate) {
+	c.eachPodsGate(node, func(name string, b *rollout.Budget, gates []v1alpha1.PodsGate) {
 		read, err := rollout.NewPodsGates(gates)
 		if err != nil {
 			return // The budget's status says so.
 		}
-		_, found := rollout.PodBlocks(read, all, func(name string) (labels.Set, bool) {
+		_, found := rollout.PodBlocks(read, on[name], func(name string) (labels.Set, bool) {
 			set, known := namespaces[name]
 			return set, known
 		})
-		b.NodeBlocks = maps.Clone(b.NodeBlocks)
 		if b.NodeBlocks == nil {
 			b.NodeBlocks = map[string]rollout.Block{}
 		}
@@ -59,21 +59,19 @@ func someOf(names []string) string {
 	return text
 }
 
-// onNode calls for the gates that pods on the node can close, of each budget that selects it.
-func (c *Cluster) onNode(name string, do func(*rollout.Budget, []v1alpha1.PodsGate)) {
-	n := c.fleet.Nodes[name]
-	if n == nil {
-		return
-	}
-	for i := range c.fleet.Budgets {
-		b := &c.fleet.Budgets[i]
-		at := slices.IndexFunc(c.budgets, func(from v1alpha1.NodeDisruptionBudget) bool { return from.Name == b.Name })
-		if at < 0 || c.budgets[at].Spec.Gates == nil || !b.Selector.Matches(labels.Set(n.Labels)) {
+// eachPodsGate calls for the gates that pods on the node, or on any where it has no name, can close, of each budget that selects the node.
+func (c *Cluster) eachPodsGate(node string, do func(string, *rollout.Budget, []v1alpha1.PodsGate)) {
+	for i := range c.budgets {
+		from := &c.budgets[i]
+		at := slices.IndexFunc(c.fleet.Budgets, func(b rollout.Budget) bool { return b.Name == from.Name })
+		if from.Spec.Gates == nil || at < 0 {
 			continue
 		}
-		gates := slices.DeleteFunc(slices.Clone(c.budgets[at].Spec.Gates.Pods), func(g v1alpha1.PodsGate) bool { return g.Scope == v1alpha1.PodsInCluster })
-		if len(gates) > 0 {
-			do(b, gates)
+		gates := slices.DeleteFunc(slices.Clone(from.Spec.Gates.Pods), func(g v1alpha1.PodsGate) bool { return g.Scope == v1alpha1.PodsInCluster })
+		for name, n := range c.fleet.Nodes {
+			if len(gates) > 0 && (node == "" || node == name) && c.fleet.Budgets[at].Selector.Matches(labels.Set(n.Labels)) {
+				do(name, &c.fleet.Budgets[at], gates)
+			}
 		}
 	}
 }

@@ -93,9 +93,11 @@ func TestPreviewOfBlockedNodes(t *testing.T) {
 		budget := aBudget(func(b *v1alpha1.NodeDisruptionBudget) { b.Spec.Gates = &v1alpha1.Gates{Pods: []v1alpha1.PodsGate{{}}} })
 		nodes := append(fleetOf(6), aNode("updated", labelled(hash)))
 		c := See(nil, nodes, []v1alpha1.NodeDisruptionBudget{budget}, now)
+		var pods []corev1.Pod
 		for _, n := range append(nodes[:blocked:blocked], nodes[6]) {
-			c.PodsOn(n.Name, []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "build"}, Spec: corev1.PodSpec{NodeName: n.Name}}}, nil)
+			pods = append(pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "build"}, Spec: corev1.PodSpec{NodeName: n.Name}})
 		}
+		c.PodsOn("", pods, nil)
 		v := c.Preview(&p, Supposition{})
 		if !slices.Equal(v.Schedule.Without, []string{want}) {
 			t.Errorf("left out is %q, want %q", v.Schedule.Without, want)

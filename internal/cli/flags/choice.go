@@ -22,10 +22,11 @@ type Choice struct {
 func (c *Choice) Add(cmd *cobra.Command, name, short, usage string, values ...string) {
 	c.values = values
 	cmd.Flags().VarP(c, name, short, usage)
-	complete(cmd, name, values)
+	Complete(cmd, name, values)
 }
 
-func complete(cmd *cobra.Command, name string, values []string) {
+// Complete offers the values of a flag.
+func Complete(cmd *cobra.Command, name string, values []string) {
 	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // There is no such flag.
 	}

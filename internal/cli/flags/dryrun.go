@@ -28,7 +28,7 @@ func (d *DryRun) Add(cmd *cobra.Command) {
 	cmd.Flags().Var(d, "dry-run",
 		`"none", "client" (say what would be written) or "server" (the API server checks each request and writes nothing).`)
 	cmd.Flags().Lookup("dry-run").NoOptDefVal = noValue
-	complete(cmd, "dry-run", d.values)
+	Complete(cmd, "dry-run", d.values)
 }
 
 // Set implements pflag.Value.

@@ -28,7 +28,7 @@ type Output struct{ Choice }
 func (o *Output) Add(cmd *cobra.Command, formats ...string) {
 	o.values = formats
 	cmd.Flags().VarP(o, "output", "o", "Output format: "+text.Or(formats)+".")
-	complete(cmd, "output", formats)
+	Complete(cmd, "output", formats)
 }
 
 // Type implements pflag.Value.

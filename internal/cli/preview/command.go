@@ -18,16 +18,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
-	typedpolicyv1 "k8s.io/client-go/kubernetes/typed/policy/v1"
 	"k8s.io/utils/clock"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/cli/config"
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
@@ -36,7 +32,7 @@ import (
 type command struct {
 	genericiooptions.IOStreams
 	clock  clock.PassiveClock
-	config config.Config
+	config source.Config
 
 	output flags.Output
 	file   string
@@ -44,13 +40,11 @@ type command struct {
 	all    bool
 	turn   time.Duration
 
-	src    *source.Source
-	policy typedpolicyv1.PolicyV1Interface
-	apps   typedappsv1.AppsV1Interface
+	src *source.Source
 }
 
 // NewCommand makes the command.
-func NewCommand(clk clock.PassiveClock, streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
+func NewCommand(clk clock.PassiveClock, streams genericiooptions.IOStreams, cluster source.Config) *cobra.Command {
 	c := &command{IOStreams: streams, clock: clk, config: cluster}
 	cmd := &cobra.Command{
 		Use:   "preview ROLLOUT|FILE",
@@ -81,7 +75,7 @@ Nothing is written, and the API server is asked for no dry run.`,
 		SilenceUsage: true,
 		// Rollouts are offered, and files where none fits.
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			names, none := source.Complete(cluster, nil, target.Rollouts...)(cmd, args, prefix)
+			names, none := source.Complete(cluster, source.Rollouts...)(cmd, args, prefix)
 			if len(args) == 0 && len(names) == 0 {
 				return []cobra.Completion{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
 			}
@@ -114,7 +108,7 @@ func (c *command) run(ctx context.Context, args []string) (err error) {
 		return errors.New("--turn and --nodes must not be negative")
 	}
 	if c.src == nil {
-		if err := c.connect(); err != nil {
+		if c.src, err = source.Connect(c.config); err != nil {
 			return err
 		}
 	}
@@ -128,20 +122,6 @@ func isFile(arg string) bool {
 	}
 	info, err := os.Stat(arg)
 	return err == nil && info.Mode().IsRegular()
-}
-
-func (c *command) connect() (err error) {
-	if c.src, err = source.Connect(c.config); err != nil {
-		return err
-	}
-	rest, err := c.config.REST()
-	if err != nil {
-		return err
-	}
-	var errs [2]error
-	c.policy, errs[0] = typedpolicyv1.NewForConfig(rest)
-	c.apps, errs[1] = typedappsv1.NewForConfig(rest)
-	return errors.Join(errs[:]...)
 }
 
 // result is what is shown of one rollout.
@@ -167,24 +147,17 @@ func (c *command) show(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	names := make([]string, len(nodes))
-	for i := range nodes {
-		names[i] = nodes[i].Name
-	}
 	now := c.clock.Now()
-	gates, err := c.src.ReadPodGates(ctx, view.See(nil, nodes, budgets, now), names...)
-	if err != nil {
+	cluster := view.See(nil, nodes, budgets, now)
+	cluster.OwnNode(c.src.ReadOperatorNode(ctx))
+	if err := c.src.ReadPodGates(ctx, cluster, ""); err != nil {
 		return err
 	}
-	operatorNode := c.src.ReadOperatorNode(ctx)
 	for _, note := range c.src.Notes {
 		fmt.Fprintln(c.ErrOut, note)
 	}
 	results := make([]result, len(subjects))
 	for i := range subjects {
-		cluster := view.See(nil, nodes, budgets, now)
-		cluster.OwnNode(operatorNode)
-		gates.Tell(cluster)
 		if results[i], err = c.preview(ctx, &subjects[i], cluster); err != nil {
 			return err
 		}

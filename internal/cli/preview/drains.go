@@ -79,7 +79,7 @@ func (c *command) drains(ctx context.Context, s *subject, steps []view.Step) ([]
 	}
 	var budgets []policyv1.PodDisruptionBudget
 	if len(steps) > 0 && !options.DisableEviction {
-		budgets, err = source.List[policyv1.PodDisruptionBudget](ctx, c.policy.PodDisruptionBudgets(""), metav1.ListOptions{})
+		budgets, err = source.List[policyv1.PodDisruptionBudget](ctx, c.src.In("", source.PodBudget), metav1.ListOptions{})
 		if err != nil {
 			fmt.Fprintln(c.ErrOut, "PodDisruptionBudgets can't be listed: which of them would hold a drain is not known.")
 		}
@@ -89,7 +89,7 @@ func (c *command) drains(ctx context.Context, s *subject, steps []view.Step) ([]
 	for i, step := range steps {
 		d := &all[i]
 		d.Node, d.Evict = step.Node, []string{}
-		pods, err := c.src.ReadPodsOn(ctx, step.Node)
+		pods, err := c.src.ReadPods(ctx, "", source.OnNode(step.Node))
 		if err != nil {
 			d.Error = err.Error()
 			continue
@@ -124,7 +124,7 @@ func (c *command) missingDaemonSets(ctx context.Context, pods []corev1.Pod, read
 		name := types.NamespacedName{Namespace: pods[i].Namespace, Name: owner.Name}
 		err, known := read[name]
 		if !known {
-			_, err = c.apps.DaemonSets(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+			_, err = c.src.In(name.Namespace, source.KubeDaemonSet).Get(ctx, name.Name, metav1.GetOptions{})
 			read[name] = err
 		}
 		if err != nil {

@@ -223,7 +223,11 @@ func (c *command) drawDrains(l *text.Lines, r *result, s *subject) {
 			continue
 		}
 		l.Add(text.Plain.Of("  drain of "), text.Bold.Of(d.Node), text.Plain.Format(": %s would go, %d stay", text.Count(len(d.Evict), "pod"), d.Stays))
-		for _, name := range c.some(d.Evict) {
+		for i, name := range d.Evict {
+			if i == maxPods && !c.all {
+				l.Add(text.Plain.Format("    and %d more", len(d.Evict)-maxPods))
+				break
+			}
 			l.Add(text.Plain.Of("    " + name))
 		}
 		for _, x := range d.Refused {
@@ -243,15 +247,16 @@ func (c *command) drawDrains(l *text.Lines, r *result, s *subject) {
 	}
 }
 
-// some are the first names, and how many more there are.
-func (c *command) some(names []string) []string {
-	if c.all {
-		return names
-	}
-	return text.First(5, names)
-}
+// maxPods bounds how many pods and nodes are named in one place.
+const maxPods = 5
 
-func (c *command) few(names []string) string { return strings.Join(c.some(names), ", ") }
+// few are the names, or the first of them.
+func (c *command) few(names []string) string {
+	if c.all {
+		return strings.Join(names, ", ")
+	}
+	return text.Some(maxPods, names, ", ")
+}
 
 // blockedDrainText says what happens when a drain can't go on.
 func blockedDrainText(s *subject, refused bool) string {

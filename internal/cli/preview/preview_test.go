@@ -37,7 +37,6 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 )
 
 var (
@@ -135,14 +134,34 @@ func inCluster(t *testing.T, change ...func(*upgradev1.Plan)) *unstructured.Unst
 	return &unstructured.Unstructured{Object: content}
 }
 
+// asIs is an object of a kind as the API server stores it.
+func asIs(t *testing.T, k *source.Kind, o runtime.Object) *unstructured.Unstructured {
+	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(k.Resource.GroupVersion().WithKind(k.Name))
+	return u
+}
+
 // preview runs the command over these objects.
 func preview(t *testing.T, plans, objects []runtime.Object, change func(*command), args ...string) (string, error) {
 	t.Helper()
 	kinds := map[schema.GroupVersionResource]string{
-		target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList", target.DaemonSet.Resource: "ExtendedDaemonSetList",
-		target.NodeRollout.Resource:                                     "NodeRolloutList",
+		source.Plan.Resource: "PlanList", source.Budget.Resource: "NodeDisruptionBudgetList", source.DaemonSet.Resource: "ExtendedDaemonSetList",
+		source.NodeRollout.Resource: "NodeRolloutList", source.PodBudget.Resource: "PodDisruptionBudgetList", source.KubeDaemonSet.Resource: "DaemonSetList",
 		edsv1.GroupVersion.WithResource("extendeddaemonsetreplicasets"): "ExtendedDaemonSetReplicaSetList",
 		edsv1.GroupVersion.WithResource("extendeddaemonsetsettings"):    "ExtendedDaemonsetSettingList",
+	}
+	for _, o := range objects {
+		switch o.(type) {
+		case *policyv1.PodDisruptionBudget:
+			plans = append(plans, asIs(t, source.PodBudget, o))
+		case *appsv1.DaemonSet:
+			plans = append(plans, asIs(t, source.KubeDaemonSet, o))
+		}
 	}
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, plans...)
 	core := fake.NewClientset(objects...)
@@ -159,7 +178,7 @@ func preview(t *testing.T, plans, objects []runtime.Object, change func(*command
 	var out bytes.Buffer
 	c := &command{
 		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(manifest), Out: &out, ErrOut: &out}, clock: clocktesting.NewFakePassiveClock(now),
-		limit: 10, src: &source.Source{Client: client, Core: core.CoreV1(), Namespace: "fleet"}, policy: core.PolicyV1(), apps: core.AppsV1(),
+		limit: 10, src: &source.Source{Client: client, Core: core.CoreV1(), Namespace: "fleet"},
 	}
 	if change != nil {
 		change(c)

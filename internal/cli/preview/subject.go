@@ -25,7 +25,6 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/view"
 )
 
@@ -37,14 +36,14 @@ type subject struct {
 	view.Supposition
 }
 
-func (s *subject) object() (*target.Kind, *metav1.ObjectMeta) {
+func (s *subject) object() (*source.Kind, *metav1.ObjectMeta) {
 	switch {
 	case s.eds != nil:
-		return target.DaemonSet, &s.eds.ObjectMeta
+		return source.DaemonSet, &s.eds.ObjectMeta
 	case s.hosts != nil:
-		return target.NodeRollout, &s.hosts.ObjectMeta
+		return source.NodeRollout, &s.hosts.ObjectMeta
 	}
-	return target.Plan, &s.plan.ObjectMeta
+	return source.Plan, &s.plan.ObjectMeta
 }
 
 // order is that of its strategy.
@@ -97,7 +96,7 @@ func (c *command) subjects(ctx context.Context, name string) ([]subject, error) 
 // named is a rollout of the cluster.
 func (c *command) named(ctx context.Context, name string) (subject, error) {
 	s := subject{Supposition: view.Supposition{Turn: c.turn}}
-	named, err := target.Parse(name, target.Rollouts...)
+	named, err := source.Parse(name, source.Rollouts...)
 	if err != nil {
 		return s, err
 	}
@@ -105,8 +104,8 @@ func (c *command) named(ctx context.Context, name string) (subject, error) {
 	switch {
 	case err != nil:
 		return s, err
-	case found.Len() > 1:
-		return s, target.Ambiguous(named.Name, found.Kinds())
+	case len(found.Kinds()) > 1:
+		return s, source.Ambiguous(named.Name, found.Kinds())
 	case len(found.DaemonSets) > 0:
 		s.eds = &found.DaemonSets[0]
 	case len(found.NodeRollouts) > 0:
@@ -202,10 +201,10 @@ func parse(in io.Reader) ([]subject, error) {
 		if err := yaml.Unmarshal(document, &kind); err != nil {
 			return nil, fmt.Errorf("document %d: %w", number, err)
 		}
-		isRollout := func(k *target.Kind) bool {
+		isRollout := func(k *source.Kind) bool {
 			return kind.APIVersion == k.Resource.GroupVersion().String() && kind.Kind == k.Name
 		}
-		if !slices.ContainsFunc(target.Rollouts, isRollout) {
+		if !slices.ContainsFunc(source.Rollouts, isRollout) {
 			continue
 		}
 		object, _, err := strict.Decode(document, nil, nil)

@@ -74,7 +74,7 @@ func (c *changer) run(ctx context.Context) error {
 		if t.line.Outcome == Unchanged {
 			continue
 		}
-		if err := c.change(ctx, t); err != nil {
+		if _, err := c.change(ctx, t, t.found.Image, c.image); err != nil {
 			t.line.Message = err.Error()
 			return c.putBack(ctx, fmt.Errorf("changing scale set %s, %w", t.name, err))
 		}
@@ -92,7 +92,7 @@ func (c *changer) prepareAll(ctx context.Context) (problems []error) {
 		t.line.Message = err.Error()
 		problems = append(problems, fmt.Errorf("scale set %s: %w", t.name, err))
 	}
-	for waiting := c.sets; len(waiting) > 0 && len(problems) == 0; ctx = timed {
+	for waiting := c.sets; ; ctx = timed {
 		var again []*target
 		wait := pollEvery
 		for _, t := range waiting {
@@ -109,52 +109,59 @@ func (c *changer) prepareAll(ctx context.Context) (problems []error) {
 			}
 		}
 		if waiting = again; len(again) == 0 || len(problems) > 0 {
-			break
+			return problems
 		}
 		for _, t := range again {
-			c.note(t, &t.found)
+			c.note(t, t.found.Busy)
 		}
 		if err := c.pause(timed, wait, nil); err != nil {
 			for _, t := range again {
 				failed(t, fmt.Errorf("%s, and %w: try again when that is over", t.line.Message, err))
 			}
+			return problems
 		}
 	}
-	return problems
 }
 
-// prepare looks at a set, and makes ready what is to be sent. KindConflict: it is being changed.
+// prepare looks at a set for the first time, and makes ready what is to be sent.
 func (c *changer) prepare(ctx context.Context, t *target) (err error) {
-	if t.found, err = t.set.Describe(ctx); err != nil {
-		return err
-	}
+	t.found, t.op, err = c.look(ctx, t, "", c.image)
 	t.line.OldImage = t.found.Image
 	switch {
-	case c.has(&t.found, c.image):
+	case err == nil && t.op.Token == "":
 		t.line.Outcome = Unchanged
-		return nil
-	case t.found.Unfit != "":
-		return cloud.Errorf(cloud.KindInvalid, "it can't be changed: %s", t.found.Unfit)
-	case t.found.Busy != "":
-		return busy(&t.found)
-	}
-	t.op, err = t.set.Prepare(ctx, &t.found, cloud.Change{Image: c.image, Token: c.token()})
-	if err == nil {
+	case err == nil:
 		t.line.Outcome = WouldChange
 	}
 	return err
 }
 
-// busy is the error that a set is being changed.
-func busy(s *cloud.Set) error {
-	return cloud.Errorf(cloud.KindConflict, "it is being changed (%s)", s.Busy)
+// errOtherImage is that somebody else has changed the image.
+var errOtherImage = errors.New("another program or person has meanwhile set its image")
+
+// look reads a set, and prepares its change from one image, or from any, to another. There is no operation where it has that already.
+// KindConflict: it is being changed.
+func (c *changer) look(ctx context.Context, t *target, from, to string) (now cloud.Set, op cloud.Operation, err error) {
+	now, err = t.set.Describe(ctx)
+	switch {
+	case err != nil, has(&now, to):
+	case from != "" && !has(&now, from):
+		err = cloud.Errorf(cloud.KindInvalid, "%w to %s", errOtherImage, cmp.Or(now.ImageName, now.Image))
+	case now.Unfit != "":
+		err = cloud.Errorf(cloud.KindInvalid, "it can't be changed: %s", now.Unfit)
+	case now.Busy != "":
+		err = cloud.Errorf(cloud.KindConflict, "it is being changed (%s)", now.Busy)
+	default:
+		op, err = t.set.Prepare(ctx, &now, cloud.Change{Image: to, Token: c.token()})
+	}
+	return now, op, err
 }
 
 // note says that a set is waited for if it is being changed: once, and again when that is for another reason.
-func (c *changer) note(t *target, s *cloud.Set) {
-	if s.Busy != "" && s.Busy != t.noted {
-		t.noted = s.Busy
-		_, _ = fmt.Fprintf(c.notes, "scale set %s is being changed (%s): waiting until that is over\n", t.name, text.Clean(s.Busy))
+func (c *changer) note(t *target, busy string) {
+	if busy != "" && busy != t.noted {
+		t.noted = busy
+		_, _ = fmt.Fprintf(c.notes, "scale set %s is being changed (%s): waiting until that is over\n", t.name, text.Clean(busy))
 	}
 }
 
@@ -170,78 +177,53 @@ func (c *changer) within(ctx context.Context) (context.Context, context.CancelFu
 
 // has reports whether a set makes machines of this image already. Azure writes the same id in different cases, Google takes the name of a
 // template for its path, and AWS shows an AMI as the version of a launch template that has it.
-func (*changer) has(s *cloud.Set, image string) bool {
+func has(s *cloud.Set, image string) bool {
 	return strings.EqualFold(s.Image, image) || s.ImageID != "" && s.ImageID == image ||
 		!strings.Contains(image, "/") && strings.HasSuffix(s.Image, "/"+image)
 }
 
-// change sends what was prepared, and waits for its end.
-func (c *changer) change(ctx context.Context, t *target) error {
+// change brings a set from one image to another by the operation that is prepared, or that it prepares, and waits for its end. A conflict has had no
+// effect: the set is looked at again, as an autoscaler or a rollout may have added a machine. It is false where the set had the image already.
+func (c *changer) change(ctx context.Context, t *target, from, to string) (changed bool, err error) {
 	ctx, cancel := c.within(ctx)
 	defer cancel()
-	if err := c.send(ctx, t); err != nil {
-		return err
-	}
-	return c.await(ctx, t)
-}
-
-// send sends an operation until the cloud has taken it, or has said that it never will.
-func (c *changer) send(ctx context.Context, t *target) error {
 	wait, unanswered := firstRetry, false
 	for {
-		t.tried, t.sent = true, true
-		sent, err := t.set.Send(ctx, t.op)
-		switch kind := cloud.KindOf(err); {
-		case err == nil:
-			t.op = sent
-			return nil
-		case kind == cloud.KindConflict:
-			// It has had no effect. What else was changed is in nobody's way, as when an autoscaler or a rollout has added a machine.
-			t.sent, unanswered = false, false
-			if again, err := c.again(ctx, t, err); err != nil || !again {
-				return err
+		next := wait
+		if t.op.Token == "" {
+			var now cloud.Set
+			now, t.op, err = c.look(ctx, t, from, to)
+			switch {
+			case err == nil && t.op.Token == "":
+				return false, nil
+			case err == nil:
+				continue // At once, before it is changed once more.
+			case !passing(err):
+				return false, err
 			}
-			continue // At once, before it is changed once more.
-		case kind != cloud.KindThrottled && kind != cloud.KindUnavailable:
-			// Only what is not answered, or not with sense, may have had an effect: this time, or an earlier one.
-			t.sent = unanswered
-			return err
+			c.note(t, now.Busy)
+			next = pollEvery
+		} else {
+			t.tried, t.sent = true, true
+			var sent cloud.Operation
+			sent, err = t.set.Send(ctx, t.op)
+			switch kind := cloud.KindOf(err); {
+			case err == nil:
+				t.op = sent
+				return true, c.await(ctx, t)
+			case kind == cloud.KindConflict:
+				t.op, t.sent, unanswered, next = cloud.Operation{}, false, false, pollEvery
+			case kind != cloud.KindThrottled && kind != cloud.KindUnavailable:
+				// Only what is not answered, or not with sense, may have had an effect: this time, or an earlier one.
+				t.sent = unanswered
+				return false, err
+			default:
+				unanswered, wait = true, min(2*wait, lastRetry)
+			}
 		}
-		unanswered = true
-		if err := c.pause(ctx, max(wait, cloud.RetryAfter(err)), err); err != nil {
-			return err
-		}
-		wait = min(2*wait, lastRetry)
-	}
-}
-
-// again prepares a change anew, after a conflict, of a set that somebody has changed meanwhile or is changing still. It is false where that was to
-// the same image.
-func (c *changer) again(ctx context.Context, t *target, last error) (bool, error) {
-	for {
-		if err := c.pause(ctx, max(pollEvery, cloud.RetryAfter(last)), last); err != nil {
+		if err := c.pause(ctx, max(next, cloud.RetryAfter(err)), err); err != nil {
 			return false, err
 		}
-		now, err := t.set.Describe(ctx)
-		switch {
-		case err != nil:
-		case c.has(&now, c.image):
-			t.op = cloud.Operation{}
-			return false, nil
-		case now.Image != t.found.Image:
-			return false, fmt.Errorf("another program or person has meanwhile set its image to %s", cmp.Or(now.ImageName, now.Image))
-		case now.Busy != "":
-			c.note(t, &now)
-			err = busy(&now)
-		default:
-			if t.op, err = t.set.Prepare(ctx, &now, cloud.Change{Image: c.image, Token: c.token()}); err == nil {
-				return true, nil
-			}
-		}
-		if !passing(err) {
-			return false, fmt.Errorf("it was changed meanwhile; looking at it again, %w", err)
-		}
-		last = err
 	}
 }
 
@@ -321,37 +303,15 @@ func (c *changer) shares(t *target) bool {
 
 // undo puts the old image back, unless somebody else has set another one since.
 func (c *changer) undo(ctx context.Context, t *target) (Outcome, error) {
-	ctx, cancel := c.within(ctx)
-	defer cancel()
-	back := &changer{clock: c.clock, token: c.token, image: t.found.Image, timeout: c.timeout, notes: c.notes}
-	u := &target{name: t.name, set: t.set}
-	wait := firstRetry
-	for {
-		err := back.prepare(ctx, u)
-		switch {
-		case err != nil:
-		case back.has(&u.found, t.found.Image) && t.line.Outcome != Changed:
-			return t.line.Outcome, nil // What was sent has had no effect.
-		case back.has(&u.found, t.found.Image):
-			return PutBack, nil
-		case !c.has(&u.found, c.image) && !t.given():
-			return t.line.Outcome, nil
-		case !c.has(&u.found, c.image):
-			return NotPutBack, fmt.Errorf("another program or person has meanwhile set its image to %s", cmp.Or(u.found.ImageName, u.found.Image))
-		default:
-			if err = back.change(ctx, u); err == nil {
-				return PutBack, nil
-			}
-		}
-		if !passing(err) {
-			return NotPutBack, err
-		}
-		next := pollEvery
-		if c.note(u, &u.found); cloud.KindOf(err) != cloud.KindConflict {
-			next, wait = wait, min(2*wait, lastRetry)
-		}
-		if err := c.pause(ctx, max(next, cloud.RetryAfter(err)), err); err != nil {
-			return NotPutBack, err
-		}
+	given := t.given()
+	t.op, t.noted = cloud.Operation{}, ""
+	switch changed, err := c.change(ctx, t, c.image, t.found.Image); {
+	case errors.Is(err, errOtherImage) && !given:
+		return t.line.Outcome, nil
+	case err != nil:
+		return NotPutBack, err
+	case !changed && t.line.Outcome != Changed:
+		return t.line.Outcome, nil // What was sent has had no effect.
 	}
+	return PutBack, nil
 }

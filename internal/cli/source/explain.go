@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/cli/text"
 )
 
@@ -26,7 +25,7 @@ const (
 )
 
 // Explain is an error about objects of a kind in plain words.
-func Explain(k *target.Kind, err error) error {
+func Explain(k *Kind, err error) error {
 	if answer, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		err = answer // Without what libraries say around it.
 	}
@@ -43,10 +42,10 @@ func isObjectNotFound(err error) bool {
 }
 
 // NotFound is the error that there is no object of the name. It lists namespaces that have one. Without a kind it may be any rollout.
-func (src *Source) NotFound(ctx context.Context, kind *target.Kind, name string) error {
+func (src *Source) NotFound(ctx context.Context, kind *Kind, name string) error {
 	k := kind
 	if k == nil {
-		k = target.Rollouts[0]
+		k = Rollouts[0]
 	}
 	switch {
 	case !k.Namespaced:
@@ -61,16 +60,16 @@ func (src *Source) NotFound(ctx context.Context, kind *target.Kind, name string)
 	if kind != nil {
 		return err
 	}
-	for _, k := range target.Rollouts[1:] {
+	for _, k := range Rollouts[1:] {
 		if others := src.elsewhere(ctx, k, name); len(others) > 0 {
-			err = fmt.Errorf("%w; there is %s %s %q in %s", err, k.Article, k.Name, name, strings.Join(others, ", "))
+			err = fmt.Errorf("%w; there is %s %q in %s", err, k.withArticle(), name, strings.Join(others, ", "))
 		}
 	}
 	return err
 }
 
 // Nothing says that there are no objects of these kinds, and which namespaces have some. called is their common name.
-func (src *Source) Nothing(ctx context.Context, called string, kinds ...*target.Kind) string {
+func (src *Source) Nothing(ctx context.Context, called string, kinds ...*Kind) string {
 	if src.Namespace == "" {
 		return "No " + called + " in any namespace."
 	}
@@ -87,7 +86,7 @@ func (src *Source) Nothing(ctx context.Context, called string, kinds ...*target.
 }
 
 // elsewhere lists other namespaces that have such objects, as far as they may be seen: it is only a hint.
-func (src *Source) elsewhere(ctx context.Context, k *target.Kind, name string) []string {
+func (src *Source) elsewhere(ctx context.Context, k *Kind, name string) []string {
 	if !k.Namespaced {
 		return nil
 	}
@@ -106,9 +105,9 @@ func (src *Source) elsewhere(ctx context.Context, k *target.Kind, name string) [
 }
 
 // hiddenNote names the kinds of rollouts that can't be listed, and those that are shown.
-func hiddenNote(errs map[*target.Kind]error) string {
+func hiddenNote(errs map[*Kind]error) string {
 	var unknown, denied, others []string
-	for _, k := range target.Rollouts {
+	for _, k := range Rollouts {
 		switch err := errs[k]; {
 		case err == nil:
 			others = append(others, k.Name+"s")

@@ -6,92 +6,87 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/cli/target"
 )
 
-// Rollouts are those that are read.
-type Rollouts struct {
+// Found are the rollouts that are read.
+type Found struct {
 	Plans        []upgradev1.Plan
 	DaemonSets   []edsv1.ExtendedDaemonSet
 	NodeRollouts []v1alpha1.NodeRollout
 }
 
-// Len is how many there are.
-func (r *Rollouts) Len() int { return len(r.Plans) + len(r.DaemonSets) + len(r.NodeRollouts) }
-
-// Kinds are the kinds that there are rollouts of.
-func (r *Rollouts) Kinds() []*target.Kind {
-	var kinds []*target.Kind
-	for k, n := range []int{len(r.Plans), len(r.DaemonSets), len(r.NodeRollouts)} {
-		if n > 0 {
-			kinds = append(kinds, target.Rollouts[k])
-		}
+// Kinds are the kinds of the rollouts.
+func (f *Found) Kinds() []*Kind {
+	var kinds []*Kind
+	for k, n := range []int{len(f.Plans), len(f.DaemonSets), len(f.NodeRollouts)} {
+		kinds = append(kinds, slices.Repeat(Rollouts[k:k+1], n)...)
 	}
 	return kinds
 }
 
 // ReadRollouts returns the rollouts that are named, or all where there is no name. Where no kind is named, kinds that can't be listed are left out,
 // and a note names them. It fails when none can be listed, and when a rollout is named and does not exist.
-func (src *Source) ReadRollouts(ctx context.Context, named target.Target) (r Rollouts, err error) {
-	hidden, kinds, notRead := map[*target.Kind]error{}, 0, error(nil)
-	for _, k := range target.Rollouts {
+func (src *Source) ReadRollouts(ctx context.Context, named Target) (f Found, err error) {
+	hidden, kinds, notRead := map[*Kind]error{}, 0, error(nil)
+	for _, k := range Rollouts {
 		if named.Kind != nil && named.Kind != k {
 			continue
 		}
 		kinds++
-		switch err := src.readKind(ctx, &r, k, named.Name); {
+		switch err := src.readKind(ctx, &f, k, named.Name); {
 		case err == nil:
 		case errors.Is(err, ErrNotRead):
 			notRead = err
 		case named.Kind == nil && isHidden(err):
 			hidden[k] = err
 		default:
-			return r, Explain(k, err)
+			return f, Explain(k, err)
 		}
 	}
 	switch {
 	case notRead != nil:
-		return r, notRead
-	case len(hidden) == kinds, hidden[target.Plan] != nil && r.Len() == 0:
-		return r, Explain(target.Plan, hidden[target.Plan])
-	case r.Len() == 0 && named.Name != "":
-		return r, src.NotFound(ctx, named.Kind, named.Name)
+		return f, notRead
+	case len(hidden) == kinds, hidden[Plan] != nil && len(f.Kinds()) == 0:
+		return f, Explain(Plan, hidden[Plan])
+	case len(f.Kinds()) == 0 && named.Name != "":
+		return f, src.NotFound(ctx, named.Kind, named.Name)
 	case len(hidden) > 0:
 		src.Notes = append(src.Notes, hiddenNote(hidden))
 	}
-	return r, nil
+	return f, nil
 }
 
-func (src *Source) readKind(ctx context.Context, r *Rollouts, k *target.Kind, name string) (err error) {
-	switch from := src.Of(k); k {
-	case target.Plan:
-		r.Plans, err = read[upgradev1.Plan](ctx, src, from, Named(name), k.Name, nil)
-	case target.DaemonSet:
-		r.DaemonSets, err = read[edsv1.ExtendedDaemonSet](ctx, src, from, Named(name), k.Name, nil)
-	case target.NodeRollout:
-		r.NodeRollouts, err = read[v1alpha1.NodeRollout](ctx, src, from, Named(name), k.Name, nil)
+func (src *Source) readKind(ctx context.Context, f *Found, k *Kind, name string) (err error) {
+	switch k {
+	case Plan:
+		f.Plans, err = Read[upgradev1.Plan](ctx, src, k, Named(name))
+	case DaemonSet:
+		f.DaemonSets, err = Read[edsv1.ExtendedDaemonSet](ctx, src, k, Named(name))
+	case NodeRollout:
+		f.NodeRollouts, err = Read[v1alpha1.NodeRollout](ctx, src, k, Named(name))
 	}
 	return err
 }
 
 // ReadNodes returns all nodes; nil when they may not be listed.
 func (src *Source) ReadNodes(ctx context.Context) ([]corev1.Node, error) {
-	nodes, err := read(ctx, src, src.Core.Nodes(), metav1.ListOptions{}, target.Node.Name, trimNode)
+	nodes, err := read(ctx, src, src.Core.Nodes(), metav1.ListOptions{}, Node.Name, trimNode)
 	switch {
 	case apierrors.IsForbidden(err):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("listing nodes, %w", err)
-	case nodes == nil:
-		nodes = []corev1.Node{}
 	}
 	return nodes, nil
 }
@@ -103,7 +98,7 @@ func trimNode(n *corev1.Node) {
 
 // ReadBudgets returns all NodeDisruptionBudgets. There are none where there is no such kind.
 func (src *Source) ReadBudgets(ctx context.Context) ([]v1alpha1.NodeDisruptionBudget, error) {
-	budgets, err := read[v1alpha1.NodeDisruptionBudget](ctx, src, src.Of(target.Budget), metav1.ListOptions{}, target.Budget.Name, nil)
+	budgets, err := Read[v1alpha1.NodeDisruptionBudget](ctx, src, Budget, metav1.ListOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
 		src.Notes = append(src.Notes, NoBudgets)
@@ -114,4 +109,35 @@ func (src *Source) ReadBudgets(ctx context.Context) ([]v1alpha1.NodeDisruptionBu
 		return nil, fmt.Errorf("listing budgets, %w", err)
 	}
 	return budgets, nil
+}
+
+// leases are where the operator's processes agree on which of them works.
+var leases = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+
+// ReadOperatorNode returns the node that the operator runs on: of several pods, that of the one that holds the Lease. It is empty when it is
+// not known, or when the operator runs elsewhere.
+func (src *Source) ReadOperatorNode(ctx context.Context) string {
+	// The pods of Plans' Jobs have the first label, too.
+	pods, err := src.readPods(ctx, metav1.NamespaceAll, metav1.ListOptions{LabelSelector: upgradev1.LabelController + ",!" + upgradev1.LabelPlan})
+	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool {
+		return p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	})
+	switch {
+	case err == nil && len(pods) == 0:
+		return ""
+	case err == nil && len(pods) == 1:
+		return pods[0].Spec.NodeName
+	}
+	for i := range pods {
+		p := &pods[i]
+		lease, err := src.Client.Resource(leases).Namespace(p.Namespace).Get(ctx, p.Labels[upgradev1.LabelController], metav1.GetOptions{})
+		if err != nil {
+			continue
+		}
+		if holder, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity"); holder == p.Name {
+			return p.Spec.NodeName
+		}
+	}
+	src.Notes = append(src.Notes, NoOperator)
+	return ""
 }

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package source reads and writes what commands show and change.
+// Package source is how commands reach the API: what their command line names, and the objects that they show and change.
 //
+//	config.go      which cluster, by kubectl's flags
+//	kinds.go       the kinds, and how a command line names objects
+//	verb.go        what all commands have whose argument is an object; names for the shell
 //	source.go      objects of any kind: read, list, find by name
+//	feed.go        reads that watches answer, for commands that follow objects
 //	write.go       one change of an object, again after a conflict
 //	explain.go     errors, and what cannot be seen, in words
-//	rollouts.go    rollouts, nodes and budgets
-//	daemons.go     what belongs to ExtendedDaemonSets
-//	operator.go    where the operator runs
-//	complete.go    names for the shell
+//	rollouts.go    rollouts, nodes and budgets; where the operator runs
+//	pods.go        pods of ExtendedDaemonSets, and pods that gates select
 package source
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -31,9 +32,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
-
-	"moult.dev/moult/internal/cli/config"
-	"moult.dev/moult/internal/cli/target"
 )
 
 // Source is the part of the API that commands use.
@@ -45,21 +43,12 @@ type Source struct {
 	Namespace string
 	// Notes are what could not be read. Every read that goes on without something adds one.
 	Notes []string
-	// Watches answer reads, for a command that follows objects; nil lists them.
-	Watches Watches
+	// feed answers reads, for a command that follows objects; nil lists them.
+	feed *Feed
 }
-
-// Watches keep objects up to date.
-type Watches interface {
-	// Objects are those of a name that identifies the list, by namespace and name. The first call begins to watch. ErrNotRead: they are still read.
-	Objects(name string, from *cache.ListWatch, transform cache.TransformFunc) ([]any, error)
-}
-
-// ErrNotRead is the error of a read that has to be repeated, because a watch has just begun.
-var ErrNotRead = errors.New("not all objects are read yet")
 
 // Connect makes clients of the cluster and for the namespace of the command line.
-func Connect(cluster config.Config) (*Source, error) {
+func Connect(cluster Config) (*Source, error) {
 	namespace, err := cluster.Namespace()
 	if err != nil {
 		return nil, err
@@ -91,7 +80,7 @@ func ConnectTo(config *rest.Config) (*Source, error) {
 }
 
 // In returns the objects of a kind in a namespace, or in all where it is empty or the kind has none.
-func (src *Source) In(namespace string, k *target.Kind) dynamic.ResourceInterface {
+func (src *Source) In(namespace string, k *Kind) dynamic.ResourceInterface {
 	if !k.Namespaced {
 		namespace = ""
 	}
@@ -99,7 +88,7 @@ func (src *Source) In(namespace string, k *target.Kind) dynamic.ResourceInterfac
 }
 
 // Of returns the objects of a kind in the namespace of the command line.
-func (src *Source) Of(k *target.Kind) dynamic.ResourceInterface { return src.In(src.Namespace, k) }
+func (src *Source) Of(k *Kind) dynamic.ResourceInterface { return src.In(src.Namespace, k) }
 
 // Lister lists and watches objects: a typed client, or a dynamic one.
 type Lister[L runtime.Object] interface {
@@ -116,7 +105,7 @@ func Each[T any, L runtime.Object](ctx context.Context, from Lister[L], o metav1
 	})
 }
 
-// List reads all objects.
+// List reads all objects now, also where the source follows them.
 func List[T any, L runtime.Object](ctx context.Context, from Lister[L], o metav1.ListOptions) ([]T, error) {
 	all := []T{}
 	if err := Each(ctx, from, o, func(object *T) { all = append(all, *object) }); err != nil {
@@ -125,13 +114,19 @@ func List[T any, L runtime.Object](ctx context.Context, from Lister[L], o metav1
 	return all, nil
 }
 
-// read lists objects, or takes them from a watch. trim removes from each what is not needed; nil removes nothing.
-func read[T any, L runtime.Object](ctx context.Context, src *Source, from Lister[L], o metav1.ListOptions, name string, trim func(*T)) (all []T, err error) {
+// Read returns objects of a kind in the namespace of the command line.
+func Read[T any](ctx context.Context, src *Source, k *Kind, o metav1.ListOptions) ([]T, error) {
+	return read[T](ctx, src, src.Of(k), o, src.Namespace+"/"+k.Name, nil)
+}
+
+// read lists objects, or takes them from the watch of this name. trim removes from each what is not needed; nil removes nothing.
+func read[T any, L runtime.Object](ctx context.Context, src *Source, from Lister[L], o metav1.ListOptions, name string, trim func(*T)) ([]T, error) {
 	if trim == nil {
 		trim = func(*T) {}
 	}
-	if src.Watches == nil {
-		err = Each(ctx, from, o, func(object *T) {
+	all := []T{}
+	if src.feed == nil {
+		err := Each(ctx, from, o, func(object *T) {
 			trim(object)
 			all = append(all, *object)
 		})
@@ -145,15 +140,15 @@ func read[T any, L runtime.Object](ctx context.Context, src *Source, from Lister
 		trim(t)
 		return t, nil
 	}
-	found, err := src.Watches.Objects(strings.Join([]string{name, o.LabelSelector, o.FieldSelector}, "/"), ListWatch(from, o), typed)
+	found, err := src.feed.objects(strings.Join([]string{name, o.LabelSelector, o.FieldSelector}, "/"), listWatch(from, o), typed)
 	for _, object := range found {
 		all = append(all, *object.(*T))
 	}
 	return all, err
 }
 
-// ListWatch lists and watches the objects that the options select.
-func ListWatch[L runtime.Object](from Lister[L], o metav1.ListOptions) *cache.ListWatch {
+// listWatch lists and watches the objects that the options select.
+func listWatch[L runtime.Object](from Lister[L], o metav1.ListOptions) *cache.ListWatch {
 	only := func(l metav1.ListOptions) metav1.ListOptions {
 		l.LabelSelector, l.FieldSelector = o.LabelSelector, o.FieldSelector
 		return l
@@ -194,8 +189,17 @@ func decode(content map[string]any, into any) error {
 	return json.Unmarshal(text, into)
 }
 
+// GetAs reads an object in its type.
+func GetAs[T any](ctx context.Context, src *Source, k *Kind, name string) (*T, error) {
+	u, err := src.Get(ctx, k, name)
+	if err != nil {
+		return nil, err
+	}
+	return As[T](u), nil
+}
+
 // Get reads an object. When it is not there, the error says in which namespaces there is one of that name.
-func (src *Source) Get(ctx context.Context, k *target.Kind, name string) (*unstructured.Unstructured, error) {
+func (src *Source) Get(ctx context.Context, k *Kind, name string) (*unstructured.Unstructured, error) {
 	o, err := src.Of(k).Get(ctx, name, metav1.GetOptions{})
 	if isObjectNotFound(err) {
 		return nil, src.NotFound(ctx, k, name)
@@ -205,12 +209,12 @@ func (src *Source) Get(ctx context.Context, k *target.Kind, name string) (*unstr
 
 // Find reads the object that the command line names. A name without a kind may be that of an object of any of these kinds, and it is an
 // error when there are several. Only the first kind and Plans need be visible.
-func (src *Source) Find(ctx context.Context, named target.Target, kinds ...*target.Kind) (*target.Kind, *unstructured.Unstructured, error) {
+func (src *Source) Find(ctx context.Context, named Target, kinds ...*Kind) (*Kind, *unstructured.Unstructured, error) {
 	if named.Kind != nil {
 		o, err := src.Get(ctx, named.Kind, named.Name)
 		return named.Kind, o, err
 	}
-	var found []*target.Kind
+	var found []*Kind
 	var objects []*unstructured.Unstructured
 	var failed error
 	for i, k := range kinds {
@@ -218,22 +222,22 @@ func (src *Source) Find(ctx context.Context, named target.Target, kinds ...*targ
 		switch {
 		case err == nil:
 			found, objects = append(found, k), append(objects, o)
-		case isObjectNotFound(err), i > 0 && k != target.Plan && isHidden(err):
+		case isObjectNotFound(err), i > 0 && k != Plan && isHidden(err):
 		case failed == nil:
 			failed = Explain(k, err)
 		}
 	}
 	switch {
 	case len(found) > 1:
-		return nil, nil, target.Ambiguous(named.Name, found)
+		return nil, nil, Ambiguous(named.Name, found)
 	case len(found) == 1:
 		return found[0], objects[0], nil
 	case failed != nil:
 		return nil, nil, failed
 	}
 	err := src.NotFound(ctx, nil, named.Name)
-	if kinds[0] == target.Node {
-		err = fmt.Errorf("%s %s not found, and %w", target.Node.Name, named.Name, err)
+	if kinds[0] == Node {
+		err = fmt.Errorf("%s %s not found, and %w", Node.Name, named.Name, err)
 	}
 	return nil, nil, err
 }

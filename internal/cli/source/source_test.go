@@ -20,7 +20,6 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/cli/target"
 )
 
 func object(t *testing.T, from any) *unstructured.Unstructured {
@@ -53,8 +52,8 @@ func aBudget(t *testing.T, name string) *unstructured.Unstructured {
 
 func fakes(objects ...runtime.Object) (*Source, *dynamicfake.FakeDynamicClient, *fake.Clientset) {
 	kinds := map[schema.GroupVersionResource]string{
-		target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList", target.DaemonSet.Resource: "ExtendedDaemonSetList",
-		target.NodeRollout.Resource:                                     "NodeRolloutList",
+		Plan.Resource: "PlanList", Budget.Resource: "NodeDisruptionBudgetList", DaemonSet.Resource: "ExtendedDaemonSetList",
+		NodeRollout.Resource: "NodeRolloutList",
 		edsv1.GroupVersion.WithResource("extendeddaemonsetreplicasets"): "ExtendedDaemonSetReplicaSetList",
 		edsv1.GroupVersion.WithResource("extendeddaemonsetsettings"):    "ExtendedDaemonsetSettingList",
 	}
@@ -66,12 +65,12 @@ func fakes(objects ...runtime.Object) (*Source, *dynamicfake.FakeDynamicClient, 
 func TestReadSaysWhereElseToLook(t *testing.T) {
 	src, _, _ := fakes(aPlan(t, "system-upgrade", "p"))
 	src.Namespace = "default"
-	_, err := src.ReadRollouts(t.Context(), target.Target{Name: "p", Kind: target.Plan})
+	_, err := src.ReadRollouts(t.Context(), Target{Name: "p", Kind: Plan})
 	if want := `Plan default/p not found, but there is one in system-upgrade: use -n`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 	want := "No rollouts in namespace default. There are some in system-upgrade: use -n, or -A for all."
-	if got := src.Nothing(t.Context(), "rollouts", target.Rollouts...); got != want {
+	if got := src.Nothing(t.Context(), "rollouts", Rollouts...); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -106,8 +105,8 @@ func TestReadGoesOn(t *testing.T) {
 		wantNodes      int
 	}{
 		"all is to be seen":          {wantNodes: 1},
-		"there is no such kind":      {budgets: apierrors.NewNotFound(target.Budget.Resource.GroupResource(), ""), wantNodes: 1},
-		"budgets are not to be seen": {budgets: apierrors.NewForbidden(target.Budget.Resource.GroupResource(), "", errors.New("no")), budgetNote: NoBudgets, wantNodes: 1},
+		"there is no such kind":      {budgets: apierrors.NewNotFound(Budget.Resource.GroupResource(), ""), wantNodes: 1},
+		"budgets are not to be seen": {budgets: apierrors.NewForbidden(Budget.Resource.GroupResource(), "", errors.New("no")), budgetNote: NoBudgets, wantNodes: 1},
 		"the API server fails":       {budgets: errors.New("broken"), budgetErr: true, wantNodes: 1},
 		"nodes are not to be seen":   {nodes: apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("no")), wantNodes: -1},
 	} {

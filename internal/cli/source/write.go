@@ -11,8 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-
-	"moult.dev/moult/internal/cli/target"
 )
 
 // attempts bounds how often an object is read and written again after a conflict.
@@ -29,7 +27,7 @@ type Change struct {
 // Write changes an object, with its resourceVersion as precondition. change gets the object as it is, and returns nil when there is nothing
 // to write. After a conflict the object is read again.
 func (src *Source) Write(
-	ctx context.Context, k *target.Kind, name string, o metav1.PatchOptions, change func(*unstructured.Unstructured) (*Change, error),
+	ctx context.Context, k *Kind, name string, o metav1.PatchOptions, change func(*unstructured.Unstructured) (*Change, error),
 ) error {
 	for attempt := 1; ; attempt++ {
 		u, err := src.Get(ctx, k, name)
@@ -50,7 +48,7 @@ func (src *Source) Write(
 	}
 }
 
-func (src *Source) patch(ctx context.Context, k *target.Kind, u *unstructured.Unstructured, o metav1.PatchOptions, c *Change) error {
+func (src *Source) patch(ctx context.Context, k *Kind, u *unstructured.Unstructured, o metav1.PatchOptions, c *Change) error {
 	how, version := types.MergePatchType, u.GetResourceVersion()
 	var content any = c.Merge
 	if c.JSON != nil {

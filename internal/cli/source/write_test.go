@@ -17,7 +17,6 @@ import (
 	ktesting "k8s.io/client-go/testing"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/cli/target"
 )
 
 // TestWriteAgain writes when others were faster: it reads the object anew, and asks again what to write.
@@ -31,9 +30,9 @@ func TestWriteAgain(t *testing.T) {
 		"others never stop": {conflicts: 100, reads: attempts, err: "writing extendeddaemonset.datadoghq.com/foo, "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kinds := map[schema.GroupVersionResource]string{target.DaemonSet.Resource: "ExtendedDaemonSetList"}
+			kinds := map[schema.GroupVersionResource]string{DaemonSet.Resource: "ExtendedDaemonSetList"}
 			foo := &unstructured.Unstructured{Object: map[string]any{
-				"apiVersion": edsv1.GroupVersion.String(), "kind": target.DaemonSet.Name,
+				"apiVersion": edsv1.GroupVersion.String(), "kind": DaemonSet.Name,
 				"metadata": map[string]any{"namespace": "ns", "name": "foo", "resourceVersion": "7"},
 			}}
 			dynamic := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, foo)
@@ -44,13 +43,13 @@ func TestWriteAgain(t *testing.T) {
 					t.Errorf("it writes %s, %v, without the precondition", a.(ktesting.PatchAction).GetPatch(), err)
 				}
 				if conflicts--; conflicts >= 0 {
-					return true, nil, apierrors.NewConflict(target.DaemonSet.Resource.GroupResource(), "foo", errors.New("others were faster"))
+					return true, nil, apierrors.NewConflict(DaemonSet.Resource.GroupResource(), "foo", errors.New("others were faster"))
 				}
 				return false, nil, nil
 			})
 			c := &Source{Client: dynamic, Namespace: "ns"}
 			reads := 0
-			err := c.Write(t.Context(), target.DaemonSet, "foo", metav1.PatchOptions{}, func(*unstructured.Unstructured) (*Change, error) {
+			err := c.Write(t.Context(), DaemonSet, "foo", metav1.PatchOptions{}, func(*unstructured.Unstructured) (*Change, error) {
 				reads++
 				return Annotate(map[string]any{"key": "value"}), nil
 			})
@@ -66,14 +65,14 @@ func TestWriteAgain(t *testing.T) {
 
 // TestRefusalWritesNothing when the object says no.
 func TestRefusalWritesNothing(t *testing.T) {
-	kinds := map[schema.GroupVersionResource]string{target.DaemonSet.Resource: "ExtendedDaemonSetList"}
+	kinds := map[schema.GroupVersionResource]string{DaemonSet.Resource: "ExtendedDaemonSetList"}
 	foo := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": edsv1.GroupVersion.String(), "kind": target.DaemonSet.Name, "metadata": map[string]any{"namespace": "ns", "name": "foo"},
+		"apiVersion": edsv1.GroupVersion.String(), "kind": DaemonSet.Name, "metadata": map[string]any{"namespace": "ns", "name": "foo"},
 	}}
 	dynamic := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, foo)
 	c := &Source{Client: dynamic, Namespace: "ns"}
 	refused := errors.New("no")
-	err := c.Write(t.Context(), target.DaemonSet, "foo", metav1.PatchOptions{}, func(*unstructured.Unstructured) (*Change, error) { return nil, refused })
+	err := c.Write(t.Context(), DaemonSet, "foo", metav1.PatchOptions{}, func(*unstructured.Unstructured) (*Change, error) { return nil, refused })
 	if !errors.Is(err, refused) {
 		t.Errorf("%v, want %v", err, refused)
 	}

@@ -19,26 +19,23 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
-	"moult.dev/moult/internal/cli/config"
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/view"
 )
 
 // command is one call of status.
 type command struct {
 	genericiooptions.IOStreams
-	clock  clock.WithTicker
-	config config.Config
+	clock clock.WithTicker
 
-	allNamespaces, watch, untilComplete bool
-	output                              flags.Output
+	watch, untilComplete bool
+	output               flags.Output
 }
 
 // NewCommand makes the command.
-func NewCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
-	c := &command{IOStreams: streams, clock: clk, config: cluster}
+func NewCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster source.Config) *cobra.Command {
+	c := &command{IOStreams: streams, clock: clk}
 	cmd := &cobra.Command{
 		Use:   "status [ROLLOUT]",
 		Short: "Show the state of rollouts: which nodes are updated, which are not, and why",
@@ -60,40 +57,22 @@ own reason to wait, and each budget names the nodes that use it up, as far as th
   kubectl moult status k3s-agent -n system-upgrade --until-complete
   kubectl moult status eds/node-exporter -n monitoring -o wide
   kubectl moult status nr/bottlerocket`,
-		Args:              cobra.MaximumNArgs(1),
-		SilenceUsage:      true,
-		ValidArgsFunction: source.Complete(cluster, &c.allNamespaces, target.Rollouts...),
-		RunE:              func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
+		Args: cobra.MaximumNArgs(1),
+		PreRunE: func(*cobra.Command, []string) error {
+			if (c.watch || c.untilComplete) && c.output.Structured() {
+				return errors.New("--output json and yaml show rollouts once, --watch and --until-complete follow them: use one of them")
+			}
+			return nil
+		},
 	}
-	cmd.Flags().BoolVarP(&c.allNamespaces, "all-namespaces", "A", false, "Show the rollouts of all namespaces.")
+	source.AddAllNamespaces(cmd)
 	cmd.Flags().BoolVarP(&c.watch, "watch", "w", false, "Follow the rollouts until Ctrl-C.")
 	cmd.Flags().BoolVar(&c.untilComplete, "until-complete", false, "Follow the rollouts until all are complete. Fail if one of them stalls.")
 	c.output.Add(cmd, flags.Wide, flags.JSON, flags.YAML)
-	return cmd
+	return source.Verb(cluster, cmd, source.Rollouts, c.show)
 }
 
-func (c *command) run(ctx context.Context, args []string) error {
-	if (c.watch || c.untilComplete) && c.output.Structured() {
-		return errors.New("--output json and yaml show rollouts once, --watch and --until-complete follow them: use one of them")
-	}
-	src, err := source.Connect(c.config)
-	if err != nil {
-		return err
-	}
-	return c.show(ctx, src, args)
-}
-
-func (c *command) show(ctx context.Context, src *source.Source, args []string) error {
-	var named target.Target
-	var err error
-	if len(args) > 0 {
-		if named, err = target.Parse(args[0], target.Rollouts...); err != nil {
-			return err
-		}
-	}
-	if c.allNamespaces {
-		src.Namespace = ""
-	}
+func (c *command) show(ctx context.Context, src *source.Source, named source.Target) error {
 	if c.watch || c.untilComplete {
 		return follow(ctx, c.clock, src, named, newPainter(c.IOStreams, c.clock.Now(), c.output.Wide()), c.untilComplete)
 	}
@@ -101,7 +80,7 @@ func (c *command) show(ctx context.Context, src *source.Source, args []string) e
 }
 
 // once shows the rollouts as they are.
-func (c *command) once(ctx context.Context, src *source.Source, named target.Target) error {
+func (c *command) once(ctx context.Context, src *source.Source, named source.Target) error {
 	now := c.clock.Now()
 	s, err := read(ctx, src, named, now)
 	if err != nil {
@@ -111,12 +90,12 @@ func (c *command) once(ctx context.Context, src *source.Source, named target.Tar
 		fmt.Fprintln(c.ErrOut, note)
 	}
 	switch {
-	case c.output.Structured() && named.Name != "" && (src.Namespace != "" || named.Kind == target.NodeRollout) && len(s.rollouts) == 1:
+	case c.output.Structured() && named.Name != "" && (src.Namespace != "" || named.Kind == source.NodeRollout) && len(s.rollouts) == 1:
 		return c.output.Print(c.Out, s.rollouts[0])
 	case c.output.Structured():
 		return c.output.Print(c.Out, map[string]any{"items": s.rollouts, "budgets": s.budgets})
 	case len(s.rollouts) == 0:
-		fmt.Fprintln(c.ErrOut, src.Nothing(ctx, "rollouts", target.Rollouts...))
+		fmt.Fprintln(c.ErrOut, src.Nothing(ctx, "rollouts", source.Rollouts...))
 	}
 	return frame(s, now, layout{all: c.output.Wide()}).Print(c.Out)
 }
@@ -128,7 +107,7 @@ type shown struct {
 }
 
 // read reads the cluster. Where a rollout is named, the budgets are those that select its nodes.
-func read(ctx context.Context, src *source.Source, named target.Target, now time.Time) (*shown, error) {
+func read(ctx context.Context, src *source.Source, named source.Target, now time.Time) (*shown, error) {
 	// All is asked for before an error counts, so that all watches begin at once.
 	found, errRollouts := src.ReadRollouts(ctx, named)
 	budgets, errBudgets := src.ReadBudgets(ctx)

@@ -29,7 +29,6 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/view"
 )
 
@@ -115,7 +114,7 @@ func TestJournalOfDaemons(t *testing.T) {
 
 func aDaemonSet(namespace, name string, change ...func(*edsv1.ExtendedDaemonSet)) *unstructured.Unstructured {
 	d := &edsv1.ExtendedDaemonSet{
-		TypeMeta:   metav1.TypeMeta{APIVersion: edsv1.GroupVersion.String(), Kind: target.DaemonSet.Name},
+		TypeMeta:   metav1.TypeMeta{APIVersion: edsv1.GroupVersion.String(), Kind: source.DaemonSet.Name},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Status: edsv1.ExtendedDaemonSetStatus{
 			ActiveReplicaSet: name + "-a", Desired: 1, Current: 1, Ready: 1, Available: 1, UpToDate: 1,
@@ -153,7 +152,7 @@ func aBudget() *unstructured.Unstructured {
 
 // TestOnce shows what there is to see, and says what is not.
 func TestOnce(t *testing.T) {
-	plans, sets := target.Plan.Resource.GroupResource(), target.DaemonSet.Resource.GroupResource()
+	plans, sets := source.Plan.Resource.GroupResource(), source.DaemonSet.Resource.GroupResource()
 	gone := func(of schema.GroupResource) error { return apierrors.NewNotFound(of, "") }
 	denied := func(of schema.GroupResource) error { return apierrors.NewForbidden(of, "", errors.New("no")) }
 	plan := aPlan("ns", "p", upgradev1.Condition{Type: upgradev1.ConditionComplete, Status: metav1.ConditionTrue})
@@ -216,7 +215,14 @@ func TestOnce(t *testing.T) {
 			if err := cmd.ParseFlags(tc.args); err != nil {
 				t.Fatal(err)
 			}
-			err := c.show(t.Context(), src, cmd.Flags().Args())
+			var named source.Target
+			if args := cmd.Flags().Args(); len(args) > 0 {
+				var err error
+				if named, err = source.Parse(args[0], source.Rollouts...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := c.show(t.Context(), src, named)
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
 				t.Fatalf("%v, want %q", err, tc.err)
 			}
@@ -241,7 +247,7 @@ func TestFollowDaemons(t *testing.T) {
 	}{
 		"by its pods":                         {want: "pod d-a-x is not ready"},
 		"by its status":                       {fails: map[string]error{"pods": forbidden}},
-		"beside Plans that there are none of": {fails: map[string]error{"plans": apierrors.NewNotFound(target.Plan.Resource.GroupResource(), "")}, want: "pod d-a-x is not ready"},
+		"beside Plans that there are none of": {fails: map[string]error{"plans": apierrors.NewNotFound(source.Plan.Resource.GroupResource(), "")}, want: "pod d-a-x is not ready"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -263,7 +269,7 @@ func TestFollowDaemons(t *testing.T) {
 				core.PrependReactor("list", resource, fail)
 			}
 			painter, ended := make(seen, 1), make(chan error, 1)
-			go func() { ended <- follow(ctx, clock.RealClock{}, src, target.Target{}, painter, true) }()
+			go func() { ended <- follow(ctx, clock.RealClock{}, src, source.Target{}, painter, true) }()
 			for said := false; !said; {
 				select {
 				case all := <-painter:
@@ -274,7 +280,7 @@ func TestFollowDaemons(t *testing.T) {
 					t.Fatal("it does not say so")
 				}
 			}
-			if _, err := src.Of(target.DaemonSet).Update(ctx, aDaemonSet("ns", "d"), metav1.UpdateOptions{}); err != nil {
+			if _, err := src.Of(source.DaemonSet).Update(ctx, aDaemonSet("ns", "d"), metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-ended; err != nil {

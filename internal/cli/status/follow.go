@@ -13,9 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"moult.dev/moult/internal/cli/feed"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
@@ -47,13 +45,12 @@ func Follow(ctx context.Context, clk clock.WithTicker, streams genericiooptions.
 		return err
 	}
 	src.Namespace = namespace
-	return follow(ctx, clk, src, target.Target{}, newPainter(streams, clk.Now(), false), true)
+	return follow(ctx, clk, src, source.Target{}, newPainter(streams, clk.Now(), false), true)
 }
 
-func follow(ctx context.Context, clk clock.WithTicker, src *source.Source, named target.Target, p painter, untilComplete bool) error {
+func follow(ctx context.Context, clk clock.WithTicker, src *source.Source, named source.Target, p painter, untilComplete bool) error {
 	defer p.close()
-	watches := feed.New(src.Client)
-	src.Watches = watches
+	watches := src.Follow()
 	ticker := clk.NewTicker(tick)
 	defer ticker.Stop()
 	var last *shown

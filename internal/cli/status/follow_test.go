@@ -23,7 +23,6 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/view"
 )
 
@@ -46,8 +45,8 @@ func aPlan(namespace, name string, conditions ...upgradev1.Condition) *unstructu
 func fakes(t *testing.T, plans ...runtime.Object) (*source.Source, *dynamicfake.FakeDynamicClient, *fake.Clientset) {
 	t.Helper()
 	kinds := map[schema.GroupVersionResource]string{
-		target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList", target.DaemonSet.Resource: "ExtendedDaemonSetList",
-		target.NodeRollout.Resource:                                     "NodeRolloutList",
+		source.Plan.Resource: "PlanList", source.Budget.Resource: "NodeDisruptionBudgetList", source.DaemonSet.Resource: "ExtendedDaemonSetList",
+		source.NodeRollout.Resource:                                     "NodeRolloutList",
 		edsv1.GroupVersion.WithResource("extendeddaemonsetreplicasets"): "ExtendedDaemonSetReplicaSetList",
 		edsv1.GroupVersion.WithResource("extendeddaemonsetsettings"):    "ExtendedDaemonsetSettingList",
 	}
@@ -86,7 +85,7 @@ func TestFollow(t *testing.T) {
 			defer cancel()
 			src, _, core := fakes(t, aPlan("ns", "p", under), aPlan("other", "p", stalled))
 			painter, ended := make(seen, 1), make(chan error, 1)
-			go func() { ended <- follow(ctx, clock.RealClock{}, src, target.Target{}, painter, true) }()
+			go func() { ended <- follow(ctx, clock.RealClock{}, src, source.Target{}, painter, true) }()
 
 			var rollouts []view.Rollout
 			select {
@@ -97,7 +96,7 @@ func TestFollow(t *testing.T) {
 			if len(rollouts) != 1 || rollouts[0].State != view.Progressing || rollouts[0].Counts.Updated != 1 {
 				t.Fatalf("first seen: %+v", rollouts)
 			}
-			if _, err := src.Of(target.Plan).Update(ctx, aPlan("ns", "p", tc.conditions...), metav1.UpdateOptions{}); err != nil {
+			if _, err := src.Of(source.Plan).Update(ctx, aPlan("ns", "p", tc.conditions...), metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-ended; err == nil && tc.want != "" || err != nil && err.Error() != tc.want {
@@ -113,22 +112,22 @@ func TestFollow(t *testing.T) {
 }
 
 func TestFollowEnds(t *testing.T) {
-	forbidden := apierrors.NewForbidden(target.Plan.Resource.GroupResource(), "", errors.New("no"))
+	forbidden := apierrors.NewForbidden(source.Plan.Resource.GroupResource(), "", errors.New("no"))
 	for name, tc := range map[string]struct {
-		named     target.Target
+		named     source.Target
 		namespace string
 		fails     map[string]error
 		want      string
 	}{
-		"when there is no such Plan":        {named: target.Target{Name: "p"}, namespace: "nowhere", want: `Plan nowhere/p not found, but there is one in ns: use -n`},
+		"when there is no such Plan":        {named: source.Target{Name: "p"}, namespace: "nowhere", want: `Plan nowhere/p not found, but there is one in ns: use -n`},
 		"when Plans may not be seen":        {fails: map[string]error{"plans": forbidden}, want: "forbidden"},
-		"when there are no Plans":           {fails: map[string]error{"plans": apierrors.NewNotFound(target.Plan.Resource.GroupResource(), "")}, want: "not installed"},
+		"when there are no Plans":           {fails: map[string]error{"plans": apierrors.NewNotFound(source.Plan.Resource.GroupResource(), "")}, want: "not installed"},
 		"when the API server can't be seen": {fails: map[string]error{"plans": errors.New("connection refused")}, want: "connection refused"},
 		"when complete, though budgets may not be seen": {
-			fails: map[string]error{"nodedisruptionbudgets": apierrors.NewForbidden(target.Budget.Resource.GroupResource(), "", errors.New("no"))},
+			fails: map[string]error{"nodedisruptionbudgets": apierrors.NewForbidden(source.Budget.Resource.GroupResource(), "", errors.New("no"))},
 		},
 		"when complete, though there is no such kind as budgets": {
-			fails: map[string]error{"nodedisruptionbudgets": apierrors.NewNotFound(target.Budget.Resource.GroupResource(), "")},
+			fails: map[string]error{"nodedisruptionbudgets": apierrors.NewNotFound(source.Budget.Resource.GroupResource(), "")},
 		},
 		"when complete, though nodes may not be seen": {fails: map[string]error{"nodes": apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("no"))}},
 	} {

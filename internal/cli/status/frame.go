@@ -62,7 +62,7 @@ func drawHeader(r *view.Rollout, now time.Time) text.Lines {
 		for _, v := range r.Versions {
 			versions = append(versions, fmt.Sprintf("%s on %d", v.Version, v.Nodes))
 		}
-		all.Add(text.Plain.Of("  versions: " + strings.Join(text.First(v1alpha1.MaxListedReleases, versions), ", ")))
+		all.Add(text.Plain.Of("  versions: " + text.Some(v1alpha1.MaxListedReleases, versions, ", ")))
 	}
 	all = append(all, drawScaleSets(r, now)...)
 	all = append(all, drawSteering(r, now)...)

@@ -25,7 +25,7 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/flags"
-	"moult.dev/moult/internal/cli/target"
+	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/view"
 )
 
@@ -128,8 +128,8 @@ func aHost(t *testing.T) *corev1.Node {
 
 // TestOnceOfNodeRollouts: they are in no namespace, and shown with those of any.
 func TestOnceOfNodeRollouts(t *testing.T) {
-	gone := apierrors.NewNotFound(target.NodeRollout.Resource.GroupResource(), "")
-	denied := apierrors.NewForbidden(target.NodeRollout.Resource.GroupResource(), "", errors.New("no"))
+	gone := apierrors.NewNotFound(source.NodeRollout.Resource.GroupResource(), "")
+	denied := apierrors.NewForbidden(source.NodeRollout.Resource.GroupResource(), "", errors.New("no"))
 	plan := aPlan("ns", "p", upgradev1.Condition{Type: upgradev1.ConditionComplete, Status: metav1.ConditionTrue})
 	done := aNodeRollout("bottlerocket", metav1.ConditionTrue)
 	for name, tc := range map[string]struct {
@@ -164,11 +164,21 @@ func TestOnceOfNodeRollouts(t *testing.T) {
 			c := &command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakeClock(now)}
 			cmd := &cobra.Command{}
 			c.output.Add(cmd, flags.Wide, flags.JSON, flags.YAML)
-			cmd.Flags().BoolVarP(&c.allNamespaces, "all-namespaces", "A", false, "")
+			all := cmd.Flags().BoolP("all-namespaces", "A", false, "")
 			if err := cmd.ParseFlags(tc.args); err != nil {
 				t.Fatal(err)
 			}
-			err := c.show(t.Context(), src, cmd.Flags().Args())
+			var named source.Target
+			if args := cmd.Flags().Args(); len(args) > 0 {
+				var err error
+				if named, err = source.Parse(args[0], source.Rollouts...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if *all {
+				src.Namespace = ""
+			}
+			err := c.show(t.Context(), src, named)
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
 				t.Fatalf("%v, want %q", err, tc.err)
 			}
@@ -190,14 +200,14 @@ func TestFollowNodeRollouts(t *testing.T) {
 	defer cancel()
 	src, dynamic, core := fakes(t, aNodeRollout("bottlerocket", metav1.ConditionFalse))
 	dynamic.PrependReactor("list", "extendeddaemonsets", func(ktesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewNotFound(target.DaemonSet.Resource.GroupResource(), "")
+		return true, nil, apierrors.NewNotFound(source.DaemonSet.Resource.GroupResource(), "")
 	})
 	if err := core.Tracker().Add(aHost(t)); err != nil {
 		t.Fatal(err)
 	}
 	painter, ended := make(seen, 1), make(chan error, 1)
 	go func() {
-		ended <- follow(ctx, clock.RealClock{}, src, target.Target{Name: "bottlerocket"}, painter, true)
+		ended <- follow(ctx, clock.RealClock{}, src, source.Target{Name: "bottlerocket"}, painter, true)
 	}()
 	for said := false; !said; {
 		select {
@@ -212,7 +222,7 @@ func TestFollowNodeRollouts(t *testing.T) {
 			t.Fatal("it does not say so")
 		}
 	}
-	if _, err := src.Of(target.NodeRollout).Update(ctx, aNodeRollout("bottlerocket", metav1.ConditionTrue), metav1.UpdateOptions{}); err != nil {
+	if _, err := src.Of(source.NodeRollout).Update(ctx, aNodeRollout("bottlerocket", metav1.ConditionTrue), metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	released := aHost(t)
@@ -228,7 +238,7 @@ func TestFollowNodeRollouts(t *testing.T) {
 }
 
 func TestFollowEndsOfNodeRollouts(t *testing.T) {
-	gone := apierrors.NewNotFound(target.NodeRollout.Resource.GroupResource(), "")
+	gone := apierrors.NewNotFound(source.NodeRollout.Resource.GroupResource(), "")
 	for name, tc := range map[string]struct {
 		fails map[string]error
 		want  string
@@ -243,7 +253,7 @@ func TestFollowEndsOfNodeRollouts(t *testing.T) {
 			for resource, err := range tc.fails {
 				dynamic.PrependReactor("list", resource, func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 			}
-			err := follow(ctx, clock.RealClock{}, src, target.Target{Kind: target.NodeRollout, Name: "x"}, make(seen), true)
+			err := follow(ctx, clock.RealClock{}, src, source.Target{Kind: source.NodeRollout, Name: "x"}, make(seen), true)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("it ends with %v, want %q", err, tc.want)
 			}

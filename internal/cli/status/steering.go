@@ -8,7 +8,7 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/cli/target"
+	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
@@ -21,14 +21,14 @@ var waveStyles = map[v1alpha1.WaveState]text.Style{
 // drawSteering makes the lines about what a person has done to the rollout, or has to do.
 func drawSteering(r *view.Rollout, now time.Time) text.Lines {
 	var all text.Lines
-	arg := target.Arg(r.Kind, r.Namespace, r.Name)
+	arg := source.Arg(r.Kind, r.Namespace, r.Name)
 	command := func(line string) text.Piece { return text.Dim.Of("  (" + line + ")") }
 	if r.Paused && r.State != view.Complete {
 		all.Add(drawPaused(r, command)...)
 	}
 	if r.Halted != "" {
 		l := text.Line{text.Red.Of("  halted: " + r.Halted)}
-		if r.Kind != target.DaemonSet.Name {
+		if r.Kind != source.DaemonSet.Name {
 			l = append(l, command("kubectl moult retry "+arg))
 		}
 		all.Add(l...)
@@ -69,7 +69,7 @@ func drawPaused(r *view.Rollout, command func(string) text.Piece) text.Line {
 	case edsv1.AnnotationRolloutFrozen:
 		return text.Line{text.Yellow.Of("  paused by annotation " + r.PausedBy + ": no pod is replaced, and none is made"), eds("unfreeze-rollout")}
 	}
-	return text.Line{text.Yellow.Of("  paused: nothing new starts"), command("kubectl moult resume " + target.Arg(r.Kind, r.Namespace, r.Name))}
+	return text.Line{text.Yellow.Of("  paused: nothing new starts"), command("kubectl moult resume " + source.Arg(r.Kind, r.Namespace, r.Name))}
 }
 
 // isSteeringMessage reports whether the rollout's message says only what these lines say.

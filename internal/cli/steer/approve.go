@@ -14,7 +14,6 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/view"
 )
 
@@ -31,22 +30,21 @@ The canary of an ExtendedDaemonSet is its first wave; one with validationMode ma
   kubectl moult approve k3s-agent -n system-upgrade --wave canary
   kubectl moult approve eds/node-exporter -n monitoring
   kubectl moult approve nr/bottlerocket`,
-	}, target.Rollouts, func(ctx context.Context, named target.Target) error { return c.approve(ctx, named, wave) })
+	}, source.Rollouts, func(ctx context.Context, named source.Target) error { return c.approve(ctx, named, wave) })
 	cmd.Flags().StringVar(&wave, "wave", "", "Approve only if this is the wave that waits for it.")
 	return cmd
 }
 
-func (c *command) approve(ctx context.Context, named target.Target, wave string) error {
-	k, _, err := c.src.Find(ctx, named, target.Rollouts...)
+func (c *command) approve(ctx context.Context, named source.Target, wave string) error {
+	k, _, err := c.src.Find(ctx, named, source.Rollouts...)
 	if err != nil {
 		return err
 	}
-	var refused error
 	var approved *v1alpha1.WaveStatus
 	changed, err := c.write(ctx, k, named.Name, func(u *unstructured.Unstructured) (*source.Change, error) {
 		r := wavesOf(k, u)
-		if refused = r.approvable(wave); refused != nil {
-			return nil, nil //nolint:nilerr // It is returned below, once nothing was written.
+		if err := r.approvable(wave); err != nil {
+			return nil, fmt.Errorf("%s: %w", k.String(named.Name), err)
 		}
 		approved = r.wave
 		if u.GetAnnotations()[v1alpha1.AnnotationApprove] == approved.ApproveWith {
@@ -57,8 +55,6 @@ func (c *command) approve(ctx context.Context, named target.Target, wave string)
 	switch {
 	case err != nil:
 		return err
-	case refused != nil:
-		return fmt.Errorf("%s: %w", k.String(named.Name), refused)
 	case !changed:
 		fmt.Fprintf(c.Out, "%s: wave %s is approved already\n", k.String(named.Name), approved.Name)
 	default:
@@ -76,8 +72,8 @@ type waves struct {
 	current bool
 }
 
-func wavesOf(k *target.Kind, o *unstructured.Unstructured) waves {
-	if k == target.DaemonSet {
+func wavesOf(k *source.Kind, o *unstructured.Unstructured) waves {
+	if k == source.DaemonSet {
 		eds := source.As[edsv1.ExtendedDaemonSet](o)
 		w := waves{wave: eds.Status.Wave}
 		if s := &eds.Spec.Strategy; len(s.Waves) == 0 && s.Canary == nil {
@@ -91,7 +87,7 @@ func wavesOf(k *target.Kind, o *unstructured.Unstructured) waves {
 	var w waves
 	var strategy *v1alpha1.Strategy
 	revision := ""
-	if k == target.NodeRollout {
+	if k == source.NodeRollout {
 		r := source.As[v1alpha1.NodeRollout](o)
 		w.wave, strategy, revision = r.Status.Wave, r.Spec.Strategy, r.Status.Revision
 	} else {

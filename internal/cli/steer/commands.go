@@ -15,23 +15,21 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
-	"moult.dev/moult/internal/cli/config"
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 )
 
 // command is one call of a verb.
 type command struct {
 	genericiooptions.IOStreams
 	clock  clock.PassiveClock
-	config config.Config
+	config source.Config
 	dryRun flags.DryRun
 	src    *source.Source
 }
 
 // NewCommands makes the commands.
-func NewCommands(clk clock.PassiveClock, streams genericiooptions.IOStreams, cluster config.Config) []*cobra.Command {
+func NewCommands(clk clock.PassiveClock, streams genericiooptions.IOStreams, cluster source.Config) []*cobra.Command {
 	var commands []*cobra.Command
 	for _, verb := range []func(*command) *cobra.Command{newPause, newResume, newApprove, newRetry} {
 		commands = append(commands, verb(&command{IOStreams: streams, clock: clk, config: cluster}))
@@ -40,27 +38,17 @@ func NewCommands(clk clock.PassiveClock, streams genericiooptions.IOStreams, clu
 }
 
 // complete gives the cobra command what the verbs share. Its argument is an object of these kinds.
-func (c *command) complete(cmd *cobra.Command, kinds []*target.Kind, run func(ctx context.Context, named target.Target) error) *cobra.Command {
-	cmd.Args = cobra.ExactArgs(1)
-	cmd.SilenceUsage = true
-	cmd.ValidArgsFunction = source.Complete(c.config, nil, kinds...)
+func (c *command) complete(cmd *cobra.Command, kinds []*source.Kind, run func(ctx context.Context, named source.Target) error) *cobra.Command {
 	c.dryRun.Add(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if c.src, err = source.Connect(c.config); err != nil {
-			return err
-		}
-		named, err := target.Parse(args[0], kinds...)
-		if err != nil {
-			return err
-		}
-		return run(cmd.Context(), named)
-	}
-	return cmd
+	return source.Verb(c.config, cmd, kinds, func(ctx context.Context, src *source.Source, named source.Target) error {
+		c.src = src
+		return run(ctx, named)
+	})
 }
 
 // write changes an object. change returns nil when there is nothing to change: then changed is false.
 func (c *command) write(
-	ctx context.Context, k *target.Kind, name string, change func(*unstructured.Unstructured) (*source.Change, error),
+	ctx context.Context, k *source.Kind, name string, change func(*unstructured.Unstructured) (*source.Change, error),
 ) (changed bool, err error) {
 	o := metav1.PatchOptions{FieldManager: "kubectl-moult", DryRun: c.dryRun.Request()}
 	err = c.src.Write(ctx, k, name, o, func(u *unstructured.Unstructured) (*source.Change, error) {
@@ -74,7 +62,7 @@ func (c *command) write(
 }
 
 // say prints what was done to an object, as kubectl does.
-func (c *command) say(kind *target.Kind, name, done string) {
+func (c *command) say(kind *source.Kind, name, done string) {
 	fmt.Fprintf(c.Out, "%s %s%s\n", kind.String(name), done, c.dryRun.Suffix())
 }
 

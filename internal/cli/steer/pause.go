@@ -12,11 +12,10 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 )
 
 // pausable are the kinds that can be paused.
-var pausable = slices.Concat(target.Rollouts, []*target.Kind{target.Budget})
+var pausable = slices.Concat(source.Rollouts, []*source.Kind{source.Budget})
 
 func newPause(c *command) *cobra.Command {
 	return c.complete(&cobra.Command{
@@ -33,7 +32,7 @@ ndb/NAME pauses a NodeDisruptionBudget (spec.paused): no rollout may take any of
   kubectl moult pause eds/node-exporter -n monitoring
   kubectl moult pause nr/bottlerocket
   kubectl moult pause ndb/production`,
-	}, pausable, func(ctx context.Context, named target.Target) error { return c.setPaused(ctx, named, true) })
+	}, pausable, func(ctx context.Context, named source.Target) error { return c.setPaused(ctx, named, true) })
 }
 
 func newResume(c *command) *cobra.Command {
@@ -45,11 +44,11 @@ func newResume(c *command) *cobra.Command {
 ndb/NAME resumes a NodeDisruptionBudget. Other reasons may still keep nodes waiting: see kubectl moult why NODE.`,
 		Example: `  kubectl moult resume k3s-agent -n system-upgrade
   kubectl moult resume ndb/production`,
-	}, pausable, func(ctx context.Context, named target.Target) error { return c.setPaused(ctx, named, false) })
+	}, pausable, func(ctx context.Context, named source.Target) error { return c.setPaused(ctx, named, false) })
 }
 
-func (c *command) setPaused(ctx context.Context, named target.Target, paused bool) error {
-	k, o, err := c.src.Find(ctx, named, target.Rollouts...)
+func (c *command) setPaused(ctx context.Context, named source.Target, paused bool) error {
+	k, o, err := c.src.Find(ctx, named, source.Rollouts...)
 	if err != nil {
 		return err
 	}
@@ -69,7 +68,7 @@ func (c *command) setPaused(ctx context.Context, named target.Target, paused boo
 	default:
 		c.say(k, named.Name, "resumed")
 	}
-	if k != target.DaemonSet || paused {
+	if k != source.DaemonSet || paused {
 		return nil
 	}
 	// Annotations pause an ExtendedDaemonSet as well: kubectl eds removes them.
@@ -84,22 +83,21 @@ func (c *command) setPaused(ctx context.Context, named target.Target, paused boo
 }
 
 // pausing is the change that pauses or resumes; nil when there is nothing to change.
-func pausing(k *target.Kind, o *unstructured.Unstructured, paused bool) *source.Change {
-	was, _, err := unstructured.NestedBool(o.Object, k.Paused...)
+func pausing(k *source.Kind, o *unstructured.Unstructured, paused bool) *source.Change {
+	path := []string{"spec", "strategy", "paused"}
+	if k == source.Budget {
+		path = []string{"spec", "paused"}
+	}
+	was, _, err := unstructured.NestedBool(o.Object, path...)
 	if err == nil && was == paused {
 		return nil
 	}
-	path := k.Paused
 	if paused {
 		return nested(path, true)
 	}
-	// A strategy, even an empty one, means more than none: one that pausing has made goes with it.
-	for !k.StrategyRequired && len(path) > 2 {
-		parent, _, err := unstructured.NestedMap(o.Object, path[:len(path)-1]...)
-		if err != nil || len(parent) > 1 {
-			break
-		}
-		path = path[:len(path)-1]
+	// A strategy, even an empty one, means more than none: one that pausing has made goes with it. That of an ExtendedDaemonSet is required.
+	if parent, _, err := unstructured.NestedMap(o.Object, path[:2]...); len(path) > 2 && k != source.DaemonSet && err == nil && len(parent) <= 1 {
+		path = path[:2]
 	}
 	return nested(path, nil)
 }

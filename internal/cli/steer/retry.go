@@ -16,12 +16,12 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
+	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
 
 // retryable are the kinds that can be tried again. A kubelet tries the pods of an ExtendedDaemonSet again by itself.
-var retryable = []*target.Kind{target.Node, target.Plan, target.NodeRollout}
+var retryable = []*source.Kind{source.Node, source.Plan, source.NodeRollout}
 
 func newRetry(c *command) *cobra.Command {
 	var rollout string
@@ -37,7 +37,7 @@ A name that is a node's and a rollout's needs node/, plan/ or nr/ before it.`,
   kubectl moult retry worker-7 --rollout k3s-agent -n system-upgrade
   kubectl moult retry plan/k3s-agent -n system-upgrade
   kubectl moult retry nr/bottlerocket`,
-	}, retryable, func(ctx context.Context, named target.Target) error { return c.retry(ctx, named, rollout) })
+	}, retryable, func(ctx context.Context, named source.Target) error { return c.retry(ctx, named, rollout) })
 	cmd.Flags().StringVar(&rollout, "rollout", "", "With a NODE: only if this rollout, and no other, has failed there.")
 	return cmd
 }
@@ -51,18 +51,18 @@ type failure struct {
 	lasts bool
 }
 
-func (c *command) retry(ctx context.Context, named target.Target, only string) error {
+func (c *command) retry(ctx context.Context, named source.Target, only string) error {
 	k, o, err := c.findRetryable(ctx, named)
 	if err != nil {
 		return err
 	}
 	var failures []failure
 	where := "of " + k.String(named.Name)
-	if k == target.Node {
+	if k == source.Node {
 		where = "on node " + named.Name
 		failures, err = failuresOnNode(o)
 	} else {
-		failures, err = c.failuresOf(ctx, target.Target{Kind: k, Name: named.Name})
+		failures, err = c.failuresOf(ctx, source.Target{Kind: k, Name: named.Name})
 	}
 	if err == nil && only != "" {
 		err = c.checkOnly(k, named.Name, only, failures)
@@ -87,10 +87,10 @@ func (c *command) retry(ctx context.Context, named target.Target, only string) e
 }
 
 // findRetryable reads what is named. A name without a kind is a node's or a rollout's; nodes need not be visible.
-func (c *command) findRetryable(ctx context.Context, named target.Target) (*target.Kind, *unstructured.Unstructured, error) {
+func (c *command) findRetryable(ctx context.Context, named source.Target) (*source.Kind, *unstructured.Unstructured, error) {
 	kinds := retryable
 	if named.Kind == nil {
-		if _, err := c.src.Of(target.Node).Get(ctx, named.Name, metav1.GetOptions{}); apierrors.IsForbidden(err) {
+		if _, err := c.src.Of(source.Node).Get(ctx, named.Name, metav1.GetOptions{}); apierrors.IsForbidden(err) {
 			kinds = kinds[1:]
 		}
 	}
@@ -98,17 +98,17 @@ func (c *command) findRetryable(ctx context.Context, named target.Target) (*targ
 }
 
 // checkOnly makes sure that no other rollout than this one is retried.
-func (c *command) checkOnly(k *target.Kind, node, only string, failures []failure) error {
-	if k != target.Node {
+func (c *command) checkOnly(k *source.Kind, node, only string, failures []failure) error {
+	if k != source.Node {
 		return errors.New("--rollout goes with the name of a node")
 	}
-	named, err := target.Parse(only, retryable[1:]...)
+	named, err := source.Parse(only, retryable[1:]...)
 	if err != nil {
 		return err
 	}
 	var wanted, others []string
 	for _, k := range retryable[1:] {
-		if named.Means(k) {
+		if named.Kind == nil || named.Kind == k {
 			wanted = append(wanted, rolloutName(k, c.src.Namespace, named.Name))
 		}
 	}
@@ -127,18 +127,18 @@ func (c *command) checkOnly(k *target.Kind, node, only string, failures []failur
 }
 
 // rolloutName is namespace/name, or the short name of its kind and the name where there is no namespace.
-func rolloutName(k *target.Kind, namespace, name string) string {
+func rolloutName(k *source.Kind, namespace, name string) string {
 	if k.Namespaced {
 		return namespace + "/" + name
 	}
-	return k.Short + "/" + name
+	return k.Short(name)
 }
 
 // holderName is the name of a rollout that holds a claim.
 func holderName(holder string) string {
 	kind, name, _ := strings.Cut(holder, "/")
-	if kind == target.NodeRollout.Name {
-		return rolloutName(target.NodeRollout, "", name)
+	if kind == source.NodeRollout.Name {
+		return rolloutName(source.NodeRollout, "", name)
 	}
 	return name
 }
@@ -159,7 +159,7 @@ func failuresOnNode(node *unstructured.Unstructured) ([]failure, error) {
 }
 
 // failuresOf are the failed turns of a Plan or a NodeRollout.
-func (c *command) failuresOf(ctx context.Context, named target.Target) ([]failure, error) {
+func (c *command) failuresOf(ctx context.Context, named source.Target) ([]failure, error) {
 	found, err := c.src.ReadRollouts(ctx, named)
 	if err != nil {
 		return nil, err
@@ -179,18 +179,15 @@ func (c *command) failuresOf(ctx context.Context, named target.Target) ([]failur
 	return failures, nil
 }
 
-func list(k *target.Kind, failures []failure) string {
+func list(k *source.Kind, failures []failure) string {
 	const few = 10
 	var all []string
 	for _, f := range failures {
 		what := f.node
-		if k == target.Node {
+		if k == source.Node {
 			what = f.rollout
 		}
 		all = append(all, what+" ("+string(f.reason)+")")
 	}
-	if more := len(all) - few; more > 0 {
-		return strings.Join(all[:few], ", ") + fmt.Sprintf(" and %d more", more)
-	}
-	return strings.Join(all, ", ")
+	return text.Some(few, all, ", ")
 }

@@ -25,12 +25,12 @@ func list(words []string, last string) string {
 	return strings.Join(words[:n], ", ") + last + words[n]
 }
 
-// First is the first n words, and how many more there are.
-func First(n int, words []string) []string {
+// Some is the first n words, and how many more there are: "a, b and 2 more".
+func Some(n int, words []string, separator string) string {
 	if len(words) <= n {
-		return words
+		return strings.Join(words, separator)
 	}
-	return append(words[:n:n], fmt.Sprintf("and %d more", len(words)-n))
+	return fmt.Sprintf("%s and %d more", strings.Join(words[:n], separator), len(words)-n)
 }
 
 // Count is "1 node" or "2 nodes".

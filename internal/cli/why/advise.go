@@ -10,7 +10,7 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/cli/target"
+	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/view"
 )
 
@@ -105,22 +105,22 @@ type advisor struct {
 // advise says what a person may do.
 func advise(w *view.Why, p *view.Part, now time.Time) []string {
 	r, u, h := &p.Rollout, &p.Unit, w.Node.Host
-	isHost := r.Kind == target.NodeRollout.Name && !p.Replaces
+	isHost := r.Kind == source.NodeRollout.Name && !p.Replaces
 	label, section := upgradev1.LabelPlanHash(r.Name)+"="+upgradev1.LabelDisabled, "spec.replacement"
-	if r.Kind == target.NodeRollout.Name {
+	if r.Kind == source.NodeRollout.Name {
 		label = v1alpha1.LabelNodeRollout(r.Name) + "=" + v1alpha1.LabelNodeRolloutDisabled
 	}
 	if isHost {
 		section = "spec.hostUpdate"
 	}
 	a := &advisor{Why: w, part: p, fill: strings.NewReplacer(
-		"{arg}", target.Arg(r.Kind, r.Namespace, r.Name), "{name}", r.Name, "{namespace}", r.Namespace, "{node}", w.Node.Name,
+		"{arg}", source.Arg(r.Kind, r.Namespace, r.Name), "{name}", r.Name, "{namespace}", r.Namespace, "{node}", w.Node.Name,
 		"{label}", label, "{section}", section,
 		"{agents}", "kubectl get pods -A -l app.kubernetes.io/name=moult-agent --field-selector spec.nodeName="+w.Node.Name,
 		"{logs}", "kubectl logs -n "+r.Namespace+" -l "+upgradev1.LabelPlan+"="+r.Name+","+upgradev1.LabelNode+"="+w.Node.Name+" --all-containers",
 	)}
 	switch {
-	case r.Kind == target.DaemonSet.Name:
+	case r.Kind == source.DaemonSet.Name:
 		a.daemon()
 	case p.OptedOut:
 		a.add("the label {label} keeps it out: without it the node is selected")
@@ -158,7 +158,7 @@ func (a *advisor) add(lines string) {
 func (a *advisor) failed() {
 	u := &a.part.Unit
 	hint, ok := planFailedHints[u.Reason]
-	if !ok || a.part.Rollout.Kind != target.Plan.Name {
+	if !ok || a.part.Rollout.Kind != source.Plan.Name {
 		hint = failedHints[u.Reason]
 	}
 	a.add(hint)

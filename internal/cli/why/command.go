@@ -15,10 +15,8 @@ import (
 	"k8s.io/utils/clock"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/cli/config"
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
@@ -31,7 +29,7 @@ type command struct {
 }
 
 // NewCommand makes the command.
-func NewCommand(clk clock.PassiveClock, streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
+func NewCommand(clk clock.PassiveClock, streams genericiooptions.IOStreams, cluster source.Config) *cobra.Command {
 	c := &command{IOStreams: streams, clock: clk}
 	cmd := &cobra.Command{
 		Use:   "why NODE",
@@ -46,23 +44,11 @@ host is updated by an agent (NodeRollout) it includes what the host runs, what i
 that select the node come last. -o wide shows the same.`,
 		Example: `  kubectl moult why worker-7
   kubectl moult why worker-7 -o json | jq '.rollouts[].checks[] | select(.reason)'`,
-		Args:              cobra.ExactArgs(1),
-		SilenceUsage:      true,
-		ValidArgsFunction: source.Complete(cluster, nil, target.Node),
 	}
 	c.output.Add(cmd, flags.Wide, flags.JSON, flags.YAML)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		node, err := target.Parse(args[0], target.Node)
-		if err != nil {
-			return err
-		}
-		src, err := source.Connect(cluster)
-		if err != nil {
-			return err
-		}
-		return c.explain(cmd.Context(), src, node.Name)
-	}
-	return cmd
+	return source.Verb(cluster, cmd, []*source.Kind{source.Node}, func(ctx context.Context, src *source.Source, node source.Target) error {
+		return c.explain(ctx, src, node.Name)
+	})
 }
 
 func (c *command) explain(ctx context.Context, src *source.Source, name string) error {
@@ -76,7 +62,7 @@ func (c *command) explain(ctx context.Context, src *source.Source, name string) 
 		return notFound(name, nodes)
 	}
 	src.Namespace = "" // Rollouts of any namespace may select the node.
-	found, err := src.ReadRollouts(ctx, target.Target{})
+	found, err := src.ReadRollouts(ctx, source.Target{})
 	if err != nil {
 		return err
 	}
@@ -99,11 +85,9 @@ func (c *command) explain(ctx context.Context, src *source.Source, name string) 
 	if err != nil {
 		return err
 	}
-	gates, err := src.ReadPodGates(ctx, cluster, name)
-	if err != nil {
+	if err := src.ReadPodGates(ctx, cluster, name); err != nil {
 		return err
 	}
-	gates.Tell(cluster)
 	for _, note := range src.Notes {
 		fmt.Fprintln(c.ErrOut, note)
 	}

@@ -26,7 +26,6 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/view"
 )
 
@@ -159,7 +158,7 @@ func object(t *testing.T, kind string, o runtime.Object) *unstructured.Unstructu
 
 // TestExplain reads what there is, and says what is not to be read. Of what is at rest it looks at one pod only.
 func TestExplain(t *testing.T) {
-	plans, sets := target.Plan.Resource.GroupResource(), target.DaemonSet.Resource.GroupResource()
+	plans, sets := source.Plan.Resource.GroupResource(), source.DaemonSet.Resource.GroupResource()
 	denied := func(of schema.GroupResource) error { return apierrors.NewForbidden(of, "", errors.New("no")) }
 	atRest := func(eds *edsv1.ExtendedDaemonSet, _ *edsv1.ExtendedDaemonSetReplicaSet) {
 		eds.Status.Conditions[0].Status = metav1.ConditionTrue
@@ -192,8 +191,8 @@ func TestExplain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			kinds := map[schema.GroupVersionResource]string{
-				target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList", target.DaemonSet.Resource: "ExtendedDaemonSetList",
-				target.NodeRollout.Resource:                                     "NodeRolloutList",
+				source.Plan.Resource: "PlanList", source.Budget.Resource: "NodeDisruptionBudgetList", source.DaemonSet.Resource: "ExtendedDaemonSetList",
+				source.NodeRollout.Resource:                                     "NodeRolloutList",
 				edsv1.GroupVersion.WithResource("extendeddaemonsetreplicasets"): "ExtendedDaemonSetReplicaSetList",
 				edsv1.GroupVersion.WithResource("extendeddaemonsetsettings"):    "ExtendedDaemonsetSettingList",
 			}

@@ -21,7 +21,6 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 )
 
 // TestExplainPodGates reads the pods on the node where a gate goes by them, and says where they are not to be seen.
@@ -36,8 +35,8 @@ func TestExplainPodGates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			kinds := map[schema.GroupVersionResource]string{
-				target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList", target.DaemonSet.Resource: "ExtendedDaemonSetList",
-				target.NodeRollout.Resource: "NodeRolloutList",
+				source.Plan.Resource: "PlanList", source.Budget.Resource: "NodeDisruptionBudgetList", source.DaemonSet.Resource: "ExtendedDaemonSetList",
+				source.NodeRollout.Resource: "NodeRolloutList",
 			}
 			nr := aNodeRollout()
 			rollout := object(t, "NodeRollout", &nr)

@@ -23,7 +23,6 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/view"
@@ -160,7 +159,7 @@ func TestAdviceForFailedHosts(t *testing.T) {
 
 // TestExplainNodeRollouts reads them beside others, and says where they are not to be seen.
 func TestExplainNodeRollouts(t *testing.T) {
-	hosts := target.NodeRollout.Resource.GroupResource()
+	hosts := source.NodeRollout.Resource.GroupResource()
 	for name, tc := range map[string]struct {
 		fails map[string]error
 		want  string
@@ -175,8 +174,8 @@ func TestExplainNodeRollouts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			kinds := map[schema.GroupVersionResource]string{
-				target.Plan.Resource: "PlanList", target.Budget.Resource: "NodeDisruptionBudgetList", target.DaemonSet.Resource: "ExtendedDaemonSetList",
-				target.NodeRollout.Resource: "NodeRolloutList",
+				source.Plan.Resource: "PlanList", source.Budget.Resource: "NodeDisruptionBudgetList", source.DaemonSet.Resource: "ExtendedDaemonSetList",
+				source.NodeRollout.Resource: "NodeRolloutList",
 			}
 			nr := aNodeRollout()
 			u := object(t, "NodeRollout", &nr)

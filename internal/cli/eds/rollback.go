@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package steer
+package eds
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,16 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/cli/config"
-	"moult.dev/moult/internal/cli/eds/object"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 )
 
-func newRollback(c *command, cluster config.Config) *cobra.Command {
+func (c *command) newRollback() *cobra.Command {
 	var to string
-	cmd := c.complete(cluster, &cobra.Command{
-		Use:   "rollback",
+	cmd := c.one(&cobra.Command{
+		Use:   "rollback [ExtendedDaemonSet name]",
 		Short: "Go back to an earlier revision: writes its template to the spec",
 		Long: `Go back to an earlier revision: writes the template of its ExtendedDaemonSetReplicaSet to spec.template. Nodes get it as they get
 any other template: after a canary where there is one (spec.strategy.canary), unless it is that of the active revision.
@@ -32,19 +30,21 @@ before. kubectl eds history lists all. Where the manifest is kept elsewhere, suc
 		Example: `  kubectl eds rollback agent -n monitoring
   kubectl eds rollback agent --to-revision agent-7xk2p
   kubectl eds rollback agent --to-revision 3`,
-	}, func(c *command, ctx context.Context, name string) error { return c.rollback(ctx, name, to) })
+	}, func(ctx context.Context, src *source.Source, name string) error {
+		return c.rollback(ctx, src, name, to)
+	})
 	cmd.Flags().StringVar(&to, "to-revision", "", "The revision: the name of its ExtendedDaemonSetReplicaSet, or its number in kubectl eds history.")
-	if err := cmd.RegisterFlagCompletionFunc("to-revision", completeRevision(cluster)); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc("to-revision", completeRevision(c.cluster)); err != nil {
 		panic(err) // There is no such flag.
 	}
 	return cmd
 }
 
-func (c *command) rollback(ctx context.Context, name, to string) error {
+func (c *command) rollback(ctx context.Context, src *source.Source, name, to string) error {
 	var chosen *edsv1.ExtendedDaemonSetReplicaSet
-	err := c.client.Write(ctx, target.DaemonSet, name, object.Write, func(u *unstructured.Unstructured) (*source.Change, error) {
+	err := src.Write(ctx, source.DaemonSet, name, byPlugin, func(u *unstructured.Unstructured) (*source.Change, error) {
 		eds := source.As[edsv1.ExtendedDaemonSet](u)
-		revisions, err := c.client.Revisions(ctx, eds)
+		revisions, err := revisionsOf(ctx, src, eds)
 		if err != nil {
 			return nil, err
 		}
@@ -54,7 +54,7 @@ func (c *command) rollback(ctx context.Context, name, to string) error {
 		}
 		chosen = &revisions[i]
 		// As it is stored: the types of this program may know less than the API server.
-		stored, err := c.client.Get(ctx, target.ReplicaSet, chosen.Name)
+		stored, err := src.Get(ctx, source.ReplicaSet, chosen.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +65,7 @@ func (c *command) rollback(ctx context.Context, name, to string) error {
 		return &source.Change{JSON: []map[string]any{{"op": "replace", "path": "/spec/template", "value": template}}}, nil
 	})
 	if err == nil {
-		c.say(name, fmt.Sprintf("rolled back to the template of ExtendedDaemonSetReplicaSet '%s/%s'", chosen.Namespace, chosen.Name))
+		c.say(src, name, fmt.Sprintf("rolled back to the template of ExtendedDaemonSetReplicaSet '%s/%s'", chosen.Namespace, chosen.Name))
 	}
 	return err
 }
@@ -84,8 +84,8 @@ func rollbackIndex(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemo
 		return 0, err
 	}
 	r := &revisions[i]
-	switch failed := object.CanaryFailed(r); {
-	case object.SameTemplate(&r.Spec.Template, &eds.Spec.Template):
+	switch failed := canaryFailure(r); {
+	case sameTemplate(&r.Spec.Template, &eds.Spec.Template):
 		return 0, fmt.Errorf("the ExtendedDaemonset has the template of '%s' already", r.Name)
 	case r.DeletionTimestamp != nil:
 		return 0, fmt.Errorf("'%s' is being deleted; cannot roll back to it", r.Name)
@@ -97,19 +97,17 @@ func rollbackIndex(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemo
 
 // indexOf is the index of a revision by its name or its number.
 func indexOf(revisions []edsv1.ExtendedDaemonSetReplicaSet, to string) (int, error) {
-	name, err := object.Name(target.ReplicaSet, to)
+	named, err := source.Parse(to, source.ReplicaSet)
 	if err != nil {
 		return 0, err
 	}
-	for i := range revisions {
-		if revisions[i].Name == name {
-			return i, nil
-		}
+	if i := slices.IndexFunc(revisions, func(r edsv1.ExtendedDaemonSetReplicaSet) bool { return r.Name == named.Name }); i >= 0 {
+		return i, nil
 	}
 	number, err := strconv.Atoi(to)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("the ExtendedDaemonset has no revision '%s': see kubectl eds history", name)
+		return 0, fmt.Errorf("the ExtendedDaemonset has no revision '%s': see kubectl eds history", named.Name)
 	case number < 1 || number > len(revisions):
 		return 0, fmt.Errorf("the ExtendedDaemonset has no revision %d, but %d of them: see kubectl eds history", number, len(revisions))
 	}
@@ -121,13 +119,13 @@ func previousIndex(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemo
 	best := -1
 	for i := range revisions {
 		r := &revisions[i]
-		if r.DeletionTimestamp != nil || object.SameTemplate(&r.Spec.Template, &eds.Spec.Template) {
+		if r.DeletionTimestamp != nil || sameTemplate(&r.Spec.Template, &eds.Spec.Template) {
 			continue
 		}
 		if r.Name == eds.Status.ActiveReplicaSet {
 			return i, nil
 		}
-		if object.CanaryFailed(r) == nil && (best < 0 || !lastActive(r).Before(lastActive(&revisions[best]))) {
+		if canaryFailure(r) == nil && (best < 0 || !lastActive(r).Before(lastActive(&revisions[best]))) {
 			best = i
 		}
 	}
@@ -146,22 +144,22 @@ func lastActive(r *edsv1.ExtendedDaemonSetReplicaSet) time.Time {
 }
 
 // completeRevision offers the revisions of the ExtendedDaemonSet that is named.
-func completeRevision(cluster config.Config) cobra.CompletionFunc {
+func completeRevision(cluster source.Config) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 		const none = cobra.ShellCompDirectiveNoFileComp
-		client, err := object.Connect(cluster)
+		src, err := source.Connect(cluster)
 		if err != nil || len(args) == 0 {
 			return nil, none
 		}
-		name, err := object.Name(target.DaemonSet, args[0])
+		named, err := source.Parse(args[0], source.DaemonSet)
 		if err != nil {
 			return nil, none
 		}
-		eds, err := client.DaemonSet(cmd.Context(), name)
+		eds, err := source.GetAs[edsv1.ExtendedDaemonSet](cmd.Context(), src, source.DaemonSet, named.Name)
 		if err != nil {
 			return nil, none
 		}
-		revisions, _ := client.Revisions(cmd.Context(), eds)
+		revisions, _ := revisionsOf(cmd.Context(), src, eds)
 		for i := range revisions {
 			names = append(names, revisions[i].Name)
 		}

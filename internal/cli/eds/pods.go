@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package show
+package eds
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,10 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/cli/eds/object"
-	"moult.dev/moult/internal/cli/feed"
+	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/view"
 )
 
@@ -30,99 +29,61 @@ const (
 )
 
 var podColumns = columns{
-	kind:  target.Pod,
+	kind:  source.Pod,
 	cells: []string{"Pod", "Ready", "Phase", "Reason", "Not ready containers", "Restarts", "Node", "Node Ready"},
 	wide:  []string{"IP", "Revision", "Waits for"},
 }
 
-func newPods(c *command) *cobra.Command {
-	var which string
-	cmd := c.completeOne(&cobra.Command{
+func (c *command) newPods() *cobra.Command {
+	s := &listing{command: c, columns: podColumns}
+	cmd := s.one(&cobra.Command{
 		Use:   "pods [ExtendedDaemonSet name]",
 		Short: "Show pods of an ExtendedDaemonSet: those of its canary, or those that are not ready",
 		Long: `Show pods of an ExtendedDaemonSet with their nodes: those of its canary (--select canary), or those that are not ready
 (--select not-ready). -o wide shows their revision and what their containers wait for, too.`,
 		Example: `  kubectl eds pods agent --select not-ready
   kubectl eds pods agent --select canary --watch`,
-	}, func(ctx context.Context, client *object.Client, eds *edsv1.ExtendedDaemonSet) error {
-		switch which {
-		case "":
-			return errors.New("missing --select flag")
-		case selectCanary, selectNotReady:
-			return c.pods(ctx, client, eds, which)
-		}
-		return fmt.Errorf("invalid select flag value '%s': the supported select values are: 'canary' 'not-ready'", which)
-	})
-	c.addWatch(cmd)
-	cmd.Flags().StringVar(&which, "select", "", "Which pods to show: canary or not-ready.")
-	values := []cobra.Completion{selectCanary, selectNotReady}
-	if err := cmd.RegisterFlagCompletionFunc("select", cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // There is no such flag.
-	}
+	}, true, s.pods)
+	cmd.Flags().StringVar(&s.selected, "select", "", "Which pods to show: canary or not-ready.")
+	flags.Complete(cmd, "select", []string{selectCanary, selectNotReady})
 	return cmd
 }
 
-func newCanaryPods(c *command) *cobra.Command {
-	cmd := c.completeOne(&cobra.Command{
+func (c *command) newCanaryPods() *cobra.Command {
+	s := &listing{command: c, columns: podColumns, selected: selectCanary}
+	return s.one(&cobra.Command{
 		Use:     "pods [ExtendedDaemonSet name]",
 		Short:   "Show the pods of the canary",
 		Long:    `Show the pods of the canary with their nodes. It is the same as kubectl eds pods NAME --select canary.`,
 		Example: `  kubectl eds canary pods agent --watch`,
-	}, func(ctx context.Context, client *object.Client, eds *edsv1.ExtendedDaemonSet) error {
-		return c.pods(ctx, client, eds, selectCanary)
-	})
-	c.addWatch(cmd)
-	return cmd
+	}, true, s.pods)
 }
 
-// noNodes is said to those who may not see nodes.
-const noNodes = "Nodes can't be listed: whether those of the pods are ready is not known."
-
-func (c *command) pods(ctx context.Context, client *object.Client, eds *edsv1.ExtendedDaemonSet, which string) error {
+// pods shows the selected pods. With --watch the canary stays the one of the beginning.
+func (s *listing) pods(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) error {
 	selector := labels.Set{edsv1.LabelName: eds.Name}
-	if which == selectCanary {
-		if eds.Status.Canary == nil {
-			return errors.New("the ExtendedDaemonset is not currently running a canary replicaset")
-		}
+	switch {
+	case s.selected == "":
+		return errors.New("missing --select flag")
+	case s.selected == selectCanary && eds.Status.Canary == nil:
+		return errors.New("the ExtendedDaemonset is not currently running a canary replicaset")
+	case s.selected == selectCanary:
 		selector = labels.Set{edsv1.LabelReplicaSetName: eds.Status.Canary.ReplicaSet}
-	}
-	p := newPrinter(c.Out, &c.output, podColumns)
-	if c.watch {
-		return c.followPods(ctx, client, p, selector.String(), which)
-	}
-	pods, err := source.List[corev1.Pod](ctx, client.Core.Pods(client.Namespace), metav1.ListOptions{LabelSelector: selector.String()})
-	if err != nil {
-		return fmt.Errorf("listing pods, %w", err)
-	}
-	nodes, err := client.ReadNodes(ctx)
-	if err != nil {
-		return err
-	}
-	if nodes == nil {
-		fmt.Fprintln(c.ErrOut, noNodes)
-	}
-	rows := slices.DeleteFunc(podRows(pods, nodes, which), func(r row) bool { return r.unlisted })
-	return p.print(rows, false, c.clock.Now())
-}
-
-// followPods shows pods with each of their changes, and of their nodes'. The canary stays the one of the beginning.
-func (c *command) followPods(ctx context.Context, client *object.Client, p *printer, selector, which string) error {
-	f := feed.New(client.Client)
-	pods, err := feed.Add[corev1.Pod](f, client.Core.Pods(client.Namespace), feed.Options{LabelSelector: selector})
-	if err != nil {
-		return err
-	}
-	nodes, err := feed.Add[corev1.Node](f, client.Core.Nodes(), feed.Options{Optional: true})
-	if err != nil {
-		return err
+	case s.selected != selectNotReady:
+		return fmt.Errorf("invalid select flag value '%s': the supported select values are: 'canary' 'not-ready'", s.selected)
 	}
 	noted := false
-	return c.follow(ctx, f, p, func() ([]row, error) {
-		if nodes.Denied() != nil && !noted {
-			fmt.Fprintln(c.ErrOut, noNodes)
-			noted = true
+	return s.show(ctx, src, func() ([]row, error) {
+		pods, errPods := src.ReadPods(ctx, src.Namespace, metav1.ListOptions{LabelSelector: selector.String()})
+		nodes, errNodes := src.ReadNodes(ctx)
+		if err := cmp.Or(errPods, errNodes); err != nil {
+			return nil, err
 		}
-		return podRows(pods.All(), nodes.All(), which), nil
+		if nodes == nil && !noted {
+			noted = true
+			fmt.Fprintln(s.ErrOut, "Nodes can't be listed: whether those of the pods are ready is not known.")
+		}
+		return podRows(pods, nodes, s.selected), nil
 	})
 }
 
@@ -145,7 +106,7 @@ func podRows(pods []corev1.Pod, nodes []corev1.Node, which string) []row {
 			nodeReady = strconv.FormatBool(is)
 		}
 		content := *p
-		content.APIVersion, content.Kind = corev1.SchemeGroupVersion.String(), target.Pod.Name
+		content.APIVersion, content.Kind = corev1.SchemeGroupVersion.String(), source.Pod.Name
 		rows = append(rows, row{
 			namespace: p.Namespace, name: p.Name, created: p.CreationTimestamp.Time, content: &content,
 			cells: []string{

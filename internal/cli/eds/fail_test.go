@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package steer
+package eds
 
 import (
 	"bytes"
@@ -16,9 +16,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/cli/eds/object"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 )
 
 // A canary that passes in the same moment has not failed, and nobody is told that it has.
@@ -32,28 +30,27 @@ func TestFailComesTooLate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eds := &edsv1.ExtendedDaemonSet{
-				TypeMeta:   metav1.TypeMeta{APIVersion: edsv1.GroupVersion.String(), Kind: target.DaemonSet.Name},
+				TypeMeta:   metav1.TypeMeta{APIVersion: edsv1.GroupVersion.String(), Kind: source.DaemonSet.Name},
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "foo"},
 				Status:     edsv1.ExtendedDaemonSetStatus{ActiveReplicaSet: "foo-a", Canary: &edsv1.ExtendedDaemonSetStatusCanary{ReplicaSet: "foo-b"}},
 			}
 			eds.Spec.Strategy.Canary = &edsv1.ExtendedDaemonSetSpecStrategyCanary{}
 			ers := revision("b")
-			ers.TypeMeta, ers.Namespace = metav1.TypeMeta{APIVersion: edsv1.GroupVersion.String(), Kind: target.ReplicaSet.Name}, "ns"
+			ers.TypeMeta, ers.Namespace = metav1.TypeMeta{APIVersion: edsv1.GroupVersion.String(), Kind: source.ReplicaSet.Name}, "ns"
 			ers.Status.Status = edsv1.ReplicaSetCanary
-			kinds := map[schema.GroupVersionResource]string{target.DaemonSet.Resource: "ExtendedDaemonSetList", target.ReplicaSet.Resource: "ExtendedDaemonSetReplicaSetList"}
+			kinds := map[schema.GroupVersionResource]string{source.DaemonSet.Resource: "ExtendedDaemonSetList", source.ReplicaSet.Resource: "ExtendedDaemonSetReplicaSetList"}
 			dynamic := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, asIs(t, eds), asIs(t, &ers))
-			dynamic.PrependReactor("patch", target.ReplicaSet.Resource.Resource, func(ktesting.Action) (bool, runtime.Object, error) {
+			dynamic.PrependReactor("patch", source.ReplicaSet.Resource.Resource, func(ktesting.Action) (bool, runtime.Object, error) {
 				if tc.passes {
 					eds.Status.ActiveReplicaSet, eds.Status.Canary = "foo-b", nil
 				}
-				return false, nil, dynamic.Tracker().Update(target.DaemonSet.Resource, asIs(t, eds), "ns")
+				return false, nil, dynamic.Tracker().Update(source.DaemonSet.Resource, asIs(t, eds), "ns")
 			})
 			var out bytes.Buffer
 			c := &command{
-				IOStreams: genericiooptions.IOStreams{Out: &out}, clock: clocktesting.NewFakePassiveClock(now),
-				client: &object.Client{Source: &source.Source{Client: dynamic, Namespace: "ns"}},
+				IOStreams: genericiooptions.IOStreams{Out: &out}, clock: clocktesting.NewFakeClock(now),
 			}
-			err := c.fail(t.Context(), "foo")
+			err := c.fail(t.Context(), &source.Source{Client: dynamic, Namespace: "ns"}, "foo")
 			if err == nil && tc.err != "" || err != nil && err.Error() != tc.err || out.String() != tc.out {
 				t.Errorf("it says %q, and %v", out.String(), err)
 			}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package steer
+package eds
 
 import (
 	"context"
@@ -12,25 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/cli/eds/object"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
 )
 
-// canaryOf is the name of the canary's ExtendedDaemonSetReplicaSet, or why there is none.
-func canaryOf(eds *edsv1.ExtendedDaemonSet) (string, error) {
-	switch {
-	case eds.Spec.Strategy.Canary == nil:
-		return "", errors.New("the ExtendedDaemonset does not have a canary strategy")
-	case eds.Status.Canary == nil:
-		return "", errors.New("the ExtendedDaemonset does not have an active canary deployment")
-	}
-	return eds.Status.Canary.ReplicaSet, nil
-}
-
-func (c *command) validate(ctx context.Context, name string) error {
+func (c *command) validate(ctx context.Context, src *source.Source, name string) error {
 	var valid string
-	err := c.annotate(ctx, name, func(eds *edsv1.ExtendedDaemonSet) (map[string]any, error) {
+	err := writeAnnotations(ctx, src, name, func(eds *edsv1.ExtendedDaemonSet) (map[string]any, error) {
 		if eds.Status.Canary == nil {
 			return nil, errors.New("the ExtendedDaemonset is not currently running a canary replicaset")
 		}
@@ -41,23 +28,23 @@ func (c *command) validate(ctx context.Context, name string) error {
 		return map[string]any{edsv1.AnnotationCanaryValid: valid}, nil
 	})
 	if err == nil {
-		fmt.Fprintf(c.Out, "Canary replicaset '%s' was validated properly for extendeddaemonset %s/%s.\n", valid, c.client.Namespace, name)
+		fmt.Fprintf(c.Out, "Canary replicaset '%s' was validated properly for extendeddaemonset %s/%s.\n", valid, src.Namespace, name)
 	}
 	return err
 }
 
-func (c *command) fail(ctx context.Context, name string) error {
-	eds, err := c.client.DaemonSet(ctx, name)
+func (c *command) fail(ctx context.Context, src *source.Source, name string) error {
+	eds, err := source.GetAs[edsv1.ExtendedDaemonSet](ctx, src, source.DaemonSet, name)
 	if err != nil {
 		return err
 	}
-	revision, err := canaryOf(eds)
-	if err != nil {
+	if err := hasCanary(eds); err != nil {
 		return err
 	}
-	err = c.setFailed(ctx, revision, metav1.ConditionTrue, edsv1.ReasonManuallyFailed, func(ers *edsv1.ExtendedDaemonSetReplicaSet) error {
+	revision := eds.Status.Canary.ReplicaSet
+	err = c.setFailed(ctx, src, revision, metav1.ConditionTrue, edsv1.ReasonManuallyFailed, func(ers *edsv1.ExtendedDaemonSetReplicaSet) error {
 		switch {
-		case object.CanaryFailed(ers) != nil:
+		case canaryFailure(ers) != nil:
 			return errors.New("canary deployment already failed")
 		case ers.Status.Status == edsv1.ReplicaSetActive:
 			return fmt.Errorf("canary replicaset '%s' is active already; cannot fail it", revision)
@@ -68,22 +55,22 @@ func (c *command) fail(ctx context.Context, name string) error {
 		return err
 	}
 	// The status of the revision becomes active a moment after that of the ExtendedDaemonSet. The condition of an active one has no effect.
-	if eds, err = c.client.DaemonSet(ctx, name); err != nil {
+	if eds, err = source.GetAs[edsv1.ExtendedDaemonSet](ctx, src, source.DaemonSet, name); err != nil {
 		return err
 	}
 	if eds.Status.ActiveReplicaSet == revision {
 		return fmt.Errorf("canary replicaset '%s' has become active in this moment; cannot fail it: see kubectl eds rollback", revision)
 	}
-	c.sayOfRevision(name, "canary deployment set to failed") // Scripts know it so, with the name of the ExtendedDaemonSet.
+	c.sayOfRevision(src, name, "canary deployment set to failed") // Scripts know it so, with the name of the ExtendedDaemonSet.
 	return nil
 }
 
-func (c *command) reset(ctx context.Context, name string) error {
-	eds, err := c.client.DaemonSet(ctx, name)
+func (c *command) reset(ctx context.Context, src *source.Source, name string) error {
+	eds, err := source.GetAs[edsv1.ExtendedDaemonSet](ctx, src, source.DaemonSet, name)
 	if err != nil {
 		return err
 	}
-	revisions, err := c.client.Revisions(ctx, eds)
+	revisions, err := revisionsOf(ctx, src, eds)
 	if err != nil {
 		return err
 	}
@@ -91,14 +78,14 @@ func (c *command) reset(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	err = c.setFailed(ctx, revision, metav1.ConditionFalse, edsv1.ReasonReset, func(ers *edsv1.ExtendedDaemonSetReplicaSet) error {
-		if object.CanaryFailed(ers) == nil {
+	err = c.setFailed(ctx, src, revision, metav1.ConditionFalse, edsv1.ReasonReset, func(ers *edsv1.ExtendedDaemonSetReplicaSet) error {
+		if canaryFailure(ers) == nil {
 			return errors.New("canary deployment already reset")
 		}
 		return nil
 	})
 	if err == nil {
-		c.sayOfRevision(revision, "canary deployment reset")
+		c.sayOfRevision(src, revision, "canary deployment reset")
 	}
 	return err
 }
@@ -107,15 +94,15 @@ func (c *command) reset(ctx context.Context, name string) error {
 func revisionToReset(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet) (string, error) {
 	var failed []string
 	for i := range revisions {
-		if r := &revisions[i]; object.CanaryFailed(r) != nil && r.Name != eds.Status.ActiveReplicaSet {
+		if r := &revisions[i]; canaryFailure(r) != nil && r.Name != eds.Status.ActiveReplicaSet {
 			failed = append(failed, r.Name)
 		}
 	}
 	if len(failed) == 0 {
 		return "", errors.New("no canary deployment of the ExtendedDaemonset has failed; cannot reset")
 	}
-	if i := object.InSpec(eds, revisions); i >= 0 {
-		if r := &revisions[i]; object.CanaryFailed(r) == nil || r.Name == eds.Status.ActiveReplicaSet {
+	if i := inSpec(eds, revisions); i >= 0 {
+		if r := &revisions[i]; canaryFailure(r) == nil || r.Name == eds.Status.ActiveReplicaSet {
 			return "", fmt.Errorf("spec.template is that of '%s', whose canary has not failed; cannot reset that of %s", r.Name, strings.Join(failed, ", "))
 		}
 		return revisions[i].Name, nil
@@ -128,9 +115,9 @@ func revisionToReset(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDae
 
 // setFailed sets the condition Canary-Failed of a revision, unless check refuses that.
 func (c *command) setFailed(
-	ctx context.Context, revision string, is metav1.ConditionStatus, reason string, check func(*edsv1.ExtendedDaemonSetReplicaSet) error,
+	ctx context.Context, src *source.Source, revision string, is metav1.ConditionStatus, reason string, check func(*edsv1.ExtendedDaemonSetReplicaSet) error,
 ) error {
-	return c.client.Write(ctx, target.ReplicaSet, revision, object.Write, func(u *unstructured.Unstructured) (*source.Change, error) {
+	return src.Write(ctx, source.ReplicaSet, revision, byPlugin, func(u *unstructured.Unstructured) (*source.Change, error) {
 		ers := source.As[edsv1.ExtendedDaemonSetReplicaSet](u)
 		if err := check(ers); err != nil {
 			return nil, err
@@ -149,6 +136,6 @@ func (c *command) setFailed(
 }
 
 // sayOfRevision prints what was done to the ExtendedDaemonSetReplicaSet.
-func (c *command) sayOfRevision(name, done string) {
-	fmt.Fprintf(c.Out, "ExtendedDaemonSetReplicaSet '%s/%s' %s\n", c.client.Namespace, name, done)
+func (c *command) sayOfRevision(src *source.Source, name, done string) {
+	fmt.Fprintf(c.Out, "ExtendedDaemonSetReplicaSet '%s/%s' %s\n", src.Namespace, name, done)
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package feed keeps objects up to date by watches, for commands that follow them.
-package feed
+package source
 
 import (
 	"context"
@@ -13,26 +12,24 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
-
-	"moult.dev/moult/internal/cli/source"
 )
 
 // settle is how long a feed rests after something has changed: what changes together is looked at once.
 const settle = 100 * time.Millisecond
 
-// Feed watches objects of some kinds.
+// ErrNotRead is the error of a read that has to be repeated, because a watch has just begun.
+var ErrNotRead = errors.New("not all objects are read yet")
+
+// Feed keeps objects up to date by watches, for commands that follow them. Reads of its Source begin the watches.
 type Feed struct {
 	// client is asked whether it can list by a watch; those of tests can't.
 	client  any
-	watched []*watched
-	named   map[string]*watched
+	watched map[string]*watched
 	changed chan struct{}
-	// start runs an informer; nil before the feed runs.
+	// start runs an informer.
 	start func(*watched)
 
 	mu sync.Mutex
@@ -41,49 +38,21 @@ type Feed struct {
 	fatal, trouble error
 }
 
-// New makes a feed of no objects.
-func New(client any) *Feed {
-	return &Feed{client: client, named: map[string]*watched{}, changed: make(chan struct{}, 1)}
-}
-
-// watched is one kind of objects.
+// watched is one list of objects, and why it may not be read.
 type watched struct {
 	informer cache.SharedIndexInformer
-	options  Options
 	denied   error
 }
 
-// Options say how objects are watched.
-type Options struct {
-	// LabelSelector and FieldSelector restrict what is watched.
-	LabelSelector, FieldSelector string
-	// Optional objects may be out of reach: then Denied says so, and the feed goes on without them.
-	Optional bool
-	// Explain makes an error readable; nil leaves it.
-	Explain func(error) error
+// Follow makes the source answer reads from watches, while the feed runs.
+func (src *Source) Follow() *Feed {
+	src.feed = &Feed{client: src.Client, watched: map[string]*watched{}, changed: make(chan struct{}, 1)}
+	return src.feed
 }
 
-// Objects are those of one kind, as far as they are known.
-type Objects[T any] struct {
-	feed *Feed
-	*watched
-}
-
-// Add watches more objects. It may be called while the feed runs.
-func Add[T any, L runtime.Object](f *Feed, from source.Lister[L], o Options) (*Objects[T], error) {
-	transform := func(object any) (any, error) {
-		if _, isObject := object.(metav1.Object); !isObject {
-			return object, nil // It is a bookmark, or an object that is gone.
-		}
-		return source.As[T](object), nil
-	}
-	w, err := f.watch(source.ListWatch(from, metav1.ListOptions{LabelSelector: o.LabelSelector, FieldSelector: o.FieldSelector}), o, transform)
-	return &Objects[T]{feed: f, watched: w}, err
-}
-
-// watch watches more objects.
-func (f *Feed) watch(lw *cache.ListWatch, o Options, transform cache.TransformFunc) (*watched, error) {
-	w := &watched{options: o, informer: cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, f.client), nil, 0, nil)}
+// watch begins to watch.
+func (f *Feed) watch(lw *cache.ListWatch, transform cache.TransformFunc) (*watched, error) {
+	w := &watched{informer: cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, f.client), nil, 0, nil)}
 	news := func() {
 		f.mu.Lock()
 		f.trouble = nil
@@ -95,22 +64,21 @@ func (f *Feed) watch(lw *cache.ListWatch, o Options, transform cache.TransformFu
 	})
 	err = errors.Join(err, w.informer.SetTransform(transform),
 		w.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(w, err) }))
-	f.watched = append(f.watched, w)
-	if f.start != nil {
+	if err == nil {
 		f.start(w)
 	}
 	return w, err
 }
 
-// Objects implements source.Watches.
-func (f *Feed) Objects(name string, from *cache.ListWatch, transform cache.TransformFunc) ([]any, error) {
-	w := f.named[name]
+// objects are those of a name that identifies the list, by namespace and name. The first call begins to watch.
+func (f *Feed) objects(name string, from *cache.ListWatch, transform cache.TransformFunc) ([]any, error) {
+	w := f.watched[name]
 	if w == nil {
 		var err error
-		if w, err = f.watch(from, Options{Optional: true}, transform); err != nil {
+		if w, err = f.watch(from, transform); err != nil {
 			return nil, err
 		}
-		f.named[name] = w
+		f.watched[name] = w
 	}
 	f.mu.Lock()
 	denied := w.denied
@@ -119,13 +87,8 @@ func (f *Feed) Objects(name string, from *cache.ListWatch, transform cache.Trans
 	case denied != nil:
 		return nil, denied
 	case !w.informer.HasSynced():
-		return nil, source.ErrNotRead
+		return nil, ErrNotRead
 	}
-	return w.all(), nil
-}
-
-// all are the objects, by namespace and name.
-func (w *watched) all() []any {
 	store := w.informer.GetStore()
 	keys := store.ListKeys()
 	slices.Sort(keys)
@@ -135,29 +98,7 @@ func (w *watched) all() []any {
 			all = append(all, object)
 		}
 	}
-	return all
-}
-
-// All returns the objects, by namespace and name. They must not be changed. A nil *Objects has none.
-func (o *Objects[T]) All() []T {
-	if o == nil {
-		return nil
-	}
-	var all []T
-	for _, object := range o.all() {
-		all = append(all, *object.(*T))
-	}
-	return all
-}
-
-// Denied says why the objects cannot be seen; nil when they can.
-func (o *Objects[T]) Denied() error {
-	if o == nil {
-		return nil
-	}
-	o.feed.mu.Lock()
-	defer o.feed.mu.Unlock()
-	return o.denied
+	return all, nil
 }
 
 // Trouble says why what is known may be out of date; nil when it is not.
@@ -179,16 +120,12 @@ func (f *Feed) failed(w *watched, err error) {
 	if errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return
 	}
-	denied := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err)
-	if w.options.Explain != nil {
-		err = w.options.Explain(err)
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case denied && w.options.Optional:
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err):
 		w.denied = err
-	case denied, !f.looked && !w.informer.HasSynced():
+	case !f.looked && !w.informer.HasSynced():
 		f.fatal = err
 	default:
 		f.trouble = err
@@ -209,8 +146,8 @@ func (f *Feed) isReady() (bool, error) {
 	return true, f.fatal
 }
 
-// Run watches. It calls look when everything is there, again when something has changed, and at each tick, until look says that it is done or
-// fails, or the context ends: then it returns the context's cause.
+// Run calls look, which begins the watches, again when everything is there or something has changed, and at each tick, until look says that it is
+// done or fails, or the context ends: then it returns the context's cause. A look that ends with ErrNotRead is repeated.
 func (f *Feed) Run(ctx context.Context, clk clock.Clock, tick <-chan time.Time, look func() (done bool, err error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	// What the libraries log would come between the lines.
@@ -229,10 +166,7 @@ func (f *Feed) Run(ctx context.Context, clk clock.Clock, tick <-chan time.Time, 
 			}
 		})
 	}
-	for _, w := range f.watched {
-		f.start(w)
-	}
-	f.wake() // Where nothing is watched yet, look begins to.
+	f.wake() // The first look begins the watches.
 	changed, rested := f.changed, (<-chan time.Time)(nil)
 	for {
 		select {
@@ -249,6 +183,9 @@ func (f *Feed) Run(ctx context.Context, clk clock.Clock, tick <-chan time.Time, 
 		done := false
 		if ready && err == nil {
 			done, err = look()
+		}
+		if errors.Is(err, ErrNotRead) {
+			continue
 		}
 		if done || err != nil {
 			return err

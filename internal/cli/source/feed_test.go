@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package feed
+package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 )
 
@@ -43,27 +45,34 @@ func (l lister) Watch(context.Context, metav1.ListOptions) (watch.Interface, err
 func lists(err error, w watch.Interface, nodes ...corev1.Node) lister { return lister{err, w, nodes} }
 
 // plain is a client that can't list by a watch.
-type plain struct{}
+type plain struct{ dynamic.Interface }
 
 func (plain) IsWatchListSemanticsUnSupported() bool { return true }
+
+// following is a source that follows objects.
+func following() (*Source, *Feed) {
+	src := &Source{Client: plain{}}
+	return src, src.Follow()
+}
 
 func TestRun(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	f, w := New(plain{}), watch.NewFake()
-	objects, err := Add[corev1.Node](f, lists(nil, w, *node("a", "1")), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := watch.NewFake()
+	src, f := following()
+	nodes := lists(nil, w, *node("a", "1"))
 	enough := errors.New("enough")
 	var seen []int
-	err = f.Run(ctx, clock.RealClock{}, nil, func() (bool, error) {
-		n := len(objects.All())
+	err := f.Run(ctx, clock.RealClock{}, nil, func() (bool, error) {
+		all, err := read[corev1.Node](ctx, src, nodes, metav1.ListOptions{}, "nodes", nil)
+		if err != nil {
+			return false, err
+		}
 		if len(seen) == 0 {
 			go w.Add(node("b", "2"))
 		}
-		seen = append(seen, n)
-		if n == 2 {
+		seen = append(seen, len(all))
+		if len(all) == 2 {
 			return true, enough
 		}
 		return false, nil
@@ -76,12 +85,11 @@ func TestRun(t *testing.T) {
 func TestRunSeesThatThereIsNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	f := New(plain{})
-	objects, err := Add[corev1.Node](f, lists(nil, watch.NewFake()), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Run(ctx, clock.RealClock{}, nil, func() (bool, error) { return len(objects.All()) == 0, nil }); err != nil {
+	src, f := following()
+	if err := f.Run(ctx, clock.RealClock{}, nil, func() (bool, error) {
+		all, err := read[corev1.Node](ctx, src, lists(nil, watch.NewFake()), metav1.ListOptions{}, "nodes", nil)
+		return len(all) == 0, err
+	}); err != nil {
 		t.Error(err)
 	}
 }
@@ -89,30 +97,23 @@ func TestRunSeesThatThereIsNothing(t *testing.T) {
 func TestRunEnds(t *testing.T) {
 	forbidden := apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("no"))
 	for name, tc := range map[string]struct {
-		err      error
-		optional bool
-		denied   bool
-		want     error
+		err, want error
 	}{
 		"when all may be seen":              {},
 		"when it may not be seen":           {err: forbidden, want: forbidden},
-		"though what is optional is denied": {err: forbidden, optional: true, denied: true},
-		"when the API server can't be seen": {err: errNoServer, optional: true, want: errNoServer},
+		"when the API server can't be seen": {err: errNoServer, want: errNoServer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			f := New(plain{})
-			if _, err := Add[corev1.Node](f, lists(nil, watch.NewFake(), *node("a", "1")), Options{}); err != nil {
-				t.Fatal(err)
-			}
-			other, err := Add[corev1.Node](f, lists(tc.err, watch.NewFake()), Options{Optional: tc.optional})
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = f.Run(ctx, clock.RealClock{}, nil, func() (bool, error) { return true, nil })
-			if !errors.Is(err, tc.want) || (other.Denied() != nil) != tc.denied {
-				t.Errorf("it ends with %v, want %v; denied: %v", err, tc.want, other.Denied())
+			src, f := following()
+			err := f.Run(ctx, clock.RealClock{}, nil, func() (bool, error) {
+				_, errFirst := read[corev1.Node](ctx, src, lists(nil, watch.NewFake(), *node("a", "1")), metav1.ListOptions{}, "nodes", nil)
+				_, err := read[corev1.Node](ctx, src, lists(tc.err, watch.NewFake()), metav1.ListOptions{}, "others", nil)
+				return true, cmp.Or(err, errFirst)
+			})
+			if !errors.Is(err, tc.want) {
+				t.Errorf("it ends with %v, want %v", err, tc.want)
 			}
 		})
 	}
@@ -122,14 +123,14 @@ var errNoServer = errors.New("connection refused")
 
 func TestRunStops(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	f := New(plain{})
-	if _, err := Add[corev1.Node](f, lists(nil, watch.NewFake()), Options{}); err != nil {
-		t.Fatal(err)
-	}
+	src, f := following()
 	stopped := errors.New("stopped")
 	err := f.Run(ctx, clock.RealClock{}, nil, func() (bool, error) {
-		cancel(stopped)
-		return false, nil
+		_, err := read[corev1.Node](ctx, src, lists(nil, watch.NewFake()), metav1.ListOptions{}, "nodes", nil)
+		if err == nil {
+			cancel(stopped)
+		}
+		return false, err
 	})
 	if !errors.Is(err, stopped) {
 		t.Errorf("it ends with %v", err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package diff
+package eds
 
 import (
 	"bytes"
@@ -74,7 +74,7 @@ func TestUnified(t *testing.T) {
 }
 
 // TestShow shows a difference by the programs that there are.
-func TestShow(t *testing.T) {
+func TestShowDiff(t *testing.T) {
 	a, b := numbered(2, nil), numbered(2, map[int]string{2: "x"})
 	const first = "Diffing between side (active) and side (canary)\n"
 	differs := first + "--- side (active)\n+++ side (canary)\n@@ -1,2 +1,2 @@\n line 1\n-line 2\n+x\n"
@@ -105,8 +105,8 @@ func TestShow(t *testing.T) {
 				}
 			}
 			var out bytes.Buffer
-			c := &command{genericiooptions.IOStreams{Out: &out, ErrOut: &out}}
-			err := c.show(t.Context(), a, tc.b)
+			c := &command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}}
+			err := c.showDiff(t.Context(), a, tc.b)
 			if err == nil && tc.err != "" || err != nil && (tc.err == "" || !strings.Contains(err.Error(), tc.err)) {
 				t.Errorf("%v, want %q", err, tc.err)
 			}

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config says which cluster a command speaks to: by kubectl's flags, by a kubeconfig file, or by the pod that the
-// command runs in. It has the flags of cli-runtime's ConfigFlags (a test compares them) without that package, which brings
-// kustomize and with it half of the plugin's size.
-package config
+package source
 
 import (
 	"fmt"
@@ -20,7 +17,8 @@ const (
 	burst = 100
 )
 
-// Flags are kubectl's flags that say which cluster, which namespace, and as whom.
+// Flags are kubectl's flags that say which cluster, which namespace, and as whom: those of cli-runtime's ConfigFlags (a test compares them)
+// without that package, which brings kustomize and with it half of the plugin's size.
 type Flags struct {
 	rules     *clientcmd.ClientConfigLoadingRules
 	overrides clientcmd.ConfigOverrides
@@ -57,7 +55,7 @@ func (f *Flags) loader() (clientcmd.ClientConfig, error) {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(f.rules, &f.overrides), nil
 }
 
-// REST is how to reach the cluster.
+// REST implements Config.
 func (f *Flags) REST() (*rest.Config, error) {
 	loader, err := f.loader()
 	if err != nil {
@@ -71,7 +69,7 @@ func (f *Flags) REST() (*rest.Config, error) {
 	return config, nil
 }
 
-// Namespace is the one that is meant where none is named.
+// Namespace implements Config.
 func (f *Flags) Namespace() (string, error) {
 	loader, err := f.loader()
 	if err != nil {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package diff is `kubectl eds diff`: how the canary's revision differs from the active one.
-package diff
+package eds
 
 import (
 	"context"
@@ -15,24 +14,18 @@ import (
 
 	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/yaml"
 
-	"moult.dev/moult/internal/cli/config"
-	"moult.dev/moult/internal/cli/eds/object"
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/text"
 )
 
 // external is the variable of the environment that names another program, as for kubectl diff.
 const external = "KUBECTL_EXTERNAL_DIFF"
 
-// command is one call of diff.
-type command struct{ genericiooptions.IOStreams }
-
-// NewCommand makes the command.
-func NewCommand(streams genericiooptions.IOStreams, cluster config.Config) *cobra.Command {
-	c := &command{streams}
-	return object.Complete(cluster, &cobra.Command{
+func (c *command) newDiff() *cobra.Command {
+	return c.one(&cobra.Command{
 		Use:   "diff [ExtendedDaemonSet name]",
 		Short: "Show in what the canary's revision differs from the active one",
 		Long: `Show in what the canary's ExtendedDaemonSetReplicaSet differs from the active one, side by side.
@@ -41,11 +34,11 @@ It uses the program diff. $KUBECTL_EXTERNAL_DIFF names another one, which gets t
 Without a suitable program, the lines that differ are shown below each other.`,
 		Example: `  kubectl eds diff agent -n monitoring
   KUBECTL_EXTERNAL_DIFF="diff -u" kubectl eds diff agent`,
-	}, c.run)
+	}, c.diff)
 }
 
-func (c *command) run(ctx context.Context, client *object.Client, name string) error {
-	eds, err := client.DaemonSet(ctx, name)
+func (c *command) diff(ctx context.Context, src *source.Source, name string) error {
+	eds, err := source.GetAs[edsv1.ExtendedDaemonSet](ctx, src, source.DaemonSet, name)
 	switch {
 	case err != nil:
 		return err
@@ -56,7 +49,7 @@ func (c *command) run(ctx context.Context, client *object.Client, name string) e
 	}
 	var sides [2]side
 	for i, name := range []string{eds.Status.ActiveReplicaSet, eds.Status.Canary.ReplicaSet} {
-		ers, err := client.Revision(ctx, name)
+		ers, err := source.GetAs[edsv1.ExtendedDaemonSetReplicaSet](ctx, src, source.ReplicaSet, name)
 		if err != nil {
 			return err
 		}
@@ -65,7 +58,7 @@ func (c *command) run(ctx context.Context, client *object.Client, name string) e
 			return fmt.Errorf("writing the spec of %s, %w", ers.Name, err)
 		}
 	}
-	return c.show(ctx, sides[0], sides[1])
+	return c.showDiff(ctx, sides[0], sides[1])
 }
 
 // side is what is compared.
@@ -74,8 +67,8 @@ type side struct {
 	text []byte
 }
 
-// show shows the difference.
-func (c *command) show(ctx context.Context, active, canary side) error {
+// showDiff shows the difference.
+func (c *command) showDiff(ctx context.Context, active, canary side) error {
 	terminal := text.TerminalOf(c.Out)
 	heading := text.Lines{{
 		text.Plain.Of("Diffing between "), text.Green.Of(active.name + " (active)"), text.Plain.Of(" and "), text.Yellow.Of(canary.name + " (canary)"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wait
+package eds
 
 import (
 	"cmp"
@@ -63,8 +63,8 @@ func judge(eds *edsv1.ExtendedDaemonSet, enough enough) (done bool, text string,
 	return true, "upgrade is now finished " + counts, nil
 }
 
-// canaryFailure is that the canary has failed.
-type canaryFailure struct{ error }
+// failedCanary is that the canary has failed.
+type failedCanary struct{ error }
 
 // failureOf says why the template will not come to the nodes, if that is so.
 func failureOf(eds *edsv1.ExtendedDaemonSet) error {
@@ -77,7 +77,7 @@ func failureOf(eds *edsv1.ExtendedDaemonSet) error {
 		if canary != nil && canary.Message != "" {
 			text += ": " + canary.Message
 		}
-		return canaryFailure{errors.New(text)}
+		return failedCanary{errors.New(text)}
 	}
 	if stalled := edsv1.FindCondition(s.Conditions, edsv1.ConditionStalled); edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionStalled) {
 		return fmt.Errorf("it is stalled (%s): %s", stalled.Reason, stalled.Message)

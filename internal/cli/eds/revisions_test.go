@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package steer
+package eds
 
 import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -16,12 +15,8 @@ var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 type revisions = []edsv1.ExtendedDaemonSetReplicaSet
 
-func template(image string) corev1.PodTemplateSpec {
-	return corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image}}}}
-}
-
-// set is an ExtendedDaemonSet with the template of this image.
-func set(image, active string) *edsv1.ExtendedDaemonSet {
+// templated is an ExtendedDaemonSet with the template of this image.
+func templated(image, active string) *edsv1.ExtendedDaemonSet {
 	eds := &edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "foo"}}
 	eds.Spec.Template = template(image)
 	eds.Spec.Template.Name = "ignored"
@@ -53,7 +48,7 @@ func TestEarlier(t *testing.T) {
 	const none = "the ExtendedDaemonset has no earlier revision to go back to: see kubectl eds history"
 	deleted := revision("a")
 	deleted.DeletionTimestamp = &metav1.Time{Time: now}
-	gone := set("b", "foo-b")
+	gone := templated("b", "foo-b")
 	gone.DeletionTimestamp = &metav1.Time{Time: now}
 	rolled := revisions{
 		revision("a", active(metav1.ConditionFalse, 3*time.Hour)),
@@ -75,44 +70,44 @@ func TestEarlier(t *testing.T) {
 		to        string
 		want, err string
 	}{
-		"the one before":                 {eds: set("c", "foo-c"), revisions: rolled, want: "foo-b"},
-		"the one that was active before": {eds: set("a", "foo-a"), revisions: returned, want: "foo-c"},
-		"while a canary goes on":         {eds: set("c", "foo-a"), revisions: revisions{revision("a"), revision("b"), revision("c")}, want: "foo-a"},
-		"after a canary has failed":      {eds: set("c", "foo-b"), revisions: failed, want: "foo-b"},
-		"past a canary that has failed":  {eds: set("b", "foo-b"), revisions: failed, want: "foo-a"},
+		"the one before":                 {eds: templated("c", "foo-c"), revisions: rolled, want: "foo-b"},
+		"the one that was active before": {eds: templated("a", "foo-a"), revisions: returned, want: "foo-c"},
+		"while a canary goes on":         {eds: templated("c", "foo-a"), revisions: revisions{revision("a"), revision("b"), revision("c")}, want: "foo-a"},
+		"after a canary has failed":      {eds: templated("c", "foo-b"), revisions: failed, want: "foo-b"},
+		"past a canary that has failed":  {eds: templated("b", "foo-b"), revisions: failed, want: "foo-a"},
 		"before the operator has seen it": {
-			eds: set("new", "foo-c"), revisions: rolled, want: "foo-c",
+			eds: templated("new", "foo-c"), revisions: rolled, want: "foo-c",
 		},
-		"none before":       {eds: set("a", "foo-a"), revisions: revisions{revision("a")}, err: none},
-		"none at all":       {eds: set("a", ""), err: none},
-		"not one that goes": {eds: set("b", "foo-b"), revisions: revisions{deleted, revision("b")}, err: none},
-		"by name":           {eds: set("c", "foo-c"), revisions: rolled, to: "foo-a", want: "foo-a"},
-		"by kind and name":  {eds: set("c", "foo-c"), revisions: rolled, to: "ers/foo-a", want: "foo-a"},
-		"by number":         {eds: set("c", "foo-c"), revisions: rolled, to: "1", want: "foo-a"},
-		"of another name":   {eds: set("c", "foo-c"), revisions: rolled, to: "bar-a", err: "the ExtendedDaemonset has no revision 'bar-a': see kubectl eds history"},
+		"none before":       {eds: templated("a", "foo-a"), revisions: revisions{revision("a")}, err: none},
+		"none at all":       {eds: templated("a", ""), err: none},
+		"not one that goes": {eds: templated("b", "foo-b"), revisions: revisions{deleted, revision("b")}, err: none},
+		"by name":           {eds: templated("c", "foo-c"), revisions: rolled, to: "foo-a", want: "foo-a"},
+		"by kind and name":  {eds: templated("c", "foo-c"), revisions: rolled, to: "ers/foo-a", want: "foo-a"},
+		"by number":         {eds: templated("c", "foo-c"), revisions: rolled, to: "1", want: "foo-a"},
+		"of another name":   {eds: templated("c", "foo-c"), revisions: rolled, to: "bar-a", err: "the ExtendedDaemonset has no revision 'bar-a': see kubectl eds history"},
 		"of another kind": {
-			eds: set("c", "foo-c"), revisions: rolled, to: "eds/foo-a",
+			eds: templated("c", "foo-c"), revisions: rolled, to: "eds/foo-a",
 			err: `"eds/foo-a" is not the name of an ExtendedDaemonSetReplicaSet: the word before the slash must be extendeddaemonsetreplicaset`,
 		},
 		"number 0": {
-			eds: set("c", "foo-c"), revisions: rolled, to: "0",
+			eds: templated("c", "foo-c"), revisions: rolled, to: "0",
 			err: "the ExtendedDaemonset has no revision 0, but 3 of them: see kubectl eds history",
 		},
 		"number 4": {
-			eds: set("c", "foo-c"), revisions: rolled, to: "4",
+			eds: templated("c", "foo-c"), revisions: rolled, to: "4",
 			err: "the ExtendedDaemonset has no revision 4, but 3 of them: see kubectl eds history",
 		},
-		"to what it has": {eds: set("c", "foo-c"), revisions: rolled, to: "3", err: "the ExtendedDaemonset has the template of 'foo-c' already"},
+		"to what it has": {eds: templated("c", "foo-c"), revisions: rolled, to: "3", err: "the ExtendedDaemonset has the template of 'foo-c' already"},
 		"to what has failed": {
-			eds: set("b", "foo-b"), revisions: failed, to: "foo-c", err: "the canary of 'foo-c' has failed (Manually failed); cannot roll back to it",
+			eds: templated("b", "foo-b"), revisions: failed, to: "foo-c", err: "the canary of 'foo-c' has failed (Manually failed); cannot roll back to it",
 		},
 		"to what goes": {
-			eds: set("b", "foo-b"), revisions: revisions{deleted, revision("b")}, to: "foo-a",
+			eds: templated("b", "foo-b"), revisions: revisions{deleted, revision("b")}, to: "foo-a",
 			err: "'foo-a' is being deleted; cannot roll back to it",
 		},
 		"of one that goes":  {eds: gone, revisions: rolled, err: "the ExtendedDaemonset is being deleted; cannot roll back"},
-		"to what was reset": {eds: set("b", "foo-b"), revisions: revisions{revision("b"), revision("c", reset)}, to: "2", want: "foo-c"},
-		"to the active one": {eds: set("c", "foo-b"), revisions: failed, to: "foo-b", want: "foo-b"},
+		"to what was reset": {eds: templated("b", "foo-b"), revisions: revisions{revision("b"), revision("c", reset)}, to: "2", want: "foo-c"},
+		"to the active one": {eds: templated("c", "foo-b"), revisions: failed, to: "foo-b", want: "foo-b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i, err := rollbackIndex(tc.eds, tc.revisions, tc.to)
@@ -133,19 +128,19 @@ func TestResettable(t *testing.T) {
 		revisions revisions
 		want, err string
 	}{
-		"that of the template": {eds: set("c", "foo-a"), revisions: revisions{revision("a"), revision("b", failure), revision("c", failure)}, want: "foo-c"},
-		"nothing has failed":   {eds: set("b", "foo-a"), revisions: revisions{revision("a"), revision("b")}, err: none},
-		"it was reset":         {eds: set("b", "foo-a"), revisions: revisions{revision("a"), revision("b", reset)}, err: none},
+		"that of the template": {eds: templated("c", "foo-a"), revisions: revisions{revision("a"), revision("b", failure), revision("c", failure)}, want: "foo-c"},
+		"nothing has failed":   {eds: templated("b", "foo-a"), revisions: revisions{revision("a"), revision("b")}, err: none},
+		"it was reset":         {eds: templated("b", "foo-a"), revisions: revisions{revision("a"), revision("b", reset)}, err: none},
 		"the template is another": {
-			eds: set("a", "foo-a"), revisions: revisions{revision("a"), revision("b", failure)},
+			eds: templated("a", "foo-a"), revisions: revisions{revision("a"), revision("b", failure)},
 			err: "spec.template is that of 'foo-a', whose canary has not failed; cannot reset that of foo-b",
 		},
-		"the template looks like another": {eds: set("c", "foo-a"), revisions: revisions{revision("a"), revision("b", failure)}, want: "foo-b"},
+		"the template looks like another": {eds: templated("c", "foo-a"), revisions: revisions{revision("a"), revision("b", failure)}, want: "foo-b"},
 		"it is not clear which": {
-			eds: set("d", "foo-a"), revisions: revisions{revision("a"), revision("b", failure), revision("c", failure)},
+			eds: templated("d", "foo-a"), revisions: revisions{revision("a"), revision("b", failure), revision("c", failure)},
 			err: "none of the failed canaries foo-b, foo-c has the template of the ExtendedDaemonset; cannot reset",
 		},
-		"it was validated all the same": {eds: set("b", "foo-b"), revisions: revisions{revision("a"), revision("b", failure)}, err: none},
+		"it was validated all the same": {eds: templated("b", "foo-b"), revisions: revisions{revision("a"), revision("b", failure)}, err: none},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := revisionToReset(tc.eds, tc.revisions)

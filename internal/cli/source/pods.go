@@ -7,12 +7,13 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/cli/target"
 	"moult.dev/moult/internal/view"
 )
 
@@ -57,9 +58,9 @@ func (src *Source) ReadDaemons(
 		within = looked[0].Namespace
 	}
 	var err error
-	of, all := func(k *target.Kind) string { return within + "/" + k.Name }, metav1.ListOptions{}
-	if d.Revisions, err = read[edsv1.ExtendedDaemonSetReplicaSet](ctx, src, src.In(within, target.ReplicaSet), all, of(target.ReplicaSet), nil); err == nil {
-		d.Settings, err = read[edsv1.ExtendedDaemonsetSetting](ctx, src, src.In(within, target.Setting), all, of(target.Setting), nil)
+	in := &Source{Client: src.Client, Namespace: within, feed: src.feed}
+	if d.Revisions, err = Read[edsv1.ExtendedDaemonSetReplicaSet](ctx, in, ReplicaSet, metav1.ListOptions{}); err == nil {
+		d.Settings, err = Read[edsv1.ExtendedDaemonsetSetting](ctx, in, Setting, metav1.ListOptions{})
 	}
 	d.Pods = map[types.NamespacedName]view.DaemonPods{}
 	for _, eds := range looked {
@@ -82,15 +83,15 @@ func (src *Source) ReadDaemons(
 func (src *Source) podsOf(ctx context.Context, eds *edsv1.ExtendedDaemonSet, node string, reach Reach) (view.DaemonPods, error) {
 	o := metav1.ListOptions{LabelSelector: edsv1.LabelName + "=" + eds.Name}
 	if reach == PodsOnNode {
-		o.FieldSelector = onNode(node)
+		o.FieldSelector = OnNode(node).FieldSelector
 	}
 	pods := view.DaemonPods{Partial: reach == PodsOnNode}
 	var err error
-	if pods.Items, err = src.ReadPods(ctx, eds.Namespace, o); err != nil || eds.Annotations[edsv1.AnnotationOldDaemonset] == "" {
+	if pods.Items, err = src.readPods(ctx, eds.Namespace, o); err != nil || eds.Annotations[edsv1.AnnotationOldDaemonset] == "" {
 		return pods, err
 	}
 	o.LabelSelector = "!" + edsv1.LabelName
-	others, err := src.ReadPods(ctx, eds.Namespace, o)
+	others, err := src.readPods(ctx, eds.Namespace, o)
 	for i := range others {
 		if view.TakesOver(eds, &others[i]) {
 			pods.Items = append(pods.Items, others[i])
@@ -99,19 +100,48 @@ func (src *Source) podsOf(ctx context.Context, eds *edsv1.ExtendedDaemonSet, nod
 	return pods, err
 }
 
-func onNode(node string) string { return fields.OneTermEqualSelector("spec.nodeName", node).String() }
+// OnNode selects the pods on a node.
+func OnNode(node string) metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
+}
 
-// ReadPods returns pods with what the view looks at.
-func (src *Source) ReadPods(ctx context.Context, namespace string, o metav1.ListOptions) ([]corev1.Pod, error) {
+// readPods returns pods with what the view looks at.
+func (src *Source) readPods(ctx context.Context, namespace string, o metav1.ListOptions) ([]corev1.Pod, error) {
 	trim := func(p *corev1.Pod) { _, _ = view.TrimPod(p) } // It never fails for a pod.
 	return read(ctx, src, src.Core.Pods(namespace), o, namespace+"/Pod", trim)
 }
 
-// ReadPodsOn returns the pods of all namespaces that are on a node, as they are.
-func (src *Source) ReadPodsOn(ctx context.Context, node string) ([]corev1.Pod, error) {
-	pods, err := List[corev1.Pod](ctx, src.Core.Pods(""), metav1.ListOptions{FieldSelector: onNode(node)})
+// ReadPods returns pods as they are.
+func (src *Source) ReadPods(ctx context.Context, namespace string, o metav1.ListOptions) ([]corev1.Pod, error) {
+	pods, err := read[corev1.Pod](ctx, src, src.Core.Pods(namespace), o, namespace+"/Pod", nil)
 	if err != nil {
-		return nil, fmt.Errorf("listing the pods of node %s, %w", node, err)
+		return nil, fmt.Errorf("listing pods, %w", err)
 	}
 	return pods, nil
+}
+
+// ReadPodGates closes the gates of a view that go by the pods on nodes, which no status lists. Without a name these are the pods of all nodes.
+func (src *Source) ReadPodGates(ctx context.Context, cluster *view.Cluster, node string) error {
+	byPods, byNamespaces := cluster.PodGates(node)
+	if !byPods {
+		return nil
+	}
+	var o metav1.ListOptions
+	if node != "" {
+		o.FieldSelector = OnNode(node).FieldSelector
+	}
+	known := map[string]labels.Set{}
+	pods, err := src.readPods(ctx, metav1.NamespaceAll, o)
+	if err == nil && byNamespaces {
+		err = Each(ctx, src.Core.Namespaces(), metav1.ListOptions{}, func(n *corev1.Namespace) { known[n.Name] = n.Labels })
+	}
+	switch {
+	case apierrors.IsForbidden(err):
+		src.Notes = append(src.Notes, NoGated)
+	case err != nil:
+		return fmt.Errorf("reading the pods on nodes, %w", err)
+	default:
+		cluster.PodsOn(node, pods, known)
+	}
+	return nil
 }

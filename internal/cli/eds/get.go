@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package show
+package eds
 
 import (
 	"cmp"
@@ -17,14 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	"moult.dev/moult/internal/cli/eds/object"
-	"moult.dev/moult/internal/cli/feed"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/target"
+	"moult.dev/moult/internal/cli/text"
 )
 
-func newGet(c *command) *cobra.Command {
-	return c.completeGet(&cobra.Command{
+func (c *command) newGet() *cobra.Command {
+	return c.newGetOf(&cobra.Command{
 		Use:   "get [ExtendedDaemonSet name]",
 		Short: "Show ExtendedDaemonSets: how many pods they have, of which revision, and what they do",
 		Long: `Show ExtendedDaemonSets: how many pods they have, how many of these are ready, up to date and available, what the
@@ -36,7 +34,7 @@ and the names of the active and of the canary's ExtendedDaemonSetReplicaSet.
   kubectl eds get agent -n monitoring --watch
   kubectl eds get -A -o wide`,
 	}, columns{
-		kind: target.DaemonSet,
+		kind: source.DaemonSet,
 		cells: []string{
 			"Namespace", "Name", "Desired", "Current", "Ready", "Up-to-date", "Available", "Ignored unresponsive nodes", "Status", "Reason", "Active RS", "Canary RS",
 		},
@@ -44,8 +42,8 @@ and the names of the active and of the canary's ExtendedDaemonSetReplicaSet.
 	}, daemonSetRow)
 }
 
-func newGetERS(c *command) *cobra.Command {
-	return c.completeGet(&cobra.Command{
+func (c *command) newGetERS() *cobra.Command {
+	return c.newGetOf(&cobra.Command{
 		Use:   "get-ers [ExtendedDaemonSetReplicaSet name]",
 		Short: "Show ExtendedDaemonSetReplicaSets, each of which is a revision of an ExtendedDaemonSet",
 		Long: `Show ExtendedDaemonSetReplicaSets: how many pods of the revision there are, and whether it is the active one, the canary's,
@@ -55,90 +53,103 @@ or none of both (unknown). kubectl eds history NAME shows those of one ExtendedD
 		Example: `  kubectl eds get-ers
   kubectl eds get-ers agent-7xk2p -n monitoring -o yaml`,
 	}, columns{
-		kind:  target.ReplicaSet,
+		kind:  source.ReplicaSet,
 		cells: []string{"Namespace", "Name", "Desired", "Current", "Ready", "Available", "Ignored unresponsive nodes", "Status"},
 		wide:  []string{"Template hash", "Containers", "Images", "Node selector"},
 	}, revisionRow)
 }
 
-// completeGet gives the cobra command what both kinds share.
-func (c *command) completeGet(cmd *cobra.Command, of columns, rowOf func(*unstructured.Unstructured) row) *cobra.Command {
+// newGetOf makes what both kinds share.
+func (c *command) newGetOf(cmd *cobra.Command, of columns, rowOf func(*unstructured.Unstructured) row) *cobra.Command {
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 1 {
 			return errors.New("either one or no arguments are allowed")
 		}
 		return nil
 	}
-	c.addWatch(cmd)
-	cmd.Flags().BoolVarP(&c.allNamespaces, "all-namespaces", "A", false, "Show those of all namespaces.")
-	c.addOutput(cmd)
-	cmd.SilenceUsage = true
-	cmd.ValidArgsFunction = source.Complete(c.config, &c.allNamespaces, of.kind)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.get(cmd.Context(), args, of, rowOf) }
-	return cmd
+	s := &listing{command: c, columns: of}
+	s.addFlags(cmd, true)
+	source.AddAllNamespaces(cmd)
+	return source.Verb(c.cluster, cmd, []*source.Kind{of.kind}, func(ctx context.Context, src *source.Source, named source.Target) error {
+		known := named.Name == ""
+		s.single = !known && src.Namespace != ""
+		return s.show(ctx, src, func() ([]row, error) {
+			items, err := source.Read[unstructured.Unstructured](ctx, src, of.kind, source.Named(named.Name))
+			switch {
+			case err != nil:
+				return nil, source.Explain(of.kind, err)
+			case len(items) > 0:
+				known = true
+			case !known:
+				return nil, src.NotFound(ctx, of.kind, named.Name)
+			case named.Name != "":
+				return nil, fmt.Errorf("%s %s has been deleted", of.kind.Name, named.Name)
+			case !s.watch:
+				fmt.Fprintln(c.ErrOut, src.Nothing(ctx, of.kind.Name+"s", of.kind))
+			}
+			rows := make([]row, len(items))
+			for i := range items {
+				rows[i] = rowOf(&items[i])
+			}
+			return rows, nil
+		})
+	})
 }
 
-func (c *command) get(ctx context.Context, args []string, of columns, rowOf func(*unstructured.Unstructured) row) error {
-	client, err := object.Connect(c.config)
-	if err != nil {
-		return err
-	}
-	if c.allNamespaces {
-		client.Namespace = ""
-	}
-	name := ""
-	if len(args) > 0 {
-		if name, err = object.Name(of.kind, args[0]); err != nil {
-			return err
-		}
-	}
-	p := newPrinter(c.Out, &c.output, of)
-	if c.watch {
-		return c.followObjects(ctx, client, p, name, rowOf)
-	}
-	items, err := source.List[unstructured.Unstructured](ctx, client.Of(of.kind), source.Named(name))
-	switch {
-	case err != nil:
-		return source.Explain(of.kind, err)
-	case len(items) == 0 && name != "":
-		return client.NotFound(ctx, of.kind, name)
-	case len(items) == 0:
-		fmt.Fprintln(c.ErrOut, client.Nothing(ctx, of.kind.Name+"s", of.kind))
-	}
-	rows := make([]row, len(items))
-	for i := range items {
-		rows[i] = rowOf(&items[i])
-	}
-	return p.print(rows, name != "" && client.Namespace != "", c.clock.Now())
+// changeCause is the annotation of kubectl in which people say why they changed something.
+const changeCause = "kubernetes.io/change-cause"
+
+func (c *command) newHistory() *cobra.Command {
+	s := &listing{command: c, columns: columns{
+		kind:  source.ReplicaSet,
+		cells: []string{"Revision", "Name", "Status", "Reason", "In spec", "Current", "Ready", "Images", "Change cause"},
+		wide:  []string{"Template hash", "Containers", "Node selector"},
+	}}
+	return s.one(&cobra.Command{
+		Use:   "history [ExtendedDaemonSet name]",
+		Short: "Show the revisions of an ExtendedDaemonSet, to which kubectl eds rollback can go back",
+		Long: `Show the revisions of an ExtendedDaemonSet that are kept (spec.revisionHistoryLimit), the oldest first, with their images and
+the annotation kubernetes.io/change-cause that the ExtendedDaemonSet had when they were made. IN SPEC is true for the one that
+spec.template asks for.
+
+The number of a revision is its place in this list: it becomes less when an older one is dropped. Its name stays.`,
+		Example: `  kubectl eds history agent -n monitoring
+  kubectl eds history agent -o yaml`,
+	}, false, func(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) error {
+		return s.show(ctx, src, func() ([]row, error) {
+			revisions, err := revisionsOf(ctx, src, eds)
+			if err == nil && len(revisions) == 0 {
+				fmt.Fprintf(c.ErrOut, "ExtendedDaemonSet %s/%s has no revisions yet.\n", eds.Namespace, eds.Name)
+			}
+			return historyRows(eds, revisions), err
+		})
+	})
 }
 
-// followObjects shows objects of one kind with each of their changes.
-func (c *command) followObjects(
-	ctx context.Context, client *object.Client, p *printer, name string, rowOf func(*unstructured.Unstructured) row,
-) error {
-	f, k := feed.New(client.Client), p.columns.kind
-	objects, err := feed.Add[unstructured.Unstructured](f, client.Of(k), feed.Options{
-		FieldSelector: source.Named(name).FieldSelector, Explain: func(err error) error { return source.Explain(k, err) },
-	})
-	if err != nil {
-		return err
+// historyRows are the lines of the revisions of an ExtendedDaemonSet.
+func historyRows(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet) []row {
+	inSpec := inSpec(eds, revisions)
+	rows := []row{}
+	for i := range revisions {
+		r := &revisions[i]
+		r.APIVersion, r.Kind = edsv1.GroupVersion.String(), source.ReplicaSet.Name
+		status, reason := string(r.Status.Status), ""
+		if failed := canaryFailure(r); failed != nil {
+			status, reason = string(edsv1.ReplicaSetCanaryFailed), failed.Reason
+		} else if edsv1.IsConditionTrue(r.Status.Conditions, edsv1.ConditionCanaryPaused) {
+			reason = edsv1.FindCondition(r.Status.Conditions, edsv1.ConditionCanaryPaused).Reason
+		}
+		containers, images := containersOf(&r.Spec.Template)
+		rows = append(rows, row{
+			namespace: r.Namespace, name: r.Name, created: r.CreationTimestamp.Time, content: r,
+			cells: []string{
+				strconv.Itoa(i + 1), r.Name, status, reason, strconv.FormatBool(i == inSpec), count(r.Status.Current), count(r.Status.Ready),
+				images, r.Annotations[changeCause],
+			},
+			wide: []string{r.Annotations[edsv1.AnnotationTemplateHash], containers, metav1.FormatLabelSelector(r.Spec.Selector)},
+		})
 	}
-	known := name == ""
-	return c.follow(ctx, f, p, func() ([]row, error) {
-		var rows []row
-		for _, o := range objects.All() {
-			rows = append(rows, rowOf(&o))
-		}
-		switch {
-		case len(rows) > 0:
-			known = true
-		case !known:
-			return nil, client.NotFound(ctx, k, name)
-		case name != "":
-			return nil, fmt.Errorf("%s %s has been deleted", k.Name, name)
-		}
-		return rows, nil
-	})
+	return rows
 }
 
 // daemonSetRow is the line of an ExtendedDaemonSet.
@@ -146,7 +157,7 @@ func daemonSetRow(u *unstructured.Unstructured) row {
 	eds := source.As[edsv1.ExtendedDaemonSet](u)
 	s, canary, nodes := &eds.Status, "-", ""
 	if s.Canary != nil {
-		canary, nodes = s.Canary.ReplicaSet, firstNames(s.Canary.Nodes)
+		canary, nodes = s.Canary.ReplicaSet, text.Some(3, slices.Sorted(slices.Values(s.Canary.Nodes)), ",")
 	}
 	// A failed canary stays to be seen when its nodes have gone back, and the state is another.
 	reason := string(s.Reason)
@@ -189,14 +200,4 @@ func containersOf(t *corev1.PodTemplateSpec) (names, images string) {
 		n, i = append(n, c.Name), append(i, c.Image)
 	}
 	return strings.Join(n, ","), strings.Join(i, ",")
-}
-
-// firstNames are the first of the names, and how many more there are.
-func firstNames(names []string) string {
-	const few = 3
-	names = slices.Sorted(slices.Values(names))
-	if more := len(names) - few; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ","), more)
-	}
-	return strings.Join(names, ",")
 }

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package eds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/cli/source"
+)
+
+// Variables of the environment that stand for flags which are not given.
+const (
+	envTimeout = "CHECK_TIMEOUT_MINUTES"
+	envPercent = "NODE_COMPLETION_PCT"
+	envMin     = "NODE_COMPLETION_MIN"
+)
+
+// waiter is one call of wait.
+type waiter struct {
+	*command
+	timeout time.Duration
+	enough  enough
+}
+
+// newWait makes wait: it follows an ExtendedDaemonSet until its pods are up to date, and fails as soon as it is clear that they will not be. It does
+// what `check-eds upgrade` does, with watches in place of polls.
+func (c *command) newWait() *cobra.Command {
+	w := &waiter{command: c}
+	cmd := c.one(&cobra.Command{
+		Use:   "wait [ExtendedDaemonSet name]",
+		Short: "Wait until the pods are up to date; fail when they will not be",
+		Long: `Wait until the pods of an ExtendedDaemonSet are up to date, saying what it does meanwhile.
+
+They are when no canary goes on, and more than --percent of them have the template of the spec, or fewer than --min have not;
+where there are no more than --min pods, all of them count. A pod that a node should have, and has not yet, is one that is not up
+to date. With --percent 100 all nodes' pods must be available as well.
+
+It fails at once when the canary has failed, and when the rollout is stalled, paused or frozen; and after --timeout. A canary
+that is paused, or waits to be validated, is waited for.
+
+It is what check-eds upgrade does, and takes its variables of the environment where a flag is not given:
+CHECK_TIMEOUT_MINUTES, NODE_COMPLETION_PCT and NODE_COMPLETION_MIN.`,
+		Example: `  kubectl eds wait agent -n monitoring
+  kubectl eds wait agent --timeout 30m --percent 100 --min 1`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("the ExtendedDaemonset name needs to be provided")
+			}
+			return nil
+		},
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return w.environment(cmd) },
+	}, w.wait)
+	flags := cmd.Flags()
+	flags.DurationVar(&w.timeout, "timeout", 2*time.Hour, "How long to wait, such as 30m; 0 is for ever. Else $"+envTimeout+".")
+	flags.Float64Var(&w.enough.percent, "percent", 95, "More than so many percent of the pods up to date are enough; 100 is all of them, and available. Else $"+envPercent+".")
+	flags.Int32Var(&w.enough.min, "min", 10, "Fewer pods than this that are not up to date do not count. Else $"+envMin+".")
+	return cmd
+}
+
+// environment reads the variables of flags that are not given.
+func (w *waiter) environment(cmd *cobra.Command) error {
+	for _, v := range []struct{ name, flag, unit string }{{envTimeout, "timeout", "m"}, {envPercent, "percent", ""}, {envMin, "min", ""}} {
+		text := os.Getenv(v.name)
+		if text == "" || cmd.Flags().Changed(v.flag) {
+			continue
+		}
+		if err := cmd.Flags().Set(v.flag, text+v.unit); err != nil {
+			return fmt.Errorf("reading $%s, %q is not a number", v.name, text)
+		}
+	}
+	if w.timeout < 0 {
+		return fmt.Errorf("the timeout %s is negative; 0 is for ever", w.timeout)
+	}
+	return nil
+}
+
+func (w *waiter) wait(ctx context.Context, src *source.Source, name string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if w.timeout > 0 {
+		timer := w.clock.NewTimer(w.timeout)
+		defer timer.Stop()
+		go func() {
+			select {
+			case <-timer.C():
+				cancel(errTimeout)
+			case <-ctx.Done():
+			}
+		}()
+	}
+	last := ""
+	err := src.Follow().Run(ctx, w.clock, nil, func() (bool, error) {
+		all, err := source.Read[edsv1.ExtendedDaemonSet](ctx, src, source.DaemonSet, source.Named(name))
+		switch {
+		case err != nil:
+			return false, source.Explain(source.DaemonSet, err)
+		case len(all) == 0 && last == "":
+			return false, src.NotFound(ctx, source.DaemonSet, name)
+		case len(all) == 0:
+			return false, fmt.Errorf("ExtendedDaemonSet %s/%s has been deleted", src.Namespace, name)
+		}
+		eds := &all[0]
+		done, text, err := judge(eds, w.enough)
+		if _, canary := errors.AsType[failedCanary](err); canary && wasReset(ctx, src, eds) {
+			text, err = "the operator has not seen yet that the canary was reset", nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("ExtendedDaemonSet %s/%s: %w", eds.Namespace, eds.Name, err)
+		}
+		if text != last {
+			last = text
+			fmt.Fprintf(w.Out, "[%s] ExtendedDaemonset '%s/%s': %s\n", w.clock.Now().UTC().Format("2006-01-02T15:04:05.999Z"), eds.Namespace, eds.Name, text)
+		}
+		return done, nil
+	})
+	switch {
+	case errors.Is(err, errTimeout):
+		return fmt.Errorf("ExtendedDaemonSet %s/%s is not up to date after %s: %s", src.Namespace, name, w.timeout, last)
+	case ctx.Err() != nil:
+		return fmt.Errorf("ExtendedDaemonSet %s/%s is not up to date, %w", src.Namespace, name, err)
+	}
+	return err
+}
+
+// errTimeout is that the time is over.
+var errTimeout = errors.New("the time is over")
+
+// wasReset reports whether the canary that has failed, by the status, was reset since: the status of its revision has that first.
+func wasReset(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) bool {
+	revisions, err := revisionsOf(ctx, src, eds)
+	if err != nil {
+		return false
+	}
+	i := inSpec(eds, revisions)
+	return i >= 0 && edsv1.FindCondition(revisions[i].Status.Conditions, edsv1.ConditionCanaryFailed) != nil && canaryFailure(&revisions[i]) == nil
+}

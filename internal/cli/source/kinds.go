@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/text"
+)
+
+// Kind is one kind of object that commands act on.
+type Kind struct {
+	// Name is the kind, as in a manifest.
+	Name     string
+	Resource schema.GroupVersionResource
+	// Namespaced is true when its objects are in namespaces.
+	Namespaced bool
+	// shorts may come before the slash of a name, like the kind and the resource. The first is the one that messages use.
+	shorts []string
+}
+
+// The kinds. An ExtendedDaemonSetReplicaSet is a revision of an ExtendedDaemonSet.
+var (
+	Plan        = newKind("Plan", upgradev1.GroupVersion, true, "plan")
+	DaemonSet   = newKind("ExtendedDaemonSet", edsv1.GroupVersion, true, "eds")
+	NodeRollout = newKind("NodeRollout", v1alpha1.GroupVersion, false, "nr")
+	Budget      = newKind("NodeDisruptionBudget", v1alpha1.GroupVersion, false, "ndb")
+	Node        = newKind("Node", corev1.SchemeGroupVersion, false, "node", "no")
+	Pod         = newKind("Pod", corev1.SchemeGroupVersion, true, "pod")
+	PodBudget   = newKind("PodDisruptionBudget", policyv1.SchemeGroupVersion, true, "pdb")
+	ReplicaSet  = newKind("ExtendedDaemonSetReplicaSet", edsv1.GroupVersion, true, "ers")
+	// KubeDaemonSet is the kind of Kubernetes.
+	KubeDaemonSet = newKind("DaemonSet", appsv1.SchemeGroupVersion, true, "ds")
+	Setting       = newKind("ExtendedDaemonsetSetting", edsv1.GroupVersion, true, "extendeddaemonsetsetting")
+)
+
+// Rollouts are the kinds of rollouts. A name without a kind is that of a rollout of any kind.
+var Rollouts = []*Kind{Plan, DaemonSet, NodeRollout}
+
+func newKind(name string, of schema.GroupVersion, namespaced bool, shorts ...string) *Kind {
+	return &Kind{Name: name, Resource: of.WithResource(strings.ToLower(name) + "s"), Namespaced: namespaced, shorts: shorts}
+}
+
+func (k *Kind) singular() string { return strings.ToLower(k.Name) }
+
+// withArticle is "a Plan", or "an ExtendedDaemonSet".
+func (k *Kind) withArticle() string {
+	if strings.HasPrefix(k.Name, "E") {
+		return "an " + k.Name
+	}
+	return "a " + k.Name
+}
+
+// Short names an object of the kind on a command line: "nr/NAME".
+func (k *Kind) Short(name string) string { return k.shorts[0] + "/" + name }
+
+// String is how kubectl names an object of the kind: "plan.upgrade.cattle.io/NAME".
+func (k *Kind) String(name string) string {
+	if k.Resource.Group == "" {
+		return k.singular() + "/" + name
+	}
+	return k.singular() + "." + k.Resource.Group + "/" + name
+}
+
+// hasName reports whether this names the kind: plan, plans, plan.upgrade.cattle.io, plans.v1.upgrade.cattle.io.
+func (k *Kind) hasName(text string) bool {
+	word, group, hasGroup := strings.Cut(strings.ToLower(text), ".")
+	if word != k.singular() && word != k.Resource.Resource && !slices.Contains(k.shorts, word) {
+		return false
+	}
+	return !hasGroup || group == k.Resource.Group || group == k.Resource.Version+"."+k.Resource.Group
+}
+
+// Arg names a rollout on a command line: NAME for a Plan, kind/NAME for others, and the namespace if there is one.
+func Arg(kind, namespace, name string) string {
+	for _, k := range Rollouts[1:] {
+		if k.Name == kind {
+			name = k.Short(name)
+		}
+	}
+	if namespace == "" {
+		return name
+	}
+	return name + " -n " + namespace
+}
+
+// Target is an object that a command line names.
+type Target struct {
+	// Kind of the object; nil when the command line does not name it.
+	Kind *Kind
+	Name string
+}
+
+// Parse reads NAME, kind/NAME or kind.group/NAME, where the kind is one of these.
+func Parse(arg string, of ...*Kind) (Target, error) {
+	kind, name, hasKind := strings.Cut(arg, "/")
+	if !hasKind {
+		kind, name = "", arg
+	}
+	known, words := make([]string, len(of)), make([]string, len(of))
+	for i, k := range of {
+		known[i], words[i] = k.withArticle(), k.singular()
+	}
+	if name == "" || strings.Contains(name, "/") {
+		return Target{}, fmt.Errorf("%q is not the name of %s", arg, text.Or(known))
+	}
+	if !hasKind {
+		return Target{Name: name}, nil
+	}
+	i := slices.IndexFunc(of, func(k *Kind) bool { return k.hasName(kind) })
+	if i < 0 {
+		return Target{}, fmt.Errorf("%q is not the name of %s: the word before the slash must be %s", arg, text.Or(known), text.Or(words))
+	}
+	return Target{of[i], name}, nil
+}
+
+// Ambiguous is the error that objects of several kinds have the name.
+func Ambiguous(name string, kinds []*Kind) error {
+	var there, args []string
+	for _, k := range kinds {
+		there, args = append(there, k.withArticle()), append(args, k.Short(name))
+	}
+	return fmt.Errorf("there are %s named %q: say %s", text.And(there), name, text.Or(args))
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/metadata"
+)
+
+// allNamespaces is the flag of commands that show objects of all namespaces.
+const allNamespaces = "all-namespaces"
+
+// AddAllNamespaces adds -A, which Verb respects.
+func AddAllNamespaces(cmd *cobra.Command) {
+	cmd.Flags().BoolP(allNamespaces, "A", false, "Show those of all namespaces.")
+}
+
+// Verb gives a command what all have whose argument is the name of an object of these kinds. Without an argument the target is empty.
+func Verb(cluster Config, cmd *cobra.Command, kinds []*Kind, run func(context.Context, *Source, Target) error) *cobra.Command {
+	if cmd.Args == nil {
+		cmd.Args = cobra.ExactArgs(1)
+	}
+	cmd.SilenceUsage = true
+	cmd.ValidArgsFunction = Complete(cluster, kinds...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		var named Target
+		if len(args) > 0 {
+			if named, err = Parse(args[0], kinds...); err != nil {
+				return err
+			}
+		}
+		src, err := Connect(cluster)
+		if err != nil {
+			return err
+		}
+		if all, _ := cmd.Flags().GetBool(allNamespaces); all {
+			src.Namespace = ""
+		}
+		return run(cmd.Context(), src, named)
+	}
+	return cmd
+}
+
+// Complete offers the names of the objects of these kinds, for the first argument of a command. Those of the first kind are offered as they
+// are, those of others as kind/NAME.
+func Complete(cluster Config, kinds ...*Kind) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, prefix string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+		const none = cobra.ShellCompDirectiveNoFileComp
+		namespace, errNamespace := cluster.Namespace()
+		rest, errREST := cluster.REST()
+		if len(args) > 0 || errNamespace != nil || errREST != nil {
+			return nil, none
+		}
+		client, err := metadata.NewForConfig(rest)
+		if err != nil {
+			return nil, none
+		}
+		all, _ := cmd.Flags().GetBool(allNamespaces)
+		for i, k := range kinds {
+			within := namespace
+			if all || !k.Namespaced {
+				within = ""
+			}
+			list, err := client.Resource(k.Resource).Namespace(within).List(cmd.Context(), metav1.ListOptions{})
+			if err != nil {
+				continue
+			}
+			for j := range list.Items {
+				name := list.Items[j].Name
+				if i > 0 {
+					name = k.Short(name)
+				}
+				if strings.HasPrefix(name, prefix) {
+					names = append(names, name)
+				}
+			}
+		}
+		return names, none
+	}
+}
