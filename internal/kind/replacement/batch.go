@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 )
 
 // Batch is one operation for a cloud, for all these turns.
@@ -151,7 +152,7 @@ func (w *World) Refused(set *Set, token string, turns []*Turn, noRoom bool, why 
 		if t.Phase != v1alpha1.MachineAdding {
 			continue
 		}
-		if t.Message = short(why); noRoom {
+		if t.Message = nodeturn.Short(why); noRoom {
 			w.notAdded(t, true, why)
 		}
 	}
