@@ -41,7 +41,7 @@ func (p *pass) gather() {
 				p.at(t.until)
 			}
 		}
-		if !s.known && s.looking.failures > 0 {
+		if !s.Known && s.looking.failures > 0 {
 			p.blind, p.blindMessage = s.looking.reason, "scale set "+name+": "+s.looking.message
 		}
 	}
@@ -185,7 +185,7 @@ func (p *pass) inTurn(t *machine.Turn, nodes map[string]bool) {
 func (p *pass) stranger(n *machine.Node) {
 	p.alone++
 	for _, s := range p.memo.sets {
-		if s.known && !s.at.After(n.CreationTimestamp.Time) && n.Spec.ProviderID != "" {
+		if s.Known && !s.LookedAt.After(n.CreationTimestamp.Time) && n.Spec.ProviderID != "" {
 			s.stale = true
 			p.at(s.due(true, p.checkPeriod))
 		}

@@ -17,6 +17,8 @@ type Batch struct {
 	Zone     string
 	Machines []string
 	Turns    []*Turn
+	// Image is what new machines are made of after a SetImage.
+	Image string
 }
 
 // The most deletions under way in a set at once, and the most machines of one operation.
