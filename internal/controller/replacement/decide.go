@@ -41,8 +41,11 @@ func (p *pass) units() (units []*unit) {
 	}
 	for i := range p.nodes {
 		s := &p.nodes[i]
-		u := &unit{Turn: turnof.Turn{Node: s.Node.Node, Claim: p.claimOn(s.Node), Unit: s.Unit, Counted: s.Counted, Step: turnof.Step(s.Step)}, state: s}
-		if !s.WithoutNode() {
+		u := &unit{Turn: turnof.Turn{Node: s.Node.Node, Unit: s.Unit, Counted: s.Counted, Step: turnof.Step(s.Step)}, state: s}
+		switch {
+		case s.Step == machine.StepRelease:
+			u.Claim = p.claimOn(s.Node)
+		case !s.WithoutNode():
 			u.KeepTaint(strategy, p.taint)
 		}
 		units = append(units, u)

@@ -126,3 +126,15 @@ func (w *World) Begin(p *NodeState, turn string, deletesFirst bool) *Turn {
 	}
 	return t
 }
+
+// Spread lets the places of units that may start take turns.
+func Spread(units []*rollout.Unit, places []string) {
+	ranks := make([]uint64, len(units))
+	for i, u := range units {
+		ranks[i] = u.Rank
+	}
+	rollout.Spread(places, ranks)
+	for i, u := range units {
+		u.Rank = ranks[i]
+	}
+}

@@ -248,6 +248,13 @@ func (w *World) setUnit(t *Turn) {
 	}
 }
 
+// UnitOf is the unit of a turn by what is written down of it: the cloud is not asked. A turn that waits for its claim may have it.
+func (w *World) UnitOf(turn *v1alpha1.MachineTurn) rollout.Unit {
+	t := &Turn{MachineTurn: *turn, Claimable: true}
+	w.setUnit(t)
+	return t.Unit
+}
+
 // RetryAt is when a failed turn is tried again; zero is never. One whose time is past is tried again once its replacement is deleted. One that waits for the
 // cloud to add a machine, or whose replacement has the place, is not tried again: it recovers by itself.
 func RetryAt(t *v1alpha1.MachineTurn, retries *v1alpha1.Retries, now time.Time) time.Time {
