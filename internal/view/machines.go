@@ -79,7 +79,17 @@ func (u *machines) observe(named string) {
 	var units []*machineUnit
 	for i := range nr.Status.Turns {
 		t := &nr.Status.Turns[i]
-		units = append(units, &machineUnit{nodeturn.Turn{Unit: w.UnitOf(t), Counted: true}, t})
+		m := &machineUnit{nodeturn.Turn{Unit: w.UnitOf(t), Counted: true}, t}
+		if m.Unit.State == v1alpha1.UnitOutdated && t.Phase != v1alpha1.MachineClaiming {
+			m.Unit.State = v1alpha1.UnitUpdating // It waits for its replacement, and not for the engine.
+		}
+		if f := c.named[t.Node]; f != nil && m.Unit.State == v1alpha1.UnitFailed {
+			if own := held(f.claims, nr.UID); own != nil && own.Failed != nil {
+				m.Claim, m.turn = own, nil
+				m.ShowFailure(nr.Spec.Strategy)
+			}
+		}
+		units = append(units, m)
 	}
 	for _, f := range nr.Status.Failed {
 		if strings.Contains(f.Node, "/") && !slices.ContainsFunc(units, func(m *machineUnit) bool { return m.Unit.Node == f.Node }) {
@@ -98,6 +108,9 @@ func (u *machines) observe(named string) {
 			if u.optedOut++; name != named {
 				continue
 			}
+		}
+		if s := listed[name]; s.state == v1alpha1.UnitOutdated && p.Unit.State == s.state && p.Unit.Reason == "" && machineReason(s.Reason) {
+			p.Unit.Reason, p.Unit.Message = s.Reason, s.Message // The cloud says so.
 		}
 		units = append(units, &machineUnit{Turn: nodeturn.Turn{Node: n.Node, Claim: n.Claim, Unit: p.Unit, Counted: p.Counted}})
 	}
