@@ -9,20 +9,24 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/rollout"
 )
 
-// machines are the units of one NodeRollout with replacement, as its status lists them: the cloud is not asked.
+// machines are the units of one NodeRollout with replacement, judged by its status and the Nodes: the cloud is not asked.
 type machines struct {
 	selection
 
 	nodes    []Node
 	optedOut int32
-	// untold are the nodes of which neither the status nor the node itself tells whether their machine is outdated.
+	// untold are the nodes of which neither the status nor the node itself shows whether their machine is outdated.
 	untold []string
 
 	// asked is what the engine is asked about, with this strategy, and decision its answer.
@@ -34,7 +38,7 @@ type machines struct {
 // Untold is the state of a node of which only the operator knows whether it is outdated.
 const Untold v1alpha1.UnitState = "Untold"
 
-// Machine is a machine's part in a turn, as the status of its NodeRollout tells it.
+// Machine is a machine's part in a turn, as the status of its NodeRollout records it.
 type Machine struct {
 	// Rollout is the NodeRollout.
 	Rollout string `json:"rollout"`
@@ -57,185 +61,193 @@ func (c *Cluster) machinesOf(node string) []Machine {
 	return all
 }
 
-// observe collects the units that the NodeRollout's status lists, and asks the engine who is next. Nothing is judged but what Nodes tell by themselves. A node that
-// is named counts also where it has opted out.
+// machineUnit is one unit: a turn, or a node or machine that is in none.
+type machineUnit struct {
+	nodeturn.Turn
+	turn *v1alpha1.MachineTurn
+}
+
+// observe judges the units that the NodeRollout's status and the Nodes show, and asks the engine who is next. A node that is named counts also where it has
+// opted out.
 func (u *machines) observe(named string) {
 	c, nr := u.cluster, u.of
-	told := u.told()
+	listed := u.told()
 	for _, f := range nr.Status.Failed {
-		told[f.Node] = entry{f, v1alpha1.UnitFailed, 0}
+		listed[f.Node] = entry{f, v1alpha1.UnitFailed, 0}
 	}
-	var unlisted []*fact
-	for i := range c.facts {
-		f := &c.facts[i]
-		own, turn, status := held(f.claims, nr.UID), u.turnOf(f.node.Name), told[f.node.Name]
-		switch {
-		case turn != nil && turn.UnitName() != f.node.Name:
-			// The line of the turn's unit names its replacement.
-		case own != nil, turn != nil:
-			u.add(f, turn, own, status)
-		case u.unmanaged(f) != "":
-		case f.node.Labels[v1alpha1.LabelNodeRollout(nr.Name)] == v1alpha1.LabelNodeRolloutDisabled:
-			u.optedOut++
-			if f.node.Name == named {
-				u.asked = append(u.asked, rollout.Unit{Node: named, State: v1alpha1.UnitOutdated, OptedOut: true})
+	w := u.world(listed)
+	var units []*machineUnit
+	for i := range nr.Status.Turns {
+		t := &nr.Status.Turns[i]
+		m := &machineUnit{nodeturn.Turn{Unit: w.UnitOf(t), Counted: true}, t}
+		if m.Unit.State == v1alpha1.UnitOutdated && t.Phase != v1alpha1.MachineClaiming {
+			m.Unit.State = v1alpha1.UnitUpdating // It waits for its replacement, and not for the engine.
+		}
+		if f := c.named[t.Node]; f != nil && m.Unit.State == v1alpha1.UnitFailed {
+			if own := held(f.claims, nr.UID); own != nil && own.Failed != nil {
+				m.Claim, m.turn = own, nil
+				m.ShowFailure(nr.Spec.Strategy)
 			}
-		case status.state == "":
-			unlisted = append(unlisted, f)
-		default:
-			u.add(f, nil, nil, status)
+		}
+		units = append(units, m)
+	}
+	for _, f := range nr.Status.Failed {
+		if strings.Contains(f.Node, "/") && !slices.ContainsFunc(units, func(m *machineUnit) bool { return m.Unit.Node == f.Node }) {
+			failed := rollout.Unit{Node: f.Node, State: v1alpha1.UnitFailed, NoNode: true, Reason: f.Reason, Message: f.Message, Since: ptr.Deref(f.Since, metav1.Time{}).Time}
+			units = append(units, &machineUnit{Turn: nodeturn.Turn{Unit: failed, Counted: true}})
 		}
 	}
-	// Those that the status does not list are updated, if it lists all others and counts them.
-	areUpdated := u.wholeStatus() && len(unlisted) <= int(nr.Status.Counts.Updated)
-	for _, f := range unlisted {
-		var status entry
-		switch state := u.byOSImage(f); {
-		case state != "":
-			status.state = state
-		case areUpdated:
-			status.state = v1alpha1.UnitUpdated
-		default:
-			u.untold = append(u.untold, f.node.Name)
-			if !u.supposed {
+	for i := range c.facts {
+		name := c.facts[i].node.Name
+		n := w.Nodes[name]
+		if n == nil || slices.Contains(u.untold, name) && !u.supposed {
+			continue
+		}
+		p := w.JudgeNode(n, nil)
+		if p.Unit.OptedOut && n.Claim == nil {
+			if u.optedOut++; name != named {
 				continue
 			}
-			status.state = v1alpha1.UnitOutdated
 		}
-		u.add(f, nil, nil, status)
+		if s := listed[name]; s.state == v1alpha1.UnitOutdated && p.Unit.State == s.state && p.Unit.Reason == "" && machineReason(s.Reason) {
+			p.Unit.Reason, p.Unit.Message = s.Reason, s.Message // The cloud says so.
+		}
+		units = append(units, &machineUnit{Turn: nodeturn.Turn{Node: n.Node, Claim: n.Claim, Unit: p.Unit, Counted: p.Counted}})
 	}
-	u.spread()
-	u.addWithoutNode()
-	total := len(u.nodes)
-	if n := nr.Status.Counts; n != nil && !u.supposed {
-		total = max(total, int(n.Total))
+	u.spread(units)
+	var total int
+	if u.asked, total = nodeturn.Units(units); nr.Status.Counts != nil && !u.supposed {
+		total = max(total, int(nr.Status.Counts.Total))
 	}
 	u.strategy = u.strategyFor(nr.Status.Revision, total)
 	if u.problem() == "" {
 		u.decision = rollout.Decide(u.strategy, u.asked, c.fleet, c.now)
 	}
-	explain(u.nodes, u.decision.Waiting, told)
-}
-
-// spread lets the zones take turns, as the controller does. Of which scale set a machine is, is not to be seen here.
-func (u *machines) spread() {
-	var zones []string
-	var ranks []uint64
-	var asking []*rollout.Unit
-	for i := range u.asked {
-		if a := &u.asked[i]; a.Rank > 0 && a.State == v1alpha1.UnitOutdated {
-			zone := ""
-			if n := u.cluster.fleet.Nodes[a.Node]; n != nil {
-				zone = n.Labels[corev1.LabelTopologyZone]
-			}
-			zones, ranks, asking = append(zones, zone), append(ranks, a.Rank), append(asking, a)
+	for _, m := range units {
+		if m.turn != nil || m.Unit.HoldsSlot() || m.Counted && (!m.Unit.OptedOut || m.Claim != nil) {
+			u.nodes = append(u.nodes, u.line(m, listed[m.Unit.Node]))
 		}
 	}
-	rollout.Spread(zones, ranks)
-	for i, a := range asking {
-		a.Rank = ranks[i]
-	}
+	explain(u.nodes, u.decision.Waiting, listed)
 }
 
-// addWithoutNode adds the turns and the failed machines that have no Node.
-func (u *machines) addWithoutNode() {
-	isKnown := func(name string) bool {
-		return slices.ContainsFunc(u.nodes, func(n Node) bool { return n.Node == name })
-	}
-	for i := range u.of.Status.Turns {
-		if t := &u.of.Status.Turns[i]; !isKnown(t.UnitName()) {
-			line := Node{Node: t.UnitName()}
-			u.turns(&line, t)
-			u.ask(line, rollout.Unit{Claimed: true})
-		}
-	}
-	for _, f := range u.of.Status.Failed {
-		if strings.Contains(f.Node, "/") && !isKnown(f.Node) {
-			u.ask(unit(f, v1alpha1.UnitFailed), rollout.Unit{NoNode: true})
-		}
-	}
-}
-
-// turnOf is the turn that a node is in: its own, or that of the node whose place it takes.
-func (u *machines) turnOf(node string) *v1alpha1.MachineTurn {
-	turns := u.of.Status.Turns
-	for _, of := range []func(*v1alpha1.MachineTurn) string{
-		func(t *v1alpha1.MachineTurn) string { return t.Node },
-		func(t *v1alpha1.MachineTurn) string { return t.ReplacementNode },
-	} {
-		if i := slices.IndexFunc(turns, func(t v1alpha1.MachineTurn) bool { return of(&t) == node }); i >= 0 {
-			return &turns[i]
-		}
-	}
-	return nil
-}
-
-// add adds the unit of a node: as its turn tells it, or its claim, or the status.
-func (u *machines) add(f *fact, turn *v1alpha1.MachineTurn, own *v1alpha1.Claim, status entry) {
-	line := unit(status.UnitStatus, status.state)
-	line.Node, line.NotReady, line.Cordoned = f.node.Name, !f.ready, f.node.Spec.Unschedulable
-	if status.state == v1alpha1.UnitUpdating {
-		line.State = turning(status.Phase)
-	}
-	if u.of.Spec.Replacement.ImageMatch == v1alpha1.ImageMatchOSImage {
-		line.Version = f.node.Status.NodeInfo.OSImage
-		if image := u.image(); image != line.Version && line.State != v1alpha1.UnitUpdated {
-			line.Target = image
-		}
-	}
-	ask := rollout.Unit{Claimed: own != nil && !own.Skipped()}
-	switch {
-	case own != nil && own.Failed != nil && status.state != v1alpha1.UnitOutdated:
-		line.Started = &own.Since
-		line.fails(own, u.of.Spec.Strategy)
-	case turn != nil:
-		u.turns(&line, turn)
-		// The turn is written before the rest: what is listed of another phase is not true any more.
-		if turn.Failed == nil && status.state == v1alpha1.UnitUpdating && status.Message != "" && status.Phase == v1alpha1.Phase(turn.Phase) {
-			line.Reason, line.Message = status.Reason, replacedBy(turn, status.Message)
-		}
-	case own != nil && status.state == "":
-		line.State, line.Phase, line.Since, line.Started = v1alpha1.UnitUpdating, v1alpha1.PhaseClaimed, &own.Since, &own.Since
-	}
-	switch {
-	case turn != nil && turn.Phase == v1alpha1.MachineClaiming && own == nil:
-		// It is about to be claimed, and the engine says what blocks it.
-		ask.State, ask.InTurn = v1alpha1.UnitOutdated, true
-	case line.State == v1alpha1.UnitOutdated && u.of.Spec.Replacement.DetectOnly:
-		ask.Reason, ask.Message = v1alpha1.ReasonDetectOnly, "the rollout only detects"
-	case line.State == v1alpha1.UnitOutdated && machineReason(status.Reason):
-		ask.Reason, ask.Message = status.Reason, status.Message // The cloud says so.
-	case line.State != v1alpha1.UnitOutdated:
-		ask.Reason, ask.Message = line.Reason, line.Message
-	}
-	if own == nil {
-		ask.Rank = max(1, rollout.Rank(f.node.UID, u.of.UID, u.of.Status.Revision))
-	}
-	u.ask(line, ask)
-}
-
-// ask adds a line, and its unit for the engine.
-func (u *machines) ask(line Node, ask rollout.Unit) {
-	if ask.Node = line.Node; ask.State == "" {
-		ask.State = line.State
-	}
-	if ask.Skipped = line.Skipped; line.RetryAt != nil {
-		ask.RetryAt = line.RetryAt.Time
-	}
-	u.nodes, u.asked = append(u.nodes, line), append(u.asked, ask)
-}
-
-// byOSImage is the state of a node whose machine is told by its OS image, or "" if it is not.
-func (u *machines) byOSImage(f *fact) v1alpha1.UnitState {
+// world is what machines are judged by: each node in no turn has a machine in a set of its own name, as the status or the node itself shows it.
+func (u *machines) world(listed map[string]entry) *replacement.World {
+	c, nr := u.cluster, u.of
+	r := nr.Spec.Replacement
 	image := u.image()
-	w := replacement.World{Rules: replacement.Rules{MatchOSImage: true}}
-	switch {
-	case u.of.Spec.Replacement.ImageMatch != v1alpha1.ImageMatchOSImage, image == "", f.node.Status.NodeInfo.OSImage == "":
-		return ""
-	case w.Outdated(&replacement.Set{ImageName: image}, nil, &replacement.Node{Node: f.node}):
-		return v1alpha1.UnitOutdated
+	w := &replacement.World{
+		Rules: replacement.Rules{
+			DetectOnly: r.DetectOnly, ControlPlane: r.ControlPlane != nil, Ending: nr.DeletionTimestamp != nil,
+			MatchOSImage: r.ImageMatch == v1alpha1.ImageMatchOSImage && image != "",
+		},
+		Now: c.now, Sets: map[string]*replacement.Set{}, Nodes: map[string]*replacement.Node{},
+		Rank: func(uid types.UID) uint64 { return max(1, rollout.Rank(uid, nr.UID, nr.Status.Revision)) },
+		Attempt: func(_ *replacement.Set, n *replacement.Node) string {
+			if listed[n.Name].state == v1alpha1.UnitOutdated {
+				return "" // Another one than that which has failed.
+			}
+			return n.Claim.Attempt
+		},
 	}
-	return v1alpha1.UnitUpdated
+	if s := nr.Spec.Strategy; s != nil {
+		w.Retries = s.Retries
+	}
+	var unlisted []*replacement.Set
+	for i := range c.facts {
+		f := &c.facts[i]
+		n := &replacement.Node{
+			Node: f.node, Claim: held(f.claims, nr.UID), Selected: u.selector.Matches(labels.Set(f.node.Labels)),
+			OptedOut: f.node.Labels[v1alpha1.LabelNodeRollout(nr.Name)] == v1alpha1.LabelNodeRolloutDisabled,
+		}
+		if u.turnOf(f.node.Name) != nil || n.Claim == nil && u.unmanaged(f) != "" {
+			continue
+		}
+		m := replacement.Machine{ID: f.node.Name, ProviderID: f.node.Spec.ProviderID, State: replacement.Running}
+		s := &replacement.Set{Name: f.node.Name, Known: true, ImageName: image, Machines: []replacement.Machine{m}}
+		w.Nodes[f.node.Name], w.Sets[s.Name] = n, s
+		byImage := w.MatchOSImage && f.node.Status.NodeInfo.OSImage != ""
+		if listed[f.node.Name].state == "" && n.Claim == nil && !n.OptedOut && !byImage {
+			unlisted = append(unlisted, s)
+		}
+	}
+	// Those that the status does not list are updated, if it lists all others and counts them.
+	areUpdated := u.wholeStatus() && len(unlisted) <= int(nr.Status.Counts.Updated)
+	for _, s := range unlisted {
+		if s.Machines[0].UpToDate = areUpdated; !areUpdated {
+			u.untold = append(u.untold, s.Name)
+		}
+	}
+	return w
+}
+
+// spread lets the zones take turns, as the controller does. The scale sets of machines are not known here.
+func (u *machines) spread(units []*machineUnit) {
+	var starting []*rollout.Unit
+	var zones []string
+	for _, m := range units {
+		if m.Unit.Rank > 0 {
+			starting, zones = append(starting, &m.Unit), append(zones, m.Node.Labels[corev1.LabelTopologyZone])
+		}
+	}
+	replacement.Spread(starting, zones)
+}
+
+// turnOf is the turn that a node is in: its own, or else that of the node whose place it takes.
+func (u *machines) turnOf(node string) (turn *v1alpha1.MachineTurn) {
+	for i := range u.of.Status.Turns {
+		switch t := &u.of.Status.Turns[i]; node {
+		case t.Node:
+			return t
+		case t.ReplacementNode:
+			turn = t
+		}
+	}
+	return turn
+}
+
+// line is what is shown of a unit: what its controller writes to the status, and what takes its place.
+func (u *machines) line(m *machineUnit, listed entry) Node {
+	line := Node{Node: m.Unit.Node, State: m.Unit.State}
+	if f := u.cluster.named[line.Node]; f != nil {
+		line.NotReady, line.Cordoned = !f.ready, f.node.Spec.Unschedulable
+		if u.of.Spec.Replacement.ImageMatch == v1alpha1.ImageMatchOSImage {
+			line.Version = f.node.Status.NodeInfo.OSImage
+			if image := u.image(); image != line.Version && line.State != v1alpha1.UnitUpdated {
+				line.Target = image
+			}
+		}
+	}
+	if m.Claim != nil {
+		line.Started = &m.Claim.Since
+	}
+	var wait *rollout.Wait
+	if i := slices.IndexFunc(u.decision.Waiting, func(w rollout.Wait) bool { return w.Node == line.Node }); i >= 0 {
+		wait = &u.decision.Waiting[i]
+	}
+	t := m.turn
+	if t != nil {
+		line.Phase, line.Since, line.Started, line.Message = v1alpha1.Phase(t.Phase), &t.PhaseSince, &t.Since, t.Message
+	}
+	switch {
+	case line.State == v1alpha1.UnitFailed:
+		s := m.FailedStatus(wait)
+		line.Since, line.Reason, line.Skipped, line.RetryAt = s.Since, s.Reason, m.Unit.Skipped, known(m.Unit.RetryAt)
+		if !strings.Contains(line.Message, s.Message) {
+			line.Message = strings.TrimPrefix(line.Message+"; "+s.Message, "; ")
+		}
+	case m.Unit.HoldsSlot():
+		s := m.TurnStatus(line.Phase, m.Unit.Since, line.Message, wait)
+		line.State, line.Reason, line.Message = turning(line.Phase), s.Reason, s.Message
+		// The turn is written before the rest: what is listed for another phase is out of date.
+		if listed.state == v1alpha1.UnitUpdating && listed.Message != "" && listed.Phase == line.Phase {
+			line.Reason, line.Message = listed.Reason, listed.Message
+		}
+	}
+	if t != nil {
+		line.Message = replacedBy(t, line.Message)
+	}
+	return line
 }
 
 // machineReasons are the reasons that only the operator can give, by what the cloud and etcd say.
@@ -246,34 +258,6 @@ var machineReasons = []v1alpha1.Reason{
 }
 
 func machineReason(r v1alpha1.Reason) bool { return slices.Contains(machineReasons, r) }
-
-// turns makes the line that of a node in a turn. One that has failed is failed in whatever phase it stays: not every failure is in the claim of its node.
-func (u *machines) turns(line *Node, t *v1alpha1.MachineTurn) {
-	line.State, line.Phase, line.Since, line.Started = v1alpha1.UnitUpdating, v1alpha1.Phase(t.Phase), &t.PhaseSince, &t.Since
-	line.Reason, line.Message = "", said(t)
-	if t.Phase == v1alpha1.MachineSoaking {
-		line.State = v1alpha1.UnitSoaking
-	}
-	f := t.Failed
-	if f == nil {
-		return
-	}
-	line.State, line.Reason, line.Since, line.Skipped = v1alpha1.UnitFailed, f.Reason, &f.Time, f.Skipped
-	s := u.of.Spec.Strategy
-	if s == nil || t.Phase == v1alpha1.MachineSoaking {
-		return // There is nothing to be tried again.
-	}
-	line.RetryAt = known(replacement.RetryAt(t, s.Retries, u.cluster.now))
-}
-
-// said is what the turn itself says.
-func said(t *v1alpha1.MachineTurn) string {
-	message := t.Message
-	if t.Failed != nil && !strings.Contains(message, t.Failed.Message) {
-		message = strings.TrimPrefix(message+"; "+t.Failed.Message, "; ")
-	}
-	return replacedBy(t, message)
-}
 
 // replacedBy says what takes the place, before what else there is to say.
 func replacedBy(t *v1alpha1.MachineTurn, message string) string {
@@ -347,13 +331,8 @@ func (u *machines) unselected(f *fact) string {
 
 // part says how the node stands in a NodeRollout that selects it, or has it.
 func (u *machines) part(name string) Part {
-	r := u.rollout()
-	part := Part{Rollout: r, Unit: Node{Node: name, State: v1alpha1.UnitOutdated}, Replaces: true}
-	part.Rollout.Nodes = nil
-	part.OptedOut = slices.ContainsFunc(u.asked, func(u rollout.Unit) bool { return u.Node == name && u.OptedOut })
-	if i := slices.IndexFunc(r.Nodes, func(n Node) bool { return n.Node == name }); i >= 0 {
-		part.Unit = r.Nodes[i]
-	}
+	part := newPart(u.rollout(), u.asked, name)
+	part.Replaces = true
 	if slices.Contains(u.untold, name) {
 		part.Unit.State, part.Unit.Message = Untold, "whether its machine is outdated is for the cloud to tell, and its rollout's status does not list the node"
 		ready := meta.FindStatusCondition(u.of.Status.Conditions, v1alpha1.ConditionReady)

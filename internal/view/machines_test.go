@@ -68,6 +68,10 @@ func by(machine, node string) func(*v1alpha1.MachineTurn) {
 	return func(t *v1alpha1.MachineTurn) { t.Replacement, t.ReplacementNode = machine, node }
 }
 
+func says(message string) func(*v1alpha1.MachineTurn) {
+	return func(t *v1alpha1.MachineTurn) { t.Message = message }
+}
+
 func waitsFor(reason v1alpha1.Reason, message string) func(*v1alpha1.NodeRollout) {
 	return func(nr *v1alpha1.NodeRollout) {
 		nr.Status.Waiting = []v1alpha1.UnitStatus{{Node: "n", Reason: reason, Message: message}}
@@ -108,19 +112,19 @@ func TestMachines(t *testing.T) {
 		"OS not told":    {aReplacement(byOSImage), aMachine("n", "pool", func(n *corev1.Node) { n.Status.NodeInfo.OSImage = "" }), nil},
 		"no machine":     {aReplacement(), aNode("n"), nil},
 		"another cloud":  {aReplacement(), aMachine("n", "", func(n *corev1.Node) { n.Spec.ProviderID = "aws:///eu-central-1a/i-1" }), []string{"n Updated"}},
-		"adding":         {aReplacement(inTurn(v1alpha1.MachineAdding)), aMachine("n", "pool"), []string{"n Updating Adding"}},
-		"joining":        {aReplacement(inTurn(v1alpha1.MachineJoining, by("7", ""))), aMachine("n", "pool"), []string{"n Updating Joining replaced by machine 7"}},
-		"joining, ready": {aReplacement(inTurn(v1alpha1.MachineJoining, by("7", "m"))), aMachine("n", "pool"), []string{"n Updating Joining replaced by m"}},
+		"adding":         {aReplacement(inTurn(v1alpha1.MachineAdding)), aMachine("n", "pool"), []string{"n Updating Adding ReplacementPending"}},
+		"joining":        {aReplacement(inTurn(v1alpha1.MachineJoining, by("7", ""), says("its node has not joined"))), aMachine("n", "pool"), []string{"n Updating Joining ReplacementPending replaced by machine 7; its node has not joined"}},
+		"joining, ready": {aReplacement(inTurn(v1alpha1.MachineJoining, by("7", "m"), says("it starts"))), aMachine("n", "pool"), []string{"n Updating Joining ReplacementPending replaced by m; it starts"}},
 		"claiming":       {aReplacement(inTurn(v1alpha1.MachineClaiming, by("7", "m")), updating(v1alpha1.ReasonBudgetExhausted, "2 of 2")), aMachine("n", "pool"), []string{"n Updating Claiming BudgetExhausted replaced by m; 2 of 2"}},
 		"told before": {aReplacement(inTurn(v1alpha1.MachineDraining, by("7", "m")), updating(v1alpha1.ReasonReplacementPending, "m has taint x")), aMachine("n", "pool", taken()),
 			[]string{"n Updating Draining replaced by m"}},
-		"draining":        {aReplacement(inTurn(v1alpha1.MachineDraining, by("7", "m"))), aMachine("n", "pool", taken()), []string{"n Updating Draining replaced by m"}},
-		"claimed already": {aReplacement(), aMachine("n", "pool", taken()), []string{"n Updating Claimed"}},
-		"soaking":         {aReplacement(inTurn(v1alpha1.MachineSoaking, by("7", "n"), gone)), aMachine("n", "pool"), []string{"n " + string(v1alpha1.UnitSoaking) + " Soaking"}},
-		"replacement":     {aReplacement(inTurn(v1alpha1.MachineDraining, by("7", "m"))), aMachine("m", "pool"), []string{"n Updating Draining replaced by m"}},
+		"draining":                {aReplacement(inTurn(v1alpha1.MachineDraining, by("7", "m"))), aMachine("n", "pool", taken()), []string{"n Updating Draining replaced by m"}},
+		"claimed, and in no turn": {aReplacement(), aMachine("n", "pool", taken()), []string{"n Outdated"}},
+		"soaking":                 {aReplacement(inTurn(v1alpha1.MachineSoaking, by("7", "n"), gone)), aMachine("n", "pool"), []string{"n " + string(v1alpha1.UnitSoaking) + " Soaking"}},
+		"replacement":             {aReplacement(inTurn(v1alpha1.MachineDraining, by("7", "m"))), aMachine("m", "pool"), []string{"n Updating Draining replaced by m"}},
 		"taken back": {aReplacement(inTurn(v1alpha1.MachineDiscarding, by("7", "m"))), aMachine("m", "pool", taken(func(c *v1alpha1.Claim) { c.Turn = "t" })),
 			[]string{"n Updating Discarding replaced by m"}},
-		"gone": {aReplacement(inTurn(v1alpha1.MachineAdding, gone)), aMachine("m", "pool"), []string{"pool/1 Updating Adding", "m Updated"}},
+		"gone": {aReplacement(inTurn(v1alpha1.MachineAdding, gone)), aMachine("m", "pool"), []string{"pool/1 Updating Adding ReplacementPending", "m Updated"}},
 		"gone, and failed": {aReplacement(inTurn(v1alpha1.MachineJoining, gone, failedTurn)), aMachine("m", "pool"),
 			[]string{"pool/1 Failed Joining ReplacementFailed not ready in 15m", "m Updated"}},
 		"failed, and bound": {

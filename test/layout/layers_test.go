@@ -70,7 +70,7 @@ var layers = []layer{
 
 	{path: "internal/kind/budget", pure: true, own: []string{"api/...", "internal/rollout"}, others: []string{"k8s.io/apimachinery/...", "k8s.io/utils/ptr"}},
 
-	{path: "internal/kind/replacement", pure: true, own: []string{"api/...", "internal/rollout"}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},
+	{path: "internal/kind/replacement", pure: true, own: []string{"api/...", "internal/kind/nodeturn", "internal/rollout"}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},
 
 	// What acts on one node, or reports on one rollout.
 	{path: "internal/drain", own: []string{"api/..."}},

@@ -28,9 +28,8 @@ func (c *Controller) absent(ctx context.Context) ([]*corev1.Node, error) {
 	var all []*corev1.Node
 	for i := range rollouts {
 		if stored := &rollouts[i]; turnof.Replaces(stored) {
-			key := client.ObjectKeyFromObject(stored)
-			turns := turnof.StatusOf(c.memory.newest(key, stored)).Turns
-			all = append(all, absentees(node.Holder(turnof.Kind, key), stored.GetUID(), turns)...)
+			holder := node.Holder(turnof.Kind, client.ObjectKeyFromObject(stored))
+			all = append(all, absentees(holder, stored.GetUID(), turnof.StatusOf(stored).Turns)...)
 		}
 	}
 	slices.SortFunc(all, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })

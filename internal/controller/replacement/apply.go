@@ -14,61 +14,36 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
 	machine "moult.dev/moult/internal/kind/replacement"
-	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// settle performs the next step of each turn, and of each node in none.
-func (p *pass) settle(ctx context.Context) error {
-	p.leaving = leaving(p.turns)
-	var due []func() error
-	for _, t := range p.turns {
-		if !t.Over && t.Step != machine.StepNone {
-			due = append(due, func() error { return p.step(ctx, t) })
-		}
-		if n := p.view.ReplacementNode(t); t.Absent != nil && len(t.Absent.Evicted) > 0 && n != nil && p.view.Nodes[t.Node] == nil {
-			due = append(due, func() error { return p.recordEvicted(ctx, t, n) })
+// Take takes a turn its next step.
+func (m machines) Take(ctx context.Context, u *unit) error {
+	t := u.turn
+	if n := m.view.ReplacementNode(t); t.Absent != nil && len(t.Absent.Evicted) > 0 && n != nil && m.view.Nodes[t.Node] == nil {
+		if err := m.recordEvicted(ctx, t, n); err != nil {
+			return err
 		}
 	}
-	for i := range p.nodes {
-		s := &p.nodes[i]
-		switch wanted := p.wantsTaint(s); {
-		case s.Step == machine.StepRelease:
-			due = append(due, func() error { return p.release(ctx, s.Node) })
-		case wanted && !node.Tainted(s.Node.Node, p.taint):
-			due = append(due, func() error { return node.Taint(ctx, p.Client, s.Node.Node, p.taint) })
-		case !wanted && node.Tainted(s.Node.Node, p.taint):
-			due = append(due, func() error { return node.Untaint(ctx, p.Client, s.Node.Node, p.taint) })
-		}
-	}
-	return turnof.Each(due, func(do func() error) error { return do() })
-}
-
-// wantsTaint reports whether a node carries the taint of outdated nodes.
-func (p *pass) wantsTaint(s *machine.NodeState) bool {
-	strategy := p.rollout.Spec.Strategy
-	return strategy != nil && strategy.TaintOutdated && !p.rules.Ending && !p.rules.DetectOnly && s.Counted && !s.WithoutNode() && !s.OptedOut && s.Unit.State != v1alpha1.UnitUpdated
+	return m.step(ctx, t)
 }
 
 func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	n := p.turnNode(t, t.OnReplacement)
-	switch t.Step {
-	case machine.StepLeave:
+	switch {
+	case t.Step == machine.StepLeave:
 		p.leavePlane(ctx, t)
 		return nil
-	case machine.StepNone, machine.StepAdd, machine.StepDelete:
+	case n == nil:
 		return nil
-	default:
-		if n == nil {
-			return nil
-		}
 	}
 	switch t.Step {
+	case machine.StepNone, machine.StepAdd, machine.StepDelete:
+		return nil
 	case machine.StepShield, machine.StepUnshield:
 		p.soon()
 		shield := shielding(t.Step == machine.StepShield, p.holder)
@@ -84,9 +59,9 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	case machine.StepDeleteNode:
 		return p.deleteNode(ctx, t, n)
 	case machine.StepFail:
-		return p.fail(ctx, t, n)
+		return p.fail(ctx, t, n, t.Failed)
 	case machine.StepRelease:
-		return p.release(ctx, n)
+		return p.Release(ctx, &unit{Turn: turnof.Turn{Node: n.Node, Claim: p.claimOn(n)}})
 	default:
 		return p.claimToDelete(ctx, t, n)
 	}
@@ -156,7 +131,7 @@ func (p *pass) drainNode(ctx context.Context, t *machine.Turn, n *machine.Node) 
 	return err
 }
 
-// drainFails fails a turn whose drain can't be done. One that is never released waits until a person removes what blocks the drain.
+// drainFails records in the claim why a drain can't be done: the next pass finds that the turn has failed. One that is never released waits until a person removes what blocks the drain.
 func (p *pass) drainFails(ctx context.Context, t *machine.Turn, n *machine.Node, failure *v1alpha1.ClaimFailure, err error) error {
 	if err != nil {
 		return err
@@ -166,14 +141,7 @@ func (p *pass) drainFails(ctx context.Context, t *machine.Turn, n *machine.Node,
 		p.at(p.Now.Add(lookBusy))
 		return nil
 	}
-	f := *failure
-	f.Time = *turnof.Stamp(f.Time.Time)
-	t.Failed, t.Message = &f, ""
-	t.Phase, t.PhaseSince = v1alpha1.MachineDiscarding, *turnof.Stamp(p.Now)
-	t.Unit.State, t.Unit.Reason, t.Unit.Message, t.Unit.Since, t.Unit.Skipped = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time, f.Skipped
-	t.Unit.InTurn = false
-	p.failed(t)
-	return p.fail(ctx, t, n)
+	return p.fail(ctx, t, n, failure)
 }
 
 // deleteNode deletes a Node whose machine is gone. One that is Ready stays: it still runs, whatever the cloud says. What was evicted from it, and is not available
@@ -199,38 +167,18 @@ func (p *pass) deleteNode(ctx context.Context, t *machine.Turn, n *machine.Node)
 }
 
 // fail records in the claim on the node that was to go why its turn failed, and uncordons it.
-func (p *pass) fail(ctx context.Context, t *machine.Turn, n *machine.Node) error {
+func (p *pass) fail(ctx context.Context, t *machine.Turn, n *machine.Node, failure *v1alpha1.ClaimFailure) error {
 	claim := p.claimOf(t)
 	if n.Claim != nil && n.Claim.Turn == t.Turn {
 		claim = *n.Claim
 	}
-	claim.Failed, claim.Failures = t.Failed, t.Failures+1
+	claim.Failed, claim.Failures = failure, t.Failures+1
 	cleared, err := turnof.EndMaintenance(ctx, p.Client, n.Node, p.holder, p.Now)
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	p.soon()
 	return node.Write(ctx, p.Client, cleared, node.Step{Claim: claim, Restore: true})
-}
-
-// failed notes that a turn has failed.
-func (p *pass) failed(t *machine.Turn) {
-	metrics.ObserveTurn(p.Name(), metrics.TurnFailed, t.Failed.Time.Sub(t.Since.Time))
-	p.Happened(events.MachineFailed(p.rollout, t.Failed.Message))
-}
-
-// release releases a node.
-func (p *pass) release(ctx context.Context, n *machine.Node) error {
-	claim := v1alpha1.Claim{Rollout: p.holder, UID: p.UID}
-	if n.Claim != nil {
-		claim = *n.Claim
-	}
-	if err := turnof.Release(ctx, p.Client, n.Node, claim, p.Now, []node.Also{unshielding(p.holder)}); err != nil {
-		return err
-	}
-	p.soon()
-	log.FromContext(ctx).Info("node released", "node", n.Name)
-	return nil
 }
 
 // claimToDelete claims the node of a machine that must be deleted, once the budgets allow it: of a replacement that is discarded, or one that has lost its claim.

@@ -27,7 +27,7 @@ func (p *pass) refuseAmbiguity(ctx context.Context) error {
 		}
 	}
 	sets := slices.Sorted(maps.Keys(p.memo.sets))
-	sets = slices.DeleteFunc(sets, func(name string) bool { return p.memo.sets[name].absent })
+	sets = slices.DeleteFunc(sets, func(name string) bool { return p.memo.sets[name].Absent })
 	for i, name := range sets {
 		for _, other := range sets[:i] {
 			if maySame(name, other) {

@@ -48,7 +48,7 @@ func TestRefuseAmbiguity(t *testing.T) {
 			p.replacement.Provider = tc.provider
 			for _, name := range tc.sets {
 				s := newSet(name)
-				s.known, s.described = true, cloud.Set{Name: "zones/a/" + name[strings.LastIndex(name, "/")+1:]}
+				s.Known, s.described = true, cloud.Set{Name: "zones/a/" + name[strings.LastIndex(name, "/")+1:]}
 				p.memo.sets[name] = s
 			}
 			r := &v1alpha1.NodeRollout{

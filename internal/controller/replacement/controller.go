@@ -4,7 +4,7 @@
 //
 // A reconcile is one pass over what the caches show and what the clouds have answered lately:
 //
-//	read      the NodeRollout, as it was written last                       controller.go, memory.go
+//	read      the NodeRollout                                               controller.go
 //	resolve   its spec                                                      resolve.go
 //	look      at the scale sets, and how operations stand                   look.go, sets.go
 //	judge     what each turn needs next (package kind/replacement)          units.go, controlplane.go, adopt.go
@@ -169,7 +169,7 @@ type pass struct {
 	api      cloud.Cloud // nil where there is none
 	turns    []*machine.Turn
 	nodes    []machine.NodeState
-	orders   []order
+	orders   []machine.Batch
 	prepared map[string]bool // operations that were ordered in this pass
 	// alone counts the nodes that are selected and of no scale set, and blind says why not all is known.
 	alone        int
@@ -183,7 +183,6 @@ type pass struct {
 }
 
 func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unstructured, s fleet.Snapshot) (*pass, error) {
-	stored = c.memory.newest(key, stored).DeepCopy()
 	r, malformed, err := turnof.Decode(stored)
 	if err != nil {
 		return nil, err
@@ -221,7 +220,9 @@ func (p *pass) carryOut(ctx context.Context) error {
 		clear(p.memo.left)
 	}
 	p.suspend(ctx)
-	errs = append(errs, p.settle(ctx))
+	p.leaving = leaving(p.turns)
+	p.Turns = p.units()
+	errs = append(errs, p.Settle(ctx))
 	p.send(ctx)
 	return turnof.First(errs)
 }

@@ -25,21 +25,43 @@ type unit struct {
 	state *machine.NodeState
 }
 
+// stepOwn is each step of a machine's turn: the engine leaves it to the mechanism.
+const stepOwn turnof.Step = "own"
+
 // units are those of turns, and of the nodes and machines that are in none.
 func (p *pass) units() (units []*unit) {
 	for _, t := range p.turns {
 		if !t.Over {
-			units = append(units, &unit{Turn: turnof.Turn{Unit: t.Unit, Counted: true}, turn: t})
+			units = append(units, &unit{Turn: turnof.Turn{Unit: t.Unit, Counted: true, Step: stepOwn}, turn: t})
 		}
+	}
+	strategy := p.Spec
+	if p.rules.Ending || p.rules.DetectOnly {
+		strategy = nil // No node is tainted.
 	}
 	for i := range p.nodes {
 		s := &p.nodes[i]
-		units = append(units, &unit{Turn: turnof.Turn{Unit: s.Unit, Counted: s.Counted}, state: s})
+		u := &unit{Turn: turnof.Turn{Node: s.Node.Node, Unit: s.Unit, Counted: s.Counted, Step: turnof.Step(s.Step)}, state: s}
+		switch {
+		case s.Step == machine.StepRelease:
+			u.Claim = p.claimOn(s.Node)
+		case !s.WithoutNode():
+			u.KeepTaint(strategy, p.taint)
+		}
+		units = append(units, u)
 	}
 	return units
 }
 
-// machines is the pass as the engine sees it. The engine decides, claims and reports. Its other steps change a node in place: turns of machines have their own.
+// claimOn is the rollout's claim on a node, also where only the name of the rollout is left there.
+func (p *pass) claimOn(n *machine.Node) *v1alpha1.Claim {
+	if n.Claim != nil {
+		return n.Claim
+	}
+	return &v1alpha1.Claim{Rollout: p.holder, UID: p.UID}
+}
+
+// machines is the pass as the engine sees it. The engine decides, claims, releases and reports. Other steps of turns are in apply.go.
 type machines struct {
 	turnof.Mechanism[*unit]
 	*pass
@@ -82,6 +104,11 @@ func (m machines) Start(u *unit) *turnof.Write {
 		m.soon()
 		m.Happened(events.MachineDraining(m.rollout, &t.MachineTurn))
 	}}
+}
+
+// Release lets the cluster autoscaler have the node again.
+func (m machines) Release(*unit) turnof.Write {
+	return turnof.Write{Step: node.Step{Also: []node.Also{unshielding(m.holder)}}, Then: m.soon}
 }
 
 // start asks who goes next. Nodes whose replacement is ready are claimed; of others the turn begins, as far as their scale set has room for it.
@@ -180,7 +207,7 @@ func (p *pass) rollBack() {
 			impossible = append(impossible, why)
 			continue
 		}
-		p.orders = append(p.orders, order{Batch: machine.Batch{Set: s, Kind: v1alpha1.CloudOperationSetImage}, image: image})
+		p.orders = append(p.orders, machine.Batch{Set: s, Kind: v1alpha1.CloudOperationSetImage, Image: image})
 	}
 	why := strings.Join(impossible, ", ")
 	if why != "" {

@@ -104,7 +104,7 @@ func (p *pass) leave(ctx context.Context) error {
 // counts.
 func (p *pass) maybeSuspended(name string, s *set) bool {
 	switch {
-	case s.absent:
+	case s.Absent:
 		return false
 	case s.suspended != nil:
 		return *s.suspended
@@ -129,7 +129,6 @@ func (p *pass) finalizers(ctx context.Context, all []string) error {
 		return fmt.Errorf("writing finalizers, %w", err)
 	}
 	p.stored = changed
-	p.memory.wrote(p.memo, changed)
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -23,8 +22,6 @@ import (
 const (
 	// callTimeout bounds a call of a cloud.
 	callTimeout = 30 * time.Second
-	// lookers bounds how many scale sets are read together.
-	lookers = 4
 	// firstPoll and pollEvery bound how often an operation is polled, where the cloud does not say.
 	firstPoll = 500 * time.Millisecond
 	pollEvery = 5 * time.Second
@@ -58,20 +55,10 @@ func (p *pass) look(ctx context.Context) {
 			metrics.ForgetScaleSet(p.rollout.Name, name)
 		}
 	}
-	p.each(func(s *set) { p.lookAt(ctx, s, c.ScaleSet(s.name)) })
-}
-
-// each does something for several scale sets at once.
-func (p *pass) each(do func(*set)) {
-	var group errgroup.Group
-	group.SetLimit(lookers)
-	for _, s := range p.memo.sets {
-		group.Go(func() error {
-			do(s)
-			return nil
-		})
-	}
-	_ = group.Wait() // None fails.
+	_ = turnof.Each(slices.Collect(maps.Values(p.memo.sets)), func(s *set) error {
+		p.lookAt(ctx, s, c.ScaleSet(s.Name))
+		return nil
+	})
 }
 
 // blinded notes that it is not known which scale sets there are.
@@ -142,7 +129,7 @@ func (p *pass) find(ctx context.Context) {
 		if p.replacement.Provider.Azure != nil {
 			where.ScaleSet = strings.ToLower(where.ScaleSet) // Nodes may have it in several cases.
 		}
-		p.memo.places[id] = place{Location: where, known: known, asked: p.Now}
+		p.memo.places[id] = place{scaleSet: where.ScaleSet, known: known, asked: p.Now}
 	}
 }
 
@@ -154,7 +141,7 @@ func (p *pass) names() []string {
 	}
 	for _, where := range p.memo.places {
 		if where.known {
-			all[where.ScaleSet] = true
+			all[where.scaleSet] = true
 		}
 	}
 	status := &p.rollout.Status
@@ -206,23 +193,23 @@ func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet, o *v1alpha1
 	switch kind {
 	case "":
 		if !progress.Done {
-			s.added[o.Token] = progress.Added
+			s.Added[o.Token] = progress.Added
 			break
 		}
-		s.ended[o.Token] = machine.Ended{OK: true, Added: progress.Added, Message: progress.Message}
+		s.Ended[o.Token] = machine.Ended{OK: true, Added: progress.Added, Message: progress.Message}
 		if o.Kind == v1alpha1.CloudOperationAdd {
 			s.adding = trouble{}
 		}
 		s.changing = trouble{}
 	case cloud.KindQuota, cloud.KindFull, cloud.KindInvalid, cloud.KindDenied, cloud.KindFailed:
 		noRoom := kind == cloud.KindQuota || kind == cloud.KindFull
-		s.ended[o.Token] = machine.Ended{NoRoom: noRoom, Added: progress.Added, Message: err.Error()}
+		s.Ended[o.Token] = machine.Ended{NoRoom: noRoom, Added: progress.Added, Message: err.Error()}
 		if noRoom {
 			s.adding.fails(err, p.Now)
 		} else {
 			s.changing.fails(err, p.Now)
 		}
-		log.FromContext(ctx).Info("an operation has failed", "scaleSet", s.name, "kind", o.Kind, "token", o.Token, "error", err.Error())
+		log.FromContext(ctx).Info("an operation has failed", "scaleSet", s.Name, "kind", o.Kind, "token", o.Token, "error", err.Error())
 	case cloud.KindNotFound, cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable: // It is polled again.
 	}
 	wait := min(max(firstPoll, p.Now.Sub(o.Since.Time)/2), pollEvery)
@@ -236,12 +223,12 @@ func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet, o *v1alpha1
 // lookAt polls the operations in a set, and reads the set, if that is due. An operation that has ended counts once the set was read afterwards; until then it is
 // polled again.
 func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
-	operations := p.operationsOf(s.name)
+	operations := p.operationsOf(s.Name)
 	var ours []string
 	busy := len(operations) > 0
 	for i := range p.rollout.Status.Turns {
 		t := &p.rollout.Status.Turns[i]
-		if t.ScaleSet != s.name {
+		if t.ScaleSet != s.Name {
 			continue
 		}
 		ours = append(ours, t.Replacement)
@@ -252,17 +239,17 @@ func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
 	}
 	s.keep(operations)
 	for i := range operations {
-		if o := &operations[i]; o.Sent && !s.absent && !s.looking.rests(p.Now) {
+		if o := &operations[i]; o.Sent && !s.Absent && !s.looking.rests(p.Now) {
 			p.poll(ctx, s, api, o)
 		}
 	}
 	due := s.due(busy, p.checkPeriod)
 	switch {
 	case s.looking.rests(p.Now):
-		clear(s.ended)
+		clear(s.Ended)
 		p.at(s.looking.until)
 		return
-	case s.known && p.Now.Before(due) && len(s.ended) == 0:
+	case s.Known && p.Now.Before(due) && len(s.Ended) == 0:
 		p.at(due)
 		return
 	}
@@ -280,13 +267,13 @@ func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
 	}
 	if err != nil {
 		s.unread(err, ours, p.Now)
-		log.FromContext(ctx).Info("a scale set can't be read", "scaleSet", s.name, "reason", s.looking.reason, "message", s.looking.message, "gone", s.absent, "again", s.looking.until)
+		log.FromContext(ctx).Info("a scale set can't be read", "scaleSet", s.Name, "reason", s.looking.reason, "message", s.looking.message, "gone", s.Absent, "again", s.looking.until)
 		p.at(s.looking.until)
 		return
 	}
 	s.looked(d, all, ours, p.Now)
 	if !busy {
-		s.declined = ""
+		s.Declined = ""
 	}
 	for _, t := range []*trouble{&s.changing, &s.adding} {
 		if !busy && !t.rests(p.Now) {

@@ -6,11 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
-
-	"moult.dev/moult/internal/cloud"
 )
 
 // memory is what this process remembers of each NodeRollout.
@@ -22,9 +18,6 @@ type memory struct {
 // memo is used by one reconcile at a time: a NodeRollout has no two.
 type memo struct {
 	uid types.UID
-	// written is the NodeRollout as this process has written it last. The cache may not show that yet, and a status is the memory of turns: what is
-	// decided on an older one would be decided twice.
-	written *unstructured.Unstructured
 	// provider identifies the cloud that the rest was read from.
 	provider string
 	// places are where machines are, by provider id, and when the cloud was asked last about those that it does not know.
@@ -39,9 +32,9 @@ type memo struct {
 }
 
 type place struct {
-	cloud.Location
-	known bool
-	asked time.Time
+	scaleSet string
+	known    bool
+	asked    time.Time
 }
 
 func newMemory() *memory { return &memory{all: map[types.NamespacedName]*memo{}} }
@@ -57,28 +50,6 @@ func (m *memory) of(key types.NamespacedName, uid types.UID) *memo {
 		m.all[key] = known
 	}
 	return known
-}
-
-// newest is a NodeRollout as it is stored, or as this process has written it since. It must not be changed.
-func (m *memory) newest(key types.NamespacedName, stored *unstructured.Unstructured) *unstructured.Unstructured {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	known := m.all[key]
-	if known == nil || known.uid != stored.GetUID() || known.written == nil {
-		return stored
-	}
-	if order, err := resourceversion.CompareResourceVersion(stored.GetResourceVersion(), known.written.GetResourceVersion()); err != nil || order >= 0 {
-		known.written = nil
-		return stored
-	}
-	return known.written
-}
-
-// wrote notes a NodeRollout as this process has just written it.
-func (m *memory) wrote(memo *memo, stored *unstructured.Unstructured) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	memo.written = stored.DeepCopy()
 }
 
 func (m *memory) forget(key types.NamespacedName) {

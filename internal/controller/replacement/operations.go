@@ -5,8 +5,9 @@ package replacement
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
+	"maps"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -18,34 +19,25 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// order is an operation that is to be prepared: a batch, or an image.
-type order struct {
-	machine.Batch
-	image string
-}
-
 // order prepares operations for the clouds, so that they are written down before they are sent.
 func (p *pass) order(ctx context.Context) {
-	for _, b := range p.view.Batches(p.turns) {
-		p.orders = append(p.orders, order{Batch: b})
-	}
-	if p.api == nil {
-		return
-	}
+	p.orders = append(p.orders, p.view.Batches(p.turns)...)
 	for i := range p.orders {
-		p.prepare(ctx, &p.orders[i])
+		if p.api != nil {
+			p.prepare(ctx, &p.orders[i])
+		}
 	}
 }
 
-func (p *pass) prepare(ctx context.Context, o *order) {
+func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
 	s, adds := p.memo.sets[o.Set.Name], o.Kind == v1alpha1.CloudOperationAdd
-	if p.Now.Sub(s.at) > recent || !adds && s.stale || o.Kind == v1alpha1.CloudOperationDelete && !p.areThere(ctx, s, o.Machines) {
+	if p.Now.Sub(s.LookedAt) > recent || !adds && s.stale || o.Kind == v1alpha1.CloudOperationDelete && !p.areThere(ctx, s, o.Machines) {
 		// Much may have changed since the last look.
 		s.stale = true
 		p.at(s.due(true, p.checkPeriod))
 		return
 	}
-	c := cloud.Change{Delete: o.Machines, Image: o.image, Zone: o.Zone, Token: token()}
+	c := cloud.Change{Delete: o.Machines, Image: o.Image, Zone: o.Zone, Token: strings.ToLower(rand.Text())}
 	var prepared cloud.Operation
 	var err error
 	if adds {
@@ -54,7 +46,7 @@ func (p *pass) prepare(ctx context.Context, o *order) {
 	}
 	if err == nil {
 		err = p.call(ctx, "Prepare"+string(o.Kind), func(ctx context.Context) (err error) {
-			prepared, err = p.api.ScaleSet(s.name).Prepare(ctx, &s.described, c)
+			prepared, err = p.api.ScaleSet(s.Name).Prepare(ctx, &s.described, c)
 			return err
 		})
 	}
@@ -64,19 +56,12 @@ func (p *pass) prepare(ctx context.Context, o *order) {
 	}
 	p.prepared[prepared.Token] = true
 	operation := v1alpha1.CloudOperation{
-		Token: prepared.Token, Kind: o.Kind, Count: int32(c.Add), Machines: o.Machines, Image: o.image, State: prepared.State, Since: *turnof.Stamp(p.Now),
+		Token: prepared.Token, Kind: o.Kind, Count: int32(c.Add), Machines: o.Machines, Image: o.Image, State: prepared.State, Since: *turnof.Stamp(p.Now),
 	}
-	if o.image != "" {
+	if o.Image != "" {
 		operation.From = o.Set.Image
 	}
 	o.Ordered(operation)
-}
-
-// token identifies an operation: it is of lower case letters and digits.
-func token() string {
-	var random [12]byte
-	_, _ = rand.Read(random[:]) // It never fails.
-	return hex.EncodeToString(random[:])
 }
 
 // putBack notes which images have been put back, now that the cloud says so. The Event follows once that is written down.
@@ -102,7 +87,7 @@ func (p *pass) putBack(ctx context.Context) {
 func (p *pass) areThere(ctx context.Context, s *set, ids []string) bool {
 	var all []cloud.Machine
 	err := p.call(ctx, "Machines", func(ctx context.Context) (err error) {
-		all, err = p.api.ScaleSet(s.name).Machines(ctx, ids...)
+		all, err = p.api.ScaleSet(s.Name).Machines(ctx, ids...)
 		return err
 	})
 	if err != nil {
@@ -128,7 +113,7 @@ func (p *pass) setVersion(ctx context.Context, s *machine.Set) error {
 func (p *pass) refused(ctx context.Context, s *set, view *machine.Set, kind v1alpha1.CloudOperationKind, token string, turns []*machine.Turn, err error) {
 	why := cloud.KindOf(err)
 	noRoom := kind == v1alpha1.CloudOperationAdd && (why == cloud.KindQuota || why == cloud.KindFull)
-	log.FromContext(ctx).Info("the cloud refuses", "scaleSet", s.name, "kind", kind, "reason", reasonOf(why), "message", err.Error())
+	log.FromContext(ctx).Info("the cloud refuses", "scaleSet", s.Name, "kind", kind, "reason", reasonOf(why), "message", err.Error())
 	t := &s.changing
 	if noRoom {
 		t = &s.adding
@@ -151,11 +136,11 @@ func (p *pass) suspend(ctx context.Context) {
 	for name, s := range p.memo.sets {
 		api, can := p.api.ScaleSet(name).(cloud.Suspender)
 		wanted := slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return t.ScaleSet == name && !t.Over })
-		if wanted || s.absent {
+		if wanted || s.Absent {
 			s.unresumed = ""
 		}
 		detects := wanted && p.rules.DetectOnly && !p.rules.Ending && s.suspended == nil
-		if !can || !s.known || s.absent || detects || s.suspended != nil && *s.suspended == wanted {
+		if !can || !s.Known || s.Absent || detects || s.suspended != nil && *s.suspended == wanted {
 			continue
 		}
 		if p.Now.Before(s.suspendAt) {
@@ -182,8 +167,8 @@ func (p *pass) send(ctx context.Context) {
 	if p.api == nil {
 		return
 	}
-	p.each(func(s *set) {
-		view := p.view.Sets[s.name]
+	_ = turnof.Each(slices.Collect(maps.Values(p.memo.sets)), func(s *set) error {
+		view := p.view.Sets[s.Name]
 		operations := slices.Clone(view.Operations)
 		// Additions that may have been sent come last: one that the cloud refuses again and again must not delay an image that would help.
 		slices.SortStableFunc(operations, func(a, b v1alpha1.CloudOperation) int { return p.sendRank(&a) - p.sendRank(&b) })
@@ -196,6 +181,7 @@ func (p *pass) send(ctx context.Context) {
 				p.view.Refused(view, o.Token, p.turns, false, s.changing.message)
 			}
 		}
+		return nil
 	})
 }
 
@@ -212,7 +198,7 @@ func (p *pass) sendRank(o *v1alpha1.CloudOperation) int {
 func (p *pass) sendOne(ctx context.Context, s *set, view *machine.Set, o v1alpha1.CloudOperation) {
 	var sent cloud.Operation
 	err := p.call(ctx, string(o.Kind), func(ctx context.Context) (err error) {
-		sent, err = p.api.ScaleSet(s.name).Send(ctx, cloud.Operation{Token: o.Token, State: o.State})
+		sent, err = p.api.ScaleSet(s.Name).Send(ctx, cloud.Operation{Token: o.Token, State: o.State})
 		return err
 	})
 	s.changed = p.Now
@@ -227,7 +213,7 @@ func (p *pass) sendOne(ctx context.Context, s *set, view *machine.Set, o v1alpha
 		s.changing = trouble{}
 		s.polls[o.Token] = p.Now.Add(firstPoll)
 		p.at(s.polls[o.Token])
-		log.FromContext(ctx).Info("operation sent", "scaleSet", s.name, "kind", o.Kind, "count", o.Count, "machines", o.Machines, "token", o.Token)
+		log.FromContext(ctx).Info("operation sent", "scaleSet", s.Name, "kind", o.Kind, "count", o.Count, "machines", o.Machines, "token", o.Token)
 	case kind == cloud.KindConflict, kind == cloud.KindQuota, kind == cloud.KindFull,
 		first && (kind == cloud.KindDenied || kind == cloud.KindInvalid || kind == cloud.KindNotFound || kind == cloud.KindThrottled && o.Kind == v1alpha1.CloudOperationDelete):
 		p.refused(ctx, s, view, o.Kind, o.Token, p.turns, err)
@@ -237,7 +223,7 @@ func (p *pass) sendOne(ctx context.Context, s *set, view *machine.Set, o v1alpha
 		}
 		s.changing.fails(err, p.Now)
 		p.at(s.changing.until)
-		log.FromContext(ctx).Info("it is not known whether the cloud does an operation: it is sent again", "scaleSet", s.name, "kind", o.Kind, "token", o.Token,
+		log.FromContext(ctx).Info("it is not known whether the cloud does an operation: it is sent again", "scaleSet", s.Name, "kind", o.Kind, "token", o.Token,
 			"reason", s.changing.reason, "message", s.changing.message, "again", s.changing.until)
 	}
 }

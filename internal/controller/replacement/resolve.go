@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -77,37 +78,19 @@ func (w *world) parse() (err error) {
 		OnFull: r.OnFull, Timeout: defaultTimeout, MatchOSImage: r.ImageMatch == v1alpha1.ImageMatchOSImage, ControlPlane: r.ControlPlane != nil,
 		Drains: spec.Drain == nil || !spec.Drain.Disabled, DetectOnly: r.DetectOnly, Ending: w.rollout.DeletionTimestamp != nil, ScaleSets: r.ScaleSets,
 	}
-	surge := intstr.FromInt32(1)
-	if r.Surge != nil {
-		surge = *r.Surge
-	}
-	if w.rules.Surge, err = rollout.ParseAmount(surge); err != nil {
+	if w.rules.Surge, err = rollout.ParseAmount(ptr.Deref(r.Surge, intstr.FromInt32(1))); err != nil {
 		return fmt.Errorf("spec.replacement.surge: %w", err)
 	}
+	w.rules.KeepFailed, w.checkPeriod = duration(r.KeepFailedFor, 0), duration(r.CheckPeriod, defaultCheckPeriod)
 	if ready := r.ReplacementReady; ready != nil {
-		w.rules.StartupTaints = ready.StartupTaints
-		if ready.Timeout != nil {
-			w.rules.Timeout = ready.Timeout.Duration
-		}
-	}
-	if r.KeepFailedFor != nil {
-		w.rules.KeepFailed = r.KeepFailedFor.Duration
-	}
-	if r.CheckPeriod != nil {
-		w.checkPeriod = r.CheckPeriod.Duration
+		w.rules.StartupTaints, w.rules.Timeout = ready.StartupTaints, duration(ready.Timeout, defaultTimeout)
 	}
 	if s := spec.Strategy; s != nil {
-		w.rules.Retries, w.rules.Waves = s.Retries, len(s.Waves) > 0
-		if s.TurnTimeout != nil {
-			w.rules.TurnTimeout = s.TurnTimeout.Duration
-		}
+		w.rules.Retries, w.rules.Waves, w.rules.TurnTimeout = s.Retries, len(s.Waves) > 0, duration(s.TurnTimeout, 0)
 	}
-	w.exclude = true
-	if e := r.ExcludeFromLoadBalancers; e != nil {
-		w.exclude = !e.Disabled
-		if e.Wait != nil && w.exclude {
-			w.rules.Wait = e.Wait.Duration
-		}
+	e := r.ExcludeFromLoadBalancers
+	if w.exclude = e == nil || !e.Disabled; e != nil && w.exclude {
+		w.rules.Wait = duration(e.Wait, 0)
 	}
 	if w.drain, err = drain.OptionsOf(spec.Drain); err != nil {
 		return err
@@ -127,6 +110,10 @@ func (w *world) parse() (err error) {
 		return fmt.Errorf("spec.nodeSelector is invalid, %w", err)
 	}
 	return nil
+}
+
+func duration(d *metav1.Duration, otherwise time.Duration) time.Duration {
+	return ptr.Deref(d, metav1.Duration{Duration: otherwise}).Duration
 }
 
 // attempt identifies what a turn in this set is started for. A failed turn is tried again once it differs: after a change of how machines are

@@ -69,39 +69,27 @@ func reasonOf(kind cloud.Kind) v1alpha1.Reason {
 	return v1alpha1.ReasonCloudError
 }
 
-// set is what was read of a scale set.
+// set is a scale set as it was read last.
 type set struct {
-	name  string
-	known bool
-	// described and machines are what it was at this time.
+	machine.Set
 	described cloud.Set
-	machines  []machine.Machine
-	at        time.Time
 	// looking is why it can't be read, changing why it can't be changed, and adding why there is no room for more machines.
 	looking, changing, adding trouble
-	// declined is why the cloud adds no machine, however long it is asked, by its last answer.
-	declined string
 	// changed is when something was last done to it, and stale is true when it must be read as soon as possible.
 	changed time.Time
 	stale   bool
-	// polls are when operations are polled next, and ended the operations that have ended since the look before.
+	// polls are when operations are polled next.
 	polls map[string]time.Time
-	ended map[string]machine.Ended
-	// added are the machines that additions under way have made so far.
-	added map[string][]string
-	// absent is true once the scale set is deleted. unfound is since when the cloud says so.
-	absent  bool
+	// unfound is since when the cloud says that the scale set is deleted.
 	unfound time.Time
 	// suspended is whether its balancing of zones is suspended; nil until that is known. suspendAt is when the next attempt is, and unresumed why it can't be resumed.
 	suspended *bool
 	suspendAt time.Time
 	unresumed string
-	// missing is since when machines of turns are not listed.
-	missing map[string]time.Time
 }
 
 func newSet(name string) *set {
-	return &set{name: name, polls: map[string]time.Time{}, ended: map[string]machine.Ended{}, added: map[string][]string{}}
+	return &set{Set: machine.Set{Name: name, Ended: map[string]machine.Ended{}, Added: map[string][]string{}}, polls: map[string]time.Time{}}
 }
 
 // keep forgets operations that are not under way any more.
@@ -110,8 +98,8 @@ func (s *set) keep(operations []v1alpha1.CloudOperation) {
 		return !slices.ContainsFunc(operations, func(o v1alpha1.CloudOperation) bool { return o.Token == token })
 	}
 	maps.DeleteFunc(s.polls, func(token string, _ time.Time) bool { return isOver(token) })
-	maps.DeleteFunc(s.added, func(token string, _ []string) bool { return isOver(token) })
-	clear(s.ended)
+	maps.DeleteFunc(s.Added, func(token string, _ []string) bool { return isOver(token) })
+	clear(s.Ended)
 }
 
 // due is when the set is read next.
@@ -119,41 +107,36 @@ func (s *set) due(busy bool, period time.Duration) time.Time {
 	if s.looking.failures > 0 {
 		return s.looking.until
 	}
-	at := s.at.Add(period)
+	times := []time.Time{s.LookedAt.Add(period)}
 	if busy {
-		at = earlier(at, s.at.Add(lookBusy))
+		times = append(times, s.LookedAt.Add(lookBusy))
 	}
 	if s.stale {
-		return earlier(at, s.at.Add(lookChanged))
+		times = append(times, s.LookedAt.Add(lookChanged))
 	}
-	if s.changed.After(s.at) {
-		at = earlier(at, s.changed.Add(lookChanged))
+	if s.changed.After(s.LookedAt) {
+		times = append(times, s.changed.Add(lookChanged))
 	}
-	return at
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
+	return slices.MinFunc(times, time.Time.Compare)
 }
 
 // looked takes in what a look has shown. ours are the machines of turns.
 func (s *set) looked(d cloud.Set, machines []cloud.Machine, ours []string, now time.Time) {
-	if s.known && s.described.Model != d.Model {
-		s.declined = "" // Another model is wanted now.
+	if s.Known && s.Model != d.Model {
+		s.Declined = "" // Another model is wanted now.
 	}
-	s.known, s.described, s.at, s.looking, s.stale, s.absent, s.unfound = true, d, now, trouble{}, false, false, time.Time{}
-	s.machines = make([]machine.Machine, len(machines))
+	s.described, s.looking, s.stale, s.unfound = d, trouble{}, false, time.Time{}
+	s.Known, s.LookedAt, s.Absent, s.Image, s.ImageName, s.Model = true, now, false, d.Image, d.ImageName, d.Model
+	s.Capacity, s.Min, s.Max, s.Zones, s.Busy, s.Unfit, s.Heals = d.Capacity, d.Min, d.Max, d.Zones, d.Busy, d.Unfit, d.Heals
+	s.Machines = make([]machine.Machine, len(machines))
 	for i := range machines {
 		m := &machines[i]
-		s.machines[i] = machine.Machine{
+		s.Machines[i] = machine.Machine{
 			ID: m.ID, ProviderID: m.ProviderID, NodeName: m.NodeName, Zone: m.Zone, UpToDate: m.UpToDate, State: machine.State(m.State), Created: m.Created,
 			Protected: m.Protected || m.Aside != "", Aside: m.Aside, Message: m.Message,
 		}
 	}
-	s.missing = machine.StillMissing(s.missing, s.machines, ours, now)
+	s.Missing = machine.StillMissing(s.Missing, s.Machines, ours, now)
 }
 
 // goneAfter is how long a cloud must have said that there is no such set until it counts as deleted. One answer alone could be wrong, and would end its turns.
@@ -166,11 +149,11 @@ func (s *set) unread(err error, ours []string, now time.Time) {
 			s.unfound = now
 		}
 		if since := s.unfound; now.Sub(since) >= goneAfter {
-			s.looked(cloud.Set{Name: s.name}, nil, ours, now)
-			s.absent, s.unfound = true, since
+			s.looked(cloud.Set{}, nil, ours, now)
+			s.Absent, s.unfound = true, since
 		}
 	}
-	clear(s.ended)
+	clear(s.Ended)
 	s.looking.fails(err, now)
 }
 
@@ -178,28 +161,20 @@ func (s *set) unread(err error, ours []string, now time.Time) {
 func (s *set) answered(err error) {
 	switch cloud.KindOf(err) {
 	case cloud.KindInvalid, cloud.KindNotFound, cloud.KindFailed:
-		s.declined = err.Error()
+		s.Declined = err.Error()
 	case cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable:
 		// That does not say whether it could be added.
 	default:
-		s.declined = ""
+		s.Declined = ""
 	}
 }
 
 // view is the set as it is judged by.
 func (s *set) view(operations []v1alpha1.CloudOperation, now time.Time) *machine.Set {
-	v := &machine.Set{
-		Name: s.name, Known: s.known, Absent: s.absent, LookedAt: s.at, Missing: s.missing, Operations: operations, Ended: s.ended,
-		Declined: s.declined, Careful: s.adding.failures > 0 || s.declined != "",
-	}
-	if s.known {
-		d := &s.described
-		v.Image, v.ImageName, v.Model, v.Capacity, v.Min, v.Max = d.Image, d.ImageName, d.Model, d.Capacity, d.Min, d.Max
-		v.Zones, v.Busy, v.Unfit, v.Heals = d.Zones, d.Busy, d.Unfit, d.Heals
-		v.Machines = s.machines
-		if !d.Overprovisions {
-			v.Added = s.added // Else the cloud may still delete them.
-		}
+	v := s.Set
+	v.Operations, v.Careful = operations, s.adding.failures > 0 || s.Declined != ""
+	if !s.Known || s.described.Overprovisions {
+		v.Added = nil // The cloud may still delete them.
 	}
 	for _, t := range []*trouble{&s.looking, &s.changing, &s.adding} {
 		if t.reason != "" && v.Trouble == "" {
@@ -212,5 +187,5 @@ func (s *set) view(operations []v1alpha1.CloudOperation, now time.Time) *machine
 			v.Reason, v.Message = t.reason, t.message
 		}
 	}
-	return v
+	return &v
 }

@@ -103,10 +103,10 @@ func TestDue(t *testing.T) {
 		"changed":             {func(s *set) { s.changed = noon.Add(3 * time.Second) }, true, 3*time.Second + lookChanged},
 		"changed before":      {func(s *set) { s.changed = noon.Add(-time.Second) }, true, lookBusy},
 		"can't be looked at":  {func(s *set) { s.looking.fails(errors.New("down"), noon) }, true, time.Second},
-		"short check periods": {func(s *set) { s.at = noon.Add(-5*time.Minute + time.Second) }, true, -5*time.Minute + time.Second + lookBusy},
+		"short check periods": {func(s *set) { s.LookedAt = noon.Add(-5*time.Minute + time.Second) }, true, -5*time.Minute + time.Second + lookBusy},
 	} {
 		s := newSet("pool")
-		s.at = noon
+		s.LookedAt = noon
 		tc.change(s)
 		if got := s.due(tc.busy, 5*time.Minute).Sub(noon); got != tc.want {
 			t.Errorf("%s: %s", name, got)
@@ -161,8 +161,8 @@ func TestSetAside(t *testing.T) {
 	s := newSet("set")
 	s.looked(cloud.Set{}, []cloud.Machine{{ID: "a"}, {ID: "b", Aside: "it is in standby"}, {ID: "c", Protected: true}}, nil, noon)
 	want := []machine.Machine{{ID: "a"}, {ID: "b", Protected: true, Aside: "it is in standby"}, {ID: "c", Protected: true}}
-	if !slices.Equal(s.machines, want) {
-		t.Errorf("%+v", s.machines)
+	if !slices.Equal(s.Machines, want) {
+		t.Errorf("%+v", s.Machines)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestSetAside(t *testing.T) {
 func TestAddedSoFar(t *testing.T) {
 	for _, overprovisions := range []bool{false, true} {
 		s := newSet("set")
-		s.added["token"] = []string{"m-new"}
+		s.Added["token"] = []string{"m-new"}
 		s.looked(cloud.Set{Name: "set", Overprovisions: overprovisions}, nil, nil, noon)
 		if got := s.view(nil, noon).Added["token"]; (len(got) > 0) == overprovisions {
 			t.Errorf("overprovisions %v: %v", overprovisions, got)

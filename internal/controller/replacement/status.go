@@ -139,7 +139,6 @@ func (p *pass) writeStatus(ctx context.Context) error {
 	}
 	before := absentees(p.holder, p.UID, turnof.StatusOf(p.stored).Turns)
 	p.stored = changed
-	p.memory.wrote(p.memo, changed)
 	if !equality.Semantic.DeepEqual(before, absentees(p.holder, p.UID, p.rollout.Status.Turns)) {
 		p.Fleet.Changed() // Budgets count other Nodes now.
 	}
@@ -149,7 +148,8 @@ func (p *pass) writeStatus(ctx context.Context) error {
 // turned notes the Events of a turn that was judged.
 func (p *pass) turned(t *machine.Turn, before *v1alpha1.MachineTurn) {
 	if before.Failed == nil && t.Failed != nil {
-		p.failed(t)
+		metrics.ObserveTurn(p.Name(), metrics.TurnFailed, t.Failed.Time.Sub(t.Since.Time))
+		p.Happened(events.MachineFailed(p.rollout, t.Failed.Message))
 	}
 	if before.Phase == t.Phase {
 		return

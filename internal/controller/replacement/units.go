@@ -41,7 +41,7 @@ func (p *pass) gather() {
 				p.at(t.until)
 			}
 		}
-		if !s.known && s.looking.failures > 0 {
+		if !s.Known && s.looking.failures > 0 {
 			p.blind, p.blindMessage = s.looking.reason, "scale set "+name+": "+s.looking.message
 		}
 	}
@@ -152,18 +152,14 @@ func (p *pass) judge() {
 
 // spread lets the zones of each scale set take turns.
 func (p *pass) spread() {
+	var units []*rollout.Unit
 	var places []string
-	var ranks []uint64
-	var asking []*rollout.Unit
 	for i := range p.nodes {
 		if s := &p.nodes[i]; s.Unit.Rank > 0 {
-			places, ranks, asking = append(places, s.Set.Name+"/"+s.Machine.Zone), append(ranks, s.Unit.Rank), append(asking, &s.Unit)
+			units, places = append(units, &s.Unit), append(places, s.Set.Name+"/"+s.Machine.Zone)
 		}
 	}
-	rollout.Spread(places, ranks)
-	for i, u := range asking {
-		u.Rank = ranks[i]
-	}
+	machine.Spread(units, places)
 }
 
 // inTurn notes the nodes of a turn, which are no units of their own.
@@ -185,7 +181,7 @@ func (p *pass) inTurn(t *machine.Turn, nodes map[string]bool) {
 func (p *pass) stranger(n *machine.Node) {
 	p.alone++
 	for _, s := range p.memo.sets {
-		if s.known && !s.at.After(n.CreationTimestamp.Time) && n.Spec.ProviderID != "" {
+		if s.Known && !s.LookedAt.After(n.CreationTimestamp.Time) && n.Spec.ProviderID != "" {
 			s.stale = true
 			p.at(s.due(true, p.checkPeriod))
 		}

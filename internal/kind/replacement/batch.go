@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 )
 
 // Batch is one operation for a cloud, for all these turns.
@@ -16,6 +17,8 @@ type Batch struct {
 	Zone     string
 	Machines []string
 	Turns    []*Turn
+	// Image is what new machines are made of after a SetImage.
+	Image string
 }
 
 // The most deletions under way in a set at once, and the most machines of one operation.
@@ -151,7 +154,7 @@ func (w *World) Refused(set *Set, token string, turns []*Turn, noRoom bool, why 
 		if t.Phase != v1alpha1.MachineAdding {
 			continue
 		}
-		if t.Message = short(why); noRoom {
+		if t.Message = nodeturn.Short(why); noRoom {
 			w.notAdded(t, true, why)
 		}
 	}

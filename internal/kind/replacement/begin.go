@@ -33,7 +33,15 @@ func (w *World) JudgeNode(n *Node, room map[string]Room) NodeState {
 	if p.Counted && !outdated {
 		u.State = v1alpha1.UnitUpdated
 	}
-	if w.isFailed(&p, outdated) {
+	switch own := n.Claim; {
+	case n.Unreadable:
+		u.InTurn = n.Marked && outdated
+	case own == nil && n.Marked, n.Shielded:
+		p.Step = StepRelease
+	case own == nil:
+	case own.Failed == nil || !p.Counted || n.OptedOut || w.Ending || !outdated:
+		p.Step = StepRelease
+	case own.Attempt == w.Attempt(s, n) && w.waitsFailed(u, own): // Else something else is asked for since.
 		return p
 	}
 	if u.State == v1alpha1.UnitOutdated && p.Counted {
@@ -43,25 +51,8 @@ func (w *World) JudgeNode(n *Node, room map[string]Room) NodeState {
 	return p
 }
 
-// isFailed judges what the rollout still has on a node, and reports whether the node waits because its turn has failed.
-func (w *World) isFailed(p *NodeState, outdated bool) bool {
-	n, u := p.Node, &p.Unit
-	switch own := n.Claim; {
-	case n.Unreadable:
-		u.InTurn = n.Marked && outdated
-	case own == nil && n.Marked, n.Shielded:
-		p.Step = StepRelease
-	case own == nil:
-	case own.Failed == nil || !p.Counted || n.OptedOut || w.Ending || !outdated:
-		p.Step = StepRelease
-	case own.Attempt == w.Attempt(p.Set, n): // Else something else is asked for since.
-		return w.failedNode(u, own)
-	}
-	return false
-}
-
-// failedNode is a node whose turn has failed, and that waits for a retry or for a person; or it is time to try again.
-func (w *World) failedNode(u *rollout.Unit, own *v1alpha1.Claim) bool {
+// waitsFailed reports whether a node whose turn has failed waits for a retry or for a person. Else it is time to try again.
+func (w *World) waitsFailed(u *rollout.Unit, own *v1alpha1.Claim) bool {
 	f := own.Failed
 	u.State, u.Reason, u.Message, u.Since, u.Skipped, u.Claimed = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time, f.Skipped, !own.Skipped()
 	if !f.Skipped {
@@ -134,4 +125,16 @@ func (w *World) Begin(p *NodeState, turn string, deletesFirst bool) *Turn {
 		t.Phase = v1alpha1.MachineClaiming
 	}
 	return t
+}
+
+// Spread lets the places of units that may start take turns.
+func Spread(units []*rollout.Unit, places []string) {
+	ranks := make([]uint64, len(units))
+	for i, u := range units {
+		ranks[i] = u.Rank
+	}
+	rollout.Spread(places, ranks)
+	for i, u := range units {
+		u.Rank = ranks[i]
+	}
 }

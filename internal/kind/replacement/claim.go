@@ -3,80 +3,72 @@
 package replacement
 
 import (
+	"cmp"
 	"fmt"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 )
 
-func (w *World) claiming(t *Turn, all []*Turn) bool {
+func (w *World) claiming(t *Turn) {
 	s, n := w.set(t.ScaleSet), w.oldNode(t)
-	if why := w.whyUnwanted(t); why != "" {
-		return w.discard(t, why)
-	}
-	if gone, at := w.gone(s, t.Machine); gone {
-		return w.machineLost(t, all)
-	} else if t.wakeAt(at); !at.IsZero() || !s.Known {
-		return false
-	}
-	if n != nil && n.Claim != nil && n.Claim.Turn == t.Turn {
-		return w.enter(t, v1alpha1.MachineDraining)
-	}
-	if !t.DeletesFirst {
-		if moved, ok := w.replacementReady(t, s); !ok {
-			return moved
-		}
-	}
+	why := w.whyUnwanted(t)
+	gone, uncertain := w.isGone(t, t.Machine)
 	switch {
+	case why != "":
+		w.discard(t, why)
+	case gone:
+		w.machineLost(t)
+	case uncertain, !s.Known:
+	case n != nil && n.Claim != nil && n.Claim.Turn == t.Turn:
+		w.enter(t, v1alpha1.MachineDraining)
+	case !t.DeletesFirst && !w.replacementReady(t, s):
 	case n == nil:
-		return w.enterLeaving(t) // Its Node is gone before its machine.
+		w.enterLeaving(t) // Its Node is gone before its machine.
 	case w.Bound(t):
 		t.Step, t.Message = StepClaim, "the claim on Node "+n.Name+" was removed, and the turn can't be released any more"
 	case n.Claim == nil && n.Marked && !n.Unreadable && !n.Foreign:
 		// Its claim was removed. It is released before it is claimed again: by its cordon it would use up its own budget.
 		t.Step, t.Message = StepRelease, "the claim on Node "+n.Name+" was taken away"
 	default:
-		t.Message = w.claimBlocked(t, s.Machine(t.Machine), all)
+		t.Message = w.claimBlocked(t, s.Machine(t.Machine))
 		t.Claimable = t.Message == ""
+	}
+}
+
+// replacementReady reports whether the replacement, which was ready, still is.
+func (w *World) replacementReady(t *Turn, s *Set) bool {
+	switch m := s.Machine(t.Replacement); {
+	case m == nil:
+		w.replacementLost(t)
+	case m.State == Failed || w.mayRejectReplacement(t) && w.Outdated(s, m, w.NodeOf(m)):
+		w.enter(t, v1alpha1.MachineJoining)
+	case t.isReplacementDeleting(m):
+	default:
+		return w.staysReady(t, "the replacement is not ready any more: ")
 	}
 	return false
 }
 
-// replacementReady reports whether the replacement, which was ready, still is. If not, the turn may have moved.
-func (w *World) replacementReady(t *Turn, s *Set) (moved, ok bool) {
-	m := s.Machine(t.Replacement)
-	if m == nil {
-		return w.replacementLost(t), false
-	}
-	if m.State == Failed || w.mayRejectReplacement(t) && w.Outdated(s, m, w.NodeOf(m)) {
-		return w.enter(t, v1alpha1.MachineJoining), false
-	}
-	if t.isReplacementDeleting(m) {
-		return false, false
-	}
-	why, next := w.notReady(t)
+// staysReady reports whether the replacement is ready. The turn fails once it was not for as long as it had to become ready.
+func (w *World) staysReady(t *Turn, context string) bool {
+	why := w.notReady(t)
 	if why == "" {
 		t.UnreadySince = nil
-		return false, true
+		return true
 	}
-	t.wakeAt(next)
-	return w.replacementUnready(t, "the replacement is not ready any more: "+why), false
-}
-
-// replacementUnready fails a turn whose replacement is not ready any more, once that has lasted for as long as it had to become ready.
-func (w *World) replacementUnready(t *Turn, why string) bool {
 	if t.UnreadySince == nil {
-		since := stamp(w.Now)
-		t.UnreadySince = &since
+		t.UnreadySince = nodeturn.Stamp(w.Now)
 	}
-	t.Message = why
-	if deadline := t.UnreadySince.Add(w.Timeout); w.Now.Before(deadline) {
-		t.wakeAt(deadline)
-		return false
+	t.Message = context + why
+	switch {
+	case t.waitUntil(t.UnreadySince.Add(w.Timeout), w.Now):
+	case w.Bound(t):
+		w.enter(t, v1alpha1.MachineJoining) // There it fails, and is tried again with another.
+	default:
+		w.fail(t, v1alpha1.ReasonReplacementFailed, fmt.Sprintf("for longer than replacementReady.timeout, %s, %s", w.Timeout, t.Message))
 	}
-	if w.Bound(t) {
-		return w.enter(t, v1alpha1.MachineJoining) // There it fails, and is tried again with another.
-	}
-	return w.fail(t, v1alpha1.ReasonReplacementFailed, fmt.Sprintf("for longer than replacementReady.timeout, %s, %s", w.Timeout, why))
+	return false
 }
 
 // isReplacementDeleting reports whether others delete the replacement, though its Node may be healthy until the last moment.
@@ -89,7 +81,7 @@ func (t *Turn) isReplacementDeleting(m *Machine) bool {
 }
 
 // claimBlocked says why a turn's node, whose replacement is ready, may not be claimed yet, or "".
-func (w *World) claimBlocked(t *Turn, m *Machine, all []*Turn) string {
+func (w *World) claimBlocked(t *Turn, m *Machine) string {
 	s := w.set(t.ScaleSet)
 	switch {
 	case m != nil && w.duplicateNodes(m) != "":
@@ -100,8 +92,8 @@ func (w *World) claimBlocked(t *Turn, m *Machine, all []*Turn) string {
 		return w.unownedControlPlane(w.oldNode(t))
 	case t.DeletesFirst && s.isAtMinimum():
 		return s.tooFew()
-	case t.DeletesFirst && w.additionsBlocked(s, all) != "":
-		return w.additionsBlocked(s, all)
+	case t.DeletesFirst && w.additionsBlocked(s, w.turns) != "":
+		return w.additionsBlocked(s, w.turns)
 	case t.DeletesFirst && w.ControlPlane && !w.hasHealthyPeer(t):
 		return "no other node of the control plane is healthy, and none can be made without one: set spec.replacement.surge"
 	}
@@ -121,7 +113,9 @@ func (w *World) hasHealthyPeer(t *Turn) bool {
 }
 
 // controlPlaneBlocks says why a turn's node can't leave the control plane now, or "".
-func (w *World) controlPlaneBlocks(t *Turn) string { return or(w.Unjoined[t.Turn], w.Waits[t.Turn]) }
+func (w *World) controlPlaneBlocks(t *Turn) string {
+	return cmp.Or(w.Unjoined[t.Turn], w.Waits[t.Turn])
+}
 
 // unownedControlPlane says why a node of the control plane must not be touched by a rollout without spec.replacement.controlPlane, or "".
 func (w *World) unownedControlPlane(n *Node) string {

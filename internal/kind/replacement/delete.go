@@ -3,6 +3,7 @@
 package replacement
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -10,86 +11,76 @@ import (
 )
 
 // emptying is a turn whose node is drained, and then leaves the control plane.
-func (w *World) emptying(t *Turn, all []*Turn) bool {
-	if moved, ready := w.readyToDelete(t, all); !ready {
-		return moved
-	}
+func (w *World) emptying(t *Turn) {
 	switch {
+	case !w.readyToDelete(t):
 	case t.Phase == v1alpha1.MachineDraining:
-		return w.enterLeaving(t)
+		w.enterLeaving(t)
 	case w.Left[w.LeftKey(t, false)]:
-		return w.enter(t, v1alpha1.MachineDeleting)
+		w.enter(t, v1alpha1.MachineDeleting)
+	default:
+		t.Step = StepLeave // It does not fail for the time it takes: it may have left in part.
 	}
-	// It does not fail for the time it takes: it may have left in part.
-	t.Step = StepLeave
-	return false
 }
 
-func (w *World) enterLeaving(t *Turn) bool {
+func (w *World) enterLeaving(t *Turn) {
 	if w.ControlPlane {
-		return w.enter(t, v1alpha1.MachineLeaving)
+		w.enter(t, v1alpha1.MachineLeaving)
+	} else {
+		w.enter(t, v1alpha1.MachineDeleting)
 	}
-	return w.enter(t, v1alpha1.MachineDeleting)
 }
 
 // readyToDelete reports whether the machine that goes may be deleted: its node is claimed, cordoned and drained, and its replacement is ready. If not, the turn has
-// moved, or its step says what is missing. It is checked until the deletion is ordered: others may have uncordoned the node since.
-func (w *World) readyToDelete(t *Turn, all []*Turn) (moved, ready bool) {
-	if moved, stop := w.checkMachines(t, all); stop {
-		return moved, false
+// moved, or its step or message says what is missing. It is checked until the deletion is ordered: others may have uncordoned the node since.
+func (w *World) readyToDelete(t *Turn) bool {
+	if !w.machinesListed(t) {
+		return false
 	}
-	n, bound := w.oldNode(t), w.Bound(t)
-	if !w.set(t.ScaleSet).Known && (n == nil || t.Phase != v1alpha1.MachineDraining) {
-		return false, false // Its Node may have been registered again.
-	}
-	if t.Machine == "" {
-		return false, true
-	}
-	if n != nil && !bound && (n.Claim == nil || n.Claim.Turn != t.Turn) {
-		return w.enter(t, v1alpha1.MachineClaiming), false
-	}
-	if why := w.whyUnwanted(t); why != "" {
-		return w.discard(t, why), false
-	}
-	if !bound && w.turnExpired(t) {
-		return true, false
+	n, bound, why := w.oldNode(t), w.Bound(t), w.whyUnwanted(t)
+	switch {
+	case !w.set(t.ScaleSet).Known && (n == nil || t.Phase != v1alpha1.MachineDraining):
+		return false // Its Node may have been registered again.
+	case t.Machine == "":
+		return true
+	case n != nil && !bound && (n.Claim == nil || n.Claim.Turn != t.Turn):
+		w.enter(t, v1alpha1.MachineClaiming)
+		return false
+	case why != "":
+		w.discard(t, why)
+		return false
+	case !bound && w.turnExpired(t):
+		return false
 	}
 	if t.Step = w.stepToEmpty(t, n, false); t.Step != StepNone {
 		t.UnreadySince = nil
-		return false, false
+		return false
 	}
-	if !t.DeletesFirst && (!bound || t.Phase == v1alpha1.MachineDraining) {
-		if why, next := w.notReady(t); why != "" {
-			t.wakeAt(next)
-			return w.replacementUnready(t, "the node is drained; its replacement is not ready any more: "+why), false
-		}
-		t.UnreadySince = nil
-	}
-	return false, true
+	return t.DeletesFirst || bound && t.Phase != v1alpha1.MachineDraining || w.staysReady(t, "the node is drained; its replacement is not ready any more: ")
 }
 
-// checkMachines checks that the machines of a turn are there, and that its drain has not failed. If not, the turn stops, and may have moved.
-func (w *World) checkMachines(t *Turn, all []*Turn) (moved, stop bool) {
+// machinesListed reports whether the cloud lists the machines of a turn. It is false as well where the turn's drain has failed.
+func (w *World) machinesListed(t *Turn) bool {
 	s, n := w.set(t.ScaleSet), w.oldNode(t)
-	if gone, at := w.gone(s, t.Machine); gone {
-		return w.machineLost(t, all), true
-	} else if t.wakeAt(at); !at.IsZero() {
-		t.Message = "machine " + t.Machine + " is not listed by the cloud"
-		return false, true
-	}
-	if n != nil && n.Claim != nil && n.Claim.Turn == t.Turn && n.Claim.Failed != nil && !w.Bound(t) {
-		t.Failed = n.Claim.Failed
-		return w.enter(t, v1alpha1.MachineDiscarding), true
-	}
-	if t.DeletesFirst || !s.Known {
-		return false, false
-	}
 	m := s.Machine(t.Replacement)
-	if m == nil {
-		return w.replacementLost(t), true
+	gone, uncertain := w.isGone(t, t.Machine)
+	switch {
+	case gone:
+		w.machineLost(t)
+	case uncertain:
+		t.Message = "machine " + t.Machine + " is not listed by the cloud"
+	case n != nil && n.Claim != nil && n.Claim.Turn == t.Turn && n.Claim.Failed != nil && !w.Bound(t):
+		t.Failed = n.Claim.Failed
+		w.enter(t, v1alpha1.MachineDiscarding)
+	case t.DeletesFirst, !s.Known:
+		return true
+	case m == nil:
+		w.replacementLost(t)
+	default:
+		t.noteReplacementNode(m, w.NodeOf(m))
+		return !t.isReplacementDeleting(m)
 	}
-	t.noteReplacementNode(m, w.NodeOf(m))
-	return false, t.isReplacementDeleting(m)
+	return false
 }
 
 // turnExpired fails a turn that takes longer than turnTimeout.
@@ -98,16 +89,15 @@ func (w *World) turnExpired(t *Turn) bool {
 	if w.TurnTimeout == 0 || n == nil || n.Claim == nil {
 		return false
 	}
-	deadline := n.Claim.Since.Add(w.TurnTimeout)
-	if w.Now.Before(deadline) {
-		t.wakeAt(deadline)
+	if t.waitUntil(n.Claim.Since.Add(w.TurnTimeout), w.Now) {
 		return false
 	}
 	message := fmt.Sprintf("the turn of Node %s took longer than turnTimeout, %s", t.Node, w.TurnTimeout)
 	if t.Message != "" {
 		message += "; " + t.Message
 	}
-	return w.fail(t, v1alpha1.ReasonTurnTimeout, message)
+	w.fail(t, v1alpha1.ReasonTurnTimeout, message)
+	return true
 }
 
 // stepToEmpty is what one of a turn's nodes needs before its machine may be deleted: the claim, the cordon, the drain. A replacement leaves the control plane as
@@ -121,10 +111,8 @@ func (w *World) stepToEmpty(t *Turn, n *Node, ofReplacement bool) Step {
 	case n.Claim.Cordoned == nil || !n.Spec.Unschedulable:
 		t.Message = ""
 		return StepCordon
-	case !ofReplacement && w.Now.Before(n.Claim.Cordoned.Add(w.Wait)):
-		since := n.Claim.Cordoned.Add(w.Wait)
-		t.wakeAt(since)
-		t.Message = "load balancers take the node out until " + since.UTC().Format(time.RFC3339)
+	case !ofReplacement && t.waitUntil(n.Claim.Cordoned.Add(w.Wait), w.Now):
+		t.Message = "load balancers take the node out until " + n.Claim.Cordoned.Add(w.Wait).UTC().Format(time.RFC3339)
 		return StepReport
 	case w.Drains && !w.Drained[t.Key(ofReplacement)]:
 		return StepDrain
@@ -141,30 +129,27 @@ func (w *World) stepToEmpty(t *Turn, n *Node, ofReplacement bool) Step {
 	return StepNone
 }
 
-func (w *World) deleting(t *Turn, all []*Turn) bool {
+func (w *World) deleting(t *Turn) {
 	s, n := w.set(t.ScaleSet), w.oldNode(t)
 	switch m := s.Machine(t.Machine); {
 	case t.Operation != "":
 		w.awaitDeletion(t, s, n, t.Machine, false)
-		return false
 	case m != nil && m.State == Deleting:
 		t.Message = "machine " + m.ID + " is being deleted"
-		return false
 	case t.Machine != "":
-		moved, ready := w.readyToDelete(t, all)
-		if ready {
+		if w.readyToDelete(t) {
 			w.orderDeletion(t, s, m)
 		}
-		return moved
 	case n != nil:
 		t.Step, t.Message = StepDeleteNode, "the machine is gone, and its Node goes"
-		return false
+	default:
+		t.Node, t.NodeUID = "", ""
+		next := v1alpha1.MachineSoaking
+		if t.Replacement == "" {
+			next = v1alpha1.MachineAdding
+		}
+		w.enter(t, next)
 	}
-	t.Node, t.NodeUID = "", ""
-	if t.Replacement == "" {
-		return w.enter(t, v1alpha1.MachineAdding)
-	}
-	return w.enter(t, v1alpha1.MachineSoaking)
 }
 
 // awaitDeletion is a turn whose deletion is written down. If it may not have been sent, which a process before this one may have left so, it is sent only while the
@@ -175,10 +160,10 @@ func (w *World) awaitDeletion(t *Turn, s *Set, n *Node, id string, ofReplacement
 	if gone, _ := w.gone(s, id); o == nil || o.Sent || gone || m != nil && m.State == Deleting {
 		return
 	}
-	t.Message = or(s.Message, t.Message)
+	t.Message = cmp.Or(s.Message, t.Message)
 	if t.Step = w.stepToEmpty(t, n, ofReplacement); t.Step != StepNone {
 		t.OnReplacement, w.Held[t.Operation] = ofReplacement, true
-		t.Message = "Node " + or(t.Node, t.ReplacementNode) + " is emptied again before its machine is deleted"
+		t.Message = "Node " + cmp.Or(t.Node, t.ReplacementNode) + " is emptied again before its machine is deleted"
 	}
 }
 
@@ -191,6 +176,6 @@ func (w *World) orderDeletion(t *Turn, s *Set, m *Machine) {
 	case m.Protected:
 		t.Message = protected(m)
 	default:
-		t.Step, t.Message = StepDelete, or(or(s.Message, s.Unfit), "machine "+m.ID+" is to be deleted")
+		t.Step, t.Message = StepDelete, cmp.Or(s.Message, s.Unfit, "machine "+m.ID+" is to be deleted")
 	}
 }

@@ -3,6 +3,7 @@
 package replacement
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -10,30 +11,24 @@ import (
 )
 
 // discarding is a turn that ends without a change: its node is released, and the replacement is deleted.
-func (w *World) discarding(t *Turn, all []*Turn) bool {
+func (w *World) discarding(t *Turn) {
 	s, n := w.set(t.ScaleSet), w.oldNode(t)
-	gone := t.Machine == ""
-	if !gone {
-		gone, _ = w.gone(s, t.Machine)
-	}
-	if t.Step = w.stepToReturn(t, n, gone); t.Step != StepNone {
-		return false
-	}
-	if t.Replacement != "" {
-		return w.discardReplacement(t, s, all)
-	}
-	if w.replacementRemains(t, s) {
-		return false
-	}
-	t.ReplacementNode, t.ReplacementProviderID = "", ""
-	if w.needsReplacement(t) {
+	gone, _ := w.gone(s, t.Machine)
+	t.Step = w.stepToReturn(t, n, gone || t.Machine == "")
+	switch {
+	case t.Step != StepNone:
+	case t.Replacement != "":
+		w.discardReplacement(t, s)
+	case w.replacementRemains(t, s):
+	case w.needsReplacement(t):
+		t.forgetReplacement()
 		if t.mustRestore() {
 			t.Node, t.NodeUID = "", ""
 		}
-		return w.enter(t, v1alpha1.MachineAdding)
+		w.enter(t, v1alpha1.MachineAdding)
+	default:
+		t.Over = true
 	}
-	t.Over = true
-	return false
 }
 
 // stepToReturn is what the node that was to go needs: it is released, or deleted if its machine is gone.
@@ -64,7 +59,7 @@ func (w *World) stepToReturn(t *Turn, n *Node, gone bool) Step {
 }
 
 // discardReplacement deletes a replacement.
-func (w *World) discardReplacement(t *Turn, s *Set, all []*Turn) bool {
+func (w *World) discardReplacement(t *Turn, s *Set) {
 	m, n := s.Machine(t.Replacement), w.ReplacementNode(t)
 	if m != nil {
 		t.noteReplacementNode(m, n) // It may join in its last moment.
@@ -72,30 +67,23 @@ func (w *World) discardReplacement(t *Turn, s *Set, all []*Turn) bool {
 	switch {
 	case t.Operation != "":
 		w.awaitDeletion(t, s, n, t.Replacement, true)
-		return false
 	case m == nil:
-		return w.replacementGone(t, s, all)
+		w.replacementGone(t, s)
 	case !w.ControlPlane && w.keepsFailed(t):
-		return false
 	case m.State == Deleting:
 		t.Message = "machine " + m.ID + " is being deleted"
-		return false
 	case w.duplicateNodes(m) != "":
 		t.Message = w.duplicateNodes(m)
-		return false
+	default:
+		t.OnReplacement = true
+		message := t.Message
+		if t.Step = w.stepToEmpty(t, n, true); t.Step != StepNone {
+			t.Message = message // Why it is discarded.
+		} else if !w.keepsFailed(t) {
+			t.ReplacementNode = cmp.Or(t.ReplacementNode, m.NodeName)
+			w.orderDeletion(t, s, m)
+		}
 	}
-	t.OnReplacement = true
-	message := t.Message
-	if t.Step = w.stepToEmpty(t, n, true); t.Step != StepNone {
-		t.Message = message // Why it is discarded.
-		return false
-	}
-	if w.keepsFailed(t) {
-		return false
-	}
-	t.ReplacementNode = or(t.ReplacementNode, m.NodeName)
-	w.orderDeletion(t, s, m)
-	return false
 }
 
 // keepsFailed reports whether a failed replacement is kept, so that people can look at it: until something else is wanted, or it is tried again. One of a control
@@ -105,36 +93,31 @@ func (w *World) keepsFailed(t *Turn) bool {
 		return false
 	}
 	until := t.Failed.Time.Add(w.KeepFailed)
-	if !w.Now.Before(until) {
+	if !t.waitUntil(until, w.Now) {
 		return false
 	}
-	t.wakeAt(until)
 	t.Message = "machine " + t.Replacement + " is kept until " + until.UTC().Format(time.RFC3339)
 	return true
 }
 
 // replacementGone is a turn whose replacement went before it was deleted. If the cloud makes another in its place, which no turn ordered, that one is deleted.
-func (w *World) replacementGone(t *Turn, s *Set, all []*Turn) bool {
-	gone, at := w.gone(s, t.Replacement)
-	t.wakeAt(at)
+func (w *World) replacementGone(t *Turn, s *Set) {
 	needed := w.needsReplacement(t)
-	switch {
+	switch gone, _ := w.isGone(t, t.Replacement); {
 	case !gone:
 		t.Message = "machine " + t.Replacement + " is not listed by the cloud"
-		return false
 	case w.replacementRemains(t, s):
-		return false
 	case !needed && (s.isAdding() || s.lacksMachines()):
 		t.Message = "machine " + t.Replacement + " is gone, and the one that the cloud makes in its place is to be deleted"
-		return false
-	}
-	t.forgetReplacement()
-	if needed {
+	case needed:
 		w.awaitReplacement(t)
-	} else if m := w.successor(t, s, all); m != nil {
-		t.Replacement = m.ID
+	default:
+		t.forgetReplacement()
+		t.moved = true
+		if m := w.successor(t, s); m != nil {
+			t.Replacement = m.ID
+		}
 	}
-	return true
 }
 
 // replacementRemains reports whether a replacement that is gone may have left a member in etcd, or a Node: they go first. Where its Node was never seen, its member

@@ -3,10 +3,12 @@
 package replacement
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 )
 
 // A machine of a turn may go without an order of the turn. Then either the cloud makes another one, or somebody made the scale set smaller. The set itself tells
@@ -14,11 +16,11 @@ import (
 // machine and deletes one, and machines of a set are alike, so any machine that no other turn has may be the one that the turn deletes.
 
 // successor is the first machine that came since the turn's phase began and that no turn has, or nil: later ones came for later losses.
-func (w *World) successor(t *Turn, s *Set, all []*Turn) *Machine {
+func (w *World) successor(t *Turn, s *Set) *Machine {
 	var found *Machine
 	for i := range s.Machines {
 		m := &s.Machines[i]
-		if m.State == Deleting || Taken(all, s.Name, m.ID) || !w.cameSince(t, s, m) {
+		if m.State == Deleting || Taken(w.turns, s.Name, m.ID) || !w.cameSince(t, s, m) {
 			continue
 		}
 		if found == nil || found.newer(m) {
@@ -68,50 +70,43 @@ func (s *Set) isAdding() bool {
 
 // machineLost is a turn whose machine is gone, and not by a deletion that the cloud confirmed. If the cloud makes another one, the turn ends without a change; if
 // the set got smaller, the replacement takes its place. A deletion of which the cloud said that it failed may have been done.
-func (w *World) machineLost(t *Turn, all []*Turn) bool {
+func (w *World) machineLost(t *Turn) {
 	s := w.set(t.ScaleSet)
 	switch {
 	case s.isAdding():
 		t.Message = "machine " + t.Machine + " is gone, and machines are being added to scale set " + s.Name
-		return false
-	case s.lacksMachines() || w.successor(t, s, all) != nil:
-		return w.discard(t, "machine "+t.Machine+" has gone by itself, and the cloud makes another in its place")
+	case s.lacksMachines() || w.successor(t, s) != nil:
+		w.discard(t, "machine "+t.Machine+" has gone by itself, and the cloud makes another in its place")
 	case t.DeletesFirst && !t.Ordered:
-		return w.discard(t, "machine "+t.Machine+" has gone by itself")
+		w.discard(t, "machine "+t.Machine+" has gone by itself")
+	case t.DeletesFirst || t.Phase == v1alpha1.MachineJoining:
+		t.DeletesFirst, t.Machine, t.moved = true, "", true
+	default:
+		t.DeletesFirst, t.Machine = true, ""
+		w.enterLeaving(t)
 	}
-	mayJoin := t.DeletesFirst || t.Phase == v1alpha1.MachineJoining
-	t.DeletesFirst, t.Machine = true, ""
-	if mayJoin {
-		return true
-	}
-	return w.enterLeaving(t)
 }
 
 // replacementLost is a turn whose replacement is not listed. Once that is certain the turn fails, or waits for another one if it can't do without.
-func (w *World) replacementLost(t *Turn) bool {
+func (w *World) replacementLost(t *Turn) {
 	s := w.set(t.ScaleSet)
-	gone, at := w.gone(s, t.Replacement)
-	t.wakeAt(at)
-	switch {
+	switch gone, _ := w.isGone(t, t.Replacement); {
 	case !gone && t.Replacement != "":
 		t.Message = "machine " + t.Replacement + ", the replacement, is not listed by the cloud"
-		return false
 	case !w.needsReplacement(t):
-		return w.fail(t, v1alpha1.ReasonReplacementFailed, "the replacement of "+or(t.Node, t.Machine)+" in scale set "+s.Name+", machine "+t.Replacement+", is gone")
+		w.fail(t, v1alpha1.ReasonReplacementFailed, "the replacement of "+cmp.Or(t.Node, t.Machine)+" in scale set "+s.Name+", machine "+t.Replacement+", is gone")
 	case w.replacementRemains(t, s):
-		return false
+	default:
+		t.Bound = w.Bound(t) // The control plane may not let its node go before there is another, and it may have left in part.
+		w.awaitReplacement(t)
 	}
-	t.Bound = w.Bound(t) // The control plane may not let its node go before there is another, and it may have left in part.
-	t.forgetReplacement()
-	w.awaitReplacement(t)
-	return true
 }
 
-// awaitReplacement is a turn without a replacement, which needs one. Its phase keeps its time: what came since may be the replacement. How long it waits counts
-// from now.
+// awaitReplacement is a turn whose replacement is gone, and which needs one. Its phase keeps its time: what came since may be the replacement. How long it waits
+// counts from now.
 func (w *World) awaitReplacement(t *Turn) {
-	since := stamp(w.Now)
-	t.Phase, t.UnreadySince, t.Message = v1alpha1.MachineJoining, &since, ""
+	t.forgetReplacement()
+	t.Phase, t.UnreadySince, t.Message, t.moved = v1alpha1.MachineJoining, nodeturn.Stamp(w.Now), "", true
 }
 
 func (t *Turn) forgetReplacement() {
@@ -119,24 +114,24 @@ func (t *Turn) forgetReplacement() {
 }
 
 // findReplacement is a turn that needs a replacement and has none. It takes the machine that the cloud makes in place of the one that is gone, or orders one.
-func (w *World) findReplacement(t *Turn, s *Set, all []*Turn) bool {
-	m := w.successor(t, s, all)
+func (w *World) findReplacement(t *Turn, s *Set) {
+	m := w.successor(t, s)
 	switch {
 	case !s.Known:
-		return false
 	case !w.needsReplacement(t):
-		return w.replacementLost(t)
+		w.replacementLost(t)
 	case s.isAdding() || s.lacksMachines() && m == nil:
 		since := t.PhaseSince.Time
 		if t.UnreadySince != nil {
 			since = t.UnreadySince.Time
 		}
-		return w.replacementLate(t, since, "no machine has come to scale set "+s.Name+" that could take the place")
+		w.waitForReplacement(t, since, "no machine has come to scale set "+s.Name+" that could take the place")
 	case m != nil:
 		t.Replacement, t.Failed = m.ID, nil
-		return w.enter(t, v1alpha1.MachineJoining)
+		w.enter(t, v1alpha1.MachineJoining)
+	default:
+		w.enter(t, v1alpha1.MachineAdding)
 	}
-	return w.enter(t, v1alpha1.MachineAdding)
 }
 
 // StillMissing is since when machines of turns have not been listed, after a list of all; before is what the list before showed.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 )
 
 // NextRevision is what the machines of all sets are brought to: the name of their image with what identifies all that they are made of, or, where they have
@@ -99,7 +100,7 @@ func Note(before v1alpha1.ScaleSetStatus, s *Set, outdated int) v1alpha1.ScaleSe
 	case s.Busy != "" && len(s.Operations) == 0:
 		reason, message = v1alpha1.ReasonScaleSetBusy, s.Busy
 	}
-	after.Reason, after.Message = reason, short(message)
+	after.Reason, after.Message = reason, nodeturn.Short(message)
 	if reason == "" {
 		after.Since = nil
 	}

@@ -3,16 +3,18 @@
 package replacement
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 )
 
 // settle takes account of operations that have ended.
-func (w *World) settle(turns []*Turn) []*Turn {
+func (w *World) settle() {
 	for _, s := range w.Sets {
 		if s.Absent {
 			s.Operations = nil
@@ -23,29 +25,28 @@ func (w *World) settle(turns []*Turn) []*Turn {
 			case !s.Known:
 				return false
 			case o.Kind == v1alpha1.CloudOperationAdd && ended:
-				turns = append(turns, w.added(s, &o, end, turns)...)
+				w.turns = append(w.turns, w.added(s, &o, end)...)
 			case o.Kind == v1alpha1.CloudOperationDelete && ended:
-				return w.deleted(s, &o, end, turns)
+				return w.deleted(s, &o, end)
 			}
 			return ended
 		})
 		for i := range s.Operations {
 			if o := &s.Operations[i]; o.Kind == v1alpha1.CloudOperationAdd && s.Known {
-				w.assignEarly(s, o, turns)
+				w.assignEarly(s, o)
 			}
 		}
 	}
-	for _, t := range turns {
+	for _, t := range w.turns {
 		if s := w.set(t.ScaleSet); t.Operation != "" && s.Known && s.Operation(t.Operation) == nil {
 			t.Operation = "" // The status was edited.
 		}
 	}
-	return turns
 }
 
 // waitingFor are the turns that wait for an operation.
-func waitingFor(turns []*Turn, s *Set, token string) (waiting []*Turn) {
-	for _, t := range turns {
+func (w *World) waitingFor(s *Set, token string) (waiting []*Turn) {
+	for _, t := range w.turns {
 		if t.ScaleSet == s.Name && t.Operation == token {
 			waiting = append(waiting, t)
 		}
@@ -60,23 +61,23 @@ func Taken(turns []*Turn, set, id string) bool {
 
 // assignEarly gives machines that run to turns while others of the same operation are still being added: one that hangs delays no other. The operation
 // lists which these are, since their turns may be over before it is.
-func (w *World) assignEarly(s *Set, o *v1alpha1.CloudOperation, all []*Turn) {
-	if len(waitingFor(all, s, o.Token)) == 0 {
+func (w *World) assignEarly(s *Set, o *v1alpha1.CloudOperation) {
+	if len(w.waitingFor(s, o.Token)) == 0 {
 		return
 	}
 	ids := slices.DeleteFunc(slices.Clone(s.Added[o.Token]), func(id string) bool {
 		m := s.Machine(id)
-		return m == nil || m.State != Running || Taken(all, s.Name, id) || slices.Contains(o.Machines, id)
+		return m == nil || m.State != Running || Taken(w.turns, s.Name, id) || slices.Contains(o.Machines, id)
 	})
-	left := w.assign(s, o, ids, all)
+	left := w.assign(s, o, ids)
 	o.Machines = slices.Concat(o.Machines, slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(left, id) }))
 }
 
 // assign gives machines that were added to the turns that wait for them: one of the same zone where there is. It returns those that are left.
-func (w *World) assign(s *Set, o *v1alpha1.CloudOperation, ids []string, all []*Turn) (left []string) {
+func (w *World) assign(s *Set, o *v1alpha1.CloudOperation, ids []string) (left []string) {
 	left = slices.Clone(ids)
 	for _, anyZone := range []bool{false, true} {
-		for _, t := range waitingFor(all, s, o.Token) {
+		for _, t := range w.waitingFor(s, o.Token) {
 			i := slices.IndexFunc(left, func(id string) bool {
 				m := s.Machine(id)
 				return anyZone || m != nil && m.Zone == t.Zone
@@ -94,8 +95,8 @@ func (w *World) assign(s *Set, o *v1alpha1.CloudOperation, ids []string, all []*
 }
 
 // added gives machines that were added to the turns that wait for them. It returns turns that discard what no turn waits for.
-func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended, all []*Turn) (surplus []*Turn) {
-	ids := slices.DeleteFunc(slices.Clone(end.Added), func(id string) bool { return Taken(all, s.Name, id) || slices.Contains(o.Machines, id) })
+func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended) (surplus []*Turn) {
+	ids := slices.DeleteFunc(slices.Clone(end.Added), func(id string) bool { return Taken(w.turns, s.Name, id) || slices.Contains(o.Machines, id) })
 	var failed []string
 	if end.NoRoom {
 		// What the cloud had no room for it may have made all the same, as machines that have failed.
@@ -103,13 +104,13 @@ func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended, all []*Turn
 		failed = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !isFailed(id) })
 		ids = slices.DeleteFunc(ids, isFailed)
 	}
-	ordered := int(o.Count) - len(o.Machines) - len(waitingFor(all, s, o.Token))
-	ids = w.assign(s, o, ids, all)
-	waiting := waitingFor(all, s, o.Token)
+	ordered := int(o.Count) - len(o.Machines) - len(w.waitingFor(s, o.Token))
+	ids = w.assign(s, o, ids)
+	waiting := w.waitingFor(s, o.Token)
 	// More than were ordered came at the same time in place of others that have died.
 	ids = ids[:min(len(ids), max(0, ordered+len(waiting)))]
 	for _, t := range waiting {
-		why := fmt.Sprintf("scale set %s has not got the machine in place of %s", s.Name, or(t.Machine, "one that is gone"))
+		why := fmt.Sprintf("scale set %s has not got the machine in place of %s", s.Name, cmp.Or(t.Machine, "one that is gone"))
 		if end.Message != "" {
 			why += ": " + end.Message
 		}
@@ -133,9 +134,9 @@ func (w *World) notAdded(t *Turn, noRoom bool, why string) {
 		t.Failed, t.DeletesFirst = nil, true
 		w.enter(t, v1alpha1.MachineClaiming)
 	case noRoom:
-		t.Failed, t.Message = nil, short(why)
+		t.Failed, t.Message = nil, nodeturn.Short(why)
 	case w.needsReplacement(t):
-		t.Message = short(why) // If it has failed it stays failed until it has a replacement.
+		t.Message = nodeturn.Short(why) // If it has failed it stays failed until it has a replacement.
 	default:
 		w.fail(t, v1alpha1.ReasonReplacementFailed, why)
 	}
@@ -143,8 +144,8 @@ func (w *World) notAdded(t *Turn, noRoom bool, why string) {
 
 // deleted takes account of a deletion that has ended. One that the cloud has done stays under way while the machine is still listed, for as long as a replacement may
 // take.
-func (w *World) deleted(s *Set, o *v1alpha1.CloudOperation, end Ended, all []*Turn) bool {
-	waiting := waitingFor(all, s, o.Token)
+func (w *World) deleted(s *Set, o *v1alpha1.CloudOperation, end Ended) bool {
+	waiting := w.waitingFor(s, o.Token)
 	target := func(t *Turn) *string {
 		if t.Phase == v1alpha1.MachineDiscarding {
 			return &t.Replacement
@@ -164,9 +165,9 @@ func (w *World) deleted(s *Set, o *v1alpha1.CloudOperation, end Ended, all []*Tu
 		case m == nil, m.State == Deleting:
 			// Whether it is gone, later looks tell.
 		case t.Phase == v1alpha1.MachineDiscarding, w.Bound(t):
-			t.Message = short("machine " + m.ID + " was not deleted: " + end.Message)
+			t.Message = nodeturn.Short("machine " + m.ID + " was not deleted: " + end.Message)
 		default:
-			why := or(end.Message, "the cloud says that it is deleted, and still lists it")
+			why := cmp.Or(end.Message, "the cloud says that it is deleted, and still lists it")
 			w.fail(t, v1alpha1.ReasonDeleteFailed, fmt.Sprintf("machine %s of scale set %s was not deleted: %s", m.ID, s.Name, why))
 		}
 	}

@@ -93,6 +93,8 @@ type simulation struct {
 	partly    bool
 	forgotten time.Time
 	log       []string
+	// observe is called with what is decided, before that is done.
+	observe func(*World, []*Turn, []rollout.Unit, rollout.Decision)
 }
 
 type crash struct{}
@@ -555,7 +557,11 @@ func (s *simulation) decide(w *World, turns []*Turn) []*Turn {
 	if s.rules.Ending {
 		return turns
 	}
-	for _, name := range rollout.Decide(rollout.Strategy{UID: "r", MaxConcurrent: 2}, units, rollout.Fleet{}, s.now).Start {
+	d := rollout.Decide(rollout.Strategy{UID: "r", MaxConcurrent: 2}, units, rollout.Fleet{}, s.now)
+	if s.observe != nil {
+		s.observe(w, turns, units, d)
+	}
+	for _, name := range d.Start {
 		for _, t := range turns {
 			if !t.Claimable || t.Unit.Node != name {
 				continue

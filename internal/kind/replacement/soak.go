@@ -6,47 +6,42 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func (w *World) soaking(t *Turn) bool {
+func (w *World) soaking(t *Turn) {
 	s, n, m := w.set(t.ScaleSet), w.ReplacementNode(t), w.set(t.ScaleSet).Machine(t.Replacement)
-	gone, at := w.gone(s, t.Replacement)
-	t.wakeAt(at)
-	switch {
+	switch gone, _ := w.isGone(t, t.Replacement); {
 	case gone:
 		// It is as if any machine had died, once its member has left etcd and its Node is gone.
 		t.Over = !w.replacementRemains(t, s)
-		return false
 	case s.Known && (m == nil || m.State == Deleting):
 		t.Message = "machine " + t.Replacement + ", which has taken the place, is being deleted"
-		return false
 	case n == nil:
-		return w.replacementUnhealthy(t, nil, "the node of machine "+t.Replacement+" is not there")
+		w.replacementUnhealthy(t, nil, "the node of machine "+t.Replacement+" is not there")
+	case !w.Ending && !n.OptedOut && n.Selected && !w.hasSoaked(t, n):
+	case n.Shielded:
+		t.Step, t.OnReplacement, t.ReplacementNode = StepUnshield, true, n.Name
+	default:
+		t.Over, t.Updated, t.ReplacementNode = true, true, n.Name
 	}
+}
+
+// hasSoaked reports whether the replacement was healthy for long enough.
+func (w *World) hasSoaked(t *Turn, n *Node) bool {
 	t.ReplacementNode = n.Name
-	if !w.Ending && !n.OptedOut && n.Selected {
-		why, next := w.Unhealthy(n.Name)
-		if why == "" {
-			why, next = w.Unstable(t, n.Name)
-		}
-		if t.wakeAt(next); why != "" {
-			return w.replacementUnhealthy(t, n, why)
-		}
-		t.Message, t.Failed = "", nil
-		if end := w.SoakEnd(n.Name, t.PhaseSince.Time); w.Now.Before(end) {
-			t.wakeAt(end)
-			return false
-		}
+	why, next := w.Unhealthy(n.Name)
+	if why == "" {
+		why, next = w.Unstable(t, n.Name)
 	}
-	if n.Shielded {
-		t.Step, t.OnReplacement = StepUnshield, true
+	if t.wakeAt(next); why != "" {
+		w.replacementUnhealthy(t, n, why)
 		return false
 	}
-	t.Over, t.Updated = true, true
-	return false
+	t.Message, t.Failed = "", nil
+	return !t.waitUntil(w.SoakEnd(n.Name, t.PhaseSince.Time), w.Now)
 }
 
 // replacementUnhealthy is a turn whose replacement, which has the place, is not healthy. It has failed once that has lasted for as long as it had to become ready,
 // and until it is healthy: the old machine is gone.
-func (w *World) replacementUnhealthy(t *Turn, n *Node, why string) bool {
+func (w *World) replacementUnhealthy(t *Turn, n *Node, why string) {
 	since := t.PhaseSince.Time
 	if n != nil {
 		for i := range n.Status.Conditions {
@@ -55,11 +50,8 @@ func (w *World) replacementUnhealthy(t *Turn, n *Node, why string) bool {
 			}
 		}
 	}
-	if deadline := since.Add(w.Timeout); w.Now.Before(deadline) {
-		t.wakeAt(deadline)
-	} else {
+	if !t.waitUntil(since.Add(w.Timeout), w.Now) {
 		w.failInPlace(t, "machine "+t.Replacement+" has taken the place, and is not healthy for longer than replacementReady.timeout, "+w.Timeout.String()+": "+why)
 	}
 	t.Message = why
-	return false
 }

@@ -3,9 +3,11 @@
 package replacement
 
 import (
+	"cmp"
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -42,6 +44,8 @@ type Turn struct {
 	Wake time.Time
 	// Claimable is true when the node may be claimed now, as far as the turn is concerned.
 	Claimable bool
+	// moved is true when the turn has come further, and is judged again.
+	moved bool
 	// Confirmed is true when the cloud has just confirmed the deletion of the machine whose Node is deleted next.
 	Confirmed bool
 }
@@ -50,6 +54,15 @@ func (t *Turn) wakeAt(when time.Time) {
 	if !when.IsZero() && (t.Wake.IsZero() || when.Before(t.Wake)) {
 		t.Wake = when
 	}
+}
+
+// waitUntil reports whether a time is still to come, and then wakes the turn at it.
+func (t *Turn) waitUntil(when, now time.Time) bool {
+	if !now.Before(when) {
+		return false
+	}
+	t.wakeAt(when)
+	return true
 }
 
 // Key identifies one of a turn's two nodes in Drained.
@@ -100,44 +113,33 @@ func (t *Turn) Surplus() bool {
 }
 
 // enter takes a turn into a phase. While one of its machines is not listed the phase keeps its time: what came since may have been made in its place.
-func (w *World) enter(t *Turn, phase v1alpha1.MachinePhase) bool {
+func (w *World) enter(t *Turn, phase v1alpha1.MachinePhase) {
 	s := w.set(t.ScaleSet)
 	isListed := func(id string) bool { return id == "" || !s.Known || s.Machine(id) != nil }
 	if isListed(t.Replacement) && isListed(t.Machine) {
 		t.PhaseSince = stamp(w.Now)
 	}
-	t.Phase, t.UnreadySince, t.Message = phase, nil, ""
-	return true
+	t.Phase, t.UnreadySince, t.Message, t.moved = phase, nil, "", true
 }
 
 // fail ends a turn that failed: what it leaves behind is cleared away.
-func (w *World) fail(t *Turn, reason v1alpha1.Reason, message string) bool {
-	t.Failed = &v1alpha1.ClaimFailure{Reason: reason, Message: short(message), Time: stamp(w.Now)}
-	return w.enter(t, v1alpha1.MachineDiscarding)
+func (w *World) fail(t *Turn, reason v1alpha1.Reason, message string) {
+	t.Failed = &v1alpha1.ClaimFailure{Reason: reason, Message: nodeturn.Short(message), Time: stamp(w.Now)}
+	w.enter(t, v1alpha1.MachineDiscarding)
 }
 
 // failInPlace notes that a turn has failed that stays in its phase all the same.
 func (w *World) failInPlace(t *Turn, why string) {
 	t.Message = why
 	if t.Failed == nil {
-		t.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: short(why), Time: stamp(w.Now)}
+		t.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: nodeturn.Short(why), Time: stamp(w.Now)}
 	}
 }
 
 // discard ends a turn without a change.
-func (w *World) discard(t *Turn, why string) bool {
+func (w *World) discard(t *Turn, why string) {
 	w.enter(t, v1alpha1.MachineDiscarding)
 	t.Message = why
-	return true
-}
-
-const longest = 1024
-
-func short(message string) string {
-	if len(message) > longest {
-		return message[:longest-3] + "..."
-	}
-	return message
 }
 
 // whyUnwanted says why the turn's machine must not be replaced any more, or "".
@@ -166,20 +168,20 @@ func (w *World) whyUnwanted(t *Turn) string {
 // Judge takes turns as far as they get without any action, and says what each needs next. Phases may change: the caller writes them to status before it acts.
 // It also returns new turns, which discard machines that no turn waits for.
 func (w *World) Judge(turns []*Turn) []*Turn {
-	turns = w.settle(turns)
-	for _, t := range turns {
+	w.turns = turns
+	w.settle()
+	for _, t := range w.turns {
 		// Without its scale set nothing is left of a turn but claims, which are released.
 		t.Over = t.Over || w.set(t.ScaleSet).Absent
 		w.noteNewNode(t)
-		for range 12 {
-			if t.Over || !w.advance(t, turns) {
-				break
-			}
+		t.moved = true
+		for i := 0; i < 12 && t.moved && !t.Over; i++ {
+			w.advance(t)
 		}
 		w.noteAbsent(t)
 		w.setUnit(t)
 	}
-	return turns
+	return w.turns
 }
 
 // noteNewNode notes the Node of the machine that goes if it was registered again.
@@ -194,33 +196,26 @@ func (w *World) noteNewNode(t *Turn) {
 }
 
 // advance takes a turn into its next phase if it has come so far, or else says what it needs.
-func (w *World) advance(t *Turn, all []*Turn) bool {
-	t.Step, t.OnReplacement, t.Claimable = StepNone, false, false
+func (w *World) advance(t *Turn) {
+	t.Step, t.OnReplacement, t.Claimable, t.moved = StepNone, false, false, false
 	switch t.Phase {
 	case v1alpha1.MachineAdding:
-		return w.adding(t, all)
+		w.adding(t)
 	case v1alpha1.MachineJoining:
-		return w.joining(t, all)
+		w.joining(t)
 	case v1alpha1.MachineClaiming:
-		return w.claiming(t, all)
+		w.claiming(t)
 	case v1alpha1.MachineDraining, v1alpha1.MachineLeaving:
-		return w.emptying(t, all)
+		w.emptying(t)
 	case v1alpha1.MachineDeleting:
-		return w.deleting(t, all)
+		w.deleting(t)
 	case v1alpha1.MachineSoaking:
-		return w.soaking(t)
+		w.soaking(t)
 	case v1alpha1.MachineDiscarding:
-		return w.discarding(t, all)
+		w.discarding(t)
 	default:
-		return w.discard(t, "its phase is not known")
+		w.discard(t, "its phase is not known")
 	}
-}
-
-func or(text, other string) string {
-	if text != "" {
-		return text
-	}
-	return other
 }
 
 // setUnit sets the unit of a turn.
@@ -251,6 +246,13 @@ func (w *World) setUnit(t *Turn) {
 		u.State, u.InTurn, u.Reason, u.Message, u.Since, u.Skipped = v1alpha1.UnitFailed, false, f.Reason, f.Message, f.Time.Time, f.Skipped
 		u.RetryAt = RetryAt(&t.MachineTurn, w.Retries, w.Now)
 	}
+}
+
+// UnitOf is the unit of a turn by what is written down of it: the cloud is not asked. A turn that waits for its claim may have it.
+func (w *World) UnitOf(turn *v1alpha1.MachineTurn) rollout.Unit {
+	t := &Turn{MachineTurn: *turn, Claimable: true}
+	w.setUnit(t)
+	return t.Unit
 }
 
 // RetryAt is when a failed turn is tried again; zero is never. One whose time is past is tried again once its replacement is deleted. One that waits for the
@@ -286,5 +288,5 @@ func (w *World) waiting(t *Turn) (v1alpha1.Reason, string) {
 	case w.controlPlaneBlocks(t) != "":
 		return v1alpha1.ReasonEtcdUnhealthy, t.Message
 	}
-	return v1alpha1.ReasonReplacementPending, or(t.Message, "the cloud has not been asked yet")
+	return v1alpha1.ReasonReplacementPending, cmp.Or(t.Message, "the cloud has not been asked yet")
 }

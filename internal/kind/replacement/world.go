@@ -195,6 +195,8 @@ type World struct {
 	BlindMessage string
 
 	index *index
+	// turns are those that Judge was called with, and those that it has added.
+	turns []*Turn
 }
 
 // index finds machines and Nodes by their provider ids, in lower case.
@@ -318,12 +320,19 @@ func (w *World) gone(s *Set, id string) (gone bool, at time.Time) {
 	}
 	at = since.Add(MissingFor)
 	if !s.LookedAt.Before(at) {
-		return true, at
+		return true, time.Time{}
 	}
 	if !w.Now.Before(at) {
 		at = w.Now.Add(MissingFor) // It is time to look again, and that was not possible yet.
 	}
 	return false, at
+}
+
+// isGone reports whether a machine of a turn is gone. While that is uncertain the turn is judged again in time.
+func (w *World) isGone(t *Turn, id string) (gone, uncertain bool) {
+	gone, at := w.gone(w.set(t.ScaleSet), id)
+	t.wakeAt(at)
+	return gone, !at.IsZero()
 }
 
 // starting are taints of nodes that are not ready for pods yet; a key that ends in / is that of all below it.
@@ -334,35 +343,35 @@ var starting = []string{
 }
 
 // notReady says why a replacement can't take a place yet, or "".
-func (w *World) notReady(t *Turn) (why string, next time.Time) {
+func (w *World) notReady(t *Turn) string {
 	n := w.ReplacementNode(t)
 	if n == nil {
-		return "the node of machine " + t.Replacement + " has not joined yet", next
+		return "the node of machine " + t.Replacement + " has not joined yet"
 	}
 	if _, m := w.MachineOf(n); m != nil && w.duplicateNodes(m) != "" {
-		return w.duplicateNodes(m), next
+		return w.duplicateNodes(m)
 	}
 	if w.MatchOSImage && w.mayRejectReplacement(t) && n.Status.NodeInfo.OSImage == "" {
-		return "Node " + n.Name + " does not say yet what its OS image is", next
+		return "Node " + n.Name + " does not say yet what its OS image is"
 	}
 	if n.Spec.Unschedulable {
-		return "Node " + n.Name + " is cordoned", next
+		return "Node " + n.Name + " is cordoned"
 	}
 	for i := range n.Spec.Taints {
 		key := n.Spec.Taints[i].Key
-		for _, start := range starting {
-			if key == start || strings.HasSuffix(start, "/") && strings.HasPrefix(key, start) {
-				return "Node " + n.Name + " has taint " + key, next
-			}
+		isStart := func(start string) bool {
+			return key == start || strings.HasSuffix(start, "/") && strings.HasPrefix(key, start)
 		}
-		if slices.Contains(w.StartupTaints, key) {
-			return "Node " + n.Name + " has taint " + key, next
+		if slices.ContainsFunc(starting, isStart) || slices.Contains(w.StartupTaints, key) {
+			return "Node " + n.Name + " has taint " + key
 		}
 	}
-	if why, next := w.Unhealthy(n.Name); why != "" {
-		return "Node " + n.Name + " is not healthy: " + why, next
+	why, next := w.Unhealthy(n.Name)
+	if why == "" {
+		return ""
 	}
-	return "", next
+	t.wakeAt(next)
+	return "Node " + n.Name + " is not healthy: " + why
 }
 
 func stamp(t time.Time) metav1.Time { return metav1.Time{Time: t.UTC().Truncate(time.Second)} }
