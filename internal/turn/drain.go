@@ -195,7 +195,7 @@ func (p *Pass[T]) DrainNode(ctx context.Context, t T, since time.Time) (over boo
 		return false, p.Fail(ctx, t)
 	case !o.Done:
 		return false, p.ReportStage(ctx, t, Draining)
-	case isReportedDrained(b.Node):
+	case IsReportedDrained(b.Node):
 		return true, nil
 	}
 	if _, err := p.drainOf(b).report(ctx, b.Node, Drained); err != nil {
@@ -205,8 +205,8 @@ func (p *Pass[T]) DrainNode(ctx context.Context, t T, since time.Time) (over boo
 	return false, nil
 }
 
-// isReportedDrained reports whether the node's conditions say that it is drained.
-func isReportedDrained(n *corev1.Node) bool {
+// IsReportedDrained reports whether the node's conditions say that it is drained.
+func IsReportedDrained(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeDrained && c.Status == corev1.ConditionTrue
 	})

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +30,13 @@ func (p *pass) reportProblem(ctx context.Context, reason string, problem error) 
 
 // report writes the statuses that changed, and then the Events.
 func (p *pass) report(ctx context.Context) error {
+	if p.Active != nil {
+		// What the active revision's status shows already must not reach the status of the next one.
+		maps.DeleteFunc(p.Batches, func(kind string, at time.Time) bool {
+			c := edsv1.FindCondition(p.Active.Status.Conditions, kind)
+			return c != nil && !c.LastUpdateTime.Time.Before(at.Truncate(time.Second))
+		})
+	}
 	var errs []error
 	for _, rs := range p.Owned {
 		if status := p.ReplicaSetStatus(rs); !equality.Semantic.DeepEqual(rs.Status, status) && p.isDue(rs) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/test/writes"
 )
 
 // live is a world in which pods start at once.
@@ -26,6 +28,8 @@ type live struct {
 	clock *testingclock.FakePassiveClock
 	key   types.NamespacedName
 	uids  int
+	// record has what is written, one step for each reconcile.
+	record writes.Record
 	// most is how many nodes were without an available pod at once.
 	most int
 }
@@ -39,6 +43,7 @@ func (l *live) run(d time.Duration, restart bool) {
 				clear(l.memory)
 			}
 			wake, err := l.reconcile(l.Context(), l.key)
+			l.record.Step()
 			if err != nil {
 				l.Fatal(err)
 			}
@@ -103,8 +108,9 @@ func (l *live) eds() *edsv1.ExtendedDaemonSet {
 }
 
 // A new template first runs on one node, as a canary, and then on all. It makes no difference whether the process forgets everything
-// before each reconcile.
+// before each reconcile: the same is written, in the same order.
 func TestRollout(t *testing.T) {
+	written := map[bool][]string{}
 	for name, restart := range map[string]bool{"one process": false, "restarted before each reconcile": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(6)
@@ -120,6 +126,8 @@ func TestRollout(t *testing.T) {
 					return with.Create(ctx, o, options...)
 				},
 			})
+			recorded, _ := c.client.(client.WithWatch)
+			c.client = l.record.Client(recorded)
 			c.clock, c.daemonPods = l.clock, c.client
 			c.options.NodeName = true
 			for _, n := range w.nodes {
@@ -149,6 +157,10 @@ func TestRollout(t *testing.T) {
 			if l.most > 2 {
 				t.Errorf("%d nodes were without an available pod at once, and maxUnavailable is 2", l.most)
 			}
+			written[restart] = l.record.Lines()
 		})
+	}
+	if diff := cmp.Diff(written[false], written[true]); diff != "" || len(written[true]) < 40 {
+		t.Errorf("%d writes differ (-one process +restarted):\n%s", len(written[true]), diff)
 	}
 }

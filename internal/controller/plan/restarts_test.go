@@ -14,6 +14,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/test/writes"
 )
 
@@ -42,7 +43,7 @@ func TestReconcileRestarted(t *testing.T) {
 			for _, node := range slices.Sorted(maps.Keys(jobs)) {
 				j := jobs[node]
 				switch age := c.clock.Now().Sub(j.CreationTimestamp.Time); {
-				case finished(j) != nil:
+				case plan.Finished(j) != nil:
 				case age == time.Second:
 					c.waitsOn(node, "drain")
 				case age < 4*time.Second || c.node(node).Annotations[v1alpha1.AnnotationCordonedBy] == "":

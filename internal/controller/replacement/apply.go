@@ -5,6 +5,7 @@ package replacement
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,7 +54,7 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	case machine.StepDrain:
 		return p.drainNode(ctx, t, n)
 	case machine.StepReport:
-		wake, err := p.drainOf(t, n).Tell(ctx, n.Node, turnof.Maintained)
+		wake, err := p.drainOf(t, n, t.OnReplacement).Tell(ctx, n.Node, turnof.Maintained)
 		p.at(wake)
 		return err
 	case machine.StepDeleteNode:
@@ -76,10 +77,10 @@ func shielding(on bool, holder string) node.Also {
 	return node.Annotating(values)
 }
 
-// drainOf is the drain of the node that the turn's step is about.
-func (p *pass) drainOf(t *machine.Turn, n *machine.Node) *turnof.Drain {
+// drainOf is a turn's drain of one of its nodes.
+func (p *pass) drainOf(t *machine.Turn, n *machine.Node, ofReplacement bool) *turnof.Drain {
 	return &turnof.Drain{
-		Client: p.Client, Drainer: p.drainer, Works: p.works, Options: p.drain, Of: turnof.Of{Rollout: p.Key, Node: n.Name, Turn: t.Key(t.OnReplacement)},
+		Client: p.Client, Drainer: p.drainer, Works: p.works, Options: p.drain, Of: turnof.Of{Rollout: p.Key, Node: n.Name, Turn: t.Key(ofReplacement)},
 		Generation: p.rollout.Generation, Holder: p.holder, Now: p.Now, Deletes: true,
 	}
 }
@@ -94,7 +95,7 @@ func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) err
 		also = append(also, node.Excluding)
 	}
 	if p.rules.Drains {
-		recording, failure, err := p.drainOf(t, n).Begin(ctx)
+		recording, failure, err := p.drainOf(t, n, t.OnReplacement).Begin(ctx)
 		if err != nil || failure != nil {
 			return p.drainFails(ctx, t, n, failure, err)
 		}
@@ -108,14 +109,18 @@ func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) err
 	return nil
 }
 
+// drainSince is when the drain of a cordoned node began.
+func (p *pass) drainSince(n *machine.Node, ofReplacement bool) time.Time {
+	if ofReplacement {
+		return n.Claim.Cordoned.Time
+	}
+	return n.Claim.Cordoned.Add(p.rules.Wait)
+}
+
 // drainNode takes a drain as far as it goes now.
 func (p *pass) drainNode(ctx context.Context, t *machine.Turn, n *machine.Node) error {
-	d := p.drainOf(t, n)
-	since := n.Claim.Cordoned.Time
-	if !t.OnReplacement {
-		since = since.Add(p.rules.Wait)
-	}
-	o, err := d.Pass(ctx, n.Node, since)
+	d := p.drainOf(t, n, t.OnReplacement)
+	o, err := d.Pass(ctx, n.Node, p.drainSince(n, t.OnReplacement))
 	t.Message = o.Message
 	p.at(o.Wake)
 	stage := turnof.Draining

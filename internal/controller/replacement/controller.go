@@ -198,7 +198,7 @@ func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unst
 // carryOut takes everything as far as it gets now.
 func (p *pass) carryOut(ctx context.Context) error {
 	p.look(ctx)
-	p.gather()
+	p.gather(ctx)
 	if err := p.refuseAmbiguity(ctx); err != nil {
 		return err // It is not known whether another NodeRollout is for the same scale sets.
 	}

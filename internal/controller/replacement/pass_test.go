@@ -119,7 +119,7 @@ func TestCloudThatCantBeAsked(t *testing.T) {
 	}
 	p.memo.provider = "another's" // It is forgotten what another one has said.
 	p.look(t.Context())
-	p.gather()
+	p.gather(t.Context())
 	p.judge()
 	p.order(t.Context())
 	p.remember()
@@ -184,7 +184,7 @@ func TestAt(t *testing.T) {
 	s.changing.fails(errors.New("down"), noon.Add(-time.Hour))
 	s.adding.fails(errors.New("down"), noon)
 	p.memo.sets["set"] = s
-	p.gather()
+	p.gather(t.Context())
 	if got := p.Wake.Sub(noon); got != time.Second {
 		t.Errorf("it comes back after %s", got)
 	}
@@ -432,7 +432,7 @@ func TestPutBack(t *testing.T) {
 				p.replacement.ScaleSets, p.prepared = []string{"set"}, map[string]bool{}
 				p.options.Clouds = func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error) { return sky, nil }
 				p.look(t.Context())
-				p.gather()
+				p.gather(t.Context())
 				p.judge()
 				p.putBack(t.Context())
 				return p
@@ -665,7 +665,7 @@ func TestSetThatIsGone(t *testing.T) {
 		if s.Known != gone || s.Absent != gone || s.looking.reason != v1alpha1.ReasonScaleSetNotFound {
 			t.Errorf("after %s: %+v", after, s)
 		}
-		p.gather()
+		p.gather(t.Context())
 		if p.judge(); p.turns[0].Over != gone || (len(p.view.Sets["set"].Operations) == 0) != gone {
 			t.Errorf("after %s: its turn is over: %v, %+v", after, p.turns[0].Over, p.view.Sets["set"].Operations)
 		}
@@ -1036,7 +1036,7 @@ func TestWavesBeginAnew(t *testing.T) {
 			p.Seen.Nodes[name] = &rollout.Node{Name: name, Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}
 		}
 		p.memo.sets["set"], p.memo.sets["other"] = set, other
-		p.gather()
+		p.gather(t.Context())
 		p.judge()
 		p.Turns = p.units()
 		p.Decide(p.Seen.Fleet)
@@ -1080,7 +1080,7 @@ func TestOverdueIsTold(t *testing.T) {
 	s := newSet("set")
 	s.Known, s.LookedAt = true, noon
 	p.memo.sets["set"] = s
-	p.gather()
+	p.gather(t.Context())
 	for range 2 {
 		p.judge()
 		if len(p.Pending) != 1 || p.Pending[0].Reason != "Failed" || p.turns[0].Unit.State != v1alpha1.UnitFailed || p.turns[0].Phase != v1alpha1.MachineAdding {

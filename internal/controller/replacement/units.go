@@ -3,6 +3,7 @@
 package replacement
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 )
 
 // gather collects what the rollout is judged by.
-func (p *pass) gather() {
+func (p *pass) gather(ctx context.Context) {
 	healthy := turnof.Healthy(p.Seen.Fleet, p.rollout.Spec.Health)
 	v := &machine.World{
 		Rules: p.rules, Now: p.Now, Sets: map[string]*machine.Set{}, Nodes: map[string]*machine.Node{}, Attempt: p.attempt,
@@ -57,10 +58,24 @@ func (p *pass) gather() {
 		p.turns[i] = t
 		for _, ofReplacement := range []bool{false, true} {
 			if n := p.turnNode(t, ofReplacement); n != nil {
-				v.Drained[t.Key(ofReplacement)] = p.works.IsDrained(turnof.Of{Rollout: p.Key, Node: n.Name, Turn: t.Key(ofReplacement)})
+				v.Drained[t.Key(ofReplacement)] = p.isDrained(ctx, t, n, ofReplacement)
 			}
 		}
 	}
+}
+
+// isDrained reports whether a turn's drain of a node is over. A process that did not see it end, and finds it recorded on the Node, looks at the pods
+// once more.
+func (p *pass) isDrained(ctx context.Context, t *machine.Turn, n *machine.Node, ofReplacement bool) bool {
+	d := p.drainOf(t, n, ofReplacement)
+	if p.works.IsDrained(d.Of) {
+		return true
+	}
+	if n.Claim == nil || n.Claim.Cordoned == nil || !turnof.IsReportedDrained(n.Node) {
+		return false
+	}
+	o, err := d.Pass(ctx, n.Node, p.drainSince(n, ofReplacement))
+	return err == nil && o.Done
 }
 
 // turnNode is one of a turn's two nodes, or nil.
