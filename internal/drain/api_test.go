@@ -158,7 +158,7 @@ func (b *bench) pass(node string, o Options) Result {
 	}
 	mine := r.Pods[:0]
 	for _, p := range r.Pods {
-		if p.Reason != ReasonNotSelected {
+		if p.Message != "is not selected" {
 			mine = append(mine, p)
 		}
 	}
@@ -282,11 +282,11 @@ func dryRunAsksTheBudget(b *bench) {
 	web := b.pod("web", alive)
 	pdb := b.budget("api", "api")
 	before := pdb.DeepCopy()
-	for _, o := range []Options{{DryRun: true}, {DryRun: true, DisableEviction: true}} {
-		r := b.pass(alive, o)
-		want := map[string]State{"api": Blocked, "web": Evicted}
-		if o.DisableEviction {
-			want["api"] = Evicted
+	for _, disable := range []bool{false, true} {
+		r := b.pass(alive, Options{Timeout: 1, DisableEviction: disable}) // After the timeout evictions are dry runs.
+		want := map[string]State{"api": Blocked, "web": Waiting}
+		if disable {
+			want["api"] = Waiting
 		}
 		expect(b.t, "states", want, states(r))
 	}

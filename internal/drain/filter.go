@@ -3,11 +3,17 @@
 package drain
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 )
 
 // Action is what may be done with a pod.
@@ -22,7 +28,7 @@ const (
 	Block Action = "Block"
 )
 
-// Reason says in one word why a pod is skipped or blocks, or what evicting it costs.
+// Reason says in one word why a pod is skipped or blocks.
 type Reason string
 
 const (
@@ -48,14 +54,12 @@ const (
 type Verdict struct {
 	Pod    *corev1.Pod
 	Action Action
-	// Reason and Message say why, unless the pod is simply evicted.
+	// Reason and Message say why, unless the pod is evicted.
 	Reason  Reason
 	Message string
-	// Costs is what the eviction loses, as the options allow.
-	Costs []Reason
 }
 
-// Facts are the inputs of the rules besides the pods.
+// Facts are the inputs of the checks besides the pods.
 type Facts struct {
 	// Now is the time.
 	Now time.Time
@@ -65,61 +69,158 @@ type Facts struct {
 	DaemonSets map[types.NamespacedName]error
 }
 
-// ruling is the result of one rule for one pod. An empty action continues with the next rule; a reason with it is a cost.
+// ruling is the result of one check for one pod. An empty action continues with the next check.
 type ruling struct {
 	action  Action
 	reason  Reason
 	message string
 }
 
-// rules is the chain, in order. The first rule with an action decides; a pod without one is evicted.
-var rules = []struct {
-	name string
-	rule func(*corev1.Pod, *Facts, *Options) ruling
+// checks are all checks, in order. The first one with an action decides; a pod without one is evicted.
+var checks = []struct {
+	name  string
+	check func(*corev1.Pod, *Facts, *Options) ruling
 }{
-	{"selected", selected},
-	{"skipWait", skipWait},
-	{"mirror", mirror},
-	{"finished", finished},
-	{"daemonSet", daemonSet},
-	{"returned", returned},
-	{"localStorage", localStorage},
-	{"unmanaged", unmanaged},
+	{"selected", isSelected},
+	{"deletionOverdue", deletionOverdue},
+	{"mirror", isMirror},
+	{"finished", isFinished},
+	{"daemonSet", belongsToDaemonSet},
+	{"returned", hasReturned},
+	{"localStorage", hasLocalStorage},
+	{"unmanaged", isUnmanaged},
 }
 
 // Filter decides for each pod whether it is evicted, skipped or blocks the drain. The verdicts are in the order of
-// eviction.
+// eviction: by ascending priority, then by namespace and name, so that two passes agree.
 func Filter(pods []corev1.Pod, f Facts, o Options) []Verdict {
 	verdicts := make([]Verdict, 0, len(pods))
 	for i := range pods {
 		verdicts = append(verdicts, judge(&pods[i], &f, &o))
 	}
-	order(verdicts)
+	slices.SortFunc(verdicts, func(a, b Verdict) int {
+		return cmp.Or(
+			cmp.Compare(priority(a.Pod), priority(b.Pod)), cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name),
+		)
+	})
 	return verdicts
 }
 
-func judge(pod *corev1.Pod, f *Facts, o *Options) Verdict {
-	v := Verdict{Pod: pod, Action: Evict}
-	for _, r := range rules {
-		switch said := r.rule(pod, f, o); {
-		case said.action != "":
-			v.Action, v.Reason, v.Message = said.action, said.reason, said.message
-			if v.Action != Evict {
-				v.Costs = nil
-			}
-			return v
-		case said.reason != "":
-			v.Costs = append(v.Costs, said.reason)
-		}
-	}
-	return v
+// MayEvict reports whether a drain with the most permissive options would evict the pod.
+func MayEvict(pod *corev1.Pod) bool {
+	return judge(pod, &Facts{}, &Options{Force: true, IgnoreDaemonSets: true, DeleteEmptyDirData: true}).Action == Evict
 }
 
-// daemonSetOf returns the DaemonSet that controls the pod, if there is one.
-func daemonSetOf(pod *corev1.Pod) (types.NamespacedName, types.UID, bool) {
-	owner := metav1.GetControllerOfNoCopy(pod)
-	if owner == nil || owner.Kind != "DaemonSet" || owner.APIVersion != "apps/v1" {
-		return types.NamespacedName{}, "", false
+func judge(pod *corev1.Pod, f *Facts, o *Options) Verdict {
+	for i := range checks {
+		if r := checks[i].check(pod, f, o); r.action != "" {
+			return Verdict{pod, r.action, r.reason, r.message}
+		}
 	}
-	return types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}, owner.UID, true
+	return Verdict{Pod: pod, Action: Evict}
 }
+
+// isSelected skips the pods that the selector doesn't select.
+func isSelected(pod *corev1.Pod, _ *Facts, o *Options) ruling {
+	if o.PodSelector == nil || o.PodSelector.Matches(labels.Set(pod.Labels)) {
+		return ruling{}
+	}
+	return ruling{Skip, ReasonNotSelected, "is not selected"}
+}
+
+// deletionOverdue skips pods that should have ended long ago. The deletion timestamp is the end of the grace period, not the
+// time of the request.
+func deletionOverdue(pod *corev1.Pod, f *Facts, o *Options) ruling {
+	if o.SkipWaitForDelete <= 0 || pod.DeletionTimestamp.IsZero() || f.Now.Sub(pod.DeletionTimestamp.Time) <= o.SkipWaitForDelete {
+		return ruling{}
+	}
+	return ruling{Skip, ReasonDeletionOverdue, "should have ended more than " + o.SkipWaitForDelete.String() + " ago"}
+}
+
+// isMirror skips the mirrors of static pods.
+func isMirror(pod *corev1.Pod, _ *Facts, _ *Options) ruling {
+	if _, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; !ok {
+		return ruling{}
+	}
+	return ruling{Skip, ReasonMirrorPod, "mirrors a static pod"}
+}
+
+// isFinished evicts pods that have succeeded or failed, regardless of controller and volumes, because nothing runs in them.
+func isFinished(pod *corev1.Pod, _ *Facts, _ *Options) ruling {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return ruling{action: Evict}
+	}
+	return ruling{}
+}
+
+// belongsToDaemonSet never evicts the pod of a DaemonSet or an ExtendedDaemonSet, which would return at once. The
+// exception is a deleted DaemonSet with Force.
+func belongsToDaemonSet(pod *corev1.Pod, f *Facts, o *Options) ruling {
+	owner, name, ok := daemonSetOf(pod)
+	// The owner of an ExtendedDaemonSet's pod is not read, because the pod is deleted with it.
+	if !ok && (owner == nil || owner.Kind != "ExtendedDaemonSetReplicaSet") {
+		return ruling{}
+	}
+	message := "belongs to " + owner.Kind + " " + owner.Name
+	err := f.DaemonSets[name]
+	switch {
+	case ok && apierrors.IsNotFound(err) && o.Force:
+		return ruling{}
+	case ok && err != nil:
+		return ruling{Block, ReasonDaemonSetUnread, message + ", which can't be read: " + err.Error()}
+	case o.IgnoreDaemonSets:
+		return ruling{Skip, ReasonDaemonSet, message}
+	}
+	return ruling{Block, ReasonDaemonSet, message}
+}
+
+// daemonSetOf returns the controller of the pod, and its name if it is a DaemonSet.
+func daemonSetOf(pod *corev1.Pod) (owner *metav1.OwnerReference, name types.NamespacedName, ok bool) {
+	owner = metav1.GetControllerOfNoCopy(pod)
+	if owner == nil || owner.Kind != "DaemonSet" || owner.APIVersion != "apps/v1" {
+		return owner, name, false
+	}
+	return owner, types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}, true
+}
+
+// settle is how long after the beginning of a drain a pod without toleration of the cordon can still arrive, because the
+// scheduler had not seen the cordon.
+const settle = 30 * time.Second
+
+// hasReturned skips pods that were created after the drain began and tolerate the cordon. They would return after an
+// eviction, and the drain would never end. A pod that the scheduler placed before it saw the cordon is evicted.
+func hasReturned(pod *corev1.Pod, f *Facts, _ *Options) ruling {
+	created := pod.CreationTimestamp.Time
+	if f.Since.IsZero() || created.Before(f.Since) || created.Before(f.Since.Add(settle)) && !toleratesCordon(pod) {
+		return ruling{}
+	}
+	return ruling{Skip, ReasonReturned, "came after the drain began"}
+}
+
+func toleratesCordon(pod *corev1.Pod) bool {
+	cordon := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
+		return t.ToleratesTaint(logr.Discard(), &cordon, false)
+	})
+}
+
+// hasLocalStorage blocks pods that would lose the content of emptyDir volumes, unless the options allow it.
+func hasLocalStorage(pod *corev1.Pod, _ *Facts, o *Options) ruling {
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; v.EmptyDir != nil && !o.DeleteEmptyDirData {
+			return ruling{Block, ReasonLocalStorage, "has local data in emptyDir volume " + v.Name}
+		}
+	}
+	return ruling{}
+}
+
+// isUnmanaged blocks pods without a controller, unless the options force it.
+func isUnmanaged(pod *corev1.Pod, _ *Facts, o *Options) ruling {
+	if o.Force || metav1.GetControllerOfNoCopy(pod) != nil {
+		return ruling{}
+	}
+	return ruling{Block, ReasonUnmanaged, "has no controller"}
+}
+
+// priority returns the priority of a pod, 0 if it has none.
+func priority(pod *corev1.Pod) int32 { return ptr.Deref(pod.Spec.Priority, 0) }

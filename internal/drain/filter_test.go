@@ -61,7 +61,7 @@ func TestFilter(t *testing.T) {
 		"orphaned daemon pod goes with force": {
 			pod: pod("a", ofDaemonSet), o: Options{Force: true},
 			facts: Facts{DaemonSets: map[types.NamespacedName]error{ds: notFound}},
-			want:  Verdict{Action: Evict, Costs: []Reason{ReasonDaemonSetUnread}},
+			want:  evict,
 		},
 		"daemon pod whose DaemonSet can't be read blocks even with force": {
 			pod: pod("a", ofDaemonSet), o: everything,
@@ -87,7 +87,7 @@ func TestFilter(t *testing.T) {
 		},
 		"unowned pod goes with force": {
 			pod: pod("a", unowned), o: Options{Force: true},
-			want: Verdict{Action: Evict, Costs: []Reason{ReasonUnmanaged}},
+			want: evict,
 		},
 		"owner that is no controller does not count": {
 			pod:  pod("a", func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil }),
@@ -100,11 +100,11 @@ func TestFilter(t *testing.T) {
 		},
 		"local data goes with leave": {
 			pod: pod("a", withEmptyDir), o: Options{DeleteEmptyDirData: true},
-			want: Verdict{Action: Evict, Costs: []Reason{ReasonLocalStorage}},
+			want: evict,
 		},
-		"both leaves are told": {
+		"local data of an unowned pod goes with both options": {
 			pod: pod("a", withEmptyDir, unowned), o: everything,
-			want: Verdict{Action: Evict, Costs: []Reason{ReasonLocalStorage, ReasonUnmanaged}},
+			want: evict,
 		},
 		"one leave of two is not enough": {
 			pod: pod("a", withEmptyDir, unowned), o: Options{DeleteEmptyDirData: true},

@@ -4,12 +4,30 @@ package drain
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// NodeNameField is the field by which a pass lists pods. A client that reads from a cache needs an index of this name.
+	NodeNameField = "spec.nodeName"
+
+	// critical is the priority of system-cluster-critical; system-node-critical is a thousand higher.
+	critical int32 = 2_000_000_000
+	// parallel limits the concurrent evictions of one node.
+	parallel = 20
+	// retryAfter is the time until blocked or failed evictions are retried, and volumes are read again.
+	retryAfter = 5 * time.Second
 )
 
 // Client is what a pass needs of a controller-runtime client: it lists pods, gets DaemonSets, deletes pods and creates
@@ -44,16 +62,10 @@ func (d *Drainer) Pass(ctx context.Context, node string, since time.Time, o Opti
 	if err != nil {
 		return Result{}, err
 	}
-	r := Result{Node: node, DryRun: o.DryRun, TimedOut: timedOut(&o, since, now)}
-	candidates := evictable(&r, verdicts)
-	if len(r.In(Refused)) > 0 {
-		record(&r, candidates, Waiting, "other pods are refused")
-	} else {
-		d.evict(ctx, &r, candidates, &o)
-	}
-	slices.SortFunc(r.Pods, first)
-	if o.WaitForVolumeDetach && r.TimedOut != ForceOnTimeout && !o.DryRun && r.Done() {
-		if r.Attached, err = d.attached(ctx, node, staying(verdicts)); err != nil {
+	r := Result{TimedOut: o.timedOut(since, now)}
+	d.advance(&r, verdicts, func(candidates []Verdict) { d.evict(ctx, &r, candidates, &o) })
+	if o.WaitForVolumeDetach && r.TimedOut != ForceOnTimeout && r.Done() {
+		if r.Attached, err = d.attached(ctx, node, verdicts); err != nil {
 			return Result{}, err
 		}
 	}
@@ -61,90 +73,95 @@ func (d *Drainer) Pass(ctx context.Context, node string, since time.Time, o Opti
 	return r, nil
 }
 
-// Preview is a first pass without any write or dry run. Pods that a pass would evict are Evicted in its result. It ignores
-// volumes.
+// Preview is a first pass without any write. Pods that a pass would evict are Evicted in its result. It ignores volumes.
 func (d *Drainer) Preview(ctx context.Context, node string, o Options) (Result, error) {
 	verdicts, err := d.judge(ctx, node, d.clock.Now(), time.Time{}, &o)
 	if err != nil {
 		return Result{}, err
 	}
-	r := Result{Node: node, DryRun: true}
-	candidates := evictable(&r, verdicts)
-	if len(r.In(Refused)) > 0 {
-		record(&r, candidates, Waiting, "other pods are refused")
-	} else {
-		record(&r, candidates, Evicted, "")
-	}
-	slices.SortFunc(r.Pods, first)
+	var r Result
+	d.advance(&r, verdicts, func(candidates []Verdict) { r.record(candidates, Evicted, "") })
 	return r, nil
 }
 
 // judge reads the node's pods and filters them.
 func (d *Drainer) judge(ctx context.Context, node string, now, since time.Time, o *Options) ([]Verdict, error) {
-	pods, err := d.list(ctx, node)
-	if err != nil {
-		return nil, err
+	var pods corev1.PodList
+	if err := d.client.List(ctx, &pods, client.MatchingFields{NodeNameField: node}); err != nil {
+		return nil, fmt.Errorf("listing the pods of node %s, %w", node, err)
 	}
-	return Filter(pods, Facts{Now: now, Since: since, DaemonSets: d.daemonSets(ctx, pods)}, *o), nil
+	return Filter(pods.Items, Facts{Now: now, Since: since, DaemonSets: d.unreadDaemonSets(ctx, pods.Items)}, *o), nil
 }
 
-// timedOut returns the action after the timeout, and empty before.
-func timedOut(o *Options, since, now time.Time) OnTimeout {
-	deadline := o.deadline(since)
-	switch {
-	case deadline.IsZero() || now.Before(deadline):
-		return ""
-	case o.OnTimeout == "":
-		return HaltOnTimeout
-	default:
-		return o.OnTimeout
+// unreadDaemonSets reads the DaemonSets of pods, and returns the errors of those that could not be read.
+func (d *Drainer) unreadDaemonSets(ctx context.Context, pods []corev1.Pod) map[types.NamespacedName]error {
+	failed := map[types.NamespacedName]error{}
+	for i := range pods {
+		owner, name, ok := daemonSetOf(&pods[i])
+		if !ok || failed[name] != nil {
+			continue
+		}
+		if _, found := d.found.Load(owner.UID); found {
+			continue
+		}
+		if err := d.client.Get(ctx, name, &appsv1.DaemonSet{}); err != nil {
+			failed[name] = err
+			continue
+		}
+		d.found.Store(owner.UID, nil)
 	}
+	return failed
 }
 
-// evictable records the pods that Filter skips or blocks, and returns the others.
-func evictable(r *Result, verdicts []Verdict) []Verdict {
-	candidates := make([]Verdict, 0, len(verdicts))
+// advance records the pods that stay or are refused, and evicts the others unless one is refused.
+func (d *Drainer) advance(r *Result, verdicts []Verdict, evict func([]Verdict)) {
+	var candidates []Verdict
 	for i := range verdicts {
 		switch v := &verdicts[i]; v.Action {
 		case Skip:
-			r.Pods = append(r.Pods, outcomeOf(v, Skipped, v.Message))
+			r.record(verdicts[i:i+1], Skipped, v.Message)
 		case Block:
-			r.Pods = append(r.Pods, outcomeOf(v, Refused, v.Message))
+			r.record(verdicts[i:i+1], Refused, v.Message)
 		default:
 			candidates = append(candidates, *v)
 		}
 	}
-	return candidates
+	if len(r.In(Refused)) > 0 {
+		r.record(candidates, Waiting, "other pods are refused")
+	} else {
+		evict(candidates)
+	}
+	slices.SortStableFunc(r.Pods, inOrder)
 }
 
-// record adds pods that are not evicted in this pass.
-func record(r *Result, verdicts []Verdict, s State, message string) {
-	for i := range verdicts {
-		r.Pods = append(r.Pods, outcomeOf(&verdicts[i], s, message))
-	}
+// request is how pods are evicted.
+type request struct {
+	grace  *int64
+	delete bool
+	dryRun bool
 }
 
 // evict evicts the candidates, lowest priority first, those of one priority together.
 func (d *Drainer) evict(ctx context.Context, r *Result, candidates []Verdict, o *Options) {
 	ended := r.TimedOut.ended()
-	how := request{
-		grace:  o.GracePeriodSeconds,
-		delete: o.DisableEviction || r.TimedOut == ForceOnTimeout,
-		dryRun: o.DryRun || ended,
-	}
-	// In a dry run, and after the timeout, critical pods are not postponed.
-	hold := !o.DryRun && r.TimedOut == ""
+	how := request{grace: o.GracePeriodSeconds, delete: o.DisableEviction || r.TimedOut == ForceOnTimeout, dryRun: ended}
 	for len(candidates) > 0 {
-		group := candidates[:samePriority(candidates)]
-		candidates = candidates[len(group):]
-		if hold && priority(group[0].Pod) >= critical && !r.Done() {
-			record(r, group, Waiting, "its priority is critical, so it is evicted last")
+		lowest := priority(candidates[0].Pod)
+		n := slices.IndexFunc(candidates, func(v Verdict) bool { return priority(v.Pod) != lowest })
+		if n < 0 {
+			n = len(candidates)
+		}
+		group := candidates[:n]
+		candidates = candidates[n:]
+		// After the timeout critical pods are not postponed.
+		if r.TimedOut == "" && lowest >= critical && !r.Done() {
+			r.record(group, Waiting, "its priority is critical, so it is evicted last")
 			continue
 		}
 		var requested []Verdict
 		for i := range group {
 			if isRequested(group[i].Pod, how) {
-				r.Pods = append(r.Pods, outcomeOf(&group[i], Terminating, ""))
+				r.record(group[i:i+1], Terminating, "")
 			} else {
 				requested = append(requested, group[i])
 			}
@@ -159,11 +176,69 @@ func (d *Drainer) evict(ctx context.Context, r *Result, candidates []Verdict, o 
 	}
 }
 
-// samePriority counts the first pods with the same priority.
-func samePriority(verdicts []Verdict) int {
-	n := 1
-	for n < len(verdicts) && priority(verdicts[n].Pod) == priority(verdicts[0].Pod) {
-		n++
+// evictAll evicts these pods concurrently, and returns the outcomes in their order.
+func (d *Drainer) evictAll(ctx context.Context, verdicts []Verdict, r request) []Outcome {
+	outcomes := make([]Outcome, len(verdicts))
+	slots := make(chan struct{}, parallel)
+	var wg sync.WaitGroup
+	for i := range verdicts {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			outcomes[i] = answer(&verdicts[i], d.evictOne(ctx, verdicts[i].Pod, r))
+		})
 	}
-	return n
+	wg.Wait()
+	return outcomes
+}
+
+// evictOne evicts one pod. The uid is a precondition, so that a new pod of the same name is not evicted.
+func (d *Drainer) evictOne(ctx context.Context, pod *corev1.Pod, r request) error {
+	o := client.DeleteOptions{GracePeriodSeconds: r.grace, Preconditions: &metav1.Preconditions{UID: &pod.UID}}
+	if r.dryRun {
+		o.DryRun = []string{metav1.DryRunAll}
+	}
+	if r.delete {
+		return d.client.Delete(ctx, pod, &o)
+	}
+	return d.client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}, DeleteOptions: o.AsDeleteOptions(),
+	})
+}
+
+// isRequested reports whether the pod already terminates as the request wants. A shorter grace period is requested again:
+// the API server shortens a running one, and never lengthens it.
+func isRequested(pod *corev1.Pod, r request) bool {
+	if pod.DeletionTimestamp.IsZero() {
+		return false
+	}
+	running := pod.DeletionGracePeriodSeconds
+	return r.grace == nil || running == nil || *running <= *r.grace
+}
+
+// next returns the earliest time at which another pass can have another result without a change of a pod.
+func next(r *Result, verdicts []Verdict, o *Options, since, now time.Time) time.Time {
+	if r.Done() || r.Stuck() {
+		return time.Time{}
+	}
+	var at time.Time
+	wake := func(t time.Time) {
+		if t.After(now) && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	if r.TimedOut == "" {
+		wake(o.deadline(since))
+	}
+	if len(r.In(Blocked, Failed)) > 0 || len(r.Attached) > 0 {
+		wake(now.Add(retryAfter))
+	}
+	if o.SkipWaitForDelete > 0 {
+		for i := range verdicts {
+			if v := &verdicts[i]; v.Action == Evict && !v.Pod.DeletionTimestamp.IsZero() {
+				wake(v.Pod.DeletionTimestamp.Add(o.SkipWaitForDelete + time.Second))
+			}
+		}
+	}
+	return at
 }

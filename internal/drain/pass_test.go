@@ -186,9 +186,6 @@ func TestPassKeepsCriticalPodsForTheEnd(t *testing.T) {
 
 	r = newAPI(t, net, dns, pod("high", ofDaemonSet)).pass(t, Options{IgnoreDaemonSets: true})
 	expect(t, "cluster before node", map[string]State{"high": Skipped, "dns": Evicted, "net": Waiting}, states(r))
-
-	r = newAPI(t, net, dns, high).pass(t, Options{DryRun: true})
-	expect(t, "dry run", map[string]State{"high": Evicted, "dns": Evicted, "net": Evicted}, states(r))
 }
 
 func TestPassShortensARunningGracePeriod(t *testing.T) {
@@ -207,21 +204,6 @@ func TestPassDeletes(t *testing.T) {
 	expect(t, "asked", []string{"delete a"}, a.heard())
 }
 
-func TestPassInDryRun(t *testing.T) {
-	a := newAPI(t, pod("a"), pod("b"), pod("c", terminating(time.Second)))
-	r := a.pass(t, Options{DryRun: true})
-	expect(t, "asked", []string{"eviction in dry run a", "eviction in dry run b"}, a.heard())
-	if !r.Done() {
-		t.Errorf("not done: %+v", r)
-	}
-
-	a.answers["b"] = heldBy("api")
-	r = a.pass(t, Options{DryRun: true})
-	if r.Done() || !r.Stuck() || len(r.In(Blocked)) == 0 {
-		t.Errorf("not blocked: %+v", r)
-	}
-}
-
 func TestPreviewAsksNothing(t *testing.T) {
 	a := newAPI(t, pod("a"), pod("u", unowned))
 	r, err := New(a.clock, a).Preview(t.Context(), "n1", Options{Force: true})
@@ -230,9 +212,6 @@ func TestPreviewAsksNothing(t *testing.T) {
 	}
 	expect(t, "states", map[string]State{"a": Evicted, "u": Evicted}, states(r))
 	expect(t, "asked", nil, a.heard())
-	if !r.Done() {
-		t.Errorf("not done: %+v", r)
-	}
 }
 
 func TestPassWhenTheTimeIsOver(t *testing.T) {

@@ -14,78 +14,55 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// attached returns the PersistentVolumes that are attached to the node and that no staying pod uses.
-func (d *Drainer) attached(ctx context.Context, node string, staying []*corev1.Pod) ([]string, error) {
-	attachments, err := d.attachments(ctx, node)
-	if err != nil || len(attachments) == 0 {
-		return nil, err
+// attached returns the PersistentVolumes that are attached to the node and that no staying pod uses, sorted and without
+// duplicates. Inline volumes have no name, and are omitted. The API server can't select attachments by node.
+func (d *Drainer) attached(ctx context.Context, node string, verdicts []Verdict) ([]string, error) {
+	var all storagev1.VolumeAttachmentList
+	if err := d.client.List(ctx, &all); err != nil {
+		return nil, fmt.Errorf("listing the volumes attached to node %s, %w", node, err)
 	}
-	kept, err := d.volumesOf(ctx, node, claimsOf(staying))
+	var names []string
+	for i := range all.Items {
+		if a := &all.Items[i].Spec; a.NodeName == node && a.Source.PersistentVolumeName != nil {
+			names = append(names, *a.Source.PersistentVolumeName)
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	kept, err := d.volumesOf(ctx, node, claimsOfStaying(verdicts))
 	if err != nil {
 		return nil, err
 	}
-	return detaching(attachments, kept), nil
+	names = slices.DeleteFunc(names, kept.Has)
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }
 
-// staying returns the pods that stay on the node.
-func staying(verdicts []Verdict) []*corev1.Pod {
-	var pods []*corev1.Pod
-	for i := range verdicts {
-		if verdicts[i].Action == Skip {
-			pods = append(pods, verdicts[i].Pod)
+// claimsOfStaying returns the PersistentVolumeClaims that pods which stay use, including ephemeral ones.
+func claimsOfStaying(verdicts []Verdict) sets.Set[types.NamespacedName] {
+	claims := sets.New[types.NamespacedName]()
+	for _, verdict := range verdicts {
+		if verdict.Action != Skip {
+			continue
 		}
-	}
-	return pods
-}
-
-// claimsOf returns the PersistentVolumeClaims that pods use, including ephemeral ones, without duplicates.
-func claimsOf(pods []*corev1.Pod) []types.NamespacedName {
-	var claims []types.NamespacedName
-	for _, pod := range pods {
+		pod := verdict.Pod
 		for i := range pod.Spec.Volumes {
-			name := ""
 			switch v := &pod.Spec.Volumes[i]; {
 			case v.PersistentVolumeClaim != nil:
-				name = v.PersistentVolumeClaim.ClaimName
+				claims.Insert(types.NamespacedName{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName})
 			case v.Ephemeral != nil:
-				name = pod.Name + "-" + v.Name
-			default:
-				continue
-			}
-			if claim := (types.NamespacedName{Namespace: pod.Namespace, Name: name}); !slices.Contains(claims, claim) {
-				claims = append(claims, claim)
+				claims.Insert(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name + "-" + v.Name})
 			}
 		}
 	}
 	return claims
 }
 
-// detaching returns the PersistentVolumes of these attachments except kept ones, sorted and without duplicates. Inline
-// volumes have no name, and are omitted.
-func detaching(attachments []storagev1.VolumeAttachment, kept sets.Set[string]) []string {
-	var names []string
-	for i := range attachments {
-		if name := attachments[i].Spec.Source.PersistentVolumeName; name != nil && !kept.Has(*name) {
-			names = append(names, *name)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// attachments reads the node's VolumeAttachments. The API server can't select them by node.
-func (d *Drainer) attachments(ctx context.Context, node string) ([]storagev1.VolumeAttachment, error) {
-	var all storagev1.VolumeAttachmentList
-	if err := d.client.List(ctx, &all); err != nil {
-		return nil, fmt.Errorf("listing the volumes attached to node %s, %w", node, err)
-	}
-	return slices.DeleteFunc(all.Items, func(a storagev1.VolumeAttachment) bool { return a.Spec.NodeName != node }), nil
-}
-
 // volumesOf returns the PersistentVolumes of claims. A deleted claim has none.
-func (d *Drainer) volumesOf(ctx context.Context, node string, claims []types.NamespacedName) (sets.Set[string], error) {
+func (d *Drainer) volumesOf(ctx context.Context, node string, claims sets.Set[types.NamespacedName]) (sets.Set[string], error) {
 	volumes := sets.New[string]()
-	for _, claim := range claims {
+	for claim := range claims {
 		var pvc corev1.PersistentVolumeClaim
 		err := d.client.Get(ctx, claim, &pvc)
 		switch {

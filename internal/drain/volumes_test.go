@@ -59,22 +59,15 @@ func ephemeral(volume string) func(*corev1.Pod) {
 	}
 }
 
-func TestClaimsOf(t *testing.T) {
+func TestClaimsOfStaying(t *testing.T) {
 	a, b, c := pod("a", claiming("data", "logs")), pod("b", claiming("data"), withEmptyDir), pod("c", ephemeral("scratch"))
-	elsewhere := pod("d", claiming("data"), func(p *corev1.Pod) { p.Namespace = "db" })
-	expect(t, "claims", []types.NamespacedName{
-		{Namespace: "web", Name: "data"}, {Namespace: "web", Name: "logs"}, {Namespace: "web", Name: "c-scratch"}, {Namespace: "db", Name: "data"},
-	}, claimsOf([]*corev1.Pod{&a, &b, &c, &elsewhere}))
-	expect(t, "none", nil, claimsOf(nil))
-}
-
-func TestDetaching(t *testing.T) {
-	attachments := []storagev1.VolumeAttachment{
-		*attachment("n1", "pv-z"), *attachment("n1", ""), *attachment("n1", "pv-a"), *attachment("n1", "pv-a"), *attachment("n1", "pv-b"),
-	}
-	expect(t, "all", []string{"pv-a", "pv-b", "pv-z"}, detaching(attachments, nil))
-	expect(t, "but for those kept", []string{"pv-a", "pv-z"}, detaching(attachments, sets.New("pv-b", "pv-other")))
-	expect(t, "none", nil, detaching(attachments[1:2], nil))
+	elsewhere, going := pod("d", claiming("data"), func(p *corev1.Pod) { p.Namespace = "db" }), pod("e", claiming("other"))
+	expect(t, "claims", sets.New(
+		types.NamespacedName{Namespace: "web", Name: "data"}, types.NamespacedName{Namespace: "web", Name: "logs"},
+		types.NamespacedName{Namespace: "web", Name: "c-scratch"}, types.NamespacedName{Namespace: "db", Name: "data"},
+	), claimsOfStaying([]Verdict{
+		{Pod: &a, Action: Skip}, {Pod: &b, Action: Skip}, {Pod: &c, Action: Skip}, {Pod: &elsewhere, Action: Skip}, {Pod: &going, Action: Evict},
+	}))
 }
 
 func (a *api) create(t *testing.T, objects ...client.Object) {
@@ -169,19 +162,6 @@ func TestPassWhenTheTimeForVolumesIsOver(t *testing.T) {
 		if !r.Stuck() || (r.TimedOut == SkipOnTimeout) != (on == SkipOnTimeout) {
 			t.Errorf("%s: not stuck: %+v", on, r)
 		}
-	}
-}
-
-func TestPassLooksAtNoVolumesInDryRun(t *testing.T) {
-	a := newAPI(t, pod("a"))
-	a.create(t, attachment("n1", "pv-a"))
-	o := Options{WaitForVolumeDetach: true, DryRun: true}
-	if r := a.pass(t, o); !r.Done() {
-		t.Errorf("not done: %+v", r)
-	}
-	r, err := New(a.clock, a).Preview(t.Context(), "n1", o)
-	if err != nil || !r.Done() {
-		t.Errorf("not done: %+v, %v", r, err)
 	}
 }
 

@@ -163,12 +163,12 @@ func (p *podsOf) Add(object any) error { return p.Update(object) }
 // Update is called for a changed pod.
 func (p *podsOf) Update(object any) error {
 	if pod, ok := object.(*corev1.Pod); ok {
+		kept := trim(pod)
 		p.mu.Lock()
-		news := put(p.byUID, p.byUID, pod)
+		changed := !equality.Semantic.DeepEqual(p.byUID[pod.UID], kept)
+		p.byUID[pod.UID] = kept
 		p.mu.Unlock()
-		if news {
-			p.changed()
-		}
+		p.notify(changed)
 	}
 	return nil
 }
@@ -177,12 +177,10 @@ func (p *podsOf) Update(object any) error {
 func (p *podsOf) Delete(object any) error {
 	if pod, ok := object.(*corev1.Pod); ok {
 		p.mu.Lock()
-		_, news := p.byUID[pod.UID]
+		_, changed := p.byUID[pod.UID]
 		delete(p.byUID, pod.UID)
 		p.mu.Unlock()
-		if news {
-			p.changed()
-		}
+		p.notify(changed)
 	}
 	return nil
 }
@@ -190,34 +188,26 @@ func (p *podsOf) Delete(object any) error {
 // Replace is called with all pods, at the beginning and after a broken watch.
 func (p *podsOf) Replace(objects []any, _ string) error {
 	all := make(map[types.UID]*corev1.Pod, len(objects))
-	p.mu.Lock()
-	news := !p.synced
 	for _, object := range objects {
-		if pod, ok := object.(*corev1.Pod); ok && put(all, p.byUID, pod) {
-			news = true
+		if pod, ok := object.(*corev1.Pod); ok {
+			all[pod.UID] = trim(pod)
 		}
 	}
-	news = news || len(all) != len(p.byUID)
+	p.mu.Lock()
+	changed := !p.synced || !equality.Semantic.DeepEqual(p.byUID, all)
 	p.byUID, p.synced = all, true
 	p.mu.Unlock()
-	if news {
-		p.changed()
-	}
+	p.notify(changed)
 	return nil
 }
 
 // Resync is never called.
 func (p *podsOf) Resync() error { return nil }
 
-// put stores a trimmed pod in a map, and reports whether it differs from the known one.
-func put(into, known map[types.UID]*corev1.Pod, pod *corev1.Pod) bool {
-	kept := trim(pod)
-	if before, ok := known[pod.UID]; ok && equality.Semantic.DeepEqual(before, kept) {
-		into[pod.UID] = before
-		return false
+func (p *podsOf) notify(changed bool) {
+	if changed {
+		p.changed()
 	}
-	into[pod.UID] = kept
-	return true
 }
 
 // trim keeps the fields of a pod that drains and health need. It drops the resourceVersion, which changes with every other

@@ -8,23 +8,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// onNode is an Event about the node that the controller runs on. As in the kubelet's own Events, the uid is the node's name: kubectl describe
-// finds it by that.
-func onNode(node, kind, reason, message string) Event {
-	return Event{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, UID: types.UID(node)}}, kind, reason, message}
+// onNode is the constructor of an Event about the node that the controller runs on. As in the kubelet's own Events, the uid
+// is the node's name, because kubectl describe finds it by that.
+func onNode(kind, reason, what string) func(node, name string) Event {
+	return func(node, name string) Event {
+		return Event{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, UID: types.UID(node)}}, kind, reason, name + what}
+	}
 }
 
-// ControllerStarting: the controller is about to start on this node.
-func ControllerStarting(node, name string) Event {
-	return onNode(node, normal, "Starting", name+" is starting")
-}
-
-// ControllerStarted: the controller watches.
-func ControllerStarted(node, name string) Event {
-	return onNode(node, normal, "Started", name+" has started")
-}
+var (
+	// ControllerStarting: the controller is about to start on this node.
+	ControllerStarting = onNode(normal, "Starting", " is starting")
+	// ControllerStarted: the controller watches.
+	ControllerStarted = onNode(normal, "Started", " has started")
+)
 
 // ControllerStartFailed: the controller could not start.
 func ControllerStartFailed(node, name string, err error) Event {
-	return onNode(node, warning, "StartFailed", name+" could not start: "+err.Error())
+	return onNode(warning, "StartFailed", " could not start: "+err.Error())(node, name)
 }

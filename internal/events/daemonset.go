@@ -2,11 +2,7 @@
 
 package events
 
-import (
-	"fmt"
-
-	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-)
+import edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 
 type daemonset = *edsv1.ExtendedDaemonSet
 
@@ -26,19 +22,31 @@ var (
 	PodCreateFailed = saying[daemonset](warning, "FailedCreate", "Pods can't be created: %s")
 	// RolloutStalled: nothing goes on until a person acts.
 	RolloutStalled = saying[daemonset](warning, "Stalled", "No more pods are replaced: %s")
+	// RolloutComplete: every node has the active revision.
+	RolloutComplete = computed(normal, "Complete", func(d daemonset) string { return "All nodes have " + d.Status.ActiveReplicaSet })
+	// ReplicaSetCreated: there is a new revision.
+	ReplicaSetCreated = about(normal, "Create ExtendedDaemonSetReplicaSet", inNamespace)
+	// ReplicaSetDeleted: an old revision is deleted.
+	ReplicaSetDeleted = about(normal, "Delete ExtendedDaemonSetReplicaSet", inNamespace)
+	// PodTemplateCreated: the cluster autoscaler now sees these pods.
+	PodTemplateCreated = computed(normal, "Create PodTemplate", fullName)
+	// PodTemplateUpdated: the cluster autoscaler now sees the change.
+	PodTemplateUpdated = computed(normal, "Update PodTemplate", fullName)
+	// PodTemplateForeign: a PodTemplate of that name has another owner.
+	PodTemplateForeign = computed(warning, "PodTemplateForeign", func(d daemonset) string {
+		return "PodTemplate " + fullName(d) + " belongs to another owner and is not changed: the cluster autoscaler does not see these pods"
+	})
+	// PodTemplateInvalid: the API server refuses the PodTemplate.
+	PodTemplateInvalid = about(warning, "PodTemplateInvalid", func(_ daemonset, err error) string {
+		return "The cluster autoscaler does not see these pods: " + err.Error()
+	})
 	// SettingInvalid: the setting has no effect.
 	SettingInvalid = saying[*edsv1.ExtendedDaemonsetSetting](warning, "Invalid", "The setting has no effect: %s")
 )
 
-// ReplicaSetCreated: there is a new revision.
-func ReplicaSetCreated(d *edsv1.ExtendedDaemonSet, name string) Event {
-	return Event{d, normal, "Create ExtendedDaemonSetReplicaSet", d.Namespace + "/" + name}
-}
+func fullName(d daemonset) string { return d.Namespace + "/" + d.Name }
 
-// ReplicaSetDeleted: an old revision is deleted.
-func ReplicaSetDeleted(d *edsv1.ExtendedDaemonSet, name string) Event {
-	return Event{d, normal, "Delete ExtendedDaemonSetReplicaSet", d.Namespace + "/" + name}
-}
+func inNamespace(d daemonset, name string) string { return d.Namespace + "/" + name }
 
 // CanaryStarted: a revision is tried on these nodes.
 func CanaryStarted(d *edsv1.ExtendedDaemonSet, replicaset string, nodes []string) Event {
@@ -58,34 +66,7 @@ func CanaryFailed(d *edsv1.ExtendedDaemonSet, replicaset, reason, message string
 	return Event{d, warning, "CanaryFailed", "Canary " + replicaset + " has failed" + because(reason, message)}
 }
 
-// RolloutComplete: every node has the active revision.
-func RolloutComplete(d *edsv1.ExtendedDaemonSet) Event {
-	return Event{d, normal, "Complete", "All nodes have " + d.Status.ActiveReplicaSet}
-}
-
-// PodTemplateCreated: the cluster autoscaler now sees these pods.
-func PodTemplateCreated(d *edsv1.ExtendedDaemonSet) Event {
-	return Event{d, normal, "Create PodTemplate", d.Namespace + "/" + d.Name}
-}
-
-// PodTemplateUpdated: the cluster autoscaler now sees the change.
-func PodTemplateUpdated(d *edsv1.ExtendedDaemonSet) Event {
-	return Event{d, normal, "Update PodTemplate", d.Namespace + "/" + d.Name}
-}
-
-// PodTemplateForeign: a PodTemplate of that name has another owner.
-func PodTemplateForeign(d *edsv1.ExtendedDaemonSet) Event {
-	return Event{d, warning, "PodTemplateForeign", fmt.Sprintf(
-		"PodTemplate %s/%s belongs to another owner and is not changed: the cluster autoscaler does not see these pods", d.Namespace, d.Name,
-	)}
-}
-
-// PodTemplateInvalid: the API server refuses the PodTemplate.
-func PodTemplateInvalid(d *edsv1.ExtendedDaemonSet, err error) Event {
-	return Event{d, warning, "PodTemplateInvalid", "The cluster autoscaler does not see these pods: " + err.Error()}
-}
-
-// because gives the reason and the message that are not empty.
+// because returns the reason and the message, without those that are empty.
 func because(reason, message string) (text string) {
 	for _, part := range []string{reason, message} {
 		if part != "" {

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"fmt"
 
+	"k8s.io/utils/ptr"
+
 	"moult.dev/moult/api/v1alpha1"
 )
 
@@ -17,19 +19,13 @@ var (
 	NodeRolloutInvalid = saying[nodeRollout](warning, "Invalid", "Nothing is done: %s")
 	// NodeRolloutHalted: nothing new is started until a person acts.
 	NodeRolloutHalted = saying[nodeRollout](warning, "Halted", "No more nodes are started: %s")
+	// NodeRolloutRevision: the rollout has another revision than before.
+	NodeRolloutRevision = computed(normal, "Revision", func(r nodeRollout) string { return "Nodes are brought to " + r.Status.Revision })
+	// HostsStarted: these nodes are in a turn.
+	HostsStarted = about(normal, "Started", func(_ nodeRollout, nodes []string) string { return "Started on Nodes " + some(nodes) })
 	// HostFailed: a node's turn failed.
 	HostFailed = saying[nodeRollout](warning, "Failed", "%s")
 )
-
-// NodeRolloutRevision: the rollout has another revision than before.
-func NodeRolloutRevision(r *v1alpha1.NodeRollout) Event {
-	return Event{r, normal, "Revision", "Nodes are brought to " + r.Status.Revision}
-}
-
-// HostsStarted: these nodes are in a turn.
-func HostsStarted(r *v1alpha1.NodeRollout, nodes []string) Event {
-	return Event{r, normal, "Started", "Started on Nodes " + some(nodes)}
-}
 
 // HostRebooting: a node is drained, and its host has the order to reboot. The version may be empty.
 func HostRebooting(r *v1alpha1.NodeRollout, node, version string) Event {
@@ -52,9 +48,6 @@ func NodeRolloutWave(r *v1alpha1.NodeRollout, w *v1alpha1.WaveStatus) Event {
 
 // NodeRolloutComplete: every selected node is updated.
 func NodeRolloutComplete(r *v1alpha1.NodeRollout) Event {
-	n := int32(0)
-	if r.Status.Counts != nil {
-		n = r.Status.Counts.Total
-	}
-	return Event{r, normal, "Complete", fmt.Sprintf("All %d nodes are updated", n)}
+	total := ptr.Deref(r.Status.Counts, v1alpha1.UnitCounts{}).Total
+	return Event{r, normal, "Complete", fmt.Sprintf("All %d nodes are updated", total)}
 }

@@ -25,6 +25,18 @@ var (
 	PlanSelectNodesFailed = saying[plan](warning, "SelectNodesFailed", "Nodes can't be selected: %s")
 	// PlanResolveFailed: the version is not known.
 	PlanResolveFailed = saying[plan](warning, "ResolveFailed", "The version can't be resolved: %s")
+	// PlanResolved: version and hash are known.
+	PlanResolved = computed(normal, "Resolved", func(p plan) string {
+		return "Resolved latest version to " + p.Status.LatestVersion + ", hash " + p.Status.LatestHash
+	})
+	// PlanSyncJob: these nodes have Jobs.
+	PlanSyncJob = about(normal, "SyncJob", func(p plan, nodes []string) string {
+		return "Started version " + p.Status.LatestVersion + " on Nodes " + strings.Join(nodes, ",")
+	})
+	// PlanComplete: every selected node is updated.
+	PlanComplete = computed(normal, "Complete", func(p plan) string {
+		return "All selected nodes have version " + p.Status.LatestVersion + ", hash " + p.Status.LatestHash
+	})
 	// PlanWaiting: nodes are outdated and none may be started now.
 	PlanWaiting = saying[plan](normal, "Waiting", "No node is started: %s")
 	// PlanJobComplete: a node is updated.
@@ -40,24 +52,9 @@ func PlanWindowsUnsupported(p *upgradev1.Plan, node, why string) Event {
 	return Event{p, warning, "ValidationFailed", "Node " + node + ": " + why}
 }
 
-// PlanResolved: version and hash are known.
-func PlanResolved(p *upgradev1.Plan) Event {
-	return Event{p, normal, "Resolved", "Resolved latest version to " + p.Status.LatestVersion + ", hash " + p.Status.LatestHash}
-}
-
-// PlanSyncJob: these nodes have Jobs.
-func PlanSyncJob(p *upgradev1.Plan, nodes []string) Event {
-	return Event{p, normal, "SyncJob", "Started version " + p.Status.LatestVersion + " on Nodes " + strings.Join(nodes, ",")}
-}
-
 // PlanJobCompleteWaiting: a node is updated, and keeps its slot for the delay that the Plan sets.
 func PlanJobCompleteWaiting(p *upgradev1.Plan, node string, delay time.Duration) Event {
 	return Event{p, normal, "JobCompleteWaiting", "Job completed on Node " + node + ", its slot is kept for " + delay.String()}
-}
-
-// PlanComplete: every selected node is updated.
-func PlanComplete(p *upgradev1.Plan) Event {
-	return Event{p, normal, "Complete", "All selected nodes have version " + p.Status.LatestVersion + ", hash " + p.Status.LatestHash}
 }
 
 // PlanWave: another wave is current, or the wave has another state.

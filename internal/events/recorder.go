@@ -20,11 +20,12 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/tools/reference"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Event says what happened to an object.
+// Event is about an object.
 type Event struct {
 	Object  runtime.Object
 	Type    string
@@ -43,7 +44,7 @@ func fixed[O runtime.Object](kind, reason, message string) func(O) Event {
 	return func(object O) Event { return Event{object, kind, reason, message} }
 }
 
-// saying is the constructor of an Event whose message has one text in it.
+// saying is the constructor of an Event whose message contains one text.
 func saying[O runtime.Object](kind, reason, format string) func(O, string) Event {
 	return func(object O, text string) Event { return Event{object, kind, reason, fmt.Sprintf(format, text)} }
 }
@@ -51,7 +52,17 @@ func saying[O runtime.Object](kind, reason, format string) func(O, string) Event
 // maxNamed is how many nodes an Event names.
 const maxNamed = 10
 
-// some gives the first nodes, and how many more there are.
+// computed is the constructor of an Event whose message is made from the object.
+func computed[O runtime.Object](kind, reason string, message func(O) string) func(O) Event {
+	return func(object O) Event { return Event{object, kind, reason, message(object)} }
+}
+
+// about is the constructor of an Event whose message is made from the object and something else.
+func about[O runtime.Object, T any](kind, reason string, message func(O, T) string) func(O, T) Event {
+	return func(object O, other T) Event { return Event{object, kind, reason, message(object, other)} }
+}
+
+// some returns the first nodes, and how many more there are.
 func some(nodes []string) string {
 	if len(nodes) <= maxNamed {
 		return strings.Join(nodes, ",")
@@ -59,9 +70,9 @@ func some(nodes []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(nodes[:maxNamed], ","), len(nodes)-maxNamed)
 }
 
-// Recorder writes Events in the background, one after the other, and drops none: a rollout has one Event for each node, all
-// of one kind on one object, and an operator wants each of them. The library's recorder filters those as spam, and drops
-// what its queue can't hold; only its memory of Events that repeat is used here.
+// Recorder writes Events in the background, one after the other, and drops none. A rollout has one Event for each node, all
+// of one kind on one object, and an operator needs each of them. The library's recorder filters those as spam, and drops
+// Events that its queue can't hold. Only its memory of repeated Events is used here.
 type Recorder struct {
 	clock      clock.Clock
 	events     typedcorev1.EventInterface
@@ -69,15 +80,15 @@ type Recorder struct {
 	source     corev1.EventSource
 	correlator *record.EventCorrelator
 
-	mu      sync.Mutex
-	changed sync.Cond // of queue and closing
-	queue   []*corev1.Event
-	closing bool
-	last    int64 // the number in the last Event's name
-	done    chan struct{}
+	// queue holds each Event once, because each is another object.
+	queue workqueue.TypedInterface[*corev1.Event]
+	done  chan struct{}
+
+	mu   sync.Mutex
+	last int64 // the number in the last Event's name
 }
 
-// What can't be written is tried again for a while: an API server restarts in less.
+// An Event that can't be written is retried for longer than an API server takes to restart.
 var retry = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 10, Cap: 30 * time.Second}
 
 // NewRecorder writes Events with this component and host as their source. It outlives ctx, until Shutdown.
@@ -88,9 +99,8 @@ func NewRecorder(ctx context.Context, clk clock.Clock, events typedcorev1.EventI
 		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{
 			BurstSize: math.MaxInt32, QPS: math.MaxInt32, MaxEvents: math.MaxInt32,
 		}),
-		done: make(chan struct{}),
+		queue: workqueue.NewTyped[*corev1.Event](), done: make(chan struct{}),
 	}
-	r.changed.L = &r.mu
 	go r.run(context.WithoutCancel(ctx))
 	return r
 }
@@ -105,9 +115,8 @@ func (r *Recorder) Emit(all ...Event) {
 			log.Log.Error(err, "an event has no object", "reason", e.Reason, "message", e.Message)
 			continue
 		}
-		r.queue = append(r.queue, r.event(object, e))
+		r.queue.Add(r.event(object, e))
 	}
-	r.changed.Signal()
 }
 
 func (r *Recorder) event(object *corev1.ObjectReference, e Event) *corev1.Event {
@@ -122,12 +131,9 @@ func (r *Recorder) event(object *corev1.ObjectReference, e Event) *corev1.Event 
 	}
 }
 
-// Shutdown returns when what was emitted is written, or when ctx ends.
+// Shutdown returns when all emitted Events are written, or when ctx ends.
 func (r *Recorder) Shutdown(ctx context.Context) {
-	r.mu.Lock()
-	r.closing = true
-	r.changed.Signal()
-	r.mu.Unlock()
+	r.queue.ShutDown()
 	select {
 	case <-r.done:
 	case <-ctx.Done():
@@ -136,20 +142,9 @@ func (r *Recorder) Shutdown(ctx context.Context) {
 
 func (r *Recorder) run(ctx context.Context) {
 	defer close(r.done)
-	for {
-		r.mu.Lock()
-		for len(r.queue) == 0 && !r.closing {
-			r.changed.Wait()
-		}
-		queue := r.queue
-		r.queue = nil
-		r.mu.Unlock()
-		for _, e := range queue {
-			r.write(ctx, e)
-		}
-		if len(queue) == 0 {
-			return
-		}
+	for e, closed := r.queue.Get(); !closed; e, closed = r.queue.Get() {
+		r.write(ctx, e)
+		r.queue.Done(e)
 	}
 }
 
@@ -174,7 +169,7 @@ func (r *Recorder) write(ctx context.Context, e *corev1.Event) {
 	r.correlator.UpdateState(written)
 }
 
-// isFinal reports whether the API server has refused something that it will refuse again.
+// isFinal reports whether the API server would refuse the same request again.
 func isFinal(err error) bool {
 	answered := apierrors.ReasonForError(err) != metav1.StatusReasonUnknown
 	passing := apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
@@ -182,7 +177,7 @@ func isFinal(err error) bool {
 	return answered && !passing
 }
 
-// send counts an Event that repeats on the one that is stored, and creates others.
+// send raises the count of a stored Event that repeats, and creates others.
 func (r *Recorder) send(ctx context.Context, result *record.EventCorrelateResult) (*corev1.Event, error) {
 	if result.Event.Count > 1 {
 		written, err := r.events.PatchWithEventNamespaceWithContext(ctx, result.Event, result.Patch)
@@ -193,7 +188,7 @@ func (r *Recorder) send(ctx context.Context, result *record.EventCorrelateResult
 	}
 	written, err := r.events.CreateWithEventNamespaceWithContext(ctx, result.Event)
 	if apierrors.IsAlreadyExists(err) {
-		return result.Event, nil // An earlier try had come through.
+		return result.Event, nil // An earlier attempt succeeded.
 	}
 	return written, err
 }

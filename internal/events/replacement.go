@@ -15,16 +15,19 @@ var (
 	MachineAdopted = saying[nodeRollout](normal, "Adopted", "Node %s is taken over from Ducklett in the middle of its replacement")
 	// MachineFailed: a turn failed.
 	MachineFailed = HostFailed
+	// MachinesStarted: the machines of these nodes are being replaced.
+	MachinesStarted = about(normal, "Started", func(_ nodeRollout, nodes []string) string {
+		return "The machines of Nodes " + some(nodes) + " are being replaced"
+	})
+	// MachineReplaced: the turn has ended.
+	MachineReplaced = about(normal, "Updated", func(_ nodeRollout, t *v1alpha1.MachineTurn) string {
+		return fmt.Sprintf("Node %s of scale set %s has taken its place, and is well", cmp.Or(t.ReplacementNode, t.Replacement), t.ScaleSet)
+	})
 	// ScaleSetWell: the cloud answers for a scale set again.
 	ScaleSetWell = saying[nodeRollout](normal, "ScaleSetWell", "Scale set %s can be changed again")
 	// RollbackImpossible: the previous image can't be restored.
 	RollbackImpossible = saying[nodeRollout](warning, "RollbackImpossible", "More turns have failed than the strategy allows, and no image is restored: %s")
 )
-
-// MachinesStarted: the machines of these nodes are being replaced.
-func MachinesStarted(r *v1alpha1.NodeRollout, nodes []string) Event {
-	return Event{r, normal, "Started", "The machines of Nodes " + some(nodes) + " are being replaced"}
-}
 
 // MachineAdded: a replacement was added.
 func MachineAdded(r *v1alpha1.NodeRollout, t *v1alpha1.MachineTurn) Event {
@@ -48,11 +51,6 @@ func MachineDeleted(r *v1alpha1.NodeRollout, t, before *v1alpha1.MachineTurn) Ev
 		what = "Machine " + before.Machine + ", which has no Node,"
 	}
 	return Event{r, normal, "MachineDeleted", fmt.Sprintf("%s in scale set %s is deleted", what, t.ScaleSet)}
-}
-
-// MachineReplaced: the turn has ended.
-func MachineReplaced(r *v1alpha1.NodeRollout, t *v1alpha1.MachineTurn) Event {
-	return Event{r, normal, "Updated", fmt.Sprintf("Node %s of scale set %s has taken its place, and is well", cmp.Or(t.ReplacementNode, t.Replacement), t.ScaleSet)}
 }
 
 // MachineDiscarded: a replacement is deleted, because the turn is no longer wanted.

@@ -4,14 +4,14 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
 )
@@ -44,18 +44,25 @@ func (f *Fleet) Watch(ctx context.Context, from cache.Informers) error {
 	if err != nil {
 		return fmt.Errorf("watching nodes, %w", err)
 	}
-	if _, err := nodes.AddEventHandler(f.whenChanged(nodeChanged)); err != nil {
-		return fmt.Errorf("watching nodes, %w", err)
-	}
-	if shared, ok := nodes.(toolscache.SharedInformer); ok {
-		f.store = shared.GetStore()
-	}
 	budgets, err := from.GetInformer(ctx, &v1alpha1.NodeDisruptionBudget{})
 	if err != nil {
 		return fmt.Errorf("watching budgets, %w", err)
 	}
-	if _, err := budgets.AddEventHandler(f.whenChanged(budgetChanged)); err != nil {
-		return fmt.Errorf("watching budgets, %w", err)
+	if shared, ok := nodes.(toolscache.SharedInformer); ok {
+		f.store = shared.GetStore()
+	}
+	_, errNodes := nodes.AddEventHandler(f.whenChanged(func(old, now any) bool {
+		a, okA := old.(*corev1.Node)
+		b, okB := now.(*corev1.Node)
+		return !okA || !okB || NodeChanged(a, b)
+	}))
+	_, errBudgets := budgets.AddEventHandler(f.whenChanged(func(old, now any) bool {
+		a, okA := old.(*v1alpha1.NodeDisruptionBudget)
+		b, okB := now.(*v1alpha1.NodeDisruptionBudget)
+		return !okA || !okB || SpecChanged(a, b)
+	}))
+	if err := errors.Join(errNodes, errBudgets); err != nil {
+		return fmt.Errorf("watching nodes and budgets, %w", err)
 	}
 	return nil
 }
@@ -72,27 +79,8 @@ func (f *Fleet) whenChanged(changed func(old, now any) bool) toolscache.Resource
 	}
 }
 
-// nodeChanged reports whether the relevant fields of a Node differ.
-func nodeChanged(old, now any) bool {
-	a, okA := old.(*corev1.Node)
-	b, okB := now.(*corev1.Node)
-	return !okA || !okB || NodeChanged(a, b)
-}
-
-// NodeChanged reports whether the fields of a trimmed Node that decisions need differ.
-func NodeChanged(a, b *corev1.Node) bool {
-	return a.Spec.Unschedulable != b.Spec.Unschedulable || a.Spec.ProviderID != b.Spec.ProviderID || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) ||
-		a.Status.NodeInfo.BootID != b.Status.NodeInfo.BootID || a.Status.NodeInfo.OSImage != b.Status.NodeInfo.OSImage ||
-		!slices.Equal(a.Spec.Taints, b.Spec.Taints) || !slices.EqualFunc(a.Status.Conditions, b.Status.Conditions, sameCondition)
-}
-
-func sameCondition(a, b corev1.NodeCondition) bool {
-	return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message &&
-		a.LastTransitionTime.Equal(&b.LastTransitionTime) && a.LastHeartbeatTime.Equal(&b.LastHeartbeatTime)
-}
-
-func budgetChanged(old, now any) bool {
-	a, okA := old.(*v1alpha1.NodeDisruptionBudget)
-	b, okB := now.(*v1alpha1.NodeDisruptionBudget)
-	return !okA || !okB || a.UID != b.UID || a.Generation != b.Generation || (a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil)
+// SpecChanged reports whether an object has another spec, or is another object of the same name. A deletion counts too: the
+// API server then raises the generation.
+func SpecChanged(a, b client.Object) bool {
+	return a.GetUID() != b.GetUID() || a.GetGeneration() != b.GetGeneration()
 }

@@ -6,25 +6,23 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
 )
 
-func TestBudgetChanged(t *testing.T) {
+func TestSpecChanged(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*v1alpha1.NodeDisruptionBudget)
 		want   bool
 	}{
-		"a status":      {func(b *v1alpha1.NodeDisruptionBudget) { b.ResourceVersion, b.Status.Matched = "2", 3 }, false},
-		"the spec":      {func(b *v1alpha1.NodeDisruptionBudget) { b.Generation = 2 }, true},
-		"it is deleted": {func(b *v1alpha1.NodeDisruptionBudget) { b.DeletionTimestamp = ptr.To(metav1.Now()) }, true},
-		"another":       {func(b *v1alpha1.NodeDisruptionBudget) { b.UID = "another" }, true},
+		"a status": {func(b *v1alpha1.NodeDisruptionBudget) { b.ResourceVersion, b.Status.Matched = "2", 3 }, false},
+		"the spec": {func(b *v1alpha1.NodeDisruptionBudget) { b.Generation = 2 }, true},
+		"another":  {func(b *v1alpha1.NodeDisruptionBudget) { b.UID = "another" }, true},
 	} {
 		old := &v1alpha1.NodeDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "one", ResourceVersion: "1", Generation: 1}}
 		now := old.DeepCopy()
 		tc.change(now)
-		if got := budgetChanged(old, now); got != tc.want {
+		if got := SpecChanged(old, now); got != tc.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

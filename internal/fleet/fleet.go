@@ -5,10 +5,10 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -21,7 +21,6 @@ import (
 
 // Fleet is the state of the cluster in the caches.
 type Fleet struct {
-	clock  clock.PassiveClock
 	client client.Client
 	gates  *gates
 	nodes  nodes
@@ -37,18 +36,18 @@ type Fleet struct {
 // New returns a fleet. The client reads nodes and budgets from a cache that shows its own writes. pods, which may be nil,
 // reads the pods of all namespaces. It is used only if a budget or a strategy needs it.
 func New(clk clock.PassiveClock, c client.Client, pods client.Reader) *Fleet {
-	return &Fleet{clock: clk, client: c, gates: newGates(clk, c, pods)}
+	return &Fleet{client: c, gates: newGates(clk, pods)}
 }
 
 // Snapshot is the fleet at one moment. It and its objects must not be changed.
 type Snapshot struct {
 	rollout.Fleet
-	// Objects are the Nodes, by name.
+	// Objects are the Nodes, sorted by name.
 	Objects []*corev1.Node
-	// Claimed names the nodes that have claims, unsorted.
+	// Claimed names the nodes that have claims.
 	Claimed []string
-	// Version changes whenever the Nodes change.
-	Version uint64
+	// Evicted are the nodes with a record of evictions, deleted ones that budgets still count included.
+	Evicted []*corev1.Node
 	// SharedHostnames are values of the label kubernetes.io/hostname that several Nodes have.
 	SharedHostnames map[string]bool
 }
@@ -59,26 +58,38 @@ func (f *Fleet) Snapshot(ctx context.Context) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, err
 	}
-	budgets, err := f.budgets(ctx)
-	if err != nil {
-		return Snapshot{}, err
-	}
 	s := f.nodes.read(objects)
-	s.Budgets = budgets
-	if f.absent == nil {
-		return s, nil
+	if f.absent != nil {
+		absent, err := f.absent(ctx)
+		if err != nil {
+			return Snapshot{}, err
+		}
+		s = s.with(absent)
 	}
-	absent, err := f.absent(ctx)
-	if err != nil {
-		return Snapshot{}, err
-	}
-	return f.nodes.with(s, absent), nil
+	s.Budgets, err = f.budgets(ctx, s.Evicted)
+	return s, err
 }
 
 // AlsoCounts lets budgets count deleted Nodes whose replacements do not exist yet. They are only in a snapshot's Nodes, and
 // not if a Node of that name exists. It is called once, before the first snapshot.
-func (f *Fleet) AlsoCounts(absent func(context.Context) ([]*corev1.Node, error)) {
-	f.absent, f.gates.absent = absent, absent
+func (f *Fleet) AlsoCounts(absent func(context.Context) ([]*corev1.Node, error)) { f.absent = absent }
+
+// with adds deleted Nodes that budgets still count.
+func (s Snapshot) with(absent []*corev1.Node) Snapshot {
+	if len(absent) == 0 {
+		return s
+	}
+	s.Nodes, s.Evicted = maps.Clone(s.Nodes), slices.Clone(s.Evicted)
+	for _, o := range absent {
+		if s.Nodes[o.Name] == nil {
+			s.Nodes[o.Name] = rollout.NewNode(o)
+		}
+		if hasRecord(o) {
+			s.Evicted = append(s.Evicted, o)
+		}
+	}
+	slices.SortFunc(s.Evicted, byName)
+	return s
 }
 
 // Admit lets one rollout at a time decide and claim. decide receives a snapshot with all earlier claims, and writes its own
@@ -92,9 +103,6 @@ func (f *Fleet) Admit(ctx context.Context, decide func(Snapshot) error) error {
 	}
 	return decide(s)
 }
-
-// Elapsed reports whether the clock may have changed a decision: windows and times in the API change by whole seconds.
-func Elapsed(decided, now time.Time) bool { return decided.Unix() != now.Unix() }
 
 // list returns the Nodes of the cache, unsorted, with all writes of this process.
 func (f *Fleet) list(ctx context.Context) ([]*corev1.Node, error) {
@@ -125,25 +133,20 @@ func (f *Fleet) list(ctx context.Context) ([]*corev1.Node, error) {
 	return objects, nil
 }
 
-// budgets returns the budgets, sorted by name.
-func (f *Fleet) budgets(ctx context.Context) ([]rollout.Budget, error) {
+// budgets returns the budgets with the gates that are closed now, sorted by name.
+func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node) ([]rollout.Budget, error) {
 	var list v1alpha1.NodeDisruptionBudgetList
 	if err := f.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing budgets, %w", err)
 	}
 	budgets := make([]rollout.Budget, 0, len(list.Items))
 	for i := range list.Items {
-		if list.Items[i].DeletionTimestamp == nil {
-			budgets = append(budgets, f.Budget(ctx, &list.Items[i]))
+		if from := &list.Items[i]; from.DeletionTimestamp == nil {
+			b := rollout.NewBudget(from)
+			f.gates.look(from, &b, evicted)
+			budgets = append(budgets, b)
 		}
 	}
 	slices.SortFunc(budgets, func(a, b rollout.Budget) int { return strings.Compare(a.Name, b.Name) })
 	return budgets, nil
-}
-
-// Budget returns a budget with the gates that are closed now.
-func (f *Fleet) Budget(ctx context.Context, from *v1alpha1.NodeDisruptionBudget) rollout.Budget {
-	b := rollout.NewBudget(from)
-	f.gates.look(ctx, from, &b)
-	return b
 }

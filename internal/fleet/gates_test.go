@@ -32,8 +32,8 @@ type bench struct {
 	client.Client
 	t     *testing.T
 	clock *clocktesting.FakePassiveClock
-	// told counts how often those who wait were told of a change.
-	told int
+	// woken counts how often waiting rollouts were woken.
+	woken int
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
@@ -43,9 +43,9 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{t: t, clock: clocktesting.NewFakePassiveClock(morning)}
-	b.Client = clientfake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithIndex(&corev1.Node{}, IndexEvicted, Evicted).Build()
+	b.Client = clientfake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	b.Fleet = New(b.clock, b.Client, nil)
-	b.gates.changed = func() { b.told++ }
+	b.gates.changed = func() { b.woken++ }
 	for _, w := range b.gates.watches {
 		w.store = toolscache.NewStore(toolscache.MetaNamespaceKeyFunc)
 	}
@@ -55,7 +55,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 // synced lets all watches know everything.
 func (b *bench) synced() *bench {
 	for _, w := range b.gates.watches {
-		w.synced = true
+		w.why = ""
 	}
 	b.gates.notice()
 	return b
@@ -98,10 +98,22 @@ func (b *bench) watch(o client.Object) *watch {
 	return b.gates.workloads[reflect.TypeOf(o).Elem().Name()]
 }
 
+// Budget returns a budget with its closed gates.
+func (b *bench) Budget(from *v1alpha1.NodeDisruptionBudget) rollout.Budget {
+	b.t.Helper()
+	objects, err := b.list(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	budget := rollout.NewBudget(from)
+	b.gates.look(from, &budget, b.nodes.read(objects).Evicted)
+	return budget
+}
+
 // looks at a budget with these gates, in YAML.
 func (b *bench) looks(gates string) rollout.Budget {
 	b.t.Helper()
-	return b.Budget(b.t.Context(), budgetWith(b.t, gates))
+	return b.Budget(budgetWith(b.t, gates))
 }
 
 func budgetWith(t testing.TB, gates string) *v1alpha1.NodeDisruptionBudget {
@@ -152,16 +164,18 @@ func TestGatesAreClosedUntilTheyKnow(t *testing.T) {
 		}
 	}
 	for _, w := range b.gates.watches {
-		w.synced = w != b.gates.namespaces && w.kind != "replicationcontrollers"
+		if w != b.gates.namespaces {
+			w.why = ""
+		}
 	}
-	b.gates.workloads["ReplicationController"].problem = "reading replicationcontrollers, forbidden"
+	b.gates.workloads["ReplicationController"].why = "reading replicationcontrollers, forbidden"
 	b.gates.notice()
 	want[0].Message, want[1].Message = "reading replicationcontrollers, forbidden", "namespaces are being read"
 	if diff := cmp.Diff(want, b.looks(all).Blocks); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if b.told != 1 {
-		t.Errorf("told %d times", b.told)
+	if b.woken != 1 {
+		t.Errorf("woken %d times", b.woken)
 	}
 }
 
@@ -185,18 +199,18 @@ func TestGatesWatchNothingUnasked(t *testing.T) {
 	}
 }
 
-// Who waits is told when an answer differs, and not whenever something happens.
-func TestGatesTellWhatDiffers(t *testing.T) {
+// Waiting rollouts are woken when an answer differs, and not after every change.
+func TestGatesWakeWhenTheAnswerDiffers(t *testing.T) {
 	b := newBench(t).synced()
 	noticed := 0
 	b.OnGates(func() { noticed++ })
 	const gates = "{workloads: {selector: {matchLabels: {a: b}}}, pods: [{selector: {matchLabels: {a: b}}}]}"
-	expect := func(what string, wantNoticed, wantTold int) {
+	expect := func(what string, wantNoticed, wantWoken int) {
 		t.Helper()
 		b.looks(gates)
 		b.looks(gates)
-		if noticed != wantNoticed || b.told != wantTold {
-			t.Errorf("%s: noticed %d times and told %d times, want %d and %d", what, noticed, b.told, wantNoticed, wantTold)
+		if noticed != wantNoticed || b.woken != wantWoken {
+			t.Errorf("%s: noticed %d times and woken %d times, want %d and %d", what, noticed, b.woken, wantNoticed, wantWoken)
 		}
 	}
 	b.looks(gates)
@@ -240,7 +254,7 @@ func deployment(namespace, name string, have, want int32) *appsv1.Deployment {
 func TestGatesOfABudgetThatChanges(t *testing.T) {
 	b := newBench(t).synced().sees(labelled(pod("a", "x", "n1")))
 	from := budgetWith(t, "{pods: [{selector: {matchLabels: {a: b}}, scope: Cluster}]}")
-	blocks := func() int { t.Helper(); return len(b.Budget(t.Context(), from).Blocks) }
+	blocks := func() int { t.Helper(); return len(b.Budget(from).Blocks) }
 	if got := blocks(); got != 1 {
 		t.Errorf("%d blocks", got)
 	}

@@ -61,11 +61,11 @@ func TestTrimNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if nodeChanged(first, second) {
+	if NodeChanged(first.(*corev1.Node), second.(*corev1.Node)) {
 		t.Error("a heartbeat counts as a change")
 	}
 	second.(*corev1.Node).Spec.Unschedulable = false
-	if !nodeChanged(first, second) {
+	if !NodeChanged(first.(*corev1.Node), second.(*corev1.Node)) {
 		t.Error("an uncordon does not count as a change")
 	}
 	for what, change := range map[string]func(*corev1.NodeSystemInfo){
@@ -74,7 +74,7 @@ func TestTrimNode(t *testing.T) {
 	} {
 		rebooted := first.(*corev1.Node).DeepCopy()
 		change(&rebooted.Status.NodeInfo)
-		if !nodeChanged(first, rebooted) {
+		if !NodeChanged(first.(*corev1.Node), rebooted) {
 			t.Errorf("%s does not count as a change", what)
 		}
 	}
@@ -108,13 +108,10 @@ func TestNodesRead(t *testing.T) {
 			t.Errorf("look %d (-want +got):\n%s", i+1, diff)
 		}
 	}
-	if one.Version == two.Version || two.Version == three.Version {
-		t.Errorf("versions are %d, %d, %d of nodes that are not the same", one.Version, two.Version, three.Version)
-	}
-	if again := n.read([]*corev1.Node{b5, d6}); again.Nodes["b"] != three.Nodes["b"] || again.Version != three.Version {
+	if again := n.read([]*corev1.Node{b5, d6}); again.Nodes["b"] != three.Nodes["b"] {
 		t.Error("nodes that have not changed are made anew")
 	}
-	if none := n.read(nil); len(none.Nodes) != 0 || none.Version == three.Version {
+	if none := n.read(nil); len(none.Nodes) != 0 {
 		t.Error("nodes that are gone are still there")
 	}
 }
@@ -208,26 +205,25 @@ func TestUndrained(t *testing.T) {
 	}
 }
 
-// Nodes that are not there count as long as there is none of their name, and a snapshot with others of them is another one.
+// A deleted Node counts as long as no Node has its name.
 func TestNodesAbsent(t *testing.T) {
+	record := map[string]string{v1alpha1.AnnotationEvicted: `["ReplicaSet/a/b"]`}
 	absent := []*corev1.Node{
-		{ObjectMeta: metav1.ObjectMeta{Name: "b", ResourceVersion: "1"}, Spec: corev1.NodeSpec{Unschedulable: true}},
-		{ObjectMeta: metav1.ObjectMeta{Name: "gone", ResourceVersion: "1", Labels: map[string]string{"zone": "a"}}, Spec: corev1.NodeSpec{Unschedulable: true}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: corev1.NodeSpec{Unschedulable: true}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "gone", Labels: map[string]string{"zone": "a"}, Annotations: record}, Spec: corev1.NodeSpec{Unschedulable: true}},
 	}
-	objects := []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "b"}}}
+	objects := []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "b"}}, {ObjectMeta: metav1.ObjectMeta{Name: "h", Annotations: record}}}
 	var n nodes
-	first := n.with(n.read(objects), nil)
-	with := n.with(n.read(objects), absent)
-	if len(with.Nodes) != 3 || with.Nodes["b"].Unschedulable || !with.Nodes["gone"].Unschedulable || with.Nodes["gone"].Labels["zone"] != "a" {
+	first := n.read(objects)
+	with := first.with(absent)
+	if len(with.Nodes) != 4 || with.Nodes["b"].Unschedulable || !with.Nodes["gone"].Unschedulable || with.Nodes["gone"].Labels["zone"] != "a" {
 		t.Errorf("nodes %v", with.Nodes)
 	}
-	if len(with.Objects) != 2 || len(first.Nodes) != 2 {
+	if len(with.Objects) != 3 || len(first.Nodes) != 3 || len(n.read(objects).Nodes) != 3 {
 		t.Errorf("%d objects, and %d nodes of the snapshot before", len(with.Objects), len(first.Nodes))
 	}
-	again := n.with(n.read(objects), absent)
-	after := n.with(n.read(objects), nil)
-	if first.Version == with.Version || with.Version != again.Version || after.Version == with.Version || len(after.Nodes) != 2 {
-		t.Errorf("versions %d, %d, %d and %d", first.Version, with.Version, again.Version, after.Version)
+	if len(first.Evicted) != 1 || len(with.Evicted) != 2 || with.Evicted[0].Name != "gone" {
+		t.Errorf("evicted from %d and %d nodes", len(first.Evicted), len(with.Evicted))
 	}
 }
 

@@ -20,37 +20,22 @@ import (
 const Coalesce = 50 * time.Millisecond
 
 // Waiters are the rollouts of one controller that wait for a budget.
-type Waiters struct {
-	mu  sync.Mutex
-	all map[types.NamespacedName]bool
-}
+type Waiters struct{ all sync.Map }
 
 // NewWaiters returns an empty set.
-func NewWaiters() *Waiters { return &Waiters{all: map[types.NamespacedName]bool{}} }
+func NewWaiters() *Waiters { return &Waiters{} }
 
 // Set records whether a rollout waits.
 func (w *Waiters) Set(rollout types.NamespacedName, waits bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if waits {
-		w.all[rollout] = true
+		w.all.Store(rollout, nil)
 	} else {
-		delete(w.all, rollout)
+		w.all.Delete(rollout)
 	}
 }
 
 // Done records that a rollout does not wait.
 func (w *Waiters) Done(rollout types.NamespacedName) { w.Set(rollout, false) }
-
-func (w *Waiters) keys() []types.NamespacedName {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	all := make([]types.NamespacedName, 0, len(w.all))
-	for key := range w.all {
-		all = append(all, key)
-	}
-	return all
-}
 
 // ForBudget reports whether a unit waits for a budget or for the health of nodes. Changes outside the rollout can then end
 // the wait.
@@ -78,7 +63,8 @@ func (f *Fleet) Wake(ctx context.Context, w *Waiters) <-chan event.GenericEvent 
 				return
 			case <-changed:
 			}
-			for _, key := range w.keys() {
+			for key := range w.all.Range {
+				key, _ := key.(types.NamespacedName)
 				o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 				select {
 				case <-ctx.Done():

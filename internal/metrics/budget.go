@@ -32,7 +32,7 @@ func SetBudget(budget string, s *v1alpha1.NodeDisruptionBudgetStatus) {
 	}
 }
 
-// ForgetBudget removes a budget that was deleted.
+// ForgetBudget removes a deleted budget.
 func ForgetBudget(budget string) {
 	forget(prometheus.Labels{"budget": budget}, budgetMatched, budgetUnavailable, budgetAllowed, budgetBlocked)
 }

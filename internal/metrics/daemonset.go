@@ -29,14 +29,14 @@ func DaemonSet(key types.NamespacedName) Rollout {
 	return Rollout{Kind: "ExtendedDaemonSet", NamespacedName: key}
 }
 
-// stuckOf remembers of each ExtendedDaemonSet its replica sets, as their series don't name it.
+// stuckOf holds the replica sets of each ExtendedDaemonSet, because their series do not name it.
 var stuckOf = struct {
 	mu    sync.Mutex
 	names map[types.NamespacedName]map[string]bool
 }{names: map[types.NamespacedName]map[string]bool{}}
 
-// SetStuck sets of each of an ExtendedDaemonSet's replica sets, by name, whether its rolling update is stuck. What is not
-// among them any more is dropped; nil drops them all.
+// SetStuck sets for each replica set of an ExtendedDaemonSet, by name, whether its rolling update is stuck. It removes all
+// other replica sets of it.
 func SetStuck(daemonset types.NamespacedName, replicasets map[string]bool) {
 	stuckOf.mu.Lock()
 	defer stuckOf.mu.Unlock()
@@ -61,7 +61,7 @@ func SetStuck(daemonset types.NamespacedName, replicasets map[string]bool) {
 	stuckOf.names[daemonset] = names
 }
 
-// ForgetDaemonSet drops an ExtendedDaemonSet that is gone, with its replica sets.
+// ForgetDaemonSet removes a deleted ExtendedDaemonSet and its replica sets.
 func ForgetDaemonSet(daemonset types.NamespacedName) {
 	SetStuck(daemonset, nil)
 	Forget(DaemonSet(daemonset))

@@ -82,13 +82,13 @@ const (
 	TurnFailed  = "failed"
 )
 
-// ObserveTurn notes how long a turn took.
+// ObserveTurn records how long a turn took.
 func ObserveTurn(r Rollout, result string, took time.Duration) {
 	turns.WithLabelValues(r.values(result)...).Observe(took.Seconds())
 }
 
-// CountError notes a reconcile that failed.
+// CountError counts a failed reconcile.
 func CountError(r Rollout) { reconcileErrors.WithLabelValues(r.values()...).Inc() }
 
-// Forget removes a rollout that was deleted.
+// Forget removes a deleted rollout.
 func Forget(r Rollout) { forget(r.labels(), units, waiting, turns, reconcileErrors) }

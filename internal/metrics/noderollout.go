@@ -20,7 +20,7 @@ func SetHostVersions(name string, versions []v1alpha1.HostVersion) {
 	}
 }
 
-// ForgetNodeRollout removes a NodeRollout that was deleted.
+// ForgetNodeRollout removes a deleted NodeRollout.
 func ForgetNodeRollout(key types.NamespacedName) {
 	forget(prometheus.Labels{"name": key.Name}, hostVersions, machines, outdatedMachines, phases)
 	Forget(Rollout{Kind: "NodeRollout", NamespacedName: key})

@@ -20,7 +20,7 @@ var (
 	phases           = histogram("moult_machine_phase_duration_seconds", "How long the turns of machines were in a phase.", seconds, "name", "phase")
 )
 
-// ObserveCloudCall notes a call of a cloud.
+// ObserveCloudCall records a call of a cloud.
 func ObserveCloudCall(provider, call, outcome string, took time.Duration) {
 	cloudCalls.WithLabelValues(provider, call, outcome).Observe(took.Seconds())
 }
@@ -34,12 +34,12 @@ func SetMachines(name, set string, states map[string]int, outdated int) {
 	outdatedMachines.WithLabelValues(name, set).Set(float64(outdated))
 }
 
-// ForgetScaleSet drops a scale set that a NodeRollout is not for any more.
+// ForgetScaleSet removes a scale set that a NodeRollout no longer changes.
 func ForgetScaleSet(name, set string) {
 	forget(prometheus.Labels{"name": name, "scale_set": set}, machines, outdatedMachines)
 }
 
-// ObservePhase notes how long a turn was in a phase.
+// ObservePhase records how long a turn was in a phase.
 func ObservePhase(name string, phase v1alpha1.MachinePhase, took time.Duration) {
 	phases.WithLabelValues(name, string(phase)).Observe(took.Seconds())
 }

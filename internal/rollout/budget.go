@@ -127,11 +127,11 @@ func (b *Budget) unavailable(n *Node, r readiness, now time.Time) (h Holder, end
 	if n.Unschedulable {
 		return Holder{Cause: v1alpha1.CauseUnschedulable, Message: "unschedulable"}, end
 	}
-	cause, message, since, end := b.unhealthy(n, r, now)
-	if cause == "" && n.ClaimError != "" {
-		return Holder{Cause: v1alpha1.CauseUnreadable, Message: n.ClaimError}, time.Time{}
+	h, end = unhealthy(b.MinReady, &b.Health, n, r, now)
+	if h.Cause == "" && n.ClaimError != "" {
+		h = Holder{Cause: v1alpha1.CauseUnreadable, Message: n.ClaimError}
 	}
-	return Holder{Cause: cause, Message: message, Since: since}, end
+	return h, end
 }
 
 // account is a budget during one pass: its state at the beginning, and the units that the pass started since.
@@ -139,11 +139,8 @@ type account struct {
 	*Budget
 	Account
 	used    int
-	domains map[string]int
 	holders map[string]bool
 	started []string
-	// blocks and gates close the budget; their messages have its name.
-	blocks, gates []Block
 	// The texts are cached: they are the same for every unit, or for every unit of a domain.
 	message       string
 	domainMessage map[string]string
@@ -174,22 +171,17 @@ func (p *pass) openAccounts() {
 	}
 	for _, a := range p.accounts {
 		a.finish(a.Budget, p.now)
-		a.used, a.domains = len(a.Holders), a.Domains
+		a.used = len(a.Holders)
 		for _, h := range a.Holders {
 			a.holders[h.Node] = true
 		}
-		for i, block := range a.Account.Blocks {
-			block.Message = a.says(block.Message)
-			if i < a.switches {
-				a.blocks = append(a.blocks, block)
-			} else {
-				a.gates = append(a.gates, block)
-			}
+		for i := range a.Account.Blocks {
+			a.Account.Blocks[i].Message = a.withName(a.Account.Blocks[i].Message)
 		}
 	}
 }
 
-func (a *account) says(what string) string { return "budget " + a.Name + ": " + what }
+func (a *account) withName(message string) string { return "budget " + a.Name + ": " + message }
 
 // budgets returns the accounts of the budgets that select the candidate's node. They are computed for the first unit that
 // needs them.
@@ -220,7 +212,7 @@ func spend(p *pass, c *candidate) {
 	for _, a := range p.budgets(c) {
 		if a.Workloads && p.strategy.Drains {
 			block := undrained(c.Unit.Node)
-			a.gates = append(a.gates, Block{block.Gate, a.says(block.Message)})
+			a.Account.Blocks = append(a.Account.Blocks, Block{block.Gate, a.withName(block.Message)})
 		}
 		if a.holders[c.Node] {
 			continue
@@ -229,7 +221,7 @@ func spend(p *pass, c *candidate) {
 		a.started = append(a.started, c.Node)
 		a.message = ""
 		if a.TopologyKey != "" {
-			a.domains[c.node.Labels[a.TopologyKey]]++
+			a.Domains[c.node.Labels[a.TopologyKey]]++
 			clear(a.domainMessage)
 		}
 	}
@@ -238,51 +230,10 @@ func spend(p *pass, c *candidate) {
 // disrupts reports whether a start makes the node unavailable: the rollout has not claimed it yet, and claims nodes at all.
 func (p *pass) disrupts(c *candidate) bool { return !c.Claimed && !p.strategy.Claimless }
 
-// budgetUnderstood starts nothing on nodes of an invalid budget.
-func budgetUnderstood(p *pass, c *candidate) (v1alpha1.Reason, string) {
-	return blocked(p, c, v1alpha1.ReasonBudgetInvalid)
-}
-
-// budgetPaused starts nothing on nodes of a paused budget, restarts included.
-func budgetPaused(p *pass, c *candidate) (v1alpha1.Reason, string) {
-	return blocked(p, c, v1alpha1.ReasonBudgetPaused)
-}
-
-// insideBudgetWindow starts nothing on nodes of a budget while its windows are closed.
-func insideBudgetWindow(p *pass, c *candidate) (v1alpha1.Reason, string) {
-	return blocked(p, c, v1alpha1.ReasonOutsideBudgetWindow)
-}
-
-func blocked(p *pass, c *candidate, by v1alpha1.Reason) (v1alpha1.Reason, string) {
-	for _, a := range p.budgets(c) {
-		for i := range a.blocks {
-			if a.blocks[i].Gate == by {
-				return by, a.blocks[i].Message
-			}
-		}
-	}
-	return "", ""
-}
-
-// budgetLeft keeps the number of unavailable nodes within each budget, for any cause of unavailability. A used-up budget
-// starts nothing, not even on an unavailable node: a person who cordoned it may be working there. Only claimed nodes
-// continue, because they make no further node unavailable.
-func budgetLeft(p *pass, c *candidate) (v1alpha1.Reason, string) {
-	if !p.disrupts(c) {
-		return "", ""
-	}
-	for _, a := range p.budgets(c) {
-		if a.Limit >= 0 && a.used >= a.Limit {
-			return v1alpha1.ReasonBudgetExhausted, a.explain()
-		}
-	}
-	return "", ""
-}
-
 // explain returns why the budget is used up.
 func (a *account) explain() string {
 	if a.message == "" {
-		a.message = a.says(fmt.Sprintf("%s unavailable, at most %d allowed", count(a.used), a.Limit))
+		a.message = a.withName(fmt.Sprintf("%s unavailable, at most %d allowed", count(a.used), a.Limit))
 		var who []string
 		for _, h := range a.Holders[:min(len(a.Holders), named)] {
 			who = append(who, h.Node+" "+h.Message)
@@ -297,40 +248,18 @@ func (a *account) explain() string {
 	return a.message
 }
 
-// domainFree keeps unavailable nodes within each budget's number of domains. If more domains are already affected, because
-// nodes failed by themselves, no further node starts in any of them.
-func domainFree(p *pass, c *candidate) (v1alpha1.Reason, string) {
-	if !p.disrupts(c) {
-		return "", ""
-	}
-	for _, a := range p.budgets(c) {
-		if a.TopologyKey == "" || len(a.domains) < a.MaxDomains {
-			continue
-		}
-		own := c.node.Labels[a.TopologyKey]
-		others := len(a.domains)
-		if a.domains[own] > 0 {
-			others--
-		}
-		if others >= a.MaxDomains {
-			return v1alpha1.ReasonMaxDomains, a.explainDomain(own)
-		}
-	}
-	return "", ""
-}
-
 // explainDomain returns why a unit of a domain waits for this budget.
 func (a *account) explainDomain(own string) string {
 	text := a.domainMessage[own]
 	if text == "" {
-		names := make([]string, 0, len(a.domains))
-		for name := range a.domains {
+		names := make([]string, 0, len(a.Domains))
+		for name := range a.Domains {
 			if name != own {
 				names = append(names, domain(name))
 			}
 		}
 		slices.Sort(names)
-		text = a.says(fmt.Sprintf("nodes of %s=%s wait while some of %s are unavailable, at most %d at once",
+		text = a.withName(fmt.Sprintf("nodes of %s=%s wait while some of %s are unavailable, at most %d at once",
 			a.TopologyKey, domain(own), list(names, len(names)), a.MaxDomains))
 		a.domainMessage[own] = text
 	}

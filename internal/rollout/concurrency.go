@@ -21,9 +21,6 @@ func slotFree(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	return v1alpha1.ReasonMaxConcurrent, p.slots.explain()
 }
 
-// takeSlot books the slot of a unit that starts or restarts.
-func takeSlot(p *pass, c *candidate) { p.slots.start(c.Unit) }
-
 // slots counts the units of a rollout that hold slots, and keeps names for messages.
 type slots struct {
 	// frees is true when a unit that failed for good frees its slot.

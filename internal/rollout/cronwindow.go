@@ -74,14 +74,6 @@ func (w *CronWindow) Contains(t time.Time) bool {
 	return !opens.IsZero() && !opens.After(t)
 }
 
-// Next returns the first instant at or after t at which the window is open, or zero if it never opens.
-func (w *CronWindow) Next(t time.Time) time.Time {
-	if w.Contains(t) {
-		return t
-	}
-	return w.after(t)
-}
-
 // Ends returns when a window that is open at t closes. The search is limited: the window may still be open then, but it
 // does not close earlier. It returns t if the window is closed at t.
 func (w *CronWindow) Ends(t time.Time) time.Time {

@@ -42,9 +42,9 @@ var standard = rules{
 		{"wave", inWave},
 		{"claim", unclaimed},
 		{"concurrency", slotFree},
-		{"budgetUnderstood", budgetUnderstood},
-		{"budgetPaused", budgetPaused},
-		{"budgetWindow", insideBudgetWindow},
+		{"budgetUnderstood", budgetOpen(v1alpha1.ReasonBudgetInvalid)},
+		{"budgetPaused", budgetOpen(v1alpha1.ReasonBudgetPaused)},
+		{"budgetWindow", budgetOpen(v1alpha1.ReasonOutsideBudgetWindow)},
 		{"gates", gatesOpen},
 		{"domains", domainFree},
 		{"budget", budgetLeft},
@@ -64,7 +64,7 @@ var standard = rules{
 		{"approved", waveApproved},
 	},
 	books: []book{
-		{"slot", takeSlot},
+		{"slot", func(p *pass, c *candidate) { p.slots.start(c.Unit) }},
 		{"budget", spend},
 	},
 }
@@ -172,20 +172,13 @@ func newPass(by *rules, s *Strategy, units []Unit, fleet *Fleet, now time.Time) 
 
 // admit returns why a unit may not start. If it may, admit books its cost and returns "".
 func (p *pass) admit(c *candidate) (v1alpha1.Reason, string) {
-	if reason, message := p.refusal(c); reason != "" {
-		return reason, message
-	}
-	for i := range p.books {
-		p.books[i].note(p, c)
-	}
-	return "", ""
-}
-
-func (p *pass) refusal(c *candidate) (v1alpha1.Reason, string) {
 	for i := range p.checks {
 		if reason, message := p.checks[i].refusal(p, c); reason != "" {
 			return reason, message
 		}
+	}
+	for i := range p.books {
+		p.books[i].note(p, c)
 	}
 	return "", ""
 }

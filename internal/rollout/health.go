@@ -31,16 +31,16 @@ func (f *Fleet) health(name string, own *Health, now time.Time) (why string, end
 	if !r.ready {
 		return "not ready" + from(r.since), end
 	}
-	if cause, message, _, end := unhealthy(own.MinReady, &own.NodesGate, n, r, now); cause != "" {
-		return message, end
+	if h, end := unhealthy(own.MinReady, &own.NodesGate, n, r, now); h.Cause != "" {
+		return h.Message, end
 	}
 	for i := range f.Budgets {
 		b := &f.Budgets[i]
 		if !b.selects(n) {
 			continue
 		}
-		if cause, message, _, end := b.unhealthy(n, r, now); cause != "" {
-			return message, end
+		if h, end := unhealthy(b.MinReady, &b.Health, n, r, now); h.Cause != "" {
+			return h.Message, end
 		}
 	}
 	return "", end
@@ -121,37 +121,34 @@ func (n *Node) ready() readiness {
 	return readiness{c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time}
 }
 
-// unhealthy returns why a node is unhealthy by this budget, since when, and when the clock alone ends that.
-func (b *Budget) unhealthy(n *Node, r readiness, now time.Time) (cause v1alpha1.UnavailableCause, message string, since, end time.Time) {
-	return unhealthy(b.MinReady, &b.Health, n, r, now)
-}
-
-// unhealthy returns why a node is unhealthy: it must have been ready for the minimum time and meet the gate.
-func unhealthy(least time.Duration, asked *v1alpha1.NodesGate, n *Node, r readiness, now time.Time) (cause v1alpha1.UnavailableCause, message string, since, end time.Time) {
-	ready, since := r.ready, r.since
-	switch until := since.Add(least); {
-	case !ready:
-		return v1alpha1.CauseNotReady, "not ready" + from(since), since, end
+// unhealthy returns why a node is unhealthy, and when the clock alone ends that. The node must have been ready for the
+// minimum time and meet the gate.
+func unhealthy(least time.Duration, asked *v1alpha1.NodesGate, n *Node, r readiness, now time.Time) (h Holder, end time.Time) {
+	switch until := r.since.Add(least); {
+	case !r.ready:
+		return Holder{Cause: v1alpha1.CauseNotReady, Message: "not ready" + from(r.since), Since: r.since}, end
 	case least > 0 && now.Before(until):
-		return v1alpha1.CauseMinReadySeconds, "ready only" + from(since) + ", and minReadySeconds is " + least.String(), since, until
+		message := "ready only" + from(r.since) + ", and minReadySeconds is " + least.String()
+		return Holder{Cause: v1alpha1.CauseMinReadySeconds, Message: message, Since: r.since}, until
 	}
 	for _, want := range asked.Conditions {
 		c := n.condition(want.Type)
 		switch {
 		case c == nil:
-			return v1alpha1.CauseUnhealthy, fmt.Sprintf("condition %s is absent, and must be %s", want.Type, want.Status), time.Time{}, end
+			return Holder{Cause: v1alpha1.CauseUnhealthy, Message: fmt.Sprintf("condition %s is absent, and must be %s", want.Type, want.Status)}, end
 		case metav1.ConditionStatus(c.Status) != want.Status:
-			return v1alpha1.CauseUnhealthy, fmt.Sprintf("condition %s is %s, and must be %s", want.Type, c.Status, want.Status), c.LastTransitionTime.Time, end
+			message := fmt.Sprintf("condition %s is %s, and must be %s", want.Type, c.Status, want.Status)
+			return Holder{Cause: v1alpha1.CauseUnhealthy, Message: message, Since: c.LastTransitionTime.Time}, end
 		}
 	}
 	for _, pattern := range asked.AbsentTaints {
 		for i := range n.Taints {
 			if taint := n.Taints[i].Key; taintMatches(pattern, taint) {
-				return v1alpha1.CauseUnhealthy, "taint " + taint + " must be absent", time.Time{}, end
+				return Holder{Cause: v1alpha1.CauseUnhealthy, Message: "taint " + taint + " must be absent"}, end
 			}
 		}
 	}
-	return "", "", since, end
+	return Holder{}, end
 }
 
 // taintMatches reports whether a key equals the pattern, or has the prefix of a pattern that ends in *. A prefix never

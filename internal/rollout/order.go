@@ -4,11 +4,14 @@ package rollout
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"maps"
 	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/api/v1alpha1"
 )
@@ -155,4 +158,32 @@ func controlPlane(n *Node) bool {
 	_, is := n.Labels["node-role.kubernetes.io/control-plane"]
 	_, was := n.Labels["node-role.kubernetes.io/master"]
 	return is || was
+}
+
+// Rank shuffles nodes, in the same way each time for one rollout and revision, so that no node is always first. It is the
+// order of system-upgrade-controller: by sha256 of node uid, rollout uid and revision.
+func Rank(node, rollout types.UID, revision string) uint64 {
+	buffer := append(make([]byte, 0, 160), node...)
+	buffer = append(buffer, rollout...)
+	sum := sha256.Sum256(append(buffer, revision...))
+	return binary.BigEndian.Uint64(sum[:8])
+}
+
+// Spread changes the ranks of nodes so that the place with the most remaining nodes is next. Within a place the order of
+// the ranks stays. Each rank belongs to the node with the same index. A place is, for example, a zone of a scale set.
+// Clouds add machines in the zone with the fewest machines, so zones that finish early would unbalance the scale set. Nodes
+// in a turn are excluded. Their place has one node fewer only after the turn, and would attract every further start until
+// then.
+func Spread(places []string, ranks []uint64) {
+	rows := map[string][]int{}
+	for i, place := range places {
+		rows[place] = append(rows[place], i)
+	}
+	for _, row := range rows {
+		slices.SortFunc(row, func(a, b int) int { return cmp.Compare(ranks[b], ranks[a]) })
+		for left, i := range row {
+			// The more nodes of its place remain after it, the earlier it starts.
+			ranks[i] = uint64(len(ranks)-left)<<40 | ranks[i]>>24
+		}
+	}
 }

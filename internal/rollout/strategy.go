@@ -3,6 +3,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -21,10 +22,11 @@ func New(api *v1alpha1.Strategy, concurrency, total int) Strategy {
 	if api == nil {
 		return s
 	}
+	fail := func(field, problem string) { s.Error = cmp.Or(s.Error, "spec.strategy."+field+": "+problem) }
 	amount := func(field string, from *intstr.IntOrString) Amount {
 		a, err := ParseAmount(*from)
-		if err != nil && s.Error == "" {
-			s.Error = "spec.strategy." + field + ": " + err.Error()
+		if err != nil {
+			fail(field, err.Error())
 		}
 		return a
 	}
@@ -39,12 +41,9 @@ func New(api *v1alpha1.Strategy, concurrency, total int) Strategy {
 	for i := range api.Waves {
 		from := &api.Waves[i]
 		field := fmt.Sprintf("waves[%d].", i)
-		w := Wave{Name: from.Name, Manual: from.Approval == v1alpha1.ApprovalManual}
-		if w.Name == "" {
-			w.Name = "wave-" + strconv.Itoa(i+1)
-		}
-		if slices.ContainsFunc(s.Waves, func(other Wave) bool { return other.Name == w.Name }) && s.Error == "" {
-			s.Error = "spec.strategy." + field + "name: there is another wave " + strconv.Quote(w.Name)
+		w := Wave{Name: cmp.Or(from.Name, "wave-"+strconv.Itoa(i+1)), Manual: from.Approval == v1alpha1.ApprovalManual}
+		if slices.ContainsFunc(s.Waves, func(other Wave) bool { return other.Name == w.Name }) {
+			fail(field+"name", "there is another wave "+strconv.Quote(w.Name))
 		}
 		if from.Size != nil {
 			w.Size = max(1, amount(field+"size", from.Size).Up(total))
@@ -53,9 +52,7 @@ func New(api *v1alpha1.Strategy, concurrency, total int) Strategy {
 			var err error
 			if w.Selector, err = metav1.LabelSelectorAsSelector(from.NodeSelector); err != nil {
 				w.Selector = labels.Nothing()
-				if s.Error == "" {
-					s.Error = "spec.strategy." + field + "nodeSelector: " + err.Error()
-				}
+				fail(field+"nodeSelector", err.Error())
 			}
 		}
 		if from.Soak != nil {
@@ -71,12 +68,7 @@ func New(api *v1alpha1.Strategy, concurrency, total int) Strategy {
 }
 
 // Problem returns what is invalid in a strategy, or "".
-func (s *Strategy) Problem() string {
-	if s.Error != "" {
-		return s.Error
-	}
-	return s.WindowError
-}
+func (s *Strategy) Problem() string { return cmp.Or(s.Error, s.WindowError) }
 
 // NewHealth returns a NodeRollout's requirements for changed nodes, without those for pods.
 func NewHealth(from *v1alpha1.NodeHealth) Health {
@@ -90,11 +82,7 @@ func NewHealth(from *v1alpha1.NodeHealth) Health {
 // invalid selector it selects every node.
 func NewBudget(from *v1alpha1.NodeDisruptionBudget) Budget {
 	b := Budget{Name: from.Name, Selector: labels.Everything(), Paused: from.Spec.Paused, TopologyKey: from.Spec.TopologyKey}
-	fail := func(err error) {
-		if b.Error == "" {
-			b.Error = "spec." + err.Error()
-		}
-	}
+	fail := func(err error) { b.Error = cmp.Or(b.Error, "spec."+err.Error()) }
 	if from.Spec.Selector != nil {
 		selector, err := metav1.LabelSelectorAsSelector(from.Spec.Selector)
 		if err != nil {

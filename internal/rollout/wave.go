@@ -222,7 +222,7 @@ func (p *pass) standingOf(index int, before *v1alpha1.WaveStatus) *standing {
 		}
 	}
 	if index+1 == len(p.wave.tally) || p.strategy.SoakLast && !p.laterUnits(index) {
-		return p.newStanding(v1alpha1.WaveComplete, before)
+		return p.newStanding(before, v1alpha1.WaveComplete, "", "")
 	}
 	return nil
 }
@@ -246,8 +246,8 @@ func (p *pass) storedWave() (int, *v1alpha1.WaveStatus) {
 }
 
 // newStanding returns a standing with this state. It keeps the time at which the wave entered the state.
-func (p *pass) newStanding(state v1alpha1.WaveState, before *v1alpha1.WaveStatus) *standing {
-	s := &standing{state: state, since: p.now}
+func (p *pass) newStanding(before *v1alpha1.WaveStatus, state v1alpha1.WaveState, reason v1alpha1.Reason, message string) *standing {
+	s := &standing{state: state, since: p.now, reason: reason, message: message}
 	if before != nil && before.State == state {
 		s.since = before.Since.Time
 	}
@@ -259,10 +259,8 @@ func waveThere(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	if index > 0 || p.wave.tally[0].nodes > 0 || len(p.wave.units) == 0 && !p.strategy.SoakLast {
 		return nil
 	}
-	s := p.newStanding(v1alpha1.WaveProgressing, before)
-	s.reason = v1alpha1.ReasonWavePending
-	s.message = fmt.Sprintf("wave %s has no node; the rollout starts when this canary has one", p.waveName(index))
-	return s
+	return p.newStanding(before, v1alpha1.WaveProgressing, v1alpha1.ReasonWavePending,
+		fmt.Sprintf("wave %s has no node; the rollout starts when this canary has one", p.waveName(index)))
 }
 
 // waveUpdated: no unit of the wave or of earlier ones is outdated. A wave that must not fail and has failures is left to
@@ -273,10 +271,8 @@ func waveUpdated(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 		if t.pending == 0 || len(t.failed) > 0 && !p.mayFail(i) {
 			continue
 		}
-		s := p.newStanding(v1alpha1.WaveProgressing, before)
-		s.reason = v1alpha1.ReasonWavePending
-		s.message = fmt.Sprintf("%d of %d nodes of wave %s are updated", t.updated, t.nodes, p.waveName(i))
-		return s
+		return p.newStanding(before, v1alpha1.WaveProgressing, v1alpha1.ReasonWavePending,
+			fmt.Sprintf("%d of %d nodes of wave %s are updated", t.updated, t.nodes, p.waveName(i)))
 	}
 	return nil
 }
@@ -285,10 +281,8 @@ func waveUpdated(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 // waveAllowed. Earlier waves are not checked, because their units may be gone.
 func waveOffered(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	if t := &p.wave.tally[index]; t.unproven > 0 && t.proven() == 0 && len(t.failed) == 0 && p.laterWork(index) {
-		s := p.newStanding(v1alpha1.WaveProgressing, before)
-		s.reason = v1alpha1.ReasonWavePending
-		s.message = fmt.Sprintf("no node of wave %s runs %s yet: it is not offered to them", p.waveName(index), p.strategy.Revision)
-		return s
+		return p.newStanding(before, v1alpha1.WaveProgressing, v1alpha1.ReasonWavePending,
+			fmt.Sprintf("no node of wave %s runs %s yet: it is not offered to them", p.waveName(index), p.strategy.Revision))
 	}
 	return nil
 }
@@ -296,20 +290,16 @@ func waveOffered(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 // waveAllowed: the strategy allows the failures of the wave and of earlier ones, and not every canary was skipped.
 func waveAllowed(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	if t := &p.wave.tally[0]; index == 0 && t.skipped > 0 && t.proven() == 0 && len(t.failed) == 0 && (p.laterWork(index) || p.strategy.SoakLast) {
-		s := p.newStanding(v1alpha1.WaveHalted, before)
-		s.reason = v1alpha1.ReasonHalted
-		s.message = fmt.Sprintf("every node of wave %s was skipped, so the canary tested nothing", p.waveName(index))
-		return s
+		return p.newStanding(before, v1alpha1.WaveHalted, v1alpha1.ReasonHalted,
+			fmt.Sprintf("every node of wave %s was skipped, so the canary tested nothing", p.waveName(index)))
 	}
 	for i := range index + 1 {
 		t := &p.wave.tally[i]
 		if len(t.failed) == 0 || p.mayFail(i) && t.proven() > 0 {
 			continue
 		}
-		s := p.newStanding(v1alpha1.WaveHalted, before)
-		s.reason = v1alpha1.ReasonHalted
-		s.message = fmt.Sprintf("in wave %s the change failed on %s", p.waveName(i), list(t.failed, len(t.failed)))
-		return s
+		return p.newStanding(before, v1alpha1.WaveHalted, v1alpha1.ReasonHalted,
+			fmt.Sprintf("in wave %s the change failed on %s", p.waveName(i), list(t.failed, len(t.failed))))
 	}
 	return nil
 }
@@ -320,7 +310,7 @@ func waveComplete(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	if p.laterWork(index) || p.strategy.SoakLast && index < len(p.strategy.Waves) && !p.wasComplete(before) {
 		return nil
 	}
-	return p.newStanding(v1alpha1.WaveComplete, before)
+	return p.newStanding(before, v1alpha1.WaveComplete, "", "")
 }
 
 // wasComplete reports whether the wave was complete at the last decision, and so had soaked and was approved.
@@ -355,10 +345,8 @@ func waveHealthy(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	if n == 0 {
 		return nil
 	}
-	s := p.newStanding(v1alpha1.WaveUnhealthy, before)
-	s.reason = v1alpha1.ReasonWaveUnhealthy
-	s.message = fmt.Sprintf("in wave %s not all nodes are healthy: %s", p.waveName(index), list(who, n))
-	return s
+	return p.newStanding(before, v1alpha1.WaveUnhealthy, v1alpha1.ReasonWaveUnhealthy,
+		fmt.Sprintf("in wave %s not all nodes are healthy: %s", p.waveName(index), list(who, n)))
 }
 
 // waveSoaked: all updated nodes of the wave have been updated and healthy for the soak.
@@ -401,10 +389,8 @@ func waveApproved(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	if !w.Manual || p.wave.tally[index].nodes == 0 || p.wasComplete(before) || p.strategy.Approved == ApprovalOf(w.Name, p.strategy.Revision) {
 		return nil
 	}
-	s := p.newStanding(v1alpha1.WaveWaitingForApproval, before)
-	s.reason = v1alpha1.ReasonWaitingForApproval
-	s.message = fmt.Sprintf("wave %s waits for approval", p.waveName(index))
-	return s
+	return p.newStanding(before, v1alpha1.WaveWaitingForApproval, v1alpha1.ReasonWaitingForApproval,
+		fmt.Sprintf("wave %s waits for approval", p.waveName(index)))
 }
 
 // updated returns the updated units of a wave.

@@ -16,17 +16,17 @@ const (
 	reasonOpen    = "Open"
 )
 
-// Standing is what a budget's conditions are made of, beside what its status says already.
+// Standing is the input of a budget's conditions besides its status.
 type Standing struct {
-	// Problem says what of the budget can't be understood, or nothing.
+	// Problem says what is invalid; empty if nothing is.
 	Problem string
 	// Limit is how many nodes may be unavailable; negative when there is no limit by number.
 	Limit int
-	// Notes say what else is worth knowing.
+	// Notes are appended to the message.
 	Notes []string
 }
 
-// SetBudgetConditions sets Ready, Open, Reconciling and Stalled of a budget whose status says what blocks it.
+// SetBudgetConditions sets Ready, Open, Reconciling and Stalled of a budget whose status lists what blocks it.
 func SetBudgetConditions(b *v1alpha1.NodeDisruptionBudget, s Standing, now time.Time) {
 	open, reason, message := budgetOpen(b, s)
 	for _, note := range s.Notes {
@@ -41,7 +41,7 @@ func SetBudgetConditions(b *v1alpha1.NodeDisruptionBudget, s Standing, now time.
 	setKstatus(set, true, false, reasonGoverns, fmt.Sprintf("%d of %s unavailable; %s", b.Status.Unavailable, nodes(int(b.Status.Matched)), message))
 }
 
-// budgetOpen says whether nodes may be taken now.
+// budgetOpen returns whether rollouts may claim nodes now, and why.
 func budgetOpen(b *v1alpha1.NodeDisruptionBudget, s Standing) (open bool, reason, message string) {
 	if blocks := b.Status.BlockedBy; len(blocks) > 0 {
 		why := make([]string, len(blocks))

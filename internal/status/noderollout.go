@@ -10,7 +10,7 @@ import (
 
 // Reasons of a NodeRollout's conditions, beside those for which its nodes wait.
 const (
-	// ReasonInvalid: the spec can't be carried out.
+	// ReasonInvalid: the spec is invalid.
 	ReasonInvalid = "Invalid"
 
 	reasonComplete = "Complete"

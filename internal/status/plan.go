@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status sets conditions: one setter for each, so that its reasons and words stand in one place.
+// Package status sets conditions: one setter for each, so that its reasons and words are in one place.
 package status
 
 import (
@@ -43,7 +43,7 @@ func InitPlan(p *upgradev1.Plan, now time.Time) {
 	}
 }
 
-// SetPlanValidated says whether the spec is valid.
+// SetPlanValidated reports whether the spec is valid.
 func SetPlanValidated(p *upgradev1.Plan, problem error, now time.Time) {
 	if problem != nil {
 		setPlan(p, upgradev1.ConditionValidated, metav1.ConditionFalse, upgradev1.ReasonError, problem.Error(), now)
@@ -52,7 +52,7 @@ func SetPlanValidated(p *upgradev1.Plan, problem error, now time.Time) {
 	setPlan(p, upgradev1.ConditionValidated, metav1.ConditionTrue, upgradev1.ReasonPlanIsValid, "", now)
 }
 
-// SetPlanUnresolved says that the version is not known yet: Unknown while it is being asked for, False with the problem.
+// SetPlanUnresolved reports that the version is not known yet: Unknown while the channel is asked, False with the problem.
 func SetPlanUnresolved(p *upgradev1.Plan, problem error, now time.Time) {
 	if problem != nil {
 		setPlan(p, upgradev1.ConditionLatestResolved, metav1.ConditionFalse, upgradev1.ReasonError, problem.Error(), now)
@@ -61,34 +61,34 @@ func SetPlanUnresolved(p *upgradev1.Plan, problem error, now time.Time) {
 	setPlan(p, upgradev1.ConditionLatestResolved, metav1.ConditionUnknown, upgradev1.ReasonChannel, "the channel is being asked", now)
 }
 
-// SetPlanResolved says that the version is known, and from where. A note tells why a newer answer is not taken.
+// SetPlanResolved reports that the version is known, and its source. The note says why a newer answer is ignored.
 func SetPlanResolved(p *upgradev1.Plan, reason, note string, now time.Time) {
 	setPlan(p, upgradev1.ConditionLatestResolved, metav1.ConditionTrue, reason, note, now)
 }
 
-// Halted begins what a condition says of a rollout that starts nothing new until a person acts.
+// Halted begins the message of a rollout that starts nothing new until a person acts.
 const Halted = "halted: "
 
-// Progress is what the conditions Complete, Ready, Reconciling and Stalled are made of.
+// Progress is the input of the conditions Complete, Ready, Reconciling and Stalled.
 type Progress struct {
-	// Ready is true when the spec is valid, and what it leads to is known.
+	// Ready is true when the spec is valid, and its revision is known.
 	Ready bool
-	// Problem says why it is not, when that is final until a person changes something.
+	// Problem says why it is not ready, if only a person can change that.
 	Problem string
 	Counts  v1alpha1.UnitCounts
-	// Failure is the newest failure's text.
+	// Failure is the text of the newest failure.
 	Failure string
 	// Wait is why the first unit in line waits.
 	Wait        v1alpha1.Reason
 	WaitMessage string
-	// Halted says why nothing new is started until a person acts, or is empty.
+	// Halted says why nothing new starts until a person acts; empty otherwise.
 	Halted string
-	// Stuck is true when failures keep everything else from starting.
+	// Stuck is true when failures stop all other units.
 	Stuck bool
-	// Blind is why it is not known what is to be done, and BlindMessage says the same to people. Nothing is complete then.
+	// Blind is why the work to do is unknown, and BlindMessage says the same to people. The rollout is not complete then.
 	Blind        v1alpha1.Reason
 	BlindMessage string
-	// Note says what else is worth knowing.
+	// Note is appended to the message.
 	Note string
 }
 
@@ -118,7 +118,7 @@ func SetPlanProgress(p *upgradev1.Plan, g Progress, now time.Time) {
 	}, complete, g.stalled(), reason, progressText(g))
 }
 
-// stalled reports whether nothing goes on until a person acts.
+// stalled reports whether nothing continues until a person acts.
 func (g *Progress) stalled() bool { return !g.Ready && g.Problem != "" || g.Stuck }
 
 // setKstatus sets Ready, Reconciling and Stalled, as kstatus reads them.

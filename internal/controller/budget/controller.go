@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package budget reports on NodeDisruptionBudgets. It does not enforce them: every rollout asks them when it decides. It writes their status,
-// starts the pollers of Prometheus, and removes a Node's record of evictions once all workloads are available again.
+// Package budget reports on NodeDisruptionBudgets. It does not enforce them: every rollout does when it decides. It writes
+// their status, starts the pollers of Prometheus, and removes a Node's record of evictions once all workloads are available
+// again.
 //
 //	read      the budgets, and the fleet with the gates that are closed
 //	examine   which nodes are unavailable, and what blocks (package rollout)
 //	report    one status write, then Events                                   status.go
-//
-//	records   of evictions                                                    records.go
+//	records   of evictions are removed                                        records.go
 package budget
 
 import (
@@ -17,7 +17,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -25,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -43,8 +41,8 @@ import (
 // +kubebuilder:rbac:groups="",resources=namespaces;pods;replicationcontrollers,verbs=get;list;watch
 // +kubebuilder:rbac:groups=apps,resources=deployments;statefulsets;daemonsets;replicasets,verbs=get;list;watch
 
-// coalesce is how long the controller waits after a change of the fleet, so that it looks at several changes at once. It bounds how often a
-// status is written.
+// coalesce is how long the controller waits after a change of the fleet, so that one reconcile covers several changes. It
+// bounds how often a status is written.
 const coalesce = time.Second
 
 // Controller reconciles NodeDisruptionBudgets.
@@ -62,45 +60,30 @@ func NewController(clk clock.PassiveClock, c client.Client, f *fleet.Fleet, reco
 
 // SetupWithManager makes the manager run this controller. The fleet must be set up too.
 func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
-	status := ctrl.NewControllerManagedBy(m).
+	return ctrl.NewControllerManagedBy(m).
 		Named("budget.status").
 		For(&v1alpha1.NodeDisruptionBudget{}, builder.WithPredicates(specChanged)).
-		WatchesRawSource(source.Func(c.wokenByFleet)).
+		WatchesRawSource(source.Func(c.wakeAll)).
 		Complete(c)
-	records := ctrl.NewControllerManagedBy(m).
-		Named("budget.records").
-		Watches(&corev1.Node{}, soon, builder.WithPredicates(predicate.NewPredicateFuncs(hasRecord))).
-		WatchesRawSource(source.Func(c.wokenByFleet)).
-		Complete(reconcile.Func(c.reconcileRecords))
-	return errors.Join(status, records)
 }
 
 // specChanged leaves out this controller's own status writes.
-var specChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || e.ObjectOld.GetUID() != e.ObjectNew.GetUID() ||
-		(e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
-}}
+var specChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return fleet.SpecChanged(e.ObjectOld, e.ObjectNew) }}
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
-// all is the request to look at all objects.
+// all is the request to reconcile all budgets and records.
 var all = reconcile.Request{}
 
-// soon looks at all objects, a moment later.
-var soon = handler.Funcs{
-	CreateFunc: func(_ context.Context, _ event.CreateEvent, q queue) { q.AddAfter(all, coalesce) },
-	UpdateFunc: func(_ context.Context, _ event.UpdateEvent, q queue) { q.AddAfter(all, coalesce) },
-}
-
-// wokenByFleet looks at all objects, a moment after the fleet or a gate has changed.
-func (c *Controller) wokenByFleet(_ context.Context, q queue) error {
+// wakeAll requests all, at the start and after each change of the fleet or of a gate.
+func (c *Controller) wakeAll(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	wake := func() { q.AddAfter(all, coalesce) }
 	c.fleet.OnChange(wake)
 	c.fleet.OnGates(wake)
+	wake()
 	return nil
 }
 
-// Reconcile reports how one budget stands, or all of them. It comes back by itself when the clock alone can change that.
+// Reconcile reports the state of one budget, or of all of them, and removes records. It requeues itself for the next
+// time at which the clock alone can change a status.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	var budgets v1alpha1.NodeDisruptionBudgetList
 	if err := c.client.List(ctx, &budgets); err != nil {
@@ -125,6 +108,9 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	now := c.clock.Now()
 	var failed []error
 	var result ctrl.Result
+	if request == all {
+		failed = append(failed, c.removeRecords(ctx, &s))
+	}
 	for i := range budgets.Items {
 		b := &budgets.Items[i]
 		of := slices.IndexFunc(s.Budgets, func(of rollout.Budget) bool { return of.Name == b.Name })

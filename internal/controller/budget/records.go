@@ -5,12 +5,10 @@ package budget
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -19,41 +17,33 @@ import (
 	"moult.dev/moult/internal/node"
 )
 
-func hasRecord(o client.Object) bool { return len(fleet.Evicted(o)) > 0 }
-
-// reconcileRecords removes the records of evictions of which all workloads are available again.
-func (c *Controller) reconcileRecords(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	var nodes corev1.NodeList
-	if err := c.client.List(ctx, &nodes, client.MatchingFields{fleet.IndexEvicted: fleet.HasRecord}); err != nil {
-		return ctrl.Result{}, fmt.Errorf("listing nodes, %w", err)
-	}
+// removeRecords removes the records of evictions whose workloads are all available again.
+func (c *Controller) removeRecords(ctx context.Context, s *fleet.Snapshot) error {
 	var failed []error
-	for i := range nodes.Items {
-		failed = append(failed, c.removeRecord(ctx, &nodes.Items[i]))
+	for _, n := range s.Objects {
+		if n.Annotations[v1alpha1.AnnotationEvicted] != "" {
+			failed = append(failed, c.removeRecord(ctx, s, n))
+		}
 	}
-	return ctrl.Result{}, errors.Join(failed...)
+	return errors.Join(failed...)
 }
 
-func (c *Controller) removeRecord(ctx context.Context, n *corev1.Node) error {
+func (c *Controller) removeRecord(ctx context.Context, s *fleet.Snapshot, n *corev1.Node) error {
 	evicted, err := node.ParseEvicted(n.Annotations)
 	if err != nil {
-		// The record stays until a person repairs it. A workloads gate says so too.
+		// The record stays until a person repairs it. A workloads gate reports it too.
 		log.FromContext(ctx).Error(err, "a record of evictions stays", "node", n.Name)
 	}
-	if len(evicted) == 0 || mayEvictMore(n) {
+	if len(evicted) == 0 || mayEvictMore(n) || !c.fleet.Recovered(s, evicted) {
 		return nil
-	}
-	recovered, err := c.fleet.Recovered(ctx, evicted)
-	if err != nil || !recovered {
-		return err
 	}
 	if err := node.ForgetEvicted(ctx, c.client, n, evicted...); err != nil {
 		if apierrors.IsConflict(err) {
-			return nil // The Node has changed, and comes here again for that.
+			return nil // The Node has changed, and that wakes this controller again.
 		}
 		return client.IgnoreNotFound(err)
 	}
-	log.FromContext(ctx).V(1).Info("what was evicted is available again", "node", n.Name, "workloads", len(evicted))
+	log.FromContext(ctx).V(1).Info("evicted workloads are available again", "node", n.Name, "workloads", len(evicted))
 	return nil
 }
 

@@ -21,7 +21,8 @@ import (
 	"moult.dev/moult/internal/status"
 )
 
-// report writes a budget's status if it changed, and then the Events. It says when to come back; zero is never.
+// report writes a budget's status if it changed, and then the Event. It returns when the clock alone can change the status;
+// zero is never.
 func (c *Controller) report(ctx context.Context, stored *v1alpha1.NodeDisruptionBudget, of *rollout.Budget, nodes map[string]*rollout.Node, now time.Time) (time.Time, error) {
 	account := of.Examine(nodes, now)
 	b := stored.DeepCopy()
@@ -36,17 +37,17 @@ func (c *Controller) report(ctx context.Context, stored *v1alpha1.NodeDisruption
 	if err := c.write(ctx, stored, b.DeepCopy()); err != nil {
 		return time.Time{}, client.IgnoreNotFound(err)
 	}
-	if e := turned(&stored.Status, b); e != nil {
+	if e := gateChanged(&stored.Status, b); e != nil {
 		c.events.Emit(*e)
 	}
 	return account.Next, nil
 }
 
-// write patches a budget's status from how it is stored.
+// write patches the stored status of a budget.
 func (c *Controller) write(ctx context.Context, stored, b *v1alpha1.NodeDisruptionBudget) error {
 	base := client.Object(stored)
 	if len(stored.Status.Conditions) == 0 {
-		// There is no status yet: one that counts no nodes looks the same in Go, but its counts are to be written.
+		// No status is stored yet. In Go a status that counts no nodes looks the same, but its counts must be written.
 		base = &metav1.PartialObjectMetadata{ObjectMeta: stored.ObjectMeta}
 	}
 	body, err := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}).Data(b)
@@ -59,12 +60,12 @@ func (c *Controller) write(ctx context.Context, stored, b *v1alpha1.NodeDisrupti
 	return nil
 }
 
-// notes are more for the message: how many nodes are blocked by their own pods, and that Prometheus does not answer.
+// notes returns additions to the message: how many nodes are blocked by their own pods, and that Prometheus does not answer.
 func (c *Controller) notes(stored *v1alpha1.NodeDisruptionBudget, of *rollout.Budget, nodes map[string]*rollout.Node) []string {
 	var notes []string
 	blocked := 0
 	for name := range of.NodeBlocks {
-		if n := nodes[name]; n != nil && (of.Selector == nil || of.Selector.Matches(labels.Set(n.Labels))) {
+		if n := nodes[name]; n != nil && of.Selector.Matches(labels.Set(n.Labels)) {
 			blocked++
 		}
 	}
@@ -80,26 +81,26 @@ func (c *Controller) notes(stored *v1alpha1.NodeDisruptionBudget, of *rollout.Bu
 	return notes
 }
 
-// turned is the Event about gates that closed or opened; nil for none. An exhausted budget has no Event: every turn may exhaust one.
-func turned(before *v1alpha1.NodeDisruptionBudgetStatus, b *v1alpha1.NodeDisruptionBudget) *events.Event {
+// gateChanged returns the Event about gates that closed or opened; nil for none. An exhausted budget has no Event, because
+// every turn may exhaust one.
+func gateChanged(before *v1alpha1.NodeDisruptionBudgetStatus, b *v1alpha1.NodeDisruptionBudget) *events.Event {
+	var was, is v1alpha1.BudgetBlock
+	if len(before.BlockedBy) > 0 {
+		was = before.BlockedBy[0]
+	}
+	if len(b.Status.BlockedBy) > 0 {
+		is = b.Status.BlockedBy[0]
+	}
 	var e events.Event
-	switch was, is := gate(before), gate(&b.Status); {
-	case was == is:
+	switch is.Gate {
+	case was.Gate:
 		return nil
-	case is == "":
+	case "":
 		e = events.BudgetOpened(b)
-	case is == v1alpha1.ReasonBudgetInvalid:
-		e = events.BudgetInvalid(b, b.Status.BlockedBy[0].Message)
+	case v1alpha1.ReasonBudgetInvalid:
+		e = events.BudgetInvalid(b, is.Message)
 	default:
-		e = events.BudgetBlocked(b, is, b.Status.BlockedBy[0].Message)
+		e = events.BudgetBlocked(b, is.Gate, is.Message)
 	}
 	return &e
-}
-
-// gate is the first that blocks, or "".
-func gate(s *v1alpha1.NodeDisruptionBudgetStatus) v1alpha1.Reason {
-	if len(s.BlockedBy) == 0 {
-		return ""
-	}
-	return s.BlockedBy[0].Gate
 }

@@ -8,7 +8,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-func TestTurned(t *testing.T) {
+func TestGateChanged(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before, now []v1alpha1.Reason
 		want        string
@@ -30,7 +30,7 @@ func TestTurned(t *testing.T) {
 				b.Status.BlockedBy = append(b.Status.BlockedBy, v1alpha1.BudgetBlock{Gate: gate, Message: "why"})
 			}
 			got := ""
-			if e := turned(&before, b); e != nil {
+			if e := gateChanged(&before, b); e != nil {
 				got = e.Type + " " + e.Reason + " " + e.Message
 			}
 			if got != tc.want {

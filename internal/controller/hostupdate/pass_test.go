@@ -103,7 +103,7 @@ func TestWindowClosesMeanwhile(t *testing.T) {
 				return w.List(ctx, list, opts...)
 			},
 		}).Build()
-		s := fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{"a": rollout.NewNode(n)}}, Objects: []*corev1.Node{n}, Version: 1}
+		s := fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{"a": rollout.NewNode(n)}}, Objects: []*corev1.Node{n}}
 		c := newTestController(t, api)
 		c.Clock = clk
 		p := c.newPass(r, nil, s)

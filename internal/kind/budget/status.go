@@ -16,8 +16,8 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Status is the budget's status by the engine's account, with all holders, and with its conditions as they were. now is the time of gates that
-// were open before.
+// Status returns the budget's status by the engine's account, with all holders, and with unchanged conditions. now is the
+// time of gates that were open before.
 func Status(b *v1alpha1.NodeDisruptionBudget, account *rollout.Account, now time.Time) v1alpha1.NodeDisruptionBudgetStatus {
 	s := v1alpha1.NodeDisruptionBudgetStatus{
 		Conditions: b.Status.Conditions, ObservedGeneration: b.Generation, Matched: int32(account.Matched), Unavailable: int32(len(account.Holders)),
@@ -44,7 +44,7 @@ func Status(b *v1alpha1.NodeDisruptionBudget, account *rollout.Account, now time
 	return s
 }
 
-// byAge sorts holders, which are sorted by name: first those that have been unavailable for the longest time, last those without a time.
+// byAge sorts holders, which are sorted by name, by the time since when they are unavailable. Those without a time are last.
 func byAge(holders []rollout.Holder) []rollout.Holder {
 	since := func(h *rollout.Holder) int64 {
 		if h.Since.IsZero() {
@@ -57,7 +57,7 @@ func byAge(holders []rollout.Holder) []rollout.Holder {
 	return sorted
 }
 
-// stamp is a time as the API stores it, in seconds; nil for none.
+// stamp returns a time as the API stores it, in seconds; nil for none.
 func stamp(t time.Time) *metav1.Time {
 	if t.IsZero() {
 		return nil

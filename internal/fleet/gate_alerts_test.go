@@ -80,20 +80,24 @@ func listsOnly(body string) http.HandlerFunc {
 func (b *bench) asks(from *v1alpha1.NodeDisruptionBudget) string {
 	b.t.Helper()
 	b.Poll(from)
-	for _, p := range b.gates.alerts.takeNew() {
+	for _, run := range b.gates.pending {
 		ctx, cancel := context.WithCancel(b.t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { p.run(ctx) })
-		b.eventually("Prometheus is asked", func() bool { return b.gates.alerts.of(from.Name, p.rule) != nil })
+		running.Go(func() { run(ctx) })
+		b.eventually("Prometheus is queried", func() bool {
+			_, asked := b.gates.judgeAlerts(from.Name, b.gates.read(from).alerts)
+			return asked
+		})
 		cancel()
 		running.Wait()
 	}
+	b.gates.pending = nil
 	return b.says(from)
 }
 
 func (b *bench) says(from *v1alpha1.NodeDisruptionBudget) string {
 	text := ""
-	for _, block := range b.Budget(b.t.Context(), from).Blocks {
+	for _, block := range b.Budget(from).Blocks {
 		text += string(block.Gate) + ": " + block.Message
 	}
 	return text
@@ -218,7 +222,7 @@ func TestAlertsGateAsksAgain(t *testing.T) {
 		b := newBench(t)
 		from := budgetWith(t, fmt.Sprintf("{alerts: {url: '%s', intervalSeconds: %d}}", s.URL, tc.interval/time.Second))
 		b.Poll(from)
-		p := b.gates.alerts.takeNew()[0]
+		p := b.gates.pollers[from.Name]
 		at, err := newPrometheus(p.rule.gate.URL)
 		if err != nil {
 			t.Fatal(err)
@@ -247,7 +251,7 @@ func TestAlertsGateBearsAHitch(t *testing.T) {
 	b := newBench(t)
 	from := budgetWith(t, "{alerts: {url: 'http://127.0.0.1:1'}}")
 	b.Poll(from)
-	p := b.gates.alerts.takeNew()[0]
+	p := b.gates.pollers[from.Name]
 	for _, step := range []struct {
 		after time.Duration
 		all   []alert
@@ -278,7 +282,7 @@ func TestPollersComeAndGo(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := b.gates.run(ctx, b.Client); err != nil {
+		if err := b.gates.run(ctx); err != nil {
 			t.Error(err)
 		}
 	})
@@ -286,11 +290,11 @@ func TestPollersComeAndGo(t *testing.T) {
 	b.Poll(from)
 	b.eventually("it is asked again and again", func() bool { return s.asked.Load() >= 2 && b.says(from) == "" })
 
-	first := b.gates.alerts.pollers["all"]
+	first := b.gates.pollers["all"]
 	from.Generation++
 	from.Spec.Paused = true
 	b.Poll(from)
-	if b.gates.alerts.pollers["all"] != first || b.says(from) != "" {
+	if b.gates.pollers["all"] != first || b.says(from) != "" {
 		t.Error("the poller was changed")
 	}
 
@@ -304,7 +308,7 @@ func TestPollersComeAndGo(t *testing.T) {
 	b.eventually("the new gate knows", func() bool { return strings.HasPrefix(b.says(from), "AlertsActive") })
 	b.eventually("the old poller ends", func() bool {
 		select {
-		case <-first.ended:
+		case <-first.stopped:
 			return true
 		default:
 			return false
@@ -316,14 +320,14 @@ func TestPollersComeAndGo(t *testing.T) {
 	from.Generation++
 	from.Spec.Gates = nil
 	b.Poll(from)
-	if len(b.gates.alerts.pollers) > 0 {
+	if len(b.gates.pollers) > 0 {
 		t.Error("a poller is left of a gate that has gone")
 	}
 	from.Spec.Gates = &v1alpha1.Gates{Alerts: &v1alpha1.AlertsGate{URL: s.URL}}
 	from.Generation++
 	b.Poll(from)
 	b.Forget(from.Name)
-	if len(b.gates.alerts.pollers) > 0 {
+	if len(b.gates.pollers) > 0 {
 		t.Error("a poller is left of a budget that has gone")
 	}
 	stop()

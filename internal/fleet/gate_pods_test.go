@@ -172,7 +172,7 @@ func BenchmarkLook(b *testing.B) {
 				if churn {
 					w.sees(one).loses(one)
 				}
-				w.Budget(b.Context(), from)
+				w.Budget(from)
 			}
 		})
 	}

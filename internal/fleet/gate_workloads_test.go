@@ -138,7 +138,7 @@ func TestWorkloadsGate(t *testing.T) {
 				want = []rollout.Block{{Gate: v1alpha1.ReasonWorkloadsUnavailable, Message: tc.want}}
 			}
 			for range 2 { // The second time from memory.
-				if diff := cmp.Diff(want, b.Budget(t.Context(), from).Blocks); diff != "" {
+				if diff := cmp.Diff(want, b.Budget(from).Blocks); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)
 				}
 			}
@@ -201,9 +201,12 @@ func TestRecovered(t *testing.T) {
 			if !tc.unsynced {
 				b.synced()
 			}
-			got, err := b.Recovered(t.Context(), evicted)
-			if err != nil || got != tc.want {
-				t.Errorf("got %t, %v, want %t", got, err, tc.want)
+			s, err := b.Snapshot(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := b.Recovered(&s, evicted); got != tc.want {
+				t.Errorf("got %t, want %t", got, tc.want)
 			}
 		})
 	}

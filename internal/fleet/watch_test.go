@@ -33,11 +33,12 @@ func TestWatchSaysWhatItFailsOf(t *testing.T) {
 		if _, refuses := tc.api.(refused); refuses {
 			b.gates.pods.from = struct{ cache.Informers }{} // It is not asked.
 		}
+		b.gates.api = tc.api
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			b.gates.pods.run(ctx, tc.api)
+			b.gates.pods.run(ctx)
 		}()
 		b.eventually(tc.want, func() bool { return b.says(from) == tc.want })
 		cancel()

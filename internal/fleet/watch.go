@@ -5,11 +5,9 @@ package fleet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -27,99 +25,66 @@ const (
 
 // SetupWithManager makes the manager run the watches and pollers of the gates, in the leader only. Each starts when a
 // budget or a rollout's order first needs it.
-func (f *Fleet) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
+func (f *Fleet) SetupWithManager(_ context.Context, m ctrl.Manager) error {
 	g := f.gates
-	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.Node{}, IndexEvicted, Evicted); err != nil {
-		return fmt.Errorf("indexing nodes, %w", err)
-	}
-	g.changed = f.Changed
+	g.changed, g.api = f.Changed, m.GetAPIReader()
 	for _, w := range g.watches {
 		if w.from == nil && w != g.pods {
 			w.from = m.GetCache()
 		}
 	}
-	return m.Add(manager.RunnableFunc(func(ctx context.Context) error { return g.run(ctx, m.GetAPIReader()) }))
-}
-
-// run starts wanted watches and pollers, until ctx ends.
-func (g *gates) run(ctx context.Context, api client.Reader) error {
-	var running sync.WaitGroup
-	defer running.Wait()
-	for {
-		for _, w := range g.watches {
-			if w.take() {
-				running.Go(func() { w.run(ctx, api) })
-			}
-		}
-		for _, p := range g.alerts.takeNew() {
-			running.Go(func() { p.run(ctx) })
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-g.started:
-		}
-	}
-}
-
-// start makes run check for new watches and pollers.
-func (g *gates) start() {
-	select {
-	case g.started <- struct{}{}:
-	default:
-	}
+	return m.Add(manager.RunnableFunc(g.run))
 }
 
 // watch is the watch of one kind of objects for gates.
 type watch struct {
+	gates *gates
 	// kind is the plural, for messages.
 	kind   string
 	object client.Object
 	list   client.ObjectList
-	from   cache.Informers
-	// store holds the objects, after the watch is open.
-	store toolscache.Store
 	// matters reports whether a change may affect a gate. The old or the new object may be nil.
 	matters func(old, now client.Object) bool
-	gates   *gates
+	from    cache.Informers
+	// store holds the objects, after the watch is open.
+	store toolscache.Store
+	// wanted is true once the watch is started. It is guarded by the lock of the gates.
+	wanted bool
 
-	mu            sync.Mutex
-	wanted, taken bool
-	synced        bool
-	problem       string
+	mu sync.Mutex
+	// why the objects are not known; empty when they are.
+	why string
 }
 
-// want starts the watch, if it is not started.
+func newWatch(g *gates, kind string, object client.Object, list client.ObjectList, matters func(old, now client.Object) bool) *watch {
+	return &watch{gates: g, kind: kind, object: object, list: list, matters: matters, why: kind + " are being read"}
+}
+
+// want starts the watch, if it is not started. The caller holds the lock of the gates.
 func (w *watch) want() {
-	w.mu.Lock()
-	first := !w.wanted
-	w.wanted = true
-	w.mu.Unlock()
-	if first {
-		w.gates.start()
+	if !w.wanted {
+		w.wanted = true
+		w.gates.start(w.run)
 	}
-}
-
-// take reports whether the watch must be started now.
-func (w *watch) take() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	take := w.wanted && !w.taken
-	w.taken = w.taken || take
-	return take
 }
 
 // unknown returns why the objects are not known, or "".
 func (w *watch) unknown() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case w.synced:
-		return ""
-	case w.problem != "":
-		return w.problem
+	return w.why
+}
+
+// setUnknown sets why the objects are not known, and reports whether that has changed.
+func (w *watch) setUnknown(why string) bool {
+	w.mu.Lock()
+	changed := why != w.why
+	w.why = why
+	w.mu.Unlock()
+	if changed {
+		w.gates.notice()
 	}
-	return w.kind + " are being read"
+	return changed
 }
 
 // get returns an object of the store, or nil.
@@ -131,31 +96,32 @@ func (w *watch) get(namespace, name string) client.Object {
 }
 
 // run opens the watch, with retries. It returns when all objects are known.
-func (w *watch) run(ctx context.Context, api client.Reader) {
+func (w *watch) run(ctx context.Context) {
 	var handler toolscache.ResourceEventHandlerRegistration
 	err := wait.PollUntilContextCancel(ctx, watchRetry, true, func(ctx context.Context) (bool, error) {
 		var err error
-		handler, err = w.open(ctx, api)
-		w.fail(ctx, err)
-		return err == nil, nil
+		if handler, err = w.open(ctx); err == nil {
+			w.setUnknown(w.kind + " are being read")
+			return true, nil
+		}
+		if w.setUnknown("reading " + w.kind + ", " + err.Error()) {
+			log.FromContext(ctx).Error(err, "gate stays closed because its objects can't be read", "kind", w.kind)
+		}
+		return false, nil
 	})
-	if err != nil || !toolscache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
-		return // The process ends.
+	if err == nil && toolscache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
+		w.setUnknown("")
 	}
-	w.mu.Lock()
-	w.synced = true
-	w.mu.Unlock()
-	w.gates.notice()
 }
 
-func (w *watch) open(ctx context.Context, api client.Reader) (toolscache.ResourceEventHandlerRegistration, error) {
+func (w *watch) open(ctx context.Context) (toolscache.ResourceEventHandlerRegistration, error) {
 	if w.from == nil {
 		return nil, errors.New("there is no cache for them")
 	}
 	// An informer does not return read errors.
 	short, cancel := context.WithTimeout(ctx, watchTimeout)
 	defer cancel()
-	if err := api.List(short, w.list, client.Limit(1)); err != nil {
+	if err := w.gates.api.List(short, w.list, client.Limit(1)); err != nil {
 		return nil, err
 	}
 	informer, err := w.from.GetInformer(ctx, w.object, cache.BlockUntilSynced(false))
@@ -168,23 +134,6 @@ func (w *watch) open(ctx context.Context, api client.Reader) (toolscache.Resourc
 	}
 	w.store = shared.GetStore()
 	return informer.AddEventHandler(w.handler())
-}
-
-func (w *watch) fail(ctx context.Context, err error) {
-	problem := ""
-	if err != nil {
-		problem = "reading " + w.kind + ", " + err.Error()
-	}
-	w.mu.Lock()
-	changed := problem != w.problem
-	w.problem = problem
-	w.mu.Unlock()
-	if changed && err != nil {
-		log.FromContext(ctx).Error(err, "gate stays closed because its objects can't be read", "kind", w.kind)
-	}
-	if changed {
-		w.gates.notice()
-	}
 }
 
 func (w *watch) handler() toolscache.ResourceEventHandler {

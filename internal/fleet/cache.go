@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// CacheOptions limits the manager's cache to the fields that the fleet needs. It includes kinds that only gates watch;
+// their watches open when a gate needs them.
+func CacheOptions() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{
+		&corev1.Node{}:                   {Transform: TrimNode},
+		&v1alpha1.NodeDisruptionBudget{}: {Transform: cache.TransformStripManagedFields()},
+		&corev1.Namespace{}:              {Transform: TrimWorkload},
+		&appsv1.Deployment{}:             {Transform: TrimWorkload},
+		&appsv1.StatefulSet{}:            {Transform: TrimWorkload},
+		&appsv1.DaemonSet{}:              {Transform: TrimWorkload},
+		&appsv1.ReplicaSet{}:             {Transform: TrimWorkload},
+		&corev1.ReplicationController{}:  {Transform: TrimWorkload},
+	}
+}
+
+// TrimWorkload keeps the desired and available pods of a workload, and the labels of a Namespace.
+func TrimWorkload(object any) (any, error) {
+	switch o := object.(type) {
+	case *corev1.Namespace:
+		trimMeta(&o.ObjectMeta)
+		o.Spec, o.Status = corev1.NamespaceSpec{}, corev1.NamespaceStatus{}
+	case *appsv1.Deployment:
+		trimMeta(&o.ObjectMeta)
+		o.Spec = appsv1.DeploymentSpec{Replicas: o.Spec.Replicas}
+		o.Status = appsv1.DeploymentStatus{ObservedGeneration: o.Status.ObservedGeneration, AvailableReplicas: o.Status.AvailableReplicas}
+	case *appsv1.StatefulSet:
+		trimMeta(&o.ObjectMeta)
+		o.Spec = appsv1.StatefulSetSpec{Replicas: o.Spec.Replicas}
+		o.Status = appsv1.StatefulSetStatus{ObservedGeneration: o.Status.ObservedGeneration, AvailableReplicas: o.Status.AvailableReplicas}
+	case *appsv1.DaemonSet:
+		trimMeta(&o.ObjectMeta)
+		o.Spec = appsv1.DaemonSetSpec{}
+		o.Status = appsv1.DaemonSetStatus{
+			ObservedGeneration:     o.Status.ObservedGeneration,
+			DesiredNumberScheduled: o.Status.DesiredNumberScheduled, NumberAvailable: o.Status.NumberAvailable,
+		}
+	case *appsv1.ReplicaSet:
+		trimMeta(&o.ObjectMeta)
+		o.Spec = appsv1.ReplicaSetSpec{Replicas: o.Spec.Replicas}
+		o.Status = appsv1.ReplicaSetStatus{ObservedGeneration: o.Status.ObservedGeneration, AvailableReplicas: o.Status.AvailableReplicas}
+	case *corev1.ReplicationController:
+		trimMeta(&o.ObjectMeta)
+		o.Spec = corev1.ReplicationControllerSpec{Replicas: o.Spec.Replicas}
+		o.Status = corev1.ReplicationControllerStatus{
+			ObservedGeneration: o.Status.ObservedGeneration, AvailableReplicas: o.Status.AvailableReplicas,
+		}
+	}
+	return object, nil
+}
+
+// TrimNode keeps the fields of a Node that decisions need, and nothing that a heartbeat changes.
+func TrimNode(object any) (any, error) {
+	n, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	n.ManagedFields = nil
+	maps.DeleteFunc(n.Annotations, func(key, value string) bool { return !matters(key, value) })
+	n.Spec = corev1.NodeSpec{ProviderID: n.Spec.ProviderID, Unschedulable: n.Spec.Unschedulable, Taints: n.Spec.Taints}
+	for i := range n.Spec.Taints {
+		n.Spec.Taints[i].TimeAdded = nil
+	}
+	for i := range n.Status.Conditions {
+		c := &n.Status.Conditions[i]
+		c.LastHeartbeatTime = metav1.Time{}
+		switch c.Type {
+		case corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained:
+		default:
+			c.Reason, c.Message = "", ""
+		}
+	}
+	n.Status = corev1.NodeStatus{
+		Conditions: n.Status.Conditions,
+		NodeInfo:   corev1.NodeSystemInfo{BootID: n.Status.NodeInfo.BootID, OSImage: n.Status.NodeInfo.OSImage},
+	}
+	return n, nil
+}
+
+// prefixes of the annotations that are kept: those of Moult, of the host protocols, of daemon pods' resources, of the
+// cluster autoscaler, and of Ducklett.
+var prefixes = func() []string {
+	all := []string{edsv1.AnnotationResourcesPrefix, v1alpha1.GroupName + "/", v1alpha1.AnnotationScaleDownDisabled, v1alpha1.DucklettPrefix}
+	for _, p := range v1alpha1.HostProtocols {
+		prefix, _, _ := strings.Cut(p.Wanted, "/")
+		all = append(all, prefix+"/")
+	}
+	return all
+}()
+
+// matters reports whether an annotation is kept: it has one of the prefixes, or may be a reboot hook with the value "true".
+func matters(key, value string) bool {
+	return value == "true" || slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+}
+
+// NewPodCache returns a cache of all pods that have not ended, with only the fields that gates and drains need. The caller
+// adds it to the manager. It watches nothing before its first use. Pass the manager's scheme and mapper in the options.
+func NewPodCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
+	o.ByObject = map[client.Object]cache.ByObject{
+		&corev1.Pod{}: {
+			Field: fields.AndSelectors(
+				fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+				fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+			),
+			Transform: TrimPod,
+		},
+	}
+	c, err := cache.New(cfg, o)
+	if err != nil {
+		return nil, fmt.Errorf("making the cache of pods, %w", err)
+	}
+	return c, nil
+}
+
+// TrimPod keeps the fields of a Pod that gates and drains need.
+func TrimPod(object any) (any, error) {
+	p, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	trimMeta(&p.ObjectMeta, corev1.MirrorPodAnnotationKey)
+	spec := corev1.PodSpec{NodeName: p.Spec.NodeName, Priority: p.Spec.Priority}
+	for i := range p.Spec.Volumes {
+		if p.Spec.Volumes[i].EmptyDir != nil {
+			// One volume suffices: the drain only checks whether there is any.
+			spec.Volumes = []corev1.Volume{{
+				Name: p.Spec.Volumes[i].Name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
+			}}
+			break
+		}
+	}
+	p.Spec = spec
+	p.Status = corev1.PodStatus{Phase: p.Status.Phase}
+	return p, nil
+}
+
+// trimMeta keeps the identity, the labels, the controller and these annotations of an object.
+func trimMeta(m *metav1.ObjectMeta, annotations ...string) {
+	kept := metav1.ObjectMeta{
+		Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
+		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp, Labels: m.Labels,
+	}
+	if owner := metav1.GetControllerOf(m); owner != nil {
+		kept.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
+	for _, key := range annotations {
+		if value, ok := m.Annotations[key]; ok {
+			metav1.SetMetaDataAnnotation(&kept, key, value)
+		}
+	}
+	*m = kept
+}
