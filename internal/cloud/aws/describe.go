@@ -87,7 +87,9 @@ func unfitReason(g *types.AutoScalingGroup) string {
 	return ""
 }
 
-func hasOwnImage(o types.LaunchTemplateOverrides) bool { return o.LaunchTemplateSpecification != nil || o.ImageId != nil }
+func hasOwnImage(o types.LaunchTemplateOverrides) bool {
+	return o.LaunchTemplateSpecification != nil || o.ImageId != nil
+}
 
 func hasWeights(g *types.AutoScalingGroup) bool {
 	if t := aws.ToString(g.DesiredCapacityType); t != "" && t != "units" {
