@@ -48,7 +48,7 @@ const (
 	rootDogswatch    = "/.thar/rootfs"
 )
 
-// defaultSignal tells systemd to reboot.
+// defaultSignal makes systemd reboot.
 const defaultSignal = "SIGRTMIN+5"
 
 // The ways to reboot a host with a sentinel.

@@ -9,7 +9,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	_ "golang.org/x/crypto/x509roots/fallback" // Channels are asked over TLS, and the image has no file of roots.
+	_ "golang.org/x/crypto/x509roots/fallback" // Channels are read over TLS, and the image has no file of roots.
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"

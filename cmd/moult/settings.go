@@ -92,7 +92,7 @@ func (s *settings) bind(flags *pflag.FlagSet) *variables {
 	add(v, (*string)(&j.PodReplacementPolicy), "job-pod-replacement-policy", string(batchv1.TerminatingOrFailed), job+"POD_REPLACEMENT_POLICY", "when a Job's pod is replaced: TerminatingOrFailed or Failed")
 	add(v, &s.userDefinedIgnore, "allow-user-defined-security-context", true, "ALLOW_USER_DEFINED_SECURITY_CONTEXT", "ignored: a Plan's security context always counts")
 
-	add(v, &s.PollingInterval, "plan-polling-interval", 15*time.Minute, "SYSTEM_UPGRADE_PLAN_POLLING_INTERVAL", "how often channels are asked; more than 1m")
+	add(v, &s.PollingInterval, "plan-polling-interval", 15*time.Minute, "SYSTEM_UPGRADE_PLAN_POLLING_INTERVAL", "how often channels are read; more than 1m")
 	add(v, &s.AllowDowngrade, "plan-allow-downgrade", false, "SYSTEM_UPGRADE_PLAN_ALLOW_DOWNGRADE", "follow channels to lower versions")
 	add(v, &s.leaseDuration, "leader-election-lease-duration", 45*time.Second, "CATTLE_ELECTION_LEASE_DURATION", "how long others wait before they take the Lease")
 	add(v, &s.renewDeadline, "leader-election-renew-deadline", 30*time.Second, "CATTLE_ELECTION_RENEW_DEADLINE", "how long the Lease may stay unrenewed before this one stops")

@@ -83,8 +83,8 @@ func (v *variables) require(flag, want string, holds func() bool) {
 	f.Value = required{f.Value, want, holds}
 }
 
-// load takes from the environment what no flag sets. Like system-upgrade-controller it reports a wrong value, and the default stays: an operator
-// that does not start helps nobody.
+// load takes from the environment what no flag sets. Like system-upgrade-controller it reports a wrong value, and the default applies: the operator
+// must start.
 func (v *variables) load(lookup func(string) (string, bool)) (ignored []error, fatal error) {
 	v.flags.VisitAll(func(f *pflag.Flag) {
 		name := v.names[f.Name]

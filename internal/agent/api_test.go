@@ -621,7 +621,7 @@ func anInterfaceThatIsNone(t *testing.T, w *world) {
 	w.say("stabilize", nil)
 	n := w.until("stabilize,stabilize,error ")
 	want := `label bottlerocket.aws/updater-interface-version has the value "9.9.9", which names no interface that this agent knows: ` +
-		`these are 1.0.0, 2.0.0 and sentinel`
+		`these are 1.0.0, 2.0.0, sentinel`
 	if got := n.Annotations[v1alpha1.AnnotationHostError]; got != want {
 		t.Errorf("error %q", got)
 	}

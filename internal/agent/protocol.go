@@ -111,7 +111,7 @@ func isCheck(action v1alpha1.HostAction) bool {
 	return action == v1alpha1.HostActionStabilize || action == v1alpha1.HostActionUnknown || action == v1alpha1.HostActionReset
 }
 
-// mayCheck reports whether a periodic check may run: the operator has asked for a check before, and the host is not in a turn.
+// mayCheck reports whether a periodic check may run: the operator has requested a check before, and the host is not in a turn.
 func (s *nodeState) mayCheck() bool {
 	return s.next() == idle && isCheck(s.wanted) && (s.state == v1alpha1.HostStateReady || s.state == v1alpha1.HostStateError)
 }

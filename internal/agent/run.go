@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -124,12 +125,11 @@ func (a *Agent) current() *nodeState {
 // makeHost makes the host that the Node's label names.
 func (a *Agent) makeHost(s *nodeState, hostInterface string) {
 	a.label, a.hostInterface, a.inactive = s.protocol.InterfaceLabel, hostInterface, ""
-	switch hostInterface {
-	case v1alpha1.InterfaceUpdog, v1alpha1.InterfaceUpdateAPI, v1alpha1.InterfaceSentinel:
+	if slices.Contains(hostInterfaces, hostInterface) {
 		a.host, a.hostErr = a.options.Host(s.protocol, hostInterface)
-	default:
-		a.hostErr = fmt.Errorf("label %s has the value %q, which names no interface that this agent knows: these are %s, %s and %s",
-			a.label, s.hostInterface, v1alpha1.InterfaceUpdog, v1alpha1.InterfaceUpdateAPI, v1alpha1.InterfaceSentinel)
+	} else {
+		a.hostErr = fmt.Errorf("label %s has the value %q, which names no interface that this agent knows: these are %s",
+			a.label, s.hostInterface, strings.Join(hostInterfaces, ", "))
 	}
 	if a.hostErr != nil {
 		a.log.Error(a.hostErr, "the host can't be reached")
@@ -137,16 +137,15 @@ func (a *Agent) makeHost(s *nodeState, hostInterface string) {
 	a.log.Info("listening", "label", a.label, "interface", hostInterface, "intent", s.intent())
 }
 
+// hostInterfaces are those that the agent knows.
+var hostInterfaces = []string{v1alpha1.InterfaceUpdog, v1alpha1.InterfaceUpdateAPI, v1alpha1.InterfaceSentinel}
+
 // dogswatch begins the keys of the protocol whose label may have any value.
 const dogswatch = "thar.amazonaws.com/"
 
 // interfaceOf returns the interface that a label's value selects. An unknown value is returned as it is.
 func interfaceOf(protocol v1alpha1.HostProtocol, value string) string {
-	switch value {
-	case v1alpha1.InterfaceUpdog, v1alpha1.InterfaceUpdateAPI, v1alpha1.InterfaceSentinel:
-		return value
-	}
-	if strings.HasPrefix(protocol.InterfaceLabel, dogswatch) {
+	if strings.HasPrefix(protocol.InterfaceLabel, dogswatch) && !slices.Contains(hostInterfaces, value) {
 		return v1alpha1.InterfaceUpdog
 	}
 	return value
@@ -217,7 +216,7 @@ func (a *Agent) conclude(ctx context.Context, s *nodeState) bool {
 	return true
 }
 
-// result returns what to write about work that has ended, and what the log says of it.
+// result returns what to write about work that has ended, and the line for the log.
 func (a *Agent) result(s *nodeState) (change, string) {
 	o, now := a.ended, a.clock.Now()
 	if a.work.action != "" {

@@ -122,7 +122,7 @@ func CodeAndMessage(code, message string) string {
 	return code + ": " + message
 }
 
-// FromAnswer makes an error of an answer that refuses, by its text and else by its status. It is in the words of the cloud after those of what was done.
+// FromAnswer makes an error of an answer that refuses. Its kind is that of the first rule for its text, else that of its status.
 func FromAnswer(doing string, status int, header http.Header, text string, rules []Rule) *Error {
 	e := &Error{Kind: KindOfStatus(status), RetryAfter: RetryAfterSeconds(header), Err: fmt.Errorf("%s, %s", doing, text)}
 	if e.Kind != KindThrottled {

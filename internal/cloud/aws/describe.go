@@ -74,9 +74,7 @@ func unfitReason(g *types.AutoScalingGroup) string {
 		return "it has a warm pool, whose machines may be of another image"
 	case hasWeights(g):
 		return "its capacity is no number of machines: it has weights, or a capacity type other than units"
-	case slices.ContainsFunc(overrides(g), func(o types.LaunchTemplateOverrides) bool {
-		return o.LaunchTemplateSpecification != nil || o.ImageId != nil
-	}):
+	case slices.ContainsFunc(overrides(g), hasOwnImage):
 		return "its overrides have launch templates or images of their own, so that its machines are not alike: make a group of each"
 	case mixesSpot(g):
 		return "its mixed instances policy has on-demand and spot instances, to which AWS offers no safe way to add one: make a group of each"
@@ -87,6 +85,10 @@ func unfitReason(g *types.AutoScalingGroup) string {
 		}
 	}
 	return ""
+}
+
+func hasOwnImage(o types.LaunchTemplateOverrides) bool {
+	return o.LaunchTemplateSpecification != nil || o.ImageId != nil
 }
 
 func hasWeights(g *types.AutoScalingGroup) bool {
