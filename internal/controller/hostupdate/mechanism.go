@@ -176,7 +176,7 @@ func (p *pass) reboot(ctx context.Context, t *hostupdate.Unit) error {
 		return err
 	}
 	t.Message = ""
-	log.FromContext(ctx).Info("host told to reboot", "node", t.Node.Name, "revision", claim.Revision)
+	log.FromContext(ctx).Info("host ordered to reboot", "node", t.Node.Name, "revision", claim.Revision)
 	p.Happened(events.HostRebooting(p.w.Rollout, t.Node.Name, hostupdate.VersionOf(&claim)))
 	return nil
 }

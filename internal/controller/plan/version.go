@@ -14,7 +14,7 @@ import (
 // munge makes a version fit for labels and image tags.
 func munge(v string) string { return strings.ReplaceAll(v, "+", "-") }
 
-// isDowngrade reports whether a version is lower than another, as far as that can be told: by the numbers at its
+// isDowngrade reports whether a version is lower than another, as far as the texts show: by the numbers at its
 // front, and where these are equal and the rest is alike but for its numbers (such as -k3s1 and -k3s10), by those.
 func isDowngrade(from, to string) bool {
 	a, errA := version.ParseGeneric(from)
