@@ -33,7 +33,7 @@ type Drain struct {
 	// Holder is the rollout's name in claims.
 	Holder string
 	Now    time.Time
-	// Deletes is true where the node's machine is deleted once it is drained, and then its Node. On one whose kubelet is dead nobody ends pods: they
+	// Deletes is true where the node's machine is deleted once it is drained, and then its Node. No kubelet ends pods on a dead node: they
 	// are not waited for then, because they end with the machine.
 	Deletes bool
 }
@@ -130,7 +130,7 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	}
 	k.last, k.generation, k.dead = Outcome{Done: r.Done(), Message: r.Left(), Wake: soonest(r.Next, at)}, d.Generation, dead
 	if dead && r.Next.IsZero() && !r.Done() {
-		k.last.Wake = soonest(d.Now.Add(overdue), at) // Also after the drain's timeout, pods are given up that do not end.
+		k.last.Wake = soonest(d.Now.Add(overdue), at) // Also after the drain's timeout, pods that do not end are not waited for.
 	}
 	if evicted := evictedBy(&r); len(evicted) > 0 {
 		// What came to the node after it was cordoned.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package turn is what the turns of all rollouts of nodes have alike: how a rollout is read and woken, how a node is cordoned and drained, and
-// what is told of it. What a turn changes, each controller knows for itself.
+// Package turn is the engine of a node's turn, for all rollouts of nodes: it reads and wakes rollouts, claims, cordons and drains nodes, releases them,
+// and reports. Each controller is the mechanism that changes a node.
 package turn
 
 import (
@@ -27,7 +27,7 @@ func Each[T any](turns []T, do func(T) error) error {
 	return First(errs)
 }
 
-// First of some errors, one that is no conflict before those that are: a conflict needs no telling.
+// First of some errors, one that is no conflict before those that are: a conflict needs no report.
 func First(errs []error) error {
 	var conflict error
 	for _, err := range errs {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -47,19 +46,30 @@ func Replaces(stored *unstructured.Unstructured) bool {
 // Decode makes a NodeRollout of what is stored. Of one whose text does not fit the type, as much comes back as is needed to say so.
 func Decode(stored *unstructured.Unstructured) (r *v1alpha1.NodeRollout, malformed, err error) {
 	r = &v1alpha1.NodeRollout{}
+	if malformed, err = DecodeInto(stored, r); malformed != nil {
+		r = &v1alpha1.NodeRollout{TypeMeta: r.TypeMeta, ObjectMeta: r.ObjectMeta, Status: StatusOf(stored)}
+	}
+	return r, malformed, err
+}
+
+// DecodeInto makes a rollout of what is stored. Of one whose text does not fit the type, what names it is set, and malformed says why.
+func DecodeInto(stored *unstructured.Unstructured, r client.Object) (malformed, err error) {
 	text, err := stored.MarshalJSON()
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the NodeRollout, %w", err)
+		return nil, fmt.Errorf("reading the %s, %w", stored.GetKind(), err)
 	}
-	if malformed = json.Unmarshal(text, r); malformed != nil {
-		malformed = fmt.Errorf("the NodeRollout can't be read: %w", malformed)
-		r = &v1alpha1.NodeRollout{TypeMeta: metav1.TypeMeta{APIVersion: stored.GetAPIVersion(), Kind: Kind}}
-		r.Name, r.UID = stored.GetName(), stored.GetUID()
-		r.Generation, r.ResourceVersion = stored.GetGeneration(), stored.GetResourceVersion()
-		r.DeletionTimestamp, r.Finalizers = stored.GetDeletionTimestamp(), stored.GetFinalizers()
-		r.Status = StatusOf(stored)
+	if malformed = json.Unmarshal(text, r); malformed == nil {
+		return nil, nil
 	}
-	return r, malformed, nil
+	r.GetObjectKind().SetGroupVersionKind(stored.GroupVersionKind())
+	r.SetNamespace(stored.GetNamespace())
+	r.SetName(stored.GetName())
+	r.SetUID(stored.GetUID())
+	r.SetGeneration(stored.GetGeneration())
+	r.SetResourceVersion(stored.GetResourceVersion())
+	r.SetDeletionTimestamp(stored.GetDeletionTimestamp())
+	r.SetFinalizers(stored.GetFinalizers())
+	return fmt.Errorf("the %s can't be read: %w", stored.GetKind(), malformed), nil
 }
 
 // StatusOf is the status of a stored NodeRollout. What can't be read of it is written anew.

@@ -4,12 +4,15 @@ package turn
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/node"
 )
 
@@ -29,4 +32,26 @@ func EndMaintenance(ctx context.Context, c client.Client, n *corev1.Node, rollou
 		return n, nil
 	}
 	return node.ClearConditions(ctx, c, n, rollout, now)
+}
+
+// Clear removes from all Nodes what a rollout that is gone has left, or an earlier one of the same name: its taint, its claims, and its marks where
+// a person has removed the claim, or it could not be read. The live rollout's UID is empty when there is none. A claim of another mechanism stays.
+func (e *Engine) Clear(
+	ctx context.Context, holder, taint string, live types.UID, s *fleet.Snapshot, release func(*corev1.Node, v1alpha1.Claim) error,
+) []error {
+	var errs []error
+	for _, n := range s.Objects {
+		known := s.Nodes[n.Name]
+		left := slices.IndexFunc(known.Claims, func(c v1alpha1.Claim) bool { return c.Rollout == holder && c.UID != live && c.Machine == "" })
+		marked := n.Annotations[v1alpha1.AnnotationCordonedBy] == holder || n.Annotations[v1alpha1.AnnotationExcludedBy] == holder
+		switch {
+		case live == "" && node.Tainted(n, taint):
+			errs = append(errs, node.Untaint(ctx, e.Client, n, taint)) // The change of the node wakes the rollout, which then releases the claim.
+		case left >= 0:
+			errs = append(errs, release(n, known.Claims[left]))
+		case live == "" && marked && known.ClaimError == "":
+			errs = append(errs, release(n, v1alpha1.Claim{Rollout: holder}))
+		}
+	}
+	return errs
 }

@@ -54,12 +54,12 @@ func NewWorks(watch PodsOfNodes) *Works { return &Works{watch: watch, all: map[s
 // of is what is known of a turn. The rollout is woken by the node's pods until the turn is over.
 func (k *Works) of(t Of) *work {
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	known := k.all[t.Node]
 	if known == nil || known.of.Turn != t.Turn {
 		known = &work{of: t}
 		k.all[t.Node] = known
 	}
+	k.mu.Unlock()
 	k.watch.Watch(t.Node)
 	return known
 }

@@ -18,7 +18,7 @@ const KindNodeRollout = "NodeRollout"
 // reasonInvalid is that of the conditions of a NodeRollout whose spec can't be carried out.
 const reasonInvalid = "Invalid"
 
-// NodeRollouts adds NodeRollouts to what is to be seen.
+// NodeRollouts adds NodeRollouts to the cluster.
 func (c *Cluster) NodeRollouts(all []v1alpha1.NodeRollout) *Cluster {
 	c.nodeRollouts = all
 	return c
@@ -55,7 +55,7 @@ func (c *Cluster) nodeRollout(nr *v1alpha1.NodeRollout) Rollout {
 	return u.rollout()
 }
 
-// describeNodeRollout is what the NodeRollout itself tells.
+// describeNodeRollout is what the NodeRollout itself says.
 func describeNodeRollout(nr *v1alpha1.NodeRollout) Rollout {
 	r := Rollout{
 		Kind: KindNodeRollout, Name: nr.Name, Version: nr.Status.Revision, Revision: nr.Status.Revision, Versions: nr.Status.Versions,

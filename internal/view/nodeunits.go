@@ -62,7 +62,7 @@ func (u *hosts) problem() string {
 	return u.selection.problem()
 }
 
-// problem says what of the NodeRollout can't be understood, so that its units can't be told, or "".
+// problem says what of the NodeRollout can't be understood, so that its units can't be judged, or "".
 func (u *selection) problem() string {
 	spec := &u.of.Spec
 	switch {

@@ -23,7 +23,7 @@ type Host struct {
 	// Update says whether there is an update: true, false or unknown.
 	Update string `json:"update,omitempty"`
 	// Version is what the host runs, Previous what it ran before, and Target what it has to offer, as far as these have names. Asked is the
-	// version that it is to be brought to.
+	// version that the operator ordered.
 	Version  string `json:"version,omitempty"`
 	Previous string `json:"previous,omitempty"`
 	Target   string `json:"target,omitempty"`

@@ -50,7 +50,7 @@ func (c *Cluster) plan(p *upgradev1.Plan) Rollout {
 	return c.observe(p, "", false).rollout()
 }
 
-// describe is what the Plan itself tells.
+// describe is what the Plan itself says.
 func describe(p *upgradev1.Plan) Rollout {
 	r := Rollout{
 		Kind: "Plan", Namespace: p.Namespace, Name: p.Name, Version: p.Status.LatestVersion, Revision: p.Status.LatestHash,
@@ -83,20 +83,20 @@ func (c *Cluster) observe(p *upgradev1.Plan, named string, assumed bool) *planUn
 	}
 	turns := u.world.Units(c.objects(), nil, nil)
 	strategy := func(total int) rollout.Strategy { return u.world.Strategy(total, p.Status.Wave) }
-	u.units = decide(c, turns, named, toldOf(p), u.world.Ready, strategy, u.line)
+	u.units = decide(c, turns, named, recordedIn(p), u.world.Ready, strategy, u.line)
 	return u
 }
 
-// toldOf is what the Plan's status lists.
-func toldOf(p *upgradev1.Plan) map[string]entry {
-	told := entries(p.Status.Updating, p.Status.Waiting)
+// recordedIn is what the Plan's status lists.
+func recordedIn(p *upgradev1.Plan) map[string]entry {
+	recorded := entries(p.Status.Updating, p.Status.Waiting)
 	for _, f := range p.Status.Failed {
-		told[f.Node] = entry{f, v1alpha1.UnitFailed, 0}
+		recorded[f.Node] = entry{f, v1alpha1.UnitFailed, 0}
 	}
-	return told
+	return recorded
 }
 
-// line is what is shown of a unit. What only its Job shows is taken from the status, if that tells of this turn.
+// line is what is shown of a unit. What only its Job shows is taken from the status, if that is of this turn.
 func (u *planUnits) line(t *plan.Unit, wait *rollout.Wait, status entry) Node {
 	phase, since, message := t.Phase(u.cluster.now)
 	ofTurn := t.Claim != nil && status.Since != nil && status.Since.Unix() >= t.Claim.Since.Unix()

@@ -27,10 +27,10 @@ type units struct {
 	decision rollout.Decision
 }
 
-// decide asks the engine about the turns of a rollout, and makes the line of each. A node that is named counts also where it has opted out. told is what
+// decide asks the engine about the turns of a rollout, and makes the line of each. A node that is named counts also where it has opted out. recorded is what
 // the status lists.
 func decide[T nodeturn.Taker](
-	c *Cluster, turns []T, named string, told map[string]entry, decides bool, strategy func(total int) rollout.Strategy, line func(T, *rollout.Wait, entry) Node,
+	c *Cluster, turns []T, named string, recorded map[string]entry, decides bool, strategy func(total int) rollout.Strategy, line func(T, *rollout.Wait, entry) Node,
 ) units {
 	u := units{decided: decides}
 	turns = slices.DeleteFunc(turns, func(t T) bool {
@@ -52,10 +52,10 @@ func decide[T nodeturn.Taker](
 	}
 	for _, t := range turns {
 		if b := t.Base(); !b.Unit.OptedOut || b.Claim != nil {
-			u.nodes = append(u.nodes, line(t, waits[b.Node.Name], told[b.Node.Name]))
+			u.nodes = append(u.nodes, line(t, waits[b.Node.Name], recorded[b.Node.Name]))
 		}
 	}
-	explain(u.nodes, u.decision.Waiting, told)
+	explain(u.nodes, u.decision.Waiting, recorded)
 	return u
 }
 
@@ -126,17 +126,17 @@ func (n *Node) fails(own *v1alpha1.Claim, s *v1alpha1.Strategy) {
 }
 
 // explain says of each unit that waits why, and puts them in the order in which they come. What the status says comes first: its
-// controller knows more than is to be seen here.
-func explain(nodes []Node, waiting []rollout.Wait, told map[string]entry) {
+// controller knows more than view does.
+func explain(nodes []Node, waiting []rollout.Wait, recorded map[string]entry) {
 	type wait struct {
 		rollout.Wait
 		place int
 	}
 	waits := map[string]wait{}
 	for i, w := range waiting {
-		waits[w.Node] = wait{w, len(told) + i}
+		waits[w.Node] = wait{w, len(recorded) + i}
 	}
-	for name, e := range told {
+	for name, e := range recorded {
 		if e.state == v1alpha1.UnitOutdated {
 			waits[name] = wait{rollout.Wait{Node: name, Reason: e.Reason, Message: e.Message}, e.place}
 		}

@@ -206,7 +206,7 @@ func (c *Cluster) part(p *upgradev1.Plan, name string) Part {
 	u := c.observe(p, name, false)
 	part := newPart(u.rollout(), u.asked, name)
 	if u.decided {
-		c.explain(&part, u.strategy, u.asked, name, toldOf(p)[name])
+		c.explain(&part, u.strategy, u.asked, name, recordedIn(p)[name])
 	}
 	return part
 }

@@ -4,7 +4,6 @@ package hostupdate
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +16,6 @@ import (
 	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/metrics"
-	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/turn"
 )
 
@@ -39,30 +37,16 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName, stored 
 	return c.clear(ctx, key, live, s)
 }
 
-// clear releases what an earlier NodeRollout of this name has left on nodes; live is the uid of the present one. A host that has the order to reboot
-// is waited for.
+// clear releases what an earlier NodeRollout of this name has left on nodes; live is the uid of the present one. It returns until when hosts that
+// have the order to reboot are waited for.
 func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live types.UID, s fleet.Snapshot) (wake time.Time, err error) {
-	holder, taint := hostupdate.HolderOf(key.Name), nodeturn.TaintOf(key.Name)
-	var errs []error
-	for _, n := range s.Objects {
-		known := s.Nodes[n.Name]
-		left := slices.IndexFunc(known.Claims, func(claim v1alpha1.Claim) bool {
-			return claim.Rollout == holder && claim.UID != live && claim.Machine == ""
-		})
-		marked := n.Annotations[v1alpha1.AnnotationCordonedBy] == holder || n.Annotations[v1alpha1.AnnotationExcludedBy] == holder
-		switch {
-		case left >= 0:
-			at, err := c.releaseWhenBack(ctx, n, known.Claims[left])
-			if errs = append(errs, err); !at.IsZero() && (wake.IsZero() || at.Before(wake)) {
-				wake = at
-			}
-		case live != "":
-		case nodeturn.Tainted(n, taint):
-			errs = append(errs, node.Untaint(ctx, c.Client, n, taint))
-		case marked && known.ClaimError == "":
-			errs = append(errs, c.release(ctx, n, v1alpha1.Claim{Rollout: holder}, endOrders(n, "", v1alpha1.RebootHooks{})))
+	errs := c.Clear(ctx, hostupdate.HolderOf(key.Name), nodeturn.TaintOf(key.Name), live, &s, func(n *corev1.Node, claim v1alpha1.Claim) error {
+		at, err := c.releaseWhenBack(ctx, n, claim)
+		if !at.IsZero() && (wake.IsZero() || at.Before(wake)) {
+			wake = at
 		}
-	}
+		return err
+	})
 	return wake, turn.First(errs)
 }
 
@@ -73,13 +57,9 @@ func (c *Controller) releaseWhenBack(ctx context.Context, n *corev1.Node, claim 
 			return deadline, nil
 		}
 	}
-	if err := c.release(ctx, n, claim, endOrders(n, claim.UID, v1alpha1.RebootHooks{})); err != nil {
+	if err := turn.Release(ctx, c.Client, n, claim, c.Clock.Now(), endOrders(n, claim.UID, v1alpha1.RebootHooks{})); err != nil {
 		return wake, err
 	}
 	log.FromContext(ctx).Info("node released", "node", n.Name)
 	return wake, nil
-}
-
-func (c *Controller) release(ctx context.Context, n *corev1.Node, claim v1alpha1.Claim, also []node.Also) error {
-	return turn.Release(ctx, c.Client, n, claim, c.Clock.Now(), also)
 }

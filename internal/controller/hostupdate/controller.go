@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostupdate carries out NodeRollouts with hostUpdate: it tells the agents of hosts, a few at a time, to update and to reboot.
+// Package hostupdate carries out NodeRollouts with hostUpdate: it orders the agents of hosts, a few at a time, to update and to reboot.
 //
 // A reconcile is one pass over what the caches show:
 //

@@ -57,7 +57,7 @@ func (h hosts) Take(ctx context.Context, t *hostupdate.Unit) error {
 		return h.adopt(ctx, t)
 	case hostupdate.StepReleaseUnclaimed:
 		claim := v1alpha1.Claim{Rollout: h.Holder, UID: h.UID}
-		return h.controller.release(ctx, t.Node, claim, endOrders(t.Node, h.UID, h.w.Hooks()))
+		return turn.Release(ctx, h.Client, t.Node, claim, h.Now, endOrders(t.Node, h.UID, h.w.Hooks()))
 	case hostupdate.StepCordon:
 		also = callHooks(v1alpha1.LabelBeforeReboot, false, h.w.Hooks().BeforeReboot)
 		if h.w.Exclude {
@@ -176,7 +176,7 @@ func (p *pass) reboot(ctx context.Context, t *hostupdate.Unit) error {
 		return err
 	}
 	t.Message = ""
-	log.FromContext(ctx).Info("host told to reboot", "node", t.Node.Name, "revision", claim.Revision)
+	log.FromContext(ctx).Info("host ordered to reboot", "node", t.Node.Name, "revision", claim.Revision)
 	p.Happened(events.HostRebooting(p.w.Rollout, t.Node.Name, hostupdate.VersionOf(&claim)))
 	return nil
 }

@@ -25,8 +25,8 @@ const (
 	channelRedirects  = 5
 )
 
-// channels asks the channels of Plans, each in its own goroutine, so that one that never answers holds up nobody. A Plan is
-// told of an answer by an event; the clock is the reconciler's, by the instant that it is given to come back at.
+// channels asks the channels of Plans, each in its own goroutine, so that one that never answers keeps no Plan back. An
+// event wakes the Plan when there is an answer; the clock wakes it when the next poll is due.
 type channels struct {
 	clock     clock.PassiveClock
 	interval  time.Duration

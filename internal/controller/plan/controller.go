@@ -17,11 +17,8 @@ package plan
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -133,15 +130,6 @@ func (c *Controller) read(ctx context.Context, key types.NamespacedName) (p *upg
 		return nil, nil, nil, nil
 	}
 	p = &upgradev1.Plan{}
-	text, err := stored.MarshalJSON()
-	if err != nil {
-		return nil, nil, nil, fmt.Errorf("reading plan, %w", err)
-	}
-	if malformed = json.Unmarshal(text, p); malformed != nil {
-		malformed = fmt.Errorf("the plan can't be read: %w", malformed)
-		p.TypeMeta = metav1.TypeMeta{APIVersion: stored.GetAPIVersion(), Kind: kind}
-		p.Namespace, p.Name, p.UID = stored.GetNamespace(), stored.GetName(), stored.GetUID()
-		p.Generation, p.ResourceVersion = stored.GetGeneration(), stored.GetResourceVersion()
-	}
-	return p, stored, malformed, nil
+	malformed, err = turn.DecodeInto(stored, p)
+	return p, stored, malformed, err
 }

@@ -460,7 +460,7 @@ func TestReconcilePlanMadeAnew(t *testing.T) {
 	j := newTurnJob(old, n)
 	c := newCluster(t, n, j, newPlan())
 	c.reconciles()
-	if got := c.jobs()["node-1"]; got == nil || ownerOf(got) != uid {
+	if got := c.jobs()["node-1"]; got == nil || metav1.GetControllerOf(got).UID != uid {
 		t.Errorf("the Job is %v", got)
 	}
 	c.expect("node-1", "node-1", "")

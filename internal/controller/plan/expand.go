@@ -2,32 +2,22 @@
 
 package plan
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
-// expand replaces $(NAME) by its value as Kubernetes does in a container's arguments: $$ is a literal $, and a name that is
-// not known stays as it is.
+var variable = regexp.MustCompile(`\$\$|\$\([^)]*\)`)
+
+// expand replaces $(NAME) by its value as Kubernetes does in a container's arguments: $$ is a literal $, and an unknown name stays as it is.
 func expand(text string, values map[string]string) string {
-	var out strings.Builder
-	for {
-		before, rest, found := strings.Cut(text, "$")
-		out.WriteString(before)
-		switch {
-		case !found:
-			return out.String()
-		case strings.HasPrefix(rest, "$"):
-			out.WriteByte('$')
-			text = rest[1:]
-		case strings.HasPrefix(rest, "(") && strings.Contains(rest, ")"):
-			name, after, _ := strings.Cut(rest[1:], ")")
-			if value, known := values[name]; known {
-				out.WriteString(value)
-			} else {
-				out.WriteString("$(" + name + ")")
-			}
-			text = after
-		default:
-			out.WriteByte('$')
-			text = rest
+	return variable.ReplaceAllStringFunc(text, func(found string) string {
+		if found == "$$" {
+			return "$"
 		}
-	}
+		if value, ok := values[strings.TrimSuffix(strings.TrimPrefix(found, "$("), ")")]; ok {
+			return value
+		}
+		return found
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 )
@@ -51,14 +52,8 @@ func asMap(p *upgradev1.Plan) (map[string]any, error) {
 }
 
 // digestField walks a path through maps only. What it does not find is empty; of a list only the first element counts.
-func digestField(value any, path []string) string {
-	for _, key := range path {
-		fields, ok := value.(map[string]any)
-		if !ok {
-			return ""
-		}
-		value = fields[key]
-	}
+func digestField(fields map[string]any, path []string) string {
+	value, _, _ := unstructured.NestedFieldNoCopy(fields, path...)
 	if items, ok := value.([]any); ok {
 		if len(items) == 0 {
 			return ""

@@ -3,6 +3,9 @@
 package plan
 
 import (
+	"cmp"
+	"regexp"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/version"
@@ -11,7 +14,7 @@ import (
 // munge makes a version fit for labels and image tags.
 func munge(v string) string { return strings.ReplaceAll(v, "+", "-") }
 
-// isDowngrade reports whether a version is lower than another, as far as that can be told: by the numbers at its
+// isDowngrade reports whether a version is lower than another, as far as the texts show: by the numbers at its
 // front, and where these are equal and the rest is alike but for its numbers (such as -k3s1 and -k3s10), by those.
 func isDowngrade(from, to string) bool {
 	a, errA := version.ParseGeneric(from)
@@ -22,42 +25,16 @@ func isDowngrade(from, to string) bool {
 	if b.LessThan(a) || a.LessThan(b) {
 		return b.LessThan(a)
 	}
-	numbersA, wordsA := split(from)
-	numbersB, wordsB := split(to)
-	if wordsA != wordsB {
+	if digits.ReplaceAllString(from, "#") != digits.ReplaceAllString(to, "#") {
 		return false
 	}
-	for i := range numbersA {
-		if c := compareNumbers(numbersA[i], numbersB[i]); c != 0 {
-			return c > 0
-		}
-	}
-	return false
+	return slices.CompareFunc(digits.FindAllString(from, -1), digits.FindAllString(to, -1), compareNumbers) > 0
 }
 
-// split takes the runs of digits out of a text; in what remains each stands as "#".
-func split(text string) (numbers []string, words string) {
-	var out strings.Builder
-	for i := 0; i < len(text); {
-		j := i
-		for j < len(text) && '0' <= text[j] && text[j] <= '9' {
-			j++
-		}
-		if j > i {
-			numbers = append(numbers, strings.TrimLeft(text[i:j], "0"))
-			out.WriteByte('#')
-			i = j
-			continue
-		}
-		out.WriteByte(text[i])
-		i++
-	}
-	return numbers, out.String()
-}
+var digits = regexp.MustCompile("[0-9]+")
 
+// compareNumbers compares texts of digits, of any length.
 func compareNumbers(a, b string) int {
-	if len(a) != len(b) {
-		return len(a) - len(b)
-	}
-	return strings.Compare(a, b)
+	a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")
+	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
 }

@@ -21,32 +21,32 @@ func (w *World) judgeClaimed(t *Unit) {
 	case !w.Ready:
 		// The turn stays as it is: how it goes on is not known.
 	case c.Failed != nil:
-		w.failed(t, gone)
+		w.judgeFailed(t, gone)
 	case c.Soaking != nil:
-		w.soaks(t, gone)
+		w.judgeSoaking(t, gone)
 	case c.Changed != nil && gone:
 		t.Step = nodeturn.StepFinish
 	case c.Changed != nil:
-		w.changed(t, c.Changed.Time)
+		w.judgeChanged(t, c.Changed.Time)
 	case c.Rebooting != nil:
-		w.reboots(t, gone)
-	case gone || !w.wants(t):
+		w.judgeRebooting(t, gone)
+	case gone || !w.isWanted(t):
 		t.Step = nodeturn.StepRelease
 	default:
-		w.prepares(t)
+		w.judgePreparing(t)
 	}
 }
 
-// wants reports whether the rollout still wants the version of the turn.
-func (w *World) wants(t *Unit) bool {
+// isWanted reports whether the rollout still wants the version of the turn.
+func (w *World) isWanted(t *Unit) bool {
 	return !w.Host.DetectOnly && (w.Host.Version == "" || CompareVersions(VersionOf(t.Claim), w.Host.Version) == 0)
 }
 
-// prepares is a turn whose host has no order to reboot. The node serves until it is cordoned.
-func (w *World) prepares(t *Unit) {
+// judgePreparing is a turn whose host has no order to reboot. The node serves until it is cordoned.
+func (w *World) judgePreparing(t *Unit) {
 	r := &t.Report
-	if _, another := t.boot(); another && same(r.Version, VersionOf(t.Claim)) {
-		w.changed(t, w.Now) // A person has rebooted it.
+	if _, another := t.boot(); another && sameVersion(r.Version, VersionOf(t.Claim)) {
+		w.judgeChanged(t, w.Now) // A person has rebooted it.
 		return
 	}
 	t.Message = Awaits(t.Node, r, t.Claim, w.Host.Hooks)
@@ -59,13 +59,13 @@ func (w *World) prepares(t *Unit) {
 	case r.Ready(v1alpha1.HostActionPrepare):
 		t.Step = StepPerform
 	case r.Ready(v1alpha1.HostActionPerform):
-		w.performed(t)
+		w.judgePerformed(t)
 	}
 	w.expire(t)
 }
 
-// performed is a turn whose host boots into the version next: hooks are waited for, and the node is cordoned and drained.
-func (w *World) performed(t *Unit) {
+// judgePerformed is a turn whose host boots into the version next: hooks are waited for, and the node is cordoned and drained.
+func (w *World) judgePerformed(t *Unit) {
 	if t.Claim.Cordoned == nil {
 		_, called := t.Node.Labels[v1alpha1.LabelBeforeReboot]
 		switch {
@@ -93,11 +93,11 @@ func (w *World) performed(t *Unit) {
 // DrainSince is when the drain of a cordoned node begins: after the time that load balancers get.
 func (w *World) DrainSince(t *Unit) time.Time { return t.Claim.Cordoned.Add(w.wait) }
 
-// changed is a turn whose host runs the version since this time: its node must be healthy, hooks are waited for, and then it soaks.
-func (w *World) changed(t *Unit, since time.Time) {
+// judgeChanged is a turn whose host runs the version since this time: its node must be healthy, hooks are waited for, and then it soaks.
+func (w *World) judgeChanged(t *Unit, since time.Time) {
 	switch {
-	case w.isWell(t, since):
-		w.done(t)
+	case w.isHealthy(t, since):
+		w.endVerification(t)
 		return
 	case t.Step == StepChanged:
 		return // A turn that fails later fails as one whose host has changed.
@@ -108,9 +108,9 @@ func (w *World) changed(t *Unit, since time.Time) {
 	}
 }
 
-// isWell reports whether the node of a host that runs the version since this time is healthy, and hooks have answered. Otherwise it sets what is
+// isHealthy reports whether the node of a host that runs the version since this time is healthy, and hooks have answered. Otherwise it sets what is
 // waited for, or what must be recorded first.
-func (w *World) isWell(t *Unit, since time.Time) bool {
+func (w *World) isHealthy(t *Unit, since time.Time) bool {
 	hooks := w.Hooks().AfterReboot
 	_, called := t.Node.Labels[v1alpha1.LabelAfterReboot]
 	call := len(hooks) > 0 && !called
@@ -155,8 +155,8 @@ func (w *World) wakeWhenHealthy(t *Unit) {
 	}
 }
 
-// done is a turn whose node is well: the node is uncordoned, soaks, and is released.
-func (w *World) done(t *Unit) {
+// endVerification is a turn whose node is well: the node is uncordoned, soaks, and is released.
+func (w *World) endVerification(t *Unit) {
 	t.Unit.State, t.Unit.Since, t.Message = v1alpha1.UnitSoaking, w.Now, ""
 	t.Step = nodeturn.StepFinish
 	_, called := t.Node.Labels[v1alpha1.LabelAfterReboot]
@@ -174,8 +174,8 @@ func (w *World) soakEnd(t *Unit, since time.Time) time.Time {
 	return since
 }
 
-// soaks is a turn that only keeps its slot. A node that is not healthy goes on soaking.
-func (w *World) soaks(t *Unit, gone bool) {
+// judgeSoaking is a turn that only keeps its slot. A node that is not healthy goes on soaking.
+func (w *World) judgeSoaking(t *Unit, gone bool) {
 	since := t.Claim.Soaking.Time
 	t.Unit.State, t.Unit.Since = v1alpha1.UnitSoaking, since
 	end := w.soakEnd(t, since)
@@ -192,8 +192,8 @@ func (w *World) soaks(t *Unit, gone bool) {
 	}
 }
 
-// failed is a turn that failed. It waits until the rollout wants another attempt, or until its host is updated.
-func (w *World) failed(t *Unit, gone bool) {
+// judgeFailed is a turn that failed. It waits until the rollout wants another attempt, or until its host is updated.
+func (w *World) judgeFailed(t *Unit, gone bool) {
 	t.ShowFailure(w.Rollout.Spec.Strategy)
 	r, v := &t.Report, &t.Verdict
 	pin, version := w.Host.Version, VersionOf(t.Claim)
@@ -202,7 +202,7 @@ func (w *World) failed(t *Unit, gone bool) {
 		t.Step = nodeturn.StepRelease
 		return
 	case v.State == v1alpha1.UnitUpdated && (r.Knows() || pin != ""), !r.Knows() && t.hasBootedInto(version):
-		w.recovers(t)
+		w.judgeRecovering(t)
 		return
 	}
 	if w.ask(t); t.Step == StepAsk {
@@ -226,14 +226,14 @@ func (w *World) failed(t *Unit, gone bool) {
 	}
 }
 
-// recovers is a failed turn whose host has nothing left to be brought to. After a reboot it ends as any turn does, once its node is well, and is not
+// judgeRecovering is a failed turn whose host has nothing left to be brought to. After a reboot it ends as any turn does, once its node is well, and is not
 // tried again until then.
-func (w *World) recovers(t *Unit) {
+func (w *World) judgeRecovering(t *Unit) {
 	since, rebooted := w.Now, t.Claim.Rebooting != nil
 	if t.Claim.Changed != nil {
 		since, rebooted = t.Claim.Changed.Time, true
 	}
-	if !rebooted || w.isWell(t, since) {
+	if !rebooted || w.isHealthy(t, since) {
 		t.Step, t.Unit.State = nodeturn.StepFinish, v1alpha1.UnitUpdated
 		return
 	}

@@ -38,7 +38,7 @@ func Phase(t *Unit) (v1alpha1.Phase, time.Time, string) {
 	return phase, since.Time, t.Message
 }
 
-// Awaits says what a turn waits for, as far as the node, its host and the claim tell; "" where they do not, as during a drain. The hooks are those of
+// Awaits says what a turn waits for, as far as the node, its host and the claim show; "" where they do not, as during a drain. The hooks are those of
 // the rollout, or nil.
 func Awaits(n *corev1.Node, r *Report, c *v1alpha1.Claim, hooks *v1alpha1.RebootHooks) string {
 	switch phase, _ := PhaseOf(c); phase {

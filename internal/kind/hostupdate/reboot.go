@@ -13,9 +13,9 @@ import (
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
-// reboots is a turn whose host has the order to reboot. One turn orders one reboot, whatever is removed from the Node: the host is judged by its boot
+// judgeRebooting is a turn whose host has the order to reboot. One turn orders one reboot, whatever is removed from the Node: the host is judged by its boot
 // id and version. After the node has left the rollout, it is released when it is back.
-func (w *World) reboots(t *Unit, gone bool) {
+func (w *World) judgeRebooting(t *Unit, gone bool) {
 	r := &t.Report
 	deadline := t.Claim.Rebooting.Add(w.rebootTimeout)
 	if gone {
@@ -38,7 +38,7 @@ func (w *World) reboots(t *Unit, gone bool) {
 	switch {
 	case t.Step != nodeturn.StepNone:
 	case !w.Now.Before(deadline):
-		w.late(t, deadline)
+		w.failLate(t, deadline)
 	default:
 		t.WakeAt(deadline)
 		if w.expire(t); t.Step == nodeturn.StepNone {
@@ -66,7 +66,7 @@ func IsBack(n *corev1.Node, c *v1alpha1.Claim) bool {
 // hasBootedInto reports whether the kubelet says that the host has rebooted and runs the version. It says so without an agent.
 func (t *Unit) hasBootedInto(version string) bool {
 	_, another := t.boot()
-	return another && same(t.Report.Booted, version)
+	return another && sameVersion(t.Report.Booted, version)
 }
 
 // verify judges a host whose agent has answered the order to reboot: by the boot id that the kubelet reports, and by the version.
@@ -93,7 +93,7 @@ func (w *World) verifyVersion(t *Unit) {
 		wrong = "runs " + cmp.Or(r.Version, "what nobody tells") + ", not " + want
 	case want == "" && r.State == v1alpha1.HostStateError:
 		wrong = "is not as it should be"
-	case want == "" && same(r.Version, t.Claim.From):
+	case want == "" && sameVersion(r.Version, t.Claim.From):
 		wrong = "runs " + r.Version + " as before"
 	}
 	switch {
@@ -104,12 +104,12 @@ func (w *World) verifyVersion(t *Unit) {
 		}
 		t.Fail(v1alpha1.ReasonVersionUnchanged, message, w.Now)
 	case readyMessage(t.Node) == "":
-		w.changed(t, w.Now)
+		w.judgeChanged(t, w.Now)
 	}
 }
 
 // late fails a turn whose host is not back in time.
-func (w *World) late(t *Unit, deadline time.Time) {
+func (w *World) failLate(t *Unit, deadline time.Time) {
 	same, another := t.boot()
 	ready := readyMessage(t.Node) == ""
 	reason, what := v1alpha1.ReasonRebootTimeout, "its node was not ready again"

@@ -14,7 +14,7 @@ import (
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
-// Report is what a Node tells of its host: the operator's order, the agent's answer, and what the kubelet says. What is absent is empty.
+// Report is what a Node says of its host: the operator's order, the agent's answer, and what the kubelet says. What is absent is empty.
 type Report struct {
 	// Protocol is the keys that operator and agent use, and Interface the value of its label.
 	Protocol  v1alpha1.HostProtocol
@@ -44,7 +44,7 @@ type Report struct {
 	Checked time.Time
 }
 
-// Read reads what a Node tells of its host, or false where no label names the host's interface.
+// Read reads what a Node says of its host, or false where no label names the host's interface.
 func Read(n *corev1.Node) (Report, bool) {
 	protocol, hostInterface, ok := v1alpha1.HostProtocolOf(n.Labels)
 	if !ok {
@@ -122,7 +122,7 @@ func (r *Report) Knows() bool {
 // say when that was.
 func (r *Report) wasUpdated() bool {
 	return r.Wanted == v1alpha1.HostActionStabilize && !r.Fresh() && !r.Answers(v1alpha1.HostActionStabilize) &&
-		!r.Checked.IsZero() && (r.Target == "" || same(r.Target, r.Version))
+		!r.Checked.IsZero() && (r.Target == "" || sameVersion(r.Target, r.Version))
 }
 
 // said is what the agent says of its last action, which failed.

@@ -60,7 +60,7 @@ func revisionOf(reports iter.Seq[*Report], before string, complete bool, turns [
 func newestDowngrade(offered map[[2]string]bool, newest string) (back string) {
 	for pair := range offered {
 		runs, target := pair[0], pair[1]
-		if same(target, newest) {
+		if sameVersion(target, newest) {
 			return ""
 		}
 		if runs != "" && CompareVersions(target, runs) < 0 && (back == "" || CompareVersions(target, back) > 0) {

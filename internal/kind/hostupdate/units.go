@@ -36,7 +36,7 @@ const (
 // Unit is one node's part in the rollout.
 type Unit struct {
 	nodeturn.Turn
-	// Report is what the Node tells of its host. Labelled is whether a label names the host's interface.
+	// Report is what the Node says of its host. Labelled is whether a label names the host's interface.
 	Report   Report
 	Labelled bool
 	// Verdict is what the rollout wants of the host.
@@ -269,7 +269,7 @@ func (w *World) isOthers(t *Unit) bool {
 // version after another must not make the operator write to all nodes.
 const askAgain = 30 * time.Minute
 
-// ask has the agent look for updates where nobody has asked it, an order of an earlier turn is left, or other hosts have found a release since its
+// ask has the agent look for updates where it was not asked yet, an order of an earlier turn is left, or other hosts have found a release since its
 // last answer. An agent that failed to look tries again by itself.
 func (w *World) ask(t *Unit) {
 	r := &t.Report
@@ -310,5 +310,5 @@ func (w *World) outdated(t *Unit) {
 
 // IsUnoffered reports whether an updated host does not run the revision: it has nothing to offer. Where versions have no name that is not known.
 func (w *World) IsUnoffered(t *Unit) bool {
-	return w.Revision != "" && !strings.HasPrefix(w.Revision, numbered) && !same(t.Report.Version, w.Revision)
+	return w.Revision != "" && !strings.HasPrefix(w.Revision, numbered) && !sameVersion(t.Report.Version, w.Revision)
 }

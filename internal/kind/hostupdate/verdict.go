@@ -27,7 +27,7 @@ type Verdict struct {
 func (w *World) verdict(r *Report) Verdict {
 	pin := w.Host.Version
 	switch {
-	case pin != "" && same(r.Version, pin):
+	case pin != "" && sameVersion(r.Version, pin):
 		return Verdict{State: v1alpha1.UnitUpdated, Version: pin}
 	case r.State == v1alpha1.HostStateError:
 		return waits(v1alpha1.ReasonHostError, pin, r.failure())
@@ -35,7 +35,7 @@ func (w *World) verdict(r *Report) Verdict {
 		return Verdict{State: v1alpha1.UnitUpdated, Version: r.Version}
 	case !r.Knows():
 		return waits(v1alpha1.ReasonHostSilent, pin, r.silence())
-	case pin != "" && (r.Update == v1alpha1.HostUpdateFalse || !same(r.Target, pin)):
+	case pin != "" && (r.Update == v1alpha1.HostUpdateFalse || !sameVersion(r.Target, pin)):
 		return waits(v1alpha1.ReasonVersionNotOffered, pin, "the host "+r.runs()+r.offers()+", and is to be brought to "+pin)
 	case w.Host.DetectOnly:
 		return waits(v1alpha1.ReasonDetectOnly, r.Target, "the host "+r.runs()+r.offers()+"; spec.hostUpdate.detectOnly leaves it at that")
@@ -62,7 +62,7 @@ func (w *World) isOvertaken(r *Report) bool {
 	if w.Host.Version != "" || w.newest == "" || !r.Knows() || r.Checked.After(w.newestSince) || r.Target == w.newest || r.Version == w.newest {
 		return false
 	}
-	return !same(r.Target, w.newest) && !same(r.Version, w.newest) // To read versions costs more than all of the above.
+	return !sameVersion(r.Target, w.newest) && !sameVersion(r.Version, w.newest) // To read versions costs more than all of the above.
 }
 
 // isUnoffered reports whether an outdated host does not offer the version, as far as is known.

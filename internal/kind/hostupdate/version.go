@@ -36,5 +36,5 @@ func parse(text string) (*version.Version, bool) {
 	return v, err == nil
 }
 
-// same reports whether two versions are known and the same.
-func same(a, b string) bool { return a != "" && b != "" && CompareVersions(a, b) == 0 }
+// sameVersion reports whether two versions are known and the same.
+func sameVersion(a, b string) bool { return a != "" && b != "" && CompareVersions(a, b) == 0 }

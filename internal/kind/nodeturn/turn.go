@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeturn is one node's turn in a rollout, as the judges of Plans and host updates tell it and package turn carries it out. It is pure.
+// Package nodeturn is one node's turn in a rollout, as the judges of Plans and host updates find it. Package turn carries it out. It is pure.
 package nodeturn
 
 import (

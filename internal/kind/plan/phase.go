@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,39 +48,28 @@ func (t *Unit) Phase(now time.Time) (phase v1alpha1.Phase, since time.Time, mess
 
 // podPhase is how far a pod has come. Without a time it has not begun, and the message says what holds it up.
 func podPhase(p *corev1.Pod) (phase v1alpha1.Phase, began time.Time, message string) {
-	var before time.Time // when the last step ended
-	for i := range p.Status.InitContainerStatuses {
-		s := &p.Status.InitContainerStatuses[i]
-		if end := s.State.Terminated; end != nil {
+	var before time.Time // when the last container ended
+	initial := len(p.Status.InitContainerStatuses)
+	for i, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		phase, run, end := v1alpha1.PhaseDraining, s.State.Running, s.State.Terminated
+		switch {
+		case i >= initial:
+			phase = v1alpha1.PhaseChanging
+		case s.Name == "prepare":
+			phase = v1alpha1.PhasePreparing
+		}
+		why := waiting(&s)
+		switch {
+		case run != nil:
+			return phase, run.StartedAt.Time, ""
+		case end != nil && phase == v1alpha1.PhaseChanging:
+			return phase, end.StartedAt.Time, ""
+		case end != nil:
 			before = end.FinishedAt.Time
-			continue
-		}
-		if run := s.State.Running; run != nil {
-			if s.Name == "prepare" {
-				return v1alpha1.PhasePreparing, run.StartedAt.Time, ""
-			}
-			return v1alpha1.PhaseDraining, run.StartedAt.Time, ""
-		}
-		if why := waiting(s); why != "" {
+		case why != "":
 			return v1alpha1.PhaseStarting, began, why
-		}
-		if !before.IsZero() {
-			return v1alpha1.PhaseDraining, before, "" // It follows the prepare step.
-		}
-	}
-	for i := range p.Status.ContainerStatuses {
-		s := &p.Status.ContainerStatuses[i]
-		if run := s.State.Running; run != nil {
-			return v1alpha1.PhaseChanging, run.StartedAt.Time, ""
-		}
-		if end := s.State.Terminated; end != nil {
-			return v1alpha1.PhaseChanging, end.StartedAt.Time, ""
-		}
-		if why := waiting(s); why != "" {
-			return v1alpha1.PhaseStarting, began, why
-		}
-		if !before.IsZero() {
-			return v1alpha1.PhaseChanging, before, ""
+		case !before.IsZero():
+			return phase, before, ""
 		}
 	}
 	for i := range p.Status.Conditions {
