@@ -60,7 +60,7 @@ have is an error.
 For an ExtendedDaemonSet it says on which nodes the canary of the template would run, in which order the other nodes follow and how
 many at once, how many nodes get a first pod, and on which nodes there would be none and why. For a NodeRollout it says what each host
 runs and would be brought to, or how machines of its scale sets would be added and deleted; no cloud is asked, so machines count as outdated
-unless the cluster tells that they are not.
+unless the cluster shows that they are not.
 
 The end is estimated from the turns that were measured (status.turnSeconds of a Plan or a NodeRollout), or from --turn, by simulating
 the rollout with the engine that decides it: with its waves, soaks and windows, and with the cluster's NodeDisruptionBudgets.

@@ -27,7 +27,7 @@ type drained struct {
 	Held []heldPod `json:"held,omitempty"`
 	// Stays is how many pods stay where they are, such as those of DaemonSets.
 	Stays int `json:"stays"`
-	// Error says why the pods can't be told.
+	// Error says why the pods are not known.
 	Error string `json:"error,omitempty"`
 }
 

@@ -127,7 +127,7 @@ func advise(w *view.Why, p *view.Part, now time.Time) []string {
 	case u.State == v1alpha1.UnitFailed:
 		a.failed()
 	case u.State == view.Untold && u.Reason == "":
-		a.add("the operator's metrics and the cloud tell which machines are outdated: kubectl get nr {name} -o jsonpath='{.status.scaleSets}'")
+		a.add("the operator's metrics and the cloud show which machines are outdated: kubectl get nr {name} -o jsonpath='{.status.scaleSets}'")
 	case u.State == v1alpha1.UnitOutdated && p.Place > 0 && !p.Waits():
 		a.add(hintNext)
 	case isHost && u.InTurn() && h == nil:
