@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"moult.dev/moult/internal/cli/eds"
+	"moult.dev/moult/internal/cli/moult"
 	"moult.dev/moult/internal/cli/source"
 )
 
@@ -27,7 +28,7 @@ const completes = "kubectl_complete-"
 func commandFor(args []string) *cobra.Command {
 	name := strings.TrimSuffix(filepath.Base(args[0]), ".exe")
 	plugin, completing := strings.CutPrefix(name, completes)
-	create := newCommand
+	create := moult.NewCommand
 	switch {
 	case name == "kubectl-eds" || completing && plugin == "eds":
 		create = eds.NewCommand

@@ -62,10 +62,10 @@ var watched = []v1alpha1.Reason{
 	v1alpha1.ReasonWorkloadsUnavailable, v1alpha1.ReasonPodsBlock, v1alpha1.ReasonAlertsActive, v1alpha1.ReasonAlertsUnreachable,
 }
 
-// governing is the budget for the engine, with the gates that are closed by its status.
-func governing(from *v1alpha1.NodeDisruptionBudget) rollout.Budget {
+// engineBudget is the budget for the engine, with the gates that are closed by its status.
+func engineBudget(from *v1alpha1.NodeDisruptionBudget) rollout.Budget {
 	b := rollout.NewBudget(from)
-	if !current(from) {
+	if !hasCurrentStatus(from) {
 		return b
 	}
 	for _, block := range from.Status.BlockedBy {
@@ -79,8 +79,8 @@ func governing(from *v1alpha1.NodeDisruptionBudget) rollout.Budget {
 	return b
 }
 
-// current reports whether the budget's status is of its latest change.
-func current(b *v1alpha1.NodeDisruptionBudget) bool {
+// hasCurrentStatus reports whether the budget's status is of its latest change.
+func hasCurrentStatus(b *v1alpha1.NodeDisruptionBudget) bool {
 	return b.Status.ObservedGeneration == b.Generation
 }
 
@@ -101,8 +101,8 @@ func (c *Cluster) budgetsNamed(names []string) []Budget {
 
 // budget is the state of a budget by the engine; by its status where the nodes may not be read.
 func (c *Cluster) budget(from *v1alpha1.NodeDisruptionBudget) Budget {
-	b := Budget{Name: from.Name, Message: c.unobserved(from)}
-	engine, status := governing(from), from.Status
+	b := Budget{Name: from.Name, Message: c.unobservedNote(from)}
+	engine, status := engineBudget(from), from.Status
 	if c.facts != nil {
 		account := engine.Examine(c.fleet.Nodes, c.now)
 		status = budget.Status(from, &account, time.Time{})
@@ -130,11 +130,11 @@ func (c *Cluster) budget(from *v1alpha1.NodeDisruptionBudget) Budget {
 	return b
 }
 
-// unobserved says that the operator has not looked at the budget, if it has gates that only the operator sees.
-func (c *Cluster) unobserved(from *v1alpha1.NodeDisruptionBudget) string {
+// unobservedNote says that the operator has not looked at the budget, if it has gates that only the operator sees.
+func (c *Cluster) unobservedNote(from *v1alpha1.NodeDisruptionBudget) string {
 	g := from.Spec.Gates
 	switch {
-	case current(from) || c.now.Sub(from.CreationTimestamp.Time) < unnoticed:
+	case hasCurrentStatus(from) || c.now.Sub(from.CreationTimestamp.Time) < unnoticed:
 		return ""
 	case g != nil && (g.Workloads != nil || len(g.Pods) > 0 || g.Alerts != nil):
 		return "the operator has not looked at its latest change, so its gates are not known"

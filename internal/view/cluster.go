@@ -14,7 +14,7 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Cluster is what is to be seen of a cluster at one moment.
+// Cluster is the state of a cluster at one moment, as far as it may be read.
 type Cluster struct {
 	plans   []upgradev1.Plan
 	daemons Daemons
@@ -50,7 +50,7 @@ func See(plans []upgradev1.Plan, nodes []corev1.Node, budgets []v1alpha1.NodeDis
 	slices.SortFunc(c.byName, func(a, b *fact) int { return cmp.Compare(a.node.Name, b.node.Name) })
 	for i := range budgets {
 		if budgets[i].DeletionTimestamp == nil {
-			c.fleet.Budgets = append(c.fleet.Budgets, governing(&budgets[i]))
+			c.fleet.Budgets = append(c.fleet.Budgets, engineBudget(&budgets[i]))
 		}
 	}
 	return c
@@ -65,10 +65,10 @@ func (c *Cluster) objects() []*corev1.Node {
 	return nodes
 }
 
-// OwnNode tells on which node the operator runs: it goes last.
+// OwnNode sets the node that the operator runs on: it goes last.
 func (c *Cluster) OwnNode(name string) { c.ownNode = name }
 
-// Evictions tells how many pods a drain would evict from nodes, by their names, for a strategy that orders by it.
+// Evictions sets how many pods a drain would evict from nodes, by their names, for a strategy that orders by it.
 func (c *Cluster) Evictions(count map[string]int) {
 	c.fleet.Evictions = map[string]int{}
 	for name := range c.fleet.Nodes {
@@ -76,7 +76,7 @@ func (c *Cluster) Evictions(count map[string]int) {
 	}
 }
 
-// fact is what one node tells of itself.
+// fact is the state of one node.
 type fact struct {
 	node   *corev1.Node
 	claims []v1alpha1.Claim

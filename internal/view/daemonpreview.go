@@ -245,7 +245,7 @@ func (d *daemonSet) schedule(turn time.Duration) (*Schedule, map[string]time.Tim
 	if soak := d.Strategy.Soak; soak != nil {
 		turn += soak.Duration
 	}
-	p := d.cluster.newPlay(d.Rolling, d.Units, begin, turn)
+	p := d.cluster.newSimulation(d.Rolling, d.Units, begin, turn)
 	p.without = append(without, p.without...)
 	p.room = d.roomAt(begin)
 	for name, at := range d.creates() {
@@ -286,12 +286,12 @@ func (d *daemonSet) creates() map[string]time.Time {
 }
 
 // roomAt bounds how many pods are replaced at a time by the slow start: where a canary has to end first, it begins then.
-func (d *daemonSet) roomAt(begin time.Time) func(*play) (int, time.Time) {
+func (d *daemonSet) roomAt(begin time.Time) func(*simulation) (int, time.Time) {
 	since, long := d.SlowStart(), d.CreationTime()
 	if d.Canary != nil {
 		since = begin
 	}
-	return func(p *play) (int, time.Time) {
+	return func(p *simulation) (int, time.Time) {
 		limit, next := d.CreationLimitAt(since, p.now)
 		creating := 0
 		for _, at := range p.starts {

@@ -21,7 +21,7 @@ func (c *Cluster) previewMachines(nr *v1alpha1.NodeRollout, s Supposition) Previ
 	u.observe("")
 	v := Preview{Rollout: u.rollout(), New: s.New, Problem: cmp.Or(u.problem(), u.strategy.Problem()), Surge: surge(nr)}
 	v.Rollout.Counts = count(u.nodes)
-	v.foresee(c, u.strategy, u.asked, cmp.Or(s.Turn, seconds(nr.Status.TurnSeconds)), func(p *play) {
+	v.foresee(c, u.strategy, u.asked, cmp.Or(s.Turn, seconds(nr.Status.TurnSeconds)), func(p *simulation) {
 		p.without = append(p.without, "that each scale set bounds how many machines are added at once")
 	})
 	// The claim of a machine in its turn is a step too, but no start.

@@ -20,7 +20,7 @@ func (c *Cluster) PreviewNodeRollout(nr *v1alpha1.NodeRollout, s Supposition) Pr
 	u.supposed = true
 	u.observe("")
 	v := Preview{Rollout: u.rollout(), New: s.New, Problem: cmp.Or(u.problem(), u.strategy.Problem()), Unlabelled: u.world.Unlabelled}
-	v.foresee(c, u.strategy, u.asked, cmp.Or(s.Turn, seconds(nr.Status.TurnSeconds)), func(p *play) { p.ripens = u.ripens })
+	v.foresee(c, u.strategy, u.asked, cmp.Or(s.Turn, seconds(nr.Status.TurnSeconds)), func(p *simulation) { p.ready = u.ripens })
 	v.Notes = u.notes(s, len(v.Steps))
 	return v
 }

@@ -18,7 +18,7 @@ import (
 
 // Preview is what a rollout would do, if nothing changed but by itself.
 type Preview struct {
-	// Rollout is how it stands now; without its nodes.
+	// Rollout is its state now; without its nodes.
 	Rollout Rollout `json:"rollout"`
 	// New is true for one that is not in the cluster.
 	New bool `json:"new,omitempty"`
@@ -137,7 +137,7 @@ func (c *Cluster) Preview(p *upgradev1.Plan, s Supposition) Preview {
 	}
 	u := c.observe(p, "", true)
 	if s.Unresolved {
-		u.supersede()
+		u.makeOutdated()
 	}
 	v := Preview{Rollout: u.rollout(), New: s.New, Problem: u.problem()}
 	if s.Unresolved {
@@ -158,7 +158,7 @@ const shuffled = "Nodes that spec.strategy.order leaves equal are shuffled by th
 func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
 
 // foresee adds the steps in their order, and the estimate where the duration of a turn is known. prepare changes the simulation before it runs.
-func (v *Preview) foresee(c *Cluster, s rollout.Strategy, units []rollout.Unit, turn time.Duration, prepare func(*play)) {
+func (v *Preview) foresee(c *Cluster, s rollout.Strategy, units []rollout.Unit, turn time.Duration, prepare func(*simulation)) {
 	lines := make(map[string]Node, len(v.Rollout.Nodes))
 	for _, n := range v.Rollout.Nodes {
 		lines[n.Node] = n
@@ -166,7 +166,7 @@ func (v *Preview) foresee(c *Cluster, s rollout.Strategy, units []rollout.Unit, 
 	v.sort(c)
 	starts := map[string]time.Time{}
 	if turn > 0 && v.Problem == "" {
-		p := c.newPlay(s, units, c.now, turn)
+		p := c.newSimulation(s, units, c.now, turn)
 		if prepare != nil {
 			prepare(p)
 		}
@@ -195,8 +195,8 @@ func (v *Preview) sort(c *Cluster) {
 	v.Budgets = c.budgetsNamed(v.Rollout.Budgets)
 }
 
-// supersede makes every unit outdated, as it is when the Plan comes to another revision.
-func (u *planUnits) supersede() {
+// makeOutdated makes every unit outdated, as it is when the Plan comes to another revision.
+func (u *planUnits) makeOutdated() {
 	for i := range u.asked {
 		ask := &u.asked[i]
 		switch ask.State {

@@ -18,7 +18,7 @@
 // is no need to look at them because all is as it should be, its status says how it stands.
 //
 // Those of a NodeRollout with hostUpdate are found out from what the hosts say on their Nodes, by the same pure functions as in its controller
-// (package hostupdate), and from its claims there. Of one with replacement they are as its status and its claims tell: no cloud is asked.
+// (package hostupdate), and from its claims there. Units of a NodeRollout with replacement are those of its status and its claims: no cloud is asked.
 package view
 
 import (
@@ -28,7 +28,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// State is how a rollout stands, in one word.
+// State is the state of a rollout, in one word.
 type State string
 
 // The states of a rollout.
@@ -61,17 +61,17 @@ type Rollout struct {
 	Counts v1alpha1.UnitCounts `json:"counts"`
 	// Stage is what an ExtendedDaemonSet says of itself in status.state.
 	Stage edsv1.State `json:"stage,omitempty"`
-	// Paused is true when somebody has paused it: nothing new starts. PausedBy is the annotation that does so, where it is not the
+	// Paused is true when a person has paused it: nothing new starts. PausedBy is the annotation that does so, where it is not the
 	// spec.
 	Paused   bool   `json:"paused,omitempty"`
 	PausedBy string `json:"pausedBy,omitempty"`
-	// Halted says why nothing new starts until somebody acts on what has failed; empty while that is not so.
+	// Halted says why nothing new starts until a person acts on what has failed; empty while that is not so.
 	Halted string `json:"halted,omitempty"`
 	// Wave is how far a rollout with waves has come.
 	Wave *v1alpha1.WaveStatus `json:"wave,omitempty"`
-	// Canary is how the canary of an ExtendedDaemonSet stands, while it goes on or has failed.
+	// Canary is the canary of an ExtendedDaemonSet, while it goes on or has failed.
 	Canary *Canary `json:"canary,omitempty"`
-	// Pods are how many pods an ExtendedDaemonSet has, as its status tells.
+	// Pods are how many pods an ExtendedDaemonSet has, by its status.
 	Pods *PodCounts `json:"pods,omitempty"`
 	// TurnSeconds is how long its turns took on average; 0 while none has ended.
 	TurnSeconds int32 `json:"turnSeconds,omitempty"`
@@ -94,7 +94,7 @@ type Rollout struct {
 type Node struct {
 	Node  string             `json:"node"`
 	State v1alpha1.UnitState `json:"state"`
-	// Phase is where its turn stands, while it is in one.
+	// Phase is the phase of its turn, while it is in one.
 	Phase v1alpha1.Phase `json:"phase,omitempty"`
 	// Since is when it came into this phase, or failed.
 	Since *metav1.Time `json:"since,omitempty"`
@@ -103,7 +103,7 @@ type Node struct {
 	// Reason and Message say why it waits or failed, or what holds up its turn.
 	Reason  v1alpha1.Reason `json:"reason,omitempty"`
 	Message string          `json:"message,omitempty"`
-	// Skipped is true for a failed one whose node was given back, so that the rollout goes on without it.
+	// Skipped is true for a failed one whose node was released, so that the rollout goes on without it.
 	Skipped bool `json:"skipped,omitempty"`
 	// RetryAt is when a failed one is tried again by itself.
 	RetryAt *metav1.Time `json:"retryAt,omitempty"`
@@ -113,7 +113,7 @@ type Node struct {
 	// Version is what the node's host runs, and Target what a NodeRollout brings it to, as far as that is known and another one.
 	Version string `json:"version,omitempty"`
 	Target  string `json:"target,omitempty"`
-	// NotReady and Cordoned tell of the node itself.
+	// NotReady and Cordoned are of the node itself.
 	NotReady bool `json:"notReady,omitempty"`
 	Cordoned bool `json:"cordoned,omitempty"`
 }

@@ -31,8 +31,8 @@ type Schedule struct {
 // work bounds the simulation: decisions times units. The rest is extrapolated.
 const work = 4_000_000
 
-// play is a simulated rollout.
-type play struct {
+// simulation is a simulated rollout.
+type simulation struct {
 	strategy rollout.Strategy
 	units    []rollout.Unit
 	index    map[string]int
@@ -40,15 +40,15 @@ type play struct {
 	now      time.Time
 	turn     time.Duration
 	// room is a further bound on how many are started now, and when it changes; nil is no bound.
-	room func(*play) (int, time.Time)
-	// starts and ends are the times of turns, frees the ends of other rollouts' turns, and ripens when units that can't be started can be.
-	starts, ends, frees, ripens map[string]time.Time
-	without                     []string
+	room func(*simulation) (int, time.Time)
+	// starts and ends are the times of turns, frees the ends of other rollouts' turns, and ready when units that can't be started can be.
+	starts, ends, frees, ready map[string]time.Time
+	without                    []string
 }
 
-// newPlay begins the simulation at this time.
-func (c *Cluster) newPlay(s rollout.Strategy, units []rollout.Unit, now time.Time, turn time.Duration) *play {
-	p := &play{
+// newSimulation begins the simulation at this time.
+func (c *Cluster) newSimulation(s rollout.Strategy, units []rollout.Unit, now time.Time, turn time.Duration) *simulation {
+	p := &simulation{
 		strategy: s, units: slices.Clone(units), index: make(map[string]int, len(units)), now: now, turn: turn,
 		fleet:  rollout.Fleet{Nodes: maps.Clone(c.fleet.Nodes), Budgets: slices.Clone(c.fleet.Budgets)},
 		starts: map[string]time.Time{}, ends: map[string]time.Time{}, frees: map[string]time.Time{},
@@ -56,12 +56,12 @@ func (c *Cluster) newPlay(s rollout.Strategy, units []rollout.Unit, now time.Tim
 	for i := range p.units {
 		p.index[p.units[i].Node] = i
 	}
-	p.suppose()
-	p.underway(c)
+	p.removeBlocks()
+	p.addTurns(c)
 	return p
 }
 
-func (p *play) schedule() *Schedule {
+func (p *simulation) schedule() *Schedule {
 	s := &Schedule{TurnSeconds: int(p.turn / time.Second)}
 	end, left := p.run(s)
 	s.Without, s.Left = p.without, left
@@ -71,8 +71,8 @@ func (p *play) schedule() *Schedule {
 	return s
 }
 
-// suppose removes what only people or the world can end, and notes it.
-func (p *play) suppose() {
+// removeBlocks removes what only people or the world can end, and notes that.
+func (p *simulation) removeBlocks() {
 	if p.strategy.Paused {
 		p.strategy.Paused = false
 		p.without = append(p.without, "the time until it is resumed")
@@ -94,7 +94,7 @@ func (p *play) suppose() {
 }
 
 // blockedBy are the nodes that have to start, and that a gate of a budget blocks one by one.
-func (p *play) blockedBy(b *rollout.Budget) []string {
+func (p *simulation) blockedBy(b *rollout.Budget) []string {
 	var names []string
 	for name := range b.NodeBlocks {
 		if i, ok := p.index[name]; ok && p.units[i].State != v1alpha1.UnitUpdated && !p.units[i].Claimed {
@@ -105,8 +105,8 @@ func (p *play) blockedBy(b *rollout.Budget) []string {
 	return names
 }
 
-// underway sets the ends of turns that have begun, of this rollout and of others.
-func (p *play) underway(c *Cluster) {
+// addTurns sets the ends of turns that have begun, of this rollout and of others.
+func (p *simulation) addTurns(c *Cluster) {
 	for i := range c.facts {
 		f := &c.facts[i]
 		own := held(f.claims, p.strategy.UID)
@@ -114,7 +114,7 @@ func (p *play) underway(c *Cluster) {
 		if by := f.node.Annotations[v1alpha1.AnnotationCordonedBy]; by != "" && n.Unschedulable {
 			// Its claim counts until its turn ends, and with it the cordon.
 			if slices.ContainsFunc(f.claims, func(c v1alpha1.Claim) bool { return c.Rollout == by }) {
-				p.put(n.Name, func(n *rollout.Node) { n.Unschedulable = false })
+				p.changeNode(n.Name, func(n *rollout.Node) { n.Unschedulable = false })
 			}
 		}
 		unit, known := p.index[f.node.Name]
@@ -145,8 +145,8 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// put changes a copy of a node.
-func (p *play) put(name string, how func(*rollout.Node)) {
+// changeNode changes a copy of a node.
+func (p *simulation) changeNode(name string, how func(*rollout.Node)) {
 	if before := p.fleet.Nodes[name]; before != nil {
 		n := *before
 		how(&n)
@@ -155,8 +155,8 @@ func (p *play) put(name string, how func(*rollout.Node)) {
 }
 
 // run simulates until nothing happens any more. It returns that time, and how many nodes are left.
-func (p *play) run(s *Schedule) (end time.Time, left int) {
-	began, before := p.now, p.left()
+func (p *simulation) run(s *Schedule) (end time.Time, left int) {
+	began, before := p.now, p.countLeft()
 	for range max(10, work/max(1, len(p.units))) {
 		d := rollout.Decide(p.strategy, p.units, p.fleet, p.now)
 		p.strategy.Wave = d.Wave
@@ -175,15 +175,15 @@ func (p *play) run(s *Schedule) (end time.Time, left int) {
 		}
 		next := p.next(d.Next)
 		if next.IsZero() {
-			if left = p.left(); left > 0 && s.Stuck == "" {
-				s.Stuck = stuck(d)
+			if left = p.countLeft(); left > 0 && s.Stuck == "" {
+				s.Stuck = stuckReason(d)
 			}
 			return p.now, left
 		}
 		p.now = next
-		p.settle()
+		p.endTurns()
 	}
-	left = p.left()
+	left = p.countLeft()
 	if before == left {
 		s.Stuck = "nothing is updated in the time that was looked at"
 		return p.now, left
@@ -192,8 +192,8 @@ func (p *play) run(s *Schedule) (end time.Time, left int) {
 	return p.now.Add(p.now.Sub(began) / time.Duration(before-left) * time.Duration(left)), 0
 }
 
-// stuck says why nothing goes on.
-func stuck(d rollout.Decision) string {
+// stuckReason says why nothing goes on.
+func stuckReason(d rollout.Decision) string {
 	if d.Halted != nil {
 		return string(v1alpha1.ReasonHalted) + ": " + d.Halted.Message
 	}
@@ -207,17 +207,17 @@ func stuck(d rollout.Decision) string {
 	return w.Node + " " + string(w.Reason) + ": " + w.Message
 }
 
-func (p *play) start(name string) {
+func (p *simulation) start(name string) {
 	u := &p.units[p.index[name]]
 	u.State, u.InTurn, u.Claimed, u.RetryAt, u.Reason, u.Message = v1alpha1.UnitUpdating, false, true, time.Time{}, "", ""
 	p.starts[name], p.ends[name] = p.now, p.now.Add(p.turn)
 	claim := v1alpha1.Claim{UID: p.strategy.UID, Rollout: "this rollout", Since: metav1.Time{Time: p.now}}
-	p.put(name, func(n *rollout.Node) { n.Claims = append(slices.Clone(n.Claims), claim) })
+	p.changeNode(name, func(n *rollout.Node) { n.Claims = append(slices.Clone(n.Claims), claim) })
 }
 
 // next is the next instant at which anything happens; zero when nothing does.
-func (p *play) next(next time.Time) time.Time {
-	for _, at := range []map[string]time.Time{p.ends, p.frees, p.ripens} {
+func (p *simulation) next(next time.Time) time.Time {
+	for _, at := range []map[string]time.Time{p.ends, p.frees, p.ready} {
 		for _, t := range at {
 			next = earliest(next, t)
 		}
@@ -225,24 +225,24 @@ func (p *play) next(next time.Time) time.Time {
 	return next
 }
 
-// settle ends the turns whose time has come.
-func (p *play) settle() {
-	for _, name := range p.due(p.ends) {
+// endTurns ends the turns whose time has come.
+func (p *simulation) endTurns() {
+	for _, name := range p.takeDue(p.ends) {
 		u := &p.units[p.index[name]]
 		u.State, u.Claimed = v1alpha1.UnitUpdated, false
 		p.release(name, func(c v1alpha1.Claim) bool { return c.UID == p.strategy.UID })
 	}
-	for _, name := range p.due(p.ripens) {
+	for _, name := range p.takeDue(p.ready) {
 		u := &p.units[p.index[name]]
 		u.Reason, u.Message = "", ""
 	}
-	for _, name := range p.due(p.frees) {
+	for _, name := range p.takeDue(p.frees) {
 		p.release(name, func(c v1alpha1.Claim) bool { return c.Failed == nil })
 	}
 }
 
-// due takes out the nodes whose time has come.
-func (p *play) due(of map[string]time.Time) (names []string) {
+// takeDue takes out the nodes whose time has come.
+func (p *simulation) takeDue(of map[string]time.Time) (names []string) {
 	for name, at := range of {
 		if !at.After(p.now) {
 			names = append(names, name)
@@ -253,12 +253,12 @@ func (p *play) due(of map[string]time.Time) (names []string) {
 }
 
 // release removes claims from a node.
-func (p *play) release(name string, is func(v1alpha1.Claim) bool) {
-	p.put(name, func(n *rollout.Node) { n.Claims = slices.DeleteFunc(slices.Clone(n.Claims), is) })
+func (p *simulation) release(name string, is func(v1alpha1.Claim) bool) {
+	p.changeNode(name, func(n *rollout.Node) { n.Claims = slices.DeleteFunc(slices.Clone(n.Claims), is) })
 }
 
-// left is how many nodes are not updated, but for failed ones that are not tried again by themselves.
-func (p *play) left() int {
+// countLeft is how many nodes are not updated, but for failed ones that are not tried again by themselves.
+func (p *simulation) countLeft() int {
 	left := 0
 	for i := range p.units {
 		u := &p.units[i]

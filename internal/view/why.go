@@ -71,9 +71,9 @@ type Condition struct {
 
 // Part is the node's part in one rollout.
 type Part struct {
-	// Rollout is how the rollout stands as a whole; without its nodes.
+	// Rollout is the rollout as a whole; without its nodes.
 	Rollout Rollout `json:"rollout"`
-	// Unit is how the node stands in it.
+	// Unit is the state of the node in it.
 	Unit Node `json:"unit"`
 	// OptedOut is true when the node's label keeps the rollout away.
 	OptedOut bool `json:"optedOut,omitempty"`
@@ -83,7 +83,7 @@ type Part struct {
 	Pods []Pod `json:"pods,omitempty"`
 	// Wave is the name of the node's wave, while it asks to be started and there are waves.
 	Wave string `json:"wave,omitempty"`
-	// Place is where it stands among those that ask to be started, from 1; 0 when it does not ask. Asking is how many do.
+	// Place is its number among those that ask to be started, from 1; 0 when it does not ask. Asking is how many do.
 	Place  int `json:"place,omitempty"`
 	Asking int `json:"asking,omitempty"`
 	// Ahead are the first of those that come before it.
@@ -131,7 +131,7 @@ type Other struct {
 // maxAhead bounds Part.Ahead.
 const maxAhead = 20
 
-// operator is the name of the check that stands for what only the operator knows.
+// operator is the name of the check for what only the operator knows.
 const operator = "operator"
 
 // Why looks at one node. It is false when there is no such node.
@@ -222,25 +222,25 @@ func newPart(r Rollout, units []rollout.Unit, name string) Part {
 	return part
 }
 
-// explain adds to the part of a node what every check says of it. told is the node's entry in the rollout's status.
-func (c *Cluster) explain(part *Part, s rollout.Strategy, asked []rollout.Unit, name string, told entry) {
+// explain adds to the part of a node what every check says of it. status is the node's entry in the rollout's status.
+func (c *Cluster) explain(part *Part, s rollout.Strategy, asked []rollout.Unit, name string, status entry) {
 	e := rollout.Explain(s, asked, c.fleet, c.now, name)
 	part.Wave, part.Place, part.Ahead = e.Wave, e.Place, e.Ahead[:min(len(e.Ahead), maxAhead)]
 	if e.Place > 0 {
 		part.Asking = e.Asking
-		part.Note = c.uncounted(&s, name)
+		part.Note = c.evictionsNote(&s, name)
 	}
 	for _, v := range e.Verdicts {
 		part.Checks = append(part.Checks, Check{Name: v.Check, Reason: v.Reason, Message: v.Message})
 	}
 	// Only the operator knows some reasons, and writes them into the status.
-	if told.state == v1alpha1.UnitOutdated && e.Place > 0 && unseen(told.Reason, part.Checks) {
-		part.Checks = append(part.Checks, Check{Name: operator, Reason: told.Reason, Message: told.Message})
+	if status.state == v1alpha1.UnitOutdated && e.Place > 0 && onlyOperatorKnows(status.Reason, part.Checks) {
+		part.Checks = append(part.Checks, Check{Name: operator, Reason: status.Reason, Message: status.Message})
 	}
 }
 
-// uncounted is a note that the order goes by the pods that a drain would evict, and that they are not counted.
-func (c *Cluster) uncounted(s *rollout.Strategy, name string) string {
+// evictionsNote is a note that the order goes by the pods that a drain would evict, and that they are not counted.
+func (c *Cluster) evictionsNote(s *rollout.Strategy, name string) string {
 	counts := func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }
 	if _, counted := c.fleet.Evictions[name]; counted || !slices.ContainsFunc(s.Order, counts) {
 		return ""
@@ -248,8 +248,8 @@ func (c *Cluster) uncounted(s *rollout.Strategy, name string) string {
 	return "its place is by the other criteria only: the pods that drains would evict are not counted here"
 }
 
-// unseen reports whether only the operator can give a reason, and no check has given it.
-func unseen(r v1alpha1.Reason, checks []Check) bool {
+// onlyOperatorKnows reports whether only the operator can give a reason, and no check has given it.
+func onlyOperatorKnows(r v1alpha1.Reason, checks []Check) bool {
 	known := slices.Contains(watched, r) || machineReason(r) || r == v1alpha1.ReasonJobRefused || r == v1alpha1.ReasonClaimLost
 	return known && !slices.ContainsFunc(checks, func(c Check) bool { return c.Reason == r })
 }

@@ -29,7 +29,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/hack/build"
 	"moult.dev/moult/hack/image"
-	"moult.dev/moult/internal/cli/status"
+	"moult.dev/moult/internal/cli/moult"
 	"moult.dev/moult/test/cluster"
 )
 
@@ -318,7 +318,7 @@ func (d *demo) follow(ctx context.Context, namespace string) error {
 	defer d.quiet.Store(false)
 	fmt.Println()
 	defer fmt.Println()
-	return status.Follow(ctx, clock.RealClock{}, genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, d.cluster.Config(), namespace)
+	return moult.Follow(ctx, clock.RealClock{}, genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, d.cluster.Config(), namespace)
 }
 
 // until waits until an object of the cluster is so, and returns it. An API server that does not answer is asked again.

@@ -169,7 +169,7 @@ func TestRulesBite(t *testing.T) {
 		{"internal/controller/replacement", "github.com/aws/aws-sdk-go-v2/aws"},
 		{"internal/agent/host", module + "/internal/controller"},
 		{"internal/view", module + "/internal/controller/plan"},
-		{"internal/cli/why", module + "/internal/node"},
+		{"internal/cli/moult", module + "/internal/node"},
 		{"internal/dashboard", module + "/internal/cli"},
 		{"internal/cloud/aws", module + "/internal/cloud/gcp"},
 		{"internal/status", "testing"},

@@ -114,7 +114,7 @@ var layers = []layer{
 	{path: "internal/cli", own: []string{"api/...", "internal/view"}},
 	{path: "internal/cli/drain", own: []string{"api/...", "internal/drain"}},
 	{path: "internal/cli/setimage", own: []string{"api/...", "internal/cli/flags", "internal/cli/text", "internal/cloud"}},
-	{path: "internal/cli/preview", own: []string{"api/...", "internal/cli/...", "internal/drain", "internal/view"}},
+	{path: "internal/cli/moult", own: []string{"api/...", "internal/cli/...", "internal/drain", "internal/view"}},
 	{path: "internal/dashboard", own: []string{"api/...", "internal/view"}},
 
 	// Programs choose what to put together.

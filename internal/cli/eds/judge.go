@@ -45,7 +45,7 @@ func judge(eds *edsv1.ExtendedDaemonSet, enough enough) (done bool, text string,
 	}
 	switch s.State {
 	case edsv1.StateRollingUpdatePaused, edsv1.StateRolloutFrozen:
-		return false, "", fmt.Errorf("its state is %q, and it goes on only when somebody ends that", s.State)
+		return false, "", fmt.Errorf("its state is %q, and it goes on only when a person ends that", s.State)
 	case edsv1.StateCanary, edsv1.StateCanaryPaused:
 		return false, "the canary ends", nil // Its nodes are gone from the status already.
 	}

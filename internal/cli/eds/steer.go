@@ -101,18 +101,19 @@ status of the ExtendedDaemonSetReplicaSet of spec.template.`,
 
 // newVerb makes the command of a verb. Its parents, as in "canary ", come before its name.
 func (c *command) newVerb(v *verb, parents string) *cobra.Command {
-	do := v.do
-	if do == nil {
-		do = v.annotate
-	}
 	return c.one(&cobra.Command{
 		Use: v.name + " [ExtendedDaemonSet name]", Short: v.short, Long: v.long,
 		Example: "  kubectl eds " + parents + v.name + " agent -n monitoring",
-	}, func(ctx context.Context, src *source.Source, name string) error { return do(c, ctx, src, name) })
+	}, func(ctx context.Context, src *source.Source, name string) error {
+		if v.do != nil {
+			return v.do(c, ctx, src, name)
+		}
+		return c.annotate(ctx, src, name, v)
+	})
 }
 
 // annotate sets the verb's annotation.
-func (v *verb) annotate(c *command, ctx context.Context, src *source.Source, name string) error {
+func (c *command) annotate(ctx context.Context, src *source.Source, name string, v *verb) error {
 	err := writeAnnotations(ctx, src, name, func(eds *edsv1.ExtendedDaemonSet) (map[string]any, error) {
 		if err := v.check(eds); err != nil {
 			return nil, err

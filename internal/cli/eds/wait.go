@@ -15,7 +15,7 @@ import (
 	"moult.dev/moult/internal/cli/source"
 )
 
-// Variables of the environment that stand for flags which are not given.
+// Variables of the environment that replace flags which are not given.
 const (
 	envTimeout = "CHECK_TIMEOUT_MINUTES"
 	envPercent = "NODE_COMPLETION_PCT"

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// pollEvery is how often a cloud is asked how a change stands, where it does not say when it is worth asking again.
+	// pollEvery is how often a cloud is asked for the progress of a change, where it does not say when to ask again.
 	pollEvery = 2 * time.Second
 	// firstRetry is how long to wait before what was not answered is tried again; then twice as long each time, up to lastRetry.
 	firstRetry = time.Second
@@ -35,7 +35,7 @@ type changer struct {
 	image string
 	// timeout bounds the change of one set, and putting it back; before that, how long all sets together are waited for.
 	timeout time.Duration
-	// notes is told what is waited for.
+	// notes gets what is waited for.
 	notes  io.Writer
 	dryRun bool
 	sets   []*target
@@ -136,7 +136,7 @@ func (c *changer) prepare(ctx context.Context, t *target) (err error) {
 	return err
 }
 
-// errOtherImage is that somebody else has changed the image.
+// errOtherImage is that another program or person has changed the image.
 var errOtherImage = errors.New("another program or person has meanwhile set its image")
 
 // look reads a set, and prepares its change from one image, or from any, to another. There is no operation where it has that already.
@@ -267,7 +267,7 @@ func (c *changer) pause(ctx context.Context, wait time.Duration, last error) err
 }
 
 // putBack gives the sets that have, or may have, the new image their old one, the last changed first, after this error. It also runs when
-// the program is told to end.
+// the program is interrupted.
 func (c *changer) putBack(ctx context.Context, because error) error {
 	ctx = context.WithoutCancel(ctx)
 	var left []string
@@ -301,7 +301,7 @@ func (c *changer) shares(t *target) bool {
 	return machine.MatchString(c.image) && slices.ContainsFunc(c.sets, func(o *target) bool { return o.tried && strings.HasPrefix(o.found.Image, template+":") })
 }
 
-// undo puts the old image back, unless somebody else has set another one since.
+// undo puts the old image back, unless another program or person has set another one since.
 func (c *changer) undo(ctx context.Context, t *target) (Outcome, error) {
 	given := t.given()
 	t.op, t.noted = cloud.Operation{}, ""

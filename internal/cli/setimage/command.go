@@ -73,8 +73,8 @@ $ARM_SUBSCRIPTION_ID.
 
 Every scale set is looked at, and its change prepared, before the first is changed: each must be there, and be one that a NodeRollout could
 use. Those that are being changed, as a rollout does all the time, are waited for. Then they are changed one after the other, each only if
-nobody else has changed it meanwhile; if so it is looked at, and where need be waited for, again. When one fails, or the program is told to
-end, those that were changed get their old image again. A line for each set says its old image, its new one, and what became of it.
+nobody else has changed it meanwhile; if so it is looked at, and where need be waited for, again. When one fails, or the program is
+interrupted, those that were changed get their old image again. A line for each set says its old image, its new one, and what became of it.
 
 IMAGE is, of Azure, the name of an image in the resource group, the id of an image or of a version of a gallery's image, or
 publisher:offer:sku:version; of AWS ami-ID, of which a new version of the launch template is made, or lt-ID:VERSION with the number of a
@@ -223,12 +223,12 @@ func (c *command) names() ([]string, error) {
 	return names, nil
 }
 
-// fold tells whether names are the same to Azure.
+// fold reports whether Azure takes names for the same.
 func fold(name string) func(string) bool {
 	return func(other string) bool { return strings.EqualFold(name, other) }
 }
 
-// newToken is one that nobody else has.
+// newToken is a token that no other change has.
 func newToken() string {
 	random := make([]byte, 16)
 	_, _ = rand.Read(random) // It never fails.

@@ -52,5 +52,5 @@ func reference(p *v1alpha1.CloudProvider, image string) (string, error) {
 	return "/subscriptions/" + p.Azure.SubscriptionID + "/resourceGroups/" + p.Azure.ResourceGroup + "/providers/Microsoft.Compute/images/" + image, nil
 }
 
-// lastPart is an image's name for people: what stands behind the last slash.
+// lastPart is an image's name for people: the part behind the last slash.
 func lastPart(image string) string { return image[strings.LastIndex(image, "/")+1:] }

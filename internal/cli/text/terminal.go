@@ -28,7 +28,7 @@ func TerminalOf(out io.Writer) Terminal {
 	return Terminal{fd: int(f.Fd()), Live: live, Colour: live && os.Getenv("NO_COLOR") == ""}
 }
 
-// Size is the current size, or a usual one when the terminal does not tell.
+// Size is the current size, or a usual one when the terminal does not say.
 func (t Terminal) Size() (width, height int) {
 	width, height, err := term.GetSize(t.fd)
 	if err != nil || width <= 0 || height <= 0 {

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package moult
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/drain"
+	"moult.dev/moult/internal/view"
+)
+
+// drained is what a drain would do on one node.
+type drained struct {
+	Node string `json:"node"`
+	// Evict are the pods that would go, as namespace/name, in their order.
+	Evict []string `json:"evict"`
+	// Refused are the pods that the rollout's options give no leave to take: they stop the drain.
+	Refused []refused `json:"refused,omitempty"`
+	// Held are the pods that may go, but whose PodDisruptionBudget lets none go now.
+	Held []heldPod `json:"held,omitempty"`
+	// Stays is how many pods stay where they are, such as those of DaemonSets.
+	Stays int `json:"stays"`
+	// Error says why the pods are not known.
+	Error string `json:"error,omitempty"`
+}
+
+// refused is a pod that stops the drain.
+type refused struct {
+	Pod     string       `json:"pod"`
+	Reason  drain.Reason `json:"reason"`
+	Message string       `json:"message"`
+	// Field is the one of the rollout that would allow it; empty where none does.
+	Field string `json:"field,omitempty"`
+}
+
+// heldPod is a pod that a PodDisruptionBudget holds.
+type heldPod struct {
+	Pod     string `json:"pod"`
+	Budget  string `json:"budget"`
+	Message string `json:"message"`
+}
+
+// The fields of a Plan and of a NodeRollout that give leave to evict a pod.
+var (
+	fieldsOfPlan = map[drain.Reason]string{
+		drain.ReasonUnmanaged: "spec.drain.force: true", drain.ReasonDaemonSetUnread: "spec.drain.force: true",
+		drain.ReasonLocalStorage: "spec.drain.deleteEmptydirData: true", drain.ReasonDaemonSet: "spec.drain.ignoreDaemonSets: true",
+	}
+	fieldsOfNodeRollout = map[drain.Reason]string{
+		drain.ReasonUnmanaged: "spec.drain.force: true", drain.ReasonDaemonSetUnread: "spec.drain.force: true",
+		drain.ReasonLocalStorage: "spec.drain.deleteEmptyDirData: true",
+	}
+)
+
+func (s *subject) drainOptions() (drain.Options, map[drain.Reason]string, error) {
+	if s.hosts != nil {
+		options, err := drain.OptionsOf(s.hosts.Spec.Drain)
+		return options, fieldsOfNodeRollout, err
+	}
+	options, err := drain.OptionsOfPlan(s.plan.Spec.Drain)
+	return options, fieldsOfPlan, err
+}
+
+// drains looks at the pods of the first nodes that start.
+func (c *previewCommand) drains(ctx context.Context, s *subject, steps []view.Step) ([]drained, error) {
+	options, fields, err := s.drainOptions()
+	if err != nil {
+		return nil, err
+	}
+	if !c.all {
+		steps = steps[:min(len(steps), c.limit)]
+	}
+	var budgets []policyv1.PodDisruptionBudget
+	if len(steps) > 0 && !options.DisableEviction {
+		budgets, err = source.List[policyv1.PodDisruptionBudget](ctx, c.src.In("", source.PodBudget), metav1.ListOptions{})
+		if err != nil {
+			fmt.Fprintln(c.ErrOut, "PodDisruptionBudgets can't be listed: which of them would hold a drain is not known.")
+		}
+	}
+	sets := map[types.NamespacedName]error{}
+	all := make([]drained, len(steps))
+	for i, step := range steps {
+		d := &all[i]
+		d.Node, d.Evict = step.Node, []string{}
+		pods, err := c.src.ReadPods(ctx, "", source.OnNode(step.Node))
+		if err != nil {
+			d.Error = err.Error()
+			continue
+		}
+		facts := drain.Facts{Now: c.clock.Now(), DaemonSets: c.missingDaemonSets(ctx, pods, sets)}
+		for _, v := range drain.Filter(pods, facts, options) {
+			name := v.Pod.Namespace + "/" + v.Pod.Name
+			switch v.Action {
+			case drain.Skip:
+				d.Stays++
+			case drain.Block:
+				d.Refused = append(d.Refused, refused{Pod: name, Reason: v.Reason, Message: v.Message, Field: fields[v.Reason]})
+			case drain.Evict:
+				d.Evict = append(d.Evict, name)
+				if budget, message := drain.HeldBy(v.Pod, budgets); budget != "" {
+					d.Held = append(d.Held, heldPod{name, budget, message})
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// missingDaemonSets reads the DaemonSets of pods, each once, and returns why some can't be read.
+func (c *previewCommand) missingDaemonSets(ctx context.Context, pods []corev1.Pod, read map[types.NamespacedName]error) map[types.NamespacedName]error {
+	missing := map[types.NamespacedName]error{}
+	for i := range pods {
+		owner := metav1.GetControllerOfNoCopy(&pods[i])
+		if owner == nil || owner.Kind != "DaemonSet" {
+			continue
+		}
+		name := types.NamespacedName{Namespace: pods[i].Namespace, Name: owner.Name}
+		err, known := read[name]
+		if !known {
+			_, err = c.src.In(name.Namespace, source.KubeDaemonSet).Get(ctx, name.Name, metav1.GetOptions{})
+			read[name] = err
+		}
+		if err != nil {
+			missing[name] = err
+		}
+	}
+	return missing
+}
+
+// countEvictions counts for each node the pods that a drain with the defaults would evict; none where pods can't be listed.
+func (c *previewCommand) countEvictions(ctx context.Context) map[string]int {
+	options, err := drain.OptionsOf(nil)
+	count := map[string]int{}
+	if err == nil {
+		err = source.Each(ctx, c.src.Core.Pods(""), metav1.ListOptions{}, func(p *corev1.Pod) {
+			for _, v := range drain.Filter([]corev1.Pod{*p}, drain.Facts{Now: c.clock.Now()}, options) {
+				if p.Spec.NodeName != "" && v.Action == drain.Evict {
+					count[p.Spec.NodeName]++
+				}
+			}
+		})
+	}
+	if err != nil {
+		fmt.Fprintln(c.ErrOut, "Pods can't be listed: which node has the fewest to evict is not known.")
+		return nil
+	}
+	return count
+}

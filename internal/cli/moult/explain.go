@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package moult
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/text"
+	"moult.dev/moult/internal/view"
+)
+
+// explain writes it all: the node, the rollouts, and the budgets.
+func explain(w *view.Why, now time.Time) text.Lines {
+	var l text.Lines
+	drawNode(&l, &w.Node, now)
+	for i := range w.Rollouts {
+		l.Add()
+		drawPart(&l, w, &w.Rollouts[i], now)
+	}
+	if len(w.Rollouts) == 0 {
+		l.Add()
+		drawOthers(&l, w)
+	}
+	for i := range w.Budgets {
+		l.Add()
+		drawBudget(&l, &w.Budgets[i], w.Node.Name, now)
+	}
+	return l
+}
+
+// drawPart writes the node's part in one rollout.
+func drawPart(l *text.Lines, w *view.Why, p *view.Part, now time.Time) {
+	r := &p.Rollout
+	head := text.Line{text.Plain.Of(r.Kind + " "), text.Bold.Of(r.FullName())}
+	if r.Version != "" {
+		head = append(head, text.Plain.Of("  "+r.Version))
+	}
+	l.Add(append(head, unitState(p), since(p.Unit.Since, "", now))...)
+	message := p.Unit.Message
+	if len(p.Checks) > 0 || slices.ContainsFunc(p.Pods, func(o view.Pod) bool { return o.Says(message) }) {
+		message = "" // It follows below.
+	}
+	if message != "" {
+		l.Add(text.Plain.Of("  " + message))
+	}
+	for _, o := range p.Pods {
+		if message != "" && strings.Contains(message, o.Message) {
+			o.Message = "" // It is written already.
+		}
+		drawPod(l, &o, r.Version, now)
+	}
+	drawCanary(l, p)
+	switch r.State {
+	case view.Pending, view.Stalled:
+		l.Add(text.Red.Of("  the rollout is "+string(r.State)), since(r.Since, r.Message, now))
+	case view.Progressing, view.Waiting, view.Complete:
+		if len(p.Checks) == 0 && p.Unit.State == v1alpha1.UnitOutdated && !p.OptedOut {
+			l.Add(text.Plain.Of("  the rollout is "+string(r.State)), since(r.Since, r.Message, now))
+		}
+	}
+	if !p.OptedOut {
+		drawPlace(l, p)
+		drawChecks(l, p)
+	}
+	for _, advice := range advise(w, p, now) {
+		l.Add(text.Dim.Of("  → " + advice))
+	}
+}
+
+// unitState is the node's state in a rollout, in a few words.
+func unitState(p *view.Part) text.Piece {
+	u := &p.Unit
+	state := "  " + string(u.State)
+	if u.Canary && (u.InTurn() || u.State == v1alpha1.UnitUpdated) {
+		state = "  canary, " + string(u.State)
+	}
+	switch {
+	case p.OptedOut && !strings.HasPrefix(state, "  canary"):
+		return text.Plain.Of("  opted out")
+	case u.State == v1alpha1.UnitFailed && u.Skipped:
+		return text.Red.Of(state + ": " + string(u.Reason) + ", skipped")
+	case u.State == v1alpha1.UnitFailed:
+		return text.Red.Of(state + ": " + string(u.Reason))
+	case u.InTurn():
+		return text.Yellow.Of(state + ": " + string(u.Phase))
+	case u.State == v1alpha1.UnitUpdated:
+		return text.Green.Of(state)
+	case p.Place > 0 && !p.Waits():
+		return text.Yellow.Of(state + ", next")
+	}
+	return text.Plain.Of(state)
+}
+
+// drawPlace writes the unit's place in the order.
+func drawPlace(l *text.Lines, p *view.Part) {
+	if p.Place == 0 {
+		return
+	}
+	line := text.Line{text.Plain.Format("  number %d of %d that wait for a start", p.Place, p.Asking)}
+	if p.Wave != "" {
+		line = append(line, text.Plain.Of(", in wave "+p.Wave))
+	}
+	if n := min(len(p.Ahead), few); n > 0 {
+		line = append(line, text.Plain.Of("; before it "+strings.Join(p.Ahead[:n], ", ")))
+		if more := p.Place - 1 - n; more > 0 {
+			line = append(line, text.Plain.Format(" and %d more", more))
+		}
+	}
+	l.Add(line...)
+	if p.Note != "" {
+		l.Add(text.Dim.Of("  (" + p.Note + ")"))
+	}
+}
+
+// drawChecks writes every check in its order; those that are passed in one line.
+func drawChecks(l *text.Lines, p *view.Part) {
+	var passed []string
+	for i := range p.Checks {
+		c := &p.Checks[i]
+		if c.Reason == "" {
+			passed = append(passed, c.Name)
+		}
+		if last := i == len(p.Checks)-1; len(passed) > 0 && (last || c.Reason != "") {
+			l.Add(text.Green.Of("  ✓ "), text.Plain.Of(strings.Join(passed, ", ")))
+			passed = nil
+		}
+		if c.Reason != "" {
+			l.Add(text.Red.Of("  ✗ "), text.Plain.Of(c.Name+": "), text.Red.Of(string(c.Reason)), text.Plain.Of(colon(c.Message)))
+		}
+	}
+}
+
+// drawPod writes the state of a daemon's pod.
+func drawPod(l *text.Lines, o *view.Pod, version string, now time.Time) {
+	name := "  pod " + o.Name
+	switch {
+	case o.Revision != "" && o.Revision != version:
+		name += " of revision " + o.Revision
+	case o.Revision != "" && !o.UpToDate && o.Ready && o.Deleted == nil:
+		name += " with other resources than it should have"
+	}
+	line := text.Line{text.Plain.Of(name)}
+	switch {
+	case o.Deleted != nil:
+		line = append(line, text.Yellow.Of("  being deleted"), since(o.Deleted, "", now))
+	case o.Ready:
+		line = append(line, text.Green.Of("  ready"), since(o.Since, "", now))
+	default:
+		line = append(line, text.Red.Of("  not ready"), text.Plain.Of(", made "+text.Since(o.Since, now)+" ago"))
+	}
+	if o.Restarts > 0 {
+		line = append(line, text.Plain.Format(", %d restarts", o.Restarts))
+	}
+	l.Add(append(line, text.Plain.Of(colon(o.Message)))...)
+}
+
+// drawCanary writes the state of the canary that keeps the node waiting, or runs on it.
+func drawCanary(l *text.Lines, p *view.Part) {
+	c := p.Rollout.Canary
+	if c == nil {
+		return
+	}
+	switch c.State {
+	case view.CanaryPaused:
+		if !slices.ContainsFunc(p.Checks, func(c view.Check) bool { return c.Reason == v1alpha1.ReasonPaused }) { // Else it follows below.
+			l.Add(text.Yellow.Of("  the canary of "+c.Revision+" is paused"), text.Plain.Of(colon(c.Said())))
+		}
+	case view.CanaryFailed:
+		if p.Rollout.State != view.Stalled {
+			l.Add(text.Red.Of("  the canary of "+c.Revision+" has failed"), text.Plain.Of(colon(c.Said())))
+		}
+	case view.CanaryProgressing:
+		if w := p.Rollout.Wave; w != nil && w.Message != "" && p.Unit.Canary {
+			l.Add(text.Plain.Of("  " + w.Message))
+		}
+	}
+}
+
+// drawOthers says why no rollout selects the node.
+func drawOthers(l *text.Lines, w *view.Why) {
+	if len(w.Others) == 0 {
+		l.Add(text.Plain.Of("There is no rollout."))
+		return
+	}
+	l.Add(text.Plain.Of("No rollout selects this node:"))
+	for i := range w.Others {
+		o := &w.Others[i]
+		l.Add(text.Plain.Of("  "+o.Kind+" "), text.Bold.Of(o.FullName()), text.Plain.Of(": "+o.Message))
+	}
+}
+
+// maxHolders bounds how many nodes are named that use up a budget.
+const maxHolders = 5
+
+func drawBudget(l *text.Lines, b *view.Budget, node string, now time.Time) {
+	l.Add(text.Plain.Of("Budget "), text.Bold.Of(b.Name), budgetStyles[b.State].Of("  "+string(b.State)), text.Plain.Of("  "+b.Line()))
+	for i := range b.BlockedBy {
+		block := &b.BlockedBy[i]
+		l.Add(text.Red.Of("  "+string(block.Gate)), since(&block.Since, block.Message, now))
+	}
+	for i := range b.Holders {
+		h := &b.Holders[i]
+		if i == maxHolders && h.Node != node {
+			l.Add(text.Dim.Format("  and %d more", len(b.Holders)-maxHolders))
+			break
+		}
+		l.Add(text.Plain.Of("  uses it up: "+h.Node+"  "), text.Yellow.Of(string(h.Cause)), text.Plain.Of("  "+cmp.Or(h.Message, h.By)))
+	}
+	if b.Message != "" {
+		l.Add(text.Dim.Of("  " + b.Message))
+	}
+}
+
+// since is " for 3m: message", without what is not known.
+func since(t *metav1.Time, message string, now time.Time) text.Piece {
+	return text.Plain.Of(text.For(t, now) + colon(message))
+}
+
+func colon(message string) string {
+	if message == "" {
+		return ""
+	}
+	return ": " + message
+}
+
+func drawNode(l *text.Lines, n *view.Facts, now time.Time) {
+	state, message := text.Green.Of("  ready"), ""
+	if !n.Ready {
+		state, message = text.Red.Of("  not ready"), n.ReadyMessage
+	}
+	l.Add(text.Plain.Of("Node "), text.Bold.Of(n.Name), state, since(n.ReadySince, message, now))
+	if n.Deleting != nil {
+		l.Add(text.Red.Of("  being deleted"), since(n.Deleting, "", now))
+	}
+	switch {
+	case n.Unschedulable && n.CordonedBy == "":
+		l.Add(text.Yellow.Of("  cordoned"), text.Plain.Of(" by a person or another tool: it stays cordoned after a turn, and counts as unavailable"))
+	case n.Unschedulable:
+		l.Add(text.Yellow.Of("  cordoned"), text.Plain.Of(" by "+n.CordonedBy))
+	}
+	if n.Excluded {
+		l.Add(text.Plain.Of("  kept from external load balancers by " + cmp.Or(n.ExcludedBy, "a person or another tool")))
+	}
+	if n.ClaimError != "" {
+		l.Add(text.Red.Of("  claims unreadable: "+n.ClaimError), text.Plain.Of("; no rollout may take the node until a person mends or removes the annotation"))
+	}
+	for i := range n.Claims {
+		drawClaim(l, &n.Claims[i], now)
+	}
+	if n.Host != nil {
+		drawHost(l, n.Host, now)
+	}
+	for i := range n.Machines {
+		drawMachine(l, &n.Machines[i], now)
+	}
+	if len(n.Evicted) > 0 {
+		l.Add(text.Yellow.Of("  evicted"), text.Plain.Of(" and not known to be available again: "+strings.Join(n.Evicted, ", ")))
+	}
+	if n.EvictedError != "" {
+		l.Add(text.Red.Of("  what was evicted is unreadable: " + n.EvictedError))
+	}
+	for i := range n.Conditions {
+		c := &n.Conditions[i]
+		l.Add(text.Yellow.Of("  condition "+c.Type+" is "+c.Status), since(c.Since, c.Message, now))
+	}
+	if len(n.Taints) > 0 {
+		l.Add(text.Plain.Of("  tainted " + strings.Join(n.Taints, ", ")))
+	}
+}
+
+func drawClaim(l *text.Lines, c *v1alpha1.Claim, now time.Time) {
+	if c.Skipped() {
+		l.Add(text.Plain.Format("  skipped by %s %s ago: the claim records that, and blocks nothing", c.Rollout, text.Since(&c.Failed.Time, now)))
+		return
+	}
+	by := " by " + c.Rollout + text.For(&c.Since, now)
+	if c.Shared {
+		by += ", shared"
+	}
+	if c.Failed != nil {
+		by += "; its turn failed " + text.Since(&c.Failed.Time, now) + " ago, and the node waits for a retry"
+	}
+	l.Add(text.Yellow.Of("  claimed"), text.Plain.Of(by))
+}
+
+var hostStyles = map[v1alpha1.HostState]text.Style{
+	v1alpha1.HostStateBusy: text.Yellow, v1alpha1.HostStateError: text.Red, v1alpha1.HostStateReady: text.Green,
+}
+
+// drawHost writes what the host runs and has to offer, and what it has to do and does.
+func drawHost(l *text.Lines, h *view.Host, now time.Time) {
+	runs := ""
+	switch {
+	case h.Version != "" && h.Previous != "" && h.Previous != h.Version:
+		runs = "runs " + h.Version + " (before: " + h.Previous + "), "
+	case h.Version != "":
+		runs = "runs " + h.Version + ", "
+	}
+	offers := "has not said whether there is an update"
+	switch {
+	case h.Update == v1alpha1.HostUpdateTrue && h.Target != "":
+		offers = "has " + h.Target + " to offer"
+	case h.Update == v1alpha1.HostUpdateTrue:
+		offers = "has an update, or needs a reboot"
+	case h.Update == v1alpha1.HostUpdateFalse:
+		offers = "has no update"
+	}
+	if h.Checked != nil {
+		offers += ", checked " + text.Since(h.Checked, now) + " ago"
+	}
+	l.Add(text.Plain.Of("  host " + runs + offers + "; interface " + h.Interface + " (" + h.Label + ")"))
+
+	action := func(a v1alpha1.HostAction) text.Piece { return text.Bold.Of(string(cmp.Or(a, "none"))) }
+	line := text.Line{
+		text.Plain.Of("  host wanted "), action(h.Wanted), text.Plain.Of(", active "), action(h.Active), text.Plain.Of(", state "),
+		hostStyles[h.State].Of(string(cmp.Or(h.State, "none"))),
+	}
+	if h.Asked != "" {
+		line = append(line, text.Plain.Of(", target "+h.Asked))
+	}
+	if h.Attempts > 0 {
+		line = append(line, text.Plain.Format(", attempt %d", h.Attempts))
+	}
+	l.Add(line...)
+	if h.Error != "" {
+		l.Add(text.Red.Of("  host error: " + h.Error))
+	}
+}
+
+// drawMachine writes which part the node's machine has in a turn.
+func drawMachine(l *text.Lines, m *view.Machine, now time.Time) {
+	machine, what := m.Machine, "will be replaced"
+	switch {
+	case m.Replaces && m.Node != "":
+		machine, what = m.Replacement, "takes the place of that of node "+m.Node
+	case m.Replaces:
+		machine, what = m.Replacement, "has taken the place of "+cmp.Or(m.Machine, "another")
+	case m.ReplacementNode != "":
+		what = "is replaced by that of node " + m.ReplacementNode
+	case m.Replacement != "":
+		what = "is replaced by machine " + m.Replacement + ", which has no node yet"
+	}
+	line := text.Line{
+		text.Plain.Format("  machine %s of scale set %s %s: ", cmp.Or(machine, "unknown"), m.ScaleSet, what),
+		text.Yellow.Of(string(m.Phase)), text.Plain.Of(text.For(&m.PhaseSince, now) + " (NodeRollout/" + m.Rollout + ")"),
+	}
+	if m.Failed != nil {
+		line = append(line, text.Red.Of("  "+string(m.Failed.Reason)))
+	}
+	l.Add(line...)
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package moult
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/text"
+	"moult.dev/moult/internal/view"
+)
+
+// tick is how often the durations on the screen go on.
+const tick = time.Second
+
+// painter shows rollouts again and again.
+type painter interface {
+	// show shows them as they are now. A note says what is wrong with that.
+	show(s *shown, note string, now time.Time)
+	// close leaves the terminal as it was.
+	close()
+}
+
+// newPainter paints in place on a terminal, and writes lines elsewhere.
+func newPainter(streams genericiooptions.IOStreams, now time.Time, wide bool) painter {
+	if t := text.TerminalOf(streams.Out); t.Live {
+		return newLive(streams.Out, t.Size, t.Colour, wide)
+	}
+	return newJournal(streams.Out, now, wide)
+}
+
+// Follow shows the rollouts of a namespace, live on a terminal and else line by line, until all are complete. It fails when
+// one stalls.
+func Follow(ctx context.Context, clk clock.WithTicker, streams genericiooptions.IOStreams, config *rest.Config, namespace string) error {
+	src, err := source.ConnectTo(config)
+	if err != nil {
+		return err
+	}
+	src.Namespace = namespace
+	return follow(ctx, clk, src, source.Target{}, newPainter(streams, clk.Now(), false), true)
+}
+
+func follow(ctx context.Context, clk clock.WithTicker, src *source.Source, named source.Target, p painter, untilComplete bool) error {
+	defer p.close()
+	watches := src.Follow()
+	ticker := clk.NewTicker(tick)
+	defer ticker.Stop()
+	var last *shown
+	err := watches.Run(ctx, clk, ticker.C(), func() (bool, error) {
+		now := clk.Now()
+		src.Notes = nil
+		trouble := watches.Trouble()
+		if trouble != nil {
+			src.Notes = append(src.Notes, "What is shown may be out of date: "+trouble.Error())
+		}
+		s, err := readShown(ctx, src, named, now)
+		switch {
+		case err == nil:
+			last = s
+		case !errors.Is(err, source.ErrNotRead):
+			return false, err
+		case last == nil || trouble == nil:
+			return false, nil // Soon it is read.
+		}
+		p.show(last, strings.Join(src.Notes, " "), now)
+		if untilComplete && err == nil {
+			return isOver(s.rollouts)
+		}
+		return false, nil // What could not be read is read later.
+	})
+	switch {
+	case ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)):
+		return err
+	case untilComplete:
+		return fmt.Errorf("not all rollouts are complete, %w", err)
+	}
+	return nil
+}
+
+// isOver reports whether all rollouts are complete, and fails when one is stalled.
+func isOver(rollouts []view.Rollout) (bool, error) {
+	complete := 0
+	for i := range rollouts {
+		switch r := &rollouts[i]; r.State {
+		case view.Stalled:
+			return true, fmt.Errorf("%s %s is stalled: %s", r.Kind, r.FullName(), text.Clean(r.Message))
+		case view.Complete:
+			complete++
+		case view.Pending, view.Progressing, view.Waiting:
+		}
+	}
+	return complete > 0 && complete == len(rollouts), nil
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package moult
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/text"
+	"moult.dev/moult/internal/view"
+)
+
+func nodes[T any](all []T) string { return text.Count(len(all), "node") }
+
+// draw writes what a rollout would do.
+func (c *previewCommand) draw(l *text.Lines, r *result, s *subject, now time.Time) {
+	drawHead(l, r)
+	if r.Problem != "" {
+		l.Add(text.Red.Of("  nothing can start: " + r.Problem))
+	}
+	for i := range r.Failed {
+		n := &r.Failed[i]
+		l.Add(text.Red.Of("  ✗ "), text.Plain.Of(n.Node+"  "), text.Red.Of(string(n.Reason)), text.Plain.Of("  "+n.Message))
+	}
+	for i := range r.InTurn {
+		n := &r.InTurn[i]
+		l.Add(text.Yellow.Of("  ▶ "), text.Plain.Of(n.Node+"  "), text.Yellow.Of(string(n.Phase)), text.Plain.Of("  in its turn"))
+	}
+	c.drawDaemon(l, r)
+	drawSurge(l, r.Surge)
+	c.drawSteps(l, r, now)
+	for i := range r.Unfit {
+		u := &r.Unfit[i]
+		l.Add(text.Plain.Format("  no pod on %s (%s): %s", nodes(u.Nodes), c.few(u.Nodes), u.Message))
+	}
+	if len(r.Unlabelled) > 0 {
+		l.Add(text.Plain.Format("  ignored: %s (%s), no label names the interface of the host", nodes(r.Unlabelled), c.few(r.Unlabelled)))
+	}
+	for i := range r.Budgets {
+		b := &r.Budgets[i]
+		l.Add(text.Plain.Of("  budget " + b.Name + ": " + string(b.State) + ", " + b.Line()))
+	}
+	if end := endText(r, now); end != "" {
+		l.Add(text.Plain.Of("  " + end))
+	}
+	if s.eds == nil && len(r.Steps) > 0 {
+		c.drawDrains(l, r, s)
+	}
+	for _, note := range r.Notes {
+		l.Add(text.Dim.Of("  " + note))
+	}
+}
+
+func drawHead(l *text.Lines, r *result) {
+	version := r.Rollout.Version
+	if r.New {
+		version = "not in the cluster yet"
+	}
+	n := &r.Rollout.Counts
+	counts := []string{text.Count(int(n.Total), "node") + " selected"}
+	for _, part := range []struct {
+		n    int32
+		what string
+	}{{n.Updated, "updated"}, {n.Updating, "in a turn"}, {n.Failed, "failed"}, {r.Rollout.OptedOut, "opted out"}} {
+		if part.n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", part.n, part.what))
+		}
+	}
+	summary := text.JoinSet("  ", version, strings.Join(counts, ", "))
+	l.Add(text.Plain.Of(r.Rollout.Kind+" "), text.Bold.Of(r.Rollout.FullName()), text.Plain.Of("  "+summary))
+}
+
+// drawSteps writes the nodes in their order, wave by wave. Those that are too many are counted.
+func (c *previewCommand) drawSteps(l *text.Lines, r *result, now time.Time) {
+	if len(r.Steps) == 0 {
+		if r.Creation == nil {
+			l.Add(text.Green.Of("  no node needs a turn"))
+		}
+		return
+	}
+	name, inWave := 0, map[string]int{}
+	for i := range r.Steps {
+		name = max(name, text.Width(r.Steps[i].Node))
+		inWave[r.Steps[i].Wave]++
+	}
+	steps := r.Steps
+	if !c.all {
+		steps = steps[:min(len(steps), c.limit)]
+	}
+	wave, last := "", ""
+	for i := range steps {
+		s := &steps[i]
+		if s.Wave != wave && s.Wave != "" {
+			wave = s.Wave
+			l.Add(text.Bold.Of("  wave "+wave), text.Plain.Of(": "+text.Count(inWave[wave], "node")))
+		}
+		line := text.Line{text.Plain.Format("  %3d. %s  ", i+1, text.Fill(s.Node, name))}
+		if s.To != "" {
+			line = append(line, text.Plain.Of(strings.TrimPrefix(s.From+" → "+s.To+"  ", " ")))
+		}
+		if s.Reason == "" {
+			line = append(line, text.Green.Of("starts now"))
+		} else {
+			line = append(line, text.Plain.Of(string(s.Reason)))
+			if why := string(s.Reason) + s.Message; why != last && s.Message != "" {
+				line, last = append(line, text.Plain.Of(": "+s.Message)), why
+			}
+			if s.At != nil && s.At.After(now) { // Else it starts as soon as what is not counted lets it.
+				line = append(line, text.Dim.Of("  starts "+about(s.At.Time, now)))
+			}
+		}
+		l.Add(line...)
+	}
+	if hidden := len(r.Steps) - len(steps); hidden > 0 {
+		l.Add(text.Dim.Format("       and %d more: --all shows them", hidden))
+	}
+}
+
+// drawDaemon writes what comes before the nodes of an ExtendedDaemonSet: the canary, how many go at once, and which get a first pod.
+func (c *previewCommand) drawDaemon(l *text.Lines, r *result) {
+	if t := r.Canary; t != nil {
+		on, until := nodes(t.Nodes), "its pods have been ready for "+t.Duration+" and none has restarted for "+t.Calm
+		if len(t.Nodes) > 0 {
+			on += " (" + c.few(t.Nodes) + ")"
+		}
+		if t.Manual {
+			until = "a person validates it"
+		}
+		l.Add(text.Plain.Of("  canary on " + on + ", until " + until))
+	}
+	if r.AtOnceBy != "" && len(r.Steps) > 0 {
+		l.Add(text.Plain.Format("  %s at once (%s)", text.Count(r.AtOnce, "node"), r.AtOnceBy))
+	}
+	if n := r.Creation; n != nil {
+		l.Add(text.Plain.Format("  %s to get a first pod: %d at once, %d more after each %s, at most %d (slow start)",
+			text.Count(n.Nodes, "node"), n.Limit, n.Increase, n.Interval, n.Most))
+	}
+}
+
+// drawSurge writes how machines are added and deleted.
+func drawSurge(l *text.Lines, s *view.Surge) {
+	if s == nil {
+		return
+	}
+	switch added := "  a machine is added before another is deleted, surge " + s.Rule + " of each scale set; "; {
+	case s.DeletesFirst:
+		l.Add(text.Plain.Of("  each machine is deleted before the one that takes its place is added (surge 0)"))
+	case s.OnFull == v1alpha1.OnFullDeleteFirst:
+		l.Add(text.Plain.Of(added + "the other way round where one is full (onFull: DeleteFirst)"))
+	default:
+		l.Add(text.Plain.Of(added + "where one is full its nodes wait (onFull: Wait)"))
+	}
+	for i := range s.ScaleSets {
+		set := &s.ScaleSets[i]
+		line := text.Line{text.Plain.Format("  scale set %s: %d machines, %d outdated", set.Name, set.Machines, set.Outdated)}
+		if !s.DeletesFirst {
+			line = append(line, text.Plain.Format(", at most %d more at once", set.More))
+		}
+		if set.Message != "" {
+			line = append(line, text.Red.Of("; "+set.Message))
+		}
+		l.Add(line...)
+	}
+}
+
+// about is a time to come: soon by how long that is, later by the clock.
+func about(t, now time.Time) string {
+	if wait := t.Sub(now).Round(time.Second); wait < time.Hour {
+		return "in about " + duration.HumanDuration(wait)
+	}
+	return "at about " + t.UTC().Format("2006-01-02 15:04 UTC")
+}
+
+// endText says when the rollout ends.
+func endText(r *result, now time.Time) string {
+	s := r.Schedule
+	if s == nil {
+		if len(r.Steps) == 0 || r.Problem != "" {
+			return ""
+		}
+		return "no turn has been measured yet, so nothing is said about when it ends (--turn supposes how long one takes)"
+	}
+	end := ""
+	switch {
+	case s.Stuck != "":
+		end = "does not end by itself: " + text.Count(s.Left, "node") + " left, " + s.Stuck
+	case s.End != nil && !s.End.After(now):
+		return ""
+	case s.End != nil:
+		end = "ends " + about(s.End.Time, now)
+	}
+	end += "; a turn takes " + duration.HumanDuration(time.Duration(s.TurnSeconds)*time.Second)
+	if len(s.Without) > 0 {
+		end += "; not counted: " + strings.Join(s.Without, ", ")
+	}
+	return end
+}
+
+// drawDrains writes what drains would do.
+func (c *previewCommand) drawDrains(l *text.Lines, r *result, s *subject) {
+	switch {
+	case s.drains():
+	case s.hosts != nil:
+		l.Add(text.Plain.Of("  nodes are cordoned; no pod is evicted (spec.drain.disabled)"))
+		return
+	case s.plan.Spec.Cordon:
+		l.Add(text.Plain.Of("  nodes are cordoned; no pod is evicted (spec.drain is absent)"))
+		return
+	default:
+		l.Add(text.Plain.Of("  no pod is evicted (spec.drain is absent)"))
+		return
+	}
+	for i := range r.Drains {
+		d := &r.Drains[i]
+		if d.Error != "" {
+			l.Add(text.Plain.Of("  drain of "), text.Bold.Of(d.Node), text.Red.Of(": "+d.Error))
+			continue
+		}
+		l.Add(text.Plain.Of("  drain of "), text.Bold.Of(d.Node), text.Plain.Format(": %s would go, %d stay", text.Count(len(d.Evict), "pod"), d.Stays))
+		for i, name := range d.Evict {
+			if i == maxPods && !c.all {
+				l.Add(text.Plain.Format("    and %d more", len(d.Evict)-maxPods))
+				break
+			}
+			l.Add(text.Plain.Of("    " + name))
+		}
+		for _, x := range d.Refused {
+			advice := "no field allows it"
+			if x.Field != "" {
+				advice = x.Field + " would allow it"
+			}
+			l.Add(text.Red.Of("    ✗ "+x.Pod+"  "+string(x.Reason)), text.Plain.Of(": it "+x.Message+", and stops the drain; "+advice))
+		}
+		for _, h := range d.Held {
+			l.Add(text.Yellow.Of("    ! "+h.Pod), text.Plain.Of("  held by PodDisruptionBudget "+h.Budget+": "+h.Message))
+		}
+	}
+	refused := slices.ContainsFunc(r.Drains, func(d drained) bool { return len(d.Refused) > 0 })
+	if refused || slices.ContainsFunc(r.Drains, func(d drained) bool { return len(d.Held) > 0 }) {
+		l.Add(text.Plain.Of("  a drain that can't go on " + blockedDrainText(s, refused)))
+	}
+}
+
+// maxPods bounds how many pods and nodes are named in one place.
+const maxPods = 5
+
+// few are the names, or the first of them.
+func (c *previewCommand) few(names []string) string {
+	if c.all {
+		return strings.Join(names, ", ")
+	}
+	return text.Some(maxPods, names, ", ")
+}
+
+// blockedDrainText says what happens when a drain can't go on.
+func blockedDrainText(s *subject, refused bool) string {
+	if s.hosts == nil {
+		d := s.plan.Spec.Drain
+		if d.Timeout == nil {
+			return "tries until its Job's deadline (spec.drain.timeout is absent)"
+		}
+		return "after " + d.Timeout.String() + " " + timeoutText(string(d.OnTimeout))
+	}
+	d, first := s.hosts.Spec.Drain, ""
+	if refused {
+		first = "fails its node's turn at once where a pod is refused; else "
+	}
+	if d == nil || d.Timeout == nil {
+		return first + "waits (spec.drain.timeout is absent)"
+	}
+	return first + "after " + duration.HumanDuration(d.Timeout.Duration) + " " + timeoutText(string(cmp.Or(d.OnTimeout, "Halt")))
+}
+
+// timeoutText says what happens when the time of a drain is over.
+func timeoutText(onTimeout string) string {
+	switch onTimeout {
+	case "Halt":
+		return "fails its node's turn (spec.drain.onTimeout: Halt)"
+	case "Skip":
+		return "releases its node, and the rollout goes on without it (spec.drain.onTimeout: Skip)"
+	case "Force":
+		return "deletes the pods that are left, past every PodDisruptionBudget (spec.drain.onTimeout: Force)"
+	}
+	return "fails the attempt (spec.drain.onTimeout is absent)"
+}

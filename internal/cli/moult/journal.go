@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package moult
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/text"
+	"moult.dev/moult/internal/view"
+)
+
+// journal writes each change as a line, for logs.
+type journal struct {
+	out   io.Writer
+	began time.Time
+	// wide gives each node its own reason to wait, and names the nodes that use up a budget.
+	wide bool
+	// written is the last news of each subject.
+	written map[string]string
+}
+
+func newJournal(out io.Writer, now time.Time, wide bool) *journal {
+	return &journal{out: out, began: now, wide: wide, written: map[string]string{}}
+}
+
+func (j *journal) show(s *shown, note string, now time.Time) {
+	j.write(now, "note", note, note)
+	for i := range s.rollouts {
+		j.rollout(&s.rollouts[i], now)
+	}
+	for i := range s.budgets {
+		b := &s.budgets[i]
+		parts := []string{string(b.State) + ", " + b.Line()}
+		for _, block := range b.BlockedBy {
+			block.Since = metav1.Time{}
+			parts = append(parts, blockText(&block, now))
+		}
+		if j.wide {
+			for i := range b.Holders {
+				parts = append(parts, b.Holders[i].Node+" "+string(b.Holders[i].Cause))
+			}
+		}
+		said := strings.Join(parts, "; ")
+		j.write(now, "budget "+b.Name, said, "budget "+b.Name, said)
+	}
+}
+
+func (*journal) close() {}
+
+// write writes the parts as a line, if this is news about the subject.
+func (j *journal) write(now time.Time, subject, news string, parts ...string) {
+	last := j.written[subject]
+	if j.written[subject] = news; news != "" && news != last {
+		fmt.Fprintf(j.out, "%6.1fs  %s\n", now.Sub(j.began).Seconds(), text.Clean(strings.Join(parts, "  ")))
+	}
+}
+
+func (j *journal) rollout(r *view.Rollout, now time.Time) {
+	name := strings.ToLower(r.Kind) + " " + r.FullName()
+	// What begins is written before its nodes, what is complete after them.
+	headline := func() { j.write(now, name, r.Version+" "+string(r.State)+" "+r.Message, name, headline(r)) }
+	if r.State != view.Complete {
+		headline()
+	}
+	for _, l := range drawSteering(r, time.Time{}) {
+		said := withoutHints(l)
+		topic, _, _ := strings.Cut(said, " ")
+		j.write(now, name+"/"+topic, said, name, said)
+	}
+	var waits []string
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		subject, said := name+" "+n.Node, j.node(n)
+		if _, known := j.written[subject]; !known && n.State == v1alpha1.UnitUpdated {
+			j.written[subject] = said // It is no news.
+		}
+		j.write(now, subject, said, name, n.Node, said)
+		if n.State == v1alpha1.UnitOutdated && n.Reason != "" && !slices.Contains(waits, string(n.Reason)) {
+			waits = append(waits, string(n.Reason))
+		}
+	}
+	if said := strings.Join(waits, ", "); !j.wide {
+		j.write(now, name+"/waits", said, name, "nodes wait: "+said)
+	}
+	if r.State == view.Complete {
+		headline()
+	}
+}
+
+// withoutHints is the text of a line without the command that helps.
+func withoutHints(l text.Line) string {
+	var all strings.Builder
+	for _, p := range l {
+		if p.Style != text.Dim {
+			all.WriteString(p.Text)
+		}
+	}
+	return strings.TrimSpace(all.String())
+}
+
+// node is what a node does. Only a wide journal has why it waits, without the message: that changes whenever another node moves.
+func (j *journal) node(n *view.Node) string {
+	switch {
+	case n.InTurn():
+		return text.JoinSet(": ", string(n.Phase), n.Message)
+	case n.State == v1alpha1.UnitOutdated && j.wide && n.Reason != "":
+		return "waits: " + string(n.Reason)
+	case n.State == v1alpha1.UnitOutdated:
+		return ""
+	case n.State == v1alpha1.UnitUpdated:
+		return string(n.State)
+	}
+	return text.JoinSet(": ", string(n.State), string(n.Reason), n.Message)
+}
+
+func headline(r *view.Rollout) string {
+	said := strings.TrimSpace(r.Version + " " + string(r.State))
+	if r.Counts.Total > 0 && r.State != view.Pending {
+		said += fmt.Sprintf(", %d of %d updated", r.Counts.Updated, r.Counts.Total)
+	}
+	return text.JoinSet(": ", said, r.Message)
+}

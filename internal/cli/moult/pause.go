@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package moult
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/cli/source"
+)
+
+// pausable are the kinds that can be paused.
+var pausable = slices.Concat(source.Rollouts, []*source.Kind{source.Budget})
+
+func newPause(c *steerCommand) *cobra.Command {
+	return c.complete(&cobra.Command{
+		Use:   "pause ROLLOUT",
+		Short: "Pause a rollout or a budget",
+		Long: `Pause a rollout: no more nodes are started. Sets spec.strategy.paused. What was started goes on.
+
+In an ExtendedDaemonSet no outdated pod is replaced any more; pods are still made on nodes that have none, and its canary goes on.
+
+A NodeRollout is nr/NAME, and has no namespace.
+
+ndb/NAME pauses a NodeDisruptionBudget (spec.paused): no rollout may take any of the nodes that it selects.`,
+		Example: `  kubectl moult pause k3s-agent -n system-upgrade
+  kubectl moult pause eds/node-exporter -n monitoring
+  kubectl moult pause nr/bottlerocket
+  kubectl moult pause ndb/production`,
+	}, pausable, func(ctx context.Context, named source.Target) error { return c.setPaused(ctx, named, true) })
+}
+
+func newResume(c *steerCommand) *cobra.Command {
+	return c.complete(&cobra.Command{
+		Use:   "resume ROLLOUT",
+		Short: "Resume a paused rollout or budget",
+		Long: `Resume a paused rollout: removes spec.strategy.paused, and in a Plan or a NodeRollout spec.strategy with it if it is empty then.
+
+ndb/NAME resumes a NodeDisruptionBudget. Other reasons may still keep nodes waiting: see kubectl moult why NODE.`,
+		Example: `  kubectl moult resume k3s-agent -n system-upgrade
+  kubectl moult resume ndb/production`,
+	}, pausable, func(ctx context.Context, named source.Target) error { return c.setPaused(ctx, named, false) })
+}
+
+func (c *steerCommand) setPaused(ctx context.Context, named source.Target, paused bool) error {
+	k, o, err := c.src.Find(ctx, named, source.Rollouts...)
+	if err != nil {
+		return err
+	}
+	changed, err := c.write(ctx, k, named.Name, func(u *unstructured.Unstructured) (*source.Change, error) {
+		o = u
+		return pausing(k, u, paused), nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case !changed && paused:
+		fmt.Fprintf(c.Out, "%s is paused already\n", k.String(named.Name))
+	case !changed:
+		fmt.Fprintf(c.Out, "%s is not paused\n", k.String(named.Name))
+	case paused:
+		c.say(k, named.Name, "paused")
+	default:
+		c.say(k, named.Name, "resumed")
+	}
+	if k != source.DaemonSet || paused {
+		return nil
+	}
+	// Annotations pause an ExtendedDaemonSet as well: kubectl eds removes them.
+	for key, verb := range map[string]string{
+		edsv1.AnnotationRollingUpdatePaused: "unpause-rolling-update", edsv1.AnnotationRolloutFrozen: "unfreeze-rollout",
+	} {
+		if o.GetAnnotations()[key] == edsv1.True {
+			fmt.Fprintf(c.ErrOut, "annotation %s still pauses it: kubectl eds %s %s -n %s\n", key, verb, o.GetName(), o.GetNamespace())
+		}
+	}
+	return nil
+}
+
+// pausing is the change that pauses or resumes; nil when there is nothing to change.
+func pausing(k *source.Kind, o *unstructured.Unstructured, paused bool) *source.Change {
+	path := []string{"spec", "strategy", "paused"}
+	if k == source.Budget {
+		path = []string{"spec", "paused"}
+	}
+	was, _, err := unstructured.NestedBool(o.Object, path...)
+	if err == nil && was == paused {
+		return nil
+	}
+	if paused {
+		return nested(path, true)
+	}
+	// A strategy, even an empty one, means more than none: one that pausing has made goes with it. That of an ExtendedDaemonSet is required.
+	if parent, _, err := unstructured.NestedMap(o.Object, path[:2]...); len(path) > 2 && k != source.DaemonSet && err == nil && len(parent) <= 1 {
+		path = path[:2]
+	}
+	return nested(path, nil)
+}
+
+// nested is a change of one field.
+func nested(path []string, value any) *source.Change {
+	for i := len(path) - 1; i > 0; i-- {
+		value = map[string]any{path[i]: value}
+	}
+	return &source.Change{Merge: map[string]any{path[0]: value}}
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package moult
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/flags"
+	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/text"
+	"moult.dev/moult/internal/view"
+)
+
+// previewCommand is one call of preview.
+type previewCommand struct {
+	command
+	output flags.Output
+	file   string
+	limit  int
+	all    bool
+	turn   time.Duration
+
+	src *source.Source
+}
+
+func newPreview(base command) *cobra.Command {
+	c := &previewCommand{command: base}
+	cmd := &cobra.Command{
+		Use:   "preview ROLLOUT|FILE",
+		Short: "Say what a rollout would do: which nodes, in which order, when, and what a drain would do there",
+		Long: `Say what a rollout would do, if nothing else changed: which nodes start now and why the others wait, in which
+order and in which waves, until about when; and for the first nodes which pods a drain would evict, which of them it may
+not take, and which PodDisruptionBudgets would hold it.
+
+FILE is a manifest with a Plan, an ExtendedDaemonSet or a NodeRollout (a file that exists, or a name that ends in .yaml, .yml or
+.json), which may but need not be in the cluster yet; - is the standard input. Its fields are read strictly: one that the kind does not
+have is an error.
+
+For an ExtendedDaemonSet it says on which nodes the canary of the template would run, in which order the other nodes follow and how
+many at once, how many nodes get a first pod, and on which nodes there would be none and why. For a NodeRollout it says what each host
+runs and would be brought to, or how machines of its scale sets would be added and deleted; no cloud is asked, so machines count as outdated
+unless the cluster shows that they are not.
+
+The end is estimated from the turns that were measured (status.turnSeconds of a Plan or a NodeRollout), or from --turn, by simulating
+the rollout with the engine that decides it: with its waves, soaks and windows, and with the cluster's NodeDisruptionBudgets.
+Nothing is written, and the API server is asked for no dry run.`,
+		Example: `  kubectl moult preview k3s-agent -n system-upgrade
+  kubectl moult preview -f plan.yaml --all
+  kubectl moult preview plan.yaml --turn 6m
+  kubectl moult preview eds/node-exporter -n monitoring --turn 30s
+  kubectl moult preview nr/bottlerocket --turn 8m
+  kustomize build . | kubectl moult preview -f -`,
+		Args:         cobra.MaximumNArgs(1),
+		SilenceUsage: true,
+		// Rollouts are offered, and files where none fits.
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			names, none := source.Complete(c.cluster, source.Rollouts...)(cmd, args, prefix)
+			if len(args) == 0 && len(names) == 0 {
+				return []cobra.Completion{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
+			}
+			return names, none
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
+	}
+	cmd.Flags().StringVarP(&c.file, "filename", "f", "", "Manifest with the rollout; - is the standard input.")
+	cmd.Flags().IntVar(&c.limit, "nodes", 10, "For how many nodes to show the pods, and how many of those that wait.")
+	cmd.Flags().BoolVar(&c.all, "all", false, "Show all nodes, and the pods of each, as -o wide does.")
+	cmd.Flags().DurationVar(&c.turn, "turn", 0, "How long a turn takes, for the estimate. 0 is what has been measured.")
+	c.output.Add(cmd, flags.Wide, flags.JSON, flags.YAML)
+	return cmd
+}
+
+func (c *previewCommand) run(ctx context.Context, args []string) (err error) {
+	name := ""
+	switch {
+	case len(args) == 0 && c.file == "":
+		return errors.New("preview needs the name of a rollout, or a file: see kubectl moult preview --help")
+	case len(args) > 0 && c.file != "":
+		return errors.New("preview takes the name of a rollout or --filename, not both")
+	case len(args) > 0 && isFile(args[0]):
+		c.file = args[0]
+	case len(args) > 0:
+		name = args[0]
+	}
+	c.all = c.all || c.output.Wide()
+	if c.turn < 0 || c.limit < 0 {
+		return errors.New("--turn and --nodes must not be negative")
+	}
+	if c.src == nil {
+		if c.src, err = source.Connect(c.cluster); err != nil {
+			return err
+		}
+	}
+	return c.show(ctx, name)
+}
+
+// isFile reports whether an argument names a file and no rollout.
+func isFile(arg string) bool {
+	if arg == "-" || slices.ContainsFunc([]string{".yaml", ".yml", ".json"}, func(ending string) bool { return strings.HasSuffix(arg, ending) }) {
+		return true
+	}
+	info, err := os.Stat(arg)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// result is what is shown of one rollout.
+type result struct {
+	view.Preview
+	// Drains says of the first nodes what a drain would do to their pods.
+	Drains []drained `json:"drains,omitempty"`
+}
+
+func (c *previewCommand) show(ctx context.Context, name string) error {
+	subjects, err := c.subjects(ctx, name)
+	if err != nil {
+		return err
+	}
+	nodes, err := c.src.ReadNodes(ctx)
+	switch {
+	case err != nil:
+		return err
+	case nodes == nil:
+		return errors.New("nodes can't be listed, and without them there is nothing to preview")
+	}
+	budgets, err := c.src.ReadBudgets(ctx)
+	if err != nil {
+		return err
+	}
+	now := c.clock.Now()
+	cluster := view.See(nil, nodes, budgets, now)
+	cluster.OwnNode(c.src.ReadOperatorNode(ctx))
+	if err := c.src.ReadPodGates(ctx, cluster, ""); err != nil {
+		return err
+	}
+	for _, note := range c.src.Notes {
+		fmt.Fprintln(c.ErrOut, note)
+	}
+	results := make([]result, len(subjects))
+	for i := range subjects {
+		if results[i], err = c.preview(ctx, &subjects[i], cluster); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.output.Structured() && len(results) == 1:
+		return c.output.Print(c.Out, results[0])
+	case c.output.Structured():
+		return c.output.Print(c.Out, map[string]any{"items": results})
+	}
+	var l text.Lines
+	for i := range results {
+		if i > 0 {
+			l.Add()
+		}
+		c.draw(&l, &results[i], &subjects[i], now)
+	}
+	return l.Print(c.Out)
+}
+
+// preview looks at one rollout.
+func (c *previewCommand) preview(ctx context.Context, s *subject, cluster *view.Cluster) (r result, err error) {
+	if slices.ContainsFunc(s.order(), func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }) {
+		cluster.Evictions(c.countEvictions(ctx))
+	}
+	switch {
+	case s.eds != nil:
+		allPods := func(*edsv1.ExtendedDaemonSet) source.Reach { return source.AllPods }
+		daemons, err := c.src.ReadDaemons(ctx, []edsv1.ExtendedDaemonSet{*s.eds}, "", allPods)
+		if err != nil {
+			return r, err
+		}
+		if slices.Contains(c.src.Notes, source.NoPodsSeen) {
+			return r, errors.New("pods, revisions and settings of ExtendedDaemonSets can't all be listed, and without them there is nothing to preview")
+		}
+		r.Preview = cluster.Daemons(daemons).PreviewDaemonSet(s.eds, s.Supposition)
+	case s.hosts != nil:
+		r.Preview = cluster.PreviewNodeRollout(s.hosts, s.Supposition)
+	default:
+		r.Preview = cluster.Preview(s.plan, s.Supposition)
+	}
+	if s.drains() {
+		r.Drains, err = c.drains(ctx, s, r.Steps)
+	}
+	return r, err
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package moult
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/text"
+	"moult.dev/moult/internal/view"
+)
+
+// retryable are the kinds that can be tried again. A kubelet tries the pods of an ExtendedDaemonSet again by itself.
+var retryable = []*source.Kind{source.Node, source.Plan, source.NodeRollout}
+
+func newRetry(c *steerCommand) *cobra.Command {
+	var rollout string
+	cmd := c.complete(&cobra.Command{
+		Use:   "retry NODE|ROLLOUT",
+		Short: "Retry failed turns: on a node, or of a rollout on all its nodes",
+		Long: `Retry failed turns: sets the annotation moult.dev/retry, on a Node for every rollout that has failed there, or on a
+Plan or a NodeRollout for all its failed nodes. It says which those are, and fails when there are none. Each turn is tried once
+more, in its order: windows, budgets and concurrency hold for it as for others.
+
+A name that is a node's and a rollout's needs node/, plan/ or nr/ before it.`,
+		Example: `  kubectl moult retry worker-7
+  kubectl moult retry worker-7 --rollout k3s-agent -n system-upgrade
+  kubectl moult retry plan/k3s-agent -n system-upgrade
+  kubectl moult retry nr/bottlerocket`,
+	}, retryable, func(ctx context.Context, named source.Target) error { return c.retry(ctx, named, rollout) })
+	cmd.Flags().StringVar(&rollout, "rollout", "", "With a NODE: only if this rollout, and no other, has failed there.")
+	return cmd
+}
+
+// failure is a unit that has failed.
+type failure struct {
+	rollout string // namespace/name, or nr/name
+	node    string
+	reason  v1alpha1.Reason
+	// lasts is true where the rollout goes on by itself.
+	lasts bool
+}
+
+func (c *steerCommand) retry(ctx context.Context, named source.Target, only string) error {
+	k, o, err := c.findRetryable(ctx, named)
+	if err != nil {
+		return err
+	}
+	var failures []failure
+	where := "of " + k.String(named.Name)
+	if k == source.Node {
+		where = "on node " + named.Name
+		failures, err = failuresOnNode(o)
+	} else {
+		failures, err = c.failuresOf(ctx, source.Target{Kind: k, Name: named.Name})
+	}
+	if err == nil && only != "" {
+		err = c.checkOnly(k, named.Name, only, failures)
+	}
+	switch tried := slices.DeleteFunc(slices.Clone(failures), func(f failure) bool { return f.lasts }); {
+	case err != nil:
+		return err
+	case len(failures) == 0:
+		return fmt.Errorf("nothing has failed %s, so there is nothing to retry", where)
+	case len(tried) == 0:
+		return fmt.Errorf("what has failed %s goes on by itself, so there is nothing to retry: %s", where, list(k, failures))
+	default:
+		failures = tried
+	}
+	if _, err := c.write(ctx, k, named.Name, func(*unstructured.Unstructured) (*source.Change, error) {
+		return source.Annotate(map[string]any{v1alpha1.AnnotationRetry: c.stamp()}), nil
+	}); err != nil {
+		return err
+	}
+	c.say(k, named.Name, "is retried: "+list(k, failures))
+	return nil
+}
+
+// findRetryable reads what is named. A name without a kind is a node's or a rollout's; nodes need not be visible.
+func (c *steerCommand) findRetryable(ctx context.Context, named source.Target) (*source.Kind, *unstructured.Unstructured, error) {
+	kinds := retryable
+	if named.Kind == nil {
+		if _, err := c.src.Of(source.Node).Get(ctx, named.Name, metav1.GetOptions{}); apierrors.IsForbidden(err) {
+			kinds = kinds[1:]
+		}
+	}
+	return c.src.Find(ctx, named, kinds...)
+}
+
+// checkOnly makes sure that no other rollout than this one is retried.
+func (c *steerCommand) checkOnly(k *source.Kind, node, only string, failures []failure) error {
+	if k != source.Node {
+		return errors.New("--rollout goes with the name of a node")
+	}
+	named, err := source.Parse(only, retryable[1:]...)
+	if err != nil {
+		return err
+	}
+	var wanted, others []string
+	for _, k := range retryable[1:] {
+		if named.Kind == nil || named.Kind == k {
+			wanted = append(wanted, rolloutName(k, c.src.Namespace, named.Name))
+		}
+	}
+	for _, f := range failures {
+		if !slices.Contains(wanted, f.rollout) {
+			others = append(others, f.rollout)
+		}
+	}
+	switch {
+	case len(others) == len(failures):
+		return fmt.Errorf("rollout %s has not failed on node %s, so there is nothing to retry", wanted[0], node)
+	case len(others) > 0:
+		return fmt.Errorf("on node %s have failed as well, and would be retried too: %s; leave --rollout out to retry all", node, strings.Join(others, ", "))
+	}
+	return nil
+}
+
+// rolloutName is namespace/name, or the short name of its kind and the name where there is no namespace.
+func rolloutName(k *source.Kind, namespace, name string) string {
+	if k.Namespaced {
+		return namespace + "/" + name
+	}
+	return k.Short(name)
+}
+
+// holderName is the name of a rollout that holds a claim.
+func holderName(holder string) string {
+	kind, name, _ := strings.Cut(holder, "/")
+	if kind == source.NodeRollout.Name {
+		return rolloutName(source.NodeRollout, "", name)
+	}
+	return name
+}
+
+// failuresOnNode are the failed turns on a node.
+func failuresOnNode(node *unstructured.Unstructured) ([]failure, error) {
+	claims, err := v1alpha1.ParseClaims(node.GetAnnotations())
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", node.GetName(), err)
+	}
+	var failures []failure
+	for i := range claims {
+		if f := claims[i].Failed; f != nil {
+			failures = append(failures, failure{rollout: holderName(claims[i].Rollout), node: node.GetName(), reason: f.Reason})
+		}
+	}
+	return failures, nil
+}
+
+// failuresOf are the failed turns of a Plan or a NodeRollout.
+func (c *steerCommand) failuresOf(ctx context.Context, named source.Target) ([]failure, error) {
+	found, err := c.src.ReadRollouts(ctx, named)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := c.src.ReadNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var failures []failure
+	for _, r := range view.See(found.Plans, nodes, nil, c.clock.Now()).NodeRollouts(found.NodeRollouts).Rollouts() {
+		for i := range r.Nodes {
+			if n := &r.Nodes[i]; n.State == v1alpha1.UnitFailed {
+				failures = append(failures, failure{rolloutName(named.Kind, r.Namespace, r.Name), n.Node, n.Reason, n.Lasts()})
+			}
+		}
+	}
+	return failures, nil
+}
+
+func list(k *source.Kind, failures []failure) string {
+	const few = 10
+	var all []string
+	for _, f := range failures {
+		what := f.node
+		if k == source.Node {
+			what = f.rollout
+		}
+		all = append(all, what+" ("+string(f.reason)+")")
+	}
+	return text.Some(few, all, ", ")
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package moult
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"moult.dev/moult/internal/cli/flags"
+	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/view"
+)
+
+// statusCommand is one call of status.
+type statusCommand struct {
+	command
+	watch, untilComplete bool
+	output               flags.Output
+}
+
+func newStatus(base command) *cobra.Command {
+	c := &statusCommand{command: base}
+	cmd := &cobra.Command{
+		Use:   "status [ROLLOUT]",
+		Short: "Show the state of rollouts: which nodes are updated, which are not, and why",
+		Long: `Show the state of rollouts: which nodes are updated, which are not, and why.
+
+Each rollout has a bar, and a line for every node that is in a turn or has failed; the others are counted, with the
+reason why they wait. -o wide has a line for every node. NodeDisruptionBudgets follow: how many of their nodes are
+unavailable, how many more may be taken, and what blocks since when. For one rollout, these are the budgets that select
+its nodes. Budgets have no namespace, and are shown also where there is no rollout.
+
+A rollout is named NAME, plan/NAME or plan.upgrade.cattle.io/NAME; an ExtendedDaemonSet eds/NAME or extendeddaemonset/NAME, a NodeRollout
+nr/NAME or noderollout/NAME, and just NAME where there is no Plan of that name. NodeRollouts have no namespace, and are shown with those of any.
+
+With --watch this is a live view, repainted in place on a terminal; elsewhere each change is a line. It ends with
+Ctrl-C, or with --until-complete when every rollout shown is complete. It fails then if one of them stalls. With -o wide each node has its
+own reason to wait, and each budget names the nodes that use it up, as far as there is room on the terminal.`,
+		Example: `  kubectl moult status -A
+  kubectl moult status -n system-upgrade --watch
+  kubectl moult status k3s-agent -n system-upgrade --until-complete
+  kubectl moult status eds/node-exporter -n monitoring -o wide
+  kubectl moult status nr/bottlerocket`,
+		Args: cobra.MaximumNArgs(1),
+		PreRunE: func(*cobra.Command, []string) error {
+			if (c.watch || c.untilComplete) && c.output.Structured() {
+				return errors.New("--output json and yaml show rollouts once, --watch and --until-complete follow them: use one of them")
+			}
+			return nil
+		},
+	}
+	source.AddAllNamespaces(cmd)
+	cmd.Flags().BoolVarP(&c.watch, "watch", "w", false, "Follow the rollouts until Ctrl-C.")
+	cmd.Flags().BoolVar(&c.untilComplete, "until-complete", false, "Follow the rollouts until all are complete. Fail if one of them stalls.")
+	c.output.Add(cmd, flags.Wide, flags.JSON, flags.YAML)
+	return source.Verb(c.cluster, cmd, source.Rollouts, c.show)
+}
+
+func (c *statusCommand) show(ctx context.Context, src *source.Source, named source.Target) error {
+	if c.watch || c.untilComplete {
+		return follow(ctx, c.clock, src, named, newPainter(c.IOStreams, c.clock.Now(), c.output.Wide()), c.untilComplete)
+	}
+	return c.once(ctx, src, named)
+}
+
+// once shows the rollouts as they are.
+func (c *statusCommand) once(ctx context.Context, src *source.Source, named source.Target) error {
+	now := c.clock.Now()
+	s, err := readShown(ctx, src, named, now)
+	if err != nil {
+		return err
+	}
+	for _, note := range src.Notes {
+		fmt.Fprintln(c.ErrOut, note)
+	}
+	switch {
+	case c.output.Structured() && named.Name != "" && (src.Namespace != "" || named.Kind == source.NodeRollout) && len(s.rollouts) == 1:
+		return c.output.Print(c.Out, s.rollouts[0])
+	case c.output.Structured():
+		return c.output.Print(c.Out, map[string]any{"items": s.rollouts, "budgets": s.budgets})
+	case len(s.rollouts) == 0:
+		fmt.Fprintln(c.ErrOut, src.Nothing(ctx, "rollouts", source.Rollouts...))
+	}
+	return frame(s, now, layout{all: c.output.Wide()}).Print(c.Out)
+}
+
+// shown is what a status shows.
+type shown struct {
+	rollouts []view.Rollout
+	budgets  []view.Budget
+}
+
+// readShown reads the cluster. Where a rollout is named, the budgets are those that select its nodes.
+func readShown(ctx context.Context, src *source.Source, named source.Target, now time.Time) (*shown, error) {
+	// All is asked for before an error counts, so that all watches begin at once.
+	found, errRollouts := src.ReadRollouts(ctx, named)
+	budgets, errBudgets := src.ReadBudgets(ctx)
+	nodes, errNodes := src.ReadNodes(ctx)
+	if err := cmp.Or(errRollouts, errBudgets, errNodes); err != nil {
+		return nil, err
+	}
+	if nodes == nil {
+		src.Notes = append(src.Notes, source.NoNodes)
+	}
+	daemons, err := src.ReadDaemons(ctx, found.DaemonSets, "", source.PodsUnlessAtRest)
+	if err != nil {
+		return nil, err
+	}
+	cluster := view.See(found.Plans, nodes, budgets, now).Daemons(daemons).NodeRollouts(found.NodeRollouts)
+	s := &shown{rollouts: cluster.Rollouts(), budgets: cluster.Budgets()}
+	if named.Name != "" {
+		s.budgets = slices.DeleteFunc(s.budgets, func(b view.Budget) bool {
+			return !slices.ContainsFunc(s.rollouts, func(r view.Rollout) bool { return slices.Contains(r.Budgets, b.Name) })
+		})
+	}
+	return s, nil
+}

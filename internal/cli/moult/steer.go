@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package moult
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"moult.dev/moult/internal/cli/flags"
+	"moult.dev/moult/internal/cli/source"
+)
+
+// steerCommand is one call of a verb that steers.
+type steerCommand struct {
+	command
+	dryRun flags.DryRun
+	src    *source.Source
+}
+
+// complete gives the cobra command what the verbs share. Its argument is an object of these kinds.
+func (c *steerCommand) complete(cmd *cobra.Command, kinds []*source.Kind, run func(ctx context.Context, named source.Target) error) *cobra.Command {
+	c.dryRun.Add(cmd)
+	return source.Verb(c.cluster, cmd, kinds, func(ctx context.Context, src *source.Source, named source.Target) error {
+		c.src = src
+		return run(ctx, named)
+	})
+}
+
+// write changes an object. change returns nil when there is nothing to change: then changed is false.
+func (c *steerCommand) write(
+	ctx context.Context, k *source.Kind, name string, change func(*unstructured.Unstructured) (*source.Change, error),
+) (changed bool, err error) {
+	o := metav1.PatchOptions{FieldManager: "kubectl-moult", DryRun: c.dryRun.Request()}
+	err = c.src.Write(ctx, k, name, o, func(u *unstructured.Unstructured) (*source.Change, error) {
+		what, err := change(u)
+		if changed = what != nil; c.dryRun.Client() {
+			what = nil
+		}
+		return what, err
+	})
+	return changed, err
+}
+
+// say prints what was done to an object, as kubectl does.
+func (c *steerCommand) say(kind *source.Kind, name, done string) {
+	fmt.Fprintf(c.Out, "%s %s%s\n", kind.String(name), done, c.dryRun.Suffix())
+}
+
+// stamp is a value that an annotation has not had before.
+func (c *steerCommand) stamp() string { return c.clock.Now().UTC().Format(time.RFC3339Nano) }

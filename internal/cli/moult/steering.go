@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package moult
+
+import (
+	"strings"
+	"time"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/text"
+	"moult.dev/moult/internal/view"
+)
+
+var waveStyles = map[v1alpha1.WaveState]text.Style{
+	v1alpha1.WaveHalted: text.Red, v1alpha1.WaveUnhealthy: text.Red, v1alpha1.WaveWaitingForApproval: text.Yellow,
+	v1alpha1.WaveSoaking: text.Yellow, v1alpha1.WaveProgressing: text.Yellow, v1alpha1.WaveComplete: text.Green,
+}
+
+// drawSteering makes the lines about what a person has done to the rollout, or has to do.
+func drawSteering(r *view.Rollout, now time.Time) text.Lines {
+	var all text.Lines
+	arg := source.Arg(r.Kind, r.Namespace, r.Name)
+	command := func(line string) text.Piece { return text.Dim.Of("  (" + line + ")") }
+	if r.Paused && r.State != view.Complete {
+		all.Add(drawPaused(r, command)...)
+	}
+	if r.Halted != "" {
+		l := text.Line{text.Red.Of("  halted: " + r.Halted)}
+		if r.Kind != source.DaemonSet.Name {
+			l = append(l, command("kubectl moult retry "+arg))
+		}
+		all.Add(l...)
+	}
+	if c := r.Canary; c != nil && c.State != view.CanaryProgressing {
+		style, did, verb := text.Yellow, "paused", "unpause"
+		if c.State == view.CanaryFailed {
+			style, did, verb = text.Red, "failed", "reset"
+		}
+		what := text.JoinSet(": ", "  canary "+c.Revision+" "+did, c.Said())
+		all.Add(style.Of(what), command("kubectl eds canary "+verb+" "+r.Name+" -n "+r.Namespace))
+	}
+	if w := r.Wave; w != nil && r.State != view.Complete {
+		l := text.Line{text.Plain.Format("  wave %d of %d, %s: ", w.Number, w.Of, w.Name), waveStyles[w.State].Of(string(w.State))}
+		if !now.IsZero() {
+			l = append(l, text.Plain.Of(text.For(&w.Since, now)))
+		}
+		l = append(l, text.Plain.Format(", %d of %d updated", w.Updated, w.Nodes))
+		if message := waveMessage(r); message != "" {
+			l = append(l, text.Plain.Of("; "+message))
+		}
+		if w.State == v1alpha1.WaveWaitingForApproval {
+			l = append(l, command("kubectl moult approve "+arg))
+		}
+		all.Add(l...)
+	}
+	return all
+}
+
+// drawPaused says what pauses the rollout, where that is not its strategy.
+func drawPaused(r *view.Rollout, command func(string) text.Piece) text.Line {
+	eds := func(verb string) text.Piece {
+		return command("kubectl eds " + verb + " " + r.Name + " -n " + r.Namespace)
+	}
+	switch r.PausedBy {
+	case edsv1.AnnotationRollingUpdatePaused:
+		return text.Line{text.Yellow.Of("  paused by annotation " + r.PausedBy + ": nothing new starts"), eds("unpause-rolling-update")}
+	case edsv1.AnnotationRolloutFrozen:
+		return text.Line{text.Yellow.Of("  paused by annotation " + r.PausedBy + ": no pod is replaced, and none is made"), eds("unfreeze-rollout")}
+	}
+	return text.Line{text.Yellow.Of("  paused: nothing new starts"), command("kubectl moult resume " + source.Arg(r.Kind, r.Namespace, r.Name))}
+}
+
+// isSteeringMessage reports whether the rollout's message says only what these lines say.
+func isSteeringMessage(r *view.Rollout) bool {
+	contains := func(part string) bool { return part != "" && strings.Contains(r.Message, part) }
+	return r.Canary != nil && r.Canary.State == view.CanaryFailed && contains(r.Canary.Revision) || contains(r.Halted) || contains(waveMessage(r))
+}
+
+// waveMessage is what the wave's state does not say already.
+func waveMessage(r *view.Rollout) string {
+	w := r.Wave
+	if w == nil || r.Halted != "" || w.State == v1alpha1.WaveWaitingForApproval || w.State == v1alpha1.WaveComplete ||
+		w.State == v1alpha1.WaveProgressing && w.Nodes > 0 {
+		return ""
+	}
+	return w.Message
+}
