@@ -90,7 +90,8 @@ type tools struct {
 	pods    podWatcher
 	works   *turnof.Works
 	woken   *turnof.Bell
-	memory  *memory
+	// memos are what this process remembers of NodeRollouts, by their names.
+	memos sync.Map
 }
 
 // podWatcher follows the pods of nodes in turns; drain.Watcher does.
@@ -104,7 +105,7 @@ type podWatcher interface {
 func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.PodsGetter, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	r := &Controller{
 		Engine: turnof.NewEngine(turnof.Kind, clk, c, f, recorder),
-		tools:  &tools{options: o, drainer: drain.New(clk, live), woken: &turnof.Bell{}, memory: newMemory()},
+		tools:  &tools{options: o, drainer: drain.New(clk, live), woken: &turnof.Bell{}},
 	}
 	f.AlsoCounts(r.absent)
 	r.pods = drain.NewWatcher(pods, r.podsChanged)
@@ -175,8 +176,7 @@ type pass struct {
 	alone        int
 	blind        v1alpha1.Reason
 	blindMessage string
-	gone         bool              // the NodeRollout is
-	leaving      map[string]string // the nodes that are on their way out of the control plane, by turn
+	gone         bool // the NodeRollout is
 	// restored are the Events of images that have been put back, to be emitted once that is written down.
 	restored []events.Event
 	mu       sync.Mutex // guards the memory while several nodes and scale sets are written at once
@@ -187,7 +187,7 @@ func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unst
 	if err != nil {
 		return nil, err
 	}
-	p := &pass{tools: c.tools, memo: c.memory.of(key, stored.GetUID()), stored: stored, before: turnof.StatusOf(stored), prepared: map[string]bool{}}
+	p := &pass{tools: c.tools, memo: c.memo(key, stored.GetUID()), stored: stored, before: turnof.StatusOf(stored), prepared: map[string]bool{}}
 	p.world, p.problem = c.resolve(r, malformed)
 	p.Pass = &turnof.Pass[*unit]{
 		Engine: c.Engine, Mechanism: machines{pass: p}, Key: key, UID: r.UID, Holder: p.holder, Taint: p.taint, Spec: r.Spec.Strategy, Seen: s, Now: c.Clock.Now(),
@@ -220,7 +220,6 @@ func (p *pass) carryOut(ctx context.Context) error {
 		clear(p.memo.left)
 	}
 	p.suspend(ctx)
-	p.leaving = leaving(p.turns)
 	p.Turns = p.units()
 	errs = append(errs, p.Settle(ctx))
 	p.send(ctx)

@@ -4,8 +4,6 @@ package replacement
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -99,23 +97,12 @@ func (p *pass) joined(ctx context.Context, t *machine.Turn) (node, why string, e
 	return node, why, err
 }
 
-// leaving are the nodes that are on their way out of the control plane, by turn.
-func leaving(turns []*machine.Turn) map[string]string {
-	nodes := map[string]string{}
-	for _, t := range turns {
-		if t.Node != "" && (t.Phase == v1alpha1.MachineLeaving || t.Bound) {
-			nodes[t.Turn] = t.Node
-		}
-	}
-	return nodes
-}
-
 // leaves says how one of a turn's nodes leaves the control plane.
 func (p *pass) leaves(t *machine.Turn, ofReplacement bool) controlplane.Options {
 	var others []string
-	for _, turn := range slices.Sorted(maps.Keys(p.leaving)) {
-		if turn != t.Turn {
-			others = append(others, p.leaving[turn])
+	for _, other := range p.turns {
+		if other.Turn != t.Turn && other.Node != "" && !other.Over && (other.Phase == v1alpha1.MachineLeaving || other.Bound) {
+			others = append(others, other.Node)
 		}
 	}
 	o := controlplane.Options{Etcd: p.etcd(), Leaving: others}

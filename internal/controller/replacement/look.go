@@ -3,6 +3,7 @@
 package replacement
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -70,17 +71,17 @@ func (p *pass) blinded(ctx context.Context) {
 }
 
 // call calls a cloud, within a time limit, and measures that.
-func (p *pass) call(ctx context.Context, name string, do func(context.Context) error) error {
+func call[T any](ctx context.Context, p *pass, name string, do func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	began := p.Clock.Now()
-	err := do(ctx)
+	answer, err := do(ctx)
 	outcome := "ok"
 	if err != nil {
 		outcome = string(cloud.KindOf(err))
 	}
 	metrics.ObserveCloudCall(placeOf(&p.replacement.Provider)[0], name, outcome, p.Clock.Since(began))
-	return err
+	return answer, err
 }
 
 // find finds out which sets the selected nodes are of, where the spec does not name them.
@@ -113,11 +114,7 @@ func (p *pass) find(ctx context.Context) {
 		p.blinded(ctx)
 		return
 	}
-	var found map[string]cloud.Location
-	err := p.call(ctx, "Find", func(ctx context.Context) (err error) {
-		found, err = p.api.Find(ctx, ask)
-		return err
-	})
+	found, err := call(ctx, p, "Find", func(ctx context.Context) (map[string]cloud.Location, error) { return p.api.Find(ctx, ask) })
 	if err != nil {
 		p.memo.trouble.fails(err, p.Now)
 		p.blinded(ctx)
@@ -177,15 +174,11 @@ func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet, o *v1alpha1
 		p.at(next)
 		return
 	}
-	var after cloud.Operation
-	var progress cloud.Progress
-	err := p.call(ctx, "Poll"+string(o.Kind), func(ctx context.Context) (err error) {
-		after, progress, err = api.Poll(ctx, cloud.Operation{Token: o.Token, State: o.State})
-		return err
+	progress, err := call(ctx, p, "Poll"+string(o.Kind), func(ctx context.Context) (cloud.Progress, error) {
+		after, progress, err := api.Poll(ctx, cloud.Operation{Token: o.Token, State: o.State})
+		o.State = cmp.Or(after.State, o.State)
+		return progress, err
 	})
-	if after.State != "" {
-		o.State = after.State
-	}
 	kind := cloud.KindOf(err)
 	if o.Kind == v1alpha1.CloudOperationAdd && (err != nil || progress.Done) {
 		s.answered(err)
@@ -212,10 +205,7 @@ func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet, o *v1alpha1
 		log.FromContext(ctx).Info("an operation has failed", "scaleSet", s.Name, "kind", o.Kind, "token", o.Token, "error", err.Error())
 	case cloud.KindNotFound, cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable: // It is polled again.
 	}
-	wait := min(max(firstPoll, p.Now.Sub(o.Since.Time)/2), pollEvery)
-	if after := max(progress.After, cloud.RetryAfter(err)); after > 0 {
-		wait = after
-	}
+	wait := cmp.Or(max(progress.After, cloud.RetryAfter(err)), min(max(firstPoll, p.Now.Sub(o.Since.Time)/2), pollEvery))
 	s.polls[o.Token] = p.Now.Add(wait)
 	p.at(s.polls[o.Token])
 }
@@ -253,17 +243,10 @@ func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
 		p.at(due)
 		return
 	}
-	var d cloud.Set
 	var all []cloud.Machine
-	err := p.call(ctx, "Describe", func(ctx context.Context) (err error) {
-		d, err = api.Describe(ctx)
-		return err
-	})
+	d, err := call(ctx, p, "Describe", api.Describe)
 	if err == nil {
-		err = p.call(ctx, "Machines", func(ctx context.Context) (err error) {
-			all, err = api.Machines(ctx, ours...)
-			return err
-		})
+		all, err = call(ctx, p, "Machines", func(ctx context.Context) ([]cloud.Machine, error) { return api.Machines(ctx, ours...) })
 	}
 	if err != nil {
 		s.unread(err, ours, p.Now)

@@ -3,6 +3,7 @@
 package replacement
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"maps"
@@ -45,9 +46,8 @@ func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
 		err = p.setVersion(ctx, o.Set)
 	}
 	if err == nil {
-		err = p.call(ctx, "Prepare"+string(o.Kind), func(ctx context.Context) (err error) {
-			prepared, err = p.api.ScaleSet(s.Name).Prepare(ctx, &s.described, c)
-			return err
+		prepared, err = call(ctx, p, "Prepare"+string(o.Kind), func(ctx context.Context) (cloud.Operation, error) {
+			return p.api.ScaleSet(s.Name).Prepare(ctx, &s.described, c)
 		})
 	}
 	if err != nil {
@@ -85,10 +85,8 @@ func (p *pass) putBack(ctx context.Context) {
 // areThere reports whether machines that are to be deleted are there at this moment, and may be deleted: they may have been protected since the last look, which not
 // every cloud respects. What has died by itself must not be deleted again: the cloud may have made another in its place, which would be one too many then.
 func (p *pass) areThere(ctx context.Context, s *set, ids []string) bool {
-	var all []cloud.Machine
-	err := p.call(ctx, "Machines", func(ctx context.Context) (err error) {
-		all, err = p.api.ScaleSet(s.Name).Machines(ctx, ids...)
-		return err
+	all, err := call(ctx, p, "Machines", func(ctx context.Context) ([]cloud.Machine, error) {
+		return p.api.ScaleSet(s.Name).Machines(ctx, ids...)
 	})
 	if err != nil {
 		s.looking.fails(err, p.Now)
@@ -147,7 +145,7 @@ func (p *pass) suspend(ctx context.Context) {
 			p.at(s.suspendAt)
 			continue
 		}
-		err := p.call(ctx, "Suspend", func(ctx context.Context) error { return api.Suspend(ctx, wanted) })
+		_, err := call(ctx, p, "Suspend", func(ctx context.Context) (any, error) { return nil, api.Suspend(ctx, wanted) })
 		if err == nil {
 			s.suspended, s.unresumed = &wanted, ""
 			continue
@@ -196,20 +194,15 @@ func (p *pass) sendRank(o *v1alpha1.CloudOperation) int {
 }
 
 func (p *pass) sendOne(ctx context.Context, s *set, view *machine.Set, o v1alpha1.CloudOperation) {
-	var sent cloud.Operation
-	err := p.call(ctx, string(o.Kind), func(ctx context.Context) (err error) {
-		sent, err = p.api.ScaleSet(s.Name).Send(ctx, cloud.Operation{Token: o.Token, State: o.State})
-		return err
+	sent, err := call(ctx, p, string(o.Kind), func(ctx context.Context) (cloud.Operation, error) {
+		return p.api.ScaleSet(s.Name).Send(ctx, cloud.Operation{Token: o.Token, State: o.State})
 	})
 	s.changed = p.Now
 	first := p.prepared[o.Token]
 	switch kind := cloud.KindOf(err); {
 	case err == nil:
 		mine := view.Operation(o.Token)
-		mine.Sent = true
-		if sent.State != "" {
-			mine.State = sent.State
-		}
+		mine.Sent, mine.State = true, cmp.Or(sent.State, mine.State)
 		s.changing = trouble{}
 		s.polls[o.Token] = p.Now.Add(firstPoll)
 		p.at(s.polls[o.Token])

@@ -57,7 +57,7 @@ func passOf(t *testing.T, status v1alpha1.NodeRolloutStatus, nodes ...*corev1.No
 		Engine: &turnof.Engine{
 			Kind: turnof.Kind, Clock: testingclock.NewFakePassiveClock(noon), Client: c, Reports: fleet.NewReports(), Waves: fleet.NewWaves(), Waiting: fleet.NewWaiters(),
 		},
-		tools: &tools{memory: newMemory(), works: turnof.NewWorks(nil)},
+		tools: &tools{works: turnof.NewWorks(nil)},
 	}
 	p, err := of.newPass(key, stored, fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{}}})
 	if err != nil || p.problem != nil {
@@ -196,7 +196,7 @@ func TestLeaves(t *testing.T) {
 	other := turnIn(v1alpha1.MachineLeaving)
 	other.Turn, other.Node = "other", "another"
 	all := []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineLeaving)}, {MachineTurn: other}}
-	p.leaving = leaving(all)
+	p.turns = all
 	there := []machine.Machine{{ID: "m-old", State: machine.Running}}
 	for name, tc := range map[string]struct {
 		phase       v1alpha1.MachinePhase

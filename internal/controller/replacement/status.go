@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
@@ -182,7 +183,7 @@ func (p *pass) announce() {
 
 // unkept reports whether there are turns and no finalizer yet: they are not written before the finalizer.
 func (p *pass) unkept() bool {
-	return len(p.rollout.Status.Turns) > 0 && !p.rules.Ending && !slices.Contains(p.stored.GetFinalizers(), v1alpha1.FinalizerReplacement)
+	return len(p.rollout.Status.Turns) > 0 && !p.rules.Ending && !controllerutil.ContainsFinalizer(p.stored, v1alpha1.FinalizerReplacement)
 }
 
 // report writes the status if it changed, and then the Events.
