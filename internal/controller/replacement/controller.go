@@ -6,7 +6,7 @@
 //
 //	read      the NodeRollout                                               controller.go
 //	resolve   its spec                                                      resolve.go
-//	look      at the scale sets, and how operations stand                   look.go, sets.go
+//	look      at the scale sets, and at operations                   look.go, sets.go
 //	judge     what each turn needs next (package kind/replacement)          units.go, controlplane.go, adopt.go
 //	decide    who goes next (package rollout), and claim those              decide.go
 //	order     prepare operations for the clouds                             operations.go
@@ -149,10 +149,10 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	} else {
 		c.Waiting.Done(key)
 	}
-	c.works.Keep(key, p.working())
+	c.works.Keep(key, p.nodesInTurns())
 	errs = append(errs, p.report(ctx))
 	if !p.gone {
-		errs = append(errs, p.leave(ctx))
+		errs = append(errs, p.removeFinalizer(ctx))
 	}
 	return p.Wake, turnof.First(errs)
 }
@@ -205,7 +205,7 @@ func (p *pass) carryOut(ctx context.Context) error {
 	errs := []error{p.adopt(ctx)}
 	p.askPlane(ctx)
 	p.judge()
-	p.putBack(ctx)
+	p.recordRollbacks(ctx)
 	if p.problem == nil {
 		errs = append(errs, p.start(ctx))
 		p.rollBack()
@@ -240,8 +240,8 @@ func (p *pass) at(when time.Time) {
 // soon asks to come back at once: what was done has changed what comes next.
 func (p *pass) soon() { p.WakeAt(p.Now.Add(fleet.Coalesce)) }
 
-// working are the nodes of turns that go on, which this process follows.
-func (p *pass) working() map[string]bool {
+// nodesInTurns are the nodes of turns that go on, which this process follows.
+func (p *pass) nodesInTurns() map[string]bool {
 	nodes := map[string]bool{}
 	for _, t := range p.turns {
 		if !t.Over {

@@ -67,16 +67,16 @@ func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live t
 	return turnof.First(errs)
 }
 
-// keep puts the finalizer on the NodeRollout: from now on it has turns, which must end before it is deleted.
-func (p *pass) keep(ctx context.Context) error {
+// addFinalizer puts the finalizer on the NodeRollout: from now on it has turns, which must end before it is deleted.
+func (p *pass) addFinalizer(ctx context.Context) error {
 	if p.rules.Ending {
 		return nil
 	}
 	return p.finalizer(ctx, controllerutil.AddFinalizer)
 }
 
-// leave takes the finalizer off, once nothing is left of what the NodeRollout has begun.
-func (p *pass) leave(ctx context.Context) error {
+// removeFinalizer takes the finalizer off, once nothing is left of what the NodeRollout has begun.
+func (p *pass) removeFinalizer(ctx context.Context) error {
 	if p.rollout.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(p.stored, v1alpha1.FinalizerReplacement) || len(p.rollout.Status.Turns) > 0 {
 		return nil
 	}

@@ -51,7 +51,7 @@ func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
 		})
 	}
 	if err != nil {
-		p.refused(ctx, s, o.Set, o.Kind, "", o.Turns, err)
+		p.recordRefusal(ctx, s, o.Set, o.Kind, "", o.Turns, err)
 		return
 	}
 	p.prepared[prepared.Token] = true
@@ -64,8 +64,8 @@ func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
 	o.Ordered(operation)
 }
 
-// putBack notes which images have been put back, now that the cloud says so. The Event follows once that is written down.
-func (p *pass) putBack(ctx context.Context) {
+// recordRollbacks notes which images have been put back, now that the cloud says so. The Event follows once that is written down.
+func (p *pass) recordRollbacks(ctx context.Context) {
 	p.restored = nil
 	for i := range p.rollout.Status.ScaleSets {
 		status := &p.rollout.Status.ScaleSets[i]
@@ -89,7 +89,7 @@ func (p *pass) areThere(ctx context.Context, s *set, ids []string) bool {
 		return p.api.ScaleSet(s.Name).Machines(ctx, ids...)
 	})
 	if err != nil {
-		s.looking.fails(err, p.Now)
+		s.looking.record(err, p.Now)
 		return false
 	}
 	return !slices.ContainsFunc(ids, func(id string) bool {
@@ -107,8 +107,8 @@ func (p *pass) setVersion(ctx context.Context, s *machine.Set) error {
 	return p.options.Plane.SetVersion(ctx, version, p.rules.ControlPlane)
 }
 
-// refused notes that an operation has had no effect.
-func (p *pass) refused(ctx context.Context, s *set, view *machine.Set, kind v1alpha1.CloudOperationKind, token string, turns []*machine.Turn, err error) {
+// recordRefusal notes that an operation has had no effect.
+func (p *pass) recordRefusal(ctx context.Context, s *set, view *machine.Set, kind v1alpha1.CloudOperationKind, token string, turns []*machine.Turn, err error) {
 	why := cloud.KindOf(err)
 	noRoom := kind == v1alpha1.CloudOperationAdd && (why == cloud.KindQuota || why == cloud.KindFull)
 	log.FromContext(ctx).Info("the cloud refuses", "scaleSet", s.Name, "kind", kind, "reason", reasonOf(why), "message", err.Error())
@@ -116,11 +116,11 @@ func (p *pass) refused(ctx context.Context, s *set, view *machine.Set, kind v1al
 	if noRoom {
 		t = &s.adding
 	}
-	t.fails(err, p.Now)
+	t.record(err, p.Now)
 	p.at(t.until)
 	s.stale = true
 	if kind == v1alpha1.CloudOperationAdd {
-		s.answered(err)
+		s.recordAnswer(err)
 	}
 	p.view.Refused(view, token, turns, noRoom, err.Error())
 }
@@ -173,7 +173,7 @@ func (p *pass) send(ctx context.Context) {
 		for _, o := range operations {
 			switch {
 			case o.Sent || p.view.Held[o.Token]:
-			case !s.changing.rests(p.Now):
+			case !s.changing.isResting(p.Now):
 				p.sendOne(ctx, s, view, o)
 			case p.prepared[o.Token]:
 				p.view.Refused(view, o.Token, p.turns, false, s.changing.message)
@@ -209,12 +209,12 @@ func (p *pass) sendOne(ctx context.Context, s *set, view *machine.Set, o v1alpha
 		log.FromContext(ctx).Info("operation sent", "scaleSet", s.Name, "kind", o.Kind, "count", o.Count, "machines", o.Machines, "token", o.Token)
 	case kind == cloud.KindConflict, kind == cloud.KindQuota, kind == cloud.KindFull,
 		first && (kind == cloud.KindDenied || kind == cloud.KindInvalid || kind == cloud.KindNotFound || kind == cloud.KindThrottled && o.Kind == v1alpha1.CloudOperationDelete):
-		p.refused(ctx, s, view, o.Kind, o.Token, p.turns, err)
+		p.recordRefusal(ctx, s, view, o.Kind, o.Token, p.turns, err)
 	default:
 		if o.Kind == v1alpha1.CloudOperationAdd {
-			s.answered(err)
+			s.recordAnswer(err)
 		}
-		s.changing.fails(err, p.Now)
+		s.changing.record(err, p.Now)
 		p.at(s.changing.until)
 		log.FromContext(ctx).Info("it is not known whether the cloud does an operation: it is sent again", "scaleSet", s.Name, "kind", o.Kind, "token", o.Token,
 			"reason", s.changing.reason, "message", s.changing.message, "again", s.changing.until)

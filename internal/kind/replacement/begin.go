@@ -101,13 +101,13 @@ func (s *Set) tooFew() string {
 		s.Name, s.Capacity, s.Min)
 }
 
-// maxClockSkew is by how much the clocks of the cloud and of the operator may differ when it is told which machines are new.
+// maxClockSkew is by how much the clocks of the cloud and of the operator may differ where creation times decide which machines are new.
 const maxClockSkew = 30 * time.Second
 
 // maybeAdded reports whether a machine may be one that an operation under way has added. Its Node may be nil.
 func (s *Set) maybeAdded(m *Machine, n *Node) bool {
 	return slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool {
-		return o.Kind == v1alpha1.CloudOperationAdd && m.made(n).After(o.Since.Add(-maxClockSkew))
+		return o.Kind == v1alpha1.CloudOperationAdd && m.createdAt(n).After(o.Since.Add(-maxClockSkew))
 	})
 }
 
