@@ -58,7 +58,8 @@ func (p *pass) adopt(ctx context.Context) error {
 	return turnof.First(errs)
 }
 
-// removeDucklett removes what Ducklett has left on a node. A node that it has cordoned counts as cordoned by the rollout if its turn goes on, and is uncordoned else.
+// removeDucklett removes what Ducklett has left on a node. If the turn continues, a node that Ducklett cordoned counts as cordoned by the rollout; otherwise it is
+// uncordoned.
 func (p *pass) removeDucklett(ctx context.Context, n *corev1.Node, goesOn bool) error {
 	type operation struct {
 		Op    string `json:"op"`

@@ -101,7 +101,7 @@ func (p *pass) joinedNode(ctx context.Context, t *machine.Turn) (node, why strin
 func (p *pass) leaveOptions(t *machine.Turn, ofReplacement bool) controlplane.Options {
 	var others []string
 	for _, other := range p.turns {
-		if other.Turn != t.Turn && other.Node != "" && !other.Over && (other.Phase == v1alpha1.MachineLeaving || other.Bound) {
+		if other.Turn != t.Turn && other.Node != "" && (other.Phase == v1alpha1.MachineLeaving || other.Bound) {
 			others = append(others, other.Node)
 		}
 	}
