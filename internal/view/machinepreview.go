@@ -13,8 +13,7 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// previewMachines says what a NodeRollout with replacement would do. No cloud is asked: of nodes that nothing tells more about, all count as
-// outdated.
+// previewMachines says what a NodeRollout with replacement would do. No cloud is asked: nodes whose state is not known count as outdated.
 func (c *Cluster) previewMachines(nr *v1alpha1.NodeRollout, s Supposition) Preview {
 	u := &machines{selection: c.selected(nr)}
 	u.supposed = true

@@ -93,7 +93,9 @@ func (u *machines) observe(named string) {
 	}
 	for _, f := range nr.Status.Failed {
 		if strings.Contains(f.Node, "/") && !slices.ContainsFunc(units, func(m *machineUnit) bool { return m.Unit.Node == f.Node }) {
-			failed := rollout.Unit{Node: f.Node, State: v1alpha1.UnitFailed, NoNode: true, Reason: f.Reason, Message: f.Message, Since: ptr.Deref(f.Since, metav1.Time{}).Time}
+			failed := rollout.Unit{
+				Node: f.Node, State: v1alpha1.UnitFailed, NoNode: true, Reason: f.Reason, Message: f.Message, Since: ptr.Deref(f.Since, metav1.Time{}).Time,
+			}
 			units = append(units, &machineUnit{Turn: nodeturn.Turn{Unit: failed, Counted: true}})
 		}
 	}

@@ -29,15 +29,15 @@ func (c *Controller) absent(ctx context.Context) ([]*corev1.Node, error) {
 	for i := range rollouts {
 		if stored := &rollouts[i]; turnof.Replaces(stored) {
 			holder := node.Holder(turnof.Kind, client.ObjectKeyFromObject(stored))
-			all = append(all, absentees(holder, stored.GetUID(), turnof.StatusOf(stored).Turns)...)
+			all = append(all, absentNodes(holder, stored.GetUID(), turnof.StatusOf(stored).Turns)...)
 		}
 	}
 	slices.SortFunc(all, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
 
-// absentees are the absent Nodes of turns, claimed by their rollout.
-func absentees(holder string, uid types.UID, turns []v1alpha1.MachineTurn) (all []*corev1.Node) {
+// absentNodes are the absent Nodes of turns, claimed by their rollout.
+func absentNodes(holder string, uid types.UID, turns []v1alpha1.MachineTurn) (all []*corev1.Node) {
 	for i := range turns {
 		t := &turns[i]
 		if t.Absent == nil {

@@ -42,7 +42,7 @@ func (p *pass) adopt(ctx context.Context) error {
 			continue // It is not known whether it is of a scale set of the rollout.
 		case at >= 0:
 			if slices.ContainsFunc(p.before.Turns, func(t v1alpha1.MachineTurn) bool { return t.Turn == p.turns[at].Turn }) {
-				errs = append(errs, p.cleanse(ctx, n, true))
+				errs = append(errs, p.removeDucklett(ctx, n, true))
 			}
 			continue
 		}
@@ -53,13 +53,14 @@ func (p *pass) adopt(ctx context.Context) error {
 			log.FromContext(ctx).Info("node taken over from Ducklett", "node", n.Name, "was", n.Annotations[v1alpha1.AnnotationDucklettStatus])
 			continue
 		}
-		errs = append(errs, p.cleanse(ctx, n, false))
+		errs = append(errs, p.removeDucklett(ctx, n, false))
 	}
 	return turnof.First(errs)
 }
 
-// cleanse removes what Ducklett has left on a node. A node that it has cordoned counts as cordoned by the rollout if its turn goes on, and is uncordoned else.
-func (p *pass) cleanse(ctx context.Context, n *corev1.Node, goesOn bool) error {
+// removeDucklett removes what Ducklett has left on a node. If the turn continues, a node that Ducklett cordoned counts as cordoned by the rollout; otherwise it is
+// uncordoned.
+func (p *pass) removeDucklett(ctx context.Context, n *corev1.Node, goesOn bool) error {
 	type operation struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`

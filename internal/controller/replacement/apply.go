@@ -136,7 +136,8 @@ func (p *pass) drainNode(ctx context.Context, t *machine.Turn, n *machine.Node) 
 	return err
 }
 
-// drainFails records in the claim why a drain can't be done: the next pass finds that the turn has failed. One that is never released waits until a person removes what blocks the drain.
+// drainFails records in the claim why a drain can't be done: the next pass finds that the turn has failed. A turn that is never released waits until a
+// person removes what blocks the drain.
 func (p *pass) drainFails(ctx context.Context, t *machine.Turn, n *machine.Node, failure *v1alpha1.ClaimFailure, err error) error {
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@
 //
 //	read      the NodeRollout                                               controller.go
 //	resolve   its spec                                                      resolve.go
-//	look      at the scale sets, and how operations stand                   look.go, sets.go
+//	look      at the scale sets, and at operations                   look.go, sets.go
 //	judge     what each turn needs next (package kind/replacement)          units.go, controlplane.go, adopt.go
 //	decide    who goes next (package rollout), and claim those              decide.go
 //	order     prepare operations for the clouds                             operations.go
@@ -90,7 +90,8 @@ type tools struct {
 	pods    podWatcher
 	works   *turnof.Works
 	woken   *turnof.Bell
-	memory  *memory
+	// memos are what this process remembers of NodeRollouts, by their names.
+	memos sync.Map
 }
 
 // podWatcher follows the pods of nodes in turns; drain.Watcher does.
@@ -104,7 +105,7 @@ type podWatcher interface {
 func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.PodsGetter, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	r := &Controller{
 		Engine: turnof.NewEngine(turnof.Kind, clk, c, f, recorder),
-		tools:  &tools{options: o, drainer: drain.New(clk, live), woken: &turnof.Bell{}, memory: newMemory()},
+		tools:  &tools{options: o, drainer: drain.New(clk, live), woken: &turnof.Bell{}},
 	}
 	f.AlsoCounts(r.absent)
 	r.pods = drain.NewWatcher(pods, r.podsChanged)
@@ -148,10 +149,10 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	} else {
 		c.Waiting.Done(key)
 	}
-	c.works.Keep(key, p.working())
+	c.works.Keep(key, p.nodesInTurns())
 	errs = append(errs, p.report(ctx))
 	if !p.gone {
-		errs = append(errs, p.leave(ctx))
+		errs = append(errs, p.removeFinalizer(ctx))
 	}
 	return p.Wake, turnof.First(errs)
 }
@@ -175,8 +176,7 @@ type pass struct {
 	alone        int
 	blind        v1alpha1.Reason
 	blindMessage string
-	gone         bool              // the NodeRollout is
-	leaving      map[string]string // the nodes that are on their way out of the control plane, by turn
+	gone         bool // the NodeRollout is
 	// restored are the Events of images that have been put back, to be emitted once that is written down.
 	restored []events.Event
 	mu       sync.Mutex // guards the memory while several nodes and scale sets are written at once
@@ -187,7 +187,7 @@ func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unst
 	if err != nil {
 		return nil, err
 	}
-	p := &pass{tools: c.tools, memo: c.memory.of(key, stored.GetUID()), stored: stored, before: turnof.StatusOf(stored), prepared: map[string]bool{}}
+	p := &pass{tools: c.tools, memo: c.memo(key, stored.GetUID()), stored: stored, before: turnof.StatusOf(stored), prepared: map[string]bool{}}
 	p.world, p.problem = c.resolve(r, malformed)
 	p.Pass = &turnof.Pass[*unit]{
 		Engine: c.Engine, Mechanism: machines{pass: p}, Key: key, UID: r.UID, Holder: p.holder, Taint: p.taint, Spec: r.Spec.Strategy, Seen: s, Now: c.Clock.Now(),
@@ -205,7 +205,7 @@ func (p *pass) carryOut(ctx context.Context) error {
 	errs := []error{p.adopt(ctx)}
 	p.askPlane(ctx)
 	p.judge()
-	p.putBack(ctx)
+	p.recordRollbacks(ctx)
 	if p.problem == nil {
 		errs = append(errs, p.start(ctx))
 		p.rollBack()
@@ -220,7 +220,6 @@ func (p *pass) carryOut(ctx context.Context) error {
 		clear(p.memo.left)
 	}
 	p.suspend(ctx)
-	p.leaving = leaving(p.turns)
 	p.Turns = p.units()
 	errs = append(errs, p.Settle(ctx))
 	p.send(ctx)
@@ -241,8 +240,8 @@ func (p *pass) at(when time.Time) {
 // soon asks to come back at once: what was done has changed what comes next.
 func (p *pass) soon() { p.WakeAt(p.Now.Add(fleet.Coalesce)) }
 
-// working are the nodes of turns that go on, which this process follows.
-func (p *pass) working() map[string]bool {
+// nodesInTurns are the nodes of turns that go on, which this process follows.
+func (p *pass) nodesInTurns() map[string]bool {
 	nodes := map[string]bool{}
 	for _, t := range p.turns {
 		if !t.Over {

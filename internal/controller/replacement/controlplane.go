@@ -4,8 +4,6 @@ package replacement
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -67,7 +65,7 @@ func (p *pass) askOf(ctx context.Context, t *machine.Turn, leaving []string) {
 		}
 	}
 	if p.etcd() && (!t.DeletesFirst || t.Phase != v1alpha1.MachineClaiming) {
-		name, why, err := p.joined(ctx, t)
+		name, why, err := p.joinedNode(ctx, t)
 		note(p.view.Unjoined, why, err)
 		if why != "" || err != nil {
 			return
@@ -88,8 +86,8 @@ func (p *pass) etcd() bool {
 	return p.replacement.ControlPlane == nil || p.replacement.ControlPlane.Etcd != v1alpha1.EtcdExternal
 }
 
-// joined is the node of a turn's replacement, and says why that is no member of the control plane yet, or "".
-func (p *pass) joined(ctx context.Context, t *machine.Turn) (node, why string, err error) {
+// joinedNode is the node of a turn's replacement, and says why that is no member of the control plane yet, or "".
+func (p *pass) joinedNode(ctx context.Context, t *machine.Turn) (node, why string, err error) {
 	m := p.view.Sets[t.ScaleSet].Machine(t.Replacement)
 	if m == nil || p.view.NodeOf(m) == nil {
 		return "", "its replacement has not joined the control plane yet", nil
@@ -99,23 +97,12 @@ func (p *pass) joined(ctx context.Context, t *machine.Turn) (node, why string, e
 	return node, why, err
 }
 
-// leaving are the nodes that are on their way out of the control plane, by turn.
-func leaving(turns []*machine.Turn) map[string]string {
-	nodes := map[string]string{}
-	for _, t := range turns {
-		if t.Node != "" && (t.Phase == v1alpha1.MachineLeaving || t.Bound) {
-			nodes[t.Turn] = t.Node
-		}
-	}
-	return nodes
-}
-
-// leaves says how one of a turn's nodes leaves the control plane.
-func (p *pass) leaves(t *machine.Turn, ofReplacement bool) controlplane.Options {
+// leaveOptions says how one of a turn's nodes leaves the control plane.
+func (p *pass) leaveOptions(t *machine.Turn, ofReplacement bool) controlplane.Options {
 	var others []string
-	for _, turn := range slices.Sorted(maps.Keys(p.leaving)) {
-		if turn != t.Turn {
-			others = append(others, p.leaving[turn])
+	for _, other := range p.turns {
+		if other.Turn != t.Turn && other.Node != "" && (other.Phase == v1alpha1.MachineLeaving || other.Bound) {
+			others = append(others, other.Node)
 		}
 	}
 	o := controlplane.Options{Etcd: p.etcd(), Leaving: others}
@@ -141,7 +128,7 @@ func (p *pass) leavePlane(ctx context.Context, t *machine.Turn) {
 	if t.OnReplacement {
 		name, seen = p.view.Remains(t)
 	}
-	o := p.leaves(t, t.OnReplacement)
+	o := p.leaveOptions(t, t.OnReplacement)
 	done, message := true, ""
 	var err error
 	if name != "" {

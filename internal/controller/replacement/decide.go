@@ -45,7 +45,7 @@ func (p *pass) units() (units []*unit) {
 		switch {
 		case s.Step == machine.StepRelease:
 			u.Claim = p.claimOn(s.Node)
-		case !s.WithoutNode():
+		case !s.Unit.NoNode:
 			u.KeepTaint(strategy, p.taint)
 		}
 		units = append(units, u)
@@ -150,7 +150,7 @@ func (p *pass) begin(ctx context.Context, chosen []*unit) {
 		}
 		room := rooms[s.Set.Name]
 		switch {
-		case machine.Taken(p.turns, s.Set.Name, s.Machine.ID):
+		case machine.IsTaken(p.turns, s.Set.Name, s.Machine.ID):
 			wait(v1alpha1.ReasonMachineUnknown, "machine "+s.Machine.ID+" of scale set "+s.Set.Name+" is in a turn already")
 			continue
 		case room.N <= 0 && room.Reason != "":
@@ -198,7 +198,7 @@ func (p *pass) rollBack() {
 		s := p.view.Sets[status.Name]
 		isSetting := func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationSetImage }
 		// Where nothing has failed the image stays, and so it does where it was changed since.
-		if s == nil || !s.Known || s.Reason != "" || s.Unfit != "" || slices.ContainsFunc(s.Operations, isSetting) || !p.failing(s) {
+		if s == nil || !s.Known || s.Reason != "" || s.Unfit != "" || slices.ContainsFunc(s.Operations, isSetting) || !p.hasFailures(s) {
 			continue
 		}
 		seen := machine.Note(*status, s, 0)
@@ -219,11 +219,11 @@ func (p *pass) rollBack() {
 	p.memo.impossible = why
 }
 
-// failing reports whether turns of a set have failed for what its machines are made of now.
-func (p *pass) failing(s *machine.Set) bool {
+// hasFailures reports whether turns of a set have failed for what its machines are made of now.
+func (p *pass) hasFailures(s *machine.Set) bool {
 	return slices.ContainsFunc(p.turns, func(t *machine.Turn) bool {
 		return t.ScaleSet == s.Name && t.Failed != nil && !t.Failed.Skipped && t.Attempt == p.attempt(s, p.view.Nodes[t.Node])
 	}) || slices.ContainsFunc(p.nodes, func(n machine.NodeState) bool {
-		return n.Set == s && n.Unit.State == v1alpha1.UnitFailed && !n.Unit.Skipped && !n.WithoutNode()
+		return n.Set == s && n.Unit.State == v1alpha1.UnitFailed && !n.Unit.Skipped && !n.Unit.NoNode
 	})
 }

@@ -4,7 +4,6 @@ package replacement
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -26,7 +26,7 @@ import (
 func (c *Controller) forget(ctx context.Context, key types.NamespacedName, stored *unstructured.Unstructured) error {
 	c.Waiting.Done(key)
 	c.Waves.Forget(key)
-	c.memory.forget(key)
+	c.memos.Delete(key)
 	c.works.Keep(key, nil)
 	live := types.UID("")
 	if stored != nil {
@@ -67,17 +67,17 @@ func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live t
 	return turnof.First(errs)
 }
 
-// keep puts the finalizer on the NodeRollout: from now on it has turns, which must end before it is deleted.
-func (p *pass) keep(ctx context.Context) error {
-	if slices.Contains(p.stored.GetFinalizers(), v1alpha1.FinalizerReplacement) || p.rules.Ending {
+// addFinalizer puts the finalizer on the NodeRollout: from now on it has turns, which must end before it is deleted.
+func (p *pass) addFinalizer(ctx context.Context) error {
+	if p.rules.Ending {
 		return nil
 	}
-	return p.finalizers(ctx, append(slices.Clone(p.stored.GetFinalizers()), v1alpha1.FinalizerReplacement))
+	return p.finalizer(ctx, controllerutil.AddFinalizer)
 }
 
-// leave takes the finalizer off, once nothing is left of what the NodeRollout has begun.
-func (p *pass) leave(ctx context.Context) error {
-	if p.rollout.DeletionTimestamp == nil || !slices.Contains(p.stored.GetFinalizers(), v1alpha1.FinalizerReplacement) || len(p.rollout.Status.Turns) > 0 {
+// removeFinalizer takes the finalizer off, once nothing is left of what the NodeRollout has begun.
+func (p *pass) removeFinalizer(ctx context.Context) error {
+	if p.rollout.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(p.stored, v1alpha1.FinalizerReplacement) || len(p.rollout.Status.Turns) > 0 {
 		return nil
 	}
 	for i := range p.rollout.Status.ScaleSets {
@@ -97,7 +97,7 @@ func (p *pass) leave(ctx context.Context) error {
 		}
 	}
 	log.FromContext(ctx).Info("nothing is left of the rollout")
-	return client.IgnoreNotFound(p.finalizers(ctx, slices.DeleteFunc(slices.Clone(p.stored.GetFinalizers()), func(f string) bool { return f == v1alpha1.FinalizerReplacement })))
+	return client.IgnoreNotFound(p.finalizer(ctx, controllerutil.RemoveFinalizer))
 }
 
 // maybeSuspended reports whether the balancing of zones may be suspended in a set. Where no cloud can be asked as the spec is wrong, only what this process has done
@@ -117,16 +117,14 @@ func (p *pass) maybeSuspended(name string, s *set) bool {
 	return can
 }
 
-// finalizers writes those of the NodeRollout.
-func (p *pass) finalizers(ctx context.Context, all []string) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": p.stored.GetResourceVersion(), "finalizers": all}})
-	if err != nil {
-		return err
+// finalizer adds the NodeRollout's finalizer, or removes it.
+func (p *pass) finalizer(ctx context.Context, edit func(o client.Object, finalizer string) (edited bool)) error {
+	changed := p.stored.DeepCopy()
+	if !edit(changed, v1alpha1.FinalizerReplacement) {
+		return nil
 	}
-	changed := turnof.Object()
-	changed.SetName(p.Key.Name)
-	if err := p.Client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, body)); err != nil {
-		return fmt.Errorf("writing finalizers, %w", err)
+	if err := p.Client.Patch(ctx, changed, client.MergeFromWithOptions(p.stored, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("writing the finalizer, %w", err)
 	}
 	p.stored = changed
 	return nil

@@ -3,6 +3,7 @@
 package replacement
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -27,7 +28,7 @@ const (
 	pollEvery = 5 * time.Second
 )
 
-// look reads from the cloud what is due: which sets there are, how operations stand, and how the sets are.
+// look reads from the cloud what is due: which sets there are, the progress of operations, and the state of the sets.
 func (p *pass) look(ctx context.Context) {
 	if provider := turnof.Digest(p.replacement.Provider); p.memo.provider != provider {
 		p.memo.reset(provider)
@@ -35,12 +36,12 @@ func (p *pass) look(ctx context.Context) {
 	c, err := p.options.Clouds(ctx, &p.replacement.Provider)
 	if p.api = c; err != nil {
 		p.api = nil
-		p.memo.trouble.fails(err, p.Now)
-		p.blinded(ctx)
+		p.memo.trouble.record(err, p.Now)
+		p.markBlind(ctx)
 	} else {
-		p.find(ctx)
+		p.findSets(ctx)
 	}
-	names := p.names()
+	names := p.setNames()
 	for _, name := range names {
 		if p.memo.sets[name] == nil {
 			p.memo.sets[name] = newSet(name)
@@ -61,8 +62,8 @@ func (p *pass) look(ctx context.Context) {
 	})
 }
 
-// blinded notes that it is not known which scale sets there are.
-func (p *pass) blinded(ctx context.Context) {
+// markBlind notes that it is not known which scale sets there are.
+func (p *pass) markBlind(ctx context.Context) {
 	t := &p.memo.trouble
 	log.FromContext(ctx).Info("the cloud can't be asked", "reason", t.reason, "message", t.message, "again", t.until)
 	p.blind, p.blindMessage = t.reason, t.message
@@ -70,21 +71,21 @@ func (p *pass) blinded(ctx context.Context) {
 }
 
 // call calls a cloud, within a time limit, and measures that.
-func (p *pass) call(ctx context.Context, name string, do func(context.Context) error) error {
+func call[T any](ctx context.Context, p *pass, name string, do func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	began := p.Clock.Now()
-	err := do(ctx)
+	answer, err := do(ctx)
 	outcome := "ok"
 	if err != nil {
 		outcome = string(cloud.KindOf(err))
 	}
 	metrics.ObserveCloudCall(placeOf(&p.replacement.Provider)[0], name, outcome, p.Clock.Since(began))
-	return err
+	return answer, err
 }
 
-// find finds out which sets the selected nodes are of, where the spec does not name them.
-func (p *pass) find(ctx context.Context) {
+// findSets finds out which sets the selected nodes are of, where the spec does not name them.
+func (p *pass) findSets(ctx context.Context) {
 	if len(p.replacement.ScaleSets) > 0 {
 		return
 	}
@@ -109,18 +110,14 @@ func (p *pass) find(ctx context.Context) {
 	if len(ask) == 0 {
 		return
 	}
-	if p.memo.trouble.rests(p.Now) {
-		p.blinded(ctx)
+	if p.memo.trouble.isResting(p.Now) {
+		p.markBlind(ctx)
 		return
 	}
-	var found map[string]cloud.Location
-	err := p.call(ctx, "Find", func(ctx context.Context) (err error) {
-		found, err = p.api.Find(ctx, ask)
-		return err
-	})
+	found, err := call(ctx, p, "Find", func(ctx context.Context) (map[string]cloud.Location, error) { return p.api.Find(ctx, ask) })
 	if err != nil {
-		p.memo.trouble.fails(err, p.Now)
-		p.blinded(ctx)
+		p.memo.trouble.record(err, p.Now)
+		p.markBlind(ctx)
 		return
 	}
 	p.memo.trouble = trouble{}
@@ -133,8 +130,8 @@ func (p *pass) find(ctx context.Context) {
 	}
 }
 
-// names are the sets of the rollout.
-func (p *pass) names() []string {
+// setNames are the sets of the rollout.
+func (p *pass) setNames() []string {
 	all := map[string]bool{}
 	for _, name := range p.replacement.ScaleSets {
 		all[name] = true
@@ -171,24 +168,20 @@ func (p *pass) operationsOf(name string) []v1alpha1.CloudOperation {
 	return nil
 }
 
-// poll asks how an operation stands that was sent.
+// poll asks for the progress of an operation that was sent.
 func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet, o *v1alpha1.CloudOperation) {
 	if next := s.polls[o.Token]; p.Now.Before(next) {
 		p.at(next)
 		return
 	}
-	var after cloud.Operation
-	var progress cloud.Progress
-	err := p.call(ctx, "Poll"+string(o.Kind), func(ctx context.Context) (err error) {
-		after, progress, err = api.Poll(ctx, cloud.Operation{Token: o.Token, State: o.State})
-		return err
+	progress, err := call(ctx, p, "Poll"+string(o.Kind), func(ctx context.Context) (cloud.Progress, error) {
+		after, progress, err := api.Poll(ctx, cloud.Operation{Token: o.Token, State: o.State})
+		o.State = cmp.Or(after.State, o.State)
+		return progress, err
 	})
-	if after.State != "" {
-		o.State = after.State
-	}
 	kind := cloud.KindOf(err)
 	if o.Kind == v1alpha1.CloudOperationAdd && (err != nil || progress.Done) {
-		s.answered(err)
+		s.recordAnswer(err)
 	}
 	switch kind {
 	case "":
@@ -205,17 +198,14 @@ func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet, o *v1alpha1
 		noRoom := kind == cloud.KindQuota || kind == cloud.KindFull
 		s.Ended[o.Token] = machine.Ended{NoRoom: noRoom, Added: progress.Added, Message: err.Error()}
 		if noRoom {
-			s.adding.fails(err, p.Now)
+			s.adding.record(err, p.Now)
 		} else {
-			s.changing.fails(err, p.Now)
+			s.changing.record(err, p.Now)
 		}
 		log.FromContext(ctx).Info("an operation has failed", "scaleSet", s.Name, "kind", o.Kind, "token", o.Token, "error", err.Error())
 	case cloud.KindNotFound, cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable: // It is polled again.
 	}
-	wait := min(max(firstPoll, p.Now.Sub(o.Since.Time)/2), pollEvery)
-	if after := max(progress.After, cloud.RetryAfter(err)); after > 0 {
-		wait = after
-	}
+	wait := cmp.Or(max(progress.After, cloud.RetryAfter(err)), min(max(firstPoll, p.Now.Sub(o.Since.Time)/2), pollEvery))
 	s.polls[o.Token] = p.Now.Add(wait)
 	p.at(s.polls[o.Token])
 }
@@ -237,15 +227,15 @@ func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
 			busy = true
 		}
 	}
-	s.keep(operations)
+	s.forgetEnded(operations)
 	for i := range operations {
-		if o := &operations[i]; o.Sent && !s.Absent && !s.looking.rests(p.Now) {
+		if o := &operations[i]; o.Sent && !s.Absent && !s.looking.isResting(p.Now) {
 			p.poll(ctx, s, api, o)
 		}
 	}
 	due := s.due(busy, p.checkPeriod)
 	switch {
-	case s.looking.rests(p.Now):
+	case s.looking.isResting(p.Now):
 		clear(s.Ended)
 		p.at(s.looking.until)
 		return
@@ -253,30 +243,23 @@ func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
 		p.at(due)
 		return
 	}
-	var d cloud.Set
 	var all []cloud.Machine
-	err := p.call(ctx, "Describe", func(ctx context.Context) (err error) {
-		d, err = api.Describe(ctx)
-		return err
-	})
+	d, err := call(ctx, p, "Describe", api.Describe)
 	if err == nil {
-		err = p.call(ctx, "Machines", func(ctx context.Context) (err error) {
-			all, err = api.Machines(ctx, ours...)
-			return err
-		})
+		all, err = call(ctx, p, "Machines", func(ctx context.Context) ([]cloud.Machine, error) { return api.Machines(ctx, ours...) })
 	}
 	if err != nil {
-		s.unread(err, ours, p.Now)
+		s.markUnread(err, ours, p.Now)
 		log.FromContext(ctx).Info("a scale set can't be read", "scaleSet", s.Name, "reason", s.looking.reason, "message", s.looking.message, "gone", s.Absent, "again", s.looking.until)
 		p.at(s.looking.until)
 		return
 	}
-	s.looked(d, all, ours, p.Now)
+	s.update(d, all, ours, p.Now)
 	if !busy {
 		s.Declined = ""
 	}
 	for _, t := range []*trouble{&s.changing, &s.adding} {
-		if !busy && !t.rests(p.Now) {
+		if !busy && !t.isResting(p.Now) {
 			*t = trouble{} // Nothing that it has refused is wanted any more.
 		}
 	}

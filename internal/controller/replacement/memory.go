@@ -3,19 +3,12 @@
 package replacement
 
 import (
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// memory is what this process remembers of each NodeRollout.
-type memory struct {
-	mu  sync.Mutex
-	all map[types.NamespacedName]*memo
-}
-
-// memo is used by one reconcile at a time: a NodeRollout has no two.
+// memo is what this process remembers of a NodeRollout. It is used by one reconcile at a time: a NodeRollout has no two.
 type memo struct {
 	uid types.UID
 	// provider identifies the cloud that the rest was read from.
@@ -37,25 +30,17 @@ type place struct {
 	asked    time.Time
 }
 
-func newMemory() *memory { return &memory{all: map[types.NamespacedName]*memo{}} }
-
-// of is the memo of a NodeRollout.
-func (m *memory) of(key types.NamespacedName, uid types.UID) *memo {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	known := m.all[key]
-	if known == nil || known.uid != uid {
-		known = &memo{uid: uid, left: map[string]bool{}}
-		known.reset("")
-		m.all[key] = known
+// memo is that of a NodeRollout.
+func (t *tools) memo(key types.NamespacedName, uid types.UID) *memo {
+	if known, ok := t.memos.Load(key); ok {
+		if m, ok := known.(*memo); ok && m.uid == uid {
+			return m
+		}
 	}
-	return known
-}
-
-func (m *memory) forget(key types.NamespacedName) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.all, key)
+	m := &memo{uid: uid, left: map[string]bool{}}
+	m.reset("")
+	t.memos.Store(key, m)
+	return m
 }
 
 // reset forgets what was read from another cloud.

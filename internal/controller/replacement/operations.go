@@ -3,6 +3,7 @@
 package replacement
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"maps"
@@ -45,13 +46,12 @@ func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
 		err = p.setVersion(ctx, o.Set)
 	}
 	if err == nil {
-		err = p.call(ctx, "Prepare"+string(o.Kind), func(ctx context.Context) (err error) {
-			prepared, err = p.api.ScaleSet(s.Name).Prepare(ctx, &s.described, c)
-			return err
+		prepared, err = call(ctx, p, "Prepare"+string(o.Kind), func(ctx context.Context) (cloud.Operation, error) {
+			return p.api.ScaleSet(s.Name).Prepare(ctx, &s.described, c)
 		})
 	}
 	if err != nil {
-		p.refused(ctx, s, o.Set, o.Kind, "", o.Turns, err)
+		p.recordRefusal(ctx, s, o.Set, o.Kind, "", o.Turns, err)
 		return
 	}
 	p.prepared[prepared.Token] = true
@@ -64,8 +64,8 @@ func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
 	o.Ordered(operation)
 }
 
-// putBack notes which images have been put back, now that the cloud says so. The Event follows once that is written down.
-func (p *pass) putBack(ctx context.Context) {
+// recordRollbacks notes which images have been put back, now that the cloud says so. The Event follows once that is written down.
+func (p *pass) recordRollbacks(ctx context.Context) {
 	p.restored = nil
 	for i := range p.rollout.Status.ScaleSets {
 		status := &p.rollout.Status.ScaleSets[i]
@@ -85,13 +85,11 @@ func (p *pass) putBack(ctx context.Context) {
 // areThere reports whether machines that are to be deleted are there at this moment, and may be deleted: they may have been protected since the last look, which not
 // every cloud respects. What has died by itself must not be deleted again: the cloud may have made another in its place, which would be one too many then.
 func (p *pass) areThere(ctx context.Context, s *set, ids []string) bool {
-	var all []cloud.Machine
-	err := p.call(ctx, "Machines", func(ctx context.Context) (err error) {
-		all, err = p.api.ScaleSet(s.Name).Machines(ctx, ids...)
-		return err
+	all, err := call(ctx, p, "Machines", func(ctx context.Context) ([]cloud.Machine, error) {
+		return p.api.ScaleSet(s.Name).Machines(ctx, ids...)
 	})
 	if err != nil {
-		s.looking.fails(err, p.Now)
+		s.looking.record(err, p.Now)
 		return false
 	}
 	return !slices.ContainsFunc(ids, func(id string) bool {
@@ -109,8 +107,8 @@ func (p *pass) setVersion(ctx context.Context, s *machine.Set) error {
 	return p.options.Plane.SetVersion(ctx, version, p.rules.ControlPlane)
 }
 
-// refused notes that an operation has had no effect.
-func (p *pass) refused(ctx context.Context, s *set, view *machine.Set, kind v1alpha1.CloudOperationKind, token string, turns []*machine.Turn, err error) {
+// recordRefusal notes that an operation has had no effect.
+func (p *pass) recordRefusal(ctx context.Context, s *set, view *machine.Set, kind v1alpha1.CloudOperationKind, token string, turns []*machine.Turn, err error) {
 	why := cloud.KindOf(err)
 	noRoom := kind == v1alpha1.CloudOperationAdd && (why == cloud.KindQuota || why == cloud.KindFull)
 	log.FromContext(ctx).Info("the cloud refuses", "scaleSet", s.Name, "kind", kind, "reason", reasonOf(why), "message", err.Error())
@@ -118,11 +116,11 @@ func (p *pass) refused(ctx context.Context, s *set, view *machine.Set, kind v1al
 	if noRoom {
 		t = &s.adding
 	}
-	t.fails(err, p.Now)
+	t.record(err, p.Now)
 	p.at(t.until)
 	s.stale = true
 	if kind == v1alpha1.CloudOperationAdd {
-		s.answered(err)
+		s.recordAnswer(err)
 	}
 	p.view.Refused(view, token, turns, noRoom, err.Error())
 }
@@ -147,7 +145,7 @@ func (p *pass) suspend(ctx context.Context) {
 			p.at(s.suspendAt)
 			continue
 		}
-		err := p.call(ctx, "Suspend", func(ctx context.Context) error { return api.Suspend(ctx, wanted) })
+		_, err := call(ctx, p, "Suspend", func(ctx context.Context) (any, error) { return nil, api.Suspend(ctx, wanted) })
 		if err == nil {
 			s.suspended, s.unresumed = &wanted, ""
 			continue
@@ -175,7 +173,7 @@ func (p *pass) send(ctx context.Context) {
 		for _, o := range operations {
 			switch {
 			case o.Sent || p.view.Held[o.Token]:
-			case !s.changing.rests(p.Now):
+			case !s.changing.isResting(p.Now):
 				p.sendOne(ctx, s, view, o)
 			case p.prepared[o.Token]:
 				p.view.Refused(view, o.Token, p.turns, false, s.changing.message)
@@ -196,32 +194,27 @@ func (p *pass) sendRank(o *v1alpha1.CloudOperation) int {
 }
 
 func (p *pass) sendOne(ctx context.Context, s *set, view *machine.Set, o v1alpha1.CloudOperation) {
-	var sent cloud.Operation
-	err := p.call(ctx, string(o.Kind), func(ctx context.Context) (err error) {
-		sent, err = p.api.ScaleSet(s.Name).Send(ctx, cloud.Operation{Token: o.Token, State: o.State})
-		return err
+	sent, err := call(ctx, p, string(o.Kind), func(ctx context.Context) (cloud.Operation, error) {
+		return p.api.ScaleSet(s.Name).Send(ctx, cloud.Operation{Token: o.Token, State: o.State})
 	})
 	s.changed = p.Now
 	first := p.prepared[o.Token]
 	switch kind := cloud.KindOf(err); {
 	case err == nil:
 		mine := view.Operation(o.Token)
-		mine.Sent = true
-		if sent.State != "" {
-			mine.State = sent.State
-		}
+		mine.Sent, mine.State = true, cmp.Or(sent.State, mine.State)
 		s.changing = trouble{}
 		s.polls[o.Token] = p.Now.Add(firstPoll)
 		p.at(s.polls[o.Token])
 		log.FromContext(ctx).Info("operation sent", "scaleSet", s.Name, "kind", o.Kind, "count", o.Count, "machines", o.Machines, "token", o.Token)
 	case kind == cloud.KindConflict, kind == cloud.KindQuota, kind == cloud.KindFull,
 		first && (kind == cloud.KindDenied || kind == cloud.KindInvalid || kind == cloud.KindNotFound || kind == cloud.KindThrottled && o.Kind == v1alpha1.CloudOperationDelete):
-		p.refused(ctx, s, view, o.Kind, o.Token, p.turns, err)
+		p.recordRefusal(ctx, s, view, o.Kind, o.Token, p.turns, err)
 	default:
 		if o.Kind == v1alpha1.CloudOperationAdd {
-			s.answered(err)
+			s.recordAnswer(err)
 		}
-		s.changing.fails(err, p.Now)
+		s.changing.record(err, p.Now)
 		p.at(s.changing.until)
 		log.FromContext(ctx).Info("it is not known whether the cloud does an operation: it is sent again", "scaleSet", s.Name, "kind", o.Kind, "token", o.Token,
 			"reason", s.changing.reason, "message", s.changing.message, "again", s.changing.until)

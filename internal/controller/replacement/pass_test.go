@@ -57,7 +57,7 @@ func passOf(t *testing.T, status v1alpha1.NodeRolloutStatus, nodes ...*corev1.No
 		Engine: &turnof.Engine{
 			Kind: turnof.Kind, Clock: testingclock.NewFakePassiveClock(noon), Client: c, Reports: fleet.NewReports(), Waves: fleet.NewWaves(), Waiting: fleet.NewWaiters(),
 		},
-		tools: &tools{memory: newMemory(), works: turnof.NewWorks(nil)},
+		tools: &tools{works: turnof.NewWorks(nil)},
 	}
 	p, err := of.newPass(key, stored, fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{}}})
 	if err != nil || p.problem != nil {
@@ -122,7 +122,7 @@ func TestCloudThatCantBeAsked(t *testing.T) {
 	p.gather(t.Context())
 	p.judge()
 	p.order(t.Context())
-	p.remember()
+	p.fillStatus()
 	if len(p.orders) > 0 {
 		t.Errorf("ordered is %+v", p.orders)
 	}
@@ -147,7 +147,7 @@ func TestKeptSets(t *testing.T) {
 		{Name: "a", Image: "two", Machines: 3}, {Name: "b", Image: "two", PreviousImage: "one", Reason: v1alpha1.ReasonCloudError, Message: "down", Machines: 3},
 	}})
 	p.view.Sets["c"] = &machine.Set{Name: "c"}
-	p.remember()
+	p.fillStatus()
 	want := []v1alpha1.ScaleSetStatus{{Name: "b", Image: "two", PreviousImage: "one"}, {Name: "c"}}
 	if diff := cmp.Diff(want, p.rollout.Status.ScaleSets); diff != "" {
 		t.Error(diff)
@@ -160,7 +160,7 @@ func TestMessagesAreCut(t *testing.T) {
 	turn := turnIn(v1alpha1.MachineDraining)
 	turn.Message = strings.Repeat("x", 10000)
 	p.turns = []*machine.Turn{{MachineTurn: turn}}
-	p.remember()
+	p.fillStatus()
 	if n := len(p.rollout.Status.Turns[0].Message); n > 2000 {
 		t.Errorf("a message has %d characters", n)
 	}
@@ -181,8 +181,8 @@ func TestAt(t *testing.T) {
 	}
 	p = passOf(t, v1alpha1.NodeRolloutStatus{})
 	s := newSet("set")
-	s.changing.fails(errors.New("down"), noon.Add(-time.Hour))
-	s.adding.fails(errors.New("down"), noon)
+	s.changing.record(errors.New("down"), noon.Add(-time.Hour))
+	s.adding.record(errors.New("down"), noon)
 	p.memo.sets["set"] = s
 	p.gather(t.Context())
 	if got := p.Wake.Sub(noon); got != time.Second {
@@ -196,7 +196,7 @@ func TestLeaves(t *testing.T) {
 	other := turnIn(v1alpha1.MachineLeaving)
 	other.Turn, other.Node = "other", "another"
 	all := []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineLeaving)}, {MachineTurn: other}}
-	p.leaving = leaving(all)
+	p.turns = all
 	there := []machine.Machine{{ID: "m-old", State: machine.Running}}
 	for name, tc := range map[string]struct {
 		phase       v1alpha1.MachinePhase
@@ -211,7 +211,7 @@ func TestLeaves(t *testing.T) {
 		"its replacement, having left":   {v1alpha1.MachineLeaving, true, there, ""},
 	} {
 		p.view.Sets["set"] = &machine.Set{Name: "set", Known: true, Machines: tc.machines}
-		o := p.leaves(&machine.Turn{MachineTurn: turnIn(tc.phase)}, tc.back)
+		o := p.leaveOptions(&machine.Turn{MachineTurn: turnIn(tc.phase)}, tc.back)
 		if o.Replacement != tc.replacement || !o.Gone || !slices.Equal(o.Leaving, []string{"another"}) {
 			t.Errorf("%s: %+v", name, o)
 		}
@@ -382,7 +382,7 @@ func TestSendOne(t *testing.T) {
 		if got := len(view.Operations) == 0 && turn.Operation == ""; got != tc.withdrawn {
 			t.Errorf("%s: %+v, %q", name, view.Operations, turn.Operation)
 		}
-		if !s.changing.rests(p.Now) {
+		if !s.changing.isResting(p.Now) {
 			t.Errorf("%s: it is asked again at once", name)
 		}
 	}
@@ -404,7 +404,7 @@ func TestSend(t *testing.T) {
 		view := &machine.Set{Name: "set", Known: true, Operations: []v1alpha1.CloudOperation{add, image}}
 		p.view.Sets["set"] = view
 		p.send(t.Context())
-		if len(sky.calls) != 1 || sky.times["image"] != 0 || !p.memo.sets["set"].changing.rests(p.Now) {
+		if len(sky.calls) != 1 || sky.times["image"] != 0 || !p.memo.sets["set"].changing.isResting(p.Now) {
 			t.Errorf("ordered now %v: called %v, %v", first, sky.calls, sky.times)
 		}
 		p.prepared["image"] = first
@@ -434,7 +434,7 @@ func TestPutBack(t *testing.T) {
 				p.look(t.Context())
 				p.gather(t.Context())
 				p.judge()
-				p.putBack(t.Context())
+				p.recordRollbacks(t.Context())
 				return p
 			}
 			write := func(p *pass) {
@@ -449,7 +449,7 @@ func TestPutBack(t *testing.T) {
 				for _, e := range p.Pending {
 					said = append(said, e.Message)
 				}
-				p.remember()
+				p.fillStatus()
 				if s := p.rollout.Status.ScaleSets[0]; len(s.Operations) != operations || s.RolledBack != rolledBack || cmp.Diff(happened, said) != "" {
 					t.Errorf("%+v, %q", s, said)
 				}
@@ -545,7 +545,7 @@ func TestCompleteImages(t *testing.T) {
 			if before {
 				want = tc.complete
 			}
-			if p.remember(); p.rollout.Status.ScaleSets[0].Complete != want {
+			if p.fillStatus(); p.rollout.Status.ScaleSets[0].Complete != want {
 				t.Errorf("%s, %v before: %+v", name, before, p.rollout.Status.ScaleSets)
 			}
 		}
@@ -684,14 +684,14 @@ func TestSetThatIsGone(t *testing.T) {
 func TestWriteKeeps(t *testing.T) {
 	p := passOf(t, v1alpha1.NodeRolloutStatus{Turns: []v1alpha1.MachineTurn{turnIn(v1alpha1.MachineSoaking)}})
 	p.turns = []*machine.Turn{{MachineTurn: p.rollout.Status.Turns[0]}}
-	if !p.unkept() {
+	if !p.lacksFinalizer() {
 		t.Error("it is kept without a finalizer")
 	}
 	if err := p.write(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	r := &v1alpha1.NodeRollout{}
-	if err := p.Client.Get(t.Context(), p.Key, r); err != nil || !slices.Contains(r.Finalizers, v1alpha1.FinalizerReplacement) || p.unkept() {
+	if err := p.Client.Get(t.Context(), p.Key, r); err != nil || !slices.Contains(r.Finalizers, v1alpha1.FinalizerReplacement) || p.lacksFinalizer() {
 		t.Errorf("%v, %v", r.Finalizers, err)
 	}
 }
@@ -803,7 +803,7 @@ func TestUnresumed(t *testing.T) {
 		s := newSet("set")
 		s.Known, s.suspended, p.memo.sets["set"] = true, ptr.To(true), s
 		p.api = suspending{fails: cloud.Errorf(cloud.KindDenied, "resuming it, no right")}
-		if err := p.keep(t.Context()); err != nil {
+		if err := p.addFinalizer(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if p.rules.Ending = tc.ending; tc.ending {
@@ -819,7 +819,7 @@ func TestUnresumed(t *testing.T) {
 		if said := strings.Contains(note, "be resumed"); said != (tc.want != "") || !strings.Contains(note, tc.want) {
 			t.Errorf("%s: %s", name, note)
 		}
-		if err := p.leave(t.Context()); err != nil {
+		if err := p.removeFinalizer(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if stays := len(p.stored.GetFinalizers()) > 0; stays != (!tc.ending || tc.want != "") {
@@ -856,11 +856,11 @@ func TestLeave(t *testing.T) {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"))
 		p.rollout.DeletionTimestamp = &metav1.Time{Time: noon}
 		p.memo.sets["set"], p.api = newSet("set"), newSky(clouds.New(t.Context(), clouds.Options{}))
-		if err := p.keep(t.Context()); err != nil {
+		if err := p.addFinalizer(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		tc.change(p)
-		if err := p.leave(t.Context()); err != nil {
+		if err := p.removeFinalizer(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		r := &v1alpha1.NodeRollout{}
@@ -1023,12 +1023,12 @@ func TestWavesBeginAnew(t *testing.T) {
 		}
 		p.selector = labels.Everything()
 		set, other := newSet("set"), newSet("other")
-		set.looked(cloud.Set{Image: "images/two", ImageName: "two", Model: tc.model, Capacity: 2}, nil, nil, noon)
+		set.update(cloud.Set{Image: "images/two", ImageName: "two", Model: tc.model, Capacity: 2}, nil, nil, noon)
 		if !tc.denied {
-			other.looked(cloud.Set{Image: "images/two", ImageName: "two", Model: "7"}, nil, nil, noon)
+			other.update(cloud.Set{Image: "images/two", ImageName: "two", Model: "7"}, nil, nil, noon)
 		}
 		if tc.denied {
-			other.looking.fails(cloud.Errorf(cloud.KindDenied, "no rights"), noon)
+			other.looking.record(cloud.Errorf(cloud.KindDenied, "no rights"), noon)
 		}
 		for _, name := range []string{"a", "b"} {
 			set.Machines = append(set.Machines, machine.Machine{ID: name, ProviderID: "sky://" + name, State: machine.Running})
@@ -1047,7 +1047,7 @@ func TestWavesBeginAnew(t *testing.T) {
 			t.Errorf("%s: %+v", name, waiting)
 		}
 		// What it was told by is never written without it.
-		p.remember()
+		p.fillStatus()
 		s, changed := p.rollout.Status, tc.model != "1"
 		if s.ScaleSets[1].Model != tc.model || (s.Revision != "two") != changed || (s.TurnSeconds == 0) != changed {
 			t.Errorf("%s: %+v", name, s)

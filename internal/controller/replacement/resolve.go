@@ -117,7 +117,7 @@ func duration(d *metav1.Duration, otherwise time.Duration) time.Duration {
 }
 
 // attempt identifies what a turn in this set is started for. A failed turn is tried again once it differs: after a change of how machines are
-// replaced, drained and found healthy, of what they are made of, or when somebody asks for it.
+// replaced, drained and found healthy, of what they are made of, or when a person asks for it.
 func (w *world) attempt(s *machine.Set, n *machine.Node) string {
 	model, retry := s.Model, ""
 	if w.rules.MatchOSImage {

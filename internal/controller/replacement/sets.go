@@ -34,8 +34,8 @@ type trouble struct {
 	until    time.Time
 }
 
-// fails notes an error: the next attempt is later each time, and no earlier than the cloud says.
-func (t *trouble) fails(err error, now time.Time) {
+// record notes an error: the next attempt is later each time, and no earlier than the cloud says.
+func (t *trouble) record(err error, now time.Time) {
 	t.reason, t.message = reasonOf(cloud.KindOf(err)), err.Error()
 	wait := lastBack
 	if t.failures < 7 {
@@ -45,7 +45,7 @@ func (t *trouble) fails(err error, now time.Time) {
 	t.until = now.Add(max(wait, cloud.RetryAfter(err)))
 }
 
-func (t *trouble) rests(now time.Time) bool { return now.Before(t.until) }
+func (t *trouble) isResting(now time.Time) bool { return now.Before(t.until) }
 
 // reasonOf is the reason for a kind of error.
 func reasonOf(kind cloud.Kind) v1alpha1.Reason {
@@ -92,8 +92,8 @@ func newSet(name string) *set {
 	return &set{Set: machine.Set{Name: name, Ended: map[string]machine.Ended{}, Added: map[string][]string{}}, polls: map[string]time.Time{}}
 }
 
-// keep forgets operations that are not under way any more.
-func (s *set) keep(operations []v1alpha1.CloudOperation) {
+// forgetEnded forgets operations that are not under way any more.
+func (s *set) forgetEnded(operations []v1alpha1.CloudOperation) {
 	isOver := func(token string) bool {
 		return !slices.ContainsFunc(operations, func(o v1alpha1.CloudOperation) bool { return o.Token == token })
 	}
@@ -120,8 +120,8 @@ func (s *set) due(busy bool, period time.Duration) time.Time {
 	return slices.MinFunc(times, time.Time.Compare)
 }
 
-// looked takes in what a look has shown. ours are the machines of turns.
-func (s *set) looked(d cloud.Set, machines []cloud.Machine, ours []string, now time.Time) {
+// update takes in what a look has shown. ours are the machines of turns.
+func (s *set) update(d cloud.Set, machines []cloud.Machine, ours []string, now time.Time) {
 	if s.Known && s.Model != d.Model {
 		s.Declined = "" // Another model is wanted now.
 	}
@@ -142,23 +142,23 @@ func (s *set) looked(d cloud.Set, machines []cloud.Machine, ours []string, now t
 // goneAfter is how long a cloud must have said that there is no such set until it counts as deleted. One answer alone could be wrong, and would end its turns.
 const goneAfter = 5 * time.Minute
 
-// unread takes in why a set can't be read. Once it is deleted, it has no machines.
-func (s *set) unread(err error, ours []string, now time.Time) {
+// markUnread takes in why a set can't be read. Once it is deleted, it has no machines.
+func (s *set) markUnread(err error, ours []string, now time.Time) {
 	if cloud.KindOf(err) == cloud.KindNotFound {
 		if s.unfound.IsZero() {
 			s.unfound = now
 		}
 		if since := s.unfound; now.Sub(since) >= goneAfter {
-			s.looked(cloud.Set{}, nil, ours, now)
+			s.update(cloud.Set{}, nil, ours, now)
 			s.Absent, s.unfound = true, since
 		}
 	}
 	clear(s.Ended)
-	s.looking.fails(err, now)
+	s.looking.record(err, now)
 }
 
-// answered takes in what the cloud answers to an addition.
-func (s *set) answered(err error) {
+// recordAnswer takes in what the cloud answers to an addition.
+func (s *set) recordAnswer(err error) {
 	switch cloud.KindOf(err) {
 	case cloud.KindInvalid, cloud.KindNotFound, cloud.KindFailed:
 		s.Declined = err.Error()
@@ -181,9 +181,9 @@ func (s *set) view(operations []v1alpha1.CloudOperation, now time.Time) *machine
 			v.Trouble, v.TroubleMessage = t.reason, t.message
 		}
 		switch {
-		case t == &s.adding && t.rests(now):
+		case t == &s.adding && t.isResting(now):
 			v.NoRoom, v.NoRoomMessage = t.reason, t.message
-		case v.Reason == "" && (t.rests(now) || t == &s.looking && t.failures > 0):
+		case v.Reason == "" && (t.isResting(now) || t == &s.looking && t.failures > 0):
 			v.Reason, v.Message = t.reason, t.message
 		}
 	}

@@ -25,17 +25,17 @@ func TestTrouble(t *testing.T) {
 	var x trouble
 	var waits []time.Duration
 	for range 9 {
-		x.fails(cloud.Errorf(cloud.KindQuota, "no cores"), noon)
+		x.record(cloud.Errorf(cloud.KindQuota, "no cores"), noon)
 		waits = append(waits, x.until.Sub(noon))
 	}
 	want := []time.Duration{
 		time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second, 64 * time.Second, 2 * time.Minute, 2 * time.Minute,
 	}
-	if !slices.Equal(waits, want) || x.reason != v1alpha1.ReasonCloudQuota || x.message != "no cores" || !x.rests(noon) {
+	if !slices.Equal(waits, want) || x.reason != v1alpha1.ReasonCloudQuota || x.message != "no cores" || !x.isResting(noon) {
 		t.Errorf("%v, %+v", waits, x)
 	}
 	x = trouble{}
-	x.fails(&cloud.Error{Kind: cloud.KindThrottled, RetryAfter: time.Hour, Err: errors.New("slow down")}, noon)
+	x.record(&cloud.Error{Kind: cloud.KindThrottled, RetryAfter: time.Hour, Err: errors.New("slow down")}, noon)
 	if x.until.Sub(noon) != time.Hour || x.reason != v1alpha1.ReasonCloudThrottled {
 		t.Errorf("%+v", x)
 	}
@@ -57,7 +57,7 @@ func TestAnswered(t *testing.T) {
 		{cloud.Errorf(cloud.KindFailed, "no such image"), "no such image"},
 		{nil, ""},
 	} {
-		s.answered(step.err)
+		s.recordAnswer(step.err)
 		if v := s.view(nil, noon); v.Declined != step.says || v.Careful != (step.says != "") {
 			t.Errorf("%d: %q", i, v.Declined)
 		}
@@ -67,10 +67,10 @@ func TestAnswered(t *testing.T) {
 // What was declined of one model says nothing of another.
 func TestAnsweredOfAnotherModel(t *testing.T) {
 	s := newSet("set")
-	s.looked(cloud.Set{Name: "set", Model: "1"}, nil, nil, noon)
-	s.answered(cloud.Errorf(cloud.KindInvalid, "no such image"))
+	s.update(cloud.Set{Name: "set", Model: "1"}, nil, nil, noon)
+	s.recordAnswer(cloud.Errorf(cloud.KindInvalid, "no such image"))
 	for model, want := range []string{"no such image", ""} {
-		s.looked(cloud.Set{Name: "set", Model: strconv.Itoa(model + 1)}, nil, nil, noon)
+		s.update(cloud.Set{Name: "set", Model: strconv.Itoa(model + 1)}, nil, nil, noon)
 		if v := s.view(nil, noon); v.Declined != want {
 			t.Errorf("%d: %q", model+1, v.Declined)
 		}
@@ -102,7 +102,7 @@ func TestDue(t *testing.T) {
 		"stale":               {func(s *set) { s.stale = true }, false, lookChanged},
 		"changed":             {func(s *set) { s.changed = noon.Add(3 * time.Second) }, true, 3*time.Second + lookChanged},
 		"changed before":      {func(s *set) { s.changed = noon.Add(-time.Second) }, true, lookBusy},
-		"can't be looked at":  {func(s *set) { s.looking.fails(errors.New("down"), noon) }, true, time.Second},
+		"can't be looked at":  {func(s *set) { s.looking.record(errors.New("down"), noon) }, true, time.Second},
 		"short check periods": {func(s *set) { s.LookedAt = noon.Add(-5*time.Minute + time.Second) }, true, -5*time.Minute + time.Second + lookBusy},
 	} {
 		s := newSet("pool")
@@ -159,7 +159,7 @@ func TestResolveStrategy(t *testing.T) {
 // What people have set aside is not to be deleted, as what is protected.
 func TestSetAside(t *testing.T) {
 	s := newSet("set")
-	s.looked(cloud.Set{}, []cloud.Machine{{ID: "a"}, {ID: "b", Aside: "it is in standby"}, {ID: "c", Protected: true}}, nil, noon)
+	s.update(cloud.Set{}, []cloud.Machine{{ID: "a"}, {ID: "b", Aside: "it is in standby"}, {ID: "c", Protected: true}}, nil, noon)
 	want := []machine.Machine{{ID: "a"}, {ID: "b", Protected: true, Aside: "it is in standby"}, {ID: "c", Protected: true}}
 	if !slices.Equal(s.Machines, want) {
 		t.Errorf("%+v", s.Machines)
@@ -171,7 +171,7 @@ func TestAddedSoFar(t *testing.T) {
 	for _, overprovisions := range []bool{false, true} {
 		s := newSet("set")
 		s.Added["token"] = []string{"m-new"}
-		s.looked(cloud.Set{Name: "set", Overprovisions: overprovisions}, nil, nil, noon)
+		s.update(cloud.Set{Name: "set", Overprovisions: overprovisions}, nil, nil, noon)
 		if got := s.view(nil, noon).Added["token"]; (len(got) > 0) == overprovisions {
 			t.Errorf("overprovisions %v: %v", overprovisions, got)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
@@ -22,8 +23,8 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// remember puts turns and operations into the status, and the revision together with what it is made of: the next revision depends on both.
-func (p *pass) remember() {
+// fillStatus puts turns and operations into the status, and the revision together with what it is made of: the next revision depends on both.
+func (p *pass) fillStatus() {
 	s := &p.rollout.Status
 	if s.Revision != p.view.Revision {
 		s.Revision, s.TurnSeconds = p.view.Revision, 0
@@ -54,7 +55,7 @@ func (p *pass) remember() {
 		}
 		after := machine.Note(known[name], view, outdated)
 		if view.Known {
-			after.Complete = !p.failing(view) && (after.Complete || p.complete(view))
+			after.Complete = !p.hasFailures(view) && (after.Complete || p.isComplete(view))
 		}
 		if after.Reason != "" && after.Since == nil {
 			after.Since = turnof.Stamp(p.Now)
@@ -75,12 +76,12 @@ func (p *pass) remember() {
 	s.ScaleSets = sets
 }
 
-// complete reports whether all nodes of a set have its image, except those that are skipped, opted out or protected, and no turn goes on in it.
-func (p *pass) complete(s *machine.Set) bool {
+// isComplete reports whether all nodes of a set have its image, except those that are skipped, opted out or protected, and no turn goes on in it.
+func (p *pass) isComplete(s *machine.Set) bool {
 	updated := false
 	for i := range p.nodes {
 		switch n := &p.nodes[i]; {
-		case n.Set != s || !n.Counted || n.Unit.OptedOut || n.Unit.Skipped || n.WithoutNode():
+		case n.Set != s || !n.Counted || n.Unit.OptedOut || n.Unit.Skipped || n.Unit.NoNode:
 		case n.Unit.State == v1alpha1.UnitUpdated:
 			updated = true
 		case !n.Machine.Protected:
@@ -115,9 +116,9 @@ func (p *pass) isWritten() bool {
 
 // write writes down what is decided, before anything is done. After a conflict it is decided again.
 func (p *pass) write(ctx context.Context) error {
-	p.remember()
+	p.fillStatus()
 	if len(p.rollout.Status.Turns) > 0 {
-		if err := p.keep(ctx); err != nil {
+		if err := p.addFinalizer(ctx); err != nil {
 			return err
 		}
 	}
@@ -137,16 +138,16 @@ func (p *pass) writeStatus(ctx context.Context) error {
 		p.gone = client.IgnoreNotFound(err) == nil
 		return err
 	}
-	before := absentees(p.holder, p.UID, turnof.StatusOf(p.stored).Turns)
+	before := absentNodes(p.holder, p.UID, turnof.StatusOf(p.stored).Turns)
 	p.stored = changed
-	if !equality.Semantic.DeepEqual(before, absentees(p.holder, p.UID, p.rollout.Status.Turns)) {
+	if !equality.Semantic.DeepEqual(before, absentNodes(p.holder, p.UID, p.rollout.Status.Turns)) {
 		p.Fleet.Changed() // Budgets count other Nodes now.
 	}
 	return nil
 }
 
-// turned notes the Events of a turn that was judged.
-func (p *pass) turned(t *machine.Turn, before *v1alpha1.MachineTurn) {
+// recordProgress notes the Events of a turn that was judged.
+func (p *pass) recordProgress(t *machine.Turn, before *v1alpha1.MachineTurn) {
 	if before.Failed == nil && t.Failed != nil {
 		metrics.ObserveTurn(p.Name(), metrics.TurnFailed, t.Failed.Time.Sub(t.Since.Time))
 		p.Happened(events.MachineFailed(p.rollout, t.Failed.Message))
@@ -180,9 +181,9 @@ func (p *pass) announce() {
 	}
 }
 
-// unkept reports whether there are turns and no finalizer yet: they are not written before the finalizer.
-func (p *pass) unkept() bool {
-	return len(p.rollout.Status.Turns) > 0 && !p.rules.Ending && !slices.Contains(p.stored.GetFinalizers(), v1alpha1.FinalizerReplacement)
+// lacksFinalizer reports whether there are turns and no finalizer yet: they are not written before the finalizer.
+func (p *pass) lacksFinalizer() bool {
+	return len(p.rollout.Status.Turns) > 0 && !p.rules.Ending && !controllerutil.ContainsFinalizer(p.stored, v1alpha1.FinalizerReplacement)
 }
 
 // report writes the status if it changed, and then the Events.
@@ -191,7 +192,7 @@ func (p *pass) report(ctx context.Context) error {
 		return nil
 	}
 	if p.ready && p.view != nil {
-		p.remember()
+		p.fillStatus()
 	}
 	status.SetNodeRolloutProgress(p.rollout, p.count(), p.Now)
 	p.rollout.Status.ObservedGeneration = p.rollout.Generation
@@ -199,7 +200,7 @@ func (p *pass) report(ctx context.Context) error {
 	// It happened, whether or not the status can be written now.
 	p.Events.Emit(p.Pending...)
 	p.Pending = nil
-	if equality.Semantic.DeepEqual(turnof.StatusOf(p.stored), p.rollout.Status) || p.unkept() {
+	if equality.Semantic.DeepEqual(turnof.StatusOf(p.stored), p.rollout.Status) || p.lacksFinalizer() {
 		return nil
 	}
 	if due := p.Reports.Due(p.UID, p.stored.GetResourceVersion(), p.Now); p.Now.Before(due) && p.isWritten() {
@@ -306,7 +307,7 @@ func (p *pass) withoutNode(s *machine.Set) (n int) {
 	for i := range s.Machines {
 		m := &s.Machines[i]
 		isMade := m.State != machine.Creating && m.State != machine.Deleting
-		if isMade && !m.UpToDate && p.view.NodeOf(m) == nil && !machine.Taken(p.turns, s.Name, m.ID) {
+		if isMade && !m.UpToDate && p.view.NodeOf(m) == nil && !machine.IsTaken(p.turns, s.Name, m.ID) {
 			n++
 		}
 	}

@@ -32,13 +32,13 @@ func (p *pass) gather(ctx context.Context) {
 			}
 			return since
 		},
-		Unstable: p.unstable,
+		Unstable: p.whyUnstable,
 	}
 	p.view = v
 	for name, s := range p.memo.sets {
 		v.Sets[name] = s.view(p.operationsOf(name), p.Now)
 		for _, t := range []*trouble{&s.changing, &s.adding} {
-			if t.rests(p.Now) {
+			if t.isResting(p.Now) {
 				p.at(t.until)
 			}
 		}
@@ -104,7 +104,7 @@ func unhealthy(f *rollout.Fleet, name string, now time.Time) (why string, next t
 func (p *pass) nodeOf(n *corev1.Node) *machine.Node {
 	known := p.Seen.Nodes[n.Name]
 	_, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]
-	value, told := n.Annotations[v1alpha1.AnnotationScaleDownDisabled]
+	value, isSet := n.Annotations[v1alpha1.AnnotationScaleDownDisabled]
 	by, ours := n.Annotations[v1alpha1.AnnotationScaleDownBy]
 	return &machine.Node{
 		Node: n, Claim: node.Held(known.Claims, p.UID), Unreadable: known.ClaimError != "",
@@ -112,12 +112,12 @@ func (p *pass) nodeOf(n *corev1.Node) *machine.Node {
 		Selected: p.selector.Matches(labels.Set(n.Labels)), OptedOut: n.Labels[p.optOut] == v1alpha1.LabelNodeRolloutDisabled,
 		Marked: n.Spec.Unschedulable && n.Annotations[v1alpha1.AnnotationCordonedBy] == p.holder ||
 			excluded && n.Annotations[v1alpha1.AnnotationExcludedBy] == p.holder,
-		Shielded: ours && by == p.holder, Shieldable: !told && !ours || ours && by == p.holder && value != "true",
+		Shielded: ours && by == p.holder, Shieldable: !isSet && !ours || ours && by == p.holder && value != "true",
 	}
 }
 
-// unstable says why the pods of a replacement's node are not healthy by spec.health.pods.
-func (p *pass) unstable(t *machine.Turn, name string) (why string, next time.Time) {
+// whyUnstable says why the pods of a replacement's node are not healthy by spec.health.pods.
+func (p *pass) whyUnstable(t *machine.Turn, name string) (why string, next time.Time) {
 	h := p.rollout.Spec.Health
 	if h == nil || len(h.Pods) == 0 {
 		return "", next
@@ -129,7 +129,7 @@ func (p *pass) unstable(t *machine.Turn, name string) (why string, next time.Tim
 	return hostupdate.Stable(pods, h.Pods, t.PhaseSince.Time, p.Now)
 }
 
-// judge says what every turn needs next, and how every other node stands.
+// judge says what every turn needs next, and the state of every other node.
 func (p *pass) judge() {
 	before := map[string]v1alpha1.MachineTurn{}
 	for _, t := range p.turns {
@@ -139,7 +139,7 @@ func (p *pass) judge() {
 	for _, t := range p.turns {
 		p.at(t.Wake)
 		if then, known := before[t.Turn]; known {
-			p.turned(t, &then)
+			p.recordProgress(t, &then)
 		}
 	}
 	p.nodes, p.alone = p.nodes[:0], 0
@@ -157,7 +157,7 @@ func (p *pass) judge() {
 		}
 		s := p.view.JudgeNode(known, rooms)
 		if known.Selected && s.Machine == nil && !s.Unit.OptedOut {
-			p.stranger(known)
+			p.countUnmatched(known)
 		}
 		p.nodes = append(p.nodes, s)
 	}
@@ -192,8 +192,8 @@ func (p *pass) inTurn(t *machine.Turn, nodes map[string]bool) {
 	}
 }
 
-// stranger is a selected node whose machine is not known. If it is new the sets are read again.
-func (p *pass) stranger(n *machine.Node) {
+// countUnmatched notes a selected node whose machine is not known. If it is new the sets are read again.
+func (p *pass) countUnmatched(n *machine.Node) {
 	p.alone++
 	for _, s := range p.memo.sets {
 		if s.Known && !s.LookedAt.After(n.CreationTimestamp.Time) && n.Spec.ProviderID != "" {

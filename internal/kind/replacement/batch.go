@@ -74,10 +74,13 @@ func (s *Set) additions(turns []*Turn) []Batch {
 		room = min(room, max(1, s.Max-s.Capacity)) // The cloud refuses what is too much; it may know better.
 	}
 	// Those first that need a replacement: their machine is gone already.
-	isNeeded := func(t *Turn) bool { return t.mustRestore() || t.Bound }
-	needed, others := slices.Clone(turns), slices.Clone(turns)
-	needed = slices.DeleteFunc(needed, func(t *Turn) bool { return !isNeeded(t) })
-	for _, t := range slices.Concat(needed, slices.DeleteFunc(others, isNeeded)) {
+	rank := func(t *Turn) int {
+		if t.mustRestore() || t.Bound {
+			return 0
+		}
+		return 1
+	}
+	for _, t := range slices.SortedStableFunc(slices.Values(turns), func(a, b *Turn) int { return rank(a) - rank(b) }) {
 		z := s.zone(t)
 		if !s.mayOrder(t) || t.Step != StepAdd || busy[z] {
 			continue
@@ -113,10 +116,7 @@ func (s *Set) deletions(turns []*Turn) []Batch {
 		most = min(most, max(1, s.Capacity-s.Min)) // The cloud refuses what is too much; it may know better.
 	}
 	for _, t := range turns {
-		if !s.mayOrder(t) || under >= maxDeletes || len(b.Turns) >= most {
-			continue
-		}
-		if t.Step != StepDelete {
+		if !s.mayOrder(t) || t.Step != StepDelete || under >= maxDeletes || len(b.Turns) >= most {
 			continue
 		}
 		id := t.Machine

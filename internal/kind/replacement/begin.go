@@ -78,16 +78,15 @@ func (w *World) blockedBy(s *Set, m *Machine, n *Node, room Room) (v1alpha1.Reas
 		return w.Blind, "whether the waves begin anew is not known before all scale sets are: " + w.BlindMessage
 	case s.Busy != "" && len(s.Operations) == 0:
 		return v1alpha1.ReasonScaleSetBusy, "scale set " + s.Name + ": " + s.Busy
-	case m.Protected:
-		return v1alpha1.ReasonMachineProtected, protected(m)
 	case m.State == Deleting, m.State == Creating:
 		return v1alpha1.ReasonScaleSetBusy, fmt.Sprintf("machine %s is %s", m.ID, m.State)
 	case s.maybeAdded(m, n):
 		return v1alpha1.ReasonScaleSetBusy, "machine " + m.ID + " may be one of those that are being added"
-	case w.duplicateNodes(m) != "":
-		return v1alpha1.ReasonMachineUnknown, w.duplicateNodes(m)
-	case w.unownedControlPlane(n) != "":
-		return v1alpha1.ReasonMachineProtected, w.unownedControlPlane(n)
+	}
+	reason, message := w.mustStay(m, n)
+	switch {
+	case reason != "":
+		return reason, message
 	case w.Closed != "":
 		return v1alpha1.ReasonEtcdUnhealthy, w.Closed
 	}
@@ -102,13 +101,13 @@ func (s *Set) tooFew() string {
 		s.Name, s.Capacity, s.Min)
 }
 
-// maxClockSkew is by how much the clocks of the cloud and of the operator may differ when it is told which machines are new.
+// maxClockSkew is by how much the clocks of the cloud and of the operator may differ where creation times decide which machines are new.
 const maxClockSkew = 30 * time.Second
 
 // maybeAdded reports whether a machine may be one that an operation under way has added. Its Node may be nil.
 func (s *Set) maybeAdded(m *Machine, n *Node) bool {
 	return slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool {
-		return o.Kind == v1alpha1.CloudOperationAdd && m.made(n).After(o.Since.Add(-maxClockSkew))
+		return o.Kind == v1alpha1.CloudOperationAdd && m.createdAt(n).After(o.Since.Add(-maxClockSkew))
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/nodeturn"
 )
@@ -83,13 +85,10 @@ func (t *Turn) isReplacementDeleting(m *Machine) bool {
 // claimBlocked says why a turn's node, whose replacement is ready, may not be claimed yet, or "".
 func (w *World) claimBlocked(t *Turn, m *Machine) string {
 	s := w.set(t.ScaleSet)
+	_, why := w.mustStay(m, w.oldNode(t))
 	switch {
-	case m != nil && w.duplicateNodes(m) != "":
-		return w.duplicateNodes(m)
-	case m != nil && m.Protected:
-		return protected(m)
-	case w.unownedControlPlane(w.oldNode(t)) != "":
-		return w.unownedControlPlane(w.oldNode(t))
+	case why != "":
+		return why
 	case t.DeletesFirst && s.isAtMinimum():
 		return s.tooFew()
 	case t.DeletesFirst && w.additionsBlocked(s, w.turns) != "":
@@ -97,7 +96,7 @@ func (w *World) claimBlocked(t *Turn, m *Machine) string {
 	case t.DeletesFirst && w.ControlPlane && !w.hasHealthyPeer(t):
 		return "no other node of the control plane is healthy, and none can be made without one: set spec.replacement.surge"
 	}
-	return w.controlPlaneBlocks(t)
+	return cmp.Or(w.Unjoined[t.Turn], w.Waits[t.Turn]) // The control plane can't do without it now.
 }
 
 // hasHealthyPeer reports whether the rollout selects another healthy node beside the one that goes.
@@ -112,27 +111,25 @@ func (w *World) hasHealthyPeer(t *Turn) bool {
 	return false
 }
 
-// controlPlaneBlocks says why a turn's node can't leave the control plane now, or "".
-func (w *World) controlPlaneBlocks(t *Turn) string {
-	return cmp.Or(w.Unjoined[t.Turn], w.Waits[t.Turn])
-}
-
-// unownedControlPlane says why a node of the control plane must not be touched by a rollout without spec.replacement.controlPlane, or "".
-func (w *World) unownedControlPlane(n *Node) string {
-	if w.ControlPlane || n == nil {
-		return ""
-	}
-	for _, role := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {
-		if _, is := n.Labels[role]; is {
-			return "Node " + n.Name + " has label " + role + ", and spec.replacement.controlPlane does not say how such nodes leave the control plane"
+// mustStay says why a machine must not be deleted, or "": its Nodes, its protection, or a control plane that it is not known how to leave. Machine and Node may be
+// nil.
+func (w *World) mustStay(m *Machine, n *Node) (reason v1alpha1.Reason, why string) {
+	if m != nil {
+		duplicates := w.duplicateNodes(m)
+		switch {
+		case duplicates != "":
+			return v1alpha1.ReasonMachineUnknown, duplicates
+		case m.Aside != "":
+			return v1alpha1.ReasonMachineProtected, "machine " + m.ID + " is not to be deleted, " + m.Aside
+		case m.Protected:
+			return v1alpha1.ReasonMachineProtected, "machine " + m.ID + " is protected from deletion in the cloud: take its protection off"
 		}
 	}
-	return ""
-}
-
-func protected(m *Machine) string {
-	if m.Aside != "" {
-		return "machine " + m.ID + " is not to be deleted, " + m.Aside
+	for _, role := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {
+		if n != nil && !w.ControlPlane && metav1.HasLabel(n.ObjectMeta, role) {
+			return v1alpha1.ReasonMachineProtected,
+				"Node " + n.Name + " has label " + role + ", and spec.replacement.controlPlane does not say how such nodes leave the control plane"
+		}
 	}
-	return "machine " + m.ID + " is protected from deletion in the cloud: take its protection off"
+	return "", ""
 }

@@ -169,12 +169,10 @@ func (w *World) awaitDeletion(t *Turn, s *Set, n *Node, id string, ofReplacement
 
 // orderDeletion is a turn of whose machines one may be deleted now, unless the machine itself prevents it.
 func (w *World) orderDeletion(t *Turn, s *Set, m *Machine) {
-	switch {
+	switch _, why := w.mustStay(m, nil); {
 	case m == nil:
-	case w.duplicateNodes(m) != "":
-		t.Message = w.duplicateNodes(m)
-	case m.Protected:
-		t.Message = protected(m)
+	case why != "":
+		t.Message = why
 	default:
 		t.Step, t.Message = StepDelete, cmp.Or(s.Message, s.Unfit, "machine "+m.ID+" is to be deleted")
 	}

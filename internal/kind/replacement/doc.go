@@ -17,7 +17,7 @@
 //   - A machine is deleted only if its Node is claimed, cordoned and drained, or if it has none, and only if it has left etcd.
 //   - A Node is deleted only if its machine is gone. No node stays cordoned when its turn ends.
 //   - All memory is in status and in the claims on Nodes: an operator that starts continues what one before it began.
-//   - What can't be told apart is not guessed at: the turn or the rollout waits, with a reason that names the object.
+//   - What is ambiguous is not guessed at: the turn or the rollout waits, with a reason that names the object.
 //
 // Machines of a set are alike, and how many a set has is for others to change at any time. So no account of its capacity is kept: see lost_machine.go.
 package replacement

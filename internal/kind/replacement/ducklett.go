@@ -35,10 +35,10 @@ func (w *World) Adopt(n *Node, turn string, all []*Turn) *Turn {
 	for i := range s.Machines {
 		o := &s.Machines[i]
 		node := w.NodeOf(o)
-		if o.State == Deleting || Taken(all, s.Name, o.ID) || o.ID == m.ID || node != nil && LeftByDucklett(node.Node) {
+		if o.State == Deleting || IsTaken(all, s.Name, o.ID) || o.ID == m.ID || node != nil && LeftByDucklett(node.Node) {
 			continue
 		}
-		if outdated := w.Outdated(s, o, node); newest == nil || isOutdated && !outdated || isOutdated == outdated && o.newer(newest) {
+		if outdated := w.Outdated(s, o, node); newest == nil || isOutdated && !outdated || isOutdated == outdated && o.isNewer(newest) {
 			newest, isOutdated = o, outdated
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
-// A machine of a turn may go without an order of the turn. Then either the cloud makes another one, or somebody made the scale set smaller. The set itself tells
+// A machine of a turn may go without an order of the turn. Then either the cloud makes another one, or the scale set was made smaller. The set itself shows
 // which: another machine came since, or the set has fewer machines than its capacity. No account of earlier capacities is kept: each turn adds one
 // machine and deletes one, and machines of a set are alike, so any machine that no other turn has may be the one that the turn deletes.
 
@@ -20,35 +20,35 @@ func (w *World) successor(t *Turn, s *Set) *Machine {
 	var found *Machine
 	for i := range s.Machines {
 		m := &s.Machines[i]
-		if m.State == Deleting || Taken(w.turns, s.Name, m.ID) || !w.cameSince(t, s, m) {
+		if m.State == Deleting || IsTaken(w.turns, s.Name, m.ID) || !w.cameSince(t, s, m) {
 			continue
 		}
-		if found == nil || found.newer(m) {
+		if found == nil || found.isNewer(m) {
 			found = m
 		}
 	}
 	return found
 }
 
-// cameSince reports whether a machine came since the turn's phase began, when what is gone was still there. Of a machine of unknown age only its revision tells.
+// cameSince reports whether a machine came since the turn's phase began, when what is gone was still there. Where its age is not known, its revision decides.
 func (w *World) cameSince(t *Turn, s *Set, m *Machine) bool {
 	n := w.NodeOf(m)
-	made := m.made(n)
+	made := m.createdAt(n)
 	if made.IsZero() {
 		return !w.Outdated(s, m, n)
 	}
 	return made.After(t.PhaseSince.Add(-maxClockSkew))
 }
 
-// made is when a machine was made, as far as the cloud or its Node, which may be nil, tells.
-func (m *Machine) made(n *Node) time.Time {
+// createdAt is when a machine was made, by the cloud or by its Node, which may be nil.
+func (m *Machine) createdAt(n *Node) time.Time {
 	if m.Created.IsZero() && n != nil {
 		return n.CreationTimestamp.Time
 	}
 	return m.Created
 }
 
-func (m *Machine) newer(than *Machine) bool {
+func (m *Machine) isNewer(than *Machine) bool {
 	return m.Created.After(than.Created) || m.Created.Equal(than.Created) && m.ID > than.ID
 }
 

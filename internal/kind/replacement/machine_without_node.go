@@ -13,12 +13,9 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// WithoutNode reports whether it is a machine without a Node.
-func (p *NodeState) WithoutNode() bool { return p.Unit.NoNode }
-
 // MachinesWithoutNode are the outdated machines that failed, that no turn has, and that are no Node's, as failed units: they use up concurrency, and the rollout
 // does not end. Nothing shows who added them, so a person deletes them. A machine that a turn added is deleted by that turn. They are not looked for where the
-// cloud replaces machines that fail, and where only a Node tells whether its machine is outdated.
+// cloud replaces machines that fail, and where only a Node shows whether its machine is outdated.
 func (w *World) MachinesWithoutNode(turns []*Turn) (states []NodeState) {
 	for _, name := range slices.Sorted(maps.Keys(w.Sets)) {
 		s := w.Sets[name]
@@ -28,7 +25,7 @@ func (w *World) MachinesWithoutNode(turns []*Turn) (states []NodeState) {
 		for i := range s.Machines {
 			m := &s.Machines[i]
 			failedSince := m.Created.Add(w.Timeout)
-			if m.State != Failed || m.UpToDate || w.NodeOf(m) != nil || Taken(turns, name, m.ID) || w.Now.Before(failedSince) {
+			if m.State != Failed || m.UpToDate || w.NodeOf(m) != nil || IsTaken(turns, name, m.ID) || w.Now.Before(failedSince) {
 				continue
 			}
 			states = append(states, NodeState{

@@ -39,7 +39,7 @@ func TestMachinesWithoutNode(t *testing.T) {
 				return
 			}
 			const message = "machine dead of scale set pool failed and has no Node: repair it, or delete it in the cloud"
-			if u := found[0].Unit; u.Node != "pool/dead" || u.State != v1alpha1.UnitFailed || u.Message != message || !u.HoldsSlot() || !found[0].WithoutNode() {
+			if u := found[0].Unit; u.Node != "pool/dead" || u.State != v1alpha1.UnitFailed || u.Message != message || !u.HoldsSlot() || !found[0].Unit.NoNode {
 				t.Errorf("%+v", u)
 			}
 		})

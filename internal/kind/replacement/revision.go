@@ -14,7 +14,7 @@ import (
 )
 
 // NextRevision is what the machines of all sets are brought to: the name of their image with what identifies all that they are made of, or, where they have
-// several images or none, the latter alone. Where machines are told by their nodes, only images count. The revision before stays while no set differs from
+// several images or none, the latter alone. Where the OS image decides, only images count. The revision before stays while no set differs from
 // what status says of it, and while not all sets are known.
 func (w *World) NextRevision(before string, in []v1alpha1.ScaleSetStatus) string {
 	all, changed := w.Blind == "", false
@@ -58,14 +58,14 @@ func (w *World) NextRevision(before string, in []v1alpha1.ScaleSetStatus) string
 
 // modelChanged reports whether what machines are made of differs from what status says of the set. Status says nothing of a set without machines: that
 // differs if it has outdated machines by now.
-func (w *World) modelChanged(s *Set, told *v1alpha1.ScaleSetStatus) bool {
+func (w *World) modelChanged(s *Set, before *v1alpha1.ScaleSetStatus) bool {
 	switch {
 	case w.MatchOSImage:
-		return told.Image != "" && told.Image != s.Image
-	case told.Model == "" || told.Machines == 0:
+		return before.Image != "" && before.Image != s.Image
+	case before.Model == "" || before.Machines == 0:
 		return slices.ContainsFunc(s.Machines, func(m Machine) bool { return !m.UpToDate })
 	}
-	return told.Model != s.Model
+	return before.Model != s.Model
 }
 
 // Note is the status of a set. It keeps the last image that was complete, as that one is known to work, until something else of what machines are made of

@@ -54,8 +54,8 @@ func (w *World) waitingFor(s *Set, token string) (waiting []*Turn) {
 	return waiting
 }
 
-// Taken reports whether a machine has a part in a turn already.
-func Taken(turns []*Turn, set, id string) bool {
+// IsTaken reports whether a machine has a part in a turn already.
+func IsTaken(turns []*Turn, set, id string) bool {
 	return slices.ContainsFunc(turns, func(t *Turn) bool { return t.ScaleSet == set && (t.Replacement == id || t.Machine == id) })
 }
 
@@ -67,7 +67,7 @@ func (w *World) assignEarly(s *Set, o *v1alpha1.CloudOperation) {
 	}
 	ids := slices.DeleteFunc(slices.Clone(s.Added[o.Token]), func(id string) bool {
 		m := s.Machine(id)
-		return m == nil || m.State != Running || Taken(w.turns, s.Name, id) || slices.Contains(o.Machines, id)
+		return m == nil || m.State != Running || IsTaken(w.turns, s.Name, id) || slices.Contains(o.Machines, id)
 	})
 	left := w.assign(s, o, ids)
 	o.Machines = slices.Concat(o.Machines, slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(left, id) }))
@@ -96,7 +96,7 @@ func (w *World) assign(s *Set, o *v1alpha1.CloudOperation, ids []string) (left [
 
 // added gives machines that were added to the turns that wait for them. It returns turns that discard what no turn waits for.
 func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended) (surplus []*Turn) {
-	ids := slices.DeleteFunc(slices.Clone(end.Added), func(id string) bool { return Taken(w.turns, s.Name, id) || slices.Contains(o.Machines, id) })
+	ids := slices.DeleteFunc(slices.Clone(end.Added), func(id string) bool { return IsTaken(w.turns, s.Name, id) || slices.Contains(o.Machines, id) })
 	var failed []string
 	if end.NoRoom {
 		// What the cloud had no room for it may have made all the same, as machines that have failed.
@@ -163,7 +163,7 @@ func (w *World) deleted(s *Set, o *v1alpha1.CloudOperation, end Ended) bool {
 			t.Confirmed = true
 			*target(t) = ""
 		case m == nil, m.State == Deleting:
-			// Whether it is gone, later looks tell.
+			// Later looks show whether it is gone.
 		case t.Phase == v1alpha1.MachineDiscarding, w.Bound(t):
 			t.Message = nodeturn.Short("machine " + m.ID + " was not deleted: " + end.Message)
 		default:

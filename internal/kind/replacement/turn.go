@@ -273,6 +273,7 @@ func (w *World) waiting(t *Turn) (v1alpha1.Reason, string) {
 	s := w.set(t.ScaleSet)
 	o, m := s.Operation(t.Operation), s.Machine(t.Machine)
 	asks := t.Step == StepAdd || o != nil && !o.Sent
+	stays, _ := w.mustStay(m, w.oldNode(t))
 	switch {
 	case asks && s.Reason != "":
 		return s.Reason, s.Message
@@ -281,11 +282,9 @@ func (w *World) waiting(t *Turn) (v1alpha1.Reason, string) {
 	case asks && s.NoRoom != "":
 		return s.NoRoom, s.NoRoomMessage
 	case t.Phase != v1alpha1.MachineClaiming || m == nil:
-	case w.duplicateNodes(m) != "":
-		return v1alpha1.ReasonMachineUnknown, t.Message
-	case m.Protected:
-		return v1alpha1.ReasonMachineProtected, t.Message
-	case w.controlPlaneBlocks(t) != "":
+	case stays != "":
+		return stays, t.Message
+	case cmp.Or(w.Unjoined[t.Turn], w.Waits[t.Turn]) != "":
 		return v1alpha1.ReasonEtcdUnhealthy, t.Message
 	}
 	return v1alpha1.ReasonReplacementPending, cmp.Or(t.Message, "the cloud has not been asked yet")

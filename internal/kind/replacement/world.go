@@ -26,7 +26,7 @@ type Rules struct {
 	Timeout, KeepFailed time.Duration
 	// StartupTaints are keys of taints that a ready replacement does not have, beside those that are known to be of a node that starts.
 	StartupTaints []string
-	// MatchOSImage tells outdated machines by their nodes.
+	// MatchOSImage is true where the OS image of a node says whether its machine is outdated.
 	MatchOSImage bool
 	// ControlPlane is true where nodes leave the control plane before they go.
 	ControlPlane bool
@@ -47,7 +47,7 @@ type Rules struct {
 	Waves bool
 }
 
-// State is how a machine stands.
+// State is the state of a machine.
 type State string
 
 // The states of machines.
