@@ -44,7 +44,7 @@ func (c *Cluster) Daemons(d Daemons) *Cluster {
 // TrimPod keeps the fields of a Pod that are read here. It is a transform of a cache, and changes the Pod that it is given.
 func TrimPod(object any) (any, error) { return daemonset.TrimPod(object) }
 
-// AtRest reports whether all pods of an ExtendedDaemonSet are as they should be, by its status. Then nobody needs to read them.
+// AtRest reports whether all pods of an ExtendedDaemonSet are as they should be, by its status. Then they need not be read.
 func AtRest(eds *edsv1.ExtendedDaemonSet) bool {
 	s := &eds.Status
 	if edsv1.FindCondition(s.Conditions, edsv1.ConditionReady) != nil {
@@ -143,7 +143,7 @@ func (d *daemonSet) state(counts v1alpha1.UnitCounts) (State, string, *metav1.Ti
 	}
 }
 
-// canary is how the canary stands; nil when there is none, and none has failed.
+// canary is the state of the canary; nil when there is none, and none has failed.
 func (d *daemonSet) canary() *Canary {
 	s := &d.EDS.Status
 	failed := trueCondition(s.Conditions, edsv1.ConditionCanaryFailed)
@@ -196,7 +196,7 @@ func (d *daemonSet) list() {
 	}
 }
 
-// PodCounts are how many pods a daemon has, as its status tells.
+// PodCounts are how many pods a daemon has, by its status.
 type PodCounts struct {
 	// Desired is how many nodes should have one.
 	Desired int32 `json:"desired"`
@@ -208,7 +208,7 @@ type PodCounts struct {
 	UpToDate int32 `json:"upToDate"`
 }
 
-// CanaryState is how a canary stands, in one word.
+// CanaryState is the state of a canary, in one word.
 type CanaryState string
 
 // The states of a canary.

@@ -226,7 +226,7 @@ func TestDaemonNodes(t *testing.T) {
 		"paused by an annotation": {
 			newFarm(1, func(f *farm) { f.eds.Annotations[edsv1.AnnotationRollingUpdatePaused] = edsv1.True }).has("old", nil, 0), "n0 Outdated Paused",
 		},
-		"frozen: no pod is made either": {
+		"frozen: no pod is created either": {
 			newFarm(2, func(f *farm) { f.eds.Annotations[edsv1.AnnotationRolloutFrozen] = edsv1.True }).has("old", nil, 0),
 			"n0 Outdated Paused, n1 Outdated Paused",
 		},
@@ -604,8 +604,8 @@ func TestDaemonWhyNot(t *testing.T) {
 		f.nodes[0].Spec.Taints = []corev1.Taint{{Key: "k", Value: "v", Effect: corev1.TaintEffectNoSchedule}}
 	})
 	for want, f := range map[string]*farm{
-		"no pod is made there: spec.selector does not select it":                        elsewhere,
-		"no pod is made there: the template does not tolerate its taint k=v:NoSchedule": tainted,
+		"no pod is created there: spec.selector does not select it":                        elsewhere,
+		"no pod is created there: the template does not tolerate its taint k=v:NoSchedule": tainted,
 	} {
 		w, _ := f.see().Why("n0")
 		if len(w.Rollouts) != 0 || len(w.Others) != 1 || w.Others[0].Message != want || w.Others[0].Kind != KindDaemonSet {

@@ -144,7 +144,7 @@ func podsOf(s *daemonset.NodeState) []*daemonset.Pod {
 	return slices.DeleteFunc(append(pods, s.Extra...), func(p *daemonset.Pod) bool { return p == nil })
 }
 
-// describe makes a line of each unit. Those that wait come in the order in which they are started.
+// describe adds a line for each unit. Those that wait come in the order in which they are started.
 func (d *daemonSet) describe() {
 	units := make(map[string]*rollout.Unit, len(d.Units))
 	for i := range d.Units {
@@ -189,7 +189,7 @@ func (d *daemonSet) describe() {
 	slices.SortStableFunc(d.lines, func(a, b Node) int { return cmp.Compare(place[a.Node], place[b.Node]) })
 }
 
-// fill says where a unit's turn stands, since when, and what it waits for.
+// fill says which phase a unit's turn is in, since when, and what it waits for.
 func (d *daemonSet) fill(line *Node, s *daemonset.NodeState, u *rollout.Unit) {
 	switch line.State {
 	case v1alpha1.UnitUpdated:
@@ -214,7 +214,7 @@ func (d *daemonSet) fill(line *Node, s *daemonset.NodeState, u *rollout.Unit) {
 	}
 }
 
-// presume makes lines of the nodes of an ExtendedDaemonSet that is complete, without its pods.
+// presume adds lines for the nodes of an ExtendedDaemonSet that is complete, without its pods.
 func (d *daemonSet) presume() {
 	for _, s := range d.States {
 		line := d.line(s, v1alpha1.UnitUpdated)

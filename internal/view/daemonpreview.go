@@ -65,7 +65,7 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 		d.describe()
 	}
 	v.Rollout = d.rollout()
-	v.Rollout.Version, v.Rollout.Counts = cmp.Or(version, d.Target.Name), count(d.counted())
+	v.Rollout.Version, v.Rollout.Counts = cmp.Or(version, d.Target.Name), count(d.targetUnits())
 	if !valid {
 		v.Problem = d.problem
 		return v
@@ -126,8 +126,8 @@ func (d *daemonSet) pickCanary() *Trial {
 	return t
 }
 
-// counted are the nodes by their state to the revision that is wanted.
-func (d *daemonSet) counted() []Node {
+// targetUnits are the nodes by their state to the revision that is wanted.
+func (d *daemonSet) targetUnits() []Node {
 	all := make([]Node, 0, len(d.States))
 	for _, s := range d.States {
 		switch {
@@ -182,7 +182,7 @@ func (d *daemonSet) unfits() []Unfit {
 	return all
 }
 
-// steps are the nodes that are to be started: those of the canary, and then the others in their order.
+// steps are the nodes that will be started: those of the canary, and then the others in their order.
 func (d *daemonSet) steps(starts map[string]time.Time) []Step {
 	all := []Step{}
 	for _, s := range d.States {
@@ -212,7 +212,7 @@ func (d *daemonSet) steps(starts map[string]time.Time) []Step {
 	return all
 }
 
-// noDuration stands for one that is absent.
+// noDuration is used where one is absent.
 var noDuration metav1.Duration
 
 // remainder is the name of the wave of those that no other takes.
@@ -248,7 +248,7 @@ func (d *daemonSet) schedule(turn time.Duration) (*Schedule, map[string]time.Tim
 	p := d.cluster.newSimulation(d.Rolling, d.Units, begin, turn)
 	p.without = append(without, p.without...)
 	p.room = d.roomAt(begin)
-	for name, at := range d.creates() {
+	for name, at := range d.creationTimes() {
 		if _, plays := p.index[name]; plays {
 			p.ends[name] = latest(begin, at.Add(turn))
 		}
@@ -258,28 +258,28 @@ func (d *daemonSet) schedule(turn time.Duration) (*Schedule, map[string]time.Tim
 	return s, p.starts
 }
 
-// creates says when those nodes get a pod that have none, by the slow start.
-func (d *daemonSet) creates() map[string]time.Time {
+// creationTimes says when those nodes get a pod that have none, by the slow start.
+func (d *daemonSet) creationTimes() map[string]time.Time {
 	since, long := d.SlowStart(), d.CreationTime()
 	at := map[string]time.Time{}
 	now := d.cluster.now
-	var made []time.Time // in order; those before first are not in creation any more
+	var created []time.Time // in order; those before first are not in creation any more
 	first := 0
 	for _, s := range d.States {
 		if !isMissing(s) {
 			continue
 		}
 		for {
-			for first < len(made) && !now.Before(made[first].Add(long)) {
+			for first < len(created) && !now.Before(created[first].Add(long)) {
 				first++
 			}
 			limit, next := d.CreationLimitAt(since, now)
-			if len(made)-first < limit || first == len(made) {
+			if len(created)-first < limit || first == len(created) {
 				break
 			}
-			now = earliest(next, made[first].Add(long))
+			now = earliest(next, created[first].Add(long))
 		}
-		made = append(made, now)
+		created = append(created, now)
 		at[s.Node.Name] = now
 	}
 	return at

@@ -39,7 +39,7 @@ func (d *daemonSet) unselected(f *fact) string {
 		slices.ContainsFunc(d.lines, func(n Node) bool { return n.Node == name }) {
 		return ""
 	}
-	return "no pod is made there: " + placement.Why
+	return "no pod is created there: " + placement.Why
 }
 
 // podsOn are the pods on a node.
@@ -47,7 +47,7 @@ func (d *daemonSet) podsOn(name string) []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(d.Pods), func(p *corev1.Pod) bool { return daemonset.NodeOf(p) != name })
 }
 
-// part says how the node stands in an ExtendedDaemonSet that has to do with it.
+// part is the node's part in an ExtendedDaemonSet.
 func (d *daemonSet) part(name string) Part {
 	r := d.rollout()
 	part := Part{Rollout: r, Unit: Node{Node: name, State: v1alpha1.UnitOutdated, Canary: d.onCanary(name)}}
@@ -119,7 +119,7 @@ func (d *daemonSet) canaryChecks(name string) []Check {
 	return all
 }
 
-// Says reports whether the message of a unit tells of the pod what it tells itself.
+// Says reports whether the message of a unit repeats that of the pod.
 func (p *Pod) Says(message string) bool {
 	return message == "pod "+p.Name+" is not ready" || message == "pod "+p.Name+": "+p.Message
 }

@@ -175,7 +175,7 @@ func TestExplain(t *testing.T) {
 	}{
 		"in the middle": {daemons: daemons([]corev1.Pod{whyPod("old", "worker-1")}), want: []string{"Outdated, next", "pod agent-old-on-worker-1 of revision agent-old  ready for 3m"}, pods: "-"},
 		"at rest":       {daemons: daemons([]corev1.Pod{whyPod("new", "worker-1")}, atRest), want: []string{"Updated for 3m", "pod agent-new-on-worker-1  ready"}, pods: "spec.nodeName=worker-1"},
-		"elsewhere":     {daemons: daemons(nil, elsewhere), want: []string{"ExtendedDaemonSet monitoring/agent: no pod is made there: spec.selector does not select it"}},
+		"elsewhere":     {daemons: daemons(nil, elsewhere), want: []string{"ExtendedDaemonSet monitoring/agent: no pod is created there: spec.selector does not select it"}},
 		"pods may not be seen": {
 			daemons: daemons(nil), fails: map[string]error{"pods": denied(corev1.Resource("pods"))}, want: []string{source.NoPodsSeen, "the rollout is Waiting"}, pods: "-",
 		},

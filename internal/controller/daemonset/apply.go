@@ -69,7 +69,7 @@ const refusedPause = 5 * time.Second
 // and the others only if it is not refused. The next pass begins with the pods that were not refused.
 func (p *pass) createPods(ctx context.Context) error {
 	create := slices.DeleteFunc(slices.Clone(p.Actions.Create), func(s *daemonset.NodeState) bool {
-		return !s.Refused.At.IsZero() && !p.Passed(s.Refused.At.Add(refusedPause))
+		return !s.Refused.At.IsZero() && !p.HasPassed(s.Refused.At.Add(refusedPause))
 	})
 	one := func(s *daemonset.NodeState) error { return p.createPod(ctx, s) }
 	first := create[:min(1, len(create))]

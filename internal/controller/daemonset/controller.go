@@ -134,7 +134,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	return p.Wake, err
 }
 
-// run makes the pass of an ExtendedDaemonSet that is valid.
+// run reconciles an ExtendedDaemonSet that is valid.
 func (p *pass) run(ctx context.Context) error {
 	again, err := p.revise(ctx)
 	if isRefusal(err) {

@@ -24,7 +24,7 @@ func (p *pass) revise(ctx context.Context) (again bool, err error) {
 	case !p.TargetExists:
 		return true, p.createRevision(ctx)
 	case p.Active == nil:
-		// At the beginning, or when somebody has deleted the active one, and with it its pods.
+		// At the beginning, or when the active one was deleted, and with it its pods.
 		return true, p.activate(ctx, p.Successor())
 	case p.Active != p.Target && p.Strategy.Canary == nil && !daemonset.HasFailed(p.Target):
 		return true, p.activate(ctx, p.Target)

@@ -89,7 +89,7 @@ const absence = time.Minute
 // isAbsent reports whether a node has not been ready for longer than that.
 func (j *Judge) isAbsent(n *corev1.Node) bool {
 	c := nodeCondition(n, corev1.NodeReady)
-	return c.Status != "" && c.Status != corev1.ConditionTrue && j.Passed(c.LastTransitionTime.Add(absence))
+	return c.Status != "" && c.Status != corev1.ConditionTrue && j.HasPassed(c.LastTransitionTime.Add(absence))
 }
 
 // JudgeCanaryPods finds whether the canary's pods pause it, or make it fail.
@@ -178,7 +178,7 @@ func (j *Judge) DecideCanary() {
 func (j *Judge) CanaryCheck() (v1alpha1.Reason, string) {
 	switch reason, message := j.PauseReason(); {
 	case reason != "":
-		return v1alpha1.ReasonPaused, joined("the canary is paused", string(reason), message)
+		return v1alpha1.ReasonPaused, joinParts("the canary is paused", string(reason), message)
 	case j.Now.Before(j.Canary.Until):
 		return v1alpha1.ReasonWaveSoaking, "the canary is over at " + j.Canary.Until.UTC().Format(time.RFC3339) +
 			", if its pods stay ready and none restarts until then"

@@ -104,7 +104,7 @@ type CanaryHistory struct {
 	Began, NodesReady time.Time
 	// FirstRestart and LastRestart are those of a Verdict before.
 	FirstRestart, LastRestart time.Time
-	// Unpaused is that somebody has overruled autoPause.
+	// Unpaused is true when a person has overruled autoPause.
 	Unpaused bool
 }
 
@@ -177,7 +177,7 @@ func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, pods []CanaryPod,
 		case fail.reason != "":
 		case limit != nil && v.LastRestart.Sub(v.FirstRestart) > limit.Duration:
 			fail = finding{edsv1.StatusReasonRestartsTimeoutExceeded, "pods have gone on restarting for more than " + limit.Duration.String()}
-		case timeout != nil && passed(&v.Wake, latest(h.Began, h.NodesReady).Add(timeout.Duration), now):
+		case timeout != nil && hasPassed(&v.Wake, latest(h.Began, h.NodesReady).Add(timeout.Duration), now):
 			fail = finding{edsv1.StatusReasonTimeoutExceeded, "the canary has taken more than " + timeout.Duration.String()}
 		}
 	}
@@ -196,7 +196,7 @@ func (v *Verdict) findStartProblem(a *edsv1.ExtendedDaemonSetSpecStrategyCanaryA
 	for i := range pods {
 		p := &pods[i]
 		limited := *a.Enabled && a.MaxSlowStartDuration != nil && !p.State.Creating.IsZero()
-		late := limited && passed(&v.Wake, p.State.Creating.Add(a.MaxSlowStartDuration.Duration), now)
+		late := limited && hasPassed(&v.Wake, p.State.Creating.Add(a.MaxSlowStartDuration.Duration), now)
 		switch {
 		case p.State.CannotStart != "":
 			this := p.cannotStart(p.State.CannotStart, p.State.Message)

@@ -84,7 +84,7 @@ func (j *Judge) createMissing(s *NodeState) {
 	switch {
 	case !s.isEmpty():
 	case frozen:
-		s.NoPod = rollout.Wait{Node: s.Node.Name, Reason: v1alpha1.ReasonPaused, Message: "the rollout is frozen, so no pod is made"}
+		s.NoPod = rollout.Wait{Node: s.Node.Name, Reason: v1alpha1.ReasonPaused, Message: "the rollout is frozen, so no pod is created"}
 	default:
 		s.NoPod = rollout.Wait{
 			Node: s.Node.Name, Reason: v1alpha1.ReasonSlowStart,
@@ -217,7 +217,7 @@ func (j *Judge) limitCreation() {
 		if s.Canary || s.Current == nil || s.Current.State.Ready {
 			continue
 		}
-		if !j.Passed(s.Current.CreationTimestamp.Add(j.CreationTime())) {
+		if !j.HasPassed(s.Current.CreationTimestamp.Add(j.CreationTime())) {
 			j.Limits.Creating++
 		}
 	}

@@ -15,11 +15,11 @@ import (
 
 // Placement is whether a daemon belongs on a node.
 type Placement struct {
-	// Create says that a pod should be made there.
+	// Create says that a pod should be created there.
 	Create bool
 	// Keep says that one that is there may stay.
 	Keep bool
-	// Why says why none should be made; "" when one should.
+	// Why says why none should be created; "" when one should.
 	Why string
 }
 
@@ -61,7 +61,7 @@ func requiredAffinity(s *corev1.PodSpec) *corev1.NodeSelector {
 }
 
 // Place says whether the daemon belongs on a node. On a node with a taint NoSchedule that is not tolerated, and on one that is being
-// deleted, no pod is made and those that run stay, as with the built-in DaemonSet.
+// deleted, no pod is created and those that run stay, as with the built-in DaemonSet.
 func (p *Placer) Place(n *corev1.Node) Placement {
 	set := labels.Set(n.Labels)
 	switch {

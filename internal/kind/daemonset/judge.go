@@ -124,7 +124,7 @@ func New(f Facts, now time.Time) (*Judge, error) {
 	return j, Validate(j.Spec)
 }
 
-// IsDaemonPod reports whether a pod with the ExtendedDaemonSet's label is one of its pods: it belongs to a revision, or to nobody.
+// IsDaemonPod reports whether a pod with the ExtendedDaemonSet's label is one of its pods: it belongs to a revision, or has no owner.
 func IsDaemonPod(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	return (owner == nil || owner.Kind == kindReplicaSet) && NodeOf(pod) != ""
@@ -132,7 +132,7 @@ func IsDaemonPod(pod *corev1.Pod) bool {
 
 const kindReplicaSet = "ExtendedDaemonSetReplicaSet"
 
-// ReplicaSetOf is the name of the revision that a pod was made for, or "".
+// ReplicaSetOf is the name of the revision that a pod was created for, or "".
 func ReplicaSetOf(pod *corev1.Pod) string {
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && owner.Kind == kindReplicaSet {
 		return owner.Name
@@ -161,8 +161,8 @@ func (j *Judge) Find(name string) *ReplicaSet {
 }
 
 // Successor is the ReplicaSet that becomes active where none is: the one that says so itself, or else the template's. The status may have
-// lost the name, or somebody has deleted the active one. A template that is tried, or has failed, is not promoted by that: an earlier
-// revision becomes active, if one is kept that has not failed.
+// lost the name, or the active one was deleted. That does not promote a template that is a canary or has failed: an earlier revision becomes
+// active, if one exists that has not failed.
 func (j *Judge) Successor() *ReplicaSet {
 	for _, rs := range slices.Backward(j.Owned) {
 		if edsv1.IsConditionTrue(rs.Status.Conditions, edsv1.ConditionActive) {
@@ -216,8 +216,8 @@ func (j *Judge) WakeAt(t time.Time) {
 	}
 }
 
-// Passed reports whether an instant has come. If not, the judge wakes then.
-func (j *Judge) Passed(at time.Time) bool { return passed(&j.Wake, at, j.Now) }
+// HasPassed reports whether an instant has come. If not, the judge wakes then.
+func (j *Judge) HasPassed(at time.Time) bool { return hasPassed(&j.Wake, at, j.Now) }
 
 func latest(a, b time.Time) time.Time {
 	if b.After(a) {

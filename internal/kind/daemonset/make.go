@@ -23,7 +23,7 @@ type PodOptions struct {
 	Canary bool
 }
 
-// NewPod makes the pod of a revision for a node. Its name follows from revision, node and overrides, so that the same pod can't be
+// NewPod returns the pod of a revision for a node. Its name follows from revision, node and overrides, so that the same pod can't be
 // created twice. The Overrides must be those of that node.
 func NewPod(rs *edsv1.ExtendedDaemonSetReplicaSet, eds string, n *corev1.Node, o Overrides, opts PodOptions) *corev1.Pod {
 	t := rs.Spec.Template.DeepCopy()
@@ -99,7 +99,7 @@ func nameSuffix(length int, parts ...string) string {
 	return string(text)
 }
 
-// newReplicaSet makes the ReplicaSet of a template that has none. Its name follows from the ExtendedDaemonSet and the template's hash, so
+// newReplicaSet returns the ReplicaSet of a template that has none. Its name follows from the ExtendedDaemonSet and the template's hash, so
 // that no two are created of one template.
 func newReplicaSet(eds *edsv1.ExtendedDaemonSet, spec *edsv1.ExtendedDaemonSetSpec, hash string) *ReplicaSet {
 	rs := &ReplicaSet{
@@ -132,8 +132,8 @@ func bind(s *corev1.PodSpec, node string) {
 	}
 }
 
-// standard are the tolerations of all daemon pods: neither a node's condition nor a cordon removes them, or prevents new ones.
-var standard = []corev1.Toleration{
+// standardTolerations are the tolerations of all daemon pods: neither a node's condition nor a cordon removes them, or prevents new ones.
+var standardTolerations = []corev1.Toleration{
 	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 	{Key: corev1.TaintNodeDiskPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
@@ -145,7 +145,7 @@ var standard = []corev1.Toleration{
 // tolerations are those of a pod's spec and the standard ones. As with the built-in DaemonSet a standard one replaces the same
 // with a time limit, and only pods in the node's own network tolerate that it has no other.
 func tolerations(s *corev1.PodSpec) []corev1.Toleration {
-	added := standard
+	added := standardTolerations
 	if s.HostNetwork {
 		added = append(slices.Clip(added), corev1.Toleration{
 			Key: corev1.TaintNodeNetworkUnavailable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,

@@ -165,17 +165,17 @@ func TestTolerations(t *testing.T) {
 		Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](30),
 	}
 	narrower := corev1.Toleration{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
-	spec := &corev1.PodSpec{HostNetwork: true, Tolerations: []corev1.Toleration{limited, narrower, standard[3], standard[3]}}
+	spec := &corev1.PodSpec{HostNetwork: true, Tolerations: []corev1.Toleration{limited, narrower, standardTolerations[3], standardTolerations[3]}}
 	got := tolerations(spec)
-	want := append([]corev1.Toleration{narrower}, standard...)
+	want := append([]corev1.Toleration{narrower}, standardTolerations...)
 	want = append(want, corev1.Toleration{
 		Key: "node.kubernetes.io/network-unavailable", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 	})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if len(spec.Tolerations) != 4 || len(standard) != 6 {
-		t.Errorf("what was given has been changed: %v, %v", spec.Tolerations, standard)
+	if len(spec.Tolerations) != 4 || len(standardTolerations) != 6 {
+		t.Errorf("what was given has been changed: %v, %v", spec.Tolerations, standardTolerations)
 	}
 	spec.Tolerations = got
 	if diff := cmp.Diff(len(got), len(tolerations(spec))); diff != "" {

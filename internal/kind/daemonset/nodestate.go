@@ -163,7 +163,7 @@ func (s *NodeState) assign(j *Judge, pods []*corev1.Pod) {
 			s.Stuck = s.Stuck || p.State.Unresponsive
 		case !s.Placement.Keep:
 			s.Extra = append(s.Extra, p)
-		case p.State.Failed && !j.Passed(pod.CreationTimestamp.Add(endedPodAge)):
+		case p.State.Failed && !j.HasPassed(pod.CreationTimestamp.Add(endedPodAge)):
 			s.Ended = p
 		case p.State.Failed:
 			s.Extra = append(s.Extra, p)

@@ -66,7 +66,7 @@ func StateOfPod(p *corev1.Pod, minReady time.Duration, now time.Time) PodState {
 	if c := podCondition(p, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue {
 		l.Ready, l.ReadySince = true, c.LastTransitionTime.Time
 		// Without a minimum the clocks of node and controller do not matter.
-		l.Available = minReady <= 0 || passed(&l.Wake, l.ReadySince.Add(minReady), now)
+		l.Available = minReady <= 0 || hasPassed(&l.Wake, l.ReadySince.Add(minReady), now)
 	}
 	containers := slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses)
 	l.readRestarts(containers)
@@ -193,7 +193,7 @@ func (l *PodState) readResponse(p *corev1.Pod, now time.Time) {
 			since = at
 		}
 	}
-	l.Unresponsive = !since.IsZero() && passed(&l.Wake, since, now)
+	l.Unresponsive = !since.IsZero() && hasPassed(&l.Wake, since, now)
 }
 
 // problem says what else is wrong with a pod that is not ready.
@@ -231,8 +231,8 @@ func cannotStartMessage(pod string, reason edsv1.StatusReason, detail string) st
 	return text + ", " + detail
 }
 
-// passed reports whether an instant has come. If not, wake is no later than that.
-func passed(wake *time.Time, at, now time.Time) bool {
+// hasPassed reports whether an instant has come. If not, wake is no later than that.
+func hasPassed(wake *time.Time, at, now time.Time) bool {
 	if !now.Before(at) {
 		return true
 	}

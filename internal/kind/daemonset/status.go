@@ -132,11 +132,11 @@ func (j *Judge) EndCanary() {
 // canaryFailure says which canary has failed, and why.
 func (j *Judge) canaryFailure() string {
 	c := edsv1.FindCondition(j.Target.Status.Conditions, edsv1.ConditionCanaryFailed)
-	return joined("canary failed with ers: "+j.Target.Name, c.Reason, c.Message)
+	return joinParts("canary failed with ers: "+j.Target.Name, c.Reason, c.Message)
 }
 
-// joined are the parts that are not empty.
-func joined(parts ...string) string {
+// joinParts joins the parts that are not empty.
+func joinParts(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 }
 
@@ -228,7 +228,7 @@ func (j *Judge) Progress(s *NodeState) (since time.Time, message string) {
 		return s.Ended.CreationTimestamp.Time, "pod " + s.Ended.Name + ": " + s.Ended.State.Message + "; it is replaced a minute after it was created"
 	case s.Canary && j.Canary.Paused():
 		_, paused := j.CanaryCheck()
-		return since, paused + "; no pod is made"
+		return since, paused + "; no pod is created"
 	case s.Outdated != nil:
 		return since, "pod " + s.Outdated.Name + " is deleted next"
 	}
@@ -311,7 +311,7 @@ func (j *Judge) ReplicaSetStatus(rs *ReplicaSet) edsv1.ExtendedDaemonSetReplicaS
 		set(edsv1.ConditionPodCannotStart, false, "", "")
 	}
 	if active {
-		// Somebody failed it at the instant at which it passed. All nodes get it, and it is not refused when it comes back.
+		// A person failed it at the instant at which it passed. All nodes get it, and it may be active again later.
 		set(edsv1.ConditionCanaryFailed, false, "", "")
 		j.setBatches(&s.Conditions)
 	}

@@ -14,7 +14,7 @@ import (
 // UpToDate reports whether a pod is what NewPod would make today: of the template with this hash, and with these overrides. What
 // has since been changed on the pod itself, or was filled in by the API server, does not count.
 //
-// A pod that ExtendedDaemonSet made has no hash of the overrides. It is compared by what that left on it, and by the resources
+// A pod that ExtendedDaemonSet created has no hash of the overrides. It is compared by what that left on it, and by the resources
 // of its containers: taking such pods over replaces none.
 func UpToDate(p *corev1.Pod, revision string, want Overrides) bool {
 	if hash, ok := p.Annotations[edsv1.AnnotationTemplateHash]; !ok || hash != revision {
@@ -26,7 +26,7 @@ func UpToDate(p *corev1.Pod, revision string, want Overrides) bool {
 	setting, node := p.Labels[edsv1.LabelSettingName], p.Annotations[edsv1.AnnotationNodeHash]
 	switch {
 	case setting == "" && node == "" && want.Hash == "":
-		return true // Annotations that override no container, or can't be read, make no other pod.
+		return true // Annotations that override no container, or can't be read, change no pod.
 	case node != want.NodeHash:
 		return false
 	case setting == "" && want.SettingName == "":
@@ -43,7 +43,7 @@ func UpToDate(p *corev1.Pod, revision string, want Overrides) bool {
 	return true
 }
 
-// sameResources compares those of a running container with what it should have been made with. The API server makes a request of
+// sameResources compares those of a running container with what it should have been created with. The API server makes a request of
 // each limit that has none, and a LimitRange may have filled in any that is missing.
 func sameResources(p *corev1.Pod, got, want corev1.ResourceRequirements) bool {
 	_, filled := p.Annotations[limitRanger]

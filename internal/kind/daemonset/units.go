@@ -11,7 +11,7 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// makeUnits makes a unit of each node outside of the canary. A node with an outdated pod waits to be started. A node without an
+// makeUnits finds the unit of each node outside of the canary. A node with an outdated pod waits to be started. A node without an
 // available pod of the active revision is in its turn.
 func (j *Judge) makeUnits() {
 	j.Units = make([]rollout.Unit, 0, len(j.States))
@@ -59,7 +59,7 @@ func (j *Judge) soak(s *NodeState, u *rollout.Unit) {
 	if j.Strategy.Soak == nil || j.Strategy.Soak.Duration <= 0 || len(j.Owned) <= 1 && len(j.Kept) == 0 {
 		return
 	}
-	if !j.Passed(j.Fleet.SoakEnd(s.Node.Name, u.Since, j.Strategy.Soak.Duration)) {
+	if !j.HasPassed(j.Fleet.SoakEnd(s.Node.Name, u.Since, j.Strategy.Soak.Duration)) {
 		u.State = v1alpha1.UnitSoaking
 	}
 }
@@ -77,13 +77,13 @@ func (s *NodeState) isUnresponsive() bool {
 func (j *Judge) whyUnfit(s *NodeState) (v1alpha1.Reason, string) {
 	switch {
 	case j.Strategy.Type == edsv1.StrategyOnDelete && !s.FailedCanary:
-		return v1alpha1.ReasonOnDelete, "spec.strategy.type is OnDelete: the pod is replaced when somebody deletes it"
+		return v1alpha1.ReasonOnDelete, "spec.strategy.type is OnDelete: the pod is replaced when it is deleted"
 	case s.Kept && s.portsConflict():
 		return v1alpha1.ReasonNodeUnfit, "pod " + s.Outdated.Name + " has a port of the host that the new pod needs, " +
 			"and its DaemonSet would make it again: delete the DaemonSet with --cascade=orphan"
 	case !s.Placement.Create:
 		return v1alpha1.ReasonNodeUnfit, "no new pod would be made on the node: " + s.Placement.Why
-	case !s.Refused.At.IsZero() && !j.Passed(s.Refused.At.Add(refusedFor)):
+	case !s.Refused.At.IsZero() && !j.HasPassed(s.Refused.At.Add(refusedFor)):
 		return v1alpha1.ReasonNodeUnfit, MessageRefused
 	case s.NodeProblem != "" && s.claim() < 0: // The engine says itself that a node is claimed.
 		return v1alpha1.ReasonNodeNotReady, s.NodeProblem
