@@ -5,8 +5,8 @@ package daemonset
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -91,10 +91,25 @@ func (p *Placer) Place(n *corev1.Node) Placement {
 func (p *Placer) untolerated(n *corev1.Node, effect corev1.TaintEffect) *corev1.Taint {
 	for i := range n.Spec.Taints {
 		t := &n.Spec.Taints[i]
-		tolerates := func(by corev1.Toleration) bool { return by.ToleratesTaint(logr.Discard(), t, true) }
-		if t.Effect == effect && !slices.ContainsFunc(p.tolerations, tolerates) {
+		if t.Effect == effect && !slices.ContainsFunc(p.tolerations, func(by corev1.Toleration) bool { return tolerates(&by, t) }) {
 			return t
 		}
 	}
 	return nil
+}
+
+// tolerates reports whether a toleration is for a taint, as the scheduler decides. That of package corev1 needs a logger.
+func tolerates(by *corev1.Toleration, t *corev1.Taint) bool {
+	if by.Effect != "" && by.Effect != t.Effect || by.Key != "" && by.Key != t.Key {
+		return false
+	}
+	switch by.Operator {
+	case "", corev1.TolerationOpEqual:
+		return by.Value == t.Value
+	case corev1.TolerationOpLt, corev1.TolerationOpGt:
+		limit, err1 := strconv.ParseInt(by.Value, 10, 64)
+		value, err2 := strconv.ParseInt(t.Value, 10, 64)
+		return err1 == nil && err2 == nil && value != limit && (value < limit) == (by.Operator == corev1.TolerationOpLt)
+	}
+	return by.Operator == corev1.TolerationOpExists
 }
