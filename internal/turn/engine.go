@@ -60,8 +60,8 @@ func NewEngine(kind string, clk clock.PassiveClock, c client.Client, f *fleet.Fl
 	}
 }
 
-// DrainBy lets the engine drain nodes by a client that reads past the cache, made from a config that drain.NeverWait has passed. It follows the pods of
-// the nodes that it drains by the other.
+// DrainBy lets the engine drain nodes by a client that reads past the cache, made from a config that drain.NeverWait has passed. It follows
+// the pods of the nodes that it drains by the other.
 func (e *Engine) DrainBy(live drain.Client, pods typedcorev1.PodsGetter) *Engine {
 	watcher := drain.NewWatcher(pods, e.PodsChanged)
 	e.Drainer, e.Works, e.Woken, e.followPods = drain.New(e.Clock, live), NewWorks(watcher), &Bell{}, watcher.Run
@@ -75,9 +75,11 @@ func (e *Engine) PodsChanged(node string) {
 	}
 }
 
-// NewController makes the manager run a controller of rollouts of this kind, which are woken by their Nodes and pods, and by budgets. The caller adds
-// what else wakes them, and completes it.
-func (e *Engine) NewController(ctx context.Context, m ctrl.Manager, name string, threads int, rollouts client.Object, ofNode MapFunc) (*builder.Builder, error) {
+// NewController makes the manager run a controller of rollouts of this kind, which are woken by their Nodes and pods, and by budgets. The
+// caller adds what else wakes them, and completes it.
+func (e *Engine) NewController(
+	ctx context.Context, m ctrl.Manager, name string, threads int, rollouts client.Object, ofNode MapFunc,
+) (*builder.Builder, error) {
 	if err := m.Add(manager.RunnableFunc(e.followPods)); err != nil {
 		return nil, fmt.Errorf("following pods, %w", err)
 	}

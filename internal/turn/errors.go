@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package turn is the engine of a node's turn, for all rollouts of nodes: it reads and wakes rollouts, claims, cordons and drains nodes, releases them,
-// and reports. Each controller is the mechanism that changes a node.
+// Package turn is the engine of a node's turn, for all rollouts of nodes: it reads and wakes rollouts, claims, cordons and drains nodes,
+// releases them, and reports. Each controller is the mechanism that changes a node.
 package turn
 
 import (

@@ -51,8 +51,8 @@ func WaveChanged(before, now *v1alpha1.WaveStatus) bool {
 	return now != nil && (before == nil || before.Revision != now.Revision || before.Number != now.Number || before.State != now.State)
 }
 
-// HaltedNow is why a rollout is halted by the message of its condition Stalled, unless the one before says so already. One that is halted only for its
-// wave has the Event of the wave.
+// HaltedNow is why a rollout is halted by the message of its condition Stalled, unless the one before says so already. One that is halted
+// only for its wave has the Event of the wave.
 func HaltedNow(before, now string, wave *v1alpha1.WaveStatus) string {
 	_, then, _ := strings.Cut(before, status.Halted)
 	_, why, _ := strings.Cut(now, status.Halted)

@@ -91,7 +91,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		c.Forget(key)
 		return wake, c.clear(ctx, key, "", s)
 	}
-	w, problem, wake := c.resolve(ctx, p, malformed, c.Clock.Now())
+	w, wake, problem := c.resolve(ctx, p, malformed, c.Clock.Now())
 	pass := c.newPass(w, s)
 	pass.problem, pass.Wake = problem, wake
 	errs := []error{c.clear(ctx, key, p.UID, s), pass.Settle(ctx)}

@@ -26,9 +26,9 @@ import (
 // annotationSecretHash holds the hash of a Secret in the cache, in place of its data.
 const annotationSecretHash = "moult.dev/hash"
 
-// resolve sets the conditions Validated and LatestResolved, the version and the hash. It returns the world that turns are judged by, what keeps the
-// Plan from being valid and resolved until a person changes something, and when its channel is asked again.
-func (c *Controller) resolve(ctx context.Context, p *upgradev1.Plan, malformed error, now time.Time) (w *plan.World, problem error, wake time.Time) { //nolint:revive,staticcheck // The problem is a result, not a failure.
+// resolve sets the conditions Validated and LatestResolved, the version and the hash. It returns the world that turns are judged by, when the
+// Plan's channel is asked again, and what keeps the Plan from being valid and resolved until a person changes something.
+func (c *Controller) resolve(ctx context.Context, p *upgradev1.Plan, malformed error, now time.Time) (w *plan.World, wake time.Time, problem error) {
 	status.InitPlan(p, now)
 	hashes := map[string]string{}
 	w, err := parse(p, func(name string) (err error) {
@@ -38,13 +38,13 @@ func (c *Controller) resolve(ctx context.Context, p *upgradev1.Plan, malformed e
 	w.Job, w.OwnNode, w.Now = &c.options.Job, c.options.NodeName, now
 	if err = cmp.Or(malformed, err); err != nil {
 		status.SetPlanValidated(p, err, now)
-		return w, err, wake
+		return w, wake, err
 	}
 	version, reason, note, wake, err := c.version(p)
 	if err != nil || version == "" {
 		status.SetPlanValidated(p, nil, now)
 		status.SetPlanUnresolved(p, err, now)
-		return w, err, wake
+		return w, wake, err
 	}
 	oldVersion, oldHash := p.Status.LatestVersion, p.Status.LatestHash
 	p.Status.LatestVersion = version
@@ -54,11 +54,11 @@ func (c *Controller) resolve(ctx context.Context, p *upgradev1.Plan, malformed e
 	status.SetPlanValidated(p, err, now)
 	if err != nil {
 		p.Status.LatestVersion, p.Status.LatestHash = oldVersion, oldHash
-		return w, err, wake
+		return w, wake, err
 	}
 	status.SetPlanResolved(p, reason, note, now)
 	w.Ready = true
-	return w, nil, wake
+	return w, wake, nil
 }
 
 // version is the Plan's version, where it is from, what else there is to say of it, and when the channel is asked again. Without an error and without

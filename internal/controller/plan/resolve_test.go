@@ -272,7 +272,7 @@ func TestResolve(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newResolver(t, tc.plan, tc.asked, tc.secrets...)
-			w, problem, wake := c.resolve(t.Context(), tc.plan, tc.malformed, now)
+			w, wake, problem := c.resolve(t.Context(), tc.plan, tc.malformed, now)
 			got := verdict{
 				Ready: w.Ready, Version: tc.plan.Status.LatestVersion, Hash: tc.plan.Status.LatestHash,
 				Validated: told(tc.plan, upgradev1.ConditionValidated), Resolved: told(tc.plan, upgradev1.ConditionLatestResolved), Wake: wake,
@@ -318,7 +318,7 @@ func TestResolveChannelAskedAnew(t *testing.T) {
 			if tc.ready {
 				want = "True Channel"
 			}
-			if w, problem, _ := c.resolve(t.Context(), p, nil, now); w.Ready != tc.ready || problem != nil {
+			if w, _, problem := c.resolve(t.Context(), p, nil, now); w.Ready != tc.ready || problem != nil {
 				t.Errorf("got %v, %v", w.Ready, problem)
 			}
 			if got := told(p, upgradev1.ConditionLatestResolved); got != want {
@@ -332,7 +332,7 @@ func TestResolveAllowDowngradeOfAll(t *testing.T) {
 	p := newPlan(byChannel, resolved(latest, 3))
 	c := newResolver(t, p, said("v1.31.1+k3s1", nil))
 	c.options.AllowDowngrade = true
-	if w, problem, _ := c.resolve(t.Context(), p, nil, now); !w.Ready || p.Status.LatestVersion != "v1.31.1-k3s1" {
+	if w, _, problem := c.resolve(t.Context(), p, nil, now); !w.Ready || p.Status.LatestVersion != "v1.31.1-k3s1" {
 		t.Errorf("got %v, %v, and version %s", w.Ready, problem, p.Status.LatestVersion)
 	}
 }
@@ -346,7 +346,7 @@ func TestResolveSecretUnreadable(t *testing.T) {
 			return errors.New("the cache is not started")
 		},
 	}).Build()
-	if w, problem, _ := c.resolve(t.Context(), p, nil, now); w.Ready || problem == nil || problem.Error() != "the cache is not started" {
+	if w, _, problem := c.resolve(t.Context(), p, nil, now); w.Ready || problem == nil || problem.Error() != "the cache is not started" {
 		t.Errorf("got %v, %v", w.Ready, problem)
 	}
 }

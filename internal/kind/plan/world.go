@@ -28,7 +28,8 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// World is what the turns of one Plan are judged by. NewWorld fills it from the spec; the caller adds Ready, Job, Fleet, SharedHostnames, OwnNode and Now.
+// World is what the turns of one Plan are judged by. NewWorld fills it from the spec; the caller adds Ready, Job, Fleet, SharedHostnames,
+// OwnNode and Now.
 type World struct {
 	Plan *upgradev1.Plan
 	// Ready is false while the Plan is not valid and resolved: what runs is seen to its end, and nothing else happens.
@@ -75,13 +76,14 @@ type JobOptions struct {
 	PodReplacementPolicy batchv1.PodReplacementPolicy
 }
 
-// AwaitsOperator reports whether the container that cordons or drains a node runs this program's own image, which waits until the operator has done so.
+// AwaitsOperator reports whether the container that cordons or drains a node runs this program's own image. That waits until the operator has
+// done so.
 func (o *JobOptions) AwaitsOperator(n *corev1.Node) bool {
 	return !IsWindows(n) && o.KubectlImage == ""
 }
 
-// TTL is for how many seconds the Plan's Jobs are kept. It outlasts the delay for which a Job's node keeps its slot by a minute at least: the operator
-// must see how the Job ended.
+// TTL is for how many seconds the Plan's Jobs are kept. It outlasts the delay for which a Job's node keeps its slot by a minute at least:
+// the operator must see how the Job ended.
 func (o *JobOptions) TTL(p *upgradev1.Plan) int32 {
 	delay := ptr.Deref(p.Spec.PostCompleteDelay, metav1.Duration{})
 	return max(o.TTLSecondsAfterFinish, int32(min((delay.Duration+time.Minute).Seconds(), math.MaxInt32)))
