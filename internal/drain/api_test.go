@@ -282,8 +282,9 @@ func dryRunAsksTheBudget(b *bench) {
 	web := b.pod("web", alive)
 	pdb := b.budget("api", "api")
 	before := pdb.DeepCopy()
+	b.clock.SetTime(b.since.Add(time.Minute))
 	for _, disable := range []bool{false, true} {
-		r := b.pass(alive, Options{Timeout: 1, DisableEviction: disable}) // After the timeout evictions are dry runs.
+		r := b.pass(alive, Options{Timeout: time.Minute, DisableEviction: disable}) // After the timeout evictions are dry runs.
 		want := map[string]State{"api": Blocked, "web": Waiting}
 		if disable {
 			want["api"] = Waiting
