@@ -58,7 +58,7 @@ func claimed(claims ...v1alpha1.Claim) func(*corev1.Node) {
 
 // claim is one for what the Plan asks for now.
 func claim() v1alpha1.Claim {
-	p := aPlan("agents")
+	p := whyPlan("agents")
 	w, _ := plan.NewWorld(&p)
 	return v1alpha1.Claim{Rollout: w.Holder, UID: p.UID, Attempt: w.Attempt(&corev1.Node{}), Since: before(12 * time.Second)}
 }
