@@ -43,15 +43,16 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 			set.LimitTo(aws.ToString(t.Value))
 		}
 	}
-	own, err := s.c.templateOf(ctx, g)
-	switch {
-	case cloud.KindOf(err) == cloud.KindInvalid:
-		set.Unfit = err.Error()
-	case err != nil:
+	all, err := s.c.templatesOf(ctx, g)
+	if cloud.KindOf(err) == cloud.KindInvalid {
+		set.Unfit, err = err.Error(), nil
+	}
+	if err != nil {
 		return cloud.Set{}, err
-	case own.id != "":
-		set.Version, set.Image, set.ImageID, set.Model = specificationText(specification(g)), own.String(), own.image, model(g, own)
-		if set.ImageName, err = s.c.imageName(ctx, own.image); err != nil {
+	}
+	if len(all) > 0 {
+		set.Version, set.Image, set.ImageID, set.Model = specificationText(specification(g)), all[0].String(), all[0].image, model(g, all)
+		if set.ImageName, err = s.c.imageName(ctx, all[0].image); err != nil {
 			return cloud.Set{}, err
 		}
 	}
@@ -74,8 +75,6 @@ func unfitReason(g *types.AutoScalingGroup) string {
 		return "it has a warm pool, whose machines may be of another image"
 	case hasWeights(g):
 		return "its capacity is no number of machines: it has weights, or a capacity type other than units"
-	case slices.ContainsFunc(overrides(g), hasOwnImage):
-		return "its overrides have launch templates or images of their own, so that its machines are not alike: make a group of each"
 	case mixesSpot(g):
 		return "its mixed instances policy has on-demand and spot instances, to which AWS offers no safe way to add one: make a group of each"
 	}
@@ -85,10 +84,6 @@ func unfitReason(g *types.AutoScalingGroup) string {
 		}
 	}
 	return ""
-}
-
-func hasOwnImage(o types.LaunchTemplateOverrides) bool {
-	return o.LaunchTemplateSpecification != nil || o.ImageId != nil
 }
 
 func hasWeights(g *types.AutoScalingGroup) bool {

@@ -253,7 +253,11 @@ func TestUpToDate(t *testing.T) {
 	spec := func(id, version string) *types.LaunchTemplateSpecification {
 		return &types.LaunchTemplateSpecification{LaunchTemplateId: aws.String(id), Version: aws.String(version)}
 	}
-	made := template{id: "lt-1", version: "7", image: "ami-1"}
+	group := &types.AutoScalingGroup{MixedInstancesPolicy: &types.MixedInstancesPolicy{LaunchTemplate: &types.LaunchTemplate{
+		LaunchTemplateSpecification: spec("lt-1", "$Latest"),
+		Overrides:                   []types.LaunchTemplateOverrides{{LaunchTemplateSpecification: spec("lt-2", "3")}, {ImageId: aws.String("ami-override")}},
+	}}}
+	made := []template{{id: "lt-1", version: "7", image: "ami-1"}, {id: "lt-2", version: "3"}}
 	for _, tc := range []struct {
 		name     string
 		instance types.Instance
@@ -264,27 +268,15 @@ func TestUpToDate(t *testing.T) {
 		{"the version, an image that is not known", types.Instance{LaunchTemplate: spec("lt-1", "7")}, "", true},
 		{"the version, another image", types.Instance{LaunchTemplate: spec("lt-1", "7")}, "ami-2", false},
 		{"its root volume was replaced", types.Instance{LaunchTemplate: spec("lt-1", "7"), ImageId: aws.String("ami-2")}, "ami-1", false},
+		{"the image of an override", types.Instance{LaunchTemplate: spec("lt-1", "7"), ImageId: aws.String("ami-override")}, "ami-1", true},
 		{"another version", types.Instance{LaunchTemplate: spec("lt-1", "6")}, "ami-1", false},
+		{"the template of an override", types.Instance{LaunchTemplate: spec("lt-2", "3")}, "ami-9", true},
 		{"another template", types.Instance{LaunchTemplate: spec("lt-3", "7")}, "ami-1", false},
 		{"a launch configuration", types.Instance{LaunchConfigurationName: aws.String("old")}, "ami-1", false},
 		{"nothing", types.Instance{}, "ami-1", false},
 	} {
-		if got := isMadeOf(made, &tc.instance, tc.image); got != tc.want {
+		if got := upToDate(group, made, &tc.instance, tc.image); got != tc.want {
 			t.Errorf("%s: %t", tc.name, got)
-		}
-	}
-}
-
-// Machines of a group whose overrides have templates or images of their own are not alike.
-func TestOverridesWithTheirOwnImage(t *testing.T) {
-	t.Parallel()
-	own := &types.LaunchTemplateSpecification{LaunchTemplateId: aws.String("lt-1")}
-	for _, override := range []types.LaunchTemplateOverrides{{LaunchTemplateSpecification: own}, {ImageId: aws.String("ami-1")}, {InstanceType: aws.String("m7i.large")}} {
-		got := unfitReason(&types.AutoScalingGroup{MixedInstancesPolicy: &types.MixedInstancesPolicy{LaunchTemplate: &types.LaunchTemplate{
-			LaunchTemplateSpecification: own, Overrides: []types.LaunchTemplateOverrides{override},
-		}}})
-		if strings.Contains(got, "not alike") == (override.InstanceType != nil) {
-			t.Errorf("%+v: %q", override, got)
 		}
 	}
 }

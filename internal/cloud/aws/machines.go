@@ -25,7 +25,7 @@ func (s *scaleSet) Machines(ctx context.Context, inTurn ...string) ([]cloud.Mach
 	if len(g.Instances) == 0 {
 		return nil, nil
 	}
-	own, err := s.c.templateOf(ctx, g)
+	all, err := s.c.templatesOf(ctx, g)
 	if err != nil && cloud.KindOf(err) != cloud.KindInvalid {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (s *scaleSet) Machines(ctx context.Context, inTurn ...string) ([]cloud.Mach
 		id, zone := aws.ToString(i.InstanceId), aws.ToString(i.AvailabilityZone)
 		vm := instances[id]
 		m := cloud.Machine{
-			ID: id, ProviderID: "aws:///" + zone + "/" + id, Zone: zone, UpToDate: isMadeOf(own, &i, aws.ToString(vm.ImageId)), Created: aws.ToTime(vm.LaunchTime),
+			ID: id, ProviderID: "aws:///" + zone + "/" + id, Zone: zone, UpToDate: upToDate(g, all, &i, aws.ToString(vm.ImageId)), Created: aws.ToTime(vm.LaunchTime),
 		}
 		m.State, m.Message = stateOf(&i, vm)
 		if isStandby(&i) {

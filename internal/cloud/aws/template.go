@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -40,7 +41,7 @@ func specification(g *types.AutoScalingGroup) *types.LaunchTemplateSpecification
 	return nil
 }
 
-// overrides are what the machines of a group may differ in, such as the instance type.
+// overrides are what the machines of a group may differ in.
 func overrides(g *types.AutoScalingGroup) []types.LaunchTemplateOverrides {
 	if p := g.MixedInstancesPolicy; p != nil && p.LaunchTemplate != nil {
 		return p.LaunchTemplate.Overrides
@@ -82,31 +83,61 @@ func (c *Cloud) resolve(ctx context.Context, s *types.LaunchTemplateSpecificatio
 	return t, nil
 }
 
-// templateOf is the version of a launch template that a group makes machines of; empty where it has none.
-func (c *Cloud) templateOf(ctx context.Context, g *types.AutoScalingGroup) (template, error) {
-	if own := specification(g); own != nil {
-		return c.resolve(ctx, own)
+// templatesOf are the versions of launch templates that a group makes machines of: its own first, then those of overrides.
+func (c *Cloud) templatesOf(ctx context.Context, g *types.AutoScalingGroup) ([]template, error) {
+	own := specification(g)
+	if own == nil {
+		return nil, nil
 	}
-	return template{}, nil
+	specs := []*types.LaunchTemplateSpecification{own}
+	for _, o := range overrides(g) {
+		if o.LaunchTemplateSpecification != nil {
+			specs = append(specs, o.LaunchTemplateSpecification)
+		}
+	}
+	var all []template
+	for _, s := range specs {
+		t, err := c.resolve(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(all, t) {
+			all = append(all, t)
+		}
+	}
+	return all, nil
 }
 
-// model identifies the version, the AMI and the overrides that a group makes machines of.
-func model(g *types.AutoScalingGroup, t template) string {
-	m := t.String() + "/" + t.image
+// model identifies the versions, AMIs and overrides that a group makes machines of.
+func model(g *types.AutoScalingGroup, all []template) string {
+	m := all[0].String() + "/" + all[0].image
 	if g.MixedInstancesPolicy == nil {
 		return m
 	}
-	text, _ := json.Marshal(overrides(g)) // Plain data can always be encoded.
-	return fmt.Sprintf("%s/%.4x", m, sha256.Sum256(text))
+	h := sha256.New()
+	fmt.Fprintln(h, all)
+	_ = json.NewEncoder(h).Encode(overrides(g)) // Plain data always encodes.
+	return fmt.Sprintf("%s/%.4x", m, h.Sum(nil))
 }
 
-// isMadeOf reports whether an instance is made of a version. image is its AMI, where that is known.
-func isMadeOf(t template, i *types.Instance, image string) bool {
-	if i.LaunchTemplate == nil || aws.ToString(i.LaunchTemplate.LaunchTemplateId) != t.id || aws.ToString(i.LaunchTemplate.Version) != t.version {
+// upToDate reports whether an instance is made of what its group makes machines of. image is its AMI, where that is known.
+func upToDate(g *types.AutoScalingGroup, all []template, i *types.Instance, image string) bool {
+	if i.LaunchTemplate == nil {
 		return false
 	}
 	image = cmp.Or(aws.ToString(i.ImageId), image)
-	return image == "" || t.image == "" || image == t.image
+	for _, t := range all {
+		if aws.ToString(i.LaunchTemplate.LaunchTemplateId) != t.id || aws.ToString(i.LaunchTemplate.Version) != t.version {
+			continue
+		}
+		if image == "" || t.image == "" || image == t.image {
+			return true
+		}
+		if slices.ContainsFunc(overrides(g), func(o types.LaunchTemplateOverrides) bool { return aws.ToString(o.ImageId) == image }) {
+			return true
+		}
+	}
+	return false
 }
 
 // imageName is the name of an AMI, or its id where it no longer exists.
