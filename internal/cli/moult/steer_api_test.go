@@ -24,6 +24,7 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/config/crd"
+	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/test/cluster"
 )
 
@@ -141,8 +142,12 @@ func (b *bench) node(name string, of ...*upgradev1.Plan) *corev1.Node {
 	b.t.Helper()
 	var claims []v1alpha1.Claim
 	for _, p := range of {
+		w, err := plan.NewWorld(p)
+		if err != nil {
+			b.t.Fatal(err)
+		}
 		claims = append(claims, v1alpha1.Claim{
-			Rollout: "Plan/" + p.Namespace + "/" + p.Name, UID: p.UID, Shared: true, Turn: "1", Since: metav1.Time{Time: now},
+			Rollout: w.Holder, UID: p.UID, Attempt: w.Attempt(&corev1.Node{}), Shared: true, Turn: "1", Since: metav1.Time{Time: now},
 			Failed: &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonJobFailed, Message: "it broke", Time: metav1.Time{Time: now}},
 		})
 	}
