@@ -64,9 +64,9 @@ type Claim struct {
 // Skipped reports whether the claim only records that the node was skipped.
 func (c *Claim) Skipped() bool { return c.Failed != nil && c.Failed.Skipped }
 
-// Parked reports whether the claim only records a result: the node was skipped, or its machine could not be replaced. The
+// RecordsResult reports whether the claim only records a result: the node was skipped, or its machine could not be replaced. The
 // node serves as before, other rollouts may claim it, and it uses up no budget.
-func (c *Claim) Parked() bool { return c.Skipped() || c.Failed != nil && c.Machine != "" }
+func (c *Claim) RecordsResult() bool { return c.Skipped() || c.Failed != nil && c.Machine != "" }
 
 // ClaimFailure says why a turn failed.
 type ClaimFailure struct {

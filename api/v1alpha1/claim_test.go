@@ -83,10 +83,10 @@ func TestParseClaims(t *testing.T) {
 	}
 }
 
-func TestParked(t *testing.T) {
+func TestRecordsResult(t *testing.T) {
 	for what, tc := range map[string]struct {
-		claim           Claim
-		parked, skipped bool
+		claim            Claim
+		records, skipped bool
 	}{
 		"at work":                     {Claim{}, false, false},
 		"failed":                      {Claim{Failed: &ClaimFailure{}}, false, false},
@@ -95,8 +95,8 @@ func TestParked(t *testing.T) {
 		"could not be replaced":       {Claim{Machine: "m", Failed: &ClaimFailure{}}, true, false},
 		"replaced, its drain skipped": {Claim{Machine: "m", Failed: &ClaimFailure{Skipped: true}}, true, true},
 	} {
-		if c := tc.claim; c.Parked() != tc.parked || c.Skipped() != tc.skipped {
-			t.Errorf("%s: parked %v, skipped %v", what, c.Parked(), c.Skipped())
+		if c := tc.claim; c.RecordsResult() != tc.records || c.Skipped() != tc.skipped {
+			t.Errorf("%s: records a result %v, skipped %v", what, c.RecordsResult(), c.Skipped())
 		}
 	}
 }

@@ -48,7 +48,7 @@ func claimsWith(n *corev1.Node, own v1alpha1.Claim, keep bool) (*string, error) 
 	claims = slices.DeleteFunc(claims, func(other v1alpha1.Claim) bool { return other.UID == own.UID })
 	if keep {
 		for _, other := range claims {
-			if !own.Parked() && !other.Parked() && (!own.Shared || !other.Shared) {
+			if !own.RecordsResult() && !other.RecordsResult() && (!own.Shared || !other.Shared) {
 				return nil, fmt.Errorf("claimed by %s since %s", other.Rollout, other.Since.UTC())
 			}
 		}

@@ -33,7 +33,7 @@ const (
 	ownFlagged   = `{"rollout":"Plan/system-upgrade/k3s","uid":"u1","revision":"h1","attempt":"a1","turn":"t1","since":"2026-11-20T12:00:00Z","uncordon":true}`
 	ownSoaking   = `{"rollout":"Plan/system-upgrade/k3s","uid":"u1","revision":"h1","attempt":"a1","turn":"t1","since":"2026-11-20T12:00:00Z","soaking":"2026-11-20T12:00:00Z"}`
 	ownFailed    = `{"rollout":"Plan/system-upgrade/k3s","uid":"u1","revision":"h1","attempt":"a1","turn":"t1","since":"2026-11-20T12:00:00Z","failed":{"reason":"JobFailed","message":"it broke","time":"2026-11-20T12:00:00Z"}}`
-	otherParked  = `{"rollout":"Plan/system-upgrade/other","uid":"u2","revision":"h9","turn":"t9","since":"2026-11-20T11:00:00Z","failed":{"reason":"DrainTimeout","time":"2026-11-20T11:00:00Z","skipped":true}}`
+	otherSkipped = `{"rollout":"Plan/system-upgrade/other","uid":"u2","revision":"h9","turn":"t9","since":"2026-11-20T11:00:00Z","failed":{"reason":"DrainTimeout","time":"2026-11-20T11:00:00Z","skipped":true}}`
 	ownBefore    = `{"rollout":"Plan/system-upgrade/k3s","uid":"u1","revision":"h0","turn":"t0","since":"2026-11-19T12:00:00Z"}`
 	otherText    = `{"rollout":"Plan/system-upgrade/other","uid":"u2","revision":"h9","turn":"t9","since":"2026-11-20T11:00:00Z"}`
 	otherSharing = `{"rollout":"Plan/system-upgrade/other","uid":"u2","shared":true,"revision":"h9","turn":"t9","since":"2026-11-20T11:00:00Z"}`
@@ -129,7 +129,7 @@ func TestClaimPatches(t *testing.T) {
 		"hold leaves another's cordon":   {hold, own(), holding(true, other), body{claims: list(ownText)}},
 		"hold takes an old mark off":     {hold, own(), holding(false, plan), body{claims: list(ownText), unmark: true}},
 		"hold takes another's off":       {hold, own(), holding(false, other), body{claims: list(ownText), unmark: true}},
-		"hold beside a parked one":       {hold, own(), holding(false, "", otherParked), body{claims: list(otherParked, ownText)}},
+		"hold beside a skipped one":      {hold, own(), holding(false, "", otherSkipped), body{claims: list(otherSkipped, ownText)}},
 		"soak":                           {soak, own(soaking), holding(false, "", ownText), body{claims: list(ownSoaking)}},
 		"soak beside another":            {soak, own(sharing), holding(false, "", otherSharing, ownBefore), body{claims: list(otherSharing, ownSharing)}},
 		"soak uncordons what is marked":  {soak, own(soaking), holding(true, plan, ownText), body{claims: list(ownSoaking), unmark: true, uncordon: true}},

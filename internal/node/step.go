@@ -33,7 +33,7 @@ type Step struct {
 }
 
 // Write writes a step in one patch with the Node's resourceVersion as precondition. After a conflict the caller decides
-// again. It writes nothing if nothing changes. It fails if another claim exists that is neither shared nor parked. A Node
+// again. It writes nothing if nothing changes. It fails if another claim exists that is neither shared nor a mere result. A Node
 // from the operator's trimmed cache is sufficient: fields that the cache drops are not changed.
 func Write(ctx context.Context, c client.Writer, n *corev1.Node, s Step) error {
 	if err := write(ctx, c, n, s.edit); err != nil {

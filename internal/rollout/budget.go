@@ -120,7 +120,7 @@ func (b *Budget) selects(n *Node) bool {
 // unavailable returns why a node is unavailable, and when the clock alone ends that.
 func (b *Budget) unavailable(n *Node, r readiness, now time.Time) (h Holder, end time.Time) {
 	for i := range n.Claims {
-		if c := &n.Claims[i]; !c.Parked() {
+		if c := &n.Claims[i]; !c.RecordsResult() {
 			return Holder{Cause: v1alpha1.CauseClaimed, By: c.Rollout, Message: "claimed by " + c.Rollout + from(c.Since.Time), Since: c.Since.Time}, end
 		}
 	}

@@ -40,7 +40,7 @@ func justReady(m *machine) { m.readySince = noon.Add(-time.Minute) }
 
 func has(c v1alpha1.Claim) func(*machine) { return func(m *machine) { m.claims = append(m.claims, c) } }
 
-func parked() v1alpha1.Claim {
+func skippedClaim() v1alpha1.Claim {
 	c := exclusive("other")
 	c.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonDrainTimeout, Skipped: true}
 	return c
@@ -53,7 +53,7 @@ func TestExamine(t *testing.T) {
 		"c": well("y", notReady, cordoned, has(exclusive("other"))),
 		"d": well("y", notReady),
 		"e": well("", justReady),
-		"f": well("", has(parked())),
+		"f": well("", has(skippedClaim())),
 		"g": well("z", func(m *machine) { m.claimError = "bad" }),
 		"h": well("z", func(m *machine) { m.offline = true }),
 		"i": well("z", func(m *machine) { m.taint = true }),
@@ -153,7 +153,7 @@ func TestBudgets(t *testing.T) {
 			message: "budget b: 1 node unavailable, at most 0 allowed (c not ready since 2026-11-20T11:58:00Z)"},
 		"nothing is allowed, and nothing is unavailable": {budgets: []string{"maxUnavailable: 0"}, reason: v1alpha1.ReasonBudgetExhausted,
 			message: "budget b: 0 nodes unavailable, at most 0 allowed"},
-		"one that is skipped is not unavailable": {budgets: []string{one}, nodes: map[string]*Node{"d": well("", has(parked()))}, start: "a", reason: v1alpha1.ReasonBudgetExhausted,
+		"one that is skipped is not unavailable": {budgets: []string{one}, nodes: map[string]*Node{"d": well("", has(skippedClaim()))}, start: "a", reason: v1alpha1.ReasonBudgetExhausted,
 			message: "budget b: 1 node unavailable, at most 1 allowed (a started now)"},
 		"what is claimed already is paid": {budgets: []string{one}, nodes: map[string]*Node{"b": well("", has(exclusive(own)))},
 			edit: func(_ *Fleet, u []Unit) { u[1].Claimed = true }, start: "b", reason: v1alpha1.ReasonBudgetExhausted,
@@ -306,10 +306,10 @@ func TestLeaves(t *testing.T) {
 		node, other *Node
 		starts      bool
 	}{
-		"not ready":                 {well("x", notReady), well("x"), true},
-		"cordoned":                  {well("x", cordoned), well("x"), true},
-		"beside another not ready":  {well("x", notReady), well("x", notReady), false},
-		"beside one that is parked": {well("x", notReady), well("x", has(parked())), true},
+		"not ready":                  {well("x", notReady), well("x"), true},
+		"cordoned":                   {well("x", cordoned), well("x"), true},
+		"beside another not ready":   {well("x", notReady), well("x", notReady), false},
+		"beside one that is skipped": {well("x", notReady), well("x", has(skippedClaim())), true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			f := Fleet{Nodes: map[string]*Node{"a": tc.node, "b": tc.other}, Budgets: []Budget{budget(t, "maxUnavailable: 1")}}

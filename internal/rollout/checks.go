@@ -41,7 +41,7 @@ func paused(p *pass, _ *candidate) (v1alpha1.Reason, string) {
 }
 
 // unclaimed refuses nodes that another rollout has claimed. Shared claims may coexist. An exclusive claim excludes all
-// others. A rollout that claims no nodes waits for every claim. A parked claim excludes nothing.
+// others. A rollout that claims no nodes waits for every claim. A claim that only records a result excludes nothing.
 func unclaimed(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	if c.node.ClaimError != "" {
 		return v1alpha1.ReasonClaimUnreadable, c.node.ClaimError
@@ -49,7 +49,7 @@ func unclaimed(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	for i := range c.node.Claims {
 		claim := &c.node.Claims[i]
 		shared := claim.Shared && p.strategy.Shared && !p.strategy.Claimless
-		if claim.UID == p.strategy.UID || shared || claim.Parked() {
+		if claim.UID == p.strategy.UID || shared || claim.RecordsResult() {
 			continue
 		}
 		return v1alpha1.ReasonClaimed, "claimed by " + claim.Rollout + " since " + claim.Since.UTC().Format(time.RFC3339)

@@ -361,7 +361,7 @@ func TestDecide(t *testing.T) {
 		"beside a shared claim of another": {
 			strategy: Strategy{MaxConcurrent: 3, Claimless: true, Shared: true},
 			units:    []Unit{outdated("a"), outdated("b"), outdated("c")},
-			fleet:    nodesOf(map[string]*Node{"a": claimed(shared("other")), "b": claimed(parked()), "c": {ClaimError: "bad"}}),
+			fleet:    nodesOf(map[string]*Node{"a": claimed(shared("other")), "b": claimed(skippedClaim()), "c": {ClaimError: "bad"}}),
 			want: Decision{
 				Start: []string{"b"},
 				Waiting: []Wait{

@@ -465,7 +465,7 @@ func (w *world) judge(p *party, name string, m *machine, f *Fleet) (Unit, step) 
 		p.outdated(&u, *m)
 		return u, nothing
 	}
-	u.Claimed = !claim.Parked()
+	u.Claimed = !claim.RecordsResult()
 	run := p.changes[name]
 	if run != nil && run.turn != claim.Turn {
 		run = nil
@@ -577,7 +577,7 @@ func (m *machine) reclaim(p *party, claim *v1alpha1.Claim) {
 	if claim != nil {
 		m.claims = append(m.claims, *claim)
 	}
-	switch holds := claim != nil && !claim.Parked(); {
+	switch holds := claim != nil && !claim.RecordsResult(); {
 	case holds && p.drains && !m.cordoned:
 		m.cordoned, m.cordonedBy = true, p.name
 	case !holds && m.cordonedBy == p.name:

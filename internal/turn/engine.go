@@ -224,7 +224,7 @@ func (p *Pass[T]) Hold(ctx context.Context, t T, claim v1alpha1.Claim, s node.St
 		return err
 	}
 	b.Claim = &claim
-	b.Unit.Claimed = !claim.Parked()
+	b.Unit.Claimed = !claim.RecordsResult()
 	return nil
 }
 

@@ -97,7 +97,7 @@ func (r *replay) apply(before client.Object, e entry) {
 // claimsOf are the claims that disrupt a node.
 func claimsOf(n *corev1.Node) []v1alpha1.Claim {
 	all, _ := v1alpha1.ParseClaims(n.Annotations)
-	return slices.DeleteFunc(all, func(c v1alpha1.Claim) bool { return c.Parked() })
+	return slices.DeleteFunc(all, func(c v1alpha1.Claim) bool { return c.RecordsResult() })
 }
 
 // disrupted are the nodes of some pools that a rollout disrupts; without a rollout all that are claimed, or cordoned by a person.

@@ -153,7 +153,7 @@ func unavailable(n *corev1.Node) (claimed bool, why string) {
 		return true, err.Error()
 	}
 	for i := range claims {
-		if !claims[i].Parked() {
+		if !claims[i].RecordsResult() {
 			return true, "claimed by " + claims[i].Rollout
 		}
 	}

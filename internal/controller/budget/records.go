@@ -50,7 +50,7 @@ func (c *Controller) removeRecord(ctx context.Context, s *fleet.Snapshot, n *cor
 // mayEvictMore reports whether the node is in a turn, or a person drains it.
 func mayEvictMore(n *corev1.Node) bool {
 	claims, err := v1alpha1.ParseClaims(n.Annotations)
-	return err != nil || slices.ContainsFunc(claims, func(c v1alpha1.Claim) bool { return !c.Parked() }) ||
+	return err != nil || slices.ContainsFunc(claims, func(c v1alpha1.Claim) bool { return !c.RecordsResult() }) ||
 		slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeDrainInProgress && c.Status == corev1.ConditionTrue
 		})

@@ -82,7 +82,7 @@ func removeHookLabels(n *corev1.Node, hooks v1alpha1.RebootHooks) []node.Also {
 func endOrders(n *corev1.Node, rollout types.UID, hooks v1alpha1.RebootHooks) []node.Also {
 	claims, err := v1alpha1.ParseClaims(n.Annotations)
 	if err != nil || slices.ContainsFunc(claims, func(c v1alpha1.Claim) bool {
-		return strings.HasPrefix(c.Rollout, hostupdate.HolderOf("")) && c.UID != rollout && !c.Parked()
+		return strings.HasPrefix(c.Rollout, hostupdate.HolderOf("")) && c.UID != rollout && !c.RecordsResult()
 	}) {
 		return nil
 	}

@@ -951,16 +951,16 @@ func TestCordonBeginsAnew(t *testing.T) {
 	}
 }
 
-// A claim of another rollout that is not parked keeps this one from the node.
+// A claim of another rollout that is not a mere result keeps this one from the node.
 func TestForeign(t *testing.T) {
 	for name, tc := range map[string]struct {
 		claims []v1alpha1.Claim
 		want   bool
 	}{
-		"none":             {},
-		"own":              {claims: []v1alpha1.Claim{{Rollout: "NodeRollout/pool", UID: "rollout"}}},
-		"another's":        {[]v1alpha1.Claim{{Rollout: "NodeRollout/x", UID: "x"}}, true},
-		"another's parked": {claims: []v1alpha1.Claim{{Rollout: "NodeRollout/x", UID: "x", Failed: &v1alpha1.ClaimFailure{Skipped: true}}}},
+		"none":              {},
+		"own":               {claims: []v1alpha1.Claim{{Rollout: "NodeRollout/pool", UID: "rollout"}}},
+		"another's":         {[]v1alpha1.Claim{{Rollout: "NodeRollout/x", UID: "x"}}, true},
+		"another's skipped": {claims: []v1alpha1.Claim{{Rollout: "NodeRollout/x", UID: "x", Failed: &v1alpha1.ClaimFailure{Skipped: true}}}},
 	} {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"))
 		p.Seen.Nodes["old"].Claims = tc.claims

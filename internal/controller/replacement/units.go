@@ -108,7 +108,7 @@ func (p *pass) nodeOf(n *corev1.Node) *machine.Node {
 	by, ours := n.Annotations[v1alpha1.AnnotationScaleDownBy]
 	return &machine.Node{
 		Node: n, Claim: node.Held(known.Claims, p.UID), Unreadable: known.ClaimError != "",
-		Foreign:  slices.ContainsFunc(known.Claims, func(c v1alpha1.Claim) bool { return c.UID != p.UID && !c.Parked() }),
+		Foreign:  slices.ContainsFunc(known.Claims, func(c v1alpha1.Claim) bool { return c.UID != p.UID && !c.RecordsResult() }),
 		Selected: p.selector.Matches(labels.Set(n.Labels)), OptedOut: n.Labels[p.optOut] == v1alpha1.LabelNodeRolloutDisabled,
 		Marked: n.Spec.Unschedulable && n.Annotations[v1alpha1.AnnotationCordonedBy] == p.holder ||
 			excluded && n.Annotations[v1alpha1.AnnotationExcludedBy] == p.holder,

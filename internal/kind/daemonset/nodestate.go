@@ -288,7 +288,7 @@ func (s *NodeState) causesRestarts(p *Pod) bool {
 
 // claim is the index of the claim of the rollout whose turn it is, or -1.
 func (s *NodeState) claim() int {
-	return slices.IndexFunc(s.Claims, func(c v1alpha1.Claim) bool { return !c.Parked() })
+	return slices.IndexFunc(s.Claims, func(c v1alpha1.Claim) bool { return !c.RecordsResult() })
 }
 
 // Counts reports whether the node should have a pod, or has one. A DaemonSet's pod does not count where the ExtendedDaemonSet's own may

@@ -51,7 +51,7 @@ func (w *World) judgePreparing(t *Unit) {
 	}
 	t.Message = Awaits(t.Node, r, t.Claim, w.Host.Hooks)
 	switch {
-	case r.Wanted != v1alpha1.HostActionPrepare && r.Wanted != v1alpha1.HostActionPerform, r.Fresh():
+	case r.Wanted != v1alpha1.HostActionPrepare && r.Wanted != v1alpha1.HostActionPerform, r.MustBeAsked():
 		t.Step = StepPrepare // The order was removed.
 	case r.Answers(r.Wanted) && r.State == v1alpha1.HostStateError:
 		t.Fail(v1alpha1.ReasonHostUpdateFailed, "on Node "+t.Node.Name+" "+string(r.Wanted)+" failed: "+r.said(), w.Now)

@@ -90,8 +90,8 @@ func versionOf(image string) string {
 	return version
 }
 
-// Fresh reports whether the agent must be asked for updates: it has no order yet, or none that it knows, or how its order stands was removed.
-func (r *Report) Fresh() bool {
+// MustBeAsked reports whether the agent must be asked for updates: it has no order yet, or none that it knows, or how its order stands was removed.
+func (r *Report) MustBeAsked() bool {
 	unknown := r.State != v1alpha1.HostStateBusy && r.State != v1alpha1.HostStateReady && r.State != v1alpha1.HostStateError
 	switch r.Wanted {
 	case v1alpha1.HostActionStabilize, v1alpha1.HostActionPrepare, v1alpha1.HostActionPerform, v1alpha1.HostActionReboot:
@@ -121,7 +121,7 @@ func (r *Report) Knows() bool {
 // wasUpdated reports whether an agent that is looking for updates again had none for its host when it answered last. Agents of other operators do not
 // say when that was.
 func (r *Report) wasUpdated() bool {
-	return r.Wanted == v1alpha1.HostActionStabilize && !r.Fresh() && !r.Answers(v1alpha1.HostActionStabilize) &&
+	return r.Wanted == v1alpha1.HostActionStabilize && !r.MustBeAsked() && !r.Answers(v1alpha1.HostActionStabilize) &&
 		!r.Checked.IsZero() && (r.Target == "" || sameVersion(r.Target, r.Version))
 }
 

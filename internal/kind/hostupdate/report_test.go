@@ -61,7 +61,7 @@ func TestReportAsks(t *testing.T) {
 	for _, tc := range []struct {
 		wanted, active v1alpha1.HostAction
 		state          v1alpha1.HostState
-		fresh          bool
+		asked          bool
 		answers        bool
 		knows          bool
 	}{
@@ -90,8 +90,8 @@ func TestReportAsks(t *testing.T) {
 		{"reset-state", "reset-state", "ready", true, true, false},
 	} {
 		r := Report{Wanted: tc.wanted, Active: tc.active, State: tc.state, Update: v1alpha1.HostUpdateTrue}
-		if got := [3]bool{r.Fresh(), r.Answers(tc.wanted), r.Knows()}; got != [3]bool{tc.fresh, tc.answers, tc.knows} {
-			t.Errorf("%s,%s,%s: fresh, answers, knows are %v", tc.wanted, tc.active, tc.state, got)
+		if got := [3]bool{r.MustBeAsked(), r.Answers(tc.wanted), r.Knows()}; got != [3]bool{tc.asked, tc.answers, tc.knows} {
+			t.Errorf("%s,%s,%s: asked, answers, knows are %v", tc.wanted, tc.active, tc.state, got)
 		}
 	}
 }

@@ -221,7 +221,7 @@ func (w *World) judge(t *Unit) {
 		w.judgeUnclaimed(t)
 	} else {
 		w.judgeClaimed(t)
-		t.Unit.Claimed = !t.Claim.Parked()
+		t.Unit.Claimed = !t.Claim.RecordsResult()
 	}
 	switch t.Unit.State {
 	case v1alpha1.UnitUpdated:
@@ -247,7 +247,7 @@ func (w *World) judgeUnclaimed(t *Unit) {
 		}
 	case !w.Ready:
 	case counts && t.Report.Wanted == v1alpha1.HostActionReboot && (!w.Host.DetectOnly || w.isMarked(t)):
-		if !slices.ContainsFunc(t.claims, func(c v1alpha1.Claim) bool { return !c.Parked() }) {
+		if !slices.ContainsFunc(t.claims, func(c v1alpha1.Claim) bool { return !c.RecordsResult() }) {
 			t.Step, t.Unit.State = nodeturn.StepAdopt, v1alpha1.UnitUpdating
 		}
 	case w.isMarked(t) && !w.isOthers(t):
@@ -278,7 +278,7 @@ func (w *World) ask(t *Unit) {
 	case w.isOthers(t):
 	case ordered && t.Claim == nil && w.Host.DetectOnly:
 		// Another operator updates it.
-	case ordered || r.Fresh():
+	case ordered || r.MustBeAsked():
 		t.Step = StepAsk
 	case w.isOvertaken(r):
 		if next := r.Checked.Add(askAgain); w.Now.Before(next) {

@@ -110,7 +110,7 @@ func (r *Report) failure() string {
 // silence says why it is not known whether there is an update.
 func (r *Report) silence() string {
 	switch {
-	case r.Fresh():
+	case r.MustBeAsked():
 		return "the host's agent has not been asked yet whether there is an update"
 	case r.Wanted != r.Active:
 		return fmt.Sprintf("the host's agent has not taken up %s: does it run on the node?", r.Wanted)

@@ -144,7 +144,7 @@ func (w *World) judge(t *Unit) {
 // judgeClaimed judges a node in a turn. It may be one that the Plan does not want to change.
 func (w *World) judgeClaimed(t *Unit, unwanted bool) {
 	t.Unit.Since = t.Claim.Since.Time
-	t.Unit.Claimed = !t.Claim.Parked()
+	t.Unit.Claimed = !t.Claim.RecordsResult()
 	switch {
 	case t.isChanged() && (t.Claim.Failed == nil || !w.IsInterrupted(t)):
 		t.finish(w)
