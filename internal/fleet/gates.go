@@ -156,7 +156,7 @@ func (r *rules) differs(b rollout.Budget) bool {
 	defer r.mu.Unlock()
 	last := r.last
 	r.last = &b
-	return last != nil && !(slices.Equal(last.Blocks, b.Blocks) && maps.Equal(last.NodeBlocks, b.NodeBlocks))
+	return last != nil && (!slices.Equal(last.Blocks, b.Blocks) || !maps.Equal(last.NodeBlocks, b.NodeBlocks))
 }
 
 // read returns a budget's gates, and starts the watches that they need.

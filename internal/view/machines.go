@@ -70,20 +70,40 @@ type machineUnit struct {
 // observe judges the units that the NodeRollout's status and the Nodes show, and asks the engine who is next. A node that is named counts also where it has
 // opted out.
 func (u *machines) observe(named string) {
-	c, nr := u.cluster, u.of
+	nr := u.of
 	listed := u.told()
 	for _, f := range nr.Status.Failed {
 		listed[f.Node] = entry{f, v1alpha1.UnitFailed, 0}
 	}
 	w := u.world(listed)
-	var units []*machineUnit
+	units := u.unitsOfNodes(w, listed, named, u.unitsOfTurns(w))
+	u.spread(units)
+	var total int
+	if u.asked, total = nodeturn.Units(units); nr.Status.Counts != nil && !u.supposed {
+		total = max(total, int(nr.Status.Counts.Total))
+	}
+	u.strategy = u.strategyFor(nr.Status.Revision, total)
+	if u.problem() == "" {
+		u.decision = rollout.Decide(u.strategy, u.asked, u.cluster.fleet, u.cluster.now)
+	}
+	for _, m := range units {
+		if m.turn != nil || m.Unit.HoldsSlot() || m.Counted && (!m.Unit.OptedOut || m.Claim != nil) {
+			u.nodes = append(u.nodes, u.line(m, listed[m.Unit.Node]))
+		}
+	}
+	explain(u.nodes, u.decision.Waiting, listed)
+}
+
+// unitsOfTurns are the units of turns, and of failed machines without a Node.
+func (u *machines) unitsOfTurns(w *replacement.World) (units []*machineUnit) {
+	nr := u.of
 	for i := range nr.Status.Turns {
 		t := &nr.Status.Turns[i]
 		m := &machineUnit{nodeturn.Turn{Unit: w.UnitOf(t), Counted: true}, t}
 		if m.Unit.State == v1alpha1.UnitOutdated && t.Phase != v1alpha1.MachineClaiming {
 			m.Unit.State = v1alpha1.UnitUpdating // It waits for its replacement, and not for the engine.
 		}
-		if f := c.named[t.Node]; f != nil && m.Unit.State == v1alpha1.UnitFailed {
+		if f := u.cluster.named[t.Node]; f != nil && m.Unit.State == v1alpha1.UnitFailed {
 			if own := held(f.claims, nr.UID); own != nil && own.Failed != nil {
 				m.Claim, m.turn = own, nil
 				m.ShowFailure(nr.Spec.Strategy)
@@ -99,8 +119,13 @@ func (u *machines) observe(named string) {
 			units = append(units, &machineUnit{Turn: nodeturn.Turn{Unit: failed, Counted: true}})
 		}
 	}
-	for i := range c.facts {
-		name := c.facts[i].node.Name
+	return units
+}
+
+// unitsOfNodes adds the units of nodes that are in no turn.
+func (u *machines) unitsOfNodes(w *replacement.World, listed map[string]entry, named string, units []*machineUnit) []*machineUnit {
+	for i := range u.cluster.facts {
+		name := u.cluster.facts[i].node.Name
 		n := w.Nodes[name]
 		if n == nil || slices.Contains(u.untold, name) && !u.supposed {
 			continue
@@ -116,21 +141,7 @@ func (u *machines) observe(named string) {
 		}
 		units = append(units, &machineUnit{Turn: nodeturn.Turn{Node: n.Node, Claim: n.Claim, Unit: p.Unit, Counted: p.Counted}})
 	}
-	u.spread(units)
-	var total int
-	if u.asked, total = nodeturn.Units(units); nr.Status.Counts != nil && !u.supposed {
-		total = max(total, int(nr.Status.Counts.Total))
-	}
-	u.strategy = u.strategyFor(nr.Status.Revision, total)
-	if u.problem() == "" {
-		u.decision = rollout.Decide(u.strategy, u.asked, c.fleet, c.now)
-	}
-	for _, m := range units {
-		if m.turn != nil || m.Unit.HoldsSlot() || m.Counted && (!m.Unit.OptedOut || m.Claim != nil) {
-			u.nodes = append(u.nodes, u.line(m, listed[m.Unit.Node]))
-		}
-	}
-	explain(u.nodes, u.decision.Waiting, listed)
+	return units
 }
 
 // world is what machines are judged by: each node in no turn has a machine in a set of its own name, as the status or the node itself shows it.

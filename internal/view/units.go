@@ -116,15 +116,6 @@ func turning(p v1alpha1.Phase) v1alpha1.UnitState {
 	return v1alpha1.UnitUpdating
 }
 
-// fails makes the line that of a failed turn.
-func (n *Node) fails(own *v1alpha1.Claim, s *v1alpha1.Strategy) {
-	f := own.Failed
-	n.State, n.Since, n.Skipped, n.Reason, n.Message = v1alpha1.UnitFailed, &f.Time, f.Skipped, f.Reason, f.Message
-	if s != nil && !f.Skipped {
-		n.RetryAt = known(rollout.RetryAt(s.Retries, own.Failures, f.Time.Time))
-	}
-}
-
 // explain says of each unit that waits why, and puts them in the order in which they come. What the status says comes first: its
 // controller knows more than view does.
 func explain(nodes []Node, waiting []rollout.Wait, recorded map[string]entry) {

@@ -134,7 +134,7 @@ func TestRestarted(t *testing.T) {
 				for _, m := range world.Machines("workers") {
 					n := &corev1.Node{}
 					if m.State != clouds.Running || store.Get(ctx, client.ObjectKey{Name: m.NodeName}, n) != nil {
-						return m.ID + " is " + string(m.State)
+						return "machine " + m.ID
 					}
 				}
 				return ""
