@@ -173,7 +173,7 @@ const (
 	memoryNeeded          = 3 * gibibyte
 )
 
-// checkRoom refuses to begin a build for which this machine has no room: these packages are to be compiled, and a program linked.
+// checkRoom refuses to begin a build if this machine lacks room to compile these packages and link a program.
 func checkRoom(ctx context.Context, packages int64) error {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOCACHE").Output()
 	if err != nil {

@@ -54,7 +54,7 @@ type Rollout struct {
 	Version  string `json:"version,omitempty"`
 	Revision string `json:"revision,omitempty"`
 	State    State  `json:"state"`
-	// Message says why it waits, stalls or fails, or what else is to be known.
+	// Message says why it waits, stalls or fails, or what else matters.
 	Message string `json:"message,omitempty"`
 	// Since is when it became complete or stalled; else since when it has not been complete.
 	Since  *metav1.Time        `json:"since,omitempty"`

@@ -123,7 +123,7 @@ func (c *changer) prepareAll(ctx context.Context) (problems []error) {
 	}
 }
 
-// prepare looks at a set for the first time, and makes ready what is to be sent.
+// prepare reads a set for the first time, and prepares the requests for it.
 func (c *changer) prepare(ctx context.Context, t *target) (err error) {
 	t.found, t.op, err = c.look(ctx, t, "", c.image)
 	t.line.OldImage = t.found.Image

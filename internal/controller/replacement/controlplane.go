@@ -32,7 +32,7 @@ func (p *pass) askPlane(ctx context.Context) {
 		}
 	}
 	if len(p.turns) > 0 || !p.etcd() {
-		return // Whether more may begin is asked when they are to be claimed.
+		return // The check for more is made before they are claimed.
 	}
 	n, why, err := p.options.Plane.Leavable(ctx, nil)
 	switch {

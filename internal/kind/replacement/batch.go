@@ -50,7 +50,7 @@ func (s *Set) zone(t *Turn) string {
 	return ""
 }
 
-// additions are what is to be added, in zones where nothing is being added already.
+// additions are the machines to add, in zones where no addition is in progress.
 func (s *Set) additions(turns []*Turn) []Batch {
 	if s.NoRoom != "" || s.Busy != "" {
 		return nil
@@ -102,7 +102,7 @@ func (s *Set) additions(turns []*Turn) []Batch {
 	return all
 }
 
-// deletions is what is to be deleted.
+// deletions are the machines to delete.
 func (s *Set) deletions(turns []*Turn) []Batch {
 	under := 0
 	for i := range s.Operations {
