@@ -27,7 +27,7 @@ type live struct {
 	*Controller
 	clock *testingclock.FakePassiveClock
 	key   types.NamespacedName
-	uids  int
+	uids  map[string]int // how often an object of this name was created
 	// record has what is written, one step for each reconcile.
 	record writes.Record
 	// most is how many nodes were without an available pod at once.
@@ -118,11 +118,11 @@ func TestRollout(t *testing.T) {
 			w.eds.Spec.Template.Spec.Containers[0].Image = "one"
 			w.eds.Spec.Strategy.Canary = &edsv1.ExtendedDaemonSetSpecStrategyCanary{Duration: &metav1.Duration{Duration: 10 * time.Second}}
 			c := w.serve(t)
-			l := &live{T: t, Controller: c, clock: testingclock.NewFakePassiveClock(now), key: client.ObjectKeyFromObject(w.eds)}
+			l := &live{T: t, Controller: c, clock: testingclock.NewFakePassiveClock(now), key: client.ObjectKeyFromObject(w.eds), uids: map[string]int{}}
 			c.client = interceptor.NewClient(c.client.(client.WithWatch), interceptor.Funcs{
 				Create: func(ctx context.Context, with client.WithWatch, o client.Object, options ...client.CreateOption) error {
-					l.uids++
-					o.SetUID(types.UID(fmt.Sprint(l.uids)))
+					l.uids[o.GetName()]++
+					o.SetUID(types.UID(fmt.Sprintf("%s-%d", o.GetName(), l.uids[o.GetName()])))
 					return with.Create(ctx, o, options...)
 				},
 			})
