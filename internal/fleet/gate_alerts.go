@@ -161,11 +161,13 @@ func (p *poller) store(all []alert, err error) {
 			active[a.name]++
 		}
 	}
+	now := p.gates.clock.Now()
 	p.mu.Lock()
-	changed := !p.asked || err != nil || p.err != nil || !equality.Semantic.DeepEqual(active, p.active)
+	overdue := now.Sub(p.answered) > p.rule.patience() // Then the gate may have closed for that.
+	changed := !p.asked || err != nil || p.err != nil || overdue || !equality.Semantic.DeepEqual(active, p.active)
 	p.asked, p.err = true, err
 	if err == nil {
-		p.answered, p.active = p.gates.clock.Now(), active
+		p.answered, p.active = now, active
 	}
 	p.mu.Unlock()
 	if changed {

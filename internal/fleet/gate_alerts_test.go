@@ -274,6 +274,31 @@ func TestAlertsGateBearsAHitch(t *testing.T) {
 	}
 }
 
+// An answer that comes late opens the gate again, and the rollouts that wait are told, though it is the same answer as before.
+func TestAlertsGateNotices(t *testing.T) {
+	b := newBench(t)
+	from := budgetWith(t, "{alerts: {url: 'http://127.0.0.1:1'}}")
+	b.Poll(from)
+	p, notices := b.gates.pollers[from.Name], 0
+	b.OnGates(func() { notices++ })
+	for _, step := range []struct {
+		name  string
+		after time.Duration
+		want  int
+	}{
+		{"the first answer", 0, 1},
+		{"the same, in time", 15 * time.Second, 1},
+		{"the same, late", time.Minute, 2},
+		{"the same, in time again", 15 * time.Second, 2},
+	} {
+		b.clock.SetTime(b.clock.Now().Add(step.after))
+		p.store(nil, nil)
+		if notices != step.want {
+			t.Errorf("%s: %d notices, want %d", step.name, notices, step.want)
+		}
+	}
+}
+
 // A poller goes when its budget does, or its gate, and another comes when the gate changes; any other change of the budget
 // leaves it, and what it knows.
 func TestPollersComeAndGo(t *testing.T) {

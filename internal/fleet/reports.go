@@ -51,19 +51,26 @@ func (r *Reports) TakeStarted(rollout types.UID) []string {
 	return slices.Compact(all)
 }
 
-// Due returns when a status that was read at this resourceVersion may be written next.
-func (r *Reports) Due(rollout types.UID, version string, now time.Time) time.Time {
+// Next reports whether a status that was read at this resourceVersion is written now: if it has changed, and its time has come.
+// If not, it returns when to look again; zero is not before something happens.
+func (r *Reports) Next(rollout types.UID, version string, changed bool, now time.Time) (write bool, again time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last, ok := r.last[rollout]
 	if !ok {
-		return now
+		return changed, again
 	}
-	due := last.at.Add(StatusInterval)
-	if order, err := resourceversion.CompareResourceVersion(version, last.version); err == nil && order < 0 && !due.After(now) {
-		return now.Add(Coalesce) // What is read is older than what was written.
+	order, err := resourceversion.CompareResourceVersion(version, last.version)
+	stale := err == nil && order < 0 // What is read is older than what was written, so it may look unchanged.
+	switch due := last.at.Add(StatusInterval); {
+	case !changed && !stale:
+		return false, again
+	case now.Before(due):
+		return false, due
+	case stale:
+		return false, now.Add(Coalesce)
 	}
-	return due
+	return true, again
 }
 
 // Written records that a status was written, and the new resourceVersion.

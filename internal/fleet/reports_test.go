@@ -10,32 +10,41 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestReportsDue(t *testing.T) {
+func TestReportsNext(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	r := NewReports()
-	if got := r.Due("u", "5", now); !got.Equal(now) {
-		t.Errorf("the first is due at %s", got)
+	if write, _ := r.Next("u", "5", true, now); !write {
+		t.Error("the first is not written")
 	}
 	r.Written("u", "10", now)
+	const never = time.Duration(-1)
 	for name, tc := range map[string]struct {
 		rollout types.UID
 		version string
+		changed bool
 		after   time.Duration
-		want    time.Duration // after the write
+		write   bool
+		again   time.Duration // after the write
 	}{
-		"at once":                             {"u", "10", 0, time.Second},
-		"a moment later":                      {"u", "10", time.Second - 1, time.Second},
-		"a second later":                      {"u", "10", time.Second, time.Second},
-		"a minute later":                      {"u", "10", time.Minute, time.Second},
-		"a second later, of a newer Plan":     {"u", "11", time.Second, time.Second},
-		"a second later, of an older rollout": {"u", "9", time.Second, time.Second + Coalesce},
-		"a minute later, of an older rollout": {"u", "9", time.Minute, time.Minute + Coalesce},
-		"at once, of an older Plan":           {"u", "9", 0, time.Second},
-		"a second later, of what version?":    {"u", "x", time.Second, time.Second},
-		"of another rollout":                  {"other", "1", 0, 0},
+		"at once":                              {"u", "10", true, 0, false, time.Second},
+		"a moment later":                       {"u", "10", true, time.Second - 1, false, time.Second},
+		"a second later":                       {"u", "10", true, time.Second, true, never},
+		"a second later, unchanged":            {"u", "10", false, time.Second, false, never},
+		"a second later, of a newer Plan":      {"u", "11", true, time.Second, true, never},
+		"a second later, of an older rollout":  {"u", "9", true, time.Second, false, time.Second + Coalesce},
+		"a minute later, of an older rollout":  {"u", "9", true, time.Minute, false, time.Minute + Coalesce},
+		"an older rollout that looks the same": {"u", "9", false, time.Minute, false, time.Minute + Coalesce},
+		"at once, of an older Plan":            {"u", "9", true, 0, false, time.Second},
+		"a second later, of what version?":     {"u", "x", true, time.Second, true, never},
+		"of another rollout":                   {"other", "1", true, 0, true, never},
 	} {
-		if got := r.Due(tc.rollout, tc.version, now.Add(tc.after)).Sub(now); got != tc.want {
-			t.Errorf("%s: due after %s, want %s", name, got, tc.want)
+		write, at := r.Next(tc.rollout, tc.version, tc.changed, now.Add(tc.after))
+		again := never
+		if !at.IsZero() {
+			again = at.Sub(now)
+		}
+		if write != tc.write || again != tc.again {
+			t.Errorf("%s: written %t, again after %s, want %t and %s", name, write, again, tc.write, tc.again)
 		}
 	}
 	// What was written long ago is forgotten.

@@ -335,6 +335,8 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 	}
 	log.FromContext(ctx).V(1).Info("decided", "start", p.Decision.Start, "waiting", len(p.Decision.Waiting), "next", p.Decision.Next)
 	p.WakeAt(p.Decision.Next)
+	// Only now: what changed since the pass began may not be in the decision, and must wake the rollout.
+	p.Waiting.Set(p.Key, slices.ContainsFunc(p.Decision.Waiting, fleet.ForBudget))
 	return p.chosen(), err
 }
 
@@ -346,7 +348,6 @@ func (p *Pass[T]) Decide(f rollout.Fleet) {
 		f.Evictions = p.Fleet.CountEvictions(f.Nodes)
 	}
 	p.Decision = rollout.Decide(s, units, f, p.Now)
-	p.Waiting.Set(p.Key, slices.ContainsFunc(p.Decision.Waiting, fleet.ForBudget))
 }
 
 // chosen are the turns that the decision starts.

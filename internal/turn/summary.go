@@ -105,11 +105,9 @@ func (p *Pass[T]) Report(ctx context.Context, stored *unstructured.Unstructured,
 	// It happened, whether or not the status can be written now.
 	p.Events.Emit(p.Pending...)
 	p.Pending = nil
-	if equality.Semantic.DeepEqual(before, after) {
-		return false, nil
-	}
-	if due := p.Reports.Due(p.UID, stored.GetResourceVersion(), p.Now); p.Now.Before(due) {
-		p.WakeAt(due)
+	write, again := p.Reports.Next(p.UID, stored.GetResourceVersion(), !equality.Semantic.DeepEqual(before, after), p.Now)
+	p.WakeAt(again)
+	if !write {
 		return false, nil
 	}
 	if _, err := p.WriteStatus(ctx, stored, after); err != nil {

@@ -39,7 +39,7 @@ func (p *pass) report(ctx context.Context) error {
 	}
 	var errs []error
 	for _, rs := range p.Owned {
-		if status := p.ReplicaSetStatus(rs); !equality.Semantic.DeepEqual(rs.Status, status) && p.isDue(rs) {
+		if status := p.ReplicaSetStatus(rs); p.isDue(rs, !equality.Semantic.DeepEqual(rs.Status, status)) {
 			errs = append(errs, p.writeRevision(ctx, rs, status))
 		}
 	}
@@ -51,7 +51,7 @@ func (p *pass) report(ctx context.Context) error {
 // reportStatus writes the status if it changed, and then the Events.
 func (p *pass) reportStatus(ctx context.Context, changes func(before *edsv1.ExtendedDaemonSet) []events.Event) error {
 	before := p.stored
-	if equality.Semantic.DeepEqual(before.Status, p.EDS.Status) || !p.isDue(before) {
+	if !p.isDue(before, !equality.Semantic.DeepEqual(before.Status, p.EDS.Status)) {
 		return nil
 	}
 	if err := p.writeStatus(ctx); err != nil {
@@ -61,14 +61,11 @@ func (p *pass) reportStatus(ctx context.Context, changes func(before *edsv1.Exte
 	return nil
 }
 
-// isDue reports whether a status may be written now. If not, the pass comes back when it may.
-func (p *pass) isDue(o client.Object) bool {
-	due := p.reports.Due(o.GetUID(), o.GetResourceVersion(), p.now)
-	if p.now.Before(due) {
-		p.WakeAt(due)
-		return false
-	}
-	return true
+// isDue reports whether the status of an object is written now. If not, the pass comes back when it may be.
+func (p *pass) isDue(o client.Object, changed bool) bool {
+	write, again := p.reports.Next(o.GetUID(), o.GetResourceVersion(), changed, p.now)
+	p.WakeAt(again)
+	return write
 }
 
 // writeRevision writes the status of a revision, if it has not changed in the meantime. It is written whole: some of its fields

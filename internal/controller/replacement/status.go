@@ -200,11 +200,12 @@ func (p *pass) report(ctx context.Context) error {
 	// It happened, whether or not the status can be written now.
 	p.Events.Emit(p.Pending...)
 	p.Pending = nil
-	if equality.Semantic.DeepEqual(turnof.StatusOf(p.stored), p.rollout.Status) || p.lacksFinalizer() {
+	if p.lacksFinalizer() {
 		return nil
 	}
-	if due := p.Reports.Due(p.UID, p.stored.GetResourceVersion(), p.Now); p.Now.Before(due) && p.isWritten() {
-		p.at(due)
+	changed := !equality.Semantic.DeepEqual(turnof.StatusOf(p.stored), p.rollout.Status)
+	if write, again := p.Reports.Next(p.UID, p.stored.GetResourceVersion(), changed, p.Now); !write && p.isWritten() {
+		p.at(again)
 		return nil
 	}
 	if err := p.writeStatus(ctx); err != nil {
