@@ -51,6 +51,7 @@ import (
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/ksmetrics"
 	"moult.dev/moult/internal/metrics"
+	"moult.dev/moult/internal/turn"
 )
 
 const (
@@ -156,7 +157,7 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 	}
 	cached := map[client.Object]cache.ByObject{}
 	for _, some := range []map[client.Object]cache.ByObject{
-		plan.CacheOptions(s.Options), fleet.CacheOptions(), daemonset.CacheOptions(s.daemons), podtemplate.CacheOptions(s.daemons.Namespaces...), hostupdate.CacheOptions(),
+		plan.CacheOptions(s.Options), fleet.CacheOptions(), daemonset.CacheOptions(s.daemons), podtemplate.CacheOptions(s.daemons.Namespaces...), turn.CacheOptions(),
 	} {
 		maps.Copy(cached, some)
 	}

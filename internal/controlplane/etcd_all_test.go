@@ -20,7 +20,7 @@ import (
 func (w *world) healthy(t *testing.T, because string) {
 	t.Helper()
 	eventually(t, "it says: "+because, func(ctx context.Context) (string, bool) {
-		_, why, err := w.Leavable(ctx, nil)
+		why, err := w.Leavable(ctx)
 		return fmt.Sprintf("%q, %v", why, err), why == because && err == nil
 	})
 }
@@ -90,7 +90,7 @@ func TestAPIEtcdIsSick(t *testing.T) {
 	w.alarm(t, "cp-3", etcdserverpb.AlarmRequest_DEACTIVATE)
 	w.says(t, "cp-1", surge, "")
 
-	// Without a quorum nobody can say who is there.
+	// Without a quorum no one can say who is there.
 	for _, name := range nodes {
 		w.Stop(name)
 	}

@@ -143,7 +143,7 @@ func (w *world) lead(t *testing.T, node string) {
 				return errors.Join(err, errors.New("moving")).Error(), false
 			}
 		}
-		return "nobody leads", to.Leader
+		return "no one leads", to.Leader
 	})
 }
 
@@ -318,7 +318,7 @@ func TestAPIEtcdCertificates(t *testing.T) {
 	strange("tls.key", "server.key")
 	fails("ca.crt: no such file or directory")
 	put("ca.crt", "ca.crt")
-	// TLS 1.3 lets a client write before it hears that it was refused, and then it may hear only that nobody reads.
+	// TLS 1.3 lets a client write before it hears that it was refused, and then it may hear only that no one reads.
 	fails("tls:", "broken pipe", "connection reset")
 	for _, name := range []string{"tls", "server", "healthcheck-client"} {
 		put(name+".crt", strings.Replace(name, "tls", "server", 1)+".crt")

@@ -38,16 +38,13 @@ type Options struct {
 	Gone bool
 }
 
-// Leavable returns 1 if a node may begin to leave, and otherwise 0 and which members of etcd are not healthy voters.
-func (p *Plane) Leavable(ctx context.Context, _ []string) (n int, why string, err error) {
+// Leavable returns "" if a node may begin to leave, and otherwise which members of etcd are not healthy voters.
+func (p *Plane) Leavable(ctx context.Context) (why string, err error) {
 	o, err := p.observe(ctx, "")
 	if err != nil {
-		return 0, "", err
+		return "", err
 	}
-	if why = unhealthy(o.members, nil); why == "" {
-		n = 1
-	}
-	return n, why, nil
+	return unhealthy(o.members, nil), nil
 }
 
 // MayLeave says why the node can't leave now. It is called before the node is disrupted; Leave checks the same again.

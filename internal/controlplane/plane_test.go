@@ -86,7 +86,7 @@ type tableConn struct {
 	endpoint string
 }
 
-// reach locks the table, unless nobody answers.
+// reach locks the table, unless no one answers.
 func (c *tableConn) reach() (own *Member, unlock func(), err error) {
 	c.mu.Lock()
 	if c.silent[c.endpoint] {
@@ -362,7 +362,7 @@ func TestLeaveIsRefused(t *testing.T) {
 			why: "etcd member cp-4 reports etcdserver: corrupt cluster",
 		},
 		{
-			name: "nobody leads", nodes: four, o: whole, spoil: func(e *table, _ []client.Object) { e.leader = 0 },
+			name: "no one leads", nodes: four, o: whole, spoil: func(e *table, _ []client.Object) { e.leader = 0 },
 			why: "etcd member cp-1 has no leader; etcd member cp-2 has no leader; etcd member cp-3 has no leader; etcd member cp-4 has no leader",
 		},
 		{
@@ -424,7 +424,7 @@ func TestLookFails(t *testing.T) {
 			}, "no pod of etcd runs in namespace kube-system, by the labels component=etcd and tier=control-plane",
 		},
 		{
-			"nobody answers", func(e *table, all []client.Object) []client.Object {
+			"no one answers", func(e *table, all []client.Object) []client.Object {
 				for _, name := range nodes {
 					e.silent[at(name)] = true
 				}
@@ -453,7 +453,7 @@ func TestLookFails(t *testing.T) {
 			if done || message != "" || err == nil || !strings.HasPrefix(err.Error(), test.err) {
 				t.Errorf("got %t, %q, %v", done, message, err)
 			}
-			if _, why, err := p.Leavable(t.Context(), nil); why != "" || err == nil && test.name != "twins" { // It looks for no node.
+			if why, err := p.Leavable(t.Context()); why != "" || err == nil && test.name != "twins" { // It looks for no node.
 				t.Errorf("healthy: got %q, %v", why, err)
 			}
 			if e.changes != nil {
@@ -463,13 +463,13 @@ func TestLookFails(t *testing.T) {
 	}
 }
 
-// A member whose machine is gone is removed although it does not answer, and takes nobody with it.
+// A member whose machine is gone is removed although it does not answer, and takes no one with it.
 func TestLeaveOfAMachineThatIsGone(t *testing.T) {
 	nodes := []string{"cp-1", "cp-2", "cp-3"}
 	e, all := newTable(nodes...), objects(nodes...)
 	e.silent[at("cp-3")] = true
 	p := New(build(all), e)
-	if _, why, err := p.Leavable(t.Context(), nil); !strings.HasPrefix(why, "etcd member cp-3 does not answer") || err != nil {
+	if why, err := p.Leavable(t.Context()); !strings.HasPrefix(why, "etcd member cp-3 does not answer") || err != nil {
 		t.Errorf("got %q, %v", why, err)
 	}
 	steps(t, p, "cp-3", Options{Etcd: true, Gone: true})
@@ -542,7 +542,7 @@ func TestJoined(t *testing.T) {
 	expect("etcd member cp-4 is a learner, and does not vote yet")
 	e.members[3].Learner = false
 	expect("")
-	if _, why, err := p.Leavable(t.Context(), nil); why != "" || err != nil {
+	if why, err := p.Leavable(t.Context()); why != "" || err != nil {
 		t.Errorf("got %q, %v", why, err)
 	}
 }

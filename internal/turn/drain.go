@@ -133,7 +133,7 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 		k.last.Wake = soonest(d.Now.Add(overdue), at) // Also after the drain's timeout, pods that do not end are not waited for.
 	}
 	if evicted := evictedBy(&r); len(evicted) > 0 {
-		// What came to the node after it was cordoned.
+		// These pods came to the node after it was cordoned.
 		if err := node.RecordEvicted(ctx, d.Client, n, evicted...); err != nil {
 			log.FromContext(ctx).Error(err, "evictions can't be recorded", "node", n.Name)
 		}
@@ -148,13 +148,15 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	return k.last, nil
 }
 
-// drainOf is the drain of a turn's node.
-func (p *Pass[T]) drainOf(b *Turn) *Drain {
+// DrainOf is the drain of a node in this turn.
+func (p *Pass[T]) DrainOf(n *corev1.Node, turn string) *Drain {
 	return &Drain{
-		Client: p.Client, Drainer: p.Drainer, Works: p.Works, Options: p.Options, Of: Of{Rollout: p.Key, Node: b.Node.Name, Turn: b.Claim.Turn},
+		Client: p.Client, Drainer: p.Drainer, Works: p.Works, Options: p.Options, Of: Of{Rollout: p.Key, Node: n.Name, Turn: turn},
 		Generation: p.Generation, Holder: p.Holder, Now: p.Now,
 	}
 }
+
+func (p *Pass[T]) drainOf(b *Turn) *Drain { return p.DrainOf(b.Node, b.Claim.Turn) }
 
 // Cordon makes the node of a turn unschedulable. In the same write it records whose pods its drain, if it has one, is about to evict. A drain that
 // would be refused does not begin: the turn fails.
@@ -233,7 +235,7 @@ func (p *Pass[T]) KeepPods(needs func(T) bool) {
 	p.Works.Keep(p.Key, nodes)
 }
 
-// soonest is the earlier of two instants, of which zero is none.
+// soonest is the earlier of two instants; zero is none.
 func soonest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

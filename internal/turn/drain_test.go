@@ -113,7 +113,7 @@ func (d *drained) left() []string {
 	return names
 }
 
-// A node that is cordoned again is drained again, though nobody has said that a pod of it has changed.
+// A node that is cordoned again is drained again, though no one has said that a pod of it has changed.
 func TestDrainAgain(t *testing.T) {
 	d := newDrain(t, nodeA(corev1.ConditionTrue, now))
 	d.begin()
@@ -166,7 +166,7 @@ func TestTellOfDrainToCome(t *testing.T) {
 	}
 }
 
-// What nobody is there to end is waited for until a while after its grace period, if the machine is deleted afterwards, and else for ever.
+// What no one is there to end is waited for until a while after its grace period, if the machine is deleted afterwards, and else for ever.
 func TestDrainOfDeadNode(t *testing.T) {
 	end := now.Add(-40 * time.Second)
 	terminating := onNode("db-0", func(p *corev1.Pod) {

@@ -32,7 +32,7 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Engine runs the turns of all rollouts of one kind. What it remembers may be dropped at any time: that costs one more look or write.
+// Engine runs the turns of all rollouts of one kind. Its memory may be dropped at any time: that costs one more look or write.
 type Engine struct {
 	Kind    string
 	Clock   clock.PassiveClock

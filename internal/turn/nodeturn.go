@@ -4,7 +4,7 @@ package turn
 
 import "moult.dev/moult/internal/kind/nodeturn"
 
-// What package nodeturn has, by the names that controllers use.
+// Names of package nodeturn that controllers use.
 type (
 	Turn  = nodeturn.Turn
 	Step  = nodeturn.Step

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -28,6 +30,11 @@ func Object() *unstructured.Unstructured {
 	return o
 }
 
+// CacheOptions bounds the cache of NodeRollouts to what controllers read.
+func CacheOptions() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{Object(): {Transform: cache.TransformStripManagedFields(), SyncPeriod: ptr.To(Resync)}}
+}
+
 // Get reads a NodeRollout as it is stored; nil when there is none.
 func Get(ctx context.Context, c client.Reader, key types.NamespacedName) (*unstructured.Unstructured, error) {
 	stored := Object()
@@ -43,7 +50,7 @@ func Replaces(stored *unstructured.Unstructured) bool {
 	return ok && spec["replacement"] != nil && spec["hostUpdate"] == nil
 }
 
-// Decode makes a NodeRollout of what is stored. Of one whose text does not fit the type, as much comes back as is needed to say so.
+// Decode makes a NodeRollout of what is stored. If the text does not fit the type, malformed says why, and only what the report needs is set.
 func Decode(stored *unstructured.Unstructured) (r *v1alpha1.NodeRollout, malformed, err error) {
 	r = &v1alpha1.NodeRollout{}
 	if malformed, err = DecodeInto(stored, r); malformed != nil {
@@ -52,7 +59,7 @@ func Decode(stored *unstructured.Unstructured) (r *v1alpha1.NodeRollout, malform
 	return r, malformed, err
 }
 
-// DecodeInto makes a rollout of what is stored. Of one whose text does not fit the type, what names it is set, and malformed says why.
+// DecodeInto makes a rollout of what is stored. If the text does not fit the type, malformed says why, and only the name is set.
 func DecodeInto(stored *unstructured.Unstructured, r client.Object) (malformed, err error) {
 	text, err := stored.MarshalJSON()
 	if err != nil {
@@ -72,7 +79,7 @@ func DecodeInto(stored *unstructured.Unstructured, r client.Object) (malformed, 
 	return fmt.Errorf("the %s can't be read: %w", stored.GetKind(), malformed), nil
 }
 
-// StatusOf is the status of a stored NodeRollout. What can't be read of it is written anew.
+// StatusOf is the status of a stored NodeRollout. A part that can't be read is empty, and is written anew.
 func StatusOf(stored *unstructured.Unstructured) v1alpha1.NodeRolloutStatus {
 	s := v1alpha1.NodeRolloutStatus{}
 	if content, ok := stored.Object["status"].(map[string]any); ok {

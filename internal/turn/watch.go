@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,8 +56,8 @@ func Soon(requests MapFunc) handler.Funcs {
 }
 
 // RolloutsOfNode are the NodeRollouts of one controller, that of replacements or that of host updates, that select the node, as it is or as it was, and
-// those that have a claim on it, or their mark or taint. Of one that is for the other controller only what that does not look at counts: what one of the
-// same name before it has left. One whose selector can't be read harms no other.
+// those that have a claim on it, or their mark or taint. A rollout of the other controller counts only if an earlier one of its name has left something
+// that the other controller does not look at. One whose selector can't be read harms no other.
 func RolloutsOfNode(c client.Reader, replacements bool) MapFunc {
 	return rolloutsOfNode(c, GroupVersionKind, "", &replacements)
 }
@@ -194,8 +195,14 @@ func changed(matters func(old, now client.Object) bool) predicate.Funcs {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return matters(e.ObjectOld, e.ObjectNew) }}
 }
 
-// RolloutChanged leaves out the controllers' own status writes.
+// Resync is how often every rollout is looked at again, changed or not: whatever its watches have not shown is found then.
+const Resync = time.Minute
+
+// RolloutChanged leaves out the controllers' own status writes, and lets a resync of the cache through: its two objects are the same.
 var RolloutChanged = changed(func(old, now client.Object) bool {
+	if version := now.GetResourceVersion(); version != "" && version == old.GetResourceVersion() {
+		return true
+	}
 	return old.GetGeneration() != now.GetGeneration() || old.GetUID() != now.GetUID() ||
 		(old.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
 		!reflect.DeepEqual(old.GetLabels(), now.GetLabels()) || !reflect.DeepEqual(old.GetAnnotations(), now.GetAnnotations())

@@ -52,7 +52,7 @@ func TestRolloutsOfNode(t *testing.T) {
 		"one with a claim":                {[]client.Object{newNode(held("NodeRollout/gone"))}, "all gone"},
 		"one that had a claim":            {[]client.Object{newNode(held("NodeRollout/gone")), newNode()}, "all gone"},
 		"one with another's claim":        {[]client.Object{newNode(held("Plan/a/b"))}, "all"},
-		"one with claims nobody can read": {[]client.Object{newNode(annotated(v1alpha1.AnnotationClaims, "{"))}, "all"},
+		"one with claims no one can read": {[]client.Object{newNode(annotated(v1alpha1.AnnotationClaims, "{"))}, "all"},
 		"one with a mark":                 {[]client.Object{newNode(cordonedBy("NodeRollout/gone"))}, "all gone"},
 		"one with the taint": {[]client.Object{newNode(tainted("noderollout.outdated.moult.dev/gone", "NoSchedule"),
 			tainted("plan.outdated.moult.dev/plan", "PreferNoSchedule"), tainted("noderollout.outdated.moult.dev/left", "PreferNoSchedule"))}, "all left"},
@@ -148,6 +148,7 @@ func TestRolloutChanged(t *testing.T) {
 		o := Object()
 		o.SetName("os")
 		o.SetGeneration(1)
+		o.SetResourceVersion("2")
 		change(o)
 		return o
 	}
@@ -156,13 +157,14 @@ func TestRolloutChanged(t *testing.T) {
 		change func(*unstructured.Unstructured)
 		want   bool
 	}{
+		"resync":     {func(o *unstructured.Unstructured) { o.SetResourceVersion("1") }, true},
 		"status":     {func(o *unstructured.Unstructured) { o.Object["status"] = map[string]any{"revision": "1"} }, false},
 		"spec":       {func(o *unstructured.Unstructured) { o.SetGeneration(2) }, true},
 		"annotation": {func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{v1alpha1.AnnotationRetry: "1"}) }, true},
 		"deletion":   {func(o *unstructured.Unstructured) { o.SetDeletionTimestamp(&now) }, true},
 		"another":    {func(o *unstructured.Unstructured) { o.SetUID("2") }, true},
 	} {
-		e := event.UpdateEvent{ObjectOld: made(func(*unstructured.Unstructured) {}), ObjectNew: made(tc.change)}
+		e := event.UpdateEvent{ObjectOld: made(func(o *unstructured.Unstructured) { o.SetResourceVersion("1") }), ObjectNew: made(tc.change)}
 		if got := RolloutChanged.Update(e); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}

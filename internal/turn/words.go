@@ -30,8 +30,8 @@ func Average(before int32, took time.Duration) int32 {
 	return seconds
 }
 
-// Waiting lists the nodes that come next, and counts those that wait, failed ones too, by their reason. Of those that have failed the list says
-// nothing.
+// Waiting lists the nodes that come next, and counts those that wait, failed ones too, by their reason. The list leaves failed
+// ones out.
 func Waiting(d *rollout.Decision, failed map[string]bool, g *status.Progress) (list []v1alpha1.UnitStatus, reasons map[v1alpha1.Reason]int) {
 	reasons = map[v1alpha1.Reason]int{}
 	for i := range d.Waiting {

@@ -47,6 +47,7 @@ import (
 	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/turn"
 	"moult.dev/moult/test/cluster"
 )
 
@@ -194,7 +195,7 @@ func (b *bench) operator() {
 	}
 	recorder := events.NewRecorder(b.t.Context(), clock.RealClock{}, clientset.CoreV1().Events(""), b.scheme, "moult", "n1")
 	byObject := fleet.CacheOptions()
-	maps.Copy(byObject, CacheOptions())
+	maps.Copy(byObject, turn.CacheOptions())
 	log := logr.Discard()
 	if os.Getenv("VERBOSE") != "" {
 		log = logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil))
@@ -351,7 +352,7 @@ func (b *bench) rollout(change ...func(*v1alpha1.NodeRolloutSpec)) {
 	}
 	b.temporary(r)
 	b.t.Cleanup(func() {
-		// Before the nodes: what it has there is given back.
+		// Before the nodes: what it has there is released.
 		err := b.Delete(context.WithoutCancel(b.t.Context()), r)
 		if client.IgnoreNotFound(err) != nil {
 			b.t.Error(err)
@@ -451,12 +452,12 @@ func (b *bench) traced() {
 	})
 }
 
-// rebootedOnce checks that each host was told to reboot once, and did.
+// rebootedOnce checks that each host was ordered to reboot once, and did.
 func (b *bench) rebootedOnce() {
 	b.t.Helper()
 	for name, m := range b.hosts {
 		if n := m.count("reboot"); n != 1 || m.boots != 2 {
-			b.t.Errorf("%s was told to reboot %d times, and has booted %d times", name, n, m.boots)
+			b.t.Errorf("%s was ordered to reboot %d times, and has booted %d times", name, n, m.boots)
 		}
 	}
 }
@@ -624,7 +625,7 @@ func deletedMeanwhile(b *bench) {
 		return ""
 	})
 	if m.count("reboot") != 0 {
-		b.t.Error("it was told to reboot")
+		b.t.Error("it was ordered to reboot")
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -60,7 +61,7 @@ func CacheOptions(o Options) map[client.Object]cache.ByObject {
 	plans := &unstructured.Unstructured{}
 	plans.SetGroupVersionKind(groupVersionKind)
 	return map[client.Object]cache.ByObject{
-		plans:            {Namespaces: namespaced, Transform: cache.TransformStripManagedFields()},
+		plans:            {Namespaces: namespaced, Transform: cache.TransformStripManagedFields(), SyncPeriod: ptr.To(turn.Resync)},
 		&batchv1.Job{}:   {Namespaces: namespaced, Label: own, Transform: trimJob},
 		&corev1.Pod{}:    {Namespaces: namespaced, Label: own, Field: unfinished, Transform: trimPod},
 		&corev1.Secret{}: {Namespaces: namespaced, Transform: hashOnly},

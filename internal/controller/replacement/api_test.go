@@ -44,6 +44,7 @@ import (
 	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
+	turnof "moult.dev/moult/internal/turn"
 	"moult.dev/moult/test/clouds"
 	"moult.dev/moult/test/cluster"
 	"moult.dev/moult/test/follow"
@@ -183,7 +184,7 @@ func (s *stage) operator(t *testing.T) (stop func()) {
 	t.Helper()
 	recorder := events.NewRecorder(t.Context(), clock.RealClock{}, s.clientset.CoreV1().Events(""), s.scheme, "moult", "n1")
 	byObject := fleet.CacheOptions()
-	maps.Copy(byObject, CacheOptions())
+	maps.Copy(byObject, turnof.CacheOptions())
 	m, err := ctrl.NewManager(rest.CopyConfig(s.config), ctrl.Options{
 		Scheme: s.scheme, Cache: cache.Options{ByObject: byObject}, Metrics: metricsserver.Options{BindAddress: "0"},
 		Client:     client.Options{Cache: &client.CacheOptions{Unstructured: true, EnableReadYourWritesConsistency: ptr.To(true)}},

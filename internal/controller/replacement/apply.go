@@ -79,10 +79,9 @@ func shielding(on bool, holder string) node.Also {
 
 // drainOf is a turn's drain of one of its nodes.
 func (p *pass) drainOf(t *machine.Turn, n *machine.Node, ofReplacement bool) *turnof.Drain {
-	return &turnof.Drain{
-		Client: p.Client, Drainer: p.drainer, Works: p.works, Options: p.drain, Of: turnof.Of{Rollout: p.Key, Node: n.Name, Turn: t.Key(ofReplacement)},
-		Generation: p.rollout.Generation, Holder: p.holder, Now: p.Now, Deletes: true,
-	}
+	d := p.DrainOf(n.Node, t.Key(ofReplacement))
+	d.Deletes = true
+	return d
 }
 
 // cordon makes a node unschedulable and, in the same write, records whose pods are about to be evicted. A drain that would be refused is not begun. After a cordon
@@ -150,8 +149,8 @@ func (p *pass) drainFails(ctx context.Context, t *machine.Turn, n *machine.Node,
 	return p.fail(ctx, t, n, failure)
 }
 
-// deleteNode deletes a Node whose machine is gone. One that is Ready stays: it still runs, whatever the cloud says. What was evicted from it, and is not available
-// again, is recorded on the replacement.
+// deleteNode deletes a Node whose machine is gone. One that is Ready stays: it still runs, whatever the cloud says. Workloads that were evicted from it, and are
+// not available again, are recorded on the replacement.
 func (p *pass) deleteNode(ctx context.Context, t *machine.Turn, n *machine.Node) error {
 	if !t.MayDeleteNode(n) {
 		t.Message = "the cloud says that the machine of Node " + n.Name + " is gone, and the Node is Ready: it is deleted once it is not"
@@ -201,7 +200,7 @@ func (p *pass) claimToDelete(ctx context.Context, t *machine.Turn, n *machine.No
 			p.at(d.Next)
 			p.Waiting.Set(p.Key, true)
 			if len(d.Waiting) > 0 {
-				t.Message = "machine " + claim.Machine + " is to be deleted, and waits: " + d.Waiting[0].Message
+				t.Message = "machine " + claim.Machine + " will be deleted, and waits: " + d.Waiting[0].Message
 			}
 			return nil
 		}

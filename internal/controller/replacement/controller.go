@@ -17,7 +17,7 @@
 // A NodeRollout that is being deleted ends what it has begun (leave.go).
 //
 // All memory is in the API: turns and operations in the status, which is written with a lock before anything is sent, and claims on Nodes.
-// What this process remembers besides is read again after a restart.
+// Other memory of this process is read again after a restart.
 package replacement
 
 import (
@@ -58,7 +58,7 @@ import (
 
 // Plane is a control plane that nodes leave; controlplane.Plane is one.
 type Plane interface {
-	Leavable(ctx context.Context, leaving []string) (n int, why string, err error)
+	Leavable(ctx context.Context) (why string, err error)
 	MayLeave(ctx context.Context, node string, o controlplane.Options) (why string, err error)
 	Leave(ctx context.Context, node string, o controlplane.Options) (done bool, message string, err error)
 	Joined(ctx context.Context, node string) (why string, err error)
@@ -86,38 +86,15 @@ type Controller struct {
 // tools are what passes use besides the engine.
 type tools struct {
 	options Options
-	drainer *drain.Drainer
-	pods    podWatcher
-	works   *turnof.Works
-	woken   *turnof.Bell
 	// memos are what this process remembers of NodeRollouts, by their names.
 	memos sync.Map
 }
 
-// podWatcher follows the pods of nodes in turns; drain.Watcher does.
-type podWatcher interface {
-	Run(ctx context.Context) error
-	turnof.PodsOfNodes
-}
-
-// NewController returns a controller of NodeRollouts with replacement; SetupWithManager makes it run. It drains by a client that reads past the cache,
-// made from a config that drain.NeverWait has passed, and follows the pods of the nodes that it drains by the other.
+// NewController returns a controller of NodeRollouts with replacement; SetupWithManager makes it run. See turn.Engine.DrainBy for the clients.
 func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.PodsGetter, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
-	r := &Controller{
-		Engine: turnof.NewEngine(turnof.Kind, clk, c, f, recorder),
-		tools:  &tools{options: o, drainer: drain.New(clk, live), woken: &turnof.Bell{}},
-	}
+	r := &Controller{Engine: turnof.NewEngine(turnof.Kind, clk, c, f, recorder).DrainBy(live, pods), tools: &tools{options: o}}
 	f.AlsoCounts(r.absent)
-	r.pods = drain.NewWatcher(pods, r.podsChanged)
-	r.works = turnof.NewWorks(r.pods)
 	return r
-}
-
-// podsChanged wakes the rollout whose turn the node is in.
-func (c *Controller) podsChanged(node string) {
-	if rollout, ok := c.works.Changed(node); ok {
-		c.woken.Ring(rollout)
-	}
 }
 
 // Reconcile brings one NodeRollout a step further. What fails on one node or in one scale set delays no other.
@@ -149,7 +126,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	} else {
 		c.Waiting.Done(key)
 	}
-	c.works.Keep(key, p.nodesInTurns())
+	c.Works.Keep(key, p.nodesInTurns())
 	errs = append(errs, p.report(ctx))
 	if !p.gone {
 		errs = append(errs, p.removeFinalizer(ctx))
@@ -191,6 +168,7 @@ func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unst
 	p.world, p.problem = c.resolve(r, malformed)
 	p.Pass = &turnof.Pass[*unit]{
 		Engine: c.Engine, Mechanism: machines{pass: p}, Key: key, UID: r.UID, Holder: p.holder, Taint: p.taint, Spec: r.Spec.Strategy, Seen: s, Now: c.Clock.Now(),
+		Generation: r.Generation, Options: p.drain,
 	}
 	return p, nil
 }
@@ -214,7 +192,7 @@ func (p *pass) carryOut(ctx context.Context) error {
 	}
 	p.order(ctx)
 	if err := p.write(ctx); err != nil {
-		return turnof.First(append(errs, err)) // What was decided is decided again.
+		return turnof.First(append(errs, err)) // It is decided again.
 	}
 	if len(p.turns) == 0 {
 		clear(p.memo.left)

@@ -34,14 +34,11 @@ func (p *pass) askPlane(ctx context.Context) {
 	if len(p.turns) > 0 || !p.etcd() {
 		return // The check for more is made before they are claimed.
 	}
-	n, why, err := p.options.Plane.Leavable(ctx, nil)
-	switch {
-	case err != nil:
-		p.view.Closed = "the control plane can't be read: " + err.Error()
-	case n == 0:
-		p.view.Closed = why
+	why, err := p.options.Plane.Leavable(ctx)
+	if err != nil {
+		why = "the control plane can't be read: " + err.Error()
 	}
-	if p.view.Closed != "" {
+	if p.view.Closed = why; why != "" {
 		p.at(p.Now.Add(planeEvery))
 	}
 }
@@ -121,7 +118,7 @@ func (p *pass) leaveOptions(t *machine.Turn, ofReplacement bool) controlplane.Op
 	return o
 }
 
-// leavePlane takes a node out of the control plane, a step further. Where a machine that is to be deleted has a node that was never seen, no member of etcd
+// leavePlane takes a node out of the control plane, a step further. Where a machine that will be deleted has a node that was never seen, no member of etcd
 // may be left that could be its.
 func (p *pass) leavePlane(ctx context.Context, t *machine.Turn) {
 	name, seen := t.Node, true

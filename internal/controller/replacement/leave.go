@@ -27,7 +27,7 @@ func (c *Controller) forget(ctx context.Context, key types.NamespacedName, store
 	c.Waiting.Done(key)
 	c.Waves.Forget(key)
 	c.memos.Delete(key)
-	c.works.Keep(key, nil)
+	c.Works.Keep(key, nil)
 	live := types.UID("")
 	if stored != nil {
 		live = stored.GetUID()

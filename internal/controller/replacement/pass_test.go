@@ -56,8 +56,9 @@ func passOf(t *testing.T, status v1alpha1.NodeRolloutStatus, nodes ...*corev1.No
 	of := &Controller{
 		Engine: &turnof.Engine{
 			Kind: turnof.Kind, Clock: testingclock.NewFakePassiveClock(noon), Client: c, Reports: fleet.NewReports(), Waves: fleet.NewWaves(), Waiting: fleet.NewWaiters(),
+			Works: turnof.NewWorks(nil),
 		},
-		tools: &tools{works: turnof.NewWorks(nil)},
+		tools: &tools{},
 	}
 	p, err := of.newPass(key, stored, fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{}}})
 	if err != nil || p.problem != nil {
@@ -228,7 +229,7 @@ type plane struct {
 	untells error
 }
 
-func (*plane) Leavable(context.Context, []string) (int, string, error) { return 1, "", nil }
+func (*plane) Leavable(context.Context) (string, error) { return "", nil }
 
 func (f *plane) MayLeave(_ context.Context, node string, _ controlplane.Options) (string, error) {
 	return f.staying[node], nil
@@ -246,22 +247,22 @@ func (f *plane) SetVersion(_ context.Context, version string, _ bool) error {
 	return f.untells
 }
 
-// A machine whose node nobody has seen is not deleted while a member of etcd could be its.
+// A machine whose node no one has seen is not deleted while a member of etcd could be its.
 func TestLeavesUnseen(t *testing.T) {
 	for what, tc := range map[string]struct {
 		machines []machine.Machine
 		seen     string
-		stray    string
+		unowned  string
 		want     []string
 	}{
-		"known by its node":  {[]machine.Machine{{ID: "m-new"}}, "new", "", []string{"new"}},
-		"known by the cloud": {[]machine.Machine{{ID: "m-new", NodeName: "new"}}, "", "", []string{"new", ""}},
-		"not known":          {[]machine.Machine{{ID: "m-new"}}, "", "", []string{""}},
-		"not known, a stray": {[]machine.Machine{{ID: "m-new"}}, "", "a member is of no node", []string{""}},
-		"gone":               {nil, "new", "", []string{"new"}},
+		"known by its node":    {[]machine.Machine{{ID: "m-new"}}, "new", "", []string{"new"}},
+		"known by the cloud":   {[]machine.Machine{{ID: "m-new", NodeName: "new"}}, "", "", []string{"new", ""}},
+		"not known":            {[]machine.Machine{{ID: "m-new"}}, "", "", []string{""}},
+		"not known, a unowned": {[]machine.Machine{{ID: "m-new"}}, "", "a member is of no node", []string{""}},
+		"gone":                 {nil, "new", "", []string{"new"}},
 	} {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{})
-		of := &plane{staying: map[string]string{"": tc.stray}}
+		of := &plane{staying: map[string]string{"": tc.unowned}}
 		p.options.Plane = of
 		p.view.Sets["set"] = &machine.Set{Name: "set", Known: true, Machines: tc.machines}
 		turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineDiscarding), Step: machine.StepLeave, OnReplacement: true}
@@ -269,7 +270,7 @@ func TestLeavesUnseen(t *testing.T) {
 		if err := p.step(t.Context(), turn); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(tc.want, of.left); diff != "" || turn.Message != tc.stray || p.memo.left[p.view.LeftKey(turn, true)] != (tc.stray == "") {
+		if diff := cmp.Diff(tc.want, of.left); diff != "" || turn.Message != tc.unowned || p.memo.left[p.view.LeftKey(turn, true)] != (tc.unowned == "") {
 			t.Errorf("%s: %s, %q, %v", what, diff, turn.Message, p.memo.left)
 		}
 	}
@@ -461,7 +462,7 @@ func TestPutBack(t *testing.T) {
 
 			sky.fails = func(call, _ string) (before, after error) {
 				if tc.refused && call == "Send" {
-					return cloud.Errorf(cloud.KindConflict, "somebody was faster"), nil
+					return cloud.Errorf(cloud.KindConflict, "a person was faster"), nil
 				}
 				if tc.failed && call == "Poll" {
 					return cloud.Errorf(cloud.KindFailed, "no"), nil
@@ -494,9 +495,9 @@ func TestPutBack(t *testing.T) {
 	}
 }
 
-// An image is complete once all nodes have it that are not left alone, and stays so until turns fail with it.
+// An image is complete once all nodes have it that are not ignored, and stays so until turns fail with it.
 func TestCompleteImages(t *testing.T) {
-	spot := func(state v1alpha1.UnitState, change ...func(*machine.NodeState)) func(*pass) {
+	nodeState := func(state v1alpha1.UnitState, change ...func(*machine.NodeState)) func(*pass) {
 		return func(p *pass) {
 			s := machine.NodeState{Set: p.view.Sets["set"], Machine: &machine.Machine{}, Counted: true, Unit: rollout.Unit{State: state}}
 			for _, how := range change {
@@ -505,7 +506,7 @@ func TestCompleteImages(t *testing.T) {
 			p.nodes = append(p.nodes, s)
 		}
 	}
-	updated, outdated, failed := spot(v1alpha1.UnitUpdated), spot(v1alpha1.UnitOutdated), spot(v1alpha1.UnitFailed)
+	updated, outdated, failed := nodeState(v1alpha1.UnitUpdated), nodeState(v1alpha1.UnitOutdated), nodeState(v1alpha1.UnitFailed)
 	turn := func(change func(*machine.Turn)) func(*pass) {
 		return func(p *pass) {
 			turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineSoaking)}
@@ -521,15 +522,15 @@ func TestCompleteImages(t *testing.T) {
 		"all":            {[]func(*pass){updated, updated}, true, true},
 		"one outdated":   {[]func(*pass){updated, outdated}, false, true},
 		"one has failed": {[]func(*pass){updated, failed}, false, false},
-		"of another set": {[]func(*pass){updated, spot(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Set = &machine.Set{Name: "other"} })}, true, true},
-		"left alone": {[]func(*pass){
+		"of another set": {[]func(*pass){updated, nodeState(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Set = &machine.Set{Name: "other"} })}, true, true},
+		"ignored": {[]func(*pass){
 			updated,
-			spot(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Counted = false }),
-			spot(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Unit.OptedOut = true }),
-			spot(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Machine.Protected = true }),
-			spot(v1alpha1.UnitFailed, func(s *machine.NodeState) { s.Unit.Skipped = true }),
+			nodeState(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Counted = false }),
+			nodeState(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Unit.OptedOut = true }),
+			nodeState(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Machine.Protected = true }),
+			nodeState(v1alpha1.UnitFailed, func(s *machine.NodeState) { s.Unit.Skipped = true }),
 		}, true, true},
-		"only such":       {[]func(*pass){spot(v1alpha1.UnitUpdated, func(s *machine.NodeState) { s.Unit.OptedOut = true })}, false, true},
+		"only such":       {[]func(*pass){nodeState(v1alpha1.UnitUpdated, func(s *machine.NodeState) { s.Unit.OptedOut = true })}, false, true},
 		"a turn goes on":  {[]func(*pass){updated, turn(func(*machine.Turn) {})}, false, true},
 		"a turn is over":  {[]func(*pass){updated, turn(func(t *machine.Turn) { t.Over = true })}, true, true},
 		"another's turn":  {[]func(*pass){updated, turn(func(t *machine.Turn) { t.ScaleSet = "other" })}, true, true},
@@ -870,7 +871,7 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// A Node that somebody speaks for is not deleted, whatever the cloud says of its machine.
+// A Node that a person speaks for is not deleted, whatever the cloud says of its machine.
 func TestDeleteNode(t *testing.T) {
 	for status, want := range map[corev1.ConditionStatus]bool{corev1.ConditionTrue: true, corev1.ConditionFalse: false, corev1.ConditionUnknown: false, "": false} {
 		n := nodeNamed("old", func(n *corev1.Node) {

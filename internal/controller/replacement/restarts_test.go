@@ -56,9 +56,8 @@ func (joining) Stop(context.Context, clouds.Machine) error { return nil }
 // podsIn are the pods of an API server.
 type podsIn struct{ client.Reader }
 
-func (podsIn) Run(context.Context) error { return nil }
-func (podsIn) Watch(string)              {}
-func (podsIn) Stop(string)               {}
+func (podsIn) Watch(string) {}
+func (podsIn) Stop(string)  {}
 func (p podsIn) Pods(node string) ([]corev1.Pod, bool) {
 	var list corev1.PodList
 	err := p.List(context.Background(), &list, client.MatchingFields{drain.NodeNameField: node})
@@ -117,8 +116,7 @@ func TestRestarted(t *testing.T) {
 			c := NewController(clk, api, api, nil, fleet.New(clk, api, nil), recorder, Options{
 				Clouds: func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error) { return sky, nil },
 			})
-			c.pods = podsIn{store}
-			c.works = turnof.NewWorks(c.pods)
+			c.Works = turnof.NewWorks(podsIn{store})
 			return c
 		}
 		c := start()

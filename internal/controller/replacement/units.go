@@ -68,7 +68,7 @@ func (p *pass) gather(ctx context.Context) {
 // once more.
 func (p *pass) isDrained(ctx context.Context, t *machine.Turn, n *machine.Node, ofReplacement bool) bool {
 	d := p.drainOf(t, n, ofReplacement)
-	if p.works.IsDrained(d.Of) {
+	if p.Works.IsDrained(d.Of) {
 		return true
 	}
 	if n.Claim == nil || n.Claim.Cordoned == nil || !turnof.IsReportedDrained(n.Node) {
@@ -122,7 +122,7 @@ func (p *pass) whyUnstable(t *machine.Turn, name string) (why string, next time.
 	if h == nil || len(h.Pods) == 0 {
 		return "", next
 	}
-	pods, known := p.works.Pods(turnof.Of{Rollout: p.Key, Node: name, Turn: t.Turn})
+	pods, known := p.Works.Pods(turnof.Of{Rollout: p.Key, Node: name, Turn: t.Turn})
 	if !known {
 		return "its pods are not known yet", next
 	}
@@ -161,7 +161,6 @@ func (p *pass) judge() {
 		}
 		p.nodes = append(p.nodes, s)
 	}
-	p.nodes = append(p.nodes, p.view.MachinesWithoutNode(p.turns)...)
 	p.spread()
 }
 
