@@ -281,7 +281,7 @@ func TestBesideBudgets(t *testing.T) {
 	}
 }
 
-// Two drains of one rollout do not begin together where the second has to wait for what the first evicts, though somebody has
+// Two drains of one rollout do not begin together where the second has to wait for what the first evicts, though a person has
 // cordoned the nodes.
 func TestDrainsBeginOneByOne(t *testing.T) {
 	for what, node := range map[string]*Node{"available": well(""), "cordoned": well("", cordoned)} {

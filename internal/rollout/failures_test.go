@@ -156,7 +156,7 @@ func TestFailures(t *testing.T) {
 				Waiting: []Wait{{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke"}},
 			},
 		},
-		"one that is excused and is to be tried again holds nothing either": {
+		"one that is excused and must be tried again holds nothing either": {
 			strategy: Strategy{MaxConcurrent: 1},
 			units:    []Unit{failedAnd("a", func(u *Unit) { u.Excused, u.RetryAt = true, noon.Add(time.Minute) }), outdated("b")},
 			want: Decision{

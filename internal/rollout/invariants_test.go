@@ -80,7 +80,7 @@ func (f *facts) wantsStart(u *Unit) bool {
 	return u.State == v1alpha1.UnitOutdated || u.State == v1alpha1.UnitFailed && !u.RetryAt.IsZero() && !u.RetryAt.After(f.now)
 }
 
-// holds: those in a turn, and failed ones unless they were given back or there is a limit of failures and they are not tried
+// holds: those in a turn, and failed ones unless they were released or there is a limit of failures and they are not tried
 // again; but none that is excused.
 func (f *facts) holds(u *Unit) bool {
 	if u.Excused {
@@ -336,7 +336,7 @@ func (f *facts) may(wave int) int {
 	return wave
 }
 
-// done: every unit is updated, or was given back. There is nothing left to try on a canary, nor that would follow it.
+// done: every unit is updated, or was released. There is nothing left to try on a canary, nor that would follow it.
 func (f *facts) done() bool {
 	if len(f.groups[0]) == 0 && f.total > 0 {
 		return false
@@ -846,7 +846,7 @@ func (w *world) inTheWay(p *party, m machine) string {
 	return ""
 }
 
-// progress checks that a rollout does not go back within a revision, unless somebody has changed its waves.
+// progress checks that a rollout does not go back within a revision, unless a person has changed its waves.
 func (w *world) progress(p *party, next *v1alpha1.WaveStatus) {
 	before := p.status
 	if before == nil || next == nil || before.Revision != next.Revision || w.shadow.waves[p.name] != p.spec {
@@ -888,7 +888,7 @@ func (w *world) check() {
 		holders := 0
 		asked := facts{world: w, party: p}
 		for name, m := range w.present() {
-			if u, next := w.judge(p, name, &m, &f); asked.holds(&u) && next != abandon {
+			if u, next := w.judge(p, name, &m, &f); asked.holds(&u) && next != giveUp {
 				holders++
 			}
 		}

@@ -97,9 +97,9 @@ func partial() []mutation {
 		case "wave":
 			all = append(all, mutation{"check wave of what has failed", func(s *subject) {
 				s.checks[i].refusal = func(p *pass, u *candidate) (v1alpha1.Reason, string) {
-					fresh := *u.Unit
-					fresh.State = v1alpha1.UnitOutdated
-					return c.refusal(p, &candidate{Unit: &fresh, node: u.node, wave: u.wave})
+					outdated := *u.Unit
+					outdated.State = v1alpha1.UnitOutdated
+					return c.refusal(p, &candidate{Unit: &outdated, node: u.node, wave: u.wave})
 				}
 			}})
 		}

@@ -415,7 +415,7 @@ func (s *simulation) budget() v1alpha1.NodeDisruptionBudgetSpec {
 	return b
 }
 
-// happen is one step: mostly a rollout acts or something that runs ends, and now and then somebody interferes.
+// happen is one step: mostly a rollout acts or something that runs ends, and now and then a person interferes.
 func (s *simulation) happen() {
 	p := pick(s, s.parties...)
 	switch n := s.IntN(100); {
@@ -668,7 +668,7 @@ func (s *simulation) interfere(p *party) {
 	case 7:
 		delete(p.changes, name)
 		s.edit(name, func(m *machine) { delete(m.pods, p.name) })
-		s.say(p, "loses what ran on %s: somebody deletes it.", name)
+		s.say(p, "loses what ran on %s: a person deletes it.", name)
 	case 8, 9:
 		if m.cordonedBy == "" {
 			s.edit(name, func(m *machine) { m.cordoned = !m.cordoned })
@@ -680,7 +680,7 @@ func (s *simulation) interfere(p *party) {
 // settleDown is when people leave the fleet alone, and nothing fails for good any more: every rollout must get there, and wake by
 // itself when there is nothing left but to wait.
 func (s *simulation) settleDown() {
-	s.say(nil, "From now on nobody interferes, and nothing fails for good.")
+	s.say(nil, "From now on no one interferes, and nothing fails for good.")
 	s.alerts, s.silent, s.busy = false, false, false
 	clear(s.guarded)
 	for _, name := range s.names() {
@@ -745,7 +745,7 @@ func (s *simulation) settleDown() {
 			continue
 		}
 		if wake.IsZero() {
-			s.fail("nothing moves any more, and nobody is to come back")
+			s.fail("nothing moves any more, and no one is to come back")
 		}
 		if fruitless++; fruitless > 100 {
 			s.fail("it wakes again and again, and nothing moves")

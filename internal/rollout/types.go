@@ -99,8 +99,6 @@ type Unit struct {
 	// Unoffered is true for a unit to which the revision is not known to be offered. Waves take it after all others. If it
 	// is updated nevertheless, it does not run the revision, and does not prove that the revision works.
 	Unoffered bool
-	// NoNode is true for a machine without a node. It does not prove that the revision works, and comes after all waves.
-	NoNode bool
 	// Excused is true when the rollout did not cause the problem of the unit, such as a node that is not ready. It holds no
 	// slot, and does not count as a failure. Its wave waits for it.
 	Excused bool

@@ -94,7 +94,7 @@ func (s script) rest(p *party, each time.Duration) {
 
 func (s script) passes(d time.Duration) { s.now = s.now.Add(d) }
 
-// person and event say what somebody, or something, does.
+// person and event say what a person, or something, does.
 func (s script) event(format string, args ...any) { s.say(nil, format, args...) }
 
 // wants introduces a rollout.

@@ -96,19 +96,16 @@ func brief(revision string) string {
 
 // divide assigns every unit to its wave, and finds the current wave. A wave takes updated units first, then those in a
 // turn, then failed ones, then the others in the strategy's order. So the first nodes that a rollout changes are its first
-// wave, and no list of them is stored. Units without an offered update come last. Machines without a node are in no wave of
-// the strategy. Until the first wave is complete it keeps the units that it tried, so that a node that was updated by other
+// wave, and no list of them is stored. Units without an offered update come last. Until the first wave is complete it keeps the units that it tried, so that a node that was updated by other
 // means does not replace a canary.
 func (p *pass) divide(units []Unit, order []*candidate) {
 	if len(p.strategy.Waves) == 0 {
 		return
 	}
 	p.wave.units = p.lineUp(units, order)
-	nodes := slices.DeleteFunc(slices.Clone(p.wave.units), func(c *candidate) bool { return c.NoNode })
-	withoutNode := slices.DeleteFunc(slices.Clone(p.wave.units), func(c *candidate) bool { return !c.NoNode })
 	all := len(p.strategy.Waves) + 1
 	p.wave.tally, p.wave.waiting = make([]tally, all), make([]string, all)
-	left := nodes
+	left := slices.Clone(p.wave.units)
 	if index, before := p.storedWave(); index == 0 && before != nil && (before.State == v1alpha1.WaveProgressing || before.State == v1alpha1.WaveHalted) {
 		left = p.fill(&p.strategy.Waves[0], 0, left, func(c *candidate) bool { return c.failedForGood() })
 		left = p.fill(&p.strategy.Waves[0], 0, left, func(c *candidate) bool { return c.Claimed && !c.Running })
@@ -116,7 +113,7 @@ func (p *pass) divide(units []Unit, order []*candidate) {
 	for i := range p.strategy.Waves {
 		left = p.fill(&p.strategy.Waves[i], i, left, nil)
 	}
-	p.fill(&Wave{}, all-1, append(left, withoutNode...), nil)
+	p.fill(&Wave{}, all-1, left, nil)
 	p.advance()
 }
 

@@ -128,7 +128,7 @@ func TestWaves(t *testing.T) {
 			set(u, v1alpha1.UnitUpdated, 0, 1, 2)
 			u[0].Unoffered, u[1].Unoffered = true, true
 		}, start: "n3 n4", stands: "wave-2 2/3 Progressing 0/2", last: v1alpha1.ReasonWavePending},
-		"a canary that nothing is offered to holds nothing where nothing is to be done": {waves: byPool, edit: func(u []Unit, _ *Fleet) {
+		"a canary that nothing is offered to holds nothing where nothing must be done": {waves: byPool, edit: func(u []Unit, _ *Fleet) {
 			set(u, v1alpha1.UnitUpdated, all...)
 			u[0].Unoffered, u[1].Unoffered, u[2].Unoffered = true, true, true
 		}, stands: "pool 1/3 Complete 3/3"},
@@ -156,7 +156,7 @@ func TestWaves(t *testing.T) {
 			stands: "first 1/2 Soaking 1/1", last: v1alpha1.ReasonWaveSoaking, next: 6 * time.Minute},
 		"it soaks anew for another revision": {waves: soaked, wave: &v1alpha1.WaveStatus{Name: "first", Number: 1, Revision: "v0", State: v1alpha1.WaveSoaking}, edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0) },
 			stands: "first 1/2 Soaking 1/1", last: v1alpha1.ReasonWaveSoaking, next: 10 * time.Minute},
-		"a flap that nobody saw": {waves: soaked, wave: stood("first", 1, v1alpha1.WaveSoaking, 9*time.Minute), edit: func(u []Unit, f *Fleet) {
+		"a flap that no one saw": {waves: soaked, wave: stood("first", 1, v1alpha1.WaveSoaking, 9*time.Minute), edit: func(u []Unit, f *Fleet) {
 			set(u, v1alpha1.UnitUpdated, 0)
 			f.Nodes["n0"] = (&machine{readySince: noon.Add(-2 * time.Minute)}).node("n0")
 		}, stands: "first 1/2 Soaking 1/1", last: v1alpha1.ReasonWaveSoaking, next: 8 * time.Minute},
@@ -229,7 +229,7 @@ func TestWaves(t *testing.T) {
 			set(u, v1alpha1.UnitUpdated, 0, 1)
 			set(u, v1alpha1.UnitFailed, 2)
 		}, stands: "wave-2 2/4 Halted 1/2", last: v1alpha1.ReasonHalted},
-		"a later wave fails, which is borne": {waves: three, failures: ptr.To(1), wave: stood("wave-2", 2, v1alpha1.WaveProgressing, 0), edit: func(u []Unit, _ *Fleet) {
+		"a later wave fails, which is allowed": {waves: three, failures: ptr.To(1), wave: stood("wave-2", 2, v1alpha1.WaveProgressing, 0), edit: func(u []Unit, _ *Fleet) {
 			set(u, v1alpha1.UnitUpdated, 0, 1)
 			set(u, v1alpha1.UnitFailed, 2)
 		}, start: "n3 n4 n5", stands: "wave-3 3/4 Progressing 0/3", last: v1alpha1.ReasonWavePending},
@@ -259,7 +259,7 @@ func TestWaves(t *testing.T) {
 			start: "n4", stands: "wave-1 1/4 Progressing 0/1", last: v1alpha1.ReasonWavePending},
 		"those named of the selected": {waves: byPool, change: func(s *Strategy) { s.Waves[0].Nodes = names("n1", "n7") },
 			start: "n1", stands: "pool 1/3 Progressing 0/1", last: v1alpha1.ReasonWavePending},
-		"nobody is named": {waves: three, change: func(s *Strategy) { s.Waves[0].Nodes = names() },
+		"no one is named": {waves: three, change: func(s *Strategy) { s.Waves[0].Nodes = names() },
 			stands: "wave-1 1/4 Progressing 0/0", last: v1alpha1.ReasonWavePending},
 		"what is updated elsewhere is not of those named": {waves: soaked, change: lastOn("n4"), edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0, 1) },
 			start: "n4", stands: "first 1/2 Progressing 0/1", last: v1alpha1.ReasonWavePending},
@@ -389,35 +389,5 @@ func TestApprovalOf(t *testing.T) {
 		if got := ApprovalOf("canary", revision); got != "canary@"+want {
 			t.Errorf("%s: got %q, want %q", revision, got, "canary@"+want)
 		}
-	}
-}
-
-// A machine without a Node is no canary and in no wave of the strategy's, whatever that selects and however far its turn is, and comes when all are done.
-func TestWavesOfNodes(t *testing.T) {
-	withoutNode := func(u *Unit) { u.NoNode = true }
-	strategy := New(strategyOf(t, "maxConcurrent: 5\nwaves:\n- {size: 1}\n- {nodeSelector: {matchExpressions: [{key: pool, operator: DoesNotExist}]}}"), 1, 11)
-	strategy.Revision = "v1"
-	for name, dead := range map[string]Unit{
-		"outdated": outdated("pool/dead", withoutNode), "in its turn": outdated("pool/dead", withoutNode, inTurn), "going": unit("pool/dead", v1alpha1.UnitUpdating, withoutNode),
-		"failed": unit("pool/dead", v1alpha1.UnitFailed, withoutNode, because(v1alpha1.ReasonDeleteFailed, "a lock"), func(u *Unit) { u.Skipped = true }),
-	} {
-		t.Run(name, func(t *testing.T) {
-			units, fleet := bench()
-			d := Decide(strategy, append([]Unit{dead}, units...), fleet, noon)
-			if len(d.Start) != 1 || d.Start[0] != "n0" || d.Halted != nil {
-				t.Fatalf("the canary is %v, halted %+v", d.Start, d.Halted)
-			}
-			set(units, v1alpha1.UnitUpdated, 0, 1, 2, 3, 4, 5, 6, 7, 8)
-			strategy := strategy
-			strategy.Wave = stood("2", 2, v1alpha1.WaveProgressing, time.Minute)
-			if d = Decide(strategy, append([]Unit{dead}, units...), fleet, noon); len(d.Start) != 1 || d.Start[0] != "n9" {
-				t.Fatalf("before the last node %v is started, %+v", d.Start, d.Waiting)
-			}
-			set(units, v1alpha1.UnitUpdated, 9)
-			d = Decide(strategy, append([]Unit{dead}, units...), fleet, noon)
-			if asks := dead.State == v1alpha1.UnitOutdated; asks != (len(d.Start) == 1) || d.Halted != nil {
-				t.Errorf("after all nodes %v is started, %+v, halted %+v", d.Start, d.Waiting, d.Halted)
-			}
-		})
 	}
 }

@@ -450,7 +450,7 @@ const (
 	fail
 	keep
 	release
-	abandon
+	giveUp
 	create
 )
 
@@ -490,7 +490,7 @@ func (w *world) judge(p *party, name string, m *machine, f *Fleet) (Unit, step) 
 		if run != nil && run.outcome == running {
 			return u, stop
 		}
-		return u, abandon
+		return u, giveUp
 	case claim.Failed != nil && claim.Attempt == p.attempt(*m):
 		u.State, u.Reason, u.Message, u.Skipped = v1alpha1.UnitFailed, claim.Failed.Reason, claim.Failed.Message, claim.Failed.Skipped
 		if p.spec != nil && !u.Skipped {
@@ -623,7 +623,7 @@ func (w *world) act(p *party, view, writes int) Decision {
 			total++
 		}
 	}
-	// From here to the last claim nobody else decides: the fleet shows every claim that was made.
+	// From here to the last claim no one else decides: the fleet shows every claim that was made.
 	strategy, units := p.decidesBy(total), a.units
 	if w.by.deaf != nil {
 		strategy.Waves, units = slices.Clone(strategy.Waves), slices.Clone(units)
@@ -649,8 +649,8 @@ func (w *world) act(p *party, view, writes int) Decision {
 		if !a.spend() {
 			return Decision{}
 		}
-		// Claimed, and nothing has been done to it: it is given back until it may start.
-		w.settle(p, u, m, abandon)
+		// Claimed, and nothing has been done to it: it is released until it may start.
+		w.settle(p, u, m, giveUp)
 	}
 	if !same(p.status, d.Wave) {
 		if !a.spend() {
@@ -777,7 +777,7 @@ func (w *world) settle(p *party, u *Unit, m machine, next step) {
 			u.OptedOut, u.Claimed = false, false
 			p.outdated(u, m)
 		}
-	case abandon:
+	case giveUp:
 		if w.write(p, u.Node, m, func(m *machine) { m.reclaim(p, nil) }) {
 			w.say(p, "gives %s up.", u.Node)
 			u.Claimed, u.InTurn = false, false

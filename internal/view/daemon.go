@@ -24,7 +24,7 @@ type Daemons struct {
 	// Revisions and Settings are theirs, and may be those of others too; none where they may not be read.
 	Revisions []edsv1.ExtendedDaemonSetReplicaSet
 	Settings  []edsv1.ExtendedDaemonsetSetting
-	// Pods are those of the ExtendedDaemonSets whose pods were read. Of the others the view has what their status lists.
+	// Pods are those of the ExtendedDaemonSets whose pods were read. The view has only the status of the others.
 	Pods map[types.NamespacedName]DaemonPods
 }
 

@@ -209,7 +209,7 @@ func TestDaemonNodes(t *testing.T) {
 			newFarm(1, func(f *farm) { unready(&f.nodes[0]) }).has("old", nil, 0),
 			"n0 Outdated NodeNotReady",
 		},
-		"and so it does on one that somebody has drained": {
+		"and so it does on one that a person has drained": {
 			newFarm(1, func(f *farm) {
 				c := &f.nodes[0].Status.Conditions
 				*c = append(*c, corev1.NodeCondition{Type: corev1.NodeDrained, Status: corev1.ConditionTrue})
@@ -333,7 +333,7 @@ func TestDaemonNodes(t *testing.T) {
 			newFarm(4).tries("n0").has("new", nil, 0, 1).has("old", nil, 2, 3),
 			"n0 Updated canary, n1 Outdated WaveSoaking, n2 Outdated WaveSoaking, n3 Outdated WaveSoaking",
 		},
-		"old pods that nobody schedules go last, as far as they are ignored": {
+		"old pods that no one schedules go last, as far as they are ignored": {
 			newFarm(4, func(f *farm) {
 				strategyOf(f).RollingUpdate.MaxPodSchedulerFailure = ptr.To(intstr.FromInt32(2))
 			}).has("old", nil, 0, 1).has("old", unscheduled, 2, 3),
@@ -349,7 +349,7 @@ func TestDaemonNodes(t *testing.T) {
 			newFarm(3).tries("n0").has("new", func(p *corev1.Pod) { p.Status.Conditions[0].LastTransitionTime = *at(now) }, 0).has("old", nil, 1, 2),
 			"n0 Updated canary, n1 Outdated WaveSoaking, n2 Outdated WaveSoaking",
 		},
-		"a canary waits for somebody": {
+		"a canary waits for a person": {
 			newFarm(2, func(f *farm) { f.tries("n0"); strategyOf(f).Canary.ValidationMode = edsv1.ValidationModeManual }).has("new", nil, 0).has("old", nil, 1),
 			"n0 Updated canary, n1 Outdated WaitingForApproval",
 		},
@@ -389,7 +389,7 @@ func TestDaemonState(t *testing.T) {
 		message string
 	}{
 		"new":          {newFarm(1, func(f *farm) { f.eds.Status, f.eds.CreationTimestamp = edsv1.ExtendedDaemonSetStatus{}, *at(now) }), Pending, ""},
-		"nobody looks": {newFarm(1, func(f *farm) { f.eds.Status = edsv1.ExtendedDaemonSetStatus{} }), Pending, "no controller has looked at it: does one run, and for namespace ns?"},
+		"no one looks": {newFarm(1, func(f *farm) { f.eds.Status = edsv1.ExtendedDaemonSetStatus{} }), Pending, "no controller has looked at it: does one run, and for namespace ns?"},
 		"changed":      {newFarm(1, func(f *farm) { f.eds.Generation++ }), Pending, "the controller has not looked at its latest change yet"},
 		"at rest":      {newFarm(1).atRest(), Complete, ""},
 		"in turn":      {newFarm(1).has("new", notReady, 0), Progressing, ""},
@@ -612,7 +612,7 @@ func TestDaemonWhyNot(t *testing.T) {
 			t.Errorf("%+v, want %s", w, want)
 		}
 		if f == elsewhere && f.see().SelectsNode(f.eds, "n0") || f == tainted && !f.see().SelectsNode(f.eds, "n0") {
-			t.Error("whose pods are to be looked at?")
+			t.Error("whose pods must be looked at?")
 		}
 	}
 }

@@ -84,7 +84,7 @@ func TestPreviewDaemonSet(t *testing.T) {
 			steps:  "canary:n0, remainder:n1 WavePending, remainder:n2 WavePending, remainder:n3 WavePending",
 			canary: []string{"n0"},
 		},
-		"somebody has to validate it": {
+		"a person has to validate it": {
 			farm: newFarm(2, byName, another, withCanary(1, func(c *edsv1.ExtendedDaemonSetSpecStrategyCanary) { c.ValidationMode = edsv1.ValidationModeManual })).has("new", nil, 0, 1), turn: time.Minute,
 			steps: "canary:n0 +0s, remainder:n1 WavePending +1m0s", canary: []string{"n0"}, end: 2 * time.Minute,
 		},

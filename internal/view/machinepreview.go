@@ -52,9 +52,9 @@ func (u *machines) notes(s Supposition, v *Preview) []string {
 
 func are(n int) string {
 	if n == 1 {
-		return "1 node of which nothing more is to be seen is"
+		return "1 node whose state is unknown is"
 	}
-	return fmt.Sprintf("%d nodes of which nothing more is to be seen are", n)
+	return fmt.Sprintf("%d nodes whose state is unknown are", n)
 }
 
 // surge is how machines are added and deleted.

@@ -9,10 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/nodeturn"
@@ -26,7 +24,7 @@ type machines struct {
 
 	nodes    []Node
 	optedOut int32
-	// untold are the nodes of which neither the status nor the node itself shows whether their machine is outdated.
+	// untold are the nodes whose machines may be outdated: neither the status nor the node itself shows it.
 	untold []string
 
 	// asked is what the engine is asked about, with this strategy, and decision its answer.
@@ -35,7 +33,7 @@ type machines struct {
 	decision rollout.Decision
 }
 
-// Untold is the state of a node of which only the operator knows whether it is outdated.
+// Untold is the state of a node that may be outdated: only the operator knows.
 const Untold v1alpha1.UnitState = "Untold"
 
 // Machine is a machine's part in a turn, as the status of its NodeRollout records it.
@@ -94,7 +92,7 @@ func (u *machines) observe(named string) {
 	explain(u.nodes, u.decision.Waiting, listed)
 }
 
-// unitsOfTurns are the units of turns, and of failed machines without a Node.
+// unitsOfTurns are the units of turns.
 func (u *machines) unitsOfTurns(w *replacement.World) (units []*machineUnit) {
 	nr := u.of
 	for i := range nr.Status.Turns {
@@ -110,14 +108,6 @@ func (u *machines) unitsOfTurns(w *replacement.World) (units []*machineUnit) {
 			}
 		}
 		units = append(units, m)
-	}
-	for _, f := range nr.Status.Failed {
-		if strings.Contains(f.Node, "/") && !slices.ContainsFunc(units, func(m *machineUnit) bool { return m.Unit.Node == f.Node }) {
-			failed := rollout.Unit{
-				Node: f.Node, State: v1alpha1.UnitFailed, NoNode: true, Reason: f.Reason, Message: f.Message, Since: ptr.Deref(f.Since, metav1.Time{}).Time,
-			}
-			units = append(units, &machineUnit{Turn: nodeturn.Turn{Unit: failed, Counted: true}})
-		}
 	}
 	return units
 }

@@ -136,10 +136,6 @@ func TestMachines(t *testing.T) {
 			[]string{"n Failed Discarding ReplacementFailed not ready in 15m"}},
 		"failed, and has the place": {aReplacement(inTurn(v1alpha1.MachineSoaking, by("7", "n"), gone, func(t *v1alpha1.MachineTurn) { t.Machine = "" }, failedTurn)), aMachine("n", "pool"),
 			[]string{"n Failed Soaking ReplacementFailed not ready in 15m"}},
-		"without a Node": {aReplacement(func(nr *v1alpha1.NodeRollout) {
-			nr.Status.Failed = []v1alpha1.UnitStatus{{Node: "pool/7", Reason: v1alpha1.ReasonMachineUnknown, Message: "it failed and has no Node"}}
-			nr.Status.Counts = &v1alpha1.UnitCounts{Total: 2, Updated: 1, Failed: 1}
-		}), aMachine("m", "pool"), []string{"pool/7 Failed MachineUnknown it failed and has no Node", "m Updated"}},
 		"failed": {aReplacement(), aMachine("n", "pool", taken(fails(v1alpha1.ReasonDrainTimeout, false))), []string{"n Failed DrainTimeout it broke"}},
 		"failed, and its replacement is on its way out": {
 			aReplacement(inTurn(v1alpha1.MachineDiscarding, by("7", ""), failedTurn)), aMachine("n", "pool", taken(fails(v1alpha1.ReasonReplacementFailed, false))),

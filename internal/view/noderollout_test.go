@@ -185,7 +185,7 @@ func TestHosts(t *testing.T) {
 			node:    offering("n", "1.19.0", "1.20.3"),
 			want: unit{
 				State: outdated, Reason: v1alpha1.ReasonVersionNotOffered, Version: "1.19.0", Target: "1.21.0",
-				Message: "the host runs 1.19.0 and has 1.20.3 to offer, and is to be brought to 1.21.0",
+				Message: "the host runs 1.19.0 and has 1.20.3 to offer; the rollout wants 1.21.0",
 			},
 		},
 		"another rollout has it": {

@@ -94,7 +94,7 @@ func (u *hosts) observe(named string) {
 	u.units = decide(u.cluster, turns, named, u.told(), u.problem() == "", strategy, u.line)
 }
 
-// line is what is shown of a unit, with the version that its host is brought to. Of a drain the status knows more.
+// line is what is shown of a unit, with the version that its host is brought to. The status knows more of a drain.
 func (u *hosts) line(t *hostupdate.Unit, wait *rollout.Wait, status entry) Node {
 	phase, since, message := hostupdate.Phase(t)
 	line := u.cluster.line(t.Base(), wait, phase, since, message)

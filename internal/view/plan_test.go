@@ -316,7 +316,7 @@ func TestState(t *testing.T) {
 			plan: aPlan(func(p *upgradev1.Plan) { p.Status, p.CreationTimestamp = upgradev1.PlanStatus{}, *at(now) }),
 			want: Pending,
 		},
-		"nobody looks": {
+		"no one looks": {
 			plan: aPlan(func(p *upgradev1.Plan) { p.Status = upgradev1.PlanStatus{} }),
 			want: Pending, message: "no controller has looked at it: does one run, and for namespace system-upgrade?",
 		},

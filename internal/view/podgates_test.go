@@ -60,7 +60,7 @@ func TestWhyPodsOnTheNode(t *testing.T) {
 			m := aNode("m", func(n *corev1.Node) { n.Labels["first"] = "yes" })
 			c := See([]upgradev1.Plan{aPlan(concurrency(1), first)}, []corev1.Node{m, aNode("n")}, []v1alpha1.NodeDisruptionBudget{aBudget(tc.budget)}, now)
 			if pods, namespaces := c.PodGates("n"); pods != tc.read || namespaces != tc.namespaces {
-				t.Errorf("pods are to be read: %v, namespaces: %v", pods, namespaces)
+				t.Errorf("pods must be read: %v, namespaces: %v", pods, namespaces)
 			}
 			c.PodsOn("n", tc.pods, map[string]labels.Set{"ci": {"team": "ci"}, "web": {}})
 			w, _ := c.Why("n")
@@ -77,7 +77,7 @@ func TestWhyPodsOnTheNode(t *testing.T) {
 				t.Errorf("got %q, want %q", part.Checks[i].Message, tc.want)
 			}
 			if pods, _ := c.PodGates("nowhere"); pods {
-				t.Error("pods are to be read of a node that is not there")
+				t.Error("pods must be read of a node that is not there")
 			}
 		})
 	}

@@ -96,7 +96,7 @@ type SurgeOf struct {
 	Name string `json:"name"`
 	// Image is what new machines are made of.
 	Image string `json:"image,omitempty"`
-	// Machines it has, Outdated of which wait for replacement; More is how many it may have beside them at once.
+	// Machines it has; Outdated ones wait for replacement; More is how many it may have beside them at once.
 	Machines int32 `json:"machines"`
 	Outdated int32 `json:"outdated"`
 	More     int   `json:"more"`

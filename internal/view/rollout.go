@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package view is the read model of rollouts: what the plugin and the dashboard show, made purely from objects.
+// Package view is the read model of rollouts: what the plugin shows, made purely from objects.
 //
 //	Plans         ┐
 //	Daemons       ┤         ┌ Rollouts  how each stands; each of its nodes with its state, phase, since when and why
@@ -131,11 +131,11 @@ func fullName(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// Lasts reports whether a machine's turn has failed, and there is nothing to be tried again: one that is still being added is waited for, one that has
-// taken the place stays, and is not well yet, and a person repairs or deletes one that has no Node.
+// Lasts reports whether a machine's turn has failed, and there is nothing to try again: one that is still being added is waited for, and one that has
+// taken the place stays, and is not well yet.
 func (n *Node) Lasts() bool {
 	phase := v1alpha1.MachinePhase(n.Phase)
-	return n.State == v1alpha1.UnitFailed && (phase == v1alpha1.MachineAdding || phase == v1alpha1.MachineSoaking || n.Reason == v1alpha1.ReasonMachineUnknown)
+	return n.State == v1alpha1.UnitFailed && (phase == v1alpha1.MachineAdding || phase == v1alpha1.MachineSoaking)
 }
 
 // InTurn reports whether the node is in the middle of a turn.

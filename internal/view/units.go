@@ -59,7 +59,7 @@ func decide[T nodeturn.Taker](
 	return u
 }
 
-// line is what is shown of a unit, of which this is the phase of its turn: what its controller writes to the status.
+// line is what is shown of a unit, with the phase of its turn: what its controller writes to the status.
 func (c *Cluster) line(t *nodeturn.Turn, wait *rollout.Wait, phase v1alpha1.Phase, since time.Time, message string) Node {
 	line := Node{Node: t.Node.Name, State: t.Unit.State, NotReady: !c.named[t.Node.Name].ready, Cordoned: t.Node.Spec.Unschedulable}
 	if t.Claim != nil {
@@ -116,7 +116,7 @@ func turning(p v1alpha1.Phase) v1alpha1.UnitState {
 	return v1alpha1.UnitUpdating
 }
 
-// explain says of each unit that waits why, and puts them in the order in which they come. What the status says comes first: its
+// explain says of each unit that waits why, and puts them in the order in which they come. The status comes first: its
 // controller knows more than view does.
 func explain(nodes []Node, waiting []rollout.Wait, recorded map[string]entry) {
 	type wait struct {

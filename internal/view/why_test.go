@@ -218,7 +218,7 @@ func TestSteering(t *testing.T) {
 	}
 }
 
-// TestSkipped: a node that was given back is not one that waits, though the status lists it among them.
+// TestSkipped: a node that was released is not one that waits, though the status lists it among them.
 func TestSkipped(t *testing.T) {
 	skipped := own()
 	skipped.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonDrainTimeout, Time: *at(minute), Skipped: true}

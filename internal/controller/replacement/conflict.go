@@ -55,7 +55,7 @@ func (p *pass) refuseAmbiguity(ctx context.Context) error {
 		for _, ours := range sets {
 			if slices.ContainsFunc(theirs, func(name string) bool { return maySame(ours, name) }) {
 				refuse("NodeRollout %s, which is older, replaces machines of scale set %s: remove the scale set from one of them", r.Name, ours)
-				p.at(p.Now.Add(p.checkPeriod)) // What that one does shows on no Node of this one.
+				p.at(p.Now.Add(p.checkPeriod)) // The other rollout changes no Node of this one.
 			}
 		}
 	}
@@ -84,7 +84,7 @@ func maySame(a, b string) bool {
 	return strings.EqualFold(a, b)
 }
 
-// sameCloud reports whether another NodeRollout may be for the same machines as this one. What its spec leaves to a default may be the same.
+// sameCloud reports whether another NodeRollout may be for the same machines as this one. A field that is left to its default may be the same.
 func (w *world) sameCloud(r *v1alpha1.Replacement) bool {
 	a, b := placeOf(&r.Provider), placeOf(&w.replacement.Provider)
 	for i := range a {

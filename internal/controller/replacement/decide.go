@@ -18,7 +18,7 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// unit is a turn as the engine sees it, or a node or machine that is in none.
+// unit is a turn as the engine sees it, or a node that is in none.
 type unit struct {
 	turnof.Turn
 	turn  *machine.Turn
@@ -28,7 +28,7 @@ type unit struct {
 // stepOwn is each step of a machine's turn: the engine leaves it to the mechanism.
 const stepOwn turnof.Step = "own"
 
-// units are those of turns, and of the nodes and machines that are in none.
+// units are those of turns, and of the nodes that are in none.
 func (p *pass) units() (units []*unit) {
 	for _, t := range p.turns {
 		if !t.Over {
@@ -45,7 +45,7 @@ func (p *pass) units() (units []*unit) {
 		switch {
 		case s.Step == machine.StepRelease:
 			u.Claim = p.claimOn(s.Node)
-		case !s.Unit.NoNode:
+		default:
 			u.KeepTaint(strategy, p.taint)
 		}
 		units = append(units, u)
@@ -84,7 +84,7 @@ func (m machines) Strategy(total int) rollout.Strategy {
 	return s
 }
 
-// Start claims a node whose replacement is ready. Of a control plane it is one at a time: whether the next may go is asked then.
+// Start claims a node whose replacement is ready. Nodes of a control plane are claimed one at a time: each is checked first.
 func (m machines) Start(u *unit) *turnof.Write {
 	t := u.turn
 	if t == nil || !t.Claimable || m.view.Nodes[t.Node] == nil {
@@ -165,7 +165,7 @@ func (p *pass) begin(ctx context.Context, chosen []*unit) {
 		rooms[s.Set.Name] = room
 		t := p.view.Begin(s, p.id(string(s.UID)), room.DeletesFirst)
 		t.Unit = s.Unit
-		t.Unit.InTurn, t.Unit.Reason, t.Unit.Message, t.Unit.State = true, v1alpha1.ReasonReplacementPending, "a machine is to be added to scale set "+s.Set.Name, v1alpha1.UnitOutdated
+		t.Unit.InTurn, t.Unit.Reason, t.Unit.Message, t.Unit.State = true, v1alpha1.ReasonReplacementPending, "a machine will be added to scale set "+s.Set.Name, v1alpha1.UnitOutdated
 		if t.Phase == v1alpha1.MachineAdding {
 			t.Step = machine.StepAdd
 		} else {
@@ -224,6 +224,6 @@ func (p *pass) hasFailures(s *machine.Set) bool {
 	return slices.ContainsFunc(p.turns, func(t *machine.Turn) bool {
 		return t.ScaleSet == s.Name && t.Failed != nil && !t.Failed.Skipped && t.Attempt == p.attempt(s, p.view.Nodes[t.Node])
 	}) || slices.ContainsFunc(p.nodes, func(n machine.NodeState) bool {
-		return n.Set == s && n.Unit.State == v1alpha1.UnitFailed && !n.Unit.Skipped && !n.Unit.NoNode
+		return n.Set == s && n.Unit.State == v1alpha1.UnitFailed && !n.Unit.Skipped
 	})
 }

@@ -48,7 +48,7 @@ func (p *pass) look(ctx context.Context) {
 		}
 	}
 	if p.api == nil {
-		return // What is under way is kept.
+		return // Operations under way are kept.
 	}
 	for name := range p.memo.sets {
 		if !slices.Contains(names, name) {
@@ -205,7 +205,7 @@ func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet, o *v1alpha1
 		log.FromContext(ctx).Info("an operation has failed", "scaleSet", s.Name, "kind", o.Kind, "token", o.Token, "error", err.Error())
 	case cloud.KindNotFound, cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable: // It is polled again.
 	}
-	wait := cmp.Or(max(progress.After, cloud.RetryAfter(err)), min(max(firstPoll, p.Now.Sub(o.Since.Time)/2), pollEvery))
+	wait := cmp.Or(cloud.RetryAfter(err), min(max(firstPoll, p.Now.Sub(o.Since.Time)/2), pollEvery))
 	s.polls[o.Token] = p.Now.Add(wait)
 	p.at(s.polls[o.Token])
 }

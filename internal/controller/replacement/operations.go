@@ -82,8 +82,8 @@ func (p *pass) recordRollbacks(ctx context.Context) {
 	}
 }
 
-// areThere reports whether machines that are to be deleted are there at this moment, and may be deleted: they may have been protected since the last look, which not
-// every cloud respects. What has died by itself must not be deleted again: the cloud may have made another in its place, which would be one too many then.
+// areThere reports whether machines that will be deleted are there at this moment, and may be deleted: they may have been protected since the last look, which not
+// every cloud respects. A machine that has died must not be deleted again: the cloud may have made another in its place, which would be one too many then.
 func (p *pass) areThere(ctx context.Context, s *set, ids []string) bool {
 	all, err := call(ctx, p, "Machines", func(ctx context.Context) ([]cloud.Machine, error) {
 		return p.api.ScaleSet(s.Name).Machines(ctx, ids...)

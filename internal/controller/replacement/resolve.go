@@ -42,7 +42,7 @@ type world struct {
 	exclude     bool
 	drain       drain.Options
 	checkPeriod time.Duration
-	// taint is the key of the taint of outdated nodes, and optOut that of the label of those that are left alone.
+	// taint is the key of the taint of outdated nodes, and optOut that of the label of those that are ignored.
 	taint, optOut string
 }
 

@@ -20,7 +20,7 @@ const (
 	recent = 15 * time.Second
 )
 
-// What fails is tried again, with growing intervals.
+// Failed calls are repeated, with growing intervals.
 const (
 	firstBack = time.Second
 	lastBack  = 2 * time.Minute

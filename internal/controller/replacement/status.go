@@ -81,7 +81,7 @@ func (p *pass) isComplete(s *machine.Set) bool {
 	updated := false
 	for i := range p.nodes {
 		switch n := &p.nodes[i]; {
-		case n.Set != s || !n.Counted || n.Unit.OptedOut || n.Unit.Skipped || n.Unit.NoNode:
+		case n.Set != s || !n.Counted || n.Unit.OptedOut || n.Unit.Skipped:
 		case n.Unit.State == v1alpha1.UnitUpdated:
 			updated = true
 		case !n.Machine.Protected:

@@ -21,7 +21,7 @@ func (w *World) noteAbsent(t *Turn) {
 	case t.Over || !t.DeletesFirst || n != nil && !going:
 		t.Absent = nil
 	case n != nil:
-		// What can't be read counts as nothing: budgets report it.
+		// An unreadable record counts as empty: budgets report it.
 		var evicted []string
 		_ = json.Unmarshal([]byte(n.Annotations[v1alpha1.AnnotationEvicted]), &evicted)
 		t.Absent = &v1alpha1.AbsentNode{Name: n.Name, Labels: maps.Clone(n.Labels), Evicted: evicted[:min(len(evicted), maxEvicted)]}

@@ -34,7 +34,7 @@ func (w *World) adding(t *Turn) {
 		w.discard(t, "surge does not allow for it any more") // The node begins anew, with surge as it is now.
 	default:
 		t.Step = StepAdd
-		t.Message = cmp.Or(s.Message, s.Unfit, s.NoRoomMessage, t.Message, "a machine is to be added to scale set "+t.ScaleSet)
+		t.Message = cmp.Or(s.Message, s.Unfit, s.NoRoomMessage, t.Message, "a machine will be added to scale set "+t.ScaleSet)
 		w.failIfNotAdded(t, s)
 	}
 }
@@ -44,7 +44,7 @@ func (w *World) exceedsSurge(t *Turn, s *Set) bool {
 	if !s.Known || !t.Surplus() || w.needsReplacement(t) {
 		return false
 	}
-	// What was added and no turn waits for goes, whatever else happens.
+	// A machine that no turn waits for is deleted, whatever else happens.
 	u := s.usage(slices.DeleteFunc(slices.Clone(w.turns), func(t *Turn) bool { return t.Machine == "" && t.Phase == v1alpha1.MachineDiscarding }))
 	before := usage{used: u.used - u.adding} // As many as the set has for certain: of a percentage not less than when the turn began.
 	return u.used > w.surge(s, before)

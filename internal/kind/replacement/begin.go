@@ -11,7 +11,7 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// NodeState is a node that is in no turn, or a machine without one.
+// NodeState is a node that is in no turn.
 type NodeState struct {
 	*Node
 	Set     *Set

@@ -174,6 +174,6 @@ func (w *World) orderDeletion(t *Turn, s *Set, m *Machine) {
 	case why != "":
 		t.Message = why
 	default:
-		t.Step, t.Message = StepDelete, cmp.Or(s.Message, s.Unfit, "machine "+m.ID+" is to be deleted")
+		t.Step, t.Message = StepDelete, cmp.Or(s.Message, s.Unfit, "machine "+m.ID+" will be deleted")
 	}
 }

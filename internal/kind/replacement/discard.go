@@ -108,7 +108,7 @@ func (w *World) replacementGone(t *Turn, s *Set) {
 		t.Message = "machine " + t.Replacement + " is not listed by the cloud"
 	case w.replacementRemains(t, s):
 	case !needed && (s.isAdding() || s.lacksMachines()):
-		t.Message = "machine " + t.Replacement + " is gone, and the one that the cloud makes in its place is to be deleted"
+		t.Message = "machine " + t.Replacement + " is gone, and the one that the cloud makes in its place will be deleted"
 	case needed:
 		w.awaitReplacement(t)
 	default:

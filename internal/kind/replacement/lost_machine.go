@@ -69,7 +69,7 @@ func (s *Set) isAdding() bool {
 }
 
 // machineLost is a turn whose machine is gone, and not by a deletion that the cloud confirmed. If the cloud makes another one, the turn ends without a change; if
-// the set got smaller, the replacement takes its place. A deletion of which the cloud said that it failed may have been done.
+// the set got smaller, the replacement takes its place. The cloud may have done a deletion that it reported as failed.
 func (w *World) machineLost(t *Turn) {
 	s := w.set(t.ScaleSet)
 	switch {

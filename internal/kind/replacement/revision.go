@@ -84,7 +84,7 @@ func Note(before v1alpha1.ScaleSetStatus, s *Set, outdated int) v1alpha1.ScaleSe
 				after.PreviousImage = ""
 			}
 		case before.Model != "" && before.Model != s.Model:
-			after.PreviousImage, after.Complete = "", false // What fails now is not the image.
+			after.PreviousImage, after.Complete = "", false // The image is not what fails now.
 		}
 		after.Image, after.Model, after.Capacity, after.Machines, after.Outdated = s.Image, s.Model, int32(s.Capacity), int32(len(s.Machines)), int32(outdated)
 	}

@@ -99,7 +99,7 @@ func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended) (surplus []
 	ids := slices.DeleteFunc(slices.Clone(end.Added), func(id string) bool { return IsTaken(w.turns, s.Name, id) || slices.Contains(o.Machines, id) })
 	var failed []string
 	if end.NoRoom {
-		// What the cloud had no room for it may have made all the same, as machines that have failed.
+		// The cloud may have made machines that it had no room for: they have failed.
 		isFailed := func(id string) bool { m := s.Machine(id); return m != nil && m.State == Failed }
 		failed = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !isFailed(id) })
 		ids = slices.DeleteFunc(ids, isFailed)

