@@ -150,8 +150,6 @@ type Progress struct {
 	Added []string
 	// Message describes the progress.
 	Message string
-	// After is how long to wait before the next poll; zero leaves that to the caller.
-	After time.Duration
 }
 
 // Suspender is a ScaleSet whose cloud replaces machines to balance zones, unless that is suspended.

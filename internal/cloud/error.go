@@ -131,7 +131,7 @@ func FromAnswer(doing string, status int, header http.Header, text string, rules
 	return e
 }
 
-// KindOfStatus is the kind of an answer of which only the HTTP status is known.
+// KindOfStatus is the kind of an answer by its HTTP status alone.
 func KindOfStatus(status int) Kind {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// pollEvery is how often a cloud is asked for the progress of a change, where it does not say when to ask again.
+	// pollEvery is how often a cloud is polled for the progress of a change.
 	pollEvery = 2 * time.Second
 	// firstRetry is how long to wait before what was not answered is tried again; then twice as long each time, up to lastRetry.
 	firstRetry = time.Second
@@ -83,7 +83,7 @@ func (c *changer) run(ctx context.Context) error {
 	return nil
 }
 
-// prepareAll looks at all sets, and makes ready what is to be sent. Those that are being changed are waited for, all at the same time: a rollout adds
+// prepareAll looks at all sets, and makes ready what must be sent. Those that are being changed are waited for, all at the same time: a rollout adds
 // and deletes machines again and again. Where another one can't be changed at all, that is said at once.
 func (c *changer) prepareAll(ctx context.Context) (problems []error) {
 	timed, cancel := c.within(ctx)
@@ -233,7 +233,7 @@ func (c *changer) await(ctx context.Context, t *target) error {
 	wait := firstRetry
 	for t.op.Token != "" {
 		polled, progress, err := t.set.Poll(ctx, t.op)
-		next := cmp.Or(progress.After, pollEvery)
+		next := pollEvery
 		switch {
 		case slices.Contains(ends, cloud.KindOf(err)):
 			return err
@@ -311,7 +311,7 @@ func (c *changer) undo(ctx context.Context, t *target) (Outcome, error) {
 	case err != nil:
 		return NotPutBack, err
 	case !changed && t.line.Outcome != Changed:
-		return t.line.Outcome, nil // What was sent has had no effect.
+		return t.line.Outcome, nil // The request has had no effect.
 	}
 	return PutBack, nil
 }

@@ -72,9 +72,9 @@ $CLUSTER_NAME-storage-pool and $CLUSTER_NAME-telemetry-pool, in the resource gro
 $ARM_SUBSCRIPTION_ID.
 
 Every scale set is looked at, and its change prepared, before the first is changed: each must be there, and be one that a NodeRollout could
-use. Those that are being changed, as a rollout does all the time, are waited for. Then they are changed one after the other, each only if
-nobody else has changed it meanwhile; if so it is looked at, and where need be waited for, again. When one fails, or the program is
-interrupted, those that were changed get their old image again. A line for each set says its old image, its new one, and what became of it.
+use. Those that are being changed, as a rollout does all the time, are waited for. Then they are changed one after the other. A set that
+has changed meanwhile is looked at again first. When one fails, or the program is interrupted, those that were changed get their old image
+again. A line for each set says its old image, its new one, and the result.
 
 IMAGE is, of Azure, the name of an image in the resource group, the id of an image or of a version of a gallery's image, or
 publisher:offer:sku:version; of AWS ami-ID, of which a new version of the launch template is made, or lt-ID:VERSION with the number of a

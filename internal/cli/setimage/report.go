@@ -15,7 +15,7 @@ import (
 // Outcome says what became of one scale set.
 type Outcome string
 
-// What becomes of a scale set.
+// The outcomes of a scale set.
 const (
 	// Changed: it makes new machines of the image.
 	Changed Outcome = "Changed"

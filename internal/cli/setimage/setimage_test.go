@@ -135,7 +135,7 @@ func aCloud(change func(map[string]*fakeSet)) *fakeCloud {
 	return c
 }
 
-// hurried is a clock by which nobody waits.
+// hurried is a clock by which no one waits.
 type hurried struct{ clock.Clock }
 
 func (hurried) After(time.Duration) <-chan time.Time {
@@ -354,13 +354,13 @@ func TestOutcomes(t *testing.T) {
 			},
 			want: "PPPP", images: "oooo", code: 1, message: "no such image", sends: 9, notes: waiting,
 		},
-		"somebody sets the same image": {
+		"a person sets the same image": {
 			change: func(s map[string]*fakeSet) {
 				s["c-agent-pool"].meanwhile = func(f *fakeSet) { f.version, f.set.Image = f.version+2, strings.ToUpper(newer) }
 			},
 			want: "CCCC", images: "nnnn", sends: 4,
 		},
-		"somebody sets another image": {
+		"a person sets another image": {
 			change: func(s map[string]*fakeSet) {
 				s["c-agent-pool"].meanwhile = func(f *fakeSet) { f.version, f.set.Image, f.set.ImageName = f.version+1, images+"x", "" }
 			},
@@ -384,7 +384,7 @@ func TestOutcomes(t *testing.T) {
 			},
 			want: "LNNN", images: "nooo", code: 3, message: "look at c-cp: the old image could not be put back", sends: 3,
 		},
-		"somebody else has changed one since": {
+		"another client has changed one since": {
 			change: func(s map[string]*fakeSet) {
 				s["c-agent-pool"].sends = []answer{{err: quota}}
 				s["c-agent-pool"].meanwhile = func(*fakeSet) { s["c-cp"].set.Image = images + "x" }
@@ -465,7 +465,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// paced is a hurried clock that counts how often somebody waits.
+// paced is a hurried clock that counts how often a person waits.
 type paced struct {
 	hurried
 	waits *[]time.Duration

@@ -17,7 +17,7 @@ import (
 	double "moult.dev/moult/test/clouds/aws"
 )
 
-// meddled is a set of which somebody changes something just before it is changed.
+// meddled is a set of which a person changes something just before it is changed.
 type meddled struct {
 	cloud.ScaleSet
 	meddle func()
@@ -72,11 +72,11 @@ func TestSharedTemplate(t *testing.T) {
 			at: []string{latest, latest, "", ""}, sets: "az-a az-b alone", spoil: denied("UpdateAutoScalingGroup"),
 			outcomes: "PPN", then: []string{"1", "1", "1", "1"}, images: []string{"one", "one", "one", "one"}, versions: 2, code: 1,
 		},
-		"somebody sets another image of a third": {
+		"a person sets another image of a third": {
 			at: []string{latest, latest, "", ""}, sets: "az-a az-b alone", meddle: edited("alone"),
 			outcomes: "PPN", then: []string{"1", "1", "1", "2"}, images: []string{"one", "one", "one", "three"}, versions: 1, code: 1,
 		},
-		"somebody sets another image of a third, and of what they share": {
+		"a person sets another image of a third, and of what they share": {
 			at: []string{latest, latest, "", ""}, sets: "az-a az-b alone", meddle: edited("alone", "az-a"),
 			outcomes: "LLN", then: []string{latest, latest, "1", "2"}, images: []string{"three", "three", "one", "three"}, versions: 1, code: 3,
 		},

@@ -404,7 +404,7 @@ func TestImageSetByOthers(t *testing.T) {
 func TestSharedTemplate(t *testing.T) {
 	t.Parallel()
 	latest := func(s *clouds.Set) { s.Settings["launchTemplate"] = "$Latest" }
-	for _, image := range []string{"two", "one"} { // another one, and the one that they have, of which somebody makes a newer version
+	for _, image := range []string{"two", "one"} { // another one, and the one that they have, of which a person makes a newer version
 		a := start(t, latest)
 		if err := a.Create(t.Context(), clouds.Set{
 			Name: "others", Image: "one", Capacity: 1, Settings: map[string]string{"template": "workers", "launchTemplate": "$Latest"},

@@ -104,7 +104,7 @@ func TestIdentityChosen(t *testing.T) {
 	}
 }
 
-// TestNoProof has nobody who can say who the operator is.
+// TestNoProof has no one who can say who the operator is.
 func TestNoProof(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer http.HandlerFunc

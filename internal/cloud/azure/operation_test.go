@@ -518,7 +518,7 @@ func (w without) Do(r *http.Request) (*http.Response, error) {
 
 func TestAddComesToNothing(t *testing.T) {
 	for name, disturb := range map[string]func(*account){
-		"left alone":      func(*account) {},
+		"ignored":         func(*account) {},
 		"answer is lost":  func(a *account) { a.Fault(clouds.Fault{Kind: clouds.DropAfter, Call: "Update", Times: 1}) },
 		"refused once":    func(a *account) { a.Fault(clouds.Fault{Kind: clouds.Conflict, Call: "Update", Times: 1}) },
 		"not understood":  func(a *account) { a.Fault(clouds.Fault{Kind: clouds.Unavailable, Call: "Get", Times: 1}) },
@@ -595,7 +595,7 @@ func TestDeniedIsNoEnd(t *testing.T) {
 	o := send(t, s, prepare(t, s, cloud.Change{Add: 1}))
 	a.Fault(clouds.Fault{Kind: clouds.Denied})
 	if _, _, err := s.Poll(t.Context(), o); cloud.KindOf(err) != cloud.KindUnavailable {
-		t.Errorf("%v, want that it is to be asked again", err)
+		t.Errorf("%v, want that it must be asked again", err)
 	}
 	if _, err := s.Describe(t.Context()); cloud.KindOf(err) != cloud.KindDenied {
 		t.Errorf("%v, want denied", err)

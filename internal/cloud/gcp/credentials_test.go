@@ -97,7 +97,7 @@ func TestCredentials(t *testing.T) {
 		_, err := gcp.New(t.Context(), gcp.Options{Project: double.Project, Endpoint: "http://compute.example.com"})
 		wantKind(t, "making a cloud", err, cloud.KindInvalid, "https")
 	})
-	t.Run("nobody there", func(t *testing.T) {
+	t.Run("no one there", func(t *testing.T) {
 		server := httptest.NewServer(double.Handler(clouds.New(t.Context(), clouds.Options{})))
 		server.Close()
 		o.Endpoint = server.URL

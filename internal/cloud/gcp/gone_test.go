@@ -13,7 +13,7 @@ import (
 	double "moult.dev/moult/test/clouds/gcp"
 )
 
-// A group that somebody deletes takes its machines with it.
+// A group that a person deletes takes its machines with it.
 func TestGroupIsGone(t *testing.T) {
 	set := zonal("pool", 3)
 	p := newProject(t, set)

@@ -367,7 +367,7 @@ func TestRefusedChanges(t *testing.T) {
 	}
 }
 
-// A set that somebody else has changed takes no image; it takes machines, and loses them.
+// A set that another client has changed takes no image; it takes machines, and loses them.
 func TestConflict(t *testing.T) {
 	set := zonal("pool", 2)
 	p := newProject(t, set)

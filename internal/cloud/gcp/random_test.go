@@ -15,7 +15,7 @@ import (
 	"moult.dev/moult/test/tier"
 )
 
-// Whatever goes wrong, and whenever processes end, no machine is made that nobody knows of, none is deleted that was not named, and the group wants
+// Whatever goes wrong, and whenever processes end, no machine is made that no one knows of, none is deleted that was not named, and the group wants
 // as many as it has in the end.
 func TestRandomTrouble(t *testing.T) {
 	seeds := uint64(4)
