@@ -153,7 +153,7 @@ type PodsGate struct {
 // +kubebuilder:validation:Enum=Closed;Open
 type Unreachable string
 
-// What an alerts gate does when Prometheus does not answer.
+// The values of WhenUnreachable: what an alerts gate does when Prometheus does not answer.
 const (
 	UnreachableClosed Unreachable = "Closed"
 	UnreachableOpen   Unreachable = "Open"

@@ -97,7 +97,7 @@ const (
 // +kubebuilder:validation:Enum=Wait;DeleteFirst
 type OnFull string
 
-// What happens when no machine can be added.
+// The values of OnFull: what happens when no machine can be added.
 const (
 	OnFullWait        OnFull = "Wait"
 	OnFullDeleteFirst OnFull = "DeleteFirst"

@@ -84,7 +84,7 @@ type Strategy struct {
 // +kubebuilder:validation:Enum=Zone;Label;OldestFirst;NewestFirst;ControlPlaneFirst;ControlPlaneLast;FewestEvictionsFirst
 type OrderBy string
 
-// What nodes are ordered by.
+// The criteria by which nodes are ordered.
 const (
 	// OrderZone starts zone after zone, by name (label topology.kubernetes.io/zone); nodes without a zone are last.
 	OrderZone OrderBy = "Zone"

@@ -49,7 +49,7 @@ func TestAPIProgram(t *testing.T) {
 	}
 	t.Logf("the program is %.1f MB", float64(info.Size())/1e6)
 	if info.Size() > mostDisk {
-		t.Errorf("it is to be no more than %.0f MB", mostDisk/1e6)
+		t.Errorf("it must be no more than %.0f MB", mostDisk/1e6)
 	}
 	double, err := bottlerocket.Build(t.Context(), dir)
 	if err != nil {
@@ -115,7 +115,7 @@ func TestAPIProgram(t *testing.T) {
 			p.stop(t)
 			t.Logf("the program takes %.1f MB at most, and %.1f MB in the end", p.peak/1e6, p.last/1e6)
 			if p.peak > mostMemory {
-				t.Errorf("it is to be no more than %.0f MB", mostMemory/1e6)
+				t.Errorf("it must be no more than %.0f MB", mostMemory/1e6)
 			}
 		})
 	}

@@ -78,7 +78,7 @@ func TestCloudsOfHalfAProvider(t *testing.T) {
 	}
 }
 
-// Credentials go to an endpoint: nobody on the way may read them.
+// Credentials go to an endpoint: no one on the way may read them.
 func TestEndpoints(t *testing.T) {
 	for endpoint, ok := range map[string]bool{
 		"": true, "https://management.usgovcloudapi.net": true, "http://127.0.0.1:8080": true, "http://[::1]:1/": true, "http://localhost:1": true,

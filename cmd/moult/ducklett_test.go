@@ -309,7 +309,7 @@ func TestAPIDucklettKeeps(t *testing.T) {
 		t.Errorf("what a person has changed is lost: %+v", now.Spec)
 	}
 
-	// One that is deleted is made again, and another of somebody's is left alone.
+	// One that is deleted is made again, and one of another owner is not changed.
 	if err := c.Delete(ctx, now); err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,6 @@ func TestProgramIsLean(t *testing.T) {
 	}
 	t.Logf("the program is %.1f MB", float64(info.Size())/1e6)
 	if info.Size() > mostDisk {
-		t.Errorf("it is to be no more than %.0f MB: go build -ldflags=-dumpdep says what is marked ReflectMethod, and who leads there", mostDisk/1e6)
+		t.Errorf("it must be no more than %.0f MB: go build -ldflags=-dumpdep says what is marked ReflectMethod, and who leads there", mostDisk/1e6)
 	}
 }

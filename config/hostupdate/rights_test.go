@@ -41,7 +41,7 @@ const (
 	agentAccount = "moult-agent"
 )
 
-// thief is somebody who has stolen a token, and does with it what he likes.
+// thief is a person who has stolen a token, and does with it what he likes.
 type thief struct {
 	t     *testing.T
 	http  *http.Client
@@ -243,7 +243,7 @@ func node(t *testing.T, name string) *corev1.Node {
 	return n
 }
 
-// TestAPIRights tries what somebody can do who has stolen the token of an agent, with the manifests as they are shipped.
+// TestAPIRights tries what a person can do who has stolen the token of an agent, with the manifests as they are shipped.
 func TestAPIRights(t *testing.T) {
 	own, other := start(t)
 	agent := steal(t, namespace, agentAccount, own)
@@ -559,11 +559,11 @@ func requestFor(gv string, r *metav1.APIResource, verb string) (method, path, co
 	}
 }
 
-// agentIsNobodyElse: it may read as its own node, and be nobody else.
+// agentIsNobodyElse: it may read as its own node, and be no one else.
 func agentIsNobodyElse(t *testing.T, agent *thief, own, other string) {
 	t.Helper()
 	path := nodePath(own)
-	for name, somebody := range map[string]*thief{
+	for name, other := range map[string]*thief{
 		"another node":               agent.asNode(other),
 		"a node that is not there":   agent.asNode("none"),
 		"its node, with the group":   agent.asUser("system:node:"+own, "system:nodes"),
@@ -574,8 +574,8 @@ func agentIsNobodyElse(t *testing.T, agent *thief, own, other string) {
 		"the account of Plans' jobs": agent.asUser("system:serviceaccount:" + namespace + ":system-upgrade"),
 		"nobody":                     agent.asUser("system:anonymous"),
 	} {
-		somebody.refused("being "+name, "impersonate", http.MethodGet, path, "", nil)
-		somebody.refused("being "+name, "impersonate", http.MethodPatch, path, mergePatch, []byte("{}"))
+		other.refused("being "+name, "impersonate", http.MethodGet, path, "", nil)
+		other.refused("being "+name, "impersonate", http.MethodPatch, path, mergePatch, []byte("{}"))
 	}
 	extra := agent.asUser("system:serviceaccount:" + namespace + ":" + agentAccount)
 	extra.as.Set(authenticationv1.ImpersonateUserExtraHeaderPrefix+url.QueryEscape("authentication.kubernetes.io/node-name"), other)
@@ -610,7 +610,7 @@ func tokensWithoutTheNode(t *testing.T, own, other string) {
 	ofDefault.asNode(own).refused("the token of another account on the node", "impersonate", http.MethodGet, nodePath(own), "", nil)
 }
 
-// policyBoundsWhatRolesAllow: the policy holds for every account of the name, even one that somebody has made an administrator.
+// policyBoundsWhatRolesAllow: the policy holds for every account of the name, even one that a person has made an administrator.
 func policyBoundsWhatRolesAllow(t *testing.T, own, other string) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-rights-"}}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package crd finishes the CustomResourceDefinitions of kinds that carry Kubernetes' own types, of a whole pod for instance.
-// What controller-gen can't be told is done here:
+// controller-gen has no marker for this:
 //
 //   - Below spec.template descriptions go: with them a definition is larger than what `kubectl apply` can keep in its annotation.
 //   - There defaults go, too, but those that ExtendedDaemonSet's definitions have at the same place: a default that comes in later

@@ -64,7 +64,7 @@ func walk(s schema, path string, visit func(s schema, path string)) {
 }
 
 // decodable narrows a schema to the values that its Go type can hold. Kubernetes checks that of a pod when it reads it; of a
-// custom resource nobody does.
+// custom resource no one does.
 func decodable(s schema) {
 	switch {
 	case s["x-kubernetes-int-or-string"] != true:

@@ -147,7 +147,7 @@ func killedAtAWrite(t *testing.T, w *world, write int, answered bool) {
 	w.live()
 	w.expectUpdated()
 	if got := w.machine.count("reboot"); got != 1 {
-		t.Errorf("the host was told to reboot %d times", got)
+		t.Errorf("the host was ordered to reboot %d times", got)
 	}
 }
 
@@ -167,7 +167,7 @@ func killedAfterACall(t *testing.T, w *world, call string) {
 	w.live()
 	w.expectUpdated()
 	if got := w.machine.count("reboot"); got != 1 {
-		t.Errorf("the host was told to reboot %d times", got)
+		t.Errorf("the host was ordered to reboot %d times", got)
 	}
 }
 
@@ -181,11 +181,11 @@ func anAnswerIsLost(t *testing.T, w *world, write int) {
 	w.live()
 	w.expectUpdated()
 	if got := w.machine.count("reboot"); got != 1 {
-		t.Errorf("the host was told to reboot %d times", got)
+		t.Errorf("the host was ordered to reboot %d times", got)
 	}
 }
 
-// The first process ends when the host has taken the order and before it goes down: nobody can tell whether it was told.
+// The first process ends when the host has taken the order and before it goes down: no one can tell whether it was told.
 func anOrderThatTheKillTookAway(t *testing.T, w *world) {
 	w.machine.goDown = func() {
 		if w.machine.count("reboot") == 1 {
@@ -197,7 +197,7 @@ func anOrderThatTheKillTookAway(t *testing.T, w *world) {
 	w.live()
 	w.expectUpdated()
 	if got := w.machine.count("reboot"); got != 2 {
-		t.Errorf("the host was told to reboot %d times", got)
+		t.Errorf("the host was ordered to reboot %d times", got)
 	}
 }
 
@@ -234,7 +234,7 @@ func theAPIServerIsAway(t *testing.T, w *world) {
 	w.live()
 	w.expectUpdated()
 	if got := w.machine.count("reboot"); got != 1 {
-		t.Errorf("the host was told to reboot %d times", got)
+		t.Errorf("the host was ordered to reboot %d times", got)
 	}
 }
 
@@ -426,7 +426,7 @@ func anOrderThatIsTakenBack(t *testing.T, w *world) {
 	w.say("reboot-update", map[string]string{w.protocol.Active: "perform-update", w.protocol.State: "ready", w.protocol.Update: "true"})
 	w.until("stabilize,stabilize,ready true")
 	if got := w.machine.count("reboot"); got != 0 {
-		t.Errorf("the host was told to reboot %d times", got)
+		t.Errorf("the host was ordered to reboot %d times", got)
 	}
 }
 
@@ -491,7 +491,7 @@ func keysAreWipedAfterTheReboot(t *testing.T, w *world) {
 		t.Errorf("error %q", got)
 	}
 	if got := w.machine.count("reboot"); got != 0 {
-		t.Errorf("the host was told to reboot %d times", got)
+		t.Errorf("the host was ordered to reboot %d times", got)
 	}
 }
 
@@ -509,7 +509,7 @@ func theHostRebootedBeforeTheOrderWasTakenUp(t *testing.T, w *world) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if got := w.machine.count("reboot"); got != 0 {
-		t.Errorf("the host was told to reboot %d times", got)
+		t.Errorf("the host was ordered to reboot %d times", got)
 	}
 }
 
@@ -546,7 +546,7 @@ func theHostStaysUp(t *testing.T, w *world) {
 		t.Errorf("the Node says %s", got)
 	}
 	if got := w.machine.count("reboot"); got != 1 {
-		t.Errorf("the host was told to reboot %d times", got)
+		t.Errorf("the host was ordered to reboot %d times", got)
 	}
 	// It goes down after all.
 	stop()
@@ -557,7 +557,7 @@ func theHostStaysUp(t *testing.T, w *world) {
 		t.Error(err)
 	}
 	if got := w.machine.count("reboot"); got != 1 {
-		t.Errorf("the host was told to reboot %d times", got)
+		t.Errorf("the host was ordered to reboot %d times", got)
 	}
 }
 
@@ -569,7 +569,7 @@ func theHostRefusesToReboot(t *testing.T, w *world) {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	if got := w.machine.count("reboot"); got != 1 {
-		t.Errorf("the host was told to reboot %d times", got)
+		t.Errorf("the host was ordered to reboot %d times", got)
 	}
 }
 
@@ -627,7 +627,7 @@ func anInterfaceThatIsNone(t *testing.T, w *world) {
 	}
 }
 
-// A process that is told to end does so, and says nothing of work that it has broken off.
+// A process that is ordered to end does so, and says nothing of work that it has broken off.
 func theProcessIsToldToEnd(t *testing.T, w *world) {
 	w.machine.hold["prepare"] = make(chan struct{})
 	stop := w.live()

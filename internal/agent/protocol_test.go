@@ -66,7 +66,7 @@ func TestNext(t *testing.T) {
 		{"unknown", "stabilize", "ready", "true"}:         acknowledge,
 		{"reset-state", "prepare-update", "busy", "true"}: acknowledge,
 		{"reset-state", "reset-state", "busy", "true"}:    carryOn,
-		// Keys wiped by somebody, and words that are none.
+		// Keys wiped by a person, and words that are none.
 		{"", "reboot-update", "busy", "true"}:                   idle,
 		{"reboot-update", "reboot-update", "", "true"}:          idle,
 		{"reboot-update", "reboot-update", "rebooting", "true"}: idle,
@@ -155,7 +155,7 @@ func expectChange(t *testing.T, got change, want map[string]string) {
 	}
 }
 
-// TestClaimsThatCannotBeRead: nobody can tell then whether the host has rebooted since the order.
+// TestClaimsThatCannotBeRead: no one can tell then whether the host has rebooted since the order.
 func TestClaimsThatCannotBeRead(t *testing.T) {
 	s, _ := readNode(nodeSaying(bottlerocketKeys, [4]string{"reboot-update", "reboot-update", "busy", "true"}, map[string]string{
 		v1alpha1.AnnotationClaims: "{", v1alpha1.AnnotationHostBoot: "boot-1",

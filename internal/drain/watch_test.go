@@ -60,7 +60,7 @@ func TestAPIWatcher(t *testing.T) {
 	}
 	w.Watch("n3")
 	if _, ok := w.Pods("n3"); ok {
-		t.Error("pods are known that nobody watches")
+		t.Error("pods are known that no one watches")
 	}
 }
 
@@ -179,7 +179,7 @@ func (w *watching) theFirstList() {
 	w.pod("a", "n2")
 	w.pod("c", "n3")
 	if _, ok := w.Pods("n2"); ok {
-		w.t.Error("pods of a node are known that nobody asked for")
+		w.t.Error("pods of a node are known that no one asked for")
 	}
 	w.Watch("n2")
 	w.Watch("n2")
@@ -221,16 +221,16 @@ func (w *watching) whatMatters() {
 	w.patch("a", `{"metadata":{"annotations":{"example.com/x":"y"}}}`)
 	w.patch("a", `{"status":{"conditions":[{"type":"example.com/Mine","status":"True"}],"message":"hello"}}`, "status")
 	w.patch("a", fmt.Sprintf(status, "True", 1), "status")
-	w.patch("c", fmt.Sprintf(status, "True", 1), "status") // Of a node that nobody watches.
+	w.patch("c", fmt.Sprintf(status, "True", 1), "status") // Of a node that no one watches.
 	w.remove("b", 30)
-	w.calledOnce("n2", "a pod that is told to go")
+	w.calledOnce("n2", "a pod that is ordered to go")
 	w.pod("g", "n2")
 	w.calledOnce("n2", "one more pod")
 	w.remove("g", 0)
 	w.names("n2", "a", "b", "d")
-	w.calledTimes("n2", 2, "a pod that is told to go at once, and goes")
+	w.calledTimes("n2", 2, "a pod that is ordered to go at once, and goes")
 	if n := w.called("n3"); n > 0 {
-		w.t.Errorf("a node that nobody watches was told of %d times", n)
+		w.t.Errorf("a node that no one watches was told of %d times", n)
 	}
 	w.pod("e", "n1")
 	w.names("n1", "e")
@@ -241,7 +241,7 @@ func (w *watching) stopped() {
 	w.Stop("n1")
 	w.Stop("n1")
 	if _, ok := w.Pods("n1"); ok {
-		w.t.Error("the pods of a node are kept that nobody watches any more")
+		w.t.Error("the pods of a node are kept that no one watches any more")
 	}
 	w.eventually("its watch has ended", func() (string, bool) {
 		n := w.line.open()

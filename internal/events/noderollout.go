@@ -29,7 +29,7 @@ var (
 
 // HostRebooting: a node is drained, and its host has the order to reboot. The version may be empty.
 func HostRebooting(r *v1alpha1.NodeRollout, node, version string) Event {
-	return Event{r, normal, "Rebooting", "The host of Node " + node + " is told to reboot into " + cmp.Or(version, "its update")}
+	return Event{r, normal, "Rebooting", "The host of Node " + node + " is ordered to reboot into " + cmp.Or(version, "its update")}
 }
 
 // HostUpdated: a node's host runs the revision, and the node is healthy. The version may be empty.

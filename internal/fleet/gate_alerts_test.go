@@ -141,7 +141,7 @@ func TestAlertsGate(t *testing.T) {
 		"part of it":        {answer: says(200, `{"status":"success","warnings":["a store is down"],"data":{"resultType":"vector","result":[]}}`), want: unreachable + "the answer may not be complete: a store is down"},
 		"endless":           {answer: says(200, vector(sample(strings.Repeat("x", maxAnswer), "firing", "1"))), want: unreachable + "bad_response: "},
 		"slow": {gate: ", intervalSeconds: 1", answer: func(_ http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body) // Only then does the server see that nobody waits any more.
+			_, _ = io.Copy(io.Discard, r.Body) // Only then does the server see that no one waits any more.
 			<-r.Context().Done()
 		},
 			want: unreachable + "the query timed out"},

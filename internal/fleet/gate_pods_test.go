@@ -142,7 +142,7 @@ func TestCountEvictions(t *testing.T) {
 		mirror, local, pod("a", "bare", "n1"), owned(pod("a", "waits", ""), "ReplicaSet"), owned(pod("b", "x", "n2"), "Job"))
 	expect(nil)
 	if !b.gates.pods.wanted {
-		t.Error("nobody reads the pods")
+		t.Error("no one reads the pods")
 	}
 	b.synced()
 	expect(map[string]int{"n1": 4, "n2": 1, "n3": 0})

@@ -160,7 +160,7 @@ func TestGatesAreClosedUntilTheyKnow(t *testing.T) {
 	}
 	for _, w := range b.gates.watches {
 		if !w.wanted {
-			t.Errorf("nobody reads the %s", w.kind)
+			t.Errorf("no one reads the %s", w.kind)
 		}
 	}
 	for _, w := range b.gates.watches {

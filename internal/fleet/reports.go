@@ -61,7 +61,7 @@ func (r *Reports) Next(rollout types.UID, version string, changed bool, now time
 		return changed, again
 	}
 	order, err := resourceversion.CompareResourceVersion(version, last.version)
-	stale := err == nil && order < 0 // What is read is older than what was written, so it may look unchanged.
+	stale := err == nil && order < 0 // The read status is older than the written one, so it may look unchanged.
 	switch due := last.at.Add(StatusInterval); {
 	case !changed && !stale:
 		return false, again

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// refused is an API that lets nobody list.
+// refused is an API that lets no one list.
 type refused struct{ client.Reader }
 
 func (refused) List(context.Context, client.ObjectList, ...client.ListOption) error {

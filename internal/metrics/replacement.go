@@ -16,7 +16,7 @@ var (
 		[]float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}, "provider", "call", "outcome")
 	machines = gauge("moult_machines", "Machines of a scale set that a NodeRollout is for, by what the cloud says of them.",
 		"name", "scale_set", "state")
-	outdatedMachines = gauge("moult_machines_outdated", "Machines of a scale set that are to be replaced.", "name", "scale_set")
+	outdatedMachines = gauge("moult_machines_outdated", "Machines of a scale set that must be replaced.", "name", "scale_set")
 	phases           = histogram("moult_machine_phase_duration_seconds", "How long the turns of machines were in a phase.", seconds, "name", "phase")
 )
 

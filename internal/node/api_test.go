@@ -83,7 +83,7 @@ func marks(n *corev1.Node) map[string]string {
 	return own
 }
 
-// decide writes to the node as it is, and decides again when somebody else has written to it: the cluster's controllers do.
+// decide writes to the node as it is, and decides again when another client has written to it: the cluster's controllers do.
 func decide(t *testing.T, c client.Client, write func(*corev1.Node) error) *corev1.Node {
 	t.Helper()
 	for range 20 {

@@ -264,8 +264,8 @@ func TestCordonedFor(t *testing.T) {
 		"schedulable":                       {holding(false, ""), own(), false},
 		"schedulable, flagged":              {holding(false, ""), own(flagged), false},
 		"schedulable, with an old mark":     {holding(false, plan), own(), false},
-		"cordoned by nobody known":          {holding(true, ""), own(), false},
-		"cordoned by nobody known, flagged": {holding(true, ""), own(flagged), true},
+		"cordoned by no one known":          {holding(true, ""), own(), false},
+		"cordoned by no one known, flagged": {holding(true, ""), own(flagged), true},
 		"cordoned by this one":              {holding(true, plan), own(), true},
 		"cordoned by another":               {holding(true, other), own(), false},
 	} {

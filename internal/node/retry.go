@@ -20,13 +20,13 @@ func retry(ctx context.Context, c client.Reader, n *corev1.Node, write func(*cor
 		if err == nil || !apierrors.IsConflict(err) || attempt == attempts {
 			return err
 		}
-		fresh := &corev1.Node{}
-		if getErr := c.Get(ctx, client.ObjectKeyFromObject(n), fresh); getErr != nil {
+		latest := &corev1.Node{}
+		if getErr := c.Get(ctx, client.ObjectKeyFromObject(n), latest); getErr != nil {
 			return getErr
 		}
-		if fresh.UID != n.UID || fresh.ResourceVersion == n.ResourceVersion {
+		if latest.UID != n.UID || latest.ResourceVersion == n.ResourceVersion {
 			return err // Another node of the same name, or an outdated cache: the caller decides again.
 		}
-		n = fresh
+		n = latest
 	}
 }

@@ -64,7 +64,7 @@ func TestSetNodeRolloutProgress(t *testing.T) {
 	}
 }
 
-// While it is not known what is to be done, nothing is complete, and it is said why.
+// While it is not known what must be done, nothing is complete, and it is said why.
 func TestBlind(t *testing.T) {
 	for name, tc := range map[string]struct {
 		progress Progress

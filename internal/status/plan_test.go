@@ -215,7 +215,7 @@ func TestPlanProgress(t *testing.T) {
 				{no, "Waiting", ""},
 			},
 		},
-		"waiting, and nobody says for what": {
+		"waiting, and no one says for what": {
 			Progress{Ready: true, Counts: counts(1, 0, 0, 2)},
 			want{
 				{no, "Resolved", ""},
@@ -242,7 +242,7 @@ func TestPlanProgress(t *testing.T) {
 				{yes, "JobFailed", "1 of 4 nodes updated, 2 failed, 1 waiting: it broke"},
 			},
 		},
-		"one failed, and nobody says why": {
+		"one failed, and no one says why": {
 			Progress{Ready: true, Counts: counts(0, 0, 1, 0)},
 			want{
 				{no, "JobFailed", ""},

@@ -42,7 +42,7 @@ func Trace(states []*corev1.Node) []string {
 
 // The parts of the trace of a host that is updated. It is what the Bottlerocket update operator's is.
 var (
-	// Labelled is a Node whose host nobody has said anything of.
+	// Labelled is a Node whose host no one has said anything of.
 	Labelled = []string{",,"}
 	// Found is how an update is found.
 	Found = []string{
@@ -72,7 +72,7 @@ var (
 	}
 )
 
-// Serves reports whether a pod serves: its containers are ready, and nobody has asked it to end. That the cluster has not heard of
+// Serves reports whether a pod serves: its containers are ready, and no one has asked it to end. That the cluster has not heard of
 // its node for a while, as happens to busy machines, does not count.
 func Serves(p *corev1.Pod) bool {
 	if p.DeletionTimestamp != nil || p.Status.Phase != corev1.PodRunning {

@@ -38,7 +38,7 @@ const (
 	hostNodes   = 5
 	// hostsAtOnce is how many hosts may be in a turn.
 	hostsAtOnce = 2
-	// rebootDelay is how long a host stays up after it is told to reboot, and rebootTime how long it is down.
+	// rebootDelay is how long a host stays up after it is ordered to reboot, and rebootTime how long it is down.
 	rebootDelay, rebootTime = 150 * time.Millisecond, 150 * time.Millisecond
 )
 
@@ -215,12 +215,12 @@ func (h *hosts) invariants() []invariant {
 			}
 			turn := n.Name + " " + n.Status.NodeInfo.OSImage
 			if turns.Has(turn) {
-				return "it is told again to prepare, from " + n.Status.NodeInfo.OSImage
+				return "it is again ordered to prepare, from " + n.Status.NodeInfo.OSImage
 			}
 			turns.Insert(turn)
 			return ""
 		}),
-		ofNodes("a host is told to reboot only when it is drained", func(r *replay, old, n *corev1.Node) string {
+		ofNodes("a host is ordered to reboot only when it is drained", func(r *replay, old, n *corev1.Node) string {
 			const order = "reboot-update,perform-update"
 			if old == nil || !strings.HasPrefix(bottlerocket.Intent(n), order) || strings.HasPrefix(bottlerocket.Intent(old), order) {
 				return ""

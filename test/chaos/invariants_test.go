@@ -165,7 +165,7 @@ func sharedInvariants() []invariant {
 			}
 			return ""
 		}),
-		ofNodes("a node is cordoned by the rollout that has claimed it, and by nobody else", func(r *replay, _, n *corev1.Node) string {
+		ofNodes("a node is cordoned by the rollout that has claimed it, and by no one else", func(r *replay, _, n *corev1.Node) string {
 			by, marked := n.Annotations[v1alpha1.AnnotationCordonedBy]
 			if !byPerson(n.Name) && (marked != n.Spec.Unschedulable || marked && r.claims[n.Name].Rollout != by) {
 				return fmt.Sprintf("it is unschedulable %t, marked by %q and claimed by %q", n.Spec.Unschedulable, by, r.claims[n.Name].Rollout)

@@ -47,8 +47,8 @@ type machines struct {
 }
 
 const (
-	machineAdds    = "recording that machines are to be added"
-	machineDeletes = "recording that machines are to be deleted"
+	machineAdds    = "recording that machines will be added"
+	machineDeletes = "recording that machines will be deleted"
 	machineReports = "writing the status of machines"
 	machineClaims  = "claiming the node of a machine"
 	machineCordons = "cordoning the node of a machine"

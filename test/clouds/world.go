@@ -42,7 +42,7 @@ type Options struct {
 type World struct {
 	options Options
 	lives   sync.WaitGroup
-	// live begins the life of a machine, which ends with the context of New. started receives how its host has started, where somebody waits for that.
+	// live begins the life of a machine, which ends with the context of New. started receives how its host has started, where a person waits for that.
 	live func(m *machine, started chan<- error)
 
 	mu      sync.Mutex

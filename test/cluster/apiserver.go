@@ -77,7 +77,7 @@ func (s *supervisor) startAPIServer() error {
 	if s.record.Subnet.IsValid() {
 		args = append(args, "--advertise-address="+address)
 	} else {
-		// The endpoints of a service must not be on the loopback, and nobody uses them.
+		// The endpoints of a service must not be on the loopback, and no one uses them.
 		args = append(args, "--endpoint-reconciler-type=none")
 	}
 	if s.spec.AuditLog {

@@ -28,7 +28,7 @@ func unifiedCgroups() bool {
 // makeCgroups gives a machine a cgroup of its own in every hierarchy and returns
 // their directories.
 //
-// In version 1 the kubelet is told to keep below it. In version 2 the machine's
+// In version 1 the kubelet is ordered to keep below it. In version 2 the machine's
 // init makes it the root of a cgroup namespace, and the kubelet sees no other.
 func makeCgroups(name string) ([]string, error) {
 	if unifiedCgroups() {

@@ -175,7 +175,7 @@ func (i *machineInit) serve(steps []*service, containerd, kubelet *service) erro
 		case s := <-restart:
 			if err := i.start(s); err != nil && i.own[s.name] == s {
 				log.Print(err)
-				delete(i.own, s.name) // until somebody puts it right, and says so
+				delete(i.own, s.name) // until a person puts it right, and says so
 			} else if err != nil {
 				return err
 			}

@@ -25,7 +25,7 @@ import (
 // beyond the bridge, and this machine's own routes and rules stay as they are.
 
 // Hardware addresses are fixed. A bridge that is given none has that of one of its ports, and so another one whenever a machine
-// reboots or a pod ends: whoever knows the old one then speaks to nobody, for many seconds.
+// reboots or a pod ends: whoever knows the old one then speaks to no one, for many seconds.
 const (
 	bridgeHardware    = "02:6d:6c:74:00:01"
 	podBridgeHardware = "02:6d:6c:74:02:01"

@@ -175,7 +175,7 @@ type etcdUser struct {
 	stop  context.CancelFunc
 	ended chan struct{}
 
-	// done is how often it wrote and read, again how often it had to turn to another member, and failed what nobody answered, or answered wrongly.
+	// done is how often it wrote and read, again how often it had to turn to another member, and failed what no one answered, or answered wrongly.
 	done, again int
 	failed      []error
 	// fewest and most are how many voters it saw, and learners how many learners at once.
@@ -247,7 +247,7 @@ func (u *etcdUser) use(ctx context.Context) {
 				_, err := c.Put(ctx, "written", want)
 				return err
 			}
-			// What nobody answered may be done later, and must not undo what came after it. Where it was done already this does
+			// What no one answered may be done later, and must not undo what came after it. Where it was done already this does
 			// nothing, and what is read tells.
 			before := clientv3.Compare(clientv3.Value("written"), "=", strconv.Itoa(i-1))
 			_, err := c.Txn(ctx).If(before).Then(clientv3.OpPut("written", want)).Commit()

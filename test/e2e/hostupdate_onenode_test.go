@@ -31,7 +31,7 @@ import (
 	"moult.dev/moult/test/follow"
 )
 
-// A cluster of one node, which the operator runs on too, is updated by what is shipped alone: nobody labels the node, and nobody
+// A cluster of one node, which the operator runs on too, is updated by what is shipped alone: no one labels the node, and no one
 // configures anything.
 func TestHostUpdateOfTheOnlyNode(t *testing.T) {
 	t.Parallel()

@@ -192,7 +192,7 @@ func TestPluginHosts(t *testing.T) {
 	says(t, []string{"why", a.name}, "host runs "+oldVersion+", has not said whether there is an update; interface 2.0.0", "→ does the host's agent run?")
 	agree(t, name)
 
-	// All have an update, and somebody has paused the rollout.
+	// All have an update, and a person has paused the rollout.
 	for _, h := range hosts {
 		h.finds(oldVersion, newVersion)
 	}
@@ -252,7 +252,7 @@ func TestPluginHosts(t *testing.T) {
 	b.reboots()
 	b.finds(newVersion, "")
 
-	// The third is left alone.
+	// The third is ignored.
 	c.why(name, "is in its turn", inPhase(v1alpha1.PhasePreparing, ""))
 	patchNode(t, c.name, map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelNodeRollout(name): v1alpha1.LabelNodeRolloutDisabled}}})
 	c.finds(oldVersion, newVersion)
@@ -292,7 +292,7 @@ func TestPluginHostsThatWait(t *testing.T) {
 		says   string
 	}{
 		{func(*v1alpha1.HostUpdate) {}, v1alpha1.ReasonDetectOnly, "→ without spec.hostUpdate.detectOnly its turn could begin"},
-		{func(u *v1alpha1.HostUpdate) { *u = v1alpha1.HostUpdate{Version: "9.9.9"} }, v1alpha1.ReasonVersionNotOffered, "is to be brought to 9.9.9"},
+		{func(u *v1alpha1.HostUpdate) { *u = v1alpha1.HostUpdate{Version: "9.9.9"} }, v1alpha1.ReasonVersionNotOffered, "the rollout wants 9.9.9"},
 		{func(u *v1alpha1.HostUpdate) {
 			*u = v1alpha1.HostUpdate{MinimumAge: &metav1.Duration{Duration: 72 * 3600e9}}
 		}, v1alpha1.ReasonReleaseTooYoung, "minimumAge is 72h0m0s"},

@@ -240,7 +240,7 @@ func newPodJournal(t *testing.T, d *appsv1.Deployment) *podJournal {
 	return j
 }
 
-// check checks that there were never fewer pods that served, and that none was left on a host that was told to reboot.
+// check checks that there were never fewer pods that served, and that none was left on a host that was ordered to reboot.
 func (j *podJournal) check(t *testing.T, journal *nodeJournal, fewest int) {
 	t.Helper()
 	states := journal.all(t)
@@ -286,7 +286,7 @@ func (j *podJournal) check(t *testing.T, journal *nodeJournal, fewest int) {
 		for _, p := range pods {
 			moved = moved || bottlerocket.Ended(p)
 			if p.Spec.NodeName == e.node.Name && !bottlerocket.Ended(p) {
-				t.Errorf("%s was told to reboot with %s on it, which is %s", e.node.Name, p.Name, p.Status.Phase)
+				t.Errorf("%s was ordered to reboot with %s on it, which is %s", e.node.Name, p.Name, p.Status.Phase)
 			}
 		}
 	}

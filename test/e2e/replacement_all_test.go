@@ -44,7 +44,7 @@ func impatient(r *v1alpha1.NodeRollout) {
 	r.Spec.Replacement.ReplacementReady = &v1alpha1.ReplacementReady{Timeout: &metav1.Duration{Duration: 8 * time.Second}}
 }
 
-// patient gives those that are to be ready as long as any, on however busy a machine.
+// patient gives those that must be ready as long as any, on however busy a machine.
 func patient(r *v1alpha1.NodeRollout) { r.Spec.Replacement.ReplacementReady = nil }
 
 // edits is a change of the set.

@@ -282,7 +282,7 @@ func (p *pool) says(t *testing.T, s *v1alpha1.NodeRolloutStatus, image string, c
 	t.Helper()
 	return ready(s) && int(s.Counts.Total) == capacity && int(s.Counts.Updated) == capacity && len(s.ScaleSets) > 0 &&
 		strings.HasPrefix(s.Revision, image) && s.ScaleSets[0].Image != "" && strings.Contains(p.osImages(t), image) &&
-		// What is to be done next is written down before it is done, with the counts and conditions of before.
+		// What must be done next is written down before it is done, with the counts and conditions of before.
 		s.ScaleSets[0].Outdated == 0
 }
 

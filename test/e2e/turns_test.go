@@ -89,7 +89,7 @@ func heldDrain(c *turnOf) {
 	}
 }
 
-// A turn that fails is tried again as often as the strategy says, and then once somebody asks for it.
+// A turn that fails is tried again as often as the strategy says, and then once a person asks for it.
 func failedTurn(c *turnOf) {
 	c.breaks()
 	c.create(v1alpha1.Strategy{Retries: &v1alpha1.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Second}}})
@@ -341,7 +341,7 @@ func turnOfHost(t *testing.T, name string) *turnOf {
 	}
 	c.changed = func() int {
 		if node(t, h.name).Annotations[h.protocol.Wanted] == string(v1alpha1.HostActionReboot) && boots == 0 {
-			return 1 // It was told to reboot.
+			return 1 // It was ordered to reboot.
 		}
 		return boots
 	}

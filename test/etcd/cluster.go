@@ -126,7 +126,7 @@ func (c *Cluster) Host(name string) string { return c.member(name).host }
 // URL is where a member listens to clients.
 func (c *Cluster) URL(name string) string { return c.member(name).client() }
 
-// Client speaks to the members of these names. It is to be closed.
+// Client speaks to the members of these names. It must be closed.
 func (c *Cluster) Client(names ...string) (*clientv3.Client, error) {
 	config, err := c.tls()
 	if err != nil {

@@ -44,6 +44,6 @@ func TestAPIJoinBeforeItIsKnown(t *testing.T) {
 	select {
 	case <-m.exited:
 	default:
-		t.Error("it was started again, and was to be stopped")
+		t.Error("it was started again, and should be stopped")
 	}
 }

@@ -144,7 +144,7 @@ func (r *hostRun) check(ctx context.Context, result *result) error {
 	for _, m := range r.fleet.machines {
 		hosts[m.node] = m.host
 		if orders, boots := m.host.orders.Load(), m.host.boots.Load(); orders != 1 || boots != 1 {
-			result.wrong("the host of %s was told to reboot %d times, and booted %d times", m.node, orders, boots)
+			result.wrong("the host of %s was ordered to reboot %d times, and booted %d times", m.node, orders, boots)
 		}
 	}
 	return r.checkNodes(ctx, result, func(n *corev1.Node) string {

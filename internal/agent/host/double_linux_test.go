@@ -185,13 +185,13 @@ func TestDoubles(t *testing.T) {
 				before, err := h.BootID()
 				failing(t, err, "")
 				if n := done(t, d, state.EventReboot); n != 0 {
-					t.Fatalf("the host was told to reboot %d times", n)
+					t.Fatalf("the host was ordered to reboot %d times", n)
 				}
 				failing(t, next().Reboot(t.Context()), "")
 				rebooted(t, d, h, before)
 				checked(t, next(), "1.20.0", Offer{})
 				if n := done(t, d, state.EventReboot); n != 1 {
-					t.Errorf("the host was told to reboot %d times", n)
+					t.Errorf("the host was ordered to reboot %d times", n)
 				}
 				if n := done(t, d, "updog update-image"); n != test.images {
 					t.Errorf("the image was written %d times, want %d", n, test.images)
@@ -299,7 +299,7 @@ func TestDoubleBootFails(t *testing.T) {
 	}
 }
 
-// TestDoubleOther publishes another version while one is prepared, and while it is to be booted next.
+// TestDoubleOther publishes another version while one is prepared, and while it must be booted next.
 func TestDoubleOther(t *testing.T) {
 	for _, hostInterface := range []string{v1alpha1.InterfaceUpdateAPI, v1alpha1.InterfaceUpdog} {
 		t.Run(hostInterface, func(t *testing.T) {

@@ -114,7 +114,7 @@ func (p place) run(ctx context.Context, argv ...string) (*result, error) {
 		killGroup(cmd)
 		return nil, fmt.Errorf("running %s, %w", argv[0], context.Cause(ctx))
 	}
-	// What it has left behind in the background may hold its streams open; it has ended itself.
+	// It has ended. A process that it left in the background may hold its streams open.
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
 		return nil, fmt.Errorf("running %s, %w", argv[0], err)
 	}

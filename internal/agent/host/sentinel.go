@@ -36,7 +36,7 @@ type SentinelOptions struct {
 	BootIDFile string
 }
 
-// Sentinel is any Linux host on which a file or a command says that a reboot is needed. What a reboot brings has no version: it is
+// Sentinel is any Linux host on which a file or a command says that a reboot is needed. The result of a reboot has no version: it is
 // prepared and performed already.
 type Sentinel struct {
 	boot

@@ -111,7 +111,7 @@ func (a *UpdateAPI) Prepare(ctx context.Context, version string) error {
 	return nil
 }
 
-// Perform activates the version. What a reboot in between has removed is prepared again.
+// Perform activates the version. It prepares again an update that a reboot has removed.
 func (a *UpdateAPI) Perform(ctx context.Context, version string) error {
 	status, err := a.idleStatus(ctx)
 	if err != nil {

@@ -342,7 +342,7 @@ func TestUpdateAPIPrepare(t *testing.T) {
 				status("Staged", "1.3.0", "1.2.0", "refresh", "02"), taken(postPrepare), locked, status("Staged", "1.3.0", "1.3.0", "prepare", "03"),
 			},
 		},
-		"another one is to be booted next": {
+		"another one must be booted next": {
 			version: "1.3.0",
 			exchanges: []exchange{
 				status("Ready", "1.2.0", "1.2.0", "activate", "01"), status("Ready", "1.2.0", "1.2.0", "activate", "01"), taken(postRefresh), status("Ready", "1.3.0", "1.2.0", "refresh", "02"),

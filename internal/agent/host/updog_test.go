@@ -107,7 +107,7 @@ func TestUpdogPrepare(t *testing.T) {
 			err:      "the host does not offer the wanted version: any is wanted, and it offers none", other: true,
 			calls: []string{"check-update"},
 		},
-		"an older one that nobody asked for": {
+		"an older one that no one asked for": {
 			branches: `check-update) echo "aws-k8s-1.15 1.0.9";;`,
 			err:      "the host does not offer the wanted version: it runs 1.1.0, and offers only 1.0.9, which is older", other: true,
 			calls: []string{"check-update"},

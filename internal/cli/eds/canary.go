@@ -90,7 +90,7 @@ func (c *command) reset(ctx context.Context, src *source.Source, name string) er
 	return err
 }
 
-// revisionToReset is the name of the revision whose canary has failed and is to be tried again: that of spec.template.
+// revisionToReset is the name of the revision whose canary has failed and must be tried again: that of spec.template.
 func revisionToReset(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet) (string, error) {
 	var failed []string
 	for i := range revisions {

@@ -19,7 +19,7 @@ import (
 	"moult.dev/moult/internal/cli/source"
 )
 
-// A canary that passes in the same moment has not failed, and nobody is told that it has.
+// A canary that passes in the same moment has not failed, and no one is told that it has.
 func TestFailComesTooLate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		passes   bool

@@ -73,8 +73,8 @@ func TestJudge(t *testing.T) {
 		"more pods than nodes": {
 			eds: upgraded(counts(6, 8), desired(6, 6)), text: "still upgrading nb pods: 8, nb updated pods: 6",
 		},
-		"some are to be made": {eds: upgraded(counts(3, 3), desired(6, 3)), text: "still upgrading nb pods: 3, nb updated pods: 3"},
-		"all are to be made":  {eds: upgraded(counts(0, 0), desired(6, 0)), text: "still upgrading nb pods: 0, nb updated pods: 0"},
+		"some will be made": {eds: upgraded(counts(3, 3), desired(6, 3)), text: "still upgrading nb pods: 3, nb updated pods: 3"},
+		"all will be made":  {eds: upgraded(counts(0, 0), desired(6, 0)), text: "still upgrading nb pods: 0, nb updated pods: 0"},
 		"not counted yet": {
 			eds: upgraded(func(eds *edsv1.ExtendedDaemonSet) {
 				eds.Status = edsv1.ExtendedDaemonSetStatus{State: edsv1.StateRunning, ActiveReplicaSet: "foo-b"}

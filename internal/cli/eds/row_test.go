@@ -13,7 +13,7 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
 
-// A canary that has failed is to be seen until it is over, whatever the state is by then.
+// A canary that has failed is shown until it is over, whatever the state is by then.
 func TestDaemonSetRowShowsAFailedCanary(t *testing.T) {
 	const manually = edsv1.StatusReason(edsv1.ReasonManuallyFailed)
 	for name, tc := range map[string]struct {

@@ -74,7 +74,7 @@ func follow(ctx context.Context, clk clock.WithTicker, src *source.Source, named
 		if untilComplete && err == nil {
 			return isOver(s.rollouts)
 		}
-		return false, nil // What could not be read is read later.
+		return false, nil // The next look reads the rest.
 	})
 	switch {
 	case ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)):

@@ -64,7 +64,7 @@ func (j *journal) write(now time.Time, subject, news string, parts ...string) {
 
 func (j *journal) rollout(r *view.Rollout, now time.Time) {
 	name := strings.ToLower(r.Kind) + " " + r.FullName()
-	// What begins is written before its nodes, what is complete after them.
+	// A rollout is written before its nodes; a complete one after them.
 	headline := func() { j.write(now, name, r.Version+" "+string(r.State)+" "+r.Message, name, headline(r)) }
 	if r.State != view.Complete {
 		headline()

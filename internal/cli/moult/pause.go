@@ -21,7 +21,7 @@ func newPause(c *steerCommand) *cobra.Command {
 	return c.complete(&cobra.Command{
 		Use:   "pause ROLLOUT",
 		Short: "Pause a rollout or a budget",
-		Long: `Pause a rollout: no more nodes are started. Sets spec.strategy.paused. What was started goes on.
+		Long: `Pause a rollout: no more nodes are started. Sets spec.strategy.paused. Turns that have begun go on.
 
 In an ExtendedDaemonSet no outdated pod is replaced any more; pods are still made on nodes that have none, and its canary goes on.
 

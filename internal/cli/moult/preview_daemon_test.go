@@ -157,7 +157,7 @@ func TestPreviewDaemonsFails(t *testing.T) {
 	}
 }
 
-// forbidden lets nobody list pods.
+// forbidden lets no one list pods.
 type forbidden struct{ typedcorev1.CoreV1Interface }
 
 func (f forbidden) Pods(namespace string) typedcorev1.PodInterface {

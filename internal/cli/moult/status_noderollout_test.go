@@ -107,7 +107,7 @@ func aNodeRollout(name string, ready metav1.ConditionStatus) *unstructured.Unstr
 	return &unstructured.Unstructured{Object: content}
 }
 
-// aHost is a node with a host that has an update, and which is to be rebooted.
+// aHost is a node with a host that has an update, and which must be rebooted.
 func aHost(t *testing.T) *corev1.Node {
 	t.Helper()
 	at := metav1.Time{Time: clock.RealClock{}.Now()} // Those who follow it look at the clock.

@@ -133,7 +133,7 @@ func (f *Feed) failed(w *watched, err error) {
 	f.wake()
 }
 
-// isReady reports whether everything is there that can be seen. What is added later is not waited for while there is trouble.
+// isReady reports whether everything is there that can be seen. It does not wait for watches that were added later while there is trouble.
 func (f *Feed) isReady() (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -150,7 +150,7 @@ func (f *Feed) isReady() (bool, error) {
 // done or fails, or the context ends: then it returns the context's cause. A look that ends with ErrNotRead is repeated.
 func (f *Feed) Run(ctx context.Context, clk clock.Clock, tick <-chan time.Time, look func() (done bool, err error)) error {
 	ctx, cancel := context.WithCancel(ctx)
-	// What the libraries log would come between the lines.
+	// Lines that the libraries log would come between the command's own.
 	quiet := klog.NewContext(ctx, logr.Discard())
 	var group sync.WaitGroup
 	defer group.Wait()

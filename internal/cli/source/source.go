@@ -177,7 +177,7 @@ func As[T any](object any) *T {
 	}
 	content, rest := maps.Clone(content), new(T)
 	delete(content, "spec")
-	_ = decode(content, rest) // What cannot be read stays empty.
+	_ = decode(content, rest) // A part that can't be read stays empty.
 	return rest
 }
 

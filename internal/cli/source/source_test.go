@@ -104,7 +104,7 @@ func TestReadGoesOn(t *testing.T) {
 		budgetErr      bool
 		wantNodes      int
 	}{
-		"all is to be seen":          {wantNodes: 1},
+		"all must be seen":           {wantNodes: 1},
 		"there is no such kind":      {budgets: apierrors.NewNotFound(Budget.Resource.GroupResource(), ""), wantNodes: 1},
 		"budgets are not to be seen": {budgets: apierrors.NewForbidden(Budget.Resource.GroupResource(), "", errors.New("no")), budgetNote: NoBudgets, wantNodes: 1},
 		"the API server fails":       {budgets: errors.New("broken"), budgetErr: true, wantNodes: 1},

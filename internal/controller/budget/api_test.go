@@ -368,7 +368,7 @@ func clearsRecords(b *bench) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	// Without a budget that asks nobody needs it, once the node is free.
+	// Without a budget that asks no one needs it, once the node is free.
 	const gone = `["ReplicaSet/budget-shop/gone"]`
 	b.edits(node1, func(n *corev1.Node) {
 		n.Annotations[v1alpha1.AnnotationEvicted], n.Annotations[v1alpha1.AnnotationClaims] = gone, claims

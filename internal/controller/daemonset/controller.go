@@ -114,7 +114,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		c.forget(key)
 		c.queued.Set(key, false)
 		metrics.ForgetDaemonSet(key)
-		return wake, nil // What it owns is deleted with it.
+		return wake, nil // Its objects are deleted with it.
 	}
 	p := &pass{Controller: c, key: key, stored: eds, now: c.clock.Now(), pods: c.daemonPods}
 	facts, err := p.gather(ctx)

@@ -82,7 +82,7 @@ const seenWithin = 10 * time.Second
 
 // errNotSeen is returned until the watches have shown all objects, and errStillNotSeen when that takes too long.
 var (
-	errNotSeen      = errors.New("pods and DaemonSets, of which one is to be taken over, are not all seen yet (may they be listed and watched?)")
+	errNotSeen      = errors.New("the pods and the DaemonSet that are taken over are not all known yet (may they be listed and watched?)")
 	errStillNotSeen = fmt.Errorf("%w", errNotSeen)
 )
 

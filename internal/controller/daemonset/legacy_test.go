@@ -69,7 +69,7 @@ func TestCreatesAgain(t *testing.T) {
 		want   bool
 	}{
 		"as it is": {func(*appsv1.DaemonSet, *corev1.Node) {}, n.Name, true},
-		"it does not bear the node's taint any more": {func(_ *appsv1.DaemonSet, n *corev1.Node) {
+		"it does not tolerate the node's taint any more": {func(_ *appsv1.DaemonSet, n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}
 		}, n.Name, false},
 		"a cordoned node": {func(_ *appsv1.DaemonSet, n *corev1.Node) {
@@ -79,7 +79,7 @@ func TestCreatesAgain(t *testing.T) {
 		"it selects others": {func(ds *appsv1.DaemonSet, _ *corev1.Node) {
 			ds.Spec.Template.Spec.NodeSelector = map[string]string{"a": "b"}
 		}, n.Name, false},
-		"a node that nobody knows": {func(*appsv1.DaemonSet, *corev1.Node) {}, "gone", true},
+		"a node that no one knows": {func(*appsv1.DaemonSet, *corev1.Node) {}, "gone", true},
 	} {
 		ds, node := &appsv1.DaemonSet{}, n.DeepCopy()
 		tc.change(ds, node)

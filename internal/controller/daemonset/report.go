@@ -31,7 +31,7 @@ func (p *pass) reportProblem(ctx context.Context, reason string, problem error) 
 // report writes the statuses that changed, and then the Events.
 func (p *pass) report(ctx context.Context) error {
 	if p.Active != nil {
-		// What the active revision's status shows already must not reach the status of the next one.
+		// Batches in the active revision's status must not reach the status of the next one.
 		maps.DeleteFunc(p.Batches, func(kind string, at time.Time) bool {
 			c := edsv1.FindCondition(p.Active.Status.Conditions, kind)
 			return c != nil && !c.LastUpdateTime.Time.Before(at.Truncate(time.Second))

@@ -114,7 +114,7 @@ func TestFinishFailed(t *testing.T) {
 	}
 }
 
-// The drain of a node that somebody has uncordoned counts from when it is cordoned again: what has come since goes, too.
+// The drain of a node that a person has uncordoned counts from when it is cordoned again: what has come since goes, too.
 func TestCordonAgain(t *testing.T) {
 	r := newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.Drain = &v1alpha1.NodeDrain{Disabled: true} })
 	p, s := passing(t, r, newNode(words("perform-update,perform-update,ready true"), runs("1.0.0"), offers("1.1.0"), holding(claimed(begun, cordoned))))

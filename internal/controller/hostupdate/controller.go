@@ -21,8 +21,8 @@
 //	soak                      uncordoned
 //	release, stabilize        the host looks for updates again
 //
-// All memory is in the API: the turn in the claim on the Node, orders and answers in the Node's annotations. What the process keeps besides are the
-// pods and drains of turns (turn.Works): without it they are read again.
+// All memory is in the API: the turn in the claim on the Node, orders and answers in the Node's annotations. The process also keeps the
+// pods and drains of turns (turn.Works): a new process reads them again.
 package hostupdate
 
 import (

@@ -388,14 +388,14 @@ func (l *loop) idles(name string) {
 func (l *loop) updatedOnce(name string) {
 	l.Helper()
 	if h := l.hosts[name]; h.orders != 1 || h.boots != 2 || h.runs != h.offers {
-		l.Errorf("%s was told to reboot %d times, has booted %d times, and runs %s", name, h.orders, h.boots, h.runs)
+		l.Errorf("%s was ordered to reboot %d times, has booted %d times, and runs %s", name, h.orders, h.boots, h.runs)
 	}
 }
 
 // simulated is a host with its kubelet and its agent.
 type simulated struct {
 	name string
-	// runs and offers are versions. With unnamed there is an update as long as they differ, but nobody names it.
+	// runs and offers are versions. With unnamed there is an update as long as they differ, but no one names it.
 	runs, offers string
 	unnamed      bool
 	// peer is an agent of the Bottlerocket update operator: it writes no key of Moult's.
@@ -523,7 +523,7 @@ func (h *simulated) act(l *loop) bool {
 	return true
 }
 
-// takesUp says that the agent begins with what is wanted. It keeps the boot in which it was told to reboot.
+// takesUp says that the agent begins with what is wanted. It keeps the boot in which it was ordered to reboot.
 func (h *simulated) takesUp(l *loop, n *corev1.Node, r *hostupdate.Report) {
 	l.Helper()
 	words := map[string]any{r.Protocol.Active: string(r.Wanted), r.Protocol.State: "busy"}

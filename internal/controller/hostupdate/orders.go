@@ -29,7 +29,7 @@ func orderPrepare(r *hostupdate.Report, c *v1alpha1.Claim) node.Also {
 	return node.Annotating(values)
 }
 
-// resetProgress lets an agent take up an order again of which it is not known how it stands.
+// resetProgress lets an agent take up an order again whose progress is unknown.
 func resetProgress(r *hostupdate.Report) node.Also {
 	return node.Annotating(map[string]*string{
 		r.Protocol.Active: ptr.To(string(v1alpha1.HostActionUnknown)), r.Protocol.State: ptr.To(string(v1alpha1.HostStateUnknown)),

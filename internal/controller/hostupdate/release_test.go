@@ -69,7 +69,7 @@ func TestReleaseIsFound(t *testing.T) {
 		{"the pool of the canary runs it", pool, "", []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Minute)}},
 			[]*corev1.Node{host("a", "1.0.0", "1.1.0", -time.Minute), host("test", "1.1.0", "", -time.Second)},
 			[]string{"a Outdated", "test Updated", "1.1.0", "starts a", "remainder Progressing 0/1"}},
-		{"nobody has anything to offer", pool, "", nil,
+		{"no one has anything to offer", pool, "", nil,
 			[]*corev1.Node{host("a", "1.1.0", "", -time.Minute), host("test", "1.0.0", "", -time.Hour)},
 			[]string{"a Updated", "test Updated unoffered", "1.1.0", "starts", "canary Complete 1/1"}},
 		{"one is to go back, and all had been brought to the newer one", canary, "1.1.0", []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(time.Hour)}},
@@ -242,14 +242,14 @@ func TestAnswersAgain(t *testing.T) {
 		change []func(*corev1.Node)
 		want   string
 	}{
-		"it has not taken it up":      {nil, "Updated"},
-		"it is looking":               {[]func(*corev1.Node){words("stabilize,stabilize,busy unknown")}, "Updated"},
-		"it has nothing to offer":     {[]func(*corev1.Node){words("stabilize,stabilize,ready false"), checked(time.Second)}, "Updated"},
-		"it has something":            {[]func(*corev1.Node){words("stabilize,stabilize,ready true"), offers("1.2.0"), checked(time.Second)}, "Outdated starts"},
-		"it could not find out":       {[]func(*corev1.Node){words("stabilize,stabilize,error unknown")}, "Outdated HostError"},
-		"it says neither":             {[]func(*corev1.Node){words("stabilize,stabilize,ready unknown")}, "Outdated HostSilent"},
-		"it had something":            {[]func(*corev1.Node){offers("1.1.5")}, "Outdated HostSilent"},
-		"it was told to do something": {[]func(*corev1.Node){words("prepare-update,unknown,unknown unknown")}, "Outdated HostSilent"},
+		"it has not taken it up":         {nil, "Updated"},
+		"it is looking":                  {[]func(*corev1.Node){words("stabilize,stabilize,busy unknown")}, "Updated"},
+		"it has nothing to offer":        {[]func(*corev1.Node){words("stabilize,stabilize,ready false"), checked(time.Second)}, "Updated"},
+		"it has something":               {[]func(*corev1.Node){words("stabilize,stabilize,ready true"), offers("1.2.0"), checked(time.Second)}, "Outdated starts"},
+		"it could not find out":          {[]func(*corev1.Node){words("stabilize,stabilize,error unknown")}, "Outdated HostError"},
+		"it says neither":                {[]func(*corev1.Node){words("stabilize,stabilize,ready unknown")}, "Outdated HostSilent"},
+		"it had something":               {[]func(*corev1.Node){offers("1.1.5")}, "Outdated HostSilent"},
+		"it was ordered to do something": {[]func(*corev1.Node){words("prepare-update,unknown,unknown unknown")}, "Outdated HostSilent"},
 	} {
 		l := newLookout(t)
 		l.says("a", words("stabilize,stabilize,ready true"), offers("1.2.0"))
@@ -282,7 +282,7 @@ func TestAwaitsAnswers(t *testing.T) {
 		{"only that of the operator has not", true, false, []string{asked, offering}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, ""}, 0},
 		{"another is asked again that does not run the newest", true, false, []string{offering, again}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, ""}, time.Minute},
 		{"and is not special", false, false, []string{offering, again}, 0, []v1alpha1.Reason{"", ""}, 0},
-		{"nobody is special", false, false, []string{offering, asked}, 0, []v1alpha1.Reason{"", v1alpha1.ReasonHostSilent}, 0},
+		{"no one is special", false, false, []string{offering, asked}, 0, []v1alpha1.Reason{"", v1alpha1.ReasonHostSilent}, 0},
 		{"there is an order", false, true, []string{offering, asked, offering}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent}, time.Minute},
 	} {
 		w := newWorld(t, newRollout(func(r *v1alpha1.NodeRollout) {

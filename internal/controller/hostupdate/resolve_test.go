@@ -73,8 +73,8 @@ func TestTaintOutdated(t *testing.T) {
 		"updated, and tainted":           {wants, newNode(words("stabilize,stabilize,ready false"), tainted), turn.StepUntaint},
 		"opted out, and tainted":         {wants, old("stabilize,stabilize,ready true", tainted, labelled(v1alpha1.LabelNodeRollout("os"), v1alpha1.LabelNodeRolloutDisabled)), turn.StepUntaint},
 		"not labelled, and tainted":      {wants, newNode(unlabelledNode, tainted), turn.StepUntaint},
-		"nobody asks for it, and it was": {newRollout(), old("stabilize,stabilize,ready true", tainted), turn.StepUntaint},
-		"nobody asks for it":             {newRollout(), old("stabilize,stabilize,ready true"), turn.StepNone},
+		"no one asks for it, and it was": {newRollout(), old("stabilize,stabilize,ready true", tainted), turn.StepUntaint},
+		"no one asks for it":             {newRollout(), old("stabilize,stabilize,ready true"), turn.StepNone},
 	} {
 		if got, _ := judged(t, tc.rollout.DeepCopy(), tc.node); got == nil || got.Step != tc.want {
 			t.Errorf("%s: %+v", name, got)

@@ -44,9 +44,9 @@ func (p *pass) count() status.Progress {
 	switch n := len(p.w.Unlabelled); n {
 	case 0:
 	case 1:
-		g.Note = "1 selected node has no label that names its host's interface, and is left alone"
+		g.Note = "1 selected node has no label that names its host's interface, and is ignored"
 	default:
-		g.Note = fmt.Sprintf("%d selected nodes have no label that names their host's interface, and are left alone", n)
+		g.Note = fmt.Sprintf("%d selected nodes have no label that names their host's interface, and are ignored", n)
 	}
 	if s.Revision != p.w.Revision {
 		s.Revision, s.TurnSeconds = p.w.Revision, 0

@@ -207,7 +207,7 @@ func TestFaults(t *testing.T) {
 				t.Errorf("its node is %s", line(n))
 			}
 			if h.orders != tc.orders {
-				t.Errorf("it was told to reboot %d times", h.orders)
+				t.Errorf("it was ordered to reboot %d times", h.orders)
 			}
 			want := tc.orders
 			if !tc.itself {
@@ -221,7 +221,7 @@ func TestFaults(t *testing.T) {
 			l.becomes(metav1.ConditionTrue, "1 of 1 nodes updated")
 			l.idles("a")
 			if h.orders != want || h.runs != "1.1.0" {
-				t.Errorf("it was told to reboot %d times, and runs %s", h.orders, h.runs)
+				t.Errorf("it was ordered to reboot %d times, and runs %s", h.orders, h.runs)
 			}
 		})
 	}
@@ -253,7 +253,7 @@ func TestTimes(t *testing.T) {
 	}
 	waits(v1alpha1.ReasonReleaseTooYoung)
 	from = l.status().Releases[0].Since.Time
-	// A release keeps its age while nobody can say whether it is there.
+	// A release keeps its age while no one can say whether it is there.
 	h.fails["stabilize"] = "the repository is away"
 	l.annotate("a", map[string]any{bottlerocket.State: "unknown"})
 	waits(v1alpha1.ReasonHostError)
@@ -312,7 +312,7 @@ func TestDrainEnds(t *testing.T) {
 	}
 }
 
-// A node that the rollout does not want any more is released: at once before its host was told to reboot, and when it is back otherwise.
+// A node that the rollout does not want any more is released: at once before its host was ordered to reboot, and when it is back otherwise.
 func TestReleasedWhenUnwanted(t *testing.T) {
 	for how, leave := range map[string]func(*loop){
 		"deleted": func(l *loop) {
@@ -357,14 +357,14 @@ func TestReleasedWhenUnwanted(t *testing.T) {
 				if reboots {
 					l.updatedOnce("a")
 				} else if h.orders != 0 || h.next != "" && how != "unlabelled" { // Without the label no agent takes it back.
-					t.Errorf("it was told to reboot %d times, and would boot into %s", h.orders, h.next)
+					t.Errorf("it was ordered to reboot %d times, and would boot into %s", h.orders, h.next)
 				}
 			})
 		}
 	}
 }
 
-// Annotations that somebody takes off in the middle of a turn lead to no second reboot and to no unschedulable node.
+// Annotations that a person takes off in the middle of a turn lead to no second reboot and to no unschedulable node.
 func TestWiped(t *testing.T) {
 	p := bottlerocket
 	for what, keys := range map[string][]string{
@@ -483,11 +483,11 @@ func TestSentinel(t *testing.T) {
 		t.Errorf("status is %+v", s)
 	}
 	if a, b := l.hosts["a"].orders, l.hosts["b"].orders; a != 2 || b != 2 {
-		t.Errorf("they were told to reboot %d and %d times", a, b)
+		t.Errorf("they were ordered to reboot %d and %d times", a, b)
 	}
 }
 
-// A host that has rebooted by itself after its turn began is told to reboot in the boot that it is in then, and has rebooted only once it is in another.
+// A host that has rebooted by itself after its turn began is ordered to reboot in the boot that it is in then, and has rebooted only once it is in another.
 func TestRebootsByItselfBefore(t *testing.T) {
 	l := newLoop(t)
 	h := l.host("a", func(h *simulated) { h.ignores = true })
@@ -501,7 +501,7 @@ func TestRebootsByItselfBefore(t *testing.T) {
 	l.becomes(metav1.ConditionFalse, "has not within rebootTimeout")
 }
 
-// A node that a person has cordoned stays cordoned, even if somebody takes its claim away in the reboot.
+// A node that a person has cordoned stays cordoned, even if a person takes its claim away in the reboot.
 func TestPersonsCordon(t *testing.T) {
 	l := newLoop(t)
 	h := l.host("a")
@@ -559,6 +559,6 @@ func TestInvalidMeanwhile(t *testing.T) {
 	})
 	l.settles()
 	if orders := l.hosts["a"].orders + l.hosts["b"].orders; orders != 1 {
-		t.Errorf("hosts were told to reboot %d times", orders)
+		t.Errorf("hosts were ordered to reboot %d times", orders)
 	}
 }

@@ -259,7 +259,7 @@ func (s *channelServer) wakes(plan types.NamespacedName) {
 			s.t.Errorf("woke %s, want %s", got, plan)
 		}
 	case <-ctx.Done():
-		s.t.Fatalf("nobody wakes %s", plan)
+		s.t.Fatalf("no one wakes %s", plan)
 	}
 }
 
@@ -274,7 +274,7 @@ func (s *channelServer) waits(what chan struct{}) {
 	}
 }
 
-// expect asks, and says what is to be heard: after is how long after the present it is to be asked again, 0 while a poll
+// expect asks, and says what must be heard: after is how long after the present it must be asked again, 0 while a poll
 // runs.
 func (s *channelServer) expect(plan types.NamespacedName, path, answer, problem string, after time.Duration) {
 	s.t.Helper()
@@ -389,7 +389,7 @@ func TestChannelOfAnotherURL(t *testing.T) {
 		t.Error("does not know what was asked")
 	}
 
-	// One that is being asked is left alone, and its end wakes nobody.
+	// One that is being asked is ignored, and its end wakes no one.
 	s.passes(15 * time.Minute)
 	asked, left := s.hangs()
 	s.expect(planA, "/latest", "v2", "", 0)
@@ -427,7 +427,7 @@ func TestChannelForget(t *testing.T) {
 	s.wakes(planA)
 }
 
-// One that never answers holds up nobody, and is asked no second time meanwhile.
+// One that never answers holds up no one, and is asked no second time meanwhile.
 func TestChannelThatHangs(t *testing.T) {
 	s := newChannelServer(t)
 	asked, _ := s.hangs()

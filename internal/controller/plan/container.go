@@ -208,7 +208,7 @@ func drainArgs(d *upgradev1.DrainSpec, nodeName string) []string {
 	return args
 }
 
-// withTag gives an image that names neither tag nor digest this tag. What can't be parsed is left for the kubelet to say.
+// withTag gives an image that names neither tag nor digest this tag. The kubelet reports one that can't be parsed.
 func withTag(image, tag string) string {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil || !reference.IsNameOnly(named) {

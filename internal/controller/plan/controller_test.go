@@ -556,7 +556,7 @@ func TestReconcileKilled(t *testing.T) {
 	if c.created.Load() != 1 {
 		t.Errorf("%d Jobs were made", c.created.Load())
 	}
-	// And with a Job that nobody has seen end, it does not run that again.
+	// And with a Job that no one has seen end, it does not run that again.
 	if err := c.Client.Delete(t.Context(), c.jobs()["node-1"]); err != nil {
 		t.Fatal(err)
 	}
@@ -569,7 +569,7 @@ func TestReconcileKilled(t *testing.T) {
 	}
 }
 
-// A node that is claimed and untouched is given back while it may not start, so that others may have it.
+// A node that is claimed and untouched is released while it may not start, so that others may have it.
 func TestReconcileGivenBack(t *testing.T) {
 	c := newCluster(t, newNode("node-1"), newPlan(window([]upgradev1.Day{"fri", "sat"}, "11:00", "12:10", "")))
 	c.refuse = func() error { return errors.New("connection refused") }
@@ -818,7 +818,7 @@ func TestReconcileVerifiesAndSoaks(t *testing.T) {
 	if u := c.plan().Status.Updating; len(u) != 1 || u[0].Phase != v1alpha1.PhaseVerifying || u[0].Message != "not ready" {
 		t.Fatalf("updating are %+v", u)
 	}
-	// The Job is gone before the node is healthy, and nobody remembers it.
+	// The Job is gone before the node is healthy, and no one remembers it.
 	if err := c.Client.Delete(t.Context(), c.jobs()["node-1"]); err != nil {
 		t.Fatal(err)
 	}

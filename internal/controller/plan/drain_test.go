@@ -59,7 +59,7 @@ func (c *cluster) claim() v1alpha1.Claim {
 	return claims[0]
 }
 
-// evicted are the pods that were told to go, and end now.
+// evicted are the pods that were ordered to go, and end now.
 func (c *cluster) evicted() (names []string) {
 	c.t.Helper()
 	var pods corev1.PodList

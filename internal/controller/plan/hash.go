@@ -51,7 +51,7 @@ func asMap(p *upgradev1.Plan) (map[string]any, error) {
 	return fields, decoder.Decode(&fields)
 }
 
-// digestField walks a path through maps only. What it does not find is empty; of a list only the first element counts.
+// digestField walks a path through maps only. A field that is not there is empty; only the first element of a list counts.
 func digestField(fields map[string]any, path []string) string {
 	value, _, _ := unstructured.NestedFieldNoCopy(fields, path...)
 	if items, ok := value.([]any); ok {

@@ -18,11 +18,11 @@ import (
 	"moult.dev/moult/internal/kind/plan"
 )
 
-// snapshot is what the caches show of one Plan's world. What it points to belongs to the caches and is never changed.
+// snapshot is what the caches show of one Plan's world. Its objects belong to the caches and are never changed.
 type snapshot struct {
 	fleet.Snapshot
-	// jobs and pods of the Plan, by the name of their node. Of a node that the Plan has not claimed there are only Jobs that it
-	// has to look at all the same: see indexPlan.
+	// jobs and pods of the Plan, by the name of their node. A node that the Plan has not claimed has only the Jobs that it
+	// must look at all the same: see indexPlan.
 	jobs map[string][]*batchv1.Job
 	pods map[string][]*corev1.Pod
 }

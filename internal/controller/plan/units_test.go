@@ -35,7 +35,7 @@ type judged struct {
 	NotCounted       bool
 	Job              string // the turn's own, by uid
 	Pod              string
-	Stray            []string // by uid
+	Unowned          []string // by uid
 	Since            time.Time
 	Wake             time.Time
 	Attempt          string // of the claim, afterwards
@@ -91,7 +91,7 @@ func summary(w *plan.World, t *plan.Unit) *judged {
 		j.Pod = t.Pod.Name
 	}
 	for _, s := range t.Unowned {
-		j.Stray = append(j.Stray, string(s.UID))
+		j.Unowned = append(j.Unowned, string(s.UID))
 	}
 	if t.Claim != nil {
 		if j.Attempt = t.Claim.Attempt; j.Attempt == w.Attempt(t.Node) {
@@ -157,7 +157,7 @@ func judgements() map[string]judgement {
 		isFailed = v1alpha1.UnitFailed
 
 		failedText = "Job system-upgrade/NAME failed on Node node-1: BackoffLimitExceeded: Job has reached the specified backoff limit"
-		lostText   = "the Job that was started on Node node-1 at SINCE is gone, and nobody saw how it ended; it is not run again unasked"
+		lostText   = "the Job that was started on Node node-1 at SINCE is gone, and its result is unknown; it is not run again unasked"
 	)
 	var (
 		since   = ago(10 * time.Minute).Time
@@ -487,9 +487,9 @@ func judgements() map[string]judgement {
 		},
 		"failed, and something runs": {
 			claims: claims(claimed(broken)),
-			jobs:   newJobs(ofTurn("t0"), withUID("stray")),
+			jobs:   newJobs(ofTurn("t0"), withUID("unowned")),
 			want: &judged{
-				State: v1alpha1.UnitFailed, Step: plan.StepStop, Stray: []string{"stray"}, Since: ago(5 * time.Minute).Time, Attempt: asked,
+				State: v1alpha1.UnitFailed, Step: plan.StepStop, Unowned: []string{"unowned"}, Since: ago(5 * time.Minute).Time, Attempt: asked,
 				Reason: v1alpha1.ReasonJobFailed, Message: "it broke; what runs on the node is being stopped",
 			},
 		},
@@ -529,11 +529,11 @@ func judgements() map[string]judgement {
 		},
 		"left paused": {
 			jobs: newJobs(left, paused),
-			want: &judged{State: updating, Step: plan.StepStop, Stray: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, Unowned: []string{"job-node-1"}},
 		},
 		"left running for another hash": {
 			jobs: newJobs(left, forHash(oldHash)),
-			want: &judged{State: updating, Step: plan.StepStop, Stray: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, Unowned: []string{"job-node-1"}},
 		},
 		"left complete for another hash": {
 			jobs: newJobs(left, succeeded, forHash(oldHash)),
@@ -541,17 +541,17 @@ func judgements() map[string]judgement {
 		},
 		"left running, and being deleted": {
 			jobs: newJobs(left, deleted),
-			want: &judged{State: updating, Step: plan.StepStop, Stray: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, Unowned: []string{"job-node-1"}},
 		},
 		"left running on a node that opted out": {
 			node: []func(*corev1.Node){labelled("disabled")},
 			jobs: newJobs(left),
-			want: &judged{State: updating, Step: plan.StepStop, OptedOut: true, Stray: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, OptedOut: true, Unowned: []string{"job-node-1"}},
 		},
 		"left running, of a Plan that is not ready": {
 			world: func(w *plan.World) { w.Ready = false },
 			jobs:  newJobs(left),
-			want:  &judged{State: updating, NotCounted: true, Stray: []string{"job-node-1"}},
+			want:  &judged{State: updating, NotCounted: true, Unowned: []string{"job-node-1"}},
 		},
 		"left running, and adopted": {
 			claims: claims(claimed(func(c *v1alpha1.Claim) { c.Turn = "job/job-node-1" })),
@@ -590,18 +590,18 @@ func judgements() map[string]judgement {
 		},
 		"running for another hash, and the claim is gone": {
 			jobs: newJobs(forHash(oldHash)),
-			want: &judged{State: updating, Step: plan.StepStop, Stray: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, Unowned: []string{"job-node-1"}},
 		},
 		"running, the claim is gone, and not selected": {
 			world: func(w *plan.World) { w.Selector = labels.Nothing() },
 			jobs:  newJobs(forHash(oldHash)),
-			want:  &judged{State: updating, Step: plan.StepStop, NotCounted: true, Stray: []string{"job-node-1"}},
+			want:  &judged{State: updating, Step: plan.StepStop, NotCounted: true, Unowned: []string{"job-node-1"}},
 		},
 
 		// Jobs that should not be there.
 		"of an older Plan of the same name": {
 			jobs: newJobs(ownedBy("older")),
-			want: &judged{State: updating, Step: plan.StepStop, Stray: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, Unowned: []string{"job-node-1"}},
 		},
 		"of an older Plan of the same name, and complete": {
 			jobs: newJobs(ownedBy("older"), succeeded),
@@ -609,7 +609,7 @@ func judgements() map[string]judgement {
 		},
 		"of an older Plan of the same name, left": {
 			jobs: newJobs(ownedBy("older"), left),
-			want: &judged{State: updating, Step: plan.StepStop, Stray: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, Unowned: []string{"job-node-1"}},
 		},
 		"of an older Plan of the same name, left and complete": {
 			jobs: newJobs(ownedBy("older"), left, succeeded),
@@ -618,7 +618,7 @@ func judgements() map[string]judgement {
 		"claimed, and a Job of another turn runs": {
 			claims: claims(claimed()),
 			jobs:   newJobs(ofTurn("t0")),
-			want:   &judged{State: updating, Step: plan.StepStop, Stray: []string{"job-node-1"}, Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: plan.StepStop, Unowned: []string{"job-node-1"}, Since: since, Attempt: asked},
 		},
 		"claimed, and a Job of another turn has ended": {
 			claims: claims(claimed()),
@@ -628,15 +628,15 @@ func judgements() map[string]judgement {
 		"running, and a Job of another turn too": {
 			claims: claims(claimed()),
 			jobs: func(p *upgradev1.Plan, n *corev1.Node) []*batchv1.Job {
-				return []*batchv1.Job{newTurnJob(p, n, ofTurn("t0"), withUID("stray")), newTurnJob(p, n)}
+				return []*batchv1.Job{newTurnJob(p, n, ofTurn("t0"), withUID("unowned")), newTurnJob(p, n)}
 			},
-			want: &judged{State: updating, Step: plan.StepStop, Job: "job-node-1", Stray: []string{"stray"}, Since: since, Attempt: asked},
+			want: &judged{State: updating, Step: plan.StepStop, Job: "job-node-1", Unowned: []string{"unowned"}, Since: since, Attempt: asked},
 		},
-		"abandoned, and only a Job of another turn runs": {
+		"released, and only a Job of another turn runs": {
 			node:   []func(*corev1.Node){labelled("disabled")},
 			claims: claims(claimed()),
 			jobs:   newJobs(ofTurn("t0")),
-			want:   &judged{State: updating, Step: plan.StepStop, OptedOut: true, Stray: []string{"job-node-1"}, Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: plan.StepStop, OptedOut: true, Unowned: []string{"job-node-1"}, Since: since, Attempt: asked},
 		},
 
 		// Not selected any more, and nothing runs.
@@ -661,7 +661,7 @@ func judgements() map[string]judgement {
 			want:   &judged{State: updating, Step: turn.StepRelease, OptedOut: true, Since: since, Attempt: asked},
 		},
 
-		// Claims that can't be read: the node is left alone, and what runs there holds its slot.
+		// Claims that can't be read: the node is ignored, and what runs there holds its slot.
 		"with claims that can't be read": {
 			node: []func(*corev1.Node){annotated(v1alpha1.AnnotationClaims, "{")},
 			want: &judged{State: outdated},
@@ -674,7 +674,7 @@ func judgements() map[string]judgement {
 		"with claims that can't be read, and running for another hash": {
 			node: []func(*corev1.Node){annotated(v1alpha1.AnnotationClaims, "{")},
 			jobs: newJobs(forHash(oldHash)),
-			want: &judged{State: outdated, InTurn: true, Stray: []string{"job-node-1"}},
+			want: &judged{State: outdated, InTurn: true, Unowned: []string{"job-node-1"}},
 		},
 		"with claims that can't be read, and updated": {
 			node: []func(*corev1.Node){annotated(v1alpha1.AnnotationClaims, "{"), labelled(hash)},
@@ -787,7 +787,7 @@ func TestTurnsSelected(t *testing.T) {
 	}
 }
 
-// Jobs find their node by its hostname label: a node that shares it is left alone, unless it is on its way already.
+// Jobs find their node by its hostname label: a node that shares it is ignored, unless it is on its way already.
 func TestTurnsHostnames(t *testing.T) {
 	host := func(name string) func(*corev1.Node) {
 		return func(n *corev1.Node) { n.Labels[corev1.LabelHostname] = name }

@@ -288,7 +288,7 @@ func repairs(b *bench) {
 	b.shows(d)
 }
 
-// theirs makes a PodTemplate of somebody else's.
+// theirs makes a PodTemplate of another owner's.
 func (b *bench) theirs(name string, labels map[string]string) *corev1.PodTemplate {
 	b.Helper()
 	p := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}}
@@ -297,7 +297,7 @@ func (b *bench) theirs(name string, labels map[string]string) *corev1.PodTemplat
 	return p
 }
 
-// untouched checks that a PodTemplate of somebody else's is as it was.
+// untouched checks that a PodTemplate of another owner's is as it was.
 func (b *bench) untouched(p *corev1.PodTemplate) {
 	b.Helper()
 	if now, err := b.podtemplate(p.Name); err != nil || !cmp.Equal(p, now) {
@@ -305,7 +305,7 @@ func (b *bench) untouched(p *corev1.PodTemplate) {
 	}
 }
 
-// One that is somebody else's stays as it is, and is reported whenever it is in the way. When it goes, there is room.
+// One that is another owner's stays as it is, and is reported whenever it is in the way. When it goes, there is room.
 func leavesForeignAlone(b *bench) {
 	theirs := b.theirs("foreign", map[string]string{labelPod: "true"})
 	d := b.daemonset("foreign")

@@ -107,7 +107,7 @@ func (c *Controller) update(ctx context.Context, d *edsv1.ExtendedDaemonSet, hav
 	return ctrl.Result{}, nil
 }
 
-// result says what follows from an error. What the API server refuses is tried again when the ExtendedDaemonSet changes.
+// result says what follows from an error. After a refusal by the API server it is tried again when the ExtendedDaemonSet changes.
 func (c *Controller) result(d *edsv1.ExtendedDaemonSet, err error) (ctrl.Result, error) {
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):

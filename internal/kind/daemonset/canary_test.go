@@ -32,7 +32,7 @@ func (w *world) lookCanary(t *testing.T) *Judge {
 	return j
 }
 
-// halfway has a canary of the new revision in the middle of the rolling update from it to the old one, which somebody takes back.
+// halfway has a canary of the new revision in the middle of the rolling update from it to the old one, which a person takes back.
 func halfway() *world {
 	w := newWorld(4).trying()
 	w.sets[1].Status.Conditions[0].Status = metav1.ConditionFalse // It was active once.
@@ -79,7 +79,7 @@ func TestDecideOnCanary(t *testing.T) {
 		"what surge has made beside it replaces it":                     {func() *world { return busy(surge(newWorld(3).trying().has("old", nil, 0, 1, 2).has("new", nil, 0))) }, "done n0/old"},
 		"on a node that is not ready an old pod stays":                  {func() *world { return newWorld(3).trying().has("old", nil, 0, 1, 2).down(0) }, ""},
 		"what the active revision has not come to, it does not come to": {func() *world { return halfway().has("new", nil, 0, 1, 2).has("old", nil, 3) }, "WavePending n1,n2"},
-		"also where the pod is nobody's":                                {func() *world { return halfway().has("new", nil, 0).has("old", nil, 2, 3).has("old", orphan, 1) }, "WavePending n1"},
+		"also where the pod is no one's":                                {func() *world { return halfway().has("new", nil, 0).has("old", nil, 2, 3).has("old", orphan, 1) }, "WavePending n1"},
 		"but a node without a pod gets one":                             {func() *world { return halfway().has("new", nil, 0, 2).has("old", nil, 3) }, "create n1; WavePending n2"},
 		"a pod of the active revision gets its node's other resources":  {func() *world { return halfway().has("new", nil, 0).has("old", overridden, 1, 2, 3) }, "replace n2/old,n3/old; MaxConcurrent n1"},
 	} {
@@ -127,7 +127,7 @@ func TestCandidates(t *testing.T) {
 		"and stays when it is ready":                  {claimed(newWorld(2).trying(), hasFailed), true},
 		"the canary's, with its pod":                  {taint(newWorld(2).trying().has("new", nil, 0)), true},
 		"not one that is tainted before it has a pod": {taint(newWorld(2).trying()), false},
-		"nor another one that somebody works on":      {elsewhere(maintained(newWorld(2).trying())), false},
+		"nor another one that a person works on":      {elsewhere(maintained(newWorld(2).trying())), false},
 		"but the canary's stays meanwhile":            {maintained(newWorld(2).trying()), true},
 		"nor another one that is not ready":           {elsewhere(taint(newWorld(2).trying().down(0))), false},
 	} {

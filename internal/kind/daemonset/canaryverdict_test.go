@@ -135,7 +135,7 @@ func TestPickCanaries(t *testing.T) {
 		"those that it has, and one beside":       {spread, 3, "a1 a2", zoned("a1 a2 a3 b1 b2"), "a1 a2 b1"},
 		"fewer, and still spread":                 {spread, 2, "a1 a2 b1", zoned("a1 a2 b1"), "a1 b1"},
 		"fewer, and as spread as may be":          {spread, 2, "a1 a2 a3", zoned("a1 a2 a3 b1"), "a1 a2"},
-		"fewer, and spread where nobody is ready": {spread, 2, "a1 a2 b1", append(zoned("a1 a2"), canaryNode("b1", "b", down)), "a1 b1"},
+		"fewer, and spread where no one is ready": {spread, 2, "a1 a2 b1", append(zoned("a1 a2"), canaryNode("b1", "b", down)), "a1 b1"},
 	} {
 		got := PickCanaries(gocmp.Or(tc.canary, &canary{}), tc.want, strings.Fields(tc.current), tc.nodes)
 		want := strings.Fields(tc.picked)
@@ -344,12 +344,12 @@ func TestJudge(t *testing.T) {
 		"more than that": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(3, minute))}, began, once(minute, Verdict{
 			Paused: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 3 times, the last time with OOMKilled, and 2 are allowed",
 		})},
-		"more than that, but for somebody": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(3, minute))}, unpaused, once(minute, Verdict{})},
+		"more than that, but for a person": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(3, minute))}, unpaused, once(minute, Verdict{})},
 		"nearly too many":                  {defaults, []CanaryPod{canaryPod("n1", hasRestarted(5, minute))}, unpaused, once(minute, Verdict{})},
 		"too many": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(6, minute))}, began, once(minute, Verdict{
 			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 6 times, the last time with OOMKilled, and 5 are allowed",
 		})},
-		"too many, which nobody can pardon": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(6, minute))}, unpaused, once(minute, Verdict{
+		"too many, which no one can pardon": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(6, minute))}, unpaused, once(minute, Verdict{
 			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 6 times, the last time with OOMKilled, and 5 are allowed",
 		})},
 		"too many, by default": {&canary{}, []CanaryPod{canaryPod("n1", hasRestarted(6, minute))}, began, once(minute, Verdict{
@@ -358,20 +358,20 @@ func TestJudge(t *testing.T) {
 		"more than that, by default": {&canary{}, []CanaryPod{canaryPod("n1", hasRestarted(3, minute))}, began, once(minute, Verdict{
 			Paused: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 3 times, the last time with OOMKilled, and 2 are allowed",
 		})},
-		"none is borne": {none, []CanaryPod{canaryPod("n1", hasRestarted(1, minute))}, began, once(minute, Verdict{
+		"none is allowed": {none, []CanaryPod{canaryPod("n1", hasRestarted(1, minute))}, began, once(minute, Verdict{
 			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 1 time, the last time with OOMKilled, and 0 are allowed",
 		})},
-		"nobody cares": {off, []CanaryPod{canaryPod("n1", hasRestarted(99, minute)), canaryPod("n2", creating(time.Hour))}, began, once(minute, Verdict{})},
+		"no one cares": {off, []CanaryPod{canaryPod("n1", hasRestarted(99, minute)), canaryPod("n2", creating(time.Hour))}, began, once(minute, Verdict{})},
 		"the worst pod is told of": {defaults, []CanaryPod{
 			canaryPod("n3", hasRestarted(7, minute)), canaryPod("n2", hasRestarted(7, minute)), canaryPod("n1", hasRestarted(6, minute)),
 		}, began, once(minute, Verdict{
 			Failed: true, Reason: "OOMKilled", Message: "pod on node n2: container app has restarted 7 times, the last time with OOMKilled, and 5 are allowed",
 		})},
-		"nobody knows why or when": {defaults, []CanaryPod{canaryPod("n1", PodState{Restarts: 6, RestartContainer: "app"})}, began, Verdict{
+		"no one knows why or when": {defaults, []CanaryPod{canaryPod("n1", PodState{Restarts: 6, RestartContainer: "app"})}, began, Verdict{
 			Failed: true, Reason: "Unknown", Message: "pod on node n1: container app has restarted 6 times, the last time with Unknown, and 5 are allowed",
 		}},
 		"before it began":         {defaults, []CanaryPod{canaryPod("n1", hasRestarted(9, 21*minute))}, began, Verdict{}},
-		"somebody has deleted it": {defaults, []CanaryPod{canaryPod("n1", PodState{Terminating: true, Restarts: 9, LastRestart: at(minute)})}, began, Verdict{}},
+		"a person has deleted it": {defaults, []CanaryPod{canaryPod("n1", PodState{Terminating: true, Restarts: 9, LastRestart: at(minute)})}, began, Verdict{}},
 
 		"it goes on restarting": {restarting, []CanaryPod{canaryPod("n1", hasRestarted(2, minute))}, CanaryHistory{
 			Began: at(20 * minute), FirstRestart: at(12 * minute), LastRestart: at(10 * minute),
@@ -397,7 +397,7 @@ func TestJudge(t *testing.T) {
 		"it has no more time":            {timeout, nil, CanaryHistory{Began: at(30 * minute)}, Verdict{Failed: true, Reason: "TimeoutExceeded", Message: "the canary has taken more than 30m0s"}},
 		"it has no more time, by hand":   {manual, nil, CanaryHistory{Began: at(31 * minute)}, Verdict{Failed: true, Reason: "TimeoutExceeded", Message: "the canary has taken more than 30m0s"}},
 		"it has no more time, all well":  {timeout, []CanaryPod{canaryPod("n1", well)}, CanaryHistory{Began: at(31 * minute), Unpaused: true}, Verdict{Failed: true, Reason: "TimeoutExceeded", Message: "the canary has taken more than 30m0s"}},
-		"nobody cares how long it takes": {offAndTimed, []CanaryPod{canaryPod("n1", creating(minute))}, CanaryHistory{Began: at(time.Hour), FirstRestart: at(time.Hour), LastRestart: at(minute)}, Verdict{FirstRestart: at(time.Hour), LastRestart: at(minute)}},
+		"no one cares how long it takes": {offAndTimed, []CanaryPod{canaryPod("n1", creating(minute))}, CanaryHistory{Began: at(time.Hour), FirstRestart: at(time.Hour), LastRestart: at(minute)}, Verdict{FirstRestart: at(time.Hour), LastRestart: at(minute)}},
 		"restarts are worse": {timeout, []CanaryPod{canaryPod("n1", hasRestarted(6, minute))}, CanaryHistory{Began: at(31 * minute)}, once(minute, Verdict{
 			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 6 times, the last time with OOMKilled, and 5 are allowed",
 		})},
@@ -408,8 +408,8 @@ func TestJudge(t *testing.T) {
 		"a bad image, without a word": {defaults, []CanaryPod{canaryPod("n1", PodState{CannotStart: "ErrImagePull"})}, began, Verdict{
 			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1", CannotStart: "ErrImagePull",
 		}},
-		"a bad image, which somebody knows": {defaults, []CanaryPod{canaryPod("n1", badImage(minute))}, unpaused, Verdict{CannotStart: "ErrImagePull"}},
-		"a bad image, and nobody cares":     {off, []CanaryPod{canaryPod("n1", badImage(minute))}, began, Verdict{CannotStart: "ErrImagePull"}},
+		"a bad image, which a person knows": {defaults, []CanaryPod{canaryPod("n1", badImage(minute))}, unpaused, Verdict{CannotStart: "ErrImagePull"}},
+		"a bad image, and no one cares":     {off, []CanaryPod{canaryPod("n1", badImage(minute))}, began, Verdict{CannotStart: "ErrImagePull"}},
 		"a bad image is worse than restarts": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(4, minute)), canaryPod("n2", badImage(minute))}, began, once(minute, Verdict{
 			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n2 cannot start with reason: ErrImagePull, on node n2: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
 		})},
@@ -423,7 +423,7 @@ func TestJudge(t *testing.T) {
 		"a bad image that has not come": {slow, []CanaryPod{canaryPod("n1", badImage(2*minute))}, began, Verdict{
 			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
 		}},
-		"a bad image since nobody knows when": {slow, []CanaryPod{canaryPod("n1", PodState{CannotStart: "ErrImagePull"})}, began, Verdict{
+		"a bad image since no one knows when": {slow, []CanaryPod{canaryPod("n1", PodState{CannotStart: "ErrImagePull"})}, began, Verdict{
 			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1", CannotStart: "ErrImagePull",
 		}},
 
@@ -434,11 +434,11 @@ func TestJudge(t *testing.T) {
 			Paused: true, Reason: "SlowStartTimeoutExceeded", Message: "Pod foo-n2 cannot start with reason: SlowStartTimeoutExceeded, on node n2: it has not started within 2m0s",
 			CannotStart: "SlowStartTimeoutExceeded", Wake: at(-minute),
 		}},
-		"it is too slow, as nobody has room": {slow, []CanaryPod{canaryPod("n2", PodState{Creating: at(3 * minute), Message: "the pod is not scheduled: 0/3 nodes are available"})}, began, Verdict{
+		"it is too slow, as no one has room": {slow, []CanaryPod{canaryPod("n2", PodState{Creating: at(3 * minute), Message: "the pod is not scheduled: 0/3 nodes are available"})}, began, Verdict{
 			Paused: true, Reason: "SlowStartTimeoutExceeded", CannotStart: "SlowStartTimeoutExceeded",
 			Message: "Pod foo-n2 cannot start with reason: SlowStartTimeoutExceeded, on node n2: it has not started within 2m0s: the pod is not scheduled: 0/3 nodes are available",
 		}},
-		"it is too slow, which somebody knows": {slow, []CanaryPod{canaryPod("n1", creating(2*minute))}, unpaused, Verdict{CannotStart: "SlowStartTimeoutExceeded"}},
+		"it is too slow, which a person knows": {slow, []CanaryPod{canaryPod("n1", creating(2*minute))}, unpaused, Verdict{CannotStart: "SlowStartTimeoutExceeded"}},
 		"a bad image is worse than slow": {slow, []CanaryPod{canaryPod("n1", creating(3*minute)), canaryPod("n2", badImage(3*minute))}, began, Verdict{
 			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n2 cannot start with reason: ErrImagePull, on node n2: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
 		}},

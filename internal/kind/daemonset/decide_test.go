@@ -48,7 +48,7 @@ func TestDecide(t *testing.T) {
 			},
 			"",
 		},
-		"one that does not get ready holds nobody up for long": {
+		"one that does not get ready holds no one up for long": {
 			func() *world {
 				w := newWorld(3).has("new", unready, 0).has("new", nil, 1)
 				rolling(w).MaxParallelPodCreation = ptr.To[int32](1)
@@ -223,7 +223,7 @@ func TestDecide(t *testing.T) {
 			func() *world { return newWorld(2).has("new", ended, 0).has("new", nil, 1) },
 			"clean n0/new",
 		},
-		"a node that another rollout has is left alone": {
+		"a node that another rollout has is ignored": {
 			func() *world {
 				w := newWorld(3).has("old", nil, 0, 1, 2)
 				w.nodes[0].Annotations[v1alpha1.AnnotationClaims] = `[{"rollout":"Plan/a/b","uid":"u","revision":"r","turn":"t","since":"2026-03-04T11:00:00Z"}]`
@@ -231,7 +231,7 @@ func TestDecide(t *testing.T) {
 			},
 			"replace n1/old,n2/old; Claimed n0",
 		},
-		"and so is one that somebody has drained": {
+		"and so is one that a person has drained": {
 			func() *world {
 				w := newWorld(3).has("old", nil, 0, 1, 2)
 				w.nodes[0].Status.Conditions = append(w.nodes[0].Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDrained, Status: corev1.ConditionTrue})
@@ -239,7 +239,7 @@ func TestDecide(t *testing.T) {
 			},
 			"replace n1/old,n2/old; NodeNotReady n0",
 		},
-		"a node that is ready, nobody says since when, is ready": {
+		"a node that is ready, no one says since when, is ready": {
 			func() *world {
 				w := newWorld(1).has("old", nil, 0)
 				w.nodes[0].Status.Conditions[0].LastTransitionTime = metav1.Time{}

@@ -247,6 +247,6 @@ func TestValidate(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if err := Validate(Defaulted(changed(&spec{}, of(func(c *canarySpec) { c.Duration = lasting(time.Hour) })), edsv1.ValidationModeManual)); err == nil {
-		t.Error("a duration is borne where the controller's mode is manual")
+		t.Error("a duration is allowed where the controller's mode is manual")
 	}
 }

@@ -121,7 +121,7 @@ func TestCreationLimitGrows(t *testing.T) {
 		}
 		if next.IsZero() {
 			if later, _ := CreationLimit(ru, since, now.AddDate(1, 0, 0), nodes); later != limit {
-				t.Fatalf("it grows from %d to %d at last, and nobody says so", limit, later)
+				t.Fatalf("it grows from %d to %d at last, and no one says so", limit, later)
 			}
 			continue
 		}

@@ -100,7 +100,7 @@ func TestStateOfPodReadiness(t *testing.T) {
 		"by a clock that is ahead, for a while": {
 			podOf(readyFor(-time.Minute)), time.Minute, PodState{Ready: true, ReadySince: now.Add(time.Minute), Wake: now.Add(2 * time.Minute)},
 		},
-		"nobody knows since when": {podOf(func(p *corev1.Pod) {
+		"no one knows since when": {podOf(func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		}), time.Minute, PodState{Ready: true, Available: true}},
 		"failed": {
@@ -108,7 +108,7 @@ func TestStateOfPodReadiness(t *testing.T) {
 			PodState{Failed: true, Message: "the pod has ended, Evicted: The node was low on memory."},
 		},
 		"ended without an error": {podOf(phase(corev1.PodSucceeded), notReady), 0, PodState{Failed: true, Message: "the pod has ended"}},
-		"nobody knows":           {podOf(phase(corev1.PodUnknown)), 0, PodState{}},
+		"no one knows":           {podOf(phase(corev1.PodUnknown)), 0, PodState{}},
 	} {
 		if diff := cmp.Diff(tc.want, StateOfPod(tc.pod, tc.minReady, now)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -147,7 +147,7 @@ func TestStateOfPodRestarts(t *testing.T) {
 			podOf(container("app", 3, crashes, terminated("", 60*s, 50*s))),
 			want{3, at(50 * s), "CrashLoopBackOff", "container app has restarted 3 times, the last time with CrashLoopBackOff"},
 		},
-		"nobody knows when or why": {
+		"no one knows when or why": {
 			podOf(container("app", 1, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, nothing)),
 			want{1, time.Time{}, "Unknown", "container app has restarted 1 time, the last time with Unknown"},
 		},
@@ -195,7 +195,7 @@ func TestStateOfPodLost(t *testing.T) {
 		"the kubelet has lost it":         {podOf(container("app", 1, runs(time.Minute), gone("ContainerStatusUnknown", 137))), true},
 		"it says so itself":               {podOf(container("app", 1, runs(time.Minute), gone("Unknown", 1))), false},
 		"another restarts more":           {podOf(container("app", 1, runs(time.Minute), gone("Unknown", 255)), container("side", 2, runs(time.Minute), gone("Error", 1))), false},
-		"nobody knows that it ended ever": {podOf(container("app", 1, runs(time.Minute), nothing)), false},
+		"no one knows that it ended ever": {podOf(container("app", 1, runs(time.Minute), nothing)), false},
 	} {
 		if l := StateOfPod(tc.pod, 0, now); l.Lost != tc.want {
 			t.Errorf("%s: got %t", name, l.Lost)
@@ -222,7 +222,7 @@ func TestStateOfPodStart(t *testing.T) {
 	}{
 		"it runs":                     {podOf(container("app", 0, runs(time.Minute), nothing)), "", time.Time{}, ""},
 		"no kubelet has seen it":      {podOf(pending, func(p *corev1.Pod) { p.Status.StartTime = nil }), "", made, ""},
-		"nobody has seen it":          {podOf(phase(""), func(p *corev1.Pod) { p.Status.StartTime = nil }), "", made, ""},
+		"no one has seen it":          {podOf(phase(""), func(p *corev1.Pod) { p.Status.StartTime = nil }), "", made, ""},
 		"its containers are created":  {podOf(pending, container("app", 0, creating, nothing)), "", started, ""},
 		"its init containers run":     {podOf(pending, container("setup", 0, runs(s), nothing), initially, initializing), "", started, ""},
 		"a container is started anew": {podOf(container("app", 1, runs(s), terminated("Error", 3*s, 2*s)), readyFor(s)), "", time.Time{}, ""},
@@ -335,7 +335,7 @@ func TestStateOfPodResponse(t *testing.T) {
 		"it does not go":                          {podOf(deleted(30*time.Second, ptr.To(int64(30)))), true, true, 0},
 		"its kubelet has just let it go":          {podOf(deleted(2*time.Second, ptr.To(int64(0)))), true, false, 8 * time.Second},
 		"it does not go at once":                  {podOf(deleted(10*time.Second, ptr.To(int64(0)))), true, true, 0},
-		"nobody knows for how long":               {podOf(deleted(29*time.Second, nil)), true, false, time.Second},
+		"no one knows for how long":               {podOf(deleted(29*time.Second, nil)), true, false, time.Second},
 		"the sooner of two":                       {podOf(unscheduled(9*time.Minute), deleted(-10*time.Second, ptr.To(int64(10)))), true, false, 20 * time.Second},
 		"not scheduled for too long, and deleted": {podOf(unscheduled(time.Hour), deleted(-10*time.Second, ptr.To(int64(10)))), true, true, 0},
 	} {
@@ -375,7 +375,7 @@ func TestStateOfPodWake(t *testing.T) {
 		l := StateOfPod(p, minReady, now)
 		if l.Wake.IsZero() {
 			if diff := cmp.Diff(l, StateOfPod(p, minReady, now.AddDate(1, 0, 0))); diff != "" {
-				t.Fatalf("it changes, and nobody wakes (-now +later):\n%s", diff)
+				t.Fatalf("it changes, and no one wakes (-now +later):\n%s", diff)
 			}
 			continue
 		}

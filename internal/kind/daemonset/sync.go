@@ -32,7 +32,7 @@ func UpToDate(p *corev1.Pod, revision string, want Overrides) bool {
 	case setting == "" && want.SettingName == "":
 		return true
 	case setting != "" && setting != want.SettingName:
-		return false // What only the other had set looks like what the template says.
+		return false // A field that only the other had set looks like one of the template.
 	}
 	for name, r := range want.Resources {
 		i := slices.IndexFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == name })

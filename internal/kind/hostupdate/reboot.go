@@ -75,7 +75,7 @@ func (w *World) verify(t *Unit) {
 	failed, ready := r.State == v1alpha1.HostStateError, readyMessage(t.Node) == ""
 	switch same, another := t.boot(); {
 	case same && failed && ready:
-		t.Fail(v1alpha1.ReasonNotRebooted, "the host of Node "+t.Node.Name+" was told to reboot and has not: "+r.said(), w.Now)
+		t.Fail(v1alpha1.ReasonNotRebooted, "the host of Node "+t.Node.Name+" was ordered to reboot and has not: "+r.said(), w.Now)
 	case same:
 		// The host may be on its way down, whatever its agent says.
 	case !another && failed:
@@ -90,7 +90,7 @@ func (w *World) verifyVersion(t *Unit) {
 	r, want, wrong := &t.Report, VersionOf(t.Claim), ""
 	switch {
 	case want != "" && CompareVersions(r.Version, want) != 0:
-		wrong = "runs " + cmp.Or(r.Version, "what nobody tells") + ", not " + want
+		wrong = "runs " + cmp.Or(r.Version, "an unknown version") + ", not " + want
 	case want == "" && r.State == v1alpha1.HostStateError:
 		wrong = "is not as it should be"
 	case want == "" && sameVersion(r.Version, t.Claim.From):
@@ -119,6 +119,6 @@ func (w *World) failLate(t *Unit, deadline time.Time) {
 	case another && ready:
 		what = "has rebooted, but its agent has not said what it runs"
 	}
-	t.Fail(reason, fmt.Sprintf("the host of Node %s was told to reboot at %s, and %s within rebootTimeout, %s",
+	t.Fail(reason, fmt.Sprintf("the host of Node %s was ordered to reboot at %s, and %s within rebootTimeout, %s",
 		t.Node.Name, t.Claim.Rebooting.UTC().Format(time.RFC3339), what, w.rebootTimeout), deadline)
 }

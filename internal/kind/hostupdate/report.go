@@ -14,7 +14,7 @@ import (
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
-// Report is what a Node says of its host: the operator's order, the agent's answer, and what the kubelet says. What is absent is empty.
+// Report is what a Node says of its host: the operator's order, the agent's answer, and what the kubelet says. An absent part is empty.
 type Report struct {
 	// Protocol is the keys that operator and agent use, and Interface the value of its label.
 	Protocol  v1alpha1.HostProtocol

@@ -36,7 +36,7 @@ func (w *World) verdict(r *Report) Verdict {
 	case !r.Knows():
 		return waits(v1alpha1.ReasonHostSilent, pin, r.silence())
 	case pin != "" && (r.Update == v1alpha1.HostUpdateFalse || !sameVersion(r.Target, pin)):
-		return waits(v1alpha1.ReasonVersionNotOffered, pin, "the host "+r.runs()+r.offers()+", and is to be brought to "+pin)
+		return waits(v1alpha1.ReasonVersionNotOffered, pin, "the host "+r.runs()+r.offers()+"; the rollout wants "+pin)
 	case w.Host.DetectOnly:
 		return waits(v1alpha1.ReasonDetectOnly, r.Target, "the host "+r.runs()+r.offers()+"; spec.hostUpdate.detectOnly leaves it at that")
 	}
@@ -78,7 +78,7 @@ func (w *World) age(r *Report) Verdict {
 		return v
 	}
 	if r.Target == "" {
-		return waits(v1alpha1.ReasonReleaseTooYoung, "", "the host has an update without a name, so that nobody knows for how long it has been there; minimumAge is "+least.Duration.String())
+		return waits(v1alpha1.ReasonReleaseTooYoung, "", "the host has an update without a name, so its age is unknown; minimumAge is "+least.Duration.String())
 	}
 	since := w.Now
 	if i := slices.IndexFunc(w.Releases, func(known v1alpha1.HostRelease) bool { return known.Version == r.Target }); i >= 0 {

@@ -78,18 +78,18 @@ func TestVerdict(t *testing.T) {
 		{"pinned, and it runs", wanted{Version: "1.1.0"}, found("1.1.0", "1.2.0"), Verdict{State: v1alpha1.UnitUpdated, Version: "1.1.0"}},
 		{"pinned, and it runs, though the agent failed", wanted{Version: "1.0.0"}, failed, Verdict{State: v1alpha1.UnitUpdated, Version: "1.0.0"}},
 		{"pinned, and another is offered", wanted{Version: "1.1.0"}, found("1.0.0", "1.2.0"), Verdict{State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonVersionNotOffered, Version: "1.1.0",
-			Message: "the host runs 1.0.0 and has 1.2.0 to offer, and is to be brought to 1.1.0"}},
+			Message: "the host runs 1.0.0 and has 1.2.0 to offer; the rollout wants 1.1.0"}},
 		{"pinned, and none is offered", wanted{Version: "1.1.0"}, found("1.0.0", ""), Verdict{State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonVersionNotOffered, Version: "1.1.0",
-			Message: "the host runs 1.0.0 and has no update to offer, and is to be brought to 1.1.0"}},
-		{"pinned, and nobody names what is offered", wanted{Version: "1.1.0"}, unnamed, Verdict{State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonVersionNotOffered, Version: "1.1.0",
-			Message: "the host has an update to offer whose version its agent does not name, and is to be brought to 1.1.0"}},
+			Message: "the host runs 1.0.0 and has no update to offer; the rollout wants 1.1.0"}},
+		{"pinned, and no one names what is offered", wanted{Version: "1.1.0"}, unnamed, Verdict{State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonVersionNotOffered, Version: "1.1.0",
+			Message: "the host has an update to offer whose version its agent does not name; the rollout wants 1.1.0"}},
 		{"old enough", wanted{MinimumAge: time.Hour, Releases: known}, found("1.0.0", "1.1.0"), Verdict{State: v1alpha1.UnitOutdated, Version: "1.1.0"}},
 		{"too young", wanted{MinimumAge: 2 * time.Hour, Releases: known}, found("1.0.0", "1.1.0"), Verdict{State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonReleaseTooYoung, Version: "1.1.0",
 			Message: "1.1.0 has been known since 2026-11-20T11:00:00Z, and minimumAge is 2h0m0s: not before 2026-11-20T13:00:00Z", RetryAt: now.Add(time.Hour)}},
 		{"found this moment", wanted{MinimumAge: time.Hour}, found("1.0.0", "1.1.0"), Verdict{State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonReleaseTooYoung, Version: "1.1.0",
 			Message: "1.1.0 has been known since 2026-11-20T12:00:00Z, and minimumAge is 1h0m0s: not before 2026-11-20T13:00:00Z", RetryAt: now.Add(time.Hour)}},
 		{"of unknown age", wanted{MinimumAge: time.Hour}, unnamed, Verdict{State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonReleaseTooYoung,
-			Message: "the host has an update without a name, so that nobody knows for how long it has been there; minimumAge is 1h0m0s"}},
+			Message: "the host has an update without a name, so its age is unknown; minimumAge is 1h0m0s"}},
 	} {
 		if diff := cmp.Diff(tc.want, tc.wish.world(now).verdict(&tc.host)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
@@ -167,7 +167,7 @@ func TestOvertaken(t *testing.T) {
 		want   bool
 	}{
 		{"nothing to offer", "", at(found("1.0.0", ""), now.Add(-time.Minute)), true},
-		{"nobody knows when it looked", "", found("1.0.0", ""), false},
+		{"no one knows when it looked", "", found("1.0.0", ""), false},
 		{"it looked in the same second", "", at(found("1.0.0", ""), now), true},
 		{"it has looked since", "", at(found("1.0.0", ""), now.Add(time.Second)), false},
 		{"it offers another", "", at(found("1.0.0", "1.0.5"), now), true},
@@ -175,7 +175,7 @@ func TestOvertaken(t *testing.T) {
 		{"it runs that one", "", at(found("1.1.0", ""), now), false},
 		{"it runs a newer one", "", at(found("1.2.0", ""), now), true},
 		{"it is looking", "", busy, false},
-		{"nobody says what it runs", "", nameless, false},
+		{"no one says what it runs", "", nameless, false},
 		{"it offers something", "", something, false},
 		{"pinned", "1.0.0", at(found("1.0.0", ""), now), false},
 	} {
@@ -208,7 +208,7 @@ func TestUnoffered(t *testing.T) {
 	}{
 		{"it runs it", "v1.1.0", "1.1.0", false},
 		{"it runs another", "1.0.0", "1.1.0", true},
-		{"nobody says what it runs", "", "1.1.0", true},
+		{"no one says what it runs", "", "1.1.0", true},
 		{"without names", "", "reboot-2", false},
 		{"no hosts", "1.0.0", "", false},
 	} {

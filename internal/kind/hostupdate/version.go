@@ -9,7 +9,7 @@ import (
 )
 
 // CompareVersions is negative where a is older than b, positive where it is newer, and 0 where they are the same, by the rules of semantic
-// versions. A leading v does not count. What can't be read is older than what can.
+// versions. A leading v does not count. A version that can't be read is older than one that can.
 func CompareVersions(a, b string) int {
 	if a == b {
 		return 0

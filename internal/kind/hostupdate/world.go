@@ -44,7 +44,7 @@ type World struct {
 	// digest identifies what of the spec makes a new attempt.
 	digest string
 
-	// What Units finds out about all hosts together. Unlabelled are the selected nodes without a label that names their host's interface.
+	// Units sets these by all hosts together. Unlabelled are the selected nodes without a label that names their host's interface.
 	Revision   string
 	Releases   []v1alpha1.HostRelease
 	Versions   []v1alpha1.HostVersion
@@ -117,7 +117,7 @@ func (w *World) parse() (err error) {
 	return nil
 }
 
-// Strategy of the rollout for this many nodes, of which a wave has come so far.
+// Strategy of the rollout for this many nodes. The wave is the last that the status shows.
 func (w *World) Strategy(total int, wave *v1alpha1.WaveStatus) rollout.Strategy {
 	r := w.Rollout
 	s := rollout.New(r.Spec.Strategy, 1, total)

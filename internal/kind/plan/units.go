@@ -204,7 +204,7 @@ func (w *World) judgeUnclaimed(t *Unit, updated bool) {
 	case t.Job != nil && (t.Counted || t.hasUnrecordedJob()):
 		t.Step = nodeturn.StepAdopt
 	case !w.Ready:
-		// What runs without a claim may be adopted once the Plan is ready.
+		// A Job without a claim may be adopted once the Plan is ready.
 	case len(t.Unowned) > 0:
 		t.Step = StepStop
 	case updated:
@@ -267,7 +267,7 @@ func (t *Unit) withoutJob(w *World) {
 	case len(t.Unowned) > 0:
 		t.Step = StepStop
 	case !w.IsInterrupted(t) && w.Now.Sub(t.Claim.Since.Time) > kept:
-		t.Fail(v1alpha1.ReasonJobLost, fmt.Sprintf("the Job that was started on Node %s at %s is gone, and nobody saw how it ended; it is not run again unasked",
+		t.Fail(v1alpha1.ReasonJobLost, fmt.Sprintf("the Job that was started on Node %s at %s is gone, and its result is unknown; it is not run again unasked",
 			t.Node.Name, t.Claim.Since.UTC().Format(time.RFC3339)), w.Now)
 	default:
 		w.Outdated(t)

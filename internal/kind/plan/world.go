@@ -143,7 +143,7 @@ func (w *World) parse() (err error) {
 	return nil
 }
 
-// Strategy of the Plan for this many nodes, of which a wave has come so far.
+// Strategy of the Plan for this many nodes. The wave is the last that the status shows.
 func (w *World) Strategy(total int, wave *v1alpha1.WaveStatus) rollout.Strategy {
 	p := w.Plan
 	s := rollout.New(p.Spec.Strategy, int(min(p.Spec.Concurrency, math.MaxInt32)), total)

@@ -8,7 +8,7 @@
 //	cmd.Env = append(cmd.Env, aws.Env(server.URL)...)
 //
 // Each set is an Auto Scaling group with a launch template of its own, whose versions are its images: one that is put into the world's set is a new
-// version, as if somebody had made it and set the group to it.
+// version, as if a person had made it and set the group to it.
 //
 // Settings of a set:
 //

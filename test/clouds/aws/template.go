@@ -36,7 +36,7 @@ func (d *double) template(s *clouds.Set) *template {
 		t.models[s.Name] = map[int]int{}
 	}
 	models := t.models[s.Name]
-	// Machines may be of models that nobody has asked about while they were the set's.
+	// Machines may be of models that no one has asked about while they were the set's.
 	machines := d.world.Machines(s.Name)
 	slices.SortStableFunc(machines, func(a, b clouds.Machine) int { return a.Model - b.Model })
 	for _, m := range append(machines, clouds.Machine{Model: s.Model, Image: s.Image}) {

@@ -51,7 +51,7 @@ const (
 type Options struct {
 	// Page is how many machines are on a page. Default 4.
 	Page int
-	// RetryAfter is how many seconds a throttled client is told to wait, and one that asks about an operation. Default: 1 for the first, and the
+	// RetryAfter is how many seconds a throttled client is ordered to wait, and one that asks about an operation. Default: 1 for the first, and the
 	// second is told nothing.
 	RetryAfter int
 }

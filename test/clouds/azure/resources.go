@@ -82,7 +82,7 @@ func apply(s *clouds.Set, u *armcompute.VirtualMachineScaleSetUpdate) {
 	}
 }
 
-// plainDisk is the OS disk of a set for which nobody has said more.
+// plainDisk is the OS disk of a set for which no one has said more.
 const plainDisk = `{"createOption":"FromImage","caching":"None","managedDisk":{"storageAccountType":"Standard_LRS"}}`
 
 // reset makes of a set's disks what a PATCH of the image says, and nothing else of what they were.
