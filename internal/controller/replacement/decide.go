@@ -42,10 +42,9 @@ func (p *pass) units() (units []*unit) {
 	for i := range p.nodes {
 		s := &p.nodes[i]
 		u := &unit{Turn: turnof.Turn{Node: s.Node.Node, Unit: s.Unit, Counted: s.Counted, Step: turnof.Step(s.Step)}, state: s}
-		switch {
-		case s.Step == machine.StepRelease:
+		if s.Step == machine.StepRelease {
 			u.Claim = p.claimOn(s.Node)
-		default:
+		} else {
 			u.KeepTaint(strategy, p.taint)
 		}
 		units = append(units, u)
