@@ -16,10 +16,10 @@ import (
 	"moult.dev/moult/internal/cli/source"
 )
 
-// completes is the prefix of the name by which kubectl asks how to complete a plugin's command line.
+// completes is the prefix of the program name under which kubectl asks for completions of a plugin.
 const completes = "kubectl_complete-"
 
-// commandFor is the command of a command line, whose first word is the name of the program:
+// commandFor returns the command for a command line. The first word is the name of the program:
 //
 //	kubectl-eds                                   kubectl eds
 //	check-eds                                     kubectl eds wait, as its verb upgrade

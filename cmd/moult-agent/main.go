@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command moult-agent is the part of Moult that runs on each host which updates itself. It carries out on the host what the operator asks for.
+// Command moult-agent is the part of Moult that runs on each host that updates itself. It carries out the operator's orders on the host.
 package main
 
 import (

@@ -95,7 +95,7 @@ func (s *settings) run(cmd *cobra.Command) error {
 	return err
 }
 
-// serveHealth answers GET /healthz until the context ends. It returns the address that it has got.
+// serveHealth answers GET /healthz until the context ends. It returns the address on which it listens.
 func serveHealth(ctx context.Context, address string) (served string, err error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"moult.dev/moult/internal/agent/host"
 )
 
-// settings are those of moult-agent run.
+// settings are the settings of moult-agent run.
 type settings struct {
 	nodeName      string
 	kubeconfig    string
@@ -32,7 +32,7 @@ type settings struct {
 	socket        string
 	bootIDFile    string
 
-	// controller is a flag of the Bottlerocket update operator, whose one program is operator and agent.
+	// controller is a flag of the Bottlerocket update operator, where one program is operator and agent.
 	controller bool
 
 	sentinelFile    string
@@ -68,11 +68,11 @@ var environment = map[string][]string{
 	"reboot-method":           {"KURED_REBOOT_METHOD"},
 }
 
-// peerNames are flags of the peers' programs that have another name here: kured's, and the Bottlerocket update operator's.
+// peerNames are flags of kured and of the Bottlerocket update operator that have another name here.
 var peerNames = map[string]string{"reboot-sentinel": "reboot-sentinel-file", "nodeName": "node-name"}
 
-// translate makes a command line of run of one of the Bottlerocket update operator or of Dogswatch, where flags have one dash. Any other stays
-// as it is.
+// translate turns a command line of the Bottlerocket update operator or of Dogswatch, where flags have one dash, into one of run. It does not
+// change other command lines.
 func translate(args []string) []string {
 	isTheirs := func(arg string) bool {
 		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
@@ -130,7 +130,7 @@ func (s *settings) bind(flags *pflag.FlagSet) {
 	})
 }
 
-// load takes from the environment what no flag sets.
+// load sets the flags that are not given from the environment.
 func (s *settings) load(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var problems []error
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -148,7 +148,7 @@ func (s *settings) load(flags *pflag.FlagSet, lookup func(string) (string, bool)
 	return errors.Join(problems...)
 }
 
-// complete checks what flags alone can't.
+// complete checks settings, and sets rebootSignal.
 func (s *settings) complete() error {
 	var problems []error
 	if s.controller {
@@ -191,12 +191,12 @@ func (s *settings) restConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// command is a flag: a program and its arguments, as words between spaces or as a JSON list.
+// command is a flag value: a program and its arguments, as words between spaces or as a JSON list.
 type command []string
 
 var _ pflag.Value = (*command)(nil)
 
-// Set reads the command. No shell runs it, so quotes would be passed on as they are: they are refused.
+// Set reads the command. It refuses quotes, because no shell runs the command and would remove them.
 func (c *command) Set(text string) error {
 	const write = `write a JSON list of the program and its arguments, such as ["sh","-c","! needs-restarting -r"]`
 	text = strings.TrimSpace(text)

@@ -16,7 +16,7 @@ import (
 	"moult.dev/moult/internal/cloud/gcp"
 )
 
-// clouds connects to clouds: once for each distinct provider, when a rollout first needs it. Before that no credentials are looked for.
+// clouds connects to clouds: once for each distinct provider, when a rollout first needs it. It looks for credentials only then.
 type clouds struct {
 	azureEndpoint, gcpEndpoint string
 	lookup                     func(string) (string, bool)
@@ -50,7 +50,7 @@ func (c *clouds) check() (problems []error) {
 	return problems
 }
 
-// of is the cloud of a provider. After an error the next call tries again.
+// of returns the cloud of a provider. After an error the next call tries again.
 func (c *clouds) of(ctx context.Context, p *v1alpha1.CloudProvider) (cloud.Cloud, error) {
 	key, err := json.Marshal(p)
 	if err != nil {

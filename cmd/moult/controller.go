@@ -61,7 +61,7 @@ const (
 	flushTimeout = 5 * time.Second
 	// syncTimeout bounds how long a probe waits for the caches; a kubelet waits for 1 s.
 	syncTimeout = 500 * time.Millisecond
-	// heapGrowth is the garbage collector's percentage where $GOGC is not set. Most of the heap are caches, which stay: Go's own 100 would double it.
+	// heapGrowth is the garbage collector's percentage if $GOGC is not set. Most of the heap is long-lived caches. Go's default, 100, would double it.
 	heapGrowth = 70
 	// defaultImage is this program's, without a version.
 	defaultImage = "ghcr.io/moult-dev/moult"
@@ -136,7 +136,7 @@ func (s *settings) run(ctx context.Context, ignored []error) error {
 	return m.Start(ctx)
 }
 
-// manager sets up all that runs.
+// manager sets up the manager.
 func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kubernetes.Interface, scheme *runtime.Scheme, recorder *events.Recorder) (ctrl.Manager, error) {
 	system, err := clientset.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 	if err := s.setUp(ctx, m, recorder); err != nil {
 		return nil, err
 	}
-	// A standby is ready when it could take over. Its caches are filled before it leads.
+	// A standby is ready when it can take over. It fills its caches before it leads.
 	isSynced := func(r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), syncTimeout)
 		defer cancel()
@@ -201,7 +201,7 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 	})))
 }
 
-// always runs whether the process leads or not.
+// always is a Runnable that runs also without leadership.
 type always func(context.Context)
 
 // Start implements manager.Runnable.
@@ -283,7 +283,7 @@ func (s *settings) setUpDaemonSets(ctx context.Context, m ctrl.Manager, c clock.
 	)
 }
 
-// cacheOptions are those of caches beside the manager's.
+// cacheOptions returns the options of caches besides the manager's.
 func cacheOptions(m ctrl.Manager) cache.Options {
 	return cache.Options{HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper()}
 }
@@ -300,7 +300,7 @@ func (s *settings) restConfig() (*rest.Config, error) {
 	}
 	cfg.QPS, cfg.Burst = s.qps, s.burst
 	cfg.UserAgent = "moult/" + version
-	// Within a cluster it costs both sides more to compress than to send.
+	// Within a cluster compression costs both sides more than it saves.
 	cfg.DisableCompression = true
 	return cfg, nil
 }

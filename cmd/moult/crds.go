@@ -27,8 +27,8 @@ const (
 	crdInterval = 200 * time.Millisecond
 )
 
-// installCRDs brings the definitions to the state that this program was built with, and waits until they are served. It
-// takes over those that another controller of the same kinds had installed.
+// installCRDs installs or updates the definitions that this program was built with, and waits until they are served. It
+// takes over definitions that another controller of the same kinds has installed.
 func installCRDs(ctx context.Context, cfg *rest.Config) error {
 	c, err := clientset.NewForConfig(cfg)
 	if err != nil {
@@ -49,8 +49,8 @@ func installCRDs(ctx context.Context, cfg *rest.Config) error {
 			return crds.Patch(ctx, d.Name, types.ApplyYAMLPatchType, body,
 				metav1.PatchOptions{FieldManager: "moult", Force: ptr.To(true), DryRun: dryRun})
 		}
-		// One that is there already is left to whoever manages it: an apply that changes nothing would still make this
-		// program a second owner, in whose way the next kubectl apply would be.
+		// A definition that is already current is not applied. An apply without changes would still make this program a
+		// second owner, which would conflict with the next kubectl apply.
 		stored, err := crds.Get(ctx, d.Name, metav1.GetOptions{})
 		if err == nil {
 			var would *apiextensionsv1.CustomResourceDefinition

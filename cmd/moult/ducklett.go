@@ -29,8 +29,8 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// ducklett is Ducklett's interface: three flags, and environment variables that name the scale sets. With any of the flags the two NodeRollouts
-// that do the same are created, and kept as the flags say; without, none is.
+// ducklett is Ducklett's interface: three flags, and environment variables that name the scale sets. If any of the flags is given, two
+// NodeRollouts that do the same are created and kept in line with the flags. Otherwise none is created.
 type ducklett struct {
 	checkPeriod       int64
 	workerConcurrency int32
@@ -46,7 +46,7 @@ const (
 
 var (
 	ducklettFlags = []string{flagCheckPeriod, flagWorkerConcurrency, flagPlaneConcurrency}
-	// loggerFlags and loggerSwitches are those of its logger.
+	// loggerFlags and loggerSwitches are the flags of its logger.
 	loggerFlags    = []string{"v", "stderrthreshold", "vmodule", "log_dir", "log_file", "log_file_max_size", "log_backtrace_at"}
 	loggerSwitches = []string{"logtostderr", "alsologtostderr", "add_dir_header", "skip_headers", "skip_log_headers", "one_output"}
 )
@@ -57,7 +57,7 @@ const (
 	rolloutPlane   = "ducklett-control-plane"
 )
 
-// managerDucklett is the field manager of what the flags say.
+// managerDucklett is the field manager for the fields that the flags set.
 const managerDucklett = "moult-ducklett"
 
 func (d *ducklett) bind(v *variables) {
@@ -75,8 +75,8 @@ func (*ducklett) isUsed(flags *pflag.FlagSet) bool {
 	return slices.ContainsFunc(ducklettFlags, flags.Changed)
 }
 
-// rollouts are the NodeRollouts by name, as they are created. They drain as Ducklett does. Ducklett retries for ever; here the first failure halts. With
-// retries a turn would fail only after the last one, and a bad image would come to more nodes meanwhile.
+// rollouts returns the initial NodeRollouts by name. They drain as Ducklett does. Ducklett retries for ever. Here the first failure halts the rollout,
+// because with retries a bad image would reach more nodes before a turn fails.
 func (d *ducklett) rollouts(lookup func(string) (string, bool)) (map[string]*v1alpha1.NodeRolloutSpec, error) {
 	var problems []error
 	value := func(name string) string {
@@ -114,12 +114,12 @@ func (d *ducklett) rollouts(lookup func(string) (string, bool)) (map[string]*v1a
 	pools := []string{"agent", "telemetry", "storage"}
 	workers := spec(d.workerConcurrency,
 		metav1.LabelSelectorRequirement{Key: pool, Operator: metav1.LabelSelectorOpIn, Values: pools},
-		// Such a node must leave etcd first, whatever else its labels say.
+		// A control plane node must leave etcd first, whatever its other labels are.
 		metav1.LabelSelectorRequirement{Key: labelControlPlane, Operator: metav1.LabelSelectorOpDoesNotExist},
 		metav1.LabelSelectorRequirement{Key: labelMaster, Operator: metav1.LabelSelectorOpDoesNotExist},
 	)
-	// A selector can't say that a node has the one label or the other, and it must be one NodeRollout that looks after etcd: so it is for all
-	// machines of the scale set of the control plane, whichever label their nodes have.
+	// A selector can't say "this label or that label", and one NodeRollout must handle etcd. So the rollout covers all machines of the scale
+	// set of the control plane, whatever labels their nodes have.
 	plane := spec(d.planeConcurrency, metav1.LabelSelectorRequirement{Key: pool, Operator: metav1.LabelSelectorOpNotIn, Values: pools})
 	plane.Replacement.ScaleSets = []string{cluster + "-cp"}
 	plane.Replacement.ControlPlane = &v1alpha1.ControlPlane{Etcd: v1alpha1.EtcdStacked}
@@ -152,7 +152,7 @@ func (s *settings) keepDucklettRollouts(m ctrl.Manager) error {
 	return (&keeper{client: m.GetClient(), rollouts: s.ducklettRollouts}).SetupWithManager(m)
 }
 
-// SetupWithManager makes the manager run it.
+// SetupWithManager makes the manager run the keeper.
 func (k *keeper) SetupWithManager(m ctrl.Manager) error {
 	ours := func(o client.Object) bool { _, is := k.rollouts[o.GetName()]; return is }
 	atStart := source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
@@ -168,21 +168,21 @@ func (k *keeper) SetupWithManager(m ctrl.Manager) error {
 		Complete(k)
 }
 
-// Reconcile creates one of them, or restores its fields.
+// Reconcile creates one NodeRollout, or restores its fields.
 func (k *keeper) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	want := k.rollouts[r.Name]
 	there := nodeRollout(r.Name)
 	err := k.client.Get(ctx, r.NamespacedName, there)
 	switch {
 	case apierrors.IsNotFound(err):
-		// All fields at once, so that it never exists with half of its settings.
+		// Create all fields at once, so that the object never exists with half of its settings.
 		if there, err = withSpec(r.Name, want); err == nil {
 			err = k.client.Create(ctx, there, client.FieldOwner(managerDucklett))
 		}
-	case err == nil && there.GetDeletionTimestamp() == nil: // Else it is created again once it is gone.
+	case err == nil && there.GetDeletionTimestamp() == nil: // Otherwise it is created again after its deletion.
 		uid := there.GetUID()
 		if there, err = withSpec(r.Name, fixed(want)); err == nil {
-			there.SetUID(uid) // An apply would create it again with half of its settings, if it was deleted since.
+			there.SetUID(uid) // With the uid, apply can not recreate a deleted object with half of its settings.
 			err = k.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(there), client.FieldOwner(managerDucklett), client.ForceOwnership)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// lease is what this process holds while it leads. In a Pod its holder is the Pod: a container that starts again after its host went down is the
-// same holder, and need not wait until its own Lease has run out. Only one of two containers of a Pod ever runs.
+// lease returns the lock that this process holds while it leads. In a Pod the holder is the Pod's name. So a container that restarts after its
+// host went down need not wait until its own Lease expires. A Pod never runs two of these containers at once.
 func (s *settings) lease(cfg *rest.Config) (resourcelock.Interface, error) {
 	if !s.leaderElect {
 		return nil, nil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command moult is the operator (moult controller), and what the Jobs of its Plans wait with.
+// Command moult is the operator (moult controller), the cordon and drain commands of Jobs, and moult set-image.
 package main
 
 import (

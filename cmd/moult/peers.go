@@ -14,9 +14,9 @@ import (
 var (
 	// setImageFlags are those of Ducklett's program that sets images.
 	setImageFlags = []string{"imageid", "provider", "scale-set", "dry-run"}
-	// brupopFlags say which part of the Bottlerocket update operator, or of Dogswatch, its one program is.
+	// brupopFlags choose between operator and agent, in the program of the Bottlerocket update operator and of Dogswatch.
 	brupopFlags = []string{flagController, flagAgent, "nodeName"}
-	// controllerFlags are all those of the operators.
+	// controllerFlags are all flags of the operators.
 	controllerFlags = slices.Concat(ducklettFlags, loggerFlags, loggerSwitches, brupopFlags, []string{"debug", "skip-mitigation", "help"})
 )
 
@@ -26,8 +26,8 @@ const (
 	flagAgent      = "agent"
 )
 
-// ofPeers are the arguments of this program for those of the programs whose place it takes: with these it is called by their names and
-// flags. The first is what the program is called; other arguments come back as they are.
+// ofPeers translates command lines of the programs that Moult replaces to arguments of this program. It recognises them by the program's
+// name, called[0], and by their flags. Other arguments are returned unchanged.
 func ofPeers(called []string) []string {
 	name, args := "", []string(nil)
 	if len(called) > 0 {
@@ -56,7 +56,7 @@ func isFlag(arg string, of []string) bool {
 	return dashed && slices.Contains(of, name)
 }
 
-// doubleDashed puts a second dash before those of these flags that have one, as they are written where all flags have one.
+// doubleDashed adds a second dash to these flags if they have one dash, as in the programs of the peers.
 func doubleDashed(args, of []string) []string {
 	all := slices.Clone(args)
 	for i, arg := range all {

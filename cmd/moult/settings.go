@@ -21,12 +21,12 @@ import (
 	"moult.dev/moult/internal/controller/plan"
 )
 
-// settings of `moult controller`. Each is a flag, and most an environment variable too: those of system-upgrade-controller under their names.
-// A flag wins over the environment.
+// settings of `moult controller`. Each is a flag, and most are also an environment variable. system-upgrade-controller's variables keep their
+// names. A flag wins over the environment.
 type settings struct {
 	plan.Options
 	daemons daemonset.Options
-	// clouds are those whose machines are replaced.
+	// clouds are the clouds whose machines are replaced.
 	clouds   *clouds
 	ducklett ducklett
 	// ducklettRollouts are the NodeRollouts that Ducklett's flags create, by name; none without them.
@@ -46,7 +46,7 @@ type settings struct {
 	userDefinedIgnore            bool
 }
 
-// The controllers that --controllers chooses from. The one of budgets always runs.
+// The controllers for --controllers. The controller of budgets always runs.
 const (
 	controllerPlan        = "plan"
 	controllerDaemonSet   = "extendeddaemonset"
@@ -61,7 +61,7 @@ func (s *settings) runs(controller string) bool {
 	return slices.Contains(strings.Split(s.controllers, ","), controller)
 }
 
-// flagValidationMode has no default in place of a wrong variable: the default promotes canaries that a person wants to see first.
+// flagValidationMode: an invalid variable is an error here. The default would promote canaries that a person wants to see first.
 const flagValidationMode = "eds-validation-mode"
 
 func (s *settings) bind(flags *pflag.FlagSet) *variables {

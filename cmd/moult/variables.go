@@ -20,7 +20,7 @@ func newVariables(flags *pflag.FlagSet) *variables {
 	return &variables{flags: flags, names: map[string]string{}}
 }
 
-// add adds a flag, and names the variable that sets it too; empty is none.
+// add adds a flag, and the name of the variable that also sets it; empty means no variable.
 func add[T bool | string | int | int32 | int64 | float32 | time.Duration](v *variables, to *T, name string, value T, variable, usage string) {
 	*to = value
 	switch to := any(to).(type) {
@@ -50,7 +50,7 @@ func add[T bool | string | int | int32 | int64 | float32 | time.Duration](v *var
 	}
 }
 
-// ignore takes flags of other programs that have no effect here. Switches need no value.
+// ignore accepts flags of other programs that have no effect here. Switches need no value.
 func (v *variables) ignore(flags, switches []string) {
 	for _, name := range append(slices.Clip(flags), switches...) {
 		_ = v.flags.String(name, "", "ignored")
@@ -61,7 +61,7 @@ func (v *variables) ignore(flags, switches []string) {
 	}
 }
 
-// required is a value that must follow a rule.
+// required is a flag value with a rule that it must follow.
 type required struct {
 	pflag.Value
 	want  string
@@ -83,8 +83,8 @@ func (v *variables) require(flag, want string, holds func() bool) {
 	f.Value = required{f.Value, want, holds}
 }
 
-// load takes from the environment what no flag sets. Like system-upgrade-controller it reports a wrong value, and the default applies: the operator
-// must start.
+// load sets the flags that are not given from the environment. As in system-upgrade-controller, an invalid value is reported, and the default
+// applies, so that the operator starts.
 func (v *variables) load(lookup func(string) (string, bool)) (ignored []error, fatal error) {
 	v.flags.VisitAll(func(f *pflag.Flag) {
 		name := v.names[f.Name]

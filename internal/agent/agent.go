@@ -26,15 +26,15 @@ type Options struct {
 	Config *rest.Config
 	// ReadAsNode says as whom the Node is read. Default ReadAsNodeAuto.
 	ReadAsNode ReadAsNode
-	// Host makes the host, whose interface is one of v1alpha1.Interface…. It is called once, when the Node's label is known. Every action
-	// then fails with its error.
+	// Host makes the host for an interface, one of v1alpha1.Interface…. It is called once, when the Node's label is known. If it fails,
+	// every action fails with the same error.
 	Host func(protocol v1alpha1.HostProtocol, hostInterface string) (host.Host, error)
-	// CheckInterval is how long to wait between checks for updates, and up to a fifth of it more at random. Default 30m.
+	// CheckInterval is the time between checks for updates. Up to a fifth is added at random. Default 30m.
 	CheckInterval time.Duration
 	// RebootGrace is how long after a boot the host may fail to report what it runs, and how long after the order to reboot the host may stay
 	// up before the log says so. Default 5m.
 	RebootGrace time.Duration
-	// Log gets one line for each step. Default none.
+	// Log gets one line for each step. By default there is no log.
 	Log logr.Logger
 }
 
@@ -47,16 +47,16 @@ const (
 const (
 	// longestFirstCheck is the longest time from the start to the first check.
 	longestFirstCheck = time.Minute
-	// checkJitter is the part of the interval that the agent at most waits longer between two checks.
+	// checkJitter is the largest part of the interval that is added at random between two checks.
 	checkJitter = 0.2
-	// failedChecks in a row are written on the Node.
+	// failedChecks in a row are reported on the Node.
 	failedChecks = 3
-	// refusedChecks in a row, in which the host refused connections, end the process: a socket that was mounted when the container started is
-	// dead when the host makes a new one. With the pauses between them they take about 15 minutes.
+	// refusedChecks is how many failed checks in a row end the process if the host refuses connections. The mounted socket is dead after the
+	// host has made a new one. These checks take about 15 minutes, with the pauses.
 	refusedChecks = 5
 )
 
-// backoff doubles the time between attempts, with up to half of it more at random.
+// backoff doubles the time between attempts, and adds up to half of it at random.
 func backoff(first, most time.Duration) wait.Backoff {
 	return wait.Backoff{Duration: first, Factor: 2, Jitter: 0.5, Steps: math.MaxInt32, Cap: most}
 }
@@ -77,22 +77,22 @@ type Agent struct {
 
 	// The fields below belong to the goroutine of Run.
 
-	// host is nil until the Node's label is known, and where hostErr says why it can't be reached. label is the key, and hostInterface the interface
-	// that its value selects; empty until then.
+	// host is nil until the Node's label is known, or if hostErr says why it can't be reached. label is the label's key. hostInterface is the
+	// interface that its value selects. Both are empty until the label is known.
 	host                 host.Host
 	hostErr              error
 	label, hostInterface string
 	// inactive is the last logged reason why the agent does not act, or empty.
 	inactive string
-	// moved is the error of a label that now names another interface than the host's, or nil.
+	// moved is an error if the label now names another interface than the host's, or nil.
 	moved error
-	// work is under way, or nil. ended is its outcome until that is written.
+	// work is the work in progress, or nil. ended is its outcome until the outcome is written.
 	work  *work
 	ended *outcome
 	// retry fires when the next write may be tried; nil while no write failed.
 	retry clock.Timer
 	pause wait.Backoff
-	// check fires when the next check is due; due is true from then until the check starts. failures counts the last ones in a row.
+	// check fires when the next check is due. due is true from then until the check starts. failures counts failed checks in a row.
 	check    clock.Timer
 	due      bool
 	failures int

@@ -25,7 +25,7 @@ import (
 // requestTimeout bounds each request but a watch.
 const requestTimeout = 30 * time.Second
 
-// watchFor is the shortest time that a watch is requested for; the longest is twice that. It is renewed without a list.
+// watchFor is the shortest duration of a watch; the longest is twice as long. The watch is renewed without a list.
 const watchFor = 30 * time.Minute
 
 // The limit of one agent's requests: per second, and at once.
@@ -37,13 +37,13 @@ const (
 // fieldManager names the agent in a Node's managed fields.
 const fieldManager = "moult-agent"
 
-// ReadAsNode says as whom an agent reads its own Node. As the node itself the API server shows it that one Node alone.
+// ReadAsNode is the identity with which an agent reads its own Node. As the node itself, it can read only that Node.
 type ReadAsNode string
 
-// As whom an agent reads its own Node.
+// The values of ReadAsNode.
 const (
-	// ReadAsNodeAuto reads as the node where the API server allows that to a service account, from Kubernetes 1.36 on, and else as the
-	// service account.
+	// ReadAsNodeAuto reads as the node if the API server lets a service account do so (Kubernetes 1.36 and later). Otherwise it reads as
+	// the service account.
 	ReadAsNodeAuto ReadAsNode = "auto"
 	// ReadAsNodeAlways reads as the node only.
 	ReadAsNodeAlways ReadAsNode = "always"
@@ -57,8 +57,8 @@ var nodes = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 type nodeClient struct {
 	name string
 	log  logr.Logger
-	// readers are the identities to read as. When the API server refuses one, the other is tried; preferred is the index of the one that
-	// worked.
+	// readers has one client for each identity. If the API server refuses one identity, the other is tried. preferred is the index of
+	// the reader that worked.
 	readers   []metadata.Getter
 	preferred atomic.Int32
 	writer    metadata.Getter
@@ -97,7 +97,7 @@ func newNodeClient(config *rest.Config, as ReadAsNode, name string, log logr.Log
 	return &nodeClient{name: name, log: log, readers: all[:len(configs)], writer: all[len(configs)]}, nil
 }
 
-// read reads as one identity, and where that is forbidden as the other.
+// read reads as the preferred identity, and if that is forbidden as the other.
 func (c *nodeClient) read(read func(metadata.Getter) error) error {
 	preferred := int(c.preferred.Load())
 	err := read(c.readers[preferred])
@@ -117,7 +117,7 @@ func (c *nodeClient) read(read func(metadata.Getter) error) error {
 	return otherErr
 }
 
-// get reads the Node; nil when there is none.
+// get reads the Node. It returns nil if there is no Node.
 func (c *nodeClient) get(ctx context.Context) (n *metav1.PartialObjectMetadata, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -172,15 +172,15 @@ func (c *nodeClient) watch(ctx context.Context, o *observation) {
 	cache.NewReflectorWithOptions(node, &metav1.PartialObjectMetadata{}, o, options).RunWithContext(logr.NewContext(ctx, c.log))
 }
 
-// observation is the newest known state of the agent's own Node. The reflector fills it, and the agent's own reads and writes do. They come
-// in any order, so an older state never replaces a newer one.
+// observation is the newest known state of the agent's own Node. The reflector and the agent's own reads and writes fill it. States come
+// in any order, so set ignores a state that is older.
 type observation struct {
 	changed chan struct{}
 
 	mu     sync.Mutex
 	synced bool
 	node   *metav1.PartialObjectMetadata
-	// version is the resourceVersion of the newest state, also of one without a Node.
+	// version is the resourceVersion of the newest state, also if there is no Node.
 	version string
 }
 
@@ -188,14 +188,14 @@ var _ cache.ReflectorStore = (*observation)(nil)
 
 func newObservation() *observation { return &observation{changed: make(chan struct{}, 1)} }
 
-// get returns the Node, nil when there is none; false when nothing is known yet.
+// get returns the Node, or nil if there is no Node. It returns false if nothing is known yet.
 func (o *observation) get() (*metav1.PartialObjectMetadata, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.node, o.synced
 }
 
-// set takes the state at a resourceVersion: the Node, or nil for none. It takes a state whose order is not known.
+// set stores the state at a resourceVersion: the Node, or nil. It ignores an older state. It stores a state whose order is unknown.
 func (o *observation) set(n *metav1.PartialObjectMetadata, version string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -212,23 +212,23 @@ func (o *observation) set(n *metav1.PartialObjectMetadata, version string) {
 	}
 }
 
-// Add takes a Node that the reflector reports. The reflector reports no other kind.
+// Add stores a Node that the reflector reports. The reflector reports no other kind.
 func (o *observation) Add(object any) error {
 	n := object.(*metav1.PartialObjectMetadata)
 	o.set(n, n.ResourceVersion)
 	return nil
 }
 
-// Update takes a Node that the reflector reports.
+// Update stores a Node that the reflector reports.
 func (o *observation) Update(object any) error { return o.Add(object) }
 
-// Delete takes the end of a Node that the reflector reports.
+// Delete stores that the Node was deleted.
 func (o *observation) Delete(object any) error {
 	o.set(nil, object.(*metav1.PartialObjectMetadata).ResourceVersion)
 	return nil
 }
 
-// Replace takes a list that the reflector reports: the Node, or nothing.
+// Replace stores a list that the reflector reports: the Node, or nothing.
 func (o *observation) Replace(all []any, version string) error {
 	if len(all) > 0 {
 		return o.Add(all[0])

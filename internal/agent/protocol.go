@@ -11,13 +11,13 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// nodeState is what operator and agent have written on a Node, as far as the agent acts on it.
+// nodeState is the part of a Node that the agent reads: what operator and agent have written.
 type nodeState struct {
 	protocol      v1alpha1.HostProtocol
 	hostInterface string
 
-	// Written by the operator. orderedIn is the boot id that the Node had when the operator ordered the reboot, if it is known. claimError
-	// is why the claims can't be read.
+	// Written by the operator. orderedIn is the boot id at the time of the order to reboot, if known. claimError says why the claims
+	// can't be read.
 	wanted     v1alpha1.HostAction
 	version    string
 	orderedIn  string
@@ -32,7 +32,7 @@ type nodeState struct {
 	boot     string
 	attempts int
 
-	// meta is the Node that all that was read from.
+	// meta is the Node that was read.
 	meta *metav1.PartialObjectMetadata
 }
 
@@ -78,9 +78,9 @@ type step int
 const (
 	// idle: every wanted action is done.
 	idle step = iota
-	// acknowledge: write that the wanted action is taken up.
+	// acknowledge: acknowledge the wanted action on the Node.
 	acknowledge
-	// carryOn: do what has been taken up, perhaps by a process before this one.
+	// carryOn: do the acknowledged action, which an earlier process may have begun.
 	carryOn
 )
 
@@ -97,7 +97,7 @@ func (s *nodeState) next() step {
 	return idle
 }
 
-// isKnown reports whether an agent can take up the action.
+// isKnown reports whether the agent knows the action.
 func isKnown(action v1alpha1.HostAction) bool {
 	switch action {
 	case v1alpha1.HostActionPrepare, v1alpha1.HostActionPerform, v1alpha1.HostActionReboot:

@@ -16,7 +16,7 @@ import (
 // maxError bounds AnnotationHostError, in bytes.
 const maxError = 1024
 
-// change is what the agent writes on its Node: values of annotations by key. Nil removes a key. The annotation Update is a label as well.
+// change is what the agent writes on its Node: annotation values by key. Nil removes a key. The key Update is also written as a label.
 type change map[string]*string
 
 // set writes an annotation; an empty value removes it.
@@ -27,7 +27,7 @@ func (c change) set(key, value string) {
 	}
 }
 
-// acknowledgement reports that the wanted action is taken up in this boot.
+// acknowledgement returns the change that acknowledges the wanted action.
 func (s *nodeState) acknowledgement(boot string) change {
 	c := change{}
 	c.set(s.protocol.Active, string(s.wanted))
@@ -36,13 +36,13 @@ func (s *nodeState) acknowledgement(boot string) change {
 	case v1alpha1.HostActionPrepare:
 		c.set(v1alpha1.AnnotationHostAttempts, strconv.Itoa(s.attempts+1))
 	case v1alpha1.HostActionReboot:
-		// A host that has rebooted between the order and now needs no second reboot.
+		// The boot id of the order shows whether the host has rebooted since, so it does not reboot twice.
 		c.set(v1alpha1.AnnotationHostBoot, cmp.Or(s.orderedIn, boot))
 	}
 	return c
 }
 
-// success reports that the active action is done, with what it found out, if anything.
+// success returns the change that reports the active action as done, with its findings.
 func (s *nodeState) success(o outcome, now time.Time) change {
 	c := change{}
 	switch {
@@ -60,7 +60,7 @@ func (s *nodeState) success(o outcome, now time.Time) change {
 	return c
 }
 
-// checkResult reports what a periodic check found out; nothing if that is on the Node already.
+// checkResult returns the change with the findings of a periodic check. It is empty if the Node already shows them.
 func (s *nodeState) checkResult(o outcome, now time.Time) change {
 	c := change{}
 	s.addFinding(c, o)
@@ -80,7 +80,7 @@ func (s *nodeState) failure(err error) change {
 	return c
 }
 
-// addFinding adds what a host runs and offers.
+// addFinding adds what the host runs and offers.
 func (s *nodeState) addFinding(c change, o outcome) {
 	s.addVersion(c, o.runs)
 	update, target := v1alpha1.HostUpdateFalse, ""
@@ -115,7 +115,7 @@ func (s *nodeState) missing(c change) change {
 	return left
 }
 
-// patch returns the change as a JSON merge patch of the Node, on condition that it is as it was read.
+// patch returns the change as a JSON merge patch of the Node, on condition that the Node has not changed since it was read.
 func (s *nodeState) patch(c change) []byte {
 	metadata := map[string]any{"resourceVersion": s.meta.ResourceVersion, "annotations": c}
 	if update := c[s.protocol.Update]; update != nil {
@@ -125,7 +125,7 @@ func (s *nodeState) patch(c change) []byte {
 	return body
 }
 
-// shorten returns a text that fits into AnnotationHostError, and is not empty.
+// shorten returns a text that fits into AnnotationHostError and is never empty.
 func shorten(text string) string {
 	text = strings.ToValidUTF8(strings.TrimSpace(text), "?")
 	if text == "" {

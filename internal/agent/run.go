@@ -17,7 +17,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Run acts until the context ends, and then returns nil when the host's call under way has returned. It returns an error only if a
+// Run acts until the context ends. It then returns nil, after the present call to the host has returned. It returns an error only if a
 // new process may succeed.
 func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -54,7 +54,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// advance does all that can be done at once.
+// advance performs steps until it must wait for something.
 func (a *Agent) advance(ctx context.Context) {
 	for ctx.Err() == nil {
 		s := a.current()
@@ -107,7 +107,7 @@ func (a *Agent) current() *nodeState {
 		a.makeHost(s, hostInterface)
 	}
 	if label != a.label || hostInterface != a.hostInterface {
-		// The same pod may be the one for the new label, too.
+		// A new process of this pod can handle the new label.
 		a.moved = fmt.Errorf("the interface of the host was %s by label %s, and is now %s by label %s, which needs a new process",
 			a.hostInterface, a.label, hostInterface, label)
 		a.logInactive(a.moved.Error())
@@ -137,10 +137,10 @@ func (a *Agent) makeHost(s *nodeState, hostInterface string) {
 	a.log.Info("listening", "label", a.label, "interface", hostInterface, "intent", s.intent())
 }
 
-// hostInterfaces are those that the agent knows.
+// hostInterfaces are the interfaces that the agent knows.
 var hostInterfaces = []string{v1alpha1.InterfaceUpdog, v1alpha1.InterfaceUpdateAPI, v1alpha1.InterfaceSentinel}
 
-// dogswatch begins the keys of the protocol whose label may have any value.
+// dogswatch is the prefix of the keys of the protocol whose label may have any value.
 const dogswatch = "thar.amazonaws.com/"
 
 // interfaceOf returns the interface that a label's value selects. An unknown value is returned as it is.
@@ -159,7 +159,7 @@ func (a *Agent) logInactive(why string) {
 	}
 }
 
-// acknowledge writes that the wanted action is taken up. It returns false if that must wait.
+// acknowledge acknowledges the wanted action on the Node. It returns false if the write must wait.
 func (a *Agent) acknowledge(ctx context.Context, s *nodeState) bool {
 	boot := ""
 	if s.wanted == v1alpha1.HostActionReboot && a.hostErr == nil {
@@ -171,7 +171,7 @@ func (a *Agent) acknowledge(ctx context.Context, s *nodeState) bool {
 	return a.write(ctx, s, s.acknowledgement(boot), "taken up")
 }
 
-// finish takes the outcome of the work under way. It returns an error if a new process may succeed.
+// finish stores the outcome of the work, and counts failed checks. It returns an error if a new process may succeed.
 func (a *Agent) finish(o outcome) error {
 	a.ended = &o
 	if a.work.dropped || a.work.action != "" && !isCheck(a.work.action) {
@@ -189,7 +189,7 @@ func (a *Agent) finish(o outcome) error {
 	return nil
 }
 
-// conclude handles the work under way. It returns false if there is still something to wait for.
+// conclude cancels unwanted work, and writes the result of ended work. It returns false if it must still wait.
 func (a *Agent) conclude(ctx context.Context, s *nodeState) bool {
 	w := a.work
 	if !w.dropped && (s == nil || !w.matches(s)) {
@@ -237,14 +237,14 @@ func (a *Agent) result(s *nodeState) (change, string) {
 	return s.failure(o.err), "checked"
 }
 
-// endWork forgets the work. The next check is due an interval after this one, and sooner after one that failed.
+// endWork forgets the work, and sets the time of the next check.
 func (a *Agent) endWork() {
 	a.work.cancel()
 	a.work, a.ended = nil, nil
 	a.checkLater()
 }
 
-// checkLater sets the time of the next check.
+// checkLater sets the next check: sooner after a failure.
 func (a *Agent) checkLater() {
 	a.due = false
 	next := wait.Jitter(a.options.CheckInterval, checkJitter)
@@ -255,11 +255,11 @@ func (a *Agent) checkLater() {
 	a.check = a.clock.NewTimer(next)
 }
 
-// conflictPause is how long the agent waits after a conflict. By then the client may send at once what is made of the newest state: a
-// request that waits for the client's own limit conflicts again while others keep writing to the Node.
+// conflictPause is how long the agent waits after a conflict. After that the client's rate limit does not delay the next patch. A
+// delayed patch would conflict again while others keep writing to the Node.
 const conflictPause = 250 * time.Millisecond
 
-// write writes a change on the Node, unless the Node has it already. It returns false if the change is not on the Node: then a timer fires.
+// write writes a change on the Node, unless the Node already has it. If the write fails, it sets the retry timer and returns false.
 func (a *Agent) write(ctx context.Context, s *nodeState, c change, log string) bool {
 	c = s.missing(c)
 	if len(c) == 0 {

@@ -14,22 +14,22 @@ import (
 	"moult.dev/moult/internal/agent/host"
 )
 
-// doubt is how long an agent waits after a host has refused to reboot before it reports that: the answer may be lost because the host
-// goes down.
+// doubt is how long the agent waits before it reports that the host failed to reboot. The error may only mean that the host goes down
+// and lost the connection.
 const doubt = 15 * time.Second
 
-// work is what the host is about to do, or does.
+// work is an action or check of the host in progress.
 type work struct {
-	// action is what was taken up; empty for a periodic check.
+	// action is the acknowledged action; empty for a periodic check.
 	action v1alpha1.HostAction
 	cancel context.CancelFunc
-	// done gets one outcome.
+	// done receives one outcome.
 	done chan outcome
 	// dropped is true when the outcome is not wanted any more.
 	dropped bool
 }
 
-// outcome is how work ended, and what it has found out about the host.
+// outcome is the result of work: its error, and its findings about the host.
 type outcome struct {
 	// runs is the version that the host runs; empty where versions have no name.
 	runs  string
@@ -40,7 +40,7 @@ type outcome struct {
 // errWithdrawn says that the order to reboot was withdrawn before it was carried out.
 var errWithdrawn = errors.New("the order was withdrawn")
 
-// matches reports whether the Node still says that this work is under way.
+// matches reports whether the Node still asks for this work.
 func (w *work) matches(s *nodeState) bool {
 	if w.action == "" {
 		return s.mayCheck()
@@ -48,7 +48,7 @@ func (w *work) matches(s *nodeState) bool {
 	return s.next() == carryOn && s.active == w.action
 }
 
-// begin has the host do what was taken up, or look for updates if action is empty.
+// begin starts the acknowledged action on the host, or a periodic check if action is empty.
 func (a *Agent) begin(ctx context.Context, action v1alpha1.HostAction, s *nodeState) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &work{action: action, cancel: cancel, done: make(chan outcome, 1)}
@@ -56,7 +56,7 @@ func (a *Agent) begin(ctx context.Context, action v1alpha1.HostAction, s *nodeSt
 	a.running.Go(func() { w.done <- a.do(ctx, action, s) })
 }
 
-// do does the work. It returns when that is done, has failed, or the context ends.
+// do does the work. It returns when the work is done or has failed, or the context ends.
 func (a *Agent) do(ctx context.Context, action v1alpha1.HostAction, s *nodeState) outcome {
 	if a.hostErr != nil {
 		return outcome{err: a.hostErr}
@@ -96,8 +96,8 @@ func (a *Agent) look(ctx context.Context) outcome {
 	return outcome{runs: runs, offer: offer}
 }
 
-// rebootOrVerify orders the reboot in the boot in which it was taken up, where an earlier order had no effect yet. In a later boot, and where
-// another agent did not write in which boot it took the reboot up, it verifies what the host runs: there must be no second reboot.
+// rebootOrVerify orders the reboot if the host is still in the boot in which the order was acknowledged. In a later boot it verifies what the
+// host runs. It also verifies if another agent recorded no boot id, so that the host never reboots twice.
 func (a *Agent) rebootOrVerify(ctx context.Context, s *nodeState) outcome {
 	boot, err := a.host.BootID()
 	switch {
@@ -109,8 +109,8 @@ func (a *Agent) rebootOrVerify(ctx context.Context, s *nodeState) outcome {
 	return a.verify(ctx, s)
 }
 
-// reboot orders the host to reboot, if the operator still wants that. It returns only if the host has refused, or the order is not wanted any
-// more. The operator decides how long the host may take to go down.
+// reboot orders the host to reboot, if the operator still wants that. It returns only if the host has refused, or the order was withdrawn.
+// The operator, not the agent, limits how long the host may take to go down.
 func (a *Agent) reboot(ctx context.Context, s *nodeState) error {
 	if s.claimError != nil {
 		return fmt.Errorf("not rebooting, %w", s.claimError)
@@ -138,8 +138,8 @@ func (a *Agent) reboot(ctx context.Context, s *nodeState) error {
 	}
 }
 
-// readAgain reads the Node from the API server, until that answers: the watch may be behind. It returns nil where there is no Node, or none with
-// a label.
+// readAgain reads the Node from the API server, because the watch may be late. It retries until the server answers. It returns nil if there is no
+// Node, or the Node has no label.
 func (a *Agent) readAgain(ctx context.Context) (s *nodeState, err error) {
 	err = apiBackoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		n, err := a.client.get(ctx)
@@ -158,7 +158,7 @@ func (a *Agent) readAgain(ctx context.Context) (s *nodeState, err error) {
 	return s, err
 }
 
-// verify finds out, after a reboot, whether the host runs what it should. So soon after a boot the host may not answer yet.
+// verify checks after a reboot whether the host runs the right version. It retries, because the host may not answer soon after a boot.
 func (a *Agent) verify(ctx context.Context, s *nodeState) (o outcome) {
 	limited, cancel := context.WithTimeout(ctx, a.options.RebootGrace)
 	defer cancel()
@@ -181,7 +181,7 @@ func (a *Agent) verifyOnce(ctx context.Context, s *nodeState) (outcome, bool) {
 	if s.boot == "" {
 		subject = "another agent took up the reboot without saying in which boot, and the host"
 	}
-	// Without a goal, or where versions have no name, the host must not offer anything any more.
+	// Without a goal, or if versions have no name, the host must offer no update any more.
 	if goal := cmp.Or(s.version, s.target); runs != "" && goal != "" {
 		if strings.TrimPrefix(runs, "v") != strings.TrimPrefix(goal, "v") {
 			return outcome{err: fmt.Errorf("%s runs %s, not %s", subject, runs, goal)}, true

@@ -22,7 +22,7 @@ func answer(v *Verdict, err error) Outcome {
 	case apierrors.IsNotFound(err) || replaced(err):
 		o.State = Gone
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		// The deletion of the namespace deletes it, and evictions are forbidden until then.
+		// The deletion of the namespace deletes the pod. Evictions are forbidden until then.
 		o.State, o.Message = Terminating, "its namespace is being deleted"
 	case blocked(err):
 		o.State, o.Err = Blocked, err

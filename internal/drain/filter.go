@@ -187,8 +187,8 @@ func daemonSetOf(pod *corev1.Pod) (owner *metav1.OwnerReference, name types.Name
 // scheduler had not seen the cordon.
 const settle = 30 * time.Second
 
-// hasReturned skips pods that were created after the drain began and tolerate the cordon. They would return after an
-// eviction, and the drain would never end. A pod that the scheduler placed before it saw the cordon is evicted.
+// hasReturned skips pods that were created after the drain began. They would return after an eviction, and the drain would
+// never end. A pod that does not tolerate the cordon is still evicted if it was created within settle.
 func hasReturned(pod *corev1.Pod, f *Facts, _ *Options) ruling {
 	created := pod.CreationTimestamp.Time
 	if f.Since.IsZero() || created.Before(f.Since) || created.Before(f.Since.Add(settle)) && !toleratesCordon(pod) {

@@ -32,7 +32,7 @@ const (
 
 // Client is what a pass needs of a controller-runtime client: it lists pods, gets DaemonSets, deletes pods and creates
 // pods/eviction; and to wait for volumes it lists VolumeAttachments and gets PersistentVolumeClaims. Make it from a config
-// that NeverWait has passed.
+// that NeverWait returned.
 type Client interface {
 	client.Reader
 	client.SubResourceClientConstructor

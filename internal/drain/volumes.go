@@ -39,7 +39,7 @@ func (d *Drainer) attached(ctx context.Context, node string, verdicts []Verdict)
 	return slices.Compact(names), nil
 }
 
-// claimsOfStaying returns the PersistentVolumeClaims that pods which stay use, including ephemeral ones.
+// claimsOfStaying returns the PersistentVolumeClaims of pods that stay on the node, including ephemeral ones.
 func claimsOfStaying(verdicts []Verdict) sets.Set[types.NamespacedName] {
 	claims := sets.New[types.NamespacedName]()
 	for _, verdict := range verdicts {

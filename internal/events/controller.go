@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// onNode is the constructor of an Event about the node that the controller runs on. As in the kubelet's own Events, the uid
+// onNode returns the constructor of an Event about the node that the controller runs on. As in the kubelet's own Events, the uid
 // is the node's name, because kubectl describe finds it by that.
 func onNode(kind, reason, what string) func(node, name string) Event {
 	return func(node, name string) Event {

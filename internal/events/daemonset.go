@@ -12,15 +12,15 @@ var (
 	CanaryPromoted = saying[daemonset](normal, "CanaryPromoted", "Canary %s has passed")
 	// CanaryValidated: a person has validated the canary.
 	CanaryValidated = saying[daemonset](normal, "CanaryValidated", "Canary %s was validated")
-	// CanaryUnpaused: the canary goes on.
+	// CanaryUnpaused: the canary continues.
 	CanaryUnpaused = saying[daemonset](normal, "CanaryUnpaused", "Canary %s goes on")
 	// CanaryReset: a revision whose canary has failed is tried again.
 	CanaryReset = saying[daemonset](normal, "CanaryReset", "Canary %s is tried again")
-	// ReplicaSetActivated: another revision is now the one for all nodes.
+	// ReplicaSetActivated: another revision is now active for all nodes.
 	ReplicaSetActivated = saying[daemonset](normal, "Activated", "All nodes are brought to %s")
-	// PodCreateFailed: the API server refuses pods. The reason is that of built-in controllers.
+	// PodCreateFailed: the API server refuses pods. Built-in controllers use the same reason.
 	PodCreateFailed = saying[daemonset](warning, "FailedCreate", "Pods can't be created: %s")
-	// RolloutStalled: nothing goes on until a person acts.
+	// RolloutStalled: nothing continues until a person acts.
 	RolloutStalled = saying[daemonset](warning, "Stalled", "No more pods are replaced: %s")
 	// RolloutComplete: every node has the active revision.
 	RolloutComplete = computed(normal, "Complete", func(d daemonset) string { return "All nodes have " + d.Status.ActiveReplicaSet })
@@ -66,7 +66,7 @@ func CanaryFailed(d *edsv1.ExtendedDaemonSet, replicaset, reason, message string
 	return Event{d, warning, "CanaryFailed", "Canary " + replicaset + " has failed" + because(reason, message)}
 }
 
-// because returns the reason and the message, without those that are empty.
+// because returns the reason and the message, each after a colon. Empty ones are omitted.
 func because(reason, message string) (text string) {
 	for _, part := range []string{reason, message} {
 		if part != "" {

@@ -27,7 +27,7 @@ var (
 	HostFailed = saying[nodeRollout](warning, "Failed", "%s")
 )
 
-// HostRebooting: a node is drained, and its host has the order to reboot. The version may be empty.
+// HostRebooting: a node is drained, and its host is ordered to reboot. The version may be empty.
 func HostRebooting(r *v1alpha1.NodeRollout, node, version string) Event {
 	return Event{r, normal, "Rebooting", "The host of Node " + node + " is ordered to reboot into " + cmp.Or(version, "its update")}
 }

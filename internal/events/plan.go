@@ -47,7 +47,7 @@ var (
 	PlanHalted = saying[plan](warning, "Halted", "No more nodes are started: %s")
 )
 
-// PlanWindowsUnsupported: there is no image to cordon or drain a Windows node with.
+// PlanWindowsUnsupported: no image can cordon or drain a Windows node.
 func PlanWindowsUnsupported(p *upgradev1.Plan, node, why string) Event {
 	return Event{p, warning, "ValidationFailed", "Node " + node + ": " + why}
 }
@@ -62,7 +62,7 @@ func PlanWave(p *upgradev1.Plan, w *v1alpha1.WaveStatus) Event {
 	return wave(p, w, "-n "+p.Namespace+" "+p.Name)
 }
 
-// wave is the Event about a wave of a rollout. The name is the plugin's argument for the rollout.
+// wave returns the Event about a wave of a rollout. name is the argument for kubectl moult approve.
 func wave(object runtime.Object, w *v1alpha1.WaveStatus, name string) Event {
 	kind, reason := normal, "Wave"+string(w.State)
 	text := fmt.Sprintf("Wave %d of %d (%s), %d of %d nodes updated", w.Number, w.Of, w.Name, w.Updated, w.Nodes)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package events makes Moult's Events: one constructor each, and a recorder that drops none of them.
+// Package events makes Moult's Events: one constructor for each, and a recorder that does not filter them.
 package events
 
 import (
@@ -39,12 +39,12 @@ const (
 	warning = corev1.EventTypeWarning
 )
 
-// fixed is the constructor of an Event whose message never changes.
+// fixed returns the constructor of an Event whose message never changes.
 func fixed[O runtime.Object](kind, reason, message string) func(O) Event {
 	return func(object O) Event { return Event{object, kind, reason, message} }
 }
 
-// saying is the constructor of an Event whose message contains one text.
+// saying returns the constructor of an Event whose message contains one text.
 func saying[O runtime.Object](kind, reason, format string) func(O, string) Event {
 	return func(object O, text string) Event { return Event{object, kind, reason, fmt.Sprintf(format, text)} }
 }
@@ -52,12 +52,12 @@ func saying[O runtime.Object](kind, reason, format string) func(O, string) Event
 // maxNamed is how many nodes an Event names.
 const maxNamed = 10
 
-// computed is the constructor of an Event whose message is made from the object.
+// computed returns the constructor of an Event whose message is made from the object.
 func computed[O runtime.Object](kind, reason string, message func(O) string) func(O) Event {
 	return func(object O) Event { return Event{object, kind, reason, message(object)} }
 }
 
-// about is the constructor of an Event whose message is made from the object and something else.
+// about returns the constructor of an Event whose message is made from the object and another value.
 func about[O runtime.Object, T any](kind, reason string, message func(O, T) string) func(O, T) Event {
 	return func(object O, other T) Event { return Event{object, kind, reason, message(object, other)} }
 }
@@ -70,9 +70,9 @@ func some(nodes []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(nodes[:maxNamed], ","), len(nodes)-maxNamed)
 }
 
-// Recorder writes Events in the background, one after the other, and drops none. A rollout has one Event for each node, all
-// of one kind on one object, and an operator needs each of them. The library's recorder filters those as spam, and drops
-// Events that its queue can't hold. Only its memory of repeated Events is used here.
+// Recorder writes Events in the background, one after the other. It drops only Events that can't be written. A rollout has one
+// Event for each node, all of one kind on one object, and an operator needs all of them. The library's recorder would filter
+// them as spam, or drop them when its queue is full. Only the library's memory of repeated Events is used here.
 type Recorder struct {
 	clock      clock.Clock
 	events     typedcorev1.EventInterface
@@ -91,7 +91,7 @@ type Recorder struct {
 // An Event that can't be written is retried for longer than an API server takes to restart.
 var retry = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 10, Cap: 30 * time.Second}
 
-// NewRecorder writes Events with this component and host as their source. It outlives ctx, until Shutdown.
+// NewRecorder starts a recorder with this component and host as the source of its Events. It runs until Shutdown, also after ctx ends.
 func NewRecorder(ctx context.Context, clk clock.Clock, events typedcorev1.EventInterface, scheme *runtime.Scheme, component, host string) *Recorder {
 	r := &Recorder{
 		clock: clk, events: events, scheme: scheme,
@@ -105,7 +105,7 @@ func NewRecorder(ctx context.Context, clk clock.Clock, events typedcorev1.EventI
 	return r
 }
 
-// Emit writes the Events, soon and in order.
+// Emit queues the Events, which are written in order.
 func (r *Recorder) Emit(all ...Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,7 +184,7 @@ func (r *Recorder) send(ctx context.Context, result *record.EventCorrelateResult
 		if !apierrors.IsNotFound(err) {
 			return written, err
 		}
-		result.Event.ResourceVersion = "" // The stored one has expired.
+		result.Event.ResourceVersion = "" // The stored Event has expired.
 	}
 	written, err := r.events.CreateWithEventNamespaceWithContext(ctx, result.Event)
 	if apierrors.IsAlreadyExists(err) {

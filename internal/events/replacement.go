@@ -23,7 +23,7 @@ var (
 	MachineReplaced = about(normal, "Updated", func(_ nodeRollout, t *v1alpha1.MachineTurn) string {
 		return fmt.Sprintf("Node %s of scale set %s has taken its place, and is well", cmp.Or(t.ReplacementNode, t.Replacement), t.ScaleSet)
 	})
-	// ScaleSetWell: the cloud answers for a scale set again.
+	// ScaleSetWell: a scale set can be read and changed again.
 	ScaleSetWell = saying[nodeRollout](normal, "ScaleSetWell", "Scale set %s can be changed again")
 	// RollbackImpossible: the previous image can't be restored.
 	RollbackImpossible = saying[nodeRollout](warning, "RollbackImpossible", "More turns have failed than the strategy allows, and no image is restored: %s")
@@ -44,7 +44,7 @@ func MachineDraining(r *v1alpha1.NodeRollout, t *v1alpha1.MachineTurn) Event {
 	return Event{r, normal, "Draining", text}
 }
 
-// MachineDeleted: a machine and its node are gone. before is the turn as it was; it may have had no node.
+// MachineDeleted: a machine and its node are gone. before is the turn before the deletion; it may have had no Node.
 func MachineDeleted(r *v1alpha1.NodeRollout, t, before *v1alpha1.MachineTurn) Event {
 	what := "The machine of Node " + before.Node
 	if before.Node == "" {

@@ -70,8 +70,8 @@ func (f *Fleet) Snapshot(ctx context.Context) (Snapshot, error) {
 	return s, err
 }
 
-// AlsoCounts lets budgets count deleted Nodes whose replacements do not exist yet. They are only in a snapshot's Nodes, and
-// not if a Node of that name exists. It is called once, before the first snapshot.
+// AlsoCounts lets budgets count deleted Nodes whose replacements do not exist yet. They are in a snapshot's
+// Nodes, unless a Node of that name exists, and in Evicted. It is called once, before the first snapshot.
 func (f *Fleet) AlsoCounts(absent func(context.Context) ([]*corev1.Node, error)) { f.absent = absent }
 
 // with adds deleted Nodes that budgets still count.

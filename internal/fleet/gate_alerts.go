@@ -43,7 +43,7 @@ func newAlertsRule(from *v1alpha1.AlertsGate) (*alertsRule, error) {
 		if e.from == "" {
 			continue
 		}
-		// Compiled without the anchors first, so that it can't close their group.
+		// First compiled without the anchors, so that a ")" can't close their group.
 		if _, err := regexp.Compile(e.from); err != nil {
 			return nil, fmt.Errorf("%s: %w", e.field, err)
 		}
@@ -114,7 +114,7 @@ func (g *gates) stop(budget string) {
 	}
 }
 
-// serves reports whether the poller's query is that of the gate.
+// serves reports whether the poller was made for this gate.
 func (p *poller) serves(rule *alertsRule) bool {
 	return equality.Semantic.DeepEqual(p.rule.gate, rule.gate)
 }
@@ -139,7 +139,7 @@ func (p *poller) run(ctx context.Context) {
 	}
 }
 
-// query queries once, and returns the pause until the next query. It is short after an error.
+// query queries once, and returns the pause until the next query. The pause is short after an error.
 func (p *poller) query(ctx context.Context, from *prometheus) (pause time.Duration) {
 	short, cancel := context.WithTimeout(ctx, p.rule.timeout)
 	defer cancel()
@@ -163,7 +163,7 @@ func (p *poller) store(all []alert, err error) {
 	}
 	now := p.gates.clock.Now()
 	p.mu.Lock()
-	overdue := now.Sub(p.answered) > p.rule.patience() // Then the gate may have closed for that.
+	overdue := now.Sub(p.answered) > p.rule.patience() // Then the gate may have closed.
 	changed := !p.asked || err != nil || p.err != nil || overdue || !equality.Semantic.DeepEqual(active, p.active)
 	p.asked, p.err = true, err
 	if err == nil {
@@ -175,7 +175,7 @@ func (p *poller) store(all []alert, err error) {
 	}
 }
 
-// closedByAlerts returns the closed alerts gate. A gate that is open while Prometheus does not answer is still closed until
+// closedByAlerts returns the closed alerts gate. A gate that opens when Prometheus is unreachable is still closed before
 // the first query.
 func (g *gates) closedByAlerts(budget string, rule *alertsRule) rollout.Block {
 	block, asked := g.judgeAlerts(budget, rule)

@@ -33,8 +33,8 @@ func newWorkloads(g *gates) map[string]*watch {
 	}
 }
 
-// gated are the kinds that a gate selects. Pods of other kinds belong to one of these, or are recorded when they are
-// evicted.
+// gated are the kinds that a gate selects. Other workloads belong to one of these, or are recorded when their pods
+// are evicted.
 var gated = []string{"DaemonSet", "Deployment", "StatefulSet"}
 
 // shortage returns what a workload lacks, or "". A workload that is nil or in deletion lacks nothing.

@@ -58,8 +58,8 @@ func newGates(clk clock.PassiveClock, pods client.Reader) *gates {
 	return g
 }
 
-// OnGates calls notice after every change that may open or close a gate. notice must return at once and have the budgets
-// computed soon. The first computation with another answer wakes all waiting rollouts.
+// OnGates calls notice after every change that may open or close a gate. notice must return at once, and cause a new
+// snapshot soon. The first snapshot with another answer wakes all waiting rollouts.
 func (f *Fleet) OnGates(notice func()) { f.gates.noticed.OnChange(notice) }
 
 // notice is called after a change that may open or close a gate.
@@ -123,7 +123,7 @@ type rules struct {
 	found podBlocks
 }
 
-// look adds the gates that are closed now to a budget. evicted are the nodes with a record of evictions.
+// look adds the closed gates to a budget. If they have changed, it wakes waiting rollouts. evicted are nodes with a record of evictions.
 func (g *gates) look(from *v1alpha1.NodeDisruptionBudget, b *rollout.Budget, evicted []*corev1.Node) {
 	r := g.read(from)
 	if r.problem != "" {

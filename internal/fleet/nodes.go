@@ -20,7 +20,7 @@ type nodes struct {
 	mu sync.Mutex
 	// last is the last result; it is replaced, never changed.
 	last Snapshot
-	// made holds what was made of each object: the cache replaces an object that changes.
+	// made holds the engine's form of each object. The cache replaces an object that changes.
 	made map[*corev1.Node]*rollout.Node
 }
 

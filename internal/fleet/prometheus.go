@@ -64,8 +64,8 @@ func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// alerts returns the pending and firing alerts. It queries the series ALERTS, which every compatible store has. A server
-// without queries is asked for its list of alerts.
+// alerts returns the pending and firing alerts. It queries the series ALERTS, which every compatible store has. If the
+// server has no queries, it reads the list of alerts.
 func (p *prometheus) alerts(ctx context.Context) ([]alert, error) {
 	value, warnings, _, err := p.api.Query(ctx, "ALERTS", time.Time{})
 	switch {

@@ -18,7 +18,7 @@ const StatusInterval = time.Second
 type Reports struct {
 	mu   sync.Mutex
 	last map[types.UID]written
-	// started are the nodes that were started since, for the next Event.
+	// started holds the nodes that started since the last Event.
 	started map[types.UID][]string
 }
 
@@ -51,8 +51,8 @@ func (r *Reports) TakeStarted(rollout types.UID) []string {
 	return slices.Compact(all)
 }
 
-// Next reports whether a status that was read at this resourceVersion is written now: if it has changed, and its time has come.
-// If not, it returns when to look again; zero is not before something happens.
+// Next reports whether to write a status now, which was read at this resourceVersion: it has changed, and StatusInterval is over.
+// If not, it returns when to look again; zero means after the next change.
 func (r *Reports) Next(rollout types.UID, version string, changed bool, now time.Time) (write bool, again time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

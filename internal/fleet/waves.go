@@ -10,8 +10,8 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Waves stores the wave progress of each rollout of a controller until the cache shows the written status. It may be
-// dropped: an older status leads to the same wave a moment later.
+// Waves stores the latest wave progress of each rollout of a controller, because the cache may show an older status. It may
+// be dropped: an older status leads to the same wave a moment later.
 type Waves struct {
 	mu   sync.Mutex
 	last map[types.NamespacedName]wave

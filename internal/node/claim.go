@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package node has all writes to Nodes: claims, the cordon, labels, taints and conditions. Each write is one small patch.
-// Its precondition is the resourceVersion of the decision; after a conflict the caller decides again.
+// Its precondition is the Node's resourceVersion. After a conflict the caller decides again; conditions and RecordEvicted retry.
 package node
 
 import (
@@ -39,7 +39,7 @@ func CordonedFor(n *corev1.Node, claim v1alpha1.Claim) bool {
 	return n.Spec.Unschedulable && (n.Annotations[v1alpha1.AnnotationCordonedBy] == claim.Rollout || claim.Uncordon)
 }
 
-// claimsWith returns the annotation's value with or without the rollout's own claim, or nil if no claim remains.
+// claimsWith returns the annotation's value with or without the rollout's own claim; nil if none remains. It fails if another claim conflicts.
 func claimsWith(n *corev1.Node, own v1alpha1.Claim, keep bool) (*string, error) {
 	claims, err := v1alpha1.ParseClaims(n.Annotations)
 	if err != nil {

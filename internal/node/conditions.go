@@ -138,7 +138,7 @@ func isOurs(c *corev1.NodeCondition, by string) bool {
 	return slices.Contains(lifecycle, c.Type) && c.Status == corev1.ConditionTrue && c.Reason == ReasonTurn && strings.HasPrefix(c.Message, by+": ")
 }
 
-// message returns the text after the name of the rollout.
+// message returns the rollout's name and the text, shortened.
 func message(by, text string) string {
 	m := by + ": " + text
 	if len(m) <= maxMessage {

@@ -74,7 +74,7 @@ func formatEvicted(workloads []Workload) string {
 	return string(value)
 }
 
-// Evicting also adds these workloads to the record of evictions. An unreadable record is replaced.
+// Evicting returns a change that adds these workloads to the record of evictions. It replaces an unreadable record.
 func Evicting(workloads ...Workload) Also {
 	return func(n *corev1.Node, _ string) {
 		recorded, err := ParseEvicted(n.Annotations)

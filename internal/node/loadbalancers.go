@@ -9,7 +9,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Excluding also labels the node node.kubernetes.io/exclude-from-external-load-balancers, and marks it for the rollout. A
+// Excluding labels the node node.kubernetes.io/exclude-from-external-load-balancers, and marks it for the rollout. A
 // node that already has the label is not changed.
 func Excluding(n *corev1.Node, by string) {
 	if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; !excluded {
@@ -18,7 +18,7 @@ func Excluding(n *corev1.Node, by string) {
 	}
 }
 
-// include removes the label with its mark, if the rollout releases the node and the mark says that it put the label there.
+// include removes the label and its mark, if the rollout releases the node and the mark names this rollout.
 // It also removes a mark without the label: a later label would not be the rollout's.
 func include(n *corev1.Node, by string, releases bool) {
 	_, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]

@@ -20,7 +20,7 @@ type Step struct {
 	// Claim of the rollout. It replaces the rollout's earlier claim; with Release it is removed.
 	Claim   v1alpha1.Claim
 	Release bool
-	// Unclaimed does not change the claims; only the rollout's name of Claim is used.
+	// Unclaimed leaves the claims unchanged. Only Claim.Rollout is used.
 	Unclaimed bool
 	// Cordon makes the node unschedulable, and marks it for the rollout. A node that is already unschedulable is not
 	// marked.
@@ -96,7 +96,7 @@ func difference(before, after map[string]string) map[string]*string {
 
 func (s *Step) edit(n *corev1.Node) error {
 	by := s.Claim.Rollout
-	// Computed before the claim changes: the uncordon depends on the earlier claim.
+	// The rollout's mark or the given claim says whether this turn cordoned the node.
 	cordoned := CordonedFor(n, s.Claim)
 	if !s.Unclaimed {
 		claims, err := claimsWith(n, s.Claim, !s.Release)
@@ -122,15 +122,15 @@ func (s *Step) edit(n *corev1.Node) error {
 	return nil
 }
 
-// Also is a further change in the same patch, for the rollout of this name.
+// Also is a further change of the Node in the same patch. by is the rollout's name.
 type Also func(n *corev1.Node, by string)
 
-// Annotating also sets annotations of the node; nil removes one.
+// Annotating returns a change that sets annotations of the node; nil removes one.
 func Annotating(values map[string]*string) Also {
 	return func(n *corev1.Node, _ string) { set(&n.Annotations, values) }
 }
 
-// Labelling also sets labels of the node; nil removes one.
+// Labelling returns a change that sets labels of the node; nil removes one.
 func Labelling(values map[string]*string) Also {
 	return func(n *corev1.Node, _ string) { set(&n.Labels, values) }
 }

@@ -63,7 +63,7 @@ func Untaint(ctx context.Context, c client.Writer, n *corev1.Node, key string) e
 	return patchTaints(ctx, c, n, operation{Op: "remove", Path: fmt.Sprintf("/spec/taints/%d", i)})
 }
 
-// operation is one of a JSON patch.
+// operation is one operation of a JSON patch.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -73,7 +73,7 @@ type operation struct {
 // patchTaints changes the list of taints with the resourceVersion as precondition. It uses a JSON patch because a merge
 // patch needs all fields of every taint.
 func patchTaints(ctx context.Context, c client.Writer, n *corev1.Node, change operation) error {
-	// Replacing the resourceVersion makes it a precondition. Testing it would return another error on a difference.
+	// Replacing the resourceVersion makes it a precondition. A "test" operation would not return a conflict.
 	body, err := json.Marshal([]operation{{"replace", "/metadata/resourceVersion", n.ResourceVersion}, change})
 	if err == nil {
 		err = c.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}, client.RawPatch(types.JSONPatchType, body))

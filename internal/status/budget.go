@@ -10,7 +10,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Reasons of a budget's conditions, beside the gates that block.
+// Reasons of a budget's conditions, besides the gates that block.
 const (
 	reasonGoverns = "Governs"
 	reasonOpen    = "Open"

@@ -8,7 +8,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Reasons of a NodeRollout's conditions, beside those for which its nodes wait.
+// Reasons of a NodeRollout's conditions, besides the reasons why its nodes wait.
 const (
 	// ReasonInvalid: the spec is invalid.
 	ReasonInvalid = "Invalid"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status sets conditions: one setter for each, so that its reasons and words are in one place.
+// Package status sets conditions. Each has one setter, so that its reasons and texts are in one place.
 package status
 
 import (
@@ -34,7 +34,7 @@ func setPlan(p *upgradev1.Plan, kind string, status metav1.ConditionStatus, reas
 	}, now)
 }
 
-// InitPlan gives a new Plan the conditions that system-upgrade-controller's users find on every Plan, in their order.
+// InitPlan adds the conditions that system-upgrade-controller sets on every Plan, in the same order.
 func InitPlan(p *upgradev1.Plan, now time.Time) {
 	for _, kind := range []string{upgradev1.ConditionValidated, upgradev1.ConditionLatestResolved, upgradev1.ConditionComplete} {
 		if p.Status.Condition(kind) == nil {
@@ -52,7 +52,7 @@ func SetPlanValidated(p *upgradev1.Plan, problem error, now time.Time) {
 	setPlan(p, upgradev1.ConditionValidated, metav1.ConditionTrue, upgradev1.ReasonPlanIsValid, "", now)
 }
 
-// SetPlanUnresolved reports that the version is not known yet: Unknown while the channel is asked, False with the problem.
+// SetPlanUnresolved reports that the version is not known yet: Unknown while the channel is queried, False with a problem.
 func SetPlanUnresolved(p *upgradev1.Plan, problem error, now time.Time) {
 	if problem != nil {
 		setPlan(p, upgradev1.ConditionLatestResolved, metav1.ConditionFalse, upgradev1.ReasonError, problem.Error(), now)
@@ -73,7 +73,7 @@ const Halted = "halted: "
 type Progress struct {
 	// Ready is true when the spec is valid, and its revision is known.
 	Ready bool
-	// Problem says why it is not ready, if only a person can change that.
+	// Problem says why Ready is false, if only a person can change that.
 	Problem string
 	Counts  v1alpha1.UnitCounts
 	// Failure is the text of the newest failure.
@@ -85,14 +85,14 @@ type Progress struct {
 	Halted string
 	// Stuck is true when failures stop all other units.
 	Stuck bool
-	// Blind is why the work to do is unknown, and BlindMessage says the same to people. The rollout is not complete then.
+	// Blind is why the remaining work is unknown. The rollout is not complete then. BlindMessage is the text for people.
 	Blind        v1alpha1.Reason
 	BlindMessage string
 	// Note is appended to the message.
 	Note string
 }
 
-// SetPlanProgress sets Complete as system-upgrade-controller does, and Ready, Reconciling and Stalled by it.
+// SetPlanProgress sets Complete as system-upgrade-controller does, and from it Ready, Reconciling and Stalled.
 func SetPlanProgress(p *upgradev1.Plan, g Progress, now time.Time) {
 	complete, reason, message := false, "", ""
 	switch {
@@ -132,7 +132,7 @@ func setKstatus(set func(kind string, status bool, reason, message string), comp
 	set(v1alpha1.ConditionStalled, stalled, reason, why)
 }
 
-// conditionSetter sets conditions of an object in a list.
+// conditionSetter returns a setter for a list of conditions.
 func conditionSetter(list *[]metav1.Condition, generation int64, now time.Time) func(kind string, status bool, reason, message string) {
 	return func(kind string, status bool, reason, message string) {
 		meta.SetStatusCondition(list, metav1.Condition{

@@ -27,24 +27,24 @@ type Drain struct {
 	Drainer *drain.Drainer
 	Works   *Works
 	Options drain.Options
-	// Of is the turn, and Generation that of its rollout.
+	// Of names the turn. Generation is the generation of its rollout.
 	Of         Of
 	Generation int64
 	// Holder is the rollout's name in claims.
 	Holder string
 	Now    time.Time
-	// Deletes is true where the node's machine is deleted once it is drained, and then its Node. No kubelet ends pods on a dead node: they
-	// are not waited for then, because they end with the machine.
+	// Deletes is true if the node's machine, and then its Node, are deleted after the drain. On a dead node no kubelet ends pods. The drain
+	// does not wait for them, because they end with the machine.
 	Deletes bool
 }
 
-// A node that has not been ready for so long is taken for dead, and its pods are then waited for until so long after their grace periods.
+// A node that is not ready for deadAfter counts as dead. Its drain waits for a pod for at most overdue after the pod's grace period.
 const (
 	deadAfter = time.Minute
 	overdue   = 30 * time.Second
 )
 
-// isDead reports whether no kubelet ends the pods of a node whose machine is deleted afterwards, or when the clock alone will show that.
+// isDead reports whether the node counts as dead. If it is not ready, at is when it will. Without Deletes no node counts as dead.
 func (d *Drain) isDead(n *corev1.Node) (dead bool, at time.Time) {
 	if !d.Deletes {
 		return false, time.Time{}
@@ -66,8 +66,8 @@ func (d *Drain) isDead(n *corev1.Node) (dead bool, at time.Time) {
 	return true, time.Time{}
 }
 
-// Begin previews the drain of a node that is about to be cordoned. It returns what to write with the cordon: whose pods are evicted. A drain that
-// would be refused does not begin: the failure says why.
+// Begin previews the drain of a node before its cordon. also records whose pods will be evicted; the caller writes it with the cordon. If the
+// options refuse a pod, Begin returns a failure, and the node must not be cordoned.
 func (d *Drain) Begin(ctx context.Context) (also []node.Also, failure *v1alpha1.ClaimFailure, err error) {
 	r, err := d.Drainer.Preview(ctx, d.Of.Node, d.Options)
 	if err != nil {
@@ -78,11 +78,11 @@ func (d *Drain) Begin(ctx context.Context) (also []node.Also, failure *v1alpha1.
 	}
 	k := d.Works.of(d.Of)
 	k.last = Outcome{Message: r.Left()}
-	k.stale.Store(true) // A drain that was over knows nothing of what has come since.
+	k.stale.Store(true) // Pods may have arrived since an earlier drain.
 	return []node.Also{node.Evicting(evictedBy(&r)...)}, nil, nil
 }
 
-// evictedBy are the workloads whose pods a pass has evicted.
+// evictedBy returns the workloads whose pods a pass evicted.
 func evictedBy(r *drain.Result) []node.Workload {
 	var all []node.Workload
 	for _, o := range r.In(drain.Evicted) {
@@ -93,19 +93,19 @@ func evictedBy(r *drain.Result) []node.Workload {
 	return all
 }
 
-// Outcome is how far a drain has come.
+// Outcome is the progress of a drain.
 type Outcome struct {
 	// Done is true once nothing is left to wait for.
 	Done bool
-	// Failure says why it can't be done.
+	// Failure says why the drain failed.
 	Failure *v1alpha1.ClaimFailure
-	// Message says what is left, and Wake when the clock alone can change that.
+	// Message says what is left. Wake is when the clock alone can change the outcome.
 	Message string
 	Wake    time.Time
 }
 
-// Pass takes a drain that began at this time as far as it goes now. It passes over the node's pods again when one of them has changed, when the
-// clock calls for it, when the node has died or come back, or when the rollout is another.
+// Pass advances a drain that began at since. It looks at the node's pods again after a change of a pod, of isDead, or of the rollout's
+// generation, and at the last Wake. Otherwise it returns the last outcome.
 func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outcome, error) {
 	k := d.Works.of(d.Of)
 	dead, at := d.isDead(n)
@@ -130,10 +130,10 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	}
 	k.last, k.generation, k.dead = Outcome{Done: r.Done(), Message: r.Left(), Wake: soonest(r.Next, at)}, d.Generation, dead
 	if dead && r.Next.IsZero() && !r.Done() {
-		k.last.Wake = soonest(d.Now.Add(overdue), at) // Also after the drain's timeout, pods that do not end are not waited for.
+		k.last.Wake = soonest(d.Now.Add(overdue), at) // Overdue pods stop blocking then, also after the drain's timeout.
 	}
 	if evicted := evictedBy(&r); len(evicted) > 0 {
-		// These pods came to the node after it was cordoned.
+		// Begin has not recorded pods that arrived after it.
 		if err := node.RecordEvicted(ctx, d.Client, n, evicted...); err != nil {
 			log.FromContext(ctx).Error(err, "evictions can't be recorded", "node", n.Name)
 		}
@@ -148,7 +148,7 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	return k.last, nil
 }
 
-// DrainOf is the drain of a node in this turn.
+// DrainOf returns the drain of a node in this turn.
 func (p *Pass[T]) DrainOf(n *corev1.Node, turn string) *Drain {
 	return &Drain{
 		Client: p.Client, Drainer: p.Drainer, Works: p.Works, Options: p.Options, Of: Of{Rollout: p.Key, Node: n.Name, Turn: turn},
@@ -158,8 +158,8 @@ func (p *Pass[T]) DrainOf(n *corev1.Node, turn string) *Drain {
 
 func (p *Pass[T]) drainOf(b *Turn) *Drain { return p.DrainOf(b.Node, b.Claim.Turn) }
 
-// Cordon makes the node of a turn unschedulable. In the same write it records whose pods its drain, if it has one, is about to evict. A drain that
-// would be refused does not begin: the turn fails.
+// Cordon makes the node of a turn unschedulable. If the turn drains, the same write records whose pods will be evicted. If the options refuse
+// a pod, the node is not cordoned, and the turn fails.
 func (p *Pass[T]) Cordon(ctx context.Context, t T, drains bool, also ...node.Also) error {
 	b := t.Base()
 	claim := *b.Claim
@@ -182,8 +182,8 @@ func (p *Pass[T]) Cordon(ctx context.Context, t T, drains bool, also ...node.Als
 	return nil
 }
 
-// DrainNode takes a drain that began at this time as far as it goes now, and reports it in the node's conditions. It is true once the
-// drain is over and the node says so. A drain that can't be done fails the turn.
+// DrainNode advances a drain that began at since, and reports it in the node's conditions. over is true once the drain is done, and the
+// condition Drained is True or can't be set. A drain that can't be done fails the turn.
 func (p *Pass[T]) DrainNode(ctx context.Context, t T, since time.Time) (over bool, err error) {
 	b := t.Base()
 	o, err := p.drainOf(b).Pass(ctx, b.Node, since)
@@ -203,7 +203,7 @@ func (p *Pass[T]) DrainNode(ctx context.Context, t T, since time.Time) (over boo
 	if _, err := p.drainOf(b).report(ctx, b.Node, Drained); err != nil {
 		return !apierrors.IsConflict(err), onlyConflict(ctx, b.Node, err)
 	}
-	p.WakeAt(p.Now.Add(fleet.Coalesce)) // The node is another one then.
+	p.WakeAt(p.Now.Add(fleet.Coalesce)) // The next pass reads the changed Node.
 	return false, nil
 }
 
@@ -222,7 +222,7 @@ func (p *Pass[T]) ReportStage(ctx context.Context, t T, stage Stage) error {
 	return err
 }
 
-// KeepPods follows no more pods than those of nodes that are drained now, and of turns for which needs is true.
+// KeepPods stops watching the pods of the rollout's nodes, except of nodes that are drained now and of turns for which needs is true.
 func (p *Pass[T]) KeepPods(needs func(T) bool) {
 	nodes := map[string]bool{}
 	for _, t := range p.Turns {
@@ -235,7 +235,7 @@ func (p *Pass[T]) KeepPods(needs func(T) bool) {
 	p.Works.Keep(p.Key, nodes)
 }
 
-// soonest is the earlier of two instants; zero is none.
+// soonest returns the earlier of two times; zero means none.
 func soonest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -243,7 +243,7 @@ func soonest(a, b time.Time) time.Time {
 	return a
 }
 
-// stuck is why a drain goes no further.
+// stuck returns why a drain can't continue.
 func (d *Drain) stuck(r *drain.Result) *v1alpha1.ClaimFailure {
 	within := func(what string) string {
 		return fmt.Sprintf("the drain of Node %s was not done within its timeout, %s; %s%s", d.Of.Node, d.Options.Timeout, what, r.Left())
@@ -267,23 +267,24 @@ func (d *Drain) failure(reason v1alpha1.Reason, message string) *v1alpha1.ClaimF
 // reportEvery bounds how often the message of the node's condition is written.
 const reportEvery = 10 * time.Second
 
-// Stage is the state of a node in maintenance, in its conditions.
+// Stage is what the conditions of a node in maintenance say.
 type Stage int
 
-// Maintained: nothing is drained, or not yet. Draining: the drain goes on. Drained: it is over.
+// Maintained: there is no drain, or none yet. Draining: the drain is in progress. Drained: the drain is done.
 const (
 	Maintained Stage = iota
 	Draining
 	Drained
 )
 
-// Tell sets the node's conditions to the stage of its turn; wake is when there is more to write. A condition that can't be set keeps no turn back.
+// Tell sets the node's conditions to the stage of its turn. wake is when a newer message may be written. It returns only conflicts: other errors
+// are logged, and do not stop the turn.
 func (d *Drain) Tell(ctx context.Context, n *corev1.Node, stage Stage) (wake time.Time, err error) {
 	wake, err = d.report(ctx, n, stage)
 	return wake, onlyConflict(ctx, n, err)
 }
 
-// onlyConflict logs an error that is no conflict.
+// onlyConflict returns a conflict, and logs any other error.
 func onlyConflict(ctx context.Context, n *corev1.Node, err error) error {
 	if err == nil || apierrors.IsConflict(err) {
 		return err
@@ -296,7 +297,7 @@ func (d *Drain) report(ctx context.Context, n *corev1.Node, stage Stage) (wake t
 	conditions := []node.Condition{{Type: corev1.NodeMaintenanceInProgress, True: true, Message: "the node is in maintenance"}}
 	switch stage {
 	case Maintained:
-		// These are True where it was drained before a person lifted the cordon.
+		// Both may be True from a drain before a person uncordoned the node.
 		conditions = append(conditions,
 			node.Condition{Type: corev1.NodeDrainInProgress, Message: "nothing is being drained"},
 			node.Condition{Type: corev1.NodeDrained, Message: "the node is not drained"})

@@ -32,7 +32,7 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Engine runs the turns of all rollouts of one kind. Its memory may be dropped at any time: that costs one more look or write.
+// Engine runs the turns of all rollouts of one kind. Its memory may be lost at any time. That costs one more read or write.
 type Engine struct {
 	Kind    string
 	Clock   clock.PassiveClock
@@ -41,11 +41,11 @@ type Engine struct {
 	Events  *events.Recorder
 	Reports *fleet.Reports
 	Waves   *fleet.Waves
-	// Waiting are the rollouts that a change of any budget or node may let go on.
+	// Waiting holds the rollouts that may continue after a change of a budget or a node.
 	Waiting *fleet.Waiters
 	Retries *Retries
 
-	// Drainer drains nodes, Works is what is known of that, and Woken wakes the rollout of a node whose pods have changed: see DrainBy.
+	// Drainer drains nodes, Works holds the state of these drains, and Woken wakes a rollout when pods of its nodes change: see DrainBy.
 	Drainer    *drain.Drainer
 	Works      *Works
 	Woken      *Bell
@@ -60,8 +60,8 @@ func NewEngine(kind string, clk clock.PassiveClock, c client.Client, f *fleet.Fl
 	}
 }
 
-// DrainBy lets the engine drain nodes by a client that reads past the cache, made from a config that drain.NeverWait has passed. It follows
-// the pods of the nodes that it drains by the other.
+// DrainBy lets the engine drain nodes. live reads past the cache, and its config comes from drain.NeverWait. The engine watches the pods of
+// the drained nodes with pods.
 func (e *Engine) DrainBy(live drain.Client, pods typedcorev1.PodsGetter) *Engine {
 	watcher := drain.NewWatcher(pods, e.PodsChanged)
 	e.Drainer, e.Works, e.Woken, e.followPods = drain.New(e.Clock, live), NewWorks(watcher), &Bell{}, watcher.Run
@@ -75,8 +75,8 @@ func (e *Engine) PodsChanged(node string) {
 	}
 }
 
-// NewController makes the manager run a controller of rollouts of this kind, which are woken by their Nodes and pods, and by budgets. The
-// caller adds what else wakes them, and completes it.
+// NewController returns the builder of a controller of this kind. Changes of rollouts, Nodes, drained pods and budgets wake rollouts. The
+// caller adds further watches, and completes the builder.
 func (e *Engine) NewController(
 	ctx context.Context, m ctrl.Manager, name string, threads int, rollouts client.Object, ofNode MapFunc,
 ) (*builder.Builder, error) {
@@ -92,36 +92,36 @@ func (e *Engine) NewController(
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, threads)}), nil
 }
 
-// Reconcile runs one pass of a rollout. It requeues the rollout for the time that the pass returns, and after an error no later than that.
+// Reconcile runs one pass of a rollout. It requeues the rollout for the time that the pass returns, or earlier after an error.
 func (e *Engine) Reconcile(ctx context.Context, request ctrl.Request, pass func(context.Context, types.NamespacedName) (time.Time, error)) (ctrl.Result, error) {
 	wake, err := pass(ctx, request.NamespacedName)
 	return e.Retries.Result(ctx, request.NamespacedName, wake, err), nil
 }
 
-// Forget drops what is remembered of a rollout that is gone.
+// Forget drops the memory and the metrics of a rollout that is gone.
 func (e *Engine) Forget(key types.NamespacedName) {
 	e.Waiting.Done(key)
 	e.Waves.Forget(key)
 	metrics.Forget(metrics.Rollout{Kind: e.Kind, NamespacedName: key})
 }
 
-// Mechanism is how one kind of rollouts changes a node. The engine does the rest: claims, failure, soak, release, who goes next.
+// Mechanism is how one kind of rollouts changes a node. The engine does the rest: claims, failures, soak, release, and the order.
 type Mechanism[T Taker] interface {
-	// Strategy is the rollout's, for that many nodes. It is asked for before each decision.
+	// Strategy returns the rollout's strategy for this number of nodes. It is called before each decision.
 	Strategy(total int) rollout.Strategy
-	// Start is the write that claims a node for its turn, or nil for a turn that has its claim already.
+	// Start returns the write that claims a node for its turn. It is nil if the turn already has its claim.
 	Start(T) *Write
-	// Take takes a step that is the mechanism's own.
+	// Take performs a step that only this mechanism has.
 	Take(context.Context, T) error
-	// Soak, Finish, Fail and Release are what the mechanism writes when a turn soaks, is over, has failed, or is not wanted any more.
-	// The engine sets the claim. Except in Fail, where Restore says so, it uncordons what the turn has cordoned.
+	// Soak, Finish, Fail and Release return what to write when a turn soaks, is done, has failed, or is no longer wanted. The engine
+	// adds the claim, and uncordons a node that the turn cordoned; in Fail only with Restore. Finish and Release use only Also and Then.
 	Soak(T) Write
 	Finish(T) Write
 	Fail(T) Write
 	Release(T) Write
 }
 
-// Write is a write to a turn's node. Then, which may be nil, follows once it is written.
+// Write is a write to a turn's node. Then is called after the write; it may be nil.
 type Write struct {
 	node.Step
 	Then func()
@@ -143,7 +143,7 @@ type Pass[T Taker] struct {
 	Holder string
 	// Taint is the key of the taint of outdated nodes.
 	Taint string
-	// Generation is that of the rollout, and Options are those of its drains.
+	// Generation is the rollout's generation. Options are the options of its drains.
 	Generation int64
 	Options    drain.Options
 	// Spec is the rollout's strategy, or nil.
@@ -151,20 +151,20 @@ type Pass[T Taker] struct {
 	Turns []T
 	Seen  fleet.Snapshot
 	Now   time.Time
-	// Decision is that of rollout.Decide, once Start has asked for it.
+	// Decision is the result of rollout.Decide, after Start or Decide.
 	Decision rollout.Decision
-	// Wake is when to come back, or zero.
+	// Wake is when to reconcile again, or zero.
 	Wake time.Time
 
 	// Pending are the Events to emit with the status.
 	Pending []events.Event
 
-	settled bool // Steps were performed, so the nodes are no longer as Seen.
+	settled bool // Steps were performed, so Seen is out of date.
 	took    []time.Duration
 	mu      sync.Mutex // guards Decision, Wake, Pending and took while several nodes are written at once
 }
 
-// WakeAt asks to come back at this time. A zero time asks for nothing.
+// WakeAt requests a reconcile at this time. A zero time requests nothing.
 func (p *Pass[T]) WakeAt(when time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,7 +173,7 @@ func (p *Pass[T]) WakeAt(when time.Time) {
 	}
 }
 
-// Happened notes an Event, to be emitted with the status.
+// Happened adds an Event, which Report emits.
 func (p *Pass[T]) Happened(e events.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -291,7 +291,7 @@ func (p *Pass[T]) finish(ctx context.Context, t T) error {
 	return nil
 }
 
-// Release releases a node on which the rollout does not want the change any more.
+// Release releases a node that the rollout no longer wants to change.
 func (p *Pass[T]) Release(ctx context.Context, t T) error {
 	b := t.Base()
 	write := p.Mechanism.Release(t)
@@ -313,7 +313,7 @@ func (p *Pass[T]) release(ctx context.Context, b *Turn, also []node.Also) error 
 	return nil
 }
 
-// endMaintenance clears the conditions of the node's maintenance, before the write that returns the node to the scheduler.
+// endMaintenance clears the node's maintenance conditions. The write that uncordons the node comes after it.
 func (p *Pass[T]) endMaintenance(ctx context.Context, b *Turn) error {
 	n, err := EndMaintenance(ctx, p.Client, b.Node, p.Holder, p.Now)
 	if err == nil {
@@ -322,25 +322,25 @@ func (p *Pass[T]) endMaintenance(ctx context.Context, b *Turn) error {
 	return err
 }
 
-// Start asks who goes next, and claims those nodes under the fleet's lock, on what is seen there. It returns the turns that start.
+// Start decides which nodes start, and claims them under the fleet's lock with a new snapshot. It returns the chosen turns, even if a claim failed.
 func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 	p.Decide(p.Seen.Fleet)
 	var err error
 	if p.settled || slices.ContainsFunc(p.chosen(), p.needsClaim) {
 		err = p.Fleet.Admit(ctx, func(now fleet.Snapshot) error {
-			p.Now = p.Clock.Now() // To be admitted may have taken long.
+			p.Now = p.Clock.Now() // The wait for the lock may be long.
 			p.Decide(now.Fleet)
 			return p.claim(ctx)
 		})
 	}
 	log.FromContext(ctx).V(1).Info("decided", "start", p.Decision.Start, "waiting", len(p.Decision.Waiting), "next", p.Decision.Next)
 	p.WakeAt(p.Decision.Next)
-	// Only now: what changed since the pass began may not be in the decision, and must wake the rollout.
+	// Only now: the decision may not include a change during the pass, and such a change must wake the rollout.
 	p.Waiting.Set(p.Key, slices.ContainsFunc(p.Decision.Waiting, fleet.ForBudget))
 	return p.chosen(), err
 }
 
-// Decide asks who goes next on this fleet.
+// Decide decides which nodes start in this fleet.
 func (p *Pass[T]) Decide(f rollout.Fleet) {
 	units, total := nodeturn.Units(p.Turns)
 	s := p.Mechanism.Strategy(total)
@@ -350,7 +350,7 @@ func (p *Pass[T]) Decide(f rollout.Fleet) {
 	p.Decision = rollout.Decide(s, units, f, p.Now)
 }
 
-// chosen are the turns that the decision starts.
+// chosen returns the turns that the decision starts.
 func (p *Pass[T]) chosen() []T {
 	if len(p.Decision.Start) == 0 {
 		return nil
@@ -389,12 +389,12 @@ func (p *Pass[T]) claim(ctx context.Context) error {
 	})
 }
 
-// Waits notes why a unit that was chosen did not start.
+// Waits records why a chosen unit did not start.
 func (p *Pass[T]) Waits(t T, reason v1alpha1.Reason, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.Decision.Waiting = append([]rollout.Wait{{Node: t.Base().Unit.Node, Reason: reason, Message: err.Error()}}, p.Decision.Waiting...)
 }
 
-// Name is the rollout's in metrics.
+// Name is the rollout's name in metrics.
 func (p *Pass[T]) Name() metrics.Rollout { return metrics.Rollout{Kind: p.Kind, NamespacedName: p.Key} }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package turn is the engine of a node's turn, for all rollouts of nodes: it reads and wakes rollouts, claims, cordons and drains nodes,
-// releases them, and reports. Each controller is the mechanism that changes a node.
+// Package turn is the engine of turns, which all rollouts of nodes share. It reads and wakes rollouts. It claims, cordons, drains and
+// releases nodes, and reports. Each controller adds the mechanism that changes a node.
 package turn
 
 import (
@@ -12,7 +12,7 @@ import (
 // writers bounds how many nodes of one rollout are written at once.
 const writers = 16
 
-// Each does something for many turns at once. What fails for one keeps no other back. The error is the First.
+// Each calls do for all turns, several at a time. An error of one turn does not stop the others. It returns First of the errors.
 func Each[T any](turns []T, do func(T) error) error {
 	errs := make([]error, len(turns))
 	var group errgroup.Group
@@ -27,7 +27,7 @@ func Each[T any](turns []T, do func(T) error) error {
 	return First(errs)
 }
 
-// First of some errors, one that is no conflict before those that are: a conflict needs no report.
+// First returns the first error that is not a conflict; otherwise a conflict. A conflict needs no report.
 func First(errs []error) error {
 	var conflict error
 	for _, err := range errs {

@@ -23,7 +23,7 @@ const (
 	StepUntaint = nodeturn.StepUntaint
 )
 
-// Functions of package nodeturn, for controllers whose turns it does not judge.
+// Functions of package nodeturn that controllers use.
 var (
 	Digest  = nodeturn.Digest
 	Healthy = nodeturn.Healthy

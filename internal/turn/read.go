@@ -17,25 +17,25 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Kind of the rollouts that this package reads.
+// Kind is the kind of the rollouts that this package reads.
 const Kind = "NodeRollout"
 
-// GroupVersionKind of them.
+// GroupVersionKind of NodeRollouts.
 var GroupVersionKind = v1alpha1.GroupVersion.WithKind(Kind)
 
-// Object is an empty NodeRollout as it is cached: not decoded, so that a bad one harms no other.
+// Object returns an empty NodeRollout. The cache holds them undecoded, so that a malformed one does not affect others.
 func Object() *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(GroupVersionKind)
 	return o
 }
 
-// CacheOptions bounds the cache of NodeRollouts to what controllers read.
+// CacheOptions returns the cache options of NodeRollouts: no managed fields, and a resync.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{Object(): {Transform: cache.TransformStripManagedFields(), SyncPeriod: ptr.To(Resync)}}
 }
 
-// Get reads a NodeRollout as it is stored; nil when there is none.
+// Get reads a NodeRollout without decoding it. It returns nil if there is none.
 func Get(ctx context.Context, c client.Reader, key types.NamespacedName) (*unstructured.Unstructured, error) {
 	stored := Object()
 	if err := c.Get(ctx, key, stored); err != nil {
@@ -44,13 +44,13 @@ func Get(ctx context.Context, c client.Reader, key types.NamespacedName) (*unstr
 	return stored, nil
 }
 
-// Replaces reports whether a stored NodeRollout is one with a replacement, and not one with hostUpdate: each has its own controller.
+// Replaces reports whether a stored NodeRollout has spec.replacement and not spec.hostUpdate. Each has its own controller.
 func Replaces(stored *unstructured.Unstructured) bool {
 	spec, ok := stored.Object["spec"].(map[string]any)
 	return ok && spec["replacement"] != nil && spec["hostUpdate"] == nil
 }
 
-// Decode makes a NodeRollout of what is stored. If the text does not fit the type, malformed says why, and only what the report needs is set.
+// Decode converts a stored NodeRollout. If a field has the wrong type, malformed says so, and only the metadata and the status are set.
 func Decode(stored *unstructured.Unstructured) (r *v1alpha1.NodeRollout, malformed, err error) {
 	r = &v1alpha1.NodeRollout{}
 	if malformed, err = DecodeInto(stored, r); malformed != nil {
@@ -59,7 +59,7 @@ func Decode(stored *unstructured.Unstructured) (r *v1alpha1.NodeRollout, malform
 	return r, malformed, err
 }
 
-// DecodeInto makes a rollout of what is stored. If the text does not fit the type, malformed says why, and only the name is set.
+// DecodeInto converts a stored rollout. If a field has the wrong type, malformed says so, and only the metadata is reliable.
 func DecodeInto(stored *unstructured.Unstructured, r client.Object) (malformed, err error) {
 	text, err := stored.MarshalJSON()
 	if err != nil {
@@ -79,7 +79,7 @@ func DecodeInto(stored *unstructured.Unstructured, r client.Object) (malformed, 
 	return fmt.Errorf("the %s can't be read: %w", stored.GetKind(), malformed), nil
 }
 
-// StatusOf is the status of a stored NodeRollout. A part that can't be read is empty, and is written anew.
+// StatusOf returns the status of a stored NodeRollout. A part that can't be read is empty, and the next report writes it again.
 func StatusOf(stored *unstructured.Unstructured) v1alpha1.NodeRolloutStatus {
 	s := v1alpha1.NodeRolloutStatus{}
 	if content, ok := stored.Object["status"].(map[string]any); ok {

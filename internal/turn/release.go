@@ -16,8 +16,8 @@ import (
 	"moult.dev/moult/internal/node"
 )
 
-// Release takes the claim off the node, uncordons it if the turn had cordoned it, and clears its maintenance conditions before that:
-// without the claim nothing would come back for them.
+// Release removes the claim from the node, and uncordons the node if the turn cordoned it. It clears the maintenance conditions first,
+// because nothing clears them once the claim is gone.
 func Release(ctx context.Context, c client.Client, n *corev1.Node, claim v1alpha1.Claim, now time.Time, also []node.Also) error {
 	n, err := EndMaintenance(ctx, c, n, claim.Rollout, now)
 	if err == nil {
@@ -26,7 +26,7 @@ func Release(ctx context.Context, c client.Client, n *corev1.Node, claim v1alpha
 	return client.IgnoreNotFound(err)
 }
 
-// EndMaintenance clears the conditions by which this rollout says that it works on the node. It returns the node as it is then.
+// EndMaintenance sets this rollout's maintenance conditions of the node to False. It returns the node as it is after the write.
 func EndMaintenance(ctx context.Context, c client.Client, n *corev1.Node, rollout string, now time.Time) (*corev1.Node, error) {
 	if !node.InMaintenance(n, rollout) {
 		return n, nil
@@ -34,8 +34,8 @@ func EndMaintenance(ctx context.Context, c client.Client, n *corev1.Node, rollou
 	return node.ClearConditions(ctx, c, n, rollout, now)
 }
 
-// Clear removes from all Nodes what a rollout that is gone has left, or an earlier one of the same name: its taint, its claims, and its marks where
-// a person has removed the claim, or it could not be read. The live rollout's UID is empty when there is none. A claim of another mechanism stays.
+// Clear removes from all Nodes the claims of a deleted rollout, or of an earlier one with the same name. live is the UID of the current rollout.
+// If live is empty, Clear also removes the taint, and marks without a claim. Claims that name a machine belong to replacements, and stay.
 func (e *Engine) Clear(
 	ctx context.Context, holder, taint string, live types.UID, s *fleet.Snapshot, release func(*corev1.Node, v1alpha1.Claim) error,
 ) []error {
@@ -46,7 +46,7 @@ func (e *Engine) Clear(
 		marked := n.Annotations[v1alpha1.AnnotationCordonedBy] == holder || n.Annotations[v1alpha1.AnnotationExcludedBy] == holder
 		switch {
 		case live == "" && node.Tainted(n, taint):
-			errs = append(errs, node.Untaint(ctx, e.Client, n, taint)) // The change of the node wakes the rollout, which then releases the claim.
+			errs = append(errs, node.Untaint(ctx, e.Client, n, taint)) // This write wakes the rollout. Its next pass releases the claim.
 		case left >= 0:
 			errs = append(errs, release(n, known.Claims[left]))
 		case live == "" && marked && known.ClaimError == "":

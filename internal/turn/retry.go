@@ -18,32 +18,32 @@ import (
 	"moult.dev/moult/internal/metrics"
 )
 
-// FirstRetry and LastRetry bound how long a rollout waits after an error: the wait doubles with each.
+// FirstRetry and LastRetry limit the wait after an error. The wait doubles with each further error.
 const (
 	FirstRetry = 100 * time.Millisecond
 	LastRetry  = 30 * time.Second
 )
 
-// Retries says when a rollout is looked at again.
+// Retries decides when a rollout is reconciled again.
 type Retries struct {
 	clock   clock.PassiveClock
 	kind    string
 	limiter workqueue.TypedRateLimiter[types.NamespacedName]
 }
 
-// NewRetries is that of rollouts of one kind.
+// NewRetries returns the Retries of one kind of rollouts.
 func NewRetries(clk clock.PassiveClock, kind string) *Retries {
 	return &Retries{clock: clk, kind: kind, limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](FirstRetry, LastRetry)}
 }
 
-// Result of a reconcile: it comes back at wake when the clock alone calls for it, and after an error no later than that.
+// Result returns when to reconcile again: at wake, or never if wake is zero. After an error it is the earlier of wake and the next retry.
 func (r *Retries) Result(ctx context.Context, key types.NamespacedName, wake time.Time, err error) ctrl.Result {
 	var after time.Duration
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		return ctrl.Result{} // The process ends, and so do its requests.
+		return ctrl.Result{} // The process is stopping, which cancels its requests.
 	case apierrors.IsConflict(err):
-		// Somebody was faster: decide again on what is true now.
+		// Another write came first: decide again with the new state.
 		log.FromContext(ctx).V(1).Info("deciding again", "conflict", err.Error())
 		after = fleet.Coalesce
 	case err != nil:

@@ -20,17 +20,17 @@ import (
 	"moult.dev/moult/internal/status"
 )
 
-// Summary is what a rollout's status says of its turns.
+// Summary is what a rollout's status says about its turns.
 type Summary struct {
 	status.Progress
-	// The first units of each list, as many as a status names.
+	// The units of each list that the status names.
 	Updating, Failed, Waiting []v1alpha1.UnitStatus
 	// states and reasons count units for the metrics.
 	states  map[v1alpha1.UnitState]int
 	reasons map[v1alpha1.Reason]int
 }
 
-// Summarize counts and lists the turns. The phase says how far a turn in progress is, since when, and what it waits for.
+// Summarize counts and lists the turns. phase returns the phase of a turn in progress, its start, and what the turn waits for.
 func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) Summary {
 	g := Summary{states: map[v1alpha1.UnitState]int{}}
 	waits := make(map[string]*rollout.Wait, len(p.Decision.Waiting))
@@ -78,12 +78,12 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 	return g
 }
 
-// judgeHalt says whether a rollout without turns in progress needs a person.
+// judgeHalt sets Halted and Stuck of a rollout that has no turn in progress.
 func (g *Summary) judgeHalt(halted *rollout.Wait) {
 	if halted != nil {
 		g.Halted = halted.Message
 	}
-	// Failed units hold all slots, or the failure limit is reached, or nothing else is left.
+	// Failed units hold all slots, or the failure limit is exceeded, or no unit waits.
 	held := g.Counts.Waiting == 0 || g.Wait == v1alpha1.ReasonMaxConcurrent || g.Wait == v1alpha1.ReasonHalted
 	g.Stuck = g.Halted != "" || g.Counts.Failed > 0 && held
 }
@@ -91,7 +91,7 @@ func (g *Summary) judgeHalt(halted *rollout.Wait) {
 // Measure sets the metrics of the rollout's units.
 func (p *Pass[T]) Measure(g *Summary) { metrics.SetUnits(p.Name(), g.states, g.reasons) }
 
-// TurnSeconds is the average time of turns, with those that ended in this pass.
+// TurnSeconds adds the turns that ended in this pass to the average before.
 func (p *Pass[T]) TurnSeconds(before int32) int32 {
 	for _, took := range p.took {
 		before = Average(before, took)
@@ -99,10 +99,10 @@ func (p *Pass[T]) TurnSeconds(before int32) int32 {
 	return before
 }
 
-// Report emits the Events of what happened, and writes the status if it differs from the one that is stored, no sooner than
-// fleet.StatusInterval after the last write. It reports whether it has written the status.
+// Report emits the pending Events, and writes the status if it differs from the stored one. Two writes are at least
+// fleet.StatusInterval apart. It returns whether it wrote the status.
 func (p *Pass[T]) Report(ctx context.Context, stored *unstructured.Unstructured, before, after any) (written bool, err error) {
-	// It happened, whether or not the status can be written now.
+	// The Events are true even if the status can't be written now.
 	p.Events.Emit(p.Pending...)
 	p.Pending = nil
 	write, again := p.Reports.Next(p.UID, stored.GetResourceVersion(), !equality.Semantic.DeepEqual(before, after), p.Now)
@@ -116,7 +116,7 @@ func (p *Pass[T]) Report(ctx context.Context, stored *unstructured.Unstructured,
 	return true, nil
 }
 
-// WriteStatus writes the status, unless others have written the rollout since it was read. It returns the rollout as it is stored then.
+// WriteStatus writes the status, and returns the written rollout. It fails with a conflict if the rollout has changed since it was read.
 func (p *Pass[T]) WriteStatus(ctx context.Context, stored *unstructured.Unstructured, after any) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(after)
 	if err != nil {
@@ -131,7 +131,7 @@ func (p *Pass[T]) WriteStatus(ctx context.Context, stored *unstructured.Unstruct
 	return changed, nil
 }
 
-// EmitStarted emits the Event of the nodes that were started since the last one.
+// EmitStarted emits one Event for all nodes that started since the last call.
 func (p *Pass[T]) EmitStarted(event func(nodes []string) events.Event) {
 	if started := p.Reports.TakeStarted(p.UID); len(started) > 0 {
 		p.Events.Emit(event(slices.Clip(started)))

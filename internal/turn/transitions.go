@@ -13,10 +13,10 @@ import (
 	"moult.dev/moult/internal/status"
 )
 
-// Transitions are the Events of what changed from one status to the next.
+// Transitions returns the Events for the changes between two statuses.
 func Transitions(before *v1alpha1.NodeRolloutStatus, r *v1alpha1.NodeRollout) (all []events.Event) {
 	now := &r.Status
-	// stalled is why a rollout is stalled, and by which reason.
+	// stalled returns the reason and the message of a True condition Stalled.
 	stalled := func(s *v1alpha1.NodeRolloutStatus) (reason, message string) {
 		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled); c != nil && c.Status == metav1.ConditionTrue {
 			return c.Reason, c.Message
@@ -46,13 +46,13 @@ func Transitions(before *v1alpha1.NodeRolloutStatus, r *v1alpha1.NodeRollout) (a
 	return all
 }
 
-// WaveChanged reports whether the wave is another, or in another state.
+// WaveChanged reports whether the current wave or its state differs.
 func WaveChanged(before, now *v1alpha1.WaveStatus) bool {
 	return now != nil && (before == nil || before.Revision != now.Revision || before.Number != now.Number || before.State != now.State)
 }
 
-// HaltedNow is why a rollout is halted by the message of its condition Stalled, unless the one before says so already. One that is halted
-// only for its wave has the Event of the wave.
+// HaltedNow returns why a rollout is halted, from the messages of its condition Stalled before and now. It is empty if the cause is the same.
+// It is also empty for a halted wave, which has its own Event.
 func HaltedNow(before, now string, wave *v1alpha1.WaveStatus) string {
 	_, then, _ := strings.Cut(before, status.Halted)
 	_, why, _ := strings.Cut(now, status.Halted)

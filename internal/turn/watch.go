@@ -31,15 +31,15 @@ import (
 	"moult.dev/moult/internal/node"
 )
 
-// MapFunc says which rollouts an object, as it is and as it was, is of interest to.
+// MapFunc returns the rollouts to wake for an object. objects are its states before and after a change.
 type MapFunc func(ctx context.Context, objects ...client.Object) []reconcile.Request
 
-// Itself is the object.
+// Itself returns the object.
 func Itself(_ context.Context, objects ...client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(objects[0])}}
 }
 
-// Soon enqueues the requests of an object after fleet.Coalesce, in which others may join them.
+// Soon enqueues the requests of an object after fleet.Coalesce, so that one reconcile covers several changes.
 func Soon(requests MapFunc) handler.Funcs {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(ctx context.Context, q queue, objects ...client.Object) {
@@ -55,19 +55,19 @@ func Soon(requests MapFunc) handler.Funcs {
 	}
 }
 
-// RolloutsOfNode are the NodeRollouts of one controller, that of replacements or that of host updates, that select the node, as it is or as it was, and
-// those that have a claim on it, or their mark or taint. A rollout of the other controller counts only if an earlier one of its name has left something
-// that the other controller does not look at. One whose selector can't be read harms no other.
+// RolloutsOfNode maps a node to the NodeRollouts of one controller, for replacements or for host updates. They select the node before or after
+// the change, or have a claim, a mark or a taint on it. A rollout of the other controller is included only if an earlier one of its name left
+// something that only this controller removes. A selector that can't be read matches no node.
 func RolloutsOfNode(c client.Reader, replacements bool) MapFunc {
 	return rolloutsOfNode(c, GroupVersionKind, "", &replacements)
 }
 
-// PlansOfNode are the Plans of a namespace in the same sense.
+// PlansOfNode maps a node to Plans of a namespace, by the same rules.
 func PlansOfNode(c client.Reader, kind schema.GroupVersionKind, namespace string) MapFunc {
 	return rolloutsOfNode(c, kind, namespace, nil)
 }
 
-// rolloutsOfNode are those of one kind; of replacements or not, if they have a controller for each.
+// rolloutsOfNode maps a node to rollouts of one kind. replacements is nil if the kind has only one controller.
 func rolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace string, replacements *bool) MapFunc {
 	prefix := node.Holder(kind.Kind, types.NamespacedName{Namespace: namespace})
 	known := &selectors{all: map[types.NamespacedName]selects{}}
@@ -120,7 +120,7 @@ func rolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace str
 	}
 }
 
-// Requests are those of these rollouts.
+// Requests returns a request for each rollout.
 func Requests(keys map[types.NamespacedName]bool) []reconcile.Request {
 	all := make([]reconcile.Request, 0, len(keys))
 	for key := range keys {
@@ -129,7 +129,7 @@ func Requests(keys map[types.NamespacedName]bool) []reconcile.Request {
 	return all
 }
 
-// EachRollout does something for every rollout of a kind in the cache, in one namespace or in all.
+// EachRollout calls do for every rollout of a kind in the cache. An empty namespace means all.
 func EachRollout(ctx context.Context, c client.Reader, kind schema.GroupVersionKind, namespace string, do func(*unstructured.Unstructured)) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind)
@@ -142,20 +142,20 @@ func EachRollout(ctx context.Context, c client.Reader, kind schema.GroupVersionK
 	}
 }
 
-// selectors keeps how rollouts select nodes: that is read for each change of any node.
+// selectors caches the node selectors of rollouts, because each change of any node needs all of them.
 type selectors struct {
 	mu  sync.Mutex
 	all map[types.NamespacedName]selects
 }
 
-// selects is how one did in this generation.
+// selects is the selector of one rollout at a generation.
 type selects struct {
 	rollout    types.UID
 	generation int64
 	selector   labels.Selector
 }
 
-// forgotten is with how many rollouts it begins anew: some are gone.
+// forgotten is the size at which selectors is cleared, because some rollouts are gone.
 const forgotten = 1000
 
 func (s *selectors) of(r *unstructured.Unstructured) labels.Selector {
@@ -173,7 +173,7 @@ func (s *selectors) of(r *unstructured.Unstructured) labels.Selector {
 	return now.selector
 }
 
-// nodeSelector of a rollout that may be malformed: what can't be read selects nothing.
+// nodeSelector returns the selector of a rollout. A malformed selector selects nothing.
 func nodeSelector(r *unstructured.Unstructured) labels.Selector {
 	selects, found, err := unstructured.NestedMap(r.Object, "spec", "nodeSelector")
 	if err != nil || !found {
@@ -190,15 +190,15 @@ func nodeSelector(r *unstructured.Unstructured) labels.Selector {
 	return selector
 }
 
-// changed lets updates through that a comparison finds to matter, and everything else.
+// changed filters updates by matters, and lets all other events through.
 func changed(matters func(old, now client.Object) bool) predicate.Funcs {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return matters(e.ObjectOld, e.ObjectNew) }}
 }
 
-// Resync is how often every rollout is looked at again, changed or not: whatever its watches have not shown is found then.
+// Resync is how often every rollout is reconciled without a change, in case a watch has missed something.
 const Resync = time.Minute
 
-// RolloutChanged leaves out the controllers' own status writes, and lets a resync of the cache through: its two objects are the same.
+// RolloutChanged filters out the controllers' own status writes. It lets a resync of the cache through: both objects have the same version.
 var RolloutChanged = changed(func(old, now client.Object) bool {
 	if version := now.GetResourceVersion(); version != "" && version == old.GetResourceVersion() {
 		return true
@@ -208,20 +208,20 @@ var RolloutChanged = changed(func(old, now client.Object) bool {
 		!reflect.DeepEqual(old.GetLabels(), now.GetLabels()) || !reflect.DeepEqual(old.GetAnnotations(), now.GetAnnotations())
 })
 
-// NodeChanged leaves out heartbeats. Nodes come here trimmed: what is left of them matters.
+// NodeChanged filters out heartbeats. The cache has trimmed the Nodes, so every difference that remains matters.
 var NodeChanged = changed(func(old, now client.Object) bool {
 	a, okA := old.(*corev1.Node)
 	b, okB := now.(*corev1.Node)
 	return !okA || !okB || fleet.NodeChanged(a, b)
 })
 
-// Bell enqueues rollouts from outside of a controller's watches.
+// Bell enqueues rollouts for causes that no watch of the controller shows.
 type Bell struct {
 	mu    sync.Mutex
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-// Source is what the controller listens to.
+// Source gives the controller's queue to the Bell.
 func (b *Bell) Source() source.Source {
 	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		b.mu.Lock()

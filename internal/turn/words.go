@@ -13,7 +13,7 @@ import (
 	"moult.dev/moult/internal/status"
 )
 
-// Oldest keeps the first of a list, by age.
+// Oldest returns the oldest units that a status may list.
 func Oldest(list []v1alpha1.UnitStatus) []v1alpha1.UnitStatus {
 	slices.SortFunc(list, func(a, b v1alpha1.UnitStatus) int {
 		return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Node, b.Node))
@@ -21,7 +21,7 @@ func Oldest(list []v1alpha1.UnitStatus) []v1alpha1.UnitStatus {
 	return list[:min(len(list), v1alpha1.MaxListedUnits)]
 }
 
-// Average is how long turns take on average, in which the latest counts most, in seconds; before is 0 for the first.
+// Average returns the moving average of the duration of turns, in seconds. The latest turn counts one quarter. before is 0 for the first turn.
 func Average(before int32, took time.Duration) int32 {
 	seconds := int32(min(max(1, took.Round(time.Second)/time.Second), math.MaxInt32))
 	if before > 0 {
@@ -30,8 +30,8 @@ func Average(before int32, took time.Duration) int32 {
 	return seconds
 }
 
-// Waiting lists the nodes that come next, and counts those that wait, failed ones too, by their reason. The list leaves failed
-// ones out.
+// Waiting lists the nodes that start next, and counts all waits by reason. The list omits nodes that failed, hold a slot or
+// opted out. g receives the reason of the first listed node.
 func Waiting(d *rollout.Decision, failed map[string]bool, g *status.Progress) (list []v1alpha1.UnitStatus, reasons map[v1alpha1.Reason]int) {
 	reasons = map[v1alpha1.Reason]int{}
 	for i := range d.Waiting {

@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PodsOfNodes follows the pods of single nodes; drain.Watcher does.
+// PodsOfNodes watches the pods of single nodes. drain.Watcher implements it.
 type PodsOfNodes interface {
 	Watch(node string)
 	Stop(node string)
 	Pods(node string) ([]corev1.Pod, bool)
 }
 
-// Works is what this process knows of drains under way: whether a pod has changed since a drain's last pass, and how that ended. Without it the next
-// pass looks at the node again.
+// Works holds what this process knows about drains in progress: whether a pod has changed since the last pass, and the outcome of that pass. If it
+// is lost, the next pass reads the pods again.
 type Works struct {
 	watch PodsOfNodes
 
@@ -34,12 +34,12 @@ type Of struct {
 	Turn    string
 }
 
-// work is what this process knows of one turn. But for stale it belongs to the one who reconciles the rollout.
+// work is what this process knows about one turn. Only the reconcile of the rollout uses it, except stale.
 type work struct {
 	of Of
 	// stale is set when a pod of the node has changed since the drain's last pass.
 	stale atomic.Bool
-	// last is how the last pass ended. It was for this generation of the rollout, and for a node that was taken for dead or not.
+	// last is the outcome of the last pass. In that pass the rollout had this generation, and dead is whether the node counted as dead.
 	last       Outcome
 	generation int64
 	dead       bool
@@ -48,10 +48,10 @@ type work struct {
 	reportedAt time.Time
 }
 
-// NewWorks knows nothing yet.
+// NewWorks returns an empty Works.
 func NewWorks(watch PodsOfNodes) *Works { return &Works{watch: watch, all: map[string]*work{}} }
 
-// of is what is known of a turn. The rollout is woken by the node's pods until the turn is over.
+// of returns what is known about a turn. It also watches the node's pods: their changes wake the rollout, until Keep ends this.
 func (k *Works) of(t Of) *work {
 	k.mu.Lock()
 	known := k.all[t.Node]
@@ -72,13 +72,13 @@ func (k *Works) IsDrained(t Of) bool {
 	return known != nil && known.of.Turn == t.Turn && known.last.Done
 }
 
-// Pods are those of the node of a turn, and false while they are not known yet.
+// Pods returns the pods of a turn's node, and false until they are known.
 func (k *Works) Pods(t Of) ([]corev1.Pod, bool) {
 	k.of(t)
 	return k.watch.Pods(t.Node)
 }
 
-// Keep forgets the rollout's turns, but for those on these nodes.
+// Keep drops the rollout's turns, except those on these nodes.
 func (k *Works) Keep(rollout types.NamespacedName, nodes map[string]bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -90,7 +90,7 @@ func (k *Works) Keep(rollout types.NamespacedName, nodes map[string]bool) {
 	}
 }
 
-// Changed notes that pods of the node have changed, and returns the rollout whose turn that is.
+// Changed records that pods of the node have changed, and returns the rollout of the node's turn.
 func (k *Works) Changed(node string) (rollout types.NamespacedName, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

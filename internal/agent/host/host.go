@@ -16,7 +16,7 @@ import (
 // ErrOther says that the host does not offer the wanted version.
 var ErrOther = errors.New("the host does not offer the wanted version")
 
-// otherVersion is an ErrOther that names the versions. Both may be empty: any version is wanted, or none is offered.
+// otherVersion returns an ErrOther that names the versions. Empty means that any version is wanted, or that none is offered.
 func otherVersion(wanted, offered string) error {
 	return fmt.Errorf("%w: %s is wanted, and it offers %s", ErrOther, cmp.Or(wanted, "any"), cmp.Or(offered, "none"))
 }
@@ -29,8 +29,8 @@ type Offer struct {
 	Version string
 }
 
-// Host is one machine. Its methods may be called again after any of them was broken off, also by the end of the process: a step that is
-// done already is not repeated, and is no error. Each returns when it is done or has failed, or with the context's error.
+// Host is one machine. A method may be called again after an earlier call was interrupted, also by the end of the process. A step that is
+// already done is not repeated, and is no error. Each method returns when it is done or has failed, or with the context's error.
 type Host interface {
 	// Version returns what the host runs, such as "1.20.3"; empty where versions have no name.
 	Version(ctx context.Context) (string, error)
@@ -38,13 +38,13 @@ type Host interface {
 	BootID() (string, error)
 	// Check returns what the host offers.
 	Check(ctx context.Context) (Offer, error)
-	// Prepare fetches the version, which has no leading v. Empty is whatever the host offers; ErrOther if it offers another one.
+	// Prepare fetches the version, which has no leading v. Empty means any version. ErrOther if the host offers another one.
 	Prepare(ctx context.Context, version string) error
-	// Perform makes the next boot use the version that was prepared. ErrOther if that is another one.
+	// Perform makes the next boot use the prepared version. ErrOther if another version is prepared.
 	Perform(ctx context.Context, version string) error
-	// Revert makes the next boot use what runs now, where Perform has changed that.
+	// Revert makes the next boot use the running version again, if Perform has changed that.
 	Revert(ctx context.Context) error
-	// Reboot orders the reboot, and returns when the host has taken the order, which may be never.
+	// Reboot orders the reboot, and returns when the host has accepted the order. It may never return.
 	Reboot(ctx context.Context) error
 }
 

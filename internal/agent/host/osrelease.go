@@ -20,7 +20,7 @@ func osVersion(root string) (string, error) {
 	const file = "etc/os-release"
 	data, err := dir.ReadFile(file)
 	if err != nil {
-		// It is a link to this file in most systems, which may lead out of the root.
+		// On most systems etc/os-release is a link to this file, and the link may lead out of the root.
 		data, err = dir.ReadFile("usr/lib/os-release")
 	}
 	if err != nil {

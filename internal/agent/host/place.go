@@ -31,17 +31,17 @@ type place struct {
 	root string
 	// mounts is the file of a mount namespace, such as /proc/1/ns/mnt; it comes before root.
 	mounts string
-	// grace is how long a command has to end before it is killed; and what it has left in the background has
-	// for closing its streams. 0 is endGrace.
+	// grace is how long a command may take to end before it is killed. Its background processes have the same
+	// time to close its streams. 0 means endGrace.
 	grace time.Duration
 }
 
-// isOwn reports whether it is the agent's own place, where nothing needs to be entered.
+// isOwn reports whether this is the agent's own place, so that nothing must be entered.
 func (p place) isOwn() bool {
 	return p.mounts == "" && (p.root == "" || p.root == "/")
 }
 
-// result is what a command that ran to its end has left.
+// result is the output and exit status of a command that ended.
 type result struct {
 	stdout, stderr string
 	// code is the exit code, -1 if a signal ended it.
@@ -67,7 +67,7 @@ func (r *result) failure() error {
 // maxBrief bounds what an error repeats of the output of a command or server, in bytes.
 const maxBrief = 600
 
-// brief returns the end of a text, in one line.
+// brief returns the end of a text, on one line.
 func brief(text string) string {
 	var lines []string
 	for line := range strings.Lines(strings.ReplaceAll(text, "\r", "\n")) {
@@ -82,9 +82,9 @@ func brief(text string) string {
 	return kept
 }
 
-// run runs a command there, to its end. The error says that it could not be run, or is the context's.
+// run runs a command in the place until it ends. The error says that it could not run, or is the context's.
 func (p place) run(ctx context.Context, argv ...string) (*result, error) {
-	// Opened here: the host's root may be one without /dev.
+	// Opened before entering the place: the host's root may have no /dev.
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (p place) run(ctx context.Context, argv ...string) (*result, error) {
 		killGroup(cmd)
 		return nil, fmt.Errorf("running %s, %w", argv[0], context.Cause(ctx))
 	}
-	// It has ended. A process that it left in the background may hold its streams open.
+	// The command has ended. A background process of it may hold its streams open.
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
 		return nil, fmt.Errorf("running %s, %w", argv[0], err)
 	}
@@ -132,14 +132,14 @@ func (p place) runWithin(ctx context.Context, limit time.Duration, argv ...strin
 	return p.run(ctx, argv...)
 }
 
-// reboot runs a command that reboots the host. The reboot may end the command before it ends by itself, which is no failure. There is no
-// limit to how long it may take, for a host may take its time to go down.
+// reboot runs a command that reboots the host. The reboot may kill the command before it ends, which is no failure. The command has no
+// time limit, because a host may go down slowly.
 func (p place) reboot(ctx context.Context, argv ...string) error {
 	r, err := p.run(ctx, argv...)
 	if err != nil {
 		return err
 	}
-	// A shell reports by 128 and the signal that a signal ended what it ran.
+	// A shell returns 128 plus the signal if a signal ended its command.
 	term, hup := syscall.SIGTERM, syscall.SIGHUP
 	if r.signal == term || r.signal == hup || r.code == 128+int(term) || r.code == 128+int(hup) {
 		return nil
@@ -150,7 +150,7 @@ func (p place) reboot(ctx context.Context, argv ...string) error {
 	return nil
 }
 
-// exists reports whether there is a file of that name, which is no directory.
+// exists reports whether a file with this name exists that is not a directory.
 func (p place) exists(name string) (bool, error) {
 	found := false
 	err := p.do(func() error {
@@ -184,8 +184,8 @@ func lookUp(name string) (string, error) {
 	return "", errors.New("no such command in " + searchPath)
 }
 
-// environment is what a command on the host gets of the agent's: nothing but proxies. Old versions of updog can't begin to log
-// where no terminal is named.
+// environment returns the environment of commands on the host: fixed values, and the agent's proxy variables. Old versions of updog
+// need TERM for their log.
 func environment(own []string) []string {
 	env := []string{"PATH=" + searchPath, "TERM=xterm", "LANG=C"}
 	for _, entry := range own {

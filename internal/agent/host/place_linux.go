@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// initMounts is the mount namespace of the host's first process, if the agent sees the host's processes.
+// initMounts is the mount namespace of the host's process 1. It needs hostPID.
 const initMounts = "/proc/1/ns/mnt"
 
 var errHostPID = errors.New("process 1 is the agent itself: its pod needs hostPID")
 
-// do calls a function that has the place's root as its root directory. Whatever the function starts in other goroutines has not.
+// do calls a function with the place's root as its root directory. Other goroutines of the function keep the agent's root.
 func (p place) do(f func() error) error {
 	if p.isOwn() {
 		return f()
@@ -42,7 +42,7 @@ func (p place) enter() error {
 	if p.mounts == initMounts && os.Getpid() == 1 {
 		return errHostPID
 	}
-	// The thread needs a root directory of its own first, apart from the other threads'.
+	// The thread must first stop sharing its root directory with other threads.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("leaving the agent's root directory, %w", err)
 	}
@@ -63,7 +63,7 @@ func (p place) enter() error {
 	return nil
 }
 
-// group makes a command and all that it starts end together.
+// group makes a command and its child processes end together.
 func group(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error {
@@ -71,7 +71,7 @@ func group(cmd *exec.Cmd) {
 	}
 }
 
-// killGroup ends at once what is left of a command and of what it has started.
+// killGroup kills a command and its child processes at once.
 func killGroup(cmd *exec.Cmd) {
 	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 }

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// initMounts has no counterpart here.
+// initMounts is never entered on this system.
 const initMounts = "/proc/1/ns/mnt"
 
 var errLinux = errors.New("hosts are Linux machines")

@@ -22,12 +22,12 @@ var DefaultRebootCommand = []string{"/bin/systemctl", "reboot"}
 type SentinelOptions struct {
 	// File is the file whose presence says that a reboot is needed, as the host sees it. Default DefaultSentinelFile.
 	File string
-	// Command and its arguments are run instead, if given. Exit status 0 says that a reboot is needed, any other that none is. 126, 127 and
-	// an end by a signal are errors. No shell runs it.
+	// Command, if given, runs instead of the test for File, without a shell. Exit status 0 says that a reboot is needed. 126, 127 and an
+	// end by a signal are errors. Any other status says that no reboot is needed.
 	Command []string
 	// RebootCommand and its arguments reboot the host. Default DefaultRebootCommand.
 	RebootCommand []string
-	// RebootSignal is sent to the host's process 1 instead, if given: a number, or a name such as "SIGRTMIN+5" or "SIGINT". It needs hostPID.
+	// RebootSignal, if given, is sent to the host's process 1 instead: a number, or a name such as "SIGRTMIN+5". It needs hostPID.
 	RebootSignal string
 	// Root is a directory in which the host's root is mounted. Commands run in a chroot there, which needs CAP_SYS_CHROOT. Empty: they
 	// run in the mount namespace of the host's process 1, which needs hostPID, CAP_SYS_ADMIN, CAP_SYS_CHROOT and CAP_SYS_PTRACE.
@@ -36,8 +36,8 @@ type SentinelOptions struct {
 	BootIDFile string
 }
 
-// Sentinel is any Linux host on which a file or a command says that a reboot is needed. The result of a reboot has no version: it is
-// prepared and performed already.
+// Sentinel is any Linux host on which a file or a command says that a reboot is needed. Updates have no version, and are already
+// installed: only the reboot is missing.
 type Sentinel struct {
 	boot
 	options SentinelOptions
@@ -49,7 +49,7 @@ type Sentinel struct {
 
 var _ Host = (*Sentinel)(nil)
 
-// NewSentinel makes one. It fails where the signal is not known.
+// NewSentinel makes a Sentinel. It fails if the signal is not known.
 func NewSentinel(o SentinelOptions) (*Sentinel, error) {
 	o.File = cmp.Or(o.File, DefaultSentinelFile)
 	if len(o.RebootCommand) == 0 {
@@ -89,7 +89,7 @@ func parseSignal(text string) syscall.Signal {
 	return syscall.Signal(n)
 }
 
-// Version is empty: what these hosts run has no name.
+// Version is empty, because these hosts have no version names.
 func (s *Sentinel) Version(context.Context) (string, error) { return "", nil }
 
 // Check looks for the file, or runs the command.
@@ -108,7 +108,7 @@ func (s *Sentinel) Check(ctx context.Context) (Offer, error) {
 	return Offer{Available: r.code == 0}, nil
 }
 
-// Prepare does nothing where a reboot is still needed. It fails where none is needed any more, or a version is wanted.
+// Prepare does nothing if a reboot is still needed. It fails if no reboot is needed any more, or a version is wanted.
 func (s *Sentinel) Prepare(ctx context.Context, version string) error {
 	if version != "" {
 		return fmt.Errorf("%w: this host's updates have no names such as %s", ErrOther, version)
@@ -123,10 +123,10 @@ func (s *Sentinel) Prepare(ctx context.Context, version string) error {
 // Perform does the same as Prepare.
 func (s *Sentinel) Perform(ctx context.Context, version string) error { return s.Prepare(ctx, version) }
 
-// Revert does nothing: Perform does not either.
+// Revert does nothing, because Perform changes nothing.
 func (s *Sentinel) Revert(context.Context) error { return nil }
 
-// Reboot runs the command, or sends the signal, where a reboot is still needed: a person may have rebooted the host since it was performed.
+// Reboot runs the command, or sends the signal, if a reboot is still needed. A person may have rebooted the host since Perform.
 func (s *Sentinel) Reboot(ctx context.Context) error {
 	if err := s.Prepare(ctx, ""); err != nil {
 		return err

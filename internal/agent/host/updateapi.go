@@ -20,20 +20,20 @@ const UpdateAPISocket = "/run/api.sock"
 
 // UpdateAPI is a Bottlerocket host that is updated by its Update API.
 //
-// The API remembers what is done, until the host reboots. The UpdateAPI itself remembers nothing.
+// The API remembers what was done until the host reboots. The UpdateAPI itself keeps no state.
 type UpdateAPI struct {
 	boot
 	client *http.Client
-	// Limits of how long it may take to find updates, to fetch one, to make the next boot use it or not, and to answer. The answer to the order to
+	// Time limits to find updates, to fetch an update, to activate or deactivate it, and to answer a request. The answer to the order to
 	// reboot may take three times as long.
 	refreshLimit, prepareLimit, activateLimit, requestLimit time.Duration
-	// interval is the time between two looks at how a command goes on.
+	// interval is the time between two requests for the status of a command.
 	interval time.Duration
 }
 
 var _ Host = (*UpdateAPI)(nil)
 
-// NewUpdateAPI makes one for the API on this Unix socket. No request is sent before the first call.
+// NewUpdateAPI makes an UpdateAPI for this Unix socket. It sends no request before the first call.
 func NewUpdateAPI(socket, bootIDFile string) *UpdateAPI {
 	var dialer net.Dialer
 	return &UpdateAPI{
@@ -66,7 +66,7 @@ func (a *UpdateAPI) Version(ctx context.Context) (string, error) {
 	return strings.TrimPrefix(system.VersionID, "v"), nil
 }
 
-// Check refreshes the list of updates. The host offers the one that its API has chosen by its settings and its wave.
+// Check refreshes the list of updates. The host offers the update that its API chooses by settings and wave.
 func (a *UpdateAPI) Check(ctx context.Context) (Offer, error) {
 	status, err := a.command(ctx, refresh, a.refreshLimit)
 	if err != nil {
@@ -75,7 +75,7 @@ func (a *UpdateAPI) Check(ctx context.Context) (Offer, error) {
 	return Offer{Available: status.Chosen != nil, Version: status.chosen()}, nil
 }
 
-// Prepare stages the version. One that is staged already, or that the next boot uses, is prepared.
+// Prepare stages the version. It does nothing if the version is already staged or activated.
 func (a *UpdateAPI) Prepare(ctx context.Context, version string) error {
 	// The previous process may have ended while its command went on.
 	status, err := a.idleStatus(ctx)
@@ -104,14 +104,14 @@ func (a *UpdateAPI) Prepare(ctx context.Context, version string) error {
 	if status, err = a.command(ctx, prepare, a.prepareLimit); err != nil {
 		return err
 	}
-	// It may have chosen anew in the meantime.
+	// The API may have changed its choice in between.
 	if staged := status.staged(); staged != chosen {
 		return otherVersion(chosen, staged)
 	}
 	return nil
 }
 
-// Perform activates the version. It prepares again an update that a reboot has removed.
+// Perform activates the version. It prepares the update again if a reboot has removed it.
 func (a *UpdateAPI) Perform(ctx context.Context, version string) error {
 	status, err := a.idleStatus(ctx)
 	if err != nil {
@@ -140,7 +140,7 @@ func (a *UpdateAPI) Perform(ctx context.Context, version string) error {
 	return nil
 }
 
-// Revert deactivates what the next boot would use. It stays staged.
+// Revert deactivates the update. The update stays staged.
 func (a *UpdateAPI) Revert(ctx context.Context) error {
 	status, err := a.idleStatus(ctx)
 	if err == nil && status.State == stateReady {
@@ -149,7 +149,7 @@ func (a *UpdateAPI) Revert(ctx context.Context) error {
 	return err
 }
 
-// Reboot orders the reboot. A connection that breaks before the answer, or an answer that does not come, is taken for the reboot itself.
+// Reboot orders the reboot. If the connection breaks, or no answer comes, it assumes that the host reboots.
 func (a *UpdateAPI) Reboot(ctx context.Context) error {
 	err := a.request(ctx, http.MethodPost, "/actions/reboot", 3*a.requestLimit, nil)
 	if err == nil || (ctx.Err() == nil && isConnectionLost(err)) {
@@ -158,7 +158,7 @@ func (a *UpdateAPI) Reboot(ctx context.Context) error {
 	return err
 }
 
-// isConnectionLost reports whether the other side was reached, and then went away or was silent.
+// isConnectionLost reports whether the API was reached, and then closed the connection or did not answer.
 func isConnectionLost(err error) bool {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {

@@ -50,7 +50,7 @@ type commandResult struct {
 	Stderr     *string `json:"stderr"`
 }
 
-// chosen returns the version that the host would be updated to; empty if there is none.
+// chosen returns the version that the API has chosen for the host; empty if there is none.
 func (s *updateStatus) chosen() string {
 	if s.Chosen == nil {
 		return ""
@@ -107,8 +107,8 @@ var (
 	deactivate = updateCommand{"/actions/deactivate-update", "deactivate", "reverting the update"}
 )
 
-// command has a command carried out, and returns the status after it. The API answers before it has done anything. The time of the most
-// recent command in the status changes when it is done. While any command goes on the API answers 423 to everything.
+// command runs a command, and returns the status after it. The API answers before the command runs. When the command has ended, the time
+// of the most recent command in the status changes. While a command runs, the API answers 423 to every request.
 func (a *UpdateAPI) command(ctx context.Context, c updateCommand, budget time.Duration) (*updateStatus, error) {
 	var before, after *updateStatus
 	err := a.poll(ctx, budget, func() (done bool, err error) {
@@ -119,9 +119,9 @@ func (a *UpdateAPI) command(ctx context.Context, c updateCommand, budget time.Du
 			}
 			err = a.request(ctx, http.MethodPost, c.path, a.requestLimit, nil)
 			if answer := (*answerError)(nil); errors.As(err, &answer) {
-				return false, err // The API has refused it, perhaps for now.
+				return false, err // The API has refused the command, perhaps for now.
 			}
-			before = status // It was taken, or the answer was lost: then the status shows it.
+			before = status // The API runs the command, or the answer was lost. The status shows which.
 			return false, nil
 		}
 		if after, err = a.status(ctx); err != nil {
@@ -142,7 +142,7 @@ func (a *UpdateAPI) command(ctx context.Context, c updateCommand, budget time.Du
 	return after, nil
 }
 
-// idleStatus returns the status once no command goes on. It is empty if there was no command since the boot.
+// idleStatus returns the status when no command runs any more. It is empty if no command ran since the boot.
 func (a *UpdateAPI) idleStatus(ctx context.Context) (status *updateStatus, err error) {
 	err = a.poll(ctx, a.prepareLimit, func() (bool, error) {
 		status, err = a.status(ctx)
@@ -151,10 +151,10 @@ func (a *UpdateAPI) idleStatus(ctx context.Context) (status *updateStatus, err e
 	return status, err
 }
 
-// maxFailures is how many requests may fail in a poll. The answer that a command goes on is no failure.
+// maxFailures is how many failed requests end a poll. The answer that a command still runs is not a failure.
 const maxFailures = 5
 
-// poll calls a function until it is done, for this long. It ends at once with an answer that refuses for good.
+// poll calls a function until it is done or budget has passed. It ends at once if an answer refuses the request for good.
 func (a *UpdateAPI) poll(ctx context.Context, budget time.Duration, try func() (done bool, err error)) error {
 	var last error
 	failures := 0
@@ -184,7 +184,7 @@ func (a *UpdateAPI) poll(ctx context.Context, budget time.Duration, try func() (
 	return fmt.Errorf("it is not done after %s", budget)
 }
 
-// status reads the status; an empty one if there was no command since the boot.
+// status reads the status. It is empty if no command ran since the boot.
 func (a *UpdateAPI) status(ctx context.Context) (*updateStatus, error) {
 	status := &updateStatus{}
 	err := a.request(ctx, http.MethodGet, "/updates/status", a.requestLimit, status)
@@ -204,7 +204,7 @@ func (e *answerError) Error() string {
 	return fmt.Sprintf("the Update API answers %d: %s", e.code, cmp.Or(e.text, http.StatusText(e.code)))
 }
 
-// errSlow is why a request is broken off.
+// errSlow is the cause when a request times out.
 var errSlow = errors.New("the Update API does not answer")
 
 // maxBody bounds what is read of an answer.

@@ -19,8 +19,8 @@ const updogBinary = "/usr/bin/updog"
 
 // Updog is a Bottlerocket host that is updated by its program updog, in any version.
 //
-// Prepare is `updog update-image`, which writes the other set of partitions with what the host offers. Perform is `updog update-apply`, which
-// makes the next boot use these. updog does not report what it has written, so the Updog remembers that: a new process fetches it again.
+// Prepare is `updog update-image`, which writes the offered version to the other set of partitions. Perform is `updog update-apply`, which
+// makes the next boot use these. updog does not report what is written, so Updog remembers the version. A new process fetches it again.
 type Updog struct {
 	boot
 	at     place
@@ -37,8 +37,8 @@ type Updog struct {
 
 var _ Host = (*Updog)(nil)
 
-// NewUpdog makes one for the host whose root is mounted in this directory; empty is the agent's own. updog runs in a chroot there, which needs
-// CAP_SYS_CHROOT. Nothing runs before the first call.
+// NewUpdog makes an Updog for the host whose root is mounted in this directory; empty means the agent's own root. updog runs in a chroot there,
+// which needs CAP_SYS_CHROOT. Nothing runs before the first call.
 func NewUpdog(root, bootIDFile string) *Updog {
 	return &Updog{
 		boot: boot{bootIDFile}, at: place{root: root}, root: root, binary: updogBinary, shutdown: []string{"shutdown", "-r", "now"},
@@ -61,7 +61,7 @@ func (u *Updog) Version(context.Context) (string, error) { return osVersion(u.ro
 // noUpdates are the words by which updog says, with exit status 1, that it has no update for this host, or not yet.
 var noUpdates = []string{"No update available", "wave in the future"}
 
-// Check is `updog check-update`. Whatever that prints is an update, such as "aws-k8s-1.15 1.20.3 (v0.0)".
+// Check is `updog check-update`. Any output on stdout is an update, such as "aws-k8s-1.15 1.20.3 (v0.0)".
 func (u *Updog) Check(ctx context.Context) (Offer, error) {
 	r, err := u.run(ctx, u.checkLimit, "check-update")
 	switch {
@@ -94,8 +94,8 @@ func containsAny(text string, words []string) bool {
 // notFetched are the words by which updog says, with exit status 0, that it has fetched nothing.
 var notFetched = []string{"No update required", "Update available at", "in later wave"}
 
-// Prepare is `updog update-image`, where the host offers the version. It fetches an older version than the one that runs only if that is wanted by
-// name: a host offers one by its version-lock.
+// Prepare is `updog update-image`, if the host offers the version. It fetches an older version than the running one only if that version is
+// wanted by name. A host with a version-lock may offer an older version.
 func (u *Updog) Prepare(ctx context.Context, version string) error {
 	if version != "" && u.prepared == version {
 		return nil // Perform checks that the host still offers it.
@@ -104,7 +104,7 @@ func (u *Updog) Prepare(ctx context.Context, version string) error {
 	if err != nil || offer != "" && offer == u.prepared {
 		return err
 	}
-	// From here on what was written before may be overwritten.
+	// update-image may overwrite what was written before.
 	u.prepared = ""
 	r, err := u.run(ctx, u.prepareLimit, "update-image")
 	if err != nil {
@@ -122,8 +122,8 @@ func (u *Updog) Prepare(ctx context.Context, version string) error {
 	return nil
 }
 
-// offered returns the name of what the host offers now. It fails where that is not the version, or an older one than the one that runs and no version
-// is wanted by name.
+// offered returns the version that the host offers now. It fails if another version is wanted. If no version is wanted by name, it also fails
+// if the offer is older than the running version.
 func (u *Updog) offered(ctx context.Context, version string) (string, error) {
 	offer, err := u.Check(ctx)
 	switch {
@@ -143,8 +143,8 @@ func (u *Updog) offered(ctx context.Context, version string) (string, error) {
 	return offer.Version, err
 }
 
-// Perform is `updog update-apply`, where the host still offers what is written. It prepares what this Updog has not prepared itself. The next boot may
-// use what is written already, by a process before this one: update-image had removed any older mark.
+// Perform is `updog update-apply`, if the host still offers the prepared version. If this process has not prepared the update, Perform prepares it
+// first. An earlier process may already have applied it. That is no error, because update-image removes any older mark.
 func (u *Updog) Perform(ctx context.Context, version string) error {
 	if u.prepared == "" {
 		if err := u.Prepare(ctx, version); err != nil {
@@ -164,7 +164,7 @@ func (u *Updog) Perform(ctx context.Context, version string) error {
 	return nil
 }
 
-// Revert is `updog update-revert`, whoever has performed. The first versions of updog have no such command, and can't revert.
+// Revert is `updog update-revert`, also after an earlier process. The first versions of updog have no such command, and can't revert.
 func (u *Updog) Revert(ctx context.Context) error {
 	r, err := u.run(ctx, u.performLimit, "update-revert")
 	if r != nil && strings.Contains(strings.ToLower(r.stderr+r.stdout), "usage:") {
@@ -173,10 +173,10 @@ func (u *Updog) Revert(ctx context.Context) error {
 	return err
 }
 
-// applied is what updog says when the next boot uses the other partitions already.
+// applied is the text of updog when the next boot already uses the other partitions.
 const applied = "already marked for upgrade"
 
-// Reboot is `updog update-apply -r`. Where updog refuses because the update is applied, it is `shutdown -r now`, which updog would run.
+// Reboot is `updog update-apply -r`. If updog refuses because the update is already applied, it is `shutdown -r now`, as in updog.
 func (u *Updog) Reboot(ctx context.Context) error {
 	err := u.at.reboot(ctx, u.binary, "update-apply", "-r")
 	if err != nil && strings.Contains(err.Error(), applied) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package budget reports on NodeDisruptionBudgets. It does not enforce them: every rollout does when it decides. It writes
+// Package budget reports on NodeDisruptionBudgets. It does not enforce them: each rollout enforces them when it decides. It writes
 // their status, starts the pollers of Prometheus, and removes a Node's record of evictions once all workloads are available
 // again.
 //
@@ -82,8 +82,8 @@ func (c *Controller) wakeAll(_ context.Context, q workqueue.TypedRateLimitingInt
 	return nil
 }
 
-// Reconcile reports the state of one budget, or of all of them, and removes records. It requeues itself for the next
-// time at which the clock alone can change a status.
+// Reconcile reports the state of one budget. For the request all it reports all budgets, and removes records. It requeues
+// itself for the next time at which the clock alone can change a status.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	var budgets v1alpha1.NodeDisruptionBudgetList
 	if err := c.client.List(ctx, &budgets); err != nil {

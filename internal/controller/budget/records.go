@@ -31,7 +31,7 @@ func (c *Controller) removeRecords(ctx context.Context, s *fleet.Snapshot) error
 func (c *Controller) removeRecord(ctx context.Context, s *fleet.Snapshot, n *corev1.Node) error {
 	evicted, err := node.ParseEvicted(n.Annotations)
 	if err != nil {
-		// The record stays until a person repairs it. A workloads gate reports it too.
+		// The record stays until a person repairs it, or a drain replaces it. A workloads gate reports it too.
 		log.FromContext(ctx).Error(err, "a record of evictions stays", "node", n.Name)
 	}
 	if len(evicted) == 0 || mayEvictMore(n) || !c.fleet.Recovered(s, evicted) {
@@ -47,7 +47,7 @@ func (c *Controller) removeRecord(ctx context.Context, s *fleet.Snapshot, n *cor
 	return nil
 }
 
-// mayEvictMore reports whether the node is in a turn, or a person drains it.
+// mayEvictMore reports whether the node is in a turn or in a drain, or its claims can't be read.
 func mayEvictMore(n *corev1.Node) bool {
 	claims, err := v1alpha1.ParseClaims(n.Annotations)
 	return err != nil || slices.ContainsFunc(claims, func(c v1alpha1.Claim) bool { return !c.RecordsResult() }) ||

@@ -22,7 +22,7 @@ import (
 )
 
 // report writes a budget's status if it changed, and then the Event. It returns when the clock alone can change the status;
-// zero is never.
+// zero means never.
 func (c *Controller) report(ctx context.Context, stored *v1alpha1.NodeDisruptionBudget, of *rollout.Budget, nodes map[string]*rollout.Node, now time.Time) (time.Time, error) {
 	account := of.Examine(nodes, now)
 	b := stored.DeepCopy()
@@ -47,7 +47,7 @@ func (c *Controller) report(ctx context.Context, stored *v1alpha1.NodeDisruption
 func (c *Controller) write(ctx context.Context, stored, b *v1alpha1.NodeDisruptionBudget) error {
 	base := client.Object(stored)
 	if len(stored.Status.Conditions) == 0 {
-		// No status is stored yet. In Go a status that counts no nodes looks the same, but its counts must be written.
+		// No status is stored yet. A Go status with zero counts looks the same, but the patch must contain its counts.
 		base = &metav1.PartialObjectMetadata{ObjectMeta: stored.ObjectMeta}
 	}
 	body, err := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}).Data(b)

@@ -36,7 +36,7 @@ func (p *pass) apply(ctx context.Context) error {
 	)
 }
 
-// batch does the same to several pods at once. The condition shows the time of the batch, unless all of it fails.
+// batch does the same to several pods at once. The condition shows the time of the batch, unless do fails for all pods.
 func (p *pass) batch(condition string, pods []*corev1.Pod, do func(*corev1.Pod) error) error {
 	var done atomic.Bool
 	err := turn.Each(pods, func(pod *corev1.Pod) error {
@@ -55,18 +55,18 @@ func (p *pass) batch(condition string, pods []*corev1.Pod, do func(*corev1.Pod) 
 // deletePod deletes a pod, if it is the one that was decided about.
 func (p *pass) deletePod(ctx context.Context, pod *corev1.Pod) error {
 	err := p.pods.Delete(ctx, &corev1.Pod{ObjectMeta: pod.ObjectMeta}, client.Preconditions{UID: &pod.UID})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // With a conflict another pod has its name by now.
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // A conflict means that another pod has this name now.
 		return fmt.Errorf("deleting pod %s, %w", pod.Name, err)
 	}
 	log.FromContext(ctx).V(1).Info("pod deleted", "pod", pod.Name, "node", daemonset.NodeOf(pod))
 	return nil
 }
 
-// refusedPause is for how long a pod that was refused is not tried again.
+// refusedPause is the time before a refused pod is tried again.
 const refusedPause = 5 * time.Second
 
-// createPods creates the pods that were decided upon. Where the API server refuses one it may refuse all. So the first pod is created alone,
-// and the others only if it is not refused. The next pass begins with the pods that were not refused.
+// createPods creates the pods that were decided. If the API server refuses one pod, it may refuse all. So the first pod is created alone,
+// and the others only if the first succeeds. The next pass begins with the pods that were not refused.
 func (p *pass) createPods(ctx context.Context) error {
 	create := slices.DeleteFunc(slices.Clone(p.Actions.Create), func(s *daemonset.NodeState) bool {
 		return !s.Refused.At.IsZero() && !p.HasPassed(s.Refused.At.Add(refusedPause))

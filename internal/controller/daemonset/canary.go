@@ -13,8 +13,8 @@ import (
 	"moult.dev/moult/internal/kind/daemonset"
 )
 
-// runCanary writes on which nodes the canary runs, whether it has failed, and its promotion. Each is written before anything follows
-// from it, and ends the pass.
+// runCanary writes the nodes of the canary, its failure, and its promotion. Each is written before the controller acts on it, and ends
+// the pass.
 func (p *pass) runCanary(ctx context.Context) (again bool, err error) {
 	if !p.CanaryWanted() {
 		return p.endCanary(ctx)

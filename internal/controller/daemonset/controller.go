@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemonset carries out ExtendedDaemonSets: a pod on each node, brought to a new template after a canary, so many at
-// a time.
+// Package daemonset carries out ExtendedDaemonSets: a pod on each node. A new template comes first to a canary, and then to the
+// other nodes, a limited number at a time.
 //
 // A reconcile is one pass over what the caches show. package kind/daemonset decides, and this package reads and writes:
 //
@@ -11,8 +11,8 @@
 //	apply      create and delete pods                                        apply.go
 //	report     the status of the revisions and of the ExtendedDaemonSet      report.go
 //
-// The nodes of a canary, its failure and its promotion are written before anything follows from them: each ends a pass. Reads wait until the
-// caches show what this process has written, so no more pods are replaced at once than allowed.
+// The nodes of a canary, its failure and its promotion are written before the controller acts on them: each write ends a pass. Reads wait
+// until the caches show this process's own writes, so no more pods are replaced at once than allowed.
 package daemonset
 
 import (
@@ -49,9 +49,9 @@ import (
 
 // Options of the controller.
 type Options struct {
-	// Namespaces that are watched; none is all.
+	// Namespaces that are watched. Empty means all.
 	Namespaces []string
-	// ValidationMode of canaries that name none.
+	// ValidationMode is the default for canaries.
 	ValidationMode edsv1.ValidationMode
 	// NodeName binds pods by spec.nodeName in place of a node affinity.
 	NodeName bool
@@ -77,7 +77,7 @@ type Controller struct {
 	memory map[types.NamespacedName]daemonset.Memory
 }
 
-// NewController returns a controller of ExtendedDaemonSets; SetupWithManager makes it run. What must not be stale is read live.
+// NewController returns a controller of ExtendedDaemonSets; SetupWithManager makes it run. live reads past the caches.
 func NewController(clk clock.PassiveClock, c client.Client, live client.Reader, caches Caches, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	return &Controller{
 		Caches: caches, clock: clk, client: c, live: live, legacy: &legacy{cache: caches.Legacy}, fleet: f, events: recorder, options: o,
@@ -86,7 +86,7 @@ func NewController(clk clock.PassiveClock, c client.Client, live client.Reader, 
 	}
 }
 
-// Reconcile brings one ExtendedDaemonSet a step further. It comes back by itself when the clock alone calls for it.
+// Reconcile brings one ExtendedDaemonSet a step further. It requeues itself if the clock alone can change the decision.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	key := request.NamespacedName
 	wake, err := c.reconcile(ctx, key)
@@ -154,7 +154,7 @@ func (p *pass) run(ctx context.Context) error {
 	return errors.Join(p.apply(ctx), p.report(ctx))
 }
 
-// passAgain begins another pass at once, with what this one has written. What could not be written is retried later.
+// passAgain starts another pass at once after a successful write. After an error the pass is retried later.
 func (p *pass) passAgain(err error) error {
 	p.Wake = time.Time{}
 	if err == nil {
@@ -163,7 +163,7 @@ func (p *pass) passAgain(err error) error {
 	return err
 }
 
-// isRefusal reports whether the API server refuses what was written, and is not just out of reach for a moment.
+// isRefusal reports whether the API server has refused a write. A temporary failure is not a refusal.
 func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsAlreadyExists(err)
 }

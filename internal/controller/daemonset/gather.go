@@ -17,7 +17,7 @@ import (
 	"moult.dev/moult/internal/kind/daemonset"
 )
 
-// gather reads from the caches what the judge decides by.
+// gather reads the input of the judge from the caches.
 func (p *pass) gather(ctx context.Context) (daemonset.Facts, error) {
 	facts := daemonset.Facts{EDS: p.stored.DeepCopy(), ValidationMode: p.options.ValidationMode, Memory: p.remembered(p.key)}
 	snapshot, err := p.fleet.Snapshot(ctx)
@@ -52,7 +52,7 @@ func (p *pass) gather(ctx context.Context) (daemonset.Facts, error) {
 	return facts, nil
 }
 
-// remembered is what this process remembers of an ExtendedDaemonSet. Its maps are for one reconcile at a time.
+// remembered returns what this process remembers of an ExtendedDaemonSet. Only one reconcile at a time may use the maps.
 func (c *Controller) remembered(key types.NamespacedName) daemonset.Memory {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -26,7 +26,7 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// legacy watches all pods and DaemonSets, from the first ExtendedDaemonSet on that takes over from a DaemonSet, until the process ends.
+// legacy watches all pods and DaemonSets. It starts with the first ExtendedDaemonSet that replaces a DaemonSet, and ends with the process.
 type legacy struct {
 	cache cache.Cache
 	// watch makes the controller watch a source.
@@ -36,9 +36,9 @@ type legacy struct {
 	began time.Time
 }
 
-// gatherLegacy reads all pods of the namespace: besides the ExtendedDaemonSet's own, those of the DaemonSet that it takes over from. The
-// DaemonSet keeps the pods that it still controls and would create again, so they can't be replaced. The others are replaced like outdated
-// ones. They are on nodes where the DaemonSet creates no more, or it was deleted without them.
+// gatherLegacy reads the pods of the ExtendedDaemonSet, and of the DaemonSet that it replaces. A pod that the DaemonSet would create
+// again is Kept: it can't be replaced. The other pods of the DaemonSet are replaced like outdated pods. The DaemonSet creates no pods on their
+// nodes any more, or it was deleted without its pods.
 func (p *pass) gatherLegacy(ctx context.Context, facts *daemonset.Facts) error {
 	if err := p.watchLegacy(ctx); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (p *pass) gatherLegacy(ctx context.Context, facts *daemonset.Facts) error {
 	return nil
 }
 
-// createsAgain says on which nodes, which are given by name, a DaemonSet would create a pod again.
+// createsAgain returns a function that reports whether a DaemonSet would create a pod again on a node, by name.
 func createsAgain(ds *appsv1.DaemonSet, nodes []*corev1.Node) func(node string) bool {
 	placer, err := daemonset.NewPlacer(nil, &ds.Spec.Template)
 	return func(node string) bool {
@@ -77,7 +77,7 @@ func createsAgain(ds *appsv1.DaemonSet, nodes []*corev1.Node) func(node string) 
 	}
 }
 
-// seenWithin is how long the watches may take before the status says so: it does not pass by itself then.
+// seenWithin is how long the watches may take to sync. After that the status shows the problem.
 const seenWithin = 10 * time.Second
 
 // errNotSeen is returned until the watches have shown all objects, and errStillNotSeen when that takes too long.
@@ -86,7 +86,7 @@ var (
 	errStillNotSeen = fmt.Errorf("%w", errNotSeen)
 )
 
-// watchLegacy begins to watch pods and DaemonSets, once, and reports whether all of them are seen.
+// watchLegacy starts the watches of pods and DaemonSets once. It returns an error until they have synced.
 func (p *pass) watchLegacy(ctx context.Context) error {
 	l := p.legacy
 	l.mu.Lock()
@@ -114,7 +114,7 @@ func (p *pass) watchLegacy(ctx context.Context) error {
 	return nil
 }
 
-// ofUnlabelled are the ExtendedDaemonSets of the namespace of an object that is not theirs.
+// ofUnlabelled returns all ExtendedDaemonSets in the namespace of an object without an ExtendedDaemonSet's label.
 func (c *Controller) ofUnlabelled(ctx context.Context, objects ...client.Object) []reconcile.Request {
 	if objects[0].GetLabels()[edsv1.LabelName] != "" {
 		return nil

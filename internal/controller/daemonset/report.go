@@ -22,7 +22,7 @@ import (
 	"moult.dev/moult/internal/metrics"
 )
 
-// reportProblem writes why nothing can be done.
+// reportProblem writes the problem to the status.
 func (p *pass) reportProblem(ctx context.Context, reason string, problem error) error {
 	p.Summarize(reason, problem)
 	return p.reportStatus(ctx, p.stalledEvents)
@@ -31,7 +31,7 @@ func (p *pass) reportProblem(ctx context.Context, reason string, problem error) 
 // report writes the statuses that changed, and then the Events.
 func (p *pass) report(ctx context.Context) error {
 	if p.Active != nil {
-		// Batches in the active revision's status must not reach the status of the next one.
+		// Batches that the active revision's status shows must not appear in the next revision's status.
 		maps.DeleteFunc(p.Batches, func(kind string, at time.Time) bool {
 			c := edsv1.FindCondition(p.Active.Status.Conditions, kind)
 			return c != nil && !c.LastUpdateTime.Time.Before(at.Truncate(time.Second))
@@ -61,15 +61,15 @@ func (p *pass) reportStatus(ctx context.Context, changes func(before *edsv1.Exte
 	return nil
 }
 
-// isDue reports whether the status of an object is written now. If not, the pass comes back when it may be.
+// isDue reports whether the status of an object is written now. If not, the next pass runs when it may be written.
 func (p *pass) isDue(o client.Object, changed bool) bool {
 	write, again := p.reports.Next(o.GetUID(), o.GetResourceVersion(), changed, p.now)
 	p.WakeAt(again)
 	return write
 }
 
-// writeRevision writes the status of a revision, if it has not changed in the meantime. It is written whole: some of its fields
-// must be present also when they are 0.
+// writeRevision writes the whole status of a revision, if the object has not changed in the meantime. Some fields of the status
+// must be present even if they are 0.
 func (p *pass) writeRevision(ctx context.Context, rs *daemonset.ReplicaSet, status edsv1.ExtendedDaemonSetReplicaSetStatus) error {
 	changed := rs.DeepCopy()
 	changed.Status = status
@@ -154,7 +154,7 @@ func (p *pass) rolloutEvents(before *edsv1.ExtendedDaemonSet) []events.Event {
 	return append(all, p.stalledEvents(before)...)
 }
 
-// wasReset reports whether the failure in the last status was taken back, so that the same revision is tried again.
+// wasReset reports whether a person reset the failure in the last status, so that the same revision is tried again.
 func (p *pass) wasReset(before *edsv1.ExtendedDaemonSet) bool {
 	c := edsv1.FindCondition(p.Target.Status.Conditions, edsv1.ConditionCanaryFailed)
 	return c != nil && c.Reason == edsv1.ReasonReset && edsv1.IsConditionTrue(before.Status.Conditions, edsv1.ConditionCanaryFailed) &&

@@ -18,13 +18,13 @@ import (
 	"moult.dev/moult/internal/kind/daemonset"
 )
 
-// revise creates the ReplicaSet of a template that has none, and writes which one becomes active. Then the pass is over.
+// revise creates the ReplicaSet of a new template, and writes which ReplicaSet becomes active. Each of these ends the pass.
 func (p *pass) revise(ctx context.Context) (again bool, err error) {
 	switch {
 	case !p.TargetExists:
 		return true, p.createRevision(ctx)
 	case p.Active == nil:
-		// At the beginning, or when the active one was deleted, and with it its pods.
+		// At the beginning, or after the active ReplicaSet was deleted with its pods.
 		return true, p.activate(ctx, p.Successor())
 	case p.Active != p.Target && p.Strategy.Canary == nil && !daemonset.HasFailed(p.Target):
 		return true, p.activate(ctx, p.Target)
@@ -32,8 +32,8 @@ func (p *pass) revise(ctx context.Context) (again bool, err error) {
 	return false, errors.Join(p.copySelector(ctx), p.adopt(ctx))
 }
 
-// adopt makes the ExtendedDaemonSet the owner of ReplicaSets without one, so that they are deleted with it. Whether it still exists is
-// read live: where it was deleted with --cascade=orphan, they would be deleted after all.
+// adopt makes the ExtendedDaemonSet the owner of ReplicaSets without an owner, so that garbage collection deletes them. It first reads
+// live that the ExtendedDaemonSet exists: after a deletion with --cascade=orphan they must stay.
 func (p *pass) adopt(ctx context.Context) error {
 	orphans := slices.DeleteFunc(slices.Clone(p.Owned), func(rs *daemonset.ReplicaSet) bool { return metav1.GetControllerOfNoCopy(rs) != nil })
 	if len(orphans) == 0 {
@@ -66,7 +66,7 @@ func (p *pass) createRevision(ctx context.Context) error {
 	return nil
 }
 
-// uncounted is the message of the first status.
+// uncounted is the message in the first status.
 const uncounted = "its pods are not counted yet"
 
 // activate writes which revision is active from now on.
@@ -75,7 +75,7 @@ func (p *pass) activate(ctx context.Context, rs *daemonset.ReplicaSet) error {
 	p.EDS.Status.ActiveReplicaSet = rs.Name
 	p.EndCanary()
 	if s := &p.EDS.Status; s.ObservedGeneration == 0 {
-		// Nothing is counted yet. It must not look complete.
+		// No pods are counted yet. The rollout must not look complete.
 		daemonset.SetCondition(&s.Conditions, edsv1.ConditionReconciling, true, "Progressing", uncounted, p.now)
 		daemonset.SetCondition(&s.Conditions, edsv1.ConditionReady, false, "Progressing", uncounted, p.now)
 	}
@@ -92,7 +92,7 @@ func (p *pass) activate(ctx context.Context, rs *daemonset.ReplicaSet) error {
 	return nil
 }
 
-// copySelector keeps the selectors of the ReplicaSets equal to that of the ExtendedDaemonSet: people see them.
+// copySelector copies the ExtendedDaemonSet's selector to its ReplicaSets, where people look it up.
 func (p *pass) copySelector(ctx context.Context) error {
 	for _, rs := range []*daemonset.ReplicaSet{p.Target, p.Active} {
 		if equality.Semantic.DeepEqual(rs.Spec.Selector, p.Spec.Selector) {

@@ -37,7 +37,7 @@ func indexedByName(o client.Object) []string {
 	return nil
 }
 
-// CacheOptions bounds the client's cache to the namespaces that are watched.
+// CacheOptions limits the client's cache to the watched namespaces.
 func CacheOptions(o Options) map[client.Object]cache.ByObject {
 	by := cache.ByObject{Namespaces: namespaces(o), Transform: cache.TransformStripManagedFields()}
 	looked := by
@@ -58,15 +58,15 @@ func namespaces(o Options) map[string]cache.Config {
 	return all
 }
 
-// Caches are what the controller reads besides the client's cache: the pods with the label of an ExtendedDaemonSet, and all pods and
-// DaemonSets, which are watched only while one is being replaced. The clients write pods, and read them as the caches show them after that.
+// Caches are the controller's caches besides the client's. Pods has the pods with the label of an ExtendedDaemonSet. Legacy has all pods and
+// DaemonSets, and is used only if an ExtendedDaemonSet replaces a DaemonSet. The clients write pods, and read their own writes.
 type Caches struct {
 	Pods, Legacy           cache.Cache
 	daemonPods, legacyPods client.Client
 }
 
-// NewCaches returns the caches of pods, which keep few fields. The caller adds them to the manager, and shares the manager's scheme and
-// mapper with them.
+// NewCaches returns the caches of pods, which keep few fields. The caller adds them to the manager. with holds the manager's scheme and
+// mapper.
 func NewCaches(cfg *rest.Config, o Options, with cache.Options) (c Caches, err error) {
 	daemons, err := labels.NewRequirement(edsv1.LabelName, selection.Exists, nil)
 	if err != nil {
@@ -117,7 +117,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	return nil
 }
 
-// ofLabel are the ExtendedDaemonSets that the labels of pods and revisions name.
+// ofLabel returns the ExtendedDaemonSets that the labels of pods and revisions name.
 func ofLabel(_ context.Context, objects ...client.Object) (requests []reconcile.Request) {
 	for _, o := range objects {
 		for _, name := range indexedByName(o) {
@@ -127,7 +127,7 @@ func ofLabel(_ context.Context, objects ...client.Object) (requests []reconcile.
 	return requests
 }
 
-// ofReference are the ExtendedDaemonSets that Settings name.
+// ofReference returns the ExtendedDaemonSets that Settings name.
 func ofReference(_ context.Context, objects ...client.Object) (requests []reconcile.Request) {
 	for _, o := range objects {
 		if s, ok := o.(*edsv1.ExtendedDaemonsetSetting); ok {
@@ -137,7 +137,7 @@ func ofReference(_ context.Context, objects ...client.Object) (requests []reconc
 	return requests
 }
 
-// all are the ExtendedDaemonSets of an object's namespace, and of a node those of all namespaces. What changes may matter to each.
+// all returns the ExtendedDaemonSets in the object's namespace. For a Node, which has no namespace, it returns all.
 func (c *Controller) all(ctx context.Context, objects ...client.Object) (requests []reconcile.Request) {
 	var list edsv1.ExtendedDaemonSetList
 	if err := c.client.List(ctx, &list, client.InNamespace(objects[0].GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package daemonsetsetting writes into the status of each ExtendedDaemonsetSetting whether it applies. The controller of
-// ExtendedDaemonSets applies them, by the same rules.
+// ExtendedDaemonSets applies Settings by the same rules.
 //
 //	read      the Settings of one ExtendedDaemonSet, and the Nodes
 //	judge     each of them                                                     package kind/daemonset
 //	report    one status write for each whose verdict has changed, then Events
 //
-// Whether a Setting applies depends on the others, so one reconcile is about all those of one ExtendedDaemonSet.
+// Settings depend on each other, so one reconcile judges all Settings of one ExtendedDaemonSet.
 package daemonsetsetting
 
 import (
@@ -55,7 +55,7 @@ func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
 		Complete(c)
 }
 
-// referenced is the ExtendedDaemonSet that a Setting names.
+// referenced returns the ExtendedDaemonSet that a Setting names.
 func referenced(_ context.Context, o client.Object) []reconcile.Request {
 	s, ok := o.(*edsv1.ExtendedDaemonsetSetting)
 	if !ok {
@@ -64,7 +64,7 @@ func referenced(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: s.Namespace, Name: daemonset.ReferenceOf(s)}}}
 }
 
-// allReferenced are the ExtendedDaemonSets that Settings name. The nodes decide which Settings conflict.
+// allReferenced returns the ExtendedDaemonSets that Settings name. Node labels decide which Settings conflict.
 func (c *Controller) allReferenced(ctx context.Context, _ client.Object) []reconcile.Request {
 	var list edsv1.ExtendedDaemonsetSettingList
 	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -77,7 +77,7 @@ func (c *Controller) allReferenced(ctx context.Context, _ client.Object) []recon
 	return all
 }
 
-// Reconcile judges all Settings of the ExtendedDaemonSet that the request names; with no name, those that name none.
+// Reconcile judges all Settings of the ExtendedDaemonSet in the request. An empty name means Settings without a reference.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	var list edsv1.ExtendedDaemonsetSettingList
 	if err := c.client.List(ctx, &list, client.InNamespace(request.Namespace), client.UnsafeDisableDeepCopy); err != nil {

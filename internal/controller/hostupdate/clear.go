@@ -19,7 +19,7 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// gone releases what a NodeRollout has left that is gone, or whose name is now that of one with a replacement. No change of a node wakes the latter.
+// gone releases the nodes of a NodeRollout that is deleted, or that now uses replacement. Changes of nodes do not wake the latter.
 func (c *Controller) gone(ctx context.Context, key types.NamespacedName, stored *unstructured.Unstructured) (wake time.Time, err error) {
 	live := types.UID("")
 	if stored != nil && turn.Replaces(stored) {
@@ -37,8 +37,8 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName, stored 
 	return c.clear(ctx, key, live, s)
 }
 
-// clear releases what an earlier NodeRollout of this name has left on nodes; live is the uid of the present one. It returns until when hosts that
-// have the order to reboot are waited for.
+// clear releases the nodes of an earlier NodeRollout of this name. live is the uid of the present one. While hosts still reboot, wake is when
+// the wait for the first of them ends.
 func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live types.UID, s fleet.Snapshot) (wake time.Time, err error) {
 	errs := c.Clear(ctx, hostupdate.HolderOf(key.Name), nodeturn.TaintOf(key.Name), live, &s, func(n *corev1.Node, claim v1alpha1.Claim) error {
 		at, err := c.releaseWhenBack(ctx, n, claim)
@@ -50,7 +50,7 @@ func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live t
 	return wake, turn.First(errs)
 }
 
-// releaseWhenBack releases a node whose rollout is gone, unless its host is rebooting: then it returns until when that is waited for.
+// releaseWhenBack releases a node whose rollout is gone. While its host reboots, it instead returns when the wait for the host ends.
 func (c *Controller) releaseWhenBack(ctx context.Context, n *corev1.Node, claim v1alpha1.Claim) (wake time.Time, err error) {
 	if phase, since := hostupdate.PhaseOf(&claim); phase == v1alpha1.PhaseChanging && claim.Failed == nil && !hostupdate.IsBack(n, &claim) {
 		if deadline := since.Add(hostupdate.DefaultRebootTimeout); c.Clock.Now().Before(deadline) {

@@ -6,23 +6,23 @@
 //
 //	gather    the NodeRollout, decoded by itself, so that an invalid one harms no other; its spec; the nodes
 //	judge     each node's state, and what its turn needs next               package kind/hostupdate
-//	settle    do that                                                       package turn, mechanism.go, orders.go, drain.go
-//	start     decide who goes next, and claim those nodes                   package turn
+//	settle    take that step of each turn                                   package turn, mechanism.go, orders.go
+//	start     choose the next nodes, and claim them                         package turn
 //	report    one status write, then Events                                 status.go
 //
-// A turn on one Node, each line one write of the operator's:
+// A turn on one Node. Each line is one write of the operator:
 //
 //	claim, prepare-update     the host fetches the update
 //	perform-update            and boots into it next
-//	label before-reboot       where hooks are waited for
-//	cordon                    then pods are evicted, pass by pass
+//	label before-reboot       if the rollout has hooks
+//	cordon                    pods are evicted after this
 //	reboot-update             with the boot id that the node has
-//	changed, after-reboot     where the node is not healthy at once, or hooks are waited for
+//	changed, after-reboot     if the node is not healthy at once, or the rollout has hooks
 //	soak                      uncordoned
 //	release, stabilize        the host looks for updates again
 //
-// All memory is in the API: the turn in the claim on the Node, orders and answers in the Node's annotations. The process also keeps the
-// pods and drains of turns (turn.Works): a new process reads them again.
+// All state is in the API: the turn in the claim on the Node, orders and answers in the Node's annotations. The process also caches the
+// pods and drains of turns (turn.Works). A new process reads them again.
 package hostupdate
 
 import (
@@ -58,7 +58,7 @@ import (
 
 // Options are the controller's settings.
 type Options struct {
-	// NodeName is the node that the controller runs on, which goes last; empty when it runs outside of the cluster.
+	// NodeName is the node that the controller runs on. It is updated last. Empty when the controller runs outside of the cluster.
 	NodeName string
 	// Threads is how many NodeRollouts are reconciled at once. Default 1.
 	Threads int
@@ -92,7 +92,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if err != nil {
 		return wake, err
 	}
-	// From here on a change may not be in the snapshot. It wakes the rollout until the rollout is known to wait for nothing.
+	// A change after this line may be missing in the snapshot. So every change wakes the rollout until it is known to wait for nothing.
 	c.Waiting.Set(key, true)
 	s, err := c.Fleet.Snapshot(ctx)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// pass is one reconcile of a NodeRollout that exists. It is the mechanism of its turns: agents change their hosts.
+// pass is one reconcile of a NodeRollout that exists. It is also the mechanism of the turns, in which agents change the hosts.
 type pass struct {
 	*turn.Pass[*hostupdate.Unit]
 	w          *hostupdate.World
@@ -90,7 +90,7 @@ func (h hosts) Soak(t *hostupdate.Unit) turn.Write {
 	return turn.Write{Step: node.Step{Also: removeHookLabels(t.Node, h.w.Hooks())}}
 }
 
-// Finish has the host look for updates again.
+// Finish orders the host to look for updates again.
 func (h hosts) Finish(t *hostupdate.Unit) turn.Write {
 	claim := *t.Claim
 	return turn.Write{Step: node.Step{Also: endOrders(t.Node, h.UID, h.w.Hooks())}, Then: func() {
@@ -102,7 +102,7 @@ func (h hosts) Finish(t *hostupdate.Unit) turn.Write {
 	}}
 }
 
-// Fail returns the node to the scheduler, except one that is changed and not healthy: it stays cordoned, and its hooks stay called.
+// Fail uncordons the node. A node that is changed and not healthy stays cordoned, and keeps its hook labels.
 func (h hosts) Fail(t *hostupdate.Unit) turn.Write {
 	step := node.Step{Restore: true, Also: endOrders(t.Node, h.UID, h.w.Hooks())}
 	if t.Claim.Changed != nil {
@@ -118,7 +118,7 @@ func (h hosts) Release(t *hostupdate.Unit) turn.Write {
 	}}
 }
 
-// ask has the agent look for updates.
+// ask orders the agent to look for updates.
 func (p *pass) ask(ctx context.Context, t *hostupdate.Unit) error {
 	step := node.Step{Claim: v1alpha1.Claim{Rollout: p.Holder}, Unclaimed: true, Also: orderCheck(&t.Report, v1alpha1.HostActionStabilize)}
 	if t.Claim == nil || t.Claim.Changed == nil {
@@ -131,7 +131,7 @@ func (p *pass) ask(ctx context.Context, t *hostupdate.Unit) error {
 	return nil
 }
 
-// adopt claims a node whose host has an order to reboot that no claim is for.
+// adopt claims a node whose host has an order to reboot without a claim.
 func (p *pass) adopt(ctx context.Context, t *hostupdate.Unit) error {
 	claim := p.w.Adoption(t)
 	if err := p.Hold(ctx, t, claim, node.Step{}); err != nil {
@@ -142,7 +142,7 @@ func (p *pass) adopt(ctx context.Context, t *hostupdate.Unit) error {
 	return nil
 }
 
-// recordChange records that the host runs the version, while its node is not healthy or hooks are waited for.
+// recordChange records in the claim that the host runs the version, and labels the node for the hooks after the reboot.
 func (p *pass) recordChange(ctx context.Context, t *hostupdate.Unit) error {
 	claim := *t.Claim
 	if claim.Changed == nil {
@@ -155,7 +155,7 @@ func (p *pass) recordChange(ctx context.Context, t *hostupdate.Unit) error {
 	return p.Hold(ctx, t, claim, node.Step{Also: also})
 }
 
-// setConditions sets the node's conditions before the drain and after it.
+// setConditions sets the node's conditions before and after the drain.
 func (p *pass) setConditions(ctx context.Context, t *hostupdate.Unit) error {
 	c, stage := t.Claim, turn.Drained
 	switch {
@@ -167,7 +167,7 @@ func (p *pass) setConditions(ctx context.Context, t *hostupdate.Unit) error {
 	return p.ReportStage(ctx, t, stage)
 }
 
-// reboot orders the reboot, with the boot id that the host has now: that id shows that it has rebooted, and no agent reboots it twice.
+// reboot orders the reboot, and records the present boot id. A later boot id shows that the host has rebooted. No agent reboots it twice.
 func (p *pass) reboot(ctx context.Context, t *hostupdate.Unit) error {
 	claim := *t.Claim
 	claim.Rebooting = &metav1.Time{Time: p.w.Now}

@@ -29,20 +29,20 @@ func orderPrepare(r *hostupdate.Report, c *v1alpha1.Claim) node.Also {
 	return node.Annotating(values)
 }
 
-// resetProgress lets an agent take up an order again whose progress is unknown.
+// resetProgress makes an agent acknowledge an order again if its progress is unknown.
 func resetProgress(r *hostupdate.Report) node.Also {
 	return node.Annotating(map[string]*string{
 		r.Protocol.Active: ptr.To(string(v1alpha1.HostActionUnknown)), r.Protocol.State: ptr.To(string(v1alpha1.HostStateUnknown)),
 	})
 }
 
-// orderCheck orders stabilize or reset-state, in place of any other order: the agent looks for updates. Without a label that names the host's
-// interface no agent can take it, and all orders are removed. It also removes the empty labels that the Bottlerocket update operator left, which
-// hide the annotations of the same keys in some views.
+// orderCheck replaces any order by stabilize or reset-state: the agent looks for updates. If no label names the host's interface, no agent
+// can take the order, so orderCheck only removes all orders. It also removes empty labels of the Bottlerocket update operator, which hide the
+// annotations of the same keys in some views.
 func orderCheck(r *hostupdate.Report, action v1alpha1.HostAction) []node.Also {
 	annotations, labels := map[string]*string{v1alpha1.AnnotationHostWanted: nil}, map[string]*string{}
 	for _, p := range v1alpha1.HostProtocols {
-		// An order by a protocol that the host does not use now must not be found when it uses that again.
+		// Old orders of the other protocols must not take effect if the host uses such a protocol again.
 		for _, key := range []string{p.Wanted, p.Active, p.State, p.Update} {
 			annotations[key], labels[key] = nil, nil
 		}
@@ -54,7 +54,7 @@ func orderCheck(r *hostupdate.Report, action v1alpha1.HostAction) []node.Also {
 	return []node.Also{node.Annotating(annotations), node.Labelling(labels)}
 }
 
-// callHooks sets or removes the label for hooks. Either way they must answer again.
+// callHooks sets or removes the label for hooks, and removes their answers, so that they must answer again.
 func callHooks(label string, on bool, hooks []string) []node.Also {
 	annotations, labels := map[string]*string{}, map[string]*string{label: nil}
 	for _, key := range hooks {
@@ -78,7 +78,7 @@ func removeHookLabels(n *corev1.Node, hooks v1alpha1.RebootHooks) []node.Also {
 	return all
 }
 
-// endOrders ends the orders of a turn, and has reverted what was performed. It writes no order to a host that another NodeRollout has by now.
+// endOrders ends the orders of a turn, and orders the revert of a performed update. It does nothing if another NodeRollout now claims the node.
 func endOrders(n *corev1.Node, rollout types.UID, hooks v1alpha1.RebootHooks) []node.Also {
 	claims, err := v1alpha1.ParseClaims(n.Annotations)
 	if err != nil || slices.ContainsFunc(claims, func(c v1alpha1.Claim) bool {
@@ -92,7 +92,7 @@ func endOrders(n *corev1.Node, rollout types.UID, hooks v1alpha1.RebootHooks) []
 	case v1alpha1.HostActionStabilize, v1alpha1.HostActionReset:
 		return removeHookLabels(n, hooks)
 	case v1alpha1.HostActionPerform:
-		// The host boots into the version at the next reboot, whatever causes that. Only Moult's agents revert it. They say when they have looked.
+		// Any next reboot would boot the new version. Only Moult's agents can revert that. An agent that reports when it checked is Moult's.
 		if !r.Checked.IsZero() {
 			action = v1alpha1.HostActionReset
 		}

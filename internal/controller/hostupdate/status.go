@@ -29,7 +29,7 @@ func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured) er
 	return err
 }
 
-// count sums up the turns in the status and the metrics, and returns what the conditions are made of.
+// count writes the counts of turns to the status and the metrics. It returns the input of the conditions.
 func (p *pass) count() status.Progress {
 	g := p.Summarize(hostupdate.Phase)
 	g.Ready = p.problem == nil

@@ -25,8 +25,8 @@ const (
 	channelRedirects  = 5
 )
 
-// channels asks the channels of Plans, each in its own goroutine, so that one that never answers keeps no Plan back. An
-// event wakes the Plan when there is an answer; the clock wakes it when the next poll is due.
+// channels polls the channels of Plans, each in its own goroutine, so a channel that never answers delays no other Plan. An
+// event wakes the Plan when there is an answer. The clock wakes the Plan when the next poll is due.
 type channels struct {
 	clock     clock.PassiveClock
 	interval  time.Duration
@@ -41,14 +41,14 @@ type channels struct {
 	ctx context.Context //nolint:containedctx // Polls outlive the reconcile that starts them.
 }
 
-// poll is what is known of one Plan's channel.
+// poll is the state of one Plan's channel.
 type poll struct {
 	url     string
 	running bool
 	cancel  context.CancelFunc
 	due     time.Time
 	retry   time.Duration
-	// answer is the last good one, err is why there is none since.
+	// answer is the last good answer. err is why the polls since then failed, or nil.
 	answer string
 	err    error
 }
@@ -65,8 +65,8 @@ func newChannels(ctx context.Context, clk clock.PassiveClock, o *Options) *chann
 	}
 }
 
-// ask returns what the Plan's channel last said, why it has said nothing since, and when to come back, which is zero while
-// a poll runs: its answer wakes the Plan. It starts a poll when one is due.
+// ask returns the last answer of the Plan's channel, the error of the last poll, and when the next poll is due. It starts a
+// due poll. While a poll runs the due time is zero, because the answer wakes the Plan.
 func (c *channels) ask(plan types.NamespacedName, channel, latest string) (answer string, due time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +90,7 @@ func (c *channels) ask(plan types.NamespacedName, channel, latest string) (answe
 	return p.answer, due, p.err
 }
 
-// same reports whether this is the channel that the Plan had when it was last asked.
+// same reports whether the Plan had this channel at its last poll.
 func (c *channels) same(plan types.NamespacedName, channel string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +98,7 @@ func (c *channels) same(plan types.NamespacedName, channel string) bool {
 	return p != nil && p.url == channel
 }
 
-// forget drops a Plan that is gone, or that has no channel any more.
+// forget stops polling for a Plan that is deleted, or that has no channel any more.
 func (c *channels) forget(plan types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,9 +136,8 @@ func (c *channels) run(ctx context.Context, plan types.NamespacedName, p *poll, 
 	}
 }
 
-// resolve asks a channel once. The answer is the last element of the path that a 302 leads to. A success leaves the last
-// element of the channel's own path, which is how a version is pinned by URL; a permanent or temporary move of the
-// channel itself (301, 307, 308) is followed.
+// resolve polls a channel once. After a 302 the answer is the last path element of its Location. After a 2xx the answer is
+// the last path element of the channel's own URL: such a URL pins a version. Redirects 301, 307 and 308 are followed.
 func resolve(ctx context.Context, client *http.Client, channel, latest, clusterID string) (string, error) {
 	at := channel
 	for range channelRedirects {
@@ -183,7 +182,7 @@ func resolve(ctx context.Context, client *http.Client, channel, latest, clusterI
 	return "", fmt.Errorf("asking channel %s, it has moved %d times", channel, channelRedirects)
 }
 
-// cause is what a request failed of, without what differs each time, such as the port that it came from.
+// cause returns why a request failed, without details that differ each time, such as the source port.
 func cause(err error) error {
 	if inner, ok := errors.AsType[*url.Error](err); ok {
 		err = inner.Err

@@ -16,8 +16,8 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// clear removes what a Plan that is gone has left, or an earlier one of the same name: its taint, its Jobs, and, when they and their pods are
-// gone, its claims. It also deletes Jobs whose node is gone. The live Plan's UID is empty when there is none.
+// clear removes the taint, Jobs and claims of a deleted Plan of this name. It removes a claim only when the Jobs and their pods are gone. It
+// also deletes Jobs whose node is gone. live is the UID of the present Plan, or "" if there is none.
 func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live types.UID, s snapshot) error {
 	errs := c.Clear(ctx, plan.HolderOf(key.Namespace, key.Name), plan.TaintOf(key.Name), live, &s.Snapshot, func(n *corev1.Node, claim v1alpha1.Claim) error {
 		isOfLive := func(j *batchv1.Job) bool {

@@ -82,7 +82,7 @@ func upgradeContainer(p *upgradev1.Plan, windows bool, o *plan.JobOptions) corev
 	return upgrade
 }
 
-// container is what all of them share: the host's root, the pod's labels, the secrets, and the environment.
+// container returns what all containers share: the host's root, the pod's labels, the secrets, and the environment.
 func container(name string, p *upgradev1.Plan, spec upgradev1.ContainerSpec, mounts []upgradev1.VolumeSpec, o *plan.JobOptions) corev1.Container {
 	c := corev1.Container{
 		Name:            name,
@@ -127,7 +127,7 @@ func fromField(name, field string) corev1.EnvVar {
 	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: field}}}
 }
 
-// volumes of the pod. Those of prepare are there too, where upgrade does not have one of the same name.
+// volumes returns the volumes of the pod. It includes each volume of prepare, unless upgrade has a volume of the same name.
 func volumes(p *upgradev1.Plan) []corev1.Volume {
 	all := []corev1.Volume{
 		{Name: volumeHostRoot, VolumeSource: corev1.VolumeSource{
@@ -162,7 +162,7 @@ func volumes(p *upgradev1.Plan) []corev1.Volume {
 	return all
 }
 
-// secretVolume is the name of a secret's volume: "secret-" and its name, shortened and made a DNS label where needed.
+// secretVolume returns the name of a Secret's volume: "secret-" and the Secret's name, changed to a DNS label where needed.
 func secretVolume(secret string) string {
 	full := "secret-" + secret
 	name := strings.ReplaceAll(full, ".", "-")
@@ -180,7 +180,7 @@ func secretVolume(secret string) string {
 	return name[:keep] + "-" + hash[:5]
 }
 
-// drainArgs are kubectl's, in system-upgrade-controller's order.
+// drainArgs returns kubectl arguments, in the order of system-upgrade-controller.
 func drainArgs(d *upgradev1.DrainSpec, nodeName string) []string {
 	options, _ := drain.OptionsOfPlan(d) // Validation has refused what can't be read.
 	args := []string{"drain", nodeName, "--pod-selector", options.PodSelector.String()}
@@ -208,7 +208,7 @@ func drainArgs(d *upgradev1.DrainSpec, nodeName string) []string {
 	return args
 }
 
-// withTag gives an image that names neither tag nor digest this tag. The kubelet reports one that can't be parsed.
+// withTag adds the tag to an image that has neither tag nor digest. It does not change an invalid image, which the kubelet reports.
 func withTag(image, tag string) string {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil || !reference.IsNameOnly(named) {

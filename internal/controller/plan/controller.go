@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan carries out Plans: a Job on each node that lacks the Plan's latest hash, so many at a time.
+// Package plan carries out Plans: a Job on each node that lacks the Plan's latest hash, a limited number at a time.
 //
 // A reconcile is one pass over what the caches show:
 //
-//	read      the Plan, one by one decoded, so that a bad one harms no other
+//	read      the Plan, decoded by itself, so that an invalid Plan harms no other
 //	resolve   version and hash                                              resolve.go, channel.go, hash.go
 //	gather    nodes, Jobs and pods                                          snapshot.go
 //	judge     each node's state, and what its turn needs next               package kind/plan
-//	settle    do that                                                       package turn, mechanism.go
-//	start     decide who goes next, claim those nodes, make their Jobs      package turn, mechanism.go
+//	settle    take that step of each turn                                   package turn, mechanism.go
+//	start     choose the next nodes, claim them, create their Jobs          package turn, mechanism.go
 //	report    one status write, then Events                                 status.go
 //
-// All memory is in the API: the turn in the claim on the Node, its result in the Job, the outcome in the Node's label.
+// All state is in the API: the turn in the claim on the Node, its result in the Job, the outcome in the Node's label.
 package plan
 
 import (
@@ -36,7 +36,7 @@ import (
 
 const kind = "Plan"
 
-// GroupVersionKind of what this controller reconciles.
+// groupVersionKind is that of Plans, which this controller reconciles.
 var groupVersionKind = upgradev1.GroupVersion.WithKind(kind)
 
 // +kubebuilder:rbac:groups=upgrade.cattle.io,resources=plans,verbs=get;list;watch
@@ -79,7 +79,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if err != nil {
 		return wake, err
 	}
-	// From here on a change may not be in the snapshot. It wakes the Plan until the Plan is known to wait for nothing.
+	// A change after this line may be missing in the snapshot. So every change wakes the Plan until it is known to wait for nothing.
 	c.Waiting.Set(key, true)
 	s, err := c.gather(ctx, key)
 	if err != nil {
@@ -114,12 +114,12 @@ func (c *Controller) newPass(w *plan.World, s snapshot) *pass {
 		Generation: w.Plan.Generation, Spec: w.Plan.Spec.Strategy, Turns: w.Units(s.Objects, s.jobs, s.pods), Seen: s.Snapshot, Now: w.Now,
 	}
 	if d := w.Plan.Spec.Drain; d != nil {
-		p.Options, _ = drain.OptionsOfPlan(d) // Validation has refused what can't be read.
+		p.Options, _ = drain.OptionsOfPlan(d) // Validation has refused options that can't be read.
 	}
 	return p
 }
 
-// read gets a Plan. One whose text does not fit the type comes back with as much of it as is needed to say so.
+// read gets a Plan. If the object does not decode, malformed says why, and p has only the fields needed to report that.
 func (c *Controller) read(ctx context.Context, key types.NamespacedName) (p *upgradev1.Plan, stored *unstructured.Unstructured, malformed, err error) {
 	stored = &unstructured.Unstructured{}
 	stored.SetGroupVersionKind(groupVersionKind)

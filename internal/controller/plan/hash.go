@@ -16,9 +16,9 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 )
 
-// latestHash identifies what a Plan brings nodes to, bit for bit as system-upgrade-controller does, so that a node that it
-// has labelled is not upgraded again: the SHA-224 of version, service account, the fields that the digest annotation
-// names, and the hashes of the secrets that count, in the order of the spec, with nothing between them.
+// latestHash identifies the state to which a Plan brings nodes. It is the same hash as system-upgrade-controller's, so nodes
+// that already have that label are not upgraded again. It is the SHA-224 of the version, the service account, the fields that the
+// digest annotation names, and the hashes of secrets without ignoreUpdates. The parts follow in this order without separators.
 func latestHash(p *upgradev1.Plan, secretHashes map[string]string) (string, error) {
 	h := sha256.New224()
 	h.Write([]byte(p.Status.LatestVersion))
@@ -51,7 +51,7 @@ func asMap(p *upgradev1.Plan) (map[string]any, error) {
 	return fields, decoder.Decode(&fields)
 }
 
-// digestField walks a path through maps only. A field that is not there is empty; only the first element of a list counts.
+// digestField returns the field at a path through maps. An absent field is empty. Only the first element of a list counts.
 func digestField(fields map[string]any, path []string) string {
 	value, _, _ := unstructured.NestedFieldNoCopy(fields, path...)
 	if items, ok := value.([]any); ok {
@@ -66,7 +66,7 @@ func digestField(fields map[string]any, path []string) string {
 	return strings.TrimSpace(fmt.Sprint(value))
 }
 
-// secretHash is kubectl's hash of a Secret: ten characters that spell no word.
+// secretHash returns kubectl's hash of a Secret: ten characters that form no word.
 func secretHash(s *corev1.Secret) (string, error) {
 	fields := map[string]any{"kind": "Secret", "type": s.Type, "name": s.Name, "data": s.Data}
 	if s.Immutable != nil {

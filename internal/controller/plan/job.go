@@ -19,8 +19,8 @@ import (
 	"moult.dev/moult/internal/kind/plan"
 )
 
-// newJob is the Job that carries out the Plan on one node, field for field system-upgrade-controller's, but for its name
-// and Moult's own two annotations.
+// newJob returns the Job that carries out the Plan on one node. Except for its name and Moult's two annotations it is the
+// same as system-upgrade-controller's.
 func newJob(p *upgradev1.Plan, n *corev1.Node, turnID string, o *Options) *batchv1.Job {
 	ttl := o.Job.TTL(p)
 
@@ -81,15 +81,15 @@ func newJob(p *upgradev1.Plan, n *corev1.Node, turnID string, o *Options) *batch
 	}
 }
 
-// jobName is unique for plan, node, hash and turn: two nodes whose names only begin alike never share a Job, and a turn
-// that is tried again need not wait until the last one's Job is gone.
+// jobName is unique for Plan, node, hash and turn. Two nodes whose names begin alike never share a Job. A new turn need not wait
+// until the Job of the last turn is gone.
 func jobName(p *upgradev1.Plan, nodeName, turnID string) string {
 	readable := strings.Join([]string{"apply", p.Name, "on", nodeName, "with", p.Status.LatestHash}, "-")
 	sum := sha256.Sum256([]byte(readable + "-" + turnID))
 	return strings.TrimRight(strings.ReplaceAll(readable[:min(52, len(readable))], ".", "-"), "-") + "-" + hex.EncodeToString(sum[:])[:10]
 }
 
-// deadline is the Plan's own, else the default, and at most the maximum; nil is none.
+// deadline returns the Plan's own deadline or else the default, limited to the maximum; nil means no deadline.
 func deadline(p *upgradev1.Plan, o *plan.JobOptions) *int64 {
 	seconds := o.ActiveDeadlineSeconds
 	if d := p.Spec.JobActiveDeadlineSecs; d != nil && *d >= 0 {
@@ -104,7 +104,7 @@ func deadline(p *upgradev1.Plan, o *plan.JobOptions) *int64 {
 	return &seconds
 }
 
-// affinity brings the pod to its node, through the scheduler, and keeps it from its like.
+// affinity places the pod on its node, apart from pods of the same Plan or of exclusive Plans.
 func affinity(p *upgradev1.Plan, hostname string) *corev1.Affinity {
 	apart := metav1.LabelSelectorRequirement{Key: upgradev1.LabelPlan, Operator: metav1.LabelSelectorOpIn, Values: []string{p.Name}}
 	if p.Spec.Exclusive {

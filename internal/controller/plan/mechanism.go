@@ -44,7 +44,7 @@ func (j jobs) Strategy(total int) rollout.Strategy {
 	return j.w.Strategy(total, j.Waves.Latest(j.Key, j.UID, j.w.Plan.Status.Wave))
 }
 
-// Start claims a node that has no claim for what the Plan asks for now. A node whose older Job still runs keeps its claim until that Job is gone.
+// Start claims the node for the Plan's current attempt. It writes nothing if the claim is current, or while an older Job still runs.
 func (j jobs) Start(t *plan.Unit) *turn.Write {
 	if (t.Unit.InTurn && !t.Pending) || (t.Pending && !j.w.IsInterrupted(t)) {
 		return nil
@@ -74,7 +74,7 @@ func (j jobs) Take(ctx context.Context, t *plan.Unit) error {
 	case plan.StepDrain:
 		return j.drainNode(ctx, t)
 	case plan.StepUnmark:
-		return j.Hold(ctx, t, *t.Claim, node.Step{}) // Every write drops a mark whose cordon is gone.
+		return j.Hold(ctx, t, *t.Claim, node.Step{}) // Every write removes the mark of a cordon that is gone.
 	default:
 		return nil
 	}
@@ -110,7 +110,7 @@ func (j jobs) Finish(t *plan.Unit) turn.Write {
 	}}
 }
 
-// Fail leaves the node cordoned for a person to look at it, except when its drain was not over: then it is unchanged.
+// Fail leaves the node cordoned, so that a person can inspect it. If the drain was not complete, the node is unchanged and is uncordoned.
 func (j jobs) Fail(t *plan.Unit) turn.Write {
 	undrained := t.Claim.Drains && t.Claim.Cordoned != nil && t.Claim.Drained == nil
 	return turn.Write{Step: node.Step{Restore: undrained}, Then: func() {
@@ -128,8 +128,8 @@ func (j jobs) Release(t *plan.Unit) turn.Write {
 	}}
 }
 
-// drainNode takes the node's drain as far as it goes now, unless the Plan asks for none any more. It records in the claim when the drain is over: the
-// Job's pod waits for that.
+// drainNode runs one pass of the node's drain, if the Plan still asks for a drain. It records the end of the drain in the claim, for which the
+// Job's pod waits.
 func (p *pass) drainNode(ctx context.Context, t *plan.Unit) error {
 	if p.w.Plan.Spec.Drain != nil {
 		if over, err := p.DrainNode(ctx, t, t.Claim.Cordoned.Time); err != nil || !over {
@@ -152,8 +152,8 @@ func (p *pass) adopt(ctx context.Context, t *plan.Unit) error {
 	return nil
 }
 
-// start claims the nodes that go next, and makes their Jobs. It stops Jobs that are out of date, and releases nodes that were claimed and may
-// not start yet.
+// start claims the next nodes, and creates their Jobs. It stops outdated Jobs. It releases claimed nodes without a Job that may not start
+// yet.
 func (p *pass) start(ctx context.Context) error {
 	next, err := p.Start(ctx)
 	p.w.Plan.Status.Wave = p.Waves.Keep(p.Key, p.UID, p.Decision.Wave)
@@ -200,13 +200,13 @@ func (p *pass) create(ctx context.Context, t *plan.Unit) error {
 	t.Unit.Message = "its Job can't be created: " + err.Error()
 	err = fmt.Errorf("creating job for node %s, %w", t.Node.Name, err)
 	if claim := *t.Claim; p.w.Now.Sub(claim.Since.Time) > time.Duration(claim.KeptSeconds)*time.Second/2 {
-		claim.Since = metav1.Time{Time: p.w.Now} // There has been no Job until now. An older claim would count as one whose Job is lost.
+		claim.Since = metav1.Time{Time: p.w.Now} // There has been no Job yet. With an older claim, withoutJob would report the Job as lost.
 		err = turn.First([]error{p.Hold(ctx, t, claim, node.Step{}), err})
 	}
 	return err
 }
 
-// stop deletes the Jobs that still run on the node, with their pods: a Job is gone only after these.
+// stop deletes the Jobs that still run on the node. A Job is gone only after its pods.
 func (p *pass) stop(ctx context.Context, t *plan.Unit) error {
 	if t.Unit.State != v1alpha1.UnitFailed {
 		t.Unit.State, t.Unit.InTurn = v1alpha1.UnitUpdating, false

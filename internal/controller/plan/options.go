@@ -12,9 +12,9 @@ import (
 type Options struct {
 	// Name of the controller: the value of the label upgrade.cattle.io/controller on Jobs, and the source of Events.
 	Name string
-	// Namespace whose Plans are carried out.
+	// Namespace of the Plans to carry out.
 	Namespace string
-	// NodeName is the node that the controller runs on, which goes last; empty when it runs outside of the cluster.
+	// NodeName is the node that the controller runs on. It is updated last. Empty when the controller runs outside of the cluster.
 	NodeName string
 	// Threads is how many Plans are reconciled at once. SYSTEM_UPGRADE_CONTROLLER_THREADS, 2.
 	Threads int

@@ -26,8 +26,8 @@ import (
 // annotationSecretHash holds the hash of a Secret in the cache, in place of its data.
 const annotationSecretHash = "moult.dev/hash"
 
-// resolve sets the conditions Validated and LatestResolved, the version and the hash. It returns the world that turns are judged by, when the
-// Plan's channel is asked again, and what keeps the Plan from being valid and resolved until a person changes something.
+// resolve sets the conditions Validated and LatestResolved, the version and the hash. It returns the world for judging turns. wake is when the
+// channel is polled again. problem says why the Plan is not valid or not resolved.
 func (c *Controller) resolve(ctx context.Context, p *upgradev1.Plan, malformed error, now time.Time) (w *plan.World, wake time.Time, problem error) {
 	status.InitPlan(p, now)
 	hashes := map[string]string{}
@@ -61,8 +61,8 @@ func (c *Controller) resolve(ctx context.Context, p *upgradev1.Plan, malformed e
 	return w, wake, nil
 }
 
-// version is the Plan's version, where it is from, what else there is to say of it, and when the channel is asked again. Without an error and without
-// a version the channel has not answered yet.
+// version returns the Plan's version, its source, a note about it, and when the channel is polled again. If both version and error are empty,
+// the channel has not answered yet.
 func (c *Controller) version(p *upgradev1.Plan) (version, reason, note string, wake time.Time, err error) {
 	key := client.ObjectKeyFromObject(p)
 	switch {
@@ -98,7 +98,7 @@ func (c *Controller) version(p *upgradev1.Plan) (version, reason, note string, w
 	return known, upgradev1.ReasonChannel, note, wake, nil
 }
 
-// lastVersion is the version that the Plan's channel led to before, if it is the same channel still.
+// lastVersion returns the version that the Plan's channel gave before, or "" if the Plan has another channel now.
 func (c *Controller) lastVersion(p *upgradev1.Plan) string {
 	condition := p.Status.Condition(upgradev1.ConditionLatestResolved)
 	if condition == nil || condition.Status != metav1.ConditionTrue || condition.Reason != upgradev1.ReasonChannel {
@@ -110,7 +110,7 @@ func (c *Controller) lastVersion(p *upgradev1.Plan) string {
 	return p.Status.LatestVersion
 }
 
-// secretHash returns the hash of a Secret that counts in a Plan's.
+// secretHash returns the hash of a Secret, which is part of the Plan's hash.
 func (c *Controller) secretHash(ctx context.Context, namespace, name string) (string, error) {
 	var s corev1.Secret
 	if err := c.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &s); err != nil {
@@ -122,7 +122,7 @@ func (c *Controller) secretHash(ctx context.Context, namespace, name string) (st
 	return s.Annotations[annotationSecretHash], nil
 }
 
-// postCompleteLabels are the labels that a node gets, filled in: those that are valid, and what is wrong with another.
+// postCompleteLabels returns the valid labels that a node gets, with variables expanded. The error describes an invalid label.
 func postCompleteLabels(p *upgradev1.Plan) (valid map[string]string, err error) {
 	values := map[string]string{"LATEST_VERSION": p.Status.LatestVersion, "LATEST_HASH": p.Status.LatestHash}
 	valid = make(map[string]string, len(p.Spec.PostCompleteLabels)+1)

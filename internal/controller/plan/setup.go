@@ -27,8 +27,8 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// indexPlan finds pods by the Plan that their label names, and of the Jobs those that a Plan has to look at on any node: what
-// runs, and what another controller has left. indexNode finds all its Jobs on one node.
+// indexPlan finds pods and Jobs by the Plan that their label names. It leaves out finished Jobs of Moult's own turns. indexNode
+// finds all Jobs of a Plan on one node.
 const (
 	indexPlan = "plan"
 	indexNode = "plan/node"
@@ -49,8 +49,8 @@ func indexedByNode(o client.Object) []string {
 
 func onNode(plan, node string) string { return plan + "/" + node }
 
-// CacheOptions bounds the caches to what this controller reads: one namespace, its own Jobs, those of their pods that have not finished, and of each object
-// the few fields that matter.
+// CacheOptions limits the caches to what this controller reads: one namespace, its own Jobs, and their unfinished pods. Of each object the
+// caches keep only the fields that the controller uses.
 func CacheOptions(o Options) map[client.Object]cache.ByObject {
 	own := labels.SelectorFromSet(labels.Set{upgradev1.LabelController: o.Name})
 	namespaced := map[string]cache.Config{o.Namespace: {}}
@@ -89,7 +89,7 @@ func trimPod(object any) (any, error) {
 	return object, nil
 }
 
-// hashOnly keeps the data of Secrets out of this process's memory.
+// hashOnly replaces the data of Secrets by a hash, so the cache holds no secrets.
 func hashOnly(object any) (any, error) {
 	s, ok := object.(*corev1.Secret)
 	if !ok || s.Annotations[annotationSecretHash] != "" && s.Data == nil {

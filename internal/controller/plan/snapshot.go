@@ -18,11 +18,11 @@ import (
 	"moult.dev/moult/internal/kind/plan"
 )
 
-// snapshot is what the caches show of one Plan's world. Its objects belong to the caches and are never changed.
+// snapshot is what the caches show of one Plan. Its objects belong to the caches and must not be changed.
 type snapshot struct {
 	fleet.Snapshot
-	// jobs and pods of the Plan, by the name of their node. A node that the Plan has not claimed has only the Jobs that it
-	// must look at all the same: see indexPlan.
+	// jobs and pods of the Plan, by the name of their node. For a node without a claim of the Plan, jobs has only the Jobs of
+	// indexPlan.
 	jobs map[string][]*batchv1.Job
 	pods map[string][]*corev1.Pod
 }
@@ -62,11 +62,11 @@ func (c *Controller) gather(ctx context.Context, key types.NamespacedName) (snap
 	return s, nil
 }
 
-// jobsOn are all Jobs of the Plan on a node.
+// jobsOn returns all Jobs of the Plan on a node.
 func (c *Controller) jobsOn(ctx context.Context, key types.NamespacedName, name string) ([]*batchv1.Job, error) {
 	var list batchv1.JobList
 	err := c.Client.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingFields{indexNode: onNode(key.Name, name)},
-		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency) // The list of all has waited for that.
+		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency) // The list in gather has waited for own writes.
 	if err != nil {
 		return nil, fmt.Errorf("listing jobs of node %s, %w", name, err)
 	}

@@ -34,7 +34,7 @@ func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured) er
 	return err
 }
 
-// count sums up the turns in the status and the metrics, and returns what the conditions are made of.
+// count writes the counts of turns to the status and the metrics. It returns the input of the conditions.
 func (p *pass) count() status.Progress {
 	g := p.Summarize(func(t *plan.Unit) (v1alpha1.Phase, time.Time, string) { return t.Phase(p.w.Now) })
 	g.Ready = p.w.Ready
@@ -51,7 +51,7 @@ func (p *pass) count() status.Progress {
 	return g.Progress
 }
 
-// applying are the hostnames of the nodes that hold a slot, by the name of their node.
+// applying returns the hostnames of the nodes that hold a slot, in the order of the turns.
 func (p *pass) applying() (hostnames []string) {
 	for _, t := range p.Turns {
 		if t.Unit.HoldsSlot() {

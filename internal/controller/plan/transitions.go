@@ -13,10 +13,10 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// transitions are the Events of what changed from one status to the next. The problem is why the Plan is not valid.
+// transitions returns the Events for the changes from the status before to the present one. problem is why the Plan is not valid.
 func transitions(before *upgradev1.PlanStatus, p *upgradev1.Plan, problem error) (all []events.Event) {
 	now := &p.Status
-	// changed returns a condition as it is now, and whether it differs from before.
+	// changed returns the present condition, and whether it differs from before.
 	changed := func(kind string) (c upgradev1.Condition, differs bool) {
 		c, then := conditionOf(now, kind), conditionOf(before, kind)
 		return c, c.Type != "" && (then.Status != c.Status || then.Reason != c.Reason || then.Message != c.Message)
@@ -61,7 +61,7 @@ func transitions(before *upgradev1.PlanStatus, p *upgradev1.Plan, problem error)
 	return all
 }
 
-// conditionOf is a condition of the status; an empty one where it is absent.
+// conditionOf returns a condition of the status, or an empty condition if it is absent.
 func conditionOf(s *upgradev1.PlanStatus, kind string) upgradev1.Condition {
 	if c := s.Condition(kind); c != nil {
 		return *c

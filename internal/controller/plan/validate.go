@@ -21,8 +21,8 @@ func isSelectorError(err error) bool {
 	return ok
 }
 
-// parse reads a Plan's spec. The first things it looks at are system-upgrade-controller's, in its words; the
-// rest is what that leaves to fail for ever and in silence. lookup says whether a Secret exists.
+// parse reads a Plan's spec, and says what is invalid in it. Some checks have system-upgrade-controller's words. The others
+// find Plans that would fail for ever without a message. lookup returns an error if a Secret does not exist.
 func parse(p *upgradev1.Plan, lookup func(name string) error) (*plan.World, error) {
 	w, err := plan.NewWorld(p)
 	var missing []string
@@ -39,7 +39,7 @@ func parse(p *upgradev1.Plan, lookup func(name string) error) (*plan.World, erro
 	return w, cmp.Or(checkDrain(p.Spec.Drain), err)
 }
 
-// checkDrain refuses options of a drain that contradict each other, or that the drain itself could not read.
+// checkDrain refuses drain options that contradict each other, or that can't be parsed.
 func checkDrain(d *upgradev1.DrainSpec) error {
 	if d == nil {
 		return nil
@@ -54,7 +54,7 @@ func checkDrain(d *upgradev1.DrainSpec) error {
 	return err
 }
 
-// checkVersion refuses a version that could not stand as a label on the Job.
+// checkVersion refuses a version that is not a valid label value for the Job.
 func checkVersion(version string) error {
 	if version == "" || len(validation.IsValidLabelValue(version)) > 0 {
 		return fmt.Errorf("version %q can't serve as a label value and image tag: at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends", version)

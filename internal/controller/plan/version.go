@@ -14,8 +14,8 @@ import (
 // munge makes a version fit for labels and image tags.
 func munge(v string) string { return strings.ReplaceAll(v, "+", "-") }
 
-// isDowngrade reports whether a version is lower than another, as far as the texts show: by the numbers at its
-// front, and where these are equal and the rest is alike but for its numbers (such as -k3s1 and -k3s10), by those.
+// isDowngrade reports whether to is lower than from. It compares the leading numbers. If these are equal, and the rest differs
+// only in its numbers (such as -k3s1 and -k3s10), it compares all numbers.
 func isDowngrade(from, to string) bool {
 	a, errA := version.ParseGeneric(from)
 	b, errB := version.ParseGeneric(to)

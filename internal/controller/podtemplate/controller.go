@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podtemplate keeps a PodTemplate beside each ExtendedDaemonSet. From it the cluster autoscaler knows which pods a new node
+// Package podtemplate keeps a PodTemplate for each ExtendedDaemonSet. The cluster autoscaler reads there which pods a new node
 // will run.
 //
 //	read      the ExtendedDaemonSet, and the PodTemplate of its name
@@ -34,9 +34,9 @@ import (
 
 const (
 	kind = "ExtendedDaemonSet"
-	// retryConflict is when a write that lost against another one is tried again.
+	// retryConflict is the time before a write is tried again after a conflict.
 	retryConflict = 250 * time.Millisecond
-	// retryForeign is when a foreign PodTemplate is read again. Without the label the cache does not show when it is deleted.
+	// retryForeign is the time before a foreign PodTemplate is read again. It may lack the label, and then the cache does not show its deletion.
 	retryForeign = 10 * time.Minute
 )
 
@@ -73,7 +73,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			c.events.Emit(events.PodTemplateCreated(d))
 			return ctrl.Result{}, nil
 		}
-		if apierrors.IsAlreadyExists(err) { // It lacks the label, so the cache does not show it.
+		if apierrors.IsAlreadyExists(err) { // The PodTemplate lacks the label, so the cache does not show it.
 			err = c.live.Get(ctx, request.NamespacedName, have)
 		}
 	}
@@ -107,7 +107,7 @@ func (c *Controller) update(ctx context.Context, d *edsv1.ExtendedDaemonSet, hav
 	return ctrl.Result{}, nil
 }
 
-// result says what follows from an error. After a refusal by the API server it is tried again when the ExtendedDaemonSet changes.
+// result decides what follows from an error. An invalid PodTemplate is tried again only when the ExtendedDaemonSet changes.
 func (c *Controller) result(d *edsv1.ExtendedDaemonSet, err error) (ctrl.Result, error) {
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
@@ -121,8 +121,8 @@ func (c *Controller) result(d *edsv1.ExtendedDaemonSet, err error) (ctrl.Result,
 	return ctrl.Result{}, err
 }
 
-// build is the PodTemplate of an ExtendedDaemonSet, with its labels and annotations. The annotation of kubectl apply is left out: it
-// describes the ExtendedDaemonSet, and would mislead the next kubectl apply of the PodTemplate.
+// build returns the PodTemplate of an ExtendedDaemonSet, with the same labels and annotations. It leaves out the annotation of kubectl
+// apply, which describes the ExtendedDaemonSet and would mislead a kubectl apply of the PodTemplate.
 func build(d *edsv1.ExtendedDaemonSet) (*corev1.PodTemplate, error) {
 	hash, err := daemonset.TemplateHash(&d.Spec.Template)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
 
-// CacheOptions bounds the cache to PodTemplates for the cluster autoscaler, in these namespaces; with none, in those that the
-// cache has by default.
+// CacheOptions limits the cache to PodTemplates for the cluster autoscaler, in these namespaces. Without namespaces, the default
+// of the cache applies.
 func CacheOptions(namespaces ...string) map[client.Object]cache.ByObject {
 	by := cache.ByObject{
 		Label:     labels.SelectorFromSet(labels.Set{edsv1.AnnotationDaemonsetPod: edsv1.True}),

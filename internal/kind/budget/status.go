@@ -16,8 +16,8 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Status returns the budget's status by the engine's account, with all holders, and with unchanged conditions. now is the
-// time of gates that were open before.
+// Status returns the budget's status from the engine's account, with all holders, and with unchanged conditions. now is the
+// time since which newly closed gates block.
 func Status(b *v1alpha1.NodeDisruptionBudget, account *rollout.Account, now time.Time) v1alpha1.NodeDisruptionBudgetStatus {
 	s := v1alpha1.NodeDisruptionBudgetStatus{
 		Conditions: b.Status.Conditions, ObservedGeneration: b.Generation, Matched: int32(account.Matched), Unavailable: int32(len(account.Holders)),
@@ -44,7 +44,7 @@ func Status(b *v1alpha1.NodeDisruptionBudget, account *rollout.Account, now time
 	return s
 }
 
-// byAge sorts holders, which are sorted by name, by the time since when they are unavailable. Those without a time are last.
+// byAge sorts holders by the time when they became unavailable, and keeps their order by name. Holders without a time are last.
 func byAge(holders []rollout.Holder) []rollout.Holder {
 	since := func(h *rollout.Holder) int64 {
 		if h.Since.IsZero() {

@@ -20,23 +20,23 @@ import (
 type Canary struct {
 	// PausedByHand is true when the annotation pauses it.
 	PausedByHand bool
-	// Wanted is how many nodes it should run on.
+	// Wanted is how many nodes the canary should run on.
 	Wanted  int
 	Verdict Verdict
 	// Strategy, Units and Decision are those of the engine. Every node outside of the canary is among those that wait.
 	Strategy rollout.Strategy
 	Units    []rollout.Unit
 	Decision rollout.Decision
-	// Until is when it can be promoted at the earliest: only then have its pods been ready, and without a restart, for long enough.
+	// Until is the earliest promotion: then the pods have been ready, and without a restart, for long enough.
 	Until time.Time
-	// Over is true when it is promoted.
+	// Over is true when the canary is promoted.
 	Over bool
 }
 
 // Paused reports whether the canary is paused, by hand or by autoPause.
 func (c *Canary) Paused() bool { return c != nil && (c.PausedByHand || c.Verdict.Paused) }
 
-// CanaryWanted reports whether a canary goes on: the target revision is not active, and has not failed.
+// CanaryWanted reports whether a canary runs or should begin: the target revision is not active, and has not failed.
 func (j *Judge) CanaryWanted() bool {
 	return j.Target != j.Active && j.Strategy.Canary != nil && !HasFailed(j.Target)
 }
@@ -57,7 +57,7 @@ func (j *Judge) StartCanary() []string {
 	return PickCanaries(j.Strategy.Canary, j.Canary.Wanted, before, candidates)
 }
 
-// candidates are the nodes on which the canary may run, and how many the ExtendedDaemonSet has in all.
+// candidates returns the nodes for the canary, and on how many nodes the ExtendedDaemonSet should run.
 func (j *Judge) candidates() (nodes []CanaryNode, desired int) {
 	for _, s := range j.States {
 		if s.Counts() {
@@ -66,8 +66,8 @@ func (j *Judge) candidates() (nodes []CanaryNode, desired int) {
 		n := CanaryNode{Node: s.Node, Claimed: s.claim() >= 0}
 		place := j.target.Place(s.Node)
 		if s.Canary {
-			// A node that is not ready has a taint that keeps new pods away, and may come back. A turn that has failed keeps its claim, and its
-			// machine may never come back.
+			// A node that is not ready has a taint against new pods, and may come back. After a failed turn the claim stays, and the machine
+			// may never come back.
 			inTurn := slices.ContainsFunc(s.Claims, func(c v1alpha1.Claim) bool { return c.Failed == nil })
 			n.Fits = (place.Create || place.Keep && (s.NodeProblem != "" || s.Current != nil)) && (inTurn || !j.isAbsent(s.Node))
 		} else { // On a node under maintenance no pod would be replaced.
@@ -83,10 +83,10 @@ func (j *Judge) candidates() (nodes []CanaryNode, desired int) {
 	return nodes, desired
 }
 
-// absence is how long a node of the canary may be not ready, as in a reboot, before another takes its place.
+// absence is how long a node of the canary may be not ready, as in a reboot, before another node replaces it.
 const absence = time.Minute
 
-// isAbsent reports whether a node has not been ready for longer than that.
+// isAbsent reports whether a node has not been ready for longer than absence.
 func (j *Judge) isAbsent(n *corev1.Node) bool {
 	c := nodeCondition(n, corev1.NodeReady)
 	return c.Status != "" && c.Status != corev1.ConditionTrue && j.HasPassed(c.LastTransitionTime.Add(absence))
@@ -121,9 +121,9 @@ func (j *Judge) JudgeCanaryPods() {
 }
 
 // DecideCanary decides whether the canary is promoted. For the engine the canary is the first wave, and all other nodes are the second. The
-// canary is promoted when that wave is over, the canary is not paused, and each of its pods, of which there is at least one, has been
-// ready for the duration and has not restarted recently. The engine counts from when it first saw all of them ready. The pods show what
-// happened before that.
+// canary is promoted when the first wave is over, it is not paused, and it has at least one pod. Each pod must have been ready for
+// duration, and have no restart within noRestartsDuration. The engine only counts from when it saw all pods ready, so the pods' own
+// times are checked too.
 func (j *Judge) DecideCanary() {
 	spec, c := j.Strategy.Canary, j.Canary
 	wave := rollout.Wave{
@@ -174,7 +174,7 @@ func (j *Judge) DecideCanary() {
 	c.Decision.Waiting = append(waiting, c.Decision.Waiting...)
 }
 
-// CanaryCheck says why the canary is not promoted though its wave is over; the reason is "" when it is.
+// CanaryCheck says why the canary is not promoted though its wave is over. The reason is "" if nothing prevents it.
 func (j *Judge) CanaryCheck() (v1alpha1.Reason, string) {
 	switch reason, message := j.PauseReason(); {
 	case reason != "":
@@ -197,9 +197,9 @@ func (j *Judge) PauseReason() (reason edsv1.StatusReason, message string) {
 	return cmp.Or(edsv1.StatusReason(j.EDS.Annotations[edsv1.AnnotationCanaryPausedReason]), edsv1.StatusReasonUnknown), ""
 }
 
-// SpentAnnotations are those that people have set for the canary of a revision, which is over. They would apply to the next canary of the
-// same revision too. Where another canary follows it at once, a pause by hand stays, as in ExtendedDaemonSet, and so do a validation and an
-// approval of the new one.
+// SpentAnnotations returns the annotations that people set for a canary that is over. They would also apply to the next canary of the same
+// revision. If another canary follows at once, a manual pause stays, as in ExtendedDaemonSet. A validation and an approval of the new
+// canary stay too.
 func (j *Judge) SpentAnnotations(revision string, another bool) []string {
 	approval := ""
 	if rs := j.Find(revision); rs != nil && (another || j.Strategy.Canary != nil) {

@@ -19,9 +19,9 @@ import (
 // CanaryNode is a node that the ExtendedDaemonSet selects.
 type CanaryNode struct {
 	Node *corev1.Node
-	// Fits is that the new template's pod can run there.
+	// Fits is true if a pod of the new template can run there.
 	Fits bool
-	// Claimed is that a rollout has a claim on it.
+	// Claimed is true if a rollout has a claim on it.
 	Claimed bool
 	// Restarts is how often the containers of the daemon's pods restarted there.
 	Restarts int32
@@ -29,15 +29,15 @@ type CanaryNode struct {
 	value string // of canary.nodeAntiAffinityKeys
 }
 
-// PickCanaries returns, sorted, on which nodes a canary runs. It may be fewer than are wanted.
+// PickCanaries returns the nodes of a canary, sorted by name. They may be fewer than wanted.
 //
-// A node that the canary runs on stays, unless it is gone or being deleted, cordoned, does not fit, or is not selected by
-// canary.nodeSelector any more. One that is not ready or claimed stays, also when it is cordoned by the claim's rollout. When fewer are
-// wanted those are removed first, and then the last by name.
+// A node of the canary stays, unless it is gone, being deleted, cordoned, unfit, or not selected by canary.nodeSelector any more. A node
+// that is not ready, or claimed, also stays, even if the claim's rollout has cordoned it. If fewer nodes are wanted, these are removed
+// first, and then the last by name.
 //
-// A new one must be ready and unclaimed, too. Those with the fewest restarts come first, and then by name. With
-// canary.nodeAntiAffinityKeys at most wanted/values, rounded up, have the same values of these labels. Only where that leaves
-// too few it may be one more, and so on.
+// A new node must also be ready and unclaimed. Nodes with the fewest restarts come first, and then nodes by name. With
+// canary.nodeAntiAffinityKeys, at most wanted/values nodes, rounded up, have the same values of these labels. If that leaves too
+// few nodes, the limit is raised by one until there are enough.
 func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, current []string, nodes []CanaryNode) []string {
 	selector := labels.Everything()
 	if c.NodeSelector != nil {
@@ -98,11 +98,11 @@ type CanaryPod struct {
 	State      PodState
 }
 
-// CanaryHistory is what is known of a canary from before.
+// CanaryHistory is what earlier passes recorded about a canary.
 type CanaryHistory struct {
 	// Began is when it began, and NodesReady since when all its nodes are ready.
 	Began, NodesReady time.Time
-	// FirstRestart and LastRestart are those of a Verdict before.
+	// FirstRestart and LastRestart are from an earlier Verdict.
 	FirstRestart, LastRestart time.Time
 	// Unpaused is true when a person has overruled autoPause.
 	Unpaused bool
@@ -110,15 +110,15 @@ type CanaryHistory struct {
 
 // Verdict is what the canary's pods show about it.
 type Verdict struct {
-	// Failed is by autoFail, Paused by autoPause. Never both.
+	// Failed is set by autoFail, Paused by autoPause. Never both.
 	Failed, Paused bool
 	// Reason and Message are why, for one of these.
 	Reason  edsv1.StatusReason
 	Message string
 	// Wake is when the clock alone changes the verdict; zero: never.
 	Wake time.Time
-	// CannotStart is why a pod does not start, also one that may still take its time; empty when all do. CannotStartMessage says
-	// more, whatever pauses the canary.
+	// CannotStart is why a pod does not start, even if it may take longer; empty when all pods start. CannotStartMessage has
+	// the details.
 	CannotStart        edsv1.StatusReason
 	CannotStartMessage string
 	// FirstRestart and LastRestart are of all pods that the canary had; zero when none restarted.
@@ -131,8 +131,8 @@ type finding struct {
 	message string
 }
 
-// JudgeCanary says whether a canary has failed or pauses now. Pods that are being deleted do not count, and restarts from before it began
-// do not either. In this order, worst pod first:
+// JudgeCanary says whether a canary has failed or pauses now. It ignores pods that are being deleted, and restarts before the canary
+// began. It checks in this order, worst pod first:
 //
 //	failed  a pod restarted more than autoFail.maxRestarts times
 //	        pods have restarted over more than autoFail.maxRestartsDuration    RestartsTimeoutExceeded
@@ -190,7 +190,7 @@ func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, pods []CanaryPod,
 	return v
 }
 
-// findStartProblem returns why the canary pauses because a pod does not start, and notes which pods do not.
+// findStartProblem returns why a pod that does not start pauses the canary. It also sets CannotStart.
 func (v *Verdict) findStartProblem(a *edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoPause, pods []CanaryPod, now time.Time) finding {
 	var waiting, stopped, slow finding
 	for i := range pods {

@@ -21,15 +21,15 @@ import (
 type Limits struct {
 	// AtOnce is how many nodes are replaced at once.
 	AtOnce int
-	// Creation is how many pods may be in creation, Creating how many are, and Missing on how many nodes one is still to be created.
+	// Creation is how many pods may be in creation, and Creating how many are. Missing is on how many nodes a pod is still missing.
 	Creation, Creating, Missing int
-	// NextCreation is when Creation grows; zero: never. NextBatch is when outdated pods may be replaced again.
+	// NextCreation is when Creation grows, or zero. NextBatch is when outdated pods may be replaced again.
 	NextCreation, NextBatch time.Time
 }
 
 // Actions are what is done to pods.
 type Actions struct {
-	// Clean are deleted in any case, Superseded because another pod has taken their place, and Replace so that one can.
+	// Clean are deleted in any case. Superseded are deleted because a new pod runs. Replace are deleted to make way for a new pod.
 	Clean, Superseded, Replace []*corev1.Pod
 	// Label and Unlabel are pods that get or lose the canary's label.
 	Label, Unlabel []*corev1.Pod
@@ -62,15 +62,15 @@ func (j *Judge) Decide() {
 	j.replaceOutdated()
 }
 
-// refusedLast are the states by node, and after them those whose pod was refused, the one that has waited longest first. A pod that is
-// refused on one node does not keep others from being created.
+// refusedLast returns the states by node. States whose pod was refused come last, the earliest refusal first. So a refused pod does
+// not delay the creation of others.
 func (j *Judge) refusedLast() []*NodeState {
 	states := slices.Clone(j.States)
 	slices.SortStableFunc(states, func(a, b *NodeState) int { return a.Refused.At.Compare(b.Refused.At) })
 	return states
 }
 
-// createMissing creates a pod on a node that has none, if the slow start allows it, and else says why not.
+// createMissing creates a pod on a node without one if the slow start allows that. Otherwise it says why not.
 func (j *Judge) createMissing(s *NodeState) {
 	frozen := j.Annotated(edsv1.AnnotationRolloutFrozen)
 	if s.isEmpty() && !frozen && j.Limits.Creating < j.Limits.Creation {
@@ -79,7 +79,7 @@ func (j *Judge) createMissing(s *NodeState) {
 		return
 	}
 	if !s.Stuck && s.Ended == nil && s.NodeProblem == "" && s.Refused.At.IsZero() {
-		j.Limits.Missing++ // Only the slow start keeps it from being created, so other nodes wait for it.
+		j.Limits.Missing++ // Only the slow start delays this pod, so replacements on other nodes wait.
 	}
 	switch {
 	case !s.isEmpty():
@@ -114,7 +114,7 @@ func (j *Judge) decideCanaryNode(s *NodeState) {
 	}
 }
 
-// labelCanary keeps the canary's label on the canary's pods, and on no others.
+// labelCanary finds pods that must get or lose the canary's label.
 func (j *Judge) labelCanary(s *NodeState) {
 	for _, p := range []*Pod{s.Current, s.Outdated} {
 		if p == nil || p.State.Terminating {
@@ -141,9 +141,9 @@ func (j *Judge) isFailedCanary(p *Pod) bool {
 	return tried || HasFailed(rs)
 }
 
-// decideRollingUpdate decides which outdated pods are replaced now. Those of a failed canary come first, and the others wait for them. They
-// are held up by slots and pauses, but not by waves, windows, failures and budgets: none of these delayed the canary, and what it broke must
-// not stay broken.
+// decideRollingUpdate decides which outdated pods are replaced now. Pods of a failed canary come first, and the others wait for them. Slots
+// and pauses delay these pods. Waves, windows, failures and budgets do not: they did not delay the canary, and its damage must be
+// undone.
 func (j *Judge) decideRollingUpdate() {
 	strategy, units, fleet := j.Rolling, slices.Clone(j.Units), j.Fleet
 	starts := func(u rollout.Unit) bool { return u.State == v1alpha1.UnitOutdated && u.Reason == "" }
@@ -196,8 +196,8 @@ func (j *Judge) IsPaused() (paused bool, annotation string) {
 	return j.Strategy.Paused, ""
 }
 
-// CreationTime is how long a pod that is not ready counts as in creation: reconcileFrequency, in each interval of which ExtendedDaemonSet
-// creates as many pods.
+// CreationTime is how long a pod that is not ready counts as in creation: reconcileFrequency, by default 10s. ExtendedDaemonSet applies its
+// creation limit once in this interval.
 func (j *Judge) CreationTime() time.Duration {
 	if f := j.Strategy.ReconcileFrequency; f != nil && f.Duration > 0 {
 		return f.Duration
@@ -205,7 +205,7 @@ func (j *Judge) CreationTime() time.Duration {
 	return 10 * time.Second
 }
 
-// CreationLimitAt is how many pods may be in creation at an instant, and when it grows.
+// CreationLimitAt returns how many pods may be in creation at this time, and when that limit grows.
 func (j *Judge) CreationLimitAt(since, at time.Time) (limit int, next time.Time) {
 	return CreationLimit(&j.Strategy.RollingUpdate, since, at, max(1, j.eligible()))
 }
@@ -241,8 +241,8 @@ func (j *Judge) SlowStart() time.Time {
 	return since
 }
 
-// replaceOutdated turns the engine's answer into what is done. Deletions do not outrun creations: a node would be without a pod for
-// nothing. Where reconcileFrequency is set, there is one batch in each interval.
+// replaceOutdated turns the engine's decision into actions. It deletes no more pods than can be created, so no node is without a pod
+// needlessly. With reconcileFrequency there is one batch per interval.
 func (j *Judge) replaceOutdated() {
 	j.Limits.NextBatch = j.nextBatch()
 	if len(j.Decision.Start) == 0 {

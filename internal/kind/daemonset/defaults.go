@@ -18,8 +18,8 @@ import (
 // WaveCanary is the name of the canary's wave, by which it is approved.
 const WaveCanary = "canary"
 
-// Defaulted is a deep copy of a spec with the defaults that the fields' comments say. mode is the controller's validation mode, for
-// canaries that have none. ReconcileFrequency has no default.
+// Defaulted returns a deep copy of a spec with the defaults from the comments of the fields. mode is the validation mode of canaries that
+// set none. ReconcileFrequency has no default.
 func Defaulted(spec *edsv1.ExtendedDaemonSetSpec, mode edsv1.ValidationMode) *edsv1.ExtendedDaemonSetSpec {
 	s := spec.DeepCopy()
 	s.Template.Name = ""
@@ -70,8 +70,8 @@ func fill[T any](field **T, value T) {
 // isZero reports whether an amount is absent or nothing.
 func isZero(v *intstr.IntOrString) bool { return v == nil || Count(v, 100) == 0 }
 
-// Validate says what is wrong with a defaulted spec: each field by name, with what would be right. The API server refuses such a spec. This
-// is about the fields of ExtendedDaemonSet in objects that were stored before the API server had these rules.
+// Validate returns what is invalid in a defaulted spec: each field, and its valid values. The API server refuses such a spec. Validate is for
+// objects that were stored before the API server had these rules.
 func Validate(spec *edsv1.ExtendedDaemonSetSpec) error {
 	var problems []string
 	check := func(ok bool, field, want string) {

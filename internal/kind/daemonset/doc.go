@@ -10,7 +10,7 @@
 //	canary.go         where the canary runs, and when it is promoted
 //	status.go         the statuses
 //
-// What one node, one pod or one field is to it:
+// These files read one node, one pod or one field:
 //
 //	defaults.go       the spec with its defaults, and what is invalid in it
 //	hash.go           the hash of a template, which names a revision
@@ -22,7 +22,7 @@
 //	sync.go           whether a pod is what would be created today
 //	podstate.go       the state of a pod
 //	canaryverdict.go  which nodes become canaries, and whether the canary is paused or has failed
-//	limits.go         how many pods may be in creation, and what percentages come to
+//	limits.go         how many pods may be in creation, and percentages
 //
-// It takes over the pods of DataDog's ExtendedDaemonSet as they are: hashes, keys and formulas are the same.
+// Moult takes over the pods of DataDog's ExtendedDaemonSet unchanged: hashes, keys and formulas are the same.
 package daemonset

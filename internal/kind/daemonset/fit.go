@@ -17,9 +17,9 @@ import (
 type Placement struct {
 	// Create says that a pod should be created there.
 	Create bool
-	// Keep says that one that is there may stay.
+	// Keep says that an existing pod may stay.
 	Keep bool
-	// Why says why none should be created; "" when one should.
+	// Why says why no pod should be created, or is "".
 	Why string
 }
 
@@ -31,8 +31,8 @@ type Placer struct {
 	tolerations            []corev1.Toleration
 }
 
-// NewPlacer returns a Placer for the nodes that the selector selects, all when it is nil, with the nodeSelector, the required
-// node affinity and the tolerations of the template. The error says which of these is invalid.
+// NewPlacer returns a Placer for the selector and the template's nodeSelector, required node affinity and tolerations. A nil
+// selector selects all nodes. The error says which of these is invalid.
 func NewPlacer(selector *metav1.LabelSelector, t *corev1.PodTemplateSpec) (*Placer, error) {
 	p := &Placer{
 		selector: labels.Everything(), nodeSelector: labels.SelectorFromSet(t.Spec.NodeSelector), nodeName: t.Spec.NodeName,
@@ -60,8 +60,8 @@ func requiredAffinity(s *corev1.PodSpec) *corev1.NodeSelector {
 	return s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 }
 
-// Place says whether the daemon belongs on a node. On a node with a taint NoSchedule that is not tolerated, and on one that is being
-// deleted, no pod is created and those that run stay, as with the built-in DaemonSet.
+// Place says whether the daemon belongs on a node. If the node has an untolerated NoSchedule taint, or is being deleted, running pods
+// stay and no pod is created, as with the built-in DaemonSet.
 func (p *Placer) Place(n *corev1.Node) Placement {
 	set := labels.Set(n.Labels)
 	switch {
@@ -98,7 +98,7 @@ func (p *Placer) untolerated(n *corev1.Node, effect corev1.TaintEffect) *corev1.
 	return nil
 }
 
-// tolerates reports whether a toleration is for a taint, as the scheduler decides. That of package corev1 needs a logger.
+// tolerates reports whether a toleration matches a taint, as in the scheduler. The function of package corev1 needs a logger.
 func tolerates(by *corev1.Toleration, t *corev1.Taint) bool {
 	if by.Effect != "" && by.Effect != t.Effect || by.Key != "" && by.Key != t.Key {
 		return false

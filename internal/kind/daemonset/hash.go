@@ -14,17 +14,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Where a creationTimestamp is not set, k8s.io/api v0.31 wrote null, and later versions write nothing. To have the null back
-// in its place among the other fields, the last second that can be written marks it.
+// For an unset creationTimestamp k8s.io/api v0.31 wrote null, and later versions write nothing. To put the null back in its
+// place, TemplateHash sets the last possible time as a mark, and then replaces the mark.
 var (
 	unset       = metav1.NewTime(time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC))
 	unsetJSON   = []byte(`"creationTimestamp":"9999-12-31T23:59:59Z"`)
 	unsetJSON31 = []byte(`"creationTimestamp":null`)
 )
 
-// TemplateHash is the revision of a template: the MD5, in hexadecimal digits, of its JSON as k8s.io/api v0.31.1
-// writes it, without its name. That is the hash which ExtendedDaemonSet has left on its objects. Fields that are younger are
-// part of it when they are set.
+// TemplateHash returns the hash of a template: the hexadecimal MD5 of its JSON, without its name, as k8s.io/api v0.31.1
+// writes it. ExtendedDaemonSet wrote the same hash on its objects. Newer fields are
+// part of the hash when they are set.
 func TemplateHash(t *corev1.PodTemplateSpec) (string, error) {
 	t = t.DeepCopy()
 	t.Name = ""

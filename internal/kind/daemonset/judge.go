@@ -20,11 +20,11 @@ import (
 // ReplicaSet is one revision of an ExtendedDaemonSet.
 type ReplicaSet = edsv1.ExtendedDaemonSetReplicaSet
 
-// Facts are what the judge decides by. Nothing in them is changed, except the status of EDS.
+// Facts are the input of the judge. The judge changes nothing in them, except the status of EDS.
 type Facts struct {
 	// EDS is a copy of the ExtendedDaemonSet. The judge writes the new status into it.
 	EDS *edsv1.ExtendedDaemonSet
-	// ValidationMode of a canary that names none.
+	// ValidationMode is the default for canaries.
 	ValidationMode edsv1.ValidationMode
 	// ReplicaSets and Settings are those of the namespace.
 	ReplicaSets []ReplicaSet
@@ -39,12 +39,12 @@ type Facts struct {
 	Memory
 }
 
-// Memory is what the operator remembers of an ExtendedDaemonSet, as no object shows it, or not yet. Without it the operator tries refused
-// pods again at once.
+// Memory is what the operator remembers of an ExtendedDaemonSet because no object shows it yet. Without it the operator retries refused
+// pods at once.
 type Memory struct {
 	// Refused says by node which pods the API server has refused.
 	Refused map[string]Refusal
-	// Batches says when pods were last created, replaced and cleaned up, by the type of the condition that shows it.
+	// Batches says when pods were last created, replaced and cleaned up. The key is the type of the condition for it.
 	Batches map[string]time.Time
 }
 
@@ -56,9 +56,9 @@ type Refusal struct {
 
 // Judge decides what happens to one ExtendedDaemonSet. Its methods are called in this order:
 //
-//	New          its revisions: the one that is wanted, and the active one
+//	New          the revisions: the wanted one, and the active one
 //	Survey       the state of each node
-//	StartCanary  where CanaryWanted: the canary's nodes, its verdict, its end
+//	StartCanary  if CanaryWanted: the canary's nodes, verdict and end
 //	Decide       which pods are created, replaced and deleted, and why the others wait
 //	Summarize    the status
 type Judge struct {
@@ -69,12 +69,12 @@ type Judge struct {
 
 	Spec     *edsv1.ExtendedDaemonSetSpec // with defaults
 	Strategy *edsv1.ExtendedDaemonSetSpecStrategy
-	// Hash is the revision of the template, Target its ReplicaSet, and Active the one of all nodes outside of the canary.
+	// Hash is the hash of the template, and Target its ReplicaSet. Active is the ReplicaSet of all nodes outside of the canary.
 	Hash           string
 	Target, Active *ReplicaSet
 	// TargetExists is false until the ReplicaSet of the template is created.
 	TargetExists bool
-	// Owned are the ExtendedDaemonSet's ReplicaSets, the oldest first, and Counts their pods, by name.
+	// Owned are the ExtendedDaemonSet's ReplicaSets, the oldest first. Counts has the counts of their pods, by ReplicaSet name.
 	Owned  []*ReplicaSet
 	Counts map[string]*PodCounts
 
@@ -132,7 +132,7 @@ func IsDaemonPod(pod *corev1.Pod) bool {
 
 const kindReplicaSet = "ExtendedDaemonSetReplicaSet"
 
-// ReplicaSetOf is the name of the revision that a pod was created for, or "".
+// ReplicaSetOf returns the name of the ReplicaSet that a pod was created for, or "".
 func ReplicaSetOf(pod *corev1.Pod) string {
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && owner.Kind == kindReplicaSet {
 		return owner.Name
@@ -160,9 +160,9 @@ func (j *Judge) Find(name string) *ReplicaSet {
 	return nil
 }
 
-// Successor is the ReplicaSet that becomes active where none is: the one that says so itself, or else the template's. The status may have
-// lost the name, or the active one was deleted. That does not promote a template that is a canary or has failed: an earlier revision becomes
-// active, if one exists that has not failed.
+// Successor returns the ReplicaSet that becomes active if none is: the status has lost its name, or it was deleted. It is a ReplicaSet with
+// the condition Active, or else the template's. A template that is a canary, or has failed, is not promoted this way if an earlier
+// revision exists that has not failed. That revision becomes active instead.
 func (j *Judge) Successor() *ReplicaSet {
 	for _, rs := range slices.Backward(j.Owned) {
 		if edsv1.IsConditionTrue(rs.Status.Conditions, edsv1.ConditionActive) {
@@ -181,8 +181,8 @@ func (j *Judge) Successor() *ReplicaSet {
 	return j.Target
 }
 
-// Idle are the ReplicaSets that are deleted, because they have no pods and exceed revisionHistoryLimit: first those that were not
-// active for longest, so that the last good one stays.
+// Idle returns the ReplicaSets to delete: they have no pods, and exceed revisionHistoryLimit. The longest inactive ones are deleted
+// first, so the last good one stays.
 func (j *Judge) Idle() []*ReplicaSet {
 	var idle []*ReplicaSet
 	for _, rs := range j.Owned {
@@ -194,7 +194,7 @@ func (j *Judge) Idle() []*ReplicaSet {
 	return idle[:max(0, len(idle)-int(*j.Spec.RevisionHistoryLimit))]
 }
 
-// lastActive is until when a revision was active, or when it was created if it never was.
+// lastActive returns when a revision was last active, or its creation time if it was never active.
 func (j *Judge) lastActive(rs *ReplicaSet) time.Time {
 	c := edsv1.FindCondition(rs.Status.Conditions, edsv1.ConditionActive)
 	switch {
@@ -209,14 +209,14 @@ func (j *Judge) lastActive(rs *ReplicaSet) time.Time {
 // Annotated reports whether an annotation of the ExtendedDaemonSet is "true".
 func (j *Judge) Annotated(key string) bool { return j.EDS.Annotations[key] == edsv1.True }
 
-// WakeAt notes an instant at which there may be something to do.
+// WakeAt makes Wake no later than this time. It ignores a zero time.
 func (j *Judge) WakeAt(t time.Time) {
 	if !t.IsZero() && (j.Wake.IsZero() || t.Before(j.Wake)) {
 		j.Wake = t
 	}
 }
 
-// HasPassed reports whether an instant has come. If not, the judge wakes then.
+// HasPassed reports whether this time has come. If not, it sets Wake to that time or earlier.
 func (j *Judge) HasPassed(at time.Time) bool { return hasPassed(&j.Wake, at, j.Now) }
 
 func latest(a, b time.Time) time.Time {
@@ -226,8 +226,8 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// TakesOver reports whether a pod belongs to the DaemonSet that an ExtendedDaemonSet takes over from, or was orphaned by it. An orphan
-// is recognised by its name, and by the label that DaemonSets set.
+// TakesOver reports whether the ExtendedDaemonSet takes over a pod of its old DaemonSet, or an orphan of that DaemonSet. An orphan has the
+// DaemonSet's name as prefix, and the label that DaemonSets set.
 func TakesOver(eds *edsv1.ExtendedDaemonSet, pod *corev1.Pod) bool {
 	from := eds.Annotations[edsv1.AnnotationOldDaemonset]
 	if _, ours := pod.Labels[edsv1.LabelName]; from == "" || ours || NodeOf(pod) == "" {

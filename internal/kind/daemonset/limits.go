@@ -11,7 +11,7 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
 
-// Count is a count as it is, or a percentage of so many, rounded up. It is 0 when it is absent, invalid or negative.
+// Count returns a count as it is, or a percentage of this number, rounded up. It is 0 if v is absent, invalid or negative.
 func Count(v *intstr.IntOrString, of int) int {
 	if v == nil {
 		return 0

@@ -15,16 +15,16 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
 
-// PodOptions are what is the same for many pods.
+// PodOptions are settings for many pods.
 type PodOptions struct {
-	// NodeName binds the pod by spec.nodeName; else a required node affinity leads the scheduler to the node.
+	// NodeName binds the pod by spec.nodeName. Otherwise a required node affinity makes the scheduler bind the pod.
 	NodeName bool
 	// Canary puts the canary's label on the pod.
 	Canary bool
 }
 
-// NewPod returns the pod of a revision for a node. Its name follows from revision, node and overrides, so that the same pod can't be
-// created twice. The Overrides must be those of that node.
+// NewPod returns the pod of a revision for a node. The name is a function of revision, node and overrides, so the same pod can't be
+// created twice. o must be the overrides of that node.
 func NewPod(rs *edsv1.ExtendedDaemonSetReplicaSet, eds string, n *corev1.Node, o Overrides, opts PodOptions) *corev1.Pod {
 	t := rs.Spec.Template.DeepCopy()
 	p := &corev1.Pod{
@@ -66,7 +66,7 @@ func NewPod(rs *edsv1.ExtendedDaemonSetReplicaSet, eds string, n *corev1.Node, o
 	return p
 }
 
-// put sets a key that is ours, or removes what the template says in its place.
+// put sets a key of Moult's. With an empty value it removes the template's value.
 func put(m map[string]string, key, value string) {
 	if value == "" {
 		delete(m, key)
@@ -99,8 +99,8 @@ func nameSuffix(length int, parts ...string) string {
 	return string(text)
 }
 
-// newReplicaSet returns the ReplicaSet of a template that has none. Its name follows from the ExtendedDaemonSet and the template's hash, so
-// that no two are created of one template.
+// newReplicaSet returns a new ReplicaSet for the template. Its name is a function of the ExtendedDaemonSet and the template's hash, so one
+// template gets one ReplicaSet.
 func newReplicaSet(eds *edsv1.ExtendedDaemonSet, spec *edsv1.ExtendedDaemonSetSpec, hash string) *ReplicaSet {
 	rs := &ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{
@@ -115,7 +115,7 @@ func newReplicaSet(eds *edsv1.ExtendedDaemonSet, spec *edsv1.ExtendedDaemonSetSp
 	return rs
 }
 
-// bind leads the scheduler to a node, besides what the affinity says already.
+// bind adds a required node affinity for one node, and keeps the other affinity terms.
 func bind(s *corev1.PodSpec, node string) {
 	s.Affinity = cmp.Or(s.Affinity, &corev1.Affinity{})
 	s.Affinity.NodeAffinity = cmp.Or(s.Affinity.NodeAffinity, &corev1.NodeAffinity{})
@@ -142,8 +142,8 @@ var standardTolerations = []corev1.Toleration{
 	{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
 }
 
-// tolerations are those of a pod's spec and the standard ones. As with the built-in DaemonSet a standard one replaces the same
-// with a time limit, and only pods in the node's own network tolerate that it has no other.
+// tolerations returns the tolerations of a pod's spec and the standard ones. As in the built-in DaemonSet, a standard toleration
+// replaces the same one with a time limit. Only hostNetwork pods tolerate network-unavailable.
 func tolerations(s *corev1.PodSpec) []corev1.Toleration {
 	added := standardTolerations
 	if s.HostNetwork {
@@ -157,7 +157,7 @@ func tolerations(s *corev1.PodSpec) []corev1.Toleration {
 	return append(all, added...)
 }
 
-// NodeOf is the node that a pod is on or is bound for, or "" when that is open.
+// NodeOf returns the node of a pod, or the node that its affinity requires, or "".
 func NodeOf(p *corev1.Pod) string {
 	if p.Spec.NodeName != "" {
 		return p.Spec.NodeName

@@ -28,25 +28,25 @@ type NodeState struct {
 	Overrides Overrides
 	// Canary is true for a node of the canary.
 	Canary bool
-	// Current is the pod of that revision, and Outdated another one. Each may be nil.
+	// Current is the pod of the wanted revision, Outdated a pod of another. Each may be nil.
 	Current, Outdated *Pod
 	// Kept is true while the outdated pod belongs to a DaemonSet that would create it again.
 	Kept bool
 	// FailedCanary is true where the outdated pod is of a revision that was only ever a canary.
 	FailedCanary bool
-	// Terminating is a pod that was deleted and still exists, and Ended one that has ended and is deleted at a later time.
+	// Terminating is a pod that was deleted and still exists. Ended is a pod that has ended and is deleted later.
 	Terminating, Ended *Pod
 	// Stuck is true when a pod terminates for longer than it should.
 	Stuck bool
-	// Refused is when and why the API server last refused the missing pod; zero: it did not.
+	// Refused is when and why the API server last refused the missing pod; zero if it did not.
 	Refused Refusal
 	// Invalid says which of the node's annotations can't be read, or "".
 	Invalid string
 	// Extra pods are deleted in any case.
 	Extra []*Pod
-	// NodeProblem says why the node, and not its pods, is the cause of what happens there, or "".
+	// NodeProblem says why problems on the node are not caused by its pods, or is "".
 	NodeProblem string
-	// NoPod says why no pod is created yet on a node that has none. Its Reason is "" on all others.
+	// NoPod says why a node without a pod gets none yet. Its Reason is "" on all other nodes.
 	NoPod rollout.Wait
 }
 
@@ -63,11 +63,11 @@ func (p *Pod) Available() bool { return p != nil && p.State.Available }
 type PodCounts struct {
 	// All includes pods that terminate.
 	All, Current, Ready, Available int32
-	// Desired is on how many nodes the revision should run, and Ignored on how many of them a pod is missing that nothing waits for.
+	// Desired is the number of nodes that should run the revision. Ignored is how many of them do not hold up the rollout.
 	Desired, Ignored int32
 }
 
-// counts are those of a revision; "" is that of pods without one.
+// counts returns the counts of a revision; "" is for pods without a revision.
 func (j *Judge) counts(revision string) *PodCounts {
 	if j.Counts[revision] == nil {
 		j.Counts[revision] = &PodCounts{}
@@ -84,7 +84,7 @@ func (j *Judge) State(node string) *NodeState {
 	return j.States[i]
 }
 
-// CanaryNodes are the nodes of the canary, as the status has them.
+// CanaryNodes returns the canary's nodes, from the status.
 func (j *Judge) CanaryNodes() []string {
 	if c := j.EDS.Status.Canary; c != nil && c.ReplicaSet == j.Target.Name && j.CanaryWanted() {
 		return c.Nodes
@@ -145,7 +145,7 @@ func (j *Judge) Survey(canaryNodes []string) error {
 	return nil
 }
 
-// assign gives each pod on the node its part in the state.
+// assign sorts the pods on the node into the fields of the state.
 func (s *NodeState) assign(j *Judge, pods []*corev1.Pod) {
 	var current, outdated []*Pod
 	minReady := time.Duration(j.Spec.MinReadySeconds) * time.Second
@@ -178,7 +178,7 @@ func (s *NodeState) assign(j *Judge, pods []*corev1.Pod) {
 		s.Outdated, s.Kept = best, false
 	}
 	if s.Current != nil && s.Outdated != nil && !s.Kept && !j.Surges() {
-		// There are two without surge: whatever created the second one did not see the first.
+		// Two pods without surge: the second was created by a process that did not see the first.
 		if s.Current.Available() || !s.Outdated.Available() {
 			s.Extra, s.Outdated = append(s.Extra, s.Outdated), nil
 		} else {
@@ -194,8 +194,8 @@ func (s *NodeState) assign(j *Judge, pods []*corev1.Pod) {
 	}
 }
 
-// endedPodAge is how old a pod is at least before it is deleted because it has ended. It bounds how often pods are created and deleted
-// on a node where all end at once.
+// endedPodAge is the least age of an ended pod before it is deleted. It limits how often pods are created and deleted on a node where they
+// end at once.
 const endedPodAge = time.Minute
 
 // keepBest returns the best of several pods. The others are extra.
@@ -239,7 +239,7 @@ func (j *Judge) Surges() bool {
 // surgesOn reports whether the node's new pod is started beside its outdated one.
 func (j *Judge) surgesOn(s *NodeState) bool { return j.Surges() && !s.portsConflict() }
 
-// nodeProblem says why what happens to pods on a node is not caused by them, or "": it is not ready, or it is under maintenance.
+// nodeProblem says why problems on a node are not caused by its pods: the node is not ready, or under maintenance. Else it is "".
 func (s *NodeState) nodeProblem() string {
 	if ready := nodeCondition(s.Node, corev1.NodeReady); ready.Status != corev1.ConditionTrue {
 		return "the node is not ready"
@@ -265,7 +265,7 @@ func nodeCondition(n *corev1.Node, kind corev1.NodeConditionType) corev1.NodeCon
 	return corev1.NodeCondition{}
 }
 
-// readySince is since when a node is ready; zero when it is not, or that is unknown.
+// readySince returns since when a node is ready; zero if it is not ready.
 func readySince(n *corev1.Node) time.Time {
 	if c := nodeCondition(n, corev1.NodeReady); c.Status == corev1.ConditionTrue {
 		return c.LastTransitionTime.Time
@@ -273,11 +273,11 @@ func readySince(n *corev1.Node) time.Time {
 	return time.Time{}
 }
 
-// settleTime is for how long after a node has become ready the node is the cause of restarts there.
+// settleTime is how long after a node becomes ready restarts there are still blamed on the node.
 const settleTime = time.Minute
 
-// causesRestarts reports whether the node is the cause of what happens to a pod: it has a problem now, or the pod's last restart was
-// before the node became ready again. A quick reboot does not show in the node's conditions, but in how the container ended.
+// causesRestarts reports whether the node caused the restarts of a pod. The node has a problem now, or the last restart was before
+// the node became ready, or at most settleTime later. A quick reboot does not show in the node's conditions, but in how the container ended.
 func (s *NodeState) causesRestarts(p *Pod) bool {
 	if s.NodeProblem != "" || p.State.Lost {
 		return true
@@ -286,13 +286,13 @@ func (s *NodeState) causesRestarts(p *Pod) bool {
 	return !p.State.LastRestart.IsZero() && !ready.IsZero() && !p.State.LastRestart.After(ready.Add(settleTime)) && p.CreationTimestamp.Time.Before(ready)
 }
 
-// claim is the index of the claim of the rollout whose turn it is, or -1.
+// claim returns the index of the claim whose turn is in progress, or -1.
 func (s *NodeState) claim() int {
 	return slices.IndexFunc(s.Claims, func(c v1alpha1.Claim) bool { return !c.RecordsResult() })
 }
 
-// Counts reports whether the node should have a pod, or has one. A DaemonSet's pod does not count where the ExtendedDaemonSet's own may
-// not be.
+// Counts reports whether the node should have a pod, or has one. An outdated pod, also of a DaemonSet, counts only if the ExtendedDaemonSet
+// may have a pod there.
 func (s *NodeState) Counts() bool {
 	return s.Placement.Create || s.Current != nil || s.Outdated != nil && s.Placement.Keep
 }

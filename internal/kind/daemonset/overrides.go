@@ -31,8 +31,8 @@ type Overrides struct {
 	Hash string
 }
 
-// OverridesOf returns what applies to a node: the first of the Settings, as JudgeSettings orders them, that selects it, and then the node's
-// annotations, each of which replaces all that the Setting says of a container. The error is of annotations that are invalid. The
+// OverridesOf returns the overrides for a node. The first Setting that selects the node applies, in the order of JudgeSettings. A node
+// annotation replaces the Setting's resources of its container. The error lists invalid annotations. The
 // others apply.
 func OverridesOf(
 	eds types.NamespacedName, containers []corev1.Container, n *corev1.Node, settings []SettingVerdict,

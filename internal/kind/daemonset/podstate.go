@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// unscheduledFor is for how long a pod may be without a node.
+	// unscheduledFor is how long a pod may be without a node.
 	unscheduledFor = 10 * time.Minute
-	// leastResponse is how long after the end of its grace period a pod may exist at the least.
+	// leastResponse is the least time that a pod may exist after its grace period.
 	leastResponse = 10 * time.Second
 	// maxDetail bounds what is quoted of a kubelet's or scheduler's message, in bytes.
 	maxDetail = 300
@@ -27,37 +27,37 @@ const (
 
 // PodState is the state of a daemon pod.
 type PodState struct {
-	// Ready is its condition of that name. Available is that it has been ready for long enough.
+	// Ready is its condition Ready. Available is true if it has been ready for long enough.
 	Ready, Available bool
-	// Terminating is that it was deleted and still exists.
+	// Terminating is true if it was deleted and still exists.
 	Terminating bool
-	// Failed is that it has ended, with an error or without, and nothing restarts it.
+	// Failed is true if it has ended, with an error or without, and nothing restarts it.
 	Failed bool
 	// ReadySince is when it became ready; zero when it is not.
 	ReadySince time.Time
-	// Wake is when the clock alone changes any of this; zero: never.
+	// Wake is when the clock alone changes any field; zero means never.
 	Wake time.Time
 	// Restarts is the count of the container that has restarted most, RestartContainer. Init containers count too.
 	Restarts         int32
 	RestartContainer string
 	// RestartReason is why that container ended the last time, as the kubelet says; empty without restarts.
 	RestartReason edsv1.StatusReason
-	// Lost is that the container that has restarted most was gone when its machine, or the container runtime, came back.
+	// Lost is true if RestartContainer was gone when its machine or the container runtime came back.
 	Lost bool
 	// LastRestart is when any container restarted, or ended before a restart, the last time; zero without restarts, or when unknown.
 	LastRestart time.Time
-	// CannotStart is why a container can't be started, if that does not pass by itself; else empty.
+	// CannotStart is why a container can't start, if the problem does not pass by itself; else empty.
 	CannotStart edsv1.StatusReason
 	// Message says what is wrong with the pod; empty when nothing is known to be.
 	Message string
 	// Creating is since when its node, or else the scheduler, has been starting it; zero when all its containers have started.
 	Creating time.Time
-	// Unresponsive is that the scheduler or the kubelet does not act on it: it was not scheduled for 10 minutes, or should have been gone
-	// a whole grace period ago, and at least 10 seconds ago.
+	// Unresponsive is true if the scheduler or the kubelet does not act on it. It was not scheduled for 10 minutes, or still exists a
+	// second grace period (at least 10 seconds) after its grace period.
 	Unresponsive bool
 }
 
-// StateOfPod is the state of a pod. It is available when it has been ready for minReady.
+// StateOfPod returns the state of a pod. The pod is available when it has been ready for minReady.
 func StateOfPod(p *corev1.Pod, minReady time.Duration, now time.Time) PodState {
 	l := PodState{
 		Terminating: p.DeletionTimestamp != nil,
@@ -92,7 +92,7 @@ func (l *PodState) readRestarts(containers []corev1.ContainerStatus) {
 	}
 }
 
-// lastRestart is when a container that has restarted did so, or ended to do so again.
+// lastRestart returns when a container last restarted, or last ended before a restart.
 func lastRestart(c *corev1.ContainerStatus) time.Time {
 	var all []metav1.Time
 	if t := c.LastTerminationState.Terminated; t != nil {
@@ -114,7 +114,7 @@ func lastRestart(c *corev1.ContainerStatus) time.Time {
 	return last
 }
 
-// isLost reports whether a container was gone when the container runtime, or the kubelet, came back. How it ended is unknown then.
+// isLost reports whether a container was gone when the container runtime or the kubelet came back, so how it ended is unknown.
 func isLost(c *corev1.ContainerStatus) bool {
 	t := c.LastTerminationState.Terminated
 	return t != nil && (t.Reason == "Unknown" && t.ExitCode == 255 || t.Reason == "ContainerStatusUnknown")
@@ -187,8 +187,8 @@ func (l *PodState) readResponse(p *corev1.Pod, now time.Time) {
 		if p.DeletionGracePeriodSeconds != nil {
 			grace = *p.DeletionGracePeriodSeconds
 		}
-		// The timestamp is when the kubelet may kill the pod. It gets the same time again for that, and a minimum: when the pod has ended, the
-		// kubelet sets the grace period to 0.
+		// The timestamp is when the kubelet may kill the pod. The kubelet gets the same time again for that. leastResponse applies because the
+		// kubelet sets the grace period to 0 when the pod has ended.
 		if at := p.DeletionTimestamp.Add(max(time.Duration(grace)*time.Second, leastResponse)); since.IsZero() || at.Before(since) {
 			since = at
 		}
@@ -231,7 +231,7 @@ func cannotStartMessage(pod string, reason edsv1.StatusReason, detail string) st
 	return text + ", " + detail
 }
 
-// hasPassed reports whether an instant has come. If not, wake is no later than that.
+// hasPassed reports whether this time has come. If not, it sets wake to that time or earlier.
 func hasPassed(wake *time.Time, at, now time.Time) bool {
 	if !now.Before(at) {
 		return true
@@ -251,7 +251,7 @@ func podCondition(p *corev1.Pod, of corev1.PodConditionType) *corev1.PodConditio
 	return nil
 }
 
-// withDetail adds what a program of the node says, on one line, and shortened if it is long.
+// withDetail adds the message of a kubelet or scheduler, on one line, and shortened if it is long.
 func withDetail(message, detail string) string {
 	detail = strings.Join(strings.Fields(detail), " ")
 	if detail == "" {

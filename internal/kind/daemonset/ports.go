@@ -9,20 +9,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// port is one of the host's.
+// port is a port of the host.
 type port struct {
 	protocol corev1.Protocol
 	number   int32
 }
 
-// portsConflict reports whether the outdated pod and the new one can't run beside each other, because both want the same port of the host.
-// Different addresses of the host do not count.
+// portsConflict reports whether the outdated pod and the new pod need the same port of the host. Then they can't run side by side.
+// It ignores hostIP.
 func (s *NodeState) portsConflict() bool {
 	taken := hostPorts(&s.Outdated.Spec)
 	return slices.ContainsFunc(hostPorts(&s.Want.Spec.Template.Spec), func(p port) bool { return slices.Contains(taken, p) })
 }
 
-// hostPorts are the ports of the host that a pod takes: with the host's network all that it names.
+// hostPorts returns the ports of the host that a pod uses. With hostNetwork these are all its container ports.
 func hostPorts(s *corev1.PodSpec) []port {
 	var all []port
 	for _, container := range slices.Concat(s.InitContainers, s.Containers) {

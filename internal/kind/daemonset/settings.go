@@ -13,7 +13,7 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
 
-// The errors are those that ExtendedDaemonSet writes.
+// These are the error texts that ExtendedDaemonSet writes.
 const (
 	missingReference = "missing reference in spec"
 	badSelector      = "invalid nodeSelector in spec: "
@@ -29,7 +29,7 @@ type SettingVerdict struct {
 	selector labels.Selector
 }
 
-// ReferenceOf is the ExtendedDaemonSet that a Setting names, or "".
+// ReferenceOf returns the name of the ExtendedDaemonSet that a Setting references, or "".
 func ReferenceOf(s *edsv1.ExtendedDaemonsetSetting) string {
 	if s.Spec.Reference == nil {
 		return ""
@@ -37,11 +37,11 @@ func ReferenceOf(s *edsv1.ExtendedDaemonsetSetting) string {
 	return s.Spec.Reference.Name
 }
 
-// JudgeSettings returns those of a namespace's Settings that name this ExtendedDaemonSet, with what is wrong with each. The newest comes
-// first, and of the same age the last by name, as in ExtendedDaemonSet. Those that are being deleted are left out.
+// JudgeSettings returns the Settings of a namespace that name this ExtendedDaemonSet, each with its problem. The newest comes first. With the
+// same age, the last by name comes first, as in ExtendedDaemonSet. Settings that are being deleted are left out.
 //
-// A Setting that selects a node which a newer one selects too is in conflict with the newest such. That holds even where the newer one has
-// a conflict itself: when that is solved, nothing else changes.
+// If several Settings select the same node, the older ones conflict with the newest of them. That holds even if the newest has a conflict
+// itself, so solving one conflict changes no other Setting.
 func JudgeSettings(settings []edsv1.ExtendedDaemonsetSetting, daemonset string, nodeLabels []map[string]string) []SettingVerdict {
 	var all []SettingVerdict
 	for i := range settings {
@@ -88,8 +88,8 @@ func JudgeSettings(settings []edsv1.ExtendedDaemonsetSetting, daemonset string, 
 	return all
 }
 
-// validSettings are the Settings that apply to an ExtendedDaemonSet. They are judged here, and not read from their status, which follows a
-// moment later: by an old status pods would be replaced twice.
+// validSettings returns the Settings that apply to an ExtendedDaemonSet. It judges them itself: their status is written later, and an old
+// status would make pods be replaced twice.
 func validSettings(all []edsv1.ExtendedDaemonsetSetting, eds *edsv1.ExtendedDaemonSet, nodes []*corev1.Node) []SettingVerdict {
 	here := slices.DeleteFunc(slices.Clone(all), func(s edsv1.ExtendedDaemonsetSetting) bool { return s.Namespace != eds.Namespace })
 	has := make([]map[string]string, len(nodes))

@@ -18,8 +18,8 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// SetCondition updates a condition. It adds one that is False only for the conditions of kstatus. Times change only with the rest of the
-// condition.
+// SetCondition updates a condition. It adds a condition that is False only if kstatus reads that condition. The times change only when
+// something else in the condition changes.
 func SetCondition(conditions *[]edsv1.Condition, kind string, is bool, reason, message string, now time.Time) {
 	status := metav1.ConditionFalse
 	if is {
@@ -42,7 +42,7 @@ func SetCondition(conditions *[]edsv1.Condition, kind string, is bool, reason, m
 	old.Status, old.Reason, old.Message, old.LastUpdateTime = status, reason, message, at
 }
 
-// Summarize writes the status of the ExtendedDaemonSet. A problem is why nothing was decided.
+// Summarize writes the status of the ExtendedDaemonSet. problem says why nothing was decided, or is nil.
 func (j *Judge) Summarize(reason string, problem error) {
 	s := &j.EDS.Status
 	s.ObservedGeneration = j.EDS.Generation
@@ -82,7 +82,7 @@ func (j *Judge) Summarize(reason string, problem error) {
 	}
 }
 
-// setState writes the state, in ExtendedDaemonSet's words.
+// setState writes the state, in the words of DataDog's ExtendedDaemonSet.
 func (j *Judge) setState() {
 	s := &j.EDS.Status
 	shown := edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed)
@@ -98,7 +98,7 @@ func (j *Judge) setState() {
 	case j.Canary != nil:
 		s.State = edsv1.StateCanary
 	case failure != "" && (!shown || s.State == edsv1.StateCanaryFailed && j.counts(j.Target.Name).All > 0):
-		// Until its pods are gone, and never again after that: the failure stays in the conditions.
+		// The state shows the failure until the canary's pods are gone. After that only the conditions show it.
 		s.State = edsv1.StateCanaryFailed
 		s.Reason = edsv1.StatusReason(edsv1.FindCondition(j.Target.Status.Conditions, edsv1.ConditionCanaryFailed).Reason)
 		if !shown {
@@ -165,7 +165,7 @@ func (j *Judge) setHealth(stalled, reason string) {
 	}
 }
 
-// listUnits are the first nodes whose pods are being replaced, and the first that wait.
+// listUnits returns the first nodes whose pods are being replaced, and the first nodes that wait.
 func (j *Judge) listUnits() (updating, waiting []v1alpha1.UnitStatus) {
 	failed := map[string]bool{}
 	for i := range j.Units {
@@ -193,7 +193,7 @@ func (j *Judge) listUnits() (updating, waiting []v1alpha1.UnitStatus) {
 	return updating, waiting
 }
 
-// Waits says of each node that waits why it does, in the order in which they come.
+// Waits says why each waiting node waits, in the order in which the nodes start.
 func (j *Judge) Waits() []rollout.Wait {
 	waits := j.Decision.Waiting
 	if j.Canary != nil {
@@ -235,7 +235,7 @@ func (j *Judge) Progress(s *NodeState) (since time.Time, message string) {
 	return since, "no pod yet"
 }
 
-// DeletedAt is when a pod was deleted: its timestamp is when the grace period ends.
+// DeletedAt returns when a pod was deleted. The deletion timestamp is the end of the grace period.
 func DeletedAt(p *corev1.Pod) time.Time {
 	return p.DeletionTimestamp.Add(-time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second)
 }
@@ -243,8 +243,8 @@ func DeletedAt(p *corev1.Pod) time.Time {
 // ReasonRefused is the condition's reason where the API server refuses a pod.
 const ReasonRefused = "PodRefused"
 
-// reconcileError is what the API server refuses, or what of the strategy or of the nodes is invalid. It is that of the first node, so that
-// it does not depend on which is tried last.
+// reconcileError returns the API server's refusal, or what is invalid in the strategy or in node annotations. It reports the first node, so
+// the message does not change with each attempt.
 func (j *Judge) reconcileError() (reason, message string) {
 	invalid := ""
 	for _, s := range j.States {
@@ -311,15 +311,15 @@ func (j *Judge) ReplicaSetStatus(rs *ReplicaSet) edsv1.ExtendedDaemonSetReplicaS
 		set(edsv1.ConditionPodCannotStart, false, "", "")
 	}
 	if active {
-		// A person failed it at the instant at which it passed. All nodes get it, and it may be active again later.
+		// A person may fail a canary in the moment of its promotion. The active revision must not count as failed.
 		set(edsv1.ConditionCanaryFailed, false, "", "")
 		j.setBatches(&s.Conditions)
 	}
 	return s
 }
 
-// setRestarting keeps the first and the last restart of the canary's pods, as ExtendedDaemonSet does: in the transition and the update
-// of the condition.
+// setRestarting records the first and the last restart of the canary's pods, as lastTransitionTime and lastUpdateTime of the condition.
+// ExtendedDaemonSet does the same.
 func setRestarting(conditions *[]edsv1.Condition, v Verdict) {
 	c := edsv1.FindCondition(*conditions, edsv1.ConditionPodRestarting)
 	if c == nil {
@@ -330,7 +330,7 @@ func setRestarting(conditions *[]edsv1.Condition, v Verdict) {
 	c.LastTransitionTime, c.LastUpdateTime = metav1.NewTime(v.FirstRestart.Truncate(time.Second)), metav1.NewTime(v.LastRestart.Truncate(time.Second))
 }
 
-// unscheduledPods says on which nodes pods are not scheduled, or is "".
+// unscheduledPods lists the nodes whose pods are not scheduled, or returns "".
 func (j *Judge) unscheduledPods(canary bool) string {
 	var nodes []string
 	for _, s := range j.States {

@@ -11,11 +11,11 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
 
-// UpToDate reports whether a pod is what NewPod would make today: of the template with this hash, and with these overrides. What
-// has since been changed on the pod itself, or was filled in by the API server, does not count.
+// UpToDate reports whether NewPod would create the same pod today, with this template hash and these overrides. Later changes of
+// the pod, and values that the API server filled in, do not count.
 //
-// A pod that ExtendedDaemonSet created has no hash of the overrides. It is compared by what that left on it, and by the resources
-// of its containers: taking such pods over replaces none.
+// Pods that ExtendedDaemonSet created have no hash of the overrides. They are compared by their labels, annotations and container
+// resources, so that taking them over replaces no pod.
 func UpToDate(p *corev1.Pod, revision string, want Overrides) bool {
 	if hash, ok := p.Annotations[edsv1.AnnotationTemplateHash]; !ok || hash != revision {
 		return false
@@ -32,7 +32,7 @@ func UpToDate(p *corev1.Pod, revision string, want Overrides) bool {
 	case setting == "" && want.SettingName == "":
 		return true
 	case setting != "" && setting != want.SettingName:
-		return false // A field that only the other had set looks like one of the template.
+		return false // A field that only the other Setting had set looks like a field of the template.
 	}
 	for name, r := range want.Resources {
 		i := slices.IndexFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == name })
@@ -43,8 +43,8 @@ func UpToDate(p *corev1.Pod, revision string, want Overrides) bool {
 	return true
 }
 
-// sameResources compares those of a running container with what it should have been created with. The API server makes a request of
-// each limit that has none, and a LimitRange may have filled in any that is missing.
+// sameResources compares the resources of a running container with the wanted ones. The API server copies a limit to a missing
+// request, and a LimitRange may have filled in missing values.
 func sameResources(p *corev1.Pod, got, want corev1.ResourceRequirements) bool {
 	_, filled := p.Annotations[limitRanger]
 	for name, q := range want.Limits {

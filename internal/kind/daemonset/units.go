@@ -15,9 +15,9 @@ import (
 // available pod of the active revision is in its turn.
 func (j *Judge) makeUnits() {
 	j.Units = make([]rollout.Unit, 0, len(j.States))
-	unresponsive := Count(j.Strategy.RollingUpdate.MaxPodSchedulerFailure, j.eligible()) // how many of them are not counted
+	unresponsive := Count(j.Strategy.RollingUpdate.MaxPodSchedulerFailure, j.eligible()) // how many unresponsive nodes may be ignored
 	for _, s := range j.States {
-		if s.Canary && j.Active == j.Target { // A preview of when the canary is over.
+		if s.Canary && j.Active == j.Target { // A preview of the rolling update after the canary.
 			j.Units = append(j.Units, rollout.Unit{Node: s.Node.Name, State: v1alpha1.UnitUpdated})
 		}
 		if s.Canary || !s.Counts() && s.Terminating == nil {
@@ -29,7 +29,7 @@ func (j *Judge) makeUnits() {
 		case v1alpha1.UnitOutdated:
 			u.Down = !s.Outdated.Available()
 			u.Reason, u.Message = j.whyUnfit(s)
-			if ignored { // There may be no room for a new pod either. It would hold a slot until that is certain.
+			if ignored { // The node may have no room for a new pod either. Until that is certain, the unit would hold a slot.
 				u.Down, u.Rank = false, math.MaxUint64
 				j.counts(s.Want.Name).Ignored++
 			}
@@ -53,7 +53,7 @@ func (j *Judge) makeUnits() {
 	}
 }
 
-// soak lets an updated unit soak for as long as the strategy says. In the first rollout nothing waits for pods to soak.
+// soak makes an updated unit soak for the time in the strategy. In the first rollout there is no soak.
 func (j *Judge) soak(s *NodeState, u *rollout.Unit) {
 	u.Since = s.Current.State.ReadySince
 	if j.Strategy.Soak == nil || j.Strategy.Soak.Duration <= 0 || len(j.Owned) <= 1 && len(j.Kept) == 0 {
@@ -73,7 +73,7 @@ func (s *NodeState) isUnresponsive() bool {
 	return s.Stuck || pod != nil && pod.State.Unresponsive
 }
 
-// whyUnfit says why an outdated pod may not be replaced, whatever the strategy says.
+// whyUnfit says why an outdated pod may not be replaced, besides limits of the strategy.
 func (j *Judge) whyUnfit(s *NodeState) (v1alpha1.Reason, string) {
 	switch {
 	case j.Strategy.Type == edsv1.StrategyOnDelete && !s.FailedCanary:
@@ -94,16 +94,16 @@ func (j *Judge) whyUnfit(s *NodeState) (v1alpha1.Reason, string) {
 	return "", ""
 }
 
-// MessageRefused is why an outdated pod stays whose successor was refused.
+// MessageRefused says why an outdated pod stays when its new pod was refused.
 const MessageRefused = "the API server refuses the new pod"
 
-// refusedFor is for how long an old pod stays after its successor was refused.
+// refusedFor is how long an old pod stays after its new pod was refused.
 const refusedFor = 30 * time.Second
 
 // defaultRestarts is how often a pod may restart in a rolling update without a canary.
 const defaultRestarts = 5
 
-// whyFailed says why a new pod counts as failed, where the strategy limits failures.
+// whyFailed says why a new pod counts as failed, or "". Without maxFailures no pod does.
 func (j *Judge) whyFailed(s *NodeState) string {
 	if j.Strategy.MaxFailures == nil || s.Current == nil || s.causesRestarts(s.Current) {
 		return ""
@@ -122,7 +122,7 @@ func (j *Judge) whyFailed(s *NodeState) string {
 	return ""
 }
 
-// eligible is how many nodes the rolling update goes over.
+// eligible returns the number of nodes in the rolling update.
 func (j *Judge) eligible() int {
 	n := 0
 	for _, s := range j.States {

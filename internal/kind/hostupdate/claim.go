@@ -11,12 +11,12 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// NewClaim is the claim of a turn that begins, or begins again after it has failed.
+// NewClaim returns the claim of a turn that begins, or that begins again after a failure.
 func (w *World) NewClaim(t *Unit) v1alpha1.Claim {
 	claim := w.claim(t, t.Verdict.Version)
 	claim.Drains, claim.From, claim.BootID = w.Drains, t.Report.Version, t.Report.BootID
 	if c := t.Claim; c != nil {
-		claim.Uncordon = c.Uncordon && c.Changed != nil && t.Node.Spec.Unschedulable // It is still cordoned for the turn that failed.
+		claim.Uncordon = c.Uncordon && c.Changed != nil && t.Node.Spec.Unschedulable // The node is still cordoned by the failed turn.
 		if c.Attempt == claim.Attempt {
 			claim.Failures = c.Failures
 		}
@@ -24,9 +24,9 @@ func (w *World) NewClaim(t *Unit) v1alpha1.Claim {
 	return claim
 }
 
-// Adoption is the claim on a node whose host was ordered to reboot by another operator, or by this one before its claim was removed. Only this
-// operator leaves the version on the Node, and says who has cordoned it. Another operator uncordons the node in any case; but none uses Moult's own
-// protocol.
+// Adoption returns the claim on a node whose host has an order to reboot and no claim. Another operator gave the order, or Moult did and its
+// claim was removed. Only Moult writes the wanted version and who cordoned the node, and only Moult uses its own protocol. Other operators always
+// uncordon the node, so Adoption does that for them.
 func (w *World) Adoption(t *Unit) v1alpha1.Claim {
 	version := t.Node.Annotations[v1alpha1.AnnotationHostWanted]
 	theirs := version == "" && !strings.HasPrefix(t.Report.Protocol.Wanted, v1alpha1.GroupName+"/")
@@ -34,7 +34,7 @@ func (w *World) Adoption(t *Unit) v1alpha1.Claim {
 	claim.Uncordon = theirs && t.Node.Spec.Unschedulable && t.Node.Annotations[v1alpha1.AnnotationCordonedBy] == ""
 	claim.Rebooting, claim.BootID = &metav1.Time{Time: w.Now}, t.Report.RebootingFrom
 	if t.Report.Active != v1alpha1.HostActionReboot {
-		claim.BootID = t.Report.BootID // It has not gone down yet.
+		claim.BootID = t.Report.BootID // The host has not gone down yet.
 	}
 	return claim
 }

@@ -19,7 +19,7 @@ func (w *World) judgeClaimed(t *Unit) {
 	case !w.Ready && c.Failed != nil:
 		t.ShowFailure(nil)
 	case !w.Ready:
-		// The turn stays as it is: how it goes on is not known.
+		// The spec is not known, so the turn does not change.
 	case c.Failed != nil:
 		w.judgeFailed(t, gone)
 	case c.Soaking != nil:
@@ -42,7 +42,7 @@ func (w *World) isWanted(t *Unit) bool {
 	return !w.Host.DetectOnly && (w.Host.Version == "" || CompareVersions(VersionOf(t.Claim), w.Host.Version) == 0)
 }
 
-// judgePreparing is a turn whose host has no order to reboot. The node serves until it is cordoned.
+// judgePreparing judges a turn whose host has no order to reboot yet.
 func (w *World) judgePreparing(t *Unit) {
 	r := &t.Report
 	if _, another := t.boot(); another && sameVersion(r.Version, VersionOf(t.Claim)) {
@@ -64,7 +64,7 @@ func (w *World) judgePreparing(t *Unit) {
 	w.expire(t)
 }
 
-// judgePerformed is a turn whose host boots into the version next: hooks are waited for, and the node is cordoned and drained.
+// judgePerformed judges a turn whose host boots into the version next. The turn waits for hooks, then cordons and drains the node.
 func (w *World) judgePerformed(t *Unit) {
 	if t.Claim.Cordoned == nil {
 		_, called := t.Node.Labels[v1alpha1.LabelBeforeReboot]
@@ -79,7 +79,7 @@ func (w *World) judgePerformed(t *Unit) {
 	since := w.DrainSince(t)
 	switch {
 	case !t.Node.Spec.Unschedulable:
-		t.Step = StepCordon // A person has uncordoned it. New pods must go, too.
+		t.Step = StepCordon // A person has uncordoned the node. New pods must leave too.
 	case w.Now.Before(since):
 		t.WakeAt(since)
 		t.Step, t.Message = StepConditions, "load balancers take the node out until "+since.UTC().Format(time.RFC3339)
@@ -93,7 +93,7 @@ func (w *World) judgePerformed(t *Unit) {
 // DrainSince is when the drain of a cordoned node begins: after the time that load balancers get.
 func (w *World) DrainSince(t *Unit) time.Time { return t.Claim.Cordoned.Add(w.wait) }
 
-// judgeChanged is a turn whose host runs the version since this time: its node must be healthy, hooks are waited for, and then it soaks.
+// judgeChanged judges a turn whose host has run the version since this time. It waits for a healthy node and for hooks, then soaks.
 func (w *World) judgeChanged(t *Unit, since time.Time) {
 	switch {
 	case w.isHealthy(t, since):
@@ -108,8 +108,8 @@ func (w *World) judgeChanged(t *Unit, since time.Time) {
 	}
 }
 
-// isHealthy reports whether the node of a host that runs the version since this time is healthy, and hooks have answered. Otherwise it sets what is
-// waited for, or what must be recorded first.
+// isHealthy reports whether the node is healthy and the hooks have answered, after a host change at this time. Otherwise it sets the message,
+// or the step that records the change first.
 func (w *World) isHealthy(t *Unit, since time.Time) bool {
 	hooks := w.Hooks().AfterReboot
 	_, called := t.Node.Labels[v1alpha1.LabelAfterReboot]
@@ -128,7 +128,7 @@ func (w *World) isHealthy(t *Unit, since time.Time) bool {
 	return false
 }
 
-// unhealthy says why a node is not healthy that was changed at this time, or "".
+// unhealthy says why a node that changed at this time is not healthy, or "".
 func (w *World) unhealthy(t *Unit, since time.Time) string {
 	if why := w.healthy.Unhealthy(t.Node.Name, w.Now); why != "" {
 		w.wakeWhenHealthy(t)
@@ -155,7 +155,7 @@ func (w *World) wakeWhenHealthy(t *Unit) {
 	}
 }
 
-// endVerification is a turn whose node is well: the node is uncordoned, soaks, and is released.
+// endVerification ends the verification of a healthy node. The node is uncordoned, soaks, and is then released.
 func (w *World) endVerification(t *Unit) {
 	t.Unit.State, t.Unit.Since, t.Message = v1alpha1.UnitSoaking, w.Now, ""
 	t.Step = nodeturn.StepFinish
@@ -166,7 +166,7 @@ func (w *World) endVerification(t *Unit) {
 	}
 }
 
-// soakEnd is when a node has soaked that has been well since this time.
+// soakEnd returns when the soak of a node that has been healthy since this time ends.
 func (w *World) soakEnd(t *Unit, since time.Time) time.Time {
 	if s := w.Rollout.Spec.Strategy; s != nil && s.Soak != nil {
 		return w.healthy.SoakEnd(t.Node.Name, since, s.Soak.Duration)
@@ -174,7 +174,7 @@ func (w *World) soakEnd(t *Unit, since time.Time) time.Time {
 	return since
 }
 
-// judgeSoaking is a turn that only keeps its slot. A node that is not healthy goes on soaking.
+// judgeSoaking judges a turn that soaks and only keeps its slot. A node that is not healthy continues to soak.
 func (w *World) judgeSoaking(t *Unit, gone bool) {
 	since := t.Claim.Soaking.Time
 	t.Unit.State, t.Unit.Since = v1alpha1.UnitSoaking, since
@@ -192,7 +192,7 @@ func (w *World) judgeSoaking(t *Unit, gone bool) {
 	}
 }
 
-// judgeFailed is a turn that failed. It waits until the rollout wants another attempt, or until its host is updated.
+// judgeFailed judges a turn that failed. The turn waits for another attempt, or until its host is updated.
 func (w *World) judgeFailed(t *Unit, gone bool) {
 	t.ShowFailure(w.Rollout.Spec.Strategy)
 	r, v := &t.Report, &t.Verdict
@@ -208,7 +208,7 @@ func (w *World) judgeFailed(t *Unit, gone bool) {
 	if w.ask(t); t.Step == StepAsk {
 		return
 	}
-	// Another spelling of the pinned version is no other version.
+	// A different spelling of the pinned version (v1.2.3, 1.2.3) is the same version.
 	if pin != "" && CompareVersions(pin, version) != 0 || pin == "" && r.Knows() {
 		version = v.Version
 	}
@@ -226,8 +226,8 @@ func (w *World) judgeFailed(t *Unit, gone bool) {
 	}
 }
 
-// judgeRecovering is a failed turn whose host has nothing left to be brought to. After a reboot it ends as any turn does, once its node is well, and is not
-// tried again until then.
+// judgeRecovering judges a failed turn whose host is up to date after all. If the host has rebooted, the turn ends when its node is healthy,
+// and is not retried before.
 func (w *World) judgeRecovering(t *Unit) {
 	since, rebooted := w.Now, t.Claim.Rebooting != nil
 	if t.Claim.Changed != nil {

@@ -13,8 +13,8 @@ import (
 // oldestUpdateAPI is the first version of Bottlerocket whose Update API is complete.
 const oldestUpdateAPI = "0.4.1"
 
-// InterfaceLabel returns the label that names the interface of a Node's host, by what the kubelet reports as the operating system. It returns
-// false for a Node that has such a label already, and for hosts that are neither Bottlerocket nor Thar.
+// InterfaceLabel returns the label for the interface of a Node's host, by the OS image that the kubelet reports. It returns false if the
+// Node already has such a label, and for hosts that are neither Bottlerocket nor Thar.
 func InterfaceLabel(n *corev1.Node) (key, value string, ok bool) {
 	if _, _, labelled := v1alpha1.HostProtocolOf(n.Labels); labelled {
 		return "", "", false

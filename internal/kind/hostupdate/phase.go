@@ -14,7 +14,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// PhaseOf is how far a turn in progress has come by its claim, and since when.
+// PhaseOf returns the phase of a turn in progress by its claim, and when it began.
 func PhaseOf(c *v1alpha1.Claim) (v1alpha1.Phase, metav1.Time) {
 	switch {
 	case c.Soaking != nil:
@@ -29,17 +29,17 @@ func PhaseOf(c *v1alpha1.Claim) (v1alpha1.Phase, metav1.Time) {
 	return v1alpha1.PhasePreparing, c.Since
 }
 
-// Phase is how far a unit's turn has come, since when, and what it waits for.
+// Phase returns the phase of a unit's turn, when it began, and what the turn waits for.
 func Phase(t *Unit) (v1alpha1.Phase, time.Time, string) {
 	if t.Claim == nil {
-		return v1alpha1.PhaseClaimed, t.Unit.Since, t.Message // It is about to be adopted, or its claims can't be read.
+		return v1alpha1.PhaseClaimed, t.Unit.Since, t.Message // The node is about to be adopted, or its claims can't be read.
 	}
 	phase, since := PhaseOf(t.Claim)
 	return phase, since.Time, t.Message
 }
 
-// Awaits says what a turn waits for, as far as the node, its host and the claim show; "" where they do not, as during a drain. The hooks are those of
-// the rollout, or nil.
+// Awaits says what a turn waits for, by the node, its host and the claim. It returns "" if these do not show it, such as during a drain. hooks
+// are the rollout's, or nil.
 func Awaits(n *corev1.Node, r *Report, c *v1alpha1.Claim, hooks *v1alpha1.RebootHooks) string {
 	switch phase, _ := PhaseOf(c); phase {
 	case v1alpha1.PhasePreparing:
@@ -58,7 +58,7 @@ func Awaits(n *corev1.Node, r *Report, c *v1alpha1.Claim, hooks *v1alpha1.Reboot
 	return ""
 }
 
-// prepares says how far a host has come that has no order to reboot.
+// prepares says what a host that has no order to reboot does.
 func (r *Report) prepares(n *corev1.Node, hooks *v1alpha1.RebootHooks) string {
 	what := cmp.Or(n.Annotations[v1alpha1.AnnotationHostWanted], r.Target, "the update")
 	switch {
@@ -78,7 +78,7 @@ func (r *Report) prepares(n *corev1.Node, hooks *v1alpha1.RebootHooks) string {
 	return ""
 }
 
-// reboots says how far a host has come that has the order to reboot.
+// reboots says what a host that has the order to reboot does.
 func (r *Report) reboots(n *corev1.Node, c *v1alpha1.Claim) string {
 	same := c.BootID != "" && n.Status.NodeInfo.BootID == c.BootID
 	switch {
@@ -107,7 +107,7 @@ func (r *Report) failed() string {
 	return fmt.Sprintf("%s failed: %s", r.Active, r.Error)
 }
 
-// Unset are those of the annotations that do not have the value "true" on the node.
+// Unset returns the annotations whose value on the node is not "true".
 func Unset(n *corev1.Node, keys []string) []string {
 	var all []string
 	for _, key := range keys {

@@ -13,8 +13,8 @@ import (
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
-// judgeRebooting is a turn whose host has the order to reboot. One turn orders one reboot, whatever is removed from the Node: the host is judged by its boot
-// id and version. After the node has left the rollout, it is released when it is back.
+// judgeRebooting judges a turn whose host has the order to reboot. One turn orders only one reboot, even if annotations are removed from the
+// Node: the host is judged by its boot id and version. A node that has left the rollout is released when it is back.
 func (w *World) judgeRebooting(t *Unit, gone bool) {
 	r := &t.Report
 	deadline := t.Claim.Rebooting.Add(w.rebootTimeout)
@@ -47,7 +47,7 @@ func (w *World) judgeRebooting(t *Unit, gone bool) {
 	}
 }
 
-// boot compares the host's boot id with that of the order to reboot, or of the claim before that. Both are false where an id is not known.
+// boot compares the host's boot id with the boot id in the claim. Both results are false if an id is not known.
 func (t *Unit) boot() (same, another bool) { return compareBoot(t.Node, t.Claim) }
 
 func compareBoot(n *corev1.Node, c *v1alpha1.Claim) (same, another bool) {
@@ -63,7 +63,7 @@ func IsBack(n *corev1.Node, c *v1alpha1.Claim) bool {
 	return readyMessage(n) == "" && (another || c.BootID == "" && r.Answers(v1alpha1.HostActionReboot))
 }
 
-// hasBootedInto reports whether the kubelet says that the host has rebooted and runs the version. It says so without an agent.
+// hasBootedInto reports whether the host has rebooted and runs the version, by the kubelet alone. It needs no agent.
 func (t *Unit) hasBootedInto(version string) bool {
 	_, another := t.boot()
 	return another && sameVersion(t.Report.Booted, version)
@@ -77,7 +77,7 @@ func (w *World) verify(t *Unit) {
 	case same && failed && ready:
 		t.Fail(v1alpha1.ReasonNotRebooted, "the host of Node "+t.Node.Name+" was ordered to reboot and has not: "+r.said(), w.Now)
 	case same:
-		// The host may be on its way down, whatever its agent says.
+		// The host may be going down, whatever its agent says.
 	case !another && failed:
 		t.Fail(v1alpha1.ReasonHostUpdateFailed, "on Node "+t.Node.Name+" "+string(r.Wanted)+" failed: "+r.said(), w.Now)
 	default:
@@ -108,7 +108,7 @@ func (w *World) verifyVersion(t *Unit) {
 	}
 }
 
-// late fails a turn whose host is not back in time.
+// failLate fails a turn whose host is not back within rebootTimeout.
 func (w *World) failLate(t *Unit, deadline time.Time) {
 	same, another := t.boot()
 	ready := readyMessage(t.Node) == ""

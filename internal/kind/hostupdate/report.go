@@ -16,35 +16,35 @@ import (
 
 // Report is what a Node says of its host: the operator's order, the agent's answer, and what the kubelet says. An absent part is empty.
 type Report struct {
-	// Protocol is the keys that operator and agent use, and Interface the value of its label.
+	// Protocol has the keys that operator and agent use. Interface is the value of the protocol's label.
 	Protocol  v1alpha1.HostProtocol
 	Interface string
 	// Wanted is the operator's last order.
 	Wanted v1alpha1.HostAction
-	// Active is the order that the agent has taken up, and State how that stands.
+	// Active is the order that the agent has acknowledged. State is the progress of that order.
 	Active v1alpha1.HostAction
 	State  v1alpha1.HostState
-	// Update is whether there is one: v1alpha1.HostUpdateTrue, False or Unknown, or empty.
+	// Update says whether there is an update: v1alpha1.HostUpdateTrue, False or Unknown, or empty.
 	Update string
-	// Version is what the host runs: by the kubelet where the host is a Bottlerocket, or else by its agent.
+	// Version is the version that the host runs. On Bottlerocket the kubelet reports it, elsewhere the agent.
 	Version string
-	// Booted is what the kubelet says that a Bottlerocket runs. After a boot that is known before its agent has looked.
+	// Booted is the version that the kubelet reports on Bottlerocket. After a boot it is known before the agent has checked.
 	Booted string
 	// Target is the version that the host offers.
 	Target string
 	// Error is why the agent's last action failed.
 	Error string
-	// BootID is that of the host's boot, by the kubelet.
+	// BootID is the id of the present boot, by the kubelet.
 	BootID string
-	// RebootingFrom is the boot id of the boot in which the agent took up the order to reboot.
+	// RebootingFrom is the id of the boot in which the agent acknowledged the order to reboot.
 	RebootingFrom string
-	// Attempts counts how often the preparation of the target began.
+	// Attempts is how often the agent began to prepare the target.
 	Attempts int
 	// Checked is when the agent last answered an order to look for updates, or found another answer by itself.
 	Checked time.Time
 }
 
-// Read reads what a Node says of its host, or false where no label names the host's interface.
+// Read reads what a Node says of its host. It returns false if no label names the host's interface.
 func Read(n *corev1.Node) (Report, bool) {
 	protocol, hostInterface, ok := v1alpha1.HostProtocolOf(n.Labels)
 	if !ok {
@@ -57,7 +57,7 @@ func Read(n *corev1.Node) (Report, bool) {
 		Update: a[protocol.Update], Target: name(a[v1alpha1.AnnotationHostTarget]),
 		Error: nodeturn.Short(a[v1alpha1.AnnotationHostError]), BootID: n.Status.NodeInfo.BootID, RebootingFrom: a[v1alpha1.AnnotationHostBoot],
 	}
-	// The kubelet also reports after a boot from which the agent has not come back.
+	// The kubelet also reports when the agent has not started after a boot.
 	r.Booted = versionOf(n.Status.NodeInfo.OSImage)
 	r.Version = cmp.Or(r.Booted, name(a[v1alpha1.AnnotationHostVersion]))
 	// An invalid number or time counts as none.
@@ -69,7 +69,7 @@ func Read(n *corev1.Node) (Report, bool) {
 // longestName bounds a version, in bytes: versions go into statuses.
 const longestName = 64
 
-// name is a version, or empty for a text that is too long for one.
+// name returns the version, or "" if the text is too long for a version.
 func name(version string) string {
 	if len(version) > longestName {
 		return ""
@@ -77,7 +77,7 @@ func name(version string) string {
 	return version
 }
 
-// versionOf is the version in a Bottlerocket's name, such as "Bottlerocket OS 1.20.3 (aws-k8s-1.31)"; empty of others.
+// versionOf returns the version in Bottlerocket's OS image, such as "Bottlerocket OS 1.20.3 (aws-k8s-1.31)"; "" for other systems.
 func versionOf(image string) string {
 	rest, ok := strings.CutPrefix(image, "Bottlerocket OS ")
 	if !ok {
@@ -90,7 +90,7 @@ func versionOf(image string) string {
 	return version
 }
 
-// MustBeAsked reports whether the agent must be asked for updates: it has no order yet, or none that it knows, or how its order stands was removed.
+// MustBeAsked reports whether the agent needs an order to look for updates: it has no known order, its state was removed, or a reset has ended.
 func (r *Report) MustBeAsked() bool {
 	unknown := r.State != v1alpha1.HostStateBusy && r.State != v1alpha1.HostStateReady && r.State != v1alpha1.HostStateError
 	switch r.Wanted {
@@ -103,12 +103,12 @@ func (r *Report) MustBeAsked() bool {
 	return true
 }
 
-// Answers reports whether the order is this action, and the agent has ended it: with HostStateReady or HostStateError.
+// Answers reports whether the order is this action, and the agent has ended the action with HostStateReady or HostStateError.
 func (r *Report) Answers(action v1alpha1.HostAction) bool {
 	return r.Wanted == action && r.Active == action && (r.State == v1alpha1.HostStateReady || r.State == v1alpha1.HostStateError)
 }
 
-// Ready reports whether the order is this action, and the agent has ended it well.
+// Ready reports whether the order is this action, and the agent has ended the action with HostStateReady.
 func (r *Report) Ready(action v1alpha1.HostAction) bool {
 	return r.Answers(action) && r.State == v1alpha1.HostStateReady
 }
@@ -118,12 +118,12 @@ func (r *Report) Knows() bool {
 	return r.Ready(v1alpha1.HostActionStabilize) && (r.Update == v1alpha1.HostUpdateTrue || r.Update == v1alpha1.HostUpdateFalse)
 }
 
-// wasUpdated reports whether an agent that is looking for updates again had none for its host when it answered last. Agents of other operators do not
-// say when that was.
+// wasUpdated reports whether the agent looks for updates again, and found none in its last answer. Agents of other operators do not report when
+// they answered, so it is false for them.
 func (r *Report) wasUpdated() bool {
 	return r.Wanted == v1alpha1.HostActionStabilize && !r.MustBeAsked() && !r.Answers(v1alpha1.HostActionStabilize) &&
 		!r.Checked.IsZero() && (r.Target == "" || sameVersion(r.Target, r.Version))
 }
 
-// said is what the agent says of its last action, which failed.
+// said returns why the last action of the agent failed.
 func (r *Report) said() string { return cmp.Or(r.Error, "the host's agent does not say why") }

@@ -11,13 +11,14 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// numbered begins the revision of hosts whose versions have no name.
+// numbered is the prefix of the revision of hosts whose versions have no name.
 const numbered = "reboot-"
 
-// revisionOf is what all hosts are brought to where no version is pinned: the newest that any of them offers or runs. But where the newest only runs,
-// and hosts offer an older version than theirs, as by a version-lock, it is the newest of those. Where versions have no name it is "reboot-" with a
-// number that counts how often the hosts were all brought to it: it goes up when one needs it again after none did. That takes the revision before,
-// whether none needed it then, and the revisions of turns. Without any host it is empty.
+// revisionOf returns the revision to which all hosts are brought if no version is pinned: the newest version that a host offers or runs.
+// Exception: no host offers the newest version, and some offer an older version than they run (a version-lock). Then the revision is the newest
+// version so offered. If versions have no name, it is "reboot-" and a number. The number grows when a host needs a reboot after a time when no
+// host needed one: before is the previous revision, complete says that no host needed it any more, and turns are the revisions of turns in
+// progress. Without any host the revision is empty.
 func revisionOf(reports iter.Seq[*Report], before string, complete bool, turns []string) string {
 	newest, asked, hosts := "", false, false
 	seen := map[string]bool{"": true}
@@ -56,7 +57,7 @@ func revisionOf(reports iter.Seq[*Report], before string, complete bool, turns [
 	return numbered + strconv.Itoa(count)
 }
 
-// newestDowngrade is the newest version that hosts offer which run a newer one; empty where there is none, or where a host offers the newest of all.
+// newestDowngrade returns the newest version that is offered by hosts which run a newer one. It is "" if there is none, or a host offers newest.
 func newestDowngrade(offered map[[2]string]bool, newest string) (back string) {
 	for pair := range offered {
 		runs, target := pair[0], pair[1]
@@ -70,7 +71,7 @@ func newestDowngrade(offered map[[2]string]bool, newest string) (back string) {
 	return back
 }
 
-// RevisionOf is what one host is brought to whose turn begins: the version, or where that has no name what the rollout brings its hosts to.
+// RevisionOf returns the revision of a turn that begins: the version, or the rollout's revision if the version has no name.
 func RevisionOf(version, rollout string) string {
 	if version != "" {
 		return version
@@ -81,7 +82,7 @@ func RevisionOf(version, rollout string) string {
 	return numbered + cmp.Or(rollout, "update")
 }
 
-// VersionOf is the version that a claim brings its host to; empty where that has no name.
+// VersionOf returns the version to which a claim brings its host; "" if versions have no name.
 func VersionOf(c *v1alpha1.Claim) string {
 	if strings.HasPrefix(c.Revision, numbered) {
 		return ""

@@ -15,11 +15,11 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Stable says why a pod of a node that was changed at since is not well in the sense of spec.health.pods; "" when all are. Next is when the clock
-// alone can change that, or zero. The text changes only with the pods.
+// Stable says why a pod on a node that changed at since does not meet spec.health.pods; "" when all pods do. next is when the clock alone can
+// change the answer, or zero. The text changes only with the pods.
 //
-// A pod that has ended does not count, nor one that was deleted before the change: it is left over. One that was deleted after it is not well
-// until it is gone.
+// Pods that have ended, and pods that were deleted before the change, do not count. A pod that was deleted after the change is not stable
+// until the pod is gone.
 func Stable(pods []corev1.Pod, want []v1alpha1.StablePods, since, now time.Time) (why string, next time.Time) {
 	sorted := slices.SortedFunc(slices.Values(pods), func(a, b corev1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -49,7 +49,7 @@ func Stable(pods []corev1.Pod, want []v1alpha1.StablePods, since, now time.Time)
 	return why, next
 }
 
-// podUnwell says why a pod is not well that must have run for this time since the change, and, if only time is missing, until when.
+// podUnwell says why a pod has not run stably for this long since the change. If it only needs more time, until is the end of that time.
 func podUnwell(p *corev1.Pod, least time.Duration, since, now time.Time) (why string, until time.Time) {
 	name := "pod " + p.Namespace + "/" + p.Name
 	switch {

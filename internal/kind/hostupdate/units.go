@@ -27,7 +27,7 @@ const (
 	StepPerform          nodeturn.Step = "perform"           // order perform-update
 	StepCallHooks        nodeturn.Step = "call-hooks"        // label the node for the hooks before the reboot
 	StepCordon           nodeturn.Step = "cordon"            // cordon the node
-	StepDrain            nodeturn.Step = "drain"             // take the drain as far as it goes now
+	StepDrain            nodeturn.Step = "drain"             // run one pass of the drain
 	StepReboot           nodeturn.Step = "reboot"            // order reboot-update
 	StepChanged          nodeturn.Step = "changed"           // record in the claim that the host runs the version, and label the node for the hooks after the reboot
 	StepConditions       nodeturn.Step = "conditions"        // set the node's conditions
@@ -45,7 +45,7 @@ type Unit struct {
 	claims []v1alpha1.Claim // of all rollouts
 }
 
-// Units judges every node that the rollout selects, or still has something on.
+// Units judges every node that the rollout selects, or that still has its claim, mark or taint.
 func (w *World) Units(nodes []*corev1.Node) []*Unit {
 	w.healthy = nodeturn.Healthy(w.Fleet, w.Rollout.Spec.Health)
 	optOut := v1alpha1.LabelNodeRollout(w.Rollout.Name)
@@ -74,11 +74,11 @@ func (w *World) Units(nodes []*corev1.Node) []*Unit {
 	return all
 }
 
-// answerTime is how long after a release has come to be known the nodes that go last wait for agents that have not answered.
+// answerTime is how long awaitAnswers waits for agents that have not answered, after a release is discovered.
 const answerTime = time.Minute
 
-// awaitAnswers keeps units from being started before others that may have to go first: the node that the operator runs on, and all units where the
-// strategy gives an order.
+// awaitAnswers delays units, because hosts whose agents have not answered may have to go first. It delays the operator's own node, and all
+// units if the strategy gives an order.
 func (w *World) awaitAnswers(all []*Unit) {
 	end := w.Rollout.CreationTimestamp.Time
 	if w.newestSince.After(end) {
@@ -113,13 +113,13 @@ func (w *World) awaitAnswers(all []*Unit) {
 	}
 }
 
-// awaitsAnswer reports whether the agent is asked for updates, and its host may turn out to be one that goes first.
+// awaitsAnswer reports whether it is still unknown if the host has an update, so that it may have to go first.
 func (t *Unit) awaitsAnswer() bool {
 	return t.Counted && !t.Unit.OptedOut && t.Unit.Unoffered &&
 		(t.Step == StepAsk || t.Unit.Reason == v1alpha1.ReasonHostSilent || t.Unit.State == v1alpha1.UnitUpdated && !t.Report.Knows())
 }
 
-// survey finds out what follows from all hosts together.
+// survey sets releases, versions and revision from all hosts together.
 func (w *World) survey(all []*Unit) {
 	status := &w.Rollout.Status
 	w.Releases, w.Versions = releases(status.Releases, reports(all), w.Now), versions(reports(all))
@@ -129,8 +129,8 @@ func (w *World) survey(all []*Unit) {
 	}
 }
 
-// isComplete reports whether by its status no host needed the revision any more. Hosts of which that is not known do not count: what they need is
-// another reboot.
+// isComplete reports whether no host needs the revision any more, by the rollout's status. Hosts with an unknown need are ignored: if such a
+// host needs a reboot, that is a new revision.
 func (w *World) isComplete() bool {
 	s := &w.Rollout.Status
 	return s.Counts != nil && s.Counts.Updating+s.Counts.Failed == 0 && int(s.Counts.Waiting) == len(s.Waiting) &&
@@ -139,7 +139,7 @@ func (w *World) isComplete() bool {
 		})
 }
 
-// claimed are the revisions of turns.
+// claimed returns the revisions of turns.
 func claimed(all []*Unit) []string {
 	var revisions []string
 	for _, t := range all {
@@ -150,7 +150,7 @@ func claimed(all []*Unit) []string {
 	return revisions
 }
 
-// reports are those of the hosts that count.
+// reports returns the reports of the hosts that count.
 func reports(all []*Unit) iter.Seq[*Report] {
 	return func(yield func(*Report) bool) {
 		for _, t := range all {
@@ -161,12 +161,12 @@ func reports(all []*Unit) iter.Seq[*Report] {
 	}
 }
 
-// releases are the versions that hosts offer, and since when: known ones as long as any host offers or runs them, and new ones.
+// releases returns the versions that hosts offer, and since when. A known release stays while any host offers or runs it.
 func releases(known []v1alpha1.HostRelease, reports iter.Seq[*Report], now time.Time) []v1alpha1.HostRelease {
 	offered, there := map[string]bool{}, map[string]bool{}
 	for r := range reports {
 		there[r.Version] = true
-		// An agent that is asked again, or fails, has not taken back what it has said.
+		// While an agent looks again, or after it fails, its last offer still counts.
 		there[r.Target] = there[r.Target] || r.Update != v1alpha1.HostUpdateFalse
 		if r.Target != "" && r.Update == v1alpha1.HostUpdateTrue {
 			offered[r.Target] = true
@@ -241,7 +241,7 @@ func (w *World) judgeUnclaimed(t *Unit) {
 	counts := t.Counted && !t.Unit.OptedOut
 	switch {
 	case t.Unreadable:
-		// No rollout may change the node. One that was cordoned for the rollout holds its slot.
+		// No rollout may change the node. A node that is cordoned for the rollout holds a slot.
 		if t.Unit.InTurn = w.isMarked(t); t.Verdict.State == v1alpha1.UnitUpdated && !t.Unit.InTurn {
 			t.Unit.State = v1alpha1.UnitUpdated
 		}
@@ -258,19 +258,19 @@ func (w *World) judgeUnclaimed(t *Unit) {
 	}
 }
 
-// isOthers reports whether another NodeRollout has the node, and gives its agent orders.
+// isOthers reports whether another NodeRollout has a claim on the node. That rollout orders the agent.
 func (w *World) isOthers(t *Unit) bool {
 	return slices.ContainsFunc(t.claims, func(c v1alpha1.Claim) bool {
 		return strings.HasPrefix(c.Rollout, HolderOf("")) && c.UID != w.Rollout.UID
 	})
 }
 
-// askAgain is how often at most a host is asked again because others offer a release that it has said nothing of. An agent that offers one
-// version after another must not make the operator write to all nodes.
+// askAgain is the least time before a host is asked again because other hosts offer a newer release. It limits the writes to all nodes
+// if one agent keeps offering new versions.
 const askAgain = 30 * time.Minute
 
-// ask has the agent look for updates where it was not asked yet, an order of an earlier turn is left, or other hosts have found a release since its
-// last answer. An agent that failed to look tries again by itself.
+// ask orders the agent to look for updates: if it was not asked yet, has an order of an earlier turn, or other hosts have found a newer
+// release since its last answer. After a failed check the agent retries by itself.
 func (w *World) ask(t *Unit) {
 	r := &t.Report
 	ordered := r.Wanted == v1alpha1.HostActionPrepare || r.Wanted == v1alpha1.HostActionPerform || r.Wanted == v1alpha1.HostActionReboot
@@ -301,14 +301,14 @@ func (w *World) outdated(t *Unit) {
 		return
 	}
 	if v.Reason == v1alpha1.ReasonHostSilent && w.Host.Version == "" && t.Report.wasUpdated() {
-		// It is looking for updates again, as after each turn.
+		// The agent looks for updates again, as after each turn.
 		t.Unit.State, t.Unit.Reason, t.Unit.Message = v1alpha1.UnitUpdated, "", ""
 		return
 	}
 	t.Unit.Rank = max(1, rollout.Rank(t.Node.UID, w.Rollout.UID, w.Revision))
 }
 
-// IsUnoffered reports whether an updated host does not run the revision: it has nothing to offer. Where versions have no name that is not known.
+// IsUnoffered reports whether an updated host does not run the revision, because it offers no update. It is false if versions have no name.
 func (w *World) IsUnoffered(t *Unit) bool {
 	return w.Revision != "" && !strings.HasPrefix(w.Revision, numbered) && !sameVersion(t.Report.Version, w.Revision)
 }

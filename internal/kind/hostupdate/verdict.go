@@ -17,9 +17,9 @@ type Verdict struct {
 	// Reason and Message say why an outdated host may not be updated now.
 	Reason  v1alpha1.Reason
 	Message string
-	// Version is what it would be updated to; empty where that has no name, or is not known.
+	// Version is the version that the host would get; empty if the version has no name or is not known.
 	Version string
-	// RetryAt is when the clock alone changes that.
+	// RetryAt is when the clock alone changes the verdict.
 	RetryAt time.Time
 }
 
@@ -43,7 +43,7 @@ func (w *World) verdict(r *Report) Verdict {
 	return w.age(r)
 }
 
-// newestRelease is the version that came to be known last, and since when; of several at once the newest. It is empty where none is known.
+// newestRelease returns the version that was discovered last, and when. If several were discovered together, it is the newest of them.
 func newestRelease(releases []v1alpha1.HostRelease) (version string, since time.Time) {
 	for _, r := range releases {
 		if c := r.Since.Compare(since); version == "" || c > 0 || c == 0 && CompareVersions(r.Version, version) > 0 {
@@ -53,8 +53,8 @@ func newestRelease(releases []v1alpha1.HostRelease) (version string, since time.
 	return version, since
 }
 
-// isOvertaken reports whether a host has answered before the newest release came to be known, of which it says nothing: it may offer it by now. Hosts
-// whose versions have no name are not asked again, nor those of agents that do not say when they looked.
+// isOvertaken reports whether a host answered before the newest release was discovered, and may offer that release by now. It is false for
+// hosts whose versions have no name, and for agents that do not report when they checked.
 func (w *World) isOvertaken(r *Report) bool {
 	if r.Version == "" || r.Checked.IsZero() || r.Update == v1alpha1.HostUpdateTrue && r.Target == "" {
 		return false
@@ -62,15 +62,15 @@ func (w *World) isOvertaken(r *Report) bool {
 	if w.Host.Version != "" || w.newest == "" || !r.Knows() || r.Checked.After(w.newestSince) || r.Target == w.newest || r.Version == w.newest {
 		return false
 	}
-	return !sameVersion(r.Target, w.newest) && !sameVersion(r.Version, w.newest) // To read versions costs more than all of the above.
+	return !sameVersion(r.Target, w.newest) && !sameVersion(r.Version, w.newest) // Parsing versions costs more than the checks above.
 }
 
-// isUnoffered reports whether an outdated host does not offer the version, as far as is known.
+// isUnoffered reports whether an outdated host is not known to offer the version.
 func (v *Verdict) isUnoffered() bool {
 	return v.Reason == v1alpha1.ReasonHostSilent || v.Reason == v1alpha1.ReasonHostError || v.Reason == v1alpha1.ReasonVersionNotOffered
 }
 
-// age judges a host that offers the version by how long that has been known. A version that is not among the releases is known since now.
+// age judges a host that offers the version, by minimumAge. A version that is not among the releases counts as new.
 func (w *World) age(r *Report) Verdict {
 	v := Verdict{State: v1alpha1.UnitOutdated, Version: r.Target}
 	least := w.Host.MinimumAge

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// CompareVersions is negative where a is older than b, positive where it is newer, and 0 where they are the same, by the rules of semantic
-// versions. A leading v does not count. A version that can't be read is older than one that can.
+// CompareVersions compares semantic versions. It is negative if a is older than b, positive if a is newer, and 0 if they are the same. A leading
+// v is ignored. A version that can't be parsed is older than any other.
 func CompareVersions(a, b string) int {
 	if a == b {
 		return 0

@@ -19,37 +19,37 @@ import (
 // DefaultRebootTimeout of spec.hostUpdate.rebootTimeout.
 const DefaultRebootTimeout = 15 * time.Minute
 
-// World is what the turns of one NodeRollout are judged by. NewWorld fills it from the spec; the caller adds Fleet, OwnNode, Now and Pods.
+// World is the input for judging the turns of one NodeRollout. NewWorld fills it from the spec. The caller sets Fleet, OwnNode, Now and Pods.
 type World struct {
 	Rollout *v1alpha1.NodeRollout
 	Fleet   rollout.Fleet
 	// OwnNode is the node that the operator runs on.
 	OwnNode string
 	Now     time.Time
-	// Pods returns the pods of a turn's node, and false while they are not known. Nil: nothing is known.
+	// Pods returns the pods of a turn's node, and false while they are not known. If Pods is nil, no pods are known.
 	Pods func(*Unit) ([]corev1.Pod, bool)
 
 	// Holder is the rollout's name in claims.
 	Holder string
-	// Ready is false while the spec can't be read: turns stay as they are.
+	// Ready is false while the spec can't be read. Turns then do not change.
 	Ready    bool
 	Selector labels.Selector
 	Host     v1alpha1.HostUpdate
-	// Drains is false where nodes are only cordoned. Exclude is true where they are kept from load balancers, which get this wait.
+	// Drains is false if nodes are only cordoned. Exclude is true if nodes are excluded from load balancers. wait is the time for that.
 	Drains, Exclude bool
 	wait            time.Duration
 	rebootTimeout   time.Duration
 	// Taint is the key of the taint of outdated nodes.
 	Taint string
-	// digest identifies what of the spec makes a new attempt.
+	// digest identifies the part of the spec whose change makes a new attempt.
 	digest string
 
-	// Units sets these by all hosts together. Unlabelled are the selected nodes without a label that names their host's interface.
+	// Units sets these from all hosts. Unlabelled are the selected nodes without a label that names their host's interface.
 	Revision   string
 	Releases   []v1alpha1.HostRelease
 	Versions   []v1alpha1.HostVersion
 	Unlabelled []string
-	// newest is the release that came to be known last, at newestSince.
+	// newest is the release that was discovered last, at newestSince.
 	newest      string
 	newestSince time.Time
 	// healthy is the fleet with one more budget: spec.health.
@@ -59,7 +59,7 @@ type World struct {
 // HolderOf is the name of a NodeRollout in claims.
 func HolderOf(name string) string { return "NodeRollout/" + name }
 
-// NewWorld reads a NodeRollout. The error says why its spec can't be carried out; malformed is such an error from before, or nil.
+// NewWorld reads a NodeRollout. The error says why its spec can't be carried out. malformed is the error of decoding it, or nil.
 func NewWorld(r *v1alpha1.NodeRollout, malformed error) (*World, error) {
 	w := &World{
 		Rollout: r, Holder: HolderOf(r.Name), Taint: nodeturn.TaintOf(r.Name), Selector: labels.Nothing(), Drains: true, Exclude: true,
@@ -88,7 +88,7 @@ func (w *World) parse() (err error) {
 		w.rebootTimeout = t.Duration
 	}
 	attempted := w.Host
-	attempted.LabelNodes = false // It changes nothing about a turn.
+	attempted.LabelNodes = false // This field does not affect turns.
 	w.digest = nodeturn.Digest(attempted, spec.Drain, spec.Health, w.Rollout.Annotations[v1alpha1.AnnotationRetry])
 	if spec.Drain != nil {
 		w.Drains = !spec.Drain.Disabled
@@ -117,7 +117,7 @@ func (w *World) parse() (err error) {
 	return nil
 }
 
-// Strategy of the rollout for this many nodes. The wave is the last that the status shows.
+// Strategy returns the strategy of the rollout for this many nodes. wave is the last wave in the status.
 func (w *World) Strategy(total int, wave *v1alpha1.WaveStatus) rollout.Strategy {
 	r := w.Rollout
 	s := rollout.New(r.Spec.Strategy, 1, total)
@@ -127,13 +127,13 @@ func (w *World) Strategy(total int, wave *v1alpha1.WaveStatus) rollout.Strategy 
 	return s
 }
 
-// attempt identifies what a turn on this node is started for. A failed turn is tried again when it differs: after a change of how hosts
-// are updated, drained and found healthy, with another version, or when a person asks for it.
+// attempt identifies what a turn on this node is started for. A failed turn is tried again when attempt changes: with another version,
+// after a change of hostUpdate, drain or health in the spec, or when a person asks for a retry.
 func (w *World) attempt(n *corev1.Node, version string) string {
 	return nodeturn.Digest(w.digest, version, n.Annotations[v1alpha1.AnnotationRetry])
 }
 
-// Hooks that are waited for before and after the reboot.
+// Hooks returns the hooks that turns wait for before and after the reboot.
 func (w *World) Hooks() v1alpha1.RebootHooks {
 	if w.Host.Hooks == nil {
 		return v1alpha1.RebootHooks{}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeturn is one node's turn in a rollout, as the judges of Plans and host updates find it. Package turn carries it out. It is pure.
+// Package nodeturn describes one node's turn in a rollout, for the code that judges Plans and host updates. It does no I/O: package turn does.
 package nodeturn
 
 import (
@@ -32,13 +32,13 @@ const (
 	StepFail Step = "fail"
 	// StepSoak: record in the claim that the node is changed and healthy, and release the node to the scheduler.
 	StepSoak Step = "soak"
-	// StepFinish: label and release the node. It is updated.
+	// StepFinish: the node is updated; label and release it.
 	StepFinish Step = "finish"
 	// StepRelease: release the node. The rollout does not want the change any more.
 	StepRelease Step = "release"
 	// StepTaint: add the taint of outdated nodes.
 	StepTaint Step = "taint"
-	// StepUntaint: remove it.
+	// StepUntaint: remove that taint.
 	StepUntaint Step = "untaint"
 )
 
@@ -49,7 +49,7 @@ type Turn struct {
 	Claim *v1alpha1.Claim // of this rollout, or nil
 	Unit  rollout.Unit
 	Step  Step
-	// Counted is false for a node that the rollout does not select any more, and only has to leave.
+	// Counted is false for a node that the rollout no longer selects and must only release.
 	Counted bool
 	// Unreadable is true when the node's claims can't be decoded.
 	Unreadable bool
@@ -63,13 +63,13 @@ type Turn struct {
 	Wake time.Time
 }
 
-// Base returns the turn itself, also of a type that embeds it.
+// Base returns the turn, also for a type that embeds Turn.
 func (t *Turn) Base() *Turn { return t }
 
 // Taker is a mechanism's own type of turn, which embeds Turn.
 type Taker interface{ Base() *Turn }
 
-// ReadClaims sets what the node's claims say: whether they can be read, and a copy of the rollout's own.
+// ReadClaims sets Unreadable, and sets Claim to a copy of the rollout's own claim.
 func (t *Turn) ReadClaims(known *rollout.Node, uid types.UID) {
 	if known == nil {
 		return
@@ -81,7 +81,7 @@ func (t *Turn) ReadClaims(known *rollout.Node, uid types.UID) {
 	}
 }
 
-// DrainMessage is what the drain of the rollout that holds the node waits for, by the node's conditions; "" when they say nothing.
+// DrainMessage returns what the holder's drain waits for, from the node's condition DrainInProgress; "" if no such drain is in progress.
 func (t *Turn) DrainMessage(holder string) string {
 	for i := range t.Node.Status.Conditions {
 		c := &t.Node.Status.Conditions[i]
@@ -92,7 +92,7 @@ func (t *Turn) DrainMessage(holder string) string {
 	return ""
 }
 
-// WakeAt asks for another look at this time. A zero time asks for nothing.
+// WakeAt requests a reconcile at this time. A zero time requests nothing.
 func (t *Turn) WakeAt(when time.Time) {
 	if !when.IsZero() && (t.Wake.IsZero() || when.Before(t.Wake)) {
 		t.Wake = when
@@ -110,7 +110,7 @@ func (t *Turn) FailWith(f v1alpha1.ClaimFailure) {
 	t.Unit.State, t.Unit.Reason, t.Unit.Message, t.Unit.Since, t.Unit.Skipped = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time, f.Skipped
 }
 
-// ShowFailure shows the failure that the claim records. The turn waits for its next attempt, or for a person.
+// ShowFailure copies the failure in the claim to the unit. The turn waits for a retry or for a person.
 func (t *Turn) ShowFailure(s *v1alpha1.Strategy) {
 	f := t.Claim.Failed
 	t.Unit.State, t.Unit.Reason, t.Unit.Message, t.Unit.Since = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time
@@ -118,7 +118,7 @@ func (t *Turn) ShowFailure(s *v1alpha1.Strategy) {
 	t.Unit.RetryAt = RetryAt(s, t.Claim)
 }
 
-// RetryAt is when the strategy starts another attempt of a turn that failed, or zero.
+// RetryAt returns when a failed turn is retried automatically, or zero.
 func RetryAt(s *v1alpha1.Strategy, c *v1alpha1.Claim) time.Time {
 	if s == nil || c.Failed.Skipped {
 		return time.Time{}
@@ -126,7 +126,7 @@ func RetryAt(s *v1alpha1.Strategy, c *v1alpha1.Claim) time.Time {
 	return rollout.RetryAt(s.Retries, c.Failures, c.Failed.Time.Time)
 }
 
-// Expire fails a turn that takes longer than the strategy's turnTimeout. The message says what the turn waited for; it may be empty.
+// Expire fails a turn that takes longer than the strategy's turnTimeout. The failure includes waitedFor, which may be empty.
 func (t *Turn) Expire(s *v1alpha1.Strategy, waitedFor string, now time.Time) {
 	if s == nil || s.TurnTimeout == nil || t.Step == StepFail {
 		return
@@ -149,7 +149,7 @@ func Tainted(n *corev1.Node, key string) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(c corev1.Taint) bool { return c.MatchTaint(&taint) })
 }
 
-// KeepTaint adds or removes the taint of outdated nodes, as the strategy asks for, when the turn has nothing else to do.
+// KeepTaint sets the step that adds or removes the taint of outdated nodes by the strategy, if the turn has no other step.
 func (t *Turn) KeepTaint(s *v1alpha1.Strategy, key string) {
 	if t.Step != StepNone {
 		return
@@ -163,7 +163,7 @@ func (t *Turn) KeepTaint(s *v1alpha1.Strategy, key string) {
 	}
 }
 
-// Digest identifies values, which must be such as always marshal: strings and API types.
+// Digest returns a short hash of values that always marshal, such as strings and API types.
 func Digest(values ...any) string {
 	text, err := json.Marshal(values)
 	if err != nil {
@@ -173,10 +173,10 @@ func Digest(values ...any) string {
 	return hex.EncodeToString(sum[:])[:16]
 }
 
-// longest is how much of a message a claim keeps, in bytes.
+// longest limits a message in a claim, in bytes.
 const longest = 1024
 
-// Short is a message as a claim keeps it.
+// Short shortens a message to longest bytes.
 func Short(message string) string {
 	if len(message) <= longest {
 		return message
@@ -184,7 +184,7 @@ func Short(message string) string {
 	return strings.ToValidUTF8(message[:longest-len("…")], "") + "…"
 }
 
-// Units are what rollout.Decide is asked about these turns, and for how many nodes the strategy is.
+// Units returns the units of these turns for rollout.Decide, and the number of nodes for the strategy.
 func Units[T Taker](turns []T) (units []rollout.Unit, total int) {
 	units = make([]rollout.Unit, 0, len(turns))
 	for _, t := range turns {
@@ -199,7 +199,7 @@ func Units[T Taker](turns []T) (units []rollout.Unit, total int) {
 	return units, total
 }
 
-// FailedStatus is what the status says of a unit that failed. The wait is what the decision says of it, or nil.
+// FailedStatus returns the status of a failed unit. wait is its entry in the decision, or nil.
 func (t *Turn) FailedStatus(wait *rollout.Wait) v1alpha1.UnitStatus {
 	s := v1alpha1.UnitStatus{Node: t.Unit.Node, Reason: t.Unit.Reason, Message: t.Unit.Message, Since: Stamp(t.Unit.Since)}
 	if wait != nil && wait.Reason == t.Unit.Reason {
@@ -208,7 +208,7 @@ func (t *Turn) FailedStatus(wait *rollout.Wait) v1alpha1.UnitStatus {
 	return s
 }
 
-// TurnStatus is what the status says of a turn in progress.
+// TurnStatus returns the status of a turn in progress.
 func (t *Turn) TurnStatus(phase v1alpha1.Phase, since time.Time, message string, wait *rollout.Wait) v1alpha1.UnitStatus {
 	s := v1alpha1.UnitStatus{Node: t.Unit.Node, Phase: phase, Reason: t.Unit.Reason, Message: message, Since: Stamp(since)}
 	if wait != nil {
@@ -220,13 +220,13 @@ func (t *Turn) TurnStatus(phase v1alpha1.Phase, since time.Time, message string,
 	return s
 }
 
-// Stamp is a time as the API stores it, in seconds.
+// Stamp returns a time as the API stores it, in whole seconds.
 func Stamp(t time.Time) *metav1.Time { return &metav1.Time{Time: t.UTC().Truncate(time.Second)} }
 
-// TaintOf is the key of the taint of nodes that a NodeRollout has not updated yet.
+// TaintOf returns the taint key for nodes that a NodeRollout has not updated yet.
 func TaintOf(name string) string { return "noderollout" + v1alpha1.TaintOutdatedSuffix + "/" + name }
 
-// Healthy is the fleet by which a changed node is healthy: with what spec.health asks for as one more budget.
+// Healthy returns the fleet that decides whether a changed node is healthy. It adds spec.health as one more budget.
 func Healthy(f rollout.Fleet, h *v1alpha1.NodeHealth) rollout.Fleet {
 	if h == nil {
 		return f

@@ -15,14 +15,14 @@ import (
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
-// Attempt identifies what a turn on this node is started for. A failed turn is tried again once it differs: after any
-// change of the Plan's spec, version or secrets, or when a person asks for it. A change of the strategy is no new attempt.
+// Attempt identifies what a turn on this node is started for. A failed turn is tried again when Attempt changes: after a
+// change of the Plan's spec, version or secrets, or when a person asks for a retry. A new strategy alone does not change it.
 func (w *World) Attempt(n *corev1.Node) string {
 	template := w.templateDigest()
 	return nodeturn.Digest(w.spec, template, w.Plan.Annotations[v1alpha1.AnnotationRetry], n.Annotations[v1alpha1.AnnotationRetry])
 }
 
-// templateDigest computes it once, and the digest of the spec.
+// templateDigest computes TemplateDigest and the digest of the spec once.
 func (w *World) templateDigest() string {
 	if w.template == "" {
 		spec := w.Plan.Spec
@@ -32,8 +32,8 @@ func (w *World) templateDigest() string {
 	return w.template
 }
 
-// TemplateDigest identifies what the Plan makes of its Jobs. It leaves out this program's own settings, so that an upgrade
-// of Moult interrupts nothing, and what does not shape a Job.
+// TemplateDigest identifies the Jobs that the Plan creates. It leaves out Plan fields that do not change a Job. It also leaves
+// out Moult's own settings, so an upgrade of Moult interrupts no Job.
 func TemplateDigest(p *upgradev1.Plan) string {
 	spec := p.Spec
 	spec.Concurrency, spec.NodeSelector, spec.Window, spec.Strategy = 0, nil, nil, nil
@@ -42,8 +42,8 @@ func TemplateDigest(p *upgradev1.Plan) string {
 	return nodeturn.Digest(spec, Copied(p.Labels), Copied(p.Annotations), p.Status.LatestVersion, p.Status.LatestHash)
 }
 
-// Copied are the labels or annotations of a Plan that its Jobs and pods get too: the user's own. Those of Moult itself are for
-// the controller, and shape no Job.
+// Copied returns the labels or annotations of a Plan that its Jobs and pods also get. It leaves out the keys of Rancher
+// (cattle.io), kubectl and Moult.
 func Copied(of map[string]string) map[string]string {
 	kept := make(map[string]string, len(of)+6)
 	maps.Copy(kept, of)
@@ -53,13 +53,13 @@ func Copied(of map[string]string) map[string]string {
 	return kept
 }
 
-// IsInterrupted reports whether the turn began for something else than is asked for now.
+// IsInterrupted reports whether the Plan has changed what it asks for since the turn began.
 func (w *World) IsInterrupted(t *Unit) bool { return t.Claim.Attempt != w.Attempt(t.Node) }
 
-// NewClaim starts a turn, or starts it over: then it keeps what the end of the turn must undo.
+// NewClaim returns the claim of a turn that begins or starts over. A turn that starts over keeps what its end must undo.
 func (w *World) NewClaim(t *Unit) v1alpha1.Claim {
 	p := w.Plan
-	marked := w.Job.AwaitsOperator(t.Node) // Then the operator cordons, and leaves its mark.
+	marked := w.Job.AwaitsOperator(t.Node) // The operator itself cordons, and marks the node.
 	claim := v1alpha1.Claim{
 		Rollout:  w.Holder,
 		UID:      p.UID,

@@ -12,10 +12,10 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// podPatience is how long a Job may be without a pod before that is reported.
+// podPatience is how long a Job may have no pod before the status reports it.
 const podPatience = 10 * time.Second
 
-// Phase is how far a turn has come by its Job and pod, since when, and what holds it up.
+// Phase returns the phase of a turn by its Job and pod, when the phase began, and what delays it.
 func (t *Unit) Phase(now time.Time) (phase v1alpha1.Phase, since time.Time, message string) {
 	since = t.Unit.Since
 	switch {
@@ -28,7 +28,7 @@ func (t *Unit) Phase(now time.Time) (phase v1alpha1.Phase, since time.Time, mess
 	case t.Job == nil:
 		return v1alpha1.PhaseClaimed, since, t.Unit.Message
 	case t.Pod == nil && t.Job.Status.Active > 0:
-		return v1alpha1.PhaseChanging, since, "" // Its pod has ended this moment, and the Job does not say so yet.
+		return v1alpha1.PhaseChanging, since, "" // The pod has just ended, and the Job's status does not show that yet.
 	case t.Pod == nil && t.Job.Status.Failed > 0:
 		return v1alpha1.PhaseStarting, since, fmt.Sprintf("failed attempts so far: %d", t.Job.Status.Failed)
 	case t.Pod == nil && now.Sub(t.Job.CreationTimestamp.Time) >= podPatience:
@@ -46,7 +46,7 @@ func (t *Unit) Phase(now time.Time) (phase v1alpha1.Phase, since time.Time, mess
 	return phase, began, message
 }
 
-// podPhase is how far a pod has come. Without a time it has not begun, and the message says what holds it up.
+// podPhase returns the phase of a pod. A zero time means that no container has started; the message says why.
 func podPhase(p *corev1.Pod) (phase v1alpha1.Phase, began time.Time, message string) {
 	var before time.Time // when the last container ended
 	initial := len(p.Status.InitContainerStatuses)
@@ -80,7 +80,7 @@ func podPhase(p *corev1.Pod) (phase v1alpha1.Phase, began time.Time, message str
 	return v1alpha1.PhaseStarting, began, ""
 }
 
-// waiting says why a container can't start; the ordinary steps of a start are no reason.
+// waiting says why a container can't start. It returns "" while the container starts normally.
 func waiting(s *corev1.ContainerStatus) string {
 	w := s.State.Waiting
 	if w == nil || w.Reason == "" || w.Reason == "PodInitializing" || w.Reason == "ContainerCreating" {

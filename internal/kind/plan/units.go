@@ -22,7 +22,7 @@ import (
 const (
 	StepStop   nodeturn.Step = "stop"   // delete Jobs that are not wanted any more, and wait until they are gone
 	StepCordon nodeturn.Step = "cordon" // cordon the node: the Job's pod waits for that
-	StepDrain  nodeturn.Step = "drain"  // take its drain as far as it goes now: the Job's pod waits for the end
+	StepDrain  nodeturn.Step = "drain"  // run one pass of the drain: the Job's pod waits until it is complete
 	StepVerify nodeturn.Step = "verify" // record in the claim that the Job has succeeded, while the node is not healthy
 	StepUnmark nodeturn.Step = "unmark" // remove the mark of a cordon that a person has lifted
 )
@@ -47,7 +47,7 @@ type Unit struct {
 	unhealthy string
 }
 
-// Units judges every node that the Plan selects, or still has something on. Jobs and pods are those of the Plan, by node.
+// Units judges every node that the Plan selects, or that still has a claim, Job or taint of the Plan. jobs and pods are the Plan's, by node.
 func (w *World) Units(nodes []*corev1.Node, jobs map[string][]*batchv1.Job, pods map[string][]*corev1.Pod) []*Unit {
 	all, backing := make([]*Unit, 0, len(nodes)), make([]Unit, len(nodes))
 	for i, n := range nodes {
@@ -102,7 +102,7 @@ func Finished(j *batchv1.Job) *batchv1.JobCondition {
 	return nil
 }
 
-// turnOf is the turn that a Job belongs to. One that carries none was made by another controller, and is adopted by uid.
+// turnOf returns the turn that a Job belongs to. A Job of another controller names no turn, so its uid identifies the turn.
 func turnOf(j *batchv1.Job) string {
 	if id, ok := j.Annotations[v1alpha1.AnnotationTurn]; ok {
 		return id
@@ -110,9 +110,9 @@ func turnOf(j *batchv1.Job) string {
 	return "job/" + string(j.UID)
 }
 
-// isAdoptable reports whether the Plan takes over a Job without a claim: one for the present hash, on a node that lacks it,
-// that system-upgrade-controller has left there and not paused; or one of our own that still runs, though its claim is
-// gone with the Node object or by a person's hand. To stop it in the middle would be worse.
+// isAdoptable reports whether the Plan takes over a Job that has no claim. The Job must be for the present hash, and not paused,
+// and the node must lack that hash. Jobs of system-upgrade-controller qualify. Moult's own Jobs qualify only while they run: their
+// claim was lost with the Node object, or a person removed it. Stopping such a Job midway would be worse.
 func (w *World) isAdoptable(n *corev1.Node, j *batchv1.Job) bool {
 	_, ours := j.Annotations[v1alpha1.AnnotationTurn]
 	value := n.Labels[w.Label]
@@ -141,7 +141,7 @@ func (w *World) judge(t *Unit) {
 	}
 }
 
-// judgeClaimed judges a node in a turn. It may be one that the Plan does not want to change.
+// judgeClaimed judges a node in a turn. unwanted is true if the Plan does not want to change the node.
 func (w *World) judgeClaimed(t *Unit, unwanted bool) {
 	t.Unit.Since = t.Claim.Since.Time
 	t.Unit.Claimed = !t.Claim.RecordsResult()
@@ -181,8 +181,8 @@ func (w *World) judgeClaimed(t *Unit, unwanted bool) {
 	}
 }
 
-// awaitsOperator reports whether a container of the turn's Job waits until the operator has cordoned or drained the node. One with another image
-// does it itself.
+// awaitsOperator reports whether a container of the turn's Job waits until the operator has cordoned or drained the node. A container with
+// another image cordons or drains by itself.
 func (t *Unit) awaitsOperator(w *World) bool {
 	if t.Pod == nil || t.Claim.Failed != nil || t.end != nil || t.Job.DeletionTimestamp != nil || !w.Job.AwaitsOperator(t.Node) {
 		return false
@@ -198,7 +198,7 @@ func (w *World) judgeUnclaimed(t *Unit, updated bool) {
 	case t.Unreadable && updated:
 		t.Unit.State = v1alpha1.UnitUpdated
 	case t.Unreadable:
-		// No rollout may change the node. What runs there holds its slot, and so does a node that was cordoned for it.
+		// No rollout may change the node. The node holds a slot while a Job runs there, or while it is cordoned for the Plan.
 		cordoned := t.Node.Spec.Unschedulable && t.Node.Annotations[v1alpha1.AnnotationCordonedBy] == w.Holder
 		t.Unit.State, t.Unit.InTurn = v1alpha1.UnitOutdated, t.isRunning() || cordoned
 	case t.Job != nil && (t.Counted || t.hasUnrecordedJob()):
@@ -219,8 +219,8 @@ func (t *Unit) isChanged() bool {
 	return t.Claim.Soaking != nil || t.Claim.Changed != nil || t.end != nil && t.end.Type == batchv1.JobComplete
 }
 
-// hasUnrecordedJob reports whether a Job without a claim still runs, or has succeeded and no label says so, though the Plan may not select its node
-// any more.
+// hasUnrecordedJob reports whether the turn's Job still runs or has succeeded. judgeUnclaimed then adopts the Job even if the Plan does not
+// select the node any more.
 func (t *Unit) hasUnrecordedJob() bool {
 	return t.Job != nil && (t.end == nil || t.end.Type == batchv1.JobComplete)
 }
@@ -230,7 +230,7 @@ func (t *Unit) isRunning() bool {
 	return len(t.Unowned) > 0 || t.Job != nil && t.end == nil
 }
 
-// Outdated makes the unit one that Decide may start.
+// Outdated marks the unit as one that Decide may start.
 func (w *World) Outdated(t *Unit) {
 	t.Unit.State = v1alpha1.UnitOutdated
 	if t.Claim == nil {
@@ -242,7 +242,7 @@ func (w *World) Outdated(t *Unit) {
 	}
 }
 
-// failed is a turn that failed: it waits, until what was asked for then is not what is asked for now.
+// failed judges a turn that failed. The turn waits until the Plan asks for something else, or until a retry is due.
 func (t *Unit) failed(w *World) {
 	if !t.isRunning() && w.IsInterrupted(t) {
 		w.Outdated(t)
@@ -250,7 +250,7 @@ func (t *Unit) failed(w *World) {
 	}
 	t.ShowFailure(w.Plan.Spec.Strategy)
 	if t.isRunning() {
-		// The Job is stopped, and nothing else starts on the node before it is gone. A dead machine does not hold up other nodes.
+		// The Job is being stopped, and nothing starts on the node before the Job is gone. A dead machine does not delay other nodes.
 		t.Step = StepStop
 		if at := t.Unit.RetryAt; !at.IsZero() && !at.After(w.Now) {
 			t.Unit.RetryAt = w.Now.Add(podPatience)
@@ -259,8 +259,9 @@ func (t *Unit) failed(w *World) {
 	}
 }
 
-// withoutJob is a claimed node without its Job. A finished Job is kept for KeptSeconds. So a claim that is younger has had no Job yet, or a person
-// has deleted it, and it is made. The Job of an older claim may have ended unseen: it is not run again, unless the Plan asks for something else now.
+// withoutJob judges a claimed node that has no Job. Finished Jobs are kept for KeptSeconds. If the claim is younger, the Job was not created
+// yet, or a person deleted it, and it is created. If the claim is older, the Job may have ended unseen. It is then not run again, unless
+// the Plan has changed.
 func (t *Unit) withoutJob(w *World) {
 	kept := time.Duration(t.Claim.KeptSeconds) * time.Second
 	switch {
@@ -275,7 +276,7 @@ func (t *Unit) withoutJob(w *World) {
 	}
 }
 
-// withJob is a turn whose Job runs, or has failed.
+// withJob judges a turn whose Job runs, or has failed.
 func (t *Unit) withJob(w *World) {
 	template, ours := t.Job.Annotations[v1alpha1.AnnotationTemplate]
 	current := t.Job.Labels[w.Label] == w.Plan.Status.LatestHash && (!ours || template == w.templateDigest())
@@ -283,7 +284,7 @@ func (t *Unit) withJob(w *World) {
 	case t.end != nil:
 		t.jobFailed()
 		if current {
-			// The failure is one of the Plan as it is now, also where it changed in what shapes no Job.
+			// The Job is up to date, so its failure counts for the current Plan, also after changes that do not affect the Job.
 			t.Claim.Attempt = w.Attempt(t.Node)
 		}
 	case len(t.Unowned) > 0:
@@ -302,13 +303,13 @@ func (t *Unit) withJob(w *World) {
 	}
 }
 
-// jobFailed is a turn whose Job has failed.
+// jobFailed fails a turn whose Job has failed.
 func (t *Unit) jobFailed() {
 	message := fmt.Sprintf("Job %s/%s failed on Node %s: %s: %s", t.Job.Namespace, t.Job.Name, t.Node.Name, t.end.Reason, t.end.Message)
 	t.Fail(v1alpha1.ReasonJobFailed, message, t.end.LastTransitionTime.Time)
 }
 
-// finish is a turn whose Job has succeeded: its node must be healthy, it soaks, and then the turn ends.
+// finish judges a turn whose Job has succeeded. Its node must be healthy and soak before the turn ends.
 func (t *Unit) finish(w *World) {
 	var since time.Time
 	switch {
@@ -347,8 +348,8 @@ func (t *Unit) finish(w *World) {
 	}
 }
 
-// verify is a turn whose Job has succeeded and whose node is not healthy. It waits, and fails when its time is over. A node that has soaked for a
-// while goes on soaking.
+// verify judges a turn whose Job has succeeded and whose node is not healthy. The turn waits, and fails after turnTimeout. A node that already
+// soaks continues to soak.
 func (t *Unit) verify(w *World) {
 	switch {
 	case t.Claim.Soaking != nil:

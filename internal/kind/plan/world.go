@@ -2,9 +2,9 @@
 
 // Package plan judges Plans, for their controller and for package view. It is pure: no client, no clock, no logger.
 //
-//	world.go   the spec, as turns are judged by it                            NewWorld
+//	world.go   what the spec says about turns                                 NewWorld
 //	units.go   each node's state and the next step of its turn                World.Units
-//	claim.go   the claim of a turn that begins, and what is a new attempt     World.NewClaim
+//	claim.go   the claim of a new turn, and what counts as a new attempt      World.NewClaim
 //	phase.go   how far a turn has come, by its Job and pod                    Unit.Phase
 package plan
 
@@ -28,13 +28,13 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// World is what the turns of one Plan are judged by. NewWorld fills it from the spec; the caller adds Ready, Job, Fleet, SharedHostnames,
-// OwnNode and Now.
+// World is the input for judging the turns of one Plan. NewWorld fills it from the spec. The caller sets Ready, Job, Fleet,
+// SharedHostnames, OwnNode and Now.
 type World struct {
 	Plan *upgradev1.Plan
-	// Ready is false while the Plan is not valid and resolved: what runs is seen to its end, and nothing else happens.
+	// Ready is false while the Plan is not valid and resolved. Running Jobs then finish, and nothing new starts.
 	Ready bool
-	// Job are the operator's settings of Jobs. Nil: neither they nor the Jobs are known.
+	// Job holds the operator's settings for Jobs. Nil means that the caller knows neither the settings nor the Jobs.
 	Job   *JobOptions
 	Fleet rollout.Fleet
 	// SharedHostnames are values of the label kubernetes.io/hostname that several Nodes have.
@@ -43,7 +43,7 @@ type World struct {
 	OwnNode string
 	Now     time.Time
 
-	// Holder is the Plan's name in claims, Taint the key of the taint of outdated nodes, and Label that of the nodes' label with the hash.
+	// Holder is the Plan's name in claims. Taint is the key of the taint of outdated nodes. Label is the key of the node label with the hash.
 	Holder, Taint, Label string
 	Selector             labels.Selector
 	window               *rollout.Window
@@ -60,7 +60,7 @@ type JobOptions struct {
 	ActiveDeadlineSecondsMax int64
 	// BackoffLimit is how often a failed pod is replaced. SYSTEM_UPGRADE_JOB_BACKOFF_LIMIT, 2.
 	BackoffLimit int32
-	// Image cordons and drains: this program's own.
+	// Image is this program's own image, which cordons and drains.
 	Image string
 	// KubectlImage, when set, cordons and drains in its place. SYSTEM_UPGRADE_JOB_KUBECTL_IMAGE.
 	KubectlImage string
@@ -76,14 +76,14 @@ type JobOptions struct {
 	PodReplacementPolicy batchv1.PodReplacementPolicy
 }
 
-// AwaitsOperator reports whether the container that cordons or drains a node runs this program's own image. That waits until the operator has
-// done so.
+// AwaitsOperator reports whether the Job's cordon or drain container runs this program's own image. That container only waits until the
+// operator has cordoned or drained the node.
 func (o *JobOptions) AwaitsOperator(n *corev1.Node) bool {
 	return !IsWindows(n) && o.KubectlImage == ""
 }
 
-// TTL is for how many seconds the Plan's Jobs are kept. It outlasts the delay for which a Job's node keeps its slot by a minute at least:
-// the operator must see how the Job ended.
+// TTL is how many seconds the Plan's finished Jobs are kept. It is at least a minute longer than postCompleteDelay, so the operator sees
+// how the Job ended.
 func (o *JobOptions) TTL(p *upgradev1.Plan) int32 {
 	delay := ptr.Deref(p.Spec.PostCompleteDelay, metav1.Duration{})
 	return max(o.TTLSecondsAfterFinish, int32(min((delay.Duration+time.Minute).Seconds(), math.MaxInt32)))
@@ -101,7 +101,7 @@ func TaintOf(name string) string { return "plan" + v1alpha1.TaintOutdatedSuffix 
 // SelectorError is a node selector that can't be read. system-upgrade-controller has an Event of its own for it.
 type SelectorError struct{ error }
 
-// NewWorld reads a Plan whose status has the version and the hash. The error says why its spec can't be carried out.
+// NewWorld reads a Plan's spec. The error says what is invalid in it. Later calls read the version and the hash from the Plan's status.
 func NewWorld(p *upgradev1.Plan) (*World, error) {
 	w := &World{
 		Plan: p, Holder: HolderOf(p.Namespace, p.Name), Taint: TaintOf(p.Name), Label: upgradev1.LabelPlanHash(p.Name), Selector: labels.Nothing(),
@@ -143,7 +143,7 @@ func (w *World) parse() (err error) {
 	return nil
 }
 
-// Strategy of the Plan for this many nodes. The wave is the last that the status shows.
+// Strategy returns the strategy of the Plan for this many nodes. wave is the last wave in the status.
 func (w *World) Strategy(total int, wave *v1alpha1.WaveStatus) rollout.Strategy {
 	p := w.Plan
 	s := rollout.New(p.Spec.Strategy, int(min(p.Spec.Concurrency, math.MaxInt32)), total)
@@ -156,5 +156,5 @@ func (w *World) Strategy(total int, wave *v1alpha1.WaveStatus) rollout.Strategy 
 // cordons reports whether the Plan's turns make their node unschedulable.
 func cordons(p *upgradev1.Plan) bool { return p.Spec.Cordon || p.Spec.Drain != nil }
 
-// shared reports whether the Plan tolerates others of its kind on a node.
+// shared reports whether the node may be in turns of other Plans at the same time.
 func shared(p *upgradev1.Plan) bool { return !cordons(p) && !p.Spec.Exclusive }
