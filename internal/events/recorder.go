@@ -88,8 +88,8 @@ type Recorder struct {
 	last int64 // the number in the last Event's name
 }
 
-// An Event that can't be written is retried for longer than an API server takes to restart.
-var retry = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 10, Cap: 30 * time.Second}
+// An Event that can't be written is retried for 100 s, which is longer than an API server takes to restart.
+var retry = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 10}
 
 // NewRecorder starts a recorder with this component and host as the source of its Events. It runs until Shutdown, also after ctx ends.
 func NewRecorder(ctx context.Context, clk clock.Clock, events typedcorev1.EventInterface, scheme *runtime.Scheme, component, host string) *Recorder {

@@ -111,7 +111,7 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	dead, at := d.isDead(n)
 	due := !k.last.Wake.IsZero() && !d.Now.Before(k.last.Wake)
 	switch {
-	case k.last.Done:
+	case k.last.Done && !k.stale.Load():
 		return k.last, nil
 	case k.generation == d.Generation && !k.stale.Load() && !due && k.dead == dead:
 		o := k.last

@@ -131,6 +131,27 @@ func TestDrainAgain(t *testing.T) {
 	}
 }
 
+// A pod that the scheduler had bound before it saw the cordon, and that comes when the drain is done, is evicted too.
+func TestDrainOfLatePod(t *testing.T) {
+	d := newDrain(t, nodeA(corev1.ConditionTrue, now))
+	d.begin()
+	if o := d.pass(now); !o.Done || !d.Works.IsDrained(d.Of) {
+		t.Fatalf("%+v", o)
+	}
+	d.comes(onNode("late"))
+	d.Works.Changed("a")
+	if d.Works.IsDrained(d.Of) {
+		t.Error("the node counts as drained, and a pod has come")
+	}
+	if o := d.pass(now); o.Done || len(d.left()) > 0 {
+		t.Errorf("%+v, and %v are left", o, d.left())
+	}
+	d.Works.Changed("a")
+	if o := d.pass(now); !o.Done || !d.Works.IsDrained(d.Of) {
+		t.Errorf("%+v", o)
+	}
+}
+
 // A drain that can't be done is looked at again once a pod of the node has changed.
 func TestDrainGoesOn(t *testing.T) {
 	d := newDrain(t, nodeA(corev1.ConditionTrue, now))

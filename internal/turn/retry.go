@@ -53,11 +53,8 @@ func (r *Retries) Result(ctx context.Context, key types.NamespacedName, wake tim
 	default:
 		r.limiter.Forget(key)
 	}
-	if !wake.IsZero() {
-		until := max(wake.Sub(r.clock.Now()), time.Millisecond)
-		if after == 0 || until < after {
-			after = until
-		}
+	if until := wake.Sub(r.clock.Now()); !wake.IsZero() && (after == 0 || until > 0 && until < after) {
+		after = max(until, time.Millisecond) // After an error, a wake in the past must not shorten the wait.
 	}
 	return ctrl.Result{RequeueAfter: after}
 }

@@ -3,11 +3,14 @@
 package turn
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"moult.dev/moult/api/v1alpha1"
 )
@@ -33,6 +36,29 @@ func TestRetriesOfAFailure(t *testing.T) {
 		b.ShowFailure(tc.strategy)
 		if u := b.Unit; !u.RetryAt.Equal(tc.want) || u.Skipped != tc.skipped || u.State != v1alpha1.UnitFailed {
 			t.Errorf("%s: %+v, want a retry at %s", name, u, tc.want)
+		}
+	}
+}
+
+// After an error a rollout waits, however long ago its wake was due; a wake that is to come may shorten the wait.
+func TestRetriesResult(t *testing.T) {
+	clk := clocktesting.NewFakePassiveClock(now)
+	for name, tc := range map[string]struct {
+		wake time.Time
+		err  error
+		want time.Duration
+	}{
+		"nothing":                     {},
+		"a wake":                      {wake: now.Add(time.Minute), want: time.Minute},
+		"a wake in the past":          {wake: now.Add(-time.Minute), want: time.Millisecond},
+		"an error":                    {err: errors.New("down"), want: FirstRetry},
+		"an error, and a wake":        {wake: now.Add(time.Minute), err: errors.New("down"), want: FirstRetry},
+		"an error, and a wake soon":   {wake: now.Add(FirstRetry / 2), err: errors.New("down"), want: FirstRetry / 2},
+		"an error, and a wake passed": {wake: now.Add(-time.Minute), err: errors.New("down"), want: FirstRetry},
+	} {
+		got := NewRetries(clk, "Plan").Result(t.Context(), types.NamespacedName{Name: name}, tc.wake, tc.err)
+		if got.RequeueAfter != tc.want {
+			t.Errorf("%s: comes back after %s, want %s", name, got.RequeueAfter, tc.want)
 		}
 	}
 }

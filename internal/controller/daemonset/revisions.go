@@ -109,12 +109,14 @@ func (p *pass) copySelector(ctx context.Context) error {
 
 // deleteIdleRevisions deletes the revisions that are not needed any more.
 func (p *pass) deleteIdleRevisions(ctx context.Context) error {
+	var errs []error
 	for _, rs := range p.Idle() {
 		if err := p.client.Delete(ctx, rs, client.Preconditions{UID: &rs.UID, ResourceVersion: &rs.ResourceVersion}); err != nil {
-			return client.IgnoreNotFound(fmt.Errorf("deleting revision %s, %w", rs.Name, err))
+			errs = append(errs, client.IgnoreNotFound(fmt.Errorf("deleting revision %s, %w", rs.Name, err)))
+			continue
 		}
 		log.FromContext(ctx).Info("revision deleted", "revision", rs.Name)
 		p.events.Emit(events.ReplicaSetDeleted(p.EDS, rs.Name))
 	}
-	return nil
+	return errors.Join(errs...)
 }
