@@ -65,9 +65,9 @@ type Set struct {
 	ImageID string
 	// Model identifies all that new machines are made of: sets with the same Model make the same machines.
 	Model string
-	// Capacity is the desired number of machines. Max and Min are its limits, 0 where there is none. Max respects the tag TagMax.
+	// Capacity is the desired number of machines. Max and Min are its limits, 0 where there is none. Max respects the tag TagMax, but not on GCP.
 	Capacity, Min, Max int
-	// Zones are those in which machines can be added, at the same time. None: the cloud chooses the zone, and one operation at a time may add machines.
+	// Zones are those in which machines can be added, in several zones at once. None: the cloud chooses the zone, and only one addition may run at a time.
 	Zones []string
 	// Overprovisions is true where the cloud makes more machines than requested, and deletes some of them later.
 	Overprovisions bool
@@ -84,7 +84,7 @@ type Set struct {
 // TagMax is the tag of a scale set with a maximum of machines, below the cloud's own.
 const TagMax = "max"
 
-// LimitTo sets the maximum by the value of TagMax. A value that is no number of machines makes the set unfit.
+// LimitTo sets the maximum by the value of TagMax. An invalid value makes the set unfit.
 func (s *Set) LimitTo(tag string) {
 	n, err := strconv.Atoi(strings.TrimSpace(tag))
 	if err != nil || n < 1 {
@@ -96,13 +96,13 @@ func (s *Set) LimitTo(tag string) {
 
 // Machine is one machine of a scale set.
 type Machine struct {
-	// ID names it among those of its scale set, for as long as it exists.
+	// ID identifies the machine in its scale set, while it exists.
 	ID string
 	// ProviderID is the Node's spec.providerID, and NodeName the Node's name; either is empty where the cloud does not provide it.
 	ProviderID, NodeName string
 	// Zone that it is in, as the label topology.kubernetes.io/zone has it; empty where there are none.
 	Zone string
-	// UpToDate reports whether it is made of what new ones are made of.
+	// UpToDate is true if the machine has the present model of its set.
 	UpToDate bool
 	// State of the machine.
 	State State
@@ -112,7 +112,7 @@ type Machine struct {
 	Aside string
 	// Created is when it was made; zero where that is not known.
 	Created time.Time
-	// Message says what is wrong with a failed one.
+	// Message says what is wrong with a failed machine.
 	Message string
 }
 
@@ -154,6 +154,6 @@ type Progress struct {
 
 // Suspender is a ScaleSet whose cloud replaces machines to balance zones, unless that is suspended.
 type Suspender interface {
-	// Suspend stops that while turns are under way. With on false it resumes what Moult suspended, also in another process. Both may be repeated.
+	// Suspend stops the balancing. With on false it resumes what Moult suspended, also in another process. Both may be repeated.
 	Suspend(ctx context.Context, on bool) error
 }

@@ -57,7 +57,7 @@ func Errorf(kind Kind, format string, args ...any) error {
 	return &Error{Kind: kind, Err: fmt.Errorf(format, args...)}
 }
 
-// KindOf is the kind of an error: KindUnavailable for one that has none, and "" for nil.
+// KindOf is the kind of an error: KindUnavailable for an error of other packages, and "" for nil.
 func KindOf(err error) Kind {
 	if err == nil {
 		return ""
@@ -68,7 +68,7 @@ func KindOf(err error) Kind {
 	return KindUnavailable
 }
 
-// RetryAfterSeconds reads the header Retry-After, where it counts seconds; 0 where it does not.
+// RetryAfterSeconds reads the header Retry-After in seconds; 0 if it has another form.
 func RetryAfterSeconds(h http.Header) time.Duration {
 	seconds, err := strconv.Atoi(h.Get("Retry-After"))
 	if err != nil || seconds < 0 {
@@ -85,7 +85,7 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// IgnoreNotFound returns nil for an error of KindNotFound, and any other as it is.
+// IgnoreNotFound returns nil for an error of KindNotFound, and any other error unchanged.
 func IgnoreNotFound(err error) error {
 	if KindOf(err) == KindNotFound {
 		return nil
@@ -98,13 +98,13 @@ func (k Kind) ends() bool {
 	return slices.Contains([]Kind{KindQuota, KindFull, KindInvalid, KindDenied, KindFailed}, k)
 }
 
-// Rule gives a kind to the answers whose text, the code and then the message, matches.
+// Rule gives a kind to answers whose text matches. The text is code and message.
 type Rule struct {
 	Text *regexp.Regexp
 	Kind Kind
 }
 
-// KindOfAnswer is the kind by the first rule that matches, and otherwise this one.
+// KindOfAnswer is the kind of the first rule that matches, or else otherwise.
 func KindOfAnswer(rules []Rule, text string, otherwise Kind) Kind {
 	for _, r := range rules {
 		if r.Text.MatchString(text) {
@@ -122,7 +122,7 @@ func CodeAndMessage(code, message string) string {
 	return code + ": " + message
 }
 
-// FromAnswer makes an error of an answer that refuses. Its kind is that of the first rule for its text, else that of its status.
+// FromAnswer makes an error of an answer that refuses. Status 429 is KindThrottled. Else the first rule for its text decides, then its status.
 func FromAnswer(doing string, status int, header http.Header, text string, rules []Rule) *Error {
 	e := &Error{Kind: KindOfStatus(status), RetryAfter: RetryAfterSeconds(header), Err: fmt.Errorf("%s, %s", doing, text)}
 	if e.Kind != KindThrottled {

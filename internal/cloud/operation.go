@@ -25,7 +25,7 @@ type Operation struct {
 	State string
 }
 
-// Driver makes the changes of one scale set in one cloud. M is what it keeps of an operation, as JSON.
+// Driver makes the changes of one scale set in one cloud. M is its memory of an operation, which is stored as JSON.
 type Driver[M any] interface {
 	Describe(ctx context.Context) (Set, error)
 	Machines(ctx context.Context, inTurn ...string) ([]Machine, error)
@@ -51,7 +51,7 @@ type Memory struct {
 
 func (m *Memory) memory() *Memory { return m }
 
-// Fail records why the operation fails. The kind becomes KindFailed where Poll must not end with it.
+// Fail records why the operation fails. A kind that does not end an operation becomes KindFailed.
 func (m *Memory) Fail(kind Kind, text string) {
 	if !kind.ends() {
 		kind = KindFailed

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controlplane takes nodes out of a control plane that kubeadm made, with a member of etcd on each. One call makes one step, and only where
-// etcd keeps its quorum, and still tolerates a failure if it did before.
+// Package controlplane takes nodes out of a control plane that kubeadm made, with a member of etcd on each. One call makes one step. It does so only if etcd
+// keeps its quorum, and still tolerates a failure if it did before.
 //
 //	plane.go     when a node may leave, and the steps of leaving
 //	observe.go   the state of etcd, read from its members

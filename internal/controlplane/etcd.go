@@ -44,8 +44,8 @@ type Conn interface {
 // The files are read for each connection: they may be renewed at any time.
 type Certificates string
 
-// clientPairs are names of a client's certificate and key, without .crt and .key: kubeadm's own for clients, the one that Ducklett used, and that of
-// a Secret of type kubernetes.io/tls.
+// clientPairs are names of a client's certificate and key, without .crt and .key: kubeadm's client pair, the pair that Ducklett used, and the pair of a Secret
+// of type kubernetes.io/tls.
 var clientPairs = []string{"healthcheck-client", "server", "tls"}
 
 // Connect implements Connector. For http:// it reads no certificates.

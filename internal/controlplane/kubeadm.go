@@ -46,8 +46,8 @@ func (p *Plane) SetVersion(ctx context.Context, to string, older bool) error {
 	return nil
 }
 
-// withVersion returns a ClusterConfiguration with another Kubernetes version, and the rest of the text unchanged. It returns the same text when that is its
-// version already, with or without a v, when its version is newer and may not become older, or when it has none.
+// withVersion returns a ClusterConfiguration with another Kubernetes version, and the rest of the text unchanged. The text stays the same if it has that
+// version already, with or without a v, or has no version. It also stays if its version is newer and older is false.
 func withVersion(text, to string, older bool) (string, error) {
 	want, err := utilversion.ParseSemantic(to)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 type Member struct {
 	// ID is etcd's own.
 	ID uint64
-	// Name is the node's, where kubeadm made it. It is empty until the member has started for the first time.
+	// Name is the node's name if kubeadm made it. It is empty until the member has started for the first time.
 	Name string
 	// Peers and Clients are the URLs that other members, and clients, reach it at.
 	Peers, Clients []string

@@ -84,7 +84,7 @@ func (p *Plane) etcdPods(ctx context.Context) ([]etcdPod, error) {
 	return running, nil
 }
 
-// listMembers reads the members. All pods that answer must be of one cluster: a member that founded its own does not list the others.
+// listMembers reads the members. All pods that answer must be of one cluster: a member that formed its own cluster does not list the others.
 func (p *Plane) listMembers(ctx context.Context, o *observation, except string) error {
 	others := slices.DeleteFunc(slices.Clone(o.pods), func(pod etcdPod) bool { return pod.node == except })
 	if len(others) == 0 {
@@ -132,7 +132,7 @@ func (p *Plane) checkMember(ctx context.Context, m *Member) {
 		if err != nil || status.Leader == 0 || m.Learner {
 			return err
 		}
-		// A quorum decides also that the client has no permission.
+		// A refusal for lack of permission needs a quorum too.
 		if _, err = c.Get(ctx, "health"); err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			return fmt.Errorf("reading through it, %w", shorten(err))
 		}

@@ -29,12 +29,12 @@ func New(c client.Client, connect Connector) *Plane { return &Plane{client: c, c
 type Options struct {
 	// Etcd is true where a member of etcd runs on each node.
 	Etcd bool
-	// Replacement is the node that takes the place, if it is known. For a replacement that is removed again it is the node that stays. A control plane of
-	// one or two nodes can be left only if it is known.
+	// Replacement is the node that takes over, if it is known. When a replacement itself is removed, it is the old node, which stays. Without it no node can
+	// leave a control plane of one or two.
 	Replacement string
-	// Leaving are other nodes that will leave. They do not count, and do not become the leader.
+	// Leaving are other nodes that will leave. Their members do not count, and do not become leader.
 	Leaving []string
-	// Gone is true when the node's machine does not return, or is deleted in any case: its own member need not be healthy then.
+	// Gone is true if the node's machine does not return, or is deleted in any case. Then its own member need not be healthy.
 	Gone bool
 }
 
@@ -56,9 +56,9 @@ func (p *Plane) MayLeave(ctx context.Context, node string, o Options) (why strin
 	return why, err
 }
 
-// Leave takes a node out of etcd, one step a call, and never waits. It is done when the node has no member. Until then the message says what it has
-// done, or why it has done nothing. It can be called again at any time. With an empty name, for a node whose name is not known, it does nothing, and is
-// done once every member of etcd has a node.
+// Leave takes a node out of etcd, one step a call, and never waits. It is done when the node has no member. Until then the message says what it has done, or
+// why it has done nothing. It can be called again at any time. With an empty name (the name of the node is not known) it does nothing. It is then done once
+// every member of etcd has a node.
 func (p *Plane) Leave(ctx context.Context, node string, o Options) (done bool, message string, err error) {
 	if !o.Etcd {
 		return true, "", nil

@@ -11,7 +11,7 @@ import (
 // tolerant is how many voters etcd needs to tolerate the failure of one.
 const tolerant = 3
 
-// unhealthy says which members, except one, are not healthy voters, or that they do not agree on one leader. It returns "" if all is well.
+// unhealthy says which members, except one, are not healthy voters, or that they do not agree on one leader. It returns "" if all are healthy.
 func unhealthy(members []Member, except *Member) string {
 	var all []string
 	leaders := 0
@@ -35,7 +35,7 @@ func unhealthy(members []Member, except *Member) string {
 	return ""
 }
 
-// voters counts the members that vote, without those with these ids.
+// voters counts the members that vote, except these ids.
 func voters(members []Member, without ...uint64) int {
 	n := 0
 	for i := range members {
@@ -58,8 +58,8 @@ type removal struct {
 	gone bool
 }
 
-// refused says why the member must not be removed, or returns "". All others must be healthy. The member itself must be too, unless it does not vote
-// or its machine is gone: then etcd loses nothing. As many voters must stay as tolerate a failure, or as there were before the replacement came.
+// refused says why the member must not be removed, or returns "". All others must be healthy. The member itself must be too, unless it does not vote or its
+// machine is gone: then etcd loses nothing. At least three voters must stay, or as many as there were before the replacement joined.
 func (r removal) refused(members []Member) string {
 	dead := r.gone && r.own.unhealthy() != ""
 	except := r.own
@@ -98,8 +98,8 @@ func (r removal) refused(members []Member) string {
 // quorum is how many of so many voters must agree.
 func quorum(voters int) int { return voters/2 + 1 }
 
-// nextLeader returns the member to lead instead of the one that leaves: the replacement, which stays longest, else the first by name of those that are not
-// leaving. Nil when there is none.
+// nextLeader returns the member to lead next: the replacement, which stays longest, else the first by name of the members that are not leaving. Nil if there is
+// none.
 func (r removal) nextLeader(members []Member) *Member {
 	var best *Member
 	for i := range members {

@@ -17,7 +17,7 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// planAdd chooses the zone: the wanted one, or that with the fewest machines where the group does not have it.
+// planAdd chooses the zone: the wanted one, or the one with the fewest machines if the group does not have it.
 func (s *scaleSet) planAdd(ctx context.Context, set *cloud.Set, m *memory) error {
 	if slices.Contains(set.Zones, m.Zone) {
 		return nil
@@ -41,7 +41,7 @@ func (s *scaleSet) planAdd(ctx context.Context, set *cloud.Set, m *memory) error
 	return nil
 }
 
-// submitAdd launches. LaunchInstances gives the same answer to a token each time, also where it launched too few.
+// submitAdd launches instances. LaunchInstances gives each token the same answer each time, even if it launched too few.
 func (s *scaleSet) submitAdd(ctx context.Context, m *memory) error {
 	in := &autoscaling.LaunchInstancesInput{
 		AutoScalingGroupName: aws.String(s.name), ClientToken: aws.String(m.Token), RequestedCapacity: aws.Int32(int32(m.Add)),
@@ -65,7 +65,7 @@ func (s *scaleSet) submitAdd(ctx context.Context, m *memory) error {
 		m.Fail(cloud.KindOfAnswer(rules, text, cloud.KindFailed), fmt.Sprintf("%s, %d launched, %s", doing, len(m.Added), text))
 	case len(m.Added) > 0:
 		m.Fail(cloud.KindFailed, fmt.Sprintf("%s, %d launched", doing, len(m.Added)))
-	default: // It takes longer than an answer may.
+	default: // The launch takes longer than the call.
 		return cloud.Errorf(cloud.KindUnavailable, "%s, the result is not known yet", doing)
 	}
 	return nil
@@ -85,7 +85,7 @@ func (s *scaleSet) planImage(ctx context.Context, set *cloud.Set, m *memory) err
 	return nil
 }
 
-// submitImage sets the launch template, unless the group has it already. KindConflict: the group has another one than when the operation was planned.
+// submitImage sets the launch template, unless the group has it already. KindConflict: the group has another template than when the operation was planned.
 func (s *scaleSet) submitImage(ctx context.Context, m *memory) error {
 	g, err := s.group(ctx, false)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *scaleSet) submitImage(ctx context.Context, m *memory) error {
 	case to != nil && now.String() == m.Image:
 		return nil
 	case to == nil && source != nil && now.id == source[1] && now.image == m.Image:
-		return nil // Groups at $Latest of one template have the version that was made for any of them.
+		return nil // Groups at $Latest share a template: another of them has made the version.
 	case specificationText(own) != m.From || now.String() != m.Source:
 		return cloud.Errorf(cloud.KindConflict, "setting the image of %s, its launch template was %s, version %s, and was changed to %s, version %s",
 			s.name, m.From, m.Source, specificationText(own), now)

@@ -31,7 +31,7 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// Options says where the groups are, and which credentials change them. The rest, such as AWS_ENDPOINT_URL, is the SDK's.
+// Options says where the groups are, and which credentials change them. The SDK reads the rest, such as AWS_ENDPOINT_URL.
 type Options struct {
 	// Region of the groups. Default: that of the environment or of the machine.
 	Region string
@@ -68,7 +68,7 @@ func New(ctx context.Context, o Options, load ...func(*config.LoadOptions) error
 	return &Cloud{scaling: autoscaling.NewFromConfig(c), ec2: ec2.NewFromConfig(c)}, nil
 }
 
-// once repeats a call once, if its connection broke: an idle one may be closed just as it is used. Callers repeat what else fails.
+// once repeats a call once, if its connection broke: an idle connection may be closed at that moment. Callers repeat other failed calls.
 var once = retry.NewStandard(func(o *retry.StandardOptions) {
 	o.MaxAttempts = 2
 	o.Retryables = []retry.IsErrorRetryable{retry.RetryableConnectionError{}}

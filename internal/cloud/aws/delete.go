@@ -18,7 +18,7 @@ import (
 // activitiesPerCall is how many activities DescribeScalingActivities takes.
 const activitiesPerCall = 50
 
-// members returns those of the machines to delete that the group still has. A group that does not exist has none.
+// members returns the machines to delete that the group still has. A group that does not exist has none.
 func (s *scaleSet) members(ctx context.Context, m *memory) ([]types.Instance, error) {
 	g, err := s.group(ctx, true)
 	if err != nil {
@@ -30,8 +30,8 @@ func (s *scaleSet) members(ctx context.Context, m *memory) ([]types.Instance, er
 	}), nil
 }
 
-// submitDelete terminates the machines that are not being terminated. Termination has no token, and a second one would lower the capacity again, so the
-// group is read before each attempt.
+// submitDelete terminates the machines that are not being terminated. Termination has no token, and a second call would lower the capacity again. So the group
+// is read before each attempt.
 func (s *scaleSet) submitDelete(ctx context.Context, m *memory) error {
 	members, err := s.members(ctx, m)
 	if err != nil {
@@ -57,14 +57,14 @@ func (s *scaleSet) submitDelete(ctx context.Context, m *memory) error {
 	return nil
 }
 
-// terminate deletes one machine and lowers the capacity, so that the group does not replace it. It returns the activity that deletes it. KindInvalid: the
+// terminate deletes one machine and lowers the capacity, so that the group does not replace it. It returns the activity of the deletion. KindInvalid: the
 // machine is protected or in standby, or AWS refuses.
 func (s *scaleSet) terminate(ctx context.Context, i *types.Instance) (activity string, err error) {
 	id := aws.ToString(i.InstanceId)
 	if isStandby(i) {
 		return "", cloud.Errorf(cloud.KindInvalid, "deleting machine %s of %s, it is in standby, where the capacity does not count it", id, s.name)
 	}
-	// The group does not respect termination protection.
+	// Auto Scaling does not respect termination protection.
 	protected, err := s.protected(ctx, id)
 	if err != nil {
 		return "", err
@@ -81,7 +81,7 @@ func (s *scaleSet) terminate(ctx context.Context, i *types.Instance) (activity s
 	return aws.ToString(out.Activity.ActivityId), nil
 }
 
-// followDelete reads whether the machines are gone. A machine that is in service after AWS accepted its deletion stays, if no activity goes on.
+// followDelete reads whether the machines are gone. If a machine is in service and no activity is under way, its deletion has failed.
 func (s *scaleSet) followDelete(ctx context.Context, m *memory) (cloud.Progress, error) {
 	members, err := s.members(ctx, m)
 	if err != nil || len(members) == 0 {

@@ -96,8 +96,8 @@ func hasWeights(g *types.AutoScalingGroup) bool {
 	})
 }
 
-// mixesSpot reports whether a group mixes on-demand and spot instances. LaunchInstances refuses such a group. SetDesiredCapacity has no token: a request
-// that is repeated or late could add a machine twice, or have AWS terminate one.
+// mixesSpot reports whether a group mixes on-demand and spot instances. LaunchInstances refuses such a group. SetDesiredCapacity has no token: a repeated or
+// late request could add a machine twice, or make AWS terminate one.
 func mixesSpot(g *types.AutoScalingGroup) bool {
 	if g.MixedInstancesPolicy == nil || g.MixedInstancesPolicy.InstancesDistribution == nil {
 		return false

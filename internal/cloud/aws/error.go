@@ -15,7 +15,7 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// rules are the kinds of AWS's answers, by code and message. No answer is a conflict: AWS says so also where an earlier attempt had an effect.
+// rules are the kinds of AWS's answers, by code and message. None is KindConflict: AWS reports a conflict even if an earlier attempt had an effect.
 var rules = []cloud.Rule{
 	{Text: regexp.MustCompile(`^(Throttl|RequestLimitExceeded|RequestThrottled|TooManyRequests|BandwidthLimitExceeded|EC2Throttled|SlowDown)`), Kind: cloud.KindThrottled},
 	{Text: regexp.MustCompile(`^(AccessDenied|ExpiredToken|Unauthorized|AuthFailure|InvalidClientTokenId|UnrecognizedClient|SignatureDoesNotMatch|` +

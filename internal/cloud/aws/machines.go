@@ -78,8 +78,7 @@ func (s *scaleSet) instances(ctx context.Context) (map[string]ec2types.Instance,
 	return all, nil
 }
 
-// isMember reports whether the group still has an instance in that state. It has not one that its lifecycle policy retains: the group terminated it, and
-// does not count it.
+// isMember reports whether the group still has an instance in that state. A retained instance is no member: the group has terminated it, and does not count it.
 func isMember(l types.LifecycleState) bool {
 	switch l {
 	case types.LifecycleStateTerminated, types.LifecycleStateTerminatingRetained, types.LifecycleStateDetaching, types.LifecycleStateDetached:
@@ -88,7 +87,7 @@ func isMember(l types.LifecycleState) bool {
 	return !strings.HasPrefix(string(l), "Warmed:")
 }
 
-// isLeaving reports whether the group terminates an instance in that state. Capacity does not count it.
+// isLeaving reports whether the group terminates an instance in that state. The capacity does not count such instances.
 func isLeaving(l types.LifecycleState) bool { return strings.HasPrefix(string(l), "Terminating") }
 
 func isStandby(i *types.Instance) bool {

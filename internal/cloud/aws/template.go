@@ -49,7 +49,7 @@ func overrides(g *types.AutoScalingGroup) []types.LaunchTemplateOverrides {
 	return nil
 }
 
-// specificationText is a specification as text, which shows whether it was changed. Its version is $Default where it has none.
+// specificationText is a specification as text, to see later if it was changed. A missing version is $Default.
 func specificationText(s *types.LaunchTemplateSpecification) string {
 	return cmp.Or(aws.ToString(s.LaunchTemplateId), aws.ToString(s.LaunchTemplateName)) + ":" + versionOf(s)
 }
@@ -67,7 +67,7 @@ func (c *Cloud) resolve(ctx context.Context, s *types.LaunchTemplateSpecificatio
 	out, err := c.ec2.DescribeLaunchTemplateVersions(ctx, in)
 	if err != nil {
 		err = classify("reading launch template "+specificationText(s), err)
-		if cloud.KindOf(err) == cloud.KindNotFound { // that is the kind for a group that does not exist
+		if cloud.KindOf(err) == cloud.KindNotFound { // NotFound means that the group does not exist
 			err = &cloud.Error{Kind: cloud.KindInvalid, Err: err}
 		}
 		return template{}, err
@@ -120,7 +120,7 @@ func model(g *types.AutoScalingGroup, all []template) string {
 	return fmt.Sprintf("%s/%.4x", m, h.Sum(nil))
 }
 
-// upToDate reports whether an instance is made of what its group makes machines of. image is its AMI, where that is known.
+// upToDate reports whether an instance has a launch template version and AMI of its group. image is its AMI, if known.
 func upToDate(g *types.AutoScalingGroup, all []template, i *types.Instance, image string) bool {
 	if i.LaunchTemplate == nil {
 		return false

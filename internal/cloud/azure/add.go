@@ -78,7 +78,7 @@ func (s *scaleSet) concludeAdd(ctx context.Context, m *memory, set *armcompute.V
 				return false, nil // Azure has still to make them.
 			}
 			if hasToken(set, m.Token) {
-				return true, nil // Others removed those that are missing.
+				return true, nil // Others removed the missing machines.
 			}
 		}
 		over := false
@@ -91,8 +91,8 @@ func (s *scaleSet) concludeAdd(ctx context.Context, m *memory, set *armcompute.V
 	return false, nil
 }
 
-// newMachines returns the machines that were made since the operation was planned, the oldest first and as many as it adds, and keeps their ids. final is
-// true once Azure makes no more: before, it may make more than it keeps.
+// newMachines returns the machines that were made since the operation was planned, the oldest first and as many as it adds, and keeps their ids. final is true
+// once Azure makes no more machines. Before that it may make more than it keeps.
 func (m *memory) newMachines(machines []cloud.Machine, final bool) []cloud.Machine {
 	found := slices.DeleteFunc(slices.Clone(machines), func(machine cloud.Machine) bool {
 		return !machine.Created.After(m.Newest)
@@ -109,8 +109,8 @@ func (m *memory) newMachines(machines []cloud.Machine, final bool) []cloud.Machi
 	return found
 }
 
-// undo takes the machines that an addition failed to make out of the capacity again, so that Azure does not make them later, and reports whether that is
-// done. The capacity never goes below the number of machines, so that Azure deletes none.
+// undo lowers the capacity by the machines that an addition failed to make: otherwise Azure makes them later. It reports whether that is done. The capacity
+// never goes below the number of machines, so that Azure deletes none.
 func (s *scaleSet) undo(ctx context.Context, m *memory, set *armcompute.VirtualMachineScaleSet, all, found int) (bool, error) {
 	now := value(set.SKU.Capacity)
 	capacity := max(now-int64(m.Add-found), int64(all))

@@ -48,7 +48,7 @@ func (s *scaleSet) Plan(ctx context.Context, set *cloud.Set, m *memory) (err err
 	return nil
 }
 
-// Submit implements cloud.Driver. An addition or an image is one PATCH, which Azure accepts if the scale set is as it was described.
+// Submit implements cloud.Driver. An addition or an image is one PATCH, which Azure accepts only if the scale set has not changed since it was described.
 func (s *scaleSet) Submit(ctx context.Context, m *memory) error {
 	if len(m.Delete) > 0 {
 		return s.submitDelete(ctx, m)
@@ -108,8 +108,8 @@ func (s *scaleSet) patch(ctx context.Context, set *armcompute.VirtualMachineScal
 	return resume, nil
 }
 
-// failure polls Azure's own operation once, and reports whether it is over, and why it failed. Where Azure does not know the operation any more, or the
-// credentials may not read it, it is over without a reason.
+// failure polls Azure's own operation once, and reports whether it is over, and why it failed. If Azure no longer knows it, or the credentials may not read it,
+// it is over without a reason.
 func (s *scaleSet) failure(ctx context.Context, m *memory) (over bool, why string, err error) {
 	if m.Resume == "" {
 		return true, "", nil

@@ -67,7 +67,7 @@ func New(o Options) (*Cloud, error) {
 			Retry:     policy.RetryOptions{MaxRetries: -1},
 			Telemetry: policy.TelemetryOptions{ApplicationID: "moult"},
 			Transport: o.Transport,
-			// The state of an operation in a NodeRollout has URLs. No other server may get a token.
+			// The state of an operation in a NodeRollout has URLs. Only this endpoint may get a token.
 			PerCallPolicies: []policy.Policy{onlyTo{endpoint}},
 		},
 		DisableRPRegistration: true,

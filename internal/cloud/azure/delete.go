@@ -14,7 +14,7 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// submitDelete deletes the machines that still exist. Azure refuses a request that names one that does not, and never uses an id again.
+// submitDelete deletes the machines that still exist. Azure refuses a request that names a missing machine, and never uses an id again.
 func (s *scaleSet) submitDelete(ctx context.Context, m *memory) error {
 	staying, _, err := s.members(ctx, m.Delete)
 	if err != nil || len(staying) == 0 {

@@ -19,8 +19,7 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// rules are the kinds of Azure's answers, by code and message. A lock or a policy is answered as a conflict, and an unknown subscription also where the
-// credentials have no rights in it.
+// rules are the kinds of Azure's answers, by code and message. Azure reports a lock or a policy as a conflict, and a subscription without rights as unknown.
 var rules = []cloud.Rule{
 	{Text: regexp.MustCompile(`(?i)^((Resource)?QuotaExceeded|(Zonal)?AllocationFailed|Overconstrained(Zonal)?AllocationRequest|SkuNotAvailable|SubnetIsFull)\b`),
 		Kind: cloud.KindQuota},

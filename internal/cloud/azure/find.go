@@ -10,19 +10,19 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// idOf is the beginning of ids.
+// idOf is how resource ids begin.
 const idOf = `(?i)^/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/Microsoft\.Compute`
 
 var (
 	// uniformID is the id of a machine of a uniform scale set: subscription, group, scale set, instance.
 	uniformID = regexp.MustCompile(idOf + `/virtualMachineScaleSets/([^/]+)/virtualMachines/([^/]+)$`)
-	// singleID is the id of a machine that may be of a flexible one: subscription, group, name.
+	// singleID is the id of a machine that may be in a flexible one: subscription, group, name.
 	singleID = regexp.MustCompile(idOf + `/virtualMachines/([^/]+)$`)
 	// setID is the id of a scale set: subscription, group, name.
 	setID = regexp.MustCompile(idOf + `/virtualMachineScaleSets/([^/]+)$`)
 )
 
-// Find implements cloud.Cloud. The provider id of a machine names its uniform scale set. For other machines Find lists those of the resource group.
+// Find implements cloud.Cloud. The provider id of a machine names its uniform scale set. For other ids Find lists all machines of the resource group.
 func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]cloud.Location, error) {
 	found := make(map[string]cloud.Location, len(providerIDs))
 	singles := map[string][]string{} // provider ids by the machine's name in lower case

@@ -57,7 +57,7 @@ func imageText(r *armcompute.ImageReference) string {
 	}
 }
 
-// imageReference is a full reference in Azure's form. It removes the fields of before, the scale set's present one, that it does not have itself.
+// imageReference is a full reference in Azure's form. Fields that only the scale set's present reference (before) has are removed.
 func imageReference(image string, before *armcompute.ImageReference) *armcompute.ImageReference {
 	r := &armcompute.ImageReference{}
 	switch kind, _, _ := strings.Cut(strings.TrimPrefix(strings.ToLower(image), "/"), "/"); kind {

@@ -21,7 +21,7 @@ func (s *scaleSet) Machines(ctx context.Context, _ ...string) ([]cloud.Machine, 
 	return s.list(ctx, true)
 }
 
-// list reads all machines, with or without the view of each, which costs Azure more.
+// list reads all machines, with or without the instance view of each, which costs Azure more.
 func (s *scaleSet) list(ctx context.Context, views bool) ([]cloud.Machine, error) {
 	options := &armcompute.VirtualMachineScaleSetVMsClientListOptions{}
 	if views {
@@ -58,7 +58,7 @@ func (s *scaleSet) list(ctx context.Context, views bool) ([]cloud.Machine, error
 	return machines, nil
 }
 
-// machine is a machine as a rollout needs it. image is the scale set's: it is compared where Azure does not report whether a machine has the latest model.
+// machine is a machine as a rollout needs it. image is the scale set's: it is compared if Azure does not report whether a machine has the latest model.
 func (s *scaleSet) machine(vm *armcompute.VirtualMachineScaleSetVM, image string) cloud.Machine {
 	p := vm.Properties
 	m := cloud.Machine{
@@ -89,8 +89,8 @@ func (s *scaleSet) machine(vm *armcompute.VirtualMachineScaleSetVM, image string
 	return m
 }
 
-// identify returns the ids of a machine in its scale set and of its Node. A machine of a flexible scale set is a virtual machine of its own with a name; a
-// machine of a uniform one has a number.
+// identify returns the ids of a machine in its scale set and of its Node. In a flexible scale set a machine is a separate virtual machine with a name. In a
+// uniform one it has a number.
 func (s *scaleSet) identify(vm *armcompute.VirtualMachineScaleSetVM) (id, providerID string) {
 	id = value(vm.InstanceID)
 	if m := singleID.FindStringSubmatch(value(vm.Properties.VirtualMachineResourceID)); m != nil {

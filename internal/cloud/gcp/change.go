@@ -127,8 +127,8 @@ func (s *scaleSet) Follow(ctx context.Context, m *memory) (cloud.Progress, error
 	return cloud.Progress{Done: true}, nil // Its machines are gone as well.
 }
 
-// followAdd reads whether the machines were made. A group never stops trying to make a machine that can't be made, so followAdd removes it from the group.
-// An operation whose machines were deleted by others succeeds with the rest.
+// followAdd reads whether the machines were made. A group tries forever to make a machine that can't be made, so followAdd removes it from the group. If others
+// deleted some machines, the operation succeeds with the rest.
 func (s *scaleSet) followAdd(ctx context.Context, g group, m *memory, managed []*compute.ManagedInstance) (cloud.Progress, error) {
 	names := newNames(m.Base, m.Token, m.Add)
 	var failed []string
@@ -155,7 +155,7 @@ func (s *scaleSet) followAdd(ctx context.Context, g group, m *memory, managed []
 	case len(failed) > 0:
 		recorded := m.Failure != ""
 		m.Fail(cloud.KindOfAnswer(rules, failure, cloud.KindFailed), description(g, m)+", "+failure)
-		if recorded { // Once they are removed the group does not say the reason any more.
+		if recorded { // After the removal the group no longer says the reason.
 			slices.Sort(failed)
 			if _, err := s.cloud.remove(ctx, g, failed, requestID(append([]string{g.String(), m.Token, "undo"}, failed...)...)); err != nil {
 				return cloud.Progress{}, classify("removing machines that group "+g.String()+" can't make", err)
@@ -172,7 +172,7 @@ func (s *scaleSet) followAdd(ctx context.Context, g group, m *memory, managed []
 	return cloud.Progress{Done: true, Message: fmt.Sprintf("%d of %d machines are made", len(m.Added), m.Add)}, nil
 }
 
-// followDelete reads whether the machines are gone. A machine stays if the group does not delete it.
+// followDelete reads whether the machines are gone. It fails if the group keeps a machine.
 func followDelete(g group, m *memory, managed []*compute.ManagedInstance) cloud.Progress {
 	left, why := 0, ""
 	for _, i := range managed {

@@ -63,7 +63,7 @@ func (c *Cloud) create(ctx context.Context, g group, names []string, request str
 		&compute.InstanceGroupManagersCreateInstancesRequest{Instances: instances}).RequestId(request).Context(ctx).Do()
 }
 
-// remove deletes machines of a group, and lowers its target size by as many. Machines that it does not have, or deletes already, are skipped.
+// remove deletes machines of a group, and lowers its target size by as many. Machines that are not in the group, or are being deleted already, are skipped.
 func (c *Cloud) remove(ctx context.Context, g group, machines []string, request string) (*compute.Operation, error) {
 	if g.regional {
 		return c.service.RegionInstanceGroupManagers.DeleteInstances(c.project, g.location, g.name,

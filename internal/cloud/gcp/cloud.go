@@ -27,11 +27,11 @@ import (
 
 // Options say where groups are, and which credentials change them.
 type Options struct {
-	// Project of the groups, by its id. Machines of another one are not found.
+	// Project of the groups, by its id. Machines of other projects are not found.
 	Project string
-	// Locations are the zones and regions of groups that are named without one.
+	// Locations are the zones and regions of groups whose names have none.
 	Locations []string
-	// ServiceAccount is one to impersonate, by its email address. Default: the application default credentials are used as they are.
+	// ServiceAccount is the email address of an account to impersonate. Default: the application default credentials are used as they are.
 	ServiceAccount string
 	// Endpoint is the root of the API, without the version. Default: Google's own. It must be https, except on this machine.
 	Endpoint string
@@ -94,7 +94,7 @@ type scaleSet struct {
 	name  string
 }
 
-// locate returns where the group is. It reads groups only where the name says no location and there are several.
+// locate returns where the group is. It reads groups only if the name has no location and several are configured.
 func (s *scaleSet) locate(ctx context.Context) (group, error) {
 	if g, ok := groupOf(s.name); ok {
 		return g, nil
@@ -132,7 +132,7 @@ type memory struct {
 	Base string `json:"base,omitempty"`
 	// Fingerprint is the group's before its template is set.
 	Fingerprint string `json:"fingerprint,omitempty"`
-	// Operation is Compute Engine's, and Over is true once it is done. The group goes on adding or deleting the machines.
+	// Operation is Compute Engine's own, and Over is true once it is done. The group may still be adding or deleting machines.
 	Operation string `json:"operation,omitempty"`
 	Over      bool   `json:"over,omitempty"`
 }

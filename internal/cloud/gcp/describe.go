@@ -44,7 +44,7 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 	return set, nil
 }
 
-// autoscalerMaximum reads the maximum of an autoscaler; 0 for one that is off, or that the credentials may not read.
+// autoscalerMaximum reads the maximum of an autoscaler; 0 if it is off, or if the credentials may not read it.
 func (s *scaleSet) autoscalerMaximum(ctx context.Context, g group, name string) (int, error) {
 	a, err := s.cloud.autoscaler(ctx, g, name)
 	if err != nil {

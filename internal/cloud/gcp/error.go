@@ -69,7 +69,7 @@ func lastError(m *compute.ManagedInstance) string {
 	return cloud.CodeAndMessage(e.Code, e.Message)
 }
 
-// exchange matches the errors of token exchanges, which have the status in their text alone.
+// exchange matches the errors of token exchanges, which have the status only in their text.
 var exchange = regexp.MustCompile(`(?:credentials|impersonate): status code ([0-9]{3})`)
 
 // tokenStatus is the HTTP status with which a token was refused; 0 for other errors.

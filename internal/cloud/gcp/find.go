@@ -10,7 +10,8 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// Find implements cloud.Cloud. It reads the group of one machine from its metadata, lists that group, and goes on with the machines that are not in it.
+// Find implements cloud.Cloud. It reads the group of one machine from its metadata, lists that group, and continues with the machines that are not in this
+// group.
 func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]cloud.Location, error) {
 	found := map[string]cloud.Location{}
 	unknown := map[string]string{} // provider ids by Machine.ID

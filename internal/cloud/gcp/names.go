@@ -74,7 +74,7 @@ func (c *Cloud) machineOfProviderID(id string) (zone, name string, ok bool) {
 	return parts[1], parts[2], true
 }
 
-// requestID is the id of a request, the same however often it is sent.
+// requestID is the id of a request, the same for each repetition.
 func requestID(parts ...string) string {
 	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://moult.dev/operations/"+strings.Join(parts, "/"))).String()
 }
@@ -84,7 +84,7 @@ var sequence = regexp.MustCompile(`-#+(\[[0-9]*\])?$`)
 
 var letters = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// newNames makes the names of n machines from a token: the same ones each time, and others for each other token.
+// newNames makes the names of n machines from a token: the same names each time, and other names for another token.
 func newNames(base, token string, n int) []string {
 	const longest = 63 - 11
 	base = sequence.ReplaceAllString(base, "")

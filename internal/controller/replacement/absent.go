@@ -19,7 +19,7 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// absent are the Nodes that were deleted before their replacements came, of all NodeRollouts.
+// absent are the Nodes of all NodeRollouts that were deleted before their replacements joined.
 func (c *Controller) absent(ctx context.Context) ([]*corev1.Node, error) {
 	rollouts, err := stores(ctx, c.Client)
 	if err != nil {
@@ -45,13 +45,13 @@ func absentNodes(holder string, uid types.UID, turns []v1alpha1.MachineTurn) (al
 		}
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: t.Absent.Name, Labels: t.Absent.Labels, Annotations: map[string]string{}}}
 		n.Spec.Unschedulable = true
-		// Neither can fail: both are made of what was read from JSON.
+		// Marshal never fails here: the values were read from JSON.
 		claims, _ := json.Marshal([]v1alpha1.Claim{{Rollout: holder, UID: uid, Revision: t.Revision, Turn: t.Turn, Since: t.Since}})
 		n.Annotations[v1alpha1.AnnotationClaims] = string(claims)
 		if len(t.Absent.Evicted) > 0 {
 			n.Annotations[v1alpha1.AnnotationEvicted] = record(t.Absent.Evicted)
 		}
-		// One that differs is another version of it.
+		// Different content needs a different version.
 		labels, _ := json.Marshal(t.Absent.Labels)
 		n.ResourceVersion = t.Turn + string(labels) + n.Annotations[v1alpha1.AnnotationEvicted]
 		all = append(all, n)
@@ -59,13 +59,13 @@ func absentNodes(holder string, uid types.UID, turns []v1alpha1.MachineTurn) (al
 	return all
 }
 
-// record is what the annotation of a Node says of evictions.
+// record is the value of the annotation for evictions.
 func record(evicted []string) string {
 	text, _ := json.Marshal(evicted) // Strings always marshal.
 	return string(text)
 }
 
-// recordEvicted records on a replacement's Node what was evicted from the Node that was deleted before it came. Then budgets need no absent Node any more.
+// recordEvicted copies the evictions of the deleted Node to the replacement's Node. After that, budgets do not need the absent Node.
 func (p *pass) recordEvicted(ctx context.Context, t *machine.Turn, replacement *machine.Node) error {
 	evicted, err := node.ParseEvicted(map[string]string{v1alpha1.AnnotationEvicted: record(t.Absent.Evicted)})
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// adopt takes over the nodes that Ducklett was replacing. Their turns are written down with everything else; what Ducklett has left on a node is removed
-// after that. While nothing may begin they stay as they are: Ducklett can take them back.
+// adopt takes over the nodes that Ducklett was replacing. Ducklett's marks on a node are removed only after its turn is in status. While no turn may begin, the
+// marks stay: Ducklett can continue with these nodes.
 func (p *pass) adopt(ctx context.Context) error {
 	s := p.rollout.Spec.Strategy
 	if p.rules.DetectOnly || s != nil && (s.Paused || s.MaxConcurrent != nil && *s.MaxConcurrent == intstr.FromInt32(0)) {
@@ -39,7 +39,7 @@ func (p *pass) adopt(ctx context.Context) error {
 		at := slices.IndexFunc(p.turns, func(t *machine.Turn) bool { return t.Node == n.Name && t.NodeUID == n.UID })
 		switch {
 		case s == nil || !s.Known || known.Unreadable:
-			continue // It is not known whether it is of a scale set of the rollout.
+			continue // The node may be in no scale set of the rollout.
 		case at >= 0:
 			if slices.ContainsFunc(p.before.Turns, func(t v1alpha1.MachineTurn) bool { return t.Turn == p.turns[at].Turn }) {
 				errs = append(errs, p.removeDucklett(ctx, n, true))

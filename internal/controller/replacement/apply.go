@@ -22,7 +22,7 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// Take takes a turn its next step.
+// Take takes the next step of a turn.
 func (m machines) Take(ctx context.Context, u *unit) error {
 	t := u.turn
 	if n := m.view.ReplacementNode(t); t.Absent != nil && len(t.Absent.Evicted) > 0 && n != nil && m.view.Nodes[t.Node] == nil {
@@ -68,7 +68,7 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	}
 }
 
-// shielding keeps the cluster autoscaler from a node, or lets it have the node again.
+// shielding disables scale-down of a node by the cluster autoscaler, or enables it again.
 func shielding(on bool, holder string) node.Also {
 	values := map[string]*string{v1alpha1.AnnotationScaleDownDisabled: nil, v1alpha1.AnnotationScaleDownBy: nil}
 	if on {
@@ -84,8 +84,8 @@ func (p *pass) drainOf(t *machine.Turn, n *machine.Node, ofReplacement bool) *tu
 	return d
 }
 
-// cordon makes a node unschedulable and, in the same write, records whose pods are about to be evicted. A drain that would be refused is not begun. After a cordon
-// was removed the drain begins anew: pods may have come since.
+// cordon makes a node unschedulable and, in the same write, records whose pods are about to be evicted. A drain that would be refused is not begun. If people
+// removed the cordon, the drain begins anew: pods may have come since.
 func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) error {
 	claim := *n.Claim
 	claim.Cordoned = &metav1.Time{Time: p.Now}
@@ -116,7 +116,7 @@ func (p *pass) drainSince(n *machine.Node, ofReplacement bool) time.Time {
 	return n.Claim.Cordoned.Add(p.rules.Wait)
 }
 
-// drainNode takes a drain as far as it goes now.
+// drainNode continues the drain of a node.
 func (p *pass) drainNode(ctx context.Context, t *machine.Turn, n *machine.Node) error {
 	d := p.drainOf(t, n, t.OnReplacement)
 	o, err := d.Pass(ctx, n.Node, p.drainSince(n, t.OnReplacement))
@@ -135,8 +135,8 @@ func (p *pass) drainNode(ctx context.Context, t *machine.Turn, n *machine.Node) 
 	return err
 }
 
-// drainFails records in the claim why a drain can't be done: the next pass finds that the turn has failed. A turn that is never released waits until a
-// person removes what blocks the drain.
+// drainFails records in the claim why a drain can't be done: the next pass finds that the turn has failed. A turn that can't be cancelled waits until a person
+// removes the obstacle.
 func (p *pass) drainFails(ctx context.Context, t *machine.Turn, n *machine.Node, failure *v1alpha1.ClaimFailure, err error) error {
 	if err != nil {
 		return err
@@ -149,8 +149,8 @@ func (p *pass) drainFails(ctx context.Context, t *machine.Turn, n *machine.Node,
 	return p.fail(ctx, t, n, failure)
 }
 
-// deleteNode deletes a Node whose machine is gone. One that is Ready stays: it still runs, whatever the cloud says. Workloads that were evicted from it, and are
-// not available again, are recorded on the replacement.
+// deleteNode deletes a Node whose machine is gone. A Ready Node stays unless the cloud has just confirmed the deletion: it still runs. Evicted workloads that
+// are not available again are recorded on the replacement.
 func (p *pass) deleteNode(ctx context.Context, t *machine.Turn, n *machine.Node) error {
 	if !t.MayDeleteNode(n) {
 		t.Message = "the cloud says that the machine of Node " + n.Name + " is gone, and the Node is Ready: it is deleted once it is not"
@@ -171,7 +171,7 @@ func (p *pass) deleteNode(ctx context.Context, t *machine.Turn, n *machine.Node)
 	return nil
 }
 
-// fail records in the claim on the node that was to go why its turn failed, and uncordons it.
+// fail records in the claim on the old node why its turn failed, and uncordons the node.
 func (p *pass) fail(ctx context.Context, t *machine.Turn, n *machine.Node, failure *v1alpha1.ClaimFailure) error {
 	claim := p.claimOf(t)
 	if n.Claim != nil && n.Claim.Turn == t.Turn {
@@ -186,12 +186,12 @@ func (p *pass) fail(ctx context.Context, t *machine.Turn, n *machine.Node, failu
 	return node.Write(ctx, p.Client, cleared, node.Step{Claim: claim, Restore: true})
 }
 
-// claimToDelete claims the node of a machine that must be deleted, once the budgets allow it: of a replacement that is discarded, or one that has lost its claim.
+// claimToDelete claims the node of a machine that must be deleted, when the budgets allow it: a discarded replacement, or an old node that has lost its claim.
 func (p *pass) claimToDelete(ctx context.Context, t *machine.Turn, n *machine.Node) error {
 	return p.Fleet.Admit(ctx, func(now fleet.Snapshot) error {
 		s := rollout.Strategy{UID: p.UID, MaxConcurrent: 1, Drains: p.rules.Drains}
 		now.Leaving = n.Name
-		d := rollout.Decide(s, []rollout.Unit{{Node: n.Name, State: v1alpha1.UnitOutdated}}, now.Fleet, p.Clock.Now()) // To be admitted may have taken long.
+		d := rollout.Decide(s, []rollout.Unit{{Node: n.Name, State: v1alpha1.UnitOutdated}}, now.Fleet, p.Clock.Now()) // Admission may have taken long.
 		claim := p.claimOf(t)
 		if t.OnReplacement {
 			claim.Machine = t.Replacement

@@ -18,8 +18,8 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// refuseAmbiguity makes the spec a problem if it may name one scale set twice, or if an older NodeRollout replaces machines of one of its scale sets. Turns go on;
-// none begins, and no node is claimed. Claims on Nodes keep two rollouts from disrupting one node, also before this one knows its scale sets.
+// refuseAmbiguity refuses a spec that may name one scale set twice. It also refuses a spec if an older NodeRollout replaces machines of one of its scale sets.
+// Turns go on, and none begins. Claims on Nodes keep two rollouts from disrupting one node, even before this one knows its scale sets.
 func (p *pass) refuseAmbiguity(ctx context.Context) error {
 	refuse := func(format string, args ...any) {
 		if p.problem == nil {
@@ -46,16 +46,16 @@ func (p *pass) refuseAmbiguity(ctx context.Context) error {
 		}
 		r, malformed, err := turnof.Decode(stored)
 		if err != nil || malformed != nil || r.Spec.Replacement == nil || r.Spec.Replacement.DetectOnly || p.rules.DetectOnly || !p.sameCloud(r.Spec.Replacement) {
-			continue // It changes nothing, or not there.
+			continue // It changes nothing here.
 		}
 		if cmp.Or(r.CreationTimestamp.Compare(p.rollout.CreationTimestamp.Time), strings.Compare(r.Name, p.rollout.Name)) > 0 {
-			continue // That one is refused.
+			continue // The newer one is refused.
 		}
 		theirs := scaleSetsOf(r)
 		for _, ours := range sets {
 			if slices.ContainsFunc(theirs, func(name string) bool { return maySame(ours, name) }) {
 				refuse("NodeRollout %s, which is older, replaces machines of scale set %s: remove the scale set from one of them", r.Name, ours)
-				p.at(p.Now.Add(p.checkPeriod)) // The other rollout changes no Node of this one.
+				p.at(p.Now.Add(p.checkPeriod)) // No event reports when the other changes.
 			}
 		}
 	}
@@ -76,7 +76,7 @@ func scaleSetsOf(r *v1alpha1.NodeRollout) []string {
 	return names
 }
 
-// maySame reports whether two names may be of one scale set: Azure knows it in any case, and GCP by its name alone, or by where it is.
+// maySame reports whether two names may mean one scale set: Azure ignores case, and GCP accepts names with or without a location.
 func maySame(a, b string) bool {
 	if strings.Contains(a, "/") != strings.Contains(b, "/") {
 		a, b = path.Base(a), path.Base(b)
@@ -84,7 +84,7 @@ func maySame(a, b string) bool {
 	return strings.EqualFold(a, b)
 }
 
-// sameCloud reports whether another NodeRollout may be for the same machines as this one. A field that is left to its default may be the same.
+// sameCloud reports whether another NodeRollout may be for the same machines as this one. An empty field may have the same value.
 func (w *world) sameCloud(r *v1alpha1.Replacement) bool {
 	a, b := placeOf(&r.Provider), placeOf(&w.replacement.Provider)
 	for i := range a {

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replacement carries out NodeRollouts with replacement: it adds machines to scale sets, drains the nodes of others, and deletes these.
+// Package replacement carries out NodeRollouts with replacement: it adds machines to scale sets, drains the nodes of old machines, and deletes these.
 //
-// A reconcile is one pass over what the caches show and what the clouds have answered lately:
+// A reconcile is one pass over the caches and the latest answers of the clouds:
 //
 //	read      the NodeRollout                                               controller.go
 //	resolve   its spec                                                      resolve.go
 //	look      at the scale sets, and at operations                   look.go, sets.go
 //	judge     what each turn needs next (package kind/replacement)          units.go, controlplane.go, adopt.go
-//	decide    who goes next (package rollout), and claim those              decide.go
+//	decide    who is next (package rollout), and claim them                 decide.go
 //	order     prepare operations for the clouds                             operations.go
 //	write     turns and operations into the status                          status.go
 //	settle    act: send, cordon, drain, leave, delete, release              apply.go, operations.go
-//	report    one status write, then Events                                 status.go
+//	report    pending Events, one status write, its Events                  status.go
 //
-// A NodeRollout that is being deleted ends what it has begun (leave.go).
+// A NodeRollout that is being deleted ends its turns first (leave.go).
 //
-// All memory is in the API: turns and operations in the status, which is written with a lock before anything is sent, and claims on Nodes.
-// Other memory of this process is read again after a restart.
+// All state is in the API: claims on Nodes, and turns and operations in the status. The status is written with optimistic locking before anything is sent.
+// Other state of this process is read again after a restart.
 package replacement
 
 import (
@@ -67,13 +67,13 @@ type Plane interface {
 
 // Options are the controller's settings.
 type Options struct {
-	// NodeName is the node that the controller runs on, which goes last; empty when it runs outside of the cluster.
+	// NodeName is the node that the controller runs on, which is replaced last; empty if it runs outside of the cluster.
 	NodeName string
 	// Threads is how many NodeRollouts are reconciled at once. Default 1.
 	Threads int
 	// Clouds returns the cloud of a NodeRollout. It is called often, and returns the same one for the same provider.
 	Clouds func(ctx context.Context, provider *v1alpha1.CloudProvider) (cloud.Cloud, error)
-	// Plane is the control plane of the cluster. Without one, no node of it is replaced.
+	// Plane is the control plane of the cluster. Without it, none of its nodes is replaced.
 	Plane Plane
 }
 
@@ -83,7 +83,7 @@ type Controller struct {
 	*tools
 }
 
-// tools are what passes use besides the engine.
+// tools are what a pass uses in addition to the engine.
 type tools struct {
 	options Options
 	// memos are what this process remembers of NodeRollouts, by their names.
@@ -97,7 +97,7 @@ func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, p
 	return r
 }
 
-// Reconcile brings one NodeRollout a step further. What fails on one node or in one scale set delays no other.
+// Reconcile advances one NodeRollout. A failure on one node or in one scale set delays no other.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	return c.Engine.Reconcile(ctx, request, c.reconcile)
 }
@@ -110,7 +110,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if stored == nil || !turnof.Replaces(stored) {
 		return wake, c.forget(ctx, key, stored)
 	}
-	// From here on a change may not be in the snapshot. It wakes the rollout until the rollout is known to wait for nothing.
+	// Later changes may be missing from the snapshot. They wake the rollout until it is known to wait for nothing.
 	c.Waiting.Set(key, true)
 	s, err := c.Fleet.Snapshot(ctx)
 	if err != nil {
@@ -149,12 +149,12 @@ type pass struct {
 	nodes    []machine.NodeState
 	orders   []machine.Batch
 	prepared map[string]bool // operations that were ordered in this pass
-	// alone counts the nodes that are selected and of no scale set, and blind says why not all is known.
+	// alone counts the selected nodes that are in no scale set. blind says why some scale sets are not known.
 	alone        int
 	blind        v1alpha1.Reason
 	blindMessage string
-	gone         bool // the NodeRollout is
-	// restored are the Events of images that have been put back, to be emitted once that is written down.
+	gone         bool // the NodeRollout is gone
+	// restored are the Events of restored images, which are emitted after the status is written.
 	restored []events.Event
 	mu       sync.Mutex // guards the memory while several nodes and scale sets are written at once
 }
@@ -173,12 +173,12 @@ func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unst
 	return p, nil
 }
 
-// carryOut takes everything as far as it gets now.
+// carryOut advances everything as far as possible now.
 func (p *pass) carryOut(ctx context.Context) error {
 	p.look(ctx)
 	p.gather(ctx)
 	if err := p.refuseAmbiguity(ctx); err != nil {
-		return err // It is not known whether another NodeRollout is for the same scale sets.
+		return err // Another NodeRollout may be for the same scale sets.
 	}
 	errs := []error{p.adopt(ctx)}
 	p.askPlane(ctx)
@@ -188,7 +188,7 @@ func (p *pass) carryOut(ctx context.Context) error {
 		errs = append(errs, p.start(ctx))
 		p.rollBack()
 	} else {
-		p.Waiting.Done(p.Key) // Turns go on without a strategy; nothing is claimed or begun.
+		p.Waiting.Done(p.Key) // Turns go on without a strategy. None begins, and no old node is newly claimed.
 	}
 	p.order(ctx)
 	if err := p.write(ctx); err != nil {
@@ -204,10 +204,10 @@ func (p *pass) carryOut(ctx context.Context) error {
 	return turnof.First(errs)
 }
 
-// atLeast is how long a pass waits that should have come back already.
+// atLeast is the delay of a next pass whose time is already past.
 const atLeast = time.Second
 
-// at asks to come back at this time. A time that is past is soon, and not at once: the pass would be repeated without end.
+// at schedules the next pass at this time. A time that is past becomes atLeast from now: otherwise passes would repeat without end.
 func (p *pass) at(when time.Time) {
 	if !when.IsZero() && !when.After(p.Now) {
 		when = p.Now.Add(atLeast)
@@ -215,10 +215,10 @@ func (p *pass) at(when time.Time) {
 	p.WakeAt(when)
 }
 
-// soon asks to come back at once: what was done has changed what comes next.
+// soon schedules the next pass at once: this pass has changed what comes next.
 func (p *pass) soon() { p.WakeAt(p.Now.Add(fleet.Coalesce)) }
 
-// nodesInTurns are the nodes of turns that go on, which this process follows.
+// nodesInTurns are the nodes of turns that are not over.
 func (p *pass) nodesInTurns() map[string]bool {
 	nodes := map[string]bool{}
 	for _, t := range p.turns {

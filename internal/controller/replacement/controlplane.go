@@ -13,7 +13,7 @@ import (
 	machine "moult.dev/moult/internal/kind/replacement"
 )
 
-// askPlane asks the control plane, where nodes are of it: whether replacements are members, and whether others may leave.
+// askPlane asks the control plane, if the rollout is for its nodes: are replacements members, and may old nodes leave?
 func (p *pass) askPlane(ctx context.Context) {
 	if !p.rules.ControlPlane {
 		return
@@ -32,7 +32,7 @@ func (p *pass) askPlane(ctx context.Context) {
 		}
 	}
 	if len(p.turns) > 0 || !p.etcd() {
-		return // The check for more is made before they are claimed.
+		return // With turns, each is checked before its claim.
 	}
 	why, err := p.options.Plane.Leavable(ctx)
 	if err != nil {
@@ -43,7 +43,7 @@ func (p *pass) askPlane(ctx context.Context) {
 	}
 }
 
-// askOf asks of a turn. It may come through several phases before this is asked again.
+// askOf asks about one turn. The turn may pass several phases before the next question.
 func (p *pass) askOf(ctx context.Context, t *machine.Turn, leaving []string) {
 	note := func(in map[string]string, why string, err error) {
 		if err != nil {
@@ -75,15 +75,15 @@ func (p *pass) askOf(ctx context.Context, t *machine.Turn, leaving []string) {
 	}
 }
 
-// planeEvery is how often a control plane is asked that is waited for.
+// planeEvery is how often the control plane is asked while turns wait for it.
 const planeEvery = 5 * time.Second
 
-// etcd reports whether its members are on the nodes.
+// etcd reports whether members of etcd run on the nodes.
 func (p *pass) etcd() bool {
 	return p.replacement.ControlPlane == nil || p.replacement.ControlPlane.Etcd != v1alpha1.EtcdExternal
 }
 
-// joinedNode is the node of a turn's replacement, and says why that is no member of the control plane yet, or "".
+// joinedNode returns the node of a turn's replacement, and why it is not a member of the control plane yet, or "".
 func (p *pass) joinedNode(ctx context.Context, t *machine.Turn) (node, why string, err error) {
 	m := p.view.Sets[t.ScaleSet].Machine(t.Replacement)
 	if m == nil || p.view.NodeOf(m) == nil {
@@ -107,19 +107,19 @@ func (p *pass) leaveOptions(t *machine.Turn, ofReplacement bool) controlplane.Op
 	gone := m == nil || m.State == machine.Deleting
 	if ofReplacement {
 		if o.Gone = true; !gone && !p.view.Bound(t) {
-			o.Replacement = t.Node // That one stays, and this one goes whatever its state.
+			o.Replacement = t.Node // The old node stays, and the replacement leaves in any state.
 		}
 		return o
 	}
 	o.Gone = gone
-	if t.Phase != v1alpha1.MachineDiscarding { // Else it ends without a change, and need not have become a member.
+	if t.Phase != v1alpha1.MachineDiscarding { // The replacement of a discarded turn need not be a member.
 		o.Replacement = t.ReplacementNode
 	}
 	return o
 }
 
-// leavePlane takes a node out of the control plane, a step further. Where a machine that will be deleted has a node that was never seen, no member of etcd
-// may be left that could be its.
+// leavePlane takes the next step to remove a node from the control plane. If the node of a replacement was never seen, its machine is deleted only when each
+// etcd member has a known node.
 func (p *pass) leavePlane(ctx context.Context, t *machine.Turn) {
 	name, seen := t.Node, true
 	if t.OnReplacement {

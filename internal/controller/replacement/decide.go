@@ -25,10 +25,10 @@ type unit struct {
 	state *machine.NodeState
 }
 
-// stepOwn is each step of a machine's turn: the engine leaves it to the mechanism.
+// stepOwn is any step of a machine's turn: the mechanism takes it, not the engine.
 const stepOwn turnof.Step = "own"
 
-// units are those of turns, and of the nodes that are in none.
+// units are those of turns, and of the nodes without a turn.
 func (p *pass) units() (units []*unit) {
 	for _, t := range p.turns {
 		if !t.Over {
@@ -52,7 +52,7 @@ func (p *pass) units() (units []*unit) {
 	return units
 }
 
-// claimOn is the rollout's claim on a node, also where only the name of the rollout is left there.
+// claimOn is the rollout's claim on a node, or a new claim if only the rollout's name is left there.
 func (p *pass) claimOn(n *machine.Node) *v1alpha1.Claim {
 	if n.Claim != nil {
 		return n.Claim
@@ -76,7 +76,7 @@ func (m machines) Strategy(total int) rollout.Strategy {
 	if m.rules.ControlPlane {
 		atOnce := 1
 		if m.etcd() {
-			atOnce = max(1, total-3) // As many as leave a quorum of etcd if one more fails.
+			atOnce = max(1, total-3) // Three members stay, and tolerate the failure of one.
 		}
 		s.MaxConcurrent = min(s.MaxConcurrent, atOnce)
 	}
@@ -105,12 +105,12 @@ func (m machines) Start(u *unit) *turnof.Write {
 	}}
 }
 
-// Release lets the cluster autoscaler have the node again.
+// Release also enables scale-down of the node again.
 func (m machines) Release(*unit) turnof.Write {
 	return turnof.Write{Step: node.Step{Also: []node.Also{unshielding(m.holder)}}, Then: m.soon}
 }
 
-// start asks who goes next. Nodes whose replacement is ready are claimed; of others the turn begins, as far as their scale set has room for it.
+// start decides which nodes go next. Nodes with a ready replacement are claimed. For other nodes a turn begins, if their scale set has room.
 func (p *pass) start(ctx context.Context) error {
 	p.Turns = p.units()
 	if p.rules.Ending {
@@ -124,7 +124,7 @@ func (p *pass) start(ctx context.Context) error {
 	return err
 }
 
-// claimOf is the claim on the node that goes.
+// claimOf is the claim on the old node.
 func (p *pass) claimOf(t *machine.Turn) v1alpha1.Claim {
 	return v1alpha1.Claim{
 		Rollout: p.holder, UID: p.UID, Revision: t.Revision, Attempt: t.Attempt, Turn: t.Turn, Since: metav1.Time{Time: p.Now}, Drains: p.rules.Drains,
@@ -132,7 +132,7 @@ func (p *pass) claimOf(t *machine.Turn) v1alpha1.Claim {
 	}
 }
 
-// begin begins the turns of the chosen nodes that are in none, in the order of the decision, as far as their scale sets have room.
+// begin begins the turns of the chosen nodes that have none, in the order of the decision, while their scale sets have room.
 func (p *pass) begin(ctx context.Context, chosen []*unit) {
 	rooms := p.view.Rooms(p.turns)
 	total := len(p.turns)
@@ -182,7 +182,8 @@ func (p *pass) begin(ctx context.Context, chosen []*unit) {
 // id identifies a turn of this Node.
 func (p *pass) id(uid string) string { return turnof.Digest(string(p.UID), uid, p.Now.UnixNano()) }
 
-// rollBack puts the images back that are known to work, once the failure limit has halted the rollout. It does not while the rollout is paused, or only detects.
+// rollBack restores the images that are known to work, after the failure limit has halted the rollout. It does nothing while the rollout is paused, or only
+// detects.
 func (p *pass) rollBack() {
 	strategy := p.rollout.Spec.Strategy
 	if p.Decision.Halted == nil {
@@ -196,7 +197,7 @@ func (p *pass) rollBack() {
 		status := &p.rollout.Status.ScaleSets[i]
 		s := p.view.Sets[status.Name]
 		isSetting := func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationSetImage }
-		// Where nothing has failed the image stays, and so it does where it was changed since.
+		// The image stays if nothing has failed with it: it may have been changed since.
 		if s == nil || !s.Known || s.Reason != "" || s.Unfit != "" || slices.ContainsFunc(s.Operations, isSetting) || !p.hasFailures(s) {
 			continue
 		}
@@ -218,7 +219,7 @@ func (p *pass) rollBack() {
 	p.memo.impossible = why
 }
 
-// hasFailures reports whether turns of a set have failed for what its machines are made of now.
+// hasFailures reports whether turns of a set have failed with its present model.
 func (p *pass) hasFailures(s *machine.Set) bool {
 	return slices.ContainsFunc(p.turns, func(t *machine.Turn) bool {
 		return t.ScaleSet == s.Name && t.Failed != nil && !t.Failed.Skipped && t.Attempt == p.attempt(s, p.view.Nodes[t.Node])

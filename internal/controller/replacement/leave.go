@@ -22,7 +22,7 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// forget drops what is remembered of a NodeRollout that is gone, or is for another controller, and releases its nodes.
+// forget drops the memory of a NodeRollout that is gone or belongs to another controller, and releases its nodes.
 func (c *Controller) forget(ctx context.Context, key types.NamespacedName, stored *unstructured.Unstructured) error {
 	c.Waiting.Done(key)
 	c.Waves.Forget(key)
@@ -50,7 +50,7 @@ func (c *Controller) forget(ctx context.Context, key types.NamespacedName, store
 	return turnof.First(errs)
 }
 
-// clear releases nodes of a NodeRollout that is gone, or of one that had this name before the present one.
+// clear releases the nodes of a NodeRollout that is gone, also of an earlier one of this name.
 func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live types.UID, s fleet.Snapshot) error {
 	holder := node.Holder(turnof.Kind, key)
 	var errs []error
@@ -67,7 +67,7 @@ func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live t
 	return turnof.First(errs)
 }
 
-// addFinalizer puts the finalizer on the NodeRollout: from now on it has turns, which must end before it is deleted.
+// addFinalizer adds the finalizer: the NodeRollout now has turns, which must end before it is deleted.
 func (p *pass) addFinalizer(ctx context.Context) error {
 	if p.rules.Ending {
 		return nil
@@ -75,7 +75,7 @@ func (p *pass) addFinalizer(ctx context.Context) error {
 	return p.finalizer(ctx, controllerutil.AddFinalizer)
 }
 
-// removeFinalizer takes the finalizer off, once nothing is left of what the NodeRollout has begun.
+// removeFinalizer removes the finalizer when no turns, operations, claims or marks are left.
 func (p *pass) removeFinalizer(ctx context.Context) error {
 	if p.rollout.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(p.stored, v1alpha1.FinalizerReplacement) || len(p.rollout.Status.Turns) > 0 {
 		return nil
@@ -100,7 +100,7 @@ func (p *pass) removeFinalizer(ctx context.Context) error {
 	return client.IgnoreNotFound(p.finalizer(ctx, controllerutil.RemoveFinalizer))
 }
 
-// maybeSuspended reports whether the balancing of zones may be suspended in a set. Where no cloud can be asked as the spec is wrong, only what this process has done
+// maybeSuspended reports whether the balancing of zones may be suspended in a set. If the spec is wrong, no cloud can be asked: only what this process has done
 // counts.
 func (p *pass) maybeSuspended(name string, s *set) bool {
 	switch {
@@ -130,7 +130,7 @@ func (p *pass) finalizer(ctx context.Context, edit func(o client.Object, finaliz
 	return nil
 }
 
-// unshielding lets the cluster autoscaler have a node again that this rollout has kept from it.
+// unshielding enables scale-down of a node again, if this rollout has disabled it.
 func unshielding(holder string) node.Also {
 	return func(n *corev1.Node, by string) {
 		if n.Annotations[v1alpha1.AnnotationScaleDownBy] == holder {

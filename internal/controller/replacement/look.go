@@ -23,7 +23,7 @@ import (
 const (
 	// callTimeout bounds a call of a cloud.
 	callTimeout = 30 * time.Second
-	// firstPoll and pollEvery bound how often an operation is polled, where the cloud does not say.
+	// firstPoll and pollEvery bound how often an operation is polled, if the cloud does not say.
 	firstPoll = 500 * time.Millisecond
 	pollEvery = 5 * time.Second
 )
@@ -62,7 +62,7 @@ func (p *pass) look(ctx context.Context) {
 	})
 }
 
-// markBlind notes that it is not known which scale sets there are.
+// markBlind records that the list of scale sets is not known.
 func (p *pass) markBlind(ctx context.Context) {
 	t := &p.memo.trouble
 	log.FromContext(ctx).Info("the cloud can't be asked", "reason", t.reason, "message", t.message, "again", t.until)
@@ -70,7 +70,7 @@ func (p *pass) markBlind(ctx context.Context) {
 	p.at(t.until)
 }
 
-// call calls a cloud, within a time limit, and measures that.
+// call calls a cloud, within a time limit, and measures the call.
 func call[T any](ctx context.Context, p *pass, name string, do func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -84,7 +84,7 @@ func call[T any](ctx context.Context, p *pass, name string, do func(context.Cont
 	return answer, err
 }
 
-// findSets finds out which sets the selected nodes are of, where the spec does not name them.
+// findSets finds the scale sets of the selected nodes, if the spec does not name them.
 func (p *pass) findSets(ctx context.Context) {
 	if len(p.replacement.ScaleSets) > 0 {
 		return
@@ -124,7 +124,7 @@ func (p *pass) findSets(ctx context.Context) {
 	for _, id := range ask {
 		where, known := found[id]
 		if p.replacement.Provider.Azure != nil {
-			where.ScaleSet = strings.ToLower(where.ScaleSet) // Nodes may have it in several cases.
+			where.ScaleSet = strings.ToLower(where.ScaleSet) // Nodes may spell it in upper or lower case.
 		}
 		p.memo.places[id] = place{scaleSet: where.ScaleSet, known: known, asked: p.Now}
 	}
@@ -152,13 +152,13 @@ func (p *pass) setNames() []string {
 	}
 	for name, s := range p.memo.sets {
 		if s.suspended != nil && *s.suspended {
-			all[name] = true // It has still to be resumed.
+			all[name] = true // It must still be resumed.
 		}
 	}
 	return slices.Sorted(maps.Keys(all))
 }
 
-// operationsOf are those under way in a set.
+// operationsOf are the operations under way in a set.
 func (p *pass) operationsOf(name string) []v1alpha1.CloudOperation {
 	for i := range p.rollout.Status.ScaleSets {
 		if s := &p.rollout.Status.ScaleSets[i]; s.Name == name {
@@ -210,7 +210,7 @@ func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet, o *v1alpha1
 	p.at(s.polls[o.Token])
 }
 
-// lookAt polls the operations in a set, and reads the set, if that is due. An operation that has ended counts once the set was read afterwards; until then it is
+// lookAt polls the operations of a set, and reads the set when that is due. An operation counts as ended only after a later read of the set; until then it is
 // polled again.
 func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
 	operations := p.operationsOf(s.Name)
@@ -260,7 +260,7 @@ func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
 	}
 	for _, t := range []*trouble{&s.changing, &s.adding} {
 		if !busy && !t.isResting(p.Now) {
-			*t = trouble{} // Nothing that it has refused is wanted any more.
+			*t = trouble{} // No turn needs the refused request any more.
 		}
 	}
 	p.at(s.due(busy, p.checkPeriod))

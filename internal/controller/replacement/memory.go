@@ -8,19 +8,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// memo is what this process remembers of a NodeRollout. It is used by one reconcile at a time: a NodeRollout has no two.
+// memo is what this process remembers of a NodeRollout. A NodeRollout has only one reconcile at a time.
 type memo struct {
 	uid types.UID
 	// provider identifies the cloud that the rest was read from.
 	provider string
-	// places are where machines are, by provider id, and when the cloud was asked last about those that it does not know.
+	// places are where machines are, by provider id, and when the cloud was last asked about unknown machines.
 	places map[string]place
 	sets   map[string]*set
 	// trouble delays the next attempt to find scale sets.
 	trouble trouble
 	// left are the nodes of turns that have left the control plane.
 	left map[string]bool
-	// impossible is the last reason, in an Event, why images can't be put back.
+	// impossible is the reason in the last Event that images can't be restored.
 	impossible string
 }
 
@@ -30,7 +30,7 @@ type place struct {
 	asked    time.Time
 }
 
-// memo is that of a NodeRollout.
+// memo returns a NodeRollout's memo.
 func (t *tools) memo(key types.NamespacedName, uid types.UID) *memo {
 	if known, ok := t.memos.Load(key); ok {
 		if m, ok := known.(*memo); ok && m.uid == uid {

@@ -20,7 +20,7 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// order prepares operations for the clouds, so that they are written down before they are sent.
+// order prepares operations for the clouds, so that they are recorded before they are sent.
 func (p *pass) order(ctx context.Context) {
 	p.orders = append(p.orders, p.view.Batches(p.turns)...)
 	for i := range p.orders {
@@ -64,7 +64,7 @@ func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
 	o.Ordered(operation)
 }
 
-// recordRollbacks notes which images have been put back, now that the cloud says so. The Event follows once that is written down.
+// recordRollbacks records the images that the cloud has restored. The Event follows after the status is written.
 func (p *pass) recordRollbacks(ctx context.Context) {
 	p.restored = nil
 	for i := range p.rollout.Status.ScaleSets {
@@ -82,8 +82,8 @@ func (p *pass) recordRollbacks(ctx context.Context) {
 	}
 }
 
-// areThere reports whether machines that will be deleted are there at this moment, and may be deleted: they may have been protected since the last look, which not
-// every cloud respects. A machine that has died must not be deleted again: the cloud may have made another in its place, which would be one too many then.
+// areThere reports whether the machines to delete exist at this moment, and are not protected. People may have protected them since the last look, and not
+// every cloud respects that. A machine that has died must not be deleted again: the cloud may have replaced it, and its deletion would lower the capacity.
 func (p *pass) areThere(ctx context.Context, s *set, ids []string) bool {
 	all, err := call(ctx, p, "Machines", func(ctx context.Context) ([]cloud.Machine, error) {
 		return p.api.ScaleSet(s.Name).Machines(ctx, ids...)
@@ -97,17 +97,17 @@ func (p *pass) areThere(ctx context.Context, s *set, ids []string) bool {
 	})
 }
 
-// setVersion writes the Kubernetes version of the image, if the rollout wants that, where machines that join look for it.
+// setVersion writes the Kubernetes version of the image, if the rollout wants that, to where joining machines read it.
 func (p *pass) setVersion(ctx context.Context, s *machine.Set) error {
 	version, ok := controlplane.VersionOf(s.ImageName)
 	if !ok || !p.replacement.KubernetesVersionFromImage || p.options.Plane == nil {
 		return nil
 	}
-	// Machines of the control plane set its version; others may be older, and never make it older.
+	// Only a rollout of the control plane may make the version older: other machines may lag behind.
 	return p.options.Plane.SetVersion(ctx, version, p.rules.ControlPlane)
 }
 
-// recordRefusal notes that an operation has had no effect.
+// recordRefusal records that an operation has had no effect.
 func (p *pass) recordRefusal(ctx context.Context, s *set, view *machine.Set, kind v1alpha1.CloudOperationKind, token string, turns []*machine.Turn, err error) {
 	why := cloud.KindOf(err)
 	noRoom := kind == v1alpha1.CloudOperationAdd && (why == cloud.KindQuota || why == cloud.KindFull)
@@ -125,8 +125,8 @@ func (p *pass) recordRefusal(ctx context.Context, s *set, view *machine.Set, kin
 	p.view.Refused(view, token, turns, noRoom, err.Error())
 }
 
-// suspend keeps scale sets from balancing their zones while turns go on in them, and resumes that afterwards. Turns do not wait for it. A rollout that only detects
-// suspends nothing, and resumes what an operator before this one has suspended.
+// suspend suspends zone balancing in scale sets with turns, and resumes it afterwards. Turns do not wait for it. A rollout that only detects suspends nothing,
+// but resumes what an earlier process has suspended.
 func (p *pass) suspend(ctx context.Context) {
 	if p.api == nil {
 		return
@@ -159,8 +159,8 @@ func (p *pass) suspend(ctx context.Context) {
 	}
 }
 
-// send sends the operations that are written down. One that was sent before takes no effect a second time. One that was ordered in this pass and can't be sent now is
-// withdrawn: later its machines may not be as they are now.
+// send sends the recorded operations. Sending one twice has no second effect. An operation of this pass that can't be sent now is withdrawn: its machines may
+// change before the next attempt.
 func (p *pass) send(ctx context.Context) {
 	if p.api == nil {
 		return
@@ -168,7 +168,7 @@ func (p *pass) send(ctx context.Context) {
 	_ = turnof.Each(slices.Collect(maps.Values(p.memo.sets)), func(s *set) error {
 		view := p.view.Sets[s.Name]
 		operations := slices.Clone(view.Operations)
-		// Additions that may have been sent come last: one that the cloud refuses again and again must not delay an image that would help.
+		// Additions of earlier passes come last: one that the cloud always refuses must not delay a SetImage that would help.
 		slices.SortStableFunc(operations, func(a, b v1alpha1.CloudOperation) int { return p.sendRank(&a) - p.sendRank(&b) })
 		for _, o := range operations {
 			switch {

@@ -31,22 +31,22 @@ const (
 type world struct {
 	rollout *v1alpha1.NodeRollout
 	holder  string
-	// ready is false while the spec can't be carried out: what was begun stays as it is.
+	// ready is false while the spec can't be carried out: turns stay as they are.
 	ready       bool
 	selector    labels.Selector
 	replacement v1alpha1.Replacement
 	rules       machine.Rules
-	// spec identifies what of the spec makes a new attempt.
+	// spec is a hash of the fields whose change makes a new attempt.
 	spec string
-	// exclude is true where nodes are kept from load balancers.
+	// exclude is true if nodes are excluded from load balancers.
 	exclude     bool
 	drain       drain.Options
 	checkPeriod time.Duration
-	// taint is the key of the taint of outdated nodes, and optOut that of the label of those that are ignored.
+	// taint is the key of the taint of outdated nodes. optOut is the key of the label of opted-out nodes.
 	taint, optOut string
 }
 
-// resolve is what the spec comes to, or why it can't be carried out.
+// resolve parses the spec, or says why it can't be carried out.
 func (c *Controller) resolve(r *v1alpha1.NodeRollout, malformed error) (*world, error) {
 	w := &world{
 		rollout: r, holder: node.Holder(turnof.Kind, client.ObjectKeyFromObject(r)), selector: labels.Nothing(), taint: turnof.TaintOf(r.Name), optOut: v1alpha1.LabelNodeRollout(r.Name), checkPeriod: defaultCheckPeriod,
@@ -62,7 +62,7 @@ func (c *Controller) resolve(r *v1alpha1.NodeRollout, malformed error) (*world, 
 	}
 	w.ready = true
 	if s := rollout.New(r.Spec.Strategy, 0, 1); s.Problem() != "" {
-		return w, errors.New(s.Problem()) // Nothing begins by it, and what is under way goes on.
+		return w, errors.New(s.Problem()) // No turn begins, and turns under way go on.
 	}
 	return w, nil
 }
@@ -116,8 +116,8 @@ func duration(d *metav1.Duration, otherwise time.Duration) time.Duration {
 	return ptr.Deref(d, metav1.Duration{Duration: otherwise}).Duration
 }
 
-// attempt identifies what a turn in this set is started for. A failed turn is tried again once it differs: after a change of how machines are
-// replaced, drained and found healthy, of what they are made of, or when a person asks for it.
+// attempt is a hash of what a turn in this set depends on. A failed turn is tried again when it changes: with the settings for replacement, drain and health,
+// with the model, or when a person asks for a retry.
 func (w *world) attempt(s *machine.Set, n *machine.Node) string {
 	model, retry := s.Model, ""
 	if w.rules.MatchOSImage {

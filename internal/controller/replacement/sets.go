@@ -12,11 +12,11 @@ import (
 	machine "moult.dev/moult/internal/kind/replacement"
 )
 
-// How often a scale set is read while something is under way in it, and how soon after something has changed.
+// How often a scale set is read while turns or operations are under way in it, and how soon after a change.
 const (
 	lookBusy    = 10 * time.Second
 	lookChanged = 2 * time.Second
-	// recent is how old a look may be that something is ordered on.
+	// recent is the maximum age of a look before an order.
 	recent = 15 * time.Second
 )
 
@@ -26,7 +26,7 @@ const (
 	lastBack  = 2 * time.Minute
 )
 
-// trouble is why a cloud is not asked for a while.
+// trouble is why requests to a cloud are delayed.
 type trouble struct {
 	reason   v1alpha1.Reason
 	message  string
@@ -80,9 +80,10 @@ type set struct {
 	stale   bool
 	// polls are when operations are polled next.
 	polls map[string]time.Time
-	// unfound is since when the cloud says that the scale set is deleted.
+	// unfound is since when the cloud says that the scale set does not exist.
 	unfound time.Time
-	// suspended is whether its balancing of zones is suspended; nil until that is known. suspendAt is when the next attempt is, and unresumed why it can't be resumed.
+	// suspended is whether its zone balancing is suspended; nil until that is known. suspendAt is when the next attempt is. unresumed says why balancing can't
+	// be resumed.
 	suspended *bool
 	suspendAt time.Time
 	unresumed string
@@ -120,7 +121,7 @@ func (s *set) due(busy bool, period time.Duration) time.Time {
 	return slices.MinFunc(times, time.Time.Compare)
 }
 
-// update takes in what a look has shown. ours are the machines of turns.
+// update stores the result of a look. ours are the machines of turns.
 func (s *set) update(d cloud.Set, machines []cloud.Machine, ours []string, now time.Time) {
 	if s.Known && s.Model != d.Model {
 		s.Declined = "" // Another model is wanted now.
@@ -139,10 +140,10 @@ func (s *set) update(d cloud.Set, machines []cloud.Machine, ours []string, now t
 	s.Missing = machine.StillMissing(s.Missing, s.Machines, ours, now)
 }
 
-// goneAfter is how long a cloud must have said that there is no such set until it counts as deleted. One answer alone could be wrong, and would end its turns.
+// goneAfter is how long a cloud must report a set as not found before it counts as deleted. A single wrong answer would end its turns.
 const goneAfter = 5 * time.Minute
 
-// markUnread takes in why a set can't be read. Once it is deleted, it has no machines.
+// markUnread records why a set can't be read. After goneAfter of KindNotFound, the set is Absent without machines.
 func (s *set) markUnread(err error, ours []string, now time.Time) {
 	if cloud.KindOf(err) == cloud.KindNotFound {
 		if s.unfound.IsZero() {
@@ -157,19 +158,19 @@ func (s *set) markUnread(err error, ours []string, now time.Time) {
 	s.looking.record(err, now)
 }
 
-// recordAnswer takes in what the cloud answers to an addition.
+// recordAnswer records how the cloud answers an addition.
 func (s *set) recordAnswer(err error) {
 	switch cloud.KindOf(err) {
 	case cloud.KindInvalid, cloud.KindNotFound, cloud.KindFailed:
 		s.Declined = err.Error()
 	case cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable:
-		// That does not say whether it could be added.
+		// These do not say if a machine can be added.
 	default:
 		s.Declined = ""
 	}
 }
 
-// view is the set as it is judged by.
+// view is the set as Judge gets it.
 func (s *set) view(operations []v1alpha1.CloudOperation, now time.Time) *machine.Set {
 	v := s.Set
 	v.Operations, v.Careful = operations, s.adding.failures > 0 || s.Declined != ""

@@ -23,7 +23,7 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// fillStatus puts turns and operations into the status, and the revision together with what it is made of: the next revision depends on both.
+// fillStatus puts turns, operations, scale sets and the revision into the status together: the next revision is derived from these.
 func (p *pass) fillStatus() {
 	s := &p.rollout.Status
 	if s.Revision != p.view.Revision {
@@ -67,7 +67,7 @@ func (p *pass) fillStatus() {
 		if p.view.Sets[before.Name] != nil || p.blind == "" && len(before.Operations) == 0 && before.PreviousImage == "" && before.RolledBack == "" {
 			continue
 		}
-		if p.blind == "" { // Else the set may still be one of the rollout's.
+		if p.blind == "" { // If blind, the set may still be in the rollout.
 			before.Reason, before.Message, before.Since, before.Machines, before.Outdated = "", "", nil, 0, 0
 		}
 		sets = append(sets, before)
@@ -76,7 +76,7 @@ func (p *pass) fillStatus() {
 	s.ScaleSets = sets
 }
 
-// isComplete reports whether all nodes of a set have its image, except those that are skipped, opted out or protected, and no turn goes on in it.
+// isComplete reports whether all nodes of a set have its image, and no turn is under way in it. Skipped, opted-out and protected nodes do not count.
 func (p *pass) isComplete(s *machine.Set) bool {
 	updated := false
 	for i := range p.nodes {
@@ -91,7 +91,7 @@ func (p *pass) isComplete(s *machine.Set) bool {
 	return updated && !slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return !t.Over && t.ScaleSet == s.Name })
 }
 
-// intent is what of a status must be written before anything is sent.
+// intent is the part of a status that must be written before anything is sent.
 func intent(s *v1alpha1.NodeRolloutStatus) (i struct {
 	Turns []v1alpha1.MachineTurn
 	Sets  []v1alpha1.ScaleSetStatus
@@ -108,13 +108,13 @@ func intent(s *v1alpha1.NodeRolloutStatus) (i struct {
 	return i
 }
 
-// isWritten reports whether turns and operations are stored as they are decided now.
+// isWritten reports whether the stored turns and operations are those that are decided now.
 func (p *pass) isWritten() bool {
 	stored := turnof.StatusOf(p.stored)
 	return equality.Semantic.DeepEqual(intent(&stored), intent(&p.rollout.Status))
 }
 
-// write writes down what is decided, before anything is done. After a conflict it is decided again.
+// write records decisions in the status before any action. After a conflict the next pass decides again.
 func (p *pass) write(ctx context.Context) error {
 	p.fillStatus()
 	if len(p.rollout.Status.Turns) > 0 {
@@ -146,7 +146,7 @@ func (p *pass) writeStatus(ctx context.Context) error {
 	return nil
 }
 
-// recordProgress notes the Events of a turn that was judged.
+// recordProgress adds Events and metrics of a turn that was judged.
 func (p *pass) recordProgress(t *machine.Turn, before *v1alpha1.MachineTurn) {
 	if before.Failed == nil && t.Failed != nil {
 		metrics.ObserveTurn(p.Name(), metrics.TurnFailed, t.Failed.Time.Sub(t.Since.Time))
@@ -167,7 +167,7 @@ func (p *pass) recordProgress(t *machine.Turn, before *v1alpha1.MachineTurn) {
 	}
 }
 
-// announce notes the Events of turns that are over, now that the status does not have them any more, and of images that have been put back.
+// announce adds the Events of turns that are over and of restored images, after the status was written.
 func (p *pass) announce() {
 	p.Pending = append(p.Pending, p.restored...)
 	for _, t := range p.turns {
@@ -181,12 +181,12 @@ func (p *pass) announce() {
 	}
 }
 
-// lacksFinalizer reports whether there are turns and no finalizer yet: they are not written before the finalizer.
+// lacksFinalizer reports whether there are turns and no finalizer yet. Turns are written only after the finalizer.
 func (p *pass) lacksFinalizer() bool {
 	return len(p.rollout.Status.Turns) > 0 && !p.rules.Ending && !controllerutil.ContainsFinalizer(p.stored, v1alpha1.FinalizerReplacement)
 }
 
-// report writes the status if it changed, and then the Events.
+// report emits pending Events, writes a changed status, and then emits its Events.
 func (p *pass) report(ctx context.Context) error {
 	if p.gone {
 		return nil
@@ -197,7 +197,7 @@ func (p *pass) report(ctx context.Context) error {
 	status.SetNodeRolloutProgress(p.rollout, p.count(), p.Now)
 	p.rollout.Status.ObservedGeneration = p.rollout.Generation
 
-	// It happened, whether or not the status can be written now.
+	// These things happened, even if the status can't be written.
 	p.Events.Emit(p.Pending...)
 	p.Pending = nil
 	if p.lacksFinalizer() {
@@ -263,7 +263,7 @@ func (p *pass) count() status.Progress {
 	return g.Progress
 }
 
-// notes says what else is worth knowing.
+// notes says what else an operator should know.
 func (p *pass) notes() string {
 	var notes []string
 	if len(p.view.Sets) == 0 && p.blind == "" && p.alone == 0 && len(p.nodes) == 0 {

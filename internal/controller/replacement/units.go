@@ -19,7 +19,7 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// gather collects what the rollout is judged by.
+// gather collects the World of the rollout for Judge.
 func (p *pass) gather(ctx context.Context) {
 	healthy := turnof.Healthy(p.Seen.Fleet, p.rollout.Spec.Health)
 	v := &machine.World{
@@ -64,8 +64,7 @@ func (p *pass) gather(ctx context.Context) {
 	}
 }
 
-// isDrained reports whether a turn's drain of a node is over. A process that did not see it end, and finds it recorded on the Node, looks at the pods
-// once more.
+// isDrained reports whether a turn's drain of a node is over. After a restart, a drain that the Node reports as done is checked against the pods once more.
 func (p *pass) isDrained(ctx context.Context, t *machine.Turn, n *machine.Node, ofReplacement bool) bool {
 	d := p.drainOf(t, n, ofReplacement)
 	if p.Works.IsDrained(d.Of) {
@@ -89,7 +88,7 @@ func (p *pass) turnNode(t *machine.Turn, ofReplacement bool) *machine.Node {
 	return p.view.Nodes[t.ReplacementNode]
 }
 
-// unhealthy says why a node is not healthy, and when the clock alone can change that.
+// unhealthy says why a node is not healthy, and when the passing of time can change that.
 func unhealthy(f *rollout.Fleet, name string, now time.Time) (why string, next time.Time) {
 	if why = f.Unhealthy(name, now); why == "" {
 		return "", next
@@ -164,7 +163,7 @@ func (p *pass) judge() {
 	p.spread()
 }
 
-// spread lets the zones of each scale set take turns.
+// spread makes the zones of each scale set alternate.
 func (p *pass) spread() {
 	var units []*rollout.Unit
 	var places []string
@@ -176,7 +175,7 @@ func (p *pass) spread() {
 	machine.Spread(units, places)
 }
 
-// inTurn notes the nodes of a turn, which are no units of their own.
+// inTurn marks the nodes of a turn: they are no units of their own.
 func (p *pass) inTurn(t *machine.Turn, nodes map[string]bool) {
 	if n := p.view.Nodes[t.Node]; n != nil && (t.NodeUID == "" || n.UID == t.NodeUID) {
 		nodes[t.Node] = true
@@ -191,7 +190,7 @@ func (p *pass) inTurn(t *machine.Turn, nodes map[string]bool) {
 	}
 }
 
-// countUnmatched notes a selected node whose machine is not known. If it is new the sets are read again.
+// countUnmatched counts a selected node whose machine is not known. If the node is new, the sets are read again.
 func (p *pass) countUnmatched(n *machine.Node) {
 	p.alone++
 	for _, s := range p.memo.sets {

@@ -9,11 +9,11 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// maxEvicted bounds how many controllers of evicted pods a turn notes.
+// maxEvicted bounds how many controllers of evicted pods a turn records.
 const maxEvicted = 100
 
-// noteAbsent notes the Node of a turn that deletes it before its replacement has come, until that is there: budgets count Nodes, and would not count one that is
-// missing. It is noted before the Node goes.
+// noteAbsent records the old Node of a turn that deletes first, until the replacement's Node exists: budgets count Nodes, and would not count a deleted one. It
+// is recorded before the Node is deleted.
 func (w *World) noteAbsent(t *Turn) {
 	n := w.oldNode(t)
 	going := t.Phase == v1alpha1.MachineLeaving || t.Phase == v1alpha1.MachineDeleting || t.Machine == ""

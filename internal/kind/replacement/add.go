@@ -31,7 +31,7 @@ func (w *World) adding(t *Turn) {
 		w.discard(t, "the machine is gone")
 	case uncertain:
 	case w.exceedsSurge(t, s):
-		w.discard(t, "surge does not allow for it any more") // The node begins anew, with surge as it is now.
+		w.discard(t, "surge does not allow for it any more") // A later turn begins with the new surge.
 	default:
 		t.Step = StepAdd
 		t.Message = cmp.Or(s.Message, s.Unfit, s.NoRoomMessage, t.Message, "a machine will be added to scale set "+t.ScaleSet)
@@ -39,19 +39,19 @@ func (w *World) adding(t *Turn) {
 	}
 }
 
-// exceedsSurge reports whether surge was lowered so far that a turn which waits for its machine to be ordered can't have one.
+// exceedsSurge reports whether surge was lowered too far for a turn whose machine is not ordered yet.
 func (w *World) exceedsSurge(t *Turn, s *Set) bool {
 	if !s.Known || !t.Surplus() || w.needsReplacement(t) {
 		return false
 	}
-	// A machine that no turn waits for is deleted, whatever else happens.
+	// A replacement that no turn needs is deleted in any case.
 	u := s.usage(slices.DeleteFunc(slices.Clone(w.turns), func(t *Turn) bool { return t.Machine == "" && t.Phase == v1alpha1.MachineDiscarding }))
-	before := usage{used: u.used - u.adding} // As many as the set has for certain: of a percentage not less than when the turn began.
+	before := usage{used: u.used - u.adding} // Only extra machines that exist count: a percentage then gives no less than at the start.
 	return u.used > w.surge(s, before)
 }
 
-// failIfNotAdded fails a turn once its machine should have been ready: where the cloud says that it adds none, or is still adding it. Where room, quota or rights are
-// missing, the turn waits. A turn that needs a replacement, or that may have been given one, fails and waits on.
+// failIfNotAdded fails a turn after Timeout if the cloud declines to add its machine, or is still adding it. If room, quota or rights are missing, the turn
+// waits. A turn that needs a replacement, or whose order was recorded, is marked failed and keeps waiting.
 func (w *World) failIfNotAdded(t *Turn, s *Set) {
 	why, since := s.Declined, t.PhaseSince
 	if o := s.Operation(t.Operation); o != nil && o.Sent {
@@ -68,7 +68,7 @@ func (w *World) failIfNotAdded(t *Turn, s *Set) {
 	}
 }
 
-// additionsBlocked says why a set gets no machines in place of those that are deleted, so that no further one may be deleted first, or "".
+// additionsBlocked says why the cloud adds no machines in place of deleted ones, or "". Meanwhile no further machine may be deleted first.
 func (w *World) additionsBlocked(s *Set, turns []*Turn) string {
 	for _, t := range turns {
 		switch {

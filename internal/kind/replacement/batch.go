@@ -10,7 +10,7 @@ import (
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
-// Batch is one operation for a cloud, for all these turns.
+// Batch is one cloud operation for all these turns.
 type Batch struct {
 	Set      *Set
 	Kind     v1alpha1.CloudOperationKind
@@ -27,7 +27,7 @@ const (
 	maxBatch   = 100
 )
 
-// Batches puts the steps together that are done by clouds: in each set one Add for each zone at a time, and a few Deletes.
+// Batches combines the cloud steps of turns into operations: in each set one Add per zone at a time, and a few Deletes.
 func (w *World) Batches(turns []*Turn) []Batch {
 	var all []Batch
 	for _, s := range w.Sets {
@@ -42,7 +42,7 @@ func (w *World) Batches(turns []*Turn) []Batch {
 	return all
 }
 
-// zone of the machine that is ordered for a turn; empty where that can't be chosen.
+// zone of the machine that is ordered for a turn; empty if the zone can't be chosen.
 func (s *Set) zone(t *Turn) string {
 	if slices.Contains(s.Zones, t.Zone) {
 		return t.Zone
@@ -63,7 +63,7 @@ func (s *Set) additions(turns []*Turn) []Batch {
 	}
 	for i := range s.Operations {
 		if o := &s.Operations[i]; o.Kind == v1alpha1.CloudOperationAdd && !waited[o.Token] {
-			return nil // No turn waits for it any more: its machines are not known yet.
+			return nil // No turn waits for this addition, and its machines are not known.
 		}
 	}
 	room := maxBatch
@@ -73,7 +73,7 @@ func (s *Set) additions(turns []*Turn) []Batch {
 	if s.Max > 0 {
 		room = min(room, max(1, s.Max-s.Capacity)) // The cloud refuses what is too much; it may know better.
 	}
-	// Those first that need a replacement: their machine is gone already.
+	// Turns that must have a replacement come first: they may have no machine.
 	rank := func(t *Turn) int {
 		if t.mustRestore() || t.Bound {
 			return 0
@@ -131,10 +131,10 @@ func (s *Set) deletions(turns []*Turn) []Batch {
 	return []Batch{b}
 }
 
-// mayOrder reports whether a turn may order something.
+// mayOrder reports whether a turn of this set may order an operation.
 func (s *Set) mayOrder(t *Turn) bool { return t.ScaleSet == s.Name && !t.Over && t.Operation == "" }
 
-// Ordered is a batch that has become an operation: it is written down, and the turns wait for it.
+// Ordered records that a batch has become this operation: its turns wait for it.
 func (b *Batch) Ordered(o v1alpha1.CloudOperation) {
 	b.Set.Operations = append(b.Set.Operations, o)
 	for _, t := range b.Turns {
@@ -143,7 +143,7 @@ func (b *Batch) Ordered(o v1alpha1.CloudOperation) {
 	}
 }
 
-// Refused is a batch that the cloud has no room for, or an operation that has had no effect: the turns do not wait for it.
+// Refused removes an operation that was refused or has had no effect: the turns no longer wait for it.
 func (w *World) Refused(set *Set, token string, turns []*Turn, noRoom bool, why string) {
 	set.Operations = slices.DeleteFunc(slices.Clone(set.Operations), func(o v1alpha1.CloudOperation) bool { return o.Token == token })
 	for _, t := range turns {

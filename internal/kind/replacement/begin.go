@@ -16,7 +16,7 @@ type NodeState struct {
 	*Node
 	Set     *Set
 	Machine *Machine
-	// Counted is false for a node that is none of the rollout's.
+	// Counted is true for a selected node with a machine in the rollout's sets.
 	Counted bool
 	Unit    rollout.Unit
 	Step    Step
@@ -41,7 +41,7 @@ func (w *World) JudgeNode(n *Node, room map[string]Room) NodeState {
 	case own == nil:
 	case own.Failed == nil || !p.Counted || n.OptedOut || w.Ending || !outdated:
 		p.Step = StepRelease
-	case own.Attempt == w.Attempt(s, n) && w.waitsFailed(u, own): // Else something else is asked for since.
+	case own.Attempt == w.Attempt(s, n) && w.waitsFailed(u, own): // A different attempt need not wait.
 		return p
 	}
 	if u.State == v1alpha1.UnitOutdated && p.Counted {
@@ -51,7 +51,7 @@ func (w *World) JudgeNode(n *Node, room map[string]Room) NodeState {
 	return p
 }
 
-// waitsFailed reports whether a node whose turn has failed waits for a retry or for a person. Else it is time to try again.
+// waitsFailed reports whether a node whose turn has failed waits for a retry or for a person. Else the retry is due.
 func (w *World) waitsFailed(u *rollout.Unit, own *v1alpha1.Claim) bool {
 	f := own.Failed
 	u.State, u.Reason, u.Message, u.Since, u.Skipped, u.Claimed = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time, f.Skipped, !own.Skipped()
@@ -65,7 +65,7 @@ func (w *World) waitsFailed(u *rollout.Unit, own *v1alpha1.Claim) bool {
 	return false
 }
 
-// blockedBy says why a machine can't be replaced at all now.
+// blockedBy says why a machine can't be replaced now.
 func (w *World) blockedBy(s *Set, m *Machine, n *Node, room Room) (v1alpha1.Reason, string) {
 	switch {
 	case w.DetectOnly:
@@ -101,7 +101,7 @@ func (s *Set) tooFew() string {
 		s.Name, s.Capacity, s.Min)
 }
 
-// maxClockSkew is by how much the clocks of the cloud and of the operator may differ where creation times decide which machines are new.
+// maxClockSkew is how much the clocks of the cloud and of the operator may differ. Creation times decide which machines are new.
 const maxClockSkew = 30 * time.Second
 
 // maybeAdded reports whether a machine may be one that an operation under way has added. Its Node may be nil.
@@ -111,7 +111,7 @@ func (s *Set) maybeAdded(m *Machine, n *Node) bool {
 	})
 }
 
-// Begin is a new turn of a node.
+// Begin makes a turn of a node.
 func (w *World) Begin(p *NodeState, turn string, deletesFirst bool) *Turn {
 	t := &Turn{MachineTurn: v1alpha1.MachineTurn{
 		Turn: turn, Node: p.Name, NodeUID: p.UID, ScaleSet: p.Set.Name, Machine: p.Machine.ID, Zone: p.Machine.Zone, Revision: w.Revision,
@@ -126,7 +126,7 @@ func (w *World) Begin(p *NodeState, turn string, deletesFirst bool) *Turn {
 	return t
 }
 
-// Spread lets the places of units that may start take turns.
+// Spread changes the ranks of units so that their places alternate.
 func Spread(units []*rollout.Unit, places []string) {
 	ranks := make([]uint64, len(units))
 	for i, u := range units {

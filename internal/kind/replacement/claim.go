@@ -26,11 +26,11 @@ func (w *World) claiming(t *Turn) {
 		w.enter(t, v1alpha1.MachineDraining)
 	case !t.DeletesFirst && !w.replacementReady(t, s):
 	case n == nil:
-		w.enterLeaving(t) // Its Node is gone before its machine.
+		w.enterLeaving(t) // The Node was deleted before its machine.
 	case w.Bound(t):
 		t.Step, t.Message = StepClaim, "the claim on Node "+n.Name+" was removed, and the turn can't be released any more"
 	case n.Claim == nil && n.Marked && !n.Unreadable && !n.Foreign:
-		// Its claim was removed. It is released before it is claimed again: by its cordon it would use up its own budget.
+		// The claim was removed. The node is released before it is claimed again: its own cordon would use up the budget.
 		t.Step, t.Message = StepRelease, "the claim on Node "+n.Name+" was taken away"
 	default:
 		t.Message = w.claimBlocked(t, s.Machine(t.Machine))
@@ -38,7 +38,7 @@ func (w *World) claiming(t *Turn) {
 	}
 }
 
-// replacementReady reports whether the replacement, which was ready, still is.
+// replacementReady reports whether the replacement is still ready, and moves the turn if not.
 func (w *World) replacementReady(t *Turn, s *Set) bool {
 	switch m := s.Machine(t.Replacement); {
 	case m == nil:
@@ -52,7 +52,7 @@ func (w *World) replacementReady(t *Turn, s *Set) bool {
 	return false
 }
 
-// staysReady reports whether the replacement is ready. The turn fails once it was not for as long as it had to become ready.
+// staysReady reports whether the replacement is ready. The turn fails if it was not ready for as long as Timeout.
 func (w *World) staysReady(t *Turn, context string) bool {
 	why := w.notReady(t)
 	if why == "" {
@@ -66,14 +66,14 @@ func (w *World) staysReady(t *Turn, context string) bool {
 	switch {
 	case t.waitUntil(t.UnreadySince.Add(w.Timeout), w.Now):
 	case w.Bound(t):
-		w.enter(t, v1alpha1.MachineJoining) // There it fails, and is tried again with another.
+		w.enter(t, v1alpha1.MachineJoining) // In that phase it fails, and is tried again with another.
 	default:
 		w.fail(t, v1alpha1.ReasonReplacementFailed, fmt.Sprintf("for longer than replacementReady.timeout, %s, %s", w.Timeout, t.Message))
 	}
 	return false
 }
 
-// isReplacementDeleting reports whether others delete the replacement, though its Node may be healthy until the last moment.
+// isReplacementDeleting reports whether the cloud is deleting the replacement. Its Node may still be healthy.
 func (t *Turn) isReplacementDeleting(m *Machine) bool {
 	if m == nil || m.State != Deleting {
 		return false
@@ -82,7 +82,7 @@ func (t *Turn) isReplacementDeleting(m *Machine) bool {
 	return true
 }
 
-// claimBlocked says why a turn's node, whose replacement is ready, may not be claimed yet, or "".
+// claimBlocked says why a turn that is otherwise ready must not claim its node yet, or "".
 func (w *World) claimBlocked(t *Turn, m *Machine) string {
 	s := w.set(t.ScaleSet)
 	_, why := w.mustStay(m, w.oldNode(t))
@@ -96,10 +96,10 @@ func (w *World) claimBlocked(t *Turn, m *Machine) string {
 	case t.DeletesFirst && w.ControlPlane && !w.hasHealthyPeer(t):
 		return "no other node of the control plane is healthy, and none can be made without one: set spec.replacement.surge"
 	}
-	return cmp.Or(w.Unjoined[t.Turn], w.Waits[t.Turn]) // The control plane can't do without it now.
+	return cmp.Or(w.Unjoined[t.Turn], w.Waits[t.Turn]) // The control plane still needs the node.
 }
 
-// hasHealthyPeer reports whether the rollout selects another healthy node beside the one that goes.
+// hasHealthyPeer reports whether the rollout selects another healthy node besides the old one.
 func (w *World) hasHealthyPeer(t *Turn) bool {
 	for name, n := range w.Nodes {
 		if name != t.Node && n.Selected {
@@ -111,8 +111,8 @@ func (w *World) hasHealthyPeer(t *Turn) bool {
 	return false
 }
 
-// mustStay says why a machine must not be deleted, or "": its Nodes, its protection, or a control plane that it is not known how to leave. Machine and Node may be
-// nil.
+// mustStay says why a machine must not be deleted, or "": several Nodes with its provider id, its protection, or a control plane label that the rollout does
+// not handle. Machine and Node may be nil.
 func (w *World) mustStay(m *Machine, n *Node) (reason v1alpha1.Reason, why string) {
 	if m != nil {
 		duplicates := w.duplicateNodes(m)

@@ -10,7 +10,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// emptying is a turn whose node is drained, and then leaves the control plane.
+// emptying handles a turn whose node is drained, and then leaves the control plane.
 func (w *World) emptying(t *Turn) {
 	switch {
 	case !w.readyToDelete(t):
@@ -19,7 +19,7 @@ func (w *World) emptying(t *Turn) {
 	case w.Left[w.LeftKey(t, false)]:
 		w.enter(t, v1alpha1.MachineDeleting)
 	default:
-		t.Step = StepLeave // It does not fail for the time it takes: it may have left in part.
+		t.Step = StepLeave // This has no timeout: the node may have left in part.
 	}
 }
 
@@ -31,8 +31,8 @@ func (w *World) enterLeaving(t *Turn) {
 	}
 }
 
-// readyToDelete reports whether the machine that goes may be deleted: its node is claimed, cordoned and drained, and its replacement is ready. If not, the turn has
-// moved, or its step or message says what is missing. It is checked until the deletion is ordered: others may have uncordoned the node since.
+// readyToDelete reports whether the old machine may be deleted: its node is claimed, cordoned and drained, and its replacement is ready. If not, it moves the
+// turn, or sets its step or message. This is checked until the deletion is ordered: others may have uncordoned the node.
 func (w *World) readyToDelete(t *Turn) bool {
 	if !w.machinesListed(t) {
 		return false
@@ -59,7 +59,7 @@ func (w *World) readyToDelete(t *Turn) bool {
 	return t.DeletesFirst || bound && t.Phase != v1alpha1.MachineDraining || w.staysReady(t, "the node is drained; its replacement is not ready any more: ")
 }
 
-// machinesListed reports whether the cloud lists the machines of a turn. It is false as well where the turn's drain has failed.
+// machinesListed reports whether the cloud lists the machines of a turn, or the set was not read. It is also false if the turn's drain has failed.
 func (w *World) machinesListed(t *Turn) bool {
 	s, n := w.set(t.ScaleSet), w.oldNode(t)
 	m := s.Machine(t.Replacement)
@@ -100,8 +100,8 @@ func (w *World) turnExpired(t *Turn) bool {
 	return true
 }
 
-// stepToEmpty is what one of a turn's nodes needs before its machine may be deleted: the claim, the cordon, the drain. A replacement leaves the control plane as
-// well, also one without a Node: it may have become a member.
+// stepToEmpty is what one of a turn's nodes needs before its machine may be deleted: the claim, the cordon, the drain. A replacement also leaves the control
+// plane, even without a Node: it may have become a member.
 func (w *World) stepToEmpty(t *Turn, n *Node, ofReplacement bool) Step {
 	switch {
 	case n == nil:
@@ -123,7 +123,7 @@ func (w *World) stepToEmpty(t *Turn, n *Node, ofReplacement bool) Step {
 			return StepLeave
 		}
 		if n == nil {
-			delete(w.Left, key) // It may still become a member.
+			delete(w.Left, key) // The machine may still become a member.
 		}
 	}
 	return StepNone
@@ -152,8 +152,8 @@ func (w *World) deleting(t *Turn) {
 	}
 }
 
-// awaitDeletion is a turn whose deletion is written down. If it may not have been sent, which a process before this one may have left so, it is sent only while the
-// node is empty.
+// awaitDeletion handles a turn whose deletion is recorded. If the deletion was not sent yet, for example before a restart, it is sent only while the node is
+// drained.
 func (w *World) awaitDeletion(t *Turn, s *Set, n *Node, id string, ofReplacement bool) {
 	t.Message = "machine " + id + " is being deleted"
 	o, m := s.Operation(t.Operation), s.Machine(id)
@@ -167,7 +167,7 @@ func (w *World) awaitDeletion(t *Turn, s *Set, n *Node, id string, ofReplacement
 	}
 }
 
-// orderDeletion is a turn of whose machines one may be deleted now, unless the machine itself prevents it.
+// orderDeletion sets the step that deletes a machine, unless the machine must stay.
 func (w *World) orderDeletion(t *Turn, s *Set, m *Machine) {
 	switch _, why := w.mustStay(m, nil); {
 	case m == nil:

@@ -10,7 +10,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// discarding is a turn that ends without a change: its node is released, and the replacement is deleted.
+// discarding handles a turn that ends without a change: its node is released, and the replacement is deleted.
 func (w *World) discarding(t *Turn) {
 	s, n := w.set(t.ScaleSet), w.oldNode(t)
 	gone, _ := w.gone(s, t.Machine)
@@ -31,17 +31,17 @@ func (w *World) discarding(t *Turn) {
 	}
 }
 
-// stepToReturn is what the node that was to go needs: it is released, or deleted if its machine is gone.
+// stepToReturn is what the old node needs: it is released, or deleted if its machine is gone.
 func (w *World) stepToReturn(t *Turn, n *Node, gone bool) Step {
 	if gone && w.ControlPlane && !w.Left[w.LeftKey(t, false)] && (n != nil || t.Node != "" && w.Nodes[t.Node] == nil) {
-		return StepLeave // Its Node may be gone before its member.
+		return StepLeave // The Node may be gone before its etcd member.
 	}
 	if n == nil {
 		return StepNone
 	}
 	own := n.Claim
 	mine := own != nil && own.Turn == t.Turn
-	// Where another rollout has the node, and where this one ends, nothing is recorded.
+	// If another rollout holds the node, or this one is being deleted, no failure is recorded.
 	records := t.Failed != nil && !n.Foreign && !w.Ending
 	switch {
 	case gone:
@@ -86,8 +86,8 @@ func (w *World) discardReplacement(t *Turn, s *Set) {
 	}
 }
 
-// keepsFailed reports whether a failed replacement is kept, so that people can look at it: until something else is wanted, or it is tried again. One of a control
-// plane leaves it before: its member may be unhealthy.
+// keepsFailed reports whether a failed replacement is kept for KeepFailed, so that people can look at it. A new attempt ends that. In a control plane it leaves
+// etcd first: its member may be unhealthy.
 func (w *World) keepsFailed(t *Turn) bool {
 	if t.Failed == nil || w.KeepFailed <= 0 || w.Ending || t.Attempt != w.Attempt(w.set(t.ScaleSet), w.oldNode(t)) {
 		return false
@@ -100,7 +100,7 @@ func (w *World) keepsFailed(t *Turn) bool {
 	return true
 }
 
-// replacementGone is a turn whose replacement went before it was deleted. If the cloud makes another in its place, which no turn ordered, that one is deleted.
+// replacementGone handles a turn whose replacement is gone before its deletion. If the cloud makes another in its place, the turn keeps or deletes that one.
 func (w *World) replacementGone(t *Turn, s *Set) {
 	needed := w.needsReplacement(t)
 	switch gone, _ := w.isGone(t, t.Replacement); {
@@ -120,8 +120,8 @@ func (w *World) replacementGone(t *Turn, s *Set) {
 	}
 }
 
-// replacementRemains reports whether a replacement that is gone may have left a member in etcd, or a Node: they go first. Where its Node was never seen, its member
-// is not known.
+// replacementRemains reports whether a lost replacement may still have a member in etcd, or a Node: these are removed first. If its Node was never seen, its
+// member is not known.
 func (w *World) replacementRemains(t *Turn, s *Set) bool {
 	if w.ControlPlane && t.ReplacementNode != "" && !w.Left[w.LeftKey(t, true)] {
 		t.Step, t.OnReplacement = StepLeave, true
@@ -139,8 +139,8 @@ func (w *World) replacementRemains(t *Turn, s *Set) bool {
 	return true
 }
 
-// Remains is the name by which a replacement is known in the control plane. Seen is false where only the cloud says so: its node may have another one.
-// It is empty where it is not known, or where another machine has it by now.
+// Remains is the node name of a replacement in the control plane. Seen is false if only the cloud reports the name: the real name may differ. The name is empty
+// if it is not known, or if another machine has it now.
 func (w *World) Remains(t *Turn) (name string, seen bool) {
 	m := w.set(t.ScaleSet).Machine(t.Replacement)
 	if m != nil {
@@ -163,7 +163,7 @@ func (w *World) Remains(t *Turn) (name string, seen bool) {
 	return name, seen
 }
 
-// NodeGoes reports whether a Node is that of a replacement which is gone: another may have its name by now.
+// NodeGoes reports whether a Node belongs to a replacement that is gone, and not to a new machine of the same name.
 func (w *World) NodeGoes(t *Turn, n *Node) bool {
 	if _, m := w.MachineOf(n); m != nil && m.State != Deleting {
 		return false

@@ -12,7 +12,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// LeftByDucklett reports whether Ducklett has left something on the node.
+// LeftByDucklett reports whether the node has annotations or the taint of Ducklett.
 func LeftByDucklett(n *corev1.Node) bool {
 	for key := range n.Annotations {
 		if strings.HasPrefix(key, v1alpha1.DucklettPrefix) {
@@ -22,8 +22,8 @@ func LeftByDucklett(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintDucklett })
 }
 
-// Adopt is the turn of a node for which Ducklett has added a machine. It returns nil if Ducklett has not, or if the machine is gone: then the node is one like
-// others. Ducklett does not record which machine it added: the newest up-to-date one takes the place, or, where another image is wanted since, the newest one is
+// Adopt is the turn of a node for which Ducklett has added a machine. It returns nil if Ducklett has not, or if the old machine is gone. Ducklett does not
+// record which machine it added: the newest up-to-date machine is the replacement. If there is none, another image is wanted since, and the newest machine is
 // discarded.
 func (w *World) Adopt(n *Node, turn string, all []*Turn) *Turn {
 	s, m := w.MachineOf(n)
@@ -53,8 +53,8 @@ func (w *World) Adopt(n *Node, turn string, all []*Turn) *Turn {
 	return t
 }
 
-// added reports whether Ducklett has made the scale set larger for a node. It writes how many machines there are to be before it does, and that it has
-// done it afterwards.
+// added reports whether Ducklett has made the scale set larger for a node. Ducklett writes the wanted number of machines before that, and a new status
+// afterwards.
 func added(s *Set, annotations map[string]string) bool {
 	switch annotations[v1alpha1.AnnotationDucklettStatus] {
 	case v1alpha1.DucklettUpgradeStarted, v1alpha1.DucklettUpgradeDrainReady, v1alpha1.DucklettUpgradeDrainStarted, v1alpha1.DucklettUpgradeDeleteReady:

@@ -23,7 +23,7 @@ func (w *World) joining(t *Turn) {
 		t.Failures++
 		t.Failed, t.Attempt = nil, w.Attempt(s, w.oldNode(t))
 		if w.Bound(t) && w.Stays[t.Turn] != "" {
-			w.enter(t, v1alpha1.MachineJoining) // Etcd can't do without it: it has as long again to become ready.
+			w.enter(t, v1alpha1.MachineJoining) // Etcd needs it: it has Timeout once more to become ready.
 		} else {
 			w.discard(t, "it is tried again")
 		}
@@ -73,7 +73,7 @@ func (w *World) checkReplacement(t *Turn, s *Set, m *Machine) {
 	t.Failed = nil
 	switch {
 	case t.DeletesFirst && t.Node != "":
-		w.enterLeaving(t) // Its machine has gone by itself.
+		w.enterLeaving(t) // The old machine has gone by itself.
 	case t.DeletesFirst:
 		w.enter(t, v1alpha1.MachineDeleting)
 	default:
@@ -81,10 +81,10 @@ func (w *World) checkReplacement(t *Turn, s *Set, m *Machine) {
 	}
 }
 
-// mayRejectReplacement reports whether a turn can do without a replacement that is outdated. Others take it: it is replaced in its own turn.
+// mayRejectReplacement reports whether a turn may discard an outdated replacement. Other turns keep it: a later turn replaces it.
 func (w *World) mayRejectReplacement(t *Turn) bool { return !t.DeletesFirst && !w.Bound(t) }
 
-// noteReplacementNode notes what identifies the replacement's Node, as far as that is known.
+// noteReplacementNode records the name and provider id of the replacement's Node, if known.
 func (t *Turn) noteReplacementNode(m *Machine, n *Node) {
 	t.ReplacementProviderID = cmp.Or(m.ProviderID, t.ReplacementProviderID)
 	if n != nil {
@@ -92,21 +92,21 @@ func (t *Turn) noteReplacementNode(m *Machine, n *Node) {
 	}
 }
 
-// isRetryDue reports whether a turn that failed, and keeps its replacement, is tried again with another.
+// isRetryDue reports whether a failed turn that kept its replacement must now try another one.
 func (w *World) isRetryDue(t *Turn) bool {
 	if w.Ending && !w.Bound(t) {
 		return false
 	}
 	at := rollout.RetryAt(w.Retries, t.Failures+1, t.Failed.Time.Time)
 	if at.IsZero() && w.Ending {
-		at = t.Failed.Time.Add(w.Timeout) // It can't be released, and its rollout has no other chance.
+		at = t.Failed.Time.Add(w.Timeout) // The turn can't be cancelled, and blocks the rollout's deletion.
 	}
 	t.wakeAt(at)
 	return t.Attempt != w.Attempt(w.set(t.ScaleSet), w.oldNode(t)) || !at.IsZero() && !w.Now.Before(at)
 }
 
-// failJoining fails a turn whose replacement can't be used. A turn that needs a replacement keeps it until it is tried again: the set has no machine to spare.
-// One that waits for the cloud to make a machine stays as well.
+// failJoining fails a turn whose replacement can't be used. A turn that needs a replacement keeps it until the retry: the set has no spare machine. A turn
+// without a replacement keeps its phase too.
 func (w *World) failJoining(t *Turn, why string) {
 	if w.needsReplacement(t) || t.Replacement == "" {
 		w.failInPlace(t, why)
@@ -115,7 +115,7 @@ func (w *World) failJoining(t *Turn, why string) {
 	}
 }
 
-// waitForReplacement fails a turn whose replacement is not ready in time, and says until then why not.
+// waitForReplacement says why the replacement is not ready, and fails the turn after Timeout.
 func (w *World) waitForReplacement(t *Turn, since time.Time, why string) {
 	t.Message = why
 	if !t.waitUntil(since.Add(w.Timeout), w.Now) {

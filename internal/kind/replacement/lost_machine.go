@@ -11,11 +11,11 @@ import (
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
-// A machine of a turn may go without an order of the turn. Then either the cloud makes another one, or the scale set was made smaller. The set itself shows
-// which: another machine came since, or the set has fewer machines than its capacity. No account of earlier capacities is kept: each turn adds one
-// machine and deletes one, and machines of a set are alike, so any machine that no other turn has may be the one that the turn deletes.
+// A machine of a turn may disappear although the turn did not order that. Then either the cloud makes another one, or the scale set was made smaller. The cloud
+// makes another one if a newer machine has come, or if the set has fewer machines than its capacity. Earlier capacities are not tracked: each turn adds one
+// machine and deletes one, and machines of a set are alike. So a turn may delete any machine that no other turn has.
 
-// successor is the first machine that came since the turn's phase began and that no turn has, or nil: later ones came for later losses.
+// successor is the oldest machine that was made since the turn's phase began and has no turn, or nil. Later machines replace later losses.
 func (w *World) successor(t *Turn, s *Set) *Machine {
 	var found *Machine
 	for i := range s.Machines {
@@ -30,7 +30,8 @@ func (w *World) successor(t *Turn, s *Set) *Machine {
 	return found
 }
 
-// cameSince reports whether a machine came since the turn's phase began, when what is gone was still there. Where its age is not known, its revision decides.
+// cameSince reports whether a machine was made since the turn's phase began, when the lost machine still existed. If its age is not known, it must be up to
+// date.
 func (w *World) cameSince(t *Turn, s *Set, m *Machine) bool {
 	n := w.NodeOf(m)
 	made := m.createdAt(n)
@@ -40,7 +41,7 @@ func (w *World) cameSince(t *Turn, s *Set, m *Machine) bool {
 	return made.After(t.PhaseSince.Add(-maxClockSkew))
 }
 
-// createdAt is when a machine was made, by the cloud or by its Node, which may be nil.
+// createdAt is when a machine was made, by the cloud, else by its Node. The Node may be nil.
 func (m *Machine) createdAt(n *Node) time.Time {
 	if m.Created.IsZero() && n != nil {
 		return n.CreationTimestamp.Time
@@ -63,13 +64,13 @@ func (s *Set) lacksMachines() bool {
 	return s.Known && s.Capacity > there
 }
 
-// isAdding reports whether an addition is under way: whose machines come then is not known.
+// isAdding reports whether an addition is under way: it is not known which turn gets a new machine.
 func (s *Set) isAdding() bool {
 	return slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationAdd })
 }
 
-// machineLost is a turn whose machine is gone, and not by a deletion that the cloud confirmed. If the cloud makes another one, the turn ends without a change; if
-// the set got smaller, the replacement takes its place. The cloud may have done a deletion that it reported as failed.
+// machineLost handles a turn whose machine is gone without a confirmed deletion. If the cloud makes another one, the turn ends without a change. If the set was
+// made smaller, the replacement takes its place. The cloud may have done a deletion that it reported as failed.
 func (w *World) machineLost(t *Turn) {
 	s := w.set(t.ScaleSet)
 	switch {
@@ -87,7 +88,7 @@ func (w *World) machineLost(t *Turn) {
 	}
 }
 
-// replacementLost is a turn whose replacement is not listed. Once that is certain the turn fails, or waits for another one if it can't do without.
+// replacementLost handles a turn whose replacement is not listed. Once it is certainly gone the turn fails, or waits for another one if it must have one.
 func (w *World) replacementLost(t *Turn) {
 	s := w.set(t.ScaleSet)
 	switch gone, _ := w.isGone(t, t.Replacement); {
@@ -97,12 +98,12 @@ func (w *World) replacementLost(t *Turn) {
 		w.fail(t, v1alpha1.ReasonReplacementFailed, "the replacement of "+cmp.Or(t.Node, t.Machine)+" in scale set "+s.Name+", machine "+t.Replacement+", is gone")
 	case w.replacementRemains(t, s):
 	default:
-		t.Bound = w.Bound(t) // The control plane may not let its node go before there is another, and it may have left in part.
+		t.Bound = w.Bound(t) // The node may have left the control plane in part, or may have to wait for another member.
 		w.awaitReplacement(t)
 	}
 }
 
-// awaitReplacement is a turn whose replacement is gone, and which needs one. Its phase keeps its time: what came since may be the replacement. How long it waits
+// awaitReplacement handles a turn that has lost its replacement and needs one. PhaseSince stays: a machine made since then may be the replacement. Timeout
 // counts from now.
 func (w *World) awaitReplacement(t *Turn) {
 	t.forgetReplacement()
@@ -113,7 +114,8 @@ func (t *Turn) forgetReplacement() {
 	t.Replacement, t.ReplacementNode, t.ReplacementProviderID = "", "", ""
 }
 
-// findReplacement is a turn that needs a replacement and has none. It takes the machine that the cloud makes in place of the one that is gone, or orders one.
+// findReplacement handles a turn that needs a replacement and has none. The turn takes the machine that the cloud makes in place of the lost one, or orders
+// one.
 func (w *World) findReplacement(t *Turn, s *Set) {
 	m := w.successor(t, s)
 	switch {
@@ -134,7 +136,7 @@ func (w *World) findReplacement(t *Turn, s *Set) {
 	}
 }
 
-// StillMissing is since when machines of turns have not been listed, after a list of all; before is what the list before showed.
+// StillMissing is since when machines of turns (ours) are missing from the list of all machines; before is the previous result.
 func StillMissing(before map[string]time.Time, listed []Machine, ours []string, now time.Time) map[string]time.Time {
 	after := map[string]time.Time{}
 	for _, id := range ours {
@@ -149,8 +151,8 @@ func StillMissing(before map[string]time.Time, listed []Machine, ours []string, 
 	return after
 }
 
-// lostMachine names a machine that a turn has, or had, and that went without an order, until it is known what takes its place. No other turn begins
-// meanwhile: it might be for the machine that the cloud made instead.
+// lostMachine names a machine of a turn that is gone without an order, until its successor is known. Meanwhile no other turn begins in the set: it might begin
+// for that successor.
 func (s *Set) lostMachine(turns []*Turn) string {
 	for _, t := range turns {
 		if t.ScaleSet != s.Name || t.Over || t.Operation != "" || !s.Known {

@@ -13,9 +13,8 @@ import (
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
-// NextRevision is what the machines of all sets are brought to: the name of their image with what identifies all that they are made of, or, where they have
-// several images or none, the latter alone. Where the OS image decides, only images count. The revision before stays while no set differs from
-// what status says of it, and while not all sets are known.
+// NextRevision is the revision of all sets: the name of their image with a hash of their models. With several images or none it is the hash without a name.
+// With MatchOSImage only images count. The previous revision stays while no set differs from its status. The first revision waits until all sets are known.
 func (w *World) NextRevision(before string, in []v1alpha1.ScaleSetStatus) string {
 	all, changed := w.Blind == "", false
 	images, names := map[string]bool{}, 0
@@ -56,8 +55,8 @@ func (w *World) NextRevision(before string, in []v1alpha1.ScaleSetStatus) string
 	return one[0] + "@" + digest[:8]
 }
 
-// modelChanged reports whether what machines are made of differs from what status says of the set. Status says nothing of a set without machines: that
-// differs if it has outdated machines by now.
+// modelChanged reports whether the model of a set differs from its status. For a set that had no machines, status does not say: it has changed if it has
+// outdated machines now.
 func (w *World) modelChanged(s *Set, before *v1alpha1.ScaleSetStatus) bool {
 	switch {
 	case w.MatchOSImage:
@@ -68,8 +67,7 @@ func (w *World) modelChanged(s *Set, before *v1alpha1.ScaleSetStatus) bool {
 	return before.Model != s.Model
 }
 
-// Note is the status of a set. It keeps the last image that was complete, as that one is known to work, until something else of what machines are made of
-// changes.
+// Note is the status of a set. It keeps the last image that was complete, which is known to work, until another part of the model changes.
 func Note(before v1alpha1.ScaleSetStatus, s *Set, outdated int) v1alpha1.ScaleSetStatus {
 	after := before
 	after.Name, after.Operations = s.Name, s.Operations
@@ -77,14 +75,14 @@ func Note(before v1alpha1.ScaleSetStatus, s *Set, outdated int) v1alpha1.ScaleSe
 		switch {
 		case before.Image == "":
 		case before.Image != s.Image:
-			after.Complete = s.Image == before.PreviousImage // It has been, and is put back.
+			after.Complete = s.Image == before.PreviousImage // It was complete before.
 			if before.Complete {
 				after.PreviousImage = before.Image
 			} else if after.Complete {
 				after.PreviousImage = ""
 			}
 		case before.Model != "" && before.Model != s.Model:
-			after.PreviousImage, after.Complete = "", false // The image is not what fails now.
+			after.PreviousImage, after.Complete = "", false // Another part of the model changed.
 		}
 		after.Image, after.Model, after.Capacity, after.Machines, after.Outdated = s.Image, s.Model, int32(s.Capacity), int32(len(s.Machines)), int32(outdated)
 	}
@@ -107,7 +105,7 @@ func Note(before v1alpha1.ScaleSetStatus, s *Set, outdated int) v1alpha1.ScaleSe
 	return after
 }
 
-// Rollback is the image that a set gets again, or why there is none.
+// Rollback is the image to restore in a set, or why there is none.
 func Rollback(s *v1alpha1.ScaleSetStatus) (image, why string) {
 	switch {
 	case s.Image == "":

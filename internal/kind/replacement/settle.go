@@ -13,7 +13,7 @@ import (
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
-// settle takes account of operations that have ended.
+// settle applies the results of operations that have ended.
 func (w *World) settle() {
 	for _, s := range w.Sets {
 		if s.Absent {
@@ -54,13 +54,13 @@ func (w *World) waitingFor(s *Set, token string) (waiting []*Turn) {
 	return waiting
 }
 
-// IsTaken reports whether a machine has a part in a turn already.
+// IsTaken reports whether a machine belongs to a turn already.
 func IsTaken(turns []*Turn, set, id string) bool {
 	return slices.ContainsFunc(turns, func(t *Turn) bool { return t.ScaleSet == set && (t.Replacement == id || t.Machine == id) })
 }
 
-// assignEarly gives machines that run to turns while others of the same operation are still being added: one that hangs delays no other. The operation
-// lists which these are, since their turns may be over before it is.
+// assignEarly gives running machines to turns while others of the same operation are still being added: a slow machine delays no other turn. The operation
+// lists them, because their turns may be over before it is.
 func (w *World) assignEarly(s *Set, o *v1alpha1.CloudOperation) {
 	if len(w.waitingFor(s, o.Token)) == 0 {
 		return
@@ -73,7 +73,7 @@ func (w *World) assignEarly(s *Set, o *v1alpha1.CloudOperation) {
 	o.Machines = slices.Concat(o.Machines, slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(left, id) }))
 }
 
-// assign gives machines that were added to the turns that wait for them: one of the same zone where there is. It returns those that are left.
+// assign gives machines that were added to the turns that wait for them, in the same zone if possible. It returns the rest.
 func (w *World) assign(s *Set, o *v1alpha1.CloudOperation, ids []string) (left []string) {
 	left = slices.Clone(ids)
 	for _, anyZone := range []bool{false, true} {
@@ -94,7 +94,7 @@ func (w *World) assign(s *Set, o *v1alpha1.CloudOperation, ids []string) (left [
 	return left
 }
 
-// added gives machines that were added to the turns that wait for them. It returns turns that discard what no turn waits for.
+// added applies the result of an addition: it gives machines to the turns that wait, and returns new turns that discard the rest.
 func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended) (surplus []*Turn) {
 	ids := slices.DeleteFunc(slices.Clone(end.Added), func(id string) bool { return IsTaken(w.turns, s.Name, id) || slices.Contains(o.Machines, id) })
 	var failed []string
@@ -107,7 +107,7 @@ func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended) (surplus []
 	ordered := int(o.Count) - len(o.Machines) - len(w.waitingFor(s, o.Token))
 	ids = w.assign(s, o, ids)
 	waiting := w.waitingFor(s, o.Token)
-	// More than were ordered came at the same time in place of others that have died.
+	// Machines beyond the ordered number replace others that have died: they stay.
 	ids = ids[:min(len(ids), max(0, ordered+len(waiting)))]
 	for _, t := range waiting {
 		why := fmt.Sprintf("scale set %s has not got the machine in place of %s", s.Name, cmp.Or(t.Machine, "one that is gone"))
@@ -125,7 +125,7 @@ func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended) (surplus []
 	return surplus
 }
 
-// notAdded is a turn that the cloud has added no machine for. Where there is no room it goes on without surge, or waits. Else it fails, unless it needs a
+// notAdded handles a turn that the cloud has added no machine for. Without room the turn goes on without surge, or waits. Else it fails, unless it needs a
 // replacement: then the machine is ordered again.
 func (w *World) notAdded(t *Turn, noRoom bool, why string) {
 	t.Operation = ""
@@ -142,8 +142,8 @@ func (w *World) notAdded(t *Turn, noRoom bool, why string) {
 	}
 }
 
-// deleted takes account of a deletion that has ended. One that the cloud has done stays under way while the machine is still listed, for as long as a replacement may
-// take.
+// deleted applies the result of a deletion, and reports whether it is over. A successful one stays under way while the machine is still listed, for at most
+// Timeout.
 func (w *World) deleted(s *Set, o *v1alpha1.CloudOperation, end Ended) bool {
 	waiting := w.waitingFor(s, o.Token)
 	target := func(t *Turn) *string {
@@ -163,7 +163,7 @@ func (w *World) deleted(s *Set, o *v1alpha1.CloudOperation, end Ended) bool {
 			t.Confirmed = true
 			*target(t) = ""
 		case m == nil, m.State == Deleting:
-			// Later looks show whether it is gone.
+			// Later lists show whether it is gone.
 		case t.Phase == v1alpha1.MachineDiscarding, w.Bound(t):
 			t.Message = nodeturn.Short("machine " + m.ID + " was not deleted: " + end.Message)
 		default:
@@ -174,7 +174,7 @@ func (w *World) deleted(s *Set, o *v1alpha1.CloudOperation, end Ended) bool {
 	return true
 }
 
-// MayDeleteNode reports whether a Node whose machine is gone may be deleted: the cloud has just confirmed the deletion, or the Node is not Ready any more.
+// MayDeleteNode reports whether a Node whose machine is gone may be deleted. The cloud must have just confirmed the deletion, or the Node must not be Ready.
 func (t *Turn) MayDeleteNode(n *Node) bool {
 	confirmed := t.Confirmed && t.OnReplacement == (t.Phase == v1alpha1.MachineDiscarding)
 	return confirmed || !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {

@@ -10,7 +10,7 @@ func (w *World) soaking(t *Turn) {
 	s, n, m := w.set(t.ScaleSet), w.ReplacementNode(t), w.set(t.ScaleSet).Machine(t.Replacement)
 	switch gone, _ := w.isGone(t, t.Replacement); {
 	case gone:
-		// It is as if any machine had died, once its member has left etcd and its Node is gone.
+		// The turn ends once the etcd member and the Node of the lost machine are gone.
 		t.Over = !w.replacementRemains(t, s)
 	case s.Known && (m == nil || m.State == Deleting):
 		t.Message = "machine " + t.Replacement + ", which has taken the place, is being deleted"
@@ -39,8 +39,8 @@ func (w *World) hasSoaked(t *Turn, n *Node) bool {
 	return !t.waitUntil(w.SoakEnd(n.Name, t.PhaseSince.Time), w.Now)
 }
 
-// replacementUnhealthy is a turn whose replacement, which has the place, is not healthy. It has failed once that has lasted for as long as it had to become ready,
-// and until it is healthy: the old machine is gone.
+// replacementUnhealthy handles a soaking replacement that is not healthy. After Timeout the turn is marked failed until the replacement is healthy: the old
+// machine is gone.
 func (w *World) replacementUnhealthy(t *Turn, n *Node, why string) {
 	since := t.PhaseSince.Time
 	if n != nil {

@@ -19,9 +19,9 @@ type Room struct {
 
 // usage is how many machines the turns of a set use.
 type usage struct {
-	// used is how many machines more than before it has for them, or is about to, and adding how many of these are not asked for yet, or just now.
+	// used is how many extra machines the set has for them, or soon will. adding is how many turns wait until a machine is added, also without surge.
 	used, adding int
-	// without is how many go on without surge, and smaller how many of these have their machine still.
+	// without is how many turns delete first, and smaller how many of these still have their machine.
 	without, smaller int
 }
 
@@ -46,7 +46,7 @@ func (s *Set) usage(turns []*Turn) (u usage) {
 	return u
 }
 
-// roomWithoutSurge is how many turns may begin without surge, of as many as are left: none where machines are missing that are not added, and why.
+// roomWithoutSurge is how many turns may begin without surge, at most left. There are none while the cloud adds no machines, for the reason why.
 func (s *Set) roomWithoutSurge(u usage, left int, why string) Room {
 	if why != "" {
 		return Room{Reason: v1alpha1.ReasonScaleSetUnfit, Message: why}
@@ -65,7 +65,7 @@ func (s *Set) roomWithoutSurge(u usage, left int, why string) Room {
 	return room
 }
 
-// surge is how many machines more than before a set may have.
+// surge is how many extra machines a set may have.
 func (w *World) surge(s *Set, u usage) int {
 	return min(w.Surge.Up(max(1, s.Capacity-u.used)), v1alpha1.MaxMachineTurns)
 }

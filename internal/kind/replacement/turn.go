@@ -19,32 +19,32 @@ const (
 	StepNone       Step = ""
 	StepAdd        Step = "add"         // ask the cloud for a machine
 	StepDelete     Step = "delete"      // ask the cloud to delete a machine
-	StepShield     Step = "shield"      // keep the cluster autoscaler from the replacement's node
-	StepUnshield   Step = "unshield"    // let the cluster autoscaler have it again
+	StepShield     Step = "shield"      // disable scale-down of the replacement's node
+	StepUnshield   Step = "unshield"    // enable scale-down of that node again
 	StepClaim      Step = "claim"       // claim the node of a machine that must be deleted
 	StepCordon     Step = "cordon"      // cordon the node
-	StepDrain      Step = "drain"       // take its drain as far as it goes now
-	StepReport     Step = "report"      // set the conditions of its maintenance
+	StepDrain      Step = "drain"       // continue the drain of the node
+	StepReport     Step = "report"      // set the node's maintenance conditions
 	StepLeave      Step = "leave"       // take the node out of the control plane
 	StepDeleteNode Step = "delete-node" // delete the Node: its machine is gone
 	StepFail       Step = "fail"        // record in the claim why the turn failed, and uncordon the node
 	StepRelease    Step = "release"     // release the node
 )
 
-// Turn is the turn of a machine, as it is judged.
+// Turn is the turn of a machine, with the result of Judge.
 type Turn struct {
 	v1alpha1.MachineTurn
 	Step Step
-	// OnReplacement is true when Step is about the replacement, which is discarded, and not about the machine that goes.
+	// OnReplacement is true if Step is for the node or machine of the replacement, and not for the old one.
 	OnReplacement bool
 	Unit          rollout.Unit
-	// Over is true when nothing is left to be done, and Updated when the machine was replaced.
+	// Over is true when nothing is left to do, and Updated if the machine was replaced.
 	Over, Updated bool
-	// Wake is when the clock alone changes something.
+	// Wake is when to judge the turn again at the latest.
 	Wake time.Time
-	// Claimable is true when the node may be claimed now, as far as the turn is concerned.
+	// Claimable is true if the turn is ready to claim its node. Budgets may still prevent it.
 	Claimable bool
-	// moved is true when the turn has come further, and is judged again.
+	// moved is true if the turn has changed, and must be judged again.
 	moved bool
 	// Confirmed is true when the cloud has just confirmed the deletion of the machine whose Node is deleted next.
 	Confirmed bool
@@ -56,7 +56,7 @@ func (t *Turn) wakeAt(when time.Time) {
 	}
 }
 
-// waitUntil reports whether a time is still to come, and then wakes the turn at it.
+// waitUntil reports whether a time is in the future. If so, it wakes the turn then.
 func (t *Turn) waitUntil(when, now time.Time) bool {
 	if !now.Before(when) {
 		return false
@@ -73,7 +73,7 @@ func (t *Turn) Key(ofReplacement bool) string {
 	return t.Turn
 }
 
-// LeftKey identifies one of a turn's two nodes in Left. Another Node or machine has another key: it has not left.
+// LeftKey identifies one of a turn's two nodes in Left. A new Node or machine has a new key: it has not left.
 func (w *World) LeftKey(t *Turn, ofReplacement bool) string {
 	n, id := w.oldNode(t), t.Machine
 	if ofReplacement {
@@ -86,7 +86,7 @@ func (w *World) LeftKey(t *Turn, ofReplacement bool) string {
 	return key
 }
 
-// Bound reports whether a turn is never released any more: its node may have left the control plane already.
+// Bound reports whether a turn can't be cancelled any more: its node may have left the control plane already.
 func (w *World) Bound(t *Turn) bool {
 	return t.Bound || t.Phase == v1alpha1.MachineLeaving || t.Phase == v1alpha1.MachineDeleting && w.ControlPlane
 }
@@ -94,13 +94,13 @@ func (w *World) Bound(t *Turn) bool {
 // mustRestore reports whether the turn has deleted, or lost, a machine that nothing has replaced yet.
 func (t *Turn) mustRestore() bool { return t.DeletesFirst && t.Machine == "" }
 
-// needsReplacement reports whether a turn needs a replacement, whatever has become of the one it had.
+// needsReplacement reports whether a turn must have a replacement, even if it has lost one.
 func (w *World) needsReplacement(t *Turn) bool {
 	gone, _ := w.gone(w.set(t.ScaleSet), t.Machine)
 	return t.mustRestore() || w.Bound(t) && !gone
 }
 
-// Surplus reports whether the set has a machine more than before for the turn, or is about to.
+// Surplus reports whether the set has an extra machine for the turn, or soon will.
 func (t *Turn) Surplus() bool {
 	switch t.Phase {
 	case v1alpha1.MachineSoaking:
@@ -112,7 +112,7 @@ func (t *Turn) Surplus() bool {
 	}
 }
 
-// enter takes a turn into a phase. While one of its machines is not listed the phase keeps its time: what came since may have been made in its place.
+// enter moves a turn to a phase. While one of its machines is not listed, PhaseSince stays: a machine made since then may be its successor.
 func (w *World) enter(t *Turn, phase v1alpha1.MachinePhase) {
 	s := w.set(t.ScaleSet)
 	isListed := func(id string) bool { return id == "" || !s.Known || s.Machine(id) != nil }
@@ -122,13 +122,13 @@ func (w *World) enter(t *Turn, phase v1alpha1.MachinePhase) {
 	t.Phase, t.UnreadySince, t.Message, t.moved = phase, nil, "", true
 }
 
-// fail ends a turn that failed: what it leaves behind is cleared away.
+// fail ends a failed turn: its replacement and cordon are removed.
 func (w *World) fail(t *Turn, reason v1alpha1.Reason, message string) {
 	t.Failed = &v1alpha1.ClaimFailure{Reason: reason, Message: nodeturn.Short(message), Time: stamp(w.Now)}
 	w.enter(t, v1alpha1.MachineDiscarding)
 }
 
-// failInPlace notes that a turn has failed that stays in its phase all the same.
+// failInPlace records that a turn has failed, and keeps it in its phase.
 func (w *World) failInPlace(t *Turn, why string) {
 	t.Message = why
 	if t.Failed == nil {
@@ -165,13 +165,13 @@ func (w *World) whyUnwanted(t *Turn) string {
 	return ""
 }
 
-// Judge takes turns as far as they get without any action, and says what each needs next. Phases may change: the caller writes them to status before it acts.
-// It also returns new turns, which discard machines that no turn waits for.
+// Judge advances turns as far as possible without any action, and sets what each needs next. Phases may change: the caller writes them to status before it
+// acts. It also returns new turns, which discard machines that no turn waits for.
 func (w *World) Judge(turns []*Turn) []*Turn {
 	w.turns = turns
 	w.settle()
 	for _, t := range w.turns {
-		// Without its scale set nothing is left of a turn but claims, which are released.
+		// If the scale set is deleted, the turn is over and its claims are released.
 		t.Over = t.Over || w.set(t.ScaleSet).Absent
 		w.noteNewNode(t)
 		t.moved = true
@@ -184,7 +184,7 @@ func (w *World) Judge(turns []*Turn) []*Turn {
 	return w.turns
 }
 
-// noteNewNode notes the Node of the machine that goes if it was registered again.
+// noteNewNode records the new Node of the old machine if it was registered again.
 func (w *World) noteNewNode(t *Turn) {
 	m := w.set(t.ScaleSet).Machine(t.Machine)
 	if m == nil || t.Phase == v1alpha1.MachineSoaking || w.oldNode(t) != nil {
@@ -195,7 +195,7 @@ func (w *World) noteNewNode(t *Turn) {
 	}
 }
 
-// advance takes a turn into its next phase if it has come so far, or else says what it needs.
+// advance moves a turn to its next phase, or sets the step that it needs first.
 func (w *World) advance(t *Turn) {
 	t.Step, t.OnReplacement, t.Claimable, t.moved = StepNone, false, false, false
 	switch t.Phase {
@@ -233,7 +233,7 @@ func (w *World) setUnit(t *Turn) {
 		if w.Bound(t) {
 			break
 		}
-		// Its replacement costs money while it waits: it goes before those that have none.
+		// Its replacement costs money while it waits, so it goes before nodes without one.
 		u.State, u.InTurn, u.Down = v1alpha1.UnitOutdated, true, true
 		if !t.Claimable {
 			u.Reason, u.Message = w.waiting(t)
@@ -248,15 +248,15 @@ func (w *World) setUnit(t *Turn) {
 	}
 }
 
-// UnitOf is the unit of a turn by what is written down of it: the cloud is not asked. A turn that waits for its claim may have it.
+// UnitOf is the unit of a turn by its status alone: the cloud is not read. A turn in phase Claiming counts as claimable.
 func (w *World) UnitOf(turn *v1alpha1.MachineTurn) rollout.Unit {
 	t := &Turn{MachineTurn: *turn, Claimable: true}
 	w.setUnit(t)
 	return t.Unit
 }
 
-// RetryAt is when a failed turn is tried again; zero is never. One whose time is past is tried again once its replacement is deleted. One that waits for the
-// cloud to add a machine, or whose replacement has the place, is not tried again: it recovers by itself.
+// RetryAt is when a failed turn is tried again; zero means never. After that time the retry follows once the replacement is deleted. A turn in phase Adding or
+// Soaking is not tried again: it recovers by itself.
 func RetryAt(t *v1alpha1.MachineTurn, retries *v1alpha1.Retries, now time.Time) time.Time {
 	if t.Phase == v1alpha1.MachineAdding || t.Phase == v1alpha1.MachineSoaking {
 		return time.Time{}

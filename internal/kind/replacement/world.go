@@ -16,34 +16,34 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Rules are what the rollout's spec comes to.
+// Rules are the settings in the rollout's spec.
 type Rules struct {
-	// Surge is how many machines more than before a set may have.
+	// Surge is how many extra machines a set may have.
 	Surge rollout.Amount
-	// OnFull says what happens where none can be added.
+	// OnFull says what happens if no machine can be added.
 	OnFull v1alpha1.OnFull
-	// Timeout is how long a replacement gets to be ready, and KeepFailed for how long one is kept that was not.
+	// Timeout is how long a replacement has to become ready. KeepFailed is how long a failed replacement is kept.
 	Timeout, KeepFailed time.Duration
-	// StartupTaints are keys of taints that a ready replacement does not have, beside those that are known to be of a node that starts.
+	// StartupTaints are keys of taints that a ready replacement must not have, in addition to the list starting.
 	StartupTaints []string
 	// MatchOSImage is true where the OS image of a node says whether its machine is outdated.
 	MatchOSImage bool
-	// ControlPlane is true where nodes leave the control plane before they go.
+	// ControlPlane is true if nodes leave the control plane before their machines are deleted.
 	ControlPlane bool
-	// Drains is true where nodes are drained, and Wait how long load balancers get before.
+	// Drains is true if nodes are drained. Wait is how long load balancers have to remove a node before that.
 	Drains bool
 	Wait   time.Duration
 	// DetectOnly touches nothing.
 	DetectOnly bool
-	// TurnTimeout is how long a turn may take from its claim; 0 is for ever.
+	// TurnTimeout is how long a turn may take from its claim; 0 means no limit.
 	TurnTimeout time.Duration
 	// Retries of failed turns; nil is none.
 	Retries *v1alpha1.Retries
 	// Ending is true once the rollout is being deleted.
 	Ending bool
-	// ScaleSets are those that the rollout is for; none is all that its nodes are in.
+	// ScaleSets are the scale sets of the rollout; none means all scale sets of its nodes.
 	ScaleSets []string
-	// Waves is true where the rollout has waves: how far it has come through them counts for one revision.
+	// Waves is true if the rollout has waves. Their progress counts for one revision only.
 	Waves bool
 }
 
@@ -66,15 +66,15 @@ type Machine struct {
 	UpToDate  bool
 	State     State
 	Protected bool
-	// Aside says why one is protected that people have set aside.
+	// Aside says why a machine that people have set aside must not be deleted.
 	Aside   string
 	Created time.Time
 	Message string
 }
 
-// Ended is how an operation ended. The set was looked at afterwards.
+// Ended is how an operation ended. The set was read after that.
 type Ended struct {
-	// OK is true when it has ended well. NoRoom is true when there was no quota or no room, and nothing was done.
+	// OK is true if it succeeded. NoRoom is true if the cloud had no quota or no room: it may have added fewer machines.
 	OK, NoRoom bool
 	// Added are the machines that it has added.
 	Added []string
@@ -89,29 +89,29 @@ type Set struct {
 	Zones                         []string
 	Busy, Unfit                   string
 	Machines                      []Machine
-	// Known is false until the set was read, and Absent is true once it is deleted.
+	// Known is true after the set was read. Absent is true after the set was deleted.
 	Known, Absent bool
-	// LookedAt is when, and Missing since when machines of turns are not listed any more.
+	// LookedAt is when the set was read. Missing is since when machines of turns are not listed, by id.
 	LookedAt time.Time
 	Missing  map[string]time.Time
 	// Heals is true where the cloud itself replaces machines that fail.
 	Heals bool
-	// Reason and Message say why the set can't be looked at or changed now, and NoRoom and NoRoomMessage why no machine can be added.
+	// Reason and Message say why the set can't be read or changed now. NoRoom and NoRoomMessage say why no machine can be added.
 	Reason        v1alpha1.Reason
 	Message       string
 	NoRoom        v1alpha1.Reason
 	NoRoomMessage string
-	// Declined is why the cloud adds no machine whatever time it is given, by its last answer.
+	// Declined is the cloud's last answer if it refuses to add machines for a reason that waiting does not remove.
 	Declined string
-	// Trouble and TroubleMessage are the last of these, also while the request is repeated.
+	// Trouble and TroubleMessage are the first problem that is not solved yet, also while the request is repeated.
 	Trouble        v1alpha1.Reason
 	TroubleMessage string
-	// Careful is true where machines that were ordered were not added: one is ordered at a time.
+	// Careful is true after an addition failed: then one machine is ordered at a time.
 	Careful bool
-	// Operations under way, and how those ended that have.
+	// Operations under way. Ended are the results of others.
 	Operations []v1alpha1.CloudOperation
 	Ended      map[string]Ended
-	// Added are the machines that additions under way have made so far, by their tokens, as far as that is known.
+	// Added are the machines that additions under way have made so far, by token, if known.
 	Added map[string][]string
 }
 
@@ -141,10 +141,10 @@ func (s *Set) Operation(token string) *v1alpha1.CloudOperation {
 	return nil
 }
 
-// MissingFor is how long a machine must not have been listed until it counts as gone.
+// MissingFor is how long a machine must be missing from the list before it counts as gone.
 const MissingFor = 15 * time.Second
 
-// Node is a Node, and what the rollout has to do with it.
+// Node is a Node, with its claim and marks by the rollout.
 type Node struct {
 	*corev1.Node
 	// Claim is the rollout's own, or nil.
@@ -153,49 +153,49 @@ type Node struct {
 	Unreadable bool
 	// Selected by the rollout, and OptedOut of it.
 	Selected, OptedOut bool
-	// Marked is true when the rollout has cordoned it, or keeps it from load balancers.
+	// Marked is true when the rollout has cordoned it, or excludes it from load balancers.
 	Marked bool
-	// Shielded is true when the rollout keeps the cluster autoscaler from it.
+	// Shielded is true if the rollout disabled its scale-down by the cluster autoscaler.
 	Shielded bool
-	// Foreign is true when another rollout has a claim on it that still holds it.
+	// Foreign is true if another rollout holds a claim on it.
 	Foreign bool
-	// Shieldable is true when the annotation that keeps the cluster autoscaler from it is free.
+	// Shieldable is true if the rollout may set the annotation that disables scale-down.
 	Shieldable bool
 }
 
-// World is all that a rollout is judged by.
+// World is the input of all decisions about a rollout.
 type World struct {
 	Rules
 	Now      time.Time
 	Revision string
 	Sets     map[string]*Set
 	Nodes    map[string]*Node
-	// Unhealthy says why a node is not healthy, "" if it is, and when the clock alone can change that.
+	// Unhealthy says why a node is not healthy, or "", and when the passing of time can change that.
 	Unhealthy func(node string) (why string, next time.Time)
 	// Unstable says why the pods of a node are not healthy since a turn's soak began.
 	Unstable func(t *Turn, node string) (why string, next time.Time)
-	// SoakEnd is when a node has soaked that was changed at this time.
+	// SoakEnd is when the soak of a node that was changed at this time ends.
 	SoakEnd func(node string, since time.Time) time.Time
-	// Attempt identifies what a turn in this set is begun for. Node may be nil.
+	// Attempt is a hash of what a turn in this set depends on. Node may be nil.
 	Attempt func(set *Set, node *Node) string
-	// Rank orders what may start, by the uid of its Node.
+	// Rank orders the nodes that may start, by their uid.
 	Rank func(uid types.UID) uint64
-	// Drained are the nodes that are drained, by Key: those that were cordoned again are not. Left are those that have left the control plane, by LeftKey.
+	// Drained are the drained nodes, by Key, without those that were cordoned again since. Left are the nodes that have left the control plane, by LeftKey.
 	Drained, Left map[string]bool
-	// Held are the operations, by their tokens, that are written down and must not be sent yet: their node is not empty.
+	// Held are the recorded operations, by token, that must not be sent yet: their node is not drained.
 	Held map[string]bool
-	// Unjoined says, by turn, why a replacement is no member of the control plane, and Waits why a node can't leave it.
+	// Unjoined says, by turn, why a replacement is not a member of the control plane. Waits says why a node can't leave it.
 	Unjoined, Waits map[string]string
 	// Stays says, by turn, why a replacement that failed can't leave the control plane.
 	Stays map[string]string
 	// Closed says why no turn of the control plane can begin.
 	Closed string
-	// Blind and BlindMessage say why it is not known of all sets what their machines are made of.
+	// Blind and BlindMessage say why the model of some scale set is not known.
 	Blind        v1alpha1.Reason
 	BlindMessage string
 
 	index *index
-	// turns are those that Judge was called with, and those that it has added.
+	// turns are the turns that Judge was given, and those that it has added.
 	turns []*Turn
 }
 
@@ -212,7 +212,7 @@ type member struct {
 	machine *Machine
 }
 
-// ids is the index, which is made when it is first needed: sets and nodes must not change after that.
+// ids returns the index. The first call builds it: sets and nodes must not change after that.
 func (w *World) ids() *index {
 	if w.index != nil {
 		return w.index
@@ -236,7 +236,7 @@ func (w *World) ids() *index {
 	return w.index
 }
 
-// duplicateNodes says which Nodes have the machine's provider id, or "" if it is one at most. Which of them it is, and whose pods run there, is not known.
+// duplicateNodes names the Nodes that have the machine's provider id, or returns "" for at most one. It is not known which Node is the right one.
 func (w *World) duplicateNodes(m *Machine) string {
 	var names []string
 	for _, n := range w.ids().nodes[strings.ToLower(m.ProviderID)] {
@@ -254,7 +254,7 @@ func (w *World) isFor(name string) bool {
 	return len(w.ScaleSets) == 0 || slices.Contains(w.ScaleSets, name)
 }
 
-// set of a turn; never nil.
+// set of this name; never nil.
 func (w *World) set(name string) *Set {
 	if s := w.Sets[name]; s != nil {
 		return s
@@ -262,7 +262,7 @@ func (w *World) set(name string) *Set {
 	return &Set{Name: name}
 }
 
-// oldNode is the Node that goes; nil where there is none.
+// oldNode is the old Node of a turn, or nil.
 func (w *World) oldNode(t *Turn) *Node {
 	n := w.Nodes[t.Node]
 	if n == nil || t.NodeUID != "" && n.UID != t.NodeUID {
@@ -300,7 +300,7 @@ func (w *World) MachineOf(n *Node) (*Set, *Machine) {
 	return m.set, m.machine
 }
 
-// Outdated reports whether a machine must be replaced. Its Node may be nil, and may not say yet what runs there: then that is not known.
+// Outdated reports whether a machine must be replaced. With MatchOSImage the answer is false while the OS image of its Node is not known.
 func (w *World) Outdated(s *Set, m *Machine, n *Node) bool {
 	if !w.MatchOSImage {
 		return !m.UpToDate
@@ -308,8 +308,8 @@ func (w *World) Outdated(s *Set, m *Machine, n *Node) bool {
 	return n != nil && s.ImageName != "" && n.Status.NodeInfo.OSImage != "" && n.Status.NodeInfo.OSImage != s.ImageName
 }
 
-// gone reports whether a machine is not there any more, and when that may be known: two lists without it are needed, some time apart. In a set that is not known
-// nothing is gone.
+// gone reports whether a machine no longer exists, or when to check again. It needs two lists without the machine, MissingFor apart. It is false in a set that
+// was not read.
 func (w *World) gone(s *Set, id string) (gone bool, at time.Time) {
 	if !s.Known || id == "" || s.Machine(id) != nil {
 		return false, at
@@ -323,26 +323,26 @@ func (w *World) gone(s *Set, id string) (gone bool, at time.Time) {
 		return true, time.Time{}
 	}
 	if !w.Now.Before(at) {
-		at = w.Now.Add(MissingFor) // It is time to look again, and that was not possible yet.
+		at = w.Now.Add(MissingFor) // The set should have been read again, but was not.
 	}
 	return false, at
 }
 
-// isGone reports whether a machine of a turn is gone. While that is uncertain the turn is judged again in time.
+// isGone reports whether a machine of a turn is gone. While that is uncertain, it wakes the turn to check again.
 func (w *World) isGone(t *Turn, id string) (gone, uncertain bool) {
 	gone, at := w.gone(w.set(t.ScaleSet), id)
 	t.wakeAt(at)
 	return gone, !at.IsZero()
 }
 
-// starting are taints of nodes that are not ready for pods yet; a key that ends in / is that of all below it.
+// starting are taints of nodes that are not ready for pods yet; a key that ends in / is a prefix of keys.
 var starting = []string{
 	corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeNetworkUnavailable, corev1.TaintNodeOutOfService,
 	"node.cloudprovider.kubernetes.io/uninitialized", "node.cloudprovider.kubernetes.io/shutdown", "node.cilium.io/agent-not-ready",
 	"readiness.k8s.io/", "startup-taint.cluster-autoscaler.kubernetes.io/",
 }
 
-// notReady says why a replacement can't take a place yet, or "".
+// notReady says why a replacement is not ready yet, or "".
 func (w *World) notReady(t *Turn) string {
 	n := w.ReplacementNode(t)
 	if n == nil {
