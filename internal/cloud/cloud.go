@@ -75,8 +75,6 @@ type Set struct {
 	Busy string
 	// Unfit says why the set must not be touched: it replaces machines by itself, or can't add or delete single ones. Empty when it can be used.
 	Unfit string
-	// Heals is true where the cloud itself replaces machines that fail.
-	Heals bool
 	// Version changes with each change of the set, such as an ETag; empty where the cloud has none.
 	Version string
 }

@@ -35,7 +35,7 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 		return cloud.Set{}, err
 	}
 	set := cloud.Set{
-		Name: s.name, Capacity: int(aws.ToInt32(g.DesiredCapacity)), Min: int(aws.ToInt32(g.MinSize)), Max: int(aws.ToInt32(g.MaxSize)), Heals: true,
+		Name: s.name, Capacity: int(aws.ToInt32(g.DesiredCapacity)), Min: int(aws.ToInt32(g.MinSize)), Max: int(aws.ToInt32(g.MaxSize)),
 		Zones: slices.Sorted(slices.Values(g.AvailabilityZones)), Unfit: unfitReason(g),
 	}
 	for _, t := range g.Tags {

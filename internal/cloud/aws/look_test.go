@@ -86,7 +86,7 @@ func TestDescribe(t *testing.T) {
 	lt := double.TemplateID("workers")
 	base := cloud.Set{
 		Name: "workers", Image: lt + ":1", ImageName: "one", ImageID: double.ImageID("one"), Model: lt + ":1/" + double.ImageID("one"),
-		Capacity: 3, Max: 10, Zones: zones, Heals: true, Version: lt + ":1",
+		Capacity: 3, Max: 10, Zones: zones, Version: lt + ":1",
 	}
 	for _, tc := range []struct {
 		name   string

@@ -27,7 +27,6 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 		Image: image, ImageName: cloud.LastPart(image), Model: image,
 		Capacity: int(m.TargetSize),
 		Zones:    zonesOf(g, m),
-		Heals:    true,
 		Unfit:    unfitReason(g, m),
 		Version:  m.Fingerprint,
 	}

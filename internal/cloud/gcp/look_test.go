@@ -21,7 +21,7 @@ func TestDescribe(t *testing.T) {
 	const image = "projects/moult-test/global/instanceTemplates/image-1"
 	zones := []string{"europe-west1-b", "europe-west1-c", "europe-west1-d"}
 	want := func(name string, change func(*cloud.Set)) cloud.Set {
-		s := cloud.Set{Name: name, Image: image, ImageName: "image-1", Model: image, Capacity: 2, Heals: true, Version: "ZnAwMDAwMDE="}
+		s := cloud.Set{Name: name, Image: image, ImageName: "image-1", Model: image, Capacity: 2, Version: "ZnAwMDAwMDE="}
 		s.Zones = zones
 		if strings.HasPrefix(name, "zones/") {
 			s.Zones = zones[:1]

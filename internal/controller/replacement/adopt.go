@@ -26,7 +26,7 @@ import (
 // marks stay: Ducklett can continue with these nodes.
 func (p *pass) adopt(ctx context.Context) error {
 	s := p.rollout.Spec.Strategy
-	if p.rules.DetectOnly || s != nil && (s.Paused || s.MaxConcurrent != nil && *s.MaxConcurrent == intstr.FromInt32(0)) {
+	if p.problem != nil || p.rules.DetectOnly || s != nil && (s.Paused || s.MaxConcurrent != nil && *s.MaxConcurrent == intstr.FromInt32(0)) {
 		return nil
 	}
 	var errs []error

@@ -623,20 +623,24 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
-// Of what Ducklett was doing nothing is taken over while nothing may begin.
+// While nothing may begin, a rollout takes over no node from Ducklett.
 func TestAdoptNothingYet(t *testing.T) {
-	for name, strategy := range map[string]*v1alpha1.Strategy{"paused": {Paused: true}, "none at once": {MaxConcurrent: ptr.To(intstr.FromInt32(0))}} {
+	for name, stop := range map[string]func(*pass){
+		"paused":       func(p *pass) { p.rollout.Spec.Strategy = &v1alpha1.Strategy{Paused: true} },
+		"none at once": func(p *pass) { p.rollout.Spec.Strategy = &v1alpha1.Strategy{MaxConcurrent: ptr.To(intstr.FromInt32(0))} },
+		"refused":      func(p *pass) { p.problem = errors.New("an older one replaces machines of the same scale set") },
+	} {
 		n := nodeNamed("old", func(n *corev1.Node) {
 			n.Annotations[v1alpha1.AnnotationDucklettStatus] = v1alpha1.DucklettUpgradeDrainStarted
 		})
 		p := passOf(t, v1alpha1.NodeRolloutStatus{}, n)
 		p.view.Attempt = p.attempt
-		p.rollout.Spec.Strategy = strategy
+		stop(p)
 		p.view.Sets["set"] = &machine.Set{Name: "set", Known: true, Machines: []machine.Machine{{ID: "m-old", ProviderID: "sky://old"}, {ID: "m-new", UpToDate: true}}}
 		if err := p.adopt(t.Context()); err != nil || len(p.turns) > 0 {
 			t.Errorf("%s: %v, %+v", name, err, p.turns)
 		}
-		p.rollout.Spec.Strategy = nil
+		p.rollout.Spec.Strategy, p.problem = nil, nil
 		if err := p.adopt(t.Context()); err != nil || len(p.turns) != 1 {
 			t.Errorf("not %s: %v, %+v", name, err, p.turns)
 		}

@@ -128,7 +128,7 @@ func (s *set) update(d cloud.Set, machines []cloud.Machine, ours []string, now t
 	}
 	s.described, s.looking, s.stale, s.unfound = d, trouble{}, false, time.Time{}
 	s.Known, s.LookedAt, s.Absent, s.Image, s.ImageName, s.Model = true, now, false, d.Image, d.ImageName, d.Model
-	s.Capacity, s.Min, s.Max, s.Zones, s.Busy, s.Unfit, s.Heals = d.Capacity, d.Min, d.Max, d.Zones, d.Busy, d.Unfit, d.Heals
+	s.Capacity, s.Min, s.Max, s.Zones, s.Busy, s.Unfit = d.Capacity, d.Min, d.Max, d.Zones, d.Busy, d.Unfit
 	s.Machines = make([]machine.Machine, len(machines))
 	for i := range machines {
 		m := &machines[i]

@@ -308,7 +308,7 @@ func (p *pass) withoutNode(s *machine.Set) (n int) {
 	for i := range s.Machines {
 		m := &s.Machines[i]
 		isMade := m.State != machine.Creating && m.State != machine.Deleting
-		if isMade && !m.UpToDate && p.view.NodeOf(m) == nil && !machine.IsTaken(p.turns, s.Name, m.ID) {
+		if isMade && p.view.Outdated(s, m, nil) && p.view.NodeOf(m) == nil && !machine.IsTaken(p.turns, s.Name, m.ID) {
 			n++
 		}
 	}

@@ -94,8 +94,6 @@ type Set struct {
 	// LookedAt is when the set was read. Missing is since when machines of turns are not listed, by id.
 	LookedAt time.Time
 	Missing  map[string]time.Time
-	// Heals is true where the cloud itself replaces machines that fail.
-	Heals bool
 	// Reason and Message say why the set can't be read or changed now. NoRoom and NoRoomMessage say why no machine can be added.
 	Reason        v1alpha1.Reason
 	Message       string
