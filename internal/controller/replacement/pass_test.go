@@ -626,9 +626,11 @@ func TestRollBack(t *testing.T) {
 // While nothing may begin, a rollout takes over no node from Ducklett.
 func TestAdoptNothingYet(t *testing.T) {
 	for name, stop := range map[string]func(*pass){
-		"paused":       func(p *pass) { p.rollout.Spec.Strategy = &v1alpha1.Strategy{Paused: true} },
-		"none at once": func(p *pass) { p.rollout.Spec.Strategy = &v1alpha1.Strategy{MaxConcurrent: ptr.To(intstr.FromInt32(0))} },
-		"refused":      func(p *pass) { p.problem = errors.New("an older one replaces machines of the same scale set") },
+		"paused": func(p *pass) { p.rollout.Spec.Strategy = &v1alpha1.Strategy{Paused: true} },
+		"none at once": func(p *pass) {
+			p.rollout.Spec.Strategy = &v1alpha1.Strategy{MaxConcurrent: ptr.To(intstr.FromInt32(0))}
+		},
+		"refused": func(p *pass) { p.problem = errors.New("an older one replaces machines of the same scale set") },
 	} {
 		n := nodeNamed("old", func(n *corev1.Node) {
 			n.Annotations[v1alpha1.AnnotationDucklettStatus] = v1alpha1.DucklettUpgradeDrainStarted
