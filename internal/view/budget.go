@@ -26,11 +26,11 @@ type BudgetState string
 const (
 	// BudgetOpen: nodes may be taken.
 	BudgetOpen BudgetState = "Open"
-	// BudgetExhausted: as many nodes are unavailable as it allows.
+	// BudgetExhausted: the budget's limit of unavailable nodes is reached.
 	BudgetExhausted BudgetState = "Exhausted"
-	// BudgetBlocked: something else than the number of unavailable nodes keeps nodes from being taken.
+	// BudgetBlocked: a gate, a window or a pause keeps nodes from being taken.
 	BudgetBlocked BudgetState = "Blocked"
-	// BudgetInvalid: it has an error, so no node may be taken.
+	// BudgetInvalid: the budget has an error, so no node may be taken.
 	BudgetInvalid BudgetState = "Invalid"
 )
 
@@ -38,22 +38,22 @@ const (
 type Budget struct {
 	Name  string      `json:"name"`
 	State BudgetState `json:"state"`
-	// Message is a note, such as that the operator has not looked at it.
+	// Message is a note, such as: the operator has not looked at the budget.
 	Message string `json:"message,omitempty"`
-	// Matched is how many nodes it selects, and Unavailable how many of them are unavailable.
+	// Matched is how many nodes the budget selects. Unavailable is how many of them are unavailable.
 	Matched     int `json:"matched"`
 	Unavailable int `json:"unavailable"`
-	// Limit is how many may be; absent when there is no limit by number.
+	// Limit is how many nodes may be unavailable; absent without a limit by number.
 	Limit *int `json:"limit,omitempty"`
-	// Allowed is how many more may be taken now; absent when there is no limit by number and nothing blocks.
+	// Allowed is how many more nodes may be taken now; absent without a limit by number while nothing blocks.
 	Allowed *int `json:"allowed,omitempty"`
-	// Domains are those with unavailable nodes, with their number, when it counts domains; MaxDomains bounds them.
+	// Domains are the topology domains with unavailable nodes, and how many. MaxDomains bounds the domains.
 	TopologyKey string         `json:"topologyKey,omitempty"`
 	Domains     map[string]int `json:"domains,omitempty"`
 	MaxDomains  int            `json:"maxDomains,omitempty"`
-	// Holders are the unavailable nodes, those that have been so longest first.
+	// Holders are the unavailable nodes, the longest unavailable first.
 	Holders []v1alpha1.BudgetHolder `json:"holders,omitempty"`
-	// BlockedBy is what blocks now, beside the number of unavailable nodes. Since is null where the budget's status does not have it.
+	// BlockedBy is what blocks now, apart from the number of unavailable nodes. Since is null if the budget's status lacks it.
 	BlockedBy []v1alpha1.BudgetBlock `json:"blockedBy,omitempty"`
 }
 
@@ -62,7 +62,7 @@ var watched = []v1alpha1.Reason{
 	v1alpha1.ReasonWorkloadsUnavailable, v1alpha1.ReasonPodsBlock, v1alpha1.ReasonAlertsActive, v1alpha1.ReasonAlertsUnreachable,
 }
 
-// engineBudget is the budget for the engine, with the gates that are closed by its status.
+// engineBudget is the budget for the engine. Gates that only the operator sees are closed if the status says so.
 func engineBudget(from *v1alpha1.NodeDisruptionBudget) rollout.Budget {
 	b := rollout.NewBudget(from)
 	if !hasCurrentStatus(from) {
@@ -79,12 +79,12 @@ func engineBudget(from *v1alpha1.NodeDisruptionBudget) rollout.Budget {
 	return b
 }
 
-// hasCurrentStatus reports whether the budget's status is of its latest change.
+// hasCurrentStatus reports whether the operator has observed the budget's latest change.
 func hasCurrentStatus(b *v1alpha1.NodeDisruptionBudget) bool {
 	return b.Status.ObservedGeneration == b.Generation
 }
 
-// Budgets are the budgets by name.
+// Budgets returns all budgets, sorted by name.
 func (c *Cluster) Budgets() []Budget {
 	all := make([]Budget, 0, len(c.budgets))
 	for i := range c.budgets {
@@ -94,12 +94,12 @@ func (c *Cluster) Budgets() []Budget {
 	return all
 }
 
-// budgetsNamed are the budgets of these names.
+// budgetsNamed returns the budgets with these names.
 func (c *Cluster) budgetsNamed(names []string) []Budget {
 	return slices.DeleteFunc(c.Budgets(), func(b Budget) bool { return !slices.Contains(names, b.Name) })
 }
 
-// budget is the state of a budget by the engine; by its status where the nodes may not be read.
+// budget is the state of a budget, as the engine sees it. If Nodes may not be read, it is the budget's status.
 func (c *Cluster) budget(from *v1alpha1.NodeDisruptionBudget) Budget {
 	b := Budget{Name: from.Name, Message: c.unobservedNote(from)}
 	engine, status := engineBudget(from), from.Status
@@ -130,7 +130,7 @@ func (c *Cluster) budget(from *v1alpha1.NodeDisruptionBudget) Budget {
 	return b
 }
 
-// unobservedNote says that the operator has not looked at the budget, if it has gates that only the operator sees.
+// unobservedNote says that the operator has not seen the latest change of a budget with gates that only the operator sees.
 func (c *Cluster) unobservedNote(from *v1alpha1.NodeDisruptionBudget) string {
 	g := from.Spec.Gates
 	switch {
@@ -149,7 +149,7 @@ func known(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t}
 }
 
-// Line is the budget in a few words.
+// Line summarizes the budget's numbers.
 func (b *Budget) Line() string {
 	text := fmt.Sprintf("%d of %d unavailable", b.Unavailable, b.Matched)
 	switch {
@@ -175,7 +175,7 @@ func (b *Budget) Line() string {
 	return text
 }
 
-// selecting are the names of the budgets that select any of these nodes.
+// selecting returns the names of the budgets that select any of these nodes.
 func (c *Cluster) selecting(nodes []Node) []string {
 	var names []string
 	for i := range c.fleet.Budgets {

@@ -14,11 +14,11 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Cluster is the state of a cluster at one moment, as far as it may be read.
+// Cluster is what the user may read of a cluster, at one moment.
 type Cluster struct {
 	plans   []upgradev1.Plan
 	daemons Daemons
-	// nodeRollouts are all there are.
+	// nodeRollouts are all NodeRollouts.
 	nodeRollouts []v1alpha1.NodeRollout
 	facts        []fact
 	named        map[string]*fact
@@ -26,12 +26,12 @@ type Cluster struct {
 	hosts        map[string]int // how many nodes have the same hostname label
 	budgets      []v1alpha1.NodeDisruptionBudget
 	fleet        rollout.Fleet
-	ownNode      string // that of the operator; empty where it is not known
+	ownNode      string // the node that the operator runs on; empty if unknown
 	now          time.Time
 }
 
-// See looks at the objects. Without nodes (nil, when they may not be read) there is no more to see than what the statuses
-// list. Budgets are none where they may not be read, or where there is no such kind.
+// See makes a Cluster of the objects. Nodes are nil if they may not be read: then only the statuses are shown.
+// Budgets are empty if they may not be read, or if the kind does not exist.
 func See(plans []upgradev1.Plan, nodes []corev1.Node, budgets []v1alpha1.NodeDisruptionBudget, now time.Time) *Cluster {
 	c := &Cluster{plans: plans, facts: read(nodes), budgets: budgets, now: now, hosts: map[string]int{}, named: map[string]*fact{}}
 	if nodes == nil {
@@ -56,7 +56,7 @@ func See(plans []upgradev1.Plan, nodes []corev1.Node, budgets []v1alpha1.NodeDis
 	return c
 }
 
-// objects are all Nodes.
+// objects returns all Nodes.
 func (c *Cluster) objects() []*corev1.Node {
 	nodes := make([]*corev1.Node, len(c.facts))
 	for i := range c.facts {
@@ -65,10 +65,10 @@ func (c *Cluster) objects() []*corev1.Node {
 	return nodes
 }
 
-// OwnNode sets the node that the operator runs on: it goes last.
+// OwnNode sets the node that the operator runs on. Its turn comes last.
 func (c *Cluster) OwnNode(name string) { c.ownNode = name }
 
-// Evictions sets how many pods a drain would evict from nodes, by their names, for a strategy that orders by it.
+// Evictions sets how many pods a drain would evict, by node name. Strategies may order nodes by this number.
 func (c *Cluster) Evictions(count map[string]int) {
 	c.fleet.Evictions = map[string]int{}
 	for name := range c.fleet.Nodes {
@@ -84,7 +84,7 @@ type fact struct {
 	ready  bool
 }
 
-// read returns nil for nil: nodes that may not be seen are not the same as none.
+// read returns the state of each node. It returns nil for nil, which means that Nodes may not be read.
 func read(nodes []corev1.Node) []fact {
 	if nodes == nil {
 		return nil

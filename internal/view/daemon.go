@@ -15,20 +15,20 @@ import (
 	"moult.dev/moult/internal/kind/daemonset"
 )
 
-// KindDaemonSet is the kind of the rollouts that ExtendedDaemonSets are.
+// KindDaemonSet is Rollout.Kind of an ExtendedDaemonSet.
 const KindDaemonSet = "ExtendedDaemonSet"
 
-// Daemons are the ExtendedDaemonSets of a cluster, and what belongs to them.
+// Daemons are the ExtendedDaemonSets of a cluster with their revisions, settings and pods.
 type Daemons struct {
 	Sets []edsv1.ExtendedDaemonSet
-	// Revisions and Settings are theirs, and may be those of others too; none where they may not be read.
+	// Revisions and Settings may include those of other ExtendedDaemonSets. They are empty if they may not be read.
 	Revisions []edsv1.ExtendedDaemonSetReplicaSet
 	Settings  []edsv1.ExtendedDaemonsetSetting
-	// Pods are those of the ExtendedDaemonSets whose pods were read. The view has only the status of the others.
+	// Pods has an entry for each ExtendedDaemonSet whose pods were read. For others the view has only the status.
 	Pods map[types.NamespacedName]DaemonPods
 }
 
-// DaemonPods are the pods of one ExtendedDaemonSet, and of the DaemonSet that it takes over from.
+// DaemonPods are the pods of one ExtendedDaemonSet, and of the DaemonSet that it replaces.
 type DaemonPods struct {
 	Items []corev1.Pod
 	// Partial is true when these are only the pods on one node.
@@ -41,21 +41,21 @@ func (c *Cluster) Daemons(d Daemons) *Cluster {
 	return c
 }
 
-// TrimPod keeps the fields of a Pod that are read here. It is a transform of a cache, and changes the Pod that it is given.
+// TrimPod keeps only the Pod fields that package view reads. It is a cache transform: it modifies the Pod.
 func TrimPod(object any) (any, error) { return daemonset.TrimPod(object) }
 
-// AtRest reports whether all pods of an ExtendedDaemonSet are as they should be, by its status. Then they need not be read.
+// AtRest reports whether the status says that all pods of an ExtendedDaemonSet are as desired. Then its pods need not be read.
 func AtRest(eds *edsv1.ExtendedDaemonSet) bool {
 	s := &eds.Status
 	if edsv1.FindCondition(s.Conditions, edsv1.ConditionReady) != nil {
 		return s.ObservedGeneration == eds.Generation && edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionReady)
 	}
-	// Its own controller gives no such condition, and observes no generation.
+	// Datadog's own controller sets neither this condition nor observedGeneration.
 	return s.ActiveReplicaSet != "" && s.Canary == nil && s.State != edsv1.StateCanaryFailed &&
 		s.Current == s.Desired && s.Ready == s.Desired && s.Available == s.Desired && s.UpToDate == s.Desired
 }
 
-// RevisionOf is what identifies the template of an ExtendedDaemonSet; empty when it has none that could be read.
+// RevisionOf is the hash of an ExtendedDaemonSet's template; empty if the template can't be hashed.
 func RevisionOf(eds *edsv1.ExtendedDaemonSet) string {
 	hash, err := daemonset.TemplateHash(&eds.Spec.Template)
 	if err != nil {
@@ -64,10 +64,10 @@ func RevisionOf(eds *edsv1.ExtendedDaemonSet) string {
 	return hash
 }
 
-// NodeOf is the node that a pod of an ExtendedDaemonSet is on or is bound for, or "" when that is open.
+// NodeOf is the node that a pod of an ExtendedDaemonSet runs on or is pinned to; "" if there is none.
 func NodeOf(p *corev1.Pod) string { return daemonset.NodeOf(p) }
 
-// TakesOver reports whether a pod belongs to the DaemonSet that an ExtendedDaemonSet takes over from, or was orphaned by it.
+// TakesOver reports whether a pod belongs to, or was orphaned by, the DaemonSet that an ExtendedDaemonSet replaces.
 func TakesOver(eds *edsv1.ExtendedDaemonSet, p *corev1.Pod) bool { return daemonset.TakesOver(eds, p) }
 
 // rollout is the state of an ExtendedDaemonSet.
@@ -109,13 +109,13 @@ func (d *daemonSet) statusCounts() v1alpha1.UnitCounts {
 			c.Updating++
 		}
 	}
-	// Pods that are up to date and not available are those of nodes in their turn.
+	// Up-to-date pods that are not available belong to nodes that are in a turn.
 	c.Updated = max(0, min(s.UpToDate-min(c.Updating, max(0, s.Current-s.Available)), c.Total-c.Updating-c.Failed))
 	c.Waiting = max(0, c.Total-c.Updated-c.Updating-c.Failed)
 	return c
 }
 
-// state sums up the conditions of an ExtendedDaemonSet.
+// state is the rollout state that an ExtendedDaemonSet's conditions show.
 func (d *daemonSet) state(counts v1alpha1.UnitCounts) (State, string, *metav1.Time) {
 	s, now := &d.EDS.Status, d.cluster.now
 	ready, stalled := edsv1.FindCondition(s.Conditions, edsv1.ConditionReady), trueCondition(s.Conditions, edsv1.ConditionStalled)
@@ -143,7 +143,7 @@ func (d *daemonSet) state(counts v1alpha1.UnitCounts) (State, string, *metav1.Ti
 	}
 }
 
-// canary is the state of the canary; nil when there is none, and none has failed.
+// canary is the state of the running or failed canary; nil if there is neither.
 func (d *daemonSet) canary() *Canary {
 	s := &d.EDS.Status
 	failed := trueCondition(s.Conditions, edsv1.ConditionCanaryFailed)
@@ -164,7 +164,7 @@ func (d *daemonSet) canary() *Canary {
 	return c
 }
 
-// trueCondition is a condition, or empty where it is not true.
+// trueCondition returns a condition if its status is True, else the zero Condition.
 func trueCondition(conditions []edsv1.Condition, kind string) edsv1.Condition {
 	if c := edsv1.FindCondition(conditions, kind); c != nil && c.Status == metav1.ConditionTrue {
 		return *c
@@ -172,12 +172,12 @@ func trueCondition(conditions []edsv1.Condition, kind string) edsv1.Condition {
 	return edsv1.Condition{}
 }
 
-// onCanary reports whether the canary runs on a node, as the status says.
+// onCanary reports whether the status lists a node as a canary node.
 func (d *daemonSet) onCanary(node string) bool {
 	return d.EDS.Status.Canary != nil && slices.Contains(d.EDS.Status.Canary.Nodes, node)
 }
 
-// list takes what the status lists.
+// list adds the nodes that the status lists.
 func (d *daemonSet) list() {
 	for _, u := range d.EDS.Status.Updating {
 		state := turning(u.Phase)
@@ -196,15 +196,15 @@ func (d *daemonSet) list() {
 	}
 }
 
-// PodCounts are how many pods a daemon has, by its status.
+// PodCounts are the pod counts in an ExtendedDaemonSet's status.
 type PodCounts struct {
-	// Desired is how many nodes should have one.
+	// Desired is how many nodes should have a pod.
 	Desired int32 `json:"desired"`
 	Current int32 `json:"current"`
 	Ready   int32 `json:"ready"`
-	// Available is how many have been ready for long enough.
+	// Available is how many have been ready for minReadySeconds.
 	Available int32 `json:"available"`
-	// UpToDate is how many have the active revision; during a canary, how many have the canary's.
+	// UpToDate is how many have the active revision, or the canary's revision during a canary.
 	UpToDate int32 `json:"upToDate"`
 }
 
@@ -218,17 +218,17 @@ const (
 	CanaryFailed      CanaryState = "Failed"
 )
 
-// Canary is the trial of a daemon's new revision.
+// Canary is the canary of an ExtendedDaemonSet's new revision.
 type Canary struct {
 	Revision string      `json:"revision"`
 	Nodes    []string    `json:"nodes,omitempty"`
 	State    CanaryState `json:"state"`
-	// Reason and Message say why it is paused, or has failed.
+	// Reason and Message say why the canary is paused or has failed.
 	Reason  edsv1.StatusReason `json:"reason,omitempty"`
 	Message string             `json:"message,omitempty"`
 }
 
-// Said is why a canary is paused or has failed, in one line.
+// Said returns why a canary is paused or has failed, in one line.
 func (c *Canary) Said() string {
 	if c.Reason == "" || c.Message == "" {
 		return cmp.Or(string(c.Reason), c.Message)

@@ -16,23 +16,23 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// daemonSet is one ExtendedDaemonSet, and what package kind/daemonset decides about it, as its controller does.
+// daemonSet is one ExtendedDaemonSet with the decisions of package kind/daemonset, which its controller uses too.
 type daemonSet struct {
 	*daemonset.Judge
 	cluster *Cluster
 	problem string
-	// hasPods is true when pods were read, and partial when only those of one node were.
+	// hasPods is true when pods were read. partial is true when only one node's pods were read.
 	hasPods, partial bool
-	// decided is true when all pods were read, so that the judge has decided.
+	// decided is true when all pods were read and the judge has decided.
 	decided bool
 	lines   []Node
 }
 
-// daemonSet judges an ExtendedDaemonSet, as far as its pods were read.
+// daemonSet judges an ExtendedDaemonSet by its pods, or else takes its status.
 func (c *Cluster) daemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 	d := c.readDaemonSet(eds)
 	rests, decidable := AtRest(eds), d.hasPods && !d.partial && d.Active != nil
-	switch { // Revisions may not exist yet, or not be readable.
+	switch { // The revisions may not exist yet, or may not be readable.
 	case d.Active == nil && rests:
 		d.Active = d.Target
 	case d.Active != nil && !d.TargetExists:
@@ -60,10 +60,10 @@ func (c *Cluster) daemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 	return d
 }
 
-// newRevision follows the name of an ExtendedDaemonSet for a revision that has no name yet.
+// newRevision is the suffix after the ExtendedDaemonSet's name for a revision that has no name yet.
 const newRevision = "-(new)"
 
-// readDaemonSet gathers what belongs to an ExtendedDaemonSet.
+// readDaemonSet collects the revisions, settings and pods of an ExtendedDaemonSet.
 func (c *Cluster) readDaemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 	d := &daemonSet{cluster: c}
 	facts := daemonset.Facts{
@@ -85,7 +85,7 @@ func (c *Cluster) readDaemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 		}
 	}
 	for _, u := range eds.Status.Waiting {
-		if u.Reason == v1alpha1.ReasonNodeUnfit && u.Message == daemonset.MessageRefused { // The controller alone knows when.
+		if u.Reason == v1alpha1.ReasonNodeUnfit && u.Message == daemonset.MessageRefused { // Only the controller knows when.
 			facts.Refused[u.Node] = daemonset.Refusal{At: c.now, Message: u.Message}
 		}
 	}
@@ -103,7 +103,7 @@ func (c *Cluster) readDaemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 	return d
 }
 
-// modeOf is how a canary that does not say so ends: its controller knows, and its status shows.
+// modeOf is the default validation mode for canaries that set none. The controller has it; its status shows it.
 func modeOf(eds *edsv1.ExtendedDaemonSet) edsv1.ValidationMode {
 	if w := eds.Status.Wave; eds.Status.Canary != nil && w != nil && w.ApproveWith != "" {
 		return edsv1.ValidationModeManual
@@ -111,7 +111,7 @@ func modeOf(eds *edsv1.ExtendedDaemonSet) edsv1.ValidationMode {
 	return edsv1.ValidationModeAuto
 }
 
-// survey finds the state of each node, and reports whether that is possible.
+// survey finds the state of each node. It returns false, and sets problem, on an error.
 func (d *daemonSet) survey(canary []string) bool {
 	err := d.Survey(canary)
 	if err != nil {
@@ -120,7 +120,7 @@ func (d *daemonSet) survey(canary []string) bool {
 	return err == nil
 }
 
-// place says whether pods of a revision belong on a node. None do where that is invalid.
+// place says whether pods of a revision belong on a node. Pods of an invalid revision belong nowhere.
 func (d *daemonSet) place(n *corev1.Node, rs *daemonset.ReplicaSet) daemonset.Placement {
 	placer, err := daemonset.NewPlacer(d.Spec.Selector, &rs.Spec.Template)
 	if err != nil {
@@ -129,7 +129,7 @@ func (d *daemonSet) place(n *corev1.Node, rs *daemonset.ReplicaSet) daemonset.Pl
 	return placer.Place(n)
 }
 
-// line is a node, without what is decided about it.
+// line is a node's line, without any decision about the node.
 func (d *daemonSet) line(s *daemonset.NodeState, state v1alpha1.UnitState) Node {
 	line := Node{Node: s.Node.Name, State: state, Canary: s.Canary, NotReady: !d.cluster.named[s.Node.Name].ready, Cordoned: s.Node.Spec.Unschedulable}
 	if pods := podsOf(s); len(pods) > 0 {
@@ -138,13 +138,13 @@ func (d *daemonSet) line(s *daemonset.NodeState, state v1alpha1.UnitState) Node 
 	return line
 }
 
-// podsOf are the pods on a node, the one that counts first.
+// podsOf returns the daemon's pods on a node, the current pod first.
 func podsOf(s *daemonset.NodeState) []*daemonset.Pod {
 	pods := []*daemonset.Pod{s.Current, s.Outdated, s.Terminating, s.Ended}
 	return slices.DeleteFunc(append(pods, s.Extra...), func(p *daemonset.Pod) bool { return p == nil })
 }
 
-// describe adds a line for each unit. Those that wait come in the order in which they are started.
+// describe adds a line for each unit. Waiting units come in the order of their start.
 func (d *daemonSet) describe() {
 	units := make(map[string]*rollout.Unit, len(d.Units))
 	for i := range d.Units {
@@ -175,12 +175,12 @@ func (d *daemonSet) describe() {
 		upToDate := line.State == v1alpha1.UnitUpdated || line.State == v1alpha1.UnitSoaking
 		switch {
 		case d.Canary != nil && !s.Canary && upToDate:
-			// It has what it should have up to now. The canary's revision comes later.
+			// Its pod has the active revision. The canary's revision comes later.
 			line.State, line.Reason, line.Message = v1alpha1.UnitOutdated, w.Reason, w.Message
 		case line.State == v1alpha1.UnitOutdated && waiting:
 			line.Reason, line.Message = w.Reason, w.Message
 		case line.State == v1alpha1.UnitOutdated:
-			line.Reason, line.Message = "", "" // It is started now.
+			line.Reason, line.Message = "", "" // Its turn starts now.
 		default:
 			d.fill(&line, s, u)
 		}
@@ -189,7 +189,7 @@ func (d *daemonSet) describe() {
 	slices.SortStableFunc(d.lines, func(a, b Node) int { return cmp.Compare(place[a.Node], place[b.Node]) })
 }
 
-// fill says which phase a unit's turn is in, since when, and what it waits for.
+// fill sets the phase of a unit's turn, since when, and what the turn waits for.
 func (d *daemonSet) fill(line *Node, s *daemonset.NodeState, u *rollout.Unit) {
 	switch line.State {
 	case v1alpha1.UnitUpdated:
@@ -214,12 +214,12 @@ func (d *daemonSet) fill(line *Node, s *daemonset.NodeState, u *rollout.Unit) {
 	}
 }
 
-// presume adds lines for the nodes of an ExtendedDaemonSet that is complete, without its pods.
+// presume adds lines for the nodes of a complete ExtendedDaemonSet whose pods were not all read.
 func (d *daemonSet) presume() {
 	for _, s := range d.States {
 		line := d.line(s, v1alpha1.UnitUpdated)
 		if !s.Counts() && (!line.NotReady || !s.Placement.Keep) {
-			continue // A node that is not ready has a taint that keeps new pods away only.
+			continue // The taint of a node that is not ready keeps away new pods only.
 		}
 		if len(podsOf(s)) > 0 {
 			line.State = s.UnitState()

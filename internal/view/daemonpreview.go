@@ -19,8 +19,8 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// PreviewDaemonSet says what an ExtendedDaemonSet would do. It need not be among those of the cluster; its revisions and pods must
-// be, as far as there are any.
+// PreviewDaemonSet says what an ExtendedDaemonSet would do. The object need not be in the Cluster.
+// Its revisions and pods, if any, must be.
 func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) Preview {
 	eds = eds.DeepCopy()
 	fillPorts(&eds.Spec.Template.Spec)
@@ -50,7 +50,7 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 			v.Notes = append(v.Notes, fmt.Sprintf("The canary wants %s, and only %d are ready, schedulable, unclaimed and fit.", plural(v.Canary.Wanted), len(canary)))
 		}
 	}
-	d.Active = d.Target // As it will be when the canary is over.
+	d.Active = d.Target // As it is after the canary.
 	valid := d.survey(canary) && d.problem == ""
 	if valid {
 		if wanted {
@@ -84,7 +84,7 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 	}
 	v.Steps = d.steps(starts)
 	v.InTurn = slices.DeleteFunc(v.InTurn, func(n Node) bool {
-		// Those without a pod are counted as such, and the canary's are still to come.
+		// Nodes without a pod are counted in Creation. Canary nodes are in Steps.
 		return n.Pod == "" || slices.ContainsFunc(v.Steps, func(s Step) bool { return s.Node == n.Node })
 	})
 	if s.New && len(v.Steps) > 1 {
@@ -100,7 +100,7 @@ func plural(nodes int) string {
 	return fmt.Sprintf("%d nodes", nodes)
 }
 
-// fillPorts does to a template what the API server does: it is part of what makes a revision.
+// fillPorts sets default port protocols, like the API server. The revision's hash includes them.
 func fillPorts(s *corev1.PodSpec) {
 	for _, containers := range [][]corev1.Container{s.InitContainers, s.Containers} {
 		for i := range containers {
@@ -112,7 +112,7 @@ func fillPorts(s *corev1.PodSpec) {
 	}
 }
 
-// pickCanary chooses the nodes of the canary.
+// pickCanary chooses the canary's nodes.
 func (d *daemonSet) pickCanary() *Trial {
 	c := d.Strategy.Canary
 	t := &Trial{Nodes: d.StartCanary(), Manual: c.ValidationMode == edsv1.ValidationModeManual}
@@ -126,7 +126,7 @@ func (d *daemonSet) pickCanary() *Trial {
 	return t
 }
 
-// targetUnits are the nodes by their state to the revision that is wanted.
+// targetUnits returns the nodes with their state relative to the target revision.
 func (d *daemonSet) targetUnits() []Node {
 	all := make([]Node, 0, len(d.States))
 	for _, s := range d.States {
@@ -140,12 +140,12 @@ func (d *daemonSet) targetUnits() []Node {
 	return all
 }
 
-// isMissing reports whether a pod is created on the node, which has none.
+// isMissing reports whether the node has no pod and gets one.
 func isMissing(s *daemonset.NodeState) bool {
 	return s.Placement.Create && s.Current == nil && s.Outdated == nil && s.Terminating == nil
 }
 
-// creations says how nodes without a pod get one; nil when all have one.
+// creations says how nodes without a pod get one; nil if no node needs one.
 func (d *daemonSet) creations() *Creation {
 	ru := &d.Strategy.RollingUpdate
 	first, _ := d.CreationLimitAt(d.cluster.now, d.cluster.now)
@@ -163,7 +163,7 @@ func (d *daemonSet) creations() *Creation {
 	return &c
 }
 
-// unfits are the nodes on which no pod would be created, by why not.
+// unfits returns the nodes that get no pod, grouped by the reason.
 func (d *daemonSet) unfits() []Unfit {
 	var all []Unfit
 	for _, n := range d.Nodes {
@@ -182,7 +182,7 @@ func (d *daemonSet) unfits() []Unfit {
 	return all
 }
 
-// steps are the nodes that will be started: those of the canary, and then the others in their order.
+// steps returns the nodes that will be started: first the canary's, then the others in their order.
 func (d *daemonSet) steps(starts map[string]time.Time) []Step {
 	all := []Step{}
 	for _, s := range d.States {
@@ -212,13 +212,13 @@ func (d *daemonSet) steps(starts map[string]time.Time) []Step {
 	return all
 }
 
-// noDuration is used where one is absent.
+// noDuration is the default for an absent duration.
 var noDuration metav1.Duration
 
-// remainder is the name of the wave of those that no other takes.
+// remainder is the name of the wave for nodes in no other wave.
 const remainder = "remainder"
 
-// schedule plays the canary, and then the rolling update, with turns that take so long.
+// schedule simulates the canary, and then the rolling update. Each turn takes this long.
 func (d *daemonSet) schedule(turn time.Duration) (*Schedule, map[string]time.Time) {
 	now := d.cluster.now
 	begin := now
@@ -258,12 +258,12 @@ func (d *daemonSet) schedule(turn time.Duration) (*Schedule, map[string]time.Tim
 	return s, p.starts
 }
 
-// creationTimes says when those nodes get a pod that have none, by the slow start.
+// creationTimes says when each node without a pod gets one, under the slow start.
 func (d *daemonSet) creationTimes() map[string]time.Time {
 	since, long := d.SlowStart(), d.CreationTime()
 	at := map[string]time.Time{}
 	now := d.cluster.now
-	var created []time.Time // in order; those before first are not in creation any more
+	var created []time.Time // in order; pods before index first are created by now
 	first := 0
 	for _, s := range d.States {
 		if !isMissing(s) {
@@ -285,7 +285,7 @@ func (d *daemonSet) creationTimes() map[string]time.Time {
 	return at
 }
 
-// roomAt bounds how many pods are replaced at a time by the slow start: where a canary has to end first, it begins then.
+// roomAt bounds by the slow start how many pods are replaced at a time. After a canary, the slow start begins at begin.
 func (d *daemonSet) roomAt(begin time.Time) func(*simulation) (int, time.Time) {
 	since, long := d.SlowStart(), d.CreationTime()
 	if d.Canary != nil {

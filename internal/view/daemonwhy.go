@@ -14,8 +14,8 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// SelectsNode reports whether an ExtendedDaemonSet has anything to do with a node: a pod of it belongs there, or may be there.
-// Which revision is active is not asked, but only where the template leads.
+// SelectsNode reports whether a pod of an ExtendedDaemonSet belongs on a node or may be there, or the status names the node.
+// It checks the target template and, if known, the active revision.
 func (c *Cluster) SelectsNode(eds *edsv1.ExtendedDaemonSet, name string) bool {
 	f := c.named[name]
 	if f == nil {
@@ -31,7 +31,7 @@ func (d *daemonSet) mentions(name string) bool {
 	return d.onCanary(name) || slices.ContainsFunc(d.EDS.Status.Updating, of) || slices.ContainsFunc(d.EDS.Status.Waiting, of)
 }
 
-// unselected says why an ExtendedDaemonSet has nothing to do with a node, or "".
+// unselected says why an ExtendedDaemonSet does not concern a node; else "".
 func (d *daemonSet) unselected(f *fact) string {
 	name := f.node.Name
 	placement := d.place(f.node, cmp.Or(d.Active, d.Target))
@@ -42,7 +42,7 @@ func (d *daemonSet) unselected(f *fact) string {
 	return "no pod is created there: " + placement.Why
 }
 
-// podsOn are the pods on a node.
+// podsOn returns the pods on a node.
 func (d *daemonSet) podsOn(name string) []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(d.Pods), func(p *corev1.Pod) bool { return daemonset.NodeOf(p) != name })
 }
@@ -85,7 +85,7 @@ func (d *daemonSet) part(name string) Part {
 	return part
 }
 
-// The checks that are not the engine's.
+// The checks that the engine does not make.
 const (
 	checkCreation = "creation"
 	checkCanary   = "canary"
@@ -100,7 +100,7 @@ func (d *daemonSet) creationCheck(name string) Check {
 	return Check{Name: checkCreation, Reason: v1alpha1.ReasonSlowStart, Message: message}
 }
 
-// canaryChecks say why the canary's revision does not come to a node yet. The engine's other rules are asked when the canary is over.
+// canaryChecks say why the canary's revision does not come to a node yet. The engine's other checks apply after the canary.
 func (d *daemonSet) canaryChecks(name string) []Check {
 	if d.Canary == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// previewMachines says what a NodeRollout with replacement would do. No cloud is asked: nodes whose state is not known count as outdated.
+// previewMachines says what a NodeRollout with replacement would do, without asking a cloud. Nodes of unknown state count as outdated.
 func (c *Cluster) previewMachines(nr *v1alpha1.NodeRollout, s Supposition) Preview {
 	u := &machines{selection: c.selected(nr)}
 	u.supposed = true
@@ -23,7 +23,7 @@ func (c *Cluster) previewMachines(nr *v1alpha1.NodeRollout, s Supposition) Previ
 	v.foresee(c, u.strategy, u.asked, cmp.Or(s.Turn, seconds(nr.Status.TurnSeconds)), func(p *simulation) {
 		p.without = append(p.without, "that each scale set bounds how many machines are added at once")
 	})
-	// The claim of a machine in its turn is a step too, but no start.
+	// Sequence also lists machines in a turn that has no claim yet.
 	v.Steps = slices.DeleteFunc(v.Steps, func(s Step) bool {
 		return slices.ContainsFunc(v.InTurn, func(n Node) bool { return n.Node == s.Node })
 	})
@@ -57,7 +57,7 @@ func are(n int) string {
 	return fmt.Sprintf("%d nodes whose state is unknown are", n)
 }
 
-// surge is how machines are added and deleted.
+// surge describes how machines are added and deleted.
 func surge(nr *v1alpha1.NodeRollout) *Surge {
 	r := nr.Spec.Replacement
 	rule := intstr.FromInt32(1)

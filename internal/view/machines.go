@@ -18,35 +18,35 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// machines are the units of one NodeRollout with replacement, judged by its status and the Nodes: the cloud is not asked.
+// machines are the units of one NodeRollout with replacement. They come from its status and the Nodes, without asking the cloud.
 type machines struct {
 	selection
 
 	nodes    []Node
 	optedOut int32
-	// untold are the nodes whose machines may be outdated: neither the status nor the node itself shows it.
+	// untold are nodes whose machines may be outdated. Neither the status nor the node shows whether they are.
 	untold []string
 
-	// asked is what the engine is asked about, with this strategy, and decision its answer.
+	// asked and strategy are the engine's input. decision is its output.
 	asked    []rollout.Unit
 	strategy rollout.Strategy
 	decision rollout.Decision
 }
 
-// Untold is the state of a node that may be outdated: only the operator knows.
+// Untold is the state of a node when only the operator knows whether it is outdated.
 const Untold v1alpha1.UnitState = "Untold"
 
 // Machine is a machine's part in a turn, as the status of its NodeRollout records it.
 type Machine struct {
 	// Rollout is the NodeRollout.
 	Rollout string `json:"rollout"`
-	// Turn is what is known of the turn.
+	// MachineTurn is the turn in the status.
 	v1alpha1.MachineTurn `json:",inline"`
-	// Replaces is true for the machine that takes the place of the one whose turn it is.
+	// Replaces is true for the replacement machine of the turn.
 	Replaces bool `json:"replaces,omitempty"`
 }
 
-// machinesOf are the turns that a node's machine has a part in.
+// machinesOf returns the turns of a node's machine, also as replacement.
 func (c *Cluster) machinesOf(node string) []Machine {
 	var all []Machine
 	for i := range c.nodeRollouts {
@@ -59,14 +59,14 @@ func (c *Cluster) machinesOf(node string) []Machine {
 	return all
 }
 
-// machineUnit is one unit: a turn, or a node or machine that is in none.
+// machineUnit is one unit. turn is nil for a node that is in no turn.
 type machineUnit struct {
 	nodeturn.Turn
 	turn *v1alpha1.MachineTurn
 }
 
-// observe judges the units that the NodeRollout's status and the Nodes show, and asks the engine who is next. A node that is named counts also where it has
-// opted out.
+// observe judges the units in the NodeRollout's status and the Nodes, and asks the engine which are next.
+// The node called named counts even if it opted out.
 func (u *machines) observe(named string) {
 	nr := u.of
 	listed := u.told()
@@ -92,14 +92,14 @@ func (u *machines) observe(named string) {
 	explain(u.nodes, u.decision.Waiting, listed)
 }
 
-// unitsOfTurns are the units of turns.
+// unitsOfTurns returns the units that are in a turn.
 func (u *machines) unitsOfTurns(w *replacement.World) (units []*machineUnit) {
 	nr := u.of
 	for i := range nr.Status.Turns {
 		t := &nr.Status.Turns[i]
 		m := &machineUnit{nodeturn.Turn{Unit: w.UnitOf(t), Counted: true}, t}
 		if m.Unit.State == v1alpha1.UnitOutdated && t.Phase != v1alpha1.MachineClaiming {
-			m.Unit.State = v1alpha1.UnitUpdating // It waits for its replacement, and not for the engine.
+			m.Unit.State = v1alpha1.UnitUpdating // It waits for its replacement, not for the engine.
 		}
 		if f := u.cluster.named[t.Node]; f != nil && m.Unit.State == v1alpha1.UnitFailed {
 			if own := held(f.claims, nr.UID); own != nil && own.Failed != nil {
@@ -127,14 +127,14 @@ func (u *machines) unitsOfNodes(w *replacement.World, listed map[string]entry, n
 			}
 		}
 		if s := listed[name]; s.state == v1alpha1.UnitOutdated && p.Unit.State == s.state && p.Unit.Reason == "" && machineReason(s.Reason) {
-			p.Unit.Reason, p.Unit.Message = s.Reason, s.Message // The cloud says so.
+			p.Unit.Reason, p.Unit.Message = s.Reason, s.Message // The cloud decides it.
 		}
 		units = append(units, &machineUnit{Turn: nodeturn.Turn{Node: n.Node, Claim: n.Claim, Unit: p.Unit, Counted: p.Counted}})
 	}
 	return units
 }
 
-// world is what machines are judged by: each node in no turn has a machine in a set of its own name, as the status or the node itself shows it.
+// world is the input for judging nodes without a turn. It models each one as a scale set with one machine, both with the node's name.
 func (u *machines) world(listed map[string]entry) *replacement.World {
 	c, nr := u.cluster, u.of
 	r := nr.Spec.Replacement
@@ -148,7 +148,7 @@ func (u *machines) world(listed map[string]entry) *replacement.World {
 		Rank: func(uid types.UID) uint64 { return max(1, rollout.Rank(uid, nr.UID, nr.Status.Revision)) },
 		Attempt: func(_ *replacement.Set, n *replacement.Node) string {
 			if listed[n.Name].state == v1alpha1.UnitOutdated {
-				return "" // Another one than that which has failed.
+				return "" // Not the attempt that failed.
 			}
 			return n.Claim.Attempt
 		},
@@ -174,7 +174,7 @@ func (u *machines) world(listed map[string]entry) *replacement.World {
 			unlisted = append(unlisted, s)
 		}
 	}
-	// Those that the status does not list are updated, if it lists all others and counts them.
+	// Unlisted nodes are updated if the status lists all others and counts these as updated.
 	areUpdated := u.wholeStatus() && len(unlisted) <= int(nr.Status.Counts.Updated)
 	for _, s := range unlisted {
 		if s.Machines[0].UpToDate = areUpdated; !areUpdated {
@@ -184,7 +184,7 @@ func (u *machines) world(listed map[string]entry) *replacement.World {
 	return w
 }
 
-// spread lets the zones take turns, as the controller does. The scale sets of machines are not known here.
+// spread alternates between zones, like the controller. The machines' scale sets are not known here.
 func (u *machines) spread(units []*machineUnit) {
 	var starting []*rollout.Unit
 	var zones []string
@@ -196,7 +196,7 @@ func (u *machines) spread(units []*machineUnit) {
 	replacement.Spread(starting, zones)
 }
 
-// turnOf is the turn that a node is in: its own, or else that of the node whose place it takes.
+// turnOf is the turn that a node is in: its own, or else that of the node that it replaces.
 func (u *machines) turnOf(node string) (turn *v1alpha1.MachineTurn) {
 	for i := range u.of.Status.Turns {
 		switch t := &u.of.Status.Turns[i]; node {
@@ -209,7 +209,7 @@ func (u *machines) turnOf(node string) (turn *v1alpha1.MachineTurn) {
 	return turn
 }
 
-// line is what is shown of a unit: what its controller writes to the status, and what takes its place.
+// line shows a unit as its controller writes it to the status, and the unit's replacement.
 func (u *machines) line(m *machineUnit, listed entry) Node {
 	line := Node{Node: m.Unit.Node, State: m.Unit.State}
 	if f := u.cluster.named[line.Node]; f != nil {
@@ -242,7 +242,7 @@ func (u *machines) line(m *machineUnit, listed entry) Node {
 	case m.Unit.HoldsSlot():
 		s := m.TurnStatus(line.Phase, m.Unit.Since, line.Message, wait)
 		line.State, line.Reason, line.Message = turning(line.Phase), s.Reason, s.Message
-		// The turn is written before the rest: what is listed for another phase is out of date.
+		// The controller writes Turns before Updating: an entry with another phase is out of date.
 		if listed.state == v1alpha1.UnitUpdating && listed.Message != "" && listed.Phase == line.Phase {
 			line.Reason, line.Message = listed.Reason, listed.Message
 		}
@@ -253,7 +253,7 @@ func (u *machines) line(m *machineUnit, listed entry) Node {
 	return line
 }
 
-// machineReasons are the reasons that only the operator can give, by what the cloud and etcd say.
+// machineReasons are the reasons that only the operator can give, from the cloud and etcd.
 var machineReasons = []v1alpha1.Reason{
 	v1alpha1.ReasonMachineUnknown, v1alpha1.ReasonMachineProtected, v1alpha1.ReasonSurgeExhausted, v1alpha1.ReasonScaleSetFull, v1alpha1.ReasonScaleSetBusy,
 	v1alpha1.ReasonScaleSetUnfit, v1alpha1.ReasonScaleSetNotFound, v1alpha1.ReasonCloudQuota, v1alpha1.ReasonCloudThrottled, v1alpha1.ReasonCloudDenied,
@@ -262,11 +262,11 @@ var machineReasons = []v1alpha1.Reason{
 
 func machineReason(r v1alpha1.Reason) bool { return slices.Contains(machineReasons, r) }
 
-// replacedBy says what takes the place, before what else there is to say.
+// replacedBy names the replacement and then appends the message.
 func replacedBy(t *v1alpha1.MachineTurn, message string) string {
 	by := ""
 	switch {
-	case t.Node == "" || t.Phase == v1alpha1.MachineSoaking: // The line is that of the machine that took the place.
+	case t.Node == "" || t.Phase == v1alpha1.MachineSoaking: // The line is about the replacement itself.
 	case t.ReplacementNode != "" && !strings.Contains(message, t.ReplacementNode):
 		by = "replaced by " + t.ReplacementNode
 	case t.ReplacementNode == "" && t.Replacement != "" && !strings.Contains(message, t.Replacement):
@@ -278,7 +278,7 @@ func replacedBy(t *v1alpha1.MachineTurn, message string) string {
 	return by + message
 }
 
-// image is the name of the image of all scale sets; empty where they have several.
+// image is the short name of the scale sets' image; empty if they have several.
 func (u *machines) image() (name string) {
 	for i := range u.of.Status.ScaleSets {
 		of := u.of.Status.ScaleSets[i].Image
@@ -290,7 +290,7 @@ func (u *machines) image() (name string) {
 	return name
 }
 
-// unmanaged says why the rollout has nothing to do with a node that is in no turn, or "".
+// unmanaged says why the rollout ignores a node that is in no turn; else "".
 func (u *machines) unmanaged(f *fact) string {
 	if !u.selector.Matches(labels.Set(f.node.Labels)) {
 		return asksFor(u.selector, f)
@@ -301,7 +301,7 @@ func (u *machines) unmanaged(f *fact) string {
 	return ""
 }
 
-// rollout is how the units stand together.
+// rollout summarizes the units.
 func (u *machines) rollout() Rollout {
 	r := describeNodeRollout(u.of)
 	r.OptedOut = u.optedOut
@@ -317,7 +317,7 @@ func (u *machines) rollout() Rollout {
 	return r
 }
 
-// unselected says why the NodeRollout has nothing to do with a node, or "".
+// unselected says why the NodeRollout does not concern a node; else "".
 func (u *machines) unselected(f *fact) string {
 	turn := u.turnOf(f.node.Name)
 	switch {
@@ -332,7 +332,7 @@ func (u *machines) unselected(f *fact) string {
 	return u.unmanaged(f)
 }
 
-// part says how the node stands in a NodeRollout that selects it, or has it.
+// part is the node's part in a NodeRollout that selects or claims it.
 func (u *machines) part(name string) Part {
 	part := newPart(u.rollout(), u.asked, name)
 	part.Replaces = true
@@ -341,7 +341,7 @@ func (u *machines) part(name string) Part {
 		ready := meta.FindStatusCondition(u.of.Status.Conditions, v1alpha1.ConditionReady)
 		switch n := u.of.Status.Counts; {
 		case ready != nil && machineReason(v1alpha1.Reason(ready.Reason)) && u.wholeStatus():
-			part.Unit.Reason, part.Unit.Message = v1alpha1.Reason(ready.Reason), ready.Message // It is why the operator does not know.
+			part.Unit.Reason, part.Unit.Message = v1alpha1.Reason(ready.Reason), ready.Message // This is why the operator does not know.
 		case n != nil:
 			part.Unit.Message += fmt.Sprintf(": of %d nodes %d are updated, and it lists the first %d of %d that wait", n.Total, n.Updated, len(u.of.Status.Waiting), n.Waiting)
 		}

@@ -11,7 +11,7 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// PreviewNodeRollout says what a NodeRollout would do. It need not be among those of the cluster.
+// PreviewNodeRollout says what a NodeRollout would do. The object need not be in the Cluster.
 func (c *Cluster) PreviewNodeRollout(nr *v1alpha1.NodeRollout, s Supposition) Preview {
 	if nr.Spec.Replacement != nil {
 		return c.previewMachines(nr, s)

@@ -12,10 +12,10 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// KindNodeRollout is the kind of the rollouts that NodeRollouts are.
+// KindNodeRollout is Rollout.Kind of a NodeRollout.
 const KindNodeRollout = "NodeRollout"
 
-// reasonInvalid is that of the conditions of a NodeRollout whose spec can't be carried out.
+// reasonInvalid is the condition reason of a NodeRollout with an invalid spec.
 const reasonInvalid = "Invalid"
 
 // NodeRollouts adds NodeRollouts to the cluster.
@@ -24,7 +24,7 @@ func (c *Cluster) NodeRollouts(all []v1alpha1.NodeRollout) *Cluster {
 	return c
 }
 
-// nodeUnits are those of a NodeRollout, whatever it does with its nodes.
+// nodeUnits are a NodeRollout's units, for any mechanism.
 type nodeUnits interface {
 	problem() string
 	unselected(f *fact) string
@@ -33,7 +33,7 @@ type nodeUnits interface {
 	part(name string) Part
 }
 
-// unitsOf are those of a NodeRollout, before they are observed.
+// unitsOf returns a NodeRollout's units. The caller calls observe next.
 func (c *Cluster) unitsOf(nr *v1alpha1.NodeRollout) nodeUnits {
 	if nr.Spec.Replacement != nil {
 		return &machines{selection: c.selected(nr)}
@@ -41,7 +41,7 @@ func (c *Cluster) unitsOf(nr *v1alpha1.NodeRollout) nodeUnits {
 	return c.readHosts(nr)
 }
 
-// nodeRollout says how a NodeRollout stands.
+// nodeRollout is the state of a NodeRollout.
 func (c *Cluster) nodeRollout(nr *v1alpha1.NodeRollout) Rollout {
 	u := c.unitsOf(nr)
 	u.observe("")
@@ -55,7 +55,7 @@ func (c *Cluster) nodeRollout(nr *v1alpha1.NodeRollout) Rollout {
 	return u.rollout()
 }
 
-// describeNodeRollout is what the NodeRollout itself says.
+// describeNodeRollout takes the NodeRollout's own spec and status.
 func describeNodeRollout(nr *v1alpha1.NodeRollout) Rollout {
 	r := Rollout{
 		Kind: KindNodeRollout, Name: nr.Name, Version: nr.Status.Revision, Revision: nr.Status.Revision, Versions: nr.Status.Versions,
@@ -68,7 +68,7 @@ func describeNodeRollout(nr *v1alpha1.NodeRollout) Rollout {
 	return r
 }
 
-// rollout is how the units stand together.
+// rollout summarizes the units.
 func (u *hosts) rollout() Rollout {
 	r := describeNodeRollout(u.of)
 	r.Version, r.Revision = u.strategy.Revision, u.strategy.Revision
@@ -78,7 +78,7 @@ func (u *hosts) rollout() Rollout {
 	return r
 }
 
-// nodeRolloutState sums up the conditions of a NodeRollout.
+// nodeRolloutState is the state that a NodeRollout's conditions show.
 func nodeRolloutState(nr *v1alpha1.NodeRollout, counts v1alpha1.UnitCounts, nodes []Node, now time.Time) (State, string, *metav1.Time) {
 	s := &nr.Status
 	ready, stalled := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady), meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled)
@@ -95,7 +95,7 @@ func nodeRolloutState(nr *v1alpha1.NodeRollout, counts v1alpha1.UnitCounts, node
 		return Pending, "the controller has not looked at its latest change yet", nil
 	case stalled != nil && stalled.Status == metav1.ConditionTrue:
 		return Stalled, stalled.Message, known(stalled.LastTransitionTime.Time)
-	case ready.Status == metav1.ConditionTrue && counts.Updating == 0: // With nodes in a turn, they were read before the NodeRollout.
+	case ready.Status == metav1.ConditionTrue && counts.Updating == 0: // Else the Nodes were read before the NodeRollout.
 		return Complete, "", since
 	case counts.Updating > 0 || slices.ContainsFunc(nodes, func(n Node) bool { return n.State == v1alpha1.UnitOutdated && n.Reason == "" }):
 		return Progressing, "", since
@@ -104,7 +104,7 @@ func nodeRolloutState(nr *v1alpha1.NodeRollout, counts v1alpha1.UnitCounts, node
 	}
 }
 
-// controllerOf is the name of the controller that carries a NodeRollout out.
+// controllerOf is the name of the controller that runs a NodeRollout.
 func controllerOf(nr *v1alpha1.NodeRollout) string {
 	if nr.Spec.Replacement != nil {
 		return "replacement"
@@ -112,7 +112,7 @@ func controllerOf(nr *v1alpha1.NodeRollout) string {
 	return "hostupdate"
 }
 
-// invalid reports whether the controller has found that the spec can't be carried out.
+// invalid reports whether the controller found the current spec invalid.
 func invalid(nr *v1alpha1.NodeRollout) bool {
 	c := meta.FindStatusCondition(nr.Status.Conditions, v1alpha1.ConditionStalled)
 	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == reasonInvalid && nr.Status.ObservedGeneration == nr.Generation

@@ -15,17 +15,17 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// selection is what a NodeRollout says of its nodes, whatever it does with them.
+// selection is which nodes a NodeRollout selects, for any mechanism.
 type selection struct {
 	cluster    *Cluster
 	of         *v1alpha1.NodeRollout
 	selector   labels.Selector
 	selectable error
-	// supposed is true for one whose spec need not be the one that its status is of.
+	// supposed is true if the spec may be newer than the status, as in a preview.
 	supposed bool
 }
 
-// selected reads what the NodeRollout selects.
+// selected parses the NodeRollout's node selector.
 func (c *Cluster) selected(nr *v1alpha1.NodeRollout) selection {
 	u := selection{cluster: c, of: nr}
 	if u.selector, u.selectable = metav1.LabelSelectorAsSelector(&nr.Spec.NodeSelector); u.selectable != nil {
@@ -40,13 +40,13 @@ type hosts struct {
 	units
 
 	world *hostupdate.World
-	// invalid says why the spec can't be carried out.
+	// invalid is the error in the spec.
 	invalid error
-	// ripens is when units that may not start yet may.
+	// ripens is when units may start that may not start now.
 	ripens map[string]time.Time
 }
 
-// readHosts reads what a NodeRollout wants.
+// readHosts prepares a NodeRollout's units.
 func (c *Cluster) readHosts(nr *v1alpha1.NodeRollout) *hosts {
 	u := &hosts{selection: c.selected(nr), ripens: map[string]time.Time{}}
 	u.world, u.invalid = hostupdate.NewWorld(nr, nil)
@@ -54,7 +54,7 @@ func (c *Cluster) readHosts(nr *v1alpha1.NodeRollout) *hosts {
 	return u
 }
 
-// problem says why the units can't be judged, or "".
+// problem says why the units can't be judged; else "".
 func (u *hosts) problem() string {
 	if !u.world.Ready {
 		return u.invalid.Error()
@@ -62,7 +62,7 @@ func (u *hosts) problem() string {
 	return u.selection.problem()
 }
 
-// problem says what of the NodeRollout can't be understood, so that its units can't be judged, or "".
+// problem names the invalid field of the NodeRollout, so that its units can't be judged; else "".
 func (u *selection) problem() string {
 	spec := &u.of.Spec
 	switch {
@@ -86,15 +86,15 @@ func (u *selection) problem() string {
 	return ""
 }
 
-// observe judges every node that the NodeRollout selects or has a claim on, as its controller does, and asks the engine. A node that is named counts
-// also where it has opted out.
+// observe judges every node that the NodeRollout selects or claims, like its controller, and asks the engine.
+// The node called named counts even if it opted out.
 func (u *hosts) observe(named string) {
 	turns := u.world.Units(u.cluster.objects())
 	strategy := func(total int) rollout.Strategy { return u.world.Strategy(total, u.of.Status.Wave) }
 	u.units = decide(u.cluster, turns, named, u.told(), u.problem() == "", strategy, u.line)
 }
 
-// line is what is shown of a unit, with the version that its host is brought to. The status knows more of a drain.
+// line shows a unit, with the version that its host is updated to. The status knows more about a drain.
 func (u *hosts) line(t *hostupdate.Unit, wait *rollout.Wait, status entry) Node {
 	phase, since, message := hostupdate.Phase(t)
 	line := u.cluster.line(t.Base(), wait, phase, since, message)
@@ -123,7 +123,7 @@ func (u *selection) wholeStatus() bool {
 	return s.Counts != nil && s.ObservedGeneration == u.of.Generation && int(s.Counts.Waiting) == len(s.Waiting) && len(s.Waiting) < v1alpha1.MaxListedUnits
 }
 
-// strategyFor is the NodeRollout's, as its controller reads it, for so many nodes that did not opt out.
+// strategyFor is the NodeRollout's strategy, as its controller reads it. nodes excludes those that opted out.
 func (u *selection) strategyFor(revision string, nodes int) rollout.Strategy {
 	nr := u.of
 	s := rollout.New(nr.Spec.Strategy, 1, nodes)

@@ -11,32 +11,32 @@ import (
 	"moult.dev/moult/internal/kind/hostupdate"
 )
 
-// Host is what the operator and the agent of a host say to each other on its Node.
+// Host is the state that the operator and the host's agent exchange on its Node.
 type Host struct {
 	// Label is the key of the label that names the interface of the host, and Interface its value.
 	Label     string `json:"label"`
 	Interface string `json:"interface"`
-	// Wanted is what the host is to do, Active what it has taken up, and State how that stands.
+	// Wanted is the ordered action. Active is the action that the host took up. State is its progress.
 	Wanted v1alpha1.HostAction `json:"wanted,omitempty"`
 	Active v1alpha1.HostAction `json:"active,omitempty"`
 	State  v1alpha1.HostState  `json:"state,omitempty"`
 	// Update says whether there is an update: true, false or unknown.
 	Update string `json:"update,omitempty"`
-	// Version is what the host runs, Previous what it ran before, and Target what it has to offer, as far as these have names. Asked is the
-	// version that the operator ordered.
+	// Version is what the host runs, Previous what it ran before, and Target the update that it offers. Each may be empty.
+	// Asked is the version that the operator ordered.
 	Version  string `json:"version,omitempty"`
 	Previous string `json:"previous,omitempty"`
 	Target   string `json:"target,omitempty"`
 	Asked    string `json:"asked,omitempty"`
 	// Error says why the last action failed.
 	Error string `json:"error,omitempty"`
-	// Attempts counts how often the update was begun to be fetched.
+	// Attempts counts how often the host began to fetch the update.
 	Attempts int `json:"attempts,omitempty"`
-	// Checked is when the host was last asked for updates and had another answer than before.
+	// Checked is when a check for updates last gave a different answer.
 	Checked *metav1.Time `json:"checked,omitempty"`
 }
 
-// hostOf is what the host of a node says; nil where no label names its interface.
+// hostOf reads the host's state from its Node; nil if no label names its interface.
 func hostOf(n *corev1.Node) *Host {
 	r, ok := hostupdate.Read(n)
 	if !ok {
@@ -63,7 +63,7 @@ func (c *Cluster) whyNodeRollouts(w *Why, f *fact) {
 	}
 }
 
-// unselected says why a NodeRollout has nothing to do with the node, or "".
+// unselected says why a NodeRollout does not concern the node; else "".
 func (u *hosts) unselected(f *fact) string {
 	if held(f.claims, u.of.UID) != nil {
 		return ""
@@ -80,7 +80,7 @@ func (u *hosts) unselected(f *fact) string {
 	return ""
 }
 
-// part says how the node stands in a NodeRollout that selects it, or has it.
+// part is the node's part in a NodeRollout that selects or claims it.
 func (u *hosts) part(name string) Part {
 	part := newPart(u.rollout(), u.asked, name)
 	if u.problem() == "" {

@@ -15,11 +15,11 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// unnoticed is how old a Plan without a status may be before that is worth a word.
+// unnoticed is how old a rollout or budget may be without a status before a message says so.
 const unnoticed = 10 * time.Second
 
-// Rollouts says how the rollouts stand, by namespace and name; a Plan before an ExtendedDaemonSet of its name. NodeRollouts, which are
-// in no namespace, come first.
+// Rollouts returns all rollouts, sorted by namespace and name. NodeRollouts have no namespace and come first.
+// A Plan comes before an ExtendedDaemonSet of the same name.
 func (c *Cluster) Rollouts() []Rollout {
 	rollouts := make([]Rollout, 0, len(c.plans)+len(c.daemons.Sets)+len(c.nodeRollouts))
 	for i := range c.plans {
@@ -50,7 +50,7 @@ func (c *Cluster) plan(p *upgradev1.Plan) Rollout {
 	return c.observe(p, "", false).rollout()
 }
 
-// describe is what the Plan itself says.
+// describe takes the Plan's own spec and status.
 func describe(p *upgradev1.Plan) Rollout {
 	r := Rollout{
 		Kind: "Plan", Namespace: p.Namespace, Name: p.Name, Version: p.Status.LatestVersion, Revision: p.Status.LatestHash,
@@ -67,12 +67,12 @@ type planUnits struct {
 	units
 	cluster *Cluster
 	world   *plan.World
-	// invalid says why the spec can't be carried out.
+	// invalid is the error in the spec.
 	invalid error
 }
 
-// observe judges every node that the Plan selects or has a claim on, as its controller does, but that Jobs are not read, and asks the engine. A Plan
-// that is assumed is taken for valid and resolved, whatever its controller has said.
+// observe judges every node that the Plan selects or claims, like its controller but without its Jobs, and asks the engine.
+// With assumed, the Plan counts as valid and resolved, whatever its status says.
 func (c *Cluster) observe(p *upgradev1.Plan, named string, assumed bool) *planUnits {
 	u := &planUnits{cluster: c}
 	u.world, u.invalid = plan.NewWorld(p)
@@ -87,7 +87,7 @@ func (c *Cluster) observe(p *upgradev1.Plan, named string, assumed bool) *planUn
 	return u
 }
 
-// recordedIn is what the Plan's status lists.
+// recordedIn returns the units in the Plan's status, by node.
 func recordedIn(p *upgradev1.Plan) map[string]entry {
 	recorded := entries(p.Status.Updating, p.Status.Waiting)
 	for _, f := range p.Status.Failed {
@@ -96,7 +96,7 @@ func recordedIn(p *upgradev1.Plan) map[string]entry {
 	return recorded
 }
 
-// line is what is shown of a unit. What only its Job shows is taken from the status, if that is of this turn.
+// line shows a unit. The status adds what only the Job shows, if the status is of this turn.
 func (u *planUnits) line(t *plan.Unit, wait *rollout.Wait, status entry) Node {
 	phase, since, message := t.Phase(u.cluster.now)
 	ofTurn := t.Claim != nil && status.Since != nil && status.Since.Unix() >= t.Claim.Since.Unix()
@@ -111,7 +111,7 @@ func (u *planUnits) line(t *plan.Unit, wait *rollout.Wait, status entry) Node {
 	return line
 }
 
-// rollout is how the units stand together.
+// rollout summarizes the units.
 func (u *planUnits) rollout() Rollout {
 	r := describe(u.world.Plan)
 	u.sumUp(u.cluster, &r)
@@ -125,7 +125,7 @@ func ready(p *upgradev1.Plan) bool {
 	return c != nil && c.Reason != upgradev1.ReasonNotReady
 }
 
-// state sums up a Plan's conditions.
+// state is a Plan's state, by its conditions.
 func state(p *upgradev1.Plan, c v1alpha1.UnitCounts, now time.Time) (State, string, *metav1.Time) {
 	s := &p.Status
 	complete, stalled := s.Condition(upgradev1.ConditionComplete), s.Condition(upgradev1.ConditionStalled)
@@ -138,7 +138,7 @@ func state(p *upgradev1.Plan, c v1alpha1.UnitCounts, now time.Time) (State, stri
 		return Pending, "the controller has not looked at its latest change yet", nil
 	case stalled != nil && stalled.Status == metav1.ConditionTrue:
 		return Stalled, cmp.Or(complaint(s), stalled.Message), transition(stalled)
-	case complete.Status == metav1.ConditionTrue && c.Updating == 0: // With nodes in a turn, they were read before the Plan.
+	case complete.Status == metav1.ConditionTrue && c.Updating == 0: // Else the Nodes were read before the Plan.
 		return Complete, note(s), transition(complete)
 	case c.Updating > 0 || complete.Reason == upgradev1.ReasonSyncJob || complete.Reason == upgradev1.ReasonResolved:
 		return Progressing, cmp.Or(complete.Message, note(s)), transition(complete)

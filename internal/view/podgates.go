@@ -15,11 +15,11 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// someNamed is how many are named of the pods that block a node, and of the nodes that are blocked.
+// someNamed bounds how many blocked nodes a message names.
 const someNamed = 3
 
-// PodGates reports whether a gate goes by the pods on the node, or on any where it has no name, which no status lists; and whether by the labels
-// of their namespaces.
+// PodGates reports whether a gate depends on pods on the node, and whether it depends on the labels of their namespaces.
+// An empty name means any node. No status lists these gates.
 func (c *Cluster) PodGates(node string) (pods, namespaces bool) {
 	c.eachPodsGate(node, func(_ string, _ *rollout.Budget, gates []v1alpha1.PodsGate) {
 		pods = true
@@ -28,7 +28,7 @@ func (c *Cluster) PodGates(node string) (pods, namespaces bool) {
 	return pods, namespaces
 }
 
-// PodsOn adds the pods on the node, or on all where it has no name, and the labels of namespaces, so that gates that select such pods close.
+// PodsOn adds the pods on the node and the labels of namespaces, so that gates for such pods close. An empty name means all nodes.
 func (c *Cluster) PodsOn(node string, pods []corev1.Pod, namespaces map[string]labels.Set) {
 	on := map[string][]*corev1.Pod{}
 	for i := range pods {
@@ -37,7 +37,7 @@ func (c *Cluster) PodsOn(node string, pods []corev1.Pod, namespaces map[string]l
 	c.eachPodsGate(node, func(name string, b *rollout.Budget, gates []v1alpha1.PodsGate) {
 		read, err := rollout.NewPodsGates(gates)
 		if err != nil {
-			return // The budget's status says so.
+			return // The budget's status shows the error.
 		}
 		_, found := rollout.PodBlocks(read, on[name], func(name string) (labels.Set, bool) {
 			set, known := namespaces[name]
@@ -59,7 +59,7 @@ func someOf(names []string) string {
 	return text
 }
 
-// eachPodsGate calls for the gates that pods on the node, or on any where it has no name, can close, of each budget that selects the node.
+// eachPodsGate calls do for each budget that selects the node, with the gates that pods there can close. An empty name means every node.
 func (c *Cluster) eachPodsGate(node string, do func(string, *rollout.Budget, []v1alpha1.PodsGate)) {
 	for i := range c.budgets {
 		from := &c.budgets[i]

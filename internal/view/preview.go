@@ -16,47 +16,47 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Preview is what a rollout would do, if nothing changed but by itself.
+// Preview is what a rollout would do without outside changes.
 type Preview struct {
-	// Rollout is its state now; without its nodes.
+	// Rollout is the state now, without nodes.
 	Rollout Rollout `json:"rollout"`
-	// New is true for one that is not in the cluster.
+	// New is true if the rollout is not in the cluster.
 	New bool `json:"new,omitempty"`
 	// Problem is an error of the spec that keeps everything from starting.
 	Problem string `json:"problem,omitempty"`
 	// InTurn and Failed are the nodes that are in a turn, and those that have failed.
 	InTurn []Node `json:"inTurn,omitempty"`
 	Failed []Node `json:"failed,omitempty"`
-	// Creation is how nodes get a pod that have none; only of an ExtendedDaemonSet.
+	// Creation is how an ExtendedDaemonSet's nodes without a pod get one.
 	Creation *Creation `json:"creation,omitempty"`
 	// Canary is how an ExtendedDaemonSet would try its new revision.
 	Canary *Trial `json:"canary,omitempty"`
-	// AtOnce is how many nodes of an ExtendedDaemonSet go at once, and AtOnceBy what says so.
+	// AtOnce is how many nodes of an ExtendedDaemonSet are updated at once. AtOnceBy names the field that sets it.
 	AtOnce   int    `json:"atOnce,omitempty"`
 	AtOnceBy string `json:"atOnceBy,omitempty"`
-	// Unfit are the nodes on which no pod of an ExtendedDaemonSet would be made.
+	// Unfit are the nodes on which an ExtendedDaemonSet creates no pod.
 	Unfit []Unfit `json:"unfit,omitempty"`
-	// Unlabelled are the nodes that a NodeRollout selects, and that have no label that names the interface of their host.
+	// Unlabelled are the nodes that a NodeRollout selects, but without a label that names their host's interface.
 	Unlabelled []string `json:"unlabelled,omitempty"`
-	// Surge is how machines are added and deleted; only of a NodeRollout with replacement.
+	// Surge is how a NodeRollout with replacement adds and deletes machines.
 	Surge *Surge `json:"surge,omitempty"`
 	// Steps are the nodes that will be started, in their order.
 	Steps []Step `json:"steps"`
-	// Schedule estimates when; nil while no turn has been measured, and none is assumed.
+	// Schedule estimates when they start; nil if the duration of a turn is neither measured nor assumed.
 	Schedule *Schedule `json:"schedule,omitempty"`
-	// Budgets are those that select any of its nodes, by name.
+	// Budgets are those that select any of the rollout's nodes, sorted by name.
 	Budgets []Budget `json:"budgets,omitempty"`
-	// Notes are what the preview does not know.
+	// Notes say what the preview does not know.
 	Notes []string `json:"notes,omitempty"`
 }
 
 // Creation is how nodes get a pod that have none.
 type Creation struct {
-	// Nodes are without one.
+	// Nodes is how many have no pod.
 	Nodes int `json:"nodes"`
-	// Limit is how many pods may be in creation at once, now.
+	// Limit is how many pods may be in creation at once now.
 	Limit int `json:"limit"`
-	// Increase is how many more they may be after each Interval, up to Most.
+	// Increase is how much Limit grows after each Interval, up to Most.
 	Increase int    `json:"increase"`
 	Interval string `json:"interval"`
 	Most     int    `json:"most"`
@@ -64,17 +64,17 @@ type Creation struct {
 
 // Trial is the canary of a preview.
 type Trial struct {
-	// Nodes that it runs on, of so many that are Wanted.
+	// Nodes are the canary's nodes. Wanted is how many it needs.
 	Nodes  []string `json:"nodes"`
 	Wanted int      `json:"wanted"`
-	// Duration is for how long its pods must have been ready, and Calm for how long none must have restarted.
+	// Duration is how long its pods must have been ready. Calm is how long none may have restarted.
 	Duration string `json:"duration,omitempty"`
 	Calm     string `json:"noRestartsDuration,omitempty"`
-	// Manual is true when a person must validate it.
+	// Manual is true if a person must validate the canary.
 	Manual bool `json:"manual,omitempty"`
 }
 
-// Unfit are nodes for which a daemon's pods are not, and why not.
+// Unfit are nodes that get no pod, and why not.
 type Unfit struct {
 	Message string   `json:"message"`
 	Nodes   []string `json:"nodes"`
@@ -82,25 +82,25 @@ type Unfit struct {
 
 // Surge is how machines are added and deleted.
 type Surge struct {
-	// Rule is spec.replacement.surge, and OnFull what happens where none can be added.
+	// Rule is spec.replacement.surge. OnFull is what happens if no machine can be added.
 	Rule   string          `json:"rule"`
 	OnFull v1alpha1.OnFull `json:"onFull"`
-	// DeletesFirst is true where a machine is deleted before the one that takes its place is added.
+	// DeletesFirst is true if a machine is deleted before its replacement is added.
 	DeletesFirst bool `json:"deletesFirst,omitempty"`
-	// ScaleSets are those that are known, with how many machines more each may have at once.
+	// ScaleSets are the known scale sets, and how many extra machines each may have.
 	ScaleSets []SurgeOf `json:"scaleSets,omitempty"`
 }
 
-// SurgeOf is what a scale set may have.
+// SurgeOf is the surge of one scale set.
 type SurgeOf struct {
 	Name string `json:"name"`
 	// Image is what new machines are made of.
 	Image string `json:"image,omitempty"`
-	// Machines it has; Outdated ones wait for replacement; More is how many it may have beside them at once.
+	// Machines it has. Outdated of them wait for replacement. More is how many extra it may have at once.
 	Machines int32 `json:"machines"`
 	Outdated int32 `json:"outdated"`
 	More     int   `json:"more"`
-	// Message says why it can't be changed.
+	// Message says why the scale set can't be changed.
 	Message string `json:"message,omitempty"`
 }
 
@@ -112,9 +112,9 @@ type Step struct {
 	// Reason and Message say why it waits; without a reason it starts now.
 	Reason  v1alpha1.Reason `json:"reason,omitempty"`
 	Message string          `json:"message,omitempty"`
-	// At is about when it starts, as far as that can be estimated.
+	// At is the estimated start, if there is an estimate.
 	At *metav1.Time `json:"at,omitempty"`
-	// From is the version that the node's host runs, and To the one that it would be brought to, as far as they are known.
+	// From is the version that the node's host runs. To is the version after the update. Both may be unknown.
 	From string `json:"from,omitempty"`
 	To   string `json:"to,omitempty"`
 }
@@ -123,13 +123,13 @@ type Step struct {
 type Supposition struct {
 	// New: the rollout is not in the cluster.
 	New bool
-	// Unresolved: the revision is not known, so that all its nodes count as outdated.
+	// Unresolved: the revision is not known, so all nodes count as outdated.
 	Unresolved bool
-	// Turn is how long a turn takes; 0 is what the status of a Plan or a NodeRollout has measured, and not known of others.
+	// Turn is how long a turn takes. 0 means the measured time in the status of a Plan or NodeRollout; others have none.
 	Turn time.Duration
 }
 
-// Preview says what a Plan would do. The Plan need not be among those of the cluster.
+// Preview says what a Plan would do. The Plan need not be in the Cluster.
 func (c *Cluster) Preview(p *upgradev1.Plan, s Supposition) Preview {
 	if s.Unresolved {
 		p = p.DeepCopy()
@@ -157,7 +157,7 @@ const shuffled = "Nodes that spec.strategy.order leaves equal are shuffled by th
 
 func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
 
-// foresee adds the steps in their order, and the estimate where the duration of a turn is known. prepare changes the simulation before it runs.
+// foresee adds the steps in order, and an estimate if the duration of a turn is known. prepare may change the simulation before it runs.
 func (v *Preview) foresee(c *Cluster, s rollout.Strategy, units []rollout.Unit, turn time.Duration, prepare func(*simulation)) {
 	lines := make(map[string]Node, len(v.Rollout.Nodes))
 	for _, n := range v.Rollout.Nodes {
@@ -181,7 +181,7 @@ func (v *Preview) foresee(c *Cluster, s rollout.Strategy, units []rollout.Unit, 
 	}
 }
 
-// sort takes from the rollout's nodes those that are in a turn or have failed, and its budgets.
+// sort sets InTurn and Failed from the rollout's nodes, and Budgets. It clears the nodes.
 func (v *Preview) sort(c *Cluster) {
 	for _, n := range v.Rollout.Nodes {
 		switch {
@@ -195,7 +195,7 @@ func (v *Preview) sort(c *Cluster) {
 	v.Budgets = c.budgetsNamed(v.Rollout.Budgets)
 }
 
-// makeOutdated makes every unit outdated, as it is when the Plan comes to another revision.
+// makeOutdated makes every unit outdated, as when the Plan gets a new revision.
 func (u *planUnits) makeOutdated() {
 	for i := range u.asked {
 		ask := &u.asked[i]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package view is the read model of rollouts: what the plugin shows, made purely from objects.
+// Package view is the read model of rollouts: what the plugin shows, computed from objects only.
 //
 //	Plans         ┐
 //	Daemons       ┤         ┌ Rollouts  how each stands; each of its nodes with its state, phase, since when and why
@@ -8,17 +8,17 @@
 //	Nodes, Budgets┤         ├ Why       one node: what every check of every rollout says of it, and what holds it itself
 //	now           ┘         └ Preview   what a rollout would do: in which order, what waits and why, until about when
 //
-// Daemons are ExtendedDaemonSets with what belongs to them.
+// Daemons are ExtendedDaemonSets with their revisions and pods.
 //
 // A status lists a few nodes of each state and is up to a second old. The claims and labels on the nodes are complete and
 // newer, so they decide a unit's state; the status adds what only its controller knows: phases, and why a unit waits.
-// For units that the status has no room for, the same engine that the controller asks (package rollout) gives the reason.
+// The status lists only some units. For others the controller's engine (package rollout) gives the reason.
 //
-// The units of an ExtendedDaemonSet are found out from its pods, as its controller does it. Where they are not to be seen, or there
-// is no need to look at them because all is as it should be, its status says how it stands.
+// The units of an ExtendedDaemonSet are computed from its pods, as in its controller. If the pods may not be read, or the
+// status says that all are as desired, the status is used instead.
 //
-// Those of a NodeRollout with hostUpdate are found out from what the hosts say on their Nodes, by the same pure functions as in its controller
-// (package hostupdate), and from its claims there. Units of a NodeRollout with replacement are those of its status and its claims: no cloud is asked.
+// The units of a NodeRollout with hostUpdate are computed from the hosts' state and the claims on Nodes, by the functions of its controller
+// (package hostupdate). The units of a NodeRollout with replacement come from its status and claims. No cloud is asked.
 package view
 
 import (
@@ -33,13 +33,13 @@ type State string
 
 // The states of a rollout.
 const (
-	// Pending: no controller has looked at it, or at its latest change.
+	// Pending: no controller has observed the rollout or its latest change.
 	Pending State = "Pending"
 	// Progressing: nodes are in a turn, or about to be.
 	Progressing State = "Progressing"
 	// Waiting: nodes are outdated, and none may be started now.
 	Waiting State = "Waiting"
-	// Stalled: nothing goes on until a person changes something.
+	// Stalled: the rollout stops until a person changes something.
 	Stalled State = "Stalled"
 	// Complete: every node has the desired revision.
 	Complete State = "Complete"
@@ -50,43 +50,43 @@ type Rollout struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Version is what people call the desired state, Revision what identifies it.
+	// Version is the readable name of the desired state. Revision identifies it.
 	Version  string `json:"version,omitempty"`
 	Revision string `json:"revision,omitempty"`
 	State    State  `json:"state"`
-	// Message says why it waits, stalls or fails, or what else matters.
+	// Message says why the rollout waits, is stalled or fails, or is a note.
 	Message string `json:"message,omitempty"`
-	// Since is when it became complete or stalled; else since when it has not been complete.
+	// Since is when the rollout became complete or stalled, or else stopped being complete.
 	Since  *metav1.Time        `json:"since,omitempty"`
 	Counts v1alpha1.UnitCounts `json:"counts"`
-	// Stage is what an ExtendedDaemonSet says of itself in status.state.
+	// Stage is status.state of an ExtendedDaemonSet.
 	Stage edsv1.State `json:"stage,omitempty"`
-	// Paused is true when a person has paused it: nothing new starts. PausedBy is the annotation that does so, where it is not the
-	// spec.
+	// Paused is true when a person has paused the rollout: no turn starts. PausedBy is the annotation that pauses it; empty if the
+	// spec does.
 	Paused   bool   `json:"paused,omitempty"`
 	PausedBy string `json:"pausedBy,omitempty"`
-	// Halted says why nothing new starts until a person acts on what has failed; empty while that is not so.
+	// Halted says why no turn starts until a person acts on failed units; empty if not halted.
 	Halted string `json:"halted,omitempty"`
-	// Wave is how far a rollout with waves has come.
+	// Wave is the progress of a rollout with waves.
 	Wave *v1alpha1.WaveStatus `json:"wave,omitempty"`
-	// Canary is the canary of an ExtendedDaemonSet, while it goes on or has failed.
+	// Canary is the running or failed canary of an ExtendedDaemonSet.
 	Canary *Canary `json:"canary,omitempty"`
 	// Pods are how many pods an ExtendedDaemonSet has, by its status.
 	Pods *PodCounts `json:"pods,omitempty"`
-	// TurnSeconds is how long its turns took on average; 0 while none has ended.
+	// TurnSeconds is the average duration of its turns; 0 until the first ends.
 	TurnSeconds int32 `json:"turnSeconds,omitempty"`
 	// Budgets are the names of the NodeDisruptionBudgets that select any of its nodes.
 	Budgets []string `json:"budgets,omitempty"`
-	// OptedOut is how many nodes it would select, if a label did not keep it away.
+	// OptedOut is how many selected nodes have a label that opts out of the rollout.
 	OptedOut int32 `json:"optedOut,omitempty"`
-	// Unlabelled is how many nodes a NodeRollout selects that have no label that names the interface of their host, so that they are none
-	// of its units; and Versions how many of its nodes run which version, the most frequent first.
+	// Unlabelled is how many nodes a NodeRollout selects without a label for the host's interface. They are not units.
+	// Versions is how many of its nodes run which version, the most frequent first.
 	Unlabelled int32                  `json:"unlabelled,omitempty"`
 	Versions   []v1alpha1.HostVersion `json:"versions,omitempty"`
-	// ScaleSets are those that a NodeRollout with replacement replaces machines in.
+	// ScaleSets are the scale sets in which a NodeRollout replaces machines.
 	ScaleSets []v1alpha1.ScaleSetStatus `json:"scaleSets,omitempty"`
-	// Nodes holds its units: failed ones first, then those in a turn, both by age; then those that wait, in the order in
-	// which they come; then the updated ones by name.
+	// Nodes holds the units: first failed units, then units in a turn, both by age; then waiting units in the order
+	// of their start; then updated units by name.
 	Nodes []Node `json:"nodes,omitempty"`
 }
 
@@ -96,29 +96,29 @@ type Node struct {
 	State v1alpha1.UnitState `json:"state"`
 	// Phase is the phase of its turn, while it is in one.
 	Phase v1alpha1.Phase `json:"phase,omitempty"`
-	// Since is when it came into this phase, or failed.
+	// Since is when the phase began, or when the unit failed.
 	Since *metav1.Time `json:"since,omitempty"`
 	// Started is when its turn began.
 	Started *metav1.Time `json:"started,omitempty"`
-	// Reason and Message say why it waits or failed, or what holds up its turn.
+	// Reason and Message say why the unit waits or failed, or what delays its turn.
 	Reason  v1alpha1.Reason `json:"reason,omitempty"`
 	Message string          `json:"message,omitempty"`
-	// Skipped is true for a failed one whose node was released, so that the rollout goes on without it.
+	// Skipped is true for a failed unit whose node was released: the rollout continues without it.
 	Skipped bool `json:"skipped,omitempty"`
-	// RetryAt is when a failed one is tried again by itself.
+	// RetryAt is when a failed unit is retried automatically.
 	RetryAt *metav1.Time `json:"retryAt,omitempty"`
-	// Canary is true for one on which the canary of an ExtendedDaemonSet runs, and Pod is the daemon's pod there.
+	// Canary is true if the canary of an ExtendedDaemonSet runs on the node. Pod is the daemon's pod there.
 	Canary bool   `json:"canary,omitempty"`
 	Pod    string `json:"pod,omitempty"`
-	// Version is what the node's host runs, and Target what a NodeRollout brings it to, as far as that is known and another one.
+	// Version is what the node's host runs. Target is the version after the update, if it is known and different.
 	Version string `json:"version,omitempty"`
 	Target  string `json:"target,omitempty"`
-	// NotReady and Cordoned are of the node itself.
+	// NotReady and Cordoned are the node's own state.
 	NotReady bool `json:"notReady,omitempty"`
 	Cordoned bool `json:"cordoned,omitempty"`
 }
 
-// FullName is how people call the rollout: by its name, with its namespace before it if it is in one.
+// FullName is the rollout's name, as namespace/name if it has a namespace.
 func (r *Rollout) FullName() string { return fullName(r.Namespace, r.Name) }
 
 // FullName is how people call the rollout.
@@ -131,14 +131,14 @@ func fullName(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// Lasts reports whether a machine's turn has failed, and there is nothing to try again: one that is still being added is waited for, and one that has
-// taken the place stays, and is not well yet.
+// Lasts reports whether a machine's turn has failed but continues without a retry: its replacement is still being added,
+// or has joined and is not healthy yet.
 func (n *Node) Lasts() bool {
 	phase := v1alpha1.MachinePhase(n.Phase)
 	return n.State == v1alpha1.UnitFailed && (phase == v1alpha1.MachineAdding || phase == v1alpha1.MachineSoaking)
 }
 
-// InTurn reports whether the node is in the middle of a turn.
+// InTurn reports whether the node is in a turn that has not failed.
 func (n *Node) InTurn() bool {
 	return n.State == v1alpha1.UnitUpdating || n.State == v1alpha1.UnitSoaking
 }

@@ -14,21 +14,21 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Schedule is an estimate of when a rollout ends. It simulates the rollout with the engine that decides it: with its concurrency, waves, soaks and
-// windows, and with the budgets.
+// Schedule estimates when a rollout ends. The rollout's own engine simulates it, with its concurrency, waves, soaks, windows and
+// budgets.
 type Schedule struct {
-	// TurnSeconds is how long a turn is taken to last.
+	// TurnSeconds is the assumed duration of a turn.
 	TurnSeconds int `json:"turnSeconds"`
-	// End is about when the last node is updated; absent when that does not happen by itself.
+	// End is about when the last node is updated; absent if a person must act first.
 	End *metav1.Time `json:"end,omitempty"`
-	// Stuck says why it does not come to an end by itself, and Left how many nodes are left then.
+	// Stuck says why the rollout does not end without a person. Left is how many nodes remain then.
 	Stuck string `json:"stuck,omitempty"`
 	Left  int    `json:"left,omitempty"`
 	// Without lists what the estimate leaves out.
 	Without []string `json:"without,omitempty"`
 }
 
-// work bounds the simulation: decisions times units. The rest is extrapolated.
+// work bounds the simulation, as decisions times units. The rest is extrapolated.
 const work = 4_000_000
 
 // simulation is a simulated rollout.
@@ -39,14 +39,14 @@ type simulation struct {
 	fleet    rollout.Fleet
 	now      time.Time
 	turn     time.Duration
-	// room is a further bound on how many are started now, and when it changes; nil is no bound.
+	// room is another bound on how many nodes start now, and when it changes; nil is no bound.
 	room func(*simulation) (int, time.Time)
-	// starts and ends are the times of turns, frees the ends of other rollouts' turns, and ready when units that can't be started can be.
+	// starts and ends are the times of turns. frees are the ends of other rollouts' turns. ready is when blocked units can start.
 	starts, ends, frees, ready map[string]time.Time
 	without                    []string
 }
 
-// newSimulation begins the simulation at this time.
+// newSimulation returns a simulation that begins now.
 func (c *Cluster) newSimulation(s rollout.Strategy, units []rollout.Unit, now time.Time, turn time.Duration) *simulation {
 	p := &simulation{
 		strategy: s, units: slices.Clone(units), index: make(map[string]int, len(units)), now: now, turn: turn,
@@ -71,7 +71,7 @@ func (p *simulation) schedule() *Schedule {
 	return s
 }
 
-// removeBlocks removes what only people or the world can end, and notes that.
+// removeBlocks removes pauses and gates, whose end is unknown, and notes each in without.
 func (p *simulation) removeBlocks() {
 	if p.strategy.Paused {
 		p.strategy.Paused = false
@@ -93,7 +93,7 @@ func (p *simulation) removeBlocks() {
 	}
 }
 
-// blockedBy are the nodes that have to start, and that a gate of a budget blocks one by one.
+// blockedBy returns the nodes still to start that a gate of the budget blocks individually.
 func (p *simulation) blockedBy(b *rollout.Budget) []string {
 	var names []string
 	for name := range b.NodeBlocks {
@@ -112,7 +112,7 @@ func (p *simulation) addTurns(c *Cluster) {
 		own := held(f.claims, p.strategy.UID)
 		n := p.fleet.Nodes[f.node.Name]
 		if by := f.node.Annotations[v1alpha1.AnnotationCordonedBy]; by != "" && n.Unschedulable {
-			// Its claim counts until its turn ends, and with it the cordon.
+			// The turn's claim already counts, and the cordon ends with the turn.
 			if slices.ContainsFunc(f.claims, func(c v1alpha1.Claim) bool { return c.Rollout == by }) {
 				p.changeNode(n.Name, func(n *rollout.Node) { n.Unschedulable = false })
 			}
@@ -124,7 +124,7 @@ func (p *simulation) addTurns(c *Cluster) {
 		case p.strategy.Claimless && known && p.units[unit].State == v1alpha1.UnitUpdating && !p.units[unit].Excused:
 			p.ends[n.Name] = p.now.Add(p.turn)
 		case own == nil && slices.ContainsFunc(f.claims, func(c v1alpha1.Claim) bool { return c.Failed == nil }):
-			// How long others take is not known; about as long, then.
+			// Assume that other rollouts' turns take as long.
 			p.frees[n.Name] = p.now.Add(p.turn)
 		}
 	}
@@ -137,7 +137,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// earliest is the first of two instants; zero is never.
+// earliest returns the earlier time; zero means never.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -154,7 +154,7 @@ func (p *simulation) changeNode(name string, how func(*rollout.Node)) {
 	}
 }
 
-// run simulates until nothing happens any more. It returns that time, and how many nodes are left.
+// run simulates until nothing more happens. It returns the end time, and how many nodes are left.
 func (p *simulation) run(s *Schedule) (end time.Time, left int) {
 	began, before := p.now, p.countLeft()
 	for range max(10, work/max(1, len(p.units))) {
@@ -192,7 +192,7 @@ func (p *simulation) run(s *Schedule) (end time.Time, left int) {
 	return p.now.Add(p.now.Sub(began) / time.Duration(before-left) * time.Duration(left)), 0
 }
 
-// stuckReason says why nothing goes on.
+// stuckReason says why no more nodes start.
 func stuckReason(d rollout.Decision) string {
 	if d.Halted != nil {
 		return string(v1alpha1.ReasonHalted) + ": " + d.Halted.Message
@@ -215,7 +215,7 @@ func (p *simulation) start(name string) {
 	p.changeNode(name, func(n *rollout.Node) { n.Claims = append(slices.Clone(n.Claims), claim) })
 }
 
-// next is the next instant at which anything happens; zero when nothing does.
+// next is when the next event happens; zero if there is none.
 func (p *simulation) next(next time.Time) time.Time {
 	for _, at := range []map[string]time.Time{p.ends, p.frees, p.ready} {
 		for _, t := range at {
@@ -225,7 +225,7 @@ func (p *simulation) next(next time.Time) time.Time {
 	return next
 }
 
-// endTurns ends the turns whose time has come.
+// endTurns ends the turns that are due.
 func (p *simulation) endTurns() {
 	for _, name := range p.takeDue(p.ends) {
 		u := &p.units[p.index[name]]
@@ -241,7 +241,7 @@ func (p *simulation) endTurns() {
 	}
 }
 
-// takeDue takes out the nodes whose time has come.
+// takeDue removes and returns the nodes that are due.
 func (p *simulation) takeDue(of map[string]time.Time) (names []string) {
 	for name, at := range of {
 		if !at.After(p.now) {
@@ -257,7 +257,7 @@ func (p *simulation) release(name string, is func(v1alpha1.Claim) bool) {
 	p.changeNode(name, func(n *rollout.Node) { n.Claims = slices.DeleteFunc(slices.Clone(n.Claims), is) })
 }
 
-// countLeft is how many nodes are not updated, but for failed ones that are not tried again by themselves.
+// countLeft is how many nodes are not updated, without failed nodes that are not retried automatically.
 func (p *simulation) countLeft() int {
 	left := 0
 	for i := range p.units {

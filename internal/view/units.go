@@ -16,19 +16,19 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// units are those of a Plan, or of a NodeRollout with hostUpdate, as its controller judges them.
+// units are the units of a Plan or of a NodeRollout with hostUpdate, as its controller judges them.
 type units struct {
 	nodes    []Node
 	optedOut int32
-	// asked is what the engine is asked about, with this strategy, and decision its answer. Nothing is decided where the rollout can't start nodes.
+	// asked and strategy are the engine's input; decision is its output. decided is false if the rollout can't start nodes.
 	asked    []rollout.Unit
 	strategy rollout.Strategy
 	decided  bool
 	decision rollout.Decision
 }
 
-// decide asks the engine about the turns of a rollout, and makes the line of each. A node that is named counts also where it has opted out. recorded is what
-// the status lists.
+// decide asks the engine about a rollout's turns, and makes a line for each. The node called named counts even if it opted out.
+// recorded is what the status lists.
 func decide[T nodeturn.Taker](
 	c *Cluster, turns []T, named string, recorded map[string]entry, decides bool, strategy func(total int) rollout.Strategy, line func(T, *rollout.Wait, entry) Node,
 ) units {
@@ -59,7 +59,7 @@ func decide[T nodeturn.Taker](
 	return u
 }
 
-// line is what is shown of a unit, with the phase of its turn: what its controller writes to the status.
+// line shows a unit and the phase of its turn, as its controller writes them to the status.
 func (c *Cluster) line(t *nodeturn.Turn, wait *rollout.Wait, phase v1alpha1.Phase, since time.Time, message string) Node {
 	line := Node{Node: t.Node.Name, State: t.Unit.State, NotReady: !c.named[t.Node.Name].ready, Cordoned: t.Node.Spec.Unschedulable}
 	if t.Claim != nil {
@@ -77,7 +77,7 @@ func (c *Cluster) line(t *nodeturn.Turn, wait *rollout.Wait, phase v1alpha1.Phas
 	return line
 }
 
-// sumUp adds to the rollout how its units stand together.
+// sumUp adds the summary of the units to the rollout.
 func (u *units) sumUp(c *Cluster, r *Rollout) {
 	r.Counts, r.OptedOut, r.Nodes = count(u.nodes), u.optedOut, sorted(u.nodes)
 	r.Budgets = c.selecting(r.Nodes)
@@ -89,7 +89,7 @@ func (u *units) sumUp(c *Cluster, r *Rollout) {
 	}
 }
 
-// listed are the units that a status lists.
+// listed returns the units that a status lists.
 func listed(failed, updating, waiting []v1alpha1.UnitStatus) []Node {
 	var nodes []Node
 	for _, f := range failed {
@@ -108,7 +108,7 @@ func unit(s v1alpha1.UnitStatus, state v1alpha1.UnitState) Node {
 	return Node{Node: s.Node, State: state, Phase: s.Phase, Since: s.Since, Reason: s.Reason, Message: s.Message}
 }
 
-// turning is the state that goes with a phase.
+// turning is the unit state for a phase.
 func turning(p v1alpha1.Phase) v1alpha1.UnitState {
 	if p == v1alpha1.PhaseSoaking {
 		return v1alpha1.UnitSoaking
@@ -116,8 +116,8 @@ func turning(p v1alpha1.Phase) v1alpha1.UnitState {
 	return v1alpha1.UnitUpdating
 }
 
-// explain says of each unit that waits why, and puts them in the order in which they come. The status comes first: its
-// controller knows more than view does.
+// explain sets the reason of each waiting unit, and sorts the units by their order of start. An entry in the status wins:
+// the controller knows more than view does.
 func explain(nodes []Node, waiting []rollout.Wait, recorded map[string]entry) {
 	type wait struct {
 		rollout.Wait
@@ -137,20 +137,20 @@ func explain(nodes []Node, waiting []rollout.Wait, recorded map[string]entry) {
 			n.Reason, n.Message = waits[n.Node].Reason, waits[n.Node].Message
 		}
 	}
-	// Those about to start have no place among those that wait, and so come first.
+	// Units that are about to start have no place, and so come first.
 	slices.SortStableFunc(nodes, func(a, b Node) int {
 		return cmp.Compare(waits[a.Node].place, waits[b.Node].place)
 	})
 }
 
-// entry is what the status lists of one node.
+// entry is a node's entry in the status.
 type entry struct {
 	v1alpha1.UnitStatus
 	state v1alpha1.UnitState
 	place int
 }
 
-// entries are what a status lists of the nodes that are in a turn or wait, by node.
+// entries returns a status's entries for nodes that are in a turn or wait, by node.
 func entries(updating, waiting []v1alpha1.UnitStatus) map[string]entry {
 	all := make(map[string]entry, len(updating)+len(waiting))
 	for i, w := range waiting {
@@ -189,7 +189,7 @@ func count(nodes []Node) v1alpha1.UnitCounts {
 	return c
 }
 
-// sorted puts units in the order in which people want to see them. Those that wait keep theirs.
+// sorted sorts units for display: failed, in a turn, waiting, updated. Waiting units keep their order.
 func sorted(nodes []Node) []Node {
 	rank := func(n *Node) int {
 		switch n.State {
@@ -212,7 +212,7 @@ func sorted(nodes []Node) []Node {
 	return nodes
 }
 
-// began is when a unit's turn began, as far as that is known.
+// began is when a unit's turn began; zero if unknown.
 func began(n *Node) time.Time {
 	for _, t := range []*metav1.Time{n.Started, n.Since} {
 		if t != nil && n.State != v1alpha1.UnitUpdated {

@@ -17,51 +17,51 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Why is everything about why one node is changed, or is not.
+// Why is everything that explains why one node is updated or not.
 type Why struct {
 	Node Facts `json:"node"`
 	// Rollouts are those that select the node or have a claim on it, by namespace and name.
 	Rollouts []Part `json:"rollouts"`
-	// Others are the rollouts that do not, and why not.
+	// Others are all other rollouts, and why they do not select the node.
 	Others []Other `json:"others,omitempty"`
-	// Budgets are those that select it, by name.
+	// Budgets are those that select the node, sorted by name.
 	Budgets []Budget `json:"budgets"`
 }
 
 // Facts are the node's own state.
 type Facts struct {
 	Name string `json:"name"`
-	// Ready is the condition of that name, ReadySince since when it is so, and ReadyMessage what it says when it is not.
+	// Ready is the Ready condition, and ReadySince is its last transition. ReadyMessage is its message while not ready.
 	Ready        bool         `json:"ready"`
 	ReadySince   *metav1.Time `json:"readySince,omitempty"`
 	ReadyMessage string       `json:"readyMessage,omitempty"`
-	// Unschedulable is true when it is cordoned, and CordonedBy the rollout that did it; empty for a person or another tool.
+	// Unschedulable is true if the node is cordoned. CordonedBy is the rollout that did it; empty for a person or another tool.
 	Unschedulable bool   `json:"unschedulable,omitempty"`
 	CordonedBy    string `json:"cordonedBy,omitempty"`
-	// Excluded is true when it is kept from external load balancers, and ExcludedBy the rollout that did it.
+	// Excluded is true if the node is excluded from external load balancers. ExcludedBy is the rollout that did it.
 	Excluded   bool   `json:"excludedFromLoadBalancers,omitempty"`
 	ExcludedBy string `json:"excludedBy,omitempty"`
 	// Claims on it, or why they can't be read.
 	Claims     []v1alpha1.Claim `json:"claims,omitempty"`
 	ClaimError string           `json:"claimError,omitempty"`
-	// Evicted are the workloads that were evicted from it and are not known to be available again, or why they can't be read.
+	// Evicted are evicted workloads that are not known to be available again. EvictedError says why they can't be read.
 	Evicted      []string `json:"evicted,omitempty"`
 	EvictedError string   `json:"evictedError,omitempty"`
 	// Conditions beside Ready that are not False.
 	Conditions []Condition `json:"conditions,omitempty"`
-	// Taints that keep pods away, but for that of a cordon.
+	// Taints that keep pods away, without the cordon's taint.
 	Taints []string `json:"taints,omitempty"`
-	// Host is what the node's host says of itself; absent where no label names the host's interface.
+	// Host is the state of the node's host; absent if no label names the host's interface.
 	Host *Host `json:"host,omitempty"`
 	// ProviderID is what the cloud calls its machine.
 	ProviderID string `json:"providerID,omitempty"`
-	// Machines are the turns of NodeRollouts that its machine has a part in.
+	// Machines are the NodeRollout turns that involve its machine.
 	Machines []Machine `json:"machines,omitempty"`
-	// Deleting is since when it is being deleted.
+	// Deleting is the Node's deletion timestamp.
 	Deleting *metav1.Time `json:"deleting,omitempty"`
 }
 
-// Condition is one of a node's.
+// Condition is one condition of a node.
 type Condition struct {
 	Type    string       `json:"type"`
 	Status  string       `json:"status"`
@@ -73,48 +73,48 @@ type Condition struct {
 type Part struct {
 	// Rollout is the rollout as a whole; without its nodes.
 	Rollout Rollout `json:"rollout"`
-	// Unit is the state of the node in it.
+	// Unit is the node's unit in the rollout.
 	Unit Node `json:"unit"`
 	// OptedOut is true when the node's label keeps the rollout away.
 	OptedOut bool `json:"optedOut,omitempty"`
-	// Replaces is true of a NodeRollout that replaces machines.
+	// Replaces is true if the rollout replaces machines.
 	Replaces bool `json:"replaces,omitempty"`
-	// Pods are those of an ExtendedDaemonSet on the node, the one that it should have first.
+	// Pods are an ExtendedDaemonSet's pods on the node, the up-to-date pod first.
 	Pods []Pod `json:"pods,omitempty"`
-	// Wave is the name of the node's wave, while it asks to be started and there are waves.
+	// Wave is the name of the node's wave, while the node waits to start and there are waves.
 	Wave string `json:"wave,omitempty"`
-	// Place is its number among those that ask to be started, from 1; 0 when it does not ask. Asking is how many do.
+	// Place is the node's place among the nodes that wait to start, from 1; 0 if it does not wait. Asking is how many wait.
 	Place  int `json:"place,omitempty"`
 	Asking int `json:"asking,omitempty"`
-	// Ahead are the first of those that come before it.
+	// Ahead are the first nodes that come before it.
 	Ahead []string `json:"ahead,omitempty"`
-	// Note says why the place may be another.
+	// Note says why Place may be wrong.
 	Note string `json:"note,omitempty"`
-	// Checks are all that it must pass to be started.
+	// Checks are all checks that the node must pass to start.
 	Checks []Check `json:"checks,omitempty"`
 }
 
 // Pod is a daemon's pod.
 type Pod struct {
 	Name string `json:"name"`
-	// Revision is the ExtendedDaemonSetReplicaSet that it was made for; empty when it was made by something else.
+	// Revision is the pod's ExtendedDaemonSetReplicaSet; empty if the pod has none.
 	Revision string `json:"revision,omitempty"`
-	// UpToDate is true when it is the one that the node should have.
+	// UpToDate is true if the node should have this pod.
 	UpToDate bool `json:"upToDate,omitempty"`
-	// Ready is its condition of that name, and Since since when it is; else since when there is the pod.
+	// Ready is the Ready condition. Since is when the pod became ready, or else when it was created.
 	Ready bool         `json:"ready,omitempty"`
 	Since *metav1.Time `json:"since,omitempty"`
-	// Deleted is since when it is on its way out.
+	// Deleted is when the deletion of the pod began.
 	Deleted  *metav1.Time `json:"deleted,omitempty"`
 	Restarts int32        `json:"restarts,omitempty"`
 	// Message says what is wrong with it.
 	Message string `json:"message,omitempty"`
 }
 
-// Check is one rule, and what it says of a node.
+// Check is one rule and its result for a node.
 type Check struct {
 	Name string `json:"name"`
-	// Reason why it does not let the node start; empty when it does.
+	// Reason why the node may not start; empty if it may.
 	Reason  v1alpha1.Reason `json:"reason,omitempty"`
 	Message string          `json:"message,omitempty"`
 }
@@ -131,10 +131,10 @@ type Other struct {
 // maxAhead bounds Part.Ahead.
 const maxAhead = 20
 
-// operator is the name of the check for what only the operator knows.
+// operator is the name of the check for reasons that only the operator knows.
 const operator = "operator"
 
-// Why looks at one node. It is false when there is no such node.
+// Why explains one node. It returns false if there is no such node.
 func (c *Cluster) Why(name string) (Why, bool) {
 	f := c.named[name]
 	if f == nil {
@@ -189,7 +189,7 @@ func unselected(p *upgradev1.Plan, f *fact) string {
 	return asksFor(selector, f)
 }
 
-// asksFor says what a selector asks for that the node does not have.
+// asksFor names the selector requirements that the node does not meet.
 func asksFor(selector labels.Selector, f *fact) string {
 	var missing []string
 	requirements, _ := selector.Requirements()
@@ -222,7 +222,7 @@ func newPart(r Rollout, units []rollout.Unit, name string) Part {
 	return part
 }
 
-// explain adds to the part of a node what every check says of it. status is the node's entry in the rollout's status.
+// explain adds the result of every check to a node's part. status is the node's entry in the rollout's status.
 func (c *Cluster) explain(part *Part, s rollout.Strategy, asked []rollout.Unit, name string, status entry) {
 	e := rollout.Explain(s, asked, c.fleet, c.now, name)
 	part.Wave, part.Place, part.Ahead = e.Wave, e.Place, e.Ahead[:min(len(e.Ahead), maxAhead)]
@@ -239,7 +239,7 @@ func (c *Cluster) explain(part *Part, s rollout.Strategy, asked []rollout.Unit, 
 	}
 }
 
-// evictionsNote is a note that the order goes by the pods that a drain would evict, and that they are not counted.
+// evictionsNote says that the order depends on how many pods a drain would evict, but they were not counted.
 func (c *Cluster) evictionsNote(s *rollout.Strategy, name string) string {
 	counts := func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }
 	if _, counted := c.fleet.Evictions[name]; counted || !slices.ContainsFunc(s.Order, counts) {
@@ -248,13 +248,13 @@ func (c *Cluster) evictionsNote(s *rollout.Strategy, name string) string {
 	return "its place is by the other criteria only: the pods that drains would evict are not counted here"
 }
 
-// onlyOperatorKnows reports whether only the operator can give a reason, and no check has given it.
+// onlyOperatorKnows reports whether only the operator can find this reason, and no check has given it.
 func onlyOperatorKnows(r v1alpha1.Reason, checks []Check) bool {
 	known := slices.Contains(watched, r) || machineReason(r) || r == v1alpha1.ReasonJobRefused || r == v1alpha1.ReasonClaimLost
 	return known && !slices.ContainsFunc(checks, func(c Check) bool { return c.Reason == r })
 }
 
-// Waits reports whether a check does not let the node start.
+// Waits reports whether a check keeps the node from starting.
 func (p *Part) Waits() bool {
 	return slices.ContainsFunc(p.Checks, func(c Check) bool { return c.Reason != "" })
 }

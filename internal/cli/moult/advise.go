@@ -14,9 +14,9 @@ import (
 	"moult.dev/moult/internal/view"
 )
 
-// hints say what to do about reasons; a line break separates several. In them {arg} is the rollout on a command line, {name}, {namespace} and
-// {node} are names, {section} is the field of the mechanism, {agents} is the command that shows the agents of the node, and {logs} the one that
-// shows the log of the Job.
+// hints say what to do about a reason, one hint a line. {arg} is the rollout on a command line. {name}, {namespace} and {node} are names.
+// {label} is the label that opts out. {section} is the field of the mechanism. {agents} is the command that shows the node's agents,
+// {logs} the command that shows the Job's log.
 type hints map[v1alpha1.Reason]string
 
 const (
@@ -83,7 +83,7 @@ var failedHints = hints{
 	v1alpha1.ReasonDeleteFailed: "see in the cloud what keeps the machine from being deleted, such as a lock or a protection: kubectl describe nr {name}",
 }
 
-// planFailedHints take the place of others for Plans.
+// planFailedHints override failedHints for Plans.
 var planFailedHints = hints{
 	v1alpha1.ReasonTurnTimeout:  "see what it wrote: {logs}\n" + failedHints[v1alpha1.ReasonTurnTimeout],
 	v1alpha1.ReasonDrainTimeout: "the log of the container drain says what it waited for; spec.drain says what it may do and how long it may take",
@@ -154,7 +154,7 @@ func (a *advisor) add(lines string) {
 	}
 }
 
-// failed says what to look at after a failed turn, and how it is tried again.
+// failed says what to look at after a failed turn, and how to retry it.
 func (a *advisor) failed() {
 	u := &a.part.Unit
 	hint, ok := planFailedHints[u.Reason]
@@ -167,7 +167,7 @@ func (a *advisor) failed() {
 	}
 	retry := "{node}"
 	if a.part.Replaces && u.Phase != "" {
-		retry = "{arg}" // The node has no claim that could be retried.
+		retry = "{arg}" // The Node has no claim to retry.
 	}
 	if u.Skipped {
 		a.add("the node was released as it was, and the rollout goes on without it")

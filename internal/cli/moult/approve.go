@@ -63,7 +63,7 @@ func (c *steerCommand) approve(ctx context.Context, named source.Target, wave st
 	return nil
 }
 
-// waves are what an approval is about.
+// waves are the waves of the rollout to approve.
 type waves struct {
 	wave *v1alpha1.WaveStatus
 	// none says why there are no waves; empty when there are.
@@ -79,7 +79,7 @@ func wavesOf(k *source.Kind, o *unstructured.Unstructured) waves {
 		if s := &eds.Spec.Strategy; len(s.Waves) == 0 && s.Canary == nil {
 			w.none = "it has neither a canary (spec.strategy.canary) nor waves (spec.strategy.waves)"
 		}
-		// Back from a canary that has failed it goes to another revision than that of the template.
+		// After a failed canary, the wave's revision is not that of the template.
 		seen := eds.Status.ObservedGeneration == eds.Generation
 		w.current = w.wave != nil && (seen || w.wave.Revision == view.RevisionOf(eds))
 		return w
@@ -101,7 +101,7 @@ func wavesOf(k *source.Kind, o *unstructured.Unstructured) waves {
 	return w
 }
 
-// approvable is the error that there is nothing to approve.
+// approvable returns why the wave can't be approved; nil if it can.
 func (r waves) approvable(wave string) error {
 	w := r.wave
 	switch {

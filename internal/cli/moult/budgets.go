@@ -14,7 +14,7 @@ var budgetStyles = map[view.BudgetState]text.Style{
 	view.BudgetOpen: text.Green, view.BudgetExhausted: text.Yellow, view.BudgetBlocked: text.Red, view.BudgetInvalid: text.Red,
 }
 
-// drawBudgets makes a line for each budget, and where all is shown one for each node that uses it up.
+// drawBudgets makes a line for each budget. With all, it adds one for each unavailable node.
 func drawBudgets(budgets []view.Budget, now time.Time, all bool) block {
 	name, state := 0, 0
 	for i := range budgets {
@@ -36,7 +36,7 @@ func drawBudgets(budgets []view.Budget, now time.Time, all bool) block {
 		}
 		g.lines = append(g.lines, l)
 		if all && len(b.Holders) > 0 {
-			// Where there is no room for all, every budget matters more than the nodes that use one up.
+			// If space is short, the budgets matter more than their unavailable nodes.
 			blk.groups = append(blk.groups, g, drawHolders(b))
 			g.lines = nil
 		}
@@ -45,7 +45,7 @@ func drawBudgets(budgets []view.Budget, now time.Time, all bool) block {
 	return blk
 }
 
-// drawHolders makes the lines of the nodes that use up a budget.
+// drawHolders makes the lines of a budget's unavailable nodes.
 func drawHolders(b *view.Budget) group {
 	g := group{minor: true}
 	for i := range b.Holders {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package moult is `kubectl moult`: what people see of rollouts, and how they steer them.
+// Package moult is `kubectl moult`: it shows rollouts and steers them.
 //
 //	status.go     the state of rollouts, once or as a live view
 //	  source ──▶ package view ──▶ frame: a header and a bar a rollout, a line a node ──▶ out     once
@@ -19,14 +19,14 @@ import (
 	"moult.dev/moult/internal/cli/source"
 )
 
-// command is what all verbs have.
+// command is the common part of all verbs.
 type command struct {
 	genericiooptions.IOStreams
 	clock   clock.WithTicker
 	cluster source.Config
 }
 
-// NewCommand makes the command with all its verbs. Which cluster, and which namespace, is the config's to say.
+// NewCommand makes the command with all its verbs. The config says which cluster and namespace.
 func NewCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster source.Config) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "kubectl-moult",

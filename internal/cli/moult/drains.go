@@ -19,11 +19,11 @@ import (
 // drained is what a drain would do on one node.
 type drained struct {
 	Node string `json:"node"`
-	// Evict are the pods that would go, as namespace/name, in their order.
+	// Evict are the pods to evict, as namespace/name, in order.
 	Evict []string `json:"evict"`
-	// Refused are the pods that the rollout's options give no leave to take: they stop the drain.
+	// Refused are the pods that the rollout's options do not allow to evict: they stop the drain.
 	Refused []refused `json:"refused,omitempty"`
-	// Held are the pods that may go, but whose PodDisruptionBudget lets none go now.
+	// Held are the pods whose PodDisruptionBudget allows no eviction now.
 	Held []heldPod `json:"held,omitempty"`
 	// Stays is how many pods stay where they are, such as those of DaemonSets.
 	Stays int `json:"stays"`
@@ -36,7 +36,7 @@ type refused struct {
 	Pod     string       `json:"pod"`
 	Reason  drain.Reason `json:"reason"`
 	Message string       `json:"message"`
-	// Field is the one of the rollout that would allow it; empty where none does.
+	// Field is the rollout's field that would allow the eviction; empty if none does.
 	Field string `json:"field,omitempty"`
 }
 
@@ -47,7 +47,7 @@ type heldPod struct {
 	Message string `json:"message"`
 }
 
-// The fields of a Plan and of a NodeRollout that give leave to evict a pod.
+// The fields of a Plan and of a NodeRollout that allow to evict a pod.
 var (
 	fieldsOfPlan = map[drain.Reason]string{
 		drain.ReasonUnmanaged: "spec.drain.force: true", drain.ReasonDaemonSetUnread: "spec.drain.force: true",
@@ -113,7 +113,7 @@ func (c *previewCommand) drains(ctx context.Context, s *subject, steps []view.St
 	return all, nil
 }
 
-// missingDaemonSets reads the DaemonSets of pods, each once, and returns why some can't be read.
+// missingDaemonSets reads the DaemonSets of pods, each once. It returns those that can't be read, with the error.
 func (c *previewCommand) missingDaemonSets(ctx context.Context, pods []corev1.Pod, read map[types.NamespacedName]error) map[types.NamespacedName]error {
 	missing := map[types.NamespacedName]error{}
 	for i := range pods {
@@ -134,7 +134,7 @@ func (c *previewCommand) missingDaemonSets(ctx context.Context, pods []corev1.Po
 	return missing
 }
 
-// countEvictions counts for each node the pods that a drain with the defaults would evict; none where pods can't be listed.
+// countEvictions counts the pods that a drain with default options would evict from each node; nil if pods can't be listed.
 func (c *previewCommand) countEvictions(ctx context.Context) map[string]int {
 	options, err := drain.OptionsOf(nil)
 	count := map[string]int{}

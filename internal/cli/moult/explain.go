@@ -15,7 +15,7 @@ import (
 	"moult.dev/moult/internal/view"
 )
 
-// explain writes it all: the node, the rollouts, and the budgets.
+// explain writes the node, its rollouts and its budgets.
 func explain(w *view.Why, now time.Time) text.Lines {
 	var l text.Lines
 	drawNode(&l, &w.Node, now)
@@ -118,7 +118,7 @@ func drawPlace(l *text.Lines, p *view.Part) {
 	}
 }
 
-// drawChecks writes every check in its order; those that are passed in one line.
+// drawChecks writes every check in order. Passed checks share one line.
 func drawChecks(l *text.Lines, p *view.Part) {
 	var passed []string
 	for i := range p.Checks {
@@ -195,7 +195,7 @@ func drawOthers(l *text.Lines, w *view.Why) {
 	}
 }
 
-// maxHolders bounds how many nodes are named that use up a budget.
+// maxHolders bounds how many unavailable nodes of a budget are named.
 const maxHolders = 5
 
 func drawBudget(l *text.Lines, b *view.Budget, node string, now time.Time) {
@@ -217,7 +217,7 @@ func drawBudget(l *text.Lines, b *view.Budget, node string, now time.Time) {
 	}
 }
 
-// since is " for 3m: message", without what is not known.
+// since is " for 3m: message", without unknown parts.
 func since(t *metav1.Time, message string, now time.Time) text.Piece {
 	return text.Plain.Of(text.For(t, now) + colon(message))
 }
@@ -293,7 +293,7 @@ var hostStyles = map[v1alpha1.HostState]text.Style{
 	v1alpha1.HostStateBusy: text.Yellow, v1alpha1.HostStateError: text.Red, v1alpha1.HostStateReady: text.Green,
 }
 
-// drawHost writes what the host runs and has to offer, and what it has to do and does.
+// drawHost writes the host's version and offered update, and its ordered and current action.
 func drawHost(l *text.Lines, h *view.Host, now time.Time) {
 	runs := ""
 	switch {
@@ -333,7 +333,7 @@ func drawHost(l *text.Lines, h *view.Host, now time.Time) {
 	}
 }
 
-// drawMachine writes which part the node's machine has in a turn.
+// drawMachine writes the part of the node's machine in a turn.
 func drawMachine(l *text.Lines, m *view.Machine, now time.Time) {
 	machine, what := m.Machine, "will be replaced"
 	switch {

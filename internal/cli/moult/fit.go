@@ -23,9 +23,9 @@ type block struct {
 	groups []group
 }
 
-// group is lines of one kind. Those that don't fit are counted in one line, which rest makes.
+// group is lines of one kind. rest makes the line that counts the lines that don't fit.
 type group struct {
-	// minor lines are the first to be counted: those of nodes that wait or are updated.
+	// minor is true for lines that are cut first: nodes that wait or are updated.
 	minor bool
 	lines text.Lines
 	rest  func(hidden int) text.Line
@@ -33,7 +33,7 @@ type group struct {
 	reason, message string
 }
 
-// fit chooses which lines are shown. Without a height minor lines are counted, unless all are wanted.
+// fit chooses which lines are shown. Without a height, minor lines are only counted unless l.all is set.
 func fit(blocks []block, l layout) text.Lines {
 	major, minor := math.MaxInt, 1
 	if l.all {
@@ -59,7 +59,7 @@ func fit(blocks []block, l layout) text.Lines {
 	return all
 }
 
-// join puts the blocks together, with so many lines at most of each group.
+// join concatenates the blocks. major and minor bound the lines of a group.
 func join(blocks []block, major, minor int) text.Lines {
 	var all text.Lines
 	for i := range blocks {

@@ -18,12 +18,12 @@ import (
 	"moult.dev/moult/internal/view"
 )
 
-// tick is how often the durations on the screen go on.
+// tick is how often the durations on the screen are updated.
 const tick = time.Second
 
 // painter shows rollouts again and again.
 type painter interface {
-	// show shows them as they are now. A note says what is wrong with that.
+	// show shows the rollouts now. note says why they may be out of date.
 	show(s *shown, note string, now time.Time)
 	// close leaves the terminal as it was.
 	close()
@@ -68,13 +68,13 @@ func follow(ctx context.Context, clk clock.WithTicker, src *source.Source, named
 		case !errors.Is(err, source.ErrNotRead):
 			return false, err
 		case last == nil || trouble == nil:
-			return false, nil // Soon it is read.
+			return false, nil // It is read soon.
 		}
 		p.show(last, strings.Join(src.Notes, " "), now)
 		if untilComplete && err == nil {
 			return isOver(s.rollouts)
 		}
-		return false, nil // The next look reads the rest.
+		return false, nil // The next read is complete.
 	})
 	switch {
 	case ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)):

@@ -76,7 +76,7 @@ func drawHead(l *text.Lines, r *result) {
 	l.Add(text.Plain.Of(r.Rollout.Kind+" "), text.Bold.Of(r.Rollout.FullName()), text.Plain.Of("  "+summary))
 }
 
-// drawSteps writes the nodes in their order, wave by wave. Those that are too many are counted.
+// drawSteps writes the nodes in order, wave by wave. Nodes beyond the limit are only counted.
 func (c *previewCommand) drawSteps(l *text.Lines, r *result, now time.Time) {
 	if len(r.Steps) == 0 {
 		if r.Creation == nil {
@@ -111,7 +111,7 @@ func (c *previewCommand) drawSteps(l *text.Lines, r *result, now time.Time) {
 			if why := string(s.Reason) + s.Message; why != last && s.Message != "" {
 				line, last = append(line, text.Plain.Of(": "+s.Message)), why
 			}
-			if s.At != nil && s.At.After(now) { // Else it starts as soon as what is not counted lets it.
+			if s.At != nil && s.At.After(now) { // Else its start depends on something that is not estimated.
 				line = append(line, text.Dim.Of("  starts "+about(s.At.Time, now)))
 			}
 		}
@@ -122,7 +122,7 @@ func (c *previewCommand) drawSteps(l *text.Lines, r *result, now time.Time) {
 	}
 }
 
-// drawDaemon writes what comes before the nodes of an ExtendedDaemonSet: the canary, how many go at once, and which get a first pod.
+// drawDaemon writes the lines above an ExtendedDaemonSet's nodes: the canary, how many start at once, and which get a first pod.
 func (c *previewCommand) drawDaemon(l *text.Lines, r *result) {
 	if t := r.Canary; t != nil {
 		on, until := nodes(t.Nodes), "its pods have been ready for "+t.Duration+" and none has restarted for "+t.Calm
@@ -169,7 +169,7 @@ func drawSurge(l *text.Lines, s *view.Surge) {
 	}
 }
 
-// about is a time to come: soon by how long that is, later by the clock.
+// about formats a future time: near times as a duration, others as a clock time.
 func about(t, now time.Time) string {
 	if wait := t.Sub(now).Round(time.Second); wait < time.Hour {
 		return "in about " + duration.HumanDuration(wait)
@@ -250,7 +250,7 @@ func (c *previewCommand) drawDrains(l *text.Lines, r *result, s *subject) {
 // maxPods bounds how many pods and nodes are named in one place.
 const maxPods = 5
 
-// few are the names, or the first of them.
+// few returns the names, or the first of them.
 func (c *previewCommand) few(names []string) string {
 	if c.all {
 		return strings.Join(names, ", ")

@@ -17,7 +17,7 @@ import (
 
 var stateStyles = map[view.State]text.Style{view.Complete: text.Green, view.Progressing: text.Yellow, view.Stalled: text.Red}
 
-// frame draws of each rollout a header, and then its nodes in as many lines as the layout allows; and a line of each budget.
+// frame draws a header and the nodes of each rollout, and a line for each budget. The layout bounds the lines.
 func frame(s *shown, now time.Time, l layout) text.Lines {
 	blocks := make([]block, 0, len(s.rollouts)+1)
 	for i := range s.rollouts {
@@ -76,7 +76,7 @@ func drawHeader(r *view.Rollout, now time.Time) text.Lines {
 // barWidth is the width of a progress bar.
 const barWidth = 30
 
-// progressBar draws how far a rollout has come, and says it.
+// progressBar draws a rollout's progress as a bar and text.
 func progressBar(c v1alpha1.UnitCounts) text.Line {
 	l := text.Line{text.Plain.Of("  ")}
 	counts := []string{fmt.Sprintf("%d of %d updated", c.Updated, c.Total)}
@@ -104,7 +104,7 @@ func progressBar(c v1alpha1.UnitCounts) text.Line {
 // maxScaleSets bounds how many scale sets without trouble are shown.
 const maxScaleSets = 5
 
-// drawScaleSets makes a line for each scale set, those with trouble first. Where the rollout is complete, only those are shown.
+// drawScaleSets makes a line for each scale set, those with trouble first. If the rollout is complete, it shows only these.
 func drawScaleSets(r *view.Rollout, now time.Time) text.Lines {
 	var trouble, others text.Lines
 	for i := range r.ScaleSets {
@@ -215,7 +215,7 @@ type columns struct {
 	name, phase int
 }
 
-// widest bounds a column: what is longer does not move the others.
+// widest bounds the width of a column. Longer text does not widen it.
 const widest = 40
 
 // node draws one node: its step, since when, and why.
@@ -249,7 +249,7 @@ func (c *columns) addWaiting(groups []group, n *view.Node) []group {
 	return groups
 }
 
-// marks are what a node's turn does not explain.
+// marks are states of the node that its turn does not explain.
 func marks(n *view.Node) []string {
 	var all []string
 	if versions := text.JoinSet(" → ", n.Version, n.Target); versions != "" {

@@ -20,7 +20,7 @@ import (
 type journal struct {
 	out   io.Writer
 	began time.Time
-	// wide gives each node its own reason to wait, and names the nodes that use up a budget.
+	// wide adds each node's reason to wait, and the unavailable nodes of budgets.
 	wide bool
 	// written is the last news of each subject.
 	written map[string]string
@@ -54,7 +54,7 @@ func (j *journal) show(s *shown, note string, now time.Time) {
 
 func (*journal) close() {}
 
-// write writes the parts as a line, if this is news about the subject.
+// write writes the parts as a line, if news differs from the subject's last.
 func (j *journal) write(now time.Time, subject, news string, parts ...string) {
 	last := j.written[subject]
 	if j.written[subject] = news; news != "" && news != last {
@@ -79,7 +79,7 @@ func (j *journal) rollout(r *view.Rollout, now time.Time) {
 		n := &r.Nodes[i]
 		subject, said := name+" "+n.Node, j.node(n)
 		if _, known := j.written[subject]; !known && n.State == v1alpha1.UnitUpdated {
-			j.written[subject] = said // It is no news.
+			j.written[subject] = said // Record, don't write.
 		}
 		j.write(now, subject, said, name, n.Node, said)
 		if n.State == v1alpha1.UnitOutdated && n.Reason != "" && !slices.Contains(waits, string(n.Reason)) {
@@ -105,7 +105,7 @@ func withoutHints(l text.Line) string {
 	return strings.TrimSpace(all.String())
 }
 
-// node is what a node does. Only a wide journal has why it waits, without the message: that changes whenever another node moves.
+// node says what a node does. Only a wide journal shows the reason to wait, without its message, which changes too often.
 func (j *journal) node(n *view.Node) string {
 	switch {
 	case n.InTurn():

@@ -20,16 +20,16 @@ const (
 	upTo       = "\x1b[%dA\r"
 )
 
-// smallHeight is the least that is shown, in lines.
+// smallHeight is the minimum height, in lines.
 const smallHeight = 4
 
-// live repaints a terminal in place, below what is there already.
+// live repaints a terminal in place, below the existing output.
 type live struct {
 	out    io.Writer
 	size   func() (width, height int)
 	colour bool
 	all    bool
-	// rows are those of the last frame.
+	// rows is the height of the last frame.
 	rows int
 }
 
@@ -45,7 +45,7 @@ func newLive(out io.Writer, size func() (width, height int), colour, all bool) *
 
 func (l *live) show(s *shown, note string, now time.Time) {
 	width, height := l.size()
-	width-- // A line as wide as the terminal would make some of them go on to the next.
+	width-- // On some terminals a line of full width wraps.
 	var bottom text.Lines
 	if note != "" {
 		bottom.Add(text.Red.Of(note))

@@ -82,7 +82,7 @@ func (c *steerCommand) setPaused(ctx context.Context, named source.Target, pause
 	return nil
 }
 
-// pausing is the change that pauses or resumes; nil when there is nothing to change.
+// pausing returns the change that pauses or resumes; nil if nothing changes.
 func pausing(k *source.Kind, o *unstructured.Unstructured, paused bool) *source.Change {
 	path := []string{"spec", "strategy", "paused"}
 	if k == source.Budget {
@@ -95,7 +95,7 @@ func pausing(k *source.Kind, o *unstructured.Unstructured, paused bool) *source.
 	if paused {
 		return nested(path, true)
 	}
-	// A strategy, even an empty one, means more than none: one that pausing has made goes with it. That of an ExtendedDaemonSet is required.
+	// An empty strategy differs from none, so one that has only paused is removed. An ExtendedDaemonSet requires a strategy.
 	if parent, _, err := unstructured.NestedMap(o.Object, path[:2]...); len(path) > 2 && k != source.DaemonSet && err == nil && len(parent) <= 1 {
 		path = path[:2]
 	}

@@ -62,7 +62,7 @@ Nothing is written, and the API server is asked for no dry run.`,
   kustomize build . | kubectl moult preview -f -`,
 		Args:         cobra.MaximumNArgs(1),
 		SilenceUsage: true,
-		// Rollouts are offered, and files where none fits.
+		// The shell offers rollouts, or files if none matches.
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			names, none := source.Complete(c.cluster, source.Rollouts...)(cmd, args, prefix)
 			if len(args) == 0 && len(names) == 0 {
@@ -116,7 +116,7 @@ func isFile(arg string) bool {
 // result is what is shown of one rollout.
 type result struct {
 	view.Preview
-	// Drains says of the first nodes what a drain would do to their pods.
+	// Drains says what a drain would do on the first nodes.
 	Drains []drained `json:"drains,omitempty"`
 }
 

@@ -20,7 +20,7 @@ import (
 	"moult.dev/moult/internal/view"
 )
 
-// retryable are the kinds that can be tried again. A kubelet tries the pods of an ExtendedDaemonSet again by itself.
+// retryable are the kinds that can be retried. For an ExtendedDaemonSet, the kubelet itself restarts failed pods.
 var retryable = []*source.Kind{source.Node, source.Plan, source.NodeRollout}
 
 func newRetry(c *steerCommand) *cobra.Command {
@@ -47,7 +47,7 @@ type failure struct {
 	rollout string // namespace/name, or nr/name
 	node    string
 	reason  v1alpha1.Reason
-	// lasts is true where the rollout goes on by itself.
+	// lasts is true if the turn continues without a retry.
 	lasts bool
 }
 
@@ -86,7 +86,7 @@ func (c *steerCommand) retry(ctx context.Context, named source.Target, only stri
 	return nil
 }
 
-// findRetryable reads what is named. A name without a kind is a node's or a rollout's; nodes need not be visible.
+// findRetryable reads the named object. A name without a kind is a node or a rollout. Nodes need not be readable.
 func (c *steerCommand) findRetryable(ctx context.Context, named source.Target) (*source.Kind, *unstructured.Unstructured, error) {
 	kinds := retryable
 	if named.Kind == nil {
@@ -97,7 +97,7 @@ func (c *steerCommand) findRetryable(ctx context.Context, named source.Target) (
 	return c.src.Find(ctx, named, kinds...)
 }
 
-// checkOnly makes sure that no other rollout than this one is retried.
+// checkOnly fails if another rollout than this one would be retried.
 func (c *steerCommand) checkOnly(k *source.Kind, node, only string, failures []failure) error {
 	if k != source.Node {
 		return errors.New("--rollout goes with the name of a node")

@@ -90,15 +90,15 @@ func (c *statusCommand) once(ctx context.Context, src *source.Source, named sour
 	return frame(s, now, layout{all: c.output.Wide()}).Print(c.Out)
 }
 
-// shown is what a status shows.
+// shown is what status shows.
 type shown struct {
 	rollouts []view.Rollout
 	budgets  []view.Budget
 }
 
-// readShown reads the cluster. Where a rollout is named, the budgets are those that select its nodes.
+// readShown reads the cluster. If a rollout is named, it returns only the budgets that select its nodes.
 func readShown(ctx context.Context, src *source.Source, named source.Target, now time.Time) (*shown, error) {
-	// All is asked for before an error counts, so that all watches begin at once.
+	// Read everything before checking errors, so that all watches begin at once.
 	found, errRollouts := src.ReadRollouts(ctx, named)
 	budgets, errBudgets := src.ReadBudgets(ctx)
 	nodes, errNodes := src.ReadNodes(ctx)

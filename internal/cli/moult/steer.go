@@ -22,7 +22,7 @@ type steerCommand struct {
 	src    *source.Source
 }
 
-// complete gives the cobra command what the verbs share. Its argument is an object of these kinds.
+// complete adds the common part of the verbs to the cobra command. Its argument is an object of these kinds.
 func (c *steerCommand) complete(cmd *cobra.Command, kinds []*source.Kind, run func(ctx context.Context, named source.Target) error) *cobra.Command {
 	c.dryRun.Add(cmd)
 	return source.Verb(c.cluster, cmd, kinds, func(ctx context.Context, src *source.Source, named source.Target) error {
@@ -31,7 +31,7 @@ func (c *steerCommand) complete(cmd *cobra.Command, kinds []*source.Kind, run fu
 	})
 }
 
-// write changes an object. change returns nil when there is nothing to change: then changed is false.
+// write changes an object. If change returns nil, nothing is written and changed is false.
 func (c *steerCommand) write(
 	ctx context.Context, k *source.Kind, name string, change func(*unstructured.Unstructured) (*source.Change, error),
 ) (changed bool, err error) {
@@ -51,5 +51,5 @@ func (c *steerCommand) say(kind *source.Kind, name, done string) {
 	fmt.Fprintf(c.Out, "%s %s%s\n", kind.String(name), done, c.dryRun.Suffix())
 }
 
-// stamp is a value that an annotation has not had before.
+// stamp is a new unique value for an annotation.
 func (c *steerCommand) stamp() string { return c.clock.Now().UTC().Format(time.RFC3339Nano) }

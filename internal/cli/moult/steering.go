@@ -18,7 +18,7 @@ var waveStyles = map[v1alpha1.WaveState]text.Style{
 	v1alpha1.WaveSoaking: text.Yellow, v1alpha1.WaveProgressing: text.Yellow, v1alpha1.WaveComplete: text.Green,
 }
 
-// drawSteering makes the lines about what a person has done to the rollout, or has to do.
+// drawSteering makes the lines about what a person did to the rollout or must do.
 func drawSteering(r *view.Rollout, now time.Time) text.Lines {
 	var all text.Lines
 	arg := source.Arg(r.Kind, r.Namespace, r.Name)
@@ -58,7 +58,7 @@ func drawSteering(r *view.Rollout, now time.Time) text.Lines {
 	return all
 }
 
-// drawPaused says what pauses the rollout, where that is not its strategy.
+// drawPaused says whether an annotation or the strategy pauses the rollout.
 func drawPaused(r *view.Rollout, command func(string) text.Piece) text.Line {
 	eds := func(verb string) text.Piece {
 		return command("kubectl eds " + verb + " " + r.Name + " -n " + r.Namespace)

@@ -28,7 +28,7 @@ import (
 	"moult.dev/moult/internal/view"
 )
 
-// subject is a rollout to preview, a Plan, an ExtendedDaemonSet or a NodeRollout, and what is supposed of it.
+// subject is a Plan, ExtendedDaemonSet or NodeRollout to preview, and what the preview assumes about it.
 type subject struct {
 	plan  *upgradev1.Plan
 	eds   *edsv1.ExtendedDaemonSet
@@ -46,7 +46,7 @@ func (s *subject) object() (*source.Kind, *metav1.ObjectMeta) {
 	return source.Plan, &s.plan.ObjectMeta
 }
 
-// order is that of its strategy.
+// order is the strategy's order.
 func (s *subject) order() []v1alpha1.Order {
 	var strategy *v1alpha1.Strategy
 	switch {
@@ -63,7 +63,7 @@ func (s *subject) order() []v1alpha1.Order {
 	return strategy.Order
 }
 
-// drains reports whether it drains nodes.
+// drains reports whether the rollout drains nodes.
 func (s *subject) drains() bool {
 	switch {
 	case s.plan != nil:
@@ -74,7 +74,7 @@ func (s *subject) drains() bool {
 	return false
 }
 
-// subjects are the rollouts to preview: one of the cluster, or those of the file.
+// subjects returns the rollouts to preview: one from the cluster, or those in the file.
 func (c *previewCommand) subjects(ctx context.Context, name string) ([]subject, error) {
 	if name != "" {
 		s, err := c.named(ctx, name)
@@ -117,7 +117,7 @@ func (c *previewCommand) named(ctx context.Context, name string) (subject, error
 	return s, nil
 }
 
-// addStatus adds to a rollout of a file what the cluster knows of it.
+// addStatus adds status and metadata from the cluster to a rollout of a file.
 func (c *previewCommand) addStatus(ctx context.Context, s *subject) error {
 	k, o := s.object()
 	switch {
@@ -227,8 +227,8 @@ func parse(in io.Reader) ([]subject, error) {
 	}
 }
 
-// sameRevision reports whether the Plan of the file has the revision of the one in the cluster. With a digest annotation, any difference of
-// the spec makes another revision.
+// sameRevision reports whether the Plans of the file and the cluster have the same revision. With a digest annotation, any
+// difference in the spec makes another revision.
 func sameRevision(there, file *upgradev1.Plan) bool {
 	a, b := there.Annotations[upgradev1.AnnotationDigest], file.Annotations[upgradev1.AnnotationDigest]
 	if a != b || a != "" && !equality.Semantic.DeepEqual(there.Spec, file.Spec) {

@@ -96,7 +96,7 @@ func (c *whyCommand) explain(ctx context.Context, src *source.Source, name strin
 // few is how many names a list holds.
 const few = 3
 
-// notFound says that there is no such node, and which there are of a name like it.
+// notFound says that there is no such node, and lists nodes with similar names.
 func notFound(name string, nodes []corev1.Node) error {
 	var like []string
 	for i := range nodes {

@@ -17,8 +17,8 @@ const (
 	burst = 100
 )
 
-// Flags are kubectl's flags that say which cluster, which namespace, and as whom: those of cli-runtime's ConfigFlags (a test compares them)
-// without that package, which brings kustomize and with it half of the plugin's size.
+// Flags are kubectl's flags for the cluster, namespace and user, as in cli-runtime's ConfigFlags (a test compares them).
+// cli-runtime itself would bring kustomize and double the plugin's size.
 type Flags struct {
 	rules     *clientcmd.ClientConfigLoadingRules
 	overrides clientcmd.ConfigOverrides
@@ -38,7 +38,7 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.rules.ExplicitPath, "kubeconfig", "", "Path to the kubeconfig file to use for CLI requests.")
 	flags.StringArrayVar(&f.userExtra, "as-user-extra", nil, "User extras to impersonate for the operation, as key=value.")
 	flags.String("cache-dir", "", "Accepted and not used: nothing is cached.")
-	_ = flags.MarkHidden("cache-dir") // It is there.
+	_ = flags.MarkHidden("cache-dir") // Accepted, unused.
 }
 
 func (f *Flags) loader() (clientcmd.ClientConfig, error) {
@@ -79,10 +79,10 @@ func (f *Flags) Namespace() (string, error) {
 	return namespace, err
 }
 
-// Config is where commands learn which cluster and which namespace are meant.
+// Config says which cluster and namespace a command uses.
 type Config interface {
-	// REST is how to reach the cluster.
+	// REST returns the client configuration.
 	REST() (*rest.Config, error)
-	// Namespace is the one that is meant where none is named.
+	// Namespace returns the default namespace.
 	Namespace() (string, error)
 }

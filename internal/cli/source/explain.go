@@ -24,10 +24,10 @@ const (
 	NoOperator = "The operator's own node, which goes last, is not known: the operator's pods, or its Lease, can't be read."
 )
 
-// Explain is an error about objects of a kind in plain words.
+// Explain rewrites an API error about objects of a kind in plain words.
 func Explain(k *Kind, err error) error {
 	if answer, ok := errors.AsType[*apierrors.StatusError](err); ok {
-		err = answer // Without what libraries say around it.
+		err = answer // Drop the libraries' wrapping.
 	}
 	if apierrors.IsNotFound(err) && !isObjectNotFound(err) {
 		return fmt.Errorf("this cluster has no %ss, Moult is not installed in it: %w", k.Name, err)
@@ -68,7 +68,7 @@ func (src *Source) NotFound(ctx context.Context, kind *Kind, name string) error 
 	return err
 }
 
-// Nothing says that there are no objects of these kinds, and which namespaces have some. called is their common name.
+// Nothing says that there are no objects of these kinds, and which namespaces have some. called is the kinds' common name.
 func (src *Source) Nothing(ctx context.Context, called string, kinds ...*Kind) string {
 	if src.Namespace == "" {
 		return "No " + called + " in any namespace."

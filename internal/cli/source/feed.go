@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// settle is how long a feed rests after something has changed: what changes together is looked at once.
+// settle is how long a feed rests after a change, so that changes in a burst are shown together.
 const settle = 100 * time.Millisecond
 
 // ErrNotRead is the error of a read that has to be repeated, because a watch has just begun.
@@ -25,7 +25,7 @@ var ErrNotRead = errors.New("not all objects are read yet")
 
 // Feed keeps objects up to date by watches, for commands that follow them. Reads of its Source begin the watches.
 type Feed struct {
-	// client is asked whether it can list by a watch; those of tests can't.
+	// client tells whether it supports WatchList; fake clients don't.
 	client  any
 	watched map[string]*watched
 	changed chan struct{}
@@ -33,18 +33,18 @@ type Feed struct {
 	start func(*watched)
 
 	mu sync.Mutex
-	// looked is true once there was something to look at.
+	// looked is true once all watches had synced.
 	looked         bool
 	fatal, trouble error
 }
 
-// watched is one list of objects, and why it may not be read.
+// watched is one watched list. denied is why it may not be read.
 type watched struct {
 	informer cache.SharedIndexInformer
 	denied   error
 }
 
-// Follow makes the source answer reads from watches, while the feed runs.
+// Follow makes the source answer reads from watches while the feed runs.
 func (src *Source) Follow() *Feed {
 	src.feed = &Feed{client: src.Client, watched: map[string]*watched{}, changed: make(chan struct{}, 1)}
 	return src.feed
@@ -70,7 +70,7 @@ func (f *Feed) watch(lw *cache.ListWatch, transform cache.TransformFunc) (*watch
 	return w, err
 }
 
-// objects are those of a name that identifies the list, by namespace and name. The first call begins to watch.
+// objects returns the watched list called name, sorted by namespace and name. The first call begins the watch.
 func (f *Feed) objects(name string, from *cache.ListWatch, transform cache.TransformFunc) ([]any, error) {
 	w := f.watched[name]
 	if w == nil {
@@ -101,7 +101,7 @@ func (f *Feed) objects(name string, from *cache.ListWatch, transform cache.Trans
 	return all, nil
 }
 
-// Trouble says why what is known may be out of date; nil when it is not.
+// Trouble says why the objects may be out of date; nil if they are not.
 func (f *Feed) Trouble() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -133,7 +133,7 @@ func (f *Feed) failed(w *watched, err error) {
 	f.wake()
 }
 
-// isReady reports whether everything is there that can be seen. It does not wait for watches that were added later while there is trouble.
+// isReady reports whether all readable lists have synced. During trouble, it does not wait for watches that began later.
 func (f *Feed) isReady() (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -146,11 +146,11 @@ func (f *Feed) isReady() (bool, error) {
 	return true, f.fatal
 }
 
-// Run calls look, which begins the watches, again when everything is there or something has changed, and at each tick, until look says that it is
-// done or fails, or the context ends: then it returns the context's cause. A look that ends with ErrNotRead is repeated.
+// Run calls look first to begin the watches, then when they have synced, after changes, and at each tick. It ends when look is done
+// or fails, or when the context ends: then it returns the context's cause. A look that returns ErrNotRead is repeated.
 func (f *Feed) Run(ctx context.Context, clk clock.Clock, tick <-chan time.Time, look func() (done bool, err error)) error {
 	ctx, cancel := context.WithCancel(ctx)
-	// Lines that the libraries log would come between the command's own.
+	// Log lines of the libraries would mix with the command's output.
 	quiet := klog.NewContext(ctx, logr.Discard())
 	var group sync.WaitGroup
 	defer group.Wait()

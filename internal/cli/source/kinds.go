@@ -25,7 +25,7 @@ type Kind struct {
 	Resource schema.GroupVersionResource
 	// Namespaced is true when its objects are in namespaces.
 	Namespaced bool
-	// shorts may come before the slash of a name, like the kind and the resource. The first is the one that messages use.
+	// shorts are short names, for use before the slash like the kind and the resource. Messages use the first.
 	shorts []string
 }
 
@@ -39,7 +39,7 @@ var (
 	Pod         = newKind("Pod", corev1.SchemeGroupVersion, true, "pod")
 	PodBudget   = newKind("PodDisruptionBudget", policyv1.SchemeGroupVersion, true, "pdb")
 	ReplicaSet  = newKind("ExtendedDaemonSetReplicaSet", edsv1.GroupVersion, true, "ers")
-	// KubeDaemonSet is the kind of Kubernetes.
+	// KubeDaemonSet is Kubernetes' DaemonSet.
 	KubeDaemonSet = newKind("DaemonSet", appsv1.SchemeGroupVersion, true, "ds")
 	Setting       = newKind("ExtendedDaemonsetSetting", edsv1.GroupVersion, true, "extendeddaemonsetsetting")
 )
@@ -72,7 +72,7 @@ func (k *Kind) String(name string) string {
 	return k.singular() + "." + k.Resource.Group + "/" + name
 }
 
-// hasName reports whether this names the kind: plan, plans, plan.upgrade.cattle.io, plans.v1.upgrade.cattle.io.
+// hasName reports whether text names the kind: plan, plans, plan.upgrade.cattle.io, plans.v1.upgrade.cattle.io.
 func (k *Kind) hasName(text string) bool {
 	word, group, hasGroup := strings.Cut(strings.ToLower(text), ".")
 	if word != k.singular() && word != k.Resource.Resource && !slices.Contains(k.shorts, word) {
@@ -101,7 +101,7 @@ type Target struct {
 	Name string
 }
 
-// Parse reads NAME, kind/NAME or kind.group/NAME, where the kind is one of these.
+// Parse reads NAME, kind/NAME or kind.group/NAME. The kind must be in of.
 func Parse(arg string, of ...*Kind) (Target, error) {
 	kind, name, hasKind := strings.Cut(arg, "/")
 	if !hasKind {

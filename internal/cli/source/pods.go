@@ -23,12 +23,12 @@ type Reach int
 // Which pods are read.
 const (
 	NoPods Reach = iota
-	// PodsOnNode are those on the node that is asked about.
+	// PodsOnNode reads the pods on the given node.
 	PodsOnNode
 	AllPods
 )
 
-// PodsUnlessAtRest reads the pods of those ExtendedDaemonSets that have something to do.
+// PodsUnlessAtRest reads all pods of an ExtendedDaemonSet unless it is at rest.
 func PodsUnlessAtRest(eds *edsv1.ExtendedDaemonSet) Reach {
 	if view.AtRest(eds) {
 		return NoPods
@@ -36,8 +36,8 @@ func PodsUnlessAtRest(eds *edsv1.ExtendedDaemonSet) Reach {
 	return AllPods
 }
 
-// ReadDaemons returns ExtendedDaemonSets with their revisions, settings and pods, as far as reach says. Where these cannot all be listed,
-// there are none.
+// ReadDaemons returns ExtendedDaemonSets with their revisions, settings and the pods that reach selects. If any of these may not be
+// read, it returns none of them.
 func (src *Source) ReadDaemons(
 	ctx context.Context, sets []edsv1.ExtendedDaemonSet, node string, reach func(*edsv1.ExtendedDaemonSet) Reach,
 ) (view.Daemons, error) {
@@ -79,7 +79,7 @@ func (src *Source) ReadDaemons(
 	return d, fmt.Errorf("reading what belongs to ExtendedDaemonSets, %w", err)
 }
 
-// podsOf are the pods of an ExtendedDaemonSet, and of the DaemonSet that it takes over from.
+// podsOf returns the pods of an ExtendedDaemonSet, and of the DaemonSet that it replaces.
 func (src *Source) podsOf(ctx context.Context, eds *edsv1.ExtendedDaemonSet, node string, reach Reach) (view.DaemonPods, error) {
 	o := metav1.ListOptions{LabelSelector: edsv1.LabelName + "=" + eds.Name}
 	if reach == PodsOnNode {
@@ -105,7 +105,7 @@ func OnNode(node string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
 }
 
-// readPods returns pods with what the view looks at.
+// readPods returns pods with only the fields that view reads.
 func (src *Source) readPods(ctx context.Context, namespace string, o metav1.ListOptions) ([]corev1.Pod, error) {
 	trim := func(p *corev1.Pod) { _, _ = view.TrimPod(p) } // It never fails for a pod.
 	return read(ctx, src, src.Core.Pods(namespace), o, namespace+"/Pod", trim)
@@ -120,7 +120,7 @@ func (src *Source) ReadPods(ctx context.Context, namespace string, o metav1.List
 	return pods, nil
 }
 
-// ReadPodGates closes the gates of a view that go by the pods on nodes, which no status lists. Without a name these are the pods of all nodes.
+// ReadPodGates closes the gates that depend on pods on the node, which no status lists. An empty name means all nodes.
 func (src *Source) ReadPodGates(ctx context.Context, cluster *view.Cluster, node string) error {
 	byPods, byNamespaces := cluster.PodGates(node)
 	if !byPods {

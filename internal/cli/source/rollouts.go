@@ -35,8 +35,8 @@ func (f *Found) Kinds() []*Kind {
 	return kinds
 }
 
-// ReadRollouts returns the rollouts that are named, or all where there is no name. Where no kind is named, kinds that can't be listed are left out,
-// and a note names them. It fails when none can be listed, and when a rollout is named and does not exist.
+// ReadRollouts returns the named rollouts, or all if there is no name. If no kind is named, it leaves out kinds that can't be listed,
+// and a note names them. It fails if no kind can be listed, or if a named rollout does not exist.
 func (src *Source) ReadRollouts(ctx context.Context, named Target) (f Found, err error) {
 	hidden, kinds, notRead := map[*Kind]error{}, 0, error(nil)
 	for _, k := range Rollouts {
@@ -91,12 +91,12 @@ func (src *Source) ReadNodes(ctx context.Context) ([]corev1.Node, error) {
 	return nodes, nil
 }
 
-// trimNode removes what is large and not shown.
+// trimNode removes large fields that are not shown.
 func trimNode(n *corev1.Node) {
 	n.Status.Images, n.Status.VolumesAttached, n.Status.VolumesInUse = nil, nil, nil
 }
 
-// ReadBudgets returns all NodeDisruptionBudgets. There are none where there is no such kind.
+// ReadBudgets returns all NodeDisruptionBudgets; none if the kind does not exist.
 func (src *Source) ReadBudgets(ctx context.Context) ([]v1alpha1.NodeDisruptionBudget, error) {
 	budgets, err := Read[v1alpha1.NodeDisruptionBudget](ctx, src, Budget, metav1.ListOptions{})
 	switch {
@@ -111,11 +111,11 @@ func (src *Source) ReadBudgets(ctx context.Context) ([]v1alpha1.NodeDisruptionBu
 	return budgets, nil
 }
 
-// leases are where the operator's processes agree on which of them works.
+// leases are the resource for the operator's leader election.
 var leases = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 
-// ReadOperatorNode returns the node that the operator runs on: of several pods, that of the one that holds the Lease. It is empty when it is
-// not known, or when the operator runs elsewhere.
+// ReadOperatorNode returns the node that the operator runs on. If it has several pods, the Lease holder's node counts. It is empty if
+// unknown, or if the operator runs elsewhere.
 func (src *Source) ReadOperatorNode(ctx context.Context) string {
 	// The pods of Plans' Jobs have the first label, too.
 	pods, err := src.readPods(ctx, metav1.NamespaceAll, metav1.ListOptions{LabelSelector: upgradev1.LabelController + ",!" + upgradev1.LabelPlan})

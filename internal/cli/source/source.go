@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package source is how commands reach the API: what their command line names, and the objects that they show and change.
+// Package source is how commands reach the API. It parses object names, and reads and changes objects.
 //
 //	config.go      which cluster, by kubectl's flags
 //	kinds.go       the kinds, and how a command line names objects
@@ -41,9 +41,9 @@ type Source struct {
 	Core   typedcorev1.CoreV1Interface
 	// Namespace is that of the command line; empty is all.
 	Namespace string
-	// Notes are what could not be read. Every read that goes on without something adds one.
+	// Notes say what could not be read. A read that continues without some objects adds a note.
 	Notes []string
-	// feed answers reads, for a command that follows objects; nil lists them.
+	// feed answers reads for a command that follows objects; if nil, reads list.
 	feed *Feed
 }
 
@@ -96,7 +96,7 @@ type Lister[L runtime.Object] interface {
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
-// Each calls do with each object, which it reads in pages.
+// Each reads the objects in pages and calls do with each.
 func Each[T any, L runtime.Object](ctx context.Context, from Lister[L], o metav1.ListOptions, do func(*T)) error {
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return from.List(ctx, o) })
 	return pages.EachListItem(ctx, o, func(object runtime.Object) error {
@@ -105,7 +105,7 @@ func Each[T any, L runtime.Object](ctx context.Context, from Lister[L], o metav1
 	})
 }
 
-// List reads all objects now, also where the source follows them.
+// List reads all objects from the API, even if the source follows them.
 func List[T any, L runtime.Object](ctx context.Context, from Lister[L], o metav1.ListOptions) ([]T, error) {
 	all := []T{}
 	if err := Each(ctx, from, o, func(object *T) { all = append(all, *object) }); err != nil {
@@ -119,7 +119,7 @@ func Read[T any](ctx context.Context, src *Source, k *Kind, o metav1.ListOptions
 	return read[T](ctx, src, src.Of(k), o, src.Namespace+"/"+k.Name, nil)
 }
 
-// read lists objects, or takes them from the watch of this name. trim removes from each what is not needed; nil removes nothing.
+// read lists objects, or takes them from the watch called name. trim removes unneeded fields from each; nil removes nothing.
 func read[T any, L runtime.Object](ctx context.Context, src *Source, from Lister[L], o metav1.ListOptions, name string, trim func(*T)) ([]T, error) {
 	if trim == nil {
 		trim = func(*T) {}
@@ -134,7 +134,7 @@ func read[T any, L runtime.Object](ctx context.Context, src *Source, from Lister
 	}
 	typed := func(object any) (any, error) {
 		if _, isObject := object.(metav1.Object); !isObject {
-			return object, nil // It is a bookmark, or an object that is gone.
+			return object, nil // A bookmark, or a deleted object.
 		}
 		t := As[T](object)
 		trim(t)
@@ -163,7 +163,7 @@ func listWatch[L runtime.Object](from Lister[L], o metav1.ListOptions) *cache.Li
 	}
 }
 
-// As is an object in its type, without managed fields. When the spec does not fit the type, the object has no spec.
+// As converts an object to its type, without managed fields. If the spec does not fit the type, the result has no spec.
 func As[T any](object any) *T {
 	if o, err := meta.Accessor(object); err == nil {
 		o.SetManagedFields(nil)
@@ -198,7 +198,7 @@ func GetAs[T any](ctx context.Context, src *Source, k *Kind, name string) (*T, e
 	return As[T](u), nil
 }
 
-// Get reads an object. When it is not there, the error says in which namespaces there is one of that name.
+// Get reads an object. If it does not exist, the error lists namespaces that have one of that name.
 func (src *Source) Get(ctx context.Context, k *Kind, name string) (*unstructured.Unstructured, error) {
 	o, err := src.Of(k).Get(ctx, name, metav1.GetOptions{})
 	if isObjectNotFound(err) {
@@ -207,8 +207,8 @@ func (src *Source) Get(ctx context.Context, k *Kind, name string) (*unstructured
 	return o, Explain(k, err)
 }
 
-// Find reads the object that the command line names. A name without a kind may be that of an object of any of these kinds, and it is an
-// error when there are several. Only the first kind and Plans need be visible.
+// Find reads the object that the command line names. A name without a kind may be of any of these kinds. Find fails if
+// several have the name. Only the first kind and Plans must be readable.
 func (src *Source) Find(ctx context.Context, named Target, kinds ...*Kind) (*Kind, *unstructured.Unstructured, error) {
 	if named.Kind != nil {
 		o, err := src.Get(ctx, named.Kind, named.Name)
@@ -242,7 +242,7 @@ func (src *Source) Find(ctx context.Context, named Target, kinds ...*Kind) (*Kin
 	return nil, nil, err
 }
 
-// Named selects the objects of a name; all where it is empty.
+// Named selects the objects with a name; all if it is empty.
 func Named(name string) metav1.ListOptions {
 	if name == "" {
 		return metav1.ListOptions{}
@@ -250,5 +250,5 @@ func Named(name string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
 }
 
-// isHidden reports whether an error says that a kind is not there, or may not be read.
+// isHidden reports whether an error says that a kind does not exist or may not be read.
 func isHidden(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }

@@ -19,7 +19,7 @@ func AddAllNamespaces(cmd *cobra.Command) {
 	cmd.Flags().BoolP(allNamespaces, "A", false, "Show those of all namespaces.")
 }
 
-// Verb gives a command what all have whose argument is the name of an object of these kinds. Without an argument the target is empty.
+// Verb sets up a command whose argument names an object of these kinds. Without an argument, the target is empty.
 func Verb(cluster Config, cmd *cobra.Command, kinds []*Kind, run func(context.Context, *Source, Target) error) *cobra.Command {
 	if cmd.Args == nil {
 		cmd.Args = cobra.ExactArgs(1)
@@ -45,8 +45,8 @@ func Verb(cluster Config, cmd *cobra.Command, kinds []*Kind, run func(context.Co
 	return cmd
 }
 
-// Complete offers the names of the objects of these kinds, for the first argument of a command. Those of the first kind are offered as they
-// are, those of others as kind/NAME.
+// Complete offers the names of objects of these kinds for a command's first argument: NAME for the first kind,
+// kind/NAME for others.
 func Complete(cluster Config, kinds ...*Kind) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 		const none = cobra.ShellCompDirectiveNoFileComp

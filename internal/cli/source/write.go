@@ -20,12 +20,12 @@ const attempts = 5
 type Change struct {
 	Merge map[string]any
 	JSON  []map[string]any
-	// Subresource is the one that is written; empty is the object.
+	// Subresource is the subresource to write; empty for the object itself.
 	Subresource string
 }
 
-// Write changes an object, with its resourceVersion as precondition. change gets the object as it is, and returns nil when there is nothing
-// to write. After a conflict the object is read again.
+// Write changes an object, with its resourceVersion as precondition. change gets the current object, and returns nil if there is
+// nothing to write. After a conflict, Write reads the object again and retries.
 func (src *Source) Write(
 	ctx context.Context, k *Kind, name string, o metav1.PatchOptions, change func(*unstructured.Unstructured) (*Change, error),
 ) error {
