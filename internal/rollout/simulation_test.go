@@ -745,7 +745,7 @@ func (s *simulation) settleDown() {
 			continue
 		}
 		if wake.IsZero() {
-			s.fail("nothing moves any more, and no one is to come back")
+			s.fail("nothing moves any more, and no process will start again")
 		}
 		if fruitless++; fruitless > 100 {
 			s.fail("it wakes again and again, and nothing moves")

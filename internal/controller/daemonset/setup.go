@@ -40,10 +40,10 @@ func indexedByName(o client.Object) []string {
 // CacheOptions limits the client's cache to the watched namespaces.
 func CacheOptions(o Options) map[client.Object]cache.ByObject {
 	by := cache.ByObject{Namespaces: namespaces(o), Transform: cache.TransformStripManagedFields()}
-	looked := by
-	looked.SyncPeriod = ptr.To(turn.Resync)
+	resynced := by
+	resynced.SyncPeriod = ptr.To(turn.Resync)
 	return map[client.Object]cache.ByObject{
-		&edsv1.ExtendedDaemonSet{}: looked, &edsv1.ExtendedDaemonSetReplicaSet{}: by, &edsv1.ExtendedDaemonsetSetting{}: by,
+		&edsv1.ExtendedDaemonSet{}: resynced, &edsv1.ExtendedDaemonSetReplicaSet{}: by, &edsv1.ExtendedDaemonsetSetting{}: by,
 	}
 }
 

@@ -115,7 +115,7 @@ func TestOwner(t *testing.T) {
 		"of one that is gone":     {by("ExtendedDaemonSet", "d", "u0"), "predecessor's"},
 		"of another":              {by("ExtendedDaemonSet", "e", "u2"), "foreign"},
 		"of another kind":         {by("StatefulSet", "d", "u2"), "foreign"},
-		"another owner's own":     {func(have *corev1.PodTemplate) { have.ObjectMeta = metav1.ObjectMeta{Name: "d"} }, "foreign"},
+		"another owner's":         {func(have *corev1.PodTemplate) { have.ObjectMeta = metav1.ObjectMeta{Name: "d"} }, "foreign"},
 		"only the label is right": {func(have *corev1.PodTemplate) { have.OwnerReferences, have.Annotations = nil, nil }, "foreign"},
 	} {
 		have, err := build(newDaemonSet())

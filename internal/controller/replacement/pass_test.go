@@ -462,7 +462,7 @@ func TestPutBack(t *testing.T) {
 
 			sky.fails = func(call, _ string) (before, after error) {
 				if tc.refused && call == "Send" {
-					return cloud.Errorf(cloud.KindConflict, "a person was faster"), nil
+					return cloud.Errorf(cloud.KindConflict, "another request was faster"), nil
 				}
 				if tc.failed && call == "Poll" {
 					return cloud.Errorf(cloud.KindFailed, "no"), nil
@@ -877,7 +877,7 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// A Node that a person speaks for is not deleted, whatever the cloud says of its machine.
+// A Node that is Ready is not deleted, whatever the cloud says of its machine.
 func TestDeleteNode(t *testing.T) {
 	for status, want := range map[corev1.ConditionStatus]bool{corev1.ConditionTrue: true, corev1.ConditionFalse: false, corev1.ConditionUnknown: false, "": false} {
 		n := nodeNamed("old", func(n *corev1.Node) {
