@@ -18,24 +18,21 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-const (
-	// pollEvery is how often a cloud is polled for the progress of a change.
-	pollEvery = 2 * time.Second
-	// firstRetry is how long to wait before what was not answered is tried again; then twice as long each time, up to lastRetry.
-	firstRetry = time.Second
-	lastRetry  = 30 * time.Second
-)
+// pollInterval is the shortest time between two requests about one scale set.
+const pollInterval = 2 * time.Second
 
-// changer sets one image on several scale sets, all or none of them.
+// errOtherImage says that another program or person has changed the image.
+var errOtherImage = errors.New("another program or person has meanwhile set its image")
+
+// changer sets one image on several scale sets, on all or on none.
 type changer struct {
 	clock clock.Clock
-	// token makes tokens of changes.
-	token func() string
-	// image is the reference that the sets are to have.
+	// image is the new image.
 	image string
-	// timeout bounds the change of one set, and putting it back; before that, how long all sets together are waited for.
+	// timeout limits the change of one scale set, and restoring its image. Before that, it limits how long scale sets that are being changed are
+	// waited for.
 	timeout time.Duration
-	// notes gets what is waited for.
+	// notes receives a line for each scale set that is waited for.
 	notes  io.Writer
 	dryRun bool
 	sets   []*target
@@ -43,185 +40,151 @@ type changer struct {
 
 // target is one scale set.
 type target struct {
-	name  string
-	set   cloud.ScaleSet
-	found cloud.Set
-	op    cloud.Operation
-	line  Line
-	// tried is true from when the change was sent, and sent is true while the set may have it by that.
-	tried, sent bool
-	// noted is what was last said of waiting for it.
-	noted string
+	set cloud.ScaleSet
+	// op is the prepared or sent change. It has no Token if there is none.
+	op   cloud.Operation
+	line Line
+	// sent is true while the scale set may have the new image because a change was sent.
+	sent bool
 }
 
-// run changes them. The error says what kept it from that; the lines say more.
+// add adds a scale set.
+func (c *changer) add(name string, set cloud.ScaleSet) {
+	c.sets = append(c.sets, &target{set: set, line: Line{Name: name, NewImage: c.image, Outcome: NotChanged}})
+}
+
+// run changes the scale sets. The error says why it failed; the lines have the outcome of each scale set.
 func (c *changer) run(ctx context.Context) error {
-	for _, t := range c.sets {
-		t.line = Line{Name: t.name, NewImage: c.image, Outcome: NotChanged}
-	}
-	if problems := c.prepareAll(ctx); len(problems) > 0 {
-		for _, t := range c.sets {
-			if t.line.Outcome == WouldChange {
-				t.line.Outcome = NotChanged
-			}
-		}
-		return failure{fmt.Errorf("nothing was changed: %w", errors.Join(problems...)), exitNothing}
-	}
-	if c.dryRun {
-		return nil
+	if err := c.prepareAll(ctx); err != nil {
+		return fmt.Errorf("nothing was changed: %w", err)
 	}
 	for _, t := range c.sets {
-		if t.line.Outcome == Unchanged {
+		switch {
+		case t.op.Token == "":
+			t.line.Outcome = Unchanged
+			continue
+		case c.dryRun:
+			t.line.Outcome = WouldChange
 			continue
 		}
-		if _, err := c.change(ctx, t, t.found.Image, c.image); err != nil {
+		if _, err := c.change(ctx, t, t.line.OldImage, c.image); err != nil {
 			t.line.Message = err.Error()
-			return c.putBack(ctx, fmt.Errorf("changing scale set %s, %w", t.name, err))
+			return c.restore(ctx, fmt.Errorf("changing scale set %s, %w", t.line.Name, err))
 		}
 		t.line.Outcome = Changed
 	}
 	return nil
 }
 
-// prepareAll looks at all sets, and makes ready what must be sent. Those that are being changed are waited for, all at the same time: a rollout adds
-// and deletes machines again and again. Where another one can't be changed at all, that is said at once.
-func (c *changer) prepareAll(ctx context.Context) (problems []error) {
-	timed, cancel := c.within(ctx)
-	defer cancel()
-	failed := func(t *target, err error) {
+// prepareAll prepares the change of each scale set. If all can be changed, it waits for those that are being changed now.
+func (c *changer) prepareAll(ctx context.Context) error {
+	failed := func(t *target, err error) error {
 		t.line.Message = err.Error()
-		problems = append(problems, fmt.Errorf("scale set %s: %w", t.name, err))
+		return fmt.Errorf("scale set %s: %w", t.line.Name, err)
 	}
-	for waiting := c.sets; ; ctx = timed {
-		var again []*target
-		wait := pollEvery
-		for _, t := range waiting {
-			t.line.Message = ""
-			switch err := c.prepare(ctx, t); {
-			case err == nil:
-			case c.dryRun && cloud.KindOf(err) == cloud.KindConflict:
-				failed(t, fmt.Errorf("%w: without --dry-run that is waited for", err))
-			case cloud.KindOf(err) == cloud.KindConflict || t.noted != "" && passing(err):
-				t.line.Message = err.Error()
-				again, wait = append(again, t), max(wait, cloud.RetryAfter(err))
-			default:
-				failed(t, err)
-			}
-		}
-		if waiting = again; len(again) == 0 || len(problems) > 0 {
-			return problems
-		}
-		for _, t := range again {
-			c.note(t, t.found.Busy)
-		}
-		if err := c.pause(timed, wait, nil); err != nil {
-			for _, t := range again {
-				failed(t, fmt.Errorf("%s, and %w: try again when that is over", t.line.Message, err))
-			}
-			return problems
+	var problems []error
+	var busy []*target
+	for _, t := range c.sets {
+		err := c.prepare(ctx, t, "", c.image)
+		switch {
+		case cloud.KindOf(err) == cloud.KindConflict && !c.dryRun:
+			busy = append(busy, t)
+		case err != nil:
+			problems = append(problems, failed(t, err))
 		}
 	}
+	if len(problems) > 0 {
+		return errors.Join(problems...)
+	}
+	ctx, cancel := c.limit(ctx)
+	defer cancel()
+	for _, t := range busy {
+		if err := c.prepareWhenIdle(ctx, t, "", c.image); err != nil {
+			return failed(t, err)
+		}
+	}
+	return nil
 }
 
-// prepare reads a set for the first time, and prepares the requests for it.
-func (c *changer) prepare(ctx context.Context, t *target) (err error) {
-	t.found, t.op, err = c.look(ctx, t, "", c.image)
-	t.line.OldImage = t.found.Image
-	switch {
-	case err == nil && t.op.Token == "":
-		t.line.Outcome = Unchanged
-	case err == nil:
-		t.line.Outcome = WouldChange
+// prepare reads a scale set, and prepares its change from one image to another. Empty means from any image. There is no operation if the
+// scale set has the image already. KindConflict: the scale set is being changed.
+func (c *changer) prepare(ctx context.Context, t *target, from, to string) error {
+	t.op = cloud.Operation{}
+	now, err := t.set.Describe(ctx)
+	if err != nil {
+		return err
 	}
+	if from == "" {
+		t.line.OldImage = now.Image
+	}
+	switch {
+	case hasImage(&now, to):
+		return nil
+	case from != "" && !hasImage(&now, from):
+		return cloud.Errorf(cloud.KindInvalid, "%w to %s", errOtherImage, cmp.Or(now.ImageName, now.Image))
+	case now.Unfit != "":
+		return cloud.Errorf(cloud.KindInvalid, "it can't be changed: %s", now.Unfit)
+	case now.Busy != "":
+		return cloud.Errorf(cloud.KindConflict, "it is being changed (%s)", now.Busy)
+	}
+	t.op, err = t.set.Prepare(ctx, &now, cloud.Change{Image: to, Token: newToken()})
 	return err
 }
 
-// errOtherImage is that another program or person has changed the image.
-var errOtherImage = errors.New("another program or person has meanwhile set its image")
-
-// look reads a set, and prepares its change from one image, or from any, to another. There is no operation where it has that already.
-// KindConflict: it is being changed.
-func (c *changer) look(ctx context.Context, t *target, from, to string) (now cloud.Set, op cloud.Operation, err error) {
-	now, err = t.set.Describe(ctx)
-	switch {
-	case err != nil, has(&now, to):
-	case from != "" && !has(&now, from):
-		err = cloud.Errorf(cloud.KindInvalid, "%w to %s", errOtherImage, cmp.Or(now.ImageName, now.Image))
-	case now.Unfit != "":
-		err = cloud.Errorf(cloud.KindInvalid, "it can't be changed: %s", now.Unfit)
-	case now.Busy != "":
-		err = cloud.Errorf(cloud.KindConflict, "it is being changed (%s)", now.Busy)
-	default:
-		op, err = t.set.Prepare(ctx, &now, cloud.Change{Image: to, Token: c.token()})
-	}
-	return now, op, err
-}
-
-// note says that a set is waited for if it is being changed: once, and again when that is for another reason.
-func (c *changer) note(t *target, busy string) {
-	if busy != "" && busy != t.noted {
-		t.noted = busy
-		_, _ = fmt.Fprintf(c.notes, "scale set %s is being changed (%s): waiting until that is over\n", t.name, text.Clean(busy))
+// prepareWhenIdle is prepare, repeated while the scale set is being changed or the cloud does not answer. It writes a note for each new reason.
+func (c *changer) prepareWhenIdle(ctx context.Context, t *target, from, to string) error {
+	noted := ""
+	for {
+		err := c.prepare(ctx, t, from, to)
+		if !isTransient(err) {
+			return err
+		}
+		if why := err.Error(); cloud.KindOf(err) == cloud.KindConflict && why != noted {
+			noted = why
+			_, _ = fmt.Fprintf(c.notes, "scale set %s: %s: waiting until that is over\n", t.line.Name, text.Clean(why))
+		}
+		if err := c.pause(ctx, err); err != nil {
+			return err
+		}
 	}
 }
 
-// passing reports whether an error may be none the next time.
-func passing(err error) bool {
+// isTransient reports whether the next try may succeed.
+func isTransient(err error) bool {
 	return slices.Contains([]cloud.Kind{cloud.KindThrottled, cloud.KindUnavailable, cloud.KindConflict}, cloud.KindOf(err))
 }
 
-// within is a context that ends when the time for one thing is over.
-func (c *changer) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("it took longer than %s", c.timeout))
-}
-
-// has reports whether a set makes machines of this image already. Azure writes the same id in different cases, Google takes the name of a
-// template for its path, and AWS shows an AMI as the version of a launch template that has it.
-func has(s *cloud.Set, image string) bool {
+// hasImage reports whether a scale set makes machines of an image. Azure ignores case. Google takes the end of a template's path, or its URL. AWS shows
+// an AMI as the version of a launch template that has it.
+func hasImage(s *cloud.Set, image string) bool {
 	return strings.EqualFold(s.Image, image) || s.ImageID != "" && s.ImageID == image ||
-		!strings.Contains(image, "/") && strings.HasSuffix(s.Image, "/"+image)
+		strings.HasSuffix(s.Image, "/"+image) || strings.HasSuffix(image, "/"+s.Image)
 }
 
-// change brings a set from one image to another by the operation that is prepared, or that it prepares, and waits for its end. A conflict has had no
-// effect: the set is looked at again, as an autoscaler or a rollout may have added a machine. It is false where the set had the image already.
+// change brings a scale set from one image to another, and waits for the end of the change. It returns false if the scale set had the image already.
+// A conflict has no effect, and the change is prepared again: an autoscaler or a rollout may have added a machine.
 func (c *changer) change(ctx context.Context, t *target, from, to string) (changed bool, err error) {
-	ctx, cancel := c.within(ctx)
+	ctx, cancel := c.limit(ctx)
 	defer cancel()
-	wait, unanswered := firstRetry, false
 	for {
-		next := wait
 		if t.op.Token == "" {
-			var now cloud.Set
-			now, t.op, err = c.look(ctx, t, from, to)
-			switch {
-			case err == nil && t.op.Token == "":
-				return false, nil
-			case err == nil:
-				continue // At once, before it is changed once more.
-			case !passing(err):
+			if err := c.prepareWhenIdle(ctx, t, from, to); err != nil || t.op.Token == "" {
 				return false, err
-			}
-			c.note(t, now.Busy)
-			next = pollEvery
-		} else {
-			t.tried, t.sent = true, true
-			var sent cloud.Operation
-			sent, err = t.set.Send(ctx, t.op)
-			switch kind := cloud.KindOf(err); {
-			case err == nil:
-				t.op = sent
-				return true, c.await(ctx, t)
-			case kind == cloud.KindConflict:
-				t.op, t.sent, unanswered, next = cloud.Operation{}, false, false, pollEvery
-			case kind != cloud.KindThrottled && kind != cloud.KindUnavailable:
-				// Only what is not answered, or not with sense, may have had an effect: this time, or an earlier one.
-				t.sent = unanswered
-				return false, err
-			default:
-				unanswered, wait = true, min(2*wait, lastRetry)
 			}
 		}
-		if err := c.pause(ctx, max(next, cloud.RetryAfter(err)), err); err != nil {
+		sent, err := t.set.Send(ctx, t.op)
+		switch {
+		case err == nil:
+			t.op, t.sent = sent, true
+			return true, c.await(ctx, t)
+		case cloud.KindOf(err) == cloud.KindConflict:
+			t.op, t.sent = cloud.Operation{}, false
+		case isTransient(err):
+			t.sent = true
+		default:
+			return false, err // This request had no effect. An earlier one may have had one.
+		}
+		if err := c.pause(ctx, err); err != nil {
 			return false, err
 		}
 	}
@@ -229,89 +192,67 @@ func (c *changer) change(ctx context.Context, t *target, from, to string) (chang
 
 // await polls an operation until it has ended.
 func (c *changer) await(ctx context.Context, t *target) error {
-	ends := []cloud.Kind{cloud.KindQuota, cloud.KindFull, cloud.KindInvalid, cloud.KindDenied, cloud.KindFailed}
-	wait := firstRetry
-	for t.op.Token != "" {
+	for {
 		polled, progress, err := t.set.Poll(ctx, t.op)
-		next := pollEvery
 		switch {
-		case slices.Contains(ends, cloud.KindOf(err)):
-			return err
-		case err != nil:
-			next, wait = max(wait, cloud.RetryAfter(err)), min(2*wait, lastRetry)
-		case progress.Done:
+		case err == nil && progress.Done:
 			return nil
-		default:
-			t.op, wait = polled, firstRetry
+		case err == nil:
+			t.op = polled
+		case !isTransient(err):
+			return err
 		}
-		if err := c.pause(ctx, next, err); err != nil {
+		if err := c.pause(ctx, err); err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
-// pause waits. It fails with what was last heard when the time for that is over.
-func (c *changer) pause(ctx context.Context, wait time.Duration, last error) error {
-	if ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-c.clock.After(wait):
-			return nil
-		}
+// limit returns a context that ends after the timeout.
+func (c *changer) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("it took longer than %s", c.timeout))
+}
+
+// pause waits before the next request. If the context ends, it returns the cause, with the error of the last request.
+func (c *changer) pause(ctx context.Context, last error) error {
+	select {
+	case <-ctx.Done():
+	case <-c.clock.After(max(pollInterval, cloud.RetryAfter(last))):
 	}
-	if last != nil {
+	switch {
+	case ctx.Err() == nil:
+		return nil
+	case last != nil:
 		return fmt.Errorf("%w; last: %w", context.Cause(ctx), last)
 	}
 	return context.Cause(ctx)
 }
 
-// putBack gives the sets that have, or may have, the new image their old one, the last changed first, after this error. It also runs when
-// the program is interrupted.
-func (c *changer) putBack(ctx context.Context, because error) error {
+// restore restores the old image of the scale sets that have, or may have, the new one, the last changed first. It returns the error that made
+// this necessary. It also runs when the program is interrupted.
+func (c *changer) restore(ctx context.Context, because error) error {
 	ctx = context.WithoutCancel(ctx)
-	var left []string
+	var failed []string
 	for _, t := range slices.Backward(c.sets) {
-		if t.line.Outcome == WouldChange {
-			t.line.Outcome = NotChanged
-		}
-		if !t.given() && !c.shares(t) {
+		isOurs := t.sent || t.line.Outcome == Changed
+		// On AWS, groups at $Latest of a launch template have each version that is made for one of them.
+		if !isOurs && !strings.HasPrefix(c.image, "ami-") {
 			continue
 		}
-		outcome, err := c.undo(ctx, t)
-		t.line.Outcome = outcome
-		if err != nil {
-			left = append(left, t.name)
-			t.line.Message = strings.TrimPrefix(t.line.Message+"; putting the old image back, "+err.Error(), "; ")
+		t.op = cloud.Operation{}
+		changed, err := c.change(ctx, t, c.image, t.line.OldImage)
+		switch {
+		case errors.Is(err, errOtherImage) && !isOurs:
+		case err != nil:
+			failed = append(failed, t.line.Name)
+			t.line.Outcome = NotPutBack
+			t.line.Message = strings.TrimPrefix(t.line.Message+"; restoring the old image, "+err.Error(), "; ")
+		case changed || t.line.Outcome == Changed:
+			t.line.Outcome = PutBack
 		}
 	}
-	if len(left) > 0 {
-		return failure{fmt.Errorf("%w; look at %s: the old image could not be put back", because, strings.Join(left, ", ")), exitMixed}
+	if len(failed) > 0 {
+		return mixedError{fmt.Errorf("%w; look at %s: the old image could not be restored", because, strings.Join(failed, ", "))}
 	}
-	return failure{fmt.Errorf("nothing is changed: %w", because), exitNothing}
-}
-
-// given reports whether a set has, or may have, the new image because it was sent that.
-func (t *target) given() bool { return t.sent || t.line.Outcome == Changed }
-
-// shares reports whether a set may have the new image because that was sent to another one: on AWS, groups at $Latest of a launch template have the
-// version that is made of it for any group.
-func (c *changer) shares(t *target) bool {
-	template, _, _ := strings.Cut(t.found.Image, ":")
-	return machine.MatchString(c.image) && slices.ContainsFunc(c.sets, func(o *target) bool { return o.tried && strings.HasPrefix(o.found.Image, template+":") })
-}
-
-// undo puts the old image back, unless another program or person has set another one since.
-func (c *changer) undo(ctx context.Context, t *target) (Outcome, error) {
-	given := t.given()
-	t.op, t.noted = cloud.Operation{}, ""
-	switch changed, err := c.change(ctx, t, c.image, t.found.Image); {
-	case errors.Is(err, errOtherImage) && !given:
-		return t.line.Outcome, nil
-	case err != nil:
-		return NotPutBack, err
-	case !changed && t.line.Outcome != Changed:
-		return t.line.Outcome, nil // The request has had no effect.
-	}
-	return PutBack, nil
+	return fmt.Errorf("nothing is changed: %w", because)
 }

@@ -1,23 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package setimage is `moult set-image`: it sets the image that scale sets make new machines of, on all of them or on none.
+// Package setimage is `moult set-image`. It sets the image of new machines on several scale sets, on all or on none.
 //
-//	image.go    what a person calls an image, as the clouds take it
-//	change.go   the change: prepared and checked on every set, sent to one after the other, put back where one fails
-//	report.go   what became of each set
+//	command.go  the flags
+//	change.go   the change: prepared for every scale set, sent to one after the other, undone on all if one fails
+//	report.go   the outcome of each scale set
 package setimage
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,80 +31,88 @@ const Alias = "update-azure-image-tags"
 // Connect makes a cloud.
 type Connect func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error)
 
-// pools are the scale sets of a cluster of Ducklett's, by what follows the cluster's name, in the order in which its program changes them.
+// pools are the suffixes of the scale sets of a Ducklett cluster, in the order in which its program changes them.
 var pools = []string{"-cp", "-agent-pool", "-storage-pool", "-telemetry-pool"}
 
-// command is one call.
+// command holds the flags of one call.
 type command struct {
 	genericiooptions.IOStreams
 	clock   clock.Clock
 	connect Connect
 	lookup  func(string) (string, bool)
-	token   func() string
 	output  flags.Output
 
 	image      string
-	provider   string
+	provider   flags.Choice
 	scaleSets  []string
 	dryRun     bool
 	timeout    time.Duration
 	azure      v1alpha1.AzureProvider
-	credential string
+	credential flags.Choice
 	aws        v1alpha1.AWSProvider
 	gcp        v1alpha1.GCPProvider
 }
 
-// NewCommand makes the command. Environment variables are looked up by lookup.
+// The values of --provider.
+const (
+	providerAzure = "azure"
+	providerAWS   = "aws"
+	providerGCP   = "gcp"
+)
+
+// NewCommand makes the command. lookup returns environment variables. An interrupted context ends the change, and the old images are restored.
 func NewCommand(clk clock.Clock, streams genericiooptions.IOStreams, lookup func(string) (string, bool), connect Connect) *cobra.Command {
-	c := &command{IOStreams: streams, clock: clk, connect: connect, lookup: lookup, token: newToken}
+	c := &command{IOStreams: streams, clock: clk, connect: connect, lookup: lookup}
 	cmd := &cobra.Command{
 		Use:     "set-image --imageid IMAGE",
 		Aliases: []string{Alias},
-		Short:   "Set the image that scale sets make new machines of, on all of them or on none",
-		Long: `Set the image that scale sets make new machines of. No machine is touched: a NodeRollout with spec.replacement does that.
+		Short:   "Set the image of new machines on several scale sets, on all or on none",
+		Long: `Set the image that scale sets make new machines of. This changes no machine: a NodeRollout with spec.replacement replaces them.
 
-Without --scale-set these are the four of a cluster that Ducklett looks after, in this order: $CLUSTER_NAME-cp, $CLUSTER_NAME-agent-pool,
-$CLUSTER_NAME-storage-pool and $CLUSTER_NAME-telemetry-pool, in the resource group $ARM_RESOURCE_GROUP of the subscription
+Without --scale-set, the scale sets are the four of a Ducklett cluster, in this order: $CLUSTER_NAME-cp, $CLUSTER_NAME-agent-pool,
+$CLUSTER_NAME-storage-pool and $CLUSTER_NAME-telemetry-pool. They are in resource group $ARM_RESOURCE_GROUP of subscription
 $ARM_SUBSCRIPTION_ID.
 
-Every scale set is looked at, and its change prepared, before the first is changed: each must be there, and be one that a NodeRollout could
-use. Those that are being changed, as a rollout does all the time, are waited for. Then they are changed one after the other. A set that
-has changed meanwhile is looked at again first. When one fails, or the program is interrupted, those that were changed get their old image
-again. A line for each set says its old image, its new one, and the result.
+All scale sets are read, and their changes prepared, before the first one is changed. Each must exist, and must be one that a
+NodeRollout could use. A scale set that is being changed, for example by a rollout, is waited for. Then the scale sets are
+changed one after the other. If one fails, or the program is interrupted, those that were changed get their old image again.
+A line for each scale set shows its old image, its new image and the outcome.
 
-IMAGE is, of Azure, the name of an image in the resource group, the id of an image or of a version of a gallery's image, or
-publisher:offer:sku:version; of AWS ami-ID, of which a new version of the launch template is made, or lt-ID:VERSION with the number of a
-version, not $Latest or $Default; of Google the name or the path of an instance template.
+IMAGE depends on the cloud:
 
-Exit codes: 0 all of them have the image (with --dry-run: could have it); 1 none was changed, or those that were are put back; 3 some could
-not be put back, and have different images.`,
+  Azure   the name of an image in the resource group, the id of an image or of a gallery's image version,
+          or publisher:offer:sku:version
+  AWS     ami-ID, which makes a new version of the launch template, or lt-ID:VERSION, where VERSION is a number
+  Google  the name or the path of an instance template
+
+Exit codes: 0 all have the image, or could have it with --dry-run; 1 none was changed, or all were restored; 3 some could not be
+restored, and scale sets may have different images.`,
 		Example: `  moult set-image -imageid flatcar-stable-1.31.4-v2.0.0-0badc0de
   moult set-image --scale-set pool-a --scale-set pool-b --imageid Canonical:ubuntu-24_04-lts:server:24.04.202611010 --dry-run
   moult set-image --provider aws --region eu-central-1 --scale-set workers --imageid ami-0123456789abcdef0 -o json`,
 		Args:         cobra.MaximumNArgs(1),
 		SilenceUsage: true,
+		RunE:         func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.image, "imageid", "", "The image.")
-	f.StringVar(&c.provider, "provider", "azure", "The cloud: azure, aws or gcp.")
-	f.StringArrayVar(&c.scaleSets, "scale-set", nil, "A scale set, by name; may be given again. Default: the four of $CLUSTER_NAME.")
-	f.BoolVar(&c.dryRun, "dry-run", false, "Look and prepare, wait for nothing, and change nothing.")
-	f.DurationVar(&c.timeout, "timeout", 10*time.Minute, "How long the change of one scale set may take; before that, how long to wait until none is being changed.")
+	c.provider.Value = providerAzure
+	c.provider.Add(cmd, "provider", "", "The cloud: azure, aws or gcp.", providerAzure, providerAWS, providerGCP)
+	f.StringArrayVar(&c.scaleSets, "scale-set", nil, "The name of a scale set; can be repeated. Default: the four of $CLUSTER_NAME.")
+	f.BoolVar(&c.dryRun, "dry-run", false, "Read and prepare only: wait for nothing, and change nothing.")
+	f.DurationVar(&c.timeout, "timeout", 10*time.Minute, "Time limit for the change of one scale set, and before that for waiting until none is being changed.")
 	f.StringVar(&c.azure.SubscriptionID, "subscription-id", "", "Azure: the subscription. [$ARM_SUBSCRIPTION_ID]")
 	f.StringVar(&c.azure.ResourceGroup, "resource-group", "", "Azure: the resource group. [$ARM_RESOURCE_GROUP]")
-	f.StringVar(&c.credential, "credential", "", "Azure: Auto, Environment, Workload or Managed. Default Auto; Managed where $ARM_USE_MANAGED_IDENTITY_EXTENSION is true.")
-	f.StringVar(&c.azure.ClientID, "client-id", "", "Azure: which of several identities. [$AZURE_CLIENT_ID]")
+	c.credential.Add(cmd, "credential", "", "Azure: Auto, Environment, Workload or Managed. Default Auto; Managed if $ARM_USE_MANAGED_IDENTITY_EXTENSION is true.",
+		string(v1alpha1.AzureCredentialAuto), string(v1alpha1.AzureCredentialEnvironment),
+		string(v1alpha1.AzureCredentialWorkload), string(v1alpha1.AzureCredentialManaged))
+	f.StringVar(&c.azure.ClientID, "client-id", "", "Azure: the identity, if there are several. [$AZURE_CLIENT_ID]")
 	f.StringVar(&c.aws.Region, "region", "", "AWS: the region. [$AWS_REGION]")
 	f.StringVar(&c.aws.RoleARN, "role-arn", "", "AWS: a role to assume.")
 	f.StringVar(&c.gcp.Project, "project", "", "Google: the project.")
-	f.StringSliceVar(&c.gcp.Locations, "location", nil, "Google: zones and regions to look for the groups in.")
+	f.StringSliceVar(&c.gcp.Locations, "location", nil, "Google: zones and regions of the groups.")
 	f.StringVar(&c.gcp.ServiceAccount, "service-account", "", "Google: a service account to impersonate.")
 	c.output.Add(cmd, flags.JSON, flags.YAML)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
-		return c.run(ctx, args)
-	}
 	return cmd
 }
 
@@ -118,32 +122,30 @@ func (c *command) run(ctx context.Context, args []string) error {
 		return errors.New("the image is given twice")
 	case len(args) > 0:
 		c.image = args[0]
+	case c.image == "":
+		return errors.New("-imageid must say which image")
 	}
 	if c.timeout <= 0 {
 		return errors.New("--timeout must be more than 0")
 	}
-	provider, err := c.where()
+	provider, err := c.cloudProvider()
 	if err != nil {
 		return err
 	}
-	names, err := c.names()
-	if err != nil {
-		return err
-	}
-	image, err := reference(provider, c.image)
+	names, err := c.scaleSetNames()
 	if err != nil {
 		return err
 	}
 	connected, err := c.connect(ctx, provider)
 	if err != nil {
-		return fmt.Errorf("connecting to %s, %w", c.provider, err)
+		return fmt.Errorf("connecting to %s, %w", c.provider.Value, err)
 	}
-	all := &changer{clock: c.clock, token: c.token, image: image, timeout: c.timeout, notes: c.ErrOut, dryRun: c.dryRun}
+	all := &changer{clock: c.clock, image: c.reference(), timeout: c.timeout, notes: c.ErrOut, dryRun: c.dryRun}
 	for _, name := range names {
-		all.sets = append(all.sets, &target{name: name, set: connected.ScaleSet(name)})
+		all.add(name, connected.ScaleSet(name))
 	}
 	failed := all.run(ctx)
-	report := Report{Image: image, DryRun: c.dryRun, ScaleSets: []Line{}}
+	report := Report{Image: all.image, DryRun: c.dryRun, ScaleSets: []Line{}}
 	for _, t := range all.sets {
 		report.ScaleSets = append(report.ScaleSets, t.line)
 	}
@@ -153,84 +155,63 @@ func (c *command) run(ctx context.Context, args []string) error {
 	return failed
 }
 
-// where is the cloud, by flags and environment.
-func (c *command) where() (*v1alpha1.CloudProvider, error) {
-	value := func(flag *string, name string) {
-		if text, ok := c.lookup(name); ok && *flag == "" {
-			*flag = text
-		}
-	}
-	switch c.provider {
-	case "azure":
-		value(&c.azure.SubscriptionID, "ARM_SUBSCRIPTION_ID")
-		value(&c.azure.ResourceGroup, "ARM_RESOURCE_GROUP")
-		var missing []string
-		if c.azure.SubscriptionID == "" {
-			missing = append(missing, "--subscription-id or $ARM_SUBSCRIPTION_ID")
-		}
-		if c.azure.ResourceGroup == "" {
-			missing = append(missing, "--resource-group or $ARM_RESOURCE_GROUP")
-		}
-		if len(missing) > 0 {
-			return nil, errors.New(strings.Join(missing, ", and ") + " must be given")
-		}
-		if managed, _ := c.lookup("ARM_USE_MANAGED_IDENTITY_EXTENSION"); managed == "true" && c.credential == "" {
-			c.credential = string(v1alpha1.AzureCredentialManaged)
-		}
-		c.azure.Credential = v1alpha1.AzureCredential(cmp.Or(c.credential, string(v1alpha1.AzureCredentialAuto)))
-		known := []v1alpha1.AzureCredential{
-			v1alpha1.AzureCredentialAuto, v1alpha1.AzureCredentialEnvironment, v1alpha1.AzureCredentialWorkload, v1alpha1.AzureCredentialManaged,
-		}
-		if !slices.Contains(known, c.azure.Credential) {
-			return nil, fmt.Errorf("--credential must be Auto, Environment, Workload or Managed, not %q", c.credential)
-		}
-		return &v1alpha1.CloudProvider{Azure: &c.azure}, nil
-	case "aws":
+// cloudProvider returns the cloud that flags and environment name.
+func (c *command) cloudProvider() (*v1alpha1.CloudProvider, error) {
+	switch c.provider.Value {
+	case providerAWS:
 		return &v1alpha1.CloudProvider{AWS: &c.aws}, nil
-	case "gcp":
+	case providerGCP:
 		if c.gcp.Project == "" {
 			return nil, errors.New("--project must be given")
 		}
 		return &v1alpha1.CloudProvider{GCP: &c.gcp}, nil
 	}
-	return nil, fmt.Errorf("--provider must be azure, aws or gcp, not %q", c.provider)
+	if c.azure.SubscriptionID == "" {
+		c.azure.SubscriptionID, _ = c.lookup("ARM_SUBSCRIPTION_ID")
+	}
+	if c.azure.ResourceGroup == "" {
+		c.azure.ResourceGroup, _ = c.lookup("ARM_RESOURCE_GROUP")
+	}
+	switch {
+	case c.azure.SubscriptionID == "":
+		return nil, errors.New("--subscription-id or $ARM_SUBSCRIPTION_ID must be given")
+	case c.azure.ResourceGroup == "":
+		return nil, errors.New("--resource-group or $ARM_RESOURCE_GROUP must be given")
+	}
+	c.azure.Credential = v1alpha1.AzureCredential(c.credential.Value)
+	if managed, _ := c.lookup("ARM_USE_MANAGED_IDENTITY_EXTENSION"); managed == "true" && c.azure.Credential == "" {
+		c.azure.Credential = v1alpha1.AzureCredentialManaged
+	}
+	return &v1alpha1.CloudProvider{Azure: &c.azure}, nil
 }
 
-// names are the scale sets' names.
-func (c *command) names() ([]string, error) {
-	if len(c.scaleSets) > 0 {
-		for i, name := range c.scaleSets {
-			switch {
-			case name == "":
-				return nil, errors.New("--scale-set must name one")
-			case slices.Contains(c.scaleSets[:i], name), c.provider == "azure" && slices.ContainsFunc(c.scaleSets[:i], fold(name)):
-				return nil, fmt.Errorf("scale set %s is given twice", name)
-			}
-		}
-		return c.scaleSets, nil
-	}
+// scaleSetNames returns the names of the scale sets.
+func (c *command) scaleSetNames() ([]string, error) {
 	cluster, _ := c.lookup("CLUSTER_NAME")
 	switch {
-	case c.provider != "azure":
+	case slices.Contains(c.scaleSets, ""):
+		return nil, errors.New("--scale-set must name one")
+	case len(c.scaleSets) > 0:
+		return c.scaleSets, nil
+	case c.provider.Value != providerAzure:
 		return nil, errors.New("--scale-set must be given")
 	case cluster == "":
 		return nil, errors.New("--scale-set or $CLUSTER_NAME must be given")
 	}
-	names := make([]string, len(pools))
-	for i, pool := range pools {
-		names[i] = cluster + pool
+	var names []string
+	for _, pool := range pools {
+		names = append(names, cluster+pool)
 	}
 	return names, nil
 }
 
-// fold reports whether Azure takes names for the same.
-func fold(name string) func(string) bool {
-	return func(other string) bool { return strings.EqualFold(name, other) }
+// reference returns the image as the cloud shows it. On Azure, a name alone is an image in the resource group.
+func (c *command) reference() string {
+	if c.provider.Value != providerAzure || strings.ContainsAny(c.image, "/:") {
+		return c.image
+	}
+	return "/subscriptions/" + c.azure.SubscriptionID + "/resourceGroups/" + c.azure.ResourceGroup + "/providers/Microsoft.Compute/images/" + c.image
 }
 
-// newToken is a token that no other change has.
-func newToken() string {
-	random := make([]byte, 16)
-	_, _ = rand.Read(random) // It never fails.
-	return hex.EncodeToString(random)
-}
+// newToken returns a unique token for a change.
+func newToken() string { return strings.ToLower(rand.Text()) }

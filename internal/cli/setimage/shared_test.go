@@ -126,9 +126,9 @@ func TestSharedTemplate(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			all := &changer{clock: hurried{}, token: newToken, image: double.ImageID("two"), timeout: time.Minute, notes: &strings.Builder{}}
+			all := &changer{clock: hurried{}, image: double.ImageID("two"), timeout: time.Minute, notes: &strings.Builder{}}
 			for name := range strings.FieldsSeq(tc.sets) {
-				all.sets = append(all.sets, &target{name: name, set: c.ScaleSet(name)})
+				all.add(name, c.ScaleSet(name))
 			}
 			if tc.spoil != nil {
 				tc.spoil(w)
