@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -18,6 +19,9 @@ import (
 
 // searchPath is where commands without a slash are looked for on the host.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// initMounts is the mount namespace of the host's process 1. It needs hostPID.
+const initMounts = "/proc/1/ns/mnt"
 
 // endGrace is the default of place.grace.
 const endGrace = 10 * time.Second
@@ -36,9 +40,22 @@ type place struct {
 	grace time.Duration
 }
 
-// isOwn reports whether this is the agent's own place, so that nothing must be entered.
-func (p place) isOwn() bool {
-	return p.mounts == "" && (p.root == "" || p.root == "/")
+// do calls a function with the place's root as its root directory. Other goroutines of the function keep the agent's root.
+func (p place) do(f func() error) error {
+	if p.mounts == "" && (p.root == "" || p.root == "/") {
+		return f()
+	}
+	done := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread ends with this goroutine, and no other ever runs on it.
+		runtime.LockOSThread()
+		err := p.enter()
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
 }
 
 // result is the output and exit status of a command that ended.
@@ -100,7 +117,9 @@ func (p place) run(ctx context.Context, argv ...string) (*result, error) {
 		}
 		cmd = exec.CommandContext(ctx, path, argv[1:]...)
 		cmd.Args[0] = argv[0]
-		cmd.Dir, cmd.Env = "/", environment(os.Environ())
+		cmd.Dir = "/"
+		// Old versions of updog need TERM for their log.
+		cmd.Env = append(os.Environ(), "PATH="+searchPath, "TERM=xterm", "LANG=C")
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = null, &stdout, &stderr
 		cmd.WaitDelay = cmp.Or(p.grace, endGrace)
 		group(cmd)
@@ -182,20 +201,6 @@ func lookUp(name string) (string, error) {
 		}
 	}
 	return "", errors.New("no such command in " + searchPath)
-}
-
-// environment returns the environment of commands on the host: fixed values, and the agent's proxy variables. Old versions of updog
-// need TERM for their log.
-func environment(own []string) []string {
-	env := []string{"PATH=" + searchPath, "TERM=xterm", "LANG=C"}
-	for _, entry := range own {
-		name, _, _ := strings.Cut(entry, "=")
-		switch strings.ToUpper(name) {
-		case "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY":
-			env = append(env, entry)
-		}
-	}
-	return env
 }
 
 // output keeps the end of what a command writes.

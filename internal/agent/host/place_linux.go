@@ -7,35 +7,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// initMounts is the mount namespace of the host's process 1. It needs hostPID.
-const initMounts = "/proc/1/ns/mnt"
-
 var errHostPID = errors.New("process 1 is the agent itself: its pod needs hostPID")
-
-// do calls a function with the place's root as its root directory. Other goroutines of the function keep the agent's root.
-func (p place) do(f func() error) error {
-	if p.isOwn() {
-		return f()
-	}
-	done := make(chan error, 1)
-	go func() {
-		// Never unlocked: the thread ends with this goroutine, and no other ever runs on it.
-		runtime.LockOSThread()
-		if err := p.enter(); err != nil {
-			done <- err
-			return
-		}
-		done <- f()
-	}()
-	return <-done
-}
 
 // enter changes the root directory of the present thread.
 func (p place) enter() error {

@@ -10,17 +10,9 @@ import (
 	"syscall"
 )
 
-// initMounts is never entered on this system.
-const initMounts = "/proc/1/ns/mnt"
-
 var errLinux = errors.New("hosts are Linux machines")
 
-func (p place) do(f func() error) error {
-	if p.isOwn() {
-		return f()
-	}
-	return errLinux
-}
+func (place) enter() error { return errLinux }
 
 func group(*exec.Cmd) {}
 

@@ -96,7 +96,7 @@ func serve(t *testing.T, exchanges ...exchange) *UpdateAPI {
 	}
 	a := NewUpdateAPI(socket, "")
 	a.interval, a.requestLimit = time.Millisecond, request
-	a.refreshLimit, a.prepareLimit, a.activateLimit = 10*time.Second, 10*time.Second, 10*time.Second
+	a.commandLimit = 10 * time.Second
 	return a
 }
 
@@ -240,22 +240,22 @@ func TestUpdateAPICheck(t *testing.T) {
 		},
 		"another command came in between": {
 			exchanges: []exchange{idle, taken(postRefresh), locked, status("Idle", "", "", "deactivate", "02")},
-			err:       "looking for updates, another command of the Update API came in between",
+			err:       "another command of the Update API came in between",
 		},
 		"the command failed": {
 			exchanges: []exchange{idle, taken(postRefresh), locked, status("Idle", "1.3.0", "", "refresh", "02", "Metadata error:\n  Failed to fetch timestamp.json\n")},
-			err:       "looking for updates, the host's updater failed (exit status 1): Metadata error:; Failed to fetch timestamp.json",
+			err:       "the host's updater failed: Metadata error:; Failed to fetch timestamp.json",
 		},
 		"the command failed without a word": {
 			exchanges: []exchange{
 				idle, taken(postRefresh),
 				{request: getStatus, code: 200, body: `{"update_state":"Idle","most_recent_command":{"cmd_type":"refresh","cmd_status":"Unknown","timestamp":"x","exit_status":null,"stderr":null}}`},
 			},
-			err: "the host's updater failed (Unknown): no output",
+			err: "the host's updater failed: Unknown",
 		},
 		"the command is refused": {
 			exchanges: []exchange{idle, refused(postRefresh, 409, notNowText)},
-			err:       "looking for updates, the Update API answers 409: " + notNowText,
+			err:       "the Update API answers 409: " + notNowText,
 		},
 		"the command can't be begun": {
 			exchanges: []exchange{
@@ -273,7 +273,7 @@ func TestUpdateAPICheck(t *testing.T) {
 		},
 		"the status can't be read": {
 			exchanges: []exchange{forever(refused(getStatus, 500, "Unable to read status"))},
-			err:       "looking for updates, the Update API answers 500: Unable to read status",
+			err:       "the Update API answers 500: Unable to read status",
 		},
 		"the status can't be read for a while": {
 			exchanges: []exchange{
@@ -286,7 +286,7 @@ func TestUpdateAPICheck(t *testing.T) {
 		},
 		"answers that break off": {
 			exchanges: []exchange{forever(faulty(found, "truncated"))},
-			err:       "GET /updates/status, unexpected EOF",
+			err:       "reading the answer of GET /updates/status, unexpected EOF",
 		},
 		"no JSON": {
 			exchanges: []exchange{forever(exchange{request: getStatus, code: 200, body: "<html>"})},
@@ -297,7 +297,7 @@ func TestUpdateAPICheck(t *testing.T) {
 		},
 		"silence": {
 			exchanges: []exchange{forever(faulty(idle, "hangs"))},
-			err:       "looking for updates, GET /updates/status, the Update API does not answer within 1s",
+			err:       "/updates/status: the Update API does not answer within 1s",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -378,7 +378,7 @@ func TestUpdateAPIPrepare(t *testing.T) {
 				never, never, taken(postRefresh), status("Available", "1.3.0", "", "refresh", "01"),
 				status("Available", "1.3.0", "", "refresh", "01"), taken(postPrepare), locked, status("Available", "1.3.0", "", "prepare", "02", "Failed writing update data to disk: No space left"),
 			},
-			err: "fetching the update, the host's updater failed (exit status 1): Failed writing update data to disk: No space left",
+			err: "the host's updater failed: Failed writing update data to disk: No space left",
 		},
 		"the update is gone": {
 			version: "1.3.0",
@@ -386,7 +386,7 @@ func TestUpdateAPIPrepare(t *testing.T) {
 				never, never, taken(postRefresh), status("Available", "1.3.0", "", "refresh", "01"),
 				status("Available", "1.3.0", "", "refresh", "01"), refused(postPrepare, 404, "Previously chosen Update no longer exists"),
 			},
-			err: "fetching the update, the Update API answers 404: Previously chosen Update no longer exists",
+			err: "the Update API answers 404: Previously chosen Update no longer exists",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -415,7 +415,7 @@ func TestUpdateAPIPerform(t *testing.T) {
 		"another command comes in between": {
 			version:   "1.3.0",
 			exchanges: []exchange{staged, staged, taken(postActivate), locked, status("Ready", "1.3.0", "1.3.0", "refresh", "03")},
-			err:       "activating the update, another command of the Update API came in between",
+			err:       "another command of the Update API came in between",
 		},
 		"another is staged": {version: "1.4.0", exchanges: []exchange{staged}, err: "the host does not offer the wanted version: 1.3.0 is prepared", other: true},
 		"lost by a reboot": {
@@ -423,13 +423,13 @@ func TestUpdateAPIPerform(t *testing.T) {
 			exchanges: []exchange{
 				never, never, never, taken(postRefresh), status("Available", "1.3.0", "", "refresh", "01"),
 				status("Available", "1.3.0", "", "refresh", "01"), taken(postPrepare), status("Staged", "1.3.0", "1.3.0", "prepare", "02"),
-				status("Staged", "1.3.0", "1.3.0", "prepare", "02"), status("Staged", "1.3.0", "1.3.0", "prepare", "02"), taken(postActivate), status("Ready", "1.3.0", "1.3.0", "activate", "03"),
+				status("Staged", "1.3.0", "1.3.0", "prepare", "02"), taken(postActivate), status("Ready", "1.3.0", "1.3.0", "activate", "03"),
 			},
 		},
 		"it fails": {
 			version:   "1.3.0",
 			exchanges: []exchange{staged, staged, taken(postActivate), locked, status("Staged", "1.3.0", "1.3.0", "activate", "02", "Could not mark inactive partition for boot")},
-			err:       "activating the update, the host's updater failed (exit status 1): Could not mark inactive partition for boot",
+			err:       "the host's updater failed: Could not mark inactive partition for boot",
 		},
 		"it is refused": {
 			version: "1.3.0", exchanges: []exchange{staged, staged, refused(postActivate, 409, notNowText)}, err: "the Update API answers 409: " + notNowText,
@@ -462,7 +462,7 @@ func TestUpdateAPIRevert(t *testing.T) {
 		"it is being made ready": {exchanges: []exchange{locked, ready, ready, taken(postDeactivate), status("Staged", "1.3.0", "1.3.0", "deactivate", "02")}},
 		"it fails": {
 			exchanges: []exchange{ready, ready, taken(postDeactivate), status("Ready", "1.3.0", "1.3.0", "deactivate", "02", "no GPT")},
-			err:       "reverting the update, the host's updater failed (exit status 1): no GPT",
+			err:       "the host's updater failed: no GPT",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -520,13 +520,13 @@ func TestUpdateAPIBudget(t *testing.T) {
 		exchanges []exchange
 		err       string
 	}{
-		"going on":         {[]exchange{idle, taken(postRefresh), forever(locked)}, "looking for updates, it is not done after 1s, the Update API answers 423: " + lockedText},
+		"going on":         {[]exchange{idle, taken(postRefresh), forever(locked)}, "it is not done after 1s, the Update API answers 423: " + lockedText},
 		"another going on": {[]exchange{forever(locked)}, "it is not done after 1s, the Update API answers 423: " + lockedText},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := serve(t, test.exchanges...)
-			a.refreshLimit, a.interval = time.Second, 100*time.Millisecond
+			a.commandLimit, a.interval = time.Second, 100*time.Millisecond
 			_, err := a.Check(t.Context())
 			failing(t, err, test.err)
 		})
@@ -558,6 +558,6 @@ func TestUpdateAPINotThere(t *testing.T) {
 	a := NewUpdateAPI(socket, "")
 	a.interval = time.Millisecond
 	_, err := a.Check(t.Context())
-	failing(t, err, "looking for updates, GET /updates/status, dial unix "+socket+": connect: no such file or directory")
-	failing(t, a.Reboot(t.Context()), "POST /actions/reboot, dial unix")
+	failing(t, err, `Get "http://localhost/updates/status": dial unix `+socket+": connect: no such file or directory")
+	failing(t, a.Reboot(t.Context()), `Post "http://localhost/actions/reboot": dial unix`)
 }

@@ -10,10 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
-	"strconv"
-	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 )
@@ -26,52 +22,33 @@ const (
 
 // updateStatus is the answer to GET /updates/status.
 type updateStatus struct {
-	State   string           `json:"update_state"`
-	Chosen  *updateImage     `json:"chosen_update"`
-	Staging *updatePartition `json:"staging_partition"`
-	Last    *commandResult   `json:"most_recent_command"`
+	State string `json:"update_state"`
+	// Chosen is the update that the API has chosen for the host, if any.
+	Chosen  updateImage `json:"chosen_update"`
+	Staging struct {
+		Image updateImage `json:"image"`
+	} `json:"staging_partition"`
+	Last commandResult `json:"most_recent_command"`
 }
 
 type updateImage struct {
 	Version string `json:"version"`
 }
 
-type updatePartition struct {
-	Image      updateImage `json:"image"`
-	NextToBoot bool        `json:"next_to_boot"`
-}
-
 // commandResult is how a command ended.
 type commandResult struct {
-	Kind       string  `json:"cmd_type"`
-	Status     string  `json:"cmd_status"`
-	Timestamp  string  `json:"timestamp"`
-	ExitStatus *int    `json:"exit_status"`
-	Stderr     *string `json:"stderr"`
-}
-
-// chosen returns the version that the API has chosen for the host; empty if there is none.
-func (s *updateStatus) chosen() string {
-	if s.Chosen == nil {
-		return ""
-	}
-	return strings.TrimPrefix(s.Chosen.Version, "v")
+	Kind      string `json:"cmd_type"`
+	Status    string `json:"cmd_status"`
+	Timestamp string `json:"timestamp"`
+	Stderr    string `json:"stderr"`
 }
 
 // staged returns the version on the other partitions; empty if there is none.
 func (s *updateStatus) staged() string {
-	if (s.State != stateStaged && s.State != stateReady) || s.Staging == nil {
+	if s.State != stateStaged && s.State != stateReady {
 		return ""
 	}
-	return strings.TrimPrefix(s.Staging.Image.Version, "v")
-}
-
-// lastEnd returns when the last command ended, as the API writes it; empty if there was none.
-func (s *updateStatus) lastEnd() string {
-	if s.Last == nil {
-		return ""
-	}
-	return s.Last.Timestamp
+	return s.Staging.Image.Version
 }
 
 // failure returns why the command failed, or nil.
@@ -79,72 +56,51 @@ func (c *commandResult) failure() error {
 	if c.Status == "Success" {
 		return nil
 	}
-	how := cmp.Or(c.Status, "no status")
-	if c.ExitStatus != nil {
-		how = "exit status " + strconv.Itoa(*c.ExitStatus)
-	}
-	said := ""
-	if c.Stderr != nil {
-		said = brief(*c.Stderr)
-	}
-	return fmt.Errorf("the host's updater failed (%s): %s", how, cmp.Or(said, "no output"))
+	return fmt.Errorf("the host's updater failed: %s", cmp.Or(brief(c.Stderr), c.Status, "no status"))
 }
 
-// updateCommand is a command of the Update API.
-type updateCommand struct {
-	// path is where it is posted.
-	path string
-	// kind is its name in the status.
-	kind string
-	// doing begins its errors.
-	doing string
-}
+// updateCommand is a command of the Update API: the path to which it is posted, and its name in the status.
+type updateCommand struct{ path, kind string }
 
 var (
-	refresh    = updateCommand{"/actions/refresh-updates", "refresh", "looking for updates"}
-	prepare    = updateCommand{"/actions/prepare-update", "prepare", "fetching the update"}
-	activate   = updateCommand{"/actions/activate-update", "activate", "activating the update"}
-	deactivate = updateCommand{"/actions/deactivate-update", "deactivate", "reverting the update"}
+	refresh    = updateCommand{"/actions/refresh-updates", "refresh"}
+	prepare    = updateCommand{"/actions/prepare-update", "prepare"}
+	activate   = updateCommand{"/actions/activate-update", "activate"}
+	deactivate = updateCommand{"/actions/deactivate-update", "deactivate"}
 )
 
 // command runs a command, and returns the status after it. The API answers before the command runs. When the command has ended, the time
 // of the most recent command in the status changes. While a command runs, the API answers 423 to every request.
-func (a *UpdateAPI) command(ctx context.Context, c updateCommand, budget time.Duration) (*updateStatus, error) {
+func (a *UpdateAPI) command(ctx context.Context, c updateCommand) (*updateStatus, error) {
 	var before, after *updateStatus
-	err := a.poll(ctx, budget, func() (done bool, err error) {
-		if before == nil {
-			status, err := a.status(ctx)
-			if err != nil {
-				return false, err
-			}
-			err = a.request(ctx, http.MethodPost, c.path, a.requestLimit, nil)
-			if answer := (*answerError)(nil); errors.As(err, &answer) {
-				return false, err // The API has refused the command, perhaps for now.
-			}
-			before = status // The API runs the command, or the answer was lost. The status shows which.
-			return false, nil
-		}
-		if after, err = a.status(ctx); err != nil {
+	err := a.poll(ctx, func() (begun bool, err error) {
+		if before, err = a.status(ctx); err != nil {
 			return false, err
 		}
-		return after.lastEnd() != before.lastEnd(), nil
+		err = a.request(ctx, http.MethodPost, c.path, nil)
+		if _, isRefused := errors.AsType[*answerError](err); isRefused {
+			return false, err // Perhaps only for now.
+		}
+		return true, nil // The API runs the command, or the answer was lost. The status shows which.
 	})
+	if err == nil {
+		err = a.poll(ctx, func() (ended bool, err error) {
+			after, err = a.status(ctx)
+			return err == nil && after.Last.Timestamp != before.Last.Timestamp, err
+		})
+	}
 	switch {
 	case err != nil:
-	case after.Last == nil || after.Last.Kind != c.kind:
-		err = errors.New("another command of the Update API came in between")
-	default:
-		err = after.Last.failure()
+		return nil, err
+	case after.Last.Kind != c.kind:
+		return nil, errors.New("another command of the Update API came in between")
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s, %w", c.doing, err)
-	}
-	return after, nil
+	return after, after.Last.failure()
 }
 
 // idleStatus returns the status when no command runs any more. It is empty if no command ran since the boot.
 func (a *UpdateAPI) idleStatus(ctx context.Context) (status *updateStatus, err error) {
-	err = a.poll(ctx, a.prepareLimit, func() (bool, error) {
+	err = a.poll(ctx, func() (bool, error) {
 		status, err = a.status(ctx)
 		return err == nil, err
 	})
@@ -154,16 +110,15 @@ func (a *UpdateAPI) idleStatus(ctx context.Context) (status *updateStatus, err e
 // maxFailures is how many failed requests end a poll. The answer that a command still runs is not a failure.
 const maxFailures = 5
 
-// poll calls a function until it is done or budget has passed. It ends at once if an answer refuses the request for good.
-func (a *UpdateAPI) poll(ctx context.Context, budget time.Duration, try func() (done bool, err error)) error {
+// poll calls a function until it is done, or the time limit of commands has passed. It ends at once if an answer refuses the request for good.
+func (a *UpdateAPI) poll(ctx context.Context, try func() (done bool, err error)) error {
 	var last error
 	failures := 0
-	err := wait.PollUntilContextTimeout(ctx, a.interval, budget, true, func(context.Context) (done bool, err error) {
+	err := wait.PollUntilContextTimeout(ctx, a.interval, a.commandLimit, true, func(context.Context) (done bool, err error) {
 		if done, last = try(); done {
 			return true, nil
 		}
-		var answer *answerError
-		isAnswer := errors.As(last, &answer)
+		answer, isAnswer := errors.AsType[*answerError](last)
 		isBusy := isAnswer && answer.code == http.StatusLocked
 		if last != nil && !isBusy {
 			failures++
@@ -176,19 +131,17 @@ func (a *UpdateAPI) poll(ctx context.Context, budget time.Duration, try func() (
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case !wait.Interrupted(err):
-		return err
-	case last != nil:
-		return fmt.Errorf("it is not done after %s, %w", budget, last)
+	case wait.Interrupted(err):
+		return fmt.Errorf("it is not done after %s, %w", a.commandLimit, cmp.Or(last, err))
 	}
-	return fmt.Errorf("it is not done after %s", budget)
+	return err
 }
 
 // status reads the status. It is empty if no command ran since the boot.
 func (a *UpdateAPI) status(ctx context.Context) (*updateStatus, error) {
 	status := &updateStatus{}
-	err := a.request(ctx, http.MethodGet, "/updates/status", a.requestLimit, status)
-	if answer := (*answerError)(nil); errors.As(err, &answer) && answer.code == http.StatusNotFound {
+	err := a.request(ctx, http.MethodGet, "/updates/status", status)
+	if answer, ok := errors.AsType[*answerError](err); ok && answer.code == http.StatusNotFound {
 		err = nil
 	}
 	return status, err
@@ -204,41 +157,28 @@ func (e *answerError) Error() string {
 	return fmt.Sprintf("the Update API answers %d: %s", e.code, cmp.Or(e.text, http.StatusText(e.code)))
 }
 
-// errSlow is the cause when a request times out.
-var errSlow = errors.New("the Update API does not answer")
-
-// maxBody bounds what is read of an answer.
-const maxBody = 1 << 20
-
 // request sends a request, and reads the JSON document of the answer unless into is nil.
-func (a *UpdateAPI) request(ctx context.Context, method, path string, timeout time.Duration, into any) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w within %s", errSlow, timeout))
+func (a *UpdateAPI) request(ctx context.Context, method, path string, into any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, a.requestLimit, fmt.Errorf("%s: the Update API does not answer within %s", path, a.requestLimit))
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, "http://host"+path, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, http.NoBody)
 	if err != nil {
 		return err
 	}
 	response, err := a.client.Do(request)
-	var body []byte
-	if err == nil {
-		defer func() { _ = response.Body.Close() }()
-		body, err = io.ReadAll(io.LimitReader(response.Body, maxBody))
-	}
 	if err != nil {
-		// The client repeats the method and a URL that means nothing.
-		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
-			err = wrapped.Err
-		}
-		return fmt.Errorf("%s %s, %w", method, path, cmp.Or(context.Cause(ctx), err))
+		return cmp.Or(context.Cause(ctx), err)
 	}
-	if response.StatusCode < 200 || response.StatusCode > 299 {
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode/100 != 2 {
 		return &answerError{code: response.StatusCode, text: brief(string(body))}
 	}
-	if into == nil {
-		return nil
+	if err == nil && into != nil {
+		err = json.Unmarshal(body, into)
 	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("reading the answer of %s %s, %w", method, path, err)
+	if err != nil {
+		return fmt.Errorf("reading the answer of %s %s, %w", method, path, cmp.Or(context.Cause(ctx), err))
 	}
 	return nil
 }

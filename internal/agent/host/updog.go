@@ -5,7 +5,9 @@ package host
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,20 +16,16 @@ import (
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 )
 
-// updogBinary is Bottlerocket's updog, below its root.
-const updogBinary = "/usr/bin/updog"
-
 // Updog is a Bottlerocket host that is updated by its program updog, in any version.
 //
 // Prepare is `updog update-image`, which writes the offered version to the other set of partitions. Perform is `updog update-apply`, which
 // makes the next boot use these. updog does not report what is written, so Updog remembers the version. A new process fetches it again.
 type Updog struct {
 	boot
-	at     place
-	root   string
-	binary string
-	// shutdown is the command that reboots.
-	shutdown []string
+	at place
+	// The files on the host of updog and of os-release(5), and the command that reboots.
+	binary, release string
+	shutdown        []string
 	// Limits of how long updog may take: to find updates, to fetch one, and to make the next boot use it.
 	checkLimit, prepareLimit, performLimit time.Duration
 
@@ -41,7 +39,8 @@ var _ Host = (*Updog)(nil)
 // which needs CAP_SYS_CHROOT. Nothing runs before the first call.
 func NewUpdog(root, bootIDFile string) *Updog {
 	return &Updog{
-		boot: boot{bootIDFile}, at: place{root: root}, root: root, binary: updogBinary, shutdown: []string{"shutdown", "-r", "now"},
+		boot: boot{bootIDFile}, at: place{root: root},
+		binary: "/usr/bin/updog", release: "/etc/os-release", shutdown: []string{"shutdown", "-r", "now"},
 		checkLimit: 5 * time.Minute, prepareLimit: time.Hour, performLimit: 5 * time.Minute,
 	}
 }
@@ -55,8 +54,23 @@ func (u *Updog) run(ctx context.Context, limit time.Duration, command string) (*
 	return r, err
 }
 
-// Version returns what the host's os-release says.
-func (u *Updog) Version(context.Context) (string, error) { return osVersion(u.root) }
+// Version returns the VERSION_ID of the host's os-release.
+func (u *Updog) Version(context.Context) (string, error) {
+	var data []byte
+	err := u.at.do(func() (err error) {
+		data, err = os.ReadFile(u.release)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("reading the host's version, %w", err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "VERSION_ID="); ok {
+			return strings.Trim(value, `"'`), nil
+		}
+	}
+	return "", errors.New("reading the host's version, there is no VERSION_ID in " + u.release)
+}
 
 // noUpdates are the words by which updog says, with exit status 1, that it has no update for this host, or not yet.
 var noUpdates = []string{"No update available", "wave in the future"}

@@ -22,9 +22,8 @@ func scripted(t *testing.T, branches string) (*Updog, func() []string) {
 	u := NewUpdog("", "")
 	u.binary = filepath.Join(dir, "updog")
 	u.shutdown = []string{u.binary, "shutdown"} // Never this machine's.
-	// The root's os-release is not this machine's.
-	u.root = dir
-	write(t, filepath.Join(dir, "etc/os-release"), "NAME=Bottlerocket\nVERSION_ID=1.1.0\n")
+	u.release = filepath.Join(dir, "os-release")
+	write(t, u.release, "NAME=Bottlerocket\nVERSION_ID=1.1.0\n")
 	return u, func() []string {
 		data, err := os.ReadFile(filepath.Join(dir, "calls"))
 		if err != nil {
@@ -314,7 +313,47 @@ func TestUpdogNotThere(t *testing.T) {
 	root := t.TempDir()
 	u := NewUpdog("", "")
 	u.binary = filepath.Join(root, "updog")
-	u.root = "/"
 	_, err := u.Check(t.Context())
 	failing(t, err, "no such file or directory")
+}
+
+func TestUpdogVersion(t *testing.T) {
+	for name, test := range map[string]struct{ release, want, err string }{
+		"in double quotes": {release: "NAME=Bottlerocket\n# a comment\nVERSION_ID=\"1.20.3\"\nVARIANT_ID=aws-k8s-1.30\n", want: "1.20.3"},
+		"in single quotes": {release: "VERSION_ID='0.1.6'\n", want: "0.1.6"},
+		"without quotes":   {release: "VERSION_ID=0.1.6", want: "0.1.6"},
+		"no version":       {release: "NAME=x\n", err: "reading the host's version, there is no VERSION_ID in "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u, _ := scripted(t, "")
+			write(t, u.release, test.release)
+			got, err := u.Version(t.Context())
+			failing(t, err, test.err)
+			if got != test.want {
+				t.Errorf("version %q, want %q", got, test.want)
+			}
+		})
+	}
+	u := NewUpdog("", "")
+	u.release = filepath.Join(t.TempDir(), "os-release")
+	_, err := u.Version(t.Context())
+	failing(t, err, "reading the host's version, open "+u.release)
+}
+
+// TestUpdogRoot reads what the host's root shows, by a link that is absolute there.
+func TestUpdogRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("chroot needs root")
+	}
+	root := t.TempDir()
+	write(t, filepath.Join(root, "usr/lib/os-release"), "VERSION_ID=1.20.3\n")
+	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/usr/lib/os-release", filepath.Join(root, "etc/os-release")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := NewUpdog(root, "").Version(t.Context()); got != "1.20.3" || err != nil {
+		t.Errorf("version %q, %v", got, err)
+	}
 }
