@@ -31,8 +31,7 @@ type Options struct {
 	Host func(protocol v1alpha1.HostProtocol, hostInterface string) (host.Host, error)
 	// CheckInterval is the time between checks for updates. Up to a fifth is added at random. Default 30m.
 	CheckInterval time.Duration
-	// RebootGrace is how long after a boot the host may fail to report what it runs, and how long after the order to reboot the host may stay
-	// up before the log says so. Default 5m.
+	// RebootGrace is how long after a boot the host may fail to report what it runs. Default 5m.
 	RebootGrace time.Duration
 	// Log gets one line for each step. By default there is no log.
 	Log logr.Logger
@@ -77,11 +76,11 @@ type Agent struct {
 
 	// The fields below belong to the goroutine of Run.
 
-	// host is nil until the Node's label is known, or if hostErr says why it can't be reached. label is the label's key. hostInterface is the
-	// interface that its value selects. Both are empty until the label is known.
-	host                 host.Host
-	hostErr              error
-	label, hostInterface string
+	// host is nil until the Node's label is known, or if hostErr says why it can't be reached. selector is the label with the interface that it
+	// selects; empty until it is known.
+	host     host.Host
+	hostErr  error
+	selector string
 	// inactive is the last logged reason why the agent does not act, or empty.
 	inactive string
 	// moved is an error if the label now names another interface than the host's, or nil.

@@ -42,31 +42,31 @@ func (s *nodeState) acknowledgement(boot string) change {
 	return c
 }
 
-// success returns the change that reports the active action as done, with its findings.
+// success returns the change that reports the active action or a periodic check as done, with its findings. It is empty if the Node shows them
+// already.
 func (s *nodeState) success(o outcome, now time.Time) change {
 	c := change{}
+	c.set(s.protocol.State, string(v1alpha1.HostStateReady))
+	c.set(v1alpha1.AnnotationHostError, "")
+	c.set(v1alpha1.AnnotationHostBoot, "")
 	switch {
 	case isCheck(s.active):
-		s.addFinding(c, o)
-		c.set(v1alpha1.AnnotationHostChecked, now.UTC().Format(time.RFC3339))
-		c.set(v1alpha1.AnnotationHostBoot, "")
+		s.addVersion(c, o.runs)
+		update, target := v1alpha1.HostUpdateFalse, ""
+		if o.offer.Available {
+			update, target = v1alpha1.HostUpdateTrue, o.offer.Version
+		}
+		c.set(s.protocol.Update, update)
+		c.set(v1alpha1.AnnotationHostTarget, target)
+		if !o.offer.Available || target != s.target {
+			c.set(v1alpha1.AnnotationHostAttempts, "")
+		}
 	case s.active == v1alpha1.HostActionReboot:
 		s.addVersion(c, o.runs)
 		c.set(v1alpha1.AnnotationHostAttempts, "")
-		c.set(v1alpha1.AnnotationHostBoot, "")
 	}
-	c.set(s.protocol.State, string(v1alpha1.HostStateReady))
-	c.set(v1alpha1.AnnotationHostError, "")
-	return c
-}
-
-// checkResult returns the change with the findings of a periodic check. It is empty if the Node already shows them.
-func (s *nodeState) checkResult(o outcome, now time.Time) change {
-	c := change{}
-	s.addFinding(c, o)
-	c.set(s.protocol.State, string(v1alpha1.HostStateReady))
-	c.set(v1alpha1.AnnotationHostError, "")
-	if c = s.missing(c); len(c) > 0 {
+	c = s.missing(c)
+	if isCheck(s.active) && len(c) > 0 {
 		c.set(v1alpha1.AnnotationHostChecked, now.UTC().Format(time.RFC3339))
 	}
 	return c
@@ -78,20 +78,6 @@ func (s *nodeState) failure(err error) change {
 	c.set(s.protocol.State, string(v1alpha1.HostStateError))
 	c.set(v1alpha1.AnnotationHostError, shorten(err.Error()))
 	return c
-}
-
-// addFinding adds what the host runs and offers.
-func (s *nodeState) addFinding(c change, o outcome) {
-	s.addVersion(c, o.runs)
-	update, target := v1alpha1.HostUpdateFalse, ""
-	if o.offer.Available {
-		update, target = v1alpha1.HostUpdateTrue, o.offer.Version
-	}
-	c.set(s.protocol.Update, update)
-	c.set(v1alpha1.AnnotationHostTarget, target)
-	if !o.offer.Available || target != s.target {
-		c.set(v1alpha1.AnnotationHostAttempts, "")
-	}
 }
 
 // addVersion adds what a host runs, and if that is another version than before, the previous one.
@@ -125,15 +111,12 @@ func (s *nodeState) patch(c change) []byte {
 	return body
 }
 
-// shorten returns a text that fits into AnnotationHostError and is never empty.
+// shorten returns a text that fits into AnnotationHostError.
 func shorten(text string) string {
-	text = strings.ToValidUTF8(strings.TrimSpace(text), "?")
-	if text == "" {
-		return "no reason is given"
-	}
-	if len(text) <= maxError {
-		return text
-	}
 	const more = " …"
-	return strings.ToValidUTF8(text[:maxError-len(more)], "") + more
+	text = strings.ToValidUTF8(text, "?")
+	if len(text) > maxError {
+		text = strings.ToValidUTF8(text[:maxError-len(more)], "") + more
+	}
+	return text
 }

@@ -102,14 +102,15 @@ func (a *Agent) current() *nodeState {
 		a.logInactive("no label of the Node names an interface of its host")
 		return nil
 	}
-	label, hostInterface := s.protocol.InterfaceLabel, interfaceOf(s.protocol, s.hostInterface)
-	if a.label == "" {
+	hostInterface := interfaceOf(s.protocol, s.hostInterface)
+	selector := s.protocol.InterfaceLabel + "=" + hostInterface
+	if a.selector == "" {
+		a.selector = selector
 		a.makeHost(s, hostInterface)
 	}
-	if label != a.label || hostInterface != a.hostInterface {
+	if selector != a.selector {
 		// A new process of this pod can handle the new label.
-		a.moved = fmt.Errorf("the interface of the host was %s by label %s, and is now %s by label %s, which needs a new process",
-			a.hostInterface, a.label, hostInterface, label)
+		a.moved = fmt.Errorf("the interface of the host was %s, and is now %s, which needs a new process", a.selector, selector)
 		a.logInactive(a.moved.Error())
 		return nil
 	}
@@ -124,17 +125,17 @@ func (a *Agent) current() *nodeState {
 
 // makeHost makes the host that the Node's label names.
 func (a *Agent) makeHost(s *nodeState, hostInterface string) {
-	a.label, a.hostInterface, a.inactive = s.protocol.InterfaceLabel, hostInterface, ""
+	a.inactive = ""
 	if slices.Contains(hostInterfaces, hostInterface) {
 		a.host, a.hostErr = a.options.Host(s.protocol, hostInterface)
 	} else {
 		a.hostErr = fmt.Errorf("label %s has the value %q, which names no interface that this agent knows: these are %s",
-			a.label, s.hostInterface, strings.Join(hostInterfaces, ", "))
+			s.protocol.InterfaceLabel, s.hostInterface, strings.Join(hostInterfaces, ", "))
 	}
 	if a.hostErr != nil {
 		a.log.Error(a.hostErr, "the host can't be reached")
 	}
-	a.log.Info("listening", "label", a.label, "interface", hostInterface, "intent", s.intent())
+	a.log.Info("listening", "label", a.selector, "intent", s.intent())
 }
 
 // hostInterfaces are the interfaces that the agent knows.
@@ -168,7 +169,7 @@ func (a *Agent) acknowledge(ctx context.Context, s *nodeState) bool {
 			a.log.Error(err, "the boot id can't be read")
 		}
 	}
-	return a.write(ctx, s, s.acknowledgement(boot), "taken up")
+	return a.write(ctx, s, s.acknowledgement(boot))
 }
 
 // finish stores the outcome of the work, and counts failed checks. It returns an error if a new process may succeed.
@@ -208,33 +209,25 @@ func (a *Agent) conclude(ctx context.Context, s *nodeState) bool {
 	case a.retry != nil:
 		return false
 	}
-	c, log := a.result(s)
-	if !a.write(ctx, s, c, log) {
+	if !a.write(ctx, s, a.result(s)) {
 		return false
 	}
 	a.endWork()
 	return true
 }
 
-// result returns what to write about work that has ended, and the line for the log.
-func (a *Agent) result(s *nodeState) (change, string) {
-	o, now := a.ended, a.clock.Now()
-	if a.work.action != "" {
-		if o.err != nil {
-			a.log.Error(o.err, "failed", "action", a.work.action)
-			return s.failure(o.err), "failed"
-		}
-		return s.success(*o, now), "done"
-	}
+// result returns what to write about work that has ended.
+func (a *Agent) result(s *nodeState) change {
+	o := a.ended
 	switch {
 	case o.err == nil:
-		return s.checkResult(*o, now), "checked"
-	case a.failures < failedChecks || s.state == v1alpha1.HostStateError:
+		return s.success(*o, a.clock.Now())
+	case a.work.action == "" && (a.failures < failedChecks || s.state == v1alpha1.HostStateError):
 		a.log.Info("a check has failed", "error", o.err, "failures", a.failures)
-		return nil, ""
+		return nil
 	}
-	a.log.Error(o.err, "checks fail again and again", "failures", a.failures)
-	return s.failure(o.err), "checked"
+	a.log.Error(o.err, "failed", "action", a.work.action, "failures", a.failures)
+	return s.failure(o.err)
 }
 
 // endWork forgets the work, and sets the time of the next check.
@@ -260,7 +253,7 @@ func (a *Agent) checkLater() {
 const conflictPause = 250 * time.Millisecond
 
 // write writes a change on the Node, unless the Node already has it. If the write fails, it sets the retry timer and returns false.
-func (a *Agent) write(ctx context.Context, s *nodeState, c change, log string) bool {
+func (a *Agent) write(ctx context.Context, s *nodeState, c change) bool {
 	c = s.missing(c)
 	if len(c) == 0 {
 		return true
@@ -271,7 +264,7 @@ func (a *Agent) write(ctx context.Context, s *nodeState, c change, log string) b
 		a.pause = apiBackoff()
 		a.observed.set(n, n.ResourceVersion)
 		if now, ok := readNode(n); ok {
-			a.log.Info(log, "action", now.active, "intent", now.intent(), "runs", now.runs, "target", now.target)
+			a.log.Info("wrote to the Node", "action", now.active, "intent", now.intent(), "runs", now.runs, "target", now.target)
 		}
 		return true
 	case apierrors.IsConflict(err):

@@ -62,25 +62,19 @@ func (a *Agent) do(ctx context.Context, action v1alpha1.HostAction, s *nodeState
 		return outcome{err: a.hostErr}
 	}
 	version := strings.TrimPrefix(s.version, "v")
-	var doing string
-	var err error
 	switch action {
+	case v1alpha1.HostActionPrepare:
+		return outcome{err: a.host.Prepare(ctx, version)}
+	case v1alpha1.HostActionPerform:
+		return outcome{err: a.host.Perform(ctx, version)}
 	case v1alpha1.HostActionReboot:
 		return a.rebootOrVerify(ctx, s)
-	case v1alpha1.HostActionPrepare:
-		doing, err = "preparing "+cmp.Or(version, "the update"), a.host.Prepare(ctx, version)
-	case v1alpha1.HostActionPerform:
-		doing, err = "performing "+cmp.Or(version, "the update"), a.host.Perform(ctx, version)
 	case v1alpha1.HostActionReset:
-		doing, err = "reverting the update", a.host.Revert(ctx)
+		if err := a.host.Revert(ctx); err != nil {
+			return outcome{err: fmt.Errorf("reverting the update, %w", err)}
+		}
 	}
-	switch {
-	case err != nil:
-		return outcome{err: fmt.Errorf("%s, %w", doing, err)}
-	case action == "" || isCheck(action):
-		return a.look(ctx)
-	}
-	return outcome{}
+	return a.look(ctx)
 }
 
 // look finds out what the host runs and offers.
@@ -123,10 +117,6 @@ func (a *Agent) reboot(ctx context.Context, s *nodeState) error {
 		return errWithdrawn
 	}
 	a.log.Info("rebooting", "intent", now.intent(), "boot", now.boot, "runs", now.runs, "goal", cmp.Or(now.version, now.target))
-	grace := a.clock.AfterFunc(a.options.RebootGrace, func() {
-		a.log.Info("the host was ordered to reboot and is still up", "after", a.options.RebootGrace.String())
-	})
-	defer grace.Stop()
 	if err = a.host.Reboot(ctx); err == nil {
 		<-ctx.Done() // The host has taken the order, and goes down.
 	}
@@ -177,14 +167,10 @@ func (a *Agent) verifyOnce(ctx context.Context, s *nodeState) (outcome, bool) {
 	if err != nil {
 		return outcome{err: fmt.Errorf("reading the version after the reboot, %w", err)}, false
 	}
-	subject := "after the reboot the host"
-	if s.boot == "" {
-		subject = "another agent took up the reboot without saying in which boot, and the host"
-	}
 	// Without a goal, or if versions have no name, the host must offer no update any more.
 	if goal := cmp.Or(s.version, s.target); runs != "" && goal != "" {
 		if strings.TrimPrefix(runs, "v") != strings.TrimPrefix(goal, "v") {
-			return outcome{err: fmt.Errorf("%s runs %s, not %s", subject, runs, goal)}, true
+			return outcome{err: fmt.Errorf("after the reboot the host runs %s, not %s", runs, goal)}, true
 		}
 		return outcome{runs: runs}, true
 	}
@@ -192,10 +178,8 @@ func (a *Agent) verifyOnce(ctx context.Context, s *nodeState) (outcome, bool) {
 	switch {
 	case err != nil:
 		return outcome{err: fmt.Errorf("looking for updates after the reboot, %w", err)}, false
-	case offer.Available && offer.Version != "":
-		return outcome{err: fmt.Errorf("%s runs %s and still offers %s", subject, runs, offer.Version)}, true
 	case offer.Available:
-		return outcome{err: fmt.Errorf("%s still needs to reboot", subject)}, true
+		return outcome{err: fmt.Errorf("after the reboot the host still needs %s", cmp.Or(offer.Version, "to reboot"))}, true
 	}
 	return outcome{runs: runs}, true
 }
