@@ -48,38 +48,36 @@ Where the help of a flag shows [$NAME], an environment variable may be used in p
 	return cmd
 }
 
-// host makes the host. It is called for the known interfaces only.
-func (s *settings) host(protocol v1alpha1.HostProtocol, hostInterface string) (host.Host, error) {
-	switch hostInterface {
-	case v1alpha1.InterfaceUpdog:
-		root := rootBottlerocket
-		if strings.HasPrefix(protocol.InterfaceLabel, "thar.amazonaws.com/") {
-			root = rootDogswatch
-		}
-		return host.NewUpdog(cmp.Or(s.hostRoot, root), s.bootIDFile), nil
-	case v1alpha1.InterfaceUpdateAPI:
-		return host.NewUpdateAPI(s.socket, s.bootIDFile), nil
+// host makes the host for the value of the Node's label. Dogswatch's label may have any value.
+func (s *settings) host(protocol v1alpha1.HostProtocol, value string) (host.Host, error) {
+	root := rootBottlerocket
+	isDogswatch := strings.HasPrefix(protocol.InterfaceLabel, "thar.amazonaws.com/")
+	if isDogswatch {
+		root = rootDogswatch
 	}
-	return host.NewSentinel(host.SentinelOptions{
-		Root: s.hostRoot, File: s.sentinelFile, Command: s.sentinelCommand,
-		RebootCommand: s.rebootCommand, RebootSignal: s.rebootSignal, BootIDFile: s.bootIDFile,
-	})
+	switch {
+	case value == v1alpha1.InterfaceSentinel:
+		return host.NewSentinel(s.sentinel)
+	case value == v1alpha1.InterfaceUpdateAPI:
+		return host.NewUpdateAPI(s.socket, s.sentinel.BootIDFile), nil
+	case value == v1alpha1.InterfaceUpdog || isDogswatch:
+		return host.NewUpdog(cmp.Or(s.sentinel.Root, root), s.sentinel.BootIDFile), nil
+	}
+	return nil, fmt.Errorf("label %s has the value %q, which names no interface that this agent knows: these are %s, %s, %s",
+		protocol.InterfaceLabel, value, v1alpha1.InterfaceUpdog, v1alpha1.InterfaceUpdateAPI, v1alpha1.InterfaceSentinel)
 }
 
-func (s *settings) run(cmd *cobra.Command) error {
+func (s *settings) run(cmd *cobra.Command) (err error) {
 	level := zapcore.InfoLevel
 	if s.verbose {
 		level = zapcore.DebugLevel
 	}
-	log := zap.New(zap.Level(level), zap.WriteTo(cmd.ErrOrStderr()))
-	config, err := s.restConfig()
-	if err != nil {
+	s.agent.Log = zap.New(zap.Level(level), zap.WriteTo(cmd.ErrOrStderr()))
+	s.agent.Host = s.host
+	if s.agent.Config, err = s.restConfig(); err != nil {
 		return err
 	}
-	a, err := agent.New(agent.Options{
-		NodeName: s.nodeName, Config: config, ReadAsNode: agent.ReadAsNode(s.readAsNode), Host: s.host,
-		CheckInterval: s.checkInterval, RebootGrace: s.rebootGrace, Log: log,
-	})
+	a, err := agent.New(s.agent)
 	if err != nil {
 		return err
 	}
@@ -89,9 +87,9 @@ func (s *settings) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	log.Info("starting", "version", version, "node", s.nodeName)
+	s.agent.Log.Info("starting", "version", version, "node", s.agent.NodeName)
 	err = a.Run(ctx)
-	log.Info("ending", "node", s.nodeName)
+	s.agent.Log.Info("ending", "node", s.agent.NodeName)
 	return err
 }
 

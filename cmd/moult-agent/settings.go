@@ -21,25 +21,17 @@ import (
 
 // settings are the settings of moult-agent run.
 type settings struct {
-	nodeName      string
-	kubeconfig    string
-	readAsNode    string
-	verbose       bool
-	checkInterval time.Duration
-	rebootGrace   time.Duration
-	probeAddress  string
-	hostRoot      string
-	socket        string
-	bootIDFile    string
+	agent agent.Options
+	// sentinel has the root and the boot id of the other hosts, too.
+	sentinel     host.SentinelOptions
+	kubeconfig   string
+	verbose      bool
+	probeAddress string
+	socket       string
+	rebootMethod string
 
 	// controller is a flag of the Bottlerocket update operator, where one program is operator and agent.
 	controller bool
-
-	sentinelFile    string
-	sentinelCommand command
-	rebootMethod    string
-	rebootCommand   command
-	rebootSignal    string
 }
 
 // Where the root of a host is mounted, for hosts that are reached through it.
@@ -92,26 +84,25 @@ func translate(args []string) []string {
 }
 
 func (s *settings) bind(flags *pflag.FlagSet) {
-	s.rebootCommand = host.DefaultRebootCommand
-	flags.StringVar(&s.nodeName, "node-name", "", "name of the Node of this host")
+	s.sentinel.RebootCommand = host.DefaultRebootCommand
+	flags.StringVar(&s.agent.NodeName, "node-name", "", "name of the Node of this host")
 	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "file that says how the API server is reached (default: as a Pod, by its service account)")
-	flags.StringVar(&s.readAsNode, "read-as-node", string(agent.ReadAsNodeAuto),
+	flags.StringVar((*string)(&s.agent.ReadAsNode), "read-as-node", string(agent.ReadAsNodeAuto),
 		"read the Node as the node itself, which sees no other: auto (where Kubernetes can, 1.36 and newer), always or never")
 	flags.BoolVar(&s.verbose, "debug", false, "log more")
-	flags.DurationVar(&s.checkInterval, "check-interval", agent.DefaultCheckInterval,
+	flags.DurationVar(&s.agent.CheckInterval, "check-interval", agent.DefaultCheckInterval,
 		"time between two checks for updates, and up to a fifth of it more at random")
-	flags.DurationVar(&s.rebootGrace, "reboot-grace", agent.DefaultRebootGrace, "how long the host may fail to report its version after a boot, "+
-		"and how long it may stay up after the order to reboot before the log says so")
+	flags.DurationVar(&s.agent.RebootGrace, "reboot-grace", agent.DefaultRebootGrace, "how long the host may fail to report its version after a boot")
 	flags.StringVar(&s.probeAddress, "health-probe-bind-address", "", "address of /healthz, such as :8081 (default: none)")
-	flags.StringVar(&s.hostRoot, "host-root", "", "root of the host, for updog (default "+rootBottlerocket+", or "+rootDogswatch+
+	flags.StringVar(&s.sentinel.Root, "host-root", "", "root of the host, for updog (default "+rootBottlerocket+", or "+rootDogswatch+
 		" for Dogswatch's label) and for the sentinel (default: the namespaces of process 1, which needs hostPID)")
 	flags.StringVar(&s.socket, "api-socket", host.UpdateAPISocket, "socket of the Update API")
-	flags.StringVar(&s.bootIDFile, "boot-id-file", host.DefaultBootIDFile, "file with the id of the present boot")
-	flags.StringVar(&s.sentinelFile, "reboot-sentinel-file", host.DefaultSentinelFile, "file on the host that is there when a reboot is needed")
-	flags.Var(&s.sentinelCommand, "reboot-sentinel-command",
+	flags.StringVar(&s.sentinel.BootIDFile, "boot-id-file", host.DefaultBootIDFile, "file with the id of the present boot")
+	flags.StringVar(&s.sentinel.File, "reboot-sentinel-file", host.DefaultSentinelFile, "file on the host that is there when a reboot is needed")
+	flags.Var((*command)(&s.sentinel.Command), "reboot-sentinel-command",
 		`command on the host that ends with 0 when a reboot is needed, in place of the file; words, or a JSON list such as ["sh","-c","..."]`)
-	flags.Var(&s.rebootCommand, "reboot-command", `command on the host that reboots it; words, or a JSON list such as ["sh","-c","..."]`)
-	flags.StringVar(&s.rebootSignal, "reboot-signal", "",
+	flags.Var((*command)(&s.sentinel.RebootCommand), "reboot-command", `command on the host that reboots it; words, or a JSON list such as ["sh","-c","..."]`)
+	flags.StringVar(&s.sentinel.RebootSignal, "reboot-signal", "",
 		"signal to process 1 of the host that reboots it, such as "+defaultSignal+", in place of the command")
 	flags.StringVar(&s.rebootMethod, "reboot-method", "", "command or signal (default: signal if there is one, else command)")
 	flags.BoolVar(&s.controller, "controller", false, "")
@@ -148,27 +139,27 @@ func (s *settings) load(flags *pflag.FlagSet, lookup func(string) (string, bool)
 	return errors.Join(problems...)
 }
 
-// complete checks settings, and sets rebootSignal.
+// complete checks settings, and sets the signal that reboots by the method.
 func (s *settings) complete() error {
 	var problems []error
 	if s.controller {
 		problems = append(problems, errors.New("this is the agent; the operator is another program: moult -controller -nodeName NAME, or moult controller"))
 	}
-	if strings.TrimSpace(s.nodeName) == "" {
+	if strings.TrimSpace(s.agent.NodeName) == "" {
 		problems = append(problems, errors.New("--node-name must be given, or $NODE_NAME, and not be empty"))
 	}
-	if s.checkInterval < time.Second {
-		problems = append(problems, fmt.Errorf("--check-interval must be 1s or more, not %s", s.checkInterval))
+	if s.agent.CheckInterval < time.Second {
+		problems = append(problems, fmt.Errorf("--check-interval must be 1s or more, not %s", s.agent.CheckInterval))
 	}
-	if s.rebootGrace < time.Second {
-		problems = append(problems, fmt.Errorf("--reboot-grace must be 1s or more, not %s", s.rebootGrace))
+	if s.agent.RebootGrace < time.Second {
+		problems = append(problems, fmt.Errorf("--reboot-grace must be 1s or more, not %s", s.agent.RebootGrace))
 	}
 	switch s.rebootMethod {
 	case "":
 	case byCommand:
-		s.rebootSignal = ""
+		s.sentinel.RebootSignal = ""
 	case bySignal:
-		s.rebootSignal = cmp.Or(s.rebootSignal, defaultSignal)
+		s.sentinel.RebootSignal = cmp.Or(s.sentinel.RebootSignal, defaultSignal)
 	default:
 		problems = append(problems, fmt.Errorf("--reboot-method must be %s or %s, not %q", byCommand, bySignal, s.rebootMethod))
 	}
@@ -203,11 +194,8 @@ func (c *command) Set(text string) error {
 	var list []string
 	switch {
 	case strings.HasPrefix(text, "["):
-		if err := json.Unmarshal([]byte(text), &list); err != nil {
-			return errors.New("this is no list of strings: " + write)
-		}
-		if len(list) == 0 || list[0] == "" {
-			return errors.New("the list names no program: " + write)
+		if err := json.Unmarshal([]byte(text), &list); err != nil || len(list) == 0 || list[0] == "" {
+			return errors.New("this is no list of a program and its arguments: " + write)
 		}
 	case strings.ContainsAny(text, `'"\`):
 		return errors.New("quotes and backslashes are not understood here: " + write)

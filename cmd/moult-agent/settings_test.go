@@ -4,11 +4,13 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/agent/host"
 )
 
@@ -142,10 +144,36 @@ func TestSettings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tc.want, chosen{s.nodeName, s.sentinelFile, s.sentinelCommand, s.rebootCommand, s.rebootSignal}); diff != "" {
+			if diff := cmp.Diff(tc.want, chosen{s.agent.NodeName, s.sentinel.File, s.sentinel.Command, s.sentinel.RebootCommand, s.sentinel.RebootSignal}); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestHost has values of the three labels, for Bottlerocket, Dogswatch and other hosts.
+func TestHost(t *testing.T) {
+	const updog, api, sentinel = "*host.Updog", "*host.UpdateAPI", "*host.Sentinel"
+	for value, want := range map[string][3]string{
+		"1.0.0": {updog, updog, updog}, "2.0.0": {api, api, api}, "sentinel": {sentinel, sentinel, sentinel},
+		"3.0.0": {"", updog, ""}, "": {"", updog, ""}, "0.1.0-zeta": {"", updog, ""},
+	} {
+		for i, p := range v1alpha1.HostProtocols {
+			h, err := (&settings{}).host(p, value)
+			got := ""
+			if h != nil {
+				got = fmt.Sprintf("%T", h)
+			}
+			if got != want[i] || (got == "") != (err != nil) {
+				t.Errorf("%s=%s is %s, error %v; want %s", p.InterfaceLabel, value, got, err, want[i])
+			}
+		}
+	}
+	_, err := (&settings{}).host(v1alpha1.HostProtocols[0], "9.9.9")
+	want := `label bottlerocket.aws/updater-interface-version has the value "9.9.9", which names no interface that this agent knows: ` +
+		`these are 1.0.0, 2.0.0, sentinel`
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v", err)
 	}
 }
 
@@ -154,9 +182,9 @@ func TestCommandRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`sh -c "! needs -r"`: "quotes and backslashes are not understood here: " + list,
 		`a\ b`:               "quotes and backslashes are not understood here: " + list,
-		"[ -f /needed ]":     "this is no list of strings: " + list,
-		"[]":                 "the list names no program: " + list,
-		`[""]`:               "the list names no program: " + list,
+		"[ -f /needed ]":     "this is no list of a program and its arguments: " + list,
+		"[]":                 "this is no list of a program and its arguments: " + list,
+		`[""]`:               "this is no list of a program and its arguments: " + list,
 	} {
 		var c command
 		if err := c.Set(text); err == nil || err.Error() != want {

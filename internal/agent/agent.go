@@ -26,8 +26,8 @@ type Options struct {
 	Config *rest.Config
 	// ReadAsNode says as whom the Node is read. Default ReadAsNodeAuto.
 	ReadAsNode ReadAsNode
-	// Host makes the host for an interface, one of v1alpha1.Interface…. It is called once, when the Node's label is known. If it fails,
-	// every action fails with the same error.
+	// Host makes the host for the value of the Node's label. It is called once, when the label is known. If it fails, every action fails with
+	// the same error.
 	Host func(protocol v1alpha1.HostProtocol, hostInterface string) (host.Host, error)
 	// CheckInterval is the time between checks for updates. Up to a fifth is added at random. Default 30m.
 	CheckInterval time.Duration
@@ -76,8 +76,8 @@ type Agent struct {
 
 	// The fields below belong to the goroutine of Run.
 
-	// host is nil until the Node's label is known, or if hostErr says why it can't be reached. selector is the label with the interface that it
-	// selects; empty until it is known.
+	// host is nil until the Node's label is known, or if hostErr says why it can't be reached. selector is the label with its value; empty until
+	// it is known.
 	host     host.Host
 	hostErr  error
 	selector string

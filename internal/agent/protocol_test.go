@@ -166,16 +166,3 @@ func TestClaimsThatCannotBeRead(t *testing.T) {
 		t.Errorf("rebooted %d times, error %v", m.calls["reboot"], err)
 	}
 }
-
-func TestInterfaceOf(t *testing.T) {
-	for value, want := range map[string][3]string{
-		"1.0.0": {"1.0.0", "1.0.0", "1.0.0"}, "2.0.0": {"2.0.0", "2.0.0", "2.0.0"}, "sentinel": {"sentinel", "sentinel", "sentinel"},
-		"3.0.0": {"3.0.0", "1.0.0", "3.0.0"}, "": {"", "1.0.0", ""}, "0.1.0-zeta": {"0.1.0-zeta", "1.0.0", "0.1.0-zeta"},
-	} {
-		for i, p := range v1alpha1.HostProtocols {
-			if got := interfaceOf(p, value); got != want[i] {
-				t.Errorf("%s=%s is %s, want %s", p.InterfaceLabel, value, got, want[i])
-			}
-		}
-	}
-}

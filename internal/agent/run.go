@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -102,11 +100,13 @@ func (a *Agent) current() *nodeState {
 		a.logInactive("no label of the Node names an interface of its host")
 		return nil
 	}
-	hostInterface := interfaceOf(s.protocol, s.hostInterface)
-	selector := s.protocol.InterfaceLabel + "=" + hostInterface
+	selector := s.protocol.InterfaceLabel + "=" + s.hostInterface
 	if a.selector == "" {
-		a.selector = selector
-		a.makeHost(s, hostInterface)
+		a.selector, a.inactive = selector, ""
+		if a.host, a.hostErr = a.options.Host(s.protocol, s.hostInterface); a.hostErr != nil {
+			a.log.Error(a.hostErr, "the host can't be reached")
+		}
+		a.log.Info("listening", "label", selector, "intent", s.intent())
 	}
 	if selector != a.selector {
 		// A new process of this pod can handle the new label.
@@ -123,35 +123,6 @@ func (a *Agent) current() *nodeState {
 	return s
 }
 
-// makeHost makes the host that the Node's label names.
-func (a *Agent) makeHost(s *nodeState, hostInterface string) {
-	a.inactive = ""
-	if slices.Contains(hostInterfaces, hostInterface) {
-		a.host, a.hostErr = a.options.Host(s.protocol, hostInterface)
-	} else {
-		a.hostErr = fmt.Errorf("label %s has the value %q, which names no interface that this agent knows: these are %s",
-			s.protocol.InterfaceLabel, s.hostInterface, strings.Join(hostInterfaces, ", "))
-	}
-	if a.hostErr != nil {
-		a.log.Error(a.hostErr, "the host can't be reached")
-	}
-	a.log.Info("listening", "label", a.selector, "intent", s.intent())
-}
-
-// hostInterfaces are the interfaces that the agent knows.
-var hostInterfaces = []string{v1alpha1.InterfaceUpdog, v1alpha1.InterfaceUpdateAPI, v1alpha1.InterfaceSentinel}
-
-// dogswatch is the prefix of the keys of the protocol whose label may have any value.
-const dogswatch = "thar.amazonaws.com/"
-
-// interfaceOf returns the interface that a label's value selects. An unknown value is returned as it is.
-func interfaceOf(protocol v1alpha1.HostProtocol, value string) string {
-	if strings.HasPrefix(protocol.InterfaceLabel, dogswatch) && !slices.Contains(hostInterfaces, value) {
-		return v1alpha1.InterfaceUpdog
-	}
-	return value
-}
-
 // logInactive logs once why the agent does not act.
 func (a *Agent) logInactive(why string) {
 	if a.inactive != why {
@@ -163,11 +134,8 @@ func (a *Agent) logInactive(why string) {
 // acknowledge acknowledges the wanted action on the Node. It returns false if the write must wait.
 func (a *Agent) acknowledge(ctx context.Context, s *nodeState) bool {
 	boot := ""
-	if s.wanted == v1alpha1.HostActionReboot && a.hostErr == nil {
-		var err error
-		if boot, err = a.host.BootID(); err != nil {
-			a.log.Error(err, "the boot id can't be read")
-		}
+	if a.hostErr == nil {
+		boot, _ = a.host.BootID() // rebootOrVerify reports the error.
 	}
 	return a.write(ctx, s, s.acknowledgement(boot))
 }
@@ -196,9 +164,7 @@ func (a *Agent) conclude(ctx context.Context, s *nodeState) bool {
 	if !w.dropped && (s == nil || !w.matches(s)) {
 		w.dropped = true
 		w.cancel()
-		if w.action != "" && a.ended == nil {
-			a.log.Info("no longer wanted", "action", w.action)
-		}
+		a.log.Info("no longer wanted", "action", w.action)
 	}
 	switch {
 	case a.ended == nil:

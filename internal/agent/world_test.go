@@ -39,6 +39,8 @@ type world struct {
 	wire     *wire
 	log      *lines
 	options  Options
+	// hostErr is why there is no host, or nil.
+	hostErr error
 	// kill ends the agent's process, and another one starts.
 	kill chan struct{}
 	// claims has the operator claim the node, as Moult's does and others don't.
@@ -92,7 +94,7 @@ func (w *world) agent() *Agent {
 	o := w.options
 	o.NodeName, o.Config, o.ReadAsNode = w.node, rest.CopyConfig(w.config), ReadAsNodeNever
 	o.Config.Wrap(func(next http.RoundTripper) http.RoundTripper { return w.wire.around(next) })
-	o.Host = func(v1alpha1.HostProtocol, string) (host.Host, error) { return w.machine, nil }
+	o.Host = func(v1alpha1.HostProtocol, string) (host.Host, error) { return w.machine, w.hostErr }
 	o.Log = w.log.logger()
 	a, err := New(o)
 	if err != nil {

@@ -232,7 +232,7 @@ func TestDoubleFaults(t *testing.T) {
 		"API, reboot inhibited": {api, state.RebootInhibited, "", []step{prepared, performed}, reboot, "the Update API answers 500: Failed to reboot, exit code: 1, stderr: Operation inhibited by"},
 		"API, reboot ignored":   {api, state.RebootIgnored, "", []step{prepared, performed}, reboot, ""},
 		"updog, refresh fails":  {updog, state.RefreshFails, "no route", nil, check, "updog check-update, exit status 1: no route"},
-		"updog, prepare fails":  {updog, state.PrepareFails, "disk full", nil, prepared, "updog update-image, exit status 1: Starting update to 1.20.0; disk full"},
+		"updog, prepare fails":  {updog, state.PrepareFails, "disk full", nil, prepared, "updog update-image, exit status 1: Starting update to 1.20.0 disk full"},
 		"updog, activate fails": {updog, state.ActivateFails, "no GPT", []step{prepared}, performed, "updog update-apply, exit status 1: no GPT"},
 		"updog, reboot ignored": {updog, state.RebootIgnored, "", []step{prepared, performed}, reboot, ""},
 	} {

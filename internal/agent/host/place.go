@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -61,9 +62,9 @@ func (p place) do(f func() error) error {
 // result is the output and exit status of a command that ended.
 type result struct {
 	stdout, stderr string
-	// code is the exit code, -1 if a signal ended it.
+	// code is the exit code, -1 if a signal ended it. status says it in words.
 	code   int
-	signal syscall.Signal
+	status string
 }
 
 // failure returns why the command has failed, or nil.
@@ -71,14 +72,7 @@ func (r *result) failure() error {
 	if r.code == 0 {
 		return nil
 	}
-	how := fmt.Sprintf("exit status %d", r.code)
-	if r.code < 0 {
-		how = "ended by signal " + r.signal.String()
-	}
-	if said := cmp.Or(brief(r.stderr), brief(r.stdout)); said != "" {
-		how += ": " + said
-	}
-	return errors.New(how)
+	return errors.New(strings.TrimSuffix(r.status+": "+cmp.Or(brief(r.stderr), brief(r.stdout)), ": "))
 }
 
 // maxBrief bounds what an error repeats of the output of a command or server, in bytes.
@@ -86,13 +80,7 @@ const maxBrief = 600
 
 // brief returns the end of a text, on one line.
 func brief(text string) string {
-	var lines []string
-	for line := range strings.Lines(strings.ReplaceAll(text, "\r", "\n")) {
-		if line = strings.Join(strings.Fields(line), " "); line != "" {
-			lines = append(lines, line)
-		}
-	}
-	kept := strings.ToValidUTF8(strings.Join(lines, "; "), "?")
+	kept := strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), "?")
 	if len(kept) > maxBrief {
 		kept = "..." + strings.ToValidUTF8(kept[len(kept)-maxBrief:], "")
 	}
@@ -137,11 +125,8 @@ func (p place) run(ctx context.Context, argv ...string) (*result, error) {
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
 		return nil, fmt.Errorf("running %s, %w", argv[0], err)
 	}
-	o := &result{stdout: stdout.String(), stderr: stderr.String(), code: cmd.ProcessState.ExitCode()}
-	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		o.signal = status.Signal()
-	}
-	return o, nil
+	state := cmd.ProcessState
+	return &result{stdout: stdout.String(), stderr: stderr.String(), code: state.ExitCode(), status: state.String()}, nil
 }
 
 // runWithin is run with a limit to how long the command may take.
@@ -159,8 +144,7 @@ func (p place) reboot(ctx context.Context, argv ...string) error {
 		return err
 	}
 	// A shell returns 128 plus the signal if a signal ended its command.
-	term, hup := syscall.SIGTERM, syscall.SIGHUP
-	if r.signal == term || r.signal == hup || r.code == 128+int(term) || r.code == 128+int(hup) {
+	if slices.Contains([]int{-1, 128 + int(syscall.SIGTERM), 128 + int(syscall.SIGHUP)}, r.code) {
 		return nil
 	}
 	if err := r.failure(); err != nil {

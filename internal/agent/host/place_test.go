@@ -41,7 +41,7 @@ func TestRunOutput(t *testing.T) {
 	if len(o.stdout) != maxOutput || !strings.HasSuffix(o.stdout, "\nlast\n") {
 		t.Errorf("%d bytes, that end in %q", len(o.stdout), o.stdout[len(o.stdout)-10:])
 	}
-	failing(t, o.failure(), "exit status 5: a; b")
+	failing(t, o.failure(), "exit status 5: a b")
 }
 
 func TestBrief(t *testing.T) {
@@ -50,7 +50,7 @@ func TestBrief(t *testing.T) {
 		"":                        "",
 		" \n\n":                   "",
 		"one\n":                   "one",
-		"one\r\n  two\t three \n": "one; two three",
+		"one\r\n  two\t three \n": "one two three",
 		"far away\n" + long:       "..." + long,
 		long + "y":                "..." + long[1:] + "y",
 		"\xff\n":                  "?",

@@ -72,8 +72,8 @@ func TestSentinelCommand(t *testing.T) {
 		"not needed":          {command: []string{"false"}},
 		"another status":      {command: shell("exit 3")},
 		"127":                 {command: shell("exit 127"), err: "running the sentinel command, sh, exit status 127"},
-		"killed":              {command: shell("kill -9 $$"), err: "running the sentinel command, sh, ended by signal killed"},
-		"output":              {command: shell("echo no >&2; no-such-cmd"), err: "exit status 127: no; "},
+		"killed":              {command: shell("kill -9 $$"), err: "running the sentinel command, sh, signal: killed"},
+		"output":              {command: shell("echo no >&2; no-such-cmd"), err: "exit status 127: no "},
 		"no such command":     {command: []string{"no-such-command"}, err: "running no-such-command, no such command in /usr/local/sbin:"},
 		"no such path":        {command: []string{"/no/such/command"}, err: "no such file or directory"},
 	} {

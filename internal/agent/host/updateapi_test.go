@@ -244,7 +244,7 @@ func TestUpdateAPICheck(t *testing.T) {
 		},
 		"the command failed": {
 			exchanges: []exchange{idle, taken(postRefresh), locked, status("Idle", "1.3.0", "", "refresh", "02", "Metadata error:\n  Failed to fetch timestamp.json\n")},
-			err:       "the host's updater failed: Metadata error:; Failed to fetch timestamp.json",
+			err:       "the host's updater failed: Metadata error: Failed to fetch timestamp.json",
 		},
 		"the command failed without a word": {
 			exchanges: []exchange{

@@ -63,7 +63,7 @@ func TestUpdogCheck(t *testing.T) {
 			branches: `echo "Metadata error: Failed to fetch timestamp.json" >&2; exit 1;;`,
 			err:      "check-update, exit status 1: Metadata error: Failed to fetch timestamp.json",
 		},
-		"it is killed": {branches: `kill -9 $$;;`, err: "ended by signal killed"},
+		"it is killed": {branches: `kill -9 $$;;`, err: "signal: killed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -133,7 +133,7 @@ func TestUpdogPrepare(t *testing.T) {
 		"it fails": {
 			version:  "1.2.0",
 			branches: offers + `update-image) echo "Starting update to 1.2.0" >&2; echo "Failed writing update data to disk: I/O error" >&2; exit 1;;`,
-			err:      "updog update-image, exit status 1: Starting update to 1.2.0; Failed writing update data to disk: I/O error",
+			err:      "updog update-image, exit status 1: Starting update to 1.2.0 Failed writing update data to disk: I/O error",
 			calls:    both,
 		},
 	} {
