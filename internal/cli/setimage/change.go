@@ -243,6 +243,7 @@ func (c *changer) restore(ctx context.Context, because error) error {
 		changed, err := c.change(ctx, t, c.image, t.line.OldImage)
 		switch {
 		case errors.Is(err, errOtherImage) && !isOurs:
+			// It never had the new image.
 		case err != nil:
 			failed = append(failed, t.line.Name)
 			t.line.Outcome = NotPutBack

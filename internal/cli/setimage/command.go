@@ -8,6 +8,7 @@
 package setimage
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -96,8 +97,7 @@ restored, and scale sets may have different images.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.image, "imageid", "", "The image.")
-	c.provider.Value = providerAzure
-	c.provider.Add(cmd, "provider", "", "The cloud: azure, aws or gcp.", providerAzure, providerAWS, providerGCP)
+	c.provider.Add(cmd, "provider", "", "The cloud: azure, aws or gcp. Default azure.", providerAzure, providerAWS, providerGCP)
 	f.StringArrayVar(&c.scaleSets, "scale-set", nil, "The name of a scale set; can be repeated. Default: the four of $CLUSTER_NAME.")
 	f.BoolVar(&c.dryRun, "dry-run", false, "Read and prepare only: wait for nothing, and change nothing.")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Minute, "Time limit for the change of one scale set, and before that for waiting until none is being changed.")
@@ -117,6 +117,7 @@ restored, and scale sets may have different images.`,
 }
 
 func (c *command) run(ctx context.Context, args []string) error {
+	c.provider.Value = cmp.Or(c.provider.Value, providerAzure)
 	switch {
 	case len(args) > 0 && c.image != "":
 		return errors.New("the image is given twice")
