@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -62,7 +61,7 @@ func killInit(s syscall.Signal) error {
 	return unix.Kill(1, s)
 }
 
-// namedSignal is the signal with that name, such as "SIGINT"; 0 if there is none.
+// namedSignal is the signal with that name, such as "INT"; 0 if there is none.
 func namedSignal(name string) syscall.Signal {
-	return unix.SignalNum("SIG" + strings.TrimPrefix(name, "SIG"))
+	return unix.SignalNum("SIG" + name)
 }

@@ -111,9 +111,6 @@ var notFetched = []string{"No update required", "Update available at", "in later
 // Prepare is `updog update-image`, if the host offers the version. It fetches an older version than the running one only if that version is
 // wanted by name. A host with a version-lock may offer an older version.
 func (u *Updog) Prepare(ctx context.Context, version string) error {
-	if version != "" && u.prepared == version {
-		return nil // Perform checks that the host still offers it.
-	}
 	offer, err := u.offered(ctx, version)
 	if err != nil || offer != "" && offer == u.prepared {
 		return err
@@ -164,9 +161,6 @@ func (u *Updog) Perform(ctx context.Context, version string) error {
 		if err := u.Prepare(ctx, version); err != nil {
 			return err
 		}
-	}
-	if version != "" && u.prepared != version {
-		return fmt.Errorf("%w: %s is prepared", ErrOther, u.prepared)
 	}
 	if offer, err := u.offered(ctx, version); err != nil || offer != u.prepared {
 		return cmp.Or(err, fmt.Errorf("%w: %s is prepared, and it offers %s", ErrOther, u.prepared, offer))

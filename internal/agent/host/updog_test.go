@@ -168,7 +168,12 @@ func TestUpdogPerform(t *testing.T) {
 		"prepared":           {version: "1.2.0", branches: offers + flips, prepared: "1.2.0", calls: []string{"check-update", "update-apply"}},
 		"whatever":           {branches: offers + flips, prepared: "1.2.0", calls: []string{"check-update", "update-apply"}},
 		"by another process": {version: "1.2.0", branches: applies + flips, calls: []string{"check-update", "update-image", "check-update", "update-apply"}},
-		"another":            {version: "1.3.0", prepared: "1.2.0", err: "the host does not offer the wanted version: 1.2.0 is prepared", other: true},
+		"another": {
+			version: "1.3.0", prepared: "1.2.0", branches: offers, err: "1.3.0 is wanted, and it offers 1.2.0", other: true, calls: []string{"check-update"},
+		},
+		"another, which is offered": {
+			version: "1.2.0", prepared: "1.1.5", branches: offers, err: "1.1.5 is prepared, and it offers 1.2.0", other: true, calls: []string{"check-update"},
+		},
 		"not offered any more": {
 			version: "1.2.0", prepared: "1.2.0", branches: `check-update) echo "aws-k8s-1.15 1.3.0";;`,
 			err: "the host does not offer the wanted version: 1.2.0 is wanted, and it offers 1.3.0", other: true, calls: []string{"check-update"},
@@ -234,7 +239,7 @@ func TestUpdogOnce(t *testing.T) {
 		failing(t, u.Perform(t.Context(), "1.2.0"), "")
 	}
 	failing(t, u.Prepare(t.Context(), "1.2.0"), "")
-	if diff := cmp.Diff([]string{"check-update", "update-image", "check-update", "update-apply", "check-update", "update-apply"}, calls()); diff != "" {
+	if diff := cmp.Diff([]string{"check-update", "update-image", "check-update", "check-update", "update-apply", "check-update", "update-apply", "check-update"}, calls()); diff != "" {
 		t.Error(diff)
 	}
 }
