@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -57,8 +55,8 @@ type Budget struct {
 	BlockedBy []v1alpha1.BudgetBlock `json:"blockedBy,omitempty"`
 }
 
-// watched are the gates that only the operator can see.
-var watched = []v1alpha1.Reason{
+// operatorGates are the gates that only the operator can see.
+var operatorGates = []v1alpha1.Reason{
 	v1alpha1.ReasonWorkloadsUnavailable, v1alpha1.ReasonPodsBlock, v1alpha1.ReasonAlertsActive, v1alpha1.ReasonAlertsUnreachable,
 }
 
@@ -70,7 +68,7 @@ func engineBudget(from *v1alpha1.NodeDisruptionBudget) rollout.Budget {
 	}
 	for _, block := range from.Status.BlockedBy {
 		switch {
-		case slices.Contains(watched, block.Gate):
+		case slices.Contains(operatorGates, block.Gate):
 			b.Blocks = append(b.Blocks, rollout.Block{Gate: block.Gate, Message: block.Message})
 		case block.Gate == v1alpha1.ReasonBudgetInvalid && b.Error == "":
 			b.Error = block.Message
@@ -86,11 +84,10 @@ func hasCurrentStatus(b *v1alpha1.NodeDisruptionBudget) bool {
 
 // Budgets returns all budgets, sorted by name.
 func (c *Cluster) Budgets() []Budget {
-	all := make([]Budget, 0, len(c.budgets))
+	all := make([]Budget, len(c.budgets))
 	for i := range c.budgets {
-		all = append(all, c.budget(&c.budgets[i]))
+		all[i] = c.budget(&c.budgets[i])
 	}
-	slices.SortFunc(all, func(a, b Budget) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 
@@ -103,7 +100,7 @@ func (c *Cluster) budgetsNamed(names []string) []Budget {
 func (c *Cluster) budget(from *v1alpha1.NodeDisruptionBudget) Budget {
 	b := Budget{Name: from.Name, Message: c.unobservedNote(from)}
 	engine, status := engineBudget(from), from.Status
-	if c.facts != nil {
+	if c.nodes != nil {
 		account := engine.Examine(c.fleet.Nodes, c.now)
 		status = budget.Status(from, &account, time.Time{})
 		if account.Limit >= 0 {
@@ -142,13 +139,6 @@ func (c *Cluster) unobservedNote(from *v1alpha1.NodeDisruptionBudget) string {
 	return ""
 }
 
-func known(t time.Time) *metav1.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &metav1.Time{Time: t}
-}
-
 // Line summarizes the budget's numbers.
 func (b *Budget) Line() string {
 	text := fmt.Sprintf("%d of %d unavailable", b.Unavailable, b.Matched)
@@ -175,18 +165,14 @@ func (b *Budget) Line() string {
 	return text
 }
 
-// selecting returns the names of the budgets that select any of these nodes.
-func (c *Cluster) selecting(nodes []Node) []string {
+// budgetsOf returns the names of the budgets that select any of these nodes.
+func (c *Cluster) budgetsOf(nodes []Node) []string {
 	var names []string
 	for i := range c.fleet.Budgets {
 		b := &c.fleet.Budgets[i]
-		if slices.ContainsFunc(nodes, func(n Node) bool {
-			node := c.fleet.Nodes[n.Node]
-			return node != nil && b.Selector.Matches(labels.Set(node.Labels))
-		}) {
+		if slices.ContainsFunc(nodes, func(n Node) bool { return c.selects(b, n.Node) }) {
 			names = append(names, b.Name)
 		}
 	}
-	slices.Sort(names)
 	return names
 }

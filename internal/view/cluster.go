@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
@@ -16,53 +18,42 @@ import (
 
 // Cluster is what the user may read of a cluster, at one moment.
 type Cluster struct {
-	plans   []upgradev1.Plan
-	daemons Daemons
-	// nodeRollouts are all NodeRollouts.
+	plans        []upgradev1.Plan
+	daemons      Daemons
 	nodeRollouts []v1alpha1.NodeRollout
-	facts        []fact
-	named        map[string]*fact
-	byName       []*fact        // by the names of the nodes
-	hosts        map[string]int // how many nodes have the same hostname label
-	budgets      []v1alpha1.NodeDisruptionBudget
-	fleet        rollout.Fleet
-	ownNode      string // the node that the operator runs on; empty if unknown
+	nodes        []*corev1.Node                  // by name; nil if they may not be read
+	budgets      []v1alpha1.NodeDisruptionBudget // by name, without those that are being deleted
+	fleet        rollout.Fleet                   // the nodes and budgets, as the engine sees them
+	ownNode      string                          // the node that the operator runs on; empty if unknown
 	now          time.Time
 }
 
 // See makes a Cluster of the objects. Nodes are nil if they may not be read: then only the statuses are shown.
 // Budgets are empty if they may not be read, or if the kind does not exist.
 func See(plans []upgradev1.Plan, nodes []corev1.Node, budgets []v1alpha1.NodeDisruptionBudget, now time.Time) *Cluster {
-	c := &Cluster{plans: plans, facts: read(nodes), budgets: budgets, now: now, hosts: map[string]int{}, named: map[string]*fact{}}
+	c := &Cluster{plans: plans, now: now}
+	c.budgets = slices.DeleteFunc(slices.Clone(budgets), func(b v1alpha1.NodeDisruptionBudget) bool { return b.DeletionTimestamp != nil })
+	slices.SortFunc(c.budgets, func(a, b v1alpha1.NodeDisruptionBudget) int { return cmp.Compare(a.Name, b.Name) })
 	if nodes == nil {
 		return c
 	}
+	c.nodes = make([]*corev1.Node, len(nodes))
 	c.fleet.Nodes = make(map[string]*rollout.Node, len(nodes))
-	for i := range c.facts {
-		f := &c.facts[i]
-		c.fleet.Nodes[f.node.Name] = rollout.NewNode(f.node)
-		c.named[f.node.Name] = f
-		if hostname, ok := f.node.Labels[corev1.LabelHostname]; ok {
-			c.hosts[hostname]++
-		}
-		c.byName = append(c.byName, f)
+	for i := range nodes {
+		c.nodes[i] = &nodes[i]
+		c.fleet.Nodes[nodes[i].Name] = rollout.NewNode(&nodes[i])
 	}
-	slices.SortFunc(c.byName, func(a, b *fact) int { return cmp.Compare(a.node.Name, b.node.Name) })
-	for i := range budgets {
-		if budgets[i].DeletionTimestamp == nil {
-			c.fleet.Budgets = append(c.fleet.Budgets, engineBudget(&budgets[i]))
-		}
+	slices.SortFunc(c.nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range c.budgets {
+		c.fleet.Budgets = append(c.fleet.Budgets, engineBudget(&c.budgets[i]))
 	}
 	return c
 }
 
-// objects returns all Nodes.
-func (c *Cluster) objects() []*corev1.Node {
-	nodes := make([]*corev1.Node, len(c.facts))
-	for i := range c.facts {
-		nodes[i] = c.facts[i].node
-	}
-	return nodes
+// NodeRollouts adds NodeRollouts to the cluster.
+func (c *Cluster) NodeRollouts(all []v1alpha1.NodeRollout) *Cluster {
+	c.nodeRollouts = all
+	return c
 }
 
 // OwnNode sets the node that the operator runs on. Its turn comes last.
@@ -76,28 +67,45 @@ func (c *Cluster) Evictions(count map[string]int) {
 	}
 }
 
-// fact is the state of one node.
-type fact struct {
-	node   *corev1.Node
-	claims []v1alpha1.Claim
-	err    error // why the claims can't be read
-	ready  bool
-}
-
-// read returns the state of each node. It returns nil for nil, which means that Nodes may not be read.
-func read(nodes []corev1.Node) []fact {
-	if nodes == nil {
+// node returns the Node of this name, or nil.
+func (c *Cluster) node(name string) *corev1.Node {
+	i, ok := slices.BinarySearchFunc(c.nodes, name, func(n *corev1.Node, name string) int { return cmp.Compare(n.Name, name) })
+	if !ok {
 		return nil
 	}
-	facts := make([]fact, 0, len(nodes))
-	for i := range nodes {
-		n := &nodes[i]
-		f := fact{node: n}
-		f.claims, f.err = v1alpha1.ParseClaims(n.Annotations)
-		for _, c := range n.Status.Conditions {
-			f.ready = f.ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		}
-		facts = append(facts, f)
+	return c.nodes[i]
+}
+
+// claimOn returns a rollout's claim on a node, or nil.
+func (c *Cluster) claimOn(node string, rollout types.UID) *v1alpha1.Claim {
+	n := c.fleet.Nodes[node]
+	if n == nil {
+		return nil
 	}
-	return facts
+	i := slices.IndexFunc(n.Claims, func(c v1alpha1.Claim) bool { return c.UID == rollout })
+	if i < 0 {
+		return nil
+	}
+	return &n.Claims[i]
+}
+
+// addNodeState adds the Node's own state to its line.
+func (c *Cluster) addNodeState(line *Node) {
+	if n := c.node(line.Node); n != nil {
+		line.NotReady, line.Cordoned = !isNodeReady(n), n.Spec.Unschedulable
+	}
+}
+
+func isNodeReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// timeOrNil returns a time for the API; nil if it is zero.
+func timeOrNil(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &metav1.Time{Time: t}
 }

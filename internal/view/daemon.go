@@ -75,72 +75,57 @@ func (d *daemonSet) rollout() Rollout {
 	s := &d.EDS.Status
 	r := Rollout{
 		Kind: KindDaemonSet, Namespace: d.EDS.Namespace, Name: d.EDS.Name, Version: s.ActiveReplicaSet, Revision: RevisionOf(d.EDS), Stage: s.State,
-		Wave: s.Wave, Canary: d.canary(), Pods: &PodCounts{s.Desired, s.Current, s.Ready, s.Available, s.UpToDate},
+		Wave: s.Wave, Canary: d.canary(), Pods: &PodCounts{s.Desired, s.Current, s.Ready, s.Available, s.UpToDate}, Nodes: sorted(d.lines),
 	}
 	if s.Canary != nil {
 		r.Version = s.Canary.ReplicaSet
 	}
 	r.Paused, r.PausedBy = d.IsPaused()
-	r.Nodes = sorted(d.lines)
-	if d.decided {
-		r.Counts = count(r.Nodes)
-		if h := d.Decision.Halted; h != nil {
-			r.Halted = h.Message
-		}
-	} else {
-		r.Counts = d.statusCounts()
+	if r.Counts = count(r.Nodes); !d.decided {
+		r.Counts = d.statusCounts(r.Counts)
 	}
-	if c := trueCondition(s.Conditions, edsv1.ConditionStalled); r.Halted == "" && c.Reason == string(v1alpha1.ReasonHalted) {
-		r.Halted = c.Message
+	c := d.conditions()
+	if h := d.Decision.Halted; h != nil {
+		r.Halted = h.Message
+	} else if c.stalled.Reason == string(v1alpha1.ReasonHalted) {
+		r.Halted = c.stalled.Message
 	}
-	r.State, r.Message, r.Since = d.state(r.Counts)
-	r.Budgets = d.cluster.selecting(r.Nodes)
+	r.State, r.Message, r.Since = c.state(&r, d.cluster.now)
+	r.Budgets = d.cluster.budgetsOf(r.Nodes)
 	return r
 }
 
-// statusCounts counts the units as far as the status shows them.
-func (d *daemonSet) statusCounts() v1alpha1.UnitCounts {
+// statusCounts counts the units as far as the status shows them, from the counts of those that it lists.
+func (d *daemonSet) statusCounts(c v1alpha1.UnitCounts) v1alpha1.UnitCounts {
 	s := &d.EDS.Status
-	c := v1alpha1.UnitCounts{Total: s.Desired}
-	for i := range s.Updating {
-		if s.Updating[i].Phase == "" {
-			c.Failed++
-		} else {
-			c.Updating++
-		}
-	}
+	c.Total = s.Desired
 	// Up-to-date pods that are not available belong to nodes that are in a turn.
 	c.Updated = max(0, min(s.UpToDate-min(c.Updating, max(0, s.Current-s.Available)), c.Total-c.Updating-c.Failed))
 	c.Waiting = max(0, c.Total-c.Updated-c.Updating-c.Failed)
 	return c
 }
 
-// state is the rollout state that an ExtendedDaemonSet's conditions show.
-func (d *daemonSet) state(counts v1alpha1.UnitCounts) (State, string, *metav1.Time) {
-	s, now := &d.EDS.Status, d.cluster.now
-	ready, stalled := edsv1.FindCondition(s.Conditions, edsv1.ConditionReady), trueCondition(s.Conditions, edsv1.ConditionStalled)
-	unseen := ready == nil && s.ActiveReplicaSet == ""
-	var since *metav1.Time
-	if ready != nil && !ready.LastTransitionTime.IsZero() {
-		since = &ready.LastTransitionTime
+// conditions returns the conditions that show the state of an ExtendedDaemonSet.
+func (d *daemonSet) conditions() rolloutConditions {
+	all := d.EDS.Status.Conditions
+	stalled := trueCondition(all, edsv1.ConditionStalled)
+	c := rolloutConditions{
+		object: d.EDS, observed: d.EDS.Status.ObservedGeneration, hint: "for namespace " + d.EDS.Namespace,
+		stalled: &metav1.Condition{Status: stalled.Status, Reason: stalled.Reason, Message: stalled.Message, LastTransitionTime: stalled.LastTransitionTime},
+		message: trueCondition(all, edsv1.ConditionReconcileError).Message,
 	}
-	trouble := trueCondition(s.Conditions, edsv1.ConditionReconcileError).Message
-	switch {
-	case unseen && now.Sub(d.EDS.CreationTimestamp.Time) < unnoticed:
-		return Pending, "", nil
-	case unseen:
-		return Pending, "no controller has looked at it: does one run, and for namespace " + d.EDS.Namespace + "?", nil
-	case s.ObservedGeneration != 0 && s.ObservedGeneration != d.EDS.Generation:
-		return Pending, "the controller has not looked at its latest change yet", nil
-	case stalled.Type != "":
-		return Stalled, stalled.Message, known(stalled.LastTransitionTime.Time)
-	case AtRest(d.EDS):
-		return Complete, trouble, since
-	case counts.Updating > 0 || d.decided && slices.ContainsFunc(d.lines, func(n Node) bool { return n.State == v1alpha1.UnitOutdated && n.Reason == "" }):
-		return Progressing, trouble, since
-	default:
-		return Waiting, trouble, since
+	ready := edsv1.FindCondition(all, edsv1.ConditionReady)
+	if ready == nil && d.EDS.Status.ActiveReplicaSet == "" {
+		return c
 	}
+	c.complete = &metav1.Condition{}
+	if ready != nil {
+		c.complete.LastTransitionTime = ready.LastTransitionTime
+	}
+	if AtRest(d.EDS) {
+		c.complete.Status = metav1.ConditionTrue
+	}
+	return c
 }
 
 // canary is the state of the running or failed canary; nil if there is neither.
@@ -175,25 +160,6 @@ func trueCondition(conditions []edsv1.Condition, kind string) edsv1.Condition {
 // onCanary reports whether the status lists a node as a canary node.
 func (d *daemonSet) onCanary(node string) bool {
 	return d.EDS.Status.Canary != nil && slices.Contains(d.EDS.Status.Canary.Nodes, node)
-}
-
-// list adds the nodes that the status lists.
-func (d *daemonSet) list() {
-	for _, u := range d.EDS.Status.Updating {
-		state := turning(u.Phase)
-		if u.Phase == "" && u.Reason != "" {
-			state = v1alpha1.UnitFailed
-		}
-		d.lines = append(d.lines, unit(u, state))
-	}
-	for _, u := range d.EDS.Status.Waiting {
-		if !slices.ContainsFunc(d.lines, func(n Node) bool { return n.Node == u.Node }) {
-			d.lines = append(d.lines, unit(u, v1alpha1.UnitOutdated))
-		}
-	}
-	for i := range d.lines {
-		d.lines[i].Canary = d.onCanary(d.lines[i].Node)
-	}
 }
 
 // PodCounts are the pod counts in an ExtendedDaemonSet's status.

@@ -391,7 +391,7 @@ func TestDaemonState(t *testing.T) {
 		"new":          {newFarm(1, func(f *farm) { f.eds.Status, f.eds.CreationTimestamp = edsv1.ExtendedDaemonSetStatus{}, *at(now) }), Pending, ""},
 		"no one looks": {newFarm(1, func(f *farm) { f.eds.Status = edsv1.ExtendedDaemonSetStatus{} }), Pending, "no controller has looked at it: does one run, and for namespace ns?"},
 		"changed":      {newFarm(1, func(f *farm) { f.eds.Generation++ }), Pending, "the controller has not looked at its latest change yet"},
-		"at rest":      {newFarm(1).atRest(), Complete, ""},
+		"at rest":      {newFarm(1).has("new", nil, 0).atRest(), Complete, ""},
 		"in turn":      {newFarm(1).has("new", notReady, 0), Progressing, ""},
 		"about to go":  {newFarm(1).has("old", nil, 0), Progressing, ""},
 		"waits":        {newFarm(1, func(f *farm) { strategyOf(f).Paused = true }).has("old", nil, 0), Waiting, ""},
@@ -409,7 +409,7 @@ func TestDaemonState(t *testing.T) {
 			newFarm(1, func(f *farm) {
 				f.atRest()
 				f.eds.Status.Conditions, f.eds.Status.ObservedGeneration = nil, 0
-			}), Complete, "",
+			}).has("new", nil, 0), Complete, "",
 		},
 		"its own controller looks after it, and is not": {
 			newFarm(1, func(f *farm) {

@@ -4,7 +4,6 @@ package view
 
 import (
 	"cmp"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,19 +30,20 @@ type daemonSet struct {
 // daemonSet judges an ExtendedDaemonSet by its pods, or else takes its status.
 func (c *Cluster) daemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 	d := c.readDaemonSet(eds)
-	rests, decidable := AtRest(eds), d.hasPods && !d.partial && d.Active != nil
+	isAtRest, mayDecide := AtRest(eds), d.hasPods && !d.partial && d.Active != nil
 	switch { // The revisions may not exist yet, or may not be readable.
-	case d.Active == nil && rests:
+	case d.Active == nil && isAtRest:
+		d.Target.Name = eds.Status.ActiveReplicaSet
 		d.Active = d.Target
 	case d.Active != nil && !d.TargetExists:
 		d.Target = d.Active
 	}
-	if c.facts == nil || d.problem != "" || d.Active == nil || !d.hasPods && !rests || !d.survey(d.CanaryNodes()) {
-		d.list()
-		return d
-	}
 	switch {
-	case decidable:
+	case c.nodes == nil, d.problem != "", d.Active == nil, !mayDecide && !isAtRest, !d.survey(d.CanaryNodes()):
+		d.listStatus()
+	case !mayDecide:
+		d.listAtRest()
+	default:
 		d.decided = true
 		if d.CanaryWanted() {
 			d.StartCanary()
@@ -51,11 +51,7 @@ func (c *Cluster) daemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 			d.DecideCanary()
 		}
 		d.Decide()
-		d.describe()
-	case rests:
-		d.presume()
-	default:
-		d.list()
+		d.listNodes()
 	}
 	return d
 }
@@ -67,11 +63,8 @@ const newRevision = "-(new)"
 func (c *Cluster) readDaemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 	d := &daemonSet{cluster: c}
 	facts := daemonset.Facts{
-		EDS: eds.DeepCopy(), ValidationMode: modeOf(eds), ReplicaSets: c.daemons.Revisions, Settings: c.daemons.Settings,
+		EDS: eds.DeepCopy(), ValidationMode: modeOf(eds), ReplicaSets: c.daemons.Revisions, Settings: c.daemons.Settings, Nodes: c.nodes,
 		Kept: map[types.UID]bool{}, Fleet: c.fleet, Memory: daemonset.Memory{Refused: map[string]daemonset.Refusal{}},
-	}
-	for _, f := range c.byName {
-		facts.Nodes = append(facts.Nodes, f.node)
 	}
 	of, ok := c.daemons.Pods[types.NamespacedName{Namespace: eds.Namespace, Name: eds.Name}]
 	d.hasPods, d.partial = ok, of.Partial
@@ -93,11 +86,7 @@ func (c *Cluster) readDaemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 	if d.Judge, err = daemonset.New(facts, c.now); err != nil {
 		d.problem = err.Error()
 	}
-	switch {
-	case d.TargetExists:
-	case AtRest(eds):
-		d.Target.Name = eds.Status.ActiveReplicaSet
-	default:
+	if !d.TargetExists {
 		d.Target.Name = eds.Name + newRevision
 	}
 	return d
@@ -129,102 +118,94 @@ func (d *daemonSet) place(n *corev1.Node, rs *daemonset.ReplicaSet) daemonset.Pl
 	return placer.Place(n)
 }
 
-// line is a node's line, without any decision about the node.
+// line is a node's line, with the turn's phase if the node is in one.
 func (d *daemonSet) line(s *daemonset.NodeState, state v1alpha1.UnitState) Node {
-	line := Node{Node: s.Node.Name, State: state, Canary: s.Canary, NotReady: !d.cluster.named[s.Node.Name].ready, Cordoned: s.Node.Spec.Unschedulable}
+	line := Node{Node: s.Node.Name, State: state, Canary: s.Canary}
+	d.cluster.addNodeState(&line)
 	if pods := podsOf(s); len(pods) > 0 {
 		line.Pod = pods[0].Name
+	}
+	switch {
+	case state == v1alpha1.UnitUpdating:
+		line.Phase = v1alpha1.PhaseChanging
+		since, message := d.Progress(s)
+		line.Since, line.Message = timeOrNil(since), message
+		line.Started = line.Since
+	case state == v1alpha1.UnitOutdated || s.Current == nil:
+	case state == v1alpha1.UnitFailed:
+		line.Since = timeOrNil(s.Current.CreationTimestamp.Time)
+	default:
+		line.Since = timeOrNil(s.Current.State.ReadySince)
+	}
+	if state == v1alpha1.UnitSoaking {
+		line.Phase = v1alpha1.PhaseSoaking
 	}
 	return line
 }
 
-// podsOf returns the daemon's pods on a node, the current pod first.
-func podsOf(s *daemonset.NodeState) []*daemonset.Pod {
-	pods := []*daemonset.Pod{s.Current, s.Outdated, s.Terminating, s.Ended}
-	return slices.DeleteFunc(append(pods, s.Extra...), func(p *daemonset.Pod) bool { return p == nil })
-}
-
-// describe adds a line for each unit. Waiting units come in the order of their start.
-func (d *daemonSet) describe() {
+// listNodes adds a line for each unit. Waiting units come in the order of their start.
+func (d *daemonSet) listNodes() {
 	units := make(map[string]*rollout.Unit, len(d.Units))
 	for i := range d.Units {
 		units[d.Units[i].Node] = &d.Units[i]
 	}
-	place, waits := make(map[string]int, len(d.States)), make(map[string]rollout.Wait, len(d.States))
-	for _, name := range d.Decision.Start {
-		place[name] = len(place) + 1
-	}
-	for _, w := range d.Waits() {
-		place[w.Node], waits[w.Node] = len(place)+1, w
-	}
+	waits := d.Waits()
 	for _, s := range d.States {
-		u := units[s.Node.Name]
-		if u == nil && !s.Canary {
+		u, state := units[s.Node.Name], s.UnitState()
+		switch {
+		case s.Canary && s.Current.Available():
+			state = v1alpha1.UnitUpdated
+		case s.Canary:
+			state = v1alpha1.UnitUpdating
+		case u == nil:
 			continue
-		}
-		line := d.line(s, s.UnitState())
-		switch {
-		case !s.Canary:
-			line.State, line.Reason, line.Message = u.State, u.Reason, u.Message
-		case s.Current.Available():
-			line.State = v1alpha1.UnitUpdated
+		case s.NoPod.Reason != "":
+			state = v1alpha1.UnitOutdated
+			waits = append(waits, s.NoPod)
+		case d.Canary != nil && (u.State == v1alpha1.UnitUpdated || u.State == v1alpha1.UnitSoaking):
+			state = v1alpha1.UnitOutdated // Its pod has the active revision. The canary's revision comes later.
 		default:
-			line.State = v1alpha1.UnitUpdating
+			state = u.State
 		}
-		w, waiting := waits[line.Node]
-		upToDate := line.State == v1alpha1.UnitUpdated || line.State == v1alpha1.UnitSoaking
+		line := d.line(s, state)
 		switch {
-		case d.Canary != nil && !s.Canary && upToDate:
-			// Its pod has the active revision. The canary's revision comes later.
-			line.State, line.Reason, line.Message = v1alpha1.UnitOutdated, w.Reason, w.Message
-		case line.State == v1alpha1.UnitOutdated && waiting:
-			line.Reason, line.Message = w.Reason, w.Message
-		case line.State == v1alpha1.UnitOutdated:
-			line.Reason, line.Message = "", "" // Its turn starts now.
-		default:
-			d.fill(&line, s, u)
-		}
-		d.lines = append(d.lines, line)
-	}
-	slices.SortStableFunc(d.lines, func(a, b Node) int { return cmp.Compare(place[a.Node], place[b.Node]) })
-}
-
-// fill sets the phase of a unit's turn, since when, and what the turn waits for.
-func (d *daemonSet) fill(line *Node, s *daemonset.NodeState, u *rollout.Unit) {
-	switch line.State {
-	case v1alpha1.UnitUpdated:
-		line.Since = known(s.Current.State.ReadySince)
-	case v1alpha1.UnitSoaking:
-		line.Phase, line.Since = v1alpha1.PhaseSoaking, known(s.Current.State.ReadySince)
-	case v1alpha1.UnitFailed:
-		line.Since = known(s.Current.CreationTimestamp.Time)
-	case v1alpha1.UnitUpdating:
-		if s.NoPod.Reason != "" {
-			line.State, line.Reason, line.Message = v1alpha1.UnitOutdated, s.NoPod.Reason, s.NoPod.Message
-			return
-		}
-		line.Phase = v1alpha1.PhaseChanging
-		since, message := d.Progress(s)
-		line.Since, line.Message = known(since), message
-		line.Started = line.Since
-		if u != nil && u.Excused {
+		case u == nil || s.Canary:
+		case state == v1alpha1.UnitFailed:
+			line.Reason, line.Message = u.Reason, u.Message
+		case state == v1alpha1.UnitUpdating && u.Excused:
 			line.Message += "; not counted: " + cmp.Or(s.NodeProblem, "spec.strategy.rollingUpdate.maxPodSchedulerFailure allows it")
 		}
-	case v1alpha1.UnitOutdated:
+		d.lines = append(d.lines, line)
+	}
+	sortByStart(d.lines, waits)
+}
+
+// listAtRest adds lines for the nodes of a complete ExtendedDaemonSet whose pods were not all read.
+func (d *daemonSet) listAtRest() {
+	for _, s := range d.States {
+		if !s.Counts() && (!s.Placement.Keep || isNodeReady(s.Node)) {
+			continue // The taint of a node that is not ready keeps away new pods only.
+		}
+		state := v1alpha1.UnitUpdated
+		if len(podsOf(s)) > 0 {
+			state = s.UnitState()
+		}
+		d.lines = append(d.lines, d.line(s, state))
 	}
 }
 
-// presume adds lines for the nodes of a complete ExtendedDaemonSet whose pods were not all read.
-func (d *daemonSet) presume() {
-	for _, s := range d.States {
-		line := d.line(s, v1alpha1.UnitUpdated)
-		if !s.Counts() && (!line.NotReady || !s.Placement.Keep) {
-			continue // The taint of a node that is not ready keeps away new pods only.
+// listStatus adds the nodes that the status lists.
+func (d *daemonSet) listStatus() {
+	var failed, updating []v1alpha1.UnitStatus
+	for _, u := range d.EDS.Status.Updating {
+		if u.Phase == "" {
+			failed = append(failed, u)
+		} else {
+			updating = append(updating, u)
 		}
-		if len(podsOf(s)) > 0 {
-			line.State = s.UnitState()
-			d.fill(&line, s, nil)
-		}
-		d.lines = append(d.lines, line)
+	}
+	d.lines = listed(failed, updating, d.EDS.Status.Waiting)
+	for i := range d.lines {
+		d.lines[i].Canary = d.onCanary(d.lines[i].Node)
 	}
 }

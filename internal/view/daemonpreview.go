@@ -5,7 +5,6 @@ package view
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -25,10 +24,10 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 	eds = eds.DeepCopy()
 	fillPorts(&eds.Spec.Template.Spec)
 	d := c.readDaemonSet(eds)
-	v := Preview{New: s.New, Problem: d.problem, Steps: []Step{}}
-	version := ""
+	v := Preview{New: s.New, Steps: []Step{}}
+	version := d.Target.Name
 	if !d.TargetExists {
-		d.Target.Name, version = eds.Name+newRevision, "a new revision"
+		version = "a new revision"
 	}
 	d.decided = true
 	switch {
@@ -37,10 +36,9 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 	case d.CanaryFailed():
 		v.Notes = append(v.Notes, "The canary of this template has failed, so the nodes stay at revision "+d.Active.Name+", or go back to it: "+
 			"kubectl eds canary reset "+eds.Name+" -n "+eds.Namespace+" tries it again.")
-		d.Target = d.Active
+		version, d.Target = d.Active.Name, d.Active
 	}
-	var canary []string
-	var trial *daemonset.Canary
+	canary := []string{}
 	wanted := d.CanaryWanted()
 	if wanted {
 		d.survey(d.CanaryNodes())
@@ -51,53 +49,43 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 		}
 	}
 	d.Active = d.Target // As it is after the canary.
-	valid := d.survey(canary) && d.problem == ""
-	if valid {
-		if wanted {
-			d.JudgeCanaryPods()
-			d.DecideCanary()
-			trial, d.Canary, d.EDS.Status.Wave = d.Canary, nil, nil
-		}
-		d.Decide()
-		if d.Canary = trial; trial != nil {
-			d.EDS.Status.Wave = trial.Decision.Wave
-		}
-		d.describe()
-	}
-	v.Rollout = d.rollout()
-	v.Rollout.Version, v.Rollout.Counts = cmp.Or(version, d.Target.Name), count(d.targetUnits())
-	if !valid {
-		v.Problem = d.problem
+	if !d.survey(canary) || d.problem != "" {
+		v.Rollout, v.Problem = d.rollout(), d.problem
+		v.Rollout.Version = version
 		return v
+	}
+	var trial *daemonset.Canary
+	if wanted {
+		d.JudgeCanaryPods()
+		d.DecideCanary()
+		trial, d.Canary, d.EDS.Status.Wave = d.Canary, nil, nil
+	}
+	d.Decide()
+	d.listNodes()
+	if d.Canary = trial; trial != nil {
+		d.EDS.Status.Wave = trial.Decision.Wave
 	}
 	ru := &d.Strategy.RollingUpdate
 	v.AtOnce, v.AtOnceBy = d.Limits.AtOnce, "spec.strategy.rollingUpdate.maxUnavailable is "+ru.MaxUnavailable.String()
 	if d.Surges() {
 		v.AtOnceBy = "spec.strategy.rollingUpdate.maxSurge is " + ru.MaxSurge.String()
 	}
-	v.Creation, v.Unfit = d.creations(), d.unfits()
-	v.Problem = cmp.Or(v.Problem, d.Rolling.Problem())
-	v.sort(c)
+	v.Creation, v.Unfit, v.Problem = d.creations(), d.unfits(), d.Rolling.Problem()
 	starts := map[string]time.Time{}
 	if s.Turn > 0 && v.Problem == "" {
 		v.Schedule, starts = d.schedule(s.Turn)
 	}
 	v.Steps = d.steps(starts)
-	v.InTurn = slices.DeleteFunc(v.InTurn, func(n Node) bool {
-		// Nodes without a pod are counted in Creation. Canary nodes are in Steps.
-		return n.Pod == "" || slices.ContainsFunc(v.Steps, func(s Step) bool { return s.Node == n.Node })
-	})
-	if s.New && len(v.Steps) > 1 {
-		v.Notes = append(v.Notes, shuffled)
+	for i := range d.lines { // Nodes without a pod are counted in Creation, and those of the canary are in Steps: no turn has begun there.
+		n := &d.lines[i]
+		if n.InTurn() && (n.Pod == "" || slices.ContainsFunc(v.Steps, func(s Step) bool { return s.Node == n.Node })) {
+			n.State = v1alpha1.UnitOutdated
+		}
 	}
+	v.Rollout = d.rollout()
+	v.Rollout.Version = version
+	v.finish(c, s)
 	return v
-}
-
-func plural(nodes int) string {
-	if nodes == 1 {
-		return "1 node"
-	}
-	return fmt.Sprintf("%d nodes", nodes)
 }
 
 // fillPorts sets default port protocols, like the API server. The revision's hash includes them.
@@ -126,41 +114,28 @@ func (d *daemonSet) pickCanary() *Trial {
 	return t
 }
 
-// targetUnits returns the nodes with their state relative to the target revision.
-func (d *daemonSet) targetUnits() []Node {
-	all := make([]Node, 0, len(d.States))
+// missing returns the nodes outside of the canary that have no pod and get one.
+func (d *daemonSet) missing() []string {
+	var names []string
 	for _, s := range d.States {
-		switch {
-		case isMissing(s), s.Canary && s.Current == nil && s.Terminating == nil:
-			all = append(all, Node{Node: s.Node.Name, State: v1alpha1.UnitOutdated})
-		case s.Counts() || s.Terminating != nil:
-			all = append(all, Node{Node: s.Node.Name, State: s.UnitState()})
+		if !s.Canary && s.Placement.Create && s.Current == nil && s.Outdated == nil && s.Terminating == nil {
+			names = append(names, s.Node.Name)
 		}
 	}
-	return all
-}
-
-// isMissing reports whether the node has no pod and gets one.
-func isMissing(s *daemonset.NodeState) bool {
-	return s.Placement.Create && s.Current == nil && s.Outdated == nil && s.Terminating == nil
+	return names
 }
 
 // creations says how nodes without a pod get one; nil if no node needs one.
 func (d *daemonSet) creations() *Creation {
-	ru := &d.Strategy.RollingUpdate
-	first, _ := d.CreationLimitAt(d.cluster.now, d.cluster.now)
-	c := Creation{
-		Limit: d.Limits.Creation, Increase: first, Interval: ru.SlowStartIntervalDuration.Duration.String(), Most: int(ptr.Deref(ru.MaxParallelPodCreation, 0)),
-	}
-	for _, s := range d.States {
-		if isMissing(s) {
-			c.Nodes++
-		}
-	}
-	if c.Nodes == 0 {
+	nodes := len(d.missing())
+	if nodes == 0 {
 		return nil
 	}
-	return &c
+	ru := &d.Strategy.RollingUpdate
+	first, _ := d.CreationLimitAt(d.cluster.now, d.cluster.now)
+	return &Creation{
+		Nodes: nodes, Limit: d.Limits.Creation, Increase: first, Interval: ru.SlowStartIntervalDuration.Duration.String(), Most: int(*ru.MaxParallelPodCreation),
+	}
 }
 
 // unfits returns the nodes that get no pod, grouped by the reason.
@@ -189,7 +164,7 @@ func (d *daemonSet) steps(starts map[string]time.Time) []Step {
 		if !s.Canary || s.Current != nil {
 			continue
 		}
-		step := Step{Node: s.Node.Name, Wave: daemonset.WaveCanary, At: known(starts[s.Node.Name])}
+		step := Step{Node: s.Node.Name, Wave: daemonset.WaveCanary, At: timeOrNil(starts[s.Node.Name])}
 		if d.Canary.Paused() {
 			step.Reason, step.Message = d.CanaryCheck()
 		}
@@ -200,9 +175,9 @@ func (d *daemonSet) steps(starts map[string]time.Time) []Step {
 		waits[w.Node] = w
 	}
 	for _, from := range rollout.Sequence(d.Rolling, d.Units, d.cluster.fleet, d.cluster.now) {
-		step := Step{Node: from.Node, Wave: from.Wave, Reason: from.Reason, Message: from.Message, At: known(starts[from.Node])}
+		step := Step{Node: from.Node, Wave: from.Wave, Reason: from.Reason, Message: from.Message, At: timeOrNil(starts[from.Node])}
 		if d.Canary != nil {
-			step.Wave = cmp.Or(step.Wave, remainder)
+			step.Wave = cmp.Or(step.Wave, "remainder")
 		}
 		if from.Reason != v1alpha1.ReasonNodeUnfit && from.Reason != v1alpha1.ReasonOnDelete {
 			step.Reason, step.Message = waits[from.Node].Reason, waits[from.Node].Message
@@ -212,16 +187,10 @@ func (d *daemonSet) steps(starts map[string]time.Time) []Step {
 	return all
 }
 
-// noDuration is the default for an absent duration.
-var noDuration metav1.Duration
-
-// remainder is the name of the wave for nodes in no other wave.
-const remainder = "remainder"
-
 // schedule simulates the canary, and then the rolling update. Each turn takes this long.
 func (d *daemonSet) schedule(turn time.Duration) (*Schedule, map[string]time.Time) {
 	now := d.cluster.now
-	begin := now
+	begin, slowStart := now, d.SlowStart()
 	var without []string
 	starts := map[string]time.Time{}
 	if t := d.Canary; t != nil {
@@ -233,8 +202,9 @@ func (d *daemonSet) schedule(turn time.Duration) (*Schedule, map[string]time.Tim
 			if s.Current == nil {
 				starts[s.Node.Name] = now
 			}
-			begin = latest(begin, now.Add(turn+ptr.Deref(d.Strategy.Canary.Duration, noDuration).Duration))
+			begin = latest(begin, now.Add(turn+ptr.Deref(d.Strategy.Canary.Duration, metav1.Duration{}).Duration))
 		}
+		slowStart = begin
 		if t.Paused() {
 			without = append(without, "the time until the canary is unpaused")
 		}
@@ -247,59 +217,17 @@ func (d *daemonSet) schedule(turn time.Duration) (*Schedule, map[string]time.Tim
 	}
 	p := d.cluster.newSimulation(d.Rolling, d.Units, begin, turn)
 	p.without = append(without, p.without...)
-	p.room = d.roomAt(begin)
-	for name, at := range d.creationTimes() {
-		if _, plays := p.index[name]; plays {
-			p.ends[name] = latest(begin, at.Add(turn))
-		}
-	}
-	s := p.schedule()
-	maps.Copy(p.starts, starts)
-	return s, p.starts
-}
-
-// creationTimes says when each node without a pod gets one, under the slow start.
-func (d *daemonSet) creationTimes() map[string]time.Time {
-	since, long := d.SlowStart(), d.CreationTime()
-	at := map[string]time.Time{}
-	now := d.cluster.now
-	var created []time.Time // in order; pods before index first are created by now
-	first := 0
-	for _, s := range d.States {
-		if !isMissing(s) {
-			continue
-		}
-		for {
-			for first < len(created) && !now.Before(created[first].Add(long)) {
-				first++
-			}
-			limit, next := d.CreationLimitAt(since, now)
-			if len(created)-first < limit || first == len(created) {
-				break
-			}
-			now = earliest(next, created[first].Add(long))
-		}
-		created = append(created, now)
-		at[s.Node.Name] = now
-	}
-	return at
-}
-
-// roomAt bounds by the slow start how many pods are replaced at a time. After a canary, the slow start begins at begin.
-func (d *daemonSet) roomAt(begin time.Time) func(*simulation) (int, time.Time) {
-	since, long := d.SlowStart(), d.CreationTime()
-	if d.Canary != nil {
-		since = begin
-	}
-	return func(p *simulation) (int, time.Time) {
-		limit, next := d.CreationLimitAt(since, p.now)
+	p.starts, p.missing = starts, d.missing()
+	p.room = func() (int, time.Time) {
+		limit, next := d.CreationLimitAt(slowStart, p.now)
 		creating := 0
 		for _, at := range p.starts {
-			if end := at.Add(long); p.now.Before(end) {
+			if end := at.Add(d.CreationTime()); p.now.Before(end) {
 				creating++
 				next = earliest(next, end)
 			}
 		}
 		return max(0, limit-creating), next
 	}
+	return p.schedule(), p.starts
 }

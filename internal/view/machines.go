@@ -3,14 +3,17 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/nodeturn"
@@ -20,17 +23,13 @@ import (
 
 // machines are the units of one NodeRollout with replacement. They come from its status and the Nodes, without asking the cloud.
 type machines struct {
-	selection
-
-	nodes    []Node
-	optedOut int32
-	// untold are nodes whose machines may be outdated. Neither the status nor the node shows whether they are.
-	untold []string
-
-	// asked and strategy are the engine's input. decision is its output.
-	asked    []rollout.Unit
-	strategy rollout.Strategy
-	decision rollout.Decision
+	units
+	of       *v1alpha1.NodeRollout
+	selector labels.Selector
+	// image is the short name of the scale sets' image; empty if they have several.
+	image string
+	// assumed is how many nodes count as outdated in a preview because it is unknown whether they are.
+	assumed int
 }
 
 // Untold is the state of a node when only the operator knows whether it is outdated.
@@ -65,89 +64,53 @@ type machineUnit struct {
 	turn *v1alpha1.MachineTurn
 }
 
-// observe judges the units in the NodeRollout's status and the Nodes, and asks the engine which are next.
-// The node called named counts even if it opted out.
-func (u *machines) observe(named string) {
-	nr := u.of
-	listed := u.told()
-	for _, f := range nr.Status.Failed {
-		listed[f.Node] = entry{f, v1alpha1.UnitFailed, 0}
+// machines judges the turns in the NodeRollout's status and the Nodes, and asks the engine which are next. In a preview the spec may be newer
+// than the status, and nodes that may be outdated count as outdated.
+func (c *Cluster) machines(nr *v1alpha1.NodeRollout, named string, preview *Supposition) *machines {
+	u := &machines{units: c.describe(nr), of: nr, image: imageOf(nr)}
+	var err error
+	if u.selector, err = metav1.LabelSelectorAsSelector(&nr.Spec.NodeSelector); err != nil {
+		u.selector, u.problem = labels.Nothing(), "spec.nodeSelector: "+err.Error()
+	} else if preview == nil {
+		u.problem = u.foundInvalid()
 	}
-	w := u.world(listed)
-	units := u.unitsOfNodes(w, listed, named, u.unitsOfTurns(w))
-	u.spread(units)
-	var total int
-	if u.asked, total = nodeturn.Units(units); nr.Status.Counts != nil && !u.supposed {
-		total = max(total, int(nr.Status.Counts.Total))
+	if u.problem != "" || c.nodes == nil {
+		return u
 	}
-	u.strategy = u.strategyFor(nr.Status.Revision, total)
-	if u.problem() == "" {
-		u.decision = rollout.Decide(u.strategy, u.asked, u.cluster.fleet, u.cluster.now)
+	w, unlisted := u.world()
+	if preview != nil {
+		u.assumed = len(unlisted)
+	} else {
+		u.unknown = unlisted
 	}
-	for _, m := range units {
-		if m.turn != nil || m.Unit.HoldsSlot() || m.Counted && (!m.Unit.OptedOut || m.Claim != nil) {
-			u.nodes = append(u.nodes, u.line(m, listed[m.Unit.Node]))
+	u.decided = true
+	decide(&u.units, append(u.unitsOfTurns(w), u.unitsOfNodes(w)...), named, func(total int) rollout.Strategy {
+		if nr.Status.Counts != nil && preview == nil {
+			total = max(total, int(nr.Status.Counts.Total))
 		}
-	}
-	explain(u.nodes, u.decision.Waiting, listed)
-}
-
-// unitsOfTurns returns the units that are in a turn.
-func (u *machines) unitsOfTurns(w *replacement.World) (units []*machineUnit) {
-	nr := u.of
-	for i := range nr.Status.Turns {
-		t := &nr.Status.Turns[i]
-		m := &machineUnit{nodeturn.Turn{Unit: w.UnitOf(t), Counted: true}, t}
-		if m.Unit.State == v1alpha1.UnitOutdated && t.Phase != v1alpha1.MachineClaiming {
-			m.Unit.State = v1alpha1.UnitUpdating // It waits for its replacement, not for the engine.
-		}
-		if f := u.cluster.named[t.Node]; f != nil && m.Unit.State == v1alpha1.UnitFailed {
-			if own := held(f.claims, nr.UID); own != nil && own.Failed != nil {
-				m.Claim, m.turn = own, nil
-				m.ShowFailure(nr.Spec.Strategy)
-			}
-		}
-		units = append(units, m)
-	}
-	return units
-}
-
-// unitsOfNodes adds the units of nodes that are in no turn.
-func (u *machines) unitsOfNodes(w *replacement.World, listed map[string]entry, named string, units []*machineUnit) []*machineUnit {
-	for i := range u.cluster.facts {
-		name := u.cluster.facts[i].node.Name
-		n := w.Nodes[name]
-		if n == nil || slices.Contains(u.untold, name) && !u.supposed {
-			continue
-		}
-		p := w.JudgeNode(n, nil)
-		if p.Unit.OptedOut && n.Claim == nil {
-			if u.optedOut++; name != named {
-				continue
-			}
-		}
-		if s := listed[name]; s.state == v1alpha1.UnitOutdated && p.Unit.State == s.state && p.Unit.Reason == "" && machineReason(s.Reason) {
-			p.Unit.Reason, p.Unit.Message = s.Reason, s.Message // The cloud decides it.
-		}
-		units = append(units, &machineUnit{Turn: nodeturn.Turn{Node: n.Node, Claim: n.Claim, Unit: p.Unit, Counted: p.Counted}})
-	}
-	return units
+		s := rollout.New(nr.Spec.Strategy, 1, total)
+		s.UID, s.Revision, s.OwnNode = nr.UID, nr.Status.Revision, c.ownNode
+		s.Drains, s.Health = nr.Spec.Drain == nil || !nr.Spec.Drain.Disabled, rollout.NewHealth(nr.Spec.Health)
+		s.Wave, s.Approved = nr.Status.Wave, nr.Annotations[v1alpha1.AnnotationApprove]
+		return s
+	}, u.line)
+	return u
 }
 
 // world is the input for judging nodes without a turn. It models each one as a scale set with one machine, both with the node's name.
-func (u *machines) world(listed map[string]entry) *replacement.World {
-	c, nr := u.cluster, u.of
+// unlisted are the nodes that the status does not list and that may be outdated.
+func (u *machines) world() (w *replacement.World, unlisted []string) {
+	nr := u.of
 	r := nr.Spec.Replacement
-	image := u.image()
-	w := &replacement.World{
+	w = &replacement.World{
 		Rules: replacement.Rules{
 			DetectOnly: r.DetectOnly, ControlPlane: r.ControlPlane != nil, Ending: nr.DeletionTimestamp != nil,
-			MatchOSImage: r.ImageMatch == v1alpha1.ImageMatchOSImage && image != "",
+			MatchOSImage: r.ImageMatch == v1alpha1.ImageMatchOSImage && u.image != "",
 		},
-		Now: c.now, Sets: map[string]*replacement.Set{}, Nodes: map[string]*replacement.Node{},
+		Now: u.cluster.now, Sets: map[string]*replacement.Set{}, Nodes: map[string]*replacement.Node{},
 		Rank: func(uid types.UID) uint64 { return max(1, rollout.Rank(uid, nr.UID, nr.Status.Revision)) },
 		Attempt: func(_ *replacement.Set, n *replacement.Node) string {
-			if listed[n.Name].state == v1alpha1.UnitOutdated {
+			if u.inStatus(n.Name).State == v1alpha1.UnitOutdated {
 				return "" // Not the attempt that failed.
 			}
 			return n.Claim.Attempt
@@ -156,44 +119,77 @@ func (u *machines) world(listed map[string]entry) *replacement.World {
 	if s := nr.Spec.Strategy; s != nil {
 		w.Retries = s.Retries
 	}
-	var unlisted []*replacement.Set
-	for i := range c.facts {
-		f := &c.facts[i]
+	for _, node := range u.cluster.nodes {
 		n := &replacement.Node{
-			Node: f.node, Claim: held(f.claims, nr.UID), Selected: u.selector.Matches(labels.Set(f.node.Labels)),
-			OptedOut: f.node.Labels[v1alpha1.LabelNodeRollout(nr.Name)] == v1alpha1.LabelNodeRolloutDisabled,
+			Node: node, Claim: u.cluster.claimOn(node.Name, nr.UID), Selected: u.selector.Matches(labels.Set(node.Labels)),
+			OptedOut: node.Labels[v1alpha1.LabelNodeRollout(nr.Name)] == v1alpha1.LabelNodeRolloutDisabled,
 		}
-		if u.turnOf(f.node.Name) != nil || n.Claim == nil && u.unmanaged(f) != "" {
+		if u.turnOf(n.Name) != nil || n.Claim == nil && u.unmanaged(node) != "" {
 			continue
 		}
-		m := replacement.Machine{ID: f.node.Name, ProviderID: f.node.Spec.ProviderID, State: replacement.Running}
-		s := &replacement.Set{Name: f.node.Name, Known: true, ImageName: image, Machines: []replacement.Machine{m}}
-		w.Nodes[f.node.Name], w.Sets[s.Name] = n, s
-		byImage := w.MatchOSImage && f.node.Status.NodeInfo.OSImage != ""
-		if listed[f.node.Name].state == "" && n.Claim == nil && !n.OptedOut && !byImage {
-			unlisted = append(unlisted, s)
+		m := replacement.Machine{ID: n.Name, ProviderID: n.Spec.ProviderID, State: replacement.Running}
+		w.Nodes[n.Name] = n
+		w.Sets[n.Name] = &replacement.Set{Name: n.Name, Known: true, ImageName: u.image, Machines: []replacement.Machine{m}}
+		byImage := w.MatchOSImage && n.Status.NodeInfo.OSImage != ""
+		if u.inStatus(n.Name).State == "" && n.Claim == nil && !n.OptedOut && !byImage {
+			unlisted = append(unlisted, n.Name)
 		}
 	}
-	// Unlisted nodes are updated if the status lists all others and counts these as updated.
-	areUpdated := u.wholeStatus() && len(unlisted) <= int(nr.Status.Counts.Updated)
-	for _, s := range unlisted {
-		if s.Machines[0].UpToDate = areUpdated; !areUpdated {
-			u.untold = append(u.untold, s.Name)
-		}
+	if !u.wholeStatus() || len(unlisted) > int(nr.Status.Counts.Updated) {
+		return w, unlisted
 	}
-	return w
+	for _, name := range unlisted { // The status lists all others, and counts these as updated.
+		w.Sets[name].Machines[0].UpToDate = true
+	}
+	return w, nil
 }
 
-// spread alternates between zones, like the controller. The machines' scale sets are not known here.
-func (u *machines) spread(units []*machineUnit) {
+// unitsOfTurns returns the units that are in a turn.
+func (u *machines) unitsOfTurns(w *replacement.World) (units []*machineUnit) {
+	for i := range u.of.Status.Turns {
+		t := &u.of.Status.Turns[i]
+		m := &machineUnit{nodeturn.Turn{Unit: w.UnitOf(t), Counted: true}, t}
+		if m.Unit.State == v1alpha1.UnitOutdated && t.Phase != v1alpha1.MachineClaiming {
+			m.Unit.State = v1alpha1.UnitUpdating // It waits for its replacement, not for the engine.
+		}
+		if own := u.cluster.claimOn(t.Node, u.of.UID); m.Unit.State == v1alpha1.UnitFailed && own != nil && own.Failed != nil {
+			m.Claim, m.turn = own, nil
+			m.ShowFailure(u.of.Spec.Strategy)
+		}
+		units = append(units, m)
+	}
+	return units
+}
+
+// unitsOfNodes returns the units of nodes that are in no turn. They alternate between zones, like in the controller: the machines' scale sets
+// are not known here.
+func (u *machines) unitsOfNodes(w *replacement.World) (units []*machineUnit) {
 	var starting []*rollout.Unit
 	var zones []string
-	for _, m := range units {
-		if m.Unit.Rank > 0 {
-			starting, zones = append(starting, &m.Unit), append(zones, m.Node.Labels[corev1.LabelTopologyZone])
+	for _, node := range u.cluster.nodes {
+		n := w.Nodes[node.Name]
+		if n == nil || slices.Contains(u.unknown, node.Name) {
+			continue
 		}
+		p := w.JudgeNode(n, nil)
+		m := &machineUnit{Turn: nodeturn.Turn{Node: node, Claim: n.Claim, Unit: p.Unit, Counted: p.Counted}}
+		status := u.inStatus(node.Name)
+		if status.State == v1alpha1.UnitOutdated && p.Unit.State == status.State && p.Unit.Reason == "" && slices.Contains(machineReasons, status.Reason) {
+			m.Unit.Reason, m.Unit.Message = status.Reason, status.Message // The cloud decides it.
+		}
+		if m.Unit.Rank > 0 && (!m.Unit.OptedOut || n.Claim != nil) {
+			starting, zones = append(starting, &m.Unit), append(zones, node.Labels[corev1.LabelTopologyZone])
+		}
+		units = append(units, m)
 	}
 	replacement.Spread(starting, zones)
+	return units
+}
+
+// wholeStatus reports whether the status lists all nodes that are not updated.
+func (u *machines) wholeStatus() bool {
+	s := &u.of.Status
+	return s.Counts != nil && s.ObservedGeneration == u.of.Generation && int(s.Counts.Waiting) == len(s.Waiting) && len(s.Waiting) < v1alpha1.MaxListedUnits
 }
 
 // turnOf is the turn that a node is in: its own, or else that of the node that it replaces.
@@ -209,46 +205,21 @@ func (u *machines) turnOf(node string) (turn *v1alpha1.MachineTurn) {
 	return turn
 }
 
-// line shows a unit as its controller writes it to the status, and the unit's replacement.
-func (u *machines) line(m *machineUnit, listed entry) Node {
-	line := Node{Node: m.Unit.Node, State: m.Unit.State}
-	if f := u.cluster.named[line.Node]; f != nil {
-		line.NotReady, line.Cordoned = !f.ready, f.node.Spec.Unschedulable
-		if u.of.Spec.Replacement.ImageMatch == v1alpha1.ImageMatchOSImage {
-			line.Version = f.node.Status.NodeInfo.OSImage
-			if image := u.image(); image != line.Version && line.State != v1alpha1.UnitUpdated {
-				line.Target = image
-			}
-		}
-	}
-	if m.Claim != nil {
-		line.Started = &m.Claim.Since
-	}
-	var wait *rollout.Wait
-	if i := slices.IndexFunc(u.decision.Waiting, func(w rollout.Wait) bool { return w.Node == line.Node }); i >= 0 {
-		wait = &u.decision.Waiting[i]
-	}
+// line shows a unit, and the unit's replacement.
+func (u *machines) line(m *machineUnit, wait *rollout.Wait) Node {
 	t := m.turn
-	if t != nil {
-		line.Phase, line.Since, line.Started, line.Message = v1alpha1.Phase(t.Phase), &t.PhaseSince, &t.Since, t.Message
+	if t == nil {
+		t = &v1alpha1.MachineTurn{}
 	}
-	switch {
-	case line.State == v1alpha1.UnitFailed:
-		s := m.FailedStatus(wait)
-		line.Since, line.Reason, line.Skipped, line.RetryAt = s.Since, s.Reason, m.Unit.Skipped, known(m.Unit.RetryAt)
-		if !strings.Contains(line.Message, s.Message) {
-			line.Message = strings.TrimPrefix(line.Message+"; "+s.Message, "; ")
-		}
-	case m.Unit.HoldsSlot():
-		s := m.TurnStatus(line.Phase, m.Unit.Since, line.Message, wait)
-		line.State, line.Reason, line.Message = turning(line.Phase), s.Reason, s.Message
-		// The controller writes Turns before Updating: an entry with another phase is out of date.
-		if listed.state == v1alpha1.UnitUpdating && listed.Message != "" && listed.Phase == line.Phase {
-			line.Reason, line.Message = listed.Reason, listed.Message
-		}
+	line := u.units.line(&m.Turn, wait, v1alpha1.Phase(t.Phase), t.PhaseSince.Time, t.Message)
+	if m.turn != nil {
+		line.Phase, line.Started, line.Message = v1alpha1.Phase(t.Phase), &t.Since, replacedBy(t, line.Message)
 	}
-	if t != nil {
-		line.Message = replacedBy(t, line.Message)
+	if n := u.cluster.node(line.Node); n != nil && u.of.Spec.Replacement.ImageMatch == v1alpha1.ImageMatchOSImage {
+		line.Version = n.Status.NodeInfo.OSImage
+		if u.image != line.Version && line.State != v1alpha1.UnitUpdated {
+			line.Target = u.image
+		}
 	}
 	return line
 }
@@ -260,16 +231,14 @@ var machineReasons = []v1alpha1.Reason{
 	v1alpha1.ReasonCloudError, v1alpha1.ReasonReplacementPending, v1alpha1.ReasonEtcdUnhealthy,
 }
 
-func machineReason(r v1alpha1.Reason) bool { return slices.Contains(machineReasons, r) }
-
 // replacedBy names the replacement and then appends the message.
 func replacedBy(t *v1alpha1.MachineTurn, message string) string {
 	by := ""
 	switch {
 	case t.Node == "" || t.Phase == v1alpha1.MachineSoaking: // The line is about the replacement itself.
-	case t.ReplacementNode != "" && !strings.Contains(message, t.ReplacementNode):
+	case t.ReplacementNode != "":
 		by = "replaced by " + t.ReplacementNode
-	case t.ReplacementNode == "" && t.Replacement != "" && !strings.Contains(message, t.Replacement):
+	case t.Replacement != "":
 		by = "replaced by machine " + t.Replacement
 	}
 	if by != "" && message != "" {
@@ -278,10 +247,9 @@ func replacedBy(t *v1alpha1.MachineTurn, message string) string {
 	return by + message
 }
 
-// image is the short name of the scale sets' image; empty if they have several.
-func (u *machines) image() (name string) {
-	for i := range u.of.Status.ScaleSets {
-		of := u.of.Status.ScaleSets[i].Image
+func imageOf(nr *v1alpha1.NodeRollout) (name string) {
+	for i := range nr.Status.ScaleSets {
+		of := nr.Status.ScaleSets[i].Image
 		if of = of[strings.LastIndex(of, "/")+1:]; name != "" && of != name {
 			return ""
 		}
@@ -291,64 +259,78 @@ func (u *machines) image() (name string) {
 }
 
 // unmanaged says why the rollout ignores a node that is in no turn; else "".
-func (u *machines) unmanaged(f *fact) string {
-	if !u.selector.Matches(labels.Set(f.node.Labels)) {
-		return asksFor(u.selector, f)
+func (u *machines) unmanaged(n *corev1.Node) string {
+	if why := unmet(u.selector, n); why != "" {
+		return why
 	}
-	if f.node.Spec.ProviderID == "" {
+	if n.Spec.ProviderID == "" {
 		return "the node has no spec.providerID, by which the cloud would know its machine"
 	}
 	return ""
 }
 
-// rollout summarizes the units.
-func (u *machines) rollout() Rollout {
-	r := describeNodeRollout(u.of)
-	r.OptedOut = u.optedOut
-	if len(u.untold) == 0 {
-		r.Counts, r.Wave = count(u.nodes), u.decision.Wave
-	}
-	if h := u.decision.Halted; h != nil {
-		r.Halted = h.Message
-	}
-	r.Nodes = sorted(u.nodes)
-	r.State, r.Message, r.Since = nodeRolloutState(u.of, r.Counts, r.Nodes, u.cluster.now)
-	r.Budgets = u.cluster.selecting(r.Nodes)
-	return r
-}
-
 // unselected says why the NodeRollout does not concern a node; else "".
-func (u *machines) unselected(f *fact) string {
-	turn := u.turnOf(f.node.Name)
+func (u *machines) unselected(n *corev1.Node) string {
+	turn := u.turnOf(n.Name)
 	switch {
-	case turn != nil && turn.UnitName() != f.node.Name:
+	case turn != nil && turn.UnitName() != n.Name:
 		return fmt.Sprintf("its machine is to take the place of that of node %s, whose turn is at %s", turn.Node, turn.Phase)
-	case turn != nil, held(f.claims, u.of.UID) != nil:
+	case turn != nil, u.cluster.claimOn(n.Name, u.of.UID) != nil:
 		return ""
 	}
-	if problem := u.problem(); problem != "" && !invalid(u.of) {
-		return problem
-	}
-	return u.unmanaged(f)
+	return u.unmanaged(n)
 }
 
-// part is the node's part in a NodeRollout that selects or claims it.
-func (u *machines) part(name string) Part {
-	part := newPart(u.rollout(), u.asked, name)
+// explain adds what is known only of a node's part.
+func (u *machines) explain(part *Part) {
 	part.Replaces = true
-	if slices.Contains(u.untold, name) {
-		part.Unit.State, part.Unit.Message = Untold, "whether its machine is outdated is for the cloud to tell, and its rollout's status does not list the node"
-		ready := meta.FindStatusCondition(u.of.Status.Conditions, v1alpha1.ConditionReady)
-		switch n := u.of.Status.Counts; {
-		case ready != nil && machineReason(v1alpha1.Reason(ready.Reason)) && u.wholeStatus():
-			part.Unit.Reason, part.Unit.Message = v1alpha1.Reason(ready.Reason), ready.Message // This is why the operator does not know.
-		case n != nil:
-			part.Unit.Message += fmt.Sprintf(": of %d nodes %d are updated, and it lists the first %d of %d that wait", n.Total, n.Updated, len(u.of.Status.Waiting), n.Waiting)
+	if !slices.Contains(u.unknown, part.Unit.Node) {
+		u.units.explain(part)
+		return
+	}
+	part.Unit.State, part.Unit.Message = Untold, "whether its machine is outdated is for the cloud to tell, and its rollout's status does not list the node"
+	ready := u.conditions.complete
+	switch n := u.of.Status.Counts; {
+	case ready != nil && slices.Contains(machineReasons, v1alpha1.Reason(ready.Reason)) && u.wholeStatus():
+		part.Unit.Reason, part.Unit.Message = v1alpha1.Reason(ready.Reason), ready.Message // This is why the operator does not know.
+	case n != nil:
+		part.Unit.Message += fmt.Sprintf(": of %d nodes %d are updated, and it lists the first %d of %d that wait", n.Total, n.Updated, len(u.of.Status.Waiting), n.Waiting)
+	}
+}
+
+// preview says what the NodeRollout would do, and what is not known about that.
+func (u *machines) preview(s Supposition) Preview {
+	v := u.units.preview(s, nil)
+	v.Surge = surgeOf(u.of)
+	if v.Schedule != nil {
+		v.Schedule.Without = append(v.Schedule.Without, "that each scale set bounds how many machines are added at once")
+	}
+	if u.assumed > 0 {
+		note := fmt.Sprintf("Which machines are outdated the cloud alone knows, and it is not asked: %s of unknown state counted as outdated", plural(u.assumed))
+		if c := u.of.Status.Counts; c != nil && !s.New {
+			note += fmt.Sprintf("; by the status %d of %d wait", c.Waiting, c.Total)
 		}
-		return part
+		v.Notes = append(v.Notes, note+".")
 	}
-	if u.problem() == "" {
-		u.cluster.explain(&part, u.strategy, u.asked, name, u.told()[name])
+	if u.of.Spec.Replacement.ControlPlane != nil {
+		v.Notes = append(v.Notes, "Nodes of the control plane go one at a time, or as few as etcd's quorum allows, whatever the strategy says.")
 	}
-	return part
+	return v
+}
+
+// surgeOf describes how machines are added and deleted.
+func surgeOf(nr *v1alpha1.NodeRollout) *Surge {
+	r := nr.Spec.Replacement
+	rule := ptr.Deref(r.Surge, intstr.FromInt32(1))
+	s := &Surge{Rule: rule.String(), OnFull: cmp.Or(r.OnFull, v1alpha1.OnFullWait)}
+	amount, err := rollout.ParseAmount(rule)
+	s.DeletesFirst = err == nil && amount.N == 0
+	for i := range nr.Status.ScaleSets {
+		of := &nr.Status.ScaleSets[i]
+		s.ScaleSets = append(s.ScaleSets, SurgeOf{
+			Name: of.Name, Image: of.Image, Machines: of.Machines, Outdated: of.Outdated, Message: of.Message,
+			More: min(amount.Up(int(of.Capacity)), v1alpha1.MaxMachineTurns),
+		})
+	}
+	return s
 }

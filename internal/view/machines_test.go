@@ -187,7 +187,7 @@ func TestMachinesTriedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := See(nil, []corev1.Node{aMachine(tc.node, "pool")}, nil, now).NodeRollouts([]v1alpha1.NodeRollout{tc.rollout}).Rollouts()[0]
 			n := &r.Nodes[0]
-			if n.State != v1alpha1.UnitFailed || n.Skipped != tc.skipped || !n.RetryAt.Equal(known(tc.want)) || !n.Since.Equal(&tc.rollout.Status.Turns[0].Failed.Time) {
+			if n.State != v1alpha1.UnitFailed || n.Skipped != tc.skipped || !n.RetryAt.Equal(timeOrNil(tc.want)) || !n.Since.Equal(&tc.rollout.Status.Turns[0].Failed.Time) {
 				t.Errorf("%+v, retried at %v, want %v", n, n.RetryAt, tc.want)
 			}
 		})
@@ -319,7 +319,7 @@ func TestPreviewMachines(t *testing.T) {
 			aReplacement(inTurn(v1alpha1.MachineClaiming, func(t *v1alpha1.MachineTurn) { t.Node = "a" }), func(nr *v1alpha1.NodeRollout) {
 				nr.Status.Counts = &v1alpha1.UnitCounts{Total: 3, Updated: 2, Updating: 1}
 			}), Supposition{},
-			nil, Surge{Rule: "1", OnFull: "Wait", ScaleSets: []SurgeOf{{Name: "pool", Image: "/subscriptions/s/images/image-2", Machines: 3, Outdated: 1, More: 1}}}, 0,
+			[]string{"a"}, Surge{Rule: "1", OnFull: "Wait", ScaleSets: []SurgeOf{{Name: "pool", Image: "/subscriptions/s/images/image-2", Machines: 3, Outdated: 1, More: 1}}}, 0,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,10 +4,13 @@ package view
 
 import (
 	"cmp"
-	"slices"
+	"fmt"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
@@ -15,163 +18,141 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// unnoticed is how old a rollout or budget may be without a status before a message says so.
-const unnoticed = 10 * time.Second
-
-// Rollouts returns all rollouts, sorted by namespace and name. NodeRollouts have no namespace and come first.
-// A Plan comes before an ExtendedDaemonSet of the same name.
-func (c *Cluster) Rollouts() []Rollout {
-	rollouts := make([]Rollout, 0, len(c.plans)+len(c.daemons.Sets)+len(c.nodeRollouts))
-	for i := range c.plans {
-		rollouts = append(rollouts, c.plan(&c.plans[i]))
-	}
-	for i := range c.daemons.Sets {
-		rollouts = append(rollouts, c.daemonSet(&c.daemons.Sets[i]).rollout())
-	}
-	for i := range c.nodeRollouts {
-		rollouts = append(rollouts, c.nodeRollout(&c.nodeRollouts[i]))
-	}
-	slices.SortFunc(rollouts, func(a, b Rollout) int { return a.compare(&b) })
-	return rollouts
-}
-
-// compare orders rollouts.
-func (r *Rollout) compare(other *Rollout) int {
-	return cmp.Or(cmp.Compare(r.Namespace, other.Namespace), cmp.Compare(r.Name, other.Name), cmp.Compare(other.Kind, r.Kind))
-}
-
-func (c *Cluster) plan(p *upgradev1.Plan) Rollout {
-	if c.facts == nil {
-		r := describe(p)
-		r.Nodes = sorted(listed(p.Status.Failed, p.Status.Updating, p.Status.Waiting))
-		r.State, r.Message, r.Since = state(p, r.Counts, c.now)
-		return r
-	}
-	return c.observe(p, "", false).rollout()
-}
-
-// describe takes the Plan's own spec and status.
-func describe(p *upgradev1.Plan) Rollout {
-	r := Rollout{
-		Kind: "Plan", Namespace: p.Namespace, Name: p.Name, Version: p.Status.LatestVersion, Revision: p.Status.LatestHash,
-		Wave: p.Status.Wave, TurnSeconds: p.Status.TurnSeconds, Paused: p.Spec.Strategy != nil && p.Spec.Strategy.Paused,
-	}
-	if p.Status.Counts != nil {
-		r.Counts = *p.Status.Counts
-	}
-	return r
-}
-
 // planUnits are the units of one Plan.
 type planUnits struct {
 	units
-	cluster *Cluster
-	world   *plan.World
-	// invalid is the error in the spec.
-	invalid error
+	plan *upgradev1.Plan
 }
 
-// observe judges every node that the Plan selects or claims, like its controller but without its Jobs, and asks the engine.
-// With assumed, the Plan counts as valid and resolved, whatever its status says.
-func (c *Cluster) observe(p *upgradev1.Plan, named string, assumed bool) *planUnits {
-	u := &planUnits{cluster: c}
-	u.world, u.invalid = plan.NewWorld(p)
-	u.world.Ready, u.world.Fleet, u.world.OwnNode, u.world.Now = assumed || ready(p), c.fleet, c.ownNode, c.now
-	u.world.SharedHostnames = map[string]bool{}
-	for hostname, n := range c.hosts {
-		u.world.SharedHostnames[hostname] = n > 1
+// plan judges every node that the Plan selects or claims, like its controller but without its Jobs, and asks the engine.
+// In a preview the Plan counts as valid and resolved, whatever its status says.
+func (c *Cluster) plan(p *upgradev1.Plan, named string, preview *Supposition) *planUnits {
+	s := &p.Status
+	u := &planUnits{plan: p, units: units{cluster: c, conditions: planConditions(p), listed: listed(s.Failed, s.Updating, s.Waiting)}}
+	u.described = Rollout{
+		Kind: "Plan", Namespace: p.Namespace, Name: p.Name, Version: s.LatestVersion, Revision: s.LatestHash,
+		Wave: s.Wave, TurnSeconds: s.TurnSeconds, Paused: p.Spec.Strategy != nil && p.Spec.Strategy.Paused,
 	}
-	turns := u.world.Units(c.objects(), nil, nil)
-	strategy := func(total int) rollout.Strategy { return u.world.Strategy(total, p.Status.Wave) }
-	u.units = decide(c, turns, named, recordedIn(p), u.world.Ready, strategy, u.line)
+	if s.Counts != nil {
+		u.described.Counts = *s.Counts
+	}
+	if u.nodes = u.listed; c.nodes == nil {
+		return u
+	}
+	w, err := plan.NewWorld(p)
+	switch {
+	case err != nil:
+		u.problem = err.Error()
+	case p.Spec.Version == "" && p.Spec.Channel == "":
+		u.problem = "spec.version or spec.channel must say the version"
+	}
+	complete := u.conditions.complete
+	w.Ready = preview != nil || complete != nil && complete.Reason != upgradev1.ReasonNotReady
+	w.Fleet, w.OwnNode, w.Now, w.SharedHostnames = c.fleet, c.ownNode, c.now, map[string]bool{}
+	for _, n := range c.nodes {
+		if hostname, ok := n.Labels[corev1.LabelHostname]; ok {
+			_, again := w.SharedHostnames[hostname]
+			w.SharedHostnames[hostname] = again
+		}
+	}
+	turns := w.Units(c.nodes, nil, nil)
+	if preview != nil && preview.Unresolved {
+		for _, t := range turns { // What is in a turn starts over.
+			if t.Unit.State == v1alpha1.UnitUpdating || t.Unit.State == v1alpha1.UnitSoaking {
+				t.Unit.State, t.Unit.InTurn = v1alpha1.UnitOutdated, true
+			}
+		}
+	}
+	u.decided = w.Ready
+	decide(&u.units, turns, named, func(total int) rollout.Strategy { return w.Strategy(total, s.Wave) }, u.line)
 	return u
 }
 
-// recordedIn returns the units in the Plan's status, by node.
-func recordedIn(p *upgradev1.Plan) map[string]entry {
-	recorded := entries(p.Status.Updating, p.Status.Waiting)
-	for _, f := range p.Status.Failed {
-		recorded[f.Node] = entry{f, v1alpha1.UnitFailed, 0}
-	}
-	return recorded
-}
-
-// line shows a unit. The status adds what only the Job shows, if the status is of this turn.
-func (u *planUnits) line(t *plan.Unit, wait *rollout.Wait, status entry) Node {
+// line shows a unit. The status adds the phase that only the Job shows, if the status is of this turn.
+func (u *planUnits) line(t *plan.Unit, wait *rollout.Wait) Node {
 	phase, since, message := t.Phase(u.cluster.now)
+	status := u.inStatus(t.Node.Name)
 	ofTurn := t.Claim != nil && status.Since != nil && status.Since.Unix() >= t.Claim.Since.Unix()
-	fromStatus := ofTurn && phase == v1alpha1.PhaseClaimed && status.Phase != ""
-	if fromStatus {
-		phase, since = status.Phase, status.Since.Time
+	if ofTurn && phase == v1alpha1.PhaseClaimed && status.Phase != "" {
+		phase, since, message = status.Phase, status.Since.Time, status.Message
 	}
-	line := u.cluster.line(t.Base(), wait, phase, since, message)
-	if fromStatus && line.Phase != "" || ofTurn && line.State == v1alpha1.UnitFailed && status.state == v1alpha1.UnitFailed {
-		line.Reason, line.Message = status.Reason, status.Message
+	return u.units.line(t.Base(), wait, phase, since, message)
+}
+
+// unselected says why a Plan does not select the node, or "".
+func (u *planUnits) unselected(n *corev1.Node) string {
+	if u.cluster.claimOn(n.Name, u.plan.UID) != nil {
+		return ""
 	}
-	return line
-}
-
-// rollout summarizes the units.
-func (u *planUnits) rollout() Rollout {
-	r := describe(u.world.Plan)
-	u.sumUp(u.cluster, &r)
-	r.State, r.Message, r.Since = state(u.world.Plan, r.Counts, u.cluster.now)
-	return r
-}
-
-// ready reports whether the Plan's controller has found it valid and resolved.
-func ready(p *upgradev1.Plan) bool {
-	c := p.Status.Condition(upgradev1.ConditionComplete)
-	return c != nil && c.Reason != upgradev1.ReasonNotReady
-}
-
-// state is a Plan's state, by its conditions.
-func state(p *upgradev1.Plan, c v1alpha1.UnitCounts, now time.Time) (State, string, *metav1.Time) {
-	s := &p.Status
-	complete, stalled := s.Condition(upgradev1.ConditionComplete), s.Condition(upgradev1.ConditionStalled)
-	switch {
-	case complete == nil && now.Sub(p.CreationTimestamp.Time) < unnoticed:
-		return Pending, "", nil
-	case complete == nil:
-		return Pending, "no controller has looked at it: does one run, and for namespace " + p.Namespace + "?", nil
-	case s.ObservedGeneration != 0 && s.ObservedGeneration != p.Generation:
-		return Pending, "the controller has not looked at its latest change yet", nil
-	case stalled != nil && stalled.Status == metav1.ConditionTrue:
-		return Stalled, cmp.Or(complaint(s), stalled.Message), transition(stalled)
-	case complete.Status == metav1.ConditionTrue && c.Updating == 0: // Else the Nodes were read before the Plan.
-		return Complete, note(s), transition(complete)
-	case c.Updating > 0 || complete.Reason == upgradev1.ReasonSyncJob || complete.Reason == upgradev1.ReasonResolved:
-		return Progressing, cmp.Or(complete.Message, note(s)), transition(complete)
-	default:
-		return Waiting, cmp.Or(complaint(s), complete.Message, note(s)), transition(complete)
+	if _, ok := n.Labels[corev1.LabelHostname]; !ok {
+		return "the node has no label " + corev1.LabelHostname
 	}
+	if u.plan.Spec.NodeSelector == nil {
+		return "it has no spec.nodeSelector, and so selects no node"
+	}
+	selector, err := metav1.LabelSelectorAsSelector(u.plan.Spec.NodeSelector)
+	if err != nil {
+		return "its spec.nodeSelector is not valid: " + err.Error()
+	}
+	return unmet(selector, n)
 }
 
-// complaint says why a Plan is not valid or not resolved, or what has failed.
-func complaint(s *upgradev1.PlanStatus) string {
-	for _, kind := range []string{upgradev1.ConditionValidated, upgradev1.ConditionLatestResolved} {
-		if c := s.Condition(kind); c != nil && c.Status != metav1.ConditionTrue {
-			return c.Message
+// unmet names the selector requirements that the node does not meet; "" if it meets all.
+func unmet(selector labels.Selector, n *corev1.Node) string {
+	var missing []string
+	requirements, _ := selector.Requirements()
+	for i := range requirements {
+		if !requirements[i].Matches(labels.Set(n.Labels)) {
+			missing = append(missing, requirements[i].String())
 		}
 	}
-	if c := s.Condition(upgradev1.ConditionComplete); c != nil && c.Reason == upgradev1.ReasonJobFailed {
-		return c.Message
+	if len(missing) == 0 {
+		return ""
 	}
-	return ""
+	return "its spec.nodeSelector asks for " + strings.Join(missing, ", ")
 }
 
-// note says what else there is to know, such as why a newer version is not taken.
-func note(s *upgradev1.PlanStatus) string {
-	if c := s.Condition(upgradev1.ConditionLatestResolved); c != nil && c.Status == metav1.ConditionTrue {
-		return c.Message
+// planConditions returns the conditions that show the state of a Plan.
+func planConditions(p *upgradev1.Plan) rolloutConditions {
+	c := rolloutConditions{object: p, observed: p.Status.ObservedGeneration, hint: "for namespace " + p.Namespace}
+	c.complete, c.stalled = planCondition(p, upgradev1.ConditionComplete), planCondition(p, upgradev1.ConditionStalled)
+	if c.complete != nil {
+		c.message = c.complete.Message
 	}
-	return ""
+	resolved := planCondition(p, upgradev1.ConditionLatestResolved)
+	for _, of := range []*metav1.Condition{planCondition(p, upgradev1.ConditionValidated), resolved} {
+		if of != nil && of.Status != metav1.ConditionTrue {
+			c.message = of.Message
+			return c
+		}
+	}
+	if resolved != nil {
+		c.message = cmp.Or(c.message, resolved.Message) // It may say why a newer version is not taken.
+	}
+	return c
 }
 
-func transition(c *upgradev1.Condition) *metav1.Time {
-	at, err := time.Parse(time.RFC3339, c.LastTransitionTime)
-	if err != nil {
+// planCondition returns a condition of a Plan as one of Kubernetes; nil if the Plan does not have it.
+func planCondition(p *upgradev1.Plan, kind string) *metav1.Condition {
+	c := p.Status.Condition(kind)
+	if c == nil {
 		return nil
 	}
-	return &metav1.Time{Time: at}
+	at, _ := time.Parse(time.RFC3339, c.LastTransitionTime) // Without a time it is not known since when.
+	return &metav1.Condition{Type: kind, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransitionTime: metav1.Time{Time: at}}
+}
+
+// Preview says what a Plan would do. The Plan need not be in the Cluster.
+func (c *Cluster) Preview(p *upgradev1.Plan, s Supposition) Preview {
+	if s.Unresolved {
+		p = p.DeepCopy()
+		p.Status.LatestHash, p.Status.Wave = "", nil
+		p.Status.LatestVersion = strings.ReplaceAll(p.Spec.Version, "+", "-")
+	}
+	u := c.plan(p, "", &s)
+	v := u.preview(s, nil)
+	if s.Unresolved {
+		v.Notes = append(v.Notes, fmt.Sprintf("The revision is not known before the operator has resolved it: all %d nodes count as outdated.", len(u.nodes)))
+	}
+	return v
 }

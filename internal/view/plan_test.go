@@ -344,7 +344,7 @@ func TestState(t *testing.T) {
 		},
 		"failures hold every slot": {
 			plan: aPlan(conditions(upgradev1.ReasonJobFailed, "it broke"), condition(upgradev1.ConditionStalled, metav1.ConditionTrue, "0 of 9 nodes updated: it broke")),
-			want: Stalled, message: "it broke", since: at(minute),
+			want: Stalled, message: "0 of 9 nodes updated: it broke", since: at(minute),
 		},
 		"not valid": {
 			plan: aPlan(conditions(upgradev1.ReasonNotReady, "plan is not valid and resolved"),

@@ -3,10 +3,8 @@
 package view
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -15,63 +13,51 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// someNamed bounds how many blocked nodes a message names.
-const someNamed = 3
-
 // PodGates reports whether a gate depends on pods on the node, and whether it depends on the labels of their namespaces.
 // An empty name means any node. No status lists these gates.
 func (c *Cluster) PodGates(node string) (pods, namespaces bool) {
-	c.eachPodsGate(node, func(_ string, _ *rollout.Budget, gates []v1alpha1.PodsGate) {
-		pods = true
-		namespaces = namespaces || slices.ContainsFunc(gates, func(g v1alpha1.PodsGate) bool { return g.NamespaceSelector != nil })
-	})
+	for i := range c.fleet.Budgets {
+		if node != "" && !c.selects(&c.fleet.Budgets[i], node) {
+			continue
+		}
+		for _, g := range nodeGates(&c.budgets[i]) {
+			pods, namespaces = true, namespaces || g.NamespaceSelector != nil
+		}
+	}
 	return pods, namespaces
 }
 
-// PodsOn adds the pods on the node and the labels of namespaces, so that gates for such pods close. An empty name means all nodes.
-func (c *Cluster) PodsOn(node string, pods []corev1.Pod, namespaces map[string]labels.Set) {
-	on := map[string][]*corev1.Pod{}
+// PodsOnNodes adds pods and the labels of namespaces, so that gates for such pods close.
+func (c *Cluster) PodsOnNodes(pods []corev1.Pod, namespaces map[string]labels.Set) {
+	all := make([]*corev1.Pod, len(pods))
 	for i := range pods {
-		on[pods[i].Spec.NodeName] = append(on[pods[i].Spec.NodeName], &pods[i])
+		all[i] = &pods[i]
 	}
-	c.eachPodsGate(node, func(name string, b *rollout.Budget, gates []v1alpha1.PodsGate) {
-		read, err := rollout.NewPodsGates(gates)
+	labelsOf := func(namespace string) (labels.Set, bool) {
+		set, ok := namespaces[namespace]
+		return set, ok
+	}
+	for i := range c.fleet.Budgets {
+		b := &c.fleet.Budgets[i]
+		gates, err := rollout.NewPodsGates(nodeGates(&c.budgets[i]))
 		if err != nil {
-			return // The budget's status shows the error.
+			continue // The budget's status shows the error.
 		}
-		_, found := rollout.PodBlocks(read, on[name], func(name string) (labels.Set, bool) {
-			set, known := namespaces[name]
-			return set, known
-		})
-		if b.NodeBlocks == nil {
-			b.NodeBlocks = map[string]rollout.Block{}
-		}
-		maps.Copy(b.NodeBlocks, found)
-	})
+		_, b.NodeBlocks = rollout.PodBlocks(gates, all, labelsOf)
+		maps.DeleteFunc(b.NodeBlocks, func(node string, _ rollout.Block) bool { return !c.selects(b, node) })
+	}
 }
 
-// someOf names the first of many, and says how many more there are.
-func someOf(names []string) string {
-	text := strings.Join(names[:min(len(names), someNamed)], ", ")
-	if more := len(names) - someNamed; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
+// nodeGates returns the gates of a budget that a pod closes for its own node only.
+func nodeGates(b *v1alpha1.NodeDisruptionBudget) []v1alpha1.PodsGate {
+	if b.Spec.Gates == nil {
+		return nil
 	}
-	return text
+	return slices.DeleteFunc(slices.Clone(b.Spec.Gates.Pods), func(g v1alpha1.PodsGate) bool { return g.Scope == v1alpha1.PodsInCluster })
 }
 
-// eachPodsGate calls do for each budget that selects the node, with the gates that pods there can close. An empty name means every node.
-func (c *Cluster) eachPodsGate(node string, do func(string, *rollout.Budget, []v1alpha1.PodsGate)) {
-	for i := range c.budgets {
-		from := &c.budgets[i]
-		at := slices.IndexFunc(c.fleet.Budgets, func(b rollout.Budget) bool { return b.Name == from.Name })
-		if from.Spec.Gates == nil || at < 0 {
-			continue
-		}
-		gates := slices.DeleteFunc(slices.Clone(from.Spec.Gates.Pods), func(g v1alpha1.PodsGate) bool { return g.Scope == v1alpha1.PodsInCluster })
-		for name, n := range c.fleet.Nodes {
-			if len(gates) > 0 && (node == "" || node == name) && c.fleet.Budgets[at].Selector.Matches(labels.Set(n.Labels)) {
-				do(name, &c.fleet.Budgets[at], gates)
-			}
-		}
-	}
+// selects reports whether a budget selects a node.
+func (c *Cluster) selects(b *rollout.Budget, node string) bool {
+	n := c.fleet.Nodes[node]
+	return n != nil && b.Selector.Matches(labels.Set(n.Labels))
 }

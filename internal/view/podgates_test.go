@@ -62,7 +62,7 @@ func TestWhyPodsOnTheNode(t *testing.T) {
 			if pods, namespaces := c.PodGates("n"); pods != tc.read || namespaces != tc.namespaces {
 				t.Errorf("pods must be read: %v, namespaces: %v", pods, namespaces)
 			}
-			c.PodsOn("n", tc.pods, map[string]labels.Set{"ci": {"team": "ci"}, "web": {}})
+			c.PodsOnNodes(tc.pods, map[string]labels.Set{"ci": {"team": "ci"}, "web": {}})
 			w, _ := c.Why("n")
 			part := w.Rollouts[0]
 			want := []v1alpha1.Reason{v1alpha1.ReasonMaxConcurrent}
@@ -86,8 +86,8 @@ func TestWhyPodsOnTheNode(t *testing.T) {
 // TestPreviewOfBlockedNodes: pods keep back each of the nodes that they are on, and the estimate says that it leaves them out.
 func TestPreviewOfBlockedNodes(t *testing.T) {
 	for blocked, want := range map[int]string{
-		1: "the time until budget all opens for n00 (PodsBlock)",
-		5: "the time until budget all opens for n00, n01, n02 and 2 more (PodsBlock)",
+		1: "the time until budget all opens for 1 node (PodsBlock)",
+		5: "the time until budget all opens for 5 nodes (PodsBlock)",
 	} {
 		p := measured(concurrency(9))
 		budget := aBudget(func(b *v1alpha1.NodeDisruptionBudget) { b.Spec.Gates = &v1alpha1.Gates{Pods: []v1alpha1.PodsGate{{}}} })
@@ -97,7 +97,7 @@ func TestPreviewOfBlockedNodes(t *testing.T) {
 		for _, n := range append(nodes[:blocked:blocked], nodes[6]) {
 			pods = append(pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "build"}, Spec: corev1.PodSpec{NodeName: n.Name}})
 		}
-		c.PodsOn("", pods, nil)
+		c.PodsOnNodes(pods, nil)
 		v := c.Preview(&p, Supposition{})
 		if !slices.Equal(v.Schedule.Without, []string{want}) {
 			t.Errorf("left out is %q, want %q", v.Schedule.Without, want)

@@ -5,13 +5,10 @@ package view
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
-	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/rollout"
 )
@@ -129,107 +126,56 @@ type Supposition struct {
 	Turn time.Duration
 }
 
-// Preview says what a Plan would do. The Plan need not be in the Cluster.
-func (c *Cluster) Preview(p *upgradev1.Plan, s Supposition) Preview {
-	if s.Unresolved {
-		p = p.DeepCopy()
-		p.Status.LatestHash, p.Status.Wave = "", nil
+// preview says what the rollout would do. blockedUntil is when units may start that may not start now.
+func (u *units) preview(s Supposition, blockedUntil map[string]time.Time) Preview {
+	v := Preview{Rollout: u.rollout(), New: s.New, Problem: cmp.Or(u.problem, u.strategy.Problem()), Steps: []Step{}}
+	turn := cmp.Or(s.Turn, time.Duration(v.Rollout.TurnSeconds)*time.Second)
+	starts := map[string]time.Time{}
+	if turn > 0 && v.Problem == "" {
+		p := u.cluster.newSimulation(u.strategy, u.asked, u.cluster.now, turn)
+		for node, at := range blockedUntil {
+			p.unblock(node, at)
+		}
+		v.Schedule, starts = p.schedule(), p.starts
 	}
-	u := c.observe(p, "", true)
-	if s.Unresolved {
-		u.makeOutdated()
-	}
-	v := Preview{Rollout: u.rollout(), New: s.New, Problem: u.problem()}
-	if s.Unresolved {
-		v.Rollout.Version = strings.ReplaceAll(p.Spec.Version, "+", "-")
-	}
-	v.foresee(c, u.strategy, u.asked, cmp.Or(s.Turn, seconds(p.Status.TurnSeconds)), nil)
-	if s.Unresolved {
-		v.Notes = append(v.Notes, fmt.Sprintf("The revision is not known before the operator has resolved it: all %d nodes count as outdated.", len(u.nodes)))
-	}
-	if (s.Unresolved || s.New) && len(v.Steps) > 1 {
-		v.Notes = append(v.Notes, shuffled)
-	}
-	return v
-}
-
-const shuffled = "Nodes that spec.strategy.order leaves equal are shuffled by the uid and the revision: they may come in another order."
-
-func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
-
-// foresee adds the steps in order, and an estimate if the duration of a turn is known. prepare may change the simulation before it runs.
-func (v *Preview) foresee(c *Cluster, s rollout.Strategy, units []rollout.Unit, turn time.Duration, prepare func(*simulation)) {
 	lines := make(map[string]Node, len(v.Rollout.Nodes))
 	for _, n := range v.Rollout.Nodes {
 		lines[n.Node] = n
 	}
-	v.sort(c)
-	starts := map[string]time.Time{}
-	if turn > 0 && v.Problem == "" {
-		p := c.newSimulation(s, units, c.now, turn)
-		if prepare != nil {
-			prepare(p)
-		}
-		v.Schedule, starts = p.schedule(), p.starts
-	}
-	v.Steps = []Step{}
-	for _, step := range rollout.Sequence(s, units, c.fleet, c.now) {
+	for _, from := range rollout.Sequence(u.strategy, u.asked, u.cluster.fleet, u.cluster.now) {
 		v.Steps = append(v.Steps, Step{
-			Node: step.Node, Wave: step.Wave, Reason: step.Reason, Message: step.Message, At: known(starts[step.Node]),
-			From: lines[step.Node].Version, To: lines[step.Node].Target,
+			Node: from.Node, Wave: from.Wave, Reason: from.Reason, Message: from.Message, At: timeOrNil(starts[from.Node]),
+			From: lines[from.Node].Version, To: lines[from.Node].Target,
 		})
 	}
+	v.finish(u.cluster, s)
+	return v
 }
 
-// sort sets InTurn and Failed from the rollout's nodes, and Budgets. It clears the nodes.
-func (v *Preview) sort(c *Cluster) {
+// finish sets InTurn and Failed from the rollout's nodes, apart from those in Steps, and Budgets. It clears the nodes.
+func (v *Preview) finish(c *Cluster, s Supposition) {
+	inSteps := map[string]bool{}
+	for i := range v.Steps {
+		inSteps[v.Steps[i].Node] = true
+	}
 	for _, n := range v.Rollout.Nodes {
 		switch {
-		case n.InTurn():
-			v.InTurn = append(v.InTurn, n)
 		case n.State == v1alpha1.UnitFailed:
 			v.Failed = append(v.Failed, n)
+		case n.InTurn() && !inSteps[n.Node]:
+			v.InTurn = append(v.InTurn, n)
 		}
 	}
 	v.Rollout.Nodes = nil
 	v.Budgets = c.budgetsNamed(v.Rollout.Budgets)
+	if (s.New || s.Unresolved) && len(v.Steps) > 1 {
+		v.Notes = append(v.Notes, "Nodes that spec.strategy.order leaves equal are shuffled by the uid and the revision: they may come in another order.")
+	}
 }
 
-// makeOutdated makes every unit outdated, as when the Plan gets a new revision.
-func (u *planUnits) makeOutdated() {
-	for i := range u.asked {
-		ask := &u.asked[i]
-		switch ask.State {
-		case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking:
-			ask.InTurn = true // It starts over.
-		case v1alpha1.UnitFailed:
-			ask.Reason, ask.Message, ask.Skipped, ask.RetryAt = "", "", false, time.Time{}
-		case v1alpha1.UnitOutdated, v1alpha1.UnitUpdated:
-		}
-		ask.State = v1alpha1.UnitOutdated
+func plural(nodes int) string {
+	if nodes == 1 {
+		return "1 node"
 	}
-	for i := range u.nodes {
-		if n := &u.nodes[i]; n.State == v1alpha1.UnitFailed {
-			n.State, n.Reason, n.Message = v1alpha1.UnitOutdated, "", ""
-		}
-	}
-	u.decision = rollout.Decide(u.strategy, u.asked, u.cluster.fleet, u.cluster.now)
-}
-
-// problem is an error of the spec, or "".
-func (u *planUnits) problem() string {
-	spec := &u.world.Plan.Spec
-	switch d := spec.Drain; {
-	case u.invalid != nil:
-		return u.invalid.Error()
-	case spec.Version == "" && spec.Channel == "":
-		return "spec.version or spec.channel must say the version"
-	case d != nil && d.DeleteLocalData != nil && d.DeleteEmptydirData != nil:
-		return "spec.drain.deleteLocalData is the old name of spec.drain.deleteEmptydirData: only one of them may be given"
-	case d != nil && d.Timeout != nil && d.Timeout.Type == intstr.String:
-		if _, err := time.ParseDuration(d.Timeout.StrVal); err != nil {
-			return "spec.drain.timeout: " + err.Error()
-		}
-	}
-	return ""
+	return fmt.Sprintf("%d nodes", nodes)
 }

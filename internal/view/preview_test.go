@@ -191,13 +191,9 @@ func TestPreviewProblems(t *testing.T) {
 		"selector": {func(p *upgradev1.Plan) {
 			p.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Equals"}}}
 		}, "spec.nodeSelector is invalid, "},
-		"window":  {func(p *upgradev1.Plan) { p.Spec.Window = &upgradev1.TimeWindowSpec{Days: []upgradev1.Day{"someday"}} }, "spec.window is invalid, invalid weekday: someday"},
-		"image":   {func(p *upgradev1.Plan) { p.Spec.Upgrade = nil }, "spec.upgrade.image must name an image"},
-		"version": {func(p *upgradev1.Plan) { p.Spec.Version = "" }, "spec.version or spec.channel must say the version"},
-		"drain": {func(p *upgradev1.Plan) {
-			p.Spec.Drain = &upgradev1.DrainSpec{DeleteLocalData: ptr.To(true), DeleteEmptydirData: ptr.To(true)}
-		}, "spec.drain.deleteLocalData is the old name"},
-		"timeout":  {func(p *upgradev1.Plan) { p.Spec.Drain.Timeout = ptr.To(intstr.FromString("soon")) }, "spec.drain.timeout: "},
+		"window":   {func(p *upgradev1.Plan) { p.Spec.Window = &upgradev1.TimeWindowSpec{Days: []upgradev1.Day{"someday"}} }, "spec.window is invalid, invalid weekday: someday"},
+		"image":    {func(p *upgradev1.Plan) { p.Spec.Upgrade = nil }, "spec.upgrade.image must name an image"},
+		"version":  {func(p *upgradev1.Plan) { p.Spec.Version = "" }, "spec.version or spec.channel must say the version"},
 		"strategy": {strategic(func(s *v1alpha1.Strategy) { s.MaxConcurrent = ptr.To(intstr.FromString("all")) }), "spec.strategy.maxConcurrent: "},
 	} {
 		t.Run(name, func(t *testing.T) {

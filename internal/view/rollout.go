@@ -22,27 +22,14 @@
 package view
 
 import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
-)
-
-// State is the state of a rollout, in one word.
-type State string
-
-// The states of a rollout.
-const (
-	// Pending: no controller has observed the rollout or its latest change.
-	Pending State = "Pending"
-	// Progressing: nodes are in a turn, or about to be.
-	Progressing State = "Progressing"
-	// Waiting: nodes are outdated, and none may be started now.
-	Waiting State = "Waiting"
-	// Stalled: the rollout stops until a person changes something.
-	Stalled State = "Stalled"
-	// Complete: every node has the desired revision.
-	Complete State = "Complete"
 )
 
 // Rollout is one rollout and its nodes.
@@ -118,6 +105,52 @@ type Node struct {
 	Cordoned bool `json:"cordoned,omitempty"`
 }
 
+// judged is a rollout of any kind, as its controller judges it.
+type judged struct {
+	Rollout
+	// unselected says why the rollout does not concern a node; else "".
+	unselected func(*corev1.Node) string
+	// explain adds to a node's part what keeps the node from starting.
+	explain func(*Part)
+}
+
+// judge returns all rollouts, sorted by namespace and name. The node called named counts even if it opted out.
+func (c *Cluster) judge(named string) []judged {
+	var all []judged
+	for i := range c.plans {
+		u := c.plan(&c.plans[i], named, nil)
+		all = append(all, judged{u.rollout(), u.unselected, u.explain})
+	}
+	for i := range c.daemons.Sets {
+		d := c.daemonSet(&c.daemons.Sets[i])
+		all = append(all, judged{d.rollout(), d.unselected, d.explain})
+	}
+	for i := range c.nodeRollouts {
+		nr := &c.nodeRollouts[i]
+		if nr.Spec.Replacement != nil {
+			u := c.machines(nr, named, nil)
+			all = append(all, judged{u.rollout(), u.unselected, u.explain})
+			continue
+		}
+		u := c.hosts(nr, named, nil)
+		all = append(all, judged{u.rollout(), u.unselected, u.explain})
+	}
+	slices.SortFunc(all, func(a, b judged) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(b.Kind, a.Kind))
+	})
+	return all
+}
+
+// Rollouts returns all rollouts, sorted by namespace and name. NodeRollouts have no namespace and come first.
+// A Plan comes before an ExtendedDaemonSet of the same name.
+func (c *Cluster) Rollouts() []Rollout {
+	rollouts := []Rollout{}
+	for _, j := range c.judge("") {
+		rollouts = append(rollouts, j.Rollout)
+	}
+	return rollouts
+}
+
 // FullName is the rollout's name, as namespace/name if it has a namespace.
 func (r *Rollout) FullName() string { return fullName(r.Namespace, r.Name) }
 
@@ -141,4 +174,9 @@ func (n *Node) Lasts() bool {
 // InTurn reports whether the node is in a turn that has not failed.
 func (n *Node) InTurn() bool {
 	return n.State == v1alpha1.UnitUpdating || n.State == v1alpha1.UnitSoaking
+}
+
+// indexOf returns the index of a node, or -1.
+func indexOf(nodes []Node, name string) int {
+	return slices.IndexFunc(nodes, func(n Node) bool { return n.Node == name })
 }

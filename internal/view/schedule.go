@@ -39,11 +39,20 @@ type simulation struct {
 	fleet    rollout.Fleet
 	now      time.Time
 	turn     time.Duration
-	// room is another bound on how many nodes start now, and when it changes; nil is no bound.
-	room func(*simulation) (int, time.Time)
-	// starts and ends are the times of turns. frees are the ends of other rollouts' turns. ready is when blocked units can start.
-	starts, ends, frees, ready map[string]time.Time
-	without                    []string
+	// starts are the times at which turns start. events are what happens later by itself.
+	starts map[string]time.Time
+	events []event
+	// room bounds how many nodes start now, and says when it changes; nil is no bound. missing are nodes that start as soon as there is room,
+	// whatever the engine decides.
+	room    func() (int, time.Time)
+	missing []string
+	without []string
+}
+
+// event is what happens at a time in a simulation.
+type event struct {
+	at     time.Time
+	happen func()
 }
 
 // newSimulation returns a simulation that begins now.
@@ -51,24 +60,23 @@ func (c *Cluster) newSimulation(s rollout.Strategy, units []rollout.Unit, now ti
 	p := &simulation{
 		strategy: s, units: slices.Clone(units), index: make(map[string]int, len(units)), now: now, turn: turn,
 		fleet:  rollout.Fleet{Nodes: maps.Clone(c.fleet.Nodes), Budgets: slices.Clone(c.fleet.Budgets)},
-		starts: map[string]time.Time{}, ends: map[string]time.Time{}, frees: map[string]time.Time{},
+		starts: map[string]time.Time{},
 	}
 	for i := range p.units {
 		p.index[p.units[i].Node] = i
 	}
 	p.removeBlocks()
-	p.addTurns(c)
-	return p
-}
-
-func (p *simulation) schedule() *Schedule {
-	s := &Schedule{TurnSeconds: int(p.turn / time.Second)}
-	end, left := p.run(s)
-	s.Without, s.Left = p.without, left
-	if s.Stuck == "" {
-		s.End = known(end.UTC().Round(time.Second))
+	// Turns of other rollouts are assumed to take as long. Their cordons end with them.
+	isOther := func(c v1alpha1.Claim) bool { return c.UID != s.UID && c.Failed == nil }
+	for _, n := range c.nodes {
+		if n.Annotations[v1alpha1.AnnotationCordonedBy] != "" {
+			p.changeNode(n.Name, func(n *rollout.Node) { n.Unschedulable = false })
+		}
+		if slices.ContainsFunc(p.fleet.Nodes[n.Name].Claims, isOther) {
+			p.at(now.Add(turn), func() { p.release(n.Name, isOther) })
+		}
 	}
-	return s
+	return p
 }
 
 // removeBlocks removes pauses and gates, whose end is unknown, and notes each in without.
@@ -86,47 +94,16 @@ func (p *simulation) removeBlocks() {
 		for _, block := range b.Blocks {
 			p.without = append(p.without, fmt.Sprintf("the time until budget %s opens (%s)", b.Name, block.Gate))
 		}
-		if blocked := p.blockedBy(b); len(blocked) > 0 {
-			p.without = append(p.without, fmt.Sprintf("the time until budget %s opens for %s (%s)", b.Name, someOf(blocked), b.NodeBlocks[blocked[0]].Gate))
-		}
-		b.Blocks, b.NodeBlocks = nil, nil
-	}
-}
-
-// blockedBy returns the nodes still to start that a gate of the budget blocks individually.
-func (p *simulation) blockedBy(b *rollout.Budget) []string {
-	var names []string
-	for name := range b.NodeBlocks {
-		if i, ok := p.index[name]; ok && p.units[i].State != v1alpha1.UnitUpdated && !p.units[i].Claimed {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
-// addTurns sets the ends of turns that have begun, of this rollout and of others.
-func (p *simulation) addTurns(c *Cluster) {
-	for i := range c.facts {
-		f := &c.facts[i]
-		own := held(f.claims, p.strategy.UID)
-		n := p.fleet.Nodes[f.node.Name]
-		if by := f.node.Annotations[v1alpha1.AnnotationCordonedBy]; by != "" && n.Unschedulable {
-			// The turn's claim already counts, and the cordon ends with the turn.
-			if slices.ContainsFunc(f.claims, func(c v1alpha1.Claim) bool { return c.Rollout == by }) {
-				p.changeNode(n.Name, func(n *rollout.Node) { n.Unschedulable = false })
+		blocked := 0
+		for name := range b.NodeBlocks {
+			if i, ok := p.index[name]; ok && p.units[i].State != v1alpha1.UnitUpdated && !p.units[i].Claimed {
+				blocked++
 			}
 		}
-		unit, known := p.index[f.node.Name]
-		switch {
-		case own != nil && own.Failed == nil && known && (p.units[unit].State != v1alpha1.UnitOutdated):
-			p.ends[n.Name] = latest(p.now, own.Since.Add(p.turn))
-		case p.strategy.Claimless && known && p.units[unit].State == v1alpha1.UnitUpdating && !p.units[unit].Excused:
-			p.ends[n.Name] = p.now.Add(p.turn)
-		case own == nil && slices.ContainsFunc(f.claims, func(c v1alpha1.Claim) bool { return c.Failed == nil }):
-			// Assume that other rollouts' turns take as long.
-			p.frees[n.Name] = p.now.Add(p.turn)
+		if blocked > 0 {
+			p.without = append(p.without, fmt.Sprintf("the time until budget %s opens for %s (%s)", b.Name, plural(blocked), v1alpha1.ReasonPodsBlock))
 		}
+		b.Blocks, b.NodeBlocks = nil, nil
 	}
 }
 
@@ -154,9 +131,79 @@ func (p *simulation) changeNode(name string, how func(*rollout.Node)) {
 	}
 }
 
-// run simulates until nothing more happens. It returns the end time, and how many nodes are left.
-func (p *simulation) run(s *Schedule) (end time.Time, left int) {
+// release removes claims from a node.
+func (p *simulation) release(name string, is func(v1alpha1.Claim) bool) {
+	p.changeNode(name, func(n *rollout.Node) { n.Claims = slices.DeleteFunc(slices.Clone(n.Claims), is) })
+}
+
+// at lets something happen at a time.
+func (p *simulation) at(at time.Time, happen func()) { p.events = append(p.events, event{at, happen}) }
+
+// unblock lets a unit start from this time on.
+func (p *simulation) unblock(name string, at time.Time) {
+	u := &p.units[p.index[name]]
+	p.at(at, func() { u.Reason, u.Message = "", "" })
+}
+
+// endTurns ends the turns that have begun.
+func (p *simulation) endTurns() {
+	for i := range p.units {
+		u := &p.units[i]
+		inTurn := u.State == v1alpha1.UnitUpdating || u.State == v1alpha1.UnitSoaking
+		if !inTurn || u.Excused || slices.Contains(p.missing, u.Node) {
+			continue
+		}
+		since := u.Since
+		if since.IsZero() {
+			since = p.now
+		}
+		p.endTurn(u, latest(p.now, since.Add(p.turn)))
+	}
+}
+
+// endTurn ends a turn at this time.
+func (p *simulation) endTurn(u *rollout.Unit, at time.Time) {
+	p.at(at, func() {
+		u.State, u.Claimed = v1alpha1.UnitUpdated, false
+		p.release(u.Node, func(c v1alpha1.Claim) bool { return c.UID == p.strategy.UID })
+	})
+}
+
+// start starts a turn now.
+func (p *simulation) start(name string) {
+	u := &p.units[p.index[name]]
+	u.State, u.InTurn, u.Claimed, u.RetryAt, u.Reason, u.Message = v1alpha1.UnitUpdating, false, true, time.Time{}, "", ""
+	p.starts[name] = p.now
+	claim := v1alpha1.Claim{UID: p.strategy.UID, Rollout: "this rollout", Since: metav1.Time{Time: p.now}}
+	p.changeNode(name, func(n *rollout.Node) { n.Claims = append(slices.Clone(n.Claims), claim) })
+	p.endTurn(u, p.now.Add(p.turn))
+}
+
+// schedule simulates the rollout.
+func (p *simulation) schedule() *Schedule {
+	p.endTurns()
+	s := &Schedule{TurnSeconds: int(p.turn / time.Second)}
 	began, before := p.now, p.countLeft()
+	last, ended := p.run()
+	end, left := p.now, p.countLeft()
+	switch {
+	case ended && left > 0:
+		s.Left, s.Stuck = left, stuckReason(&last)
+	case ended:
+	case left == before:
+		s.Left, s.Stuck = left, "nothing is updated in the time that was looked at"
+	default:
+		end = end.Add(end.Sub(began) / time.Duration(before-left) * time.Duration(left))
+		p.without = append(p.without, fmt.Sprintf("anything special about the last %d nodes: their part is extrapolated", left))
+	}
+	if s.Without = p.without; s.Stuck == "" {
+		s.End = timeOrNil(end.UTC().Round(time.Second))
+	}
+	return s
+}
+
+// run simulates until nothing more happens, or until it takes too long. It returns the last decision, and whether nothing more happens.
+func (p *simulation) run() (last rollout.Decision, ended bool) {
 	for range max(10, work/max(1, len(p.units))) {
 		d := rollout.Decide(p.strategy, p.units, p.fleet, p.now)
 		p.strategy.Wave = d.Wave
@@ -165,96 +212,54 @@ func (p *simulation) run(s *Schedule) (end time.Time, left int) {
 			p.without = append(p.without, "the time until wave "+w.Name+" is approved")
 			continue
 		}
-		if p.room != nil {
-			if n, more := p.room(p); n < len(d.Start) {
-				d.Start, d.Next = d.Start[:n], earliest(d.Next, more)
-			}
+		p.startNodes(&d)
+		next := d.Next
+		for _, e := range p.events {
+			next = earliest(next, e.at)
 		}
-		for _, name := range d.Start {
-			p.start(name)
-		}
-		next := p.next(d.Next)
 		if next.IsZero() {
-			if left = p.countLeft(); left > 0 && s.Stuck == "" {
-				s.Stuck = stuckReason(d)
-			}
-			return p.now, left
+			return d, true
 		}
 		p.now = next
-		p.endTurns()
+		p.events = slices.DeleteFunc(p.events, func(e event) bool {
+			isDue := !e.at.After(p.now)
+			if isDue {
+				e.happen()
+			}
+			return isDue
+		})
 	}
-	left = p.countLeft()
-	if before == left {
-		s.Stuck = "nothing is updated in the time that was looked at"
-		return p.now, left
+	return last, false
+}
+
+// startNodes starts the missing nodes, and then those of the decision, while there is room.
+func (p *simulation) startNodes(d *rollout.Decision) {
+	room := len(p.missing) + len(d.Start)
+	if p.room != nil {
+		room, _ = p.room()
 	}
-	p.without = append(p.without, fmt.Sprintf("anything special about the last %d nodes: their part is extrapolated", left))
-	return p.now.Add(p.now.Sub(began) / time.Duration(before-left) * time.Duration(left)), 0
+	all := slices.Concat(p.missing, d.Start)
+	room = min(room, len(all))
+	for _, name := range all[:room] {
+		p.start(name)
+	}
+	if p.missing = p.missing[min(room, len(p.missing)):]; room < len(all) {
+		_, more := p.room()
+		d.Next = earliest(d.Next, more)
+	}
 }
 
 // stuckReason says why no more nodes start.
-func stuckReason(d rollout.Decision) string {
+func stuckReason(d *rollout.Decision) string {
 	if d.Halted != nil {
 		return string(v1alpha1.ReasonHalted) + ": " + d.Halted.Message
 	}
-	if i := slices.IndexFunc(d.Waiting, func(w rollout.Wait) bool { return !w.Holds }); i >= 0 {
-		return string(d.Waiting[i].Reason) + ": " + d.Waiting[i].Message
-	}
 	if len(d.Waiting) == 0 {
-		return ""
+		return "what their turns wait for does not end by itself"
 	}
-	w := d.Waiting[0]
-	return w.Node + " " + string(w.Reason) + ": " + w.Message
-}
-
-func (p *simulation) start(name string) {
-	u := &p.units[p.index[name]]
-	u.State, u.InTurn, u.Claimed, u.RetryAt, u.Reason, u.Message = v1alpha1.UnitUpdating, false, true, time.Time{}, "", ""
-	p.starts[name], p.ends[name] = p.now, p.now.Add(p.turn)
-	claim := v1alpha1.Claim{UID: p.strategy.UID, Rollout: "this rollout", Since: metav1.Time{Time: p.now}}
-	p.changeNode(name, func(n *rollout.Node) { n.Claims = append(slices.Clone(n.Claims), claim) })
-}
-
-// next is when the next event happens; zero if there is none.
-func (p *simulation) next(next time.Time) time.Time {
-	for _, at := range []map[string]time.Time{p.ends, p.frees, p.ready} {
-		for _, t := range at {
-			next = earliest(next, t)
-		}
-	}
-	return next
-}
-
-// endTurns ends the turns that are due.
-func (p *simulation) endTurns() {
-	for _, name := range p.takeDue(p.ends) {
-		u := &p.units[p.index[name]]
-		u.State, u.Claimed = v1alpha1.UnitUpdated, false
-		p.release(name, func(c v1alpha1.Claim) bool { return c.UID == p.strategy.UID })
-	}
-	for _, name := range p.takeDue(p.ready) {
-		u := &p.units[p.index[name]]
-		u.Reason, u.Message = "", ""
-	}
-	for _, name := range p.takeDue(p.frees) {
-		p.release(name, func(c v1alpha1.Claim) bool { return c.Failed == nil })
-	}
-}
-
-// takeDue removes and returns the nodes that are due.
-func (p *simulation) takeDue(of map[string]time.Time) (names []string) {
-	for name, at := range of {
-		if !at.After(p.now) {
-			names = append(names, name)
-			delete(of, name)
-		}
-	}
-	return names
-}
-
-// release removes claims from a node.
-func (p *simulation) release(name string, is func(v1alpha1.Claim) bool) {
-	p.changeNode(name, func(n *rollout.Node) { n.Claims = slices.DeleteFunc(slices.Clone(n.Claims), is) })
+	i := slices.IndexFunc(d.Waiting, func(w rollout.Wait) bool { return !w.Holds })
+	w := d.Waiting[max(0, i)]
+	return string(w.Reason) + ": " + w.Message
 }
 
 // countLeft is how many nodes are not updated, without failed nodes that are not retried automatically.

@@ -9,17 +9,29 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/rollout"
 )
 
-// units are the units of a Plan or of a NodeRollout with hostUpdate, as its controller judges them.
+// units are a Plan or a NodeRollout with its units, as its controller judges them.
 type units struct {
+	cluster *Cluster
+	// described is the rollout as its spec and status describe it. listed are the units that its status lists.
+	described  Rollout
+	listed     []Node
+	conditions rolloutConditions
+	// problem says why nothing can start; else "".
+	problem string
+
+	// judged is true if nodes has all units. Else nodes has those that the status lists.
+	judged   bool
 	nodes    []Node
 	optedOut int32
+	// unknown are the nodes of which only the operator knows whether they are outdated.
+	unknown []string
+
 	// asked and strategy are the engine's input; decision is its output. decided is false if the rollout can't start nodes.
 	asked    []rollout.Unit
 	strategy rollout.Strategy
@@ -28,23 +40,19 @@ type units struct {
 }
 
 // decide asks the engine about a rollout's turns, and makes a line for each. The node called named counts even if it opted out.
-// recorded is what the status lists.
-func decide[T nodeturn.Taker](
-	c *Cluster, turns []T, named string, recorded map[string]entry, decides bool, strategy func(total int) rollout.Strategy, line func(T, *rollout.Wait, entry) Node,
-) units {
-	u := units{decided: decides}
+func decide[T nodeturn.Taker](u *units, turns []T, named string, strategy func(total int) rollout.Strategy, line func(T, *rollout.Wait) Node) {
 	turns = slices.DeleteFunc(turns, func(t T) bool {
 		b := t.Base()
 		optedOut := b.Unit.OptedOut && b.Claim == nil && b.Counted
 		if optedOut {
 			u.optedOut++
 		}
-		return optedOut && b.Node.Name != named || !b.Counted && !b.Unit.HoldsSlot()
+		return optedOut && b.Unit.Node != named || !b.Counted && !b.Unit.HoldsSlot()
 	})
 	asked, total := nodeturn.Units(turns)
-	u.asked, u.strategy = asked, strategy(total)
-	if decides {
-		u.decision = rollout.Decide(u.strategy, u.asked, c.fleet, c.now)
+	u.judged, u.nodes, u.asked, u.strategy = true, nil, asked, strategy(total)
+	if u.decided {
+		u.decision = rollout.Decide(u.strategy, u.asked, u.cluster.fleet, u.cluster.now)
 	}
 	waits := make(map[string]*rollout.Wait, len(u.decision.Waiting))
 	for i := range u.decision.Waiting {
@@ -52,123 +60,143 @@ func decide[T nodeturn.Taker](
 	}
 	for _, t := range turns {
 		if b := t.Base(); !b.Unit.OptedOut || b.Claim != nil {
-			u.nodes = append(u.nodes, line(t, waits[b.Node.Name], recorded[b.Node.Name]))
+			u.nodes = append(u.nodes, line(t, waits[b.Unit.Node]))
 		}
 	}
-	explain(u.nodes, u.decision.Waiting, recorded)
-	return u
+	var waiting []rollout.Wait
+	for i := range u.listed {
+		if n := &u.listed[i]; n.State == v1alpha1.UnitOutdated {
+			waiting = append(waiting, rollout.Wait{Node: n.Node, Reason: n.Reason, Message: n.Message})
+		}
+	}
+	sortByStart(u.nodes, append(waiting, u.decision.Waiting...)) // The controller knows more than view does, so its status comes first.
 }
 
-// line shows a unit and the phase of its turn, as its controller writes them to the status.
-func (c *Cluster) line(t *nodeturn.Turn, wait *rollout.Wait, phase v1alpha1.Phase, since time.Time, message string) Node {
-	line := Node{Node: t.Node.Name, State: t.Unit.State, NotReady: !c.named[t.Node.Name].ready, Cordoned: t.Node.Spec.Unschedulable}
+// line shows a unit and the phase of its turn, as its controller writes them to the status. If the status is of the same phase or failure,
+// its message is shown: the controller knows more.
+func (u *units) line(t *nodeturn.Turn, wait *rollout.Wait, phase v1alpha1.Phase, since time.Time, message string) Node {
+	line := Node{Node: t.Unit.Node, State: t.Unit.State}
+	u.cluster.addNodeState(&line)
 	if t.Claim != nil {
 		line.Started = &t.Claim.Since
 	}
+	status := u.inStatus(line.Node)
 	switch {
 	case t.Unit.State == v1alpha1.UnitFailed:
 		s := t.FailedStatus(wait)
 		line.Since, line.Reason, line.Message = s.Since, s.Reason, s.Message
-		line.Skipped, line.RetryAt = t.Unit.Skipped, known(t.Unit.RetryAt)
+		line.Skipped, line.RetryAt = t.Unit.Skipped, timeOrNil(t.Unit.RetryAt)
+		if status.State == v1alpha1.UnitFailed && status.Since.Equal(line.Since) {
+			line.Message = status.Message
+		}
 	case t.Unit.HoldsSlot():
 		s := t.TurnStatus(phase, since, message, wait)
-		line.State, line.Phase, line.Since, line.Reason, line.Message = turning(phase), phase, s.Since, s.Reason, s.Message
+		line.State, line.Phase, line.Since, line.Reason, line.Message = turnState(phase), phase, s.Since, s.Reason, s.Message
+		if status.InTurn() && status.Phase == phase && status.Message != "" {
+			line.Reason, line.Message = status.Reason, status.Message
+		}
 	}
 	return line
 }
 
-// sumUp adds the summary of the units to the rollout.
-func (u *units) sumUp(c *Cluster, r *Rollout) {
-	r.Counts, r.OptedOut, r.Nodes = count(u.nodes), u.optedOut, sorted(u.nodes)
-	r.Budgets = c.selecting(r.Nodes)
-	if u.decided {
+// inStatus returns a node's entry in the status; zero if there is none.
+func (u *units) inStatus(node string) Node {
+	if i := indexOf(u.listed, node); i >= 0 {
+		return u.listed[i]
+	}
+	return Node{}
+}
+
+// rollout summarizes the units.
+func (u *units) rollout() Rollout {
+	r := u.described
+	r.Nodes, r.OptedOut = sorted(u.nodes), u.optedOut
+	if u.judged && len(u.unknown) == 0 {
+		r.Counts = count(u.nodes)
+	}
+	if u.decided && len(u.unknown) == 0 {
 		r.Wave = u.decision.Wave
 	}
 	if h := u.decision.Halted; h != nil {
 		r.Halted = h.Message
 	}
+	r.Budgets = u.cluster.budgetsOf(r.Nodes)
+	r.State, r.Message, r.Since = u.conditions.state(&r, u.cluster.now)
+	return r
 }
 
-// listed returns the units that a status lists.
+// explain adds the result of every check to a node's part.
+func (u *units) explain(part *Part) {
+	name := part.Unit.Node
+	part.OptedOut = slices.ContainsFunc(u.asked, func(u rollout.Unit) bool { return u.Node == name && u.OptedOut })
+	if !u.decided {
+		return
+	}
+	part.addChecks(rollout.Explain(u.strategy, u.asked, u.cluster.fleet, u.cluster.now, name))
+	if part.Place == 0 {
+		return
+	}
+	byEvictions := slices.ContainsFunc(u.strategy.Order, func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst })
+	if _, counted := u.cluster.fleet.Evictions[name]; byEvictions && !counted {
+		part.Note = "its place is by the other criteria only: the pods that drains would evict are not counted here"
+	}
+	// Only the operator knows some reasons, and writes them into the status.
+	status := u.inStatus(name)
+	known := slices.ContainsFunc(part.Checks, func(c Check) bool { return c.Reason == status.Reason })
+	if status.State == v1alpha1.UnitOutdated && !known && isOperatorReason(status.Reason) {
+		part.Checks = append(part.Checks, Check{Name: checkOperator, Reason: status.Reason, Message: status.Message})
+	}
+}
+
+// isOperatorReason reports whether only the operator can find this reason.
+func isOperatorReason(r v1alpha1.Reason) bool {
+	return slices.Contains(operatorGates, r) || slices.Contains(machineReasons, r) || r == v1alpha1.ReasonJobRefused || r == v1alpha1.ReasonClaimLost
+}
+
+// listed returns the units that a status lists. A node in several lists is that of the first.
 func listed(failed, updating, waiting []v1alpha1.UnitStatus) []Node {
 	var nodes []Node
-	for _, f := range failed {
-		nodes = append(nodes, unit(f, v1alpha1.UnitFailed))
+	seen := map[string]bool{}
+	add := func(s *v1alpha1.UnitStatus, state v1alpha1.UnitState) {
+		if !seen[s.Node] {
+			seen[s.Node] = true
+			nodes = append(nodes, Node{Node: s.Node, State: state, Phase: s.Phase, Since: s.Since, Reason: s.Reason, Message: s.Message})
+		}
 	}
-	for _, f := range updating {
-		nodes = append(nodes, unit(f, turning(f.Phase)))
+	for i := range failed {
+		add(&failed[i], v1alpha1.UnitFailed)
 	}
-	for _, f := range waiting {
-		nodes = append(nodes, unit(f, v1alpha1.UnitOutdated))
+	for i := range updating {
+		add(&updating[i], turnState(updating[i].Phase))
+	}
+	for i := range waiting {
+		add(&waiting[i], v1alpha1.UnitOutdated)
 	}
 	return nodes
 }
 
-func unit(s v1alpha1.UnitStatus, state v1alpha1.UnitState) Node {
-	return Node{Node: s.Node, State: state, Phase: s.Phase, Since: s.Since, Reason: s.Reason, Message: s.Message}
-}
-
-// turning is the unit state for a phase.
-func turning(p v1alpha1.Phase) v1alpha1.UnitState {
+// turnState is the unit state for a phase.
+func turnState(p v1alpha1.Phase) v1alpha1.UnitState {
 	if p == v1alpha1.PhaseSoaking {
 		return v1alpha1.UnitSoaking
 	}
 	return v1alpha1.UnitUpdating
 }
 
-// explain sets the reason of each waiting unit, and sorts the units by their order of start. An entry in the status wins:
-// the controller knows more than view does.
-func explain(nodes []Node, waiting []rollout.Wait, recorded map[string]entry) {
-	type wait struct {
-		rollout.Wait
-		place int
-	}
-	waits := map[string]wait{}
-	for i, w := range waiting {
-		waits[w.Node] = wait{w, len(recorded) + i}
-	}
-	for name, e := range recorded {
-		if e.state == v1alpha1.UnitOutdated {
-			waits[name] = wait{rollout.Wait{Node: name, Reason: e.Reason, Message: e.Message}, e.place}
-		}
+// sortByStart sorts units by their order of start, and sets the reason of each that waits. If a node is in waiting several times, the first
+// counts. Units that are about to start are not in waiting, and come first.
+func sortByStart(nodes []Node, waiting []rollout.Wait) {
+	place := make(map[string]int, len(waiting))
+	for i := range slices.Backward(waiting) {
+		place[waiting[i].Node] = i + 1
 	}
 	for i := range nodes {
-		if n := &nodes[i]; n.State == v1alpha1.UnitOutdated {
-			n.Reason, n.Message = waits[n.Node].Reason, waits[n.Node].Message
+		if n := &nodes[i]; n.State == v1alpha1.UnitOutdated && place[n.Node] > 0 {
+			w := &waiting[place[n.Node]-1]
+			n.Reason, n.Message = w.Reason, w.Message
 		}
 	}
-	// Units that are about to start have no place, and so come first.
-	slices.SortStableFunc(nodes, func(a, b Node) int {
-		return cmp.Compare(waits[a.Node].place, waits[b.Node].place)
-	})
-}
-
-// entry is a node's entry in the status.
-type entry struct {
-	v1alpha1.UnitStatus
-	state v1alpha1.UnitState
-	place int
-}
-
-// entries returns a status's entries for nodes that are in a turn or wait, by node.
-func entries(updating, waiting []v1alpha1.UnitStatus) map[string]entry {
-	all := make(map[string]entry, len(updating)+len(waiting))
-	for i, w := range waiting {
-		all[w.Node] = entry{w, v1alpha1.UnitOutdated, 1 + i}
-	}
-	for _, t := range updating {
-		all[t.Node] = entry{t, v1alpha1.UnitUpdating, 0}
-	}
-	return all
-}
-
-func held(claims []v1alpha1.Claim, by types.UID) *v1alpha1.Claim {
-	for i := range claims {
-		if claims[i].UID == by {
-			return &claims[i]
-		}
-	}
-	return nil
+	slices.SortStableFunc(nodes, func(a, b Node) int { return cmp.Compare(place[a.Node], place[b.Node]) })
 }
 
 // count sums up units by state.
@@ -189,22 +217,15 @@ func count(nodes []Node) v1alpha1.UnitCounts {
 	return c
 }
 
+// displayOrder is the order in which units are shown, by state.
+var displayOrder = map[v1alpha1.UnitState]int{
+	v1alpha1.UnitFailed: 0, v1alpha1.UnitUpdating: 1, v1alpha1.UnitSoaking: 1, v1alpha1.UnitOutdated: 2, v1alpha1.UnitUpdated: 3,
+}
+
 // sorted sorts units for display: failed, in a turn, waiting, updated. Waiting units keep their order.
 func sorted(nodes []Node) []Node {
-	rank := func(n *Node) int {
-		switch n.State {
-		case v1alpha1.UnitFailed:
-			return 0
-		case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking:
-			return 1
-		case v1alpha1.UnitOutdated:
-			return 2
-		case v1alpha1.UnitUpdated:
-		}
-		return 3
-	}
 	slices.SortStableFunc(nodes, func(a, b Node) int {
-		if c := cmp.Compare(rank(&a), rank(&b)); c != 0 || a.State == v1alpha1.UnitOutdated {
+		if c := cmp.Compare(displayOrder[a.State], displayOrder[b.State]); c != 0 || a.State == v1alpha1.UnitOutdated {
 			return c
 		}
 		return cmp.Or(began(&a).Compare(began(&b)), cmp.Compare(a.Node, b.Node))

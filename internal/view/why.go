@@ -6,13 +6,10 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
-	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/rollout"
 )
@@ -131,127 +128,45 @@ type Other struct {
 // maxAhead bounds Part.Ahead.
 const maxAhead = 20
 
-// operator is the name of the check for reasons that only the operator knows.
-const operator = "operator"
+// The checks that the engine does not make. The check operator is for reasons that only the operator knows.
+const (
+	checkOperator = "operator"
+	checkCreation = "creation"
+	checkCanary   = "canary"
+)
 
 // Why explains one node. It returns false if there is no such node.
 func (c *Cluster) Why(name string) (Why, bool) {
-	f := c.named[name]
-	if f == nil {
+	n := c.node(name)
+	if n == nil {
 		return Why{}, false
 	}
-	w := Why{Node: facts(f), Rollouts: []Part{}, Budgets: []Budget{}}
-	w.Node.Machines = c.machinesOf(name)
-	for i := range c.plans {
-		p := &c.plans[i]
-		if why := unselected(p, f); why != "" {
-			w.Others = append(w.Others, Other{Kind: "Plan", Namespace: p.Namespace, Name: p.Name, Message: why})
+	w := Why{Node: c.facts(n), Rollouts: []Part{}, Budgets: c.budgetsNamed(c.budgetsOf([]Node{{Node: name}}))}
+	for _, j := range c.judge(name) {
+		if why := j.unselected(n); why != "" {
+			w.Others = append(w.Others, Other{Kind: j.Kind, Namespace: j.Namespace, Name: j.Name, Message: why})
 			continue
 		}
-		w.Rollouts = append(w.Rollouts, c.part(p, name))
-	}
-	for i := range c.daemons.Sets {
-		eds := &c.daemons.Sets[i]
-		d := c.daemonSet(eds)
-		if why := d.unselected(f); why != "" {
-			w.Others = append(w.Others, Other{Kind: KindDaemonSet, Namespace: eds.Namespace, Name: eds.Name, Message: why})
-			continue
+		part := Part{Rollout: j.Rollout, Unit: Node{Node: name, State: v1alpha1.UnitOutdated}}
+		part.Rollout.Nodes = nil
+		if i := indexOf(j.Nodes, name); i >= 0 {
+			part.Unit = j.Nodes[i]
 		}
-		w.Rollouts = append(w.Rollouts, d.part(name))
+		j.explain(&part)
+		w.Rollouts = append(w.Rollouts, part)
 	}
-	c.whyNodeRollouts(&w, f)
-	slices.SortFunc(w.Rollouts, func(a, b Part) int { return a.Rollout.compare(&b.Rollout) })
-	slices.SortFunc(w.Others, func(a, b Other) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(b.Kind, a.Kind))
-	})
-	w.Budgets = c.budgetsNamed(c.selecting([]Node{{Node: name}}))
 	return w, true
 }
 
-// unselected says why a Plan does not select the node, or "".
-func unselected(p *upgradev1.Plan, f *fact) string {
-	if held(f.claims, p.UID) != nil {
-		return ""
+// addChecks adds the result of every check, and the node's place in the order. It adds nothing if the node does not wait to start.
+func (p *Part) addChecks(e rollout.Explanation) {
+	if e.Place == 0 {
+		return
 	}
-	if _, ok := f.node.Labels[corev1.LabelHostname]; !ok {
-		return "the node has no label " + corev1.LabelHostname
-	}
-	if p.Spec.NodeSelector == nil {
-		return "it has no spec.nodeSelector, and so selects no node"
-	}
-	selector, err := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector)
-	if err != nil {
-		return "its spec.nodeSelector is not valid: " + err.Error()
-	}
-	if selector.Matches(labels.Set(f.node.Labels)) {
-		return ""
-	}
-	return asksFor(selector, f)
-}
-
-// asksFor names the selector requirements that the node does not meet.
-func asksFor(selector labels.Selector, f *fact) string {
-	var missing []string
-	requirements, _ := selector.Requirements()
-	for i := range requirements {
-		if !requirements[i].Matches(labels.Set(f.node.Labels)) {
-			missing = append(missing, requirements[i].String())
-		}
-	}
-	return "its spec.nodeSelector asks for " + strings.Join(missing, ", ")
-}
-
-// part is the node's part in a Plan that selects it, or has a claim on it.
-func (c *Cluster) part(p *upgradev1.Plan, name string) Part {
-	u := c.observe(p, name, false)
-	part := newPart(u.rollout(), u.asked, name)
-	if u.decided {
-		c.explain(&part, u.strategy, u.asked, name, recordedIn(p)[name])
-	}
-	return part
-}
-
-// newPart is the node's part in a rollout, without its checks.
-func newPart(r Rollout, units []rollout.Unit, name string) Part {
-	part := Part{Rollout: r, Unit: Node{Node: name, State: v1alpha1.UnitOutdated}}
-	part.Rollout.Nodes = nil
-	part.OptedOut = slices.ContainsFunc(units, func(u rollout.Unit) bool { return u.Node == name && u.OptedOut })
-	if i := slices.IndexFunc(r.Nodes, func(n Node) bool { return n.Node == name }); i >= 0 {
-		part.Unit = r.Nodes[i]
-	}
-	return part
-}
-
-// explain adds the result of every check to a node's part. status is the node's entry in the rollout's status.
-func (c *Cluster) explain(part *Part, s rollout.Strategy, asked []rollout.Unit, name string, status entry) {
-	e := rollout.Explain(s, asked, c.fleet, c.now, name)
-	part.Wave, part.Place, part.Ahead = e.Wave, e.Place, e.Ahead[:min(len(e.Ahead), maxAhead)]
-	if e.Place > 0 {
-		part.Asking = e.Asking
-		part.Note = c.evictionsNote(&s, name)
-	}
+	p.Wave, p.Place, p.Asking, p.Ahead = e.Wave, e.Place, e.Asking, e.Ahead[:min(len(e.Ahead), maxAhead)]
 	for _, v := range e.Verdicts {
-		part.Checks = append(part.Checks, Check{Name: v.Check, Reason: v.Reason, Message: v.Message})
+		p.Checks = append(p.Checks, Check{Name: v.Check, Reason: v.Reason, Message: v.Message})
 	}
-	// Only the operator knows some reasons, and writes them into the status.
-	if status.state == v1alpha1.UnitOutdated && e.Place > 0 && onlyOperatorKnows(status.Reason, part.Checks) {
-		part.Checks = append(part.Checks, Check{Name: operator, Reason: status.Reason, Message: status.Message})
-	}
-}
-
-// evictionsNote says that the order depends on how many pods a drain would evict, but they were not counted.
-func (c *Cluster) evictionsNote(s *rollout.Strategy, name string) string {
-	counts := func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }
-	if _, counted := c.fleet.Evictions[name]; counted || !slices.ContainsFunc(s.Order, counts) {
-		return ""
-	}
-	return "its place is by the other criteria only: the pods that drains would evict are not counted here"
-}
-
-// onlyOperatorKnows reports whether only the operator can find this reason, and no check has given it.
-func onlyOperatorKnows(r v1alpha1.Reason, checks []Check) bool {
-	known := slices.Contains(watched, r) || machineReason(r) || r == v1alpha1.ReasonJobRefused || r == v1alpha1.ReasonClaimLost
-	return known && !slices.ContainsFunc(checks, func(c Check) bool { return c.Reason == r })
 }
 
 // Waits reports whether a check keeps the node from starting.
@@ -260,13 +175,11 @@ func (p *Part) Waits() bool {
 }
 
 // facts are the node's own state.
-func facts(f *fact) Facts {
-	n := f.node
+func (c *Cluster) facts(n *corev1.Node) Facts {
+	known := c.fleet.Nodes[n.Name]
 	all := Facts{
-		Name: n.Name, Ready: f.ready, Unschedulable: n.Spec.Unschedulable, Claims: f.claims, Host: hostOf(n), ProviderID: n.Spec.ProviderID, Deleting: n.DeletionTimestamp,
-	}
-	if f.err != nil {
-		all.ClaimError = f.err.Error()
+		Name: n.Name, Ready: isNodeReady(n), Unschedulable: n.Spec.Unschedulable, Claims: known.Claims, ClaimError: known.ClaimError,
+		Host: hostOf(n), ProviderID: n.Spec.ProviderID, Machines: c.machinesOf(n.Name), Deleting: n.DeletionTimestamp,
 	}
 	if all.Unschedulable {
 		all.CordonedBy = n.Annotations[v1alpha1.AnnotationCordonedBy]
@@ -285,13 +198,13 @@ func facts(f *fact) Facts {
 		switch {
 		case c.Type == corev1.NodeReady:
 			all.ReadyMessage = ""
-			all.ReadySince = known(c.LastTransitionTime.Time)
-			if !f.ready {
+			all.ReadySince = timeOrNil(c.LastTransitionTime.Time)
+			if !all.Ready {
 				all.ReadyMessage = c.Message
 			}
 		case c.Status != corev1.ConditionFalse:
 			all.Conditions = append(all.Conditions, Condition{
-				Type: string(c.Type), Status: string(c.Status), Message: cmp.Or(c.Message, c.Reason), Since: known(c.LastTransitionTime.Time),
+				Type: string(c.Type), Status: string(c.Status), Message: cmp.Or(c.Message, c.Reason), Since: timeOrNil(c.LastTransitionTime.Time),
 			})
 		}
 	}

@@ -141,7 +141,7 @@ func (src *Source) ReadPodGates(ctx context.Context, cluster *view.Cluster, node
 	case err != nil:
 		return fmt.Errorf("reading the pods on nodes, %w", err)
 	default:
-		cluster.PodsOn(node, pods, known)
+		cluster.PodsOnNodes(pods, known)
 	}
 	return nil
 }
