@@ -136,6 +136,16 @@ func TestBudgetHoldersOldestFirst(t *testing.T) {
 	}
 }
 
+// TestBudgetsBeingDeleted: a budget that is being deleted limits nothing, and is not shown.
+func TestBudgetsBeingDeleted(t *testing.T) {
+	deleted := aBudget(atMost(0), func(b *v1alpha1.NodeDisruptionBudget) { b.DeletionTimestamp = at(now) })
+	for _, nodes := range [][]corev1.Node{nil, {aNode("a")}} {
+		if all := See(nil, nodes, []v1alpha1.NodeDisruptionBudget{deleted}, now).Budgets(); len(all) > 0 {
+			t.Errorf("%+v", all)
+		}
+	}
+}
+
 // TestBudgetsKeepNodesBack though no status lists them.
 func TestBudgetsKeepNodesBack(t *testing.T) {
 	nodes := []corev1.Node{aNode("a"), aNode("b", cordoned)}

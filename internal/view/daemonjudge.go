@@ -33,8 +33,9 @@ func (c *Cluster) daemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 	isAtRest, mayDecide := AtRest(eds), d.hasPods && !d.partial && d.Active != nil
 	switch { // The revisions may not exist yet, or may not be readable.
 	case d.Active == nil && isAtRest:
-		d.Target.Name = eds.Status.ActiveReplicaSet
-		d.Active = d.Target
+		if d.Active = d.Target; !d.TargetExists {
+			d.Active.Name = eds.Status.ActiveReplicaSet
+		}
 	case d.Active != nil && !d.TargetExists:
 		d.Target = d.Active
 	}

@@ -175,6 +175,15 @@ func TestPreviewNewDaemonSet(t *testing.T) {
 	}
 }
 
+// TestPreviewDaemonSetWithoutEnd: a pod on a node that is not ready keeps the rollout from its end, though no node waits to start.
+func TestPreviewDaemonSetWithoutEnd(t *testing.T) {
+	f := newFarm(2, func(f *farm) { unready(&f.nodes[0]) }).has("new", notReady, 0).has("new", nil, 1)
+	s := f.see().PreviewDaemonSet(f.eds, Supposition{Turn: time.Minute}).Schedule
+	if s == nil || s.End != nil || s.Left != 1 || s.Stuck == "" {
+		t.Errorf("schedule: %+v, want no end and 1 node left", s)
+	}
+}
+
 // TestPreviewKnowsTheRevision: what the API server fills in is no change.
 func TestPreviewKnowsTheRevision(t *testing.T) {
 	f := newFarm(1)

@@ -124,8 +124,8 @@ func (u *hosts) preview(s Supposition) Preview {
 	v := u.units.preview(s, u.blockedUntil)
 	v.Unlabelled = u.world.Unlabelled
 	silent := 0
-	for i := range u.asked {
-		if r := u.asked[i].Reason; r == v1alpha1.ReasonHostSilent || r == v1alpha1.ReasonHostError {
+	for i := range u.engineUnits {
+		if r := u.engineUnits[i].Reason; r == v1alpha1.ReasonHostSilent || r == v1alpha1.ReasonHostError {
 			silent++
 		}
 	}

@@ -354,3 +354,12 @@ func TestPreviewMachines(t *testing.T) {
 		t.Errorf("problem %q", v.Problem)
 	}
 }
+
+// TestPreviewMachinesInTurn: a turn that has claimed no node yet ends in the estimate too.
+func TestPreviewMachinesInTurn(t *testing.T) {
+	nr := aReplacement(inTurn(v1alpha1.MachineAdding))
+	s := See(nil, []corev1.Node{aMachine("n", "pool")}, nil, now).PreviewNodeRollout(&nr, Supposition{Turn: 10 * time.Minute}).Schedule
+	if s == nil || s.End == nil || s.End.Sub(now) != 5*time.Minute {
+		t.Errorf("schedule: %+v, want an end after 5m: the turn began 5m ago", s)
+	}
+}

@@ -132,7 +132,7 @@ func (u *units) preview(s Supposition, blockedUntil map[string]time.Time) Previe
 	turn := cmp.Or(s.Turn, time.Duration(v.Rollout.TurnSeconds)*time.Second)
 	starts := map[string]time.Time{}
 	if turn > 0 && v.Problem == "" {
-		p := u.cluster.newSimulation(u.strategy, u.asked, u.cluster.now, turn)
+		p := u.cluster.newSimulation(u.strategy, u.engineUnits, u.cluster.now, turn)
 		for node, at := range blockedUntil {
 			p.unblock(node, at)
 		}
@@ -142,7 +142,7 @@ func (u *units) preview(s Supposition, blockedUntil map[string]time.Time) Previe
 	for _, n := range v.Rollout.Nodes {
 		lines[n.Node] = n
 	}
-	for _, from := range rollout.Sequence(u.strategy, u.asked, u.cluster.fleet, u.cluster.now) {
+	for _, from := range rollout.Sequence(u.strategy, u.engineUnits, u.cluster.fleet, u.cluster.now) {
 		v.Steps = append(v.Steps, Step{
 			Node: from.Node, Wave: from.Wave, Reason: from.Reason, Message: from.Message, At: timeOrNil(starts[from.Node]),
 			From: lines[from.Node].Version, To: lines[from.Node].Target,

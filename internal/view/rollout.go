@@ -164,9 +164,9 @@ func fullName(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// Lasts reports whether a machine's turn has failed but continues without a retry: its replacement is still being added,
+// ContinuesFailed reports whether a machine's turn has failed but continues without a retry: its replacement is still being added,
 // or has joined and is not healthy yet.
-func (n *Node) Lasts() bool {
+func (n *Node) ContinuesFailed() bool {
 	phase := v1alpha1.MachinePhase(n.Phase)
 	return n.State == v1alpha1.UnitFailed && (phase == v1alpha1.MachineAdding || phase == v1alpha1.MachineSoaking)
 }

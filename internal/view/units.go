@@ -32,11 +32,11 @@ type units struct {
 	// unknown are the nodes of which only the operator knows whether they are outdated.
 	unknown []string
 
-	// asked and strategy are the engine's input; decision is its output. decided is false if the rollout can't start nodes.
-	asked    []rollout.Unit
-	strategy rollout.Strategy
-	decided  bool
-	decision rollout.Decision
+	// engineUnits and strategy are the engine's input; decision is its output. decided is false if the rollout can't start nodes.
+	engineUnits []rollout.Unit
+	strategy    rollout.Strategy
+	decided     bool
+	decision    rollout.Decision
 }
 
 // decide asks the engine about a rollout's turns, and makes a line for each. The node called named counts even if it opted out.
@@ -49,10 +49,10 @@ func decide[T nodeturn.Taker](u *units, turns []T, named string, strategy func(t
 		}
 		return optedOut && b.Unit.Node != named || !b.Counted && !b.Unit.HoldsSlot()
 	})
-	asked, total := nodeturn.Units(turns)
-	u.judged, u.nodes, u.asked, u.strategy = true, nil, asked, strategy(total)
+	engineUnits, total := nodeturn.Units(turns)
+	u.judged, u.nodes, u.engineUnits, u.strategy = true, nil, engineUnits, strategy(total)
 	if u.decided {
-		u.decision = rollout.Decide(u.strategy, u.asked, u.cluster.fleet, u.cluster.now)
+		u.decision = rollout.Decide(u.strategy, u.engineUnits, u.cluster.fleet, u.cluster.now)
 	}
 	waits := make(map[string]*rollout.Wait, len(u.decision.Waiting))
 	for i := range u.decision.Waiting {
@@ -128,11 +128,11 @@ func (u *units) rollout() Rollout {
 // explain adds the result of every check to a node's part.
 func (u *units) explain(part *Part) {
 	name := part.Unit.Node
-	part.OptedOut = slices.ContainsFunc(u.asked, func(u rollout.Unit) bool { return u.Node == name && u.OptedOut })
+	part.OptedOut = slices.ContainsFunc(u.engineUnits, func(u rollout.Unit) bool { return u.Node == name && u.OptedOut })
 	if !u.decided {
 		return
 	}
-	part.addChecks(rollout.Explain(u.strategy, u.asked, u.cluster.fleet, u.cluster.now, name))
+	part.addChecks(rollout.Explain(u.strategy, u.engineUnits, u.cluster.fleet, u.cluster.now, name))
 	if part.Place == 0 {
 		return
 	}

@@ -162,7 +162,7 @@ func (a *advisor) failed() {
 		hint = failedHints[u.Reason]
 	}
 	a.add(hint)
-	if a.part.Replaces && u.Lasts() {
+	if a.part.Replaces && u.ContinuesFailed() {
 		return
 	}
 	retry := "{node}"

@@ -172,7 +172,7 @@ func (c *steerCommand) failuresOf(ctx context.Context, named source.Target) ([]f
 	for _, r := range view.See(found.Plans, nodes, nil, c.clock.Now()).NodeRollouts(found.NodeRollouts).Rollouts() {
 		for i := range r.Nodes {
 			if n := &r.Nodes[i]; n.State == v1alpha1.UnitFailed {
-				failures = append(failures, failure{rolloutName(named.Kind, r.Namespace, r.Name), n.Node, n.Reason, n.Lasts()})
+				failures = append(failures, failure{rolloutName(named.Kind, r.Namespace, r.Name), n.Node, n.Reason, n.ContinuesFailed()})
 			}
 		}
 	}
