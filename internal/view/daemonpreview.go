@@ -52,6 +52,11 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 	if !d.survey(canary) || d.problem != "" {
 		v.Rollout, v.Problem = d.rollout(), d.problem
 		v.Rollout.Version = version
+		for _, s := range d.States {
+			if s.Counts() {
+				v.Rollout.Counts.Total++
+			}
+		}
 		return v
 	}
 	var trial *daemonset.Canary

@@ -121,8 +121,7 @@ func (u *hosts) unselected(n *corev1.Node) string {
 
 // preview says what the NodeRollout would do, and what is not known about that.
 func (u *hosts) preview(s Supposition) Preview {
-	v := u.units.preview(s, u.blockedUntil)
-	v.Unlabelled = u.world.Unlabelled
+	var notes []string
 	silent := 0
 	for i := range u.engineUnits {
 		if r := u.engineUnits[i].Reason; r == v1alpha1.ReasonHostSilent || r == v1alpha1.ReasonHostError {
@@ -130,10 +129,12 @@ func (u *hosts) preview(s Supposition) Preview {
 		}
 	}
 	if silent > 0 {
-		v.Notes = append(v.Notes, fmt.Sprintf("Whether there is an update is not known of %s: what their hosts have to say may change this.", plural(silent)))
+		notes = append(notes, fmt.Sprintf("Whether there is an update is not known of %s: what their hosts have to say may change this.", plural(silent)))
 	}
 	if age := u.world.Host.MinimumAge; age != nil && age.Duration > 0 && s.New {
-		v.Notes = append(v.Notes, "Releases are known from when the operator first sees them: before, spec.hostUpdate.minimumAge does not begin.")
+		notes = append(notes, "Releases are known from when the operator first sees them: before, spec.hostUpdate.minimumAge does not begin.")
 	}
+	v := u.units.preview(s, u.blockedUntil, notes)
+	v.Unlabelled = u.world.Unlabelled
 	return v
 }

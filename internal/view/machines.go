@@ -231,20 +231,19 @@ var machineReasons = []v1alpha1.Reason{
 	v1alpha1.ReasonCloudError, v1alpha1.ReasonReplacementPending, v1alpha1.ReasonEtcdUnhealthy,
 }
 
-// replacedBy names the replacement and then appends the message.
+// replacedBy names the replacement before the message, unless the message does, or is about a unit that is the replacement itself.
 func replacedBy(t *v1alpha1.MachineTurn, message string) string {
-	by := ""
+	by, name := "replaced by ", t.ReplacementNode
+	if name == "" {
+		by, name = "replaced by machine ", t.Replacement
+	}
 	switch {
-	case t.Node == "" || t.Phase == v1alpha1.MachineSoaking: // The line is about the replacement itself.
-	case t.ReplacementNode != "":
-		by = "replaced by " + t.ReplacementNode
-	case t.Replacement != "":
-		by = "replaced by machine " + t.Replacement
+	case name == "" || t.Node == "" || t.Phase == v1alpha1.MachineSoaking || strings.Contains(message, name):
+		return message
+	case message == "":
+		return by + name
 	}
-	if by != "" && message != "" {
-		by += "; "
-	}
-	return by + message
+	return by + name + "; " + message
 }
 
 func imageOf(nr *v1alpha1.NodeRollout) (name string) {
@@ -294,26 +293,27 @@ func (u *machines) explain(part *Part) {
 	case ready != nil && slices.Contains(machineReasons, v1alpha1.Reason(ready.Reason)) && u.wholeStatus():
 		part.Unit.Reason, part.Unit.Message = v1alpha1.Reason(ready.Reason), ready.Message // This is why the operator does not know.
 	case n != nil:
-		part.Unit.Message += fmt.Sprintf(": of %d nodes %d are updated, and it lists the first %d of %d that wait", n.Total, n.Updated, len(u.of.Status.Waiting), n.Waiting)
+		part.Unit.Message += fmt.Sprintf(": of %d nodes %d are updated, and it lists the first %d of %d that wait",
+			n.Total, n.Updated, len(u.of.Status.Waiting), n.Waiting)
 	}
 }
 
 // preview says what the NodeRollout would do, and what is not known about that.
 func (u *machines) preview(s Supposition) Preview {
-	v := u.units.preview(s, nil)
-	v.Surge = surgeOf(u.of)
-	if v.Schedule != nil {
-		v.Schedule.Without = append(v.Schedule.Without, "that each scale set bounds how many machines are added at once")
-	}
+	var notes []string
 	if u.assumed > 0 {
-		note := fmt.Sprintf("Which machines are outdated the cloud alone knows, and it is not asked: %s of unknown state counted as outdated", plural(u.assumed))
+		note := "Which machines are outdated the cloud alone knows, and it is not asked; counted as outdated: " + plural(u.assumed) + " whose state is unknown"
 		if c := u.of.Status.Counts; c != nil && !s.New {
 			note += fmt.Sprintf("; by the status %d of %d wait", c.Waiting, c.Total)
 		}
-		v.Notes = append(v.Notes, note+".")
+		notes = append(notes, note+".")
 	}
 	if u.of.Spec.Replacement.ControlPlane != nil {
-		v.Notes = append(v.Notes, "Nodes of the control plane go one at a time, or as few as etcd's quorum allows, whatever the strategy says.")
+		notes = append(notes, "Nodes of the control plane go one at a time, or as few as etcd's quorum allows, whatever the strategy says.")
+	}
+	v := u.units.preview(s, nil, notes)
+	if v.Surge = surgeOf(u.of); v.Schedule != nil {
+		v.Schedule.Without = append(v.Schedule.Without, "that each scale set bounds how many machines are added at once")
 	}
 	return v
 }

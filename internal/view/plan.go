@@ -150,9 +150,9 @@ func (c *Cluster) Preview(p *upgradev1.Plan, s Supposition) Preview {
 		p.Status.LatestVersion = strings.ReplaceAll(p.Spec.Version, "+", "-")
 	}
 	u := c.plan(p, "", &s)
-	v := u.preview(s, nil)
+	var notes []string
 	if s.Unresolved {
-		v.Notes = append(v.Notes, fmt.Sprintf("The revision is not known before the operator has resolved it: all %d nodes count as outdated.", len(u.nodes)))
+		notes = append(notes, fmt.Sprintf("The revision is not known before the operator has resolved it: all %d nodes count as outdated.", len(u.nodes)))
 	}
-	return v
+	return u.preview(s, nil, notes)
 }

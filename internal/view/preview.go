@@ -127,8 +127,8 @@ type Supposition struct {
 }
 
 // preview says what the rollout would do. blockedUntil is when units may start that may not start now.
-func (u *units) preview(s Supposition, blockedUntil map[string]time.Time) Preview {
-	v := Preview{Rollout: u.rollout(), New: s.New, Problem: cmp.Or(u.problem, u.strategy.Problem()), Steps: []Step{}}
+func (u *units) preview(s Supposition, blockedUntil map[string]time.Time, notes []string) Preview {
+	v := Preview{Rollout: u.rollout(), New: s.New, Problem: cmp.Or(u.problem, u.strategy.Problem()), Steps: []Step{}, Notes: notes}
 	turn := cmp.Or(s.Turn, time.Duration(v.Rollout.TurnSeconds)*time.Second)
 	starts := map[string]time.Time{}
 	if turn > 0 && v.Problem == "" {

@@ -19,6 +19,13 @@
 //
 // The units of a NodeRollout with hostUpdate are computed from the hosts' state and the claims on Nodes, by the functions of its controller
 // (package hostupdate). The units of a NodeRollout with replacement come from its status and claims. No cloud is asked.
+//
+//	units.go      the units of Plans and NodeRollouts; plan.go, hosts.go and machines.go add what only one kind has
+//	daemon*.go    ExtendedDaemonSets
+//	state.go      the state of a rollout, in one word
+//	budget.go     NodeDisruptionBudgets; podgates.go adds the gates that depend on pods
+//	why.go        one node
+//	preview.go    what a rollout would do; schedule.go estimates when
 package view
 
 import (

@@ -257,7 +257,7 @@ func TestPreviewOfBlockedNodes(t *testing.T) {
 	denied := func(c *previewCommand) { c.src.Core = forbidden{c.src.Core} }
 	const (
 		blocked = "    1. a  PodsBlock: budget workers: pod shop/build-1 is on it\n"
-		without = "not counted: the time until budget workers opens for a (PodsBlock)"
+		without = "not counted: the time until budget workers opens for 1 node (PodsBlock)"
 	)
 	for name, tc := range map[string]struct {
 		gate   v1alpha1.PodsGate
