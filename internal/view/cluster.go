@@ -76,13 +76,13 @@ func (c *Cluster) node(name string) *corev1.Node {
 	return c.nodes[i]
 }
 
-// claimOn returns a rollout's claim on a node, or nil.
-func (c *Cluster) claimOn(node string, rollout types.UID) *v1alpha1.Claim {
+// claimOn returns the claim of the rollout with this uid on a node, or nil.
+func (c *Cluster) claimOn(node string, uid types.UID) *v1alpha1.Claim {
 	n := c.fleet.Nodes[node]
 	if n == nil {
 		return nil
 	}
-	i := slices.IndexFunc(n.Claims, func(c v1alpha1.Claim) bool { return c.UID == rollout })
+	i := slices.IndexFunc(n.Claims, func(c v1alpha1.Claim) bool { return c.UID == uid })
 	if i < 0 {
 		return nil
 	}

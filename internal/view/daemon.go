@@ -75,7 +75,7 @@ func (d *daemonSet) rollout() Rollout {
 	s := &d.EDS.Status
 	r := Rollout{
 		Kind: KindDaemonSet, Namespace: d.EDS.Namespace, Name: d.EDS.Name, Version: s.ActiveReplicaSet, Revision: RevisionOf(d.EDS), Stage: s.State,
-		Wave: s.Wave, Canary: d.canary(), Pods: &PodCounts{s.Desired, s.Current, s.Ready, s.Available, s.UpToDate}, Nodes: sorted(d.lines),
+		Wave: s.Wave, Canary: d.canary(), Pods: &PodCounts{s.Desired, s.Current, s.Ready, s.Available, s.UpToDate}, Nodes: sortForDisplay(d.lines),
 	}
 	if s.Canary != nil {
 		r.Version = s.Canary.ReplicaSet

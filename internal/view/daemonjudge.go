@@ -205,7 +205,7 @@ func (d *daemonSet) listStatus() {
 			updating = append(updating, u)
 		}
 	}
-	d.lines = listed(failed, updating, d.EDS.Status.Waiting)
+	d.lines = listedUnits(failed, updating, d.EDS.Status.Waiting)
 	for i := range d.lines {
 		d.lines[i].Canary = d.onCanary(d.lines[i].Node)
 	}

@@ -110,7 +110,7 @@ func (u *hosts) unselected(n *corev1.Node) string {
 	if !u.world.Ready {
 		return u.problem
 	}
-	if why := unmet(u.world.Selector, n); why != "" {
+	if why := unmetRequirements(u.world.Selector, n); why != "" {
 		return why
 	}
 	if _, ok := hostupdate.Read(n); !ok {

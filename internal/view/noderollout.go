@@ -18,7 +18,7 @@ const reasonInvalid = "Invalid"
 // describe returns what the spec and the status of a NodeRollout say of it, for any mechanism.
 func (c *Cluster) describe(nr *v1alpha1.NodeRollout) units {
 	s := &nr.Status
-	u := units{cluster: c, listed: listed(s.Failed, s.Updating, s.Waiting)}
+	u := units{cluster: c, listed: listedUnits(s.Failed, s.Updating, s.Waiting)}
 	u.nodes = u.listed
 	u.described = Rollout{
 		Kind: KindNodeRollout, Name: nr.Name, Version: s.Revision, Revision: s.Revision, Versions: s.Versions, Wave: s.Wave,

@@ -28,7 +28,7 @@ type planUnits struct {
 // In a preview the Plan counts as valid and resolved, whatever its status says.
 func (c *Cluster) plan(p *upgradev1.Plan, named string, preview *Supposition) *planUnits {
 	s := &p.Status
-	u := &planUnits{plan: p, units: units{cluster: c, conditions: planConditions(p), listed: listed(s.Failed, s.Updating, s.Waiting)}}
+	u := &planUnits{plan: p, units: units{cluster: c, conditions: planConditions(p), listed: listedUnits(s.Failed, s.Updating, s.Waiting)}}
 	u.described = Rollout{
 		Kind: "Plan", Namespace: p.Namespace, Name: p.Name, Version: s.LatestVersion, Revision: s.LatestHash,
 		Wave: s.Wave, TurnSeconds: s.TurnSeconds, Paused: p.Spec.Strategy != nil && p.Spec.Strategy.Paused,
@@ -94,11 +94,11 @@ func (u *planUnits) unselected(n *corev1.Node) string {
 	if err != nil {
 		return "its spec.nodeSelector is not valid: " + err.Error()
 	}
-	return unmet(selector, n)
+	return unmetRequirements(selector, n)
 }
 
-// unmet names the selector requirements that the node does not meet; "" if it meets all.
-func unmet(selector labels.Selector, n *corev1.Node) string {
+// unmetRequirements names the selector requirements that the node does not meet; "" if it meets all.
+func unmetRequirements(selector labels.Selector, n *corev1.Node) string {
 	var missing []string
 	requirements, _ := selector.Requirements()
 	for i := range requirements {

@@ -110,7 +110,7 @@ func (u *units) inStatus(node string) Node {
 // rollout summarizes the units.
 func (u *units) rollout() Rollout {
 	r := u.described
-	r.Nodes, r.OptedOut = sorted(u.nodes), u.optedOut
+	r.Nodes, r.OptedOut = sortForDisplay(u.nodes), u.optedOut
 	if u.judged && len(u.unknown) == 0 {
 		r.Counts = count(u.nodes)
 	}
@@ -153,8 +153,8 @@ func isOperatorReason(r v1alpha1.Reason) bool {
 	return slices.Contains(operatorGates, r) || slices.Contains(machineReasons, r) || r == v1alpha1.ReasonJobRefused || r == v1alpha1.ReasonClaimLost
 }
 
-// listed returns the units that a status lists. A node in several lists is that of the first.
-func listed(failed, updating, waiting []v1alpha1.UnitStatus) []Node {
+// listedUnits returns the units that a status lists. A node in several lists is that of the first.
+func listedUnits(failed, updating, waiting []v1alpha1.UnitStatus) []Node {
 	var nodes []Node
 	seen := map[string]bool{}
 	add := func(s *v1alpha1.UnitStatus, state v1alpha1.UnitState) {
@@ -222,19 +222,19 @@ var displayOrder = map[v1alpha1.UnitState]int{
 	v1alpha1.UnitFailed: 0, v1alpha1.UnitUpdating: 1, v1alpha1.UnitSoaking: 1, v1alpha1.UnitOutdated: 2, v1alpha1.UnitUpdated: 3,
 }
 
-// sorted sorts units for display: failed, in a turn, waiting, updated. Waiting units keep their order.
-func sorted(nodes []Node) []Node {
+// sortForDisplay sorts units for display: failed, in a turn, waiting, updated. Waiting units keep their order.
+func sortForDisplay(nodes []Node) []Node {
 	slices.SortStableFunc(nodes, func(a, b Node) int {
 		if c := cmp.Compare(displayOrder[a.State], displayOrder[b.State]); c != 0 || a.State == v1alpha1.UnitOutdated {
 			return c
 		}
-		return cmp.Or(began(&a).Compare(began(&b)), cmp.Compare(a.Node, b.Node))
+		return cmp.Or(turnStart(&a).Compare(turnStart(&b)), cmp.Compare(a.Node, b.Node))
 	})
 	return nodes
 }
 
-// began is when a unit's turn began; zero if unknown.
-func began(n *Node) time.Time {
+// turnStart is when a unit's turn began; zero if unknown.
+func turnStart(n *Node) time.Time {
 	for _, t := range []*metav1.Time{n.Started, n.Since} {
 		if t != nil && n.State != v1alpha1.UnitUpdated {
 			return t.Time
