@@ -48,6 +48,8 @@ func TestSchedule(t *testing.T) {
 	failed.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonJobFailed, Message: "it broke", Time: *at(minute)}
 	begun := own()
 	begun.Since = *at(now.Add(-40 * time.Second))
+	soaking := begun
+	soaking.Soaking = at(now.Add(-10 * time.Second))
 	other := v1alpha1.Claim{Rollout: "Plan/system-upgrade/other", UID: "other", Since: *at(minute)}
 	for name, tc := range map[string]struct {
 		plan    upgradev1.Plan
@@ -62,6 +64,7 @@ func TestSchedule(t *testing.T) {
 		"two at a time":             {plan: measured(concurrency(2)), nodes: fleetOf(5), want: 3 * time.Minute},
 		"what is updated is done":   {plan: measured(concurrency(1)), nodes: append(fleetOf(3, labelled(hash)), aNode("x")), want: time.Minute},
 		"what is under way counts":  {plan: measured(concurrency(1)), nodes: []corev1.Node{aNode("a"), aNode("b", claimed(begun))}, want: 80 * time.Second},
+		"what soaks counts":         {plan: measured(concurrency(1)), nodes: []corev1.Node{aNode("a"), aNode("b", claimed(soaking))}, want: 80 * time.Second},
 		"a budget is tighter":       {plan: measured(concurrency(5)), nodes: fleetOf(6), budgets: []v1alpha1.NodeDisruptionBudget{aBudget(atMost(3))}, want: 2 * time.Minute},
 		"another rollout has one":   {plan: measured(concurrency(5)), nodes: []corev1.Node{aNode("a"), aNode("b", claimed(other))}, want: 2 * time.Minute},
 		"a wave and then the rest":  {plan: measured(concurrency(9), waves(v1alpha1.Wave{Name: "canary", Size: size(1)})), nodes: fleetOf(5), want: 2 * time.Minute},

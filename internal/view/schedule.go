@@ -33,6 +33,7 @@ const work = 4_000_000
 
 // simulation is a simulated rollout.
 type simulation struct {
+	cluster  *Cluster // as it is now
 	strategy rollout.Strategy
 	units    []rollout.Unit
 	index    map[string]int
@@ -58,7 +59,7 @@ type event struct {
 // newSimulation returns a simulation that begins now.
 func (c *Cluster) newSimulation(s rollout.Strategy, units []rollout.Unit, now time.Time, turn time.Duration) *simulation {
 	p := &simulation{
-		strategy: s, units: slices.Clone(units), index: make(map[string]int, len(units)), now: now, turn: turn,
+		cluster: c, strategy: s, units: slices.Clone(units), index: make(map[string]int, len(units)), now: now, turn: turn,
 		fleet:  rollout.Fleet{Nodes: maps.Clone(c.fleet.Nodes), Budgets: slices.Clone(c.fleet.Budgets)},
 		starts: map[string]time.Time{},
 	}
@@ -154,7 +155,9 @@ func (p *simulation) endTurns() {
 			continue
 		}
 		since := u.Since
-		if since.IsZero() {
+		if own := p.cluster.claimOn(u.Node, p.strategy.UID); own != nil {
+			since = own.Since.Time
+		} else if since.IsZero() {
 			since = p.now
 		}
 		p.endTurn(u, latest(p.now, since.Add(p.turn)))
