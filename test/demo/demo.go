@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -318,8 +319,21 @@ func (d *demo) follow(ctx context.Context, namespace string) error {
 	defer d.quiet.Store(false)
 	fmt.Println()
 	defer fmt.Println()
-	return moult.Follow(ctx, clock.RealClock{}, genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, d.cluster.Config(), namespace)
+	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
+	plugin := moult.NewCommand(clock.RealClock{}, streams, target{d.cluster.Config(), namespace})
+	plugin.SetArgs([]string{"status", "--until-complete"})
+	return plugin.ExecuteContext(ctx)
 }
+
+// target is the cluster and namespace that the plugin shows.
+type target struct {
+	config    *rest.Config
+	namespace string
+}
+
+func (t target) REST() (*rest.Config, error) { return t.config, nil }
+
+func (t target) Namespace() (string, error) { return t.namespace, nil }
 
 // until waits until an object of the cluster is so, and returns it. An API server that does not answer is asked again.
 func until[T client.Object](ctx context.Context, d *demo, empty T, namespace, name string, so func(T) bool) (now T) {

@@ -85,7 +85,7 @@ func (c *command) newGetOf(cmd *cobra.Command, of columns, rowOf func(*unstructu
 			case named.Name != "":
 				return nil, fmt.Errorf("%s %s has been deleted", of.kind.Name, named.Name)
 			case !s.watch:
-				fmt.Fprintln(c.ErrOut, src.Nothing(ctx, of.kind.Name+"s", of.kind))
+				fmt.Fprintln(c.ErrOut, src.Nothing(of.kind.Name+"s"))
 			}
 			rows := make([]row, len(items))
 			for i := range items {

@@ -87,7 +87,7 @@ func TestEarlier(t *testing.T) {
 		"of another name":   {eds: templated("c", "foo-c"), revisions: rolled, to: "bar-a", err: "the ExtendedDaemonset has no revision 'bar-a': see kubectl eds history"},
 		"of another kind": {
 			eds: templated("c", "foo-c"), revisions: rolled, to: "eds/foo-a",
-			err: `"eds/foo-a" is not the name of an ExtendedDaemonSetReplicaSet: the word before the slash must be extendeddaemonsetreplicaset`,
+			err: `"eds/foo-a" names no ExtendedDaemonSetReplicaSet: the word before the slash must be extendeddaemonsetreplicaset`,
 		},
 		"number 0": {
 			eds: templated("c", "foo-c"), revisions: rolled, to: "0",

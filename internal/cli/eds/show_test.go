@@ -45,7 +45,7 @@ func getSets(b *bench) {
 	}
 	b.says("error: ExtendedDaemonSet eds-get/nope not found", "get", "nope")
 	b.says("error: ExtendedDaemonSet nope not found in any namespace", "get", "nope", "-A")
-	b.says(`error: "pod/foo" is not the name of an ExtendedDaemonSet: the word before the slash must be extendeddaemonset`, "get", "pod/foo")
+	b.says(`error: "pod/foo" names no ExtendedDaemonSet: the word before the slash must be extendeddaemonset`, "get", "pod/foo")
 }
 
 func getElsewhere(b *bench) {
@@ -58,7 +58,7 @@ func getElsewhere(b *bench) {
 	if out != header {
 		b.Errorf("%q, want %q", out, header)
 	}
-	if want := "No ExtendedDaemonSets in namespace default. There are some in eds-get-elsewhere: use -n, or -A for all.\n"; errOut != want {
+	if want := "No ExtendedDaemonSets in namespace default: -A shows those of all namespaces.\n"; errOut != want {
 		b.Errorf("%q, want %q", errOut, want)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flags holds the flags that several commands have: --output, --dry-run, and others with a few values.
+// Package flags has the flags that several commands share: --output, --dry-run, and others with a few values.
 package flags
 
 import (
@@ -12,7 +12,7 @@ import (
 	"moult.dev/moult/internal/cli/text"
 )
 
-// Choice is a flag that has one of a few values. Empty: it is not given.
+// Choice is a flag with a few values. Value is empty if the flag is not set.
 type Choice struct {
 	Value  string
 	values []string
@@ -25,10 +25,10 @@ func (c *Choice) Add(cmd *cobra.Command, name, short, usage string, values ...st
 	Complete(cmd, name, values)
 }
 
-// Complete offers the values of a flag.
+// Complete makes the shell offer these values of a flag.
 func Complete(cmd *cobra.Command, name string, values []string) {
 	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // There is no such flag.
+		panic(err) // The flag does not exist.
 	}
 }
 

@@ -3,14 +3,9 @@
 package flags
 
 import (
-	"strconv"
-
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-// DryRun is --dry-run. Like kubectl it still takes booleans, and no value at all.
-type DryRun struct{ Choice }
 
 // Values of --dry-run.
 const (
@@ -19,48 +14,29 @@ const (
 	DryRunServer = "server"
 )
 
-// noValue is what kubectl calls the flag without a value.
-const noValue = "unchanged"
+// DryRun is --dry-run.
+type DryRun struct{ Choice }
 
 // Add adds the flag to a command.
 func (d *DryRun) Add(cmd *cobra.Command) {
-	d.Value, d.values = DryRunNone, []string{DryRunNone, DryRunClient, DryRunServer}
-	cmd.Flags().Var(d, "dry-run",
-		`"none", "client" (say what would be written) or "server" (the API server checks each request and writes nothing).`)
-	cmd.Flags().Lookup("dry-run").NoOptDefVal = noValue
-	Complete(cmd, "dry-run", d.values)
+	d.Value = DryRunNone
+	d.Choice.Add(cmd, "dry-run", "",
+		`"none", "client" (say what would be written) or "server" (the API server checks each request and writes nothing).`,
+		DryRunNone, DryRunClient, DryRunServer)
 }
 
-// Set implements pflag.Value.
-func (d *DryRun) Set(value string) error {
-	on, err := strconv.ParseBool(value)
-	switch {
-	case value == noValue, err == nil && on:
-		value = DryRunClient
-	case err == nil, value == "":
-		value = DryRunNone
-	}
-	return d.Choice.Set(value)
-}
-
-// None reports whether everything is written.
-func (d *DryRun) None() bool { return d.Value == DryRunNone || d.Value == "" }
-
-// Client reports whether nothing is sent.
+// Client reports whether no request is sent.
 func (d *DryRun) Client() bool { return d.Value == DryRunClient }
 
-// Server reports whether the API server only checks requests.
-func (d *DryRun) Server() bool { return d.Value == DryRunServer }
-
-// Request is the field dryRun of a request.
+// Request returns the field dryRun of a request.
 func (d *DryRun) Request() []string {
-	if d.Server() {
+	if d.Value == DryRunServer {
 		return []string{metav1.DryRunAll}
 	}
 	return nil
 }
 
-// Suffix follows what is said of a change that was not written.
+// Suffix returns the end of a message about a change that was not written.
 func (d *DryRun) Suffix() string {
 	switch d.Value {
 	case DryRunClient:

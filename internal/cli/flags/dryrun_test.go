@@ -12,7 +12,7 @@ import (
 func TestDryRun(t *testing.T) {
 	for line, want := range map[string]string{
 		"": DryRunNone, "--dry-run=none": DryRunNone, "--dry-run=client": DryRunClient, "--dry-run=server": DryRunServer,
-		"--dry-run": DryRunClient, "--dry-run=true": DryRunClient, "--dry-run=false": DryRunNone, "--dry-run=sometimes": "",
+		"--dry-run=sometimes": "",
 	} {
 		var got DryRun
 		cmd := &cobra.Command{}

@@ -24,23 +24,18 @@ const (
 // Output is --output.
 type Output struct{ Choice }
 
-// Add adds the flag to a command. It takes these formats.
+// Add adds the flag with these formats to a command.
 func (o *Output) Add(cmd *cobra.Command, formats ...string) {
-	o.values = formats
-	cmd.Flags().VarP(o, "output", "o", "Output format: "+text.Or(formats)+".")
-	Complete(cmd, "output", formats)
+	o.Choice.Add(cmd, "output", "o", "Output format: "+text.Or(formats)+".", formats...)
 }
 
-// Type implements pflag.Value.
-func (*Output) Type() string { return "FORMAT" }
-
-// Wide reports whether all is shown.
+// Wide reports whether the output shows everything.
 func (o *Output) Wide() bool { return o.Value == Wide }
 
-// Structured reports whether programs read the output.
+// Structured reports whether the output is JSON or YAML.
 func (o *Output) Structured() bool { return o.Value == JSON || o.Value == YAML }
 
-// Print writes content for programs.
+// Print writes content as JSON or YAML.
 func (o *Output) Print(to io.Writer, content any) error {
 	out, err := json.MarshalIndent(content, "", "    ")
 	out = append(out, '\n')

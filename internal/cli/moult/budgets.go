@@ -15,14 +15,13 @@ var budgetStyles = map[view.BudgetState]text.Style{
 }
 
 // drawBudgets makes a line for each budget. With all, it adds one for each unavailable node.
-func drawBudgets(budgets []view.Budget, now time.Time, all bool) block {
+func drawBudgets(budgets []view.Budget, now time.Time, all bool) text.Lines {
 	name, state := 0, 0
 	for i := range budgets {
 		name = max(name, min(text.Width(budgets[i].Name), widest))
 		state = max(state, len(budgets[i].State))
 	}
-	blk := block{header: text.Lines{{text.Bold.Of("Budgets")}}}
-	g := group{rest: func(n int) text.Line { return text.Line{text.Dim.Of(remaining(n, len(budgets), "budgets"))} }}
+	lines := text.Lines{{text.Bold.Of("Budgets")}}
 	for i := range budgets {
 		b := &budgets[i]
 		l := text.Line{
@@ -34,26 +33,16 @@ func drawBudgets(budgets []view.Budget, now time.Time, all bool) block {
 		if b.Message != "" {
 			l = append(l, text.Dim.Of("; "+b.Message))
 		}
-		g.lines = append(g.lines, l)
-		if all && len(b.Holders) > 0 {
-			// If space is short, the budgets matter more than their unavailable nodes.
-			blk.groups = append(blk.groups, g, drawHolders(b))
-			g.lines = nil
+		lines = append(lines, l)
+		if !all {
+			continue
+		}
+		for j := range b.Holders {
+			h := &b.Holders[j]
+			lines.Add(text.Plain.Of("    "+h.Node+"  "), text.Yellow.Of(string(h.Cause)), text.Dim.Of("  "+h.Message))
 		}
 	}
-	blk.groups = append(blk.groups, g)
-	return blk
-}
-
-// drawHolders makes the lines of a budget's unavailable nodes.
-func drawHolders(b *view.Budget) group {
-	g := group{minor: true}
-	for i := range b.Holders {
-		h := &b.Holders[i]
-		g.lines.Add(text.Plain.Of("    "+h.Node+"  "), text.Yellow.Of(string(h.Cause)), text.Dim.Of("  "+h.Message))
-	}
-	g.rest = func(n int) text.Line { return text.Line{text.Dim.Of(remaining(n, len(g.lines), "nodes use it up"))} }
-	return g
+	return lines
 }
 
 // blockText says what blocks, and since when.

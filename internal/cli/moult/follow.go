@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"moult.dev/moult/internal/cli/source"
@@ -32,20 +31,9 @@ type painter interface {
 // newPainter paints in place on a terminal, and writes lines elsewhere.
 func newPainter(streams genericiooptions.IOStreams, now time.Time, wide bool) painter {
 	if t := text.TerminalOf(streams.Out); t.Live {
-		return newLive(streams.Out, t.Size, t.Colour, wide)
+		return &live{out: streams.Out, size: t.Size, colour: t.Colour, all: wide}
 	}
 	return newJournal(streams.Out, now, wide)
-}
-
-// Follow shows the rollouts of a namespace, live on a terminal and else line by line, until all are complete. It fails when
-// one stalls.
-func Follow(ctx context.Context, clk clock.WithTicker, streams genericiooptions.IOStreams, config *rest.Config, namespace string) error {
-	src, err := source.ConnectTo(config)
-	if err != nil {
-		return err
-	}
-	src.Namespace = namespace
-	return follow(ctx, clk, src, source.Target{}, newPainter(streams, clk.Now(), false), true)
 }
 
 func follow(ctx context.Context, clk clock.WithTicker, src *source.Source, named source.Target, p painter, untilComplete bool) error {
@@ -57,24 +45,22 @@ func follow(ctx context.Context, clk clock.WithTicker, src *source.Source, named
 	err := watches.Run(ctx, clk, ticker.C(), func() (bool, error) {
 		now := clk.Now()
 		src.Notes = nil
-		trouble := watches.Trouble()
-		if trouble != nil {
-			src.Notes = append(src.Notes, "What is shown may be out of date: "+trouble.Error())
-		}
 		s, err := readShown(ctx, src, named, now)
+		trouble := watches.Trouble()
 		switch {
 		case err == nil:
 			last = s
-		case !errors.Is(err, source.ErrNotRead):
-			return false, err
 		case last == nil || trouble == nil:
-			return false, nil // It is read soon.
+			return false, err
+		}
+		if trouble != nil {
+			src.Notes = append(src.Notes, "What is shown may be out of date: "+trouble.Error())
 		}
 		p.show(last, strings.Join(src.Notes, " "), now)
 		if untilComplete && err == nil {
 			return isOver(s.rollouts)
 		}
-		return false, nil // The next read is complete.
+		return false, nil
 	})
 	switch {
 	case ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)):

@@ -5,6 +5,7 @@ package moult
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -17,17 +18,23 @@ import (
 
 var stateStyles = map[view.State]text.Style{view.Complete: text.Green, view.Progressing: text.Yellow, view.Stalled: text.Red}
 
-// frame draws a header and the nodes of each rollout, and a line for each budget. The layout bounds the lines.
-func frame(s *shown, now time.Time, l layout) text.Lines {
-	blocks := make([]block, 0, len(s.rollouts)+1)
+// frame draws each rollout with its nodes, and the budgets. With all, each node has a line.
+func frame(s *shown, now time.Time, all bool) text.Lines {
+	var l text.Lines
 	for i := range s.rollouts {
+		if i > 0 {
+			l.Add()
+		}
 		r := &s.rollouts[i]
-		blocks = append(blocks, block{header: drawHeader(r, now), groups: drawNodes(r, now)})
+		l = slices.Concat(l, drawHeader(r, now), drawNodes(r, now, all))
 	}
 	if len(s.budgets) > 0 {
-		blocks = append(blocks, drawBudgets(s.budgets, now, l.all))
+		if len(l) > 0 {
+			l.Add()
+		}
+		l = append(l, drawBudgets(s.budgets, now, all)...)
 	}
-	return fit(blocks, l)
+	return l
 }
 
 // drawHeader makes the lines about the rollout itself.
@@ -104,40 +111,38 @@ func progressBar(c v1alpha1.UnitCounts) text.Line {
 // maxScaleSets bounds how many scale sets without trouble are shown.
 const maxScaleSets = 5
 
-// drawScaleSets makes a line for each scale set, those with trouble first. If the rollout is complete, it shows only these.
+// drawScaleSets makes a line for each scale set. If the rollout is complete, it shows only those with trouble.
 func drawScaleSets(r *view.Rollout, now time.Time) text.Lines {
-	var trouble, others text.Lines
+	var all text.Lines
+	others := 0
 	for i := range r.ScaleSets {
 		s := &r.ScaleSets[i]
+		if s.Reason == "" {
+			if others++; others > maxScaleSets || r.State == view.Complete {
+				continue
+			}
+		}
 		parts := []string{fmt.Sprintf("  scale set %s: %s", s.Name, text.Count(int(s.Machines), "machine"))}
 		if s.Outdated > 0 {
 			parts = append(parts, fmt.Sprintf("%d outdated", s.Outdated))
 		}
 		parts = append(parts, operations(s)...)
 		if s.Image != "" {
-			parts = append(parts, "image "+s.Image[strings.LastIndex(s.Image, "/")+1:])
+			parts = append(parts, "image "+path.Base(s.Image))
 		}
 		if s.RolledBack != "" {
-			parts = append(parts, "put back in place of "+s.RolledBack[strings.LastIndex(s.RolledBack, "/")+1:])
+			parts = append(parts, "put back in place of "+path.Base(s.RolledBack))
 		}
 		l := text.Line{text.Plain.Of(strings.Join(parts, ", "))}
-		if s.Reason == "" {
-			others = append(others, l)
-			continue
+		if s.Reason != "" {
+			l = append(l, text.Red.Of("  "+string(s.Reason)), since(s.Since, s.Message, now))
 		}
-		l = append(l, text.Red.Of("  "+string(s.Reason)), text.Plain.Of(text.For(s.Since, now)))
-		if s.Message != "" {
-			l = append(l, text.Plain.Of(": "+s.Message))
-		}
-		trouble = append(trouble, l)
+		all.Add(l...)
 	}
-	if r.State == view.Complete {
-		return trouble
+	if more := others - maxScaleSets; more > 0 && r.State != view.Complete {
+		all.Add(text.Dim.Format("  and %d more scale sets", more))
 	}
-	if more := len(others) - maxScaleSets; more > 0 {
-		others = append(others[:maxScaleSets], text.Line{text.Dim.Format("  and %d more scale sets", more)})
-	}
-	return append(trouble, others...)
+	return all
 }
 
 // operations says what the cloud is doing with a scale set for the rollout.
@@ -166,8 +171,8 @@ func operations(s *v1alpha1.ScaleSetStatus) []string {
 	return all
 }
 
-// drawNodes makes the lines of the rollout's nodes, in groups.
-func drawNodes(r *view.Rollout, now time.Time) []group {
+// drawNodes makes the lines of the rollout's nodes. Without all, nodes that wait for the same reason, and updated nodes, are only counted.
+func drawNodes(r *view.Rollout, now time.Time, all bool) text.Lines {
 	c := columns{now: now, phase: len(v1alpha1.ReasonMaxConcurrent)}
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
@@ -176,37 +181,45 @@ func drawNodes(r *view.Rollout, now time.Time) []group {
 			c.phase = max(c.phase, min(len(n.Reason), widest), len(n.Phase))
 		}
 	}
-	failed, updating, updated := group{}, group{}, group{minor: true}
-	var waiting []group
+	var lines text.Lines
+	var reasons []v1alpha1.Reason
+	waiting := map[v1alpha1.Reason][]*view.Node{}
+	var updated []*view.Node
 	for i := range r.Nodes {
 		switch n := &r.Nodes[i]; n.State {
 		case v1alpha1.UnitFailed:
-			failed.lines = append(failed.lines, c.node("✗", text.Red, n, string(n.Reason), n.Message))
+			lines = append(lines, c.node("✗", text.Red, n, string(n.Reason), n.Message))
 		case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking:
-			updating.lines = append(updating.lines, c.node("▶", text.Yellow, n, string(n.Phase), n.Message))
+			lines = append(lines, c.node("▶", text.Yellow, n, string(n.Phase), n.Message))
 		case v1alpha1.UnitOutdated:
-			waiting = c.addWaiting(waiting, n)
+			reason := cmp.Or(n.Reason, "Next")
+			if waiting[reason] == nil {
+				reasons = append(reasons, reason)
+			}
+			waiting[reason] = append(waiting[reason], n)
 		case v1alpha1.UnitUpdated:
-			updated.lines = append(updated.lines, text.Line{
-				text.Green.Of("  ✓ "), text.Plain.Of(text.Fill(n.Node, c.name) + "  "), text.Green.Format("%-*s  ", c.phase+7, n.State),
-				text.Dim.Of(strings.Join(marks(n), ", ")),
-			}.Trimmed())
+			updated = append(updated, n)
 		}
 	}
-	failed.rest = func(n int) text.Line { return text.Line{text.Red.Of(remaining(n, len(failed.lines), "failed"))} }
-	updating.rest = func(n int) text.Line { return text.Line{text.Yellow.Of(remaining(n, len(updating.lines), "updating"))} }
-	updated.rest = func(n int) text.Line {
-		return text.Line{text.Green.Of("  ✓ "), text.Dim.Of(strings.TrimLeft(remaining(n, len(updated.lines), "updated"), " "))}
+	for _, reason := range reasons {
+		nodes, message := waiting[reason], waiting[reason][0].Message
+		if len(nodes) > 1 && !all {
+			lines.Add(text.Dim.Of("  · "), text.Plain.Format("%d wait: %s", len(nodes), text.JoinSet(": ", string(reason), message)))
+			continue
+		}
+		for _, n := range nodes {
+			lines = append(lines, c.node("·", text.Dim, n, string(reason), message))
+			message = "" // One line has it.
+		}
 	}
-	return slices.Concat([]group{failed, updating}, waiting, []group{updated})
-}
-
-// remaining says how many lines are not shown.
-func remaining(hidden, all int, what string) string {
-	if hidden < all {
-		return fmt.Sprintf("    and %d more %s", hidden, what)
+	if len(updated) > 1 && !all {
+		lines.Add(text.Green.Of("  ✓ "), text.Dim.Format("%d updated", len(updated)))
+		return lines
 	}
-	return fmt.Sprintf("    %d %s", hidden, what)
+	for _, n := range updated {
+		lines = append(lines, c.node("✓", text.Green, n, string(n.State), ""))
+	}
+	return lines
 }
 
 // columns keeps the lines of one rollout aligned.
@@ -226,27 +239,7 @@ func (c *columns) node(symbol string, s text.Style, n *view.Node, word, message 
 		s.Format("%-*s  ", c.phase, word),
 		text.Plain.Format("%-5s  ", text.Since(n.Since, c.now)),
 		text.Dim.Of(text.JoinSet(", ", append(marks(n), message)...)),
-	}.Trimmed()
-}
-
-// addWaiting adds a node to those that wait for the same reason. Only the first has the message.
-func (c *columns) addWaiting(groups []group, n *view.Node) []group {
-	reason, message := string(cmp.Or(n.Reason, "Next")), ""
-	i := slices.IndexFunc(groups, func(g group) bool { return g.reason == reason })
-	if i < 0 {
-		i, message = len(groups), n.Message
-		groups = append(groups, group{minor: true, reason: reason, message: n.Message})
 	}
-	g := &groups[i]
-	g.lines = append(g.lines, c.node("·", text.Dim, n, reason, message))
-	total, why := len(g.lines), text.JoinSet(": ", reason, g.message)
-	g.rest = func(hidden int) text.Line {
-		if hidden < total {
-			return text.Line{text.Dim.Format("  · and %d more wait: %s", hidden, reason)}
-		}
-		return text.Line{text.Dim.Of("  · "), text.Plain.Format("%d wait: %s", hidden, why)}
-	}
-	return groups
 }
 
 // marks are states of the node that its turn does not explain.

@@ -15,34 +15,20 @@ import (
 	"moult.dev/moult/internal/view"
 )
 
-// crowded are budgets of which the first has more nodes that use it up than there is room for.
-func crowded() []view.Budget {
-	all := budgets()
-	all[0].Holders = append(all[0].Holders, v1alpha1.BudgetHolder{Node: "n4", Cause: v1alpha1.CauseClaimed}, v1alpha1.BudgetHolder{Node: "n5", Cause: v1alpha1.CauseClaimed})
-	return all
-}
-
 func TestFrame(t *testing.T) {
 	both := []view.Rollout{agents(12, 9), servers()}
 	for name, tc := range map[string]struct {
 		rollouts []view.Rollout
 		budgets  []view.Budget
-		layout   layout
+		all      bool
 		width    int
 		colour   bool
 	}{
 		"once":          {rollouts: both},
-		"wide":          {rollouts: []view.Rollout{agents(3, 3), servers()}, layout: layout{all: true}},
-		"live-large":    {rollouts: both, width: 120, layout: layout{height: 50}},
-		"live-medium":   {rollouts: both, width: 100, layout: layout{height: 22}},
-		"live-small":    {rollouts: both, width: 60, layout: layout{height: 11}},
-		"live-tiny":     {rollouts: both, width: 30, layout: layout{height: 4}},
+		"wide":          {rollouts: []view.Rollout{agents(3, 3), servers()}, all: true},
 		"colour":        {rollouts: both, width: 80, colour: true},
 		"strategy":      {rollouts: steered(), budgets: budgets()},
-		"strategy-wide": {rollouts: steered()[:1], budgets: budgets(), layout: layout{all: true}},
-		"live-budgets":  {rollouts: both, budgets: budgets(), width: 100, layout: layout{height: 16}},
-		"live-wide":     {rollouts: []view.Rollout{servers()}, budgets: budgets(), width: 100, layout: layout{all: true, height: 16}},
-		"live-wide-low": {rollouts: []view.Rollout{servers()}, budgets: crowded(), width: 100, layout: layout{all: true, height: 7}},
+		"strategy-wide": {rollouts: steered()[:1], budgets: budgets(), all: true},
 		"states": {rollouts: []view.Rollout{
 			{Kind: "Plan", Namespace: "a", Name: "pending", State: view.Pending, Message: "no controller has looked at it: does one run, and for namespace a?"},
 			{
@@ -55,40 +41,14 @@ func TestFrame(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := frame(&shown{rollouts: tc.rollouts, budgets: tc.budgets}, now, tc.layout)
-			if tc.layout.height > 0 && len(f) > tc.layout.height {
-				t.Errorf("%d lines, want at most %d", len(f), tc.layout.height)
-			}
-			drawn := f.Text(tc.width, tc.colour)
-			for l := range strings.Lines(string(drawn)) {
-				if n := utf8.RuneCountInString(strings.TrimSuffix(l, "\n")); tc.width > 0 && !tc.colour && n > tc.width {
-					t.Errorf("%d columns, want at most %d: %s", n, tc.width, l)
-				}
-			}
+			drawn := frame(&shown{rollouts: tc.rollouts, budgets: tc.budgets}, now, tc.all).Text(tc.width, tc.colour)
 			golden(t, "status/"+name, drawn)
 		})
 	}
 }
 
-// TestFit draws in every height: no line is lost without being counted.
-func TestFit(t *testing.T) {
-	rollouts := []view.Rollout{agents(12, 9), servers()}
-	all := len(frame(&shown{rollouts: rollouts}, now, layout{all: true}))
-	for height := 1; height <= all+1; height++ {
-		f := frame(&shown{rollouts: rollouts}, now, layout{height: height})
-		if len(f) < min(height, all)-1 && height > 12 { // Two groups that are cut at once may leave a line free.
-			t.Errorf("%d lines in a height of %d", len(f), height)
-		}
-		if len(f) > height {
-			t.Errorf("%d lines in a height of %d", len(f), height)
-		}
-	}
-}
-
 func TestMessagesCannotMoveTheCursor(t *testing.T) {
-	var out bytes.Buffer
-	text.Line{text.Plain.Of("a\x1b[2J\nb\rc")}.Write(&out, 0, false)
-	if got := out.String(); got != "a [2J b c" {
+	if got := string(text.Lines{{text.Plain.Of("a\x1b[2J\nb\rc")}}.Text(0, false)); got != "a [2J b c\n" {
 		t.Errorf("%q", got)
 	}
 }
@@ -97,18 +57,39 @@ func TestMessagesCannotMoveTheCursor(t *testing.T) {
 func TestLive(t *testing.T) {
 	var out bytes.Buffer
 	width, height := 100, 24
-	l := newLive(&out, func() (int, int) { return width, height }, false, false)
+	l := &live{out: &out, size: func() (int, int) { return width, height }}
 	l.show(&shown{}, "", now)
 	l.show(&shown{rollouts: []view.Rollout{agents(12, 9), servers()}}, "", now)
 	l.show(&shown{rollouts: []view.Rollout{servers()}}, "connection refused", now)
 	l.show(&shown{rollouts: []view.Rollout{agents(2, 1)}}, "", now)
 	l.close()
 	golden(t, "status/"+"live", []byte(emulate(out.String())))
-	if wide := newLive(&out, nil, false, true); !wide.all || l.all {
-		t.Errorf("it shows %v, and wide %v", l.all, wide.all)
-	}
 	if !strings.HasSuffix(out.String(), showCursor) || strings.Count(out.String(), hideCursor) != 1 {
 		t.Error("the cursor is not shown again")
+	}
+}
+
+// TestLiveFits draws on small terminals: what does not fit is counted, and no line is too wide.
+func TestLiveFits(t *testing.T) {
+	s := &shown{rollouts: []view.Rollout{agents(12, 9), servers()}, budgets: budgets()}
+	all := len(frame(s, now, false))
+	for height := 1; height <= all+4; height++ {
+		var out bytes.Buffer
+		const width = 60
+		l := &live{out: &out, size: func() (int, int) { return width, height }}
+		l.show(s, "connection refused", now)
+		rows := strings.Split(strings.TrimSuffix(emulate(out.String()), "\n"), "\n")
+		if most := max(height-2, smallHeight+1); len(rows) > most {
+			t.Errorf("%d lines in a height of %d:\n%s", len(rows), height, strings.Join(rows, "\n"))
+		}
+		for _, row := range rows {
+			if n := utf8.RuneCountInString(row); n >= width {
+				t.Errorf("%d columns in a width of %d: %s", n, width, row)
+			}
+		}
+		if hidden := all + 2 - len(rows); hidden > 1 && rows[len(rows)-2] != fmt.Sprintf("… and %d more lines", hidden) {
+			t.Errorf("%d lines are hidden:\n%s", hidden, strings.Join(rows, "\n"))
+		}
 	}
 }
 

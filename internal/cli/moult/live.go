@@ -20,7 +20,7 @@ const (
 	upTo       = "\x1b[%dA\r"
 )
 
-// smallHeight is the minimum height, in lines.
+// smallHeight is the minimum height of the view, in lines.
 const smallHeight = 4
 
 // live repaints a terminal in place, below the existing output.
@@ -28,7 +28,8 @@ type live struct {
 	out    io.Writer
 	size   func() (width, height int)
 	colour bool
-	all    bool
+	// all shows a line for each node.
+	all bool
 	// rows is the height of the last frame.
 	rows int
 }
@@ -39,23 +40,24 @@ func (l *live) close() {
 	}
 }
 
-func newLive(out io.Writer, size func() (width, height int), colour, all bool) *live {
-	return &live{out: out, size: size, colour: colour, all: all}
-}
-
 func (l *live) show(s *shown, note string, now time.Time) {
 	width, height := l.size()
-	width-- // On some terminals a line of full width wraps.
+	f := frame(s, now, l.all)
+	if len(f) == 0 {
+		f.Add(text.Dim.Of("No rollouts yet."))
+	}
 	var bottom text.Lines
 	if note != "" {
 		bottom.Add(text.Red.Of(note))
 	}
-	// The cursor's own line stays free, and so does one of what was there before.
-	f := frame(s, now, layout{all: l.all, height: max(height-2-len(bottom), smallHeight)})
-	if len(s.rollouts) == 0 && len(s.budgets) == 0 {
-		f = text.Lines{{text.Dim.Of("No rollouts yet.")}}
+	// The line of the cursor stays free, and so does one line of the earlier output.
+	most := max(height-2-len(bottom), smallHeight)
+	if hidden := len(f) - most + 1; hidden > 1 {
+		f = f[:most-1]
+		f.Add(text.Dim.Format("… and %d more lines", hidden))
 	}
-	l.paint(append(f, bottom...), width)
+	// On some terminals a line of full width wraps.
+	l.paint(append(f, bottom...), width-1)
 }
 
 func (l *live) paint(f text.Lines, width int) {
@@ -65,10 +67,7 @@ func (l *live) paint(f text.Lines, width int) {
 	} else {
 		out.WriteString(hideCursor)
 	}
-	for _, row := range f {
-		row.Write(&out, width, l.colour)
-		out.WriteString(eraseToEnd + "\n")
-	}
+	out.Write(bytes.ReplaceAll(f.Text(width, l.colour), []byte("\n"), []byte(eraseToEnd+"\n")))
 	l.rows = len(f)
 	out.WriteString(eraseBelow)
 	_, _ = l.out.Write(out.Bytes()) // The terminal may be gone.

@@ -138,7 +138,7 @@ func TestPreviewDaemonsFails(t *testing.T) {
 		want    string
 	}{
 		"unknown":          {args: []string{"eds/x"}, want: `ExtendedDaemonSet fleet/x not found`},
-		"of the same name": {objects: both, args: []string{"agents"}, want: `there are a Plan and an ExtendedDaemonSet named "agents": say plan/agents or eds/agents`},
+		"of the same name": {objects: both, args: []string{"agents"}, want: `several objects are named "agents": say plan/agents or eds/agents`},
 		"unknown field":    {args: []string{"-"}, text: strings.Replace(daemonManifest, "maxUnavailable", "maxUnavailble", 1), want: `unknown field "spec.strategy.rollingUpdate.maxUnavailble"`},
 		"nameless":         {args: []string{"-"}, text: strings.Replace(daemonManifest, "name: exporter, ", "", 1), want: "document 1: the ExtendedDaemonSet has no metadata.name"},
 		"pods not seen":    {objects: there, args: []string{"exporter"}, want: "pods, revisions and settings of ExtendedDaemonSets can't all be listed"},

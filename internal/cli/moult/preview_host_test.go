@@ -110,7 +110,7 @@ func TestPreviewHostsFails(t *testing.T) {
 		want    string
 	}{
 		"unknown":          {args: []string{"nr/x"}, want: `NodeRollout x not found`},
-		"of the same name": {objects: []runtime.Object{hostInCluster(t, func(nr *v1alpha1.NodeRollout) { nr.Name = "agents" }), inCluster(t)}, args: []string{"agents"}, want: `there are a Plan and a NodeRollout named "agents": say plan/agents or nr/agents`},
+		"of the same name": {objects: []runtime.Object{hostInCluster(t, func(nr *v1alpha1.NodeRollout) { nr.Name = "agents" }), inCluster(t)}, args: []string{"agents"}, want: `several objects are named "agents": say plan/agents or nr/agents`},
 		"unknown field":    {args: []string{"-"}, text: strings.Replace(hostManifest, "hostUpdate: {}", "hostUpdate: {versions: x}", 1), want: `unknown field "spec.hostUpdate.versions"`},
 		"nameless":         {args: []string{"-"}, text: strings.Replace(hostManifest, "name: bottlerocket", "", 1), want: "document 1: the NodeRollout has no metadata.name"},
 		"no such pods": {objects: []runtime.Object{there}, args: []string{"-"}, text: strings.Replace(hostManifest, "timeout: 10m", "podSelector: {matchExpressions: [{key: a, operator: Equals}]}, timeout: 10m", 1),

@@ -309,7 +309,7 @@ func TestPreviewFails(t *testing.T) {
 		"unknown field":   {args: []string{file}, want: `plan.yaml, document 2: strict decoding error: unknown field "spec.concurency"`},
 		"no such file":    {args: []string{"nothing.yaml"}, want: "no such file"},
 		"a negative turn": {args: []string{"p"}, change: func(c *previewCommand) { c.turn = -1 }, want: "must not be negative"},
-		"another kind":    {args: []string{"pod/p"}, want: `"pod/p" is not the name of a Plan`},
+		"another kind":    {args: []string{"pod/p"}, want: `"pod/p" names no Plan`},
 		"nothing of use":  {args: []string{"-"}, change: func(c *previewCommand) { c.In = strings.NewReader("kind: Pod") }, want: "reading the standard input, there is no Plan of upgrade.cattle.io/v1, no ExtendedDaemonSet of datadoghq.com/v1alpha1 and no NodeRollout of moult.dev/v1alpha1 in it"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -52,7 +50,7 @@ type failure struct {
 }
 
 func (c *steerCommand) retry(ctx context.Context, named source.Target, only string) error {
-	k, o, err := c.findRetryable(ctx, named)
+	k, o, err := c.src.Find(ctx, named, retryable...)
 	if err != nil {
 		return err
 	}
@@ -84,17 +82,6 @@ func (c *steerCommand) retry(ctx context.Context, named source.Target, only stri
 	}
 	c.say(k, named.Name, "is retried: "+list(k, failures))
 	return nil
-}
-
-// findRetryable reads the named object. A name without a kind is a node or a rollout. Nodes need not be readable.
-func (c *steerCommand) findRetryable(ctx context.Context, named source.Target) (*source.Kind, *unstructured.Unstructured, error) {
-	kinds := retryable
-	if named.Kind == nil {
-		if _, err := c.src.Of(source.Node).Get(ctx, named.Name, metav1.GetOptions{}); apierrors.IsForbidden(err) {
-			kinds = kinds[1:]
-		}
-	}
-	return c.src.Find(ctx, named, kinds...)
 }
 
 // checkOnly fails if another rollout than this one would be retried.

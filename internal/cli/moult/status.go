@@ -85,9 +85,9 @@ func (c *statusCommand) once(ctx context.Context, src *source.Source, named sour
 	case c.output.Structured():
 		return c.output.Print(c.Out, map[string]any{"items": s.rollouts, "budgets": s.budgets})
 	case len(s.rollouts) == 0:
-		fmt.Fprintln(c.ErrOut, src.Nothing(ctx, "rollouts", source.Rollouts...))
+		fmt.Fprintln(c.ErrOut, src.Nothing("rollouts"))
 	}
-	return frame(s, now, layout{all: c.output.Wide()}).Print(c.Out)
+	return frame(s, now, c.output.Wide()).Print(c.Out)
 }
 
 // shown is what status shows.
@@ -98,7 +98,6 @@ type shown struct {
 
 // readShown reads the cluster. If a rollout is named, it returns only the budgets that select its nodes.
 func readShown(ctx context.Context, src *source.Source, named source.Target, now time.Time) (*shown, error) {
-	// Read everything before checking errors, so that all watches begin at once.
 	found, errRollouts := src.ReadRollouts(ctx, named)
 	budgets, errBudgets := src.ReadBudgets(ctx)
 	nodes, errNodes := src.ReadNodes(ctx)

@@ -98,7 +98,7 @@ func daemonRollouts() []view.Rollout {
 }
 
 func TestFrameOfDaemons(t *testing.T) {
-	golden(t, "status/"+"daemons", frame(&shown{rollouts: daemonRollouts()}, now, layout{}).Text(0, false))
+	golden(t, "status/"+"daemons", frame(&shown{rollouts: daemonRollouts()}, now, false).Text(0, false))
 }
 
 func TestJournalOfDaemons(t *testing.T) {
@@ -169,26 +169,26 @@ func TestOnce(t *testing.T) {
 		"one of them":       {objects: []runtime.Object{plan, aDaemonSet("ns", "p")}, args: []string{"eds/p"}, want: []string{"ExtendedDaemonSet ns/p"}, not: "Plan ns/p"},
 		"just by its name":  {objects: []runtime.Object{aDaemonSet("ns", "d")}, args: []string{"d"}, want: []string{"ExtendedDaemonSet ns/d"}},
 		"as JSON":           {objects: []runtime.Object{aDaemonSet("ns", "d")}, args: []string{"eds/d", "-o", "json"}, want: []string{`"kind": "ExtendedDaemonSet"`, `"upToDate": 1`}, not: "items"},
-		"no such kind":      {objects: []runtime.Object{plan}, fails: map[string]error{"extendeddaemonsets": gone(sets)}, want: []string{"Plan ns/p", "This cluster does not know ExtendedDaemonSets: only Plans and NodeRollouts are shown."}},
-		"not to be listed":  {objects: []runtime.Object{plan}, fails: map[string]error{"extendeddaemonsets": denied(sets)}, want: []string{"Plan ns/p", "ExtendedDaemonSets can't be listed: only Plans and NodeRollouts are shown."}},
-		"asked for it":      {objects: []runtime.Object{plan}, fails: map[string]error{"extendeddaemonsets": gone(sets)}, args: []string{"eds/d"}, err: "this cluster has no ExtendedDaemonSets"},
-		"no Plans":          {objects: []runtime.Object{aDaemonSet("ns", "d")}, fails: map[string]error{"plans": gone(plans)}, want: []string{"ExtendedDaemonSet ns/d", "This cluster does not know Plans: only ExtendedDaemonSets and NodeRollouts are shown."}},
-		"neither":           {fails: map[string]error{"plans": gone(plans), "extendeddaemonsets": gone(sets)}, err: "this cluster has no Plans, Moult is not installed in it"},
-		"not there":         {objects: []runtime.Object{aDaemonSet("other", "d")}, args: []string{"d"}, err: `Plan ns/d not found; there is an ExtendedDaemonSet "d" in other`},
+		"no such kind":      {objects: []runtime.Object{plan}, fails: map[string]error{"extendeddaemonsets": gone(sets)}, want: []string{"Plan ns/p", "ExtendedDaemonSets are not shown: this cluster does not know ExtendedDaemonSets"}},
+		"not to be listed":  {objects: []runtime.Object{plan}, fails: map[string]error{"extendeddaemonsets": denied(sets)}, want: []string{"Plan ns/p", "ExtendedDaemonSets are not shown: "}},
+		"asked for it":      {objects: []runtime.Object{plan}, fails: map[string]error{"extendeddaemonsets": gone(sets)}, args: []string{"eds/d"}, err: "this cluster does not know ExtendedDaemonSets"},
+		"no Plans":          {objects: []runtime.Object{aDaemonSet("ns", "d")}, fails: map[string]error{"plans": gone(plans)}, want: []string{"ExtendedDaemonSet ns/d", "Plans are not shown: this cluster does not know Plans"}},
+		"neither":           {fails: map[string]error{"plans": gone(plans), "extendeddaemonsets": gone(sets)}, err: "this cluster does not know Plans, is Moult installed?"},
+		"not there":         {objects: []runtime.Object{aDaemonSet("other", "d")}, args: []string{"d"}, err: `Plan ns/d not found; ExtendedDaemonSet d is in other`},
 		"not there by kind": {objects: []runtime.Object{aDaemonSet("other", "d")}, args: []string{"eds/d"}, err: `ExtendedDaemonSet ns/d not found, but there is one in other: use -n`},
-		"elsewhere":         {objects: []runtime.Object{aDaemonSet("other", "d")}, want: []string{"No rollouts in namespace ns. There are some in other: use -n, or -A for all."}},
+		"elsewhere":         {objects: []runtime.Object{aDaemonSet("other", "d")}, want: []string{"No rollouts in namespace ns: -A shows those of all namespaces."}},
 		"no rollout, but a budget": {
 			objects: []runtime.Object{aDaemonSet("other", "d"), aBudget()},
-			want:    []string{"No rollouts in namespace ns. There are some in other: use -n, or -A for all.\nBudgets\n  everything  Exhausted  1 of at most 1 unavailable, none more may be taken\n"},
+			want:    []string{"No rollouts in namespace ns: -A shows those of all namespaces.\nBudgets\n  everything  Exhausted  1 of at most 1 unavailable, none more may be taken\n"},
 		},
-		"no rollout, but a budget, wide": {objects: []runtime.Object{aBudget()}, args: []string{"-o", "wide"}, want: []string{"No rollouts in namespace ns.\nBudgets\n"}},
+		"no rollout, but a budget, wide": {objects: []runtime.Object{aBudget()}, args: []string{"-o", "wide"}, want: []string{"No rollouts in namespace ns: -A shows those of all namespaces.\nBudgets\n"}},
 		"no rollout, but a budget, as JSON": {
 			objects: []runtime.Object{aBudget()}, args: []string{"-o", "json"}, want: []string{`"items": []`, `"name": "everything"`, `"matched": 1`}, not: "No rollouts",
 		},
 		"a budget, and nodes may not be seen": {
 			objects: []runtime.Object{aBudget()}, fails: map[string]error{"nodes": denied(corev1.Resource("nodes"))}, want: []string{source.NoNodes, "Budgets\n  everything"},
 		},
-		"neither rollouts nor budgets": {want: []string{"No rollouts in namespace ns."}, not: "Budgets"},
+		"neither rollouts nor budgets": {want: []string{"No rollouts in namespace ns: -A shows those of all namespaces."}, not: "Budgets"},
 		"its pods may not be seen": {
 			objects: []runtime.Object{aDaemonSet("ns", "d", restless)}, fails: map[string]error{"pods": denied(corev1.Resource("pods"))},
 			want: []string{"▶ node  Changing", source.NoPodsSeen},

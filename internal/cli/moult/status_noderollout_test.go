@@ -78,8 +78,8 @@ func hostRollouts() []view.Rollout {
 }
 
 func TestFrameOfNodeRollouts(t *testing.T) {
-	golden(t, "status/"+"hosts", frame(&shown{rollouts: hostRollouts()}, now, layout{}).Text(0, false))
-	golden(t, "status/"+"hosts-wide", frame(&shown{rollouts: hostRollouts()[:1]}, now, layout{all: true}).Text(0, false))
+	golden(t, "status/"+"hosts", frame(&shown{rollouts: hostRollouts()}, now, false).Text(0, false))
+	golden(t, "status/"+"hosts-wide", frame(&shown{rollouts: hostRollouts()[:1]}, now, true).Text(0, false))
 }
 
 func TestJournalOfNodeRollouts(t *testing.T) {
@@ -147,12 +147,12 @@ func TestOnceOfNodeRollouts(t *testing.T) {
 		"as JSON, of all":   {objects: []runtime.Object{done}, args: []string{"nr/bottlerocket", "-o", "json", "-A"}, want: []string{`"kind": "NodeRollout"`}, not: "items"},
 		"not there":         {objects: []runtime.Object{plan}, args: []string{"nr/x"}, err: `NodeRollout x not found`},
 		"not there at all":  {args: []string{"x"}, err: `Plan ns/x not found`},
-		"no such kind":      {objects: []runtime.Object{plan}, fails: map[string]error{"noderollouts": gone}, want: []string{"Plan ns/p", "This cluster does not know NodeRollouts: only Plans and ExtendedDaemonSets are shown."}},
-		"no two such kinds": {objects: []runtime.Object{plan}, fails: map[string]error{"noderollouts": gone, "extendeddaemonsets": gone}, want: []string{"This cluster does not know ExtendedDaemonSets and NodeRollouts: only Plans are shown."}},
-		"one and the other": {objects: []runtime.Object{plan}, fails: map[string]error{"noderollouts": denied, "extendeddaemonsets": gone}, want: []string{"This cluster does not know ExtendedDaemonSets, and NodeRollouts can't be listed: only Plans are shown."}},
-		"not Plans":         {objects: []runtime.Object{done}, fails: map[string]error{"plans": denied}, want: []string{"NodeRollout bottlerocket", "Plans can't be listed: only ExtendedDaemonSets and NodeRollouts are shown."}},
+		"no such kind":      {objects: []runtime.Object{plan}, fails: map[string]error{"noderollouts": gone}, want: []string{"Plan ns/p", "NodeRollouts are not shown: this cluster does not know NodeRollouts"}},
+		"no two such kinds": {objects: []runtime.Object{plan}, fails: map[string]error{"noderollouts": gone, "extendeddaemonsets": gone}, want: []string{"NodeRollouts are not shown: this cluster does not know NodeRollouts"}},
+		"one and the other": {objects: []runtime.Object{plan}, fails: map[string]error{"noderollouts": denied, "extendeddaemonsets": gone}, want: []string{"NodeRollouts are not shown: "}},
+		"not Plans":         {objects: []runtime.Object{done}, fails: map[string]error{"plans": denied}, want: []string{"NodeRollout bottlerocket", "Plans are not shown: "}},
 		"neither Plans":     {fails: map[string]error{"plans": denied}, err: "forbidden"},
-		"asked for it":      {objects: []runtime.Object{plan}, fails: map[string]error{"noderollouts": gone}, args: []string{"nr/x"}, err: "this cluster has no NodeRollouts"},
+		"asked for it":      {objects: []runtime.Object{plan}, fails: map[string]error{"noderollouts": gone}, args: []string{"nr/x"}, err: "this cluster does not know NodeRollouts"},
 		"it fails":          {objects: []runtime.Object{plan}, fails: map[string]error{"noderollouts": errors.New("broken")}, err: "broken"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestFollowEndsOfNodeRollouts(t *testing.T) {
 		want  string
 	}{
 		"there is none":         {want: `NodeRollout x not found`},
-		"there is no such kind": {fails: map[string]error{"noderollouts": gone}, want: "this cluster has no NodeRollouts"},
+		"there is no such kind": {fails: map[string]error{"noderollouts": gone}, want: "this cluster does not know NodeRollouts"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)

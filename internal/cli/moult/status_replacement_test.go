@@ -55,8 +55,8 @@ func machineRollouts() []view.Rollout {
 }
 
 func TestFrameOfReplacements(t *testing.T) {
-	golden(t, "status/"+"machines", frame(&shown{rollouts: machineRollouts()}, now, layout{}).Text(0, false))
-	golden(t, "status/"+"machines-wide", frame(&shown{rollouts: machineRollouts()[:1]}, now, layout{all: true}).Text(0, false))
+	golden(t, "status/"+"machines", frame(&shown{rollouts: machineRollouts()}, now, false).Text(0, false))
+	golden(t, "status/"+"machines-wide", frame(&shown{rollouts: machineRollouts()[:1]}, now, true).Text(0, false))
 }
 
 func TestJournalOfReplacements(t *testing.T) {

@@ -209,7 +209,7 @@ func pauseAndResume(b *bench) {
 	if s := read(b, fresh).Spec.Strategy; s != nil {
 		b.t.Errorf("a strategy is left: %+v", s)
 	}
-	b.says(`error: "pod/p" is not the name of a Plan, an ExtendedDaemonSet, a NodeRollout or a NodeDisruptionBudget: the word before the slash must be plan, extendeddaemonset, noderollout or nodedisruptionbudget`, "pause", "pod/p")
+	b.says(`error: "pod/p" names no Plan, ExtendedDaemonSet, NodeRollout or NodeDisruptionBudget: the word before the slash must be plan, extendeddaemonset, noderollout or nodedisruptionbudget`, "pause", "pod/p")
 }
 
 func resumeKeepsWhatPauseDidNotMake(b *bench) {
@@ -321,7 +321,7 @@ func retryAPlan(b *bench) {
 func retryOfAmbiguousNames(b *bench) {
 	p := b.plan("both", nil)
 	b.node("both", p)
-	b.says(`error: there are a Node and a Plan named "both": say node/both or plan/both`, "retry", "both")
+	b.says(`error: several objects are named "both": say node/both or plan/both`, "retry", "both")
 	b.says("node/both is retried: steer-names/both (JobFailed)", "retry", "node/both")
 }
 
@@ -370,7 +370,7 @@ func pauseADaemonSet(b *bench) {
 	b.says("extendeddaemonset.datadoghq.com/d is not paused\n"+
 		"annotation extendeddaemonset.datadoghq.com/rollout-frozen still pauses it: kubectl eds unfreeze-rollout d -n steer-daemon", "resume", "eds/d")
 	b.says(`error: ExtendedDaemonSet steer-daemon/x not found`, "pause", "eds/x")
-	b.says(`error: "eds/d" is not the name of a Node, a Plan or a NodeRollout: the word before the slash must be node, plan or noderollout`, "retry", "eds/d")
+	b.says(`error: "eds/d" names no Node, Plan or NodeRollout: the word before the slash must be node, plan or noderollout`, "retry", "eds/d")
 }
 
 func approveADaemonSet(b *bench) {
@@ -399,9 +399,9 @@ func bareNames(b *bench) {
 	b.daemon("d", nil)
 	b.says("extendeddaemonset.datadoghq.com/d paused", "pause", "d")
 	b.plan("d", nil)
-	b.says(`error: there are a Plan and an ExtendedDaemonSet named "d": say plan/d or eds/d`, "pause", "d")
+	b.says(`error: several objects are named "d": say plan/d or eds/d`, "pause", "d")
 	b.says("plan.upgrade.cattle.io/d paused", "pause", "plan/d")
 	b.says(`error: Plan steer-either/nothing not found`, "pause", "nothing")
 	b.namespace = "default"
-	b.says(`error: Plan default/d not found, but there is one in steer-either: use -n; there is an ExtendedDaemonSet "d" in steer-either`, "approve", "d")
+	b.says(`error: Plan default/d not found, but there is one in steer-either: use -n; ExtendedDaemonSet d is in steer-either`, "approve", "d")
 }

@@ -62,7 +62,7 @@ func steerANodeRollout(b *bench) {
 	b.says("error: noderollout.moult.dev/waves: wave canary waits at an older revision: the rollout has changed, and begins at its first wave", "approve", "nr/waves")
 
 	b.plan("waves", nil)
-	b.says(`error: there are a Plan and a NodeRollout named "waves": say plan/waves or nr/waves`, "pause", "waves")
+	b.says(`error: several objects are named "waves": say plan/waves or nr/waves`, "pause", "waves")
 }
 
 func retryANodeRollout(b *bench) {
@@ -94,7 +94,7 @@ func retryANodeRollout(b *bench) {
 		b.t.Errorf("annotated %q", got)
 	}
 	b.nodeRollout("host-1", nil, nil)
-	b.says(`error: there are a Node and a NodeRollout named "host-1": say node/host-1 or nr/host-1`, "retry", "host-1")
+	b.says(`error: several objects are named "host-1": say node/host-1 or nr/host-1`, "retry", "host-1")
 }
 
 // retryMachines: what has failed is also what no claim tells.

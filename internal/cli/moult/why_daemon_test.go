@@ -180,13 +180,13 @@ func TestExplain(t *testing.T) {
 			daemons: daemons(nil), fails: map[string]error{"pods": denied(corev1.Resource("pods"))}, want: []string{source.NoPodsSeen, "the rollout is Waiting"}, pods: "-",
 		},
 		"they may not be seen": {
-			daemons: daemons(nil), fails: map[string]error{"extendeddaemonsets": denied(sets)}, want: []string{"ExtendedDaemonSets can't be listed: only Plans and NodeRollouts are shown.", "There is no rollout."},
+			daemons: daemons(nil), fails: map[string]error{"extendeddaemonsets": denied(sets)}, want: []string{"ExtendedDaemonSets are not shown: ", "There is no rollout."},
 		},
 		"there are no such kinds": {
 			fails: map[string]error{
 				"extendeddaemonsets": apierrors.NewNotFound(sets, ""), "plans": apierrors.NewNotFound(plans, ""), "noderollouts": apierrors.NewNotFound(plans, ""),
 			},
-			err: "this cluster has no Plans",
+			err: "this cluster does not know Plans",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

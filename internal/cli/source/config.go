@@ -42,16 +42,15 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 }
 
 func (f *Flags) loader() (clientcmd.ClientConfig, error) {
+	extras := map[string][]string{}
 	for _, extra := range f.userExtra {
 		key, value, ok := strings.Cut(extra, "=")
 		if !ok {
 			return nil, fmt.Errorf("reading --as-user-extra, %q is not key=value", extra)
 		}
-		if f.overrides.AuthInfo.ImpersonateUserExtra == nil {
-			f.overrides.AuthInfo.ImpersonateUserExtra = map[string][]string{}
-		}
-		f.overrides.AuthInfo.ImpersonateUserExtra[key] = append(f.overrides.AuthInfo.ImpersonateUserExtra[key], value)
+		extras[key] = append(extras[key], value)
 	}
+	f.overrides.AuthInfo.ImpersonateUserExtra = extras
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(f.rules, &f.overrides), nil
 }
 

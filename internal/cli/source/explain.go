@@ -6,13 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"moult.dev/moult/internal/cli/text"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // Notes for people who may not list everything.
@@ -30,7 +28,7 @@ func Explain(k *Kind, err error) error {
 		err = answer // Drop the libraries' wrapping.
 	}
 	if apierrors.IsNotFound(err) && !isObjectNotFound(err) {
-		return fmt.Errorf("this cluster has no %ss, Moult is not installed in it: %w", k.Name, err)
+		return fmt.Errorf("this cluster does not know %ss, is Moult installed? %w", k.Name, err)
 	}
 	return err
 }
@@ -62,67 +60,26 @@ func (src *Source) NotFound(ctx context.Context, kind *Kind, name string) error 
 	}
 	for _, k := range Rollouts[1:] {
 		if others := src.elsewhere(ctx, k, name); len(others) > 0 {
-			err = fmt.Errorf("%w; there is %s %q in %s", err, k.withArticle(), name, strings.Join(others, ", "))
+			err = fmt.Errorf("%w; %s %s is in %s", err, k.Name, name, strings.Join(others, ", "))
 		}
 	}
 	return err
 }
 
-// Nothing says that there are no objects of these kinds, and which namespaces have some. called is the kinds' common name.
-func (src *Source) Nothing(ctx context.Context, called string, kinds ...*Kind) string {
+// Nothing says that there are no objects called so.
+func (src *Source) Nothing(called string) string {
 	if src.Namespace == "" {
 		return "No " + called + " in any namespace."
 	}
-	var others []string
-	for _, k := range kinds {
-		others = append(others, src.elsewhere(ctx, k, "")...)
-	}
-	slices.Sort(others)
-	said := "No " + called + " in namespace " + src.Namespace + "."
-	if others = slices.Compact(others); len(others) > 0 {
-		said += " There are some in " + strings.Join(others, ", ") + ": use -n, or -A for all."
-	}
-	return said
+	return "No " + called + " in namespace " + src.Namespace + ": -A shows those of all namespaces."
 }
 
-// elsewhere lists other namespaces that have such objects, as far as they may be seen: it is only a hint.
+// elsewhere lists the other namespaces that have an object of the name.
 func (src *Source) elsewhere(ctx context.Context, k *Kind, name string) []string {
 	if !k.Namespaced {
 		return nil
 	}
-	all, err := List[metav1.PartialObjectMetadata](ctx, src.In("", k), Named(name))
-	if err != nil {
-		return nil
-	}
-	var namespaces []string
-	for i := range all {
-		if namespace := all[i].Namespace; namespace != src.Namespace {
-			namespaces = append(namespaces, namespace)
-		}
-	}
-	slices.Sort(namespaces)
-	return slices.Compact(namespaces)
-}
-
-// hiddenNote names the kinds of rollouts that can't be listed, and those that are shown.
-func hiddenNote(errs map[*Kind]error) string {
-	var unknown, denied, others []string
-	for _, k := range Rollouts {
-		switch err := errs[k]; {
-		case err == nil:
-			others = append(others, k.Name+"s")
-		case apierrors.IsNotFound(err):
-			unknown = append(unknown, k.Name+"s")
-		default:
-			denied = append(denied, k.Name+"s")
-		}
-	}
-	var parts []string
-	if len(unknown) > 0 {
-		parts = append(parts, "This cluster does not know "+text.And(unknown))
-	}
-	if len(denied) > 0 {
-		parts = append(parts, text.And(denied)+" can't be listed")
-	}
-	return strings.Join(parts, ", and ") + ": only " + text.And(others) + " are shown."
+	namespaces := sets.New[string]()
+	_ = Each(ctx, src.In("", k), Named(name), func(o *metav1.PartialObjectMetadata) { namespaces.Insert(o.Namespace) }) // It is only a hint.
+	return sets.List(namespaces.Delete(src.Namespace))
 }

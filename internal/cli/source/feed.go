@@ -20,9 +20,6 @@ import (
 // settle is how long a feed rests after a change, so that changes in a burst are shown together.
 const settle = 100 * time.Millisecond
 
-// ErrNotRead is the error of a read that has to be repeated, because a watch has just begun.
-var ErrNotRead = errors.New("not all objects are read yet")
-
 // Feed keeps objects up to date by watches, for commands that follow them. Reads of its Source begin the watches.
 type Feed struct {
 	// client tells whether it supports WatchList; fake clients don't.
@@ -30,18 +27,19 @@ type Feed struct {
 	watched map[string]*watched
 	changed chan struct{}
 	// start runs an informer.
-	start func(*watched)
+	start func(cache.SharedIndexInformer)
 
-	mu sync.Mutex
-	// looked is true once all watches had synced.
-	looked         bool
-	fatal, trouble error
+	mu      sync.Mutex
+	trouble error
 }
 
-// watched is one watched list. denied is why it may not be read.
+// watched is one watched list.
 type watched struct {
 	informer cache.SharedIndexInformer
-	denied   error
+	// failed gets the error of an attempt to list, before the first that succeeds.
+	failed chan error
+	// denied is why the list may not be read.
+	denied error
 }
 
 // Follow makes the source answer reads from watches while the feed runs.
@@ -52,26 +50,25 @@ func (src *Source) Follow() *Feed {
 
 // watch begins to watch.
 func (f *Feed) watch(lw *cache.ListWatch, transform cache.TransformFunc) (*watched, error) {
-	w := &watched{informer: cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, f.client), nil, 0, nil)}
-	news := func() {
-		f.mu.Lock()
-		f.trouble = nil
-		f.mu.Unlock()
-		f.wake()
+	w := &watched{
+		informer: cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, f.client), nil, 0, nil),
+		failed:   make(chan error, 1),
 	}
+	news := func() { f.report(nil) }
 	_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { news() }, UpdateFunc: func(any, any) { news() }, DeleteFunc: func(any) { news() },
 	})
 	err = errors.Join(err, w.informer.SetTransform(transform),
-		w.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.failed(w, err) }))
+		w.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { f.watchFailed(w, err) }))
 	if err == nil {
-		f.start(w)
+		f.start(w.informer)
 	}
 	return w, err
 }
 
-// objects returns the watched list called name, sorted by namespace and name. The first call begins the watch.
-func (f *Feed) objects(name string, from *cache.ListWatch, transform cache.TransformFunc) ([]any, error) {
+// objects returns the watched list called name, sorted by namespace and name. The first call begins the watch. It waits until the list was
+// read, or an attempt to read it failed.
+func (f *Feed) objects(ctx context.Context, name string, from *cache.ListWatch, transform cache.TransformFunc) ([]any, error) {
 	w := f.watched[name]
 	if w == nil {
 		var err error
@@ -80,14 +77,20 @@ func (f *Feed) objects(name string, from *cache.ListWatch, transform cache.Trans
 		}
 		f.watched[name] = w
 	}
-	f.mu.Lock()
-	denied := w.denied
-	f.mu.Unlock()
-	switch {
-	case denied != nil:
-		return nil, denied
-	case !w.informer.HasSynced():
-		return nil, ErrNotRead
+	if !w.informer.HasSynced() {
+		if w.denied != nil {
+			return nil, w.denied
+		}
+		select {
+		case <-w.informer.HasSyncedChecker().Done():
+		case err := <-w.failed:
+			if isHidden(err) {
+				w.denied = err
+			}
+			return nil, err
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 	store := w.informer.GetStore()
 	keys := store.ListKeys()
@@ -108,6 +111,14 @@ func (f *Feed) Trouble() error {
 	return f.trouble
 }
 
+// report notes that a watch has news, or its trouble.
+func (f *Feed) report(trouble error) {
+	f.mu.Lock()
+	f.trouble = trouble
+	f.mu.Unlock()
+	f.wake()
+}
+
 func (f *Feed) wake() {
 	select {
 	case f.changed <- struct{}{}:
@@ -115,39 +126,22 @@ func (f *Feed) wake() {
 	}
 }
 
-// failed notes that a watch ended. The informer begins another.
-func (f *Feed) failed(w *watched, err error) {
+// watchFailed notes that a watch ended. The informer begins another.
+func (f *Feed) watchFailed(w *watched, err error) {
 	if errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err):
-		w.denied = err
-	case !f.looked && !w.informer.HasSynced():
-		f.fatal = err
-	default:
-		f.trouble = err
+	if w.informer.HasSynced() || !isHidden(err) {
+		f.report(err)
 	}
-	f.wake()
+	select {
+	case w.failed <- err:
+	default: // No read waits for it.
+	}
 }
 
-// isReady reports whether all readable lists have synced. During trouble, it does not wait for watches that began later.
-func (f *Feed) isReady() (bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, w := range f.watched {
-		if w.denied == nil && !w.informer.HasSynced() && (!f.looked || f.trouble == nil) {
-			return false, f.fatal
-		}
-	}
-	f.looked = f.fatal == nil && len(f.watched) > 0
-	return true, f.fatal
-}
-
-// Run calls look first to begin the watches, then when they have synced, after changes, and at each tick. It ends when look is done
-// or fails, or when the context ends: then it returns the context's cause. A look that returns ErrNotRead is repeated.
+// Run calls look first to begin the watches, then after changes, and at each tick. It ends when look is done or fails, or when the
+// context ends: then it returns the context's cause.
 func (f *Feed) Run(ctx context.Context, clk clock.Clock, tick <-chan time.Time, look func() (done bool, err error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	// Log lines of the libraries would mix with the command's output.
@@ -155,17 +149,7 @@ func (f *Feed) Run(ctx context.Context, clk clock.Clock, tick <-chan time.Time, 
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer cancel()
-	f.start = func(w *watched) {
-		group.Go(func() { w.informer.RunWithContext(quiet) })
-		// An empty list is news, too.
-		group.Go(func() {
-			select {
-			case <-w.informer.HasSyncedChecker().Done():
-				f.wake()
-			case <-ctx.Done():
-			}
-		})
-	}
+	f.start = func(informer cache.SharedIndexInformer) { group.Go(func() { informer.RunWithContext(quiet) }) }
 	f.wake() // The first look begins the watches.
 	changed, rested := f.changed, (<-chan time.Time)(nil)
 	for {
@@ -179,15 +163,7 @@ func (f *Feed) Run(ctx context.Context, clk clock.Clock, tick <-chan time.Time, 
 			changed, rested = nil, clk.After(settle)
 		case <-tick:
 		}
-		ready, err := f.isReady()
-		done := false
-		if ready && err == nil {
-			done, err = look()
-		}
-		if errors.Is(err, ErrNotRead) {
-			continue
-		}
-		if done || err != nil {
+		if done, err := look(); done || err != nil {
 			return err
 		}
 	}

@@ -94,6 +94,43 @@ func TestRunSeesThatThereIsNothing(t *testing.T) {
 	}
 }
 
+// expiring lists nodes, but its second list is refused, as with a token that has just expired. Its watches end at once.
+type expiring struct {
+	lister
+	lists *int
+}
+
+func (e expiring) List(ctx context.Context, o metav1.ListOptions) (*corev1.NodeList, error) {
+	*e.lists++
+	switch *e.lists {
+	case 1:
+		return &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: e.nodes[:1]}, nil
+	case 2:
+		return nil, apierrors.NewUnauthorized("the token has expired")
+	}
+	return e.lister.List(ctx, o)
+}
+
+func (expiring) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return nil, apierrors.NewResourceExpired("too old")
+}
+
+// TestRunSurvivesARefusal goes on with what was read before, says so, and recovers.
+func TestRunSurvivesARefusal(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	src, f := following()
+	nodes := expiring{lister{nil, nil, []corev1.Node{*node("a", "1"), *node("b", "2")}}, new(int)}
+	troubled := false
+	if err := f.Run(ctx, clock.RealClock{}, nil, func() (bool, error) {
+		all, err := read[corev1.Node](ctx, src, nodes, metav1.ListOptions{}, "nodes", nil)
+		troubled = troubled || len(all) == 1 && apierrors.IsUnauthorized(f.Trouble())
+		return len(all) == 2 && f.Trouble() == nil, err
+	}); err != nil || !troubled {
+		t.Errorf("it ends with %v, and said that the objects may be out of date: %v", err, troubled)
+	}
+}
+
 func TestRunEnds(t *testing.T) {
 	forbidden := apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("no"))
 	for name, tc := range map[string]struct {

@@ -53,14 +53,6 @@ func newKind(name string, of schema.GroupVersion, namespaced bool, shorts ...str
 
 func (k *Kind) singular() string { return strings.ToLower(k.Name) }
 
-// withArticle is "a Plan", or "an ExtendedDaemonSet".
-func (k *Kind) withArticle() string {
-	if strings.HasPrefix(k.Name, "E") {
-		return "an " + k.Name
-	}
-	return "a " + k.Name
-}
-
 // Short names an object of the kind on a command line: "nr/NAME".
 func (k *Kind) Short(name string) string { return k.shorts[0] + "/" + name }
 
@@ -107,28 +99,28 @@ func Parse(arg string, of ...*Kind) (Target, error) {
 	if !hasKind {
 		kind, name = "", arg
 	}
-	known, words := make([]string, len(of)), make([]string, len(of))
-	for i, k := range of {
-		known[i], words[i] = k.withArticle(), k.singular()
+	var kinds, words []string
+	for _, k := range of {
+		kinds, words = append(kinds, k.Name), append(words, k.singular())
 	}
 	if name == "" || strings.Contains(name, "/") {
-		return Target{}, fmt.Errorf("%q is not the name of %s", arg, text.Or(known))
+		return Target{}, fmt.Errorf("%q names no %s", arg, text.Or(kinds))
 	}
 	if !hasKind {
 		return Target{Name: name}, nil
 	}
 	i := slices.IndexFunc(of, func(k *Kind) bool { return k.hasName(kind) })
 	if i < 0 {
-		return Target{}, fmt.Errorf("%q is not the name of %s: the word before the slash must be %s", arg, text.Or(known), text.Or(words))
+		return Target{}, fmt.Errorf("%q names no %s: the word before the slash must be %s", arg, text.Or(kinds), text.Or(words))
 	}
 	return Target{of[i], name}, nil
 }
 
 // Ambiguous is the error that objects of several kinds have the name.
 func Ambiguous(name string, kinds []*Kind) error {
-	var there, args []string
+	var args []string
 	for _, k := range kinds {
-		there, args = append(there, k.withArticle()), append(args, k.Short(name))
+		args = append(args, k.Short(name))
 	}
-	return fmt.Errorf("there are %s named %q: say %s", text.And(there), name, text.Or(args))
+	return fmt.Errorf("several objects are named %q: say %s", name, text.Or(args))
 }

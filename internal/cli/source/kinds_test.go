@@ -39,14 +39,14 @@ func TestParse(t *testing.T) {
 
 func TestParseSaysWhatIsMeant(t *testing.T) {
 	_, err := Parse("pod/p", Node, Plan)
-	if want := `"pod/p" is not the name of a Node or a Plan: the word before the slash must be node or plan`; err == nil || err.Error() != want {
+	if want := `"pod/p" names no Node or Plan: the word before the slash must be node or plan`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
 
 func TestParseSaysAllThatIsMeant(t *testing.T) {
 	_, err := Parse("pod/p", Plan, DaemonSet, Budget)
-	want := `"pod/p" is not the name of a Plan, an ExtendedDaemonSet or a NodeDisruptionBudget: the word before the slash must be plan, extendeddaemonset or nodedisruptionbudget`
+	want := `"pod/p" names no Plan, ExtendedDaemonSet or NodeDisruptionBudget: the word before the slash must be plan, extendeddaemonset or nodedisruptionbudget`
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

@@ -4,7 +4,6 @@ package source
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -36,33 +35,31 @@ func (f *Found) Kinds() []*Kind {
 }
 
 // ReadRollouts returns the named rollouts, or all if there is no name. If no kind is named, it leaves out kinds that can't be listed,
-// and a note names them. It fails if no kind can be listed, or if a named rollout does not exist.
+// and notes name them. It fails if nothing is found and Plans can't be listed, or if a named rollout does not exist.
 func (src *Source) ReadRollouts(ctx context.Context, named Target) (f Found, err error) {
-	hidden, kinds, notRead := map[*Kind]error{}, 0, error(nil)
+	var errPlans error
 	for _, k := range Rollouts {
 		if named.Kind != nil && named.Kind != k {
 			continue
 		}
-		kinds++
-		switch err := src.readKind(ctx, &f, k, named.Name); {
+		err := src.readKind(ctx, &f, k, named.Name)
+		switch {
 		case err == nil:
-		case errors.Is(err, ErrNotRead):
-			notRead = err
-		case named.Kind == nil && isHidden(err):
-			hidden[k] = err
-		default:
+			continue
+		case named.Kind != nil || !isHidden(err):
 			return f, Explain(k, err)
+		case k == Plan:
+			errPlans = Explain(k, err)
 		}
+		src.Notes = append(src.Notes, fmt.Sprintf("%ss are not shown: %v", k.Name, Explain(k, err)))
 	}
 	switch {
-	case notRead != nil:
-		return f, notRead
-	case len(hidden) == kinds, hidden[Plan] != nil && len(f.Kinds()) == 0:
-		return f, Explain(Plan, hidden[Plan])
-	case len(f.Kinds()) == 0 && named.Name != "":
+	case len(f.Kinds()) > 0:
+		return f, nil
+	case errPlans != nil:
+		return f, errPlans
+	case named.Name != "":
 		return f, src.NotFound(ctx, named.Kind, named.Name)
-	case len(hidden) > 0:
-		src.Notes = append(src.Notes, hiddenNote(hidden))
 	}
 	return f, nil
 }

@@ -14,6 +14,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -53,19 +54,10 @@ func Connect(cluster Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	rest, err := cluster.REST()
+	config, err := cluster.REST()
 	if err != nil {
 		return nil, err
 	}
-	src, err := ConnectTo(rest)
-	if err == nil {
-		src.Namespace = namespace
-	}
-	return src, err
-}
-
-// ConnectTo makes clients for all namespaces.
-func ConnectTo(config *rest.Config) (*Source, error) {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client, %w", err)
@@ -76,7 +68,7 @@ func ConnectTo(config *rest.Config) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client, %w", err)
 	}
-	return &Source{Client: client, Core: core}, nil
+	return &Source{Client: client, Core: core, Namespace: namespace}, nil
 }
 
 // In returns the objects of a kind in a namespace, or in all where it is empty or the kind has none.
@@ -140,7 +132,7 @@ func read[T any, L runtime.Object](ctx context.Context, src *Source, from Lister
 		trim(t)
 		return t, nil
 	}
-	found, err := src.feed.objects(strings.Join([]string{name, o.LabelSelector, o.FieldSelector}, "/"), listWatch(from, o), typed)
+	found, err := src.feed.objects(ctx, strings.Join([]string{name, o.LabelSelector, o.FieldSelector}, "/"), listWatch(from, o), typed)
 	for _, object := range found {
 		all = append(all, *object.(*T))
 	}
@@ -208,30 +200,29 @@ func (src *Source) Get(ctx context.Context, k *Kind, name string) (*unstructured
 }
 
 // Find reads the object that the command line names. A name without a kind may be of any of these kinds. Find fails if
-// several have the name. Only the first kind and Plans must be readable.
+// several objects have the name. Only Plans must be readable.
 func (src *Source) Find(ctx context.Context, named Target, kinds ...*Kind) (*Kind, *unstructured.Unstructured, error) {
 	if named.Kind != nil {
 		o, err := src.Get(ctx, named.Kind, named.Name)
 		return named.Kind, o, err
 	}
 	var found []*Kind
-	var objects []*unstructured.Unstructured
+	var object *unstructured.Unstructured
 	var failed error
-	for i, k := range kinds {
+	for _, k := range kinds {
 		o, err := src.Of(k).Get(ctx, named.Name, metav1.GetOptions{})
 		switch {
 		case err == nil:
-			found, objects = append(found, k), append(objects, o)
-		case isObjectNotFound(err), i > 0 && k != Plan && isHidden(err):
-		case failed == nil:
-			failed = Explain(k, err)
+			found, object = append(found, k), o
+		case !isHidden(err), k == Plan && !isObjectNotFound(err):
+			failed = cmp.Or(failed, Explain(k, err))
 		}
 	}
 	switch {
 	case len(found) > 1:
 		return nil, nil, Ambiguous(named.Name, found)
 	case len(found) == 1:
-		return found[0], objects[0], nil
+		return found[0], object, nil
 	case failed != nil:
 		return nil, nil, failed
 	}

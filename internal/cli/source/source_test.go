@@ -69,8 +69,8 @@ func TestReadSaysWhereElseToLook(t *testing.T) {
 	if want := `Plan default/p not found, but there is one in system-upgrade: use -n`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
-	want := "No rollouts in namespace default. There are some in system-upgrade: use -n, or -A for all."
-	if got := src.Nothing(t.Context(), "rollouts", Rollouts...); got != want {
+	want := "No rollouts in namespace default: -A shows those of all namespaces."
+	if got := src.Nothing("rollouts"); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package text writes what people read: lines of pieces that may have colours, cut to the width of a terminal where there
-// is one.
+// Package text formats output for people: lines of pieces that may have colours, cut to the width of a terminal.
 package text
 
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/mattn/go-runewidth"
 )
 
-// Style is how a piece of text looks, by its ANSI number.
+// Style is the look of a piece of text, as an ANSI number.
 type Style string
 
 // The styles.
@@ -32,30 +32,31 @@ type Piece struct {
 	Style Style
 }
 
-// Of is a piece of text in this style.
+// Of returns a piece of text in this style.
 func (s Style) Of(text string) Piece { return Piece{Text: text, Style: s} }
 
-// Format is a piece of formatted text in this style.
+// Format returns a piece of formatted text in this style.
 func (s Style) Format(format string, args ...any) Piece { return s.Of(fmt.Sprintf(format, args...)) }
 
-// Line is a row of the screen.
+// Line is one line of output.
 type Line []Piece
 
-// Width is how many columns the line takes up.
+// Width returns how many columns the line needs.
 func (l Line) Width() (columns int) {
 	for _, p := range l {
-		columns += runewidth.StringWidth(Clean(p.Text))
+		columns += Width(p.Text)
 	}
 	return columns
 }
 
-// Write adds the line, cut to so many columns; 0 does not cut.
-func (l Line) Write(to *bytes.Buffer, width int, colour bool) {
+// write writes the line without blanks at its end, cut to this width; 0 does not cut.
+func (l Line) write(to *bytes.Buffer, width int, colour bool) {
+	l = l.trimmed()
 	cut := width > 0 && l.Width() > width
 	room := width
 	for _, p := range l {
 		text := Clean(p.Text)
-		if n := runewidth.StringWidth(text); cut && n >= room {
+		if n := Width(text); cut && n >= room {
 			text, room = runewidth.Truncate(text+" ", room, "…"), 0
 		} else {
 			room -= n
@@ -70,8 +71,8 @@ func (l Line) Write(to *bytes.Buffer, width int, colour bool) {
 	}
 }
 
-// Trimmed is the line without blanks at its end.
-func (l Line) Trimmed() Line {
+func (l Line) trimmed() Line {
+	l = slices.Clone(l)
 	for len(l) > 0 {
 		last := &l[len(l)-1]
 		if last.Text = strings.TrimRight(last.Text, " "); last.Text != "" {
@@ -82,7 +83,7 @@ func (l Line) Trimmed() Line {
 	return l
 }
 
-// Clean keeps what others wrote, such as messages, from moving the cursor: each control character becomes a blank.
+// Clean replaces each control character with a blank, so that messages of other programs can't move the cursor.
 func Clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -92,23 +93,23 @@ func Clean(text string) string {
 	}, text)
 }
 
-// Fill is text with blanks up to this width.
+// Fill adds blanks to text up to this width.
 func Fill(text string, width int) string { return runewidth.FillRight(Clean(text), width) }
 
-// Width is how many columns the text takes up.
+// Width returns how many columns the text needs.
 func Width(text string) int { return runewidth.StringWidth(Clean(text)) }
 
-// Lines is what one screen shows.
-type Lines []Line //nolint:recvcheck // Add alone changes them.
+// Lines is output of several lines.
+type Lines []Line //nolint:recvcheck // Only Add changes them.
 
 // Add adds a line of these pieces.
-func (all *Lines) Add(pieces ...Piece) { *all = append(*all, Line(pieces).Trimmed()) }
+func (all *Lines) Add(pieces ...Piece) { *all = append(*all, pieces) }
 
-// Text is the lines, each cut to so many columns; 0 does not cut.
+// Text returns the lines, each cut to this width; 0 does not cut.
 func (all Lines) Text(width int, colour bool) []byte {
 	var out bytes.Buffer
 	for _, l := range all {
-		l.Write(&out, width, colour)
+		l.write(&out, width, colour)
 		out.WriteByte('\n')
 	}
 	return out.Bytes()

@@ -9,16 +9,16 @@ import (
 	"golang.org/x/term"
 )
 
-// Terminal is where a stream goes.
+// Terminal is what a stream writes to.
 type Terminal struct {
 	fd int
-	// Live is true when what is written can be painted over.
+	// Live is true if written text can be overwritten.
 	Live bool
-	// Colour is true when colours are shown.
+	// Colour is true if colours are shown.
 	Colour bool
 }
 
-// TerminalOf looks at a stream. Colours are for terminals, and for people who have not said NO_COLOR.
+// TerminalOf returns the terminal of a stream. Only a terminal has colours, unless NO_COLOR is set.
 func TerminalOf(out io.Writer) Terminal {
 	f, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -28,7 +28,7 @@ func TerminalOf(out io.Writer) Terminal {
 	return Terminal{fd: int(f.Fd()), Live: live, Colour: live && os.Getenv("NO_COLOR") == ""}
 }
 
-// Size is the current size, or a usual one when the terminal does not say.
+// Size returns the current size, or a default if it is unknown.
 func (t Terminal) Size() (width, height int) {
 	width, height, err := term.GetSize(t.fd)
 	if err != nil || width <= 0 || height <= 0 {

@@ -4,6 +4,7 @@ package text
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,20 +13,15 @@ import (
 )
 
 // Or lists words as "a", "a or b", or "a, b or c".
-func Or(words []string) string { return list(words, " or ") }
-
-// And lists words as "a", "a and b", or "a, b and c".
-func And(words []string) string { return list(words, " and ") }
-
-func list(words []string, last string) string {
+func Or(words []string) string {
 	n := len(words) - 1
 	if n <= 0 {
 		return strings.Join(words, "")
 	}
-	return strings.Join(words[:n], ", ") + last + words[n]
+	return strings.Join(words[:n], ", ") + " or " + words[n]
 }
 
-// Some is the first n words, and how many more there are: "a, b and 2 more".
+// Some lists the first n words, and counts the others: "a, b and 2 more".
 func Some(n int, words []string, separator string) string {
 	if len(words) <= n {
 		return strings.Join(words, separator)
@@ -33,7 +29,7 @@ func Some(n int, words []string, separator string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(words[:n], separator), len(words)-n)
 }
 
-// Count is "1 node" or "2 nodes".
+// Count returns "1 node" or "2 nodes".
 func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -41,18 +37,12 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// JoinSet joins the parts that are not empty.
+// JoinSet joins the non-empty parts.
 func JoinSet(separator string, parts ...string) string {
-	var set []string
-	for _, p := range parts {
-		if p != "" {
-			set = append(set, p)
-		}
-	}
-	return strings.Join(set, separator)
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), separator)
 }
 
-// Since is a duration up to now in few letters; empty when the time is not known.
+// Since returns the short form of the time since t: "3m"; empty if t is unknown.
 func Since(t *metav1.Time, now time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
@@ -60,7 +50,7 @@ func Since(t *metav1.Time, now time.Time) string {
 	return duration.HumanDuration(max(0, now.Sub(t.Time)))
 }
 
-// For is " for 3m"; empty when the time is not known.
+// For returns " for 3m"; empty if t is unknown.
 func For(t *metav1.Time, now time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
