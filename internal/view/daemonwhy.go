@@ -97,11 +97,6 @@ func (d *daemonSet) canaryChecks(name string) []Check {
 	return checks
 }
 
-// Says reports whether the message of a unit repeats that of the pod.
-func (p *Pod) Says(message string) bool {
-	return message == "pod "+p.Name+" is not ready" || message == "pod "+p.Name+": "+p.Message
-}
-
 func describePod(p *daemonset.Pod, current bool) Pod {
 	d := Pod{
 		Name: p.Name, Revision: daemonset.ReplicaSetOf(p.Pod), UpToDate: current, Ready: p.State.Ready, Since: timeOrNil(p.CreationTimestamp.Time),

@@ -29,7 +29,7 @@ func explain(w *view.Why, now time.Time) text.Lines {
 	}
 	for i := range w.Budgets {
 		l.Add()
-		drawBudget(&l, &w.Budgets[i], w.Node.Name, now)
+		drawBudget(&l, &w.Budgets[i], now)
 	}
 	return l
 }
@@ -37,32 +37,17 @@ func explain(w *view.Why, now time.Time) text.Lines {
 // drawPart writes the node's part in one rollout.
 func drawPart(l *text.Lines, w *view.Why, p *view.Part, now time.Time) {
 	r := &p.Rollout
-	head := text.Line{text.Plain.Of(r.Kind + " "), text.Bold.Of(r.FullName())}
-	if r.Version != "" {
-		head = append(head, text.Plain.Of("  "+r.Version))
+	l.Add(append(title(r, r.Version), unitState(p), since(p.Unit.Since, "", now))...)
+	if p.Unit.Message != "" && len(p.Checks) == 0 && len(p.Pods) == 0 { // Else these lines say it.
+		l.Add(text.Plain.Of("  " + p.Unit.Message))
 	}
-	l.Add(append(head, unitState(p), since(p.Unit.Since, "", now))...)
-	message := p.Unit.Message
-	if len(p.Checks) > 0 || slices.ContainsFunc(p.Pods, func(o view.Pod) bool { return o.Says(message) }) {
-		message = "" // It follows below.
-	}
-	if message != "" {
-		l.Add(text.Plain.Of("  " + message))
-	}
-	for _, o := range p.Pods {
-		if message != "" && strings.Contains(message, o.Message) {
-			o.Message = "" // It is written already.
-		}
-		drawPod(l, &o, r.Version, now)
+	for i := range p.Pods {
+		drawPod(l, &p.Pods[i], r.Version, now)
 	}
 	drawCanary(l, p)
-	switch r.State {
-	case view.Pending, view.Stalled:
-		l.Add(text.Red.Of("  the rollout is "+string(r.State)), since(r.Since, r.Message, now))
-	case view.Progressing, view.Waiting, view.Complete:
-		if len(p.Checks) == 0 && p.Unit.State == v1alpha1.UnitOutdated && !p.OptedOut {
-			l.Add(text.Plain.Of("  the rollout is "+string(r.State)), since(r.Since, r.Message, now))
-		}
+	unexplained := len(p.Checks) == 0 && p.Unit.State == v1alpha1.UnitOutdated && !p.OptedOut
+	if unexplained || r.State == view.Pending || r.State == view.Stalled {
+		l.Add(stateStyles[r.State].Of("  the rollout is "+string(r.State)), since(r.Since, r.Message, now))
 	}
 	if !p.OptedOut {
 		drawPlace(l, p)
@@ -81,7 +66,7 @@ func unitState(p *view.Part) text.Piece {
 		state = "  canary, " + string(u.State)
 	}
 	switch {
-	case p.OptedOut && !strings.HasPrefix(state, "  canary"):
+	case p.OptedOut && !u.Canary:
 		return text.Plain.Of("  opted out")
 	case u.State == v1alpha1.UnitFailed && u.Skipped:
 		return text.Red.Of(state + ": " + string(u.Reason) + ", skipped")
@@ -97,6 +82,9 @@ func unitState(p *view.Part) text.Piece {
 	return text.Plain.Of(state)
 }
 
+// few is how many names a list holds.
+const few = 3
+
 // drawPlace writes the unit's place in the order.
 func drawPlace(l *text.Lines, p *view.Part) {
 	if p.Place == 0 {
@@ -106,11 +94,8 @@ func drawPlace(l *text.Lines, p *view.Part) {
 	if p.Wave != "" {
 		line = append(line, text.Plain.Of(", in wave "+p.Wave))
 	}
-	if n := min(len(p.Ahead), few); n > 0 {
-		line = append(line, text.Plain.Of("; before it "+strings.Join(p.Ahead[:n], ", ")))
-		if more := p.Place - 1 - n; more > 0 {
-			line = append(line, text.Plain.Format(" and %d more", more))
-		}
+	if len(p.Ahead) > 0 {
+		line = append(line, text.Plain.Of("; before it "+text.Some(few, p.Ahead, ", ")))
 	}
 	l.Add(line...)
 	if p.Note != "" {
@@ -171,10 +156,7 @@ func drawCanary(l *text.Lines, p *view.Part) {
 		if !slices.ContainsFunc(p.Checks, func(c view.Check) bool { return c.Reason == v1alpha1.ReasonPaused }) { // Else it follows below.
 			l.Add(text.Yellow.Of("  the canary of "+c.Revision+" is paused"), text.Plain.Of(colon(c.Said())))
 		}
-	case view.CanaryFailed:
-		if p.Rollout.State != view.Stalled {
-			l.Add(text.Red.Of("  the canary of "+c.Revision+" has failed"), text.Plain.Of(colon(c.Said())))
-		}
+	case view.CanaryFailed: // The rollout's message says it.
 	case view.CanaryProgressing:
 		if w := p.Rollout.Wave; w != nil && w.Message != "" && p.Unit.Canary {
 			l.Add(text.Plain.Of("  " + w.Message))
@@ -198,7 +180,7 @@ func drawOthers(l *text.Lines, w *view.Why) {
 // maxHolders bounds how many unavailable nodes of a budget are named.
 const maxHolders = 5
 
-func drawBudget(l *text.Lines, b *view.Budget, node string, now time.Time) {
+func drawBudget(l *text.Lines, b *view.Budget, now time.Time) {
 	l.Add(text.Plain.Of("Budget "), text.Bold.Of(b.Name), budgetStyles[b.State].Of("  "+string(b.State)), text.Plain.Of("  "+b.Line()))
 	for i := range b.BlockedBy {
 		block := &b.BlockedBy[i]
@@ -206,7 +188,7 @@ func drawBudget(l *text.Lines, b *view.Budget, node string, now time.Time) {
 	}
 	for i := range b.Holders {
 		h := &b.Holders[i]
-		if i == maxHolders && h.Node != node {
+		if i == maxHolders {
 			l.Add(text.Dim.Format("  and %d more", len(b.Holders)-maxHolders))
 			break
 		}
@@ -238,14 +220,13 @@ func drawNode(l *text.Lines, n *view.Facts, now time.Time) {
 	if n.Deleting != nil {
 		l.Add(text.Red.Of("  being deleted"), since(n.Deleting, "", now))
 	}
-	switch {
-	case n.Unschedulable && n.CordonedBy == "":
-		l.Add(text.Yellow.Of("  cordoned"), text.Plain.Of(" by a person or another tool: it stays cordoned after a turn, and counts as unavailable"))
-	case n.Unschedulable:
-		l.Add(text.Yellow.Of("  cordoned"), text.Plain.Of(" by "+n.CordonedBy))
+	const another = "a person or another tool"
+	if n.Unschedulable {
+		by := cmp.Or(n.CordonedBy, another+": it stays cordoned after a turn, and counts as unavailable")
+		l.Add(text.Yellow.Of("  cordoned"), text.Plain.Of(" by "+by))
 	}
 	if n.Excluded {
-		l.Add(text.Plain.Of("  kept from external load balancers by " + cmp.Or(n.ExcludedBy, "a person or another tool")))
+		l.Add(text.Plain.Of("  kept from external load balancers by " + cmp.Or(n.ExcludedBy, another)))
 	}
 	if n.ClaimError != "" {
 		l.Add(text.Red.Of("  claims unreadable: "+n.ClaimError), text.Plain.Of("; no rollout may take the node until a person mends or removes the annotation"))
@@ -295,20 +276,17 @@ var hostStyles = map[v1alpha1.HostState]text.Style{
 
 // drawHost writes the host's version and offered update, and its ordered and current action.
 func drawHost(l *text.Lines, h *view.Host, now time.Time) {
-	runs := ""
-	switch {
-	case h.Version != "" && h.Previous != "" && h.Previous != h.Version:
-		runs = "runs " + h.Version + " (before: " + h.Previous + "), "
-	case h.Version != "":
+	runs, offers := "", "has not said whether there is an update"
+	if h.Version != "" {
 		runs = "runs " + h.Version + ", "
 	}
-	offers := "has not said whether there is an update"
-	switch {
-	case h.Update == v1alpha1.HostUpdateTrue && h.Target != "":
-		offers = "has " + h.Target + " to offer"
-	case h.Update == v1alpha1.HostUpdateTrue:
-		offers = "has an update, or needs a reboot"
-	case h.Update == v1alpha1.HostUpdateFalse:
+	if h.Previous != "" && h.Previous != h.Version {
+		runs += "ran " + h.Previous + " before, "
+	}
+	switch h.Update {
+	case v1alpha1.HostUpdateTrue:
+		offers = "has " + cmp.Or(h.Target, "an update or a reboot") + " to offer"
+	case v1alpha1.HostUpdateFalse:
 		offers = "has no update"
 	}
 	if h.Checked != nil {
@@ -333,21 +311,12 @@ func drawHost(l *text.Lines, h *view.Host, now time.Time) {
 	}
 }
 
-// drawMachine writes the part of the node's machine in a turn.
+// drawMachine writes which machine replaces which in a turn.
 func drawMachine(l *text.Lines, m *view.Machine, now time.Time) {
-	machine, what := m.Machine, "will be replaced"
-	switch {
-	case m.Replaces && m.Node != "":
-		machine, what = m.Replacement, "takes the place of that of node "+m.Node
-	case m.Replaces:
-		machine, what = m.Replacement, "has taken the place of "+cmp.Or(m.Machine, "another")
-	case m.ReplacementNode != "":
-		what = "is replaced by that of node " + m.ReplacementNode
-	case m.Replacement != "":
-		what = "is replaced by machine " + m.Replacement + ", which has no node yet"
-	}
+	machine := text.JoinSet(" of node ", cmp.Or(m.Machine, "unknown"), m.Node)
+	replacement := text.JoinSet(" of node ", cmp.Or(m.Replacement, "a new one"), m.ReplacementNode)
 	line := text.Line{
-		text.Plain.Format("  machine %s of scale set %s %s: ", cmp.Or(machine, "unknown"), m.ScaleSet, what),
+		text.Plain.Format("  scale set %s: machine %s is replaced by %s: ", m.ScaleSet, machine, replacement),
 		text.Yellow.Of(string(m.Phase)), text.Plain.Of(text.For(&m.PhaseSince, now) + " (NodeRollout/" + m.Rollout + ")"),
 	}
 	if m.Failed != nil {

@@ -37,13 +37,18 @@ func frame(s *shown, now time.Time, all bool) text.Lines {
 	return l
 }
 
+// title names a rollout and its version.
+func title(r *view.Rollout, version string) text.Line {
+	l := text.Line{text.Plain.Of(r.Kind + " "), text.Bold.Of(r.FullName())}
+	if version != "" {
+		l = append(l, text.Plain.Of("  "+version))
+	}
+	return l
+}
+
 // drawHeader makes the lines about the rollout itself.
 func drawHeader(r *view.Rollout, now time.Time) text.Lines {
-	l := text.Line{text.Plain.Of(r.Kind + " "), text.Bold.Of(r.FullName())}
-	if r.Version != "" {
-		l = append(l, text.Plain.Of("  "+r.Version))
-	}
-	l = append(l, stateStyles[r.State].Of("  "+string(r.State)), text.Plain.Of(text.For(r.Since, now)))
+	l := append(title(r, r.Version), stateStyles[r.State].Of("  "+string(r.State)), text.Plain.Of(text.For(r.Since, now)))
 	if r.State == view.Complete {
 		l = append(l, text.Plain.Format(", %d of %d updated", r.Counts.Updated, r.Counts.Total))
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +13,6 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
 
@@ -31,12 +29,8 @@ func newWhy(base command) *cobra.Command {
 		Short: "Say why a node is changed, or is not: every check of every rollout, and what holds the node",
 		Long: `Say why a node is changed, or is not.
 
-Shown are the node itself (whether it is ready, who has cordoned or claimed it, what was evicted from it), and every
-rollout that selects it, of all namespaces: the node's state there, since when, and if it waits, its place in the order and
-every check that it must pass: ✓ passed, ✗ not passed, with the reason and what it waits for. All checks are asked, not only
-the first that says no. For an ExtendedDaemonSet this includes its pod on the node, and what its canary waits for. For a node whose
-host is updated by an agent (NodeRollout) it includes what the host runs, what it has to offer, and what it does. The NodeDisruptionBudgets
-that select the node come last. -o wide shows the same.`,
+Shown are the node itself, its host, every rollout that selects it, of all namespaces, and the NodeDisruptionBudgets that select it. If the
+node waits in a rollout, its place in the order and every check follow: ✓ passed, ✗ not passed, with the reason. -o wide shows the same.`,
 		Example: `  kubectl moult why worker-7
   kubectl moult why worker-7 -o json | jq '.rollouts[].checks[] | select(.reason)'`,
 	}
@@ -54,7 +48,7 @@ func (c *whyCommand) explain(ctx context.Context, src *source.Source, name strin
 	case nodes == nil:
 		return fmt.Errorf("nodes can't be listed, and without them there is nothing to say about node %q", name)
 	case !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == name }):
-		return notFound(name, nodes)
+		return fmt.Errorf("there is no node %q", name)
 	}
 	src.Namespace = "" // Rollouts of any namespace may select the node.
 	found, err := src.ReadRollouts(ctx, source.Target{})
@@ -91,25 +85,4 @@ func (c *whyCommand) explain(ctx context.Context, src *source.Source, name strin
 		return c.output.Print(c.Out, w)
 	}
 	return explain(&w, now).Print(c.Out)
-}
-
-// few is how many names a list holds.
-const few = 3
-
-// notFound says that there is no such node, and lists nodes with similar names.
-func notFound(name string, nodes []corev1.Node) error {
-	var like []string
-	for i := range nodes {
-		if strings.Contains(nodes[i].Name, name) || nodes[i].Labels[corev1.LabelHostname] == name {
-			like = append(like, nodes[i].Name)
-		}
-	}
-	slices.Sort(like)
-	switch {
-	case len(like) == 0:
-		return fmt.Errorf("there is no node %q among %d nodes", name, len(nodes))
-	case len(like) > few:
-		return fmt.Errorf("there is no node %q, but %d whose name contains that, such as %s", name, len(like), strings.Join(like[:few], ", "))
-	}
-	return fmt.Errorf("there is no node %q; did you mean %s?", name, text.Or(like))
 }

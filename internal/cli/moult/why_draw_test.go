@@ -148,19 +148,3 @@ func TestDraw(t *testing.T) {
 		})
 	}
 }
-
-func TestUnknown(t *testing.T) {
-	nodes := []corev1.Node{whyNode("worker-1"), whyNode("worker-2"), whyNode("worker-3"), whyNode("worker-4"), whyNode("control")}
-	for name, want := range map[string]string{
-		"x":        `there is no node "x" among 5 nodes`,
-		"cont":     `there is no node "cont"; did you mean control?`,
-		"worker":   `there is no node "worker", but 4 whose name contains that, such as worker-1, worker-2, worker-3`,
-		"worker-9": `there is no node "worker-9" among 5 nodes`,
-	} {
-		if err := notFound(name, nodes); err.Error() != want {
-			t.Errorf("%s: %v, want %s", name, err, want)
-		}
-	}
-}
-
-// golden compares with a file of testdata.
