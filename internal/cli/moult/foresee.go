@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
@@ -24,14 +23,7 @@ func (c *previewCommand) draw(l *text.Lines, r *result, s *subject, now time.Tim
 	if r.Problem != "" {
 		l.Add(text.Red.Of("  nothing can start: " + r.Problem))
 	}
-	for i := range r.Failed {
-		n := &r.Failed[i]
-		l.Add(text.Red.Of("  ✗ "), text.Plain.Of(n.Node+"  "), text.Red.Of(string(n.Reason)), text.Plain.Of("  "+n.Message))
-	}
-	for i := range r.InTurn {
-		n := &r.InTurn[i]
-		l.Add(text.Yellow.Of("  ▶ "), text.Plain.Of(n.Node+"  "), text.Yellow.Of(string(n.Phase)), text.Plain.Of("  in its turn"))
-	}
+	*l = append(*l, drawNodes(&view.Rollout{Nodes: slices.Concat(r.Failed, r.InTurn)}, now, true)...)
 	c.drawDaemon(l, r)
 	drawSurge(l, r.Surge)
 	c.drawSteps(l, r, now)
@@ -72,8 +64,7 @@ func drawHead(l *text.Lines, r *result) {
 			counts = append(counts, fmt.Sprintf("%d %s", part.n, part.what))
 		}
 	}
-	summary := text.JoinSet("  ", version, strings.Join(counts, ", "))
-	l.Add(text.Plain.Of(r.Rollout.Kind+" "), text.Bold.Of(r.Rollout.FullName()), text.Plain.Of("  "+summary))
+	l.Add(append(title(&r.Rollout, version), text.Plain.Of("  "+strings.Join(counts, ", ")))...)
 }
 
 // drawSteps writes the nodes in order, wave by wave. Nodes beyond the limit are only counted.
@@ -148,24 +139,15 @@ func drawSurge(l *text.Lines, s *view.Surge) {
 	if s == nil {
 		return
 	}
-	switch added := "  a machine is added before another is deleted, surge " + s.Rule + " of each scale set; "; {
-	case s.DeletesFirst:
-		l.Add(text.Plain.Of("  each machine is deleted before the one that takes its place is added (surge 0)"))
-	case s.OnFull == v1alpha1.OnFullDeleteFirst:
-		l.Add(text.Plain.Of(added + "the other way round where one is full (onFull: DeleteFirst)"))
-	default:
-		l.Add(text.Plain.Of(added + "where one is full its nodes wait (onFull: Wait)"))
+	order := "a machine is added before another is deleted"
+	if s.DeletesFirst {
+		order = "a machine is deleted before its replacement is added"
 	}
+	l.Add(text.Plain.Format("  %s (surge %s of each scale set, onFull %s)", order, s.Rule, s.OnFull))
 	for i := range s.ScaleSets {
 		set := &s.ScaleSets[i]
-		line := text.Line{text.Plain.Format("  scale set %s: %d machines, %d outdated", set.Name, set.Machines, set.Outdated)}
-		if !s.DeletesFirst {
-			line = append(line, text.Plain.Format(", at most %d more at once", set.More))
-		}
-		if set.Message != "" {
-			line = append(line, text.Red.Of("; "+set.Message))
-		}
-		l.Add(line...)
+		l.Add(text.Plain.Format("  scale set %s: %d machines, %d outdated, at most %d more at once", set.Name, set.Machines, set.Outdated, set.More),
+			text.Red.Of(colon(set.Message)))
 	}
 }
 
@@ -204,18 +186,11 @@ func endText(r *result, now time.Time) string {
 
 // drawDrains writes what drains would do.
 func (c *previewCommand) drawDrains(l *text.Lines, r *result, s *subject) {
-	switch {
-	case s.drains():
-	case s.hosts != nil:
-		l.Add(text.Plain.Of("  nodes are cordoned; no pod is evicted (spec.drain.disabled)"))
-		return
-	case s.plan.Spec.Cordon:
-		l.Add(text.Plain.Of("  nodes are cordoned; no pod is evicted (spec.drain is absent)"))
-		return
-	default:
-		l.Add(text.Plain.Of("  no pod is evicted (spec.drain is absent)"))
+	if !s.drains {
+		l.Add(text.Plain.Of("  no pod is evicted: the rollout does not drain nodes"))
 		return
 	}
+	blocked := false
 	for i := range r.Drains {
 		d := &r.Drains[i]
 		if d.Error != "" {
@@ -230,6 +205,7 @@ func (c *previewCommand) drawDrains(l *text.Lines, r *result, s *subject) {
 			}
 			l.Add(text.Plain.Of("    " + name))
 		}
+		blocked = blocked || len(d.Refused) > 0 || len(d.Held) > 0
 		for _, x := range d.Refused {
 			advice := "no field allows it"
 			if x.Field != "" {
@@ -241,9 +217,8 @@ func (c *previewCommand) drawDrains(l *text.Lines, r *result, s *subject) {
 			l.Add(text.Yellow.Of("    ! "+h.Pod), text.Plain.Of("  held by PodDisruptionBudget "+h.Budget+": "+h.Message))
 		}
 	}
-	refused := slices.ContainsFunc(r.Drains, func(d drained) bool { return len(d.Refused) > 0 })
-	if refused || slices.ContainsFunc(r.Drains, func(d drained) bool { return len(d.Held) > 0 }) {
-		l.Add(text.Plain.Of("  a drain that can't go on " + blockedDrainText(s, refused)))
+	if blocked {
+		l.Add(text.Plain.Of("  a drain that can't go on " + drainEndText(s)))
 	}
 }
 
@@ -258,34 +233,16 @@ func (c *previewCommand) few(names []string) string {
 	return text.Some(maxPods, names, ", ")
 }
 
-// blockedDrainText says what happens when a drain can't go on.
-func blockedDrainText(s *subject, refused bool) string {
-	if s.hosts == nil {
-		d := s.plan.Spec.Drain
-		if d.Timeout == nil {
-			return "tries until its Job's deadline (spec.drain.timeout is absent)"
-		}
-		return "after " + d.Timeout.String() + " " + timeoutText(string(d.OnTimeout))
+// drainEndText says what a drain does that can't go on.
+func drainEndText(s *subject) string {
+	timeout, onTimeout := "", ""
+	switch {
+	case s.plan != nil && s.plan.Spec.Drain.Timeout != nil:
+		timeout, onTimeout = s.plan.Spec.Drain.Timeout.String(), string(s.plan.Spec.Drain.OnTimeout)
+	case s.hosts != nil && s.hosts.Spec.Drain != nil && s.hosts.Spec.Drain.Timeout != nil:
+		timeout, onTimeout = duration.HumanDuration(s.hosts.Spec.Drain.Timeout.Duration), string(s.hosts.Spec.Drain.OnTimeout)
+	default:
+		return "is tried again and again (spec.drain.timeout is absent)"
 	}
-	d, first := s.hosts.Spec.Drain, ""
-	if refused {
-		first = "fails its node's turn at once where a pod is refused; else "
-	}
-	if d == nil || d.Timeout == nil {
-		return first + "waits (spec.drain.timeout is absent)"
-	}
-	return first + "after " + duration.HumanDuration(d.Timeout.Duration) + " " + timeoutText(string(cmp.Or(d.OnTimeout, "Halt")))
-}
-
-// timeoutText says what happens when the time of a drain is over.
-func timeoutText(onTimeout string) string {
-	switch onTimeout {
-	case "Halt":
-		return "fails its node's turn (spec.drain.onTimeout: Halt)"
-	case "Skip":
-		return "releases its node, and the rollout goes on without it (spec.drain.onTimeout: Skip)"
-	case "Force":
-		return "deletes the pods that are left, past every PodDisruptionBudget (spec.drain.onTimeout: Force)"
-	}
-	return "fails the attempt (spec.drain.onTimeout is absent)"
+	return fmt.Sprintf("applies spec.drain.onTimeout (%s) after %s", cmp.Or(onTimeout, "absent"), timeout)
 }

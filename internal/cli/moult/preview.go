@@ -39,38 +39,23 @@ func newPreview(base command) *cobra.Command {
 		Use:   "preview ROLLOUT|FILE",
 		Short: "Say what a rollout would do: which nodes, in which order, when, and what a drain would do there",
 		Long: `Say what a rollout would do, if nothing else changed: which nodes start now and why the others wait, in which
-order and in which waves, until about when; and for the first nodes which pods a drain would evict, which of them it may
-not take, and which PodDisruptionBudgets would hold it.
+order and waves, until about when; and for the first nodes which pods a drain would evict.
 
-FILE is a manifest with a Plan, an ExtendedDaemonSet or a NodeRollout (a file that exists, or a name that ends in .yaml, .yml or
-.json), which may but need not be in the cluster yet; - is the standard input. Its fields are read strictly: one that the kind does not
-have is an error.
+FILE is a manifest with Plans, ExtendedDaemonSets or NodeRollouts: a file that exists, or a name that ends in .yaml, .yml or
+.json; - is the standard input. The rollouts need not be in the cluster. An unknown field is an error.
 
-For an ExtendedDaemonSet it says on which nodes the canary of the template would run, in which order the other nodes follow and how
-many at once, how many nodes get a first pod, and on which nodes there would be none and why. For a NodeRollout it says what each host
-runs and would be brought to, or how machines of its scale sets would be added and deleted; no cloud is asked, so machines count as outdated
-unless the cluster shows that they are not.
-
-The end is estimated from the turns that were measured (status.turnSeconds of a Plan or a NodeRollout), or from --turn, by simulating
-the rollout with the engine that decides it: with its waves, soaks and windows, and with the cluster's NodeDisruptionBudgets.
-Nothing is written, and the API server is asked for no dry run.`,
+The end is estimated by simulation, from the turns that were measured (status.turnSeconds of a Plan or a NodeRollout), or from --turn.
+Nothing is written, no dry run is sent, and no cloud is asked.`,
 		Example: `  kubectl moult preview k3s-agent -n system-upgrade
   kubectl moult preview -f plan.yaml --all
   kubectl moult preview plan.yaml --turn 6m
   kubectl moult preview eds/node-exporter -n monitoring --turn 30s
   kubectl moult preview nr/bottlerocket --turn 8m
   kustomize build . | kubectl moult preview -f -`,
-		Args:         cobra.MaximumNArgs(1),
-		SilenceUsage: true,
-		// The shell offers rollouts, or files if none matches.
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			names, none := source.Complete(c.cluster, source.Rollouts...)(cmd, args, prefix)
-			if len(args) == 0 && len(names) == 0 {
-				return []cobra.Completion{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
-			}
-			return names, none
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
+		Args:              cobra.MaximumNArgs(1),
+		SilenceUsage:      true,
+		ValidArgsFunction: source.Complete(c.cluster, source.Rollouts...),
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
 	}
 	cmd.Flags().StringVarP(&c.file, "filename", "f", "", "Manifest with the rollout; - is the standard input.")
 	cmd.Flags().IntVar(&c.limit, "nodes", 10, "For how many nodes to show the pods, and how many of those that wait.")
@@ -147,7 +132,7 @@ func (c *previewCommand) show(ctx context.Context, name string) error {
 	}
 	results := make([]result, len(subjects))
 	for i := range subjects {
-		if results[i], err = c.preview(ctx, &subjects[i], cluster); err != nil {
+		if results[i], err = c.preview(ctx, subjects[i], cluster); err != nil {
 			return err
 		}
 	}
@@ -162,14 +147,14 @@ func (c *previewCommand) show(ctx context.Context, name string) error {
 		if i > 0 {
 			l.Add()
 		}
-		c.draw(&l, &results[i], &subjects[i], now)
+		c.draw(&l, &results[i], subjects[i], now)
 	}
 	return l.Print(c.Out)
 }
 
 // preview looks at one rollout.
 func (c *previewCommand) preview(ctx context.Context, s *subject, cluster *view.Cluster) (r result, err error) {
-	if slices.ContainsFunc(s.order(), func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }) {
+	if slices.ContainsFunc(s.order, func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }) {
 		cluster.Evictions(c.countEvictions(ctx))
 	}
 	switch {
@@ -188,7 +173,7 @@ func (c *previewCommand) preview(ctx context.Context, s *subject, cluster *view.
 	default:
 		r.Preview = cluster.Preview(s.plan, s.Supposition)
 	}
-	if s.drains() {
+	if s.drains {
 		r.Drains, err = c.drains(ctx, s, r.Steps)
 	}
 	return r, err

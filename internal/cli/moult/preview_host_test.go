@@ -34,7 +34,7 @@ spec:
 // hostInCluster is the manifest's NodeRollout as a cluster has it, whose turns take five minutes.
 func hostInCluster(t *testing.T, change ...func(*v1alpha1.NodeRollout)) *unstructured.Unstructured {
 	t.Helper()
-	all, err := parse(strings.NewReader(hostManifest))
+	all, err := parse(strings.NewReader(hostManifest), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,22 +4,22 @@ package moult
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/yaml"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
@@ -33,93 +33,70 @@ type subject struct {
 	plan  *upgradev1.Plan
 	eds   *edsv1.ExtendedDaemonSet
 	hosts *v1alpha1.NodeRollout
+
+	kind   *source.Kind
+	meta   *metav1.ObjectMeta
+	order  []v1alpha1.Order
+	drains bool
 	view.Supposition
 }
 
-func (s *subject) object() (*source.Kind, *metav1.ObjectMeta) {
-	switch {
-	case s.eds != nil:
-		return source.DaemonSet, &s.eds.ObjectMeta
-	case s.hosts != nil:
-		return source.NodeRollout, &s.hosts.ObjectMeta
-	}
-	return source.Plan, &s.plan.ObjectMeta
-}
-
-// order is the strategy's order.
-func (s *subject) order() []v1alpha1.Order {
+// newSubject returns the subject for a rollout; nil for another object.
+func newSubject(object any, turn time.Duration) *subject {
+	s := &subject{Supposition: view.Supposition{Turn: turn}}
 	var strategy *v1alpha1.Strategy
-	switch {
-	case s.eds != nil:
-		return s.eds.Spec.Strategy.Order
-	case s.hosts != nil:
-		strategy = s.hosts.Spec.Strategy
+	switch o := object.(type) {
+	case *upgradev1.Plan:
+		s.plan, s.kind, s.meta, strategy = o, source.Plan, &o.ObjectMeta, o.Spec.Strategy
+		s.drains, s.Unresolved = o.Spec.Drain != nil, o.Status.LatestHash == ""
+	case *v1alpha1.NodeRollout:
+		s.hosts, s.kind, s.meta, strategy = o, source.NodeRollout, &o.ObjectMeta, o.Spec.Strategy
+		s.drains = o.Spec.Drain == nil || !o.Spec.Drain.Disabled
+	case *edsv1.ExtendedDaemonSet:
+		s.eds, s.kind, s.meta, s.order = o, source.DaemonSet, &o.ObjectMeta, o.Spec.Strategy.Order
 	default:
-		strategy = s.plan.Spec.Strategy
-	}
-	if strategy == nil {
 		return nil
 	}
-	return strategy.Order
-}
-
-// drains reports whether the rollout drains nodes.
-func (s *subject) drains() bool {
-	switch {
-	case s.plan != nil:
-		return s.plan.Spec.Drain != nil
-	case s.hosts != nil:
-		return s.hosts.Spec.Drain == nil || !s.hosts.Spec.Drain.Disabled
+	if strategy != nil {
+		s.order = strategy.Order
 	}
-	return false
+	return s
 }
 
 // subjects returns the rollouts to preview: one from the cluster, or those in the file.
-func (c *previewCommand) subjects(ctx context.Context, name string) ([]subject, error) {
+func (c *previewCommand) subjects(ctx context.Context, name string) ([]*subject, error) {
 	if name != "" {
-		s, err := c.named(ctx, name)
-		return []subject{s}, err
-	}
-	all, err := c.read()
-	if err != nil {
-		return nil, err
-	}
-	for i := range all {
-		all[i].Turn = c.turn
-		if err := c.addStatus(ctx, &all[i]); err != nil {
+		named, err := source.Parse(name, source.Rollouts...)
+		if err != nil {
 			return nil, err
 		}
+		k, u, err := c.src.Find(ctx, named, source.Rollouts...)
+		if err != nil {
+			return nil, err
+		}
+		return []*subject{newSubject(typed(k, u), c.turn)}, nil
 	}
-	return all, nil
+	all, err := c.read()
+	for i := 0; i < len(all) && err == nil; i++ {
+		err = c.addStatus(ctx, all[i])
+	}
+	return all, err
 }
 
-// named is a rollout of the cluster.
-func (c *previewCommand) named(ctx context.Context, name string) (subject, error) {
-	s := subject{Supposition: view.Supposition{Turn: c.turn}}
-	named, err := source.Parse(name, source.Rollouts...)
-	if err != nil {
-		return s, err
+// typed converts a rollout to its type.
+func typed(k *source.Kind, u *unstructured.Unstructured) any {
+	switch k {
+	case source.DaemonSet:
+		return source.As[edsv1.ExtendedDaemonSet](u)
+	case source.NodeRollout:
+		return source.As[v1alpha1.NodeRollout](u)
 	}
-	found, err := c.src.ReadRollouts(ctx, named)
-	switch {
-	case err != nil:
-		return s, err
-	case len(found.Kinds()) > 1:
-		return s, source.Ambiguous(named.Name, found.Kinds())
-	case len(found.DaemonSets) > 0:
-		s.eds = &found.DaemonSets[0]
-	case len(found.NodeRollouts) > 0:
-		s.hosts = &found.NodeRollouts[0]
-	default:
-		s.plan = &found.Plans[0]
-		s.Unresolved = s.plan.Status.LatestHash == ""
-	}
-	return s, nil
+	return source.As[upgradev1.Plan](u)
 }
 
 // addStatus adds status and metadata from the cluster to a rollout of a file.
 func (c *previewCommand) addStatus(ctx context.Context, s *subject) error {
-	k, o := s.object()
+	k, o := s.kind, s.meta
 	switch {
 	case !k.Namespaced:
 		o.Namespace = ""
@@ -133,27 +110,23 @@ func (c *previewCommand) addStatus(ctx context.Context, s *subject) error {
 		return nil
 	case err != nil:
 		return source.Explain(k, err)
-	case s.eds != nil:
-		s.eds.Status = source.As[edsv1.ExtendedDaemonSet](there).Status
-	case s.hosts != nil:
-		s.hosts.Status = source.As[v1alpha1.NodeRollout](there).Status
-	default:
-		p := source.As[upgradev1.Plan](there)
-		s.Unresolved = p.Status.LatestHash == "" || !sameRevision(p, s.plan)
-		s.plan.Status = p.Status
+	}
+	switch there := typed(k, there).(type) {
+	case *edsv1.ExtendedDaemonSet:
+		s.eds.Status = there.Status
+	case *v1alpha1.NodeRollout:
+		s.hosts.Status = there.Status
+	case *upgradev1.Plan:
+		s.Unresolved = there.Status.LatestHash == "" || !sameRevision(there, s.plan)
+		s.plan.Status = there.Status
 	}
 	o.UID, o.CreationTimestamp, o.Generation = there.GetUID(), there.GetCreationTimestamp(), there.GetGeneration()
-	annotations := there.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	maps.Copy(annotations, o.Annotations)
-	o.Annotations = annotations
+	o.Annotations = labels.Merge(there.GetAnnotations(), o.Annotations)
 	return nil
 }
 
 // read returns the rollouts of the file.
-func (c *previewCommand) read() ([]subject, error) {
+func (c *previewCommand) read() ([]*subject, error) {
 	in, name := c.In, "the standard input"
 	if c.file != "-" {
 		f, err := os.Open(c.file)
@@ -163,26 +136,25 @@ func (c *previewCommand) read() ([]subject, error) {
 		defer f.Close()
 		in, name = f, c.file
 	}
-	all, err := parse(in)
+	all, err := parse(in, c.turn)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("reading %s, %w", name, err)
 	case len(all) == 0:
-		return nil, fmt.Errorf("reading %s, there is no Plan of %s, no ExtendedDaemonSet of %s and no NodeRollout of %s in it", name,
-			upgradev1.GroupVersion, edsv1.GroupVersion, v1alpha1.GroupVersion)
+		return nil, fmt.Errorf("reading %s, there is no Plan, ExtendedDaemonSet or NodeRollout in it", name)
 	}
 	return all, nil
 }
 
 // parse reads the rollouts among the documents of a manifest. It ignores other kinds.
-func parse(in io.Reader) ([]subject, error) {
+func parse(in io.Reader, turn time.Duration) ([]*subject, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(upgradev1.AddToScheme(scheme), edsv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	strict := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true})
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(in))
-	var all []subject
+	var all []*subject
 	for number := 1; ; number++ {
 		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
@@ -191,36 +163,18 @@ func parse(in io.Reader) ([]subject, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(bytes.TrimSpace(document)) == 0 {
+		object, kind, err := strict.Decode(document, nil, nil)
+		if runtime.IsNotRegisteredError(err) || runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) {
 			continue
 		}
-		var kind struct {
-			APIVersion string `json:"apiVersion"`
-			Kind       string `json:"kind"`
-		}
-		if err := yaml.Unmarshal(document, &kind); err != nil {
-			return nil, fmt.Errorf("document %d: %w", number, err)
-		}
-		isRollout := func(k *source.Kind) bool {
-			return kind.APIVersion == k.Resource.GroupVersion().String() && kind.Kind == k.Name
-		}
-		if !slices.ContainsFunc(source.Rollouts, isRollout) {
-			continue
-		}
-		object, _, err := strict.Decode(document, nil, nil)
 		if err != nil {
 			return nil, fmt.Errorf("document %d: %w", number, err)
 		}
-		var s subject
-		switch o := object.(type) {
-		case *upgradev1.Plan:
-			s.plan = o
-		case *edsv1.ExtendedDaemonSet:
-			s.eds = o
-		case *v1alpha1.NodeRollout:
-			s.hosts = o
+		s := newSubject(object, turn)
+		if s == nil {
+			continue
 		}
-		if _, o := s.object(); o.Name == "" {
+		if s.meta.Name == "" {
 			return nil, fmt.Errorf("document %d: the %s has no metadata.name", number, kind.Kind)
 		}
 		all = append(all, s)
