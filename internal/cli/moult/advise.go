@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
@@ -83,12 +82,6 @@ var failedHints = hints{
 	v1alpha1.ReasonDeleteFailed: "see in the cloud what keeps the machine from being deleted, such as a lock or a protection: kubectl describe nr {name}",
 }
 
-// planFailedHints override failedHints for Plans.
-var planFailedHints = hints{
-	v1alpha1.ReasonTurnTimeout:  "see what it wrote: {logs}\n" + failedHints[v1alpha1.ReasonTurnTimeout],
-	v1alpha1.ReasonDrainTimeout: "the log of the container drain says what it waited for; spec.drain says what it may do and how long it may take",
-}
-
 const hintNext = "nothing keeps it back: it is started within moments. If it is not, does the operator run?"
 
 // agentPatience is how long an agent may take to act on an order.
@@ -130,9 +123,7 @@ func advise(w *view.Why, p *view.Part, now time.Time) []string {
 		a.add("the operator's metrics and the cloud show which machines are outdated: kubectl get nr {name} -o jsonpath='{.status.scaleSets}'")
 	case u.State == v1alpha1.UnitOutdated && p.Place > 0 && !p.Waits():
 		a.add(hintNext)
-	case isHost && u.InTurn() && h == nil:
-		a.add("a person has removed the label that names the host's interface: the turn ends, and the node is released")
-	case isHost && u.InTurn() && h.Wanted != h.Active && u.Since != nil && now.Sub(u.Since.Time) > agentPatience && u.Phase != v1alpha1.PhaseDraining:
+	case isHost && u.InTurn() && h != nil && h.Wanted != h.Active && u.Since != nil && now.Sub(u.Since.Time) > agentPatience && u.Phase != v1alpha1.PhaseDraining:
 		a.wait(v1alpha1.ReasonHostSilent)
 	default:
 		if p.Replaces {
@@ -157,11 +148,7 @@ func (a *advisor) add(lines string) {
 // failed says what to look at after a failed turn, and how to retry it.
 func (a *advisor) failed() {
 	u := &a.part.Unit
-	hint, ok := planFailedHints[u.Reason]
-	if !ok || a.part.Rollout.Kind != source.Plan.Name {
-		hint = failedHints[u.Reason]
-	}
-	a.add(hint)
+	a.add(failedHints[u.Reason])
 	if a.part.Replaces && u.ContinuesFailed() {
 		return
 	}
@@ -213,10 +200,8 @@ func (a *advisor) daemon() {
 	for _, c := range p.Checks {
 		switch {
 		case c.Reason == v1alpha1.ReasonPaused && c.Name == "canary":
-		case c.Reason == v1alpha1.ReasonPaused && r.PausedBy == edsv1.AnnotationRolloutFrozen:
-			a.add("kubectl eds unfreeze-rollout {name} -n {namespace}")
 		case c.Reason == v1alpha1.ReasonPaused && r.PausedBy != "":
-			a.add("kubectl eds unpause-rolling-update {name} -n {namespace}")
+			a.add(unpauseCommand(r.PausedBy, r.Namespace, r.Name))
 		case c.Reason == v1alpha1.ReasonHalted:
 			a.add("see which pods do not start: kubectl moult status {arg}")
 		case c.Reason == v1alpha1.ReasonOnDelete && len(p.Pods) > 0:

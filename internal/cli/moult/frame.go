@@ -131,7 +131,16 @@ func drawScaleSets(r *view.Rollout, now time.Time) text.Lines {
 		if s.Outdated > 0 {
 			parts = append(parts, fmt.Sprintf("%d outdated", s.Outdated))
 		}
-		parts = append(parts, operations(s)...)
+		for j := range s.Operations {
+			switch o := &s.Operations[j]; o.Kind {
+			case v1alpha1.CloudOperationAdd:
+				parts = append(parts, fmt.Sprintf("%d being added", int(o.Count)-len(o.Machines)))
+			case v1alpha1.CloudOperationDelete:
+				parts = append(parts, fmt.Sprintf("%d being deleted", len(o.Machines)))
+			case v1alpha1.CloudOperationSetImage:
+				parts = append(parts, "its image being set")
+			}
+		}
 		if s.Image != "" {
 			parts = append(parts, "image "+path.Base(s.Image))
 		}
@@ -146,32 +155,6 @@ func drawScaleSets(r *view.Rollout, now time.Time) text.Lines {
 	}
 	if more := others - maxScaleSets; more > 0 && r.State != view.Complete {
 		all.Add(text.Dim.Format("  and %d more scale sets", more))
-	}
-	return all
-}
-
-// operations says what the cloud is doing with a scale set for the rollout.
-func operations(s *v1alpha1.ScaleSetStatus) []string {
-	adds, deletes, images := 0, 0, 0
-	for i := range s.Operations {
-		switch o := &s.Operations[i]; o.Kind {
-		case v1alpha1.CloudOperationAdd:
-			adds += int(o.Count) - len(o.Machines)
-		case v1alpha1.CloudOperationDelete:
-			deletes += len(o.Machines)
-		case v1alpha1.CloudOperationSetImage:
-			images++
-		}
-	}
-	var all []string
-	if adds > 0 {
-		all = append(all, fmt.Sprintf("%d being added", adds))
-	}
-	if deletes > 0 {
-		all = append(all, fmt.Sprintf("%d being deleted", deletes))
-	}
-	if images > 0 {
-		all = append(all, "its image being set")
 	}
 	return all
 }

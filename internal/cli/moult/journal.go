@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
@@ -38,9 +36,8 @@ func (j *journal) show(s *shown, note string, now time.Time) {
 	for i := range s.budgets {
 		b := &s.budgets[i]
 		parts := []string{string(b.State) + ", " + b.Line()}
-		for _, block := range b.BlockedBy {
-			block.Since = metav1.Time{}
-			parts = append(parts, blockText(&block, now))
+		for i := range b.BlockedBy {
+			parts = append(parts, blockText(&b.BlockedBy[i], time.Time{}))
 		}
 		if j.wide {
 			for i := range b.Holders {

@@ -23,10 +23,7 @@ func newPause(c *steerCommand) *cobra.Command {
 		Short: "Pause a rollout or a budget",
 		Long: `Pause a rollout: no more nodes are started. Sets spec.strategy.paused. Turns that have begun go on.
 
-In an ExtendedDaemonSet no outdated pod is replaced any more; pods are still made on nodes that have none, and its canary goes on.
-
-A NodeRollout is nr/NAME, and has no namespace.
-
+In an ExtendedDaemonSet no outdated pod is replaced; nodes without a pod still get one, and its canary goes on.
 ndb/NAME pauses a NodeDisruptionBudget (spec.paused): no rollout may take any of the nodes that it selects.`,
 		Example: `  kubectl moult pause k3s-agent -n system-upgrade
   kubectl moult pause eds/node-exporter -n monitoring
@@ -40,7 +37,6 @@ func newResume(c *steerCommand) *cobra.Command {
 		Use:   "resume ROLLOUT",
 		Short: "Resume a paused rollout or budget",
 		Long: `Resume a paused rollout: removes spec.strategy.paused, and in a Plan or a NodeRollout spec.strategy with it if it is empty then.
-
 ndb/NAME resumes a NodeDisruptionBudget. Other reasons may still keep nodes waiting: see kubectl moult why NODE.`,
 		Example: `  kubectl moult resume k3s-agent -n system-upgrade
   kubectl moult resume ndb/production`,
@@ -72,11 +68,9 @@ func (c *steerCommand) setPaused(ctx context.Context, named source.Target, pause
 		return nil
 	}
 	// Annotations pause an ExtendedDaemonSet as well: kubectl eds removes them.
-	for key, verb := range map[string]string{
-		edsv1.AnnotationRollingUpdatePaused: "unpause-rolling-update", edsv1.AnnotationRolloutFrozen: "unfreeze-rollout",
-	} {
+	for _, key := range []string{edsv1.AnnotationRollingUpdatePaused, edsv1.AnnotationRolloutFrozen} {
 		if o.GetAnnotations()[key] == edsv1.True {
-			fmt.Fprintf(c.ErrOut, "annotation %s still pauses it: kubectl eds %s %s -n %s\n", key, verb, o.GetName(), o.GetNamespace())
+			fmt.Fprintf(c.ErrOut, "annotation %s still pauses it: %s\n", key, unpauseCommand(key, o.GetNamespace(), o.GetName()))
 		}
 	}
 	return nil

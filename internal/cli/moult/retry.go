@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -28,9 +29,7 @@ func newRetry(c *steerCommand) *cobra.Command {
 		Short: "Retry failed turns: on a node, or of a rollout on all its nodes",
 		Long: `Retry failed turns: sets the annotation moult.dev/retry, on a Node for every rollout that has failed there, or on a
 Plan or a NodeRollout for all its failed nodes. It says which those are, and fails when there are none. Each turn is tried once
-more, in its order: windows, budgets and concurrency hold for it as for others.
-
-A name that is a node's and a rollout's needs node/, plan/ or nr/ before it.`,
+more, in its order: windows, budgets and concurrency hold for it as for others.`,
 		Example: `  kubectl moult retry worker-7
   kubectl moult retry worker-7 --rollout k3s-agent -n system-upgrade
   kubectl moult retry plan/k3s-agent -n system-upgrade
@@ -42,9 +41,9 @@ A name that is a node's and a rollout's needs node/, plan/ or nr/ before it.`,
 
 // failure is a unit that has failed.
 type failure struct {
-	rollout string // namespace/name, or nr/name
-	node    string
-	reason  v1alpha1.Reason
+	// name is that of the rollout, as namespace/name or nr/name, if a node is retried; else that of the node.
+	name   string
+	reason v1alpha1.Reason
 	// lasts is true if the turn continues without a retry.
 	lasts bool
 }
@@ -56,39 +55,39 @@ func (c *steerCommand) retry(ctx context.Context, named source.Target, only stri
 	}
 	var failures []failure
 	where := "of " + k.String(named.Name)
-	if k == source.Node {
+	switch {
+	case k == source.Node:
 		where = "on node " + named.Name
 		failures, err = failuresOnNode(o)
-	} else {
+		if err == nil && only != "" {
+			err = c.checkOnly(named.Name, only, failures)
+		}
+	case only != "":
+		err = errors.New("--rollout goes with the name of a node")
+	default:
 		failures, err = c.failuresOf(ctx, source.Target{Kind: k, Name: named.Name})
 	}
-	if err == nil && only != "" {
-		err = c.checkOnly(k, named.Name, only, failures)
-	}
-	switch tried := slices.DeleteFunc(slices.Clone(failures), func(f failure) bool { return f.lasts }); {
+	tried := slices.DeleteFunc(slices.Clone(failures), func(f failure) bool { return f.lasts })
+	switch {
 	case err != nil:
 		return err
 	case len(failures) == 0:
 		return fmt.Errorf("nothing has failed %s, so there is nothing to retry", where)
 	case len(tried) == 0:
-		return fmt.Errorf("what has failed %s goes on by itself, so there is nothing to retry: %s", where, list(k, failures))
-	default:
-		failures = tried
+		return fmt.Errorf("what has failed %s goes on by itself, so there is nothing to retry: %s", where, list(failures))
 	}
 	if _, err := c.write(ctx, k, named.Name, func(*unstructured.Unstructured) (*source.Change, error) {
-		return source.Annotate(map[string]any{v1alpha1.AnnotationRetry: c.stamp()}), nil
+		now := c.clock.Now().UTC().Format(time.RFC3339Nano)
+		return source.Annotate(map[string]any{v1alpha1.AnnotationRetry: now}), nil
 	}); err != nil {
 		return err
 	}
-	c.say(k, named.Name, "is retried: "+list(k, failures))
+	c.say(k, named.Name, "is retried: "+list(tried))
 	return nil
 }
 
 // checkOnly fails if another rollout than this one would be retried.
-func (c *steerCommand) checkOnly(k *source.Kind, node, only string, failures []failure) error {
-	if k != source.Node {
-		return errors.New("--rollout goes with the name of a node")
-	}
+func (c *steerCommand) checkOnly(node, only string, failures []failure) error {
 	named, err := source.Parse(only, retryable[1:]...)
 	if err != nil {
 		return err
@@ -96,12 +95,16 @@ func (c *steerCommand) checkOnly(k *source.Kind, node, only string, failures []f
 	var wanted, others []string
 	for _, k := range retryable[1:] {
 		if named.Kind == nil || named.Kind == k {
-			wanted = append(wanted, rolloutName(k, c.src.Namespace, named.Name))
+			name := k.Short(named.Name)
+			if k.Namespaced {
+				name = c.src.Namespace + "/" + named.Name
+			}
+			wanted = append(wanted, name)
 		}
 	}
 	for _, f := range failures {
-		if !slices.Contains(wanted, f.rollout) {
-			others = append(others, f.rollout)
+		if !slices.Contains(wanted, f.name) {
+			others = append(others, f.name)
 		}
 	}
 	switch {
@@ -113,23 +116,6 @@ func (c *steerCommand) checkOnly(k *source.Kind, node, only string, failures []f
 	return nil
 }
 
-// rolloutName is namespace/name, or the short name of its kind and the name where there is no namespace.
-func rolloutName(k *source.Kind, namespace, name string) string {
-	if k.Namespaced {
-		return namespace + "/" + name
-	}
-	return k.Short(name)
-}
-
-// holderName is the name of a rollout that holds a claim.
-func holderName(holder string) string {
-	kind, name, _ := strings.Cut(holder, "/")
-	if kind == source.NodeRollout.Name {
-		return rolloutName(source.NodeRollout, "", name)
-	}
-	return name
-}
-
 // failuresOnNode are the failed turns on a node.
 func failuresOnNode(node *unstructured.Unstructured) ([]failure, error) {
 	claims, err := v1alpha1.ParseClaims(node.GetAnnotations())
@@ -139,7 +125,11 @@ func failuresOnNode(node *unstructured.Unstructured) ([]failure, error) {
 	var failures []failure
 	for i := range claims {
 		if f := claims[i].Failed; f != nil {
-			failures = append(failures, failure{rollout: holderName(claims[i].Rollout), node: node.GetName(), reason: f.Reason})
+			kind, name, _ := strings.Cut(claims[i].Rollout, "/")
+			if kind == source.NodeRollout.Name {
+				name = source.NodeRollout.Short(name)
+			}
+			failures = append(failures, failure{name: name, reason: f.Reason})
 		}
 	}
 	return failures, nil
@@ -159,22 +149,18 @@ func (c *steerCommand) failuresOf(ctx context.Context, named source.Target) ([]f
 	for _, r := range view.See(found.Plans, nodes, nil, c.clock.Now()).NodeRollouts(found.NodeRollouts).Rollouts() {
 		for i := range r.Nodes {
 			if n := &r.Nodes[i]; n.State == v1alpha1.UnitFailed {
-				failures = append(failures, failure{rolloutName(named.Kind, r.Namespace, r.Name), n.Node, n.Reason, n.ContinuesFailed()})
+				failures = append(failures, failure{n.Node, n.Reason, n.ContinuesFailed()})
 			}
 		}
 	}
 	return failures, nil
 }
 
-func list(k *source.Kind, failures []failure) string {
+func list(failures []failure) string {
 	const few = 10
 	var all []string
 	for _, f := range failures {
-		what := f.node
-		if k == source.Node {
-			what = f.rollout
-		}
-		all = append(all, what+" ("+string(f.reason)+")")
+		all = append(all, f.name+" ("+string(f.reason)+")")
 	}
 	return text.Some(few, all, ", ")
 }

@@ -32,16 +32,12 @@ func newStatus(base command) *cobra.Command {
 		Long: `Show the state of rollouts: which nodes are updated, which are not, and why.
 
 Each rollout has a bar, and a line for every node that is in a turn or has failed; the others are counted, with the
-reason why they wait. -o wide has a line for every node. NodeDisruptionBudgets follow: how many of their nodes are
-unavailable, how many more may be taken, and what blocks since when. For one rollout, these are the budgets that select
-its nodes. Budgets have no namespace, and are shown also where there is no rollout.
+reason why they wait. -o wide has a line for every node. NodeDisruptionBudgets follow; for one rollout, those that select its nodes.
 
-A rollout is named NAME, plan/NAME or plan.upgrade.cattle.io/NAME; an ExtendedDaemonSet eds/NAME or extendeddaemonset/NAME, a NodeRollout
-nr/NAME or noderollout/NAME, and just NAME where there is no Plan of that name. NodeRollouts have no namespace, and are shown with those of any.
+A rollout is named NAME, plan/NAME, eds/NAME (ExtendedDaemonSet) or nr/NAME (NodeRollout).
 
 With --watch this is a live view, repainted in place on a terminal; elsewhere each change is a line. It ends with
-Ctrl-C, or with --until-complete when every rollout shown is complete. It fails then if one of them stalls. With -o wide each node has its
-own reason to wait, and each budget names the nodes that use it up, as far as there is room on the terminal.`,
+Ctrl-C, or with --until-complete when every rollout shown is complete. It fails then if one of them stalls.`,
 		Example: `  kubectl moult status -A
   kubectl moult status -n system-upgrade --watch
   kubectl moult status k3s-agent -n system-upgrade --until-complete

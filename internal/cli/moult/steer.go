@@ -5,7 +5,6 @@ package moult
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,6 +49,3 @@ func (c *steerCommand) write(
 func (c *steerCommand) say(kind *source.Kind, name, done string) {
 	fmt.Fprintf(c.Out, "%s %s%s\n", kind.String(name), done, c.dryRun.Suffix())
 }
-
-// stamp is a new unique value for an annotation.
-func (c *steerCommand) stamp() string { return c.clock.Now().UTC().Format(time.RFC3339Nano) }

@@ -274,9 +274,9 @@ func approveWhatWaits(b *bench) {
 
 func approveRefuses(b *bench) {
 	b.plan("none", nil)
-	b.says("error: plan.upgrade.cattle.io/none: it has no waves (spec.strategy.waves), so there is nothing to approve", "approve", "none")
+	b.says("error: plan.upgrade.cattle.io/none: it has no waves, or the operator has not begun with them, so there is nothing to approve", "approve", "none")
 	b.plan("new", canary)
-	b.says("error: plan.upgrade.cattle.io/new: the operator has not begun with its waves, so there is nothing to approve", "approve", "new")
+	b.says("error: plan.upgrade.cattle.io/new: it has no waves, or the operator has not begun with them, so there is nothing to approve", "approve", "new")
 	b.plan("soaks", canary, waits(v1alpha1.WaveSoaking, "wave 1 (canary) soaks until noon"))
 	b.says("error: plan.upgrade.cattle.io/soaks: wave canary (1 of 2) does not wait for approval, it is Soaking: wave 1 (canary) soaks until noon", "approve", "soaks")
 	b.plan("old", canary, waits(v1alpha1.WaveWaitingForApproval, ""), func(s *upgradev1.PlanStatus) { s.LatestHash = "another" })
@@ -390,7 +390,7 @@ func approveADaemonSet(b *bench) {
 	}
 	b.says("error: extendeddaemonset.datadoghq.com/d: wave canary waits at an older revision: the rollout has changed, and begins at its first wave", "approve", "eds/d")
 	b.daemon("plain", nil)
-	b.says("error: extendeddaemonset.datadoghq.com/plain: it has neither a canary (spec.strategy.canary) nor waves (spec.strategy.waves), so there is nothing to approve",
+	b.says("error: extendeddaemonset.datadoghq.com/plain: it has no waves, or the operator has not begun with them, so there is nothing to approve",
 		"approve", "eds/plain")
 }
 

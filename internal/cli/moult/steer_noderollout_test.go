@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -43,7 +44,7 @@ func steerANodeRollout(b *bench) {
 	if s := read(b, fresh).Spec.Strategy; s != nil {
 		b.t.Errorf("a strategy is left: %+v", s)
 	}
-	b.says("error: noderollout.moult.dev/bottlerocket: it has no waves (spec.strategy.waves), so there is nothing to approve", "approve", "nr/bottlerocket")
+	b.says("error: noderollout.moult.dev/bottlerocket: it has no waves, or the operator has not begun with them, so there is nothing to approve", "approve", "nr/bottlerocket")
 	b.says(`error: NodeRollout x not found`, "pause", "nr/x")
 
 	wave := &v1alpha1.WaveStatus{
@@ -131,11 +132,19 @@ func retryMachines(b *bench) {
 	}
 }
 
-// TestHolder is how claims' holders are called.
-func TestHolder(t *testing.T) {
-	for rollout, want := range map[string]string{"Plan/ns/p": "ns/p", "NodeRollout/r": "nr/r"} {
-		if got := holderName(rollout); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
+// TestFailuresOnNode names the rollouts whose turns failed on a node.
+func TestFailuresOnNode(t *testing.T) {
+	failed := &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonJobFailed}
+	value, err := v1alpha1.FormatClaims([]v1alpha1.Claim{
+		{Rollout: "Plan/ns/p", UID: "p", Failed: failed}, {Rollout: "Plan/ns/q", UID: "q"}, {Rollout: "NodeRollout/r", UID: "r", Failed: failed},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := &unstructured.Unstructured{}
+	node.SetAnnotations(map[string]string{v1alpha1.AnnotationClaims: value})
+	failures, err := failuresOnNode(node)
+	if got, want := list(failures), "ns/p (JobFailed), nr/r (JobFailed)"; err != nil || got != want {
+		t.Errorf("%s, %v, want %s", got, err, want)
 	}
 }

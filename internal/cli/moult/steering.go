@@ -18,13 +18,17 @@ var waveStyles = map[v1alpha1.WaveState]text.Style{
 	v1alpha1.WaveSoaking: text.Yellow, v1alpha1.WaveProgressing: text.Yellow, v1alpha1.WaveComplete: text.Green,
 }
 
-// drawSteering makes the lines about what a person did to the rollout or must do.
+// drawSteering makes the lines about what a person did to the rollout or must do. A zero now leaves durations out.
 func drawSteering(r *view.Rollout, now time.Time) text.Lines {
 	var all text.Lines
 	arg := source.Arg(r.Kind, r.Namespace, r.Name)
 	command := func(line string) text.Piece { return text.Dim.Of("  (" + line + ")") }
 	if r.Paused && r.State != view.Complete {
-		all.Add(drawPaused(r, command)...)
+		paused, resume := "paused", "kubectl moult resume "+arg
+		if r.PausedBy != "" {
+			paused, resume = "paused by annotation "+r.PausedBy, unpauseCommand(r.PausedBy, r.Namespace, r.Name)
+		}
+		all.Add(text.Yellow.Of("  "+paused+": nothing new starts"), command(resume))
 	}
 	if r.Halted != "" {
 		l := text.Line{text.Red.Of("  halted: " + r.Halted)}
@@ -42,11 +46,10 @@ func drawSteering(r *view.Rollout, now time.Time) text.Lines {
 		all.Add(style.Of(what), command("kubectl eds canary "+verb+" "+r.Name+" -n "+r.Namespace))
 	}
 	if w := r.Wave; w != nil && r.State != view.Complete {
-		l := text.Line{text.Plain.Format("  wave %d of %d, %s: ", w.Number, w.Of, w.Name), waveStyles[w.State].Of(string(w.State))}
-		if !now.IsZero() {
-			l = append(l, text.Plain.Of(text.For(&w.Since, now)))
+		l := text.Line{
+			text.Plain.Format("  wave %d of %d, %s: ", w.Number, w.Of, w.Name), waveStyles[w.State].Of(string(w.State)),
+			text.Plain.Format("%s, %d of %d updated", text.For(&w.Since, now), w.Updated, w.Nodes),
 		}
-		l = append(l, text.Plain.Format(", %d of %d updated", w.Updated, w.Nodes))
 		if message := waveMessage(r); message != "" {
 			l = append(l, text.Plain.Of("; "+message))
 		}
@@ -58,18 +61,13 @@ func drawSteering(r *view.Rollout, now time.Time) text.Lines {
 	return all
 }
 
-// drawPaused says whether an annotation or the strategy pauses the rollout.
-func drawPaused(r *view.Rollout, command func(string) text.Piece) text.Line {
-	eds := func(verb string) text.Piece {
-		return command("kubectl eds " + verb + " " + r.Name + " -n " + r.Namespace)
+// unpauseCommand is the command that removes an annotation that pauses an ExtendedDaemonSet.
+func unpauseCommand(annotation, namespace, name string) string {
+	verb := "unpause-rolling-update"
+	if annotation == edsv1.AnnotationRolloutFrozen {
+		verb = "unfreeze-rollout"
 	}
-	switch r.PausedBy {
-	case edsv1.AnnotationRollingUpdatePaused:
-		return text.Line{text.Yellow.Of("  paused by annotation " + r.PausedBy + ": nothing new starts"), eds("unpause-rolling-update")}
-	case edsv1.AnnotationRolloutFrozen:
-		return text.Line{text.Yellow.Of("  paused by annotation " + r.PausedBy + ": no pod is replaced, and none is made"), eds("unfreeze-rollout")}
-	}
-	return text.Line{text.Yellow.Of("  paused: nothing new starts"), command("kubectl moult resume " + source.Arg(r.Kind, r.Namespace, r.Name))}
+	return "kubectl eds " + verb + " " + name + " -n " + namespace
 }
 
 // isSteeringMessage reports whether the rollout's message says only what these lines say.

@@ -25,15 +25,6 @@ type Found struct {
 	NodeRollouts []v1alpha1.NodeRollout
 }
 
-// Kinds are the kinds of the rollouts.
-func (f *Found) Kinds() []*Kind {
-	var kinds []*Kind
-	for k, n := range []int{len(f.Plans), len(f.DaemonSets), len(f.NodeRollouts)} {
-		kinds = append(kinds, slices.Repeat(Rollouts[k:k+1], n)...)
-	}
-	return kinds
-}
-
 // ReadRollouts returns the named rollouts, or all if there is no name. If no kind is named, it leaves out kinds that can't be listed,
 // and notes name them. It fails if nothing is found and Plans can't be listed, or if a named rollout does not exist.
 func (src *Source) ReadRollouts(ctx context.Context, named Target) (f Found, err error) {
@@ -54,7 +45,7 @@ func (src *Source) ReadRollouts(ctx context.Context, named Target) (f Found, err
 		src.Notes = append(src.Notes, fmt.Sprintf("%ss are not shown: %v", k.Name, Explain(k, err)))
 	}
 	switch {
-	case len(f.Kinds()) > 0:
+	case len(f.Plans)+len(f.DaemonSets)+len(f.NodeRollouts) > 0:
 		return f, nil
 	case errPlans != nil:
 		return f, errPlans

@@ -42,18 +42,18 @@ func JoinSet(separator string, parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), separator)
 }
 
-// Since returns the short form of the time since t: "3m"; empty if t is unknown.
+// Since returns the short form of the time since t: "3m"; empty if t or now is unknown.
 func Since(t *metav1.Time, now time.Time) string {
-	if t == nil || t.IsZero() {
+	if t.IsZero() || now.IsZero() {
 		return ""
 	}
 	return duration.HumanDuration(max(0, now.Sub(t.Time)))
 }
 
-// For returns " for 3m"; empty if t is unknown.
+// For returns " for 3m"; empty if t or now is unknown.
 func For(t *metav1.Time, now time.Time) string {
-	if t == nil || t.IsZero() {
-		return ""
+	if since := Since(t, now); since != "" {
+		return " for " + since
 	}
-	return " for " + Since(t, now)
+	return ""
 }
