@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drain is what the Job of a Plan runs before the change, in the operator's own image: `moult cordon` and `moult drain` wait until the
-// operator has cordoned or drained the node, as the turn's claim on the Node says. They need to get nodes, and write nothing.
+// Package drain has the commands that the Job of a Plan runs before the change: `moult cordon` and `moult drain` wait until the claim on the
+// Node says that the operator has cordoned or drained the node. They need the right to get nodes, and write nothing.
 package drain
 
 import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,13 +25,13 @@ import (
 )
 
 const (
-	// poll is how often a command looks at the Node.
+	// poll is the time between two reads of the Node.
 	poll = time.Second
-	// requestTimeout bounds one look.
+	// requestTimeout bounds one read.
 	requestTimeout = 10 * time.Second
 )
 
-// NewCommands makes the commands cordon and drain, to be mounted under a root.
+// NewCommands makes the commands cordon and drain.
 func NewCommands(clk clock.Clock, streams genericiooptions.IOStreams) []*cobra.Command {
 	return []*cobra.Command{
 		newCommand(clk, streams, "cordon", "cordoned", isCordoned),
@@ -65,7 +66,7 @@ Jobs run it with the arguments of kubectl, and ignore those: the operator does w
 			return w.wait(cmd.Context(), core.Nodes(), args[0])
 		},
 	}
-	cmd.Flags().StringVar(&w.turn, "turn", "", "The turn of the node that is waited for.")
+	cmd.Flags().StringVar(&w.turn, "turn", "", "The turn to wait for.")
 	_ = cmd.MarkFlagRequired("turn")
 	return cmd
 }
@@ -78,7 +79,7 @@ type waiter struct {
 	isDone      func(*v1alpha1.Claim) bool
 }
 
-// wait returns when the turn's claim says that the operator is done. Until then it prints what holds up the drain.
+// wait returns when the turn's claim says that the operator is done. Until then it prints why the drain waits.
 func (w *waiter) wait(ctx context.Context, nodes typedcorev1.NodeInterface, name string) error {
 	for last := ""; ; {
 		n, err := nodes.Get(ctx, name, metav1.GetOptions{})
@@ -109,16 +110,11 @@ func (w *waiter) wait(ctx context.Context, nodes typedcorev1.NodeInterface, name
 }
 
 func (w *waiter) isOver(n *corev1.Node) bool {
-	claims, err := v1alpha1.ParseClaims(n.Annotations)
-	for i := range claims {
-		if err == nil && claims[i].Turn == w.turn {
-			return w.isDone(&claims[i])
-		}
-	}
-	return false
+	claims, _ := v1alpha1.ParseClaims(n.Annotations) // Claims that can't be read say nothing.
+	return slices.ContainsFunc(claims, func(c v1alpha1.Claim) bool { return c.Turn == w.turn && w.isDone(&c) })
 }
 
-// progress is what the node's condition says of its drain.
+// progress returns the message of the node's condition about its drain.
 func progress(n *corev1.Node) string {
 	for i := range n.Status.Conditions {
 		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeDrainInProgress && c.Status == corev1.ConditionTrue {

@@ -51,8 +51,8 @@ func getSets(b *bench) {
 func getElsewhere(b *bench) {
 	b.set("only-here", "foo:1")
 	b.namespace = "default"
-	b.says("error: ExtendedDaemonSet default/only-here not found, but there is one in eds-get-elsewhere: use -n", "get", "only-here")
-	b.says("error: ExtendedDaemonSet default/only-here not found, but there is one in eds-get-elsewhere: use -n", "canary", "fail", "only-here")
+	b.says("error: ExtendedDaemonSet default/only-here not found; ExtendedDaemonSet only-here is in eds-get-elsewhere: use -n", "get", "only-here")
+	b.says("error: ExtendedDaemonSet default/only-here not found; ExtendedDaemonSet only-here is in eds-get-elsewhere: use -n", "canary", "fail", "only-here")
 	out, errOut := b.run("get")
 	const header = "  NAMESPACE  NAME  DESIRED  CURRENT  READY  UP-TO-DATE  AVAILABLE  IGNORED UNRESPONSIVE NODES  STATUS  REASON  ACTIVE RS  CANARY RS  AGE  \n"
 	if out != header {

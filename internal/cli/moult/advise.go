@@ -14,7 +14,7 @@ import (
 )
 
 // hints say what to do about a reason, one hint a line. {arg} is the rollout on a command line. {name}, {namespace} and {node} are names.
-// {label} is the label that opts out. {section} is the field of the mechanism. {agents} is the command that shows the node's agents,
+// {label} is the label that opts out. {agents} is the command that shows the node's agents,
 // {logs} the command that shows the Job's log.
 type hints map[v1alpha1.Reason]string
 
@@ -34,7 +34,7 @@ var waitHints = hints{
 	v1alpha1.ReasonClaimUnreadable:    "mend or remove the annotation " + v1alpha1.AnnotationClaims + " of the node",
 	v1alpha1.ReasonHostnameShared:     "give each node a label kubernetes.io/hostname of its own",
 	v1alpha1.ReasonMaxConcurrent:      "who has the slots: kubectl moult status {arg}",
-	v1alpha1.ReasonDetectOnly:         "without {section}.detectOnly its turn could begin",
+	v1alpha1.ReasonDetectOnly:         "without detectOnly in the spec its turn could begin",
 
 	v1alpha1.ReasonVersionNotOffered: "leave spec.hostUpdate.version out to take what hosts offer, " +
 		"or see which settings of the host keep it from offering that version",
@@ -99,16 +99,13 @@ type advisor struct {
 func advise(w *view.Why, p *view.Part, now time.Time) []string {
 	r, u, h := &p.Rollout, &p.Unit, w.Node.Host
 	isHost := r.Kind == source.NodeRollout.Name && !p.Replaces
-	label, section := upgradev1.LabelPlanHash(r.Name)+"="+upgradev1.LabelDisabled, "spec.replacement"
+	label := upgradev1.LabelPlanHash(r.Name) + "=" + upgradev1.LabelDisabled
 	if r.Kind == source.NodeRollout.Name {
 		label = v1alpha1.LabelNodeRollout(r.Name) + "=" + v1alpha1.LabelNodeRolloutDisabled
 	}
-	if isHost {
-		section = "spec.hostUpdate"
-	}
 	a := &advisor{Why: w, part: p, fill: strings.NewReplacer(
 		"{arg}", source.Arg(r.Kind, r.Namespace, r.Name), "{name}", r.Name, "{namespace}", r.Namespace, "{node}", w.Node.Name,
-		"{label}", label, "{section}", section,
+		"{label}", label,
 		"{agents}", "kubectl get pods -A -l app.kubernetes.io/name=moult-agent --field-selector spec.nodeName="+w.Node.Name,
 		"{logs}", "kubectl logs -n "+r.Namespace+" -l "+upgradev1.LabelPlan+"="+r.Name+","+upgradev1.LabelNode+"="+w.Node.Name+" --all-containers",
 	)}
@@ -155,9 +152,6 @@ func (a *advisor) failed() {
 	retry := "{node}"
 	if a.part.Replaces && u.Phase != "" {
 		retry = "{arg}" // The Node has no claim to retry.
-	}
-	if u.Skipped {
-		a.add("the node was released as it was, and the rollout goes on without it")
 	}
 	if u.RetryAt != nil {
 		a.add("it is tried again by itself at " + u.RetryAt.UTC().Format(time.RFC3339) + "; at once: kubectl moult retry " + retry)

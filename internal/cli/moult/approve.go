@@ -27,8 +27,7 @@ status.wave.approveWith names. It is for this wave and this revision only. It fa
 The canary of an ExtendedDaemonSet is its first wave.`,
 		Example: `  kubectl moult approve k3s-agent -n system-upgrade
   kubectl moult approve k3s-agent -n system-upgrade --wave canary
-  kubectl moult approve eds/node-exporter -n monitoring
-  kubectl moult approve nr/bottlerocket`,
+  kubectl moult approve eds/node-exporter -n monitoring`,
 	}, source.Rollouts, func(ctx context.Context, named source.Target) error { return c.approve(ctx, named, wave) })
 	cmd.Flags().StringVar(&wave, "wave", "", "Approve only if this is the wave that waits for it.")
 	return cmd

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/drain"
@@ -50,12 +49,11 @@ type heldPod struct {
 // The fields of a Plan and of a NodeRollout that allow to evict a pod.
 var (
 	fieldsOfPlan = map[drain.Reason]string{
-		drain.ReasonUnmanaged: "spec.drain.force: true", drain.ReasonDaemonSetUnread: "spec.drain.force: true",
-		drain.ReasonLocalStorage: "spec.drain.deleteEmptydirData: true", drain.ReasonDaemonSet: "spec.drain.ignoreDaemonSets: true",
+		drain.ReasonUnmanaged: "spec.drain.force: true", drain.ReasonLocalStorage: "spec.drain.deleteEmptydirData: true",
+		drain.ReasonDaemonSet: "spec.drain.ignoreDaemonSets: true",
 	}
 	fieldsOfNodeRollout = map[drain.Reason]string{
-		drain.ReasonUnmanaged: "spec.drain.force: true", drain.ReasonDaemonSetUnread: "spec.drain.force: true",
-		drain.ReasonLocalStorage: "spec.drain.deleteEmptyDirData: true",
+		drain.ReasonUnmanaged: "spec.drain.force: true", drain.ReasonLocalStorage: "spec.drain.deleteEmptyDirData: true",
 	}
 )
 
@@ -84,7 +82,6 @@ func (c *previewCommand) drains(ctx context.Context, s *subject, steps []view.St
 			fmt.Fprintln(c.ErrOut, "PodDisruptionBudgets can't be listed: which of them would hold a drain is not known.")
 		}
 	}
-	sets := map[types.NamespacedName]error{}
 	all := make([]drained, len(steps))
 	for i, step := range steps {
 		d := &all[i]
@@ -94,8 +91,7 @@ func (c *previewCommand) drains(ctx context.Context, s *subject, steps []view.St
 			d.Error = err.Error()
 			continue
 		}
-		facts := drain.Facts{Now: c.clock.Now(), DaemonSets: c.missingDaemonSets(ctx, pods, sets)}
-		for _, v := range drain.Filter(pods, facts, options) {
+		for _, v := range drain.Filter(pods, drain.Facts{Now: c.clock.Now()}, options) {
 			name := v.Pod.Namespace + "/" + v.Pod.Name
 			switch v.Action {
 			case drain.Skip:
@@ -111,27 +107,6 @@ func (c *previewCommand) drains(ctx context.Context, s *subject, steps []view.St
 		}
 	}
 	return all, nil
-}
-
-// missingDaemonSets reads the DaemonSets of pods, each once. It returns those that can't be read, with the error.
-func (c *previewCommand) missingDaemonSets(ctx context.Context, pods []corev1.Pod, read map[types.NamespacedName]error) map[types.NamespacedName]error {
-	missing := map[types.NamespacedName]error{}
-	for i := range pods {
-		owner := metav1.GetControllerOfNoCopy(&pods[i])
-		if owner == nil || owner.Kind != "DaemonSet" {
-			continue
-		}
-		name := types.NamespacedName{Namespace: pods[i].Namespace, Name: owner.Name}
-		err, known := read[name]
-		if !known {
-			_, err = c.src.In(name.Namespace, source.KubeDaemonSet).Get(ctx, name.Name, metav1.GetOptions{})
-			read[name] = err
-		}
-		if err != nil {
-			missing[name] = err
-		}
-	}
-	return missing
 }
 
 // countEvictions counts the pods that a drain with default options would evict from each node; nil if pods can't be listed.

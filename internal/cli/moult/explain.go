@@ -124,11 +124,8 @@ func drawChecks(l *text.Lines, p *view.Part) {
 // drawPod writes the state of a daemon's pod.
 func drawPod(l *text.Lines, o *view.Pod, version string, now time.Time) {
 	name := "  pod " + o.Name
-	switch {
-	case o.Revision != "" && o.Revision != version:
+	if o.Revision != "" && o.Revision != version {
 		name += " of revision " + o.Revision
-	case o.Revision != "" && !o.UpToDate && o.Ready && o.Deleted == nil:
-		name += " with other resources than it should have"
 	}
 	line := text.Line{text.Plain.Of(name)}
 	switch {
@@ -156,7 +153,6 @@ func drawCanary(l *text.Lines, p *view.Part) {
 		if !slices.ContainsFunc(p.Checks, func(c view.Check) bool { return c.Reason == v1alpha1.ReasonPaused }) { // Else it follows below.
 			l.Add(text.Yellow.Of("  the canary of "+c.Revision+" is paused"), text.Plain.Of(colon(c.Said())))
 		}
-	case view.CanaryFailed: // The rollout's message says it.
 	case view.CanaryProgressing:
 		if w := p.Rollout.Wave; w != nil && w.Message != "" && p.Unit.Canary {
 			l.Add(text.Plain.Of("  " + w.Message))

@@ -75,12 +75,12 @@ func follow(ctx context.Context, clk clock.WithTicker, src *source.Source, named
 func isOver(rollouts []view.Rollout) (bool, error) {
 	complete := 0
 	for i := range rollouts {
-		switch r := &rollouts[i]; r.State {
-		case view.Stalled:
+		r := &rollouts[i]
+		if r.State == view.Stalled {
 			return true, fmt.Errorf("%s %s is stalled: %s", r.Kind, r.FullName(), text.Clean(r.Message))
-		case view.Complete:
+		}
+		if r.State == view.Complete {
 			complete++
-		case view.Pending, view.Progressing, view.Waiting:
 		}
 	}
 	return complete > 0 && complete == len(rollouts), nil

@@ -119,7 +119,7 @@ func TestFollowEnds(t *testing.T) {
 		fails     map[string]error
 		want      string
 	}{
-		"when there is no such Plan":        {named: source.Target{Name: "p"}, namespace: "nowhere", want: `Plan nowhere/p not found, but there is one in ns: use -n`},
+		"when there is no such Plan":        {named: source.Target{Name: "p"}, namespace: "nowhere", want: `Plan nowhere/p not found; Plan p is in ns: use -n`},
 		"when Plans may not be seen":        {fails: map[string]error{"plans": forbidden}, want: "forbidden"},
 		"when there are no Plans":           {fails: map[string]error{"plans": apierrors.NewNotFound(source.Plan.Resource.GroupResource(), "")}, want: "is Moult installed?"},
 		"when the API server can't be seen": {fails: map[string]error{"plans": errors.New("connection refused")}, want: "connection refused"},

@@ -113,19 +113,13 @@ func progressBar(c v1alpha1.UnitCounts) text.Line {
 	return append(l, text.Plain.Of("  "+strings.Join(counts, ", ")))
 }
 
-// maxScaleSets bounds how many scale sets without trouble are shown.
-const maxScaleSets = 5
-
 // drawScaleSets makes a line for each scale set. If the rollout is complete, it shows only those with trouble.
 func drawScaleSets(r *view.Rollout, now time.Time) text.Lines {
 	var all text.Lines
-	others := 0
 	for i := range r.ScaleSets {
 		s := &r.ScaleSets[i]
-		if s.Reason == "" {
-			if others++; others > maxScaleSets || r.State == view.Complete {
-				continue
-			}
+		if s.Reason == "" && r.State == view.Complete {
+			continue
 		}
 		parts := []string{fmt.Sprintf("  scale set %s: %s", s.Name, text.Count(int(s.Machines), "machine"))}
 		if s.Outdated > 0 {
@@ -152,9 +146,6 @@ func drawScaleSets(r *view.Rollout, now time.Time) text.Lines {
 			l = append(l, text.Red.Of("  "+string(s.Reason)), since(s.Since, s.Message, now))
 		}
 		all.Add(l...)
-	}
-	if more := others - maxScaleSets; more > 0 && r.State != view.Complete {
-		all.Add(text.Dim.Format("  and %d more scale sets", more))
 	}
 	return all
 }

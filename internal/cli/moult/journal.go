@@ -61,13 +61,8 @@ func (j *journal) write(now time.Time, subject, news string, parts ...string) {
 
 func (j *journal) rollout(r *view.Rollout, now time.Time) {
 	name := strings.ToLower(r.Kind) + " " + r.FullName()
-	// A rollout is written before its nodes; a complete one after them.
-	headline := func() { j.write(now, name, r.Version+" "+string(r.State)+" "+r.Message, name, headline(r)) }
-	if r.State != view.Complete {
-		headline()
-	}
-	for _, l := range drawSteering(r, time.Time{}) {
-		said := withoutHints(l)
+	for line := range strings.Lines(string(drawSteering(r, time.Time{}).Text(0, false))) {
+		said := strings.TrimSpace(line)
 		topic, _, _ := strings.Cut(said, " ")
 		j.write(now, name+"/"+topic, said, name, said)
 	}
@@ -86,20 +81,7 @@ func (j *journal) rollout(r *view.Rollout, now time.Time) {
 	if said := strings.Join(waits, ", "); !j.wide {
 		j.write(now, name+"/waits", said, name, "nodes wait: "+said)
 	}
-	if r.State == view.Complete {
-		headline()
-	}
-}
-
-// withoutHints is the text of a line without the command that helps.
-func withoutHints(l text.Line) string {
-	var all strings.Builder
-	for _, p := range l {
-		if p.Style != text.Dim {
-			all.WriteString(p.Text)
-		}
-	}
-	return strings.TrimSpace(all.String())
+	j.write(now, name, r.Version+" "+string(r.State)+" "+r.Message, name, headline(r))
 }
 
 // node says what a node does. Only a wide journal shows the reason to wait, without its message, which changes too often.

@@ -26,7 +26,6 @@ func newPause(c *steerCommand) *cobra.Command {
 In an ExtendedDaemonSet no outdated pod is replaced; nodes without a pod still get one, and its canary goes on.
 ndb/NAME pauses a NodeDisruptionBudget (spec.paused): no rollout may take any of the nodes that it selects.`,
 		Example: `  kubectl moult pause k3s-agent -n system-upgrade
-  kubectl moult pause eds/node-exporter -n monitoring
   kubectl moult pause nr/bottlerocket
   kubectl moult pause ndb/production`,
 	}, pausable, func(ctx context.Context, named source.Target) error { return c.setPaused(ctx, named, true) })
@@ -52,18 +51,18 @@ func (c *steerCommand) setPaused(ctx context.Context, named source.Target, pause
 		o = u
 		return pausing(k, u, paused), nil
 	})
+	done := "resumed"
 	switch {
 	case err != nil:
 		return err
-	case !changed && paused:
-		fmt.Fprintf(c.Out, "%s is paused already\n", k.String(named.Name))
-	case !changed:
-		fmt.Fprintf(c.Out, "%s is not paused\n", k.String(named.Name))
+	case paused && changed:
+		done = "paused"
 	case paused:
-		c.say(k, named.Name, "paused")
-	default:
-		c.say(k, named.Name, "resumed")
+		done = "is paused already"
+	case !changed:
+		done = "is not paused"
 	}
+	c.say(k, named.Name, done)
 	if k != source.DaemonSet || paused {
 		return nil
 	}

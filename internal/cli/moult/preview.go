@@ -48,8 +48,6 @@ The end is estimated by simulation, from the turns that were measured (status.tu
 Nothing is written, no dry run is sent, and no cloud is asked.`,
 		Example: `  kubectl moult preview k3s-agent -n system-upgrade
   kubectl moult preview -f plan.yaml --all
-  kubectl moult preview plan.yaml --turn 6m
-  kubectl moult preview eds/node-exporter -n monitoring --turn 30s
   kubectl moult preview nr/bottlerocket --turn 8m
   kustomize build . | kubectl moult preview -f -`,
 		Args:              cobra.MaximumNArgs(1),

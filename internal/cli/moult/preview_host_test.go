@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -68,7 +67,6 @@ func previewHost(name, version, target string) *corev1.Node {
 func TestPreviewHosts(t *testing.T) {
 	nodes := []runtime.Object{previewHost("a", "1.19.0", "1.20.3"), previewHost("b", "1.19.0", "1.20.3"), previewHost("c", "1.20.3", ""), previewNode("plain")}
 	pods := []runtime.Object{
-		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "ds"}},
 		previewPod("a", "cart-1"), previewPod("a", "cache-1", withLocalData), previewPod("a", "bare-1", unmanaged), previewPod("a", "log-1", ofDaemonSet),
 		previewPod("a", "moult-1", func(p *corev1.Pod) { p.Labels[upgradev1.LabelController] = "system-upgrade-controller" }), previewPod("b", "cart-2"), podBudget("cart", "cart", 0),
 	}
@@ -87,7 +85,7 @@ func TestPreviewHosts(t *testing.T) {
 			change:  file(strings.ReplaceAll(strings.ReplaceAll(hostManifest, "hostUpdate: {}", "hostUpdate: {version: v1.19.0}"), "timeout: 10m, onTimeout: Skip", "disabled: true")),
 		},
 		"host-waits": {
-			pods:   []runtime.Object{pods[1], pods[len(pods)-1]},
+			pods:   []runtime.Object{pods[0], pods[len(pods)-1]},
 			change: file(strings.ReplaceAll(hostManifest, "  drain: {timeout: 10m, onTimeout: Skip, deleteEmptyDirData: false}\n", "")),
 		},
 	} {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -36,7 +35,6 @@ func TestPreviewMachines(t *testing.T) {
 	}
 	objects := []runtime.Object{
 		machine("a"), machine("b"), machine("c"), previewNode("plain"),
-		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "ds"}},
 		previewPod("a", "cart-1"), previewPod("a", "bare-1", unmanaged), previewPod("a", "log-1", ofDaemonSet), previewPod("b", "cart-2"), podBudget("cart", "cart", 0),
 	}
 	there := func(change ...func(*v1alpha1.NodeRollout)) runtime.Object {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -144,16 +143,13 @@ func preview(t *testing.T, plans, objects []runtime.Object, change func(*preview
 	t.Helper()
 	kinds := map[schema.GroupVersionResource]string{
 		source.Plan.Resource: "PlanList", source.Budget.Resource: "NodeDisruptionBudgetList", source.DaemonSet.Resource: "ExtendedDaemonSetList",
-		source.NodeRollout.Resource: "NodeRolloutList", source.PodBudget.Resource: "PodDisruptionBudgetList", source.KubeDaemonSet.Resource: "DaemonSetList",
+		source.NodeRollout.Resource: "NodeRolloutList", source.PodBudget.Resource: "PodDisruptionBudgetList",
 		edsv1.GroupVersion.WithResource("extendeddaemonsetreplicasets"): "ExtendedDaemonSetReplicaSetList",
 		edsv1.GroupVersion.WithResource("extendeddaemonsetsettings"):    "ExtendedDaemonsetSettingList",
 	}
 	for _, o := range objects {
-		switch o.(type) {
-		case *policyv1.PodDisruptionBudget:
+		if _, ok := o.(*policyv1.PodDisruptionBudget); ok {
 			plans = append(plans, asIs(t, source.PodBudget, o))
-		case *appsv1.DaemonSet:
-			plans = append(plans, asIs(t, source.KubeDaemonSet, o))
 		}
 	}
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, plans...)
@@ -190,7 +186,6 @@ func updated(n *corev1.Node) { n.Labels[upgradev1.LabelPlanHash("agents")] = "ha
 func TestPreview(t *testing.T) {
 	pods := []runtime.Object{
 		previewNode("a"), previewNode("b"), previewNode("c"),
-		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "ds"}},
 		previewPod("a", "cart-1"), previewPod("a", "front-1"), previewPod("a", "log-1", ofDaemonSet), previewPod("a", "bare-1", unmanaged), previewPod("a", "cache-1", withLocalData),
 		previewPod("b", "cart-2"),
 		podBudget("cart", "cart", 0), podBudget("front", "front", 1),

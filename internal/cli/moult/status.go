@@ -41,8 +41,7 @@ Ctrl-C, or with --until-complete when every rollout shown is complete. It fails 
 		Example: `  kubectl moult status -A
   kubectl moult status -n system-upgrade --watch
   kubectl moult status k3s-agent -n system-upgrade --until-complete
-  kubectl moult status eds/node-exporter -n monitoring -o wide
-  kubectl moult status nr/bottlerocket`,
+  kubectl moult status eds/node-exporter -n monitoring -o wide`,
 		Args: cobra.MaximumNArgs(1),
 		PreRunE: func(*cobra.Command, []string) error {
 			if (c.watch || c.untilComplete) && c.output.Structured() {

@@ -174,8 +174,8 @@ func TestOnce(t *testing.T) {
 		"asked for it":      {objects: []runtime.Object{plan}, fails: map[string]error{"extendeddaemonsets": gone(sets)}, args: []string{"eds/d"}, err: "this cluster does not know ExtendedDaemonSets"},
 		"no Plans":          {objects: []runtime.Object{aDaemonSet("ns", "d")}, fails: map[string]error{"plans": gone(plans)}, want: []string{"ExtendedDaemonSet ns/d", "Plans are not shown: this cluster does not know Plans"}},
 		"neither":           {fails: map[string]error{"plans": gone(plans), "extendeddaemonsets": gone(sets)}, err: "this cluster does not know Plans, is Moult installed?"},
-		"not there":         {objects: []runtime.Object{aDaemonSet("other", "d")}, args: []string{"d"}, err: `Plan ns/d not found; ExtendedDaemonSet d is in other`},
-		"not there by kind": {objects: []runtime.Object{aDaemonSet("other", "d")}, args: []string{"eds/d"}, err: `ExtendedDaemonSet ns/d not found, but there is one in other: use -n`},
+		"not there":         {objects: []runtime.Object{aDaemonSet("other", "d")}, args: []string{"d"}, err: `Plan ns/d not found; ExtendedDaemonSet d is in other: use -n`},
+		"not there by kind": {objects: []runtime.Object{aDaemonSet("other", "d")}, args: []string{"eds/d"}, err: `ExtendedDaemonSet ns/d not found; ExtendedDaemonSet d is in other: use -n`},
 		"elsewhere":         {objects: []runtime.Object{aDaemonSet("other", "d")}, want: []string{"No rollouts in namespace ns: -A shows those of all namespaces."}},
 		"no rollout, but a budget": {
 			objects: []runtime.Object{aDaemonSet("other", "d"), aBudget()},

@@ -328,8 +328,8 @@ func retryOfAmbiguousNames(b *bench) {
 func aPlanElsewhere(b *bench) {
 	b.plan("p", nil)
 	b.namespace = "default"
-	b.says(`error: Plan default/p not found, but there is one in steer-where: use -n`, "pause", "p")
-	b.says(`error: Node p not found, and Plan default/p not found, but there is one in steer-where: use -n`, "retry", "p")
+	b.says(`error: Plan default/p not found; Plan p is in steer-where: use -n`, "pause", "p")
+	b.says(`error: Node p not found, and Plan default/p not found; Plan p is in steer-where: use -n`, "retry", "p")
 }
 
 // daemon is an ExtendedDaemonSet with a canary, in which state its wave may be.
@@ -403,5 +403,5 @@ func bareNames(b *bench) {
 	b.says("plan.upgrade.cattle.io/d paused", "pause", "plan/d")
 	b.says(`error: Plan steer-either/nothing not found`, "pause", "nothing")
 	b.namespace = "default"
-	b.says(`error: Plan default/d not found, but there is one in steer-either: use -n; ExtendedDaemonSet d is in steer-either`, "approve", "d")
+	b.says(`error: Plan default/d not found; Plan d is in steer-either: use -n; ExtendedDaemonSet d is in steer-either: use -n`, "approve", "d")
 }

@@ -18,11 +18,16 @@ var waveStyles = map[v1alpha1.WaveState]text.Style{
 	v1alpha1.WaveSoaking: text.Yellow, v1alpha1.WaveProgressing: text.Yellow, v1alpha1.WaveComplete: text.Green,
 }
 
-// drawSteering makes the lines about what a person did to the rollout or must do. A zero now leaves durations out.
+// drawSteering makes the lines about what a person did to the rollout or must do. A zero now leaves out durations and commands.
 func drawSteering(r *view.Rollout, now time.Time) text.Lines {
 	var all text.Lines
 	arg := source.Arg(r.Kind, r.Namespace, r.Name)
-	command := func(line string) text.Piece { return text.Dim.Of("  (" + line + ")") }
+	command := func(line string) text.Piece {
+		if now.IsZero() {
+			return text.Piece{}
+		}
+		return text.Dim.Of("  (" + line + ")")
+	}
 	if r.Paused && r.State != view.Complete {
 		paused, resume := "paused", "kubectl moult resume "+arg
 		if r.PausedBy != "" {

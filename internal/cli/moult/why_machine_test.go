@@ -95,7 +95,7 @@ func TestAdviceForMachines(t *testing.T) {
 		return string(explain(&w, now).Text(0, false))
 	}
 	for reason, want := range map[v1alpha1.Reason]string{
-		v1alpha1.ReasonDetectOnly: "spec.replacement.detectOnly", v1alpha1.ReasonMachineUnknown: ".spec.providerID", v1alpha1.ReasonMachineProtected: "noderollout.moult.dev/bottlerocket=disabled",
+		v1alpha1.ReasonDetectOnly: "without detectOnly", v1alpha1.ReasonMachineUnknown: ".spec.providerID", v1alpha1.ReasonMachineProtected: "noderollout.moult.dev/bottlerocket=disabled",
 		v1alpha1.ReasonSurgeExhausted: "spec.replacement.surge", v1alpha1.ReasonScaleSetFull: "spec.replacement.onFull", v1alpha1.ReasonScaleSetBusy: "activity log",
 		v1alpha1.ReasonScaleSetUnfit: "docs/cloud-azure.md", v1alpha1.ReasonScaleSetNotFound: "the right scale sets", v1alpha1.ReasonCloudQuota: "more quota",
 		v1alpha1.ReasonCloudThrottled: "goes on by itself", v1alpha1.ReasonCloudDenied: "the rights", v1alpha1.ReasonCloudError: "tried again by itself",

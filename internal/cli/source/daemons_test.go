@@ -55,7 +55,7 @@ func TestReadDaemons(t *testing.T) {
 		"those on a node":          {sets: []edsv1.ExtendedDaemonSet{a}, reach: PodsOnNode, pods: []string{"ns/a-1"}, where: []string{"ns a spec.nodeName=node"}},
 		"with those of the old":    {sets: []edsv1.ExtendedDaemonSet{over}, reach: AllPods, pods: []string{"ns/a-1", "ns/agent-1"}, where: []string{"ns ! ", "ns a "}},
 		"pods may not be seen":     {sets: []edsv1.ExtendedDaemonSet{a}, reach: AllPods, fails: map[string]error{"pods": denied}, note: NoPodsSeen, where: []string{"ns a "}},
-		"settings may not be seen": {sets: []edsv1.ExtendedDaemonSet{a}, reach: AllPods, fails: map[string]error{"extendeddaemonsetsettings": denied}, note: NoPodsSeen},
+		"settings may not be seen": {sets: []edsv1.ExtendedDaemonSet{a}, reach: AllPods, fails: map[string]error{"extendeddaemonsetsettings": denied}, note: NoPodsSeen, where: []string{"ns a "}},
 		"the API server fails":     {sets: []edsv1.ExtendedDaemonSet{a}, reach: AllPods, fails: map[string]error{"pods": errors.New("broken")}, err: true, where: []string{"ns a "}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -41,10 +41,11 @@ func isObjectNotFound(err error) bool {
 
 // NotFound is the error that there is no object of the name. It lists namespaces that have one. Without a kind it may be any rollout.
 func (src *Source) NotFound(ctx context.Context, kind *Kind, name string) error {
-	k := kind
-	if k == nil {
-		k = Rollouts[0]
+	kinds := Rollouts
+	if kind != nil {
+		kinds = []*Kind{kind}
 	}
+	k := kinds[0]
 	switch {
 	case !k.Namespaced:
 		return fmt.Errorf("%s %s not found", k.Name, name)
@@ -52,15 +53,9 @@ func (src *Source) NotFound(ctx context.Context, kind *Kind, name string) error 
 		return fmt.Errorf("%s %s not found in any namespace", k.Name, name)
 	}
 	err := fmt.Errorf("%s %s/%s not found", k.Name, src.Namespace, name)
-	if others := src.elsewhere(ctx, k, name); len(others) > 0 {
-		err = fmt.Errorf("%w, but there is one in %s: use -n", err, strings.Join(others, ", "))
-	}
-	if kind != nil {
-		return err
-	}
-	for _, k := range Rollouts[1:] {
+	for _, k := range kinds {
 		if others := src.elsewhere(ctx, k, name); len(others) > 0 {
-			err = fmt.Errorf("%w; %s %s is in %s", err, k.Name, name, strings.Join(others, ", "))
+			err = fmt.Errorf("%w; %s %s is in %s: use -n", err, k.Name, name, strings.Join(others, ", "))
 		}
 	}
 	return err

@@ -64,7 +64,7 @@ func TestRun(t *testing.T) {
 	enough := errors.New("enough")
 	var seen []int
 	err := f.Run(ctx, clock.RealClock{}, nil, func() (bool, error) {
-		all, err := read[corev1.Node](ctx, src, nodes, metav1.ListOptions{}, "nodes", nil)
+		all, err := read[corev1.Node](ctx, src, nodes, metav1.ListOptions{}, "nodes", func(*corev1.Node) {})
 		if err != nil {
 			return false, err
 		}
@@ -87,7 +87,7 @@ func TestRunSeesThatThereIsNothing(t *testing.T) {
 	defer cancel()
 	src, f := following()
 	if err := f.Run(ctx, clock.RealClock{}, nil, func() (bool, error) {
-		all, err := read[corev1.Node](ctx, src, lists(nil, watch.NewFake()), metav1.ListOptions{}, "nodes", nil)
+		all, err := read[corev1.Node](ctx, src, lists(nil, watch.NewFake()), metav1.ListOptions{}, "nodes", func(*corev1.Node) {})
 		return len(all) == 0, err
 	}); err != nil {
 		t.Error(err)
@@ -123,7 +123,7 @@ func TestRunSurvivesARefusal(t *testing.T) {
 	nodes := expiring{lister{nil, nil, []corev1.Node{*node("a", "1"), *node("b", "2")}}, new(int)}
 	troubled := false
 	if err := f.Run(ctx, clock.RealClock{}, nil, func() (bool, error) {
-		all, err := read[corev1.Node](ctx, src, nodes, metav1.ListOptions{}, "nodes", nil)
+		all, err := read[corev1.Node](ctx, src, nodes, metav1.ListOptions{}, "nodes", func(*corev1.Node) {})
 		troubled = troubled || len(all) == 1 && apierrors.IsUnauthorized(f.Trouble())
 		return len(all) == 2 && f.Trouble() == nil, err
 	}); err != nil || !troubled {
@@ -145,8 +145,8 @@ func TestRunEnds(t *testing.T) {
 			defer cancel()
 			src, f := following()
 			err := f.Run(ctx, clock.RealClock{}, nil, func() (bool, error) {
-				_, errFirst := read[corev1.Node](ctx, src, lists(nil, watch.NewFake(), *node("a", "1")), metav1.ListOptions{}, "nodes", nil)
-				_, err := read[corev1.Node](ctx, src, lists(tc.err, watch.NewFake()), metav1.ListOptions{}, "others", nil)
+				_, errFirst := read[corev1.Node](ctx, src, lists(nil, watch.NewFake(), *node("a", "1")), metav1.ListOptions{}, "nodes", func(*corev1.Node) {})
+				_, err := read[corev1.Node](ctx, src, lists(tc.err, watch.NewFake()), metav1.ListOptions{}, "others", func(*corev1.Node) {})
 				return true, cmp.Or(err, errFirst)
 			})
 			if !errors.Is(err, tc.want) {
@@ -163,7 +163,7 @@ func TestRunStops(t *testing.T) {
 	src, f := following()
 	stopped := errors.New("stopped")
 	err := f.Run(ctx, clock.RealClock{}, nil, func() (bool, error) {
-		_, err := read[corev1.Node](ctx, src, lists(nil, watch.NewFake()), metav1.ListOptions{}, "nodes", nil)
+		_, err := read[corev1.Node](ctx, src, lists(nil, watch.NewFake()), metav1.ListOptions{}, "nodes", func(*corev1.Node) {})
 		if err == nil {
 			cancel(stopped)
 		}

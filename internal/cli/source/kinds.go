@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,9 +38,7 @@ var (
 	Pod         = newKind("Pod", corev1.SchemeGroupVersion, true, "pod")
 	PodBudget   = newKind("PodDisruptionBudget", policyv1.SchemeGroupVersion, true, "pdb")
 	ReplicaSet  = newKind("ExtendedDaemonSetReplicaSet", edsv1.GroupVersion, true, "ers")
-	// KubeDaemonSet is Kubernetes' DaemonSet.
-	KubeDaemonSet = newKind("DaemonSet", appsv1.SchemeGroupVersion, true, "ds")
-	Setting       = newKind("ExtendedDaemonsetSetting", edsv1.GroupVersion, true, "extendeddaemonsetsetting")
+	Setting     = newKind("ExtendedDaemonsetSetting", edsv1.GroupVersion, true, "extendeddaemonsetsetting")
 )
 
 // Rollouts are the kinds of rollouts. A name without a kind is that of a rollout of any kind.
@@ -116,8 +113,8 @@ func Parse(arg string, of ...*Kind) (Target, error) {
 	return Target{of[i], name}, nil
 }
 
-// Ambiguous is the error that objects of several kinds have the name.
-func Ambiguous(name string, kinds []*Kind) error {
+// ambiguous is the error that objects of several kinds have the name.
+func ambiguous(name string, kinds []*Kind) error {
 	var args []string
 	for _, k := range kinds {
 		args = append(args, k.Short(name))

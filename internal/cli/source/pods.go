@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -41,33 +40,29 @@ func PodsUnlessAtRest(eds *edsv1.ExtendedDaemonSet) Reach {
 func (src *Source) ReadDaemons(
 	ctx context.Context, sets []edsv1.ExtendedDaemonSet, node string, reach func(*edsv1.ExtendedDaemonSet) Reach,
 ) (view.Daemons, error) {
-	d := view.Daemons{Sets: sets}
-	var looked []*edsv1.ExtendedDaemonSet
-	namespaces := map[string]bool{}
-	for i := range sets {
-		if reach(&sets[i]) != NoPods {
-			looked = append(looked, &sets[i])
-			namespaces[sets[i].Namespace] = true
-		}
-	}
-	if len(looked) == 0 {
-		return d, nil
-	}
-	within := ""
-	if len(namespaces) == 1 {
-		within = looked[0].Namespace
-	}
+	d := view.Daemons{Sets: sets, Pods: map[types.NamespacedName]view.DaemonPods{}}
+	in := &Source{Client: src.Client, feed: src.feed}
 	var err error
-	in := &Source{Client: src.Client, Namespace: within, feed: src.feed}
-	if d.Revisions, err = Read[edsv1.ExtendedDaemonSetReplicaSet](ctx, in, ReplicaSet, metav1.ListOptions{}); err == nil {
-		d.Settings, err = Read[edsv1.ExtendedDaemonsetSetting](ctx, in, Setting, metav1.ListOptions{})
-	}
-	d.Pods = map[types.NamespacedName]view.DaemonPods{}
-	for _, eds := range looked {
-		if err != nil {
-			break
+	for i := range sets {
+		eds := &sets[i]
+		if reach(eds) == NoPods || err != nil {
+			continue
+		}
+		if len(d.Pods) == 0 {
+			in.Namespace = eds.Namespace
+		} else if in.Namespace != eds.Namespace {
+			in.Namespace = ""
 		}
 		d.Pods[types.NamespacedName{Namespace: eds.Namespace, Name: eds.Name}], err = src.podsOf(ctx, eds, node, reach(eds))
+	}
+	if len(d.Pods) == 0 {
+		return d, nil
+	}
+	if err == nil {
+		d.Revisions, err = Read[edsv1.ExtendedDaemonSetReplicaSet](ctx, in, ReplicaSet, metav1.ListOptions{})
+	}
+	if err == nil {
+		d.Settings, err = Read[edsv1.ExtendedDaemonsetSetting](ctx, in, Setting, metav1.ListOptions{})
 	}
 	switch {
 	case err == nil:
@@ -100,10 +95,8 @@ func (src *Source) podsOf(ctx context.Context, eds *edsv1.ExtendedDaemonSet, nod
 	return pods, err
 }
 
-// OnNode selects the pods on a node.
-func OnNode(node string) metav1.ListOptions {
-	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
-}
+// OnNode selects the pods on a node; all pods if it is empty.
+func OnNode(node string) metav1.ListOptions { return fieldIs("spec.nodeName", node) }
 
 // readPods returns pods with only the fields that view reads.
 func (src *Source) readPods(ctx context.Context, namespace string, o metav1.ListOptions) ([]corev1.Pod, error) {
@@ -113,7 +106,7 @@ func (src *Source) readPods(ctx context.Context, namespace string, o metav1.List
 
 // ReadPods returns pods as they are.
 func (src *Source) ReadPods(ctx context.Context, namespace string, o metav1.ListOptions) ([]corev1.Pod, error) {
-	pods, err := read[corev1.Pod](ctx, src, src.Core.Pods(namespace), o, namespace+"/Pod", nil)
+	pods, err := read(ctx, src, src.Core.Pods(namespace), o, namespace+"/Pod", func(*corev1.Pod) {})
 	if err != nil {
 		return nil, fmt.Errorf("listing pods, %w", err)
 	}
@@ -126,12 +119,8 @@ func (src *Source) ReadPodGates(ctx context.Context, cluster *view.Cluster, node
 	if !byPods {
 		return nil
 	}
-	var o metav1.ListOptions
-	if node != "" {
-		o.FieldSelector = OnNode(node).FieldSelector
-	}
 	known := map[string]labels.Set{}
-	pods, err := src.readPods(ctx, metav1.NamespaceAll, o)
+	pods, err := src.readPods(ctx, metav1.NamespaceAll, OnNode(node))
 	if err == nil && byNamespaces {
 		err = Each(ctx, src.Core.Namespaces(), metav1.ListOptions{}, func(n *corev1.Namespace) { known[n.Name] = n.Labels })
 	}

@@ -110,14 +110,11 @@ func (src *Source) ReadOperatorNode(ctx context.Context) string {
 	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool {
 		return p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 	})
-	switch {
-	case err == nil && len(pods) == 0:
-		return ""
-	case err == nil && len(pods) == 1:
-		return pods[0].Spec.NodeName
-	}
 	for i := range pods {
 		p := &pods[i]
+		if len(pods) == 1 {
+			return p.Spec.NodeName
+		}
 		lease, err := src.Client.Resource(leases).Namespace(p.Namespace).Get(ctx, p.Labels[upgradev1.LabelController], metav1.GetOptions{})
 		if err != nil {
 			continue
@@ -126,6 +123,8 @@ func (src *Source) ReadOperatorNode(ctx context.Context) string {
 			return p.Spec.NodeName
 		}
 	}
-	src.Notes = append(src.Notes, NoOperator)
+	if err != nil || len(pods) > 0 {
+		src.Notes = append(src.Notes, NoOperator)
+	}
 	return ""
 }

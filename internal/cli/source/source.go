@@ -16,7 +16,6 @@ package source
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"strings"
@@ -108,14 +107,11 @@ func List[T any, L runtime.Object](ctx context.Context, from Lister[L], o metav1
 
 // Read returns objects of a kind in the namespace of the command line.
 func Read[T any](ctx context.Context, src *Source, k *Kind, o metav1.ListOptions) ([]T, error) {
-	return read[T](ctx, src, src.Of(k), o, src.Namespace+"/"+k.Name, nil)
+	return read[T](ctx, src, src.Of(k), o, src.Namespace+"/"+k.Name, func(*T) {})
 }
 
-// read lists objects, or takes them from the watch called name. trim removes unneeded fields from each; nil removes nothing.
+// read lists objects, or takes them from the watch called name. trim removes unneeded fields from each.
 func read[T any, L runtime.Object](ctx context.Context, src *Source, from Lister[L], o metav1.ListOptions, name string, trim func(*T)) ([]T, error) {
-	if trim == nil {
-		trim = func(*T) {}
-	}
 	all := []T{}
 	if src.feed == nil {
 		err := Each(ctx, from, o, func(object *T) {
@@ -164,21 +160,14 @@ func As[T any](object any) *T {
 		return typed
 	}
 	content := object.(*unstructured.Unstructured).Object
-	if whole := new(T); decode(content, whole) == nil {
+	convert := runtime.DefaultUnstructuredConverter.FromUnstructured
+	if whole := new(T); convert(content, whole) == nil {
 		return whole
 	}
 	content, rest := maps.Clone(content), new(T)
 	delete(content, "spec")
-	_ = decode(content, rest) // A part that can't be read stays empty.
+	_ = convert(content, rest) // A part that can't be read stays empty.
 	return rest
-}
-
-func decode(content map[string]any, into any) error {
-	text, err := json.Marshal(content)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(text, into)
 }
 
 // GetAs reads an object in its type.
@@ -220,7 +209,7 @@ func (src *Source) Find(ctx context.Context, named Target, kinds ...*Kind) (*Kin
 	}
 	switch {
 	case len(found) > 1:
-		return nil, nil, Ambiguous(named.Name, found)
+		return nil, nil, ambiguous(named.Name, found)
 	case len(found) == 1:
 		return found[0], object, nil
 	case failed != nil:
@@ -234,11 +223,14 @@ func (src *Source) Find(ctx context.Context, named Target, kinds ...*Kind) (*Kin
 }
 
 // Named selects the objects with a name; all if it is empty.
-func Named(name string) metav1.ListOptions {
-	if name == "" {
+func Named(name string) metav1.ListOptions { return fieldIs(metav1.ObjectNameField, name) }
+
+// fieldIs selects the objects with this value of a field; all if it is empty.
+func fieldIs(field, value string) metav1.ListOptions {
+	if value == "" {
 		return metav1.ListOptions{}
 	}
-	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(field, value).String()}
 }
 
 // isHidden reports whether an error says that a kind does not exist or may not be read.

@@ -66,7 +66,7 @@ func TestReadSaysWhereElseToLook(t *testing.T) {
 	src, _, _ := fakes(aPlan(t, "system-upgrade", "p"))
 	src.Namespace = "default"
 	_, err := src.ReadRollouts(t.Context(), Target{Name: "p", Kind: Plan})
-	if want := `Plan default/p not found, but there is one in system-upgrade: use -n`; err == nil || err.Error() != want {
+	if want := `Plan default/p not found; Plan p is in system-upgrade: use -n`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 	want := "No rollouts in namespace default: -A shows those of all namespaces."
