@@ -109,19 +109,14 @@ func (c *previewCommand) drains(ctx context.Context, s *subject, steps []view.St
 	return all, nil
 }
 
-// countEvictions counts the pods that a drain with default options would evict from each node; nil if pods can't be listed.
+// countEvictions counts the pods that may be evicted from each node, as the operator does; nil if pods can't be listed.
 func (c *previewCommand) countEvictions(ctx context.Context) map[string]int {
-	options, err := drain.OptionsOf(nil)
 	count := map[string]int{}
-	if err == nil {
-		err = source.Each(ctx, c.src.Core.Pods(""), metav1.ListOptions{}, func(p *corev1.Pod) {
-			for _, v := range drain.Filter([]corev1.Pod{*p}, drain.Facts{Now: c.clock.Now()}, options) {
-				if p.Spec.NodeName != "" && v.Action == drain.Evict {
-					count[p.Spec.NodeName]++
-				}
-			}
-		})
-	}
+	err := source.Each(ctx, c.src.Core.Pods(""), metav1.ListOptions{}, func(p *corev1.Pod) {
+		if drain.MayEvict(p) {
+			count[p.Spec.NodeName]++
+		}
+	})
 	if err != nil {
 		fmt.Fprintln(c.ErrOut, "Pods can't be listed: which node has the fewest to evict is not known.")
 		return nil

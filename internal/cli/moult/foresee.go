@@ -244,5 +244,5 @@ func drainEndText(s *subject) string {
 	default:
 		return "is tried again and again (spec.drain.timeout is absent)"
 	}
-	return fmt.Sprintf("applies spec.drain.onTimeout (%s) after %s", cmp.Or(onTimeout, "absent"), timeout)
+	return fmt.Sprintf("applies spec.drain.onTimeout (%s) after %s", cmp.Or(onTimeout, "default"), timeout)
 }

@@ -202,6 +202,14 @@ func TestPreview(t *testing.T) {
 		"new":      {objects: pods, change: func(c *previewCommand) { c.file = "-" }},
 		"there":    {plans: []runtime.Object{inCluster(t)}, objects: pods, args: []string{"agents"}},
 		"complete": {plans: []runtime.Object{inCluster(t)}, objects: []runtime.Object{previewNode("a", updated)}, args: []string{"plan/agents"}},
+		"fewest-evictions": {
+			plans: []runtime.Object{inCluster(t, func(p *upgradev1.Plan) {
+				p.Spec.Drain, p.Spec.Strategy.Waves = nil, nil
+				p.Spec.Strategy.Order = []v1alpha1.Order{{By: v1alpha1.OrderFewestEvictionsFirst}, {By: v1alpha1.OrderLabel, Key: corev1.LabelHostname}}
+			})},
+			objects: []runtime.Object{previewNode("a"), previewNode("b"), previewPod("a", "bare-1", unmanaged), previewPod("a", "cache-1", withLocalData), previewPod("b", "cart-1")},
+			args:    []string{"agents"},
+		},
 		"no-drain": {plans: []runtime.Object{inCluster(t, func(p *upgradev1.Plan) { p.Spec.Drain = nil })}, objects: pods, args: []string{"agents"}},
 		"many":     {plans: []runtime.Object{inCluster(t)}, objects: many, change: func(c *previewCommand) { c.limit = 3 }, args: []string{"agents"}},
 		"many-wide": {plans: []runtime.Object{inCluster(t)}, objects: many, change: func(c *previewCommand) {

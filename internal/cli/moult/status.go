@@ -58,15 +58,10 @@ Ctrl-C, or with --until-complete when every rollout shown is complete. It fails 
 }
 
 func (c *statusCommand) show(ctx context.Context, src *source.Source, named source.Target) error {
-	if c.watch || c.untilComplete {
-		return follow(ctx, c.clock, src, named, newPainter(c.IOStreams, c.clock.Now(), c.output.Wide()), c.untilComplete)
-	}
-	return c.once(ctx, src, named)
-}
-
-// once shows the rollouts as they are.
-func (c *statusCommand) once(ctx context.Context, src *source.Source, named source.Target) error {
 	now := c.clock.Now()
+	if c.watch || c.untilComplete {
+		return follow(ctx, c.clock, src, named, newPainter(c.IOStreams, now, c.output.Wide()), c.untilComplete)
+	}
 	s, err := readShown(ctx, src, named, now)
 	if err != nil {
 		return err

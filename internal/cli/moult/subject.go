@@ -77,10 +77,15 @@ func (c *previewCommand) subjects(ctx context.Context, name string) ([]*subject,
 		return []*subject{newSubject(typed(k, u), c.turn)}, nil
 	}
 	all, err := c.read()
-	for i := 0; i < len(all) && err == nil; i++ {
-		err = c.addStatus(ctx, all[i])
+	if err != nil {
+		return nil, err
 	}
-	return all, err
+	for _, s := range all {
+		if err := c.addStatus(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // typed converts a rollout to its type.
