@@ -82,7 +82,7 @@ func unitState(p *view.Part) text.Piece {
 	return text.Plain.Of(state)
 }
 
-// few is how many names a list holds.
+// few bounds how many of the nodes before it are named.
 const few = 3
 
 // drawPlace writes the unit's place in the order.
@@ -95,7 +95,7 @@ func drawPlace(l *text.Lines, p *view.Part) {
 		line = append(line, text.Plain.Of(", in wave "+p.Wave))
 	}
 	if len(p.Ahead) > 0 {
-		line = append(line, text.Plain.Of("; before it "+text.Some(few, p.Ahead, ", ")))
+		line = append(line, text.Plain.Of("; before it "+strings.Join(p.Ahead[:min(len(p.Ahead), few)], ", ")))
 	}
 	l.Add(line...)
 	if p.Note != "" {

@@ -28,7 +28,7 @@ func Explain(k *Kind, err error) error {
 		err = answer // Drop the libraries' wrapping.
 	}
 	if apierrors.IsNotFound(err) && !isObjectNotFound(err) {
-		return fmt.Errorf("this cluster does not know %ss, is Moult installed? %w", k.Name, err)
+		return fmt.Errorf("this cluster does not know %ss, is Moult installed? (%w)", k.Name, err)
 	}
 	return err
 }
