@@ -74,6 +74,9 @@ func TestConfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if extra := config.Impersonate.Extra["k"]; len(extra) > 1 {
+				t.Errorf("the user extra is there more than once: %q", extra)
+			}
 			if namespace != tc.namespace || config.Host != tc.server {
 				t.Errorf("%s at %s, want %s at %s", namespace, config.Host, tc.namespace, tc.server)
 			}
