@@ -21,19 +21,11 @@ import (
 
 // Cloud is one cloud, with the credentials of one NodeRollout. It is safe for concurrent use.
 type Cloud interface {
-	// Find finds the scale sets of machines with these provider ids (Node.spec.providerID). The answer leaves out machines of no scale set, of another
+	// Find returns the names of the scale sets of machines, by provider id (Node.spec.providerID). The answer leaves out machines of no scale set, of another
 	// cloud, or of another account.
-	Find(ctx context.Context, providerIDs []string) (map[string]Location, error)
+	Find(ctx context.Context, providerIDs []string) (map[string]string, error)
 	// ScaleSet is the scale set of that name. It sends no request.
 	ScaleSet(name string) ScaleSet
-}
-
-// Location is where a machine is.
-type Location struct {
-	// ScaleSet is the name of its scale set, as Cloud.ScaleSet takes it.
-	ScaleSet string
-	// Machine is its Machine.ID.
-	Machine string
 }
 
 // ScaleSet is a set of machines that are made alike: a virtual machine scale set, an Auto Scaling group, a managed instance group.
@@ -146,8 +138,6 @@ type Progress struct {
 	// Added are the known IDs of the machines that the operation has added: all of them once it is done. They need not run yet. Those that run may be
 	// used before it is done, except in a set that overprovisions.
 	Added []string
-	// Message describes the progress.
-	Message string
 }
 
 // Suspender is a ScaleSet whose cloud replaces machines to balance zones, unless that is suspended.

@@ -33,8 +33,8 @@ type Driver[M any] interface {
 	Plan(ctx context.Context, s *Set, m M) error
 	// Submit sends the operation, as ScaleSet.Send. It is called until it succeeds once.
 	Submit(ctx context.Context, m M) error
-	// Follow reads the progress after Submit. No error of it ends the operation: Memory.Fail and Progress.Done do.
-	Follow(ctx context.Context, m M) (Progress, error)
+	// Follow reads after Submit whether the operation is over. It has failed if Memory.Fail was called. No error of Follow ends the operation.
+	Follow(ctx context.Context, m M) (over bool, err error)
 }
 
 // Memory is what is kept of an operation in every cloud. A driver's own memory embeds it.
@@ -68,18 +68,16 @@ func OneLine(text string) string {
 	return text
 }
 
-// NewScaleSet makes a ScaleSet of a driver.
-func NewScaleSet[M any, P interface {
+// memoryOf is a pointer to a driver's memory.
+type memoryOf[M any] interface {
 	*M
 	memory() *Memory
-}](d Driver[P]) ScaleSet {
-	return &scaleSet[M, P]{d}
 }
 
-type scaleSet[M any, P interface {
-	*M
-	memory() *Memory
-}] struct{ Driver[P] }
+// NewScaleSet makes a ScaleSet of a driver.
+func NewScaleSet[M any, P memoryOf[M]](d Driver[P]) ScaleSet { return &scaleSet[M, P]{d} }
+
+type scaleSet[M any, P memoryOf[M]] struct{ Driver[P] }
 
 // Prepare implements ScaleSet.
 func (s *scaleSet[M, P]) Prepare(ctx context.Context, set *Set, c Change) (Operation, error) {
@@ -116,21 +114,18 @@ func (s *scaleSet[M, P]) Poll(ctx context.Context, o Operation) (Operation, Prog
 	}
 	kept := m.memory()
 	if !kept.Sent {
-		return o, Progress{Message: "it was not sent yet"}, nil
+		return o, Progress{}, nil
 	}
-	p, err := s.Follow(ctx, m)
-	p.Added = kept.Added
-	next := newOperation(o.Token, m)
+	over, err := s.Follow(ctx, m)
+	next, p := newOperation(o.Token, m), Progress{Added: kept.Added}
 	switch {
 	case KindOf(err).ends(): // No error of a request ends an operation.
-		return next, p, &Error{Kind: KindUnavailable, RetryAfter: RetryAfter(err), Err: err}
-	case err != nil:
-		return next, p, err
-	case p.Done && kept.Failure != "":
-		p.Done = false
-		return next, p, Errorf(kept.Kind, "%s", kept.Failure)
+		err = &Error{Kind: KindUnavailable, RetryAfter: RetryAfter(err), Err: err}
+	case err == nil && over && kept.Failure != "":
+		err = Errorf(kept.Kind, "%s", kept.Failure)
 	}
-	return next, p, nil
+	p.Done = over && err == nil
+	return next, p, err
 }
 
 // read reads what was kept of an operation.

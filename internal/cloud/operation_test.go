@@ -37,11 +37,11 @@ func (s *scripted) Submit(context.Context, *scriptedMemory) error {
 	return s.err
 }
 
-func (s *scripted) Follow(_ context.Context, m *scriptedMemory) (Progress, error) {
+func (s *scripted) Follow(_ context.Context, m *scriptedMemory) (bool, error) {
 	if s.kept != nil {
 		m.Kind, m.Failure, m.Added = s.kept.Kind, s.kept.Failure, s.kept.Added
 	}
-	return Progress{Done: s.done}, s.err
+	return s.done, s.err
 }
 
 func TestPrepare(t *testing.T) {

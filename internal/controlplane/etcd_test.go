@@ -134,8 +134,8 @@ func (w *world) lead(t *testing.T, node string) {
 			return err.Error(), false
 		}
 		to := named(s.members, node)
-		for i := range s.members {
-			if m := &s.members[i]; m.Leader && m.Name != node {
+		for _, m := range s.members {
+			if m.Leader && m.Name != node {
 				err = w.connected(ctx, m.Clients[0], func(ctx context.Context, c Conn) error {
 					_, err := c.MoveLeader(ctx, to.ID)
 					return err

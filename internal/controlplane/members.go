@@ -38,6 +38,9 @@ func (m *Member) address() string {
 	return fmt.Sprintf("%x at %s", m.ID, strings.Join(m.Peers, ","))
 }
 
+// listensAt reports whether a URL is one of those for clients.
+func (m *Member) listensAt(client string) bool { return slices.Contains(m.Clients, client) }
+
 // unhealthy says why the member is not a healthy voter, or returns "".
 func (m *Member) unhealthy() string {
 	switch {
@@ -58,27 +61,25 @@ type identity struct {
 }
 
 // memberIn finds the node's member: by its name, else by the address of its peer URL, else by its client URL. Nil: the node has none.
-func (i identity) memberIn(members []Member) (*Member, error) {
+func (i identity) memberIn(members []*Member) (*Member, error) {
 	for _, matches := range []func(*Member) bool{
 		func(m *Member) bool { return m.Name == i.node },
 		func(m *Member) bool { return slices.ContainsFunc(m.Peers, i.hasAddress) },
-		i.hasClient,
+		func(m *Member) bool { return slices.ContainsFunc(i.clients, m.listensAt) },
 	} {
-		var found []*Member
-		for k := range members {
-			if matches(&members[k]) {
-				found = append(found, &members[k])
+		var found *Member
+		var addresses []string
+		for _, m := range members {
+			if matches(m) {
+				found, addresses = m, append(addresses, m.address())
 			}
 		}
-		if len(found) == 1 {
-			return found[0], nil
+		if len(addresses) > 1 {
+			return nil, fmt.Errorf("%d members of etcd could be that of node %s (%s): remove those that are not",
+				len(addresses), i.node, strings.Join(addresses, ", "))
 		}
-		if len(found) > 1 {
-			var all []string
-			for _, m := range found {
-				all = append(all, m.address())
-			}
-			return nil, fmt.Errorf("%d members of etcd could be that of node %s (%s): remove those that are not", len(found), i.node, strings.Join(all, ", "))
+		if found != nil {
+			return found, nil
 		}
 	}
 	return nil, nil //nolint:nilnil // The node has none.
@@ -93,14 +94,5 @@ func (i identity) hasAddress(peer string) bool {
 	ip := net.ParseIP(u.Hostname())
 	return slices.ContainsFunc(i.hosts, func(host string) bool {
 		return strings.EqualFold(host, u.Hostname()) || ip != nil && ip.Equal(net.ParseIP(host))
-	})
-}
-
-// hasClient reports whether a member listens at a client URL of the node's pod.
-func (i identity) hasClient(m *Member) bool {
-	return slices.ContainsFunc(m.Clients, func(client string) bool {
-		return slices.ContainsFunc(i.clients, func(own string) bool {
-			return strings.EqualFold(strings.TrimSuffix(own, "/"), strings.TrimSuffix(client, "/"))
-		})
 	})
 }

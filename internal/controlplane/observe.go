@@ -32,11 +32,10 @@ type etcdPod struct{ node, endpoint string }
 
 // observation is the state of etcd at one moment.
 type observation struct {
-	members []Member
+	members []*Member
 	pods    []etcdPod
-	// listed is the URL of the member that listed the others, and cluster the id of its cluster.
-	listed  string
-	cluster uint64
+	// listed is the URL of the member that listed the others.
+	listed string
 }
 
 // observe lists the members of etcd, through its pods except that of one node, and reads the status of each member.
@@ -53,8 +52,8 @@ func (p *Plane) observe(ctx context.Context, except string) (*observation, error
 		return nil, err
 	}
 	var checks sync.WaitGroup
-	for i := range o.members {
-		checks.Go(func() { p.checkMember(ctx, &o.members[i]) })
+	for _, m := range o.members {
+		checks.Go(func() { p.checkMember(ctx, m) })
 	}
 	checks.Wait()
 	return o, p.checkAlarms(ctx, o)
@@ -90,6 +89,7 @@ func (p *Plane) listMembers(ctx context.Context, o *observation, except string) 
 	if len(others) == 0 {
 		return errAlone
 	}
+	cluster := uint64(0)
 	var errs []error
 	for _, pod := range others {
 		var list *clientv3.MemberListResponse
@@ -101,12 +101,12 @@ func (p *Plane) listMembers(ctx context.Context, o *observation, except string) 
 		case err != nil:
 			errs = append(errs, fmt.Errorf("%s: %w", pod.endpoint, err))
 		case o.listed == "":
-			o.listed, o.cluster = pod.endpoint, list.Header.ClusterId
+			o.listed, cluster = pod.endpoint, list.Header.ClusterId
 			for _, m := range list.Members {
-				o.members = append(o.members, Member{ID: m.ID, Name: m.Name, Peers: m.PeerURLs, Clients: m.ClientURLs, Learner: m.IsLearner})
+				o.members = append(o.members, &Member{ID: m.ID, Name: m.Name, Peers: m.PeerURLs, Clients: m.ClientURLs, Learner: m.IsLearner})
 			}
-		case list.Header.ClusterId != o.cluster:
-			return fmt.Errorf("etcd at %s and at %s are two clusters, %x and %x", o.listed, pod.endpoint, o.cluster, list.Header.ClusterId)
+		case list.Header.ClusterId != cluster:
+			return fmt.Errorf("etcd at %s and at %s are two clusters, %x and %x", o.listed, pod.endpoint, cluster, list.Header.ClusterId)
 		}
 	}
 	if o.listed == "" {
@@ -155,25 +155,25 @@ func (p *Plane) checkMember(ctx context.Context, m *Member) {
 
 // checkAlarms reads which alarms are raised. An error counts only if all members are healthy: else their problems explain it.
 func (p *Plane) checkAlarms(ctx context.Context, o *observation) error {
-	healthy := !slices.ContainsFunc(o.members, func(m Member) bool { return m.unhealthy() != "" })
-	return p.connected(ctx, o.listed, func(ctx context.Context, c Conn) error {
-		list, err := c.AlarmList(ctx)
-		if err != nil {
-			if healthy {
-				return fmt.Errorf("reading the alarms of etcd at %s, %w", o.listed, shorten(err))
-			}
+	var list *clientv3.AlarmResponse
+	err := p.connected(ctx, o.listed, func(ctx context.Context, c Conn) (err error) {
+		list, err = c.AlarmList(ctx)
+		return err
+	})
+	if err != nil {
+		if slices.ContainsFunc(o.members, func(m *Member) bool { return m.unhealthy() != "" }) {
 			return nil
 		}
-		for i := range o.members {
-			m := &o.members[i]
-			for _, a := range list.Alarms {
-				if a.MemberID == m.ID && m.Problem == "" {
-					m.Problem = "has raised the alarm " + a.Alarm.String()
-				}
+		return fmt.Errorf("reading the alarms of etcd at %s, %w", o.listed, err)
+	}
+	for _, a := range list.Alarms {
+		for _, m := range o.members {
+			if a.MemberID == m.ID && m.Problem == "" {
+				m.Problem = "has raised the alarm " + a.Alarm.String()
 			}
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // connected makes calls to the member at a URL.

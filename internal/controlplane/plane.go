@@ -128,9 +128,8 @@ func (p *Plane) unowned(ctx context.Context) (why string, err error) {
 		return "", err
 	}
 	var all []string
-	for i := range seen.members {
-		m := &seen.members[i]
-		if slices.ContainsFunc(seen.pods, func(e etcdPod) bool { return identity{clients: []string{e.endpoint}}.hasClient(m) }) {
+	for _, m := range seen.members {
+		if slices.ContainsFunc(seen.pods, func(e etcdPod) bool { return m.listensAt(e.endpoint) }) {
 			continue
 		}
 		if m.Name != "" {

@@ -12,11 +12,10 @@ import (
 const tolerant = 3
 
 // unhealthy says which members, except one, are not healthy voters, or that they do not agree on one leader. It returns "" if all are healthy.
-func unhealthy(members []Member, except *Member) string {
+func unhealthy(members []*Member, except *Member) string {
 	var all []string
 	leaders := 0
-	for i := range members {
-		m := &members[i]
+	for _, m := range members {
 		if m.Leader {
 			leaders++
 		}
@@ -36,10 +35,10 @@ func unhealthy(members []Member, except *Member) string {
 }
 
 // voters counts the members that vote, except these ids.
-func voters(members []Member, without ...uint64) int {
+func voters(members []*Member, without ...uint64) int {
 	n := 0
-	for i := range members {
-		if !members[i].Learner && !slices.Contains(without, members[i].ID) {
+	for _, m := range members {
+		if !m.Learner && !slices.Contains(without, m.ID) {
 			n++
 		}
 	}
@@ -60,11 +59,11 @@ type removal struct {
 
 // refused says why the member must not be removed, or returns "". All others must be healthy. The member itself must be too, unless it does not vote or its
 // machine is gone: then etcd loses nothing. At least three voters must stay, or as many as there were before the replacement joined.
-func (r removal) refused(members []Member) string {
+func (r removal) refused(members []*Member) string {
 	dead := r.gone && r.own.unhealthy() != ""
-	except := r.own
-	if !r.own.Learner && !dead {
-		except = nil
+	var except *Member
+	if r.own.Learner || dead {
+		except = r.own
 	}
 	if why := unhealthy(members, except); why != "" {
 		return why
@@ -74,11 +73,9 @@ func (r removal) refused(members []Member) string {
 	}
 	before := voters(members)
 	switch {
-	case r.own.Learner:
-		return ""
-	case dead && before-1 < quorum(before):
+	case dead && !r.own.Learner && before < tolerant:
 		return fmt.Sprintf("%d of %d voters of etcd are healthy, which is no quorum", before-1, before)
-	case dead:
+	case dead, r.own.Learner:
 		return ""
 	}
 	after := voters(members, append(slices.Clone(r.leaving), r.own.ID)...)
@@ -95,15 +92,11 @@ func (r removal) refused(members []Member) string {
 	return fmt.Sprintf("the voters of etcd would go down to %d, %s: another must join first", after, loss)
 }
 
-// quorum is how many of so many voters must agree.
-func quorum(voters int) int { return voters/2 + 1 }
-
 // nextLeader returns the member to lead next: the replacement, which stays longest, else the first by name of the members that are not leaving. Nil if there is
 // none.
-func (r removal) nextLeader(members []Member) *Member {
+func (r removal) nextLeader(members []*Member) *Member {
 	var best *Member
-	for i := range members {
-		m := &members[i]
+	for _, m := range members {
 		if m.ID == r.own.ID || m.unhealthy() != "" || slices.Contains(r.leaving, m.ID) {
 			continue
 		}

@@ -10,11 +10,11 @@ import (
 )
 
 // cluster makes members of a short form: a name for each, a star on the leader, and after a colon what is wrong: learner, unstarted, or a problem.
-func cluster(text string) []Member {
-	var members []Member
+func cluster(text string) []*Member {
+	var members []*Member
 	for i, word := range strings.Fields(text) {
 		name, state, _ := strings.Cut(word, ":")
-		m := Member{ID: uint64(i + 1), Name: strings.TrimSuffix(name, "*"), Leader: strings.HasSuffix(name, "*")}
+		m := &Member{ID: uint64(i + 1), Name: strings.TrimSuffix(name, "*"), Leader: strings.HasSuffix(name, "*")}
 		m.Peers = []string{fmt.Sprintf("https://10.0.0.%d:2380", i+1)}
 		switch state {
 		case "learner":
@@ -29,10 +29,10 @@ func cluster(text string) []Member {
 	return members
 }
 
-func named(members []Member, name string) *Member {
-	for i := range members {
-		if members[i].Name == name {
-			return &members[i]
+func named(members []*Member, name string) *Member {
+	for _, m := range members {
+		if m.Name == name {
+			return m
 		}
 	}
 	return nil
@@ -129,16 +129,16 @@ func TestRefused(t *testing.T) {
 func TestRefusedAlways(t *testing.T) {
 	for before := 1; before <= 7; before++ {
 		for sick := -1; sick < before; sick++ {
-			var members []Member
+			var members []*Member
 			for i := range before {
-				members = append(members, Member{ID: uint64(i + 1), Name: fmt.Sprint("n", i), Leader: i == 0})
+				members = append(members, &Member{ID: uint64(i + 1), Name: fmt.Sprint("n", i), Leader: i == 0})
 			}
 			if sick >= 0 {
 				members[sick].Problem = "is sick"
 			}
 			bore, left := tolerates(before), before
 			for i := 0; i < len(members); {
-				r := removal{own: &members[i]}
+				r := removal{own: members[i]}
 				if r.refused(members) != "" {
 					i++
 					continue
@@ -162,7 +162,7 @@ func TestRefusedAlways(t *testing.T) {
 }
 
 // tolerates reports whether so many voters tolerate the failure of one.
-func tolerates(voters int) bool { return voters-1 >= quorum(voters) }
+func tolerates(voters int) bool { return voters-1 > voters/2 }
 
 func TestNextLeader(t *testing.T) {
 	for _, test := range []struct{ members, own, leaving, replacement, want string }{

@@ -64,7 +64,7 @@ func (c *fakeCloud) ScaleSet(name string) cloud.ScaleSet {
 	return s
 }
 
-func (*fakeCloud) Find(context.Context, []string) (map[string]cloud.Location, error) { return nil, nil }
+func (*fakeCloud) Find(context.Context, []string) (map[string]string, error) { return nil, nil }
 
 func (s *fakeSet) called(what string) { s.of.calls = append(s.of.calls, what+" "+s.set.Name) }
 
@@ -121,7 +121,7 @@ func (s *fakeSet) Poll(_ context.Context, o cloud.Operation) (cloud.Operation, c
 	}
 	err := s.polls[0]
 	s.polls = s.polls[1:]
-	return o, cloud.Progress{Message: "under way"}, err
+	return o, cloud.Progress{}, err
 }
 
 // aCloud has the four sets of cluster c, all of the older image.

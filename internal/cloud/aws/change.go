@@ -3,6 +3,7 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -19,7 +20,7 @@ import (
 
 // planAdd chooses the zone: the wanted one, or the one with the fewest machines if the group does not have it.
 func (s *scaleSet) planAdd(ctx context.Context, set *cloud.Set, m *memory) error {
-	if slices.Contains(set.Zones, m.Zone) {
+	if len(set.Zones) == 0 || slices.Contains(set.Zones, m.Zone) {
 		return nil
 	}
 	g, err := s.group(ctx, true)
@@ -32,12 +33,7 @@ func (s *scaleSet) planAdd(ctx context.Context, set *cloud.Set, m *memory) error
 			count[aws.ToString(i.AvailabilityZone)]++
 		}
 	}
-	m.Zone = ""
-	for _, zone := range g.AvailabilityZones {
-		if m.Zone == "" || count[zone] < count[m.Zone] {
-			m.Zone = zone
-		}
-	}
+	m.Zone = slices.MinFunc(set.Zones, func(a, b string) int { return cmp.Compare(count[a], count[b]) })
 	return nil
 }
 
@@ -100,6 +96,7 @@ func (s *scaleSet) submitImage(ctx context.Context, m *memory) error {
 		return err
 	}
 	to, source := reference.FindStringSubmatch(m.Image), reference.FindStringSubmatch(m.Source)
+	next := types.LaunchTemplateSpecification{LaunchTemplateId: aws.String(now.id)}
 	switch {
 	case to != nil && now.String() == m.Image:
 		return nil
@@ -108,23 +105,18 @@ func (s *scaleSet) submitImage(ctx context.Context, m *memory) error {
 	case specificationText(own) != m.From || now.String() != m.Source:
 		return cloud.Errorf(cloud.KindConflict, "setting the image of %s, its launch template was %s, version %s, and was changed to %s, version %s",
 			s.name, m.From, m.Source, specificationText(own), now)
-	}
-	next := &types.LaunchTemplateSpecification{LaunchTemplateId: aws.String(now.id)}
-	if to != nil {
+	case to != nil:
 		next.LaunchTemplateId, next.Version = &to[1], &to[2]
-	} else {
+	default:
 		if next.Version, err = s.c.newVersion(ctx, now, m); err != nil || versionOf(own) == "$Latest" {
 			return err
 		}
 	}
-	in := &autoscaling.UpdateAutoScalingGroupInput{AutoScalingGroupName: aws.String(s.name)}
-	if policy := g.MixedInstancesPolicy; policy != nil && policy.LaunchTemplate != nil {
-		policy.LaunchTemplate.LaunchTemplateSpecification = next
-		in.MixedInstancesPolicy = policy
-	} else {
-		in.LaunchTemplate = next
-	}
-	if _, err := s.c.scaling.UpdateAutoScalingGroup(ctx, in); err != nil {
+	*own = next // It is a part of g.
+	_, err = s.c.scaling.UpdateAutoScalingGroup(ctx, &autoscaling.UpdateAutoScalingGroupInput{
+		AutoScalingGroupName: aws.String(s.name), LaunchTemplate: g.LaunchTemplate, MixedInstancesPolicy: g.MixedInstancesPolicy,
+	})
+	if err != nil {
 		return classify("setting the launch template of "+s.name, err)
 	}
 	return nil

@@ -48,18 +48,13 @@ type Cloud struct {
 // New makes a Cloud. It finds the credentials, and requests none yet. Tests load other settings.
 func New(ctx context.Context, o Options, load ...func(*config.LoadOptions) error) (*Cloud, error) {
 	// The errors say what the SDK would log.
-	load = append(load, config.WithRetryer(func() aws.Retryer { return once }), config.WithLogger(logging.Nop{}))
+	load = append(load, config.WithRetryer(func() aws.Retryer { return once }), config.WithLogger(logging.Nop{}), config.WithEC2IMDSRegion())
 	if o.Region != "" {
 		load = append(load, config.WithRegion(o.Region))
 	}
 	c, err := config.LoadDefaultConfig(ctx, load...)
 	if err != nil {
-		return nil, cloud.Errorf(cloud.KindDenied, "configuring AWS, %w", err)
-	}
-	if c.Region == "" {
-		if c, err = config.LoadDefaultConfig(ctx, append(load, config.WithEC2IMDSRegion())...); err != nil {
-			return nil, cloud.Errorf(cloud.KindInvalid, "configuring AWS, there is no region: set provider.aws.region or AWS_REGION: %w", err)
-		}
+		return nil, cloud.Errorf(cloud.KindDenied, "configuring AWS, without a region set provider.aws.region or AWS_REGION: %w", err)
 	}
 	if o.RoleARN != "" {
 		role := stscreds.NewAssumeRoleProvider(sts.NewFromConfig(c), o.RoleARN, func(a *stscreds.AssumeRoleOptions) { a.RoleSessionName = "moult" })
@@ -90,14 +85,12 @@ type scaleSet struct {
 	name string
 }
 
-var _ cloud.Cloud = (*Cloud)(nil)
-
 // memory is what is kept of an operation.
 type memory struct {
 	cloud.Memory
-	// Activities delete the machines. Refused are machines that must not be deleted.
+	// Activities delete the machines. Rest are machines that are still to be terminated, if an earlier one was.
 	Activities []string `json:"activities,omitempty"`
-	Refused    []string `json:"refused,omitempty"`
+	Rest       []string `json:"rest,omitempty"`
 	// From is the launch template of the group as written, and Source its version, before the image is set.
 	From   string `json:"from,omitempty"`
 	Source string `json:"source,omitempty"`
@@ -126,9 +119,9 @@ func (s *scaleSet) Submit(ctx context.Context, m *memory) error {
 }
 
 // Follow implements cloud.Driver. Additions and images are done when they are sent.
-func (s *scaleSet) Follow(ctx context.Context, m *memory) (cloud.Progress, error) {
+func (s *scaleSet) Follow(ctx context.Context, m *memory) (over bool, err error) {
 	if len(m.Delete) > 0 {
 		return s.followDelete(ctx, m)
 	}
-	return cloud.Progress{Done: true, Message: m.Failure}, nil
+	return true, nil
 }

@@ -18,39 +18,49 @@ import (
 // activitiesPerCall is how many activities DescribeScalingActivities takes.
 const activitiesPerCall = 50
 
-// members returns the machines to delete that the group still has. A group that does not exist has none.
-func (s *scaleSet) members(ctx context.Context, m *memory) ([]types.Instance, error) {
+// members returns which of these machines the group still has. A group that does not exist has none.
+func (s *scaleSet) members(ctx context.Context, ids []string) ([]types.Instance, error) {
 	g, err := s.group(ctx, true)
 	if err != nil {
 		return nil, cloud.IgnoreNotFound(err)
 	}
 	return slices.DeleteFunc(g.Instances, func(i types.Instance) bool {
-		id := aws.ToString(i.InstanceId)
-		return !isMember(i.LifecycleState) || !slices.Contains(m.Delete, id) || slices.Contains(m.Refused, id)
+		return !isMember(i.LifecycleState) || !slices.Contains(ids, aws.ToString(i.InstanceId))
 	}), nil
 }
 
-// submitDelete terminates the machines that are not being terminated. Termination has no token, and a second call would lower the capacity again. So the group
-// is read before each attempt.
+// submitDelete terminates the machines. After an error followDelete terminates the rest, unless none was terminated.
 func (s *scaleSet) submitDelete(ctx context.Context, m *memory) error {
-	members, err := s.members(ctx, m)
+	if err := s.terminateAll(ctx, m, m.Delete); len(m.Activities) == 0 {
+		return err
+	}
+	return nil
+}
+
+// terminateAll terminates the machines that are not being terminated. Termination has no token, and a second call would lower the capacity again. So the group
+// is read before each attempt.
+func (s *scaleSet) terminateAll(ctx context.Context, m *memory, ids []string) error {
+	members, err := s.members(ctx, ids)
 	if err != nil {
 		return err
 	}
-	for _, i := range members {
+	m.Rest = nil
+	for n, i := range members {
 		if isLeaving(i.LifecycleState) {
 			continue
 		}
 		activity, err := s.terminate(ctx, &i)
-		switch cloud.KindOf(err) {
-		case "":
+		switch kind := cloud.KindOf(err); {
+		case kind == "":
 			m.Activities = append(m.Activities, activity)
-		case cloud.KindNotFound:
-		case cloud.KindInvalid:
+		case kind == cloud.KindNotFound:
+		case kind == cloud.KindInvalid, kind == cloud.KindDenied && len(m.Activities) > 0:
 			// The other machines are deleted, and Poll ends with this error.
-			m.Refused = append(m.Refused, aws.ToString(i.InstanceId))
-			m.Fail(cloud.KindInvalid, err.Error())
+			m.Fail(kind, err.Error())
 		default:
+			for _, rest := range members[n:] {
+				m.Rest = append(m.Rest, aws.ToString(rest.InstanceId))
+			}
 			return err
 		}
 	}
@@ -81,30 +91,29 @@ func (s *scaleSet) terminate(ctx context.Context, i *types.Instance) (activity s
 	return aws.ToString(out.Activity.ActivityId), nil
 }
 
-// followDelete reads whether the machines are gone. If a machine is in service and no activity is under way, its deletion has failed.
-func (s *scaleSet) followDelete(ctx context.Context, m *memory) (cloud.Progress, error) {
-	members, err := s.members(ctx, m)
+// followDelete reads whether the machines are gone. If machines stay in service and no activity is under way, their deletion has failed.
+func (s *scaleSet) followDelete(ctx context.Context, m *memory) (over bool, err error) {
+	if len(m.Rest) > 0 {
+		return false, s.terminateAll(ctx, m, m.Rest)
+	}
+	members, err := s.members(ctx, m.Delete)
 	if err != nil || len(members) == 0 {
-		return cloud.Progress{Done: err == nil}, err
+		return err == nil, err
 	}
-	var leaving, staying []string
+	var staying []string
 	for _, i := range members {
-		if id := aws.ToString(i.InstanceId); isLeaving(i.LifecycleState) {
-			leaving = append(leaving, fmt.Sprintf("%s is %s", id, i.LifecycleState))
-		} else {
-			staying = append(staying, id)
+		if isLeaving(i.LifecycleState) {
+			return false, nil
 		}
-	}
-	if len(staying) == 0 {
-		return cloud.Progress{Message: strings.Join(leaving, ", ")}, nil
+		staying = append(staying, aws.ToString(i.InstanceId))
 	}
 	why := "they are in service again"
-	if len(m.Activities) > 0 {
+	for ids := range slices.Chunk(m.Activities, activitiesPerCall) {
 		out, err := s.c.scaling.DescribeScalingActivities(ctx, &autoscaling.DescribeScalingActivitiesInput{
-			AutoScalingGroupName: aws.String(s.name), ActivityIds: m.Activities[:min(len(m.Activities), activitiesPerCall)],
+			AutoScalingGroupName: aws.String(s.name), ActivityIds: ids,
 		})
 		if err != nil {
-			return cloud.Progress{}, classify("reading activities of "+s.name, err)
+			return false, classify("reading activities of "+s.name, err)
 		}
 		for _, a := range out.Activities {
 			switch a.StatusCode {
@@ -112,10 +121,12 @@ func (s *scaleSet) followDelete(ctx context.Context, m *memory) (cloud.Progress,
 				why = aws.ToString(a.StatusMessage)
 			case types.ScalingActivityStatusCodeSuccessful:
 			default:
-				return cloud.Progress{Message: aws.ToString(a.Description)}, nil
+				return false, nil
 			}
 		}
 	}
-	m.Fail(cloud.KindFailed, fmt.Sprintf("deleting machines %s of %s, %s", strings.Join(staying, " "), s.name, why))
-	return cloud.Progress{Done: true}, nil
+	if m.Failure == "" {
+		m.Fail(cloud.KindFailed, fmt.Sprintf("deleting machines %s of %s, %s", strings.Join(staying, " "), s.name, why))
+	}
+	return true, nil
 }

@@ -4,30 +4,30 @@ package aws
 
 import (
 	"context"
+	"maps"
+	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
-
-	"moult.dev/moult/internal/cloud"
 )
 
 // instancesPerCall is how many instances DescribeAutoScalingInstances takes.
 const instancesPerCall = 50
 
+// providerID is aws:///ZONE/INSTANCE.
+var providerID = regexp.MustCompile(`^aws://.*/(i-[^/]*)$`)
+
 // Find implements cloud.Cloud.
-func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]cloud.Location, error) {
+func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]string, error) {
 	byID := map[string]string{}
-	var ids []string
 	for _, p := range providerIDs {
-		if id, ok := parseProviderID(p); ok && byID[id] == "" {
-			byID[id] = p
-			ids = append(ids, id)
+		if match := providerID.FindStringSubmatch(p); match != nil {
+			byID[match[1]] = p
 		}
 	}
-	found := map[string]cloud.Location{}
-	for batch := range slices.Chunk(ids, instancesPerCall) {
+	found := map[string]string{}
+	for batch := range slices.Chunk(slices.Sorted(maps.Keys(byID)), instancesPerCall) {
 		in := &autoscaling.DescribeAutoScalingInstancesInput{InstanceIds: batch}
 		for pages := autoscaling.NewDescribeAutoScalingInstancesPaginator(c.scaling, in); pages.HasMorePages(); {
 			page, err := pages.NextPage(ctx)
@@ -35,22 +35,9 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]clou
 				return nil, classify("finding the groups of instances", err)
 			}
 			for _, i := range page.AutoScalingInstances {
-				id := aws.ToString(i.InstanceId)
-				if p, ok := byID[id]; ok {
-					found[p] = cloud.Location{ScaleSet: aws.ToString(i.AutoScalingGroupName), Machine: id}
-				}
+				found[byID[aws.ToString(i.InstanceId)]] = aws.ToString(i.AutoScalingGroupName)
 			}
 		}
 	}
 	return found, nil
-}
-
-// parseProviderID returns the instance of aws:///ZONE/INSTANCE.
-func parseProviderID(p string) (instance string, ok bool) {
-	path, ok := strings.CutPrefix(p, "aws://")
-	if !ok {
-		return "", false
-	}
-	instance = path[strings.LastIndexByte(path, '/')+1:]
-	return instance, strings.HasPrefix(instance, "i-") && instance != path
 }

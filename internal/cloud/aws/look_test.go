@@ -60,14 +60,14 @@ func TestFind(t *testing.T) {
 	if err := a.Create(t.Context(), clouds.Set{Name: "others", Image: "x", Capacity: 1, Zones: zones}); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]cloud.Location{}
+	want := map[string]string{}
 	asked := []string{
 		"", "azure:///subscriptions/s/x", "gce://p/z/i-0", "aws:///eu-west-1a/fargate-ip-10-0-0-1", "aws:///eu-west-1a/i-00000000000000000", "aws://i-1", "i-2",
 	}
 	for _, set := range []string{"workers", "others"} {
 		for _, m := range a.World.Machines(set) {
 			asked = append(asked, m.ProviderID)
-			want[m.ProviderID] = cloud.Location{ScaleSet: set, Machine: m.ID}
+			want[m.ProviderID] = set
 		}
 	}
 	got, err := a.fresh().Find(t.Context(), append(asked, asked...))

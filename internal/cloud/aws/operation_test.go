@@ -170,7 +170,7 @@ func TestDelete(t *testing.T) {
 	expect(t, "the capacity", 1, a.set().Capacity)
 	expect(t, "terminations", 2, a.Calls()["TerminateInstanceInAutoScalingGroup"])
 	_, p, err := a.workers().Poll(t.Context(), sent)
-	expect(t, "the progress", cloud.Progress{Message: ids[0] + " is Terminating, " + ids[1] + " is Terminating"}, p)
+	expect(t, "the progress", cloud.Progress{}, p)
 	if err != nil {
 		t.Error(err)
 	}
@@ -267,6 +267,47 @@ func TestDeleteStandby(t *testing.T) {
 	}
 	expect(t, "who stays", []string{ids[0], ids[2]}, a.ids())
 	expect(t, "the capacity", 1, a.describe().Capacity)
+}
+
+// If AWS refuses in the middle of many terminations, those that it accepted are known, and the others follow.
+func TestDeleteInParts(t *testing.T) {
+	t.Parallel()
+	for fault, want := range map[clouds.FaultKind]cloud.Kind{clouds.Throttled: "", clouds.Unavailable: "", clouds.Denied: cloud.KindDenied} {
+		t.Run(string(fault), func(t *testing.T) {
+			t.Parallel()
+			a := start(t, func(s *clouds.Set) { s.Settings["decrementsTwice"] = "1" })
+			ids := a.ids()
+			o := a.prepare(cloud.Change{Delete: ids[:2], Token: "one"})
+			a.Fault(clouds.Fault{Kind: fault, Call: "TerminateInstanceInAutoScalingGroup", Set: ids[1], Times: 1})
+			o = a.send(o)
+			if _, err := a.ended(o); cloud.KindOf(err) != want {
+				t.Errorf("%v, want %q", err, want)
+			}
+			left := ids[2:]
+			if want != "" {
+				left = ids[1:]
+			}
+			expect(t, "who stays", left, a.ids())
+			expect(t, "the capacity", len(left), a.set().Capacity)
+		})
+	}
+}
+
+// The activities of all machines are read, also those of the last ones.
+func TestManyActivities(t *testing.T) {
+	t.Parallel()
+	a := startWith(t, clouds.Options{DeleteTime: time.Hour}, func(s *clouds.Set) { s.Capacity, s.Max = 60, 60 })
+	ids := a.ids()
+	a.Fault(clouds.Fault{Kind: clouds.OperationFails, Call: "Delete", Times: 50})
+	o := a.send(a.prepare(cloud.Change{Delete: ids, Token: "one"}))
+	for _, id := range ids[50:] {
+		if err := a.EditMachine("workers", id, func(m *clouds.Machine) { m.State = clouds.Running }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, p, err := a.workers().Poll(t.Context(), o); err != nil || p.Done {
+		t.Errorf("%+v %v", p, err)
+	}
 }
 
 func TestDeleteThatFails(t *testing.T) {

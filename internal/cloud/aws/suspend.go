@@ -38,10 +38,7 @@ func (s *scaleSet) Suspend(ctx context.Context, on bool) error {
 		}
 	}
 	if !on && tagged {
-		if suspended {
-			_, err = api.ResumeProcesses(ctx, &autoscaling.ResumeProcessesInput{AutoScalingGroupName: name, ScalingProcesses: processes})
-		}
-		if err == nil {
+		if _, err = api.ResumeProcesses(ctx, &autoscaling.ResumeProcessesInput{AutoScalingGroupName: name, ScalingProcesses: processes}); err == nil {
 			_, err = api.DeleteTags(ctx, &autoscaling.DeleteTagsInput{Tags: tags})
 		}
 	}

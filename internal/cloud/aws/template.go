@@ -126,18 +126,11 @@ func upToDate(g *types.AutoScalingGroup, all []template, i *types.Instance, imag
 		return false
 	}
 	image = cmp.Or(aws.ToString(i.ImageId), image)
-	for _, t := range all {
-		if aws.ToString(i.LaunchTemplate.LaunchTemplateId) != t.id || aws.ToString(i.LaunchTemplate.Version) != t.version {
-			continue
-		}
-		if image == "" || t.image == "" || image == t.image {
-			return true
-		}
-		if slices.ContainsFunc(overrides(g), func(o types.LaunchTemplateOverrides) bool { return aws.ToString(o.ImageId) == image }) {
-			return true
-		}
-	}
-	return false
+	overridden := slices.ContainsFunc(overrides(g), func(o types.LaunchTemplateOverrides) bool { return aws.ToString(o.ImageId) == image })
+	return slices.ContainsFunc(all, func(t template) bool {
+		return aws.ToString(i.LaunchTemplate.LaunchTemplateId) == t.id && aws.ToString(i.LaunchTemplate.Version) == t.version &&
+			(overridden || image == "" || t.image == "" || image == t.image)
+	})
 }
 
 // imageName is the name of an AMI, or its id where it no longer exists.

@@ -29,60 +29,47 @@ func (s *scaleSet) planAdd(ctx context.Context, m *memory) error {
 }
 
 // followAdd reads which machines are new, and undoes an addition that failed.
-func (s *scaleSet) followAdd(ctx context.Context, m *memory) (cloud.Progress, error) {
+func (s *scaleSet) followAdd(ctx context.Context, m *memory) (over bool, err error) {
 	// The scale set is read before the machines, so that these are not older.
 	set, err := s.get(ctx)
 	if err != nil {
-		return cloud.Progress{}, err
+		return false, err
 	}
 	idle := busyReason(set) == ""
 	machines, err := s.list(ctx, idle)
 	if err != nil {
-		return cloud.Progress{}, err
+		return false, err
 	}
 	machines = slices.DeleteFunc(machines, func(m cloud.Machine) bool { return m.State == cloud.Deleting })
-	found := m.newMachines(machines, idle)
-	p := cloud.Progress{Message: fmt.Sprintf("Azure has added %d of %d machines to scale set %s", len(found), m.Add, s.name)}
+	found := m.newMachines(machines)
 	if m.Failure == "" {
-		if p.Done, err = s.concludeAdd(ctx, m, set, len(machines), found); err != nil || p.Done {
-			return p, err
+		if over, err = s.concludeAdd(ctx, m, set, len(machines), found); err != nil || over {
+			return over, err
 		}
 	}
-	if m.Failure != "" && idle {
-		p.Message = m.Failure
-		p.Done, err = s.undo(ctx, m, set, len(machines), len(found))
+	if m.Failure == "" || !idle {
+		return false, nil
 	}
-	return p, err
+	return s.undo(ctx, m, set, len(machines), len(found))
 }
 
 // concludeAdd reports whether an addition was successful, or records that it failed. all is how many machines the scale set has.
 func (s *scaleSet) concludeAdd(ctx context.Context, m *memory, set *armcompute.VirtualMachineScaleSet, all int, found []cloud.Machine) (done bool, err error) {
-	idle, state := busyReason(set) == "", value(set.Properties.ProvisioningState)
-	broken, creating := -1, false
-	for n, machine := range found {
-		if machine.State == cloud.Failed {
-			broken = n
-		}
-		creating = creating || machine.State == cloud.Creating
-	}
+	idle := busyReason(set) == ""
+	creating := slices.ContainsFunc(found, func(m cloud.Machine) bool { return m.State == cloud.Creating })
+	broken := slices.IndexFunc(found, func(m cloud.Machine) bool { return m.State == cloud.Failed })
 	complete := len(found) == m.Add && broken < 0 && (idle || !creating && !value(set.Properties.Overprovision))
 	if complete || !idle {
 		return complete, nil
 	}
-	why := ""
-	if broken >= 0 {
+	why, state := "", value(set.Properties.ProvisioningState)
+	switch {
+	case broken >= 0:
 		why = found[broken].Message
-	} else {
-		if !strings.EqualFold(state, "Failed") && !hasToken(set, m.Token+undone) {
-			if all < int(value(set.SKU.Capacity)) {
-				return false, nil // Azure has still to make them.
-			}
-			if hasToken(set, m.Token) {
-				return true, nil // Others removed the missing machines.
-			}
-		}
-		over := false
-		if over, why, err = s.failure(ctx, m); err != nil || !over {
+	case !strings.EqualFold(state, "Failed") && !hasToken(set, m.Token+undone) && all < int(value(set.SKU.Capacity)):
+		return false, nil // Azure has still to make them.
+	default:
+		if done, why, err = s.failure(ctx, m); err != nil || !done {
 			return false, err
 		}
 		why = cmp.Or(why, "its provisioning state is "+state)
@@ -91,15 +78,11 @@ func (s *scaleSet) concludeAdd(ctx context.Context, m *memory, set *armcompute.V
 	return false, nil
 }
 
-// newMachines returns the machines that were made since the operation was planned, the oldest first and as many as it adds, and keeps their ids. final is true
-// once Azure makes no more machines. Before that it may make more than it keeps.
-func (m *memory) newMachines(machines []cloud.Machine, final bool) []cloud.Machine {
+// newMachines returns the machines that were made since the operation was planned, the oldest first and at most as many as it adds, and keeps their ids.
+func (m *memory) newMachines(machines []cloud.Machine) []cloud.Machine {
 	found := slices.DeleteFunc(slices.Clone(machines), func(machine cloud.Machine) bool {
 		return !machine.Created.After(m.Newest)
 	})
-	if len(found) > m.Add && !final {
-		found = slices.DeleteFunc(found, func(machine cloud.Machine) bool { return !slices.Contains(m.Added, machine.ID) })
-	}
 	slices.SortFunc(found, func(a, b cloud.Machine) int { return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID)) })
 	found = found[:min(len(found), m.Add)]
 	m.Added = nil

@@ -5,7 +5,6 @@ package azure
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -41,8 +40,8 @@ func (s *scaleSet) Plan(ctx context.Context, set *cloud.Set, m *memory) (err err
 	case m.Add > 0:
 		return s.planAdd(ctx, m)
 	case m.Image != "":
-		if m.Image, err = Reference(s.subscription, s.group, m.Image); err != nil {
-			return cloud.Errorf(cloud.KindInvalid, "preparing a change of scale set %s, %w", s.name, err)
+		if m.Image, err = fullReference(s.subscription, s.group, m.Image); err != nil {
+			return cloud.Errorf(cloud.KindInvalid, "setting the image of scale set %s, %w", s.name, err)
 		}
 	}
 	return nil
@@ -70,23 +69,15 @@ func (s *scaleSet) Submit(ctx context.Context, m *memory) error {
 	} else {
 		update.SKU = skuWithCapacity(set, m.Capacity+int64(m.Add))
 	}
-	m.Resume, err = s.patch(ctx, set, m.Token, update)
-	if cloud.KindOf(err) != cloud.KindConflict {
-		return err
-	}
-	// This same PATCH may have been delivered twice.
-	now, unknown := s.get(ctx)
-	switch {
-	case unknown != nil:
-		return cloud.Errorf(cloud.KindUnavailable, "changing scale set %s, whether that was done is not known, %w", s.name, unknown)
-	case hasToken(now, m.Token):
-		return nil
+	if m.Resume, err = s.patch(ctx, set, m.Token, update); cloud.KindOf(err) == cloud.KindConflict {
+		// This same PATCH may have been delivered twice: the next attempt reads the scale set again.
+		return cloud.Errorf(cloud.KindUnavailable, "%w", err)
 	}
 	return err
 }
 
 // Follow implements cloud.Driver. The scale set and its machines show the progress.
-func (s *scaleSet) Follow(ctx context.Context, m *memory) (cloud.Progress, error) {
+func (s *scaleSet) Follow(ctx context.Context, m *memory) (over bool, err error) {
 	switch {
 	case m.Add > 0:
 		return s.followAdd(ctx, m)
@@ -102,7 +93,7 @@ func (s *scaleSet) patch(ctx context.Context, set *armcompute.VirtualMachineScal
 	update.Tags = tagsWith(set, token)
 	poller, err := s.sets.BeginUpdate(ctx, s.group, s.name, update, &armcompute.VirtualMachineScaleSetsClientBeginUpdateOptions{IfMatch: set.Etag})
 	if err != nil {
-		return "", classify(err, "changing scale set %s", s.name)
+		return "", classify("changing scale set "+s.name, err)
 	}
 	resume, _ = poller.ResumeToken() // Azure may have ended the operation, or give none.
 	return resume, nil
@@ -130,20 +121,19 @@ func pollOnce[T any](ctx context.Context, p *runtime.Poller[T], err error) (over
 	}
 	response, err := p.Poll(ctx)
 	if err != nil {
-		err = classify(err, "polling a change")
+		err = classify("polling a change", err)
 		if kind := cloud.KindOf(err); !errors.Is(err, errElsewhere) && (kind == cloud.KindThrottled || kind == cloud.KindUnavailable) {
 			return false, "", err
 		}
 		return true, "", nil
 	}
 	defer response.Body.Close()
-	if !p.Done() {
-		return false, "", nil
+	if p.Done() {
+		if _, err = p.Result(ctx); err != nil {
+			why = textOf(err)
+		}
 	}
-	if _, err = p.Result(ctx); err != nil {
-		why = textOf(err)
-	}
-	return true, why, nil
+	return p.Done(), why, nil
 }
 
 // hasToken reports whether the change with a token is in the scale set.
@@ -154,15 +144,15 @@ func hasToken(set *armcompute.VirtualMachineScaleSet, token string) bool {
 
 // tagsWith are the tags of a scale set, with a token before those of earlier changes. A PATCH replaces all tags.
 func tagsWith(set *armcompute.VirtualMachineScaleSet, token string) map[string]*string {
-	tags := maps.Clone(set.Tags)
-	if tags == nil {
-		tags = map[string]*string{}
-	}
 	before, _ := tagOf(set, tagOperation)
-	maps.DeleteFunc(tags, func(key string, _ *string) bool { return strings.EqualFold(key, tagOperation) })
 	tokens := append([]string{token}, strings.Fields(before)...)
 	text := strings.Join(tokens[:min(len(tokens), tagTokens)], " ")
-	tags[tagOperation] = &text
+	tags := map[string]*string{tagOperation: &text}
+	for key, tag := range set.Tags {
+		if !strings.EqualFold(key, tagOperation) {
+			tags[key] = tag
+		}
+	}
 	return tags
 }
 

@@ -51,8 +51,6 @@ type Cloud struct {
 	singles             *armcompute.VirtualMachinesClient
 }
 
-var _ cloud.Cloud = (*Cloud)(nil)
-
 // New makes a Cloud of the scale sets of a resource group. It sends no request.
 func New(o Options) (*Cloud, error) {
 	where, endpoint, err := cloudOf(o.Endpoint)

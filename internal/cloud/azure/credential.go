@@ -23,42 +23,41 @@ func Credential(kind v1alpha1.AzureCredential, clientID string) (azcore.TokenCre
 	options := policy.ClientOptions{Retry: policy.RetryOptions{
 		MaxRetries: 1, RetryDelay: time.Second, MaxRetryDelay: 5 * time.Second, TryTimeout: 8 * time.Second,
 	}}
-	environment := func() (azcore.TokenCredential, error) {
-		return azidentity.NewEnvironmentCredential(&azidentity.EnvironmentCredentialOptions{ClientOptions: options})
-	}
-	workload := func() (azcore.TokenCredential, error) {
-		return azidentity.NewWorkloadIdentityCredential(&azidentity.WorkloadIdentityCredentialOptions{ClientOptions: options, ClientID: clientID})
-	}
-	managed := func() (azcore.TokenCredential, error) {
-		o := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: options}
-		if id := cmp.Or(clientID, os.Getenv("AZURE_CLIENT_ID")); id != "" {
-			o.ID = azidentity.ClientID(id)
-		}
-		return azidentity.NewManagedIdentityCredential(o)
-	}
-	var c azcore.TokenCredential
-	var err error
-	switch kind {
-	case v1alpha1.AzureCredentialEnvironment:
-		c, err = environment()
-	case v1alpha1.AzureCredentialWorkload:
-		c, err = workload()
-	case v1alpha1.AzureCredentialManaged:
-		c, err = managed()
-	case v1alpha1.AzureCredentialAuto, "":
-		var all []azcore.TokenCredential
-		for _, newCredential := range []func() (azcore.TokenCredential, error){environment, workload, managed} {
-			// A credential that lacks a variable is left out.
-			if one, err := newCredential(); err == nil {
-				all = append(all, one)
+	credentials := map[v1alpha1.AzureCredential]func() (azcore.TokenCredential, error){
+		v1alpha1.AzureCredentialEnvironment: func() (azcore.TokenCredential, error) {
+			return azidentity.NewEnvironmentCredential(&azidentity.EnvironmentCredentialOptions{ClientOptions: options})
+		},
+		v1alpha1.AzureCredentialWorkload: func() (azcore.TokenCredential, error) {
+			return azidentity.NewWorkloadIdentityCredential(&azidentity.WorkloadIdentityCredentialOptions{ClientOptions: options, ClientID: clientID})
+		},
+		v1alpha1.AzureCredentialManaged: func() (azcore.TokenCredential, error) {
+			o := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: options}
+			if id := cmp.Or(clientID, os.Getenv("AZURE_CLIENT_ID")); id != "" {
+				o.ID = azidentity.ClientID(id)
 			}
+			return azidentity.NewManagedIdentityCredential(o)
+		},
+	}
+	kind = cmp.Or(kind, v1alpha1.AzureCredentialAuto)
+	newCredential := credentials[kind]
+	if kind == v1alpha1.AzureCredentialAuto {
+		newCredential = func() (azcore.TokenCredential, error) {
+			var all []azcore.TokenCredential
+			for _, one := range []v1alpha1.AzureCredential{v1alpha1.AzureCredentialEnvironment, v1alpha1.AzureCredentialWorkload, v1alpha1.AzureCredentialManaged} {
+				// A credential that lacks a variable is left out.
+				if c, err := credentials[one](); err == nil {
+					all = append(all, c)
+				}
+			}
+			return azidentity.NewChainedTokenCredential(all, nil)
 		}
-		c, err = azidentity.NewChainedTokenCredential(all, nil)
-	default:
+	}
+	if newCredential == nil {
 		return nil, fmt.Errorf("credential %q for Azure is none of Auto, Environment, Workload and Managed", kind)
 	}
+	c, err := newCredential()
 	if err != nil {
-		return nil, fmt.Errorf("making credential %s for Azure, %w", cmp.Or(kind, v1alpha1.AzureCredentialAuto), err)
+		return nil, fmt.Errorf("making credential %s for Azure, %w", kind, err)
 	}
 	return c, nil
 }

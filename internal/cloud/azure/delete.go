@@ -26,7 +26,7 @@ func (s *scaleSet) submitDelete(ctx context.Context, m *memory) error {
 	}
 	poller, err := s.sets.BeginDeleteInstances(ctx, s.group, s.name, request, nil)
 	if err != nil {
-		return classify(err, "deleting machines of scale set %s", s.name)
+		return classify("deleting machines of scale set "+s.name, err)
 	}
 	m.Resume, _ = poller.ResumeToken()
 	return nil
@@ -48,25 +48,25 @@ func (s *scaleSet) members(ctx context.Context, ids []string) (staying, leaving 
 }
 
 // followDelete reads whether the machines are gone.
-func (s *scaleSet) followDelete(ctx context.Context, m *memory) (cloud.Progress, error) {
+func (s *scaleSet) followDelete(ctx context.Context, m *memory) (over bool, err error) {
 	// The scale set is read before the machines, so that these are not older.
 	set, err := s.get(ctx)
 	if err != nil {
-		return cloud.Progress{}, err
+		return false, err
 	}
 	staying, leaving, err := s.members(ctx, m.Delete)
-	if err != nil || len(staying)+len(leaving) == 0 {
-		return cloud.Progress{Done: err == nil}, err
-	}
-	going := cloud.Progress{Message: fmt.Sprintf("Azure deletes machines %s of scale set %s", strings.Join(m.Delete, " "), s.name)}
-	if len(leaving) > 0 || busyReason(set) != "" {
-		return going, nil
+	switch {
+	case err != nil:
+		return false, err
+	case len(leaving) > 0, len(staying) > 0 && busyReason(set) != "":
+		return false, nil
+	case len(staying) == 0:
+		return true, nil
 	}
 	over, why, err := s.failure(ctx, m)
-	if err != nil || !over {
-		return going, err
+	if over {
+		m.Fail(cloud.KindOfAnswer(rules, why, cloud.KindFailed),
+			fmt.Sprintf("deleting machines %s of scale set %s, %s", strings.Join(staying, " "), s.name, cmp.Or(why, "Azure has not done it")))
 	}
-	m.Fail(cloud.KindOfAnswer(rules, why, cloud.KindFailed),
-		fmt.Sprintf("deleting machines %s of scale set %s, %s", strings.Join(staying, " "), s.name, cmp.Or(why, "Azure has not done it")))
-	return cloud.Progress{Done: true}, nil
+	return over, err
 }

@@ -24,13 +24,13 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 	if err != nil {
 		return cloud.Set{}, err
 	}
-	return describe(s.name, set)
+	return describe(s.name, set), nil
 }
 
 func (s *scaleSet) get(ctx context.Context) (*armcompute.VirtualMachineScaleSet, error) {
 	answer, err := s.sets.Get(ctx, s.group, s.name, nil)
 	if err != nil {
-		return nil, classify(err, "reading scale set %s", s.name)
+		return nil, classify("reading scale set "+s.name, err)
 	}
 	set := &answer.VirtualMachineScaleSet
 	if set.Properties == nil {
@@ -39,22 +39,22 @@ func (s *scaleSet) get(ctx context.Context) (*armcompute.VirtualMachineScaleSet,
 	return set, nil
 }
 
-func describe(name string, set *armcompute.VirtualMachineScaleSet) (cloud.Set, error) {
-	described := cloud.Set{Name: name, Version: value(set.Etag), Busy: busyReason(set), Unfit: unfitReason(set), Overprovisions: value(set.Properties.Overprovision)}
+func describe(name string, set *armcompute.VirtualMachineScaleSet) cloud.Set {
+	image := imageText(imageOf(set))
+	described := cloud.Set{
+		Name: name, Image: image, ImageName: cloud.LastPart(image), Model: model(set), Version: value(set.Etag), Busy: busyReason(set), Unfit: unfitReason(set),
+		Overprovisions: value(set.Properties.Overprovision),
+	}
 	if set.SKU != nil {
 		described.Capacity = int(value(set.SKU.Capacity))
 	}
-	described.Image = imageText(imageOf(set))
-	described.ImageName = cloud.LastPart(described.Image)
 	if value(set.Properties.SinglePlacementGroup) && value(set.Properties.OrchestrationMode) != armcompute.OrchestrationModeFlexible {
 		described.Max = onePlacementGroup
 	}
-	var err error
 	if tag, ok := tagOf(set, cloud.TagMax); ok {
 		described.LimitTo(tag)
 	}
-	described.Model, err = model(set)
-	return described, err
+	return described
 }
 
 // storageOf is the storage of new machines; nil for none.
@@ -74,7 +74,7 @@ func imageOf(set *armcompute.VirtualMachineScaleSet) *armcompute.ImageReference 
 }
 
 // model is a hash of what new machines are made of.
-func model(set *armcompute.VirtualMachineScaleSet) (string, error) {
+func model(set *armcompute.VirtualMachineScaleSet) string {
 	var of struct {
 		Size, Tier string
 		Profile    *armcompute.VirtualMachineScaleSetVMProfile
@@ -87,12 +87,9 @@ func model(set *armcompute.VirtualMachineScaleSet) (string, error) {
 		profile.TimeCreated = nil
 		of.Profile = &profile
 	}
-	text, err := json.Marshal(of)
-	if err != nil {
-		return "", fmt.Errorf("comparing what machines of scale set %s are made of, %w", value(set.Name), err)
-	}
+	text, _ := json.Marshal(of) // Plain data always encodes.
 	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:8]), nil
+	return hex.EncodeToString(sum[:8])
 }
 
 // busyReason says that Azure is changing a scale set.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -27,12 +26,8 @@ var rules = []cloud.Rule{
 	{Text: regexp.MustCompile(`(?i)^(ScopeLocked|ReadOnlyDisabledSubscription|RequestDisallowedByPolicy|SubscriptionNotFound)\b|^\w*Authorization`), Kind: cloud.KindDenied},
 }
 
-// classify makes a cloud.Error of an error of the SDK. Nil stays nil.
-func classify(err error, doing string, args ...any) error {
-	if err == nil {
-		return nil
-	}
-	doing = fmt.Sprintf(doing, args...)
+// classify makes a cloud.Error of an error of the SDK.
+func classify(doing string, err error) error {
 	if answer, ok := errors.AsType[*azcore.ResponseError](err); ok {
 		header := http.Header{}
 		if answer.RawResponse != nil {

@@ -6,8 +6,6 @@ import (
 	"context"
 	"regexp"
 	"strings"
-
-	"moult.dev/moult/internal/cloud"
 )
 
 // idOf is how resource ids begin.
@@ -23,8 +21,8 @@ var (
 )
 
 // Find implements cloud.Cloud. The provider id of a machine names its uniform scale set. For other ids Find lists all machines of the resource group.
-func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]cloud.Location, error) {
-	found := make(map[string]cloud.Location, len(providerIDs))
+func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]string, error) {
+	found := make(map[string]string, len(providerIDs))
 	singles := map[string][]string{} // provider ids by the machine's name in lower case
 	for _, providerID := range providerIDs {
 		scheme, id, _ := strings.Cut(providerID, "://")
@@ -32,7 +30,7 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]clou
 			continue
 		}
 		if m := uniformID.FindStringSubmatch(id); m != nil && c.isOwn(m) {
-			found[providerID] = cloud.Location{ScaleSet: m[3], Machine: m[4]}
+			found[providerID] = m[3]
 		} else if m := singleID.FindStringSubmatch(id); m != nil && c.isOwn(m) {
 			singles[strings.ToLower(m[3])] = append(singles[strings.ToLower(m[3])], providerID)
 		}
@@ -43,7 +41,7 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]clou
 	for pager := c.singles.NewListPager(c.group, nil); pager.More(); {
 		page, err := pager.NextPage(ctx)
 		if err != nil {
-			return nil, classify(err, "listing the machines of resource group %s", c.group)
+			return nil, classify("listing the machines of resource group "+c.group, err)
 		}
 		for _, m := range page.Value {
 			if m == nil || m.Properties == nil || m.Properties.VirtualMachineScaleSet == nil {
@@ -54,7 +52,7 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]clou
 				continue
 			}
 			for _, providerID := range singles[strings.ToLower(value(m.Name))] {
-				found[providerID] = cloud.Location{ScaleSet: id[3], Machine: value(m.Name)}
+				found[providerID] = id[3]
 			}
 		}
 	}

@@ -3,6 +3,7 @@
 package azure
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -14,15 +15,15 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// Reference returns the full form of a reference of an image. These are references:
+// fullReference returns the full form of a reference of an image. These are references:
 //
 //	NAME                                        an image resource in the subscription and group
 //	/subscriptions/...                          an image resource, a gallery's image, or a version of one
 //	/CommunityGalleries/..., /SharedGalleries/...
 //	PUBLISHER:OFFER:SKU:VERSION                 an image of the marketplace
-func Reference(subscription, group, image string) (string, error) {
+func fullReference(subscription, group, image string) (string, error) {
 	switch {
-	case fullReference.MatchString(image):
+	case fullForm.MatchString(image):
 		return image, nil
 	case imageResource.MatchString(image):
 		return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/images/%s", subscription, group, image), nil
@@ -35,26 +36,19 @@ const part = `[^/:\s?#%"'<>\\]+`
 
 var (
 	imageResource = regexp.MustCompile(`^` + part + `$`)
-	fullReference = regexp.MustCompile(`(?i)^(/subscriptions(/` + part + `)+/providers/Microsoft\.Compute(/` + part + `)+|` +
+	fullForm      = regexp.MustCompile(`(?i)^(/subscriptions(/` + part + `)+/providers/Microsoft\.Compute(/` + part + `)+|` +
 		`/(Community|Shared)Galleries(/` + part + `)+|` + part + `(:` + part + `){3})$`)
 )
 
 // imageText is the reference of an image as one string; empty for none.
 func imageText(r *armcompute.ImageReference) string {
-	switch {
-	case r == nil:
-		return ""
-	case value(r.ID) != "":
-		return *r.ID
-	case value(r.SharedGalleryImageID) != "":
-		return *r.SharedGalleryImageID
-	case value(r.CommunityGalleryImageID) != "":
-		return *r.CommunityGalleryImageID
-	case value(r.Publisher) != "":
-		return strings.Join([]string{*r.Publisher, value(r.Offer), value(r.SKU), value(r.Version)}, ":")
-	default:
+	if r == nil {
 		return ""
 	}
+	if value(r.Publisher) != "" {
+		return strings.Join([]string{*r.Publisher, value(r.Offer), value(r.SKU), value(r.Version)}, ":")
+	}
+	return cmp.Or(value(r.ID), value(r.SharedGalleryImageID), value(r.CommunityGalleryImageID))
 }
 
 // imageReference is a full reference in Azure's form. Fields that only the scale set's present reference (before) has are removed.
@@ -105,17 +99,17 @@ func storageUpdate(set *armcompute.VirtualMachineScaleSet, image string) *armcom
 }
 
 // followImage reads whether the image is set.
-func (s *scaleSet) followImage(ctx context.Context, m *memory) (cloud.Progress, error) {
+func (s *scaleSet) followImage(ctx context.Context, m *memory) (over bool, err error) {
 	set, err := s.get(ctx)
 	if err != nil {
-		return cloud.Progress{}, err
+		return false, err
 	}
 	idle := busyReason(set) == ""
 	if strings.EqualFold(imageText(imageOf(set)), m.Image) || idle && hasToken(set, m.Token) {
-		return cloud.Progress{Done: true}, nil
+		return true, nil
 	}
 	if idle {
-		m.Fail(cloud.KindFailed, fmt.Sprintf("setting the image of scale set %s, Azure has not done it", s.name))
+		m.Fail(cloud.KindFailed, "setting the image of scale set "+s.name+", Azure has not done it")
 	}
-	return cloud.Progress{Done: idle, Message: fmt.Sprintf("Azure sets the image of scale set %s", s.name)}, nil
+	return idle, nil
 }

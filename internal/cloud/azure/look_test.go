@@ -218,32 +218,32 @@ func TestFind(t *testing.T) {
 		c := a.over(t)
 		where := "azure://" + group
 		other := strings.ReplaceAll(where, double.SubscriptionID, "00000000-0000-0000-0000-000000000002")
-		ids := map[string]cloud.Location{
-			where + "/virtualMachineScaleSets/s/virtualMachines/0":                               {ScaleSet: "s", Machine: "0"},
-			strings.ToLower(where) + "/virtualmachinescalesets/s/virtualmachines/1":              {ScaleSet: "s", Machine: "1"},
-			where + "/virtualMachines/Flex_0":                                                    {ScaleSet: "Flex", Machine: "Flex_0"},
-			"azure://" + strings.ToUpper(group) + "/VIRTUALMACHINES/Flex_1":                      {ScaleSet: "Flex", Machine: "Flex_1"},
-			where + "/virtualMachines/lonely":                                                    {},
-			where + "/virtualMachines/gone":                                                      {},
-			other + "/virtualMachineScaleSets/s/virtualMachines/0":                               {},
-			strings.ReplaceAll(where, double.ResourceGroup, "other") + "/virtualMachines/Flex_0": {},
-			"aws:///eu-west-1a/i-0":                                                              {},
-			"azure://":                                                                           {},
-			"":                                                                                   {},
+		ids := map[string]string{
+			where + "/virtualMachineScaleSets/s/virtualMachines/0":                               "s",
+			strings.ToLower(where) + "/virtualmachinescalesets/s/virtualmachines/1":              "s",
+			where + "/virtualMachines/Flex_0":                                                    "Flex",
+			"azure://" + strings.ToUpper(group) + "/VIRTUALMACHINES/Flex_1":                      "Flex",
+			where + "/virtualMachines/lonely":                                                    "",
+			where + "/virtualMachines/gone":                                                      "",
+			other + "/virtualMachineScaleSets/s/virtualMachines/0":                               "",
+			strings.ReplaceAll(where, double.ResourceGroup, "other") + "/virtualMachines/Flex_0": "",
+			"aws:///eu-west-1a/i-0":                                                              "",
+			"azure://":                                                                           "",
+			"":                                                                                   "",
 		}
 		var asked []string
-		want := map[string]cloud.Location{}
-		for id, at := range ids {
+		want := map[string]string{}
+		for id, name := range ids {
 			asked = append(asked, id)
-			if at.ScaleSet != "" {
-				want[id] = at
+			if name != "" {
+				want[id] = name
 			}
 		}
 		flex0, gone := where+"/virtualMachines/Flex_0", where+"/virtualMachines/gone"
 		for _, test := range []struct {
 			asked []string
-			want  map[string]cloud.Location
-		}{{asked, want}, {[]string{flex0, gone}, map[string]cloud.Location{flex0: want[flex0]}}} {
+			want  map[string]string
+		}{{asked, want}, {[]string{flex0, gone}, map[string]string{flex0: want[flex0]}}} {
 			got, err := c.Find(t.Context(), test.asked)
 			if err != nil {
 				t.Fatal(err)

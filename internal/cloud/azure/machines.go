@@ -28,38 +28,30 @@ func (s *scaleSet) list(ctx context.Context, views bool) ([]cloud.Machine, error
 		view := "instanceView"
 		options.Expand = &view
 	}
-	var all []*armcompute.VirtualMachineScaleSetVM
-	compare := false
+	var machines []cloud.Machine
+	var set *armcompute.VirtualMachineScaleSet
 	for pager := s.machines.NewListPager(s.group, s.name, options); pager.More(); {
 		page, err := pager.NextPage(ctx)
 		if err != nil {
-			return nil, classify(err, "listing the machines of scale set %s", s.name)
+			return nil, classify("listing the machines of scale set "+s.name, err)
 		}
 		for _, vm := range page.Value {
 			if vm == nil || vm.Properties == nil {
 				continue
 			}
-			compare = compare || vm.Properties.LatestModelApplied == nil
-			all = append(all, vm)
+			if vm.Properties.LatestModelApplied == nil && set == nil {
+				if set, err = s.get(ctx); err != nil {
+					return nil, err
+				}
+			}
+			machines = append(machines, s.machine(vm, set))
 		}
-	}
-	image := ""
-	if compare {
-		set, err := s.get(ctx)
-		if err != nil {
-			return nil, err
-		}
-		image = imageText(imageOf(set))
-	}
-	machines := make([]cloud.Machine, 0, len(all))
-	for _, vm := range all {
-		machines = append(machines, s.machine(vm, image))
 	}
 	return machines, nil
 }
 
-// machine is a machine as a rollout needs it. image is the scale set's: it is compared if Azure does not report whether a machine has the latest model.
-func (s *scaleSet) machine(vm *armcompute.VirtualMachineScaleSetVM, image string) cloud.Machine {
+// machine is a machine as a rollout needs it. The image of the scale set is compared if Azure does not report whether a machine has the latest model.
+func (s *scaleSet) machine(vm *armcompute.VirtualMachineScaleSetVM, set *armcompute.VirtualMachineScaleSet) cloud.Machine {
 	p := vm.Properties
 	m := cloud.Machine{
 		Created:   value(p.TimeCreated),
@@ -76,12 +68,8 @@ func (s *scaleSet) machine(vm *armcompute.VirtualMachineScaleSetVM, image string
 	}
 	if p.LatestModelApplied != nil {
 		m.UpToDate = *p.LatestModelApplied
-	} else {
-		var of *armcompute.ImageReference
-		if p.StorageProfile != nil {
-			of = p.StorageProfile.ImageReference
-		}
-		m.UpToDate = strings.EqualFold(imageText(of), image)
+	} else if p.StorageProfile != nil {
+		m.UpToDate = strings.EqualFold(imageText(p.StorageProfile.ImageReference), imageText(imageOf(set)))
 	}
 	if m.State == cloud.Failed {
 		m.Message = failureOf(vm)
@@ -89,27 +77,16 @@ func (s *scaleSet) machine(vm *armcompute.VirtualMachineScaleSetVM, image string
 	return m
 }
 
-// identify returns the ids of a machine in its scale set and of its Node. In a flexible scale set a machine is a separate virtual machine with a name. In a
-// uniform one it has a number.
+// identify returns the ids of a machine in its scale set and of its Node, as Azure's cloud provider writes it. In a uniform scale set a machine has a number. In
+// a flexible one it is a separate virtual machine with a name.
 func (s *scaleSet) identify(vm *armcompute.VirtualMachineScaleSetVM) (id, providerID string) {
 	id = value(vm.InstanceID)
-	if m := singleID.FindStringSubmatch(value(vm.Properties.VirtualMachineResourceID)); m != nil {
-		return m[3], s.providerID("virtualMachines/" + m[3])
-	}
+	in := ""
 	if _, err := strconv.ParseUint(id, 10, 64); err == nil {
-		name := s.name
-		if m := uniformID.FindStringSubmatch(value(vm.ID)); m != nil {
-			name = m[3]
-		}
-		return id, s.providerID("virtualMachineScaleSets/" + name + "/virtualMachines/" + id)
+		in = "virtualMachineScaleSets/" + s.name + "/"
 	}
-	id = cmp.Or(id, value(vm.Name))
-	return id, s.providerID("virtualMachines/" + id)
-}
-
-// providerID is that of Azure's cloud provider, with the resource group in lower case.
-func (s *scaleSet) providerID(rest string) string {
-	return fmt.Sprintf("azure:///subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/%s", s.subscription, strings.ToLower(s.group), rest)
+	return id, fmt.Sprintf("azure:///subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/%svirtualMachines/%s",
+		s.subscription, strings.ToLower(s.group), in, id)
 }
 
 // stateOf is the state of a machine.

@@ -35,7 +35,7 @@ func TestReference(t *testing.T) {
 		"":                               "", "a/b": "", "/a": "", "a:b": "",
 		"a:b:c:d:e": "", "a::c:d": "", "a b": "", "/subscriptions/x": "", long + "/": "", "a?b": "", "p:o/x:s:v": "", "//x": "",
 	} {
-		got, err := Reference("s", "g", image)
+		got, err := fullReference("s", "g", image)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v; want %q", image, got, err, want)
 		}
@@ -83,23 +83,22 @@ func TestStorage(t *testing.T) {
 // TestNothingThere reads answers in which nothing is that need not be.
 func TestNothingThere(t *testing.T) {
 	set := &armcompute.VirtualMachineScaleSet{Properties: &armcompute.VirtualMachineScaleSetProperties{}}
-	d, err := describe("s", set)
-	if err != nil || d.Unfit == "" || d.Busy != "" || d.Image != "" {
-		t.Errorf("%+v, %v", d, err)
+	if d := describe("s", set); d.Unfit == "" || d.Busy != "" || d.Image != "" {
+		t.Errorf("%+v", d)
 	}
 	set.Properties.Overprovision = new(bool)
 	for _, is := range []bool{false, true} {
 		*set.Properties.Overprovision = is
-		if d, err := describe("s", set); err != nil || d.Overprovisions != is {
-			t.Errorf("overprovision %v: %+v, %v", is, d, err)
+		if d := describe("s", set); d.Overprovisions != is {
+			t.Errorf("overprovision %v: %+v", is, d)
 		}
 	}
 	s := &scaleSet{Cloud: &Cloud{}, name: "s"}
 	m := s.machine(&armcompute.VirtualMachineScaleSetVM{Properties: &armcompute.VirtualMachineScaleSetVMProperties{
 		InstanceView: &armcompute.VirtualMachineScaleSetVMInstanceView{Statuses: []*armcompute.InstanceViewStatus{nil, {}}},
 		OSProfile:    &armcompute.OSProfile{},
-	}}, "")
-	if m.State != cloud.Running || m.ID != "" || m.Zone != "" || !m.UpToDate {
+	}}, set)
+	if m.State != cloud.Running || m.ID != "" || m.Zone != "" || m.UpToDate {
 		t.Errorf("%+v", m)
 	}
 }
@@ -160,7 +159,7 @@ func TestClassify(t *testing.T) {
 		if test.header != "" {
 			answer.Header.Set("Retry-After", test.header)
 		}
-		err := classify(runtime.NewResponseError(answer), "doing %s", "this")
+		err := classify("doing this", runtime.NewResponseError(answer))
 		said := strings.HasPrefix(err.Error(), "doing this, ") && strings.Contains(err.Error(), test.message)
 		if cloud.KindOf(err) != test.want || cloud.RetryAfter(err) != test.after || !said {
 			t.Errorf("%d %s: %v, %s after %s; want %s after %s", test.status, test.code, err, cloud.KindOf(err), cloud.RetryAfter(err), test.want, test.after)
@@ -169,11 +168,8 @@ func TestClassify(t *testing.T) {
 	if got := cloud.KindOfAnswer(rules, "LinkedAuthorizationFailed: no", cloud.KindFailed); got != cloud.KindDenied {
 		t.Error(got)
 	}
-	if classify(nil, "doing nothing") != nil {
-		t.Error("no error is one")
-	}
 	for _, err := range []error{io.ErrUnexpectedEOF, errors.New("nonsense"), &azcore.ResponseError{StatusCode: 502}} {
-		if got := cloud.KindOf(classify(err, "doing this")); got != cloud.KindUnavailable {
+		if got := cloud.KindOf(classify("doing this", err)); got != cloud.KindUnavailable {
 			t.Errorf("%v: %s", err, got)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"google.golang.org/api/compute/v1"
 
@@ -35,83 +34,76 @@ func (s *scaleSet) Plan(ctx context.Context, set *cloud.Set, m *memory) error {
 		m.Image, m.Fingerprint = template, set.Version
 	}
 	for _, id := range m.Delete {
-		if _, _, ok := machineOf(id); !ok {
+		if _, ok := machineOf(id); !ok {
 			return cloud.Errorf(cloud.KindInvalid, "deleting machine %q of group %s, which has no zone yet", id, g)
 		}
 	}
 	return nil
 }
 
-// Submit implements cloud.Driver. Compute Engine recognizes a repeated request by its id, for a while. Later the names of new machines, or the fingerprint
-// of the group, prevent a second effect.
+// Submit implements cloud.Driver. Compute Engine recognizes a repeated request by its id, for a while. Later the names of new machines, or the template of the
+// group, prevent a second effect.
 func (s *scaleSet) Submit(ctx context.Context, m *memory) error {
 	g, err := s.locate(ctx)
 	if err != nil {
 		return err
 	}
-	c, request := s.cloud, requestID(g.String(), m.Token)
+	c, request, names := s.cloud, requestID(g.String(), m.Token), newNames(m.Base, m.Token, m.Add)
 	var op *compute.Operation
-	var isDone func() (bool, error)
 	switch {
 	case m.Add > 0:
-		names := newNames(m.Base, m.Token, m.Add)
 		op, err = c.create(ctx, g, names, request)
-		isDone = func() (bool, error) {
-			managed, err := c.list(ctx, g)
-			return slices.ContainsFunc(managed, func(i *compute.ManagedInstance) bool { return slices.Contains(names, i.Name) }), err
-		}
 	case m.Image != "":
-		op, err = c.set(ctx, g, m.Image, m.Fingerprint, request)
-		isDone = func() (bool, error) {
-			now, err := c.get(ctx, g)
-			return err == nil && c.templateOf(now) == m.Image, err
+		now, unread := c.get(ctx, g)
+		if unread != nil || c.templateOf(now) == m.Image {
+			return unread
 		}
+		op, err = c.set(ctx, g, m.Image, m.Fingerprint, request)
 	default:
 		op, err = c.remove(ctx, g, m.Delete, request)
-		isDone = func() (bool, error) { return false, nil }
 	}
 	if err == nil {
 		m.Operation = op.Name
 		return nil
 	}
-	// A request may be refused because an earlier one was successful.
 	err = classify(description(g, m), err)
-	if kind := cloud.KindOf(err); kind != cloud.KindConflict && kind != cloud.KindInvalid {
+	if kind := cloud.KindOf(err); m.Add == 0 || kind != cloud.KindConflict && kind != cloud.KindInvalid {
 		return err
 	}
-	done, unknown := isDone()
-	switch {
-	case unknown != nil:
+	// The names may be refused because an earlier request has made the machines.
+	managed, unknown := c.list(ctx, g)
+	if unknown != nil {
 		return cloud.Errorf(cloud.KindUnavailable, "%w", unknown)
-	case done:
+	}
+	if slices.ContainsFunc(managed, func(i *compute.ManagedInstance) bool { return slices.Contains(names, i.Name) }) {
 		return nil
 	}
 	return err
 }
 
 // Follow implements cloud.Driver. It reads the operation and, once that is done, the machines: an operation is done when the group has accepted it.
-func (s *scaleSet) Follow(ctx context.Context, m *memory) (cloud.Progress, error) {
+func (s *scaleSet) Follow(ctx context.Context, m *memory) (over bool, err error) {
 	g, err := s.locate(ctx)
 	if err != nil {
-		return cloud.Progress{}, err
+		return false, err
 	}
-	if !m.Over && m.Operation != "" {
+	if m.Operation != "" {
 		op, err := s.cloud.operation(ctx, g, m.Operation)
 		if err != nil {
 			err = classify("reading operation "+m.Operation, err)
 			if cloud.IgnoreNotFound(err) != nil { // Compute Engine forgets operations after a while.
-				return cloud.Progress{}, err
+				return false, err
 			}
 		} else if op.Status != "DONE" {
-			return cloud.Progress{Message: fmt.Sprintf("operation %s is %s", m.Operation, strings.ToLower(cmp.Or(op.Status, "pending")))}, nil
+			return false, nil
 		} else if err := operationError(op); err != nil {
 			// The group shows the effect: it may have done a part, or all of it by an earlier request.
 			m.Fail(cloud.KindOf(err), description(g, m)+", "+err.Error())
 		}
 	}
-	m.Over = true
+	m.Operation = ""
 	if m.Image != "" {
-		return cloud.Progress{Done: true}, nil
+		return true, nil
 	}
 	managed, err := s.cloud.list(ctx, g)
 	switch {
@@ -120,35 +112,35 @@ func (s *scaleSet) Follow(ctx context.Context, m *memory) (cloud.Progress, error
 	case err == nil:
 		return followDelete(g, m, managed), nil
 	case cloud.KindOf(err) != cloud.KindNotFound:
-		return cloud.Progress{}, err
+		return false, err
 	case m.Add > 0:
 		m.Fail(cloud.KindFailed, description(g, m)+", the group is gone")
 	}
-	return cloud.Progress{Done: true}, nil // Its machines are gone as well.
+	return true, nil // Its machines are gone as well.
 }
 
 // followAdd reads whether the machines were made. A group tries forever to make a machine that can't be made, so followAdd removes it from the group. If others
 // deleted some machines, the operation succeeds with the rest.
-func (s *scaleSet) followAdd(ctx context.Context, g group, m *memory, managed []*compute.ManagedInstance) (cloud.Progress, error) {
+func (s *scaleSet) followAdd(ctx context.Context, g group, m *memory, managed []*compute.ManagedInstance) (over bool, err error) {
 	names := newNames(m.Base, m.Token, m.Add)
 	var failed []string
-	busy, failure := 0, ""
+	busy, failure := false, ""
 	m.Added = nil
 	for _, i := range managed {
 		if !slices.Contains(names, i.Name) {
 			continue
 		}
-		zone, name, placed := machineOf(i.Instance)
+		id, placed := machineOf(i.Instance)
 		why := lastError(i)
 		switch {
-		case i.CurrentAction == "DELETING" || i.CurrentAction == "ABANDONING":
-			busy++
+		case isLeaving(i):
+			busy = true
 		case i.InstanceStatus == "" && why != "" && placed:
-			failed, failure = append(failed, machineID(zone, name)), why
+			failed, failure = append(failed, id.String()), why
 		case i.InstanceStatus == "" || !placed:
-			busy++
+			busy = true
 		default:
-			m.Added = append(m.Added, machineID(zone, name))
+			m.Added = append(m.Added, id.String())
 		}
 	}
 	switch {
@@ -158,42 +150,42 @@ func (s *scaleSet) followAdd(ctx context.Context, g group, m *memory, managed []
 		if recorded { // After the removal the group no longer says the reason.
 			slices.Sort(failed)
 			if _, err := s.cloud.remove(ctx, g, failed, requestID(append([]string{g.String(), m.Token, "undo"}, failed...)...)); err != nil {
-				return cloud.Progress{}, classify("removing machines that group "+g.String()+" can't make", err)
+				return false, classify("removing machines that group "+g.String()+" can't make", err)
 			}
 		}
-		return cloud.Progress{Message: fmt.Sprintf("%d of %d machines can't be made and are removed, %s", len(failed), m.Add, failure)}, nil
-	case busy > 0:
-		return cloud.Progress{Message: fmt.Sprintf("%d of %d machines are made", len(m.Added), m.Add)}, nil
+		return false, nil
+	case busy:
+		return false, nil
 	case len(m.Added) == m.Add:
 		m.Kind, m.Failure = "", ""
 	case len(m.Added) == 0 && m.Failure == "":
 		m.Fail(cloud.KindFailed, description(g, m)+", it has none of them")
 	}
-	return cloud.Progress{Done: true, Message: fmt.Sprintf("%d of %d machines are made", len(m.Added), m.Add)}, nil
+	return true, nil
 }
 
-// followDelete reads whether the machines are gone. It fails if the group keeps a machine.
-func followDelete(g group, m *memory, managed []*compute.ManagedInstance) cloud.Progress {
-	left, why := 0, ""
+// followDelete reports whether the machines are gone. It fails if the group keeps a machine.
+func followDelete(g group, m *memory, managed []*compute.ManagedInstance) (over bool) {
+	over = true
+	why := ""
 	for _, i := range managed {
-		zone, name, ok := machineOf(i.Instance)
-		if !ok || !slices.Contains(m.Delete, machineID(zone, name)) {
+		id, _ := machineOf(i.Instance)
+		if !slices.Contains(m.Delete, id.String()) {
 			continue
 		}
-		left++
+		over = false
 		why = cmp.Or(why, lastError(i))
-		if i.CurrentAction != "DELETING" && i.CurrentAction != "ABANDONING" {
+		if !isLeaving(i) {
 			if why != "" || m.Failure == "" {
-				m.Fail(cloud.KindOfAnswer(rules, why, cloud.KindFailed), fmt.Sprintf("%s, it keeps %s, %s", description(g, m), name, cmp.Or(why, "and does not say why")))
+				m.Fail(cloud.KindOfAnswer(rules, why, cloud.KindFailed), fmt.Sprintf("%s, it keeps %s, %s", description(g, m), id.name, cmp.Or(why, "and does not say why")))
 			}
-			return cloud.Progress{Done: true}
+			return true
 		}
 	}
-	if left == 0 {
+	if over {
 		m.Kind, m.Failure = "", ""
-		return cloud.Progress{Done: true}
 	}
-	return cloud.Progress{Message: strings.TrimSuffix(fmt.Sprintf("%d of %d machines are being deleted, %s", left, len(m.Delete), why), ", ")}
+	return over
 }
 
 // description is what an operation does.

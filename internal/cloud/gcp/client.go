@@ -6,20 +6,29 @@ import (
 	"context"
 
 	"google.golang.org/api/compute/v1"
+	"google.golang.org/api/googleapi"
 )
 
 // page is the largest page of the API.
 const page = 500
 
+// call is one request of Google's library.
+type call[T any] interface {
+	Do(...googleapi.CallOption) (T, error)
+}
+
+// do sends the request for a zonal group, or that for a regional one.
+func do[T any](g group, zonal, regional call[T]) (T, error) {
+	if g.regional {
+		return regional.Do()
+	}
+	return zonal.Do()
+}
+
 // get reads a group.
 func (c *Cloud) get(ctx context.Context, g group) (*compute.InstanceGroupManager, error) {
-	var m *compute.InstanceGroupManager
-	var err error
-	if g.regional {
-		m, err = c.service.RegionInstanceGroupManagers.Get(c.project, g.location, g.name).Context(ctx).Do()
-	} else {
-		m, err = c.service.InstanceGroupManagers.Get(c.project, g.location, g.name).Context(ctx).Do()
-	}
+	m, err := do(g, c.service.InstanceGroupManagers.Get(c.project, g.location, g.name).Context(ctx),
+		c.service.RegionInstanceGroupManagers.Get(c.project, g.location, g.name).Context(ctx))
 	if err != nil {
 		return nil, classify("reading group "+g.String(), err)
 	}
@@ -55,24 +64,22 @@ func (c *Cloud) create(ctx context.Context, g group, names []string, request str
 	for i, name := range names {
 		instances[i] = &compute.PerInstanceConfig{Name: name}
 	}
-	if g.regional {
-		return c.service.RegionInstanceGroupManagers.CreateInstances(c.project, g.location, g.name,
-			&compute.RegionInstanceGroupManagersCreateInstancesRequest{Instances: instances}).RequestId(request).Context(ctx).Do()
-	}
-	return c.service.InstanceGroupManagers.CreateInstances(c.project, g.location, g.name,
-		&compute.InstanceGroupManagersCreateInstancesRequest{Instances: instances}).RequestId(request).Context(ctx).Do()
+	return do(g,
+		c.service.InstanceGroupManagers.CreateInstances(c.project, g.location, g.name,
+			&compute.InstanceGroupManagersCreateInstancesRequest{Instances: instances}).RequestId(request).Context(ctx),
+		c.service.RegionInstanceGroupManagers.CreateInstances(c.project, g.location, g.name,
+			&compute.RegionInstanceGroupManagersCreateInstancesRequest{Instances: instances}).RequestId(request).Context(ctx))
 }
 
 // remove deletes machines of a group, and lowers its target size by as many. Machines that are not in the group, or are being deleted already, are skipped.
 func (c *Cloud) remove(ctx context.Context, g group, machines []string, request string) (*compute.Operation, error) {
-	if g.regional {
-		return c.service.RegionInstanceGroupManagers.DeleteInstances(c.project, g.location, g.name,
+	return do(g,
+		c.service.InstanceGroupManagers.DeleteInstances(c.project, g.location, g.name,
+			&compute.InstanceGroupManagersDeleteInstancesRequest{Instances: machines, SkipInstancesOnValidationError: true}).
+			RequestId(request).Context(ctx),
+		c.service.RegionInstanceGroupManagers.DeleteInstances(c.project, g.location, g.name,
 			&compute.RegionInstanceGroupManagersDeleteInstancesRequest{Instances: machines, SkipInstancesOnValidationError: true}).
-			RequestId(request).Context(ctx).Do()
-	}
-	return c.service.InstanceGroupManagers.DeleteInstances(c.project, g.location, g.name,
-		&compute.InstanceGroupManagersDeleteInstancesRequest{Instances: machines, SkipInstancesOnValidationError: true}).
-		RequestId(request).Context(ctx).Do()
+			RequestId(request).Context(ctx))
 }
 
 // set sets the template of a group, on condition that the group has this fingerprint.
@@ -81,24 +88,18 @@ func (c *Cloud) set(ctx context.Context, g group, template, fingerprint, request
 		Fingerprint: fingerprint,
 		Versions:    []*compute.InstanceGroupManagerVersion{{InstanceTemplate: template}},
 	}
-	if g.regional {
-		return c.service.RegionInstanceGroupManagers.Patch(c.project, g.location, g.name, change).RequestId(request).Context(ctx).Do()
-	}
-	return c.service.InstanceGroupManagers.Patch(c.project, g.location, g.name, change).RequestId(request).Context(ctx).Do()
+	return do(g, c.service.InstanceGroupManagers.Patch(c.project, g.location, g.name, change).RequestId(request).Context(ctx),
+		c.service.RegionInstanceGroupManagers.Patch(c.project, g.location, g.name, change).RequestId(request).Context(ctx))
 }
 
 // operation reads an operation on a group.
 func (c *Cloud) operation(ctx context.Context, g group, name string) (*compute.Operation, error) {
-	if g.regional {
-		return c.service.RegionOperations.Get(c.project, g.location, name).Context(ctx).Do()
-	}
-	return c.service.ZoneOperations.Get(c.project, g.location, name).Context(ctx).Do()
+	return do(g, c.service.ZoneOperations.Get(c.project, g.location, name).Context(ctx),
+		c.service.RegionOperations.Get(c.project, g.location, name).Context(ctx))
 }
 
 // autoscaler reads a group's autoscaler.
 func (c *Cloud) autoscaler(ctx context.Context, g group, name string) (*compute.Autoscaler, error) {
-	if g.regional {
-		return c.service.RegionAutoscalers.Get(c.project, g.location, name).Context(ctx).Do()
-	}
-	return c.service.Autoscalers.Get(c.project, g.location, name).Context(ctx).Do()
+	return do(g, c.service.Autoscalers.Get(c.project, g.location, name).Context(ctx),
+		c.service.RegionAutoscalers.Get(c.project, g.location, name).Context(ctx))
 }

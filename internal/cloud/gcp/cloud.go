@@ -44,8 +44,6 @@ type Cloud struct {
 	locations []string
 }
 
-var _ cloud.Cloud = (*Cloud)(nil)
-
 // New makes a Cloud. KindDenied: there are no credentials.
 func New(ctx context.Context, o Options) (*Cloud, error) {
 	var options []option.ClientOption
@@ -96,7 +94,7 @@ type scaleSet struct {
 
 // locate returns where the group is. It reads groups only if the name has no location and several are configured.
 func (s *scaleSet) locate(ctx context.Context) (group, error) {
-	if g, ok := groupOf(s.name); ok {
+	if g, ok := groupOf(s.name, groupName); ok {
 		return g, nil
 	}
 	if s.name == "" || strings.Contains(s.name, "/") {
@@ -105,7 +103,7 @@ func (s *scaleSet) locate(ctx context.Context) (group, error) {
 	c := s.cloud
 	var found []group
 	for _, location := range c.locations {
-		g := group{regional: !zoneName.MatchString(location), location: location, name: s.name}
+		g := group{regional: strings.Count(location, "-") == 1, location: location, name: s.name} // a region has one hyphen, a zone two
 		if len(c.locations) == 1 {
 			return g, nil
 		}
@@ -116,13 +114,13 @@ func (s *scaleSet) locate(ctx context.Context) (group, error) {
 			return group{}, err
 		}
 	}
-	switch len(found) {
-	case 0:
+	switch {
+	case len(found) == 0:
 		return group{}, cloud.Errorf(cloud.KindNotFound, "no managed instance group %s in project %s, locations %q", s.name, c.project, c.locations)
-	case 1:
-		return found[0], nil
+	case len(found) > 1:
+		return group{}, cloud.Errorf(cloud.KindInvalid, "there are several managed instance groups %s: name one of %v", s.name, found)
 	}
-	return group{}, cloud.Errorf(cloud.KindInvalid, "there are several managed instance groups %s: name one of %v", s.name, found)
+	return found[0], nil
 }
 
 // memory is what is kept of an operation.
@@ -132,7 +130,6 @@ type memory struct {
 	Base string `json:"base,omitempty"`
 	// Fingerprint is the group's before its template is set.
 	Fingerprint string `json:"fingerprint,omitempty"`
-	// Operation is Compute Engine's own, and Over is true once it is done. The group may still be adding or deleting machines.
+	// Operation is Compute Engine's own, until it is over. The group may still be adding or deleting machines then.
 	Operation string `json:"operation,omitempty"`
-	Over      bool   `json:"over,omitempty"`
 }

@@ -30,17 +30,10 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 		Unfit:    unfitReason(g, m),
 		Version:  m.Fingerprint,
 	}
-	if m.Status != nil {
-		if b := m.Status.BulkInstanceOperation; b != nil && b.InProgress {
-			set.Busy = "the group makes machines in bulk"
-		}
-		if m.Status.Autoscaler != "" {
-			if set.Max, err = s.autoscalerMaximum(ctx, g, cloud.LastPart(m.Status.Autoscaler)); err != nil {
-				return cloud.Set{}, err
-			}
-		}
+	if m.Status != nil && m.Status.Autoscaler != "" {
+		set.Max, err = s.autoscalerMaximum(ctx, g, cloud.LastPart(m.Status.Autoscaler))
 	}
-	return set, nil
+	return set, err
 }
 
 // autoscalerMaximum reads the maximum of an autoscaler; 0 if it is off, or if the credentials may not read it.

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
-	"strings"
 
 	"cloud.google.com/go/auth"
 	"cloud.google.com/go/compute/metadata"
@@ -38,8 +37,10 @@ func classify(doing string, err error) error {
 		e.Err = fmt.Errorf("%s, %w", doing, err)
 		return e
 	}
-	kind := cloud.KindUnavailable
-	if s := tokenStatus(err); s != 0 && cloud.KindOfStatus(s) != cloud.KindThrottled && cloud.KindOfStatus(s) != cloud.KindUnavailable {
+	kind := cloud.KindOfStatus(tokenStatus(err))
+	if kind == cloud.KindThrottled {
+		kind = cloud.KindUnavailable
+	} else if kind != cloud.KindUnavailable {
 		kind = cloud.KindDenied
 	}
 	return cloud.Errorf(kind, "%s, %w", doing, err)
@@ -47,17 +48,14 @@ func classify(doing string, err error) error {
 
 // operationError is the error that an operation has ended with, nil if it has ended well.
 func operationError(o *compute.Operation) error {
-	if o.Error == nil || len(o.Error.Errors) == 0 {
-		if o.HttpErrorStatusCode == 0 {
-			return nil
-		}
+	switch {
+	case o.Error != nil && len(o.Error.Errors) > 0:
+		text := cloud.CodeAndMessage(o.Error.Errors[0].Code, o.Error.Errors[0].Message)
+		return cloud.Errorf(cloud.KindOfAnswer(rules, text, cloud.KindFailed), "%s", text)
+	case o.HttpErrorStatusCode != 0:
 		return cloud.Errorf(cloud.KindOfStatus(int(o.HttpErrorStatusCode)), "%d %s", o.HttpErrorStatusCode, o.HttpErrorMessage)
 	}
-	var texts []string
-	for _, e := range o.Error.Errors {
-		texts = append(texts, cloud.CodeAndMessage(e.Code, e.Message))
-	}
-	return cloud.Errorf(cloud.KindOfAnswer(rules, texts[0], cloud.KindFailed), "%s", strings.Join(texts, "; "))
+	return nil
 }
 
 // lastError is why a group's last attempt to make or delete a machine failed; empty where it did not.

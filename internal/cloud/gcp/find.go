@@ -4,28 +4,23 @@ package gcp
 
 import (
 	"context"
-	"maps"
-	"slices"
 
 	"moult.dev/moult/internal/cloud"
 )
 
 // Find implements cloud.Cloud. It reads the group of one machine from its metadata, lists that group, and continues with the machines that are not in this
 // group.
-func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]cloud.Location, error) {
-	found := map[string]cloud.Location{}
-	unknown := map[string]string{} // provider ids by Machine.ID
+func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]string, error) {
+	found := map[string]string{}
+	unknown := map[machine]string{} // provider ids
 	for _, id := range providerIDs {
-		if zone, name, ok := c.machineOfProviderID(id); ok {
-			unknown[machineID(zone, name)] = id
+		if match := machineProviderID.FindStringSubmatch(id); match != nil && match[1] == c.project {
+			unknown[machine{match[2], match[3]}] = id
 		}
 	}
 	listed := map[group]bool{}
-	for _, id := range slices.Sorted(maps.Keys(unknown)) {
-		if unknown[id] == "" {
-			continue
-		}
-		g, ok, err := c.groupOfMachine(ctx, id)
+	for m := range unknown { // It becomes smaller with each list.
+		g, ok, err := c.groupOfMachine(ctx, m)
 		if err != nil {
 			return nil, err
 		}
@@ -38,11 +33,10 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]clou
 			return nil, err
 		}
 		for _, i := range managed {
-			zone, name, _ := machineOf(i.Instance)
-			machine := machineID(zone, name)
-			if providerID := unknown[machine]; providerID != "" {
-				found[providerID] = cloud.Location{ScaleSet: g.String(), Machine: machine}
-				unknown[machine] = ""
+			other, _ := machineOf(i.Instance)
+			if providerID, ok := unknown[other]; ok {
+				found[providerID] = g.String()
+				delete(unknown, other)
 			}
 		}
 	}
@@ -50,20 +44,18 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]clou
 }
 
 // groupOfMachine reads which group has made a machine. The machine may have left the group since.
-func (c *Cloud) groupOfMachine(ctx context.Context, id string) (group, bool, error) {
-	zone, name, _ := machineOf(id)
-	instance, err := c.service.Instances.Get(c.project, zone, name).Fields("metadata/items").Context(ctx).Do()
+func (c *Cloud) groupOfMachine(ctx context.Context, m machine) (g group, ok bool, err error) {
+	instance, err := c.service.Instances.Get(c.project, m.zone, m.name).Fields("metadata/items").Context(ctx).Do()
 	if err != nil {
-		return group{}, false, cloud.IgnoreNotFound(classify("reading machine "+id, err))
+		return group{}, false, cloud.IgnoreNotFound(classify("reading machine "+m.String(), err))
 	}
 	if instance.Metadata == nil {
 		return group{}, false, nil
 	}
 	for _, item := range instance.Metadata.Items {
 		if item.Key == "created-by" && item.Value != nil {
-			g, ok := groupFromMetadata(*item.Value)
-			return g, ok, nil
+			g, ok = groupOf(*item.Value, groupPath)
 		}
 	}
-	return group{}, false, nil
+	return g, ok, nil
 }

@@ -11,18 +11,13 @@ import (
 
 // template is an instance template's URL without the part that says which server has it: projects/P/global/instanceTemplates/T.
 func (c *Cloud) template(link string) string {
-	if link == "" {
-		return ""
-	}
-	if _, after, ok := strings.Cut(link, "/projects/"); ok {
-		return "projects/" + after
-	}
+	_, path, ok := strings.Cut("/"+link, "/projects/")
 	switch {
-	case strings.HasPrefix(link, "projects/"):
-		return link
+	case ok:
+		return "projects/" + path
 	case strings.HasPrefix(link, "global/"), strings.HasPrefix(link, "regions/"):
 		return "projects/" + c.project + "/" + link
-	case !strings.Contains(link, "/"):
+	case link != "" && !strings.Contains(link, "/"):
 		return "projects/" + c.project + "/global/instanceTemplates/" + link
 	}
 	return link

@@ -3,7 +3,6 @@
 package gcp_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +16,6 @@ import (
 
 func TestDescribe(t *testing.T) {
 	bounded := func(s clouds.Set, most int) clouds.Set { s.Max = most; return s }
-	busy := func(s clouds.Set) clouds.Set { s.Busy = true; return s }
 	const image = "projects/moult-test/global/instanceTemplates/image-1"
 	zones := []string{"europe-west1-b", "europe-west1-c", "europe-west1-d"}
 	want := func(name string, change func(*cloud.Set)) cloud.Set {
@@ -55,7 +53,6 @@ func TestDescribe(t *testing.T) {
 		"maximum":                {set: bounded(zonal("pool", 2), 5), name: z, want: want(z, func(s *cloud.Set) { s.Max = 5 })},
 		"maximum of a region":    {set: bounded(regional("pool", 2), 5), name: r, want: want(r, func(s *cloud.Set) { s.Max = 5 })},
 		"autoscaler that is off": {set: settings(bounded(zonal("pool", 2), 5), double.AutoscalerMode, "OFF"), name: z, want: want(z, nil)},
-		"busy":                   {set: busy(zonal("pool", 2)), name: z, want: want(z, func(s *cloud.Set) { s.Busy = "the group makes machines in bulk" })},
 		"a template elsewhere": {
 			set: func() clouds.Set {
 				s := zonal("pool", 2)
@@ -165,11 +162,11 @@ func TestFind(t *testing.T) {
 	p := newProject(t, settings(zonal("pool", 5), double.PageSize, "2"), regional("ring", 4), regional("unused", 1))
 	c := p.cloud(t)
 	var nodes []string
-	want := map[string]cloud.Location{}
+	want := map[string]string{}
 	for _, set := range []string{"zones/europe-west1-b/pool", "regions/europe-west1/ring"} {
 		for _, m := range p.Machines(set) {
 			nodes = append(nodes, m.ProviderID)
-			want[m.ProviderID] = cloud.Location{ScaleSet: set, Machine: fmt.Sprintf("zones/%s/instances/%s", m.Zone, m.ID)}
+			want[m.ProviderID] = set
 		}
 	}
 	strangers := []string{
@@ -201,7 +198,7 @@ func TestFind(t *testing.T) {
 	}
 	await(t, "a new machine", func() bool { return p.Machines("zones/europe-west1-b/pool")[5].State == clouds.Running })
 	nodes = append(nodes, "gce://moult-test/europe-west1-b/pool-new")
-	want[nodes[len(nodes)-1]] = cloud.Location{ScaleSet: "zones/europe-west1-b/pool", Machine: "zones/europe-west1-b/instances/pool-new"}
+	want[nodes[len(nodes)-1]] = "zones/europe-west1-b/pool"
 	check("with a new machine", map[string]int{"instances.get": 2, "listManagedInstances": 3 + 1})
 	// A machine that was of no group is of one that has it later.
 	lone := "zones/" + double.LonerZone + "/lone"
@@ -215,7 +212,7 @@ func TestFind(t *testing.T) {
 		t.Fatal(err)
 	}
 	nodes = append(nodes, "gce://moult-test/"+double.LonerZone+"/"+double.Loner)
-	want[nodes[len(nodes)-1]] = cloud.Location{ScaleSet: lone, Machine: "zones/" + double.LonerZone + "/instances/" + double.Loner}
+	want[nodes[len(nodes)-1]] = lone
 	check("with one that was of none", map[string]int{"instances.get": 3, "listManagedInstances": 3 + 1 + 1})
 	p.Fault(clouds.Fault{Kind: clouds.Throttled})
 	nodes = append(nodes, "gce://moult-test/europe-west1-b/newer")

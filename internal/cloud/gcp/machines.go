@@ -35,14 +35,18 @@ func (s *scaleSet) Machines(ctx context.Context, _ ...string) ([]cloud.Machine, 
 // machine is a managed instance as a rollout needs it. The group does not say when it was made.
 func (c *Cloud) machine(m *compute.ManagedInstance, wanted string) cloud.Machine {
 	state, message := stateOf(m)
-	machine := cloud.Machine{State: state, Message: message, UpToDate: m.Version != nil && c.template(m.Version.InstanceTemplate) == wanted && wanted != ""}
-	zone, name, ok := machineOf(m.Instance)
-	if !ok { // It waits for a zone.
-		machine.ID = "instances/" + m.Name
-		return machine
+	now := cloud.Machine{
+		ID: "instances/" + m.Name, State: state, Message: message, UpToDate: m.Version != nil && c.template(m.Version.InstanceTemplate) == wanted && wanted != "",
 	}
-	machine.ID, machine.ProviderID, machine.NodeName, machine.Zone = machineID(zone, name), "gce://"+c.project+"/"+zone+"/"+name, name, zone
-	return machine
+	if at, ok := machineOf(m.Instance); ok { // Else it waits for a zone.
+		now.ID, now.ProviderID, now.NodeName, now.Zone = at.String(), "gce://"+c.project+"/"+at.zone+"/"+at.name, at.name, at.zone
+	}
+	return now
+}
+
+// isLeaving reports whether the group deletes a machine, or gives it up.
+func isLeaving(m *compute.ManagedInstance) bool {
+	return m.CurrentAction == "DELETING" || m.CurrentAction == "ABANDONING"
 }
 
 // stateOf is the state of a machine: by what the group does with it, else by the instance's status.
@@ -54,7 +58,8 @@ func stateOf(m *compute.ManagedInstance) (cloud.State, string) {
 			return cloud.Failed, text
 		}
 		return cloud.Creating, ""
-	case "DELETING", "ABANDONING":
+	}
+	if isLeaving(m) {
 		return cloud.Deleting, text
 	}
 	switch m.InstanceStatus {

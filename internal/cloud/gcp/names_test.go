@@ -15,7 +15,7 @@ func TestNewNames(t *testing.T) {
 	valid := regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	for base, prefix := range map[string]string{
 		"pool": "pool-", "vm-###": "vm-", "vm-##[100]": "vm-", "a-": "a-",
-		strings.Repeat("long-", 11) + "abc": strings.Repeat("long-", 10) + "lo-",
+		strings.Repeat("long-", 11) + "abc": strings.Repeat("long-", 10),
 	} {
 		names := newNames(base, "token", 100)
 		seen := map[string]bool{}
@@ -85,7 +85,7 @@ func TestGroupOf(t *testing.T) {
 		"zones/z/n": {location: "z", name: "n"}, "regions/r/n": {regional: true, location: "r", name: "n"},
 		"": {}, "n": {}, "zones/z": {}, "zones//n": {}, "zones/z/": {}, "places/z/n": {}, "zones/z/n/m": {},
 	} {
-		got, ok := groupOf(name)
+		got, ok := groupOf(name, groupName)
 		if got != want || ok != (want != group{}) {
 			t.Errorf("%s: %+v, %v", name, got, ok)
 		}
@@ -98,19 +98,8 @@ func TestGroupOf(t *testing.T) {
 		"projects/123/regions/r/instanceGroupManagers/n": {regional: true, location: "r", name: "n"},
 		"": {}, "projects/123/zones/z/instances/n": {}, "instanceGroupManagers/n": {},
 	} {
-		if got, ok := groupFromMetadata(metadata); got != want || ok != (want != group{}) {
+		if got, ok := groupOf(metadata, groupPath); got != want || ok != (want != group{}) {
 			t.Errorf("%s: %+v, %v", metadata, got, ok)
-		}
-	}
-}
-
-func TestIsZone(t *testing.T) {
-	for location, want := range map[string]bool{
-		"europe-west1": false, "europe-west1-b": true, "northamerica-northeast1": false, "us-central1-ai1a": true, "europe-west12-a": true, "me-central2": false,
-		"europe-west12": false,
-	} {
-		if zoneName.MatchString(location) != want {
-			t.Errorf("%s: %v", location, !want)
 		}
 	}
 }

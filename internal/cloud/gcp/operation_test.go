@@ -258,7 +258,7 @@ func TestSomeAreGoneAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	progress, err := polled(t, same, o)
-	if err != nil || len(progress.Added) != 1 || progress.Message != "1 of 2 machines are made" {
+	if err != nil || len(progress.Added) != 1 {
 		t.Errorf("%+v, %v", progress, err)
 	}
 	// And all of them.
@@ -308,7 +308,7 @@ func TestSlow(t *testing.T) {
 	s := p.cloud(t).ScaleSet(set.Name)
 	o := prepared(t, s, cloud.Change{Add: 1, Token: "t"})
 	_, progress, err := s.Poll(t.Context(), o)
-	if err != nil || progress.Done || progress.Message != "it was not sent yet" {
+	if err != nil || progress.Done {
 		t.Fatalf("before it is sent: %+v, %v", progress, err)
 	}
 	o, err = s.Send(t.Context(), o)
@@ -316,7 +316,7 @@ func TestSlow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		if o, progress, err = s.Poll(t.Context(), o); err != nil || progress.Done || !strings.HasSuffix(progress.Message, "is running") {
+		if o, progress, err = s.Poll(t.Context(), o); err != nil || progress.Done {
 			t.Fatalf("poll %d: %+v, %v", i, progress, err)
 		}
 	}

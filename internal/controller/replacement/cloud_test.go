@@ -77,14 +77,14 @@ func kind(err error) error {
 	return err
 }
 
-func (s *sky) Find(_ context.Context, ids []string) (found map[string]cloud.Location, err error) {
-	found = map[string]cloud.Location{}
+func (s *sky) Find(_ context.Context, ids []string) (found map[string]string, err error) {
+	found = map[string]string{}
 	err = s.call("Find", "", func() error {
 		for _, set := range s.world.Sets() {
 			for _, m := range s.world.Machines(set.Name) {
 				for _, id := range ids {
 					if m.ProviderID == id {
-						found[id] = cloud.Location{ScaleSet: set.Name, Machine: m.ID}
+						found[id] = set.Name
 					}
 				}
 			}

@@ -114,7 +114,7 @@ func (p *pass) findSets(ctx context.Context) {
 		p.markBlind(ctx)
 		return
 	}
-	found, err := call(ctx, p, "Find", func(ctx context.Context) (map[string]cloud.Location, error) { return p.api.Find(ctx, ask) })
+	found, err := call(ctx, p, "Find", func(ctx context.Context) (map[string]string, error) { return p.api.Find(ctx, ask) })
 	if err != nil {
 		p.memo.trouble.record(err, p.Now)
 		p.markBlind(ctx)
@@ -122,11 +122,11 @@ func (p *pass) findSets(ctx context.Context) {
 	}
 	p.memo.trouble = trouble{}
 	for _, id := range ask {
-		where, known := found[id]
+		name, known := found[id]
 		if p.replacement.Provider.Azure != nil {
-			where.ScaleSet = strings.ToLower(where.ScaleSet) // Nodes may spell it in upper or lower case.
+			name = strings.ToLower(name) // Nodes may spell it in upper or lower case.
 		}
-		p.memo.places[id] = place{scaleSet: where.ScaleSet, known: known, asked: p.Now}
+		p.memo.places[id] = place{scaleSet: name, known: known, asked: p.Now}
 	}
 }
 
@@ -189,7 +189,7 @@ func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet, o *v1alpha1
 			s.Added[o.Token] = progress.Added
 			break
 		}
-		s.Ended[o.Token] = machine.Ended{OK: true, Added: progress.Added, Message: progress.Message}
+		s.Ended[o.Token] = machine.Ended{OK: true, Added: progress.Added}
 		if o.Kind == v1alpha1.CloudOperationAdd {
 			s.adding = trouble{}
 		}

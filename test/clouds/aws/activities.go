@@ -48,6 +48,9 @@ func (d *double) describeActivities(f url.Values) (fields, error) {
 		limit = number(f, "MaxRecords")
 	}
 	ids := list(f, "ActivityIds.member")
+	if len(ids) > 50 {
+		return nil, refusal("ValidationError", "at most 50 activity ids are allowed")
+	}
 	var all []fields
 	for _, a := range d.activities[f.Get("AutoScalingGroupName")] {
 		if len(ids) == 0 || slices.Contains(ids, a.id) {
