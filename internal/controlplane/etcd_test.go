@@ -136,10 +136,7 @@ func (w *world) lead(t *testing.T, node string) {
 		to := named(s.members, node)
 		for _, m := range s.members {
 			if m.Leader && m.Name != node {
-				err = w.connected(ctx, m.Clients[0], func(ctx context.Context, c Conn) error {
-					_, err := c.MoveLeader(ctx, to.ID)
-					return err
-				})
+				_, err = call(ctx, w.Plane, m.Clients[0], func(ctx context.Context, c Conn) (any, error) { return c.MoveLeader(ctx, to.ID) })
 				return errors.Join(err, errors.New("moving")).Error(), false
 			}
 		}

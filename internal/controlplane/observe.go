@@ -92,11 +92,7 @@ func (p *Plane) listMembers(ctx context.Context, o *observation, except string) 
 	cluster := uint64(0)
 	var errs []error
 	for _, pod := range others {
-		var list *clientv3.MemberListResponse
-		err := p.connected(ctx, pod.endpoint, func(ctx context.Context, c Conn) (err error) {
-			list, err = c.MemberList(ctx)
-			return err
-		})
+		list, err := call(ctx, p, pod.endpoint, func(ctx context.Context, c Conn) (*clientv3.MemberListResponse, error) { return c.MemberList(ctx) })
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("%s: %w", pod.endpoint, err))
@@ -124,19 +120,19 @@ func (p *Plane) checkMember(ctx context.Context, m *Member) {
 		m.Problem = "has no URL for clients"
 		return
 	}
-	var status *clientv3.StatusResponse
-	err := p.connected(ctx, m.Clients[0], func(ctx context.Context, c Conn) (err error) {
-		if status, err = c.Status(ctx, m.Clients[0]); err == nil && status.Header.MemberId != m.ID {
+	status, err := call(ctx, p, m.Clients[0], func(ctx context.Context, c Conn) (*clientv3.StatusResponse, error) {
+		status, err := c.Status(ctx, m.Clients[0])
+		if err == nil && status.Header.MemberId != m.ID {
 			err = fmt.Errorf("another member answers, %x", status.Header.MemberId)
 		}
 		if err != nil || status.Leader == 0 || m.Learner {
-			return err
+			return status, err
 		}
 		// A refusal for lack of permission needs a quorum too.
 		if _, err = c.Get(ctx, "health"); err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
-			return fmt.Errorf("reading through it, %w", shorten(err))
+			return nil, fmt.Errorf("reading through it, %w", shorten(err))
 		}
-		return nil
+		return status, nil
 	})
 	if err != nil {
 		m.Problem = fmt.Sprintf("does not answer as it should at %s: %v", m.Clients[0], err)
@@ -155,11 +151,7 @@ func (p *Plane) checkMember(ctx context.Context, m *Member) {
 
 // checkAlarms reads which alarms are raised. An error counts only if all members are healthy: else their problems explain it.
 func (p *Plane) checkAlarms(ctx context.Context, o *observation) error {
-	var list *clientv3.AlarmResponse
-	err := p.connected(ctx, o.listed, func(ctx context.Context, c Conn) (err error) {
-		list, err = c.AlarmList(ctx)
-		return err
-	})
+	list, err := call(ctx, p, o.listed, func(ctx context.Context, c Conn) (*clientv3.AlarmResponse, error) { return c.AlarmList(ctx) })
 	if err != nil {
 		if slices.ContainsFunc(o.members, func(m *Member) bool { return m.unhealthy() != "" }) {
 			return nil
@@ -176,16 +168,17 @@ func (p *Plane) checkAlarms(ctx context.Context, o *observation) error {
 	return nil
 }
 
-// connected makes calls to the member at a URL.
-func (p *Plane) connected(ctx context.Context, endpoint string, do func(context.Context, Conn) error) error {
+// call makes calls to the member at a URL.
+func call[T any](ctx context.Context, p *Plane, endpoint string, do func(context.Context, Conn) (T, error)) (answer T, err error) {
 	c, err := p.connect.Connect(endpoint)
 	if err != nil {
-		return err
+		return answer, err
 	}
 	defer func() { _ = c.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return shorten(do(ctx, c))
+	answer, err = do(ctx, c)
+	return answer, shorten(err)
 }
 
 // memberOf finds the member of a node. Nil: the node has none.
@@ -196,11 +189,7 @@ func (p *Plane) memberOf(ctx context.Context, o *observation, node string) (*Mem
 		return nil, fmt.Errorf("reading node %s, %w", node, err)
 	}
 	for _, a := range n.Status.Addresses {
-		switch a.Type {
-		case corev1.NodeInternalIP, corev1.NodeInternalDNS, corev1.NodeHostName:
-			who.hosts = append(who.hosts, a.Address)
-		default:
-		}
+		who.hosts = append(who.hosts, a.Address)
 	}
 	for _, e := range o.pods {
 		if e.node == node {

@@ -77,12 +77,12 @@ func (p *Plane) Leave(ctx context.Context, node string, o Options) (done bool, m
 		message, err = p.moveLead(ctx, seen, r)
 		return false, message, err
 	}
-	err = p.connected(ctx, seen.listed, func(ctx context.Context, c Conn) error {
+	_, err = call(ctx, p, seen.listed, func(ctx context.Context, c Conn) (any, error) {
 		_, err := c.MemberRemove(ctx, r.own.ID)
 		if errors.Is(err, rpctypes.ErrMemberNotFound) {
 			err = nil
 		}
-		return err
+		return nil, err
 	})
 	if err != nil {
 		return false, "", fmt.Errorf("removing etcd member %s, %w", r.own, err)
@@ -152,10 +152,7 @@ func (p *Plane) moveLead(ctx context.Context, seen *observation, r removal) (mes
 	if next == nil {
 		return fmt.Sprintf("etcd member %s leads, and no other can become the leader", r.own), nil
 	}
-	err = p.connected(ctx, r.own.Clients[0], func(ctx context.Context, c Conn) error {
-		_, err := c.MoveLeader(ctx, next.ID)
-		return err
-	})
+	_, err = call(ctx, p, r.own.Clients[0], func(ctx context.Context, c Conn) (any, error) { return c.MoveLeader(ctx, next.ID) })
 	if err != nil {
 		return "", fmt.Errorf("moving the leader of etcd from member %s to %s, %w", r.own, next, err)
 	}

@@ -2,7 +2,7 @@
 
 // Package aws is Auto Scaling groups of Amazon EC2.
 //
-//	cloud.go       New, and how calls are repeated
+//	cloud.go       New, and what is kept of an operation
 //	find.go        Find: the groups of nodes
 //	describe.go    Describe: the settings of a group
 //	machines.go    Machines: its instances
@@ -17,10 +17,8 @@ package aws
 
 import (
 	"context"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
@@ -47,14 +45,14 @@ type Cloud struct {
 
 // New makes a Cloud. It finds the credentials, and requests none yet. Tests load other settings.
 func New(ctx context.Context, o Options, load ...func(*config.LoadOptions) error) (*Cloud, error) {
-	// The errors say what the SDK would log.
-	load = append(load, config.WithRetryer(func() aws.Retryer { return once }), config.WithLogger(logging.Nop{}), config.WithEC2IMDSRegion())
+	// Callers repeat failed calls. The errors say what the SDK would log.
+	load = append(load, config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }), config.WithLogger(logging.Nop{}), config.WithEC2IMDSRegion())
 	if o.Region != "" {
 		load = append(load, config.WithRegion(o.Region))
 	}
 	c, err := config.LoadDefaultConfig(ctx, load...)
 	if err != nil {
-		return nil, cloud.Errorf(cloud.KindDenied, "configuring AWS, without a region set provider.aws.region or AWS_REGION: %w", err)
+		return nil, cloud.Errorf(cloud.KindInvalid, "configuring AWS, if there is no region set provider.aws.region or AWS_REGION: %w", err)
 	}
 	if o.RoleARN != "" {
 		role := stscreds.NewAssumeRoleProvider(sts.NewFromConfig(c), o.RoleARN, func(a *stscreds.AssumeRoleOptions) { a.RoleSessionName = "moult" })
@@ -62,13 +60,6 @@ func New(ctx context.Context, o Options, load ...func(*config.LoadOptions) error
 	}
 	return &Cloud{scaling: autoscaling.NewFromConfig(c), ec2: ec2.NewFromConfig(c)}, nil
 }
-
-// once repeats a call once, if its connection broke: an idle connection may be closed at that moment. Callers repeat other failed calls.
-var once = retry.NewStandard(func(o *retry.StandardOptions) {
-	o.MaxAttempts = 2
-	o.Retryables = []retry.IsErrorRetryable{retry.RetryableConnectionError{}}
-	o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 100 * time.Millisecond, nil })
-})
 
 // ScaleSet implements cloud.Cloud.
 func (c *Cloud) ScaleSet(name string) cloud.ScaleSet {

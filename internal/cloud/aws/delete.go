@@ -84,7 +84,7 @@ func (s *scaleSet) terminate(ctx context.Context, i *types.Instance) (activity s
 	}
 	out, err := s.c.scaling.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
 		InstanceId: aws.String(id), ShouldDecrementDesiredCapacity: aws.Bool(true),
-	}, func(o *autoscaling.Options) { o.Retryer = aws.NopRetryer{} })
+	})
 	if err != nil {
 		return "", classify("deleting machine "+id+" of "+s.name, err)
 	}

@@ -22,9 +22,6 @@ func (s *scaleSet) Machines(ctx context.Context, inTurn ...string) ([]cloud.Mach
 	if err != nil {
 		return nil, err
 	}
-	if len(g.Instances) == 0 {
-		return nil, nil
-	}
 	all, err := s.c.templatesOf(ctx, g)
 	if err != nil && cloud.KindOf(err) != cloud.KindInvalid {
 		return nil, err
@@ -94,33 +91,29 @@ func isStandby(i *types.Instance) bool {
 	return i.LifecycleState == types.LifecycleStateStandby || i.LifecycleState == types.LifecycleStateEnteringStandby
 }
 
-// stateOf is the state of an instance, by its group and by EC2.
-func stateOf(i *types.Instance, vm ec2types.Instance) (cloud.State, string) {
-	name, reason := ec2types.InstanceStateName(""), ""
+// stateOf is the state of an instance, by its group and by EC2, and why it has failed.
+func stateOf(i *types.Instance, vm ec2types.Instance) (state cloud.State, why string) {
+	lifecycle, name := i.LifecycleState, ec2types.InstanceStateName("")
 	if vm.State != nil {
 		name = vm.State.Name
 	}
-	if vm.StateReason != nil {
-		reason = aws.ToString(vm.StateReason.Message)
-	}
-	l := string(i.LifecycleState)
 	switch {
-	case isLeaving(i.LifecycleState):
+	case isLeaving(lifecycle), name == ec2types.InstanceStateNameShuttingDown, name == ec2types.InstanceStateNameTerminated:
 		return cloud.Deleting, ""
-	case name == ec2types.InstanceStateNameShuttingDown || name == ec2types.InstanceStateNameTerminated:
-		return cloud.Deleting, reason
-	case strings.HasPrefix(l, "Pending"):
-		return cloud.Creating, reason
-	case isStandby(i):
-		return cloud.Stopped, "it is in standby"
-	case name == ec2types.InstanceStateNameStopping || name == ec2types.InstanceStateNameStopped:
-		return cloud.Stopped, reason
+	case strings.HasPrefix(string(lifecycle), "Pending"):
+		return cloud.Creating, ""
+	case isStandby(i), name == ec2types.InstanceStateNameStopping, name == ec2types.InstanceStateNameStopped:
+		return cloud.Stopped, ""
 	case strings.EqualFold(aws.ToString(i.HealthStatus), "Unhealthy"):
-		return cloud.Failed, cmp.Or(reason, "the group reports it unhealthy")
-	case i.LifecycleState == types.LifecycleStateInService:
+		why = "the group reports it unhealthy"
+		if vm.StateReason != nil {
+			why = cmp.Or(aws.ToString(vm.StateReason.Message), why)
+		}
+		return cloud.Failed, why
+	case lifecycle == types.LifecycleStateInService:
 		return cloud.Running, ""
 	}
-	return cloud.Failed, "its lifecycle state is " + l
+	return cloud.Failed, "its lifecycle state is " + string(lifecycle)
 }
 
 // protected reports whether an instance has termination protection. EC2 needs a call for each instance.

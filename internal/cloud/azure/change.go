@@ -4,7 +4,6 @@ package azure
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -25,17 +24,16 @@ const (
 // memory is what is kept of an operation.
 type memory struct {
 	cloud.Memory
-	// Etag and Capacity are the scale set's before an addition or an image, and Newest is when its newest machine was made.
-	Etag     string    `json:"etag,omitempty"`
-	Capacity int64     `json:"capacity,omitempty"`
-	Newest   time.Time `json:"newest,omitzero"`
+	// Etag is the scale set's before an addition or an image, and Newest is when its newest machine was made.
+	Etag   string    `json:"etag,omitempty"`
+	Newest time.Time `json:"newest,omitzero"`
 	// Resume is the SDK's token to poll Azure's own operation; empty where it is not known.
 	Resume string `json:"resume,omitempty"`
 }
 
 // Plan implements cloud.Driver.
 func (s *scaleSet) Plan(ctx context.Context, set *cloud.Set, m *memory) (err error) {
-	m.Etag, m.Capacity = set.Version, int64(set.Capacity)
+	m.Etag = set.Version
 	switch {
 	case m.Add > 0:
 		return s.planAdd(ctx, m)
@@ -58,7 +56,7 @@ func (s *scaleSet) Submit(ctx context.Context, m *memory) error {
 		return err
 	case hasToken(set, m.Token), m.Image != "" && strings.EqualFold(imageText(imageOf(set)), m.Image):
 		return nil
-	case value(set.Etag) != m.Etag || set.SKU == nil || value(set.SKU.Capacity) != m.Capacity:
+	case value(set.Etag) != m.Etag || set.SKU == nil:
 		return cloud.Errorf(cloud.KindConflict, "changing scale set %s, it was changed meanwhile", s.name)
 	}
 	update := armcompute.VirtualMachineScaleSetUpdate{}
@@ -67,7 +65,7 @@ func (s *scaleSet) Submit(ctx context.Context, m *memory) error {
 			VirtualMachineProfile: &armcompute.VirtualMachineScaleSetUpdateVMProfile{StorageProfile: storageUpdate(set, m.Image)},
 		}
 	} else {
-		update.SKU = skuWithCapacity(set, m.Capacity+int64(m.Add))
+		update.SKU = skuWithCapacity(set, value(set.SKU.Capacity)+int64(m.Add))
 	}
 	if m.Resume, err = s.patch(ctx, set, m.Token, update); cloud.KindOf(err) == cloud.KindConflict {
 		// This same PATCH may have been delivered twice: the next attempt reads the scale set again.
@@ -122,7 +120,7 @@ func pollOnce[T any](ctx context.Context, p *runtime.Poller[T], err error) (over
 	response, err := p.Poll(ctx)
 	if err != nil {
 		err = classify("polling a change", err)
-		if kind := cloud.KindOf(err); !errors.Is(err, errElsewhere) && (kind == cloud.KindThrottled || kind == cloud.KindUnavailable) {
+		if kind := cloud.KindOf(err); kind == cloud.KindThrottled || kind == cloud.KindUnavailable {
 			return false, "", err
 		}
 		return true, "", nil

@@ -14,7 +14,6 @@
 package azure
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -116,12 +115,10 @@ func cloudOf(endpoint string) (azcloud.Configuration, *url.URL, error) {
 // onlyTo refuses requests to other hosts than that of the endpoint, before they have credentials.
 type onlyTo struct{ endpoint *url.URL }
 
-var errElsewhere = errors.New("the URL is not that of the endpoint of Azure Resource Manager")
-
 // Do implements policy.Policy.
 func (o onlyTo) Do(r *policy.Request) (*http.Response, error) {
 	if to := r.Raw().URL; to.Scheme != o.endpoint.Scheme || !strings.EqualFold(to.Host, o.endpoint.Host) {
-		return nil, errElsewhere
+		return nil, cloud.Errorf(cloud.KindDenied, "the URL is not that of the endpoint of Azure Resource Manager")
 	}
 	return r.Next()
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 )
 
 // Credential makes one of the operator's credentials. clientID chooses one of several managed or workload identities; default: the environment variable
@@ -62,19 +63,14 @@ func Credential(kind v1alpha1.AzureCredential, clientID string) (azcore.TokenCre
 	return c, nil
 }
 
-// markedCredential is a credential whose errors are tokenErrors.
+// markedCredential is a credential whose errors have the kind of tokenErrorKind.
 type markedCredential struct{ azcore.TokenCredential }
 
 // GetToken implements azcore.TokenCredential.
 func (p markedCredential) GetToken(ctx context.Context, o policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	token, err := p.TokenCredential.GetToken(ctx, o)
 	if err != nil {
-		return token, &tokenError{err}
+		err = cloud.Errorf(tokenErrorKind(err), "authenticating, %s", cloud.OneLine(err.Error()))
 	}
-	return token, nil
+	return token, err
 }
-
-// tokenError is an error of a credential.
-type tokenError struct{ error }
-
-func (e *tokenError) Unwrap() error { return e.error }

@@ -35,14 +35,11 @@ func classify(doing string, err error) error {
 		}
 		return cloud.FromAnswer(doing, answer.StatusCode, header, textOf(err), rules)
 	}
-	if _, ok := errors.AsType[*tokenError](err); ok {
-		return cloud.Errorf(kindOfTokenError(err), "%s, authenticating, %s", doing, cloud.OneLine(err.Error()))
-	}
-	return cloud.Errorf(cloud.KindUnavailable, "%s, %w", doing, err)
+	return cloud.Errorf(cloud.KindOf(err), "%s, %w", doing, err) // Errors of markedCredential and onlyTo have a kind.
 }
 
-// kindOfTokenError is KindDenied where the credentials were refused, and KindUnavailable where no server answered.
-func kindOfTokenError(err error) cloud.Kind {
+// tokenErrorKind is KindDenied where the credentials were refused, and KindUnavailable where no server answered.
+func tokenErrorKind(err error) cloud.Kind {
 	if failed, ok := errors.AsType[*azidentity.AuthenticationFailedError](err); ok {
 		if r := failed.RawResponse; r == nil || r.StatusCode == http.StatusTooManyRequests || r.StatusCode >= http.StatusInternalServerError {
 			return cloud.KindUnavailable

@@ -6,6 +6,8 @@ import (
 	"context"
 	"regexp"
 	"strings"
+
+	"moult.dev/moult/internal/cloud"
 )
 
 // idOf is how resource ids begin.
@@ -16,14 +18,12 @@ var (
 	uniformID = regexp.MustCompile(idOf + `/virtualMachineScaleSets/([^/]+)/virtualMachines/([^/]+)$`)
 	// singleID is the id of a machine that may be in a flexible one: subscription, group, name.
 	singleID = regexp.MustCompile(idOf + `/virtualMachines/([^/]+)$`)
-	// setID is the id of a scale set: subscription, group, name.
-	setID = regexp.MustCompile(idOf + `/virtualMachineScaleSets/([^/]+)$`)
 )
 
 // Find implements cloud.Cloud. The provider id of a machine names its uniform scale set. For other ids Find lists all machines of the resource group.
 func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]string, error) {
 	found := make(map[string]string, len(providerIDs))
-	singles := map[string][]string{} // provider ids by the machine's name in lower case
+	singles := map[string]string{} // provider ids by the machine's name in lower case
 	for _, providerID := range providerIDs {
 		scheme, id, _ := strings.Cut(providerID, "://")
 		if !strings.EqualFold(scheme, "azure") {
@@ -32,7 +32,7 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]stri
 		if m := uniformID.FindStringSubmatch(id); m != nil && c.isOwn(m) {
 			found[providerID] = m[3]
 		} else if m := singleID.FindStringSubmatch(id); m != nil && c.isOwn(m) {
-			singles[strings.ToLower(m[3])] = append(singles[strings.ToLower(m[3])], providerID)
+			singles[strings.ToLower(m[3])] = providerID
 		}
 	}
 	if len(singles) == 0 {
@@ -47,12 +47,8 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]stri
 			if m == nil || m.Properties == nil || m.Properties.VirtualMachineScaleSet == nil {
 				continue
 			}
-			id := setID.FindStringSubmatch(value(m.Properties.VirtualMachineScaleSet.ID))
-			if id == nil || !c.isOwn(id) {
-				continue
-			}
-			for _, providerID := range singles[strings.ToLower(value(m.Name))] {
-				found[providerID] = id[3]
+			if providerID, ok := singles[strings.ToLower(value(m.Name))]; ok {
+				found[providerID] = cloud.LastPart(value(m.Properties.VirtualMachineScaleSet.ID))
 			}
 		}
 	}

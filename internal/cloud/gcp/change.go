@@ -48,25 +48,24 @@ func (s *scaleSet) Submit(ctx context.Context, m *memory) error {
 	if err != nil {
 		return err
 	}
-	c, request, names := s.cloud, requestID(g.String(), m.Token), newNames(m.Base, m.Token, m.Add)
+	c, doing, request, names := s.cloud, description(g, m), requestID(g.String(), m.Token), newNames(m.Base, m.Token, m.Add)
 	var op *compute.Operation
 	switch {
 	case m.Add > 0:
-		op, err = c.create(ctx, g, names, request)
+		op, err = c.create(ctx, doing, g, names, request)
 	case m.Image != "":
 		now, unread := c.get(ctx, g)
 		if unread != nil || c.templateOf(now) == m.Image {
 			return unread
 		}
-		op, err = c.set(ctx, g, m.Image, m.Fingerprint, request)
+		op, err = c.set(ctx, doing, g, m.Image, m.Fingerprint, request)
 	default:
-		op, err = c.remove(ctx, g, m.Delete, request)
+		op, err = c.remove(ctx, doing, g, m.Delete, request)
 	}
 	if err == nil {
 		m.Operation = op.Name
 		return nil
 	}
-	err = classify(description(g, m), err)
 	if kind := cloud.KindOf(err); m.Add == 0 || kind != cloud.KindConflict && kind != cloud.KindInvalid {
 		return err
 	}
@@ -89,15 +88,15 @@ func (s *scaleSet) Follow(ctx context.Context, m *memory) (over bool, err error)
 	}
 	if m.Operation != "" {
 		op, err := s.cloud.operation(ctx, g, m.Operation)
-		if err != nil {
-			err = classify("reading operation "+m.Operation, err)
-			if cloud.IgnoreNotFound(err) != nil { // Compute Engine forgets operations after a while.
-				return false, err
-			}
-		} else if op.Status != "DONE" {
+		switch {
+		case cloud.KindOf(err) == cloud.KindNotFound: // Compute Engine forgets operations after a while.
+		case err != nil:
+			return false, err
+		case op.Status != "DONE":
 			return false, nil
-		} else if err := operationError(op); err != nil {
+		case operationError(op) != nil:
 			// The group shows the effect: it may have done a part, or all of it by an earlier request.
+			err = operationError(op)
 			m.Fail(cloud.KindOf(err), description(g, m)+", "+err.Error())
 		}
 	}
@@ -106,17 +105,13 @@ func (s *scaleSet) Follow(ctx context.Context, m *memory) (over bool, err error)
 		return true, nil
 	}
 	managed, err := s.cloud.list(ctx, g)
-	switch {
-	case err == nil && m.Add > 0:
-		return s.followAdd(ctx, g, m, managed)
-	case err == nil:
-		return followDelete(g, m, managed), nil
-	case cloud.KindOf(err) != cloud.KindNotFound:
+	if cloud.IgnoreNotFound(err) != nil { // A group that is gone has no machines.
 		return false, err
-	case m.Add > 0:
-		m.Fail(cloud.KindFailed, description(g, m)+", the group is gone")
 	}
-	return true, nil // Its machines are gone as well.
+	if m.Add > 0 {
+		return s.followAdd(ctx, g, m, managed)
+	}
+	return followDelete(g, m, managed), nil
 }
 
 // followAdd reads whether the machines were made. A group tries forever to make a machine that can't be made, so followAdd removes it from the group. If others
@@ -133,12 +128,10 @@ func (s *scaleSet) followAdd(ctx context.Context, g group, m *memory, managed []
 		id, placed := machineOf(i.Instance)
 		why := lastError(i)
 		switch {
-		case isLeaving(i):
+		case stateOf(i) == cloud.Deleting, !placed, i.InstanceStatus == "" && why == "":
 			busy = true
-		case i.InstanceStatus == "" && why != "" && placed:
+		case i.InstanceStatus == "":
 			failed, failure = append(failed, id.String()), why
-		case i.InstanceStatus == "" || !placed:
-			busy = true
 		default:
 			m.Added = append(m.Added, id.String())
 		}
@@ -149,11 +142,10 @@ func (s *scaleSet) followAdd(ctx context.Context, g group, m *memory, managed []
 		m.Fail(cloud.KindOfAnswer(rules, failure, cloud.KindFailed), description(g, m)+", "+failure)
 		if recorded { // After the removal the group no longer says the reason.
 			slices.Sort(failed)
-			if _, err := s.cloud.remove(ctx, g, failed, requestID(append([]string{g.String(), m.Token, "undo"}, failed...)...)); err != nil {
-				return false, classify("removing machines that group "+g.String()+" can't make", err)
-			}
+			_, err = s.cloud.remove(ctx, "removing machines that group "+g.String()+" can't make", g, failed,
+				requestID(append([]string{g.String(), m.Token, "undo"}, failed...)...))
 		}
-		return false, nil
+		return false, err
 	case busy:
 		return false, nil
 	case len(m.Added) == m.Add:
@@ -175,7 +167,7 @@ func followDelete(g group, m *memory, managed []*compute.ManagedInstance) (over 
 		}
 		over = false
 		why = cmp.Or(why, lastError(i))
-		if !isLeaving(i) {
+		if stateOf(i) != cloud.Deleting {
 			if why != "" || m.Failure == "" {
 				m.Fail(cloud.KindOfAnswer(rules, why, cloud.KindFailed), fmt.Sprintf("%s, it keeps %s, %s", description(g, m), id.name, cmp.Or(why, "and does not say why")))
 			}

@@ -18,21 +18,21 @@ type call[T any] interface {
 }
 
 // do sends the request for a zonal group, or that for a regional one.
-func do[T any](g group, zonal, regional call[T]) (T, error) {
+func do[T any](doing string, g group, zonal, regional call[T]) (answer T, err error) {
 	if g.regional {
-		return regional.Do()
+		zonal = regional
 	}
-	return zonal.Do()
+	if answer, err = zonal.Do(); err != nil {
+		err = classify(doing, err)
+	}
+	return answer, err
 }
 
 // get reads a group.
 func (c *Cloud) get(ctx context.Context, g group) (*compute.InstanceGroupManager, error) {
-	m, err := do(g, c.service.InstanceGroupManagers.Get(c.project, g.location, g.name).Context(ctx),
+	return do("reading group "+g.String(), g,
+		c.service.InstanceGroupManagers.Get(c.project, g.location, g.name).Context(ctx),
 		c.service.RegionInstanceGroupManagers.Get(c.project, g.location, g.name).Context(ctx))
-	if err != nil {
-		return nil, classify("reading group "+g.String(), err)
-	}
-	return m, nil
 }
 
 // list reads all machines of a group.
@@ -59,12 +59,12 @@ func (c *Cloud) list(ctx context.Context, g group) ([]*compute.ManagedInstance, 
 }
 
 // create adds machines with these names to a group.
-func (c *Cloud) create(ctx context.Context, g group, names []string, request string) (*compute.Operation, error) {
+func (c *Cloud) create(ctx context.Context, doing string, g group, names []string, request string) (*compute.Operation, error) {
 	instances := make([]*compute.PerInstanceConfig, len(names))
 	for i, name := range names {
 		instances[i] = &compute.PerInstanceConfig{Name: name}
 	}
-	return do(g,
+	return do(doing, g,
 		c.service.InstanceGroupManagers.CreateInstances(c.project, g.location, g.name,
 			&compute.InstanceGroupManagersCreateInstancesRequest{Instances: instances}).RequestId(request).Context(ctx),
 		c.service.RegionInstanceGroupManagers.CreateInstances(c.project, g.location, g.name,
@@ -72,8 +72,8 @@ func (c *Cloud) create(ctx context.Context, g group, names []string, request str
 }
 
 // remove deletes machines of a group, and lowers its target size by as many. Machines that are not in the group, or are being deleted already, are skipped.
-func (c *Cloud) remove(ctx context.Context, g group, machines []string, request string) (*compute.Operation, error) {
-	return do(g,
+func (c *Cloud) remove(ctx context.Context, doing string, g group, machines []string, request string) (*compute.Operation, error) {
+	return do(doing, g,
 		c.service.InstanceGroupManagers.DeleteInstances(c.project, g.location, g.name,
 			&compute.InstanceGroupManagersDeleteInstancesRequest{Instances: machines, SkipInstancesOnValidationError: true}).
 			RequestId(request).Context(ctx),
@@ -83,23 +83,26 @@ func (c *Cloud) remove(ctx context.Context, g group, machines []string, request 
 }
 
 // set sets the template of a group, on condition that the group has this fingerprint.
-func (c *Cloud) set(ctx context.Context, g group, template, fingerprint, request string) (*compute.Operation, error) {
+func (c *Cloud) set(ctx context.Context, doing string, g group, template, fingerprint, request string) (*compute.Operation, error) {
 	change := &compute.InstanceGroupManager{
 		Fingerprint: fingerprint,
 		Versions:    []*compute.InstanceGroupManagerVersion{{InstanceTemplate: template}},
 	}
-	return do(g, c.service.InstanceGroupManagers.Patch(c.project, g.location, g.name, change).RequestId(request).Context(ctx),
+	return do(doing, g,
+		c.service.InstanceGroupManagers.Patch(c.project, g.location, g.name, change).RequestId(request).Context(ctx),
 		c.service.RegionInstanceGroupManagers.Patch(c.project, g.location, g.name, change).RequestId(request).Context(ctx))
 }
 
 // operation reads an operation on a group.
 func (c *Cloud) operation(ctx context.Context, g group, name string) (*compute.Operation, error) {
-	return do(g, c.service.ZoneOperations.Get(c.project, g.location, name).Context(ctx),
+	return do("reading operation "+name, g,
+		c.service.ZoneOperations.Get(c.project, g.location, name).Context(ctx),
 		c.service.RegionOperations.Get(c.project, g.location, name).Context(ctx))
 }
 
 // autoscaler reads a group's autoscaler.
 func (c *Cloud) autoscaler(ctx context.Context, g group, name string) (*compute.Autoscaler, error) {
-	return do(g, c.service.Autoscalers.Get(c.project, g.location, name).Context(ctx),
+	return do("reading autoscaler "+name, g,
+		c.service.Autoscalers.Get(c.project, g.location, name).Context(ctx),
 		c.service.RegionAutoscalers.Get(c.project, g.location, name).Context(ctx))
 }

@@ -39,17 +39,15 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 // autoscalerMaximum reads the maximum of an autoscaler; 0 if it is off, or if the credentials may not read it.
 func (s *scaleSet) autoscalerMaximum(ctx context.Context, g group, name string) (int, error) {
 	a, err := s.cloud.autoscaler(ctx, g, name)
-	if err != nil {
-		err = classify("reading autoscaler "+name, err)
-		if kind := cloud.KindOf(err); kind == cloud.KindDenied || kind == cloud.KindNotFound {
-			return 0, nil
-		}
+	switch kind := cloud.KindOf(err); {
+	case kind == cloud.KindDenied, kind == cloud.KindNotFound:
+		return 0, nil
+	case err != nil:
 		return 0, err
+	case a.AutoscalingPolicy == nil, a.AutoscalingPolicy.Mode == "OFF":
+		return 0, nil
 	}
-	if p := a.AutoscalingPolicy; p != nil && p.Mode != "OFF" {
-		return int(p.MaxNumReplicas), nil
-	}
-	return 0, nil
+	return int(a.AutoscalingPolicy.MaxNumReplicas), nil
 }
 
 // zonesOf are the zones of a group.

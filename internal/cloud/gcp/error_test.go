@@ -142,12 +142,9 @@ func TestStateOf(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, message := stateOf(&test.instance)
-			if got != test.want {
-				t.Errorf("%s, want %s", got, test.want)
-			}
-			if got == cloud.Failed && message != "QUOTA_EXCEEDED: no" {
-				t.Errorf("message %q", message)
+			got := (&Cloud{}).machine(&test.instance, "")
+			if got.State != test.want || got.State == cloud.Failed && got.Message != "QUOTA_EXCEEDED: no" {
+				t.Errorf("%s %q, want %s", got.State, got.Message, test.want)
 			}
 		})
 	}

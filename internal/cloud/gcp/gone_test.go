@@ -44,7 +44,7 @@ func TestGroupIsGone(t *testing.T) {
 		t.Errorf("deleting: %v", err)
 	}
 	_, err = polled(t, same, adding)
-	wantKind(t, "adding", err, cloud.KindFailed, "the group is gone")
+	wantKind(t, "adding", err, cloud.KindFailed, "it has none of them")
 	_, err = s.Send(t.Context(), image)
 	wantKind(t, "setting the image", err, cloud.KindNotFound, "it was not found")
 	_, err = s.Describe(t.Context())

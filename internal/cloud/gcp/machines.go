@@ -34,9 +34,9 @@ func (s *scaleSet) Machines(ctx context.Context, _ ...string) ([]cloud.Machine, 
 
 // machine is a managed instance as a rollout needs it. The group does not say when it was made.
 func (c *Cloud) machine(m *compute.ManagedInstance, wanted string) cloud.Machine {
-	state, message := stateOf(m)
 	now := cloud.Machine{
-		ID: "instances/" + m.Name, State: state, Message: message, UpToDate: m.Version != nil && c.template(m.Version.InstanceTemplate) == wanted && wanted != "",
+		ID: "instances/" + m.Name, State: stateOf(m), Message: lastError(m),
+		UpToDate: m.Version != nil && c.template(m.Version.InstanceTemplate) == wanted && wanted != "",
 	}
 	if at, ok := machineOf(m.Instance); ok { // Else it waits for a zone.
 		now.ID, now.ProviderID, now.NodeName, now.Zone = at.String(), "gce://"+c.project+"/"+at.zone+"/"+at.name, at.name, at.zone
@@ -44,35 +44,29 @@ func (c *Cloud) machine(m *compute.ManagedInstance, wanted string) cloud.Machine
 	return now
 }
 
-// isLeaving reports whether the group deletes a machine, or gives it up.
-func isLeaving(m *compute.ManagedInstance) bool {
-	return m.CurrentAction == "DELETING" || m.CurrentAction == "ABANDONING"
-}
-
 // stateOf is the state of a machine: by what the group does with it, else by the instance's status.
-func stateOf(m *compute.ManagedInstance) (cloud.State, string) {
-	text := lastError(m)
+func stateOf(m *compute.ManagedInstance) cloud.State {
+	failed := lastError(m) != ""
 	switch m.CurrentAction {
 	case "CREATING", "CREATING_WITHOUT_RETRIES", "RECREATING":
-		if text != "" {
-			return cloud.Failed, text
+		if failed {
+			return cloud.Failed
 		}
-		return cloud.Creating, ""
-	}
-	if isLeaving(m) {
-		return cloud.Deleting, text
+		return cloud.Creating
+	case "DELETING", "ABANDONING":
+		return cloud.Deleting
 	}
 	switch m.InstanceStatus {
 	case "RUNNING":
-		return cloud.Running, ""
+		return cloud.Running
 	case "STOPPING", "STOPPED", "PENDING_STOP", "TERMINATED", "SUSPENDING", "SUSPENDED":
-		return cloud.Stopped, text
+		return cloud.Stopped
 	case "DEPROVISIONING":
-		return cloud.Deleting, text
+		return cloud.Deleting
 	case "":
-		if text != "" {
-			return cloud.Failed, text
+		if failed {
+			return cloud.Failed
 		}
 	}
-	return cloud.Creating, ""
+	return cloud.Creating
 }
