@@ -15,11 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The ConfigMap in which kubeadm keeps the configuration of a cluster, and its key.
-const (
-	kubeadmConfig        = "kubeadm-config"
-	clusterConfiguration = "ClusterConfiguration"
-)
+// clusterConfiguration is the key of the ConfigMap in which kubeadm keeps the configuration of a cluster.
+const clusterConfiguration = "ClusterConfiguration"
 
 // versionLine matches the line of a ClusterConfiguration that has the version, as kubeadm writes it: what is before the version, and the version.
 var versionLine = regexp.MustCompile(`(?m)^(kubernetesVersion:[ \t]*["']?)([^\s"'#]+)`)
@@ -27,7 +24,7 @@ var versionLine = regexp.MustCompile(`(?m)^(kubernetesVersion:[ \t]*["']?)([^\s"
 // SetVersion writes kubernetesVersion of ConfigMap kubeadm-config, which joining machines read, if it differs. It replaces a newer version only where
 // older is true. Without that ConfigMap it does nothing.
 func (p *Plane) SetVersion(ctx context.Context, to string, older bool) error {
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: kubeadmConfig}}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}}
 	if err := p.client.Get(ctx, client.ObjectKeyFromObject(cm), cm); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading ConfigMap %s/%s, %w", cm.Namespace, cm.Name, err)
 	}

@@ -24,9 +24,6 @@ const annotationClientURLs = "kubeadm.kubernetes.io/etcd.advertise-client-urls"
 // etcdLabels are those of etcd's pods.
 var etcdLabels = client.MatchingLabels{"component": "etcd", "tier": "control-plane"}
 
-// errAlone means that etcd can be read only through the member that leaves.
-var errAlone = errors.New("no pod of etcd runs on another node")
-
 // etcdPod is a running pod of etcd.
 type etcdPod struct{ node, endpoint string }
 
@@ -59,7 +56,7 @@ func (p *Plane) observe(ctx context.Context, except string) (*observation, error
 	return o, p.checkAlarms(ctx, o)
 }
 
-// etcdPods lists the running pods of etcd, by node.
+// etcdPods lists the running pods of etcd.
 func (p *Plane) etcdPods(ctx context.Context) ([]etcdPod, error) {
 	var list corev1.PodList
 	if err := p.client.List(ctx, &list, client.InNamespace(metav1.NamespaceSystem), etcdLabels); err != nil {
@@ -79,7 +76,6 @@ func (p *Plane) etcdPods(ctx context.Context) ([]etcdPod, error) {
 			running = append(running, etcdPod{node: pod.Spec.NodeName, endpoint: endpoint})
 		}
 	}
-	slices.SortFunc(running, func(a, b etcdPod) int { return strings.Compare(a.node, b.node) })
 	return running, nil
 }
 
@@ -87,7 +83,7 @@ func (p *Plane) etcdPods(ctx context.Context) ([]etcdPod, error) {
 func (p *Plane) listMembers(ctx context.Context, o *observation, except string) error {
 	others := slices.DeleteFunc(slices.Clone(o.pods), func(pod etcdPod) bool { return pod.node == except })
 	if len(others) == 0 {
-		return errAlone
+		return errors.New("no pod of etcd runs on another node: another must join first")
 	}
 	cluster := uint64(0)
 	var errs []error

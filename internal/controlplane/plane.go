@@ -4,12 +4,10 @@ package controlplane
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -77,13 +75,7 @@ func (p *Plane) Leave(ctx context.Context, node string, o Options) (done bool, m
 		message, err = p.moveLead(ctx, seen, r)
 		return false, message, err
 	}
-	_, err = call(ctx, p, seen.listed, func(ctx context.Context, c Conn) (any, error) {
-		_, err := c.MemberRemove(ctx, r.own.ID)
-		if errors.Is(err, rpctypes.ErrMemberNotFound) {
-			err = nil
-		}
-		return nil, err
-	})
+	_, err = call(ctx, p, seen.listed, func(ctx context.Context, c Conn) (any, error) { return c.MemberRemove(ctx, r.own.ID) })
 	if err != nil {
 		return false, "", fmt.Errorf("removing etcd member %s, %w", r.own, err)
 	}
@@ -92,9 +84,7 @@ func (p *Plane) Leave(ctx context.Context, node string, o Options) (done bool, m
 
 // removalOf observes etcd, and says why the node can't leave. The node has no member where own is nil.
 func (p *Plane) removalOf(ctx context.Context, node string, o Options) (seen *observation, r removal, why string, err error) {
-	if seen, err = p.observe(ctx, node); errors.Is(err, errAlone) {
-		return nil, r, errAlone.Error() + ": another must join first", nil
-	} else if err != nil {
+	if seen, err = p.observe(ctx, node); err != nil {
 		return nil, r, "", err
 	}
 	if r.own, err = p.memberOf(ctx, seen, node); err != nil || r.own == nil {

@@ -39,15 +39,11 @@ func (s *scaleSet) planAdd(ctx context.Context, set *cloud.Set, m *memory) error
 
 // submitAdd launches instances. LaunchInstances gives each token the same answer each time, even if it launched too few.
 func (s *scaleSet) submitAdd(ctx context.Context, m *memory) error {
-	in := &autoscaling.LaunchInstancesInput{
-		AutoScalingGroupName: aws.String(s.name), ClientToken: aws.String(m.Token), RequestedCapacity: aws.Int32(int32(m.Add)),
-		RetryStrategy: types.RetryStrategyNone,
-	}
-	if m.Zone != "" {
-		in.AvailabilityZones = []string{m.Zone}
-	}
 	doing := fmt.Sprintf("launching %d instances in %s", m.Add, s.name)
-	out, err := s.c.scaling.LaunchInstances(ctx, in)
+	out, err := s.c.scaling.LaunchInstances(ctx, &autoscaling.LaunchInstancesInput{
+		AutoScalingGroupName: aws.String(s.name), AvailabilityZones: []string{m.Zone}, ClientToken: aws.String(m.Token),
+		RequestedCapacity: aws.Int32(int32(m.Add)), RetryStrategy: types.RetryStrategyNone,
+	})
 	if err != nil {
 		return classify(doing, err)
 	}
@@ -70,7 +66,7 @@ func (s *scaleSet) submitAdd(ctx context.Context, m *memory) error {
 // planImage checks the image, and records the launch template that it replaces. The image is a version of a launch template, or an AMI for a new
 // version of the group's own.
 func (s *scaleSet) planImage(ctx context.Context, set *cloud.Set, m *memory) error {
-	m.From, m.Source = set.Version, set.Image
+	m.Source = set.Image
 	if parts := reference.FindStringSubmatch(m.Image); parts != nil {
 		_, err := s.c.resolve(ctx, &types.LaunchTemplateSpecification{LaunchTemplateId: &parts[1], Version: &parts[2]})
 		return err
@@ -102,9 +98,8 @@ func (s *scaleSet) submitImage(ctx context.Context, m *memory) error {
 		return nil
 	case to == nil && source != nil && now.id == source[1] && now.image == m.Image:
 		return nil // Groups at $Latest share a template: another of them has made the version.
-	case specificationText(own) != m.From || now.String() != m.Source:
-		return cloud.Errorf(cloud.KindConflict, "setting the image of %s, its launch template was %s, version %s, and was changed to %s, version %s",
-			s.name, m.From, m.Source, specificationText(own), now)
+	case now.String() != m.Source:
+		return cloud.Errorf(cloud.KindConflict, "setting the image of %s, its launch template was changed from %s to %s", s.name, m.Source, now)
 	case to != nil:
 		next.LaunchTemplateId, next.Version = &to[1], &to[2]
 	default:

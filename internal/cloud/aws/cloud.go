@@ -82,8 +82,7 @@ type memory struct {
 	// Activities delete the machines. Rest are machines that are still to be terminated, if an earlier one was.
 	Activities []string `json:"activities,omitempty"`
 	Rest       []string `json:"rest,omitempty"`
-	// From is the launch template of the group as written, and Source its version, before the image is set.
-	From   string `json:"from,omitempty"`
+	// Source is the version of the launch template before the image is set.
 	Source string `json:"source,omitempty"`
 }
 

@@ -51,12 +51,12 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 		return cloud.Set{}, err
 	}
 	if len(all) > 0 {
-		set.Version, set.Image, set.ImageID, set.Model = specificationText(specification(g)), all[0].String(), all[0].image, model(g, all)
+		set.Image, set.ImageID, set.Model = all[0].String(), all[0].image, model(g, all)
 		if set.ImageName, err = s.c.imageName(ctx, all[0].image); err != nil {
 			return cloud.Set{}, err
 		}
 	}
-	set.Busy, err = s.busyReason(ctx, g)
+	set.Busy, err = s.busyReason(ctx)
 	return set, err
 }
 
@@ -65,10 +65,8 @@ func unfitReason(g *types.AutoScalingGroup) string {
 	switch {
 	case g.Operator != nil && aws.ToString(g.Operator.Principal) != "":
 		return "it is managed by " + aws.ToString(g.Operator.Principal) + ", which alone may change it"
-	case specification(g) == nil && aws.ToString(g.LaunchConfigurationName) != "":
-		return "it makes machines of launch configuration " + aws.ToString(g.LaunchConfigurationName) + ": give it a launch template"
 	case specification(g) == nil:
-		return "it has no launch template"
+		return "it has no launch template: give it one in place of its launch configuration"
 	case aws.ToInt32(g.MaxInstanceLifetime) > 0:
 		return "it replaces machines by itself: its maximum instance lifetime is set"
 	case g.WarmPoolConfiguration != nil && g.WarmPoolConfiguration.Status == "":
@@ -108,11 +106,8 @@ func mixesSpot(g *types.AutoScalingGroup) bool {
 	return !onDemand && !spot
 }
 
-// busyReason says which instance refresh is under way, or that the group is being deleted.
-func (s *scaleSet) busyReason(ctx context.Context, g *types.AutoScalingGroup) (string, error) {
-	if status := aws.ToString(g.Status); status != "" {
-		return "it is being deleted: " + status, nil
-	}
+// busyReason says which instance refresh is under way.
+func (s *scaleSet) busyReason(ctx context.Context) (string, error) {
 	out, err := s.c.scaling.DescribeInstanceRefreshes(ctx, &autoscaling.DescribeInstanceRefreshesInput{
 		AutoScalingGroupName: aws.String(s.name), MaxRecords: aws.Int32(5),
 	})

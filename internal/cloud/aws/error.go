@@ -20,8 +20,8 @@ var rules = []cloud.Rule{
 	{Text: regexp.MustCompile(`^(Throttl|RequestLimitExceeded|RequestThrottled|TooManyRequests|BandwidthLimitExceeded|EC2Throttled|SlowDown)`), Kind: cloud.KindThrottled},
 	{Text: regexp.MustCompile(`^(AccessDenied|ExpiredToken|Unauthorized|AuthFailure|InvalidClientTokenId|UnrecognizedClient|SignatureDoesNotMatch|` +
 		`IncompleteSignature|MissingAuthenticationToken|InvalidIdentityToken|RequestExpired|OptInRequired|Blocked|PendingVerification)`), Kind: cloud.KindDenied},
+	{Text: regexp.MustCompile(`^InvalidLaunchTemplate|^ValidationError:(?i:.*(below min|min(imum)?[ -]?size))`), Kind: cloud.KindInvalid},
 	{Text: regexp.MustCompile(`^[^:]*NotFound|^ValidationError:(?i:.*not found)`), Kind: cloud.KindNotFound},
-	{Text: regexp.MustCompile(`^ValidationError:(?i:.*(below min|min(imum)?[ -]?size))`), Kind: cloud.KindInvalid},
 	{Text: regexp.MustCompile(`^ValidationError:(?i:.*(above max|max(imum)?[ -]?size|maximum (group )?(size|capacity)))`), Kind: cloud.KindFull},
 	{Text: regexp.MustCompile(`^(Insufficient|UnfulfillableCapacity|MaxSpotInstanceCountExceeded|\w*LimitExceeded)`), Kind: cloud.KindQuota},
 	{Text: regexp.MustCompile(`^(ValidationError|Invalid|Missing|Incorrect|OperationNotPermitted|Unsupported|IdempotentParameterMismatch)`), Kind: cloud.KindInvalid},

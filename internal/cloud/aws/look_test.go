@@ -86,7 +86,7 @@ func TestDescribe(t *testing.T) {
 	lt := double.TemplateID("workers")
 	base := cloud.Set{
 		Name: "workers", Image: lt + ":1", ImageName: "one", ImageID: double.ImageID("one"), Model: lt + ":1/" + double.ImageID("one"),
-		Capacity: 3, Max: 10, Zones: zones, Version: lt + ":1",
+		Capacity: 3, Max: 10, Zones: zones,
 	}
 	for _, tc := range []struct {
 		name   string
@@ -95,9 +95,9 @@ func TestDescribe(t *testing.T) {
 	}{
 		{"plain", func(*clouds.Set) {}, func(*cloud.Set) {}},
 		{"a new image", func(s *clouds.Set) { s.Image = "two" }, func(s *cloud.Set) {
-			s.Image, s.ImageName, s.ImageID, s.Model, s.Version = lt+":2", "two", double.ImageID("two"), lt+":2/"+double.ImageID("two"), lt+":2"
+			s.Image, s.ImageName, s.ImageID, s.Model = lt+":2", "two", double.ImageID("two"), lt+":2/"+double.ImageID("two")
 		}},
-		{"$Latest", func(s *clouds.Set) { s.Settings["launchTemplate"] = "$Latest" }, func(s *cloud.Set) { s.Version = lt + ":$Latest" }},
+		{"$Latest", func(s *clouds.Set) { s.Settings["launchTemplate"] = "$Latest" }, func(*cloud.Set) {}},
 		{"the tag max", func(s *clouds.Set) { s.Tags = map[string]string{"max": "7"} }, func(s *cloud.Set) { s.Max = 7 }},
 		{"a tag max above", func(s *clouds.Set) { s.Tags = map[string]string{"max": "70"} }, func(*cloud.Set) {}},
 		{"a tag max of words", func(s *clouds.Set) { s.Tags = map[string]string{"max": "many"} }, func(s *cloud.Set) {
@@ -109,8 +109,8 @@ func TestDescribe(t *testing.T) {
 		}},
 		{"refreshed once", func(s *clouds.Set) { s.Settings["refresh"] = "Cancelled" }, func(*cloud.Set) {}},
 		{"launch configuration", func(s *clouds.Set) { s.Settings["launchConfiguration"] = "old" }, func(s *cloud.Set) {
-			s.Image, s.ImageName, s.ImageID, s.Model, s.Version = "", "", "", "", ""
-			s.Unfit = "it makes machines of launch configuration old: give it a launch template"
+			s.Image, s.ImageName, s.ImageID, s.Model = "", "", "", ""
+			s.Unfit = "it has no launch template: give it one in place of its launch configuration"
 		}},
 		{"warm pool", func(s *clouds.Set) { s.Settings["warmPool"] = "1" }, func(s *cloud.Set) {
 			s.Unfit = "it has a warm pool, whose machines may be of another image"
@@ -125,7 +125,7 @@ func TestDescribe(t *testing.T) {
 			s.Unfit = "its process Terminate is suspended"
 		}},
 		{"a version that is not there", func(s *clouds.Set) { s.Settings["launchTemplate"] = "9" }, func(s *cloud.Set) {
-			s.Image, s.ImageName, s.ImageID, s.Model, s.Version = "", "", "", "", ""
+			s.Image, s.ImageName, s.ImageID, s.Model = "", "", "", ""
 			s.Unfit = "reading launch template " + lt + ":9, InvalidLaunchTemplateId.VersionNotFound: " +
 				"Could not find the specified version 9 for the launch template with ID " + lt + "."
 		}},

@@ -66,11 +66,7 @@ func (c *Cloud) resolve(ctx context.Context, s *types.LaunchTemplateSpecificatio
 	}
 	out, err := c.ec2.DescribeLaunchTemplateVersions(ctx, in)
 	if err != nil {
-		err = classify("reading launch template "+specificationText(s), err)
-		if cloud.KindOf(err) == cloud.KindNotFound { // NotFound means that the group does not exist
-			err = &cloud.Error{Kind: cloud.KindInvalid, Err: err}
-		}
-		return template{}, err
+		return template{}, classify("reading launch template "+specificationText(s), err)
 	}
 	if len(out.LaunchTemplateVersions) != 1 {
 		return template{}, cloud.Errorf(cloud.KindInvalid, "reading launch template %s, there is no such version", specificationText(s))

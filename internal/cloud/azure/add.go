@@ -17,17 +17,6 @@ import (
 // undone follows the token of an addition in the tag, once its missing machines are taken out of the capacity again.
 const undone = "-undone"
 
-// planAdd records the age of the newest machine: later ones are new.
-func (s *scaleSet) planAdd(ctx context.Context, m *memory) error {
-	machines, err := s.list(ctx, false)
-	for _, machine := range machines {
-		if machine.Created.After(m.Newest) {
-			m.Newest = machine.Created
-		}
-	}
-	return err
-}
-
 // followAdd reads which machines are new, and undoes an addition that failed.
 func (s *scaleSet) followAdd(ctx context.Context, m *memory) (over bool, err error) {
 	// The scale set is read before the machines, so that these are not older.
@@ -101,8 +90,5 @@ func (s *scaleSet) undo(ctx context.Context, m *memory, set *armcompute.VirtualM
 		return true, nil
 	}
 	_, err := s.patch(ctx, set, m.Token+undone, armcompute.VirtualMachineScaleSetUpdate{SKU: skuWithCapacity(set, capacity)})
-	if cloud.KindOf(err) == cloud.KindConflict { // Others changed the scale set: it is read again.
-		return false, nil
-	}
 	return err == nil, err
 }

@@ -36,7 +36,13 @@ func (s *scaleSet) Plan(ctx context.Context, set *cloud.Set, m *memory) (err err
 	m.Etag = set.Version
 	switch {
 	case m.Add > 0:
-		return s.planAdd(ctx, m)
+		machines, err := s.list(ctx, false)
+		for _, machine := range machines {
+			if machine.Created.After(m.Newest) {
+				m.Newest = machine.Created
+			}
+		}
+		return err
 	case m.Image != "":
 		if m.Image, err = fullReference(s.subscription, s.group, m.Image); err != nil {
 			return cloud.Errorf(cloud.KindInvalid, "setting the image of scale set %s, %w", s.name, err)

@@ -5,6 +5,7 @@ package azure
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -24,43 +25,39 @@ func Credential(kind v1alpha1.AzureCredential, clientID string) (azcore.TokenCre
 	options := policy.ClientOptions{Retry: policy.RetryOptions{
 		MaxRetries: 1, RetryDelay: time.Second, MaxRetryDelay: 5 * time.Second, TryTimeout: 8 * time.Second,
 	}}
-	credentials := map[v1alpha1.AzureCredential]func() (azcore.TokenCredential, error){
-		v1alpha1.AzureCredentialEnvironment: func() (azcore.TokenCredential, error) {
+	var chain []azcore.TokenCredential
+	var errs []error
+	for _, one := range []struct {
+		kind v1alpha1.AzureCredential
+		make func() (azcore.TokenCredential, error)
+	}{
+		{v1alpha1.AzureCredentialEnvironment, func() (azcore.TokenCredential, error) {
 			return azidentity.NewEnvironmentCredential(&azidentity.EnvironmentCredentialOptions{ClientOptions: options})
-		},
-		v1alpha1.AzureCredentialWorkload: func() (azcore.TokenCredential, error) {
+		}},
+		{v1alpha1.AzureCredentialWorkload, func() (azcore.TokenCredential, error) {
 			return azidentity.NewWorkloadIdentityCredential(&azidentity.WorkloadIdentityCredentialOptions{ClientOptions: options, ClientID: clientID})
-		},
-		v1alpha1.AzureCredentialManaged: func() (azcore.TokenCredential, error) {
+		}},
+		{v1alpha1.AzureCredentialManaged, func() (azcore.TokenCredential, error) {
 			o := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: options}
 			if id := cmp.Or(clientID, os.Getenv("AZURE_CLIENT_ID")); id != "" {
 				o.ID = azidentity.ClientID(id)
 			}
 			return azidentity.NewManagedIdentityCredential(o)
-		},
-	}
-	kind = cmp.Or(kind, v1alpha1.AzureCredentialAuto)
-	newCredential := credentials[kind]
-	if kind == v1alpha1.AzureCredentialAuto {
-		newCredential = func() (azcore.TokenCredential, error) {
-			var all []azcore.TokenCredential
-			for _, one := range []v1alpha1.AzureCredential{v1alpha1.AzureCredentialEnvironment, v1alpha1.AzureCredentialWorkload, v1alpha1.AzureCredentialManaged} {
-				// A credential that lacks a variable is left out.
-				if c, err := credentials[one](); err == nil {
-					all = append(all, c)
-				}
-			}
-			return azidentity.NewChainedTokenCredential(all, nil)
+		}},
+	} {
+		if auto := kind == "" || kind == v1alpha1.AzureCredentialAuto; !auto && kind != one.kind {
+			continue
+		}
+		if c, err := one.make(); err != nil {
+			errs = append(errs, err) // Auto leaves out a credential that lacks a variable.
+		} else {
+			chain = append(chain, c)
 		}
 	}
-	if newCredential == nil {
-		return nil, fmt.Errorf("credential %q for Azure is none of Auto, Environment, Workload and Managed", kind)
+	if len(chain) == 0 {
+		return nil, fmt.Errorf("making credential %s for Azure, %w", kind, errors.Join(errs...))
 	}
-	c, err := newCredential()
-	if err != nil {
-		return nil, fmt.Errorf("making credential %s for Azure, %w", kind, err)
-	}
-	return c, nil
+	return azidentity.NewChainedTokenCredential(chain, nil)
 }
 
 // markedCredential is a credential whose errors have the kind of tokenErrorKind.

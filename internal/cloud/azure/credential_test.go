@@ -52,7 +52,7 @@ func TestCredential(t *testing.T) {
 			"AZURE_TENANT_ID": "t", "AZURE_CLIENT_ID": "c", "AZURE_FEDERATED_TOKEN_FILE": filepath.Join(t.TempDir(), "token"),
 		}, ""},
 		"workload is not set up": {v1alpha1.AzureCredentialWorkload, nil, "credential Workload for Azure"},
-		"unknown":                {"Magic", nil, `"Magic"`},
+		"unknown":                {"Magic", nil, "credential Magic for Azure"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bare(t)

@@ -15,9 +15,6 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// onePlacementGroup is how many machines a scale set in a single placement group has at most.
-const onePlacementGroup = 100
-
 // Describe implements cloud.ScaleSet.
 func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 	set, err := s.get(ctx)
@@ -49,7 +46,7 @@ func describe(name string, set *armcompute.VirtualMachineScaleSet) cloud.Set {
 		described.Capacity = int(value(set.SKU.Capacity))
 	}
 	if value(set.Properties.SinglePlacementGroup) && value(set.Properties.OrchestrationMode) != armcompute.OrchestrationModeFlexible {
-		described.Max = onePlacementGroup
+		described.Max = 100 // Azure puts no more machines in a single placement group.
 	}
 	if tag, ok := tagOf(set, cloud.TagMax); ok {
 		described.LimitTo(tag)

@@ -10,8 +10,8 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// idOf is how resource ids begin.
-const idOf = `(?i)^/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/Microsoft\.Compute`
+// idOf is how provider ids begin.
+const idOf = `(?i)^azure:///subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/Microsoft\.Compute`
 
 var (
 	// uniformID is the id of a machine of a uniform scale set: subscription, group, scale set, instance.
@@ -25,13 +25,9 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]stri
 	found := make(map[string]string, len(providerIDs))
 	singles := map[string]string{} // provider ids by the machine's name in lower case
 	for _, providerID := range providerIDs {
-		scheme, id, _ := strings.Cut(providerID, "://")
-		if !strings.EqualFold(scheme, "azure") {
-			continue
-		}
-		if m := uniformID.FindStringSubmatch(id); m != nil && c.isOwn(m) {
+		if m := uniformID.FindStringSubmatch(providerID); m != nil && c.isOwn(m) {
 			found[providerID] = m[3]
-		} else if m := singleID.FindStringSubmatch(id); m != nil && c.isOwn(m) {
+		} else if m := singleID.FindStringSubmatch(providerID); m != nil && c.isOwn(m) {
 			singles[strings.ToLower(m[3])] = providerID
 		}
 	}

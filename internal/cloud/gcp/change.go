@@ -15,10 +15,8 @@ import (
 
 // Plan implements cloud.Driver. It chooses the names of machines to add, so that they are known whatever happens to the answer.
 func (s *scaleSet) Plan(ctx context.Context, set *cloud.Set, m *memory) error {
-	g, err := s.locate(ctx)
-	if err != nil {
-		return err
-	}
+	m.Group = set.Name
+	g, _ := groupOf(m.Group, groupName)
 	switch {
 	case m.Add > 0:
 		now, err := s.cloud.get(ctx, g)
@@ -43,11 +41,8 @@ func (s *scaleSet) Plan(ctx context.Context, set *cloud.Set, m *memory) error {
 
 // Submit implements cloud.Driver. Compute Engine recognizes a repeated request by its id, for a while. Later the names of new machines, or the template of the
 // group, prevent a second effect.
-func (s *scaleSet) Submit(ctx context.Context, m *memory) error {
-	g, err := s.locate(ctx)
-	if err != nil {
-		return err
-	}
+func (s *scaleSet) Submit(ctx context.Context, m *memory) (err error) {
+	g, _ := groupOf(m.Group, groupName)
 	c, doing, request, names := s.cloud, description(g, m), requestID(g.String(), m.Token), newNames(m.Base, m.Token, m.Add)
 	var op *compute.Operation
 	switch {
@@ -82,10 +77,7 @@ func (s *scaleSet) Submit(ctx context.Context, m *memory) error {
 
 // Follow implements cloud.Driver. It reads the operation and, once that is done, the machines: an operation is done when the group has accepted it.
 func (s *scaleSet) Follow(ctx context.Context, m *memory) (over bool, err error) {
-	g, err := s.locate(ctx)
-	if err != nil {
-		return false, err
-	}
+	g, _ := groupOf(m.Group, groupName)
 	if m.Operation != "" {
 		op, err := s.cloud.operation(ctx, g, m.Operation)
 		switch {
@@ -94,10 +86,11 @@ func (s *scaleSet) Follow(ctx context.Context, m *memory) (over bool, err error)
 			return false, err
 		case op.Status != "DONE":
 			return false, nil
-		case operationError(op) != nil:
+		default:
 			// The group shows the effect: it may have done a part, or all of it by an earlier request.
-			err = operationError(op)
-			m.Fail(cloud.KindOf(err), description(g, m)+", "+err.Error())
+			if kind, why := operationError(op); why != "" {
+				m.Fail(kind, description(g, m)+", "+why)
+			}
 		}
 	}
 	m.Operation = ""

@@ -92,40 +92,40 @@ type scaleSet struct {
 	name  string
 }
 
-// locate returns where the group is. It reads groups only if the name has no location and several are configured.
-func (s *scaleSet) locate(ctx context.Context) (group, error) {
-	if g, ok := groupOf(s.name, groupName); ok {
-		return g, nil
-	}
-	if s.name == "" || strings.Contains(s.name, "/") {
-		return group{}, cloud.Errorf(cloud.KindInvalid, "%q names no managed instance group: zones/ZONE/NAME, regions/REGION/NAME, or NAME", s.name)
-	}
+// read finds the group, and reads it.
+func (s *scaleSet) read(ctx context.Context) (group, *compute.InstanceGroupManager, error) {
 	c := s.cloud
+	if g, ok := groupOf(s.name, groupName); ok {
+		m, err := c.get(ctx, g)
+		return g, m, err
+	}
 	var found []group
+	var m *compute.InstanceGroupManager
 	for _, location := range c.locations {
 		g := group{regional: strings.Count(location, "-") == 1, location: location, name: s.name} // a region has one hyphen, a zone two
-		if len(c.locations) == 1 {
-			return g, nil
+		now, err := c.get(ctx, g)
+		if cloud.IgnoreNotFound(err) != nil {
+			return group{}, nil, err
 		}
-		_, err := c.get(ctx, g)
 		if err == nil {
-			found = append(found, g)
-		} else if cloud.KindOf(err) != cloud.KindNotFound {
-			return group{}, err
+			found, m = append(found, g), now
 		}
 	}
 	switch {
 	case len(found) == 0:
-		return group{}, cloud.Errorf(cloud.KindNotFound, "no managed instance group %s in project %s, locations %q", s.name, c.project, c.locations)
+		return group{}, nil, cloud.Errorf(cloud.KindNotFound,
+			"no managed instance group %s in project %s, locations %q; other names are zones/ZONE/NAME and regions/REGION/NAME", s.name, c.project, c.locations)
 	case len(found) > 1:
-		return group{}, cloud.Errorf(cloud.KindInvalid, "there are several managed instance groups %s: name one of %v", s.name, found)
+		return group{}, nil, cloud.Errorf(cloud.KindInvalid, "there are several managed instance groups %s: name one of %v", s.name, found)
 	}
-	return found[0], nil
+	return found[0], m, nil
 }
 
 // memory is what is kept of an operation.
 type memory struct {
 	cloud.Memory
+	// Group is the name of the group, with its location.
+	Group string `json:"group,omitempty"`
 	// Base is the beginning of the names of machines to add.
 	Base string `json:"base,omitempty"`
 	// Fingerprint is the group's before its template is set.

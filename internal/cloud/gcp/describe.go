@@ -13,11 +13,7 @@ import (
 
 // Describe reads the settings of the group, and its autoscaler if it has one.
 func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
-	g, err := s.locate(ctx)
-	if err != nil {
-		return cloud.Set{}, err
-	}
-	m, err := s.cloud.get(ctx, g)
+	g, m, err := s.read(ctx)
 	if err != nil {
 		return cloud.Set{}, err
 	}

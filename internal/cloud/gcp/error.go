@@ -46,16 +46,16 @@ func classify(doing string, err error) error {
 	return cloud.Errorf(kind, "%s, %w", doing, err)
 }
 
-// operationError is the error that an operation has ended with, nil if it has ended well.
-func operationError(o *compute.Operation) error {
+// operationError is why an operation has failed; empty if it has not.
+func operationError(o *compute.Operation) (kind cloud.Kind, text string) {
 	switch {
 	case o.Error != nil && len(o.Error.Errors) > 0:
-		text := cloud.CodeAndMessage(o.Error.Errors[0].Code, o.Error.Errors[0].Message)
-		return cloud.Errorf(cloud.KindOfAnswer(rules, text, cloud.KindFailed), "%s", text)
+		text = cloud.CodeAndMessage(o.Error.Errors[0].Code, o.Error.Errors[0].Message)
+		return cloud.KindOfAnswer(rules, text, cloud.KindFailed), text
 	case o.HttpErrorStatusCode != 0:
-		return cloud.Errorf(cloud.KindOfStatus(int(o.HttpErrorStatusCode)), "%d %s", o.HttpErrorStatusCode, o.HttpErrorMessage)
+		return cloud.KindOfStatus(int(o.HttpErrorStatusCode)), fmt.Sprint(o.HttpErrorStatusCode, " ", o.HttpErrorMessage)
 	}
-	return nil
+	return "", ""
 }
 
 // lastError is why a group's last attempt to make or delete a machine failed; empty where it did not.

@@ -103,12 +103,8 @@ func TestEnded(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			err := operationError(test.operation)
-			if got := cloud.KindOf(err); got != test.want {
-				t.Errorf("%s, want %s", got, test.want)
-			}
-			if err != nil && err.Error() != test.says {
-				t.Errorf("%v, want %s", err, test.says)
+			if kind, says := operationError(test.operation); kind != test.want || says != test.says {
+				t.Errorf("%s %q, want %s %q", kind, says, test.want, test.says)
 			}
 		})
 	}

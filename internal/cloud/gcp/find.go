@@ -49,12 +49,11 @@ func (c *Cloud) groupOfMachine(ctx context.Context, m machine) (g group, ok bool
 	if err != nil {
 		return group{}, false, cloud.IgnoreNotFound(classify("reading machine "+m.String(), err))
 	}
-	if instance.Metadata == nil {
-		return group{}, false, nil
-	}
-	for _, item := range instance.Metadata.Items {
-		if item.Key == "created-by" && item.Value != nil {
-			g, ok = groupOf(*item.Value, groupPath)
+	if instance.Metadata != nil {
+		for _, item := range instance.Metadata.Items {
+			if item.Key == "created-by" && item.Value != nil {
+				g, ok = groupOf(*item.Value, groupPath)
+			}
 		}
 	}
 	return g, ok, nil

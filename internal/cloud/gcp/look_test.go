@@ -49,7 +49,7 @@ func TestDescribe(t *testing.T) {
 		"a name in two places":   {set: zonal("pool", 2), others: []clouds.Set{regional("pool", 1)}, name: "pool", kind: cloud.KindInvalid},
 		"a name in no place":     {set: zonal("pool", 2), name: "pond", kind: cloud.KindNotFound},
 		"no such group":          {set: zonal("pool", 2), name: "zones/europe-west1-c/pool", kind: cloud.KindNotFound},
-		"no name of a group":     {set: zonal("pool", 2), name: "europe-west1-b/pool", kind: cloud.KindInvalid},
+		"no name of a group":     {set: zonal("pool", 2), name: "europe-west1-b/pool", kind: cloud.KindNotFound},
 		"maximum":                {set: bounded(zonal("pool", 2), 5), name: z, want: want(z, func(s *cloud.Set) { s.Max = 5 })},
 		"maximum of a region":    {set: bounded(regional("pool", 2), 5), name: r, want: want(r, func(s *cloud.Set) { s.Max = 5 })},
 		"autoscaler that is off": {set: settings(bounded(zonal("pool", 2), 5), double.AutoscalerMode, "OFF"), name: z, want: want(z, nil)},

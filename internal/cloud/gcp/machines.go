@@ -12,11 +12,7 @@ import (
 
 // Machines reads all machines of the group.
 func (s *scaleSet) Machines(ctx context.Context, _ ...string) ([]cloud.Machine, error) {
-	g, err := s.locate(ctx)
-	if err != nil {
-		return nil, err
-	}
-	m, err := s.cloud.get(ctx, g)
+	g, m, err := s.read(ctx)
 	if err != nil {
 		return nil, err
 	}
