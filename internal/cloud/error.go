@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -116,10 +117,7 @@ func KindOfAnswer(rules []Rule, text string, otherwise Kind) Kind {
 
 // CodeAndMessage is the text of an answer.
 func CodeAndMessage(code, message string) string {
-	if message == "" {
-		return code
-	}
-	return code + ": " + message
+	return strings.TrimSuffix(code+": "+message, ": ")
 }
 
 // FromAnswer makes an error of an answer that refuses. Status 429 is KindThrottled. Else the first rule for its text decides, then its status.

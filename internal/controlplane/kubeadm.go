@@ -70,13 +70,10 @@ func withVersion(text, to string, older bool) (string, error) {
 // VersionOf returns the Kubernetes version in an image's name, without a v: the third of exactly five parts between hyphens, as in
 // flatcar-stable-1.36.2-v0.3.0-cc9e4ddc. False: the name has none.
 func VersionOf(image string) (string, bool) {
-	parts := strings.Split(image, "-")
-	if len(parts) != 5 {
-		return "", false
+	if parts := strings.Split(image, "-"); len(parts) == 5 {
+		if version, err := utilversion.ParseSemantic(parts[2]); err == nil {
+			return version.String(), true
+		}
 	}
-	version, err := utilversion.ParseSemantic(parts[2])
-	if err != nil {
-		return "", false
-	}
-	return version.String(), true
+	return "", false
 }

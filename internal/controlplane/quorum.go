@@ -36,13 +36,7 @@ func unhealthy(members []*Member, except *Member) string {
 
 // voters counts the members that vote, except these ids.
 func voters(members []*Member, without ...uint64) int {
-	n := 0
-	for _, m := range members {
-		if !m.Learner && !slices.Contains(without, m.ID) {
-			n++
-		}
-	}
-	return n
+	return len(slices.DeleteFunc(slices.Clone(members), func(m *Member) bool { return m.Learner || slices.Contains(without, m.ID) }))
 }
 
 // removal is a member about to be removed.

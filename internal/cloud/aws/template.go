@@ -81,18 +81,15 @@ func (c *Cloud) resolve(ctx context.Context, s *types.LaunchTemplateSpecificatio
 
 // templatesOf are the versions of launch templates that a group makes machines of: its own first, then those of overrides.
 func (c *Cloud) templatesOf(ctx context.Context, g *types.AutoScalingGroup) ([]template, error) {
-	own := specification(g)
-	if own == nil {
-		return nil, nil
-	}
-	specs := []*types.LaunchTemplateSpecification{own}
+	specs := []*types.LaunchTemplateSpecification{specification(g)}
 	for _, o := range overrides(g) {
-		if o.LaunchTemplateSpecification != nil {
-			specs = append(specs, o.LaunchTemplateSpecification)
-		}
+		specs = append(specs, o.LaunchTemplateSpecification)
 	}
 	var all []template
 	for _, s := range specs {
+		if s == nil {
+			continue
+		}
 		t, err := c.resolve(ctx, s)
 		if err != nil {
 			return nil, err

@@ -14,6 +14,7 @@
 package azure
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -21,7 +22,6 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
-	_ "github.com/Azure/azure-sdk-for-go/sdk/azcore/arm/runtime" // fills in the endpoints of the clouds
 	azcloud "github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
@@ -33,8 +33,7 @@ import (
 type Options struct {
 	// SubscriptionID and ResourceGroup of the scale sets.
 	SubscriptionID, ResourceGroup string
-	// Endpoint of Azure Resource Manager. Default: that of public Azure. Those of Azure Government and China are known; the audience of any other is
-	// the endpoint itself. It must be https, except on this machine.
+	// Endpoint of Azure Resource Manager, which is also the audience of tokens. Default: that of public Azure. It must be https, except on this machine.
 	Endpoint string
 	// Credential authenticates the operator.
 	Credential azcore.TokenCredential
@@ -52,13 +51,16 @@ type Cloud struct {
 
 // New makes a Cloud of the scale sets of a resource group. It sends no request.
 func New(o Options) (*Cloud, error) {
-	where, endpoint, err := cloudOf(o.Endpoint)
+	address := strings.TrimRight(cmp.Or(o.Endpoint, "https://management.azure.com"), "/")
+	endpoint, err := cloud.Endpoint(address)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading the endpoint of Azure Resource Manager, %w", err)
 	}
 	factory, err := armcompute.NewClientFactory(o.SubscriptionID, markedCredential{o.Credential}, &arm.ClientOptions{
 		ClientOptions: policy.ClientOptions{
-			Cloud:                           where,
+			Cloud: azcloud.Configuration{
+				Services: map[azcloud.ServiceName]azcloud.ServiceConfiguration{azcloud.ResourceManager: {Endpoint: address, Audience: address}},
+			},
 			InsecureAllowCredentialWithHTTP: endpoint.Scheme == "http",
 			// Callers repeat requests.
 			Retry:     policy.RetryOptions{MaxRetries: -1},
@@ -90,26 +92,6 @@ func (c *Cloud) ScaleSet(name string) cloud.ScaleSet {
 type scaleSet struct {
 	*Cloud
 	name string
-}
-
-// cloudOf returns the cloud of an endpoint.
-func cloudOf(endpoint string) (azcloud.Configuration, *url.URL, error) {
-	if endpoint == "" {
-		endpoint = azcloud.AzurePublic.Services[azcloud.ResourceManager].Endpoint
-	}
-	endpoint = strings.TrimRight(endpoint, "/")
-	at, err := cloud.Endpoint(endpoint)
-	if err != nil {
-		return azcloud.Configuration{}, nil, fmt.Errorf("reading the endpoint of Azure Resource Manager, %w", err)
-	}
-	for _, known := range []azcloud.Configuration{azcloud.AzurePublic, azcloud.AzureGovernment, azcloud.AzureChina} {
-		if strings.EqualFold(known.Services[azcloud.ResourceManager].Endpoint, endpoint) {
-			return known, at, nil
-		}
-	}
-	return azcloud.Configuration{
-		Services: map[azcloud.ServiceName]azcloud.ServiceConfiguration{azcloud.ResourceManager: {Endpoint: endpoint, Audience: endpoint}},
-	}, at, nil
 }
 
 // onlyTo refuses requests to other hosts than that of the endpoint, before they have credentials.

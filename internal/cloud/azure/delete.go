@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 
 	"moult.dev/moult/internal/cloud"
@@ -20,11 +21,8 @@ func (s *scaleSet) submitDelete(ctx context.Context, m *memory) error {
 	if err != nil || len(staying) == 0 {
 		return err
 	}
-	request := armcompute.VirtualMachineScaleSetVMInstanceRequiredIDs{}
-	for _, id := range staying {
-		request.InstanceIDs = append(request.InstanceIDs, &id)
-	}
-	poller, err := s.sets.BeginDeleteInstances(ctx, s.group, s.name, request, nil)
+	poller, err := s.sets.BeginDeleteInstances(ctx, s.group, s.name,
+		armcompute.VirtualMachineScaleSetVMInstanceRequiredIDs{InstanceIDs: to.SliceOfPtrs(staying...)}, nil)
 	if err != nil {
 		return classify("deleting machines of scale set "+s.name, err)
 	}

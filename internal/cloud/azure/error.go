@@ -29,11 +29,7 @@ var rules = []cloud.Rule{
 // classify makes a cloud.Error of an error of the SDK.
 func classify(doing string, err error) error {
 	if answer, ok := errors.AsType[*azcore.ResponseError](err); ok {
-		header := http.Header{}
-		if answer.RawResponse != nil {
-			header = answer.RawResponse.Header
-		}
-		return cloud.FromAnswer(doing, answer.StatusCode, header, textOf(err), rules)
+		return cloud.FromAnswer(doing, answer.StatusCode, answer.RawResponse.Header, textOf(err), rules)
 	}
 	return cloud.Errorf(cloud.KindOf(err), "%s, %w", doing, err) // Errors of markedCredential and onlyTo have a kind.
 }
@@ -60,10 +56,8 @@ func textOf(err error) string {
 	var body struct {
 		Error struct{ Code, Message string } `json:"error"`
 	}
-	if answer.RawResponse != nil && answer.RawResponse.Body != nil {
-		if text, err := runtime.Payload(answer.RawResponse); err == nil {
-			_ = json.Unmarshal(text, &body) // Without a body the status remains.
-		}
+	if text, err := runtime.Payload(answer.RawResponse); err == nil {
+		_ = json.Unmarshal(text, &body) // Without a body the status remains.
 	}
 	code := cmp.Or(body.Error.Code, answer.ErrorCode, strconv.Itoa(answer.StatusCode)+" "+http.StatusText(answer.StatusCode))
 	return cloud.OneLine(cloud.CodeAndMessage(code, body.Error.Message))

@@ -65,9 +65,7 @@ func imageReference(image string, before *armcompute.ImageReference) *armcompute
 		parts := strings.SplitN(image+":::", ":", 5)
 		r.Publisher, r.Offer, r.SKU, r.Version = &parts[0], &parts[1], &parts[2], &parts[3]
 	}
-	if before == nil {
-		return r
-	}
+	before = cmp.Or(before, &armcompute.ImageReference{})
 	for _, field := range []struct{ now, before **string }{
 		{&r.CommunityGalleryImageID, &before.CommunityGalleryImageID}, {&r.SharedGalleryImageID, &before.SharedGalleryImageID}, {&r.ID, &before.ID},
 		{&r.Publisher, &before.Publisher}, {&r.Offer, &before.Offer}, {&r.SKU, &before.SKU}, {&r.Version, &before.Version},

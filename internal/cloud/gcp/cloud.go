@@ -46,7 +46,7 @@ type Cloud struct {
 
 // New makes a Cloud. KindDenied: there are no credentials.
 func New(ctx context.Context, o Options) (*Cloud, error) {
-	var options []option.ClientOption
+	options := []option.ClientOption{option.WithUserAgent("moult"), option.WithTelemetryDisabled()}
 	if o.Endpoint != "" {
 		endpoint, err := apiRoot(o.Endpoint)
 		if err != nil {
@@ -66,7 +66,6 @@ func New(ctx context.Context, o Options) (*Cloud, error) {
 	} else {
 		options = append(options, option.WithScopes(compute.ComputeScope))
 	}
-	options = append(options, option.WithUserAgent("moult"), option.WithTelemetryDisabled())
 	service, err := compute.NewService(ctx, options...)
 	if err != nil {
 		return nil, cloud.Errorf(cloud.KindDenied, "finding credentials for Google Cloud, %w", err)

@@ -4,7 +4,6 @@ package gcp
 
 import (
 	"context"
-	"fmt"
 
 	"google.golang.org/api/compute/v1"
 
@@ -66,10 +65,8 @@ func unfitReason(g group, m *compute.InstanceGroupManager) string {
 	switch {
 	case p == nil || p.Type != "OPPORTUNISTIC":
 		return "updatePolicy.type is not OPPORTUNISTIC: the group replaces machines by itself"
-	case len(m.Versions) > 1:
-		return fmt.Sprintf("the group has %d versions: a canary update of its own is under way", len(m.Versions))
-	case len(m.Versions) == 1 && isPartial(m.Versions[0]):
-		return "the only version of the group has a targetSize: a canary update of its own is under way"
+	case len(m.Versions) > 1, len(m.Versions) == 1 && isPartial(m.Versions[0]):
+		return "the group has several versions, or one with a targetSize: a canary update of its own is under way"
 	case len(m.Versions) == 0 && m.InstanceTemplate == "":
 		return "the group has no instance template"
 	case g.regional && p.InstanceRedistributionType != "NONE":

@@ -38,9 +38,7 @@ func classify(doing string, err error) error {
 		return e
 	}
 	kind := cloud.KindOfStatus(tokenStatus(err))
-	if kind == cloud.KindThrottled {
-		kind = cloud.KindUnavailable
-	} else if kind != cloud.KindUnavailable {
+	if kind != cloud.KindThrottled && kind != cloud.KindUnavailable {
 		kind = cloud.KindDenied
 	}
 	return cloud.Errorf(kind, "%s, %w", doing, err)
@@ -81,9 +79,9 @@ func tokenStatus(err error) int {
 	if _, ok := errors.AsType[metadata.NotDefinedError](err); ok {
 		return http.StatusNotFound
 	}
-	status := 0
 	if text := exchange.FindStringSubmatch(err.Error()); text != nil {
-		status, _ = strconv.Atoi(text[1])
+		status, _ := strconv.Atoi(text[1])
+		return status
 	}
-	return status
+	return 0
 }

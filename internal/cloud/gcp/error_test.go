@@ -52,12 +52,12 @@ func TestClassify(t *testing.T) {
 		"no JSON":                 {&googleapi.Error{Code: 502, Body: "<html>"}, cloud.KindUnavailable},
 		"network":                 {&url.Error{Op: "Get", URL: "x", Err: errors.New("connection refused")}, cloud.KindUnavailable},
 		"token refused":           {token(403), cloud.KindDenied},
-		"token server busy":       {token(429), cloud.KindUnavailable},
+		"token server busy":       {token(429), cloud.KindThrottled},
 		"token server down":       {token(503), cloud.KindUnavailable},
 		"no service account":      {fmt.Errorf("x, %w", metadata.NotDefinedError("token")), cloud.KindDenied},
 		"metadata server refuses": {fmt.Errorf("x, %w", &metadata.Error{Code: 403}), cloud.KindDenied},
 		"metadata server down":    {fmt.Errorf("x, %w", &metadata.Error{Code: 500}), cloud.KindUnavailable},
-		"exchange is busy":        {errors.New("credentials: status code 429: no"), cloud.KindUnavailable},
+		"exchange is busy":        {errors.New("credentials: status code 429: no"), cloud.KindThrottled},
 		"may not impersonate":     {errors.New("impersonate: status code 403: no"), cloud.KindDenied},
 	}
 	for name, test := range tests {
