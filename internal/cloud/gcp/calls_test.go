@@ -53,7 +53,7 @@ func TestCalls(t *testing.T) {
 	step("adding", map[string]int{"get": 1, "createInstances": 1, "operations.get": 2, "listManagedInstances": -1}, func() { change(cloud.Change{Add: 1, Token: "a"}) })
 	await(t, "the new machine", func() bool { return p.Machines(set.Name)[3].State == clouds.Running })
 	step("a look after that", map[string]int{"get": 2, "autoscalers.get": 1, "listManagedInstances": 1}, look)
-	step("deleting", map[string]int{"deleteInstances": 1, "operations.get": 2, "listManagedInstances": -1}, func() {
+	step("deleting", map[string]int{"get": 1, "deleteInstances": 1, "operations.get": 2, "listManagedInstances": -1}, func() {
 		change(cloud.Change{Delete: added.Added, Token: "b"})
 	})
 }

@@ -15,14 +15,13 @@ import (
 
 // Plan implements cloud.Driver. It chooses the names of machines to add, so that they are known whatever happens to the answer.
 func (s *scaleSet) Plan(ctx context.Context, set *cloud.Set, m *memory) error {
-	m.Group = set.Name
-	g, _ := groupOf(m.Group, groupName)
+	g, now, err := s.read(ctx)
+	if err != nil {
+		return err
+	}
+	m.Group = g.String()
 	switch {
 	case m.Add > 0:
-		now, err := s.cloud.get(ctx, g)
-		if err != nil {
-			return err
-		}
 		m.Base = cmp.Or(now.BaseInstanceName, g.name)
 	case m.Image != "":
 		template := s.cloud.template(m.Image)

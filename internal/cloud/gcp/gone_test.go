@@ -51,7 +51,7 @@ func TestGroupIsGone(t *testing.T) {
 	wantKind(t, "describing", err, cloud.KindNotFound, "it was not found")
 	_, err = s.Machines(t.Context())
 	wantKind(t, "listing", err, cloud.KindNotFound, "it was not found")
-	_, err = p.cloud(t).ScaleSet(set.Name).Prepare(t.Context(), &cloud.Set{Name: set.Name}, cloud.Change{Add: 1, Token: "d"})
+	_, err = p.cloud(t).ScaleSet(set.Name).Prepare(t.Context(), &cloud.Set{}, cloud.Change{Add: 1, Token: "d"})
 	wantKind(t, "preparing", err, cloud.KindNotFound, "it was not found")
 	// A node that is not known yet has the operator look again.
 	found, err = c.Find(t.Context(), []string{"gce://moult-test/europe-west1-b/newer"})
