@@ -37,8 +37,8 @@ func (s *scaleSet) submitDelete(ctx context.Context, m *memory) error {
 	return nil
 }
 
-// terminateAll terminates the machines that are not being terminated. Termination has no token, and a second call would lower the capacity again. So the group
-// is read before each attempt.
+// terminateAll terminates the machines that are not being terminated, and keeps in memory those that it did not reach. Termination has no token, and a second
+// call would lower the capacity again. So the group is read before each attempt.
 func (s *scaleSet) terminateAll(ctx context.Context, m *memory, ids []string) error {
 	members, err := s.members(ctx, ids)
 	if err != nil {

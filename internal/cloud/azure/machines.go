@@ -77,8 +77,8 @@ func (s *scaleSet) machine(vm *armcompute.VirtualMachineScaleSetVM, set *armcomp
 	return m
 }
 
-// identify returns the ids of a machine in its scale set and of its Node, as Azure's cloud provider writes it. In a uniform scale set a machine has a number. In
-// a flexible one it is a separate virtual machine with a name.
+// identify returns the id of a machine in its scale set, and the provider id of its Node. In a uniform scale set a machine has a number. In a flexible one it
+// is a separate virtual machine with a name.
 func (s *scaleSet) identify(vm *armcompute.VirtualMachineScaleSetVM) (id, providerID string) {
 	id = value(vm.InstanceID)
 	in := ""

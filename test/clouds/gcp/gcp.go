@@ -268,9 +268,6 @@ func (g *group) fingerprint() string {
 func (d *double) get(_ *http.Request, g *group) (map[string]any, error) {
 	size := g.set.Capacity + len(d.hopeless[g.set.Name])
 	status := map[string]any{}
-	if g.set.Busy {
-		status["bulkInstanceOperation"] = map[string]any{"inProgress": true}
-	}
 	if g.set.Max > 0 {
 		status["autoscaler"] = link("%s/%s/autoscalers/%s", g.scope, g.location, g.name)
 	}
