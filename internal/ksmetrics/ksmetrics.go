@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ksmetrics serves what ExtendedDaemonSets and their ExtendedDaemonSetReplicaSets say of themselves, as
-// kube-state-metrics does for other kinds, under the names and labels that ExtendedDaemonSet has at /ksmetrics.
+// Package ksmetrics serves the status of ExtendedDaemonSets and ExtendedDaemonSetReplicaSets as metrics, like kube-state-metrics for
+// other kinds. Names and labels are those of ExtendedDaemonSet at /ksmetrics.
 //
 //	ksmetrics.go    the handler
 //	families.go     every metric
@@ -40,12 +40,14 @@ func New(r client.Reader, leader func() bool) http.Handler {
 			return
 		}
 		for i := range daemonsets.Items {
-			add(&found, ofDaemonSets, &daemonsets.Items[i])
+			found.add(&daemonsets.Items[i], ofDaemonSet(&daemonsets.Items[i]))
 		}
 		for i := range replicasets.Items {
-			add(&found, ofReplicaSets, &replicasets.Items[i])
+			found.add(&replicasets.Items[i], ofReplicaSet(&replicasets.Items[i]))
 		}
-		found.gauge("eds_controller_leader", "1, with whether this process leads the controllers.", 1, prometheus.Labels{"leader": strconv.FormatBool(leader())})
+		found.gauge(metric{
+			"eds_controller_leader", "1, with whether this process leads the controllers.", 1, prometheus.Labels{"leader": strconv.FormatBool(leader())},
+		})
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(found)
 		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, request)
@@ -53,7 +55,7 @@ func New(r client.Reader, leader func() bool) http.Handler {
 }
 
 // collected are the metrics of one request. It has no descriptions, as the labels differ from object to object.
-type collected []prometheus.Metric //nolint:recvcheck // gauge alone changes it.
+type collected []prometheus.Metric //nolint:recvcheck // gauge and add alone change it.
 
 // Describe implements prometheus.Collector.
 func (collected) Describe(chan<- *prometheus.Desc) {}
@@ -65,16 +67,18 @@ func (c collected) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-func (c *collected) gauge(name, help string, value int64, labels prometheus.Labels) {
-	*c = append(*c, prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, labels), prometheus.GaugeValue, float64(value)))
+func (c *collected) gauge(m metric) {
+	desc := prometheus.NewDesc(m.name, m.help, nil, m.labels)
+	*c = append(*c, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(m.value)))
 }
 
-// add adds all metrics of one object.
-func add[T metav1.Object](to *collected, families []family[T], o T) {
-	for _, f := range families {
-		s := f.of(o)
-		labels := prometheus.Labels{"namespace": o.GetNamespace(), "name": o.GetName()}
-		maps.Copy(labels, s.labels)
-		to.gauge(f.name, f.help, s.value, labels)
+// add adds metrics of an object, with its name and namespace. Labels of the object with these names do not show.
+func (c *collected) add(o metav1.Object, metrics []metric) {
+	for _, m := range metrics {
+		labels := prometheus.Labels{}
+		maps.Copy(labels, m.labels)
+		labels["namespace"], labels["name"] = o.GetNamespace(), o.GetName()
+		m.labels = labels
+		c.gauge(m)
 	}
 }
