@@ -157,7 +157,7 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 	}
 	cached := map[client.Object]cache.ByObject{}
 	for _, some := range []map[client.Object]cache.ByObject{
-		plan.CacheOptions(s.Options), fleet.CacheOptions(), daemonset.CacheOptions(s.daemons), podtemplate.CacheOptions(s.daemons.Namespaces...), turn.CacheOptions(),
+		plan.CacheOptions(s.Options), fleet.CacheOptions(), daemonset.CacheOptions(s.daemons), podtemplate.CacheOptions(s.daemons.NamespaceCaches()), turn.CacheOptions(),
 	} {
 		maps.Copy(cached, some)
 	}
@@ -278,7 +278,7 @@ func (s *settings) setUpDaemonSets(ctx context.Context, m ctrl.Manager, c clock.
 		m.Add(caches.Pods), m.Add(caches.Legacy), m.AddMetricsServerExtraHandler("/ksmetrics", ksmetrics.New(m.GetClient(), leads)),
 		daemonset.NewController(c, m.GetClient(), m.GetAPIReader(), caches, f, recorder, s.daemons).SetupWithManager(ctx, m),
 		daemonsetsetting.NewController(m.GetClient(), recorder).SetupWithManager(ctx, m),
-		podtemplate.NewController(m.GetClient(), m.GetAPIReader(), recorder).SetupWithManager(ctx, m),
+		podtemplate.NewController(m.GetClient(), recorder).SetupWithManager(ctx, m),
 		m.Add(manager.RunnableFunc(func(context.Context) error { metrics.SetLeader(true); return nil })),
 	)
 }

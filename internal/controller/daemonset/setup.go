@@ -39,7 +39,7 @@ func indexedByName(o client.Object) []string {
 
 // CacheOptions limits the client's cache to the watched namespaces.
 func CacheOptions(o Options) map[client.Object]cache.ByObject {
-	by := cache.ByObject{Namespaces: namespaces(o), Transform: cache.TransformStripManagedFields()}
+	by := cache.ByObject{Namespaces: o.NamespaceCaches(), Transform: cache.TransformStripManagedFields()}
 	resynced := by
 	resynced.SyncPeriod = ptr.To(turn.Resync)
 	return map[client.Object]cache.ByObject{
@@ -47,7 +47,8 @@ func CacheOptions(o Options) map[client.Object]cache.ByObject {
 	}
 }
 
-func namespaces(o Options) map[string]cache.Config {
+// NamespaceCaches returns the watched namespaces as a cache wants them. Nil means all.
+func (o Options) NamespaceCaches() map[string]cache.Config {
 	if len(o.Namespaces) == 0 {
 		return nil
 	}
@@ -75,8 +76,8 @@ func NewCaches(cfg *rest.Config, o Options, with cache.Options) (c Caches, err e
 	with.DefaultTransform = cache.TransformStripManagedFields()
 	of := func(selector labels.Selector) (cache.Cache, client.Client, error) {
 		with.ByObject = map[client.Object]cache.ByObject{
-			&corev1.Pod{}:       {Label: selector, Namespaces: namespaces(o), Transform: daemonset.TrimPod},
-			&appsv1.DaemonSet{}: {Namespaces: namespaces(o)},
+			&corev1.Pod{}:       {Label: selector, Namespaces: o.NamespaceCaches(), Transform: daemonset.TrimPod},
+			&appsv1.DaemonSet{}: {Namespaces: o.NamespaceCaches()},
 		}
 		pods, err := cache.New(cfg, with)
 		if err != nil {

@@ -77,14 +77,14 @@ func run(t *testing.T, cfg *rest.Config, scheme *runtime.Scheme) {
 	}
 	recorder := events.NewRecorder(t.Context(), clock.RealClock{}, clientset.CoreV1().Events(""), scheme, "moult", "n1")
 	m, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: scheme, Cache: cache.Options{ByObject: CacheOptions()}, Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: scheme, Cache: cache.Options{ByObject: CacheOptions(nil)}, Metrics: metricsserver.Options{BindAddress: "0"},
 		Client:     client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := NewController(m.GetClient(), m.GetAPIReader(), recorder).SetupWithManager(t.Context(), m); err != nil {
+	if err := NewController(m.GetClient(), recorder).SetupWithManager(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -276,7 +276,7 @@ func repairs(b *bench) {
 	d := b.daemonset("repairs")
 	p := b.shows(d)
 	for _, change := range []func(*corev1.PodTemplate){
-		func(p *corev1.PodTemplate) { delete(p.Labels, labelPod) },
+		func(p *corev1.PodTemplate) { p.Labels["team"] = "apps" },
 		func(p *corev1.PodTemplate) { p.OwnerReferences = nil },
 	} {
 		edit(b, p, change)

@@ -34,23 +34,21 @@ import (
 
 const (
 	kind = "ExtendedDaemonSet"
-	// retryConflict is the time before a write is tried again after a conflict.
-	retryConflict = 250 * time.Millisecond
-	// retryForeign is the time before a foreign PodTemplate is read again. It may lack the label, and then the cache does not show its deletion.
+	// retryForeign is the time before a foreign PodTemplate is looked at again. One without the label is not in the cache, so its deletion
+	// does not show.
 	retryForeign = 10 * time.Minute
 )
 
 // Controller keeps PodTemplates.
 type Controller struct {
 	client client.Client
-	live   client.Reader
 	events *events.Recorder
 }
 
 // NewController returns a controller of PodTemplates; SetupWithManager makes it run. The client reads from a cache with
-// CacheOptions, which shows its own writes; live reads what that cache leaves out.
-func NewController(c client.Client, live client.Reader, recorder *events.Recorder) *Controller {
-	return &Controller{client: c, live: live, events: recorder}
+// CacheOptions, which shows its own writes.
+func NewController(c client.Client, recorder *events.Recorder) *Controller {
+	return &Controller{client: c, events: recorder}
 }
 
 // Reconcile keeps the PodTemplate of one ExtendedDaemonSet.
@@ -68,19 +66,17 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	have := &corev1.PodTemplate{}
 	err = c.client.Get(ctx, request.NamespacedName, have)
-	if apierrors.IsNotFound(err) {
-		if err = c.client.Create(ctx, want.DeepCopy()); err == nil {
-			c.events.Emit(events.PodTemplateCreated(d))
-			return ctrl.Result{}, nil
-		}
-		if apierrors.IsAlreadyExists(err) { // The PodTemplate lacks the label, so the cache does not show it.
-			err = c.live.Get(ctx, request.NamespacedName, have)
-		}
+	switch {
+	case err == nil:
+		return c.update(ctx, d, have, want)
+	case !apierrors.IsNotFound(err):
+		return ctrl.Result{}, fmt.Errorf("reading the pod template, %w", err)
 	}
-	if err != nil {
+	if err := c.client.Create(ctx, want); err != nil {
 		return c.result(d, fmt.Errorf("creating the pod template, %w", err))
 	}
-	return c.update(ctx, d, have, want)
+	c.events.Emit(events.PodTemplateCreated(d))
+	return ctrl.Result{}, nil
 }
 
 // update brings the PodTemplate up to date, unless it is foreign.
@@ -90,8 +86,7 @@ func (c *Controller) update(ctx context.Context, d *edsv1.ExtendedDaemonSet, hav
 	case isPredecessors(owner, d): // Garbage collection deletes it in a moment.
 		return ctrl.Result{}, nil
 	case isForeign(have, d):
-		c.events.Emit(events.PodTemplateForeign(d))
-		return ctrl.Result{RequeueAfter: retryForeign}, nil
+		return c.reportForeign(d)
 	case have.DeletionTimestamp != nil || isCurrent(have, want):
 		return ctrl.Result{}, nil
 	}
@@ -107,13 +102,19 @@ func (c *Controller) update(ctx context.Context, d *edsv1.ExtendedDaemonSet, hav
 	return ctrl.Result{}, nil
 }
 
+// reportForeign says that a PodTemplate of this name is not ours, and looks again later.
+func (c *Controller) reportForeign(d *edsv1.ExtendedDaemonSet) (ctrl.Result, error) {
+	c.events.Emit(events.PodTemplateForeign(d))
+	return ctrl.Result{RequeueAfter: retryForeign}, nil
+}
+
 // result decides what follows from an error. An invalid PodTemplate is tried again only when the ExtendedDaemonSet changes.
 func (c *Controller) result(d *edsv1.ExtendedDaemonSet, err error) (ctrl.Result, error) {
 	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return ctrl.Result{RequeueAfter: retryConflict}, nil
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return ctrl.Result{}, nil
+	case apierrors.IsAlreadyExists(err): // It lacks the label, so the cache does not show it.
+		return c.reportForeign(d)
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return ctrl.Result{}, nil // The watch shows the newer PodTemplate, or its deletion, and that wakes the controller.
 	case apierrors.IsInvalid(err):
 		c.events.Emit(events.PodTemplateInvalid(d, err))
 		return ctrl.Result{}, nil
@@ -158,5 +159,5 @@ func isForeign(t *corev1.PodTemplate, d *edsv1.ExtendedDaemonSet) bool {
 	if owner := metav1.GetControllerOfNoCopy(t); owner != nil {
 		return owner.UID != d.UID
 	}
-	return t.Labels[edsv1.AnnotationDaemonsetPod] != edsv1.True || t.Annotations[edsv1.AnnotationTemplateHash] == ""
+	return t.Annotations[edsv1.AnnotationTemplateHash] == ""
 }

@@ -110,7 +110,6 @@ func TestOwner(t *testing.T) {
 		want   string
 	}{
 		"made for it":             {func(*corev1.PodTemplate) {}, "own"},
-		"its label was removed":   {func(have *corev1.PodTemplate) { have.Labels = nil }, "own"},
 		"it has lost its owner":   {func(have *corev1.PodTemplate) { have.OwnerReferences = nil }, "own"},
 		"of one that is gone":     {by("ExtendedDaemonSet", "d", "u0"), "predecessor's"},
 		"of another":              {by("ExtendedDaemonSet", "e", "u2"), "foreign"},
@@ -132,19 +131,6 @@ func TestOwner(t *testing.T) {
 		}
 		if got != tc.want {
 			t.Errorf("%s: got %s, want %s", name, got, tc.want)
-		}
-	}
-}
-
-func TestCacheOptions(t *testing.T) {
-	for _, by := range CacheOptions() {
-		if by.Namespaces != nil || by.Label.String() != labelPod+"=true" {
-			t.Errorf("got %+v", by)
-		}
-	}
-	for _, by := range CacheOptions("a", "b") {
-		if _, ok := by.Namespaces["b"]; !ok || len(by.Namespaces) != 2 {
-			t.Errorf("got %+v", by)
 		}
 	}
 }

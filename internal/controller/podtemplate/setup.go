@@ -17,20 +17,12 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
 
-// CacheOptions limits the cache to PodTemplates for the cluster autoscaler, in these namespaces. Without namespaces, the default
-// of the cache applies.
-func CacheOptions(namespaces ...string) map[client.Object]cache.ByObject {
-	by := cache.ByObject{
-		Label:     labels.SelectorFromSet(labels.Set{edsv1.AnnotationDaemonsetPod: edsv1.True}),
-		Transform: cache.TransformStripManagedFields(),
-	}
-	if len(namespaces) > 0 {
-		by.Namespaces = map[string]cache.Config{}
-	}
-	for _, n := range namespaces {
-		by.Namespaces[n] = cache.Config{}
-	}
-	return map[client.Object]cache.ByObject{&corev1.PodTemplate{}: by}
+// CacheOptions limits the cache to PodTemplates for the cluster autoscaler, in these namespaces; nil is all.
+func CacheOptions(namespaces map[string]cache.Config) map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{&corev1.PodTemplate{}: {
+		Label:      labels.SelectorFromSet(labels.Set{edsv1.AnnotationDaemonsetPod: edsv1.True}),
+		Namespaces: namespaces, Transform: cache.TransformStripManagedFields(),
+	}}
 }
 
 // SetupWithManager makes the manager run this controller. A PodTemplate wakes the ExtendedDaemonSet of its name, whoever owns it.
