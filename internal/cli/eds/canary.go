@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -38,30 +37,21 @@ func (c *command) fail(ctx context.Context, src *source.Source, name string) err
 	if err != nil {
 		return err
 	}
-	if err := hasCanary(eds); err != nil {
+	if err := checkCanary(eds); err != nil {
 		return err
 	}
 	revision := eds.Status.Canary.ReplicaSet
-	err = c.setFailed(ctx, src, revision, metav1.ConditionTrue, edsv1.ReasonManuallyFailed, func(ers *edsv1.ExtendedDaemonSetReplicaSet) error {
-		switch {
-		case canaryFailure(ers) != nil:
-			return errors.New("canary deployment already failed")
-		case ers.Status.Status == edsv1.ReplicaSetActive:
-			return fmt.Errorf("canary replicaset '%s' is active already; cannot fail it", revision)
-		}
-		return nil
-	})
-	if err != nil {
+	if err := c.setFailed(ctx, src, revision, metav1.ConditionTrue, edsv1.ReasonManuallyFailed, "canary deployment already failed"); err != nil {
 		return err
 	}
-	// The status of the revision becomes active a moment after that of the ExtendedDaemonSet. The condition of an active one has no effect.
+	// The canary may have passed meanwhile. On an active revision the condition has no effect, and the operator removes it.
 	if eds, err = source.GetAs[edsv1.ExtendedDaemonSet](ctx, src, source.DaemonSet, name); err != nil {
 		return err
 	}
 	if eds.Status.ActiveReplicaSet == revision {
-		return fmt.Errorf("canary replicaset '%s' has become active in this moment; cannot fail it: see kubectl eds rollback", revision)
+		return fmt.Errorf("canary replicaset '%s' has just become active; cannot fail it: see kubectl eds rollback", revision)
 	}
-	c.sayOfRevision(src, name, "canary deployment set to failed") // Scripts know it so, with the name of the ExtendedDaemonSet.
+	c.sayOfRevision(src, name, "canary deployment set to failed") // ExtendedDaemonSet's plugin also prints this name.
 	return nil
 }
 
@@ -70,7 +60,7 @@ func (c *command) reset(ctx context.Context, src *source.Source, name string) er
 	if err != nil {
 		return err
 	}
-	revisions, err := revisionsOf(ctx, src, eds)
+	revisions, err := readRevisions(ctx, src, eds)
 	if err != nil {
 		return err
 	}
@@ -78,59 +68,38 @@ func (c *command) reset(ctx context.Context, src *source.Source, name string) er
 	if err != nil {
 		return err
 	}
-	err = c.setFailed(ctx, src, revision, metav1.ConditionFalse, edsv1.ReasonReset, func(ers *edsv1.ExtendedDaemonSetReplicaSet) error {
-		if canaryFailure(ers) == nil {
-			return errors.New("canary deployment already reset")
-		}
-		return nil
-	})
-	if err == nil {
-		c.sayOfRevision(src, revision, "canary deployment reset")
+	if err := c.setFailed(ctx, src, revision, metav1.ConditionFalse, edsv1.ReasonReset, "canary deployment already reset"); err != nil {
+		return err
 	}
-	return err
+	c.sayOfRevision(src, revision, "canary deployment reset")
+	return nil
 }
 
-// revisionToReset is the name of the revision whose canary has failed and must be tried again: that of spec.template.
+// revisionToReset returns the name of the revision with the template of the spec. Its canary must have failed.
 func revisionToReset(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet) (string, error) {
-	var failed []string
-	for i := range revisions {
-		if r := &revisions[i]; canaryFailure(r) != nil && r.Name != eds.Status.ActiveReplicaSet {
-			failed = append(failed, r.Name)
-		}
+	r := revisionInSpec(eds, revisions)
+	if r == nil || canaryFailure(r) == nil || r.Name == eds.Status.ActiveReplicaSet {
+		return "", errors.New("no canary deployment of the ExtendedDaemonset's template has failed; cannot reset")
 	}
-	if len(failed) == 0 {
-		return "", errors.New("no canary deployment of the ExtendedDaemonset has failed; cannot reset")
-	}
-	if i := inSpec(eds, revisions); i >= 0 {
-		if r := &revisions[i]; canaryFailure(r) == nil || r.Name == eds.Status.ActiveReplicaSet {
-			return "", fmt.Errorf("spec.template is that of '%s', whose canary has not failed; cannot reset that of %s", r.Name, strings.Join(failed, ", "))
-		}
-		return revisions[i].Name, nil
-	}
-	if len(failed) > 1 {
-		return "", fmt.Errorf("none of the failed canaries %s has the template of the ExtendedDaemonset; cannot reset", strings.Join(failed, ", "))
-	}
-	return failed[0], nil
+	return r.Name, nil
 }
 
-// setFailed sets the condition Canary-Failed of a revision, unless check refuses that.
-func (c *command) setFailed(
-	ctx context.Context, src *source.Source, revision string, is metav1.ConditionStatus, reason string, check func(*edsv1.ExtendedDaemonSetReplicaSet) error,
-) error {
+// setFailed sets the condition Canary-Failed of a revision to True or False. already is the error if it is so.
+func (c *command) setFailed(ctx context.Context, src *source.Source, revision string, is metav1.ConditionStatus, reason, already string) error {
 	return src.Write(ctx, source.ReplicaSet, revision, byPlugin, func(u *unstructured.Unstructured) (*source.Change, error) {
 		ers := source.As[edsv1.ExtendedDaemonSetReplicaSet](u)
-		if err := check(ers); err != nil {
-			return nil, err
+		if (canaryFailure(ers) != nil) == (is == metav1.ConditionTrue) {
+			return nil, errors.New(already)
 		}
 		now := metav1.Time{Time: c.clock.Now()}
 		condition := edsv1.Condition{Type: edsv1.ConditionCanaryFailed, Status: is, Reason: reason, LastTransitionTime: now, LastUpdateTime: now}
 		status := &ers.Status
-		if there := edsv1.FindCondition(status.Conditions, condition.Type); there != nil {
-			*there = condition
+		if old := edsv1.FindCondition(status.Conditions, condition.Type); old != nil {
+			*old = condition
 		} else {
 			status.Conditions = append(status.Conditions, condition)
 		}
-		// All of the status: one without its required fields would be refused.
+		// The whole status is written: the API server refuses one without its required fields.
 		return &source.Change{Merge: map[string]any{"status": status}, Subresource: "status"}, nil
 	})
 }

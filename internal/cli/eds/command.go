@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package eds is `kubectl eds`: the verbs of ExtendedDaemonSet's plugin, with its words, columns and effects, and more.
+// Package eds is `kubectl eds`: the verbs of ExtendedDaemonSet's plugin with their texts, columns and effects, and more verbs.
 //
-//	get.go, pods.go     what it shows, once or with each change
+//	get.go, pods.go     show objects, once or whenever they change
 //	print.go            tables, and formats for programs
-//	steer.go, canary.go verbs that write to one object, with its resourceVersion as precondition, and print what they wrote
-//	rollback.go         the same, for the template of an earlier revision
+//	steer.go, canary.go change one object, with its resourceVersion as precondition
+//	rollback.go         write the template of an earlier revision
 //	wait.go, judge.go   wait until the pods are up to date, or fail
-//	diff.go             how the canary's revision differs from the active one
-//	revisions.go        the ExtendedDaemonSetReplicaSets of an ExtendedDaemonSet
+//	diff.go             compare the canary's revision with the active one
+//	revisions.go        read the ExtendedDaemonSetReplicaSets of an ExtendedDaemonSet
 package eds
 
 import (
@@ -22,19 +22,19 @@ import (
 	"moult.dev/moult/internal/cli/source"
 )
 
-// command is what all verbs have.
+// command is what all verbs share.
 type command struct {
 	genericiooptions.IOStreams
 	clock   clock.Clock
 	cluster source.Config
 }
 
-// NewCommand makes the command with all its verbs. Which cluster, and which namespace, is the config's to say.
+// NewCommand returns the command with all its verbs, for this cluster and namespace.
 func NewCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster source.Config) *cobra.Command {
 	c := &command{streams, clk, cluster}
-	root := newRoot("kubectl-eds", "See and steer ExtendedDaemonSets")
+	root := newRoot("kubectl-eds", "Show and steer ExtendedDaemonSets")
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl eds"}
-	canary := &cobra.Command{Use: "canary", Short: "See and steer the canary of an ExtendedDaemonSet"}
+	canary := &cobra.Command{Use: "canary", Short: "Show and steer the canary of an ExtendedDaemonSet"}
 	canary.AddCommand(c.newCanaryPods())
 	for i := range canaryVerbs {
 		canary.AddCommand(c.newVerb(&canaryVerbs[i], "canary "))
@@ -46,7 +46,7 @@ func NewCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluste
 	return root
 }
 
-// NewCheck makes check-eds, whose one verb, upgrade, is wait.
+// NewCheck returns check-eds. Its one verb, upgrade, is wait.
 func NewCheck(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster source.Config) *cobra.Command {
 	root := newRoot("check-eds", "Wait until ExtendedDaemonSets are up to date")
 	upgrade := (&command{streams, clk, cluster}).newWait()
@@ -60,7 +60,7 @@ func newRoot(name, short string) *cobra.Command {
 	return &cobra.Command{Use: name, Short: short, SilenceUsage: true, SilenceErrors: true}
 }
 
-// one completes a verb whose one argument is the name of an ExtendedDaemonSet.
+// one completes a verb with one argument, the name of an ExtendedDaemonSet.
 func (c *command) one(cmd *cobra.Command, run func(ctx context.Context, src *source.Source, name string) error) *cobra.Command {
 	if cmd.Args == nil {
 		cmd.Args = oneName

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/pmezard/go-difflib/difflib"
@@ -27,10 +26,10 @@ const external = "KUBECTL_EXTERNAL_DIFF"
 func (c *command) newDiff() *cobra.Command {
 	return c.one(&cobra.Command{
 		Use:   "diff [ExtendedDaemonSet name]",
-		Short: "Show in what the canary's revision differs from the active one",
-		Long: `Show in what the canary's ExtendedDaemonSetReplicaSet differs from the active one, side by side.
+		Short: "Show how the canary's revision differs from the active one",
+		Long: `Show how the canary's ExtendedDaemonSetReplicaSet differs from the active one, side by side.
 
-It uses the program diff. $KUBECTL_EXTERNAL_DIFF names another one, which gets the names of two files, as for kubectl diff.
+It runs the program diff. $KUBECTL_EXTERNAL_DIFF names another program, which gets the names of two files, as in kubectl diff.
 Without a suitable program, the lines that differ are shown below each other.`,
 		Example: `  kubectl eds diff agent -n monitoring
   KUBECTL_EXTERNAL_DIFF="diff -u" kubectl eds diff agent`,
@@ -39,13 +38,11 @@ Without a suitable program, the lines that differ are shown below each other.`,
 
 func (c *command) diff(ctx context.Context, src *source.Source, name string) error {
 	eds, err := source.GetAs[edsv1.ExtendedDaemonSet](ctx, src, source.DaemonSet, name)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case eds.Spec.Strategy.Canary == nil:
-		return fmt.Errorf("the ExtendedDaemonset %s/%s does not have a canary strategy", eds.Namespace, name)
-	case eds.Status.Canary == nil:
-		return fmt.Errorf("the ExtendedDaemonset %s/%s does not have an active canary deployment", eds.Namespace, name)
+	}
+	if err := checkCanary(eds); err != nil {
+		return err
 	}
 	var sides [2]side
 	for i, name := range []string{eds.Status.ActiveReplicaSet, eds.Status.Canary.ReplicaSet} {
@@ -61,7 +58,7 @@ func (c *command) diff(ctx context.Context, src *source.Source, name string) err
 	return c.showDiff(ctx, sides[0], sides[1])
 }
 
-// side is what is compared.
+// side is one of two texts that are compared.
 type side struct {
 	name string
 	text []byte
@@ -69,7 +66,6 @@ type side struct {
 
 // showDiff shows the difference.
 func (c *command) showDiff(ctx context.Context, active, canary side) error {
-	terminal := text.TerminalOf(c.Out)
 	heading := text.Lines{{
 		text.Plain.Of("Diffing between "), text.Green.Of(active.name + " (active)"), text.Plain.Of(" and "), text.Yellow.Of(canary.name + " (canary)"),
 	}}
@@ -97,7 +93,7 @@ func (c *command) showDiff(ctx context.Context, active, canary side) error {
 		if out, differ, err = compare(ctx, append(words, files[:]...)); !differ {
 			return fmt.Errorf("running $%s %q, %w: %s", external, words, err, out)
 		}
-	} else if out, differ, _ = compare(ctx, append(sideBySide(terminal), files[:]...)); !differ {
+	} else if out, differ, _ = compare(ctx, append(sideBySide(text.TerminalOf(c.Out)), files[:]...)); !differ {
 		// That diff is missing, or does not know these flags.
 		if out, err = unified(active, canary); err != nil {
 			return err
@@ -107,7 +103,7 @@ func (c *command) showDiff(ctx context.Context, active, canary side) error {
 	return err
 }
 
-// unified shows in what two texts differ, line by line, as diff -u does.
+// unified returns how two texts differ, in the format of diff -u.
 func unified(active, canary side) ([]byte, error) {
 	lines := func(text []byte) []string { return difflib.SplitLines(strings.TrimSuffix(string(text), "\n")) }
 	out, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
@@ -116,20 +112,15 @@ func unified(active, canary side) ([]byte, error) {
 	return []byte(out), err
 }
 
-// sideBySide is a call of GNU's diff.
+// sideBySide returns the command line of GNU's diff.
 func sideBySide(terminal text.Terminal) []string {
-	call := []string{"diff", "-y", "--color=never"}
 	if terminal.Colour {
-		call[2] = "--color=always"
+		return []string{"diff", "-y", "--color=always"}
 	}
-	if terminal.Live {
-		width, _ := terminal.Size()
-		call = append(call, "-W", strconv.Itoa(width))
-	}
-	return call
+	return []string{"diff", "-y", "--color=never"}
 }
 
-// compare calls a program that compares files. It exits with 1 where they differ.
+// compare runs a program that compares files. It exits with 1 if they differ.
 func compare(ctx context.Context, call []string) (out []byte, differ bool, err error) {
 	out, err = exec.CommandContext(ctx, call[0], call[1:]...).CombinedOutput()
 	exit, ended := errors.AsType[*exec.ExitError](err)

@@ -26,7 +26,7 @@ func TestFailComesTooLate(t *testing.T) {
 		out, err string
 	}{
 		"in time":  {out: "ExtendedDaemonSetReplicaSet 'ns/foo' canary deployment set to failed\n"},
-		"too late": {passes: true, err: "canary replicaset 'foo-b' has become active in this moment; cannot fail it: see kubectl eds rollback"},
+		"too late": {passes: true, err: "canary replicaset 'foo-b' has just become active; cannot fail it: see kubectl eds rollback"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eds := &edsv1.ExtendedDaemonSet{

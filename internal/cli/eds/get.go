@@ -24,7 +24,7 @@ import (
 func (c *command) newGet() *cobra.Command {
 	return c.newGetOf(&cobra.Command{
 		Use:   "get [ExtendedDaemonSet name]",
-		Short: "Show ExtendedDaemonSets: how many pods they have, of which revision, and what they do",
+		Short: "Show ExtendedDaemonSets: their pods, their revisions and their state",
 		Long: `Show ExtendedDaemonSets: how many pods they have, how many of these are ready, up to date and available, what the
 ExtendedDaemonSet is doing (Running, Canary, Canary Paused, Canary Failed, RollingUpdate Paused, Rollout frozen) and why,
 and the names of the active and of the canary's ExtendedDaemonSetReplicaSet.
@@ -46,8 +46,8 @@ func (c *command) newGetERS() *cobra.Command {
 	return c.newGetOf(&cobra.Command{
 		Use:   "get-ers [ExtendedDaemonSetReplicaSet name]",
 		Short: "Show ExtendedDaemonSetReplicaSets, each of which is a revision of an ExtendedDaemonSet",
-		Long: `Show ExtendedDaemonSetReplicaSets: how many pods of the revision there are, and whether it is the active one, the canary's,
-or none of both (unknown). kubectl eds history NAME shows those of one ExtendedDaemonSet in their order.
+		Long: `Show ExtendedDaemonSetReplicaSets: how many pods of the revision there are, and whether it is active, the canary's, or
+neither of these (unknown). kubectl eds history NAME shows those of one ExtendedDaemonSet in their order.
 
 -o wide shows the hash of the template, the containers, their images and the selector of nodes, too.`,
 		Example: `  kubectl eds get-ers
@@ -59,7 +59,7 @@ or none of both (unknown). kubectl eds history NAME shows those of one ExtendedD
 	}, revisionRow)
 }
 
-// newGetOf makes what both kinds share.
+// newGetOf returns the verb that shows objects of one kind.
 func (c *command) newGetOf(cmd *cobra.Command, of columns, rowOf func(*unstructured.Unstructured) row) *cobra.Command {
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 1 {
@@ -71,22 +71,21 @@ func (c *command) newGetOf(cmd *cobra.Command, of columns, rowOf func(*unstructu
 	s.addFlags(cmd, true)
 	source.AddAllNamespaces(cmd)
 	return source.Verb(c.cluster, cmd, []*source.Kind{of.kind}, func(ctx context.Context, src *source.Source, named source.Target) error {
-		known := named.Name == ""
-		s.single = !known && src.Namespace != ""
+		found := false
+		s.single = named.Name != "" && src.Namespace != ""
 		return s.show(ctx, src, func() ([]row, error) {
 			items, err := source.Read[unstructured.Unstructured](ctx, src, of.kind, source.Named(named.Name))
 			switch {
 			case err != nil:
 				return nil, source.Explain(of.kind, err)
-			case len(items) > 0:
-				known = true
-			case !known:
-				return nil, src.NotFound(ctx, of.kind, named.Name)
-			case named.Name != "":
+			case len(items) == 0 && found && named.Name != "":
 				return nil, fmt.Errorf("%s %s has been deleted", of.kind.Name, named.Name)
-			case !s.watch:
+			case len(items) == 0 && named.Name != "":
+				return nil, src.NotFound(ctx, of.kind, named.Name)
+			case len(items) == 0 && !s.watch:
 				fmt.Fprintln(c.ErrOut, src.Nothing(of.kind.Name+"s"))
 			}
+			found = true
 			rows := make([]row, len(items))
 			for i := range items {
 				rows[i] = rowOf(&items[i])
@@ -96,7 +95,7 @@ func (c *command) newGetOf(cmd *cobra.Command, of columns, rowOf func(*unstructu
 	})
 }
 
-// changeCause is the annotation of kubectl in which people say why they changed something.
+// changeCause is kubectl's annotation for the reason of a change.
 const changeCause = "kubernetes.io/change-cause"
 
 func (c *command) newHistory() *cobra.Command {
@@ -107,17 +106,17 @@ func (c *command) newHistory() *cobra.Command {
 	}}
 	return s.one(&cobra.Command{
 		Use:   "history [ExtendedDaemonSet name]",
-		Short: "Show the revisions of an ExtendedDaemonSet, to which kubectl eds rollback can go back",
+		Short: "Show the revisions of an ExtendedDaemonSet, for kubectl eds rollback",
 		Long: `Show the revisions of an ExtendedDaemonSet that are kept (spec.revisionHistoryLimit), the oldest first, with their images and
-the annotation kubernetes.io/change-cause that the ExtendedDaemonSet had when they were made. IN SPEC is true for the one that
-spec.template asks for.
+the annotation kubernetes.io/change-cause that the ExtendedDaemonSet had when they were made. IN SPEC is true for the revision
+with the template of the spec.
 
-The number of a revision is its place in this list: it becomes less when an older one is dropped. Its name stays.`,
+The number of a revision is its place in this list. It becomes smaller when an older revision is deleted. Its name stays.`,
 		Example: `  kubectl eds history agent -n monitoring
   kubectl eds history agent -o yaml`,
 	}, false, func(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) error {
 		return s.show(ctx, src, func() ([]row, error) {
-			revisions, err := revisionsOf(ctx, src, eds)
+			revisions, err := readRevisions(ctx, src, eds)
 			if err == nil && len(revisions) == 0 {
 				fmt.Fprintf(c.ErrOut, "ExtendedDaemonSet %s/%s has no revisions yet.\n", eds.Namespace, eds.Name)
 			}
@@ -126,10 +125,10 @@ The number of a revision is its place in this list: it becomes less when an olde
 	})
 }
 
-// historyRows are the lines of the revisions of an ExtendedDaemonSet.
+// historyRows returns the rows of the revisions of an ExtendedDaemonSet.
 func historyRows(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet) []row {
-	inSpec := inSpec(eds, revisions)
-	rows := []row{}
+	inSpec := revisionInSpec(eds, revisions)
+	rows := make([]row, len(revisions))
 	for i := range revisions {
 		r := &revisions[i]
 		r.APIVersion, r.Kind = edsv1.GroupVersion.String(), source.ReplicaSet.Name
@@ -140,60 +139,58 @@ func historyRows(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonS
 			reason = edsv1.FindCondition(r.Status.Conditions, edsv1.ConditionCanaryPaused).Reason
 		}
 		containers, images := containersOf(&r.Spec.Template)
-		rows = append(rows, row{
-			namespace: r.Namespace, name: r.Name, created: r.CreationTimestamp.Time, content: r,
+		rows[i] = row{
+			object: r,
 			cells: []string{
-				strconv.Itoa(i + 1), r.Name, status, reason, strconv.FormatBool(i == inSpec), count(r.Status.Current), count(r.Status.Ready),
+				strconv.Itoa(i + 1), r.Name, status, reason, strconv.FormatBool(r == inSpec), count(r.Status.Current), count(r.Status.Ready),
 				images, r.Annotations[changeCause],
 			},
-			wide: []string{r.Annotations[edsv1.AnnotationTemplateHash], containers, metav1.FormatLabelSelector(r.Spec.Selector)},
-		})
+			wide: []string{r.Spec.TemplateGeneration, containers, metav1.FormatLabelSelector(r.Spec.Selector)},
+		}
 	}
 	return rows
 }
 
-// daemonSetRow is the line of an ExtendedDaemonSet.
+// daemonSetRow returns the row of an ExtendedDaemonSet.
 func daemonSetRow(u *unstructured.Unstructured) row {
 	eds := source.As[edsv1.ExtendedDaemonSet](u)
 	s, canary, nodes := &eds.Status, "-", ""
 	if s.Canary != nil {
 		canary, nodes = s.Canary.ReplicaSet, text.Some(3, slices.Sorted(slices.Values(s.Canary.Nodes)), ",")
 	}
-	// A failed canary stays to be seen when its nodes have gone back, and the state is another.
+	// When the canary's nodes have the active revision again, the state is another one. The failure still shows as the reason.
 	reason := string(s.Reason)
 	if edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed) {
 		reason = cmp.Or(reason, edsv1.ReasonCanaryFailed)
 	}
-	r := newRow(u)
-	r.cells = []string{
-		eds.Namespace, eds.Name, count(s.Desired), count(s.Current), count(s.Ready), count(s.UpToDate), count(s.Available),
-		count(s.IgnoredUnresponsiveNodes), string(s.State), reason, s.ActiveReplicaSet, canary,
-	}
 	containers, images := containersOf(&eds.Spec.Template)
-	r.wide = []string{nodes, containers, images, metav1.FormatLabelSelector(eds.Spec.Selector)}
-	return r
+	return row{
+		object: u,
+		cells: []string{
+			eds.Namespace, eds.Name, count(s.Desired), count(s.Current), count(s.Ready), count(s.UpToDate), count(s.Available),
+			count(s.IgnoredUnresponsiveNodes), string(s.State), reason, s.ActiveReplicaSet, canary,
+		},
+		wide: []string{nodes, containers, images, metav1.FormatLabelSelector(eds.Spec.Selector)},
+	}
 }
 
-// revisionRow is the line of an ExtendedDaemonSetReplicaSet.
+// revisionRow returns the row of an ExtendedDaemonSetReplicaSet.
 func revisionRow(u *unstructured.Unstructured) row {
 	ers := source.As[edsv1.ExtendedDaemonSetReplicaSet](u)
-	s, r := &ers.Status, newRow(u)
-	r.cells = []string{
-		ers.Namespace, ers.Name, count(s.Desired), count(s.Current), count(s.Ready), count(s.Available), count(s.IgnoredUnresponsiveNodes), string(s.Status),
-	}
+	s := &ers.Status
 	containers, images := containersOf(&ers.Spec.Template)
-	hash := cmp.Or(ers.Annotations[edsv1.AnnotationTemplateHash], ers.Spec.TemplateGeneration)
-	r.wide = []string{hash, containers, images, metav1.FormatLabelSelector(ers.Spec.Selector)}
-	return r
-}
-
-func newRow(u *unstructured.Unstructured) row {
-	return row{namespace: u.GetNamespace(), name: u.GetName(), created: u.GetCreationTimestamp().Time, content: u.Object}
+	return row{
+		object: u,
+		cells: []string{
+			ers.Namespace, ers.Name, count(s.Desired), count(s.Current), count(s.Ready), count(s.Available), count(s.IgnoredUnresponsiveNodes), string(s.Status),
+		},
+		wide: []string{ers.Spec.TemplateGeneration, containers, images, metav1.FormatLabelSelector(ers.Spec.Selector)},
+	}
 }
 
 func count(n int32) string { return strconv.Itoa(int(n)) }
 
-// containersOf are the names of a template's containers, and their images.
+// containersOf returns the names of a template's containers, and their images.
 func containersOf(t *corev1.PodTemplateSpec) (names, images string) {
 	var n, i []string
 	for _, c := range t.Spec.Containers {

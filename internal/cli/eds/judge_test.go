@@ -115,9 +115,9 @@ func TestJudge(t *testing.T) {
 		},
 		"paused": {
 			eds: upgraded(counts(1, 100), state(edsv1.StateRollingUpdatePaused)),
-			err: `its state is "RollingUpdate Paused", and it goes on only when a person ends that`,
+			err: `its state is "RollingUpdate Paused", until a person ends that`,
 		},
-		"frozen":   {eds: upgraded(state(edsv1.StateRolloutFrozen)), err: `its state is "Rollout frozen", and it goes on only when a person ends that`},
+		"frozen":   {eds: upgraded(state(edsv1.StateRolloutFrozen)), err: `its state is "Rollout frozen", until a person ends that`},
 		"not seen": {eds: upgraded(func(eds *edsv1.ExtendedDaemonSet) { eds.Generation = 4 }), text: "the operator has not seen the change yet"},
 		"never seen": {
 			eds:  upgraded(func(eds *edsv1.ExtendedDaemonSet) { eds.Status = edsv1.ExtendedDaemonSetStatus{} }),

@@ -40,7 +40,7 @@ func (c *command) newPods() *cobra.Command {
 		Use:   "pods [ExtendedDaemonSet name]",
 		Short: "Show pods of an ExtendedDaemonSet: those of its canary, or those that are not ready",
 		Long: `Show pods of an ExtendedDaemonSet with their nodes: those of its canary (--select canary), or those that are not ready
-(--select not-ready). -o wide shows their revision and what their containers wait for, too.`,
+(--select not-ready). -o wide also shows their revision and what their containers wait for.`,
 		Example: `  kubectl eds pods agent --select not-ready
   kubectl eds pods agent --select canary --watch`,
 	}, true, s.pods)
@@ -59,7 +59,7 @@ func (c *command) newCanaryPods() *cobra.Command {
 	}, true, s.pods)
 }
 
-// pods shows the selected pods. With --watch the canary stays the one of the beginning.
+// pods shows the selected pods. --watch stays with the canary that runs at the beginning.
 func (s *listing) pods(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) error {
 	selector := labels.Set{edsv1.LabelName: eds.Name}
 	switch {
@@ -81,13 +81,13 @@ func (s *listing) pods(ctx context.Context, src *source.Source, eds *edsv1.Exten
 		}
 		if nodes == nil && !noted {
 			noted = true
-			fmt.Fprintln(s.ErrOut, "Nodes can't be listed: whether those of the pods are ready is not known.")
+			fmt.Fprintln(s.ErrOut, "Nodes can't be listed: NODE READY is unknown.")
 		}
 		return podRows(pods, nodes, s.selected), nil
 	})
 }
 
-// podRows are the lines of pods, on nodes as far as these are known.
+// podRows returns the rows of pods. nodes may be nil.
 func podRows(pods []corev1.Pod, nodes []corev1.Node, which string) []row {
 	ready := map[string]bool{}
 	for i := range nodes {
@@ -95,7 +95,7 @@ func podRows(pods []corev1.Pod, nodes []corev1.Node, which string) []row {
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 		})
 	}
-	rows := []row{}
+	rows := make([]row, len(pods))
 	for i := range pods {
 		p := &pods[i]
 		notReady, reason := podNotReady(p)
@@ -105,17 +105,16 @@ func podRows(pods []corev1.Pod, nodes []corev1.Node, which string) []row {
 		if is, known := ready[node]; known {
 			nodeReady = strconv.FormatBool(is)
 		}
-		content := *p
-		content.APIVersion, content.Kind = corev1.SchemeGroupVersion.String(), source.Pod.Name
-		rows = append(rows, row{
-			namespace: p.Namespace, name: p.Name, created: p.CreationTimestamp.Time, content: &content,
+		p.APIVersion, p.Kind = corev1.SchemeGroupVersion.String(), source.Pod.Name
+		rows[i] = row{
+			object: p,
 			cells: []string{
 				p.Name, fmt.Sprintf("%d/%d", total-len(waiting), total), string(p.Status.Phase), reason, strings.Join(waiting, ", "),
 				count(restarts), node, nodeReady,
 			},
 			wide:     []string{p.Status.PodIP, p.Labels[edsv1.LabelReplicaSetName], waitReasons(p)},
 			unlisted: which == selectNotReady && !notReady,
-		})
+		}
 	}
 	return rows
 }
@@ -144,7 +143,7 @@ func containerCounts(p *corev1.Pod) (total int, notReady []string, restarts int3
 	return len(p.Status.ContainerStatuses), notReady, restarts
 }
 
-// waitReasons says what the containers of a pod wait for, or why it is not scheduled.
+// waitReasons returns what the containers of a pod wait for, or why it is not scheduled.
 func waitReasons(p *corev1.Pod) string {
 	var all []string
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {

@@ -6,13 +6,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/liggitt/tabwriter"
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/cli/flags"
@@ -20,39 +20,36 @@ import (
 	"moult.dev/moult/internal/cli/text"
 )
 
-// row is a line of a table, and the object that it is about.
+// row is one object in a table.
 type row struct {
-	namespace, name string
+	object metav1.Object
 	// cells come before the age, and wide ones after it with -o wide.
 	cells, wide []string
-	created     time.Time
-	// content is the object for programs.
-	content any
-	// unlisted is true for one that is shown only after it was listed before.
+	// unlisted rows are shown only by a watch, as the last change of an object that was listed before.
 	unlisted bool
 }
 
-// columns of a table: those before the age, and with -o wide those after it.
+// columns are the headers of a table: those before the age, and with -o wide those after it.
 type columns struct {
 	kind        *source.Kind
 	cells, wide []string
 }
 
-// listing is one call of a verb that shows rows, once or, with --watch, when they change.
+// listing is one call of a verb that shows rows, once, or with --watch whenever they change.
 type listing struct {
 	*command
 	columns columns
 	output  flags.Output
 	watch   bool
-	// selected are the pods that are shown.
+	// selected is --select of the verb pods.
 	selected string
-	// single is true where programs get one object as it is.
+	// single is true if one object is named: -o json and yaml then print it without a list around it.
 	single bool
 
 	table  *tabwriter.Writer
 	headed bool
-	// shown are the rows that a watch has written, by their keys.
-	shown map[string]row
+	// shown is what a watch has written last of each object.
+	shown map[string]string
 }
 
 func (s *listing) addFlags(cmd *cobra.Command, watch bool) {
@@ -62,7 +59,7 @@ func (s *listing) addFlags(cmd *cobra.Command, watch bool) {
 	}
 }
 
-// one completes a verb that shows what belongs to one ExtendedDaemonSet.
+// one completes a verb that shows objects of one ExtendedDaemonSet.
 func (s *listing) one(
 	cmd *cobra.Command, watch bool, run func(context.Context, *source.Source, *edsv1.ExtendedDaemonSet) error,
 ) *cobra.Command {
@@ -78,103 +75,88 @@ func (s *listing) one(
 
 // show writes the rows, and with --watch those that change, until the context ends.
 func (s *listing) show(ctx context.Context, src *source.Source, read func() ([]row, error)) error {
-	s.table = newTable(s.Out)
-	if !s.watch {
-		rows, err := read()
-		if err != nil {
-			return err
-		}
-		return s.print(slices.DeleteFunc(rows, func(r row) bool { return r.unlisted }))
-	}
-	ended := src.Follow().Run(ctx, s.clock, nil, func() (bool, error) {
+	s.table, s.shown = newTable(s.Out), map[string]string{}
+	look := func() (done bool, err error) {
 		rows, err := read()
 		if err != nil {
 			return false, err
 		}
-		return false, s.printChanges(rows)
-	})
-	if ctx.Err() == nil {
-		return ended
+		return false, s.print(s.takeChanged(rows))
 	}
-	return nil
+	if !s.watch {
+		_, err := look()
+		return err
+	}
+	err := src.Follow().Run(ctx, s.clock, nil, look)
+	if ctx.Err() != nil {
+		return nil // A person ended the watch.
+	}
+	return err
 }
 
-// print writes all rows. Programs get a single object as it is, and others as a list.
-func (s *listing) print(rows []row) error {
-	if !s.output.Structured() {
-		return s.lines(rows)
-	}
-	if s.single && len(rows) == 1 {
-		return s.output.Print(s.Out, rows[0].content)
-	}
-	items := []any{}
-	for _, r := range rows {
-		items = append(items, r.content)
-	}
-	return s.output.Print(s.Out, map[string]any{
-		"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": ""}, "items": items,
-	})
-}
-
-// printChanges writes the rows that differ from what was written of them before.
-func (s *listing) printChanges(rows []row) error {
+// takeChanged returns the rows that differ from what was shown of them before.
+func (s *listing) takeChanged(rows []row) []row {
 	var changed []row
-	shown := map[string]row{}
 	for _, r := range rows {
-		key := r.namespace + "/" + r.name
+		key := r.object.GetNamespace() + "/" + r.object.GetName()
+		// The cells of a pod also show its node.
+		looks := strings.Join(append([]string{r.object.GetResourceVersion()}, r.cells...), "\t")
 		before, known := s.shown[key]
-		if r.unlisted && !known {
+		if looks == before || r.unlisted && !known {
 			continue
 		}
-		if !known || !s.same(before, r) {
-			changed = append(changed, r)
-		}
-		if !r.unlisted {
-			shown[key] = r
+		changed = append(changed, r)
+		s.shown[key] = looks
+		if r.unlisted {
+			delete(s.shown, key)
 		}
 	}
-	s.shown = shown
-	if !s.output.Structured() {
-		return s.lines(changed)
+	return changed
+}
+
+// print writes rows in the chosen format. Without --watch, -o json and yaml print one list, or the object that was named.
+func (s *listing) print(rows []row) error {
+	switch {
+	case s.output.Value == flags.Name:
+		for _, r := range rows {
+			fmt.Fprintln(s.Out, s.columns.kind.String(r.object.GetName()))
+		}
+		return nil
+	case !s.output.Structured():
+		return s.printTable(rows)
+	case !s.watch && !s.single:
+		items := make([]any, len(rows))
+		for i := range rows {
+			items[i] = rows[i].object
+		}
+		return s.output.Print(s.Out, map[string]any{
+			"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": ""}, "items": items,
+		})
 	}
-	for _, r := range changed {
-		if s.output.Value == flags.YAML {
+	for _, r := range rows {
+		if s.watch && s.output.Value == flags.YAML {
 			fmt.Fprintln(s.Out, "---")
 		}
-		if err := s.output.Print(s.Out, r.content); err != nil {
+		if err := s.output.Print(s.Out, r.object); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// same reports whether two rows of an object look the same in this format.
-func (s *listing) same(a, b row) bool {
-	if s.output.Structured() {
-		return reflect.DeepEqual(a.content, b.content)
-	}
-	return slices.Equal(a.cells, b.cells) && (!s.output.Wide() || slices.Equal(a.wide, b.wide))
-}
-
-// lines writes the rows for people.
-func (s *listing) lines(rows []row) error {
-	if s.output.Value == flags.Name {
-		for _, r := range rows {
-			fmt.Fprintln(s.Out, s.columns.kind.String(r.name))
-		}
-		return nil
-	}
+// printTable writes rows as a table, the first time with its header.
+func (s *listing) printTable(rows []row) error {
 	if !s.headed {
-		s.write(s.columns.cells, "Age", s.columns.wide, strings.ToUpper)
+		s.writeLine(s.columns.cells, "Age", s.columns.wide, strings.ToUpper)
 		s.headed = true
 	}
 	for _, r := range rows {
-		s.write(r.cells, ageText(s.clock.Now().Sub(r.created)), r.wide, text.Clean)
+		s.writeLine(r.cells, ageText(s.clock.Now().Sub(r.object.GetCreationTimestamp().Time)), r.wide, text.Clean)
 	}
 	return s.table.Flush()
 }
 
-func (s *listing) write(cells []string, age string, wide []string, change func(string) string) {
+func (s *listing) writeLine(cells []string, age string, wide []string, change func(string) string) {
 	cells = append(slices.Clone(cells), age)
 	if s.output.Wide() {
 		cells = append(cells, wide...)
@@ -185,8 +167,8 @@ func (s *listing) write(cells []string, age string, wide []string, change func(s
 	writeRow(s.table, cells...)
 }
 
-// newTable makes a table in the layout of ExtendedDaemonSet's plugin: two blanks before the first column and after each. Columns are as wide as
-// what they have held so far.
+// newTable returns a table in the layout of ExtendedDaemonSet's plugin: two blanks before the first column and after each. A column is as
+// wide as its widest cell so far.
 func newTable(out io.Writer) *tabwriter.Writer {
 	return tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.RememberWidths)
 }
@@ -195,7 +177,7 @@ func writeRow(table *tabwriter.Writer, cells ...string) {
 	fmt.Fprintln(table, "  "+strings.Join(cells, "\t")+"\t")
 }
 
-// units of an age, the largest first. A year has 365 days.
+// units are the units of an age, the largest first. A year has 365 days.
 var units = []struct {
 	name string
 	of   time.Duration
@@ -204,7 +186,7 @@ var units = []struct {
 	{"second", time.Second}, {"millisecond", time.Millisecond}, {"microsecond", time.Microsecond},
 }
 
-// ageText is a duration in its largest unit, rounded down: "16 seconds", "1 day".
+// ageText returns a duration in its largest unit, rounded down: "16 seconds", "1 day".
 func ageText(d time.Duration) string {
 	for _, u := range units {
 		switch n := int64(d / u.of); n {

@@ -16,8 +16,9 @@ import (
 	"moult.dev/moult/internal/cli/source"
 )
 
-// revisionsOf are the ExtendedDaemonSetReplicaSets of an ExtendedDaemonSet, the oldest first. One without an owner belongs to it by its label.
-func revisionsOf(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) ([]edsv1.ExtendedDaemonSetReplicaSet, error) {
+// readRevisions reads the ExtendedDaemonSetReplicaSets of an ExtendedDaemonSet, and returns the oldest first. One without an owner belongs
+// to it by its label.
+func readRevisions(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) ([]edsv1.ExtendedDaemonSetReplicaSet, error) {
 	o := metav1.ListOptions{LabelSelector: labels.Set{edsv1.LabelName: eds.Name}.String()}
 	all, err := source.List[edsv1.ExtendedDaemonSetReplicaSet](ctx, src.Of(source.ReplicaSet), o)
 	if err != nil {
@@ -33,15 +34,14 @@ func revisionsOf(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDae
 	return all, nil
 }
 
-// inSpec is the index of the revision that has the template of the ExtendedDaemonSet, the last where there are more; -1 when
-// there is none, or not yet.
-func inSpec(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet) int {
+// revisionInSpec returns the newest revision with the template of the spec, or nil.
+func revisionInSpec(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet) *edsv1.ExtendedDaemonSetReplicaSet {
 	for i := len(revisions) - 1; i >= 0; i-- {
 		if sameTemplate(&eds.Spec.Template, &revisions[i].Spec.Template) {
-			return i
+			return &revisions[i]
 		}
 	}
-	return -1
+	return nil
 }
 
 // sameTemplate reports whether two templates make the same revision. Their names do not count.
@@ -51,7 +51,7 @@ func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// canaryFailure is the condition that says that the canary of a revision has failed; nil when it has not.
+// canaryFailure returns the condition that the canary of a revision has failed, or nil.
 func canaryFailure(ers *edsv1.ExtendedDaemonSetReplicaSet) *edsv1.Condition {
 	if edsv1.IsConditionTrue(ers.Status.Conditions, edsv1.ConditionCanaryFailed) {
 		return edsv1.FindCondition(ers.Status.Conditions, edsv1.ConditionCanaryFailed)

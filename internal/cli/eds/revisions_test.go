@@ -91,11 +91,11 @@ func TestEarlier(t *testing.T) {
 		},
 		"number 0": {
 			eds: templated("c", "foo-c"), revisions: rolled, to: "0",
-			err: "the ExtendedDaemonset has no revision 0, but 3 of them: see kubectl eds history",
+			err: "the ExtendedDaemonset has no revision '0': see kubectl eds history",
 		},
 		"number 4": {
 			eds: templated("c", "foo-c"), revisions: rolled, to: "4",
-			err: "the ExtendedDaemonset has no revision 4, but 3 of them: see kubectl eds history",
+			err: "the ExtendedDaemonset has no revision '4': see kubectl eds history",
 		},
 		"to what it has": {eds: templated("c", "foo-c"), revisions: rolled, to: "3", err: "the ExtendedDaemonset has the template of 'foo-c' already"},
 		"to what has failed": {
@@ -110,37 +110,30 @@ func TestEarlier(t *testing.T) {
 		"to the active one": {eds: templated("c", "foo-b"), revisions: failed, to: "foo-b", want: "foo-b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			i, err := rollbackIndex(tc.eds, tc.revisions, tc.to)
+			r, err := chooseRevision(tc.eds, tc.revisions, tc.to)
 			if err == nil && tc.err != "" || err != nil && err.Error() != tc.err {
 				t.Fatalf("%v, want %q", err, tc.err)
 			}
-			if err == nil && tc.revisions[i].Name != tc.want {
-				t.Errorf("%s, want %s", tc.revisions[i].Name, tc.want)
+			if err == nil && r.Name != tc.want {
+				t.Errorf("%s, want %s", r.Name, tc.want)
 			}
 		})
 	}
 }
 
 func TestResettable(t *testing.T) {
-	const none = "no canary deployment of the ExtendedDaemonset has failed; cannot reset"
+	const none = "no canary deployment of the ExtendedDaemonset's template has failed; cannot reset"
 	for name, tc := range map[string]struct {
 		eds       *edsv1.ExtendedDaemonSet
 		revisions revisions
 		want, err string
 	}{
-		"that of the template": {eds: templated("c", "foo-a"), revisions: revisions{revision("a"), revision("b", failure), revision("c", failure)}, want: "foo-c"},
-		"nothing has failed":   {eds: templated("b", "foo-a"), revisions: revisions{revision("a"), revision("b")}, err: none},
-		"it was reset":         {eds: templated("b", "foo-a"), revisions: revisions{revision("a"), revision("b", reset)}, err: none},
-		"the template is another": {
-			eds: templated("a", "foo-a"), revisions: revisions{revision("a"), revision("b", failure)},
-			err: "spec.template is that of 'foo-a', whose canary has not failed; cannot reset that of foo-b",
-		},
-		"the template looks like another": {eds: templated("c", "foo-a"), revisions: revisions{revision("a"), revision("b", failure)}, want: "foo-b"},
-		"it is not clear which": {
-			eds: templated("d", "foo-a"), revisions: revisions{revision("a"), revision("b", failure), revision("c", failure)},
-			err: "none of the failed canaries foo-b, foo-c has the template of the ExtendedDaemonset; cannot reset",
-		},
-		"it was validated all the same": {eds: templated("b", "foo-b"), revisions: revisions{revision("a"), revision("b", failure)}, err: none},
+		"that of the template":                     {eds: templated("c", "foo-a"), revisions: revisions{revision("a"), revision("b", failure), revision("c", failure)}, want: "foo-c"},
+		"nothing has failed":                       {eds: templated("b", "foo-a"), revisions: revisions{revision("a"), revision("b")}, err: none},
+		"it was reset":                             {eds: templated("b", "foo-a"), revisions: revisions{revision("a"), revision("b", reset)}, err: none},
+		"the template is another":                  {eds: templated("a", "foo-a"), revisions: revisions{revision("a"), revision("b", failure)}, err: none},
+		"there is no revision of the template yet": {eds: templated("c", "foo-a"), revisions: revisions{revision("a"), revision("b", failure)}, err: none},
+		"it was validated all the same":            {eds: templated("b", "foo-b"), revisions: revisions{revision("a"), revision("b", failure)}, err: none},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := revisionToReset(tc.eds, tc.revisions)

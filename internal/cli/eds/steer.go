@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,50 +16,57 @@ import (
 	"moult.dev/moult/internal/cli/source"
 )
 
-// byPlugin is how the API server records the plugin's writes.
+// byPlugin names the plugin in managed fields.
 var byPlugin = metav1.PatchOptions{FieldManager: "kubectl-eds"}
 
 // off is the value of annotations that are off.
 const off = "false"
 
-// verb steers an ExtendedDaemonSet, by an annotation or in its own way.
+// verb changes an ExtendedDaemonSet by an annotation, or in its own way.
 type verb struct {
 	name, short, long string
-	// annotation gets the value, and opposite, where there is one, the other value.
+	// annotation gets the value, and opposite, if it is not "", the other value.
 	annotation, value, opposite string
-	// done is printed after that, and already is the error that it is so.
+	// done is printed afterwards. already is the error if the annotation has the value.
 	done, already string
-	// check says why it can't be set now.
+	// check returns why the verb is not possible now.
 	check func(*edsv1.ExtendedDaemonSet) error
-	// do is what other verbs do.
+	// do is set for a verb that is no annotation.
 	do func(c *command, ctx context.Context, src *source.Source, name string) error
 }
+
+const (
+	useCanaryPause = "cannot pause rolling update: the ExtendedDaemonset has an active canary deployment. " +
+		"You can use the canary pause command instead"
+	endCanaryFirst = "cannot freeze rollout: the ExtendedDaemonset has an active canary deployment. " +
+		"You should either fail or validate the canary first"
+)
 
 var verbs = []verb{
 	{
 		name: "pause-rolling-update", short: "Replace no more outdated pods; pods are still created where there is none",
 		long: `Replace no more outdated pods. Pods are still created where there is none, such as on new nodes. Sets the annotation
 extendeddaemonset.datadoghq.com/rolling-update-paused to true. While there is a canary, pause that: kubectl eds canary pause.`,
-		annotation: edsv1.AnnotationRollingUpdatePaused, value: edsv1.True, check: noCanaryToPause,
+		annotation: edsv1.AnnotationRollingUpdatePaused, value: edsv1.True, check: refuseDuringCanary(useCanaryPause),
 		done: "rolling update is now paused", already: "rolling update already paused",
 	},
 	{
 		name: "unpause-rolling-update", short: "Replace outdated pods again",
 		long:       `Replace outdated pods again. Sets the annotation extendeddaemonset.datadoghq.com/rolling-update-paused to false.`,
-		annotation: edsv1.AnnotationRollingUpdatePaused, value: off, check: noCanaryToPause,
+		annotation: edsv1.AnnotationRollingUpdatePaused, value: off, check: refuseDuringCanary(useCanaryPause),
 		done: "rolling update is now unpaused", already: "rolling update is not paused; cannot unpause",
 	},
 	{
 		name: "freeze-rollout", short: "Replace no outdated pods and create none, not even on new nodes",
 		long: `Replace no outdated pods and create none, not even on new nodes. Sets the annotation
 extendeddaemonset.datadoghq.com/rollout-frozen to true. While there is a canary, fail or validate that first.`,
-		annotation: edsv1.AnnotationRolloutFrozen, value: edsv1.True, check: noCanaryToFreeze,
+		annotation: edsv1.AnnotationRolloutFrozen, value: edsv1.True, check: refuseDuringCanary(endCanaryFirst),
 		done: "rollout is now frozen", already: "rollout already frozen",
 	},
 	{
 		name: "unfreeze-rollout", short: "Replace outdated pods, and create pods, again",
 		long:       `Replace outdated pods, and create pods, again. Sets the annotation extendeddaemonset.datadoghq.com/rollout-frozen to false.`,
-		annotation: edsv1.AnnotationRolloutFrozen, value: off, check: noCanaryToFreeze,
+		annotation: edsv1.AnnotationRolloutFrozen, value: off, check: refuseDuringCanary(endCanaryFirst),
 		done: "rollout is now unfrozen", already: "rollout is not frozen; cannot unfreeze",
 	},
 }
@@ -66,40 +74,40 @@ extendeddaemonset.datadoghq.com/rollout-frozen to true. While there is a canary,
 var canaryVerbs = []verb{
 	{
 		name: "validate", short: "Validate the canary: all other nodes get its template now",
-		long: `Validate the canary: all other nodes get its template now, by the rolling update, whether the canary is paused, ready or
-neither. Sets the annotation extendeddaemonset.datadoghq.com/canary-valid to the name of the canary's
-ExtendedDaemonSetReplicaSet: it is for this canary only.`,
+		long: `Validate the canary: all other nodes get its template now, by the rolling update, even if the canary is paused or not
+ready. Sets the annotation extendeddaemonset.datadoghq.com/canary-valid to the name of the canary's
+ExtendedDaemonSetReplicaSet, so it applies to this canary only.`,
 		do: (*command).validate,
 	},
 	{
 		name: "pause", short: "Pause the canary: it is not promoted, and no canary pod is created",
 		long: `Pause the canary: it is not promoted, and no canary pod is created. Sets the annotations
 extendeddaemonset.datadoghq.com/canary-paused to true and canary-unpaused to false.`,
-		annotation: edsv1.AnnotationCanaryPaused, value: edsv1.True, opposite: edsv1.AnnotationCanaryUnpaused, check: hasCanary,
+		annotation: edsv1.AnnotationCanaryPaused, value: edsv1.True, opposite: edsv1.AnnotationCanaryUnpaused, check: checkCanary,
 		done: "deployment paused set to true", already: "canary deployment already paused",
 	},
 	{
-		name: "unpause", short: "Unpause the canary, also one that was paused by itself",
-		long: `Unpause the canary. If it was paused by itself (spec.strategy.canary.autoPause), it is not paused so again. Sets the
+		name: "unpause", short: "Unpause the canary, also one that autoPause has paused",
+		long: `Unpause the canary. If spec.strategy.canary.autoPause has paused it, autoPause does not pause it again. Sets the
 annotations extendeddaemonset.datadoghq.com/canary-paused to false and canary-unpaused to true.`,
-		annotation: edsv1.AnnotationCanaryPaused, value: off, opposite: edsv1.AnnotationCanaryUnpaused, check: hasCanary,
+		annotation: edsv1.AnnotationCanaryPaused, value: off, opposite: edsv1.AnnotationCanaryUnpaused, check: checkCanary,
 		done: "deployment paused set to false", already: "canary deployment is not paused; cannot unpause",
 	},
 	{
 		name: "fail", short: "Fail the canary: its nodes get the active template back",
-		long: `Fail the canary: its nodes get the active template back, and its own is not tried again until it changes, or until
+		long: `Fail the canary: its nodes get the active template back. The canary's template is not tried again until it changes, or until
 kubectl eds canary reset. Sets the condition Canary-Failed in the status of the canary's ExtendedDaemonSetReplicaSet.`,
 		do: (*command).fail,
 	},
 	{
 		name: "reset", short: "Reset a failed canary: the same template is tried again",
-		long: `Reset a failed canary: the same template is tried again, from the beginning. Sets the condition Canary-Failed to False in the
+		long: `Reset a failed canary: the canary begins again with the same template. Sets the condition Canary-Failed to False in the
 status of the ExtendedDaemonSetReplicaSet of spec.template.`,
 		do: (*command).reset,
 	},
 }
 
-// newVerb makes the command of a verb. Its parents, as in "canary ", come before its name.
+// newVerb returns the command of a verb. parents is what comes before its name on the command line, such as "canary ".
 func (c *command) newVerb(v *verb, parents string) *cobra.Command {
 	return c.one(&cobra.Command{
 		Use: v.name + " [ExtendedDaemonSet name]", Short: v.short, Long: v.long,
@@ -123,11 +131,8 @@ func (c *command) annotate(ctx context.Context, src *source.Source, name string,
 			return nil, errors.New(v.already)
 		}
 		values := map[string]any{v.annotation: v.value}
-		switch {
-		case v.opposite != "" && v.value == off:
-			values[v.opposite] = edsv1.True
-		case v.opposite != "":
-			values[v.opposite] = off
+		if v.opposite != "" {
+			values[v.opposite] = strconv.FormatBool(v.value == off)
 		}
 		return values, nil
 	})
@@ -137,8 +142,8 @@ func (c *command) annotate(ctx context.Context, src *source.Source, name string,
 	return err
 }
 
-// hasCanary is the error that there is no canary.
-func hasCanary(eds *edsv1.ExtendedDaemonSet) error {
+// checkCanary returns an error if no canary runs.
+func checkCanary(eds *edsv1.ExtendedDaemonSet) error {
 	switch {
 	case eds.Spec.Strategy.Canary == nil:
 		return errors.New("the ExtendedDaemonset does not have a canary strategy")
@@ -148,23 +153,17 @@ func hasCanary(eds *edsv1.ExtendedDaemonSet) error {
 	return nil
 }
 
-func noCanaryToPause(eds *edsv1.ExtendedDaemonSet) error {
-	if eds.Status.Canary != nil {
-		return errors.New("cannot pause rolling update: the ExtendedDaemonset has an active canary deployment. " +
-			"You can use the canary pause command instead")
+// refuseDuringCanary returns a check with this error for while a canary runs.
+func refuseDuringCanary(refusal string) func(*edsv1.ExtendedDaemonSet) error {
+	return func(eds *edsv1.ExtendedDaemonSet) error {
+		if eds.Status.Canary != nil {
+			return errors.New(refusal)
+		}
+		return nil
 	}
-	return nil
 }
 
-func noCanaryToFreeze(eds *edsv1.ExtendedDaemonSet) error {
-	if eds.Status.Canary != nil {
-		return errors.New("cannot freeze rollout: the ExtendedDaemonset has an active canary deployment. " +
-			"You should either fail or validate the canary first")
-	}
-	return nil
-}
-
-// writeAnnotations sets annotations of an ExtendedDaemonSet. change says which, or why not.
+// writeAnnotations sets the annotations of an ExtendedDaemonSet that change returns.
 func writeAnnotations(ctx context.Context, src *source.Source, name string, change func(*edsv1.ExtendedDaemonSet) (map[string]any, error)) error {
 	return src.Write(ctx, source.DaemonSet, name, byPlugin, func(u *unstructured.Unstructured) (*source.Change, error) {
 		annotations, err := change(source.As[edsv1.ExtendedDaemonSet](u))

@@ -15,7 +15,7 @@ import (
 	"moult.dev/moult/internal/cli/source"
 )
 
-// Variables of the environment that replace flags which are not given.
+// Environment variables for flags that are not set.
 const (
 	envTimeout = "CHECK_TIMEOUT_MINUTES"
 	envPercent = "NODE_COMPLETION_PCT"
@@ -29,24 +29,24 @@ type waiter struct {
 	enough  enough
 }
 
-// newWait makes wait: it follows an ExtendedDaemonSet until its pods are up to date, and fails as soon as it is clear that they will not be. It does
-// what `check-eds upgrade` does, with watches in place of polls.
+// newWait returns the verb wait. It watches an ExtendedDaemonSet until its pods are up to date, and fails as soon as it is clear that they
+// will not be. It replaces `check-eds upgrade`, which polls.
 func (c *command) newWait() *cobra.Command {
 	w := &waiter{command: c}
 	cmd := c.one(&cobra.Command{
 		Use:   "wait [ExtendedDaemonSet name]",
-		Short: "Wait until the pods are up to date; fail when they will not be",
-		Long: `Wait until the pods of an ExtendedDaemonSet are up to date, saying what it does meanwhile.
+		Short: "Wait until the pods are up to date; fail if they will not be",
+		Long: `Wait until the pods of an ExtendedDaemonSet are up to date. Meanwhile each change of its state is printed.
 
-They are when no canary goes on, and more than --percent of them have the template of the spec, or fewer than --min have not;
-where there are no more than --min pods, all of them count. A pod that a node should have, and has not yet, is one that is not up
-to date. With --percent 100 all nodes' pods must be available as well.
+The pods are up to date when no canary runs, and more than --percent of them have the template of the spec, or fewer than --min
+do not. With --min pods or fewer, all of them must have it. A pod that a node should have, but does not have yet, is not up to
+date. With --percent 100, the pods of all nodes must also be available.
 
-It fails at once when the canary has failed, and when the rollout is stalled, paused or frozen; and after --timeout. A canary
-that is paused, or waits to be validated, is waited for.
+It fails at once when the canary has failed, or the rollout is stalled, paused or frozen. It also fails after --timeout. It waits
+for a canary that is paused, or must be validated.
 
-It is what check-eds upgrade does, and takes its variables of the environment where a flag is not given:
-CHECK_TIMEOUT_MINUTES, NODE_COMPLETION_PCT and NODE_COMPLETION_MIN.`,
+It replaces check-eds upgrade, and reads the same environment variables for flags that are not set: CHECK_TIMEOUT_MINUTES,
+NODE_COMPLETION_PCT and NODE_COMPLETION_MIN.`,
 		Example: `  kubectl eds wait agent -n monitoring
   kubectl eds wait agent --timeout 30m --percent 100 --min 1`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -58,13 +58,13 @@ CHECK_TIMEOUT_MINUTES, NODE_COMPLETION_PCT and NODE_COMPLETION_MIN.`,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return w.environment(cmd) },
 	}, w.wait)
 	flags := cmd.Flags()
-	flags.DurationVar(&w.timeout, "timeout", 2*time.Hour, "How long to wait, such as 30m; 0 is for ever. Else $"+envTimeout+".")
-	flags.Float64Var(&w.enough.percent, "percent", 95, "More than so many percent of the pods up to date are enough; 100 is all of them, and available. Else $"+envPercent+".")
-	flags.Int32Var(&w.enough.min, "min", 10, "Fewer pods than this that are not up to date do not count. Else $"+envMin+".")
+	flags.DurationVar(&w.timeout, "timeout", 2*time.Hour, "How long to wait, such as 30m; 0 waits for ever. Overrides $"+envTimeout+".")
+	flags.Float64Var(&w.enough.percent, "percent", 95, "More than this percentage of the pods must be up to date; 100 is all, and available. Overrides $"+envPercent+".")
+	flags.Int32Var(&w.enough.min, "min", 10, "Or fewer pods than this are not up to date. Overrides $"+envMin+".")
 	return cmd
 }
 
-// environment reads the variables of flags that are not given.
+// environment reads the environment variables for flags that are not set.
 func (w *waiter) environment(cmd *cobra.Command) error {
 	for _, v := range []struct{ name, flag, unit string }{{envTimeout, "timeout", "m"}, {envPercent, "percent", ""}, {envMin, "min", ""}} {
 		text := os.Getenv(v.name)
@@ -76,7 +76,7 @@ func (w *waiter) environment(cmd *cobra.Command) error {
 		}
 	}
 	if w.timeout < 0 {
-		return fmt.Errorf("the timeout %s is negative; 0 is for ever", w.timeout)
+		return fmt.Errorf("the timeout %s is negative; 0 waits for ever", w.timeout)
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func (w *waiter) wait(ctx context.Context, src *source.Source, name string) erro
 		eds := &all[0]
 		done, text, err := judge(eds, w.enough)
 		if _, canary := errors.AsType[failedCanary](err); canary && wasReset(ctx, src, eds) {
-			text, err = "the operator has not seen yet that the canary was reset", nil
+			text, err = "the operator has not seen the reset of the canary yet", nil
 		}
 		if err != nil {
 			return false, fmt.Errorf("ExtendedDaemonSet %s/%s: %w", eds.Namespace, eds.Name, err)
@@ -129,15 +129,15 @@ func (w *waiter) wait(ctx context.Context, src *source.Source, name string) erro
 	return err
 }
 
-// errTimeout is that the time is over.
+// errTimeout ends a wait after --timeout.
 var errTimeout = errors.New("the time is over")
 
-// wasReset reports whether the canary that has failed, by the status, was reset since: the status of its revision has that first.
+// wasReset reports whether a canary that has failed by the status was reset meanwhile. The condition of its revision shows that first.
 func wasReset(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) bool {
-	revisions, err := revisionsOf(ctx, src, eds)
+	revisions, err := readRevisions(ctx, src, eds)
 	if err != nil {
 		return false
 	}
-	i := inSpec(eds, revisions)
-	return i >= 0 && edsv1.FindCondition(revisions[i].Status.Conditions, edsv1.ConditionCanaryFailed) != nil && canaryFailure(&revisions[i]) == nil
+	r := revisionInSpec(eds, revisions)
+	return r != nil && edsv1.FindCondition(r.Status.Conditions, edsv1.ConditionCanaryFailed) != nil && canaryFailure(r) == nil
 }
